@@ -1,0 +1,49 @@
+/* The CPU device: what its files share. */
+#ifndef TERN_BACKENDS_CPU_H
+#define TERN_BACKENDS_CPU_H
+
+#include "backends/cpu/level/level.h"
+#include "core/context.h"
+#include "ops/kernel.h"
+
+struct cpu_block;
+struct cpu_openblas;
+struct cpu_onednn;
+
+struct cpu_device {
+    struct tern_device base;
+    struct tern_queue queue;
+    const struct tern_cpu_level *level;
+    size_t l1, l2; /* data cache sizes in bytes, of one core */
+
+    /* Freed buffers that wait for their next use. */
+    pthread_mutex_t lock;
+    struct cpu_block *cached;
+    size_t cached_bytes;
+
+    /* Vendor libraries, opened when first asked for; opened_*: the search is over. */
+    struct cpu_openblas *openblas;
+    struct cpu_onednn *onednn;
+    bool opened_openblas, opened_onednn;
+};
+
+static inline struct cpu_device *cpu_device_of(struct tern_context *ctx) { return (struct cpu_device *)ctx->host; }
+
+/* The vector functions of the chosen instruction set. */
+static inline const struct tern_cpu_level *cpu_level(struct tern_context *ctx) { return cpu_device_of(ctx)->level; }
+
+struct tern_buffer *cpu_buffer_create(struct tern_device *device, size_t size);
+void cpu_memory_trim(struct tern_device *device);
+
+struct tern_queue *cpu_queue_create(struct tern_device *device);
+extern const struct tern_queue_fns cpu_queue_fns;
+
+/* NULL when the library is not there. */
+struct cpu_openblas *cpu_openblas_open(struct tern_device *device);
+void cpu_openblas_close(struct cpu_device *d);
+struct cpu_onednn *cpu_onednn_open(struct tern_device *device);
+void cpu_onednn_close(struct cpu_device *d);
+
+extern const struct tern_kernel *const cpu_kernels[];
+
+#endif

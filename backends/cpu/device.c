@@ -1,0 +1,90 @@
+/* The CPU device: finds out what the processor is and picks the level of its kernels. */
+#include <cpuinfo.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends/cpu/cpu.h"
+#include "core/registry.h"
+
+static void device_destroy(struct tern_device *device)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    cpu_memory_trim(device);
+    cpu_openblas_close(d);
+    cpu_onednn_close(d);
+    pthread_mutex_destroy(&d->lock);
+    tern_free(device->ctx, d);
+}
+
+static void describe(const struct tern_device *device, char *out, size_t size)
+{
+    const struct cpu_device *d = (const struct cpu_device *)device;
+    const struct cpuinfo_package *p = cpuinfo_get_packages_count() ? cpuinfo_get_package(0) : NULL;
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    snprintf(out, size, "%s, %d threads, %.1f GiB memory, L2 %zu KiB, kernels: %s", p && p->name[0] ? p->name : "processor",
+             tern_thread_count(device->ctx), (double)pages * (double)page / (1 << 30), d->l2 >> 10, d->level->name);
+}
+
+static const struct tern_device_fns device_fns = {
+    .destroy = device_destroy,
+    .describe = describe,
+    .buffer_create = cpu_buffer_create,
+    .queue_create = cpu_queue_create,
+    .trim = cpu_memory_trim,
+};
+
+/* The best level that the processor has and TERN_CPU_LEVEL allows. */
+static const struct tern_cpu_level *choose_level(struct tern_context *ctx)
+{
+    const char *limit = getenv("TERN_CPU_LEVEL");
+    const struct tern_cpu_level *best = NULL;
+    bool known = !limit || !limit[0];
+    for (int i = 0; tern_cpu_levels[i]; i++) {
+        const struct tern_cpu_level *l = tern_cpu_levels[i];
+        if (l->available())
+            best = l;
+        if (limit && !strcmp(limit, l->name)) {
+            known = true;
+            break;
+        }
+    }
+    if (!known) {
+        tern_fail(ctx, TERN_E_INVALID, "TERN_CPU_LEVEL: \"%s\" is not known; expected scalar, avx2 or avx512", limit);
+        return NULL;
+    }
+    return best;
+}
+
+static struct tern_device *create(struct tern_context *ctx, int ordinal)
+{
+    if (ordinal) {
+        tern_fail(ctx, TERN_E_NOT_FOUND, "device \"cpu:%d\": there is only cpu:0", ordinal);
+        return NULL;
+    }
+    cpuinfo_initialize();
+    const struct tern_cpu_level *level = choose_level(ctx);
+    struct cpu_device *d = level ? tern_calloc(ctx, 1, sizeof(*d)) : NULL;
+    if (!d)
+        return NULL;
+    const struct cpuinfo_cache *l1 = cpuinfo_get_l1d_caches_count() ? cpuinfo_get_l1d_cache(0) : NULL;
+    const struct cpuinfo_cache *l2 = cpuinfo_get_l2_caches_count() ? cpuinfo_get_l2_cache(0) : NULL;
+    d->level = level;
+    d->l1 = l1 && l1->size ? l1->size : 32u << 10;
+    d->l2 = l2 && l2->size ? l2->size : 512u << 10;
+    pthread_mutex_init(&d->lock, NULL);
+    d->base = (struct tern_device){
+        .fns = &device_fns,
+        .ctx = ctx,
+        .name = "cpu",
+        .caps = {.host_memory = true, .prefers_channels_last = true, .computes = true},
+        .kernels = cpu_kernels,
+        .queue = &d->queue,
+    };
+    d->queue = (struct tern_queue){.fns = &cpu_queue_fns, .device = &d->base};
+    return &d->base;
+}
+
+extern const struct tern_backend tern_backend_cpu;
+const struct tern_backend tern_backend_cpu = {"cpu", create};

@@ -1,0 +1,99 @@
+/* Element-wise f32 kernels: one kernel a function, all on the same two loops. */
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/loop.h"
+
+static bool unary_supports(struct tern_device *device, const struct tern_op_desc *d)
+{
+    return d->in[0].dtype == TERN_F32 && d->out.dtype == TERN_F32;
+}
+
+struct unary_run {
+    void (*fn)(int64_t n, const float *x, float *y, float s);
+    const float *x;
+    float *y, s;
+};
+
+static void unary_part(void *arg, const struct cpu_loop *l, const int64_t *at, int64_t n)
+{
+    const struct unary_run *r = arg;
+    int64_t x_step = l->stride[1][l->ndim - 1], y_step = l->stride[0][l->ndim - 1];
+    if (x_step == 1 && y_step == 1) {
+        r->fn(n, r->x + at[1], r->y + at[0], r->s);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        r->fn(1, r->x + at[1] + i * x_step, r->y + at[0] + i * y_step, r->s);
+}
+
+static enum tern_status run_unary(const struct tern_kernel_args *a, enum tern_cpu_unary which, double scalar)
+{
+    const struct tern_meta *metas[] = {&a->desc->out, &a->desc->in[0]};
+    struct cpu_loop loop = cpu_loop_make(2, metas);
+    struct unary_run r = {cpu_level(a->ctx)->unary[which], tern_arg_host(&a->in[0]), tern_arg_host(&a->out), (float)scalar};
+    cpu_loop_run(a->ctx, &loop, unary_part, &r);
+    return TERN_OK;
+}
+
+#define UNARY(op_name, which, scalar)                                                                               \
+    static enum tern_status run_##op_name(const struct tern_kernel_args *a) { return run_unary(a, which, scalar); } \
+    const struct tern_kernel cpu_##op_name##_f32 = {                                                                \
+        .name = #op_name "_f32", .op = TERN_OP_##op_name, .supports = unary_supports, .run = run_##op_name};
+UNARY(neg, TERN_CPU_NEG, 0)
+UNARY(abs, TERN_CPU_ABS, 0)
+UNARY(exp, TERN_CPU_EXP, 0)
+UNARY(sqrt, TERN_CPU_SQRT, 0)
+UNARY(rsqrt, TERN_CPU_RSQRT, 0)
+UNARY(reciprocal, TERN_CPU_RECIPROCAL, 0)
+UNARY(square, TERN_CPU_SQUARE, 0)
+UNARY(tanh, TERN_CPU_TANH, 0)
+UNARY(sigmoid, TERN_CPU_SIGMOID, 0)
+UNARY(relu, TERN_CPU_RELU, 0)
+UNARY(silu, TERN_CPU_SILU, 0)
+UNARY(quick_gelu, TERN_CPU_QUICK_GELU, 0)
+UNARY(gelu, a->desc->attrs.gelu.approximate ? TERN_CPU_GELU_TANH : TERN_CPU_GELU, 0)
+UNARY(add_scalar, TERN_CPU_ADD_SCALAR, a->desc->attrs.add_scalar.other)
+UNARY(mul_scalar, TERN_CPU_MUL_SCALAR, a->desc->attrs.mul_scalar.other)
+
+struct binary_run {
+    void (*fn)(int64_t n, const float *x, int x_step, const float *y, int y_step, float *out);
+    const float *x, *y;
+    float *out;
+};
+
+static bool is_unit(int64_t step) { return step == 0 || step == 1; }
+
+static void binary_part(void *arg, const struct cpu_loop *l, const int64_t *at, int64_t n)
+{
+    const struct binary_run *r = arg;
+    int inner = l->ndim - 1;
+    int64_t o = l->stride[0][inner], x = l->stride[1][inner], y = l->stride[2][inner];
+    if ((o == 1 || n == 1) && is_unit(x) && is_unit(y)) {
+        r->fn(n, r->x + at[1], (int)x, r->y + at[2], (int)y, r->out + at[0]);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        r->fn(1, r->x + at[1] + i * x, 0, r->y + at[2] + i * y, 0, r->out + at[0] + i * o);
+}
+
+static bool binary_supports(struct tern_device *device, const struct tern_op_desc *d)
+{
+    return d->in[0].dtype == TERN_F32 && d->in[1].dtype == TERN_F32 && d->out.dtype == TERN_F32;
+}
+
+static enum tern_status run_binary(const struct tern_kernel_args *a, enum tern_cpu_binary which)
+{
+    const struct tern_meta *metas[] = {&a->desc->out, &a->desc->in[0], &a->desc->in[1]};
+    struct cpu_loop loop = cpu_loop_make(3, metas);
+    struct binary_run r = {cpu_level(a->ctx)->binary[which], tern_arg_host(&a->in[0]), tern_arg_host(&a->in[1]), tern_arg_host(&a->out)};
+    cpu_loop_run(a->ctx, &loop, binary_part, &r);
+    return TERN_OK;
+}
+
+#define BINARY(op_name, which)                                                                               \
+    static enum tern_status run_##op_name(const struct tern_kernel_args *a) { return run_binary(a, which); } \
+    const struct tern_kernel cpu_##op_name##_f32 = {                                                         \
+        .name = #op_name "_f32", .op = TERN_OP_##op_name, .supports = binary_supports, .run = run_##op_name};
+BINARY(add, TERN_CPU_ADD)
+BINARY(sub, TERN_CPU_SUB)
+BINARY(mul, TERN_CPU_MUL)
+BINARY(div, TERN_CPU_DIV)

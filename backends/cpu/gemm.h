@@ -1,0 +1,39 @@
+/* Matrix products in f32 with packed weights: C (m x n) = A (m x k) B + bias. A comes in blocks from a callback, so that a
+ * convolution gathers its patches there (implicit GEMM) and other dtypes are widened there. */
+#ifndef TERN_BACKENDS_CPU_GEMM_H
+#define TERN_BACKENDS_CPU_GEMM_H
+
+#include "backends/cpu/cpu.h"
+
+struct cpu_gemm {
+    int64_t m, n, k;
+    /* Writes rows row0..row0+rows of A, columns k0..k0+kc, to dst with ld values between rows. */
+    void (*gather)(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, float *dst, int64_t ld);
+    const void *source; /* for gather */
+    const void *b;      /* packed by cpu_pack_b */
+    enum tern_dtype b_dtype;
+    const float *bias; /* n values, or NULL */
+    float *c;
+    int64_t ldc;
+};
+
+/* Bytes of scratch that cpu_gemm_run needs. */
+size_t cpu_gemm_workspace(struct tern_context *ctx, const struct cpu_gemm *g);
+void cpu_gemm_run(struct tern_context *ctx, const struct cpu_gemm *g, void *workspace);
+
+/* Packed B: panels of nr columns, each k x nr; a last panel of at most nr / 2 columns is half as wide. Missing
+ * columns are zero. Element (i, j) of B is src[j * column + (i % inner) * outer_stride + (i / inner) * inner_stride]:
+ * for linear inner = k, outer_stride = 1; for a convolution (O, C, kh, kw): inner = C. */
+struct cpu_pack {
+    int64_t n, k, inner;
+    int64_t column, within, between; /* strides in elements: of j, of i % inner, of i / inner */
+    size_t element;                  /* bytes: 2 or 4 */
+};
+size_t cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k, size_t element);
+int64_t cpu_panel_count(const struct tern_cpu_level *level, int64_t n);
+/* One panel; dst is the start of the whole packed matrix. */
+void cpu_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel);
+/* All panels, in parallel. */
+void cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst);
+
+#endif

@@ -1,0 +1,11 @@
+/* The kernels of the CPU, one declaration a row of kernels.def. */
+#ifndef TERN_BACKENDS_CPU_KERNELS_H
+#define TERN_BACKENDS_CPU_KERNELS_H
+
+#include "backends/cpu/cpu.h"
+
+#define KERNEL(symbol) extern const struct tern_kernel symbol;
+#include "backends/cpu/kernels.def"
+#undef KERNEL
+
+#endif

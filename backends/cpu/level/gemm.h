@@ -1,0 +1,123 @@
+/* The gemm tile: MR rows of A times one packed panel of B, all sums in registers. */
+#ifndef TERN_BACKENDS_CPU_GEMM_H
+#define TERN_BACKENDS_CPU_GEMM_H
+
+#include "backends/cpu/level/vec.h"
+
+enum storage { STORE_F32, STORE_F16, STORE_BF16 };
+
+INLINE vf load_b(const void *b, int64_t at, enum storage storage)
+{
+    if (storage == STORE_F32)
+        return v_load((const float *)b + at);
+    return storage == STORE_F16 ? v_from_f16((const uint16_t *)b + at) : v_from_bf16((const uint16_t *)b + at);
+}
+
+struct call {
+    int64_t k, lda, ldc;
+    const float *a, *bias;
+    const void *b;
+    float *c;
+    int cols;
+    bool accumulate;
+};
+
+/* rows, nv (vectors per row) and storage are constants wherever this is inlined, so that acc lives in registers. */
+INLINE void tile(const struct call *q, const int rows, const int nv, const enum storage storage)
+{
+    vf acc[MR][2];
+    float edge[MR][NR];
+    const bool whole = q->cols == nv * VW;
+    const float *a = q->a;
+    float *c = q->c;
+    int64_t ldc = q->ldc;
+
+    if (!whole) { /* the last panel: through a small copy */
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < nv * VW; j++)
+                edge[i][j] = j >= q->cols ? 0 : q->accumulate ? q->c[i * q->ldc + j] : q->bias ? q->bias[j] : 0;
+        c = edge[0];
+        ldc = NR;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < nv; j++)
+            acc[i][j] = q->accumulate || !whole ? v_load(c + i * ldc + j * VW) : q->bias ? v_load(q->bias + j * VW) : v_set(0);
+
+    for (int64_t k = 0; k < q->k; k++) {
+        vf b[2];
+#pragma GCC unroll 2
+        for (int j = 0; j < nv; j++)
+            b[j] = load_b(q->b, (k * nv + j) * VW, storage);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            vf x = v_set(a[i * q->lda + k]);
+#pragma GCC unroll 2
+            for (int j = 0; j < nv; j++)
+                acc[i][j] += x * b[j];
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < nv; j++)
+            v_store(c + i * ldc + j * VW, acc[i][j]);
+    if (!whole)
+        for (int i = 0; i < rows; i++)
+            memcpy(q->c + i * q->ldc, edge[i], (size_t)q->cols * sizeof(float));
+}
+
+#define ROWS(n, nv, storage) \
+    static void tile_##n##_##nv##_##storage(const struct call *q) { tile(q, n, nv, storage); }
+#define STORAGES(n, nv) ROWS(n, nv, STORE_F32) ROWS(n, nv, STORE_F16) ROWS(n, nv, STORE_BF16)
+#define WIDTHS(n) STORAGES(n, 1) STORAGES(n, 2)
+#define ENTRY(n, nv)                                                                           \
+    {                                                                                          \
+        tile_##n##_##nv##_STORE_F32, tile_##n##_##nv##_STORE_F16, tile_##n##_##nv##_STORE_BF16 \
+    }
+WIDTHS(1)
+WIDTHS(2)
+WIDTHS(4)
+#if MR >= 6
+WIDTHS(6)
+#endif
+#if MR >= 12
+WIDTHS(8)
+WIDTHS(12)
+#endif
+
+typedef void tile_fn(const struct call *);
+static tile_fn *const tiles[][2][3] = {
+#if MR >= 12
+    {ENTRY(12, 1), ENTRY(12, 2)}, {ENTRY(8, 1), ENTRY(8, 2)},
+#endif
+#if MR >= 6
+    {ENTRY(6, 1), ENTRY(6, 2)},
+#endif
+    {ENTRY(4, 1), ENTRY(4, 2)},   {ENTRY(2, 1), ENTRY(2, 2)}, {ENTRY(1, 1), ENTRY(1, 2)},
+};
+static const int heights[] = {
+#if MR >= 12
+    12, 8,
+#endif
+#if MR >= 6
+    6,
+#endif
+    4,  2, 1,
+};
+
+static void gemm_tile(int rows, int cols, int64_t k, const float *a, int64_t lda, const void *b, enum tern_dtype b_dtype, bool half_panel,
+                      float *c, int64_t ldc, bool accumulate, const float *bias)
+{
+    struct call q = {.k = k, .lda = lda, .ldc = ldc, .a = a, .bias = bias, .b = b, .c = c, .cols = cols, .accumulate = accumulate};
+    int storage = b_dtype == TERN_F32 ? STORE_F32 : b_dtype == TERN_F16 ? STORE_F16 : STORE_BF16;
+    for (int h = 0; rows; h++)
+        for (; rows >= heights[h]; rows -= heights[h]) {
+            tiles[h][!half_panel][storage](&q);
+            q.a += heights[h] * lda;
+            q.c += heights[h] * ldc;
+        }
+}
+
+#endif

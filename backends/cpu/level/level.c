@@ -1,0 +1,61 @@
+/* One level: compiled once per instruction set with TERN_LEVEL_<name> defined and the compiler told that it may use
+ * that set. Only the table leaves this file. */
+#include <cpuinfo.h>
+
+#include "backends/cpu/level/convert.h"
+#include "backends/cpu/level/elementwise.h"
+#include "backends/cpu/level/gemm.h"
+#include "backends/cpu/level/rows.h"
+
+static bool available(void)
+{
+#if defined(TERN_LEVEL_avx512)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq");
+#elif defined(TERN_LEVEL_avx2)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpuinfo_has_x86_f16c(); /* clang 14 has no name for f16c */
+#else
+    return true;
+#endif
+}
+
+extern const struct tern_cpu_level LEVEL(tern_cpu_level);
+const struct tern_cpu_level LEVEL(tern_cpu_level) = {
+    .name =
+#if defined(TERN_LEVEL_avx512)
+        "avx512",
+#elif defined(TERN_LEVEL_avx2)
+        "avx2",
+#else
+        "scalar",
+#endif
+    .available = available,
+    .mr = MR,
+    .nr = NR,
+    .gemm_tile = gemm_tile,
+    .unary = {[TERN_CPU_NEG] = unary_neg,
+              [TERN_CPU_ABS] = unary_abs,
+              [TERN_CPU_EXP] = unary_exp,
+              [TERN_CPU_SQRT] = unary_sqrt,
+              [TERN_CPU_RSQRT] = unary_rsqrt,
+              [TERN_CPU_RECIPROCAL] = unary_reciprocal,
+              [TERN_CPU_SQUARE] = unary_square,
+              [TERN_CPU_TANH] = unary_tanh,
+              [TERN_CPU_SIGMOID] = unary_sigmoid,
+              [TERN_CPU_RELU] = unary_relu,
+              [TERN_CPU_SILU] = unary_silu,
+              [TERN_CPU_GELU] = unary_gelu,
+              [TERN_CPU_GELU_TANH] = unary_gelu_tanh,
+              [TERN_CPU_QUICK_GELU] = unary_quick_gelu,
+              [TERN_CPU_ADD_SCALAR] = unary_add_scalar,
+              [TERN_CPU_MUL_SCALAR] = unary_mul_scalar},
+    .binary = {[TERN_CPU_ADD] = binary_add, [TERN_CPU_SUB] = binary_sub, [TERN_CPU_MUL] = binary_mul, [TERN_CPU_DIV] = binary_div},
+    .to_f32 = to_f32,
+    .from_f32 = from_f32,
+    .moments = moments,
+    .moments_by_column = moments_by_column,
+    .affine = affine,
+    .max = max_of,
+    .sum = sum_of,
+    .exp_sum = exp_sum,
+};

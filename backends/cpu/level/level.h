@@ -1,0 +1,78 @@
+/* The inner loops of the CPU kernels as a function table, one per instruction set. Every file of this folder
+ * is one text that is compiled once per level with its vector width; see vec.h. */
+#ifndef TERN_BACKENDS_CPU_LEVEL_H
+#define TERN_BACKENDS_CPU_LEVEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tern/base.h>
+
+/* Rows of A that a gemm tile takes at most, and the width of a packed panel of B in elements. */
+#define TERN_GEMM_MAX_MR 16
+#define TERN_GEMM_MAX_NR 48
+
+enum tern_cpu_unary {
+    TERN_CPU_NEG,
+    TERN_CPU_ABS,
+    TERN_CPU_EXP,
+    TERN_CPU_SQRT,
+    TERN_CPU_RSQRT,
+    TERN_CPU_RECIPROCAL,
+    TERN_CPU_SQUARE,
+    TERN_CPU_TANH,
+    TERN_CPU_SIGMOID,
+    TERN_CPU_RELU,
+    TERN_CPU_SILU,
+    TERN_CPU_GELU,
+    TERN_CPU_GELU_TANH,
+    TERN_CPU_QUICK_GELU,
+    TERN_CPU_ADD_SCALAR,
+    TERN_CPU_MUL_SCALAR,
+    TERN_CPU_UNARY_COUNT
+};
+enum tern_cpu_binary { TERN_CPU_ADD, TERN_CPU_SUB, TERN_CPU_MUL, TERN_CPU_DIV, TERN_CPU_BINARY_COUNT };
+
+/* A normalisation. The mean is shift + delta, a value of the data and a small difference, so that large means cost no
+ * digits. */
+struct tern_cpu_affine {
+    const float *shift, *delta, *scale, *offset;
+};
+
+struct tern_cpu_level {
+    const char *name;
+    bool (*available)(void);
+    int mr, nr; /* gemm tile */
+
+    /* C (rows x cols, ldc) = or += A (rows x k, rows lda apart) times a packed panel of B (k x nr, nr contiguous; nr is
+     * the level's, or half of it when `half_panel`). rows <= mr, cols <= the panel's width. With `accumulate` C is added to,
+     * else it starts from bias (cols values, or NULL). b_dtype: f32, f16 or bf16 storage. */
+    void (*gemm_tile)(int rows, int cols, int64_t k, const float *a, int64_t lda, const void *b, enum tern_dtype b_dtype, bool half_panel,
+                      float *c, int64_t ldc, bool accumulate, const float *bias);
+
+    /* y[i] = f(x[i]); s is the scalar of ADD_SCALAR, MUL_SCALAR. y may be x. */
+    void (*unary[TERN_CPU_UNARY_COUNT])(int64_t n, const float *x, float *y, float s);
+    /* step 1 or 0: each operand is an array or one value. */
+    void (*binary[TERN_CPU_BINARY_COUNT])(int64_t n, const float *x, int x_step, const float *y, int y_step, float *out);
+
+    /* Conversions; bf16 and f16 round to nearest even. */
+    void (*to_f32)(enum tern_dtype dtype, int64_t n, const void *x, float *y);   /* f16, bf16, f32 */
+    void (*from_f32)(enum tern_dtype dtype, int64_t n, const float *x, void *y); /* f16, bf16, f32 */
+
+    /* Sum and sum of squares of x[i] - shift, in partial sums that are added in double. */
+    void (*moments)(int64_t n, const float *x, float shift, double *sum, double *square);
+    /* sum[i] += x[i] - shift[i], square[i] += (x[i] - shift[i])^2 for `rows` rows of n values */
+    void (*moments_by_column)(int64_t rows, int64_t n, const float *x, int64_t ldx, const float *shift, float *sum, float *square);
+    /* y[i] = ((x[i] - a->shift[i]) - a->delta[i]) * a->scale[i] + a->offset[i], or with the first value of each for all */
+    void (*affine)(int64_t n, const float *x, const struct tern_cpu_affine *a, bool vectors, float *y);
+
+    float (*max)(int64_t n, const float *x); /* -inf when n is 0; NaN is not special */
+    float (*sum)(int64_t n, const float *x);
+    /* x[i] = exp((x[i] - max) * 1) and their sum */
+    float (*exp_sum)(int64_t n, float *x, float max);
+};
+
+/* NULL-terminated, lowest first. Which are there depends on the target of the build. */
+extern const struct tern_cpu_level *const tern_cpu_levels[];
+
+#endif

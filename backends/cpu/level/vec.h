@@ -1,0 +1,99 @@
+/* Vectors of f32 in the width of the level that is being compiled, by the compiler's vector types: one text for
+ * every instruction set. TERN_LEVEL_avx512, _avx2 or _scalar is defined on the command line. */
+#ifndef TERN_BACKENDS_CPU_VEC_H
+#define TERN_BACKENDS_CPU_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+#if defined(__F16C__) || defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#include "backends/cpu/level/level.h"
+
+#if defined(TERN_LEVEL_avx512)
+#define VW 16 /* f32 per vector */
+#define MR 12 /* gemm tile: 24 accumulators, 2 of B, 1 of A */
+#define LEVEL(name) name##_avx512
+#elif defined(TERN_LEVEL_avx2)
+#define VW 8
+#define MR 6
+#define LEVEL(name) name##_avx2
+#else
+#define VW 4
+#define MR 4
+#define LEVEL(name) name##_scalar
+#endif
+#define NR (2 * VW)
+
+typedef float vf __attribute__((vector_size(4 * VW)));
+typedef int32_t vi __attribute__((vector_size(4 * VW)));
+typedef uint32_t vu __attribute__((vector_size(4 * VW)));
+typedef uint16_t vh __attribute__((vector_size(2 * VW)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf v_load(const float *p)
+{
+    vf v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+INLINE void v_store(float *p, vf v) { memcpy(p, &v, sizeof(v)); }
+
+INLINE vf v_set(float x) { return x - (vf){0}; }
+
+/* First n < VW values; the rest is zero. */
+INLINE vf v_load_n(const float *p, int64_t n)
+{
+    vf v = {0};
+    memcpy(&v, p, (size_t)n * sizeof(float));
+    return v;
+}
+
+INLINE void v_store_n(float *p, vf v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(float)); }
+
+/* mask ? a : b, lane by lane; mask lanes are 0 or -1 */
+INLINE vf v_select(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
+INLINE vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
+INLINE vf v_min(vf a, vf b) { return v_select(a < b, a, b); }
+INLINE vf v_abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
+
+INLINE float v_sum(vf v)
+{
+    float s[VW];
+    memcpy(s, &v, sizeof(v));
+    for (int w = VW / 2; w; w /= 2)
+        for (int i = 0; i < w; i++)
+            s[i] += s[i + w];
+    return s[0];
+}
+
+INLINE vf v_from_bf16(const uint16_t *p)
+{
+    vh h;
+    memcpy(&h, p, sizeof(h));
+    return (vf)(__builtin_convertvector(h, vu) << 16);
+}
+
+#if defined(TERN_LEVEL_avx512)
+INLINE vf v_from_f16(const uint16_t *p) { return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+#elif defined(TERN_LEVEL_avx2)
+INLINE vf v_from_f16(const uint16_t *p) { return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+#else
+/* By integer arithmetic: exponent re-biased; subnormal halves go through a float subtraction. */
+INLINE vf v_from_f16(const uint16_t *p)
+{
+    vh h;
+    memcpy(&h, p, sizeof(h));
+    vu x = __builtin_convertvector(h, vu), sign = (x & 0x8000) << 16, mag = x & 0x7fff;
+    vf normal = (vf)((mag << 13) + (112u << 23));
+    vf special = (vf)((mag << 13) + (224u << 23));
+    vf subnormal = (vf)(mag + (126u << 23)) - 0.5f; /* mag * 2^-24 */
+    vf r = v_select((vi)(mag < 0x400), subnormal, v_select((vi)(mag >= 0x7c00), special, normal));
+    return (vf)((vu)r | sign);
+}
+#endif
+
+#endif

@@ -1,0 +1,12 @@
+/* The cache folder: $XDG_CACHE_HOME/tern or ~/.cache/tern, made when first written to. */
+#ifndef TERN_CORE_CACHE_H
+#define TERN_CORE_CACHE_H
+
+#include <tern/base.h>
+
+/* Path of a cache entry "kind/name"; free with tern_free. NULL when the system tells no home. */
+char *tern_cache_path(struct tern_context *ctx, const char *kind, const char *name);
+/* Makes the folder of such a path. */
+enum tern_status tern_cache_prepare(struct tern_context *ctx, const char *path);
+
+#endif

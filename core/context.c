@@ -1,0 +1,102 @@
+/* Making and ending a context. */
+#include "core/context.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/registry.h"
+
+static _Thread_local const char *create_error = "";
+
+const char *tern_create_error(void) { return create_error; }
+
+static void context_free(struct tern_context *ctx)
+{
+    struct tern_allocator a = ctx->params.allocator;
+    if (ctx->dispatch_destroy)
+        ctx->dispatch_destroy(ctx);
+    tern_scope_release_all(ctx);
+    if (ctx->device && ctx->device != ctx->host)
+        ctx->device->fns->destroy(ctx->device);
+    if (ctx->host)
+        ctx->host->fns->destroy(ctx->host);
+    if (ctx->pool)
+        pthreadpool_destroy(ctx->pool);
+    tern_free(ctx, ctx->cache_dir);
+    pthread_mutex_destroy(&ctx->lock);
+    if (a.free)
+        a.free(ctx, sizeof(*ctx), a.user);
+    else
+        free(ctx);
+}
+
+static int core_count(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > 256 ? 256 : (int)n;
+}
+
+/* Everything that can fail; the error is in the context then. */
+static enum tern_status context_open(struct tern_context *ctx)
+{
+    const char *device = ctx->params.device ? ctx->params.device : "cpu";
+    if (ctx->params.threads < 0 || ctx->params.threads > 1024)
+        return tern_fail(ctx, TERN_E_INVALID, "threads: expected 0..1024, found %d", ctx->params.threads);
+    if (ctx->params.cache_dir && !(ctx->cache_dir = tern_strdup(ctx, ctx->params.cache_dir)))
+        return TERN_E_NO_MEMORY;
+    ctx->params.cache_dir = ctx->cache_dir;
+    ctx->pool = pthreadpool_create((size_t)(ctx->params.threads ? ctx->params.threads : core_count()));
+    if (!ctx->pool)
+        return tern_fail(ctx, TERN_E_NO_MEMORY, "the thread pool cannot be made");
+    ctx->host = tern_device_open(ctx, "cpu");
+    if (!ctx->host)
+        return tern_error_status(ctx);
+    ctx->device = strcmp(device, "cpu") && strcmp(device, "auto") ? tern_device_open(ctx, device) : ctx->host;
+    ctx->params.device = ctx->device ? ctx->device->name : NULL;
+    return ctx->device ? TERN_OK : tern_error_status(ctx);
+}
+
+struct tern_context *tern_context_create(const struct tern_context_params *params)
+{
+    static _Thread_local char message[TERN_ERROR_SIZE];
+    static const struct tern_context_params defaults;
+    const struct tern_allocator *a = params ? &params->allocator : &defaults.allocator;
+    create_error = "";
+    if (!!a->alloc != !!a->free) {
+        create_error = "allocator: alloc and free must both be given, or neither";
+        return NULL;
+    }
+    struct tern_context *ctx = a->alloc ? a->alloc(sizeof(*ctx), 64, a->user) : malloc(sizeof(*ctx));
+    if (!ctx) {
+        create_error = "out of memory";
+        return NULL;
+    }
+    memset(ctx, 0, sizeof(*ctx));
+    ctx->refs = 1;
+    ctx->params = params ? *params : defaults;
+    pthread_mutex_init(&ctx->lock, NULL);
+    if (context_open(ctx)) {
+        memcpy(message, ctx->error, sizeof(message));
+        create_error = message;
+        context_free(ctx);
+        return NULL;
+    }
+    return ctx;
+}
+
+void tern_context_ref(struct tern_context *ctx) { __atomic_add_fetch(&ctx->refs, 1, __ATOMIC_RELAXED); }
+
+void tern_context_unref(struct tern_context *ctx)
+{
+    if (__atomic_sub_fetch(&ctx->refs, 1, __ATOMIC_ACQ_REL) == 0)
+        context_free(ctx);
+}
+
+void tern_context_destroy(struct tern_context **ctx)
+{
+    if (ctx && *ctx) {
+        tern_context_unref(*ctx);
+        *ctx = NULL;
+    }
+}

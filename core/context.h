@@ -1,0 +1,52 @@
+/* The inside of a context. */
+#ifndef TERN_CORE_CONTEXT_H
+#define TERN_CORE_CONTEXT_H
+
+#include <pthread.h>
+#include <pthreadpool.h>
+#include <tern/context.h>
+
+#include "core/hal.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+struct tern_scope_stack {
+    tern_tensor **tensors; /* all open scopes, outermost first */
+    int count, capacity;
+    int *starts; /* first tensor of each scope */
+    int depth, depth_capacity;
+};
+
+struct tern_context {
+    int refs; /* atomic */
+    struct tern_context_params params;
+    char *cache_dir; /* copy of params.cache_dir */
+
+    pthread_mutex_t lock; /* error, prepared forms of tensors */
+    enum tern_status status;
+    char error[TERN_ERROR_SIZE];
+
+    size_t used, peak;    /* atomic, bytes */
+    uint64_t allocations; /* atomic */
+
+    pthreadpool_t pool;
+
+    struct tern_device *host;   /* always the CPU */
+    struct tern_device *device; /* the default one; may be == host */
+
+    struct tern_scope_stack scopes;
+
+    /* Set by the layers above; core only carries and releases them. */
+    struct tern_dispatch *dispatch; /* ops/dispatch.c */
+    void (*dispatch_destroy)(struct tern_context *ctx);
+};
+
+void tern_context_ref(struct tern_context *ctx);
+void tern_context_unref(struct tern_context *ctx);
+
+/* Puts a tensor that the caller owns under the open scope, if any. On failure the tensor is released and NULL
+ * returned. NULL passes through. */
+tern_tensor *tern_scope_adopt(struct tern_context *ctx, tern_tensor *t);
+void tern_scope_release_all(struct tern_context *ctx);
+
+#endif

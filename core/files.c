@@ -1,0 +1,217 @@
+/* Mapped reading and atomic writing. */
+#include "core/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/context.h"
+
+/* Opens a regular file; -1 with the error recorded. */
+static int open_regular(struct tern_context *ctx, const char *path, struct stat *st)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        tern_fail(ctx, errno == ENOENT ? TERN_E_NOT_FOUND : TERN_E_IO, "%s: cannot be opened: %s", path, strerror(errno));
+        return -1;
+    }
+    if (fstat(fd, st) || !S_ISREG(st->st_mode)) {
+        tern_fail(ctx, TERN_E_IO, "%s: expected a file, found %s", path, S_ISDIR(st->st_mode) ? "a folder" : "something else");
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+struct tern_mapping *tern_map_file(struct tern_context *ctx, const char *path)
+{
+    struct stat st;
+    int fd = open_regular(ctx, path, &st);
+    if (fd < 0)
+        return NULL;
+    struct tern_mapping *m = tern_calloc(ctx, 1, sizeof(*m));
+    void *data = NULL;
+    if (m && (m->path = tern_strdup(ctx, path)) && st.st_size) {
+        data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED) {
+            tern_fail(ctx, TERN_E_IO, "%s: cannot be mapped: %s", path, strerror(errno));
+            data = NULL;
+        }
+    }
+    close(fd);
+    if (!m || !m->path || (st.st_size && !data)) {
+        tern_free(ctx, m ? m->path : NULL);
+        tern_free(ctx, m);
+        return NULL;
+    }
+    tern_context_ref(ctx);
+    m->ctx = ctx;
+    m->refs = 1;
+    m->data = data;
+    m->size = (size_t)st.st_size;
+    return m;
+}
+
+struct tern_mapping *tern_mapping_ref(struct tern_mapping *m)
+{
+    if (m)
+        __atomic_add_fetch(&m->refs, 1, __ATOMIC_RELAXED);
+    return m;
+}
+
+void tern_mapping_unref(struct tern_mapping **m)
+{
+    struct tern_mapping *x = *m;
+    *m = NULL;
+    if (!x || __atomic_sub_fetch(&x->refs, 1, __ATOMIC_ACQ_REL))
+        return;
+    struct tern_context *ctx = x->ctx;
+    if (x->data)
+        munmap((void *)(uintptr_t)x->data, x->size);
+    tern_free(ctx, x->path);
+    tern_free(ctx, x);
+    tern_context_unref(ctx);
+}
+
+void tern_mapping_drop(const struct tern_mapping *m, size_t offset, size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t begin = (offset + page - 1) / page * page, end = (offset + size) / page * page;
+    if (m->data && end > begin && end <= m->size)
+        madvise((void *)(uintptr_t)(m->data + begin), end - begin, MADV_DONTNEED);
+}
+
+char *tern_read_file(struct tern_context *ctx, const char *path, size_t limit, size_t *size)
+{
+    struct stat st;
+    int fd = open_regular(ctx, path, &st);
+    if (fd < 0)
+        return NULL;
+    if ((uint64_t)st.st_size > limit) {
+        tern_fail(ctx, TERN_E_FORMAT, "%s: expected at most %zu bytes, found %lld", path, limit, (long long)st.st_size);
+        close(fd);
+        return NULL;
+    }
+    size_t n = 0, want = (size_t)st.st_size;
+    char *text = tern_alloc(ctx, want + 1);
+    while (text && n < want) {
+        ssize_t got = read(fd, text + n, want - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        n += (size_t)got;
+    }
+    close(fd);
+    if (text && n < want) {
+        tern_fail(ctx, TERN_E_IO, "%s: expected %zu bytes, could read %zu", path, want, n);
+        tern_free(ctx, text);
+        return NULL;
+    }
+    if (text)
+        text[n] = 0;
+    if (size)
+        *size = n;
+    return text;
+}
+
+enum tern_path_kind tern_path_kind(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st))
+        return TERN_PATH_MISSING;
+    return S_ISREG(st.st_mode) ? TERN_PATH_FILE : S_ISDIR(st.st_mode) ? TERN_PATH_FOLDER : TERN_PATH_OTHER;
+}
+
+char *tern_path_join(struct tern_context *ctx, const char *dir, const char *name)
+{
+    size_t n = strlen(dir);
+    return tern_sprintf(ctx, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
+}
+
+static void writer_free(struct tern_writer *w)
+{
+    tern_free(w->ctx, w->path);
+    tern_free(w->ctx, w->temporary);
+    tern_free(w->ctx, w);
+}
+
+struct tern_writer *tern_writer_open(struct tern_context *ctx, const char *path)
+{
+    struct tern_writer *w = tern_calloc(ctx, 1, sizeof(*w));
+    if (!w)
+        return NULL;
+    w->ctx = ctx;
+    w->path = tern_strdup(ctx, path);
+    w->temporary = tern_sprintf(ctx, "%s.XXXXXX", path);
+    int fd = -1;
+    if (w->path && w->temporary) {
+        if (tern_path_kind(path) == TERN_PATH_FOLDER)
+            tern_fail(ctx, TERN_E_IO, "%s: expected a file name, found a folder", path);
+        else if ((fd = mkstemp(w->temporary)) < 0)
+            tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(errno));
+    }
+    if (fd >= 0) {
+        mode_t mask = umask(0);
+        umask(mask);
+        fchmod(fd, 0666 & ~mask);
+        w->file = fdopen(fd, "wb");
+        if (!w->file) {
+            tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(errno));
+            close(fd);
+            unlink(w->temporary);
+        }
+    }
+    if (!w->file) {
+        writer_free(w);
+        return NULL;
+    }
+    return w;
+}
+
+enum tern_status tern_writer_commit(struct tern_writer **writer)
+{
+    struct tern_writer *w = *writer;
+    enum tern_status st = TERN_OK;
+    *writer = NULL;
+    bool bad = ferror(w->file) || fflush(w->file) || fsync(fileno(w->file));
+    int error = errno;
+    if (fclose(w->file) && !bad) {
+        bad = true;
+        error = errno;
+    }
+    if (!bad && rename(w->temporary, w->path)) {
+        bad = true;
+        error = errno;
+    }
+    if (bad) {
+        st = tern_fail(w->ctx, TERN_E_IO, "%s: could not be written: %s", w->path, strerror(error));
+        unlink(w->temporary);
+    }
+    writer_free(w);
+    return st;
+}
+
+void tern_writer_discard(struct tern_writer **writer)
+{
+    struct tern_writer *w = *writer;
+    *writer = NULL;
+    if (!w)
+        return;
+    fclose(w->file);
+    unlink(w->temporary);
+    writer_free(w);
+}
+
+enum tern_status tern_check_writable(struct tern_context *ctx, const char *path)
+{
+    struct tern_writer *w = tern_writer_open(ctx, path);
+    if (!w)
+        return tern_error_status(ctx);
+    tern_writer_discard(&w);
+    return TERN_OK;
+}

@@ -1,0 +1,47 @@
+/* Files: mapped for reading, written through a temporary name. */
+#ifndef TERN_CORE_FILES_H
+#define TERN_CORE_FILES_H
+
+#include <stdio.h>
+#include <tern/base.h>
+
+/* A read-only mapping of a whole file. Reference-counted, because tensors point into it. */
+struct tern_mapping {
+    const uint8_t *data; /* NULL when the file is empty */
+    size_t size;
+    char *path; /* for messages */
+    struct tern_context *ctx;
+    int refs;
+};
+
+/* Maps a regular file. NULL with the error recorded (path and reason) when it cannot be. */
+struct tern_mapping *tern_map_file(struct tern_context *ctx, const char *path);
+struct tern_mapping *tern_mapping_ref(struct tern_mapping *m);
+void tern_mapping_unref(struct tern_mapping **m);
+/* Tells the system that a range will not be read soon: its pages may go. */
+void tern_mapping_drop(const struct tern_mapping *m, size_t offset, size_t size);
+
+/* Reads a whole file (with a terminating NUL that is not counted); refuses files above `limit` bytes. Free with tern_free. */
+char *tern_read_file(struct tern_context *ctx, const char *path, size_t limit, size_t *size);
+
+enum tern_path_kind { TERN_PATH_MISSING, TERN_PATH_FILE, TERN_PATH_FOLDER, TERN_PATH_OTHER };
+enum tern_path_kind tern_path_kind(const char *path);
+/* "dir/name"; free with tern_free. */
+char *tern_path_join(struct tern_context *ctx, const char *dir, const char *name);
+
+/* Output that appears under its name only when complete. Write to `file`, then commit (renames) or
+ * discard (removes). Both free the writer and set it to NULL. A failed write is found by commit. */
+struct tern_writer {
+    FILE *file;
+    char *path, *temporary;
+    struct tern_context *ctx;
+};
+struct tern_writer *tern_writer_open(struct tern_context *ctx, const char *path);
+enum tern_status tern_writer_commit(struct tern_writer **w);
+void tern_writer_discard(struct tern_writer **w);
+
+/* TERN_OK when a file of that name could be written now (folder exists and is writable, name is no
+ * folder); leaves nothing behind. For finding a bad output path before a long job. */
+enum tern_status tern_check_writable(struct tern_context *ctx, const char *path);
+
+#endif

@@ -1,0 +1,110 @@
+/* The hardware-abstraction layer: devices, buffers, queues, events and programs as function tables.
+ * A backend fills the tables; everything above calls through the tern_device_* wrappers, which check their input,
+ * so that backends receive what is valid. */
+#ifndef TERN_CORE_HAL_H
+#define TERN_CORE_HAL_H
+
+#include <tern/base.h>
+
+struct tern_device;
+struct tern_buffer;
+struct tern_queue;
+struct tern_event;
+struct tern_program;
+struct tern_kernel;      /* ops/kernel.h */
+struct tern_kernel_args; /* ops/kernel.h */
+
+struct tern_buffer_fns {
+    void (*destroy)(struct tern_buffer *);
+    /* Range is inside the buffer. Waits for the device. */
+    enum tern_status (*write)(struct tern_buffer *, size_t offset, const void *src, size_t size);
+    enum tern_status (*read)(struct tern_buffer *, size_t offset, void *dst, size_t size);
+};
+
+struct tern_queue_fns {
+    void (*destroy)(struct tern_queue *);
+    /* Runs a kernel after everything that was launched before it. May return before it is done. */
+    enum tern_status (*launch)(struct tern_queue *, const struct tern_kernel *, const struct tern_kernel_args *);
+    enum tern_status (*finish)(struct tern_queue *); /* all launches are done, or their error */
+    struct tern_event *(*record)(struct tern_queue *);
+};
+
+struct tern_event_fns {
+    void (*destroy)(struct tern_event *);
+    enum tern_status (*wait)(struct tern_event *);
+};
+
+struct tern_program_fns {
+    void (*destroy)(struct tern_program *);
+};
+
+struct tern_device_fns {
+    void (*destroy)(struct tern_device *);
+    /* One line for people: model, memory, features. */
+    void (*describe)(const struct tern_device *, char *out, size_t size);
+    /* Memory of that size, not cleared; NULL (error recorded) when there is none. */
+    struct tern_buffer *(*buffer_create)(struct tern_device *, size_t size);
+    struct tern_queue *(*queue_create)(struct tern_device *);
+    /* Source text to binary; NULL table entry: the device has no run-time compiler. */
+    struct tern_program *(*program_create)(struct tern_device *, const char *source, const char *options);
+    /* Gives cached memory back; may be NULL. */
+    void (*trim)(struct tern_device *);
+};
+
+/* Facts that kernels and planner ask for; 0 or false means: not there. */
+struct tern_device_caps {
+    bool host_memory;           /* buffers have a host pointer */
+    bool prefers_channels_last; /* conv2d reads and writes (N, H, W, C) in memory */
+    bool computes;              /* false: allocates and records only */
+    size_t max_buffer;          /* bytes; 0: no limit but memory */
+};
+
+struct tern_device {
+    const struct tern_device_fns *fns;
+    struct tern_context *ctx; /* not owned: the context owns the device */
+    const char *name;         /* "cpu", "null" … static */
+    struct tern_device_caps caps;
+    const struct tern_kernel *const *kernels; /* NULL-terminated */
+    struct tern_queue *queue;                 /* the default queue */
+};
+
+struct tern_buffer {
+    const struct tern_buffer_fns *fns;
+    struct tern_device *device;
+    int refs;
+    size_t size;
+    void *host;                  /* NULL when the host cannot see it */
+    void (*release)(void *user); /* wrapped memory: called instead of freeing */
+    void *user;
+};
+
+struct tern_queue {
+    const struct tern_queue_fns *fns;
+    struct tern_device *device;
+    uint64_t launches; /* so far */
+};
+
+struct tern_event {
+    const struct tern_event_fns *fns;
+    struct tern_queue *queue;
+};
+
+struct tern_program {
+    const struct tern_program_fns *fns;
+    struct tern_device *device;
+};
+
+struct tern_buffer *tern_buffer_create(struct tern_device *device, size_t size);
+/* Memory that something else owns; release(user) is called when the last reference goes. On failure NULL,
+ * and release is not called. */
+struct tern_buffer *tern_buffer_wrap(struct tern_device *device, void *host, size_t size, void (*release)(void *), void *user);
+struct tern_buffer *tern_buffer_ref(struct tern_buffer *b);
+void tern_buffer_unref(struct tern_buffer **b);
+enum tern_status tern_buffer_write(struct tern_buffer *b, size_t offset, const void *src, size_t size);
+enum tern_status tern_buffer_read(struct tern_buffer *b, size_t offset, void *dst, size_t size);
+
+/* The context's default device, and the host's (they are the same on a CPU context). */
+struct tern_device *tern_default_device(struct tern_context *ctx);
+struct tern_device *tern_host_device(struct tern_context *ctx);
+
+#endif

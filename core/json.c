@@ -1,0 +1,85 @@
+/* JSON with errors that name file and key. */
+#include "core/json.h"
+
+#include <math.h>
+
+#include "core/context.h"
+#include "core/files.h"
+
+json_t *tern_json_parse(struct tern_context *ctx, const char *text, size_t size, const char *where)
+{
+    json_error_t e;
+    json_t *o = json_loadb(text, size, JSON_REJECT_DUPLICATES, &e);
+    if (!o)
+        tern_fail(ctx, TERN_E_FORMAT, "%s: not valid JSON: line %d, column %d: %s", where, e.line, e.column, e.text);
+    return o;
+}
+
+json_t *tern_json_load(struct tern_context *ctx, const char *path)
+{
+    size_t size;
+    char *text = tern_read_file(ctx, path, (size_t)64 << 20, &size);
+    json_t *o = text ? tern_json_parse(ctx, text, size, path) : NULL;
+    tern_free(ctx, text);
+    return o;
+}
+
+static const char *type_name(const json_t *v)
+{
+    static const char *const names[] = {"an object", "an array", "a string", "an integer", "a number", "true", "false", "null"};
+    return names[json_typeof(v)];
+}
+
+static enum tern_status wrong_type(struct tern_context *ctx, const char *where, const char *key, const char *expected, const json_t *v)
+{
+    return tern_fail(ctx, TERN_E_FORMAT, "%s: \"%s\": expected %s, found %s", where, key, expected, type_name(v));
+}
+
+enum tern_status tern_json_int(struct tern_context *ctx, const json_t *o, const char *where, const char *key, int64_t min, int64_t max,
+                               int64_t *out)
+{
+    const json_t *v = json_object_get(o, key);
+    if (!v || json_is_null(v))
+        return TERN_OK;
+    if (!json_is_integer(v))
+        return wrong_type(ctx, where, key, "an integer", v);
+    int64_t x = json_integer_value(v);
+    if (x < min || x > max)
+        return tern_fail(ctx, TERN_E_FORMAT, "%s: \"%s\": expected %lld..%lld, found %lld", where, key, (long long)min, (long long)max,
+                         (long long)x);
+    *out = x;
+    return TERN_OK;
+}
+
+enum tern_status tern_json_number(struct tern_context *ctx, const json_t *o, const char *where, const char *key, double *out)
+{
+    const json_t *v = json_object_get(o, key);
+    if (!v || json_is_null(v))
+        return TERN_OK;
+    if (!json_is_number(v) || !isfinite(json_number_value(v)))
+        return wrong_type(ctx, where, key, "a finite number", v);
+    *out = json_number_value(v);
+    return TERN_OK;
+}
+
+enum tern_status tern_json_bool(struct tern_context *ctx, const json_t *o, const char *where, const char *key, bool *out)
+{
+    const json_t *v = json_object_get(o, key);
+    if (!v || json_is_null(v))
+        return TERN_OK;
+    if (!json_is_boolean(v))
+        return wrong_type(ctx, where, key, "true or false", v);
+    *out = json_is_true(v);
+    return TERN_OK;
+}
+
+enum tern_status tern_json_string(struct tern_context *ctx, const json_t *o, const char *where, const char *key, const char **out)
+{
+    const json_t *v = json_object_get(o, key);
+    if (!v || json_is_null(v))
+        return TERN_OK;
+    if (!json_is_string(v))
+        return wrong_type(ctx, where, key, "a string", v);
+    *out = json_string_value(v);
+    return TERN_OK;
+}

@@ -1,0 +1,21 @@
+/* jansson with the checks that configuration files need: right type or an error that names file and key. */
+#ifndef TERN_CORE_JSON_H
+#define TERN_CORE_JSON_H
+
+#include <jansson.h>
+#include <tern/base.h>
+
+/* Parses a text; NULL with the error recorded (where: file name or the like, line, reason). json_decref. */
+json_t *tern_json_parse(struct tern_context *ctx, const char *text, size_t size, const char *where);
+/* Reads and parses a file of at most 64 MiB. */
+json_t *tern_json_load(struct tern_context *ctx, const char *path);
+
+/* A value that may be absent or null (then *out keeps its value): TERN_E_FORMAT when the type or range is wrong. */
+enum tern_status tern_json_int(struct tern_context *ctx, const json_t *o, const char *where, const char *key, int64_t min, int64_t max,
+                               int64_t *out);
+enum tern_status tern_json_number(struct tern_context *ctx, const json_t *o, const char *where, const char *key, double *out);
+enum tern_status tern_json_bool(struct tern_context *ctx, const json_t *o, const char *where, const char *key, bool *out);
+/* Borrowed from the object. */
+enum tern_status tern_json_string(struct tern_context *ctx, const json_t *o, const char *where, const char *key, const char **out);
+
+#endif

@@ -1,0 +1,173 @@
+/* The tracked allocator: a 64-byte header in front of every block holds its size. */
+#include "core/memory.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/context.h"
+
+#define HEADER ((size_t)64)
+#define HUGE_PAGE ((size_t)2 << 20)
+
+struct header {
+    size_t size; /* of the whole block */
+};
+
+static void *system_alloc(size_t size)
+{
+    /* Big blocks start on a huge page, so that the kernel can back them with few page faults. */
+    size_t alignment = size >= 2 * HUGE_PAGE ? HUGE_PAGE : HEADER;
+    void *p = NULL;
+    if (posix_memalign(&p, alignment, size))
+        return NULL;
+    if (alignment == HUGE_PAGE)
+        madvise(p, size & ~(HUGE_PAGE - 1), MADV_HUGEPAGE);
+    return p;
+}
+
+static void *raw_alloc(struct tern_context *ctx, size_t size)
+{
+    const struct tern_allocator *a = &ctx->params.allocator;
+    return a->alloc ? a->alloc(size, HEADER, a->user) : system_alloc(size);
+}
+
+static void raw_free(struct tern_context *ctx, void *p, size_t size)
+{
+    const struct tern_allocator *a = &ctx->params.allocator;
+    if (a->free)
+        a->free(p, size, a->user);
+    else
+        free(p);
+}
+
+/* Counts `size` more bytes; false when the budget does not allow them. */
+static bool reserve(struct tern_context *ctx, size_t size)
+{
+    size_t budget = ctx->params.budget;
+    size_t used = __atomic_add_fetch(&ctx->used, size, __ATOMIC_RELAXED);
+    if (budget && used > budget) {
+        __atomic_sub_fetch(&ctx->used, size, __ATOMIC_RELAXED);
+        return false;
+    }
+    size_t peak = __atomic_load_n(&ctx->peak, __ATOMIC_RELAXED);
+    while (used > peak && !__atomic_compare_exchange_n(&ctx->peak, &peak, used, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+    return true;
+}
+
+static void *try_alloc(struct tern_context *ctx, size_t total, bool *over_budget)
+{
+    *over_budget = !reserve(ctx, total);
+    if (*over_budget)
+        return NULL;
+    void *p = raw_alloc(ctx, total);
+    if (!p)
+        __atomic_sub_fetch(&ctx->used, total, __ATOMIC_RELAXED);
+    return p;
+}
+
+void *tern_alloc(struct tern_context *ctx, size_t size)
+{
+    size_t total;
+    bool over_budget = false;
+    if (__builtin_add_overflow(size, HEADER, &total)) {
+        tern_fail(ctx, TERN_E_NO_MEMORY, "out of memory: a block of %zu bytes was asked for", size);
+        return NULL;
+    }
+    void *p = try_alloc(ctx, total, &over_budget);
+    if (!p) {
+        tern_memory_trim(ctx);
+        p = try_alloc(ctx, total, &over_budget);
+    }
+    if (!p) {
+        if (over_budget)
+            tern_fail(ctx, TERN_E_BUDGET,
+                      "memory budget of %zu bytes reached: %zu in use, %zu more needed; a budget of at least %zu would help",
+                      ctx->params.budget, tern_memory_used(ctx), total, tern_memory_used(ctx) + total);
+        else
+            tern_fail(ctx, TERN_E_NO_MEMORY, "out of memory: %zu bytes more on top of %zu in use", total, tern_memory_used(ctx));
+        return NULL;
+    }
+    __atomic_add_fetch(&ctx->allocations, 1, __ATOMIC_RELAXED);
+    ((struct header *)p)->size = total;
+    return (char *)p + HEADER;
+}
+
+void *tern_calloc(struct tern_context *ctx, size_t n, size_t size)
+{
+    size_t total;
+    if (!tern_mul_size(n, size, &total)) {
+        tern_fail(ctx, TERN_E_NO_MEMORY, "out of memory: %zu elements of %zu bytes were asked for", n, size);
+        return NULL;
+    }
+    void *p = tern_alloc(ctx, total);
+    if (p)
+        memset(p, 0, total);
+    return p;
+}
+
+void tern_free(struct tern_context *ctx, void *ptr)
+{
+    if (!ptr)
+        return;
+    struct header *h = (struct header *)((char *)ptr - HEADER);
+    size_t size = h->size;
+    raw_free(ctx, h, size);
+    __atomic_sub_fetch(&ctx->used, size, __ATOMIC_RELAXED);
+}
+
+void *tern_realloc(struct tern_context *ctx, void *ptr, size_t size)
+{
+    void *p = tern_alloc(ctx, size);
+    if (p && ptr) {
+        size_t old = ((struct header *)((char *)ptr - HEADER))->size - HEADER;
+        memcpy(p, ptr, old < size ? old : size);
+        tern_free(ctx, ptr);
+    }
+    return p;
+}
+
+char *tern_strndup(struct tern_context *ctx, const char *s, size_t n)
+{
+    char *p = tern_alloc(ctx, n + 1);
+    if (p) {
+        memcpy(p, s, n);
+        p[n] = 0;
+    }
+    return p;
+}
+
+char *tern_strdup(struct tern_context *ctx, const char *s) { return tern_strndup(ctx, s, strlen(s)); }
+
+char *tern_sprintf(struct tern_context *ctx, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    char *p = n < 0 ? NULL : tern_alloc(ctx, (size_t)n + 1);
+    if (p) {
+        va_start(ap, fmt);
+        vsnprintf(p, (size_t)n + 1, fmt, ap);
+        va_end(ap);
+    }
+    return p;
+}
+
+size_t tern_memory_used(const struct tern_context *ctx) { return __atomic_load_n(&ctx->used, __ATOMIC_RELAXED); }
+size_t tern_memory_peak(const struct tern_context *ctx) { return __atomic_load_n(&ctx->peak, __ATOMIC_RELAXED); }
+uint64_t tern_memory_allocations(const struct tern_context *ctx) { return __atomic_load_n(&ctx->allocations, __ATOMIC_RELAXED); }
+void tern_memory_reset_peak(struct tern_context *ctx) { __atomic_store_n(&ctx->peak, tern_memory_used(ctx), __ATOMIC_RELAXED); }
+
+void tern_memory_trim(struct tern_context *ctx)
+{
+    struct tern_device *devices[] = {ctx->device, ctx->host};
+    for (int i = 0; i < 2; i++)
+        if (devices[i] && devices[i]->fns->trim)
+            devices[i]->fns->trim(devices[i]);
+}
+
+void tern_free_text(struct tern_context *ctx, char *text) { tern_free(ctx, text); }

@@ -1,0 +1,25 @@
+/* The tracked allocator: every byte of a context is counted against its budget. */
+#ifndef TERN_CORE_MEMORY_H
+#define TERN_CORE_MEMORY_H
+
+#include <tern/base.h>
+
+/* 64-byte aligned memory, not cleared. NULL (error recorded) when there is none or the budget is
+ * reached; caches are freed and the allocation tried again before that. size 0 gives a valid pointer. Thread safe. */
+void *tern_alloc(struct tern_context *ctx, size_t size);
+/* Cleared memory for n elements; refuses n * size that overflows. */
+void *tern_calloc(struct tern_context *ctx, size_t n, size_t size);
+/* Grows or shrinks, keeps the contents. On failure NULL, and `ptr` stays valid. */
+void *tern_realloc(struct tern_context *ctx, void *ptr, size_t size);
+/* NULL is allowed. Thread safe. */
+void tern_free(struct tern_context *ctx, void *ptr);
+
+/* Copies of strings; free with tern_free. */
+char *tern_strdup(struct tern_context *ctx, const char *s);
+char *tern_strndup(struct tern_context *ctx, const char *s, size_t n);
+char *tern_sprintf(struct tern_context *ctx, const char *fmt, ...) TERN_PRINTF(2, 3);
+
+/* a * b, false when it does not fit. */
+static inline bool tern_mul_size(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
+
+#endif

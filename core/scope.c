@@ -1,0 +1,90 @@
+/* Scopes: who owns the temporaries of nested expressions. */
+#include <string.h>
+
+#include "core/context.h"
+#include "core/tensor.h"
+
+/* Room for one more element of `size` bytes; false (error recorded) without memory. */
+static bool grow(struct tern_context *ctx, void **array, int count, int *capacity, size_t size)
+{
+    if (count < *capacity)
+        return true;
+    int n = *capacity ? 2 * *capacity : 64;
+    void *p = tern_realloc(ctx, *array, (size_t)n * size);
+    if (!p)
+        return false;
+    *array = p;
+    *capacity = n;
+    return true;
+}
+
+tern_tensor *tern_scope_adopt(struct tern_context *ctx, tern_tensor *t)
+{
+    struct tern_scope_stack *s = &ctx->scopes;
+    if (!t || !s->depth)
+        return t;
+    if (!grow(ctx, (void **)&s->tensors, s->count, &s->capacity, sizeof(*s->tensors))) {
+        tern_tensor_unref(&t);
+        return NULL;
+    }
+    s->tensors[s->count++] = t;
+    return t;
+}
+
+void tern_scope_begin(struct tern_context *ctx)
+{
+    struct tern_scope_stack *s = &ctx->scopes;
+    /* Without memory the depth still counts, so that begin and end stay paired; tensors then
+     * belong to the enclosing scope. The error is recorded. */
+    if (grow(ctx, (void **)&s->starts, s->depth, &s->depth_capacity, sizeof(*s->starts)))
+        s->starts[s->depth] = s->count;
+    s->depth++;
+}
+
+static void pop(struct tern_context *ctx)
+{
+    struct tern_scope_stack *s = &ctx->scopes;
+    s->depth--;
+    int start = s->depth < s->depth_capacity ? s->starts[s->depth] : s->count;
+    while (s->count > start)
+        tern_tensor_unref(&s->tensors[--s->count]);
+}
+
+void tern_scope_end_many(struct tern_context *ctx, tern_tensor **keep, int n)
+{
+    if (!ctx->scopes.depth) {
+        tern_fail(ctx, TERN_E_INVALID, "tern_scope_end without tern_scope_begin");
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        tern_tensor_ref(keep[i]);
+    pop(ctx);
+    for (int i = 0; i < n; i++)
+        keep[i] = tern_scope_adopt(ctx, keep[i]);
+}
+
+tern_tensor *tern_scope_end(struct tern_context *ctx, tern_tensor *keep)
+{
+    tern_scope_end_many(ctx, &keep, 1);
+    return keep;
+}
+
+tern_tensor *tern_scope_next(struct tern_context *ctx, tern_tensor *keep)
+{
+    tern_tensor_ref(keep);
+    if (ctx->scopes.depth) {
+        pop(ctx);
+        tern_scope_begin(ctx);
+    }
+    return tern_scope_adopt(ctx, keep);
+}
+
+void tern_scope_release_all(struct tern_context *ctx)
+{
+    struct tern_scope_stack *s = &ctx->scopes;
+    while (s->depth)
+        pop(ctx);
+    tern_free(ctx, s->tensors);
+    tern_free(ctx, s->starts);
+    memset(s, 0, sizeof(*s));
+}

@@ -1,0 +1,32 @@
+/* The first error of a context, and how the library reports one. */
+#ifndef TERN_CORE_STATUS_H
+#define TERN_CORE_STATUS_H
+
+#include <stdarg.h>
+#include <tern/base.h>
+
+#define TERN_ERROR_SIZE 1024
+
+/* Records the error unless there is one already; returns `status`, so that callers can write
+ * return tern_fail(ctx, TERN_E_FORMAT, "%s: header of %llu bytes in a file of %llu", …). Thread safe. */
+enum tern_status tern_fail(struct tern_context *ctx, enum tern_status status, const char *fmt, ...) TERN_PRINTF(3, 4);
+
+/* Puts "prefix: " before the recorded message; for callers that know more of the place. */
+void tern_fail_prefix(struct tern_context *ctx, const char *fmt, ...) TERN_PRINTF(2, 3);
+
+/* True while an error is recorded. */
+bool tern_failed(const struct tern_context *ctx);
+
+/* Sends a message to the log callback. Thread safe if the callback is. */
+void tern_message(struct tern_context *ctx, int level, const char *fmt, ...) TERN_PRINTF(3, 4);
+
+/* Reports progress; does nothing without a callback. */
+void tern_report(struct tern_context *ctx, const char *stage, int64_t done, int64_t total, double seconds);
+
+/* TERN_E_CANCELLED (recorded) when the cancel callback says so, else TERN_OK. */
+enum tern_status tern_check_cancel(struct tern_context *ctx);
+
+/* Seconds from an arbitrary, monotonic origin. */
+double tern_now(void);
+
+#endif

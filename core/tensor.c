@@ -1,0 +1,127 @@
+/* Tensors: making, reading, releasing. Ops on them are in ops/. */
+#include "core/tensor.h"
+
+#include <string.h>
+
+#include "core/context.h"
+
+/* A tensor around a buffer whose reference it takes over, also on failure. Not in any scope. */
+static tern_tensor *tensor_new(struct tern_context *ctx, const struct tern_meta *meta, struct tern_buffer *buffer, size_t offset)
+{
+    tern_tensor *t = buffer ? tern_calloc(ctx, 1, sizeof(*t)) : NULL;
+    if (!t) {
+        tern_buffer_unref(&buffer);
+        return NULL;
+    }
+    tern_context_ref(ctx);
+    t->refs = 1;
+    t->ctx = ctx;
+    t->meta = *meta;
+    t->buffer = buffer;
+    t->offset = offset;
+    return t;
+}
+
+tern_tensor *tern_tensor_empty_on(struct tern_device *device, const struct tern_meta *meta)
+{
+    size_t size;
+    if (!tern_mul_size((size_t)tern_meta_span(meta), tern_dtype_size(meta->dtype), &size)) {
+        tern_fail(device->ctx, TERN_E_NO_MEMORY, "a tensor of this size does not fit in memory");
+        return NULL;
+    }
+    return tern_scope_adopt(device->ctx, tensor_new(device->ctx, meta, tern_buffer_create(device, size), 0));
+}
+
+tern_tensor *tern_tensor_empty(struct tern_context *ctx, const struct tern_meta *meta) { return tern_tensor_empty_on(ctx->device, meta); }
+
+tern_tensor *tern_tensor_view(const tern_tensor *t, const struct tern_meta *meta, size_t offset)
+{
+    tern_tensor *v = tensor_new(t->ctx, meta, tern_buffer_ref(t->buffer), offset);
+    if (v)
+        v->constant = t->constant;
+    return tern_scope_adopt(t->ctx, v);
+}
+
+tern_tensor *tern_tensor_wrap(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape, const void *data,
+                              void (*release)(void *), void *user)
+{
+    struct tern_meta meta = tern_meta_make(dtype, ndim, shape);
+    size_t size = (size_t)tern_meta_numel(&meta) * tern_dtype_size(dtype);
+    /* The memory is only ever read: wrapped buffers refuse writes. */
+    struct tern_buffer *b = tern_buffer_wrap(ctx->host, (void *)(uintptr_t)data, size, release, user);
+    if (!b && release)
+        release(user);
+    tern_tensor *t = tensor_new(ctx, &meta, b, 0);
+    if (t)
+        t->constant = true;
+    return t;
+}
+
+tern_tensor *tern_tensor_create(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape, const void *data)
+{
+    int64_t n;
+    if (!tern_dtype_size(dtype) || !tern_shape_valid(ndim, shape, &n)) {
+        tern_fail(ctx, TERN_E_INVALID,
+                  "tensor: dtype %d with %d dimensions is not valid: at most %d sizes, none negative, a product that fits", (int)dtype,
+                  ndim, TERN_MAX_DIMS);
+        return NULL;
+    }
+    struct tern_meta meta = tern_meta_make(dtype, ndim, shape);
+    tern_tensor *t = tern_tensor_empty(ctx, &meta);
+    size_t size = (size_t)n * tern_dtype_size(dtype);
+    if (!t || !size)
+        return t;
+    if (data) {
+        tern_buffer_write(t->buffer, 0, data, size);
+    } else if (t->buffer->host) {
+        memset(t->buffer->host, 0, size);
+    } else {
+        void *zeros = tern_calloc(ctx, 1, size);
+        if (zeros)
+            tern_buffer_write(t->buffer, 0, zeros, size);
+        tern_free(ctx, zeros);
+    }
+    return t;
+}
+
+tern_tensor *tern_tensor_ref(tern_tensor *t)
+{
+    if (t)
+        __atomic_add_fetch(&t->refs, 1, __ATOMIC_RELAXED);
+    return t;
+}
+
+void tern_tensor_unref(tern_tensor **t)
+{
+    if (!t || !*t)
+        return;
+    tern_tensor *x = *t;
+    *t = NULL;
+    if (__atomic_sub_fetch(&x->refs, 1, __ATOMIC_ACQ_REL))
+        return;
+    struct tern_context *ctx = x->ctx;
+    while (x->prepared) {
+        struct tern_prepared *p = x->prepared;
+        x->prepared = p->next;
+        tern_buffer_unref(&p->buffer);
+        tern_free(ctx, p);
+    }
+    tern_buffer_unref(&x->buffer);
+    tern_free(ctx, x);
+    tern_context_unref(ctx);
+}
+
+struct tern_context *tern_tensor_context(const tern_tensor *t) { return t->ctx; }
+enum tern_dtype tern_tensor_dtype(const tern_tensor *t) { return t->meta.dtype; }
+int tern_tensor_ndim(const tern_tensor *t) { return t->meta.ndim; }
+const int64_t *tern_tensor_shape(const tern_tensor *t) { return t->meta.shape; }
+const int64_t *tern_tensor_strides(const tern_tensor *t) { return t->meta.stride; }
+int64_t tern_tensor_numel(const tern_tensor *t) { return tern_meta_numel(&t->meta); }
+
+int64_t tern_tensor_size(const tern_tensor *t, int dim)
+{
+    int d = tern_wrap_dim(dim, t->meta.ndim);
+    return d < 0 ? 0 : t->meta.shape[d];
+}
+
+void *tern_tensor_host(const tern_tensor *t) { return t->buffer->host ? (char *)t->buffer->host + t->offset : NULL; }

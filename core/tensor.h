@@ -1,0 +1,42 @@
+/* The inside of a tensor: a meta over a buffer. */
+#ifndef TERN_CORE_TENSOR_H
+#define TERN_CORE_TENSOR_H
+
+#include <tern/tensor.h>
+
+#include "core/hal.h"
+#include "core/shape.h"
+
+/* A kernel's own form of a constant tensor (packed weights), kept as long as the tensor lives. */
+struct tern_prepared {
+    struct tern_prepared *next;
+    const struct tern_kernel *kernel;
+    uint64_t key; /* of the layout: the same kernel may pack in several ways */
+    struct tern_buffer *buffer;
+};
+
+struct tern_tensor {
+    int refs; /* atomic */
+    struct tern_context *ctx;
+    struct tern_meta meta;
+    struct tern_buffer *buffer;
+    size_t offset;                      /* bytes into the buffer */
+    bool constant;                      /* never changes while it lives: kernels may keep prepared forms of it */
+    struct tern_prepared *prepared;     /* guarded by the context's lock */
+    void (*drop_source)(tern_tensor *); /* after packing: the mapped pages may go; NULL: nothing to drop */
+};
+
+/* Not cleared. Belongs to the open scope, if any. */
+tern_tensor *tern_tensor_empty(struct tern_context *ctx, const struct tern_meta *meta);
+tern_tensor *tern_tensor_empty_on(struct tern_device *device, const struct tern_meta *meta);
+/* Another meta over the same memory. */
+tern_tensor *tern_tensor_view(const tern_tensor *t, const struct tern_meta *meta, size_t offset);
+/* A constant, contiguous tensor over host memory that something else owns; release(user) when the
+ * last reference goes (on failure, too). Never belongs to a scope: the caller owns it. */
+tern_tensor *tern_tensor_wrap(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape, const void *data,
+                              void (*release)(void *), void *user);
+
+/* First element on the host; NULL when the buffer is not host memory. */
+void *tern_tensor_host(const tern_tensor *t);
+
+#endif

@@ -1,0 +1,82 @@
+/* The context: one per independent use of tern. It owns the devices, the thread pool, the memory
+ * accounting, the callbacks and the first error. There is no other state in the library. */
+#ifndef TERN_CONTEXT_H
+#define TERN_CONTEXT_H
+
+#include <tern/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum tern_log_level { TERN_LOG_DEBUG = 0, TERN_LOG_INFO, TERN_LOG_WARN, TERN_LOG_ERROR };
+
+/* One event of a long job. `stage` is static text such as "load", "encode", "sample", "decode". */
+struct tern_progress {
+    const char *stage;
+    int64_t done;   /* finished units, 0..total */
+    int64_t total;  /* units in all */
+    double seconds; /* since the stage began */
+};
+
+/* Memory for everything that the library allocates on the host. NULL functions mean the C library's. */
+struct tern_allocator {
+    void *(*alloc)(size_t size, size_t alignment, void *user); /* NULL when there is none left */
+    void (*free)(void *ptr, size_t size, void *user);
+    void *user;
+};
+
+struct tern_context_params {
+    const char *device;    /* "cpu" (default), "null"; later "auto", "cuda:0", … */
+    int threads;           /* threads for CPU kernels; 0: one per core */
+    size_t budget;         /* most bytes that may be allocated at once; 0: no limit */
+    const char *cache_dir; /* NULL: $XDG_CACHE_HOME/tern or ~/.cache/tern */
+
+    enum tern_log_level log_level; /* messages below this level are not sent; default debug */
+    void (*log)(enum tern_log_level level, const char *message, void *user);
+    void (*progress)(const struct tern_progress *progress, void *user);
+    bool (*cancel)(void *user); /* asked between ops, from the calling thread; true stops the job */
+    void *user;                 /* handed to the three callbacks */
+
+    struct tern_allocator allocator;
+};
+
+/* Makes a context. `params` may be NULL: all defaults. NULL when there is no memory, no such
+ * device, or a parameter is out of range; tern_create_error() tells which. */
+TERN_API struct tern_context *tern_context_create(const struct tern_context_params *params);
+
+/* Why the last tern_context_create() of this thread returned NULL. The string is static. */
+TERN_API const char *tern_create_error(void);
+
+/* Gives the caller's reference back and sets *ctx to NULL. Objects made from the context keep it
+ * alive until they are released themselves. NULL is allowed. */
+TERN_API void tern_context_destroy(struct tern_context **ctx);
+
+/* The first error since the context was made or cleared: what, where, expected, found, and what
+ * would help. "" when there was none. Valid until the next call with this context. */
+TERN_API const char *tern_error(const struct tern_context *ctx);
+TERN_API enum tern_status tern_error_status(const struct tern_context *ctx);
+
+/* Forgets the error, so that the context can be used again. */
+TERN_API void tern_error_clear(struct tern_context *ctx);
+
+/* Bytes that the context has allocated now and at most; peak restarts with tern_memory_reset_peak. */
+TERN_API size_t tern_memory_used(const struct tern_context *ctx);
+TERN_API size_t tern_memory_peak(const struct tern_context *ctx);
+TERN_API void tern_memory_reset_peak(struct tern_context *ctx);
+/* Number of allocations so far, for tests that count them. */
+TERN_API uint64_t tern_memory_allocations(const struct tern_context *ctx);
+/* Gives cached, unused memory back to the system. */
+TERN_API void tern_memory_trim(struct tern_context *ctx);
+
+/* Devices: what was found and what is missing. One text block, a line each; free with tern_free_text. */
+TERN_API char *tern_devices_describe(struct tern_context *ctx);
+TERN_API void tern_free_text(struct tern_context *ctx, char *text);
+
+/* Number of threads that CPU kernels use. */
+TERN_API int tern_thread_count(const struct tern_context *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,185 @@
+/* The op set. Names, argument order and meaning are those of torch and torch.nn.functional.
+ *
+ * All functions: tensors are not changed, the result is new and belongs to the open scope, or to the
+ * caller when none is open. NULL among the required inputs gives NULL, so that a model reads as straight-line
+ * code and is checked once at its end. On an error NULL is returned and the context keeps the message (op,
+ * shapes, expected, found). Any strides are allowed. Zero in a params field means the default. */
+#ifndef TERN_OPS_H
+#define TERN_OPS_H
+
+#include <tern/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- element-wise, one input: same shape and dtype; floating point but neg, abs, square, relu, clamp and the scalar ops */
+TERN_API tern_tensor *tern_neg(tern_tensor *x);         /* torch.neg */
+TERN_API tern_tensor *tern_abs(tern_tensor *x);         /* torch.abs */
+TERN_API tern_tensor *tern_exp(tern_tensor *x);         /* torch.exp */
+TERN_API tern_tensor *tern_log(tern_tensor *x);         /* torch.log */
+TERN_API tern_tensor *tern_sqrt(tern_tensor *x);        /* torch.sqrt */
+TERN_API tern_tensor *tern_rsqrt(tern_tensor *x);       /* torch.rsqrt */
+TERN_API tern_tensor *tern_reciprocal(tern_tensor *x);  /* torch.reciprocal */
+TERN_API tern_tensor *tern_square(tern_tensor *x);      /* torch.square */
+TERN_API tern_tensor *tern_sin(tern_tensor *x);         /* torch.sin */
+TERN_API tern_tensor *tern_cos(tern_tensor *x);         /* torch.cos */
+TERN_API tern_tensor *tern_tanh(tern_tensor *x);        /* torch.tanh */
+TERN_API tern_tensor *tern_erf(tern_tensor *x);         /* torch.erf */
+TERN_API tern_tensor *tern_floor(tern_tensor *x);       /* torch.floor */
+TERN_API tern_tensor *tern_ceil(tern_tensor *x);        /* torch.ceil */
+TERN_API tern_tensor *tern_round(tern_tensor *x);       /* torch.round: half to even */
+TERN_API tern_tensor *tern_sigmoid(tern_tensor *x);     /* torch.sigmoid */
+TERN_API tern_tensor *tern_relu(tern_tensor *x);        /* torch.nn.functional.relu */
+TERN_API tern_tensor *tern_silu(tern_tensor *x);        /* torch.nn.functional.silu */
+TERN_API tern_tensor *tern_quick_gelu(tern_tensor *x);  /* x * torch.sigmoid(1.702 * x) */
+TERN_API tern_tensor *tern_logical_not(tern_tensor *x); /* torch.logical_not: bool */
+
+enum tern_gelu_approximate { TERN_GELU_NONE = 0, TERN_GELU_TANH };
+/* torch.nn.functional.gelu(x, approximate='none'|'tanh') */
+TERN_API tern_tensor *tern_gelu(tern_tensor *x, enum tern_gelu_approximate approximate);
+/* torch.clamp(x, min, max); infinities leave a side open */
+TERN_API tern_tensor *tern_clamp(tern_tensor *x, double min, double max);
+TERN_API tern_tensor *tern_add_scalar(tern_tensor *x, double other);    /* torch.add(x, other) */
+TERN_API tern_tensor *tern_mul_scalar(tern_tensor *x, double other);    /* torch.mul(x, other) */
+TERN_API tern_tensor *tern_pow_scalar(tern_tensor *x, double exponent); /* torch.pow(x, exponent) */
+
+/* ---- element-wise, two inputs: PyTorch's broadcasting; dtypes must be equal (tern_cast otherwise) */
+TERN_API tern_tensor *tern_add(tern_tensor *x, tern_tensor *other);     /* torch.add */
+TERN_API tern_tensor *tern_sub(tern_tensor *x, tern_tensor *other);     /* torch.sub */
+TERN_API tern_tensor *tern_mul(tern_tensor *x, tern_tensor *other);     /* torch.mul */
+TERN_API tern_tensor *tern_div(tern_tensor *x, tern_tensor *other);     /* torch.div, floating point */
+TERN_API tern_tensor *tern_pow(tern_tensor *x, tern_tensor *other);     /* torch.pow, floating point */
+TERN_API tern_tensor *tern_maximum(tern_tensor *x, tern_tensor *other); /* torch.maximum: NaN wins */
+TERN_API tern_tensor *tern_minimum(tern_tensor *x, tern_tensor *other); /* torch.minimum: NaN wins */
+TERN_API tern_tensor *tern_eq(tern_tensor *x, tern_tensor *other);      /* torch.eq … torch.ge: bool */
+TERN_API tern_tensor *tern_ne(tern_tensor *x, tern_tensor *other);
+TERN_API tern_tensor *tern_lt(tern_tensor *x, tern_tensor *other);
+TERN_API tern_tensor *tern_le(tern_tensor *x, tern_tensor *other);
+TERN_API tern_tensor *tern_gt(tern_tensor *x, tern_tensor *other);
+TERN_API tern_tensor *tern_ge(tern_tensor *x, tern_tensor *other);
+TERN_API tern_tensor *tern_logical_and(tern_tensor *x, tern_tensor *other); /* torch.logical_and: bool */
+TERN_API tern_tensor *tern_logical_or(tern_tensor *x, tern_tensor *other);  /* torch.logical_or: bool */
+/* torch.where(condition, x, other): condition bool, all three broadcast */
+TERN_API tern_tensor *tern_where(tern_tensor *condition, tern_tensor *x, tern_tensor *other);
+
+/* ---- dtype, copies and views. Views share memory with x; eager views cost nothing. */
+/* x.to(dtype): float to int truncates, to bool is x != 0; equal dtype returns x itself, referenced. */
+TERN_API tern_tensor *tern_cast(tern_tensor *x, enum tern_dtype dtype);
+enum tern_memory_format { TERN_CONTIGUOUS = 0, TERN_CHANNELS_LAST };
+/* x.contiguous(memory_format=…): x itself, referenced, when it is so already. CHANNELS_LAST needs 4-D. */
+TERN_API tern_tensor *tern_contiguous(tern_tensor *x, enum tern_memory_format format);
+/* torch.reshape: one size may be -1. A view where PyTorch gives one, else a copy. */
+TERN_API tern_tensor *tern_reshape(tern_tensor *x, int ndim, const int64_t *shape);
+/* torch.permute */
+TERN_API tern_tensor *tern_permute(tern_tensor *x, int ndim, const int *dims);
+/* torch.transpose, torch.unsqueeze, torch.squeeze(dim), torch.flatten(start, end) */
+TERN_API tern_tensor *tern_transpose(tern_tensor *x, int dim0, int dim1);
+TERN_API tern_tensor *tern_unsqueeze(tern_tensor *x, int dim);
+TERN_API tern_tensor *tern_squeeze(tern_tensor *x, int dim);
+TERN_API tern_tensor *tern_flatten(tern_tensor *x, int start_dim, int end_dim);
+/* x.expand(shape): size -1 keeps a dimension */
+TERN_API tern_tensor *tern_expand(tern_tensor *x, int ndim, const int64_t *shape);
+/* x[..., start:end:step, ...] in dimension dim; start and end clamp and count from the end when negative, as in
+ * Python; step >= 1. INT64_MAX as end: up to the end. */
+TERN_API tern_tensor *tern_slice(tern_tensor *x, int dim, int64_t start, int64_t end, int64_t step);
+/* (N, C) -> (N, C, 1, 1), for adding to a picture */
+TERN_API tern_tensor *tern_as_nc11(tern_tensor *x);
+/* torch.cat: 1..8 tensors of one dtype, equal sizes but in dim */
+TERN_API tern_tensor *tern_cat(tern_tensor *const *tensors, int n, int dim);
+/* torch.nn.functional.pad(x, pad, value=value): pairs (before, after) from the last dimension on; negative crops */
+TERN_API tern_tensor *tern_pad(tern_tensor *x, int n, const int64_t *pad, double value);
+
+/* ---- reductions. n = 0: all dimensions. */
+TERN_API tern_tensor *tern_sum(tern_tensor *x, int n, const int *dim, bool keepdim);  /* torch.sum; integers give i64 */
+TERN_API tern_tensor *tern_mean(tern_tensor *x, int n, const int *dim, bool keepdim); /* torch.mean, floating point */
+TERN_API tern_tensor *tern_amax(tern_tensor *x, int n, const int *dim, bool keepdim); /* torch.amax: NaN wins */
+TERN_API tern_tensor *tern_argmax(tern_tensor *x, int dim, bool keepdim);             /* torch.argmax: i64, first of equals, NaN wins */
+TERN_API tern_tensor *tern_softmax(tern_tensor *x, int dim);                          /* torch.nn.functional.softmax */
+
+/* torch.nn.functional.layer_norm over the last normalized_ndim dimensions; weight and bias of those sizes, or NULL
+ * [Ba 2016]. rms_norm: no mean, no bias [Zhang 2019]. */
+TERN_API tern_tensor *tern_layer_norm(tern_tensor *x, int normalized_ndim, tern_tensor *weight, tern_tensor *bias, double eps);
+TERN_API tern_tensor *tern_rms_norm(tern_tensor *x, int normalized_ndim, tern_tensor *weight, double eps);
+/* torch.nn.functional.group_norm: x (N, C, ...), num_groups divides C, weight and bias (C) or NULL [Wu 2018] */
+TERN_API tern_tensor *tern_group_norm(tern_tensor *x, int num_groups, tern_tensor *weight, tern_tensor *bias, double eps);
+
+/* ---- products. Weights may be stored in another floating-point dtype than x: they are converted, x's dtype counts. */
+/* torch.matmul: (..., M, K) x (..., K, N), leading dimensions broadcast; vectors as there */
+TERN_API tern_tensor *tern_matmul(tern_tensor *x, tern_tensor *other);
+/* torch.nn.functional.linear: x (..., K), weight (N, K), bias (N) or NULL -> (..., N) */
+TERN_API tern_tensor *tern_linear(tern_tensor *x, tern_tensor *weight, tern_tensor *bias);
+
+/* A single number sets both directions; the _hw pair (height, width) counts when the number is 0. */
+struct tern_conv2d_params {
+    int stride, padding, dilation; /* 1, 0, 1 */
+    int groups;                    /* 1 */
+    int stride_hw[2], padding_hw[2], dilation_hw[2];
+};
+/* torch.nn.functional.conv2d: x (N, C, H, W), weight (O, C / groups, kh, kw), bias (O) or NULL */
+TERN_API tern_tensor *tern_conv2d_p(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, const struct tern_conv2d_params *params);
+#define tern_conv2d(x, weight, bias, ...) tern_conv2d_p(x, weight, bias, &(const struct tern_conv2d_params){__VA_ARGS__})
+
+struct tern_conv_transpose2d_params {
+    int stride, padding, output_padding, dilation; /* 1, 0, 0, 1 */
+    int groups;                                    /* 1 */
+    int stride_hw[2], padding_hw[2], output_padding_hw[2], dilation_hw[2];
+};
+/* torch.nn.functional.conv_transpose2d: weight (C, O / groups, kh, kw) */
+TERN_API tern_tensor *tern_conv_transpose2d_p(tern_tensor *x, tern_tensor *weight, tern_tensor *bias,
+                                              const struct tern_conv_transpose2d_params *params);
+#define tern_conv_transpose2d(x, weight, bias, ...) \
+    tern_conv_transpose2d_p(x, weight, bias, &(const struct tern_conv_transpose2d_params){__VA_ARGS__})
+
+struct tern_sdpa_params {
+    tern_tensor *attn_mask; /* bool (true takes part) or x's dtype (added); broadcast to (..., L, S); NULL: none */
+    bool is_causal;         /* row i sees columns 0..i; not together with attn_mask */
+    double scale;           /* 1 / sqrt(E) */
+};
+/* torch.nn.functional.scaled_dot_product_attention: query (..., L, E), key (..., S, E), value (..., S, Ev) */
+TERN_API tern_tensor *tern_sdpa_p(tern_tensor *query, tern_tensor *key, tern_tensor *value, const struct tern_sdpa_params *params);
+#define tern_sdpa(query, key, value, ...) tern_sdpa_p(query, key, value, &(const struct tern_sdpa_params){__VA_ARGS__})
+
+/* ---- pictures (N, C, H, W) */
+enum tern_interpolate_mode { TERN_NEAREST = 0, TERN_BILINEAR };
+struct tern_interpolate_params {
+    int64_t size[2];     /* output height and width; or */
+    double scale_factor; /* both directions; or */
+    double scale_factor_hw[2];
+    enum tern_interpolate_mode mode;
+    bool align_corners; /* bilinear only */
+};
+/* torch.nn.functional.interpolate (recompute_scale_factor unset: a given scale is used as it is) */
+TERN_API tern_tensor *tern_interpolate_p(tern_tensor *x, const struct tern_interpolate_params *params);
+#define tern_interpolate(x, ...) tern_interpolate_p(x, &(const struct tern_interpolate_params){__VA_ARGS__})
+
+struct tern_pool2d_params {
+    int kernel_size, stride, padding, dilation; /* required, kernel_size, 0, 1 (max_pool2d only) */
+    int kernel_size_hw[2], stride_hw[2], padding_hw[2], dilation_hw[2];
+    bool ceil_mode;
+    bool exclude_pad; /* avg_pool2d: count_include_pad=False */
+};
+/* torch.nn.functional.avg_pool2d, max_pool2d */
+TERN_API tern_tensor *tern_avg_pool2d_p(tern_tensor *x, const struct tern_pool2d_params *params);
+TERN_API tern_tensor *tern_max_pool2d_p(tern_tensor *x, const struct tern_pool2d_params *params);
+#define tern_avg_pool2d(x, ...) tern_avg_pool2d_p(x, &(const struct tern_pool2d_params){__VA_ARGS__})
+#define tern_max_pool2d(x, ...) tern_max_pool2d_p(x, &(const struct tern_pool2d_params){__VA_ARGS__})
+
+/* ---- look-ups. An index out of range gives zeros for its row; model code checks ids before. */
+/* torch.nn.functional.embedding: input (...) of i32 or i64, weight (V, E) -> (..., E) of weight's dtype */
+TERN_API tern_tensor *tern_embedding(tern_tensor *input, tern_tensor *weight);
+/* torch.gather: index i64 or i32, same number of dimensions as x */
+TERN_API tern_tensor *tern_gather(tern_tensor *x, int dim, tern_tensor *index);
+
+/* ---- made from nothing */
+TERN_API tern_tensor *tern_full(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape, double fill_value);
+/* torch.arange(start, end, step) */
+TERN_API tern_tensor *tern_arange(struct tern_context *ctx, enum tern_dtype dtype, double start, double end, double step);
+/* torch.randn / torch.rand with a CUDA generator of that seed and Philox offset: f32, the same on every device */
+TERN_API tern_tensor *tern_randn(struct tern_context *ctx, int ndim, const int64_t *shape, uint64_t seed, uint64_t offset);
+TERN_API tern_tensor *tern_rand(struct tern_context *ctx, int ndim, const int64_t *shape, uint64_t seed, uint64_t offset);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

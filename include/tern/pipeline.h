@@ -1,0 +1,104 @@
+/* From a prompt to a picture: load a checkpoint once, make pictures of it. */
+#ifndef TERN_PIPELINE_H
+#define TERN_PIPELINE_H
+
+#include <tern/image.h>
+#include <tern/scheduler.h>
+#include <tern/tensor.h>
+#include <tern/tokenizer.h>
+#include <tern/weights.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tern_pipeline;
+
+/* For every field of the params structs: zero means the default that stands beside it. */
+struct tern_pipeline_params {
+    enum tern_dtype dtype;     /* compute type: TERN_F32 (default), TERN_BF16, TERN_F16 */
+    const char *tokenizer_dir; /* a tokenizer folder that replaces the checkpoint's */
+    bool keep_text_encoder;    /* keep it in memory between pictures; default: dropped after encoding */
+};
+
+/* Opens a checkpoint: a diffusers folder, a single LDM-style .safetensors or .ckpt file, or "demo" (also
+ * NULL) and "demo-zh" for the model that ships with tern. Reads headers and configuration and checks every
+ * tensor's name and shape; weights are mapped and read when first needed. NULL with the error recorded. */
+TERN_API struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *model, const struct tern_pipeline_params *params);
+TERN_API void tern_pipeline_destroy(struct tern_pipeline **p);
+
+/* One picture during sampling: `latents` are n x 4 x height/8 x width/8 values, valid during the call. */
+typedef void tern_step_callback(int step, int steps, const float *latents, int64_t count, void *user);
+
+struct tern_txt2img_params {
+    const char *prompt;          /* "" */
+    const char *negative_prompt; /* "" */
+    int width, height;           /* pixels, multiples of 8, at most 8192; the model's own size */
+    int steps;                   /* 1..1000; 20 */
+    double cfg;                  /* guidance scale; 7.5. At most 1: no guidance, one UNet row */
+    uint64_t seed;               /* of the first picture; the next has seed + 1 … */
+    enum tern_sampler sampler;   /* the checkpoint's */
+    enum tern_schedule schedule;
+    enum tern_generator_kind generator; /* TERN_GENERATOR_CPU */
+    int count;                          /* pictures made together; 1 */
+
+    const struct tern_image *init_image; /* img2img: starts from this picture (resized to width x height) */
+    const struct tern_image *mask_image; /* inpaint: white is painted anew, black kept; needs init_image */
+    double strength;                     /* img2img, inpaint: 0 < strength <= 1; 0.8 (inpaint: 1) */
+
+    tern_tensor *init_latents;   /* (count, 4, height/8, width/8) unit noise instead of the seed's */
+    tern_step_callback *on_step; /* after each step */
+    void *on_step_user;
+    const char *schedule_config; /* reserved for tests: scheduler_config.json text instead of the model's */
+};
+#define tern_txt2img_params(...) ((struct tern_txt2img_params){__VA_ARGS__})
+
+/* Pictures of one call. */
+struct tern_images;
+TERN_API int tern_images_count(const struct tern_images *images);
+/* Borrowed. */
+TERN_API struct tern_image *tern_images_at(const struct tern_images *images, int i);
+/* Latents after the last step, before the division by the scaling factor: (count, 4, h/8, w/8) f32, borrowed. */
+TERN_API tern_tensor *tern_images_latents(const struct tern_images *images);
+TERN_API void tern_images_destroy(struct tern_images **images);
+
+/* Makes params->count pictures: txt2img, img2img (init_image) or inpaint (init_image and mask_image).
+ * All parameters are checked before anything is computed. NULL with the error recorded, also
+ * TERN_E_CANCELLED. Each picture carries its infotext under "parameters". */
+TERN_API struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params);
+
+/* The same for one picture, which the caller owns. */
+TERN_API struct tern_image *tern_txt2img(struct tern_pipeline *p, const struct tern_txt2img_params *params);
+
+/* The checks of tern_generate alone, and the memory that it will need at most, in bytes (0 when unknown). */
+TERN_API enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes);
+
+/* Facts of the checkpoint: one text block for people, or one JSON object for programs: architecture, layout, components,
+ * tensors by dtype, parameters, metadata. Free with tern_free_text. */
+TERN_API char *tern_pipeline_describe(struct tern_pipeline *p, bool json);
+/* The same of any one weight file. */
+TERN_API char *tern_weights_describe(struct tern_context *ctx, const char *path, bool json);
+
+/* The tokenizer (borrowed), index 0 or 1 (SDXL's second). NULL with the error recorded when there is none: the
+ * checkpoint came without one, and the CLIP tokenizer that ships with tern does not fit its text encoder. */
+TERN_API struct tern_tokenizer *tern_pipeline_tokenizer(struct tern_pipeline *p, int index);
+
+/* Runs one component: "text_encoder", "unet", "vae_decoder", "vae_encoder". Inputs and outputs are named
+ * as in the forward() of diffusers / transformers. Errors: unknown component (the list is shown), input missing,
+ * of a wrong shape, or left over. The caller owns the result. */
+TERN_API struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *component, const struct tern_weights *inputs);
+
+/* Writes a full-size checkpoint with seeded random weights, scaled so that activations stay finite in f16.
+ * arch: "sd15". A diffusers folder, or with single_file one LDM-style .safetensors. dtype f16 or f32. */
+struct tern_synth_params {
+    const char *arch; /* "sd15" */
+    enum tern_dtype dtype;
+    bool single_file;
+    uint64_t seed;
+};
+TERN_API enum tern_status tern_synth(struct tern_context *ctx, const char *out, const struct tern_synth_params *params);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,86 @@
+/* Noise schedules and samplers with the numbers of diffusers. Works on host arrays of f32. */
+#ifndef TERN_SCHEDULER_H
+#define TERN_SCHEDULER_H
+
+#include <tern/random.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum tern_sampler {
+    TERN_SAMPLER_DEFAULT = 0, /* the one that the model's scheduler_config.json names */
+    TERN_SAMPLER_DDIM,
+    TERN_SAMPLER_PNDM,
+    TERN_SAMPLER_EULER,
+    TERN_SAMPLER_EULER_A,
+    TERN_SAMPLER_DPMPP_2M,
+    TERN_SAMPLER_HEUN,
+    TERN_SAMPLER_LMS,
+    TERN_SAMPLER_UNIPC,
+    TERN_SAMPLER_LCM,
+    TERN_SAMPLER_COUNT
+};
+
+enum tern_schedule {
+    TERN_SCHEDULE_DEFAULT = 0, /* what the config and sampler say */
+    TERN_SCHEDULE_KARRAS,
+    TERN_SCHEDULE_COUNT
+};
+
+/* "euler_a" …; parse also takes diffusers' class names ("EulerAncestralDiscreteScheduler") and
+ * A1111's ("Euler a", "DPM++ 2M Karras": then *schedule is set too, if not NULL). COUNT when unknown. */
+TERN_API const char *tern_sampler_name(enum tern_sampler s);
+TERN_API enum tern_sampler tern_sampler_parse(const char *name, enum tern_schedule *schedule);
+TERN_API const char *tern_schedule_name(enum tern_schedule s);
+TERN_API enum tern_schedule tern_schedule_parse(const char *name);
+
+struct tern_scheduler;
+
+/* Makes a sampler from a scheduler_config.json text (NULL: SD 1.5's). As diffusers' from_config: keys
+ * that are present count, all others are the sampler class's defaults. Errors: bad JSON, a key of the
+ * wrong type, a sampler that has no such schedule (both named). */
+TERN_API struct tern_scheduler *tern_scheduler_create(struct tern_context *ctx, const char *config_json, enum tern_sampler sampler,
+                                                      enum tern_schedule schedule);
+TERN_API void tern_scheduler_destroy(struct tern_scheduler **s);
+TERN_API enum tern_sampler tern_scheduler_sampler(const struct tern_scheduler *s);
+
+/* set_timesteps(steps): 1..num_train_timesteps (1000). Resets the state. */
+TERN_API enum tern_status tern_scheduler_set_steps(struct tern_scheduler *s, int steps);
+
+/* Model calls in all (heun: 2n - 1, pndm: n + 1 …), and the timestep of call i, as the UNet gets it. */
+TERN_API int tern_scheduler_calls(const struct tern_scheduler *s);
+TERN_API double tern_scheduler_timestep(const struct tern_scheduler *s, int i);
+/* sigmas[i] as diffusers keeps them, calls + 1 of them where the sampler has sigmas; else 0 */
+TERN_API int tern_scheduler_sigma_count(const struct tern_scheduler *s);
+TERN_API double tern_scheduler_sigma(const struct tern_scheduler *s, int i);
+/* What unit noise is multiplied with before the first call. */
+TERN_API double tern_scheduler_init_noise_sigma(const struct tern_scheduler *s);
+
+/* img2img: the first call for that strength (0..1), as diffusers' get_timesteps; sets the begin index. Equal to
+ * tern_scheduler_calls when steps x strength is under 1: there is nothing to do. -1 with the error recorded when strength
+ * is not in 0..1 or no steps are set. */
+TERN_API int tern_scheduler_begin_at(struct tern_scheduler *s, double strength);
+
+/* Pictures in one sample (1): a config with "thresholding" limits each picture by itself. */
+TERN_API enum tern_status tern_scheduler_set_batch(struct tern_scheduler *s, int pictures);
+
+/* scale_model_input at call i: out may be x. */
+TERN_API void tern_scheduler_scale_input(const struct tern_scheduler *s, int i, const float *x, float *out, int64_t n);
+
+/* add_noise at call i (img2img, inpaint): out = noisy version of x. */
+TERN_API void tern_scheduler_add_noise(const struct tern_scheduler *s, int i, const float *x, const float *noise, float *out, int64_t n);
+
+/* Whether step i draws noise. */
+TERN_API bool tern_scheduler_draws_noise(const struct tern_scheduler *s, int i);
+
+/* One step: sample (n values) and the model's output at call i -> sample of call i + 1, in place.
+ * noise: n values of unit noise when tern_scheduler_draws_noise(s, i), else ignored. Calls must be made
+ * in order, each once. f32 arithmetic as diffusers does it (coefficients as there). */
+TERN_API enum tern_status tern_scheduler_step(struct tern_scheduler *s, int i, const float *model_output, const float *noise, float *sample,
+                                              int64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,61 @@
+/* cat: tensors one behind the other along a dimension. The bits are copied. */
+#include <tern/ops.h>
+
+#include "core/tensor.h"
+#include "ops/reference.h"
+#include "ops/rules.h"
+
+enum tern_status tern_shape_cat(struct tern_context *ctx, struct tern_op_desc *d)
+{
+    struct tern_meta out = d->in[0];
+    if (!out.ndim)
+        return tern_fail(ctx, TERN_E_SHAPE, "cat: tensors[0] is a scalar: expected at least one dimension");
+    int64_t *dim = &d->attrs.cat.dim;
+    enum tern_status st = tern_rule_dim(ctx, d, dim, out.ndim);
+    for (int i = 1; i < d->n_in && !st; i++) {
+        const struct tern_meta *x = &d->in[i];
+        bool fits = x->ndim == out.ndim;
+        for (int k = 0; k < out.ndim && fits; k++)
+            fits = k == *dim || x->shape[k] == out.shape[k];
+        if (!fits) {
+            char a[TERN_META_TEXT], b[TERN_META_TEXT];
+            return tern_fail(ctx, TERN_E_SHAPE, "cat: tensors[%d] does not fit: expected the sizes of %s but in dim %lld, found %s", i,
+                             tern_meta_text(&d->in[0], a), (long long)*dim, tern_meta_text(x, b));
+        }
+        st = tern_rule_same_dtype(ctx, d, 0, i);
+        if (!st && __builtin_add_overflow(out.shape[*dim], x->shape[*dim], &out.shape[*dim]))
+            st = tern_fail(ctx, TERN_E_SHAPE, "cat: the sizes in dim %lld do not fit together", (long long)*dim);
+    }
+    return st ? st : tern_rule_out(ctx, d, out.dtype, out.ndim, out.shape);
+}
+
+void tern_ref_cat(const struct tern_kernel_args *a)
+{
+    const struct tern_op_desc *d = a->desc;
+    int64_t begin = 0, dim = d->attrs.cat.dim; /* where the part begins in dim */
+    for (int i = 0; i < d->n_in; i++) {
+        const struct tern_meta *x = &d->in[i];
+        int64_t n = tern_meta_numel(x);
+        for (int64_t p = 0; p < n; p++)
+            tern_copy_element(tern_dtype_size(x->dtype), tern_arg_host(&a->out),
+                              begin * d->out.stride[dim] + tern_offset_of(p, x->ndim, x->shape, d->out.stride), tern_arg_host(&a->in[i]),
+                              tern_meta_offset(x, p));
+        begin += x->shape[dim];
+    }
+}
+
+tern_tensor *tern_cat(tern_tensor *const *tensors, int n, int dim)
+{
+    const union tern_op_attrs attrs = {.cat = {.dim = dim}};
+    struct tern_context *ctx = NULL;
+    for (int i = 0; i < n; i++) {
+        if (!tensors[i])
+            return NULL;
+        ctx = tensors[i]->ctx;
+    }
+    if (ctx && n > TERN_MAX_INPUTS) {
+        tern_fail(ctx, TERN_E_INVALID, "cat: %d tensors were given: expected 1..%d", n, TERN_MAX_INPUTS);
+        return NULL;
+    }
+    return ctx ? tern_op_call(ctx, TERN_OP_cat, tensors, n, &attrs) : NULL;
+}

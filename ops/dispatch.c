@@ -1,0 +1,277 @@
+/* Runs an op eagerly: shape rule, view if it is one, layout, kernel, launch. What no kernel supports goes down the
+ * ladder: tidy inputs, then f32, then the reference on the host. */
+#include "ops/dispatch.h"
+
+#include <string.h>
+#include <tern/ops.h>
+
+#include "core/context.h"
+#include "ops/select.h"
+
+struct tern_dispatch {
+    struct tern_select_cache cache;
+    char forced[64];
+    uint64_t count;
+    bool warned[TERN_OP_COUNT];
+};
+
+static void dispatch_destroy(struct tern_context *ctx)
+{
+    tern_free(ctx, ctx->dispatch);
+    ctx->dispatch = NULL;
+}
+
+static struct tern_dispatch *dispatch_get(struct tern_context *ctx)
+{
+    if (!ctx->dispatch) {
+        ctx->dispatch = tern_calloc(ctx, 1, sizeof(*ctx->dispatch));
+        ctx->dispatch_destroy = dispatch_destroy;
+    }
+    return ctx->dispatch;
+}
+
+const char *tern_dispatch_forced(const struct tern_context *ctx)
+{
+    return ctx->dispatch && ctx->dispatch->forced[0] ? ctx->dispatch->forced : NULL;
+}
+
+uint64_t tern_dispatch_count(const struct tern_context *ctx) { return ctx->dispatch ? ctx->dispatch->count : 0; }
+
+enum tern_status tern_dispatch_force(struct tern_context *ctx, const char *kernel)
+{
+    struct tern_dispatch *s = dispatch_get(ctx);
+    if (!s)
+        return TERN_E_NO_MEMORY;
+    if (kernel && strcmp(kernel, "reference") && !tern_kernel_find(ctx->device, kernel))
+        return tern_fail(ctx, TERN_E_NOT_FOUND, "device %s has no kernel \"%s\"", ctx->device->name, kernel);
+    memset(&s->cache, 0, sizeof(s->cache));
+    memset(s->forced, 0, sizeof(s->forced));
+    if (kernel)
+        strncpy(s->forced, kernel, sizeof(s->forced) - 1);
+    return TERN_OK;
+}
+
+/* The packed form of a constant input: made at the first use, kept by the tensor. Borrowed. */
+static struct tern_buffer *packed_form(struct tern_context *ctx, struct tern_device *device, const struct tern_kernel *k,
+                                       const struct tern_op_desc *d, tern_tensor *t)
+{
+    uint64_t key = k->pack_key ? k->pack_key(d) : 0;
+    pthread_mutex_lock(&ctx->lock);
+    struct tern_prepared *p = t->prepared;
+    while (p && (p->kernel != k || p->key != key))
+        p = p->next;
+    pthread_mutex_unlock(&ctx->lock);
+    if (p)
+        return p->buffer;
+    p = tern_calloc(ctx, 1, sizeof(*p));
+    if (!p)
+        return NULL;
+    p->kernel = k;
+    p->key = key;
+    p->buffer = tern_buffer_create(device, k->packed_size(ctx, d));
+    if (!p->buffer || k->pack(ctx, d, tern_tensor_host(t), p->buffer->host)) {
+        tern_buffer_unref(&p->buffer);
+        tern_free(ctx, p);
+        return NULL;
+    }
+    if (t->drop_source)
+        t->drop_source(t);
+    pthread_mutex_lock(&ctx->lock);
+    p->next = t->prepared;
+    t->prepared = p;
+    pthread_mutex_unlock(&ctx->lock);
+    return p->buffer;
+}
+
+static struct tern_arg arg_of(const tern_tensor *t) { return t ? (struct tern_arg){t->buffer, t->offset} : (struct tern_arg){NULL, 0}; }
+
+/* Sets up packed input and workspace, launches, and gives the temporaries back. */
+static enum tern_status launch(struct tern_context *ctx, struct tern_device *device, const struct tern_kernel *k,
+                               const struct tern_op_desc *d, tern_tensor *const *in, tern_tensor *out)
+{
+    struct tern_kernel_args a = {.desc = d, .ctx = ctx, .tensors = in, .out = arg_of(out)};
+    struct tern_buffer *workspace = NULL, *packed = NULL;
+    enum tern_status st = TERN_OK;
+    for (int i = 0; i < d->n_in; i++)
+        a.in[i] = arg_of(in[i]);
+    size_t need = k->workspace ? k->workspace(ctx, d) : 0;
+    if (need) {
+        workspace = tern_buffer_create(device, need);
+        a.workspace.buffer = workspace;
+        st = workspace ? TERN_OK : tern_error_status(ctx);
+    }
+    if (!st && k->pack) {
+        tern_tensor *t = in[k->pack_input];
+        if (d->constant[k->pack_input]) {
+            a.packed.buffer = packed_form(ctx, device, k, d, t);
+        } else {
+            packed = tern_buffer_create(device, k->packed_size(ctx, d));
+            a.packed.buffer = packed;
+            if (packed)
+                k->pack(ctx, d, tern_tensor_host(t), packed->host);
+        }
+        st = a.packed.buffer ? tern_error_status(ctx) : TERN_E_NO_MEMORY;
+    }
+    if (!st)
+        st = device->queue->fns->launch(device->queue, k, &a);
+    tern_buffer_unref(&workspace);
+    tern_buffer_unref(&packed);
+    return st;
+}
+
+/* Same call with every 4-D or other input made tidy for the kernels: x in the format that the output has. */
+static bool tidy_inputs(const struct tern_op_desc *d, tern_tensor *const *in, tern_tensor **tidy)
+{
+    bool changed = false;
+    bool channels_last = d->out.ndim == 4 && !tern_meta_is_contiguous(&d->out) && tern_meta_is_channels_last(&d->out);
+    for (int i = 0; i < d->n_in; i++) {
+        tidy[i] = in[i];
+        if (!in[i])
+            continue;
+        bool wants_last = channels_last && d->in[i].ndim == 4 && !(d->op == TERN_OP_conv2d && i == 1);
+        bool is_so = wants_last ? tern_meta_is_channels_last(&d->in[i]) : tern_meta_is_contiguous(&d->in[i]);
+        if (is_so)
+            continue;
+        tidy[i] = tern_contiguous(in[i], wants_last ? TERN_CHANNELS_LAST : TERN_CONTIGUOUS);
+        changed = true;
+    }
+    return changed;
+}
+
+/* Matrices of these ops may be stored in another dtype than x: kernels widen them. */
+static bool keeps_stored_dtype(enum tern_op op, int input)
+{
+    return input == 1 && (op == TERN_OP_linear || op == TERN_OP_conv2d || op == TERN_OP_conv_transpose2d);
+}
+
+/* f16 and bf16 computed in f32: casts around the op. */
+static tern_tensor *call_in_f32(struct tern_context *ctx, const struct tern_op_desc *d, tern_tensor *const *in,
+                                const union tern_op_attrs *attrs)
+{
+    tern_tensor *wide[TERN_MAX_INPUTS] = {NULL};
+    for (int i = 0; i < d->n_in; i++)
+        wide[i] = in[i] && tern_dtype_is_float(in[i]->meta.dtype) && !keeps_stored_dtype(d->op, i) ? tern_cast(in[i], TERN_F32) : in[i];
+    tern_tensor *y = tern_op_call(ctx, d->op, wide, d->n_in, attrs);
+    return y && d->out.dtype != y->meta.dtype ? tern_cast(y, d->out.dtype) : y;
+}
+
+static bool has_half_input(const struct tern_op_desc *d)
+{
+    return d->op != TERN_OP_cast && d->op != TERN_OP_contiguous && d->n_in && d->present[0] &&
+           (d->in[0].dtype == TERN_F16 || d->in[0].dtype == TERN_BF16);
+}
+
+/* The reference on the host. */
+static tern_tensor *call_reference(struct tern_context *ctx, const struct tern_op_desc *d, tern_tensor *const *in)
+{
+    struct tern_kernel_args a = {.desc = d, .ctx = ctx};
+    tern_tensor *out = tern_tensor_empty_on(ctx->host, &d->out);
+    if (!out)
+        return NULL;
+    for (int i = 0; i < d->n_in; i++)
+        a.in[i] = arg_of(in[i]);
+    a.out = arg_of(out);
+    tern_op_get(d->op).reference(&a);
+    return out;
+}
+
+static void warn_once(struct tern_context *ctx, const struct tern_op_desc *d, const char *how)
+{
+    struct tern_dispatch *s = ctx->dispatch;
+    char text[TERN_META_TEXT] = "";
+    if (s->warned[d->op])
+        return;
+    s->warned[d->op] = true;
+    if (d->n_in)
+        tern_meta_text(&d->in[0], text);
+    tern_message(ctx, TERN_LOG_INFO, "%s %s: no kernel of %s fits, %s", tern_op_get(d->op).name, text, ctx->device->name, how);
+}
+
+/* Down the ladder. Temporaries belong to a scope of their own. */
+static tern_tensor *call_fallback(struct tern_context *ctx, const struct tern_op_desc *d, tern_tensor *const *in,
+                                  const union tern_op_attrs *attrs)
+{
+    tern_tensor *tidy[TERN_MAX_INPUTS] = {NULL}, *y;
+    const char *forced = tern_dispatch_forced(ctx);
+    if (forced && strcmp(forced, "reference")) {
+        const struct tern_kernel *k = tern_kernel_find(ctx->device, forced);
+        if (k && k->op == d->op) {
+            tern_fail(ctx, TERN_E_UNSUPPORTED, "%s: kernel %s does not support this call", tern_op_get(d->op).name, forced);
+            return NULL;
+        }
+    }
+    tern_scope_begin(ctx);
+    if (!forced && d->op != TERN_OP_contiguous && tidy_inputs(d, in, tidy)) {
+        y = tern_op_call(ctx, d->op, tidy, d->n_in, attrs);
+    } else if (!forced && has_half_input(d)) {
+        warn_once(ctx, d, "computed in f32");
+        y = call_in_f32(ctx, d, in, attrs);
+    } else {
+        if (!forced)
+            warn_once(ctx, d, "the reference computes it");
+        y = call_reference(ctx, d, in);
+    }
+    return tern_scope_end(ctx, y);
+}
+
+/* False when an input that must be there is not; an error is recorded then. */
+static bool describe(struct tern_context *ctx, enum tern_op op, tern_tensor *const *in, int n_in, const union tern_op_attrs *attrs,
+                     struct tern_op_desc *d)
+{
+    struct tern_op_info info = tern_op_get(op);
+    memset(d, 0, sizeof(*d));
+    d->op = op;
+    d->n_in = n_in;
+    if (attrs)
+        memcpy(&d->attrs, attrs, info.attrs_size);
+    if (n_in < info.min_inputs || n_in > info.max_inputs || n_in > TERN_MAX_INPUTS) {
+        tern_fail(ctx, TERN_E_INVALID, "%s: expected inputs (%s), found %d", info.name, info.inputs, n_in);
+        return false;
+    }
+    for (int i = 0; i < n_in; i++) {
+        if (!in[i] && i < info.min_inputs) {
+            tern_fail(ctx, TERN_E_INVALID, "%s: input %d of (%s) is missing", info.name, i, info.inputs);
+            return false;
+        }
+        d->present[i] = in[i] != NULL;
+        if (in[i]) {
+            d->in[i] = in[i]->meta;
+            d->constant[i] = in[i]->constant;
+        }
+    }
+    return info.shape(ctx, d) == TERN_OK;
+}
+
+/* The two ops that may give their input back unchanged. */
+static bool is_identity(const struct tern_op_desc *d)
+{
+    if (d->op == TERN_OP_cast)
+        return d->in[0].dtype == d->out.dtype;
+    if (d->op == TERN_OP_contiguous)
+        return d->attrs.contiguous.memory_format ? tern_meta_is_channels_last(&d->in[0]) : tern_meta_is_contiguous(&d->in[0]);
+    return false;
+}
+
+tern_tensor *tern_op_call(struct tern_context *ctx, enum tern_op op, tern_tensor *const *in, int n_in, const union tern_op_attrs *attrs)
+{
+    struct tern_op_desc d;
+    struct tern_meta view;
+    int64_t offset;
+    if (tern_failed(ctx) || !dispatch_get(ctx) || tern_check_cancel(ctx) || !describe(ctx, op, in, n_in, attrs, &d))
+        return NULL;
+    if (is_identity(&d))
+        return tern_scope_adopt(ctx, tern_tensor_ref(in[0]));
+    if (tern_op_view(&d, &view, &offset))
+        return tern_tensor_view(in[0], &view, in[0]->offset + (size_t)offset * tern_dtype_size(view.dtype));
+    tern_choose_format(ctx->device, &d);
+    const struct tern_kernel *k = tern_select_cached(ctx, &ctx->dispatch->cache, ctx->device, &d);
+    if (!k)
+        return call_fallback(ctx, &d, in, attrs);
+    tern_tensor *out = tern_tensor_empty(ctx, &d.out);
+    ctx->dispatch->count++;
+    if (!out || launch(ctx, ctx->device, k, &d, in, out) == TERN_OK)
+        return out;
+    if (!ctx->scopes.depth)
+        tern_tensor_unref(&out);
+    return NULL;
+}

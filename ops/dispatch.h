@@ -1,0 +1,21 @@
+/* How a call becomes a launch: layout of the result, choice of the kernel, preparation of its inputs. */
+#ifndef TERN_OPS_DISPATCH_H
+#define TERN_OPS_DISPATCH_H
+
+#include "ops/kernel.h"
+
+/* Makes the dispatcher use the kernel of that name wherever its op is called ("reference": the op's reference;
+ * NULL: back to choosing). For tests, benches and the tuner. A forced kernel that does not support a call is an error. */
+enum tern_status tern_dispatch_force(struct tern_context *ctx, const char *kernel);
+
+/* Number of launches of `op` so far by kernels of `name` (NULL: any); for tests and profiles. */
+uint64_t tern_dispatch_count(const struct tern_context *ctx);
+
+/* The kernel of the device for that description; NULL when none supports it. */
+const struct tern_kernel *tern_kernel_choose(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d);
+const struct tern_kernel *tern_kernel_find(const struct tern_device *device, const char *name);
+
+/* Gives the output the memory format that its inputs have (or that the device prefers). out's shape is set. */
+void tern_choose_format(const struct tern_device *device, struct tern_op_desc *d);
+
+#endif

@@ -1,0 +1,49 @@
+/* What a kernel is: a candidate that can run some descriptions of an op on a device. */
+#ifndef TERN_OPS_KERNEL_H
+#define TERN_OPS_KERNEL_H
+
+#include "core/hal.h"
+#include "ops/op.h"
+
+struct tern_arg {
+    struct tern_buffer *buffer;
+    size_t offset; /* bytes */
+};
+
+struct tern_kernel_args {
+    const struct tern_op_desc *desc;
+    struct tern_context *ctx;
+    tern_tensor *const *tensors; /* the inputs themselves, for queues that only count; kernels read `in` */
+    struct tern_arg in[TERN_MAX_INPUTS];
+    struct tern_arg out;
+    struct tern_arg packed;    /* the packed input, when the kernel packs one */
+    struct tern_arg workspace; /* workspace() bytes, not cleared */
+};
+
+/* Address of an argument in host memory; NULL when there is none (an empty workspace). */
+static inline void *tern_arg_host(const struct tern_arg *a) { return a->buffer ? (char *)a->buffer->host + a->offset : NULL; }
+
+/* Which memory format a kernel wants its 4-D inputs and output in. */
+enum tern_kernel_format { TERN_FORMAT_ANY = 0, TERN_FORMAT_CONTIGUOUS, TERN_FORMAT_CHANNELS_LAST };
+
+struct tern_kernel {
+    const char *name; /* op_dtype_variant_isa */
+    enum tern_op op;
+    /* Estimated time relative to other candidates of the op, for choosing among them; asked for any description, before
+     * supports. NULL: 1. */
+    double (*cost)(const struct tern_op_desc *d);
+    /* Whether it can run the description (dtypes, strides, attributes) on this device. A candidate of a vendor's library
+     * opens the library here, so that it is not even looked for where something cheaper serves. */
+    bool (*supports)(struct tern_device *device, const struct tern_op_desc *d);
+    /* Bytes of workspace; NULL: none. */
+    size_t (*workspace)(struct tern_context *ctx, const struct tern_op_desc *d);
+    /* Input `pack_input` is wanted in a form of its own: its size in bytes, and the function that makes it.
+     * A constant input is packed once, any other for each run. NULL: nothing to pack. */
+    int pack_input;
+    size_t (*packed_size)(struct tern_context *ctx, const struct tern_op_desc *d);
+    uint64_t (*pack_key)(const struct tern_op_desc *d); /* descriptions with equal keys share a packed form; NULL: always 0 */
+    enum tern_status (*pack)(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst);
+    enum tern_status (*run)(const struct tern_kernel_args *a);
+};
+
+#endif

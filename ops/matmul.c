@@ -1,0 +1,150 @@
+/* matmul and linear: products of matrices. */
+#include <tern/ops.h>
+
+#include "core/tensor.h"
+#include "ops/reference.h"
+#include "ops/rules.h"
+
+/* x (..., M, K) x other (..., K, N); a vector is a matrix of one row (x) or one column (other), whose dimension is
+ * left out of the result. */
+struct product {
+    struct tern_meta x, other; /* with the vectors as matrices */
+    struct tern_meta batch;    /* broadcast leading dimensions */
+    int64_t m, n, k;
+};
+
+static void insert_dim(struct tern_meta *m, int at)
+{
+    for (int i = m->ndim++; i > at; i--) {
+        m->shape[i] = m->shape[i - 1];
+        m->stride[i] = m->stride[i - 1];
+    }
+    m->shape[at] = 1;
+    m->stride[at] = 0;
+}
+
+/* False when the leading dimensions do not broadcast. */
+static bool product_of(const struct tern_op_desc *d, struct product *p)
+{
+    p->x = d->in[0];
+    p->other = d->in[1];
+    if (p->x.ndim == 1)
+        insert_dim(&p->x, 0);
+    if (p->other.ndim == 1)
+        insert_dim(&p->other, 1);
+    p->m = p->x.shape[p->x.ndim - 2];
+    p->k = p->x.shape[p->x.ndim - 1];
+    p->n = p->other.shape[p->other.ndim - 1];
+    struct tern_meta a = p->x, b = p->other;
+    a.ndim -= 2;
+    b.ndim -= 2;
+    return tern_broadcast_shape(&a, &b, &p->batch);
+}
+
+enum tern_status tern_shape_matmul(struct tern_context *ctx, struct tern_op_desc *d)
+{
+    char a[TERN_META_TEXT], b[TERN_META_TEXT];
+    struct product p = {.m = 0};
+    enum tern_status st = tern_rule_dtype(ctx, d, 0, TERN_FLOAT_ONLY);
+    if (!st)
+        st = tern_rule_same_dtype(ctx, d, 0, 1);
+    if (st)
+        return st;
+    tern_meta_text(&d->in[0], a);
+    tern_meta_text(&d->in[1], b);
+    if (!d->in[0].ndim || !d->in[1].ndim)
+        return tern_fail(ctx, TERN_E_SHAPE, "matmul: a scalar: expected at least one dimension each, found %s and %s", a, b);
+    bool broadcast = product_of(d, &p);
+    if (p.other.shape[p.other.ndim - 2] != p.k)
+        return tern_fail(ctx, TERN_E_SHAPE,
+                         "matmul: x ends in %lld columns, other has %lld rows: expected (..., M, K) and (..., K, N), found %s and %s",
+                         (long long)p.k, (long long)p.other.shape[p.other.ndim - 2], a, b);
+    if (!broadcast)
+        return tern_fail(ctx, TERN_E_SHAPE, "matmul: the leading dimensions do not broadcast: expected equal sizes or 1, found %s and %s",
+                         a, b);
+    if (d->in[0].ndim > 1)
+        p.batch.shape[p.batch.ndim++] = p.m;
+    if (d->in[1].ndim > 1)
+        p.batch.shape[p.batch.ndim++] = p.n;
+    return tern_rule_out(ctx, d, d->in[0].dtype, p.batch.ndim, p.batch.shape);
+}
+
+void tern_ref_matmul(const struct tern_kernel_args *a)
+{
+    const struct tern_op_desc *d = a->desc;
+    const struct tern_meta *out = &d->out;
+    struct product p = {.m = 0};
+    product_of(d, &p);
+    int nb = p.batch.ndim, last = nb;
+    int64_t m_step = d->in[0].ndim > 1 ? out->stride[last++] : 0, n_step = d->in[1].ndim > 1 ? out->stride[last] : 0;
+    int64_t xk = p.x.stride[p.x.ndim - 1], xm = p.x.stride[p.x.ndim - 2];
+    int64_t on = p.other.stride[p.other.ndim - 1], ok = p.other.stride[p.other.ndim - 2];
+    int64_t x_stride[TERN_MAX_DIMS], other_stride[TERN_MAX_DIMS], batches = tern_meta_numel(&p.batch);
+    p.x.ndim -= 2;
+    p.other.ndim -= 2;
+    tern_broadcast_strides(&p.x, &p.batch, x_stride);
+    tern_broadcast_strides(&p.other, &p.batch, other_stride);
+    for (int64_t r = 0; r < batches * p.m; r++) {
+        int64_t b = r / p.m, i = r % p.m;
+        int64_t x0 = tern_offset_of(b, nb, p.batch.shape, x_stride) + i * xm;
+        int64_t o0 = tern_offset_of(b, nb, p.batch.shape, other_stride);
+        int64_t to = tern_offset_of(b, nb, p.batch.shape, out->stride) + i * m_step;
+        for (int64_t j = 0; j < p.n; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k < p.k; k++)
+                sum += tern_in(a, 0, x0 + k * xk) * tern_in(a, 1, o0 + k * ok + j * on);
+            tern_out(a, to + j * n_step, sum);
+        }
+    }
+}
+
+tern_tensor *tern_matmul(tern_tensor *x, tern_tensor *other) { return tern_call_binary(TERN_OP_matmul, x, other); }
+
+/* ---- linear: x (..., K), weight (N, K), bias (N) ---- */
+
+enum tern_status tern_shape_linear(struct tern_context *ctx, struct tern_op_desc *d)
+{
+    const struct tern_meta *x = &d->in[0], *w = &d->in[1];
+    char a[TERN_META_TEXT], b[TERN_META_TEXT];
+    int64_t shape[TERN_MAX_DIMS];
+    enum tern_status st = tern_rule_dtype(ctx, d, 0, TERN_FLOAT_ONLY);
+    if (!st)
+        st = tern_rule_dtype(ctx, d, 1, TERN_FLOAT_ONLY);
+    if (!st)
+        st = tern_rule_ndim(ctx, d, 1, 2, "(N, K)");
+    if (st)
+        return st;
+    if (!x->ndim || x->shape[x->ndim - 1] != w->shape[1])
+        return tern_fail(ctx, TERN_E_SHAPE, "linear: weight has %lld columns: expected x (..., %lld), found x %s and weight %s",
+                         (long long)w->shape[1], (long long)w->shape[1], tern_meta_text(x, a), tern_meta_text(w, b));
+    st = tern_rule_vector(ctx, d, 2, w->shape[0]);
+    for (int i = 0; i < x->ndim; i++)
+        shape[i] = i == x->ndim - 1 ? w->shape[0] : x->shape[i];
+    return st ? st : tern_rule_out(ctx, d, x->dtype, x->ndim, shape);
+}
+
+void tern_ref_linear(const struct tern_kernel_args *a)
+{
+    const struct tern_op_desc *d = a->desc;
+    const struct tern_meta *x = &d->in[0], *w = &d->in[1];
+    int last = x->ndim - 1;
+    int64_t rows = 1, n = w->shape[0], k = w->shape[1];
+    for (int i = 0; i < last; i++)
+        rows *= x->shape[i];
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t from = tern_offset_of(r, last, x->shape, x->stride), to = tern_offset_of(r, last, x->shape, d->out.stride);
+        for (int64_t j = 0; j < n; j++) {
+            double sum = d->present[2] ? tern_in(a, 2, j * d->in[2].stride[0]) : 0;
+            for (int64_t i = 0; i < k; i++)
+                sum += tern_in(a, 0, from + i * x->stride[last]) * tern_in(a, 1, j * w->stride[0] + i * w->stride[1]);
+            tern_out(a, to + j * d->out.stride[last], sum);
+        }
+    }
+}
+
+tern_tensor *tern_linear(tern_tensor *x, tern_tensor *weight, tern_tensor *bias)
+{
+    static const union tern_op_attrs none;
+    tern_tensor *const in[] = {x, weight, bias};
+    return x && weight ? tern_op_call(x->ctx, TERN_OP_linear, in, 3, &none) : NULL;
+}

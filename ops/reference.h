@@ -1,0 +1,44 @@
+/* What the references share: element access by any dtype and walking over strided memory. */
+#ifndef TERN_OPS_REFERENCE_H
+#define TERN_OPS_REFERENCE_H
+
+#include <string.h>
+
+#include "ops/kernel.h"
+
+/* Element at `index` (in elements from p). Integers beyond 2^53 lose their last bits: use tern_load_i64 for ids. */
+double tern_load(enum tern_dtype dtype, const void *p, int64_t index);
+/* Rounds once, to nearest even, for f32, f16 and bf16, NaN stays NaN; integers truncate towards zero, are limited to
+ * the range of i64 (NaN gives 0) and wrap below it; bool is x != 0. */
+void tern_store(enum tern_dtype dtype, void *p, int64_t index, double value);
+int64_t tern_load_i64(enum tern_dtype dtype, const void *p, int64_t index);
+/* Integers wrap; bool is x != 0. */
+void tern_store_i64(enum tern_dtype dtype, void *p, int64_t index, int64_t value);
+
+/* Row-major position -> offset in elements for these strides. */
+int64_t tern_offset_of(int64_t position, int ndim, const int64_t *shape, const int64_t *stride);
+
+/* The bits of one element of `size` bytes. */
+static inline void tern_copy_element(size_t size, void *dst, int64_t to, const void *src, int64_t from)
+{
+    memcpy((char *)dst + (size_t)to * size, (const char *)src + (size_t)from * size, size);
+}
+
+/* Offset of a row-major position in a tensor of that meta. */
+static inline int64_t tern_meta_offset(const struct tern_meta *m, int64_t position)
+{
+    return tern_offset_of(position, m->ndim, m->shape, m->stride);
+}
+
+/* Input i as the double at an offset in elements. */
+static inline double tern_in(const struct tern_kernel_args *a, int i, int64_t offset)
+{
+    return tern_load(a->desc->in[i].dtype, tern_arg_host(&a->in[i]), offset);
+}
+
+static inline void tern_out(const struct tern_kernel_args *a, int64_t offset, double value)
+{
+    tern_store(a->desc->out.dtype, tern_arg_host(&a->out), offset, value);
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* Choosing among the kernels of a device. The choice is remembered by description. */
+#include "ops/select.h"
+
+#include <string.h>
+
+#include "core/context.h"
+#include "ops/dispatch.h"
+
+const struct tern_kernel *tern_kernel_find(const struct tern_device *device, const char *name)
+{
+    for (int i = 0; device->kernels[i]; i++)
+        if (!strcmp(device->kernels[i]->name, name))
+            return device->kernels[i];
+    return NULL;
+}
+
+const struct tern_kernel *tern_kernel_choose(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d)
+{
+    const struct tern_kernel *best = NULL;
+    double best_cost = 0;
+    const char *forced = tern_dispatch_forced(ctx);
+    for (int i = 0; device->kernels[i]; i++) {
+        const struct tern_kernel *k = device->kernels[i];
+        if (k->op != d->op || (forced && strcmp(forced, k->name)))
+            continue;
+        double cost = k->cost ? k->cost(d) : 1;
+        if ((!best || cost < best_cost) && k->supports(device, d)) {
+            best = k;
+            best_cost = cost;
+        }
+    }
+    return best;
+}
+
+static uint64_t hash_bytes(const void *p, size_t n)
+{
+    const uint64_t *w = p;
+    uint64_t h = 0x9e3779b97f4a7c15u;
+    for (size_t i = 0; i < n / 8; i++) {
+        h = (h ^ w[i]) * 0xff51afd7ed558ccdu;
+        h ^= h >> 32;
+    }
+    return h;
+}
+
+const struct tern_kernel *tern_select_cached(struct tern_context *ctx, struct tern_select_cache *cache, struct tern_device *device,
+                                             const struct tern_op_desc *d)
+{
+    _Static_assert(sizeof(*d) % 8 == 0, "hashed in words");
+    uint64_t h = hash_bytes(d, sizeof(*d)) | 1;
+    struct tern_select_entry *e = &cache->entries[h % TERN_SELECT_ENTRIES];
+    if (e->hash == h && e->device == device && !memcmp(&e->desc, d, sizeof(*d)))
+        return e->kernel;
+    const struct tern_kernel *k = tern_kernel_choose(ctx, device, d);
+    *e = (struct tern_select_entry){h, device, k, *d};
+    return k;
+}

@@ -1,0 +1,220 @@
+/* The inner loops of every CPU level that this machine has, against double precision. The limits below are the stated
+ * errors of the vector functions. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backends/cpu/level/level.h"
+#include "ops/reference.h"
+
+#define FOR_EACH_LEVEL(l)                                   \
+    for (int level_ = 0; tern_cpu_levels[level_]; level_++) \
+        for (const struct tern_cpu_level *l = tern_cpu_levels[level_]; l && l->available(); l = NULL)
+
+struct function {
+    enum tern_cpu_unary which;
+    const char *name;
+    double (*exact)(double);
+    float from, to;
+    double relative, absolute; /* an error may be relative * |exact| + absolute */
+};
+
+static double sigmoid_exact(double x) { return 1 / (1 + exp(-x)); }
+static double silu_exact(double x) { return x * sigmoid_exact(x); }
+static double gelu_exact(double x) { return 0.5 * x * (1 + erf(x * M_SQRT1_2)); }
+static double gelu_tanh_exact(double x) { return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))); }
+static double quick_gelu_exact(double x) { return x * sigmoid_exact(1.702 * x); }
+static double rsqrt_exact(double x) { return 1 / sqrt(x); }
+
+static const struct function functions[] = {
+    {TERN_CPU_EXP, "exp", exp, -87, 88.7f, 2e-7, 0},
+    {TERN_CPU_EXP, "exp of small results", exp, -103, -87, 0, 2e-45},
+    {TERN_CPU_TANH, "tanh", tanh, -12, 12, 3e-7, 0},
+    {TERN_CPU_SIGMOID, "sigmoid", sigmoid_exact, -80, 80, 4e-7, 0},
+    {TERN_CPU_SILU, "silu", silu_exact, -80, 80, 5e-7, 0},
+    {TERN_CPU_GELU, "gelu", gelu_exact, -12, 12, 3e-7, 3e-7},
+    {TERN_CPU_GELU_TANH, "gelu_tanh", gelu_tanh_exact, -12, 12, 3e-7, 5e-7},
+    {TERN_CPU_QUICK_GELU, "quick_gelu", quick_gelu_exact, -40, 40, 5e-6, 0}, /* 1.702 x is rounded */
+    {TERN_CPU_SQRT, "sqrt", sqrt, 0, 1e6f, 1e-7, 0},
+    {TERN_CPU_RSQRT, "rsqrt", rsqrt_exact, 1e-6f, 1e6f, 2e-7, 0},
+};
+
+static void test_functions(void **state)
+{
+    enum { COUNT = 100003 };
+    float *x = malloc(COUNT * sizeof(*x)), *y = malloc(COUNT * sizeof(*y));
+    assert_non_null(x);
+    assert_non_null(y);
+    FOR_EACH_LEVEL(l)
+    for (size_t f = 0; f < sizeof(functions) / sizeof(*functions); f++) {
+        const struct function *q = &functions[f];
+        double worst = 0;
+        for (int i = 0; i < COUNT; i++)
+            x[i] = q->from + (q->to - q->from) * (float)i / (COUNT - 1);
+        l->unary[q->which](COUNT, x, y, 0);
+        for (int i = 0; i < COUNT; i++) {
+            double exact = q->exact(x[i]), off = fabs(y[i] - exact), error = off == 0 ? 0 : off / (q->relative * fabs(exact) + q->absolute);
+            if (!(error <= worst))
+                worst = error;
+            if (!(error <= 1))
+                fail_msg("%s, %s: f(%.9g) is %.9g, expected %.9g", l->name, q->name, x[i], y[i], exact);
+        }
+        print_message("%s %s: %.2f of the limit\n", l->name, q->name, worst);
+    }
+    free(x);
+    free(y);
+}
+
+static void test_special_values(void **state)
+{
+    const float x[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-40f, 200, -200};
+    float y[8];
+    FOR_EACH_LEVEL(l)
+    {
+        l->unary[TERN_CPU_EXP](8, x, y, 0);
+        assert_true(isnan(y[0]) && isinf(y[1]) && y[1] > 0 && y[2] == 0 && y[3] == 1 && y[4] == 1 && y[5] == 1 && isinf(y[6]) && y[7] == 0);
+        l->unary[TERN_CPU_TANH](8, x, y, 0);
+        assert_true(isnan(y[0]) && y[1] == 1 && y[2] == -1 && y[3] == 0 && signbit(y[4]) && y[6] == 1 && y[7] == -1);
+        l->unary[TERN_CPU_GELU](8, x, y, 0);
+        assert_true(isnan(y[0]) && isinf(y[1]) && y[3] == 0 && y[6] == 200 && y[7] == 0);
+        l->unary[TERN_CPU_RELU](8, x, y, 0);
+        assert_true(isnan(y[0]) && isinf(y[1]) && y[2] == 0 && y[6] == 200 && y[7] == 0);
+    }
+}
+
+/* All 65536 halves, both kinds, there and back; and the roundings between neighbours. */
+static void test_conversions(void **state)
+{
+    enum { COUNT = 65536 };
+    uint16_t *h = malloc(COUNT * sizeof(*h)), *back = malloc(COUNT * sizeof(*back));
+    float *f = malloc(COUNT * sizeof(*f));
+    static const enum tern_dtype dtypes[] = {TERN_F16, TERN_BF16};
+    for (int i = 0; i < COUNT; i++)
+        h[i] = (uint16_t)i;
+    FOR_EACH_LEVEL(l)
+    for (int d = 0; d < 2; d++) {
+        l->to_f32(dtypes[d], COUNT, h, f);
+        l->from_f32(dtypes[d], COUNT, f, back);
+        for (int i = 0; i < COUNT; i++) {
+            double exact = tern_load(dtypes[d], h, i);
+            if (isnan(exact)) {
+                assert_true(isnan(f[i]) && isnan(tern_load(dtypes[d], back, i)));
+                continue;
+            }
+            if ((double)f[i] != exact || back[i] != h[i])
+                fail_msg("%s %s: %04x became %g and %04x", l->name, tern_dtype_name(dtypes[d]), h[i], f[i], back[i]);
+        }
+        for (uint32_t i = 0; i < COUNT; i++) { /* any f32 patterns */
+            uint32_t bits = i * 65537u ^ i << 13;
+            memcpy(&f[i], &bits, sizeof(bits));
+        }
+        l->from_f32(dtypes[d], COUNT, f, back);
+        for (int i = 0; i < COUNT; i++) {
+            uint16_t expected;
+            tern_store(dtypes[d], &expected, 0, f[i]);
+            if (!isnan(f[i]) && back[i] != expected)
+                fail_msg("%s %s: %.9g became %04x, expected %04x", l->name, tern_dtype_name(dtypes[d]), f[i], back[i], expected);
+        }
+    }
+    free(h);
+    free(back);
+    free(f);
+}
+
+static float value(uint32_t *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (float)(*seed >> 8) / 8388608.0f - 1;
+}
+
+/* One tile of `rows` x `cols`: every element against double; nothing behind the columns is written. */
+static void check_tile(const struct tern_cpu_level *l, int rows, int cols, int k, enum tern_dtype dtype, bool accumulate, bool with_bias)
+{
+    float a[TERN_GEMM_MAX_MR * 40], c[TERN_GEMM_MAX_MR * 64], before[TERN_GEMM_MAX_MR * 64], bias[TERN_GEMM_MAX_NR];
+    float wide[40 * TERN_GEMM_MAX_NR];
+    uint16_t narrow[40 * TERN_GEMM_MAX_NR];
+    uint32_t seed = (uint32_t)(rows * 1000 + cols * 10 + k);
+    bool half = cols <= l->nr / 2;
+    int width = half ? l->nr / 2 : l->nr;
+    for (int i = 0; i < rows * 40; i++)
+        a[i] = value(&seed);
+    for (int i = 0; i < k * width; i++) {
+        wide[i] = value(&seed);
+        if (dtype != TERN_F32) {
+            tern_store(dtype, narrow, i, wide[i]);
+            wide[i] = (float)tern_load(dtype, narrow, i);
+        }
+    }
+    for (int i = 0; i < l->nr; i++)
+        bias[i] = value(&seed);
+    for (int i = 0; i < rows * 64; i++)
+        c[i] = before[i] = value(&seed);
+    l->gemm_tile(rows, cols, k, a, 40, dtype == TERN_F32 ? (const void *)wide : narrow, dtype, half, c, 64, accumulate,
+                 with_bias ? bias : NULL);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < 64; j++) {
+            double exact = before[i * 64 + j];
+            if (j < cols) {
+                exact = accumulate ? exact : with_bias ? bias[j] : 0;
+                for (int t = 0; t < k; t++)
+                    exact += (double)a[i * 40 + t] * wide[t * width + j];
+            }
+            if (fabs(c[i * 64 + j] - exact) > 1e-5)
+                fail_msg("%s: %d x %d, k %d, %s: element (%d, %d) is %g, expected %g", l->name, rows, cols, k, tern_dtype_name(dtype), i, j,
+                         c[i * 64 + j], exact);
+        }
+}
+
+static void test_gemm_tile(void **state)
+{
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    FOR_EACH_LEVEL(l)
+    for (int rows = 1; rows <= l->mr; rows++)
+        for (int cols = 1; cols <= l->nr; cols++)
+            for (int d = 0; d < 3; d++)
+                for (int mode = 0; mode < 3; mode++)
+                    check_tile(l, rows, cols, 1 + (rows + cols) % 37, dtypes[d], mode == 1, mode == 2);
+}
+
+static void test_rows(void **state)
+{
+    enum { COUNT = 9001 };
+    float *x = malloc(COUNT * sizeof(*x)), *e = malloc(COUNT * sizeof(*e));
+    uint32_t seed = 7;
+    double sum, square, exact_sum = 0, exact_square = 0, exact_exp = 0;
+    for (int i = 0; i < COUNT; i++) {
+        x[i] = 1000 + value(&seed);
+        exact_sum += (double)x[i] - 1000;
+        exact_square += ((double)x[i] - 1000) * ((double)x[i] - 1000);
+        exact_exp += exp((double)x[i] - 1001);
+    }
+    FOR_EACH_LEVEL(l)
+    {
+        l->moments(COUNT, x, 1000, &sum, &square);
+        assert_true(fabs(sum - exact_sum) < 1e-3 && fabs(square - exact_square) < 1e-6 * exact_square);
+        assert_true(fabs(l->sum(COUNT, x) / (exact_sum + 1000.0 * COUNT) - 1) < 1e-6);
+        for (int n = 0; n < 70; n++) { /* every length of tail */
+            float m = -INFINITY;
+            for (int i = 0; i < n; i++)
+                m = fmaxf(m, x[i]);
+            assert_true(l->max(n, x) == m);
+        }
+        memcpy(e, x, COUNT * sizeof(*x));
+        assert_true(fabs(l->exp_sum(COUNT, e, 1001) / exact_exp - 1) < 1e-5);
+        for (int i = 0; i < COUNT; i++)
+            assert_true(fabs(e[i] - exp((double)x[i] - 1001)) < 1e-6);
+    }
+    free(x);
+    free(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions), cmocka_unit_test(test_special_values),
+                                       cmocka_unit_test(test_conversions), cmocka_unit_test(test_gemm_tile), cmocka_unit_test(test_rows)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

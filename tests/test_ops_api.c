@@ -1,0 +1,304 @@
+/* The public op functions: defaults of their params, views, identities, NULL, and conversions of every f16 and bf16. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/ops.h>
+
+#include "core/context.h"
+#include "core/tensor.h"
+#include "ops/reference.h"
+
+static struct tern_context *ctx;
+
+#define SHAPE(...) \
+    (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
+
+static int setup(void **state)
+{
+    ctx = tern_context_create(NULL);
+    if (ctx)
+        tern_scope_begin(ctx);
+    return !ctx;
+}
+
+static int teardown(void **state)
+{
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+    return 0;
+}
+
+/* 0, 1, 2 … in that shape */
+static tern_tensor *counting(int ndim, const int64_t *shape)
+{
+    struct tern_meta m = tern_meta_make(TERN_F32, ndim, shape);
+    tern_tensor *x = tern_reshape(tern_arange(ctx, TERN_F32, 0, (double)tern_meta_numel(&m), 1), ndim, shape);
+    assert_non_null(x);
+    return x;
+}
+
+static void assert_shape(const tern_tensor *x, int ndim, const int64_t *shape)
+{
+    if (!x)
+        print_error("%s\n", tern_error(ctx));
+    assert_non_null(x);
+    assert_int_equal(tern_tensor_ndim(x), ndim);
+    for (int i = 0; i < ndim; i++)
+        assert_int_equal(tern_tensor_size(x, i), shape[i]);
+}
+
+static void assert_strides(const tern_tensor *x, int ndim, const int64_t *stride)
+{
+    assert_int_equal(tern_tensor_ndim(x), ndim);
+    for (int i = 0; i < ndim; i++)
+        assert_int_equal(tern_tensor_strides(x)[i], stride[i]);
+}
+
+static void assert_values(const tern_tensor *x, int n, const double *expected)
+{
+    float found[64];
+    assert_in_range(n, 1, 64);
+    assert_int_equal(tern_tensor_read(x, TERN_F32, found, (size_t)n * sizeof(float)), TERN_OK);
+    for (int i = 0; i < n; i++)
+        assert_float_equal(found[i], expected[i], 1e-5);
+}
+#define ASSERT_VALUES(x, ...) assert_values(x, (int)(sizeof((const double[]){__VA_ARGS__}) / sizeof(double)), (const double[]){__VA_ARGS__})
+
+static void assert_refused(const tern_tensor *x, enum tern_status status, const char *message)
+{
+    assert_null(x);
+    assert_int_equal(tern_error_status(ctx), status);
+    assert_string_equal(tern_error(ctx), message);
+    tern_error_clear(ctx);
+}
+
+/* Views share the memory and have the strides that torch gives. */
+static void test_views(void **state)
+{
+    tern_tensor *x = counting(SHAPE(2, 3, 4)), *y = tern_transpose(x, 0, -1);
+    assert_shape(y, SHAPE(4, 3, 2));
+    assert_strides(y, SHAPE(1, 4, 12));
+    assert_ptr_equal(y->buffer, x->buffer);
+    y = tern_unsqueeze(y, 1);
+    assert_shape(y, SHAPE(4, 1, 3, 2));
+    assert_ptr_equal(y->buffer, x->buffer);
+    y = tern_squeeze(y, 1);
+    assert_shape(y, SHAPE(4, 3, 2));
+    assert_shape(tern_squeeze(y, 0), SHAPE(4, 3, 2));
+    assert_shape(tern_unsqueeze(x, -1), SHAPE(2, 3, 4, 1));
+    assert_shape(tern_flatten(x, 1, -1), SHAPE(2, 12));
+    assert_shape(tern_flatten(x, 0, 1), SHAPE(6, 4));
+    assert_shape(tern_flatten(tern_tensor_scalar(ctx, TERN_F32, 3), 0, -1), SHAPE(1));
+    assert_shape(tern_as_nc11(counting(SHAPE(2, 3))), SHAPE(2, 3, 1, 1));
+    assert_ptr_equal(tern_slice(x, 1, 1, INT64_MAX, 1)->buffer, x->buffer);
+    ASSERT_VALUES(tern_slice(tern_slice(x, 1, -1, INT64_MAX, 1), 2, 1, 4, 2), 9, 11, 21, 23);
+    y = tern_expand(counting(SHAPE(2, 1)), SHAPE(3, -1, 2));
+    assert_strides(y, SHAPE(0, 1, 0));
+}
+
+/* A reshape is a view exactly where torch.Tensor.view works. */
+static void test_reshape_views(void **state)
+{
+    tern_tensor *x = counting(SHAPE(2, 3, 4)), *heads = tern_permute(x, 3, (const int[]){2, 0, 1}), *y;
+    y = tern_reshape(heads, SHAPE(2, 2, 6)); /* 4 splits, 2 and 3 are one run of stride 4 */
+    assert_ptr_equal(y->buffer, x->buffer);
+    assert_strides(y, SHAPE(2, 1, 4));
+    assert_ptr_not_equal(tern_reshape(heads, SHAPE(8, 3))->buffer, x->buffer);
+    assert_ptr_not_equal(tern_reshape(heads, SHAPE(24))->buffer, x->buffer);
+    y = tern_slice(x, 2, 0, 4, 2); /* every second column: strides 12, 4, 2 are one run */
+    assert_ptr_equal(tern_reshape(y, SHAPE(12))->buffer, x->buffer);
+    assert_strides(tern_reshape(y, SHAPE(12)), SHAPE(2));
+    y = tern_slice(x, 2, 1, 4, 1); /* three of four columns: gaps */
+    assert_ptr_not_equal(tern_reshape(y, SHAPE(18))->buffer, x->buffer);
+    assert_ptr_equal(tern_reshape(y, SHAPE(1, 6, 1, 3))->buffer, x->buffer);
+    y = tern_expand(counting(SHAPE(1, 2)), SHAPE(3, 2));
+    assert_ptr_not_equal(tern_reshape(y, SHAPE(6))->buffer, y->buffer);
+    y = tern_expand(counting(SHAPE(1, 1)), SHAPE(3, 2));
+    assert_strides(tern_reshape(y, SHAPE(6)), SHAPE(0));
+}
+
+/* What is so already is returned itself, with a reference more that the scope or the caller owns. */
+static void test_identities(void **state)
+{
+    tern_tensor *x = counting(SHAPE(1, 2, 1, 3)), *y = tern_contiguous(tern_permute(x, 4, (const int[]){0, 3, 2, 1}), TERN_CHANNELS_LAST);
+    int refs = x->refs;
+    assert_ptr_equal(tern_cast(x, TERN_F32), x);
+    assert_ptr_equal(tern_contiguous(x, TERN_CONTIGUOUS), x);
+    assert_int_equal(x->refs, refs + 2);
+    assert_shape(y, SHAPE(1, 3, 1, 2));
+    assert_ptr_equal(tern_contiguous(y, TERN_CHANNELS_LAST), y);
+    y = tern_contiguous(tern_expand(x, SHAPE(2, 2, 2, 3)), TERN_CHANNELS_LAST);
+    assert_strides(y, SHAPE(12, 1, 6, 2));
+    assert_strides(tern_contiguous(y, TERN_CONTIGUOUS), SHAPE(12, 6, 3, 1));
+}
+
+/* The params structs: zero means the default, one number sets both directions, the pair counts otherwise. */
+static void test_convolution_params(void **state)
+{
+    tern_tensor *x = counting(SHAPE(1, 2, 5, 5)), *w = counting(SHAPE(4, 2, 3, 3)), *d = counting(SHAPE(2, 1, 3, 3));
+    assert_shape(tern_conv2d(x, w, NULL), SHAPE(1, 4, 3, 3));
+    assert_shape(tern_conv2d(x, w, NULL, .padding = 1), SHAPE(1, 4, 5, 5));
+    assert_shape(tern_conv2d(x, w, NULL, .stride = 2, .padding_hw = {1, 0}), SHAPE(1, 4, 3, 2));
+    assert_shape(tern_conv2d(x, w, NULL, .stride_hw = {1, 2}, .dilation = 2), SHAPE(1, 4, 1, 1));
+    assert_shape(tern_conv2d(x, d, NULL, .groups = 2, .dilation_hw = {2, 1}), SHAPE(1, 2, 1, 3));
+    tern_tensor *v = counting(SHAPE(2, 3, 3, 3));
+    assert_shape(tern_conv_transpose2d(x, v, NULL), SHAPE(1, 3, 7, 7));
+    assert_shape(tern_conv_transpose2d(x, v, NULL, .stride = 2, .padding = 1, .output_padding = 1), SHAPE(1, 3, 10, 10));
+    assert_shape(tern_conv_transpose2d(x, v, NULL, .stride_hw = {2, 1}, .output_padding_hw = {1, 0}, .dilation_hw = {1, 2}),
+                 SHAPE(1, 3, 12, 9));
+    assert_shape(tern_conv_transpose2d(x, v, NULL, .groups = 2), SHAPE(1, 6, 7, 7));
+}
+
+static void test_picture_params(void **state)
+{
+    tern_tensor *x = counting(SHAPE(1, 1, 4, 6));
+    ASSERT_VALUES(tern_avg_pool2d(x, .kernel_size = 2), 3.5, 5.5, 7.5, 15.5, 17.5, 19.5);
+    ASSERT_VALUES(tern_avg_pool2d(x, .kernel_size_hw = {4, 2}, .stride = 4), 9.5, 13.5);
+    ASSERT_VALUES(tern_avg_pool2d(x, .kernel_size = 2, .stride = 4, .padding = 1), 0, 1.75, 4.5, 10.75);
+    ASSERT_VALUES(tern_avg_pool2d(x, .kernel_size = 2, .stride = 4, .padding = 1, .exclude_pad = true), 0, 3.5, 18, 21.5);
+    assert_shape(tern_avg_pool2d(x, .kernel_size = 3, .stride = 2, .ceil_mode = true), SHAPE(1, 1, 2, 3));
+    ASSERT_VALUES(tern_max_pool2d(x, .kernel_size = 2), 7, 9, 11, 19, 21, 23);
+    ASSERT_VALUES(tern_max_pool2d(x, .kernel_size = 2, .stride_hw = {2, 3}, .dilation_hw = {1, 3}), 9, 21);
+    assert_shape(tern_interpolate(x, .scale_factor = 2), SHAPE(1, 1, 8, 12));
+    assert_shape(tern_interpolate(x, .size = {3, 5}, .mode = TERN_BILINEAR, .align_corners = true), SHAPE(1, 1, 3, 5));
+    assert_shape(tern_interpolate(x, .scale_factor_hw = {0.5, 1.5}), SHAPE(1, 1, 2, 9));
+    ASSERT_VALUES(tern_interpolate(x, .size = {1, 3}), 0, 2, 4);
+}
+
+static void test_other_params(void **state)
+{
+    tern_tensor *x = counting(SHAPE(2, 3)), *q = counting(SHAPE(1, 1, 2));
+    ASSERT_VALUES(tern_sum(x, 0, NULL, false), 15);
+    ASSERT_VALUES(tern_mean(x, 1, (const int[]){-1}, true), 1, 4);
+    ASSERT_VALUES(tern_amax(x, 1, (const int[]){0}, false), 3, 4, 5);
+    assert_int_equal(tern_tensor_dtype(tern_argmax(x, 1, false)), TERN_I64);
+    ASSERT_VALUES(tern_pad(x, 2, (const int64_t[]){1, -1}, 9), 9, 0, 1, 9, 3, 4);
+    ASSERT_VALUES(tern_clamp(x, -INFINITY, 2), 0, 1, 2, 2, 2, 2);
+    ASSERT_VALUES(tern_gelu(tern_full(ctx, TERN_F32, SHAPE(1), 1), TERN_GELU_NONE), 0.84134475);
+    ASSERT_VALUES(tern_gelu(tern_full(ctx, TERN_F32, SHAPE(1), 1), TERN_GELU_TANH), 0.84119199);
+    ASSERT_VALUES(tern_sdpa(q, q, tern_add_scalar(q, 5)), 5, 6);
+    tern_tensor *keep = tern_full(ctx, TERN_BOOL, SHAPE(1, 1), 0);
+    ASSERT_VALUES(tern_sdpa(q, q, tern_add_scalar(q, 5), .attn_mask = keep, .scale = 2), 0, 0);
+    tern_tensor *parts[] = {x, x, x};
+    assert_shape(tern_cat(parts, 3, -1), SHAPE(2, 9));
+    /* the first GPU value of torch.manual_seed(0); torch.randn(1, device="cuda") */
+    ASSERT_VALUES(tern_randn(ctx, SHAPE(2), 0, 0), -0.92466259, -0.42534415);
+}
+
+/* What only the public functions can refuse. */
+static void test_messages(void **state)
+{
+    tern_tensor *x = counting(SHAPE(2, 3)), *nine[9] = {x, x, x, x, x, x, x, x, x};
+    assert_refused(tern_transpose(x, 0, 2), TERN_E_INVALID, "transpose: dim 2 is out of range: expected -2..1");
+    assert_refused(tern_unsqueeze(x, 3), TERN_E_INVALID, "unsqueeze: dim 3 is out of range: expected -3..2");
+    assert_refused(tern_squeeze(x, -3), TERN_E_INVALID, "squeeze: dim -3 is out of range: expected -2..1");
+    assert_refused(tern_flatten(x, 0, 2), TERN_E_INVALID, "flatten: dim 2 is out of range: expected -2..1");
+    assert_refused(tern_flatten(x, 1, 0), TERN_E_INVALID, "flatten: start_dim 1 is behind end_dim 0");
+    assert_refused(tern_as_nc11(counting(SHAPE(2))), TERN_E_SHAPE, "as_nc11: x has 1 dimensions: expected (N, C), found (2,) f32");
+    assert_refused(tern_cat(nine, 9, 0), TERN_E_INVALID, "cat: 9 tensors were given: expected 1..8");
+    assert_refused(tern_reshape(x, 9, NULL), TERN_E_INVALID, "reshape: 9 dimensions were given: expected 0..8");
+    assert_refused(tern_permute(x, -1, NULL), TERN_E_INVALID, "permute: -1 dimensions were given: expected 0..8");
+    assert_refused(tern_expand(x, 9, NULL), TERN_E_INVALID, "expand: 9 dimensions were given: expected 0..8");
+    assert_refused(tern_sum(x, 9, NULL, false), TERN_E_INVALID, "sum: 9 dimensions were given: expected 0..8");
+    assert_refused(tern_full(ctx, TERN_F32, 9, NULL, 0), TERN_E_INVALID, "full: 9 dimensions were given: expected 0..8");
+    assert_refused(tern_randn(ctx, -1, NULL, 0, 0), TERN_E_INVALID, "randn: -1 dimensions were given: expected 0..8");
+    assert_refused(tern_pad(x, 17, NULL, 0), TERN_E_INVALID, "pad: 17 amounts were given: expected 0..16");
+}
+
+/* NULL goes through every function without an error. */
+static void test_null(void **state)
+{
+    tern_tensor *x = counting(SHAPE(1, 1, 2, 2)), *pair[] = {x, NULL};
+    const int dims[] = {0};
+    const int64_t sizes[] = {1};
+    tern_tensor *const results[] = {
+        tern_neg(NULL),
+        tern_gelu(NULL, TERN_GELU_NONE),
+        tern_clamp(NULL, 0, 1),
+        tern_add_scalar(NULL, 1),
+        tern_add(x, NULL),
+        tern_add(NULL, x),
+        tern_where(x, x, NULL),
+        tern_cast(NULL, TERN_F16),
+        tern_contiguous(NULL, TERN_CONTIGUOUS),
+        tern_reshape(NULL, 1, sizes),
+        tern_permute(NULL, 1, dims),
+        tern_transpose(NULL, 0, 1),
+        tern_unsqueeze(NULL, 0),
+        tern_squeeze(NULL, 0),
+        tern_flatten(NULL, 0, 1),
+        tern_expand(NULL, 1, sizes),
+        tern_slice(NULL, 0, 0, 1, 1),
+        tern_as_nc11(NULL),
+        tern_cat(pair, 2, 0),
+        tern_pad(NULL, 0, NULL, 0),
+        tern_sum(NULL, 1, dims, false),
+        tern_argmax(NULL, 0, false),
+        tern_softmax(NULL, 0),
+        tern_layer_norm(NULL, 1, x, x, 0),
+        tern_rms_norm(NULL, 1, x, 0),
+        tern_group_norm(NULL, 1, x, x, 0),
+        tern_matmul(x, NULL),
+        tern_linear(x, NULL, x),
+        tern_conv2d(NULL, x, NULL),
+        tern_conv_transpose2d(x, NULL, NULL),
+        tern_sdpa(x, x, NULL),
+        tern_interpolate(NULL, .scale_factor = 2),
+        tern_avg_pool2d(NULL, .kernel_size = 1),
+        tern_max_pool2d(NULL, .kernel_size = 1),
+        tern_embedding(NULL, x),
+        tern_gather(x, 0, NULL),
+    };
+    for (size_t i = 0; i < sizeof(results) / sizeof(*results); i++)
+        assert_null(results[i]);
+    assert_int_equal(tern_error_status(ctx), TERN_OK);
+}
+
+/* Every f16 and bf16 is kept by load and store; NaN stays NaN; ties go to even. */
+static void test_conversions(void **state)
+{
+    for (int d = TERN_F16; d <= TERN_BF16; d++) {
+        int m = d == TERN_F16 ? 10 : 7;
+        for (uint32_t bits = 0; bits < 65536; bits++) {
+            uint16_t in = (uint16_t)bits, out = 0;
+            double v = tern_load((enum tern_dtype)d, &in, 0);
+            tern_store((enum tern_dtype)d, &out, 0, v);
+            bool nan = (bits & 0x7fff) > (uint32_t)(((1 << (15 - m)) - 1) << m);
+            assert_int_equal(isnan(v) != 0, nan);
+            if (nan) /* quiet, the rest of the payload kept */
+                assert_int_equal(out, bits | 1u << (m - 1));
+            else
+                assert_int_equal(out, bits);
+            if (nan || isinf(v) || isinf(tern_load((enum tern_dtype)d, &(uint16_t){(uint16_t)(in + 1)}, 0)) || (bits & 0x7fff) == 0x7fff)
+                continue;
+            double next = tern_load((enum tern_dtype)d, &(uint16_t){(uint16_t)(in + 1)}, 0), middle = (v + next) / 2;
+            if ((in + 1) & 0x7fff && !isnan(next)) {
+                tern_store((enum tern_dtype)d, &out, 0, middle);
+                assert_int_equal(out, in & 1 ? in + 1 : in);
+                tern_store((enum tern_dtype)d, &out, 0, nextafter(middle, next));
+                assert_int_equal(out, in + 1);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_views, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reshape_views, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_identities, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_convolution_params, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_picture_params, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_other_params, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_messages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_null, setup, teardown),
+        cmocka_unit_test(test_conversions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

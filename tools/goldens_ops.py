@@ -1,0 +1,44 @@
+"""The op case table tests/data/ops from PyTorch (environment: tools/goldens-venv): expected values are computed in
+float64 and rounded once.
+
+usage: tools/goldens_ops.py [--check]
+--check makes the table in memory and compares it with tests/data/ops, byte by byte."""
+import argparse
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "ops"
+
+
+def build():
+    import torch
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+
+    from goldens_ops import errors, layout, lookups, pictures, pointwise, products, reductions
+    from goldens_ops.table import Table
+    table = Table()
+    for part in (pointwise, layout, reductions, products, pictures, lookups, errors):
+        part.add(table)
+    return table.files()
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--check", action="store_true", help="compare with tests/data/ops, write nothing")
+    args = ap.parse_args()
+    files, differ = build(), 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        path = FOLDER / name
+        if not args.check:
+            path.write_bytes(content)
+        elif not path.exists() or path.read_bytes() != content:
+            print(f"{name}: differs")
+            differ = 1
+    print(", ".join(f"{name} {len(content)} bytes" for name, content in files.items()))
+    return differ
+
+
+if __name__ == "__main__":
+    sys.exit(main())
