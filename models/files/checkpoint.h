@@ -1,0 +1,27 @@
+/* The inside of a checkpoint. */
+#ifndef TERN_MODELS_FILES_CHECKPOINT_H
+#define TERN_MODELS_FILES_CHECKPOINT_H
+
+#include "models/files/layout.h"
+#include "models/files/ldm.h"
+
+#define TERN_MAX_COMPONENTS 16
+
+struct tern_component {
+    char *name, *class_name, *config, *where;
+};
+
+struct tern_checkpoint {
+    struct tern_context *ctx;
+    enum tern_layout layout;
+    char *path, *pipeline, *index, *scheduler, *tokenizers[2];
+    struct tern_component components[TERN_MAX_COMPONENTS];
+    int count;
+    struct tern_weights *source; /* single file: all tensors under their LDM names */
+    struct tern_ldm_sizes sizes; /* single file */
+};
+
+/* Records why a folder without model_index.json is no model, and what would help. */
+enum tern_status tern_layout_no_model(struct tern_context *ctx, const char *path);
+
+#endif

@@ -1,0 +1,49 @@
+/* Names of LDM-style single files (CompVis, Stability) and of diffusers folders, in both directions, and what a
+ * single file's names and shapes say of the architecture. */
+#ifndef TERN_MODELS_FILES_LDM_H
+#define TERN_MODELS_FILES_LDM_H
+
+#include <tern/weights.h>
+
+/* LDM numbers a UNet's blocks in one row, diffusers by level: these sizes translate. SD 1.x: {4, 2, 0xe, 4}. */
+struct tern_ldm_sizes {
+    int unet_levels;            /* length of block_out_channels */
+    int unet_layers;            /* layers_per_block */
+    unsigned unet_up_attention; /* bit k: up_blocks.k has attentions */
+    int vae_levels;
+};
+
+#define TERN_LDM_NAME 256
+
+/* The LDM name of a tensor of a component ("unet", "vae", "text_encoder"), with its prefix:
+ * "unet", "down_blocks.0.resnets.0.norm1.weight" -> "model.diffusion_model.input_blocks.1.0.in_layers.0.weight".
+ * False when there is no such name or it does not fit. */
+bool tern_ldm_name(const struct tern_ldm_sizes *sizes, const char *component, const char *name, char out[TERN_LDM_NAME]);
+
+/* The other way: a name with its prefix -> the component (static text) and its diffusers name. False for a tensor that no
+ * component has (model_ema.*, sqrt_alphas_cumprod, position_ids …). */
+bool tern_ldm_to_diffusers(const struct tern_ldm_sizes *sizes, const char *ldm, const char **component, char out[TERN_LDM_NAME]);
+
+/* True when LDM stores that tensor (diffusers name) as a 1x1 convolution (C, C, 1, 1) and diffusers as a linear (C, C):
+ * the matrices of the VAE's attention. */
+bool tern_ldm_is_conv1x1(const char *component, const char *name);
+
+/* What a single file is. The texts are in diffusers' / transformers' keys; NULL: component not in the file. */
+struct tern_detected {
+    const char *pipeline; /* "StableDiffusionPipeline" …, static */
+    struct tern_ldm_sizes sizes;
+    char *unet, *vae, *text_encoder; /* config.json */
+    char *scheduler;                 /* scheduler_config.json */
+};
+
+/* Recognises a Stable Diffusion single file from names and shapes. `where` names the file in messages. What shapes do not
+ * tell is what the published models have: 32 groups (or what of 32 divides all levels), 8 heads (SD 1.x), 64 channels a
+ * head in CLIP. */
+enum tern_status tern_detect_sd(struct tern_context *ctx, const struct tern_weights *w, const char *where, struct tern_detected *out);
+void tern_detected_free(struct tern_context *ctx, struct tern_detected *d);
+
+/* The weights of one component of a single file under their diffusers names; the caller owns the reference. */
+struct tern_weights *tern_ldm_component(struct tern_context *ctx, const struct tern_weights *w, const struct tern_ldm_sizes *sizes,
+                                        const char *component, const char *where);
+
+#endif

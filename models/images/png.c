@@ -1,0 +1,161 @@
+/* PNG through libspng: every colour type and depth is read as 8-bit RGB, RGB is written. Texts travel in tEXt, zTXt, iTXt. */
+#include <errno.h>
+#include <spng.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "models/images/image.h"
+
+/* Most bytes of one chunk that is no picture data, and of all of them, unpacked. */
+#define CHUNK_BYTES ((size_t)16 << 20)
+#define CHUNKS_BYTES ((size_t)64 << 20)
+
+static enum tern_status fail(const struct tern_image_file *file, int code)
+{
+    if (code == SPNG_EMEM)
+        return tern_fail(file->ctx, TERN_E_NO_MEMORY, "%s: no memory to read the PNG", file->path);
+    if (code == SPNG_IO_EOF || code == SPNG_EIDAT_TOO_SHORT)
+        return tern_fail(file->ctx, TERN_E_FORMAT, "%s: the PNG is truncated (%zu bytes)", file->path, file->size);
+    return tern_fail(file->ctx, TERN_E_FORMAT, "%s: the PNG is damaged: %s", file->path, spng_strerror(code));
+}
+
+/* tEXt and zTXt are Latin-1: at most two bytes of UTF-8 for each of theirs. */
+static enum tern_status keep_latin1(struct tern_image *img, const char *path, const char *key, const char *text, size_t size)
+{
+    char *utf8 = tern_alloc(img->ctx, 2 * size + 1);
+    if (!utf8)
+        return TERN_E_NO_MEMORY;
+    size_t n = 0;
+    for (size_t i = 0; i < size; i++)
+        n += (size_t)utf8proc_encode_char((unsigned char)text[i], (utf8proc_uint8_t *)utf8 + n);
+    enum tern_status status = tern_image_keep_text(img, path, key, utf8, n);
+    tern_free(img->ctx, utf8);
+    return status;
+}
+
+static enum tern_status read_texts(struct tern_image *img, const char *path, spng_ctx *png)
+{
+    uint32_t count = 0;
+    if (spng_get_text(png, NULL, &count) || !count)
+        return TERN_OK; /* SPNG_ECHUNKAVAIL: there are none */
+    struct spng_text *texts = tern_calloc(img->ctx, count, sizeof(*texts));
+    if (!texts)
+        return TERN_E_NO_MEMORY;
+    enum tern_status status = TERN_OK;
+    if (!spng_get_text(png, texts, &count))
+        for (uint32_t i = 0; i < count && !status; i++) {
+            const struct spng_text *t = &texts[i];
+            size_t size = strnlen(t->text, t->length);
+            status = t->type == SPNG_ITXT ? tern_image_keep_text(img, path, t->keyword, t->text, size)
+                                          : keep_latin1(img, path, t->keyword, t->text, size);
+        }
+    tern_free(img->ctx, texts);
+    return status;
+}
+
+static enum tern_status read_pixels(struct tern_image *img, const struct tern_image_file *file, spng_ctx *png)
+{
+    size_t pixels = (size_t)img->width * (size_t)img->height, size = 0;
+    int code = spng_decoded_image_size(png, SPNG_FMT_RGBA8, &size);
+    if (code)
+        return fail(file, code);
+    if (size != pixels * 4)
+        return tern_fail(file->ctx, TERN_E_INTERNAL, "%s: libspng asks for %zu bytes for %zu pixels", file->path, size, pixels);
+    uint8_t *rgba = tern_alloc(file->ctx, size);
+    if (!rgba)
+        return TERN_E_NO_MEMORY;
+    code = spng_decode_image(png, rgba, size, SPNG_FMT_RGBA8, SPNG_DECODE_TRNS);
+    if (!code)
+        code = spng_decode_chunks(png); /* what stands behind the pixels, up to IEND */
+    if (!code)
+        tern_image_over_white(img->rgb, rgba, pixels);
+    tern_free(file->ctx, rgba);
+    return code ? fail(file, code) : TERN_OK;
+}
+
+struct tern_image *tern_png_read(const struct tern_image_file *file)
+{
+    spng_ctx *png = spng_ctx_new(0);
+    if (!png) {
+        fail(file, SPNG_EMEM);
+        return NULL;
+    }
+    struct tern_image *img = NULL;
+    struct spng_ihdr header;
+    int code = spng_set_chunk_limits(png, CHUNK_BYTES, CHUNKS_BYTES);
+    if (!code)
+        code = spng_set_png_buffer(png, file->data, file->size);
+    if (!code)
+        code = spng_get_ihdr(png, &header);
+    if (code)
+        fail(file, code);
+    else
+        img = tern_image_empty(file->ctx, header.width, header.height, file->path);
+
+    struct spng_exif exif;
+    if (img && (read_pixels(img, file, png) || read_texts(img, file->path, png) ||
+                (!spng_get_exif(png, &exif) && tern_image_apply_exif(img, file->path, (const uint8_t *)exif.data, exif.length))))
+        tern_image_destroy(&img);
+    spng_ctx_free(png);
+    return img;
+}
+
+static bool is_ascii(const char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s > 0x7F)
+            return false;
+    return true;
+}
+
+/* Hands the texts to the encoder; *texts is needed until the picture is written. ASCII goes as tEXt, which every program
+ * reads, the rest as iTXt. */
+static int set_texts(const struct tern_image *img, spng_ctx *png, struct spng_text **texts)
+{
+    static char none[] = "";
+    uint32_t count = 0;
+    for (const struct tern_image_text *t = img->texts; t; t = t->next)
+        count++;
+    if (!count)
+        return 0;
+    *texts = tern_calloc(img->ctx, count, sizeof(**texts));
+    if (!*texts)
+        return SPNG_EMEM;
+    struct spng_text *out = *texts;
+    for (const struct tern_image_text *t = img->texts; t; t = t->next, out++) {
+        memcpy(out->keyword, t->key, strlen(t->key) + 1);
+        out->type = is_ascii(t->value) ? SPNG_TEXT : SPNG_ITXT;
+        out->text = t->value;
+        out->length = strlen(t->value);
+        out->language_tag = out->translated_keyword = none;
+    }
+    return spng_set_text(png, *texts, count);
+}
+
+enum tern_status tern_png_write(const struct tern_image *img, FILE *out, const char *path)
+{
+    spng_ctx *png = spng_ctx_new(SPNG_CTX_ENCODER);
+    if (!png)
+        return tern_fail(img->ctx, TERN_E_NO_MEMORY, "%s: no memory to write the PNG", path);
+    struct spng_ihdr header = {
+        .width = (uint32_t)img->width, .height = (uint32_t)img->height, .bit_depth = 8, .color_type = SPNG_COLOR_TYPE_TRUECOLOR};
+    struct spng_text *texts = NULL;
+    errno = 0;
+    int code = spng_set_png_file(png, out);
+    if (!code)
+        code = spng_set_ihdr(png, &header);
+    if (!code)
+        code = set_texts(img, png, &texts);
+    if (!code)
+        code = spng_encode_image(png, img->rgb, (size_t)img->width * (size_t)img->height * 3, SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
+    int reason = errno;
+    spng_ctx_free(png);
+    tern_free(img->ctx, texts);
+    if (code == SPNG_EMEM)
+        return tern_fail(img->ctx, TERN_E_NO_MEMORY, "%s: no memory to write the PNG", path);
+    if (code)
+        return tern_fail(img->ctx, TERN_E_IO, "%s: writing the PNG failed: %s", path, reason ? strerror(reason) : spng_strerror(code));
+    return TERN_OK;
+}

@@ -1,0 +1,21 @@
+/* What the generators share: the two engines and the transform from uniform to normal numbers. */
+#ifndef TERN_MODELS_RANDOM_RANDOM_H
+#define TERN_MODELS_RANDOM_RANDOM_H
+
+#include <tern/random.h>
+
+/* MT19937 [Matsumoto, Nishimura 1998]. Uses the low 32 bits of the seed, as PyTorch does. */
+void tern_mt19937_seed(struct tern_generator *g, uint64_t seed);
+uint32_t tern_mt19937_next(struct tern_generator *g);
+
+/* Philox 4x32-10 [Salmon 2011]: one block of four words. */
+void tern_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+/* The CUDA generator's draw number g->offset: one value for each subsequence 0..n-1; g->offset goes up by one. */
+void tern_philox_randn(struct tern_generator *g, float *out, int64_t n);
+void tern_philox_rand(struct tern_generator *g, float *out, int64_t n);
+
+/* 16 uniforms in [0, 1) -> 16 normals in place; value i is paired with i + 8. */
+void tern_box_muller_16(float x[16]);
+
+#endif

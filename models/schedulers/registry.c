@@ -1,0 +1,112 @@
+/* The samplers by number and by name: tern's names, diffusers' classes, AUTOMATIC1111's labels. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "models/schedulers/scheduler.h"
+
+static const struct tern_sampler_fns *const samplers[TERN_SAMPLER_COUNT] = {
+    [TERN_SAMPLER_DDIM] = &tern_sampler_ddim,         [TERN_SAMPLER_PNDM] = &tern_sampler_pndm,
+    [TERN_SAMPLER_EULER] = &tern_sampler_euler,       [TERN_SAMPLER_EULER_A] = &tern_sampler_euler_a,
+    [TERN_SAMPLER_DPMPP_2M] = &tern_sampler_dpmpp_2m, [TERN_SAMPLER_HEUN] = &tern_sampler_heun,
+    [TERN_SAMPLER_LMS] = &tern_sampler_lms,           [TERN_SAMPLER_UNIPC] = &tern_sampler_unipc,
+    [TERN_SAMPLER_LCM] = &tern_sampler_lcm,
+};
+
+static const char *const schedules[TERN_SCHEDULE_COUNT] = {"default", "karras"};
+
+#define MAX_NAME 64
+
+const struct tern_sampler_fns *tern_sampler_fns(enum tern_sampler sampler)
+{
+    return (unsigned)sampler < TERN_SAMPLER_COUNT ? samplers[sampler] : NULL;
+}
+
+void tern_sampler_list(char *out, size_t size, bool karras_only)
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (int i = 0; i < TERN_SAMPLER_COUNT; i++)
+        if (samplers[i] && (samplers[i]->has_karras || !karras_only) && used < size)
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", samplers[i]->name);
+}
+
+const char *tern_sampler_name(enum tern_sampler s)
+{
+    const struct tern_sampler_fns *fns = tern_sampler_fns(s);
+    return fns ? fns->name : s == TERN_SAMPLER_DEFAULT ? "default" : "?";
+}
+
+/* Lower case without blanks, '_' and '-'; "" when the name is too long to be one. */
+static void normalise(const char *name, char out[MAX_NAME])
+{
+    size_t n = 0;
+    for (; *name; name++) {
+        if (*name == ' ' || *name == '_' || *name == '-')
+            continue;
+        if (n == MAX_NAME - 1) {
+            n = 0;
+            break;
+        }
+        out[n++] = (char)tolower((unsigned char)*name);
+    }
+    out[n] = 0;
+}
+
+static bool same_name(const char *normal, const char *name)
+{
+    char other[MAX_NAME];
+    if (!name)
+        return false;
+    normalise(name, other);
+    return strcmp(normal, other) == 0;
+}
+
+static bool is_called(const struct tern_sampler_fns *fns, const char *normal)
+{
+    if (same_name(normal, fns->name) || same_name(normal, fns->class_name))
+        return true;
+    for (size_t i = 0; i < sizeof(fns->aliases) / sizeof(fns->aliases[0]); i++)
+        if (same_name(normal, fns->aliases[i]))
+            return true;
+    return false;
+}
+
+/* Cuts "karras" off the end; false when it is not there. */
+static bool cut_karras(char *normal)
+{
+    size_t n = strlen(normal), k = strlen("karras");
+    if (n < k || strcmp(normal + n - k, "karras") != 0)
+        return false;
+    normal[n - k] = 0;
+    return true;
+}
+
+enum tern_sampler tern_sampler_parse(const char *name, enum tern_schedule *schedule)
+{
+    char normal[MAX_NAME];
+    normalise(name ? name : "", normal);
+    if (strcmp(normal, "default") == 0)
+        return TERN_SAMPLER_DEFAULT;
+    bool karras = cut_karras(normal);
+    for (int i = 0; i < TERN_SAMPLER_COUNT; i++) {
+        if (!samplers[i] || !is_called(samplers[i], normal))
+            continue;
+        if (karras && schedule)
+            *schedule = TERN_SCHEDULE_KARRAS;
+        return samplers[i]->sampler;
+    }
+    return TERN_SAMPLER_COUNT;
+}
+
+const char *tern_schedule_name(enum tern_schedule s) { return (unsigned)s < TERN_SCHEDULE_COUNT ? schedules[s] : "?"; }
+
+enum tern_schedule tern_schedule_parse(const char *name)
+{
+    char normal[MAX_NAME];
+    normalise(name ? name : "", normal);
+    for (int i = 0; i < TERN_SCHEDULE_COUNT; i++)
+        if (strcmp(normal, schedules[i]) == 0)
+            return (enum tern_schedule)i;
+    return strcmp(normal, "automatic") == 0 ? TERN_SCHEDULE_DEFAULT : TERN_SCHEDULE_COUNT;
+}

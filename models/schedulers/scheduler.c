@@ -1,0 +1,292 @@
+/* The public scheduler: checks arguments, keeps the run's state, and calls the sampler's functions. */
+#include <math.h>
+#include <string.h>
+
+#include "models/schedulers/scheduler.h"
+
+#define WHERE "scheduler_config.json"
+
+/* Stable Diffusion 1.5 */
+static const char sd15[] = "{\"_class_name\": \"PNDMScheduler\", \"beta_end\": 0.012, \"beta_schedule\": \"scaled_linear\", "
+                           "\"beta_start\": 0.00085, \"num_train_timesteps\": 1000, \"set_alpha_to_one\": false, "
+                           "\"skip_prk_steps\": true, \"steps_offset\": 1, \"clip_sample\": false}";
+
+/* Python writes Infinity, -Infinity and NaN, which are no JSON: puts them into quotes. Free with tern_free. */
+static char *quote_words(struct tern_context *ctx, const char *text)
+{
+    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
+    char *out = tern_calloc(ctx, strlen(text) + 1, 2), *at = out;
+    bool inside = false;
+    while (out && *text) {
+        size_t length = 0;
+        for (size_t i = 0; !inside && !length && i < sizeof(words) / sizeof(words[0]); i++)
+            if (strncmp(text, words[i], strlen(words[i])) == 0)
+                length = strlen(words[i]);
+        if (length) {
+            *at++ = '"';
+            memcpy(at, text, length);
+            at += length;
+            *at++ = '"';
+            text += length;
+            continue;
+        }
+        if (inside && *text == '\\' && text[1])
+            *at++ = *text++;
+        else if (*text == '"')
+            inside = !inside;
+        *at++ = *text++;
+    }
+    return out;
+}
+
+static json_t *parse(struct tern_context *ctx, const char *text)
+{
+    char *quoted = quote_words(ctx, text ? text : sd15);
+    json_t *config = quoted ? tern_json_parse(ctx, quoted, strlen(quoted), WHERE) : NULL;
+    tern_free(ctx, quoted);
+    if (config && !json_is_object(config)) {
+        tern_fail(ctx, TERN_E_FORMAT, WHERE ": expected an object");
+        json_decref(config);
+        return NULL;
+    }
+    return config;
+}
+
+/* The sampler that was asked for, or the one that the config names. NULL with the error recorded. */
+static const struct tern_sampler_fns *choose(struct tern_context *ctx, const json_t *config, enum tern_sampler sampler)
+{
+    char list[256];
+    tern_sampler_list(list, sizeof(list), false);
+    if (sampler != TERN_SAMPLER_DEFAULT) {
+        const struct tern_sampler_fns *fns = tern_sampler_fns(sampler);
+        if (!fns)
+            tern_fail(ctx, TERN_E_INVALID, "scheduler: no sampler has the number %d; there are %s", (int)sampler, list);
+        return fns;
+    }
+    const char *name = NULL;
+    if (tern_json_string(ctx, config, WHERE, "_class_name", &name))
+        return NULL;
+    if (!name) {
+        tern_fail(ctx, TERN_E_FORMAT, WHERE ": no \"_class_name\"; choose a sampler: %s", list);
+        return NULL;
+    }
+    for (int i = 0; i < TERN_SAMPLER_COUNT; i++) {
+        const struct tern_sampler_fns *fns = tern_sampler_fns((enum tern_sampler)i);
+        if (fns && strcmp(fns->class_name, name) == 0)
+            return fns;
+    }
+    tern_fail(ctx, TERN_E_UNSUPPORTED, WHERE ": \"_class_name\": %.60s is not available; choose a sampler: %s", name, list);
+    return NULL;
+}
+
+static enum tern_status apply_schedule(struct tern_scheduler *s, enum tern_schedule schedule)
+{
+    if (schedule == TERN_SCHEDULE_DEFAULT)
+        return TERN_OK;
+    if (schedule != TERN_SCHEDULE_KARRAS)
+        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: no schedule has the number %d; there are default, karras", (int)schedule);
+    if (!s->fns->has_karras) {
+        char list[256];
+        tern_sampler_list(list, sizeof(list), true);
+        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: sampler %s has no karras schedule; these have it: %s", s->fns->name, list);
+    }
+    s->config.use_karras_sigmas = true;
+    return TERN_OK;
+}
+
+struct tern_scheduler *tern_scheduler_create(struct tern_context *ctx, const char *config_json, enum tern_sampler sampler,
+                                             enum tern_schedule schedule)
+{
+    if (!ctx)
+        return NULL;
+    json_t *config = parse(ctx, config_json);
+    if (!config)
+        return NULL;
+    const struct tern_sampler_fns *fns = choose(ctx, config, sampler);
+    struct tern_scheduler *s = fns ? tern_calloc(ctx, 1, sizeof(*s)) : NULL;
+    if (s) {
+        tern_context_ref(ctx);
+        s->ctx = ctx;
+        s->fns = fns;
+        s->batch = 1;
+        if (tern_scheduler_read_config(s, config, WHERE) || apply_schedule(s, schedule) || tern_scheduler_make_table(s))
+            tern_scheduler_destroy(&s);
+    }
+    json_decref(config);
+    return s;
+}
+
+void tern_scheduler_destroy(struct tern_scheduler **scheduler)
+{
+    if (!scheduler || !*scheduler)
+        return;
+    struct tern_scheduler *s = *scheduler;
+    struct tern_context *ctx = s->ctx;
+    tern_free(ctx, s->trained_betas);
+    tern_free(ctx, s->alphas_cumprod);
+    tern_free(ctx, s->train_sigmas);
+    tern_free(ctx, s->timesteps);
+    tern_free(ctx, s->sigmas);
+    tern_free(ctx, s->row_memory);
+    tern_free(ctx, s);
+    tern_context_unref(ctx);
+    *scheduler = NULL;
+}
+
+enum tern_sampler tern_scheduler_sampler(const struct tern_scheduler *s) { return s ? s->fns->sampler : TERN_SAMPLER_DEFAULT; }
+
+/* A new run begins at call `begin`. */
+static void restart(struct tern_scheduler *s, int begin)
+{
+    s->begin = begin;
+    s->done = s->stored = s->order = 0;
+    s->n = 0;
+    tern_free(s->ctx, s->row_memory);
+    s->row_memory = NULL;
+}
+
+enum tern_status tern_scheduler_set_steps(struct tern_scheduler *s, int steps)
+{
+    if (!s)
+        return TERN_E_INVALID;
+    restart(s, 0);
+    s->steps = s->calls = s->sigma_count = 0;
+    if (steps < 1 || steps > s->config.num_train_timesteps)
+        return tern_fail(s->ctx, TERN_E_INVALID, "steps: expected 1..%lld (the model's training timesteps), found %d",
+                         (long long)s->config.num_train_timesteps, steps);
+    tern_free(s->ctx, s->timesteps);
+    tern_free(s->ctx, s->sigmas);
+    s->timesteps = tern_calloc(s->ctx, TERN_SCHEDULER_ROOM(steps), sizeof(double));
+    s->sigmas = tern_calloc(s->ctx, TERN_SCHEDULER_ROOM(steps), sizeof(float));
+    enum tern_status status = TERN_E_NO_MEMORY;
+    if (s->timesteps && s->sigmas) {
+        s->steps = steps;
+        status = s->fns->set_steps(s);
+    }
+    if (status)
+        s->steps = s->calls = s->sigma_count = 0;
+    return status;
+}
+
+enum tern_status tern_scheduler_set_batch(struct tern_scheduler *s, int pictures)
+{
+    if (!s)
+        return TERN_E_INVALID;
+    if (pictures < 1)
+        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: a batch of %d pictures; expected at least 1", pictures);
+    s->batch = pictures;
+    return TERN_OK;
+}
+
+int tern_scheduler_calls(const struct tern_scheduler *s) { return s ? s->calls : 0; }
+
+double tern_scheduler_timestep(const struct tern_scheduler *s, int i) { return s && i >= 0 && i < s->calls ? s->timesteps[i] : 0; }
+
+int tern_scheduler_sigma_count(const struct tern_scheduler *s) { return s ? s->sigma_count : 0; }
+
+double tern_scheduler_sigma(const struct tern_scheduler *s, int i) { return s && i >= 0 && i < s->sigma_count ? (double)s->sigmas[i] : 0; }
+
+double tern_scheduler_init_noise_sigma(const struct tern_scheduler *s)
+{
+    if (!s || s->fns->noise != TERN_NOISE_GROWING || !s->sigma_count)
+        return 1;
+    float max = s->sigmas[0];
+    for (int i = 1; i < s->sigma_count; i++)
+        max = fmaxf(max, s->sigmas[i]);
+    return (double)(s->config.timestep_spacing == TERN_SPACING_LEADING ? sqrtf(max * max + 1) : max);
+}
+
+int tern_scheduler_begin_at(struct tern_scheduler *s, double strength)
+{
+    if (!s)
+        return -1;
+    if (!s->steps || !(strength >= 0 && strength <= 1)) {
+        tern_fail(s->ctx, TERN_E_INVALID, s->steps ? "strength: expected 0..1, found %g" : "scheduler: no steps are set (strength %g)",
+                  strength);
+        return -1;
+    }
+    /* StableDiffusionImg2ImgPipeline.get_timesteps: counted in steps, whatever the number of calls. */
+    int begin = (s->steps - (int)(s->steps * strength)) * s->fns->calls_per_step;
+    restart(s, begin < s->calls ? begin : s->calls);
+    return s->begin;
+}
+
+void tern_scheduler_scale_input(const struct tern_scheduler *s, int i, const float *x, float *out, int64_t n)
+{
+    if (!s || !x || !out || n <= 0)
+        return;
+    if (s->fns->noise != TERN_NOISE_GROWING || i < 0 || i >= s->sigma_count) {
+        if (out != x)
+            memmove(out, x, (size_t)n * sizeof(float));
+        return;
+    }
+    float divisor = sqrtf(s->sigmas[i] * s->sigmas[i] + 1);
+    for (int64_t j = 0; j < n; j++)
+        out[j] = x[j] / divisor;
+}
+
+void tern_scheduler_add_noise(const struct tern_scheduler *s, int i, const float *x, const float *noise, float *out, int64_t n)
+{
+    if (!s || !x || !noise || !out || n <= 0)
+        return;
+    float keep = 1, add = 0; /* at and after the end of the schedule: clean */
+    if (i >= 0 && i < s->calls) {
+        if (s->fns->noise == TERN_NOISE_TABLE) {
+            float a = s->alphas_cumprod[(int64_t)s->timesteps[i]];
+            keep = sqrtf(a);
+            add = sqrtf(1 - a);
+        } else if (s->fns->noise == TERN_NOISE_UNIT) {
+            struct tern_unit_noise u = tern_unit_noise(s->sigmas[i]);
+            keep = u.alpha;
+            add = u.sigma;
+        } else {
+            add = s->sigmas[i];
+        }
+    }
+    for (int64_t j = 0; j < n; j++)
+        out[j] = keep * x[j] + add * noise[j];
+}
+
+bool tern_scheduler_draws_noise(const struct tern_scheduler *s, int i)
+{
+    return s && i >= 0 && i < s->calls && s->fns->draws_noise && s->fns->draws_noise(s, i);
+}
+
+/* Memory of the first step of a run, which fixes n. */
+static enum tern_status make_rows(struct tern_scheduler *s, int64_t n)
+{
+    size_t size;
+    if (!tern_mul_size((size_t)n, (size_t)s->fns->rows, &size))
+        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: a sample of %lld values", (long long)n);
+    s->row_memory = tern_calloc(s->ctx, size, sizeof(float));
+    if (!s->row_memory)
+        return TERN_E_NO_MEMORY;
+    for (int k = 0; k < s->fns->rows; k++)
+        s->rows[k] = s->row_memory + (size_t)k * (size_t)n;
+    s->n = n;
+    return TERN_OK;
+}
+
+enum tern_status tern_scheduler_step(struct tern_scheduler *s, int i, const float *model_output, const float *noise, float *sample,
+                                     int64_t n)
+{
+    if (!s)
+        return TERN_E_INVALID;
+    if (!model_output || !sample || n < 1 || n % s->batch)
+        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: step without a sample or model output, or %lld values for %d pictures",
+                         (long long)n, s->batch);
+    if (i != s->begin + s->done || i >= s->calls)
+        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: step %d of %d calls out of order, expected %d", i, s->calls,
+                         s->begin + s->done);
+    if (s->n && s->n != n)
+        return tern_fail(s->ctx, TERN_E_SHAPE, "scheduler: step %d has %lld values, the steps before had %lld", i, (long long)n,
+                         (long long)s->n);
+    if (!noise && tern_scheduler_draws_noise(s, i))
+        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: step %d of %s needs noise", i, s->fns->name);
+    enum tern_status status = s->n ? TERN_OK : make_rows(s, n);
+    if (status)
+        return status;
+    s->fns->step(s, i, model_output, noise, sample, n);
+    s->done++;
+    return TERN_OK;
+}

@@ -1,0 +1,125 @@
+/* The inside of a scheduler: configuration, noise table, schedule, and the function table that a sampler fills. */
+#ifndef TERN_MODELS_SCHEDULERS_SCHEDULER_H
+#define TERN_MODELS_SCHEDULERS_SCHEDULER_H
+
+#include <tern/scheduler.h>
+
+#include "core/context.h"
+#include "core/json.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+enum tern_beta_schedule { TERN_BETA_LINEAR, TERN_BETA_SCALED_LINEAR, TERN_BETA_COSINE };
+enum tern_prediction { TERN_PREDICT_EPSILON, TERN_PREDICT_V, TERN_PREDICT_SAMPLE };
+enum tern_spacing { TERN_SPACING_LEADING, TERN_SPACING_LINSPACE, TERN_SPACING_TRAILING };
+enum tern_final_sigma { TERN_FINAL_ZERO, TERN_FINAL_SIGMA_MIN };
+enum tern_solver_type { TERN_SOLVER_MIDPOINT, TERN_SOLVER_HEUN, TERN_SOLVER_LOGRHO, TERN_SOLVER_BH1, TERN_SOLVER_BH2 };
+
+/* The keys of a scheduler_config.json, by diffusers' names. Enumerations are ints, so that one table can fill all. */
+struct tern_scheduler_config {
+    int64_t num_train_timesteps, steps_offset, solver_order, original_inference_steps;
+    double beta_start, beta_end;
+    double clip_sample_range, dynamic_thresholding_ratio, sample_max_value, timestep_scaling, lambda_min_clipped;
+    double sigma_min, sigma_max; /* NaN: not given */
+    int beta_schedule, prediction_type, timestep_spacing, final_sigmas_type, solver_type;
+    bool clip_sample, thresholding, set_alpha_to_one, skip_prk_steps, rescale_betas_zero_snr, use_karras_sigmas;
+    bool lower_order_final, euler_at_final;
+};
+
+/* How a sampler sees a noisy sample of x0 and noise e.
+ * TABLE: sqrt(a) x0 + sqrt(1 - a) e with a = alphas_cumprod[timestep];
+ * UNIT: the same from sigmas[i], a = 1 / (sigma^2 + 1); GROWING: x0 + sigma e, scaled down for the model. */
+enum tern_noise_form { TERN_NOISE_TABLE, TERN_NOISE_UNIT, TERN_NOISE_GROWING };
+
+/* Room that set_steps finds: heun needs 2 n, pndm n + 9. */
+#define TERN_SCHEDULER_ROOM(steps) (2 * (size_t)(steps) + 16)
+
+#define TERN_SCHEDULER_MAX_ROWS 6
+#define TERN_SOLVER_MAX_ORDER 3
+
+struct tern_sampler_fns {
+    enum tern_sampler sampler;
+    const char *name;       /* tern's */
+    const char *class_name; /* diffusers' */
+    const char *aliases[3]; /* other names, lower case, without blanks */
+    enum tern_noise_form noise;
+    bool has_karras, has_sample_prediction;
+    int calls_per_step;                    /* the `order` of diffusers, for img2img */
+    int rows;                              /* arrays of n values that a run needs; at most TERN_SCHEDULER_MAX_ROWS */
+    struct tern_scheduler_config defaults; /* of diffusers' class */
+    /* Fills timesteps, sigmas and calls of s for s->steps; see timesteps.c. */
+    enum tern_status (*set_steps)(struct tern_scheduler *s);
+    /* x (n values) of call i -> x of call i + 1, in place. s->done calls were made since the begin index. */
+    void (*step)(struct tern_scheduler *s, int i, const float *model_output, const float *noise, float *x, int64_t n);
+    bool (*draws_noise)(const struct tern_scheduler *s, int i); /* NULL: never */
+};
+
+struct tern_scheduler {
+    struct tern_context *ctx;
+    const struct tern_sampler_fns *fns;
+    struct tern_scheduler_config config;
+    float *trained_betas;  /* num_train_timesteps of them, NULL: beta_schedule */
+    float *alphas_cumprod; /* num_train_timesteps */
+    float *train_sigmas;   /* num_train_timesteps: sqrt((1 - a) / a) */
+
+    int steps; /* of set_steps; 0 before it */
+    int calls;
+    int begin;         /* first call */
+    int done;          /* calls made since begin */
+    double *timesteps; /* calls; TERN_SCHEDULER_ROOM */
+    float *sigmas;     /* sigma_count = calls + 1, or none; TERN_SCHEDULER_ROOM */
+    int sigma_count;
+
+    int batch; /* pictures in a sample */
+    int64_t n; /* values of a sample; 0 before the first step */
+    float *row_memory;
+    float *rows[TERN_SCHEDULER_MAX_ROWS]; /* n values each; a sampler may exchange the pointers */
+    int stored;                           /* model outputs kept so far, as the sampler counts them */
+    int order;                            /* unipc: order of the last predictor */
+};
+
+/* registry.c: the row of a sampler; NULL for DEFAULT and values that are none. */
+const struct tern_sampler_fns *tern_sampler_fns(enum tern_sampler sampler);
+/* "ddim, pndm, …" or, with karras_only, those that have Karras sigmas. */
+void tern_sampler_list(char *out, size_t size, bool karras_only);
+
+/* config.c: reads the keys that the class of s->fns knows over its defaults. */
+enum tern_status tern_scheduler_read_config(struct tern_scheduler *s, const json_t *config, const char *where);
+
+/* noise_table.c: fills alphas_cumprod and train_sigmas. */
+enum tern_status tern_scheduler_make_table(struct tern_scheduler *s);
+
+/* timesteps.c. Each sets s->calls and s->timesteps (descending, at most T-1) from config and steps:
+ * whole: whole numbers, T / n apart; fractional: linspace is not rounded;
+ * solver: whole numbers, n + 1 points without the lowest (DPM-Solver's convention). */
+enum tern_status tern_timesteps_whole(struct tern_scheduler *s);
+enum tern_status tern_timesteps_fractional(struct tern_scheduler *s);
+enum tern_status tern_timesteps_solver(struct tern_scheduler *s);
+/* TERN_E_INVALID when a timestep has alphas_cumprod 0 and the model predicts noise, of which no x0 follows. */
+enum tern_status tern_timesteps_check_signal(struct tern_scheduler *s);
+
+/* sigmas.c. From the timesteps: sigmas with the final one; with Karras sigmas the timesteps are replaced.
+ * growing: sigma range of the chosen timesteps, fractional timesteps; solver: whole range, rounded timesteps. */
+enum tern_status tern_sigmas_growing(struct tern_scheduler *s);
+enum tern_status tern_sigmas_solver(struct tern_scheduler *s);
+
+/* predict.c: x0 from model output m. */
+/* x = alpha x0 + sigma e */
+void tern_predict_unit(const struct tern_scheduler *s, float alpha, float sigma, const float *m, const float *x, float *x0, int64_t n);
+/* x = x0 + sigma e */
+void tern_predict_growing(const struct tern_scheduler *s, float sigma, const float *m, const float *x, float *x0, int64_t n);
+/* clip_sample, thresholding; s->rows[scratch] is overwritten by thresholding. */
+void tern_predict_limit(struct tern_scheduler *s, float *x0, int scratch, int64_t n);
+
+/* alpha and sigma of a unit-variance sample for a ratio sigma / alpha, and ln(alpha / sigma); f32 as PyTorch does it. */
+struct tern_unit_noise {
+    float alpha, sigma, lambda;
+};
+struct tern_unit_noise tern_unit_noise(float ratio);
+float tern_exp_f32(float x);
+float tern_expm1_f32(float x);
+
+extern const struct tern_sampler_fns tern_sampler_ddim, tern_sampler_pndm, tern_sampler_euler, tern_sampler_euler_a, tern_sampler_dpmpp_2m,
+    tern_sampler_heun, tern_sampler_lms, tern_sampler_unipc, tern_sampler_lcm;
+
+#endif

@@ -1,0 +1,99 @@
+/* What several test programs need: a context, golden files, comparisons. */
+#include "support.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/tensor.h>
+
+struct tern_context *support_context(void)
+{
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1});
+    if (!ctx)
+        fail_msg("no context: %s", tern_create_error());
+    return ctx;
+}
+
+json_t *support_json(const char *name)
+{
+    char path[1024];
+    json_error_t e;
+    snprintf(path, sizeof(path), "%s/%s", TERN_TEST_DATA, name);
+    json_t *o = json_load_file(path, 0, &e);
+    if (!o)
+        fail_msg("%s: line %d: %s", path, e.line, e.text);
+    return o;
+}
+
+struct tern_weights *support_tensors(struct tern_context *ctx, const char *name)
+{
+    char path[1024];
+    snprintf(path, sizeof(path), "%s/%s.safetensors", TERN_TEST_DATA, name);
+    struct tern_weights *w = tern_weights_open(ctx, path);
+    if (!w)
+        fail_msg("%s", tern_error(ctx));
+    return w;
+}
+
+float *support_f32(const struct tern_weights *w, const char *name, int64_t *n)
+{
+    const tern_tensor *t = tern_weights_get(w, name);
+    if (!t)
+        fail_msg("no tensor %s", name);
+    *n = tern_tensor_numel(t);
+    size_t size = (size_t)*n * sizeof(float);
+    float *out = malloc(size ? size : 1);
+    assert_non_null(out);
+    assert_int_equal(tern_tensor_read(t, TERN_F32, out, size), TERN_OK);
+    return out;
+}
+
+double support_nmse(const float *a, const float *b, int64_t n)
+{
+    double error = 0, power = 0;
+    for (int64_t i = 0; i < n; i++) {
+        error += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        power += (double)b[i] * (double)b[i];
+    }
+    if (isnan(error) || isnan(power))
+        return INFINITY;
+    return error == 0 ? 0 : error / power;
+}
+
+void support_error(struct tern_context *ctx, enum tern_status status, const char *part)
+{
+    if (tern_error_status(ctx) != status || !strstr(tern_error(ctx), part))
+        fail_msg("expected %s with \"%s\", found %s: %s", tern_status_name(status), part, tern_status_name(tern_error_status(ctx)),
+                 tern_error(ctx));
+    tern_error_clear(ctx);
+}
+
+static void *failing_alloc(size_t size, size_t alignment, void *user)
+{
+    struct support_allocator *state = user;
+    state->count++;
+    if (state->fail_at && state->count >= state->fail_at)
+        return NULL;
+    size_t rounded = (size + alignment - 1) / alignment * alignment;
+    void *p = aligned_alloc(alignment, rounded ? rounded : alignment);
+    state->live += p != NULL;
+    return p;
+}
+
+static void failing_free(void *ptr, size_t size, void *user)
+{
+    struct support_allocator *state = user;
+    (void)size;
+    state->live -= ptr != NULL;
+    free(ptr);
+}
+
+struct tern_allocator support_failing(struct support_allocator *state)
+{
+    return (struct tern_allocator){.alloc = failing_alloc, .free = failing_free, .user = state};
+}

@@ -1,0 +1,31 @@
+/* What several test programs need: a context, golden files, comparisons. Failures end the running test. */
+#ifndef TERN_TESTS_SUPPORT_H
+#define TERN_TESTS_SUPPORT_H
+
+#include <jansson.h>
+#include <tern/context.h>
+#include <tern/weights.h>
+
+/* A CPU context with one thread. */
+struct tern_context *support_context(void);
+
+/* tests/data/<name>; json_decref. */
+json_t *support_json(const char *name);
+/* tests/data/<name>.safetensors */
+struct tern_weights *support_tensors(struct tern_context *ctx, const char *name);
+/* A copy of a tensor as f32, and its number of values; free(). */
+float *support_f32(const struct tern_weights *w, const char *name, int64_t *n);
+
+/* sum (a - b)^2 / sum b^2; NaN counts as infinite. */
+double support_nmse(const float *a, const float *b, int64_t n);
+
+/* Fails unless an error of that status is recorded whose message holds `part`; clears it. */
+void support_error(struct tern_context *ctx, enum tern_status status, const char *part);
+
+/* An allocator whose allocation number `fail_at` (from 1; 0: none) fails, and every later one, too. */
+struct support_allocator {
+    long count, fail_at, live;
+};
+struct tern_allocator support_failing(struct support_allocator *state);
+
+#endif

@@ -1,0 +1,481 @@
+/* Checkpoints: every layout of one model gives the same components; names, recognised sizes, and messages for what is none. */
+#include "weights_help.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tern/pipeline.h>
+
+#include "core/tensor.h"
+#include "models/files/layout.h"
+#include "models/files/ldm.h"
+
+static const char *const component_names[] = {"text_encoder", "unet", "vae"};
+
+static struct tern_checkpoint *open_ok(struct fixture *f, const char *path)
+{
+    struct tern_checkpoint *cp = tern_checkpoint_open(f->ctx, path);
+    if (!cp)
+        fail_msg("%s", tern_error(f->ctx));
+    return cp;
+}
+
+static void refused(struct fixture *f, const char *path, enum tern_status status, const char *text)
+{
+    struct tern_checkpoint *cp = tern_checkpoint_open(f->ctx, path);
+    assert_null(cp);
+    if (!strstr(tern_error(f->ctx), text) || !strstr(tern_error(f->ctx), path))
+        fail_msg("expected \"%s\", found \"%s\"", text, tern_error(f->ctx));
+    assert_int_equal(tern_error_status(f->ctx), status);
+    assert_int_equal(tern_memory_used(f->ctx), f->idle);
+    tern_error_clear(f->ctx);
+}
+
+/* Folder, sharded, fp16 variant, .bin, .safetensors and .ckpt: identical names, shapes and bytes. */
+static void all_layouts_are_one_model(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const paths[] = {"mini-sharded", "mini-fp16", "mini-bin", "mini.safetensors", "mini.ckpt"};
+    struct tern_checkpoint *reference = open_ok(f, FORMATS "mini");
+    for (int i = 0; i < 5; i++) {
+        char path[512];
+        snprintf(path, sizeof(path), "%s%s", FORMATS, paths[i]);
+        struct tern_checkpoint *cp = open_ok(f, path);
+        assert_int_equal(tern_checkpoint_layout(cp), i < 3 ? TERN_LAYOUT_FOLDER : TERN_LAYOUT_SINGLE_FILE);
+        assert_string_equal(tern_checkpoint_pipeline(cp), "StableDiffusionPipeline");
+        assert_int_equal(tern_checkpoint_count(cp), 3);
+        for (int k = 0; k < 3; k++) {
+            struct tern_weights *a = tern_checkpoint_weights(reference, component_names[k]),
+                                *b = tern_checkpoint_weights(cp, component_names[k]);
+            if (!b)
+                fail_msg("%s", tern_error(f->ctx));
+            help_same_weights(a, b);
+            tern_weights_unref(&a);
+            tern_weights_unref(&b);
+        }
+        tern_checkpoint_close(&cp);
+    }
+    tern_checkpoint_close(&reference);
+}
+
+static void names_are_those_of_the_hub(void **state)
+{
+    struct fixture *f = *state;
+    struct tern_checkpoint *cp = open_ok(f, FORMATS "mini-bin");
+    struct tern_weights *text = tern_checkpoint_weights(cp, "text_encoder"), *vae = tern_checkpoint_weights(cp, "vae");
+    assert_int_equal(tern_weights_count(text), 20);
+    assert_non_null(tern_weights_get(text, "text_model.embeddings.token_embedding.weight"));
+    assert_non_null(tern_weights_get(text, "text_model.final_layer_norm.bias"));
+    tern_tensor *q = tern_weights_get(vae, "decoder.mid_block.attentions.0.to_q.weight");
+    assert_int_equal(tern_tensor_ndim(q), 2);
+    assert_int_equal(tern_tensor_size(q, 1), 8);
+    tern_weights_unref(&text);
+    tern_weights_unref(&vae);
+    tern_checkpoint_close(&cp);
+    cp = open_ok(f, TERN_TEST_DATA "/models/sd1"); /* has position_ids and the old VAE names */
+    text = tern_checkpoint_weights(cp, "text_encoder");
+    vae = tern_checkpoint_weights(cp, "vae");
+    assert_null(tern_weights_get(text, "text_model.embeddings.position_ids"));
+    assert_int_equal(tern_weights_count(text), 52);
+    assert_non_null(tern_weights_get(vae, "encoder.mid_block.attentions.0.to_out.0.bias"));
+    assert_null(tern_weights_get(vae, "encoder.mid_block.attentions.0.proj_attn.bias"));
+    tern_weights_unref(&text);
+    tern_weights_unref(&vae);
+    tern_checkpoint_close(&cp);
+}
+
+/* A BERT's names have neither prefix. */
+static void bert_names_stay(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const names[] = {"embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight",
+                                        "embeddings.position_ids", "encoder.layer.0.output.dense.weight"};
+    struct tern_weights *w = tern_weights_create(f->ctx);
+    for (int i = 0; i < 4; i++) {
+        tern_tensor *t = tern_tensor_create(f->ctx, TERN_F32, 1, (int64_t[]){1}, NULL);
+        tern_weights_add(w, names[i], t);
+        tern_tensor_unref(&t);
+    }
+    struct tern_weights *n = tern_weights_normalise(f->ctx, w, "text_encoder");
+    assert_int_equal(tern_weights_count(n), 3);
+    assert_string_equal(tern_weights_name(n, 0), "embeddings.position_embeddings.weight");
+    assert_string_equal(tern_weights_name(n, 1), "embeddings.word_embeddings.weight");
+    assert_string_equal(tern_weights_name(n, 2), "encoder.layer.0.output.dense.weight");
+    tern_weights_unref(&w);
+    tern_weights_unref(&n);
+}
+
+static const struct tern_ldm_sizes sd15 = {.unet_levels = 4, .unet_layers = 2, .unet_up_attention = 0xe, .vae_levels = 4};
+
+/* Names of Stable Diffusion 1.5's files. */
+static void ldm_names_are_known(void **state)
+{
+    static const char *const cases[][3] = {
+        {"unet", "time_embedding.linear_1.weight", "model.diffusion_model.time_embed.0.weight"},
+        {"unet", "time_embedding.linear_2.bias", "model.diffusion_model.time_embed.2.bias"},
+        {"unet", "conv_in.weight", "model.diffusion_model.input_blocks.0.0.weight"},
+        {"unet", "conv_norm_out.weight", "model.diffusion_model.out.0.weight"},
+        {"unet", "conv_out.bias", "model.diffusion_model.out.2.bias"},
+        {"unet", "down_blocks.0.resnets.0.norm1.weight", "model.diffusion_model.input_blocks.1.0.in_layers.0.weight"},
+        {"unet", "down_blocks.1.attentions.1.proj_out.bias", "model.diffusion_model.input_blocks.5.1.proj_out.bias"},
+        {"unet", "down_blocks.2.downsamplers.0.conv.weight", "model.diffusion_model.input_blocks.9.0.op.weight"},
+        {"unet", "down_blocks.3.resnets.1.conv2.weight", "model.diffusion_model.input_blocks.11.0.out_layers.3.weight"},
+        {"unet", "mid_block.resnets.1.time_emb_proj.weight", "model.diffusion_model.middle_block.2.emb_layers.1.weight"},
+        {"unet", "mid_block.attentions.0.transformer_blocks.0.ff.net.0.proj.weight",
+         "model.diffusion_model.middle_block.1.transformer_blocks.0.ff.net.0.proj.weight"},
+        {"unet", "up_blocks.0.upsamplers.0.conv.weight", "model.diffusion_model.output_blocks.2.1.conv.weight"},
+        {"unet", "up_blocks.1.upsamplers.0.conv.bias", "model.diffusion_model.output_blocks.5.2.conv.bias"},
+        {"unet", "up_blocks.1.attentions.0.transformer_blocks.0.attn2.to_k.weight",
+         "model.diffusion_model.output_blocks.3.1.transformer_blocks.0.attn2.to_k.weight"},
+        {"unet", "up_blocks.3.resnets.2.conv_shortcut.weight", "model.diffusion_model.output_blocks.11.0.skip_connection.weight"},
+        {"vae", "encoder.down_blocks.1.resnets.0.conv_shortcut.weight", "first_stage_model.encoder.down.1.block.0.nin_shortcut.weight"},
+        {"vae", "encoder.down_blocks.0.downsamplers.0.conv.bias", "first_stage_model.encoder.down.0.downsample.conv.bias"},
+        {"vae", "encoder.mid_block.resnets.1.norm2.weight", "first_stage_model.encoder.mid.block_2.norm2.weight"},
+        {"vae", "encoder.mid_block.attentions.0.group_norm.weight", "first_stage_model.encoder.mid.attn_1.norm.weight"},
+        {"vae", "decoder.mid_block.attentions.0.to_out.0.weight", "first_stage_model.decoder.mid.attn_1.proj_out.weight"},
+        {"vae", "decoder.up_blocks.0.resnets.2.conv1.bias", "first_stage_model.decoder.up.3.block.2.conv1.bias"},
+        {"vae", "decoder.up_blocks.2.upsamplers.0.conv.weight", "first_stage_model.decoder.up.1.upsample.conv.weight"},
+        {"vae", "decoder.conv_norm_out.bias", "first_stage_model.decoder.norm_out.bias"},
+        {"vae", "post_quant_conv.weight", "first_stage_model.post_quant_conv.weight"},
+        {"text_encoder", "text_model.encoder.layers.11.mlp.fc2.bias",
+         "cond_stage_model.transformer.text_model.encoder.layers.11.mlp.fc2.bias"},
+    };
+    char name[TERN_LDM_NAME];
+    const char *component;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        assert_true(tern_ldm_name(&sd15, cases[i][0], cases[i][1], name));
+        assert_string_equal(name, cases[i][2]);
+        assert_true(tern_ldm_to_diffusers(&sd15, cases[i][2], &component, name));
+        assert_string_equal(component, cases[i][0]);
+        assert_string_equal(name, cases[i][1]);
+    }
+    assert_true(tern_ldm_to_diffusers(&sd15, "cond_stage_model.transformer.final_layer_norm.bias", &component, name));
+    assert_string_equal(name, "text_model.final_layer_norm.bias");
+}
+
+static void foreign_names_do_not_translate(void **state)
+{
+    static const char *const ldm[] = {
+        "model_ema.decay",
+        "betas",
+        "cond_stage_model.transformer.text_model.embeddings.position_ids",
+        "model.diffusion_model.input_blocks.13.0.in_layers.0.weight",
+        "model.diffusion_model.input_blocks.12.0.op.weight",
+        "model.diffusion_model.input_blocks.1.0.in_layers.1.weight",
+        "model.diffusion_model.output_blocks.11.2.conv.weight",
+        "first_stage_model.decoder.up.4.block.0.conv1.bias",
+        "model.diffusion_model.input_blocks..0.op.weight",
+        "model.diffusion_model.",
+        "model.diffusion_model.input_blocks.99999999999.0.in_layers.0.weight",
+    };
+    char name[TERN_LDM_NAME], huge[400] = "conv_in.";
+    const char *component;
+    for (size_t i = 0; i < sizeof(ldm) / sizeof(*ldm); i++)
+        if (tern_ldm_to_diffusers(&sd15, ldm[i], &component, name))
+            fail_msg("%s became %s", ldm[i], name);
+    assert_false(tern_ldm_name(&sd15, "unet", "down_blocks.0.resnets.2.norm1.weight", name));
+    assert_false(tern_ldm_name(&sd15, "unet", "down_blocks.4.resnets.0.norm1.weight", name));
+    assert_false(tern_ldm_name(&sd15, "unet", "down_blocks.0.resnets.0.norm3.weight", name));
+    assert_false(tern_ldm_name(&sd15, "controlnet", "conv_in.weight", name));
+    memset(huge + 8, 'x', sizeof(huge) - 9);
+    assert_false(tern_ldm_name(&sd15, "unet", huge, name));
+}
+
+/* Every tensor of the small models goes to an LDM name of its own and back. */
+static void names_go_there_and_back(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *path;
+        struct tern_ldm_sizes sizes;
+    } models[] = {{"sd1", {3, 2, 6, 4}}, {"sd1-heads", {3, 1, 3, 3}}, {"sd1-inpaint", {2, 1, 2, 4}}};
+    for (int m = 0; m < 3; m++) {
+        char path[512], ldm[TERN_LDM_NAME], back[TERN_LDM_NAME];
+        snprintf(path, sizeof(path), "%s/models/%s", TERN_TEST_DATA, models[m].path);
+        struct tern_checkpoint *cp = open_ok(f, path);
+        struct tern_weights *all = tern_weights_create(f->ctx), *networks = tern_weights_create(f->ctx);
+        int64_t count = 0;
+        for (int k = 0; k < 3; k++) {
+            struct tern_weights *w = tern_checkpoint_weights(cp, component_names[k]);
+            for (int64_t i = 0; i < tern_weights_count(w); i++, count++) {
+                const char *component;
+                assert_true(tern_ldm_name(&models[m].sizes, component_names[k], tern_weights_name(w, i), ldm));
+                assert_int_equal(tern_weights_add(all, ldm, tern_weights_at(w, i)), TERN_OK);
+                if (k) /* the small text encoders have other heads than CLIP's */
+                    assert_int_equal(tern_weights_add(networks, ldm, tern_weights_at(w, i)), TERN_OK);
+                assert_true(tern_ldm_to_diffusers(&models[m].sizes, ldm, &component, back));
+                assert_string_equal(back, tern_weights_name(w, i));
+                assert_string_equal(component, component_names[k]);
+            }
+            tern_weights_unref(&w);
+        }
+        assert_int_equal(tern_weights_count(all), count);
+        struct tern_detected d; /* and the sizes are recognised from them */
+        assert_int_equal(tern_detect_sd(f->ctx, networks, path, &d), TERN_OK);
+        assert_memory_equal(&d.sizes, &models[m].sizes, sizeof(d.sizes));
+        assert_string_equal(d.pipeline, m == 2 ? "StableDiffusionInpaintPipeline" : "StableDiffusionPipeline");
+        tern_detected_free(f->ctx, &d);
+        tern_weights_unref(&all);
+        tern_weights_unref(&networks);
+        tern_checkpoint_close(&cp);
+    }
+}
+
+static json_t *parse(const char *text)
+{
+    json_t *o = json_loads(text ? text : "", 0, NULL);
+    assert_non_null(o);
+    return o;
+}
+
+/* What is recognised agrees with the folder's own configuration, in every key that matters to a network's shape. */
+static void single_files_tell_their_configuration(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const keys[3][14] = {
+        {"hidden_act", "hidden_size", "intermediate_size", "layer_norm_eps", "max_position_embeddings", "num_attention_heads",
+         "num_hidden_layers", "projection_dim", "vocab_size", "eos_token_id", "bos_token_id", "pad_token_id", "architectures"},
+        {"act_fn", "attention_head_dim", "block_out_channels", "cross_attention_dim", "down_block_types", "flip_sin_to_cos", "freq_shift",
+         "in_channels", "layers_per_block", "norm_eps", "norm_num_groups", "out_channels", "up_block_types", "use_linear_projection"},
+        {"act_fn", "block_out_channels", "down_block_types", "in_channels", "latent_channels", "layers_per_block", "norm_num_groups",
+         "out_channels", "scaling_factor", "up_block_types", "mid_block_add_attention", "use_quant_conv", "use_post_quant_conv"},
+    };
+    struct tern_checkpoint *folder = open_ok(f, FORMATS "mini"), *file = open_ok(f, FORMATS "mini.ckpt");
+    for (int k = 0; k < 3; k++) {
+        json_t *a = parse(tern_checkpoint_config(folder, component_names[k])), *b = parse(tern_checkpoint_config(file, component_names[k]));
+        for (int i = 0; i < 14 && keys[k][i]; i++)
+            if (!json_equal(json_object_get(a, keys[k][i]), json_object_get(b, keys[k][i])))
+                fail_msg("%s: %s differs", component_names[k], keys[k][i]);
+        json_decref(a);
+        json_decref(b);
+        assert_string_equal(tern_checkpoint_class(folder, component_names[k]), tern_checkpoint_class(file, component_names[k]));
+    }
+    json_t *a = parse(tern_checkpoint_scheduler(folder)), *b = parse(tern_checkpoint_scheduler(file));
+    assert_true(json_equal(a, b));
+    json_decref(a);
+    json_decref(b);
+    assert_non_null(strstr(tern_checkpoint_config_where(folder, "unet"), "mini/unet/config.json"));
+    assert_string_equal(tern_checkpoint_config_where(file, "unet"), FORMATS "mini.ckpt");
+    assert_null(tern_checkpoint_index(file));
+    assert_null(tern_checkpoint_tokenizer(file, 0));
+    assert_null(tern_checkpoint_config(file, "text_encoder_2"));
+    tern_checkpoint_close(&folder);
+    tern_checkpoint_close(&file);
+}
+
+static void add_shape(struct fixture *f, struct tern_weights *w, const char *name, int ndim, int64_t a, int64_t b)
+{
+    static const char zeros[64];
+    const int64_t shape[4] = {a, b, 1, 1};
+    tern_tensor *t = tern_tensor_wrap(f->ctx, TERN_F16, ndim, shape, zeros, NULL, NULL); /* its elements are never read */
+    assert_int_equal(tern_weights_add(w, name, t), TERN_OK);
+    tern_tensor_unref(&t);
+}
+
+/* The tensors of the UNet of Stable Diffusion 1 (or 2: linear projections, 1024 context values) that tell its sizes. */
+static struct tern_weights *unet_like_sd(struct fixture *f, bool sd2, int in_channels)
+{
+    static const int channels[] = {320, 320, 0, 640, 640, 0, 1280, 1280, 0, 1280, 1280}; /* 0: downsampling */
+    struct tern_weights *w = tern_weights_create(f->ctx);
+    char name[128];
+    add_shape(f, w, "model.diffusion_model.input_blocks.0.0.weight", 4, 320, in_channels);
+    add_shape(f, w, "model.diffusion_model.out.2.weight", 4, 4, 320);
+    for (int b = 1; b < 12; b++) {
+        snprintf(name, sizeof(name), "model.diffusion_model.input_blocks.%d.0.%s.weight", b, channels[b - 1] ? "in_layers.2" : "op");
+        add_shape(f, w, name, 4, channels[b - 1], 1);
+        snprintf(name, sizeof(name), "model.diffusion_model.input_blocks.%d.1.transformer_blocks.0.norm1.weight", b);
+        if (channels[b - 1] && b < 9)
+            add_shape(f, w, name, 1, channels[b - 1], 1);
+    }
+    add_shape(f, w, "model.diffusion_model.middle_block.1.transformer_blocks.0.norm1.weight", 1, 1280, 1);
+    add_shape(f, w, "model.diffusion_model.middle_block.1.transformer_blocks.0.attn2.to_k.weight", 2, 1280, sd2 ? 1024 : 768);
+    add_shape(f, w, "model.diffusion_model.middle_block.1.proj_in.weight", sd2 ? 2 : 4, 1280, 1280);
+    return w;
+}
+
+static void check_config(const char *text, const char *expected)
+{
+    json_t *found = parse(text), *want = parse(expected), *v;
+    const char *key;
+    json_object_foreach(want, key, v)
+        if (!json_equal(v, json_object_get(found, key)))
+            fail_msg("%s: found %s", key, text);
+    json_decref(found);
+    json_decref(want);
+}
+
+/* Against the published config.json of each. */
+static void full_sizes_are_recognised(void **state)
+{
+    struct fixture *f = *state;
+    struct tern_detected d;
+    struct tern_weights *w = unet_like_sd(f, false, 4);
+    assert_int_equal(tern_detect_sd(f->ctx, w, "sd15", &d), TERN_OK);
+    check_config(d.unet,
+                 "{\"block_out_channels\":[320,640,1280,1280],\"layers_per_block\":2,\"cross_attention_dim\":768,\"attention_head_dim\":8,"
+                 "\"norm_num_groups\":32,\"in_channels\":4,\"out_channels\":4,\"use_linear_projection\":false,\"sample_size\":64,"
+                 "\"down_block_types\":[\"CrossAttnDownBlock2D\",\"CrossAttnDownBlock2D\",\"CrossAttnDownBlock2D\",\"DownBlock2D\"],"
+                 "\"up_block_types\":[\"UpBlock2D\",\"CrossAttnUpBlock2D\",\"CrossAttnUpBlock2D\",\"CrossAttnUpBlock2D\"]}");
+    assert_memory_equal(&d.sizes, (&(struct tern_ldm_sizes){4, 2, 0xe, 0}), sizeof(d.sizes));
+    assert_null(d.vae);
+    assert_null(d.text_encoder);
+    tern_detected_free(f->ctx, &d);
+    tern_weights_unref(&w);
+    w = unet_like_sd(f, true, 9);
+    assert_int_equal(tern_detect_sd(f->ctx, w, "sd2-inpaint", &d), TERN_OK);
+    check_config(d.unet,
+                 "{\"cross_attention_dim\":1024,\"attention_head_dim\":[5,10,20,20],\"use_linear_projection\":true,\"in_channels\":9}");
+    assert_string_equal(d.pipeline, "StableDiffusionInpaintPipeline");
+    tern_detected_free(f->ctx, &d);
+    tern_weights_unref(&w);
+}
+
+static void other_single_files_are_named(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *tensor, *text;
+    } cases[] = {
+        {"lora_unet_down_blocks_0.lora_up.weight", "a LoRA, which goes on top of a checkpoint"},
+        {"down_blocks.0.resnets.0.norm1.weight", "the UNet of a diffusers folder"},
+        {"first_stage_model.encoder.conv_in.weight", "a VAE alone"},
+        {"model.diffusion_model.joint_blocks.0.x", "a Stable Diffusion 3 model"},
+        {"something.else", "found 1 tensors such as \"something.else\""},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct tern_weights *w = tern_weights_create(f->ctx);
+        struct tern_detected d;
+        add_shape(f, w, cases[i].tensor, 1, 1, 1);
+        assert_int_equal(tern_detect_sd(f->ctx, w, "file.safetensors", &d), TERN_E_UNSUPPORTED);
+        if (!strstr(tern_error(f->ctx), cases[i].text))
+            fail_msg("found \"%s\"", tern_error(f->ctx));
+        tern_error_clear(f->ctx);
+        tern_weights_unref(&w);
+    }
+    struct tern_weights *w = tern_weights_create(f->ctx);
+    struct tern_detected d;
+    add_shape(f, w, "model.diffusion_model.input_blocks.0.0.weight", 4, 320, 4);
+    assert_int_equal(tern_detect_sd(f->ctx, w, "file.safetensors", &d), TERN_E_FORMAT);
+    tern_error_clear(f->ctx);
+    tern_weights_unref(&w);
+    w = unet_like_sd(f, true, 4);
+    add_shape(f, w, "cond_stage_model.model.ln_final.weight", 1, 1024, 1);
+    assert_int_equal(tern_detect_sd(f->ctx, w, "file.safetensors", &d), TERN_E_UNSUPPORTED);
+    assert_non_null(strstr(tern_error(f->ctx), "a Stable Diffusion 2 checkpoint in one file"));
+    tern_error_clear(f->ctx);
+    tern_weights_unref(&w);
+    refused(f, FORMATS "mini/unet/diffusion_pytorch_model.safetensors", TERN_E_UNSUPPORTED, "the UNet of a diffusers folder");
+}
+
+static void folders_that_are_no_model_are_explained(void **state)
+{
+    struct fixture *f = *state;
+    refused(f, help_path(f, "none"), TERN_E_NOT_FOUND, "no such file or folder");
+    help_folder(f, "empty");
+    refused(f, help_path(f, "empty"), TERN_E_NOT_FOUND, "a folder that is no model: expected model_index.json and the folders unet, vae");
+    refused(f, FORMATS "mini/unet", TERN_E_NOT_FOUND, "one component of a model, not the whole");
+    help_folder(f, "files");
+    help_file(f, "files/v1-5.safetensors", "x", 1);
+    refused(f, help_path(f, "files"), TERN_E_NOT_FOUND, "files/v1-5.safetensors");
+    help_file(f, "files/model_index.json", "{\"unet\": [\"diffusers\", \"UNet2DConditionModel\"]}", 47);
+    refused(f, help_path(f, "files"), TERN_E_NOT_FOUND, "none of the components that it lists is there");
+    help_file(f, "files/model_index.json", "{\"_class_name\": 5}", 18);
+    refused(f, help_path(f, "files"), TERN_E_FORMAT, "\"_class_name\": expected a string, found an integer");
+    help_file(f, "files/model_index.json", "[1]", 3);
+    refused(f, help_path(f, "files"), TERN_E_FORMAT, "expected a JSON object");
+    help_file(f, "files/model_index.json", "{\"_class_name\"", 14);
+    refused(f, help_path(f, "files"), TERN_E_FORMAT, "not valid JSON");
+    help_file(f, "files/model_index.json", "{\"../unet\": [\"a\", \"b\"]}", 23);
+    refused(f, help_path(f, "files"), TERN_E_FORMAT, "a component's name is no plain word");
+}
+
+/* The full weights before the variant, safetensors before torch.save; a missing file lists what was tried. */
+static void weight_files_are_preferred_in_order(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const order[] = {"pytorch_model.fp16.bin", "model.fp16.safetensors", "pytorch_model.bin", "model.safetensors"};
+    help_folder(f, "m");
+    help_folder(f, "m/unet");
+    help_folder(f, "m/text_encoder");
+    help_folder(f, "m/tokenizer");
+    help_file(
+        f, "m/model_index.json",
+        "{\"text_encoder\": [\"transformers\", \"CLIPTextModel\"], \"unet\": [\"diffusers\", \"U\"], \"safety_checker\": [null, null]}",
+        111);
+    help_file(f, "m/text_encoder/config.json", "{}", 2);
+    help_file(f, "m/unet/config.json", "{}", 2);
+    struct tern_checkpoint *cp = open_ok(f, help_path(f, "m"));
+    assert_int_equal(tern_checkpoint_count(cp), 2);
+    assert_true(tern_checkpoint_has(cp, "unet"));
+    assert_false(tern_checkpoint_has(cp, "safety_checker"));
+    assert_non_null(strstr(tern_checkpoint_tokenizer(cp, 0), "m/tokenizer"));
+    assert_null(tern_checkpoint_tokenizer(cp, 1));
+    assert_null(tern_checkpoint_scheduler(cp));
+    assert_null(tern_checkpoint_weights(cp, "unet"));
+    assert_non_null(strstr(tern_error(f->ctx), "m/unet: no weight file: expected diffusion_pytorch_model or model"));
+    tern_error_clear(f->ctx);
+    assert_null(tern_checkpoint_weights(cp, "vae"));
+    assert_non_null(strstr(tern_error(f->ctx), "it has no vae"));
+    tern_error_clear(f->ctx);
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "m/text_encoder/%s", order[i]);
+        help_file(f, name, "x", 1);
+        char *path = tern_checkpoint_weights_path(cp, "text_encoder");
+        assert_non_null(strstr(path, order[i]));
+        tern_free_text(f->ctx, path);
+    }
+    tern_checkpoint_close(&cp);
+}
+
+static void files_are_described(void **state)
+{
+    struct fixture *f = *state;
+    char *text = tern_weights_describe(f->ctx, FORMATS "odd.pt", false),
+         *json = tern_weights_describe(f->ctx, FORMATS "mini.safetensors", true);
+    assert_non_null(strstr(text, "format: torch zip\ntensors: 18\nparameters: 241\n"));
+    assert_non_null(strstr(text, "  bf16: 1 tensors, 30 bytes\n"));
+    assert_non_null(strstr(text, "  empty (0, 4) f32\n"));
+    assert_non_null(strstr(text, "  view.* 4 tensors, 144 parameters\n"));
+    json_t *o = parse(json);
+    assert_int_equal(json_integer_value(json_object_get(o, "tensor_count")), 377);
+    assert_int_equal(json_integer_value(json_object_get(o, "parameters")), 114376);
+    assert_int_equal(json_array_size(json_object_get(o, "tensors")), 377);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(o, "metadata"), "format")), "pt");
+    json_t *i64 = json_object_get(json_object_get(o, "dtypes"), "i64");
+    assert_int_equal(json_integer_value(json_object_get(i64, "bytes")), 616);
+    json_t *first = json_array_get(json_object_get(o, "tensors"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "name")),
+                        "cond_stage_model.transformer.text_model.embeddings.position_embedding.weight");
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(first, "shape"), 0)), 77);
+    json_decref(o);
+    tern_free_text(f->ctx, text);
+    tern_free_text(f->ctx, json);
+    text = tern_weights_describe(f->ctx, FORMATS "odd.safetensors", false);
+    assert_non_null(strstr(text, "metadata:\n  note: caf\xc3\xa9 \xf0\x9f\x90\x88\n"));
+    tern_free_text(f->ctx, text);
+    assert_null(tern_weights_describe(f->ctx, FORMATS "foreign-global.ckpt", false));
+    assert_non_null(strstr(tern_error(f->ctx), "posix.system"));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, help_setup, help_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(all_layouts_are_one_model),
+        TEST(names_are_those_of_the_hub),
+        TEST(bert_names_stay),
+        TEST(ldm_names_are_known),
+        TEST(foreign_names_do_not_translate),
+        TEST(names_go_there_and_back),
+        TEST(single_files_tell_their_configuration),
+        TEST(full_sizes_are_recognised),
+        TEST(other_single_files_are_named),
+        TEST(folders_that_are_no_model_are_explained),
+        TEST(weight_files_are_preferred_in_order),
+        TEST(files_are_described),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,389 @@
+/* Names, configuration files and wrong use of the schedulers. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/scheduler.h>
+
+#include "support.h"
+
+static void test_names(void **state)
+{
+    static const struct {
+        const char *name;
+        enum tern_sampler sampler;
+        bool karras;
+    } names[] = {
+        {"ddim", TERN_SAMPLER_DDIM, false},
+        {"DDIM", TERN_SAMPLER_DDIM, false},
+        {"PLMS", TERN_SAMPLER_PNDM, false},
+        {"PNDMScheduler", TERN_SAMPLER_PNDM, false},
+        {"Euler", TERN_SAMPLER_EULER, false},
+        {"Euler a", TERN_SAMPLER_EULER_A, false},
+        {"EulerAncestralDiscreteScheduler", TERN_SAMPLER_EULER_A, false},
+        {"DPM++ 2M", TERN_SAMPLER_DPMPP_2M, false},
+        {"DPM++ 2M Karras", TERN_SAMPLER_DPMPP_2M, true},
+        {"DPMSolverMultistepScheduler", TERN_SAMPLER_DPMPP_2M, false},
+        {"Heun", TERN_SAMPLER_HEUN, false},
+        {"LMS Karras", TERN_SAMPLER_LMS, true},
+        {"UniPC", TERN_SAMPLER_UNIPC, false},
+        {"LCM", TERN_SAMPLER_LCM, false},
+        {"default", TERN_SAMPLER_DEFAULT, false},
+        {"", TERN_SAMPLER_COUNT, false},
+        {"karras", TERN_SAMPLER_COUNT, false},
+        {"eule", TERN_SAMPLER_COUNT, false},
+        {"DPM++ 2M SDE", TERN_SAMPLER_COUNT, false},
+        {"a name that is much longer than the longest name of any sampler that there is", TERN_SAMPLER_COUNT, false},
+        {NULL, TERN_SAMPLER_COUNT, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        enum tern_schedule schedule = TERN_SCHEDULE_DEFAULT;
+        assert_int_equal(tern_sampler_parse(names[i].name, &schedule), names[i].sampler);
+        assert_int_equal(schedule, names[i].karras ? TERN_SCHEDULE_KARRAS : TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_sampler_parse(names[i].name, NULL), names[i].sampler);
+    }
+    static const char *const own[] = {"default", "ddim", "pndm", "euler", "euler_a", "dpm++2m", "heun", "lms", "unipc", "lcm"};
+    for (int i = 0; i < TERN_SAMPLER_COUNT; i++) {
+        assert_string_equal(tern_sampler_name((enum tern_sampler)i), own[i]);
+        assert_int_equal(tern_sampler_parse(own[i], NULL), i);
+    }
+    assert_string_equal(tern_sampler_name(TERN_SAMPLER_COUNT), "?");
+    assert_int_equal(tern_schedule_parse("Karras"), TERN_SCHEDULE_KARRAS);
+    assert_int_equal(tern_schedule_parse("default"), TERN_SCHEDULE_DEFAULT);
+    assert_int_equal(tern_schedule_parse("exponential"), TERN_SCHEDULE_COUNT);
+    assert_string_equal(tern_schedule_name(TERN_SCHEDULE_KARRAS), "karras");
+}
+
+/* Configurations that are refused: status and what the message says. */
+static void test_bad_configs(void **state)
+{
+    static const struct {
+        enum tern_sampler sampler;
+        const char *config;
+        enum tern_status status;
+        const char *part;
+    } cases[] = {
+        {TERN_SAMPLER_DDIM, "", TERN_E_FORMAT, "JSON"},
+        {TERN_SAMPLER_DDIM, "{\"beta_start\": 0.1", TERN_E_FORMAT, "JSON"},
+        {TERN_SAMPLER_DDIM, "[1]", TERN_E_FORMAT, "expected an object"},
+        {TERN_SAMPLER_DEFAULT, "{}", TERN_E_FORMAT, "_class_name"},
+        {TERN_SAMPLER_DEFAULT, "{\"_class_name\": 3}", TERN_E_FORMAT, "_class_name"},
+        {TERN_SAMPLER_DEFAULT, "{\"_class_name\": \"KDPM2DiscreteScheduler\"}", TERN_E_UNSUPPORTED, "dpm++2m"},
+        {TERN_SAMPLER_COUNT, "{}", TERN_E_INVALID, "number"},
+        {(enum tern_sampler) - 1, "{}", TERN_E_INVALID, "number"},
+        {TERN_SAMPLER_DDIM, "{\"num_train_timesteps\": \"1000\"}", TERN_E_FORMAT, "num_train_timesteps"},
+        {TERN_SAMPLER_DDIM, "{\"num_train_timesteps\": 1000.0}", TERN_E_FORMAT, "num_train_timesteps"},
+        {TERN_SAMPLER_DDIM, "{\"num_train_timesteps\": 0}", TERN_E_FORMAT, "num_train_timesteps"},
+        {TERN_SAMPLER_DDIM, "{\"num_train_timesteps\": 2000000000}", TERN_E_FORMAT, "num_train_timesteps"},
+        {TERN_SAMPLER_DDIM, "{\"steps_offset\": -1}", TERN_E_FORMAT, "steps_offset"},
+        {TERN_SAMPLER_DDIM, "{\"beta_start\": true}", TERN_E_FORMAT, "beta_start"},
+        {TERN_SAMPLER_DDIM, "{\"beta_start\": NaN}", TERN_E_FORMAT, "beta_start"},
+        {TERN_SAMPLER_DDIM, "{\"beta_end\": Infinity}", TERN_E_FORMAT, "beta_end"},
+        {TERN_SAMPLER_DDIM, "{\"beta_end\": -0.1}", TERN_E_FORMAT, "beta_end"},
+        {TERN_SAMPLER_DDIM, "{\"beta_start\": 0, \"beta_end\": 0.02}", TERN_E_INVALID, "beta 0 at timestep 0"},
+        {TERN_SAMPLER_DDIM, "{\"beta_start\": 0.5, \"beta_end\": 1}", TERN_E_INVALID, "alphas_cumprod|beta 1"},
+        {TERN_SAMPLER_DDIM, "{\"beta_start\": 0.9, \"beta_end\": 0.9}", TERN_E_INVALID, "alphas_cumprod"},
+        {TERN_SAMPLER_DDIM, "{\"beta_start\": 1e-12, \"beta_end\": 1e-11}", TERN_E_INVALID, "alphas_cumprod"},
+        {TERN_SAMPLER_DDIM, "{\"beta_schedule\": \"sigmoid\"}", TERN_E_UNSUPPORTED, "squaredcos_cap_v2"},
+        {TERN_SAMPLER_DDIM, "{\"prediction_type\": \"flow\"}", TERN_E_UNSUPPORTED, "v_prediction"},
+        {TERN_SAMPLER_DDIM, "{\"prediction_type\": 1}", TERN_E_FORMAT, "prediction_type"},
+        {TERN_SAMPLER_DDIM, "{\"timestep_spacing\": \"none\"}", TERN_E_UNSUPPORTED, "trailing"},
+        {TERN_SAMPLER_DDIM, "{\"clip_sample\": \"yes\"}", TERN_E_FORMAT, "clip_sample"},
+        {TERN_SAMPLER_DDIM, "{\"clip_sample_range\": 0}", TERN_E_FORMAT, "greater than 0"},
+        {TERN_SAMPLER_DDIM, "{\"trained_betas\": [0.1, 0.2]}", TERN_E_FORMAT, "trained_betas"},
+        {TERN_SAMPLER_DDIM, "{\"trained_betas\": 0.1}", TERN_E_FORMAT, "trained_betas"},
+        {TERN_SAMPLER_DDIM, "{\"num_train_timesteps\": 2, \"trained_betas\": [0.1, \"x\"]}", TERN_E_FORMAT, "trained_betas"},
+        {TERN_SAMPLER_DDIM, "{\"num_train_timesteps\": 2, \"trained_betas\": [0.1, 1.5]}", TERN_E_INVALID, "trained_betas"},
+        {TERN_SAMPLER_PNDM, "{\"prediction_type\": \"sample\"}", TERN_E_UNSUPPORTED, "pndm"},
+        {TERN_SAMPLER_EULER, "{\"use_exponential_sigmas\": true}", TERN_E_UNSUPPORTED, "use_exponential_sigmas"},
+        {TERN_SAMPLER_EULER, "{\"interpolation_type\": \"log_linear\"}", TERN_E_UNSUPPORTED, "linear"},
+        {TERN_SAMPLER_EULER, "{\"timestep_type\": \"continuous\"}", TERN_E_UNSUPPORTED, "timestep_type"},
+        {TERN_SAMPLER_EULER, "{\"final_sigmas_type\": \"one\"}", TERN_E_UNSUPPORTED, "sigma_min"},
+        {TERN_SAMPLER_DPMPP_2M, "{\"algorithm_type\": \"sde-dpmsolver++\"}", TERN_E_UNSUPPORTED, "algorithm_type"},
+        {TERN_SAMPLER_DPMPP_2M, "{\"solver_order\": 4}", TERN_E_FORMAT, "solver_order"},
+        {TERN_SAMPLER_DPMPP_2M, "{\"solver_type\": \"bh3\"}", TERN_E_UNSUPPORTED, "solver_type"},
+        {TERN_SAMPLER_DPMPP_2M, "{\"lambda_min_clipped\": Infinity}", TERN_E_FORMAT, "lambda_min_clipped"},
+        {TERN_SAMPLER_DPMPP_2M, "{\"variance_type\": \"learned\"}", TERN_E_UNSUPPORTED, "variance_type"},
+        {TERN_SAMPLER_UNIPC, "{\"disable_corrector\": [0]}", TERN_E_UNSUPPORTED, "disable_corrector"},
+        {TERN_SAMPLER_UNIPC, "{\"predict_x0\": false}", TERN_E_UNSUPPORTED, "predict_x0"},
+        {TERN_SAMPLER_LCM, "{\"original_inference_steps\": 0}", TERN_E_FORMAT, "original_inference_steps"},
+    };
+    struct tern_context *ctx = *state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, cases[i].config, cases[i].sampler, TERN_SCHEDULE_DEFAULT);
+        if (s)
+            fail_msg("not refused: %s", cases[i].config);
+        /* "a|b": f32 rounding decides which of the two is met first */
+        char part[64];
+        snprintf(part, sizeof(part), "%s", cases[i].part);
+        char *other = strchr(part, '|');
+        if (other)
+            *other++ = 0;
+        support_error(ctx, cases[i].status, other && strstr(tern_error(ctx), other) ? other : part);
+    }
+}
+
+/* A key that the class does not take does not count, whatever it says. */
+static void test_foreign_keys_are_ignored(void **state)
+{
+    struct tern_context *ctx = *state;
+    struct tern_scheduler *s = tern_scheduler_create(
+        ctx, "{\"use_karras_sigmas\": true, \"algorithm_type\": \"sde-dpmsolver++\", \"solver_order\": 9, \"_x\": {}, \"name\": NaN}",
+        TERN_SAMPLER_DDIM, TERN_SCHEDULE_DEFAULT);
+    assert_non_null(s);
+    assert_int_equal(tern_scheduler_set_steps(s, 4), TERN_OK);
+    static const double expected[] = {750, 500, 250, 0}; /* the class's own leading spacing and steps_offset 0 */
+    for (int i = 0; i < 4; i++)
+        assert_true(tern_scheduler_timestep(s, i) == expected[i]);
+    tern_scheduler_destroy(&s);
+}
+
+/* NULL is SD 1.5: PNDM, leading, offset 1. What save_pretrained writes for DPM-Solver is not JSON. */
+static void test_default_and_python_json(void **state)
+{
+    struct tern_context *ctx = *state;
+    struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, TERN_SAMPLER_DEFAULT, TERN_SCHEDULE_DEFAULT);
+    assert_non_null(s);
+    assert_int_equal(tern_scheduler_sampler(s), TERN_SAMPLER_PNDM);
+    assert_int_equal(tern_scheduler_set_steps(s, 4), TERN_OK);
+    static const double expected[] = {751, 501, 501, 251, 1};
+    assert_int_equal(tern_scheduler_calls(s), 5);
+    for (int i = 0; i < 5; i++)
+        assert_true(tern_scheduler_timestep(s, i) == expected[i]);
+    tern_scheduler_destroy(&s);
+
+    s = tern_scheduler_create(ctx,
+                              "{\"_class_name\": \"DPMSolverMultistepScheduler\", \"lambda_min_clipped\": -Infinity, \"solver_order\": 2, "
+                              "\"algorithm_type\": \"dpmsolver++\", \"note\": \"\\\\\\\"-Infinity\\\\\"}",
+                              TERN_SAMPLER_DEFAULT, TERN_SCHEDULE_DEFAULT);
+    if (!s)
+        fail_msg("%s", tern_error(ctx));
+    assert_int_equal(tern_scheduler_set_steps(s, 3), TERN_OK);
+    assert_true(tern_scheduler_timestep(s, 0) == 999 && tern_scheduler_timestep(s, 2) == 333);
+    tern_scheduler_destroy(&s);
+}
+
+static void test_karras(void **state)
+{
+    struct tern_context *ctx = *state;
+    for (int sampler = 1; sampler < TERN_SAMPLER_COUNT; sampler++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, (enum tern_sampler)sampler, TERN_SCHEDULE_KARRAS);
+        if (sampler == TERN_SAMPLER_DDIM || sampler == TERN_SAMPLER_PNDM || sampler == TERN_SAMPLER_EULER_A ||
+            sampler == TERN_SAMPLER_LCM) {
+            assert_null(s);
+            support_error(ctx, TERN_E_INVALID, "euler, dpm++2m, heun, lms, unipc");
+        } else {
+            assert_non_null(s);
+        }
+        tern_scheduler_destroy(&s);
+    }
+    assert_null(tern_scheduler_create(ctx, NULL, TERN_SAMPLER_EULER, TERN_SCHEDULE_COUNT));
+    support_error(ctx, TERN_E_INVALID, "schedule");
+}
+
+static void test_steps_out_of_range(void **state)
+{
+    static const char zero_snr[] = "{\"rescale_betas_zero_snr\": true, \"timestep_spacing\": \"trailing\"}";
+    static const struct {
+        enum tern_sampler sampler;
+        const char *config; /* NULL: SD 1.5 */
+        int steps;
+        const char *part;
+    } cases[] = {
+        {TERN_SAMPLER_EULER, NULL, 0, "1..1000"},
+        {TERN_SAMPLER_EULER, NULL, -3, "1..1000"},
+        {TERN_SAMPLER_EULER, NULL, 1001, "1..1000"},
+        {TERN_SAMPLER_EULER, NULL, 10000000, "found 10000000"},
+        {TERN_SAMPLER_DDIM, "{\"num_train_timesteps\": 100}", 101, "1..100"},
+        {TERN_SAMPLER_LCM, NULL, 51, "original_inference_steps 50"},
+        {TERN_SAMPLER_LCM, "{\"num_train_timesteps\": 20}", 5, "original_inference_steps"},
+        {TERN_SAMPLER_PNDM, "{}", 3, "skip_prk_steps"},
+        {TERN_SAMPLER_DDIM, NULL, 1000, "past the last, 999"},
+        {TERN_SAMPLER_UNIPC, "{\"timestep_spacing\": \"leading\"}", 1000, "1001 timesteps"},
+        {TERN_SAMPLER_DPMPP_2M, "{\"lambda_min_clipped\": 100}", 5, "lambda_min_clipped"},
+        {TERN_SAMPLER_EULER, "{\"use_karras_sigmas\": true, \"sigma_min\": 20, \"sigma_max\": 1}", 5, "sigma_min"},
+        {TERN_SAMPLER_DDIM, zero_snr, 5, "timestep 999"},
+    };
+    struct tern_context *ctx = *state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, cases[i].config, cases[i].sampler, TERN_SCHEDULE_DEFAULT);
+        if (!s)
+            fail_msg("%s", tern_error(ctx));
+        assert_int_equal(tern_scheduler_set_steps(s, cases[i].steps), TERN_E_INVALID);
+        support_error(ctx, TERN_E_INVALID, cases[i].part);
+        assert_int_equal(tern_scheduler_calls(s), 0);
+        assert_int_equal(tern_scheduler_set_steps(s, cases[i].sampler == TERN_SAMPLER_PNDM ? 4 : 1),
+                         i == 6 || i == 10 || i >= 11 ? TERN_E_INVALID : TERN_OK);
+        tern_error_clear(ctx);
+        tern_scheduler_destroy(&s);
+    }
+}
+
+static void test_wrong_use(void **state)
+{
+    struct tern_context *ctx = *state;
+    struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, TERN_SAMPLER_EULER_A, TERN_SCHEDULE_DEFAULT);
+    float x[4] = {1, 2, 3, 4}, m[4] = {0}, noise[4] = {0};
+    assert_int_equal(tern_scheduler_step(s, 0, m, noise, x, 4), TERN_E_INVALID); /* no steps set */
+    support_error(ctx, TERN_E_INVALID, "of 0 calls");
+    assert_int_equal(tern_scheduler_begin_at(s, 0.5), -1);
+    support_error(ctx, TERN_E_INVALID, "no steps");
+    assert_int_equal(tern_scheduler_set_steps(s, 3), TERN_OK);
+
+    assert_int_equal(tern_scheduler_step(s, 1, m, noise, x, 4), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "expected 0");
+    assert_int_equal(tern_scheduler_step(s, 0, m, NULL, x, 4), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "needs noise");
+    assert_int_equal(tern_scheduler_step(s, 0, NULL, noise, x, 4), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "model output");
+    assert_int_equal(tern_scheduler_step(s, 0, m, noise, x, 0), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "0 values");
+    assert_int_equal(tern_scheduler_step(s, 0, m, noise, x, INT64_MAX), TERN_E_NO_MEMORY);
+    support_error(ctx, TERN_E_NO_MEMORY, "");
+    assert_int_equal(tern_scheduler_step(s, 0, m, noise, x, 4), TERN_OK);
+    assert_int_equal(tern_scheduler_step(s, 0, m, noise, x, 4), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "expected 1");
+    assert_int_equal(tern_scheduler_step(s, 1, m, noise, x, 3), TERN_E_SHAPE);
+    support_error(ctx, TERN_E_SHAPE, "3 values");
+    assert_int_equal(tern_scheduler_set_batch(s, 0), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "batch");
+    assert_int_equal(tern_scheduler_step(s, 1, m, noise, x, 4), TERN_OK);
+    assert_int_equal(tern_scheduler_step(s, 2, m, noise, x, 4), TERN_OK);
+    assert_int_equal(tern_scheduler_step(s, 3, m, noise, x, 4), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "of 3 calls");
+
+    assert_true(tern_scheduler_timestep(s, -1) == 0 && tern_scheduler_timestep(s, 3) == 0);
+    assert_true(tern_scheduler_sigma(s, -1) == 0 && tern_scheduler_sigma(s, 4) == 0);
+    assert_false(tern_scheduler_draws_noise(s, 3));
+    tern_scheduler_scale_input(s, 9, x, m, 4);
+    assert_memory_equal(x, m, sizeof(x));
+    tern_scheduler_destroy(&s);
+
+    assert_null(tern_scheduler_create(NULL, NULL, TERN_SAMPLER_EULER, TERN_SCHEDULE_DEFAULT));
+    assert_int_equal(tern_scheduler_set_steps(NULL, 1), TERN_E_INVALID);
+    assert_int_equal(tern_scheduler_calls(NULL), 0);
+    tern_scheduler_destroy(NULL);
+    tern_scheduler_destroy(&s);
+}
+
+/* diffusers' get_timesteps: int(steps x strength) of the steps are made. */
+static void test_begin_at(void **state)
+{
+    static const struct {
+        enum tern_sampler sampler;
+        int steps;
+        double strength;
+        int begin, calls;
+    } cases[] = {
+        {TERN_SAMPLER_DDIM, 50, 0.8, 10, 50},   {TERN_SAMPLER_DDIM, 50, 1.0, 0, 50},   {TERN_SAMPLER_DDIM, 50, 0.58, 22, 50}, /* 28.999… */
+        {TERN_SAMPLER_PNDM, 20, 0.75, 5, 21},   {TERN_SAMPLER_HEUN, 10, 0.35, 14, 19}, {TERN_SAMPLER_HEUN, 10, 0.05, 19, 19},
+        {TERN_SAMPLER_EULER, 10, 0.05, 10, 10}, {TERN_SAMPLER_LCM, 4, 0.5, 2, 4},      {TERN_SAMPLER_EULER, 10, 0.0, 10, 10},
+    };
+    struct tern_context *ctx = *state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, cases[i].sampler, TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_steps(s, cases[i].steps), TERN_OK);
+        assert_int_equal(tern_scheduler_begin_at(s, cases[i].strength), cases[i].begin);
+        assert_int_equal(tern_scheduler_calls(s), cases[i].calls);
+        float x[1] = {1}, m[1] = {0}, clean[1] = {0};
+        if (cases[i].begin < cases[i].calls)
+            assert_int_equal(tern_scheduler_step(s, cases[i].begin, m, m, x, 1), TERN_OK);
+        tern_scheduler_add_noise(s, cases[i].calls, x, m, clean, 1); /* behind the last call nothing is noisy */
+        assert_true(clean[0] == x[0]);
+        tern_scheduler_destroy(&s);
+    }
+    static const double wrong[] = {-0.1, 1.1, NAN, INFINITY};
+    struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, TERN_SAMPLER_DDIM, TERN_SCHEDULE_DEFAULT);
+    assert_int_equal(tern_scheduler_set_steps(s, 10), TERN_OK);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(tern_scheduler_begin_at(s, wrong[i]), -1);
+        support_error(ctx, TERN_E_INVALID, "strength");
+    }
+    tern_scheduler_destroy(&s);
+}
+
+/* Thresholding looks at each picture by itself: the first is within 1 and stays, the second is divided by 1.5, which its
+ * quantile 1 reaches. DDIM from timestep 0 to alpha 1 returns x0 itself. */
+static void test_thresholding(void **state)
+{
+    struct tern_context *ctx = *state;
+    static const char config[] = "{\"thresholding\": true, \"dynamic_thresholding_ratio\": 1, \"sample_max_value\": 1.5, "
+                                 "\"prediction_type\": \"sample\"}";
+    struct tern_scheduler *s = tern_scheduler_create(ctx, config, TERN_SAMPLER_DDIM, TERN_SCHEDULE_DEFAULT);
+    assert_non_null(s);
+    assert_int_equal(tern_scheduler_set_steps(s, 1), TERN_OK);
+    assert_int_equal(tern_scheduler_set_batch(s, 2), TERN_OK);
+    float x[6] = {0}, m[6] = {0.5f, -0.25f, 1, 3, -1.2f, 0.3f};
+    static const float expected[6] = {0.5f, -0.25f, 1, 1, -0.8f, 0.2f};
+    assert_int_equal(tern_scheduler_step(s, 0, m, NULL, x, 5), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "2 pictures");
+    assert_int_equal(tern_scheduler_step(s, 0, m, NULL, x, 6), TERN_OK);
+    for (int i = 0; i < 6; i++)
+        assert_true(fabsf(x[i] - expected[i]) < 1e-6f);
+    tern_scheduler_destroy(&s);
+}
+
+/* Every allocation fails once: an error, no crash, nothing left over. */
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    for (int sampler = 1; sampler < TERN_SAMPLER_COUNT; sampler++) {
+        bool done = false;
+        for (long fail_at = 1; !done; fail_at++) {
+            struct support_allocator memory = {0};
+            struct tern_context_params params = {.threads = 1, .allocator = support_failing(&memory)};
+            struct tern_context *ctx = tern_context_create(&params);
+            assert_non_null(ctx);
+            size_t before = tern_memory_used(ctx);
+            memory.fail_at = memory.count + fail_at;
+            float x[8] = {0}, m[8] = {0};
+            struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, (enum tern_sampler)sampler, TERN_SCHEDULE_DEFAULT);
+            done = s && !tern_scheduler_set_steps(s, 5) && !tern_scheduler_step(s, 0, m, m, x, 8);
+            assert_int_equal(tern_error_status(ctx), done ? TERN_OK : TERN_E_NO_MEMORY);
+            tern_scheduler_destroy(&s);
+            assert_int_equal(tern_memory_used(ctx), before);
+            tern_context_destroy(&ctx);
+            assert_int_equal(memory.live, 0);
+        }
+    }
+}
+
+static size_t memory_before;
+
+static int setup(void **state)
+{
+    struct tern_context *ctx = support_context();
+    memory_before = tern_memory_used(ctx);
+    *state = ctx;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct tern_context *ctx = *state;
+    int left = tern_memory_used(ctx) != memory_before;
+    tern_context_destroy(&ctx);
+    return left;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_bad_configs),
+        cmocka_unit_test(test_foreign_keys_are_ignored),
+        cmocka_unit_test(test_default_and_python_json),
+        cmocka_unit_test(test_karras),
+        cmocka_unit_test(test_steps_out_of_range),
+        cmocka_unit_test(test_wrong_use),
+        cmocka_unit_test(test_begin_at),
+        cmocka_unit_test(test_thresholding),
+        cmocka_unit_test(test_out_of_memory),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

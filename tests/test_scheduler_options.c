@@ -1,0 +1,242 @@
+/* Options of the samplers that the golden trajectories leave at their defaults, against numbers of diffusers 0.42.1. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/scheduler.h>
+
+#include "support.h"
+
+#define VALUES 4
+
+/* The config has SD 1.5's betas (unless `more` has its own) and `more`. Run: the sample below times init_noise_sigma, or for
+ * a strength under 1 the sample with itself backwards as noise. Value j of model output k is ((7 k + 3 j) mod 11 - 5) / 5;
+ * noise, where it is drawn, is the sample. Expected: the sample after the last call. */
+static const float sample[VALUES] = {0.8f, -1.1f, 0.3f, -0.2f};
+
+static const struct {
+    enum tern_sampler sampler;
+    int steps;
+    double strength;
+    const char *more;
+    float expected[VALUES];
+} cases[] = {
+    {TERN_SAMPLER_PNDM, 9, 1, "\"skip_prk_steps\": false", {4.958002f, -10.28898f, 2.512782f, 0.9129507f}},
+    {TERN_SAMPLER_PNDM,
+     9,
+     1,
+     "\"skip_prk_steps\": false, \"prediction_type\": \"v_prediction\", \"timestep_spacing\": \"trailing\"",
+     {-0.4671284f, -0.91209066f, 1.0557654f, -0.4596389f}},
+    {TERN_SAMPLER_PNDM, 9, 0.7, "\"skip_prk_steps\": false", {-0.03602779f, -0.25010204f, -11.52323f, 9.022347f}},
+    {TERN_SAMPLER_PNDM,
+     6,
+     1,
+     "\"skip_prk_steps\": true, \"set_alpha_to_one\": true, \"timestep_spacing\": \"linspace\"",
+     {8.801426f, -12.487993f, 1.8726388f, -1.305315f}},
+    {TERN_SAMPLER_DDIM, 6, 1, "\"clip_sample_range\": 0.6", {-0.18273824f, -0.06603955f, 0.4964651f, -0.18273821f}},
+    {TERN_SAMPLER_DDIM,
+     6,
+     1,
+     "\"thresholding\": true, \"dynamic_thresholding_ratio\": 0.7, \"sample_max_value\": 1.3",
+     {-0.5827382f, 0.2973416f, 0.13452582f, 0.11636093f}},
+    {TERN_SAMPLER_DDIM,
+     6,
+     1,
+     "\"rescale_betas_zero_snr\": true, \"timestep_spacing\": \"trailing\", "
+     "\"prediction_type\": \"v_prediction\", \"clip_sample\": false",
+     {0.70471734f, -1.0864142f, 0.10616491f, 0.27310202f}},
+    {TERN_SAMPLER_EULER, 6, 1, "\"final_sigmas_type\": \"sigma_min\"", {19.835537f, -15.381889f, 3.7076821f, -9.893819f}},
+    {TERN_SAMPLER_EULER,
+     6,
+     1,
+     "\"use_karras_sigmas\": true, \"sigma_min\": 0.1, \"sigma_max\": 9.5",
+     {11.332801f, -11.173064f, 2.5334272f, -4.927531f}},
+    {TERN_SAMPLER_EULER,
+     6,
+     1,
+     "\"trained_betas\": [0.001, 0.00102, 0.00104, 0.00106, 0.00108, 0.0011, 0.00112, 0.00114, 0.00116, "
+     "0.00118, 0.0012, 0.00122, 0.00124, 0.00126, 0.00128, 0.0013, 0.00132, 0.00134, 0.00136, 0.00138], "
+     "\"num_train_timesteps\": 20",
+     {0.12844361f, -0.20294882f, 0.049556755f, -0.004211221f}},
+    {TERN_SAMPLER_HEUN, 5, 1, "\"clip_sample\": true, \"clip_sample_range\": 0.8", {0.8f, -0.8f, 0.78321373f, -0.6390055f}},
+    {TERN_SAMPLER_HEUN,
+     5,
+     0.6,
+     "\"use_karras_sigmas\": true, \"timestep_spacing\": \"leading\"",
+     {0.7696752f, -1.0501841f, -0.3136264f, 0.12805451f}},
+    {TERN_SAMPLER_LMS, 9, 0.6, "\"timestep_spacing\": \"trailing\"", {1.7387509f, -2.047106f, -1.5249683f, 2.0612686f}},
+    {TERN_SAMPLER_LMS, 9, 1, "\"beta_schedule\": \"squaredcos_cap_v2\"", {36518.234f, -14208.816f, 2031.4135f, -20286.262f}},
+    {TERN_SAMPLER_DPMPP_2M, 8, 1, "\"solver_order\": 1", {17.391726f, -16.635664f, 4.258969f, -7.5092793f}},
+    {TERN_SAMPLER_DPMPP_2M, 8, 1, "\"solver_order\": 3", {16.635891f, -16.755861f, 3.8378797f, -6.2967076f}},
+    {TERN_SAMPLER_DPMPP_2M, 16, 1, "\"solver_order\": 3", {13.479856f, -17.021984f, 4.1821637f, -4.69629f}},
+    {TERN_SAMPLER_DPMPP_2M,
+     8,
+     1,
+     "\"solver_order\": 3, \"lower_order_final\": false, \"final_sigmas_type\": \"sigma_min\"",
+     {17.854124f, -22.956717f, 8.49971f, -5.0212736f}},
+    {TERN_SAMPLER_DPMPP_2M, 8, 1, "\"solver_type\": \"heun\"", {15.097057f, -18.146227f, 4.923506f, -5.863952f}},
+    {TERN_SAMPLER_DPMPP_2M, 16, 1, "\"final_sigmas_type\": \"sigma_min\"", {12.549663f, -19.013151f, 5.4655457f, -3.731684f}},
+    {TERN_SAMPLER_DPMPP_2M,
+     16,
+     1,
+     "\"final_sigmas_type\": \"sigma_min\", \"euler_at_final\": true",
+     {12.404037f, -18.457796f, 4.90409f, -3.8924925f}},
+    {TERN_SAMPLER_DPMPP_2M, 8, 1, "\"lambda_min_clipped\": -1.5", {3.8834941f, -5.712088f, 1.7481819f, -1.1032852f}},
+    {TERN_SAMPLER_DPMPP_2M, 8, 1, "\"thresholding\": true, \"sample_max_value\": 2.0", {0.6172823f, -1.0f, 0.603208f, -0.13268937f}},
+    {TERN_SAMPLER_DPMPP_2M,
+     8,
+     1,
+     "\"use_karras_sigmas\": true, \"beta_schedule\": \"squaredcos_cap_v2\"",
+     {19568.432f, -28515.518f, 7329.425f, -7145.277f}},
+    {TERN_SAMPLER_DPMPP_2M, 8, 1, "\"solver_type\": \"logrho\"", {15.330382f, -17.977556f, 4.849749f, -6.0325933f}},
+    {TERN_SAMPLER_UNIPC, 8, 1, "\"solver_order\": 1", {15.91842f, -17.634745f, 4.6522346f, -6.38891f}},
+    {TERN_SAMPLER_UNIPC, 8, 1, "\"solver_order\": 3", {15.411632f, -17.897247f, 4.3613276f, -5.457454f}},
+    {TERN_SAMPLER_UNIPC,
+     8,
+     1,
+     "\"solver_order\": 3, \"solver_type\": \"bh1\", \"final_sigmas_type\": \"sigma_min\"",
+     {14.335603f, -18.85681f, 4.8968954f, -4.887783f}},
+    {TERN_SAMPLER_UNIPC,
+     8,
+     1,
+     "\"final_sigmas_type\": \"sigma_min\", \"lower_order_final\": false",
+     {14.6130705f, -19.052856f, 5.9852624f, -5.6502132f}},
+    {TERN_SAMPLER_UNIPC, 8, 1, "\"final_sigmas_type\": \"sigma_min\"", {14.688813f, -18.376976f, 4.9962816f, -5.6034303f}},
+    {TERN_SAMPLER_UNIPC,
+     8,
+     1,
+     "\"use_karras_sigmas\": true, \"final_sigmas_type\": \"sigma_min\", \"prediction_type\": \"v_prediction\"",
+     {0.5403797f, -1.4009941f, 0.5589339f, 0.0331906f}},
+    {TERN_SAMPLER_UNIPC,
+     8,
+     1,
+     "\"use_karras_sigmas\": true, \"sigma_min\": 0.2, \"final_sigmas_type\": \"sigma_min\"",
+     {11.777531f, -19.360388f, 4.794259f, -3.15392f}},
+    {TERN_SAMPLER_UNIPC,
+     8,
+     1,
+     "\"rescale_betas_zero_snr\": true, \"timestep_spacing\": \"trailing\"",
+     {7350.418f, -2885.1719f, 417.56635f, -4079.2742f}},
+    {TERN_SAMPLER_UNIPC,
+     8,
+     0.5,
+     "\"solver_order\": 3, \"final_sigmas_type\": \"sigma_min\"",
+     {0.3439861f, -0.8716785f, -1.673051f, 1.124252f}},
+    {TERN_SAMPLER_LCM,
+     5,
+     1,
+     "\"original_inference_steps\": 20, \"timestep_scaling\": 0.002, \"timestep_spacing\": \"trailing\"",
+     {35.00995f, -28.720247f, 6.4809246f, -16.84634f}},
+    {TERN_SAMPLER_LCM, 3, 1, "\"clip_sample\": true, \"clip_sample_range\": 0.4", {0.40000004f, -0.40000004f, -0.07569792f, 0.17083755f}},
+};
+
+static struct tern_scheduler *make(struct tern_context *ctx, size_t i)
+{
+    bool own_betas = strstr(cases[i].more, "\"beta_schedule\"") || strstr(cases[i].more, "\"trained_betas\"");
+    char config[1024];
+    snprintf(config, sizeof(config), "{\"beta_start\": 0.00085, \"beta_end\": 0.012, %s%s}",
+             own_betas ? "" : "\"beta_schedule\": \"scaled_linear\", ", cases[i].more);
+    struct tern_scheduler *s = tern_scheduler_create(ctx, config, cases[i].sampler, TERN_SCHEDULE_DEFAULT);
+    if (!s || tern_scheduler_set_steps(s, cases[i].steps))
+        fail_msg("%s: %s", cases[i].more, tern_error(ctx));
+    return s;
+}
+
+static void test_options(void **state)
+{
+    struct tern_context *ctx = *state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tern_scheduler *s = make(ctx, i);
+        float x[VALUES], output[VALUES], backwards[VALUES];
+        for (int j = 0; j < VALUES; j++) {
+            backwards[j] = sample[VALUES - 1 - j];
+            x[j] = sample[j] * (float)tern_scheduler_init_noise_sigma(s);
+        }
+        int begin = 0;
+        if (cases[i].strength < 1) {
+            begin = tern_scheduler_begin_at(s, cases[i].strength);
+            tern_scheduler_add_noise(s, begin, sample, backwards, x, VALUES);
+        }
+        for (int call = begin, k = 0; call < tern_scheduler_calls(s); call++, k++) {
+            for (int j = 0; j < VALUES; j++)
+                output[j] = (float)(((7 * k + 3 * j) % 11 - 5) * 0.2);
+            assert_int_equal(tern_scheduler_step(s, call, output, sample, x, VALUES), TERN_OK);
+        }
+        double error = support_nmse(x, cases[i].expected, VALUES);
+        if (!(error <= 1e-12))
+            fail_msg("%s, %d steps, %s: NMSE %g", tern_sampler_name(cases[i].sampler), cases[i].steps, cases[i].more, error);
+        tern_scheduler_destroy(&s);
+    }
+}
+
+/* Rounding makes 62 points of 61 trailing steps: samplers with sigmas make the call, as diffusers does, with timestep -1 at
+ * the lowest sigma; where the timestep is an index it is left out. */
+static void test_trailing_with_one_call_more(void **state)
+{
+    static const char config[] = "{\"timestep_spacing\": \"trailing\", \"skip_prk_steps\": true, \"beta_start\": 0.0001, "
+                                 "\"beta_end\": 0.02, \"beta_schedule\": \"linear\"}";
+    struct tern_context *ctx = *state;
+    for (int sampler = 1; sampler < TERN_SAMPLER_LCM; sampler++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, config, (enum tern_sampler)sampler, TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_steps(s, 61), TERN_OK);
+        int calls = tern_scheduler_calls(s), sigmas = tern_scheduler_sigma_count(s);
+        assert_int_equal(calls, sampler == TERN_SAMPLER_DDIM ? 61 : sampler == TERN_SAMPLER_HEUN ? 123 : 62);
+        assert_true(tern_scheduler_timestep(s, calls - 1) == (sigmas ? -1 : 15));
+        if (sigmas) /* sqrt(0.0001 / 0.9999), of timestep 0 */
+            assert_true(fabs(tern_scheduler_sigma(s, sigmas - 2) - 0.0100005) < 1e-6);
+        tern_scheduler_destroy(&s);
+    }
+}
+
+/* Betas so small that neighbouring noise levels are equal in f32: no division by their difference. */
+static void test_repeated_levels(void **state)
+{
+    static const char config[] = "{\"num_train_timesteps\": 8, \"trained_betas\": [0.4, 6e-8, 6e-8, 6e-8, 6e-8, 6e-8, 0.1, 0.1], "
+                                 "\"solver_order\": 3, \"lower_order_final\": false}";
+    static const enum tern_sampler samplers[] = {TERN_SAMPLER_EULER, TERN_SAMPLER_HEUN, TERN_SAMPLER_LMS, TERN_SAMPLER_DPMPP_2M,
+                                                 TERN_SAMPLER_UNIPC};
+    struct tern_context *ctx = *state;
+    for (size_t i = 0; i < sizeof(samplers) / sizeof(samplers[0]); i++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, config, samplers[i], TERN_SCHEDULE_DEFAULT);
+        assert_non_null(s);
+        assert_int_equal(tern_scheduler_set_steps(s, i < 3 ? 8 : 7), TERN_OK); /* every timestep, or all but the last */
+        int repeated = 0;
+        float x[VALUES] = {1, 2, 3, 4}, output[VALUES];
+        for (int call = 0; call < tern_scheduler_calls(s); call++) {
+            repeated += tern_scheduler_sigma(s, call) == tern_scheduler_sigma(s, call + 1);
+            for (int j = 0; j < VALUES; j++)
+                output[j] = (float)(call - j) * 0.3f;
+            assert_int_equal(tern_scheduler_step(s, call, output, NULL, x, VALUES), TERN_OK);
+            for (int j = 0; j < VALUES; j++)
+                assert_true(isfinite(x[j]));
+        }
+        assert_true(repeated > 0);
+        tern_scheduler_destroy(&s);
+    }
+}
+
+static int setup(void **state)
+{
+    *state = support_context();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct tern_context *ctx = *state;
+    tern_context_destroy(&ctx);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_trailing_with_one_call_more),
+        cmocka_unit_test(test_repeated_levels),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

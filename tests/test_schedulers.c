@@ -1,0 +1,339 @@
+/* Samplers against diffusers' numbers (tests/data/schedulers, see tests/data/README.md), and against a perfect model. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/scheduler.h>
+
+#include "support.h"
+
+static const char *text(const json_t *row, const char *key) { return json_string_value(json_object_get(row, key)); }
+static int64_t whole(const json_t *row, const char *key) { return json_integer_value(json_object_get(row, key)); }
+
+/* The scheduler of a golden row, without its steps; NULL when tern refuses it. */
+static struct tern_scheduler *scheduler_of(struct tern_context *ctx, const json_t *file, const json_t *row)
+{
+    char *config = json_dumps(json_object_get(json_object_get(file, "configs"), text(row, "config")), 0);
+    assert_non_null(config);
+    enum tern_sampler sampler = tern_sampler_parse(text(row, "sampler"), NULL);
+    assert_true(sampler != TERN_SAMPLER_DEFAULT && sampler != TERN_SAMPLER_COUNT);
+    struct tern_scheduler *s = tern_scheduler_create(ctx, config, sampler, tern_schedule_parse(text(row, "schedule")));
+    free(config);
+    if (s)
+        assert_int_equal(tern_scheduler_sampler(s), sampler);
+    return s;
+}
+
+static void assert_near(const json_t *row, const char *what, size_t i, double found, double expected)
+{
+    if (!(fabs(found - expected) <= 1e-6 * fmax(1, fabs(expected))))
+        fail_msg("%s %s %s, %lld steps: %s[%zu]: expected %.9g, found %.9g", text(row, "sampler"), text(row, "schedule"),
+                 text(row, "config"), (long long)whole(row, "steps"), what, i, expected, found);
+}
+
+static void test_tables(void **state)
+{
+    struct tern_context *ctx = *state;
+    json_t *file = support_json("schedulers/tables.json"), *row, *v;
+    size_t rows, i;
+    json_array_foreach(json_object_get(file, "tables"), rows, row) {
+        const json_t *timesteps = json_object_get(row, "timesteps"), *sigmas = json_object_get(row, "sigmas");
+        struct tern_scheduler *s = scheduler_of(ctx, file, row);
+        if (!s || tern_scheduler_set_steps(s, (int)whole(row, "steps")))
+            fail_msg("%s", tern_error(ctx));
+        assert_int_equal(tern_scheduler_calls(s), json_array_size(timesteps));
+        json_array_foreach(timesteps, i, v)
+            assert_near(row, "timesteps", i, tern_scheduler_timestep(s, (int)i), json_number_value(v));
+        assert_int_equal(tern_scheduler_sigma_count(s), json_array_size(sigmas));
+        json_array_foreach(sigmas, i, v)
+            assert_near(row, "sigmas", i, tern_scheduler_sigma(s, (int)i), json_number_value(v));
+        assert_near(row, "init_noise_sigma", 0, tern_scheduler_init_noise_sigma(s),
+                    json_number_value(json_object_get(row, "init_noise_sigma")));
+        tern_scheduler_destroy(&s);
+        assert_null(s);
+    }
+    assert_true(rows > 300);
+    json_decref(file);
+}
+
+#define VALUES 64 /* of a sample in paths.safetensors */
+
+/* One trajectory: the values after each call, the model inputs, and how many draws there were. */
+static void check_path(struct tern_scheduler *s, const json_t *row, const struct tern_weights *w)
+{
+    int64_t n;
+    float x[VALUES], scaled[VALUES], *outputs = support_f32(w, "model_output", &n), *noise = support_f32(w, "noise", &n);
+    float *original = support_f32(w, "original", &n), *sample = support_f32(w, "sample", &n);
+    char name[160];
+    snprintf(name, sizeof(name), "%s.prev", text(row, "name"));
+    float *prev = support_f32(w, name, &n);
+    snprintf(name, sizeof(name), "%s.scaled", text(row, "name"));
+    float *inputs = tern_weights_get(w, name) ? support_f32(w, name, &n) : NULL;
+    snprintf(name, sizeof(name), "%s.start", text(row, "name"));
+    float *start = support_f32(w, name, &n);
+    assert_int_equal(n, VALUES);
+
+    int begin = (int)whole(row, "begin"), draws = 0;
+    const json_t *strength = json_object_get(row, "strength");
+    if (strength) {
+        assert_int_equal(tern_scheduler_begin_at(s, json_number_value(strength)), begin);
+        tern_scheduler_add_noise(s, begin, original, noise, x, VALUES);
+        draws = 1;
+    } else {
+        for (int j = 0; j < VALUES; j++)
+            x[j] = sample[j] * (float)tern_scheduler_init_noise_sigma(s);
+    }
+    double worst = support_nmse(x, start, VALUES);
+    assert_int_equal(tern_scheduler_calls(s) - begin, whole(row, "calls"));
+    for (int i = begin, k = 0; i < tern_scheduler_calls(s); i++, k++) {
+        tern_scheduler_scale_input(s, i, x, scaled, VALUES);
+        const float *expected = inputs ? inputs + k * VALUES : k ? prev + (k - 1) * VALUES : start;
+        worst = fmax(worst, support_nmse(scaled, expected, VALUES));
+        const float *draw = tern_scheduler_draws_noise(s, i) ? noise + VALUES * draws++ : NULL;
+        assert_int_equal(tern_scheduler_step(s, i, outputs + k * VALUES, draw, x, VALUES), TERN_OK);
+        worst = fmax(worst, support_nmse(x, prev + k * VALUES, VALUES));
+    }
+    assert_int_equal(draws, whole(row, "draws"));
+    if (!(worst <= 1e-12))
+        fail_msg("%s: NMSE %g", text(row, "name"), worst);
+    free(outputs);
+    free(noise);
+    free(original);
+    free(sample);
+    free(prev);
+    free(inputs);
+    free(start);
+}
+
+static void test_paths(void **state)
+{
+    struct tern_context *ctx = *state;
+    json_t *file = support_json("schedulers/paths.json"), *row;
+    struct tern_weights *w = support_tensors(ctx, "schedulers/paths");
+    size_t rows;
+    json_array_foreach(json_object_get(file, "paths"), rows, row) {
+        struct tern_scheduler *s = scheduler_of(ctx, file, row);
+        if (!s || tern_scheduler_set_steps(s, (int)whole(row, "steps")))
+            fail_msg("%s", tern_error(ctx));
+        check_path(s, row, w);
+        /* Again with the same object: the state of the first run is gone. */
+        assert_int_equal(tern_scheduler_set_steps(s, (int)whole(row, "steps")), TERN_OK);
+        check_path(s, row, w);
+        tern_scheduler_destroy(&s);
+    }
+    assert_true(rows > 150);
+    tern_weights_unref(&w);
+    json_decref(file);
+}
+
+/* What diffusers refuses, tern refuses. */
+static void test_refused(void **state)
+{
+    struct tern_context *ctx = *state;
+    json_t *file = support_json("schedulers/paths.json"), *row;
+    size_t rows;
+    json_array_foreach(json_object_get(file, "refused"), rows, row) {
+        assert_null(scheduler_of(ctx, file, row));
+        support_error(ctx, TERN_E_UNSUPPORTED, text(row, "sampler"));
+    }
+    assert_true(rows >= 2);
+    json_decref(file);
+}
+
+/* alphas_cumprod of SD 1.5, in f64 */
+static double alpha_bar(double timestep)
+{
+    double product = 1, from = sqrt(0.00085), to = sqrt(0.012);
+    for (int t = 0; t <= (int)timestep; t++) {
+        double root = from + (to - from) * t / 999;
+        product *= 1 - root * root;
+    }
+    return product;
+}
+
+struct perfect {
+    double alpha, sigma; /* of the sample: x = alpha x0 + sigma e */
+};
+
+/* Where the sampler believes itself to be at call i. */
+static struct perfect level(const struct tern_scheduler *s, int i)
+{
+    double sigma = tern_scheduler_sigma(s, i);
+    switch (tern_scheduler_sampler(s)) {
+    case TERN_SAMPLER_DDIM:
+    case TERN_SAMPLER_PNDM:
+    case TERN_SAMPLER_LCM: {
+        double a = alpha_bar(tern_scheduler_timestep(s, i));
+        return (struct perfect){sqrt(a), sqrt(1 - a)};
+    }
+    case TERN_SAMPLER_DPMPP_2M:
+    case TERN_SAMPLER_UNIPC:
+        return (struct perfect){1 / sqrt(sigma * sigma + 1), sigma / sqrt(sigma * sigma + 1)};
+    default:
+        return (struct perfect){1, sigma};
+    }
+}
+
+/* What a model that knows x0 says of x. */
+static float answer(struct perfect p, const char *prediction, float x, float x0)
+{
+    double e = ((double)x - p.alpha * (double)x0) / p.sigma, length = sqrt(p.alpha * p.alpha + p.sigma * p.sigma);
+    if (strcmp(prediction, "epsilon") == 0)
+        return (float)e;
+    return strcmp(prediction, "sample") == 0 ? x0 : (float)((p.alpha * e - p.sigma * (double)x0) / length);
+}
+
+/* A whole run with the perfect model; the largest distance from x0 at the end. */
+static double run_perfect(struct tern_scheduler *s, const char *prediction, const float *x0, int n)
+{
+    struct tern_generator g;
+    float x[16], output[16], noise[16];
+    tern_generator_seed(&g, TERN_GENERATOR_CPU, 1);
+    tern_generator_randn(&g, x, n);
+    for (int j = 0; j < n; j++)
+        x[j] *= (float)tern_scheduler_init_noise_sigma(s);
+    for (int i = 0; i < tern_scheduler_calls(s); i++) {
+        struct perfect p = level(s, i);
+        for (int j = 0; j < n; j++)
+            output[j] = answer(p, prediction, x[j], x0[j]);
+        if (tern_scheduler_draws_noise(s, i))
+            tern_generator_randn(&g, noise, n);
+        assert_int_equal(tern_scheduler_step(s, i, output, noise, x, n), TERN_OK);
+        for (int j = 0; j < n; j++)
+            if (!isfinite(x[j]))
+                return INFINITY;
+    }
+    double worst = 0;
+    for (int j = 0; j < n; j++)
+        worst = fmax(worst, fabs((double)x[j] - (double)x0[j]));
+    return worst;
+}
+
+/* How far from x0 a perfect run may end. DDIM goes T / n back from its last timestep, which may be 0 and not yet clean:
+ * sqrt(1 - alphas_cumprod[0]) = 0.03 of the noise is left. PNDM is exact for noise predictions T / n apart, only finite
+ * otherwise: it mixes v predictions of several timesteps, and leaves the levels of uneven timesteps. */
+static double allowed(const struct tern_scheduler *s, const char *spacing, const char *prediction, int steps)
+{
+    enum tern_sampler sampler = tern_scheduler_sampler(s);
+    if (sampler == TERN_SAMPLER_PNDM && (strcmp(spacing, "leading") || strcmp(prediction, "epsilon")))
+        return 1e3;
+    bool clean = tern_scheduler_timestep(s, tern_scheduler_calls(s) - 1) < 1000 / steps;
+    return sampler == TERN_SAMPLER_DDIM && !clean ? 0.2 : 1e-3;
+}
+
+static void perfect_case(struct tern_context *ctx, enum tern_sampler sampler, enum tern_schedule schedule, const char *spacing,
+                         const char *prediction, const char *more)
+{
+    static const float x0[4] = {0.9f, -1.7f, 0.02f, 2.5f};
+    char config[400];
+    snprintf(config, sizeof(config),
+             "{\"beta_start\": 0.00085, \"beta_end\": 0.012, \"beta_schedule\": \"scaled_linear\", \"timestep_spacing\": \"%s\", "
+             "\"prediction_type\": \"%s\", \"clip_sample\": false, \"set_alpha_to_one\": true, \"steps_offset\": 1%s}",
+             spacing, prediction, more);
+    struct tern_scheduler *s = tern_scheduler_create(ctx, config, sampler, schedule);
+    if (!s)
+        fail_msg("%s", tern_error(ctx));
+    for (int steps = strstr(more, "prk") && strstr(more, "false") ? 4 : 1; steps <= 50; steps++) {
+        assert_int_equal(tern_scheduler_set_steps(s, steps), TERN_OK);
+        double worst = run_perfect(s, prediction, x0, 4);
+        if (!(worst <= allowed(s, spacing, prediction, steps)))
+            fail_msg("%s %s %s %s%s, %d steps: %g from the right sample", tern_sampler_name(sampler), tern_schedule_name(schedule), spacing,
+                     prediction, more, steps, worst);
+    }
+    tern_scheduler_destroy(&s);
+}
+
+static void test_perfect_model(void **state)
+{
+    static const char *const spacings[] = {"leading", "linspace", "trailing"}, *const predictions[] = {"epsilon", "v_prediction", "sample"};
+    struct tern_context *ctx = *state;
+    for (int sampler = 1; sampler < TERN_SAMPLER_COUNT; sampler++) {
+        bool karras = sampler == TERN_SAMPLER_EULER || sampler == TERN_SAMPLER_DPMPP_2M || sampler == TERN_SAMPLER_HEUN ||
+                      sampler == TERN_SAMPLER_LMS || sampler == TERN_SAMPLER_UNIPC;
+        bool sample = sampler != TERN_SAMPLER_PNDM && sampler != TERN_SAMPLER_EULER_A;
+        for (int a = 0; a < 3; a++)
+            for (int b = 0; b < (sample ? 3 : 2); b++)
+                for (int c = 0; c < (karras ? 2 : 1); c++)
+                    perfect_case(ctx, (enum tern_sampler)sampler, (enum tern_schedule)c, spacings[a], predictions[b],
+                                 ", \"skip_prk_steps\": true");
+    }
+}
+
+/* Options of single samplers. */
+static void test_perfect_model_options(void **state)
+{
+    static const struct {
+        enum tern_sampler sampler;
+        const char *more;
+    } cases[] = {
+        {TERN_SAMPLER_PNDM, ", \"skip_prk_steps\": false"},
+        {TERN_SAMPLER_DPMPP_2M, ", \"solver_order\": 1"},
+        {TERN_SAMPLER_DPMPP_2M, ", \"solver_order\": 3"},
+        {TERN_SAMPLER_DPMPP_2M, ", \"solver_type\": \"heun\", \"lower_order_final\": false"},
+        {TERN_SAMPLER_DPMPP_2M, ", \"solver_order\": 3, \"lower_order_final\": false, \"euler_at_final\": true"},
+        {TERN_SAMPLER_UNIPC, ", \"solver_order\": 1"},
+        {TERN_SAMPLER_UNIPC, ", \"solver_order\": 3"},
+        {TERN_SAMPLER_UNIPC, ", \"solver_type\": \"bh1\""},
+        {TERN_SAMPLER_UNIPC, ", \"solver_order\": 3, \"lower_order_final\": false"},
+        {TERN_SAMPLER_UNIPC, ", \"solver_order\": 2, \"solver_type\": \"bh1\", \"lower_order_final\": false"},
+    };
+    struct tern_context *ctx = *state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        perfect_case(ctx, cases[i].sampler, TERN_SCHEDULE_DEFAULT, "leading", "epsilon", cases[i].more);
+        perfect_case(ctx, cases[i].sampler, TERN_SCHEDULE_DEFAULT, "leading", "v_prediction", cases[i].more);
+    }
+}
+
+/* The longest run: some samplers meet the same noise level twice on the way. */
+static void test_as_many_steps_as_timesteps(void **state)
+{
+    static const char config[] = "{\"beta_schedule\": \"scaled_linear\", \"beta_start\": 0.00085, \"beta_end\": 0.012, "
+                                 "\"timestep_spacing\": \"linspace\", \"original_inference_steps\": 1000, \"skip_prk_steps\": true, "
+                                 "\"clip_sample\": false, \"set_alpha_to_one\": true}";
+    struct tern_context *ctx = *state;
+    for (int sampler = 1; sampler < TERN_SAMPLER_COUNT; sampler++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, config, (enum tern_sampler)sampler, TERN_SCHEDULE_DEFAULT);
+        assert_non_null(s);
+        assert_int_equal(tern_scheduler_set_steps(s, 1000), TERN_OK);
+        static const float x0[2] = {0.5f, -0.5f};
+        double worst = run_perfect(s, "epsilon", x0, 2);
+        if (!(worst <= (sampler == TERN_SAMPLER_LCM ? 0.1 : 1e-2))) /* lcm keeps c_skip of the sample at timestep 0 */
+            fail_msg("%s: %g", tern_sampler_name((enum tern_sampler)sampler), worst);
+        tern_scheduler_destroy(&s);
+    }
+}
+
+static size_t memory_before;
+
+static int setup(void **state)
+{
+    struct tern_context *ctx = support_context();
+    memory_before = tern_memory_used(ctx);
+    *state = ctx;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct tern_context *ctx = *state;
+    int left = tern_memory_used(ctx) != memory_before;
+    tern_context_destroy(&ctx);
+    return left;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_perfect_model),
+        cmocka_unit_test(test_perfect_model_options),
+        cmocka_unit_test(test_as_many_steps_as_timesteps),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,1 @@
+"""Golden data for the C tests. tools/goldens.py is the command; each module here makes one part."""
