@@ -7,13 +7,26 @@
 #include <oneapi/dnnl/dnnl.h>
 
 /* The functions used, looked up by name. */
-#define FUNCTIONS(X)                                                                                                           \
-    X(engine_create)                                                                                                           \
-    X(engine_destroy)                                                                                                          \
-    X(stream_create) X(stream_destroy) X(stream_wait) X(memory_desc_init_by_tag) X(memory_desc_get_size)                       \
-        X(dilated_convolution_forward_desc_init) X(primitive_desc_create) X(primitive_desc_destroy) X(primitive_desc_query_md) \
-            X(primitive_create) X(primitive_destroy) X(primitive_execute) X(memory_create) X(memory_destroy)                   \
-                X(reorder_primitive_desc_create)
+/* clang-format off: it does not settle on this */
+#define FUNCTIONS(X)                         \
+    X(engine_create)                         \
+    X(engine_destroy)                        \
+    X(stream_create)                         \
+    X(stream_destroy)                        \
+    X(stream_wait)                           \
+    X(memory_desc_init_by_tag)               \
+    X(memory_desc_get_size)                  \
+    X(dilated_convolution_forward_desc_init) \
+    X(primitive_desc_create)                 \
+    X(primitive_desc_destroy)                \
+    X(primitive_desc_query_md)               \
+    X(primitive_create)                      \
+    X(primitive_destroy)                     \
+    X(primitive_execute)                     \
+    X(memory_create)                         \
+    X(memory_destroy)                        \
+    X(reorder_primitive_desc_create)
+/* clang-format on */
 
 struct cpu_onednn {
     void *library;

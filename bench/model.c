@@ -1,0 +1,173 @@
+/* Times one component of a model, one run at a time, as whoever holds its standard input asks: bench_model MODEL COMPONENT
+ * Public headers only. Each line it prints is a JSON object; see bench/README.md. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <tern/tern.h>
+
+struct job {
+    const char *model, *component;
+    enum tern_dtype dtype; /* to compute in */
+    int threads, batch, width, height;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Most memory that the process ever held at once, in bytes, files that are mapped and read included; 0 when unknown. */
+static unsigned long long peak_resident(void)
+{
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "VmHWM: %llu", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib << 10;
+}
+
+/* Unit noise, the same for every peer that uses PyTorch's CPU generator. */
+static bool add_noise(struct tern_context *ctx, struct tern_weights *w, const char *name, int ndim, const int64_t *shape)
+{
+    struct tern_generator g;
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++)
+        n *= shape[i];
+    float *values = malloc((size_t)n * sizeof(*values));
+    if (!values)
+        return false;
+    tern_generator_seed(&g, TERN_GENERATOR_CPU, 0);
+    tern_generator_randn(&g, values, n);
+    tern_tensor *t = tern_tensor_create(ctx, TERN_F32, ndim, shape, values);
+    free(values);
+    bool ok = t && tern_weights_add(w, name, t) == TERN_OK;
+    tern_tensor_unref(&t);
+    return ok;
+}
+
+static bool add_ids(struct tern_context *ctx, struct tern_weights *w, int64_t batch)
+{
+    int64_t ids[8 * 77], n = batch * 77;
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = i % 77 == 0 ? 49406 : i % 77 > 40 ? 49407 : 1000 + i;
+    tern_tensor *t = tern_tensor_create(ctx, TERN_I64, 2, (const int64_t[]){batch, 77}, ids);
+    bool ok = t && tern_weights_add(w, "input_ids", t) == TERN_OK;
+    tern_tensor_unref(&t);
+    return ok;
+}
+
+/* Inputs in the sizes of SD 1.5. NULL when something failed. */
+static struct tern_weights *make_inputs(struct tern_context *ctx, const struct job *j)
+{
+    struct tern_weights *w = tern_weights_create(ctx);
+    int64_t h = j->height / 8, wd = j->width / 8;
+    float t = 500;
+    bool ok = w != NULL;
+    if (ok && !strcmp(j->component, "text_encoder")) {
+        ok = add_ids(ctx, w, j->batch);
+    } else if (ok && !strcmp(j->component, "vae_decoder")) {
+        ok = add_noise(ctx, w, "latent", 4, (const int64_t[]){j->batch, 4, h, wd});
+    } else if (ok) { /* unet; another name is refused by tern_pipeline_exec */
+        tern_tensor *timestep = tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){1}, &t);
+        ok = add_noise(ctx, w, "sample", 4, (const int64_t[]){j->batch, 4, h, wd}) && timestep &&
+             tern_weights_add(w, "timestep", timestep) == TERN_OK &&
+             add_noise(ctx, w, "encoder_hidden_states", 3, (const int64_t[]){j->batch, 77, 768});
+        tern_tensor_unref(&timestep);
+    }
+    if (!ok)
+        tern_weights_unref(&w);
+    return w;
+}
+
+/* Seconds of one run; below 0 when it failed. */
+static double run_once(struct tern_pipeline *p, const struct job *j, const struct tern_weights *inputs)
+{
+    double start = now();
+    struct tern_weights *out = tern_pipeline_exec(p, j->component, inputs);
+    double seconds = out ? now() - start : -1;
+    tern_weights_unref(&out);
+    return seconds;
+}
+
+/* Loads, runs once, then once for each line "run" on standard input. */
+static bool serve(struct tern_context *ctx, const struct job *j)
+{
+    char line[64];
+    double start = now(), seconds;
+    const struct tern_pipeline_params params = {.dtype = j->dtype};
+    struct tern_pipeline *p = tern_pipeline_load(ctx, j->model, &params);
+    struct tern_weights *inputs = p ? make_inputs(ctx, j) : NULL;
+    double load = now() - start;
+    bool ok = inputs && (seconds = run_once(p, j, inputs)) >= 0;
+    if (ok) {
+        printf("{\"load\": %.6f, \"first\": %.6f}\n", load, seconds);
+        fflush(stdout);
+    }
+    while (ok && fgets(line, sizeof(line), stdin) && !strncmp(line, "run", 3)) {
+        ok = (seconds = run_once(p, j, inputs)) >= 0;
+        printf("{\"run\": %.6f}\n", seconds);
+        fflush(stdout);
+    }
+    if (ok)
+        printf("{\"peak_resident\": %llu, \"peak_allocated\": %zu}\n", peak_resident(), tern_memory_peak(ctx));
+    tern_weights_unref(&inputs);
+    tern_pipeline_destroy(&p);
+    return ok;
+}
+
+static int number(const char *text, int most)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+    return *end || n < 1 || n > most ? -1 : (int)n;
+}
+
+static bool parse(int argc, char **argv, struct job *j)
+{
+    *j = (struct job){.dtype = TERN_F32, .batch = 1, .width = 512, .height = 512};
+    if (argc < 3)
+        return false;
+    j->model = argv[1];
+    j->component = argv[2];
+    for (int i = 3; i + 1 < argc; i += 2) {
+        const char *name = argv[i], *value = argv[i + 1];
+        if (!strcmp(name, "--threads"))
+            j->threads = number(value, 1024);
+        else if (!strcmp(name, "--batch"))
+            j->batch = number(value, 8);
+        else if (!strcmp(name, "--width"))
+            j->width = number(value, 8192);
+        else if (!strcmp(name, "--height"))
+            j->height = number(value, 8192);
+        else if (!strcmp(name, "--dtype"))
+            j->dtype = tern_dtype_parse(value);
+        else
+            return false;
+    }
+    return argc % 2 == 1 && j->threads >= 0 && j->batch > 0 && j->width > 0 && j->height > 0 && j->dtype != TERN_DTYPE_COUNT;
+}
+
+int main(int argc, char **argv)
+{
+    struct job j;
+    if (!parse(argc, argv, &j)) {
+        fprintf(stderr, "usage: %s MODEL text_encoder|unet|vae_decoder [--batch N] [--width N] [--height N] [--threads N] [--dtype TYPE]\n",
+                argv[0]);
+        return 2;
+    }
+    const struct tern_context_params params = {.threads = j.threads};
+    struct tern_context *ctx = tern_context_create(&params);
+    bool ok = ctx && serve(ctx, &j);
+    if (!ok)
+        fprintf(stderr, "%s\n", ctx ? tern_error(ctx) : tern_create_error());
+    tern_context_destroy(&ctx);
+    return ok ? 0 : 1;
+}

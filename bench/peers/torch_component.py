@@ -1,0 +1,60 @@
+"""Times one component of a diffusers folder under PyTorch, as bench/model.c does for tern: loads, runs once, then once for
+each line "run" on standard input. usage: torch_component.py FOLDER text_encoder|unet|vae_decoder BATCH THREADS"""
+import json
+import sys
+import time
+
+import torch
+
+
+def load(folder, component):
+    if component == "text_encoder":
+        from transformers import CLIPTextModel
+        return CLIPTextModel.from_pretrained(folder + "/text_encoder", dtype=torch.float32)
+    from diffusers import AutoencoderKL, UNet2DConditionModel
+    if component == "unet":
+        return UNet2DConditionModel.from_pretrained(folder + "/unet", torch_dtype=torch.float32)
+    return AutoencoderKL.from_pretrained(folder + "/vae", torch_dtype=torch.float32)
+
+
+def call(model, component, batch):
+    """The component's call on inputs like those of bench/model.c."""
+    g = torch.Generator().manual_seed(0)
+    if component == "text_encoder":
+        ids = torch.tensor([[49406 if i % 77 == 0 else 49407 if i % 77 > 40 else 1000 + i for i in range(batch * 77)]]).view(batch, 77)
+        return lambda: model(ids)
+    sample = torch.randn(batch, 4, 64, 64, generator=g)
+    if component == "unet":
+        context = torch.randn(batch, 77, 768, generator=g)
+        return lambda: model(sample, torch.tensor(500), context, return_dict=False)
+    return lambda: model.decode(sample, return_dict=False)
+
+
+def peak_resident():
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith("VmHWM"))
+
+
+def timed(f):
+    start = time.monotonic()
+    f()
+    return time.monotonic() - start
+
+
+def main(folder, component, batch, threads):
+    torch.set_num_threads(int(threads))
+    start = time.monotonic()
+    # channels_last is the faster layout for convolutions on a CPU
+    model = load(folder, component).eval().to(memory_format=torch.channels_last)
+    run = call(model, component, int(batch))
+    seconds = time.monotonic() - start
+    with torch.inference_mode():
+        print(json.dumps({"load": seconds, "first": timed(run)}), flush=True)
+        for line in sys.stdin:
+            if not line.startswith("run"):
+                break
+            print(json.dumps({"run": timed(run)}), flush=True)
+    print(json.dumps({"peak_resident": peak_resident(), "version": torch.__version__}), flush=True)
+
+
+main(*sys.argv[1:])

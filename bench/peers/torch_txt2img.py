@@ -1,0 +1,24 @@
+"""A whole txt2img of 512x512 with diffusers on a folder without a tokenizer: ids go in instead of a prompt. Prints "step" when
+the first UNet call begins. usage: torch_txt2img.py FOLDER STEPS THREADS OUT.png"""
+import sys
+
+import torch
+from diffusers import StableDiffusionPipeline
+
+
+def main(folder, steps, threads, out):
+    torch.set_num_threads(int(threads))
+    pipe = StableDiffusionPipeline.from_pretrained(folder, torch_dtype=torch.float32, tokenizer=None, safety_checker=None)
+    pipe.set_progress_bar_config(disable=True)
+    ids = torch.full((2, 77), 49407)
+    ids[:, 0] = 49406
+    ids[1, 1:9] = torch.arange(1000, 1008)
+    with torch.inference_mode():
+        negative, positive = pipe.text_encoder(ids)[0].chunk(2)
+    handle = pipe.unet.register_forward_pre_hook(lambda *_: print("step", flush=True))
+    pipe(prompt_embeds=positive, negative_prompt_embeds=negative, num_inference_steps=int(steps),
+         generator=torch.Generator().manual_seed(1)).images[0].save(out)
+    handle.remove()
+
+
+main(*sys.argv[1:])

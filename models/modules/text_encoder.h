@@ -1,0 +1,49 @@
+/* Text encoders: CLIP [Radford 2021] and BERT [Devlin 2019] as in transformers. */
+#ifndef TERN_MODELS_TEXT_ENCODER_H
+#define TERN_MODELS_TEXT_ENCODER_H
+
+#include "models/modules/layers.h"
+
+#define TERN_MAX_TEXT_LAYERS 64
+
+struct tern_text_layer {
+    struct tern_layer norm1, norm2, fc1, fc2;
+    struct tern_attention attention;
+};
+
+struct tern_text_encoder {
+    struct tern_context *ctx;
+    bool bert; /* post-norm, token types, no causal mask; else CLIP */
+    int64_t vocab, positions, hidden, intermediate;
+    int layers, heads;
+    int64_t eos_id, projection;
+    enum tern_activation act;
+    double eps;
+    tern_tensor *token, *position, *type; /* embeddings (V, C), (L, C), BERT: (2, C) */
+    struct tern_layer norm;               /* CLIP: after the last layer; BERT: after the embeddings */
+    struct tern_layer pooler;             /* BERT */
+    struct tern_layer text_projection;    /* CLIPTextModelWithProjection */
+    struct tern_text_layer *layer;
+};
+
+/* What comes out; tensors belong to the open scope or the caller. */
+struct tern_text_output {
+    tern_tensor *last_hidden_state; /* (N, L, C) */
+    tern_tensor *pooled;            /* (N, C): pooler_output; with a projection text_embeds (N, P) */
+    tern_tensor *hidden_states[TERN_MAX_TEXT_LAYERS + 1];
+    int n_hidden;
+};
+
+/* class_name: "CLIPTextModel", "CLIPTextModelWithProjection", "BertModel". NULL with the error recorded. */
+struct tern_text_encoder *tern_text_encoder_create(struct tern_context *ctx, const char *class_name, const char *config, const char *where,
+                                                   const struct tern_weights *weights);
+/* The same on any binding; what it holds after an error is to be destroyed. */
+struct tern_text_encoder *tern_text_encoder_build(struct tern_context *ctx, const char *class_name, const char *config, const char *where,
+                                                  struct tern_bind *b);
+void tern_text_encoder_destroy(struct tern_text_encoder **m);
+
+/* ids (n x length), checked against the vocabulary; mask n x length of 0 and 1, or NULL. */
+enum tern_status tern_text_encode(const struct tern_text_encoder *m, const int64_t *ids, const int64_t *mask, int64_t n, int64_t length,
+                                  struct tern_text_output *out);
+
+#endif

@@ -1,0 +1,144 @@
+/* The forward pass of the UNet. */
+#include "models/modules/unet.h"
+
+#include <math.h>
+
+#include "core/context.h"
+#include "core/tensor.h"
+
+/* Sinusoidal embedding of n values: (n, dim); cosine first when flipped.      [Vaswani 2017, 3.5; Ho 2020]
+ * In f32 throughout, as diffusers. */
+static tern_tensor *sinusoids(struct tern_context *ctx, const double *values, int64_t n, int64_t dim, bool flip, double shift)
+{
+    int64_t half = dim / 2;
+    float *e = tern_calloc(ctx, (size_t)(n * dim), sizeof(*e));
+    for (int64_t i = 0; e && i < n; i++)
+        for (int64_t j = 0; j < half; j++) {
+            float exponent = -logf(10000.0f) * (float)j / (float)((double)half - shift);
+            float angle = (float)values[i] * expf(exponent);
+            e[i * dim + (flip ? half : 0) + j] = sinf(angle);
+            e[i * dim + (flip ? 0 : half) + j] = cosf(angle);
+        }
+    tern_tensor *t = e ? tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){n, dim}, e) : NULL;
+    tern_free(ctx, e);
+    return t;
+}
+
+/* (N, 6) time ids -> sinusoids of each, side by side, behind the pooled text: (N, P)        [Podell 2023, 2.2] */
+static tern_tensor *added_conditions(const struct tern_unet *m, tern_tensor *text_embeds, tern_tensor *time_ids)
+{
+    double values[6 * 64];
+    float ids[6 * 64];
+    int64_t n = text_embeds ? tern_tensor_size(text_embeds, 0) : 0, per = time_ids ? tern_tensor_size(time_ids, 1) : 0;
+    if (!text_embeds || !time_ids || n * per > 6 * 64) {
+        tern_fail(m->ctx, TERN_E_INVALID, "unet: this model needs text_embeds (N, P) and time_ids (N, 6), N at most 64");
+        return NULL;
+    }
+    if (tern_tensor_read(time_ids, TERN_F32, ids, (size_t)(n * per) * sizeof(*ids)))
+        return NULL;
+    for (int64_t i = 0; i < n * per; i++)
+        values[i] = ids[i];
+    tern_tensor *e = sinusoids(m->ctx, values, n * per, m->config.time_ids, m->config.flip_sin_to_cos, m->config.freq_shift);
+    tern_tensor *parts[] = {tern_cast(text_embeds, TERN_F32), tern_reshape(e, 2, (const int64_t[]){n, -1})};
+    return tern_cat(parts, 2, 1);
+}
+
+/* (N, T), computed in f32 whatever the dtype of the rest */
+static tern_tensor *time_embedding(const struct tern_unet *m, const double *timesteps, int n_timesteps, int64_t n, tern_tensor *text_embeds,
+                                   tern_tensor *time_ids)
+{
+    const struct tern_unet_config *u = &m->config;
+    tern_tensor *t = sinusoids(m->ctx, timesteps, n_timesteps, u->channels[0], u->flip_sin_to_cos, u->freq_shift);
+    t = tern_apply_linear(&m->time2, tern_silu(tern_apply_linear(&m->time1, t)));
+    if (n_timesteps != n)
+        t = tern_expand(t, 2, (const int64_t[]){n, -1});
+    if (u->pooled) {
+        tern_tensor *a = added_conditions(m, text_embeds, time_ids);
+        t = tern_add(t, tern_apply_linear(&m->add2, tern_silu(tern_apply_linear(&m->add1, a))));
+    }
+    return t;
+}
+
+/* Skips of the down path, newest last. */
+struct skips {
+    tern_tensor *t[TERN_MAX_BLOCKS * (TERN_MAX_UNET_LAYERS + 1) + 1];
+    int n;
+};
+
+static tern_tensor *push(struct skips *s, tern_tensor *x) { return s->t[s->n++] = x; }
+
+static tern_tensor *layer(const struct tern_unet_block *block, int i, tern_tensor *x, tern_tensor *temb, tern_tensor *context)
+{
+    x = tern_apply_resnet(&block->resnet[i], x, temb);
+    return block->attention[i] ? tern_apply_transformer(block->attention[i], x, context) : x;
+}
+
+static tern_tensor *down(const struct tern_unet *m, const struct tern_unet_block *block, tern_tensor *x, tern_tensor *temb,
+                         tern_tensor *context, struct skips *skips)
+{
+    for (int i = 0; i < block->layers; i++)
+        x = push(skips, layer(block, i, x, temb, context));
+    if (block->sample.w)
+        x = push(skips, tern_apply_downsample(&block->sample, x, m->config.downsample_padding));
+    return x;
+}
+
+/* The upsampler makes the size of the next skip, so that odd sizes come back as they went. */
+static tern_tensor *up(const struct tern_unet_block *block, tern_tensor *x, tern_tensor *temb, tern_tensor *context, struct skips *skips)
+{
+    for (int i = 0; i < block->layers; i++) {
+        struct tern_context *ctx = x ? tern_tensor_context(x) : NULL;
+        tern_tensor *pair[] = {x, skips->t[--skips->n]};
+        if (!ctx)
+            continue;
+        tern_scope_begin(ctx);
+        x = tern_scope_end(ctx, layer(block, i, tern_cat(pair, 2, 1), temb, context));
+    }
+    if (!block->sample.w || !x || !skips->n || !skips->t[skips->n - 1])
+        return x;
+    const tern_tensor *next = skips->t[skips->n - 1];
+    x = tern_interpolate(x, .size = {tern_tensor_size(next, 2), tern_tensor_size(next, 3)}, .mode = TERN_NEAREST);
+    return tern_apply_conv(&block->sample, x);
+}
+
+static enum tern_status check_inputs(const struct tern_unet *m, const tern_tensor *sample, int n_timesteps, const tern_tensor *context)
+{
+    const struct tern_unet_config *u = &m->config;
+    if (!sample || !context)
+        return tern_failed(m->ctx) ? tern_error_status(m->ctx)
+                                   : tern_fail(m->ctx, TERN_E_INVALID, "unet: sample and encoder_hidden_states are needed");
+    char a[TERN_META_TEXT], b[TERN_META_TEXT];
+    int64_t n = tern_tensor_size(sample, 0);
+    if (tern_tensor_ndim(sample) != 4 || tern_tensor_size(sample, 1) != u->in_channels || tern_tensor_numel(sample) == 0)
+        return tern_fail(m->ctx, TERN_E_SHAPE, "unet: sample: expected (N, %lld, H, W), found %s", (long long)u->in_channels,
+                         tern_meta_text(&sample->meta, a));
+    if (tern_tensor_ndim(context) != 3 || tern_tensor_size(context, 0) != n || tern_tensor_size(context, 1) < 1 ||
+        tern_tensor_size(context, 2) != u->context[0])
+        return tern_fail(m->ctx, TERN_E_SHAPE, "unet: encoder_hidden_states: expected (%lld, L, %lld), found %s", (long long)n,
+                         (long long)u->context[0], tern_meta_text(&context->meta, b));
+    if (n_timesteps != 1 && n_timesteps != n)
+        return tern_fail(m->ctx, TERN_E_SHAPE, "unet: timestep: expected 1 or %lld values, found %d", (long long)n, n_timesteps);
+    return TERN_OK;
+}
+
+tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, const double *timesteps, int n_timesteps,
+                               tern_tensor *context, tern_tensor *text_embeds, tern_tensor *time_ids)
+{
+    const struct tern_unet_config *u = &m->config;
+    struct skips skips = {.n = 0};
+    if (check_inputs(m, sample, n_timesteps, context))
+        return NULL;
+    tern_scope_begin(m->ctx);
+    tern_tensor *temb = time_embedding(m, timesteps, n_timesteps, tern_tensor_size(sample, 0), text_embeds, time_ids);
+    temb = tern_cast(temb, tern_tensor_dtype(sample));
+    tern_tensor *x = u->center_input ? tern_add_scalar(tern_mul_scalar(sample, 2), -1) : sample;
+    x = push(&skips, tern_apply_conv(&m->conv_in, x));
+    for (int i = 0; i < u->blocks; i++)
+        x = down(m, &m->down[i], x, temb, context, &skips);
+    x = layer(&m->mid, 0, x, temb, context);
+    x = layer(&m->mid, 1, x, temb, context);
+    for (int i = 0; i < u->blocks; i++)
+        x = up(&m->up[i], x, temb, context, &skips);
+    x = tern_silu(tern_apply_group_norm(&m->norm_out, x, u->groups, u->eps));
+    return tern_scope_end(m->ctx, tern_apply_conv(&m->conv_out, x));
+}

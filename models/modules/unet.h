@@ -1,0 +1,70 @@
+/* UNet2DConditionModel of diffusers: SD 1.x, and SD 2.x and SDXL by configuration.        [Rombach 2022; Podell 2023] */
+#ifndef TERN_MODELS_UNET_H
+#define TERN_MODELS_UNET_H
+
+#include "models/modules/config.h"
+#include "models/modules/layers.h"
+
+#define TERN_MAX_UNET_LAYERS 8
+
+struct tern_unet_config {
+    int blocks;
+    int64_t in_channels, out_channels, channels[TERN_MAX_BLOCKS];
+    bool cross_down[TERN_MAX_BLOCKS], cross_up[TERN_MAX_BLOCKS], cross_mid;
+    int64_t layers[TERN_MAX_BLOCKS]; /* resnets of a down block; an up block has one more */
+    int64_t heads[TERN_MAX_BLOCKS], depth[TERN_MAX_BLOCKS], context[TERN_MAX_BLOCKS];
+    int64_t up_depth[TERN_MAX_BLOCKS];
+    bool linear_projection, flip_sin_to_cos, center_input;
+    double freq_shift, eps;
+    int groups, downsample_padding;
+    enum tern_activation act;
+    int64_t sample_h, sample_w; /* latent size of the training pictures */
+    int64_t time_ids, pooled;   /* SDXL's "text_time" embedding: width of one time id; width of its input. 0: none */
+};
+
+/* One transformer block: self attention, cross attention, gated feed-forward.     [Vaswani 2017; Shazeer 2020] */
+struct tern_transformer_block {
+    struct tern_layer norm1, norm2, norm3, gate, out;
+    struct tern_attention self, cross;
+    int64_t inner;
+};
+
+struct tern_transformer {
+    struct tern_layer norm, in, out;
+    struct tern_transformer_block *block;
+    int depth, groups;
+    bool linear;
+};
+
+struct tern_unet_block {
+    struct tern_resnet resnet[TERN_MAX_UNET_LAYERS];
+    struct tern_transformer *attention[TERN_MAX_UNET_LAYERS]; /* NULL: none */
+    int layers;
+    struct tern_layer sample; /* down- or upsampler; w NULL: none */
+};
+
+struct tern_unet {
+    struct tern_context *ctx;
+    struct tern_unet_config config;
+    struct tern_layer conv_in, time1, time2, add1, add2, norm_out, conv_out;
+    struct tern_unet_block down[TERN_MAX_BLOCKS], mid, up[TERN_MAX_BLOCKS];
+};
+
+enum tern_status tern_unet_read_config(struct tern_context *ctx, const char *config, const char *where, struct tern_unet_config *out);
+struct tern_unet *tern_unet_create(struct tern_context *ctx, const char *config, const char *where, const struct tern_weights *weights);
+/* The same on any binding; what it holds after an error is to be destroyed. */
+struct tern_unet *tern_unet_build(struct tern_context *ctx, const char *config, const char *where, struct tern_bind *b);
+void tern_unet_destroy(struct tern_unet **m);
+
+/* sample (N, C, H, W), timesteps (N values, or one for all), context (N, L, D) -> (N, C', H, W).
+ * text_embeds (N, P) and time_ids (N, 6) for SDXL, else NULL. The result belongs to the open scope or the caller. */
+tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, const double *timesteps, int n_timesteps,
+                               tern_tensor *context, tern_tensor *text_embeds, tern_tensor *time_ids);
+
+/* struct tern_transformer, in transformer.c */
+struct tern_transformer *tern_bind_transformer(struct tern_bind *b, int64_t channels, int64_t heads, int64_t depth, int64_t context,
+                                               int groups, bool linear);
+tern_tensor *tern_apply_transformer(const struct tern_transformer *m, tern_tensor *x, tern_tensor *context);
+void tern_transformer_destroy(struct tern_context *ctx, struct tern_transformer **m);
+
+#endif

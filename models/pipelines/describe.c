@@ -1,0 +1,123 @@
+/* What a checkpoint is, for people and for programs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/json.h"
+#include "models/pipelines/pipeline.h"
+
+/* Tensors, parameters and bytes of a component by dtype. */
+struct tally {
+    int64_t tensors, parameters, bytes, by_dtype[TERN_DTYPE_COUNT];
+};
+
+static enum tern_status count(struct tern_pipeline *p, const char *component, struct tally *t)
+{
+    struct tern_weights *w = tern_checkpoint_weights(tern_pipeline_holder(p, component), component);
+    memset(t, 0, sizeof(*t));
+    for (int64_t i = 0; w && i < tern_weights_count(w); i++) {
+        const tern_tensor *x = tern_weights_at(w, i);
+        t->tensors++;
+        t->parameters += tern_tensor_numel(x);
+        t->bytes += tern_tensor_numel(x) * (int64_t)tern_dtype_size(tern_tensor_dtype(x));
+        t->by_dtype[tern_tensor_dtype(x)]++;
+    }
+    tern_weights_unref(&w);
+    return tern_error_status(p->ctx);
+}
+
+/* Components: the checkpoint's, then those that only the shared one has. */
+static const char *component_name(const struct tern_pipeline *p, int i)
+{
+    const char *name = tern_checkpoint_component(p->checkpoint, i);
+    int own = tern_checkpoint_count(p->checkpoint), shared = p->shared ? tern_checkpoint_count(p->shared) : 0;
+    for (int k = 0; k < shared && !name; k++)
+        if (!tern_checkpoint_has(p->checkpoint, tern_checkpoint_component(p->shared, k)) && own++ == i)
+            name = tern_checkpoint_component(p->shared, k);
+    return name;
+}
+
+static int component_count(const struct tern_pipeline *p)
+{
+    int n = 0;
+    while (component_name(p, n))
+        n++;
+    return n;
+}
+
+static json_t *component_json(struct tern_pipeline *p, const char *component)
+{
+    struct tally t;
+    if (count(p, component, &t))
+        return NULL;
+    const struct tern_checkpoint *c = tern_pipeline_holder(p, component);
+    const char *class_name = tern_checkpoint_class(c, component), *config = tern_checkpoint_config(c, component);
+    json_t *dtypes = json_object(), *parsed = config ? json_loads(config, 0, NULL) : NULL;
+    for (int i = 0; i < TERN_DTYPE_COUNT; i++)
+        if (t.by_dtype[i])
+            json_object_set_new(dtypes, tern_dtype_name((enum tern_dtype)i), json_integer(t.by_dtype[i]));
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "name", component, "class", class_name ? class_name : "", "tensors",
+                     (json_int_t)t.tensors, "parameters", (json_int_t)t.parameters, "bytes", (json_int_t)t.bytes, "dtypes", dtypes,
+                     "config", parsed ? parsed : json_null());
+}
+
+static char *describe_json(struct tern_pipeline *p)
+{
+    const struct tern_checkpoint *c = p->checkpoint;
+    json_t *list = json_array();
+    for (int i = 0; i < component_count(p) && !tern_failed(p->ctx); i++)
+        json_array_append_new(list, component_json(p, component_name(p, i)));
+    const char *scheduler = tern_pipeline_scheduler(p);
+    json_t *parsed = scheduler ? json_loads(scheduler, 0, NULL) : NULL;
+    json_t *o = json_pack("{s:s, s:s, s:s, s:o, s:o}", "path", tern_checkpoint_path(c), "layout",
+                          tern_checkpoint_layout(c) == TERN_LAYOUT_FOLDER ? "diffusers folder" : "single file", "pipeline",
+                          tern_checkpoint_pipeline(c), "components", list, "scheduler", parsed ? parsed : json_null());
+    char *text = o ? json_dumps(o, JSON_INDENT(2)) : NULL, *copy = text && !tern_failed(p->ctx) ? tern_strdup(p->ctx, text) : NULL;
+    free(text);
+    json_decref(o);
+    return copy;
+}
+
+/* Appends to *text, which is replaced. */
+static void append(struct tern_context *ctx, char **text, char *more)
+{
+    char *joined = *text && more ? tern_sprintf(ctx, "%s%s", *text, more) : NULL;
+    tern_free(ctx, *text);
+    tern_free(ctx, more);
+    *text = joined;
+}
+
+static void append_component(struct tern_pipeline *p, const char *component, char **text)
+{
+    struct tally t;
+    char dtypes[128] = "";
+    if (count(p, component, &t))
+        return;
+    for (int i = 0; i < TERN_DTYPE_COUNT; i++)
+        if (t.by_dtype[i])
+            snprintf(dtypes + strlen(dtypes), sizeof(dtypes) - strlen(dtypes), " %s", tern_dtype_name((enum tern_dtype)i));
+    const char *class_name = tern_checkpoint_class(tern_pipeline_holder(p, component), component);
+    append(p->ctx, text,
+           tern_sprintf(p->ctx, "  %-14s %-22s %5lld tensors  %8.2f M parameters  %8.1f MiB %s\n", component, class_name ? class_name : "",
+                        (long long)t.tensors, (double)t.parameters / 1e6, (double)t.bytes / (1 << 20), dtypes));
+}
+
+static char *describe_text(struct tern_pipeline *p)
+{
+    const struct tern_checkpoint *c = p->checkpoint;
+    const struct tern_unet_config *u = &p->unet_config;
+    char prompts[40] = "no tokenizer";
+    int scale = tern_pipeline_scale(p);
+    char *text = tern_sprintf(p->ctx, "%s\n%s, %s\n", tern_checkpoint_path(c), tern_checkpoint_pipeline(c),
+                              tern_checkpoint_layout(c) == TERN_LAYOUT_FOLDER ? "diffusers folder" : "single file");
+    for (int i = 0; i < component_count(p) && text; i++)
+        append_component(p, component_name(p, i), &text);
+    if (p->tokenizer)
+        snprintf(prompts, sizeof(prompts), "prompts of %d ids", tern_tokenizer_max_length(p->tokenizer));
+    append(p->ctx, &text,
+           tern_sprintf(p->ctx, "  own size %lld x %lld, %s, latents of %lld channels at 1/%d%s\n", (long long)u->sample_w * scale,
+                        (long long)u->sample_h * scale, prompts, (long long)p->vae_config.latent_channels, scale,
+                        u->in_channels != p->vae_config.latent_channels ? ", for inpainting" : ""));
+    return text;
+}
+
+char *tern_pipeline_describe(struct tern_pipeline *p, bool json) { return json ? describe_json(p) : describe_text(p); }

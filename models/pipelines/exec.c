@@ -1,0 +1,152 @@
+/* Running one component on named tensors. */
+#include <string.h>
+#include <tern/ops.h>
+
+#include "models/pipelines/pipeline.h"
+
+/* Inputs of one call: which were taken. */
+struct inputs {
+    struct tern_context *ctx;
+    const struct tern_weights *w;
+    const char *component;
+    int taken;
+};
+
+static tern_tensor *take(struct inputs *in, const char *name, bool required)
+{
+    tern_tensor *t = tern_weights_get(in->w, name);
+    in->taken += t != NULL;
+    if (!t && required)
+        tern_fail(in->ctx, TERN_E_INVALID, "%s: input \"%s\" is missing", in->component, name);
+    return t;
+}
+
+/* All inputs must have been taken. */
+static bool finish(struct inputs *in, const char *expected)
+{
+    if (!tern_failed(in->ctx) && in->taken != tern_weights_count(in->w))
+        tern_fail(in->ctx, TERN_E_INVALID, "%s: there are inputs that it does not have; expected %s", in->component, expected);
+    return !tern_failed(in->ctx);
+}
+
+/* Adds a contiguous f32 copy of t. */
+static void give(struct tern_weights *out, struct tern_context *ctx, const char *name, tern_tensor *t)
+{
+    if (t)
+        tern_weights_add(out, name, tern_contiguous(tern_cast(t, TERN_F32), TERN_CONTIGUOUS));
+}
+
+static int64_t *read_ids(struct tern_context *ctx, const tern_tensor *t, const char *name, int64_t *n, int64_t *length)
+{
+    char text[TERN_META_TEXT];
+    if (!t)
+        return NULL;
+    if (tern_tensor_ndim(t) != 2 || tern_dtype_is_float(t->meta.dtype) || !tern_tensor_numel(t)) {
+        tern_fail(ctx, TERN_E_SHAPE, "text_encoder: %s: expected (N, L) i64, found %s", name, tern_meta_text(&t->meta, text));
+        return NULL;
+    }
+    *n = tern_tensor_size(t, 0);
+    *length = tern_tensor_size(t, 1);
+    int64_t *ids = tern_alloc(ctx, (size_t)tern_tensor_numel(t) * sizeof(*ids));
+    if (ids && tern_tensor_read(t, TERN_I64, ids, (size_t)tern_tensor_numel(t) * sizeof(*ids))) {
+        tern_free(ctx, ids);
+        return NULL;
+    }
+    return ids;
+}
+
+static void exec_text_encoder(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)
+{
+    struct tern_context *ctx = p->ctx;
+    struct tern_text_output o;
+    int64_t n = 0, length = 0, mn = 0, ml = 0;
+    char name[32];
+    tern_tensor *ids_in = take(in, "input_ids", true), *mask_in = take(in, "attention_mask", false);
+    const struct tern_text_encoder *m = finish(in, "input_ids and attention_mask") ? tern_pipeline_text(p) : NULL;
+    int64_t *ids = m ? read_ids(ctx, ids_in, "input_ids", &n, &length) : NULL,
+            *mask = ids ? read_ids(ctx, mask_in, "attention_mask", &mn, &ml) : NULL;
+    if (mask && (mn != n || ml != length))
+        tern_fail(ctx, TERN_E_SHAPE, "text_encoder: attention_mask: expected the shape of input_ids");
+    if (ids && !tern_failed(ctx) && tern_text_encode(m, ids, mask, n, length, &o) == TERN_OK) {
+        give(out, ctx, "last_hidden_state", o.last_hidden_state);
+        give(out, ctx, m->text_projection.w ? "text_embeds" : "pooler_output", o.pooled);
+        for (int i = 0; i < o.n_hidden; i++) {
+            snprintf(name, sizeof(name), "hidden_states.%d", i);
+            give(out, ctx, name, o.hidden_states[i]);
+        }
+    }
+    tern_free(ctx, ids);
+    tern_free(ctx, mask);
+}
+
+static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)
+{
+    struct tern_context *ctx = p->ctx;
+    double t[256];
+    float values[256];
+    enum tern_dtype dtype = p->params.dtype;
+    tern_tensor *sample = take(in, "sample", true), *timestep = take(in, "timestep", true),
+                *context = take(in, "encoder_hidden_states", true);
+    bool xl = p->unet_config.pooled;
+    tern_tensor *text_embeds = xl ? take(in, "text_embeds", true) : NULL, *time_ids = xl ? take(in, "time_ids", true) : NULL;
+    if (!finish(in,
+                xl ? "sample, timestep, encoder_hidden_states, text_embeds and time_ids" : "sample, timestep and encoder_hidden_states"))
+        return;
+    int64_t n = tern_tensor_numel(timestep);
+    if (n < 1 || n > 256) {
+        tern_fail(ctx, TERN_E_SHAPE, "unet: timestep: expected 1..256 values, found %lld", (long long)n);
+        return;
+    }
+    const struct tern_unet *m = tern_pipeline_unet(p);
+    if (!m || tern_tensor_read(timestep, TERN_F32, values, (size_t)n * sizeof(*values)))
+        return;
+    for (int64_t i = 0; i < n; i++)
+        t[i] = values[i];
+    give(out, ctx, "sample", tern_unet_forward(m, tern_cast(sample, dtype), t, (int)n, tern_cast(context, dtype), text_embeds, time_ids));
+}
+
+static void exec_vae_decoder(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)
+{
+    tern_tensor *latent = take(in, "latent", true);
+    const struct tern_vae *m = finish(in, "latent") ? tern_pipeline_vae(p) : NULL;
+    if (m)
+        give(out, p->ctx, "sample", tern_vae_decode(m, tern_cast(latent, p->params.dtype)));
+}
+
+static void exec_vae_encoder(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)
+{
+    tern_tensor *sample = take(in, "sample", true), *mean, *logvar;
+    const struct tern_vae *m = finish(in, "sample") ? tern_pipeline_vae(p) : NULL;
+    if (m && tern_vae_encode(m, tern_cast(sample, p->params.dtype), &mean, &logvar) == TERN_OK) {
+        give(out, p->ctx, "mean", mean);
+        give(out, p->ctx, "logvar", logvar);
+    }
+}
+
+struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *component, const struct tern_weights *inputs)
+{
+    static const struct {
+        const char *name;
+        void (*run)(struct tern_pipeline *, struct inputs *, struct tern_weights *);
+    } table[] = {
+        {"text_encoder", exec_text_encoder}, {"unet", exec_unet}, {"vae_decoder", exec_vae_decoder}, {"vae_encoder", exec_vae_encoder}};
+    struct tern_context *ctx = p->ctx;
+    struct tern_weights *out = NULL;
+    if (tern_failed(ctx))
+        return NULL;
+    component = component ? component : "";
+    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
+        if (!strcmp(component, table[i].name)) {
+            struct inputs in = {ctx, inputs, component, 0};
+            out = tern_weights_create(ctx);
+            tern_scope_begin(ctx);
+            if (out)
+                table[i].run(p, &in, out);
+            tern_scope_end(ctx, NULL);
+            if (tern_failed(ctx))
+                tern_weights_unref(&out);
+            return out;
+        }
+    tern_fail(ctx, TERN_E_NOT_FOUND, "component \"%s\" is not known; expected text_encoder, unet, vae_decoder or vae_encoder", component);
+    return NULL;
+}

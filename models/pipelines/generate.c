@@ -1,0 +1,149 @@
+/* The whole job: check, encode, sample, decode. */
+#include <math.h>
+#include <string.h>
+#include <tern/ops.h>
+
+#include "models/pipelines/pipeline.h"
+
+struct tern_images {
+    struct tern_context *ctx;
+    int count;
+    struct tern_image **image;
+    tern_tensor *latents;
+};
+
+int tern_images_count(const struct tern_images *images) { return images->count; }
+struct tern_image *tern_images_at(const struct tern_images *images, int i) { return i >= 0 && i < images->count ? images->image[i] : NULL; }
+tern_tensor *tern_images_latents(const struct tern_images *images) { return images->latents; }
+
+void tern_images_destroy(struct tern_images **images)
+{
+    struct tern_images *x = images ? *images : NULL;
+    if (!x)
+        return;
+    *images = NULL;
+    struct tern_context *ctx = x->ctx;
+    for (int i = 0; x->image && i < x->count; i++)
+        tern_image_destroy(&x->image[i]);
+    tern_tensor_unref(&x->latents);
+    tern_free(ctx, x->image);
+    tern_free(ctx, x);
+    tern_context_unref(ctx);
+}
+
+/* (3, H, W) about -1..1 -> RGB bytes: round half even of 255 clamp(x / 2 + 1 / 2) */
+static void to_bytes(const float *x, int64_t n, uint8_t *rgb)
+{
+    for (int64_t k = 0; k < n; k++)
+        for (int c = 0; c < 3; c++) {
+            float v = x[c * n + k] / 2 + 0.5f;
+            v = v > 0 ? v < 1 ? v : 1 : 0; /* NaN becomes black */
+            rgb[3 * k + c] = (uint8_t)rintf(v * 255);
+        }
+}
+
+/* One picture at a time, so that memory does not grow with the count. */
+static struct tern_image *decode_one(struct tern_job *j, const struct tern_vae *vae, int i, float *pixels, uint8_t *rgb)
+{
+    struct tern_context *ctx = j->p->ctx;
+    const struct tern_vae_config *v = &j->p->vae_config;
+    int64_t n = (int64_t)j->params.width * j->params.height;
+    tern_scope_begin(ctx);
+    tern_tensor *z = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, j->channels, j->lh, j->lw}, j->latents + i * j->picture);
+    z = tern_div(z, tern_tensor_scalar(ctx, TERN_F32, v->scaling_factor));
+    if (v->shift_factor != 0)
+        z = tern_add_scalar(z, v->shift_factor);
+    tern_tensor *x = tern_vae_decode(vae, tern_cast(z, j->p->params.dtype));
+    if (x && tern_tensor_read(x, TERN_F32, pixels, (size_t)(3 * n) * sizeof(float)) == TERN_OK)
+        to_bytes(pixels, n, rgb);
+    tern_scope_end(ctx, NULL);
+    return tern_failed(ctx) ? NULL : tern_image_create(ctx, j->params.width, j->params.height, rgb);
+}
+
+enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images)
+{
+    struct tern_context *ctx = j->p->ctx;
+    int64_t n = (int64_t)j->params.width * j->params.height;
+    double start = tern_now();
+    const struct tern_vae *vae = tern_pipeline_vae(j->p);
+    float *pixels = tern_alloc(ctx, (size_t)(3 * n) * sizeof(float));
+    uint8_t *rgb = tern_alloc(ctx, (size_t)(3 * n));
+    tern_report(ctx, "decode", 0, j->params.count, 0);
+    for (int i = 0; i < j->params.count && vae && !tern_failed(ctx); i++) {
+        images[i] = decode_one(j, vae, i, pixels, rgb);
+        char *text = images[i] ? tern_job_infotext(j, i) : NULL;
+        if (text)
+            tern_image_set_text(images[i], "parameters", text);
+        tern_free(ctx, text);
+        if (!tern_failed(ctx))
+            tern_report(ctx, "decode", i + 1, j->params.count, tern_now() - start);
+    }
+    tern_free(ctx, pixels);
+    tern_free(ctx, rgb);
+    return tern_error_status(ctx);
+}
+
+static struct tern_images *run(struct tern_job *j)
+{
+    struct tern_context *ctx = j->p->ctx;
+    struct tern_images *out = tern_calloc(ctx, 1, sizeof(*out));
+    if (!out)
+        return NULL;
+    tern_context_ref(ctx);
+    out->ctx = ctx;
+    out->count = j->params.count;
+    out->image = tern_calloc(ctx, (size_t)out->count, sizeof(*out->image));
+    if (out->image && tern_job_encode_prompt(j) == TERN_OK && tern_job_start_latents(j) == TERN_OK && tern_job_sample(j) == TERN_OK &&
+        tern_job_decode(j, out->image) == TERN_OK)
+        out->latents = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){out->count, j->channels, j->lh, j->lw}, j->latents);
+    if (tern_failed(ctx))
+        tern_images_destroy(&out);
+    return out;
+}
+
+/* Without a budget nothing is predicted: it could not be too small. */
+static enum tern_status check_budget(struct tern_job *j)
+{
+    struct tern_context *ctx = j->p->ctx;
+    size_t peak, budget = ctx->params.budget;
+    if (!budget || tern_job_predict_peak(j, &peak) || peak <= budget)
+        return tern_error_status(ctx);
+    return tern_fail(ctx, TERN_E_BUDGET,
+                     "memory budget: this picture needs %.2f GiB (%zu bytes), the budget is %.2f GiB; a smaller size or count would help",
+                     (double)peak / (1 << 30), peak, (double)budget / (1 << 30));
+}
+
+struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params)
+{
+    struct tern_job j;
+    struct tern_images *out = NULL;
+    if (!p)
+        return NULL;
+    if (tern_job_prepare(&j, p, params) == TERN_OK && check_budget(&j) == TERN_OK)
+        out = run(&j);
+    tern_job_destroy(&j);
+    return out;
+}
+
+struct tern_image *tern_txt2img(struct tern_pipeline *p, const struct tern_txt2img_params *params)
+{
+    struct tern_txt2img_params one = params ? *params : (struct tern_txt2img_params){0};
+    one.count = 1;
+    struct tern_images *images = tern_generate(p, &one);
+    if (!images)
+        return NULL;
+    struct tern_image *image = images->image[0];
+    images->image[0] = NULL;
+    tern_images_destroy(&images);
+    return image;
+}
+
+enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes)
+{
+    struct tern_job j;
+    enum tern_status st = tern_job_prepare(&j, p, params);
+    if (!st && peak_bytes)
+        st = tern_job_predict_peak(&j, peak_bytes);
+    tern_job_destroy(&j);
+    return st;
+}

@@ -1,0 +1,30 @@
+/* The text that AUTOMATIC1111 writes into its pictures, so that its tools and others can read ours. */
+#include <string.h>
+
+#include "models/pipelines/pipeline.h"
+
+static const char *a1111_sampler(enum tern_sampler s)
+{
+    static const char *const names[TERN_SAMPLER_COUNT] = {
+        [TERN_SAMPLER_DDIM] = "DDIM",       [TERN_SAMPLER_PNDM] = "PLMS",         [TERN_SAMPLER_EULER] = "Euler",
+        [TERN_SAMPLER_EULER_A] = "Euler a", [TERN_SAMPLER_DPMPP_2M] = "DPM++ 2M", [TERN_SAMPLER_HEUN] = "Heun",
+        [TERN_SAMPLER_LMS] = "LMS",         [TERN_SAMPLER_UNIPC] = "UniPC",       [TERN_SAMPLER_LCM] = "LCM",
+    };
+    return names[s] ? names[s] : tern_sampler_name(s);
+}
+
+char *tern_job_infotext(const struct tern_job *j, int i)
+{
+    const struct tern_txt2img_params *q = &j->params;
+    struct tern_context *ctx = j->p->ctx;
+    char strength[64] = "";
+    const char *negative = q->negative_prompt;
+    if (q->init_image)
+        snprintf(strength, sizeof(strength), ", Denoising strength: %g", q->strength);
+    return tern_sprintf(ctx, "%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %g, Seed: %llu, Size: %dx%d, Model: %s%s%s, Version: tern %s",
+                        q->prompt, negative[0] ? "\nNegative prompt: " : "", negative, q->steps,
+                        a1111_sampler(tern_scheduler_sampler(j->scheduler)),
+                        q->schedule == TERN_SCHEDULE_KARRAS ? " Schedule type: Karras," : "", q->cfg,
+                        (unsigned long long)(q->seed + (uint64_t)i), q->width, q->height, j->p->name,
+                        q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength, tern_version());
+}

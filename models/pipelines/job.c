@@ -1,0 +1,105 @@
+/* A job's parameters: defaults and checks, before anything is computed. */
+#include <math.h>
+#include <string.h>
+
+#include "models/pipelines/pipeline.h"
+
+#define MAX_SIDE 8192
+#define MAX_COUNT 64
+
+static void fill_defaults(struct tern_txt2img_params *q, const struct tern_pipeline *p)
+{
+    int scale = tern_pipeline_scale(p);
+    q->prompt = q->prompt ? q->prompt : "";
+    q->negative_prompt = q->negative_prompt ? q->negative_prompt : "";
+    q->width = q->width ? q->width : (int)p->unet_config.sample_w * scale;
+    q->height = q->height ? q->height : (int)p->unet_config.sample_h * scale;
+    q->steps = q->steps ? q->steps : 20;
+    q->cfg = q->cfg != 0 ? q->cfg : 7.5;
+    q->count = q->count ? q->count : 1;
+    q->strength = q->strength != 0 ? q->strength : q->mask_image ? 1 : 0.8;
+}
+
+static enum tern_status check_params(struct tern_job *j)
+{
+    struct tern_context *ctx = j->p->ctx;
+    const struct tern_txt2img_params *q = &j->params;
+    int scale = tern_pipeline_scale(j->p);
+    if (q->width < scale || q->height < scale || q->width > MAX_SIDE || q->height > MAX_SIDE || q->width % scale || q->height % scale)
+        return tern_fail(ctx, TERN_E_INVALID, "size: expected multiples of %d in %d..%d, found %d x %d", scale, scale, MAX_SIDE, q->width,
+                         q->height);
+    if (q->steps < 1 || q->steps > 1000)
+        return tern_fail(ctx, TERN_E_INVALID, "steps: expected 1..1000, found %d", q->steps);
+    if (!isfinite(q->cfg) || q->cfg < 0 || q->cfg > 1000)
+        return tern_fail(ctx, TERN_E_INVALID, "cfg: expected a number in 0..1000, found %g", q->cfg);
+    if (q->count < 1 || q->count > MAX_COUNT)
+        return tern_fail(ctx, TERN_E_INVALID, "count: expected 1..%d, found %d", MAX_COUNT, q->count);
+    if (!(q->strength > 0 && q->strength <= 1))
+        return tern_fail(ctx, TERN_E_INVALID, "strength: expected a number above 0 and at most 1, found %g", q->strength);
+    if ((unsigned)q->sampler >= TERN_SAMPLER_COUNT || (unsigned)q->schedule >= TERN_SCHEDULE_COUNT)
+        return tern_fail(ctx, TERN_E_INVALID, "sampler or schedule: %d and %d are no such values", (int)q->sampler, (int)q->schedule);
+    if (q->generator != TERN_GENERATOR_CPU && q->generator != TERN_GENERATOR_CUDA)
+        return tern_fail(ctx, TERN_E_INVALID, "generator: %d is no such value", (int)q->generator);
+    if (q->mask_image && !q->init_image)
+        return tern_fail(ctx, TERN_E_INVALID, "mask_image: inpainting needs init_image too");
+    bool nine = j->p->unet_config.in_channels != j->channels;
+    if (nine && !q->mask_image)
+        return tern_fail(ctx, TERN_E_INVALID, "%s is an inpainting model: it needs init_image and mask_image", j->p->name);
+    return TERN_OK;
+}
+
+static enum tern_status check_latents(struct tern_job *j)
+{
+    const tern_tensor *t = j->params.init_latents;
+    char text[TERN_META_TEXT];
+    if (!t)
+        return TERN_OK;
+    struct tern_meta want = tern_meta_make(TERN_F32, 4, (const int64_t[]){j->params.count, j->channels, j->lh, j->lw});
+    if (!tern_meta_same_shape(&t->meta, &want) || t->meta.dtype != TERN_F32)
+        return tern_fail(j->p->ctx, TERN_E_SHAPE, "latents: expected (%d, %lld, %lld, %lld) f32, found %s", j->params.count,
+                         (long long)j->channels, (long long)j->lh, (long long)j->lw, tern_meta_text(&t->meta, text));
+    return TERN_OK;
+}
+
+enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params)
+{
+    struct tern_context *ctx = p->ctx;
+    memset(j, 0, sizeof(*j));
+    j->p = p;
+    if (params)
+        j->params = *params;
+    fill_defaults(&j->params, p);
+    j->channels = p->vae_config.latent_channels;
+    if (tern_failed(ctx) || !tern_pipeline_tokenizer(p, 0) || check_params(j))
+        return tern_error_status(ctx);
+    j->lh = j->params.height / tern_pipeline_scale(p);
+    j->lw = j->params.width / tern_pipeline_scale(p);
+    j->picture = j->channels * j->lh * j->lw;
+    j->guided = j->params.cfg > 1;
+    if (check_latents(j))
+        return tern_error_status(ctx);
+    const char *config = j->params.schedule_config ? j->params.schedule_config : tern_pipeline_scheduler(p);
+    j->scheduler = tern_scheduler_create(ctx, config, j->params.sampler, j->params.schedule);
+    if (!j->scheduler || tern_scheduler_set_steps(j->scheduler, j->params.steps) || tern_scheduler_set_batch(j->scheduler, j->params.count))
+        return tern_error_status(ctx);
+    if (j->params.init_image)
+        j->begin = tern_scheduler_begin_at(j->scheduler, j->params.strength);
+    j->calls = tern_scheduler_calls(j->scheduler);
+    if (tern_failed(ctx))
+        return tern_error_status(ctx);
+    if (j->begin < 0 || j->begin >= j->calls)
+        return tern_fail(ctx, TERN_E_INVALID, "strength %g of %d steps leaves no step to do; raise either", j->params.strength,
+                         j->params.steps);
+    return TERN_OK;
+}
+
+void tern_job_destroy(struct tern_job *j)
+{
+    struct tern_context *ctx = j->p->ctx;
+    void *all[] = {j->generator, j->latents, j->noise, j->image_latents, j->masked_latents, j->mask};
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        tern_free(ctx, all[i]);
+    tern_tensor_unref(&j->context);
+    tern_scheduler_destroy(&j->scheduler);
+    memset(j, 0, sizeof(*j));
+}

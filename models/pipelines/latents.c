@@ -1,0 +1,138 @@
+/* The latents that sampling starts from: noise, or a picture with noise on it. The order of the random draws is that of
+ * diffusers' pipelines: encoding of the picture, noise, encoding of the masked picture. Each picture of a batch has a
+ * generator of its own, so that it is the picture that its seed gives alone. */
+#include <math.h>
+#include <string.h>
+
+#include "models/pipelines/pipeline.h"
+
+enum tern_status tern_encode_picture(struct tern_job *j, int i, const float *pixels, float *out)
+{
+    struct tern_pipeline *p = j->p;
+    struct tern_context *ctx = p->ctx;
+    const struct tern_vae *vae = tern_pipeline_vae(p);
+    tern_tensor *mean = NULL, *logvar = NULL;
+    size_t bytes = (size_t)j->picture * sizeof(float);
+    float *m = tern_alloc(ctx, 3 * bytes), *v = m ? m + j->picture : NULL, *noise = m ? v + j->picture : NULL;
+    tern_scope_begin(ctx);
+    if (m && vae) {
+        tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 3, j->params.height, j->params.width}, pixels);
+        if (tern_vae_encode(vae, x, &mean, &logvar) == TERN_OK && tern_tensor_read(mean, TERN_F32, m, bytes) == TERN_OK &&
+            tern_tensor_read(logvar, TERN_F32, v, bytes) == TERN_OK) {
+            tern_generator_randn(&j->generator[i], noise, j->picture);
+            for (int64_t k = 0; k < j->picture; k++)
+                out[k] = (float)p->vae_config.scaling_factor * (m[k] + expf(0.5f * v[k]) * noise[k] - (float)p->vae_config.shift_factor);
+        }
+    }
+    tern_scope_end(ctx, NULL);
+    tern_free(ctx, m);
+    return tern_error_status(ctx);
+}
+
+/* The picture at the job's size, a new one. */
+static struct tern_image *resized(struct tern_job *j, const struct tern_image *image)
+{
+    return tern_image_resize(image, j->params.width, j->params.height);
+}
+
+/* RGB bytes -> (3, H, W) in -1..1 */
+static float *to_pixels(struct tern_job *j, const struct tern_image *image)
+{
+    int64_t n = (int64_t)j->params.width * j->params.height;
+    float *out = tern_alloc(j->p->ctx, (size_t)(3 * n) * sizeof(float));
+    const uint8_t *rgb = tern_image_data(image);
+    for (int64_t k = 0; out && k < n; k++)
+        for (int c = 0; c < 3; c++)
+            out[c * n + k] = 2 * ((float)rgb[3 * k + c] / 255.0f) - 1;
+    return out;
+}
+
+/* Grey value as Pillow's convert("L"), then 0 or 1. */
+static bool is_masked(const uint8_t *rgb) { return (rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16 >= 128; }
+
+/* Nearest pixel of the full-size mask for each latent pixel; blanks the masked pixels of the picture. */
+static enum tern_status read_mask(struct tern_job *j, float *pixels)
+{
+    struct tern_context *ctx = j->p->ctx;
+    struct tern_image *image = resized(j, j->params.mask_image);
+    int64_t w = j->params.width, n = w * j->params.height;
+    int scale = tern_pipeline_scale(j->p);
+    j->mask = tern_calloc(ctx, (size_t)(j->lh * j->lw), sizeof(*j->mask));
+    if (image && j->mask) {
+        const uint8_t *rgb = tern_image_data(image);
+        for (int64_t k = 0; k < j->lh * j->lw; k++)
+            j->mask[k] = is_masked(rgb + 3 * (k / j->lw * scale * w + k % j->lw * scale));
+        for (int64_t k = 0; k < n; k++)
+            if (is_masked(rgb + 3 * k))
+                pixels[k] = pixels[n + k] = pixels[2 * n + k] = 0;
+    }
+    tern_image_destroy(&image);
+    return tern_error_status(ctx);
+}
+
+/* Unit noise of every picture, drawn or given. */
+static enum tern_status draw_noise(struct tern_job *j, int i)
+{
+    if (!j->params.init_latents)
+        tern_generator_randn(&j->generator[i], j->noise + i * j->picture, j->picture);
+    return tern_error_status(j->p->ctx);
+}
+
+static enum tern_status start_from_picture(struct tern_job *j)
+{
+    struct tern_context *ctx = j->p->ctx;
+    bool inpaint = j->params.mask_image != NULL, nine = j->p->unet_config.in_channels != j->channels;
+    bool pure = inpaint && j->params.strength == 1; /* diffusers: inpainting at full strength starts from noise alone */
+    size_t bytes = (size_t)(j->params.count * j->picture) * sizeof(float);
+    struct tern_image *image = resized(j, j->params.init_image);
+    float *pixels = image ? to_pixels(j, image) : NULL;
+    float *masked = pixels && inpaint ? tern_alloc(ctx, (size_t)(3 * j->params.width) * (size_t)j->params.height * sizeof(float)) : NULL;
+    j->image_latents = tern_alloc(ctx, bytes);
+    j->masked_latents = inpaint ? tern_alloc(ctx, bytes) : NULL;
+    if (masked) {
+        memcpy(masked, pixels, (size_t)(3 * j->params.width) * (size_t)j->params.height * sizeof(float));
+        read_mask(j, masked);
+    }
+    for (int i = 0; i < j->params.count && !tern_failed(ctx); i++) {
+        int64_t at = i * j->picture;
+        if (!nine || !pure)
+            tern_encode_picture(j, i, pixels, j->image_latents + at);
+        draw_noise(j, i);
+        if (inpaint)
+            tern_encode_picture(j, i, masked, j->masked_latents + at);
+    }
+    int64_t n = j->params.count * j->picture;
+    float sigma = (float)tern_scheduler_init_noise_sigma(j->scheduler);
+    if (!tern_failed(ctx) && pure)
+        for (int64_t k = 0; k < n; k++)
+            j->latents[k] = j->noise[k] * sigma;
+    else if (!tern_failed(ctx))
+        tern_scheduler_add_noise(j->scheduler, j->begin, j->image_latents, j->noise, j->latents, n);
+    tern_free(ctx, masked);
+    tern_free(ctx, pixels);
+    tern_image_destroy(&image);
+    return tern_error_status(ctx);
+}
+
+enum tern_status tern_job_start_latents(struct tern_job *j)
+{
+    struct tern_context *ctx = j->p->ctx;
+    int64_t n = j->params.count * j->picture;
+    j->generator = tern_calloc(ctx, (size_t)j->params.count, sizeof(*j->generator));
+    j->latents = tern_alloc(ctx, (size_t)n * sizeof(float));
+    j->noise = tern_alloc(ctx, (size_t)n * sizeof(float));
+    if (tern_failed(ctx))
+        return tern_error_status(ctx);
+    for (int i = 0; i < j->params.count; i++)
+        tern_generator_seed(&j->generator[i], j->params.generator, j->params.seed + (uint64_t)i);
+    if (j->params.init_latents && tern_tensor_read(j->params.init_latents, TERN_F32, j->noise, (size_t)n * sizeof(float)))
+        return tern_error_status(ctx);
+    if (j->params.init_image)
+        return start_from_picture(j);
+    float sigma = (float)tern_scheduler_init_noise_sigma(j->scheduler);
+    for (int i = 0; i < j->params.count; i++)
+        draw_noise(j, i);
+    for (int64_t k = 0; k < n; k++)
+        j->latents[k] = j->noise[k] * sigma;
+    return tern_error_status(ctx);
+}

@@ -1,0 +1,170 @@
+/* Opening a checkpoint and bringing its components into memory. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/files.h"
+#include "models/pipelines/pipeline.h"
+
+int tern_pipeline_scale(const struct tern_pipeline *p) { return 1 << (p->vae_config.blocks - 1); }
+
+struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, const char *component)
+{
+    return p->shared && !tern_checkpoint_has(p->checkpoint, component) ? p->shared : p->checkpoint;
+}
+
+const char *tern_pipeline_scheduler(const struct tern_pipeline *p)
+{
+    const char *config = tern_checkpoint_scheduler(p->checkpoint);
+    return config || !p->shared ? config : tern_checkpoint_scheduler(p->shared);
+}
+
+/* Opens the weights of a component for as long as `create` needs them: the module holds its own references. */
+#define COMPONENT(kind, field, component, create_call)                                                             \
+    struct tern_##kind *tern_pipeline_##field(struct tern_pipeline *p)                                             \
+    {                                                                                                              \
+        if (p->field || tern_failed(p->ctx))                                                                       \
+            return tern_failed(p->ctx) ? NULL : p->field;                                                          \
+        struct tern_checkpoint *c = tern_pipeline_holder(p, component);                                            \
+        const char *config = tern_checkpoint_config(c, component);                                                 \
+        const char *where = tern_checkpoint_config_where(c, component);                                            \
+        if (!config) {                                                                                             \
+            tern_fail(p->ctx, TERN_E_NOT_FOUND, "%s has no component \"%s\"", tern_checkpoint_path(c), component); \
+            return NULL;                                                                                           \
+        }                                                                                                          \
+        struct tern_weights *w = tern_checkpoint_weights(c, component);                                            \
+        if (w)                                                                                                     \
+            p->field = create_call;                                                                                \
+        tern_weights_unref(&w);                                                                                    \
+        return p->field;                                                                                           \
+    }
+COMPONENT(text_encoder, text, "text_encoder",
+          tern_text_encoder_create(p->ctx, tern_checkpoint_class(p->checkpoint, "text_encoder"), config, where, w))
+COMPONENT(unet, unet, "unet", tern_unet_create(p->ctx, config, where, w))
+COMPONENT(vae, vae, "vae", tern_vae_create(p->ctx, config, where, w))
+
+static enum tern_status read_configs(struct tern_pipeline *p)
+{
+    struct tern_checkpoint *c = p->checkpoint;
+    if (!tern_pipeline_text(p) || !tern_pipeline_unet(p) || !tern_pipeline_vae(p))
+        return tern_error_status(p->ctx);
+    p->unet_config = p->unet->config;
+    p->vae_config = p->vae->config;
+    const struct tern_unet_config *u = &p->unet_config;
+    int64_t z = p->vae_config.latent_channels;
+    if (u->context[0] != p->text->hidden)
+        return tern_fail(p->ctx, TERN_E_FORMAT, "%s: the UNet expects text states of width %lld, the text encoder gives %lld",
+                         tern_checkpoint_path(c), (long long)u->context[0], (long long)p->text->hidden);
+    if (u->out_channels != z || (u->in_channels != z && u->in_channels != 2 * z + 1))
+        return tern_fail(p->ctx, TERN_E_UNSUPPORTED, "%s: a UNet from %lld to %lld channels does not fit a VAE with %lld latent channels",
+                         tern_checkpoint_path(c), (long long)u->in_channels, (long long)u->out_channels, (long long)z);
+    return TERN_OK;
+}
+
+/* A checkpoint without a tokenizer has the one that ships with tern, if its text encoder is a CLIP of that vocabulary; else
+ * it has none: its components can be run, prompts cannot be read. */
+static enum tern_status load_tokenizer(struct tern_pipeline *p)
+{
+    const struct tern_text_encoder *text = p->text;
+    const char *folder = p->params.tokenizer_dir ? p->params.tokenizer_dir : tern_checkpoint_tokenizer(p->checkpoint, 0);
+    p->tokenizer = folder ? tern_tokenizer_load(p->ctx, folder) : tern_tokenizer_clip(p->ctx, 49407);
+    if (!p->tokenizer)
+        return tern_error_status(p->ctx);
+    int32_t vocab = tern_tokenizer_vocab_size(p->tokenizer), length = tern_tokenizer_max_length(p->tokenizer);
+    bool fits = vocab <= text->vocab && length <= text->positions;
+    if (folder && !fits)
+        return tern_fail(p->ctx, TERN_E_FORMAT,
+                         "%s: a tokenizer of %d ids for texts of %d does not fit a text encoder of %lld ids for texts of %lld", folder,
+                         vocab, length, (long long)text->vocab, (long long)text->positions);
+    if (!folder && (!fits || text->bert))
+        tern_tokenizer_destroy(&p->tokenizer);
+    return TERN_OK;
+}
+
+/* "/models/sd-v1-5.safetensors" -> "sd-v1-5" */
+static char *model_name(struct tern_context *ctx, const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t start = n;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    for (size_t i = n; i > start + 1; i--)
+        if (path[i - 1] == '.') {
+            n = i - 1;
+            break;
+        }
+    return tern_strndup(ctx, path + start, n - start);
+}
+
+/* The Chinese demo is a text encoder and a tokenizer; the rest is the English one's. */
+static void open_shared(struct tern_pipeline *p)
+{
+    char *path = tern_demo_path(p->ctx, "demo");
+    if (path)
+        p->shared = tern_checkpoint_open(p->ctx, path);
+    tern_free(p->ctx, path);
+}
+
+static enum tern_status check_dtype(struct tern_context *ctx, enum tern_dtype dtype)
+{
+    if (!tern_dtype_is_float(dtype))
+        return tern_fail(ctx, TERN_E_INVALID, "dtype: expected f32, bf16 or f16, found %s", tern_dtype_name(dtype));
+    return TERN_OK;
+}
+
+struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *model, const struct tern_pipeline_params *params)
+{
+    struct tern_pipeline *p = tern_failed(ctx) ? NULL : tern_calloc(ctx, 1, sizeof(*p));
+    if (!p)
+        return NULL;
+    tern_context_ref(ctx);
+    p->ctx = ctx;
+    if (params)
+        p->params = *params;
+    bool zh = model && !strcmp(model, "demo-zh"), shipped = !model || !strcmp(model, "demo") || zh;
+    char *path = shipped ? tern_demo_path(ctx, model ? model : "demo") : tern_strdup(ctx, model);
+    if (path && check_dtype(ctx, p->params.dtype) == TERN_OK) {
+        p->name = shipped ? tern_strdup(ctx, model ? model : "demo") : model_name(ctx, path);
+        p->checkpoint = tern_checkpoint_open(ctx, path);
+        if (p->checkpoint && zh)
+            open_shared(p);
+        if (p->checkpoint && read_configs(p) == TERN_OK)
+            load_tokenizer(p);
+    }
+    tern_free(ctx, path);
+    if (tern_failed(ctx))
+        tern_pipeline_destroy(&p);
+    return p;
+}
+
+void tern_pipeline_destroy(struct tern_pipeline **pipeline)
+{
+    struct tern_pipeline *p = pipeline ? *pipeline : NULL;
+    if (!p)
+        return;
+    *pipeline = NULL;
+    struct tern_context *ctx = p->ctx;
+    tern_text_encoder_destroy(&p->text);
+    tern_unet_destroy(&p->unet);
+    tern_vae_destroy(&p->vae);
+    tern_tokenizer_destroy(&p->tokenizer);
+    tern_checkpoint_close(&p->checkpoint);
+    tern_checkpoint_close(&p->shared);
+    tern_free(ctx, p->name);
+    tern_free(ctx, p);
+    tern_context_unref(ctx);
+}
+
+struct tern_tokenizer *tern_pipeline_tokenizer(struct tern_pipeline *p, int index)
+{
+    const char *path = tern_checkpoint_path(p->checkpoint);
+    if (index)
+        tern_fail(p->ctx, TERN_E_NOT_FOUND, "%s: tokenizer %d: the model has only number 0", path, index);
+    else if (!p->tokenizer)
+        tern_fail(p->ctx, TERN_E_NOT_FOUND,
+                  "%s has no tokenizer, and the CLIP tokenizer that ships with tern does not fit its text encoder; "
+                  "the folder of its own would help",
+                  path);
+    return index ? NULL : p->tokenizer;
+}

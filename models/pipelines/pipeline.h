@@ -1,0 +1,81 @@
+/* The inside of a pipeline: a checkpoint and the components that are in memory now. */
+#ifndef TERN_MODELS_PIPELINE_H
+#define TERN_MODELS_PIPELINE_H
+
+#include <tern/pipeline.h>
+
+#include "core/context.h"
+#include "core/tensor.h"
+#include "models/files/layout.h"
+#include "models/modules/text_encoder.h"
+#include "models/modules/unet.h"
+#include "models/modules/vae.h"
+
+struct tern_pipeline {
+    struct tern_context *ctx;
+    struct tern_pipeline_params params;
+    char *name; /* of the model, for the infotext */
+    struct tern_checkpoint *checkpoint;
+    struct tern_checkpoint *shared;   /* lends what the checkpoint lacks (demo-zh: all but the text side); NULL: none */
+    struct tern_tokenizer *tokenizer; /* NULL: the checkpoint has none, and the built-in one does not fit */
+    struct tern_text_encoder *text;
+    struct tern_unet *unet;
+    struct tern_vae *vae;
+    struct tern_unet_config unet_config;
+    struct tern_vae_config vae_config;
+};
+
+/* The component, built when it is not in memory. NULL with the error recorded. Borrowed. */
+struct tern_text_encoder *tern_pipeline_text(struct tern_pipeline *p);
+struct tern_unet *tern_pipeline_unet(struct tern_pipeline *p);
+struct tern_vae *tern_pipeline_vae(struct tern_pipeline *p);
+
+/* The checkpoint that holds a component: the pipeline's own, or the shared one for what that lacks. */
+struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, const char *component);
+/* scheduler_config.json's text; NULL when there is none. */
+const char *tern_pipeline_scheduler(const struct tern_pipeline *p);
+
+/* Pixels along one side of a latent pixel: 8. */
+int tern_pipeline_scale(const struct tern_pipeline *p);
+
+/* Where "demo" and "demo-zh" are; tern_free. NULL with the error recorded (the places that were tried). */
+char *tern_demo_path(struct tern_context *ctx, const char *name);
+
+/* A job: the params with every default filled in, and what the parts hand on. All arrays are tern_alloc'ed and freed by
+ * tern_job_destroy. Latents are (count, 4, lh, lw) f32 on the host. */
+struct tern_job {
+    struct tern_pipeline *p;
+    struct tern_txt2img_params params;
+    int64_t lh, lw, channels, picture; /* latent size; values of one picture's latents */
+    bool guided;                       /* two rows of the UNet a picture */
+    struct tern_scheduler *scheduler;
+    int begin, calls;                 /* model calls begin..calls-1 */
+    struct tern_generator *generator; /* one a picture */
+    float *latents, *noise;
+    float *image_latents;  /* inpaint with a 4-channel UNet: the clean picture */
+    float *masked_latents; /* inpaint with a 9-channel UNet: the picture without what is painted anew */
+    float *mask;           /* (lh, lw): 1 is painted anew */
+    tern_tensor *context;  /* (rows, L, D): negative rows first when guided */
+};
+
+/* Fills in defaults and checks everything that can be checked without computing. */
+enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params);
+void tern_job_destroy(struct tern_job *j);
+
+/* The stages, in this order. */
+enum tern_status tern_job_encode_prompt(struct tern_job *j);
+enum tern_status tern_job_start_latents(struct tern_job *j);
+enum tern_status tern_job_sample(struct tern_job *j);
+enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images);
+
+/* Bytes that the context will hold at most while the job runs, with what it holds now. */
+enum tern_status tern_job_predict_peak(struct tern_job *j, size_t *bytes);
+
+/* AUTOMATIC1111's "parameters" text of picture i; tern_free. */
+char *tern_job_infotext(const struct tern_job *j, int i);
+
+/* u8 RGB picture -> (3, h, w) f32 in -1..1, and mean + exp(logvar / 2) * noise of its encoding, scaled. `out` holds one
+ * picture's latents. */
+enum tern_status tern_encode_picture(struct tern_job *j, int i, const float *pixels, float *out);
+
+#endif

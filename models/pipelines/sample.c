@@ -1,0 +1,109 @@
+/* The denoising loop. */
+#include <string.h>
+#include <tern/ops.h>
+
+#include "models/pipelines/pipeline.h"
+
+/* Host buffers of one step. */
+struct step {
+    float *input;  /* (rows, channels of the UNet, lh, lw) */
+    float *output; /* (rows, 4, lh, lw) */
+    float *noise;  /* (count, 4, lh, lw) */
+};
+
+/* Scaled latents, twice when guided; a 9-channel UNet gets mask and masked picture behind them. */
+static void fill_input(const struct tern_job *j, int call, struct step *s)
+{
+    int64_t n = j->params.count * j->picture, hw = j->lh * j->lw, channels = j->p->unet_config.in_channels, row = channels * hw;
+    int rows = j->params.count * (j->guided ? 2 : 1);
+    bool nine = channels != j->channels;
+    tern_scheduler_scale_input(j->scheduler, call, j->latents, s->output, n); /* output serves as scratch here */
+    for (int r = 0; r < rows; r++) {
+        int64_t picture = r % j->params.count * j->picture;
+        memcpy(s->input + r * row, s->output + picture, (size_t)j->picture * sizeof(float));
+        if (nine) {
+            memcpy(s->input + r * row + j->picture, j->mask, (size_t)hw * sizeof(float));
+            memcpy(s->input + r * row + j->picture + hw, j->masked_latents + picture, (size_t)j->picture * sizeof(float));
+        }
+    }
+}
+
+static enum tern_status predict(const struct tern_job *j, const struct tern_unet *unet, int call, struct step *s)
+{
+    struct tern_context *ctx = j->p->ctx;
+    int64_t rows = j->params.count * (j->guided ? 2 : 1);
+    double t = tern_scheduler_timestep(j->scheduler, call);
+    enum tern_dtype dtype = j->p->params.dtype;
+    fill_input(j, call, s);
+    tern_scope_begin(ctx);
+    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){rows, j->p->unet_config.in_channels, j->lh, j->lw}, s->input);
+    tern_tensor *y = tern_unet_forward(unet, tern_cast(x, dtype), &t, 1, tern_cast(j->context, dtype), NULL, NULL);
+    if (y)
+        tern_tensor_read(y, TERN_F32, s->output, (size_t)(rows * j->picture) * sizeof(float));
+    tern_scope_end(ctx, NULL);
+    return tern_error_status(ctx);
+}
+
+/* negative + cfg * (positive - negative), into the first half        [Ho 2022] */
+static void guide(const struct tern_job *j, float *output)
+{
+    int64_t n = j->params.count * j->picture;
+    const float *positive = output + n;
+    float cfg = (float)j->params.cfg;
+    for (int64_t k = 0; k < n; k++)
+        output[k] = output[k] + cfg * (positive[k] - output[k]);
+}
+
+/* Inpainting with a 4-channel UNet: what is kept is put back, with the noise of the next call. */
+static void restore_kept(const struct tern_job *j, int call, float *scratch)
+{
+    int64_t n = j->params.count * j->picture, hw = j->lh * j->lw;
+    const float *kept = j->image_latents;
+    if (call + 1 < j->calls) {
+        tern_scheduler_add_noise(j->scheduler, call + 1, j->image_latents, j->noise, scratch, n);
+        kept = scratch;
+    }
+    for (int64_t k = 0; k < n; k++)
+        j->latents[k] = (1 - j->mask[k % hw]) * kept[k] + j->mask[k % hw] * j->latents[k];
+}
+
+static enum tern_status advance(struct tern_job *j, int call, struct step *s)
+{
+    int64_t n = j->params.count * j->picture;
+    bool blend = j->mask && j->p->unet_config.in_channels == j->channels;
+    if (j->guided)
+        guide(j, s->output);
+    if (tern_scheduler_draws_noise(j->scheduler, call))
+        for (int i = 0; i < j->params.count; i++)
+            tern_generator_randn(&j->generator[i], s->noise + i * j->picture, j->picture);
+    if (tern_scheduler_step(j->scheduler, call, s->output, s->noise, j->latents, n))
+        return tern_error_status(j->p->ctx);
+    if (blend)
+        restore_kept(j, call, s->noise);
+    return TERN_OK;
+}
+
+enum tern_status tern_job_sample(struct tern_job *j)
+{
+    struct tern_context *ctx = j->p->ctx;
+    const struct tern_unet *unet = tern_pipeline_unet(j->p);
+    int64_t rows = j->params.count * (j->guided ? 2 : 1);
+    int total = j->calls - j->begin;
+    double start = tern_now();
+    struct step s = {tern_alloc(ctx, (size_t)(rows * j->p->unet_config.in_channels * j->lh * j->lw) * sizeof(float)),
+                     tern_alloc(ctx, (size_t)(rows * j->picture) * sizeof(float)),
+                     tern_alloc(ctx, (size_t)(j->params.count * j->picture) * sizeof(float))};
+    if (unet && !tern_failed(ctx))
+        tern_report(ctx, "sample", 0, total, 0);
+    for (int i = j->begin; i < j->calls && !tern_failed(ctx); i++) {
+        if (tern_check_cancel(ctx) || predict(j, unet, i, &s) || advance(j, i, &s))
+            break;
+        tern_report(ctx, "sample", i + 1 - j->begin, total, tern_now() - start);
+        if (j->params.on_step)
+            j->params.on_step(i + 1 - j->begin, total, j->latents, j->params.count * j->picture, j->params.on_step_user);
+    }
+    tern_free(ctx, s.input);
+    tern_free(ctx, s.output);
+    tern_free(ctx, s.noise);
+    return tern_error_status(ctx);
+}

@@ -1,0 +1,309 @@
+/* The command tern at work: pictures, events, latents, components, and jobs that end early. */
+#include "cli.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tern/context.h>
+#include <tern/image.h>
+#include <tern/weights.h>
+
+static void test_pictures_are_made(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "txt2img", MODEL, "-p", "a cat", "-n", "a dog", "--steps", "2", "--seed", "7", "-W", "64", "-H", "48"), 0);
+    assert_string_equal(s->out, "");
+    expect_text(s->err, "seed 7", "standard error");
+    expect_text(s->err, "out.png: 64 x 48", "standard error");
+    assert_int_equal(files("."), 1);
+    EXPECT(s,
+           RUN(s, "txt2img", MODEL, "-p", "a cat", "-n", "a dog", "--steps", "2", "--seed", "7", "-W", "64", "-H", "48", "-q", "-o",
+               "b.png"),
+           0);
+    assert_string_equal(s->err, "");
+    assert_true(same_bytes("out.png", "b.png"));
+    EXPECT(s, RUN(s, "txt2img", MODEL, "-p", "a cat", "--steps", "2", "--seed", "8", "-W", "64", "-H", "48", "-q", "-o", "c.png"), 0);
+    assert_false(same_bytes("out.png", "c.png"));
+    EXPECT(s, RUN(s, "info", "out.png"), 0);
+    expect_text(s->out, "64 x 48", "info");
+    expect_text(s->out, "a cat\nNegative prompt: a dog\nSteps: 2,", "info");
+    expect_text(s->out, "Seed: 7", "info");
+
+    EXPECT(s, RUN(s, "txt2img", MODEL, "-p", "", "--steps", "1", "-b", "2", "-o", "many.JPG", "-q", "-W", "32", "-H", "32"), 0);
+    assert_true(file_size("many-1.JPG") > 100 && file_size("many-2.JPG") > 100);
+    assert_int_equal(files("."), 5);
+}
+
+static void test_events(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "txt2img", MODEL, "-p", "a cat", "--steps", "3", "--seed", "5", "-b", "2", "-W", "32", "-H", "32", "--json"), 0);
+    assert_string_equal(s->err, "");
+    int starts = 0, steps = 0, images = 0, dones = 0;
+    for (char *rest = NULL, *line = strtok_r(s->out, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        json_t *event = json_loads(line, 0, NULL);
+        assert_non_null(event);
+        const char *kind = json_string_value(json_object_get(event, "event"));
+        if (!strcmp(kind, "start")) {
+            starts++;
+            assert_int_equal(json_integer_value(json_object_get(event, "seed")), 5);
+            assert_int_equal(json_integer_value(json_object_get(event, "steps")), 3);
+        } else if (!strcmp(kind, "progress")) {
+            const char *stage = json_string_value(json_object_get(event, "stage"));
+            steps += !strcmp(stage, "sample") && json_integer_value(json_object_get(event, "done")) > 0;
+        } else if (!strcmp(kind, "image")) {
+            char path[32];
+            snprintf(path, sizeof(path), "out-%d.png", ++images);
+            assert_string_equal(json_string_value(json_object_get(event, "path")), path);
+            assert_int_equal(json_integer_value(json_object_get(event, "seed")), 4 + images);
+            expect_text(json_string_value(json_object_get(event, "parameters")), "a cat", "parameters");
+            assert_true(file_size(path) > 0);
+        } else if (!strcmp(kind, "done")) {
+            dones++;
+            assert_true(json_integer_value(json_object_get(event, "memory_peak")) > 10000);
+        }
+        json_decref(event);
+    }
+    assert_int_equal(starts, 1);
+    assert_true(steps >= 3);
+    assert_int_equal(images, 2);
+    assert_int_equal(dones, 1);
+}
+
+/* Reads the shape of a tensor in a file and its first value. */
+static float first_value(const char *path, const char *name, int64_t shape[4])
+{
+    struct tern_context *ctx = tern_context_create(NULL);
+    struct tern_weights *w = tern_weights_open(ctx, path);
+    if (!w)
+        fail_msg("%s", tern_error(ctx));
+    tern_tensor *t = tern_weights_get(w, name);
+    assert_non_null(t);
+    assert_int_equal(tern_tensor_ndim(t), 4);
+    for (int i = 0; i < 4; i++)
+        shape[i] = tern_tensor_size(t, i);
+    size_t size = (size_t)tern_tensor_numel(t) * sizeof(float);
+    float *values = malloc(size), first;
+    assert_int_equal(tern_tensor_read(t, TERN_F32, values, size), TERN_OK);
+    first = values[0];
+    free(values);
+    tern_weights_unref(&w);
+    tern_context_destroy(&ctx);
+    return first;
+}
+
+static void write_noise(const char *path, int64_t count)
+{
+    struct tern_context *ctx = tern_context_create(NULL);
+    float *noise = malloc((size_t)count * 4 * 6 * 8 * sizeof(float));
+    for (int64_t i = 0; i < count * 4 * 6 * 8; i++)
+        noise[i] = (float)((i * 7919 % 1000) / 500.0 - 1.0);
+    tern_tensor *t = tern_tensor_create(ctx, TERN_F32, 4, (int64_t[]){count, 4, 6, 8}, noise);
+    struct tern_weights *w = tern_weights_create(ctx);
+    assert_int_equal(tern_weights_add(w, "latents", t), TERN_OK);
+    assert_int_equal(tern_weights_save(w, path), TERN_OK);
+    tern_weights_unref(&w);
+    tern_tensor_unref(&t);
+    tern_context_destroy(&ctx);
+    free(noise);
+}
+
+static void test_latents_go_in_and_out(void **state)
+{
+    struct state *s = *state;
+    int64_t shape[4];
+    write_noise("noise.safetensors", 1);
+#define COMMON "txt2img", MODEL, "-p", "a cat", "--steps", "2", "-W", "64", "-H", "48", "-q", "--sampler", "ddim"
+    EXPECT(s, RUN(s, COMMON, "--init-latents", "noise.safetensors", "--save-latents", "a.safetensors", "--seed", "1", "-o", "a.png"), 0);
+    EXPECT(s, RUN(s, COMMON, "--init-latents", "noise.safetensors", "--save-latents", "b.safetensors", "--seed", "2", "-o", "b.png"), 0);
+    EXPECT(s, RUN(s, COMMON, "--save-latents", "c.safetensors", "--seed", "1", "-o", "c.png"), 0);
+    float a = first_value("a.safetensors", "latents", shape);
+    assert_int_equal(shape[0], 1);
+    assert_int_equal(shape[1], 4);
+    assert_int_equal(shape[2], 6);
+    assert_int_equal(shape[3], 8);
+    assert_true(a == first_value("b.safetensors", "latents", shape)); /* the seed counts for nothing then */
+    assert_true(a != first_value("c.safetensors", "latents", shape));
+    write_noise("two.safetensors", 2);
+    EXPECT(s, RUN(s, COMMON, "--init-latents", "two.safetensors"), 1);
+    expect_text(s->err, "(2, 4, 6, 8)", "shape");
+#undef COMMON
+}
+
+struct pixels {
+    uint8_t rgb[40 * 24 * 3];
+};
+
+static void read_pixels(const char *path, struct pixels *out)
+{
+    struct tern_context *ctx = tern_context_create(NULL);
+    struct tern_image *img = tern_image_load(ctx, path);
+    assert_int_equal(tern_image_width(img) * tern_image_height(img) * 3, sizeof(out->rgb));
+    memcpy(out->rgb, tern_image_data(img), sizeof(out->rgb));
+    tern_image_destroy(&img);
+    tern_context_destroy(&ctx);
+}
+
+static void test_img2img_and_inpaint(void **state)
+{
+    static const char image[] = TERN_TEST_DATA "/images/webp-lossless.webp"; /* 40 x 24 */
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "img2img", image, MODEL, "-p", "a cat", "--steps", "4", "--seed", "1", "--strength", "0.5", "-o", "a.png"), 0);
+    expect_text(s->err, "a.png: 40 x 24", "img2img");
+    EXPECT(s,
+           RUN(s, "txt2img", MODEL, "--init-image", image, "-p", "a cat", "--steps", "4", "--seed", "1", "--strength", "0.5", "-o",
+               "b.png"),
+           0);
+    assert_true(same_bytes("a.png", "b.png"));
+    EXPECT(s, RUN(s, "img2img", image, MODEL, "-p", "a cat", "--steps", "2", "-W", "80", "-o", "c.png"), 0);
+    expect_text(s->err, "c.png: 80 x 48", "width alone");
+    EXPECT(s, RUN(s, "img2img", image, MODEL, "-p", "a cat", "--steps", "2", "-H", "48", "-o", "c.png"), 0);
+    expect_text(s->err, "c.png: 80 x 48", "height alone");
+    EXPECT(s, RUN(s, "inpaint", image, image, MODEL, "-p", "a cat", "--steps", "2", "-o", "d.webp"), 0);
+    expect_text(s->err, "d.webp: 40 x 24", "inpaint");
+
+    /* A black mask keeps everything, a white one nothing. */
+    struct tern_context *ctx = tern_context_create(NULL);
+    uint8_t white_pixels[8 * 8 * 3];
+    memset(white_pixels, 255, sizeof(white_pixels));
+    struct tern_image *black = tern_image_create(ctx, 8, 8, NULL), *white = tern_image_create(ctx, 8, 8, white_pixels);
+    assert_int_equal(tern_image_save(black, "black.png"), TERN_OK);
+    assert_int_equal(tern_image_save(white, "white.png"), TERN_OK);
+    tern_image_destroy(&black);
+    tern_image_destroy(&white);
+    tern_context_destroy(&ctx);
+    EXPECT(s, RUN(s, "inpaint", image, "black.png", MODEL, "-p", "a cat", "--steps", "2", "--seed", "1", "-o", "kept.png"), 0);
+    EXPECT(s, RUN(s, "inpaint", image, "black.png", MODEL, "-p", "a dog", "--steps", "2", "--seed", "1", "-o", "kept-2.png"), 0);
+    EXPECT(s, RUN(s, "inpaint", image, "white.png", MODEL, "-p", "a cat", "--steps", "2", "--seed", "1", "-o", "new.png"), 0);
+    struct pixels kept, kept_2, fresh;
+    read_pixels("kept.png", &kept);
+    read_pixels("kept-2.png", &kept_2);
+    read_pixels("new.png", &fresh);
+    assert_memory_equal(kept.rgb, kept_2.rgb, sizeof(kept.rgb));
+    assert_memory_not_equal(kept.rgb, fresh.rgb, sizeof(kept.rgb));
+}
+
+static void test_components_ids_and_facts(void **state)
+{
+    struct state *s = *state;
+    int64_t shape[4];
+    write_noise("noise.safetensors", 1);
+    struct tern_context *ctx = tern_context_create(NULL);
+    struct tern_weights *in = tern_weights_open(ctx, "noise.safetensors"), *out = tern_weights_create(ctx);
+    assert_int_equal(tern_weights_add(out, "latent", tern_weights_get(in, "latents")), TERN_OK);
+    assert_int_equal(tern_weights_save(out, "in.safetensors"), TERN_OK);
+    tern_weights_unref(&in);
+    tern_weights_unref(&out);
+    tern_context_destroy(&ctx);
+    EXPECT(s, RUN(s, "exec", MODEL, "vae_decoder", "--inputs", "in.safetensors", "--outputs", "out.safetensors"), 0);
+    first_value("out.safetensors", "sample", shape);
+    assert_int_equal(shape[0], 1);
+    assert_int_equal(shape[1], 3);
+    assert_int_equal(shape[2], 48);
+    assert_int_equal(shape[3], 64);
+
+    int code = RUN(s, "exec", MODEL, "hand", "--inputs", "in.safetensors", "--outputs", "no.safetensors");
+    assert_true(code == 1 || code == 2);
+    expect_text(s->err, "vae_decoder", "unknown component: the list");
+    code = RUN(s, "exec", MODEL, "vae_decoder", "--inputs", "noise.safetensors", "--outputs", "no.safetensors");
+    assert_true(code == 1 || code == 2);
+    expect_text(s->err, "latent", "wrong input");
+    EXPECT(s, RUN(s, "exec", MODEL, "vae_decoder", "--inputs", "absent.safetensors", "--outputs", "no.safetensors"), 1);
+    assert_int_equal(file_size("no.safetensors"), 0);
+
+    EXPECT(s, RUN(s, "tokenize", MODEL, ""), 0);
+    char *empty = strdup(s->out);
+    EXPECT(s, RUN(s, "tokenize", MODEL "/tokenizer", ""), 0);
+    assert_string_equal(s->out, empty);
+    int begin, end, used;
+    assert_int_equal(sscanf(empty, "%d %d%n", &begin, &end, &used), 2);
+    assert_string_equal(empty + used, "\n"); /* the begin and the end token, and nothing else */
+    free(empty);
+    EXPECT(s, RUN(s, "tokenize", MODEL, "--", "-a cat"), 0);
+
+    EXPECT(s, RUN(s, "info", MODEL), 0);
+    expect_text(s->out, "unet", "info");
+    EXPECT(s, RUN(s, "info", MODEL, "--json"), 0);
+    json_t *facts = json_loads(s->out, 0, NULL);
+    assert_true(json_is_object(facts));
+    json_decref(facts);
+    EXPECT(s, RUN(s, "info", MODEL "/vae/diffusion_pytorch_model.safetensors", "--json"), 0);
+    facts = json_loads(s->out, 0, NULL);
+    assert_true(json_is_object(facts));
+    json_decref(facts);
+    EXPECT(s, RUN(s, "devices"), 0);
+    assert_int_equal(strncmp(s->out, "cpu", 3), 0);
+}
+
+static void test_demo_model(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "txt2img", "-p", "a red circle", "--steps", "2", "--seed", "1", "-q"), 0);
+    EXPECT(s, RUN(s, "txt2img", "demo", "-p", "a red circle", "--steps", "2", "--seed", "1", "-q", "-o", "b.png"), 0);
+    assert_true(same_bytes("out.png", "b.png"));
+    EXPECT(s, RUN(s, "info", "demo"), 0);
+}
+
+static void test_full_disk(void **state)
+{
+    struct state *s = *state;
+    static const char *const names[] = {"full.png", "full.jpg", "full.webp"};
+    for (size_t i = 0; i < 3; i++) {
+        write_file(names[i], "old", 3);
+        s->file_limit = 600;
+        EXPECT(s, RUN(s, "txt2img", MODEL, "-p", "x", "--steps", "1", "-W", "128", "-H", "128", "-q", "-o", names[i]), 1);
+        expect_text(s->err, names[i], "full disk");
+        assert_int_equal(files("."), 1);
+        assert_int_equal(file_size(names[i]), 3);
+        unlink(names[i]);
+    }
+}
+
+static void nap(void) { nanosleep(&(struct timespec){0, 5000000}, NULL); }
+
+static void test_interrupt(void **state)
+{
+    struct state *s = *state;
+    pid_t pid = cli_start(s, (const char *const[]){"txt2img", MODEL, "-p", "x", "--steps", "1000", "--sampler", "euler", "-W", "128", "-H",
+                                                   "128", "--save-latents", "l.safetensors", NULL});
+    for (int i = 0; i < 6000 && !has_text(".stderr", "sample 1/"); i++)
+        nap();
+    assert_true(has_text(".stderr", "sample 1/"));
+    struct timespec before, after;
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    assert_int_equal(kill(pid, SIGINT), 0);
+    EXPECT(s, cli_finish(s, pid), 130);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    assert_true(after.tv_sec - before.tv_sec < 10);
+    expect_text(s->err, "cancelled", "Ctrl-C");
+    assert_int_equal(files("."), 0);
+
+    pid = cli_start(s, (const char *const[]){"txt2img", MODEL, "-p", "x", "--steps", "1000", "--sampler", "euler", "-W", "128", "-H", "128",
+                                             "--json", NULL});
+    for (int i = 0; i < 6000 && !has_text(".stdout", "\"sample\",\"done\":1"); i++)
+        nap();
+    assert_int_equal(kill(pid, SIGINT), 0);
+    kill(pid, SIGINT);
+    EXPECT(s, cli_finish(s, pid), 130);
+    assert_int_equal(files("."), 0);
+}
+
+int cli_job_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_pictures_are_made),
+        TEST(test_events),
+        TEST(test_latents_go_in_and_out),
+        TEST(test_img2img_and_inpaint),
+        TEST(test_components_ids_and_facts),
+        TEST(test_demo_model),
+        TEST(test_full_disk),
+        TEST(test_interrupt),
+    };
+    return cmocka_run_group_tests_name("cli jobs", tests, cli_setup, cli_teardown);
+}

@@ -1,0 +1,32 @@
+/* What the tests of whole models share: contexts, models by name, golden component runs. Failures end the running test. */
+#ifndef TERN_TESTS_MODEL_HELP_H
+#define TERN_TESTS_MODEL_HELP_H
+
+#include <tern/pipeline.h>
+#include <tern/tern.h>
+
+#define PATH_SIZE 512
+
+/* A CPU context. level: scalar, avx2 … as in TERN_CPU_LEVEL; NULL: the best that the processor has. */
+struct tern_context *model_context(const char *level, int threads);
+
+/* Where a model of the golden data lies: "sd1", "sd1-heads", "sd1-inpaint", "sd1-mini", "demo". */
+const char *model_path(const char *name, char out[PATH_SIZE]);
+struct tern_pipeline *model_load(struct tern_context *ctx, const char *path);
+
+/* tern_pipeline_exec that must work. */
+struct tern_weights *model_exec(struct tern_pipeline *p, const char *component, const struct tern_weights *inputs);
+
+/* A golden file of tests/data/components split into its inputs and what is expected. */
+struct golden {
+    struct tern_weights *inputs, *expected;
+};
+struct golden golden_open(struct tern_context *ctx, const char *path);
+void golden_close(struct golden *g);
+/* Runs the component on the inputs; the largest NMSE of all outputs. Fails when names or shapes are not those expected. */
+double golden_error(struct tern_pipeline *p, const char *component, const struct golden *g, const char *what);
+
+/* Calls fn for each golden file of a model: path, component ("unet") and name ("unet.square"). */
+void golden_each(const char *model, void (*fn)(void *arg, const char *path, const char *component, const char *name), void *arg);
+
+#endif

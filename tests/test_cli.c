@@ -1,0 +1,157 @@
+/* The command tern: wrong usage, help, errors for programs. The other two groups are in cli_input.c and cli_jobs.c. */
+#include "cli.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void test_wrong_usage(void **state)
+{
+    /* a command line, what its message must hold; all end with 2, and none says anything on standard output */
+    static const struct {
+        const char *line, *words[3];
+    } cases[] = {
+        {"paint", {"\"paint\"", "txt2img", "synth"}},
+        {"graph " MODEL " unet", {"does not have", "\"graph\""}},
+        {"bench", {"does not have"}},
+        {"conformance", {"does not have"}},
+        {"quantize a b", {"does not have"}},
+        {"convert a b", {"does not have"}},
+        {"txt2img", {"--prompt", "missing", "--help"}},
+        {"txt2img -p", {"-p", "value is missing"}},
+        {"txt2img -p x --steps", {"--steps", "value is missing"}},
+        {"txt2img -p x --colour", {"--colour", "--help"}},
+        {"txt2img -p x -x", {"-x", "--help"}},
+        {"txt2img -p x -qx", {"-x"}},
+        {"txt2img -p x --json=1", {"--json", "no value"}},
+        {"txt2img -p x a b", {"[MODEL]", "2 arguments"}},
+        {"txt2img -p x --steps 0", {"--steps", "1 to 1000", "\"0\""}},
+        {"txt2img -p x --steps 10000000", {"--steps", "1 to 1000", "\"10000000\""}},
+        {"txt2img -p x --steps 99999999999999999999", {"--steps", "1 to 1000"}},
+        {"txt2img -p x --steps 20x", {"--steps", "\"20x\""}},
+        {"txt2img -p x --steps _", {"--steps", "\"\""}},
+        {"txt2img -p x --steps 2.5", {"--steps", "\"2.5\""}},
+        {"txt2img -p x -W 513", {"--width", "multiple of 8", "512"}},
+        {"txt2img -p x -H 4", {"--height", "8 to 8192"}},
+        {"txt2img -p x -W 0", {"--width", "8 to 8192"}},
+        {"txt2img -p x -W -64", {"--width", "8 to 8192"}},
+        {"txt2img -p x -H 1000000000000", {"--height", "8 to 8192"}},
+        {"txt2img -p x --strength 0.5", {"--strength", "--init-image"}},
+        {"txt2img -p x --init-image a.png --strength 0", {"--strength", "above 0", "\"0\""}},
+        {"txt2img -p x --init-image a.png --strength 1.01", {"--strength", "at most 1"}},
+        {"txt2img -p x --init-image a.png --strength nan", {"--strength", "\"nan\""}},
+        {"txt2img -p x --init-image a.png --strength half", {"--strength", "\"half\""}},
+        {"txt2img -p x --sampler ddmi", {"\"ddmi\"", "ddim, pndm, euler, euler_a", "lcm"}},
+        {"txt2img -p x --schedule steep", {"--schedule", "karras", "\"steep\""}},
+        {"txt2img -p x --cfg -1", {"--cfg", "\"-1\""}},
+        {"txt2img -p x --cfg 7,5", {"--cfg", "\"7,5\""}},
+        {"txt2img -p x --cfg inf", {"--cfg", "\"inf\""}},
+        {"txt2img -p x --cfg 0x7", {"--cfg", "\"0x7\""}},
+        {"txt2img -p x --seed 12a", {"--seed", "\"12a\"", "-1"}},
+        {"txt2img -p x --seed -2", {"--seed", "\"-2\""}},
+        {"txt2img -p x --seed 18446744073709551616", {"--seed", "18446744073709551615"}},
+        {"txt2img -p x -b 0", {"--count", "1 to 256"}},
+        {"txt2img -p x --dtype f64", {"--dtype", "f32, bf16, f16", "\"f64\""}},
+        {"txt2img -p x --dtype int8", {"--dtype", "does not have"}},
+        {"txt2img -p x --device warp", {"--device", "\"warp\"", "cpu"}},
+        {"txt2img -p x --device cpu:x", {"--device", "cpu:x"}},
+        {"txt2img -p x --threads 0", {"--threads", "1 to 1024"}},
+        {"txt2img -p x --budget 0", {"--budget", "\"0\"", "2GiB"}},
+        {"txt2img -p x --budget 3Q", {"--budget", "\"3Q\""}},
+        {"txt2img -p x --budget much", {"--budget", "\"much\""}},
+        {"txt2img -p x --generator tpu", {"--generator", "cpu, cuda"}},
+        {"txt2img -p x -o picture.bmp", {"--output", ".png", "picture.bmp"}},
+        {"txt2img -p x -o .png", {"--output", "\".png\""}},
+        {"txt2img -p x --lora a:1", {"--lora", "does not have"}},
+        {"txt2img -p x --offload none", {"--offload", "does not have"}},
+        {"txt2img -p x --deepcache 2", {"--deepcache", "does not have"}},
+        {"img2img -p x", {"IMAGE [MODEL]", "0 arguments"}},
+        {"img2img -p x --init-image a.png b.png", {"--init-image"}},
+        {"inpaint -p x a.png", {"IMAGE MASK [MODEL]", "1 argument;"}},
+        {"info", {"FILE|DIR"}},
+        {"exec " MODEL, {"MODEL COMPONENT"}},
+        {"exec " MODEL " unet --inputs a", {"--outputs", "missing"}},
+        {"exec " MODEL " unet --outputs a", {"--inputs", "missing"}},
+        {"exec " MODEL " unet --inputs a --outputs b --lora c:1", {"--lora", "does not have"}},
+        {"tokenize " MODEL, {"MODEL TEXT"}},
+        {"devices all", {"no argument"}},
+        {"synth sd15", {"ARCH OUT"}},
+        {"synth sd15 out --dtype bf16", {"--dtype", "f16, f32"}},
+        {"synth sd15 out --seed -1", {"--seed"}},
+        {"synth sd99 out", {"sd99", "sd15"}},
+    };
+    struct state *s = *state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int code = cli_run_line(s, cases[i].line);
+        if (code != 2 || s->out[0])
+            fail_msg("%s: exit code %d; standard output \"%s\", standard error \"%s\"", cases[i].line, code, s->out, s->err);
+        for (int w = 0; w < 3 && cases[i].words[w]; w++)
+            expect_text(s->err, cases[i].words[w], cases[i].line);
+        assert_int_equal(strncmp(s->err, "tern", 4), 0);
+    }
+    EXPECT(s, cli_finish(s, cli_start(s, (const char *const[]){NULL})), 2);
+    expect_text(s->err, "usage: tern COMMAND", "tern");
+    assert_int_equal(files("."), 0);
+}
+
+static void test_help_and_version(void **state)
+{
+    static const char *const commands[] = {"txt2img", "img2img", "inpaint", "info", "exec", "tokenize", "devices", "synth"};
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "--version"), 0);
+    assert_string_equal(s->out, "tern " TERN_VERSION "\n");
+    EXPECT(s, RUN(s, "--help"), 0);
+    char *all = strdup(s->out);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        expect_text(all, commands[i], "tern --help");
+        EXPECT(s, RUN(s, commands[i], "--help"), 0);
+        expect_text(s->out, "usage: tern ", commands[i]);
+        expect_text(s->out, commands[i], commands[i]);
+        assert_null(strstr(s->out, "lora")); /* nothing that this build has not */
+        assert_null(strstr(s->out, "deepcache"));
+        assert_null(strstr(s->out, "offload"));
+        assert_string_equal(s->err, "");
+    }
+    assert_null(strstr(all, "conformance"));
+    free(all);
+}
+
+static void test_errors_are_events_too(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "txt2img", "-p", "x", "--steps", "0", "--json"), 2);
+    json_t *event = json_loads(s->out, 0, NULL);
+    assert_non_null(event);
+    assert_string_equal(json_string_value(json_object_get(event, "event")), "error");
+    assert_string_equal(json_string_value(json_object_get(event, "status")), "usage");
+    expect_text(json_string_value(json_object_get(event, "message")), "--steps", "message");
+    expect_text(s->err, "--steps", "standard error");
+    json_decref(event);
+}
+
+static void test_lost_output_is_an_error(void **state)
+{
+    struct state *s = *state;
+    char command[512];
+    if (access("/dev/full", W_OK))
+        skip();
+    snprintf(command, sizeof(command), "'%s' devices > /dev/full 2> .err", s->tool);
+    int status = system(command);
+    assert_int_equal(WEXITSTATUS(status), 1);
+    slurp(".err", s->err, sizeof(s->err));
+    expect_text(s->err, "standard output", "devices > /dev/full");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_wrong_usage),
+        TEST(test_help_and_version),
+        TEST(test_errors_are_events_too),
+        TEST(test_lost_output_is_an_error),
+    };
+    return cmocka_run_group_tests_name("cli usage", tests, cli_setup, cli_teardown) + cli_input_tests() + cli_job_tests();
+}

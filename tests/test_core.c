@@ -1,0 +1,383 @@
+/* The core: contexts, memory, errors and messages, scopes and tensors, buffers, threads. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/ops.h>
+
+#include "core/context.h"
+#include "core/tensor.h"
+#include "core/threads.h"
+#include "support.h"
+
+/* ---- contexts */
+
+static void not_created(const struct tern_context_params *params, const char *part)
+{
+    struct tern_context *ctx = tern_context_create(params);
+    if (ctx)
+        fail_msg("created, expected \"%s\"", part);
+    if (!strstr(tern_create_error(), part))
+        fail_msg("expected \"%s\", found \"%s\"", part, tern_create_error());
+}
+
+static void *no_memory(size_t size, size_t alignment, void *user) { return NULL; }
+static void no_free(void *ptr, size_t size, void *user) {}
+
+static void wrong_parameters_are_named(void **state)
+{
+    not_created(&(struct tern_context_params){.threads = -1}, "threads: expected 0..1024, found -1");
+    not_created(&(struct tern_context_params){.threads = 1025}, "threads: expected 0..1024, found 1025");
+    not_created(&(struct tern_context_params){.device = "tpu"}, "device \"tpu\" is not known; this build has: cpu");
+    not_created(&(struct tern_context_params){.device = ""}, "device \"\" is not known");
+    not_created(&(struct tern_context_params){.device = "cpu:1"}, "there is only cpu:0");
+    not_created(&(struct tern_context_params){.device = "null:x"}, "expected a number from 0 behind the colon");
+    not_created(&(struct tern_context_params){.device = "null:-1"}, "expected a number from 0 behind the colon");
+    not_created(&(struct tern_context_params){.device = "null:99999999999999999999"}, "expected a number from 0");
+    not_created(&(struct tern_context_params){.allocator = {.alloc = no_memory}}, "alloc and free must both be given");
+    not_created(&(struct tern_context_params){.allocator = {.free = no_free}}, "alloc and free must both be given");
+    not_created(&(struct tern_context_params){.allocator = {.alloc = no_memory, .free = no_free}}, "out of memory");
+    not_created(&(struct tern_context_params){.budget = 64}, "memory budget of 64 bytes reached");
+    setenv("TERN_CPU_LEVEL", "sse9", 1);
+    not_created(NULL, "TERN_CPU_LEVEL: \"sse9\" is not known; expected scalar");
+    unsetenv("TERN_CPU_LEVEL");
+    struct tern_context *ctx = tern_context_create(NULL);
+    assert_non_null(ctx);
+    assert_string_equal(tern_create_error(), "");
+    tern_context_destroy(&ctx);
+    assert_null(ctx);
+    tern_context_destroy(&ctx);
+    tern_context_destroy(NULL);
+}
+
+static void objects_keep_their_context(void **state)
+{
+    struct support_allocator m = {0};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 3, .allocator = support_failing(&m)});
+    assert_int_equal(tern_thread_count(ctx), 3);
+    tern_tensor *t = tern_tensor_scalar(ctx, TERN_F32, 2.5);
+    tern_context_destroy(&ctx);
+    float x = 0;
+    assert_int_equal(tern_tensor_read(t, TERN_F32, &x, sizeof(x)), TERN_OK);
+    assert_true(x == 2.5f);
+    assert_true(m.live > 0);
+    tern_tensor_unref(&t);
+    assert_int_equal(m.live, 0);
+}
+
+static void devices_are_listed(void **state)
+{
+    struct tern_context *ctx = support_context();
+    char *text = tern_devices_describe(ctx);
+    assert_non_null(strstr(text, "cpu "));
+    assert_non_null(strstr(text, "1 threads"));
+    assert_non_null(strstr(text, "null "));
+    tern_free_text(ctx, text);
+    assert_string_equal(tern_error(ctx), "");
+    tern_context_destroy(&ctx);
+}
+
+/* ---- memory */
+
+static void allocations_are_counted(void **state)
+{
+    struct tern_context *ctx = support_context();
+    size_t idle = tern_memory_used(ctx);
+    uint64_t count = tern_memory_allocations(ctx);
+    char *a = tern_alloc(ctx, 1000), *b = tern_calloc(ctx, 10, 100), *c = tern_alloc(ctx, 0), *big = tern_alloc(ctx, 5 << 20);
+    char *all[] = {a, b, c, big};
+    for (int i = 0; i < 4; i++) {
+        assert_non_null(all[i]);
+        assert_int_equal((uintptr_t)all[i] % 64, 0);
+    }
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(b[i], 0);
+    assert_int_equal(tern_memory_allocations(ctx) - count, 4);
+    size_t used = tern_memory_used(ctx) - idle, bytes = 2000 + (5 << 20);
+    assert_true(used >= bytes && used <= bytes + 4 * 64);
+    memset(a, 7, 1000);
+    a = tern_realloc(ctx, a, 3000);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(a[i], 7);
+    a = tern_realloc(ctx, a, 10);
+    assert_int_equal(a[9], 7);
+    tern_free(ctx, tern_realloc(ctx, NULL, 50));
+    tern_free(ctx, NULL);
+    tern_free(ctx, a);
+    tern_free(ctx, b);
+    tern_free(ctx, c);
+    assert_true(tern_memory_peak(ctx) >= idle + bytes);
+    tern_memory_reset_peak(ctx);
+    assert_int_equal(tern_memory_peak(ctx), tern_memory_used(ctx));
+    tern_free(ctx, big);
+    assert_int_equal(tern_memory_used(ctx), idle);
+    assert_true(tern_memory_peak(ctx) >= idle + (5 << 20));
+    tern_context_destroy(&ctx);
+}
+
+static void sizes_that_overflow_are_refused(void **state)
+{
+    struct tern_context *ctx = support_context();
+    size_t idle = tern_memory_used(ctx);
+    assert_null(tern_alloc(ctx, SIZE_MAX));
+    support_error(ctx, TERN_E_NO_MEMORY, "18446744073709551615");
+    assert_null(tern_alloc(ctx, SIZE_MAX - 64));
+    support_error(ctx, TERN_E_NO_MEMORY, "out of memory");
+    assert_null(tern_calloc(ctx, SIZE_MAX / 2, 3));
+    support_error(ctx, TERN_E_NO_MEMORY, "9223372036854775807 elements of 3 bytes");
+    assert_null(tern_calloc(ctx, (size_t)1 << 33, (size_t)1 << 33));
+    support_error(ctx, TERN_E_NO_MEMORY, "8589934592 elements");
+    char *p = tern_alloc(ctx, 16);
+    strcpy(p, "kept");
+    assert_null(tern_realloc(ctx, p, SIZE_MAX / 2));
+    assert_string_equal(p, "kept");
+    tern_error_clear(ctx);
+    tern_free(ctx, p);
+    assert_int_equal(tern_memory_used(ctx), idle);
+    tern_context_destroy(&ctx);
+}
+
+static void budgets_hold(void **state)
+{
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .budget = 1 << 20});
+    size_t idle = tern_memory_used(ctx);
+    char *half = tern_alloc(ctx, 1 << 19);
+    assert_non_null(half);
+    assert_null(tern_alloc(ctx, 1 << 19));
+    support_error(ctx, TERN_E_BUDGET, "memory budget of 1048576 bytes reached");
+    assert_true(tern_memory_peak(ctx) <= 1 << 20);
+    tern_free(ctx, half);
+    half = tern_alloc(ctx, (1 << 20) - idle - 64); /* all of it */
+    assert_non_null(half);
+    assert_int_equal(tern_memory_used(ctx), 1 << 20);
+    assert_null(tern_alloc(ctx, 0));
+    tern_error_clear(ctx);
+    tern_free(ctx, half);
+    assert_int_equal(tern_memory_used(ctx), idle);
+    tern_context_destroy(&ctx);
+}
+
+/* Buffers that are kept for reuse go before an allocation fails, and never raise the peak. */
+static void kept_buffers_are_given_back(void **state)
+{
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .budget = 4 << 20});
+    const int64_t small[] = {300000}, large[] = {700000}; /* 1.2 and 2.8 MB */
+    tern_tensor *t = tern_tensor_create(ctx, TERN_F32, 1, small, NULL), *u = tern_tensor_create(ctx, TERN_F32, 1, small, NULL);
+    tern_tensor_unref(&t);
+    tern_tensor_unref(&u);
+    t = tern_tensor_create(ctx, TERN_F32, 1, large, NULL);
+    assert_non_null(t);
+    assert_true(tern_memory_peak(ctx) < 700000 * 4 + 100000);
+    tern_tensor_unref(&t);
+    size_t kept = tern_memory_used(ctx);
+    tern_memory_trim(ctx);
+    assert_true(kept - tern_memory_used(ctx) >= 700000 * 4);
+    tern_context_destroy(&ctx);
+}
+
+static void strings_are_copied(void **state)
+{
+    struct tern_context *ctx = support_context();
+    size_t idle = tern_memory_used(ctx);
+    char *a = tern_strdup(ctx, "tern"), *b = tern_strndup(ctx, "ternary", 4), *c = tern_sprintf(ctx, "%s-%d", "x", 42),
+         *d = tern_sprintf(ctx, "%5000d", 1);
+    assert_string_equal(a, "tern");
+    assert_string_equal(b, "tern");
+    assert_string_equal(c, "x-42");
+    assert_int_equal(strlen(d), 5000);
+    tern_free(ctx, a);
+    tern_free(ctx, b);
+    tern_free(ctx, c);
+    tern_free(ctx, d);
+    assert_int_equal(tern_memory_used(ctx), idle);
+    tern_context_destroy(&ctx);
+}
+
+/* ---- errors, messages, progress, cancel */
+
+static void the_first_error_stays(void **state)
+{
+    struct tern_context *ctx = support_context();
+    assert_false(tern_failed(ctx));
+    assert_string_equal(tern_error(ctx), "");
+    assert_int_equal(tern_fail(ctx, TERN_E_SHAPE, "first %d", 1), TERN_E_SHAPE);
+    assert_int_equal(tern_fail(ctx, TERN_E_IO, "second"), TERN_E_IO);
+    assert_true(tern_failed(ctx));
+    assert_int_equal(tern_error_status(ctx), TERN_E_SHAPE);
+    assert_string_equal(tern_error(ctx), "first 1");
+    tern_fail_prefix(ctx, "file %s", "a.bin");
+    assert_string_equal(tern_error(ctx), "file a.bin: first 1");
+    tern_error_clear(ctx);
+    assert_int_equal(tern_error_status(ctx), TERN_OK);
+    assert_string_equal(tern_error(ctx), "");
+    tern_fail(ctx, TERN_E_IO, "%05000d", 3); /* longer than there is room */
+    assert_int_equal(strlen(tern_error(ctx)), TERN_ERROR_SIZE - 1);
+    tern_fail_prefix(ctx, "%0200d", 4);
+    assert_int_equal(strlen(tern_error(ctx)), TERN_ERROR_SIZE - 1);
+    tern_error_clear(ctx);
+    assert_null(tern_tensor_create(ctx, TERN_F32, 99, NULL, NULL));
+    assert_null(tern_silu(NULL)); /* NULL passes through and says nothing new */
+    support_error(ctx, TERN_E_INVALID, "99 dimensions");
+    assert_string_equal(tern_status_name(TERN_E_CANCELLED), "cancelled");
+    assert_string_equal(tern_status_name((enum tern_status)99), "unknown status");
+    assert_string_equal(tern_status_name((enum tern_status) - 1), "unknown status");
+    tern_context_destroy(&ctx);
+}
+
+static void an_error_stops_what_follows(void **state)
+{
+    struct tern_context *ctx = support_context();
+    tern_scope_begin(ctx);
+    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){3}, NULL),
+                *y = tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){4}, NULL);
+    assert_null(tern_mul(tern_add(x, y), x));
+    assert_null(tern_add(x, x)); /* until the error is cleared */
+    support_error(ctx, TERN_E_SHAPE, "add");
+    assert_non_null(tern_add(x, x));
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
+struct heard {
+    int messages, events, asked;
+    char text[64];
+    struct tern_progress last;
+};
+
+static void hear(enum tern_log_level level, const char *message, void *user)
+{
+    struct heard *h = user;
+    h->messages++;
+    snprintf(h->text, sizeof(h->text), "%d %s", (int)level, message);
+}
+
+static void see(const struct tern_progress *p, void *user)
+{
+    struct heard *h = user;
+    h->events++;
+    h->last = *p;
+}
+
+static bool ask(void *user) { return ++((struct heard *)user)->asked == 2; }
+
+static void callbacks_are_called(void **state)
+{
+    struct heard h = {0};
+    struct tern_context *ctx = tern_context_create(
+        &(struct tern_context_params){.threads = 1, .log_level = TERN_LOG_WARN, .log = hear, .progress = see, .cancel = ask, .user = &h});
+    tern_message(ctx, TERN_LOG_INFO, "too quiet");
+    assert_int_equal(h.messages, 0);
+    tern_message(ctx, TERN_LOG_WARN, "mind %s", "this");
+    assert_int_equal(h.messages, 1);
+    assert_string_equal(h.text, "2 mind this");
+    tern_report(ctx, "sample", 3, 20, 1.5);
+    assert_int_equal(h.events, 1);
+    assert_string_equal(h.last.stage, "sample");
+    assert_true(h.last.done == 3 && h.last.total == 20 && h.last.seconds == 1.5);
+    assert_int_equal(tern_check_cancel(ctx), TERN_OK);
+    assert_int_equal(tern_check_cancel(ctx), TERN_E_CANCELLED);
+    support_error(ctx, TERN_E_CANCELLED, "cancelled");
+    tern_context_destroy(&ctx);
+    ctx = support_context(); /* none given */
+    tern_message(ctx, TERN_LOG_ERROR, "unheard");
+    tern_report(ctx, "sample", 1, 1, 0);
+    assert_int_equal(tern_check_cancel(ctx), TERN_OK);
+    tern_context_destroy(&ctx);
+}
+
+/* ---- buffers and threads */
+
+static void count_release(void *user) { ++*(int *)user; }
+
+static void buffers_check_their_ranges(void **state)
+{
+    struct tern_context *ctx = support_context();
+    char data[64] = "0123456789", out[64] = "";
+    int released = 0;
+    struct tern_buffer *b = tern_buffer_create(tern_default_device(ctx), 16),
+                       *w = tern_buffer_wrap(tern_host_device(ctx), data, 10, count_release, &released);
+    assert_int_equal(tern_buffer_write(b, 4, data, 8), TERN_OK);
+    assert_int_equal(tern_buffer_read(b, 4, out, 8), TERN_OK);
+    assert_memory_equal(out, data, 8);
+    static const size_t wrong[][2] = {{0, 17}, {16, 1}, {17, 0}, {8, 9}, {SIZE_MAX, 2}, {2, SIZE_MAX}};
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(tern_buffer_read(b, wrong[i][0], out, wrong[i][1]), TERN_E_INTERNAL);
+        support_error(ctx, TERN_E_INTERNAL, "outside a buffer of 16 bytes");
+    }
+    assert_int_equal(tern_buffer_read(b, 16, out, 0), TERN_OK);
+    assert_int_equal(tern_buffer_write(w, 0, out, 1), TERN_E_INTERNAL); /* it is somebody else's */
+    support_error(ctx, TERN_E_INTERNAL, "read-only");
+    struct tern_buffer *again = tern_buffer_ref(w);
+    tern_buffer_unref(&w);
+    assert_int_equal(released, 0);
+    tern_buffer_unref(&again);
+    assert_int_equal(released, 1);
+    tern_buffer_unref(&b);
+    tern_buffer_unref(&b);
+    tern_context_destroy(&ctx);
+}
+
+struct cover {
+    int seen[1000];
+    int64_t tile, n;
+    int busy[8];
+};
+
+static void mark_range(void *arg, int64_t begin, int64_t end)
+{
+    struct cover *c = arg;
+    if (begin % c->tile || (end - begin != c->tile && end != c->n && end - begin != c->n))
+        __atomic_add_fetch(&c->seen[0], 100, __ATOMIC_RELAXED);
+    for (int64_t i = begin; i < end; i++)
+        __atomic_add_fetch(&c->seen[i], 1, __ATOMIC_RELAXED);
+}
+
+static void mark_slot(void *arg, int slot, int64_t i)
+{
+    struct cover *c = arg;
+    if (slot < 0 || slot >= 4 || __atomic_add_fetch(&c->busy[slot], 1, __ATOMIC_ACQ_REL) != 1)
+        __atomic_add_fetch(&c->seen[0], 100, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&c->seen[i], 1, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&c->busy[slot], 1, __ATOMIC_ACQ_REL);
+}
+
+static void loops_cover_their_range_once(void **state)
+{
+    static const int64_t sizes[] = {0, 1, 2, 7, 64, 999, 1000};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 4});
+    for (int i = 0; i < 7; i++)
+        for (int64_t tile = 1; tile < 1500; tile = tile * 5 + 2) {
+            struct cover c = {.tile = tile, .n = sizes[i]}, s = {.n = sizes[i]};
+            tern_parallel(ctx, sizes[i], tile, mark_range, &c);
+            tern_parallel_slots(ctx, sizes[i], mark_slot, &s);
+            for (int64_t k = 0; k < 1000; k++) {
+                assert_int_equal(c.seen[k], k < sizes[i]);
+                assert_int_equal(s.seen[k], k < sizes[i]);
+            }
+        }
+    tern_parallel(ctx, -5, 0, mark_range, NULL);
+    tern_context_destroy(&ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_parameters_are_named),
+        cmocka_unit_test(objects_keep_their_context),
+        cmocka_unit_test(devices_are_listed),
+        cmocka_unit_test(allocations_are_counted),
+        cmocka_unit_test(sizes_that_overflow_are_refused),
+        cmocka_unit_test(budgets_hold),
+        cmocka_unit_test(kept_buffers_are_given_back),
+        cmocka_unit_test(strings_are_copied),
+        cmocka_unit_test(the_first_error_stays),
+        cmocka_unit_test(an_error_stops_what_follows),
+        cmocka_unit_test(callbacks_are_called),
+        cmocka_unit_test(buffers_check_their_ranges),
+        cmocka_unit_test(loops_cover_their_range_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,431 @@
+/* Files, the cache folder and configuration files: what is read, what is written whole or not at all, what is refused. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/cache.h"
+#include "core/context.h"
+#include "core/files.h"
+#include "core/json.h"
+#include "support.h"
+#include "weights_help.h"
+
+static void write_all(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void holds(const char *path, const char *text)
+{
+    size_t size;
+    char *found = (char *)help_read(path, &size);
+    found[size] = 0;
+    assert_string_equal(found, text);
+    free(found);
+}
+
+/* Names in the fixture's folder. */
+static int count_files(const struct fixture *f)
+{
+    char command[160];
+    int n = -1;
+    snprintf(command, sizeof(command), "ls -A %s | wc -l", f->folder);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    assert_int_equal(fscanf(p, "%d", &n), 1);
+    pclose(p);
+    return n;
+}
+
+/* ---- reading */
+
+static void files_are_mapped(void **state)
+{
+    struct fixture *f = *state;
+    write_all(help_path(f, "a"), "0123456789");
+    struct tern_mapping *m = tern_map_file(f->ctx, f->path), *again = tern_mapping_ref(m);
+    assert_int_equal(m->size, 10);
+    assert_string_equal(m->path, f->path);
+    tern_mapping_unref(&m);
+    assert_null(m);
+    tern_mapping_drop(again, 0, 10);
+    tern_mapping_drop(again, 5, SIZE_MAX - 100); /* outside: nothing happens */
+    assert_memory_equal(again->data, "0123456789", 10);
+    tern_mapping_unref(&again);
+    tern_mapping_unref(&again);
+    write_all(help_path(f, "empty"), "");
+    m = tern_map_file(f->ctx, f->path);
+    assert_non_null(m);
+    assert_null(m->data);
+    assert_int_equal(m->size, 0);
+    tern_mapping_drop(m, 0, 100);
+    tern_mapping_unref(&m);
+}
+
+static void large_mappings_survive_dropping(void **state)
+{
+    struct fixture *f = *state;
+    size_t size = 5 * 4096 + 17;
+    uint8_t *data = malloc(size);
+    for (size_t i = 0; i < size; i++)
+        data[i] = (uint8_t)(i * 7 + i / 256);
+    struct tern_mapping *m = tern_map_file(f->ctx, help_file(f, "big", data, size));
+    assert_memory_equal(m->data, data, size);
+    tern_mapping_drop(m, 100, 4 * 4096);
+    tern_mapping_drop(m, 0, size);
+    assert_memory_equal(m->data, data, size);
+    tern_mapping_unref(&m);
+    free(data);
+}
+
+static void what_cannot_be_read_is_named(void **state)
+{
+    struct fixture *f = *state;
+    help_folder(f, "sub");
+    static const struct {
+        const char *name;
+        enum tern_status status;
+        const char *message;
+    } rows[] = {{"absent", TERN_E_NOT_FOUND, "absent: cannot be opened: No such file"},
+                {"sub", TERN_E_IO, "sub: expected a file, found a folder"},
+                {"sub/absent/x", TERN_E_NOT_FOUND, "sub/absent/x: cannot be opened"}};
+    for (int i = 0; i < 3; i++) {
+        assert_null(tern_map_file(f->ctx, help_path(f, rows[i].name)));
+        support_error(f->ctx, rows[i].status, rows[i].message);
+        assert_null(tern_read_file(f->ctx, f->path, 100, NULL));
+        support_error(f->ctx, rows[i].status, rows[i].message);
+    }
+    assert_null(tern_map_file(f->ctx, "/dev/null"));
+    support_error(f->ctx, TERN_E_IO, "/dev/null: expected a file, found something else");
+    assert_null(tern_map_file(f->ctx, ""));
+    support_error(f->ctx, TERN_E_NOT_FOUND, "cannot be opened");
+}
+
+static void small_files_are_read_whole(void **state)
+{
+    struct fixture *f = *state;
+    size_t size = 99;
+    help_file(f, "text", "ab\0cd", 5);
+    char *text = tern_read_file(f->ctx, f->path, 5, &size);
+    assert_int_equal(size, 5);
+    assert_memory_equal(text, "ab\0cd", 6); /* with a NUL behind it */
+    tern_free(f->ctx, text);
+    assert_null(tern_read_file(f->ctx, f->path, 4, &size));
+    support_error(f->ctx, TERN_E_FORMAT, "text: expected at most 4 bytes, found 5");
+    text = tern_read_file(f->ctx, help_file(f, "empty", "", 0), 0, &size);
+    assert_string_equal(text, "");
+    assert_int_equal(size, 0);
+    tern_free(f->ctx, text);
+}
+
+static void paths_are_joined_and_told_apart(void **state)
+{
+    struct fixture *f = *state;
+    char *path = tern_path_join(f->ctx, "a/b", "c");
+    assert_string_equal(path, "a/b/c");
+    tern_free(f->ctx, path);
+    path = tern_path_join(f->ctx, "a/", "c");
+    assert_string_equal(path, "a/c");
+    tern_free(f->ctx, path);
+    assert_int_equal(tern_path_kind(f->folder), TERN_PATH_FOLDER);
+    assert_int_equal(tern_path_kind(help_file(f, "x", "", 0)), TERN_PATH_FILE);
+    assert_int_equal(tern_path_kind(help_path(f, "y")), TERN_PATH_MISSING);
+    assert_int_equal(tern_path_kind("/dev/null"), TERN_PATH_OTHER);
+}
+
+/* ---- writing */
+
+static void a_file_appears_when_it_is_complete(void **state)
+{
+    struct fixture *f = *state;
+    write_all(help_path(f, "out"), "old");
+    struct tern_writer *w = tern_writer_open(f->ctx, f->path);
+    assert_non_null(w);
+    fputs("new and longer", w->file);
+    fflush(w->file);
+    holds(f->path, "old");
+    assert_int_equal(count_files(f), 2);
+    assert_int_equal(tern_writer_commit(&w), TERN_OK);
+    assert_null(w);
+    holds(f->path, "new and longer");
+    assert_int_equal(count_files(f), 1);
+    w = tern_writer_open(f->ctx, f->path);
+    fputs("never", w->file);
+    tern_writer_discard(&w);
+    tern_writer_discard(&w);
+    holds(f->path, "new and longer");
+    assert_int_equal(count_files(f), 1);
+}
+
+static void a_new_file_has_the_usual_mode(void **state)
+{
+    struct fixture *f = *state;
+    struct stat st;
+    mode_t old = umask(027);
+    struct tern_writer *w = tern_writer_open(f->ctx, help_path(f, "out"));
+    assert_int_equal(tern_writer_commit(&w), TERN_OK);
+    umask(old);
+    assert_int_equal(stat(f->path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0640);
+}
+
+/* Killed in the middle of writing: the old file is as it was. */
+static void a_killed_writer_leaves_the_old_file(void **state)
+{
+    struct fixture *f = *state;
+    write_all(help_path(f, "out"), "old");
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        struct tern_writer *w = tern_writer_open(f->ctx, f->path);
+        for (int i = 0; w && i < 100000; i++)
+            fputs("half of the new file ", w->file);
+        if (w)
+            fflush(w->file);
+        kill(getpid(), SIGKILL);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    holds(f->path, "old");
+}
+
+/* A full disk, as the limit on a file's size shows it: found by commit, nothing is left, the old file stays. */
+static void a_full_disk_leaves_the_old_file(void **state)
+{
+    struct fixture *f = *state;
+    struct rlimit old, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small = (struct rlimit){4096, old.rlim_max};
+    write_all(help_path(f, "out"), "old");
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    for (size_t size = 4097; size < 100000; size *= 3) { /* within stdio's buffer, and beyond it */
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        struct tern_writer *w = tern_writer_open(f->ctx, f->path);
+        for (size_t i = 0; i < size; i++)
+            putc('x', w->file);
+        enum tern_status st = tern_writer_commit(&w);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+        assert_int_equal(st, TERN_E_IO);
+        support_error(f->ctx, TERN_E_IO, "out: could not be written: ");
+        holds(f->path, "old");
+        assert_int_equal(count_files(f), 1);
+    }
+    signal(SIGXFSZ, handler);
+}
+
+/* The same of whole weight files and pictures. */
+static void half_written_products_vanish(void **state)
+{
+    struct fixture *f = *state;
+    struct rlimit old, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small = (struct rlimit){1000, old.rlim_max};
+    struct tern_weights *w = tern_weights_create(f->ctx);
+    tern_tensor *t = tern_tensor_create(f->ctx, TERN_F32, 1, (const int64_t[]){10000}, NULL);
+    tern_weights_add(w, "x", t);
+    tern_tensor_unref(&t);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    enum tern_status st = tern_weights_save(w, help_path(f, "w.safetensors"));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(st, TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "w.safetensors");
+    assert_int_equal(count_files(f), 0);
+    assert_int_equal(tern_weights_save(w, f->path), TERN_OK);
+    tern_weights_unref(&w);
+}
+
+static void bad_outputs_are_found_early(void **state)
+{
+    struct fixture *f = *state;
+    help_folder(f, "sub");
+    assert_int_equal(tern_check_writable(f->ctx, help_path(f, "sub/new.png")), TERN_OK);
+    assert_int_equal(tern_path_kind(f->path), TERN_PATH_MISSING);
+    assert_int_equal(tern_check_writable(f->ctx, help_path(f, "sub")), TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "sub: expected a file name, found a folder");
+    assert_int_equal(tern_check_writable(f->ctx, help_path(f, "absent/new.png")), TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "absent/new.png: cannot be written: No such file");
+    assert_int_equal(tern_check_writable(f->ctx, "/proc/new.png"), TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "/proc/new.png: cannot be written");
+    write_all(help_path(f, "kept"), "old");
+    assert_int_equal(tern_check_writable(f->ctx, f->path), TERN_OK);
+    holds(f->path, "old");
+    assert_int_equal(count_files(f), 2);
+}
+
+/* ---- the cache */
+
+static void check_cache(const char *dir, const char *xdg, const char *home, const char *expected)
+{
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cache_dir = dir});
+    xdg ? setenv("XDG_CACHE_HOME", xdg, 1) : unsetenv("XDG_CACHE_HOME");
+    home ? setenv("HOME", home, 1) : unsetenv("HOME");
+    char *path = tern_cache_path(ctx, "tune", "a.json");
+    if (expected)
+        assert_string_equal(path, expected);
+    else
+        assert_null(path);
+    assert_string_equal(tern_error(ctx), "");
+    tern_free(ctx, path);
+    tern_context_destroy(&ctx);
+}
+
+static void the_cache_is_where_xdg_says(void **state)
+{
+    char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    xdg = xdg ? strdup(xdg) : NULL;
+    home = home ? strdup(home) : NULL;
+    check_cache("/c", "/x", "/h", "/c/tune/a.json");
+    check_cache(NULL, "/x", "/h", "/x/tern/tune/a.json");
+    check_cache(NULL, "relative", "/h", "/h/.cache/tern/tune/a.json"); /* the specification: to be ignored */
+    check_cache(NULL, "", "/h", "/h/.cache/tern/tune/a.json");
+    check_cache(NULL, NULL, "/h", "/h/.cache/tern/tune/a.json");
+    check_cache(NULL, NULL, "", NULL);
+    check_cache(NULL, NULL, NULL, NULL);
+    xdg ? setenv("XDG_CACHE_HOME", xdg, 1) : unsetenv("XDG_CACHE_HOME");
+    home ? setenv("HOME", home, 1) : unsetenv("HOME");
+    free(xdg);
+    free(home);
+}
+
+static void cache_folders_are_made(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(tern_cache_prepare(f->ctx, help_path(f, "a/b/c/entry")), TERN_OK);
+    assert_int_equal(tern_cache_prepare(f->ctx, f->path), TERN_OK);
+    assert_int_equal(tern_path_kind(help_path(f, "a/b/c")), TERN_PATH_FOLDER);
+    assert_int_equal(tern_path_kind(help_path(f, "a/b/c/entry")), TERN_PATH_MISSING);
+    help_file(f, "a/file", "", 0);
+    assert_int_equal(tern_cache_prepare(f->ctx, help_path(f, "a/file/below/entry")), TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "a/file/below: the cache folder cannot be made");
+}
+
+/* ---- JSON */
+
+static void bad_json_is_located(void **state)
+{
+    static const struct {
+        const char *text, *message;
+    } rows[] = {
+        {"", "c.json: not valid JSON: line 1"},
+        {"{\"a\": 1,\n \"b\": }", "c.json: not valid JSON: line 2, column"},
+        {"{\"a\": 1, \"a\": 2}", "duplicate"},
+        {"{\"a\": 1} x", "not valid JSON"},
+        {"{\"a\": \"\xff\"}", "line 1, column 7: unable to decode byte 0xff"},
+        {"{\"a\": 1e999}", "not valid JSON"},
+        {"{\"a\": 99999999999999999999}", "not valid JSON"},
+        {"[[[[", "not valid JSON"},
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        assert_null(tern_json_parse(f->ctx, rows[i].text, strlen(rows[i].text), "c.json"));
+        support_error(f->ctx, TERN_E_FORMAT, rows[i].message);
+    }
+    assert_null(tern_json_parse(f->ctx, "{\"a\0b\": 1}", 10, "c.json"));
+    support_error(f->ctx, TERN_E_FORMAT, "c.json: not valid JSON");
+    char deep[20000];
+    memset(deep, '[', sizeof(deep));
+    assert_null(tern_json_parse(f->ctx, deep, sizeof(deep), "c.json"));
+    support_error(f->ctx, TERN_E_FORMAT, "not valid JSON");
+    assert_null(tern_json_load(f->ctx, help_file(f, "bad.json", "{", 1)));
+    support_error(f->ctx, TERN_E_FORMAT, "bad.json: not valid JSON: line 1");
+    assert_null(tern_json_load(f->ctx, help_path(f, "absent.json")));
+    support_error(f->ctx, TERN_E_NOT_FOUND, "absent.json");
+    json_t *o = tern_json_load(f->ctx, help_file(f, "good.json", "{\"a\": [1]}", 10));
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(o, "a"), 0)), 1);
+    json_decref(o);
+}
+
+static void json_values_have_types(void **state)
+{
+    struct fixture *f = *state;
+    struct tern_context *ctx = f->ctx;
+    json_t *o = json_loads(
+        "{\"i\": 7, \"n\": 2.5, \"b\": true, \"s\": \"text\", \"null\": null, \"a\": [], \"o\": {}, \"big\": 9223372036854775807}", 0,
+        NULL);
+    int64_t i = -1;
+    double n = -1;
+    bool b = false;
+    const char *s = "default";
+    assert_int_equal(tern_json_int(ctx, o, "c", "absent", 0, 9, &i), TERN_OK);
+    assert_int_equal(tern_json_int(ctx, o, "c", "null", 0, 9, &i), TERN_OK);
+    assert_int_equal(tern_json_number(ctx, o, "c", "null", &n), TERN_OK);
+    assert_int_equal(tern_json_bool(ctx, o, "c", "absent", &b), TERN_OK);
+    assert_int_equal(tern_json_string(ctx, o, "c", "null", &s), TERN_OK);
+    assert_true(i == -1 && n == -1 && !b && !strcmp(s, "default"));
+    assert_int_equal(tern_json_int(ctx, o, "c", "i", 7, 7, &i), TERN_OK);
+    assert_int_equal(tern_json_number(ctx, o, "c", "n", &n), TERN_OK);
+    assert_int_equal(tern_json_bool(ctx, o, "c", "b", &b), TERN_OK);
+    assert_int_equal(tern_json_string(ctx, o, "c", "s", &s), TERN_OK);
+    assert_true(i == 7 && n == 2.5 && b && !strcmp(s, "text"));
+    assert_int_equal(tern_json_number(ctx, o, "c", "i", &n), TERN_OK);
+    assert_true(n == 7);
+    assert_int_equal(tern_json_int(ctx, o, "c", "big", 0, INT64_MAX, &i), TERN_OK);
+    assert_true(i == INT64_MAX);
+    static const struct {
+        char kind;
+        const char *key, *message;
+    } rows[] = {
+        {'i', "n", "c: \"n\": expected an integer, found a number"},
+        {'i', "s", "expected an integer, found a string"},
+        {'i', "b", "expected an integer, found true"},
+        {'n', "s", "expected a finite number, found a string"},
+        {'b', "i", "expected true or false, found an integer"},
+        {'s', "a", "expected a string, found an array"},
+        {'s', "o", "c: \"o\": expected a string, found an object"},
+        {'i', "big", "c: \"big\": expected 0..9, found 9223372036854775807"},
+    };
+    for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++) {
+        if (rows[k].kind == 'i')
+            tern_json_int(ctx, o, "c", rows[k].key, 0, 9, &i);
+        else if (rows[k].kind == 'n')
+            tern_json_number(ctx, o, "c", rows[k].key, &n);
+        else if (rows[k].kind == 'b')
+            tern_json_bool(ctx, o, "c", rows[k].key, &b);
+        else
+            tern_json_string(ctx, o, "c", rows[k].key, &s);
+        support_error(ctx, TERN_E_FORMAT, rows[k].message);
+    }
+    assert_true(i == INT64_MAX && n == 7 && b && !strcmp(s, "text")); /* untouched by what failed */
+    json_decref(o);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(files_are_mapped),
+        TEST(large_mappings_survive_dropping),
+        TEST(what_cannot_be_read_is_named),
+        TEST(small_files_are_read_whole),
+        TEST(paths_are_joined_and_told_apart),
+        TEST(a_file_appears_when_it_is_complete),
+        TEST(a_new_file_has_the_usual_mode),
+        TEST(a_killed_writer_leaves_the_old_file),
+        TEST(a_full_disk_leaves_the_old_file),
+        TEST(half_written_products_vanish),
+        TEST(bad_outputs_are_found_early),
+        cmocka_unit_test(the_cache_is_where_xdg_says),
+        TEST(cache_folders_are_made),
+        TEST(bad_json_is_located),
+        TEST(json_values_have_types),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

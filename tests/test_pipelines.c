@@ -1,0 +1,249 @@
+/* Parity of whole pictures with diffusers: every sampler, txt2img, img2img, inpainting. Pictures are the same bits again,
+ * with another number of threads, in a batch, and from given noise. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "job_cases.h"
+#include "model_help.h"
+#include "support.h"
+
+static void check_case(struct tern_context *ctx, struct tern_pipeline *p, struct job_case *c, const struct tern_weights *latents,
+                       const struct tern_weights *pictures, struct job_worst *w)
+{
+    int width = c->params.width, height = c->params.height, count = c->params.count;
+    if (strstr(c->name, "default-size"))
+        c->params.width = c->params.height = 0;
+    struct tern_images *images = job_run(ctx, p, &c->params);
+    job_check_latents(images, latents, c->name, w);
+    const tern_tensor *t = tern_weights_get(pictures, c->name);
+    assert_non_null(t);
+    size_t size = 3 * (size_t)width * (size_t)height;
+    assert_int_equal(tern_tensor_numel(t), count * size);
+    uint8_t *expected = malloc(count * size);
+    assert_int_equal(tern_tensor_read(t, TERN_U8, expected, count * size), TERN_OK);
+    assert_int_equal(tern_images_count(images), count);
+    for (int i = 0; i < count; i++)
+        job_check_picture(tern_images_at(images, i), expected + i * size, width, height, c->name, w);
+    free(expected);
+    tern_images_destroy(&images);
+    w->cases++;
+}
+
+/* All cases of a model. */
+static void model_agrees(void **state)
+{
+    const char *model = *state;
+    char path[PATH_SIZE];
+    struct job_worst w = {0};
+    size_t i;
+    json_t *rows = support_json("pipelines/cases.json"), *row;
+    struct tern_context *ctx = model_context(NULL, 2);
+    struct tern_weights *latents = support_tensors(ctx, "pipelines/latents"), *pictures = support_tensors(ctx, "pipelines/pictures");
+    struct tern_pipeline *p = model_load(ctx, model_path(model, path));
+    json_array_foreach(rows, i, row) {
+        struct job_case c = job_case_read(ctx, row, "pipelines");
+        if (!strcmp(c.model, model))
+            check_case(ctx, p, &c, latents, pictures, &w);
+        job_case_close(&c);
+    }
+    assert_true(w.cases >= 8);
+    job_print_worst(&w);
+    tern_pipeline_destroy(&p);
+    tern_weights_unref(&latents);
+    tern_weights_unref(&pictures);
+    tern_context_destroy(&ctx);
+    json_decref(rows);
+}
+
+/* prompts.json: the ids that the pipelines were given. */
+static void prompts_agree(void **state)
+{
+    char path[PATH_SIZE];
+    size_t i;
+    json_t *rows = support_json("pipelines/prompts.json"), *row;
+    struct tern_context *ctx = model_context(NULL, 1);
+    json_array_foreach(rows, i, row) {
+        struct tern_pipeline *p = model_load(ctx, model_path(json_string_value(json_object_get(row, "model")), path));
+        const json_t *ids = json_object_get(row, "ids");
+        int64_t found[64];
+        assert_int_equal(json_array_size(ids), tern_tokenizer_max_length(tern_pipeline_tokenizer(p, 0)));
+        assert_int_equal(tern_tokenize_padded(tern_pipeline_tokenizer(p, 0), json_string_value(json_object_get(row, "text")), found),
+                         TERN_OK);
+        for (size_t k = 0; k < json_array_size(ids); k++)
+            if (found[k] != json_integer_value(json_array_get(ids, k)))
+                fail_msg("\"%s\": id %zu", json_string_value(json_object_get(row, "text")), k);
+        tern_pipeline_destroy(&p);
+    }
+    tern_context_destroy(&ctx);
+    json_decref(rows);
+}
+
+/* ---- the same bits */
+
+struct pair {
+    struct tern_context *ctx;
+    struct tern_pipeline *p;
+};
+
+static struct pair open_sd1(const char *level, int threads)
+{
+    char path[PATH_SIZE];
+    struct pair x = {model_context(level, threads), NULL};
+    x.p = model_load(x.ctx, model_path("sd1", path));
+    return x;
+}
+
+static void close_sd1(struct pair *x)
+{
+    tern_pipeline_destroy(&x->p);
+    tern_context_destroy(&x->ctx);
+}
+
+/* A draw at every step, guidance, and sizes that no block divides. */
+static struct tern_txt2img_params some_job(int count)
+{
+    return tern_txt2img_params(.prompt = "a red boat", .negative_prompt = "text", .width = 72, .height = 56, .steps = 4, .seed = 11,
+                               .sampler = TERN_SAMPLER_EULER_A, .count = count);
+}
+
+static void again_is_the_same(void **state)
+{
+    struct pair x = open_sd1(NULL, 2);
+    struct tern_txt2img_params q = some_job(1);
+    struct tern_images *a = job_run(x.ctx, x.p, &q), *b = job_run(x.ctx, x.p, &q);
+    assert_true(job_same(a, 0, b));
+    q.seed++;
+    struct tern_images *c = job_run(x.ctx, x.p, &q);
+    assert_false(job_same(a, 0, c));
+    tern_images_destroy(&a);
+    tern_images_destroy(&b);
+    tern_images_destroy(&c);
+    close_sd1(&x);
+}
+
+static void threads_do_not_matter(void **state)
+{
+    static const char *const levels[] = {NULL, "avx2", "scalar"};
+    for (int i = 0; i < 3; i++) {
+        struct pair one = open_sd1(levels[i], 1), two = open_sd1(levels[i], 2), three = open_sd1(levels[i], 3);
+        struct tern_txt2img_params q = some_job(2);
+        struct tern_images *a = job_run(one.ctx, one.p, &q), *b = job_run(two.ctx, two.p, &q), *c = job_run(three.ctx, three.p, &q);
+        assert_true(job_same(a, 0, b));
+        assert_true(job_same(a, 0, c));
+        tern_images_destroy(&a);
+        tern_images_destroy(&b);
+        tern_images_destroy(&c);
+        close_sd1(&one);
+        close_sd1(&two);
+        close_sd1(&three);
+    }
+}
+
+/* Picture i of a batch has the bits of a run alone with seed + i: the order of sums does not depend on the batch. */
+static void batches_do_not_matter(void **state)
+{
+    static const char *const levels[] = {NULL, "avx2", "scalar"};
+    for (int i = 0; i < 3; i++) {
+        struct pair x = open_sd1(levels[i], 2);
+        struct tern_txt2img_params q = some_job(3);
+        struct tern_images *all = job_run(x.ctx, x.p, &q);
+        assert_int_equal(tern_images_count(all), 3);
+        q.count = 1;
+        for (int k = 0; k < 3; k++, q.seed++) {
+            struct tern_images *one = job_run(x.ctx, x.p, &q);
+            if (!job_same(all, k, one))
+                fail_msg("level %s: picture %d of the batch is not that of its seed", levels[i] ? levels[i] : "best", k);
+            tern_images_destroy(&one);
+        }
+        tern_images_destroy(&all);
+        close_sd1(&x);
+    }
+}
+
+static void given_noise_is_the_seeds(void **state)
+{
+    struct pair x = open_sd1(NULL, 2);
+    struct tern_txt2img_params q = some_job(1);
+    q.sampler = TERN_SAMPLER_HEUN; /* draws nothing after the start */
+    struct tern_images *a = job_run(x.ctx, x.p, &q);
+    struct tern_generator g;
+    float noise[4 * 7 * 9];
+    tern_generator_seed(&g, TERN_GENERATOR_CPU, q.seed);
+    tern_generator_randn(&g, noise, 4 * 7 * 9);
+    q.init_latents = tern_tensor_create(x.ctx, TERN_F32, 4, (const int64_t[]){1, 4, 7, 9}, noise);
+    q.seed = 1234;
+    struct tern_images *b = job_run(x.ctx, x.p, &q);
+    assert_true(job_same(a, 0, b));
+    tern_tensor_unref(&q.init_latents);
+    tern_images_destroy(&a);
+    tern_images_destroy(&b);
+    close_sd1(&x);
+}
+
+/* CUDA's generator is another one, but as reproducible. */
+static void generators_differ(void **state)
+{
+    struct pair x = open_sd1(NULL, 1);
+    struct tern_txt2img_params q = some_job(1);
+    struct tern_images *cpu = job_run(x.ctx, x.p, &q);
+    q.generator = TERN_GENERATOR_CUDA;
+    struct tern_images *a = job_run(x.ctx, x.p, &q), *b = job_run(x.ctx, x.p, &q);
+    assert_true(job_same(a, 0, b));
+    assert_false(job_same(a, 0, cpu));
+    tern_images_destroy(&cpu);
+    tern_images_destroy(&a);
+    tern_images_destroy(&b);
+    close_sd1(&x);
+}
+
+/* f16 and bf16 compute the same picture, to their precision. */
+static void half_precision_is_near(void **state)
+{
+    static const struct {
+        enum tern_dtype dtype;
+        double limit;
+    } rows[] = {{TERN_F16, 1e-4}, {TERN_BF16, 5e-3}};
+    char path[PATH_SIZE];
+    struct pair x = open_sd1(NULL, 2);
+    struct tern_txt2img_params q = some_job(1);
+    struct tern_images *a = job_run(x.ctx, x.p, &q);
+    for (int i = 0; i < 2; i++) {
+        struct tern_pipeline *p =
+            tern_pipeline_load(x.ctx, model_path("sd1", path), &(struct tern_pipeline_params){.dtype = rows[i].dtype});
+        assert_non_null(p);
+        struct tern_images *b = job_run(x.ctx, p, &q);
+        int64_t n;
+        float *la = job_latents(a, &n), *lb = job_latents(b, &n);
+        double e = support_nmse(lb, la, n);
+        print_message("%s: NMSE of latents against f32 %.2g\n", tern_dtype_name(rows[i].dtype), e);
+        assert_true(e > 0 && e <= rows[i].limit);
+        free(la);
+        free(lb);
+        tern_images_destroy(&b);
+        tern_pipeline_destroy(&p);
+    }
+    tern_images_destroy(&a);
+    close_sd1(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"sd1", model_agrees, NULL, NULL, (void *)(uintptr_t) "sd1"},
+        {"sd1-heads", model_agrees, NULL, NULL, (void *)(uintptr_t) "sd1-heads"},
+        {"sd1-inpaint", model_agrees, NULL, NULL, (void *)(uintptr_t) "sd1-inpaint"},
+        cmocka_unit_test(prompts_agree),
+        cmocka_unit_test(again_is_the_same),
+        cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(batches_do_not_matter),
+        cmocka_unit_test(given_noise_is_the_seeds),
+        cmocka_unit_test(generators_differ),
+        cmocka_unit_test(half_precision_is_near),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,90 @@
+# What tools/demo and tools/check need of the system, and how it is installed. Sourced by both, not run.
+# A row is a Debian package and what shows that it is there already: a command, a header that the C compiler finds, or a
+# library that the loader finds.
+# shellcheck shell=bash disable=SC2034
+
+packages_build='
+gcc                 cc
+libc6-dev           stdio.h
+meson               meson
+ninja-build         ninja
+pkg-config          pkg-config
+libpthreadpool-dev  pthreadpool.h
+libcpuinfo-dev      cpuinfo.h
+libjansson-dev      jansson.h
+libutf8proc-dev     utf8proc.h
+libzip-dev          zip.h
+zlib1g-dev          zlib.h
+libspng-dev         spng.h
+libjpeg-dev         jpeglib.h
+libwebp-dev         webp/mux.h
+'
+# OpenBLAS and oneDNN are candidates that the library opens when they are there; their tests need them.
+packages_check='
+g++                 c++
+libcmocka-dev       cmocka.h
+libopenblas0        libopenblas.so.0
+libdnnl-dev         oneapi/dnnl/dnnl.h
+'
+
+# jpeglib.h and cmocka.h need others before them.
+packages_present() {
+    case $1 in
+        *.h) printf '#include <stddef.h>\n#include <stdio.h>\n#include <stdarg.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <%s>\n' "$1" |
+                 cc -E -x c - >/dev/null 2>&1 ;;
+        *.so.*) PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -qF "$1" ;;
+        *) command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
+
+# packages_missing ROWS: the packages that are not there, on one line.
+packages_missing() {
+    local package proof
+    while read -r package proof; do
+        [ -z "$package" ] || packages_present "$proof" || printf '%s ' "$package"
+    done <<< "$1"
+}
+
+# packages_install ROWS: installs what is missing; asks apt for nothing when all is there. Needs no standard input.
+packages_install() {
+    local missing as_root=''
+    missing=$(packages_missing "$1")
+    [ -n "$missing" ] || return 0
+    if ! command -v apt-get >/dev/null 2>&1; then
+        printf 'missing: %s\nThis system has no apt-get. Install what these Debian packages hold, then call again.\n' "$missing" >&2
+        return 1
+    fi
+    if [ "$(id -u)" != 0 ]; then
+        if command -v sudo >/dev/null 2>&1 && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
+            as_root='sudo'
+        else
+            printf 'missing: %s\nNeither root nor sudo without a password. As root: apt-get install %s\n' "$missing" "$missing" >&2
+            return 1
+        fi
+    fi
+    printf 'installing: %s\n' "$missing"
+    # shellcheck disable=SC2086  # one word per package, and no word when root
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 update ||
+        echo 'apt-get update failed; going on with the package lists that are there' >&2
+    # shellcheck disable=SC2086
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 --no-install-recommends install $missing >/dev/null || {
+        printf 'apt-get could not install: %s\n' "$missing" >&2
+        return 1
+    }
+    missing=$(packages_missing "$1")
+    [ -z "$missing" ] || { printf 'installed, but not found by the compiler or on PATH: %s\n' "$missing" >&2; return 1; }
+}
+
+# build_setup FOLDER OPTION...: configures a build folder of this source tree, once. It is made anew when it belongs to
+# another tree (a copy), when its options have changed since, and when setting it up was broken off.
+build_setup() {
+    local folder=$1 stamp=$1/.tern-options
+    shift
+    local options="${CC:-} ${CXX:-} $*"
+    if [ -f "$folder/build.ninja" ] && grep -qF "\"source\": \"$(pwd -P)\"" "$folder/meson-info/meson-info.json" &&
+        { [ ! -f "$stamp" ] || [ "$(cat "$stamp")" = "$options" ]; }; then
+        return 0
+    fi
+    [ ! -d "$folder/meson-private" ] || rm -rf "$folder"
+    meson setup "$folder" "$@" && printf '%s\n' "$options" > "$stamp"
+}

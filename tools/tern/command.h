@@ -1,0 +1,110 @@
+/* What the files of the command share: exit codes, the option tables, messages, one run of the library.
+ * The command uses the public headers alone; what it can do, any application can. */
+#ifndef TERN_TOOL_COMMAND_H
+#define TERN_TOOL_COMMAND_H
+
+#include <jansson.h>
+#include <tern/context.h>
+#include <tern/pipeline.h>
+
+enum exit_code { DONE = 0, FAILED = 1, USAGE = 2, CANCELLED = 130 };
+/* Parsing went well: go on. Stands beside the exit codes. */
+enum { GO_ON = -1 };
+
+/* One option of a command. The same row gives getopt's tables and the line of --help. */
+struct opt {
+    int id;            /* what the command's apply() is called with */
+    char letter;       /* 'p' or 0 */
+    const char *name;  /* "prompt" */
+    const char *value; /* "TEXT"; NULL: takes none */
+    const char *help;  /* NULL: an option of the surface that this build has not: refused, not shown */
+};
+
+struct command {
+    const char *name;
+    const char *arguments; /* "[MODEL]" */
+    const char *summary;
+    int least, most;           /* arguments beside the options */
+    const struct opt *opts[6]; /* tables, the last followed by NULL; each ends with a row without name */
+    const char *notes;         /* behind the options in --help */
+    /* Takes one option into the command's settings: GO_ON or an exit code. */
+    int (*apply)(const struct opt *opt, const char *value, void *settings);
+    int (*run)(const struct command *command, int argc, char **argv);
+};
+
+extern const struct command txt2img_command, img2img_command, inpaint_command, info_command, exec_command, tokenize_command,
+    devices_command, synth_command;
+
+/* options.c: getopt_long over the table. argv[0] is the command's name; *arguments are the ones beside the options. */
+int options_parse(const struct command *command, int argc, char **argv, void *settings, char ***arguments, int *count);
+void options_help(const struct command *command);
+
+/* values.c: text to value, strictly: the whole text, in range. GO_ON, or USAGE after a message that names the option. */
+int value_int(const struct opt *opt, const char *text, int64_t min, int64_t max, int *out);
+/* `open`: min itself is too small. */
+int value_number(const struct opt *opt, const char *text, double min, bool open, double max, double *out);
+/* -1: *given is false. */
+int value_seed(const struct opt *opt, const char *text, uint64_t *out, bool *given);
+int value_bytes(const struct opt *opt, const char *text, size_t *out);
+/* One of the names, ended by NULL: its index. */
+int value_choice(const struct opt *opt, const char *text, const char *const *names, int *out);
+/* "1.5 GiB" into out, which is returned. */
+#define BYTES_TEXT 32
+const char *bytes_text(size_t bytes, char out[BYTES_TEXT]);
+
+/* message.c. With --json each is also an event on standard output. Both return the code that they are named after. */
+void message_setup(const char *command, bool json);
+void event_send(json_t *event); /* one line on standard output; takes the reference, NULL is ignored */
+int usage(const char *fmt, ...) TERN_PRINTF(1, 2);
+int failed(const char *fmt, ...) TERN_PRINTF(1, 2);
+/* The error of the library: CANCELLED or FAILED; USAGE when the call only read `arguments` of the command line and one
+ * of them was wrong. */
+int library_failed(const struct tern_context *ctx, bool arguments);
+
+/* Options of every command that computes. */
+enum {
+    OPT_DEVICE = 1,
+    OPT_DTYPE,
+    OPT_THREADS,
+    OPT_BUDGET,
+    OPT_JSON,
+    OPT_QUIET,
+    OPT_VERBOSE,
+    OPT_LATER, /* of a capability that this build has not */
+    OPT_OWN    /* the first of a command's own */
+};
+struct run_settings {
+    const char *device;
+    enum tern_dtype dtype;
+    int threads;
+    size_t budget;
+    bool json, quiet, verbose;
+};
+int run_apply(const struct opt *opt, const char *value, struct run_settings *s);
+
+extern const struct opt run_opts[];  /* device, threads, budget */
+extern const struct opt talk_opts[]; /* json, quiet, verbose */
+
+/* run.c: a context with progress, log and cancel. NULL after a message; *code is then the exit code. */
+struct tern_context *run_open(const struct run_settings *s, int *code);
+
+/* interrupt.c: SIGINT asks the job to stop, a second one ends the process, but not while a file is being written. */
+void interrupt_catch(void);
+bool interrupt_seen(void);
+void interrupt_hold(bool writing);
+
+/* progress.c: tern_progress events as a bar, as lines, or as JSON. */
+void progress_setup(bool json, bool quiet);
+void progress_show(const struct tern_progress *p, void *user);
+/* Ends an open bar, so that a message starts on a line of its own. */
+void progress_break(void);
+
+/* output.c */
+/* GO_ON when a file of that name can be made: the folder exists and is writable. Leaves nothing behind. */
+int output_check(const char *path);
+/* USAGE when the ending is none of a picture. */
+int output_check_ending(const char *path);
+/* The name of picture i of n: path itself, or with "-1" .. "-n" before the ending. Free it. */
+char *output_name(const char *path, int i, int n);
+
+#endif

@@ -1,0 +1,92 @@
+/* tern exec: runs one component of a checkpoint on tensors from a file. */
+#include <stdio.h>
+
+#include "command.h"
+
+enum { OPT_INPUTS = OPT_OWN, OPT_OUTPUTS };
+
+struct settings {
+    struct run_settings run;
+    const char *inputs, *outputs;
+};
+
+static const struct opt opts[] = {
+    {OPT_INPUTS, 0, "inputs", "FILE", "safetensors with the component's inputs (needed)"},
+    {OPT_OUTPUTS, 0, "outputs", "FILE", "safetensors to write (needed)"},
+    {OPT_DTYPE, 0, "dtype", "TYPE", "to compute in: f32 (default), bf16, f16"},
+    {OPT_LATER, 0, "lora", "FILE:SCALE", NULL},
+    {0},
+};
+
+static int apply(const struct opt *opt, const char *value, void *settings)
+{
+    struct settings *s = settings;
+    if (opt->id == OPT_INPUTS)
+        s->inputs = value;
+    else if (opt->id == OPT_OUTPUTS)
+        s->outputs = value;
+    else
+        return run_apply(opt, value, &s->run);
+    return GO_ON;
+}
+
+static int execute(struct tern_context *ctx, const struct settings *s, const char *model, const char *component)
+{
+    struct tern_pipeline *p = NULL;
+    struct tern_weights *outputs = NULL, *inputs = tern_weights_open(ctx, s->inputs);
+    int code = GO_ON;
+    if (!inputs || !(p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = s->run.dtype})))
+        code = library_failed(ctx, false);
+    else if (!(outputs = tern_pipeline_exec(p, component, inputs)))
+        code = library_failed(ctx, true);
+    if (outputs) {
+        interrupt_hold(true);
+        code = tern_weights_save(outputs, s->outputs) ? library_failed(ctx, false) : DONE;
+        interrupt_hold(false);
+    }
+    if (code == DONE && s->run.json)
+        event_send(json_pack("{s:s, s:I, s:I}", "event", "done", "tensors", (json_int_t)tern_weights_count(outputs), "memory_peak",
+                             (json_int_t)tern_memory_peak(ctx)));
+    tern_weights_unref(&outputs);
+    tern_weights_unref(&inputs);
+    tern_pipeline_destroy(&p);
+    return code;
+}
+
+static int run(const struct command *command, int argc, char **argv)
+{
+    struct settings s = {0};
+    char **arguments;
+    int count, code = options_parse(command, argc, argv, &s, &arguments, &count);
+    if (code != GO_ON)
+        return code;
+    if (!s.inputs || !s.outputs)
+        return usage("option --%s is missing; see 'tern exec --help'", s.inputs ? "outputs" : "inputs");
+    code = output_check(s.outputs);
+    if (code != GO_ON)
+        return code;
+    interrupt_catch();
+    struct tern_context *ctx = run_open(&s.run, &code);
+    if (!ctx)
+        return code;
+    code = execute(ctx, &s, arguments[0], arguments[1]);
+    tern_context_destroy(&ctx);
+    return code;
+}
+
+const struct command exec_command = {
+    .name = "exec",
+    .arguments = "MODEL COMPONENT",
+    .summary = "Runs one component on tensors from a file.",
+    .least = 2,
+    .most = 2,
+    .opts = {opts, run_opts, talk_opts},
+    .notes = "MODEL is a diffusers folder, a single .safetensors or .ckpt file, or \"demo\".\n"
+             "Tensors are named as in the forward() of diffusers and transformers:\n\n"
+             "  text_encoder  input_ids (N, L) i64 -> last_hidden_state, pooler_output, hidden_states.0 ...\n"
+             "  unet          sample (N, C, H, W), timestep (1) or (N), encoder_hidden_states (N, L, D) -> sample\n"
+             "  vae_decoder   latent (N, 4, H, W), divided by the scaling factor -> sample (N, 3, 8H, 8W)\n"
+             "  vae_encoder   sample (N, 3, H, W) in -1..1 -> mean, logvar\n",
+    .apply = apply,
+    .run = run,
+};

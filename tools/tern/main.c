@@ -1,0 +1,72 @@
+/* The command tern: finds the subcommand and runs it. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "command.h"
+
+static const struct command *const commands[] = {
+    &txt2img_command, &img2img_command, &inpaint_command, &info_command, &exec_command, &tokenize_command, &devices_command, &synth_command,
+};
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+/* Commands that tern will have and this build has not. */
+static const char *const later[] = {"conformance", "bench", "graph", "quantize", "convert"};
+
+static void help(FILE *out)
+{
+    fprintf(out, "tern %s runs Stable Diffusion.\n\nusage: tern COMMAND [OPTIONS] [ARGUMENTS]\n\n", tern_version());
+    for (size_t i = 0; i < COMMANDS; i++)
+        fprintf(out, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(out, "\n'tern COMMAND --help' explains a command; 'tern --version' prints the version.\n"
+                 "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled.\n");
+}
+
+static int unknown(const char *name)
+{
+    for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++)
+        if (!strcmp(name, later[i]))
+            return usage("this build does not have the command \"%s\"; 'tern --help' lists those it has", name);
+    char names[256];
+    size_t n = 0;
+    for (size_t i = 0; i < COMMANDS; i++)
+        n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", i ? ", " : "", commands[i]->name);
+    return usage("unknown command \"%s\"; there are %s", name, names);
+}
+
+static int run(int argc, char **argv)
+{
+    if (argc < 2) {
+        help(stderr);
+        return USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        help(stdout);
+        return DONE;
+    }
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
+        printf("tern %s\n", tern_version());
+        return DONE;
+    }
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (!strcmp(argv[1], commands[i]->name)) {
+            bool json = false;
+            for (int a = 2; a < argc && strcmp(argv[a], "--"); a++)
+                json |= !strcmp(argv[a], "--json");
+            message_setup(argv[1], json);
+            return commands[i]->run(commands[i], argc - 1, argv + 1);
+        }
+    return unknown(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    int code = run(argc, argv);
+    errno = 0;
+    bool lost = fflush(stdout) || ferror(stdout);
+    if (lost && code == DONE) {
+        fprintf(stderr, "tern: standard output could not be written: %s\n", strerror(errno));
+        code = FAILED;
+    }
+    return code;
+}

@@ -1,0 +1,71 @@
+/* Errors for people on standard error and, with --json, for programs on standard output. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "command.h"
+
+static struct {
+    const char *command; /* NULL before there is one */
+    bool json;
+} state;
+
+void message_setup(const char *command, bool json)
+{
+    state.command = command;
+    state.json = json;
+}
+
+void event_send(json_t *event)
+{
+    if (event && !json_dumpf(event, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10)))
+        putchar('\n');
+    fflush(stdout);
+    json_decref(event);
+}
+
+static void tell(const char *kind, const char *text)
+{
+    progress_break();
+    fprintf(stderr, "tern%s%s: %s\n", state.command ? " " : "", state.command ? state.command : "", text);
+    if (!state.json)
+        return;
+    json_t *message = json_string(text); /* NULL when a path in it is no UTF-8 */
+    event_send(json_pack("{s:s, s:s, s:o}", "event", "error", "status", kind, "message", message ? message : json_null()));
+}
+
+static void tell_list(const char *kind, const char *fmt, va_list ap) TERN_PRINTF(2, 0);
+
+static void tell_list(const char *kind, const char *fmt, va_list ap)
+{
+    char text[2048];
+    vsnprintf(text, sizeof(text), fmt, ap);
+    tell(kind, text);
+}
+
+int usage(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    tell_list("usage", fmt, ap);
+    va_end(ap);
+    return USAGE;
+}
+
+int failed(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    tell_list("failed", fmt, ap);
+    va_end(ap);
+    return FAILED;
+}
+
+int library_failed(const struct tern_context *ctx, bool arguments)
+{
+    enum tern_status status = tern_error_status(ctx);
+    const char *text = tern_error(ctx);
+    tell(tern_status_name(status), *text ? text : "out of memory");
+    if (status == TERN_E_CANCELLED)
+        return CANCELLED;
+    return arguments && (status == TERN_E_INVALID || status == TERN_E_NOT_FOUND) ? USAGE : FAILED;
+}

@@ -1,0 +1,102 @@
+/* Options of a command: getopt_long's tables and the help page, both made from the command's rows. */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "command.h"
+
+#define MOST_OPTS 48
+#define LONG_ID 256 /* getopt's value of row i is LONG_ID + i, that of a letter the letter */
+
+/* All rows of a command, in order; returns their number. */
+static int all_rows(const struct command *command, const struct opt *rows[MOST_OPTS])
+{
+    int n = 0;
+    for (int t = 0; command->opts[t]; t++)
+        for (const struct opt *o = command->opts[t]; o->name && n < MOST_OPTS; o++)
+            rows[n++] = o;
+    return n;
+}
+
+static void help_line(const struct opt *o)
+{
+    char left[64], letter[8] = "    ";
+    if (o->letter)
+        snprintf(letter, sizeof(letter), "-%c, ", o->letter);
+    snprintf(left, sizeof(left), "  %s--%s %s", letter, o->name, o->value ? o->value : "");
+    printf("%-27s ", left);
+    for (const char *c = o->help; *c; c++)
+        if (*c == '\n')
+            printf("\n%28s", "");
+        else
+            putchar(*c);
+    putchar('\n');
+}
+
+void options_help(const struct command *command)
+{
+    static const struct opt help_row = {0, 'h', "help", NULL, "this page"};
+    const struct opt *rows[MOST_OPTS];
+    int n = all_rows(command, rows);
+    printf("usage: tern %s [OPTIONS]%s%s\n\n%s\n\n", command->name, *command->arguments ? " " : "", command->arguments, command->summary);
+    for (int i = 0; i < n; i++)
+        if (rows[i]->help)
+            help_line(rows[i]);
+    help_line(&help_row);
+    if (command->notes)
+        printf("\n%s", command->notes);
+}
+
+/* What getopt could not take. optopt is the letter, or the value of a long option, or 0 when there is no such long one. */
+static int complain(const struct command *command, const struct opt *const *rows, int found, const char *text)
+{
+    if (found == ':' && optopt >= LONG_ID)
+        return usage("option --%s: a value is missing; see 'tern %s --help'", rows[optopt - LONG_ID]->name, command->name);
+    if (found == ':')
+        return usage("option -%c: a value is missing; see 'tern %s --help'", optopt, command->name);
+    if (optopt >= LONG_ID || optopt == 'h')
+        return usage("option --%s: takes no value", optopt == 'h' ? "help" : rows[optopt - LONG_ID]->name);
+    if (optopt)
+        return usage("unknown option -%c; 'tern %s --help' lists them, and '--' stands before an argument that begins with '-'", optopt,
+                     command->name);
+    return usage("unknown or ambiguous option %s; 'tern %s --help' lists them", text, command->name);
+}
+
+int options_parse(const struct command *command, int argc, char **argv, void *settings, char ***arguments, int *count)
+{
+    const struct opt *rows[MOST_OPTS];
+    struct option longs[MOST_OPTS + 2];
+    char letters[2 * MOST_OPTS + 4] = ":h";
+    int n = all_rows(command, rows), of_letter[128] = {0};
+    for (int i = 0; i < n; i++) {
+        longs[i] = (struct option){rows[i]->name, rows[i]->value ? required_argument : no_argument, NULL, LONG_ID + i};
+        if (!rows[i]->letter)
+            continue;
+        of_letter[rows[i]->letter & 127] = i;
+        snprintf(letters + strlen(letters), 3, "%c%s", rows[i]->letter, rows[i]->value ? ":" : "");
+    }
+    longs[n] = (struct option){"help", no_argument, NULL, 'h'};
+    longs[n + 1] = (struct option){0};
+
+    opterr = 0;
+    for (int found; (found = getopt_long(argc, argv, letters, longs, NULL)) != -1;) {
+        if (found == 'h') {
+            options_help(command);
+            return DONE;
+        }
+        if (found == '?' || found == ':')
+            return complain(command, rows, found, argv[optind - 1]);
+        const struct opt *opt = rows[found >= LONG_ID ? found - LONG_ID : of_letter[found & 127]];
+        if (!opt->help)
+            return usage("option --%s: this build does not have it", opt->name);
+        int code = command->apply(opt, optarg, settings);
+        if (code != GO_ON)
+            return code;
+    }
+    *arguments = argv + optind;
+    *count = argc - optind;
+    if (*count < command->least || *count > command->most)
+        return usage("expected %s, found %d argument%s; see 'tern %s --help'", *command->arguments ? command->arguments : "no argument",
+                     *count, *count == 1 ? "" : "s", command->name);
+    return GO_ON;
+}

@@ -1,0 +1,227 @@
+/* One call of tern_generate from what the command line says: check, load, sample, write. */
+#include "picture.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+/* A picture above this many pixels does not set the size by itself: a photograph would ask for hours and gigabytes. */
+#define OWN_SIZE_PIXELS (2 << 20)
+
+struct job {
+    struct tern_context *ctx;
+    struct tern_pipeline *pipeline;
+    struct tern_image *image, *mask;
+    tern_tensor *latents;
+    struct tern_images *result;
+    struct timespec start;
+};
+
+static double seconds_since(const struct timespec *start)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - start->tv_sec) + 1e-9 * (double)(now.tv_nsec - start->tv_nsec);
+}
+
+/* Texts from the command line may be no UTF-8, which JSON cannot hold. */
+static json_t *text_json(const char *text)
+{
+    json_t *s = text ? json_string(text) : NULL;
+    return s ? s : json_null();
+}
+
+/* JSON libraries read integers up to 2^63 - 1; a larger seed is sent as a string. */
+static json_t *seed_json(uint64_t seed)
+{
+    char text[24];
+    snprintf(text, sizeof(text), "%" PRIu64, seed);
+    return seed <= INT64_MAX ? json_integer((json_int_t)seed) : json_string(text);
+}
+
+static int check_outputs(const struct picture_settings *s)
+{
+    char *first = output_name(s->output, 0, s->count);
+    int code = first ? output_check(first) : failed("out of memory");
+    free(first);
+    if (code == GO_ON && s->save_latents)
+        code = output_check(s->save_latents);
+    return code;
+}
+
+static int choose_seed(struct picture_settings *s)
+{
+    uint32_t random;
+    if (s->seed_given)
+        return GO_ON;
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+        return failed("the system gives no random seed; --seed N chooses one");
+    s->seed = random; /* PyTorch's CPU generator uses 32 bits, and people write seeds down */
+    return GO_ON;
+}
+
+/* The size that was not asked for follows from the picture. */
+static int choose_size(struct picture_settings *s, const struct tern_image *image)
+{
+    int64_t w = tern_image_width(image), h = tern_image_height(image);
+    if (s->width && s->height)
+        return GO_ON;
+    if (!s->width && !s->height && w * h > OWN_SIZE_PIXELS)
+        return usage("%s has %lld x %lld pixels; give the size to work in, for example -W 512 -H 512", s->image, (long long)w,
+                     (long long)h);
+    int64_t width = s->width ? s->width : s->height ? w * s->height / h : w;
+    int64_t height = s->height ? s->height : s->width ? h * s->width / w : h;
+    width = width / 8 * 8;
+    height = height / 8 * 8;
+    if (width < 8 || height < 8 || width > 8192 || height > 8192)
+        return usage("%s has %lld x %lld pixels: no size from 8 to 8192 follows from it; give -W and -H", s->image, (long long)w,
+                     (long long)h);
+    s->width = (int)width;
+    s->height = (int)height;
+    return GO_ON;
+}
+
+static int load_inputs(struct job *j, struct picture_settings *s)
+{
+    if (s->image && !(j->image = tern_image_load(j->ctx, s->image)))
+        return library_failed(j->ctx, false);
+    if (s->mask && !(j->mask = tern_image_load(j->ctx, s->mask)))
+        return library_failed(j->ctx, false);
+    if (s->init_latents && !(j->latents = latents_load(j->ctx, s->init_latents)))
+        return FAILED;
+    return j->image ? choose_size(s, j->image) : GO_ON;
+}
+
+static void announce(const struct picture_settings *s, size_t peak)
+{
+    char bytes[BYTES_TEXT];
+    if (s->run.json) {
+        json_t *event =
+            json_pack("{s:s, s:o, s:o, s:o, s:o, s:i, s:f, s:i, s:s, s:s}", "event", "start", "model", text_json(s->model), "prompt",
+                      text_json(s->prompt), "negative", text_json(s->negative), "seed", seed_json(s->seed), "steps", s->steps, "cfg",
+                      s->cfg, "count", s->count, "sampler", tern_sampler_name(s->sampler), "schedule", tern_schedule_name(s->schedule));
+        if (event && s->width && s->height) {
+            json_object_set_new(event, "width", json_integer(s->width));
+            json_object_set_new(event, "height", json_integer(s->height));
+        }
+        if (event && peak)
+            json_object_set_new(event, "peak_bytes", json_integer((json_int_t)peak));
+        event_send(event);
+    } else if (!s->run.quiet) {
+        fprintf(stderr, "seed %" PRIu64 ", %d steps, cfg %g", s->seed, s->steps, s->cfg);
+        fprintf(stderr, peak ? ", at most %s of memory\n" : "\n", bytes_text(peak, bytes));
+    }
+}
+
+/* A file that is begun is also ended when Ctrl-C comes; no further one is begun then. */
+static int save_one(struct job *j, const struct picture_settings *s, int i)
+{
+    if (interrupt_seen()) {
+        failed("cancelled; %d of %d pictures were written", i, tern_images_count(j->result));
+        return CANCELLED;
+    }
+    char *path = output_name(s->output, i, s->count);
+    if (!path)
+        return failed("out of memory");
+    const struct tern_image *img = tern_images_at(j->result, i);
+    interrupt_hold(true);
+    enum tern_status status = tern_image_save(img, path);
+    interrupt_hold(false);
+    int code = status ? library_failed(j->ctx, false) : GO_ON;
+    uint64_t seed = s->seed + (uint64_t)i;
+    if (!status && s->run.json)
+        event_send(json_pack("{s:s, s:o, s:i, s:o, s:i, s:i, s:o}", "event", "image", "path", text_json(path), "index", i, "seed",
+                             seed_json(seed), "width", tern_image_width(img), "height", tern_image_height(img), "parameters",
+                             text_json(tern_image_text(img, "parameters"))));
+    else if (!status && !s->run.quiet)
+        fprintf(stderr, "%s: %d x %d, seed %" PRIu64 "\n", path, tern_image_width(img), tern_image_height(img), seed);
+    free(path);
+    return code;
+}
+
+static int save(struct job *j, const struct picture_settings *s)
+{
+    int code = GO_ON;
+    for (int i = 0; i < tern_images_count(j->result) && code == GO_ON; i++)
+        code = save_one(j, s, i);
+    if (code != GO_ON || !s->save_latents)
+        return code;
+    interrupt_hold(true);
+    enum tern_status status = latents_save(j->ctx, s->save_latents, tern_images_latents(j->result));
+    interrupt_hold(false);
+    if (status)
+        return library_failed(j->ctx, false);
+    if (s->run.json)
+        event_send(json_pack("{s:s, s:o}", "event", "latents", "path", text_json(s->save_latents)));
+    return GO_ON;
+}
+
+static int generate(struct job *j, struct picture_settings *s)
+{
+    struct tern_pipeline_params pipeline = {.dtype = s->run.dtype, .tokenizer_dir = s->tokenizer};
+    j->pipeline = tern_pipeline_load(j->ctx, s->model, &pipeline);
+    if (!j->pipeline)
+        return library_failed(j->ctx, false);
+    struct tern_txt2img_params p = {
+        .prompt = s->prompt,
+        .negative_prompt = s->negative,
+        .width = s->width,
+        .height = s->height,
+        .steps = s->steps,
+        .cfg = s->cfg,
+        .seed = s->seed,
+        .sampler = s->sampler,
+        .schedule = s->schedule,
+        .generator = s->generator,
+        .count = s->count,
+        .init_image = j->image,
+        .mask_image = j->mask,
+        .strength = s->strength,
+        .init_latents = j->latents,
+    };
+    size_t peak = 0;
+    if (tern_generate_check(j->pipeline, &p, &peak))
+        return library_failed(j->ctx, true);
+    announce(s, peak);
+    j->result = tern_generate(j->pipeline, &p);
+    if (!j->result)
+        return library_failed(j->ctx, true);
+    int code = save(j, s);
+    if (code != GO_ON)
+        return code;
+    char bytes[BYTES_TEXT];
+    if (s->run.json)
+        event_send(json_pack("{s:s, s:f, s:I}", "event", "done", "seconds", seconds_since(&j->start), "memory_peak",
+                             (json_int_t)tern_memory_peak(j->ctx)));
+    else if (!s->run.quiet)
+        fprintf(stderr, "%.1f s, peak memory %s\n", seconds_since(&j->start), bytes_text(tern_memory_peak(j->ctx), bytes));
+    return DONE;
+}
+
+int picture_make(struct picture_settings *s)
+{
+    struct job j = {0};
+    clock_gettime(CLOCK_MONOTONIC, &j.start);
+    int code = check_outputs(s);
+    if (code == GO_ON)
+        code = choose_seed(s);
+    if (code != GO_ON)
+        return code;
+    interrupt_catch();
+    j.ctx = run_open(&s->run, &code);
+    if (!j.ctx)
+        return code;
+    code = load_inputs(&j, s);
+    if (code == GO_ON)
+        code = generate(&j, s);
+    tern_images_destroy(&j.result);
+    tern_tensor_unref(&j.latents);
+    tern_image_destroy(&j.image);
+    tern_image_destroy(&j.mask);
+    tern_pipeline_destroy(&j.pipeline);
+    tern_context_destroy(&j.ctx);
+    return code;
+}

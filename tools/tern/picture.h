@@ -1,0 +1,31 @@
+/* What txt2img, img2img and inpaint are told, and the one way in which all three make pictures. */
+#ifndef TERN_TOOL_PICTURE_H
+#define TERN_TOOL_PICTURE_H
+
+#include "command.h"
+
+struct picture_settings {
+    struct run_settings run;
+    const char *model;        /* NULL: the demo model */
+    const char *image, *mask; /* files or NULL */
+    const char *prompt, *negative;
+    const char *output, *save_latents, *init_latents, *tokenizer;
+    int width, height; /* 0: of the picture that is given, or the model's own */
+    int steps, count;
+    double cfg, strength; /* strength 0: the library's default */
+    uint64_t seed;
+    bool seed_given;
+    enum tern_sampler sampler;
+    enum tern_schedule schedule;
+    bool schedule_given; /* by --schedule, not by the name of the sampler */
+    enum tern_generator_kind generator;
+};
+
+/* Checks what can be checked without the model, loads it, makes the pictures and writes them. Returns the exit code. */
+int picture_make(struct picture_settings *s);
+
+/* latents.c: the tensor "latents" of a safetensors file, as f32. NULL after a message or with the library's error. */
+tern_tensor *latents_load(struct tern_context *ctx, const char *path);
+enum tern_status latents_save(struct tern_context *ctx, const char *path, tern_tensor *latents);
+
+#endif

@@ -1,0 +1,91 @@
+/* One run of the library: the options that every computing command has, and a context that talks to the terminal. */
+#include <stdio.h>
+#include <string.h>
+
+#include "command.h"
+
+const struct opt run_opts[] = {
+    {OPT_DEVICE, 0, "device", "NAME", "where to compute; 'tern devices' lists them (default cpu)"},
+    {OPT_THREADS, 0, "threads", "N", "threads of the CPU, 1 to 1024 (default: one per core)"},
+    {OPT_BUDGET, 0, "budget", "SIZE", "most memory to use: 2GiB, 1.5G, 800MiB, or bytes (default: none)"},
+    {0},
+};
+
+const struct opt talk_opts[] = {
+    {OPT_JSON, 0, "json", NULL, "one JSON event per line on standard output"},
+    {OPT_QUIET, 'q', "quiet", NULL, "no progress, no summary; errors only"},
+    {OPT_VERBOSE, 'v', "verbose", NULL, "the library's informative messages, too"},
+    {0},
+};
+
+int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
+{
+    static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
+    static const enum tern_dtype dtype_of[] = {TERN_F32, TERN_BF16, TERN_F16};
+    int choice = 0, code = GO_ON;
+    switch (opt->id) {
+    case OPT_DEVICE:
+        s->device = value;
+        break;
+    case OPT_DTYPE:
+        if (!strcmp(value, "int8"))
+            return usage("option --dtype: this build does not have int8; it has f32, bf16, f16");
+        code = value_choice(opt, value, dtypes, &choice);
+        s->dtype = dtype_of[choice];
+        break;
+    case OPT_THREADS:
+        return value_int(opt, value, 1, 1024, &s->threads);
+    case OPT_BUDGET:
+        return value_bytes(opt, value, &s->budget);
+    case OPT_JSON:
+        s->json = true;
+        break;
+    case OPT_QUIET:
+        s->quiet = true;
+        break;
+    case OPT_VERBOSE:
+        s->verbose = true;
+        break;
+    }
+    return code;
+}
+
+static void show_log(enum tern_log_level level, const char *message, void *user)
+{
+    progress_break();
+    fprintf(stderr, "tern: %s%s\n", level >= TERN_LOG_WARN ? "warning: " : "", message);
+}
+
+static bool is_cancelled(void *user) { return interrupt_seen(); }
+
+struct tern_context *run_open(const struct run_settings *s, int *code)
+{
+    struct tern_context_params params = {
+        .device = s->device,
+        .threads = s->threads,
+        .budget = s->budget,
+        .log_level = s->verbose ? TERN_LOG_INFO : TERN_LOG_WARN,
+        .log = show_log,
+        .progress = progress_show,
+        .cancel = is_cancelled,
+    };
+    progress_setup(s->json, s->quiet);
+    struct tern_context *ctx = tern_context_create(&params);
+    if (ctx)
+        return ctx;
+    const char *reason = tern_create_error();
+    *code = FAILED;
+    params.device = NULL; /* whether it was the device's name */
+    struct tern_context *other = s->device ? tern_context_create(&params) : NULL;
+    if (other) {
+        tern_context_destroy(&other);
+        *code = USAGE;
+        params.device = s->device;
+        if (!tern_context_create(&params)) /* the message again: it belongs to the last call */
+            reason = tern_create_error();
+        usage("option --device: %s", reason);
+    } else {
+        failed("%s", reason);
+    }
+    return NULL;
+}

@@ -1,0 +1,238 @@
+/* tern txt2img, img2img and inpaint: their options. */
+#include <stdio.h>
+#include <string.h>
+
+#include "picture.h"
+
+enum {
+    OPT_PROMPT = OPT_OWN,
+    OPT_NEGATIVE,
+    OPT_WIDTH,
+    OPT_HEIGHT,
+    OPT_STEPS,
+    OPT_CFG,
+    OPT_SEED,
+    OPT_SAMPLER,
+    OPT_SCHEDULE,
+    OPT_COUNT,
+    OPT_OUTPUT,
+    OPT_INIT_IMAGE,
+    OPT_STRENGTH,
+    OPT_INIT_LATENTS,
+    OPT_SAVE_LATENTS,
+    OPT_GENERATOR,
+    OPT_TOKENIZER,
+};
+
+static const struct opt prompt_opts[] = {
+    {OPT_PROMPT, 'p', "prompt", "TEXT", "what the picture shows (needed; may be \"\")"},
+    {OPT_NEGATIVE, 'n', "negative", "TEXT", "what it does not show"},
+    {0},
+};
+
+static const struct opt from_text_opts[] = {
+    {OPT_WIDTH, 'W', "width", "N", "pixels, a multiple of 8, at most 8192 (default: the model's)"},
+    {OPT_HEIGHT, 'H', "height", "N", "likewise"},
+    {OPT_INIT_IMAGE, 0, "init-image", "FILE", "start from this picture, as img2img does"},
+    {OPT_STRENGTH, 0, "strength", "X", "with --init-image: how much of it is painted anew, above 0\nand at most 1 (default 0.8)"},
+    {0},
+};
+
+static const struct opt from_image_opts[] = {
+    {OPT_WIDTH, 'W', "width", "N", "pixels, a multiple of 8, at most 8192 (default: IMAGE's)"},
+    {OPT_HEIGHT, 'H', "height", "N", "likewise; one of the two alone keeps the proportion"},
+    {OPT_STRENGTH, 0, "strength", "X", "how much of IMAGE is painted anew, above 0 and at most 1\n(default: img2img 0.8, inpaint 1)"},
+    {0},
+};
+
+static const struct opt picture_opts[] = {
+    {OPT_STEPS, 0, "steps", "N", "sampling steps, 1 to 1000 (default 20)"},
+    {OPT_CFG, 0, "cfg", "X", "guidance scale, 0 to 1000 (default 7.5); at most 1: none"},
+    {OPT_SEED, 0, "seed", "N", "seed of the first picture, the next has N + 1 and so on;\n-1: random, and shown (default)"},
+    {OPT_SAMPLER, 0, "sampler", "NAME",
+     "ddim, pndm, euler, euler_a, dpm++2m, heun, lms, unipc, lcm\n(default: the model's); \"DPM++ 2M Karras\" and the like, too"},
+    {OPT_SCHEDULE, 0, "schedule", "NAME", "default or karras"},
+    {OPT_COUNT, 'b', "count", "N", "pictures to make together, 1 to 256 (default 1)"},
+    {OPT_OUTPUT, 'o', "output", "FILE",
+     ".png, .jpg, .jpeg or .webp (default out.png); with -b 2 or\nmore FILE out.png becomes out-1.png, out-2.png, ..."},
+    {OPT_DTYPE, 0, "dtype", "TYPE", "to compute in: f32 (default), bf16, f16"},
+    {OPT_INIT_LATENTS, 0, "init-latents", "FILE",
+     "safetensors with \"latents\" (N, 4, H/8, W/8): unit noise\nthat is used instead of the seed's"},
+    {OPT_SAVE_LATENTS, 0, "save-latents", "FILE", "safetensors: the latents after the last step"},
+    {OPT_GENERATOR, 0, "generator", "KIND", "whose noise the seed gives: PyTorch's cpu (default) or cuda"},
+    {OPT_TOKENIZER, 0, "tokenizer", "DIR", "a tokenizer folder instead of the model's"},
+    {OPT_LATER, 0, "lora", "FILE:SCALE", NULL},
+    {OPT_LATER, 0, "offload", "HOW", NULL},
+    {OPT_LATER, 0, "deepcache", "N", NULL},
+    {0},
+};
+
+#define NOTES_MODEL                                                                                 \
+    "MODEL is a diffusers folder, a single .safetensors or .ckpt file, or left out (or \"demo\",\n" \
+    "\"demo-zh\") for the demo model.\n"
+#define NOTES_IMAGE                                                                               \
+    "IMAGE is a PNG, JPEG or WebP file. Without -W and -H its own size counts, rounded down to\n" \
+    "multiples of 8; above 2 million pixels they must be given.\n"
+
+static int apply_side(const struct opt *opt, const char *text, int *out)
+{
+    int code = value_int(opt, text, 8, 8192, out);
+    if (code == GO_ON && *out % 8)
+        return usage("option --%s: expected a multiple of 8, found %d; %d and %d are near", opt->name, *out, *out / 8 * 8,
+                     *out / 8 * 8 + 8);
+    return code;
+}
+
+static int apply_sampler(const struct opt *opt, const char *text, struct picture_settings *s)
+{
+    enum tern_schedule schedule = TERN_SCHEDULE_DEFAULT;
+    s->sampler = tern_sampler_parse(text, &schedule);
+    if (s->sampler < TERN_SAMPLER_COUNT) {
+        if (!s->schedule_given)
+            s->schedule = schedule;
+        return GO_ON;
+    }
+    char list[256] = "";
+    for (int i = TERN_SAMPLER_DEFAULT + 1; i < TERN_SAMPLER_COUNT; i++) {
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "", tern_sampler_name((enum tern_sampler)i));
+    }
+    return usage("option --sampler: there is no sampler \"%s\"; there are %s", text, list);
+}
+
+static int apply_schedule(const struct opt *opt, const char *text, struct picture_settings *s)
+{
+    s->schedule = tern_schedule_parse(text);
+    s->schedule_given = true;
+    if (s->schedule >= TERN_SCHEDULE_COUNT)
+        return usage("option --schedule: expected %s or %s, found \"%s\"", tern_schedule_name(TERN_SCHEDULE_DEFAULT),
+                     tern_schedule_name(TERN_SCHEDULE_KARRAS), text);
+    return GO_ON;
+}
+
+static int apply_cfg(const struct opt *opt, const char *text, struct picture_settings *s)
+{
+    int code = value_number(opt, text, 0, false, 1000, &s->cfg);
+    if (code == GO_ON && s->cfg < 1)
+        s->cfg = 1; /* as 0 means the default to the library, and all up to 1 is the same */
+    return code;
+}
+
+static int apply_generator(const struct opt *opt, const char *text, struct picture_settings *s)
+{
+    static const char *const kinds[] = {"cpu", "cuda", NULL};
+    int kind = 0, code = value_choice(opt, text, kinds, &kind);
+    s->generator = kind ? TERN_GENERATOR_CUDA : TERN_GENERATOR_CPU;
+    return code;
+}
+
+static int apply(const struct opt *opt, const char *value, void *settings)
+{
+    struct picture_settings *s = settings;
+    switch (opt->id) {
+    case OPT_PROMPT:
+        s->prompt = value;
+        return GO_ON;
+    case OPT_NEGATIVE:
+        s->negative = value;
+        return GO_ON;
+    case OPT_WIDTH:
+        return apply_side(opt, value, &s->width);
+    case OPT_HEIGHT:
+        return apply_side(opt, value, &s->height);
+    case OPT_STEPS:
+        return value_int(opt, value, 1, 1000, &s->steps);
+    case OPT_CFG:
+        return apply_cfg(opt, value, s);
+    case OPT_SEED:
+        return value_seed(opt, value, &s->seed, &s->seed_given);
+    case OPT_SAMPLER:
+        return apply_sampler(opt, value, s);
+    case OPT_SCHEDULE:
+        return apply_schedule(opt, value, s);
+    case OPT_COUNT:
+        return value_int(opt, value, 1, 256, &s->count);
+    case OPT_OUTPUT:
+        s->output = value;
+        return output_check_ending(value);
+    case OPT_INIT_IMAGE:
+        s->image = value;
+        return GO_ON;
+    case OPT_STRENGTH:
+        return value_number(opt, value, 0, true, 1, &s->strength);
+    case OPT_INIT_LATENTS:
+        s->init_latents = value;
+        return GO_ON;
+    case OPT_SAVE_LATENTS:
+        s->save_latents = value;
+        return GO_ON;
+    case OPT_GENERATOR:
+        return apply_generator(opt, value, s);
+    case OPT_TOKENIZER:
+        s->tokenizer = value;
+        return GO_ON;
+    default:
+        return run_apply(opt, value, &s->run);
+    }
+}
+
+/* Pictures come first among the arguments, the model last; `images` is how many pictures there are. */
+static int run(const struct command *command, int argc, char **argv, int images)
+{
+    struct picture_settings s = {.output = "out.png", .steps = 20, .count = 1, .cfg = 7.5};
+    char **arguments;
+    int count, code = options_parse(command, argc, argv, &s, &arguments, &count);
+    if (code != GO_ON)
+        return code;
+    if (!s.prompt)
+        return usage("option --prompt is missing; see 'tern %s --help'", command->name);
+    if (images > 0)
+        s.image = arguments[0];
+    if (images > 1)
+        s.mask = arguments[1];
+    if (count > images)
+        s.model = arguments[images];
+    if (s.strength > 0 && !s.image)
+        return usage("option --strength: works with --init-image only");
+    return picture_make(&s);
+}
+
+static int run_txt2img(const struct command *command, int argc, char **argv) { return run(command, argc, argv, 0); }
+static int run_img2img(const struct command *command, int argc, char **argv) { return run(command, argc, argv, 1); }
+static int run_inpaint(const struct command *command, int argc, char **argv) { return run(command, argc, argv, 2); }
+
+const struct command txt2img_command = {
+    .name = "txt2img",
+    .arguments = "[MODEL]",
+    .summary = "Makes pictures from a text.",
+    .least = 0,
+    .most = 1,
+    .opts = {prompt_opts, from_text_opts, picture_opts, run_opts, talk_opts},
+    .notes = NOTES_MODEL,
+    .apply = apply,
+    .run = run_txt2img,
+};
+
+const struct command img2img_command = {
+    .name = "img2img",
+    .arguments = "IMAGE [MODEL]",
+    .summary = "Makes pictures from a picture and a text.",
+    .least = 1,
+    .most = 2,
+    .opts = {prompt_opts, from_image_opts, picture_opts, run_opts, talk_opts},
+    .notes = NOTES_IMAGE NOTES_MODEL,
+    .apply = apply,
+    .run = run_img2img,
+};
+
+const struct command inpaint_command = {
+    .name = "inpaint",
+    .arguments = "IMAGE MASK [MODEL]",
+    .summary = "Paints a part of a picture anew.",
+    .least = 2,
+    .most = 3,
+    .opts = {prompt_opts, from_image_opts, picture_opts, run_opts, talk_opts},
+    .notes = "MASK is a picture, too: white is painted anew, black is kept.\n" NOTES_IMAGE NOTES_MODEL,
+    .apply = apply,
+    .run = run_inpaint,
+};

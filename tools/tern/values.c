@@ -1,0 +1,125 @@
+/* Texts of options to values. Nothing is guessed: junk behind a number, a number out of range or an unknown name is refused. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "command.h"
+
+static bool parse_int(const char *text, int64_t *out)
+{
+    const char *digits = text + (*text == '-');
+    if (*digits < '0' || *digits > '9')
+        return false;
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return !*end && !errno;
+}
+
+/* A decimal number and what stands behind it. */
+static bool parse_number(const char *text, double *out, const char **rest)
+{
+    size_t n = strspn(text, "+-.0123456789eE");
+    const char *digits = text + strspn(text, "+-");
+    if (!n || (*digits != '.' && (*digits < '0' || *digits > '9')) || text[1] == 'x' || text[1] == 'X')
+        return false;
+    char *end;
+    *out = strtod(text, &end);
+    *rest = end;
+    return end != text && isfinite(*out);
+}
+
+int value_int(const struct opt *opt, const char *text, int64_t min, int64_t max, int *out)
+{
+    int64_t v;
+    if (!parse_int(text, &v) || v < min || v > max)
+        return usage("option --%s: expected a whole number from %" PRId64 " to %" PRId64 ", found \"%s\"", opt->name, min, max, text);
+    *out = (int)v;
+    return GO_ON;
+}
+
+int value_number(const struct opt *opt, const char *text, double min, bool open, double max, double *out)
+{
+    double v;
+    const char *rest;
+    if (!parse_number(text, &v, &rest) || *rest || v < min || (open && v <= min) || v > max)
+        return usage("option --%s: expected a number %s %g and at most %g, found \"%s\"", opt->name, open ? "above" : "of at least", min,
+                     max, text);
+    *out = v;
+    return GO_ON;
+}
+
+int value_seed(const struct opt *opt, const char *text, uint64_t *out, bool *given)
+{
+    *given = strcmp(text, "-1") != 0;
+    if (!*given)
+        return GO_ON;
+    char *end;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno)
+        return usage("option --%s: expected a whole number from 0 to %" PRIu64 ", or -1 for a random one, found \"%s\"", opt->name,
+                     UINT64_MAX, text);
+    return GO_ON;
+}
+
+int value_bytes(const struct opt *opt, const char *text, size_t *out)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1},
+                 {"b", 1},
+                 {"k", 1024.0},
+                 {"kib", 1024.0},
+                 {"kb", 1e3},
+                 {"m", 1048576.0},
+                 {"mib", 1048576.0},
+                 {"mb", 1e6},
+                 {"g", 1073741824.0},
+                 {"gib", 1073741824.0},
+                 {"gb", 1e9},
+                 {"t", 1099511627776.0},
+                 {"tib", 1099511627776.0},
+                 {"tb", 1e12}};
+    double v;
+    const char *rest;
+    if (parse_number(text, &v, &rest)) {
+        rest += *rest == ' ';
+        for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+            if (!strcasecmp(rest, units[i].name) && v * units[i].bytes >= 1 && v * units[i].bytes < 9e18) {
+                *out = (size_t)(v * units[i].bytes);
+                return GO_ON;
+            }
+    }
+    return usage("option --%s: expected a size such as 2GiB, 1.5G, 800MiB or 2000000000, found \"%s\"", opt->name, text);
+}
+
+int value_choice(const struct opt *opt, const char *text, const char *const *names, int *out)
+{
+    char list[256] = "";
+    for (int i = 0; names[i]; i++) {
+        if (!strcmp(text, names[i])) {
+            *out = i;
+            return GO_ON;
+        }
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof(list) - n, "%s%s", i ? ", " : "", names[i]);
+    }
+    return usage("option --%s: expected one of %s, found \"%s\"", opt->name, list, text);
+}
+
+const char *bytes_text(size_t bytes, char out[BYTES_TEXT])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double v = (double)bytes;
+    int u = 0;
+    for (; v >= 1024 && u < 4; u++)
+        v /= 1024;
+    snprintf(out, BYTES_TEXT, v < 10 && u ? "%.2f %s" : "%.0f %s", v, units[u]);
+    return out;
+}
