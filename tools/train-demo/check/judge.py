@@ -1,0 +1,81 @@
+"""Does a picture show what its prompt says?  Looks at pixels alone."""
+from .blobs import fill_holes, groups
+from .colors import Pixels, time_of_day
+from .table import (APART, CIRCLE_FILL, INSIDE, KINDS, LEFT_OF, REACH_BY_COUNT, RIGHT_OF, RING_HOLE, SHAPE_REACH, SHAPE_SIZE, SQUARE_FILL,
+                    TRIANGLE_LOW)
+
+
+def shape_of(blob):
+    """circle, square, triangle, star or ring."""
+    whole = fill_holes(blob.mask)
+    area = whole.sum()
+    if 1 - blob.area / area > RING_HOLE:
+        return 'ring'
+    fill = area / whole.size
+    if fill > SQUARE_FILL:
+        return 'square'
+    if fill > CIRCLE_FILL:
+        return 'circle'
+    rows = whole.sum(1)
+    low = (rows * (rows.cumsum() * 0 + range(len(rows)))).sum() / area / len(rows)
+    return 'triangle' if low > TRIANGLE_LOW else 'star'
+
+
+def _between(value, limits):
+    return limits[0] <= value <= limits[1]
+
+
+def _has_mark(blob, pixels, color, name, x0, y0, x1, y1, share):
+    got = blob.share(pixels.mask(color if name == 'own' else name), x0, y0, x1, y1)
+    return got >= share if share > 0 else got <= -share
+
+
+def _is_kind(blob, kind, color, pixels):
+    want = KINDS[kind]
+    return (_between(blob.width, want['width']) and _between(blob.height, want['height']) and _between(blob.aspect, want['aspect'])
+            and _between(blob.fill, want['fill']) and _between(blob.y1, want['foot'])
+            and all(_has_mark(blob, pixels, color, *mark) for mark in want['marks']))
+
+
+def find(picture, kind, color, count=1):
+    """Blobs of this kind and colour, largest first, where `count` of them are looked for."""
+    if kind in KINDS:
+        pixels = Pixels(picture, time_of_day(picture))
+        reach = [v * REACH_BY_COUNT[count] for v in KINDS[kind]['reach']]
+        return [b for b in groups(pixels.mask(color), reach) if _is_kind(b, kind, color, pixels)]
+    blobs = groups(Pixels(picture, None).mask(color), SHAPE_REACH)
+    blobs = [b for b in blobs if _between(b.width, SHAPE_SIZE) and _between(b.height, SHAPE_SIZE)]
+    return [b for b in blobs if shape_of(b) == kind]
+
+
+def _place(blob):
+    return 'left' if blob.x < LEFT_OF else 'right' if blob.x > RIGHT_OF else 'middle'
+
+
+def related(first, second, rel):
+    dx, dy = second.x - first.x, second.y - first.y
+    if rel == 'inside':
+        return abs(dx) < INSIDE and abs(dy) < INSIDE and first.width < second.width and first.height < second.height
+    along = {'left of': dx, 'right of': -dx, 'above': dy, 'below': -dy}[rel]
+    return along > APART
+
+
+def judge(picture, scene):
+    """{'time': bool, 'object': bool, 'place': bool, 'count': bool, 'pair': bool}; only what the scene has.
+
+    object: a thing of the kind and colour is there.  pair: both are, in the right relation.
+    count: as many as said.  scene: a dict with type, time, objects and rel, as in world.py.
+    """
+    out, objects = {}, scene['objects']
+    if scene['type'] == 'scene':
+        out['time'] = time_of_day(picture) == scene['time']
+    found = [find(picture, x['kind'], x['color'], x['count']) for x in objects]
+    if len(objects) == 1:
+        count = objects[0]['count']
+        out['count'] = len(found[0]) == count
+        if count == 1:
+            out['object'] = len(found[0]) > 0
+            out['place'] = out['object'] and _place(found[0][0]) == objects[0]['pos']
+    elif len(objects) == 2:
+        out['pair'] = any(related(a, b, scene['rel']) for a in found[0] for b in found[1] if a is not b)
+    return out
