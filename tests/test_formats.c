@@ -63,7 +63,7 @@ static void check_case(void *arg, const char *path, const char *component, const
 
 static void containers_give_the_same_bytes(void **state)
 {
-    struct run r = {.ctx = model_context(NULL, 2)};
+    struct run r = {.ctx = model_context(NULL, 1)};
     for (int i = 0; i < CONTAINERS; i++)
         r.p[i] = model_load(r.ctx, containers[i].path);
     golden_each("sd1-mini", check_case, &r);

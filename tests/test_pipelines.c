@@ -42,7 +42,7 @@ static void model_agrees(void **state)
     struct job_worst w = {0};
     size_t i;
     json_t *rows = support_json("pipelines/cases.json"), *row;
-    struct tern_context *ctx = model_context(NULL, 2);
+    struct tern_context *ctx = model_context(NULL, 1);
     struct tern_weights *latents = support_tensors(ctx, "pipelines/latents"), *pictures = support_tensors(ctx, "pipelines/pictures");
     struct tern_pipeline *p = model_load(ctx, model_path(model, path));
     json_array_foreach(rows, i, row) {
@@ -113,7 +113,7 @@ static struct tern_txt2img_params some_job(int count)
 
 static void again_is_the_same(void **state)
 {
-    struct pair x = open_sd1(NULL, 2);
+    struct pair x = open_sd1(NULL, 1);
     struct tern_txt2img_params q = some_job(1);
     struct tern_images *a = job_run(x.ctx, x.p, &q), *b = job_run(x.ctx, x.p, &q);
     assert_true(job_same(a, 0, b));
@@ -149,7 +149,7 @@ static void batches_do_not_matter(void **state)
 {
     static const char *const levels[] = {NULL, "avx2", "scalar"};
     for (int i = 0; i < 3; i++) {
-        struct pair x = open_sd1(levels[i], 2);
+        struct pair x = open_sd1(levels[i], 1);
         struct tern_txt2img_params q = some_job(3);
         struct tern_images *all = job_run(x.ctx, x.p, &q);
         assert_int_equal(tern_images_count(all), 3);
@@ -167,7 +167,7 @@ static void batches_do_not_matter(void **state)
 
 static void given_noise_is_the_seeds(void **state)
 {
-    struct pair x = open_sd1(NULL, 2);
+    struct pair x = open_sd1(NULL, 1);
     struct tern_txt2img_params q = some_job(1);
     q.sampler = TERN_SAMPLER_HEUN; /* draws nothing after the start */
     struct tern_images *a = job_run(x.ctx, x.p, &q);
@@ -209,7 +209,7 @@ static void half_precision_is_near(void **state)
         double limit;
     } rows[] = {{TERN_F16, 1e-4}, {TERN_BF16, 5e-3}};
     char path[PATH_SIZE];
-    struct pair x = open_sd1(NULL, 2);
+    struct pair x = open_sd1(NULL, 1);
     struct tern_txt2img_params q = some_job(1);
     struct tern_images *a = job_run(x.ctx, x.p, &q);
     for (int i = 0; i < 2; i++) {
