@@ -233,7 +233,7 @@ static void cut_configurations_are_refused(void **state)
         }
         damage_text(f->folder, files[i], "[1]", 3);
         REFUSED(f, TERN_E_FORMAT, files[i], "expected a JSON object");
-        damage_text(f->folder, files[i], "{\"_class_name\": \"\xff\xfe\"}", 23);
+        damage_text(f->folder, files[i], "{\"_class_name\": \"\xff\xfe\"}", 21);
         REFUSED(f, TERN_E_FORMAT, files[i], "not valid JSON");
         damage_text(f->folder, files[i], whole, size);
         free(whole);
