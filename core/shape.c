@@ -4,12 +4,19 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The stride outside n elements of stride s. A shape that no memory holds has some stride too; its size is refused later. */
+static int64_t stride_outside(int64_t s, int64_t n)
+{
+    int64_t out;
+    return n <= 0 ? s : __builtin_mul_overflow(s, n, &out) ? INT64_MAX : out;
+}
+
 void tern_meta_contiguous(struct tern_meta *m)
 {
     int64_t s = 1;
     for (int i = m->ndim - 1; i >= 0; i--) {
         m->stride[i] = s;
-        s *= m->shape[i] > 0 ? m->shape[i] : 1;
+        s = stride_outside(s, m->shape[i]);
     }
 }
 
@@ -28,7 +35,7 @@ void tern_meta_channels_last(struct tern_meta *m)
     int64_t s = 1;
     for (int i = 0; i < 4; i++) {
         m->stride[order[i]] = s;
-        s *= m->shape[order[i]] > 0 ? m->shape[order[i]] : 1;
+        s = stride_outside(s, m->shape[order[i]]);
     }
 }
 
@@ -41,7 +48,7 @@ static bool follows(const struct tern_meta *m, const int *order)
             return true;
         if (m->shape[d] != 1 && m->stride[d] != s)
             return false;
-        s *= m->shape[d];
+        s = stride_outside(s, m->shape[d]);
     }
     return true;
 }
