@@ -85,6 +85,17 @@ bool tern_bind_has(const struct tern_bind *b, const char *name, bool listed)
     return b->visit ? listed : find(b, name, full, sizeof(full)) >= 0;
 }
 
+/* Vectors are copied, in f32: read in the mapped file they would bring the pages of the matrices around them back into
+ * memory, 0.18 GiB of them in a UNet of SD 1.5. */
+static tern_tensor *vector(struct tern_context *ctx, tern_tensor *t)
+{
+    bool copy = t->meta.dtype == TERN_F32;
+    tern_tensor *v = copy ? tern_tensor_create(ctx, TERN_F32, 1, t->meta.shape, tern_tensor_host(t)) : tern_cast(t, TERN_F32);
+    if (v)
+        v->constant = true;
+    return v;
+}
+
 tern_tensor *tern_bind_tensor(struct tern_bind *b, const char *name, int ndim, const int64_t *shape)
 {
     char full[512], expected[TERN_META_TEXT], found[TERN_META_TEXT];
@@ -109,10 +120,5 @@ tern_tensor *tern_bind_tensor(struct tern_bind *b, const char *name, int ndim, c
                   tern_meta_text(&t->meta, found));
         return NULL;
     }
-    if (ndim != 1 || t->meta.dtype == TERN_F32)
-        return tern_tensor_ref(t);
-    tern_tensor *wide = tern_cast(t, TERN_F32);
-    if (wide)
-        wide->constant = true;
-    return wide;
+    return ndim == 1 ? vector(b->ctx, t) : tern_tensor_ref(t);
 }
