@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "damage.h"
 #include "job_cases.h"
 #include "model_help.h"
 #include "support.h"
@@ -231,6 +232,31 @@ static void half_precision_is_near(void **state)
     close_sd1(&x);
 }
 
+/* An old file of DDIM, without the keys that diffusers' pipelines correct, is as one with the right ones. */
+static void old_schedulers_are_corrected(void **state)
+{
+    static const char *const file = "scheduler/scheduler_config.json";
+    char folder[PATH_SIZE];
+    damage_copy("sd1", folder);
+    damage_json(folder, file, "_class_name", json_string("DDIMScheduler"));
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_images *images[2];
+    for (int i = 0; i < 2; i++) {
+        damage_json(folder, file, "steps_offset", i ? NULL : json_integer(1));
+        damage_json(folder, file, "clip_sample", i ? NULL : json_false());
+        struct tern_pipeline *p = model_load(ctx, folder);
+        struct tern_txt2img_params q = some_job(1);
+        q.sampler = TERN_SAMPLER_DEFAULT;
+        images[i] = job_run(ctx, p, &q);
+        tern_pipeline_destroy(&p);
+    }
+    assert_true(job_same(images[0], 0, images[1]));
+    tern_images_destroy(&images[0]);
+    tern_images_destroy(&images[1]);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +269,7 @@ int main(void)
         cmocka_unit_test(batches_do_not_matter),
         cmocka_unit_test(given_noise_is_the_seeds),
         cmocka_unit_test(generators_differ),
+        cmocka_unit_test(old_schedulers_are_corrected),
         cmocka_unit_test(half_precision_is_near),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

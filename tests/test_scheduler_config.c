@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <tern/scheduler.h>
 
+#include "models/schedulers/scheduler.h"
 #include "support.h"
 
 static void test_names(void **state)
@@ -371,10 +372,55 @@ static int teardown(void **state)
     return left;
 }
 
+/* What diffusers 0.42's StableDiffusionPipeline and StableDiffusionInpaintPipeline left of a file with only a class and these
+ * keys, and what DDIMScheduler.from_config and PNDMScheduler.from_config then took over: a dump of both. "-": not in it. */
+static void test_old_files(void **state)
+{
+    static const struct {
+        const char *file;
+        enum tern_sampler sampler;
+        const char *key, *text2img, *inpaint;
+    } rows[] = {
+        {"\"DDIMScheduler\"", TERN_SAMPLER_DEFAULT, "steps_offset", "1", "1"},
+        {"\"DDIMScheduler\"", TERN_SAMPLER_DEFAULT, "clip_sample", "false", "-"},
+        {"\"DDIMScheduler\"", TERN_SAMPLER_PNDM, "steps_offset", "-", "-"},
+        {"\"DDIMScheduler\"", TERN_SAMPLER_PNDM, "skip_prk_steps", "-", "-"},
+        {"\"DDIMScheduler\", \"clip_sample\": true, \"steps_offset\": 0", TERN_SAMPLER_DDIM, "clip_sample", "false", "true"},
+        {"\"DDIMScheduler\", \"clip_sample\": true, \"steps_offset\": 0", TERN_SAMPLER_PNDM, "steps_offset", "1", "1"},
+        {"\"PNDMScheduler\"", TERN_SAMPLER_DEFAULT, "clip_sample", "-", "-"},
+        {"\"PNDMScheduler\"", TERN_SAMPLER_DDIM, "clip_sample", "-", "-"},
+        {"\"PNDMScheduler\"", TERN_SAMPLER_DEFAULT, "skip_prk_steps", "-", "true"},
+        {"\"PNDMScheduler\"", TERN_SAMPLER_EULER, "steps_offset", "-", "-"},
+        {"\"PNDMScheduler\", \"clip_sample\": true", TERN_SAMPLER_DDIM, "clip_sample", "false", "true"},
+        {"\"PNDMScheduler\", \"skip_prk_steps\": false, \"steps_offset\": 0", TERN_SAMPLER_PNDM, "skip_prk_steps", "false", "true"},
+        {"\"PNDMScheduler\", \"skip_prk_steps\": false, \"steps_offset\": 0", TERN_SAMPLER_DDIM, "steps_offset", "1", "1"},
+        {"\"EulerDiscreteScheduler\"", TERN_SAMPLER_DEFAULT, "steps_offset", "1", "1"},
+        {"\"EulerDiscreteScheduler\", \"steps_offset\": \"one\"", TERN_SAMPLER_DEFAULT, "steps_offset", "\"one\"", "\"one\""},
+        {"\"DPMSolverMultistepScheduler\", \"lambda_min_clipped\": -Infinity", TERN_SAMPLER_DEFAULT, "clip_sample", "-", "-"},
+    };
+    struct tern_context *ctx = support_context();
+    for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
+        char file[256];
+        snprintf(file, sizeof(file), "{\"_class_name\": %s}", rows[i / 2].file);
+        char *text = tern_scheduler_correct(ctx, file, rows[i / 2].sampler, i % 2);
+        assert_non_null(text);
+        json_t *config = json_loads(text, 0, NULL), *value = json_object_get(config, rows[i / 2].key);
+        char *found = value ? json_dumps(value, JSON_ENCODE_ANY) : strdup("-");
+        assert_string_equal(found, i % 2 ? rows[i / 2].inpaint : rows[i / 2].text2img);
+        free(found);
+        json_decref(config);
+        tern_free(ctx, text);
+    }
+    assert_null(tern_scheduler_correct(ctx, "[]", TERN_SAMPLER_DEFAULT, false));
+    support_error(ctx, TERN_E_FORMAT, "scheduler_config.json");
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_old_files),
         cmocka_unit_test(test_bad_configs),
         cmocka_unit_test(test_foreign_keys_are_ignored),
         cmocka_unit_test(test_default_and_python_json),

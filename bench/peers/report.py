@@ -53,15 +53,16 @@ def whole_table(rows):
 def summary(result):
     """The short table of README.md: one line a measure, tern beside PyTorch."""
     m, parts = result["machine"], result["parts"]
-    lines = [f"| {m['processor']}, {m['threads']} threads, f32 | tern | PyTorch |", "|---|---|---|"]
+    lines = [f"| {m['processor']}, {m['threads']} threads, f32, {m['date']} | tern | PyTorch |", "|---|---|---|"]
     for name in "unet", "vae_decoder", "text_encoder":
         if name in parts:
             torch, tern = parts[name][0], parts[name][1]
             lines.append(f"| {TITLES[name]} | {tern['median']:.2f} s | {torch['median']:.2f} s |")
     if "txt2img" in parts:
-        torch, tern = parts["txt2img"][2], parts["txt2img"][3]
-        lines.append(f"| Command to first step, f16 file | {tern['to_first_step']:.1f} s | {torch['to_first_step']:.1f} s |")
-        lines.append(f"| Peak memory of txt2img, f16 file | {gib(tern['peak_resident'])} | {gib(torch['peak_resident'])} |")
+        for i, dtype in enumerate(("f32", "f16")):
+            torch, tern = parts["txt2img"][2 * i], parts["txt2img"][2 * i + 1]
+            lines.append(f"| Command to first step, {dtype} file | {tern['to_first_step']:.1f} s | {torch['to_first_step']:.1f} s |")
+            lines.append(f"| Peak memory of txt2img, {dtype} file | {gib(tern['peak_resident'])} | {gib(torch['peak_resident'])} |")
     return lines
 
 

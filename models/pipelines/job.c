@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "models/pipelines/pipeline.h"
+#include "models/schedulers/scheduler.h"
 
 #define MAX_SIDE 8192
 #define MAX_COUNT 64
@@ -78,8 +79,12 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
     j->guided = j->params.cfg > 1;
     if (check_latents(j))
         return tern_error_status(ctx);
-    const char *config = j->params.schedule_config ? j->params.schedule_config : tern_pipeline_scheduler(p);
-    j->scheduler = tern_scheduler_create(ctx, config, j->params.sampler, j->params.schedule);
+    const char *given = j->params.schedule_config;
+    char *config =
+        given ? tern_strdup(ctx, given) : tern_scheduler_correct(ctx, tern_pipeline_scheduler(p), j->params.sampler, j->params.mask_image);
+    if (config)
+        j->scheduler = tern_scheduler_create(ctx, config, j->params.sampler, j->params.schedule);
+    tern_free(ctx, config);
     if (!j->scheduler || tern_scheduler_set_steps(j->scheduler, j->params.steps) || tern_scheduler_set_batch(j->scheduler, j->params.count))
         return tern_error_status(ctx);
     if (j->params.init_image)

@@ -4,53 +4,7 @@
 
 #include "models/schedulers/scheduler.h"
 
-#define WHERE "scheduler_config.json"
-
-/* Stable Diffusion 1.5 */
-static const char sd15[] = "{\"_class_name\": \"PNDMScheduler\", \"beta_end\": 0.012, \"beta_schedule\": \"scaled_linear\", "
-                           "\"beta_start\": 0.00085, \"num_train_timesteps\": 1000, \"set_alpha_to_one\": false, "
-                           "\"skip_prk_steps\": true, \"steps_offset\": 1, \"clip_sample\": false}";
-
-/* Python writes Infinity, -Infinity and NaN, which are no JSON: puts them into quotes. Free with tern_free. */
-static char *quote_words(struct tern_context *ctx, const char *text)
-{
-    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
-    char *out = tern_calloc(ctx, strlen(text) + 1, 2), *at = out;
-    bool inside = false;
-    while (out && *text) {
-        size_t length = 0;
-        for (size_t i = 0; !inside && !length && i < sizeof(words) / sizeof(words[0]); i++)
-            if (strncmp(text, words[i], strlen(words[i])) == 0)
-                length = strlen(words[i]);
-        if (length) {
-            *at++ = '"';
-            memcpy(at, text, length);
-            at += length;
-            *at++ = '"';
-            text += length;
-            continue;
-        }
-        if (inside && *text == '\\' && text[1])
-            *at++ = *text++;
-        else if (*text == '"')
-            inside = !inside;
-        *at++ = *text++;
-    }
-    return out;
-}
-
-static json_t *parse(struct tern_context *ctx, const char *text)
-{
-    char *quoted = quote_words(ctx, text ? text : sd15);
-    json_t *config = quoted ? tern_json_parse(ctx, quoted, strlen(quoted), WHERE) : NULL;
-    tern_free(ctx, quoted);
-    if (config && !json_is_object(config)) {
-        tern_fail(ctx, TERN_E_FORMAT, WHERE ": expected an object");
-        json_decref(config);
-        return NULL;
-    }
-    return config;
-}
+#define WHERE TERN_SCHEDULER_CONFIG
 
 /* The sampler that was asked for, or the one that the config names. NULL with the error recorded. */
 static const struct tern_sampler_fns *choose(struct tern_context *ctx, const json_t *config, enum tern_sampler sampler)
@@ -99,7 +53,7 @@ struct tern_scheduler *tern_scheduler_create(struct tern_context *ctx, const cha
 {
     if (!ctx)
         return NULL;
-    json_t *config = parse(ctx, config_json);
+    json_t *config = tern_scheduler_parse(ctx, config_json);
     if (!config)
         return NULL;
     const struct tern_sampler_fns *fns = choose(ctx, config, sampler);

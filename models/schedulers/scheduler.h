@@ -83,6 +83,16 @@ const struct tern_sampler_fns *tern_sampler_fns(enum tern_sampler sampler);
 /* "ddim, pndm, …" or, with karras_only, those that have Karras sigmas. */
 void tern_sampler_list(char *out, size_t size, bool karras_only);
 
+#define TERN_SCHEDULER_CONFIG "scheduler_config.json"
+
+/* config_text.c: the file's object, or Stable Diffusion 1.5's when text is NULL. NULL with the error recorded. json_decref. */
+json_t *tern_scheduler_parse(struct tern_context *ctx, const char *text);
+/* The text with what diffusers' pipelines correct in old files (StableDiffusionPipeline.__init__ and its img2img and inpaint
+ * sisters): steps_offset is 1; clip_sample is off, or when inpainting skip_prk_steps is on. A sampler that is not the
+ * file's own gets only values that stand in the file, as by from_config(pipe.scheduler.config). tern_free; NULL with the
+ * error recorded. */
+char *tern_scheduler_correct(struct tern_context *ctx, const char *text, enum tern_sampler sampler, bool inpaint);
+
 /* config.c: reads the keys that the class of s->fns knows over its defaults. */
 enum tern_status tern_scheduler_read_config(struct tern_scheduler *s, const json_t *config, const char *where);
 
