@@ -14,7 +14,7 @@
 /* Opens a regular file; -1 with the error recorded. */
 static int open_regular(struct tern_context *ctx, const char *path, struct stat *st)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
     if (fd < 0) {
         tern_fail(ctx, errno == ENOENT ? TERN_E_NOT_FOUND : TERN_E_IO, "%s: cannot be opened: %s", path, strerror(errno));
         return -1;
@@ -140,6 +140,25 @@ static void writer_free(struct tern_writer *w)
     tern_free(w->ctx, w);
 }
 
+/* A new file beside the one to write, named in w->temporary; -1 with errno set. Not mkstemp: its files are for the owner
+ * only, and the mask that would widen them can be read only by changing it for all threads. */
+static int create_beside(struct tern_writer *w)
+{
+    static unsigned serial; /* atomic */
+    int fd = -1;
+    for (int tries = 0; fd < 0 && tries < 100; tries++) {
+        unsigned n = __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED);
+        tern_free(w->ctx, w->temporary);
+        w->temporary = tern_sprintf(w->ctx, "%s.%ld-%u", w->path, (long)getpid(), n);
+        if (!w->temporary)
+            return -1;
+        fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST)
+            return -1;
+    }
+    return fd;
+}
+
 struct tern_writer *tern_writer_open(struct tern_context *ctx, const char *path)
 {
     struct tern_writer *w = tern_calloc(ctx, 1, sizeof(*w));
@@ -147,18 +166,12 @@ struct tern_writer *tern_writer_open(struct tern_context *ctx, const char *path)
         return NULL;
     w->ctx = ctx;
     w->path = tern_strdup(ctx, path);
-    w->temporary = tern_sprintf(ctx, "%s.XXXXXX", path);
     int fd = -1;
-    if (w->path && w->temporary) {
-        if (tern_path_kind(path) == TERN_PATH_FOLDER)
-            tern_fail(ctx, TERN_E_IO, "%s: expected a file name, found a folder", path);
-        else if ((fd = mkstemp(w->temporary)) < 0)
-            tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(errno));
-    }
+    if (w->path && tern_path_kind(path) == TERN_PATH_FOLDER)
+        tern_fail(ctx, TERN_E_IO, "%s: expected a file name, found a folder", path);
+    else if (w->path && (fd = create_beside(w)) < 0 && !tern_failed(ctx))
+        tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(errno));
     if (fd >= 0) {
-        mode_t mask = umask(0);
-        umask(mask);
-        fchmod(fd, 0666 & ~mask);
         w->file = fdopen(fd, "wb");
         if (!w->file) {
             tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(errno));

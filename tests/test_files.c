@@ -108,6 +108,9 @@ static void what_cannot_be_read_is_named(void **state)
         assert_null(tern_read_file(f->ctx, f->path, 100, NULL));
         support_error(f->ctx, rows[i].status, rows[i].message);
     }
+    assert_int_equal(mkfifo(help_path(f, "pipe"), 0600), 0);
+    assert_null(tern_map_file(f->ctx, f->path)); /* at once: nobody writes into it */
+    support_error(f->ctx, TERN_E_IO, "found something else");
     assert_null(tern_map_file(f->ctx, "/dev/null"));
     support_error(f->ctx, TERN_E_IO, "/dev/null: expected a file, found something else");
     assert_null(tern_map_file(f->ctx, ""));
