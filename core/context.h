@@ -39,6 +39,7 @@ struct tern_context {
     /* Set by the layers above; core only carries and releases them. */
     struct tern_dispatch *dispatch; /* ops/dispatch.c */
     void (*dispatch_destroy)(struct tern_context *ctx);
+    struct tern_recorder *recorder; /* ops/dispatch.h; NULL: ops run */
 };
 
 void tern_context_ref(struct tern_context *ctx);

@@ -5,21 +5,38 @@
 
 #include "core/context.h"
 
-/* A tensor around a buffer whose reference it takes over, also on failure. Not in any scope. */
-static tern_tensor *tensor_new(struct tern_context *ctx, const struct tern_meta *meta, struct tern_buffer *buffer, size_t offset)
+/* Without memory. Not in any scope. */
+static tern_tensor *tensor_alone(struct tern_context *ctx, const struct tern_meta *meta)
 {
-    tern_tensor *t = buffer ? tern_calloc(ctx, 1, sizeof(*t)) : NULL;
-    if (!t) {
-        tern_buffer_unref(&buffer);
+    tern_tensor *t = tern_calloc(ctx, 1, sizeof(*t));
+    if (!t)
         return NULL;
-    }
     tern_context_ref(ctx);
     t->refs = 1;
     t->ctx = ctx;
     t->meta = *meta;
+    return t;
+}
+
+/* A tensor around a buffer whose reference it takes over, also on failure. Not in any scope. */
+static tern_tensor *tensor_new(struct tern_context *ctx, const struct tern_meta *meta, struct tern_buffer *buffer, size_t offset)
+{
+    tern_tensor *t = buffer ? tensor_alone(ctx, meta) : NULL;
+    if (!t) {
+        tern_buffer_unref(&buffer);
+        return NULL;
+    }
     t->buffer = buffer;
     t->offset = offset;
     return t;
+}
+
+tern_tensor *tern_tensor_symbol(struct tern_context *ctx, const struct tern_meta *meta, int value)
+{
+    tern_tensor *t = tensor_alone(ctx, meta);
+    if (t)
+        t->value = value;
+    return tern_scope_adopt(ctx, t);
 }
 
 tern_tensor *tern_tensor_empty_on(struct tern_device *device, const struct tern_meta *meta)
@@ -124,4 +141,4 @@ int64_t tern_tensor_size(const tern_tensor *t, int dim)
     return d < 0 ? 0 : t->meta.shape[d];
 }
 
-void *tern_tensor_host(const tern_tensor *t) { return t->buffer->host ? (char *)t->buffer->host + t->offset : NULL; }
+void *tern_tensor_host(const tern_tensor *t) { return t->buffer && t->buffer->host ? (char *)t->buffer->host + t->offset : NULL; }

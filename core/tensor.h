@@ -19,7 +19,8 @@ struct tern_tensor {
     int refs; /* atomic */
     struct tern_context *ctx;
     struct tern_meta meta;
-    struct tern_buffer *buffer;
+    struct tern_buffer *buffer;         /* NULL: a value of the graph that is being recorded */
+    int value;                          /* its number there */
     size_t offset;                      /* bytes into the buffer */
     bool constant;                      /* never changes while it lives: kernels may keep prepared forms of it */
     struct tern_prepared *prepared;     /* guarded by the context's lock */
@@ -31,6 +32,8 @@ tern_tensor *tern_tensor_empty(struct tern_context *ctx, const struct tern_meta 
 tern_tensor *tern_tensor_empty_on(struct tern_device *device, const struct tern_meta *meta);
 /* Another meta over the same memory. */
 tern_tensor *tern_tensor_view(const tern_tensor *t, const struct tern_meta *meta, size_t offset);
+/* A value of a graph under recording: a meta without memory. Belongs to the open scope, if any. */
+tern_tensor *tern_tensor_symbol(struct tern_context *ctx, const struct tern_meta *meta, int value);
 /* A constant, contiguous tensor over host memory that something else owns; release(user) when the
  * last reference goes (on failure, too). Never belongs to a scope: the caller owns it. */
 tern_tensor *tern_tensor_wrap(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape, const void *data,

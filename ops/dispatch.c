@@ -51,9 +51,8 @@ enum tern_status tern_dispatch_force(struct tern_context *ctx, const char *kerne
     return TERN_OK;
 }
 
-/* The packed form of a constant input: made at the first use, kept by the tensor. Borrowed. */
-static struct tern_buffer *packed_form(struct tern_context *ctx, struct tern_device *device, const struct tern_kernel *k,
-                                       const struct tern_op_desc *d, tern_tensor *t)
+struct tern_buffer *tern_packed_form(struct tern_context *ctx, struct tern_device *device, const struct tern_kernel *k,
+                                     const struct tern_op_desc *d, tern_tensor *t)
 {
     uint64_t key = k->pack_key ? k->pack_key(d) : 0;
     pthread_mutex_lock(&ctx->lock);
@@ -103,7 +102,7 @@ static enum tern_status launch(struct tern_context *ctx, struct tern_device *dev
     if (!st && k->pack) {
         tern_tensor *t = in[k->pack_input];
         if (d->constant[k->pack_input]) {
-            a.packed.buffer = packed_form(ctx, device, k, d, t);
+            a.packed.buffer = tern_packed_form(ctx, device, k, d, t);
         } else {
             packed = tern_buffer_create(device, k->packed_size(ctx, d));
             a.packed.buffer = packed;
@@ -165,6 +164,8 @@ static bool has_half_input(const struct tern_op_desc *d)
 static tern_tensor *call_reference(struct tern_context *ctx, const struct tern_op_desc *d, tern_tensor *const *in)
 {
     struct tern_kernel_args a = {.desc = d, .ctx = ctx};
+    if (ctx->recorder)
+        return ctx->recorder->record(ctx->recorder, TERN_CALL_REFERENCE, d, in, 0);
     tern_tensor *out = tern_tensor_empty_on(ctx->host, &d->out);
     if (!out)
         return NULL;
@@ -234,6 +235,10 @@ static bool describe(struct tern_context *ctx, enum tern_op op, tern_tensor *con
             return false;
         }
         d->present[i] = in[i] != NULL;
+        if (in[i] && !in[i]->buffer && !ctx->recorder) {
+            tern_fail(ctx, TERN_E_INVALID, "%s: input %d of (%s) is of a graph whose recording has ended", info.name, i, info.inputs);
+            return false;
+        }
         if (in[i]) {
             d->in[i] = in[i]->meta;
             d->constant[i] = in[i]->constant;
@@ -261,12 +266,19 @@ tern_tensor *tern_op_call(struct tern_context *ctx, enum tern_op op, tern_tensor
         return NULL;
     if (is_identity(&d))
         return tern_scope_adopt(ctx, tern_tensor_ref(in[0]));
-    if (tern_op_view(&d, &view, &offset))
+    bool is_view = tern_op_view(&d, &view, &offset);
+    if (is_view && ctx->recorder) {
+        d.out = view;
+        return ctx->recorder->record(ctx->recorder, TERN_CALL_VIEW, &d, in, offset);
+    }
+    if (is_view)
         return tern_tensor_view(in[0], &view, in[0]->offset + (size_t)offset * tern_dtype_size(view.dtype));
     tern_choose_format(ctx->device, &d);
     const struct tern_kernel *k = tern_select_cached(ctx, &ctx->dispatch->cache, ctx->device, &d);
     if (!k)
         return call_fallback(ctx, &d, in, attrs);
+    if (ctx->recorder)
+        return ctx->recorder->record(ctx->recorder, TERN_CALL_LAUNCH, &d, in, 0);
     tern_tensor *out = tern_tensor_empty(ctx, &d.out);
     ctx->dispatch->count++;
     if (!out || launch(ctx, ctx->device, k, &d, in, out) == TERN_OK)

@@ -15,6 +15,24 @@ uint64_t tern_dispatch_count(const struct tern_context *ctx);
 const struct tern_kernel *tern_kernel_choose(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d);
 const struct tern_kernel *tern_kernel_find(const struct tern_device *device, const char *name);
 
+/* What happens to a call that is recorded. */
+enum tern_call_kind {
+    TERN_CALL_LAUNCH,    /* a kernel of the device */
+    TERN_CALL_REFERENCE, /* the op's reference on the host */
+    TERN_CALL_VIEW       /* nothing: another meta over in[0], `offset` elements behind its start */
+};
+
+/* While the context has one, calls are handed to it instead of being run. The output it returns has the desc's meta. */
+struct tern_recorder {
+    tern_tensor *(*record)(struct tern_recorder *r, enum tern_call_kind kind, const struct tern_op_desc *d, tern_tensor *const *in,
+                           int64_t offset);
+};
+
+/* The packed form of a constant tensor that a kernel wants: made at the first use, kept by the tensor. Borrowed; NULL with
+ * the error recorded. Thread safe. */
+struct tern_buffer *tern_packed_form(struct tern_context *ctx, struct tern_device *device, const struct tern_kernel *k,
+                                     const struct tern_op_desc *d, tern_tensor *t);
+
 /* Gives the output the memory format that its inputs have (or that the device prefers). out's shape is set. */
 void tern_choose_format(const struct tern_device *device, struct tern_op_desc *d);
 

@@ -74,6 +74,9 @@ struct tern_op_info {
     void (*reference)(const struct tern_kernel_args *a);
 };
 
+/* The rows of ops.def from neg to where: each element of the output depends on the elements of the inputs at its place. */
+static inline bool tern_op_is_elementwise(enum tern_op op) { return op >= TERN_OP_neg && op <= TERN_OP_where; }
+
 /* By value: a few words. */
 struct tern_op_info tern_op_get(enum tern_op op);
 /* TERN_OP_COUNT when there is no such op. */

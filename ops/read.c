@@ -24,6 +24,8 @@ enum tern_status tern_tensor_read(const tern_tensor *t, enum tern_dtype dtype, v
     if (!t)
         return TERN_E_INVALID;
     struct tern_context *ctx = t->ctx;
+    if (!t->buffer)
+        return tern_fail(ctx, TERN_E_INVALID, "tern_tensor_read: a tensor of a graph that is being recorded has no values yet");
     size_t numel = (size_t)tern_meta_numel(&t->meta), element = tern_dtype_size(t->meta.dtype);
     if (!tern_dtype_size(dtype) || size != numel * tern_dtype_size(dtype))
         return tern_fail(ctx, TERN_E_INVALID, "tern_tensor_read: expected a buffer of %zu bytes for %zu elements of %s, found %zu",

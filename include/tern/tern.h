@@ -4,6 +4,7 @@
 
 #include <tern/base.h>      /* status, dtypes */
 #include <tern/context.h>   /* context, callbacks, memory */
+#include <tern/graph.h>     /* recorded ops, plans */
 #include <tern/image.h>     /* pictures in files */
 #include <tern/ops.h>       /* the op set */
 #include <tern/pipeline.h>  /* txt2img and its parts */

@@ -1,0 +1,117 @@
+/* Memory planning: greedy placement in several orders, the smallest arena counts.        [Pisarchyk and Lee 2020] */
+#include "graph/arena.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/context.h"
+
+#define ALIGN ((size_t)64)
+
+static size_t aligned(size_t size) { return (size + ALIGN - 1) & ~(ALIGN - 1); }
+
+typedef int order_fn(const void *, const void *);
+
+static int sign(size_t a, size_t b) { return a < b ? -1 : a > b; }
+static const struct tern_block *at(const void *p) { return *(struct tern_block *const *)p; }
+
+/* Equal keys fall back on the steps, so that the order does not depend on the sort. */
+static int by_start(const void *p, const void *q)
+{
+    const struct tern_block *a = at(p), *b = at(q);
+    return a->first != b->first ? a->first - b->first : a->last != b->last ? b->last - a->last : sign(b->size, a->size);
+}
+
+static int by_size(const void *p, const void *q)
+{
+    int c = sign(at(q)->size, at(p)->size);
+    return c ? c : by_start(p, q);
+}
+
+static int by_length(const void *p, const void *q)
+{
+    int c = (at(q)->last - at(q)->first) - (at(p)->last - at(p)->first);
+    return c ? c : by_size(p, q);
+}
+
+static int by_area(const void *p, const void *q)
+{
+    const struct tern_block *a = at(p), *b = at(q);
+    int c = sign(b->size * (size_t)(b->last - b->first + 1), a->size * (size_t)(a->last - a->first + 1));
+    return c ? c : by_size(p, q);
+}
+
+static bool meet(const struct tern_block *a, const struct tern_block *b) { return a->first <= b->last && b->first <= a->last; }
+
+/* The smallest gap between the blocks of `placed` (in order of offset) that live with b and leave room for it. */
+static size_t fit(struct tern_block *const *placed, int n, const struct tern_block *b)
+{
+    size_t end = 0, best = SIZE_MAX, best_gap = SIZE_MAX, size = aligned(b->size);
+    for (int i = 0; i < n; i++) {
+        if (!meet(placed[i], b))
+            continue;
+        if (placed[i]->offset >= end + size && placed[i]->offset - end < best_gap) {
+            best = end;
+            best_gap = placed[i]->offset - end;
+        }
+        size_t after = placed[i]->offset + aligned(placed[i]->size);
+        end = after > end ? after : end;
+    }
+    return best == SIZE_MAX ? end : best;
+}
+
+/* Places in the given order; the arena's size. `placed` is scratch of n. */
+static size_t place(struct tern_block **order, struct tern_block **placed, int n)
+{
+    size_t size = 0;
+    for (int i = 0; i < n; i++) {
+        struct tern_block *b = order[i];
+        b->offset = fit(placed, i, b);
+        int k = i;
+        while (k > 0 && placed[k - 1]->offset > b->offset) {
+            placed[k] = placed[k - 1];
+            k--;
+        }
+        placed[k] = b;
+        size = b->offset + aligned(b->size) > size ? b->offset + aligned(b->size) : size;
+    }
+    return size;
+}
+
+static size_t least_size(const struct tern_block *blocks, int n)
+{
+    size_t least = 0;
+    for (int i = 0; i < n; i++) { /* a maximum begins where some block begins */
+        size_t sum = 0;
+        for (int k = 0; k < n; k++)
+            if (blocks[k].first <= blocks[i].first && blocks[i].first <= blocks[k].last)
+                sum += blocks[k].size;
+        least = sum > least ? sum : least;
+    }
+    return least;
+}
+
+size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int n, size_t *least)
+{
+    static order_fn *const orders[] = {by_size, by_area, by_length, by_start};
+    size_t best = SIZE_MAX, count = (size_t)n + 1;
+    struct tern_block **order = tern_calloc(ctx, 2 * count, sizeof(struct tern_block *));
+    size_t *offsets = tern_calloc(ctx, count, sizeof(*offsets));
+    for (int o = 0; order && offsets && o < 4; o++) {
+        for (int i = 0; i < n; i++)
+            order[i] = &blocks[i];
+        qsort(order, (size_t)n, sizeof(struct tern_block *), orders[o]);
+        size_t size = place(order, order + n, n);
+        if (size < best) {
+            best = size;
+            for (int i = 0; i < n; i++)
+                offsets[i] = blocks[i].offset;
+        }
+    }
+    for (int i = 0; offsets && i < n; i++)
+        blocks[i].offset = offsets[i];
+    tern_free(ctx, order);
+    tern_free(ctx, offsets);
+    *least = least_size(blocks, n);
+    return best;
+}

@@ -1,0 +1,18 @@
+/* Fixed places for what lives at the same time. */
+#ifndef TERN_GRAPH_ARENA_H
+#define TERN_GRAPH_ARENA_H
+
+#include <tern/base.h>
+
+/* A piece of memory that is used from step `first` to step `last`, both included. */
+struct tern_block {
+    size_t size;
+    int first, last;
+    size_t offset; /* the result, a multiple of 64 */
+};
+
+/* Gives every block its offset: no two that live at once overlap. The arena's size in bytes; SIZE_MAX with the error
+ * recorded. `least`: the largest sum of sizes at one step, which no placement can go below. */
+size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int n, size_t *least);
+
+#endif

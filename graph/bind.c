@@ -1,0 +1,113 @@
+/* Binding: a weight set's tensors in the slots of a plan, and what is made of them once. */
+#include <string.h>
+
+#include "core/context.h"
+#include "graph/plan.h"
+
+/* The set's tensor for a slot, referenced; NULL with the error recorded. */
+static tern_tensor *take_weight(struct tern_context *ctx, const struct tern_value *v, const struct tern_weights *weights)
+{
+    char expected[TERN_META_TEXT], found[TERN_META_TEXT];
+    tern_tensor *t = weights ? tern_weights_get(weights, v->name) : NULL;
+    if (!t) {
+        tern_fail(ctx, TERN_E_NOT_FOUND, "plan: weight \"%s\" %s is not in the set", v->name, tern_meta_text(&v->meta, expected));
+        return NULL;
+    }
+    if (memcmp(&t->meta, &v->meta, sizeof(t->meta))) {
+        tern_fail(ctx, TERN_E_SHAPE, "plan: weight \"%s\": expected %s, found %s%s", v->name, tern_meta_text(&v->meta, expected),
+                  tern_meta_text(&t->meta, found),
+                  tern_meta_same_shape(&t->meta, &v->meta) ? " (dtypes and strides must be equal, too)" : "");
+        return NULL;
+    }
+    return tern_tensor_ref(t);
+}
+
+/* Runs a prepare node on what is bound. */
+static tern_tensor *prepare(struct tern_binding *b, const struct tern_node *n)
+{
+    tern_tensor *in[TERN_MAX_INPUTS] = {NULL};
+    struct tern_context *ctx = b->plan->ctx;
+    for (int k = 0; k < n->desc.n_in; k++)
+        in[k] = n->in[k] >= 0 ? b->bound[n->in[k]] : NULL;
+    tern_scope_begin(ctx);
+    tern_tensor *t = tern_tensor_ref(tern_op_call(ctx, n->desc.op, in, n->desc.n_in, &n->desc.attrs));
+    if (t)
+        t->constant = true;
+    tern_scope_end(ctx, NULL);
+    return t;
+}
+
+static enum tern_status bind_values(struct tern_binding *b, const struct tern_weights *weights)
+{
+    struct tern_graph *g = b->plan->graph;
+    tern_graph_count_uses(g);
+    for (int i = 0; i < g->n_values; i++) {
+        const struct tern_value *v = &g->values[i];
+        if (v->kind == TERN_VALUE_CONSTANT)
+            b->bound[i] = tern_tensor_ref(v->tensor);
+        else if (v->kind == TERN_VALUE_WEIGHT && v->uses && !(b->bound[i] = take_weight(g->ctx, v, weights)))
+            return tern_error_status(g->ctx);
+    }
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tern_node *n = &g->nodes[i];
+        if (!n->dead && n->prepare && !(b->bound[n->out] = prepare(b, n)))
+            return tern_error_status(g->ctx);
+    }
+    return TERN_OK;
+}
+
+static enum tern_status pack(struct tern_binding *b)
+{
+    const struct tern_plan *p = b->plan;
+    for (int s = 0; s < p->n_steps; s++) {
+        const struct tern_step *step = &p->steps[s];
+        if (step->packed_index < 0)
+            continue;
+        tern_tensor *t = b->bound[p->graph->nodes[step->node].in[step->kernel->pack_input]];
+        b->packed[step->packed_index] = tern_packed_form(p->ctx, p->ctx->device, step->kernel, &step->desc, t);
+        if (!b->packed[step->packed_index])
+            return tern_error_status(p->ctx);
+    }
+    return TERN_OK;
+}
+
+struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_weights *weights)
+{
+    if (!plan || tern_failed(plan->ctx))
+        return NULL;
+    struct tern_context *ctx = plan->ctx;
+    struct tern_binding *b = tern_calloc(ctx, 1, sizeof(*b));
+    if (!b)
+        return NULL;
+    b->refs = 1;
+    b->plan = tern_plan_ref(plan);
+    b->bound = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->bound));
+    b->packed = tern_calloc(ctx, (size_t)plan->n_packed + 1, sizeof(*b->packed));
+    if (!b->bound || !b->packed || bind_values(b, weights) || pack(b))
+        tern_binding_unref(&b);
+    return b;
+}
+
+struct tern_binding *tern_binding_ref(struct tern_binding *binding)
+{
+    if (binding)
+        __atomic_add_fetch(&binding->refs, 1, __ATOMIC_RELAXED);
+    return binding;
+}
+
+void tern_binding_unref(struct tern_binding **binding)
+{
+    struct tern_binding *b = binding ? *binding : NULL;
+    if (!b)
+        return;
+    *binding = NULL;
+    if (__atomic_sub_fetch(&b->refs, 1, __ATOMIC_ACQ_REL))
+        return;
+    struct tern_context *ctx = b->plan->ctx;
+    for (int i = 0; b->bound && i < b->plan->graph->n_values; i++)
+        tern_tensor_unref(&b->bound[i]);
+    tern_free(ctx, b->bound);
+    tern_free(ctx, b->packed);
+    tern_plan_unref(&b->plan);
+    tern_free(ctx, b);
+}

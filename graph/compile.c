@@ -1,0 +1,136 @@
+/* Compiling: passes over a copy of the graph, a kernel for every node that is left, a place for every operand. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/context.h"
+#include "graph/passes/passes.h"
+#include "graph/plan.h"
+
+const struct tern_pass *const tern_passes[] = {&tern_pass_fold, &tern_pass_cse, &tern_pass_dce, &tern_pass_prepare, NULL};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Whether the list "a,b" has the word. */
+static bool has_word(const char *list, const char *word, size_t length)
+{
+    for (const char *at = list; at;) {
+        size_t n = strcspn(at, ",");
+        if (n == length && !strncmp(at, word, n))
+            return true;
+        at = at[n] ? at + n + 1 : NULL;
+    }
+    return false;
+}
+
+static enum tern_status check_names(struct tern_context *ctx, const char *without)
+{
+    char known[256] = "all";
+    for (int i = 0; tern_passes[i]; i++)
+        snprintf(known + strlen(known), sizeof(known) - strlen(known), ",%s", tern_passes[i]->name);
+    for (const char *at = without; at;) {
+        size_t n = strcspn(at, ",");
+        if (!has_word(known, at, n))
+            return tern_fail(ctx, TERN_E_INVALID, "plan: no pass has the name \"%.*s\"; there are %s", n > 40 ? 40 : (int)n, at, known);
+        at = at[n] ? at + n + 1 : NULL;
+    }
+    return TERN_OK;
+}
+
+static enum tern_status run_passes(struct tern_graph *g, const struct tern_plan_params *q)
+{
+    if (q->after)
+        q->after(q->user, "trace", g);
+    for (int i = 0; tern_passes[i]; i++) {
+        const char *name = tern_passes[i]->name;
+        if (q->without && (has_word(q->without, name, strlen(name)) || has_word(q->without, "all", 3)))
+            continue;
+        if (tern_passes[i]->run(g))
+            return tern_error_status(g->ctx);
+        if (q->after)
+            q->after(q->user, name, g);
+    }
+    return TERN_OK;
+}
+
+static enum tern_status make_steps(struct tern_plan *p)
+{
+    struct tern_graph *g = p->graph;
+    p->steps = tern_calloc(p->ctx, (size_t)g->n_nodes + 1, sizeof(*p->steps));
+    if (!p->steps)
+        return TERN_E_NO_MEMORY;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tern_node *n = &g->nodes[i];
+        p->facts.prepared += !n->dead && n->prepare;
+        if (n->dead || n->prepare || n->kind == TERN_CALL_VIEW)
+            continue;
+        struct tern_step *s = &p->steps[p->n_steps++];
+        *s = (struct tern_step){.node = i, .desc = n->desc, .packed_index = -1};
+        if (n->kind == TERN_CALL_LAUNCH)
+            s->kernel = tern_kernel_choose(p->ctx, p->ctx->device, &s->desc);
+        if (n->kind == TERN_CALL_LAUNCH && !s->kernel)
+            return tern_fail(p->ctx, TERN_E_UNSUPPORTED, "plan: %s: no kernel of %s fits any more", tern_op_get(n->desc.op).name,
+                             p->ctx->device->name);
+    }
+    p->facts.launches = p->n_steps;
+    return TERN_OK;
+}
+
+struct tern_plan *tern_plan_compile(const struct tern_graph *graph, const struct tern_plan_params *params)
+{
+    const struct tern_plan_params none = {0}, *q = params ? params : &none;
+    if (!graph || tern_failed(graph->ctx) || check_names(graph->ctx, q->without))
+        return NULL;
+    struct tern_context *ctx = graph->ctx;
+    double start = now();
+    struct tern_plan *p = tern_calloc(ctx, 1, sizeof(*p));
+    if (!p)
+        return NULL;
+    tern_context_ref(ctx);
+    p->ctx = ctx;
+    p->refs = 1;
+    pthread_mutex_init(&p->lock, NULL);
+    p->graph = tern_graph_copy(graph);
+    if (!p->graph || run_passes(p->graph, q) || make_steps(p) || tern_plan_layout(p)) {
+        tern_plan_unref(&p);
+        return NULL;
+    }
+    p->facts.compile_time = now() - start;
+    return p;
+}
+
+struct tern_plan *tern_plan_ref(struct tern_plan *plan)
+{
+    if (plan)
+        __atomic_add_fetch(&plan->refs, 1, __ATOMIC_RELAXED);
+    return plan;
+}
+
+void tern_plan_unref(struct tern_plan **plan)
+{
+    struct tern_plan *p = plan ? *plan : NULL;
+    if (!p)
+        return;
+    *plan = NULL;
+    if (__atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL))
+        return;
+    struct tern_context *ctx = p->ctx;
+    while (p->idle) {
+        struct tern_run_memory *m = p->idle;
+        p->idle = m->next;
+        tern_buffer_unref(&m->arena);
+        tern_free(ctx, m);
+    }
+    tern_graph_destroy(&p->graph);
+    tern_free(ctx, p->steps);
+    pthread_mutex_destroy(&p->lock);
+    tern_free(ctx, p);
+    tern_context_unref(ctx);
+}
+
+struct tern_plan_facts tern_plan_facts(const struct tern_plan *plan) { return plan->facts; }

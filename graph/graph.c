@@ -1,0 +1,139 @@
+/* The graph's tables. */
+#include "graph/graph.h"
+
+#include <string.h>
+
+#include "core/context.h"
+
+/* Room for one more element; false with the error recorded. */
+static bool grow(struct tern_context *ctx, void **array, int count, int *capacity, size_t size)
+{
+    if (count < *capacity)
+        return true;
+    int n = *capacity ? 2 * *capacity : 64;
+    void *p = tern_realloc(ctx, *array, (size_t)n * size);
+    if (!p)
+        return false;
+    *array = p;
+    *capacity = n;
+    return true;
+}
+
+struct tern_graph *tern_graph_create(struct tern_context *ctx)
+{
+    struct tern_graph *g = tern_calloc(ctx, 1, sizeof(*g));
+    if (!g)
+        return NULL;
+    tern_context_ref(ctx);
+    g->ctx = ctx;
+    return g;
+}
+
+void tern_graph_destroy(struct tern_graph **graph)
+{
+    struct tern_graph *g = graph ? *graph : NULL;
+    if (!g)
+        return;
+    *graph = NULL;
+    struct tern_context *ctx = g->ctx;
+    for (int i = 0; i < g->n_values; i++) {
+        tern_free(ctx, g->values[i].name);
+        tern_tensor_unref(&g->values[i].tensor);
+    }
+    tern_free(ctx, g->values);
+    tern_free(ctx, g->nodes);
+    tern_free(ctx, g);
+    tern_context_unref(ctx);
+}
+
+int tern_graph_add_value(struct tern_graph *g, enum tern_value_kind kind, const struct tern_meta *meta, const char *name,
+                         tern_tensor *tensor)
+{
+    char *copy = name ? tern_strdup(g->ctx, name) : NULL;
+    if ((name && !copy) || !grow(g->ctx, (void **)&g->values, g->n_values, &g->value_capacity, sizeof(*g->values))) {
+        tern_free(g->ctx, copy);
+        return -1;
+    }
+    g->values[g->n_values] = (struct tern_value){.kind = kind, .meta = *meta, .name = copy, .tensor = tern_tensor_ref(tensor), .node = -1};
+    return g->n_values++;
+}
+
+int tern_graph_add_node(struct tern_graph *g, enum tern_call_kind kind, const struct tern_op_desc *d, const int *in, int64_t offset)
+{
+    if (!grow(g->ctx, (void **)&g->nodes, g->n_nodes, &g->node_capacity, sizeof(*g->nodes)))
+        return -1;
+    int out = tern_graph_add_value(g, TERN_VALUE_RESULT, &d->out, NULL, NULL);
+    if (out < 0)
+        return -1;
+    struct tern_node *n = &g->nodes[g->n_nodes];
+    *n = (struct tern_node){.kind = kind, .out = out, .offset = offset, .desc = *d};
+    for (int i = 0; i < TERN_MAX_INPUTS; i++)
+        n->in[i] = i < d->n_in && d->present[i] ? in[i] : -1;
+    g->values[out].node = g->n_nodes++;
+    return out;
+}
+
+struct tern_graph *tern_graph_copy(const struct tern_graph *g)
+{
+    struct tern_graph *c = tern_graph_create(g->ctx);
+    bool ok = c != NULL;
+    for (int i = 0; ok && i < g->n_values; i++) {
+        const struct tern_value *v = &g->values[i];
+        ok = tern_graph_add_value(c, v->kind, &v->meta, v->name, v->tensor) >= 0;
+        if (ok)
+            c->values[i].node = v->node;
+    }
+    for (int i = 0; ok && i < g->n_nodes; i++) {
+        ok = grow(c->ctx, (void **)&c->nodes, i, &c->node_capacity, sizeof(*c->nodes));
+        if (ok)
+            c->nodes[c->n_nodes++] = g->nodes[i];
+    }
+    if (!ok) {
+        tern_graph_destroy(&c);
+        return NULL;
+    }
+    memcpy(c->inputs, g->inputs, sizeof(c->inputs));
+    memcpy(c->outputs, g->outputs, sizeof(c->outputs));
+    c->n_inputs = g->n_inputs;
+    c->n_outputs = g->n_outputs;
+    return c;
+}
+
+void tern_graph_replace(struct tern_graph *g, int from, int to)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < TERN_MAX_INPUTS; k++)
+            if (g->nodes[i].in[k] == from)
+                g->nodes[i].in[k] = to;
+    for (int i = 0; i < g->n_outputs; i++)
+        if (g->outputs[i] == from)
+            g->outputs[i] = to;
+}
+
+void tern_graph_count_uses(struct tern_graph *g)
+{
+    for (int i = 0; i < g->n_values; i++)
+        g->values[i].uses = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; !g->nodes[i].dead && k < TERN_MAX_INPUTS; k++)
+            if (g->nodes[i].in[k] >= 0)
+                g->values[g->nodes[i].in[k]].uses++;
+    for (int i = 0; i < g->n_outputs; i++)
+        g->values[g->outputs[i]].uses++;
+}
+
+int tern_graph_root(const struct tern_graph *g, int value)
+{
+    while (g->values[value].kind == TERN_VALUE_RESULT && g->nodes[g->values[value].node].kind == TERN_CALL_VIEW)
+        value = g->nodes[g->values[value].node].in[0];
+    return value;
+}
+
+bool tern_graph_is_output(const struct tern_graph *g, int value)
+{
+    int root = tern_graph_root(g, value);
+    for (int i = 0; i < g->n_outputs; i++)
+        if (tern_graph_root(g, g->outputs[i]) == root)
+            return true;
+    return false;
+}

@@ -1,0 +1,71 @@
+/* The graph: values and the nodes that make them, in an order in which they can run. Recorded by record.c, rewritten by
+ * passes/, turned into a plan by compile.c. */
+#ifndef TERN_GRAPH_GRAPH_H
+#define TERN_GRAPH_GRAPH_H
+
+#include <tern/graph.h>
+
+#include "ops/dispatch.h"
+
+enum tern_value_kind {
+    TERN_VALUE_INPUT,    /* given at every run */
+    TERN_VALUE_WEIGHT,   /* a slot of the weight set, by name */
+    TERN_VALUE_CONSTANT, /* a tensor that belongs to the graph */
+    TERN_VALUE_RESULT    /* of a node */
+};
+
+struct tern_value {
+    enum tern_value_kind kind;
+    struct tern_meta meta;
+    char *name;          /* input, weight; else NULL */
+    tern_tensor *tensor; /* constant: its values; weight: the one of the trace, NULL when it need not be held; owned */
+    int node;            /* result: who makes it; -1 */
+    int uses;            /* by nodes and outputs; tern_graph_count_uses */
+};
+
+struct tern_node {
+    enum tern_call_kind kind;
+    bool dead;               /* removed; skipped by everything */
+    bool prepare;            /* depends on weights and constants alone: runs once for each binding */
+    int in[TERN_MAX_INPUTS]; /* values; -1: absent */
+    int out;
+    int64_t offset; /* view: elements from in[0] */
+    struct tern_op_desc desc;
+};
+
+struct tern_graph {
+    struct tern_context *ctx;
+    struct tern_value *values;
+    int n_values, value_capacity;
+    struct tern_node *nodes;
+    int n_nodes, node_capacity;
+    int inputs[TERN_GRAPH_MAX_IO], n_inputs;
+    int outputs[TERN_GRAPH_MAX_IO], n_outputs;
+};
+
+struct tern_graph *tern_graph_create(struct tern_context *ctx);
+struct tern_graph *tern_graph_copy(const struct tern_graph *g);
+
+/* Index of a new value, -1 with the error recorded. `name` is copied, `tensor` referenced; both may be NULL. */
+int tern_graph_add_value(struct tern_graph *g, enum tern_value_kind kind, const struct tern_meta *meta, const char *name,
+                         tern_tensor *tensor);
+/* Appends a node and its result; the result's value, -1 with the error recorded. */
+int tern_graph_add_node(struct tern_graph *g, enum tern_call_kind kind, const struct tern_op_desc *d, const int *in, int64_t offset);
+/* Every use of value `from` becomes one of `to`; descriptions keep their metas, which must be equal. */
+void tern_graph_replace(struct tern_graph *g, int from, int to);
+void tern_graph_count_uses(struct tern_graph *g);
+/* The value whose memory `value` lies in: itself, or through views what they look at. */
+int tern_graph_root(const struct tern_graph *g, int value);
+
+/* Whether the value lies in the memory of an output, which every run has to write. */
+bool tern_graph_is_output(const struct tern_graph *g, int value);
+
+/* A rewrite. It may mark nodes dead and change them; it leaves the order valid. */
+struct tern_pass {
+    const char *name;
+    enum tern_status (*run)(struct tern_graph *g);
+};
+/* In the order in which they run; NULL-terminated. */
+extern const struct tern_pass *const tern_passes[];
+
+#endif

@@ -1,0 +1,178 @@
+/* Where everything lies: lifetimes of results, results in the place of an operand that ends, fixed offsets in the arena. */
+#include <string.h>
+
+#include "core/context.h"
+#include "graph/arena.h"
+#include "graph/plan.h"
+
+struct layout {
+    struct tern_plan *plan;
+    const struct tern_graph *graph;
+    struct tern_block *blocks;
+    int n_blocks;
+    int *block_of; /* by root value; -1: not in the arena */
+    int *last;     /* by root value: the last step that reads it */
+    int *output;   /* by root value: the output whose memory it is; -1 */
+};
+
+static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
+
+static bool is_fixed(const struct tern_graph *g, int root)
+{
+    const struct tern_value *v = &g->values[root];
+    return v->kind == TERN_VALUE_WEIGHT || v->kind == TERN_VALUE_CONSTANT || (v->kind == TERN_VALUE_RESULT && g->nodes[v->node].prepare);
+}
+
+/* Bytes from the start of the root to the first element of a view. A prepared view is bound itself. */
+static size_t offset_of(const struct tern_graph *g, int value, int *root)
+{
+    size_t offset = 0;
+    while (g->values[value].kind == TERN_VALUE_RESULT && g->nodes[g->values[value].node].kind == TERN_CALL_VIEW && !is_fixed(g, value)) {
+        const struct tern_node *n = &g->nodes[g->values[value].node];
+        offset += (size_t)n->offset * tern_dtype_size(n->desc.out.dtype);
+        value = n->in[0];
+    }
+    *root = value;
+    return offset;
+}
+
+static struct tern_ref ref_of(const struct layout *l, int value)
+{
+    const struct tern_graph *g = l->graph;
+    int root;
+    size_t offset = offset_of(g, value, &root);
+    if (is_fixed(g, root))
+        return (struct tern_ref){TERN_PLACE_BOUND, root, offset};
+    if (l->output[root] >= 0)
+        return (struct tern_ref){TERN_PLACE_OUTPUT, l->output[root], offset};
+    if (g->values[root].kind == TERN_VALUE_RESULT)
+        return (struct tern_ref){TERN_PLACE_ARENA, l->block_of[root], offset}; /* the block's offset comes later */
+    for (int i = 0; i < g->n_inputs; i++)
+        if (g->inputs[i] == root)
+            return (struct tern_ref){TERN_PLACE_INPUT, i, offset};
+    return (struct tern_ref){TERN_PLACE_NONE, 0, 0};
+}
+
+static int add_block(struct layout *l, size_t size, int first, int last)
+{
+    l->blocks[l->n_blocks] = (struct tern_block){.size = size, .first = first, .last = last};
+    return l->n_blocks++;
+}
+
+static struct tern_ref scratch(struct layout *l, size_t size, int step)
+{
+    return size ? (struct tern_ref){TERN_PLACE_ARENA, add_block(l, size, step, step), 0} : (struct tern_ref){TERN_PLACE_NONE, 0, 0};
+}
+
+static void find_last_uses(struct layout *l)
+{
+    int root;
+    for (int s = 0; s < l->plan->n_steps; s++) {
+        const struct tern_node *n = &l->graph->nodes[l->plan->steps[s].node];
+        for (int k = 0; k < TERN_MAX_INPUTS; k++)
+            if (n->in[k] >= 0) {
+                offset_of(l->graph, n->in[k], &root);
+                l->last[root] = s;
+            }
+        l->last[n->out] = l->last[n->out] > s ? l->last[n->out] : s;
+    }
+}
+
+/* The arena block of an operand that ends at this step, of which the result may take the place: each element is read before
+ * the same element is written. -1: none. */
+static int place_of_operand(const struct layout *l, const struct tern_step *step, int s)
+{
+    const struct tern_graph *g = l->graph;
+    const struct tern_node *n = &g->nodes[step->node];
+    if (!step->kernel || !tern_op_is_elementwise(n->desc.op))
+        return -1;
+    for (int k = 0; k < n->desc.n_in; k++) {
+        int root, other;
+        if (n->in[k] < 0 || offset_of(g, n->in[k], &root) || is_fixed(g, root) || g->values[root].kind != TERN_VALUE_RESULT ||
+            l->output[root] >= 0 || l->last[root] != s || memcmp(&n->desc.in[k], &n->desc.out, sizeof(n->desc.out)) ||
+            bytes_of(&n->desc.out) != bytes_of(&g->values[root].meta))
+            continue;
+        bool alone = true; /* another operand in the same memory could be read where it is already written */
+        for (int i = 0; i < n->desc.n_in; i++)
+            if (i != k && n->in[i] >= 0 && n->in[i] != n->in[k]) {
+                offset_of(g, n->in[i], &other);
+                alone = alone && other != root;
+            }
+        if (alone)
+            return l->block_of[root];
+    }
+    return -1;
+}
+
+static void place_step(struct layout *l, int s)
+{
+    struct tern_step *step = &l->plan->steps[s];
+    const struct tern_node *n = &l->graph->nodes[step->node];
+    struct tern_context *ctx = l->plan->ctx;
+    if (l->output[n->out] < 0) {
+        int shared = place_of_operand(l, step, s);
+        if (shared >= 0)
+            l->blocks[shared].last = l->last[n->out];
+        l->block_of[n->out] = shared >= 0 ? shared : add_block(l, bytes_of(&n->desc.out), s, l->last[n->out]);
+    }
+    for (int k = 0; k < n->desc.n_in; k++)
+        if (n->in[k] >= 0)
+            step->in[k] = ref_of(l, n->in[k]);
+    step->out = ref_of(l, n->out);
+    const struct tern_kernel *kernel = step->kernel;
+    if (!kernel)
+        return;
+    step->workspace = scratch(l, kernel->workspace ? kernel->workspace(ctx, &step->desc) : 0, s);
+    if (!kernel->pack)
+        return;
+    int packed = n->in[kernel->pack_input];
+    if (packed >= 0 && is_fixed(l->graph, packed))
+        step->packed_index = l->plan->n_packed++;
+    else
+        step->packed = scratch(l, kernel->packed_size(ctx, &step->desc), s);
+}
+
+static void resolve(const struct layout *l, struct tern_ref *r)
+{
+    if (r->place == TERN_PLACE_ARENA) {
+        r->offset += l->blocks[r->index].offset;
+        r->index = 0;
+    }
+}
+
+static void resolve_all(const struct layout *l)
+{
+    for (int s = 0; s < l->plan->n_steps; s++) {
+        struct tern_step *step = &l->plan->steps[s];
+        for (int k = 0; k < TERN_MAX_INPUTS; k++)
+            resolve(l, &step->in[k]);
+        resolve(l, &step->out);
+        resolve(l, &step->workspace);
+        resolve(l, &step->packed);
+    }
+}
+
+enum tern_status tern_plan_layout(struct tern_plan *p)
+{
+    struct tern_context *ctx = p->ctx;
+    const struct tern_graph *g = p->graph;
+    size_t values = (size_t)g->n_values;
+    struct layout l = {.plan = p, .graph = g};
+    l.blocks = tern_calloc(ctx, 3 * (size_t)p->n_steps + 1, sizeof(*l.blocks));
+    l.block_of = tern_calloc(ctx, 3 * values + 1, sizeof(int));
+    if (l.blocks && l.block_of) {
+        memset(l.block_of, 0xff, 3 * values * sizeof(int)); /* -1 */
+        l.last = l.block_of + values;
+        l.output = l.last + values;
+        for (int i = 0; i < g->n_outputs; i++)
+            l.output[tern_graph_root(g, g->outputs[i])] = i;
+        find_last_uses(&l);
+        for (int s = 0; s < p->n_steps; s++)
+            place_step(&l, s);
+        p->facts.arena = tern_arena_place(ctx, l.blocks, l.n_blocks, &p->facts.least_arena);
+        resolve_all(&l);
+    }
+    tern_free(ctx, l.blocks);
+    tern_free(ctx, l.block_of);
+    return tern_error_status(ctx);
+}

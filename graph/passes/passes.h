@@ -1,0 +1,9 @@
+/* The passes, one file each. */
+#ifndef TERN_GRAPH_PASSES_H
+#define TERN_GRAPH_PASSES_H
+
+#include "graph/graph.h"
+
+extern const struct tern_pass tern_pass_dce, tern_pass_cse, tern_pass_fold, tern_pass_prepare, tern_pass_fuse;
+
+#endif

@@ -1,0 +1,60 @@
+/* The inside of plans and bindings. */
+#ifndef TERN_GRAPH_PLAN_H
+#define TERN_GRAPH_PLAN_H
+
+#include <pthread.h>
+
+#include "graph/graph.h"
+
+enum tern_place {
+    TERN_PLACE_NONE,
+    TERN_PLACE_ARENA,  /* of the run */
+    TERN_PLACE_INPUT,  /* tensor number `index` of the caller */
+    TERN_PLACE_OUTPUT, /* likewise */
+    TERN_PLACE_BOUND   /* the binding's tensor of value `index` */
+};
+
+/* Where an operand lies: `offset` bytes behind the start of the place. */
+struct tern_ref {
+    enum tern_place place;
+    int index;
+    size_t offset;
+};
+
+struct tern_step {
+    const struct tern_kernel *kernel; /* NULL: the op's reference */
+    struct tern_ref in[TERN_MAX_INPUTS], out, workspace;
+    struct tern_ref packed; /* of an input that is packed at every run */
+    int packed_index;       /* of the binding's packed forms; -1: none */
+    int node;
+    struct tern_op_desc desc;
+};
+
+/* Memory of one run, kept for the next. */
+struct tern_run_memory {
+    struct tern_run_memory *next;
+    struct tern_buffer *arena; /* NULL: the plan needs none */
+};
+
+struct tern_plan {
+    int refs; /* atomic */
+    struct tern_context *ctx;
+    struct tern_graph *graph; /* after all passes */
+    struct tern_step *steps;
+    int n_steps, n_packed;
+    struct tern_plan_facts facts;
+    pthread_mutex_t lock; /* of idle */
+    struct tern_run_memory *idle;
+};
+
+struct tern_binding {
+    int refs; /* atomic */
+    struct tern_plan *plan;
+    tern_tensor **bound;         /* by value: weights, constants, results of prepare nodes; else NULL; owned */
+    struct tern_buffer **packed; /* by packed_index; belong to the tensors */
+};
+
+/* layout.c: gives every operand of every step its place. The plan's graph and steps' kernels are set. */
+enum tern_status tern_plan_layout(struct tern_plan *p);
+
+#endif

@@ -1,0 +1,142 @@
+/* Running a plan: one loop over its steps. Everything that could be decided before, was. */
+#include <string.h>
+#include <tern/ops.h>
+
+#include "core/context.h"
+#include "graph/plan.h"
+
+struct run {
+    const struct tern_plan *plan;
+    const struct tern_binding *binding;
+    tern_tensor *const *inputs, *const *outputs;
+    struct tern_buffer *arena;
+};
+
+/* Idle memory of an earlier run, or new one. NULL with the error recorded. */
+static struct tern_run_memory *take_memory(struct tern_plan *p)
+{
+    pthread_mutex_lock(&p->lock);
+    struct tern_run_memory *m = p->idle;
+    if (m)
+        p->idle = m->next;
+    pthread_mutex_unlock(&p->lock);
+    if (m)
+        return m;
+    m = tern_calloc(p->ctx, 1, sizeof(*m));
+    if (m && p->facts.arena && !(m->arena = tern_buffer_create(p->ctx->device, p->facts.arena))) {
+        tern_free(p->ctx, m);
+        return NULL;
+    }
+    return m;
+}
+
+static void give_memory(struct tern_plan *p, struct tern_run_memory *m)
+{
+    pthread_mutex_lock(&p->lock);
+    m->next = p->idle;
+    p->idle = m;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static struct tern_arg arg_of(const struct run *r, const struct tern_ref *ref)
+{
+    const tern_tensor *t = NULL;
+    switch (ref->place) {
+    case TERN_PLACE_NONE:
+        return (struct tern_arg){NULL, 0};
+    case TERN_PLACE_ARENA:
+        return (struct tern_arg){r->arena, ref->offset};
+    case TERN_PLACE_INPUT:
+        t = r->inputs[ref->index];
+        break;
+    case TERN_PLACE_OUTPUT:
+        t = r->outputs[ref->index];
+        break;
+    case TERN_PLACE_BOUND:
+        t = r->binding->bound[ref->index];
+    }
+    return (struct tern_arg){t->buffer, t->offset + ref->offset};
+}
+
+static enum tern_status run_step(const struct run *r, const struct tern_step *s)
+{
+    struct tern_context *ctx = r->plan->ctx;
+    struct tern_kernel_args a = {.desc = &s->desc, .ctx = ctx};
+    for (int k = 0; k < s->desc.n_in; k++)
+        a.in[k] = arg_of(r, &s->in[k]);
+    a.out = arg_of(r, &s->out);
+    if (!s->kernel) {
+        tern_op_get(s->desc.op).reference(&a);
+        return TERN_OK;
+    }
+    a.workspace = arg_of(r, &s->workspace);
+    a.packed = arg_of(r, &s->packed);
+    if (s->packed_index >= 0)
+        a.packed = (struct tern_arg){r->binding->packed[s->packed_index], 0};
+    else if (s->packed.place != TERN_PLACE_NONE &&
+             s->kernel->pack(ctx, &s->desc, tern_arg_host(&a.in[s->kernel->pack_input]), tern_arg_host(&a.packed)))
+        return tern_error_status(ctx);
+    return ctx->device->queue->fns->launch(ctx->device->queue, s->kernel, &a);
+}
+
+/* The inputs as the trace declared them; strided ones are copied into the open scope. */
+static enum tern_status take_inputs(const struct tern_plan *p, tern_tensor *const *inputs, tern_tensor **taken)
+{
+    char expected[TERN_META_TEXT], found[TERN_META_TEXT];
+    const struct tern_graph *g = p->graph;
+    for (int i = 0; i < g->n_inputs; i++) {
+        const struct tern_value *v = &g->values[g->inputs[i]];
+        if (!inputs[i] || !tern_meta_same_shape(&inputs[i]->meta, &v->meta) || inputs[i]->meta.dtype != v->meta.dtype)
+            return tern_fail(p->ctx, TERN_E_SHAPE, "plan: input \"%s\": expected %s, found %s", v->name, tern_meta_text(&v->meta, expected),
+                             inputs[i] ? tern_meta_text(&inputs[i]->meta, found) : "none");
+        taken[i] = tern_contiguous(inputs[i], TERN_CONTIGUOUS);
+        if (!taken[i])
+            return tern_error_status(p->ctx);
+    }
+    return TERN_OK;
+}
+
+static enum tern_status take_outputs(const struct tern_plan *p, tern_tensor *const *outputs, tern_tensor **taken)
+{
+    char expected[TERN_META_TEXT], found[TERN_META_TEXT];
+    const struct tern_graph *g = p->graph;
+    for (int i = 0; i < g->n_outputs; i++) {
+        const struct tern_meta *m = &g->values[g->outputs[i]].meta;
+        if (outputs[i] && (memcmp(&outputs[i]->meta, m, sizeof(*m)) || outputs[i]->constant || !outputs[i]->buffer))
+            return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected %s from an earlier run, found %s", i,
+                             tern_meta_text(m, expected), tern_meta_text(&outputs[i]->meta, found));
+        taken[i] = outputs[i] ? tern_scope_adopt(p->ctx, tern_tensor_ref(outputs[i])) : tern_tensor_empty(p->ctx, m);
+        if (!taken[i])
+            return tern_error_status(p->ctx);
+    }
+    return TERN_OK;
+}
+
+enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs)
+{
+    tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
+    if (!binding)
+        return TERN_E_INVALID;
+    struct tern_plan *p = binding->plan;
+    struct tern_context *ctx = p->ctx;
+    if (tern_failed(ctx))
+        return tern_error_status(ctx);
+    struct tern_run_memory *m = take_memory(p);
+    if (!m)
+        return tern_error_status(ctx);
+    struct run r = {p, binding, in, out, m->arena};
+    tern_scope_begin(ctx);
+    enum tern_status st = take_inputs(p, inputs, in);
+    st = st ? st : take_outputs(p, outputs, out);
+    for (int s = 0; !st && s < p->n_steps; s++)
+        st = tern_check_cancel(ctx) ? tern_error_status(ctx) : run_step(&r, &p->steps[s]);
+    give_memory(p, m);
+    for (int i = 0; i < p->graph->n_outputs; i++)
+        if (st || outputs[i])
+            out[i] = NULL; /* the caller's, or not to be kept */
+    tern_scope_end_many(ctx, out, p->graph->n_outputs);
+    for (int i = 0; i < p->graph->n_outputs; i++)
+        if (out[i])
+            outputs[i] = out[i];
+    return st;
+}

@@ -1,0 +1,87 @@
+/* Graphs: ops that are recorded instead of run, compiled into a plan, and run with any weight set that fits.
+ *
+ *     static enum tern_status block(void *model, tern_tensor *const *in, tern_tensor **out) { … ops … }
+ *
+ *     struct tern_graph *g = tern_graph_trace(ctx, block, model, weights, inputs, 2, 1);
+ *     struct tern_plan *plan = tern_plan_compile(g, NULL);
+ *     struct tern_binding *b = tern_plan_bind(plan, weights);
+ *     tern_plan_run(b, in, out);
+ *
+ * A plan holds no weights and never changes; a binding is a plan's view of one weight set. Plans and bindings are reference
+ * counted. One plan may run in several threads at once, with the same or other bindings, if each thread has its own
+ * output tensors: every run has its own memory. Tracing, compiling and binding take the context, as ops do: one thread at
+ * a time. */
+#ifndef TERN_GRAPH_H
+#define TERN_GRAPH_H
+
+#include <tern/tensor.h>
+#include <tern/weights.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tern_graph;
+struct tern_plan;
+struct tern_binding;
+
+#define TERN_GRAPH_MAX_IO 16
+
+/* What a graph is given at every run: contiguous, of that shape and dtype. */
+struct tern_graph_input {
+    const char *name;
+    enum tern_dtype dtype;
+    int ndim;
+    int64_t shape[TERN_MAX_DIMS];
+};
+
+/* Computes outputs from inputs with ops. While it is recorded its tensors have no values: reading one is an error. Tensors
+ * of the weight set are named slots of the graph; any other tensor that it uses becomes a constant of the graph. */
+typedef enum tern_status (*tern_graph_fn)(void *user, tern_tensor *const *inputs, tern_tensor **outputs);
+
+/* Records fn. `weights` may be NULL. At most TERN_GRAPH_MAX_IO inputs and outputs. NULL with the error recorded. */
+TERN_API struct tern_graph *tern_graph_trace(struct tern_context *ctx, tern_graph_fn fn, void *user, struct tern_weights *weights,
+                                             const struct tern_graph_input *inputs, int n_inputs, int n_outputs);
+TERN_API void tern_graph_destroy(struct tern_graph **graph);
+/* The graph as text, one line a node, handed to `write` line by line (without line ends). */
+TERN_API void tern_graph_print(const struct tern_graph *graph, void (*write)(void *user, const char *line), void *user);
+
+struct tern_plan_params {
+    /* Passes to leave out, by name, separated by commas ("fuse,cse"); "all": none runs. NULL: every pass runs. */
+    const char *without;
+    /* Called after the trace and after each pass that ran; NULL: not called. */
+    void (*after)(void *user, const char *pass, const struct tern_graph *graph);
+    void *user;
+};
+
+/* Rewrites a copy of the graph and fixes kernels, order and memory. params NULL: defaults. NULL with the error recorded: also
+ * for an unknown pass (the message lists them). */
+TERN_API struct tern_plan *tern_plan_compile(const struct tern_graph *graph, const struct tern_plan_params *params);
+TERN_API struct tern_plan *tern_plan_ref(struct tern_plan *plan);
+TERN_API void tern_plan_unref(struct tern_plan **plan);
+
+/* What a plan needs and does. Bytes. */
+struct tern_plan_facts {
+    int launches;        /* kernels that run each time */
+    int prepared;        /* nodes that run once for each binding */
+    size_t arena;        /* memory of one run beside inputs and outputs */
+    size_t least_arena;  /* the largest sum of tensors that live at once: no plan of this order needs less */
+    double compile_time; /* seconds */
+};
+TERN_API struct tern_plan_facts tern_plan_facts(const struct tern_plan *plan);
+
+/* Looks every weight up by name and prepares what kernels want prepared. A weight that is missing or of another shape or
+ * dtype is refused by name. The binding holds the tensors that it needs. NULL with the error recorded. */
+TERN_API struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_weights *weights);
+TERN_API struct tern_binding *tern_binding_ref(struct tern_binding *binding);
+TERN_API void tern_binding_unref(struct tern_binding **binding);
+
+/* One run. inputs: as the trace declared them, any strides. outputs[i]: NULL gets a new tensor (of the open scope, or the
+ * caller's), a tensor from an earlier run is written again (then nothing is allocated). On an error the contents of given
+ * outputs are undefined and nothing new is left. */
+TERN_API enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

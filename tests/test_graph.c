@@ -1,0 +1,287 @@
+/* Graphs: what is compiled gives what runs eagerly, for random graphs and every choice of passes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/ops.h>
+
+#include "core/context.h"
+#include "graph/graph.h"
+#include "graph_random.h"
+#include "support.h"
+
+#define GRAPHS 500
+
+static float *values(const tern_tensor *t, int64_t *n)
+{
+    *n = tern_tensor_numel(t);
+    float *v = calloc((size_t)*n + 1, sizeof(*v));
+    assert_non_null(v);
+    assert_int_equal(tern_tensor_read(t, TERN_F32, v, (size_t)*n * sizeof(*v)), TERN_OK);
+    return v;
+}
+
+/* NMSE of y against x; 0 means the same bits. */
+static double difference(const tern_tensor *y, const tern_tensor *x)
+{
+    int64_t n, m;
+    assert_int_equal(tern_tensor_ndim(y), tern_tensor_ndim(x));
+    float *a = values(y, &n), *b = values(x, &m);
+    assert_int_equal(n, m);
+    double e = memcmp(a, b, (size_t)n * sizeof(*a)) ? support_nmse(a, b, n) : 0;
+    if (e == 0 && memcmp(a, b, (size_t)n * sizeof(*a)))
+        e = 1e-300; /* equal values, other bits */
+    free(a);
+    free(b);
+    return e;
+}
+
+static void fail_with(struct tern_context *ctx, const struct random_graph *r, const char *what)
+{
+    if (tern_error_status(ctx))
+        fail_msg("graph %llu: %s: %s", (unsigned long long)r->seed, what, tern_error(ctx));
+}
+
+/* Runs graph `seed` eagerly and as a plan without some passes; the worst NMSE of its outputs. */
+static double compare(struct tern_context *ctx, uint64_t seed, const char *without)
+{
+    struct random_graph r = random_graph_make(ctx, seed, 1);
+    tern_tensor *in[4], *eager[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
+    double worst = 0;
+    tern_scope_begin(ctx);
+    random_graph_inputs(&r, seed, in);
+    random_graph_fn(&r, in, eager);
+    fail_with(ctx, &r, "eager");
+    struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
+    fail_with(ctx, &r, "trace");
+    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = without});
+    fail_with(ctx, &r, "compile");
+    struct tern_binding *b = tern_plan_bind(plan, r.weights);
+    fail_with(ctx, &r, "bind");
+    for (int again = 0; again < 2; again++) { /* the second run has the memory of the first */
+        assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
+        for (int i = 0; i < r.n_outputs; i++) {
+            double e = difference(out[i], eager[i]);
+            worst = e > worst ? e : worst;
+        }
+    }
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    random_graph_close(&r);
+    return worst;
+}
+
+/* "all" but these two passes, which may be the same. */
+static const char *all_but(const char *a, const char *b, char out[128])
+{
+    strcpy(out, "");
+    for (int i = 0; tern_passes[i]; i++)
+        if (strcmp(tern_passes[i]->name, a) != 0 && strcmp(tern_passes[i]->name, b) != 0)
+            snprintf(out + strlen(out), 128 - strlen(out), "%s%s", *out ? "," : "", tern_passes[i]->name);
+    return out;
+}
+
+static void check(struct tern_context *ctx, uint64_t seed, const char *without)
+{
+    double e = compare(ctx, seed, without);
+    if (e != 0)
+        fail_msg("graph %llu without %s: NMSE %g", (unsigned long long)seed, without ? without : "nothing", e);
+}
+
+/* No pass, each pass alone, each pair, all. */
+static void random_graphs_agree(void **state)
+{
+    struct tern_context *ctx = support_context();
+    char without[128];
+    for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+        check(ctx, seed, "all");
+        check(ctx, seed, NULL);
+        for (int a = 0; tern_passes[a]; a++)
+            for (int b = a; tern_passes[b]; b++)
+                check(ctx, seed, all_but(tern_passes[a]->name, tern_passes[b]->name, without));
+    }
+    tern_context_destroy(&ctx);
+}
+
+/* A second set of weights through the same plan. */
+static void one_plan_serves_many_sets(void **state)
+{
+    struct tern_context *ctx = support_context();
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        struct random_graph a = random_graph_make(ctx, seed, 1), b = random_graph_make(ctx, seed, 2);
+        tern_tensor *in[4], *expected[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
+        tern_scope_begin(ctx);
+        random_graph_inputs(&b, 5, in);
+        random_graph_fn(&b, in, expected);
+        struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &a, a.weights, a.inputs, a.n_inputs, a.n_outputs);
+        struct tern_plan *plan = tern_plan_compile(g, NULL);
+        struct tern_binding *ba = tern_plan_bind(plan, a.weights), *bb = tern_plan_bind(plan, b.weights);
+        tern_graph_destroy(&g);
+        tern_plan_unref(&plan); /* the bindings hold it */
+        assert_int_equal(tern_plan_run(ba, in, out), TERN_OK);
+        assert_int_equal(tern_plan_run(bb, in, out), TERN_OK);
+        for (int i = 0; i < a.n_outputs; i++)
+            assert_true(difference(out[i], expected[i]) == 0);
+        tern_scope_end(ctx, NULL);
+        tern_binding_unref(&ba);
+        tern_binding_unref(&bb);
+        random_graph_close(&a);
+        random_graph_close(&b);
+    }
+    tern_context_destroy(&ctx);
+}
+
+/* With given outputs nothing is allocated after the first run. */
+static void steady_runs_allocate_nothing(void **state)
+{
+    struct support_allocator m = {0};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .allocator = support_failing(&m)});
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        struct random_graph r = random_graph_make(ctx, seed, 1);
+        tern_tensor *in[4], *out[TERN_GRAPH_MAX_IO] = {NULL};
+        tern_scope_begin(ctx);
+        random_graph_inputs(&r, 5, in);
+        struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
+        struct tern_plan *plan = tern_plan_compile(g, NULL);
+        struct tern_binding *b = tern_plan_bind(plan, r.weights);
+        assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
+        assert_int_equal(tern_plan_run(b, in, out), TERN_OK); /* room in the list of scopes */
+        long before = m.count;
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
+        assert_int_equal(m.count, before);
+        tern_scope_end(ctx, NULL);
+        tern_binding_unref(&b);
+        tern_plan_unref(&plan);
+        tern_graph_destroy(&g);
+        random_graph_close(&r);
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(m.live, 0);
+}
+
+/* Every allocation of trace, compile, bind and run fails once: a status, no leak, and the next try works. */
+static void faults_are_statuses(void **state)
+{
+    int faults = 0;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        struct support_allocator m = {0};
+        struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .allocator = support_failing(&m)});
+        struct random_graph r = random_graph_make(ctx, seed, 1);
+        tern_tensor *in[4];
+        tern_scope_begin(ctx);
+        random_graph_inputs(&r, 5, in);
+        bool failed = true;
+        for (long n = 1; failed; n++) {
+            tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
+            m.fail_at = m.count + n;
+            tern_scope_begin(ctx);
+            struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
+            struct tern_plan *plan = tern_plan_compile(g, NULL);
+            struct tern_binding *b = tern_plan_bind(plan, r.weights);
+            enum tern_status st = tern_plan_run(b, in, out);
+            m.fail_at = 0;
+            failed = tern_error_status(ctx) != TERN_OK;
+            assert_int_equal(st == TERN_OK, !failed);
+            if (failed)
+                assert_int_equal(tern_error_status(ctx), TERN_E_NO_MEMORY);
+            tern_error_clear(ctx);
+            tern_scope_end(ctx, NULL);
+            tern_binding_unref(&b);
+            tern_plan_unref(&plan);
+            tern_graph_destroy(&g);
+            faults += failed;
+        }
+        tern_scope_end(ctx, NULL);
+        random_graph_close(&r);
+        tern_context_destroy(&ctx);
+        assert_int_equal(m.live, 0);
+    }
+    print_message("%d faults\n", faults);
+    assert_true(faults > 500);
+}
+
+/* picture * mean of a weight */
+static enum tern_status scaled(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct random_graph *r = user;
+    out[0] = tern_mul(in[0], tern_mean(tern_weights_get(r->weights, "norm.0"), 0, NULL, false));
+    return tern_error_status(r->ctx);
+}
+
+static void wrong_use_is_refused(void **state)
+{
+    struct tern_context *ctx = support_context();
+    struct random_graph r = random_graph_make(ctx, 3, 1);
+    tern_tensor *in[4], *out[TERN_GRAPH_MAX_IO] = {NULL};
+    tern_scope_begin(ctx);
+    random_graph_inputs(&r, 5, in);
+    struct tern_graph *g = tern_graph_trace(ctx, scaled, &r, r.weights, r.inputs, r.n_inputs, 1);
+    assert_null(tern_plan_compile(g, &(struct tern_plan_params){.without = "cse,fusion"}));
+    support_error(ctx, TERN_E_INVALID, "no pass has the name \"fusion\"; there are all,fold");
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_weights *few = tern_weights_create(ctx);
+    assert_null(tern_plan_bind(plan, few));
+    support_error(ctx, TERN_E_NOT_FOUND, "weight \"norm.0\" (4,) f32 is not in the set");
+    tern_weights_add(few, "norm.0", in[1]);
+    assert_null(tern_plan_bind(plan, few));
+    support_error(ctx, TERN_E_SHAPE, "weight \"norm.0\": expected (4,) f32, found (");
+    struct tern_binding *b = tern_plan_bind(plan, r.weights);
+    assert_int_equal(tern_plan_facts(plan).prepared, 1);
+    assert_int_equal(tern_plan_facts(plan).launches, 1);
+    tern_tensor *first = in[0];
+    in[0] = in[1];
+    assert_int_equal(tern_plan_run(b, in, out), TERN_E_SHAPE);
+    support_error(ctx, TERN_E_SHAPE, "input \"picture\": expected (");
+    in[0] = first;
+    out[0] = in[1];
+    assert_int_equal(tern_plan_run(b, in, out), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "output 0: expected");
+    out[0] = NULL;
+    assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
+    assert_null(tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, 17, 1));
+    support_error(ctx, TERN_E_INVALID, "at most 16 inputs");
+    tern_scope_end(ctx, NULL);
+    tern_weights_unref(&few);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    random_graph_close(&r);
+    tern_context_destroy(&ctx);
+}
+
+/* Code that looks at values cannot be recorded; what it keeps from a trace cannot be used afterwards. */
+static tern_tensor *kept;
+static enum tern_status looks_at_values(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    float x;
+    kept = tern_tensor_ref(tern_mean(in[0], 0, NULL, false));
+    return tern_tensor_read(kept, TERN_F32, &x, sizeof(x));
+}
+
+static void values_are_unknown_while_recording(void **state)
+{
+    struct tern_context *ctx = support_context();
+    const struct tern_graph_input input = {"x", TERN_F32, 1, {4}};
+    assert_null(tern_graph_trace(ctx, looks_at_values, NULL, NULL, &input, 1, 1));
+    support_error(ctx, TERN_E_INVALID, "being recorded");
+    assert_null(tern_neg(kept));
+    support_error(ctx, TERN_E_INVALID, "whose recording has ended");
+    tern_tensor_unref(&kept);
+    tern_context_destroy(&ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_graphs_agree),          cmocka_unit_test(one_plan_serves_many_sets),
+        cmocka_unit_test(steady_runs_allocate_nothing), cmocka_unit_test(faults_are_statuses),
+        cmocka_unit_test(wrong_use_is_refused),         cmocka_unit_test(values_are_unknown_while_recording),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
