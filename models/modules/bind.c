@@ -13,7 +13,11 @@ enum tern_status tern_bind_begin(struct tern_bind *b, struct tern_context *ctx, 
 {
     *b = (struct tern_bind){.ctx = ctx, .weights = w, .component = component};
     b->used = tern_calloc(ctx, (size_t)tern_weights_count(w) + 1, sizeof(*b->used));
-    return b->used ? TERN_OK : TERN_E_NO_MEMORY;
+    b->bound = b->used ? tern_weights_create(ctx) : NULL;
+    if (b->bound)
+        return TERN_OK;
+    tern_free(ctx, b->used);
+    return TERN_E_NO_MEMORY;
 }
 
 void tern_bind_begin_visit(struct tern_bind *b, struct tern_context *ctx, const char *component,
@@ -36,12 +40,16 @@ static void check_left_over(const struct tern_bind *b)
                   b->component, (long long)left, left == 1 ? " has" : "s have", tern_weights_name(b->weights, first));
 }
 
-enum tern_status tern_bind_end(struct tern_bind *b)
+enum tern_status tern_bind_end(struct tern_bind *b, struct tern_weights **bound)
 {
     if (!tern_failed(b->ctx))
         check_left_over(b);
     tern_free(b->ctx, b->used);
     b->used = NULL;
+    if (tern_failed(b->ctx))
+        tern_weights_unref(&b->bound);
+    *bound = b->bound;
+    b->bound = NULL;
     return tern_error_status(b->ctx);
 }
 
@@ -120,5 +128,8 @@ tern_tensor *tern_bind_tensor(struct tern_bind *b, const char *name, int ndim, c
                   tern_meta_text(&t->meta, found));
         return NULL;
     }
-    return ndim == 1 ? vector(b->ctx, t) : tern_tensor_ref(t);
+    t = ndim == 1 ? vector(b->ctx, t) : tern_tensor_ref(t);
+    if (t)
+        tern_weights_add(b->bound, full, t);
+    return t;
 }

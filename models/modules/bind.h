@@ -11,7 +11,8 @@ struct tern_bind {
     const struct tern_weights *weights;
     const char *component; /* for messages: "unet" */
     char prefix[256];
-    bool *used; /* by index in the weight set */
+    bool *used;                 /* by index in the weight set */
+    struct tern_weights *bound; /* the module's tensors by name, as it holds them */
     /* Instead of binding: called for every tensor that the module would bind, with its full name. */
     void (*visit)(void *user, const char *name, int ndim, const int64_t *shape);
     void *user;
@@ -22,8 +23,9 @@ enum tern_status tern_bind_begin(struct tern_bind *b, struct tern_context *ctx, 
 /* Lists what a module would bind. Nothing to end. */
 void tern_bind_begin_visit(struct tern_bind *b, struct tern_context *ctx, const char *component,
                            void (*visit)(void *user, const char *name, int ndim, const int64_t *shape), void *user);
-/* Checks that every tensor of the set was taken; frees what begin took. Returns the context's status. */
-enum tern_status tern_bind_end(struct tern_bind *b);
+/* Checks that every tensor of the set was taken; frees what begin took. Returns the context's status. `bound` gets the set of
+ * the module's tensors, which its graphs are traced with and bound to; NULL on an error. */
+enum tern_status tern_bind_end(struct tern_bind *b, struct tern_weights **bound);
 
 /* Goes into "name." (printf-like); returns what tern_bind_leave needs to come back. */
 size_t tern_bind_enter(struct tern_bind *b, const char *fmt, ...) TERN_PRINTF(2, 3);

@@ -115,8 +115,11 @@ struct tern_text_encoder *tern_text_encoder_create(struct tern_context *ctx, con
     if (tern_bind_begin(&b, ctx, weights, "text_encoder"))
         return NULL;
     struct tern_text_encoder *m = tern_text_encoder_build(ctx, class_name, config, where, &b);
-    if (tern_bind_end(&b))
+    struct tern_weights *bound;
+    if (tern_bind_end(&b, &bound))
         tern_text_encoder_destroy(&m);
+    else
+        m->weights = bound;
     return m;
 }
 
@@ -140,6 +143,7 @@ void tern_text_encoder_destroy(struct tern_text_encoder **encoder)
     tern_layer_destroy(&m->pooler);
     tern_layer_destroy(&m->text_projection);
     tern_free(m->ctx, m->layer);
+    tern_weights_unref(&m->weights);
     tern_free(m->ctx, m);
 }
 
@@ -189,9 +193,12 @@ static int64_t end_position(const struct tern_text_encoder *m, const int64_t *id
 }
 
 /* Row at the end token of each text, (N, L, C) -> (N, C); with the projection (N, P). BERT: tanh(pooler(first row)). */
-static tern_tensor *pool(const struct tern_text_encoder *m, tern_tensor *x, const int64_t *ids, int64_t n, int64_t length)
+tern_tensor *tern_text_pool(const struct tern_text_encoder *m, tern_tensor *x, const int64_t *ids)
 {
     tern_tensor *rows[2];
+    int64_t n = x ? tern_tensor_size(x, 0) : 0, length = x ? tern_tensor_size(x, 1) : 0;
+    if (!x)
+        return NULL;
     if (m->bert) {
         tern_tensor *first = tern_reshape(tern_slice(x, 1, 0, 1, 1), 2, (const int64_t[]){n, m->hidden});
         return m->pooler.w ? tern_tanh(tern_apply_linear(&m->pooler, first)) : NULL;
@@ -207,11 +214,10 @@ static tern_tensor *pool(const struct tern_text_encoder *m, tern_tensor *x, cons
     return m->text_projection.w ? tern_apply_linear(&m->text_projection, all) : all;
 }
 
-static tern_tensor *embed(const struct tern_text_encoder *m, const int64_t *ids, int64_t n, int64_t length)
+static tern_tensor *embed(const struct tern_text_encoder *m, tern_tensor *ids)
 {
-    tern_tensor *id = tern_tensor_create(m->ctx, TERN_I64, 2, (const int64_t[]){n, length}, ids);
-    tern_tensor *x = tern_cast(tern_embedding(id, m->token), TERN_F32);
-    x = tern_add(x, tern_cast(tern_slice(m->position, 0, 0, length, 1), TERN_F32));
+    tern_tensor *x = tern_cast(tern_embedding(ids, m->token), TERN_F32);
+    x = tern_add(x, tern_cast(tern_slice(m->position, 0, 0, tern_tensor_size(ids, 1), 1), TERN_F32));
     if (!m->bert)
         return x;
     x = tern_add(x, tern_cast(tern_slice(m->type, 0, 0, 1, 1), TERN_F32));
@@ -231,22 +237,41 @@ static enum tern_status check_ids(const struct tern_text_encoder *m, const int64
     return TERN_OK;
 }
 
-enum tern_status tern_text_encode(const struct tern_text_encoder *m, const int64_t *ids, const int64_t *mask, int64_t n, int64_t length,
-                                  struct tern_text_output *out)
+enum tern_status tern_text_input(const struct tern_text_encoder *m, const int64_t *ids, const int64_t *mask, int64_t n, int64_t length,
+                                 struct tern_text_input *out)
 {
-    memset(out, 0, sizeof(*out));
+    *out = (struct tern_text_input){NULL, NULL};
     if (check_ids(m, ids, n, length))
         return tern_error_status(m->ctx);
-    tern_tensor *bias = mask ? make_mask(m, mask, n, length) : NULL;
-    tern_tensor *x = embed(m, ids, n, length);
+    out->ids = tern_tensor_create(m->ctx, TERN_I64, 2, (const int64_t[]){n, length}, ids);
+    out->mask = mask ? make_mask(m, mask, n, length) : NULL;
+    return tern_error_status(m->ctx);
+}
+
+enum tern_status tern_text_forward(const struct tern_text_encoder *m, const struct tern_text_input *in, struct tern_text_output *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (!in->ids)
+        return tern_error_status(m->ctx);
+    tern_tensor *x = embed(m, in->ids);
     out->hidden_states[0] = x;
     for (int i = 0; i < m->layers; i++) {
         tern_scope_begin(m->ctx);
-        x = tern_scope_end(m->ctx, (m->bert ? bert_layer : clip_layer)(m, &m->layer[i], x, bias));
+        x = tern_scope_end(m->ctx, (m->bert ? bert_layer : clip_layer)(m, &m->layer[i], x, in->mask));
         out->hidden_states[i + 1] = x;
     }
     out->n_hidden = m->layers + 1;
     out->last_hidden_state = m->bert ? x : tern_apply_layer_norm(&m->norm, x, m->eps);
-    out->pooled = pool(m, out->last_hidden_state, ids, n, length);
+    return tern_error_status(m->ctx);
+}
+
+enum tern_status tern_text_encode(const struct tern_text_encoder *m, const int64_t *ids, const int64_t *mask, int64_t n, int64_t length,
+                                  struct tern_text_output *out)
+{
+    struct tern_text_input in;
+    memset(out, 0, sizeof(*out));
+    if (tern_text_input(m, ids, mask, n, length, &in) || tern_text_forward(m, &in, out))
+        return tern_error_status(m->ctx);
+    out->pooled = tern_text_pool(m, out->last_hidden_state, ids);
     return tern_error_status(m->ctx);
 }

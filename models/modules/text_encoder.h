@@ -13,7 +13,8 @@ struct tern_text_layer {
 
 struct tern_text_encoder {
     struct tern_context *ctx;
-    bool bert; /* post-norm, token types, no causal mask; else CLIP */
+    struct tern_weights *weights; /* its tensors by name */
+    bool bert;                    /* post-norm, token types, no causal mask; else CLIP */
     int64_t vocab, positions, hidden, intermediate;
     int layers, heads;
     int64_t eos_id, projection;
@@ -42,7 +43,20 @@ struct tern_text_encoder *tern_text_encoder_build(struct tern_context *ctx, cons
                                                   struct tern_bind *b);
 void tern_text_encoder_destroy(struct tern_text_encoder **m);
 
-/* ids (n x length), checked against the vocabulary; mask n x length of 0 and 1, or NULL. */
+/* What a text is as tensors. */
+struct tern_text_input {
+    tern_tensor *ids;  /* (N, L) i64 */
+    tern_tensor *mask; /* (N, 1, L, L), added to the scores: -inf where a query must not look; NULL: nothing is masked */
+};
+/* ids (n x length), checked against the vocabulary; mask n x length of 0 and 1, or NULL. The tensors belong to the open scope
+ * or the caller. */
+enum tern_status tern_text_input(const struct tern_text_encoder *m, const int64_t *ids, const int64_t *mask, int64_t n, int64_t length,
+                                 struct tern_text_input *out);
+/* hidden_states and last_hidden_state */
+enum tern_status tern_text_forward(const struct tern_text_encoder *m, const struct tern_text_input *in, struct tern_text_output *out);
+/* `pooled`, which depends on where the ids end: last_hidden_state (N, L, C). */
+tern_tensor *tern_text_pool(const struct tern_text_encoder *m, tern_tensor *last_hidden_state, const int64_t *ids);
+/* All three. */
 enum tern_status tern_text_encode(const struct tern_text_encoder *m, const int64_t *ids, const int64_t *mask, int64_t n, int64_t length,
                                   struct tern_text_output *out);
 

@@ -43,19 +43,25 @@ static tern_tensor *added_conditions(const struct tern_unet *m, tern_tensor *tex
     return tern_cat(parts, 2, 1);
 }
 
-/* (N, T), computed in f32 whatever the dtype of the rest */
-static tern_tensor *time_embedding(const struct tern_unet *m, const double *timesteps, int n_timesteps, int64_t n, tern_tensor *text_embeds,
-                                   tern_tensor *time_ids)
+enum tern_status tern_unet_conditions(const struct tern_unet *m, const double *timesteps, int n_timesteps, tern_tensor *text_embeds,
+                                      tern_tensor *time_ids, struct tern_unet_conditions *out)
 {
     const struct tern_unet_config *u = &m->config;
-    tern_tensor *t = sinusoids(m->ctx, timesteps, n_timesteps, u->channels[0], u->flip_sin_to_cos, u->freq_shift);
-    t = tern_apply_linear(&m->time2, tern_silu(tern_apply_linear(&m->time1, t)));
-    if (n_timesteps != n)
+    *out =
+        (struct tern_unet_conditions){sinusoids(m->ctx, timesteps, n_timesteps, u->channels[0], u->flip_sin_to_cos, u->freq_shift), NULL};
+    if (u->pooled)
+        out->added = added_conditions(m, text_embeds, time_ids);
+    return tern_error_status(m->ctx);
+}
+
+/* (N, T), computed in f32 whatever the dtype of the rest */
+static tern_tensor *time_embedding(const struct tern_unet *m, const struct tern_unet_conditions *c, int64_t n)
+{
+    tern_tensor *t = tern_apply_linear(&m->time2, tern_silu(tern_apply_linear(&m->time1, c->time)));
+    if (c->time && tern_tensor_size(c->time, 0) != n)
         t = tern_expand(t, 2, (const int64_t[]){n, -1});
-    if (u->pooled) {
-        tern_tensor *a = added_conditions(m, text_embeds, time_ids);
-        t = tern_add(t, tern_apply_linear(&m->add2, tern_silu(tern_apply_linear(&m->add1, a))));
-    }
+    if (m->config.pooled)
+        t = tern_add(t, tern_apply_linear(&m->add2, tern_silu(tern_apply_linear(&m->add1, c->added))));
     return t;
 }
 
@@ -101,10 +107,11 @@ static tern_tensor *up(const struct tern_unet_block *block, tern_tensor *x, tern
     return tern_apply_conv(&block->sample, x);
 }
 
-static enum tern_status check_inputs(const struct tern_unet *m, const tern_tensor *sample, int n_timesteps, const tern_tensor *context)
+static enum tern_status check_inputs(const struct tern_unet *m, const tern_tensor *sample, const struct tern_unet_conditions *c,
+                                     const tern_tensor *context)
 {
     const struct tern_unet_config *u = &m->config;
-    if (!sample || !context)
+    if (!sample || !context || !c->time)
         return tern_failed(m->ctx) ? tern_error_status(m->ctx)
                                    : tern_fail(m->ctx, TERN_E_INVALID, "unet: sample and encoder_hidden_states are needed");
     char a[TERN_META_TEXT], b[TERN_META_TEXT];
@@ -116,21 +123,20 @@ static enum tern_status check_inputs(const struct tern_unet *m, const tern_tenso
         tern_tensor_size(context, 2) != u->context[0])
         return tern_fail(m->ctx, TERN_E_SHAPE, "unet: encoder_hidden_states: expected (%lld, L, %lld), found %s", (long long)n,
                          (long long)u->context[0], tern_meta_text(&context->meta, b));
-    if (n_timesteps != 1 && n_timesteps != n)
-        return tern_fail(m->ctx, TERN_E_SHAPE, "unet: timestep: expected 1 or %lld values, found %d", (long long)n, n_timesteps);
+    int64_t times = tern_tensor_size(c->time, 0);
+    if (times != 1 && times != n)
+        return tern_fail(m->ctx, TERN_E_SHAPE, "unet: timestep: expected 1 or %lld values, found %lld", (long long)n, (long long)times);
     return TERN_OK;
 }
 
-tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, const double *timesteps, int n_timesteps,
-                               tern_tensor *context, tern_tensor *text_embeds, tern_tensor *time_ids)
+tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, const struct tern_unet_conditions *c, tern_tensor *context)
 {
     const struct tern_unet_config *u = &m->config;
     struct skips skips = {.n = 0};
-    if (check_inputs(m, sample, n_timesteps, context))
+    if (check_inputs(m, sample, c, context))
         return NULL;
     tern_scope_begin(m->ctx);
-    tern_tensor *temb = time_embedding(m, timesteps, n_timesteps, tern_tensor_size(sample, 0), text_embeds, time_ids);
-    temb = tern_cast(temb, tern_tensor_dtype(sample));
+    tern_tensor *temb = tern_cast(time_embedding(m, c, tern_tensor_size(sample, 0)), tern_tensor_dtype(sample));
     tern_tensor *x = u->center_input ? tern_add_scalar(tern_mul_scalar(sample, 2), -1) : sample;
     x = push(&skips, tern_apply_conv(&m->conv_in, x));
     for (int i = 0; i < u->blocks; i++)

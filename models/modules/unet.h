@@ -45,6 +45,7 @@ struct tern_unet_block {
 
 struct tern_unet {
     struct tern_context *ctx;
+    struct tern_weights *weights; /* its tensors by name */
     struct tern_unet_config config;
     struct tern_layer conv_in, time1, time2, add1, add2, norm_out, conv_out;
     struct tern_unet_block down[TERN_MAX_BLOCKS], mid, up[TERN_MAX_BLOCKS];
@@ -56,10 +57,17 @@ struct tern_unet *tern_unet_create(struct tern_context *ctx, const char *config,
 struct tern_unet *tern_unet_build(struct tern_context *ctx, const char *config, const char *where, struct tern_bind *b);
 void tern_unet_destroy(struct tern_unet **m);
 
-/* sample (N, C, H, W), timesteps (N values, or one for all), context (N, L, D) -> (N, C', H, W).
- * text_embeds (N, P) and time_ids (N, 6) for SDXL, else NULL. The result belongs to the open scope or the caller. */
-tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, const double *timesteps, int n_timesteps,
-                               tern_tensor *context, tern_tensor *text_embeds, tern_tensor *time_ids);
+/* What a forward pass takes besides the sample: computed on the host, because it depends on numbers and not on tensors.
+ * time: (n_timesteps, channels[0]) sinusoids. added: SDXL's (N, P) text embedding and sinusoids of the time ids; else NULL. */
+struct tern_unet_conditions {
+    tern_tensor *time, *added;
+};
+/* timesteps: one for each row of the sample, or one for all. text_embeds (N, P') and time_ids (N, 6) for SDXL, else NULL. The
+ * tensors belong to the open scope or the caller. */
+enum tern_status tern_unet_conditions(const struct tern_unet *m, const double *timesteps, int n_timesteps, tern_tensor *text_embeds,
+                                      tern_tensor *time_ids, struct tern_unet_conditions *out);
+/* sample (N, C, H, W), context (N, L, D) -> (N, C', H, W). The result belongs to the open scope or the caller. */
+tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, const struct tern_unet_conditions *c, tern_tensor *context);
 
 /* struct tern_transformer, in transformer.c */
 struct tern_transformer *tern_bind_transformer(struct tern_bind *b, int64_t channels, int64_t heads, int64_t depth, int64_t context,

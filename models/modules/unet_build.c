@@ -104,8 +104,11 @@ struct tern_unet *tern_unet_create(struct tern_context *ctx, const char *config,
     if (tern_bind_begin(&b, ctx, weights, "unet"))
         return NULL;
     struct tern_unet *m = tern_unet_build(ctx, config, where, &b);
-    if (tern_bind_end(&b))
+    struct tern_weights *bound;
+    if (tern_bind_end(&b, &bound))
         tern_unet_destroy(&m);
+    else
+        m->weights = bound;
     return m;
 }
 
@@ -132,5 +135,6 @@ void tern_unet_destroy(struct tern_unet **unet)
     struct tern_layer *all[] = {&m->conv_in, &m->time1, &m->time2, &m->add1, &m->add2, &m->norm_out, &m->conv_out};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         tern_layer_destroy(all[i]);
+    tern_weights_unref(&m->weights);
     tern_free(m->ctx, m);
 }

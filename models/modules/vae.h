@@ -30,6 +30,7 @@ struct tern_vae_half { /* encoder or decoder */
 
 struct tern_vae {
     struct tern_context *ctx;
+    struct tern_weights *weights; /* its tensors by name */
     struct tern_vae_config config;
     struct tern_vae_half encoder, decoder; /* encoder.conv_in.w NULL: the weights have none */
     struct tern_layer quant, post_quant;

@@ -158,8 +158,11 @@ struct tern_vae *tern_vae_create(struct tern_context *ctx, const char *config, c
     if (tern_bind_begin(&b, ctx, weights, "vae"))
         return NULL;
     struct tern_vae *m = tern_vae_build(ctx, config, where, &b);
-    if (tern_bind_end(&b))
+    struct tern_weights *bound;
+    if (tern_bind_end(&b, &bound))
         tern_vae_destroy(&m);
+    else
+        m->weights = bound;
     return m;
 }
 
@@ -189,5 +192,6 @@ void tern_vae_destroy(struct tern_vae **vae)
     half_destroy(&m->decoder);
     tern_layer_destroy(&m->quant);
     tern_layer_destroy(&m->post_quant);
+    tern_weights_unref(&m->weights);
     tern_free(m->ctx, m);
 }

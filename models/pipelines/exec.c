@@ -102,7 +102,9 @@ static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_we
         return;
     for (int64_t i = 0; i < n; i++)
         t[i] = values[i];
-    give(out, ctx, "sample", tern_unet_forward(m, tern_cast(sample, dtype), t, (int)n, tern_cast(context, dtype), text_embeds, time_ids));
+    struct tern_unet_conditions c;
+    if (tern_unet_conditions(m, t, (int)n, text_embeds, time_ids, &c) == TERN_OK)
+        give(out, ctx, "sample", tern_unet_forward(m, tern_cast(sample, dtype), &c, tern_cast(context, dtype)));
 }
 
 static void exec_vae_decoder(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)

@@ -73,7 +73,9 @@ static void sample(struct tern_job *j, struct tern_shadow *s)
     tern_shadow_hold(s, values * sizeof(float));
     tern_scope_begin(ctx);
     tern_tensor *c = empty(ctx, 3, c_shape);
-    tern_unet_forward(j->p->unet, tern_cast(empty(ctx, 4, x_shape), dtype), &t, 1, tern_cast(c, dtype), NULL, NULL);
+    struct tern_unet_conditions time;
+    tern_unet_conditions(j->p->unet, &t, 1, NULL, NULL, &time);
+    tern_unet_forward(j->p->unet, tern_cast(empty(ctx, 4, x_shape), dtype), &time, tern_cast(c, dtype));
     tern_scope_end(ctx, NULL);
     tern_shadow_release(s, values * sizeof(float));
 }

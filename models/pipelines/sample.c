@@ -37,7 +37,9 @@ static enum tern_status predict(const struct tern_job *j, const struct tern_unet
     fill_input(j, call, s);
     tern_scope_begin(ctx);
     tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){rows, j->p->unet_config.in_channels, j->lh, j->lw}, s->input);
-    tern_tensor *y = tern_unet_forward(unet, tern_cast(x, dtype), &t, 1, tern_cast(j->context, dtype), NULL, NULL);
+    struct tern_unet_conditions c;
+    tern_unet_conditions(unet, &t, 1, NULL, NULL, &c);
+    tern_tensor *y = tern_unet_forward(unet, tern_cast(x, dtype), &c, tern_cast(j->context, dtype));
     if (y)
         tern_tensor_read(y, TERN_F32, s->output, (size_t)(rows * j->picture) * sizeof(float));
     tern_scope_end(ctx, NULL);
