@@ -1,4 +1,5 @@
-/* Memory planning: greedy placement in several orders, the smallest arena counts.        [Pisarchyk and Lee 2020] */
+/* Memory planning: greedy placement in several orders, each improved in rounds; the smallest arena counts.
+ *                                                                                  [Pisarchyk and Lee 2020] */
 #include "graph/arena.h"
 
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include "core/context.h"
 
 #define ALIGN ((size_t)64)
+#define ROUNDS 32 /* for each order */
 
 static size_t aligned(size_t size) { return (size + ALIGN - 1) & ~(ALIGN - 1); }
 
@@ -78,6 +80,7 @@ static size_t place(struct tern_block **order, struct tern_block **placed, int n
     return size;
 }
 
+/* Sizes as they are placed. */
 static size_t least_size(const struct tern_block *blocks, int n)
 {
     size_t least = 0;
@@ -85,10 +88,22 @@ static size_t least_size(const struct tern_block *blocks, int n)
         size_t sum = 0;
         for (int k = 0; k < n; k++)
             if (blocks[k].first <= blocks[i].first && blocks[i].first <= blocks[k].last)
-                sum += blocks[k].size;
+                sum += aligned(blocks[k].size);
         least = sum > least ? sum : least;
     }
     return least;
+}
+
+/* The block that makes the arena as large as it is goes first in the next round. */
+static void move_top_to_front(struct tern_block **order, int n)
+{
+    int top = 0;
+    for (int i = 1; i < n; i++)
+        if (order[i]->offset + aligned(order[i]->size) > order[top]->offset + aligned(order[top]->size))
+            top = i;
+    struct tern_block *b = order[top];
+    memmove(order + 1, order, (size_t)top * sizeof(*order));
+    order[0] = b;
 }
 
 size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int n, size_t *least)
@@ -97,21 +112,23 @@ size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int
     size_t best = SIZE_MAX, count = (size_t)n + 1;
     struct tern_block **order = tern_calloc(ctx, 2 * count, sizeof(struct tern_block *));
     size_t *offsets = tern_calloc(ctx, count, sizeof(*offsets));
+    *least = least_size(blocks, n);
     for (int o = 0; order && offsets && o < 4; o++) {
         for (int i = 0; i < n; i++)
             order[i] = &blocks[i];
         qsort(order, (size_t)n, sizeof(struct tern_block *), orders[o]);
-        size_t size = place(order, order + n, n);
-        if (size < best) {
-            best = size;
-            for (int i = 0; i < n; i++)
+        for (int round = 0; round < ROUNDS && best > aligned(*least); round++) {
+            size_t size = place(order, order + n, n);
+            for (int i = 0; size < best && i < n; i++)
                 offsets[i] = blocks[i].offset;
+            best = size < best ? size : best;
+            if (n)
+                move_top_to_front(order, n);
         }
     }
     for (int i = 0; offsets && i < n; i++)
         blocks[i].offset = offsets[i];
     tern_free(ctx, order);
     tern_free(ctx, offsets);
-    *least = least_size(blocks, n);
     return best;
 }

@@ -2,6 +2,7 @@
 #ifndef TERN_PIPELINE_H
 #define TERN_PIPELINE_H
 
+#include <tern/graph.h>
 #include <tern/image.h>
 #include <tern/scheduler.h>
 #include <tern/tensor.h>
@@ -82,6 +83,20 @@ TERN_API char *tern_weights_describe(struct tern_context *ctx, const char *path,
 /* The tokenizer (borrowed), index 0 or 1 (SDXL's second). NULL with the error recorded when there is none: the
  * checkpoint came without one, and the CLIP tokenizer that ships with tern does not fit its text encoder. */
 TERN_API struct tern_tokenizer *tern_pipeline_tokenizer(struct tern_pipeline *p, int index);
+
+/* Of a graph, in rows and pixels; zero: one row, the model's own size. */
+struct tern_graph_size {
+    int batch, width, height;
+};
+/* A component as a graph. Inputs and outputs, in order (dtypes: the pipeline's unless said otherwise):
+ *   text_encoder  input_ids (N, L) i64 -> last_hidden_state, hidden_states.0 … n, f32
+ *   unet          sample (N, C, h, w), time (1, T) f32 sinusoids, encoder_hidden_states (N, L, D); SDXL: added (N, P) f32 -> sample
+ *   vae_decoder   latent (N, 4, h, w) -> sample (N, 3, H, W)
+ *   vae_encoder   sample (N, 3, H, W) -> mean, logvar (N, 4, h, w)
+ * NULL with the error recorded. */
+TERN_API struct tern_graph *tern_pipeline_graph(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size);
+/* The weights that a plan of that graph is bound to; borrowed, valid as long as the pipeline has them. */
+TERN_API const struct tern_weights *tern_pipeline_weights(struct tern_pipeline *p, const char *component);
 
 /* Runs one component: "text_encoder", "unet", "vae_decoder", "vae_encoder". Inputs and outputs are named
  * as in the forward() of diffusers / transformers. Errors: unknown component (the list is shown), input missing,

@@ -1,0 +1,187 @@
+/* Plans of a model's components: time to compile, memory, and a run beside the eager one. usage: bench_graph MODEL [--threads N]
+ * [--width N] [--height N] [--runs N] [COMPONENT...]. Public headers only; Markdown on standard output. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <tern/tern.h>
+
+struct options {
+    const char *model;
+    int threads, width, height, runs;
+    const char *components[8];
+    int n_components;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* What tern_pipeline_exec takes for the same work. */
+static struct tern_weights *eager_inputs(struct tern_context *ctx, const char *component, const struct options *o, int batch)
+{
+    struct tern_weights *w = tern_weights_create(ctx);
+    int64_t h = o->height / 8, wd = o->width / 8;
+    const float t = 500;
+    tern_scope_begin(ctx);
+    if (!strcmp(component, "text_encoder")) {
+        tern_weights_add(w, "input_ids", tern_tensor_create(ctx, TERN_I64, 2, (const int64_t[]){batch, 77}, NULL));
+    } else if (!strcmp(component, "unet")) {
+        tern_weights_add(w, "sample", tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){batch, 4, h, wd}, NULL));
+        tern_weights_add(w, "timestep", tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){1}, &t));
+        tern_weights_add(w, "encoder_hidden_states", tern_tensor_create(ctx, TERN_F32, 3, (const int64_t[]){batch, 77, 768}, NULL));
+    } else if (!strcmp(component, "vae_decoder")) {
+        tern_weights_add(w, "latent", tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){batch, 4, h, wd}, NULL));
+    } else {
+        tern_weights_add(w, "sample", tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){batch, 3, o->height, o->width}, NULL));
+    }
+    tern_scope_end(ctx, NULL);
+    return w;
+}
+
+struct row {
+    double trace, compile, bind, first, plan, eager;
+    struct tern_plan_facts facts;
+};
+
+static double run_eager(struct tern_pipeline *p, const char *component, const struct tern_weights *in)
+{
+    double start = now();
+    struct tern_weights *out = tern_pipeline_exec(p, component, in);
+    double seconds = out ? now() - start : -1;
+    tern_weights_unref(&out);
+    return seconds;
+}
+
+static double run_plan(struct tern_binding *b, tern_tensor *const *in, tern_tensor **out)
+{
+    double start = now();
+    return tern_plan_run(b, in, out) ? -1 : now() - start;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof(*values), compare);
+    return values[n / 2];
+}
+
+/* The inputs of the graph, in its order, from those of exec. */
+static void plan_inputs(struct tern_context *ctx, const char *component, const struct tern_weights *w, tern_tensor **in)
+{
+    static const int64_t time[] = {1, 320};
+    const char *first = !strcmp(component, "text_encoder") ? "input_ids" : !strcmp(component, "vae_decoder") ? "latent" : "sample";
+    in[0] = tern_weights_get(w, first);
+    if (!strcmp(component, "unet")) {
+        in[1] = tern_tensor_create(ctx, TERN_F32, 2, time, NULL);
+        in[2] = tern_weights_get(w, "encoder_hidden_states");
+    }
+}
+
+static bool measure(struct tern_context *ctx, struct tern_pipeline *p, const char *component, const struct options *o, struct row *r)
+{
+    double plans[64], eagers[64];
+    const int batch = strncmp(component, "vae", 3) ? 2 : 1;
+    tern_tensor *in[4] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
+    struct tern_weights *w = eager_inputs(ctx, component, o, batch);
+    double start = now();
+    struct tern_graph *g = tern_pipeline_graph(p, component, &(struct tern_graph_size){batch, o->width, o->height});
+    r->trace = now() - start;
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    start = now();
+    struct tern_binding *b = tern_plan_bind(plan, tern_pipeline_weights(p, component));
+    r->bind = now() - start;
+    bool ok = b != NULL;
+    tern_scope_begin(ctx);
+    if (ok) {
+        r->facts = tern_plan_facts(plan);
+        plan_inputs(ctx, component, w, in);
+        r->first = run_plan(b, in, out);
+        ok = r->first >= 0 && run_eager(p, component, w) >= 0;
+    }
+    for (int i = 0; ok && i < o->runs; i++) { /* in turns, and the first of a turn changes */
+        if (i % 2)
+            plans[i] = run_plan(b, in, out);
+        eagers[i] = run_eager(p, component, w);
+        if (i % 2 == 0)
+            plans[i] = run_plan(b, in, out);
+        ok = plans[i] >= 0 && eagers[i] >= 0;
+    }
+    if (ok) {
+        r->plan = median(plans, o->runs);
+        r->eager = median(eagers, o->runs);
+    }
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    tern_weights_unref(&w);
+    return ok;
+}
+
+static void print_row(const char *component, const struct row *r)
+{
+    printf("| %s | %d | %d | %.3f s | %.3f s | %.2f s | %.1f MiB | %.3f | %.3f s | %.3f s | %.3f |\n", component, r->facts.launches,
+           r->facts.prepared, r->trace, r->facts.compile_time, r->bind, (double)r->facts.arena / (1 << 20),
+           r->facts.least_arena ? (double)r->facts.arena / (double)r->facts.least_arena : 1, r->eager, r->plan, r->plan / r->eager);
+    fflush(stdout);
+}
+
+static bool parse(int argc, char **argv, struct options *o)
+{
+    *o = (struct options){.threads = 2, .width = 512, .height = 512, .runs = 5};
+    for (int i = 1; i < argc; i++) {
+        int *number = !strcmp(argv[i], "--threads")  ? &o->threads
+                      : !strcmp(argv[i], "--width")  ? &o->width
+                      : !strcmp(argv[i], "--height") ? &o->height
+                      : !strcmp(argv[i], "--runs")   ? &o->runs
+                                                     : NULL;
+        if (number && (i + 1 >= argc || (*number = atoi(argv[++i])) < 1))
+            return false;
+        if (!number && !o->model)
+            o->model = argv[i];
+        else if (!number && o->n_components < 8)
+            o->components[o->n_components++] = argv[i];
+    }
+    static const char *const all[] = {"text_encoder", "unet", "vae_decoder", "vae_encoder"};
+    for (bool none = !o->n_components; none && o->n_components < 4; o->n_components++)
+        o->components[o->n_components] = all[o->n_components];
+    if (o->runs > 64)
+        o->runs = 64;
+    return o->model != NULL;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    if (!parse(argc, argv, &o)) {
+        fprintf(stderr, "usage: %s MODEL [--threads N] [--width N] [--height N] [--runs N] [COMPONENT...]\n", argv[0]);
+        return 2;
+    }
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = o.threads});
+    struct tern_pipeline *p = ctx ? tern_pipeline_load(ctx, o.model, &(struct tern_pipeline_params){.keep_text_encoder = true}) : NULL;
+    bool ok = p != NULL;
+    printf("%d x %d, %d threads, f32; batch 2 (VAE: 1)\n\n", o.width, o.height, o.threads);
+    printf("| component | launches | prepared | trace | compile | bind | arena | of the least | eager | plan | plan / eager |\n");
+    printf("|---|---|---|---|---|---|---|---|---|---|---|\n");
+    for (int i = 0; ok && i < o.n_components; i++) {
+        struct row r = {0};
+        ok = measure(ctx, p, o.components[i], &o, &r);
+        if (ok)
+            print_row(o.components[i], &r);
+    }
+    if (!ok)
+        fprintf(stderr, "%s\n", ctx ? tern_error(ctx) : tern_create_error());
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    return ok ? 0 : 1;
+}

@@ -1,0 +1,130 @@
+/* The components as graphs: what goes in and comes out of each, and its weights. */
+#include <string.h>
+#include <tern/graph.h>
+#include <tern/ops.h>
+
+#include "models/pipelines/pipeline.h"
+
+static enum tern_status trace_text(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct tern_text_encoder *m = user;
+    struct tern_text_output o;
+    if (tern_text_forward(m, &(struct tern_text_input){in[0], NULL}, &o))
+        return tern_error_status(m->ctx);
+    out[0] = o.last_hidden_state;
+    for (int i = 0; i < o.n_hidden; i++)
+        out[i + 1] = o.hidden_states[i];
+    return TERN_OK;
+}
+
+static enum tern_status trace_unet(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct tern_unet *m = user;
+    out[0] = tern_unet_forward(m, in[0], &(struct tern_unet_conditions){in[1], m->config.pooled ? in[3] : NULL}, in[2]);
+    return tern_error_status(m->ctx);
+}
+
+static enum tern_status trace_decoder(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct tern_vae *m = user;
+    out[0] = tern_vae_decode(m, in[0]);
+    return tern_error_status(m->ctx);
+}
+
+static enum tern_status trace_encoder(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    return tern_vae_encode(user, in[0], &out[0], &out[1]);
+}
+
+/* How a component is traced. */
+struct trace {
+    tern_graph_fn fn;
+    void *module;
+    struct tern_weights *weights;
+    struct tern_graph_input inputs[4];
+    int n_inputs, n_outputs;
+};
+
+static struct tern_graph_input input(const char *name, enum tern_dtype dtype, int ndim, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return (struct tern_graph_input){name, dtype, ndim, {a, b, c, d}};
+}
+
+static bool text_trace(struct tern_pipeline *p, int64_t n, struct trace *t)
+{
+    struct tern_text_encoder *m = tern_pipeline_text(p);
+    if (!m)
+        return false;
+    int64_t length = p->tokenizer ? tern_tokenizer_max_length(p->tokenizer) : m->positions;
+    *t = (struct trace){trace_text, m, m->weights, {input("input_ids", TERN_I64, 2, n, length, 0, 0)}, 1, m->layers + 2};
+    return true;
+}
+
+static bool unet_trace(struct tern_pipeline *p, int64_t n, int64_t h, int64_t w, struct trace *t)
+{
+    struct tern_unet *m = tern_pipeline_unet(p);
+    enum tern_dtype dtype = p->params.dtype;
+    if (!m)
+        return false;
+    const struct tern_unet_config *u = &m->config;
+    int64_t length = p->tokenizer ? tern_tokenizer_max_length(p->tokenizer) : 77;
+    *t = (struct trace){trace_unet,
+                        m,
+                        m->weights,
+                        {input("sample", dtype, 4, n, u->in_channels, h, w), input("time", TERN_F32, 2, 1, u->channels[0], 0, 0),
+                         input("encoder_hidden_states", dtype, 3, n, length, u->context[0], 0),
+                         input("added", TERN_F32, 2, n, u->pooled, 0, 0)},
+                        u->pooled ? 4 : 3,
+                        1};
+    return true;
+}
+
+static bool vae_trace(struct tern_pipeline *p, bool decode, int64_t n, int64_t h, int64_t w, struct trace *t)
+{
+    struct tern_vae *m = tern_pipeline_vae(p);
+    int64_t scale = m ? tern_pipeline_scale(p) : 0;
+    if (!m)
+        return false;
+    enum tern_dtype dtype = p->params.dtype;
+    struct tern_graph_input in = decode ? input("latent", dtype, 4, n, m->config.latent_channels, h, w)
+                                        : input("sample", dtype, 4, n, m->config.in_channels, h * scale, w * scale);
+    *t = (struct trace){decode ? trace_decoder : trace_encoder, m, m->weights, {in}, 1, decode ? 1 : 2};
+    return true;
+}
+
+/* False with the error recorded. Sizes are in pixels; the graph's are in latents. */
+static bool find(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, struct trace *t)
+{
+    const struct tern_graph_size none = {0}, *s = size ? size : &none;
+    int scale = tern_pipeline_scale(p);
+    int64_t n = s->batch ? s->batch : 1, h = s->height ? s->height / scale : p->unet_config.sample_h,
+            w = s->width ? s->width / scale : p->unet_config.sample_w;
+    if (s->batch < 0 || s->batch > 128 || s->height < 0 || s->width < 0 || s->height % scale || s->width % scale || s->height > 8192 ||
+        s->width > 8192) {
+        tern_fail(p->ctx, TERN_E_INVALID, "graph: expected a batch of 1..128 and multiples of %d up to 8192, found %d, %d x %d", scale,
+                  s->batch, s->width, s->height);
+        return false;
+    }
+    if (!strcmp(component, "text_encoder"))
+        return text_trace(p, n, t);
+    if (!strcmp(component, "unet"))
+        return unet_trace(p, n, h, w, t);
+    if (!strcmp(component, "vae_decoder") || !strcmp(component, "vae_encoder"))
+        return vae_trace(p, component[4] == 'd', n, h, w, t);
+    tern_fail(p->ctx, TERN_E_NOT_FOUND, "no component \"%.40s\"; there are text_encoder, unet, vae_decoder, vae_encoder", component);
+    return false;
+}
+
+struct tern_graph *tern_pipeline_graph(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size)
+{
+    struct trace t;
+    if (!p || tern_failed(p->ctx) || !find(p, component ? component : "", size, &t))
+        return NULL;
+    return tern_graph_trace(p->ctx, t.fn, t.module, t.weights, t.inputs, t.n_inputs, t.n_outputs);
+}
+
+const struct tern_weights *tern_pipeline_weights(struct tern_pipeline *p, const char *component)
+{
+    struct trace t;
+    return p && !tern_failed(p->ctx) && find(p, component ? component : "", NULL, &t) ? t.weights : NULL;
+}

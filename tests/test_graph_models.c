@@ -1,0 +1,121 @@
+/* Whole networks as plans: the same bits as eagerly. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/ops.h>
+
+#include "core/context.h"
+#include "graph/graph.h"
+#include "model_help.h"
+#include "models/pipelines/pipeline.h"
+#include "support.h"
+
+static tern_tensor *noise(struct tern_context *ctx, const struct tern_graph_input *in, uint64_t seed)
+{
+    struct tern_generator g;
+    int64_t n = 1;
+    for (int i = 0; i < in->ndim; i++)
+        n *= in->shape[i];
+    float *values = calloc((size_t)n, sizeof(*values));
+    assert_non_null(values);
+    tern_generator_seed(&g, TERN_GENERATOR_CPU, seed);
+    tern_generator_randn(&g, values, n);
+    for (int64_t i = 0; in->dtype == TERN_I64 && i < n; i++)
+        values[i] = (float)(i * 7 % 90 + 3);
+    tern_tensor *t = tern_cast(tern_tensor_create(ctx, TERN_F32, in->ndim, in->shape, values), in->dtype);
+    free(values);
+    return t;
+}
+
+/* The eager forward pass on the inputs of the graph. */
+static void eager(struct tern_pipeline *p, const char *component, tern_tensor *const *in, tern_tensor **out)
+{
+    struct tern_text_output o;
+    if (!strcmp(component, "text_encoder")) {
+        assert_int_equal(tern_text_forward(p->text, &(struct tern_text_input){in[0], NULL}, &o), TERN_OK);
+        out[0] = o.last_hidden_state;
+        for (int i = 0; i < o.n_hidden; i++)
+            out[i + 1] = o.hidden_states[i];
+    } else if (!strcmp(component, "unet")) {
+        out[0] = tern_unet_forward(p->unet, in[0], &(struct tern_unet_conditions){in[1], NULL}, in[2]);
+    } else if (!strcmp(component, "vae_decoder")) {
+        out[0] = tern_vae_decode(p->vae, in[0]);
+    } else {
+        tern_vae_encode(p->vae, in[0], &out[0], &out[1]);
+    }
+}
+
+static void check(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size)
+{
+    struct tern_context *ctx = p->ctx;
+    tern_tensor *in[4] = {NULL}, *expected[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
+    struct tern_graph *g = tern_pipeline_graph(p, component, size);
+    if (!g)
+        fail_msg("%s: %s", component, tern_error(ctx));
+    tern_scope_begin(ctx);
+    for (int i = 0; i < g->n_inputs; i++) {
+        const struct tern_value *v = &g->values[g->inputs[i]];
+        struct tern_graph_input like = {v->name, v->meta.dtype, v->meta.ndim, {0}};
+        memcpy(like.shape, v->meta.shape, sizeof(like.shape));
+        in[i] = noise(ctx, &like, (uint64_t)i);
+    }
+    eager(p, component, in, expected);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_binding *b = tern_plan_bind(plan, tern_pipeline_weights(p, component));
+    if (!b || tern_plan_run(b, in, out))
+        fail_msg("%s: %s", component, tern_error(ctx));
+    for (int i = 0; i < g->n_outputs; i++) {
+        int64_t n = tern_tensor_numel(expected[i]);
+        float *x = calloc((size_t)n, sizeof(*x)), *y = calloc((size_t)n, sizeof(*y));
+        assert_int_equal(tern_tensor_numel(out[i]), n);
+        tern_tensor_read(expected[i], TERN_F32, x, (size_t)n * sizeof(*x));
+        tern_tensor_read(out[i], TERN_F32, y, (size_t)n * sizeof(*y));
+        assert_memory_equal(x, y, (size_t)n * sizeof(*x));
+        free(x);
+        free(y);
+    }
+    struct tern_plan_facts f = tern_plan_facts(plan);
+    assert_true(f.arena >= f.least_arena);
+    if ((double)f.arena > 1.10 * (double)f.least_arena)
+        fail_msg("%s: arena %zu, least %zu", component, f.arena, f.least_arena);
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+}
+
+static void plans_are_eager_bit_for_bit(void **state)
+{
+    static const char *const components[] = {"text_encoder", "unet", "vae_decoder", "vae_encoder"};
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_BF16};
+    char path[PATH_SIZE];
+    for (int d = 0; d < 2; d++) {
+        struct tern_context *ctx = model_context(NULL, 1);
+        struct tern_pipeline *p = tern_pipeline_load(ctx, model_path(*state, path), &(struct tern_pipeline_params){.dtype = dtypes[d]});
+        assert_non_null(p);
+        for (int i = 0; i < 4; i++) {
+            check(p, components[i], NULL);
+            check(p, components[i], &(struct tern_graph_size){3, 72, 56});
+        }
+        assert_null(tern_pipeline_graph(p, "unet", &(struct tern_graph_size){1, 71, 64}));
+        support_error(ctx, TERN_E_INVALID, "multiples of");
+        assert_null(tern_pipeline_graph(p, "controlnet", NULL));
+        support_error(ctx, TERN_E_NOT_FOUND, "there are text_encoder, unet");
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"sd1", plans_are_eager_bit_for_bit, NULL, NULL, (void *)(uintptr_t) "sd1"},
+        {"sd1-heads", plans_are_eager_bit_for_bit, NULL, NULL, (void *)(uintptr_t) "sd1-heads"},
+        {"demo", plans_are_eager_bit_for_bit, NULL, NULL, (void *)(uintptr_t) "demo"},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
