@@ -354,7 +354,8 @@ struct tern_pickle *tern_pickle_load(struct tern_context *ctx, const uint8_t *da
     p->data = data;
     p->size = size;
     p->at = p->start = p->op = *at;
-    bool ok = true;
+    p->stack = tern_pickle_reserve(p, NULL, 0, &p->stack_capacity, sizeof(*p->stack)); /* never NULL: an empty stack is a place, too */
+    bool ok = p->stack != NULL;
     while (ok) {
         p->op = p->at;
         const uint8_t *op = tern_pickle_take(p, 1);

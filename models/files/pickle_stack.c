@@ -73,7 +73,7 @@ bool tern_pickle_pop_mark(struct tern_pickle *p, value ***items, size_t *n)
         return false;
     }
     size_t mark = p->marks[--p->mark_count];
-    *items = p->stack ? p->stack + mark : NULL;
+    *items = p->stack + mark;
     *n = p->depth - mark;
     p->depth = mark;
     return true;
