@@ -7,7 +7,7 @@
 #include "graph/passes/passes.h"
 #include "graph/plan.h"
 
-const struct tern_pass *const tern_passes[] = {&tern_pass_fold, &tern_pass_cse, &tern_pass_dce, &tern_pass_prepare, NULL};
+const struct tern_pass *const tern_passes[] = {&tern_pass_fold, &tern_pass_cse, &tern_pass_dce, &tern_pass_prepare, &tern_pass_fuse, NULL};
 
 static double now(void)
 {

@@ -86,15 +86,16 @@ static int place_of_operand(const struct layout *l, const struct tern_step *step
     const struct tern_node *n = &g->nodes[step->node];
     if (!step->kernel || !tern_op_is_elementwise(n->desc.op))
         return -1;
-    for (int k = 0; k < n->desc.n_in; k++) {
+    int own = tern_op_get(n->desc.op).max_inputs; /* the others are of posts */
+    for (int k = 0; k < n->desc.n_in && k < own; k++) {
         int root, other;
         if (n->in[k] < 0 || offset_of(g, n->in[k], &root) || is_fixed(g, root) || g->values[root].kind != TERN_VALUE_RESULT ||
             l->output[root] >= 0 || l->last[root] != s || memcmp(&n->desc.in[k], &n->desc.out, sizeof(n->desc.out)) ||
             bytes_of(&n->desc.out) != bytes_of(&g->values[root].meta))
             continue;
-        bool alone = true; /* another operand in the same memory could be read where it is already written */
+        bool alone = true; /* another operand in the same memory, or a post's, would be read where it is already written */
         for (int i = 0; i < n->desc.n_in; i++)
-            if (i != k && n->in[i] >= 0 && n->in[i] != n->in[k]) {
+            if (i != k && n->in[i] >= 0 && (i >= own || n->in[i] != n->in[k])) {
                 offset_of(g, n->in[i], &other);
                 alone = alone && other != root;
             }

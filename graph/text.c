@@ -52,6 +52,14 @@ static void put_node(struct line *l, const struct tern_graph *g, const struct te
     }
     put(l, n->desc.n_in ? ")" : "()");
     put_attrs(l, &n->desc);
+    for (int i = 0; i < n->desc.n_post; i++) {
+        const struct tern_post *p = &n->desc.post[i];
+        put(l, " then %s", tern_op_get((enum tern_op)p->op).name);
+        if (p->input >= 0)
+            put(l, " in%d", (int)p->input);
+        else if (p->value != 0)
+            put(l, " %g", p->value);
+    }
     put(l, " -> %s%s", tern_meta_text(&n->desc.out, meta),
         n->kind == TERN_CALL_VIEW        ? " view"
         : n->kind == TERN_CALL_REFERENCE ? " by reference"

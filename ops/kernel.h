@@ -35,6 +35,8 @@ struct tern_kernel {
     /* Whether it can run the description (dtypes, strides, attributes) on this device. A candidate of a vendor's library
      * opens the library here, so that it is not even looked for where something cheaper serves. */
     bool (*supports)(struct tern_device *device, const struct tern_op_desc *d);
+    /* Whether it applies the posts of a description that it supports; NULL: it applies none. */
+    bool (*post)(const struct tern_op_desc *d);
     /* Bytes of workspace; NULL: none. */
     size_t (*workspace)(struct tern_context *ctx, const struct tern_op_desc *d);
     /* Input `pack_input` is wanted in a form of its own: its size in bytes, and the function that makes it.

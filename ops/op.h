@@ -38,6 +38,14 @@ union tern_op_attrs {
 #undef P
 #undef F
 
+/* An element-wise op on the result, before it is stored: y = op(y, value) or, with an input, y = op(y, in[input]). */
+#define TERN_MAX_POST 3
+struct tern_post {
+    int64_t op;    /* enum tern_op */
+    int64_t input; /* index of its other operand, behind the op's own inputs; -1: none */
+    double value;  /* the scalar of add_scalar, mul_scalar; gelu's approximate */
+};
+
 /* One use of an op: everything but the data. Absent optional inputs have present[i] == false. */
 struct tern_op_desc {
     enum tern_op op;
@@ -47,6 +55,8 @@ struct tern_op_desc {
     struct tern_meta in[TERN_MAX_INPUTS];
     struct tern_meta out;
     union tern_op_attrs attrs;
+    int64_t n_post;
+    struct tern_post post[TERN_MAX_POST];
 };
 
 enum tern_attr_kind { TERN_ATTR_INT, TERN_ATTR_FLOAT };

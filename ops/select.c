@@ -21,7 +21,7 @@ const struct tern_kernel *tern_kernel_choose(struct tern_context *ctx, struct te
     const char *forced = tern_dispatch_forced(ctx);
     for (int i = 0; device->kernels[i]; i++) {
         const struct tern_kernel *k = device->kernels[i];
-        if (k->op != d->op || (forced && strcmp(forced, k->name)))
+        if (k->op != d->op || (forced && strcmp(forced, k->name)) || (d->n_post && (!k->post || !k->post(d))))
             continue;
         double cost = k->cost ? k->cost(d) : 1;
         if ((!best || cost < best_cost) && k->supports(device, d)) {

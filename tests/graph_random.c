@@ -168,6 +168,10 @@ static tern_tensor *partner(struct pool *p, tern_tensor *x)
     int c = tern_tensor_ndim(x) == 4 ? width_index(tern_tensor_size(x, 1)) : width_index(tern_tensor_size(x, -1));
     if (c < 0 || below(p, 3) == 0)
         return tern_tensor_scalar(p->r->ctx, TERN_F32, 0.5 + below(p, 4));
+    tern_tensor *vector = p->t[2]; /* as a time embedding */
+    int from = width_index(tern_tensor_size(vector, 1));
+    if (tern_tensor_ndim(x) == 4 && tern_tensor_size(x, 0) == tern_tensor_size(vector, 0) && below(p, 2))
+        return tern_as_nc11(tern_linear(vector, weight(p, "linear.%d.%d.weight", from, c), NULL));
     tern_tensor *v = tern_mul_scalar(weight(p, "norm.%d", c, 0), 0.5); /* of weights alone: a prepare node */
     return tern_tensor_ndim(x) == 4 ? tern_reshape(v, 4, (const int64_t[]){1, -1, 1, 1}) : v;
 }

@@ -41,6 +41,12 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
            d->in[1].shape[1] * d->in[1].shape[2] * d->in[1].shape[3] > 0;
 }
 
+static bool post(const struct tern_op_desc *d)
+{
+    struct cpu_rows rows = cpu_rows_channels_last();
+    return cpu_post_fits(d, &rows);
+}
+
 static struct cpu_gemm conv_gemm(const struct tern_op_desc *d)
 {
     const int64_t *w = d->in[1].shape, *o = d->out.shape;
@@ -93,6 +99,9 @@ static enum tern_status run(const struct tern_kernel_args *a)
                         .pad_w = p->padding[1],
                         .dilation_h = p->dilation[0],
                         .dilation_w = p->dilation[1]};
+    struct cpu_rows rows = cpu_rows_channels_last();
+    struct cpu_post after = cpu_post_make(a, &rows);
+    g.post = after.n ? &after : NULL;
     g.source = &s;
     g.b = tern_arg_host(&a->packed);
     g.bias = d->present[2] ? tern_arg_host(&a->in[2]) : NULL;
@@ -105,6 +114,7 @@ const struct tern_kernel cpu_conv2d_f32_igemm = {
     .name = "conv2d_f32_igemm",
     .op = TERN_OP_conv2d,
     .supports = supports,
+    .post = post,
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,

@@ -1,6 +1,8 @@
 /* Element-wise f32 kernels: one kernel a function, all on the same two loops. */
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/loop.h"
+#include "backends/cpu/post.h"
+#include "core/threads.h"
 
 static bool unary_supports(struct tern_device *device, const struct tern_op_desc *d)
 {
@@ -25,11 +27,54 @@ static void unary_part(void *arg, const struct cpu_loop *l, const int64_t *at, i
         r->fn(1, r->x + at[1] + i * x_step, r->y + at[0] + i * y_step, r->s);
 }
 
+/* With posts: row by row, while the row is in cache. */
+struct rows_run {
+    struct unary_run unary;
+    struct cpu_operand x;
+    struct cpu_post post;
+    int64_t columns;
+};
+
+static struct cpu_rows last_dimension(const struct tern_op_desc *d)
+{
+    return cpu_rows_contiguous(d->out.ndim, d->out.ndim > 0 ? d->out.ndim - 1 : 0);
+}
+
+static bool unary_post(const struct tern_op_desc *d)
+{
+    struct cpu_rows rows = last_dimension(d);
+    struct cpu_operand x;
+    return tern_meta_is_contiguous(&d->out) && cpu_operand_make(&d->in[0], &d->out, &rows, &x) && x.step && cpu_post_fits(d, &rows);
+}
+
+static void rows_part(void *arg, int64_t begin, int64_t end)
+{
+    const struct rows_run *r = arg;
+    for (int64_t i = begin; i < end; i++) {
+        float *y = r->unary.y + i * r->columns;
+        r->unary.fn(r->columns, r->unary.x + i / r->x.inner * r->x.ld, y, r->unary.s);
+        cpu_post_apply(&r->post, y, i, 0, r->columns);
+    }
+}
+
+static enum tern_status run_rows(const struct tern_kernel_args *a, const struct unary_run *unary)
+{
+    const struct tern_meta *o = &a->desc->out;
+    struct cpu_rows rows = last_dimension(a->desc);
+    struct rows_run r = {*unary, {0}, cpu_post_make(a, &rows), o->ndim ? o->shape[o->ndim - 1] : 1};
+    cpu_operand_make(&a->desc->in[0], o, &rows, &r.x);
+    if (tern_meta_numel(o))
+        tern_parallel(a->ctx, tern_meta_numel(o) / r.columns, 1 + 16384 / r.columns, rows_part, &r);
+    return TERN_OK;
+}
+
 static enum tern_status run_unary(const struct tern_kernel_args *a, enum tern_cpu_unary which, double scalar)
 {
     const struct tern_meta *metas[] = {&a->desc->out, &a->desc->in[0]};
     struct cpu_loop loop = cpu_loop_make(2, metas);
     struct unary_run r = {cpu_level(a->ctx)->unary[which], tern_arg_host(&a->in[0]), tern_arg_host(&a->out), (float)scalar};
+    if (a->desc->n_post)
+        return run_rows(a, &r);
     cpu_loop_run(a->ctx, &loop, unary_part, &r);
     return TERN_OK;
 }
@@ -37,7 +82,7 @@ static enum tern_status run_unary(const struct tern_kernel_args *a, enum tern_cp
 #define UNARY(op_name, which, scalar)                                                                               \
     static enum tern_status run_##op_name(const struct tern_kernel_args *a) { return run_unary(a, which, scalar); } \
     const struct tern_kernel cpu_##op_name##_f32 = {                                                                \
-        .name = #op_name "_f32", .op = TERN_OP_##op_name, .supports = unary_supports, .run = run_##op_name};
+        .name = #op_name "_f32", .op = TERN_OP_##op_name, .supports = unary_supports, .post = unary_post, .run = run_##op_name};
 UNARY(neg, TERN_CPU_NEG, 0)
 UNARY(abs, TERN_CPU_ABS, 0)
 UNARY(exp, TERN_CPU_EXP, 0)

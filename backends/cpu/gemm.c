@@ -73,6 +73,8 @@ static void run_task(void *arg, int slot, int64_t task)
             for (int64_t i = 0; i < rows; i += l->mr)
                 l->gemm_tile((int)min64(l->mr, rows - i), (int)cols, kc, a + i * lda, lda, panel, g->b_dtype, half,
                              g->c + (row0 + i) * g->ldc + col, g->ldc, k0 > 0, g->bias ? g->bias + col : NULL);
+            for (int64_t i = 0; g->post && k0 + kc == g->k && i < rows; i++)
+                cpu_post_apply(g->post, g->c + (row0 + i) * g->ldc + col, row0 + i, col, cols);
         }
     }
 }

@@ -3,7 +3,7 @@
 #ifndef TERN_BACKENDS_CPU_GEMM_H
 #define TERN_BACKENDS_CPU_GEMM_H
 
-#include "backends/cpu/cpu.h"
+#include "backends/cpu/post.h"
 
 struct cpu_gemm {
     int64_t m, n, k;
@@ -15,6 +15,7 @@ struct cpu_gemm {
     const float *bias; /* n values, or NULL */
     float *c;
     int64_t ldc;
+    const struct cpu_post *post; /* on finished rows of C; NULL: none */
 };
 
 /* Bytes of scratch that cpu_gemm_run needs. */

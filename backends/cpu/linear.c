@@ -27,6 +27,12 @@ static bool linear_supports(struct tern_device *device, const struct tern_op_des
            tern_meta_is_contiguous(&d->out) && d->in[1].shape[1] > 0;
 }
 
+static bool linear_post(const struct tern_op_desc *d)
+{
+    struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
+    return cpu_post_fits(d, &rows);
+}
+
 static struct cpu_gemm linear_gemm(const struct tern_op_desc *d)
 {
     int64_t n = d->in[1].shape[0], k = d->in[1].shape[1];
@@ -58,6 +64,9 @@ static enum tern_status linear_run(const struct tern_kernel_args *a)
     const struct tern_op_desc *d = a->desc;
     struct cpu_gemm g = linear_gemm(d);
     struct rows rows = {tern_arg_host(&a->in[0]), g.k};
+    struct cpu_rows out_rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
+    struct cpu_post post = cpu_post_make(a, &out_rows);
+    g.post = post.n ? &post : NULL;
     g.source = &rows;
     g.b = tern_arg_host(&a->packed);
     g.bias = d->present[2] ? tern_arg_host(&a->in[2]) : NULL;
@@ -70,6 +79,7 @@ const struct tern_kernel cpu_linear_f32_gemm = {
     .name = "linear_f32_gemm",
     .op = TERN_OP_linear,
     .supports = linear_supports,
+    .post = linear_post,
     .workspace = linear_workspace,
     .pack_input = 1,
     .packed_size = linear_packed_size,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/post.h"
 #include "core/threads.h"
 
 static bool is_vector(const struct tern_op_desc *d, int i)
@@ -89,6 +90,7 @@ struct groups {
     int64_t blocks, block;
     float *sums;
     float *shift, *delta, *scale, *offset;
+    struct cpu_post post;
 };
 
 /* (C / g) x HW values of a group lie together. */
@@ -106,7 +108,9 @@ static void contiguous_part(void *arg, int64_t begin, int64_t end)
             int64_t channel = i % r->g * per + c;
             float scale = inv * (r->weight ? r->weight[channel] : 1), offset = r->bias ? r->bias[channel] : 0;
             struct tern_cpu_affine affine = {&shift, &delta, &scale, &offset};
-            r->level->affine(r->hw, x + c * r->hw, &affine, false, r->y + i * count + c * r->hw);
+            float *y = r->y + i * count + c * r->hw;
+            r->level->affine(r->hw, x + c * r->hw, &affine, false, y);
+            cpu_post_apply(&r->post, y, i * per + c, 0, r->hw);
         }
     }
 }
@@ -157,6 +161,7 @@ static void apply_part(void *arg, int64_t begin, int64_t end)
         int64_t at = i / r->hw * r->c;
         struct tern_cpu_affine affine = {r->shift + at, r->delta + at, r->scale + at, r->offset + at};
         r->level->affine(r->c, r->x + i * r->c, &affine, true, r->y + i * r->c);
+        cpu_post_apply(&r->post, r->y + i * r->c, i, 0, r->c);
     }
 }
 
@@ -179,6 +184,22 @@ static bool group_norm_supports(struct tern_device *device, const struct tern_op
     return m->dtype == TERN_F32 && (contiguous || last) && is_vector(d, 1) && is_vector(d, 2) && tern_meta_numel(m) > 0;
 }
 
+static bool is_channels_last(const struct tern_op_desc *d)
+{
+    return !tern_meta_is_contiguous(&d->in[0]) || !tern_meta_is_contiguous(&d->out);
+}
+
+static struct cpu_rows group_norm_rows(const struct tern_op_desc *d)
+{
+    return is_channels_last(d) ? cpu_rows_channels_last() : cpu_rows_contiguous(d->out.ndim, 2);
+}
+
+static bool group_norm_post(const struct tern_op_desc *d)
+{
+    struct cpu_rows rows = group_norm_rows(d);
+    return cpu_post_fits(d, &rows);
+}
+
 static size_t group_norm_workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct groups r = groups_of(d);
@@ -193,7 +214,9 @@ static enum tern_status group_norm_run(const struct tern_kernel_args *a)
     r.weight = input(a, 1);
     r.bias = input(a, 2);
     r.y = tern_arg_host(&a->out);
-    if (tern_meta_is_contiguous(&a->desc->in[0]) && tern_meta_is_contiguous(&a->desc->out)) {
+    struct cpu_rows rows = group_norm_rows(a->desc);
+    r.post = cpu_post_make(a, &rows);
+    if (!is_channels_last(a->desc)) {
         tern_parallel(a->ctx, r.n * r.g, 1, contiguous_part, &r);
         return TERN_OK;
     }
@@ -213,5 +236,6 @@ static enum tern_status group_norm_run(const struct tern_kernel_args *a)
 const struct tern_kernel cpu_group_norm_f32 = {.name = "group_norm_f32",
                                                .op = TERN_OP_group_norm,
                                                .supports = group_norm_supports,
+                                               .post = group_norm_post,
                                                .workspace = group_norm_workspace,
                                                .run = group_norm_run};

@@ -1,0 +1,113 @@
+/* Posts on the CPU: the vector functions of the element-wise kernels, on pieces of rows that are still in cache. */
+#include "backends/cpu/post.h"
+
+static const struct {
+    enum tern_op op;
+    enum tern_cpu_unary which;
+} unary_table[] = {{TERN_OP_neg, TERN_CPU_NEG},
+                   {TERN_OP_tanh, TERN_CPU_TANH},
+                   {TERN_OP_sigmoid, TERN_CPU_SIGMOID},
+                   {TERN_OP_relu, TERN_CPU_RELU},
+                   {TERN_OP_silu, TERN_CPU_SILU},
+                   {TERN_OP_gelu, TERN_CPU_GELU},
+                   {TERN_OP_quick_gelu, TERN_CPU_QUICK_GELU},
+                   {TERN_OP_add_scalar, TERN_CPU_ADD_SCALAR},
+                   {TERN_OP_mul_scalar, TERN_CPU_MUL_SCALAR}};
+
+/* -1: not among them */
+static int unary_of(const struct tern_post *p)
+{
+    for (size_t i = 0; i < sizeof(unary_table) / sizeof(*unary_table); i++)
+        if ((int64_t)unary_table[i].op == p->op)
+            return p->op == TERN_OP_gelu && p->value != 0 ? TERN_CPU_GELU_TANH : (int)unary_table[i].which;
+    return -1;
+}
+
+static int binary_of(const struct tern_post *p) { return p->op == TERN_OP_add ? TERN_CPU_ADD : p->op == TERN_OP_mul ? TERN_CPU_MUL : -1; }
+
+struct cpu_rows cpu_rows_contiguous(int ndim, int split)
+{
+    struct cpu_rows r = {.n_row = split, .n_col = ndim - split};
+    for (int i = 0; i < ndim; i++)
+        *(i < split ? &r.row[i] : &r.col[i - split]) = i;
+    return r;
+}
+
+struct cpu_rows cpu_rows_channels_last(void) { return (struct cpu_rows){.n_row = 3, .n_col = 1, .row = {0, 2, 3}, .col = {1}}; }
+
+/* Dimensions, innermost first, that one step covers: strides of unit, unit x size, …; sizes of 1 do not matter. */
+static int run_length(const int *dims, int n, const int64_t *shape, const int64_t *stride, int64_t unit)
+{
+    int i = n;
+    while (i > 0 && (shape[dims[i - 1]] == 1 || stride[dims[i - 1]] == unit)) {
+        i--;
+        unit *= shape[dims[i]];
+    }
+    return n - i;
+}
+
+bool cpu_operand_make(const struct tern_meta *m, const struct tern_meta *out, const struct cpu_rows *rows, struct cpu_operand *o)
+{
+    struct tern_meta both;
+    int64_t stride[TERN_MAX_DIMS];
+    if (m->dtype != TERN_F32 || !tern_broadcast_shape(m, out, &both) || !tern_meta_same_shape(&both, out))
+        return false;
+    tern_broadcast_strides(m, out, stride);
+    const int64_t *shape = out->shape;
+    if (run_length(rows->col, rows->n_col, shape, stride, 0) == rows->n_col)
+        o->step = 0;
+    else if (run_length(rows->col, rows->n_col, shape, stride, 1) == rows->n_col)
+        o->step = 1;
+    else
+        return false;
+    int outer = rows->n_row - run_length(rows->row, rows->n_row, shape, stride, 0);
+    o->inner = 1;
+    o->ld = 0;
+    for (int i = outer; i < rows->n_row; i++)
+        o->inner *= shape[rows->row[i]];
+    if (outer)
+        o->ld = stride[rows->row[outer - 1]];
+    return run_length(rows->row, outer, shape, stride, o->ld) == outer;
+}
+
+bool cpu_post_fits(const struct tern_op_desc *d, const struct cpu_rows *rows)
+{
+    struct cpu_operand o;
+    for (int i = 0; i < d->n_post; i++) {
+        const struct tern_post *p = &d->post[i];
+        bool fits = p->input < 0 ? unary_of(p) >= 0 : binary_of(p) >= 0 && cpu_operand_make(&d->in[p->input], &d->out, rows, &o);
+        if (!fits)
+            return false;
+    }
+    return d->out.dtype == TERN_F32;
+}
+
+struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu_rows *rows)
+{
+    const struct tern_op_desc *d = a->desc;
+    const struct tern_cpu_level *l = cpu_level(a->ctx);
+    struct cpu_post post = {.n = (int)d->n_post};
+    for (int i = 0; i < post.n; i++) {
+        const struct tern_post *p = &d->post[i];
+        post.step[i].scalar = (float)p->value;
+        if (p->input < 0) {
+            post.step[i].unary = l->unary[unary_of(p)];
+            continue;
+        }
+        post.step[i].binary = l->binary[binary_of(p)];
+        post.step[i].data = tern_arg_host(&a->in[p->input]);
+        cpu_operand_make(&d->in[p->input], &d->out, rows, &post.step[i].operand);
+    }
+    return post;
+}
+
+void cpu_post_apply(const struct cpu_post *p, float *y, int64_t row, int64_t col, int64_t n)
+{
+    for (int i = 0; i < p->n; i++) {
+        const struct cpu_operand *o = &p->step[i].operand;
+        if (p->step[i].unary)
+            p->step[i].unary(n, y, y, p->step[i].scalar);
+        else
+            p->step[i].binary(n, y, 1, p->step[i].data + row / o->inner * o->ld + col * o->step, o->step, y);
+    }
+}

@@ -1,0 +1,42 @@
+/* What happens to a row of a kernel's output before it leaves the cache: the element-wise ops of desc->post. */
+#ifndef TERN_BACKENDS_CPU_POST_H
+#define TERN_BACKENDS_CPU_POST_H
+
+#include "backends/cpu/cpu.h"
+
+/* How a kernel goes through its output: dimensions of rows and of columns, outermost first. Rows lie behind each other. */
+struct cpu_rows {
+    int n_row, n_col;
+    int row[TERN_MAX_DIMS], col[TERN_MAX_DIMS];
+};
+/* The first `split` dimensions are rows, the others columns. */
+struct cpu_rows cpu_rows_contiguous(int ndim, int split);
+/* (N, C, H, W) with C fastest: a row is a pixel. */
+struct cpu_rows cpu_rows_channels_last(void);
+
+/* An operand as rows: row r, column c is data[r / inner * ld + c * step]. */
+struct cpu_operand {
+    int64_t inner, ld;
+    int step; /* 0 or 1 */
+};
+/* `m` under the shape of `out`; false when it does not have that form. */
+bool cpu_operand_make(const struct tern_meta *m, const struct tern_meta *out, const struct cpu_rows *rows, struct cpu_operand *o);
+
+struct cpu_post {
+    int n;
+    struct {
+        void (*unary)(int64_t n, const float *x, float *y, float s);
+        void (*binary)(int64_t n, const float *x, int x_step, const float *y, int y_step, float *out);
+        float scalar;
+        const float *data;
+        struct cpu_operand operand;
+    } step[TERN_MAX_POST];
+};
+
+/* Whether all posts can be applied to an output that is gone through in that way. */
+bool cpu_post_fits(const struct tern_op_desc *d, const struct cpu_rows *rows);
+struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu_rows *rows);
+/* y: columns col .. col + n of a row. */
+void cpu_post_apply(const struct cpu_post *p, float *y, int64_t row, int64_t col, int64_t n);
+
+#endif
