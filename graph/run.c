@@ -89,7 +89,7 @@ static enum tern_status take_inputs(const struct tern_plan *p, tern_tensor *cons
         if (!inputs[i] || !tern_meta_same_shape(&inputs[i]->meta, &v->meta) || inputs[i]->meta.dtype != v->meta.dtype)
             return tern_fail(p->ctx, TERN_E_SHAPE, "plan: input \"%s\": expected %s, found %s", v->name, tern_meta_text(&v->meta, expected),
                              inputs[i] ? tern_meta_text(&inputs[i]->meta, found) : "none");
-        taken[i] = tern_contiguous(inputs[i], TERN_CONTIGUOUS);
+        taken[i] = tern_meta_is_contiguous(&inputs[i]->meta) ? inputs[i] : tern_contiguous(inputs[i], TERN_CONTIGUOUS);
         if (!taken[i])
             return tern_error_status(p->ctx);
     }
@@ -105,11 +105,34 @@ static enum tern_status take_outputs(const struct tern_plan *p, tern_tensor *con
         if (outputs[i] && (memcmp(&outputs[i]->meta, m, sizeof(*m)) || outputs[i]->constant || !outputs[i]->buffer))
             return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected %s from an earlier run, found %s", i,
                              tern_meta_text(m, expected), tern_meta_text(&outputs[i]->meta, found));
-        taken[i] = outputs[i] ? tern_scope_adopt(p->ctx, tern_tensor_ref(outputs[i])) : tern_tensor_empty(p->ctx, m);
+        taken[i] = outputs[i] ? outputs[i] : tern_tensor_empty(p->ctx, m);
         if (!taken[i])
             return tern_error_status(p->ctx);
     }
     return TERN_OK;
+}
+
+/* Scopes belong to one thread at a time. A run with contiguous inputs and given outputs needs none. */
+static bool needs_scope(const struct tern_graph *g, tern_tensor *const *inputs, tern_tensor *const *outputs)
+{
+    for (int i = 0; i < g->n_inputs; i++)
+        if (inputs[i] && !tern_meta_is_contiguous(&inputs[i]->meta))
+            return true;
+    for (int i = 0; i < g->n_outputs; i++)
+        if (!outputs[i])
+            return true;
+    return false;
+}
+
+static enum tern_status run_in_memory(struct run *r, tern_tensor *const *inputs, tern_tensor *const *outputs, tern_tensor **in,
+                                      tern_tensor **out)
+{
+    const struct tern_plan *p = r->plan;
+    enum tern_status st = take_inputs(p, inputs, in);
+    st = st ? st : take_outputs(p, outputs, out);
+    for (int s = 0; !st && s < p->n_steps; s++)
+        st = tern_check_cancel(p->ctx) ? tern_error_status(p->ctx) : run_step(r, &p->steps[s]);
+    return st;
 }
 
 enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs)
@@ -125,12 +148,13 @@ enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const 
     if (!m)
         return tern_error_status(ctx);
     struct run r = {p, binding, in, out, m->arena};
-    tern_scope_begin(ctx);
-    enum tern_status st = take_inputs(p, inputs, in);
-    st = st ? st : take_outputs(p, outputs, out);
-    for (int s = 0; !st && s < p->n_steps; s++)
-        st = tern_check_cancel(ctx) ? tern_error_status(ctx) : run_step(&r, &p->steps[s]);
+    bool scope = needs_scope(p->graph, inputs, outputs);
+    if (scope)
+        tern_scope_begin(ctx);
+    enum tern_status st = run_in_memory(&r, inputs, outputs, in, out);
     give_memory(p, m);
+    if (!scope)
+        return st;
     for (int i = 0; i < p->graph->n_outputs; i++)
         if (st || outputs[i])
             out[i] = NULL; /* the caller's, or not to be kept */

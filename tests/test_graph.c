@@ -1,4 +1,5 @@
 /* Graphs: what is compiled gives what runs eagerly, for random graphs and every choice of passes. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -132,6 +133,62 @@ static void one_plan_serves_many_sets(void **state)
         tern_binding_unref(&bb);
         random_graph_close(&a);
         random_graph_close(&b);
+    }
+    tern_context_destroy(&ctx);
+}
+
+struct worker {
+    struct tern_binding *binding;
+    tern_tensor *const *in;
+    tern_tensor *out[TERN_GRAPH_MAX_IO];
+    const float *expected;
+    int64_t n;
+    int wrong;
+};
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    float *found = malloc((size_t)w->n * sizeof(*found));
+    for (int i = 0; i < 200; i++)
+        w->wrong += tern_plan_run(w->binding, w->in, w->out) != TERN_OK ||
+                    tern_tensor_read(w->out[0], TERN_F32, found, (size_t)w->n * sizeof(*found)) != TERN_OK ||
+                    memcmp(found, w->expected, (size_t)w->n * sizeof(*found)) != 0;
+    free(found);
+    return NULL;
+}
+
+/* Two threads, two weight sets, one plan. */
+static void threads_share_a_plan(void **state)
+{
+    struct tern_context *ctx = support_context();
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct random_graph r[2] = {random_graph_make(ctx, seed, 1), random_graph_make(ctx, seed, 2)};
+        struct worker w[2] = {{NULL}};
+        pthread_t thread[2];
+        tern_tensor *in[4];
+        tern_scope_begin(ctx);
+        random_graph_inputs(&r[0], 5, in);
+        struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r[0], r[0].weights, r[0].inputs, r[0].n_inputs, r[0].n_outputs);
+        struct tern_plan *plan = tern_plan_compile(g, NULL);
+        for (int i = 0; i < 2; i++) {
+            w[i].binding = tern_plan_bind(plan, r[i].weights);
+            w[i].in = in;
+            assert_int_equal(tern_plan_run(w[i].binding, in, w[i].out), TERN_OK);
+            w[i].expected = values(w[i].out[0], &w[i].n);
+        }
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(pthread_create(&thread[i], NULL, work, &w[i]), 0);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(pthread_join(thread[i], NULL), 0);
+            assert_int_equal(w[i].wrong, 0);
+            free((void *)(uintptr_t)w[i].expected);
+            tern_binding_unref(&w[i].binding);
+            random_graph_close(&r[i]);
+        }
+        tern_scope_end(ctx, NULL);
+        tern_plan_unref(&plan);
+        tern_graph_destroy(&g);
     }
     tern_context_destroy(&ctx);
 }
@@ -279,9 +336,13 @@ static void values_are_unknown_while_recording(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_graphs_agree),          cmocka_unit_test(one_plan_serves_many_sets),
-        cmocka_unit_test(steady_runs_allocate_nothing), cmocka_unit_test(faults_are_statuses),
-        cmocka_unit_test(wrong_use_is_refused),         cmocka_unit_test(values_are_unknown_while_recording),
+        cmocka_unit_test(random_graphs_agree),
+        cmocka_unit_test(one_plan_serves_many_sets),
+        cmocka_unit_test(threads_share_a_plan),
+        cmocka_unit_test(steady_runs_allocate_nothing),
+        cmocka_unit_test(faults_are_statuses),
+        cmocka_unit_test(wrong_use_is_refused),
+        cmocka_unit_test(values_are_unknown_while_recording),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

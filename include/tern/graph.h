@@ -8,9 +8,9 @@
  *     tern_plan_run(b, in, out);
  *
  * A plan holds no weights and never changes; a binding is a plan's view of one weight set. Plans and bindings are reference
- * counted. One plan may run in several threads at once, with the same or other bindings, if each thread has its own
- * output tensors: every run has its own memory. Tracing, compiling and binding take the context, as ops do: one thread at
- * a time. */
+ * counted. One plan may run in several threads at once, with the same or other bindings, if each thread gives contiguous
+ * inputs and output tensors of its own: every run has its own memory. Tracing, compiling and binding take the context, as
+ * ops do: one thread at a time. */
 #ifndef TERN_GRAPH_H
 #define TERN_GRAPH_H
 
