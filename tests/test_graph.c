@@ -263,6 +263,73 @@ static void faults_are_statuses(void **state)
     assert_true(faults > 500);
 }
 
+static bool cancel_at(void *user)
+{
+    int *left = user;
+    return --*left == 0;
+}
+
+/* Cancelled before each op in turn; the next run is whole. */
+static void runs_can_be_cancelled(void **state)
+{
+    int left = 0;
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = cancel_at, .user = &left});
+    struct random_graph r = random_graph_make(ctx, 7, 1);
+    tern_tensor *in[4], *out[TERN_GRAPH_MAX_IO] = {NULL}, *again[TERN_GRAPH_MAX_IO] = {NULL};
+    tern_scope_begin(ctx);
+    random_graph_inputs(&r, 5, in);
+    struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_binding *b = tern_plan_bind(plan, r.weights);
+    int launches = tern_plan_facts(plan).launches;
+    assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
+    for (int i = 1; i <= launches; i++) {
+        left = i;
+        assert_int_equal(tern_plan_run(b, in, again), TERN_E_CANCELLED);
+        support_error(ctx, TERN_E_CANCELLED, "");
+        for (int k = 0; k < r.n_outputs; k++)
+            assert_null(again[k]);
+        assert_int_equal(tern_plan_run(b, in, again), TERN_OK);
+        for (int k = 0; k < r.n_outputs; k++) {
+            assert_true(difference(again[k], out[k]) == 0);
+            again[k] = NULL; /* of the scope */
+        }
+    }
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    random_graph_close(&r);
+    tern_context_destroy(&ctx);
+}
+
+/* 300 times everything from the trace to the run: memory does not grow. */
+static void memory_comes_back(void **state)
+{
+    struct tern_context *ctx = support_context();
+    size_t idle = 0;
+    for (int i = 0; i < 300; i++) {
+        struct random_graph r = random_graph_make(ctx, (uint64_t)i % 10, 1);
+        tern_tensor *in[4], *out[TERN_GRAPH_MAX_IO] = {NULL};
+        tern_scope_begin(ctx);
+        random_graph_inputs(&r, 5, in);
+        struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
+        struct tern_plan *plan = tern_plan_compile(g, NULL);
+        struct tern_binding *b = tern_plan_bind(plan, r.weights);
+        assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
+        tern_scope_end(ctx, NULL);
+        tern_binding_unref(&b);
+        tern_plan_unref(&plan);
+        tern_graph_destroy(&g);
+        random_graph_close(&r);
+        tern_memory_trim(ctx);
+        if (i == 20)
+            idle = tern_memory_used(ctx);
+    }
+    assert_int_equal(tern_memory_used(ctx), idle);
+    tern_context_destroy(&ctx);
+}
+
 /* picture * mean of a weight */
 static enum tern_status scaled(void *user, tern_tensor *const *in, tern_tensor **out)
 {
@@ -341,6 +408,8 @@ int main(void)
         cmocka_unit_test(threads_share_a_plan),
         cmocka_unit_test(steady_runs_allocate_nothing),
         cmocka_unit_test(faults_are_statuses),
+        cmocka_unit_test(runs_can_be_cancelled),
+        cmocka_unit_test(memory_comes_back),
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(values_are_unknown_while_recording),
     };
