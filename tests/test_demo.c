@@ -88,18 +88,19 @@ static void both_sides_are_described(void **state)
 /* TERN_DATA_DIR comes before the installation and the source tree. */
 static void the_data_folder_can_be_named(void **state)
 {
-    char root[] = "/tmp/tern-demo-XXXXXX", folder[64], file[96];
+    char root[] = "/tmp/tern-demo-XXXXXX", folder[64], file[96], manifest[96];
     struct tern_context *ctx = model_context(NULL, 1);
     assert_non_null(mkdtemp(root));
     snprintf(folder, sizeof(folder), "%s/demo", root);
     snprintf(file, sizeof(file), "%s/model_index.json", folder);
+    snprintf(manifest, sizeof(manifest), "%s/manifest.json", folder);
     assert_int_equal(mkdir(folder, 0777), 0);
     FILE *index = fopen(file, "w");
     assert_non_null(index);
     fclose(index);
     setenv("TERN_DATA_DIR", root, 1);
     assert_null(tern_pipeline_load(ctx, "demo", NULL));
-    support_error(ctx, TERN_E_FORMAT, file); /* an empty file is no JSON: it was this one that was read */
+    support_error(ctx, TERN_E_NOT_FOUND, manifest); /* a folder without its list of files: it was this one that was read */
     setenv("TERN_DATA_DIR", TERN_SOURCE_ROOT "/models", 1);
     remove(file);
     remove(folder);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/files.h"
+#include "models/files/manifest.h"
 #include "models/pipelines/pipeline.h"
 
 int tern_pipeline_scale(const struct tern_pipeline *p) { return 1 << (p->vae_config.blocks - 1); }
@@ -106,6 +107,15 @@ static void open_shared(struct tern_pipeline *p)
     tern_free(p->ctx, path);
 }
 
+/* Whether the files of the model that ships with tern are those that shipped; the Chinese side lies in its folder "zh". */
+static enum tern_status check_shipped(struct tern_context *ctx, const char *path, bool zh)
+{
+    char *folder = tern_strndup(ctx, path, strlen(path) - (zh ? strlen("/zh") : 0));
+    enum tern_status st = folder ? tern_manifest_check(ctx, folder) : tern_error_status(ctx);
+    tern_free(ctx, folder);
+    return st;
+}
+
 static enum tern_status check_dtype(struct tern_context *ctx, enum tern_dtype dtype)
 {
     if (!tern_dtype_is_float(dtype))
@@ -124,7 +134,7 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
         p->params = *params;
     bool zh = model && !strcmp(model, "demo-zh"), shipped = !model || !strcmp(model, "demo") || zh;
     char *path = shipped ? tern_demo_path(ctx, model ? model : "demo") : tern_strdup(ctx, model);
-    if (path && check_dtype(ctx, p->params.dtype) == TERN_OK) {
+    if (path && check_dtype(ctx, p->params.dtype) == TERN_OK && (!shipped || check_shipped(ctx, path, zh) == TERN_OK)) {
         p->name = shipped ? tern_strdup(ctx, model ? model : "demo") : model_name(ctx, path);
         p->checkpoint = tern_checkpoint_open(ctx, path);
         if (p->checkpoint && zh)
