@@ -293,6 +293,40 @@ static void test_interrupt(void **state)
     assert_int_equal(files("."), 0);
 }
 
+/* --lora, once and twice, with blocks; a scale of 0 changes nothing. */
+static void test_loras(void **state)
+{
+#define LORA TERN_TEST_DATA "/lora/a.safetensors"
+#define PICTURE "txt2img", MODEL, "-p", "a cat", "--steps", "2", "-W", "40", "-H", "24", "-q", "--seed", "1"
+    struct state *s = *state;
+    EXPECT(s, RUN(s, PICTURE, "-o", "plain.png"), 0);
+    EXPECT(s, RUN(s, PICTURE, "--lora", LORA ":0", "-o", "off.png"), 0);
+    EXPECT(s, RUN(s, PICTURE, "--lora", LORA ":1:unet=0,text_encoder=0", "-o", "nowhere.png"), 0);
+    EXPECT(s, RUN(s, PICTURE, "--lora", LORA ":0.5", "--json", "-o", "half.png"), 0);
+    expect_text(s->out, "a cat <lora:a:0.5>", "--json");
+    EXPECT(s, RUN(s, PICTURE, "--lora", LORA, "--lora", LORA ":-.5", "--json", "-o", "both.png"), 0);
+    expect_text(s->out, "a cat <lora:a:1> <lora:a:-0.5>", "--json");
+    assert_true(same_bytes("plain.png", "off.png"));
+    assert_false(same_bytes("plain.png", "half.png"));
+    static struct pixels plain, nowhere;
+    read_pixels("plain.png", &plain);
+    read_pixels("nowhere.png", &nowhere);
+    assert_memory_equal(plain.rgb, nowhere.rgb, sizeof(plain.rgb));
+    assert_int_equal(symlink(LORA, "a\xff\nb.safetensors"), 0); /* a name that is no UTF-8, with a line end */
+    EXPECT(s, RUN(s, PICTURE, "--lora", "a\xff\nb.safetensors", "--json", "-o", "odd.png"), 0);
+    expect_text(s->out, "a cat <lora:a?_b:1>\\nSteps", "--json");
+    EXPECT(s, RUN(s, PICTURE, "--lora", "absent.safetensors:1", "-o", "no.png"), 1);
+    expect_text(s->err, "absent.safetensors", "--lora");
+    EXPECT(s, RUN(s, PICTURE, "--lora", LORA ":1:down.9=1", "-o", "no.png"), 2);
+    expect_text(s->err, "down.9", "--lora");
+    EXPECT(s,
+           RUN(s, "exec", MODEL, "vae_decoder", "--inputs", LORA, "--outputs", "no.safetensors", "--lora",
+               MODEL "/vae/diffusion_pytorch_model.safetensors"),
+           1);
+    expect_text(s->err, "no LoRA", "--lora");
+    assert_int_equal(file_size("no.png"), 0);
+}
+
 int cli_job_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +336,7 @@ int cli_job_tests(void)
         TEST(test_img2img_and_inpaint),
         TEST(test_components_ids_and_facts),
         TEST(test_demo_model),
+        TEST(test_loras),
         TEST(test_full_disk),
         TEST(test_interrupt),
     };

@@ -21,6 +21,7 @@ PARTS = {
     "formats": ("formats", ()),
     "tokenizers": ("tokenizers", ()),
     "pipelines": ("pipelines", ("models",)),
+    "lora": ("lora", ("models",)),
     "demo": ("demo", ()),
 }
 

@@ -25,6 +25,17 @@ TERN_API enum tern_status tern_weights_add(struct tern_weights *w, const char *n
 TERN_API struct tern_weights *tern_weights_ref(struct tern_weights *w);
 TERN_API void tern_weights_unref(struct tern_weights **w);
 
+/* One tensor of a set that becomes another one. */
+struct tern_weights_change {
+    const char *name;
+    tern_tensor *tensor; /* of the same dtype and shape */
+};
+/* A new set with the changed tensors in place of those of that name. All others are the very tensors of `base`, with whatever
+ * kernels have prepared of them; metadata is copied. `base` stays as it is. n = 0: base itself, one more reference. The
+ * caller owns the result. NULL with the error recorded: a name that base does not have or that comes twice, another
+ * dtype or shape (both are told), no memory. Thread safe. */
+TERN_API struct tern_weights *tern_weights_derive(struct tern_weights *base, const struct tern_weights_change *changes, int64_t n);
+
 /* Number of tensors, and the i-th in order of their names (borrowed). */
 TERN_API int64_t tern_weights_count(const struct tern_weights *w);
 TERN_API const char *tern_weights_name(const struct tern_weights *w, int64_t i);

@@ -59,7 +59,7 @@ static enum tern_status append(struct tern_weights *out, const char *component, 
     return tern_weights_append(out, name, tern_tensor_ref(t));
 }
 
-static struct tern_weights *like(struct tern_context *ctx, const struct tern_weights *w)
+struct tern_weights *tern_weights_like(struct tern_context *ctx, const struct tern_weights *w)
 {
     struct tern_weights *out = tern_weights_create(ctx);
     if (out)
@@ -73,7 +73,7 @@ static struct tern_weights *like(struct tern_context *ctx, const struct tern_wei
 struct tern_weights *tern_weights_normalise(struct tern_context *ctx, const struct tern_weights *w, const char *component)
 {
     char name[NAME_SIZE], text[TERN_PRINTABLE];
-    struct tern_weights *out = like(ctx, w);
+    struct tern_weights *out = tern_weights_like(ctx, w);
     bool is_text = starts_with(component, "text_encoder");
     enum tern_status st = out ? TERN_OK : TERN_E_NO_MEMORY;
     for (int64_t i = 0; !st && i < w->count; i++) {
@@ -99,7 +99,7 @@ struct tern_weights *tern_ldm_component(struct tern_context *ctx, const struct t
                                         const char *component, const char *where)
 {
     char name[TERN_LDM_NAME];
-    struct tern_weights *out = like(ctx, w);
+    struct tern_weights *out = tern_weights_like(ctx, w);
     enum tern_status st = out ? TERN_OK : TERN_E_NO_MEMORY;
     for (int64_t i = 0; !st && i < w->count; i++) {
         const char *owner = "", *old = w->entries[i].name;

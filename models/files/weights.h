@@ -28,6 +28,9 @@ enum tern_status tern_weights_append(struct tern_weights *w, const char *name, t
 enum tern_status tern_weights_finish(struct tern_weights *w, const char *where);
 enum tern_status tern_weights_add_metadata(struct tern_weights *w, const char *key, const char *value);
 
+/* An empty set with the format and metadata of another; NULL with the error recorded. */
+struct tern_weights *tern_weights_like(struct tern_context *ctx, const struct tern_weights *w);
+
 /* The readers behind tern_weights_open: they fill an empty set and leave it finished. */
 enum tern_status tern_torch_zip_read(struct tern_weights *w, struct tern_mapping *m);
 enum tern_status tern_torch_legacy_read(struct tern_weights *w, struct tern_mapping *m);

@@ -142,8 +142,11 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
             struct inputs in = {ctx, inputs, component, 0};
             out = tern_weights_create(ctx);
             tern_scope_begin(ctx);
+            bool outer = p->busy;
+            p->busy = true;
             if (out)
                 table[i].run(p, &in, out);
+            p->busy = outer;
             tern_scope_end(ctx, NULL);
             if (tern_failed(ctx))
                 tern_weights_unref(&out);

@@ -119,9 +119,12 @@ struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt
     struct tern_images *out = NULL;
     if (!p)
         return NULL;
+    bool outer = p->busy; /* a callback may come back here */
+    p->busy = true;
     if (tern_job_prepare(&j, p, params) == TERN_OK && check_budget(&j) == TERN_OK)
         out = run(&j);
     tern_job_destroy(&j);
+    p->busy = outer;
     return out;
 }
 
@@ -141,9 +144,12 @@ struct tern_image *tern_txt2img(struct tern_pipeline *p, const struct tern_txt2i
 enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes)
 {
     struct tern_job j;
+    bool outer = p->busy;
+    p->busy = true;
     enum tern_status st = tern_job_prepare(&j, p, params);
     if (!st && peak_bytes)
         st = tern_job_predict_peak(&j, peak_bytes);
     tern_job_destroy(&j);
+    p->busy = outer;
     return st;
 }

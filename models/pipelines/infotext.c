@@ -1,5 +1,6 @@
 /* The text that AUTOMATIC1111 writes into its pictures, so that its tools and others can read ours. */
 #include <string.h>
+#include <utf8proc.h>
 
 #include "models/pipelines/pipeline.h"
 
@@ -13,6 +14,18 @@ static const char *a1111_sampler(enum tern_sampler s)
     return names[s] ? names[s] : tern_sampler_name(s);
 }
 
+/* Names come from paths, which may hold any bytes; a picture takes UTF-8 only. */
+static void make_utf8(char *text)
+{
+    utf8proc_int32_t c;
+    for (char *s = text; *s;) {
+        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)s, -1, &c);
+        if (n <= 0)
+            *s = '?';
+        s += n > 0 ? n : 1;
+    }
+}
+
 char *tern_job_infotext(const struct tern_job *j, int i)
 {
     const struct tern_txt2img_params *q = &j->params;
@@ -21,10 +34,16 @@ char *tern_job_infotext(const struct tern_job *j, int i)
     const char *negative = q->negative_prompt;
     if (q->init_image)
         snprintf(strength, sizeof(strength), ", Denoising strength: %g", q->strength);
-    return tern_sprintf(ctx, "%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %g, Seed: %llu, Size: %dx%d, Model: %s%s%s, Version: tern %s",
-                        q->prompt, negative[0] ? "\nNegative prompt: " : "", negative, q->steps,
-                        a1111_sampler(tern_scheduler_sampler(j->scheduler)),
-                        q->schedule == TERN_SCHEDULE_KARRAS ? " Schedule type: Karras," : "", q->cfg,
-                        (unsigned long long)(q->seed + (uint64_t)i), q->width, q->height, j->p->name,
-                        q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength, tern_version());
+    char *loras = tern_pipeline_lora_text(j->p);
+    if (!loras)
+        return NULL;
+    char *text = tern_sprintf(
+        ctx, "%s%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %g, Seed: %llu, Size: %dx%d, Model: %s%s%s, Version: tern %s", q->prompt,
+        loras, negative[0] ? "\nNegative prompt: " : "", negative, q->steps, a1111_sampler(tern_scheduler_sampler(j->scheduler)),
+        q->schedule == TERN_SCHEDULE_KARRAS ? " Schedule type: Karras," : "", q->cfg, (unsigned long long)(q->seed + (uint64_t)i), q->width,
+        q->height, j->p->name, q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength, tern_version());
+    tern_free(ctx, loras);
+    if (text)
+        make_utf8(text);
+    return text;
 }

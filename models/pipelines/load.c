@@ -19,29 +19,88 @@ const char *tern_pipeline_scheduler(const struct tern_pipeline *p)
     return config || !p->shared ? config : tern_checkpoint_scheduler(p->shared);
 }
 
-/* Opens the weights of a component for as long as `create` needs them: the module holds its own references. */
-#define COMPONENT(kind, field, component, create_call)                                                             \
-    struct tern_##kind *tern_pipeline_##field(struct tern_pipeline *p)                                             \
-    {                                                                                                              \
-        if (p->field || tern_failed(p->ctx))                                                                       \
-            return tern_failed(p->ctx) ? NULL : p->field;                                                          \
-        struct tern_checkpoint *c = tern_pipeline_holder(p, component);                                            \
-        const char *config = tern_checkpoint_config(c, component);                                                 \
-        const char *where = tern_checkpoint_config_where(c, component);                                            \
-        if (!config) {                                                                                             \
-            tern_fail(p->ctx, TERN_E_NOT_FOUND, "%s has no component \"%s\"", tern_checkpoint_path(c), component); \
-            return NULL;                                                                                           \
-        }                                                                                                          \
-        struct tern_weights *w = tern_checkpoint_weights(c, component);                                            \
-        if (w)                                                                                                     \
-            p->field = create_call;                                                                                \
-        tern_weights_unref(&w);                                                                                    \
-        return p->field;                                                                                           \
+void tern_part_drop(struct tern_part *part)
+{
+    tern_weights_unref(&part->weights);
+    tern_weights_unref(&part->base);
+}
+
+size_t tern_part_derived_bytes(const struct tern_part *part)
+{
+    size_t bytes = 0;
+    for (int64_t i = 0; i < tern_weights_count(part->weights); i++) {
+        const tern_tensor *t = tern_weights_at(part->weights, i);
+        if (t != tern_weights_at(part->base, i))
+            bytes += t->buffer->size;
     }
-COMPONENT(text_encoder, text, "text_encoder",
-          tern_text_encoder_create(p->ctx, tern_checkpoint_class(p->checkpoint, "text_encoder"), config, where, w))
-COMPONENT(unet, unet, "unet", tern_unet_create(p->ctx, config, where, w))
-COMPONENT(vae, vae, "vae", tern_vae_create(p->ctx, config, where, w))
+    return bytes;
+}
+
+static struct tern_weights *open_weights(struct tern_pipeline *p, const char *component)
+{
+    struct tern_checkpoint *c = tern_pipeline_holder(p, component);
+    if (tern_checkpoint_config(c, component))
+        return tern_checkpoint_weights(c, component);
+    tern_fail(p->ctx, TERN_E_NOT_FOUND, "%s has no component \"%s\"", tern_checkpoint_path(c), component);
+    return NULL;
+}
+
+/* What a module of the checkpoint's weights becomes under the LoRAs that are set. */
+static enum tern_status open_part(struct tern_pipeline *p, const char *component, struct tern_weights *own, struct tern_part *part)
+{
+    part->base = tern_weights_ref(own);
+    part->weights = tern_pipeline_with_loras(p, own, component);
+    return tern_error_status(p->ctx);
+}
+
+struct tern_text_encoder *tern_pipeline_build_text(struct tern_pipeline *p, const struct tern_weights *w)
+{
+    const struct tern_checkpoint *c = tern_pipeline_holder(p, "text_encoder");
+    return tern_text_encoder_create(p->ctx, tern_checkpoint_class(c, "text_encoder"), tern_checkpoint_config(c, "text_encoder"),
+                                    tern_checkpoint_config_where(c, "text_encoder"), w);
+}
+
+struct tern_unet *tern_pipeline_build_unet(struct tern_pipeline *p, const struct tern_weights *w)
+{
+    const struct tern_checkpoint *c = tern_pipeline_holder(p, "unet");
+    return tern_unet_create(p->ctx, tern_checkpoint_config(c, "unet"), tern_checkpoint_config_where(c, "unet"), w);
+}
+
+static struct tern_vae *build_vae(struct tern_pipeline *p, const struct tern_weights *w)
+{
+    const struct tern_checkpoint *c = tern_pipeline_holder(p, "vae");
+    return tern_vae_create(p->ctx, tern_checkpoint_config(c, "vae"), tern_checkpoint_config_where(c, "vae"), w);
+}
+
+/* The module, built when it is not in memory. Its weights stay with it, so that sets can be derived from them. */
+#define COMPONENT(kind, field, component, build)                                                                      \
+    struct tern_##kind *tern_pipeline_##field(struct tern_pipeline *p)                                                \
+    {                                                                                                                 \
+        if (p->field || tern_failed(p->ctx))                                                                          \
+            return tern_failed(p->ctx) ? NULL : p->field;                                                             \
+        struct tern_part *part = &p->field##_part;                                                                    \
+        struct tern_weights *w = open_weights(p, component);                                                          \
+        p->field = w ? build(p, w) : NULL;                                                                            \
+        tern_weights_unref(&w);                                                                                       \
+        if (p->field && open_part(p, component, p->field->weights, part) == TERN_OK && part->weights != part->base) { \
+            tern_##kind##_destroy(&p->field);                                                                         \
+            p->field = build(p, part->weights);                                                                       \
+        }                                                                                                             \
+        if (tern_failed(p->ctx)) {                                                                                    \
+            tern_##kind##_destroy(&p->field);                                                                         \
+            tern_part_drop(part);                                                                                     \
+        }                                                                                                             \
+        return p->field;                                                                                              \
+    }
+COMPONENT(text_encoder, text, "text_encoder", tern_pipeline_build_text)
+COMPONENT(unet, unet, "unet", tern_pipeline_build_unet)
+COMPONENT(vae, vae, "vae", build_vae)
+
+void tern_pipeline_drop_text(struct tern_pipeline *p)
+{
+    tern_text_encoder_destroy(&p->text);
+    tern_part_drop(&p->text_part);
+}
 
 static enum tern_status read_configs(struct tern_pipeline *p)
 {
@@ -155,9 +214,12 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
         return;
     *pipeline = NULL;
     struct tern_context *ctx = p->ctx;
-    tern_text_encoder_destroy(&p->text);
+    tern_pipeline_drop_text(p);
     tern_unet_destroy(&p->unet);
     tern_vae_destroy(&p->vae);
+    tern_part_drop(&p->unet_part);
+    tern_part_drop(&p->vae_part);
+    tern_pipeline_drop_loras(p);
     tern_tokenizer_destroy(&p->tokenizer);
     tern_checkpoint_close(&p->checkpoint);
     tern_checkpoint_close(&p->shared);

@@ -15,7 +15,8 @@ static tern_tensor *empty(struct tern_context *ctx, int ndim, const int64_t *sha
 static int64_t rows(const struct tern_job *j) { return j->params.count * (j->guided ? 2 : 1); }
 static size_t pixels(const struct tern_job *j) { return (size_t)j->params.width * (size_t)j->params.height; }
 
-/* One batch of all texts; its result stays. The encoder's packed weights go with it unless it is kept. */
+/* One batch of all texts; its result stays. The encoder's packed weights go with it unless it is kept, and what LoRAs made
+ * of its weights. */
 static void encode_prompt(struct tern_job *j, struct tern_shadow *s)
 {
     struct tern_context *ctx = j->p->ctx;
@@ -30,8 +31,10 @@ static void encode_prompt(struct tern_job *j, struct tern_shadow *s)
     tern_text_encode(m, ids, NULL, j->guided ? 2 : 1, length, &out);
     tern_scope_end(ctx, NULL);
     tern_free(ctx, ids);
-    if (!j->p->params.keep_text_encoder)
+    if (!j->p->params.keep_text_encoder) {
         tern_shadow_forget(s, packed);
+        tern_shadow_release(s, tern_part_derived_bytes(&j->p->text_part));
+    }
     tern_shadow_hold(s, (size_t)(rows(j) * length * m->hidden) * sizeof(float));
 }
 

@@ -11,6 +11,15 @@
 #include "models/modules/unet.h"
 #include "models/modules/vae.h"
 
+/* The weights of a component that is in memory. */
+struct tern_part {
+    struct tern_weights *base;    /* without LoRAs, as a module holds them */
+    struct tern_weights *weights; /* what the module is built from: base, or derived from it */
+};
+
+/* A LoRA that is set: its file, and copies of what the caller gave. */
+struct tern_active_lora;
+
 struct tern_pipeline {
     struct tern_context *ctx;
     struct tern_pipeline_params params;
@@ -21,6 +30,10 @@ struct tern_pipeline {
     struct tern_text_encoder *text;
     struct tern_unet *unet;
     struct tern_vae *vae;
+    struct tern_part text_part, unet_part, vae_part; /* as long as the module is there */
+    struct tern_active_lora *loras;
+    int n_loras;
+    bool busy; /* a call is running: callbacks must not exchange its modules */
     struct tern_unet_config unet_config;
     struct tern_vae_config vae_config;
 };
@@ -29,6 +42,21 @@ struct tern_pipeline {
 struct tern_text_encoder *tern_pipeline_text(struct tern_pipeline *p);
 struct tern_unet *tern_pipeline_unet(struct tern_pipeline *p);
 struct tern_vae *tern_pipeline_vae(struct tern_pipeline *p);
+/* Takes the text encoder out of memory, with its weights. */
+void tern_pipeline_drop_text(struct tern_pipeline *p);
+
+void tern_part_drop(struct tern_part *part);
+/* Memory of the tensors that are in the derived set only. */
+size_t tern_part_derived_bytes(const struct tern_part *part);
+/* A module from a set of weights; NULL with the error recorded. */
+struct tern_text_encoder *tern_pipeline_build_text(struct tern_pipeline *p, const struct tern_weights *w);
+struct tern_unet *tern_pipeline_build_unet(struct tern_pipeline *p, const struct tern_weights *w);
+
+/* The weights of "unet" or "text_encoder" under the LoRAs that are set: a new reference. NULL with the error recorded. */
+struct tern_weights *tern_pipeline_with_loras(struct tern_pipeline *p, struct tern_weights *base, const char *component);
+void tern_pipeline_drop_loras(struct tern_pipeline *p);
+/* " <lora:name:scale>" for each that counts, as AUTOMATIC1111's prompts have it; tern_free. */
+char *tern_pipeline_lora_text(const struct tern_pipeline *p);
 
 /* The checkpoint that holds a component: the pipeline's own, or the shared one for what that lacks. */
 struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, const char *component);

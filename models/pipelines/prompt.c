@@ -35,7 +35,7 @@ enum tern_status tern_job_encode_prompt(struct tern_job *j)
         j->context = encode(j, m, ids, length);
     tern_free(p->ctx, ids);
     if (!p->params.keep_text_encoder)
-        tern_text_encoder_destroy(&p->text);
+        tern_pipeline_drop_text(p);
     if (!tern_failed(p->ctx))
         tern_report(p->ctx, "encode", 1, 1, tern_now() - start);
     return tern_error_status(p->ctx);

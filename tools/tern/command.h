@@ -85,6 +85,22 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s);
 extern const struct opt run_opts[];  /* device, threads, budget */
 extern const struct opt talk_opts[]; /* json, quiet, verbose */
 
+/* lora.c: the LoRAs of a command line. */
+#define MOST_LORAS 32
+struct lora_options {
+    struct tern_lora lora[MOST_LORAS];
+    int count;
+};
+/* Takes one FILE[:SCALE[:BLOCK=X,...]]: GO_ON or an exit code after a message. */
+int lora_add(const struct opt *opt, const char *value, struct lora_options *l);
+/* Gives them to a pipeline: GO_ON or an exit code after a message. */
+int lora_set(struct tern_context *ctx, struct tern_pipeline *p, const struct lora_options *l);
+void lora_free(struct lora_options *l);
+#define LORA_HELP                                                   \
+    "a LoRA and how strongly it counts (default 1), as often as\n"  \
+    "needed; BLOCK=X,... behind another colon changes its parts:\n" \
+    "style.safetensors:0.8:text_encoder=0,down=0.5,up.1.2=0"
+
 /* run.c: a context with progress, log and cancel. NULL after a message; *code is then the exit code. */
 struct tern_context *run_open(const struct run_settings *s, int *code);
 

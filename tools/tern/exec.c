@@ -3,18 +3,19 @@
 
 #include "command.h"
 
-enum { OPT_INPUTS = OPT_OWN, OPT_OUTPUTS };
+enum { OPT_INPUTS = OPT_OWN, OPT_OUTPUTS, OPT_LORA };
 
 struct settings {
     struct run_settings run;
     const char *inputs, *outputs;
+    struct lora_options loras;
 };
 
 static const struct opt opts[] = {
     {OPT_INPUTS, 0, "inputs", "FILE", "safetensors with the component's inputs (needed)"},
     {OPT_OUTPUTS, 0, "outputs", "FILE", "safetensors to write (needed)"},
     {OPT_DTYPE, 0, "dtype", "TYPE", "to compute in: f32 (default), bf16, f16"},
-    {OPT_LATER, 0, "lora", "FILE:SCALE", NULL},
+    {OPT_LORA, 0, "lora", "FILE:SCALE", LORA_HELP},
     {0},
 };
 
@@ -25,6 +26,8 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         s->inputs = value;
     else if (opt->id == OPT_OUTPUTS)
         s->outputs = value;
+    else if (opt->id == OPT_LORA)
+        return lora_add(opt, value, &s->loras);
     else
         return run_apply(opt, value, &s->run);
     return GO_ON;
@@ -37,7 +40,7 @@ static int execute(struct tern_context *ctx, const struct settings *s, const cha
     int code = GO_ON;
     if (!inputs || !(p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = s->run.dtype})))
         code = library_failed(ctx, false);
-    else if (!(outputs = tern_pipeline_exec(p, component, inputs)))
+    else if ((code = lora_set(ctx, p, &s->loras)) == GO_ON && !(outputs = tern_pipeline_exec(p, component, inputs)))
         code = library_failed(ctx, true);
     if (outputs) {
         interrupt_hold(true);
@@ -53,24 +56,31 @@ static int execute(struct tern_context *ctx, const struct settings *s, const cha
     return code;
 }
 
-static int run(const struct command *command, int argc, char **argv)
+static int run_with(const struct command *command, int argc, char **argv, struct settings *s)
 {
-    struct settings s = {0};
     char **arguments;
-    int count, code = options_parse(command, argc, argv, &s, &arguments, &count);
+    int count, code = options_parse(command, argc, argv, s, &arguments, &count);
     if (code != GO_ON)
         return code;
-    if (!s.inputs || !s.outputs)
-        return usage("option --%s is missing; see 'tern exec --help'", s.inputs ? "outputs" : "inputs");
-    code = output_check(s.outputs);
+    if (!s->inputs || !s->outputs)
+        return usage("option --%s is missing; see 'tern exec --help'", s->inputs ? "outputs" : "inputs");
+    code = output_check(s->outputs);
     if (code != GO_ON)
         return code;
     interrupt_catch();
-    struct tern_context *ctx = run_open(&s.run, &code);
+    struct tern_context *ctx = run_open(&s->run, &code);
     if (!ctx)
         return code;
-    code = execute(ctx, &s, arguments[0], arguments[1]);
+    code = execute(ctx, s, arguments[0], arguments[1]);
     tern_context_destroy(&ctx);
+    return code;
+}
+
+static int run(const struct command *command, int argc, char **argv)
+{
+    struct settings s = {0};
+    int code = run_with(command, argc, argv, &s);
+    lora_free(&s.loras);
     return code;
 }
 

@@ -163,8 +163,9 @@ static int generate(struct job *j, struct picture_settings *s)
 {
     struct tern_pipeline_params pipeline = {.dtype = s->run.dtype, .tokenizer_dir = s->tokenizer};
     j->pipeline = tern_pipeline_load(j->ctx, s->model, &pipeline);
-    if (!j->pipeline)
-        return library_failed(j->ctx, false);
+    int code = j->pipeline ? lora_set(j->ctx, j->pipeline, &s->loras) : library_failed(j->ctx, false);
+    if (code != GO_ON)
+        return code;
     struct tern_txt2img_params p = {
         .prompt = s->prompt,
         .negative_prompt = s->negative,
@@ -189,7 +190,7 @@ static int generate(struct job *j, struct picture_settings *s)
     j->result = tern_generate(j->pipeline, &p);
     if (!j->result)
         return library_failed(j->ctx, true);
-    int code = save(j, s);
+    code = save(j, s);
     if (code != GO_ON)
         return code;
     char bytes[BYTES_TEXT];

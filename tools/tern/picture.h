@@ -19,6 +19,7 @@ struct picture_settings {
     enum tern_schedule schedule;
     bool schedule_given; /* by --schedule, not by the name of the sampler */
     enum tern_generator_kind generator;
+    struct lora_options loras;
 };
 
 /* Checks what can be checked without the model, loads it, makes the pictures and writes them. Returns the exit code. */

@@ -22,6 +22,7 @@ enum {
     OPT_SAVE_LATENTS,
     OPT_GENERATOR,
     OPT_TOKENIZER,
+    OPT_LORA,
 };
 
 static const struct opt prompt_opts[] = {
@@ -61,7 +62,7 @@ static const struct opt picture_opts[] = {
     {OPT_SAVE_LATENTS, 0, "save-latents", "FILE", "safetensors: the latents after the last step"},
     {OPT_GENERATOR, 0, "generator", "KIND", "whose noise the seed gives: PyTorch's cpu (default) or cuda"},
     {OPT_TOKENIZER, 0, "tokenizer", "DIR", "a tokenizer folder instead of the model's"},
-    {OPT_LATER, 0, "lora", "FILE:SCALE", NULL},
+    {OPT_LORA, 0, "lora", "FILE:SCALE", LORA_HELP},
     {OPT_LATER, 0, "offload", "HOW", NULL},
     {OPT_LATER, 0, "deepcache", "N", NULL},
     {0},
@@ -171,30 +172,39 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     case OPT_TOKENIZER:
         s->tokenizer = value;
         return GO_ON;
+    case OPT_LORA:
+        return lora_add(opt, value, &s->loras);
     default:
         return run_apply(opt, value, &s->run);
     }
 }
 
 /* Pictures come first among the arguments, the model last; `images` is how many pictures there are. */
+static int run_with(const struct command *command, int argc, char **argv, int images, struct picture_settings *s)
+{
+    char **arguments;
+    int count, code = options_parse(command, argc, argv, s, &arguments, &count);
+    if (code != GO_ON)
+        return code;
+    if (!s->prompt)
+        return usage("option --prompt is missing; see 'tern %s --help'", command->name);
+    if (images > 0)
+        s->image = arguments[0];
+    if (images > 1)
+        s->mask = arguments[1];
+    if (count > images)
+        s->model = arguments[images];
+    if (s->strength > 0 && !s->image)
+        return usage("option --strength: works with --init-image only");
+    return picture_make(s);
+}
+
 static int run(const struct command *command, int argc, char **argv, int images)
 {
     struct picture_settings s = {.output = "out.png", .steps = 20, .count = 1, .cfg = 7.5};
-    char **arguments;
-    int count, code = options_parse(command, argc, argv, &s, &arguments, &count);
-    if (code != GO_ON)
-        return code;
-    if (!s.prompt)
-        return usage("option --prompt is missing; see 'tern %s --help'", command->name);
-    if (images > 0)
-        s.image = arguments[0];
-    if (images > 1)
-        s.mask = arguments[1];
-    if (count > images)
-        s.model = arguments[images];
-    if (s.strength > 0 && !s.image)
-        return usage("option --strength: works with --init-image only");
-    return picture_make(&s);
+    int code = run_with(command, argc, argv, images, &s);
+    lora_free(&s.loras);
+    return code;
 }
 
 static int run_txt2img(const struct command *command, int argc, char **argv) { return run(command, argc, argv, 0); }

@@ -1,0 +1,209 @@
+/* The LoRAs of a pipeline: which are set, and the modules with their weights. */
+#include <string.h>
+#include <sys/stat.h>
+
+#include "models/files/lora.h"
+#include "models/pipelines/pipeline.h"
+
+#define MAX_LORAS 256
+
+struct tern_active_lora {
+    char *path;
+    struct stat facts; /* of the file when it was read: another one is read anew */
+    struct tern_lora_file *file;
+    double scale;
+    struct tern_lora_strength *blocks; /* names are owned */
+    int n_blocks;
+};
+
+/* A list of LoRAs under construction. */
+struct list {
+    struct tern_context *ctx;
+    struct tern_active_lora *at;
+    int n;
+};
+
+static void list_free(struct list *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        struct tern_active_lora *a = &l->at[i];
+        for (int k = 0; k < a->n_blocks; k++)
+            tern_free(l->ctx, (void *)(uintptr_t)a->blocks[k].block);
+        tern_free(l->ctx, a->blocks);
+        tern_free(l->ctx, a->path);
+        tern_lora_unref(&a->file);
+    }
+    tern_free(l->ctx, l->at);
+    l->at = NULL;
+    l->n = 0;
+}
+
+void tern_pipeline_drop_loras(struct tern_pipeline *p)
+{
+    struct list l = {p->ctx, p->loras, p->n_loras};
+    list_free(&l);
+    p->loras = NULL;
+    p->n_loras = 0;
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* A new reference to the file of that path in a list; NULL when it is not there or has changed since. */
+static struct tern_lora_file *find(const struct tern_active_lora *at, int n, const char *path, const struct stat *facts)
+{
+    for (int i = 0; i < n; i++)
+        if (at[i].file && !strcmp(at[i].path, path) && same_file(&at[i].facts, facts))
+            return tern_lora_ref(at[i].file);
+    return NULL;
+}
+
+static enum tern_status copy_blocks(struct tern_context *ctx, struct tern_active_lora *a, const struct tern_lora *lora)
+{
+    if (!lora->n_blocks)
+        return TERN_OK;
+    a->blocks = tern_calloc(ctx, (size_t)lora->n_blocks, sizeof(*a->blocks));
+    for (int i = 0; a->blocks && i < lora->n_blocks; i++) {
+        a->blocks[i] = (struct tern_lora_strength){tern_strdup(ctx, lora->blocks[i].block), lora->blocks[i].scale};
+        a->n_blocks++;
+    }
+    return tern_error_status(ctx);
+}
+
+/* One more LoRA at the end of the list. bases: NULL for a part whose weights are not in memory; opened when they are needed. */
+static enum tern_status list_add(struct list *l, struct tern_pipeline *p, const struct tern_lora *lora,
+                                 struct tern_weights *bases[TERN_LORA_PARTS])
+{
+    struct tern_active_lora *a = &l->at[l->n++];
+    if (!lora->path)
+        return tern_fail(l->ctx, TERN_E_INVALID, "tern_pipeline_set_loras: LoRA %d has no path", l->n - 1);
+    if (tern_lora_check_blocks(bases[TERN_LORA_UNET], lora))
+        return tern_error_status(l->ctx);
+    a->scale = lora->scale;
+    a->path = tern_strdup(l->ctx, lora->path);
+    if (!a->path || copy_blocks(l->ctx, a, lora))
+        return tern_error_status(l->ctx);
+    if (!stat(a->path, &a->facts)) {
+        a->file = find(p->loras, p->n_loras, a->path, &a->facts);
+        if (!a->file)
+            a->file = find(l->at, l->n - 1, a->path, &a->facts);
+    }
+    if (a->file)
+        return TERN_OK;
+    if (!bases[TERN_LORA_TEXT])
+        bases[TERN_LORA_TEXT] = tern_checkpoint_weights(tern_pipeline_holder(p, "text_encoder"), "text_encoder");
+    if (bases[TERN_LORA_TEXT])
+        a->file = tern_lora_open(l->ctx, a->path, bases);
+    return tern_error_status(l->ctx);
+}
+
+static struct tern_weights *derive(const struct list *l, struct tern_weights *base, enum tern_lora_part part)
+{
+    if (!l->n)
+        return tern_weights_ref(base);
+    struct tern_lora_use *uses = tern_calloc(l->ctx, (size_t)l->n, sizeof(*uses));
+    for (int i = 0; uses && i < l->n; i++)
+        uses[i] = (struct tern_lora_use){l->at[i].file, l->at[i].scale, l->at[i].blocks, l->at[i].n_blocks};
+    struct tern_weights *w = uses ? tern_lora_derive(base, part, uses, l->n) : NULL;
+    tern_free(l->ctx, uses);
+    return w;
+}
+
+struct tern_weights *tern_pipeline_with_loras(struct tern_pipeline *p, struct tern_weights *base, const char *component)
+{
+    const struct list l = {p->ctx, p->loras, p->n_loras};
+    for (int part = 0; part < TERN_LORA_PARTS; part++)
+        if (!strcmp(component, tern_lora_part_name((enum tern_lora_part)part)))
+            return derive(&l, base, (enum tern_lora_part)part);
+    return tern_weights_ref(base);
+}
+
+/* The modules under the new list; what does not change, or is not in memory, stays. Then, and only then, all is exchanged. */
+static enum tern_status exchange(struct tern_pipeline *p, const struct list *l)
+{
+    struct tern_weights *unet_w = derive(l, p->unet_part.base, TERN_LORA_UNET);
+    struct tern_weights *text_w = unet_w && p->text ? derive(l, p->text_part.base, TERN_LORA_TEXT) : NULL;
+    bool new_unet = unet_w && unet_w != p->unet_part.weights, new_text = text_w && text_w != p->text_part.weights;
+    struct tern_unet *unet = new_unet && !tern_failed(p->ctx) ? tern_pipeline_build_unet(p, unet_w) : NULL;
+    struct tern_text_encoder *text = new_text && !tern_failed(p->ctx) ? tern_pipeline_build_text(p, text_w) : NULL;
+    if (tern_failed(p->ctx)) {
+        tern_unet_destroy(&unet);
+        tern_text_encoder_destroy(&text);
+    }
+    if (unet) {
+        tern_unet_destroy(&p->unet);
+        tern_weights_unref(&p->unet_part.weights);
+        p->unet = unet;
+        p->unet_part.weights = tern_weights_ref(unet_w);
+    }
+    if (text) {
+        tern_text_encoder_destroy(&p->text);
+        tern_weights_unref(&p->text_part.weights);
+        p->text = text;
+        p->text_part.weights = tern_weights_ref(text_w);
+    }
+    tern_weights_unref(&unet_w);
+    tern_weights_unref(&text_w);
+    return tern_error_status(p->ctx);
+}
+
+static enum tern_status build_list(struct tern_pipeline *p, struct list *l, const struct tern_lora *loras, int n)
+{
+    if (!n)
+        return TERN_OK;
+    struct tern_weights *bases[TERN_LORA_PARTS] = {tern_weights_ref(p->unet_part.base), tern_weights_ref(p->text_part.base)};
+    l->at = tern_calloc(p->ctx, (size_t)n, sizeof(*l->at));
+    for (int i = 0; l->at && i < n; i++)
+        if (list_add(l, p, &loras[i], bases))
+            break;
+    for (int part = 0; part < TERN_LORA_PARTS; part++)
+        tern_weights_unref(&bases[part]);
+    return tern_error_status(p->ctx);
+}
+
+enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct tern_lora *loras, int n)
+{
+    if (!p)
+        return TERN_E_INVALID;
+    if (tern_failed(p->ctx))
+        return tern_error_status(p->ctx);
+    if (n < 0 || n > MAX_LORAS || (n && !loras))
+        return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_loras: expected a list of at most %d, found %d%s", MAX_LORAS, n,
+                         loras ? "" : " and no list");
+    if (p->busy)
+        return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_loras: the pipeline is at work; set LoRAs between jobs");
+    struct list l = {p->ctx, NULL, 0};
+    p->busy = true;
+    enum tern_status st = tern_pipeline_unet(p) ? build_list(p, &l, loras, n) : tern_error_status(p->ctx);
+    st = st ? st : exchange(p, &l);
+    p->busy = false;
+    if (st) {
+        list_free(&l);
+        return tern_error_status(p->ctx);
+    }
+    tern_pipeline_drop_loras(p);
+    p->loras = l.at;
+    p->n_loras = l.n;
+    return TERN_OK;
+}
+
+char *tern_pipeline_lora_text(const struct tern_pipeline *p)
+{
+    char *text = tern_strdup(p->ctx, "");
+    for (int i = 0; i < p->n_loras && text; i++) {
+        const char *path = p->loras[i].path, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+        if (p->loras[i].scale == 0)
+            continue;
+        int n = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
+        char *more = tern_sprintf(p->ctx, "%s <lora:%.*s:%g>", text, n, name, p->loras[i].scale);
+        tern_free(p->ctx, text);
+        text = more;
+    }
+    for (char *c = text; c && *c; c++)
+        if ((unsigned char)*c < ' ') /* a line end would begin the next field */
+            *c = '_';
+    return text;
+}

@@ -1,0 +1,330 @@
+/* LoRA files that are damaged, foreign or made for another model: a message that says what is wrong, and nothing changes. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "damage.h"
+#include "lora_help.h"
+#include "model_help.h"
+#include "models/files/weights.h"
+#include "support.h"
+
+#define K "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn2_to_k" /* (8, 40) */
+#define C "lora_unet_down_blocks_0_resnets_0_conv1"                              /* (8, 8, 3, 3) */
+#define P "unet.down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k"
+#define META "lora_adapter_metadata"
+
+struct tensor {
+    const char *name;
+    int ndim;
+    int64_t shape[4];
+    enum tern_dtype dtype;
+};
+
+/* A file of these tensors (ones) and one metadata value, and what is said of it. */
+struct file {
+    struct tensor tensor[5];
+    const char *metadata;
+    enum tern_status status; /* TERN_OK: it is taken */
+    const char *parts[4];
+};
+
+static const struct file files[] = {
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}}, NULL, TERN_OK, {NULL}},
+    {{{K ".lora_down.weight", 4, {2, 40, 1, 1}}, {K ".lora_up.weight", 4, {8, 2, 1, 1}}, {K ".alpha", 1, {1}}}, NULL, TERN_OK, {NULL}},
+    {{{"lora_te1_text_model_encoder_layers_0_mlp_fc1.lora_down.weight", 2, {1, 40}},
+      {"lora_te1_text_model_encoder_layers_0_mlp_fc1.lora_up.weight", 2, {96, 1}}},
+     NULL,
+     TERN_OK,
+     {NULL}},
+    {{{"base_model.model.down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k.lora_A.weight", 2, {2, 40}},
+      {"base_model.model.down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k.lora_B.weight", 2, {8, 2}}},
+     NULL,
+     TERN_OK,
+     {NULL}},
+    {{{"diffusion_model.input_blocks.1.1.transformer_blocks.0.attn2.to_k.lora_A.weight", 2, {2, 40}},
+      {"diffusion_model.input_blocks.1.1.transformer_blocks.0.attn2.to_k.lora_B.weight", 2, {8, 2}}},
+     NULL,
+     TERN_OK,
+     {NULL}},
+    /* no LoRA */
+    {{{"conv_in.weight", 4, {8, 4, 3, 3}}}, NULL, TERN_E_FORMAT, {"no LoRA", "\"conv_in.weight\"", "1 tensors"}},
+    {{{NULL}}, NULL, TERN_E_FORMAT, {"no tensors"}},
+    /* of another model */
+    {{{K ".lora_down.weight", 2, {2, 40}},
+      {K ".lora_up.weight", 2, {8, 2}},
+      {"lora_te2_text_model_encoder_layers_0_mlp_fc1.lora_down.weight", 2, {1, 40}},
+      {"lora_unet_down_blocks_7_resnets_0_conv1.lora_up.weight", 2, {1, 40}}},
+     NULL,
+     TERN_E_FORMAT,
+     {"kohya", "2 of its 4 tensors", "\"lora_te2_text_model_encoder_layers_0_mlp_fc1.lora_down.weight\""}},
+    {{{"unet.nowhere.to_q.lora_A.weight", 2, {2, 40}}},
+     NULL,
+     TERN_E_FORMAT,
+     {"PEFT", "1 of its 1 tensors", "\"unet.nowhere.to_q.lora_A.weight\""}},
+    {{{"unet.nowhere.to_q.lora.up.weight", 2, {2, 40}}},
+     NULL,
+     TERN_E_FORMAT,
+     {"diffusers before PEFT", "\"unet.nowhere.to_q.lora.up.weight\""}},
+    {{{K ".lora_down.weight", 2, {2, 48}}, {K ".lora_up.weight", 2, {8, 2}}},
+     NULL,
+     TERN_E_SHAPE,
+     {K ".lora_down.weight\"", "expected (2, 40) f32", "found (2, 48) f32"}},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {9, 2}}},
+     NULL,
+     TERN_E_SHAPE,
+     {K ".lora_up.weight\"", "expected (8, 2) f32", "found (9, 2) f32"}},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 3}}},
+     NULL,
+     TERN_E_SHAPE,
+     {"expected (8, 2) f32", "found (8, 3) f32"}},
+    {{{K ".lora_down.weight", 2, {0, 40}}, {K ".lora_up.weight", 2, {8, 0}}},
+     NULL,
+     TERN_E_SHAPE,
+     {"expected (1, 40) f32", "found (0, 40) f32"}},
+    {{{K ".lora_down.weight", 0, {0}}, {K ".lora_up.weight", 2, {8, 1}}}, NULL, TERN_E_SHAPE, {"found ()"}},
+    {{{K ".lora_down.weight", 2, {2, 40}, TERN_I32}, {K ".lora_up.weight", 2, {8, 2}}}, NULL, TERN_E_SHAPE, {"found (2, 40) i32"}},
+    {{{C ".lora_down.weight", 4, {2, 8, 1, 1}}, {C ".lora_up.weight", 4, {8, 2, 1, 1}}},
+     NULL,
+     TERN_E_SHAPE,
+     {"expected (2, 8, 3, 3) f32", "found (2, 8, 1, 1) f32"}},
+    {{{C ".lora_down.weight", 4, {2, 8, 1, 1}}, {C ".lora_up.weight", 4, {8, 2, 1, 1}}, {C ".lora_mid.weight", 4, {2, 3, 3, 3}}},
+     NULL,
+     TERN_E_SHAPE,
+     {C ".lora_mid.weight\"", "expected (2, 2, 3, 3) f32", "found (2, 3, 3, 3) f32"}},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}, {K ".lora_mid.weight", 4, {2, 2, 3, 3}}},
+     NULL,
+     TERN_E_SHAPE,
+     {"only convolutions"}},
+    /* incomplete */
+    {{{K ".lora_down.weight", 2, {2, 40}}}, NULL, TERN_E_FORMAT, {K ".lora_down.weight\" stands alone", "up (B)"}},
+    {{{K ".lora_up.weight", 2, {8, 2}}}, NULL, TERN_E_FORMAT, {"stands alone", "down (A)"}},
+    {{{K ".alpha", 0, {0}}}, NULL, TERN_E_FORMAT, {"stands alone"}},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}, {P ".lora_A.weight", 2, {2, 40}}},
+     NULL,
+     TERN_E_FORMAT,
+     {"another one for the same place"}},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}, {K ".alpha", 1, {2}}},
+     NULL,
+     TERN_E_SHAPE,
+     {K ".alpha\"", "expected one number, found (2,) f32"}},
+    /* other kinds of adapters */
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}, {K ".dora_scale", 2, {8, 1}}},
+     NULL,
+     TERN_E_UNSUPPORTED,
+     {"DoRA"}},
+    {{{K ".hada_w1_a", 2, {8, 2}}}, NULL, TERN_E_UNSUPPORTED, {K ".hada_w1_a\"", "LoHa"}},
+    {{{K ".lokr_w1", 2, {8, 2}}}, NULL, TERN_E_UNSUPPORTED, {"LoKr"}},
+    {{{P ".lora_B.bias", 1, {8}}}, NULL, TERN_E_UNSUPPORTED, {"biases"}},
+    /* metadata */
+    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}}, "{\"unet.lora_alpha\": 4}", TERN_OK, {NULL}},
+    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}}, "{\"text_encoder.r\": 4}", TERN_OK, {NULL}},
+    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}}, "{broken", TERN_E_FORMAT, {META}},
+    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}}, "[1]", TERN_E_FORMAT, {META, "object"}},
+    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}},
+     "{\"unet.lora_alpha\": \"x\"}",
+     TERN_E_FORMAT,
+     {"lora_alpha", "number"}},
+    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}}, "{\"unet.use_dora\": true}", TERN_E_UNSUPPORTED, {"use_dora"}},
+    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}},
+     "{\"unet.alpha_pattern\": {\"a.*b\": 2}}",
+     TERN_E_UNSUPPORTED,
+     {"\"a.*b\"", "name of a module"}},
+    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}}, "{\"unet.alpha_pattern\": 3}", TERN_OK, {NULL}},
+};
+
+static char folder[PATH_SIZE], path[2 * PATH_SIZE];
+static struct tern_context *ctx;
+static struct tern_pipeline *p;
+static struct lora_print *plain;
+
+static void write_file(const struct file *f)
+{
+    struct tern_weights *w = tern_weights_create(ctx);
+    for (int i = 0; i < 5 && f->tensor[i].name; i++) {
+        const struct tensor *t = &f->tensor[i];
+        tern_tensor *ones = tern_full(ctx, t->dtype, t->ndim, t->shape, 1);
+        assert_int_equal(tern_weights_add(w, t->name, ones), TERN_OK);
+        tern_tensor_unref(&ones);
+    }
+    if (f->metadata)
+        assert_int_equal(tern_weights_add_metadata(w, META, f->metadata), TERN_OK);
+    assert_int_equal(tern_weights_save(w, path), TERN_OK);
+    tern_weights_unref(&w);
+}
+
+static enum tern_status set(const char *file, double scale)
+{
+    return tern_pipeline_set_loras(p, &(struct tern_lora){.path = file, .scale = scale}, 1);
+}
+
+static void is_unchanged(void)
+{
+    struct lora_print *now = lora_print(ctx, p);
+    assert_true(lora_print_same(plain, now));
+    lora_print_free(&now);
+}
+
+static void files_say_what_is_wrong(void **state)
+{
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        const struct file *f = &files[i];
+        write_file(f);
+        enum tern_status st = set(path, 1);
+        if (st != f->status)
+            fail_msg("file %d: expected %s, found %s: %s", (int)i, tern_status_name(f->status), tern_status_name(st), tern_error(ctx));
+        if (!st) {
+            struct lora_print *now = lora_print(ctx, p);
+            assert_false(lora_print_same(plain, now));
+            lora_print_free(&now);
+            assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
+        }
+        for (int k = 0; k < 4 && f->parts[k]; k++)
+            if (!strstr(tern_error(ctx), f->parts[k]) || !strstr(tern_error(ctx), path))
+                fail_msg("file %d: expected \"%s\" and the path in: %s", (int)i, f->parts[k], tern_error(ctx));
+        tern_error_clear(ctx);
+        is_unchanged();
+    }
+}
+
+/* An error leaves the LoRAs that were set. */
+static void errors_keep_the_former(void **state)
+{
+    write_file(&files[0]);
+    assert_int_equal(set(path, 1), TERN_OK);
+    struct lora_print *with = lora_print(ctx, p);
+    assert_int_equal(set("/nowhere/x.safetensors", 1), TERN_E_NOT_FOUND);
+    tern_error_clear(ctx);
+    struct lora_print *now = lora_print(ctx, p);
+    assert_true(lora_print_same(with, now));
+    lora_print_free(&with);
+    lora_print_free(&now);
+    assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
+    is_unchanged();
+}
+
+static void damaged_files_are_refused(void **state)
+{
+    static const char *const names[] = {"a.safetensors", "a-old.bin"};
+    for (int k = 0; k < 2; k++) {
+        char from[PATH_SIZE];
+        size_t n;
+        snprintf(from, sizeof(from), "%s/lora", TERN_TEST_DATA);
+        char *data = damage_read(from, names[k], &n);
+        for (size_t cut = 0; cut < n; cut += cut < 64 ? 1 : 997) {
+            damage_text(folder, "x.safetensors", data, cut);
+            assert_int_not_equal(set(path, 1), TERN_OK);
+            tern_error_clear(ctx);
+        }
+        free(data);
+    }
+    is_unchanged();
+}
+
+static void arguments_are_checked(void **state)
+{
+    const struct {
+        struct tern_lora lora;
+        int n;
+        const char *part;
+    } cases[] = {
+        {{path, NAN}, 1, "scale"},
+        {{path, INFINITY}, 1, "scale"},
+        {{NULL, 1}, 1, "no path"},
+        {{path, 1, &(struct tern_lora_strength){"down.3", 1}, 1}, 1, "\"down.3\""},
+        {{path, 1, &(struct tern_lora_strength){"down.2.5", 1}, 1}, 1, "\"down.2.5\""},
+        {{path, 1, &(struct tern_lora_strength){"dow", 1}, 1}, 1, "\"dow\""},
+        {{path, 1, &(struct tern_lora_strength){"", 1}, 1}, 1, "\"\""},
+        {{path, 1, &(struct tern_lora_strength){NULL, 1}, 1}, 1, "no block"},
+        {{path, 1, &(struct tern_lora_strength){"mid", NAN}, 1}, 1, "\"mid\""},
+        {{path, 1, NULL, 2}, 1, "blocks"},
+        {{path, 1, &(struct tern_lora_strength){"mid", 1}, -1}, 1, "blocks"},
+        {{path, 1}, -1, "at most 256"},
+        {{path, 1}, 257, "at most 256"},
+    };
+    write_file(&files[0]);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        assert_int_equal(tern_pipeline_set_loras(p, &cases[i].lora, cases[i].n), TERN_E_INVALID);
+        support_error(ctx, TERN_E_INVALID, cases[i].part);
+    }
+    assert_int_equal(tern_pipeline_set_loras(p, NULL, 1), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "no list");
+    assert_int_equal(tern_pipeline_set_loras(NULL, NULL, 0), TERN_E_INVALID);
+    assert_int_equal(set(folder, 1), TERN_E_IO);
+    tern_error_clear(ctx);
+    is_unchanged();
+}
+
+/* alpha / rank of each way to say it: the same as a file whose B is multiplied by it. */
+static void alphas_are_read(void **state)
+{
+    static const struct {
+        const char *metadata, *adapter_config;
+        double scale;
+    } cases[] = {
+        {NULL, NULL, 1},
+        {"{\"unet.lora_alpha\": 1, \"unet.r\": 2}", NULL, 0.5},
+        {"{\"unet.r\": 2}", NULL, 4}, /* LoraConfig's alpha is 8 */
+        {"{\"unet.lora_alpha\": 1, \"unet.alpha_pattern\": {\"attn2.to_q\": 7, \"attn2.to_k\": 6}}", NULL, 3},
+        {"{\"unet.lora_alpha\": 1, \"unet.alpha_pattern\": {\"^attn2.to_k\": 6}}", NULL, 0.5},
+        {"{\"unet.lora_alpha\": 1, \"unet.alpha_pattern\": {\"n2.to_k\": 6}}", NULL, 0.5},
+        {"{\"unet.lora_alpha\": 1, \"unet.alpha_pattern\": {\"^down_blocks.0.attentions.0.transformer_blocks.0.attn2\\\\.to_k$\": 6}}",
+         NULL, 3},
+        {"{\"unet.lora_alpha\": 4.0, \"unet.use_rslora\": true}", NULL, 2.8284271247461903},
+        {NULL, "{\"lora_alpha\": 5, \"r\": 2}", 2.5},
+    };
+    struct file f = {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}}, NULL, TERN_OK, {NULL}};
+    write_file(&files[0]);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        write_file(&files[0]);
+        assert_int_equal(set(path, cases[i].scale), TERN_OK);
+        struct lora_print *want = lora_print(ctx, p);
+        f.metadata = cases[i].metadata;
+        write_file(cases[i].adapter_config ? &files[3] : &f);
+        if (cases[i].adapter_config)
+            damage_text(folder, "adapter_config.json", cases[i].adapter_config, strlen(cases[i].adapter_config));
+        assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
+        assert_int_equal(set(path, 1), TERN_OK);
+        struct lora_print *now = lora_print(ctx, p);
+        if (!lora_print_same(want, now))
+            fail_msg("case %d: another scale than %g", (int)i, cases[i].scale);
+        lora_print_free(&want);
+        lora_print_free(&now);
+    }
+    damage_delete(folder, "adapter_config.json");
+    assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
+}
+
+static int setup(void **state)
+{
+    char model[PATH_SIZE];
+    lora_temporary(folder);
+    snprintf(path, sizeof(path), "%s/x.safetensors", folder);
+    ctx = support_context();
+    p = model_load(ctx, model_path("sd1", model));
+    plain = lora_print(ctx, p);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    lora_print_free(&plain);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_say_what_is_wrong), cmocka_unit_test(errors_keep_the_former), cmocka_unit_test(damaged_files_are_refused),
+        cmocka_unit_test(arguments_are_checked),   cmocka_unit_test(alphas_are_read),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
