@@ -128,9 +128,12 @@ void tern_plan_unref(struct tern_plan **plan)
     }
     tern_graph_destroy(&p->graph);
     tern_free(ctx, p->steps);
+    tern_free(ctx, p->blocks);
     pthread_mutex_destroy(&p->lock);
     tern_free(ctx, p);
     tern_context_unref(ctx);
 }
 
 struct tern_plan_facts tern_plan_facts(const struct tern_plan *plan) { return plan->facts; }
+
+const struct tern_graph *tern_plan_graph(const struct tern_plan *plan) { return plan->graph; }

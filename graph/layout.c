@@ -55,13 +55,18 @@ static struct tern_ref ref_of(const struct layout *l, int value)
 
 static int add_block(struct layout *l, size_t size, int first, int last)
 {
+    l->plan->blocks[l->n_blocks] = (struct tern_plan_block){.node = l->plan->steps[first].node};
     l->blocks[l->n_blocks] = (struct tern_block){.size = size, .first = first, .last = last};
     return l->n_blocks++;
 }
 
 static struct tern_ref scratch(struct layout *l, size_t size, int step)
 {
-    return size ? (struct tern_ref){TERN_PLACE_ARENA, add_block(l, size, step, step), 0} : (struct tern_ref){TERN_PLACE_NONE, 0, 0};
+    if (!size)
+        return (struct tern_ref){TERN_PLACE_NONE, 0, 0};
+    int block = add_block(l, size, step, step);
+    l->plan->blocks[block].scratch = true;
+    return (struct tern_ref){TERN_PLACE_ARENA, block, 0};
 }
 
 static void find_last_uses(struct layout *l)
@@ -153,6 +158,18 @@ static void resolve_all(const struct layout *l)
     }
 }
 
+static void keep_blocks(struct layout *l)
+{
+    struct tern_plan *p = l->plan;
+    p->n_blocks = l->n_blocks;
+    for (int i = 0; i < l->n_blocks; i++) {
+        p->blocks[i].size = l->blocks[i].size;
+        p->blocks[i].offset = l->blocks[i].offset;
+        p->blocks[i].first = l->blocks[i].first;
+        p->blocks[i].last = l->blocks[i].last;
+    }
+}
+
 enum tern_status tern_plan_layout(struct tern_plan *p)
 {
     struct tern_context *ctx = p->ctx;
@@ -161,7 +178,8 @@ enum tern_status tern_plan_layout(struct tern_plan *p)
     struct layout l = {.plan = p, .graph = g};
     l.blocks = tern_calloc(ctx, 3 * (size_t)p->n_steps + 1, sizeof(*l.blocks));
     l.block_of = tern_calloc(ctx, 3 * values + 1, sizeof(int));
-    if (l.blocks && l.block_of) {
+    p->blocks = tern_calloc(ctx, 3 * (size_t)p->n_steps + 1, sizeof(*p->blocks));
+    if (l.blocks && l.block_of && p->blocks) {
         memset(l.block_of, 0xff, 3 * values * sizeof(int)); /* -1 */
         l.last = l.block_of + values;
         l.output = l.last + values;
@@ -171,6 +189,7 @@ enum tern_status tern_plan_layout(struct tern_plan *p)
         for (int s = 0; s < p->n_steps; s++)
             place_step(&l, s);
         p->facts.arena = tern_arena_place(ctx, l.blocks, l.n_blocks, &p->facts.least_arena);
+        keep_blocks(&l);
         resolve_all(&l);
     }
     tern_free(ctx, l.blocks);

@@ -36,6 +36,14 @@ struct tern_run_memory {
     struct tern_buffer *arena; /* NULL: the plan needs none */
 };
 
+/* A piece of the arena, for reports. */
+struct tern_plan_block {
+    size_t size, offset;
+    int first, last; /* steps */
+    int node;        /* whose result or scratch it is */
+    bool scratch;    /* workspace or an input packed for one step */
+};
+
 struct tern_plan {
     int refs; /* atomic */
     struct tern_context *ctx;
@@ -43,6 +51,8 @@ struct tern_plan {
     struct tern_step *steps;
     int n_steps, n_packed;
     struct tern_plan_facts facts;
+    struct tern_plan_block *blocks;
+    int n_blocks;
     pthread_mutex_t lock; /* of idle */
     struct tern_run_memory *idle;
 };

@@ -57,5 +57,6 @@ void slurp(const char *path, char *out, size_t size);
 
 int cli_input_tests(void); /* cli_input.c */
 int cli_job_tests(void);   /* cli_jobs.c */
+int cli_graph_tests(void); /* cli_graph.c */
 
 #endif

@@ -15,7 +15,11 @@ static void test_wrong_usage(void **state)
         const char *line, *words[3];
     } cases[] = {
         {"paint", {"\"paint\"", "txt2img", "synth"}},
-        {"graph " MODEL " unet", {"does not have", "\"graph\""}},
+        {"graph " MODEL, {"COMPONENT", "--help"}},
+        {"graph " MODEL " unet --batch 0", {"--batch", "1 to 128"}},
+        {"graph " MODEL " controlnet", {"\"controlnet\"", "text_encoder, unet"}},
+        {"graph " MODEL " unet -W 76", {"multiples of 8"}},
+        {"graph " MODEL " unet --without dce,fusion", {"\"fusion\"", "prepare,fuse"}},
         {"bench", {"does not have"}},
         {"conformance", {"does not have"}},
         {"quantize a b", {"does not have"}},
@@ -156,5 +160,6 @@ int main(void)
         TEST(test_errors_are_events_too),
         TEST(test_lost_output_is_an_error),
     };
-    return cmocka_run_group_tests_name("cli usage", tests, cli_setup, cli_teardown) + cli_input_tests() + cli_job_tests();
+    return cmocka_run_group_tests_name("cli usage", tests, cli_setup, cli_teardown) + cli_input_tests() + cli_job_tests() +
+           cli_graph_tests();
 }

@@ -46,6 +46,9 @@ TERN_API void tern_graph_destroy(struct tern_graph **graph);
 /* The graph as text, one line a node, handed to `write` line by line (without line ends). */
 TERN_API void tern_graph_print(const struct tern_graph *graph, void (*write)(void *user, const char *line), void *user);
 
+/* The same for Graphviz. */
+TERN_API void tern_graph_print_dot(const struct tern_graph *graph, void (*write)(void *user, const char *line), void *user);
+
 struct tern_plan_params {
     /* Passes to leave out, by name, separated by commas ("fuse,cse"); "all": none runs. NULL: every pass runs. */
     const char *without;
@@ -60,6 +63,9 @@ TERN_API struct tern_plan *tern_plan_compile(const struct tern_graph *graph, con
 TERN_API struct tern_plan *tern_plan_ref(struct tern_plan *plan);
 TERN_API void tern_plan_unref(struct tern_plan **plan);
 
+/* The graph after all passes; borrowed. */
+TERN_API const struct tern_graph *tern_plan_graph(const struct tern_plan *plan);
+
 /* What a plan needs and does. Bytes. */
 struct tern_plan_facts {
     int launches;        /* kernels that run each time */
@@ -69,6 +75,9 @@ struct tern_plan_facts {
     double compile_time; /* seconds */
 };
 TERN_API struct tern_plan_facts tern_plan_facts(const struct tern_plan *plan);
+
+/* What lies in the arena at the step that needs most, largest first, and that step; one line each. */
+TERN_API void tern_plan_print_memory(const struct tern_plan *plan, void (*write)(void *user, const char *line), void *user);
 
 /* Looks every weight up by name and prepares what kernels want prepared. A weight that is missing or of another shape or
  * dtype is refused by name. The binding holds the tensors that it needs. NULL with the error recorded. */

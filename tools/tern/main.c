@@ -6,12 +6,13 @@
 #include "command.h"
 
 static const struct command *const commands[] = {
-    &txt2img_command, &img2img_command, &inpaint_command, &info_command, &exec_command, &tokenize_command, &devices_command, &synth_command,
+    &txt2img_command,  &img2img_command, &inpaint_command, &info_command,  &exec_command,
+    &tokenize_command, &devices_command, &synth_command,   &graph_command,
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
 /* Commands that tern will have and this build has not. */
-static const char *const later[] = {"conformance", "bench", "graph", "quantize", "convert"};
+static const char *const later[] = {"conformance", "bench", "quantize", "convert"};
 
 static void help(FILE *out)
 {
