@@ -1,5 +1,7 @@
 /* Plans of a model's components: time to compile, memory, and a run beside the eager one. usage: bench_graph MODEL [--threads N]
- * [--width N] [--height N] [--runs N] [COMPONENT...]. Public headers only; Markdown on standard output. */
+ * [--width N] [--height N] [--runs N] [--profile] [--trace FILE] [COMPONENT...]. --profile: where the time of a run goes, by op;
+ * --trace: every step of the last component, for Chrome's or Perfetto's viewer. Public headers only; Markdown on standard
+ * output. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +12,8 @@
 struct options {
     const char *model;
     int threads, width, height, runs;
+    bool profile;
+    const char *trace;
     const char *components[8];
     int n_components;
 };
@@ -61,6 +65,70 @@ static double run_plan(struct tern_binding *b, tern_tensor *const *in, tern_tens
 {
     double start = now();
     return tern_plan_run(b, in, out) ? -1 : now() - start;
+}
+
+/* Time by op, and the trace that is being written. */
+struct profile {
+    struct by_op {
+        char op[32];
+        int count;
+        double seconds, flops;
+    } row[64];
+    int rows;
+    FILE *trace;
+    bool any;
+};
+
+static void tell(void *user, const struct tern_step_profile *s)
+{
+    struct profile *p = user;
+    int i = 0;
+    while (i < p->rows && strcmp(p->row[i].op, s->op))
+        i++;
+    if (i < 64) {
+        snprintf(p->row[i].op, sizeof(p->row[i].op), "%s", s->op);
+        p->rows += i == p->rows;
+        p->row[i].count++;
+        p->row[i].seconds += s->seconds;
+        p->row[i].flops += s->flops;
+    }
+    if (p->trace)
+        fprintf(p->trace,
+                "%s\n{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"pid\": 1, \"tid\": 1, \"ts\": %.1f, \"dur\": %.1f, "
+                "\"args\": {\"output\": \"%s\", \"gflops_per_second\": %.2f, \"gigabytes_per_second\": %.2f}}",
+                p->any ? "," : "", s->kernel, s->op, s->start * 1e6, s->seconds * 1e6, s->output, s->flops / s->seconds * 1e-9,
+                s->bytes / s->seconds * 1e-9);
+    p->any = true;
+}
+
+static int slower(const void *a, const void *b)
+{
+    double x = ((const struct by_op *)a)->seconds, y = ((const struct by_op *)b)->seconds;
+    return x < y ? 1 : -(x > y);
+}
+
+static bool run_profile(struct tern_binding *b, tern_tensor *const *in, tern_tensor **out, const char *component, const char *trace)
+{
+    struct profile p = {.trace = trace ? fopen(trace, "w") : NULL};
+    double total = 0;
+    if (trace && !p.trace)
+        perror(trace);
+    if (p.trace)
+        fprintf(p.trace, "[");
+    bool ok = tern_plan_profile(b, in, out, tell, &p) == TERN_OK && (p.trace || !trace);
+    if (p.trace) {
+        fprintf(p.trace, "\n]\n");
+        ok = !fclose(p.trace) && ok;
+    }
+    for (int i = 0; i < p.rows; i++)
+        total += p.row[i].seconds;
+    qsort(p.row, (size_t)p.rows, sizeof(p.row[0]), slower);
+    printf("\n%s\n\n| op | steps | time | share | GFLOP/s |\n|---|---|---|---|---|\n", component);
+    for (int i = 0; i < p.rows; i++)
+        printf("| %s | %d | %.4f s | %.1f %% | %.1f |\n", p.row[i].op, p.row[i].count, p.row[i].seconds, 100 * p.row[i].seconds / total,
+               p.row[i].flops / p.row[i].seconds * 1e-9);
+    printf("\n");
+    return ok;
 }
 
 static int compare(const void *a, const void *b)
@@ -116,6 +184,8 @@ static bool measure(struct tern_context *ctx, struct tern_pipeline *p, const cha
             plans[i] = run_plan(b, in, out);
         ok = plans[i] >= 0 && eagers[i] >= 0;
     }
+    if (ok && (o->profile || o->trace))
+        ok = run_profile(b, in, out, component, o->trace);
     if (ok) {
         r->plan = median(plans, o->runs);
         r->eager = median(eagers, o->runs);
@@ -145,6 +215,16 @@ static bool parse(int argc, char **argv, struct options *o)
                       : !strcmp(argv[i], "--height") ? &o->height
                       : !strcmp(argv[i], "--runs")   ? &o->runs
                                                      : NULL;
+        if (!strcmp(argv[i], "--profile")) {
+            o->profile = true;
+            continue;
+        }
+        if (!strcmp(argv[i], "--trace")) {
+            if (++i >= argc)
+                return false;
+            o->trace = argv[i];
+            continue;
+        }
         if (number && (i + 1 >= argc || (*number = atoi(argv[++i])) < 1))
             return false;
         if (!number && !o->model)
@@ -164,7 +244,8 @@ int main(int argc, char **argv)
 {
     struct options o;
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: %s MODEL [--threads N] [--width N] [--height N] [--runs N] [COMPONENT...]\n", argv[0]);
+        fprintf(stderr, "usage: %s MODEL [--threads N] [--width N] [--height N] [--runs N] [--profile] [--trace FILE] [COMPONENT...]\n",
+                argv[0]);
         return 2;
     }
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = o.threads});

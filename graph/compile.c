@@ -1,20 +1,12 @@
 /* Compiling: passes over a copy of the graph, a kernel for every node that is left, a place for every operand. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/context.h"
 #include "graph/passes/passes.h"
 #include "graph/plan.h"
 
 const struct tern_pass *const tern_passes[] = {&tern_pass_fold, &tern_pass_cse, &tern_pass_dce, &tern_pass_prepare, &tern_pass_fuse, NULL};
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Whether the list "a,b" has the word. */
 static bool has_word(const char *list, const char *word, size_t length)
@@ -87,7 +79,7 @@ struct tern_plan *tern_plan_compile(const struct tern_graph *graph, const struct
     if (!graph || tern_failed(graph->ctx) || check_names(graph->ctx, q->without))
         return NULL;
     struct tern_context *ctx = graph->ctx;
-    double start = now();
+    double start = tern_now();
     struct tern_plan *p = tern_calloc(ctx, 1, sizeof(*p));
     if (!p)
         return NULL;
@@ -100,7 +92,7 @@ struct tern_plan *tern_plan_compile(const struct tern_graph *graph, const struct
         tern_plan_unref(&p);
         return NULL;
     }
-    p->facts.compile_time = now() - start;
+    p->facts.compile_time = tern_now() - start;
     return p;
 }
 

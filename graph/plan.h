@@ -64,6 +64,14 @@ struct tern_binding {
     struct tern_buffer **packed; /* by packed_index; belong to the tensors */
 };
 
+/* Told about every step of a run. */
+struct tern_step_observer {
+    void (*tell)(void *user, const struct tern_step_profile *step);
+    void *user;
+};
+/* profile.c: `step` began and ended at these seconds since the run's start. */
+void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *step, double begin, double end);
+
 /* layout.c: gives every operand of every step its place. The plan's graph and steps' kernels are set. */
 enum tern_status tern_plan_layout(struct tern_plan *p);
 

@@ -10,6 +10,7 @@ struct run {
     const struct tern_binding *binding;
     tern_tensor *const *inputs, *const *outputs;
     struct tern_buffer *arena;
+    const struct tern_step_observer *observer; /* NULL: nobody is told */
 };
 
 /* Idle memory of an earlier run, or new one. NULL with the error recorded. */
@@ -130,12 +131,18 @@ static enum tern_status run_in_memory(struct run *r, tern_tensor *const *inputs,
     const struct tern_plan *p = r->plan;
     enum tern_status st = take_inputs(p, inputs, in);
     st = st ? st : take_outputs(p, outputs, out);
-    for (int s = 0; !st && s < p->n_steps; s++)
+    double start = r->observer ? tern_now() : 0;
+    for (int s = 0; !st && s < p->n_steps; s++) {
+        double begin = r->observer ? tern_now() : 0;
         st = tern_check_cancel(p->ctx) ? tern_error_status(p->ctx) : run_step(r, &p->steps[s]);
+        if (!st && r->observer && !(st = p->ctx->device->queue->fns->finish(p->ctx->device->queue)))
+            tern_step_tell(r->observer, &p->steps[s], begin - start, tern_now() - start);
+    }
     return st;
 }
 
-enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs)
+static enum tern_status run(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs,
+                            const struct tern_step_observer *observer)
 {
     tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
     if (!binding)
@@ -147,7 +154,7 @@ enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const 
     struct tern_run_memory *m = take_memory(p);
     if (!m)
         return tern_error_status(ctx);
-    struct run r = {p, binding, in, out, m->arena};
+    struct run r = {p, binding, in, out, m->arena, observer};
     bool scope = needs_scope(p->graph, inputs, outputs);
     if (scope)
         tern_scope_begin(ctx);
@@ -163,4 +170,15 @@ enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const 
         if (out[i])
             outputs[i] = out[i];
     return st;
+}
+
+enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs)
+{
+    return run(binding, inputs, outputs, NULL);
+}
+
+enum tern_status tern_plan_profile(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs,
+                                   void (*tell)(void *user, const struct tern_step_profile *step), void *user)
+{
+    return run(binding, inputs, outputs, &(struct tern_step_observer){tell, user});
 }

@@ -330,6 +330,56 @@ static void memory_comes_back(void **state)
     tern_context_destroy(&ctx);
 }
 
+struct told {
+    int steps;
+    double end, flops;
+};
+
+static void tell(void *user, const struct tern_step_profile *step)
+{
+    struct told *t = user;
+    assert_true(step->start >= t->end && step->seconds >= 0 && step->bytes > 0);
+    assert_true(strlen(step->kernel) > 0 && step->output[0] == '(');
+    t->end = step->start + step->seconds;
+    t->flops += step->flops;
+    t->steps++;
+}
+
+/* x (1, 4, 5, 6) by a filter of 3 x 3 to 8 channels, then a matrix of 6 x 6 */
+static enum tern_status counted(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct random_graph *r = user;
+    tern_tensor *y = tern_conv2d(in[0], tern_weights_get(r->weights, "conv.0.1.weight"), NULL, .padding = 1);
+    out[0] = tern_matmul(tern_reshape(y, 2, (const int64_t[]){-1, 6}), in[1]);
+    return tern_error_status(r->ctx);
+}
+
+static void profiles_tell_every_step(void **state)
+{
+    struct tern_context *ctx = support_context();
+    struct random_graph r = random_graph_make(ctx, 1, 1);
+    struct told told = {0};
+    const struct tern_graph_input inputs[] = {{"x", TERN_F32, 4, {1, 4, 5, 6}}, {"y", TERN_F32, 2, {6, 6}}};
+    tern_tensor *out[1] = {NULL}, *again[1] = {NULL};
+    tern_scope_begin(ctx);
+    tern_tensor *in[] = {tern_tensor_create(ctx, TERN_F32, 4, inputs[0].shape, NULL),
+                         tern_tensor_create(ctx, TERN_F32, 2, inputs[1].shape, NULL)};
+    struct tern_graph *g = tern_graph_trace(ctx, counted, &r, r.weights, inputs, 2, 1);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_binding *b = tern_plan_bind(plan, r.weights);
+    assert_int_equal(tern_plan_profile(b, in, out, tell, &told), TERN_OK);
+    assert_int_equal(told.steps, tern_plan_facts(plan).launches);
+    assert_float_equal(told.flops, 2.0 * (8 * 5 * 6) * (4 * 3 * 3) + 2.0 * (8 * 5 * 6) * 6, 0);
+    assert_int_equal(tern_plan_run(b, in, again), TERN_OK);
+    assert_true(difference(out[0], again[0]) == 0);
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    random_graph_close(&r);
+    tern_context_destroy(&ctx);
+}
+
 /* picture * mean of a weight */
 static enum tern_status scaled(void *user, tern_tensor *const *in, tern_tensor **out)
 {
@@ -403,15 +453,11 @@ static void values_are_unknown_while_recording(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_graphs_agree),
-        cmocka_unit_test(one_plan_serves_many_sets),
-        cmocka_unit_test(threads_share_a_plan),
-        cmocka_unit_test(steady_runs_allocate_nothing),
-        cmocka_unit_test(faults_are_statuses),
-        cmocka_unit_test(runs_can_be_cancelled),
-        cmocka_unit_test(memory_comes_back),
-        cmocka_unit_test(wrong_use_is_refused),
-        cmocka_unit_test(values_are_unknown_while_recording),
+        cmocka_unit_test(random_graphs_agree),  cmocka_unit_test(one_plan_serves_many_sets),
+        cmocka_unit_test(threads_share_a_plan), cmocka_unit_test(steady_runs_allocate_nothing),
+        cmocka_unit_test(faults_are_statuses),  cmocka_unit_test(runs_can_be_cancelled),
+        cmocka_unit_test(memory_comes_back),    cmocka_unit_test(profiles_tell_every_step),
+        cmocka_unit_test(wrong_use_is_refused), cmocka_unit_test(values_are_unknown_while_recording),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,6 +90,18 @@ TERN_API void tern_binding_unref(struct tern_binding **binding);
  * outputs are undefined and nothing new is left. */
 TERN_API enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs);
 
+/* One step of a run. Strings are valid during the call. */
+struct tern_step_profile {
+    const char *op, *kernel; /* "conv2d", "conv2d_f32_igemm"; "reference" */
+    const char *output;      /* "(2, 320, 64, 64) f32" */
+    double start, seconds;   /* start: since the run began */
+    double flops;            /* multiplications and additions of products; 0 for all other ops */
+    double bytes;            /* operands and result, each once */
+};
+/* tern_plan_run that tells what each step took: `tell` is called after the step, outside of its time. */
+TERN_API enum tern_status tern_plan_profile(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs,
+                                            void (*tell)(void *user, const struct tern_step_profile *step), void *user);
+
 #ifdef __cplusplus
 }
 #endif
