@@ -1,7 +1,7 @@
 """Groups of pixels and what can be measured on them."""
 import numpy as np
 
-from .table import LEAST_PART
+from .table import GROUPS
 
 
 def spread(mask, rx, ry):
@@ -88,5 +88,5 @@ def groups(mask, reach):
     names, n = label(spread(mask, int(reach[0] + 1) // 2, int(reach[1] + 1) // 2))
     names = np.where(mask, names, 0)
     sizes = np.bincount(names.ravel(), minlength=n + 1)
-    found = [Blob(names == k) for k in range(1, n + 1) if sizes[k] >= LEAST_PART]
+    found = [Blob(names == k) for k in range(1, n + 1) if sizes[k] >= GROUPS['least_part']]
     return sorted(found, key=lambda b: -b.area)

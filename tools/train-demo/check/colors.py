@@ -1,8 +1,7 @@
 """Pixels to colour classes."""
 import numpy as np
 
-from .table import (COLORS, DAY_BLUE, DAY_LOW_BLUE, LOW_SKY_ROWS, MARKS, NIGHT_LUMA, SHAPE_COLORS, SKY_ROWS,
-                    TINTS)
+from .table import COLORS, MARKS, SHAPE_COLORS, SKY, TINTS
 
 
 def hsv(rgb):
@@ -26,7 +25,7 @@ class Pixels:
 
     def __init__(self, picture, time):
         self._classes = {**COLORS, **MARKS, **({} if time else SHAPE_COLORS)}
-        self._hsv = hsv(np.clip(picture / np.array(TINTS[time], np.float32), 0, 255))
+        self._hsv = hsv(np.clip(picture / np.array(TINTS[time or 'plain'], np.float32), 0, 255))
 
     def mask(self, name):
         """(256, 256) bool: the pixels of a colour or mark class."""
@@ -36,7 +35,7 @@ class Pixels:
 def time_of_day(picture):
     def median(rows):
         return np.median(rows.reshape(-1, 3).astype(np.float32), 0)
-    high, low = median(picture[:SKY_ROWS]), median(picture[slice(*LOW_SKY_ROWS)])
-    if high @ np.array((.3, .59, .11)) < NIGHT_LUMA:
+    high, low = median(picture[slice(*SKY['rows'])]), median(picture[slice(*SKY['low_rows'])])
+    if high @ np.array((.3, .59, .11)) < SKY['night_luma']:
         return 'night'
-    return 'day' if high[2] - high[0] >= DAY_BLUE and low[2] - low[0] > DAY_LOW_BLUE else 'sunset'
+    return 'day' if high[2] - high[0] >= SKY['day_blue'] and low[2] - low[0] > SKY['day_low_blue'] else 'sunset'

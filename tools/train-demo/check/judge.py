@@ -1,24 +1,23 @@
 """Does a picture show what its prompt says?  Looks at pixels alone."""
 from .blobs import fill_holes, groups
 from .colors import Pixels, time_of_day
-from .table import (APART, CIRCLE_FILL, INSIDE, KINDS, LEFT_OF, REACH_BY_COUNT, RIGHT_OF, RING_HOLE, SHAPE_REACH, SHAPE_SIZE, SQUARE_FILL,
-                    TRIANGLE_LOW)
+from .table import GROUPS, KINDS, PLACES, SHAPES
 
 
 def shape_of(blob):
     """circle, square, triangle, star or ring."""
     whole = fill_holes(blob.mask)
     area = whole.sum()
-    if 1 - blob.area / area > RING_HOLE:
+    if 1 - blob.area / area > SHAPES['ring_hole']:
         return 'ring'
     fill = area / whole.size
-    if fill > SQUARE_FILL:
+    if fill > SHAPES['square_fill']:
         return 'square'
-    if fill > CIRCLE_FILL:
+    if fill > SHAPES['circle_fill']:
         return 'circle'
     rows = whole.sum(1)
-    low = (rows * (rows.cumsum() * 0 + range(len(rows)))).sum() / area / len(rows)
-    return 'triangle' if low > TRIANGLE_LOW else 'star'
+    low = (rows * range(len(rows))).sum() / area / len(rows)
+    return 'triangle' if low > SHAPES['triangle_low'] else 'star'
 
 
 def _between(value, limits):
@@ -41,23 +40,23 @@ def find(picture, kind, color, count=1):
     """Blobs of this kind and colour, largest first, where `count` of them are looked for."""
     if kind in KINDS:
         pixels = Pixels(picture, time_of_day(picture))
-        reach = [v * REACH_BY_COUNT[count] for v in KINDS[kind]['reach']]
+        reach = [v * GROUPS['reach_by_count'][count - 1] for v in KINDS[kind]['reach']]
         return [b for b in groups(pixels.mask(color), reach) if _is_kind(b, kind, color, pixels)]
-    blobs = groups(Pixels(picture, None).mask(color), SHAPE_REACH)
-    blobs = [b for b in blobs if _between(b.width, SHAPE_SIZE) and _between(b.height, SHAPE_SIZE)]
+    blobs = groups(Pixels(picture, None).mask(color), SHAPES['reach'])
+    blobs = [b for b in blobs if _between(b.width, SHAPES['size']) and _between(b.height, SHAPES['size'])]
     return [b for b in blobs if shape_of(b) == kind]
 
 
 def _place(blob):
-    return 'left' if blob.x < LEFT_OF else 'right' if blob.x > RIGHT_OF else 'middle'
+    return 'left' if blob.x < PLACES['left_of'] else 'right' if blob.x > PLACES['right_of'] else 'middle'
 
 
 def related(first, second, rel):
     dx, dy = second.x - first.x, second.y - first.y
     if rel == 'inside':
-        return abs(dx) < INSIDE and abs(dy) < INSIDE and first.width < second.width and first.height < second.height
+        return abs(dx) < PLACES['inside'] and abs(dy) < PLACES['inside'] and first.width < second.width and first.height < second.height
     along = {'left of': dx, 'right of': -dx, 'above': dy, 'below': -dy}[rel]
-    return along > APART
+    return along > PLACES['apart']
 
 
 def judge(picture, scene):
@@ -77,5 +76,5 @@ def judge(picture, scene):
             out['object'] = len(found[0]) > 0
             out['place'] = out['object'] and _place(found[0][0]) == objects[0]['pos']
     elif len(objects) == 2:
-        out['pair'] = any(related(a, b, scene['rel']) for a in found[0] for b in found[1] if a is not b)
+        out['pair'] = any(related(a, b, scene['rel']) for a in found[0] for b in found[1])
     return out
