@@ -13,8 +13,8 @@ from collections import defaultdict
 import numpy as np
 
 from check.judge import judge
-from evaluate import GROUPS
 from paint import paint
+from prompts import GROUPS
 from world import KINDS, SHAPE_COLORS, SHAPES, TIMES, spec
 
 FIRST_SCENE = 80_000_000

@@ -1,4 +1,5 @@
-"""Checkpoint to diffusers folders in f16: OUT (English), OUT/zh (Chinese text side; shares UNet, VAE and scheduler).
+"""Checkpoint to diffusers folders in f16: OUT (English), OUT/zh (Chinese text side; shares UNet, VAE and scheduler),
+OUT/manifest.json (sizes and checksums).
 
 python export.py --work W --out OUT [--f32]
 """
@@ -11,6 +12,7 @@ import torch
 from diffusers import AutoencoderKL
 from safetensors.torch import load_file, save_file
 
+from manifest import write_manifest
 from models import load_tokenizers, make_scheduler, make_text_encoders, make_unet
 
 LIMIT = 20_000_000  # bytes, everything
@@ -70,6 +72,7 @@ def export(work, out, dtype=torch.float16):
     _write_json(new / 'model_index.json', _index('CLIPTextModel', 'CLIPTokenizer'))
     _write_json(new / 'zh/model_index.json', _index('BertModel', 'BertTokenizer'))
     _drop_paths(new)
+    write_manifest(new)
     shutil.rmtree(out, ignore_errors=True)
     new.rename(out)
     return sum(p.stat().st_size for p in out.rglob('*') if p.is_file()), state

@@ -93,7 +93,8 @@ def main():
         latents = on_cpu(args.work, args.scenes, args.processes)
     else:
         latents = on_device(args.work, args.scenes, args.device, args.processes)
-    np.save(args.work / 'latents.npy', latents)
+    np.save(args.work / 'latents.tmp.npy', latents)
+    os.replace(args.work / 'latents.tmp.npy', args.work / 'latents.npy')
     print(f'{len(latents)} latents, {time.time() - start:.0f} s, standard deviation {latents[:500].astype(np.float32).std():.3f}')
 
 

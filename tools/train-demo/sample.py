@@ -29,7 +29,8 @@ class Painter:
     """Text to pictures; `dtype` is the UNet's, the rest is f32."""
 
     def __init__(self, folder, dtype=torch.float32):
-        folder, last = pathlib.Path(folder), torch.channels_last
+        self.folder = folder = pathlib.Path(folder)
+        last = torch.channels_last
         self.unet = UNet2DConditionModel.from_pretrained(folder / 'unet').to(dtype).to(memory_format=last).eval()
         self.vae = AutoencoderKL.from_pretrained(folder / 'vae').float().to(memory_format=last).eval()
         self._english = CLIPTokenizer.from_pretrained(folder / 'tokenizer'), CLIPTextModel.from_pretrained(folder / 'text_encoder').eval()

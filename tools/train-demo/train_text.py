@@ -7,6 +7,7 @@ sees anything.  The layer is dropped afterwards.
 python train_text.py --work W --steps 1500
 """
 import argparse
+import os
 import pathlib
 import time
 
@@ -117,7 +118,8 @@ def train(args, scenes, clip, bert):
             if rank == 0 and (step + 1) % LOG_STEPS == 0:
                 print(f'step {step + 1} {time.time() - begin:.0f} s: {log.line()}', flush=True)
         if rank == 0:
-            torch.save({'clip': clip.state_dict(), 'bert': bert.state_dict()}, args.work / 'text.pt')
+            torch.save({'clip': clip.state_dict(), 'bert': bert.state_dict()}, args.work / 'text.tmp')
+            os.replace(args.work / 'text.tmp', args.work / 'text.pt')
 
     parallel.launch(worker, sum(p.numel() for p in parameters), args.processes)
 

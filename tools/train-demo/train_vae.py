@@ -13,6 +13,7 @@ import math
 import os
 import pathlib
 import random
+import shutil
 import time
 
 import numpy as np
@@ -175,7 +176,9 @@ def main():
     if not args.decoder_only:
         vae_start.standardize(vae, latents_of(vae, _scenes(FIRST_SCENE, 64)))
     print('PSNR on scenes never seen, mean and worst: %.2f, %.2f dB' % psnr(vae, _scenes(FIRST_TEST, 24)))
-    vae.save_pretrained(args.work / 'vae')
+    vae.save_pretrained(args.work / 'vae.new')
+    shutil.rmtree(args.work / 'vae', ignore_errors=True)
+    (args.work / 'vae.new').rename(args.work / 'vae')
 
 
 if __name__ == '__main__':
