@@ -29,7 +29,7 @@ static size_t round_to_page(size_t size)
 }
 
 /* Big blocks are mappings of their own: what is freed goes back to the system at once. In the heap a few small blocks
- * among the big ones kept 0.6 GiB of a finished UNet step resident. They start on a huge page, so that few page faults
+ * among the big ones kept 0.4 GiB of a finished picture of SD 1.5 resident. They start on a huge page, so that few page faults
  * fill them. */
 static void *map_alloc(size_t size)
 {
@@ -162,6 +162,19 @@ void *tern_realloc(struct tern_context *ctx, void *ptr, size_t size)
         tern_free(ctx, ptr);
     }
     return p;
+}
+
+bool tern_grow(struct tern_context *ctx, void **array, int count, int *capacity, size_t size)
+{
+    if (count < *capacity)
+        return true;
+    int n = *capacity ? 2 * *capacity : 64;
+    void *p = tern_realloc(ctx, *array, (size_t)n * size);
+    if (!p)
+        return false;
+    *array = p;
+    *capacity = n;
+    return true;
 }
 
 char *tern_strndup(struct tern_context *ctx, const char *s, size_t n)

@@ -11,6 +11,9 @@ void *tern_alloc(struct tern_context *ctx, size_t size);
 void *tern_calloc(struct tern_context *ctx, size_t n, size_t size);
 /* Grows or shrinks, keeps the contents. On failure NULL, and `ptr` stays valid. */
 void *tern_realloc(struct tern_context *ctx, void *ptr, size_t size);
+/* Room for one more element of `size` bytes in an array of `count`: doubles its capacity when it is full. False, with the error
+ * recorded and the array as it was, without memory. */
+bool tern_grow(struct tern_context *ctx, void **array, int count, int *capacity, size_t size);
 /* NULL is allowed. Thread safe. */
 void tern_free(struct tern_context *ctx, void *ptr);
 

@@ -4,26 +4,12 @@
 #include "core/context.h"
 #include "core/tensor.h"
 
-/* Room for one more element of `size` bytes; false (error recorded) without memory. */
-static bool grow(struct tern_context *ctx, void **array, int count, int *capacity, size_t size)
-{
-    if (count < *capacity)
-        return true;
-    int n = *capacity ? 2 * *capacity : 64;
-    void *p = tern_realloc(ctx, *array, (size_t)n * size);
-    if (!p)
-        return false;
-    *array = p;
-    *capacity = n;
-    return true;
-}
-
 tern_tensor *tern_scope_adopt(struct tern_context *ctx, tern_tensor *t)
 {
     struct tern_scope_stack *s = &ctx->scopes;
     if (!t || !s->depth)
         return t;
-    if (!grow(ctx, (void **)&s->tensors, s->count, &s->capacity, sizeof(*s->tensors))) {
+    if (!tern_grow(ctx, (void **)&s->tensors, s->count, &s->capacity, sizeof(*s->tensors))) {
         tern_tensor_unref(&t);
         return NULL;
     }
@@ -36,7 +22,7 @@ void tern_scope_begin(struct tern_context *ctx)
     struct tern_scope_stack *s = &ctx->scopes;
     /* Without memory the depth still counts, so that begin and end stay paired; tensors then
      * belong to the enclosing scope. The error is recorded. */
-    if (grow(ctx, (void **)&s->starts, s->depth, &s->depth_capacity, sizeof(*s->starts)))
+    if (tern_grow(ctx, (void **)&s->starts, s->depth, &s->depth_capacity, sizeof(*s->starts)))
         s->starts[s->depth] = s->count;
     s->depth++;
 }

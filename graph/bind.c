@@ -39,8 +39,7 @@ static tern_tensor *prepare(struct tern_binding *b, const struct tern_node *n)
 
 static enum tern_status bind_values(struct tern_binding *b, const struct tern_weights *weights)
 {
-    struct tern_graph *g = b->plan->graph;
-    tern_graph_count_uses(g);
+    const struct tern_graph *g = b->plan->graph;
     for (int i = 0; i < g->n_values; i++) {
         const struct tern_value *v = &g->values[i];
         if (v->kind == TERN_VALUE_CONSTANT)

@@ -92,6 +92,7 @@ struct tern_plan *tern_plan_compile(const struct tern_graph *graph, const struct
         tern_plan_unref(&p);
         return NULL;
     }
+    tern_graph_count_uses(p->graph); /* for bind: which weights are needed. Nothing changes the graph from here on. */
     p->facts.compile_time = tern_now() - start;
     return p;
 }

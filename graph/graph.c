@@ -5,20 +5,6 @@
 
 #include "core/context.h"
 
-/* Room for one more element; false with the error recorded. */
-static bool grow(struct tern_context *ctx, void **array, int count, int *capacity, size_t size)
-{
-    if (count < *capacity)
-        return true;
-    int n = *capacity ? 2 * *capacity : 64;
-    void *p = tern_realloc(ctx, *array, (size_t)n * size);
-    if (!p)
-        return false;
-    *array = p;
-    *capacity = n;
-    return true;
-}
-
 struct tern_graph *tern_graph_create(struct tern_context *ctx)
 {
     struct tern_graph *g = tern_calloc(ctx, 1, sizeof(*g));
@@ -50,7 +36,7 @@ int tern_graph_add_value(struct tern_graph *g, enum tern_value_kind kind, const 
                          tern_tensor *tensor)
 {
     char *copy = name ? tern_strdup(g->ctx, name) : NULL;
-    if ((name && !copy) || !grow(g->ctx, (void **)&g->values, g->n_values, &g->value_capacity, sizeof(*g->values))) {
+    if ((name && !copy) || !tern_grow(g->ctx, (void **)&g->values, g->n_values, &g->value_capacity, sizeof(*g->values))) {
         tern_free(g->ctx, copy);
         return -1;
     }
@@ -60,7 +46,7 @@ int tern_graph_add_value(struct tern_graph *g, enum tern_value_kind kind, const 
 
 int tern_graph_add_node(struct tern_graph *g, enum tern_call_kind kind, const struct tern_op_desc *d, const int *in, int64_t offset)
 {
-    if (!grow(g->ctx, (void **)&g->nodes, g->n_nodes, &g->node_capacity, sizeof(*g->nodes)))
+    if (!tern_grow(g->ctx, (void **)&g->nodes, g->n_nodes, &g->node_capacity, sizeof(*g->nodes)))
         return -1;
     int out = tern_graph_add_value(g, TERN_VALUE_RESULT, &d->out, NULL, NULL);
     if (out < 0)
@@ -84,7 +70,7 @@ struct tern_graph *tern_graph_copy(const struct tern_graph *g)
             c->values[i].node = v->node;
     }
     for (int i = 0; ok && i < g->n_nodes; i++) {
-        ok = grow(c->ctx, (void **)&c->nodes, i, &c->node_capacity, sizeof(*c->nodes));
+        ok = tern_grow(c->ctx, (void **)&c->nodes, i, &c->node_capacity, sizeof(*c->nodes));
         if (ok)
             c->nodes[c->n_nodes++] = g->nodes[i];
     }

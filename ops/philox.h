@@ -37,7 +37,7 @@ static inline float tern_philox_uniform(uint64_t seed, uint64_t offset, uint64_t
 {
     uint32_t w[4];
     tern_philox_words(seed, offset, i, w);
-    float u = (float)w[0] * 0x1p-32f + 0x1p-33f;
+    float u = fmaf((float)w[0], 0x1p-32f, 0x1p-33f);
     return u == 1.0f ? 0.0f : u;
 }
 
@@ -48,8 +48,7 @@ static inline float tern_philox_normal(uint64_t seed, uint64_t offset, uint64_t 
     uint32_t w[4];
     tern_philox_words(seed, offset, i, w);
     const float tau = 2.3283064e-10f * 6.2831855f; /* 2 pi / 2^32, rounded as in cuRAND */
-    float u = (float)w[0] * 0x1p-32f + 0x1p-33f;
-    float v = (float)((double)(float)w[1] * (double)tau + (double)(tau / 2));
+    float u = fmaf((float)w[0], 0x1p-32f, 0x1p-33f), v = fmaf((float)w[1], tau, tau / 2);
     return (float)(sqrt(-2 * log((double)u)) * sin((double)v));
 }
 

@@ -19,6 +19,24 @@ struct tern_context *support_context(void)
     return ctx;
 }
 
+static size_t idle; /* of the group's context when it was new */
+
+int support_setup(void **state)
+{
+    struct tern_context *ctx = support_context();
+    idle = tern_memory_used(ctx);
+    *state = ctx;
+    return 0;
+}
+
+int support_teardown(void **state)
+{
+    struct tern_context *ctx = *state;
+    bool left = tern_memory_used(ctx) != idle;
+    tern_context_destroy(&ctx);
+    return left;
+}
+
 json_t *support_json(const char *name)
 {
     char path[1024];

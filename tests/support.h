@@ -9,6 +9,10 @@
 /* A CPU context with one thread. */
 struct tern_context *support_context(void);
 
+/* setup and teardown of a group whose state is a context; the teardown fails when memory is left. */
+int support_setup(void **state);
+int support_teardown(void **state);
+
 /* tests/data/<name>; json_decref. */
 json_t *support_json(const char *name);
 /* tests/data/<name>.safetensors */

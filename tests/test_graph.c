@@ -193,30 +193,49 @@ static void threads_share_a_plan(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A random graph, its plan and its inputs, in an open scope. */
+struct compiled {
+    struct tern_context *ctx;
+    struct random_graph r;
+    struct tern_graph *graph;
+    struct tern_plan *plan;
+    struct tern_binding *binding;
+    tern_tensor *in[4], *out[TERN_GRAPH_MAX_IO];
+};
+
+static struct compiled open_compiled(struct tern_context *ctx, uint64_t seed)
+{
+    struct compiled c = {.ctx = ctx, .r = random_graph_make(ctx, seed, 1)};
+    tern_scope_begin(ctx);
+    random_graph_inputs(&c.r, 5, c.in);
+    c.graph = tern_graph_trace(ctx, random_graph_fn, &c.r, c.r.weights, c.r.inputs, c.r.n_inputs, c.r.n_outputs);
+    c.plan = tern_plan_compile(c.graph, NULL);
+    c.binding = tern_plan_bind(c.plan, c.r.weights);
+    assert_int_equal(tern_plan_run(c.binding, c.in, c.out), TERN_OK);
+    return c;
+}
+
+static void close_compiled(struct compiled *c)
+{
+    tern_scope_end(c->ctx, NULL);
+    tern_binding_unref(&c->binding);
+    tern_plan_unref(&c->plan);
+    tern_graph_destroy(&c->graph);
+    random_graph_close(&c->r);
+}
+
 /* With given outputs nothing is allocated after the first run. */
 static void steady_runs_allocate_nothing(void **state)
 {
     struct support_allocator m = {0};
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .allocator = support_failing(&m)});
     for (uint64_t seed = 0; seed < 50; seed++) {
-        struct random_graph r = random_graph_make(ctx, seed, 1);
-        tern_tensor *in[4], *out[TERN_GRAPH_MAX_IO] = {NULL};
-        tern_scope_begin(ctx);
-        random_graph_inputs(&r, 5, in);
-        struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
-        struct tern_plan *plan = tern_plan_compile(g, NULL);
-        struct tern_binding *b = tern_plan_bind(plan, r.weights);
-        assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
-        assert_int_equal(tern_plan_run(b, in, out), TERN_OK); /* room in the list of scopes */
+        struct compiled c = open_compiled(ctx, seed);
         long before = m.count;
         for (int i = 0; i < 3; i++)
-            assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
+            assert_int_equal(tern_plan_run(c.binding, c.in, c.out), TERN_OK);
         assert_int_equal(m.count, before);
-        tern_scope_end(ctx, NULL);
-        tern_binding_unref(&b);
-        tern_plan_unref(&plan);
-        tern_graph_destroy(&g);
-        random_graph_close(&r);
+        close_compiled(&c);
     }
     tern_context_destroy(&ctx);
     assert_int_equal(m.live, 0);
@@ -274,32 +293,22 @@ static void runs_can_be_cancelled(void **state)
 {
     int left = 0;
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = cancel_at, .user = &left});
-    struct random_graph r = random_graph_make(ctx, 7, 1);
-    tern_tensor *in[4], *out[TERN_GRAPH_MAX_IO] = {NULL}, *again[TERN_GRAPH_MAX_IO] = {NULL};
-    tern_scope_begin(ctx);
-    random_graph_inputs(&r, 5, in);
-    struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
-    struct tern_plan *plan = tern_plan_compile(g, NULL);
-    struct tern_binding *b = tern_plan_bind(plan, r.weights);
-    int launches = tern_plan_facts(plan).launches;
-    assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
+    struct compiled c = open_compiled(ctx, 7);
+    tern_tensor *again[TERN_GRAPH_MAX_IO] = {NULL};
+    int launches = tern_plan_facts(c.plan).launches;
     for (int i = 1; i <= launches; i++) {
         left = i;
-        assert_int_equal(tern_plan_run(b, in, again), TERN_E_CANCELLED);
+        assert_int_equal(tern_plan_run(c.binding, c.in, again), TERN_E_CANCELLED);
         support_error(ctx, TERN_E_CANCELLED, "");
-        for (int k = 0; k < r.n_outputs; k++)
+        for (int k = 0; k < c.r.n_outputs; k++)
             assert_null(again[k]);
-        assert_int_equal(tern_plan_run(b, in, again), TERN_OK);
-        for (int k = 0; k < r.n_outputs; k++) {
-            assert_true(difference(again[k], out[k]) == 0);
+        assert_int_equal(tern_plan_run(c.binding, c.in, again), TERN_OK);
+        for (int k = 0; k < c.r.n_outputs; k++) {
+            assert_true(difference(again[k], c.out[k]) == 0);
             again[k] = NULL; /* of the scope */
         }
     }
-    tern_scope_end(ctx, NULL);
-    tern_binding_unref(&b);
-    tern_plan_unref(&plan);
-    tern_graph_destroy(&g);
-    random_graph_close(&r);
+    close_compiled(&c);
     tern_context_destroy(&ctx);
 }
 
@@ -309,19 +318,8 @@ static void memory_comes_back(void **state)
     struct tern_context *ctx = support_context();
     size_t idle = 0;
     for (int i = 0; i < 300; i++) {
-        struct random_graph r = random_graph_make(ctx, (uint64_t)i % 10, 1);
-        tern_tensor *in[4], *out[TERN_GRAPH_MAX_IO] = {NULL};
-        tern_scope_begin(ctx);
-        random_graph_inputs(&r, 5, in);
-        struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
-        struct tern_plan *plan = tern_plan_compile(g, NULL);
-        struct tern_binding *b = tern_plan_bind(plan, r.weights);
-        assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
-        tern_scope_end(ctx, NULL);
-        tern_binding_unref(&b);
-        tern_plan_unref(&plan);
-        tern_graph_destroy(&g);
-        random_graph_close(&r);
+        struct compiled c = open_compiled(ctx, (uint64_t)i % 10);
+        close_compiled(&c);
         tern_memory_trim(ctx);
         if (i == 20)
             idle = tern_memory_used(ctx);

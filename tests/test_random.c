@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "models/random/random.h"
+#include "ops/philox.h"
 #include "support.h"
 
 /* Distance in units in the last place, through zero. */
@@ -257,19 +258,6 @@ static void test_nothing_to_draw(void **state)
     }
 }
 
-static int setup(void **state)
-{
-    *state = support_context();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct tern_context *ctx = *state;
-    tern_context_destroy(&ctx);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,5 +272,5 @@ int main(void)
         cmocka_unit_test(test_box_muller_ends),
         cmocka_unit_test(test_nothing_to_draw),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -354,24 +354,6 @@ static void test_out_of_memory(void **state)
     }
 }
 
-static size_t memory_before;
-
-static int setup(void **state)
-{
-    struct tern_context *ctx = support_context();
-    memory_before = tern_memory_used(ctx);
-    *state = ctx;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct tern_context *ctx = *state;
-    int left = tern_memory_used(ctx) != memory_before;
-    tern_context_destroy(&ctx);
-    return left;
-}
-
 /* What diffusers 0.42's StableDiffusionPipeline and StableDiffusionInpaintPipeline left of a file with only a class and these
  * keys, and what DDIMScheduler.from_config and PNDMScheduler.from_config then took over: a dump of both. "-": not in it. */
 static void test_old_files(void **state)
@@ -431,5 +413,5 @@ int main(void)
         cmocka_unit_test(test_thresholding),
         cmocka_unit_test(test_out_of_memory),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -218,19 +218,6 @@ static void test_repeated_levels(void **state)
     }
 }
 
-static int setup(void **state)
-{
-    *state = support_context();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct tern_context *ctx = *state;
-    tern_context_destroy(&ctx);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,5 +225,5 @@ int main(void)
         cmocka_unit_test(test_trailing_with_one_call_more),
         cmocka_unit_test(test_repeated_levels),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -307,24 +307,6 @@ static void test_as_many_steps_as_timesteps(void **state)
     }
 }
 
-static size_t memory_before;
-
-static int setup(void **state)
-{
-    struct tern_context *ctx = support_context();
-    memory_before = tern_memory_used(ctx);
-    *state = ctx;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct tern_context *ctx = *state;
-    int left = tern_memory_used(ctx) != memory_before;
-    tern_context_destroy(&ctx);
-    return left;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,5 +317,5 @@ int main(void)
         cmocka_unit_test(test_perfect_model_options),
         cmocka_unit_test(test_as_many_steps_as_timesteps),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -8,9 +8,6 @@
 void tern_mt19937_seed(struct tern_generator *g, uint64_t seed);
 uint32_t tern_mt19937_next(struct tern_generator *g);
 
-/* Philox 4x32-10 [Salmon 2011]: one block of four words. */
-void tern_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
-
 /* The CUDA generator's draw number g->offset: one value for each subsequence 0..n-1; g->offset goes up by one. */
 void tern_philox_randn(struct tern_generator *g, float *out, int64_t n);
 void tern_philox_rand(struct tern_generator *g, float *out, int64_t n);

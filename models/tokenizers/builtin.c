@@ -11,7 +11,7 @@
 #define START (FIRST_MERGE + MERGES)
 #define END (START + 1)
 
-/* clip_merges.c, made by embed.c at build time. */
+/* clip_merges.c, made by tools/embed.c at build time. */
 extern const unsigned char tern_clip_merges[];
 extern const unsigned long tern_clip_merges_size;
 

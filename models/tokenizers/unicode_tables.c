@@ -1,4 +1,4 @@
-/* How the reference classes code points. Made by unicode_tables.py from tokenizers 0.23.3;
+/* How the reference classes code points. Made by tools/unicode_tables.py from tokenizers 0.23.3;
  * do not edit. Ranges are inclusive and sorted. */
 #include "models/tokenizers/unicode_tables.h"
 

@@ -6,7 +6,7 @@ static int copy(FILE *in, FILE *out, const char *name)
 {
     unsigned long size = 0;
     int c;
-    fprintf(out, "/* Made by embed.c; do not edit. */\nextern const unsigned char %s[];\nextern const unsigned long %s_size;\n", name,
+    fprintf(out, "/* Made by tools/embed.c; do not edit. */\nextern const unsigned char %s[];\nextern const unsigned long %s_size;\n", name,
             name);
     fprintf(out, "const unsigned char %s[] = {", name);
     for (; (c = getc(in)) != EOF; size++)

@@ -1,5 +1,5 @@
 """Writes unicode_tables.c: how the reference (Hugging Face tokenizers) classes every code point.
-usage: models/tokenizers/unicode_tables.py > models/tokenizers/unicode_tables.c   (environment: tools/goldens-venv)
+usage: tools/unicode_tables.py > models/tokenizers/unicode_tables.c   (environment: tools/goldens-venv)
 
 Each part of the reference has a Unicode version of its own (regular expressions 16, lower case 17, BERT's categories 8,
 normalisation 9), so the classes are asked of the reference, code point by code point, and not of any one database."""
@@ -106,7 +106,7 @@ def emit(kind, name, rows, show, note):
 
 
 def main():
-    print("/* How the reference classes code points. Made by unicode_tables.py from tokenizers "
+    print("/* How the reference classes code points. Made by tools/unicode_tables.py from tokenizers "
           f"{tokenizers.__version__};\n * do not edit. Ranges are inclusive and sorted. */")
     print('#include "models/tokenizers/unicode_tables.h"\n\n// clang-format off')
     marks = bert(strip_accents=True)
