@@ -77,12 +77,12 @@ void tern_mapping_unref(struct tern_mapping **m)
     tern_context_unref(ctx);
 }
 
-void tern_mapping_drop(const struct tern_mapping *m, size_t offset, size_t size)
+void tern_mapping_advise(const struct tern_mapping *m, size_t offset, size_t size, bool needed)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t begin = (offset + page - 1) / page * page, end = (offset + size) / page * page;
     if (m->data && end > begin && end <= m->size)
-        madvise((void *)(uintptr_t)(m->data + begin), end - begin, MADV_DONTNEED);
+        madvise((void *)(uintptr_t)(m->data + begin), end - begin, needed ? MADV_WILLNEED : MADV_DONTNEED);
 }
 
 char *tern_read_file(struct tern_context *ctx, const char *path, size_t limit, size_t *size)

@@ -18,8 +18,8 @@ struct tern_mapping {
 struct tern_mapping *tern_map_file(struct tern_context *ctx, const char *path);
 struct tern_mapping *tern_mapping_ref(struct tern_mapping *m);
 void tern_mapping_unref(struct tern_mapping **m);
-/* Tells the system that a range will not be read soon: its pages may go. */
-void tern_mapping_drop(const struct tern_mapping *m, size_t offset, size_t size);
+/* That part will soon be read, or its pages may go: they are read from the file again when somebody needs them. */
+void tern_mapping_advise(const struct tern_mapping *m, size_t offset, size_t size, bool needed);
 
 /* Reads a whole file (with a terminating NUL that is not counted); refuses files above `limit` bytes. Free with tern_free. */
 char *tern_read_file(struct tern_context *ctx, const char *path, size_t limit, size_t *size);

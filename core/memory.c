@@ -77,6 +77,13 @@ static void raw_free(struct tern_context *ctx, void *p, size_t size)
         system_free(p, size);
 }
 
+void tern_memory_raise_peak(struct tern_context *ctx, size_t peak)
+{
+    size_t now = __atomic_load_n(&ctx->peak, __ATOMIC_RELAXED);
+    while (peak > now && !__atomic_compare_exchange_n(&ctx->peak, &now, peak, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
 /* Counts `size` more bytes; false when the budget does not allow them. */
 static bool reserve(struct tern_context *ctx, size_t size)
 {
@@ -86,9 +93,7 @@ static bool reserve(struct tern_context *ctx, size_t size)
         __atomic_sub_fetch(&ctx->used, size, __ATOMIC_RELAXED);
         return false;
     }
-    size_t peak = __atomic_load_n(&ctx->peak, __ATOMIC_RELAXED);
-    while (used > peak && !__atomic_compare_exchange_n(&ctx->peak, &peak, used, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
+    tern_memory_raise_peak(ctx, used);
     return true;
 }
 

@@ -17,6 +17,9 @@ bool tern_grow(struct tern_context *ctx, void **array, int count, int *capacity,
 /* NULL is allowed. Thread safe. */
 void tern_free(struct tern_context *ctx, void *ptr);
 
+/* The peak becomes at least that: after a part that was measured alone. */
+void tern_memory_raise_peak(struct tern_context *ctx, size_t peak);
+
 /* Copies of strings; free with tern_free. */
 char *tern_strdup(struct tern_context *ctx, const char *s);
 char *tern_strndup(struct tern_context *ctx, const char *s, size_t n);

@@ -19,13 +19,20 @@ struct tern_tensor {
     int refs; /* atomic */
     struct tern_context *ctx;
     struct tern_meta meta;
-    struct tern_buffer *buffer;         /* NULL: a value of the graph that is being recorded */
-    int value;                          /* its number there */
-    size_t offset;                      /* bytes into the buffer */
-    bool constant;                      /* never changes while it lives: kernels may keep prepared forms of it */
-    struct tern_prepared *prepared;     /* guarded by the context's lock */
-    void (*drop_source)(tern_tensor *); /* after packing: the mapped pages may go; NULL: nothing to drop */
+    struct tern_buffer *buffer;                 /* NULL: a value of the graph that is being recorded */
+    int value;                                  /* its number there */
+    size_t offset;                              /* bytes into the buffer */
+    bool constant;                              /* never changes while it lives: kernels may keep prepared forms of it */
+    struct tern_prepared *prepared;             /* guarded by the context's lock */
+    void (*advise)(tern_tensor *, bool needed); /* of a mapped tensor; NULL: it is in memory anyway */
 };
+
+/* Its values will soon be read, or were and the mapped pages may go. */
+static inline void tern_tensor_advise(tern_tensor *t, bool needed)
+{
+    if (t->advise)
+        t->advise(t, needed);
+}
 
 /* Not cleared. Belongs to the open scope, if any. */
 tern_tensor *tern_tensor_empty(struct tern_context *ctx, const struct tern_meta *meta);

@@ -63,7 +63,7 @@ static enum tern_status pack(struct tern_binding *b)
         if (step->packed_index < 0)
             continue;
         tern_tensor *t = b->bound[p->graph->nodes[step->node].in[step->kernel->pack_input]];
-        b->packed[step->packed_index] = tern_packed_form(p->ctx, p->ctx->device, step->kernel, &step->desc, t);
+        b->packed[step->packed_index] = tern_packed_form(p->ctx, p->ctx->device, step->kernel, step->desc, t);
         if (!b->packed[step->packed_index])
             return tern_error_status(p->ctx);
     }
@@ -86,6 +86,56 @@ struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_we
         tern_binding_unref(&b);
     return b;
 }
+
+/* What an allocation of that size counts for, with the structs around it. */
+static size_t counted(size_t size) { return size + 3 * 64 + sizeof(struct tern_prepared) + sizeof(struct tern_buffer) + sizeof(tern_tensor); }
+
+static bool has_form(const tern_tensor *t, const struct tern_kernel *k, uint64_t key)
+{
+    for (const struct tern_prepared *f = t ? t->prepared : NULL; f; f = f->next)
+        if (f->kernel == k && f->key == key)
+            return true;
+    return false;
+}
+
+static uint64_t key_of(const struct tern_step *s) { return s->kernel->pack_key ? s->kernel->pack_key(s->desc) : 0; }
+
+/* Whether an earlier step has the same weight packed in the same way. */
+static bool packed_before(const struct tern_plan *p, int step)
+{
+    const struct tern_step *s = &p->steps[step];
+    int value = p->graph->nodes[s->node].in[s->kernel->pack_input];
+    for (int i = 0; i < step; i++) {
+        const struct tern_step *o = &p->steps[i];
+        if (o->packed_index >= 0 && o->kernel == s->kernel && p->graph->nodes[o->node].in[o->kernel->pack_input] == value &&
+            key_of(o) == key_of(s))
+            return true;
+    }
+    return false;
+}
+
+size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights *weights)
+{
+    const struct tern_graph *g = p->graph;
+    size_t bytes = ((size_t)g->n_values + (size_t)p->n_packed + 2) * sizeof(void *) + sizeof(struct tern_binding) + 3 * 64;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (!g->nodes[i].dead && g->nodes[i].prepare && g->nodes[i].kind != TERN_CALL_VIEW)
+            bytes += counted((size_t)tern_meta_span(&g->nodes[i].desc.out) * tern_dtype_size(g->nodes[i].desc.out.dtype));
+    pthread_mutex_lock(&p->ctx->lock);
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct tern_step *s = &p->steps[i];
+        if (s->packed_index < 0 || packed_before(p, i))
+            continue;
+        const struct tern_value *v = &g->values[g->nodes[s->node].in[s->kernel->pack_input]];
+        const tern_tensor *t = v->kind == TERN_VALUE_CONSTANT ? v->tensor : v->kind == TERN_VALUE_WEIGHT && weights ? tern_weights_get(weights, v->name) : NULL;
+        if (!has_form(t, s->kernel, key_of(s)))
+            bytes += counted(s->kernel->packed_size(p->ctx, s->desc));
+    }
+    pthread_mutex_unlock(&p->ctx->lock);
+    return bytes;
+}
+
+struct tern_plan *tern_binding_plan(const struct tern_binding *binding) { return binding->plan; }
 
 struct tern_binding *tern_binding_ref(struct tern_binding *binding)
 {

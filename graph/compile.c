@@ -50,21 +50,26 @@ static enum tern_status run_passes(struct tern_graph *g, const struct tern_plan_
     return TERN_OK;
 }
 
+static bool is_step(const struct tern_node *n) { return !n->dead && !n->prepare && n->kind != TERN_CALL_VIEW; }
+
 static enum tern_status make_steps(struct tern_plan *p)
 {
     struct tern_graph *g = p->graph;
-    p->steps = tern_calloc(p->ctx, (size_t)g->n_nodes + 1, sizeof(*p->steps));
+    size_t count = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        count += is_step(&g->nodes[i]);
+    p->steps = tern_calloc(p->ctx, count + 1, sizeof(*p->steps));
     if (!p->steps)
         return TERN_E_NO_MEMORY;
     for (int i = 0; i < g->n_nodes; i++) {
         const struct tern_node *n = &g->nodes[i];
         p->facts.prepared += !n->dead && n->prepare;
-        if (n->dead || n->prepare || n->kind == TERN_CALL_VIEW)
+        if (!is_step(n))
             continue;
         struct tern_step *s = &p->steps[p->n_steps++];
-        *s = (struct tern_step){.node = i, .desc = n->desc, .packed_index = -1};
+        *s = (struct tern_step){.node = i, .desc = &n->desc, .packed_index = -1, .ahead = -1};
         if (n->kind == TERN_CALL_LAUNCH)
-            s->kernel = tern_kernel_choose(p->ctx, p->ctx->device, &s->desc);
+            s->kernel = tern_kernel_choose(p->ctx, p->ctx->device, s->desc);
         if (n->kind == TERN_CALL_LAUNCH && !s->kernel)
             return tern_fail(p->ctx, TERN_E_UNSUPPORTED, "plan: %s: no kernel of %s fits any more", tern_op_get(n->desc.op).name,
                              p->ctx->device->name);
@@ -73,28 +78,37 @@ static enum tern_status make_steps(struct tern_plan *p)
     return TERN_OK;
 }
 
-struct tern_plan *tern_plan_compile(const struct tern_graph *graph, const struct tern_plan_params *params)
+struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struct tern_plan_params *params)
 {
     const struct tern_plan_params none = {0}, *q = params ? params : &none;
-    if (!graph || tern_failed(graph->ctx) || check_names(graph->ctx, q->without))
-        return NULL;
-    struct tern_context *ctx = graph->ctx;
+    struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
     double start = tern_now();
-    struct tern_plan *p = tern_calloc(ctx, 1, sizeof(*p));
-    if (!p)
+    struct tern_plan *p = ctx && !check_names(ctx, q->without) ? tern_calloc(ctx, 1, sizeof(*p)) : NULL;
+    if (!p) {
+        tern_graph_destroy(graph);
         return NULL;
+    }
     tern_context_ref(ctx);
     p->ctx = ctx;
     p->refs = 1;
+    p->resident_limit = q->resident;
     pthread_mutex_init(&p->lock, NULL);
-    p->graph = tern_graph_copy(graph);
-    if (!p->graph || run_passes(p->graph, q) || make_steps(p) || tern_plan_layout(p)) {
+    p->graph = *graph;
+    *graph = NULL;
+    tern_graph_shrink(p->graph);
+    if (tern_failed(ctx) || run_passes(p->graph, q) || make_steps(p) || tern_plan_layout(p)) {
         tern_plan_unref(&p);
         return NULL;
     }
     tern_graph_count_uses(p->graph); /* for bind: which weights are needed. Nothing changes the graph from here on. */
     p->facts.compile_time = tern_now() - start;
     return p;
+}
+
+struct tern_plan *tern_plan_compile(const struct tern_graph *graph, const struct tern_plan_params *params)
+{
+    struct tern_graph *copy = graph && !tern_failed(graph->ctx) ? tern_graph_copy(graph) : NULL;
+    return tern_plan_compile_owned(&copy, params);
 }
 
 struct tern_plan *tern_plan_ref(struct tern_plan *plan)
@@ -113,12 +127,7 @@ void tern_plan_unref(struct tern_plan **plan)
     if (__atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL))
         return;
     struct tern_context *ctx = p->ctx;
-    while (p->idle) {
-        struct tern_run_memory *m = p->idle;
-        p->idle = m->next;
-        tern_buffer_unref(&m->arena);
-        tern_free(ctx, m);
-    }
+    tern_plan_trim(p);
     tern_graph_destroy(&p->graph);
     tern_free(ctx, p->steps);
     tern_free(ctx, p->blocks);

@@ -85,6 +85,20 @@ struct tern_graph *tern_graph_copy(const struct tern_graph *g)
     return c;
 }
 
+void tern_graph_shrink(struct tern_graph *g)
+{
+    struct tern_value *values = g->n_values ? tern_realloc(g->ctx, g->values, (size_t)g->n_values * sizeof(*values)) : NULL;
+    struct tern_node *nodes = g->n_nodes ? tern_realloc(g->ctx, g->nodes, (size_t)g->n_nodes * sizeof(*nodes)) : NULL;
+    if (values) {
+        g->values = values;
+        g->value_capacity = g->n_values;
+    }
+    if (nodes) {
+        g->nodes = nodes;
+        g->node_capacity = g->n_nodes;
+    }
+}
+
 void tern_graph_replace(struct tern_graph *g, int from, int to)
 {
     for (int i = 0; i < g->n_nodes; i++)

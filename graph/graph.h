@@ -51,6 +51,8 @@ int tern_graph_add_value(struct tern_graph *g, enum tern_value_kind kind, const 
                          tern_tensor *tensor);
 /* Appends a node and its result; the result's value, -1 with the error recorded. */
 int tern_graph_add_node(struct tern_graph *g, enum tern_call_kind kind, const struct tern_op_desc *d, const int *in, int64_t offset);
+/* Gives the room for more values and nodes back. On an error (recorded) the graph is as it was. */
+void tern_graph_shrink(struct tern_graph *g);
 /* Every use of value `from` becomes one of `to`; descriptions keep their metas, which must be equal. */
 void tern_graph_replace(struct tern_graph *g, int from, int to);
 void tern_graph_count_uses(struct tern_graph *g);

@@ -13,6 +13,7 @@ struct layout {
     int *block_of; /* by root value; -1: not in the arena */
     int *last;     /* by root value: the last step that reads it */
     int *output;   /* by root value: the output whose memory it is; -1 */
+    int streamed;  /* the last step so far whose weights are prepared at every run; -1 */
 };
 
 static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
@@ -110,6 +111,12 @@ static int place_of_operand(const struct layout *l, const struct tern_step *step
     return -1;
 }
 
+/* Whether prepared weights of that size are kept by the binding. */
+static bool stays(const struct tern_plan *p, size_t size)
+{
+    return !p->resident_limit || p->facts.resident + size <= p->resident_limit;
+}
+
 static void place_step(struct layout *l, int s)
 {
     struct tern_step *step = &l->plan->steps[s];
@@ -128,14 +135,24 @@ static void place_step(struct layout *l, int s)
     const struct tern_kernel *kernel = step->kernel;
     if (!kernel)
         return;
-    step->workspace = scratch(l, kernel->workspace ? kernel->workspace(ctx, &step->desc) : 0, s);
+    step->workspace = scratch(l, kernel->workspace ? kernel->workspace(ctx, step->desc) : 0, s);
     if (!kernel->pack)
         return;
     int packed = n->in[kernel->pack_input];
-    if (packed >= 0 && is_fixed(l->graph, packed))
+    bool fixed = packed >= 0 && is_fixed(l->graph, packed);
+    size_t size = kernel->packed_size(ctx, step->desc);
+    if (fixed && stays(l->plan, size)) {
+        l->plan->facts.resident += size;
         step->packed_index = l->plan->n_packed++;
-    else
-        step->packed = scratch(l, kernel->packed_size(ctx, &step->desc), s);
+        return;
+    }
+    step->packed = scratch(l, size, s);
+    if (fixed) {
+        l->plan->facts.streamed++;
+        if (l->streamed >= 0)
+            l->plan->steps[l->streamed].ahead = packed;
+        l->streamed = s;
+    }
 }
 
 static void resolve(const struct layout *l, struct tern_ref *r)
@@ -175,7 +192,7 @@ enum tern_status tern_plan_layout(struct tern_plan *p)
     struct tern_context *ctx = p->ctx;
     const struct tern_graph *g = p->graph;
     size_t values = (size_t)g->n_values;
-    struct layout l = {.plan = p, .graph = g};
+    struct layout l = {.plan = p, .graph = g, .streamed = -1};
     l.blocks = tern_calloc(ctx, 3 * (size_t)p->n_steps + 1, sizeof(*l.blocks));
     l.block_of = tern_calloc(ctx, 3 * values + 1, sizeof(int));
     p->blocks = tern_calloc(ctx, 3 * (size_t)p->n_steps + 1, sizeof(*p->blocks));
@@ -185,6 +202,8 @@ enum tern_status tern_plan_layout(struct tern_plan *p)
         l.output = l.last + values;
         for (int i = 0; i < g->n_outputs; i++)
             l.output[tern_graph_root(g, g->outputs[i])] = i;
+        for (int i = 0; i < g->n_outputs; i++)
+            p->facts.outputs += bytes_of(&g->values[g->outputs[i]].meta);
         find_last_uses(&l);
         for (int s = 0; s < p->n_steps; s++)
             place_step(&l, s);

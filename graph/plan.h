@@ -26,8 +26,9 @@ struct tern_step {
     struct tern_ref in[TERN_MAX_INPUTS], out, workspace;
     struct tern_ref packed; /* of an input that is packed at every run */
     int packed_index;       /* of the binding's packed forms; -1: none */
+    int ahead;        /* value of the weight that the next streamed step will read; -1: none, or not streamed */
     int node;
-    struct tern_op_desc desc;
+    const struct tern_op_desc *desc; /* the node's */
 };
 
 /* Memory of one run, kept for the next. */
@@ -51,6 +52,7 @@ struct tern_plan {
     struct tern_step *steps;
     int n_steps, n_packed;
     struct tern_plan_facts facts;
+    size_t resident_limit; /* tern_plan_params.resident */
     struct tern_plan_block *blocks;
     int n_blocks;
     pthread_mutex_t lock; /* of idle */
@@ -63,6 +65,9 @@ struct tern_binding {
     tern_tensor **bound;         /* by value: weights, constants, results of prepare nodes; else NULL; owned */
     struct tern_buffer **packed; /* by packed_index; belong to the tensors */
 };
+
+/* tern_plan_compile without the copy: the graph becomes the plan's, also on failure. */
+struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struct tern_plan_params *params);
 
 /* Told about every step of a run. */
 struct tern_step_observer {

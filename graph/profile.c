@@ -25,7 +25,7 @@ static double flops_of(const struct tern_op_desc *d)
 void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *step, double begin, double end)
 {
     char meta[TERN_META_TEXT];
-    const struct tern_op_desc *d = &step->desc;
+    const struct tern_op_desc *d = step->desc;
     double bytes = numel(&d->out) * (double)tern_dtype_size(d->out.dtype);
     for (int i = 0; i < d->n_in; i++)
         if (d->present[i])

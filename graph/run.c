@@ -31,6 +31,20 @@ static struct tern_run_memory *take_memory(struct tern_plan *p)
     return m;
 }
 
+void tern_plan_trim(struct tern_plan *p)
+{
+    pthread_mutex_lock(&p->lock);
+    struct tern_run_memory *idle = p->idle;
+    p->idle = NULL;
+    pthread_mutex_unlock(&p->lock);
+    while (idle) {
+        struct tern_run_memory *m = idle;
+        idle = m->next;
+        tern_buffer_unref(&m->arena);
+        tern_free(p->ctx, m);
+    }
+}
+
 static void give_memory(struct tern_plan *p, struct tern_run_memory *m)
 {
     pthread_mutex_lock(&p->lock);
@@ -59,23 +73,36 @@ static struct tern_arg arg_of(const struct run *r, const struct tern_ref *ref)
     return (struct tern_arg){t->buffer, t->offset + ref->offset};
 }
 
+/* Packs an input for this run alone. A streamed weight's pages go when they are read, and those of the next one are asked for. */
+static enum tern_status pack_input(const struct run *r, const struct tern_step *s, struct tern_kernel_args *a)
+{
+    struct tern_context *ctx = r->plan->ctx;
+    int k = s->kernel->pack_input;
+    if (s->ahead >= 0)
+        tern_tensor_advise(r->binding->bound[s->ahead], true);
+    if (s->kernel->pack(ctx, s->desc, tern_arg_host(&a->in[k]), tern_arg_host(&a->packed)))
+        return tern_error_status(ctx);
+    if (s->in[k].place == TERN_PLACE_BOUND)
+        tern_tensor_advise(r->binding->bound[s->in[k].index], false);
+    return TERN_OK;
+}
+
 static enum tern_status run_step(const struct run *r, const struct tern_step *s)
 {
     struct tern_context *ctx = r->plan->ctx;
-    struct tern_kernel_args a = {.desc = &s->desc, .ctx = ctx};
-    for (int k = 0; k < s->desc.n_in; k++)
+    struct tern_kernel_args a = {.desc = s->desc, .ctx = ctx};
+    for (int k = 0; k < s->desc->n_in; k++)
         a.in[k] = arg_of(r, &s->in[k]);
     a.out = arg_of(r, &s->out);
     if (!s->kernel) {
-        tern_op_get(s->desc.op).reference(&a);
+        tern_op_get(s->desc->op).reference(&a);
         return TERN_OK;
     }
     a.workspace = arg_of(r, &s->workspace);
     a.packed = arg_of(r, &s->packed);
     if (s->packed_index >= 0)
         a.packed = (struct tern_arg){r->binding->packed[s->packed_index], 0};
-    else if (s->packed.place != TERN_PLACE_NONE &&
-             s->kernel->pack(ctx, &s->desc, tern_arg_host(&a.in[s->kernel->pack_input]), tern_arg_host(&a.packed)))
+    else if (s->packed.place != TERN_PLACE_NONE && pack_input(r, s, &a))
         return tern_error_status(ctx);
     return ctx->device->queue->fns->launch(ctx->device->queue, s->kernel, &a);
 }

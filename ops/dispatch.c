@@ -73,8 +73,7 @@ struct tern_buffer *tern_packed_form(struct tern_context *ctx, struct tern_devic
         tern_free(ctx, p);
         return NULL;
     }
-    if (t->drop_source)
-        t->drop_source(t);
+    tern_tensor_advise(t, false);
     pthread_mutex_lock(&ctx->lock);
     p->next = t->prepared;
     t->prepared = p;

@@ -61,8 +61,8 @@ static void files_are_mapped(void **state)
     assert_string_equal(m->path, f->path);
     tern_mapping_unref(&m);
     assert_null(m);
-    tern_mapping_drop(again, 0, 10);
-    tern_mapping_drop(again, 5, SIZE_MAX - 100); /* outside: nothing happens */
+    tern_mapping_advise(again, 0, 10, false);
+    tern_mapping_advise(again, 5, SIZE_MAX - 100, false); /* outside: nothing happens */
     assert_memory_equal(again->data, "0123456789", 10);
     tern_mapping_unref(&again);
     tern_mapping_unref(&again);
@@ -71,7 +71,7 @@ static void files_are_mapped(void **state)
     assert_non_null(m);
     assert_null(m->data);
     assert_int_equal(m->size, 0);
-    tern_mapping_drop(m, 0, 100);
+    tern_mapping_advise(m, 0, 100, false);
     tern_mapping_unref(&m);
 }
 
@@ -84,8 +84,8 @@ static void large_mappings_survive_dropping(void **state)
         data[i] = (uint8_t)(i * 7 + i / 256);
     struct tern_mapping *m = tern_map_file(f->ctx, help_file(f, "big", data, size));
     assert_memory_equal(m->data, data, size);
-    tern_mapping_drop(m, 100, 4 * 4096);
-    tern_mapping_drop(m, 0, size);
+    tern_mapping_advise(m, 100, 4 * 4096, false);
+    tern_mapping_advise(m, 0, size, false);
     assert_memory_equal(m->data, data, size);
     tern_mapping_unref(&m);
     free(data);

@@ -49,9 +49,9 @@ static void stored_members_are_mapped(void **state)
         tern_tensor *t = tern_weights_at(w, i);
         const struct tern_mapping *m = t->buffer->user;
         const uint8_t *p = tern_tensor_host(t);
-        assert_non_null(t->drop_source);
+        assert_non_null(t->advise);
         assert_true(p > m->data && p + 2 * tern_tensor_numel(t) <= m->data + m->size);
-        t->drop_source(t);
+        t->advise(t, false);
     }
     struct tern_weights *same = help_open(f, FORMATS "mini/unet/diffusion_pytorch_model.safetensors");
     help_same_weights(w, same);

@@ -122,8 +122,8 @@ static void aligned_tensors_are_mapped(void **state)
         assert_int_equal(m->size, 133984);
         assert_true(p > m->data && p + 2 * tern_tensor_numel(t) <= m->data + m->size);
         assert_true(t->constant);
-        assert_non_null(t->drop_source);
-        t->drop_source(t);
+        assert_non_null(t->advise);
+        t->advise(t, false);
     }
     assert_int_equal(m->refs, 208);
     struct tern_weights *again = tern_weights_open(f->ctx, FORMATS "mini/unet/diffusion_pytorch_model.safetensors");
@@ -324,7 +324,7 @@ static void saving_keeps_dtypes_and_aligns(void **state)
     for (int64_t i = 0; i < tern_weights_count(again); i++) {
         tern_tensor *t = tern_weights_at(again, i);
         if (tern_tensor_dtype(t) != TERN_BOOL)
-            assert_non_null(t->drop_source); /* mapped, so aligned */
+            assert_non_null(t->advise); /* mapped, so aligned */
     }
     tern_weights_unref(&w);
     tern_weights_unref(&again);

@@ -52,6 +52,9 @@ TERN_API void tern_graph_print_dot(const struct tern_graph *graph, void (*write)
 struct tern_plan_params {
     /* Passes to leave out, by name, separated by commas ("fuse,cse"); "all": none runs. NULL: every pass runs. */
     const char *without;
+    /* Most bytes of prepared weights that a binding keeps: the first steps' are kept, the others' are made from the weights at
+     * every run, in the arena (streaming). 0: no limit. 1: none is kept. */
+    size_t resident;
     /* Called after the trace and after each pass that ran; NULL: not called. */
     void (*after)(void *user, const char *pass, const struct tern_graph *graph);
     void *user;
@@ -70,11 +73,17 @@ TERN_API const struct tern_graph *tern_plan_graph(const struct tern_plan *plan);
 struct tern_plan_facts {
     int launches;        /* kernels that run each time */
     int prepared;        /* nodes that run once for each binding */
+    int streamed;        /* steps whose weights are prepared at every run */
+    size_t resident;     /* prepared weights of the other steps, once for each weight set */
     size_t arena;        /* memory of one run beside inputs and outputs */
+    size_t outputs;      /* of all outputs together */
     size_t least_arena;  /* the largest sum of tensors that live at once: no plan of this order needs less */
     double compile_time; /* seconds */
 };
 TERN_API struct tern_plan_facts tern_plan_facts(const struct tern_plan *plan);
+
+/* Gives the memory of idle runs back: the next run takes it anew. Thread safe. */
+TERN_API void tern_plan_trim(struct tern_plan *plan);
 
 /* What lies in the arena at the step that needs most, largest first, and that step; one line each. */
 TERN_API void tern_plan_print_memory(const struct tern_plan *plan, void (*write)(void *user, const char *line), void *user);
@@ -82,6 +91,9 @@ TERN_API void tern_plan_print_memory(const struct tern_plan *plan, void (*write)
 /* Looks every weight up by name and prepares what kernels want prepared. A weight that is missing or of another shape or
  * dtype is refused by name. The binding holds the tensors that it needs. NULL with the error recorded. */
 TERN_API struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_weights *weights);
+/* Memory that tern_plan_bind would take for that set now: less when other bindings have had its weights prepared. */
+TERN_API size_t tern_plan_bind_bytes(const struct tern_plan *plan, const struct tern_weights *weights);
+TERN_API struct tern_plan *tern_binding_plan(const struct tern_binding *binding); /* borrowed */
 TERN_API struct tern_binding *tern_binding_ref(struct tern_binding *binding);
 TERN_API void tern_binding_unref(struct tern_binding **binding);
 

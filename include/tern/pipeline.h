@@ -15,10 +15,19 @@ extern "C" {
 
 struct tern_pipeline;
 
+/* How a pipeline lives with less memory than its weights take. */
+enum tern_offload {
+    TERN_OFFLOAD_AUTO,       /* none, or what the context's budget asks for */
+    TERN_OFFLOAD_NONE,       /* UNet and VAE stay in memory once they were used */
+    TERN_OFFLOAD_SEQUENTIAL, /* each component leaves memory when its stage is done */
+    TERN_OFFLOAD_STREAM      /* likewise, and the UNet's weights are prepared anew at every step, one layer after the other */
+};
+
 /* For every field of the params structs: zero means the default that stands beside it. */
 struct tern_pipeline_params {
     enum tern_dtype dtype;     /* compute type: TERN_F32 (default), TERN_BF16, TERN_F16 */
     const char *tokenizer_dir; /* a tokenizer folder that replaces the checkpoint's */
+    enum tern_offload offload; /* TERN_OFFLOAD_AUTO */
     bool keep_text_encoder;    /* keep it in memory between pictures; default: dropped after encoding */
 };
 

@@ -151,8 +151,8 @@ static tern_tensor *merge(const struct tern_weights *base, enum tern_lora_part p
     tern_scope_end(ctx, NULL);
     if (sum)
         sum->constant = true;
-    if (sum && w->drop_source) /* read here, perhaps never again */
-        w->drop_source(w);
+    if (sum) /* read here, perhaps never again */
+        tern_tensor_advise(w, false);
     return sum;
 }
 

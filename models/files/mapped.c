@@ -50,19 +50,14 @@ static void release_alias(void *user)
     tern_tensor_unref(&t);
 }
 
-/* A mapped tensor's pages may go: buffer->user is the mapping, and the buffer is exactly the tensor. */
-static void drop_mapping(tern_tensor *t)
+/* buffer->user is the mapping, and the buffer is exactly the tensor. */
+static void advise_mapping(tern_tensor *t, bool needed)
 {
     const struct tern_mapping *m = t->buffer->user;
-    tern_mapping_drop(m, (size_t)((const uint8_t *)t->buffer->host - m->data), t->buffer->size);
+    tern_mapping_advise(m, (size_t)((const uint8_t *)t->buffer->host - m->data), t->buffer->size, needed);
 }
 
-static void drop_alias(tern_tensor *t)
-{
-    tern_tensor *source = t->buffer->user;
-    if (source->drop_source)
-        source->drop_source(source);
-}
+static void advise_alias(tern_tensor *t, bool needed) { tern_tensor_advise(t->buffer->user, needed); }
 
 /* Bytes of an element in the file. */
 static size_t size_in_file(enum tern_file_dtype f, enum tern_dtype d)
@@ -173,7 +168,7 @@ tern_tensor *tern_mapped_tensor(struct tern_mapping *m, const uint8_t *data, enu
         return tern_copied_tensor(m->ctx, data, f, meta);
     tern_tensor *t = tern_tensor_wrap(m->ctx, meta->dtype, meta->ndim, meta->shape, data, release_mapping, tern_mapping_ref(m));
     if (t)
-        t->drop_source = drop_mapping;
+        t->advise = advise_mapping;
     return t;
 }
 
@@ -181,7 +176,7 @@ tern_tensor *tern_alias_tensor(tern_tensor *t, enum tern_dtype dtype, int ndim, 
 {
     const uint8_t *data = (const uint8_t *)tern_tensor_host(t) + first_byte;
     tern_tensor *a = tern_tensor_wrap(t->ctx, dtype, ndim, shape, data, release_alias, tern_tensor_ref(t));
-    if (a && t->drop_source)
-        a->drop_source = drop_alias;
+    if (a && t->advise)
+        a->advise = advise_alias;
     return a;
 }

@@ -43,7 +43,7 @@ static void to_bytes(const float *x, int64_t n, uint8_t *rgb)
 }
 
 /* One picture at a time, so that memory does not grow with the count. */
-static struct tern_image *decode_one(struct tern_job *j, const struct tern_vae *vae, int i, float *pixels, uint8_t *rgb)
+static struct tern_image *decode_one(struct tern_job *j, struct tern_binding *vae, int i, float *pixels, uint8_t *rgb)
 {
     struct tern_context *ctx = j->p->ctx;
     const struct tern_vae_config *v = &j->p->vae_config;
@@ -53,8 +53,9 @@ static struct tern_image *decode_one(struct tern_job *j, const struct tern_vae *
     z = tern_div(z, tern_tensor_scalar(ctx, TERN_F32, v->scaling_factor));
     if (v->shift_factor != 0)
         z = tern_add_scalar(z, v->shift_factor);
-    tern_tensor *x = tern_vae_decode(vae, tern_cast(z, j->p->params.dtype));
-    if (x && tern_tensor_read(x, TERN_F32, pixels, (size_t)(3 * n) * sizeof(float)) == TERN_OK)
+    tern_tensor *in[] = {tern_cast(z, j->p->params.dtype)}, *out[] = {NULL};
+    if (!tern_failed(ctx) && tern_plan_run(vae, in, out) == TERN_OK &&
+        tern_tensor_read(out[0], TERN_F32, pixels, (size_t)(3 * n) * sizeof(float)) == TERN_OK)
         to_bytes(pixels, n, rgb);
     tern_scope_end(ctx, NULL);
     return tern_failed(ctx) ? NULL : tern_image_create(ctx, j->params.width, j->params.height, rgb);
@@ -65,7 +66,8 @@ enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images)
     struct tern_context *ctx = j->p->ctx;
     int64_t n = (int64_t)j->params.width * j->params.height;
     double start = tern_now();
-    const struct tern_vae *vae = tern_pipeline_vae(j->p);
+    const struct tern_graph_size size = tern_job_size(j, 1);
+    struct tern_binding *vae = tern_pipeline_binding(j->p, "vae_decoder", &size, 0);
     float *pixels = tern_alloc(ctx, (size_t)(3 * n) * sizeof(float));
     uint8_t *rgb = tern_alloc(ctx, (size_t)(3 * n));
     tern_report(ctx, "decode", 0, j->params.count, 0);
@@ -78,9 +80,28 @@ enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images)
         if (!tern_failed(ctx))
             tern_report(ctx, "decode", i + 1, j->params.count, tern_now() - start);
     }
+    tern_job_end_runs(&vae);
     tern_free(ctx, pixels);
     tern_free(ctx, rgb);
     return tern_error_status(ctx);
+}
+
+/* The text encoder leaves with its stage unless it is to be kept; the others when memory is short. */
+static enum tern_status run_stages(struct tern_job *j, struct tern_image **images)
+{
+    struct tern_pipeline *p = j->p;
+    if (tern_job_encode_prompt(j) || tern_job_start_latents(j))
+        return tern_error_status(p->ctx);
+    if (j->sequential)
+        tern_pipeline_drop_vae(p);
+    if (tern_job_sample(j))
+        return tern_error_status(p->ctx);
+    if (j->sequential)
+        tern_pipeline_drop_unet(p);
+    tern_job_decode(j, images);
+    if (j->sequential)
+        tern_pipeline_drop_vae(p);
+    return tern_error_status(p->ctx);
 }
 
 static struct tern_images *run(struct tern_job *j)
@@ -93,24 +114,11 @@ static struct tern_images *run(struct tern_job *j)
     out->ctx = ctx;
     out->count = j->params.count;
     out->image = tern_calloc(ctx, (size_t)out->count, sizeof(*out->image));
-    if (out->image && tern_job_encode_prompt(j) == TERN_OK && tern_job_start_latents(j) == TERN_OK && tern_job_sample(j) == TERN_OK &&
-        tern_job_decode(j, out->image) == TERN_OK)
+    if (out->image && run_stages(j, out->image) == TERN_OK)
         out->latents = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){out->count, j->channels, j->lh, j->lw}, j->latents);
     if (tern_failed(ctx))
         tern_images_destroy(&out);
     return out;
-}
-
-/* Without a budget nothing is predicted: it could not be too small. */
-static enum tern_status check_budget(struct tern_job *j)
-{
-    struct tern_context *ctx = j->p->ctx;
-    size_t peak, budget = ctx->params.budget;
-    if (!budget || tern_job_predict_peak(j, &peak) || peak <= budget)
-        return tern_error_status(ctx);
-    return tern_fail(ctx, TERN_E_BUDGET,
-                     "memory budget: this picture needs %.2f GiB (%zu bytes), the budget is %.2f GiB; a smaller size or count would help",
-                     (double)peak / (1 << 30), peak, (double)budget / (1 << 30));
 }
 
 struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params)
@@ -121,7 +129,7 @@ struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt
         return NULL;
     bool outer = p->busy; /* a callback may come back here */
     p->busy = true;
-    if (tern_job_prepare(&j, p, params) == TERN_OK && check_budget(&j) == TERN_OK)
+    if (tern_job_prepare(&j, p, params) == TERN_OK && tern_job_choose_offload(&j, NULL) == TERN_OK)
         out = run(&j);
     tern_job_destroy(&j);
     p->busy = outer;
@@ -147,8 +155,8 @@ enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_
     bool outer = p->busy;
     p->busy = true;
     enum tern_status st = tern_job_prepare(&j, p, params);
-    if (!st && peak_bytes)
-        st = tern_job_predict_peak(&j, peak_bytes);
+    if (!st)
+        st = tern_job_choose_offload(&j, peak_bytes);
     tern_job_destroy(&j);
     p->busy = outer;
     return st;

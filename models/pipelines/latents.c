@@ -10,21 +10,23 @@ enum tern_status tern_encode_picture(struct tern_job *j, int i, const float *pix
 {
     struct tern_pipeline *p = j->p;
     struct tern_context *ctx = p->ctx;
-    const struct tern_vae *vae = tern_pipeline_vae(p);
-    tern_tensor *mean = NULL, *logvar = NULL;
+    const struct tern_graph_size size = tern_job_size(j, 1);
+    struct tern_binding *vae = tern_pipeline_binding(p, "vae_encoder", &size, 0);
     size_t bytes = (size_t)j->picture * sizeof(float);
     float *m = tern_alloc(ctx, 3 * bytes), *v = m ? m + j->picture : NULL, *noise = m ? v + j->picture : NULL;
     tern_scope_begin(ctx);
     if (m && vae) {
         tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 3, j->params.height, j->params.width}, pixels);
-        if (tern_vae_encode(vae, x, &mean, &logvar) == TERN_OK && tern_tensor_read(mean, TERN_F32, m, bytes) == TERN_OK &&
-            tern_tensor_read(logvar, TERN_F32, v, bytes) == TERN_OK) {
+        tern_tensor *in[] = {tern_cast(x, p->params.dtype)}, *result[] = {NULL, NULL}; /* mean, logvar */
+        if (!tern_failed(ctx) && tern_plan_run(vae, in, result) == TERN_OK && tern_tensor_read(result[0], TERN_F32, m, bytes) == TERN_OK &&
+            tern_tensor_read(result[1], TERN_F32, v, bytes) == TERN_OK) {
             tern_generator_randn(&j->generator[i], noise, j->picture);
             for (int64_t k = 0; k < j->picture; k++)
                 out[k] = (float)p->vae_config.scaling_factor * (m[k] + expf(0.5f * v[k]) * noise[k] - (float)p->vae_config.shift_factor);
         }
     }
     tern_scope_end(ctx, NULL);
+    tern_job_end_runs(&vae);
     tern_free(ctx, m);
     return tern_error_status(ctx);
 }

@@ -96,11 +96,17 @@ COMPONENT(text_encoder, text, "text_encoder", tern_pipeline_build_text)
 COMPONENT(unet, unet, "unet", tern_pipeline_build_unet)
 COMPONENT(vae, vae, "vae", build_vae)
 
-void tern_pipeline_drop_text(struct tern_pipeline *p)
-{
-    tern_text_encoder_destroy(&p->text);
-    tern_part_drop(&p->text_part);
-}
+#define DROP(kind, field)                                    \
+    void tern_pipeline_drop_##field(struct tern_pipeline *p) \
+    {                                                        \
+        if (p->field)                                        \
+            tern_pipeline_unbind(p, p->field->weights);      \
+        tern_##kind##_destroy(&p->field);                    \
+        tern_part_drop(&p->field##_part);                    \
+    }
+DROP(text_encoder, text)
+DROP(unet, unet)
+DROP(vae, vae)
 
 static enum tern_status read_configs(struct tern_pipeline *p)
 {
@@ -214,11 +220,10 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
         return;
     *pipeline = NULL;
     struct tern_context *ctx = p->ctx;
+    tern_pipeline_drop_plans(p);
     tern_pipeline_drop_text(p);
-    tern_unet_destroy(&p->unet);
-    tern_vae_destroy(&p->vae);
-    tern_part_drop(&p->unet_part);
-    tern_part_drop(&p->vae_part);
+    tern_pipeline_drop_unet(p);
+    tern_pipeline_drop_vae(p);
     tern_pipeline_drop_loras(p);
     tern_tokenizer_destroy(&p->tokenizer);
     tern_checkpoint_close(&p->checkpoint);

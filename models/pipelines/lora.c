@@ -134,12 +134,14 @@ static enum tern_status exchange(struct tern_pipeline *p, const struct list *l)
         tern_text_encoder_destroy(&text);
     }
     if (unet) {
+        tern_pipeline_unbind(p, p->unet->weights);
         tern_unet_destroy(&p->unet);
         tern_weights_unref(&p->unet_part.weights);
         p->unet = unet;
         p->unet_part.weights = tern_weights_ref(unet_w);
     }
     if (text) {
+        tern_pipeline_unbind(p, p->text->weights);
         tern_text_encoder_destroy(&p->text);
         tern_weights_unref(&p->text_part.weights);
         p->text = text;

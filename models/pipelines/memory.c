@@ -1,112 +1,131 @@
-/* How much memory a job will need, before it runs: the job is rehearsed on a shadow of the device, stage by stage, with
- * the same ops and arrays. Each function below counts what the stage of the same name takes. */
+/* How much memory a job will need, before it runs. The plans of its stages tell most of it: arena, outputs, and what binding takes.
+ * Each function below adds what the stage of the same name holds besides. */
 #include <tern/ops.h>
 
 #include "models/pipelines/pipeline.h"
-#include "models/pipelines/shadow.h"
 #include "models/schedulers/scheduler.h"
 
-static tern_tensor *empty(struct tern_context *ctx, int ndim, const int64_t *shape)
+struct tally {
+    struct tern_job *j;
+    size_t now, most;
+};
+
+static void take(struct tally *t, size_t size)
 {
-    struct tern_meta m = tern_meta_make(TERN_F32, ndim, shape);
-    return tern_tensor_empty(ctx, &m);
+    t->now += size;
+    t->most = t->now > t->most ? t->now : t->most;
 }
 
-static int64_t rows(const struct tern_job *j) { return j->params.count * (j->guided ? 2 : 1); }
+static void give(struct tally *t, size_t size) { t->now -= size < t->now ? size : t->now; }
+
+static size_t rows(const struct tern_job *j) { return (size_t)j->params.count * (j->guided ? 2 : 1); }
 static size_t pixels(const struct tern_job *j) { return (size_t)j->params.width * (size_t)j->params.height; }
 
-/* One batch of all texts; its result stays. The encoder's packed weights go with it unless it is kept, and what LoRAs made
- * of its weights. */
-static void encode_prompt(struct tern_job *j, struct tern_shadow *s)
+struct tern_graph_size tern_job_size(const struct tern_job *j, int n)
 {
-    struct tern_context *ctx = j->p->ctx;
-    struct tern_text_output out;
-    int64_t length = tern_tokenizer_max_length(j->p->tokenizer);
-    size_t packed = tern_shadow_packed(s);
-    const struct tern_text_encoder *m = j->p->text;
-    int64_t *ids = tern_calloc(ctx, (size_t)(2 * length), sizeof(*ids));
-    if (!ids)
-        return;
-    tern_scope_begin(ctx);
-    tern_text_encode(m, ids, NULL, j->guided ? 2 : 1, length, &out);
-    tern_scope_end(ctx, NULL);
-    tern_free(ctx, ids);
-    if (!j->p->params.keep_text_encoder) {
-        tern_shadow_forget(s, packed);
-        tern_shadow_release(s, tern_part_derived_bytes(&j->p->text_part));
-    }
-    tern_shadow_hold(s, (size_t)(rows(j) * length * m->hidden) * sizeof(float));
+    return (struct tern_graph_size){n, j->params.width, j->params.height};
 }
 
-static void encode_picture(struct tern_job *j, struct tern_shadow *s)
+/* Binds a component and runs its plan. What stays is counted; the result is the binding's part of it. */
+static size_t run(struct tally *t, const char *component, int n, size_t resident)
 {
-    struct tern_context *ctx = j->p->ctx;
-    tern_tensor *mean, *logvar;
-    const int64_t shape[] = {1, 3, j->params.height, j->params.width};
-    /* the resized picture, and twice its values: as they are, and with the mask */
-    size_t around = (j->params.mask_image ? 2 : 1) * (3 + 3 * sizeof(float)) * pixels(j) + 3 * (size_t)j->picture * sizeof(float);
-    tern_shadow_hold(s, around);
-    tern_scope_begin(ctx);
-    tern_vae_encode(j->p->vae, empty(ctx, 4, shape), &mean, &logvar);
-    tern_scope_end(ctx, NULL);
-    tern_shadow_release(s, around);
+    struct tern_pipeline *p = t->j->p;
+    const struct tern_graph_size size = tern_job_size(t->j, n);
+    const struct tern_plan *plan = tern_pipeline_plan(p, component, &size, resident);
+    size_t bound = plan ? tern_pipeline_bind_bytes(p, component, &size, resident) : 0;
+    if (!plan)
+        return 0;
+    size_t once = tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs;
+    take(t, bound);
+    take(t, once);
+    give(t, once);
+    return bound;
 }
 
-static void start_latents(struct tern_job *j, struct tern_shadow *s)
+/* One batch of all texts; its result stays. The encoder leaves unless it is kept. */
+static void encode_prompt(struct tally *t)
 {
+    const struct tern_job *j = t->j;
+    size_t length = (size_t)tern_tokenizer_max_length(j->p->tokenizer), width = (size_t)j->p->unet_config.context[0];
+    size_t ids = 4 * length * sizeof(int64_t), result = rows(j) * length * width * sizeof(float);
+    take(t, ids + result);
+    size_t bound = run(t, "text_encoder", j->guided ? 2 : 1, 0);
+    give(t, ids);
+    if (!j->p->params.keep_text_encoder)
+        give(t, bound + (j->p->text ? tern_part_derived_bytes(&j->p->text_part) : 0));
+}
+
+static void start_latents(struct tally *t)
+{
+    const struct tern_job *j = t->j;
     size_t latents = (size_t)(j->params.count * j->picture) * sizeof(float);
-    tern_shadow_hold(s, 2 * latents + (size_t)j->params.count * sizeof(struct tern_generator)); /* latents, noise */
+    take(t, 2 * latents + (size_t)j->params.count * sizeof(struct tern_generator)); /* latents, noise */
     if (!j->params.init_image)
         return;
-    tern_shadow_hold(s, (j->params.mask_image ? 2 : 1) * latents + (size_t)(j->lh * j->lw) * sizeof(float));
-    encode_picture(j, s);
+    take(t, (j->params.mask_image ? 2 : 1) * latents + (size_t)(j->lh * j->lw) * sizeof(float));
+    /* the resized picture, and twice its values: as they are, and with the mask; those of the encoder's input */
+    size_t around = (j->params.mask_image ? 2 : 1) * (3 + 3 * sizeof(float)) * pixels(j) + 3 * (size_t)j->picture * sizeof(float) +
+                    2 * 3 * sizeof(float) * pixels(j);
+    take(t, around);
+    size_t bound = run(t, "vae_encoder", 1, 0);
+    give(t, around + (j->sequential ? bound : 0));
 }
 
 /* All steps are alike. */
-static void sample(struct tern_job *j, struct tern_shadow *s)
+static size_t sample(struct tally *t)
 {
-    struct tern_context *ctx = j->p->ctx;
+    const struct tern_job *j = t->j;
     const struct tern_unet_config *u = &j->p->unet_config;
-    enum tern_dtype dtype = j->p->params.dtype;
-    const double t = 1;
-    const int64_t n = rows(j), x_shape[] = {n, u->in_channels, j->lh, j->lw};
-    const int64_t c_shape[] = {n, tern_tokenizer_max_length(j->p->tokenizer), u->context[0]};
-    size_t values = (size_t)(n * u->in_channels * j->lh * j->lw + n * j->picture + j->params.count * j->picture);
-    tern_shadow_hold(s, TERN_SCHEDULER_MAX_ROWS * (size_t)(j->params.count * j->picture) * sizeof(float));
-    tern_shadow_hold(s, values * sizeof(float));
-    tern_scope_begin(ctx);
-    tern_tensor *c = empty(ctx, 3, c_shape);
-    struct tern_unet_conditions time;
-    tern_unet_conditions(j->p->unet, &t, 1, NULL, NULL, &time);
-    tern_unet_forward(j->p->unet, tern_cast(empty(ctx, 4, x_shape), dtype), &time, tern_cast(c, dtype));
-    tern_scope_end(ctx, NULL);
-    tern_shadow_release(s, values * sizeof(float));
+    size_t input = rows(j) * (size_t)(u->in_channels * j->lh * j->lw), output = rows(j) * (size_t)j->picture;
+    size_t history = TERN_SCHEDULER_MAX_ROWS * (size_t)(j->params.count * j->picture);
+    size_t buffers = input + output + (size_t)(j->params.count * j->picture); /* on the host */
+    size_t tensors = 2 * input + rows(j) * (size_t)(tern_tokenizer_max_length(j->p->tokenizer) * u->context[0] + u->channels[0]);
+    take(t, history * sizeof(float)); /* stays with the scheduler */
+    take(t, (buffers + tensors) * sizeof(float));
+    size_t bound = run(t, "unet", (int)rows(j), j->resident);
+    give(t, (buffers + tensors) * sizeof(float) + (j->sequential ? bound : 0));
+    return bound;
 }
 
-static void decode(struct tern_job *j, struct tern_shadow *s)
+static void decode(struct tally *t)
 {
-    struct tern_context *ctx = j->p->ctx;
-    const int64_t shape[] = {1, j->channels, j->lh, j->lw};
-    tern_shadow_hold(s, (size_t)j->params.count * (3 * pixels(j) + 4096)); /* the pictures and their texts */
-    tern_shadow_hold(s, (3 * sizeof(float) + 3) * pixels(j));
-    tern_scope_begin(ctx);
-    tern_tensor *z = tern_div(empty(ctx, 4, shape), tern_tensor_scalar(ctx, TERN_F32, 1));
-    tern_vae_decode(j->p->vae, tern_cast(z, j->p->params.dtype));
-    tern_scope_end(ctx, NULL);
+    const struct tern_job *j = t->j;
+    take(t, (size_t)j->params.count * (3 * pixels(j) + 4096)); /* the pictures and their texts */
+    take(t, (3 * sizeof(float) + 3) * pixels(j) + 4 * (size_t)j->picture * sizeof(float));
+    run(t, "vae_decoder", 1, 0);
 }
 
-enum tern_status tern_job_predict_peak(struct tern_job *j, size_t *bytes)
+/* The plans come first: making them takes memory for a moment, and they stay. */
+static enum tern_status make_plans(struct tern_job *j)
 {
-    struct tern_context *ctx = j->p->ctx;
-    /* the modules hold real tensors, so they are made before the shadow falls */
-    bool there = tern_pipeline_text(j->p) && tern_pipeline_unet(j->p) && tern_pipeline_vae(j->p);
-    struct tern_shadow *s = there ? tern_shadow_begin(ctx) : NULL;
-    if (s) {
-        encode_prompt(j, s);
-        start_latents(j, s);
-        sample(j, s);
-        decode(j, s);
-    }
-    *bytes = tern_shadow_end(&s);
-    return tern_error_status(ctx);
+    struct tern_pipeline *p = j->p;
+    const struct tern_graph_size one = tern_job_size(j, 1), text = tern_job_size(j, j->guided ? 2 : 1),
+                                 unet = tern_job_size(j, (int)rows(j));
+    tern_pipeline_plan(p, "text_encoder", &text, 0);
+    tern_pipeline_plan(p, "unet", &unet, j->resident);
+    tern_pipeline_plan(p, "vae_decoder", &one, 0);
+    if (j->params.init_image)
+        tern_pipeline_plan(p, "vae_encoder", &one, 0);
+    return tern_error_status(p->ctx);
+}
+
+enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak *peak)
+{
+    *peak = (struct tern_job_peak){0};
+    if (tern_check_cancel(j->p->ctx) || make_plans(j))
+        return tern_error_status(j->p->ctx);
+    tern_memory_trim(j->p->ctx); /* what is kept for reuse is not needed */
+    struct tally t = {.j = j, .now = tern_memory_used(j->p->ctx)};
+    take(&t, tern_pipeline_making(j->p));
+    give(&t, tern_pipeline_making(j->p));
+    encode_prompt(&t);
+    start_latents(&t);
+    size_t before = t.most;
+    t.most = 0;
+    sample(&t);
+    peak->sample = t.most;
+    t.most = before > t.most ? before : t.most;
+    decode(&t);
+    peak->most = t.most;
+    return tern_error_status(j->p->ctx);
 }

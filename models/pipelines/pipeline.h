@@ -17,6 +17,19 @@ struct tern_part {
     struct tern_weights *weights; /* what the module is built from: base, or derived from it */
 };
 
+/* A component's plan at one size, and its binding to the weights that the component had when it was last used. */
+struct tern_planned {
+    const char *component; /* static */
+    struct tern_graph_size size;
+    size_t resident; /* as in tern_plan_params */
+    struct tern_plan *plan;
+    struct tern_weights *weights; /* of the binding; NULL: not bound */
+    struct tern_binding *binding;
+    size_t making; /* the most memory that making the plan took beside it, for a moment; 0 once it is in use */
+    uint64_t used; /* by planned_clock */
+};
+#define TERN_MAX_PLANNED 16
+
 /* A LoRA that is set: its file, and copies of what the caller gave. */
 struct tern_active_lora;
 
@@ -33,6 +46,8 @@ struct tern_pipeline {
     struct tern_part text_part, unet_part, vae_part; /* as long as the module is there */
     struct tern_active_lora *loras;
     int n_loras;
+    struct tern_planned planned[TERN_MAX_PLANNED];
+    uint64_t planned_clock;
     bool busy; /* a call is running: callbacks must not exchange its modules */
     struct tern_unet_config unet_config;
     struct tern_vae_config vae_config;
@@ -42,8 +57,25 @@ struct tern_pipeline {
 struct tern_text_encoder *tern_pipeline_text(struct tern_pipeline *p);
 struct tern_unet *tern_pipeline_unet(struct tern_pipeline *p);
 struct tern_vae *tern_pipeline_vae(struct tern_pipeline *p);
-/* Takes the text encoder out of memory, with its weights. */
+/* Takes the module out of memory, with its weights and bindings. */
 void tern_pipeline_drop_text(struct tern_pipeline *p);
+void tern_pipeline_drop_unet(struct tern_pipeline *p);
+void tern_pipeline_drop_vae(struct tern_pipeline *p);
+
+/* The plan of a component (names as in tern_pipeline_graph, static) at a size; borrowed, NULL with the error recorded. */
+struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident);
+/* The same bound to the component's weights: a new reference, so that a callback's own jobs cannot take it away. */
+struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size,
+                                           size_t resident);
+/* Memory that this binding would take now; 0 when it is there. */
+size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident);
+/* The most memory that making any of the plans took that have not been used yet. */
+size_t tern_pipeline_making(const struct tern_pipeline *p);
+/* Drops the bindings of a set of weights; their plans stay. */
+void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *weights);
+/* A plan that will not be used, if it is there; all of them. */
+void tern_pipeline_drop_plan(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident);
+void tern_pipeline_drop_plans(struct tern_pipeline *p);
 
 void tern_part_drop(struct tern_part *part);
 /* Memory of the tensors that are in the derived set only. */
@@ -84,11 +116,18 @@ struct tern_job {
     float *masked_latents; /* inpaint with a 9-channel UNet: the picture without what is painted anew */
     float *mask;           /* (lh, lw): 1 is painted anew */
     tern_tensor *context;  /* (rows, L, D): negative rows first when guided */
+    size_t resident;       /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
+    bool sequential;       /* each component leaves memory after its stage */
 };
 
 /* Fills in defaults and checks everything that can be checked without computing. */
 enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params);
 void tern_job_destroy(struct tern_job *j);
+
+/* What a component's plan is made for. */
+struct tern_graph_size tern_job_size(const struct tern_job *j, int rows);
+/* Gives a stage's binding and the memory of its runs back. */
+void tern_job_end_runs(struct tern_binding **binding);
 
 /* The stages, in this order. */
 enum tern_status tern_job_encode_prompt(struct tern_job *j);
@@ -96,8 +135,14 @@ enum tern_status tern_job_start_latents(struct tern_job *j);
 enum tern_status tern_job_sample(struct tern_job *j);
 enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images);
 
-/* Bytes that the context will hold at most while the job runs, with what it holds now. */
-enum tern_status tern_job_predict_peak(struct tern_job *j, size_t *bytes);
+/* Bytes that the context will hold at most while the job runs, with what it holds now: in all, and while it samples. */
+struct tern_job_peak {
+    size_t most, sample;
+};
+enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak *peak);
+/* Sets `sequential` and `resident` as the pipeline's offload says; when that is automatic, so that the job keeps to the context's
+ * budget. Predicts the peak. TERN_E_BUDGET with the least that would do. */
+enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 
 /* AUTOMATIC1111's "parameters" text of picture i; tern_free. */
 char *tern_job_infotext(const struct tern_job *j, int i);

@@ -5,11 +5,11 @@
 #include "models/pipelines/pipeline.h"
 
 /* (rows, L, D): negative prompt first when guided. Each is encoded once and repeated for the pictures. */
-static tern_tensor *encode(struct tern_job *j, const struct tern_text_encoder *m, int64_t *ids, int64_t length)
+static tern_tensor *encode(struct tern_job *j, struct tern_binding *encoder, int64_t *ids, int64_t length)
 {
     struct tern_context *ctx = j->p->ctx;
-    struct tern_text_output out;
-    tern_tensor *parts[2];
+    struct tern_text_input in;
+    tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL}, *parts[2] = {NULL}; /* out[0]: last_hidden_state */
     int texts = j->guided ? 2 : 1;
     int64_t count = j->params.count;
     if (j->guided && tern_tokenize_padded(j->p->tokenizer, j->params.negative_prompt, ids))
@@ -17,9 +17,10 @@ static tern_tensor *encode(struct tern_job *j, const struct tern_text_encoder *m
     if (tern_tokenize_padded(j->p->tokenizer, j->params.prompt, ids + (j->guided ? length : 0)))
         return NULL;
     tern_scope_begin(ctx);
-    tern_text_encode(m, ids, NULL, texts, length, &out);
+    if (tern_text_input(j->p->text, ids, NULL, texts, length, &in) == TERN_OK)
+        tern_plan_run(encoder, &in.ids, out);
     for (int i = 0; i < texts; i++)
-        parts[i] = tern_expand(tern_slice(out.last_hidden_state, 0, i, i + 1, 1), 3, (const int64_t[]){count, -1, -1});
+        parts[i] = tern_expand(tern_slice(out[0], 0, i, i + 1, 1), 3, (const int64_t[]){count, -1, -1});
     return tern_scope_end(ctx, tern_cat(parts, texts, 0));
 }
 
@@ -29,11 +30,13 @@ enum tern_status tern_job_encode_prompt(struct tern_job *j)
     double start = tern_now();
     int64_t length = tern_tokenizer_max_length(p->tokenizer);
     tern_report(p->ctx, "encode", 0, 1, 0);
-    const struct tern_text_encoder *m = tern_pipeline_text(p);
-    int64_t *ids = m ? tern_calloc(p->ctx, (size_t)(2 * length), sizeof(*ids)) : NULL;
+    const struct tern_graph_size size = tern_job_size(j, j->guided ? 2 : 1);
+    struct tern_binding *encoder = tern_pipeline_binding(p, "text_encoder", &size, 0);
+    int64_t *ids = encoder ? tern_calloc(p->ctx, (size_t)(2 * length), sizeof(*ids)) : NULL;
     if (ids)
-        j->context = encode(j, m, ids, length);
+        j->context = encode(j, encoder, ids, length);
     tern_free(p->ctx, ids);
+    tern_job_end_runs(&encoder);
     if (!p->params.keep_text_encoder)
         tern_pipeline_drop_text(p);
     if (!tern_failed(p->ctx))

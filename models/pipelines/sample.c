@@ -4,8 +4,9 @@
 
 #include "models/pipelines/pipeline.h"
 
-/* Host buffers of one step. */
+/* The UNet, and host buffers of one step. */
 struct step {
+    struct tern_binding *binding;
     float *input;  /* (rows, channels of the UNet, lh, lw) */
     float *output; /* (rows, 4, lh, lw) */
     float *noise;  /* (count, 4, lh, lw) */
@@ -28,20 +29,23 @@ static void fill_input(const struct tern_job *j, int call, struct step *s)
     }
 }
 
-static enum tern_status predict(const struct tern_job *j, const struct tern_unet *unet, int call, struct step *s)
+static enum tern_status predict(const struct tern_job *j, int call, struct step *s)
 {
     struct tern_context *ctx = j->p->ctx;
     int64_t rows = j->params.count * (j->guided ? 2 : 1);
     double t = tern_scheduler_timestep(j->scheduler, call);
     enum tern_dtype dtype = j->p->params.dtype;
     fill_input(j, call, s);
+    const struct tern_unet *unet = tern_pipeline_unet(j->p); /* a callback's own job may have taken it out of memory */
+    if (!unet)
+        return tern_error_status(ctx);
     tern_scope_begin(ctx);
     tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){rows, j->p->unet_config.in_channels, j->lh, j->lw}, s->input);
     struct tern_unet_conditions c;
     tern_unet_conditions(unet, &t, 1, NULL, NULL, &c);
-    tern_tensor *y = tern_unet_forward(unet, tern_cast(x, dtype), &c, tern_cast(j->context, dtype));
-    if (y)
-        tern_tensor_read(y, TERN_F32, s->output, (size_t)(rows * j->picture) * sizeof(float));
+    tern_tensor *in[] = {tern_cast(x, dtype), c.time, tern_cast(j->context, dtype), c.added}, *out[] = {NULL};
+    if (!tern_failed(ctx) && tern_plan_run(s->binding, in, out) == TERN_OK)
+        tern_tensor_read(out[0], TERN_F32, s->output, (size_t)(rows * j->picture) * sizeof(float));
     tern_scope_end(ctx, NULL);
     return tern_error_status(ctx);
 }
@@ -88,22 +92,24 @@ static enum tern_status advance(struct tern_job *j, int call, struct step *s)
 enum tern_status tern_job_sample(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
-    const struct tern_unet *unet = tern_pipeline_unet(j->p);
     int64_t rows = j->params.count * (j->guided ? 2 : 1);
+    const struct tern_graph_size size = tern_job_size(j, (int)rows);
     int total = j->calls - j->begin;
     double start = tern_now();
-    struct step s = {tern_alloc(ctx, (size_t)(rows * j->p->unet_config.in_channels * j->lh * j->lw) * sizeof(float)),
+    struct step s = {tern_pipeline_binding(j->p, "unet", &size, j->resident),
+                     tern_alloc(ctx, (size_t)(rows * j->p->unet_config.in_channels * j->lh * j->lw) * sizeof(float)),
                      tern_alloc(ctx, (size_t)(rows * j->picture) * sizeof(float)),
                      tern_alloc(ctx, (size_t)(j->params.count * j->picture) * sizeof(float))};
-    if (unet && !tern_failed(ctx))
+    if (!tern_failed(ctx))
         tern_report(ctx, "sample", 0, total, 0);
     for (int i = j->begin; i < j->calls && !tern_failed(ctx); i++) {
-        if (tern_check_cancel(ctx) || predict(j, unet, i, &s) || advance(j, i, &s))
+        if (tern_check_cancel(ctx) || predict(j, i, &s) || advance(j, i, &s))
             break;
         tern_report(ctx, "sample", i + 1 - j->begin, total, tern_now() - start);
         if (j->params.on_step)
             j->params.on_step(i + 1 - j->begin, total, j->latents, j->params.count * j->picture, j->params.on_step_user);
     }
+    tern_job_end_runs(&s.binding);
     tern_free(ctx, s.input);
     tern_free(ctx, s.output);
     tern_free(ctx, s.noise);

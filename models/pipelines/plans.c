@@ -1,0 +1,138 @@
+/* The plans of a pipeline's components: made once for each size, bound to the weights that the component has now. */
+#include <string.h>
+
+#include "graph/plan.h"
+#include "models/pipelines/pipeline.h"
+
+/* Of the component's module; NULL when it is not in memory. */
+static struct tern_weights *weights_of(const struct tern_pipeline *p, const char *component)
+{
+    if (component[0] == 't')
+        return p->text ? p->text->weights : NULL;
+    if (component[0] == 'u')
+        return p->unet ? p->unet->weights : NULL;
+    return p->vae ? p->vae->weights : NULL;
+}
+
+static void unbind(struct tern_planned *e)
+{
+    tern_binding_unref(&e->binding);
+    tern_weights_unref(&e->weights);
+}
+
+static void forget(struct tern_planned *e)
+{
+    unbind(e);
+    tern_plan_unref(&e->plan);
+    memset(e, 0, sizeof(*e));
+}
+
+static bool is(const struct tern_planned *e, const char *component, const struct tern_graph_size *size, size_t resident)
+{
+    return e->plan && !strcmp(e->component, component) && e->size.batch == size->batch && e->size.width == size->width &&
+           e->size.height == size->height && e->resident == resident;
+}
+
+/* An empty place, or that of the plan that was not used for the longest time. */
+static struct tern_planned *place(struct tern_pipeline *p)
+{
+    struct tern_planned *oldest = &p->planned[0];
+    for (int i = 0; i < TERN_MAX_PLANNED; i++) {
+        if (!p->planned[i].plan)
+            return &p->planned[i];
+        if (p->planned[i].used < oldest->used)
+            oldest = &p->planned[i];
+    }
+    forget(oldest);
+    return oldest;
+}
+
+/* The graph, compiled. `making`: the most memory that this took beside the plan. */
+static struct tern_plan *make(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident,
+                              size_t *making)
+{
+    struct tern_context *ctx = p->ctx;
+    size_t peak = tern_memory_peak(ctx);
+    tern_memory_reset_peak(ctx);
+    struct tern_graph *g = tern_pipeline_graph(p, component, size);
+    struct tern_plan *plan = g ? tern_plan_compile_owned(&g, &(struct tern_plan_params){.resident = resident}) : NULL;
+    *making = tern_memory_peak(ctx) - tern_memory_used(ctx);
+    tern_memory_raise_peak(ctx, peak);
+    return plan;
+}
+
+static struct tern_planned *get(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident)
+{
+    struct tern_planned *e = NULL;
+    for (int i = 0; i < TERN_MAX_PLANNED && !e; i++)
+        if (is(&p->planned[i], component, size, resident))
+            e = &p->planned[i];
+    if (!e) {
+        size_t making;
+        struct tern_plan *plan = make(p, component, size, resident, &making);
+        if (!plan)
+            return NULL;
+        e = place(p);
+        *e = (struct tern_planned){.component = component, .size = *size, .resident = resident, .plan = plan, .making = making};
+    }
+    e->used = ++p->planned_clock;
+    return e;
+}
+
+struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident)
+{
+    struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, component, size, resident);
+    return e ? e->plan : NULL;
+}
+
+struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size,
+                                           size_t resident)
+{
+    struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, component, size, resident);
+    if (!e || !tern_pipeline_weights(p, component))
+        return NULL;
+    if (!e->binding || e->weights != weights_of(p, component)) {
+        unbind(e);
+        e->binding = tern_plan_bind(e->plan, weights_of(p, component));
+        e->weights = e->binding ? tern_weights_ref(weights_of(p, component)) : NULL;
+        e->making = 0;
+    }
+    return tern_binding_ref(e->binding);
+}
+
+size_t tern_pipeline_making(const struct tern_pipeline *p)
+{
+    size_t most = 0;
+    for (int i = 0; i < TERN_MAX_PLANNED; i++)
+        most = p->planned[i].making > most ? p->planned[i].making : most;
+    return most;
+}
+
+size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident)
+{
+    struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, component, size, resident);
+    const struct tern_weights *weights = weights_of(p, component);
+    if (!e || (e->binding && e->weights == weights))
+        return 0;
+    return tern_plan_bind_bytes(e->plan, weights);
+}
+
+void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *weights)
+{
+    for (int i = 0; i < TERN_MAX_PLANNED; i++)
+        if (p->planned[i].weights == weights)
+            unbind(&p->planned[i]);
+}
+
+void tern_pipeline_drop_plan(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident)
+{
+    for (int i = 0; i < TERN_MAX_PLANNED; i++)
+        if (is(&p->planned[i], component, size, resident))
+            forget(&p->planned[i]);
+}
+
+void tern_pipeline_drop_plans(struct tern_pipeline *p)
+{
+    for (int i = 0; i < TERN_MAX_PLANNED; i++)
+        forget(&p->planned[i]);
+}
