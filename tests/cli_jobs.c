@@ -327,6 +327,32 @@ static void test_loras(void **state)
     assert_int_equal(file_size("no.png"), 0);
 }
 
+/* --offload in its three ways and --profile change no picture; the profile is JSON that names every stage. */
+static void test_offload_and_profile(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, PICTURE, "-o", "all.png"), 0);
+    EXPECT(s, RUN(s, PICTURE, "--offload", "none", "-o", "none.png"), 0);
+    EXPECT(s, RUN(s, PICTURE, "--offload", "sequential", "--profile", "trace.json", "-o", "one.png"), 0);
+    EXPECT(s, RUN(s, PICTURE, "--offload", "stream", "-o", "stream.png"), 0);
+    assert_true(same_bytes("all.png", "none.png"));
+    assert_true(same_bytes("all.png", "one.png"));
+    assert_true(same_bytes("all.png", "stream.png"));
+    json_t *trace = json_load_file("trace.json", 0, NULL);
+    assert_true(json_array_size(trace) > 100);
+    const char *first = json_string_value(json_object_get(json_object_get(json_array_get(trace, 0), "args"), "component"));
+    assert_string_equal(first, "text_encoder");
+    json_t *last = json_array_get(trace, json_array_size(trace) - 1);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(last, "args"), "component")), "vae_decoder");
+    assert_true(json_number_value(json_object_get(json_object_get(last, "args"), "flops")) > 0);
+    json_decref(trace);
+    EXPECT(s, RUN(s, PICTURE, "--offload", "some", "-o", "no.png"), 2);
+    expect_text(s->err, "none", "--offload");
+    EXPECT(s, RUN(s, PICTURE, "--profile", "absent/trace.json", "-o", "no.png"), 1);
+    expect_text(s->err, "absent/trace.json", "--profile");
+    assert_int_equal(file_size("no.png"), 0);
+}
+
 int cli_job_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +363,7 @@ int cli_job_tests(void)
         TEST(test_components_ids_and_facts),
         TEST(test_demo_model),
         TEST(test_loras),
+        TEST(test_offload_and_profile),
         TEST(test_full_disk),
         TEST(test_interrupt),
     };

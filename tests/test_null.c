@@ -153,20 +153,13 @@ struct job {
     enum tern_dtype dtype;
 };
 
-static double check_prediction(const struct job *j, int threads)
+/* Predicted bytes per measured byte of one job. */
+static double predict_and_run(struct tern_context *ctx, struct tern_pipeline *p, const struct tern_txt2img_params *q, const struct job *j)
 {
-    char path[PATH_SIZE];
-    size_t predicted = 0, again = 0;
-    struct tern_context *ctx = model_context(NULL, threads);
-    struct tern_pipeline_params params = {.dtype = j->dtype, .keep_text_encoder = j->keep};
-    struct tern_pipeline *p = tern_pipeline_load(ctx, model_path(j->model, path), &params);
-    assert_non_null(p);
-    struct tern_image *init = j->image ? tern_image_create(ctx, j->width + 8, j->height, NULL) : NULL;
-    struct tern_txt2img_params q = {
-        .prompt = "x", .width = j->width, .height = j->height, .count = j->count, .steps = 3, .seed = 1, .init_image = init, .strength = 1};
-    assert_int_equal(tern_generate_check(p, &q, &predicted), TERN_OK);
+    size_t predicted = 0;
+    assert_int_equal(tern_generate_check(p, q, &predicted), TERN_OK);
     tern_memory_reset_peak(ctx);
-    struct tern_images *images = tern_generate(p, &q);
+    struct tern_images *images = tern_generate(p, q);
     assert_non_null(images);
     size_t measured = tern_memory_peak(ctx);
     double ratio = (double)predicted / (double)measured;
@@ -174,14 +167,24 @@ static double check_prediction(const struct job *j, int threads)
         fail_msg("%s %d x %d, %d pictures, %s: predicted %zu bytes, measured %zu", j->model, j->width, j->height, j->count,
                  tern_dtype_name(j->dtype), predicted, measured);
     tern_images_destroy(&images);
-    assert_int_equal(tern_generate_check(p, &q, &again), TERN_OK); /* now that all weights are packed */
-    double changed = (double)again / (double)predicted;
-    if (changed < 0.9 || changed > 1.1)
-        fail_msg("%s: predicted %zu bytes before the first picture, %zu after it", j->model, predicted, again);
+    return ratio;
+}
+
+static double check_prediction(const struct job *j, int threads)
+{
+    char path[PATH_SIZE];
+    struct tern_context *ctx = model_context(NULL, threads);
+    struct tern_pipeline_params params = {.dtype = j->dtype, .keep_text_encoder = j->keep};
+    struct tern_pipeline *p = tern_pipeline_load(ctx, model_path(j->model, path), &params);
+    assert_non_null(p);
+    struct tern_image *init = j->image ? tern_image_create(ctx, j->width + 8, j->height, NULL) : NULL;
+    struct tern_txt2img_params q = {
+        .prompt = "x", .width = j->width, .height = j->height, .count = j->count, .steps = 3, .seed = 1, .init_image = init, .strength = 1};
+    double first = predict_and_run(ctx, p, &q, j), again = predict_and_run(ctx, p, &q, j); /* again: now that all weights are packed */
     tern_image_destroy(&init);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
-    return ratio;
+    return again > first ? again : first;
 }
 
 static void predictions_hold(void **state)

@@ -83,6 +83,10 @@ struct tern_txt2img_params {
     tern_tensor *init_latents;   /* (count, 4, height/8, width/8) unit noise instead of the seed's */
     tern_step_callback *on_step; /* after each step */
     void *on_step_user;
+    /* Told what each step of each plan took ("text_encoder", "unet", "vae_decoder", "vae_encoder"); start counts from the start
+     * of tern_generate. NULL: nothing is measured. */
+    void (*on_kernel)(const char *component, const struct tern_step_profile *step, void *user);
+    void *on_kernel_user;
     const char *schedule_config; /* reserved for tests: scheduler_config.json text instead of the model's */
 };
 #define tern_txt2img_params(...) ((struct tern_txt2img_params){__VA_ARGS__})

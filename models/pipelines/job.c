@@ -67,6 +67,7 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
     struct tern_context *ctx = p->ctx;
     memset(j, 0, sizeof(*j));
     j->p = p;
+    j->start = tern_now();
     if (params)
         j->params = *params;
     fill_defaults(&j->params, p);

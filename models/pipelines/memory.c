@@ -26,7 +26,14 @@ struct tern_graph_size tern_job_size(const struct tern_job *j, int n)
     return (struct tern_graph_size){n, j->params.width, j->params.height};
 }
 
-/* Binds a component and runs its plan. What stays is counted; the result is the binding's part of it. */
+/* The module and its part: of the component that the plan is of. */
+static const struct tern_part *part_of(const struct tern_pipeline *p, const char *component, bool *there)
+{
+    *there = component[0] == 't' ? p->text != NULL : component[0] == 'u' ? p->unet != NULL : p->vae != NULL;
+    return component[0] == 't' ? &p->text_part : component[0] == 'u' ? &p->unet_part : &p->vae_part;
+}
+
+/* Brings a component into memory, binds it and runs its plan. What stays is counted, and is the result. */
 static size_t run(struct tally *t, const char *component, int n, size_t resident)
 {
     struct tern_pipeline *p = t->j->p;
@@ -35,6 +42,9 @@ static size_t run(struct tally *t, const char *component, int n, size_t resident
     size_t bound = plan ? tern_pipeline_bind_bytes(p, component, &size, resident) : 0;
     if (!plan)
         return 0;
+    bool there;
+    const struct tern_part *part = part_of(p, component, &there);
+    bound += there ? 0 : part->module;
     size_t once = tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs;
     take(t, bound);
     take(t, once);

@@ -5,13 +5,6 @@
  * while it is read. */
 #define RESERVE ((size_t)112 << 20)
 
-void tern_job_end_runs(struct tern_binding **binding)
-{
-    if (*binding)
-        tern_plan_trim(tern_binding_plan(*binding));
-    tern_binding_unref(binding);
-}
-
 static enum tern_status refuse(struct tern_job *j, size_t least)
 {
     struct tern_context *ctx = j->p->ctx;

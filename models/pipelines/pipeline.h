@@ -15,6 +15,7 @@
 struct tern_part {
     struct tern_weights *base;    /* without LoRAs, as a module holds them */
     struct tern_weights *weights; /* what the module is built from: base, or derived from it */
+    size_t module;                /* bytes of the module and its tables, without what kernels prepare; stays when it leaves */
 };
 
 /* A component's plan at one size, and its binding to the weights that the component had when it was last used. */
@@ -116,6 +117,7 @@ struct tern_job {
     float *masked_latents; /* inpaint with a 9-channel UNet: the picture without what is painted anew */
     float *mask;           /* (lh, lw): 1 is painted anew */
     tern_tensor *context;  /* (rows, L, D): negative rows first when guided */
+    double start;          /* tern_now when the job was prepared */
     size_t resident;       /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
     bool sequential;       /* each component leaves memory after its stage */
 };
@@ -126,6 +128,9 @@ void tern_job_destroy(struct tern_job *j);
 
 /* What a component's plan is made for. */
 struct tern_graph_size tern_job_size(const struct tern_job *j, int rows);
+/* tern_plan_run, told to params.on_kernel. */
+enum tern_status tern_job_run_plan(const struct tern_job *j, const char *component, struct tern_binding *b, tern_tensor *const *in,
+                                   tern_tensor **out);
 /* Gives a stage's binding and the memory of its runs back. */
 void tern_job_end_runs(struct tern_binding **binding);
 

@@ -136,3 +136,34 @@ void tern_pipeline_drop_plans(struct tern_pipeline *p)
     for (int i = 0; i < TERN_MAX_PLANNED; i++)
         forget(&p->planned[i]);
 }
+
+/* What one run tells, with its component and its place in the job. */
+struct told {
+    const struct tern_job *job;
+    const char *component;
+    double before;
+};
+
+static void tell(void *user, const struct tern_step_profile *step)
+{
+    const struct told *t = user;
+    struct tern_step_profile s = *step;
+    s.start += t->before;
+    t->job->params.on_kernel(t->component, &s, t->job->params.on_kernel_user);
+}
+
+enum tern_status tern_job_run_plan(const struct tern_job *j, const char *component, struct tern_binding *b, tern_tensor *const *in,
+                                   tern_tensor **out)
+{
+    struct told t = {j, component, tern_now() - j->start};
+    if (tern_failed(j->p->ctx))
+        return tern_error_status(j->p->ctx);
+    return j->params.on_kernel ? tern_plan_profile(b, in, out, tell, &t) : tern_plan_run(b, in, out);
+}
+
+void tern_job_end_runs(struct tern_binding **binding)
+{
+    if (*binding)
+        tern_plan_trim(tern_binding_plan(*binding));
+    tern_binding_unref(binding);
+}

@@ -18,7 +18,7 @@ static tern_tensor *encode(struct tern_job *j, struct tern_binding *encoder, int
         return NULL;
     tern_scope_begin(ctx);
     if (tern_text_input(j->p->text, ids, NULL, texts, length, &in) == TERN_OK)
-        tern_plan_run(encoder, &in.ids, out);
+        tern_job_run_plan(j, "text_encoder", encoder, &in.ids, out);
     for (int i = 0; i < texts; i++)
         parts[i] = tern_expand(tern_slice(out[0], 0, i, i + 1, 1), 3, (const int64_t[]){count, -1, -1});
     return tern_scope_end(ctx, tern_cat(parts, texts, 0));

@@ -44,7 +44,7 @@ static enum tern_status predict(const struct tern_job *j, int call, struct step 
     struct tern_unet_conditions c;
     tern_unet_conditions(unet, &t, 1, NULL, NULL, &c);
     tern_tensor *in[] = {tern_cast(x, dtype), c.time, tern_cast(j->context, dtype), c.added}, *out[] = {NULL};
-    if (!tern_failed(ctx) && tern_plan_run(s->binding, in, out) == TERN_OK)
+    if (tern_job_run_plan(j, "unet", s->binding, in, out) == TERN_OK)
         tern_tensor_read(out[0], TERN_F32, s->output, (size_t)(rows * j->picture) * sizeof(float));
     tern_scope_end(ctx, NULL);
     return tern_error_status(ctx);

@@ -18,6 +18,7 @@ struct job {
     tern_tensor *latents;
     struct tern_images *result;
     struct timespec start;
+    struct trace trace;
 };
 
 static double seconds_since(const struct timespec *start)
@@ -49,6 +50,8 @@ static int check_outputs(const struct picture_settings *s)
     free(first);
     if (code == GO_ON && s->save_latents)
         code = output_check(s->save_latents);
+    if (code == GO_ON && s->profile)
+        code = output_check(s->profile);
     return code;
 }
 
@@ -161,7 +164,7 @@ static int save(struct job *j, const struct picture_settings *s)
 
 static int generate(struct job *j, struct picture_settings *s)
 {
-    struct tern_pipeline_params pipeline = {.dtype = s->run.dtype, .tokenizer_dir = s->tokenizer};
+    struct tern_pipeline_params pipeline = {.dtype = s->run.dtype, .tokenizer_dir = s->tokenizer, .offload = s->offload};
     j->pipeline = tern_pipeline_load(j->ctx, s->model, &pipeline);
     int code = j->pipeline ? lora_set(j->ctx, j->pipeline, &s->loras) : library_failed(j->ctx, false);
     if (code != GO_ON)
@@ -182,6 +185,8 @@ static int generate(struct job *j, struct picture_settings *s)
         .mask_image = j->mask,
         .strength = s->strength,
         .init_latents = j->latents,
+        .on_kernel = s->profile ? trace_kernel : NULL,
+        .on_kernel_user = &j->trace,
     };
     size_t peak = 0;
     if (tern_generate_check(j->pipeline, &p, &peak))
@@ -191,6 +196,8 @@ static int generate(struct job *j, struct picture_settings *s)
     if (!j->result)
         return library_failed(j->ctx, true);
     code = save(j, s);
+    if (code == GO_ON && s->profile)
+        code = trace_write(&j->trace, s->profile);
     if (code != GO_ON)
         return code;
     char bytes[BYTES_TEXT];
@@ -216,8 +223,11 @@ int picture_make(struct picture_settings *s)
     if (!j.ctx)
         return code;
     code = load_inputs(&j, s);
+    if (code == GO_ON && s->profile && !trace_begin(&j.trace))
+        code = failed("out of memory");
     if (code == GO_ON)
         code = generate(&j, s);
+    trace_end(&j.trace);
     tern_images_destroy(&j.result);
     tern_tensor_unref(&j.latents);
     tern_image_destroy(&j.image);

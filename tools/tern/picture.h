@@ -2,6 +2,8 @@
 #ifndef TERN_TOOL_PICTURE_H
 #define TERN_TOOL_PICTURE_H
 
+#include <stdio.h>
+
 #include "command.h"
 
 struct picture_settings {
@@ -9,7 +11,7 @@ struct picture_settings {
     const char *model;        /* NULL: the demo model */
     const char *image, *mask; /* files or NULL */
     const char *prompt, *negative;
-    const char *output, *save_latents, *init_latents, *tokenizer;
+    const char *output, *save_latents, *init_latents, *tokenizer, *profile;
     int width, height; /* 0: of the picture that is given, or the model's own */
     int steps, count;
     double cfg, strength; /* strength 0: the library's default */
@@ -20,6 +22,7 @@ struct picture_settings {
     bool schedule_given; /* by --schedule, not by the name of the sampler */
     enum tern_generator_kind generator;
     struct lora_options loras;
+    enum tern_offload offload;
 };
 
 /* Checks what can be checked without the model, loads it, makes the pictures and writes them. Returns the exit code. */
@@ -28,5 +31,16 @@ int picture_make(struct picture_settings *s);
 /* latents.c: the tensor "latents" of a safetensors file, as f32. NULL after a message or with the library's error. */
 tern_tensor *latents_load(struct tern_context *ctx, const char *path);
 enum tern_status latents_save(struct tern_context *ctx, const char *path, tern_tensor *latents);
+
+/* trace.c: kernels as they are told (tern_txt2img_params.on_kernel; user: a struct trace), then the file, complete or not at all. */
+struct trace {
+    char *text;
+    size_t size;
+    FILE *out; /* to text */
+};
+bool trace_begin(struct trace *t);
+void trace_kernel(const char *component, const struct tern_step_profile *step, void *user);
+int trace_write(struct trace *t, const char *path);
+void trace_end(struct trace *t);
 
 #endif

@@ -23,6 +23,8 @@ enum {
     OPT_GENERATOR,
     OPT_TOKENIZER,
     OPT_LORA,
+    OPT_OFFLOAD,
+    OPT_PROFILE,
 };
 
 static const struct opt prompt_opts[] = {
@@ -63,6 +65,10 @@ static const struct opt picture_opts[] = {
     {OPT_GENERATOR, 0, "generator", "KIND", "whose noise the seed gives: PyTorch's cpu (default) or cuda"},
     {OPT_TOKENIZER, 0, "tokenizer", "DIR", "a tokenizer folder instead of the model's"},
     {OPT_LORA, 0, "lora", "FILE:SCALE", LORA_HELP},
+    {OPT_OFFLOAD, 0, "offload", "HOW",
+     "none: weights stay in memory; sequential: each component\nleaves after its stage; stream: the UNet's weights are\n"
+     "prepared anew at every step, too (default: as --budget asks)"},
+    {OPT_PROFILE, 0, "profile", "FILE.json", "what each kernel took, for Chrome's or Perfetto's trace viewer"},
     {OPT_LATER, 0, "offload", "HOW", NULL},
     {OPT_LATER, 0, "deepcache", "N", NULL},
     {0},
@@ -127,6 +133,14 @@ static int apply_generator(const struct opt *opt, const char *text, struct pictu
     return code;
 }
 
+static int apply_offload(const struct opt *opt, const char *text, struct picture_settings *s)
+{
+    static const char *const ways[] = {"none", "sequential", "stream", NULL};
+    int way = 0, code = value_choice(opt, text, ways, &way);
+    s->offload = (enum tern_offload)(TERN_OFFLOAD_NONE + way);
+    return code;
+}
+
 static int apply(const struct opt *opt, const char *value, void *settings)
 {
     struct picture_settings *s = settings;
@@ -174,6 +188,11 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         return GO_ON;
     case OPT_LORA:
         return lora_add(opt, value, &s->loras);
+    case OPT_OFFLOAD:
+        return apply_offload(opt, value, s);
+    case OPT_PROFILE:
+        s->profile = value;
+        return GO_ON;
     default:
         return run_apply(opt, value, &s->run);
     }

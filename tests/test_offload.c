@@ -1,0 +1,203 @@
+/* Pictures in less memory than the model takes: the same bits, within what was predicted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/context.h"
+#include "graph/graph.h"
+#include "job_cases.h"
+#include "model_help.h"
+#include "models/pipelines/pipeline.h"
+#include "support.h"
+
+struct fixture {
+    struct tern_context *ctx;
+    struct tern_pipeline *p;
+};
+
+static struct fixture open_fixture(const char *model, size_t budget, enum tern_offload offload)
+{
+    struct fixture f;
+    char path[PATH_SIZE];
+    f.ctx = tern_context_create(&(struct tern_context_params){.threads = 2, .budget = budget});
+    assert_non_null(f.ctx);
+    f.p = tern_pipeline_load(f.ctx, model_path(model, path), &(struct tern_pipeline_params){.offload = offload});
+    if (!f.p)
+        fail_msg("%s: %s", model, tern_error(f.ctx));
+    return f;
+}
+
+static void close_fixture(struct fixture *f)
+{
+    tern_pipeline_destroy(&f->p);
+    tern_context_destroy(&f->ctx);
+}
+
+static size_t need_of(struct fixture *f, const struct tern_txt2img_params *q)
+{
+    size_t need = 0;
+    assert_int_equal(tern_generate_check(f->p, q, &need), TERN_OK);
+    return need;
+}
+
+/* The job's latents under an offload or budget are those of `expected`, and the peak is what was said. */
+static void same_picture(struct fixture *f, const struct tern_txt2img_params *q, const struct tern_images *expected)
+{
+    for (int i = 0; i < 2; i++) { /* again with what the first job left */
+        size_t need = need_of(f, q);
+        tern_memory_trim(f->ctx);
+        tern_memory_reset_peak(f->ctx);
+        struct tern_images *images = job_run(f->ctx, f->p, q);
+        double ratio = (double)tern_memory_peak(f->ctx) / (double)need;
+        assert_true(job_same(expected, 0, images));
+        if (ratio > 1 || ratio < 0.97)
+            fail_msg("predicted %zu bytes, the peak was %.4f of that", need, ratio);
+        tern_images_destroy(&images);
+    }
+}
+
+/* Large enough that tensors outweigh plans. */
+static struct tern_txt2img_params job_of(const struct tern_image *init)
+{
+    return tern_txt2img_params(.prompt = "x", .width = 256, .height = 256, .steps = 2, .seed = 3, .init_image = init, .strength = 1);
+}
+
+static void every_offload_gives_the_same_bits(void **state)
+{
+    static const char *const models[] = {"sd1", "sd1", "demo"};
+    for (int m = 0; m < 3; m++) {
+        struct fixture base = open_fixture(models[m], 0, TERN_OFFLOAD_NONE);
+        struct tern_image *init = m == 1 ? tern_image_create(base.ctx, 64, 64, NULL) : NULL;
+        const struct tern_txt2img_params q = job_of(init);
+        struct tern_images *expected = job_run(base.ctx, base.p, &q);
+        size_t before = SIZE_MAX;
+        for (enum tern_offload o = TERN_OFFLOAD_NONE; o <= TERN_OFFLOAD_STREAM; o++) {
+            struct fixture f = open_fixture(models[m], 0, o);
+            size_t need = need_of(&f, &q);
+            assert_true(need <= before);
+            before = need;
+            same_picture(&f, &q, expected);
+            assert_int_equal(f.p->unet == NULL, o != TERN_OFFLOAD_NONE); /* who left when the job was done */
+            assert_int_equal(f.p->vae == NULL, o != TERN_OFFLOAD_NONE);
+            assert_null(f.p->text);
+            close_fixture(&f);
+        }
+        tern_images_destroy(&expected);
+        tern_image_destroy(&init);
+        close_fixture(&base);
+    }
+}
+
+/* The budget decides: each way is taken when the one before does not fit, and what cannot fit is refused with the least that can. */
+static void the_budget_decides(void **state)
+{
+    char path[PATH_SIZE], text[64];
+    struct tern_context *ctx = support_context();
+    struct tern_pipeline *p = model_load(ctx, model_path("demo", path));
+    const struct tern_txt2img_params q = job_of(NULL);
+    struct tern_images *expected = job_run(ctx, p, &q);
+    size_t need[TERN_OFFLOAD_STREAM + 1];
+    for (enum tern_offload o = TERN_OFFLOAD_NONE; o <= TERN_OFFLOAD_STREAM; o++) {
+        struct fixture f = open_fixture("demo", 0, o);
+        need[o] = need_of(&f, &q);
+        close_fixture(&f);
+        f = open_fixture("demo", need[o] + (2 << 20), TERN_OFFLOAD_AUTO); /* 2 MiB: plans that were tried */
+        struct tern_images *images = job_run(f.ctx, f.p, &q);
+        assert_true(job_same(expected, 0, images));
+        assert_true(tern_memory_peak(f.ctx) <= need[o] + (2 << 20));
+        assert_int_equal(f.p->unet == NULL, o != TERN_OFFLOAD_NONE);
+        tern_images_destroy(&images);
+        close_fixture(&f);
+    }
+    assert_true(need[TERN_OFFLOAD_STREAM] + (4 << 20) < need[TERN_OFFLOAD_NONE]);
+    struct fixture f = open_fixture("demo", need[TERN_OFFLOAD_STREAM] / 2, TERN_OFFLOAD_AUTO);
+    size_t least = need_of(&f, &q);
+    assert_null(tern_generate(f.p, &q));
+    support_error(f.ctx, TERN_E_BUDGET, "needs at least");
+    snprintf(text, sizeof(text), "(%zu bytes)", least);
+    assert_null(tern_generate(f.p, &q));
+    support_error(f.ctx, TERN_E_BUDGET, text);
+    close_fixture(&f);
+    tern_images_destroy(&expected);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
+/* A plan keeps as many prepared weights as it may, and its runs are the same bits without a new allocation. */
+static void limits_of_resident_weights(void **state)
+{
+    struct fixture f = open_fixture("demo", 0, TERN_OFFLOAD_NONE);
+    const struct tern_graph_size size = {1, 64, 64};
+    struct tern_graph *g = tern_pipeline_graph(f.p, "vae_decoder", &size);
+    assert_non_null(g);
+    struct tern_plan *all = tern_plan_compile(g, NULL);
+    struct tern_plan_facts whole = tern_plan_facts(all);
+    struct tern_binding *b = tern_plan_bind(all, tern_pipeline_weights(f.p, "vae_decoder"));
+    float noise[4 * 8 * 8];
+    struct tern_generator random;
+    tern_generator_seed(&random, TERN_GENERATOR_CPU, 1);
+    tern_generator_randn(&random, noise, 4 * 8 * 8);
+    tern_scope_begin(f.ctx);
+    tern_tensor *in = tern_tensor_create(f.ctx, TERN_F32, 4, (const int64_t[]){1, 4, 8, 8}, noise), *expected[] = {NULL};
+    assert_int_equal(tern_plan_run(b, &in, expected), TERN_OK);
+    assert_int_equal(whole.streamed, 0);
+    const size_t limits[] = {1, whole.resident / 2, whole.resident};
+    for (int i = 0; i < 3; i++) {
+        struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.resident = limits[i]});
+        struct tern_plan_facts facts = tern_plan_facts(plan);
+        assert_int_equal(facts.streamed == 0, i == 2);
+        assert_int_equal(facts.resident == 0, i == 0);
+        assert_true(facts.resident <= limits[i]);
+        struct tern_binding *own = tern_plan_bind(plan, tern_pipeline_weights(f.p, "vae_decoder"));
+        tern_tensor *out[] = {NULL};
+        assert_int_equal(tern_plan_run(own, &in, out), TERN_OK);
+        uint64_t allocations = tern_memory_allocations(f.ctx);
+        assert_int_equal(tern_plan_run(own, &in, out), TERN_OK);
+        assert_int_equal(tern_memory_allocations(f.ctx), allocations);
+        assert_memory_equal(tern_tensor_host(out[0]), tern_tensor_host(expected[0]), (size_t)tern_tensor_numel(out[0]) * sizeof(float));
+        tern_binding_unref(&own);
+        tern_plan_unref(&plan);
+    }
+    tern_scope_end(f.ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&all);
+    tern_graph_destroy(&g);
+    close_fixture(&f);
+}
+
+/* What binding takes is told before: when nothing is prepared, when all is, and for a set of which a part is. */
+static void binding_takes_what_was_told(void **state)
+{
+    struct fixture f = open_fixture("sd1", 0, TERN_OFFLOAD_NONE);
+    const struct tern_graph_size size = {2, 64, 64};
+    struct tern_graph *g = tern_pipeline_graph(f.p, "unet", &size);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    const struct tern_weights *w = tern_pipeline_weights(f.p, "unet");
+    for (int i = 0; i < 2; i++) {
+        size_t told = tern_plan_bind_bytes(plan, w), before = tern_memory_used(f.ctx);
+        struct tern_binding *b = tern_plan_bind(plan, w);
+        assert_non_null(b);
+        double ratio = (double)(tern_memory_used(f.ctx) - before) / (double)told;
+        if (ratio > 1 || ratio < 0.9)
+            fail_msg("told %zu bytes, taken %.3f of that", told, ratio);
+        tern_binding_unref(&b);
+    }
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_offload_gives_the_same_bits),
+        cmocka_unit_test(the_budget_decides),
+        cmocka_unit_test(limits_of_resident_weights),
+        cmocka_unit_test(binding_takes_what_was_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

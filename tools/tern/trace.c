@@ -1,0 +1,61 @@
+/* The profile of a job as a trace-event file, which Chrome (about:tracing) and Perfetto show: one row a component, one bar a
+ * kernel, with what it made and its rates. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "picture.h"
+
+bool trace_begin(struct trace *t)
+{
+    t->out = open_memstream(&t->text, &t->size);
+    return t->out != NULL;
+}
+
+static int row_of(const char *component)
+{
+    static const char *const rows[] = {"text_encoder", "vae_encoder", "unet", "vae_decoder"};
+    int i = 0;
+    while (i < 3 && strcmp(rows[i], component))
+        i++;
+    return i + 1;
+}
+
+void trace_kernel(const char *component, const struct tern_step_profile *step, void *user)
+{
+    struct trace *t = user;
+    double seconds = step->seconds > 0 ? step->seconds : 1e-9;
+    fprintf(t->out,
+            "%s\n{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"pid\": 1, \"tid\": %d, \"ts\": %.1f, \"dur\": %.1f, \"args\": "
+            "{\"component\": \"%s\", \"kernel\": \"%s\", \"output\": \"%s\", \"bytes\": %.0f, \"flops\": %.0f, "
+            "\"gflops_per_second\": %.2f, \"gigabytes_per_second\": %.2f}}",
+            ftell(t->out) ? "," : "[", step->op, step->kernel, row_of(component), step->start * 1e6, step->seconds * 1e6, component,
+            step->kernel, step->output, step->bytes, step->flops, step->flops / seconds * 1e-9, step->bytes / seconds * 1e-9);
+}
+
+int trace_write(struct trace *t, const char *path)
+{
+    if (fflush(t->out))
+        return failed("out of memory");
+    char *temporary = malloc(strlen(path) + sizeof(".XXXXXX"));
+    if (!temporary)
+        return failed("out of memory");
+    sprintf(temporary, "%s.XXXXXX", path);
+    int fd = mkstemp(temporary);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    bool ok = f && fprintf(f, "%s%s\n]\n", t->size ? "" : "[", t->text) > 0;
+    ok = f && !fclose(f) && ok && !rename(temporary, path);
+    int reason = errno;
+    if (!ok && fd >= 0)
+        unlink(temporary);
+    free(temporary);
+    return ok ? GO_ON : failed("%s: cannot be written: %s", path, strerror(reason));
+}
+
+void trace_end(struct trace *t)
+{
+    if (t->out)
+        fclose(t->out);
+    free(t->text);
+}
