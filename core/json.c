@@ -2,6 +2,8 @@
 #include "core/json.h"
 
 #include <math.h>
+#include <string.h>
+#include <utf8proc.h>
 
 #include "core/context.h"
 #include "core/files.h"
@@ -82,4 +84,23 @@ enum tern_status tern_json_string(struct tern_context *ctx, const json_t *o, con
         return wrong_type(ctx, where, key, "a string", v);
     *out = json_string_value(v);
     return TERN_OK;
+}
+
+json_t *tern_json_text(struct tern_context *ctx, const char *s)
+{
+    json_t *text = json_string(s); /* refuses what is not UTF-8 */
+    size_t n = strlen(s), length = 0;
+    char *fixed = text || n > SIZE_MAX / 3 - 1 ? NULL : tern_alloc(ctx, 3 * n + 1);
+    if (!fixed)
+        return text;
+    for (size_t at = 0; at < n;) {
+        utf8proc_int32_t c;
+        utf8proc_ssize_t took = utf8proc_iterate((const utf8proc_uint8_t *)s + at, (utf8proc_ssize_t)(n - at), &c);
+        memcpy(fixed + length, took > 0 ? s + at : "\xef\xbf\xbd", took > 0 ? (size_t)took : 3);
+        length += took > 0 ? (size_t)took : 3;
+        at += took > 0 ? (size_t)took : 1;
+    }
+    text = json_stringn(fixed, length);
+    tern_free(ctx, fixed);
+    return text;
 }

@@ -18,4 +18,7 @@ enum tern_status tern_json_bool(struct tern_context *ctx, const json_t *o, const
 /* Borrowed from the object. */
 enum tern_status tern_json_string(struct tern_context *ctx, const json_t *o, const char *where, const char *key, const char **out);
 
+/* A string for writing: each byte that is no part of UTF-8 becomes U+FFFD. NULL without memory. */
+json_t *tern_json_text(struct tern_context *ctx, const char *s);
+
 #endif

@@ -5,6 +5,19 @@
 
 typedef void write_fn(void *user, const char *line);
 
+/* A name as the inside of a string of Graphviz. */
+static const char *quoted(const char *name, char out[256])
+{
+    size_t n = 0;
+    for (; *name && n + 2 < 256; name++) {
+        if (*name == '"' || *name == '\\')
+            out[n++] = '\\';
+        out[n++] = *name == '\n' ? ' ' : *name;
+    }
+    out[n] = 0;
+    return out;
+}
+
 static void put_box(const struct tern_graph *g, const struct tern_node *n, write_fn *write, void *user)
 {
     char line[512], meta[TERN_META_TEXT];
@@ -24,10 +37,10 @@ static void put_box(const struct tern_graph *g, const struct tern_node *n, write
 
 void tern_graph_print_dot(const struct tern_graph *g, write_fn *write, void *user)
 {
-    char line[512];
+    char line[512], name[256];
     write(user, "digraph plan {");
     for (int i = 0; i < g->n_inputs; i++) {
-        snprintf(line, sizeof(line), "  v%d [label=\"%.200s\"];", g->inputs[i], g->values[g->inputs[i]].name);
+        snprintf(line, sizeof(line), "  v%d [label=\"%s\"];", g->inputs[i], quoted(g->values[g->inputs[i]].name, name));
         write(user, line);
     }
     for (int i = 0; i < g->n_nodes; i++)
