@@ -49,6 +49,13 @@ TERN_API void tern_graph_print(const struct tern_graph *graph, void (*write)(voi
 /* The same for Graphviz. */
 TERN_API void tern_graph_print_dot(const struct tern_graph *graph, void (*write)(void *user, const char *line), void *user);
 
+/* The same as one JSON object, in one line that is handed over whole: "pass" (the argument, or null), "inputs", "weights",
+ * "constants", "nodes" and "outputs". Values are numbers, as in the text; a node has "output", "op", "inputs", "shape",
+ * "dtype", "attributes", "posts", "kind" (launch, reference, view) and "prepare". Names that are not UTF-8 are repaired with
+ * U+FFFD, infinite attributes are strings. TERN_E_NO_MEMORY: nothing was written. */
+TERN_API enum tern_status tern_graph_print_json(const struct tern_graph *graph, const char *pass,
+                                                void (*write)(void *user, const char *line), void *user);
+
 struct tern_plan_params {
     /* Passes to leave out, by name, separated by commas ("fuse,cse"); "all": none runs. NULL: every pass runs. */
     const char *without;
@@ -69,6 +76,9 @@ TERN_API void tern_plan_unref(struct tern_plan **plan);
 /* The graph after all passes; borrowed. */
 TERN_API const struct tern_graph *tern_plan_graph(const struct tern_plan *plan);
 
+/* That graph as tern_graph_print_json gives it; nodes that run each time also have "step" and "kernel". "pass" is null. */
+TERN_API enum tern_status tern_plan_print_json(const struct tern_plan *plan, void (*write)(void *user, const char *line), void *user);
+
 /* What a plan needs and does. Bytes. */
 struct tern_plan_facts {
     int launches;        /* kernels that run each time */
@@ -85,8 +95,17 @@ TERN_API struct tern_plan_facts tern_plan_facts(const struct tern_plan *plan);
 /* Gives the memory of idle runs back: the next run takes it anew. Thread safe. */
 TERN_API void tern_plan_trim(struct tern_plan *plan);
 
-/* What lies in the arena at the step that needs most, largest first, and that step; one line each. */
+
+/* What lies in the arena at the step that needs most, largest first, and that step; one line each. Then what would lower that
+ * peak, and to how much: another kernel without scratch, a tensor that only waits, and what the next step needs. */
 TERN_API void tern_plan_print_memory(const struct tern_plan *plan, void (*write)(void *user, const char *line), void *user);
+/* All of the arena as one JSON object in one line, in bytes and steps: "arena", "least_arena", "steps", "peak" and what would
+ * lower it, and "blocks". TERN_E_NO_MEMORY: nothing was written. */
+TERN_API enum tern_status tern_plan_print_memory_json(const struct tern_plan *plan, void (*write)(void *user, const char *line),
+                                                      void *user);
+/* The arena over the steps as a picture: lines of SVG. A rectangle a block, with who made it as its tooltip; what lies there at
+ * the step that needs most stands beside it with its names. */
+TERN_API void tern_plan_draw_memory(const struct tern_plan *plan, void (*write)(void *user, const char *line), void *user);
 
 /* Looks every weight up by name and prepares what kernels want prepared. A weight that is missing or of another shape or
  * dtype is refused by name. The binding holds the tensors that it needs. NULL with the error recorded. */
