@@ -19,8 +19,8 @@
 struct state {
     const char *tool;
     char folder[64];
-    char out[65536], err[65536]; /* of the last run */
-    rlim_t file_limit;           /* for the next run: a disk with so much room for a file; 0: no limit */
+    char out[1 << 20], err[65536]; /* of the last run */
+    rlim_t file_limit;             /* for the next run: a disk with so much room for a file; 0: no limit */
 };
 
 int cli_setup(void **state);

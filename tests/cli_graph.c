@@ -66,21 +66,106 @@ static void test_graph_memory(void **state)
             sum += part;
     assert_true(total > 1);
     assert_float_equal(sum, total, 0.1);
-    EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--json", "-W", "256", "-H", "256"), 0);
-    json_t *event = json_loads(s->out, 0, NULL);
-    assert_string_equal(json_string_value(json_object_get(event, "event")), "plan");
-    double arena = (double)json_integer_value(json_object_get(event, "arena")) / (1 << 20);
-    assert_true(arena >= total - 0.1 && arena <= 1.1 * total + 0.1);
-    assert_true(json_integer_value(json_object_get(event, "launches")) > 20);
+    for (const char *line = s->out; line && strncmp(line, "\nno change of step", 18) != 0;) {
+        line = strchr(line + 1, '\n');
+        assert_non_null(line);
+    }
+}
+
+/* Line `number` of the output as an event of that name. */
+static json_t *event_of(const struct state *s, int number, const char *name)
+{
+    const char *line = s->out;
+    json_error_t error;
+    for (int i = 0; i < number; i++)
+        line = strchr(line, '\n') + 1;
+    json_t *event = json_loadb(line, strcspn(line, "\n"), 0, &error);
+    if (!event)
+        fail_msg("line %d: %s", number, error.text);
+    assert_string_equal(json_string_value(json_object_get(event, "event")), name);
+    return event;
+}
+
+/* Nodes of the JSON, and lines of nodes of the text, agree; what ran through the plan has its kernel. */
+static void test_graph_as_json(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder"), 0);
+    int lines = count(s->out, "\n%");
+    EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--json"), 0);
+    assert_int_equal(count(s->out, "\n"), 2);
+    json_t *graph = event_of(s, 0, "graph"), *plan = event_of(s, 1, "plan"), *nodes = json_object_get(graph, "nodes"), *node;
+    int steps = 0;
+    size_t i;
+    json_array_foreach(nodes, i, node)
+        steps += json_is_string(json_object_get(node, "kernel"));
+    assert_int_equal(json_array_size(nodes), lines);
+    assert_int_equal(steps, json_integer_value(json_object_get(plan, "launches")));
+    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(graph, "inputs"), 0), "name")), "latent");
+    json_decref(graph);
+    json_decref(plan);
+    EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--json", "--after", "all"), 0);
+    static const char *const passes[] = {"trace", "fold", "cse", "dce", "prepare", "fuse"};
+    for (int k = 0; k < 6; k++) {
+        graph = event_of(s, k, "graph");
+        assert_string_equal(json_string_value(json_object_get(graph, "pass")), passes[k]);
+        json_decref(graph);
+    }
+    json_decref(event_of(s, 6, "plan"));
+}
+
+/* What is alive at the peak are the blocks whose steps hold it. */
+static void test_graph_memory_as_json(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--memory", "--json", "-W", "256", "-H", "256"), 0);
+    json_t *memory = event_of(s, 0, "memory"), *plan = event_of(s, 1, "plan"), *block;
+    json_int_t step, alive, sum = 0, first, last, size;
+    size_t i;
+    assert_int_equal(json_unpack(memory, "{s:{s:I, s:I}}", "peak", "step", &step, "alive", &alive), 0);
+    json_array_foreach(json_object_get(memory, "blocks"), i, block) {
+        assert_int_equal(json_unpack(block, "{s:I, s:I, s:I}", "first", &first, "last", &last, "size", &size), 0);
+        sum += first <= step && step <= last ? size : 0;
+    }
+    assert_true(alive > 1 << 20);
+    assert_int_equal(sum, alive);
+    json_int_t arena = json_integer_value(json_object_get(plan, "arena"));
+    assert_true(arena >= alive && arena <= alive + alive / 10);
+    assert_int_equal(json_integer_value(json_object_get(memory, "arena")), arena);
+    assert_true(json_integer_value(json_object_get(plan, "launches")) > 20);
+    json_decref(memory);
+    json_decref(plan);
+}
+
+static void test_graph_picture(void **state)
+{
+    struct state *s = *state;
+    char text[64];
+    EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--svg", "arena.svg", "--json"), 0);
+    json_t *event = event_of(s, 0, "timeline");
+    assert_string_equal(json_string_value(json_object_get(event, "path")), "arena.svg");
     json_decref(event);
+    json_decref(event_of(s, 1, "plan"));
+    assert_true(file_size("arena.svg") > 8192);
+    write_file("old.svg", "old", 3);
+    s->file_limit = 4096;
+    EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--svg", "old.svg"), 1);
+    expect_text(s->err, "old.svg", "full disk");
+    assert_true(has_text("old.svg", "old"));
+    assert_int_equal(files("."), 2); /* nothing half is left */
+    slurp("arena.svg", text, sizeof(text));
+    assert_memory_equal(text, "<svg xmlns=", 11);
+    EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--svg", "no/folder.svg"), 1);
+    EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--svg", "a.svg", "--dot"), 2);
+    EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--memory", "--after", "fuse"), 2);
+    EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--json", "--dot"), 2);
 }
 
 int cli_graph_tests(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_graph_is_shown),
-        TEST(test_graph_for_graphviz),
-        TEST(test_graph_memory),
+        TEST(test_graph_is_shown), TEST(test_graph_for_graphviz),   TEST(test_graph_memory),
+        TEST(test_graph_as_json),  TEST(test_graph_memory_as_json), TEST(test_graph_picture),
     };
     return cmocka_run_group_tests_name("cli graph", tests, cli_setup, cli_teardown);
 }

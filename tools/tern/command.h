@@ -4,6 +4,7 @@
 #define TERN_TOOL_COMMAND_H
 
 #include <jansson.h>
+#include <stdio.h>
 #include <tern/context.h>
 #include <tern/pipeline.h>
 
@@ -122,5 +123,7 @@ int output_check(const char *path);
 int output_check_ending(const char *path);
 /* The name of picture i of n: path itself, or with "-1" .. "-n" before the ending. Free it. */
 char *output_name(const char *path, int i, int n);
+/* A file of what `fill` writes, which appears under its name when it is complete: GO_ON or FAILED after a message. */
+int output_write(const char *path, void (*fill)(FILE *file, const void *user), const void *user);
 
 #endif

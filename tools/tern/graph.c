@@ -1,15 +1,15 @@
-/* tern graph: a component's plan, as text or for Graphviz, and its memory. */
+/* tern graph: a component's plan as text, as JSON or for Graphviz, and its memory as a table, as JSON or as a picture. */
 #include <stdio.h>
 #include <string.h>
 
 #include "command.h"
 
-enum { OPT_BATCH = OPT_OWN, OPT_WIDTH, OPT_HEIGHT, OPT_AFTER, OPT_WITHOUT, OPT_DOT, OPT_MEMORY };
+enum { OPT_BATCH = OPT_OWN, OPT_WIDTH, OPT_HEIGHT, OPT_AFTER, OPT_WITHOUT, OPT_DOT, OPT_MEMORY, OPT_SVG };
 
 struct settings {
     struct run_settings run;
     struct tern_graph_size size;
-    const char *after, *without;
+    const char *after, *without, *svg;
     bool dot, memory;
 };
 
@@ -22,7 +22,8 @@ static const struct opt opts[] = {
      "show the graph after that pass: trace, fold, cse, dce, prepare,\nfuse (default: the last), or all of them"},
     {OPT_WITHOUT, 0, "without", "PASSES", "leave passes out, separated by commas, or all"},
     {OPT_DOT, 0, "dot", NULL, "for Graphviz instead of text"},
-    {OPT_MEMORY, 0, "memory", NULL, "what lies in memory when most does, instead of the graph"},
+    {OPT_MEMORY, 0, "memory", NULL, "what lies in memory when most does, and what would lower that,\ninstead of the graph"},
+    {OPT_SVG, 0, "svg", "FILE", "a picture of the memory over time into FILE, instead of the graph"},
     {0},
 };
 
@@ -48,24 +49,47 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     case OPT_MEMORY:
         s->memory = true;
         return GO_ON;
+    case OPT_SVG:
+        s->svg = value;
+        return GO_ON;
     default:
         return run_apply(opt, value, &s->run);
     }
 }
 
+/* Options that contradict each other, and a file that cannot be written. */
+static int check(const struct settings *s)
+{
+    const char *memory = s->memory ? "memory" : "svg";
+    if (s->dot && s->run.json)
+        return usage("option --dot: not together with --json");
+    if ((s->memory || s->svg) && s->dot)
+        return usage("option --dot: not together with --%s, which shows no graph", memory);
+    if ((s->memory || s->svg) && s->after)
+        return usage("option --after: not together with --%s, which is about the whole plan", memory);
+    return s->svg ? output_check(s->svg) : GO_ON;
+}
+
 static void put_line(void *user, const char *line) { puts(line); }
 
-static void print_graph(const struct settings *s, const struct tern_graph *g)
+/* The library's object as an event of that name. */
+static void put_event(const char *name, const char *line)
 {
-    if (s->dot)
-        tern_graph_print_dot(g, put_line, NULL);
-    else
-        tern_graph_print(g, put_line, NULL);
+    json_t *event = json_pack("{s:s}", "event", name), *object = json_loads(line, 0, NULL);
+    if (!event || !object || json_object_update(event, object)) {
+        json_decref(event);
+        event = NULL;
+    }
+    json_decref(object);
+    event_send(event);
 }
+static void put_graph(void *user, const char *line) { put_event("graph", line); }
+static void put_memory(void *user, const char *line) { put_event("memory", line); }
 
 struct shown {
     const struct settings *settings;
     bool any;
+    enum tern_status status;
 };
 
 static void after_pass(void *user, const char *pass, const struct tern_graph *g)
@@ -75,10 +99,49 @@ static void after_pass(void *user, const char *pass, const struct tern_graph *g)
     bool all = s->after && !strcmp(s->after, "all");
     if (!all && (!s->after || strcmp(s->after, pass) != 0))
         return;
-    if (all && !s->dot)
+    if (all && !s->dot && !s->run.json)
         printf("%s== after %s\n", shown->any ? "\n" : "", pass);
     shown->any = true;
-    print_graph(s, g);
+    if (s->run.json)
+        shown->status = tern_graph_print_json(g, pass, put_graph, NULL);
+    else if (s->dot)
+        tern_graph_print_dot(g, put_line, NULL);
+    else
+        tern_graph_print(g, put_line, NULL);
+}
+
+static enum tern_status print_plan(const struct settings *s, const struct tern_plan *plan)
+{
+    if (s->memory && s->run.json)
+        return tern_plan_print_memory_json(plan, put_memory, NULL);
+    if (!s->memory && s->run.json)
+        return tern_plan_print_json(plan, put_graph, NULL);
+    if (s->memory)
+        tern_plan_print_memory(plan, put_line, NULL);
+    else if (s->dot)
+        tern_graph_print_dot(tern_plan_graph(plan), put_line, NULL);
+    else
+        tern_graph_print(tern_plan_graph(plan), put_line, NULL);
+    return TERN_OK;
+}
+
+static void put_to_file(void *file, const char *line)
+{
+    fputs(line, file);
+    putc('\n', file);
+}
+
+static void fill_svg(FILE *file, const void *plan) { tern_plan_draw_memory(plan, put_to_file, file); }
+
+static int draw(const struct settings *s, const struct tern_plan *plan)
+{
+    int code = output_write(s->svg, fill_svg, plan);
+    json_t *path = code == GO_ON && s->run.json ? json_string(s->svg) : NULL; /* NULL when it is no UTF-8 */
+    if (code == GO_ON && s->run.json)
+        event_send(json_pack("{s:s, s:o}", "event", "timeline", "path", path ? path : json_null()));
+    else if (code == GO_ON && !s->run.quiet)
+        fprintf(stderr, "%s: the arena over %d steps\n", s->svg, tern_plan_facts(plan).launches);
+    return code;
 }
 
 static void print_facts(const struct settings *s, const struct tern_plan *plan)
@@ -89,28 +152,34 @@ static void print_facts(const struct settings *s, const struct tern_plan *plan)
         event_send(json_pack("{s:s, s:i, s:i, s:I, s:I, s:f}", "event", "plan", "launches", f.launches, "prepared", f.prepared, "arena",
                              (json_int_t)f.arena, "least_arena", (json_int_t)f.least_arena, "compile_time", f.compile_time));
     else if (!s->dot)
-        printf("\n%d launches, %d prepared once; arena %s, at least %s\n", f.launches, f.prepared, bytes_text(f.arena, arena),
-               bytes_text(f.least_arena, least));
+        printf("%s%d launches, %d prepared once; arena %s, at least %s\n", s->svg && !s->memory ? "" : "\n", f.launches, f.prepared,
+               bytes_text(f.arena, arena), bytes_text(f.least_arena, least));
+}
+
+static int show_plan(struct tern_context *ctx, const struct settings *s, const struct tern_plan *plan, const struct shown *shown)
+{
+    bool graph = !s->after && (s->memory || !s->svg);
+    int code = GO_ON;
+    if (shown->status || (graph && print_plan(s, plan)))
+        code = library_failed(ctx, false);
+    else if (s->after && !shown->any)
+        code = usage("option --after: no pass has the name \"%s\", or it did not run", s->after);
+    else if (s->svg)
+        code = draw(s, plan);
+    if (code != GO_ON)
+        return code;
+    print_facts(s, plan);
+    return DONE;
 }
 
 static int show(struct tern_context *ctx, const struct settings *s, const char *model, const char *component)
 {
     struct tern_pipeline *p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = s->run.dtype});
     struct tern_graph *g = p ? tern_pipeline_graph(p, component, &s->size) : NULL;
-    struct shown shown = {s, false};
-    bool quiet = s->memory || s->run.json;
-    struct tern_plan *plan =
-        g ? tern_plan_compile(g, &(struct tern_plan_params){.without = s->without, .after = quiet ? NULL : after_pass, .user = &shown})
-          : NULL;
-    int code = plan ? DONE : library_failed(ctx, p != NULL);
-    if (plan && s->memory)
-        tern_plan_print_memory(plan, put_line, NULL);
-    else if (plan && !quiet && !s->after)
-        print_graph(s, tern_plan_graph(plan));
-    else if (plan && !quiet && !shown.any)
-        code = usage("option --after: no pass has the name \"%s\", or it did not run", s->after);
-    if (code == DONE)
-        print_facts(s, plan);
+    struct shown shown = {.settings = s};
+    struct tern_plan_params params = {.without = s->without, .after = after_pass, .user = &shown};
+    struct tern_plan *plan = g ? tern_plan_compile(g, &params) : NULL;
+    int code = plan ? show_plan(ctx, s, plan, &shown) : library_failed(ctx, p != NULL);
     tern_plan_unref(&plan);
     tern_graph_destroy(&g);
     tern_pipeline_destroy(&p);
@@ -124,6 +193,10 @@ static int run(const struct command *command, int argc, char **argv)
     int count, code = options_parse(command, argc, argv, &s, &arguments, &count);
     if (code != GO_ON)
         return code;
+    code = check(&s);
+    if (code != GO_ON)
+        return code;
+    interrupt_catch();
     struct tern_context *ctx = run_open(&s.run, &code);
     if (!ctx)
         return code;

@@ -1,5 +1,6 @@
 /* Names of output files, and whether they can be written: asked before a long job, not after it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,4 +66,43 @@ char *output_name(const char *path, int i, int n)
     else
         snprintf(name, size, "%.*s-%d%s", (int)(ending - path), path, i + 1, ending);
     return name;
+}
+
+/* The name that a file has while it is written; free it. */
+static char *unfinished_name(const char *path)
+{
+    size_t size = strlen(path) + 32;
+    char *name = malloc(size);
+    if (name)
+        snprintf(name, size, "%s.%ld", path, (long)getpid());
+    return name;
+}
+
+int output_write(const char *path, void (*fill)(FILE *file, const void *user), const void *user)
+{
+    char *name = unfinished_name(path);
+    if (!name)
+        return failed("out of memory");
+    interrupt_hold(true);
+    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    bool bad = !file;
+    if (file) {
+        fill(file, user);
+        bad = ferror(file) || fflush(file);
+    }
+    int reason = errno;
+    if (file ? fclose(file) && !bad : fd >= 0 && close(fd)) {
+        bad = true;
+        reason = errno;
+    }
+    if (!bad && rename(name, path)) {
+        bad = true;
+        reason = errno;
+    }
+    if (bad && fd >= 0)
+        unlink(name);
+    interrupt_hold(false);
+    free(name);
+    return bad ? failed("%s: could not be written: %s", path, strerror(reason)) : GO_ON;
 }
