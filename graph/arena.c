@@ -132,3 +132,25 @@ size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int
     tern_free(ctx, offsets);
     return best;
 }
+
+static bool is_apart(const struct tern_block *a, const struct tern_block *b)
+{
+    return !meet(a, b) || a->offset + aligned(a->size) <= b->offset || b->offset + aligned(b->size) <= a->offset;
+}
+
+size_t tern_arena_check(const struct tern_block *blocks, int n, size_t *least)
+{
+    const size_t most = SIZE_MAX / 4;
+    size_t end = 0;
+    for (int i = 0; i < n; i++) {
+        const struct tern_block *b = &blocks[i];
+        if (b->offset % ALIGN || b->offset > most || b->size > most)
+            return SIZE_MAX;
+        for (int k = 0; k < i; k++)
+            if (!is_apart(b, &blocks[k]))
+                return SIZE_MAX;
+        end = b->offset + aligned(b->size) > end ? b->offset + aligned(b->size) : end;
+    }
+    *least = least_size(blocks, n);
+    return end;
+}

@@ -34,6 +34,11 @@ static tern_tensor *prepare(struct tern_binding *b, const struct tern_node *n)
     if (t)
         t->constant = true;
     tern_scope_end(ctx, NULL);
+    if (t && memcmp(&t->meta, &n->desc.out, sizeof(t->meta))) { /* steps rely on it */
+        tern_fail(ctx, TERN_E_INTERNAL, "plan: %s is prepared in another order of memory than it was recorded in",
+                  tern_op_get(n->desc.op).name);
+        tern_tensor_unref(&t);
+    }
     return t;
 }
 

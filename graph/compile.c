@@ -20,6 +20,11 @@ static bool has_word(const char *list, const char *word, size_t length)
     return false;
 }
 
+bool tern_pass_is_out(const char *without, const char *pass)
+{
+    return without && (has_word(without, pass, strlen(pass)) || has_word(without, "all", 3));
+}
+
 static enum tern_status check_names(struct tern_context *ctx, const char *without)
 {
     char known[256] = "all";
@@ -40,7 +45,7 @@ static enum tern_status run_passes(struct tern_graph *g, const struct tern_plan_
         q->after(q->user, "trace", g);
     for (int i = 0; tern_passes[i]; i++) {
         const char *name = tern_passes[i]->name;
-        if (q->without && (has_word(q->without, name, strlen(name)) || has_word(q->without, "all", 3)))
+        if (tern_pass_is_out(q->without, name))
             continue;
         if (tern_passes[i]->run(g))
             return tern_error_status(g->ctx);
@@ -52,7 +57,7 @@ static enum tern_status run_passes(struct tern_graph *g, const struct tern_plan_
 
 static bool is_step(const struct tern_node *n) { return !n->dead && !n->prepare && n->kind != TERN_CALL_VIEW; }
 
-static enum tern_status make_steps(struct tern_plan *p)
+enum tern_status tern_plan_steps(struct tern_plan *p, const struct tern_kernel *const *kernels)
 {
     struct tern_graph *g = p->graph;
     size_t count = 0;
@@ -69,7 +74,7 @@ static enum tern_status make_steps(struct tern_plan *p)
         struct tern_step *s = &p->steps[p->n_steps++];
         *s = (struct tern_step){.node = i, .desc = &n->desc, .packed_index = -1, .ahead = -1};
         if (n->kind == TERN_CALL_LAUNCH)
-            s->kernel = tern_kernel_choose(p->ctx, p->ctx->device, s->desc);
+            s->kernel = kernels ? kernels[i] : tern_kernel_choose(p->ctx, p->ctx->device, s->desc);
         if (n->kind == TERN_CALL_LAUNCH && !s->kernel)
             return tern_fail(p->ctx, TERN_E_UNSUPPORTED, "plan: %s: no kernel of %s fits any more", tern_op_get(n->desc.op).name,
                              p->ctx->device->name);
@@ -78,25 +83,33 @@ static enum tern_status make_steps(struct tern_plan *p)
     return TERN_OK;
 }
 
+struct tern_plan *tern_plan_create(struct tern_context *ctx)
+{
+    struct tern_plan *p = tern_calloc(ctx, 1, sizeof(*p));
+    if (!p)
+        return NULL;
+    tern_context_ref(ctx);
+    p->ctx = ctx;
+    p->refs = 1;
+    pthread_mutex_init(&p->lock, NULL);
+    return p;
+}
+
 struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struct tern_plan_params *params)
 {
     const struct tern_plan_params none = {0}, *q = params ? params : &none;
     struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
     double start = tern_now();
-    struct tern_plan *p = ctx && !check_names(ctx, q->without) ? tern_calloc(ctx, 1, sizeof(*p)) : NULL;
+    struct tern_plan *p = ctx && !check_names(ctx, q->without) ? tern_plan_create(ctx) : NULL;
     if (!p) {
         tern_graph_destroy(graph);
         return NULL;
     }
-    tern_context_ref(ctx);
-    p->ctx = ctx;
-    p->refs = 1;
     p->resident_limit = q->resident;
-    pthread_mutex_init(&p->lock, NULL);
     p->graph = *graph;
     *graph = NULL;
     tern_graph_shrink(p->graph);
-    if (tern_failed(ctx) || run_passes(p->graph, q) || make_steps(p) || tern_plan_layout(p)) {
+    if (tern_failed(ctx) || run_passes(p->graph, q) || tern_plan_steps(p, NULL) || tern_plan_layout(p, NULL)) {
         tern_plan_unref(&p);
         return NULL;
     }

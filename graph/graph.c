@@ -129,6 +129,12 @@ int tern_graph_root(const struct tern_graph *g, int value)
     return value;
 }
 
+bool tern_graph_is_fixed(const struct tern_graph *g, int value)
+{
+    const struct tern_value *v = &g->values[value];
+    return v->kind == TERN_VALUE_WEIGHT || v->kind == TERN_VALUE_CONSTANT || (v->kind == TERN_VALUE_RESULT && g->nodes[v->node].prepare);
+}
+
 bool tern_graph_is_output(const struct tern_graph *g, int value)
 {
     int root = tern_graph_root(g, value);

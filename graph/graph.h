@@ -59,6 +59,8 @@ void tern_graph_count_uses(struct tern_graph *g);
 /* The value whose memory `value` lies in: itself, or through views what they look at. */
 int tern_graph_root(const struct tern_graph *g, int value);
 
+/* Whether every run of a binding finds the same there: a weight, a constant, or what is prepared from them. */
+bool tern_graph_is_fixed(const struct tern_graph *g, int value);
 /* Whether the value lies in the memory of an output, which every run has to write. */
 bool tern_graph_is_output(const struct tern_graph *g, int value);
 
@@ -69,5 +71,7 @@ struct tern_pass {
 };
 /* In the order in which they run; NULL-terminated. */
 extern const struct tern_pass *const tern_passes[];
+/* Whether `without` (as in tern_plan_params) leaves the pass out. */
+bool tern_pass_is_out(const char *without, const char *pass);
 
 #endif

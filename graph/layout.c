@@ -18,17 +18,12 @@ struct layout {
 
 static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
 
-static bool is_fixed(const struct tern_graph *g, int root)
-{
-    const struct tern_value *v = &g->values[root];
-    return v->kind == TERN_VALUE_WEIGHT || v->kind == TERN_VALUE_CONSTANT || (v->kind == TERN_VALUE_RESULT && g->nodes[v->node].prepare);
-}
-
 /* Bytes from the start of the root to the first element of a view. A prepared view is bound itself. */
 static size_t offset_of(const struct tern_graph *g, int value, int *root)
 {
     size_t offset = 0;
-    while (g->values[value].kind == TERN_VALUE_RESULT && g->nodes[g->values[value].node].kind == TERN_CALL_VIEW && !is_fixed(g, value)) {
+    while (g->values[value].kind == TERN_VALUE_RESULT && g->nodes[g->values[value].node].kind == TERN_CALL_VIEW &&
+           !tern_graph_is_fixed(g, value)) {
         const struct tern_node *n = &g->nodes[g->values[value].node];
         offset += (size_t)n->offset * tern_dtype_size(n->desc.out.dtype);
         value = n->in[0];
@@ -42,7 +37,7 @@ static struct tern_ref ref_of(const struct layout *l, int value)
     const struct tern_graph *g = l->graph;
     int root;
     size_t offset = offset_of(g, value, &root);
-    if (is_fixed(g, root))
+    if (tern_graph_is_fixed(g, root))
         return (struct tern_ref){TERN_PLACE_BOUND, root, offset};
     if (l->output[root] >= 0)
         return (struct tern_ref){TERN_PLACE_OUTPUT, l->output[root], offset};
@@ -95,7 +90,7 @@ static int place_of_operand(const struct layout *l, const struct tern_step *step
     int own = tern_op_get(n->desc.op).max_inputs; /* the others are of posts */
     for (int k = 0; k < n->desc.n_in && k < own; k++) {
         int root, other;
-        if (n->in[k] < 0 || offset_of(g, n->in[k], &root) || is_fixed(g, root) || g->values[root].kind != TERN_VALUE_RESULT ||
+        if (n->in[k] < 0 || offset_of(g, n->in[k], &root) || tern_graph_is_fixed(g, root) || g->values[root].kind != TERN_VALUE_RESULT ||
             l->output[root] >= 0 || l->last[root] != s || memcmp(&n->desc.in[k], &n->desc.out, sizeof(n->desc.out)) ||
             bytes_of(&n->desc.out) != bytes_of(&g->values[root].meta))
             continue;
@@ -139,7 +134,7 @@ static void place_step(struct layout *l, int s)
     if (!kernel->pack)
         return;
     int packed = n->in[kernel->pack_input];
-    bool fixed = packed >= 0 && is_fixed(l->graph, packed);
+    bool fixed = packed >= 0 && tern_graph_is_fixed(l->graph, packed);
     size_t size = kernel->packed_size(ctx, step->desc);
     if (fixed && stays(l->plan, size)) {
         l->plan->facts.resident += size;
@@ -187,7 +182,31 @@ static void keep_blocks(struct layout *l)
     }
 }
 
-enum tern_status tern_plan_layout(struct tern_plan *p)
+static bool has_sizes(const struct layout *l, const struct tern_placement *given)
+{
+    bool same = given && given->n_blocks == l->n_blocks;
+    for (int i = 0; same && i < l->n_blocks; i++)
+        same = given->blocks[i].size == l->blocks[i].size;
+    return same;
+}
+
+static enum tern_status place_blocks(struct layout *l, const struct tern_placement *given)
+{
+    struct tern_plan *p = l->plan;
+    if (!has_sizes(l, given)) {
+        p->facts.arena = tern_arena_place(p->ctx, l->blocks, l->n_blocks, &p->facts.least_arena);
+        return tern_error_status(p->ctx);
+    }
+    for (int i = 0; i < l->n_blocks; i++)
+        l->blocks[i].offset = given->blocks[i].offset;
+    p->facts.arena = tern_arena_check(l->blocks, l->n_blocks, &p->facts.least_arena);
+    if (p->facts.arena == given->arena)
+        return TERN_OK;
+    return tern_fail(p->ctx, TERN_E_FORMAT, "arena of %zu bytes: expected blocks that fill it and share no memory while they live",
+                     given->arena);
+}
+
+enum tern_status tern_plan_layout(struct tern_plan *p, const struct tern_placement *given)
 {
     struct tern_context *ctx = p->ctx;
     const struct tern_graph *g = p->graph;
@@ -207,9 +226,10 @@ enum tern_status tern_plan_layout(struct tern_plan *p)
         find_last_uses(&l);
         for (int s = 0; s < p->n_steps; s++)
             place_step(&l, s);
-        p->facts.arena = tern_arena_place(ctx, l.blocks, l.n_blocks, &p->facts.least_arena);
-        keep_blocks(&l);
-        resolve_all(&l);
+        if (!tern_failed(ctx) && !place_blocks(&l, given)) {
+            keep_blocks(&l);
+            resolve_all(&l);
+        }
     }
     tern_free(ctx, l.blocks);
     tern_free(ctx, l.block_of);

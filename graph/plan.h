@@ -77,7 +77,19 @@ struct tern_step_observer {
 /* profile.c: `step` began and ended at these seconds since the run's start. */
 void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *step, double begin, double end);
 
-/* layout.c: gives every operand of every step its place. The plan's graph and steps' kernels are set. */
-enum tern_status tern_plan_layout(struct tern_plan *p);
+/* compile.c: an empty plan, and its steps from the graph after all passes. kernels: by node; NULL: they are chosen. */
+struct tern_plan *tern_plan_create(struct tern_context *ctx);
+enum tern_status tern_plan_steps(struct tern_plan *p, const struct tern_kernel *const *kernels);
+
+/* Sizes and offsets of all blocks, from an earlier layout of the same plan. */
+struct tern_placement {
+    const struct tern_plan_block *blocks;
+    int n_blocks;
+    size_t arena;
+};
+/* layout.c: gives every operand of every step its place. The plan's graph and steps' kernels are set. given: where the blocks
+ * lie; refused (TERN_E_FORMAT) when two that live at once overlap. They are placed anew when it is NULL or the sizes are others:
+ * workspaces depend on the number of threads. */
+enum tern_status tern_plan_layout(struct tern_plan *p, const struct tern_placement *given);
 
 #endif

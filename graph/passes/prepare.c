@@ -1,19 +1,13 @@
 /* The prepare graph: nodes that depend on weights and constants alone run once for each binding, not at every run. */
 #include "graph/passes/passes.h"
 
-static bool is_fixed(const struct tern_graph *g, int value)
-{
-    const struct tern_value *v = &g->values[value];
-    return v->kind == TERN_VALUE_WEIGHT || v->kind == TERN_VALUE_CONSTANT || (v->kind == TERN_VALUE_RESULT && g->nodes[v->node].prepare);
-}
-
 static enum tern_status run(struct tern_graph *g)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
         bool fixed = !n->dead && n->desc.n_in > 0 && !tern_graph_is_output(g, n->out);
         for (int k = 0; k < n->desc.n_in; k++)
-            if (n->in[k] >= 0 && is_fixed(g, n->in[k]))
+            if (n->in[k] >= 0 && tern_graph_is_fixed(g, n->in[k]))
                 n->desc.constant[k] = true;
             else if (n->in[k] >= 0)
                 fixed = false;
