@@ -63,6 +63,7 @@ struct tern_device {
     const struct tern_device_fns *fns;
     struct tern_context *ctx; /* not owned: the context owns the device */
     const char *name;         /* "cpu", "null" … static */
+    const char *level;        /* which of its kernels' variants run: "avx2" … static; NULL: there is one */
     struct tern_device_caps caps;
     const struct tern_kernel *const *kernels; /* NULL-terminated */
     struct tern_queue *queue;                 /* the default queue */

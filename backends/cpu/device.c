@@ -78,6 +78,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         .fns = &device_fns,
         .ctx = ctx,
         .name = "cpu",
+        .level = level->name,
         .caps = {.host_memory = true, .prefers_channels_last = true, .computes = true},
         .kernels = cpu_kernels,
         .queue = &d->queue,
