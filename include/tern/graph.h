@@ -73,6 +73,14 @@ TERN_API struct tern_plan *tern_plan_compile(const struct tern_graph *graph, con
 TERN_API struct tern_plan *tern_plan_ref(struct tern_plan *plan);
 TERN_API void tern_plan_unref(struct tern_plan **plan);
 
+/* Writes the plan to a file, complete or not at all. A file holds no weights, but the constants of the graph; with more than
+ * 64 MiB of them the plan is refused (TERN_E_UNSUPPORTED). */
+TERN_API enum tern_status tern_plan_save(const struct tern_plan *plan, const char *path);
+/* A plan that does what the saved one did, bit for bit; its compile_time is that of loading. Files of another version of tern,
+ * another device or another level of the processor are refused, as damaged ones are (TERN_E_FORMAT): compile again. With another
+ * number of threads the memory is laid out anew. NULL with the error recorded. */
+TERN_API struct tern_plan *tern_plan_load(struct tern_context *ctx, const char *path);
+
 /* The graph after all passes; borrowed. */
 TERN_API const struct tern_graph *tern_plan_graph(const struct tern_plan *plan);
 
