@@ -96,7 +96,10 @@ void tern_context_unref(struct tern_context *ctx)
 void tern_context_destroy(struct tern_context **ctx)
 {
     if (ctx && *ctx) {
-        tern_scope_release_all(*ctx); /* their tensors hold references to the context */
+        tern_scope_release_all(*ctx); /* their tensors hold references to the context, and so do plans */
+        (*ctx)->closed = true;
+        if ((*ctx)->plans_destroy)
+            (*ctx)->plans_destroy(*ctx);
         tern_context_unref(*ctx);
         *ctx = NULL;
     }

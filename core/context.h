@@ -39,6 +39,9 @@ struct tern_context {
     /* Set by the layers above; core only carries and releases them. */
     struct tern_dispatch *dispatch; /* ops/dispatch.c */
     void (*dispatch_destroy)(struct tern_context *ctx);
+    struct tern_plan_cache *plans; /* graph/cache.c */
+    void (*plans_destroy)(struct tern_context *ctx);
+    bool closed;                    /* its owner has let go of it; objects made of it may still hold it */
     struct tern_recorder *recorder; /* ops/dispatch.h; NULL: ops run */
 };
 

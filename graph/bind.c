@@ -93,7 +93,10 @@ struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_we
 }
 
 /* What an allocation of that size counts for, with the structs around it. */
-static size_t counted(size_t size) { return size + 3 * 64 + sizeof(struct tern_prepared) + sizeof(struct tern_buffer) + sizeof(tern_tensor); }
+static size_t counted(size_t size)
+{
+    return size + 3 * 64 + sizeof(struct tern_prepared) + sizeof(struct tern_buffer) + sizeof(tern_tensor);
+}
 
 static bool has_form(const tern_tensor *t, const struct tern_kernel *k, uint64_t key)
 {
@@ -132,7 +135,9 @@ size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights
         if (s->packed_index < 0 || packed_before(p, i))
             continue;
         const struct tern_value *v = &g->values[g->nodes[s->node].in[s->kernel->pack_input]];
-        const tern_tensor *t = v->kind == TERN_VALUE_CONSTANT ? v->tensor : v->kind == TERN_VALUE_WEIGHT && weights ? tern_weights_get(weights, v->name) : NULL;
+        const tern_tensor *t = v->kind == TERN_VALUE_CONSTANT            ? v->tensor
+                               : v->kind == TERN_VALUE_WEIGHT && weights ? tern_weights_get(weights, v->name)
+                                                                         : NULL;
         if (!has_form(t, s->kernel, key_of(s)))
             bytes += counted(s->kernel->packed_size(p->ctx, s->desc));
     }

@@ -25,8 +25,9 @@ bool tern_pass_is_out(const char *without, const char *pass)
     return without && (has_word(without, pass, strlen(pass)) || has_word(without, "all", 3));
 }
 
-static enum tern_status check_names(struct tern_context *ctx, const char *without)
+enum tern_status tern_plan_check(struct tern_context *ctx, const struct tern_plan_params *params)
 {
+    const char *without = params ? params->without : NULL;
     char known[256] = "all";
     for (int i = 0; tern_passes[i]; i++)
         snprintf(known + strlen(known), sizeof(known) - strlen(known), ",%s", tern_passes[i]->name);
@@ -100,7 +101,7 @@ struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struc
     const struct tern_plan_params none = {0}, *q = params ? params : &none;
     struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
     double start = tern_now();
-    struct tern_plan *p = ctx && !check_names(ctx, q->without) ? tern_plan_create(ctx) : NULL;
+    struct tern_plan *p = ctx && !tern_plan_check(ctx, q) ? tern_plan_create(ctx) : NULL;
     if (!p) {
         tern_graph_destroy(graph);
         return NULL;

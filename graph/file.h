@@ -1,6 +1,6 @@
 /* The format of plans on disk, for file.c (writing) and file_in.c, file_node.c, file_read.c. Little-endian numbers, without padding:
  *
- *     "ternplan", u32 version, fingerprint (2 u64), u32 values, nodes, inputs, outputs, blocks, u64 arena
+ *     "ternplan", u32 version, fingerprint (2 u64), u32 values, nodes, inputs, outputs, blocks, u64 arena, resident
  *     each value:  u8 kind; result and unused: no more. dtype and sizes; u16 and name, or u8 constant, u64 bytes and contents
  *     inputs, outputs: u32 values
  *     each node:   u8 kind, u8 flags, u16 op, u8 inputs, u8 mask of constant ones, i32 values (-1: absent), u32 result, dtype
@@ -34,7 +34,7 @@ struct tern_file_in {
     struct tern_graph *graph;
     const struct tern_kernel **kernels; /* by node */
     struct tern_plan_block *blocks;
-    size_t arena;
+    size_t arena, resident;
 };
 
 /* file_in.c. Records what is wrong, and where. */

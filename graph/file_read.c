@@ -108,6 +108,7 @@ static enum tern_status read_all(struct tern_file_in *in)
     g->n_outputs = tern_file_count(in, 4, TERN_GRAPH_MAX_IO);
     in->n_blocks = tern_file_count(in, 4, 3 * TERN_FILE_NODES);
     in->arena = tern_file_number(in, 8);
+    in->resident = tern_file_number(in, 8);
     if (n_values < 0 || in->n_nodes < 0 || g->n_inputs < 0 || g->n_outputs < 1 || in->n_blocks < 0)
         return tern_file_wrong(in, "more values, nodes, inputs, outputs or blocks than a plan may have");
     in->kernels = tern_calloc(in->ctx, (size_t)in->n_nodes + 1, sizeof(*in->kernels));
@@ -124,6 +125,7 @@ static struct tern_plan *finish(struct tern_file_in *in)
     struct tern_plan *p = tern_plan_create(in->ctx);
     if (!p)
         return NULL;
+    p->resident_limit = in->resident;
     p->graph = in->graph;
     in->graph = NULL;
     if (tern_plan_steps(p, in->kernels) || tern_plan_layout(p, &given))

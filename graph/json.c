@@ -25,10 +25,7 @@ int tern_report_meta(json_t *o, const struct tern_meta *m)
 }
 
 /* JSON has no infinities: they are strings. */
-static json_t *number_json(double x)
-{
-    return isfinite(x) ? json_real(x) : json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
-}
+static json_t *number_json(double x) { return isfinite(x) ? json_real(x) : json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf"); }
 
 static json_t *attr_json(const struct tern_attr_info *a, const char *at, int count)
 {
@@ -106,8 +103,7 @@ static json_t *inputs_json(const struct tern_node *n)
 /* `step`: of the plan, and its number; NULL: not planned, or nothing runs. */
 static json_t *node_json(const struct tern_node *n, const struct tern_step *step, int number)
 {
-    static const char *const kinds[] = {
-        [TERN_CALL_LAUNCH] = "launch", [TERN_CALL_REFERENCE] = "reference", [TERN_CALL_VIEW] = "view"};
+    static const char *const kinds[] = {[TERN_CALL_LAUNCH] = "launch", [TERN_CALL_REFERENCE] = "reference", [TERN_CALL_VIEW] = "view"};
     json_t *o = json_object();
     int bad = !o;
     bad |= json_object_set_new(o, "output", json_integer(n->out));
@@ -194,8 +190,8 @@ enum tern_status tern_report_send(struct tern_context *ctx, json_t *o, int bad, 
     return TERN_OK;
 }
 
-static enum tern_status print(const struct tern_graph *g, const struct tern_plan *p, const char *pass,
-                              void (*write)(void *, const char *), void *user)
+static enum tern_status print(const struct tern_graph *g, const struct tern_plan *p, const char *pass, void (*write)(void *, const char *),
+                              void *user)
 {
     bool *used = tern_calloc(g->ctx, (size_t)g->n_values + 1, sizeof(*used));
     if (!used)
@@ -206,7 +202,8 @@ static enum tern_status print(const struct tern_graph *g, const struct tern_plan
     return tern_report_send(g->ctx, o, bad, write, user);
 }
 
-enum tern_status tern_graph_print_json(const struct tern_graph *g, const char *pass, void (*write)(void *user, const char *line), void *user)
+enum tern_status tern_graph_print_json(const struct tern_graph *g, const char *pass, void (*write)(void *user, const char *line),
+                                       void *user)
 {
     return print(g, NULL, pass, write, user);
 }

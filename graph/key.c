@@ -155,13 +155,14 @@ static void add_node(struct tern_key *k, const struct tern_node *n)
     add_desc(k, &n->desc);
 }
 
-enum tern_status tern_graph_key(const struct tern_graph *g, const char *without, struct tern_key *key)
+enum tern_status tern_graph_key(const struct tern_graph *g, const struct tern_plan_params *params, struct tern_key *key)
 {
     struct tern_key k = tern_plan_fingerprint(g->ctx);
     enum tern_status st = TERN_OK;
     for (int i = 0; tern_passes[i]; i++)
-        if (!tern_pass_is_out(without, tern_passes[i]->name))
+        if (!params || !tern_pass_is_out(params->without, tern_passes[i]->name))
             add_text(&k, tern_passes[i]->name);
+    add(&k, params ? params->resident : 0);
     add(&k, (uint64_t)g->n_values);
     for (int i = 0; i < g->n_values && !st; i++)
         st = add_value(&k, g->ctx, &g->values[i]);

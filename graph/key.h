@@ -17,9 +17,9 @@ const char *tern_key_text(struct tern_key key, char out[TERN_KEY_TEXT]);
  * kernels. Plans of another fingerprint are foreign. */
 struct tern_key tern_plan_fingerprint(struct tern_context *ctx);
 
-/* The key of what tern_plan_compile(g, .without) would make: kinds, metas, names, contents of constants, nodes, outputs, passes,
- * fingerprint. Traces of the same calls have the same key, in every context and process. */
-enum tern_status tern_graph_key(const struct tern_graph *g, const char *without, struct tern_key *key);
+/* The key of what tern_plan_compile(g, params) would make: kinds, metas, names, contents of constants, nodes, outputs, passes,
+ * limit of resident weights, fingerprint. Traces of the same calls have the same key, in every context and process. */
+enum tern_status tern_graph_key(const struct tern_graph *g, const struct tern_plan_params *params, struct tern_key *key);
 
 /* A constant's memory from its first element to behind its last; elements between that are not its own read as 0. *copy: to be
  * freed by the caller. NULL with the error recorded. */

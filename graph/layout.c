@@ -107,10 +107,7 @@ static int place_of_operand(const struct layout *l, const struct tern_step *step
 }
 
 /* Whether prepared weights of that size are kept by the binding. */
-static bool stays(const struct tern_plan *p, size_t size)
-{
-    return !p->resident_limit || p->facts.resident + size <= p->resident_limit;
-}
+static bool stays(const struct tern_plan *p, size_t size) { return !p->resident_limit || p->facts.resident + size <= p->resident_limit; }
 
 static void place_step(struct layout *l, int s)
 {

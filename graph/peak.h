@@ -14,8 +14,8 @@ struct tern_relief {
     struct tern_peak now; /* the first of several equal steps; all zero for a plan without steps */
     size_t scratch;       /* workspace and packing at that step; 0: none */
     struct tern_peak without_scratch;
-    int waiting;     /* the largest block that is alive at that step and not used by it; -1: none */
-    int from, until; /* the steps that use it before and after */
+    int waiting;                      /* the largest block that is alive at that step and not used by it; -1: none */
+    int from, until;                  /* the steps that use it before and after */
     struct tern_peak without_waiting; /* if it were not in memory between the two */
     struct tern_peak next;            /* the step that needs most beside that one: its number is -1 in a plan of one step */
 };

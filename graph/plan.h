@@ -26,7 +26,7 @@ struct tern_step {
     struct tern_ref in[TERN_MAX_INPUTS], out, workspace;
     struct tern_ref packed; /* of an input that is packed at every run */
     int packed_index;       /* of the binding's packed forms; -1: none */
-    int ahead;        /* value of the weight that the next streamed step will read; -1: none, or not streamed */
+    int ahead;              /* value of the weight that the next streamed step will read; -1: none, or not streamed */
     int node;
     const struct tern_op_desc *desc; /* the node's */
 };
@@ -68,6 +68,12 @@ struct tern_binding {
 
 /* tern_plan_compile without the copy: the graph becomes the plan's, also on failure. */
 struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struct tern_plan_params *params);
+
+/* tern_plan_cached without the copy, likewise. */
+struct tern_plan *tern_plan_cached_owned(struct tern_graph **graph, const struct tern_plan_params *params);
+/* Whether the params name passes that there are. */
+enum tern_status tern_plan_check(struct tern_context *ctx, const struct tern_plan_params *params);
+#define TERN_PLAN_CACHE 64 /* plans that a context keeps */
 
 /* Told about every step of a run. */
 struct tern_step_observer {

@@ -147,8 +147,8 @@ static void put_box(const struct drawing *d, const struct tern_plan_block *b, co
 {
     enum kind kind = kind_of(d->plan->graph->nodes[b->node].desc.op);
     double top = y_of(d, b->offset + b->size), bottom = y_of(d, b->offset);
-    put(d, "<rect class=\"%s k%d\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"%s", name, kind, PX(x), PX(top), PX(width),
-        PX(bottom - top), close);
+    put(d, "<rect class=\"%s k%d\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"%s", name, kind, PX(x), PX(top), PX(width), PX(bottom - top),
+        close);
 }
 
 static void draw_block(const struct drawing *d, const struct tern_plan_block *b)
@@ -277,7 +277,8 @@ static void draw_styles(const struct drawing *d)
     put(d, "<style>");
     put(d, "text{font:12px sans-serif;fill:#222}.big{font-size:16px;font-weight:bold}");
     put(d, ".b{stroke:#fff;stroke-width:.4}.at{stroke:#fff}.b:hover{stroke:#000;stroke-width:2}");
-    put(d, ".grid{stroke:#ddd;fill:none}.lead{stroke:#666;stroke-width:.7;fill:none}.peak{stroke:#000;stroke-width:.7;fill:none}.mark{fill:#000}");
+    put(d, ".grid{stroke:#ddd;fill:none}.lead{stroke:#666;stroke-width:.7;fill:none}.peak{stroke:#000;stroke-width:.7;fill:none}.mark{fill:"
+           "#000}");
     for (int k = 0; k < KINDS; k++)
         put(d, ".k%d{fill:%s}.s.k%d{fill:url(#h%d)}", k, kinds[k].color, k, k);
     put(d, "</style>");

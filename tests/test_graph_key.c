@@ -19,7 +19,7 @@
 static struct tern_key key_of(const struct tern_graph *g, const char *without)
 {
     struct tern_key key;
-    assert_int_equal(tern_graph_key(g, without, &key), TERN_OK);
+    assert_int_equal(tern_graph_key(g, &(struct tern_plan_params){.without = without}, &key), TERN_OK);
     return key;
 }
 

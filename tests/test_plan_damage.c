@@ -162,7 +162,7 @@ static void bad_reference(struct tern_plan *p) { plan_node(p, TERN_OP_clamp)->ki
 static void bad_kernel(struct tern_plan *p)
 {
     for (int s = 1; s < p->n_steps; s++)
-        if (p->steps[s].desc.op == TERN_OP_neg)
+        if (p->steps[s].desc->op == TERN_OP_neg)
             p->steps[s].kernel = p->steps[0].kernel;
 }
 static void bad_stride(struct tern_plan *p)

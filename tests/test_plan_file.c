@@ -75,7 +75,7 @@ static void saved_plans_come_back(void **state)
         assert_equal_plans(&a, a.plan, &b, p);
         for (int s = 0; s < p->n_steps; s++) {
             references += !p->steps[s].kernel;
-            posts += (int)p->steps[s].desc.n_post;
+            posts += (int)p->steps[s].desc->n_post;
         }
         prepared += p->facts.prepared;
         uint8_t *first = plan_bytes(f.path, &size);

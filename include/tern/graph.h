@@ -70,6 +70,10 @@ struct tern_plan_params {
 /* Rewrites a copy of the graph and fixes kernels, order and memory. params NULL: defaults. NULL with the error recorded: also
  * for an unknown pass (the message lists them). */
 TERN_API struct tern_plan *tern_plan_compile(const struct tern_graph *graph, const struct tern_plan_params *params);
+/* The plan that the context has made of an equal graph with equal params before (it keeps 64, those used last), or that an earlier
+ * process has left in the cache folder; else tern_plan_compile, and the plan is kept for both. A file that is damaged or of
+ * another tern, device or processor is ignored with one line of the log. params->after is called when the plan is compiled. */
+TERN_API struct tern_plan *tern_plan_cached(const struct tern_graph *graph, const struct tern_plan_params *params);
 TERN_API struct tern_plan *tern_plan_ref(struct tern_plan *plan);
 TERN_API void tern_plan_unref(struct tern_plan **plan);
 
@@ -102,7 +106,6 @@ TERN_API struct tern_plan_facts tern_plan_facts(const struct tern_plan *plan);
 
 /* Gives the memory of idle runs back: the next run takes it anew. Thread safe. */
 TERN_API void tern_plan_trim(struct tern_plan *plan);
-
 
 /* What lies in the arena at the step that needs most, largest first, and that step; one line each. Then what would lower that
  * peak, and to how much: another kernel without scratch, a tensor that only waits, and what the next step needs. */

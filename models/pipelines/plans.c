@@ -55,7 +55,7 @@ static struct tern_plan *make(struct tern_pipeline *p, const char *component, co
     size_t peak = tern_memory_peak(ctx);
     tern_memory_reset_peak(ctx);
     struct tern_graph *g = tern_pipeline_graph(p, component, size);
-    struct tern_plan *plan = g ? tern_plan_compile_owned(&g, &(struct tern_plan_params){.resident = resident}) : NULL;
+    struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &(struct tern_plan_params){.resident = resident}) : NULL;
     *making = tern_memory_peak(ctx) - tern_memory_used(ctx);
     tern_memory_raise_peak(ctx, peak);
     return plan;

@@ -1,0 +1,116 @@
+/* Plans that were made before: in memory, the one that was not used for the longest time goes first; and on disk. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/cache.h"
+#include "core/context.h"
+#include "graph/key.h"
+#include "graph/plan.h"
+
+#define WORTH 0.002 /* seconds: what is compiled faster is not written to disk, the file system takes longer */
+
+struct entry {
+    struct tern_key key;
+    struct tern_plan *plan;
+    uint64_t used; /* by clock */
+};
+
+struct tern_plan_cache {
+    struct entry entry[TERN_PLAN_CACHE];
+    uint64_t clock;
+};
+
+/* The plans hold the context, so they go when its owner lets go of it. */
+static void destroy(struct tern_context *ctx)
+{
+    struct tern_plan_cache *c = ctx->plans;
+    ctx->plans = NULL;
+    ctx->plans_destroy = NULL;
+    for (int i = 0; i < TERN_PLAN_CACHE; i++)
+        tern_plan_unref(&c->entry[i].plan);
+    tern_free(ctx, c);
+}
+
+/* NULL without memory, and when the context is only held by what was made of it. */
+static struct tern_plan_cache *cache_of(struct tern_context *ctx)
+{
+    if (!ctx->plans && !ctx->closed && (ctx->plans = tern_calloc(ctx, 1, sizeof(*ctx->plans))))
+        ctx->plans_destroy = destroy;
+    return ctx->plans;
+}
+
+static struct tern_plan *find(struct tern_plan_cache *c, struct tern_key key)
+{
+    for (int i = 0; i < TERN_PLAN_CACHE; i++)
+        if (c->entry[i].plan && tern_key_equal(c->entry[i].key, key)) {
+            c->entry[i].used = ++c->clock;
+            return tern_plan_ref(c->entry[i].plan);
+        }
+    return NULL;
+}
+
+static void keep(struct tern_plan_cache *c, struct tern_key key, struct tern_plan *plan)
+{
+    struct entry *e = &c->entry[0];
+    for (int i = 0; i < TERN_PLAN_CACHE && e->plan; i++)
+        if (!c->entry[i].plan || c->entry[i].used < e->used)
+            e = &c->entry[i];
+    tern_plan_unref(&e->plan);
+    *e = (struct entry){key, tern_plan_ref(plan), ++c->clock};
+}
+
+/* Path of the plan's file; NULL where there is no cache folder. */
+static char *path_of(struct tern_context *ctx, struct tern_key key)
+{
+    char name[TERN_KEY_TEXT + 8], text[TERN_KEY_TEXT];
+    snprintf(name, sizeof(name), "%s.plan", tern_key_text(key, text));
+    return tern_cache_path(ctx, "plans", name);
+}
+
+/* A file that cannot be used is as good as none. */
+static struct tern_plan *load(struct tern_context *ctx, const char *path)
+{
+    struct tern_plan *p = tern_plan_load(ctx, path);
+    enum tern_status st = tern_error_status(ctx);
+    if (p || st == TERN_E_NO_MEMORY || st == TERN_E_BUDGET || st == TERN_E_CANCELLED)
+        return p;
+    if (st != TERN_E_NOT_FOUND)
+        tern_message(ctx, TERN_LOG_WARN, "%s", tern_error(ctx));
+    tern_error_clear(ctx);
+    return NULL;
+}
+
+static void save(struct tern_context *ctx, const struct tern_plan *p, const char *path)
+{
+    if (p->facts.compile_time < WORTH || (tern_cache_prepare(ctx, path) == TERN_OK && tern_plan_save(p, path) == TERN_OK))
+        return;
+    tern_message(ctx, TERN_LOG_INFO, "a plan was not kept on disk: %s", tern_error(ctx));
+    tern_error_clear(ctx);
+}
+
+struct tern_plan *tern_plan_cached_owned(struct tern_graph **graph, const struct tern_plan_params *params)
+{
+    struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
+    struct tern_plan_cache *c = ctx && !tern_failed(ctx) ? cache_of(ctx) : NULL;
+    struct tern_key key;
+    if (!c || tern_plan_check(ctx, params) || tern_graph_key(*graph, params, &key))
+        return tern_plan_compile_owned(graph, params);
+    struct tern_plan *p = find(c, key);
+    char *path = p ? NULL : path_of(ctx, key);
+    if (!p && path && (p = load(ctx, path)))
+        keep(c, key, p);
+    if (!p && !tern_failed(ctx) && (p = tern_plan_compile_owned(graph, params))) {
+        keep(c, key, p);
+        if (path)
+            save(ctx, p, path);
+    }
+    tern_free(ctx, path);
+    tern_graph_destroy(graph);
+    return p;
+}
+
+struct tern_plan *tern_plan_cached(const struct tern_graph *graph, const struct tern_plan_params *params)
+{
+    struct tern_graph *copy = graph && !tern_failed(graph->ctx) ? tern_graph_copy(graph) : NULL;
+    return tern_plan_cached_owned(&copy, params);
+}
