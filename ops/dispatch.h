@@ -11,8 +11,11 @@ enum tern_status tern_dispatch_force(struct tern_context *ctx, const char *kerne
 /* Number of launches of `op` so far by kernels of `name` (NULL: any); for tests and profiles. */
 uint64_t tern_dispatch_count(const struct tern_context *ctx);
 
-/* The kernel of the device for that description; NULL when none supports it. */
+/* The kernel of the device for that description; NULL when none supports it. Kernels that only plans choose are left out unless
+ * forced. */
 const struct tern_kernel *tern_kernel_choose(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d);
+/* The same with the kernels that only plans choose. */
+const struct tern_kernel *tern_kernel_choose_planned(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d);
 const struct tern_kernel *tern_kernel_find(const struct tern_device *device, const char *name);
 
 /* What happens to a call that is recorded. */

@@ -29,6 +29,8 @@ enum tern_kernel_format { TERN_FORMAT_ANY = 0, TERN_FORMAT_CONTIGUOUS, TERN_FORM
 struct tern_kernel {
     const char *name; /* op_dtype_variant_isa */
     enum tern_op op;
+    /* Only plans choose it, by cost like the others: more prepared memory and other rounding than the eager kernel. */
+    bool planned;
     /* Estimated time relative to other candidates of the op, for choosing among them; asked for any description, before
      * supports. NULL: 1. */
     double (*cost)(const struct tern_op_desc *d);

@@ -14,7 +14,7 @@ const struct tern_kernel *tern_kernel_find(const struct tern_device *device, con
     return NULL;
 }
 
-const struct tern_kernel *tern_kernel_choose(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d)
+static const struct tern_kernel *choose(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d, bool planned)
 {
     const struct tern_kernel *best = NULL;
     double best_cost = 0;
@@ -23,6 +23,8 @@ const struct tern_kernel *tern_kernel_choose(struct tern_context *ctx, struct te
         const struct tern_kernel *k = device->kernels[i];
         if (k->op != d->op || (forced && strcmp(forced, k->name)) || (d->n_post && (!k->post || !k->post(d))))
             continue;
+        if (k->planned && !planned && !forced)
+            continue;
         double cost = k->cost ? k->cost(d) : 1;
         if ((!best || cost < best_cost) && k->supports(device, d)) {
             best = k;
@@ -30,6 +32,16 @@ const struct tern_kernel *tern_kernel_choose(struct tern_context *ctx, struct te
         }
     }
     return best;
+}
+
+const struct tern_kernel *tern_kernel_choose(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d)
+{
+    return choose(ctx, device, d, false);
+}
+
+const struct tern_kernel *tern_kernel_choose_planned(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d)
+{
+    return choose(ctx, device, d, true);
 }
 
 static uint64_t hash_bytes(const void *p, size_t n)

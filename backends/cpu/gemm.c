@@ -17,6 +17,15 @@ struct blocking {
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* A panel of B in two thirds of L1; blocks of about equal depth. */
+int64_t cpu_gemm_depth(struct tern_context *ctx, int64_t k)
+{
+    const struct cpu_device *d = cpu_device_of(ctx);
+    int64_t kc = (int64_t)(d->l1 * 2 / 3) / (d->level->nr * 4) / 16 * 16;
+    kc = kc < 64 ? 64 : kc > 512 ? 512 : kc;
+    return ceil_div(k, ceil_div(k, kc));
+}
+
 static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
@@ -25,10 +34,8 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
     int64_t tasks = 4 * tern_thread_count(ctx);
     if (g->m < 1 || g->n < 1 || g->k < 1)
         return (struct blocking){0};
-    /* a panel of B in two thirds of L1, a block of A in a quarter of L2 */
-    b.kc = (int64_t)(d->l1 * 2 / 3) / (l->nr * 4) / 16 * 16;
-    b.kc = b.kc < 64 ? 64 : b.kc > 512 ? 512 : b.kc;
-    b.kc = ceil_div(g->k, ceil_div(g->k, b.kc)); /* blocks of about equal depth */
+    b.kc = cpu_gemm_depth(ctx, g->k);
+    /* a block of A in a quarter of L2 */
     b.mc = (int64_t)(d->l2 / 4) / ((b.kc + PAD) * 4) / l->mr * l->mr;
     b.mc = b.mc < l->mr ? l->mr : b.mc;
     while (b.mc > 8 * l->mr && ceil_div(g->m, b.mc) < tasks)
@@ -50,13 +57,28 @@ struct run {
     char *workspace;
 };
 
+void cpu_gemm_panels(const struct tern_cpu_level *l, const struct cpu_gemm *g, const float *a, int64_t lda, int64_t row0, int64_t rows,
+                     int64_t k0, int64_t kc, int64_t p0, int64_t p1)
+{
+    const size_t element = tern_dtype_size(g->b_dtype);
+    for (int64_t p = p0; p < p1; p++) {
+        int64_t col = p * l->nr, cols = min64(l->nr, g->n - col);
+        bool half = cols <= l->nr / 2;
+        int64_t width = half ? l->nr / 2 : l->nr;
+        const char *panel = (const char *)g->b + (size_t)(p * l->nr * g->k + k0 * width) * element;
+        for (int64_t i = 0; i < rows; i += l->mr)
+            l->gemm_tile((int)min64(l->mr, rows - i), (int)cols, kc, a + i * lda, lda, panel, g->b_dtype, half,
+                         g->c + (row0 + i) * g->ldc + col, g->ldc, k0 > 0, g->bias ? g->bias + col : NULL);
+        for (int64_t i = 0; g->post && k0 + kc == g->k && i < rows; i++)
+            cpu_post_apply(g->post, g->c + (row0 + i) * g->ldc + col, row0 + i, col, cols);
+    }
+}
+
 static void run_task(void *arg, int slot, int64_t task)
 {
     const struct run *r = arg;
     const struct cpu_gemm *g = r->g;
-    const struct tern_cpu_level *l = r->level;
     const struct blocking *b = &r->b;
-    const size_t element = tern_dtype_size(g->b_dtype);
     int64_t row0 = task / b->splits * b->mc, rows = min64(b->mc, g->m - row0);
     int64_t part = task % b->splits, p0 = b->panels * part / b->splits, p1 = b->panels * (part + 1) / b->splits;
     float *a = (float *)(void *)(r->workspace + (size_t)slot * b->slot);
@@ -65,17 +87,7 @@ static void run_task(void *arg, int slot, int64_t task)
     for (int64_t k0 = 0; k0 < g->k; k0 += b->kc) {
         int64_t kc = min64(b->kc, g->k - k0);
         g->gather(g, row0, rows, k0, kc, a, lda);
-        for (int64_t p = p0; p < p1; p++) {
-            int64_t col = p * l->nr, cols = min64(l->nr, g->n - col);
-            bool half = cols <= l->nr / 2;
-            int64_t width = half ? l->nr / 2 : l->nr;
-            const char *panel = (const char *)g->b + (size_t)(p * l->nr * g->k + k0 * width) * element;
-            for (int64_t i = 0; i < rows; i += l->mr)
-                l->gemm_tile((int)min64(l->mr, rows - i), (int)cols, kc, a + i * lda, lda, panel, g->b_dtype, half,
-                             g->c + (row0 + i) * g->ldc + col, g->ldc, k0 > 0, g->bias ? g->bias + col : NULL);
-            for (int64_t i = 0; g->post && k0 + kc == g->k && i < rows; i++)
-                cpu_post_apply(g->post, g->c + (row0 + i) * g->ldc + col, row0 + i, col, cols);
-        }
+        cpu_gemm_panels(r->level, g, a, lda, row0, rows, k0, kc, p0, p1);
     }
 }
 

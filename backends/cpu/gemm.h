@@ -22,6 +22,13 @@ struct cpu_gemm {
 size_t cpu_gemm_workspace(struct tern_context *ctx, const struct cpu_gemm *g);
 void cpu_gemm_run(struct tern_context *ctx, const struct cpu_gemm *g, void *workspace);
 
+/* Part of one task: rows row0..row0+rows of C from gathered rows of A (columns k0..k0+kc, lda apart) and panels p0..p1. Parts of
+ * a row must be called in order of k0; the last one applies the posts. */
+void cpu_gemm_panels(const struct tern_cpu_level *level, const struct cpu_gemm *g, const float *a, int64_t lda, int64_t row0, int64_t rows,
+                     int64_t k0, int64_t kc, int64_t p0, int64_t p1);
+/* Depth of the parts: a panel of B of that depth leaves room in L1. */
+int64_t cpu_gemm_depth(struct tern_context *ctx, int64_t k);
+
 /* Packed B: panels of nr columns, each k x nr; a last panel of at most nr / 2 columns is half as wide. Missing
  * columns are zero. Element (i, j) of B is src[j * column + (i % inner) * outer_stride + (i / inner) * inner_stride]:
  * for linear inner = k, outer_stride = 1; for a convolution (O, C, kh, kw): inner = C. */

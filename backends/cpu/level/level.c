@@ -6,6 +6,7 @@
 #include "backends/cpu/level/elementwise.h"
 #include "backends/cpu/level/gemm.h"
 #include "backends/cpu/level/rows.h"
+#include "backends/cpu/level/winograd.h"
 
 static bool available(void)
 {
@@ -55,6 +56,8 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .moments = moments,
     .moments_by_column = moments_by_column,
     .affine = affine,
+    .winograd_input = winograd_input,
+    .winograd_output = winograd_output,
     .max = max_of,
     .sum = sum_of,
     .exp_sum = exp_sum,

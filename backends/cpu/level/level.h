@@ -12,6 +12,12 @@
 #define TERN_GEMM_MAX_MR 16
 #define TERN_GEMM_MAX_NR 48
 
+/* Winograd's points are 0, +-A, +-B and infinity. */
+#ifndef TERN_WINOGRAD_A
+#define TERN_WINOGRAD_A 0.625f
+#define TERN_WINOGRAD_B 1.5f
+#endif
+
 enum tern_cpu_unary {
     TERN_CPU_NEG,
     TERN_CPU_ABS,
@@ -65,6 +71,12 @@ struct tern_cpu_level {
     void (*moments_by_column)(int64_t rows, int64_t n, const float *x, int64_t ldx, const float *shift, float *sum, float *square);
     /* y[i] = ((x[i] - a->shift[i]) - a->delta[i]) * a->scale[i] + a->offset[i], or with the first value of each for all */
     void (*affine)(int64_t n, const float *x, const struct tern_cpu_affine *a, bool vectors, float *y);
+
+    /* The transforms of Winograd's convolution on n channels of one tile. x: its 36 input pixels, row by row; result i goes to
+     * v + i * step. */
+    void (*winograd_input)(int64_t n, const float *const *x, float *v, int64_t step);
+    /* m + i * step: product i; y: the 16 output pixels, row by row, NULL: not wanted. bias: n values, or NULL. */
+    void (*winograd_output)(int64_t n, const float *m, int64_t step, const float *bias, float *const *y);
 
     float (*max)(int64_t n, const float *x); /* -inf when n is 0; NaN is not special */
     float (*sum)(int64_t n, const float *x);

@@ -1,0 +1,114 @@
+/* Winograd's transforms for tiles of 4 x 4 outputs of a 3 x 3 filter [Lavin and Gray 2016], a vector of channels at a time.
+ * Points 0, +-A, +-B and infinity: what +A and -A share is computed once. */
+#ifndef TERN_BACKENDS_CPU_WINOGRAD_H
+#define TERN_BACKENDS_CPU_WINOGRAD_H
+
+#include "backends/cpu/level/vec.h"
+
+#define A1 TERN_WINOGRAD_A
+#define A2 (A1 * A1)
+#define A3 (A1 * A2)
+#define B1 TERN_WINOGRAD_B
+#define B2 (B1 * B1)
+#define B3 (B1 * B2)
+
+/* Rows of B^T: the coefficients of the product of (x - q) over all other points q. */
+INLINE void winograd_in(const vf d[6], vf v[6])
+{
+    vf even_a = d[4] - B2 * d[2], odd_a = d[3] - B2 * d[1];
+    vf even_b = d[4] - A2 * d[2], odd_b = d[3] - A2 * d[1];
+    v[0] = (d[4] - (A2 + B2) * d[2]) + (A2 * B2) * d[0];
+    v[1] = even_a + A1 * odd_a;
+    v[2] = even_a - A1 * odd_a;
+    v[3] = even_b + B1 * odd_b;
+    v[4] = even_b - B1 * odd_b;
+    v[5] = (d[5] - (A2 + B2) * d[3]) + (A2 * B2) * d[1];
+}
+
+/* Rows of A^T: powers of the points. */
+INLINE void winograd_out(const vf m[6], vf y[4])
+{
+    vf sum_a = m[1] + m[2], difference_a = m[1] - m[2];
+    vf sum_b = m[3] + m[4], difference_b = m[3] - m[4];
+    y[0] = m[0] + (sum_a + sum_b);
+    y[1] = A1 * difference_a + B1 * difference_b;
+    y[2] = A2 * sum_a + B2 * sum_b;
+    y[3] = (A3 * difference_a + B3 * difference_b) + m[5];
+}
+
+/* n channels from c on; n is VW but for the last vector. */
+INLINE void winograd_input_vector(int64_t c, int64_t n, const float *const *x, float *v, int64_t step)
+{
+    vf t[6][6], d[6], r[6];
+#pragma GCC unroll 6
+    for (int j = 0; j < 6; j++) {
+#pragma GCC unroll 6
+        for (int i = 0; i < 6; i++)
+            d[i] = n == VW ? v_load(x[i * 6 + j] + c) : v_load_n(x[i * 6 + j] + c, n);
+        winograd_in(d, r);
+#pragma GCC unroll 6
+        for (int i = 0; i < 6; i++)
+            t[i][j] = r[i];
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < 6; i++) {
+        winograd_in(t[i], r);
+#pragma GCC unroll 6
+        for (int j = 0; j < 6; j++) {
+            float *to = v + (i * 6 + j) * step + c;
+            if (n == VW)
+                v_store(to, r[j]);
+            else
+                v_store_n(to, r[j], n);
+        }
+    }
+}
+
+static void winograd_input(int64_t n, const float *const *x, float *v, int64_t step)
+{
+    int64_t c = 0;
+    for (; c + VW <= n; c += VW)
+        winograd_input_vector(c, VW, x, v, step);
+    if (c < n)
+        winograd_input_vector(c, n - c, x, v, step);
+}
+
+INLINE void winograd_output_vector(int64_t c, int64_t n, const float *m, int64_t step, const float *bias, float *const *y)
+{
+    vf t[4][6], d[6], r[4], b = !bias ? v_set(0) : n == VW ? v_load(bias + c) : v_load_n(bias + c, n);
+#pragma GCC unroll 6
+    for (int j = 0; j < 6; j++) {
+#pragma GCC unroll 6
+        for (int i = 0; i < 6; i++) {
+            const float *from = m + (i * 6 + j) * step + c;
+            d[i] = n == VW ? v_load(from) : v_load_n(from, n);
+        }
+        winograd_out(d, r);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            t[i][j] = r[i];
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        winograd_out(t[i], r);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            float *to = y[i * 4 + j];
+            if (to && n == VW)
+                v_store(to + c, r[j] + b);
+            else if (to)
+                v_store_n(to + c, r[j] + b, n);
+        }
+    }
+}
+
+static void winograd_output(int64_t n, const float *m, int64_t step, const float *bias, float *const *y)
+{
+    int64_t c = 0;
+    for (; c + VW <= n; c += VW)
+        winograd_output_vector(c, VW, m, step, bias, y);
+    if (c < n)
+        winograd_output_vector(c, n - c, m, step, bias, y);
+}
+
+#endif
