@@ -27,6 +27,7 @@ struct tern_node {
     enum tern_call_kind kind;
     bool dead;               /* removed; skipped by everything */
     bool prepare;            /* depends on weights and constants alone: runs once for each binding */
+    bool planned;            /* takes a kernel that only plans choose */
     int in[TERN_MAX_INPUTS]; /* values; -1: absent */
     int out;
     int64_t offset; /* view: elements from in[0] */

@@ -27,7 +27,7 @@ static void test_graph_is_shown(void **state)
     expect_text(s->out, "= silu(", "graph after trace");
     assert_null(strstr(s->out, " then "));
     EXPECT(s, RUN(s, "graph", MODEL, "text_encoder", "--after", "all", "--without", "cse"), 0);
-    assert_int_equal(count(s->out, "== after "), 5);
+    assert_int_equal(count(s->out, "== after "), 6);
     EXPECT(s, RUN(s, "graph", MODEL, "unet", "--after", "trance"), 2);
     expect_text(s->err, "\"trance\"", "--after");
 }

@@ -77,6 +77,9 @@ static double compare(struct tern_context *ctx, uint64_t seed, const char *witho
     return worst;
 }
 
+/* Plans give the bits of the eager run but where they may take another algorithm: the limit of the NMSE. */
+static double limit_of(const char *without) { return without && (strstr(without, "algorithm") || strstr(without, "all")) ? 0 : 1e-10; }
+
 /* "all" but these two passes, which may be the same. */
 static const char *all_but(const char *a, const char *b, char out[128])
 {
@@ -90,7 +93,7 @@ static const char *all_but(const char *a, const char *b, char out[128])
 static void check(struct tern_context *ctx, uint64_t seed, const char *without)
 {
     double e = compare(ctx, seed, without);
-    if (e != 0)
+    if (!(e <= limit_of(without)))
         fail_msg("graph %llu without %s: NMSE %g", (unsigned long long)seed, without ? without : "nothing", e);
 }
 
@@ -102,6 +105,7 @@ static void random_graphs_agree(void **state)
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
         check(ctx, seed, "all");
         check(ctx, seed, NULL);
+        check(ctx, seed, "algorithm");
         for (int a = 0; tern_passes[a]; a++)
             for (int b = a; tern_passes[b]; b++)
                 check(ctx, seed, all_but(tern_passes[a]->name, tern_passes[b]->name, without));

@@ -7,8 +7,8 @@
 #include "core/threads.h"
 
 #define POINTS 36
-#define LINE 16                      /* f32 in a line of cache */
-#define MOST_WORKSPACE (24 << 20)    /* bytes that a chunk of tiles aims at */
+#define LINE 16                       /* f32 in a line of cache */
+#define MOST_WORKSPACE (24 << 20)     /* bytes that a chunk of tiles aims at */
 #define MOST_WEIGHTS (80.0 * 1048576) /* bytes of packed weights of one layer */
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -26,7 +26,8 @@ static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d
 /* Rows of G: 1, p, p^2 over the product of the distances to the other finite points; (0, 0, 1) for infinity. */
 static void filter_line(const double *g, int step, double *u, int to)
 {
-    const double a = TERN_WINOGRAD_A, b = TERN_WINOGRAD_B, near = 1 / (2 * a * a * (a * a - b * b)), far = 1 / (2 * b * b * (b * b - a * a));
+    const double a = TERN_WINOGRAD_A, b = TERN_WINOGRAD_B, near = 1 / (2 * a * a * (a * a - b * b)),
+                 far = 1 / (2 * b * b * (b * b - a * a));
     double even_a = g[0] + a * a * g[2 * step], even_b = g[0] + b * b * g[2 * step];
     u[0] = g[0] / (a * a * b * b);
     u[to] = near * (even_a + a * g[step]);
@@ -237,7 +238,8 @@ static bool post(const struct tern_op_desc *d)
     return cpu_post_fits(d, &rows);
 }
 
-/* The implicit gemm costs 1. Weights that are no constants would be packed anew at every run. */
+/* The implicit gemm costs 1. Few channels leave the transforms without work between them; few tiles do not pay for reading four
+ * times the weights. Weights that are no constants would be packed anew at every run. docs/kernels.md has the measured times. */
 static double cost(const struct tern_op_desc *d)
 {
     const struct tern_meta *w = &d->in[1], *y = &d->out;
@@ -245,8 +247,8 @@ static double cost(const struct tern_op_desc *d)
         return 3;
     double o = (double)w->shape[0], c = (double)w->shape[1];
     double tiles = (double)y->shape[0] * (double)ceil_div(y->shape[2], 4) * (double)ceil_div(y->shape[3], 4);
-    bool pays = POINTS * o * c * sizeof(float) <= MOST_WEIGHTS && tiles >= 64 && o >= 64 && c >= 64;
-    return pays ? 0.5 : 3;
+    bool pays = POINTS * o * c * sizeof(float) <= MOST_WEIGHTS && tiles >= 32 && o >= 32 && c >= 32;
+    return pays ? 0.3 : 3;
 }
 
 const struct tern_kernel cpu_conv2d_f32_winograd = {

