@@ -1,7 +1,7 @@
 /* Plans of a model's components: time to compile, memory, and a run beside the eager one. usage: bench_graph MODEL [--threads N]
- * [--width N] [--height N] [--runs N] [--profile] [--trace FILE] [COMPONENT...]. --profile: where the time of a run goes, by op;
- * --trace: every step of the last component, for Chrome's or Perfetto's viewer. Public headers only; Markdown on standard
- * output. */
+ * [--width N] [--height N] [--runs N] [--profile] [--trace FILE] [--without PASSES] [COMPONENT...]. --profile: where the time of a run
+ * goes, by op; --trace: every step of the last component, for Chrome's or Perfetto's viewer. Public headers only; Markdown on
+ * standard output. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ struct options {
     const char *model;
     int threads, width, height, runs;
     bool profile;
-    const char *trace;
+    const char *trace, *without;
     const char *components[8];
     int n_components;
 };
@@ -164,7 +164,7 @@ static bool measure(struct tern_context *ctx, struct tern_pipeline *p, const cha
     double start = now();
     struct tern_graph *g = tern_pipeline_graph(p, component, &(struct tern_graph_size){batch, o->width, o->height});
     r->trace = now() - start;
-    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = o->without});
     start = now();
     struct tern_binding *b = tern_plan_bind(plan, tern_pipeline_weights(p, component));
     r->bind = now() - start;
@@ -219,10 +219,11 @@ static bool parse(int argc, char **argv, struct options *o)
             o->profile = true;
             continue;
         }
-        if (!strcmp(argv[i], "--trace")) {
-            if (++i >= argc)
+        if (!strcmp(argv[i], "--trace") || !strcmp(argv[i], "--without")) {
+            if (i + 1 >= argc)
                 return false;
-            o->trace = argv[i];
+            *(argv[i][2] == 't' ? &o->trace : &o->without) = argv[i + 1];
+            i++;
             continue;
         }
         if (number && (i + 1 >= argc || (*number = atoi(argv[++i])) < 1))
@@ -244,7 +245,9 @@ int main(int argc, char **argv)
 {
     struct options o;
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: %s MODEL [--threads N] [--width N] [--height N] [--runs N] [--profile] [--trace FILE] [COMPONENT...]\n",
+        fprintf(stderr,
+                "usage: %s MODEL [--threads N] [--width N] [--height N] [--runs N] [--profile] [--trace FILE] [--without PASSES] "
+                "[COMPONENT...]\n",
                 argv[0]);
         return 2;
     }

@@ -212,9 +212,79 @@ static void test_rows(void **state)
     free(e);
 }
 
+/* Coefficients of the product of (x - q) over the finite points q but `skip` (5: none), lowest power first. */
+static void product_without(int skip, double out[6])
+{
+    static const double points[] = {0, TERN_WINOGRAD_A, -TERN_WINOGRAD_A, TERN_WINOGRAD_B, -TERN_WINOGRAD_B};
+    double p[7] = {0, 1}; /* p[i + 1]: of x^i */
+    for (int q = 0; q < 5; q++)
+        for (int i = 6; q != skip && i > 0; i--)
+            p[i] = p[i - 1] - points[q] * p[i];
+    memcpy(out, p + 1, 6 * sizeof(*out));
+}
+
+/* Row j of the output's matrix: powers of the points; infinity counts for the highest. */
+static double power(int row, int point)
+{
+    static const double points[] = {0, TERN_WINOGRAD_A, -TERN_WINOGRAD_A, TERN_WINOGRAD_B, -TERN_WINOGRAD_B};
+    return point == 5 ? row == 3 : pow(points[point], row);
+}
+
+enum { WINOGRAD_STEP = 80 };
+typedef float winograd_rows[WINOGRAD_STEP];
+
+/* Both transforms of n channels as matrix products in double; nothing else is written. */
+static void check_winograd(const struct tern_cpu_level *l, int n, bool back, double b[6][6], winograd_rows *in, const float *bias)
+{
+    winograd_rows out[36];
+    const float *x[36];
+    float *y[16];
+    const int side = back ? 4 : 6;
+    memset(out, 0x7f, sizeof(out));
+    for (int i = 0; i < 36; i++)
+        x[i] = in[i];
+    for (int i = 0; i < 16; i++)
+        y[i] = i == 5 ? NULL : out[i]; /* an output outside of the picture */
+    if (back)
+        l->winograd_output(n, in[0], WINOGRAD_STEP, bias, y);
+    else
+        l->winograd_input(n, x, out[0], WINOGRAD_STEP);
+    for (int i = 0; i < 36; i++)
+        for (int c = 0; c < WINOGRAD_STEP; c++) {
+            double exact = back && bias ? bias[c] : 0;
+            for (int k = 0; k < 36 && i < side * side; k++)
+                exact += in[k][c] * (back ? power(i / side, k / 6) * power(i % side, k % 6) : b[i / side][k / 6] * b[i % side][k % 6]);
+            bool untouched = c >= n || i >= side * side || (back && i == 5);
+            if (untouched ? memcmp(&out[i][c], &(uint32_t){0x7f7f7f7f}, 4) != 0 : fabs(out[i][c] - exact) > 5e-5)
+                fail_msg("%s: %s of %d channels: value %d of channel %d is %g, expected %g", l->name, back ? "output" : "input", n, i, c,
+                         out[i][c], exact);
+        }
+}
+
+/* Every length of tail. */
+static void test_winograd(void **state)
+{
+    winograd_rows in[36], bias;
+    double b[6][6];
+    uint32_t seed = 9;
+    for (int i = 0; i < 6; i++)
+        product_without(i, b[i]);
+    for (int c = 0; c < WINOGRAD_STEP; c++) {
+        bias[c] = value(&seed);
+        for (int i = 0; i < 36; i++)
+            in[i][c] = value(&seed);
+    }
+    FOR_EACH_LEVEL(l)
+    for (int n = 1; n <= 70; n++) {
+        check_winograd(l, n, false, b, in, NULL);
+        check_winograd(l, n, true, b, in, n % 2 ? bias : NULL);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions), cmocka_unit_test(test_special_values),
-                                       cmocka_unit_test(test_conversions), cmocka_unit_test(test_gemm_tile), cmocka_unit_test(test_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions),   cmocka_unit_test(test_special_values),
+                                       cmocka_unit_test(test_conversions), cmocka_unit_test(test_gemm_tile),
+                                       cmocka_unit_test(test_rows),        cmocka_unit_test(test_winograd)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
