@@ -22,7 +22,8 @@ struct call {
     bool accumulate;
 };
 
-/* rows, nv (vectors per row) and storage are constants wherever this is inlined, so that acc lives in registers. */
+/* A part of the depth is summed by itself before it is added to C: the error grows with the length of a part, not of the whole.
+ * rows, nv (vectors per row) and storage are constants wherever this is inlined, so that acc lives in registers. */
 INLINE void tile(const struct call *q, const int rows, const int nv, const enum storage storage)
 {
     vf acc[MR][2];
@@ -43,7 +44,7 @@ INLINE void tile(const struct call *q, const int rows, const int nv, const enum 
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < nv; j++)
-            acc[i][j] = q->accumulate || !whole ? v_load(c + i * ldc + j * VW) : q->bias ? v_load(q->bias + j * VW) : v_set(0);
+            acc[i][j] = q->accumulate ? v_set(0) : !whole ? v_load(c + i * ldc + j * VW) : q->bias ? v_load(q->bias + j * VW) : v_set(0);
 
     for (int64_t k = 0; k < q->k; k++) {
         vf b[2];
@@ -62,7 +63,7 @@ INLINE void tile(const struct call *q, const int rows, const int nv, const enum 
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < nv; j++)
-            v_store(c + i * ldc + j * VW, acc[i][j]);
+            v_store(c + i * ldc + j * VW, q->accumulate ? v_load(c + i * ldc + j * VW) + acc[i][j] : acc[i][j]);
     if (!whole)
         for (int i = 0; i < rows; i++)
             memcpy(q->c + i * q->ldc, edge[i], (size_t)q->cols * sizeof(float));
