@@ -97,17 +97,26 @@ void demo_group(const struct demo_mask *mask, int half_x, int half_y, int least_
         out->count++;
 }
 
+void demo_blob_mask(const struct demo_groups *g, const struct demo_blob *b, int reach, struct demo_mask *out)
+{
+    struct demo_mask own;
+    for (int y = 0; y < SIDE; y++)
+        for (int x = 0; x < SIDE; x++)
+            own.on[y][x] = g->label[y][x] == b->label;
+    spread(&own, reach, reach, 1, out);
+}
+
 /* What the background around the group's box does not reach. */
-void demo_fill_holes(const struct demo_groups *g, const struct demo_blob *b, struct demo_mask *out)
+void demo_fill_holes(const struct demo_mask *mask, const struct demo_blob *b, struct demo_mask *out)
 {
     struct demo_mask outside;
-    int32_t(*label)[SIDE] = malloc(sizeof(g->label));
+    int32_t(*label)[SIDE] = malloc(sizeof(int32_t) * SIDE * SIDE);
     assert_non_null(label);
     memset(out, 0, sizeof(*out));
     memset(&outside, 0, sizeof(outside));
     for (int y = b->y0; y < b->y1; y++)
         for (int x = b->x0; x < b->x1; x++)
-            outside.on[y][x] = g->label[y][x] != b->label;
+            outside.on[y][x] = !mask->on[y][x];
     int n = label_all(&outside, label);
     uint8_t *open = calloc((size_t)n + 1, 1);
     assert_non_null(open);

@@ -39,8 +39,10 @@ const char *demo_time(const json_t *table, const uint8_t *rgb);
 
 /* demo_blobs.c: groups of a mask, where parts nearer than 2 x half-reach are one; specks and groups below least_part left out. */
 void demo_group(const struct demo_mask *mask, int half_x, int half_y, int least_part, struct demo_groups *out);
-/* The pixels of a group, and those that it encloses. */
-void demo_fill_holes(const struct demo_groups *g, const struct demo_blob *b, struct demo_mask *out);
+/* The pixels of a group, and those at most `reach` away from them. */
+void demo_blob_mask(const struct demo_groups *g, const struct demo_blob *b, int reach, struct demo_mask *out);
+/* The pixels of a mask in a group's box, and those that they enclose there. */
+void demo_fill_holes(const struct demo_mask *mask, const struct demo_blob *b, struct demo_mask *out);
 /* Share of a mask in a window relative to the group's box (0..1 inside it). */
 double demo_share(const struct demo_blob *b, const struct demo_mask *mask, const double window[4]);
 

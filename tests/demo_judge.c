@@ -43,17 +43,23 @@ static double middle_y(const struct demo_blob *b) { return (b->y0 + b->y1) / 2.0
 /* "circle", "square", "triangle", "star" or "ring". */
 static const char *shape_of(const json_t *limits, const struct demo_groups *g, const struct demo_blob *b)
 {
-    static struct demo_mask whole;
-    int64_t area = 0, weighted = 0;
-    demo_fill_holes(g, b, &whole);
+    static struct demo_mask own, closed, whole;
+    int64_t area = 0, weighted = 0, hole = 0;
+    demo_blob_mask(g, b, (int)value(limits, "ring_gap"), &closed);
+    demo_fill_holes(&closed, b, &whole);
+    for (int y = b->y0; y < b->y1; y++)
+        for (int x = b->x0; x < b->x1; x++)
+            hole += whole.on[y][x] && !closed.on[y][x];
+    if ((double)hole / (double)(hole + b->area) > value(limits, "ring_hole"))
+        return "ring";
+    demo_blob_mask(g, b, 0, &own);
+    demo_fill_holes(&own, b, &whole);
     for (int y = b->y0; y < b->y1; y++)
         for (int x = b->x0; x < b->x1; x++) {
             area += whole.on[y][x];
             weighted += whole.on[y][x] * (y - b->y0);
         }
     double fill = (double)area / ((double)width(b) * height(b));
-    if (1 - (double)b->area / (double)area > value(limits, "ring_hole"))
-        return "ring";
     if (fill > value(limits, "square_fill"))
         return "square";
     if (fill > value(limits, "circle_fill"))

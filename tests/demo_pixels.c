@@ -23,25 +23,28 @@ static float modulo6(float x)
     return m < 0 ? m + 6 : m;
 }
 
-static void to_hsv(const float rgb[3], float out[3])
+/* dark: below this value the saturation is measured as if it were this; what is almost black has little. */
+static void to_hsv(const float rgb[3], float dark, float out[3])
 {
     float r = rgb[0], g = rgb[1], b = rgb[2], high = fmaxf(r, fmaxf(g, b)), low = fminf(r, fminf(g, b)), d = high - low + 1e-6f;
     float sixth = high == r ? modulo6((g - b) / d) : high == g ? (b - r) / d + 2 : (r - g) / d + 4;
     out[0] = sixth * 60;
-    out[1] = (high - low) / (high + 1e-6f);
+    out[1] = (high - low) / fmaxf(high, dark);
     out[2] = high;
 }
 
 void demo_pixels_see(struct demo_pixels *p, const json_t *table, const uint8_t *rgb, const char *time)
 {
     const json_t *tint = json_object_get(json_object_get(table, "tints"), time);
+    float dark = (float)json_number_value(json_object_get(table, "dark"));
+    assert_true(dark > 0);
     p->table = table;
     p->plain = !strcmp(time, "plain");
     for (int i = 0; i < DEMO_SIDE * DEMO_SIDE; i++) {
         float x[3];
         for (size_t c = 0; c < 3; c++)
             x[c] = fminf((float)rgb[3 * i + (int)c] / (float)number(tint, c), 255) / 255;
-        to_hsv(x, p->hsv[i / DEMO_SIDE][i % DEMO_SIDE]);
+        to_hsv(x, dark, p->hsv[i / DEMO_SIDE][i % DEMO_SIDE]);
     }
 }
 

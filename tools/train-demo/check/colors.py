@@ -1,17 +1,17 @@
 """Pixels to colour classes."""
 import numpy as np
 
-from .table import COLORS, MARKS, SHAPE_COLORS, SKY, TINTS
+from .table import COLORS, DARK, MARKS, SHAPE_COLORS, SKY, TINTS
 
 
 def hsv(rgb):
-    """(..., 3) in 0..255 -> hue 0..360, saturation, value 0..1."""
+    """(..., 3) in 0..255 -> hue 0..360, saturation, value 0..1.  What is almost black has little saturation."""
     x = rgb.astype(np.float32) / 255
     high, low = x.max(-1), x.min(-1)
     d = high - low + 1e-6
     r, g, b = x[..., 0], x[..., 1], x[..., 2]
     hue = np.where(high == r, ((g - b) / d) % 6, np.where(high == g, (b - r) / d + 2, (r - g) / d + 4)) * 60
-    return hue, (high - low) / (high + 1e-6), high
+    return hue, (high - low) / np.maximum(high, DARK), high
 
 
 def _inside(hue, sat, val, limits):

@@ -1,15 +1,17 @@
 """Does a picture show what its prompt says?  Looks at pixels alone."""
-from .blobs import fill_holes, groups
+from .blobs import fill_holes, groups, spread
 from .colors import Pixels, time_of_day
 from .table import GROUPS, KINDS, PLACES, SHAPES
 
 
 def shape_of(blob):
     """circle, square, triangle, star or ring."""
+    closed = spread(blob.mask, SHAPES['ring_gap'], SHAPES['ring_gap'])
+    hole = fill_holes(closed).sum() - closed.sum()
+    if hole / (hole + blob.area) > SHAPES['ring_hole']:
+        return 'ring'
     whole = fill_holes(blob.mask)
     area = whole.sum()
-    if 1 - blob.area / area > SHAPES['ring_hole']:
-        return 'ring'
     fill = area / whole.size
     if fill > SHAPES['square_fill']:
         return 'square'
