@@ -7,7 +7,7 @@
 #include "graph/key.h"
 #include "graph/plan.h"
 
-#define WORTH 0.002 /* seconds: what is compiled faster is not written to disk, the file system takes longer */
+#define WORTH 128 /* steps: fewer are compiled in less time than the file system takes to keep them */
 
 struct entry {
     struct tern_key key;
@@ -82,7 +82,7 @@ static struct tern_plan *load(struct tern_context *ctx, const char *path)
 
 static void save(struct tern_context *ctx, const struct tern_plan *p, const char *path)
 {
-    if (p->facts.compile_time < WORTH || (tern_cache_prepare(ctx, path) == TERN_OK && tern_plan_save(p, path) == TERN_OK))
+    if (p->n_steps < WORTH || (tern_cache_prepare(ctx, path) == TERN_OK && tern_plan_save(p, path) == TERN_OK))
         return;
     tern_message(ctx, TERN_LOG_INFO, "a plan was not kept on disk: %s", tern_error(ctx));
     tern_error_clear(ctx);

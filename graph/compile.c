@@ -6,9 +6,8 @@
 #include "graph/passes/passes.h"
 #include "graph/plan.h"
 
-const struct tern_pass *const tern_passes[] = {&tern_pass_fold,    &tern_pass_cse,  &tern_pass_dce,
-                                               &tern_pass_prepare, &tern_pass_fuse, &tern_pass_algorithm,
-                                               NULL};
+const struct tern_pass *const tern_passes[] = {
+    &tern_pass_fold, &tern_pass_cse, &tern_pass_dce, &tern_pass_prepare, &tern_pass_fuse, &tern_pass_algorithm, NULL};
 
 /* Whether the list "a,b" has the word. */
 static bool has_word(const char *list, const char *word, size_t length)
@@ -77,7 +76,8 @@ enum tern_status tern_plan_steps(struct tern_plan *p, const struct tern_kernel *
         struct tern_step *s = &p->steps[p->n_steps++];
         *s = (struct tern_step){.node = i, .desc = &n->desc, .packed_index = -1, .ahead = -1};
         if (n->kind == TERN_CALL_LAUNCH)
-            s->kernel = kernels ? kernels[i] : (n->planned ? tern_kernel_choose_planned : tern_kernel_choose)(p->ctx, p->ctx->device, s->desc);
+            s->kernel =
+                kernels ? kernels[i] : (n->planned ? tern_kernel_choose_planned : tern_kernel_choose)(p->ctx, p->ctx->device, s->desc);
         if (n->kind == TERN_CALL_LAUNCH && !s->kernel)
             return tern_fail(p->ctx, TERN_E_UNSUPPORTED, "plan: %s: no kernel of %s fits any more", tern_op_get(n->desc.op).name,
                              p->ctx->device->name);

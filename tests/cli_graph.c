@@ -111,7 +111,7 @@ static void test_graph_as_json(void **state)
         assert_string_equal(json_string_value(json_object_get(graph, "pass")), passes[k]);
         json_decref(graph);
     }
-    json_decref(event_of(s, 6, "plan"));
+    json_decref(event_of(s, 7, "plan"));
 }
 
 /* What is alive at the peak are the blocks whose steps hold it. */

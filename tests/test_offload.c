@@ -44,8 +44,24 @@ static size_t need_of(struct fixture *f, const struct tern_txt2img_params *q)
     return need;
 }
 
-/* The job's latents under an offload or budget are those of `expected`, and the peak is what was said. */
-static void same_picture(struct fixture *f, const struct tern_txt2img_params *q, const struct tern_images *expected)
+/* The same bits, or with other kernels (`close`) latents to 1e-10 and values within 1 of 255. */
+static void compare(const struct tern_images *expected, const struct tern_images *found, bool close)
+{
+    int64_t n, m;
+    float *a = job_latents(expected, &n), *b = job_latents(found, &m);
+    const struct tern_image *x = tern_images_at(expected, 0), *y = tern_images_at(found, 0);
+    assert_int_equal(n, m);
+    if (!close)
+        assert_true(job_same(expected, 0, found));
+    assert_true(support_nmse(b, a, n) <= 1e-10);
+    for (int i = 0; i < 3 * tern_image_width(x) * tern_image_height(x); i++)
+        assert_true(abs(tern_image_data(x)[i] - tern_image_data(y)[i]) <= 1);
+    free(a);
+    free(b);
+}
+
+/* A job's picture under an offload or budget is the expected one, and the peak is what was said. */
+static void same_picture(struct fixture *f, const struct tern_txt2img_params *q, const struct tern_images *expected, bool close)
 {
     for (int i = 0; i < 2; i++) { /* again with what the first job left */
         size_t need = need_of(f, q);
@@ -53,7 +69,7 @@ static void same_picture(struct fixture *f, const struct tern_txt2img_params *q,
         tern_memory_reset_peak(f->ctx);
         struct tern_images *images = job_run(f->ctx, f->p, q);
         double ratio = (double)tern_memory_peak(f->ctx) / (double)need;
-        assert_true(job_same(expected, 0, images));
+        compare(expected, images, close);
         if (ratio > 1 || ratio < 0.97)
             fail_msg("predicted %zu bytes, the peak was %.4f of that", need, ratio);
         tern_images_destroy(&images);
@@ -80,7 +96,7 @@ static void every_offload_gives_the_same_bits(void **state)
             size_t need = need_of(&f, &q);
             assert_true(need <= before);
             before = need;
-            same_picture(&f, &q, expected);
+            same_picture(&f, &q, expected, o == TERN_OFFLOAD_STREAM);    /* which takes no kernels that want more memory */
             assert_int_equal(f.p->unet == NULL, o != TERN_OFFLOAD_NONE); /* who left when the job was done */
             assert_int_equal(f.p->vae == NULL, o != TERN_OFFLOAD_NONE);
             assert_null(f.p->text);
@@ -107,9 +123,9 @@ static void the_budget_decides(void **state)
         close_fixture(&f);
         f = open_fixture("demo", need[o] + (2 << 20), TERN_OFFLOAD_AUTO); /* 2 MiB: plans that were tried */
         struct tern_images *images = job_run(f.ctx, f.p, &q);
-        assert_true(job_same(expected, 0, images));
+        compare(expected, images, true);
         assert_true(tern_memory_peak(f.ctx) <= need[o] + (2 << 20));
-        assert_int_equal(f.p->unet == NULL, o != TERN_OFFLOAD_NONE);
+        assert_true(f.p->unet == NULL || o != TERN_OFFLOAD_STREAM);
         tern_images_destroy(&images);
         close_fixture(&f);
     }
@@ -134,7 +150,7 @@ static void limits_of_resident_weights(void **state)
     const struct tern_graph_size size = {1, 64, 64};
     struct tern_graph *g = tern_pipeline_graph(f.p, "vae_decoder", &size);
     assert_non_null(g);
-    struct tern_plan *all = tern_plan_compile(g, NULL);
+    struct tern_plan *all = tern_plan_compile(g, &(struct tern_plan_params){.without = "algorithm"});
     struct tern_plan_facts whole = tern_plan_facts(all);
     struct tern_binding *b = tern_plan_bind(all, tern_pipeline_weights(f.p, "vae_decoder"));
     float noise[4 * 8 * 8];
@@ -147,7 +163,7 @@ static void limits_of_resident_weights(void **state)
     assert_int_equal(whole.streamed, 0);
     const size_t limits[] = {1, whole.resident / 2, whole.resident};
     for (int i = 0; i < 3; i++) {
-        struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.resident = limits[i]});
+        struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = "algorithm", .resident = limits[i]});
         struct tern_plan_facts facts = tern_plan_facts(plan);
         assert_int_equal(facts.streamed == 0, i == 2);
         assert_int_equal(facts.resident == 0, i == 0);

@@ -71,8 +71,8 @@ struct tern_plan_params {
  * for an unknown pass (the message lists them). */
 TERN_API struct tern_plan *tern_plan_compile(const struct tern_graph *graph, const struct tern_plan_params *params);
 /* The plan that the context has made of an equal graph with equal params before (it keeps 64, those used last), or that an earlier
- * process has left in the cache folder; else tern_plan_compile, and the plan is kept for both. A file that is damaged or of
- * another tern, device or processor is ignored with one line of the log. params->after is called when the plan is compiled. */
+ * process has left in the cache folder; else tern_plan_compile, and the plan is kept (on disk from 128 launches on). A file that is damaged
+ * or of another tern, device or processor is ignored with one line of the log. params->after is called when the plan is compiled. */
 TERN_API struct tern_plan *tern_plan_cached(const struct tern_graph *graph, const struct tern_plan_params *params);
 TERN_API struct tern_plan *tern_plan_ref(struct tern_plan *plan);
 TERN_API void tern_plan_unref(struct tern_plan **plan);

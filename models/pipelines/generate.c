@@ -66,8 +66,8 @@ enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images)
     struct tern_context *ctx = j->p->ctx;
     int64_t n = (int64_t)j->params.width * j->params.height;
     double start = tern_now();
-    const struct tern_graph_size size = tern_job_size(j, 1);
-    struct tern_binding *vae = tern_pipeline_binding(j->p, "vae_decoder", &size, 0);
+    const struct tern_stage stage = tern_job_stage(j, "vae_decoder");
+    struct tern_binding *vae = tern_pipeline_binding(j->p, &stage);
     float *pixels = tern_alloc(ctx, (size_t)(3 * n) * sizeof(float));
     uint8_t *rgb = tern_alloc(ctx, (size_t)(3 * n));
     tern_report(ctx, "decode", 0, j->params.count, 0);

@@ -10,8 +10,8 @@ enum tern_status tern_encode_picture(struct tern_job *j, int i, const float *pix
 {
     struct tern_pipeline *p = j->p;
     struct tern_context *ctx = p->ctx;
-    const struct tern_graph_size size = tern_job_size(j, 1);
-    struct tern_binding *vae = tern_pipeline_binding(p, "vae_encoder", &size, 0);
+    const struct tern_stage stage = tern_job_stage(j, "vae_encoder");
+    struct tern_binding *vae = tern_pipeline_binding(p, &stage);
     size_t bytes = (size_t)j->picture * sizeof(float);
     float *m = tern_alloc(ctx, 3 * bytes), *v = m ? m + j->picture : NULL, *noise = m ? v + j->picture : NULL;
     tern_scope_begin(ctx);

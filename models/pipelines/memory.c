@@ -21,9 +21,13 @@ static void give(struct tally *t, size_t size) { t->now -= size < t->now ? size 
 static size_t rows(const struct tern_job *j) { return (size_t)j->params.count * (j->guided ? 2 : 1); }
 static size_t pixels(const struct tern_job *j) { return (size_t)j->params.width * (size_t)j->params.height; }
 
-struct tern_graph_size tern_job_size(const struct tern_job *j, int n)
+struct tern_stage tern_job_stage(const struct tern_job *j, const char *component)
 {
-    return (struct tern_graph_size){n, j->params.width, j->params.height};
+    int n = component[0] == 'u' ? (int)rows(j) : component[0] == 't' && j->guided ? 2 : 1;
+    return (struct tern_stage){.component = component,
+                               .size = {n, j->params.width, j->params.height},
+                               .resident = component[0] == 'u' ? j->resident : 0,
+                               .plain = j->plain};
 }
 
 /* The module and its part: of the component that the plan is of. */
@@ -34,12 +38,12 @@ static const struct tern_part *part_of(const struct tern_pipeline *p, const char
 }
 
 /* Brings a component into memory, binds it and runs its plan. What stays is counted, and is the result. */
-static size_t run(struct tally *t, const char *component, int n, size_t resident)
+static size_t run(struct tally *t, const char *component)
 {
     struct tern_pipeline *p = t->j->p;
-    const struct tern_graph_size size = tern_job_size(t->j, n);
-    const struct tern_plan *plan = tern_pipeline_plan(p, component, &size, resident);
-    size_t bound = plan ? tern_pipeline_bind_bytes(p, component, &size, resident) : 0;
+    const struct tern_stage stage = tern_job_stage(t->j, component);
+    const struct tern_plan *plan = tern_pipeline_plan(p, &stage);
+    size_t bound = plan ? tern_pipeline_bind_bytes(p, &stage) : 0;
     if (!plan)
         return 0;
     bool there;
@@ -59,7 +63,7 @@ static void encode_prompt(struct tally *t)
     size_t length = (size_t)tern_tokenizer_max_length(j->p->tokenizer), width = (size_t)j->p->unet_config.context[0];
     size_t ids = 4 * length * sizeof(int64_t), result = rows(j) * length * width * sizeof(float);
     take(t, ids + result);
-    size_t bound = run(t, "text_encoder", j->guided ? 2 : 1, 0);
+    size_t bound = run(t, "text_encoder");
     give(t, ids);
     if (!j->p->params.keep_text_encoder)
         give(t, bound + (j->p->text ? tern_part_derived_bytes(&j->p->text_part) : 0));
@@ -77,7 +81,7 @@ static void start_latents(struct tally *t)
     size_t around = (j->params.mask_image ? 2 : 1) * (3 + 3 * sizeof(float)) * pixels(j) + 3 * (size_t)j->picture * sizeof(float) +
                     2 * 3 * sizeof(float) * pixels(j);
     take(t, around);
-    size_t bound = run(t, "vae_encoder", 1, 0);
+    size_t bound = run(t, "vae_encoder");
     give(t, around + (j->sequential ? bound : 0));
 }
 
@@ -92,7 +96,7 @@ static size_t sample(struct tally *t)
     size_t tensors = 2 * input + rows(j) * (size_t)(tern_tokenizer_max_length(j->p->tokenizer) * u->context[0] + u->channels[0]);
     take(t, history * sizeof(float)); /* stays with the scheduler */
     take(t, (buffers + tensors) * sizeof(float));
-    size_t bound = run(t, "unet", (int)rows(j), j->resident);
+    size_t bound = run(t, "unet");
     give(t, (buffers + tensors) * sizeof(float) + (j->sequential ? bound : 0));
     return bound;
 }
@@ -102,21 +106,18 @@ static void decode(struct tally *t)
     const struct tern_job *j = t->j;
     take(t, (size_t)j->params.count * (3 * pixels(j) + 4096)); /* the pictures and their texts */
     take(t, (3 * sizeof(float) + 3) * pixels(j) + 4 * (size_t)j->picture * sizeof(float));
-    run(t, "vae_decoder", 1, 0);
+    run(t, "vae_decoder");
 }
 
 /* The plans come first: making them takes memory for a moment, and they stay. */
 static enum tern_status make_plans(struct tern_job *j)
 {
-    struct tern_pipeline *p = j->p;
-    const struct tern_graph_size one = tern_job_size(j, 1), text = tern_job_size(j, j->guided ? 2 : 1),
-                                 unet = tern_job_size(j, (int)rows(j));
-    tern_pipeline_plan(p, "text_encoder", &text, 0);
-    tern_pipeline_plan(p, "unet", &unet, j->resident);
-    tern_pipeline_plan(p, "vae_decoder", &one, 0);
-    if (j->params.init_image)
-        tern_pipeline_plan(p, "vae_encoder", &one, 0);
-    return tern_error_status(p->ctx);
+    static const char *const components[] = {"text_encoder", "unet", "vae_decoder", "vae_encoder"};
+    for (int i = 0; i < (j->params.init_image ? 4 : 3); i++) {
+        const struct tern_stage stage = tern_job_stage(j, components[i]);
+        tern_pipeline_plan(j->p, &stage);
+    }
+    return tern_error_status(j->p->ctx);
 }
 
 enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak *peak)

@@ -16,50 +16,54 @@ static enum tern_status refuse(struct tern_job *j, size_t least)
                      j->p->params.offload == TERN_OFFLOAD_AUTO ? "" : ", or offload as the budget asks,");
 }
 
-/* Another plan of the UNet instead of the one that was tried. */
-static enum tern_status try_resident(struct tern_job *j, size_t resident, struct tern_job_peak *peak)
+/* A way to live with little memory. */
+struct way {
+    bool sequential, plain;
+    size_t resident;
+};
+
+/* Predicts the peak of a way. The plans of the one that was tried before go: another limit is another plan. */
+static enum tern_status try_way(struct tern_job *j, struct way way, struct tern_job_peak *peak)
 {
-    const struct tern_graph_size size = tern_job_size(j, j->params.count * (j->guided ? 2 : 1));
-    if (resident != j->resident)
-        tern_pipeline_drop_plan(j->p, "unet", &size, j->resident);
-    j->resident = resident;
+    static const char *const components[] = {"text_encoder", "unet", "vae_decoder", "vae_encoder"};
+    for (int i = 0; i < 4; i++) {
+        const struct tern_stage stage = tern_job_stage(j, components[i]);
+        if (j->plain != way.plain || (stage.resident && j->resident != way.resident))
+            tern_pipeline_drop_plan(j->p, &stage);
+    }
+    j->sequential = way.sequential;
+    j->plain = way.plain;
+    j->resident = way.resident;
     return tern_job_predict_peak(j, peak);
 }
 
-/* As many of the UNet's prepared weights as fit beside the rest. Another limit is another plan with an arena of its own, so
- * what the first guess leaves is tried again. */
+/* As many of the UNet's prepared weights as fit beside the rest. Their plan has an arena of its own, so what the first guess leaves
+ * is tried again. */
 static enum tern_status fill_budget(struct tern_job *j, struct tern_job_peak *peak)
 {
     size_t budget = j->p->ctx->params.budget, none = peak->sample;
     size_t room = budget > none + RESERVE ? budget - none - RESERVE : 0;
-    if (room < 2)
-        return TERN_OK;
-    struct tern_job_peak with;
-    if (try_resident(j, room, &with))
+    if (room < 2 || try_way(j, (struct way){true, true, room}, peak) || peak->sample <= budget - RESERVE)
         return tern_error_status(j->p->ctx);
-    if (with.sample > budget - RESERVE) {
-        size_t over = with.sample - (budget - RESERVE);
-        return try_resident(j, room > over + 1 ? room - over : 1, peak);
-    }
-    *peak = with;
-    return TERN_OK;
+    size_t over = peak->sample - (budget - RESERVE);
+    return try_way(j, (struct way){true, true, room > over + 1 ? room - over : 1}, peak);
 }
 
-/* The first of: everything stays, each component leaves after its stage, the UNet is streamed. */
+/* The first way that keeps to the budget: fewer prepared copies, each component leaves after its stage, the UNet is streamed. */
 static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
 {
+    static const struct way ways[] = {{false, false, 0}, {false, true, 0}, {true, false, 0}, {true, true, 0}, {true, true, 1}};
+    static const int asked[] = {[TERN_OFFLOAD_AUTO] = 0, [TERN_OFFLOAD_NONE] = 0, [TERN_OFFLOAD_SEQUENTIAL] = 2, [TERN_OFFLOAD_STREAM] = 4};
     enum tern_offload wanted = j->p->params.offload;
     size_t budget = j->p->ctx->params.budget;
-    j->sequential = wanted == TERN_OFFLOAD_SEQUENTIAL || wanted == TERN_OFFLOAD_STREAM;
-    j->resident = wanted == TERN_OFFLOAD_STREAM;
-    if (tern_job_predict_peak(j, peak))
-        return tern_error_status(j->p->ctx);
-    if (!budget || peak->most <= budget || wanted != TERN_OFFLOAD_AUTO)
-        return TERN_OK;
-    j->sequential = true;
-    if (tern_job_predict_peak(j, peak) || peak->most <= budget)
-        return tern_error_status(j->p->ctx);
-    if (try_resident(j, 1, peak) || peak->most > budget)
+    bool leaves = wanted == TERN_OFFLOAD_AUTO && j->p->params.single_use;
+    int i = leaves ? 2 : asked[wanted], last = wanted == TERN_OFFLOAD_AUTO         ? 4
+                                               : wanted == TERN_OFFLOAD_NONE       ? 1
+                                               : wanted == TERN_OFFLOAD_SEQUENTIAL ? 3
+                                                                                   : 4;
+    while (!try_way(j, ways[i], peak) && budget && peak->most > budget && i < last)
+        i++;
+    if (tern_failed(j->p->ctx) || !budget || peak->most > budget || i < 4)
         return tern_error_status(j->p->ctx);
     return fill_budget(j, peak);
 }

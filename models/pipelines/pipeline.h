@@ -18,11 +18,17 @@ struct tern_part {
     size_t module;                /* bytes of the module and its tables, without what kernels prepare; stays when it leaves */
 };
 
-/* A component's plan at one size, and its binding to the weights that the component had when it was last used. */
-struct tern_planned {
-    const char *component; /* static */
+/* What a component's plan is made for. */
+struct tern_stage {
+    const char *component; /* as in tern_pipeline_graph; static */
     struct tern_graph_size size;
     size_t resident; /* as in tern_plan_params */
+    bool plain;      /* without the pass "algorithm": its kernels are faster and want more memory for weights */
+};
+
+/* A plan, and its binding to the weights that the component had when it was last used. */
+struct tern_planned {
+    struct tern_stage stage;
     struct tern_plan *plan;
     struct tern_weights *weights; /* of the binding; NULL: not bound */
     struct tern_binding *binding;
@@ -63,19 +69,18 @@ void tern_pipeline_drop_text(struct tern_pipeline *p);
 void tern_pipeline_drop_unet(struct tern_pipeline *p);
 void tern_pipeline_drop_vae(struct tern_pipeline *p);
 
-/* The plan of a component (names as in tern_pipeline_graph, static) at a size; borrowed, NULL with the error recorded. */
-struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident);
+/* Borrowed; NULL with the error recorded. */
+struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const struct tern_stage *stage);
 /* The same bound to the component's weights: a new reference, so that a callback's own jobs cannot take it away. */
-struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size,
-                                           size_t resident);
+struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct tern_stage *stage);
 /* Memory that this binding would take now; 0 when it is there. */
-size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident);
+size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage);
 /* The most memory that making any of the plans took that have not been used yet. */
 size_t tern_pipeline_making(const struct tern_pipeline *p);
 /* Drops the bindings of a set of weights; their plans stay. */
 void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *weights);
 /* A plan that will not be used, if it is there; all of them. */
-void tern_pipeline_drop_plan(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident);
+void tern_pipeline_drop_plan(struct tern_pipeline *p, const struct tern_stage *stage);
 void tern_pipeline_drop_plans(struct tern_pipeline *p);
 
 void tern_part_drop(struct tern_part *part);
@@ -119,6 +124,7 @@ struct tern_job {
     tern_tensor *context;  /* (rows, L, D): negative rows first when guided */
     double start;          /* tern_now when the job was prepared */
     size_t resident;       /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
+    bool plain;            /* of all plans */
     bool sequential;       /* each component leaves memory after its stage */
 };
 
@@ -126,8 +132,8 @@ struct tern_job {
 enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params);
 void tern_job_destroy(struct tern_job *j);
 
-/* What a component's plan is made for. */
-struct tern_graph_size tern_job_size(const struct tern_job *j, int rows);
+/* What the job wants of a component. */
+struct tern_stage tern_job_stage(const struct tern_job *j, const char *component);
 /* tern_plan_run, told to params.on_kernel. */
 enum tern_status tern_job_run_plan(const struct tern_job *j, const char *component, struct tern_binding *b, tern_tensor *const *in,
                                    tern_tensor **out);
@@ -145,8 +151,8 @@ struct tern_job_peak {
     size_t most, sample;
 };
 enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak *peak);
-/* Sets `sequential` and `resident` as the pipeline's offload says; when that is automatic, so that the job keeps to the context's
- * budget. Predicts the peak. TERN_E_BUDGET with the least that would do. */
+/* Sets `sequential`, `plain` and `resident` as the pipeline's offload says; when that is automatic, so that the job keeps to the
+ * context's budget. Predicts the peak. TERN_E_BUDGET with the least that would do. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 
 /* AUTOMATIC1111's "parameters" text of picture i; tern_free. */

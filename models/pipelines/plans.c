@@ -27,10 +27,11 @@ static void forget(struct tern_planned *e)
     memset(e, 0, sizeof(*e));
 }
 
-static bool is(const struct tern_planned *e, const char *component, const struct tern_graph_size *size, size_t resident)
+static bool is(const struct tern_planned *e, const struct tern_stage *s)
 {
-    return e->plan && !strcmp(e->component, component) && e->size.batch == size->batch && e->size.width == size->width &&
-           e->size.height == size->height && e->resident == resident;
+    const struct tern_stage *t = &e->stage;
+    return e->plan && !strcmp(t->component, s->component) && t->size.batch == s->size.batch && t->size.width == s->size.width &&
+           t->size.height == s->size.height && t->resident == s->resident && t->plain == s->plain;
 }
 
 /* An empty place, or that of the plan that was not used for the longest time. */
@@ -48,53 +49,53 @@ static struct tern_planned *place(struct tern_pipeline *p)
 }
 
 /* The graph, compiled. `making`: the most memory that this took beside the plan. */
-static struct tern_plan *make(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident,
-                              size_t *making)
+static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *stage, size_t *making)
 {
     struct tern_context *ctx = p->ctx;
     size_t peak = tern_memory_peak(ctx);
     tern_memory_reset_peak(ctx);
-    struct tern_graph *g = tern_pipeline_graph(p, component, size);
-    struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &(struct tern_plan_params){.resident = resident}) : NULL;
+    struct tern_graph *g = tern_pipeline_graph(p, stage->component, &stage->size);
+    struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &(struct tern_plan_params){.without = stage->plain ? "algorithm" : NULL,
+                                                                                       .resident = stage->resident})
+                               : NULL;
     *making = tern_memory_peak(ctx) - tern_memory_used(ctx);
     tern_memory_raise_peak(ctx, peak);
     return plan;
 }
 
-static struct tern_planned *get(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident)
+static struct tern_planned *get(struct tern_pipeline *p, const struct tern_stage *stage)
 {
     struct tern_planned *e = NULL;
     for (int i = 0; i < TERN_MAX_PLANNED && !e; i++)
-        if (is(&p->planned[i], component, size, resident))
+        if (is(&p->planned[i], stage))
             e = &p->planned[i];
     if (!e) {
         size_t making;
-        struct tern_plan *plan = make(p, component, size, resident, &making);
+        struct tern_plan *plan = make(p, stage, &making);
         if (!plan)
             return NULL;
         e = place(p);
-        *e = (struct tern_planned){.component = component, .size = *size, .resident = resident, .plan = plan, .making = making};
+        *e = (struct tern_planned){.stage = *stage, .plan = plan, .making = making};
     }
     e->used = ++p->planned_clock;
     return e;
 }
 
-struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident)
+struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const struct tern_stage *stage)
 {
-    struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, component, size, resident);
+    struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, stage);
     return e ? e->plan : NULL;
 }
 
-struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size,
-                                           size_t resident)
+struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct tern_stage *stage)
 {
-    struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, component, size, resident);
-    if (!e || !tern_pipeline_weights(p, component))
+    struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, stage);
+    if (!e || !tern_pipeline_weights(p, stage->component))
         return NULL;
-    if (!e->binding || e->weights != weights_of(p, component)) {
+    if (!e->binding || e->weights != weights_of(p, stage->component)) {
         unbind(e);
-        e->binding = tern_plan_bind(e->plan, weights_of(p, component));
-        e->weights = e->binding ? tern_weights_ref(weights_of(p, component)) : NULL;
+        e->binding = tern_plan_bind(e->plan, weights_of(p, stage->component));
+        e->weights = e->binding ? tern_weights_ref(weights_of(p, stage->component)) : NULL;
         e->making = 0;
     }
     return tern_binding_ref(e->binding);
@@ -108,10 +109,10 @@ size_t tern_pipeline_making(const struct tern_pipeline *p)
     return most;
 }
 
-size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident)
+size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage)
 {
-    struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, component, size, resident);
-    const struct tern_weights *weights = weights_of(p, component);
+    struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, stage);
+    const struct tern_weights *weights = weights_of(p, stage->component);
     if (!e || (e->binding && e->weights == weights))
         return 0;
     return tern_plan_bind_bytes(e->plan, weights);
@@ -124,10 +125,10 @@ void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *we
             unbind(&p->planned[i]);
 }
 
-void tern_pipeline_drop_plan(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, size_t resident)
+void tern_pipeline_drop_plan(struct tern_pipeline *p, const struct tern_stage *stage)
 {
     for (int i = 0; i < TERN_MAX_PLANNED; i++)
-        if (is(&p->planned[i], component, size, resident))
+        if (is(&p->planned[i], stage))
             forget(&p->planned[i]);
 }
 

@@ -30,8 +30,8 @@ enum tern_status tern_job_encode_prompt(struct tern_job *j)
     double start = tern_now();
     int64_t length = tern_tokenizer_max_length(p->tokenizer);
     tern_report(p->ctx, "encode", 0, 1, 0);
-    const struct tern_graph_size size = tern_job_size(j, j->guided ? 2 : 1);
-    struct tern_binding *encoder = tern_pipeline_binding(p, "text_encoder", &size, 0);
+    const struct tern_stage stage = tern_job_stage(j, "text_encoder");
+    struct tern_binding *encoder = tern_pipeline_binding(p, &stage);
     int64_t *ids = encoder ? tern_calloc(p->ctx, (size_t)(2 * length), sizeof(*ids)) : NULL;
     if (ids)
         j->context = encode(j, encoder, ids, length);

@@ -93,10 +93,10 @@ enum tern_status tern_job_sample(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
     int64_t rows = j->params.count * (j->guided ? 2 : 1);
-    const struct tern_graph_size size = tern_job_size(j, (int)rows);
+    const struct tern_stage stage = tern_job_stage(j, "unet");
     int total = j->calls - j->begin;
     double start = tern_now();
-    struct step s = {tern_pipeline_binding(j->p, "unet", &size, j->resident),
+    struct step s = {tern_pipeline_binding(j->p, &stage),
                      tern_alloc(ctx, (size_t)(rows * j->p->unet_config.in_channels * j->lh * j->lw) * sizeof(float)),
                      tern_alloc(ctx, (size_t)(rows * j->picture) * sizeof(float)),
                      tern_alloc(ctx, (size_t)(j->params.count * j->picture) * sizeof(float))};

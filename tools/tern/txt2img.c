@@ -67,7 +67,7 @@ static const struct opt picture_opts[] = {
     {OPT_LORA, 0, "lora", "FILE:SCALE", LORA_HELP},
     {OPT_OFFLOAD, 0, "offload", "HOW",
      "none: weights stay in memory; sequential: each component\nleaves after its stage; stream: the UNet's weights are\n"
-     "prepared anew at every step, too (default: as --budget asks)"},
+     "prepared anew at every step, too (default: sequential,\nor stream when --budget asks for it)"},
     {OPT_PROFILE, 0, "profile", "FILE.json", "what each kernel took, for Chrome's or Perfetto's trace viewer"},
     {OPT_LATER, 0, "offload", "HOW", NULL},
     {OPT_LATER, 0, "deepcache", "N", NULL},

@@ -30,11 +30,11 @@ def share(values):
     return round(float(v.mean()), 3), round(float(v.std() / max(len(v), 1) ** .5), 3)
 
 
-def evaluate(painter, per_group, steps, cfg, held_out):
+def evaluate(painter, per_group, steps, cfg, held_out, skip):
     """Rows {group, prompt, language, answers}, and the pictures."""
     rows, pictures = [], []
     for group in GROUPS:
-        prompts = test_prompts(group, per_group, held_out)
+        prompts = test_prompts(group, per_group, held_out, skip)
         for k in range(0, len(prompts), BATCH):
             wait_while_paused()
             part = prompts[k:k + BATCH]
@@ -64,6 +64,7 @@ def main():
     ap.add_argument('--prompts', type=int, default=200, help='per language, in four groups')
     ap.add_argument('--steps', type=int, default=20)
     ap.add_argument('--cfg', type=float, default=4.)
+    ap.add_argument('--skip', type=int, default=0, help='prompts of each group to leave out first: those that the checker was tuned on')
     ap.add_argument('--seen', action='store_true', help='scenes of the training distribution instead')
     ap.add_argument('--report', type=pathlib.Path)
     ap.add_argument('--png')
@@ -75,7 +76,7 @@ def main():
     torch.set_num_threads(args.threads)
     start = time.time()
     painter = Painter(args.model, torch.bfloat16 if args.bf16 else torch.float32)
-    rows, pictures = evaluate(painter, 2 * args.prompts // len(GROUPS), args.steps, args.cfg, not args.seen)
+    rows, pictures = evaluate(painter, 2 * args.prompts // len(GROUPS), args.steps, args.cfg, not args.seen, args.skip)
     result = {'steps': args.steps, 'cfg': args.cfg, 'held_out': not args.seen, 'seconds': round(time.time() - start),
               'shares': summary(rows)}
     print(json.dumps(result, indent=1))

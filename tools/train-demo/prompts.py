@@ -24,12 +24,12 @@ def full_caption(scene, language, rng):
     return None
 
 
-def test_prompts(group, count, held_out=True):
-    """[(prompt, language, scene)], English and Chinese in turn; no rain or snow (their strokes hide edges)."""
+def test_prompts(group, count, held_out=True, skip=0):
+    """[(prompt, language, scene)] behind the first `skip`, English and Chinese in turn; no rain or snow (their strokes hide edges)."""
     out, make = [], spec_held_out if held_out else spec
     for i in itertools.count(FIRST_SCENE):
-        if len(out) == count:
-            return out
+        if len(out) == skip + count:
+            return out[skip:]
         scene, language = make(i), (EN, ZH)[len(out) % 2]
         if scene.get('weather') in ('rain', 'snow') or not GROUPS[group](scene):
             continue
