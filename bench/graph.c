@@ -49,6 +49,7 @@ static struct tern_weights *eager_inputs(struct tern_context *ctx, const char *c
 
 struct row {
     double trace, compile, bind, first, plan, eager;
+    size_t predicted, measured; /* bytes that binding and the first run take */
     struct tern_plan_facts facts;
 };
 
@@ -165,8 +166,12 @@ static bool measure(struct tern_context *ctx, struct tern_pipeline *p, const cha
     struct tern_graph *g = tern_pipeline_graph(p, component, &(struct tern_graph_size){batch, o->width, o->height});
     r->trace = now() - start;
     struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = o->without});
+    const struct tern_weights *weights = tern_pipeline_weights(p, component);
+    r->predicted = plan ? tern_plan_bind_bytes(plan, weights) + tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs : 0;
+    size_t before = tern_memory_used(ctx);
+    tern_memory_reset_peak(ctx);
     start = now();
-    struct tern_binding *b = tern_plan_bind(plan, tern_pipeline_weights(p, component));
+    struct tern_binding *b = tern_plan_bind(plan, weights);
     r->bind = now() - start;
     bool ok = b != NULL;
     tern_scope_begin(ctx);
@@ -174,6 +179,7 @@ static bool measure(struct tern_context *ctx, struct tern_pipeline *p, const cha
         r->facts = tern_plan_facts(plan);
         plan_inputs(ctx, component, w, in);
         r->first = run_plan(b, in, out);
+        r->measured = tern_memory_peak(ctx) - before;
         ok = r->first >= 0 && run_eager(p, component, w) >= 0;
     }
     for (int i = 0; ok && i < o->runs; i++) { /* in turns, and the first of a turn changes */
@@ -200,9 +206,10 @@ static bool measure(struct tern_context *ctx, struct tern_pipeline *p, const cha
 
 static void print_row(const char *component, const struct row *r)
 {
-    printf("| %s | %d | %d | %.3f s | %.3f s | %.2f s | %.1f MiB | %.3f | %.3f s | %.3f s | %.3f |\n", component, r->facts.launches,
-           r->facts.prepared, r->trace, r->facts.compile_time, r->bind, (double)r->facts.arena / (1 << 20),
-           r->facts.least_arena ? (double)r->facts.arena / (double)r->facts.least_arena : 1, r->eager, r->plan, r->plan / r->eager);
+    printf("| %s | %d | %d | %.3f s | %.3f s | %.2f s | %.1f MiB | %.3f | %.1f MiB | %.3f | %.3f s | %.3f s | %.3f |\n", component,
+           r->facts.launches, r->facts.prepared, r->trace, r->facts.compile_time, r->bind, (double)r->facts.arena / (1 << 20),
+           r->facts.least_arena ? (double)r->facts.arena / (double)r->facts.least_arena : 1, (double)r->measured / (1 << 20),
+           (double)r->predicted / (double)r->measured, r->eager, r->plan, r->plan / r->eager);
     fflush(stdout);
 }
 
@@ -255,8 +262,9 @@ int main(int argc, char **argv)
     struct tern_pipeline *p = ctx ? tern_pipeline_load(ctx, o.model, &(struct tern_pipeline_params){.keep_text_encoder = true}) : NULL;
     bool ok = p != NULL;
     printf("%d x %d, %d threads, f32; batch 2 (VAE: 1)\n\n", o.width, o.height, o.threads);
-    printf("| component | launches | prepared | trace | compile | bind | arena | of the least | eager | plan | plan / eager |\n");
-    printf("|---|---|---|---|---|---|---|---|---|---|---|\n");
+    printf("| component | launches | prepared | trace | compile | bind | arena | of the least | with weights | predicted / measured | "
+           "eager | plan | plan / eager |\n");
+    printf("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (int i = 0; ok && i < o.n_components; i++) {
         struct row r = {0};
         ok = measure(ctx, p, o.components[i], &o, &r);
