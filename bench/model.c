@@ -64,60 +64,74 @@ static bool add_ids(struct tern_context *ctx, struct tern_weights *w, int64_t ba
     return ok;
 }
 
-/* Inputs in the sizes of SD 1.5. NULL when something failed. */
-static struct tern_weights *make_inputs(struct tern_context *ctx, const struct job *j)
+/* The component's inputs in the sizes of SD 1.5, in the order of its graph. NULL when something failed. */
+static struct tern_weights *make_inputs(struct tern_context *ctx, const struct job *j, tern_tensor **in)
 {
+    static const char *const names[] = {"input_ids", "latent", "sample", "time", "encoder_hidden_states"};
     struct tern_weights *w = tern_weights_create(ctx);
     int64_t h = j->height / 8, wd = j->width / 8;
-    float t = 500;
     bool ok = w != NULL;
-    if (ok && !strcmp(j->component, "text_encoder")) {
+    if (ok && !strcmp(j->component, "text_encoder"))
         ok = add_ids(ctx, w, j->batch);
-    } else if (ok && !strcmp(j->component, "vae_decoder")) {
+    else if (ok && !strcmp(j->component, "vae_decoder"))
         ok = add_noise(ctx, w, "latent", 4, (const int64_t[]){j->batch, 4, h, wd});
-    } else if (ok) { /* unet; another name is refused by tern_pipeline_exec */
-        tern_tensor *timestep = tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){1}, &t);
-        ok = add_noise(ctx, w, "sample", 4, (const int64_t[]){j->batch, 4, h, wd}) && timestep &&
-             tern_weights_add(w, "timestep", timestep) == TERN_OK &&
+    else if (ok) /* unet; another name is refused by tern_pipeline_graph */
+        ok = add_noise(ctx, w, "sample", 4, (const int64_t[]){j->batch, 4, h, wd}) &&
+             add_noise(ctx, w, "time", 2, (const int64_t[]){1, 320}) &&
              add_noise(ctx, w, "encoder_hidden_states", 3, (const int64_t[]){j->batch, 77, 768});
-        tern_tensor_unref(&timestep);
-    }
+    for (size_t i = 0; ok && i < sizeof(names) / sizeof(*names); i++)
+        if ((*in = tern_weights_get(w, names[i])))
+            in++;
     if (!ok)
         tern_weights_unref(&w);
     return w;
 }
 
 /* Seconds of one run; below 0 when it failed. */
-static double run_once(struct tern_pipeline *p, const struct job *j, const struct tern_weights *inputs)
+static double run_once(struct tern_binding *b, tern_tensor *const *in, tern_tensor **out)
 {
     double start = now();
-    struct tern_weights *out = tern_pipeline_exec(p, j->component, inputs);
-    double seconds = out ? now() - start : -1;
-    tern_weights_unref(&out);
-    return seconds;
+    return tern_plan_run(b, in, out) ? -1 : now() - start;
 }
 
-/* Loads, runs once, then once for each line "run" on standard input. */
+/* The component's plan, bound. NULL when something failed. */
+static struct tern_binding *bind(struct tern_pipeline *p, const struct job *j)
+{
+    struct tern_graph *g = tern_pipeline_graph(p, j->component, &(struct tern_graph_size){j->batch, j->width, j->height});
+    struct tern_plan *plan = tern_plan_cached(g, NULL);
+    struct tern_binding *b = tern_plan_bind(plan, tern_pipeline_weights(p, j->component));
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    return b;
+}
+
+/* Loads, runs once, then once for each line "run" on standard input. "first" is what a user waits for: plan and binding, too. */
 static bool serve(struct tern_context *ctx, const struct job *j)
 {
     char line[64];
-    double start = now(), seconds;
-    const struct tern_pipeline_params params = {.dtype = j->dtype};
+    double start = now(), seconds = -1;
+    tern_tensor *in[3] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
+    const struct tern_pipeline_params params = {.dtype = j->dtype, .keep_text_encoder = true};
     struct tern_pipeline *p = tern_pipeline_load(ctx, j->model, &params);
-    struct tern_weights *inputs = p ? make_inputs(ctx, j) : NULL;
+    struct tern_weights *inputs = p ? make_inputs(ctx, j, in) : NULL;
     double load = now() - start;
-    bool ok = inputs && (seconds = run_once(p, j, inputs)) >= 0;
+    start = now();
+    tern_scope_begin(ctx);
+    struct tern_binding *b = inputs ? bind(p, j) : NULL;
+    bool ok = b && run_once(b, in, out) >= 0;
     if (ok) {
-        printf("{\"load\": %.6f, \"first\": %.6f}\n", load, seconds);
+        printf("{\"load\": %.6f, \"first\": %.6f}\n", load, now() - start);
         fflush(stdout);
     }
     while (ok && fgets(line, sizeof(line), stdin) && !strncmp(line, "run", 3)) {
-        ok = (seconds = run_once(p, j, inputs)) >= 0;
+        ok = (seconds = run_once(b, in, out)) >= 0;
         printf("{\"run\": %.6f}\n", seconds);
         fflush(stdout);
     }
     if (ok)
         printf("{\"peak_resident\": %llu, \"peak_allocated\": %zu}\n", peak_resident(), tern_memory_peak(ctx));
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
     tern_weights_unref(&inputs);
     tern_pipeline_destroy(&p);
     return ok;
