@@ -128,7 +128,8 @@ static struct tern_plan *finish(struct tern_file_in *in)
     p->resident_limit = in->resident;
     p->graph = in->graph;
     in->graph = NULL;
-    if (tern_plan_steps(p, in->kernels) || tern_plan_layout(p, &given))
+    tern_graph_shrink(p->graph);
+    if (tern_failed(in->ctx) || tern_plan_steps(p, in->kernels) || tern_plan_layout(p, &given))
         tern_plan_unref(&p);
     else
         tern_graph_count_uses(p->graph);

@@ -5,6 +5,8 @@
 #include "models/pipelines/pipeline.h"
 #include "models/schedulers/scheduler.h"
 
+#define SMALL ((size_t)16 << 10) /* strings, lists and structs of the job itself */
+
 struct tally {
     struct tern_job *j;
     size_t now, most;
@@ -126,7 +128,7 @@ enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak 
     if (tern_check_cancel(j->p->ctx) || make_plans(j))
         return tern_error_status(j->p->ctx);
     tern_memory_trim(j->p->ctx); /* what is kept for reuse is not needed */
-    struct tally t = {.j = j, .now = tern_memory_used(j->p->ctx)};
+    struct tally t = {.j = j, .now = tern_memory_used(j->p->ctx) + SMALL};
     take(&t, tern_pipeline_making(j->p));
     give(&t, tern_pipeline_making(j->p));
     encode_prompt(&t);
