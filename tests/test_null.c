@@ -157,6 +157,7 @@ struct job {
 static double predict_and_run(struct tern_context *ctx, struct tern_pipeline *p, const struct tern_txt2img_params *q, const struct job *j)
 {
     size_t predicted = 0;
+    tern_memory_trim(ctx);
     tern_memory_reset_peak(ctx); /* the plans are made when the job is checked */
     assert_int_equal(tern_generate_check(p, q, &predicted), TERN_OK);
     struct tern_images *images = tern_generate(p, q);

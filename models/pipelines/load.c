@@ -79,7 +79,8 @@ static struct tern_vae *build_vae(struct tern_pipeline *p, const struct tern_wei
         if (p->field || tern_failed(p->ctx))                                                                          \
             return tern_failed(p->ctx) ? NULL : p->field;                                                             \
         struct tern_part *part = &p->field##_part;                                                                    \
-        size_t before = tern_memory_used(p->ctx);                                                                     \
+        size_t before = tern_memory_used(p->ctx), peak = tern_memory_peak(p->ctx);                                    \
+        tern_memory_reset_peak(p->ctx);                                                                               \
         struct tern_weights *w = open_weights(p, component);                                                          \
         p->field = w ? build(p, w) : NULL;                                                                            \
         tern_weights_unref(&w);                                                                                       \
@@ -92,6 +93,8 @@ static struct tern_vae *build_vae(struct tern_pipeline *p, const struct tern_wei
             tern_part_drop(part);                                                                                     \
         }                                                                                                             \
         part->module = tern_memory_used(p->ctx) - before;                                                             \
+        part->loading = tern_memory_peak(p->ctx) - before - part->module;                                             \
+        tern_memory_raise_peak(p->ctx, peak);                                                                         \
         return p->field;                                                                                              \
     }
 COMPONENT(text_encoder, text, "text_encoder", tern_pipeline_build_text)

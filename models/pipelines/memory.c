@@ -50,7 +50,11 @@ static size_t run(struct tally *t, const char *component)
         return 0;
     bool there;
     const struct tern_part *part = part_of(p, component, &there);
-    bound += there ? 0 : part->module;
+    if (!there) {
+        take(t, part->module + part->loading);
+        give(t, part->module + part->loading);
+        bound += part->module;
+    }
     size_t once = tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs;
     take(t, bound);
     take(t, once);

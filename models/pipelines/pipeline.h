@@ -15,7 +15,8 @@
 struct tern_part {
     struct tern_weights *base;    /* without LoRAs, as a module holds them */
     struct tern_weights *weights; /* what the module is built from: base, or derived from it */
-    size_t module;                /* bytes of the module and its tables, without what kernels prepare; stays when it leaves */
+    size_t module, loading;       /* bytes of the module and its tables without what kernels prepare, and what loading took beside
+                                   * them for a moment; they stay when the module leaves */
 };
 
 /* What a component's plan is made for. */

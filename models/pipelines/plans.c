@@ -58,6 +58,7 @@ static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *
     struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &(struct tern_plan_params){.without = stage->plain ? "algorithm" : NULL,
                                                                                        .resident = stage->resident})
                                : NULL;
+    tern_memory_trim(ctx); /* what is kept for reuse is not the plan's */
     *making = tern_memory_peak(ctx) - tern_memory_used(ctx);
     tern_memory_raise_peak(ctx, peak);
     return plan;
