@@ -14,6 +14,8 @@ extern "C" {
 #endif
 
 struct tern_pipeline;
+/* The guidance scale of a job that does not say one: 7.5; of the model that ships with tern 4, at which it was measured. */
+TERN_API double tern_pipeline_guidance(const struct tern_pipeline *p);
 
 /* How a pipeline lives with less memory than its weights take. */
 enum tern_offload {
@@ -70,7 +72,7 @@ struct tern_txt2img_params {
     const char *negative_prompt; /* "" */
     int width, height;           /* pixels, multiples of 8, at most 8192; the model's own size */
     int steps;                   /* 1..1000; 20 */
-    double cfg;                  /* guidance scale; 7.5. At most 1: no guidance, one UNet row */
+    double cfg;                  /* guidance scale; tern_pipeline_guidance. At most 1: no guidance, one UNet row */
     uint64_t seed;               /* of the first picture; the next has seed + 1 … */
     enum tern_sampler sampler;   /* the checkpoint's */
     enum tern_schedule schedule;

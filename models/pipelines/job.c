@@ -16,7 +16,7 @@ static void fill_defaults(struct tern_txt2img_params *q, const struct tern_pipel
     q->width = q->width ? q->width : (int)p->unet_config.sample_w * scale;
     q->height = q->height ? q->height : (int)p->unet_config.sample_h * scale;
     q->steps = q->steps ? q->steps : 20;
-    q->cfg = q->cfg != 0 ? q->cfg : 7.5;
+    q->cfg = q->cfg != 0 ? q->cfg : tern_pipeline_guidance(p);
     q->count = q->count ? q->count : 1;
     q->strength = q->strength != 0 ? q->strength : q->mask_image ? 1 : 0.8;
 }

@@ -202,7 +202,8 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
     p->ctx = ctx;
     if (params)
         p->params = *params;
-    bool zh = model && !strcmp(model, "demo-zh"), shipped = !model || !strcmp(model, "demo") || zh;
+    p->shipped = !model || !strcmp(model, "demo") || !strcmp(model, "demo-zh");
+    bool zh = model && !strcmp(model, "demo-zh"), shipped = p->shipped;
     char *path = shipped ? tern_demo_path(ctx, model ? model : "demo") : tern_strdup(ctx, model);
     if (path && check_dtype(ctx, p->params.dtype) == TERN_OK && (!shipped || check_shipped(ctx, path, zh) == TERN_OK)) {
         p->name = shipped ? tern_strdup(ctx, model ? model : "demo") : model_name(ctx, path);
@@ -237,6 +238,8 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
     tern_free(ctx, p);
     tern_context_unref(ctx);
 }
+
+double tern_pipeline_guidance(const struct tern_pipeline *p) { return p->shipped ? 4 : 7.5; }
 
 struct tern_tokenizer *tern_pipeline_tokenizer(struct tern_pipeline *p, int index)
 {

@@ -44,7 +44,8 @@ struct tern_active_lora;
 struct tern_pipeline {
     struct tern_context *ctx;
     struct tern_pipeline_params params;
-    char *name; /* of the model, for the infotext */
+    char *name;   /* of the model, for the infotext */
+    bool shipped; /* it came with tern */
     struct tern_checkpoint *checkpoint;
     struct tern_checkpoint *shared;   /* lends what the checkpoint lacks (demo-zh: all but the text side); NULL: none */
     struct tern_tokenizer *tokenizer; /* NULL: the checkpoint has none, and the built-in one does not fit */

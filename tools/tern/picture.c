@@ -169,13 +169,15 @@ static int generate(struct job *j, struct picture_settings *s)
     int code = j->pipeline ? lora_set(j->ctx, j->pipeline, &s->loras) : library_failed(j->ctx, false);
     if (code != GO_ON)
         return code;
+    if (s->cfg < 0) /* not given */
+        s->cfg = tern_pipeline_guidance(j->pipeline);
     struct tern_txt2img_params p = {
         .prompt = s->prompt,
         .negative_prompt = s->negative,
         .width = s->width,
         .height = s->height,
         .steps = s->steps,
-        .cfg = s->cfg,
+        .cfg = s->cfg > 0 ? s->cfg : 1, /* the library takes 0 as its default */
         .seed = s->seed,
         .sampler = s->sampler,
         .schedule = s->schedule,

@@ -50,7 +50,7 @@ static const struct opt from_image_opts[] = {
 
 static const struct opt picture_opts[] = {
     {OPT_STEPS, 0, "steps", "N", "sampling steps, 1 to 1000 (default 20)"},
-    {OPT_CFG, 0, "cfg", "X", "guidance scale, 0 to 1000 (default 7.5); at most 1: none"},
+    {OPT_CFG, 0, "cfg", "X", "guidance scale, 0 to 1000 (default 7.5, of the\nmodel that ships with tern 4); at most 1: none"},
     {OPT_SEED, 0, "seed", "N", "seed of the first picture, the next has N + 1 and so on;\n-1: random, and shown (default)"},
     {OPT_SAMPLER, 0, "sampler", "NAME",
      "ddim, pndm, euler, euler_a, dpm++2m, heun, lms, unipc, lcm\n(default: the model's); \"DPM++ 2M Karras\" and the like, too"},
@@ -220,7 +220,7 @@ static int run_with(const struct command *command, int argc, char **argv, int im
 
 static int run(const struct command *command, int argc, char **argv, int images)
 {
-    struct picture_settings s = {.output = "out.png", .steps = 20, .count = 1, .cfg = 7.5};
+    struct picture_settings s = {.output = "out.png", .steps = 20, .count = 1, .cfg = -1};
     int code = run_with(command, argc, argv, images, &s);
     lora_free(&s.loras);
     return code;

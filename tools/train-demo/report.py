@@ -111,9 +111,10 @@ def write_figures(args, painter, rows, pictures, result):
     unet = files['unet/diffusion_pytorch_model.safetensors']['crc32']
     quality, differences = vae_psnr(painter.vae), variety(painter, args)
     (args.markdown.parent / 'images').mkdir(exist_ok=True)
-    lines = [f'`evaluate.py --model MODEL --prompts {args.prompts} --skip {args.skip} --markdown docs/demo-model.md`, for the weights whose UNet has',
-             f"the CRC-32 {unet}: {args.prompts} prompts a language that training never saw, behind {args.skip} of each kind on which the checker was tuned, {result['steps']} steps, guidance "
-             f"{result['cfg']:g}; mean and its standard error.\n"]
+    lines = [f'`evaluate.py --model MODEL --prompts {args.prompts} --skip {args.skip} --markdown docs/demo-model.md`, for the weights whose',
+             f"UNet has the CRC-32 {unet}: {args.prompts} prompts a language that training never saw, {result['steps']} steps, guidance "
+             f"{result['cfg']:g}; mean and its standard error." + (f' The first {args.skip} of each kind are left out: the checker was tuned on'
+             ' 100 of them.' if args.skip else '') + '\n']
     lines += match_table(result['shares'])
     lines += [f"\nVAE, {SCENES} scenes never seen: PSNR {np.mean(quality):.1f} dB, the worst {min(quality):.1f} dB "
               f"(goal {LEAST_PSNR}: {_verdict(LEAST_PSNR - np.mean(quality), 'dB')}).",
