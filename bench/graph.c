@@ -168,6 +168,7 @@ static bool measure(struct tern_context *ctx, struct tern_pipeline *p, const cha
     struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = o->without});
     const struct tern_weights *weights = tern_pipeline_weights(p, component);
     r->predicted = plan ? tern_plan_bind_bytes(plan, weights) + tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs : 0;
+    tern_memory_trim(ctx); /* what is kept for reuse would be counted before, not by the measurement */
     size_t before = tern_memory_used(ctx);
     tern_memory_reset_peak(ctx);
     start = now();

@@ -186,8 +186,11 @@ static enum tern_status check_shipped(struct tern_context *ctx, const char *path
     return st;
 }
 
-static enum tern_status check_dtype(struct tern_context *ctx, enum tern_dtype dtype)
+static enum tern_status check_params(struct tern_context *ctx, const struct tern_pipeline_params *params)
 {
+    enum tern_dtype dtype = params->dtype;
+    if ((unsigned)params->offload > TERN_OFFLOAD_STREAM)
+        return tern_fail(ctx, TERN_E_INVALID, "offload: %d is no such value", (int)params->offload);
     if (!tern_dtype_is_float(dtype))
         return tern_fail(ctx, TERN_E_INVALID, "dtype: expected f32, bf16 or f16, found %s", tern_dtype_name(dtype));
     return TERN_OK;
@@ -205,7 +208,7 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
     p->shipped = !model || !strcmp(model, "demo") || !strcmp(model, "demo-zh");
     bool zh = model && !strcmp(model, "demo-zh"), shipped = p->shipped;
     char *path = shipped ? tern_demo_path(ctx, model ? model : "demo") : tern_strdup(ctx, model);
-    if (path && check_dtype(ctx, p->params.dtype) == TERN_OK && (!shipped || check_shipped(ctx, path, zh) == TERN_OK)) {
+    if (path && check_params(ctx, &p->params) == TERN_OK && (!shipped || check_shipped(ctx, path, zh) == TERN_OK)) {
         p->name = shipped ? tern_strdup(ctx, model ? model : "demo") : model_name(ctx, path);
         p->checkpoint = tern_checkpoint_open(ctx, path);
         if (p->checkpoint && zh)

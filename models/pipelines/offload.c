@@ -53,15 +53,14 @@ static enum tern_status fill_budget(struct tern_job *j, struct tern_job_peak *pe
 static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
 {
     static const struct way ways[] = {{false, false, 0}, {false, true, 0}, {true, false, 0}, {true, true, 0}, {true, true, 1}};
-    static const int asked[] = {[TERN_OFFLOAD_AUTO] = 0, [TERN_OFFLOAD_NONE] = 0, [TERN_OFFLOAD_SEQUENTIAL] = 2, [TERN_OFFLOAD_STREAM] = 4};
-    enum tern_offload wanted = j->p->params.offload;
+    static const struct {
+        int first, last;
+    } of[] = {
+        [TERN_OFFLOAD_AUTO] = {0, 4}, [TERN_OFFLOAD_NONE] = {0, 1}, [TERN_OFFLOAD_SEQUENTIAL] = {2, 3}, [TERN_OFFLOAD_STREAM] = {4, 4}};
+    const struct tern_pipeline_params *q = &j->p->params;
     size_t budget = j->p->ctx->params.budget;
-    bool leaves = wanted == TERN_OFFLOAD_AUTO && j->p->params.single_use;
-    int i = leaves ? 2 : asked[wanted], last = wanted == TERN_OFFLOAD_AUTO         ? 4
-                                               : wanted == TERN_OFFLOAD_NONE       ? 1
-                                               : wanted == TERN_OFFLOAD_SEQUENTIAL ? 3
-                                                                                   : 4;
-    while (!try_way(j, ways[i], peak) && budget && peak->most > budget && i < last)
+    int i = q->offload == TERN_OFFLOAD_AUTO && q->single_use ? of[TERN_OFFLOAD_SEQUENTIAL].first : of[q->offload].first;
+    while (!try_way(j, ways[i], peak) && budget && peak->most > budget && i < of[q->offload].last)
         i++;
     if (tern_failed(j->p->ctx) || !budget || peak->most > budget || i < 4)
         return tern_error_status(j->p->ctx);
