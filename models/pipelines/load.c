@@ -79,6 +79,7 @@ static struct tern_vae *build_vae(struct tern_pipeline *p, const struct tern_wei
         if (p->field || tern_failed(p->ctx))                                                                          \
             return tern_failed(p->ctx) ? NULL : p->field;                                                             \
         struct tern_part *part = &p->field##_part;                                                                    \
+        tern_memory_trim(p->ctx); /* what is kept for reuse would hide what is taken */                               \
         size_t before = tern_memory_used(p->ctx), peak = tern_memory_peak(p->ctx);                                    \
         tern_memory_reset_peak(p->ctx);                                                                               \
         struct tern_weights *w = open_weights(p, component);                                                          \
@@ -92,8 +93,10 @@ static struct tern_vae *build_vae(struct tern_pipeline *p, const struct tern_wei
             tern_##kind##_destroy(&p->field);                                                                         \
             tern_part_drop(part);                                                                                     \
         }                                                                                                             \
+        size_t most = tern_memory_peak(p->ctx);                                                                       \
+        tern_memory_trim(p->ctx);                                                                                     \
         part->module = tern_memory_used(p->ctx) - before;                                                             \
-        part->loading = tern_memory_peak(p->ctx) - before - part->module;                                             \
+        part->loading = most - before - part->module;                                                                 \
         tern_memory_raise_peak(p->ctx, peak);                                                                         \
         return p->field;                                                                                              \
     }
