@@ -114,6 +114,8 @@ enum tern_status tern_check_node(const struct tern_graph *g, struct tern_node *n
         return wrong(g, "the reference on a device whose memory the host does not see");
     enum tern_status st = check_inputs(g, n, &info);
     st = st ? st : check_result(g, n, &info);
+    if (!st && n->kind == TERN_CALL_JOIN && !tern_join_fits(g, n))
+        return wrong(g, "joined from what does not lie in the result's memory");
     return st || !n->desc.n_post ? st : check_posts(g, n, &info);
 }
 

@@ -6,8 +6,8 @@
 #include "graph/passes/passes.h"
 #include "graph/plan.h"
 
-const struct tern_pass *const tern_passes[] = {
-    &tern_pass_fold, &tern_pass_cse, &tern_pass_dce, &tern_pass_prepare, &tern_pass_fuse, &tern_pass_algorithm, NULL};
+const struct tern_pass *const tern_passes[] = {&tern_pass_fold, &tern_pass_cse,       &tern_pass_dce,    &tern_pass_prepare,
+                                               &tern_pass_fuse, &tern_pass_algorithm, &tern_pass_concat, NULL};
 
 /* Whether the list "a,b" has the word. */
 static bool has_word(const char *list, const char *word, size_t length)
@@ -57,7 +57,7 @@ static enum tern_status run_passes(struct tern_graph *g, const struct tern_plan_
     return TERN_OK;
 }
 
-static bool is_step(const struct tern_node *n) { return !n->dead && !n->prepare && n->kind != TERN_CALL_VIEW; }
+static bool is_step(const struct tern_node *n) { return !n->dead && !n->prepare && n->kind != TERN_CALL_VIEW && n->kind != TERN_CALL_JOIN; }
 
 enum tern_status tern_plan_steps(struct tern_plan *p, const struct tern_kernel *const *kernels)
 {

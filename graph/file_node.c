@@ -50,7 +50,7 @@ static enum tern_status read_kernel(struct tern_file_in *in, const struct tern_n
 
 static enum tern_status read_node(struct tern_file_in *in, struct tern_node *n)
 {
-    int kind = tern_file_count(in, 1, TERN_CALL_VIEW), flags = tern_file_count(in, 1, TERN_FILE_FLAG_PREPARE),
+    int kind = tern_file_count(in, 1, TERN_CALL_JOIN), flags = tern_file_count(in, 1, TERN_FILE_FLAG_PREPARE),
         op = tern_file_count(in, 2, TERN_OP_COUNT - 1);
     int n_in = tern_file_count(in, 1, TERN_MAX_INPUTS);
     if (kind < 0 || flags < 0 || op < 0 || n_in < 0)
@@ -87,6 +87,8 @@ enum tern_status tern_file_nodes(struct tern_file_in *in)
         g->values[n->out].node = i;
         g->values[n->out].meta = n->desc.out;
         g->n_nodes++;
+        if (n->kind == TERN_CALL_JOIN)
+            tern_join_make(g, n);
     }
     return tern_check_ends(g);
 }

@@ -40,7 +40,8 @@ int tern_graph_add_value(struct tern_graph *g, enum tern_value_kind kind, const 
         tern_free(g->ctx, copy);
         return -1;
     }
-    g->values[g->n_values] = (struct tern_value){.kind = kind, .meta = *meta, .name = copy, .tensor = tern_tensor_ref(tensor), .node = -1};
+    g->values[g->n_values] =
+        (struct tern_value){.kind = kind, .meta = *meta, .name = copy, .tensor = tern_tensor_ref(tensor), .node = -1, .whole = -1};
     return g->n_values++;
 }
 
@@ -66,8 +67,11 @@ struct tern_graph *tern_graph_copy(const struct tern_graph *g)
     for (int i = 0; ok && i < g->n_values; i++) {
         const struct tern_value *v = &g->values[i];
         ok = tern_graph_add_value(c, v->kind, &v->meta, v->name, v->tensor) >= 0;
-        if (ok)
+        if (ok) {
             c->values[i].node = v->node;
+            c->values[i].whole = v->whole;
+            c->values[i].whole_offset = v->whole_offset;
+        }
     }
     for (int i = 0; ok && i < g->n_nodes; i++) {
         ok = tern_grow(c->ctx, (void **)&c->nodes, i, &c->node_capacity, sizeof(*c->nodes));
@@ -124,9 +128,15 @@ void tern_graph_count_uses(struct tern_graph *g)
 
 int tern_graph_root(const struct tern_graph *g, int value)
 {
-    while (g->values[value].kind == TERN_VALUE_RESULT && g->nodes[g->values[value].node].kind == TERN_CALL_VIEW)
-        value = g->nodes[g->values[value].node].in[0];
-    return value;
+    for (;;) {
+        const struct tern_value *v = &g->values[value];
+        if (v->kind == TERN_VALUE_RESULT && v->node >= 0 && g->nodes[v->node].kind == TERN_CALL_VIEW)
+            value = g->nodes[v->node].in[0];
+        else if (v->whole >= 0)
+            value = v->whole;
+        else
+            return value;
+    }
 }
 
 bool tern_graph_is_fixed(const struct tern_graph *g, int value)

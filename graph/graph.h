@@ -21,6 +21,8 @@ struct tern_value {
     tern_tensor *tensor; /* constant: its values; weight: the one of the trace, NULL when it need not be held; owned */
     int node;            /* result: who makes it; -1 */
     int uses;            /* by nodes and outputs; tern_graph_count_uses */
+    int whole;           /* the result of a join in whose memory it lies, `whole_offset` elements behind the start; -1 */
+    int64_t whole_offset;
 };
 
 struct tern_node {
@@ -57,8 +59,13 @@ void tern_graph_shrink(struct tern_graph *g);
 /* Every use of value `from` becomes one of `to`; descriptions keep their metas, which must be equal. */
 void tern_graph_replace(struct tern_graph *g, int from, int to);
 void tern_graph_count_uses(struct tern_graph *g);
-/* The value whose memory `value` lies in: itself, or through views what they look at. */
+/* The value whose memory `value` lies in: itself, through views what they look at, or the whole that it is a part of. */
 int tern_graph_root(const struct tern_graph *g, int value);
+/* Whether the inputs of a cat can be made in their places of its result: each is a result with memory of its own, laid out as that
+ * part of the whole is. (join.c) */
+bool tern_join_fits(const struct tern_graph *g, const struct tern_node *n);
+/* Makes it so: the node is a join from here on, and runs nothing. */
+void tern_join_make(struct tern_graph *g, struct tern_node *n);
 
 /* Whether every run of a binding finds the same there: a weight, a constant, or what is prepared from them. */
 bool tern_graph_is_fixed(const struct tern_graph *g, int value);

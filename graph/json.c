@@ -103,7 +103,8 @@ static json_t *inputs_json(const struct tern_node *n)
 /* `step`: of the plan, and its number; NULL: not planned, or nothing runs. */
 static json_t *node_json(const struct tern_node *n, const struct tern_step *step, int number)
 {
-    static const char *const kinds[] = {[TERN_CALL_LAUNCH] = "launch", [TERN_CALL_REFERENCE] = "reference", [TERN_CALL_VIEW] = "view"};
+    static const char *const kinds[] = {
+        [TERN_CALL_LAUNCH] = "launch", [TERN_CALL_REFERENCE] = "reference", [TERN_CALL_VIEW] = "view", [TERN_CALL_JOIN] = "join"};
     json_t *o = json_object();
     int bad = !o;
     bad |= json_object_set_new(o, "output", json_integer(n->out));

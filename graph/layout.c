@@ -18,18 +18,24 @@ struct layout {
 
 static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
 
-/* Bytes from the start of the root to the first element of a view. A prepared view is bound itself. */
+/* Bytes from the start of the root to the first element of a view or part. A prepared view is bound itself. */
 static size_t offset_of(const struct tern_graph *g, int value, int *root)
 {
     size_t offset = 0;
-    while (g->values[value].kind == TERN_VALUE_RESULT && g->nodes[g->values[value].node].kind == TERN_CALL_VIEW &&
-           !tern_graph_is_fixed(g, value)) {
-        const struct tern_node *n = &g->nodes[g->values[value].node];
-        offset += (size_t)n->offset * tern_dtype_size(n->desc.out.dtype);
-        value = n->in[0];
+    for (;;) {
+        const struct tern_value *v = &g->values[value];
+        const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &g->nodes[v->node] : NULL;
+        if (n && n->kind == TERN_CALL_VIEW && !tern_graph_is_fixed(g, value)) {
+            offset += (size_t)n->offset * tern_dtype_size(n->desc.out.dtype);
+            value = n->in[0];
+        } else if (v->whole >= 0) {
+            offset += (size_t)v->whole_offset * tern_dtype_size(v->meta.dtype);
+            value = v->whole;
+        } else {
+            *root = value;
+            return offset;
+        }
     }
-    *root = value;
-    return offset;
 }
 
 static struct tern_ref ref_of(const struct layout *l, int value)
@@ -75,7 +81,8 @@ static void find_last_uses(struct layout *l)
                 offset_of(l->graph, n->in[k], &root);
                 l->last[root] = s;
             }
-        l->last[n->out] = l->last[n->out] > s ? l->last[n->out] : s;
+        offset_of(l->graph, n->out, &root);
+        l->last[root] = s;
     }
 }
 
@@ -85,7 +92,7 @@ static int place_of_operand(const struct layout *l, const struct tern_step *step
 {
     const struct tern_graph *g = l->graph;
     const struct tern_node *n = &g->nodes[step->node];
-    if (!step->kernel || !tern_op_is_elementwise(n->desc.op))
+    if (!step->kernel || !tern_op_is_elementwise(n->desc.op) || g->values[n->out].whole >= 0)
         return -1;
     int own = tern_op_get(n->desc.op).max_inputs; /* the others are of posts */
     for (int k = 0; k < n->desc.n_in && k < own; k++) {
@@ -109,17 +116,29 @@ static int place_of_operand(const struct layout *l, const struct tern_step *step
 /* Whether prepared weights of that size are kept by the binding. */
 static bool stays(const struct tern_plan *p, size_t size) { return !p->resident_limit || p->facts.resident + size <= p->resident_limit; }
 
+/* A block of its own, that of an operand, or that of the whole, which its first part brings into being. */
+static void place_result(struct layout *l, const struct tern_step *step, int s)
+{
+    int root;
+    offset_of(l->graph, l->graph->nodes[step->node].out, &root);
+    if (l->output[root] >= 0 || l->block_of[root] >= 0)
+        return;
+    int shared = place_of_operand(l, step, s);
+    if (shared >= 0) {
+        l->blocks[shared].last = l->last[root];
+        l->block_of[root] = shared;
+        return;
+    }
+    l->block_of[root] = add_block(l, bytes_of(&l->graph->values[root].meta), s, l->last[root]);
+    l->plan->blocks[l->block_of[root]].node = l->graph->values[root].node;
+}
+
 static void place_step(struct layout *l, int s)
 {
     struct tern_step *step = &l->plan->steps[s];
     const struct tern_node *n = &l->graph->nodes[step->node];
     struct tern_context *ctx = l->plan->ctx;
-    if (l->output[n->out] < 0) {
-        int shared = place_of_operand(l, step, s);
-        if (shared >= 0)
-            l->blocks[shared].last = l->last[n->out];
-        l->block_of[n->out] = shared >= 0 ? shared : add_block(l, bytes_of(&n->desc.out), s, l->last[n->out]);
-    }
+    place_result(l, step, s);
     for (int k = 0; k < n->desc.n_in; k++)
         if (n->in[k] >= 0)
             step->in[k] = ref_of(l, n->in[k]);

@@ -62,6 +62,7 @@ static void put_node(struct line *l, const struct tern_graph *g, const struct te
     }
     put(l, " -> %s%s", tern_meta_text(&n->desc.out, meta),
         n->kind == TERN_CALL_VIEW        ? " view"
+        : n->kind == TERN_CALL_JOIN      ? " joined"
         : n->kind == TERN_CALL_REFERENCE ? " by reference"
                                          : "");
 }

@@ -22,7 +22,8 @@ const struct tern_kernel *tern_kernel_find(const struct tern_device *device, con
 enum tern_call_kind {
     TERN_CALL_LAUNCH,    /* a kernel of the device */
     TERN_CALL_REFERENCE, /* the op's reference on the host */
-    TERN_CALL_VIEW       /* nothing: another meta over in[0], `offset` elements behind its start */
+    TERN_CALL_VIEW,      /* nothing: another meta over in[0], `offset` elements behind its start */
+    TERN_CALL_JOIN       /* nothing: a cat whose inputs were made in their places of it; never recorded, a pass says so */
 };
 
 /* While the context has one, calls are handed to it instead of being run. The output it returns has the desc's meta. */

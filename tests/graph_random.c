@@ -200,9 +200,13 @@ static tern_tensor *shape_op(struct pool *p, tern_tensor *x)
     int n = tern_tensor_ndim(x);
     const int to_tokens[] = {0, 2, 3, 1}, swap[] = {0, 2, 1};
     switch (below(p, 6)) {
-    case 0: {
+    case 0: { /* half of them of tensors that nothing else needs: they can be made in their places */
+        if (!is_below(x, 4000))
+            return NULL;
         tern_tensor *pair[] = {x, x};
-        return is_below(x, 4000) ? tern_cat(pair, 2, n - 1) : NULL;
+        for (int i = below(p, 2); i < 2; i++)
+            pair[i] = unary(p, x);
+        return tern_cat(pair, 2, below(p, 2) ? 0 : n - 1);
     }
     case 1:
         return tern_tensor_size(x, -1) > 2 ? tern_slice(x, -1, 1, INT64_MAX, 1) : NULL;
