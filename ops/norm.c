@@ -1,4 +1,4 @@
-/* layer_norm [Ba 2016], rms_norm [Zhang 2019] and group_norm [Wu 2018]: (x - mean) / sqrt(variance + eps), scaled and
+/* layer_norm [Ba 2016] and rms_norm [Zhang 2019] over the last dimensions: (x - mean) / sqrt(variance + eps), scaled and
  * shifted. Variances are those of the whole population. */
 #include <math.h>
 #include <tern/ops.h>
@@ -6,8 +6,6 @@
 #include "core/tensor.h"
 #include "ops/reference.h"
 #include "ops/rules.h"
-
-/* ---- over the last dimensions ---- */
 
 /* weight and bias have the sizes of x's last n dimensions */
 static enum tern_status shape_last(struct tern_context *ctx, struct tern_op_desc *d, int64_t n)
@@ -40,21 +38,6 @@ enum tern_status tern_shape_rms_norm(struct tern_context *ctx, struct tern_op_de
     return shape_last(ctx, d, d->attrs.rms_norm.normalized_ndim);
 }
 
-/* Mean (0 without `centred`) and 1 / sqrt(mean square deviation + eps) of n elements at `from`. */
-static void moments(const struct tern_kernel_args *a, int64_t from, int ndim, const int64_t *shape, const int64_t *stride, int64_t n,
-                    bool centred, double eps, double *mean, double *scale)
-{
-    double sum = 0, squares = 0;
-    for (int64_t j = 0; j < n && centred; j++)
-        sum += tern_in(a, 0, from + tern_offset_of(j, ndim, shape, stride));
-    *mean = centred ? sum / (double)n : 0;
-    for (int64_t j = 0; j < n; j++) {
-        double deviation = tern_in(a, 0, from + tern_offset_of(j, ndim, shape, stride)) - *mean;
-        squares += deviation * deviation;
-    }
-    *scale = 1 / sqrt(squares / (double)n + eps);
-}
-
 static void normalize_last(const struct tern_kernel_args *a, int inner_ndim, bool centred, double eps)
 {
     const struct tern_op_desc *d = a->desc;
@@ -66,8 +49,9 @@ static void normalize_last(const struct tern_kernel_args *a, int inner_ndim, boo
         *(i < outer_ndim ? &outer : &inner) *= x->shape[i];
     for (int64_t r = 0; r < outer && inner; r++) {
         int64_t from = tern_offset_of(r, outer_ndim, x->shape, x->stride), to = tern_offset_of(r, outer_ndim, x->shape, out->stride);
-        double mean, scale;
-        moments(a, from, inner_ndim, shape, stride, inner, centred, eps, &mean, &scale);
+        double mean, square;
+        tern_moments(a, from, inner_ndim, shape, stride, inner, centred, &mean, &square);
+        double scale = 1 / sqrt(square + eps);
         for (int64_t j = 0; j < inner; j++) {
             double y = (tern_in(a, 0, from + tern_offset_of(j, inner_ndim, shape, stride)) - mean) * scale;
             if (d->present[1])
@@ -101,63 +85,4 @@ tern_tensor *tern_rms_norm(tern_tensor *x, int normalized_ndim, tern_tensor *wei
     const union tern_op_attrs attrs = {.rms_norm = {.normalized_ndim = normalized_ndim, .eps = eps}};
     tern_tensor *const in[] = {x, weight};
     return x ? tern_op_call(x->ctx, TERN_OP_rms_norm, in, 2, &attrs) : NULL;
-}
-
-/* ---- over groups of channels ---- */
-
-enum tern_status tern_shape_group_norm(struct tern_context *ctx, struct tern_op_desc *d)
-{
-    const struct tern_meta *x = &d->in[0];
-    int64_t groups = d->attrs.group_norm.num_groups;
-    char text[TERN_META_TEXT];
-    enum tern_status st = tern_rule_dtype(ctx, d, 0, TERN_FLOAT_ONLY);
-    if (st)
-        return st;
-    if (x->ndim < 2)
-        return tern_fail(ctx, TERN_E_SHAPE, "group_norm: x has %d dimensions: expected (N, C, ...), found %s", x->ndim,
-                         tern_meta_text(x, text));
-    if (groups < 1 || x->shape[1] % groups)
-        return tern_fail(ctx, TERN_E_SHAPE, "group_norm: num_groups is %lld, x has %lld channels: expected a divisor of them, x is %s",
-                         (long long)groups, (long long)x->shape[1], tern_meta_text(x, text));
-    for (int i = 2; i < x->ndim; i++)
-        if (x->shape[i] == 0)
-            return tern_fail(ctx, TERN_E_SHAPE, "group_norm: dimension %d of x is empty: expected at least one element, found %s", i,
-                             tern_meta_text(x, text));
-    st = tern_rule_vector(ctx, d, 1, x->shape[1]);
-    if (!st)
-        st = tern_rule_vector(ctx, d, 2, x->shape[1]);
-    return st ? st : tern_rule_out_like(ctx, d, x->dtype);
-}
-
-void tern_ref_group_norm(const struct tern_kernel_args *a)
-{
-    const struct tern_op_desc *d = a->desc;
-    const struct tern_meta *x = &d->in[0], *out = &d->out;
-    int64_t groups = d->attrs.group_norm.num_groups, channels = x->shape[1] / groups, n = channels;
-    int64_t shape[TERN_MAX_DIMS] = {channels}; /* of a group: (C / G, ...) */
-    int ndim = x->ndim - 1;
-    for (int i = 1; i < ndim; i++)
-        n *= shape[i] = x->shape[i + 1];
-    for (int64_t r = 0; r < x->shape[0] * groups && n; r++) {
-        int64_t first = r % groups * channels, from = r / groups * x->stride[0] + first * x->stride[1];
-        int64_t to = r / groups * out->stride[0] + first * out->stride[1];
-        double mean, scale;
-        moments(a, from, ndim, shape, x->stride + 1, n, true, d->attrs.group_norm.eps, &mean, &scale);
-        for (int64_t j = 0; j < n; j++) {
-            int64_t channel = first + j / (n / channels);
-            double y = (tern_in(a, 0, from + tern_offset_of(j, ndim, shape, x->stride + 1)) - mean) * scale;
-            if (d->present[1])
-                y *= tern_in(a, 1, channel * d->in[1].stride[0]);
-            if (d->present[2])
-                y += tern_in(a, 2, channel * d->in[2].stride[0]);
-            tern_out(a, to + tern_offset_of(j, ndim, shape, out->stride + 1), y);
-        }
-    }
-}
-
-tern_tensor *tern_group_norm(tern_tensor *x, int num_groups, tern_tensor *weight, tern_tensor *bias, double eps)
-{
-    const union tern_op_attrs attrs = {.group_norm = {.num_groups = num_groups, .eps = eps}};
-    tern_tensor *const in[] = {x, weight, bias};
-    return x ? tern_op_call(x->ctx, TERN_OP_group_norm, in, 3, &attrs) : NULL;
 }

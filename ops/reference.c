@@ -1,4 +1,4 @@
-/* Element access for the references: conversions between double, i64 and every dtype, rounded once. */
+/* Element access for the references: conversions between double, i64 and every dtype, rounded once; and their moments. */
 #include "ops/reference.h"
 
 #include <math.h>
@@ -145,4 +145,18 @@ int64_t tern_offset_of(int64_t position, int ndim, const int64_t *shape, const i
         position /= shape[i];
     }
     return offset;
+}
+
+void tern_moments(const struct tern_kernel_args *a, int64_t from, int ndim, const int64_t *shape, const int64_t *stride, int64_t n,
+                  bool centred, double *mean, double *square)
+{
+    double sum = 0, squares = 0;
+    for (int64_t j = 0; j < n && centred; j++)
+        sum += tern_in(a, 0, from + tern_offset_of(j, ndim, shape, stride));
+    *mean = centred ? sum / (double)n : 0;
+    for (int64_t j = 0; j < n; j++) {
+        double deviation = tern_in(a, 0, from + tern_offset_of(j, ndim, shape, stride)) - *mean;
+        squares += deviation * deviation;
+    }
+    *square = squares / (double)n;
 }

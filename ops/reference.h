@@ -1,4 +1,4 @@
-/* What the references share: element access by any dtype and walking over strided memory. */
+/* What the references share: element access by any dtype, walking over strided memory, moments. */
 #ifndef TERN_OPS_REFERENCE_H
 #define TERN_OPS_REFERENCE_H
 
@@ -17,6 +17,10 @@ void tern_store_i64(enum tern_dtype dtype, void *p, int64_t index, int64_t value
 
 /* Row-major position -> offset in elements for these strides. */
 int64_t tern_offset_of(int64_t position, int ndim, const int64_t *shape, const int64_t *stride);
+
+/* Mean (0 without `centred`) and mean square deviation from it of n elements of input 0 that begin at `from`; NaN without any. */
+void tern_moments(const struct tern_kernel_args *a, int64_t from, int ndim, const int64_t *shape, const int64_t *stride, int64_t n,
+                  bool centred, double *mean, double *square);
 
 /* The bits of one element of `size` bytes. */
 static inline void tern_copy_element(size_t size, void *dst, int64_t to, const void *src, int64_t from)
