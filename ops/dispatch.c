@@ -117,11 +117,13 @@ static enum tern_status launch(struct tern_context *ctx, struct tern_device *dev
     return st;
 }
 
-/* Same call with every 4-D or other input made tidy for the kernels: x in the format that the output has. */
+/* Same call with every 4-D or other input made tidy for the kernels: x in the format that the output has; where the output is
+ * no picture but the statistics of one, in its own if it has one. */
 static bool tidy_inputs(const struct tern_op_desc *d, tern_tensor *const *in, tern_tensor **tidy)
 {
     bool changed = false;
-    bool channels_last = d->out.ndim == 4 && !tern_meta_is_contiguous(&d->out) && tern_meta_is_channels_last(&d->out);
+    const struct tern_meta *like = d->op == TERN_OP_group_norm_stats ? &d->in[0] : &d->out;
+    bool channels_last = like->ndim == 4 && !tern_meta_is_contiguous(like) && tern_meta_is_channels_last(like);
     for (int i = 0; i < d->n_in; i++) {
         tidy[i] = in[i];
         if (!in[i])

@@ -43,6 +43,7 @@ void tern_choose_format(const struct tern_device *device, struct tern_op_desc *d
         break;
     case TERN_OP_conv_transpose2d:
     case TERN_OP_group_norm:
+    case TERN_OP_group_norm_apply:
     case TERN_OP_interpolate:
     case TERN_OP_avg_pool2d:
     case TERN_OP_max_pool2d:
@@ -60,6 +61,7 @@ void tern_choose_format(const struct tern_device *device, struct tern_op_desc *d
     case TERN_OP_argmax:
     case TERN_OP_softmax:
     case TERN_OP_layer_norm:
+    case TERN_OP_group_norm_stats:
     case TERN_OP_rms_norm:
     case TERN_OP_matmul:
     case TERN_OP_linear:

@@ -210,6 +210,46 @@ static void test_messages(void **state)
     assert_refused(tern_pad(x, 17, NULL, 0), TERN_E_INVALID, "pad: 17 amounts were given: expected 0..16");
 }
 
+/* n values of x as f32 */
+static void read_values(const tern_tensor *x, float *values, int64_t n)
+{
+    if (!x)
+        print_error("%s\n", tern_error(ctx));
+    assert_non_null(x);
+    assert_int_equal(tern_tensor_numel(x), n);
+    assert_int_equal(tern_tensor_read(x, TERN_F32, values, (size_t)n * sizeof(*values)), TERN_OK);
+}
+
+/* What the halves are for: together they are group_norm, and a band of a picture is normalised, to the bit, as it is in the whole. */
+static void test_group_norm_halves(void **state)
+{
+    enum { N = 2, C = 8, H = 12, W = 10, CUT = 5, ALL = N * C * H * W };
+    float whole[ALL], halves[ALL], bands[ALL];
+    tern_tensor *w = tern_add_scalar(counting(SHAPE(C)), 0.5), *b = tern_mul_scalar(w, -0.25);
+    for (int format = TERN_CONTIGUOUS; format <= TERN_CHANNELS_LAST; format++) {
+        tern_tensor *x = tern_sin(tern_mul_scalar(counting(SHAPE(N, C, H, W)), 1.7));
+        x = tern_contiguous(x, (enum tern_memory_format)format);
+        tern_tensor *stats = tern_group_norm_stats(x, 4), *band[2];
+        for (int i = 0; i < 2; i++)
+            band[i] = tern_group_norm_apply(tern_slice(x, 2, i ? CUT : 0, i ? H : CUT, 1), stats, w, b, 1e-5);
+        read_values(tern_group_norm(x, 4, w, b, 1e-5), whole, ALL);
+        read_values(tern_group_norm_apply(x, stats, w, b, 1e-5), halves, ALL);
+        read_values(tern_cat(band, 2, 2), bands, ALL);
+        assert_memory_equal(bands, halves, sizeof(bands));
+        for (int i = 0; i < ALL; i++)
+            assert_true(fabs((double)whole[i] - (double)halves[i]) < 1e-5); /* of at most 15 */
+        tern_tensor *half = tern_group_norm_stats(tern_cast(x, TERN_F16), 4);
+        assert_shape(half, SHAPE(N, 4, 2));
+        assert_int_equal(tern_tensor_dtype(half), TERN_F32);
+        tern_tensor *y = tern_group_norm_apply(tern_cast(x, TERN_BF16), half, w, b, 1e-5);
+        assert_int_equal(tern_tensor_dtype(y), TERN_BF16);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(tern_tensor_strides(y)[i], tern_tensor_strides(x)[i]);
+    }
+    const int dims[] = {2, 1, 0}; /* statistics are contiguous, even if x has their shape */
+    assert_strides(tern_group_norm_stats(tern_permute(counting(SHAPE(2, C, N)), 3, dims), C), SHAPE(2 * C, 2, 1));
+}
+
 /* NULL goes through every function without an error. */
 static void test_null(void **state)
 {
@@ -243,6 +283,9 @@ static void test_null(void **state)
         tern_layer_norm(NULL, 1, x, x, 0),
         tern_rms_norm(NULL, 1, x, 0),
         tern_group_norm(NULL, 1, x, x, 0),
+        tern_group_norm_stats(NULL, 1),
+        tern_group_norm_apply(NULL, x, x, x, 0),
+        tern_group_norm_apply(x, NULL, x, x, 0),
         tern_matmul(x, NULL),
         tern_linear(x, NULL, x),
         tern_conv2d(NULL, x, NULL),
@@ -297,6 +340,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_picture_params, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_params, setup, teardown),
         cmocka_unit_test_setup_teardown(test_messages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_group_norm_halves, setup, teardown),
         cmocka_unit_test_setup_teardown(test_null, setup, teardown),
         cmocka_unit_test(test_conversions),
     };

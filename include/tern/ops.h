@@ -103,6 +103,13 @@ TERN_API tern_tensor *tern_layer_norm(tern_tensor *x, int normalized_ndim, tern_
 TERN_API tern_tensor *tern_rms_norm(tern_tensor *x, int normalized_ndim, tern_tensor *weight, double eps);
 /* torch.nn.functional.group_norm: x (N, C, ...), num_groups divides C, weight and bias (C) or NULL [Wu 2018] */
 TERN_API tern_tensor *tern_group_norm(tern_tensor *x, int num_groups, tern_tensor *weight, tern_tensor *bias, double eps);
+/* group_norm in two halves, so that parts of a picture can be normalised by the statistics of the whole.
+ * stats: (N, num_groups, 2) f32 whatever x is: mean and biased variance of each group (torch.var_mean, correction=0).
+ * apply: x (N, C, ...), stats (N, G, 2) f32 of any source, G divides C: (x - mean) / sqrt(variance + eps) * weight + bias, like x.
+ * A variance below 0 counts as 0. The mean is rounded to f32 between the halves: where it is m standard deviations from 0, the
+ * result is off by up to m * 6e-8. */
+TERN_API tern_tensor *tern_group_norm_stats(tern_tensor *x, int num_groups);
+TERN_API tern_tensor *tern_group_norm_apply(tern_tensor *x, tern_tensor *stats, tern_tensor *weight, tern_tensor *bias, double eps);
 
 /* ---- products. Weights may be stored in another floating-point dtype than x: they are converted, x's dtype counts. */
 /* torch.matmul: (..., M, K) x (..., K, N), leading dimensions broadcast; vectors as there */

@@ -306,3 +306,35 @@ def lookups(t):
 def add(t):
     for part in (pointwise, layout, reductions, products, conv, sdpa, pictures, lookups):
         part(t)
+
+
+def add_group_norm_halves(t):
+    def stats(name, x, groups, status, message):
+        t.error(name, "group_norm_stats", [x], {"num_groups": groups}, status, f"group_norm_stats: {message}")
+
+    def apply(name, inputs, status, message):
+        t.error(name, "group_norm_apply", inputs, {"eps": 1e-5}, status, f"group_norm_apply: {message}")
+
+    y, s = t.gen("f32", 2, 6, 3), t.gen("f32", 2, 3, 2)
+    stats("groups", y, 4, "shape", "num_groups is 4, x has 6 channels: expected a divisor of them, x is (2, 6, 3) f32")
+    stats("no_groups", y, 0, "shape", "num_groups is 0")
+    stats("negative", y, -3, "shape", "num_groups is -3")
+    stats("vector", t.gen("f32", 6), 2, "shape", "x has 1 dimensions: expected (N, C, ...), found (6,) f32")
+    stats("empty", t.gen("f32", 2, 6, 0), 2, "shape", "dimension 2 of x is empty")
+    stats("integer", t.gen("i32", 2, 6), 2, "dtype", "x is i32")
+    stats("overflow", t.gen("f32", 2, 0, 3), I64_MAX, "shape", "the output would be (2, 9223372036854775807, 2) f32")
+    apply("vector", [t.gen("f32", 6), s, None, None], "shape", "x has 1 dimensions: expected (N, C, ...), found (6,) f32")
+    apply("integer", [t.gen("i32", 2, 6), s, None, None], "dtype", "x is i32")
+    apply("stats_dimensions", [y, t.gen("f32", 2, 6), None, None], "shape", "stats has 2 dimensions: expected (N, G, 2), found (2, 6) f32")
+    apply("stats_batch", [y, t.gen("f32", 1, 3, 2), None, None], "shape",
+          "stats does not fit: expected (2, a divisor of 6, 2), found (1, 3, 2) f32")
+    apply("stats_groups", [y, t.gen("f32", 2, 4, 2), None, None], "shape",
+          "stats does not fit: expected (2, a divisor of 6, 2), found (2, 4, 2) f32")
+    apply("stats_empty", [y, t.gen("f32", 2, 0, 2), None, None], "shape",
+          "stats does not fit: expected (2, a divisor of 6, 2), found (2, 0, 2) f32")
+    apply("stats_last", [y, t.gen("f32", 2, 3, 3), None, None], "shape", "stats does not fit")
+    apply("stats_dtype", [t.gen("f16", 2, 6, 3), t.gen("f16", 2, 3, 2), None, None], "dtype",
+          "stats is f16: expected f32, as group_norm_stats gives it")
+    apply("weight", [y, s, t.gen("f32", 3), None], "shape", "weight does not fit: expected (6,), found (3,) f32")
+    apply("bias", [y, s, None, t.gen("f32", 6, 1)], "shape", "bias does not fit")
+    apply("bias_dtype", [y, s, None, t.gen("i32", 6)], "dtype", "bias is i32")

@@ -1,5 +1,6 @@
 """Cases of sum, mean, amax, argmax, softmax and the normalisations."""
 import math
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -137,3 +138,83 @@ def add(t):
     reduce_cases(t)
     softmax_cases(t)
     norm_cases(t)
+
+
+def mean_and_variance(v, groups):
+    n, c = v.shape[:2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of groups without elements: NaN is what is wanted
+        variance, mean = torch.var_mean(v.reshape(n, groups, c // groups * math.prod(v.shape[2:])), 2, correction=0)
+    return torch.stack([mean, variance], 2)
+
+
+def apply_stats(v, stats, weight, bias, eps):
+    n, c, g, rest = *v.shape[:2], stats.shape[1], v.shape[2:]
+    mean, variance = (stats[..., i].reshape(n, g, *[1] * (v.dim() - 1)) for i in (0, 1))
+    y = ((v.reshape(n, g, c // g, *rest) - mean) / torch.sqrt(variance.clamp(min=0) + eps)).reshape(v.shape)
+    by_channel = (1, c, *[1] * len(rest))
+    y = y if weight is None else y * weight.reshape(by_channel)
+    return y if bias is None else y + bias.reshape(by_channel)
+
+
+def add_group_norm_halves(t):
+    def stats(name, x, groups, limit="function"):
+        t.case(name, "group_norm_stats", [x], lambda v: mean_and_variance(v, groups), limit, {"num_groups": groups}, "f32")
+
+    def apply(name, x, s, w, b, eps=1e-5, limit="sum"):
+        t.case(name, "group_norm_apply", [x, s, w, b], lambda v, m, p, q: apply_stats(v, m, p, q, eps), limit, {"eps": eps})
+
+    def given(*shape):
+        return t.gen("f32", *shape, 2, positive=True)
+
+    for dtype in FLOATS:
+        stats(f"plain.{dtype}", t.gen(dtype, 2, 6, 5, 3), 3)
+        stats(f"channels_last.{dtype}", t.gen(dtype, 2, 12, 5, 3).channels_last(), 4)
+        stats(f"line.{dtype}", t.gen(dtype, 2, 8, 9), 8)
+        apply(f"plain.{dtype}", t.gen(dtype, 2, 6, 5, 3), given(2, 3), t.gen(dtype, 6), t.gen(dtype, 6))
+        apply(f"channels_last.{dtype}", t.gen(dtype, 2, 12, 5, 3).channels_last(), given(2, 4), t.gen(dtype, 12), t.gen(dtype, 12), 1e-6)
+    # Quarters about 1000, as many as a power of two: sums about any of them are exact, so nothing but roundings of the result is allowed.
+    far = (1000 + torch.round(t.gen("f32", 2, 4, 8, 4).tensor * 4) / 4).contiguous()
+    rest = t.data(mean_and_variance(far.double(), 2).float(), "f32")
+    for order in ("contiguous", "channels_last"):
+        x = t.data(far, "f32") if order == "contiguous" else t.data(far, "f32").channels_last()
+        stats(f"far_{order}.f32", x, 2, "round")
+        apply(f"far_{order}.f32", x, rest, None, None, limit="function")
+        apply(f"no_weight_{order}.f32", x, rest, None, t.gen("f32", 4))
+        apply(f"no_bias_{order}.f32", x, rest, t.gen("f32", 4), None)
+    # channels of one group that are far from each other
+    steps = (t.gen("f32", 2, 6, 5, 3).tensor + 64 * torch.arange(6.0).reshape(1, 6, 1, 1)).contiguous()
+    stats("steps.f32", t.data(steps, "f32"), 2)
+    stats("steps_channels_last.f32", t.data(steps, "f32").channels_last(), 2)
+    # more than a block of pixels, more than a run of partial sums
+    stats("blocks.f32", t.gen("f32", 2, 8, 19, 28).channels_last(), 4)
+    stats("runs.f32", t.gen("f32", 1, 4, 80, 64), 2)
+    stats("vector.f32", t.gen("f32", 3, 6), 2)
+    stats("single.f32", t.gen("f32", 3, 6), 6)
+    stats("one_group.f32", t.gen("f32", 2, 5, 3, 3), 1)
+    stats("volume.f32", t.gen("f32", 2, 4, 2, 3, 2), 2)
+    stats("strided.f32", t.gen("f32", 3, 2, 3, 8).permute(1, 3, 0, 2), 4)
+    stats("sliced.f16", t.gen("f16", 2, 8, 3, 6).slice(3, 0, 6, 2), 2)
+    stats("band.f32", t.gen("f32", 1, 8, 6, 5).channels_last().slice(2, 1, 4), 2)
+    stats("constant.f32", t.gen("f32", 2, 1, 1, 1).expand(2, 4, 3, 3), 2)
+    stats("special.f32", t.data([[[1.0, NAN], [2.0, 3.0]], [[1.0, INF], [2.0, 3.0]]], "f32"), 2)
+    stats("empty_batch.f32", t.gen("f32", 0, 4, 2, 2), 2)
+    stats("no_channels.f32", t.gen("f32", 2, 0, 3), 2)
+    apply("vector.f32", t.gen("f32", 3, 6), given(3, 2), t.gen("f32", 6), t.gen("f32", 6))
+    apply("line.f32", t.gen("f32", 2, 8, 9), given(2, 8), t.gen("f32", 8), t.gen("f32", 8))
+    apply("one_group.f32", t.gen("f32", 2, 5, 3, 3), given(2, 1), None, t.gen("f32", 5))
+    apply("bare.f32", t.gen("f32", 2, 4, 3, 3), given(2, 2), None, None, 0.1)
+    apply("volume.f32", t.gen("f32", 2, 4, 2, 3, 2), given(2, 2), t.gen("f32", 4), t.gen("f32", 4))
+    apply("other_dtypes.f32", t.gen("f32", 1, 4, 3, 3), given(1, 2), t.gen("bf16", 4), t.gen("f16", 4))
+    apply("strided.f32", t.gen("f32", 3, 2, 3, 8).permute(1, 3, 0, 2), given(2, 4), t.gen("f32", 16).slice(0, 0, 16, 2), t.gen("f32", 8))
+    apply("band.f32", t.gen("f32", 1, 8, 6, 5).channels_last().slice(2, 1, 4), given(1, 2), t.gen("f32", 8), t.gen("f32", 8))
+    apply("strided_stats.f32", t.gen("f32", 2, 6, 3, 3), t.gen("f32", 2, 3, 2, positive=True).permute(2, 1, 0), t.gen("f32", 6), None)
+    apply("expanded_stats.f32", t.gen("f32", 2, 6, 3, 3).channels_last(), given(1, 3).expand(2, 3, 2), t.gen("f32", 6), None)
+    apply("negative_variance.f32", t.gen("f32", 2, 6, 3, 3), t.data([[[0.5, -1.0], [0.25, -1e-9], [1.0, 2.0]]] * 2, "f32"), None, None, 0.25)
+    apply("negative_variance_channels_last.f32", t.gen("f32", 2, 6, 3, 3).channels_last(),
+          t.data([[[0.5, -1.0], [0.25, -1e-9], [1.0, 2.0]]] * 2, "f32"), t.gen("f32", 6), None, 0.25)
+    apply("special.f32", t.gen("f32", 1, 4, 2, 2), t.data([[[NAN, 1.0], [0.5, NAN], [0.0, INF], [INF, 1.0]]], "f32"), None, None)
+    apply("empty_batch.f32", t.gen("f32", 0, 4, 2, 2), given(0, 2), t.gen("f32", 4), None)
+    apply("empty.f32", t.gen("f32", 2, 4, 0, 3), given(2, 2), t.gen("f32", 4), None)
+    apply("no_channels.f32", t.gen("f32", 2, 0, 3), given(2, 2), None, None)
+    apply("unet.f32", t.gen("f32", 1, 64, 4, 4).channels_last(), given(1, 32), t.gen("f32", 64), t.gen("f32", 64))
