@@ -189,7 +189,10 @@ static tern_tensor *layer(struct pool *p, tern_tensor *x)
     if (below(p, 2))
         return tern_conv2d(x, weight(p, "conv.%d.%d.weight", a, b), bias, .padding = 1);
     tern_tensor *norm = weight(p, "norm.%d", a, 0);
-    tern_tensor *y = tern_group_norm(x, below(p, 2) ? 4 : 2, norm, below(p, 2) ? norm : NULL, 1e-5);
+    tern_tensor *shift = below(p, 2) ? norm : NULL;
+    int how = below(p, 4), groups = how & 1 ? 4 : 2;
+    tern_tensor *y = how & 2 ? tern_group_norm_apply(x, tern_group_norm_stats(x, groups), norm, shift, 1e-5)
+                             : tern_group_norm(x, groups, norm, shift, 1e-5);
     return below(p, 2) ? tern_silu(y) : y;
 }
 
