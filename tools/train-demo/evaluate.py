@@ -1,7 +1,7 @@
 """How often the model paints what held-out prompts say, judged by check/; and all that docs/demo-model.md says in numbers.
 
 python evaluate.py --model OUT [--prompts 200] [--report out.json] [--png sheet.png] [--seen]
-python evaluate.py --model OUT --prompts 200 --markdown ../../docs/demo-model.md     writes the page's figures, too
+python evaluate.py --model OUT --prompts 800 --markdown ../../docs/demo-model.md     writes the page's figures, too
 Four groups of prompts in equal parts: object (one, with its colour), pair (two, with their relation), time (of day),
 count (two or three).  place is measured on the objects, time on every landscape.
 """
