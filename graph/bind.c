@@ -106,22 +106,6 @@ static bool has_form(const tern_tensor *t, const struct tern_kernel *k, uint64_t
     return false;
 }
 
-static uint64_t key_of(const struct tern_step *s) { return s->kernel->pack_key ? s->kernel->pack_key(s->desc) : 0; }
-
-/* Whether an earlier step has the same weight packed in the same way. */
-static bool packed_before(const struct tern_plan *p, int step)
-{
-    const struct tern_step *s = &p->steps[step];
-    int value = p->graph->nodes[s->node].in[s->kernel->pack_input];
-    for (int i = 0; i < step; i++) {
-        const struct tern_step *o = &p->steps[i];
-        if (o->packed_index >= 0 && o->kernel == s->kernel && p->graph->nodes[o->node].in[o->kernel->pack_input] == value &&
-            key_of(o) == key_of(s))
-            return true;
-    }
-    return false;
-}
-
 size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights *weights)
 {
     const struct tern_graph *g = p->graph;
@@ -132,13 +116,13 @@ size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights
     pthread_mutex_lock(&p->ctx->lock);
     for (int i = 0; i < p->n_steps; i++) {
         const struct tern_step *s = &p->steps[i];
-        if (s->packed_index < 0 || packed_before(p, i))
+        if (s->packed_index < 0 || tern_step_packed_before(p, i))
             continue;
         const struct tern_value *v = &g->values[g->nodes[s->node].in[s->kernel->pack_input]];
         const tern_tensor *t = v->kind == TERN_VALUE_CONSTANT            ? v->tensor
                                : v->kind == TERN_VALUE_WEIGHT && weights ? tern_weights_get(weights, v->name)
                                                                          : NULL;
-        if (!has_form(t, s->kernel, key_of(s)))
+        if (!has_form(t, s->kernel, tern_step_pack_key(s)))
             bytes += counted(s->kernel->packed_size(p->ctx, s->desc));
     }
     pthread_mutex_unlock(&p->ctx->lock);

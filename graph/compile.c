@@ -6,8 +6,11 @@
 #include "graph/passes/passes.h"
 #include "graph/plan.h"
 
-const struct tern_pass *const tern_passes[] = {&tern_pass_fold, &tern_pass_cse,       &tern_pass_dce,    &tern_pass_prepare,
-                                               &tern_pass_fuse, &tern_pass_algorithm, &tern_pass_concat, NULL};
+#define TRIES 6 /* of plans that are to keep to a limit */
+
+const struct tern_pass *const tern_passes[] = {&tern_pass_fold,      &tern_pass_cse,     &tern_pass_dce,
+                                               &tern_pass_tile,      &tern_pass_prepare, &tern_pass_fuse,
+                                               &tern_pass_algorithm, &tern_pass_concat,  NULL};
 
 /* Whether the list "a,b" has the word. */
 static bool has_word(const char *list, const char *word, size_t length)
@@ -49,7 +52,7 @@ static enum tern_status run_passes(struct tern_graph *g, const struct tern_plan_
         const char *name = tern_passes[i]->name;
         if (tern_pass_is_out(q->without, name))
             continue;
-        if (tern_passes[i]->run(g))
+        if (tern_passes[i]->run(g, q))
             return tern_error_status(g->ctx);
         if (q->after)
             q->after(q->user, name, g);
@@ -98,11 +101,10 @@ struct tern_plan *tern_plan_create(struct tern_context *ctx)
     return p;
 }
 
-struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struct tern_plan_params *params)
+/* Whatever arena comes out. */
+static struct tern_plan *compile_once(struct tern_graph **graph, const struct tern_plan_params *q)
 {
-    const struct tern_plan_params none = {0}, *q = params ? params : &none;
     struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
-    double start = tern_now();
     struct tern_plan *p = ctx && !tern_plan_check(ctx, q) ? tern_plan_create(ctx) : NULL;
     if (!p) {
         tern_graph_destroy(graph);
@@ -111,13 +113,56 @@ struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struc
     p->resident_limit = q->resident;
     p->graph = *graph;
     *graph = NULL;
+    if (run_passes(p->graph, q)) {
+        tern_plan_unref(&p);
+        return NULL;
+    }
+    tern_graph_compact(p->graph);
     tern_graph_shrink(p->graph);
-    if (tern_failed(ctx) || run_passes(p->graph, q) || tern_plan_steps(p, NULL) || tern_plan_layout(p, NULL)) {
+    if (tern_failed(ctx) || tern_plan_steps(p, NULL) || tern_plan_layout(p, NULL)) {
         tern_plan_unref(&p);
         return NULL;
     }
     tern_graph_count_uses(p->graph); /* for bind: which weights are needed. Nothing changes the graph from here on. */
-    p->facts.compile_time = tern_now() - start;
+    return p;
+}
+
+/* Tries until the arena keeps to the limit: without tiling, then with smaller and smaller limits for the pass, whose estimate leaves
+ * out what is found later. The smallest plan. */
+static struct tern_plan *compile_within(struct tern_graph **graph, const struct tern_plan_params *q)
+{
+    struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
+    struct tern_plan_params p = *q;
+    struct tern_plan *best = NULL;
+    size_t limit = q->arena, over = 0;
+    for (int i = 0; i < TRIES && ctx && !tern_failed(ctx) && !(best && best->facts.arena <= limit); i++) {
+        struct tern_graph *copy = tern_graph_copy(*graph);
+        p.arena = i == 0 ? 0 : limit > 2 * over ? limit - 2 * over : 1;
+        struct tern_plan *plan = compile_once(&copy, &p);
+        if (plan && i > 0)
+            over += plan->facts.arena > limit ? plan->facts.arena - limit : 0;
+        if (best && plan && plan->facts.arena >= best->facts.arena)
+            tern_plan_unref(&plan);
+        if (plan) {
+            tern_plan_unref(&best);
+            best = plan;
+        }
+        if (p.arena == 1)
+            break;
+    }
+    tern_graph_destroy(graph);
+    if (best && tern_failed(ctx))
+        tern_plan_unref(&best);
+    return best;
+}
+
+struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struct tern_plan_params *params)
+{
+    const struct tern_plan_params none = {0}, *q = params ? params : &none;
+    double start = tern_now();
+    struct tern_plan *p = q->arena ? compile_within(graph, q) : compile_once(graph, q);
+    if (p)
+        p->facts.compile_time = tern_now() - start;
     return p;
 }
 

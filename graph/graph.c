@@ -89,6 +89,23 @@ struct tern_graph *tern_graph_copy(const struct tern_graph *g)
     return c;
 }
 
+void tern_graph_compact(struct tern_graph *g)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        struct tern_value *v = &g->values[g->nodes[i].out];
+        if (g->nodes[i].dead && v->node == i)
+            v->node = -1;
+        if (g->nodes[i].dead)
+            continue;
+        v->node = n;
+        if (n != i)
+            g->nodes[n] = g->nodes[i];
+        n++;
+    }
+    g->n_nodes = n;
+}
+
 void tern_graph_shrink(struct tern_graph *g)
 {
     struct tern_value *values = g->n_values ? tern_realloc(g->ctx, g->values, (size_t)g->n_values * sizeof(*values)) : NULL;

@@ -54,6 +54,8 @@ int tern_graph_add_value(struct tern_graph *g, enum tern_value_kind kind, const 
                          tern_tensor *tensor);
 /* Appends a node and its result; the result's value, -1 with the error recorded. */
 int tern_graph_add_node(struct tern_graph *g, enum tern_call_kind kind, const struct tern_op_desc *d, const int *in, int64_t offset);
+/* Takes the dead nodes out. */
+void tern_graph_compact(struct tern_graph *g);
 /* Gives the room for more values and nodes back. On an error (recorded) the graph is as it was. */
 void tern_graph_shrink(struct tern_graph *g);
 /* Every use of value `from` becomes one of `to`; descriptions keep their metas, which must be equal. */
@@ -72,10 +74,19 @@ bool tern_graph_is_fixed(const struct tern_graph *g, int value);
 /* Whether the value lies in the memory of an output, which every run has to write. */
 bool tern_graph_is_output(const struct tern_graph *g, int value);
 
+/* Records fn behind what is in the graph already: its outputs become the graph's. It gets no inputs: it finds the graph's values by
+ * tern_graph_symbol. (record.c) */
+enum tern_status tern_graph_extend(struct tern_graph *g, tern_graph_fn fn, void *user, int n_outputs);
+/* Of the open scope; NULL with the error recorded. */
+tern_tensor *tern_graph_symbol(const struct tern_graph *g, int value);
+
+/* Multiplications and additions of a product; 0 for other ops. (profile.c) */
+double tern_desc_flops(const struct tern_op_desc *d);
+
 /* A rewrite. It may mark nodes dead and change them; it leaves the order valid. */
 struct tern_pass {
     const char *name;
-    enum tern_status (*run)(struct tern_graph *g);
+    enum tern_status (*run)(struct tern_graph *g, const struct tern_plan_params *params);
 };
 /* In the order in which they run; NULL-terminated. */
 extern const struct tern_pass *const tern_passes[];

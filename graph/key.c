@@ -163,6 +163,8 @@ enum tern_status tern_graph_key(const struct tern_graph *g, const struct tern_pl
         if (!params || !tern_pass_is_out(params->without, tern_passes[i]->name))
             add_text(&k, tern_passes[i]->name);
     add(&k, params ? params->resident : 0);
+    add(&k, params ? params->arena : 0);
+    add(&k, params ? params->algorithm_bytes : 0);
     add(&k, (uint64_t)g->n_values);
     for (int i = 0; i < g->n_values && !st; i++)
         st = add_value(&k, g->ctx, &g->values[i]);

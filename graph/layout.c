@@ -133,6 +133,19 @@ static void place_result(struct layout *l, const struct tern_step *step, int s)
     l->plan->blocks[l->block_of[root]].node = l->graph->values[root].node;
 }
 
+bool tern_step_packed_before(const struct tern_plan *p, int step)
+{
+    const struct tern_step *s = &p->steps[step];
+    int value = p->graph->nodes[s->node].in[s->kernel->pack_input];
+    for (int i = 0; i < step; i++) {
+        const struct tern_step *o = &p->steps[i];
+        if (o->packed_index >= 0 && o->kernel == s->kernel && p->graph->nodes[o->node].in[o->kernel->pack_input] == value &&
+            tern_step_pack_key(o) == tern_step_pack_key(s))
+            return true;
+    }
+    return false;
+}
+
 static void place_step(struct layout *l, int s)
 {
     struct tern_step *step = &l->plan->steps[s];
@@ -152,8 +165,9 @@ static void place_step(struct layout *l, int s)
     int packed = n->in[kernel->pack_input];
     bool fixed = packed >= 0 && tern_graph_is_fixed(l->graph, packed);
     size_t size = kernel->packed_size(ctx, step->desc);
-    if (fixed && stays(l->plan, size)) {
-        l->plan->facts.resident += size;
+    bool there = fixed && tern_step_packed_before(l->plan, s);
+    if (there || (fixed && stays(l->plan, size))) {
+        l->plan->facts.resident += there ? 0 : size;
         step->packed_index = l->plan->n_packed++;
         return;
     }

@@ -93,6 +93,10 @@ struct tern_placement {
     int n_blocks;
     size_t arena;
 };
+/* Steps with equal keys, kernels and weights share a packed form. */
+static inline uint64_t tern_step_pack_key(const struct tern_step *s) { return s->kernel->pack_key ? s->kernel->pack_key(s->desc) : 0; }
+/* layout.c: whether an earlier step has the packed form that this one keeps. */
+bool tern_step_packed_before(const struct tern_plan *p, int step);
 /* layout.c: gives every operand of every step its place. The plan's graph and steps' kernels are set. given: where the blocks
  * lie; refused (TERN_E_FORMAT) when two that live at once overlap. They are placed anew when it is NULL or the sizes are others:
  * workspaces depend on the number of threads. */

@@ -3,8 +3,7 @@
 
 static double numel(const struct tern_meta *m) { return (double)tern_meta_numel(m); }
 
-/* Two for each multiplication with its addition. */
-static double flops_of(const struct tern_op_desc *d)
+double tern_desc_flops(const struct tern_op_desc *d)
 {
     const struct tern_meta *x = &d->in[0], *w = &d->in[1];
     switch (d->op) {
@@ -35,6 +34,6 @@ void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *
                                                  .output = tern_meta_text(&d->out, meta),
                                                  .start = begin,
                                                  .seconds = end - begin,
-                                                 .flops = flops_of(d),
+                                                 .flops = tern_desc_flops(d),
                                                  .bytes = bytes});
 }

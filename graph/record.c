@@ -157,10 +157,31 @@ static bool add_outputs(struct recording *r, tern_tensor *const *outputs, int n)
     return true;
 }
 
+/* Runs fn with its calls recorded; what it gives becomes the graph's outputs. In an open scope. */
+static void record_calls(struct recording *r, tern_graph_fn fn, void *user, tern_tensor *const *in, int n_outputs)
+{
+    struct tern_context *ctx = r->graph->ctx;
+    tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
+    ctx->recorder = &r->base;
+    enum tern_status st = fn(user, in, out);
+    if (st && !tern_failed(ctx))
+        tern_fail(ctx, st, "graph: the function failed without a message");
+    if (!tern_failed(ctx))
+        add_outputs(r, out, n_outputs);
+    ctx->recorder = NULL;
+}
+
+static void forget(struct recording *r)
+{
+    for (int i = 0; i < r->capacity; i++)
+        tern_tensor_unref(&r->known[i].tensor);
+    tern_free(r->graph->ctx, r->known);
+}
+
 struct tern_graph *tern_graph_trace(struct tern_context *ctx, tern_graph_fn fn, void *user, struct tern_weights *weights,
                                     const struct tern_graph_input *inputs, int n_inputs, int n_outputs)
 {
-    tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
+    tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL};
     if (tern_failed(ctx))
         return NULL;
     if (n_inputs < 0 || n_inputs > TERN_GRAPH_MAX_IO || n_outputs < 1 || n_outputs > TERN_GRAPH_MAX_IO || ctx->recorder) {
@@ -174,20 +195,32 @@ struct tern_graph *tern_graph_trace(struct tern_context *ctx, tern_graph_fn fn, 
     if (!r.graph)
         return NULL;
     tern_scope_begin(ctx);
-    if (remember_weights(&r) && add_inputs(r.graph, inputs, n_inputs, in)) {
-        ctx->recorder = &r.base;
-        enum tern_status st = fn(user, in, out);
-        if (st && !tern_failed(ctx))
-            tern_fail(ctx, st, "graph: the function failed without a message");
-        if (!tern_failed(ctx))
-            add_outputs(&r, out, n_outputs);
-        ctx->recorder = NULL;
-    }
+    if (remember_weights(&r) && add_inputs(r.graph, inputs, n_inputs, in))
+        record_calls(&r, fn, user, in, n_outputs);
     tern_scope_end(ctx, NULL);
-    for (int i = 0; i < r.capacity; i++)
-        tern_tensor_unref(&r.known[i].tensor);
-    tern_free(ctx, r.known);
+    forget(&r);
     if (tern_failed(ctx))
         tern_graph_destroy(&r.graph);
     return r.graph;
+}
+
+enum tern_status tern_graph_extend(struct tern_graph *g, tern_graph_fn fn, void *user, int n_outputs)
+{
+    struct recording r = {.base = {record}, .graph = g};
+    if (g->ctx->recorder)
+        return tern_fail(g->ctx, TERN_E_INVALID, "graph: a trace inside of a trace");
+    tern_scope_begin(g->ctx);
+    record_calls(&r, fn, user, NULL, n_outputs);
+    tern_scope_end(g->ctx, NULL);
+    forget(&r);
+    return tern_error_status(g->ctx);
+}
+
+tern_tensor *tern_graph_symbol(const struct tern_graph *g, int value)
+{
+    const struct tern_value *v = &g->values[value];
+    tern_tensor *t = tern_tensor_symbol(g->ctx, &v->meta, value);
+    if (t)
+        t->constant = v->kind == TERN_VALUE_WEIGHT || (v->kind == TERN_VALUE_CONSTANT && v->tensor->constant);
+    return t;
 }

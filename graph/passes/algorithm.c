@@ -1,16 +1,84 @@
-/* Algorithms: nodes for which a kernel that only plans choose is the cheapest. Such a kernel rounds otherwise than the eager one. */
+/* Algorithms: nodes for which a kernel that only plans choose is the cheapest. Such a kernel rounds otherwise than the eager one, and
+ * may want more memory for prepared weights: under a limit those come first that do most work for each byte. */
 #include "core/context.h"
 #include "graph/passes/passes.h"
 
-static enum tern_status run(struct tern_graph *g)
+/* A node that would take such a kernel. */
+struct candidate {
+    int node, weight;
+    size_t extra; /* bytes that its weight takes more than the eager kernel's form of it */
+    double flops;
+    bool taken;
+};
+
+static size_t packed_size(const struct tern_graph *g, const struct tern_kernel *k, const struct tern_op_desc *d)
 {
+    return k && k->pack ? k->packed_size(g->ctx, d) : 0;
+}
+
+static int find_candidates(const struct tern_graph *g, struct candidate *list)
+{
+    int n = 0;
     for (int i = 0; i < g->n_nodes; i++) {
-        struct tern_node *n = &g->nodes[i];
-        if (n->dead || n->prepare || n->kind != TERN_CALL_LAUNCH)
+        const struct tern_op_desc *d = &g->nodes[i].desc;
+        if (g->nodes[i].dead || g->nodes[i].prepare || g->nodes[i].kind != TERN_CALL_LAUNCH)
             continue;
-        const struct tern_kernel *k = tern_kernel_choose_planned(g->ctx, g->ctx->device, &n->desc);
-        n->planned = k && k->planned;
+        const struct tern_kernel *k = tern_kernel_choose_planned(g->ctx, g->ctx->device, d);
+        if (!k || !k->planned)
+            continue;
+        size_t size = packed_size(g, k, d), eager = packed_size(g, tern_kernel_choose(g->ctx, g->ctx->device, d), d);
+        list[n++] = (struct candidate){.node = i,
+                                       .weight = k->pack ? g->nodes[i].in[k->pack_input] : -1,
+                                       .extra = size > eager ? size - eager : 0,
+                                       .flops = tern_desc_flops(d)};
     }
+    return n;
+}
+
+/* Nodes of one weight share its prepared form: the first one stands for all. */
+static bool is_first(const struct candidate *list, int at)
+{
+    for (int i = 0; i < at && list[at].weight >= 0; i++)
+        if (list[i].weight == list[at].weight)
+            return false;
+    return true;
+}
+
+static double flops_of(const struct candidate *list, int n, int first)
+{
+    double flops = 0;
+    for (int i = first; i < n; i++)
+        flops += i == first || (list[i].weight >= 0 && list[i].weight == list[first].weight) ? list[i].flops : 0;
+    return flops;
+}
+
+/* The weight, by its first node, that fits and is worth most; -1: none. */
+static int best_of(const struct candidate *list, int n, size_t room)
+{
+    int best = -1;
+    double most = 0;
+    for (int i = 0; i < n; i++) {
+        if (list[i].taken || list[i].extra > room || !is_first(list, i))
+            continue;
+        double worth = flops_of(list, n, i) / ((double)list[i].extra + 1);
+        if (best < 0 || worth > most) {
+            best = i;
+            most = worth;
+        }
+    }
+    return best;
+}
+
+static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
+{
+    struct candidate *list = tern_calloc(g->ctx, (size_t)g->n_nodes + 1, sizeof(*list));
+    size_t room = params->algorithm_bytes ? params->algorithm_bytes : SIZE_MAX;
+    int n = list ? find_candidates(g, list) : 0;
+    for (int best; (best = best_of(list, n, room)) >= 0; room -= list[best].extra)
+        for (int i = 0; i < n; i++)
+            if (i == best || (list[best].weight >= 0 && list[i].weight == list[best].weight))
+                list[i].taken = g->nodes[list[i].node].planned = true;
+    tern_free(g->ctx, list);
     return tern_error_status(g->ctx);
 }
 

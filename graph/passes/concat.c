@@ -1,7 +1,7 @@
 /* Concatenation without a copy: where the inputs of a cat can be made in their places of its result, they are. */
 #include "graph/passes/passes.h"
 
-static enum tern_status run(struct tern_graph *g)
+static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];

@@ -19,7 +19,7 @@ static uint64_t hash(const struct tern_node *n)
     return h ^ h >> 32;
 }
 
-static enum tern_status run(struct tern_graph *g)
+static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
     int capacity = 64;
     while (capacity < 2 * g->n_nodes)

@@ -1,7 +1,7 @@
 /* Dead code: nodes whose results nothing uses. */
 #include "graph/passes/passes.h"
 
-static enum tern_status run(struct tern_graph *g)
+static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
     tern_graph_count_uses(g);
     for (int i = g->n_nodes - 1; i >= 0; i--) {

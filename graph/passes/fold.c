@@ -31,7 +31,7 @@ static enum tern_status fold(struct tern_graph *g, struct tern_node *n)
     return tern_error_status(g->ctx);
 }
 
-static enum tern_status run(struct tern_graph *g)
+static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];

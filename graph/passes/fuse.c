@@ -91,7 +91,7 @@ static void fuse_node(struct tern_graph *g, int at)
     }
 }
 
-static enum tern_status run(struct tern_graph *g)
+static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
     tern_graph_count_uses(g);
     for (int i = 0; i < g->n_nodes; i++)

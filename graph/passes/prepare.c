@@ -1,7 +1,7 @@
 /* The prepare graph: nodes that depend on weights and constants alone run once for each binding, not at every run. */
 #include "graph/passes/passes.h"
 
-static enum tern_status run(struct tern_graph *g)
+static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];

@@ -62,7 +62,14 @@ struct tern_plan_params {
     /* Most bytes of prepared weights that a binding keeps: the first steps' are kept, the others' are made from the weights at
      * every run, in the arena (streaming). 0: no limit. 1: none is kept. */
     size_t resident;
-    /* Called after the trace and after each pass that ran; NULL: not called. */
+    /* Most bytes of prepared weights that the pass "algorithm" may add to those of the eager kernels: its kernels then go where they save
+     * most time for each byte. 0: no limit. 1: none. */
+    size_t algorithm_bytes;
+    /* Bytes that the arena is wanted to keep to. When it does not, large pictures (one at a time, channels-last) are computed in bands
+     * of rows, norms with the statistics of the whole picture: no seams, and other rounding. The plan is then the smallest that was
+     * found; its facts tell whether it keeps to the limit. 0: no limit. */
+    size_t arena;
+    /* Called after the trace and after each pass that ran, of each try; NULL: not called. */
     void (*after)(void *user, const char *pass, const struct tern_graph *graph);
     void *user;
 };

@@ -1,0 +1,19 @@
+/* Tiling: which results of a graph are computed in bands of rows and never lie in memory whole. For tile.c (the rewrite) and
+ * tile_choose.c (the choice). */
+#ifndef TERN_GRAPH_TILE_H
+#define TERN_GRAPH_TILE_H
+
+#include "graph/graph.h"
+
+/* Whether the rows of a node's result need only rows nearby of its operands (and, for group_norm, the statistics of all rows): one
+ * picture, channels-last, so that a band of rows is one piece of memory. */
+bool tern_tile_is_local(const struct tern_graph *g, const struct tern_node *n);
+/* Whether input k of a local node has rows as the result has; else all of it belongs to every band. */
+bool tern_tile_has_rows(const struct tern_node *n, int k);
+
+/* Sets inner[value] for results that are to exist in bands alone, so that what lives at once needs about `limit` bytes. A result that
+ * only one local node reads costs little. One that more read, or whose statistics are needed first, is computed anew for each of
+ * them; that goes on while the whole does not compute more than half as much again as without. Returns whether there is any. */
+bool tern_tile_choose(const struct tern_graph *g, size_t limit, bool *inner);
+
+#endif
