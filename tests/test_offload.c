@@ -40,7 +40,8 @@ static void close_fixture(struct fixture *f)
 static size_t need_of(struct fixture *f, const struct tern_txt2img_params *q)
 {
     size_t need = 0;
-    assert_int_equal(tern_generate_check(f->p, q, &need), TERN_OK);
+    if (tern_generate_check(f->p, q, &need))
+        fail_msg("check: %s", tern_error(f->ctx));
     return need;
 }
 
@@ -146,6 +147,35 @@ static void the_budget_decides(void **state)
     tern_context_destroy(&ctx);
 }
 
+static size_t arena_limit(const struct tern_pipeline *p, const char *component)
+{
+    for (int i = 0; i < TERN_MAX_PLANNED; i++)
+        if (p->planned[i].plan && !strcmp(p->planned[i].stage.component, component))
+            return p->planned[i].stage.arena;
+    return 0;
+}
+
+/* Large pictures: what the VAE takes is the peak, and the budget is below it. Both halves are tiled. */
+static void the_vae_is_tiled(void **state)
+{
+    struct fixture base = open_fixture("demo", 0, TERN_OFFLOAD_SEQUENTIAL);
+    struct tern_image *init = tern_image_create(base.ctx, 64, 64, NULL);
+    const struct tern_txt2img_params q =
+        tern_txt2img_params(.prompt = "x", .width = 512, .height = 448, .steps = 2, .seed = 3, .init_image = init, .strength = 1);
+    struct tern_images *expected = job_run(base.ctx, base.p, &q);
+    size_t whole = need_of(&base, &q);
+    for (int part = 80; part >= 70; part -= 10) {
+        struct fixture f = open_fixture("demo", whole / 100 * (size_t)part, TERN_OFFLOAD_AUTO);
+        same_picture(&f, &q, expected, true);
+        assert_true(arena_limit(f.p, "vae_decoder") > 0 && arena_limit(f.p, "vae_encoder") > 0);
+        assert_true(tern_memory_peak(f.ctx) <= whole / 100 * (size_t)part);
+        close_fixture(&f);
+    }
+    tern_images_destroy(&expected);
+    tern_image_destroy(&init);
+    close_fixture(&base);
+}
+
 /* A plan keeps as many prepared weights as it may, and its runs are the same bits without a new allocation. */
 static void limits_of_resident_weights(void **state)
 {
@@ -215,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_offload_gives_the_same_bits),
         cmocka_unit_test(the_budget_decides),
+        cmocka_unit_test(the_vae_is_tiled),
         cmocka_unit_test(limits_of_resident_weights),
         cmocka_unit_test(binding_takes_what_was_told),
     };

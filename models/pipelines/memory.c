@@ -29,7 +29,10 @@ struct tern_stage tern_job_stage(const struct tern_job *j, const char *component
     return (struct tern_stage){.component = component,
                                .size = {n, j->params.width, j->params.height},
                                .resident = component[0] == 'u' ? j->resident : 0,
-                               .plain = j->plain};
+                               .arena = component[0] == 'v' ? j->arena : 0,
+                               .algorithm_bytes = component[0] == 'u'   ? j->unet_algorithm
+                                                  : component[0] == 'v' ? j->vae_algorithm
+                                                                        : 0};
 }
 
 /* The module and its part: of the component that the plan is of. */
@@ -115,6 +118,14 @@ static void decode(struct tally *t)
     run(t, "vae_decoder");
 }
 
+/* The larger one of `before` and the most since the stage began; another begins. */
+static size_t end_stage(struct tally *t, size_t before)
+{
+    size_t most = t->most > before ? t->most : before;
+    t->most = t->now;
+    return most;
+}
+
 /* The plans come first: making them takes memory for a moment, and they stay. */
 static enum tern_status make_plans(struct tern_job *j)
 {
@@ -136,13 +147,14 @@ enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak 
     take(&t, tern_pipeline_making(j->p));
     give(&t, tern_pipeline_making(j->p));
     encode_prompt(&t);
+    peak->most = end_stage(&t, peak->most);
     start_latents(&t);
-    size_t before = t.most;
-    t.most = 0;
+    peak->vae = end_stage(&t, peak->vae);
     sample(&t);
-    peak->sample = t.most;
-    t.most = before > t.most ? before : t.most;
+    peak->sample = end_stage(&t, peak->sample);
     decode(&t);
-    peak->most = t.most;
+    peak->vae = end_stage(&t, peak->vae);
+    peak->most = peak->sample > peak->most ? peak->sample : peak->most;
+    peak->most = peak->vae > peak->most ? peak->vae : peak->most;
     return tern_error_status(j->p->ctx);
 }

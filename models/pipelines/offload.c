@@ -16,55 +16,101 @@ static enum tern_status refuse(struct tern_job *j, size_t least)
                      j->p->params.offload == TERN_OFFLOAD_AUTO ? "" : ", or offload as the budget asks,");
 }
 
-/* A way to live with little memory. */
+/* A way to live with little memory; the limits are those of the job. */
 struct way {
-    bool sequential, plain;
-    size_t resident;
+    bool sequential;
+    size_t unet_algorithm, vae_algorithm, resident, arena;
 };
 
 /* Predicts the peak of a way. The plans of the one that was tried before go: another limit is another plan. */
-static enum tern_status try_way(struct tern_job *j, struct way way, struct tern_job_peak *peak)
+static enum tern_status try_way(struct tern_job *j, const struct way *way, struct tern_job_peak *peak)
 {
-    static const char *const components[] = {"text_encoder", "unet", "vae_decoder", "vae_encoder"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const components[] = {"unet", "vae_decoder", "vae_encoder"};
+    for (int i = 0; i < 3; i++) {
         const struct tern_stage stage = tern_job_stage(j, components[i]);
-        if (j->plain != way.plain || (stage.resident && j->resident != way.resident))
+        bool other = i ? j->arena != way->arena || j->vae_algorithm != way->vae_algorithm
+                       : j->resident != way->resident || j->unet_algorithm != way->unet_algorithm;
+        if (other)
             tern_pipeline_drop_plan(j->p, &stage);
     }
-    j->sequential = way.sequential;
-    j->plain = way.plain;
-    j->resident = way.resident;
+    j->sequential = way->sequential;
+    j->unet_algorithm = way->unet_algorithm;
+    j->vae_algorithm = way->vae_algorithm;
+    j->resident = way->resident;
+    j->arena = way->arena;
     return tern_job_predict_peak(j, peak);
 }
 
-/* As many of the UNet's prepared weights as fit beside the rest. Their plan has an arena of its own, so what the first guess leaves
- * is tried again. */
-static enum tern_status fill_budget(struct tern_job *j, struct tern_job_peak *peak)
+/* A way that keeps to the budget, with a limit of one stage (`limit` points into the way, `stage` into the peak) that may be larger.
+ * `part` of the room that is left is added to `from`. Plans have arenas and tables of their own, so what a first guess leaves is tried
+ * again; when that is too much, too, all stays as it was. */
+static enum tern_status use_room(struct tern_job *j, struct way *way, size_t *limit, size_t from, double part, struct tern_job_peak *peak,
+                                 const size_t *stage)
 {
-    size_t budget = j->p->ctx->params.budget, none = peak->sample;
-    size_t room = budget > none + RESERVE ? budget - none - RESERVE : 0;
-    if (room < 2 || try_way(j, (struct way){true, true, room}, peak) || peak->sample <= budget - RESERVE)
-        return tern_error_status(j->p->ctx);
-    size_t over = peak->sample - (budget - RESERVE);
-    return try_way(j, (struct way){true, true, room > over + 1 ? room - over : 1}, peak);
+    size_t budget = j->p->ctx->params.budget, keep = budget > RESERVE ? budget - RESERVE : 0, old = *limit;
+    size_t room = keep > *stage ? (size_t)((double)(keep - *stage) * part) : 0;
+    for (int i = 0; i < 2 && room > 1; i++) {
+        *limit = from + room;
+        if (try_way(j, way, peak) || *stage <= keep)
+            return tern_error_status(j->p->ctx);
+        size_t over = *stage - keep;
+        room = room > over ? room - over : 0;
+    }
+    if (*limit == old)
+        return TERN_OK;
+    *limit = old;
+    return try_way(j, way, peak);
 }
 
-/* The first way that keeps to the budget: fewer prepared copies, each component leaves after its stage, the UNet is streamed. */
+static enum tern_status stream(struct tern_job *j, struct way *way, struct tern_job_peak *peak)
+{
+    way->resident = 1;
+    if (try_way(j, way, peak) || peak->sample > j->p->ctx->params.budget)
+        return tern_error_status(j->p->ctx);
+    return use_room(j, way, &way->resident, 0, 1, peak, &peak->sample);
+}
+
+/* Half of the room goes to faster kernels, the rest to larger bands. */
+static enum tern_status tile(struct tern_job *j, struct way *way, struct tern_job_peak *peak)
+{
+    way->arena = 1;
+    if (try_way(j, way, peak) == TERN_E_BUDGET) { /* not even the plan can be made */
+        tern_error_clear(j->p->ctx);
+        way->arena = 0;
+        return try_way(j, way, peak);
+    }
+    if (tern_failed(j->p->ctx) || peak->vae > j->p->ctx->params.budget || use_room(j, way, &way->vae_algorithm, 0, 0.5, peak, &peak->vae))
+        return tern_error_status(j->p->ctx);
+    const struct tern_stage stage = tern_job_stage(j, "vae_decoder");
+    const struct tern_plan *plan = tern_pipeline_plan(j->p, &stage);
+    return plan ? use_room(j, way, &way->arena, tern_plan_facts(plan).arena, 1, peak, &peak->vae) : tern_error_status(j->p->ctx);
+}
+
+/* The first way that keeps to the budget: fewer prepared copies, each component leaves after its stage, the UNet is streamed, the VAE
+ * tiled. The two stages do not live at once: each takes what it needs. What room is left goes to faster kernels. */
 static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
 {
-    static const struct way ways[] = {{false, false, 0}, {false, true, 0}, {true, false, 0}, {true, true, 0}, {true, true, 1}};
+    static const struct way ways[] = {{false, 0, 0, 0, 0}, {false, 1, 1, 0, 0}, {true, 0, 0, 0, 0}, {true, 1, 1, 0, 0}, {true, 1, 1, 1, 0}};
     static const struct {
         int first, last;
     } of[] = {
-        [TERN_OFFLOAD_AUTO] = {0, 4}, [TERN_OFFLOAD_NONE] = {0, 1}, [TERN_OFFLOAD_SEQUENTIAL] = {2, 3}, [TERN_OFFLOAD_STREAM] = {4, 4}};
+        [TERN_OFFLOAD_AUTO] = {0, 3}, [TERN_OFFLOAD_NONE] = {0, 1}, [TERN_OFFLOAD_SEQUENTIAL] = {2, 3}, [TERN_OFFLOAD_STREAM] = {4, 4}};
     const struct tern_pipeline_params *q = &j->p->params;
     size_t budget = j->p->ctx->params.budget;
     int i = q->offload == TERN_OFFLOAD_AUTO && q->single_use ? of[TERN_OFFLOAD_SEQUENTIAL].first : of[q->offload].first;
-    while (!try_way(j, ways[i], peak) && budget && peak->most > budget && i < of[q->offload].last)
+    while (!try_way(j, &ways[i], peak) && budget && peak->most > budget && i < of[q->offload].last)
         i++;
-    if (tern_failed(j->p->ctx) || !budget || peak->most > budget || i < 4)
+    struct way way = ways[i];
+    if (tern_failed(j->p->ctx) || !budget || !way.unet_algorithm)
         return tern_error_status(j->p->ctx);
-    return fill_budget(j, peak);
+    bool streams = way.resident || (q->offload == TERN_OFFLOAD_AUTO && peak->sample > budget);
+    bool tiles = peak->vae > budget;
+    enum tern_status st = streams ? stream(j, &way, peak) : TERN_OK;
+    st = st || !tiles ? st : tile(j, &way, peak);
+    if (st || !way.sequential)
+        return st;
+    st = streams ? TERN_OK : use_room(j, &way, &way.unet_algorithm, 0, 1, peak, &peak->sample);
+    return st || tiles ? st : use_room(j, &way, &way.vae_algorithm, 0, 1, peak, &peak->vae);
 }
 
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)

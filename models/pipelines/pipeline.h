@@ -23,8 +23,9 @@ struct tern_part {
 struct tern_stage {
     const char *component; /* as in tern_pipeline_graph; static */
     struct tern_graph_size size;
-    size_t resident; /* as in tern_plan_params */
-    bool plain;      /* without the pass "algorithm": its kernels are faster and want more memory for weights */
+    size_t resident;        /* as in tern_plan_params */
+    size_t arena;           /* likewise */
+    size_t algorithm_bytes; /* likewise */
 };
 
 /* A plan, and its binding to the weights that the component had when it was last used. */
@@ -120,14 +121,15 @@ struct tern_job {
     int begin, calls;                 /* model calls begin..calls-1 */
     struct tern_generator *generator; /* one a picture */
     float *latents, *noise;
-    float *image_latents;  /* inpaint with a 4-channel UNet: the clean picture */
-    float *masked_latents; /* inpaint with a 9-channel UNet: the picture without what is painted anew */
-    float *mask;           /* (lh, lw): 1 is painted anew */
-    tern_tensor *context;  /* (rows, L, D): negative rows first when guided */
-    double start;          /* tern_now when the job was prepared */
-    size_t resident;       /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
-    bool plain;            /* of all plans */
-    bool sequential;       /* each component leaves memory after its stage */
+    float *image_latents;                 /* inpaint with a 4-channel UNet: the clean picture */
+    float *masked_latents;                /* inpaint with a 9-channel UNet: the picture without what is painted anew */
+    float *mask;                          /* (lh, lw): 1 is painted anew */
+    tern_tensor *context;                 /* (rows, L, D): negative rows first when guided */
+    double start;                         /* tern_now when the job was prepared */
+    size_t resident;                      /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
+    size_t arena;                         /* of the VAE's plans: what their arena is to keep to; 0: no limit */
+    size_t unet_algorithm, vae_algorithm; /* algorithm_bytes of their plans */
+    bool sequential;                      /* each component leaves memory after its stage */
 };
 
 /* Fills in defaults and checks everything that can be checked without computing. */
@@ -148,13 +150,14 @@ enum tern_status tern_job_start_latents(struct tern_job *j);
 enum tern_status tern_job_sample(struct tern_job *j);
 enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images);
 
-/* Bytes that the context will hold at most while the job runs, with what it holds now: in all, and while it samples. */
+/* Bytes that the context will hold at most while the job runs, with what it holds now: in all, while it samples, and while the VAE
+ * encodes or decodes. */
 struct tern_job_peak {
-    size_t most, sample;
+    size_t most, sample, vae;
 };
 enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak *peak);
-/* Sets `sequential`, `plain` and `resident` as the pipeline's offload says; when that is automatic, so that the job keeps to the
- * context's budget. Predicts the peak. TERN_E_BUDGET with the least that would do. */
+/* Sets `sequential`, `resident`, `arena` and the two `algorithm`s as the pipeline's offload says; when that is automatic, so that the job
+ * keeps to the context's budget. Predicts the peak. TERN_E_BUDGET with the least that would do. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 
 /* AUTOMATIC1111's "parameters" text of picture i; tern_free. */

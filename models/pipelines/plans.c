@@ -31,7 +31,8 @@ static bool is(const struct tern_planned *e, const struct tern_stage *s)
 {
     const struct tern_stage *t = &e->stage;
     return e->plan && !strcmp(t->component, s->component) && t->size.batch == s->size.batch && t->size.width == s->size.width &&
-           t->size.height == s->size.height && t->resident == s->resident && t->plain == s->plain;
+           t->size.height == s->size.height && t->resident == s->resident && t->arena == s->arena &&
+           t->algorithm_bytes == s->algorithm_bytes;
 }
 
 /* An empty place, or that of the plan that was not used for the longest time. */
@@ -55,9 +56,8 @@ static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *
     size_t peak = tern_memory_peak(ctx);
     tern_memory_reset_peak(ctx);
     struct tern_graph *g = tern_pipeline_graph(p, stage->component, &stage->size);
-    struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &(struct tern_plan_params){.without = stage->plain ? "algorithm" : NULL,
-                                                                                       .resident = stage->resident})
-                               : NULL;
+    const struct tern_plan_params params = {.resident = stage->resident, .arena = stage->arena, .algorithm_bytes = stage->algorithm_bytes};
+    struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &params) : NULL;
     tern_memory_trim(ctx); /* what is kept for reuse is not the plan's */
     *making = tern_memory_peak(ctx) - tern_memory_used(ctx);
     tern_memory_raise_peak(ctx, peak);
