@@ -75,5 +75,13 @@ enum tern_status tern_buffer_read(struct tern_buffer *b, size_t offset, void *ds
     return st ? st : b->fns->read(b, offset, dst, size);
 }
 
+enum tern_status tern_device_peak(struct tern_context *ctx, struct tern_device_peak *peak)
+{
+    *peak = (struct tern_device_peak){0};
+    if (tern_failed(ctx))
+        return tern_error_status(ctx);
+    return ctx->device->fns->peak ? ctx->device->fns->peak(ctx->device, peak) : TERN_OK;
+}
+
 struct tern_device *tern_default_device(struct tern_context *ctx) { return ctx->device; }
 struct tern_device *tern_host_device(struct tern_context *ctx) { return ctx->host; }

@@ -4,7 +4,7 @@
 #ifndef TERN_CORE_HAL_H
 #define TERN_CORE_HAL_H
 
-#include <tern/base.h>
+#include <tern/context.h>
 
 struct tern_device;
 struct tern_buffer;
@@ -49,6 +49,8 @@ struct tern_device_fns {
     struct tern_program *(*program_create)(struct tern_device *, const char *source, const char *options);
     /* Gives cached memory back; may be NULL. */
     void (*trim)(struct tern_device *);
+    /* See tern_device_peak. Measured once, then kept; zero when that cannot be now. Thread safe. NULL table entry: not known. */
+    enum tern_status (*peak)(struct tern_device *, struct tern_device_peak *out);
 };
 
 /* Facts that kernels and planner ask for; 0 or false means: not there. */

@@ -281,10 +281,29 @@ static void test_winograd(void **state)
     }
 }
 
+/* Chain c starts from c and is x / 2 + 1 of itself in each round: after r rounds 2 + (c - 2) / 2^r, exact in f32. */
+static void test_multiply_add(void **state)
+{
+    FOR_EACH_LEVEL(l)
+    for (int rounds = 0; rounds < 5; rounds++) {
+        float sum = -1;
+        const int width = l->nr / 2; /* a panel is two vectors wide */
+        double operations = l->multiply_add(rounds, &sum), expected = 0;
+        int chains = (int)(l->multiply_add(1, &(float){0}) / (2 * width));
+        assert_true(chains >= 8); /* two units, four cycles */
+        for (int c = 0; c < chains; c++)
+            expected += width * (2 + (c - 2) / pow(2, rounds));
+        assert_true(operations == 2.0 * rounds * chains * width);
+        if (sum != expected)
+            fail_msg("%s: %d rounds of %d chains: %.9g, expected %.9g", l->name, rounds, chains, sum, expected);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions),   cmocka_unit_test(test_special_values),
                                        cmocka_unit_test(test_conversions), cmocka_unit_test(test_gemm_tile),
-                                       cmocka_unit_test(test_rows),        cmocka_unit_test(test_winograd)};
+                                       cmocka_unit_test(test_rows),        cmocka_unit_test(test_winograd),
+                                       cmocka_unit_test(test_multiply_add)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,9 @@ struct cpu_device {
     struct cpu_block *cached;
     size_t cached_bytes;
 
+    pthread_mutex_t peak_lock;
+    struct tern_device_peak peak; /* zero: not measured yet */
+
     /* Vendor libraries, opened when first asked for; opened_*: the search is over. */
     struct cpu_openblas *openblas;
     struct cpu_onednn *onednn;
@@ -37,6 +40,9 @@ void cpu_memory_trim(struct tern_device *device);
 
 struct tern_queue *cpu_queue_create(struct tern_device *device);
 extern const struct tern_queue_fns cpu_queue_fns;
+
+/* Measures at the first call that the budget has room for. Thread safe. */
+enum tern_status cpu_peak(struct tern_device *device, struct tern_device_peak *out);
 
 /* NULL when the library is not there. */
 struct cpu_openblas *cpu_openblas_open(struct tern_device *device);

@@ -15,6 +15,7 @@ static void device_destroy(struct tern_device *device)
     cpu_openblas_close(d);
     cpu_onednn_close(d);
     pthread_mutex_destroy(&d->lock);
+    pthread_mutex_destroy(&d->peak_lock);
     tern_free(device->ctx, d);
 }
 
@@ -33,6 +34,7 @@ static const struct tern_device_fns device_fns = {
     .buffer_create = cpu_buffer_create,
     .queue_create = cpu_queue_create,
     .trim = cpu_memory_trim,
+    .peak = cpu_peak,
 };
 
 /* The best level that the processor has and TERN_CPU_LEVEL allows. */
@@ -74,6 +76,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
     d->l1 = l1 && l1->size ? l1->size : 32u << 10;
     d->l2 = l2 && l2->size ? l2->size : 512u << 10;
     pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->peak_lock, NULL);
     d->base = (struct tern_device){
         .fns = &device_fns,
         .ctx = ctx,

@@ -5,6 +5,7 @@
 #include "backends/cpu/level/convert.h"
 #include "backends/cpu/level/elementwise.h"
 #include "backends/cpu/level/gemm.h"
+#include "backends/cpu/level/peak.h"
 #include "backends/cpu/level/rows.h"
 #include "backends/cpu/level/winograd.h"
 
@@ -61,4 +62,5 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .max = max_of,
     .sum = sum_of,
     .exp_sum = exp_sum,
+    .multiply_add = multiply_add,
 };

@@ -81,6 +81,10 @@ struct tern_cpu_level {
     float (*sum)(int64_t n, const float *x);
     /* x[i] = exp((x[i] - max) * 1) and their sum */
     float (*exp_sum)(int64_t n, float *x, float max);
+
+    /* Multiplies and adds in registers, as fast as the level can; returns the number of operations, proportional to `rounds`. sum:
+     * of what was computed. */
+    double (*multiply_add)(int64_t rounds, float *sum);
 };
 
 /* NULL-terminated, lowest first. Which are there depends on the target of the build. */
