@@ -1,7 +1,7 @@
 /* Plans of a model's components: time to compile, memory, and a run beside the eager one. usage: bench_graph MODEL [--threads N]
  * [--width N] [--height N] [--runs N] [--profile] [--trace FILE] [--without PASSES] [COMPONENT...]. --profile: where the time of a run
- * goes, by op; --trace: every step of the last component, for Chrome's or Perfetto's viewer. Public headers only; Markdown on
- * standard output. */
+ * goes, by kernel, and how near each comes to the device's peak; --trace: every step of the last component, for Chrome's or Perfetto's
+ * viewer. Public headers only; Markdown on standard output. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,12 +68,12 @@ static double run_plan(struct tern_binding *b, tern_tensor *const *in, tern_tens
     return tern_plan_run(b, in, out) ? -1 : now() - start;
 }
 
-/* Time by op, and the trace that is being written. */
+/* Time by kernel, and the trace that is being written. */
 struct profile {
-    struct by_op {
-        char op[32];
+    struct by_kernel {
+        char op[32], kernel[48];
         int count;
-        double seconds, flops;
+        double seconds, flops, least; /* least: seconds that the device's peak allows */
     } row[64];
     int rows;
     FILE *trace;
@@ -84,27 +84,29 @@ static void tell(void *user, const struct tern_step_profile *s)
 {
     struct profile *p = user;
     int i = 0;
-    while (i < p->rows && strcmp(p->row[i].op, s->op))
+    while (i < p->rows && (strcmp(p->row[i].op, s->op) || strcmp(p->row[i].kernel, s->kernel)))
         i++;
     if (i < 64) {
         snprintf(p->row[i].op, sizeof(p->row[i].op), "%s", s->op);
+        snprintf(p->row[i].kernel, sizeof(p->row[i].kernel), "%s", s->kernel);
         p->rows += i == p->rows;
         p->row[i].count++;
         p->row[i].seconds += s->seconds;
         p->row[i].flops += s->flops;
+        p->row[i].least += s->roofline * s->seconds;
     }
     if (p->trace)
         fprintf(p->trace,
                 "%s\n{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"pid\": 1, \"tid\": 1, \"ts\": %.1f, \"dur\": %.1f, "
-                "\"args\": {\"output\": \"%s\", \"gflops_per_second\": %.2f, \"gigabytes_per_second\": %.2f}}",
+                "\"args\": {\"output\": \"%s\", \"gflops_per_second\": %.2f, \"gigabytes_per_second\": %.2f, \"roofline\": %.4g}}",
                 p->any ? "," : "", s->kernel, s->op, s->start * 1e6, s->seconds * 1e6, s->output, s->flops / s->seconds * 1e-9,
-                s->bytes / s->seconds * 1e-9);
+                s->bytes / s->seconds * 1e-9, s->roofline);
     p->any = true;
 }
 
 static int slower(const void *a, const void *b)
 {
-    double x = ((const struct by_op *)a)->seconds, y = ((const struct by_op *)b)->seconds;
+    double x = ((const struct by_kernel *)a)->seconds, y = ((const struct by_kernel *)b)->seconds;
     return x < y ? 1 : -(x > y);
 }
 
@@ -124,10 +126,10 @@ static bool run_profile(struct tern_binding *b, tern_tensor *const *in, tern_ten
     for (int i = 0; i < p.rows; i++)
         total += p.row[i].seconds;
     qsort(p.row, (size_t)p.rows, sizeof(p.row[0]), slower);
-    printf("\n%s\n\n| op | steps | time | share | GFLOP/s |\n|---|---|---|---|---|\n", component);
+    printf("\n%s\n\n| op | kernel | steps | time | share | GFLOP/s | roofline |\n|---|---|---|---|---|---|---|\n", component);
     for (int i = 0; i < p.rows; i++)
-        printf("| %s | %d | %.4f s | %.1f %% | %.1f |\n", p.row[i].op, p.row[i].count, p.row[i].seconds, 100 * p.row[i].seconds / total,
-               p.row[i].flops / p.row[i].seconds * 1e-9);
+        printf("| %s | %s | %d | %.4f s | %.1f %% | %.1f | %.2f |\n", p.row[i].op, p.row[i].kernel, p.row[i].count, p.row[i].seconds,
+               100 * p.row[i].seconds / total, p.row[i].flops / p.row[i].seconds * 1e-9, p.row[i].least / p.row[i].seconds);
     printf("\n");
     return ok;
 }
@@ -214,6 +216,16 @@ static void print_row(const char *component, const struct row *r)
     fflush(stdout);
 }
 
+/* Measured before anything that is timed. */
+static bool print_peak(struct tern_context *ctx)
+{
+    struct tern_device_peak peak;
+    if (tern_device_peak(ctx, &peak))
+        return false;
+    printf("measured peak: %.1f GFLOP/s in f32, %.1f GB/s\n\n", peak.flops * 1e-9, peak.bytes * 1e-9);
+    return true;
+}
+
 static bool parse(int argc, char **argv, struct options *o)
 {
     *o = (struct options){.threads = 2, .width = 512, .height = 512, .runs = 5};
@@ -262,6 +274,7 @@ int main(int argc, char **argv)
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = o.threads});
     struct tern_pipeline *p = ctx ? tern_pipeline_load(ctx, o.model, &(struct tern_pipeline_params){.keep_text_encoder = true}) : NULL;
     bool ok = p != NULL;
+    ok = ok && (!(o.profile || o.trace) || print_peak(ctx));
     printf("%d x %d, %d threads, f32; batch 2 (VAE: 1)\n\n", o.width, o.height, o.threads);
     printf("| component | launches | prepared | trace | compile | bind | arena | of the least | with weights | predicted / measured | "
            "eager | plan | plan / eager |\n");

@@ -79,6 +79,7 @@ enum tern_status tern_plan_check(struct tern_context *ctx, const struct tern_pla
 struct tern_step_observer {
     void (*tell)(void *user, const struct tern_step_profile *step);
     void *user;
+    struct tern_device_peak peak;
 };
 /* profile.c: `step` began and ended at these seconds since the run's start. */
 void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *step, double begin, double end);

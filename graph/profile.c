@@ -21,11 +21,20 @@ double tern_desc_flops(const struct tern_op_desc *d)
     }
 }
 
+/* The least seconds that the peak allows, of those that were taken. */
+static double roofline_of(const struct tern_device_peak *peak, double flops, double bytes, double seconds)
+{
+    if (peak->flops <= 0 || peak->bytes <= 0 || seconds <= 0)
+        return 0;
+    double compute = flops / peak->flops, move = bytes / peak->bytes;
+    return (compute > move ? compute : move) / seconds;
+}
+
 void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *step, double begin, double end)
 {
     char meta[TERN_META_TEXT];
     const struct tern_op_desc *d = step->desc;
-    double bytes = numel(&d->out) * (double)tern_dtype_size(d->out.dtype);
+    double flops = tern_desc_flops(d), bytes = numel(&d->out) * (double)tern_dtype_size(d->out.dtype);
     for (int i = 0; i < d->n_in; i++)
         if (d->present[i])
             bytes += numel(&d->in[i]) * (double)tern_dtype_size(d->in[i].dtype);
@@ -34,6 +43,7 @@ void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *
                                                  .output = tern_meta_text(&d->out, meta),
                                                  .start = begin,
                                                  .seconds = end - begin,
-                                                 .flops = tern_desc_flops(d),
-                                                 .bytes = bytes});
+                                                 .flops = flops,
+                                                 .bytes = bytes,
+                                                 .roofline = roofline_of(&o->peak, flops, bytes, end - begin)});
 }

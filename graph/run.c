@@ -207,5 +207,9 @@ enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const 
 enum tern_status tern_plan_profile(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs,
                                    void (*tell)(void *user, const struct tern_step_profile *step), void *user)
 {
-    return run(binding, inputs, outputs, &(struct tern_step_observer){tell, user});
+    struct tern_step_observer o = {tell, user, {0}};
+    if (!binding)
+        return TERN_E_INVALID;
+    enum tern_status st = tern_device_peak(binding->plan->ctx, &o.peak);
+    return st ? st : run(binding, inputs, outputs, &o);
 }

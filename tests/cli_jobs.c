@@ -327,10 +327,12 @@ static void test_loras(void **state)
     assert_int_equal(file_size("no.png"), 0);
 }
 
-/* --offload in its three ways and --profile change no picture; the profile is JSON that names every stage. */
+/* --offload in its three ways and --profile change no picture; the profile is JSON that names every stage and tells each kernel's
+ * share of the roofline. */
 static void test_offload_and_profile(void **state)
 {
     struct state *s = *state;
+    size_t i;
     EXPECT(s, RUN(s, PICTURE, "-o", "all.png"), 0);
     EXPECT(s, RUN(s, PICTURE, "--offload", "none", "-o", "none.png"), 0);
     EXPECT(s, RUN(s, PICTURE, "--offload", "sequential", "--profile", "trace.json", "-o", "one.png"), 0);
@@ -345,6 +347,8 @@ static void test_offload_and_profile(void **state)
     json_t *last = json_array_get(trace, json_array_size(trace) - 1);
     assert_string_equal(json_string_value(json_object_get(json_object_get(last, "args"), "component")), "vae_decoder");
     assert_true(json_number_value(json_object_get(json_object_get(last, "args"), "flops")) > 0);
+    json_array_foreach(trace, i, last)
+        assert_true(json_number_value(json_object_get(json_object_get(last, "args"), "roofline")) > 0);
     json_decref(trace);
     EXPECT(s, RUN(s, PICTURE, "--offload", "some", "-o", "no.png"), 2);
     expect_text(s->err, "none", "--offload");

@@ -146,8 +146,13 @@ struct tern_step_profile {
     double start, seconds;   /* start: since the run began */
     double flops;            /* multiplications and additions of products; 0 for all other ops */
     double bytes;            /* operands and result, each once */
+    /* Share of the roofline: the least time that the device's peak allows over the time taken, max(flops / peak.flops, bytes /
+     * peak.bytes) / seconds [Williams, Waterman, Patterson 2009]. Above 1 for a kernel that needs fewer operations than the op's
+     * definition (Winograd), or whose operands lie in a cache. 0: not known. */
+    double roofline;
 };
-/* tern_plan_run that tells what each step took: `tell` is called after the step, outside of its time. */
+/* tern_plan_run that tells what each step took: `tell` is called after the step, outside of its time. If tern_device_peak was not
+ * asked before, it is measured before the run begins. */
 TERN_API enum tern_status tern_plan_profile(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs,
                                             void (*tell)(void *user, const struct tern_step_profile *step), void *user);
 

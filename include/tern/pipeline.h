@@ -87,7 +87,7 @@ struct tern_txt2img_params {
     tern_step_callback *on_step; /* after each step */
     void *on_step_user;
     /* Told what each step of each plan took ("text_encoder", "unet", "vae_decoder", "vae_encoder"); start counts from the start
-     * of tern_generate. NULL: nothing is measured. */
+     * of tern_generate, after the device's peak was measured. NULL: nothing is measured. */
     void (*on_kernel)(const char *component, const struct tern_step_profile *step, void *user);
     void *on_kernel_user;
     const char *schedule_config; /* reserved for tests: scheduler_config.json text instead of the model's */

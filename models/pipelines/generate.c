@@ -125,10 +125,13 @@ struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt
 {
     struct tern_job j;
     struct tern_images *out = NULL;
+    struct tern_device_peak peak;
     if (!p)
         return NULL;
     bool outer = p->busy; /* a callback may come back here */
     p->busy = true;
+    if (params && params->on_kernel)
+        tern_device_peak(p->ctx, &peak); /* before the job's time begins; prepare finds its error */
     if (tern_job_prepare(&j, p, params) == TERN_OK && tern_job_choose_offload(&j, NULL) == TERN_OK)
         out = run(&j);
     tern_job_destroy(&j);

@@ -1,5 +1,5 @@
 /* The profile of a job as a trace-event file, which Chrome (about:tracing) and Perfetto show: one row a component, one bar a
- * kernel, with what it made and its rates. */
+ * kernel, with what it made, its rates, and its share of the roofline (0: not known). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +29,10 @@ void trace_kernel(const char *component, const struct tern_step_profile *step, v
     fprintf(t->out,
             "%s\n{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"pid\": 1, \"tid\": %d, \"ts\": %.1f, \"dur\": %.1f, \"args\": "
             "{\"component\": \"%s\", \"kernel\": \"%s\", \"output\": \"%s\", \"bytes\": %.0f, \"flops\": %.0f, "
-            "\"gflops_per_second\": %.2f, \"gigabytes_per_second\": %.2f}}",
+            "\"gflops_per_second\": %.2f, \"gigabytes_per_second\": %.2f, \"roofline\": %.4g}}",
             ftell(t->out) ? "," : "[", step->op, step->kernel, row_of(component), step->start * 1e6, step->seconds * 1e6, component,
-            step->kernel, step->output, step->bytes, step->flops, step->flops / seconds * 1e-9, step->bytes / seconds * 1e-9);
+            step->kernel, step->output, step->bytes, step->flops, step->flops / seconds * 1e-9, step->bytes / seconds * 1e-9,
+            step->roofline);
 }
 
 int trace_write(struct trace *t, const char *path)

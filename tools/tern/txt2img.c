@@ -68,7 +68,8 @@ static const struct opt picture_opts[] = {
     {OPT_OFFLOAD, 0, "offload", "HOW",
      "none: weights stay in memory; sequential: each component\nleaves after its stage; stream: the UNet's weights are\n"
      "prepared anew at every step, too (default: sequential,\nor stream when --budget asks for it)"},
-    {OPT_PROFILE, 0, "profile", "FILE.json", "what each kernel took, for Chrome's or Perfetto's trace viewer"},
+    {OPT_PROFILE, 0, "profile", "FILE.json",
+     "what each kernel took, and its share of what the device\ncan do (roofline), for Chrome's or Perfetto's trace viewer"},
     {OPT_LATER, 0, "offload", "HOW", NULL},
     {OPT_LATER, 0, "deepcache", "N", NULL},
     {0},
