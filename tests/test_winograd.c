@@ -100,7 +100,11 @@ static void every_edge(void **state)
     uint32_t r = 1;
 #define DRAW(from, to) ((from) + (int)((r = r * 1664525u + 1013904223u) >> 8) % ((to) - (from) + 1))
     for (int i = 0; i < 200; i++) {
-        struct shape s = {.n = DRAW(1, 2), .c = DRAW(1, 40), .o = DRAW(1, 70), .pad_h = DRAW(0, 2), .pad_w = DRAW(0, 2)};
+        struct shape s = {.n = DRAW(1, 2)}; /* one draw a statement: they have an order */
+        s.c = DRAW(1, 40);
+        s.o = DRAW(1, 70);
+        s.pad_h = DRAW(0, 2);
+        s.pad_w = DRAW(0, 2);
         s.h = DRAW(s.pad_h ? 1 : 3, 13);
         s.w = DRAW(s.pad_w ? 1 : 3, 13);
         s.weights = dtypes[DRAW(0, 2)];
@@ -248,6 +252,61 @@ static void small_ones_keep_the_eager_kernel(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Two layers of equal weights, on a picture and on half of it, twice. */
+static enum tern_status two_sizes(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct block *b = user;
+    tern_tensor *half = tern_conv2d(tern_slice(in[0], 2, 0, 32, 1), tern_weights_get(b->weights, "half"), NULL, .padding = 1);
+    out[0] = tern_conv2d(in[0], tern_weights_get(b->weights, "whole"), NULL, .padding = 1);
+    out[1] = tern_conv2d(half, tern_weights_get(b->weights, "half"), NULL, .padding = 1);
+    return tern_error_status(b->ctx);
+}
+
+static void note_height(void *user, const struct tern_step_profile *step)
+{
+    int *found = user;
+    if (!strcmp(step->kernel, WINOGRAD))
+        found[strstr(step->output, "80, 32)") ? 0 : 1]++;
+}
+
+/* A limit for its weights gives them to the layer that does most work with them; two nodes of one weight share it. */
+static void a_limit_goes_to_the_largest(void **state)
+{
+    static const int64_t filter[] = {32, 32, 3, 3};
+    struct tern_context *ctx = support_context();
+    struct block b = {ctx, tern_weights_create(ctx)};
+    const struct tern_graph_input input = {"x", TERN_F32, 4, {1, 32, 80, 32}};
+    tern_scope_begin(ctx);
+    assert_int_equal(tern_weights_add(b.weights, "whole", noise(ctx, 1, 4, filter, 1)), TERN_OK);
+    assert_int_equal(tern_weights_add(b.weights, "half", noise(ctx, 2, 4, filter, 1)), TERN_OK);
+    tern_tensor *in = noise(ctx, 3, 4, input.shape, 1);
+    struct tern_graph *g = tern_graph_trace(ctx, two_sizes, &b, b.weights, &input, 1, 2);
+    struct tern_plan *all = tern_plan_compile(g, NULL), *none = tern_plan_compile(g, &(struct tern_plan_params){.algorithm_bytes = 1});
+    size_t extra = (tern_plan_facts(all).resident - tern_plan_facts(none).resident) / 2; /* of one weight */
+    assert_true(extra > 0);
+    const struct {
+        size_t limit;
+        int whole, half;
+    } cases[] = {{1, 0, 0}, {extra - 1, 0, 0}, {extra, 1, 0}, {2 * extra - 1, 1, 0}, {2 * extra, 1, 2}, {0, 1, 2}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        int found[2] = {0, 0};
+        tern_tensor *out[2] = {NULL};
+        struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.algorithm_bytes = cases[i].limit});
+        struct tern_binding *binding = tern_plan_bind(plan, b.weights);
+        assert_int_equal(tern_plan_profile(binding, &in, out, note_height, found), TERN_OK);
+        assert_int_equal(found[0], cases[i].whole);
+        assert_int_equal(found[1], cases[i].half);
+        tern_binding_unref(&binding);
+        tern_plan_unref(&plan);
+    }
+    tern_scope_end(ctx, NULL);
+    tern_plan_unref(&all);
+    tern_plan_unref(&none);
+    tern_graph_destroy(&g);
+    tern_weights_unref(&b.weights);
+    tern_context_destroy(&ctx);
+}
+
 /* Only plans choose it, never with weights above the limit, strides, or weights that change. */
 static void the_choice(void **state)
 {
@@ -288,6 +347,7 @@ int main(void)
         cmocka_unit_test(rounding_error),
         cmocka_unit_test(plans_take_it_with_posts),
         cmocka_unit_test(small_ones_keep_the_eager_kernel),
+        cmocka_unit_test(a_limit_goes_to_the_largest),
         cmocka_unit_test(the_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
