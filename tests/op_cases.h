@@ -30,6 +30,14 @@ struct op_case_options {
 enum op_case_result op_case_run(const struct op_cases *cases, int i, struct tern_context *ctx, const struct op_case_options *options,
                                 char *message, size_t size);
 
+/* Runs a call into host memory; false when it cannot, with the reason in message, which is empty if it does not support it. */
+typedef bool (*op_case_runner)(const struct tern_kernel_args *a, void *user, char *message, size_t size);
+
+/* op_case_run_reference with a runner in the reference's place. Skipped: the runner does not support the call, or it is one that is
+ * refused. */
+enum op_case_result op_case_run_by(const struct op_cases *cases, int i, struct tern_context *ctx, op_case_runner run, void *user,
+                                   char *message, size_t size);
+
 /* Calls the reference itself with guarded output memory: once contiguous, once with the dimensions in reverse order. */
 enum op_case_result op_case_run_reference(const struct op_cases *cases, int i, struct tern_context *ctx, char *message, size_t size);
 

@@ -19,12 +19,18 @@ libspng-dev         spng.h
 libjpeg-dev         jpeglib.h
 libwebp-dev         webp/mux.h
 '
-# OpenBLAS and oneDNN are candidates that the library opens when they are there; their tests need them.
+# OpenBLAS and oneDNN are candidates that the library opens when they are there; their tests need them. Kernel texts run on PoCL and
+# go through the GLSL compiler.
 packages_check='
 g++                 c++
 libcmocka-dev       cmocka.h
 libopenblas0        libopenblas.so.0
 libdnnl-dev         oneapi/dnnl/dnnl.h
+opencl-headers      CL/cl.h
+ocl-icd-opencl-dev  libOpenCL.so
+pocl-opencl-icd     libpocl.so.2
+glslc               glslc
+spirv-tools         spirv-val
 '
 
 # jpeglib.h and cmocka.h need others before them.
@@ -32,7 +38,7 @@ packages_present() {
     case $1 in
         *.h) printf '#include <stddef.h>\n#include <stdio.h>\n#include <stdarg.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <%s>\n' "$1" |
                  cc -E -x c - >/dev/null 2>&1 ;;
-        *.so.*) PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -qF "$1" ;;
+        *.so | *.so.*) PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -qF "$1 (" ;;
         *) command -v "$1" >/dev/null 2>&1 ;;
     esac
 }

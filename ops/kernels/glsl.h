@@ -1,0 +1,78 @@
+/* What is GLSL in a kernel text: the language part of portable.h. For Vulkan 1.2, behind "#version 450". The parameters
+ * are the storage buffer at binding 0, slot s is the one at binding 1 + s. 16-bit and 8-bit types are storage only. */
+#extension GL_EXT_shader_16bit_storage : enable
+#extension GL_EXT_shader_8bit_storage : enable
+#extension GL_EXT_control_flow_attributes : enable
+
+#define FN
+#define UNROLL [[unroll]]
+#define FLOAT(x) float(x)
+#define INT(x) int(x)
+#define UINT(x) uint(x)
+#define AS_FLOAT(x) uintBitsToFloat(x)
+#define AS_UINT(x) floatBitsToUint(x)
+
+#define LOCAL_X int(gl_LocalInvocationID.x)
+#define LOCAL_Y int(gl_LocalInvocationID.y)
+#define GROUP_X int(gl_WorkGroupID.x)
+#define GROUP_Y int(gl_WorkGroupID.y)
+#define GROUP_Z int(gl_WorkGroupID.z)
+#define GROUPS_X int(gl_NumWorkGroups.x)
+#define BARRIER() barrier()
+
+#define VEC4 vec4
+#define MAKE_VEC4(a, b, c, d) vec4(a, b, c, d)
+#define INT2 ivec2
+#define MAKE_INT2(a, b) ivec2(a, b)
+#define UINT2 uvec2
+#define MAKE_UINT2(a, b) uvec2(a, b)
+
+#define SCHAR int8_t
+#define UCHAR uint8_t
+#define USHORT uint16_t
+#define NARROW_I8(v) int8_t(v)
+#define NARROW_U8(v) uint8_t(uint(v) & 255u)
+#define NARROW_16(v) uint16_t(v)
+
+#define SQRT(x) sqrt(x)
+#define RSQRT(x) (1.0f / sqrt(x))
+#define FLOOR(x) floor(x)
+#define CEIL(x) ceil(x)
+#define ROUND(x) roundEven(x)
+#define ABS(x) abs(x)
+#define FMA(a, b, c) fma(a, b, c)
+
+/* Not `unpackHalf2x16` for the way back: how that rounds is left to the driver. */
+#define tern_f32_of_f16(bits) unpackHalf2x16(bits).x
+#define TERN_OWN_FUNCTIONS 1
+
+uint MULHI(uint a, uint b)
+{
+    uint high, low;
+    umulExtended(a, b, high, low);
+    return high;
+}
+
+#define READ_ELEMENT(b, i) b.at[i]
+#define WRITE_ELEMENT(b, i, v) b.at[i] = (v)
+#define BLOCK_READ(slot, b)                                                                             \
+    layout(std430, set = 0, binding = slot + 1) restrict readonly buffer b##_block { STORAGE(b) at[]; } \
+    b;
+#define BLOCK_WRITE(slot, b)                                                                             \
+    layout(std430, set = 0, binding = slot + 1) restrict writeonly buffer b##_block { STORAGE(b) at[]; } \
+    b;
+#define LOCAL_BUFFER(slot, b) const int b##_offset = P.offset[slot];
+#define GLOBAL_SHARED(type, name, n) shared type name[n];
+#define KERNEL_BEGIN                                                                             \
+    layout(local_size_x = GROUP_SIZE_X, local_size_y = GROUP_SIZE_Y) in;                         \
+    layout(std430, set = 0, binding = 0) restrict readonly buffer tern_params{                   \
+        TERN_PARAMS_HEAD(MEMBER_INT, MEMBER_INTS, MEMBER_UINT, MEMBER_FLOAT, MEMBER_FLOATS)      \
+            KERNEL_PARAMS(MEMBER_INT, MEMBER_INTS, MEMBER_UINT, MEMBER_FLOAT, MEMBER_FLOATS)} P; \
+    KERNEL_BUFFERS(BLOCK_READ, BLOCK_WRITE)                                                      \
+    POST_BUFFERS(BLOCK_READ)                                                                     \
+    KERNEL_SHARED(GLOBAL_SHARED)                                                                 \
+    void main()                                                                                  \
+    {                                                                                            \
+        KERNEL_BUFFERS(LOCAL_BUFFER, LOCAL_BUFFER)                                               \
+        POST_BUFFERS(LOCAL_BUFFER)
+#define KERNEL_END }

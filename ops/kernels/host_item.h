@@ -1,0 +1,32 @@
+/* What a kernel text that was expanded to host C wants from whoever runs it: one item of a group, which is a coroutine.
+ * Part of the expanded source, and included by its runner. */
+#ifndef TERN_OPS_KERNELS_HOST_ITEM_H
+#define TERN_OPS_KERNELS_HOST_ITEM_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct tern_host_item {
+    int local[2], group[3], groups[3];
+    void *runner;
+    /* Goes on when all items of the group have come to a barrier, which must be the one in this line. */
+    void (*barrier)(struct tern_host_item *item, int line);
+    /* The group's array number `index` in shared memory: made by the item that asks first, filled with NaN. */
+    void *(*shared)(struct tern_host_item *item, int index, size_t size);
+    /* Whether element `index` of `size` bytes lies in the buffer of the slot; counts and reports when it does not. */
+    int (*inside)(struct tern_host_item *item, int slot, int64_t index, size_t size, int line);
+    int n_shared;
+};
+
+/* Exported by the expanded source beside tern_kernel. */
+struct tern_host_info {
+    int group_size[2];
+    size_t params_size;
+};
+
+typedef void (*tern_host_kernel)(struct tern_host_item *item, const void *params, void *const *buffers);
+
+#endif

@@ -1,0 +1,72 @@
+/* From a description of an op to launches of kernel texts: which text, its macros, parameters, buffers and number of groups. The
+ * same for every GPU backend, which compiles the source, binds the buffers and enqueues. Nothing here touches a device. */
+#ifndef TERN_OPS_KERNELS_LAUNCH_H
+#define TERN_OPS_KERNELS_LAUNCH_H
+
+#include "ops/kernel.h"
+#include "ops/kernels/params.h"
+
+/* The parameter structs of the host, from the lists that make those of the devices. */
+#define TERN_MEMBER_INT(name) int32_t name;
+#define TERN_MEMBER_INTS(name, n) int32_t name[n];
+#define TERN_MEMBER_UINT(name) uint32_t name;
+#define TERN_MEMBER_FLOAT(name) float name;
+#define TERN_MEMBER_FLOATS(name, n) float name[n];
+#define TERN_PARAMS_STRUCT(name, list)                                                                               \
+    struct tern_params_##name {                                                                                      \
+        TERN_PARAMS_HEAD(TERN_MEMBER_INT, TERN_MEMBER_INTS, TERN_MEMBER_UINT, TERN_MEMBER_FLOAT, TERN_MEMBER_FLOATS) \
+        list(TERN_MEMBER_INT, TERN_MEMBER_INTS, TERN_MEMBER_UINT, TERN_MEMBER_FLOAT, TERN_MEMBER_FLOATS)             \
+    };
+#define TERN_PARAMS_NONE(I, IV, U, F, FV)
+TERN_PARAMS_STRUCT(head, TERN_PARAMS_NONE)
+TERN_PARAMS_STRUCT(elementwise, TERN_PARAMS_ELEMENTWISE)
+TERN_PARAMS_STRUCT(copy, TERN_PARAMS_COPY)
+TERN_PARAMS_STRUCT(reduce, TERN_PARAMS_REDUCE)
+
+union tern_launch_params {
+    struct tern_params_head head; /* every struct begins with it */
+    struct tern_params_elementwise elementwise;
+    struct tern_params_copy copy;
+    struct tern_params_reduce reduce;
+};
+
+/* Facts of a device that choose a variant. */
+struct tern_launch_limits {
+    int max_group;       /* items of a group: a power of two, at least 64 */
+    size_t shared_bytes; /* at least 16 KiB */
+    int max_groups;      /* of a launch in each direction: at least 65535 */
+    bool storage16;      /* f16 and bf16 can be stored; they can be loaded anyway */
+    bool storage8;       /* i8, u8 and bool can be stored */
+    bool vectors;        /* every argument begins at a multiple of 16 bytes of a buffer that does, too */
+};
+
+/* What a slot of a kernel is bound to: an input by its index, or one of these. */
+enum { TERN_SLOT_OUT = TERN_MAX_INPUTS, TERN_SLOT_WORKSPACE };
+
+#define TERN_LAUNCH_DEFINES 2048
+struct tern_launch {
+    const char *text;
+    char defines[TERN_LAUNCH_DEFINES]; /* for tern_text_source; with `text` it is the key of the program */
+    int group_size[2], groups[3];
+    int n_slots;
+    struct {
+        int what;    /* input, TERN_SLOT_OUT or TERN_SLOT_WORKSPACE */
+        size_t size; /* bytes of an element, in which params.head.offset counts */
+    } slot[TERN_MAX_SLOTS];
+    size_t params_size;
+    /* params.head.offset[s] is where the kernel begins in the argument, in elements. What the backend's binding leaves of the
+     * argument's own offset is added to it. */
+    union tern_launch_params params;
+};
+
+/* The launches of one op, one behind the other; each sees what those before it wrote. */
+struct tern_launches {
+    int n; /* 0: there is nothing to do (an empty result) */
+    struct tern_launch launch[TERN_MAX_INPUTS];
+    size_t workspace; /* bytes */
+};
+
+/* False when no text runs the description under these limits (dtypes, sizes of 2^30 elements and more, too many dimensions). */
+bool tern_launches_make(const struct tern_op_desc *d, const struct tern_launch_limits *limits, struct tern_launches *out);
+
+#endif

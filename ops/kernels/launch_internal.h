@@ -1,0 +1,58 @@
+/* What the launch_*.c files share. */
+#ifndef TERN_OPS_KERNELS_LAUNCH_INTERNAL_H
+#define TERN_OPS_KERNELS_LAUNCH_INTERNAL_H
+
+#include "core/status.h"
+#include "ops/kernels/launch.h"
+
+/* Sizes and spans at which indices of 32 bits are safe, sums of them too. */
+#define TERN_LAUNCH_MAX_ELEMENTS ((int64_t)1 << 30)
+
+/* Several tensors walked together: dimensions of size 1 are left out, those that lie behind each other in every tensor merged. */
+struct tern_loop {
+    int ndim;                                           /* at least 1 */
+    int32_t shape[TERN_MAX_DIMS];                       /* innermost last */
+    int32_t stride[TERN_MAX_INPUTS + 1][TERN_MAX_DIMS]; /* of each tensor */
+};
+/* n arrays of strides over a shape. by_last: dimensions are ordered by the memory of the last one, else they stay in order.
+ * False when more than TERN_LOOP_DIMS are left. Strides and sizes are below TERN_LAUNCH_MAX_ELEMENTS. */
+bool tern_loop_make(int ndim, const int64_t *shape, int n, const int64_t (*stride)[TERN_MAX_DIMS], bool by_last, struct tern_loop *loop);
+
+/* Makers of launches: `f` goes on only while nothing failed. */
+struct tern_launch_maker {
+    const struct tern_op_desc *d;
+    const struct tern_launch_limits *limits;
+    struct tern_launches *out;
+    struct tern_launch *l; /* the one that is being made */
+    bool failed;
+};
+
+/* The next launch, with cleared parameters of `params_size` bytes. */
+struct tern_launch *tern_launch_begin(struct tern_launch_maker *m, const char *text, size_t params_size, int group_x, int group_y);
+void tern_launch_define(struct tern_launch_maker *m, const char *fmt, ...) TERN_PRINTF(2, 3);
+/* The next slot, named in the text: reads input `what` (or the workspace, f32), or writes it. */
+void tern_launch_read(struct tern_launch_maker *m, const char *name, int what);
+void tern_launch_write(struct tern_launch_maker *m, const char *name, int what);
+/* The next slot with a dtype of the caller's choice, e.g. "F32X4". */
+void tern_launch_slot(struct tern_launch_maker *m, const char *name, int what, const char *dtype, size_t size);
+/* "F32", "F16W" …: how a dtype is read on this device. */
+const char *tern_launch_read_dtype(const struct tern_launch_maker *m, enum tern_dtype dtype);
+/* Groups for n items of work, in x. */
+void tern_launch_items(struct tern_launch_maker *m, int64_t n, int per_group);
+/* Fails the launch. */
+void tern_launch_refuse(struct tern_launch_maker *m);
+
+/* Posts of the description as POST and POST_BUFFERS; channel: the dimension of the output that the text's c counts. */
+void tern_launch_posts(struct tern_launch_maker *m, int channel);
+/* The call of function of `p` on `value` ("tern_silu(v)"), its second operand given; false when there is none. */
+bool tern_post_call(const struct tern_post *p, const char *value, const char *operand, char *out, size_t size);
+
+static inline int tern_ceil_div(int64_t a, int64_t b) { return (int)((a + b - 1) / b); }
+
+#define TERN_LAUNCH_FAMILIES(F) F(elementwise) F(copy) F(reduce)
+#define DECLARE(family) bool tern_launch_##family(struct tern_launch_maker *m);
+/* False when the op is of another family; m->failed when it is of this one and cannot be run. */
+TERN_LAUNCH_FAMILIES(DECLARE)
+#undef DECLARE
+
+#endif

@@ -1,0 +1,28 @@
+/* The parameters of every kernel text, each list once: texts make the struct of the device from it, launch.h that of the host.
+ * I int, IV int[n], U uint, F float, FV float[n]: members of 32 bits, so that all languages lay them out alike. */
+#ifndef TERN_OPS_KERNELS_PARAMS_H
+#define TERN_OPS_KERNELS_PARAMS_H
+
+#define TERN_MAX_SLOTS 12
+#define TERN_LOOP_DIMS 6
+
+/* What every kernel has first. offset: where each slot's argument begins in its buffer, in elements of its dtype. post_*: place of
+ * the operands of posts (POST_AT of portable.h), and their scalars. */
+#define TERN_PARAMS_HEAD(I, IV, U, F, FV) IV(offset, TERN_MAX_SLOTS) IV(post_inner, 3) IV(post_ld, 3) IV(post_step, 3) FV(post_value, 3)
+
+/* n values in the order of their output; stride: 8 inputs, then the output, TERN_LOOP_DIMS each. */
+#define TERN_PARAMS_ELEMENTWISE(I, IV, U, F, FV) I(n) IV(shape, TERN_LOOP_DIMS) IV(stride, 54) FV(scalar, 4) IV(whole, 2)
+
+/* to[…] = x[…] with sizes `shape`; pad: an index less `before` that is not in 0 .. inside - 1 gives the value. */
+#define TERN_PARAMS_COPY(I, IV, U, F, FV)                                                                          \
+    I(n)                                                                                                           \
+    IV(shape, TERN_LOOP_DIMS) IV(x_stride, TERN_LOOP_DIMS) IV(y_stride, TERN_LOOP_DIMS) IV(before, TERN_LOOP_DIMS) \
+        IV(inside, TERN_LOOP_DIMS) F(value) I(whole)
+
+/* rows: kept dimensions, cols: reduced ones. */
+#define TERN_PARAMS_REDUCE(I, IV, U, F, FV)                                                                                 \
+    I(rows)                                                                                                                 \
+    I(cols) IV(row_shape, TERN_LOOP_DIMS) IV(x_row, TERN_LOOP_DIMS) IV(y_row, TERN_LOOP_DIMS) IV(col_shape, TERN_LOOP_DIMS) \
+        IV(x_col, TERN_LOOP_DIMS)
+
+#endif

@@ -1,0 +1,191 @@
+/* What a kernel text is written in: element types, access to buffers and parameters, functions of values. Not a C header: the
+ * source of a kernel is the language's part (cuda.h, opencl.h, glsl.h, host.h), this, params.h and the text (text.c).
+ *
+ * A text says what it works on by three lists, and then what each item of a group does:
+ *     #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) WRITE(1, y)         slots and names; slots are numbered from 0
+ *     #define KERNEL_PARAMS TERN_PARAMS_FILL                             a list of params.h
+ *     #define KERNEL_SHARED(ARRAY) ARRAY(float, part, GROUP_SIZE_X)      type, name, number of elements; may be empty
+ *     KERNEL_BEGIN ... KERNEL_END
+ * Between them only: LOAD and its like, STORE and its like, P.name (a parameter), shared arrays, LOCAL_X, GROUP_X …, BARRIER().
+ * The host defines GROUP_SIZE_X and GROUP_SIZE_Y, DTYPE_<name> for each buffer, and what the text's own comment names.
+ *
+ * What all four languages want of a text: conditions are bool (write != 0), casts are INT(x) FLOAT(x) UINT(x), no pointers, no
+ * initialisers of arrays, no static, no recursion; functions begin with FN and know neither buffers nor parameters; uint
+ * constants end in u, float ones in f. A barrier stands where all items of a group come by, or none. */
+
+#define PASTE_(a, b) a##b
+#define PASTE(a, b) PASTE_(a, b)
+#define MEMBER_INT(name) int name;
+#define MEMBER_INTS(name, n) int name[n];
+#define MEMBER_UINT(name) uint name;
+#define MEMBER_FLOAT(name) float name;
+#define MEMBER_FLOATS(name, n) float name[n];
+
+#define IS_NAN(x) ((AS_UINT(x) & 0x7fffffffu) > 0x7f800000u)
+#define INFINITE AS_FLOAT(0x7f800000u)
+#define NO_NUMBER AS_FLOAT(0x7fc00000u)
+
+/* ---- element types: how they are stored, and their way to float (or int) and back, rounded to nearest even ---- */
+
+FN float tern_f32_of_bf16(uint bits) { return AS_FLOAT(bits << 16); }
+
+FN uint tern_bf16_of_f32(float v)
+{
+    uint bits = AS_UINT(v);
+    if (IS_NAN(v))
+        return bits >> 16 | 64u;
+    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+
+/* A 64-bit integer, given by its halves: as int, limited to its range. */
+FN int tern_int_of_pair(int low, int high)
+{
+    if (high == (low < 0 ? -1 : 0))
+        return low;
+    return high < 0 ? -2147483647 - 1 : 2147483647;
+}
+
+/* As float, rounded once: of the magnitude the first 32 bits count, with a bit that says whether others follow. */
+FN float tern_f32_of_pair(int low, int high)
+{
+    uint lo = UINT(low), hi = UINT(high);
+    float scale = 4294967296.0f;
+    if (high == (low < 0 ? -1 : 0))
+        return FLOAT(low);
+    if (high < 0) {
+        hi = ~hi + (lo == 0u ? 1u : 0u);
+        lo = ~lo + 1u;
+        scale = -scale;
+    }
+    if (hi == 0u)
+        return FLOAT(lo) * (scale < 0.0f ? -1.0f : 1.0f);
+    while (hi < 0x80000000u) {
+        hi = hi << 1 | lo >> 31;
+        lo = lo << 1;
+        scale *= 0.5f;
+    }
+    return FLOAT(lo != 0u ? hi | 1u : hi) * scale;
+}
+
+/* Truncates; NaN gives 0, what is beyond the range its end. */
+FN int tern_int_of_f32(float v)
+{
+    if (IS_NAN(v))
+        return 0;
+    return v >= 2147483648.0f ? 2147483647 : v < -2147483648.0f ? -2147483647 - 1 : INT(v);
+}
+
+#define STORAGE_F32 float
+#define STORAGE_F16 USHORT
+#define STORAGE_BF16 USHORT
+#define STORAGE_I8 SCHAR
+#define STORAGE_U8 UCHAR
+#define STORAGE_BOOL UCHAR
+#define STORAGE_I32 int
+#define STORAGE_I64 INT2
+#define STORAGE(b) PASTE(STORAGE_, DTYPE_##b)
+
+#define LOAD_F32(b, i) READ_ELEMENT(b, i)
+#define LOAD_F16(b, i) tern_f32_of_f16(UINT(READ_ELEMENT(b, i)))
+#define LOAD_BF16(b, i) tern_f32_of_bf16(UINT(READ_ELEMENT(b, i)))
+#define LOAD_I8(b, i) FLOAT(READ_ELEMENT(b, i))
+#define LOAD_U8(b, i) FLOAT(READ_ELEMENT(b, i))
+#define LOAD_BOOL(b, i) FLOAT(LOADI_BOOL(b, i))
+#define LOAD_I32(b, i) FLOAT(READ_ELEMENT(b, i))
+#define LOAD_I64(b, i) tern_f32_of_pair(READ_ELEMENT(b, i).x, READ_ELEMENT(b, i).y)
+#define LOADI_I8(b, i) INT(READ_ELEMENT(b, i))
+#define LOADI_U8(b, i) INT(READ_ELEMENT(b, i))
+#define LOADI_BOOL(b, i) (INT(READ_ELEMENT(b, i)) != 0 ? 1 : 0)
+#define LOADI_I32(b, i) READ_ELEMENT(b, i)
+#define LOADI_I64(b, i) tern_int_of_pair(READ_ELEMENT(b, i).x, READ_ELEMENT(b, i).y)
+
+#define STORE_F32(b, i, v) WRITE_ELEMENT(b, i, v)
+#define STORE_F16(b, i, v) WRITE_ELEMENT(b, i, NARROW_16(tern_f16_of_f32(v)))
+#define STORE_BF16(b, i, v) WRITE_ELEMENT(b, i, NARROW_16(tern_bf16_of_f32(v)))
+#define STORE_I8(b, i, v) STOREI_I8(b, i, tern_int_of_f32(v))
+#define STORE_U8(b, i, v) STOREI_U8(b, i, tern_int_of_f32(v))
+#define STORE_BOOL(b, i, v) WRITE_ELEMENT(b, i, NARROW_U8((v) != 0.0f ? 1 : 0))
+#define STORE_I32(b, i, v) STOREI_I32(b, i, tern_int_of_f32(v))
+#define STORE_I64(b, i, v) STOREI_I64(b, i, tern_int_of_f32(v))
+#define STOREI_F32(b, i, v) WRITE_ELEMENT(b, i, FLOAT(v))
+#define STOREI_F16(b, i, v) STORE_F16(b, i, FLOAT(v))
+#define STOREI_BF16(b, i, v) STORE_BF16(b, i, FLOAT(v))
+#define STOREI_I8(b, i, v) WRITE_ELEMENT(b, i, NARROW_I8(v))
+#define STOREI_U8(b, i, v) WRITE_ELEMENT(b, i, NARROW_U8(v))
+#define STOREI_BOOL(b, i, v) WRITE_ELEMENT(b, i, NARROW_U8((v) != 0 ? 1 : 0))
+#define STOREI_I32(b, i, v) WRITE_ELEMENT(b, i, v)
+#define STOREI_I64(b, i, v) WRITE_ELEMENT(b, i, MAKE_INT2(v, (v) < 0 ? -1 : 0))
+
+#define COPY_F32(to, j, b, i) WRITE_ELEMENT(to, j, READ_ELEMENT(b, i))
+#define COPY_F16(to, j, b, i) WRITE_ELEMENT(to, j, NARROW_16(UINT(READ_ELEMENT(b, i))))
+#define COPY_BF16(to, j, b, i) COPY_F16(to, j, b, i)
+#define COPY_I8(to, j, b, i) WRITE_ELEMENT(to, j, NARROW_I8(INT(READ_ELEMENT(b, i))))
+#define COPY_U8(to, j, b, i) WRITE_ELEMENT(to, j, NARROW_U8(INT(READ_ELEMENT(b, i))))
+#define COPY_BOOL(to, j, b, i) COPY_U8(to, j, b, i)
+#define COPY_I32(to, j, b, i) COPY_F32(to, j, b, i)
+#define COPY_I64(to, j, b, i) COPY_F32(to, j, b, i)
+
+/* Read only, where a device has no 16-bit or 8-bit storage: several elements to a 32-bit word, the first in its low bits. */
+#define STORAGE_F16W uint
+#define STORAGE_BF16W uint
+#define STORAGE_I8W uint
+#define STORAGE_U8W uint
+#define STORAGE_BOOLW uint
+#define HALF_OF_WORD(b, i) (READ_ELEMENT(b, (i) >> 1) >> UINT(((i)&1) << 4) & 0xffffu)
+#define BYTE_OF_WORD(b, i) (READ_ELEMENT(b, (i) >> 2) >> UINT(((i)&3) << 3) & 0xffu)
+#define LOAD_F16W(b, i) tern_f32_of_f16(HALF_OF_WORD(b, i))
+#define LOAD_BF16W(b, i) tern_f32_of_bf16(HALF_OF_WORD(b, i))
+#define LOAD_I8W(b, i) FLOAT(LOADI_I8W(b, i))
+#define LOAD_U8W(b, i) FLOAT(LOADI_U8W(b, i))
+#define LOAD_BOOLW(b, i) FLOAT(LOADI_BOOLW(b, i))
+#define LOADI_I8W(b, i) (INT(BYTE_OF_WORD(b, i) ^ 128u) - 128)
+#define LOADI_U8W(b, i) INT(BYTE_OF_WORD(b, i))
+#define LOADI_BOOLW(b, i) (BYTE_OF_WORD(b, i) != 0u ? 1 : 0)
+
+/* Four elements at once, for LOAD4; offset and index are multiples of 4, memory is aligned to as many elements. */
+#define STORAGE_F32X4 VEC4
+#define STORAGE_F16X4 UINT2
+#define STORAGE_BF16X4 UINT2
+FN VEC4 tern_f16_of_words(UINT2 w)
+{
+    return MAKE_VEC4(tern_f32_of_f16(w.x & 0xffffu), tern_f32_of_f16(w.x >> 16), tern_f32_of_f16(w.y & 0xffffu),
+                     tern_f32_of_f16(w.y >> 16));
+}
+FN VEC4 tern_bf16_of_words(UINT2 w)
+{
+    return MAKE_VEC4(AS_FLOAT(w.x << 16), AS_FLOAT(w.x & 0xffff0000u), AS_FLOAT(w.y << 16), AS_FLOAT(w.y & 0xffff0000u));
+}
+#define LOAD4_F32X4(b, i) READ_ELEMENT(b, (i) >> 2)
+#define LOAD4_F16X4(b, i) tern_f16_of_words(READ_ELEMENT(b, (i) >> 2))
+#define LOAD4_BF16X4(b, i) tern_bf16_of_words(READ_ELEMENT(b, (i) >> 2))
+
+/* ---- what texts call: i counts elements from where the argument begins in its buffer ---- */
+
+#define LOAD(b, i) PASTE(LOAD_, DTYPE_##b)(b, (i) + b##_offset)
+#define LOADI(b, i) PASTE(LOADI_, DTYPE_##b)(b, (i) + b##_offset)
+#define LOAD4(b, i) PASTE(LOAD4_, DTYPE_##b)(b, (i) + b##_offset)
+#define STORE(b, i, v) PASTE(STORE_, DTYPE_##b)(b, (i) + b##_offset, v)
+#define STOREI(b, i, v) PASTE(STOREI_, DTYPE_##b)(b, (i) + b##_offset, v)
+/* The bits of one element; both buffers have one dtype. */
+#define COPY(to, j, b, i) PASTE(COPY_, DTYPE_##to)(to, (j) + to##_offset, b, (i) + b##_offset)
+
+/* What happens to a result before it is stored: i is its place in the output, c its channel or column. The host may define
+ * it, and up to three buffers for it: #define POST_BUFFERS(READ) READ(4, post0) … */
+#ifndef POST
+#define POST(v, i, c) (v)
+#endif
+#ifndef POST_BUFFERS
+#define POST_BUFFERS(READ)
+#endif
+/* Operand n of a post. */
+#define POST_AT(n, i, c) ((i) / P.post_inner[n] * P.post_ld[n] + (c)*P.post_step[n])
+
+/* Combines part[0 .. width - 1] into part[0]; width is a power of two, the items 0 .. width - 1 of the group take part and
+ * lane is this one's number. All items of the group come here; part may be read by all of them afterwards. */
+#define REDUCE(part, base, lane, width, combine)                                                   \
+    for (int step_ = (width) / 2; step_ > 0; step_ /= 2) {                                         \
+        BARRIER();                                                                                 \
+        if ((lane) < step_)                                                                        \
+            part[(base) + (lane)] = combine(part[(base) + (lane)], part[(base) + (lane) + step_]); \
+    }                                                                                              \
+    BARRIER()

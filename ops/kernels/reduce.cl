@@ -1,0 +1,115 @@
+/* Sum, mean, largest value and its place over some dimensions. Each output is made by LANES items of a group, which go
+ * over its elements together; a group makes GROUP_SIZE_X / LANES outputs.
+ * Host: REDUCE_SUM, REDUCE_MEAN, REDUCE_AMAX or REDUCE_ARGMAX; LANES a power of two; ROW_NDIM and COL_NDIM 1..6; VALUE float,
+ * or int with INTEGER defined. */
+#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) WRITE(1, y)
+#define KERNEL_PARAMS TERN_PARAMS_REDUCE
+#define KERNEL_SHARED(ARRAY) ARRAY(VALUE, part, GROUP_SIZE_X) ARRAY(REST, rests, GROUP_SIZE_X)
+
+/* What goes with a value: the place of a largest one, the rounding error of a sum (it is given back at the end, so that
+ * a sum is right where large values cancel [Knuth, TAOCP 2, 4.2.2]). */
+#ifdef REDUCE_ARGMAX
+#define REST int
+#else
+#define REST VALUE
+#endif
+
+#ifdef INTEGER
+#define FETCH(i) LOADI(x, i)
+#define PUT(i, v) STOREI(y, i, v)
+#define LEAST (-2147483647 - 1)
+#define GREATER(a, b) ((a) > (b))
+#define ZERO 0
+#else
+#define FETCH(i) LOAD(x, i)
+#define PUT(i, v) STORE(y, i, v)
+#define LEAST (-INFINITE)
+#define GREATER(a, b) ((a) > (b) || (IS_NAN(a) && !IS_NAN(b))) /* NaN wins */
+#define ZERO 0.0f
+#endif
+
+#if defined(REDUCE_SUM) || defined(REDUCE_MEAN)
+#define FIRST ZERO
+#define FIRST_REST ZERO
+/* (value, rest) = value + rest + b + b_rest, without loss but for the rests' sum */
+#define COMBINE(value, rest, b, b_rest)                            \
+    {                                                              \
+        VALUE sum_ = value + (b);                                  \
+        VALUE back_ = sum_ - value;                                \
+        rest += (value - (sum_ - back_)) + ((b) - back_) + (b_rest); \
+        value = sum_;                                              \
+    }
+#define ELEMENT_REST ZERO
+#elif defined(REDUCE_ARGMAX)
+#define FIRST LEAST
+#define FIRST_REST P.cols /* none yet */
+#define COMBINE(value, rest, b, b_rest)                                                                                        \
+    if ((b_rest) < P.cols && (rest == P.cols || GREATER(b, value) || (!GREATER(value, b) && (b_rest) < rest))) {               \
+        value = b;                                                                                                             \
+        rest = b_rest;                                                                                                         \
+    }
+#define ELEMENT_REST j
+#else
+#define FIRST LEAST
+#define FIRST_REST ZERO
+#define COMBINE(value, rest, b, b_rest) \
+    if (GREATER(b, value))              \
+        value = b;
+#define ELEMENT_REST ZERO
+#endif
+
+KERNEL_BEGIN
+    const int lane = LOCAL_X % LANES;
+    for (int first = GROUP_X * (GROUP_SIZE_X / LANES); first < P.rows; first += GROUPS_X * (GROUP_SIZE_X / LANES)) {
+        int row = first + LOCAL_X / LANES;
+        int rest = row;
+        int from = 0;
+        int to = 0;
+        UNROLL for (int d = ROW_NDIM - 1; d >= 0; d--) {
+            int above = d > 0 ? rest / P.row_shape[d] : 0;
+            int index = rest - above * P.row_shape[d];
+            rest = above;
+            from += index * P.x_row[d];
+            to += index * P.y_row[d];
+        }
+        VALUE value = FIRST;
+        REST tail = FIRST_REST;
+        for (int j = lane; j < P.cols && row < P.rows; j += LANES) {
+            int at = from;
+            rest = j;
+            UNROLL for (int d = COL_NDIM - 1; d >= 0; d--) {
+                int above = d > 0 ? rest / P.col_shape[d] : 0;
+                at += (rest - above * P.col_shape[d]) * P.x_col[d];
+                rest = above;
+            }
+            VALUE v = FETCH(at);
+            COMBINE(value, tail, v, ELEMENT_REST)
+        }
+        part[LOCAL_X] = value;
+        rests[LOCAL_X] = tail;
+        for (int step = LANES / 2; step > 0; step /= 2) {
+            BARRIER();
+            if (lane < step) {
+                VALUE other = part[LOCAL_X + step];
+                REST other_tail = rests[LOCAL_X + step];
+                COMBINE(value, tail, other, other_tail)
+                part[LOCAL_X] = value;
+                rests[LOCAL_X] = tail;
+            }
+        }
+        if (lane == 0 && row < P.rows) {
+#if defined(REDUCE_ARGMAX)
+            STOREI(y, to, tail);
+#elif defined(REDUCE_SUM) || defined(REDUCE_MEAN)
+            value += IS_NAN(tail) ? 0.0f : tail; /* an infinite sum has no error */
+#ifdef REDUCE_MEAN
+            value = value / FLOAT(P.cols);
+#endif
+            PUT(to, value);
+#else
+            PUT(to, value);
+#endif
+        }
+        BARRIER(); /* before the arrays are filled again */
+    }
+KERNEL_END

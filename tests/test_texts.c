@@ -1,0 +1,54 @@
+/* Kernel texts as host C: every case of the op table that they run, against PyTorch's values, in three orders of the items. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/text_run.h"
+
+static struct text_cache cache;
+
+static void destroy(void *kernel)
+{
+    struct text_host *k = kernel;
+    text_host_free(&k);
+}
+
+static bool run_host(void *user, const char *source, const struct tern_launch *l, const struct text_buffer *buffers, char *message,
+                     size_t size)
+{
+    struct text_host *k = text_cache_find(&cache, source);
+    if (!k) {
+        k = text_host_load(source, message, size);
+        if (!k || !text_cache_add(&cache, source, k))
+            return false;
+    }
+    return text_host_run(k, l->groups, &l->params, l->params_size, buffers, l->n_slots, *(const enum text_order *)user, message, size);
+}
+
+static void run_table(const char *name, struct tern_launch_limits limits, enum text_order order, int one_in)
+{
+    struct text_executor e = {.name = name, .language = TERN_TEXT_HOST, .limits = limits, .run = run_host, .user = &order, .one_in = one_in};
+    struct text_counts counts = text_run_table(&e);
+    assert_int_equal(counts.failed, 0);
+    assert_true(counts.passed > 100);
+}
+
+static void test_forward(void **state) { run_table("host C", text_limits_full(), TEXT_FORWARD, 0); }
+static void test_reverse(void **state) { run_table("host C, last item first", text_limits_full(), TEXT_REVERSE, 0); }
+static void test_least(void **state) { run_table("host C, least device", text_limits_least(), TEXT_SHUFFLED, 3); }
+
+static int finish(void **state)
+{
+    text_cache_clear(&cache, destroy);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_reverse), cmocka_unit_test(test_least)};
+    return cmocka_run_group_tests(tests, NULL, finish);
+}

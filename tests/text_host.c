@@ -1,0 +1,324 @@
+/* Groups of coroutines (ucontext) that run an expanded kernel text. */
+#include "tests/text_host.h"
+
+#include <dlfcn.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "ops/kernels/host_item.h"
+#include "ops/kernels/params.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define FIBERS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FIBERS 1
+#endif
+#endif
+#ifdef FIBERS
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+extern char **environ;
+
+enum { STACK = 256 << 10, MAX_ITEMS = 1024, MAX_SHARED = 8 };
+
+struct text_host {
+    void *library;
+    const struct tern_host_info *info;
+    tern_host_kernel kernel;
+};
+
+/* ---- compiling ---- */
+
+/* The compiler of the build, with its sanitizers if any; its messages go to `log`. */
+static bool compile(const char *source, const char *object, const char *log)
+{
+    char command[4096];
+    snprintf(command, sizeof(command),
+             TERN_TEXT_CC
+             " -std=gnu11 -O1 -g -Wall -Wextra -Wno-unused -Wno-parentheses -Werror -ffp-contract=off -shared -fPIC -o %s %s -lm >%s 2>&1",
+             object, source, log);
+    char *const arguments[] = {(char[]){"sh"}, (char[]){"-c"}, command, NULL};
+    pid_t pid;
+    int status;
+    return !posix_spawn(&pid, "/bin/sh", NULL, NULL, arguments, environ) && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
+           !WEXITSTATUS(status);
+}
+
+static void read_start(const char *path, char *message, size_t size)
+{
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(message, 1, size - 1, f) : 0;
+    message[n] = 0;
+    if (f)
+        fclose(f);
+}
+
+static bool write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    bool good = f && fputs(text, f) >= 0;
+    return f && !fclose(f) && good;
+}
+
+struct text_host *text_host_load(const char *source, char *message, size_t size)
+{
+    char folder[] = "/tmp/tern-text-XXXXXX", path[3][64];
+    static const char *const files[3] = {"kernel.c", "kernel.so", "log"};
+    struct text_host *k = calloc(1, sizeof(*k));
+    if (!k || !mkdtemp(folder)) {
+        snprintf(message, size, "no memory, or no temporary folder");
+        free(k);
+        return NULL;
+    }
+    for (int i = 0; i < 3; i++)
+        snprintf(path[i], sizeof(path[i]), "%s/%s", folder, files[i]);
+    message[0] = 0;
+    if (!write_file(path[0], source) || !compile(path[0], path[1], path[2]))
+        read_start(path[2], message, size);
+    else if (!(k->library = dlopen(path[1], RTLD_NOW | RTLD_LOCAL)))
+        snprintf(message, size, "%s", dlerror());
+    if (k->library) {
+        *(void **)&k->kernel = dlsym(k->library, "tern_kernel");
+        k->info = dlsym(k->library, "tern_kernel_info");
+    }
+    for (int i = 0; i < 3; i++)
+        unlink(path[i]);
+    rmdir(folder);
+    if (!k->kernel || !k->info) {
+        if (!message[0])
+            snprintf(message, size, "the kernel could not be compiled");
+        text_host_free(&k);
+    }
+    return k;
+}
+
+void text_host_free(struct text_host **k)
+{
+    if (*k && (*k)->library)
+        dlclose((*k)->library);
+    free(*k);
+    *k = NULL;
+}
+
+/* ---- running ---- */
+
+struct coroutine {
+    struct tern_host_item item;
+    ucontext_t context;
+    void *stack;
+    void *fake_stack;
+    bool done;
+    int line; /* of the barrier it waits at; 0: none yet */
+};
+
+struct group {
+    const struct text_host *k;
+    const void *params;
+    const struct text_buffer *buffers;
+    void *bases[TERN_MAX_SLOTS];
+    int n_buffers, n_items;
+    struct coroutine *items;
+    struct coroutine *running;
+    ucontext_t scheduler;
+    void *fake_stack;
+    const void *scheduler_stack;
+    size_t scheduler_size;
+    void *shared[MAX_SHARED];
+    char *message;
+    size_t size;
+    long outside;
+    bool bad;
+};
+
+static void fail(struct group *g, const char *what, int line)
+{
+    if (!g->bad)
+        snprintf(g->message, g->size, "%s in line %d of the expanded source, item (%d, %d), group (%d, %d, %d)", what, line,
+                 g->running->item.local[0], g->running->item.local[1], g->running->item.group[0], g->running->item.group[1],
+                 g->running->item.group[2]);
+    g->bad = true;
+}
+
+/* From the coroutine to the scheduler. */
+static void leave(struct coroutine *c, struct group *g, bool done)
+{
+    c->done = done;
+#ifdef FIBERS
+    __sanitizer_start_switch_fiber(done ? NULL : &c->fake_stack, g->scheduler_stack, g->scheduler_size);
+#endif
+    swapcontext(&c->context, &g->scheduler);
+#ifdef FIBERS
+    __sanitizer_finish_switch_fiber(c->fake_stack, &g->scheduler_stack, &g->scheduler_size);
+#endif
+}
+
+static void enter(struct coroutine *c, struct group *g)
+{
+    g->running = c;
+#ifdef FIBERS
+    __sanitizer_start_switch_fiber(&g->fake_stack, c->stack, STACK);
+#endif
+    swapcontext(&g->scheduler, &c->context);
+#ifdef FIBERS
+    __sanitizer_finish_switch_fiber(g->fake_stack, NULL, NULL);
+#endif
+}
+
+static void barrier(struct tern_host_item *item, int line)
+{
+    struct coroutine *c = (struct coroutine *)item;
+    c->line = line;
+    leave(c, item->runner, false);
+}
+
+static void *shared(struct tern_host_item *item, int index, size_t size)
+{
+    struct group *g = item->runner;
+    if (index >= MAX_SHARED)
+        abort();
+    if (!g->shared[index]) {
+        g->shared[index] = malloc(size);
+        if (!g->shared[index])
+            abort();
+        memset(g->shared[index], 0xFF, size);
+    }
+    return g->shared[index];
+}
+
+static int inside(struct tern_host_item *item, int slot, int64_t index, size_t size, int line)
+{
+    struct group *g = item->runner;
+    char what[128];
+    if (slot < g->n_buffers && index >= 0) {
+        size_t at = (size_t)index * size, begin = g->buffers[slot].begin / size * size;
+        size_t end = (g->buffers[slot].end + size - 1) / size * size;
+        if (at >= begin && at < end)
+            return 1;
+    }
+    g->outside++;
+    snprintf(what, sizeof(what), "element %lld of %zu bytes of slot %d is outside", (long long)index, size, slot);
+    fail(g, what, line);
+    return 0;
+}
+
+static void start(unsigned low, unsigned high)
+{
+    struct coroutine *c = (struct coroutine *)((uintptr_t)low | (uintptr_t)high << 16 << 16);
+    struct group *g = c->item.runner;
+#ifdef FIBERS
+    __sanitizer_finish_switch_fiber(NULL, &g->scheduler_stack, &g->scheduler_size);
+#endif
+    g->k->kernel(&c->item, g->params, g->bases);
+    leave(c, g, true);
+}
+
+static void reset(struct group *g, const int at[3], const int groups[3])
+{
+    for (int i = 0; i < g->n_items; i++) {
+        struct coroutine *c = &g->items[i];
+        int width = g->k->info->group_size[0];
+        c->item = (struct tern_host_item){.local = {i % width, i / width},
+                                          .group = {at[0], at[1], at[2]},
+                                          .groups = {groups[0], groups[1], groups[2]},
+                                          .runner = g,
+                                          .barrier = barrier,
+                                          .shared = shared,
+                                          .inside = inside};
+        c->done = false;
+        c->line = 0;
+        c->fake_stack = NULL;
+        getcontext(&c->context);
+        c->context.uc_stack.ss_sp = c->stack;
+        c->context.uc_stack.ss_size = STACK;
+        c->context.uc_link = NULL;
+        makecontext(&c->context, (void (*)(void))start, 2, (unsigned)(uintptr_t)c, (unsigned)((uintptr_t)c >> 16 >> 16));
+    }
+}
+
+static int pick(enum text_order order, int i, int n)
+{
+    return order == TEXT_FORWARD   ? i
+           : order == TEXT_REVERSE ? n - 1 - i
+                                   : (int)((unsigned)i * 2654435761u % 1048573u % 7919u * 31u + (unsigned)i) % n;
+}
+
+/* Every item up to its next barrier or its end, until all have ended. */
+static void run_group(struct group *g, enum text_order order)
+{
+    int rest = g->n_items;
+    while (rest && !g->bad) {
+        int line = 0, waiting = 0;
+        unsigned char seen[MAX_ITEMS] = {0};
+        for (int i = 0; i < g->n_items; i++) {
+            int at = pick(order, i, g->n_items);
+            while (seen[at]) /* an order without order may name one twice: the next that was not */
+                at = (at + 1) % g->n_items;
+            seen[at] = 1;
+            struct coroutine *c = &g->items[at];
+            if (c->done)
+                continue;
+            c->line = 0;
+            enter(c, g);
+            if (c->done) {
+                rest--;
+                continue;
+            }
+            if (waiting++ && c->line != line)
+                fail(g, "items of a group wait at different barriers, one", c->line);
+            line = c->line;
+        }
+        if (waiting && waiting != g->n_items)
+            fail(g, "a barrier that not all items of the group reach", line);
+    }
+    for (int i = 0; i < MAX_SHARED; i++) {
+        free(g->shared[i]);
+        g->shared[i] = NULL;
+    }
+}
+
+static bool check(struct group *g, size_t params_size)
+{
+    const struct tern_host_info *info = g->k->info;
+    g->n_items = info->group_size[0] * info->group_size[1];
+    if (params_size != info->params_size)
+        snprintf(g->message, g->size, "the parameters are %zu bytes on the host, %zu in the text", params_size, info->params_size);
+    else if (g->n_items < 1 || g->n_items > MAX_ITEMS || g->n_buffers > TERN_MAX_SLOTS)
+        snprintf(g->message, g->size, "a group of %d items, %d buffers", g->n_items, g->n_buffers);
+    else
+        return true;
+    return false;
+}
+
+bool text_host_run(struct text_host *k, const int groups[3], const void *params, size_t params_size, const struct text_buffer *buffers,
+                   int n_buffers, enum text_order order, char *message, size_t size)
+{
+    struct group g = {.k = k, .params = params, .buffers = buffers, .n_buffers = n_buffers, .message = message, .size = size};
+    if (!check(&g, params_size))
+        return false;
+    for (int i = 0; i < n_buffers; i++)
+        g.bases[i] = buffers[i].base;
+    g.items = calloc((size_t)g.n_items, sizeof(*g.items));
+    char *stacks = mmap(NULL, (size_t)g.n_items * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!g.items || stacks == MAP_FAILED)
+        abort();
+    for (int i = 0; i < g.n_items; i++)
+        g.items[i].stack = stacks + (size_t)i * STACK;
+    for (int z = 0; z < groups[2] && !g.bad; z++)
+        for (int y = 0; y < groups[1] && !g.bad; y++)
+            for (int x = 0; x < groups[0] && !g.bad; x++) {
+                reset(&g, (const int[3]){x, y, z}, groups);
+                run_group(&g, order);
+            }
+    munmap(stacks, (size_t)g.n_items * STACK);
+    free(g.items);
+    return !g.bad;
+}

@@ -1,0 +1,162 @@
+/* From a call to the launches of its kernel texts. */
+#include "tests/text_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/context.h"
+#include "tests/op_cases.h"
+
+struct tern_launch_limits text_limits_full(void)
+{
+    return (
+        struct tern_launch_limits){.max_group = 256, .shared_bytes = 32 << 10, .max_groups = 65535, .storage16 = true, .storage8 = true};
+}
+
+struct tern_launch_limits text_limits_least(void)
+{
+    return (struct tern_launch_limits){.max_group = 64, .shared_bytes = 16 << 10, .max_groups = 65535};
+}
+
+/* ---- cache ---- */
+
+static uint64_t hash_of(const char *s)
+{
+    uint64_t h = 14695981039346656037u; /* FNV-1a */
+    for (; *s; s++)
+        h = (h ^ (unsigned char)*s) * 1099511628211u;
+    return h;
+}
+
+void *text_cache_find(const struct text_cache *c, const char *source)
+{
+    uint64_t h = hash_of(source);
+    for (int i = 0; i < c->n; i++)
+        if (c->entries[i].hash == h && !strcmp(c->entries[i].source, source))
+            return c->entries[i].kernel;
+    return NULL;
+}
+
+bool text_cache_add(struct text_cache *c, const char *source, void *kernel)
+{
+    if (c->n == c->capacity) {
+        int capacity = c->capacity ? 2 * c->capacity : 64;
+        void *more = realloc(c->entries, (size_t)capacity * sizeof(*c->entries));
+        if (!more)
+            return false;
+        c->entries = more;
+        c->capacity = capacity;
+    }
+    char *copy = strdup(source);
+    if (!copy)
+        return false;
+    c->entries[c->n++] = (struct text_cache_entry){hash_of(source), copy, kernel};
+    return true;
+}
+
+void text_cache_clear(struct text_cache *c, void (*destroy)(void *kernel))
+{
+    for (int i = 0; i < c->n; i++) {
+        destroy(c->entries[i].kernel);
+        free(c->entries[i].source);
+    }
+    free(c->entries);
+    *c = (struct text_cache){.n = 0};
+}
+
+/* ---- running ---- */
+
+/* Where an argument lies; its offset goes into the parameters, as a backend that binds whole buffers does it. */
+static struct text_buffer bind(const struct tern_kernel_args *a, struct tern_launch *l, int slot, void *workspace, size_t workspace_size)
+{
+    int what = l->slot[slot].what;
+    if (what == TERN_SLOT_WORKSPACE)
+        return (struct text_buffer){workspace, 0, workspace_size};
+    const struct tern_arg *arg = what == TERN_SLOT_OUT ? &a->out : &a->in[what];
+    const struct tern_meta *m = what == TERN_SLOT_OUT ? &a->desc->out : &a->desc->in[what];
+    l->params.head.offset[slot] += (int32_t)(arg->offset / tern_dtype_size(m->dtype));
+    return (struct text_buffer){arg->buffer->host, arg->offset, arg->offset + (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype)};
+}
+
+static bool run_launch(struct text_executor *e, const struct tern_kernel_args *a, struct tern_launch *l, void *workspace,
+                       size_t workspace_size, char *message, size_t size)
+{
+    struct text_buffer buffers[TERN_MAX_SLOTS];
+    char *source = tern_text_source(a->ctx, e->language, l->text, l->defines);
+    if (!source) {
+        snprintf(message, size, "%s", tern_error(a->ctx));
+        return false;
+    }
+    for (int i = 0; i < l->n_slots; i++)
+        buffers[i] = bind(a, l, i, workspace, workspace_size);
+    char reason[900];
+    bool good = e->run(e->user, source, l, buffers, reason, sizeof(reason));
+    if (!good)
+        snprintf(message, size, "text %s: %s", l->text, reason[0] ? reason : "failed");
+    e->launches++;
+    tern_free(a->ctx, source);
+    return good;
+}
+
+/* The families with hundreds of variants. */
+static bool wants(const struct text_executor *e, const struct tern_launch *l)
+{
+    static const char *const many[] = {"elementwise", "copy", "reduce"};
+    for (size_t i = 0; i < sizeof(many) / sizeof(*many); i++)
+        if (e->one_in && !strcmp(l->text, many[i]))
+            return hash_of(l->defines) % (uint64_t)e->one_in == 0;
+    return true;
+}
+
+bool text_run_call(const struct tern_kernel_args *a, void *user, char *message, size_t size)
+{
+    struct text_executor *e = user;
+    static struct tern_launches launches; /* large */
+    message[0] = 0;
+    if (!tern_launches_make(a->desc, &e->limits, &launches))
+        return false;
+    for (int i = 0; i < launches.n; i++)
+        if (!wants(e, &launches.launch[i]))
+            return false;
+    void *workspace = malloc(launches.workspace + 1);
+    bool good = workspace != NULL;
+    if (good)
+        memset(workspace, 0xFF, launches.workspace);
+    for (int i = 0; i < launches.n && good; i++)
+        good = run_launch(e, a, &launches.launch[i], workspace, launches.workspace, message, size);
+    if (good && e->only_compiles)
+        tern_op_get(a->desc->op).reference(a);
+    free(workspace);
+    return good;
+}
+
+struct text_counts text_run_table(struct text_executor *e)
+{
+    char message[1400];
+    struct text_counts counts = {.passed = 0};
+    struct op_cases *cases = op_cases_load(TERN_TEST_DATA "/ops", message, sizeof(message));
+    struct tern_context *ctx = tern_context_create(&(const struct tern_context_params){.threads = 1});
+    if (!cases || !ctx) {
+        print_error("%s\n", cases ? "no context" : message);
+        counts.failed = 1;
+    }
+    for (int i = 0; cases && ctx && i < op_cases_count(cases); i++) {
+        enum op_case_result r = op_case_run_by(cases, i, ctx, text_run_call, e, message, sizeof(message));
+        counts.passed += r == OP_CASE_PASSED;
+        counts.skipped += r == OP_CASE_SKIPPED;
+        if (r == OP_CASE_PASSED)
+            counts.op_passed[op_case_op(cases, i)]++;
+        if (r == OP_CASE_FAILED && ++counts.failed <= 20)
+            print_error("%s: %s: %s\n", e->name, op_case_name(cases, i), message);
+    }
+    op_cases_free(&cases);
+    tern_context_destroy(&ctx);
+    print_message("%s: %d cases passed, %d skipped, %d failed, %d launches\n", e->name, counts.passed, counts.skipped, counts.failed,
+                  e->launches);
+    return counts;
+}
