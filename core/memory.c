@@ -108,6 +108,19 @@ static void *try_alloc(struct tern_context *ctx, size_t total, bool *over_budget
     return p;
 }
 
+enum tern_status tern_memory_charge(struct tern_context *ctx, const char *device, size_t size)
+{
+    if (reserve(ctx, size))
+        return TERN_OK;
+    tern_memory_trim(ctx);
+    if (reserve(ctx, size))
+        return TERN_OK;
+    return tern_fail(ctx, TERN_E_BUDGET, "memory budget of %zu bytes reached on device %s: %zu in use, %zu more needed", ctx->params.budget,
+                     device, tern_memory_used(ctx), size);
+}
+
+void tern_memory_discharge(struct tern_context *ctx, size_t size) { __atomic_sub_fetch(&ctx->used, size, __ATOMIC_RELAXED); }
+
 void *tern_alloc(struct tern_context *ctx, size_t size)
 {
     size_t total;

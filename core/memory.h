@@ -17,6 +17,10 @@ bool tern_grow(struct tern_context *ctx, void **array, int count, int *capacity,
 /* NULL is allowed. Thread safe. */
 void tern_free(struct tern_context *ctx, void *ptr);
 
+/* Counts memory that a device has of its own against the budget; caches are freed before it is refused. */
+enum tern_status tern_memory_charge(struct tern_context *ctx, const char *device, size_t size);
+void tern_memory_discharge(struct tern_context *ctx, size_t size);
+
 /* The peak becomes at least that: after a part that was measured alone. */
 void tern_memory_raise_peak(struct tern_context *ctx, size_t peak);
 

@@ -3,6 +3,7 @@
 
 #include "core/context.h"
 #include "graph/plan.h"
+#include "ops/resident.h"
 
 /* The set's tensor for a slot, referenced; NULL with the error recorded. */
 static tern_tensor *take_weight(struct tern_context *ctx, const struct tern_value *v, const struct tern_weights *weights)
@@ -60,6 +61,30 @@ static enum tern_status bind_values(struct tern_binding *b, const struct tern_we
     return TERN_OK;
 }
 
+/* Whether the step reads the value as it is: not an input that it wants packed. */
+static bool reads(const struct tern_plan *p, const struct tern_step *s, int input)
+{
+    return s->in[input].place == TERN_PLACE_BOUND && !(s->kernel && s->kernel->pack && s->kernel->pack_input == input) &&
+           input < p->graph->nodes[s->node].desc.n_in;
+}
+
+/* Where kernels find what is bound: weights that lie in the host's memory are copied to a device that has its own. */
+static enum tern_status place(struct tern_binding *b)
+{
+    const struct tern_plan *p = b->plan;
+    struct tern_buffer *none;
+    for (int i = 0; i < p->graph->n_values; i++)
+        if (b->bound[i])
+            b->at[i] = (struct tern_arg){b->bound[i]->buffer, b->bound[i]->offset};
+    for (int s = 0; s < p->n_steps; s++)
+        for (int k = 0; k < TERN_MAX_INPUTS; k++) {
+            int v = p->steps[s].in[k].index;
+            if (p->steps[s].kernel && reads(p, &p->steps[s], k) && tern_resident(p->ctx->device, b->bound[v], &b->at[v], &none))
+                return tern_error_status(p->ctx);
+        }
+    return TERN_OK;
+}
+
 static enum tern_status pack(struct tern_binding *b)
 {
     const struct tern_plan *p = b->plan;
@@ -86,8 +111,9 @@ struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_we
     b->refs = 1;
     b->plan = tern_plan_ref(plan);
     b->bound = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->bound));
+    b->at = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->at));
     b->packed = tern_calloc(ctx, (size_t)plan->n_packed + 1, sizeof(*b->packed));
-    if (!b->bound || !b->packed || bind_values(b, weights) || pack(b))
+    if (!b->bound || !b->at || !b->packed || bind_values(b, weights) || place(b) || pack(b))
         tern_binding_unref(&b);
     return b;
 }
@@ -106,10 +132,28 @@ static bool has_form(const tern_tensor *t, const struct tern_kernel *k, uint64_t
     return false;
 }
 
+static bool is_read(const struct tern_plan *p, int value)
+{
+    for (int s = 0; s < p->n_steps; s++)
+        for (int k = 0; k < TERN_MAX_INPUTS; k++)
+            if (p->steps[s].kernel && p->steps[s].in[k].index == value && reads(p, &p->steps[s], k))
+                return true;
+    return false;
+}
+
+/* The tensor of a weight or constant; NULL for all else. */
+static const tern_tensor *tensor_of(const struct tern_value *v, const struct tern_weights *weights)
+{
+    if (v->kind == TERN_VALUE_CONSTANT)
+        return v->tensor;
+    return v->kind == TERN_VALUE_WEIGHT && weights ? tern_weights_get(weights, v->name) : NULL;
+}
+
 size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights *weights)
 {
     const struct tern_graph *g = p->graph;
-    size_t bytes = ((size_t)g->n_values + (size_t)p->n_packed + 2) * sizeof(void *) + sizeof(struct tern_binding) + 3 * 64;
+    size_t tables = ((size_t)g->n_values + 1) * (sizeof(void *) + sizeof(struct tern_arg)) + ((size_t)p->n_packed + 1) * sizeof(void *);
+    size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64;
     for (int i = 0; i < g->n_nodes; i++)
         if (!g->nodes[i].dead && g->nodes[i].prepare && g->nodes[i].kind != TERN_CALL_VIEW)
             bytes += counted((size_t)tern_meta_span(&g->nodes[i].desc.out) * tern_dtype_size(g->nodes[i].desc.out.dtype));
@@ -118,12 +162,13 @@ size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights
         const struct tern_step *s = &p->steps[i];
         if (s->packed_index < 0 || tern_step_packed_before(p, i))
             continue;
-        const struct tern_value *v = &g->values[g->nodes[s->node].in[s->kernel->pack_input]];
-        const tern_tensor *t = v->kind == TERN_VALUE_CONSTANT            ? v->tensor
-                               : v->kind == TERN_VALUE_WEIGHT && weights ? tern_weights_get(weights, v->name)
-                                                                         : NULL;
+        const tern_tensor *t = tensor_of(&g->values[g->nodes[s->node].in[s->kernel->pack_input]], weights);
         if (!has_form(t, s->kernel, tern_step_pack_key(s)))
             bytes += counted(s->kernel->packed_size(p->ctx, s->desc));
+    }
+    for (int i = 0; i < g->n_values && !p->ctx->device->caps.host_memory; i++) {
+        size_t copy = tern_resident_bytes(p->ctx->device, tensor_of(&g->values[i], weights));
+        bytes += copy && is_read(p, i) ? counted(copy) : 0;
     }
     pthread_mutex_unlock(&p->ctx->lock);
     return bytes;
@@ -150,6 +195,7 @@ void tern_binding_unref(struct tern_binding **binding)
     for (int i = 0; b->bound && i < b->plan->graph->n_values; i++)
         tern_tensor_unref(&b->bound[i]);
     tern_free(ctx, b->bound);
+    tern_free(ctx, b->at);
     tern_free(ctx, b->packed);
     tern_plan_unref(&b->plan);
     tern_free(ctx, b);

@@ -110,8 +110,6 @@ enum tern_status tern_check_node(const struct tern_graph *g, struct tern_node *n
     const struct tern_op_info info = tern_op_get(n->desc.op);
     if (n->desc.n_post && (n->kind != TERN_CALL_LAUNCH || n->prepare))
         return wrong(g, "posts of a node that no kernel runs");
-    if (n->kind == TERN_CALL_REFERENCE && !g->ctx->device->caps.host_memory)
-        return wrong(g, "the reference on a device whose memory the host does not see");
     enum tern_status st = check_inputs(g, n, &info);
     st = st ? st : check_result(g, n, &info);
     if (!st && n->kind == TERN_CALL_JOIN && !tern_join_fits(g, n))

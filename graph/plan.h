@@ -63,6 +63,7 @@ struct tern_binding {
     int refs; /* atomic */
     struct tern_plan *plan;
     tern_tensor **bound;         /* by value: weights, constants, results of prepare nodes; else NULL; owned */
+    struct tern_arg *at;         /* by value of those: where kernels find them; the memory belongs to the tensors */
     struct tern_buffer **packed; /* by packed_index; belong to the tensors */
 };
 

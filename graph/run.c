@@ -4,6 +4,7 @@
 
 #include "core/context.h"
 #include "graph/plan.h"
+#include "ops/resident.h"
 
 struct run {
     const struct tern_plan *plan;
@@ -68,7 +69,7 @@ static struct tern_arg arg_of(const struct run *r, const struct tern_ref *ref)
         t = r->outputs[ref->index];
         break;
     case TERN_PLACE_BOUND:
-        t = r->binding->bound[ref->index];
+        return (struct tern_arg){r->binding->at[ref->index].buffer, r->binding->at[ref->index].offset + ref->offset};
     }
     return (struct tern_arg){t->buffer, t->offset + ref->offset};
 }
@@ -95,8 +96,7 @@ static enum tern_status run_step(const struct run *r, const struct tern_step *s)
         a.in[k] = arg_of(r, &s->in[k]);
     a.out = arg_of(r, &s->out);
     if (!s->kernel) {
-        tern_op_get(s->desc->op).reference(&a);
-        return TERN_OK;
+        return tern_reference_run(&a);
     }
     a.workspace = arg_of(r, &s->workspace);
     a.packed = arg_of(r, &s->packed);

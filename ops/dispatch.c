@@ -6,6 +6,7 @@
 #include <tern/ops.h>
 
 #include "core/context.h"
+#include "ops/resident.h"
 #include "ops/select.h"
 
 struct tern_dispatch {
@@ -88,12 +89,12 @@ static enum tern_status launch(struct tern_context *ctx, struct tern_device *dev
                                const struct tern_op_desc *d, tern_tensor *const *in, tern_tensor *out)
 {
     struct tern_kernel_args a = {.desc = d, .ctx = ctx, .tensors = in, .out = arg_of(out)};
-    struct tern_buffer *workspace = NULL, *packed = NULL;
+    struct tern_buffer *workspace = NULL, *packed = NULL, *copy[TERN_MAX_INPUTS] = {NULL};
     enum tern_status st = TERN_OK;
-    for (int i = 0; i < d->n_in; i++)
-        a.in[i] = arg_of(in[i]);
+    for (int i = 0; i < d->n_in && !st; i++)
+        st = in[i] ? tern_resident(device, in[i], &a.in[i], &copy[i]) : TERN_OK;
     size_t need = k->workspace ? k->workspace(ctx, d) : 0;
-    if (need) {
+    if (need && !st) {
         workspace = tern_buffer_create(device, need);
         a.workspace.buffer = workspace;
         st = workspace ? TERN_OK : tern_error_status(ctx);
@@ -114,6 +115,8 @@ static enum tern_status launch(struct tern_context *ctx, struct tern_device *dev
         st = device->queue->fns->launch(device->queue, k, &a);
     tern_buffer_unref(&workspace);
     tern_buffer_unref(&packed);
+    for (int i = 0; i < d->n_in; i++)
+        tern_buffer_unref(&copy[i]);
     return st;
 }
 
@@ -167,14 +170,17 @@ static tern_tensor *call_reference(struct tern_context *ctx, const struct tern_o
     struct tern_kernel_args a = {.desc = d, .ctx = ctx};
     if (ctx->recorder)
         return ctx->recorder->record(ctx->recorder, TERN_CALL_REFERENCE, d, in, 0);
-    tern_tensor *out = tern_tensor_empty_on(ctx->host, &d->out);
+    tern_tensor *out = tern_tensor_empty(ctx, &d->out);
     if (!out)
         return NULL;
     for (int i = 0; i < d->n_in; i++)
         a.in[i] = arg_of(in[i]);
     a.out = arg_of(out);
-    tern_op_get(d->op).reference(&a);
-    return out;
+    if (tern_reference_run(&a) == TERN_OK)
+        return out;
+    if (!ctx->scopes.depth)
+        tern_tensor_unref(&out);
+    return NULL;
 }
 
 static void warn_once(struct tern_context *ctx, const struct tern_op_desc *d, const char *how)

@@ -21,7 +21,7 @@ static void describe(const struct tern_device *d, char *out, size_t size)
 static void buffer_destroy(struct tern_buffer *b)
 {
     struct tern_context *ctx = b->device->ctx;
-    __atomic_sub_fetch(&ctx->used, b->size, __ATOMIC_RELAXED);
+    tern_memory_discharge(ctx, b->size);
     tern_free(ctx, b);
 }
 
@@ -42,16 +42,11 @@ static struct tern_buffer *buffer_create(struct tern_device *d, size_t size)
     struct tern_buffer *b = tern_calloc(ctx, 1, sizeof(*b));
     if (!b)
         return NULL;
-    *b = (struct tern_buffer){.fns = &buffer_fns, .device = d, .refs = 1, .size = size};
-    size_t used = __atomic_add_fetch(&ctx->used, size, __ATOMIC_RELAXED);
-    if (ctx->params.budget && used > ctx->params.budget) {
-        tern_fail(ctx, TERN_E_BUDGET, "memory budget of %zu bytes reached on device null: %zu more needed", ctx->params.budget, size);
-        buffer_destroy(b);
+    if (tern_memory_charge(ctx, "null", size)) {
+        tern_free(ctx, b);
         return NULL;
     }
-    size_t peak = __atomic_load_n(&ctx->peak, __ATOMIC_RELAXED);
-    while (used > peak && !__atomic_compare_exchange_n(&ctx->peak, &peak, used, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
+    *b = (struct tern_buffer){.fns = &buffer_fns, .device = d, .refs = 1, .size = size};
     return b;
 }
 

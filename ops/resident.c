@@ -1,0 +1,104 @@
+/* Copies between the host and a device: of weights once, of everything else when it is needed. */
+#include "ops/resident.h"
+
+#include "core/context.h"
+
+static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
+
+/* The copy that a tensor keeps is a prepared form of no kernel. */
+static struct tern_prepared *find(const struct tern_device *device, const tern_tensor *t)
+{
+    struct tern_prepared *p = t->prepared;
+    while (p && (p->kernel || p->buffer->device != device))
+        p = p->next;
+    return p;
+}
+
+static struct tern_buffer *copy_to(struct tern_device *device, const tern_tensor *t)
+{
+    size_t size = bytes_of(&t->meta);
+    struct tern_buffer *b = tern_buffer_create(device, size ? size : 1);
+    void *host = t->buffer->host ? NULL : tern_alloc(device->ctx, size);
+    enum tern_status st = !b ? tern_error_status(device->ctx) : TERN_OK;
+    if (!st && !t->buffer->host)
+        st = host ? tern_buffer_read(t->buffer, t->offset, host, size) : TERN_E_NO_MEMORY;
+    if (!st && size)
+        st = tern_buffer_write(b, 0, t->buffer->host ? tern_tensor_host(t) : host, size);
+    tern_free(device->ctx, host);
+    if (st)
+        tern_buffer_unref(&b);
+    return b;
+}
+
+static struct tern_buffer *keep_copy(struct tern_device *device, tern_tensor *t)
+{
+    struct tern_context *ctx = device->ctx;
+    pthread_mutex_lock(&ctx->lock);
+    struct tern_prepared *p = find(device, t);
+    pthread_mutex_unlock(&ctx->lock);
+    if (p)
+        return p->buffer;
+    p = tern_calloc(ctx, 1, sizeof(*p));
+    if (!p || !(p->buffer = copy_to(device, t))) {
+        tern_free(ctx, p);
+        return NULL;
+    }
+    tern_tensor_advise(t, false);
+    pthread_mutex_lock(&ctx->lock);
+    p->next = t->prepared;
+    t->prepared = p;
+    pthread_mutex_unlock(&ctx->lock);
+    return p->buffer;
+}
+
+enum tern_status tern_resident(struct tern_device *device, tern_tensor *t, struct tern_arg *arg, struct tern_buffer **copy)
+{
+    *arg = (struct tern_arg){t->buffer, t->offset};
+    *copy = NULL;
+    if (!tern_is_elsewhere(device, t))
+        return TERN_OK;
+    arg->offset = 0;
+    arg->buffer = t->constant ? keep_copy(device, t) : (*copy = copy_to(device, t));
+    return arg->buffer ? TERN_OK : tern_error_status(device->ctx);
+}
+
+size_t tern_resident_bytes(const struct tern_device *device, const tern_tensor *t)
+{
+    return t && tern_is_elsewhere(device, t) && !find(device, t) ? bytes_of(&t->meta) : 0;
+}
+
+/* ---- the reference ---- */
+
+/* An operand on the host: itself or a copy, which is owned by *own. */
+static enum tern_status to_host(struct tern_context *ctx, const struct tern_meta *m, struct tern_arg *arg, struct tern_buffer **own)
+{
+    if (!arg->buffer || arg->buffer->host)
+        return TERN_OK;
+    *own = tern_buffer_create(ctx->host, bytes_of(m));
+    enum tern_status st = *own ? tern_buffer_read(arg->buffer, arg->offset, (*own)->host, bytes_of(m)) : tern_error_status(ctx);
+    *arg = (struct tern_arg){*own, 0};
+    return st;
+}
+
+enum tern_status tern_reference_run(const struct tern_kernel_args *a)
+{
+    struct tern_kernel_args host = *a;
+    struct tern_buffer *own[TERN_MAX_INPUTS + 1] = {NULL};
+    enum tern_status st = TERN_OK;
+    for (int i = 0; i < a->desc->n_in && !st; i++)
+        if (a->desc->present[i])
+            st = to_host(a->ctx, &a->desc->in[i], &host.in[i], &own[i]);
+    size_t size = bytes_of(&a->desc->out);
+    if (!st && !a->out.buffer->host) {
+        own[TERN_MAX_INPUTS] = tern_buffer_create(a->ctx->host, size);
+        host.out = (struct tern_arg){own[TERN_MAX_INPUTS], 0};
+        st = own[TERN_MAX_INPUTS] ? TERN_OK : tern_error_status(a->ctx);
+    }
+    if (!st)
+        tern_op_get(a->desc->op).reference(&host);
+    if (!st && own[TERN_MAX_INPUTS] && size)
+        st = tern_buffer_write(a->out.buffer, a->out.offset, own[TERN_MAX_INPUTS]->host, size);
+    for (int i = 0; i <= TERN_MAX_INPUTS; i++)
+        tern_buffer_unref(&own[i]);
+    return st;
+}
