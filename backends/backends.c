@@ -1,6 +1,18 @@
-/* The backends of this build, in order of preference. */
+/* The backends of this build, in order of preference. One that could not be built says why when it is asked for. */
 #include "core/registry.h"
+#include "core/status.h"
 
 extern const struct tern_backend tern_backend_cpu, tern_backend_null;
 
-const struct tern_backend *const tern_backends[] = {&tern_backend_cpu, &tern_backend_null, NULL};
+#ifdef TERN_HAVE_OPENCL
+extern const struct tern_backend tern_backend_opencl;
+#else
+static struct tern_device *no_opencl(struct tern_context *ctx, int ordinal)
+{
+    tern_fail(ctx, TERN_E_UNSUPPORTED, "opencl: this build was made without CL/cl.h; the Debian package opencl-headers has it");
+    return NULL;
+}
+static const struct tern_backend tern_backend_opencl = {"opencl", no_opencl};
+#endif
+
+const struct tern_backend *const tern_backends[] = {&tern_backend_cpu, &tern_backend_opencl, &tern_backend_null, NULL};

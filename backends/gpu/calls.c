@@ -1,0 +1,60 @@
+/* Descriptions that were met before, with their launches: what steps of a plan ask for again and again. */
+#include <string.h>
+
+#include "backends/gpu/gpu.h"
+#include "core/context.h"
+
+static struct tern_gpu_call *make(struct tern_gpu *gpu, const struct tern_op_desc *d, bool aligned)
+{
+    struct tern_context *ctx = gpu->base.ctx;
+    struct tern_launch_limits limits = gpu->limits;
+    struct tern_launches *all = tern_alloc(ctx, sizeof(*all));
+    limits.vectors = limits.vectors && aligned;
+    if (!all)
+        return NULL;
+    struct tern_gpu_call *c = NULL;
+    if (!tern_launches_make(d, &limits, all))
+        tern_fail(ctx, TERN_E_INTERNAL, "%s: no kernel text runs a call that one ran before", tern_op_get(d->op).name);
+    else
+        c = tern_calloc(ctx, 1, sizeof(*c) + (size_t)all->n * sizeof(c->launch[0]));
+    for (int i = 0; c && i < all->n; i++) {
+        c->launch[i] = all->launch[i];
+        if (!(c->program[i] = tern_gpu_program(gpu, &all->launch[i]))) {
+            tern_free(ctx, c);
+            c = NULL;
+        }
+    }
+    if (c)
+        c->n = all->n;
+    tern_free(ctx, all);
+    return c;
+}
+
+struct tern_gpu_call *tern_gpu_call(struct tern_gpu *gpu, const struct tern_op_desc *d, bool aligned)
+{
+    uint64_t hash = tern_gpu_hash(aligned, d, sizeof(*d));
+    if (!gpu->calls && !(gpu->calls = tern_calloc(gpu->base.ctx, TERN_GPU_TABLE, sizeof(struct tern_gpu_call *))))
+        return NULL;
+    struct tern_gpu_call **chain = &gpu->calls[hash % TERN_GPU_TABLE], *c = *chain;
+    while (c && (c->hash != hash || c->aligned != aligned || memcmp(&c->desc, d, sizeof(*d))))
+        c = c->next;
+    if (c || !(c = make(gpu, d, aligned)))
+        return c;
+    c->hash = hash;
+    c->aligned = aligned;
+    c->desc = *d;
+    c->next = *chain;
+    return *chain = c;
+}
+
+void tern_gpu_drop_calls(struct tern_gpu *gpu)
+{
+    for (int i = 0; gpu->calls && i < TERN_GPU_TABLE; i++)
+        while (gpu->calls[i]) {
+            struct tern_gpu_call *c = gpu->calls[i];
+            gpu->calls[i] = c->next;
+            tern_free(gpu->base.ctx, c);
+        }
+    tern_free(gpu->base.ctx, gpu->calls);
+    gpu->calls = NULL;
+}

@@ -1,0 +1,71 @@
+/* What devices that compile kernel texts share: one kernel for each op, made of launches (ops/kernels/launch.h), and the table of
+ * compiled programs. A backend's device begins with struct tern_gpu. */
+#ifndef TERN_BACKENDS_GPU_H
+#define TERN_BACKENDS_GPU_H
+
+#include <pthread.h>
+
+#include "core/hal.h"
+#include "ops/kernels/launch.h"
+#include "ops/kernels/text.h"
+
+struct tern_gpu;
+
+struct tern_gpu_fns {
+    /* The compiled kernel of a launch; `source` is complete. NULL with the error recorded. */
+    void *(*compile)(struct tern_gpu *gpu, const char *source, const struct tern_launch *launch);
+    void (*release)(struct tern_gpu *gpu, void *kernel);
+    /* Enqueues it behind everything before. slots: of launch->slot; launch->params is complete, with the offsets of the arguments. */
+    enum tern_status (*enqueue)(struct tern_gpu *gpu, void *kernel, const struct tern_launch *launch, const struct tern_arg *slots);
+};
+
+/* A program by text and macros. */
+struct tern_gpu_program;
+/* The launches of a description that was met before. */
+struct tern_gpu_call;
+
+struct tern_gpu {
+    struct tern_device base;
+    const struct tern_gpu_fns *fns;
+    enum tern_text_language language;
+    struct tern_launch_limits limits;
+    pthread_mutex_t lock;               /* held while a kernel is looked up and enqueued: threads may share a context's device */
+    struct tern_gpu_program **programs; /* hash tables, of chains */
+    struct tern_gpu_call **calls;
+};
+
+/* One kernel for each op of the op table; NULL-terminated. */
+extern const struct tern_kernel *const tern_gpu_kernels[];
+
+/* Sets what all have alike. */
+void tern_gpu_open(struct tern_gpu *gpu, struct tern_context *ctx, const char *name);
+/* Releases all programs. The backend calls it while its device still works. */
+void tern_gpu_close(struct tern_gpu *gpu);
+
+/* programs.c: the program of a launch, compiled when it is met first. NULL with the error recorded. Borrowed. */
+void *tern_gpu_program(struct tern_gpu *gpu, const struct tern_launch *launch);
+void tern_gpu_drop_programs(struct tern_gpu *gpu);
+/* calls.c: the launches of a description with their programs. `aligned`: every argument begins at a multiple of 16 bytes. NULL with
+ * the error recorded. Borrowed. */
+struct tern_gpu_call {
+    struct tern_gpu_call *next;
+    uint64_t hash;
+    bool aligned;
+    struct tern_op_desc desc;
+    int n;
+    void *program[TERN_MAX_INPUTS];
+    struct tern_launch launch[]; /* n of them */
+};
+struct tern_gpu_call *tern_gpu_call(struct tern_gpu *gpu, const struct tern_op_desc *d, bool aligned);
+void tern_gpu_drop_calls(struct tern_gpu *gpu);
+
+#define TERN_GPU_TABLE 1024 /* chains */
+static inline uint64_t tern_gpu_hash(uint64_t h, const void *data, size_t n)
+{
+    const unsigned char *p = data;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ p[i]) * 0x100000001b3u;
+    return h;
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* The kernels of devices that compile kernel texts: one for each op, which asks ops/kernels for its launches. */
+#include <string.h>
+
+#include "backends/gpu/gpu.h"
+#include "core/context.h"
+
+/* False without memory, too: the caller's next allocation says so. */
+static bool launches(const struct tern_gpu *gpu, const struct tern_op_desc *d, size_t *workspace)
+{
+    struct tern_launches *all = tern_alloc(gpu->base.ctx, sizeof(*all));
+    bool runs = all && tern_launches_make(d, &gpu->limits, all);
+    *workspace = runs ? all->workspace : 0;
+    tern_free(gpu->base.ctx, all);
+    return runs;
+}
+
+static bool supports(struct tern_device *device, const struct tern_op_desc *d)
+{
+    size_t workspace;
+    return launches((struct tern_gpu *)device, d, &workspace);
+}
+
+/* Which posts a text applies is part of making its launches. */
+static bool post(const struct tern_op_desc *d) { return true; }
+
+static size_t workspace_of(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    size_t workspace;
+    launches((struct tern_gpu *)ctx->device, d, &workspace);
+    return workspace;
+}
+
+static const struct tern_arg *slot_of(const struct tern_kernel_args *a, int what)
+{
+    return what == TERN_SLOT_OUT ? &a->out : what == TERN_SLOT_WORKSPACE ? &a->workspace : &a->in[what];
+}
+
+static bool is_aligned(const struct tern_kernel_args *a)
+{
+    size_t bits = a->out.offset;
+    for (int i = 0; i < a->desc->n_in; i++)
+        bits |= a->in[i].offset;
+    return bits % 16 == 0;
+}
+
+/* Indices of texts have 32 bits, and count from the start of the buffer. */
+static enum tern_status add_offset(struct tern_context *ctx, struct tern_launch *l, int slot, size_t offset)
+{
+    int64_t sum = l->params.head.offset[slot] + (int64_t)(offset / l->slot[slot].size);
+    if (sum > INT32_MAX / 2)
+        return tern_fail(ctx, TERN_E_UNSUPPORTED,
+                         "%s: its memory begins %zu bytes behind the start of a buffer, more than kernels can count", l->text, offset);
+    l->params.head.offset[slot] = (int32_t)sum;
+    return TERN_OK;
+}
+
+static enum tern_status enqueue(struct tern_gpu *gpu, const struct tern_kernel_args *a)
+{
+    struct tern_gpu_call *c = tern_gpu_call(gpu, a->desc, is_aligned(a));
+    enum tern_status st = c ? TERN_OK : tern_error_status(a->ctx);
+    for (int i = 0; !st && i < c->n; i++) {
+        struct tern_launch l = c->launch[i];
+        struct tern_arg slots[TERN_MAX_SLOTS];
+        for (int s = 0; s < l.n_slots && !st; s++) {
+            slots[s] = *slot_of(a, l.slot[s].what);
+            st = add_offset(a->ctx, &l, s, slots[s].offset);
+        }
+        st = st ? st : gpu->fns->enqueue(gpu, c->program[i], &l, slots);
+    }
+    return st;
+}
+
+static enum tern_status run(const struct tern_kernel_args *a)
+{
+    struct tern_gpu *gpu = (struct tern_gpu *)a->ctx->device;
+    pthread_mutex_lock(&gpu->lock);
+    enum tern_status st = enqueue(gpu, a);
+    pthread_mutex_unlock(&gpu->lock);
+    return st;
+}
+
+/* One kernel for every op. */
+#define OP(op_name, inputs, attrs, counterpart)       \
+    static const struct tern_kernel gpu_##op_name = { \
+        .name = #op_name "_text", .op = TERN_OP_##op_name, .supports = supports, .post = post, .workspace = workspace_of, .run = run};
+#include "ops/ops.def"
+#undef OP
+const struct tern_kernel *const tern_gpu_kernels[] = {
+#define OP(op_name, inputs, attrs, counterpart) &gpu_##op_name,
+#include "ops/ops.def"
+#undef OP
+    NULL};
+
+void tern_gpu_open(struct tern_gpu *gpu, struct tern_context *ctx, const char *name)
+{
+    gpu->base.ctx = ctx;
+    gpu->base.name = name;
+    gpu->base.kernels = tern_gpu_kernels;
+    gpu->base.caps.prefers_channels_last = true;
+    gpu->base.caps.computes = true;
+    pthread_mutex_init(&gpu->lock, NULL);
+}
+
+void tern_gpu_close(struct tern_gpu *gpu)
+{
+    tern_gpu_drop_calls(gpu);
+    tern_gpu_drop_programs(gpu);
+    pthread_mutex_destroy(&gpu->lock);
+}

@@ -1,0 +1,132 @@
+/* OpenCL devices: find, describe, open, close. */
+#include <stdio.h>
+#include <string.h>
+
+#include "backends/opencl/opencl.h"
+#include "core/context.h"
+#include "core/registry.h"
+
+#define MOST_DEVICES 64
+
+static void device_destroy(struct tern_device *device)
+{
+    struct opencl_device *d = (struct opencl_device *)device;
+    if (d->commands)
+        d->cl.clFinish(d->commands);
+    tern_gpu_close(&d->gpu);
+    if (d->commands)
+        d->cl.clReleaseCommandQueue(d->commands);
+    if (d->context)
+        d->cl.clReleaseContext(d->context);
+    opencl_unload(&d->cl);
+    tern_free(device->ctx, d);
+}
+
+static void describe(const struct tern_device *device, char *out, size_t size)
+{
+    const struct opencl_device *d = (const struct opencl_device *)device;
+    snprintf(out, size, "%s, %.1f GiB, driver %s, groups of %d, %zu KiB shared%s", d->name, (double)d->memory / (1 << 30), d->driver,
+             d->gpu.limits.max_group, d->gpu.limits.shared_bytes >> 10, d->fp16 ? ", f16" : "");
+}
+
+static const struct tern_device_fns device_fns = {
+    .destroy = device_destroy, .describe = describe, .buffer_create = opencl_buffer_create, .queue_create = opencl_queue_create};
+
+/* Devices of all platforms in their order; the one of that number. */
+static enum tern_status find_device(struct tern_context *ctx, const struct opencl_api *cl, int ordinal, cl_device_id *id)
+{
+    cl_platform_id platforms[16];
+    cl_device_id devices[MOST_DEVICES];
+    cl_uint n_platforms = 0, total = 0;
+    cl_int error = cl->clGetPlatformIDs(16, platforms, &n_platforms);
+    if (error)
+        return opencl_fail(ctx, "looking for platforms", error);
+    for (cl_uint i = 0; i < n_platforms && i < 16; i++) {
+        cl_uint n = 0;
+        if (cl->clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_ALL, MOST_DEVICES, devices, &n))
+            continue;
+        n = n < MOST_DEVICES ? n : MOST_DEVICES;
+        if ((cl_uint)ordinal < total + n) {
+            *id = devices[(cl_uint)ordinal - total];
+            return TERN_OK;
+        }
+        total += n;
+    }
+    return tern_fail(ctx, TERN_E_NOT_FOUND, "opencl: device %d was asked for, there are %u", ordinal, total);
+}
+
+static size_t number(const struct opencl_device *d, cl_device_info what, size_t size)
+{
+    cl_ulong value = 0; /* little-endian: smaller ones fill its first bytes */
+    if (d->cl.clGetDeviceInfo(d->id, what, size, &value, NULL))
+        value = 0;
+    return (size_t)value;
+}
+
+static int power_of_two_below(size_t n)
+{
+    int p = 1;
+    while ((size_t)p * 2 <= n && p < 1024)
+        p *= 2;
+    return p;
+}
+
+static enum tern_status read_facts(struct opencl_device *d)
+{
+    char extensions[8192] = "";
+    const struct opencl_api *cl = &d->cl;
+    cl->clGetDeviceInfo(d->id, CL_DEVICE_NAME, sizeof(d->name) - 1, d->name, NULL);
+    cl->clGetDeviceInfo(d->id, CL_DRIVER_VERSION, sizeof(d->driver) - 1, d->driver, NULL);
+    cl->clGetDeviceInfo(d->id, CL_DEVICE_EXTENSIONS, sizeof(extensions) - 1, extensions, NULL);
+    d->memory = number(d, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof(cl_ulong));
+    d->fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
+    d->gpu.base.caps.max_buffer = number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong));
+    d->gpu.limits = (struct tern_launch_limits){.max_group = power_of_two_below(number(d, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t))),
+                                                .shared_bytes = number(d, CL_DEVICE_LOCAL_MEM_SIZE, sizeof(cl_ulong)),
+                                                .max_groups = 65535,
+                                                .storage16 = true,
+                                                .storage8 = true,
+                                                .vectors = true};
+    if (d->gpu.limits.max_group < 64 || d->gpu.limits.shared_bytes < 16384 || !number(d, CL_DEVICE_AVAILABLE, sizeof(cl_bool)) ||
+        !number(d, CL_DEVICE_ENDIAN_LITTLE, sizeof(cl_bool)))
+        return tern_fail(
+            d->gpu.base.ctx, TERN_E_UNSUPPORTED,
+            "opencl: %s: expected an available little-endian device with groups of 64 and 16 KiB of local memory, found groups "
+            "of %d and %zu KiB",
+            d->name, d->gpu.limits.max_group, d->gpu.limits.shared_bytes >> 10);
+    return TERN_OK;
+}
+
+static enum tern_status open_device(struct opencl_device *d, int ordinal)
+{
+    struct tern_context *ctx = d->gpu.base.ctx;
+    cl_int error = CL_SUCCESS;
+    if (opencl_load(ctx, &d->cl) || find_device(ctx, &d->cl, ordinal, &d->id) || read_facts(d))
+        return tern_error_status(ctx);
+    d->context = d->cl.clCreateContext(NULL, 1, &d->id, NULL, NULL, &error);
+    if (!d->context)
+        return opencl_fail(ctx, "making a context", error);
+    d->commands = d->cl.clCreateCommandQueue(d->context, d->id, 0, &error);
+    return d->commands ? TERN_OK : opencl_fail(ctx, "making a queue", error);
+}
+
+static struct tern_device *create(struct tern_context *ctx, int ordinal)
+{
+    struct opencl_device *d = tern_calloc(ctx, 1, sizeof(*d));
+    if (!d)
+        return NULL;
+    tern_gpu_open(&d->gpu, ctx, "opencl");
+    d->gpu.fns = &opencl_gpu_fns;
+    d->gpu.language = TERN_TEXT_OPENCL;
+    d->gpu.base.fns = &device_fns;
+    d->gpu.base.queue = &d->queue;
+    d->queue = (struct tern_queue){.fns = &opencl_queue_fns, .device = &d->gpu.base};
+    if (open_device(d, ordinal)) {
+        device_destroy(&d->gpu.base);
+        return NULL;
+    }
+    return &d->gpu.base;
+}
+
+extern const struct tern_backend tern_backend_opencl;
+const struct tern_backend tern_backend_opencl = {"opencl", create};

@@ -1,0 +1,56 @@
+/* The OpenCL backend: 1.2 is the floor. The loader is opened at run time. */
+#ifndef TERN_BACKENDS_OPENCL_H
+#define TERN_BACKENDS_OPENCL_H
+
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+
+#include "backends/gpu/gpu.h"
+
+/* What is used of the API; each is a pointer of the function's own type. */
+#define OPENCL_FUNCTIONS(F)                                                                                                              \
+    F(clGetPlatformIDs)                                                                                                                  \
+    F(clGetPlatformInfo) F(clGetDeviceIDs) F(clGetDeviceInfo) F(clCreateContext) F(clReleaseContext) F(clCreateCommandQueue)             \
+        F(clReleaseCommandQueue) F(clFinish) F(clFlush) F(clCreateBuffer) F(clReleaseMemObject) F(clEnqueueReadBuffer)                   \
+            F(clEnqueueWriteBuffer) F(clCreateProgramWithSource) F(clCreateProgramWithBinary) F(clBuildProgram) F(clGetProgramBuildInfo) \
+                F(clGetProgramInfo) F(clReleaseProgram) F(clCreateKernel) F(clReleaseKernel) F(clSetKernelArg) F(clEnqueueNDRangeKernel) \
+                    F(clEnqueueMarkerWithWaitList) F(clWaitForEvents) F(clReleaseEvent)
+
+struct opencl_api {
+    void *library;
+#define MEMBER(name) __typeof__(name) *name;
+    OPENCL_FUNCTIONS(MEMBER)
+#undef MEMBER
+};
+
+struct opencl_device {
+    struct tern_gpu gpu; /* first */
+    struct tern_queue queue;
+    struct opencl_api cl;
+    cl_device_id id;
+    cl_context context;
+    cl_command_queue commands;
+    char name[128], driver[64];
+    size_t memory; /* bytes */
+    bool fp16;
+};
+
+struct opencl_buffer {
+    struct tern_buffer base; /* first */
+    cl_mem memory;
+};
+
+/* library.c: the loader and its functions; TERN_E_NOT_FOUND with what would help. */
+enum tern_status opencl_load(struct tern_context *ctx, struct opencl_api *cl);
+void opencl_unload(struct opencl_api *cl);
+/* "out of resources (-5)"; static, or for unknown ones written to `out`. */
+const char *opencl_error_text(cl_int error, char out[32]);
+/* Records it: TERN_E_NO_MEMORY for lack of memory, else TERN_E_DEVICE. */
+enum tern_status opencl_fail(struct tern_context *ctx, const char *what, cl_int error);
+
+struct tern_buffer *opencl_buffer_create(struct tern_device *device, size_t size); /* memory.c */
+extern const struct tern_queue_fns opencl_queue_fns;                               /* queue.c */
+struct tern_queue *opencl_queue_create(struct tern_device *device);
+extern const struct tern_gpu_fns opencl_gpu_fns; /* program.c */
+
+#endif
