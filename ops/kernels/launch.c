@@ -70,6 +70,13 @@ void tern_launch_read(struct tern_launch_maker *m, const char *name, int what)
     tern_launch_slot(m, name, what, tern_launch_read_dtype(m, dtype), tern_dtype_size(dtype));
 }
 
+void tern_launch_read4(struct tern_launch_maker *m, const char *name, int what)
+{
+    static const char *const by_four[] = {[TERN_F32] = "F32X4", [TERN_F16] = "F16X4", [TERN_BF16] = "BF16X4"};
+    enum tern_dtype dtype = dtype_of(m, what);
+    tern_launch_slot(m, name, what, by_four[dtype], tern_dtype_size(dtype));
+}
+
 void tern_launch_write(struct tern_launch_maker *m, const char *name, int what)
 {
     enum tern_dtype dtype = dtype_of(m, what);

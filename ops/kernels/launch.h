@@ -22,12 +22,16 @@ TERN_PARAMS_STRUCT(head, TERN_PARAMS_NONE)
 TERN_PARAMS_STRUCT(elementwise, TERN_PARAMS_ELEMENTWISE)
 TERN_PARAMS_STRUCT(copy, TERN_PARAMS_COPY)
 TERN_PARAMS_STRUCT(reduce, TERN_PARAMS_REDUCE)
+TERN_PARAMS_STRUCT(matmul, TERN_PARAMS_MATMUL)
+TERN_PARAMS_STRUCT(conv2d, TERN_PARAMS_CONV2D)
 
 union tern_launch_params {
     struct tern_params_head head; /* every struct begins with it */
     struct tern_params_elementwise elementwise;
     struct tern_params_copy copy;
     struct tern_params_reduce reduce;
+    struct tern_params_matmul matmul;
+    struct tern_params_conv2d conv2d;
 };
 
 /* Facts of a device that choose a variant. */

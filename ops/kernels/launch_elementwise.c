@@ -39,7 +39,7 @@ static bool has_integers(enum tern_op op)
 static int group_items(const struct tern_launch_maker *m) { return m->limits->max_group < ITEMS ? m->limits->max_group : ITEMS; }
 
 /* The op itself as an expression of v0, v1 …; its numbers become P.scalar. */
-static void expression_of(struct tern_launch_maker *m, bool integer, char out[EXPRESSION])
+static void expression_of(struct tern_launch_maker *m, bool integer, int n_own, char out[EXPRESSION])
 {
     const struct tern_op_desc *d = m->d;
     struct tern_params_elementwise *p = &m->l->params.elementwise;
@@ -63,7 +63,7 @@ static void expression_of(struct tern_launch_maker *m, bool integer, char out[EX
         snprintf(out, EXPRESSION, "tern_%s(v0, P.scalar[0])", name);
         return;
     default:
-        snprintf(out, EXPRESSION, d->n_in == 1 ? "%s_%s(v0)" : d->n_in == 2 ? "%s_%s(v0, v1)" : "%s_%s(v0, v1, v2)", prefix, name);
+        snprintf(out, EXPRESSION, n_own == 1 ? "%s_%s(v0)" : n_own == 2 ? "%s_%s(v0, v1)" : "%s_%s(v0, v1, v2)", prefix, name);
     }
 }
 
@@ -125,7 +125,7 @@ bool tern_launch_elementwise(struct tern_launch_maker *m)
     for (int i = 0; i < n_in; i++)
         tern_launch_read(m, (const char[]){'x', (char)('0' + i), 0}, input[i]);
     tern_launch_write(m, "y", TERN_SLOT_OUT);
-    expression_of(m, integer, expression);
+    expression_of(m, integer, n_own, expression);
     wrap_posts(m, n_own, expression);
     tern_launch_define(m, "INPUTS %d", n_in);
     tern_launch_define(m, "NDIM %d", loop.ndim);

@@ -35,10 +35,19 @@ void tern_launch_read(struct tern_launch_maker *m, const char *name, int what);
 void tern_launch_write(struct tern_launch_maker *m, const char *name, int what);
 /* The next slot with a dtype of the caller's choice, e.g. "F32X4". */
 void tern_launch_slot(struct tern_launch_maker *m, const char *name, int what, const char *dtype, size_t size);
+/* A slot that is read by four elements. */
+void tern_launch_read4(struct tern_launch_maker *m, const char *name, int what);
 /* "F32", "F16W" …: how a dtype is read on this device. */
 const char *tern_launch_read_dtype(const struct tern_launch_maker *m, enum tern_dtype dtype);
 /* Groups for n items of work, in x. */
 void tern_launch_items(struct tern_launch_maker *m, int64_t n, int per_group);
+/* How a group of items cuts a product: TM x TN values from rows x cols, RM x RN an item, TK deep. */
+struct tern_tile {
+    int tm, tn, tk, rm, rn;
+};
+struct tern_tile tern_tile_choose(const struct tern_launch_maker *m, int64_t rows, int64_t cols);
+/* Its macros, and groups for that many values. */
+void tern_tile_define(struct tern_launch_maker *m, const struct tern_tile *t, int64_t rows, int64_t cols, int64_t batch);
 /* Fails the launch. */
 void tern_launch_refuse(struct tern_launch_maker *m);
 
@@ -49,7 +58,7 @@ bool tern_post_call(const struct tern_post *p, const char *value, const char *op
 
 static inline int tern_ceil_div(int64_t a, int64_t b) { return (int)((a + b - 1) / b); }
 
-#define TERN_LAUNCH_FAMILIES(F) F(elementwise) F(copy) F(reduce)
+#define TERN_LAUNCH_FAMILIES(F) F(elementwise) F(copy) F(reduce) F(matmul) F(conv)
 #define DECLARE(family) bool tern_launch_##family(struct tern_launch_maker *m);
 /* False when the op is of another family; m->failed when it is of this one and cannot be run. */
 TERN_LAUNCH_FAMILIES(DECLARE)

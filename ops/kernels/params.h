@@ -3,6 +3,7 @@
 #ifndef TERN_OPS_KERNELS_PARAMS_H
 #define TERN_OPS_KERNELS_PARAMS_H
 
+/* clang-format off */
 #define TERN_MAX_SLOTS 12
 #define TERN_LOOP_DIMS 6
 
@@ -14,15 +15,30 @@
 #define TERN_PARAMS_ELEMENTWISE(I, IV, U, F, FV) I(n) IV(shape, TERN_LOOP_DIMS) IV(stride, 54) FV(scalar, 4) IV(whole, 2)
 
 /* to[…] = x[…] with sizes `shape`; pad: an index less `before` that is not in 0 .. inside - 1 gives the value. */
-#define TERN_PARAMS_COPY(I, IV, U, F, FV)                                                                          \
-    I(n)                                                                                                           \
-    IV(shape, TERN_LOOP_DIMS) IV(x_stride, TERN_LOOP_DIMS) IV(y_stride, TERN_LOOP_DIMS) IV(before, TERN_LOOP_DIMS) \
-        IV(inside, TERN_LOOP_DIMS) F(value) I(whole)
+#define TERN_PARAMS_COPY(I, IV, U, F, FV) \
+    I(n)                                  \
+    IV(shape, TERN_LOOP_DIMS)             \
+    IV(x_stride, TERN_LOOP_DIMS) IV(y_stride, TERN_LOOP_DIMS) IV(before, TERN_LOOP_DIMS) IV(inside, TERN_LOOP_DIMS) F(value) I(whole)
 
 /* rows: kept dimensions, cols: reduced ones. */
-#define TERN_PARAMS_REDUCE(I, IV, U, F, FV)                                                                                 \
-    I(rows)                                                                                                                 \
-    I(cols) IV(row_shape, TERN_LOOP_DIMS) IV(x_row, TERN_LOOP_DIMS) IV(y_row, TERN_LOOP_DIMS) IV(col_shape, TERN_LOOP_DIMS) \
-        IV(x_col, TERN_LOOP_DIMS)
+#define TERN_PARAMS_REDUCE(I, IV, U, F, FV) \
+    I(rows)                                 \
+    I(cols)                                 \
+    IV(row_shape, TERN_LOOP_DIMS)           \
+    IV(x_row, TERN_LOOP_DIMS) IV(y_row, TERN_LOOP_DIMS) IV(col_shape, TERN_LOOP_DIMS) IV(x_col, TERN_LOOP_DIMS)
 
+#define TERN_PARAMS_MATMUL(I, IV, U, F, FV)                                                                              \
+    I(m)                                                                                                                 \
+    I(n)                                                                                                                 \
+    I(k) I(a_m) I(a_k) I(b_k) I(b_n) I(y_m) I(y_n) I(bias_n) IV(batch_shape, TERN_LOOP_DIMS) IV(a_batch, TERN_LOOP_DIMS) \
+        IV(b_batch, TERN_LOOP_DIMS) IV(y_batch, TERN_LOOP_DIMS)
+
+/* channels and outputs are those of one group. conv_transpose2d has the same. */
+#define TERN_PARAMS_CONV2D(I, IV, U, F, FV)                                                                                          \
+    I(batch)                                                                                                                         \
+    I(channels)                                                                                                                      \
+    I(outputs) I(groups) I(in_h) I(in_w) I(out_h) I(out_w) I(kernel_h) I(kernel_w) I(stride_h) I(stride_w) I(padding_h) I(padding_w) \
+        I(dilation_h) I(dilation_w) I(x_n) I(x_c) I(x_h) I(x_w) I(w_o) I(w_c) I(w_h) I(w_w) I(y_n) I(y_c) I(y_h) I(y_w) I(bias_n)
+
+/* clang-format on */
 #endif

@@ -1,0 +1,154 @@
+/* Launches of matmul and linear. */
+#include <string.h>
+
+#include "ops/kernels/launch_internal.h"
+
+struct tern_tile tern_tile_choose(const struct tern_launch_maker *m, int64_t rows, int64_t cols)
+{
+    if (m->limits->max_group < 256)
+        return (struct tern_tile){.tm = 32, .tn = 32, .tk = 16, .rm = 4, .rn = 4};
+    if (rows <= 16)
+        return (struct tern_tile){.tm = 16, .tn = 64, .tk = 16, .rm = 1, .rn = 4};
+    if (rows >= 512 && cols >= 128)
+        return (struct tern_tile){.tm = 128, .tn = 128, .tk = 8, .rm = 8, .rn = 8};
+    return (struct tern_tile){.tm = 64, .tn = 64, .tk = 16, .rm = 4, .rn = 4};
+}
+
+void tern_tile_define(struct tern_launch_maker *m, const struct tern_tile *t, int64_t rows, int64_t cols, int64_t batch)
+{
+    tern_launch_define(m, "TM %d", t->tm);
+    tern_launch_define(m, "TN %d", t->tn);
+    tern_launch_define(m, "TK %d", t->tk);
+    tern_launch_define(m, "RM %d", t->rm);
+    tern_launch_define(m, "RN %d", t->rn);
+    m->l->groups[0] = tern_ceil_div(cols, t->tn);
+    m->l->groups[1] = tern_ceil_div(rows, t->tm);
+    m->l->groups[2] = (int)batch;
+    for (int i = 0; i < 3; i++)
+        m->failed = m->failed || m->l->groups[i] > m->limits->max_groups;
+}
+
+/* a (…, m, k) and b (…, k, n) with the strides of the leading dimensions and of m under each other's shape. */
+struct product {
+    int ndim;                                               /* leading dimensions, then m */
+    int64_t shape[TERN_MAX_DIMS], stride[3][TERN_MAX_DIMS]; /* of a, b, y; b's along m is 0 */
+    int64_t n, k, a_k, b_k, b_n, y_n;
+};
+
+static struct product product_of_linear(const struct tern_op_desc *d)
+{
+    const struct tern_meta *x = &d->in[0], *w = &d->in[1];
+    int last = x->ndim - 1;
+    struct product p = {.ndim = last,
+                        .n = w->shape[0],
+                        .k = w->shape[1],
+                        .a_k = x->stride[last],
+                        .b_k = w->stride[1],
+                        .b_n = w->stride[0],
+                        .y_n = d->out.stride[last]};
+    for (int i = 0; i < last; i++) {
+        p.shape[i] = x->shape[i];
+        p.stride[0][i] = x->stride[i];
+        p.stride[2][i] = d->out.stride[i];
+    }
+    return p;
+}
+
+/* Vectors are matrices of one row (x) or one column (other). */
+static struct product product_of_matmul(const struct tern_op_desc *d)
+{
+    struct tern_meta a = d->in[0], b = d->in[1], batch = d->out;
+    bool row = a.ndim == 1, column = b.ndim == 1;
+    struct product p = {.n = column ? 1 : b.shape[b.ndim - 1],
+                        .k = a.shape[a.ndim - 1],
+                        .a_k = a.stride[a.ndim - 1],
+                        .b_k = b.stride[column ? 0 : b.ndim - 2],
+                        .b_n = column ? 0 : b.stride[b.ndim - 1],
+                        .y_n = column ? 0 : d->out.stride[d->out.ndim - 1]};
+    int64_t m = row ? 1 : a.shape[a.ndim - 2], a_m = row ? 0 : a.stride[a.ndim - 2];
+    batch.ndim -= !row + !column;
+    int64_t y_m = row ? 0 : d->out.stride[batch.ndim];
+    a.ndim = row ? 0 : a.ndim - 2;
+    b.ndim = column ? 0 : b.ndim - 2;
+    tern_broadcast_strides(&a, &batch, p.stride[0]);
+    tern_broadcast_strides(&b, &batch, p.stride[1]);
+    memcpy(p.shape, batch.shape, sizeof(p.shape));
+    memcpy(p.stride[2], batch.stride, sizeof(p.stride[2]));
+    p.ndim = batch.ndim;
+    if (p.ndim < TERN_MAX_DIMS) {
+        p.shape[p.ndim] = m;
+        p.stride[0][p.ndim] = a_m;
+        p.stride[1][p.ndim] = 0;
+        p.stride[2][p.ndim++] = y_m;
+    }
+    return p;
+}
+
+static bool by_four(const int32_t *stride, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (stride[i] % 4)
+            return false;
+    return true;
+}
+
+bool tern_launch_matmul(struct tern_launch_maker *m)
+{
+    const struct tern_op_desc *d = m->d;
+    bool linear = d->op == TERN_OP_linear, bias = linear && d->present[2];
+    struct tern_loop loop;
+    if (!linear && d->op != TERN_OP_matmul)
+        return false;
+    struct product p = linear ? product_of_linear(d) : product_of_matmul(d);
+    if (!tern_meta_numel(&d->out))
+        return true;
+    if (!tern_loop_make(p.ndim, p.shape, 3, (const int64_t(*)[TERN_MAX_DIMS])p.stride, false, &loop)) {
+        m->failed = true;
+        return true;
+    }
+    /* the last dimension is m unless b changes along it: then there is only one row */
+    int last = loop.ndim - 1, n_batch = loop.stride[1][last] ? loop.ndim : last;
+    int64_t rows = n_batch == last ? loop.shape[last] : 1, batch = 1;
+    for (int i = 0; i < n_batch; i++)
+        batch *= loop.shape[i];
+    struct tern_tile tile = tern_tile_choose(m, rows, p.n);
+    struct tern_launch *l = tern_launch_begin(m, "matmul", sizeof(l->params.matmul), tile.tn / tile.rn, tile.tm / tile.rm);
+    struct tern_params_matmul *q = &l->params.matmul;
+    *q = (struct tern_params_matmul){.m = (int32_t)rows,
+                                     .n = (int32_t)p.n,
+                                     .k = (int32_t)p.k,
+                                     .a_k = (int32_t)p.a_k,
+                                     .b_k = (int32_t)p.b_k,
+                                     .b_n = (int32_t)p.b_n,
+                                     .y_n = (int32_t)p.y_n,
+                                     .bias_n = bias ? (int32_t)d->in[2].stride[0] : 0};
+    q->a_m = n_batch == last ? loop.stride[0][last] : 0;
+    q->y_m = n_batch == last ? loop.stride[2][last] : 0;
+    for (int i = 0; i < n_batch; i++) {
+        q->batch_shape[i] = loop.shape[i];
+        q->a_batch[i] = loop.stride[0][i];
+        q->b_batch[i] = loop.stride[1][i];
+        q->y_batch[i] = loop.stride[2][i];
+    }
+    bool along_n = p.b_n == 1 && p.b_k != 1;
+    bool wide_a = m->limits->vectors && p.a_k == 1 && p.k % 4 == 0 && q->a_m % 4 == 0 && by_four(q->a_batch, n_batch);
+    bool wide_b = m->limits->vectors && by_four(q->b_batch, n_batch) &&
+                  (along_n ? p.n % 4 == 0 && p.b_k % 4 == 0 : p.b_k == 1 && p.k % 4 == 0 && p.b_n % 4 == 0);
+    wide_a ? tern_launch_read4(m, "a", 0) : tern_launch_read(m, "a", 0);
+    wide_b ? tern_launch_read4(m, "b", 1) : tern_launch_read(m, "b", 1);
+    if (bias)
+        tern_launch_read(m, "bias", 2);
+    tern_launch_write(m, "y", TERN_SLOT_OUT);
+    tern_tile_define(m, &tile, rows, p.n, batch);
+    tern_launch_define(m, "BATCH_NDIM %d", n_batch);
+    if (bias)
+        tern_launch_define(m, "BIAS 1");
+    if (wide_a)
+        tern_launch_define(m, "WIDE_A 1");
+    if (wide_b)
+        tern_launch_define(m, "WIDE_B 1");
+    if (along_n)
+        tern_launch_define(m, "B_ALONG_N 1");
+    tern_launch_posts(m, d->out.ndim - 1);
+    return true;
+}
