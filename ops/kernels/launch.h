@@ -24,6 +24,9 @@ TERN_PARAMS_STRUCT(copy, TERN_PARAMS_COPY)
 TERN_PARAMS_STRUCT(reduce, TERN_PARAMS_REDUCE)
 TERN_PARAMS_STRUCT(matmul, TERN_PARAMS_MATMUL)
 TERN_PARAMS_STRUCT(conv2d, TERN_PARAMS_CONV2D)
+TERN_PARAMS_STRUCT(rows, TERN_PARAMS_ROWS)
+TERN_PARAMS_STRUCT(group_norm, TERN_PARAMS_GROUP_NORM)
+TERN_PARAMS_STRUCT(sdpa, TERN_PARAMS_SDPA)
 
 union tern_launch_params {
     struct tern_params_head head; /* every struct begins with it */
@@ -32,6 +35,9 @@ union tern_launch_params {
     struct tern_params_reduce reduce;
     struct tern_params_matmul matmul;
     struct tern_params_conv2d conv2d;
+    struct tern_params_rows rows;
+    struct tern_params_group_norm group_norm;
+    struct tern_params_sdpa sdpa;
 };
 
 /* Facts of a device that choose a variant. */

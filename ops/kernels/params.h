@@ -40,5 +40,20 @@
     I(outputs) I(groups) I(in_h) I(in_w) I(out_h) I(out_w) I(kernel_h) I(kernel_w) I(stride_h) I(stride_w) I(padding_h) I(padding_w) \
         I(dilation_h) I(dilation_w) I(x_n) I(x_c) I(x_h) I(x_w) I(w_o) I(w_c) I(w_h) I(w_w) I(y_n) I(y_c) I(y_h) I(y_w) I(bias_n)
 
+/* rows: kept dimensions; cols: the elements of one row, x_step and y_step apart. */
+#define TERN_PARAMS_ROWS(I, IV, U, F, FV)                                                                                    \
+    I(rows) I(cols) IV(row_shape, TERN_LOOP_DIMS) IV(x_row, TERN_LOOP_DIMS) IV(y_row, TERN_LOOP_DIMS) I(x_step) I(y_step)    \
+    I(weight_step) I(bias_step) F(eps)
+
+/* channels: of a group; part: elements of a part of a group; parts: their number. */
+#define TERN_PARAMS_GROUP_NORM(I, IV, U, F, FV)                                                                              \
+    I(groups) I(channels) I(pixels) I(part) I(parts) I(x_n) I(x_c) I(x_pixel) I(y_n) I(y_c) I(y_pixel) I(weight_step)        \
+    I(bias_step) F(eps)
+
+#define TERN_PARAMS_SDPA(I, IV, U, F, FV)                                                                                    \
+    I(l) I(s) I(q_l) I(q_e) I(key_s) I(key_e) I(v_s) I(v_e) I(mask_l) I(mask_s) I(y_l) I(y_e)                                \
+    IV(batch_shape, TERN_LOOP_DIMS) IV(q_batch, TERN_LOOP_DIMS) IV(key_batch, TERN_LOOP_DIMS) IV(v_batch, TERN_LOOP_DIMS)    \
+    IV(mask_batch, TERN_LOOP_DIMS) IV(y_batch, TERN_LOOP_DIMS) F(scale)
+
 /* clang-format on */
 #endif

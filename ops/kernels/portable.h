@@ -180,12 +180,12 @@ FN VEC4 tern_bf16_of_words(UINT2 w)
 /* Operand n of a post. */
 #define POST_AT(n, i, c) ((i) / P.post_inner[n] * P.post_ld[n] + (c)*P.post_step[n])
 
-/* Combines part[0 .. width - 1] into part[0]; width is a power of two, the items 0 .. width - 1 of the group take part and
- * lane is this one's number. All items of the group come here; part may be read by all of them afterwards. */
-#define REDUCE(part, base, lane, width, combine)                                                   \
-    for (int step_ = (width) / 2; step_ > 0; step_ /= 2) {                                         \
-        BARRIER();                                                                                 \
-        if ((lane) < step_)                                                                        \
-            part[(base) + (lane)] = combine(part[(base) + (lane)], part[(base) + (lane) + step_]); \
-    }                                                                                              \
+/* Combines part[0 .. width - 1] into part[0]; width is a power of two, lane this item's number below it. All items of the group come
+ * by; all may read part[0] afterwards, and a barrier stands before part is filled again. */
+#define REDUCE(part, lane, width, combine)                              \
+    for (int step_ = (width) / 2; step_ > 0; step_ /= 2) {              \
+        BARRIER();                                                      \
+        if ((lane) < step_)                                             \
+            part[(lane)] = combine(part[(lane)], part[(lane) + step_]); \
+    }                                                                   \
     BARRIER()

@@ -1,0 +1,42 @@
+/* First pass of group_norm: mean and sum of squared deviations of a part of a group of channels, to a workspace: two values a part.
+ * A value of the data is taken off first, so that large means cost no digits. GROUP_X is the part, GROUP_Y the picture and group.
+ * Host: GROUP_SIZE_X a power of two; CHANNELS_LAST: neighbours in memory are channels (else pixels). */
+#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) WRITE(1, stats)
+#define KERNEL_PARAMS TERN_PARAMS_GROUP_NORM
+#define KERNEL_SHARED(ARRAY) ARRAY(float, part, GROUP_SIZE_X) ARRAY(float, squared, GROUP_SIZE_X)
+#define SUM(a, b) ((a) + (b))
+
+KERNEL_BEGIN
+    const int picture = GROUP_Y / P.groups;
+    const int group = GROUP_Y - picture * P.groups;
+    const int from = picture * P.x_n + group * P.channels * P.x_c;
+    const int n = P.channels * P.pixels;
+    const int begin = GROUP_X * P.part;
+    const int end = n - begin < P.part ? n : begin + P.part;
+    const float shift = LOAD(x, from);
+    float sum = 0.0f;
+    float squares = 0.0f;
+    for (int j = begin + LOCAL_X; j < end; j += GROUP_SIZE_X) {
+#ifdef CHANNELS_LAST
+        int pixel = j / P.channels;
+        int c = j - pixel * P.channels;
+#else
+        int c = j / P.pixels;
+        int pixel = j - c * P.pixels;
+#endif
+        float v = LOAD(x, from + c * P.x_c + pixel * P.x_pixel) - shift;
+        sum += v;
+        squares += v * v;
+    }
+    part[LOCAL_X] = sum;
+    squared[LOCAL_X] = squares;
+    REDUCE(part, LOCAL_X, GROUP_SIZE_X, SUM);
+    REDUCE(squared, LOCAL_X, GROUP_SIZE_X, SUM);
+    if (LOCAL_X == 0) {
+        float mean = part[0] / FLOAT(end - begin);
+        float deviations = squared[0] - mean * part[0];
+        int at = (GROUP_Y * P.parts + GROUP_X) * 2;
+        STORE(stats, at, mean + shift);
+        STORE(stats, at + 1, deviations > 0.0f || IS_NAN(deviations) ? deviations : 0.0f);
+    }
+KERNEL_END

@@ -1,0 +1,99 @@
+/* Launches of attention. */
+#include <string.h>
+
+#include "ops/kernels/launch_internal.h"
+
+enum { QUERY, KEY, VALUE, MASK, MAX_HEAD = 512 };
+
+/* Queries and keys of a block, so that both and their scores fit shared memory. */
+static bool blocks(const struct tern_launch_maker *m, int64_t e, int64_t ev, int *bq, int *bk)
+{
+    int64_t widest = e > ev ? e : ev;
+    for (*bq = 32, *bk = 32;;) {
+        int64_t floats = *bq * e + *bk * (widest + 1) + *bq * *bk + 3 * *bq;
+        if (floats * (int64_t)sizeof(float) <= (int64_t)m->limits->shared_bytes)
+            return true;
+        if (*bk > 4 && *bk * (widest + 1) >= *bq * e)
+            *bk /= 2;
+        else if (*bq > 1)
+            *bq /= 2;
+        else
+            return false;
+    }
+}
+
+bool tern_launch_sdpa(struct tern_launch_maker *m)
+{
+    const struct tern_op_desc *d = m->d;
+    const struct tern_meta *q = &d->in[QUERY], *k = &d->in[KEY], *v = &d->in[VALUE], *y = &d->out;
+    int64_t stride[5][TERN_MAX_DIMS] = {{0}}, mask[TERN_MAX_DIMS] = {0}, batch = 1;
+    struct tern_loop loop;
+    int bq, bk;
+    if (d->op != TERN_OP_sdpa)
+        return false;
+    if (!tern_meta_numel(y))
+        return true;
+    int last = q->ndim - 1;
+    int64_t e = q->shape[last], ev = v->shape[last];
+    if (d->present[MASK]) {
+        struct tern_meta scores = *q;
+        scores.shape[last] = k->shape[last - 1];
+        tern_broadcast_strides(&d->in[MASK], &scores, mask);
+    }
+    memcpy(stride[0], q->stride, sizeof(stride[0]));
+    memcpy(stride[1], k->stride, sizeof(stride[1]));
+    memcpy(stride[2], v->stride, sizeof(stride[2]));
+    memcpy(stride[3], mask, sizeof(stride[3]));
+    memcpy(stride[4], y->stride, sizeof(stride[4]));
+    for (int i = 0; i < last - 1; i++)
+        batch *= q->shape[i];
+    if (e < 1 || e > MAX_HEAD || ev > MAX_HEAD || batch > m->limits->max_groups || !blocks(m, e, ev, &bq, &bk) ||
+        !tern_loop_make(last - 1, q->shape, 5, (const int64_t(*)[TERN_MAX_DIMS])stride, false, &loop)) {
+        m->failed = true;
+        return true;
+    }
+    int items = m->limits->max_group < 128 ? m->limits->max_group : 128;
+    struct tern_launch *l = tern_launch_begin(m, "sdpa", sizeof(l->params.sdpa), items, 1);
+    struct tern_params_sdpa *p = &l->params.sdpa;
+    *p = (struct tern_params_sdpa){.l = (int32_t)q->shape[last - 1],
+                                   .s = (int32_t)k->shape[last - 1],
+                                   .q_l = (int32_t)q->stride[last - 1],
+                                   .q_e = (int32_t)q->stride[last],
+                                   .key_s = (int32_t)k->stride[last - 1],
+                                   .key_e = (int32_t)k->stride[last],
+                                   .v_s = (int32_t)v->stride[last - 1],
+                                   .v_e = (int32_t)v->stride[last],
+                                   .mask_l = (int32_t)mask[last - 1],
+                                   .mask_s = (int32_t)mask[last],
+                                   .y_l = (int32_t)y->stride[last - 1],
+                                   .y_e = (int32_t)y->stride[last],
+                                   .scale = (float)d->attrs.sdpa.scale};
+    memcpy(p->batch_shape, loop.shape, sizeof(p->batch_shape));
+    memcpy(p->q_batch, loop.stride[0], sizeof(p->q_batch));
+    memcpy(p->key_batch, loop.stride[1], sizeof(p->key_batch));
+    memcpy(p->v_batch, loop.stride[2], sizeof(p->v_batch));
+    memcpy(p->mask_batch, loop.stride[3], sizeof(p->mask_batch));
+    memcpy(p->y_batch, loop.stride[4], sizeof(p->y_batch));
+    tern_launch_read(m, "query", QUERY);
+    tern_launch_read(m, "key", KEY);
+    tern_launch_read(m, "value", VALUE);
+    if (d->present[MASK]) {
+        tern_launch_read(m, "mask", MASK);
+        tern_launch_define(m, "MASK 1");
+        if (d->in[MASK].dtype == TERN_BOOL)
+            tern_launch_define(m, "MASK_BOOL 1");
+    }
+    tern_launch_write(m, "y", TERN_SLOT_OUT);
+    tern_launch_define(m, "E %d", (int)e);
+    tern_launch_define(m, "EV %d", (int)ev);
+    tern_launch_define(m, "BQ %d", bq);
+    tern_launch_define(m, "BK %d", bk);
+    tern_launch_define(m, "BATCH_NDIM %d", loop.ndim);
+    if (d->attrs.sdpa.is_causal)
+        tern_launch_define(m, "CAUSAL 1");
+    l->groups[0] = tern_ceil_div(q->shape[last - 1], bq);
+    l->groups[1] = (int)batch;
+    m->failed = m->failed || l->groups[0] > m->limits->max_groups;
+    tern_launch_posts(m, last);
+    return true;
+}
