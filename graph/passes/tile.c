@@ -307,7 +307,7 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     t.number = tern_calloc(g->ctx, n, sizeof(*t.number));
     t.map = tern_calloc(g->ctx, n, sizeof(*t.map));
     t.stats = tern_calloc(g->ctx, n, sizeof(*t.stats));
-    if (t.to && t.inner && t.number && t.map && t.stats && tern_tile_choose(g, t.limit, t.inner) && !begin(&t) &&
+    if (t.to && t.inner && t.number && t.map && t.stats && tern_tiling_choose(g, t.limit, t.inner) && !begin(&t) &&
         !tern_graph_extend(t.to, replay_all, &t, g->n_outputs)) {
         struct tern_graph old = *g;
         *g = *t.to;

@@ -14,6 +14,6 @@ bool tern_tile_has_rows(const struct tern_node *n, int k);
 /* Sets inner[value] for results that are to exist in bands alone, so that what lives at once needs about `limit` bytes. A result that
  * only one local node reads costs little. One that more read, or whose statistics are needed first, is computed anew for each of
  * them; that goes on while the whole does not compute more than half as much again as without. Returns whether there is any. */
-bool tern_tile_choose(const struct tern_graph *g, size_t limit, bool *inner);
+bool tern_tiling_choose(const struct tern_graph *g, size_t limit, bool *inner);
 
 #endif

@@ -193,7 +193,7 @@ static bool choose(struct choice *c, size_t limit)
     }
 }
 
-bool tern_tile_choose(const struct tern_graph *g, size_t limit, bool *inner)
+bool tern_tiling_choose(const struct tern_graph *g, size_t limit, bool *inner)
 {
     size_t values = (size_t)g->n_values, nodes = (size_t)g->n_nodes;
     struct choice c = {.g = g, .inner = inner};
