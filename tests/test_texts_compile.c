@@ -79,7 +79,7 @@ static void run_glsl(const char *name, struct tern_launch_limits limits, int one
     assert_int_equal(table.failed + more.failed, 0);
 }
 
-static void test_glsl(void **state) { run_glsl("GLSL", text_limits_full(), 2); }
+static void test_glsl(void **state) { run_glsl("GLSL", text_limits_full(), 0); }
 static void test_glsl_least(void **state) { run_glsl("GLSL, least device", text_limits_least(), 4); }
 
 /* ---- CUDA C++ ---- */

@@ -27,6 +27,11 @@ TERN_PARAMS_STRUCT(conv2d, TERN_PARAMS_CONV2D)
 TERN_PARAMS_STRUCT(rows, TERN_PARAMS_ROWS)
 TERN_PARAMS_STRUCT(group_norm, TERN_PARAMS_GROUP_NORM)
 TERN_PARAMS_STRUCT(sdpa, TERN_PARAMS_SDPA)
+TERN_PARAMS_STRUCT(embedding, TERN_PARAMS_EMBEDDING)
+TERN_PARAMS_STRUCT(gather, TERN_PARAMS_GATHER)
+TERN_PARAMS_STRUCT(interpolate, TERN_PARAMS_INTERPOLATE)
+TERN_PARAMS_STRUCT(pool2d, TERN_PARAMS_POOL2D)
+TERN_PARAMS_STRUCT(fill, TERN_PARAMS_FILL)
 
 union tern_launch_params {
     struct tern_params_head head; /* every struct begins with it */
@@ -38,6 +43,11 @@ union tern_launch_params {
     struct tern_params_rows rows;
     struct tern_params_group_norm group_norm;
     struct tern_params_sdpa sdpa;
+    struct tern_params_embedding embedding;
+    struct tern_params_gather gather;
+    struct tern_params_interpolate interpolate;
+    struct tern_params_pool2d pool2d;
+    struct tern_params_fill fill;
 };
 
 /* Facts of a device that choose a variant. */

@@ -55,5 +55,29 @@
     IV(batch_shape, TERN_LOOP_DIMS) IV(q_batch, TERN_LOOP_DIMS) IV(key_batch, TERN_LOOP_DIMS) IV(v_batch, TERN_LOOP_DIMS)    \
     IV(mask_batch, TERN_LOOP_DIMS) IV(y_batch, TERN_LOOP_DIMS) F(scale)
 
+/* n ids, rows of `width` elements in a table of `rows`. */
+#define TERN_PARAMS_EMBEDDING(I, IV, U, F, FV)                                                                               \
+    I(n) I(width) I(rows) IV(shape, TERN_LOOP_DIMS) IV(id_stride, TERN_LOOP_DIMS) IV(y_stride, TERN_LOOP_DIMS) I(y_step)     \
+    I(table_row) I(table_step)
+
+/* size, step: of x along the gathered dimension. */
+#define TERN_PARAMS_GATHER(I, IV, U, F, FV)                                                                                  \
+    I(n) IV(shape, TERN_LOOP_DIMS) IV(x_stride, TERN_LOOP_DIMS) IV(index_stride, TERN_LOOP_DIMS)                             \
+    IV(y_stride, TERN_LOOP_DIMS) I(size) I(step)
+
+#define TERN_PARAMS_INTERPOLATE(I, IV, U, F, FV)                                                                             \
+    I(batch) I(channels) I(in_h) I(in_w) I(out_h) I(out_w) I(x_n) I(x_c) I(x_h) I(x_w) I(y_n) I(y_c) I(y_h) I(y_w)           \
+    I(same_h) I(same_w) I(twice_h) I(twice_w) I(align) F(step_h) F(step_w)
+
+/* least: the smallest integer of the dtype. */
+#define TERN_PARAMS_POOL2D(I, IV, U, F, FV)                                                                                  \
+    I(batch) I(channels) I(in_h) I(in_w) I(out_h) I(out_w) I(kernel_h) I(kernel_w) I(stride_h) I(stride_w) I(padding_h)      \
+    I(padding_w) I(dilation_h) I(dilation_w) I(x_n) I(x_c) I(x_h) I(x_w) I(y_n) I(y_c) I(y_h) I(y_w) I(include_pad) I(least)
+
+/* whole, whole_step: the numbers of integer dtypes. */
+#define TERN_PARAMS_FILL(I, IV, U, F, FV)                                                                                    \
+    I(n) IV(shape, TERN_LOOP_DIMS) IV(y_stride, TERN_LOOP_DIMS) F(value) F(step) I(whole) I(whole_step) U(seed_low)          \
+    U(seed_high) U(offset_low) U(offset_high)
+
 /* clang-format on */
 #endif
