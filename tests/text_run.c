@@ -155,7 +155,7 @@ struct text_counts text_run_table(struct text_executor *e)
             continue;
         enum op_case_result r = op_case_run_by(cases, i, ctx, text_run_call, e, message, sizeof(message));
         counts.passed += r == OP_CASE_PASSED;
-        counts.skipped += r == OP_CASE_SKIPPED;
+        counts.skipped += r == OP_CASE_SKIPPED && !op_case_is_error(cases, i);
         if (r == OP_CASE_PASSED)
             counts.op_passed[op_case_op(cases, i)]++;
         if (r == OP_CASE_FAILED && ++counts.failed <= 20)

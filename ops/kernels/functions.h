@@ -260,4 +260,22 @@ FN int terni_gt(int x, int y) { return x > y ? 1 : 0; }
 FN int terni_ge(int x, int y) { return x >= y ? 1 : 0; }
 FN int terni_logical_and(int x, int y) { return x != 0 && y != 0 ? 1 : 0; }
 FN int terni_logical_or(int x, int y) { return x != 0 || y != 0 ? 1 : 0; }
+FN int terni_add_scalar(int x, int y) { return terni_add(x, y); }
+FN int terni_mul_scalar(int x, int y) { return terni_mul(x, y); }
+FN int terni_clamp(int x, int low, int high)
+{
+    int v = x < low ? low : x;
+    return v > high ? high : v;
+}
+
+/* exponent >= 0 */
+FN int terni_pow_scalar(int x, int exponent)
+{
+    uint result = 1u, base = UINT(x);
+    for (int e = exponent; e > 0; e >>= 1) {
+        result *= (e & 1) != 0 ? base : 1u;
+        base *= base;
+    }
+    return tern_wrap(result);
+}
 FN int terni_where(int condition, int x, int y) { return condition != 0 ? x : y; }

@@ -1,4 +1,5 @@
 /* Launches of element-wise ops, alone or with posts, and of copies. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,10 @@ enum { ITEMS = 256, EXPRESSION = 512 };
 static bool has_integers(enum tern_op op)
 {
     switch (op) {
+    case TERN_OP_clamp:
+    case TERN_OP_add_scalar:
+    case TERN_OP_mul_scalar:
+    case TERN_OP_pow_scalar:
     case TERN_OP_neg:
     case TERN_OP_abs:
     case TERN_OP_square:
@@ -38,12 +43,23 @@ static bool has_integers(enum tern_op op)
 
 static int group_items(const struct tern_launch_maker *m) { return m->limits->max_group < ITEMS ? m->limits->max_group : ITEMS; }
 
-/* The op itself as an expression of v0, v1 …; its numbers become P.scalar. */
+/* Number i of an expression, as f32 or as a whole number; infinity is the end of the range. */
+static void scalar_of(struct tern_launch_maker *m, bool integer, int i, double value)
+{
+    struct tern_params_elementwise *p = &m->l->params.elementwise;
+    p->scalar[i] = (float)value;
+    if (!integer)
+        return;
+    bool fits = value >= -2147483648.0 && value <= 2147483647.0;
+    p->whole[i] = fits ? (int32_t)value : value > 0 ? INT32_MAX : INT32_MIN;
+    m->failed = m->failed || (!fits && !isinf(value));
+}
+
+/* The op itself as an expression of v0, v1 …; its numbers become P.scalar or P.whole. */
 static void expression_of(struct tern_launch_maker *m, bool integer, int n_own, char out[EXPRESSION])
 {
     const struct tern_op_desc *d = m->d;
-    struct tern_params_elementwise *p = &m->l->params.elementwise;
-    const char *name = tern_op_get(d->op).name, *prefix = integer ? "terni" : "tern";
+    const char *name = tern_op_get(d->op).name, *prefix = integer ? "terni" : "tern", *numbers = integer ? "whole" : "scalar";
     switch (d->op) {
     case TERN_OP_cast:
         snprintf(out, EXPRESSION, "v0");
@@ -52,15 +68,15 @@ static void expression_of(struct tern_launch_maker *m, bool integer, int n_own, 
         snprintf(out, EXPRESSION, d->attrs.gelu.approximate ? "tern_gelu_tanh(v0)" : "tern_gelu(v0)");
         return;
     case TERN_OP_clamp:
-        p->scalar[0] = (float)d->attrs.clamp.min;
-        p->scalar[1] = (float)d->attrs.clamp.max;
-        snprintf(out, EXPRESSION, "tern_clamp(v0, P.scalar[0], P.scalar[1])");
+        scalar_of(m, integer, 0, d->attrs.clamp.min);
+        scalar_of(m, integer, 1, d->attrs.clamp.max);
+        snprintf(out, EXPRESSION, "%s_clamp(v0, P.%s[0], P.%s[1])", prefix, numbers, numbers);
         return;
     case TERN_OP_add_scalar:
     case TERN_OP_mul_scalar:
     case TERN_OP_pow_scalar: /* one number each, the first attribute */
-        p->scalar[0] = (float)d->attrs.add_scalar.other;
-        snprintf(out, EXPRESSION, "tern_%s(v0, P.scalar[0])", name);
+        scalar_of(m, integer, 0, d->attrs.add_scalar.other);
+        snprintf(out, EXPRESSION, "%s_%s(v0, P.%s[0])", prefix, name, numbers);
         return;
     default:
         snprintf(out, EXPRESSION, n_own == 1 ? "%s_%s(v0)" : n_own == 2 ? "%s_%s(v0, v1)" : "%s_%s(v0, v1, v2)", prefix, name);

@@ -1,0 +1,208 @@
+/* What stands around the kernel texts: their expansion, launches that are refused, parameters, and that the runner of host C finds
+ * what it is for: accesses outside, barriers that items miss, barriers that are missing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/context.h"
+#include "tests/support.h"
+#include "tests/text_run.h"
+
+/* A kernel over one buffer y of 64 ints, in groups of 8, with a shared array, around a body. */
+static char *small_kernel(struct tern_context *ctx, const char *body)
+{
+    char *source =
+        tern_text_source(ctx, TERN_TEXT_HOST, "fill", "GROUP_SIZE_X 8\nGROUP_SIZE_Y 1\nDTYPE_y I32\nNDIM 1\nVALUES_FULL 1\nINTEGER 1\n");
+    assert_non_null(source);
+    char *text = strstr(source, "/* Values made from nothing");
+    assert_non_null(text);
+    *text = 0;
+    char *all = tern_sprintf(ctx,
+                             "%s\n#define KERNEL_BUFFERS(READ, WRITE) WRITE(0, y)\n#define KERNEL_PARAMS TERN_PARAMS_FILL\n"
+                             "#define KERNEL_SHARED(ARRAY) ARRAY(int, part, GROUP_SIZE_X)\nKERNEL_BEGIN\n%s\nKERNEL_END\n",
+                             source, body);
+    assert_non_null(all);
+    tern_free(ctx, source);
+    return all;
+}
+
+/* Runs it in one group; y is 64 ints of which the kernel may touch those from 2 on. */
+static bool run_small(struct tern_context *ctx, const char *body, enum text_order order, int32_t y[64], char message[512])
+{
+    struct tern_params_fill params = {.n = 8, .offset = {2}};
+    struct text_buffer buffer = {y, 2 * sizeof(int32_t), 64 * sizeof(int32_t)};
+    char *source = small_kernel(ctx, body);
+    message[0] = 0;
+    struct text_host *k = text_host_load(source, message, 512);
+    if (!k)
+        print_error("%s\n", message);
+    assert_non_null(k);
+    memset(y, 0, 64 * sizeof(int32_t));
+    bool good = text_host_run(k, (const int[]){1, 1, 1}, &params, sizeof(params), &buffer, 1, order, message, 512);
+    text_host_free(&k);
+    tern_free(ctx, source);
+    return good;
+}
+
+static void test_runs(void **state)
+{
+    int32_t y[64];
+    char message[512];
+    for (int order = 0; order < TEXT_ORDERS; order++) {
+        assert_true(run_small(*state, "part[LOCAL_X] = LOCAL_X; BARRIER(); STOREI(y, LOCAL_X, part[7 - LOCAL_X] + P.n);",
+                              (enum text_order)order, y, message));
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(y[2 + i], 7 - i + 8);
+    }
+}
+
+static void test_outside(void **state)
+{
+    static const char *const bodies[] = {"STOREI(y, LOCAL_X - 1, 1);", "STOREI(y, 55 + LOCAL_X, 1);", "STOREI(y, 100, LOADI(y, 0));",
+                                         "STOREI(y, 0, LOADI(y, 62));"};
+    int32_t y[64];
+    char message[512];
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(*bodies); i++) {
+        assert_false(run_small(*state, bodies[i], TEXT_FORWARD, y, message));
+        assert_non_null(strstr(message, "of slot 0 is outside"));
+        assert_int_equal(y[0], 0);
+        assert_int_equal(y[1], 0);
+    }
+}
+
+static void test_barrier_missed(void **state)
+{
+    int32_t y[64];
+    char message[512];
+    assert_false(run_small(*state, "if (LOCAL_X < 3) BARRIER();", TEXT_FORWARD, y, message));
+    assert_non_null(strstr(message, "a barrier that not all items of the group reach"));
+    assert_false(run_small(*state, "if (LOCAL_X < 3)\n BARRIER();\n else\n BARRIER();", TEXT_FORWARD, y, message));
+    assert_non_null(strstr(message, "different barriers"));
+}
+
+/* Without its barrier the first test's kernel is wrong in at least one order. */
+static void test_barrier_missing(void **state)
+{
+    int32_t y[64];
+    char message[512];
+    int wrong = 0;
+    for (int order = 0; order < TEXT_ORDERS; order++) {
+        assert_true(
+            run_small(*state, "part[LOCAL_X] = LOCAL_X; STOREI(y, LOCAL_X, part[7 - LOCAL_X]);", (enum text_order)order, y, message));
+        for (int i = 0; i < 8; i++)
+            wrong += y[2 + i] != 7 - i;
+    }
+    assert_true(wrong >= 8);
+}
+
+/* ---- sources ---- */
+
+static void test_sources(void **state)
+{
+    struct tern_context *ctx = *state;
+    for (int i = 0; tern_text_name(i); i++) {
+        char *previous = NULL;
+        for (int language = 0; language < TERN_TEXT_LANGUAGES; language++) {
+            char *source = tern_text_source(ctx, (enum tern_text_language)language, tern_text_name(i), "FIRST 1\nSECOND(x) (x + 2)");
+            assert_non_null(source);
+            assert_non_null(strstr(source, "#define FIRST 1\n#define SECOND(x) (x + 2)\n"));
+            assert_non_null(strstr(source, "KERNEL_BEGIN\n"));
+            assert_int_equal(strncmp(source, "#version 450\n", 13) == 0, language == TERN_TEXT_GLSL);
+            assert_true(!previous || strcmp(previous, source));
+            tern_free(ctx, previous);
+            previous = source;
+        }
+        tern_free(ctx, previous);
+    }
+    assert_null(tern_text_name(-1));
+    assert_null(tern_text_source(ctx, TERN_TEXT_CUDA, "no_such_text", ""));
+    support_error(ctx, TERN_E_NOT_FOUND, "no_such_text");
+    assert_null(tern_text_source(ctx, TERN_TEXT_LANGUAGES, "copy", ""));
+    support_error(ctx, TERN_E_NOT_FOUND, "language");
+    assert_string_equal(tern_text_entry(TERN_TEXT_GLSL), "main");
+    assert_string_equal(tern_text_entry(TERN_TEXT_CUDA), "tern_kernel");
+}
+
+static void test_no_memory(void **state)
+{
+    struct support_allocator memory = {.fail_at = 0};
+    struct tern_context_params params = {.threads = 1, .allocator = support_failing(&memory)};
+    struct tern_context *ctx = tern_context_create(&params);
+    assert_non_null(ctx);
+    memory.fail_at = memory.count + 1;
+    assert_null(tern_text_source(ctx, TERN_TEXT_CUDA, "copy", ""));
+    support_error(ctx, TERN_E_NO_MEMORY, "");
+    tern_context_destroy(&ctx);
+    assert_int_equal(memory.live, 0);
+}
+
+/* ---- launches ---- */
+
+static bool make(struct tern_op_desc *d, const struct tern_launch_limits *limits, struct tern_launches *out)
+{
+    for (int i = 0; i < d->n_in; i++)
+        d->present[i] = true;
+    d->out = d->in[0];
+    return tern_launches_make(d, limits, out);
+}
+
+static void test_launches(void **state)
+{
+    static struct tern_launches l;
+    struct tern_launch_limits full = text_limits_full(), least = text_limits_least();
+    struct tern_op_desc d = {.op = TERN_OP_add, .n_in = 2};
+    d.in[0] = tern_meta_make(TERN_F16, 3, (const int64_t[]){4, 300, 5});
+    d.in[1] = d.in[0];
+    assert_true(make(&d, &full, &l));
+    assert_int_equal(l.n, 1);
+    assert_string_equal(l.launch[0].text, "elementwise");
+    assert_int_equal(l.launch[0].groups[0], 24); /* 6000 values, 256 items a group */
+    assert_int_equal(l.launch[0].n_slots, 3);
+    assert_int_equal(l.launch[0].slot[2].what, TERN_SLOT_OUT);
+    assert_int_equal(l.launch[0].slot[2].size, 2);
+    assert_non_null(strstr(l.launch[0].defines, "NDIM 1\n")); /* merged */
+    assert_false(make(&d, &least, &l));                       /* f16 cannot be stored there */
+    d.in[0].shape[1] = d.in[1].shape[1] = 0;
+    assert_true(make(&d, &full, &l));
+    assert_int_equal(l.n, 0); /* nothing to do */
+    d.in[0] = d.in[1] = tern_meta_make(TERN_F32, 1, (const int64_t[]){(int64_t)1 << 30});
+    assert_false(make(&d, &full, &l)); /* indices of 32 bits */
+    d.in[0] = d.in[1] = tern_meta_make(TERN_I64, 1, (const int64_t[]){8});
+    assert_false(make(&d, &full, &l)); /* arithmetic of 64 bits */
+}
+
+static void test_limits(void **state)
+{
+    static struct tern_launches l;
+    struct tern_launch_limits least = text_limits_least();
+    struct tern_op_desc d = {.op = TERN_OP_sdpa, .n_in = 3, .attrs = {.sdpa = {.scale = 1}}};
+    for (int64_t e = 1; e <= 512; e *= 2) { /* every head fits 16 KiB of shared memory */
+        for (int i = 0; i < 3; i++)
+            d.in[i] = tern_meta_make(TERN_F32, 3, (const int64_t[]){2, 9, e});
+        assert_true(make(&d, &least, &l));
+        int bq = atoi(strstr(l.launch[0].defines, "BQ ") + 3), bk = atoi(strstr(l.launch[0].defines, "BK ") + 3);
+        assert_true(bq >= 1 && bk >= 1);
+        assert_true(((size_t)bq * (size_t)e + (size_t)bk * (size_t)(e + 1) + (size_t)bq * (size_t)bk + 3 * (size_t)bq) * 4 <= 16384);
+        assert_true(l.launch[0].group_size[0] <= 64);
+    }
+    for (int i = 0; i < 3; i++)
+        d.in[i] = tern_meta_make(TERN_F32, 3, (const int64_t[]){2, 9, 513});
+    assert_false(make(&d, &least, &l));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_runs),           cmocka_unit_test(test_outside),
+        cmocka_unit_test(test_barrier_missed), cmocka_unit_test(test_barrier_missing),
+        cmocka_unit_test(test_sources),        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_launches),       cmocka_unit_test(test_limits),
+    };
+    return cmocka_run_group_tests(tests, support_setup, support_teardown);
+}
