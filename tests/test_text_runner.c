@@ -101,6 +101,57 @@ static void test_barrier_missing(void **state)
     assert_true(wrong >= 8);
 }
 
+/* ---- the example of docs/kernels.md ---- */
+
+/* Lines from the one that begins with `first` to the one that begins with `last`, as they stand there. */
+static char *lines_of(struct tern_context *ctx, const char *text, const char *first, const char *last)
+{
+    const char *from = strstr(text, first), *to = from ? strstr(from, last) : NULL;
+    assert_non_null(from);
+    assert_non_null(to);
+    const char *end = strchr(to, '\n');
+    return tern_strndup(ctx, from, (size_t)(end + 1 - from));
+}
+
+static void test_example(void **state)
+{
+    struct tern_context *ctx = *state;
+    static const char defines[] = "GROUP_SIZE_X 8\nGROUP_SIZE_Y 1\nDTYPE_x F32\nDTYPE_y I32\n";
+    struct {
+        struct tern_params_head head;
+        int32_t n;
+        float factor;
+    } params = {.head = {.offset = {1, 3}}, .n = 20, .factor = 2.5f};
+    char page[65536] = "", message[1024];
+    FILE *f = fopen(TERN_SOURCE_ROOT "/docs/kernels.md", "r");
+    assert_non_null(f);
+    assert_true(fread(page, 1, sizeof(page) - 1, f) > 0);
+    fclose(f);
+    char *list = lines_of(ctx, page, "#define TERN_PARAMS_SCALE", "F(factor)"),
+         *text = lines_of(ctx, page, "/* y = x times a number", "KERNEL_END");
+    char *source = tern_text_source(ctx, TERN_TEXT_HOST, "fill", defines);
+    assert_non_null(source);
+    *strstr(source, "/* Values made from nothing") = 0;
+    char *all = tern_sprintf(ctx, "%s\n%s\n%s", source, list, text);
+    struct text_host *k = text_host_load(all, message, sizeof(message));
+    if (!k)
+        print_error("%s\n", message);
+    assert_non_null(k);
+    float x[21];
+    int32_t y[23];
+    for (int i = 0; i < 21; i++)
+        x[i] = (float)i;
+    const struct text_buffer buffers[2] = {{x, 4, sizeof(x)}, {y, 12, sizeof(y)}};
+    assert_true(text_host_run(k, (const int[]){2, 1, 1}, &params, sizeof(params), buffers, 2, TEXT_FORWARD, message, sizeof(message)));
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(y[3 + i], (int)((float)(i + 1) * 2.5f));
+    text_host_free(&k);
+    tern_free(ctx, all);
+    tern_free(ctx, source);
+    tern_free(ctx, list);
+    tern_free(ctx, text);
+}
+
 /* ---- sources ---- */
 
 static void test_sources(void **state)
@@ -201,8 +252,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs),           cmocka_unit_test(test_outside),
         cmocka_unit_test(test_barrier_missed), cmocka_unit_test(test_barrier_missing),
-        cmocka_unit_test(test_sources),        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_launches),       cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_example),        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -92,10 +92,23 @@ static bool run_launch(struct text_executor *e, const struct tern_kernel_args *a
         snprintf(message, size, "%s", tern_error(a->ctx));
         return false;
     }
-    for (int i = 0; i < l->n_slots; i++)
+    /* inputs are copies that end at a whole word, as buffers of devices do */
+    void *copies[TERN_MAX_SLOTS] = {NULL};
+    bool good = true;
+    for (int i = 0; i < l->n_slots; i++) {
         buffers[i] = bind(a, l, i, workspace, workspace_size);
-    char reason[900];
-    bool good = e->run(e->user, source, l, buffers, reason, sizeof(reason));
+        if (l->slot[i].what >= TERN_SLOT_OUT)
+            continue;
+        copies[i] = calloc(1, (buffers[i].end + 3) / 4 * 4 + !buffers[i].end);
+        good = good && copies[i];
+        if (copies[i])
+            memcpy(copies[i], buffers[i].base, buffers[i].end);
+        buffers[i].base = copies[i];
+    }
+    char reason[900] = "";
+    good = good && e->run(e->user, source, l, buffers, reason, sizeof(reason));
+    for (int i = 0; i < l->n_slots; i++)
+        free(copies[i]);
     if (!good)
         snprintf(message, size, "text %s: %s", l->text, reason[0] ? reason : "failed");
     e->launches++;
