@@ -1,6 +1,6 @@
 # What tools/demo and tools/check need of the system, and how it is installed. Sourced by both, not run.
 # A row is a Debian package and what shows that it is there already: a command, a header that the C compiler finds, or a
-# library that the loader finds.
+# library that the loader finds, or a module of Python.
 # shellcheck shell=bash disable=SC2034
 
 packages_build='
@@ -20,7 +20,7 @@ libjpeg-dev         jpeglib.h
 libwebp-dev         webp/mux.h
 '
 # OpenBLAS and oneDNN are candidates that the library opens when they are there; their tests need them. Kernel texts run on PoCL and
-# go through the GLSL compiler.
+# go through the GLSL compiler; NVRTC, which compiles them for CUDA, comes as a Python wheel.
 packages_check='
 g++                 c++
 libcmocka-dev       cmocka.h
@@ -31,6 +31,7 @@ ocl-icd-opencl-dev  libOpenCL.so
 pocl-opencl-icd     libpocl.so.2
 glslc               glslc
 spirv-tools         spirv-val
+python3-venv        python3:ensurepip
 '
 
 # jpeglib.h and cmocka.h need others before them.
@@ -38,6 +39,7 @@ packages_present() {
     case $1 in
         *.h) printf '#include <stddef.h>\n#include <stdio.h>\n#include <stdarg.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <%s>\n' "$1" |
                  cc -E -x c - >/dev/null 2>&1 ;;
+        python3:*) python3 -c "import ${1#python3:}" >/dev/null 2>&1 ;;
         *.so | *.so.*) PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -qF "$1 (" ;;
         *) command -v "$1" >/dev/null 2>&1 ;;
     esac
