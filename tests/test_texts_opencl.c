@@ -114,7 +114,7 @@ static void test_table(void **state)
         skip();
     }
     struct text_executor e = {
-        .name = "OpenCL", .language = TERN_TEXT_OPENCL, .limits = text_limits_full(), .run = run, .user = &d, .one_in = 6};
+        .name = "OpenCL", .language = TERN_TEXT_OPENCL, .limits = text_limits_full(), .run = run, .user = &d, .one_in = 16};
     struct text_counts table = text_run_table(&e), more = text_run_more(&e);
     close_device(&d);
     assert_int_equal(table.failed + more.failed, 0);
