@@ -92,7 +92,7 @@ static int place_of_operand(const struct layout *l, const struct tern_step *step
 {
     const struct tern_graph *g = l->graph;
     const struct tern_node *n = &g->nodes[step->node];
-    if (!step->kernel || !tern_op_is_elementwise(n->desc.op) || g->values[n->out].whole >= 0)
+    if (!step->kernel || !l->plan->ctx->device->caps.in_place || !tern_op_is_elementwise(n->desc.op) || g->values[n->out].whole >= 0)
         return -1;
     int own = tern_op_get(n->desc.op).max_inputs; /* the others are of posts */
     for (int k = 0; k < n->desc.n_in && k < own; k++) {

@@ -82,7 +82,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         .ctx = ctx,
         .name = "cpu",
         .level = level->name,
-        .caps = {.host_memory = true, .prefers_channels_last = true, .computes = true},
+        .caps = {.host_memory = true, .prefers_channels_last = true, .computes = true, .in_place = true},
         .kernels = cpu_kernels,
         .queue = &d->queue,
     };

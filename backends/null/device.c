@@ -111,7 +111,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
     d->base = (struct tern_device){.fns = &device_fns,
                                    .ctx = ctx,
                                    .name = "null",
-                                   .caps = {.prefers_channels_last = true},
+                                   .caps = {.prefers_channels_last = true, .in_place = true},
                                    .kernels = null_kernels,
                                    .queue = &d->queue};
     d->queue = (struct tern_queue){.fns = &queue_fns, .device = &d->base};
