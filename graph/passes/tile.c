@@ -13,143 +13,10 @@
 #define ROWS_STEP 4   /* the tiles of Winograd */
 #define FAN TERN_MAX_INPUTS
 
-struct rows {
-    int64_t from, to;
-};
-
-/* Rows of an inner result that the band at hand has computed. */
-struct piece {
-    int value;
-    struct rows rows;
-    tern_tensor *t;
-};
-
-struct tiling {
-    struct tern_context *ctx;
-    const struct tern_graph *from;
-    struct tern_graph *to;
-    size_t limit;
-    bool *inner;
-    int *number;         /* by value of `from` that no node makes: its number in `to` */
-    tern_tensor **map;   /* by value of `from`: what it is in `to`; NULL for inner ones */
-    tern_tensor **stats; /* by value of `from` that a tiled group_norm makes: the statistics of its operand */
-    struct piece *piece;
-    int n_pieces, piece_capacity;
-};
-
-static tern_tensor *rows_of(struct tiling *t, int value, struct rows r);
-
-static int64_t height_of(const struct tiling *t, int value)
-{
-    const struct tern_meta *m = &t->from->values[value].meta;
-    return m->shape[m->ndim - 2];
-}
-
-static tern_tensor *slice_rows(tern_tensor *x, int64_t from, int64_t to)
-{
-    return x ? tern_slice(x, tern_tensor_ndim(x) - 2, from, to, 1) : NULL;
-}
-
-/* The rows of x that are there, and what is missing above and below. */
-static struct rows clip(const struct tiling *t, int value, struct rows *r, int64_t missing[2])
-{
-    int64_t h = height_of(t, value);
-    struct rows in = {r->from > 0 ? r->from : 0, r->to < h ? r->to : h};
-    if (in.to <= in.from) /* all in the padding: one row, which the caller cuts off */
-        in = r->to <= 0 ? (struct rows){0, 1} : (struct rows){h - 1, h};
-    missing[0] = in.from - r->from;
-    missing[1] = r->to - in.to;
-    return in;
-}
-
-/* The wanted rows, with `value` where they are missing; `sides`: columns left and right. Less than none is missing of rows that were
- * not wanted. */
-static tern_tensor *fill(tern_tensor *x, const int64_t missing[2], const int64_t sides[2], double value, int64_t rows)
-{
-    int64_t above = missing[0] > 0 ? missing[0] : 0, below = missing[1] > 0 ? missing[1] : 0, cut = missing[0] < 0 ? -missing[0] : 0;
-    x = x ? tern_pad(x, 4, (const int64_t[]){sides[0], sides[1], above, below}, value) : NULL;
-    return slice_rows(x, cut, cut + rows);
-}
-
-static tern_tensor *conv_rows(struct tiling *t, const struct tern_node *n, struct rows r)
-{
-    union tern_op_attrs attrs = n->desc.attrs;
-    struct tern_conv2d_attrs *p = &attrs.conv2d;
-    int64_t missing[2], reach = (n->desc.in[1].shape[2] - 1) * p->dilation[0];
-    struct rows wanted = {r.from * p->stride[0] - p->padding[0], (r.to - 1) * p->stride[0] - p->padding[0] + reach + 1};
-    tern_tensor *x = rows_of(t, n->in[0], clip(t, n->in[0], &wanted, missing));
-    p->padding[0] = missing[0];
-    if (missing[0] != missing[1]) {
-        x = fill(x, missing, (const int64_t[]){0, 0}, 0, wanted.to - wanted.from);
-        p->padding[0] = 0;
-    }
-    tern_tensor *const in[] = {x, t->map[n->in[1]], n->in[2] >= 0 ? t->map[n->in[2]] : NULL};
-    return tern_op_call(t->ctx, n->desc.op, in, n->desc.n_in, &attrs);
-}
-
-static tern_tensor *pad_rows(struct tiling *t, const struct tern_node *n, struct rows r)
-{
-    const struct tern_pad_attrs *p = &n->desc.attrs.pad;
-    int64_t missing[2], top = p->pad_n > 2 ? p->pad[2] : 0;
-    struct rows wanted = {r.from - top, r.to - top};
-    tern_tensor *x = rows_of(t, n->in[0], clip(t, n->in[0], &wanted, missing));
-    return fill(x, missing, p->pad, p->value, r.to - r.from);
-}
-
-/* Each row twice. */
-static tern_tensor *interpolate_rows(struct tiling *t, const struct tern_node *n, struct rows r)
-{
-    union tern_op_attrs attrs = n->desc.attrs;
-    struct rows half = {r.from / 2, (r.to + 1) / 2};
-    tern_tensor *x = rows_of(t, n->in[0], half);
-    attrs.interpolate.size[0] = 2 * (half.to - half.from);
-    return slice_rows(tern_op_call(t->ctx, n->desc.op, &x, 1, &attrs), r.from - 2 * half.from, r.to - 2 * half.from);
-}
-
-static tern_tensor *node_rows(struct tiling *t, const struct tern_node *n, struct rows r)
-{
-    tern_tensor *in[TERN_MAX_INPUTS] = {NULL};
-    switch (n->desc.op) {
-    case TERN_OP_conv2d:
-        return conv_rows(t, n, r);
-    case TERN_OP_pad:
-        return pad_rows(t, n, r);
-    case TERN_OP_interpolate:
-        return interpolate_rows(t, n, r);
-    case TERN_OP_group_norm:
-        return tern_group_norm_apply(rows_of(t, n->in[0], r), t->stats[n->out], n->in[1] >= 0 ? t->map[n->in[1]] : NULL,
-                                     n->in[2] >= 0 ? t->map[n->in[2]] : NULL, n->desc.attrs.group_norm.eps);
-    default:
-        for (int k = 0; k < n->desc.n_in; k++)
-            if (n->in[k] >= 0)
-                in[k] = tern_tile_has_rows(n, k) ? rows_of(t, n->in[k], r) : t->map[n->in[k]];
-        return tern_op_call(t->ctx, n->desc.op, in, n->desc.n_in, &n->desc.attrs);
-    }
-}
-
-/* Rows of any value: of a whole one a view, of an inner one what this band has already, or has computed now. */
-static tern_tensor *rows_of(struct tiling *t, int value, struct rows r)
-{
-    if (tern_failed(t->ctx))
-        return NULL;
-    if (!t->inner[value])
-        return r.from == 0 && r.to == height_of(t, value) ? t->map[value] : slice_rows(t->map[value], r.from, r.to);
-    for (int i = 0; i < t->n_pieces; i++) {
-        const struct piece *p = &t->piece[i];
-        if (p->value == value && p->rows.from <= r.from && r.to <= p->rows.to)
-            return slice_rows(p->t, r.from - p->rows.from, r.to - p->rows.from);
-    }
-    tern_tensor *x = node_rows(t, &t->from->nodes[t->from->values[value].node], r);
-    if (!x || !tern_grow(t->ctx, (void **)&t->piece, t->n_pieces, &t->piece_capacity, sizeof(*t->piece)))
-        return NULL;
-    t->piece[t->n_pieces++] = (struct piece){value, r, x};
-    return x;
-}
-
 /* ---- wholes from bands */
 
 /* Bytes of a row of the widest result that a band of `value` computes. */
-static size_t widest_row(const struct tiling *t, int value)
+static size_t widest_row(const struct tern_tiling *t, int value)
 {
     const struct tern_node *n = &t->from->nodes[t->from->values[value].node];
     const struct tern_meta *m = &n->desc.out;
@@ -161,7 +28,7 @@ static size_t widest_row(const struct tiling *t, int value)
     return most;
 }
 
-static int64_t band_height(const struct tiling *t, int value)
+static int64_t band_height(const struct tern_tiling *t, int value)
 {
     int64_t rows = (int64_t)(t->limit / BANDS / widest_row(t, value)) / ROWS_STEP * ROWS_STEP;
     return rows > LEAST_ROWS ? rows : LEAST_ROWS;
@@ -184,15 +51,15 @@ static tern_tensor *cat_all(tern_tensor **list, int64_t n, int dim)
 }
 
 /* One tensor for each band of a value's rows, from `make`, joined along dim. */
-static tern_tensor *in_bands(struct tiling *t, int value, int64_t height,
-                             tern_tensor *(*make)(struct tiling *t, const struct tern_node *n, struct rows r), const struct tern_node *n,
-                             int dim)
+static tern_tensor *in_bands(struct tern_tiling *t, int value, int64_t height,
+                             tern_tensor *(*make)(struct tern_tiling *t, const struct tern_node *n, struct tern_rows r),
+                             const struct tern_node *n, int dim)
 {
-    int64_t h = height_of(t, value), bands = (h + height - 1) / height;
+    int64_t h = tern_tile_height(t, value), bands = (h + height - 1) / height;
     tern_tensor **list = tern_calloc(t->ctx, (size_t)bands, sizeof(tern_tensor *)), *whole = NULL;
     bool ok = list != NULL;
     for (int64_t b = 0; ok && b < bands; b++) {
-        struct rows r = {b * height, (b + 1) * height < h ? (b + 1) * height : h};
+        struct tern_rows r = {b * height, (b + 1) * height < h ? (b + 1) * height : h};
         t->n_pieces = 0;
         list[b] = make(t, n, r);
         ok = list[b] != NULL;
@@ -203,14 +70,14 @@ static tern_tensor *in_bands(struct tiling *t, int value, int64_t height,
     return whole;
 }
 
-static tern_tensor *band_stats(struct tiling *t, const struct tern_node *n, struct rows r)
+static tern_tensor *band_stats(struct tern_tiling *t, const struct tern_node *n, struct tern_rows r)
 {
-    tern_tensor *x = rows_of(t, n->in[0], r);
+    tern_tensor *x = tern_tile_rows(t, n->in[0], r);
     return x ? tern_group_norm_stats(x, n->desc.attrs.group_norm.num_groups) : NULL;
 }
 
 /* The part of all rows that each band has: (bands, 1, 1). */
-static tern_tensor *shares(struct tiling *t, int64_t h, int64_t height)
+static tern_tensor *shares(struct tern_tiling *t, int64_t h, int64_t height)
 {
     int64_t bands = (h + height - 1) / height;
     float *share = tern_calloc(t->ctx, (size_t)bands, sizeof(*share));
@@ -223,11 +90,11 @@ static tern_tensor *shares(struct tiling *t, int64_t h, int64_t height)
 
 /* Statistics of an inner operand, band by band [Chan, Golub and LeVeque 1979]:
  * mean = sum of share mean_b, variance = sum of share (variance_b + (mean_b - mean)^2). */
-static tern_tensor *stats_of_bands(struct tiling *t, const struct tern_node *n)
+static tern_tensor *stats_of_bands(struct tern_tiling *t, const struct tern_node *n)
 {
     int64_t height = band_height(t, n->in[0]);
     tern_tensor *all = in_bands(t, n->in[0], height, band_stats, n, 0); /* (bands, G, 2) */
-    tern_tensor *share = shares(t, height_of(t, n->in[0]), height);
+    tern_tensor *share = shares(t, tern_tile_height(t, n->in[0]), height);
     if (!all || !share)
         return NULL;
     const int first[] = {0};
@@ -239,7 +106,7 @@ static tern_tensor *stats_of_bands(struct tiling *t, const struct tern_node *n)
     return mean && variance ? tern_cat(both, 2, 2) : NULL;
 }
 
-static bool reads_inner(const struct tiling *t, const struct tern_node *n)
+static bool reads_inner(const struct tern_tiling *t, const struct tern_node *n)
 {
     for (int k = 0; k < n->desc.n_in; k++)
         if (n->in[k] >= 0 && t->inner[n->in[k]])
@@ -248,7 +115,7 @@ static bool reads_inner(const struct tiling *t, const struct tern_node *n)
 }
 
 /* One node of the old graph: as it was, in bands, or, when it exists in bands alone, at most its statistics. */
-static void replay(struct tiling *t, const struct tern_node *n)
+static void replay(struct tern_tiling *t, const struct tern_node *n)
 {
     tern_tensor *in[TERN_MAX_INPUTS] = {NULL};
     bool inner = t->inner[n->out], bands = reads_inner(t, n);
@@ -259,14 +126,14 @@ static void replay(struct tiling *t, const struct tern_node *n)
         return;
     for (int k = 0; k < n->desc.n_in; k++)
         in[k] = n->in[k] >= 0 ? t->map[n->in[k]] : NULL;
-    t->map[n->out] = bands ? in_bands(t, n->out, band_height(t, n->out), node_rows, n, 2)
+    t->map[n->out] = bands ? in_bands(t, n->out, band_height(t, n->out), tern_tile_node_rows, n, 2)
                            : tern_op_call(t->ctx, n->desc.op, in, n->desc.n_in, &n->desc.attrs);
 }
 
 /* A tern_graph_fn: everything again, into t->to. */
 static enum tern_status replay_all(void *user, tern_tensor *const *in, tern_tensor **out)
 {
-    struct tiling *t = user;
+    struct tern_tiling *t = user;
     const struct tern_graph *g = t->from;
     for (int i = 0; i < g->n_values; i++)
         if (g->values[i].kind != TERN_VALUE_RESULT)
@@ -280,7 +147,7 @@ static enum tern_status replay_all(void *user, tern_tensor *const *in, tern_tens
 }
 
 /* The values that no node makes. */
-static enum tern_status begin(struct tiling *t)
+static enum tern_status begin(struct tern_tiling *t)
 {
     const struct tern_graph *g = t->from;
     for (int i = 0; i < g->n_values; i++) {
@@ -302,7 +169,7 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     if (!params->arena)
         return TERN_OK;
     tern_graph_count_uses(g);
-    struct tiling t = {.ctx = g->ctx, .from = g, .limit = params->arena, .to = tern_graph_create(g->ctx)};
+    struct tern_tiling t = {.ctx = g->ctx, .from = g, .limit = params->arena, .to = tern_graph_create(g->ctx)};
     t.inner = tern_calloc(g->ctx, n, sizeof(*t.inner));
     t.number = tern_calloc(g->ctx, n, sizeof(*t.number));
     t.map = tern_calloc(g->ctx, n, sizeof(*t.map));

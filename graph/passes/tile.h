@@ -16,4 +16,39 @@ bool tern_tile_has_rows(const struct tern_node *n, int k);
  * them; that goes on while the whole does not compute more than half as much again as without. Returns whether there is any. */
 bool tern_tiling_choose(const struct tern_graph *g, size_t limit, bool *inner);
 
+struct tern_rows {
+    int64_t from, to;
+};
+
+/* Rows of an inner result that the band at hand has computed. */
+struct tern_piece {
+    int value;
+    struct tern_rows rows;
+    tern_tensor *t;
+};
+
+struct tern_tiling {
+    struct tern_context *ctx;
+    const struct tern_graph *from;
+    struct tern_graph *to;
+    size_t limit;
+    bool *inner;
+    int *number;         /* by value of `from` that no node makes: its number in `to` */
+    tern_tensor **map;   /* by value of `from`: what it is in `to`; NULL for inner ones */
+    tern_tensor **stats; /* by value of `from` that a tiled group_norm makes: the statistics of its operand */
+    struct tern_piece *piece;
+    int n_pieces, piece_capacity;
+};
+
+/* tile_rows.c: rows of any value of the old graph, as a tensor of the new one: of a whole one a view, of an inner one what this band has
+ * already, or has computed now. */
+tern_tensor *tern_tile_rows(struct tern_tiling *t, int value, struct tern_rows r);
+/* Rows of a node's result, computed now. */
+tern_tensor *tern_tile_node_rows(struct tern_tiling *t, const struct tern_node *n, struct tern_rows r);
+static inline int64_t tern_tile_height(const struct tern_tiling *t, int value)
+{
+    const struct tern_meta *m = &t->from->values[value].meta;
+    return m->shape[m->ndim - 2];
+}
+
 #endif
