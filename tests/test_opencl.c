@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <tern/conformance.h>
 #include <tern/ops.h>
 
 #include "core/context.h"
 #include "model_help.h"
 #include "support.h"
-#include "tests/op_cases.h"
 
 #define ONE_IN 12 /* cases of the table: each new variant is compiled, and tests/test_texts_opencl.c runs the others */
 
@@ -44,20 +44,20 @@ static struct tern_context *open_or_skip(void)
 static void ops_agree(void **state)
 {
     struct tern_context *ctx = open_or_skip();
-    char message[1024];
-    struct op_cases *cases = op_cases_load(TERN_TEST_DATA "/ops", message, sizeof(message));
-    const struct op_case_options options = {.kernel = NULL};
+    struct tern_conformance *c = tern_conformance_create(ctx, &(const struct tern_conformance_params){.device = "opencl", .kernel = "chosen"});
     int failed = 0, passed = 0;
-    assert_non_null(cases);
-    for (int i = 0; i < op_cases_count(cases); i += ONE_IN) {
-        enum op_case_result r = op_case_run(cases, i, ctx, &options, message, sizeof(message));
-        passed += r == OP_CASE_PASSED;
-        if (r == OP_CASE_FAILED && ++failed < 20)
-            print_error("%s\n", message);
+    if (!c)
+        fail_msg("%s", tern_error(ctx));
+    for (int i = 0; i < tern_conformance_facts(c).cases; i += ONE_IN) { /* the stage of ops comes first */
+        struct tern_conformance_outcome out;
+        assert_int_equal(tern_conformance_run(c, i, &out), TERN_OK);
+        passed += out.result == TERN_CONFORMANCE_PASSED;
+        if (out.result == TERN_CONFORMANCE_FAILED && ++failed < 20)
+            print_error("%s: %s\n", tern_conformance_get(c, i).name, out.message);
     }
     assert_int_equal(failed, 0);
     assert_true(passed > 100);
-    op_cases_free(&cases);
+    tern_conformance_destroy(&c);
     tern_context_destroy(&ctx);
 }
 

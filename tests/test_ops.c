@@ -7,119 +7,95 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <jansson.h>
+#include <tern/conformance.h>
 #include <tern/ops.h>
 
+#include "conformance/guard.h"
 #include "core/context.h"
-#include "core/tensor.h"
 #include "ops/dispatch.h"
-#include "tests/op_cases.h"
-#include "tests/op_guard.h"
 
-static struct op_cases *cases;
-
-static struct tern_context *make_context(struct op_guard *guard)
+static struct tern_context *make_context(const struct tern_context_params *params)
 {
-    struct tern_context_params params = {.threads = 2};
-    if (guard) {
-        op_guard_init(guard);
-        params.allocator = op_guard_allocator(guard);
-    }
-    struct tern_context *ctx = tern_context_create(&params);
+    struct tern_context *ctx = tern_context_create(params);
     assert_non_null(ctx);
     return ctx;
 }
 
-/* Prints what failed, all of it, before the test does. */
-static void note(int *failed, const char *message)
+static struct tern_conformance *make_suite(struct tern_context *ctx, const char *way)
 {
-    if (++*failed <= 40)
-        print_error("%s\n", message);
+    struct tern_conformance *suite = tern_conformance_create(ctx, &(struct tern_conformance_params){.kernel = way, .data = TERN_TEST_DATA});
+    if (!suite)
+        fail_msg("%s", tern_error(ctx));
+    return suite;
 }
 
-static void test_reference(void **state)
+/* Runs one check; what failed is printed, all of it, before the test fails. */
+static enum tern_conformance_result run(struct tern_conformance *suite, int i, int *failed)
 {
-    char message[1024];
+    struct tern_conformance_outcome o;
+    struct tern_conformance_check check = tern_conformance_get(suite, i);
+    assert_int_equal(tern_conformance_run(suite, i, &o), TERN_OK);
+    if (o.result == TERN_CONFORMANCE_FAILED && ++*failed <= 40)
+        print_error("%s by %s: %s\n", check.name, check.way, o.message);
+    assert_true(o.result != TERN_CONFORMANCE_PASSED || (o.error >= 0 && o.error <= 1));
+    return o.result;
+}
+
+/* Every case of the table passes that way. */
+static void run_all(const char *way)
+{
     int failed = 0;
-    struct tern_context *ctx = make_context(NULL);
-    for (int i = 0; i < op_cases_count(cases); i++)
-        if (op_case_run_reference(cases, i, ctx, message, sizeof(message)) != OP_CASE_PASSED)
-            note(&failed, message);
+    struct tern_context *ctx = make_context(&(struct tern_context_params){.threads = 2});
+    struct tern_conformance *suite = make_suite(ctx, way);
+    int n = tern_conformance_facts(suite).checks;
+    assert_int_equal(n, tern_conformance_facts(suite).cases);
+    for (int i = 0; i < n; i++)
+        failed += run(suite, i, &failed) == TERN_CONFORMANCE_SKIPPED;
+    tern_conformance_destroy(&suite);
     tern_context_destroy(&ctx);
     assert_int_equal(failed, 0);
 }
 
-/* Every case with these options, under guarded memory. */
-static void run_all(const struct op_case_options *options)
-{
-    char message[1024];
-    int failed = 0;
-    struct op_guard guard;
-    struct tern_context *ctx = make_context(&guard);
-    for (int i = 0; i < op_cases_count(cases); i++) {
-        uint64_t damage = op_guard_damage(&guard);
-        enum op_case_result result = op_case_run(cases, i, ctx, options, message, sizeof(message));
-        tern_memory_trim(ctx);
-        if (result != OP_CASE_PASSED)
-            note(&failed, message);
-        if (op_guard_damage(&guard) != damage) {
-            print_error("%s: memory outside of a block was written\n", op_case_name(cases, i));
-            failed++;
-        }
-    }
-    tern_context_destroy(&ctx);
-    assert_int_equal(op_guard_damage(&guard), 0);
-    assert_int_equal(failed, 0);
-}
-
-static void test_forced_reference(void **state) { run_all(&(struct op_case_options){.kernel = "reference"}); }
-static void test_chosen(void **state) { run_all(NULL); }
-static void test_chosen_constant(void **state) { run_all(&(struct op_case_options){.constant = true}); }
+static void test_reference(void **state) { run_all("reference_strides"); }
+static void test_forced_reference(void **state) { run_all("reference"); }
+static void test_chosen(void **state) { run_all("chosen"); }
+static void test_chosen_constant(void **state) { run_all("constant"); }
 
 /* On a device that computes nothing shapes and messages are the same, and nothing is there to compare. */
 static void test_null_device(void **state)
 {
-    char message[1024];
-    int failed = 0;
-    struct tern_context *ctx = tern_context_create(&(const struct tern_context_params){.device = "null"});
-    assert_non_null(ctx);
-    for (int i = 0; i < op_cases_count(cases); i++) {
-        enum op_case_result expected = op_case_is_error(cases, i) ? OP_CASE_PASSED : OP_CASE_SKIPPED;
-        if (op_case_run(cases, i, ctx, NULL, message, sizeof(message)) != expected)
-            note(&failed, message);
+    int failed = 0, passed = 0, skipped = 0;
+    struct tern_context *ctx = make_context(&(struct tern_context_params){.device = "null"});
+    struct tern_conformance *suite = make_suite(ctx, "chosen");
+    for (int i = 0; i < tern_conformance_facts(suite).checks; i++) {
+        enum tern_conformance_result r = run(suite, i, &failed);
+        passed += r == TERN_CONFORMANCE_PASSED;
+        skipped += r == TERN_CONFORMANCE_SKIPPED;
     }
-    tern_context_destroy(&ctx);
     assert_int_equal(failed, 0);
+    assert_true(passed >= 270 && skipped >= 1600);
+    tern_conformance_destroy(&suite);
+    tern_context_destroy(&ctx);
 }
 
 /* Every kernel of the device passes each case that it supports, and supports one at least. */
 static void test_every_kernel(void **state)
 {
-    char message[1024];
     int failed = 0;
-    struct op_guard guard;
-    struct tern_context *ctx = make_context(&guard);
+    struct tern_context *ctx = make_context(&(struct tern_context_params){.threads = 2});
     for (int k = 0; ctx->device->kernels[k]; k++) {
-        const struct tern_kernel *kernel = ctx->device->kernels[k];
+        struct tern_conformance *suite = make_suite(ctx, ctx->device->kernels[k]->name);
         int passed = 0;
-        for (int i = 0; i < op_cases_count(cases); i++) {
-            if (op_case_op(cases, i) != kernel->op || op_case_is_error(cases, i))
-                continue;
-            enum op_case_result result =
-                op_case_run(cases, i, ctx, &(struct op_case_options){.kernel = kernel->name}, message, sizeof(message));
-            passed += result == OP_CASE_PASSED;
-            if (result == OP_CASE_FAILED) {
-                print_error("kernel %s: ", kernel->name);
-                note(&failed, message);
-            }
-        }
-        tern_memory_trim(ctx);
+        for (int i = 0; i < tern_conformance_facts(suite).checks; i++)
+            passed += run(suite, i, &failed) == TERN_CONFORMANCE_PASSED;
         if (!passed) {
-            print_error("kernel %s: no case is for it\n", kernel->name);
+            print_error("kernel %s: no case is for it\n", ctx->device->kernels[k]->name);
             failed++;
         }
+        tern_conformance_destroy(&suite);
     }
     tern_context_destroy(&ctx);
-    assert_int_equal(op_guard_damage(&guard), 0);
     assert_int_equal(failed, 0);
 }
 
@@ -127,10 +103,15 @@ static void test_every_kernel(void **state)
 static void test_table_is_complete(void **state)
 {
     int values[TERN_OP_COUNT] = {0}, errors[TERN_OP_COUNT] = {0};
-    for (int i = 0; i < op_cases_count(cases); i++) {
-        assert_in_range(op_case_op(cases, i), 0, TERN_OP_COUNT - 1);
-        (op_case_is_error(cases, i) ? errors : values)[op_case_op(cases, i)]++;
+    size_t i;
+    json_t *root = json_load_file(TERN_TEST_DATA "/ops/cases.json", 0, NULL), *row;
+    assert_non_null(root);
+    json_array_foreach(json_object_get(root, "cases"), i, row) {
+        enum tern_op op = tern_op_find(json_string_value(json_object_get(row, "op")));
+        assert_in_range(op, 0, TERN_OP_COUNT - 1);
+        (json_object_get(row, "error") ? errors : values)[op]++;
     }
+    json_decref(root);
     for (int op = 0; op < TERN_OP_COUNT; op++) {
         if (values[op] < 3 || (!errors[op] && op != TERN_OP_logical_not)) /* logical_not takes everything */
             print_error("%s: %d cases, %d errors\n", tern_op_get(op).name, values[op], errors[op]);
@@ -171,37 +152,25 @@ static void test_public_functions(void **state)
 /* The guards do find what they are for. */
 static void test_guards(void **state)
 {
-    struct op_guard guard;
-    struct tern_context *ctx = make_context(&guard);
+    struct tern_guard guard;
+    tern_guard_init(&guard);
+    struct tern_context *ctx = make_context(&(struct tern_context_params){.threads = 2, .allocator = tern_guard_allocator(&guard)});
     for (int at = -1; at <= 100; at += 101) {
         unsigned char *p = tern_alloc(ctx, 100);
         assert_non_null(p);
         assert_int_equal(p[0], 0xFF);
-        uint64_t before = op_guard_damage(&guard);
+        uint64_t before = tern_guard_damage(&guard);
         if (at > 0) {
             p[at] ^= 1;
-            assert_int_equal(op_guard_damage(&guard), before + 1);
+            assert_int_equal(tern_guard_damage(&guard), before + 1);
             p[at] ^= 1;
         }
-        assert_int_equal(op_guard_damage(&guard), before);
+        assert_int_equal(tern_guard_damage(&guard), before);
         tern_free(ctx, p);
     }
     tern_context_destroy(&ctx);
-}
-
-static int load(void **state)
-{
-    char message[512] = "";
-    cases = op_cases_load(TERN_TEST_DATA "/ops", message, sizeof(message));
-    if (!cases)
-        print_error("%s\n", message);
-    return !cases;
-}
-
-static int unload(void **state)
-{
-    op_cases_free(&cases);
-    return 0;
+    assert_int_equal(tern_guard_damage(&guard), 0);
+    tern_guard_close(&guard);
 }
 
 int main(void)
@@ -211,5 +180,5 @@ int main(void)
         cmocka_unit_test(test_reference),       cmocka_unit_test(test_forced_reference), cmocka_unit_test(test_chosen),
         cmocka_unit_test(test_chosen_constant), cmocka_unit_test(test_every_kernel),     cmocka_unit_test(test_null_device),
     };
-    return cmocka_run_group_tests(tests, load, unload);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

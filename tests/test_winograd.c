@@ -10,10 +10,10 @@
 #include <tern/ops.h>
 #include <tern/random.h>
 
+#include "conformance/guard.h"
 #include "core/context.h"
 #include "ops/dispatch.h"
 #include "support.h"
-#include "tests/op_guard.h"
 
 #define WINOGRAD "conv2d_f32_winograd"
 
@@ -82,11 +82,11 @@ static double error_of(struct tern_context *ctx, const struct shape *s, const ch
     return e;
 }
 
-static struct tern_context *guarded(struct op_guard *guard, int threads)
+static struct tern_context *guarded(struct tern_guard *guard, int threads)
 {
-    op_guard_init(guard);
+    tern_guard_init(guard);
     struct tern_context *ctx =
-        tern_context_create(&(struct tern_context_params){.threads = threads, .allocator = op_guard_allocator(guard)});
+        tern_context_create(&(struct tern_context_params){.threads = threads, .allocator = tern_guard_allocator(guard)});
     assert_non_null(ctx);
     return ctx;
 }
@@ -95,7 +95,7 @@ static struct tern_context *guarded(struct op_guard *guard, int threads)
 static void every_edge(void **state)
 {
     static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
-    struct op_guard guard;
+    struct tern_guard guard;
     struct tern_context *ctx = guarded(&guard, 2);
     uint32_t r = 1;
 #define DRAW(from, to) ((from) + (int)((r = r * 1664525u + 1013904223u) >> 8) % ((to) - (from) + 1))
@@ -110,24 +110,24 @@ static void every_edge(void **state)
         s.weights = dtypes[DRAW(0, 2)];
         s.bias = DRAW(0, 2);
         double e = error_of(ctx, &s, "reference");
-        if (!(e <= 2e-12) || op_guard_damage(&guard))
+        if (!(e <= 2e-12) || tern_guard_damage(&guard))
             fail_msg("(%d, %d, %d, %d) to %d, padding %d, %d, %s: NMSE %g, %d damages", (int)s.n, (int)s.c, (int)s.h, (int)s.w, (int)s.o,
-                     s.pad_h, s.pad_w, tern_dtype_name(s.weights), e, (int)op_guard_damage(&guard));
+                     s.pad_h, s.pad_w, tern_dtype_name(s.weights), e, (int)tern_guard_damage(&guard));
     }
     tern_context_destroy(&ctx);
-    assert_int_equal(op_guard_damage(&guard), 0);
+    assert_int_equal(tern_guard_damage(&guard), 0);
 }
 
 /* More tiles than one chunk holds; more threads than there are products. */
 static void many_chunks_and_threads(void **state)
 {
-    struct op_guard guard;
+    struct tern_guard guard;
     struct tern_context *ctx = guarded(&guard, 24);
     const struct shape large = {2, 24, 301, 290, 40, 1, 1, TERN_F32, true}, small = {1, 96, 12, 20, 130, 1, 1, TERN_F16, false};
     assert_true(error_of(ctx, &large, "conv2d_f32_igemm") <= 2e-12);
     assert_true(error_of(ctx, &small, "conv2d_f32_igemm") <= 2e-12);
     tern_context_destroy(&ctx);
-    assert_int_equal(op_guard_damage(&guard), 0);
+    assert_int_equal(tern_guard_damage(&guard), 0);
 }
 
 /* Inputs and weights of variance 1; the last two are the sizes of Stable Diffusion. */
@@ -215,7 +215,7 @@ static double run_block(struct tern_context *ctx, const struct shape *s, const c
 static void plans_take_it_with_posts(void **state)
 {
     static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
-    struct op_guard guard;
+    struct tern_guard guard;
     struct tern_context *ctx = guarded(&guard, 2);
     for (int i = 0; i < 3; i++) {
         const struct shape s = {.n = 2, .c = 48, .h = 22, .w = 19, .o = 72, .weights = dtypes[i]};
@@ -233,7 +233,7 @@ static void plans_take_it_with_posts(void **state)
         assert_true(run_block(ctx, &s, "all", &steps) == 0);
     }
     tern_context_destroy(&ctx);
-    assert_int_equal(op_guard_damage(&guard), 0);
+    assert_int_equal(tern_guard_damage(&guard), 0);
 }
 
 /* Few tiles, few channels: the eager kernel. */

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "core/context.h"
-#include "tests/op_cases.h"
+#include "conformance/suite.h"
 
 struct tern_launch_limits text_limits_full(void)
 {
@@ -154,27 +154,33 @@ bool text_run_call(const struct tern_kernel_args *a, void *user, char *message, 
 
 struct text_counts text_run_table(struct text_executor *e)
 {
-    char message[1400];
     struct text_counts counts = {.passed = 0};
-    struct op_cases *cases = op_cases_load(TERN_TEST_DATA "/ops", message, sizeof(message));
     struct tern_context *ctx = tern_context_create(&(const struct tern_context_params){.threads = 1});
-    if (!cases || !ctx) {
-        print_error("%s\n", cases ? "no context" : message);
-        counts.failed = 1;
-    }
+    struct tern_conformance *c = tern_conformance_create(ctx, &(const struct tern_conformance_params){.kernel = "reference_strides"});
     const char *only = getenv("TERN_TEXT_CASES"); /* for a person: the beginning of a case's name */
-    for (int i = 0; cases && ctx && i < op_cases_count(cases); i++) {
-        if (only && strncmp(op_case_name(cases, i), only, strlen(only)))
-            continue;
-        enum op_case_result r = op_case_run_by(cases, i, ctx, text_run_call, e, message, sizeof(message));
-        counts.passed += r == OP_CASE_PASSED;
-        counts.skipped += r == OP_CASE_SKIPPED && !op_case_is_error(cases, i);
-        if (r == OP_CASE_PASSED)
-            counts.op_passed[op_case_op(cases, i)]++;
-        if (r == OP_CASE_FAILED && ++counts.failed <= 20)
-            print_error("%s: %s: %s\n", e->name, op_case_name(cases, i), message);
+    if (!c) {
+        print_error("%s\n", ctx ? tern_error(ctx) : "no context");
+        counts.failed = 1;
+    } else {
+        c->runner = text_run_call;
+        c->runner_user = e;
     }
-    op_cases_free(&cases);
+    for (int i = 0; c && i < tern_conformance_facts(c).checks; i++) {
+        struct tern_conformance_check check = tern_conformance_get(c, i);
+        struct tern_conformance_outcome out;
+        bool is_error = json_object_get(tern_table_case(&c->table, c->checks[i].item), "error") != NULL;
+        if (check.stage != TERN_CONFORMANCE_OPS || is_error || (only && strncmp(check.name, only, strlen(only))))
+            continue;
+        if (tern_conformance_run(c, i, &out))
+            fail_msg("%s", tern_error(ctx));
+        counts.passed += out.result == TERN_CONFORMANCE_PASSED;
+        counts.skipped += out.result == TERN_CONFORMANCE_SKIPPED;
+        if (out.result == TERN_CONFORMANCE_PASSED)
+            counts.op_passed[tern_op_find(check.group)]++;
+        if (out.result == TERN_CONFORMANCE_FAILED && ++counts.failed <= 20)
+            print_error("%s: %s: %s\n", e->name, check.name, out.message);
+    }
+    tern_conformance_destroy(&c);
     tern_context_destroy(&ctx);
     print_message("%s: %d cases passed, %d skipped, %d failed, %d launches\n", e->name, counts.passed, counts.skipped, counts.failed,
                   e->launches);

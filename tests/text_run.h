@@ -18,7 +18,7 @@ struct text_executor {
     int launches;       /* so far */
 };
 
-/* An op_case_runner: user is a struct text_executor. */
+/* A tern_case_runner: user is a struct text_executor. */
 bool text_run_call(const struct tern_kernel_args *a, void *user, char *message, size_t size);
 
 /* Limits of a device that has everything; and of one that has the least (no small types stored, 16 KiB, groups of 64). */

@@ -2,16 +2,17 @@
 #ifndef TERN_TERN_H
 #define TERN_TERN_H
 
-#include <tern/base.h>      /* status, dtypes */
-#include <tern/context.h>   /* context, callbacks, memory */
-#include <tern/graph.h>     /* recorded ops, plans */
-#include <tern/image.h>     /* pictures in files */
-#include <tern/ops.h>       /* the op set */
-#include <tern/pipeline.h>  /* txt2img and its parts */
-#include <tern/random.h>    /* generators */
-#include <tern/scheduler.h> /* samplers */
-#include <tern/tensor.h>    /* tensors and scopes */
-#include <tern/tokenizer.h> /* text to ids */
-#include <tern/weights.h>   /* weight files */
+#include <tern/base.h>        /* status, dtypes */
+#include <tern/conformance.h> /* does a device compute what tern says */
+#include <tern/context.h>     /* context, callbacks, memory */
+#include <tern/graph.h>       /* recorded ops, plans */
+#include <tern/image.h>       /* pictures in files */
+#include <tern/ops.h>         /* the op set */
+#include <tern/pipeline.h>    /* txt2img and its parts */
+#include <tern/random.h>      /* generators */
+#include <tern/scheduler.h>   /* samplers */
+#include <tern/tensor.h>      /* tensors and scopes */
+#include <tern/tokenizer.h>   /* text to ids */
+#include <tern/weights.h>     /* weight files */
 
 #endif

@@ -1,4 +1,4 @@
-/* Where the model that ships with tern lies: beside the installed library, in the installation's data folder, or in
+/* Where the data that ships with tern lies: beside the installed library, in the installation's data folder, or in
  * the source tree of this build. */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -7,38 +7,44 @@
 #include "core/files.h"
 #include "models/pipelines/pipeline.h"
 
-/* "<folder of the library>/<up>/share/tern" */
-static char *beside_library(struct tern_context *ctx, const char *up)
+/* "<folder of the library>/<up>/share/tern/<sub>" */
+static char *beside_library(struct tern_context *ctx, const char *up, const char *sub)
 {
     Dl_info info;
     if (!dladdr((void *)(uintptr_t)tern_demo_path, &info) || !info.dli_fname)
         return NULL;
     const char *slash = strrchr(info.dli_fname, '/');
     int length = slash ? (int)(slash - info.dli_fname) : 1;
-    return tern_sprintf(ctx, "%.*s/%s/share/tern", length, slash ? info.dli_fname : ".", up);
+    return tern_sprintf(ctx, "%.*s/%s/share/tern/%s", length, slash ? info.dli_fname : ".", up, sub);
+}
+
+char *tern_data_path(struct tern_context *ctx, const char *sub, const char *file, const char *source)
+{
+    const char *env = getenv("TERN_DATA_DIR");
+    char *folders[] = {env ? tern_path_join(ctx, env, sub) : NULL, beside_library(ctx, "..", sub), beside_library(ctx, "../..", sub),
+                       tern_path_join(ctx, TERN_DATADIR, sub), tern_strdup(ctx, source)};
+    char *found = NULL;
+    for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++) {
+        char *path = folders[i] && !found ? tern_path_join(ctx, folders[i], file) : NULL;
+        if (path && tern_path_kind(path) == TERN_PATH_FILE) {
+            found = folders[i];
+            folders[i] = NULL;
+        }
+        tern_free(ctx, path);
+    }
+    for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
+        tern_free(ctx, folders[i]);
+    return found;
 }
 
 char *tern_demo_path(struct tern_context *ctx, const char *name)
 {
-    const char *sub = strcmp(name, "demo-zh") ? "demo" : "demo/zh", *env = getenv("TERN_DATA_DIR");
-    char *roots[] = {env ? tern_strdup(ctx, env) : NULL, beside_library(ctx, ".."), beside_library(ctx, "../.."),
-                     tern_strdup(ctx, TERN_DATADIR), tern_strdup(ctx, TERN_SOURCE_DATA)};
-    char *found = NULL;
-    for (size_t i = 0; i < sizeof(roots) / sizeof(*roots); i++) {
-        char *path = roots[i] && !found ? tern_path_join(ctx, roots[i], sub) : NULL;
-        char *index = path ? tern_path_join(ctx, path, "model_index.json") : NULL;
-        if (index && tern_path_kind(index) == TERN_PATH_FILE) {
-            found = path;
-            path = NULL;
-        }
-        tern_free(ctx, index);
-        tern_free(ctx, path);
-    }
+    bool zh = !strcmp(name, "demo-zh");
+    char *found =
+        tern_data_path(ctx, zh ? "demo/zh" : "demo", "model_index.json", zh ? TERN_SOURCE_DATA "/demo/zh" : TERN_SOURCE_DATA "/demo");
     if (!found)
         tern_fail(ctx, TERN_E_NOT_FOUND,
                   "the model \"%s\" that ships with tern was not found in %s or %s; TERN_DATA_DIR can name its folder", name, TERN_DATADIR,
                   TERN_SOURCE_DATA);
-    for (size_t i = 0; i < sizeof(roots) / sizeof(*roots); i++)
-        tern_free(ctx, roots[i]);
     return found;
 }

@@ -107,6 +107,9 @@ const char *tern_pipeline_scheduler(const struct tern_pipeline *p);
 /* Pixels along one side of a latent pixel: 8. */
 int tern_pipeline_scale(const struct tern_pipeline *p);
 
+/* The folder `sub` of the data that ships with tern, known by a file in it: in $TERN_DATA_DIR, beside the library, in the
+ * installation, or `source`, the same folder in the source tree. tern_free. NULL without an error when it is nowhere. */
+char *tern_data_path(struct tern_context *ctx, const char *sub, const char *file, const char *source);
 /* Where "demo" and "demo-zh" are; tern_free. NULL with the error recorded (the places that were tried). */
 char *tern_demo_path(struct tern_context *ctx, const char *name);
 

@@ -1,5 +1,5 @@
 /* Guarded memory: [block header][guard][payload][guard]. */
-#include "tests/op_guard.h"
+#include "conformance/guard.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #define GUARD_BYTE 0xA5
 #define FRESH_BYTE 0xFF /* NaN as f32, f16 and bf16; -1 as an integer */
 
-struct op_guard_block {
-    struct op_guard_block *next, **link;
+struct tern_guard_block {
+    struct tern_guard_block *next, **link;
     size_t size;
     void *raw;
 };
@@ -22,7 +22,7 @@ static bool intact(const unsigned char *p)
     return true;
 }
 
-static bool block_intact(const struct op_guard_block *b)
+static bool block_intact(const struct tern_guard_block *b)
 {
     const unsigned char *front = (const unsigned char *)(b + 1);
     return intact(front) && intact(front + GUARD + b->size);
@@ -30,8 +30,8 @@ static bool block_intact(const struct op_guard_block *b)
 
 static void *guard_alloc(size_t size, size_t alignment, void *user)
 {
-    struct op_guard *g = user;
-    size_t front = sizeof(struct op_guard_block) + GUARD;
+    struct tern_guard *g = user;
+    size_t front = sizeof(struct tern_guard_block) + GUARD;
     if (size > SIZE_MAX / 2)
         return NULL;
     unsigned char *raw = malloc(size + front + GUARD + alignment);
@@ -39,12 +39,12 @@ static void *guard_alloc(size_t size, size_t alignment, void *user)
         return NULL;
     unsigned char *payload = raw + front;
     payload += (alignment - (uintptr_t)payload % alignment) % alignment;
-    struct op_guard_block *b = (struct op_guard_block *)(payload - front);
+    struct tern_guard_block *b = (struct tern_guard_block *)(payload - front);
     memset(payload - GUARD, GUARD_BYTE, GUARD);
     memset(payload, FRESH_BYTE, size);
     memset(payload + size, GUARD_BYTE, GUARD);
     pthread_mutex_lock(&g->lock);
-    *b = (struct op_guard_block){g->blocks, &g->blocks, size, raw};
+    *b = (struct tern_guard_block){g->blocks, &g->blocks, size, raw};
     if (g->blocks)
         g->blocks->link = &b->next;
     g->blocks = b;
@@ -54,8 +54,8 @@ static void *guard_alloc(size_t size, size_t alignment, void *user)
 
 static void guard_free(void *ptr, size_t size, void *user)
 {
-    struct op_guard *g = user;
-    struct op_guard_block *b = (struct op_guard_block *)((unsigned char *)ptr - GUARD) - 1;
+    struct tern_guard *g = user;
+    struct tern_guard_block *b = (struct tern_guard_block *)((unsigned char *)ptr - GUARD) - 1;
     (void)size;
     pthread_mutex_lock(&g->lock);
     g->damaged += !block_intact(b);
@@ -66,19 +66,21 @@ static void guard_free(void *ptr, size_t size, void *user)
     free(b->raw);
 }
 
-void op_guard_init(struct op_guard *g)
+void tern_guard_init(struct tern_guard *g)
 {
-    *g = (struct op_guard){.blocks = NULL};
+    *g = (struct tern_guard){.blocks = NULL};
     pthread_mutex_init(&g->lock, NULL);
 }
 
-struct tern_allocator op_guard_allocator(struct op_guard *g) { return (struct tern_allocator){guard_alloc, guard_free, g}; }
+void tern_guard_close(struct tern_guard *g) { pthread_mutex_destroy(&g->lock); }
 
-uint64_t op_guard_damage(struct op_guard *g)
+struct tern_allocator tern_guard_allocator(struct tern_guard *g) { return (struct tern_allocator){guard_alloc, guard_free, g}; }
+
+uint64_t tern_guard_damage(struct tern_guard *g)
 {
     pthread_mutex_lock(&g->lock);
     uint64_t n = g->damaged;
-    for (const struct op_guard_block *b = g->blocks; b; b = b->next)
+    for (const struct tern_guard_block *b = g->blocks; b; b = b->next)
         n += !block_intact(b);
     pthread_mutex_unlock(&g->lock);
     return n;
