@@ -74,7 +74,8 @@ static bool fill(struct tern_conformance *c, const struct tern_conformance_param
                   "the case table that ships with tern was not found in %s/conformance or %s; TERN_DATA_DIR can name the folder above it",
                   TERN_DATADIR, TERN_SOURCE_CASES);
     char *ops = c->data ? tern_path_join(c->ctx, c->data, "ops") : NULL;
-    bool good = ops && open_own(c, p->device) && tern_table_load(c->ctx, ops, &c->table) && tern_ops_add(c, p);
+    bool good = ops && open_own(c, p->device) && tern_table_load(c->ctx, ops, &c->table) && tern_ops_add(c, p) &&
+                (p->op || p->kernel || (tern_graphs_add(c) && tern_models_add(c) && tern_demo_add(c)));
     tern_free(c->ctx, ops);
     return good;
 }
@@ -133,6 +134,8 @@ struct tern_conformance_check tern_conformance_get(const struct tern_conformance
 
 enum tern_status tern_conformance_run(struct tern_conformance *c, int i, struct tern_conformance_outcome *out)
 {
+    static void (*const run_stage[])(struct tern_conformance * c, const struct tern_check *check) = {tern_ops_run, tern_graphs_run,
+                                                                                                     tern_models_run, tern_demo_run};
     struct tern_verdict *v = &c->verdict;
     double start = tern_now();
     if (i < 0 || i >= c->count)
@@ -141,7 +144,7 @@ enum tern_status tern_conformance_run(struct tern_conformance *c, int i, struct 
         return TERN_E_CANCELLED;
     uint64_t damage = tern_guard_damage(&c->guard);
     *v = (struct tern_verdict){.result = TERN_CONFORMANCE_PASSED};
-    tern_ops_run(c, &c->checks[i]);
+    run_stage[c->checks[i].stage](c, &c->checks[i]);
     tern_memory_trim(c->own);
     if (tern_guard_damage(&c->guard) != damage)
         tern_verdict_fail(v, "memory outside of a buffer was written");

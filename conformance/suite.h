@@ -35,7 +35,6 @@ struct tern_check {
     const char *way;
 };
 
-/* A stage's own list of names; grows with tern_suite_keep. */
 /* Runs a call into host memory in the reference's place; false when it cannot, with the reason in message, which is empty when it does
  * not support the call. */
 typedef bool (*tern_case_runner)(const struct tern_kernel_args *a, void *user, char *message, size_t size);
@@ -55,7 +54,7 @@ struct tern_conformance {
     char **kept; /* strings that checks point to */
     int n_kept, kept_capacity;
     struct tern_pipeline *pipeline; /* the last that was used: checks of one model stand together */
-    char pipeline_key[256];
+    char pipeline_key[4096 + 16];
     json_t *demo; /* rows of demo-sheet/cases.json; NULL: not there */
     struct tern_verdict verdict;
 };
@@ -99,5 +98,17 @@ bool tern_case_compare(const struct tern_table *t, const json_t *row, const stru
 /* ---- one file a stage: adds its checks, runs one */
 bool tern_ops_add(struct tern_conformance *c, const struct tern_conformance_params *params);
 void tern_ops_run(struct tern_conformance *c, const struct tern_check *check);
+bool tern_graphs_add(struct tern_conformance *c);
+void tern_graphs_run(struct tern_conformance *c, const struct tern_check *check);
+bool tern_models_add(struct tern_conformance *c);
+void tern_models_run(struct tern_conformance *c, const struct tern_check *check);
+bool tern_demo_add(struct tern_conformance *c);
+void tern_demo_run(struct tern_conformance *c, const struct tern_check *check);
+
+/* A model in the suite's context: the one that was asked for last is kept. Borrowed; NULL with the error recorded there. */
+struct tern_pipeline *tern_suite_pipeline(struct tern_conformance *c, const char *model, enum tern_dtype dtype);
+
+/* sum (found - expected)^2 / sum expected^2, of tensors of one shape; NaN, and what cannot be read, counts as infinite. */
+double tern_tensor_nmse(const tern_tensor *found, const tern_tensor *expected);
 
 #endif

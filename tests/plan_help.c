@@ -16,10 +16,10 @@
 
 struct planned plan_open(struct tern_context *ctx, uint64_t seed, const char *without)
 {
-    struct planned p = {.ctx = ctx, .r = random_graph_make(ctx, seed, 1)};
+    struct planned p = {.ctx = ctx, .r = tern_random_graph_make(ctx, seed, 1)};
     tern_scope_begin(ctx);
-    random_graph_inputs(&p.r, 5, p.in);
-    p.graph = tern_graph_trace(ctx, random_graph_fn, &p.r, p.r.weights, p.r.inputs, p.r.n_inputs, p.r.n_outputs);
+    tern_random_graph_inputs(&p.r, 5, p.in);
+    p.graph = tern_graph_trace(ctx, tern_random_graph_fn, &p.r, p.r.weights, p.r.inputs, p.r.n_inputs, p.r.n_outputs);
     p.plan = tern_plan_compile(p.graph, &(struct tern_plan_params){.without = without});
     assert_non_null(p.plan);
     return p;
@@ -30,7 +30,7 @@ void plan_close(struct planned *p)
     tern_scope_end(p->ctx, NULL);
     tern_plan_unref(&p->plan);
     tern_graph_destroy(&p->graph);
-    random_graph_close(&p->r);
+    tern_random_graph_close(&p->r);
 }
 
 float *plan_values(struct planned *p, struct tern_plan *plan, int64_t *n)
@@ -51,13 +51,13 @@ float *plan_values(struct planned *p, struct tern_plan *plan, int64_t *n)
     return values;
 }
 
-static tern_tensor *weight(const struct random_graph *r, const char *name) { return tern_weights_get(r->weights, name); }
-static tern_tensor *filter(const struct random_graph *r) { return tern_weights_get(r->weights, "conv.0.0.weight"); }
+static tern_tensor *weight(const struct tern_random_graph *r, const char *name) { return tern_weights_get(r->weights, name); }
+static tern_tensor *filter(const struct tern_random_graph *r) { return tern_weights_get(r->weights, "conv.0.0.weight"); }
 
 /* picture (1, 4, 3, 3): by a filter, plus a folded constant, silu, times a prepared matrix; a softmax; both returned */
 static enum tern_status two_results(void *user, tern_tensor *const *in, tern_tensor **out)
 {
-    const struct random_graph *r = user;
+    const struct tern_random_graph *r = user;
     tern_tensor *y = tern_silu(
         tern_add(tern_conv2d(in[0], filter(r), NULL, .padding = 1), tern_mul_scalar(tern_tensor_scalar(r->ctx, TERN_F32, 2), 1.5)));
     tern_tensor *prepared = tern_tanh(tern_slice(tern_slice(weight(r, "linear.0.0.weight"), 0, 0, 3, 1), 1, 0, 3, 1));
@@ -66,7 +66,7 @@ static enum tern_status two_results(void *user, tern_tensor *const *in, tern_ten
     return tern_error_status(r->ctx);
 }
 
-struct tern_plan *plan_two(struct tern_context *ctx, struct random_graph *r)
+struct tern_plan *plan_two(struct tern_context *ctx, struct tern_random_graph *r)
 {
     const struct tern_graph_input input = {"x", TERN_F32, 4, {1, 4, 3, 3}};
     struct tern_graph *g = tern_graph_trace(ctx, two_results, r, r->weights, &input, 1, 2);

@@ -2,13 +2,13 @@
 #ifndef TERN_TESTS_PLAN_HELP_H
 #define TERN_TESTS_PLAN_HELP_H
 
+#include "conformance/random_graph.h"
 #include "graph/plan.h"
-#include "graph_random.h"
 
 /* A random graph, its plan and inputs. Opens a scope. */
 struct planned {
     struct tern_context *ctx;
-    struct random_graph r;
+    struct tern_random_graph r;
     struct tern_graph *graph;
     struct tern_plan *plan;
     tern_tensor *in[4];
@@ -19,7 +19,7 @@ void plan_close(struct planned *p);
 float *plan_values(struct planned *p, struct tern_plan *plan, int64_t *n);
 
 /* A plan of x (1, 4, 3, 3) with a view, a reference, a prepared node and a folded constant, of two outputs; r: of any seed. */
-struct tern_plan *plan_two(struct tern_context *ctx, struct random_graph *r);
+struct tern_plan *plan_two(struct tern_context *ctx, struct tern_random_graph *r);
 /* Its node of that op. */
 struct tern_node *plan_node(struct tern_plan *p, enum tern_op op);
 /* Strides of the two first dimensions of a result, wherever its meta stands. */

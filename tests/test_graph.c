@@ -9,9 +9,9 @@
 #include <cmocka.h>
 #include <tern/ops.h>
 
+#include "conformance/random_graph.h"
 #include "core/context.h"
 #include "graph/graph.h"
-#include "graph_random.h"
 #include "support.h"
 
 #define GRAPHS 500
@@ -40,7 +40,7 @@ static double difference(const tern_tensor *y, const tern_tensor *x)
     return e;
 }
 
-static void fail_with(struct tern_context *ctx, const struct random_graph *r, const char *what)
+static void fail_with(struct tern_context *ctx, const struct tern_random_graph *r, const char *what)
 {
     if (tern_error_status(ctx))
         fail_msg("graph %llu: %s: %s", (unsigned long long)r->seed, what, tern_error(ctx));
@@ -49,14 +49,14 @@ static void fail_with(struct tern_context *ctx, const struct random_graph *r, co
 /* Runs graph `seed` eagerly and as a plan without some passes; the worst NMSE of its outputs. */
 static double compare(struct tern_context *ctx, uint64_t seed, const char *without)
 {
-    struct random_graph r = random_graph_make(ctx, seed, 1);
+    struct tern_random_graph r = tern_random_graph_make(ctx, seed, 1);
     tern_tensor *in[4], *eager[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
     double worst = 0;
     tern_scope_begin(ctx);
-    random_graph_inputs(&r, seed, in);
-    random_graph_fn(&r, in, eager);
+    tern_random_graph_inputs(&r, seed, in);
+    tern_random_graph_fn(&r, in, eager);
     fail_with(ctx, &r, "eager");
-    struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
+    struct tern_graph *g = tern_graph_trace(ctx, tern_random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
     fail_with(ctx, &r, "trace");
     struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = without});
     fail_with(ctx, &r, "compile");
@@ -73,7 +73,7 @@ static double compare(struct tern_context *ctx, uint64_t seed, const char *witho
     tern_binding_unref(&b);
     tern_plan_unref(&plan);
     tern_graph_destroy(&g);
-    random_graph_close(&r);
+    tern_random_graph_close(&r);
     return worst;
 }
 
@@ -118,12 +118,12 @@ static void one_plan_serves_many_sets(void **state)
 {
     struct tern_context *ctx = support_context();
     for (uint64_t seed = 0; seed < 50; seed++) {
-        struct random_graph a = random_graph_make(ctx, seed, 1), b = random_graph_make(ctx, seed, 2);
+        struct tern_random_graph a = tern_random_graph_make(ctx, seed, 1), b = tern_random_graph_make(ctx, seed, 2);
         tern_tensor *in[4], *expected[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
         tern_scope_begin(ctx);
-        random_graph_inputs(&b, 5, in);
-        random_graph_fn(&b, in, expected);
-        struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &a, a.weights, a.inputs, a.n_inputs, a.n_outputs);
+        tern_random_graph_inputs(&b, 5, in);
+        tern_random_graph_fn(&b, in, expected);
+        struct tern_graph *g = tern_graph_trace(ctx, tern_random_graph_fn, &a, a.weights, a.inputs, a.n_inputs, a.n_outputs);
         struct tern_plan *plan = tern_plan_compile(g, NULL);
         struct tern_binding *ba = tern_plan_bind(plan, a.weights), *bb = tern_plan_bind(plan, b.weights);
         tern_graph_destroy(&g);
@@ -135,8 +135,8 @@ static void one_plan_serves_many_sets(void **state)
         tern_scope_end(ctx, NULL);
         tern_binding_unref(&ba);
         tern_binding_unref(&bb);
-        random_graph_close(&a);
-        random_graph_close(&b);
+        tern_random_graph_close(&a);
+        tern_random_graph_close(&b);
     }
     tern_context_destroy(&ctx);
 }
@@ -167,13 +167,13 @@ static void threads_share_a_plan(void **state)
 {
     struct tern_context *ctx = support_context();
     for (uint64_t seed = 0; seed < 4; seed++) {
-        struct random_graph r[2] = {random_graph_make(ctx, seed, 1), random_graph_make(ctx, seed, 2)};
+        struct tern_random_graph r[2] = {tern_random_graph_make(ctx, seed, 1), tern_random_graph_make(ctx, seed, 2)};
         struct worker w[2] = {{NULL}};
         pthread_t thread[2];
         tern_tensor *in[4];
         tern_scope_begin(ctx);
-        random_graph_inputs(&r[0], 5, in);
-        struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r[0], r[0].weights, r[0].inputs, r[0].n_inputs, r[0].n_outputs);
+        tern_random_graph_inputs(&r[0], 5, in);
+        struct tern_graph *g = tern_graph_trace(ctx, tern_random_graph_fn, &r[0], r[0].weights, r[0].inputs, r[0].n_inputs, r[0].n_outputs);
         struct tern_plan *plan = tern_plan_compile(g, NULL);
         for (int i = 0; i < 2; i++) {
             w[i].binding = tern_plan_bind(plan, r[i].weights);
@@ -188,7 +188,7 @@ static void threads_share_a_plan(void **state)
             assert_int_equal(w[i].wrong, 0);
             free((void *)(uintptr_t)w[i].expected);
             tern_binding_unref(&w[i].binding);
-            random_graph_close(&r[i]);
+            tern_random_graph_close(&r[i]);
         }
         tern_scope_end(ctx, NULL);
         tern_plan_unref(&plan);
@@ -200,7 +200,7 @@ static void threads_share_a_plan(void **state)
 /* A random graph, its plan and its inputs, in an open scope. */
 struct compiled {
     struct tern_context *ctx;
-    struct random_graph r;
+    struct tern_random_graph r;
     struct tern_graph *graph;
     struct tern_plan *plan;
     struct tern_binding *binding;
@@ -209,10 +209,10 @@ struct compiled {
 
 static struct compiled open_compiled(struct tern_context *ctx, uint64_t seed)
 {
-    struct compiled c = {.ctx = ctx, .r = random_graph_make(ctx, seed, 1)};
+    struct compiled c = {.ctx = ctx, .r = tern_random_graph_make(ctx, seed, 1)};
     tern_scope_begin(ctx);
-    random_graph_inputs(&c.r, 5, c.in);
-    c.graph = tern_graph_trace(ctx, random_graph_fn, &c.r, c.r.weights, c.r.inputs, c.r.n_inputs, c.r.n_outputs);
+    tern_random_graph_inputs(&c.r, 5, c.in);
+    c.graph = tern_graph_trace(ctx, tern_random_graph_fn, &c.r, c.r.weights, c.r.inputs, c.r.n_inputs, c.r.n_outputs);
     c.plan = tern_plan_compile(c.graph, NULL);
     c.binding = tern_plan_bind(c.plan, c.r.weights);
     assert_int_equal(tern_plan_run(c.binding, c.in, c.out), TERN_OK);
@@ -225,7 +225,7 @@ static void close_compiled(struct compiled *c)
     tern_binding_unref(&c->binding);
     tern_plan_unref(&c->plan);
     tern_graph_destroy(&c->graph);
-    random_graph_close(&c->r);
+    tern_random_graph_close(&c->r);
 }
 
 /* With given outputs nothing is allocated after the first run. */
@@ -252,16 +252,16 @@ static void faults_are_statuses(void **state)
     for (uint64_t seed = 0; seed < 12; seed++) {
         struct support_allocator m = {0};
         struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .allocator = support_failing(&m)});
-        struct random_graph r = random_graph_make(ctx, seed, 1);
+        struct tern_random_graph r = tern_random_graph_make(ctx, seed, 1);
         tern_tensor *in[4];
         tern_scope_begin(ctx);
-        random_graph_inputs(&r, 5, in);
+        tern_random_graph_inputs(&r, 5, in);
         bool failed = true;
         for (long n = 1; failed; n++) {
             tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
             m.fail_at = m.count + n;
             tern_scope_begin(ctx);
-            struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
+            struct tern_graph *g = tern_graph_trace(ctx, tern_random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
             struct tern_plan *plan = tern_plan_compile(g, NULL);
             struct tern_binding *b = tern_plan_bind(plan, r.weights);
             enum tern_status st = tern_plan_run(b, in, out);
@@ -278,7 +278,7 @@ static void faults_are_statuses(void **state)
             faults += failed;
         }
         tern_scope_end(ctx, NULL);
-        random_graph_close(&r);
+        tern_random_graph_close(&r);
         tern_context_destroy(&ctx);
         assert_int_equal(m.live, 0);
     }
@@ -350,7 +350,7 @@ static void tell(void *user, const struct tern_step_profile *step)
 /* x (1, 4, 5, 6) by a filter of 3 x 3 to 8 channels, then a matrix of 6 x 6 */
 static enum tern_status counted(void *user, tern_tensor *const *in, tern_tensor **out)
 {
-    const struct random_graph *r = user;
+    const struct tern_random_graph *r = user;
     tern_tensor *y = tern_conv2d(in[0], tern_weights_get(r->weights, "conv.0.1.weight"), NULL, .padding = 1);
     out[0] = tern_matmul(tern_reshape(y, 2, (const int64_t[]){-1, 6}), in[1]);
     return tern_error_status(r->ctx);
@@ -359,7 +359,7 @@ static enum tern_status counted(void *user, tern_tensor *const *in, tern_tensor 
 static void profiles_tell_every_step(void **state)
 {
     struct tern_context *ctx = support_context();
-    struct random_graph r = random_graph_make(ctx, 1, 1);
+    struct tern_random_graph r = tern_random_graph_make(ctx, 1, 1);
     struct told told = {0};
     const struct tern_graph_input inputs[] = {{"x", TERN_F32, 4, {1, 4, 5, 6}}, {"y", TERN_F32, 2, {6, 6}}};
     tern_tensor *out[1] = {NULL}, *again[1] = {NULL};
@@ -378,14 +378,14 @@ static void profiles_tell_every_step(void **state)
     tern_binding_unref(&b);
     tern_plan_unref(&plan);
     tern_graph_destroy(&g);
-    random_graph_close(&r);
+    tern_random_graph_close(&r);
     tern_context_destroy(&ctx);
 }
 
 /* picture * mean of a weight */
 static enum tern_status scaled(void *user, tern_tensor *const *in, tern_tensor **out)
 {
-    const struct random_graph *r = user;
+    const struct tern_random_graph *r = user;
     out[0] = tern_mul(in[0], tern_mean(tern_weights_get(r->weights, "norm.0"), 0, NULL, false));
     return tern_error_status(r->ctx);
 }
@@ -393,10 +393,10 @@ static enum tern_status scaled(void *user, tern_tensor *const *in, tern_tensor *
 static void wrong_use_is_refused(void **state)
 {
     struct tern_context *ctx = support_context();
-    struct random_graph r = random_graph_make(ctx, 3, 1);
+    struct tern_random_graph r = tern_random_graph_make(ctx, 3, 1);
     tern_tensor *in[4], *out[TERN_GRAPH_MAX_IO] = {NULL};
     tern_scope_begin(ctx);
-    random_graph_inputs(&r, 5, in);
+    tern_random_graph_inputs(&r, 5, in);
     struct tern_graph *g = tern_graph_trace(ctx, scaled, &r, r.weights, r.inputs, r.n_inputs, 1);
     assert_null(tern_plan_compile(g, &(struct tern_plan_params){.without = "cse,fusion"}));
     support_error(ctx, TERN_E_INVALID, "no pass has the name \"fusion\"; there are all,fold");
@@ -420,14 +420,14 @@ static void wrong_use_is_refused(void **state)
     support_error(ctx, TERN_E_INVALID, "output 0: expected");
     out[0] = NULL;
     assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
-    assert_null(tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, TERN_GRAPH_MAX_IO + 1, 1));
+    assert_null(tern_graph_trace(ctx, tern_random_graph_fn, &r, r.weights, r.inputs, TERN_GRAPH_MAX_IO + 1, 1));
     support_error(ctx, TERN_E_INVALID, "at most 80 inputs");
     tern_scope_end(ctx, NULL);
     tern_weights_unref(&few);
     tern_binding_unref(&b);
     tern_plan_unref(&plan);
     tern_graph_destroy(&g);
-    random_graph_close(&r);
+    tern_random_graph_close(&r);
     tern_context_destroy(&ctx);
 }
 

@@ -9,9 +9,9 @@
 #include <cmocka.h>
 #include <tern/ops.h>
 
+#include "conformance/random_graph.h"
 #include "core/context.h"
 #include "graph/key.h"
-#include "graph_random.h"
 #include "support.h"
 
 #define GRAPHS 200
@@ -25,12 +25,12 @@ static struct tern_key key_of(const struct tern_graph *g, const char *without)
 
 static struct tern_key random_key(struct tern_context *ctx, uint64_t seed, uint64_t weight_seed)
 {
-    struct random_graph r = random_graph_make(ctx, seed, weight_seed);
-    struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
+    struct tern_random_graph r = tern_random_graph_make(ctx, seed, weight_seed);
+    struct tern_graph *g = tern_graph_trace(ctx, tern_random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
     assert_non_null(g);
     struct tern_key key = key_of(g, NULL);
     tern_graph_destroy(&g);
-    random_graph_close(&r);
+    tern_random_graph_close(&r);
     return key;
 }
 

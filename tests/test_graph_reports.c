@@ -10,9 +10,9 @@
 #include <jansson.h>
 #include <tern/ops.h>
 
+#include "conformance/random_graph.h"
 #include "core/context.h"
 #include "graph/peak.h"
-#include "graph_random.h"
 #include "support.h"
 #include "xml_check.h"
 
@@ -159,8 +159,8 @@ static void json_says_what_the_text_says(void **state)
 {
     struct tern_context *ctx = *state;
     for (uint64_t seed = 0; seed < 40; seed++) {
-        struct random_graph g = random_graph_make(ctx, seed, 1);
-        struct tern_graph *graph = tern_graph_trace(ctx, random_graph_fn, &g, g.weights, g.inputs, g.n_inputs, g.n_outputs);
+        struct tern_random_graph g = tern_random_graph_make(ctx, seed, 1);
+        struct tern_graph *graph = tern_graph_trace(ctx, tern_random_graph_fn, &g, g.weights, g.inputs, g.n_inputs, g.n_outputs);
         struct tern_plan *plan = tern_plan_compile(graph, NULL);
         struct report text = {0}, r = {0};
         tern_graph_print(tern_plan_graph(plan), keep, &text);
@@ -190,7 +190,7 @@ static void json_says_what_the_text_says(void **state)
         drop(&r);
         tern_plan_unref(&plan);
         tern_graph_destroy(&graph);
-        random_graph_close(&g);
+        tern_random_graph_close(&g);
     }
 }
 
@@ -286,14 +286,14 @@ static void pictures_show_every_block(void **state)
     struct tern_context *ctx = *state;
     int blocks = 0;
     for (uint64_t seed = 0; seed < 60; seed++) {
-        struct random_graph g = random_graph_make(ctx, seed, 1);
-        struct tern_graph *graph = tern_graph_trace(ctx, random_graph_fn, &g, g.weights, g.inputs, g.n_inputs, g.n_outputs);
+        struct tern_random_graph g = tern_random_graph_make(ctx, seed, 1);
+        struct tern_graph *graph = tern_graph_trace(ctx, tern_random_graph_fn, &g, g.weights, g.inputs, g.n_inputs, g.n_outputs);
         struct tern_plan *plan = tern_plan_compile(graph, seed % 2 ? NULL : &(struct tern_plan_params){.without = "all"});
         check_picture(plan);
         blocks += plan->n_blocks;
         tern_plan_unref(&plan);
         tern_graph_destroy(&graph);
-        random_graph_close(&g);
+        tern_random_graph_close(&g);
     }
     assert_true(blocks > 300);
     check_picture(&(struct tern_plan){.n_steps = 0}); /* nothing to show */

@@ -213,7 +213,7 @@ static void forgeries_are_named(void **state)
 {
     struct tern_context *ctx = support_context();
     struct plan_folder f = plan_folder_open();
-    struct random_graph r = random_graph_make(ctx, 1, 1);
+    struct tern_random_graph r = tern_random_graph_make(ctx, 1, 1);
     for (size_t i = 0; i < sizeof(forgeries) / sizeof(*forgeries); i++) {
         struct tern_plan *p = plan_two(ctx, &r);
         forgeries[i].forge(p);
@@ -222,7 +222,7 @@ static void forgeries_are_named(void **state)
         support_error(ctx, TERN_E_FORMAT, forgeries[i].message);
         tern_plan_unref(&p);
     }
-    random_graph_close(&r);
+    tern_random_graph_close(&r);
     plan_folder_close(&f);
     tern_context_destroy(&ctx);
 }

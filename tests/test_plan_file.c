@@ -125,7 +125,7 @@ static void constants_stay_constant(void **state)
 {
     struct tern_context *ctx = support_context();
     struct plan_folder f = plan_folder_open();
-    struct random_graph r = random_graph_make(ctx, 1, 1);
+    struct tern_random_graph r = tern_random_graph_make(ctx, 1, 1);
     struct tern_plan *p = plan_two(ctx, &r);
     for (int constant = 0; constant < 2; constant++) {
         int found = 0;
@@ -145,7 +145,7 @@ static void constants_stay_constant(void **state)
         tern_plan_unref(&q);
     }
     tern_plan_unref(&p);
-    random_graph_close(&r);
+    tern_random_graph_close(&r);
     plan_folder_close(&f);
     tern_context_destroy(&ctx);
 }
@@ -154,7 +154,7 @@ static void constants_stay_constant(void **state)
 static void bindings_check_what_is_prepared(void **state)
 {
     struct tern_context *ctx = support_context();
-    struct random_graph r = random_graph_make(ctx, 1, 1);
+    struct tern_random_graph r = tern_random_graph_make(ctx, 1, 1);
     struct tern_plan *p = plan_two(ctx, &r);
     struct tern_binding *b = tern_plan_bind(p, r.weights);
     assert_non_null(b);
@@ -163,7 +163,7 @@ static void bindings_check_what_is_prepared(void **state)
     support_error(ctx, TERN_E_INTERNAL, "tanh is prepared in another order");
     tern_binding_unref(&b);
     tern_plan_unref(&p);
-    random_graph_close(&r);
+    tern_random_graph_close(&r);
     tern_context_destroy(&ctx);
 }
 
@@ -172,7 +172,7 @@ static void null_plans_come_back(void **state)
 {
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.device = "null"});
     struct plan_folder f = plan_folder_open();
-    struct random_graph r = random_graph_make(ctx, 1, 1);
+    struct tern_random_graph r = tern_random_graph_make(ctx, 1, 1);
     struct tern_plan *p = plan_two(ctx, &r);
     assert_int_equal(tern_plan_save(p, f.path), TERN_OK);
     struct tern_plan *q = tern_plan_load(ctx, f.path);
@@ -181,7 +181,7 @@ static void null_plans_come_back(void **state)
     assert_int_equal(p->facts.arena, q->facts.arena);
     tern_plan_unref(&p);
     tern_plan_unref(&q);
-    random_graph_close(&r);
+    tern_random_graph_close(&r);
     plan_folder_close(&f);
     tern_context_destroy(&ctx);
 }
@@ -237,7 +237,7 @@ static void unfinished_files_vanish(void **state)
     struct support_allocator m = {0};
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.device = "null", .allocator = support_failing(&m)});
     struct plan_folder f = plan_folder_open();
-    struct random_graph r = random_graph_make(ctx, 1, 1);
+    struct tern_random_graph r = tern_random_graph_make(ctx, 1, 1);
     struct tern_plan *p = plan_two(ctx, &r);
     int faults = 0;
     for (bool failed = true; failed; faults += failed) {
@@ -250,7 +250,7 @@ static void unfinished_files_vanish(void **state)
     }
     assert_int_equal(faults, 4); /* three of the writer, then the constant's copy */
     tern_plan_unref(&p);
-    random_graph_close(&r);
+    tern_random_graph_close(&r);
     plan_folder_close(&f);
     tern_context_destroy(&ctx);
     assert_int_equal(m.live, 0);

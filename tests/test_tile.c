@@ -8,9 +8,9 @@
 #include <cmocka.h>
 #include <tern/ops.h>
 
+#include "conformance/random_graph.h"
 #include "core/context.h"
 #include "graph/graph.h"
-#include "graph_random.h"
 #include "model_help.h"
 #include "models/pipelines/pipeline.h"
 #include "support.h"
@@ -67,7 +67,7 @@ static void random_graphs_agree(void **state)
     struct tern_context *ctx = support_context();
     int tiled = 0, smaller = 0;
     for (uint64_t seed = 0; seed < 300; seed++) {
-        struct random_graph r = random_graph_make(ctx, seed, 1);
+        struct tern_random_graph r = tern_random_graph_make(ctx, seed, 1);
         struct tern_plan_facts facts, whole;
         tern_tensor *in[4], *expected[TERN_GRAPH_MAX_IO] = {NULL};
         int parts, parts_whole;
@@ -75,9 +75,9 @@ static void random_graphs_agree(void **state)
             r.inputs[i].shape[0] = 1;
         r.inputs[0].shape[2] = 33 + (int64_t)(seed % 20);
         tern_scope_begin(ctx);
-        random_graph_inputs(&r, seed, in);
-        random_graph_fn(&r, in, expected);
-        struct tern_graph *g = tern_graph_trace(ctx, random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
+        tern_random_graph_inputs(&r, seed, in);
+        tern_random_graph_fn(&r, in, expected);
+        struct tern_graph *g = tern_graph_trace(ctx, tern_random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
         double e = compare(ctx, g, r.weights, 0, in, expected, &whole, &parts_whole);
         assert_true(e == 0);
         e = compare(ctx, g, r.weights, 1, in, expected, &facts, &parts);
@@ -88,7 +88,7 @@ static void random_graphs_agree(void **state)
         smaller += facts.arena < whole.arena;
         tern_scope_end(ctx, NULL);
         tern_graph_destroy(&g);
-        random_graph_close(&r);
+        tern_random_graph_close(&r);
     }
     print_message("%d of 300 graphs are tiled, %d are smaller\n", tiled, smaller);
     assert_true(tiled > 15 && smaller >= tiled);
@@ -146,7 +146,7 @@ static void halves_of_a_vae_agree(void **state)
 /* A decoder's last block: three convolutions, norms, a shortcut, twice the size. */
 static enum tern_status block(void *user, tern_tensor *const *in, tern_tensor **out)
 {
-    const struct random_graph *r = user;
+    const struct tern_random_graph *r = user;
     tern_tensor *first = tern_weights_get(r->weights, "conv.2.0.weight"), *second = tern_weights_get(r->weights, "conv.0.0.weight");
     tern_tensor *shortcut = tern_weights_get(r->weights, "conv.2.0.weight");
     tern_tensor *same = tern_weights_get(r->weights, "conv.2.2.weight"), *x = tern_conv2d(in[0], same, NULL, .padding = 1);
@@ -158,7 +158,7 @@ static enum tern_status block(void *user, tern_tensor *const *in, tern_tensor **
     return tern_error_status(r->ctx);
 }
 
-static struct tern_graph *trace_block(struct random_graph *r)
+static struct tern_graph *trace_block(struct tern_random_graph *r)
 {
     const struct tern_graph_input input = {"x", TERN_F32, 4, {1, 12, 128, 80}};
     return tern_graph_trace(r->ctx, block, r, r->weights, &input, 1, 1);
@@ -169,7 +169,7 @@ static void faults_are_statuses(void **state)
 {
     struct support_allocator m = {0};
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .allocator = support_failing(&m)});
-    struct random_graph r = random_graph_make(ctx, 1, 1);
+    struct tern_random_graph r = tern_random_graph_make(ctx, 1, 1);
     struct tern_graph *g = trace_block(&r);
     int faults = 0;
     bool failed = true;
@@ -189,7 +189,7 @@ static void faults_are_statuses(void **state)
     print_message("%d faults\n", faults);
     assert_true(faults > 100);
     tern_graph_destroy(&g);
-    random_graph_close(&r);
+    tern_random_graph_close(&r);
     tern_context_destroy(&ctx);
     assert_int_equal(m.live, 0);
 }
@@ -198,7 +198,7 @@ static void faults_are_statuses(void **state)
 static void results_are_computed_again(void **state)
 {
     struct tern_context *ctx = support_context();
-    struct random_graph r = random_graph_make(ctx, 1, 1);
+    struct tern_random_graph r = tern_random_graph_make(ctx, 1, 1);
     struct tern_graph *g = trace_block(&r);
     const size_t up = 12 * 256 * 160 * sizeof(float), h = up / 3;
     const size_t slack = up * 3 / 4, limits[] = {up + 2 * h + slack, up + h + slack}; /* bands, and what the kernels work in */
@@ -213,7 +213,7 @@ static void results_are_computed_again(void **state)
     }
     tern_plan_unref(&whole);
     tern_graph_destroy(&g);
-    random_graph_close(&r);
+    tern_random_graph_close(&r);
     tern_context_destroy(&ctx);
 }
 

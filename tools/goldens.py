@@ -23,6 +23,7 @@ PARTS = {
     "pipelines": ("pipelines", ("models",)),
     "lora": ("lora", ("models",)),
     "demo": ("demo", ()),
+    "demo-sheet": ("demo_sheet", ()),
 }
 
 

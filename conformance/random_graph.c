@@ -1,15 +1,11 @@
 /* Random valid graphs. Calls grow a pool of tensors; each call takes operands from it that fit. */
-#include "graph_random.h"
+#include "conformance/random_graph.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-#include <tern/context.h>
 #include <tern/ops.h>
 #include <tern/random.h>
+
+#include "core/context.h"
 
 #define MOST 64
 
@@ -17,7 +13,7 @@ struct pool {
     uint64_t state;
     tern_tensor *t[MOST];
     int n;
-    const struct random_graph *r;
+    const struct tern_random_graph *r;
 };
 
 static uint64_t next(uint64_t *state) /* splitmix64 */
@@ -36,24 +32,32 @@ static tern_tensor *noise(struct tern_context *ctx, uint64_t seed, int ndim, con
     int64_t n = 1;
     for (int i = 0; i < ndim; i++)
         n *= shape[i];
-    float *values = malloc((size_t)n * sizeof(*values));
-    assert_non_null(values);
+    float *values = tern_alloc(ctx, (size_t)n * sizeof(*values));
+    if (!values)
+        return NULL;
     tern_generator_seed(&g, TERN_GENERATOR_CPU, seed);
     tern_generator_randn(&g, values, n);
     for (int64_t i = 0; i < n; i++)
         values[i] *= scale;
     tern_tensor *t = tern_tensor_create(ctx, TERN_F32, ndim, shape, values);
-    free(values);
-    assert_non_null(t);
+    tern_free(ctx, values);
     return t;
 }
 
 /* Layers: a conv or a linear from a to b channels with its bias, and norms, for every pair of these widths. */
 static const int64_t widths[] = {4, 8, 12};
 
-struct random_graph random_graph_make(struct tern_context *ctx, uint64_t seed, uint64_t weight_seed)
+static void add_weight(struct tern_random_graph *r, const char *fmt, int a, int b, tern_tensor *t)
 {
-    struct random_graph r = {.seed = seed, .ctx = ctx, .n_inputs = 3, .weights = tern_weights_create(ctx)};
+    char name[32];
+    snprintf(name, sizeof(name), fmt, a, b); /* NOLINT: the formats stand below */
+    if (r->weights && t)
+        tern_weights_add(r->weights, name, t);
+}
+
+struct tern_random_graph tern_random_graph_make(struct tern_context *ctx, uint64_t seed, uint64_t weight_seed)
+{
+    struct tern_random_graph r = {.seed = seed, .ctx = ctx, .n_inputs = 3, .weights = tern_weights_create(ctx)};
     uint64_t s = seed ^ 0x5151;
     r.calls = 3 + (int)(next(&s) % 30);
     r.n_outputs = 1 + (int)(next(&s) % 3);
@@ -64,26 +68,22 @@ struct random_graph random_graph_make(struct tern_context *ctx, uint64_t seed, u
     tern_scope_begin(ctx);
     for (int a = 0; a < 3; a++)
         for (int b = 0; b < 4; b++) { /* b == 3: the norm of a */
-            char name[32];
             int64_t i = widths[a], o = widths[b % 3];
             const int64_t conv[] = {o, i, 3, 3}, linear[] = {o, i}, one[] = {b == 3 ? i : o};
             uint64_t ws = weight_seed * 64 + (uint64_t)(a * 4 + b);
             if (b < 3) {
-                snprintf(name, sizeof(name), "conv.%d.%d.weight", a, b);
-                assert_int_equal(tern_weights_add(r.weights, name, noise(ctx, ws, 4, conv, 0.15f)), TERN_OK);
-                snprintf(name, sizeof(name), "linear.%d.%d.weight", a, b);
-                assert_int_equal(tern_weights_add(r.weights, name, noise(ctx, ws + 1000, 2, linear, 0.3f)), TERN_OK);
+                add_weight(&r, "conv.%d.%d.weight", a, b, noise(ctx, ws, 4, conv, 0.15f));
+                add_weight(&r, "linear.%d.%d.weight", a, b, noise(ctx, ws + 1000, 2, linear, 0.3f));
             }
-            snprintf(name, sizeof(name), b == 3 ? "norm.%d" : "bias.%d.%d", a, b);
-            assert_int_equal(tern_weights_add(r.weights, name, noise(ctx, ws + 2000, 1, one, 0.5f)), TERN_OK);
+            add_weight(&r, b == 3 ? "norm.%d" : "bias.%d.%d", a, b, noise(ctx, ws + 2000, 1, one, 0.5f));
         }
     tern_scope_end(ctx, NULL);
     return r;
 }
 
-void random_graph_close(struct random_graph *r) { tern_weights_unref(&r->weights); }
+void tern_random_graph_close(struct tern_random_graph *r) { tern_weights_unref(&r->weights); }
 
-void random_graph_inputs(const struct random_graph *r, uint64_t seed, tern_tensor **in)
+void tern_random_graph_inputs(const struct tern_random_graph *r, uint64_t seed, tern_tensor **in)
 {
     for (int i = 0; i < r->n_inputs; i++)
         in[i] = noise(r->ctx, seed * 8 + (uint64_t)i, r->inputs[i].ndim, r->inputs[i].shape, 1);
@@ -254,10 +254,12 @@ static tern_tensor *call(struct pool *p)
     }
 }
 
-enum tern_status random_graph_fn(void *user, tern_tensor *const *in, tern_tensor **out)
+enum tern_status tern_random_graph_fn(void *user, tern_tensor *const *in, tern_tensor **out)
 {
-    const struct random_graph *r = user;
+    const struct tern_random_graph *r = user;
     struct pool p = {.state = r->seed, .r = r};
+    if (tern_failed(r->ctx)) /* inputs or weights are missing */
+        return tern_error_status(r->ctx);
     for (int i = 0; i < r->n_inputs; i++)
         p.t[p.n++] = in[i];
     for (int i = 0; i < r->calls && p.n < MOST; i++) {
