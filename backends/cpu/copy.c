@@ -1,4 +1,5 @@
 /* Copies between layouts and dtypes: contiguous, cast, reshape of what no view can show, cat, pad. */
+#include <math.h>
 #include <string.h>
 
 #include "backends/cpu/kernels.h"
@@ -128,12 +129,15 @@ const struct tern_kernel cpu_cat = {.name = "cat_copy", .op = TERN_OP_cat, .supp
 
 /* ---- pad: zeros (or f32 values) all over, then the picture into the middle */
 
+/* All bits are 0, unlike those of -0. */
+static bool is_plain_zero(double v) { return v == 0 && !signbit(v); }
+
 static bool supports_pad(struct tern_device *device, const struct tern_op_desc *d)
 {
     for (int64_t i = 0; i < d->attrs.pad.pad_n; i++)
         if (d->attrs.pad.pad[i] < 0)
             return false;
-    return tern_meta_is_dense(&d->out) && (d->attrs.pad.value == 0 || d->out.dtype == TERN_F32) && tern_meta_numel(&d->in[0]) > 0;
+    return tern_meta_is_dense(&d->out) && (is_plain_zero(d->attrs.pad.value) || d->out.dtype == TERN_F32) && tern_meta_numel(&d->in[0]) > 0;
 }
 
 static enum tern_status run_pad(const struct tern_kernel_args *a)
@@ -142,7 +146,7 @@ static enum tern_status run_pad(const struct tern_kernel_args *a)
     size_t size = tern_dtype_size(d->out.dtype);
     int64_t n = tern_meta_numel(&d->out), at = 0;
     char *y = tern_arg_host(&a->out);
-    if (d->attrs.pad.value == 0)
+    if (is_plain_zero(d->attrs.pad.value))
         memset(y, 0, (size_t)n * size);
     else
         for (int64_t i = 0; i < n; i++)
