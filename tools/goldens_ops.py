@@ -1,9 +1,11 @@
 """The op case table tests/data/ops from PyTorch (environment: tools/goldens-venv): expected values are computed in
 float64 and rounded once.
 
-usage: tools/goldens_ops.py [--check]
---check makes the table in memory and compares it with tests/data/ops, byte by byte."""
+usage: tools/goldens_ops.py [--check | --matrix]
+--check makes the table in memory and compares it with tests/data/ops, byte by byte.
+--matrix prints which properties the cases of tests/data/ops have, op by op; exit code 1 when an op lacks one."""
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -15,14 +17,14 @@ def build():
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
 
-    from goldens_ops import errors, layout, lookups, pictures, pointwise, products, reductions
+    from goldens_ops import errors, gaps, layout, lookups, pictures, pointwise, products, reductions
     from goldens_ops.table import Table
     table = Table()
     for part in (pointwise, layout, reductions, products, pictures, lookups, errors):
         part.add(table)
     # What came later, in the order of its coming: seeds and stored values count on from case to case, so that a case further up
     # would change all behind it.
-    for part in (reductions.add_group_norm_halves, errors.add_group_norm_halves):
+    for part in (reductions.add_group_norm_halves, errors.add_group_norm_halves, gaps.add):
         part(table)
     return table.files()
 
@@ -30,7 +32,12 @@ def build():
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--check", action="store_true", help="compare with tests/data/ops, write nothing")
+    ap.add_argument("--matrix", action="store_true", help="print the properties of each op's cases, write nothing")
     args = ap.parse_args()
+    if args.matrix:
+        from goldens_ops.coverage import matrix
+        table = json.loads((FOLDER / "cases.json").read_text())
+        return 1 if matrix(table["cases"], (FOLDER / "values.bin").read_bytes()) else 0
     files, differ = build(), 0
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
