@@ -82,8 +82,9 @@ bool tern_case_compare(const struct tern_table *t, const json_t *row, const stru
     }
     if (!wrong)
         return true;
-    double e = tern_load(m->dtype, expected, first);
+    double e = tern_load(m->dtype, expected, first), f = tern_load(m->dtype, found, first);
+    double allowed = l.bits || !isfinite(e) ? 0 : l.absolute + l.relative * fabs(e) + l.scaled * scale;
     return tern_verdict_fail(v, "%lld of %lld elements of %s are wrong; the first at %s: expected %.9g, found %.9g, allowed %.3g off",
-                             (long long)wrong, (long long)n, tern_meta_text(m, a), coordinates(m, first, b), e,
-                             tern_load(m->dtype, found, first), l.bits ? 0 : l.absolute + l.relative * fabs(e) + l.scaled * scale);
+                             (long long)wrong, (long long)n, tern_meta_text(m, a), coordinates(m, first, b), e, f != f ? (double)NAN : f,
+                             allowed);
 }

@@ -65,44 +65,61 @@ static bool output_agrees(int i, tern_tensor *found, tern_tensor *expected, stru
                                            tern_meta_text(&expected->meta, a), e, LIMIT);
 }
 
-/* The reference's outputs and the plan's, twice: the second run has the memory of the first. */
-static bool compare(struct tern_conformance *c, struct tern_random_graph *r, struct tern_binding *b, tern_tensor **in, tern_tensor **eager,
-                    struct tern_verdict *v)
+/* The plan's outputs, twice: the second run has the memory of the first. */
+static bool plan_agrees(struct tern_context *ctx, struct tern_random_graph *r, struct tern_binding *b, tern_tensor **in,
+                        tern_tensor **expected, struct tern_verdict *v)
 {
     tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
     for (int again = 0; again < 2; again++) {
         if (!b || tern_plan_run(b, in, out))
-            return tern_verdict_fail(v, "%s", tern_error(c->own));
+            return tern_verdict_fail(v, "%s", tern_error(ctx));
         for (int i = 0; i < r->n_outputs; i++)
-            if (!output_agrees(i, out[i], eager[i], v))
+            if (!output_agrees(i, out[i], expected[i], v))
                 return false;
     }
     return true;
 }
 
-void tern_graphs_run(struct tern_conformance *c, const struct tern_check *check)
+static bool run_plan(struct tern_context *ctx, uint64_t seed, tern_tensor **expected, struct tern_verdict *v)
 {
-    struct tern_context *ctx = c->own;
-    struct tern_verdict *v = &c->verdict;
-    tern_tensor *in[4], *eager[TERN_GRAPH_MAX_IO] = {NULL};
-    if (!ctx->device->caps.computes) {
-        tern_verdict_skip(v, "device %s computes nothing", ctx->device->name);
-        return;
-    }
+    tern_tensor *in[4];
     tern_scope_begin(ctx);
-    struct tern_random_graph r = tern_random_graph_make(ctx, (uint64_t)check->item, 1);
-    tern_random_graph_inputs(&r, (uint64_t)check->item, in);
-    tern_dispatch_force(ctx, "reference");
-    enum tern_status st = tern_random_graph_fn(&r, in, eager);
-    tern_dispatch_force(ctx, NULL);
-    struct tern_graph *g = st ? NULL : tern_graph_trace(ctx, tern_random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
+    struct tern_random_graph r = tern_random_graph_make(ctx, seed, 1);
+    tern_random_graph_inputs(&r, seed, in);
+    struct tern_graph *g = tern_graph_trace(ctx, tern_random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
     struct tern_plan *plan = g ? tern_plan_compile(g, NULL) : NULL;
     struct tern_binding *b = plan ? tern_plan_bind(plan, r.weights) : NULL;
-    compare(c, &r, b, in, eager, v);
+    bool good = plan_agrees(ctx, &r, b, in, expected, v);
     tern_scope_end(ctx, NULL);
     tern_binding_unref(&b);
     tern_plan_unref(&plan);
     tern_graph_destroy(&g);
     tern_random_graph_close(&r);
+    return good;
+}
+
+void tern_graphs_run(struct tern_conformance *c, const struct tern_check *check)
+{
+    struct tern_context *ctx = c->judge;
+    struct tern_verdict *v = &c->verdict;
+    uint64_t seed = (uint64_t)check->item;
+    tern_tensor *in[4], *expected[TERN_GRAPH_MAX_IO] = {NULL};
+    if (!c->own->device->caps.computes) {
+        tern_verdict_skip(v, "device %s computes nothing", c->own->device->name);
+        return;
+    }
+    tern_scope_begin(ctx);
+    struct tern_random_graph r = tern_random_graph_make(ctx, seed, 1);
+    tern_random_graph_inputs(&r, seed, in);
+    if (tern_dispatch_force(ctx, "reference") || tern_random_graph_fn(&r, in, expected)) {
+        tern_verdict_fail(v, "the references: %s", tern_error(ctx));
+    } else {
+        tern_dispatch_force(ctx, NULL); /* it may be the context of the plan, too */
+        run_plan(c->own, seed, expected, v);
+    }
     tern_error_clear(ctx);
+    tern_dispatch_force(ctx, NULL);
+    tern_scope_end(ctx, NULL);
+    tern_random_graph_close(&r);
+    tern_error_clear(c->own);
 }

@@ -77,9 +77,13 @@ static bool is_wanted(const char *wanted, const char *name) { return !wanted || 
 static bool add_op(struct tern_conformance *c, enum tern_op op, const char *kernel)
 {
     const struct tern_device *device = c->own->device;
-    for (size_t w = 0; w < WAYS; w++) /* the reference alone is run on memory that the host sees */
-        if (is_wanted(kernel, ways[w]) && (ways[w] != strides || device->caps.host_memory) && !add_way(c, op, ways[w], false))
+    for (size_t w = 0; w < WAYS; w++) {
+        bool by_reference = ways[w] == reference || ways[w] == strides;
+        if ((by_reference && !device->caps.computes) || (ways[w] == strides && !device->caps.host_memory))
+            continue; /* nothing to compare; no memory that the reference could be called on */
+        if (is_wanted(kernel, ways[w]) && !add_way(c, op, ways[w], false))
             return false;
+    }
     for (int k = 0; device->kernels[k]; k++)
         if (device->kernels[k]->op == op && is_wanted(kernel, device->kernels[k]->name) && !add_way(c, op, device->kernels[k]->name, true))
             return false;

@@ -50,18 +50,27 @@ const char *tern_suite_keep(struct tern_conformance *c, const char *text)
     return copy;
 }
 
-/* The context of the checks: like the caller's, under guard, and silent about progress. */
-static bool open_own(struct tern_conformance *c, const char *device)
+/* A context like the caller's, under guard, and silent about progress. */
+static struct tern_context *open_like(struct tern_conformance *c, const char *device)
 {
     struct tern_context_params p = c->ctx->params;
-    p.device = device ? device : c->ctx->params.device;
+    p.device = device;
     p.progress = NULL;
     p.allocator = tern_guard_allocator(&c->guard);
-    c->own = tern_context_create(&p);
-    if (!c->own) {
+    struct tern_context *ctx = tern_context_create(&p);
+    if (!ctx)
         tern_fail(c->ctx, TERN_E_DEVICE, "%s", tern_create_error());
+    return ctx;
+}
+
+static bool open_contexts(struct tern_conformance *c, const char *device)
+{
+    c->own = open_like(c, device ? device : c->ctx->params.device);
+    if (!c->own)
         return false;
-    }
+    c->judge = c->own->device->caps.host_memory ? c->own : open_like(c, "cpu");
+    if (!c->judge)
+        return false;
     c->own->device->fns->describe(c->own->device, c->description, sizeof(c->description));
     return true;
 }
@@ -74,7 +83,7 @@ static bool fill(struct tern_conformance *c, const struct tern_conformance_param
                   "the case table that ships with tern was not found in %s/conformance or %s; TERN_DATA_DIR can name the folder above it",
                   TERN_DATADIR, TERN_SOURCE_CASES);
     char *ops = c->data ? tern_path_join(c->ctx, c->data, "ops") : NULL;
-    bool good = ops && open_own(c, p->device) && tern_table_load(c->ctx, ops, &c->table) && tern_ops_add(c, p) &&
+    bool good = ops && open_contexts(c, p->device) && tern_table_load(c->ctx, ops, &c->table) && tern_ops_add(c, p) &&
                 (p->op || p->kernel || (tern_graphs_add(c) && tern_models_add(c) && tern_demo_add(c)));
     tern_free(c->ctx, ops);
     return good;
@@ -105,6 +114,8 @@ void tern_conformance_destroy(struct tern_conformance **suite)
     tern_pipeline_destroy(&c->pipeline);
     json_decref(c->demo);
     tern_table_close(&c->table);
+    if (c->judge != c->own)
+        tern_context_destroy(&c->judge);
     tern_context_destroy(&c->own);
     tern_guard_close(&c->guard);
     for (int i = 0; i < c->n_kept; i++)

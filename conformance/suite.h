@@ -42,8 +42,9 @@ typedef bool (*tern_case_runner)(const struct tern_kernel_args *a, void *user, c
 struct tern_conformance {
     tern_case_runner runner; /* of "reference_strides": tests set it. NULL: the reference itself */
     void *runner_user;
-    struct tern_context *ctx; /* the caller's */
-    struct tern_context *own; /* where checks run; its memory is guarded */
+    struct tern_context *ctx;   /* the caller's */
+    struct tern_context *own;   /* where checks run; its memory is guarded */
+    struct tern_context *judge; /* whose references say what is right: `own`, or one on the CPU where the host cannot see own's memory */
     struct tern_guard guard;
     struct tern_table table;
     char *data; /* folder */

@@ -55,8 +55,9 @@ bool same_bytes(const char *a, const char *b);
 bool has_text(const char *path, const char *part);
 void slurp(const char *path, char *out, size_t size);
 
-int cli_input_tests(void); /* cli_input.c */
-int cli_job_tests(void);   /* cli_jobs.c */
-int cli_graph_tests(void); /* cli_graph.c */
+int cli_input_tests(void);       /* cli_input.c */
+int cli_job_tests(void);         /* cli_jobs.c */
+int cli_graph_tests(void);       /* cli_graph.c */
+int cli_conformance_tests(void); /* cli_conformance.c */
 
 #endif

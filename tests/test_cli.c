@@ -21,7 +21,15 @@ static void test_wrong_usage(void **state)
         {"graph " MODEL " unet -W 76", {"multiples of 8"}},
         {"graph " MODEL " unet --without dce,fusion", {"\"fusion\"", "prepare,fuse"}},
         {"bench", {"does not have"}},
-        {"conformance", {"does not have"}},
+        {"conformance x", {"no argument"}},
+        {"conformance --op conv3d", {"\"conv3d\"", "conv2d", "rand"}},
+        {"conformance --kernel conv2d_fast", {"\"conv2d_fast\"", "chosen, constant, reference", "conv2d_f32_igemm"}},
+        {"conformance --op add --kernel mul_f32", {"\"mul_f32\" of add", "add_f32"}},
+        {"conformance --device warp", {"\"warp\"", "cpu"}},
+        {"conformance --level sse2", {"scalar, avx2, avx512", "\"sse2\""}},
+        {"conformance --level scalar --device null", {"--level", "null"}},
+        {"conformance --json", {"--json", "value is missing"}},
+        {"conformance --json a --junit a", {"two reports", "a"}},
         {"quantize a b", {"does not have"}},
         {"convert a b", {"does not have"}},
         {"txt2img", {"--prompt", "missing", "--help"}},
@@ -107,7 +115,7 @@ static void test_wrong_usage(void **state)
 
 static void test_help_and_version(void **state)
 {
-    static const char *const commands[] = {"txt2img", "img2img", "inpaint", "info", "exec", "tokenize", "devices", "synth"};
+    static const char *const commands[] = {"txt2img", "img2img", "inpaint", "info", "exec", "tokenize", "devices", "synth", "conformance"};
     struct state *s = *state;
     EXPECT(s, RUN(s, "--version"), 0);
     assert_string_equal(s->out, "tern " TERN_VERSION "\n");
@@ -121,7 +129,7 @@ static void test_help_and_version(void **state)
         assert_null(strstr(s->out, "deepcache")); /* nothing that this build has not */
         assert_string_equal(s->err, "");
     }
-    assert_null(strstr(all, "conformance"));
+    assert_null(strstr(all, "quantize"));
     free(all);
 }
 
@@ -160,5 +168,5 @@ int main(void)
         TEST(test_lost_output_is_an_error),
     };
     return cmocka_run_group_tests_name("cli usage", tests, cli_setup, cli_teardown) + cli_input_tests() + cli_job_tests() +
-           cli_graph_tests();
+           cli_graph_tests() + cli_conformance_tests();
 }

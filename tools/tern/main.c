@@ -7,18 +7,18 @@
 
 static const struct command *const commands[] = {
     &txt2img_command,  &img2img_command, &inpaint_command, &info_command,  &exec_command,
-    &tokenize_command, &devices_command, &synth_command,   &graph_command,
+    &tokenize_command, &devices_command, &synth_command,   &graph_command, &conformance_command,
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
 /* Commands that tern will have and this build has not. */
-static const char *const later[] = {"conformance", "bench", "quantize", "convert"};
+static const char *const later[] = {"bench", "quantize", "convert"};
 
 static void help(FILE *out)
 {
     fprintf(out, "tern %s runs Stable Diffusion.\n\nusage: tern COMMAND [OPTIONS] [ARGUMENTS]\n\n", tern_version());
     for (size_t i = 0; i < COMMANDS; i++)
-        fprintf(out, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(out, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(out, "\n'tern COMMAND --help' explains a command; 'tern --version' prints the version.\n"
                  "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled.\n");
 }
@@ -33,6 +33,19 @@ static int unknown(const char *name)
     for (size_t i = 0; i < COMMANDS; i++)
         n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", i ? ", " : "", commands[i]->name);
     return usage("unknown command \"%s\"; there are %s", name, names);
+}
+
+/* --json without a value is there: errors are events, too. In some commands --json names a file. */
+static bool wants_events(const struct command *command, int argc, char **argv)
+{
+    for (int t = 0; command->opts[t]; t++)
+        for (const struct opt *o = command->opts[t]; o->name; o++)
+            if (!strcmp(o->name, "json") && o->value)
+                return false;
+    for (int a = 2; a < argc && strcmp(argv[a], "--"); a++)
+        if (!strcmp(argv[a], "--json"))
+            return true;
+    return false;
 }
 
 static int run(int argc, char **argv)
@@ -51,10 +64,7 @@ static int run(int argc, char **argv)
     }
     for (size_t i = 0; i < COMMANDS; i++)
         if (!strcmp(argv[1], commands[i]->name)) {
-            bool json = false;
-            for (int a = 2; a < argc && strcmp(argv[a], "--"); a++)
-                json |= !strcmp(argv[a], "--json");
-            message_setup(argv[1], json);
+            message_setup(argv[1], wants_events(commands[i], argc, argv));
             return commands[i]->run(commands[i], argc - 1, argv + 1);
         }
     return unknown(argv[1]);
