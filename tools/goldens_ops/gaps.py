@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from .layout import ALL
 from .lookups import normals, uniforms
 from .pointwise import BINARY, UNARY, f32, quick_gelu, unary
+from .products import conv_attrs
 from .reductions import apply_stats, mean_and_variance
 from .table import FLOATS, NUMBER
 
@@ -214,6 +215,34 @@ def products(t):
     sdpa("tiny.f32", t.data([[[1e-40, -0.0], [1.0, -1e-45]]], "f32"), t.gen("f32", 1, 3, 2), t.gen("f32", 1, 3, 2))
 
 
+def convolutions(t):
+    """Channels-last, as convolutions choose it: each attribute for the kernels that take nothing else."""
+    def conv(name, x, w, bias=True, stride=1, padding=0, dilation=1, groups=1, dtype="f32"):
+        b = t.gen(dtype, w[0]) if bias else None
+        t.case(f"last_{name}.{dtype}", "conv2d", [t.gen(dtype, *x).channels_last(), t.gen(dtype, *w), b],
+               lambda v, k, c: F.conv2d(v, k, c, stride, padding, dilation, groups), "conv", conv_attrs(stride, padding, dilation, groups))
+    conv("no_padding", (2, 5, 7, 6), (4, 5, 3, 3))
+    conv("stride2", (1, 6, 8, 9), (5, 6, 3, 3), False, 2, 1)
+    conv("uneven", (2, 4, 9, 8), (6, 4, 3, 2), True, (2, 3), (1, 2), (2, 1))
+    conv("wide_padding", (1, 4, 5, 4), (3, 4, 3, 3), False, 1, 4)
+    conv("dilated", (1, 4, 9, 8), (6, 4, 3, 2), False, 1, 2, 3)
+    conv("long_stride", (2, 4, 9, 8), (6, 4, 3, 2), False, 7)
+    conv("whole", (2, 3, 4, 5), (6, 3, 4, 5))
+    conv("row_kernel", (1, 3, 6, 7), (2, 3, 1, 5), False, 1, (0, 2))
+    conv("column_kernel", (1, 3, 6, 7), (2, 3, 5, 1), False, 1, (2, 0))
+    conv("7x7", (1, 3, 9, 9), (4, 3, 7, 7), True, 2, 3)
+    conv("one_pixel", (3, 4, 1, 1), (5, 4, 3, 3), True, 1, 1)
+    conv("one_channel", (1, 1, 6, 5), (1, 1, 3, 3), True, 1, 1)
+    conv("depthwise", (2, 5, 6, 6), (10, 1, 3, 3), True, 1, 1, 1, 5)
+    conv("no_batch", (0, 4, 5, 5), (3, 4, 3, 3))
+    # whole and cut tiles of 4 x 4 outputs
+    for h, w, pad in ((4, 4, 1), (5, 9, 1), (6, 6, 0), (8, 3, 2)):
+        conv(f"tiles_{h}x{w}_{pad}", (2, 17, h, w), (19, 17, 3, 3), True, 1, pad)
+    for dtype in FLOATS[1:]:
+        conv("stride2", (1, 6, 8, 9), (5, 6, 3, 3), False, 2, 1, dtype=dtype)
+        conv("1x1", (2, 9, 5, 3), (7, 9, 1, 1), dtype=dtype)
+
+
 def pools(t):
     tiny = t.data([[[[1e-40, -0.0, 1e-39, 0.0], [-1e-45, -0.0, -0.0, -0.0]]]], "f32")
     for op, fn, limit, more in (("avg_pool2d", F.avg_pool2d, "sum", {"count_include_pad": 1}),
@@ -240,5 +269,5 @@ def more_dtypes(t):
 
 
 def add(t):
-    for part in (pointwise, pairs, moved, lookups, reductions, norms, products, pools, more_dtypes):
+    for part in (pointwise, pairs, moved, lookups, reductions, norms, products, pools, more_dtypes, convolutions):
         part(t)
