@@ -224,6 +224,30 @@ static void impossible_inputs_fail(void **state)
     data_close(&d);
 }
 
+/* A call that is refused must be refused with that status and that message. */
+static void refusals_are_compared(void **state)
+{
+    static const char *const rows[][2] = {
+        {"\"status\": \"dtype\"", "\"status\": \"shape\""},
+        {"\"status\": \"dtype\"", "\"status\": \"none\""},
+        {"neg: x is bool", "neg: x is f32"},
+        {"{\"dtype\": \"bool\", \"shape\": [2]", "{\"dtype\": \"i8\", \"shape\": [2]"},
+    };
+    static const char *const ways[] = {"chosen", "reference_strides"};
+    struct data d = data_open();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        for (int way = 0; way < 2; way++) {
+            write_changed(&d, rows[i][0], rows[i][1]);
+            struct tern_conformance *c = suite_open(*state, &d, ways[way]);
+            struct tern_conformance_outcome o = run(c, 2, "neg.bool", ways[way]);
+            assert_int_equal(o.result, TERN_CONFORMANCE_FAILED);
+            if (!strstr(o.message, i == 3 ? "found no error" : "found data types do not fit \"neg: x is bool"))
+                fail_msg("row %zu: %s", i, o.message);
+            tern_conformance_destroy(&c);
+        }
+    data_close(&d);
+}
+
 /* Stages whose data is not there are skipped, and say so. */
 static void missing_stages_are_told(void **state)
 {
@@ -305,7 +329,7 @@ int main(void)
         cmocka_unit_test(checks_are_listed_and_pass), cmocka_unit_test(errors_are_measured),
         cmocka_unit_test(damaged_tables_are_refused), cmocka_unit_test(impossible_inputs_fail),
         cmocka_unit_test(missing_stages_are_told),    cmocka_unit_test(wrong_use_and_cancel),
-        cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(allocations_fail),           cmocka_unit_test(refusals_are_compared),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -27,7 +27,7 @@ struct tern_conformance_params {
     const char *device; /* as in tern_context_params; the context's */
     const char *op;     /* "conv2d": only checks of that op; all */
     const char *kernel; /* only checks by that kernel, or by "chosen", "constant", "reference" or "reference_strides"; all */
-    const char *data;   /* folder with ops/, models/, components/, demo-sheet/; found as the demo model is */
+    const char *data;   /* folder with ops/, components/, models/, formats/mini/, demo-sheet/; found as the demo model is */
 };
 
 /* Makes the list of checks. They run in a context of the suite's own, made like ctx (threads, budget, log, cancel), whose memory has

@@ -115,6 +115,8 @@ void progress_setup(bool json, bool quiet);
 void progress_show(const struct tern_progress *p, void *user);
 /* Ends an open bar, so that a message starts on a line of its own. */
 void progress_break(void);
+/* Takes an open bar away, for output that comes often; the next event draws it again. */
+void progress_clear(void);
 
 /* output.c */
 /* GO_ON when a file of that name can be made: the folder exists and is writable. Leaves nothing behind. */

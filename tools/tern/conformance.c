@@ -29,7 +29,7 @@ static const struct opt opts[] = {
 };
 
 static const struct opt own_talk_opts[] = {
-    {OPT_QUIET, 'q', "quiet", NULL, "no progress; groups that failed only"},
+    {OPT_QUIET, 'q', "quiet", NULL, "no progress; failures and the sum only"},
     {OPT_VERBOSE, 'v', "verbose", NULL, "a line for each check, and the library's informative messages"},
     {0},
 };
@@ -133,7 +133,7 @@ static int run_checks(struct tern_context *ctx, struct tern_conformance *suite, 
         if (i + 1 < report_group_end(r, group))
             continue;
         if (!s->run.quiet || report_tally(r, group, i + 1).failed) {
-            progress_break();
+            progress_clear();
             report_print_group(r, group, i + 1, s->run.verbose);
             fflush(stdout);
         }
@@ -184,6 +184,7 @@ static int run_suite(struct tern_context *ctx, struct tern_conformance *suite, c
         report_print_head(&r);
     if (code == GO_ON)
         code = run_checks(ctx, suite, &r, s);
+    progress_clear();
     if (code == GO_ON)
         code = write_reports(&r, s);
     if (code == GO_ON) {

@@ -32,6 +32,14 @@ void progress_break(void)
     state.open = false;
 }
 
+void progress_clear(void)
+{
+    if (state.open)
+        fputs("\r\033[K", stderr);
+    fflush(stderr);
+    state.open = false;
+}
+
 /* "1.52 it/s, 12 s left", or, when the stage is done, the seconds that it took. */
 static void pace(const struct tern_progress *p, char *out, size_t size)
 {
