@@ -11,6 +11,7 @@
 #include <tern/ops.h>
 
 #include "core/context.h"
+#include "core/tensor.h"
 #include "model_help.h"
 #include "support.h"
 
