@@ -78,9 +78,9 @@ static bool add_op(struct tern_conformance *c, enum tern_op op, const char *kern
 {
     const struct tern_device *device = c->own->device;
     for (size_t w = 0; w < WAYS; w++) {
-        bool by_reference = ways[w] == reference || ways[w] == strides;
-        if ((by_reference && !device->caps.computes) || (ways[w] == strides && !device->caps.host_memory))
-            continue; /* nothing to compare; no memory that the reference could be called on */
+        /* The references compute on memory that the host sees. What a device leaves to them goes through "chosen". */
+        if ((ways[w] == reference || ways[w] == strides) && !(device->caps.computes && device->caps.host_memory))
+            continue;
         if (is_wanted(kernel, ways[w]) && !add_way(c, op, ways[w], false))
             return false;
     }

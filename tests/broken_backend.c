@@ -1,10 +1,10 @@
-/* A device for tests of `tern conformance`: the CPU with kernels of its own, one right, the others broken on purpose. Takes the
- * place of backends/backends.c. */
+/* A device for tests of `tern conformance`: the CPU with kernels of its own, one right, the others broken on purpose. With the list
+ * of backends, in place of that in backends/backends.c. */
 #include "core/context.h"
 #include "core/registry.h"
 #include "ops/kernel.h"
 
-extern const struct tern_backend tern_backend_cpu, tern_backend_null;
+extern const struct tern_backend tern_backend_cpu, tern_backend_null, far_backend;
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
@@ -68,4 +68,4 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
 }
 
 static const struct tern_backend broken = {"broken", create};
-const struct tern_backend *const tern_backends[] = {&tern_backend_cpu, &tern_backend_null, &broken, NULL};
+const struct tern_backend *const tern_backends[] = {&tern_backend_cpu, &tern_backend_null, &broken, &far_backend, NULL};

@@ -136,12 +136,12 @@ static void test_null_device(void **state)
     json_decref(report);
 }
 
-static int run_broken(struct state *s, const char *op)
+static int run_test_device(struct state *s, const char *device, const char *option, const char *value)
 {
     const char *tool = s->tool;
     s->tool = getenv("TERN_BROKEN");
     assert_non_null(s->tool);
-    int code = RUN(s, "conformance", "--device", "broken", "--op", op, "--json", "r.json", "--junit", "r.xml", "--markdown", "r.md", "-q");
+    int code = RUN(s, "conformance", "--device", device, option, value, "--json", "r.json", "--junit", "r.xml", "--markdown", "r.md", "-q");
     s->tool = tool;
     return code;
 }
@@ -149,7 +149,7 @@ static int run_broken(struct state *s, const char *op)
 static void expect_found(struct state *s, const char *op, const char *kernel, const char *message)
 {
     char part[256];
-    EXPECT(s, run_broken(s, op), 1);
+    EXPECT(s, run_test_device(s, "broken", "--op", op), 1);
     json_t *report = read_json("r.json"), *group = json_array_get(json_object_get(report, "groups"), 0), *failure;
     size_t i;
     int by_kernel = 0;
@@ -179,13 +179,30 @@ static void test_broken_kernels_are_found(void **state)
     expect_found(s, "mul", "mul_outside", "memory outside of a buffer was written");
     expect_found(s, "abs", "abs_nothing", "found nan");
     expect_found(s, "exp", "exp_lost", "the device is lost");
-    EXPECT(s, run_broken(s, "sub"), 0); /* its kernel is right */
+    EXPECT(s, run_test_device(s, "broken", "--op", "sub"), 0); /* its kernel is right */
+}
+
+/* Nothing needs memory that the host sees: every case on a device that has none. */
+static void test_far_device(void **state)
+{
+    static const char *const ways[] = {"chosen", "constant", "far_conv2d"};
+    struct state *s = *state;
+    for (int i = 0; i < 3; i++) {
+        EXPECT(s, run_test_device(s, "far", "--kernel", ways[i]), 0);
+        json_t *report = read_json("r.json");
+        assert_true(number(report, "failed") == 0 && number(report, "skipped") == 0 && number(report, "passed") >= (i < 2 ? 2000 : 60));
+        json_decref(report);
+    }
+    EXPECT(s, run_test_device(s, "far", "--op", "add"), 0);
+    json_t *report = read_json("r.json"), *ways_run = json_object_get(json_array_get(json_object_get(report, "groups"), 0), "ways");
+    assert_int_equal(json_array_size(ways_run), 3); /* chosen, constant, far_add */
+    json_decref(report);
 }
 
 static void test_runs_side_by_side(void **state)
 {
     struct state *s = *state;
-    EXPECT(s, run_broken(s, "add"), 1);
+    EXPECT(s, run_test_device(s, "broken", "--op", "add"), 1);
     EXPECT(s, RUN(s, "conformance", "--op", "neg", "--add", "r.json", "--markdown", "both.md"), 0);
     char *table = whole("both.md");
     expect_text(table, "| broken  | cpu ", "columns");
@@ -218,8 +235,8 @@ static void test_interrupt(void **state)
 int cli_conformance_tests(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_reports_agree),     TEST(test_kernel_is_forced), TEST(test_null_device), TEST(test_broken_kernels_are_found),
-        TEST(test_runs_side_by_side), TEST(test_interrupt),
+        TEST(test_reports_agree), TEST(test_kernel_is_forced),  TEST(test_null_device), TEST(test_broken_kernels_are_found),
+        TEST(test_far_device),    TEST(test_runs_side_by_side), TEST(test_interrupt),
     };
     return cmocka_run_group_tests_name("cli conformance", tests, cli_setup, cli_teardown);
 }
