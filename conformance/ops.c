@@ -158,7 +158,8 @@ static bool run_call(struct tern_conformance *c, const json_t *row, struct tern_
 
 enum { EDGE = 64, EDGE_BYTE = 0xA5, FRESH_BYTE = 0xFF };
 
-static bool call_reference(struct tern_conformance *c, const struct tern_call *call, const struct tern_kernel_args *a, struct tern_verdict *v)
+static bool call_reference(struct tern_conformance *c, const struct tern_call *call, const struct tern_kernel_args *a,
+                           struct tern_verdict *v)
 {
     char message[TERN_CONFORMANCE_MESSAGE] = "";
     if (!c->runner)

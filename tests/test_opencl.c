@@ -45,7 +45,8 @@ static struct tern_context *open_or_skip(void)
 static void ops_agree(void **state)
 {
     struct tern_context *ctx = open_or_skip();
-    struct tern_conformance *c = tern_conformance_create(ctx, &(const struct tern_conformance_params){.device = "opencl", .kernel = "chosen"});
+    struct tern_conformance *c =
+        tern_conformance_create(ctx, &(const struct tern_conformance_params){.device = "opencl", .kernel = "chosen"});
     int failed = 0, passed = 0;
     if (!c)
         fail_msg("%s", tern_error(ctx));

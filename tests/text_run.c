@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "core/context.h"
 #include "conformance/suite.h"
+#include "core/context.h"
 
 struct tern_launch_limits text_limits_full(void)
 {
