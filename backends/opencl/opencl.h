@@ -8,15 +8,15 @@
 #include "backends/gpu/gpu.h"
 
 /* What is used of the API; each is a pointer of the function's own type. */
-#define OPENCL_FUNCTIONS(F)                                                                                                            \
-    F(clGetPlatformIDs)                                                                                                                \
-    F(clGetPlatformInfo)                                                                                                               \
-    F(clGetDeviceIDs)                                                                                                                  \
-    F(clGetDeviceInfo)                                                                                                                 \
-    F(clCreateContext) F(clReleaseContext) F(clCreateCommandQueue) F(clReleaseCommandQueue) F(clFinish) F(clFlush) F(clCreateBuffer)   \
-        F(clReleaseMemObject) F(clEnqueueReadBuffer) F(clEnqueueWriteBuffer) F(clCreateProgramWithSource) F(clCreateProgramWithBinary) \
-            F(clBuildProgram) F(clGetProgramBuildInfo) F(clGetProgramInfo) F(clReleaseProgram) F(clCreateKernel) F(clReleaseKernel)    \
-                F(clSetKernelArg) F(clEnqueueNDRangeKernel) F(clEnqueueMarkerWithWaitList) F(clWaitForEvents) F(clReleaseEvent)
+/* clang-format off */
+#define OPENCL_FUNCTIONS(F) \
+    F(clGetPlatformIDs) F(clGetDeviceIDs) F(clGetDeviceInfo) F(clCreateContext) F(clReleaseContext) \
+    F(clCreateCommandQueue) F(clReleaseCommandQueue) F(clFinish) F(clFlush) F(clCreateBuffer) F(clReleaseMemObject) \
+    F(clEnqueueReadBuffer) F(clEnqueueWriteBuffer) F(clCreateProgramWithSource) F(clCreateProgramWithBinary) \
+    F(clBuildProgram) F(clGetProgramBuildInfo) F(clGetProgramInfo) F(clReleaseProgram) F(clCreateKernel) \
+    F(clReleaseKernel) F(clSetKernelArg) F(clEnqueueNDRangeKernel) F(clEnqueueMarkerWithWaitList) F(clWaitForEvents) \
+    F(clReleaseEvent)
+/* clang-format on */
 
 struct opencl_api {
     void *library;
