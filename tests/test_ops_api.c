@@ -220,7 +220,8 @@ static void read_values(const tern_tensor *x, float *values, int64_t n)
     assert_int_equal(tern_tensor_read(x, TERN_F32, values, (size_t)n * sizeof(*values)), TERN_OK);
 }
 
-/* What the halves are for: together they are group_norm, and a band of a picture is normalised, to the bit, as it is in the whole. */
+/* What the halves are for: together they are group_norm, and a band of a picture is normalised as it is in the whole. Vectors end
+ * elsewhere in a band, and the rest may round otherwise: by two units of the last place of values up to 15. */
 static void test_group_norm_halves(void **state)
 {
     enum { N = 2, C = 8, H = 12, W = 10, CUT = 5, ALL = N * C * H * W };
@@ -235,7 +236,9 @@ static void test_group_norm_halves(void **state)
         read_values(tern_group_norm(x, 4, w, b, 1e-5), whole, ALL);
         read_values(tern_group_norm_apply(x, stats, w, b, 1e-5), halves, ALL);
         read_values(tern_cat(band, 2, 2), bands, ALL);
-        assert_memory_equal(bands, halves, sizeof(bands));
+        for (int i = 0; i < ALL; i++)
+            if (fabs((double)bands[i] - (double)halves[i]) > 2e-6)
+                fail_msg("format %d: value %d of a band is %.9g, of the whole %.9g", format, i, (double)bands[i], (double)halves[i]);
         for (int i = 0; i < ALL; i++)
             assert_true(fabs((double)whole[i] - (double)halves[i]) < 1e-5); /* of at most 15 */
         tern_tensor *half = tern_group_norm_stats(tern_cast(x, TERN_F16), 4);
