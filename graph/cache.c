@@ -31,6 +31,12 @@ static void destroy(struct tern_context *ctx)
     tern_free(ctx, c);
 }
 
+void tern_plan_cache_drop(struct tern_context *ctx)
+{
+    if (ctx->plans)
+        destroy(ctx);
+}
+
 /* NULL without memory, and when the context is only held by what was made of it. */
 static struct tern_plan_cache *cache_of(struct tern_context *ctx)
 {

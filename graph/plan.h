@@ -72,6 +72,8 @@ struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struc
 
 /* tern_plan_cached without the copy, likewise. */
 struct tern_plan *tern_plan_cached_owned(struct tern_graph **graph, const struct tern_plan_params *params);
+/* Lets go of all plans that the context keeps. */
+void tern_plan_cache_drop(struct tern_context *ctx);
 /* Whether the params name passes that there are. */
 enum tern_status tern_plan_check(struct tern_context *ctx, const struct tern_plan_params *params);
 #define TERN_PLAN_CACHE 64 /* plans that a context keeps */

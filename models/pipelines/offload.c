@@ -1,4 +1,5 @@
 /* What stays in memory between the stages of a job and what does not: as asked for, or as the budget asks. */
+#include "graph/plan.h"
 #include "models/pipelines/pipeline.h"
 
 /* Kept free when the budget decides how many weights stay: code and stacks of the process, and the pages of a mapped weight
@@ -47,7 +48,7 @@ static enum tern_status try_way(struct tern_job *j, const struct way *way, struc
 static enum tern_status use_room(struct tern_job *j, struct way *way, size_t *limit, size_t from, double part, struct tern_job_peak *peak,
                                  const size_t *stage)
 {
-    size_t budget = j->p->ctx->params.budget, keep = budget > RESERVE ? budget - RESERVE : 0, old = *limit;
+    size_t budget = j->budget, keep = budget > RESERVE ? budget - RESERVE : 0, old = *limit;
     size_t room = keep > *stage ? (size_t)((double)(keep - *stage) * part) : 0;
     for (int i = 0; i < 2 && room > 1; i++) {
         *limit = from + room;
@@ -65,7 +66,7 @@ static enum tern_status use_room(struct tern_job *j, struct way *way, size_t *li
 static enum tern_status stream(struct tern_job *j, struct way *way, struct tern_job_peak *peak)
 {
     way->resident = 1;
-    if (try_way(j, way, peak) || peak->sample > j->p->ctx->params.budget)
+    if (try_way(j, way, peak) || peak->sample > j->budget)
         return tern_error_status(j->p->ctx);
     return use_room(j, way, &way->resident, 0, 1, peak, &peak->sample);
 }
@@ -74,12 +75,7 @@ static enum tern_status stream(struct tern_job *j, struct way *way, struct tern_
 static enum tern_status tile(struct tern_job *j, struct way *way, struct tern_job_peak *peak)
 {
     way->arena = 1;
-    if (try_way(j, way, peak) == TERN_E_BUDGET) { /* not even the plan can be made */
-        tern_error_clear(j->p->ctx);
-        way->arena = 0;
-        return try_way(j, way, peak);
-    }
-    if (tern_failed(j->p->ctx) || peak->vae > j->p->ctx->params.budget || use_room(j, way, &way->vae_algorithm, 0, 0.5, peak, &peak->vae))
+    if (try_way(j, way, peak) || peak->vae > j->budget || use_room(j, way, &way->vae_algorithm, 0, 0.5, peak, &peak->vae))
         return tern_error_status(j->p->ctx);
     const struct tern_stage stage = tern_job_stage(j, "vae_decoder");
     const struct tern_plan *plan = tern_pipeline_plan(j->p, &stage);
@@ -96,7 +92,7 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
     } of[] = {
         [TERN_OFFLOAD_AUTO] = {0, 3}, [TERN_OFFLOAD_NONE] = {0, 1}, [TERN_OFFLOAD_SEQUENTIAL] = {2, 3}, [TERN_OFFLOAD_STREAM] = {4, 4}};
     const struct tern_pipeline_params *q = &j->p->params;
-    size_t budget = j->p->ctx->params.budget;
+    size_t budget = j->budget;
     int i = q->offload == TERN_OFFLOAD_AUTO && q->single_use ? of[TERN_OFFLOAD_SEQUENTIAL].first : of[q->offload].first;
     while (!try_way(j, &ways[i], peak) && budget && peak->most > budget && i < of[q->offload].last)
         i++;
@@ -113,13 +109,23 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
     return st || tiles ? st : use_room(j, &way, &way.vae_algorithm, 0, 1, peak, &peak->vae);
 }
 
+/* The budget does not hold while plans are tried: what is too small for the plans of its refusal would not be told the least. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
 {
     struct tern_job_peak peak;
-    size_t budget = j->p->ctx->params.budget;
-    if (choose(j, &peak))
-        return tern_error_status(j->p->ctx);
+    struct tern_context *ctx = j->p->ctx;
+    j->budget = ctx->params.budget;
+    ctx->params.budget = 0;
+    enum tern_status st = choose(j, &peak);
+    ctx->params.budget = j->budget;
+    if (st)
+        return st;
+    bool fits = !j->budget || peak.most <= j->budget;
+    if (!fits) { /* the plans themselves may take more than the budget */
+        tern_pipeline_drop_plans(j->p);
+        tern_plan_cache_drop(ctx);
+    }
     if (bytes)
         *bytes = peak.most;
-    return bytes || !budget || peak.most <= budget ? TERN_OK : refuse(j, peak.most);
+    return bytes || fits ? TERN_OK : refuse(j, peak.most);
 }

@@ -129,6 +129,7 @@ struct tern_job {
     float *mask;                          /* (lh, lw): 1 is painted anew */
     tern_tensor *context;                 /* (rows, L, D): negative rows first when guided */
     double start;                         /* tern_now when the job was prepared */
+    size_t budget;                        /* the context's, while plans are chosen */
     size_t resident;                      /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
     size_t arena;                         /* of the VAE's plans: what their arena is to keep to; 0: no limit */
     size_t unet_algorithm, vae_algorithm; /* algorithm_bytes of their plans */
