@@ -15,16 +15,7 @@
 
 KERNEL_BEGIN
     for (int row = GROUP_X; row < P.rows; row += GROUPS_X) {
-        int rest = row;
-        int from = 0;
-        int to = 0;
-        UNROLL for (int d = ROW_NDIM - 1; d >= 0; d--) {
-            int above = d > 0 ? rest / P.row_shape[d] : 0;
-            int index = rest - above * P.row_shape[d];
-            rest = above;
-            from += index * P.x_row[d];
-            to += index * P.y_row[d];
-        }
+        ROW_PLACE(row, from, to)
         float mean = 0.0f;
 #ifdef CENTRED
         float sum = 0.0f;

@@ -180,6 +180,20 @@ FN VEC4 tern_bf16_of_words(UINT2 w)
 /* Operand n of a post. */
 #define POST_AT(n, i, c) ((i) / P.post_inner[n] * P.post_ld[n] + (c)*P.post_step[n])
 
+/* Declares from and to: where row number `row` of the kept dimensions begins in x and y. Host: ROW_NDIM. */
+#define ROW_PLACE(row, from, to)                               \
+    int from = 0;                                              \
+    int to = 0;                                                \
+    int row_rest_ = row;                                       \
+    UNROLL for (int d_ = ROW_NDIM - 1; d_ >= 0; d_--)          \
+    {                                                          \
+        int above_ = d_ > 0 ? row_rest_ / P.row_shape[d_] : 0; \
+        int index_ = row_rest_ - above_ * P.row_shape[d_];     \
+        row_rest_ = above_;                                    \
+        from += index_ * P.x_row[d_];                          \
+        to += index_ * P.y_row[d_];                            \
+    }
+
 /* Combines part[0 .. width - 1] into part[0]; width is a power of two, lane this item's number below it. All items of the group come
  * by; all may read part[0] afterwards, and a barrier stands before part is filled again. */
 #define REDUCE(part, lane, width, combine)                              \

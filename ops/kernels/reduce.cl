@@ -62,21 +62,12 @@ KERNEL_BEGIN
     const int lane = LOCAL_X % LANES;
     for (int first = GROUP_X * (GROUP_SIZE_X / LANES); first < P.rows; first += GROUPS_X * (GROUP_SIZE_X / LANES)) {
         int row = first + LOCAL_X / LANES;
-        int rest = row;
-        int from = 0;
-        int to = 0;
-        UNROLL for (int d = ROW_NDIM - 1; d >= 0; d--) {
-            int above = d > 0 ? rest / P.row_shape[d] : 0;
-            int index = rest - above * P.row_shape[d];
-            rest = above;
-            from += index * P.x_row[d];
-            to += index * P.y_row[d];
-        }
+        ROW_PLACE(row, from, to)
         VALUE value = FIRST;
         REST tail = FIRST_REST;
         for (int j = lane; j < P.cols && row < P.rows; j += LANES) {
             int at = from;
-            rest = j;
+            int rest = j;
             UNROLL for (int d = COL_NDIM - 1; d >= 0; d--) {
                 int above = d > 0 ? rest / P.col_shape[d] : 0;
                 at += (rest - above * P.col_shape[d]) * P.x_col[d];
