@@ -25,6 +25,14 @@ no_machine_paths() {
     [ -z "$found" ] || { printf 'paths of one machine:\n%s\n' "$found"; return 1; }
 }
 
+# A `grep -q` behind a pipe fails by chance under pipefail: see packages_present in tools/packages.sh.
+no_grep_that_closes_a_pipe() {
+    local found
+    found=$(house_files | grep -E '^(tools|bench|tests|\.ci)/' | xargs -d '\n' grep -lIE '^#!/.*\b(ba)?sh|^# shellcheck shell' |
+        xargs -d '\n' grep -nE '[^`] *\|[[:space:]]*grep -[A-Za-z]*q')
+    [ -z "$found" ] || { printf 'grep -q behind a pipe:\n%s\n' "$found"; return 1; }
+}
+
 # Relative links of the documents lead to files that exist.
 links_lead_somewhere() {
     local file link bad=0
@@ -61,7 +69,7 @@ fuzz_targets() {
 # The formatter's major version decides how code looks, so only one counts; where it is to be had it is installed.
 packages_install_formatter() {
     tools/format --version >/dev/null 2>&1 && return
-    if apt-cache policy clang-format-14 2>/dev/null | grep -q 'Candidate: [0-9]'; then
+    if apt-cache policy clang-format-14 2>/dev/null | grep 'Candidate: [0-9]' >/dev/null; then
         packages_install 'clang-format-14 clang-format-14'
     fi
 }
@@ -71,6 +79,7 @@ house_checks() {
     one "tests/data: at most 12 MB" data_size tests/data 12
     one "models/demo: at most 20 MB" data_size models/demo 20
     one "no paths of one machine" no_machine_paths
+    one "no grep -q behind a pipe" no_grep_that_closes_a_pipe
     one "links in documents" links_lead_somewhere
     one "docs/cli.md is current" cli_page_is_current "$1"
     one "README.md: its C is tested" readme_code_is_tested

@@ -34,13 +34,14 @@ spirv-tools         spirv-val
 python3-venv        python3:ensurepip
 '
 
-# jpeglib.h and cmocka.h need others before them.
+# jpeglib.h and cmocka.h need others before them. No `grep -q` behind a pipe, here and in the other scripts: it stops reading at the first hit,
+# the writer dies of the broken pipe, and under pipefail what was found counts as missing.
 packages_present() {
     case $1 in
         *.h) printf '#include <stddef.h>\n#include <stdio.h>\n#include <stdarg.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <%s>\n' "$1" |
                  cc -E -x c - >/dev/null 2>&1 ;;
         python3:*) python3 -c "import ${1#python3:}" >/dev/null 2>&1 ;;
-        *.so | *.so.*) PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -qF "$1 (" ;;
+        *.so | *.so.*) PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -F "$1 (" >/dev/null ;;
         *) command -v "$1" >/dev/null 2>&1 ;;
     esac
 }
