@@ -10,6 +10,7 @@ struct tern_device;
 struct tern_buffer;
 struct tern_queue;
 struct tern_event;
+struct tern_capture;
 struct tern_program;
 struct tern_kernel;      /* ops/kernel.h */
 struct tern_kernel_args; /* ops/kernel.h */
@@ -27,6 +28,16 @@ struct tern_queue_fns {
     enum tern_status (*launch)(struct tern_queue *, const struct tern_kernel *, const struct tern_kernel_args *);
     enum tern_status (*finish)(struct tern_queue *); /* all launches are done, or their error */
     struct tern_event *(*record)(struct tern_queue *);
+    /* Launches of this thread between begin and end are kept, not run; those of other threads wait. Every begin that succeeded is
+     * followed by an end, whatever failed in between. The caller keeps the buffers of a capture alive as long as it. Replay enqueues
+     * the whole behind everything before. All three are NULL on queues that cannot. */
+    enum tern_status (*capture_begin)(struct tern_queue *);
+    struct tern_capture *(*capture_end)(struct tern_queue *); /* NULL with the error recorded */
+    enum tern_status (*replay)(struct tern_queue *, struct tern_capture *);
+};
+
+struct tern_capture_fns {
+    void (*destroy)(struct tern_capture *); /* waits until no replay of it runs */
 };
 
 struct tern_event_fns {
@@ -91,6 +102,12 @@ struct tern_queue {
 struct tern_event {
     const struct tern_event_fns *fns;
     struct tern_queue *queue;
+};
+
+struct tern_capture {
+    const struct tern_capture_fns *fns;
+    struct tern_queue *queue;
+    int launches;
 };
 
 struct tern_program {

@@ -94,7 +94,7 @@ static enum tern_status read_facts(struct opencl_device *d)
             "opencl: %s: expected an available little-endian device with groups of 64 and 16 KiB of local memory, found groups "
             "of %d and %zu KiB",
             d->name, d->gpu.limits.max_group, d->gpu.limits.shared_bytes >> 10);
-    return TERN_OK;
+    return tern_gpu_lower(&d->gpu);
 }
 
 static enum tern_status open_device(struct opencl_device *d, int ordinal)
