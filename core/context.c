@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/line.h"
 #include "core/registry.h"
 
 static _Thread_local const char *create_error = "";
@@ -24,6 +25,8 @@ static void context_free(struct tern_context *ctx)
     if (ctx->pool)
         pthreadpool_destroy(ctx->pool);
     tern_free(ctx, ctx->cache_dir);
+    tern_free(ctx, ctx->chosen);
+    tern_free(ctx, ctx->behind);
     pthread_mutex_destroy(&ctx->lock);
     if (a.free)
         a.free(ctx, sizeof(*ctx), a.user);
@@ -52,7 +55,7 @@ static enum tern_status context_open(struct tern_context *ctx)
     ctx->host = tern_device_open(ctx, "cpu");
     if (!ctx->host)
         return tern_error_status(ctx);
-    ctx->device = strcmp(device, "cpu") && strcmp(device, "auto") ? tern_device_open(ctx, device) : ctx->host;
+    ctx->device = strcmp(device, "cpu") ? tern_device_choose(ctx, device) : ctx->host;
     ctx->params.device = ctx->device ? ctx->device->name : NULL;
     return ctx->device ? TERN_OK : tern_error_status(ctx);
 }

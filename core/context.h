@@ -33,6 +33,7 @@ struct tern_context {
 
     struct tern_device *host;   /* always the CPU */
     struct tern_device *device; /* the default one; may be == host */
+    char *chosen, *behind;      /* of a list: the one that was taken, those behind it; else NULL */
 
     struct tern_scope_stack scopes;
 

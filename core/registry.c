@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/context.h"
+#include "core/line.h"
 
 static void list_names(char *out, size_t size)
 {
@@ -37,22 +38,62 @@ struct tern_device *tern_device_open(struct tern_context *ctx, const char *spec)
     return NULL;
 }
 
-char *tern_devices_describe(struct tern_context *ctx)
+/* The text with a line more; NULL without memory. Takes `text`. */
+static char *add_line(struct tern_context *ctx, char *text, const char *name, const char *line)
 {
-    char line[512];
-    char *text = tern_strdup(ctx, "");
-    for (int i = 0; text && tern_backends[i]; i++) {
-        struct tern_device *d = tern_backends[i]->create(ctx, 0);
+    char *longer = text ? tern_sprintf(ctx, "%s%-6s %s\n", text, name, line) : NULL;
+    tern_free(ctx, text);
+    return longer;
+}
+
+/* All devices of a backend; of one that has none, why. */
+static char *add_backend(struct tern_context *ctx, char *text, const struct tern_backend *b)
+{
+    char line[1024], name[32];
+    for (int ordinal = 0; text && ordinal < TERN_LINE_MOST; ordinal++) {
+        struct tern_device *d = b->create(ctx, ordinal);
+        snprintf(name, sizeof(name), ordinal ? "%s:%d" : "%s", b->name, ordinal);
         if (d) {
-            d->fns->describe(d, line, sizeof(line));
+            d->fns->describe(d, line, sizeof(line) - 64);
+            if (d->caps.software)
+                strcat(line, "; runs on the processor: auto passes it by");
+            bool one = !d->caps.computes || !strcmp(b->name, "cpu");
             d->fns->destroy(d);
-        } else {
-            snprintf(line, sizeof(line), "not available: %.400s", tern_error(ctx));
-            tern_error_clear(ctx);
+            text = add_line(ctx, text, name, line);
+            if (one)
+                break;
+            continue;
         }
-        char *longer = tern_sprintf(ctx, "%s%-6s %s\n", text, tern_backends[i]->name, line);
-        tern_free(ctx, text);
-        text = longer;
+        snprintf(line, sizeof(line), "not available: %.900s", tern_error(ctx));
+        bool last = ordinal && tern_error_status(ctx) == TERN_E_NOT_FOUND;
+        tern_error_clear(ctx);
+        if (last)
+            break;
+        text = add_line(ctx, text, name, line);
+        if (!ordinal)
+            break;
     }
     return text;
+}
+
+/* What "auto" takes, measured now. */
+static char *add_auto(struct tern_context *ctx, char *text)
+{
+    struct tern_line_entry line[TERN_LINE_MOST];
+    char what[TERN_LINE_MOST * 48] = "";
+    int n = text ? tern_line(ctx, true, line) : -1;
+    for (int i = 0; i < n; i++) {
+        size_t used = strlen(what);
+        snprintf(what + used, sizeof(what) - used, line[i].flops > 0 ? "%s%s (%.0f GFLOP/s)" : "%s%s", i ? ", then " : "", line[i].name,
+                 line[i].flops * 1e-9);
+    }
+    return n < 0 ? text : add_line(ctx, text, "auto", what);
+}
+
+char *tern_devices_describe(struct tern_context *ctx)
+{
+    char *text = tern_strdup(ctx, "");
+    for (int i = 0; text && tern_backends[i]; i++)
+        text = add_backend(ctx, text, tern_backends[i]);
+    return add_auto(ctx, text);
 }

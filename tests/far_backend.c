@@ -95,6 +95,10 @@ static const struct tern_kernel *const kernels[] = {
 
 static struct tern_device *create(struct tern_context *ctx, int ordinal)
 {
+    if (ordinal) {
+        tern_fail(ctx, TERN_E_NOT_FOUND, "far: device %d was asked for, there is 1", ordinal);
+        return NULL;
+    }
     struct far_device *d = tern_calloc(ctx, 1, sizeof(*d));
     if (!d)
         return NULL;

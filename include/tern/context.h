@@ -27,7 +27,8 @@ struct tern_allocator {
 };
 
 struct tern_context_params {
-    const char *device;    /* "cpu" (default), "null"; later "auto", "cuda:0", … */
+    const char *device;    /* "cpu" (default), "cuda:0", "vulkan", "opencl:1", …; a list "cuda,opencl,cpu": the first that works;
+                              "auto": the best by a short measurement, which the cache folder keeps */
     int threads;           /* threads for CPU kernels; 0: one per core */
     size_t budget;         /* most bytes that may be allocated at once; 0: no limit */
     const char *cache_dir; /* NULL: $XDG_CACHE_HOME/tern or ~/.cache/tern */
@@ -68,6 +69,10 @@ TERN_API void tern_memory_reset_peak(struct tern_context *ctx);
 TERN_API uint64_t tern_memory_allocations(const struct tern_context *ctx);
 /* Gives cached, unused memory back to the system. */
 TERN_API void tern_memory_trim(struct tern_context *ctx);
+
+/* The devices that stand behind the one in use when the context was made with a list or "auto", as a list for
+ * tern_context_params.device: what takes over when that one fails. NULL: there is none. Free with tern_free_text. */
+TERN_API char *tern_context_devices_behind(struct tern_context *ctx);
 
 /* Devices: what was found and what is missing. One text block, a line each; free with tern_free_text. */
 TERN_API char *tern_devices_describe(struct tern_context *ctx);

@@ -76,6 +76,7 @@ enum {
 };
 struct run_settings {
     const char *device;
+    char *behind; /* owned: what `device` is after a device failed */
     enum tern_dtype dtype;
     int threads;
     size_t budget;
@@ -104,6 +105,12 @@ void lora_free(struct lora_options *l);
 
 /* run.c: a context with progress, log and cancel. NULL after a message; *code is then the exit code. */
 struct tern_context *run_open(const struct run_settings *s, int *code);
+
+/* Whether a job that ended with `code` is to be done again because its device failed and others stand behind it: tells so, ends the
+ * context and makes *s go on with them. */
+bool run_takes_over(struct run_settings *s, struct tern_context **ctx, int code);
+/* Frees what run_takes_over left. */
+void run_end(struct run_settings *s);
 
 /* interrupt.c: SIGINT asks the job to stop, a second one ends the process, but not while a file is being written. */
 void interrupt_catch(void);

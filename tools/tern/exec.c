@@ -68,17 +68,20 @@ static int run_with(const struct command *command, int argc, char **argv, struct
     if (code != GO_ON)
         return code;
     interrupt_catch();
-    struct tern_context *ctx = run_open(&s->run, &code);
-    if (!ctx)
-        return code;
-    code = execute(ctx, s, arguments[0], arguments[1]);
+    struct tern_context *ctx;
+    do {
+        ctx = run_open(&s->run, &code);
+        if (ctx)
+            code = execute(ctx, s, arguments[0], arguments[1]);
+    } while (ctx && run_takes_over(&s->run, &ctx, code));
     tern_context_destroy(&ctx);
+    run_end(&s->run);
     return code;
 }
 
 static int run(const struct command *command, int argc, char **argv)
 {
-    struct settings s = {0};
+    struct settings s = {.run.device = "auto"};
     int code = run_with(command, argc, argv, &s);
     lora_free(&s.loras);
     return code;

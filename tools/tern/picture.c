@@ -211,16 +211,12 @@ static int generate(struct job *j, struct picture_settings *s)
     return DONE;
 }
 
-int picture_make(struct picture_settings *s)
+/* On one device. *again: it failed, and s->run names those that take over. */
+static int make(struct picture_settings *s, bool *again)
 {
     struct job j = {0};
+    int code = GO_ON;
     clock_gettime(CLOCK_MONOTONIC, &j.start);
-    int code = check_outputs(s);
-    if (code == GO_ON)
-        code = choose_seed(s);
-    if (code != GO_ON)
-        return code;
-    interrupt_catch();
     j.ctx = run_open(&s->run, &code);
     if (!j.ctx)
         return code;
@@ -235,6 +231,23 @@ int picture_make(struct picture_settings *s)
     tern_image_destroy(&j.image);
     tern_image_destroy(&j.mask);
     tern_pipeline_destroy(&j.pipeline);
+    *again = run_takes_over(&s->run, &j.ctx, code);
     tern_context_destroy(&j.ctx);
+    return code;
+}
+
+int picture_make(struct picture_settings *s)
+{
+    int code = check_outputs(s);
+    if (code == GO_ON)
+        code = choose_seed(s);
+    if (code != GO_ON)
+        return code;
+    interrupt_catch();
+    for (bool again = true; again;) {
+        again = false;
+        code = make(s, &again);
+    }
+    run_end(&s->run);
     return code;
 }

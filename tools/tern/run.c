@@ -1,11 +1,14 @@
 /* One run of the library: the options that every computing command has, and a context that talks to the terminal. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "command.h"
 
 const struct opt run_opts[] = {
-    {OPT_DEVICE, 0, "device", "NAME", "where to compute; 'tern devices' lists them (default cpu)"},
+    {OPT_DEVICE, 0, "device", "NAME",
+     "where to compute: cpu, cuda:0, vulkan ('tern devices' lists\nthem), a list of which the first that works is taken, or\n"
+     "auto, the fastest by a short measurement (default: auto for\npictures and exec, else cpu)"},
     {OPT_THREADS, 0, "threads", "N", "threads of the CPU, 1 to 1024 (default: one per core)"},
     {OPT_BUDGET, 0, "budget", "SIZE", "most memory to use: 2GiB, 1.5G, 800MiB, or bytes (default: none)"},
     {0},
@@ -57,6 +60,31 @@ static void show_log(enum tern_log_level level, const char *message, void *user)
 }
 
 static bool is_cancelled(void *user) { return interrupt_seen(); }
+
+bool run_takes_over(struct run_settings *s, struct tern_context **ctx, int code)
+{
+    enum tern_status st = tern_error_status(*ctx);
+    char *behind = code == FAILED && (st == TERN_E_DEVICE || st == TERN_E_NO_MEMORY) ? tern_context_devices_behind(*ctx) : NULL;
+    if (!behind)
+        return false;
+    run_end(s);
+    s->device = s->behind = strdup(behind);
+    tern_free_text(*ctx, behind);
+    if (!s->behind)
+        return false;
+    tern_context_destroy(ctx);
+    if (s->json)
+        event_send(json_pack("{s:s, s:s}", "event", "device", "next", s->behind));
+    else
+        fprintf(stderr, "tern: the job starts again on: %s\n", s->behind);
+    return true;
+}
+
+void run_end(struct run_settings *s)
+{
+    free(s->behind);
+    s->behind = NULL;
+}
 
 struct tern_context *run_open(const struct run_settings *s, int *code)
 {

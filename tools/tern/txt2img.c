@@ -221,7 +221,7 @@ static int run_with(const struct command *command, int argc, char **argv, int im
 
 static int run(const struct command *command, int argc, char **argv, int images)
 {
-    struct picture_settings s = {.output = "out.png", .steps = 20, .count = 1, .cfg = -1};
+    struct picture_settings s = {.run.device = "auto", .output = "out.png", .steps = 20, .count = 1, .cfg = -1};
     int code = run_with(command, argc, argv, images, &s);
     lora_free(&s.loras);
     return code;

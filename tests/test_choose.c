@@ -1,0 +1,212 @@
+/* Lists of devices and "auto": who is taken, who stands behind, what is measured and kept, and who takes over a job. The devices are those
+ * of choose_backends.c. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "choose_backends.h"
+#include "cli.h"
+#include "core/context.h"
+#include "core/line.h"
+#include "support.h"
+
+struct log {
+    char text[4096];
+};
+
+static void keep_log(enum tern_log_level level, const char *message, void *user)
+{
+    struct log *l = user;
+    size_t n = strlen(l->text);
+    snprintf(l->text + n, sizeof(l->text) - n, "%d %s\n", level, message);
+}
+
+static struct tern_context *open_spec(struct state *s, const char *device, struct log *log)
+{
+    memset(log, 0, sizeof(*log));
+    return tern_context_create(&(struct tern_context_params){
+        .device = device, .threads = 1, .cache_dir = s->folder, .log_level = TERN_LOG_INFO, .log = keep_log, .user = log});
+}
+
+static void expect_device(struct tern_context *ctx, const char *name, const char *behind)
+{
+    assert_non_null(ctx);
+    assert_string_equal(tern_default_device(ctx)->name, name);
+    char *found = tern_context_devices_behind(ctx);
+    assert_string_equal(found ? found : "nobody", behind);
+    tern_free_text(ctx, found);
+}
+
+/* The name of the only file of the line in the cache. */
+static void line_path(struct state *s, char *out, size_t size)
+{
+    snprintf(out, size, "%s/devices", s->folder);
+    DIR *d = opendir(out);
+    int n = 0;
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));)
+        if (e->d_name[0] != '.') {
+            snprintf(out, size, "%s/devices/%s", s->folder, e->d_name);
+            n++;
+        }
+    closedir(d);
+    assert_int_equal(n, 1);
+}
+
+static int measured(void) { return choose_launches[CHOOSE_SLOW] + choose_launches[CHOOSE_QUICK] + choose_launches[CHOOSE_LOST]; }
+
+static void the_first_of_a_list_that_works_is_taken(void **state)
+{
+    struct log log;
+    struct tern_context *ctx = open_spec(*state, "absent,slow:0,cpu", &log);
+    expect_device(ctx, "slow", "cpu");
+    expect_text(log.text, "2 slow:0 is used: absent: libabsent.so.1 is not there", "log");
+    tern_context_destroy(&ctx);
+    ctx = open_spec(*state, "cpu,slow", &log);
+    expect_device(ctx, "cpu", "slow");
+    tern_context_destroy(&ctx);
+    ctx = open_spec(*state, "slow", &log);
+    expect_device(ctx, "slow", "nobody");
+    tern_context_destroy(&ctx);
+}
+
+static void a_list_without_one_that_works_tells_every_reason(void **state)
+{
+    struct log log;
+    assert_null(open_spec(*state, "absent,tpu,slow:7", &log));
+    expect_text(tern_create_error(), "libabsent.so.1 is not there; device \"tpu\" is not known; this build has: cpu", "error");
+    expect_text(tern_create_error(), "slow: device 7 was asked for", "error");
+    assert_null(open_spec(*state, ",", &log));
+    expect_text(tern_create_error(), "device \"\" is not known", "error");
+}
+
+/* slow waits 20 ms at each launch, quick computes nothing: whatever the machine, quick, then the CPU, then slow. */
+static void auto_takes_the_fastest_and_measures_once(void **state)
+{
+    struct log log;
+    memset(choose_launches, 0, sizeof(choose_launches));
+    struct tern_context *ctx = open_spec(*state, "auto", &log);
+    assert_non_null(ctx);
+    assert_string_equal(tern_default_device(ctx)->name, "quick");
+    assert_true(!strcmp(ctx->behind, "cpu,lost:0,slow:0") || !strcmp(ctx->behind, "lost:0,cpu,slow:0"));
+    tern_context_destroy(&ctx);
+    assert_true(choose_launches[CHOOSE_SLOW] > 0 && choose_launches[CHOOSE_QUICK] > 0 && choose_launches[CHOOSE_LOST] > 0);
+    assert_int_equal(choose_launches[CHOOSE_SOFT], 0); /* the processor again */
+    int before = measured();
+    ctx = open_spec(*state, "auto", &log);
+    assert_string_equal(tern_default_device(ctx)->name, "quick");
+    tern_context_destroy(&ctx);
+    assert_int_equal(measured(), before);
+}
+
+static void damaged_lines_are_measured_again(void **state)
+{
+    static const char *const damage[] = {"",     "quick:0 1e9\n", "cpu 1e9\nquick:0", "cpu -1\n", "cpu nan\n", "cpu 1e9\nQ 3\n",
+                                         "\n\n", "cpu 1"};
+    struct log log;
+    struct tern_context *ctx = open_spec(*state, "auto", &log);
+    char path[512];
+    tern_context_destroy(&ctx);
+    line_path(*state, path, sizeof(path));
+    for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
+        write_file(path, damage[i], strlen(damage[i]));
+        int before = measured();
+        ctx = open_spec(*state, "auto", &log);
+        assert_non_null(ctx);
+        assert_string_equal(tern_default_device(ctx)->name, "quick");
+        assert_true(measured() > before);
+        tern_context_destroy(&ctx);
+    }
+    /* and one that is whole counts as it is, though it says otherwise */
+    write_file(path, "cpu 3e9\nslow:0 2e9\n", strlen("cpu 3e9\nslow:0 2e9\n"));
+    ctx = open_spec(*state, "auto", &log);
+    expect_device(ctx, "cpu", "slow:0");
+    tern_context_destroy(&ctx);
+}
+
+/* What changes the devices changes the key. */
+static void other_limits_are_another_line(void **state)
+{
+    struct log log;
+    struct tern_context *ctx = open_spec(*state, "auto", &log);
+    tern_context_destroy(&ctx);
+    int before = measured();
+    setenv("CUDA_VISIBLE_DEVICES", "none", 1);
+    ctx = open_spec(*state, "auto", &log);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    tern_context_destroy(&ctx);
+    assert_true(measured() > before);
+}
+
+static void a_device_that_fails_to_be_measured_is_passed_by(void **state)
+{
+    struct log log;
+    setenv("TERN_TEST_LOST_AT", "1", 1);
+    struct tern_context *ctx = open_spec(*state, "auto", &log);
+    unsetenv("TERN_TEST_LOST_AT");
+    assert_non_null(ctx);
+    expect_device(ctx, "quick", "cpu,slow:0");
+    expect_text(log.text, "lost:0 is passed by: lost: the device fell off the bus", "log");
+    tern_context_destroy(&ctx);
+}
+
+static bool now(void *user) { return true; }
+
+static void measuring_can_be_cancelled(void **state)
+{
+    struct state *s = *state;
+    assert_null(tern_context_create(&(struct tern_context_params){.device = "auto", .threads = 1, .cache_dir = s->folder, .cancel = now}));
+    expect_text(tern_create_error(), "cancelled", "error");
+    char folder[256];
+    snprintf(folder, sizeof(folder), "%s/devices", s->folder);
+    assert_null(opendir(folder)); /* nothing was kept */
+}
+
+/* ---- jobs; $TERN_TOOL is the command with these devices */
+
+#define JOB "txt2img", MODEL, "-p", "a cat", "-W", "64", "-H", "64", "--steps", "2", "--seed", "3", "--threads", "1"
+
+static void the_next_device_takes_a_job_over(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, JOB, "-o", "cpu.png", "--device", "cpu"), 0);
+    setenv("TERN_TEST_LOST_AT", "40", 1);
+    EXPECT(s, RUN(s, JOB, "-o", "over.png", "--device", "lost,cpu"), 0);
+    expect_text(s->err, "lost: the device fell off the bus", "standard error");
+    expect_text(s->err, "the job starts again on: cpu", "standard error");
+    assert_true(same_bytes("cpu.png", "over.png"));
+    EXPECT(s, RUN(s, JOB, "-o", "none.png", "--device", "lost"), 1); /* nobody stands behind it */
+    EXPECT(s, RUN(s, JOB, "-o", "none.png", "--device", "lost,lost"), 1);
+    unsetenv("TERN_TEST_LOST_AT");
+    assert_int_equal(file_size("none.png"), 0);
+    EXPECT(s, RUN(s, JOB, "-o", "whole.png", "--device", "lost,cpu"), 0);
+    assert_null(strstr(s->err, "starts again"));
+}
+
+static void devices_are_listed_with_what_auto_takes(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "devices"), 0);
+    expect_text(s->out, "absent not available: absent: libabsent.so.1 is not there", "standard output");
+    expect_text(s->out, "; runs on the processor: auto passes it by", "standard output");
+    expect_text(s->out, "\nauto   quick:0 (", "standard output");
+    expect_text(s->out, "), then slow:0 (", "standard output");
+    assert_null(strstr(s->out, "quick:1"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_first_of_a_list_that_works_is_taken),
+        TEST(a_list_without_one_that_works_tells_every_reason),
+        TEST(auto_takes_the_fastest_and_measures_once),
+        TEST(damaged_lines_are_measured_again),
+        TEST(other_limits_are_another_line),
+        TEST(a_device_that_fails_to_be_measured_is_passed_by),
+        TEST(measuring_can_be_cancelled),
+        TEST(the_next_device_takes_a_job_over),
+        TEST(devices_are_listed_with_what_auto_takes),
+    };
+    return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
+}
