@@ -4,12 +4,25 @@
 #include "core/context.h"
 #include "core/tensor.h"
 
+/* Tensors that there is room for outside of all scopes: the same whatever went before, because jobs count what is allocated. Tracing a
+ * model needs thousands for a moment. */
+#define ROOM 512
+
+static bool grow(struct tern_context *ctx, struct tern_scope_stack *s)
+{
+    if (s->tensors)
+        return tern_grow(ctx, (void **)&s->tensors, s->count, &s->capacity, sizeof(*s->tensors));
+    s->tensors = tern_alloc(ctx, ROOM * sizeof(*s->tensors));
+    s->capacity = s->tensors ? ROOM : 0;
+    return s->tensors != NULL;
+}
+
 tern_tensor *tern_scope_adopt(struct tern_context *ctx, tern_tensor *t)
 {
     struct tern_scope_stack *s = &ctx->scopes;
     if (!t || !s->depth)
         return t;
-    if (!tern_grow(ctx, (void **)&s->tensors, s->count, &s->capacity, sizeof(*s->tensors))) {
+    if (!grow(ctx, s)) {
         tern_tensor_unref(&t);
         return NULL;
     }
@@ -34,6 +47,11 @@ static void pop(struct tern_context *ctx)
     int start = s->depth < s->depth_capacity ? s->starts[s->depth] : s->count;
     while (s->count > start)
         tern_tensor_unref(&s->tensors[--s->count]);
+    tern_tensor **less = !s->depth && s->capacity > ROOM ? tern_realloc(ctx, s->tensors, ROOM * sizeof(*less)) : NULL;
+    if (less) {
+        s->tensors = less;
+        s->capacity = ROOM;
+    }
 }
 
 void tern_scope_end_many(struct tern_context *ctx, tern_tensor **keep, int n)

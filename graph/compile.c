@@ -124,6 +124,8 @@ static struct tern_plan *compile_once(struct tern_graph **graph, const struct te
         return NULL;
     }
     tern_graph_count_uses(p->graph); /* for bind: which weights are needed. Nothing changes the graph from here on. */
+    if (tern_graph_settle(p->graph))
+        tern_plan_unref(&p);
     return p;
 }
 

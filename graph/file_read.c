@@ -17,13 +17,10 @@ static enum tern_status read_constant(struct tern_file_in *in, const struct tern
     const void *data = tern_file_take(in, size);
     if (!data)
         return tern_file_wrong(in, "a constant");
-    tern_scope_begin(in->ctx);
-    tern_tensor *t = tern_tensor_empty(in->ctx, m);
-    if (t && !(size && tern_buffer_write(t->buffer, 0, data, size))) {
-        t->constant = constant;
+    tern_tensor *t = tern_constant_make(in->ctx, m, constant, data, size);
+    if (t)
         tern_graph_add_value(in->graph, TERN_VALUE_CONSTANT, m, NULL, t);
-    }
-    tern_scope_end(in->ctx, NULL);
+    tern_tensor_unref(&t);
     return tern_error_status(in->ctx);
 }
 

@@ -170,3 +170,37 @@ bool tern_graph_is_output(const struct tern_graph *g, int value)
             return true;
     return false;
 }
+
+#define SMALL_CONSTANT ((size_t)64 << 10)
+
+static enum tern_status own_constant(struct tern_graph *g, struct tern_value *v)
+{
+    void *copy;
+    size_t size;
+    const void *data = tern_constant_bytes(g->ctx, v->tensor, &size, &copy);
+    tern_tensor *own = data ? tern_constant_make(g->ctx, &v->meta, v->tensor->constant, data, size) : NULL;
+    tern_free(g->ctx, copy);
+    if (!own)
+        return tern_error_status(g->ctx);
+    tern_tensor_unref(&v->tensor);
+    v->tensor = own;
+    return TERN_OK;
+}
+
+enum tern_status tern_graph_settle(struct tern_graph *g)
+{
+    enum tern_status st = TERN_OK;
+    for (int i = 0; i < g->n_values && !st; i++) {
+        struct tern_value *v = &g->values[i];
+        bool constant = v->kind == TERN_VALUE_CONSTANT && v->tensor;
+        if (v->uses && constant && (size_t)tern_meta_span(&v->meta) * tern_dtype_size(v->meta.dtype) <= SMALL_CONSTANT)
+            st = own_constant(g, v);
+        if (v->uses || v->kind == TERN_VALUE_INPUT || v->kind == TERN_VALUE_RESULT)
+            continue;
+        tern_free(g->ctx, v->name);
+        tern_tensor_unref(&v->tensor);
+        v->name = NULL;
+        v->kind = TERN_VALUE_RESULT; /* of no node */
+    }
+    return st;
+}

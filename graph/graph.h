@@ -54,6 +54,13 @@ int tern_graph_add_value(struct tern_graph *g, enum tern_value_kind kind, const 
                          tern_tensor *tensor);
 /* Appends a node and its result; the result's value, -1 with the error recorded. */
 int tern_graph_add_node(struct tern_graph *g, enum tern_call_kind kind, const struct tern_op_desc *d, const int *in, int64_t offset);
+/* constant.c */
+/* A constant's memory from its first element to behind its last; elements between that are not its own read as 0. *copy: to be
+ * freed by the caller. NULL with the error recorded. */
+const void *tern_constant_bytes(struct tern_context *ctx, const tern_tensor *t, size_t *size, void **copy);
+/* A tensor of those bytes, which the caller owns. NULL with the error recorded. */
+tern_tensor *tern_constant_make(struct tern_context *ctx, const struct tern_meta *meta, bool constant, const void *data, size_t size);
+
 /* Takes the dead nodes out. */
 void tern_graph_compact(struct tern_graph *g);
 /* Gives the room for more values and nodes back. On an error (recorded) the graph is as it was. */
@@ -61,6 +68,9 @@ void tern_graph_shrink(struct tern_graph *g);
 /* Every use of value `from` becomes one of `to`; descriptions keep their metas, which must be equal. */
 void tern_graph_replace(struct tern_graph *g, int from, int to);
 void tern_graph_count_uses(struct tern_graph *g);
+/* Frees names and constants that nothing uses, by the counts, and copies small constants that the model shares: a plan then takes the
+ * memory that it takes when it is read from a file. */
+enum tern_status tern_graph_settle(struct tern_graph *g);
 /* The value whose memory `value` lies in: itself, through views what they look at, or the whole that it is a part of. */
 int tern_graph_root(const struct tern_graph *g, int value);
 /* Whether the inputs of a cat can be made in their places of its result: each is a result with memory of its own, laid out as that

@@ -76,30 +76,6 @@ struct tern_key tern_plan_fingerprint(struct tern_context *ctx)
     return finish(k);
 }
 
-const void *tern_constant_bytes(struct tern_context *ctx, const tern_tensor *t, size_t *size, void **copy)
-{
-    const size_t element = tern_dtype_size(t->meta.dtype);
-    const void *from = tern_tensor_host(t);
-    *size = (size_t)tern_meta_span(&t->meta) * element;
-    *copy = NULL;
-    if (!from) { /* memory of the device */
-        *copy = tern_alloc(ctx, *size);
-        if (!*copy || (*size && tern_buffer_read(t->buffer, t->offset, *copy, *size)))
-            return NULL;
-        from = *copy;
-    }
-    if (tern_meta_is_dense(&t->meta))
-        return from;
-    void *own = tern_calloc(ctx, *size + 1, 1);
-    int64_t n = tern_meta_numel(&t->meta);
-    for (int64_t p = 0; own && p < n; p++) {
-        int64_t at = tern_meta_offset(&t->meta, p);
-        tern_copy_element(element, own, at, from, at);
-    }
-    tern_free(ctx, *copy);
-    return *copy = own;
-}
-
 static void add_meta(struct tern_key *k, const struct tern_meta *m)
 {
     add(k, (uint64_t)m->dtype << 32 | (uint64_t)m->ndim);

@@ -21,8 +21,4 @@ struct tern_key tern_plan_fingerprint(struct tern_context *ctx);
  * limit of resident weights, fingerprint. Traces of the same calls have the same key, in every context and process. */
 enum tern_status tern_graph_key(const struct tern_graph *g, const struct tern_plan_params *params, struct tern_key *key);
 
-/* A constant's memory from its first element to behind its last; elements between that are not its own read as 0. *copy: to be
- * freed by the caller. NULL with the error recorded. */
-const void *tern_constant_bytes(struct tern_context *ctx, const tern_tensor *t, size_t *size, void **copy);
-
 #endif

@@ -31,6 +31,8 @@ static struct tern_dispatch *dispatch_get(struct tern_context *ctx)
     return ctx->dispatch;
 }
 
+enum tern_status tern_dispatch_prepare(struct tern_context *ctx) { return dispatch_get(ctx) ? TERN_OK : TERN_E_NO_MEMORY; }
+
 const char *tern_dispatch_forced(const struct tern_context *ctx)
 {
     return ctx->dispatch && ctx->dispatch->forced[0] ? ctx->dispatch->forced : NULL;

@@ -8,6 +8,9 @@
  * NULL: back to choosing). For tests, benches and the tuner. A forced kernel that does not support a call is an error. */
 enum tern_status tern_dispatch_force(struct tern_context *ctx, const char *kernel);
 
+/* Makes what the first call of an op would make, so that it is there when memory is counted. */
+enum tern_status tern_dispatch_prepare(struct tern_context *ctx);
+
 /* Number of launches of `op` so far by kernels of `name` (NULL: any); for tests and profiles. */
 uint64_t tern_dispatch_count(const struct tern_context *ctx);
 

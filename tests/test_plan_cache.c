@@ -14,6 +14,7 @@
 #include "graph/plan.h"
 #include "model_help.h"
 #include "models/pipelines/pipeline.h"
+#include "ops/dispatch.h"
 #include "support.h"
 
 struct fixture {
@@ -217,6 +218,27 @@ static void plans_are_found_on_disk(void **state)
     free(expected);
 }
 
+/* What a job is told to need does not depend on whether its plans were compiled or found. Tiling leaves the most behind. */
+static void a_plan_takes_the_same_memory_from_disk(void **state)
+{
+    char path[PATH_SIZE];
+    size_t used[2];
+    for (int i = 0; i < 2; i++) { /* compiled; loaded */
+        struct tern_context *ctx = open_context(*state);
+        struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
+        assert_int_equal(tern_dispatch_prepare(ctx), TERN_OK);
+        size_t before = tern_memory_used(ctx);
+        const struct tern_stage stage = {.component = "vae_decoder", .size = {1, 512, 512}, .arena = 1};
+        assert_non_null(tern_pipeline_plan(p, &stage));
+        used[i] = tern_memory_used(ctx) - before;
+        assert_int_equal(find_file(*state), true);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+    }
+    assert_true(used[0] > 1 << 20);
+    assert_int_equal(used[0], used[1]);
+}
+
 /* A folder that cannot be written costs nothing but a line for those who want to know. */
 static void a_folder_that_cannot_be_written(void **state)
 {
@@ -239,6 +261,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_oldest_goes_first, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plan_outlives_its_context, setup, teardown),
         cmocka_unit_test_setup_teardown(plans_are_found_on_disk, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_plan_takes_the_same_memory_from_disk, setup, teardown),
         cmocka_unit_test(a_folder_that_cannot_be_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 
 #include "models/pipelines/pipeline.h"
 #include "models/schedulers/scheduler.h"
+#include "ops/dispatch.h"
 
 #define SMALL ((size_t)16 << 10) /* strings, lists and structs of the job itself */
 
@@ -140,7 +141,7 @@ static enum tern_status make_plans(struct tern_job *j)
 enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak *peak)
 {
     *peak = (struct tern_job_peak){0};
-    if (tern_check_cancel(j->p->ctx) || make_plans(j))
+    if (tern_check_cancel(j->p->ctx) || tern_dispatch_prepare(j->p->ctx) || make_plans(j))
         return tern_error_status(j->p->ctx);
     tern_memory_trim(j->p->ctx); /* what is kept for reuse is not needed */
     struct tally t = {.j = j, .now = tern_memory_used(j->p->ctx) + SMALL};
