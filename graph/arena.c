@@ -45,30 +45,39 @@ static int by_area(const void *p, const void *q)
 
 static bool meet(const struct tern_block *a, const struct tern_block *b) { return a->first <= b->last && b->first <= a->last; }
 
+size_t tern_arena_window(size_t max_buffer) { return max_buffer / ALIGN * ALIGN; }
+
+/* The first offset from `at` where so many bytes lie in one window. */
+static size_t in_window(size_t at, size_t size, size_t window)
+{
+    return window && at % window + size > window ? (at / window + 1) * window : at;
+}
+
 /* The smallest gap between the blocks of `placed` (in order of offset) that live with b and leave room for it. */
-static size_t fit(struct tern_block *const *placed, int n, const struct tern_block *b)
+static size_t fit(struct tern_block *const *placed, int n, const struct tern_block *b, size_t window)
 {
     size_t end = 0, best = SIZE_MAX, best_gap = SIZE_MAX, size = aligned(b->size);
     for (int i = 0; i < n; i++) {
         if (!meet(placed[i], b))
             continue;
-        if (placed[i]->offset >= end + size && placed[i]->offset - end < best_gap) {
-            best = end;
+        size_t start = in_window(end, size, window);
+        if (placed[i]->offset >= start + size && placed[i]->offset - end < best_gap) {
+            best = start;
             best_gap = placed[i]->offset - end;
         }
         size_t after = placed[i]->offset + aligned(placed[i]->size);
         end = after > end ? after : end;
     }
-    return best == SIZE_MAX ? end : best;
+    return best == SIZE_MAX ? in_window(end, size, window) : best;
 }
 
 /* Places in the given order; the arena's size. `placed` is scratch of n. */
-static size_t place(struct tern_block **order, struct tern_block **placed, int n)
+static size_t place(struct tern_block **order, struct tern_block **placed, int n, size_t window)
 {
     size_t size = 0;
     for (int i = 0; i < n; i++) {
         struct tern_block *b = order[i];
-        b->offset = fit(placed, i, b);
+        b->offset = fit(placed, i, b, window);
         int k = i;
         while (k > 0 && placed[k - 1]->offset > b->offset) {
             placed[k] = placed[k - 1];
@@ -106,19 +115,32 @@ static void move_top_to_front(struct tern_block **order, int n)
     order[0] = b;
 }
 
-size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int n, size_t *least)
+static enum tern_status check_sizes(struct tern_context *ctx, const struct tern_block *blocks, int n, size_t window)
+{
+    for (int i = 0; window && i < n; i++)
+        if (aligned(blocks[i].size) > window)
+            return tern_fail(ctx, TERN_E_NO_MEMORY,
+                             "plan: a result of %zu bytes at step %d, and the device has buffers of at most %zu; a smaller picture, or a "
+                             "budget that has the VAE run in parts, would help",
+                             blocks[i].size, blocks[i].first, window);
+    return TERN_OK;
+}
+
+size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int n, size_t window, size_t *least)
 {
     static order_fn *const orders[] = {by_size, by_area, by_length, by_start};
     size_t best = SIZE_MAX, count = (size_t)n + 1;
+    *least = least_size(blocks, n);
+    if (check_sizes(ctx, blocks, n, window))
+        return SIZE_MAX;
     struct tern_block **order = tern_calloc(ctx, 2 * count, sizeof(struct tern_block *));
     size_t *offsets = tern_calloc(ctx, count, sizeof(*offsets));
-    *least = least_size(blocks, n);
     for (int o = 0; order && offsets && o < 4; o++) {
         for (int i = 0; i < n; i++)
             order[i] = &blocks[i];
         qsort(order, (size_t)n, sizeof(struct tern_block *), orders[o]);
         for (int round = 0; round < ROUNDS && best > aligned(*least); round++) {
-            size_t size = place(order, order + n, n);
+            size_t size = place(order, order + n, n, window);
             for (int i = 0; size < best && i < n; i++)
                 offsets[i] = blocks[i].offset;
             best = size < best ? size : best;
@@ -138,13 +160,13 @@ static bool is_apart(const struct tern_block *a, const struct tern_block *b)
     return !meet(a, b) || a->offset + aligned(a->size) <= b->offset || b->offset + aligned(b->size) <= a->offset;
 }
 
-size_t tern_arena_check(const struct tern_block *blocks, int n, size_t *least)
+size_t tern_arena_check(const struct tern_block *blocks, int n, size_t window, size_t *least)
 {
     const size_t most = SIZE_MAX / 4;
     size_t end = 0;
     for (int i = 0; i < n; i++) {
         const struct tern_block *b = &blocks[i];
-        if (b->offset % ALIGN || b->offset > most || b->size > most)
+        if (b->offset % ALIGN || b->offset > most || b->size > most || in_window(b->offset, aligned(b->size), window) != b->offset)
             return SIZE_MAX;
         for (int k = 0; k < i; k++)
             if (!is_apart(b, &blocks[k]))

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/context.h"
+#include "graph/arena.h"
 #include "graph/passes/passes.h"
 #include "graph/plan.h"
 
@@ -97,6 +98,7 @@ struct tern_plan *tern_plan_create(struct tern_context *ctx)
     tern_context_ref(ctx);
     p->ctx = ctx;
     p->refs = 1;
+    p->window = tern_arena_window(ctx->device->caps.max_buffer);
     pthread_mutex_init(&p->lock, NULL);
     return p;
 }

@@ -72,6 +72,7 @@ struct tern_key tern_plan_fingerprint(struct tern_context *ctx)
     for (int i = 0; device->kernels[i]; i++)
         add_text(&k, device->kernels[i]->name);
     add_text(&k, device->level);
+    add(&k, device->caps.max_buffer);
     add_text(&k, forced);
     return finish(k);
 }

@@ -224,12 +224,12 @@ static enum tern_status place_blocks(struct layout *l, const struct tern_placeme
 {
     struct tern_plan *p = l->plan;
     if (!has_sizes(l, given)) {
-        p->facts.arena = tern_arena_place(p->ctx, l->blocks, l->n_blocks, &p->facts.least_arena);
+        p->facts.arena = tern_arena_place(p->ctx, l->blocks, l->n_blocks, p->window, &p->facts.least_arena);
         return tern_error_status(p->ctx);
     }
     for (int i = 0; i < l->n_blocks; i++)
         l->blocks[i].offset = given->blocks[i].offset;
-    p->facts.arena = tern_arena_check(l->blocks, l->n_blocks, &p->facts.least_arena);
+    p->facts.arena = tern_arena_check(l->blocks, l->n_blocks, p->window, &p->facts.least_arena);
     if (p->facts.arena == given->arena)
         return TERN_OK;
     return tern_fail(p->ctx, TERN_E_FORMAT, "arena of %zu bytes: expected blocks that fill it and share no memory while they live",

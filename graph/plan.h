@@ -34,7 +34,8 @@ struct tern_step {
 /* Memory of one run, kept for the next. */
 struct tern_run_memory {
     struct tern_run_memory *next;
-    struct tern_buffer *arena; /* NULL: the plan needs none */
+    int n_arena;
+    struct tern_buffer *arena[]; /* one for each window of the arena; none when the plan needs none */
 };
 
 /* A piece of the arena, for reports. */
@@ -53,6 +54,7 @@ struct tern_plan {
     int n_steps, n_packed;
     struct tern_plan_facts facts;
     size_t resident_limit; /* tern_plan_params.resident */
+    size_t window;         /* see tern_arena_place */
     struct tern_plan_block *blocks;
     int n_blocks;
     pthread_mutex_t lock; /* of idle */

@@ -10,9 +10,35 @@ struct run {
     const struct tern_plan *plan;
     const struct tern_binding *binding;
     tern_tensor *const *inputs, *const *outputs;
-    struct tern_buffer *arena;
+    const struct tern_run_memory *memory;
     const struct tern_step_observer *observer; /* NULL: nobody is told */
 };
+
+static void free_memory(struct tern_context *ctx, struct tern_run_memory *m)
+{
+    for (int i = 0; m && i < m->n_arena; i++)
+        tern_buffer_unref(&m->arena[i]);
+    tern_free(ctx, m);
+}
+
+/* A buffer for each window of the arena. */
+static struct tern_run_memory *make_memory(const struct tern_plan *p)
+{
+    size_t size = p->facts.arena, window = p->window ? p->window : size;
+    int n = size ? (int)((size + window - 1) / window) : 0;
+    struct tern_run_memory *m = tern_calloc(p->ctx, 1, sizeof(*m) + (size_t)n * sizeof(m->arena[0]));
+    if (!m)
+        return NULL;
+    m->n_arena = n;
+    for (int i = 0; i < n; i++) {
+        size_t rest = size - (size_t)i * window;
+        if (!(m->arena[i] = tern_buffer_create(p->ctx->device, rest < window ? rest : window))) {
+            free_memory(p->ctx, m);
+            return NULL;
+        }
+    }
+    return m;
+}
 
 /* Idle memory of an earlier run, or new one. NULL with the error recorded. */
 static struct tern_run_memory *take_memory(struct tern_plan *p)
@@ -22,14 +48,7 @@ static struct tern_run_memory *take_memory(struct tern_plan *p)
     if (m)
         p->idle = m->next;
     pthread_mutex_unlock(&p->lock);
-    if (m)
-        return m;
-    m = tern_calloc(p->ctx, 1, sizeof(*m));
-    if (m && p->facts.arena && !(m->arena = tern_buffer_create(p->ctx->device, p->facts.arena))) {
-        tern_free(p->ctx, m);
-        return NULL;
-    }
-    return m;
+    return m ? m : make_memory(p);
 }
 
 void tern_plan_trim(struct tern_plan *p)
@@ -41,8 +60,7 @@ void tern_plan_trim(struct tern_plan *p)
     while (idle) {
         struct tern_run_memory *m = idle;
         idle = m->next;
-        tern_buffer_unref(&m->arena);
-        tern_free(p->ctx, m);
+        free_memory(p->ctx, m);
     }
 }
 
@@ -57,11 +75,13 @@ static void give_memory(struct tern_plan *p, struct tern_run_memory *m)
 static struct tern_arg arg_of(const struct run *r, const struct tern_ref *ref)
 {
     const tern_tensor *t = NULL;
+    size_t window;
     switch (ref->place) {
     case TERN_PLACE_NONE:
         return (struct tern_arg){NULL, 0};
     case TERN_PLACE_ARENA:
-        return (struct tern_arg){r->arena, ref->offset};
+        window = r->plan->window ? r->plan->window : SIZE_MAX;
+        return (struct tern_arg){r->memory->arena[ref->offset / window], ref->offset % window};
     case TERN_PLACE_INPUT:
         t = r->inputs[ref->index];
         break;
@@ -181,7 +201,7 @@ static enum tern_status run(struct tern_binding *binding, tern_tensor *const *in
     struct tern_run_memory *m = take_memory(p);
     if (!m)
         return tern_error_status(ctx);
-    struct run r = {p, binding, in, out, m->arena, observer};
+    struct run r = {p, binding, in, out, m, observer};
     bool scope = needs_scope(p->graph, inputs, outputs);
     if (scope)
         tern_scope_begin(ctx);

@@ -1,0 +1,162 @@
+/* Places of a plan's memory: no overlap, as small as claimed, and never across two windows of a device with small buffers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/tensor.h>
+
+#include "core/context.h"
+#include "graph/arena.h"
+#include "graph/plan.h"
+#include "model_help.h"
+#include "models/pipelines/pipeline.h"
+#include "support.h"
+
+#define MOST 60
+
+static uint32_t draw(uint64_t *state, uint32_t below)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33) % below;
+}
+
+static int random_blocks(uint64_t seed, size_t largest, struct tern_block *b)
+{
+    uint64_t state = seed;
+    int n = 1 + (int)draw(&state, MOST);
+    for (int i = 0; i < n; i++) {
+        int first = (int)draw(&state, 40);
+        b[i] = (struct tern_block){.size = draw(&state, (uint32_t)largest + 1), .first = first, .last = first + (int)draw(&state, 12)};
+    }
+    return n;
+}
+
+/* By the definition, byte by byte of the claim: a checker that shares nothing with the planner. */
+static void check_places(const struct tern_block *b, int n, size_t window, size_t size)
+{
+    size_t end = 0;
+    for (int i = 0; i < n; i++) {
+        size_t room = (b[i].size + 63) / 64 * 64;
+        assert_int_equal(b[i].offset % 64, 0);
+        end = b[i].offset + room > end ? b[i].offset + room : end;
+        if (window && room)
+            assert_int_equal(b[i].offset / window, (b[i].offset + room - 1) / window);
+        for (int k = 0; k < i; k++) {
+            bool together = b[i].first <= b[k].last && b[k].first <= b[i].last;
+            bool apart = b[i].offset + room <= b[k].offset || b[k].offset + (b[k].size + 63) / 64 * 64 <= b[i].offset;
+            assert_true(!together || apart);
+        }
+    }
+    assert_int_equal(size, end);
+}
+
+static void blocks_never_lie_in_two_windows(void **state)
+{
+    struct tern_context *ctx = *state;
+    static const size_t windows[] = {0, 4096, 5120, 65536};
+    struct tern_block b[MOST];
+    for (uint64_t seed = 1; seed <= 300; seed++)
+        for (int w = 0; w < 4; w++) {
+            size_t least, again;
+            int n = random_blocks(seed, 4096, b);
+            size_t size = tern_arena_place(ctx, b, n, windows[w], &least);
+            check_places(b, n, windows[w], size);
+            assert_true(size >= least);
+            assert_int_equal(tern_arena_check(b, n, windows[w], &again), size);
+            assert_int_equal(again, least);
+        }
+}
+
+static void wrong_places_are_found(void **state)
+{
+    size_t least;
+    struct tern_block b[2] = {{.size = 4096, .first = 0, .last = 3, .offset = 64}, {.size = 64, .first = 1, .last = 1, .offset = 0}};
+    assert_int_equal(tern_arena_check(b, 2, 0, &least), 4160);
+    assert_int_equal(tern_arena_check(b, 2, 4096, &least), SIZE_MAX); /* the first begins in one window and ends in the next */
+    b[0].offset = 4096;
+    assert_int_equal(tern_arena_check(b, 2, 4096, &least), 8192);
+}
+
+static void what_no_buffer_holds_is_refused(void **state)
+{
+    struct tern_context *ctx = *state;
+    size_t least;
+    struct tern_block b[2] = {{.size = 64}, {.size = 4097, .first = 7, .last = 7}};
+    assert_int_equal(tern_arena_place(ctx, b, 2, 4096, &least), SIZE_MAX);
+    support_error(ctx, TERN_E_NO_MEMORY, "a result of 4097 bytes at step 7, and the device has buffers of at most 4096");
+    assert_int_equal(tern_arena_window(4100), 4096);
+    assert_int_equal(tern_arena_window(0), 0);
+}
+
+static size_t largest_block(const struct tern_plan *p)
+{
+    size_t most = 64;
+    for (int i = 0; i < p->n_blocks; i++)
+        most = p->blocks[i].size > most ? p->blocks[i].size : most;
+    return (most + 63) / 64 * 64;
+}
+
+#define SIDE 32
+static float sample[4 * SIDE * SIDE], values[4 * SIDE * SIDE];
+
+/* The UNet of a small model; `small`: on a device whose buffers hold no more than the largest result. */
+static void run_unet(bool small, float *result, size_t bytes)
+{
+    char path[PATH_SIZE];
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cache_dir = "/proc/none"});
+    struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
+    const struct tern_stage stage = {.component = "unet", .size = {1, 8 * SIDE, 8 * SIDE}};
+    struct tern_plan *plan = tern_pipeline_plan(p, &stage);
+    size_t window = largest_block(plan), arena = plan->facts.arena;
+    assert_true(window < arena);
+    if (small) {
+        tern_pipeline_drop_plans(p);
+        ctx->device->caps.max_buffer = window;
+    }
+    struct tern_binding *b = tern_pipeline_binding(p, &stage);
+    assert_non_null(b);
+    const struct tern_graph *g = tern_binding_plan(b)->graph;
+    assert_int_equal(tern_binding_plan(b)->window, small ? window : 0);
+    tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[1] = {NULL};
+    for (int i = 0; i < g->n_inputs; i++) {
+        const struct tern_meta *m = &g->values[g->inputs[i]].meta;
+        assert_true((size_t)tern_meta_numel(m) <= sizeof(sample) / sizeof(sample[0]));
+        in[i] = tern_tensor_create(ctx, m->dtype, m->ndim, m->shape, i ? values : sample);
+    }
+    assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
+    assert_int_equal(tern_tensor_read(out[0], TERN_F32, result, bytes), TERN_OK);
+    for (int i = 0; i < g->n_inputs; i++)
+        tern_tensor_unref(&in[i]);
+    tern_tensor_unref(&out[0]);
+    tern_binding_unref(&b);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
+static void a_plan_runs_in_many_buffers(void **state)
+{
+    static float whole[4 * SIDE * SIDE], parts[4 * SIDE * SIDE];
+    for (int i = 0; i < 4 * SIDE * SIDE; i++) {
+        sample[i] = (float)(i * 37 % 101 - 50) / 50;
+        values[i] = (float)(i * 13 % 67 - 33) / 33;
+    }
+    run_unet(false, whole, sizeof(whole));
+    run_unet(true, parts, sizeof(parts));
+    assert_memory_equal(whole, parts, sizeof(whole));
+    assert_true(whole[0] != 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(blocks_never_lie_in_two_windows, support_setup, support_teardown),
+        cmocka_unit_test_setup_teardown(wrong_places_are_found, support_setup, support_teardown),
+        cmocka_unit_test_setup_teardown(what_no_buffer_holds_is_refused, support_setup, support_teardown),
+        cmocka_unit_test(a_plan_runs_in_many_buffers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
