@@ -18,7 +18,7 @@
 /* Bytes of a row of the widest result that a band of `value` computes. */
 static size_t widest_row(const struct tern_tiling *t, int value)
 {
-    const struct tern_node *n = &t->from->nodes[t->from->values[value].node];
+    const struct tern_node *n = &t->again.from->nodes[t->again.from->values[value].node];
     const struct tern_meta *m = &n->desc.out;
     size_t most = (size_t)(m->shape[1] * m->shape[3]) * tern_dtype_size(m->dtype);
     for (int k = 0; k < n->desc.n_in; k++) {
@@ -56,7 +56,7 @@ static tern_tensor *in_bands(struct tern_tiling *t, int value, int64_t height,
                              const struct tern_node *n, int dim)
 {
     int64_t h = tern_tile_height(t, value), bands = (h + height - 1) / height;
-    tern_tensor **list = tern_calloc(t->ctx, (size_t)bands, sizeof(tern_tensor *)), *whole = NULL;
+    tern_tensor **list = tern_calloc(t->again.ctx, (size_t)bands, sizeof(tern_tensor *)), *whole = NULL;
     bool ok = list != NULL;
     for (int64_t b = 0; ok && b < bands; b++) {
         struct tern_rows r = {b * height, (b + 1) * height < h ? (b + 1) * height : h};
@@ -66,7 +66,7 @@ static tern_tensor *in_bands(struct tern_tiling *t, int value, int64_t height,
     }
     if (ok)
         whole = cat_all(list, bands, dim);
-    tern_free(t->ctx, list);
+    tern_free(t->again.ctx, list);
     return whole;
 }
 
@@ -80,11 +80,11 @@ static tern_tensor *band_stats(struct tern_tiling *t, const struct tern_node *n,
 static tern_tensor *shares(struct tern_tiling *t, int64_t h, int64_t height)
 {
     int64_t bands = (h + height - 1) / height;
-    float *share = tern_calloc(t->ctx, (size_t)bands, sizeof(*share));
+    float *share = tern_calloc(t->again.ctx, (size_t)bands, sizeof(*share));
     for (int64_t b = 0; share && b < bands; b++)
         share[b] = (float)((double)((b + 1) * height < h ? height : h - b * height) / (double)h);
-    tern_tensor *x = share ? tern_tensor_create(t->ctx, TERN_F32, 3, (const int64_t[]){bands, 1, 1}, share) : NULL;
-    tern_free(t->ctx, share);
+    tern_tensor *x = share ? tern_tensor_create(t->again.ctx, TERN_F32, 3, (const int64_t[]){bands, 1, 1}, share) : NULL;
+    tern_free(t->again.ctx, share);
     return x;
 }
 
@@ -115,52 +115,15 @@ static bool reads_inner(const struct tern_tiling *t, const struct tern_node *n)
 }
 
 /* One node of the old graph: as it was, in bands, or, when it exists in bands alone, at most its statistics. */
-static void replay(struct tern_tiling *t, const struct tern_node *n)
+static void replay(struct tern_again *again, const struct tern_node *n)
 {
-    tern_tensor *in[TERN_MAX_INPUTS] = {NULL};
+    struct tern_tiling *t = (struct tern_tiling *)again; /* its first member */
     bool inner = t->inner[n->out], bands = reads_inner(t, n);
     if (n->desc.op == TERN_OP_group_norm && (inner || bands))
         t->stats[n->out] =
-            t->inner[n->in[0]] ? stats_of_bands(t, n) : tern_group_norm_stats(t->map[n->in[0]], n->desc.attrs.group_norm.num_groups);
-    if (inner)
-        return;
-    for (int k = 0; k < n->desc.n_in; k++)
-        in[k] = n->in[k] >= 0 ? t->map[n->in[k]] : NULL;
-    t->map[n->out] = bands ? in_bands(t, n->out, band_height(t, n->out), tern_tile_node_rows, n, 2)
-                           : tern_op_call(t->ctx, n->desc.op, in, n->desc.n_in, &n->desc.attrs);
-}
-
-/* A tern_graph_fn: everything again, into t->to. */
-static enum tern_status replay_all(void *user, tern_tensor *const *in, tern_tensor **out)
-{
-    struct tern_tiling *t = user;
-    const struct tern_graph *g = t->from;
-    for (int i = 0; i < g->n_values; i++)
-        if (g->values[i].kind != TERN_VALUE_RESULT)
-            t->map[i] = tern_graph_symbol(t->to, t->number[i]);
-    for (int i = 0; i < g->n_nodes && !tern_failed(t->ctx); i++)
-        if (!g->nodes[i].dead)
-            replay(t, &g->nodes[i]);
-    for (int i = 0; i < g->n_outputs; i++)
-        out[i] = t->map[g->outputs[i]];
-    return tern_error_status(t->ctx);
-}
-
-/* The values that no node makes. */
-static enum tern_status begin(struct tern_tiling *t)
-{
-    const struct tern_graph *g = t->from;
-    for (int i = 0; i < g->n_values; i++) {
-        const struct tern_value *v = &g->values[i];
-        if (v->kind == TERN_VALUE_RESULT)
-            continue;
-        t->number[i] = tern_graph_add_value(t->to, v->kind, &v->meta, v->name, v->tensor);
-        if (t->number[i] < 0)
-            return tern_error_status(t->ctx);
-    }
-    for (int i = 0; i < g->n_inputs; i++)
-        t->to->inputs[t->to->n_inputs++] = t->number[g->inputs[i]];
-    return TERN_OK;
+            t->inner[n->in[0]] ? stats_of_bands(t, n) : tern_group_norm_stats(again->map[n->in[0]], n->desc.attrs.group_norm.num_groups);
+    if (!inner)
+        again->map[n->out] = bands ? in_bands(t, n->out, band_height(t, n->out), tern_tile_node_rows, n, 2) : tern_again_same(again, n);
 }
 
 static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
@@ -169,21 +132,14 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     if (!params->arena)
         return TERN_OK;
     tern_graph_count_uses(g);
-    struct tern_tiling t = {.ctx = g->ctx, .from = g, .limit = params->arena, .to = tern_graph_create(g->ctx)};
+    struct tern_tiling t = {.again = {.node = replay}, .limit = params->arena};
+    enum tern_status st = tern_again_begin(&t.again, g);
     t.inner = tern_calloc(g->ctx, n, sizeof(*t.inner));
-    t.number = tern_calloc(g->ctx, n, sizeof(*t.number));
-    t.map = tern_calloc(g->ctx, n, sizeof(*t.map));
     t.stats = tern_calloc(g->ctx, n, sizeof(*t.stats));
-    if (t.to && t.inner && t.number && t.map && t.stats && tern_tiling_choose(g, t.limit, t.inner) && !begin(&t) &&
-        !tern_graph_extend(t.to, replay_all, &t, g->n_outputs)) {
-        struct tern_graph old = *g;
-        *g = *t.to;
-        *t.to = old;
-    }
-    tern_graph_destroy(&t.to);
+    if (!st && t.inner && t.stats && tern_tiling_choose(g, t.limit, t.inner))
+        tern_again_record(&t.again, g);
+    tern_again_end(&t.again);
     tern_free(g->ctx, t.inner);
-    tern_free(g->ctx, t.number);
-    tern_free(g->ctx, t.map);
     tern_free(g->ctx, t.stats);
     tern_free(g->ctx, t.piece);
     return tern_error_status(g->ctx);

@@ -3,7 +3,7 @@
 #ifndef TERN_GRAPH_TILE_H
 #define TERN_GRAPH_TILE_H
 
-#include "graph/graph.h"
+#include "graph/passes/again.h"
 
 /* Whether the rows of a node's result need only rows nearby of its operands (and, for group_norm, the statistics of all rows): one
  * picture, channels-last, so that a band of rows is one piece of memory. */
@@ -28,14 +28,10 @@ struct tern_piece {
 };
 
 struct tern_tiling {
-    struct tern_context *ctx;
-    const struct tern_graph *from;
-    struct tern_graph *to;
+    struct tern_again again; /* first; map is NULL for inner ones */
     size_t limit;
     bool *inner;
-    int *number;         /* by value of `from` that no node makes: its number in `to` */
-    tern_tensor **map;   /* by value of `from`: what it is in `to`; NULL for inner ones */
-    tern_tensor **stats; /* by value of `from` that a tiled group_norm makes: the statistics of its operand */
+    tern_tensor **stats; /* by value of the old graph that a tiled group_norm makes: the statistics of its operand */
     struct tern_piece *piece;
     int n_pieces, piece_capacity;
 };
@@ -47,7 +43,7 @@ tern_tensor *tern_tile_rows(struct tern_tiling *t, int value, struct tern_rows r
 tern_tensor *tern_tile_node_rows(struct tern_tiling *t, const struct tern_node *n, struct tern_rows r);
 static inline int64_t tern_tile_height(const struct tern_tiling *t, int value)
 {
-    const struct tern_meta *m = &t->from->values[value].meta;
+    const struct tern_meta *m = &t->again.from->values[value].meta;
     return m->shape[m->ndim - 2];
 }
 

@@ -42,8 +42,8 @@ static tern_tensor *conv_rows(struct tern_tiling *t, const struct tern_node *n, 
         x = fill(x, missing, (const int64_t[]){0, 0}, 0, wanted.to - wanted.from);
         p->padding[0] = 0;
     }
-    tern_tensor *const in[] = {x, t->map[n->in[1]], n->in[2] >= 0 ? t->map[n->in[2]] : NULL};
-    return tern_op_call(t->ctx, n->desc.op, in, n->desc.n_in, &attrs);
+    tern_tensor *const in[] = {x, t->again.map[n->in[1]], n->in[2] >= 0 ? t->again.map[n->in[2]] : NULL};
+    return tern_op_call(t->again.ctx, n->desc.op, in, n->desc.n_in, &attrs);
 }
 
 static tern_tensor *pad_rows(struct tern_tiling *t, const struct tern_node *n, struct tern_rows r)
@@ -62,7 +62,7 @@ static tern_tensor *interpolate_rows(struct tern_tiling *t, const struct tern_no
     struct tern_rows half = {r.from / 2, (r.to + 1) / 2};
     tern_tensor *x = tern_tile_rows(t, n->in[0], half);
     attrs.interpolate.size[0] = 2 * (half.to - half.from);
-    return slice_rows(tern_op_call(t->ctx, n->desc.op, &x, 1, &attrs), r.from - 2 * half.from, r.to - 2 * half.from);
+    return slice_rows(tern_op_call(t->again.ctx, n->desc.op, &x, 1, &attrs), r.from - 2 * half.from, r.to - 2 * half.from);
 }
 
 tern_tensor *tern_tile_node_rows(struct tern_tiling *t, const struct tern_node *n, struct tern_rows r)
@@ -76,29 +76,29 @@ tern_tensor *tern_tile_node_rows(struct tern_tiling *t, const struct tern_node *
     case TERN_OP_interpolate:
         return interpolate_rows(t, n, r);
     case TERN_OP_group_norm:
-        return tern_group_norm_apply(tern_tile_rows(t, n->in[0], r), t->stats[n->out], n->in[1] >= 0 ? t->map[n->in[1]] : NULL,
-                                     n->in[2] >= 0 ? t->map[n->in[2]] : NULL, n->desc.attrs.group_norm.eps);
+        return tern_group_norm_apply(tern_tile_rows(t, n->in[0], r), t->stats[n->out], n->in[1] >= 0 ? t->again.map[n->in[1]] : NULL,
+                                     n->in[2] >= 0 ? t->again.map[n->in[2]] : NULL, n->desc.attrs.group_norm.eps);
     default:
         for (int k = 0; k < n->desc.n_in; k++)
             if (n->in[k] >= 0)
-                in[k] = tern_tile_has_rows(n, k) ? tern_tile_rows(t, n->in[k], r) : t->map[n->in[k]];
-        return tern_op_call(t->ctx, n->desc.op, in, n->desc.n_in, &n->desc.attrs);
+                in[k] = tern_tile_has_rows(n, k) ? tern_tile_rows(t, n->in[k], r) : t->again.map[n->in[k]];
+        return tern_op_call(t->again.ctx, n->desc.op, in, n->desc.n_in, &n->desc.attrs);
     }
 }
 
 tern_tensor *tern_tile_rows(struct tern_tiling *t, int value, struct tern_rows r)
 {
-    if (tern_failed(t->ctx))
+    if (tern_failed(t->again.ctx))
         return NULL;
     if (!t->inner[value])
-        return r.from == 0 && r.to == tern_tile_height(t, value) ? t->map[value] : slice_rows(t->map[value], r.from, r.to);
+        return r.from == 0 && r.to == tern_tile_height(t, value) ? t->again.map[value] : slice_rows(t->again.map[value], r.from, r.to);
     for (int i = 0; i < t->n_pieces; i++) {
         const struct tern_piece *p = &t->piece[i];
         if (p->value == value && p->rows.from <= r.from && r.to <= p->rows.to)
             return slice_rows(p->t, r.from - p->rows.from, r.to - p->rows.from);
     }
-    tern_tensor *x = tern_tile_node_rows(t, &t->from->nodes[t->from->values[value].node], r);
-    if (!x || !tern_grow(t->ctx, (void **)&t->piece, t->n_pieces, &t->piece_capacity, sizeof(*t->piece)))
+    tern_tensor *x = tern_tile_node_rows(t, &t->again.from->nodes[t->again.from->values[value].node], r);
+    if (!x || !tern_grow(t->again.ctx, (void **)&t->piece, t->n_pieces, &t->piece_capacity, sizeof(*t->piece)))
         return NULL;
     t->piece[t->n_pieces++] = (struct tern_piece){value, r, x};
     return x;
