@@ -69,6 +69,7 @@ struct tern_device_caps {
     bool host_memory;           /* buffers have a host pointer */
     bool prefers_channels_last; /* conv2d reads and writes (N, H, W, C) in memory */
     bool computes;              /* false: allocates and records only */
+    bool merges;                /* launches are dear: layers of one input are better one (graph/passes/merge.c) */
     bool software;              /* runs on the host's processor again: "auto" passes it by */
     bool in_place;              /* element-wise kernels may write their result where an operand lies */
     size_t max_buffer;          /* bytes; 0: no limit but memory */

@@ -23,18 +23,51 @@ static tern_tensor *take_weight(struct tern_context *ctx, const struct tern_valu
     return tern_tensor_ref(t);
 }
 
+/* Whether the step reads the value as it is: not an input that it wants packed. */
+static bool reads(const struct tern_plan *p, const struct tern_step *s, int input)
+{
+    return s->in[input].place == TERN_PLACE_BOUND && !(s->kernel && s->kernel->pack && s->kernel->pack_input == input) &&
+           input < p->graph->nodes[s->node].desc.n_in;
+}
+
+static bool reads_value(const struct tern_plan *p, int value)
+{
+    for (int s = 0; s < p->n_steps; s++)
+        for (int k = 0; k < TERN_MAX_INPUTS; k++)
+            if (p->steps[s].kernel && p->steps[s].in[k].index == value && reads(p, &p->steps[s], k))
+                return true;
+    return false;
+}
+
+/* Whether the device has a copy of a bound weight that only this preparation makes. */
+static bool is_passing(const struct tern_binding *b, int value)
+{
+    struct tern_context *ctx = b->plan->ctx;
+    pthread_mutex_lock(&ctx->lock);
+    bool passing =
+        value >= 0 && b->plan->graph->values[value].kind == TERN_VALUE_WEIGHT && tern_resident_bytes(ctx->device, b->bound[value]);
+    pthread_mutex_unlock(&ctx->lock);
+    return passing && !reads_value(b->plan, value);
+}
+
 /* Runs a prepare node on what is bound. */
 static tern_tensor *prepare(struct tern_binding *b, const struct tern_node *n)
 {
     tern_tensor *in[TERN_MAX_INPUTS] = {NULL};
+    bool passing[TERN_MAX_INPUTS] = {false};
     struct tern_context *ctx = b->plan->ctx;
-    for (int k = 0; k < n->desc.n_in; k++)
+    for (int k = 0; k < n->desc.n_in; k++) {
         in[k] = n->in[k] >= 0 ? b->bound[n->in[k]] : NULL;
+        passing[k] = is_passing(b, n->in[k]);
+    }
     tern_scope_begin(ctx);
     tern_tensor *t = tern_tensor_ref(tern_op_call(ctx, n->desc.op, in, n->desc.n_in, &n->desc.attrs));
     if (t)
         t->constant = true;
     tern_scope_end(ctx, NULL);
+    for (int k = 0; k < n->desc.n_in; k++)
+        if (passing[k])
+            tern_resident_drop(ctx->device, in[k]);
     if (t && memcmp(&t->meta, &n->desc.out, sizeof(t->meta))) { /* steps rely on it */
         tern_fail(ctx, TERN_E_INTERNAL, "plan: %s is prepared in another order of memory than it was recorded in",
                   tern_op_get(n->desc.op).name);
@@ -59,13 +92,6 @@ static enum tern_status bind_values(struct tern_binding *b, const struct tern_we
             return tern_error_status(g->ctx);
     }
     return TERN_OK;
-}
-
-/* Whether the step reads the value as it is: not an input that it wants packed. */
-static bool reads(const struct tern_plan *p, const struct tern_step *s, int input)
-{
-    return s->in[input].place == TERN_PLACE_BOUND && !(s->kernel && s->kernel->pack && s->kernel->pack_input == input) &&
-           input < p->graph->nodes[s->node].desc.n_in;
 }
 
 /* Where kernels find what is bound: weights that lie in the host's memory are copied to a device that has its own. */
@@ -132,15 +158,6 @@ static bool has_form(const tern_tensor *t, const struct tern_kernel *k, uint64_t
     return false;
 }
 
-static bool is_read(const struct tern_plan *p, int value)
-{
-    for (int s = 0; s < p->n_steps; s++)
-        for (int k = 0; k < TERN_MAX_INPUTS; k++)
-            if (p->steps[s].kernel && p->steps[s].in[k].index == value && reads(p, &p->steps[s], k))
-                return true;
-    return false;
-}
-
 /* The tensor of a weight or constant; NULL for all else. */
 static const tern_tensor *tensor_of(const struct tern_value *v, const struct tern_weights *weights)
 {
@@ -168,7 +185,7 @@ size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights
     }
     for (int i = 0; i < g->n_values && !p->ctx->device->caps.host_memory; i++) {
         size_t copy = tern_resident_bytes(p->ctx->device, tensor_of(&g->values[i], weights));
-        bytes += copy && is_read(p, i) ? counted(copy) : 0;
+        bytes += copy && reads_value(p, i) ? counted(copy) : 0;
     }
     pthread_mutex_unlock(&p->ctx->lock);
     return bytes;

@@ -62,6 +62,23 @@ enum tern_status tern_resident(struct tern_device *device, tern_tensor *t, struc
     return arg->buffer ? TERN_OK : tern_error_status(device->ctx);
 }
 
+void tern_resident_drop(struct tern_device *device, tern_tensor *t)
+{
+    struct tern_context *ctx = device->ctx;
+    struct tern_prepared *found = NULL;
+    pthread_mutex_lock(&ctx->lock);
+    for (struct tern_prepared **p = &t->prepared; *p && !found; p = &(*p)->next)
+        if (!(*p)->kernel && (*p)->buffer->device == device) {
+            found = *p;
+            *p = found->next;
+            break;
+        }
+    pthread_mutex_unlock(&ctx->lock);
+    if (found)
+        tern_buffer_unref(&found->buffer);
+    tern_free(ctx, found);
+}
+
 size_t tern_resident_bytes(const struct tern_device *device, const tern_tensor *t)
 {
     return t && tern_is_elsewhere(device, t) && !find(device, t) ? bytes_of(&t->meta) : 0;

@@ -17,6 +17,9 @@ enum tern_status tern_resident(struct tern_device *device, tern_tensor *t, struc
 /* Bytes of that copy if it is not there yet, else 0. The caller holds the context's lock. */
 size_t tern_resident_bytes(const struct tern_device *device, const tern_tensor *t);
 
+/* Gives such a copy of a constant tensor back, when nothing will read it again. */
+void tern_resident_drop(struct tern_device *device, tern_tensor *t);
+
 /* The op's reference, with operands and result brought to the host and back where its device's memory is not the host's. */
 enum tern_status tern_reference_run(const struct tern_kernel_args *a);
 

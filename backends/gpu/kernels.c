@@ -98,6 +98,7 @@ void tern_gpu_open(struct tern_gpu *gpu, struct tern_context *ctx, const char *n
     gpu->base.kernels = tern_gpu_kernels;
     gpu->base.caps.prefers_channels_last = true;
     gpu->base.caps.computes = true;
+    gpu->base.caps.merges = true;
     pthread_mutexattr_t recursive; /* a capture holds it over many launches */
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);

@@ -19,7 +19,7 @@ static const struct opt opts[] = {
     {OPT_HEIGHT, 'H', "height", "PIXELS", "likewise"},
     {OPT_DTYPE, 0, "dtype", "TYPE", "to compute in: f32 (default), bf16, f16"},
     {OPT_AFTER, 0, "after", "PASS",
-     "show the graph after that pass: trace, fold, cse, dce, tile,\nprepare, fuse, algorithm, concat (default), or all of them"},
+     "show the graph after that pass: trace, fold, cse, dce,\nmerge, tile, prepare, fuse, algorithm, concat (default), or all of them"},
     {OPT_WITHOUT, 0, "without", "PASSES", "leave passes out, separated by commas, or all"},
     {OPT_DOT, 0, "dot", NULL, "for Graphviz instead of text"},
     {OPT_MEMORY, 0, "memory", NULL, "what lies in memory when most does, and what would lower that,\ninstead of the graph"},

@@ -1,0 +1,162 @@
+/* Merging: layers of one input become one where the device wants it, and compute what they did. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/ops.h>
+
+#include "core/context.h"
+#include "graph/plan.h"
+#include "model_help.h"
+#include "models/pipelines/pipeline.h"
+#include "support.h"
+
+static int count(const struct tern_plan *p, enum tern_op op)
+{
+    const struct tern_graph *g = tern_plan_graph(p);
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        n += !g->nodes[i].dead && !g->nodes[i].prepare && g->nodes[i].kind == TERN_CALL_LAUNCH && g->nodes[i].desc.op == op;
+    return n;
+}
+
+/* ---- hand-made layers */
+
+enum { ROWS = 5, IN = 7 };
+
+static struct tern_weights *layers(struct tern_context *ctx)
+{
+    static const struct {
+        const char *name;
+        int64_t out, in;
+    } of[] = {{"a", 3, IN}, {"b", 4, IN},     {"c", 9, IN},     {"d", 4, IN},    {"e", 4, IN},
+              {"f", 4, IN}, {"a.bias", 3, 0}, {"d.bias", 4, 0}, {"e.bias", 4, 0}};
+    struct tern_weights *w = tern_weights_create(ctx);
+    float values[9 * IN];
+    for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+        for (int k = 0; k < 9 * IN; k++)
+            values[k] = (float)(((int)i * 31 + k * 17) % 23 - 11) / 8;
+        tern_tensor *t = of[i].in ? tern_tensor_create(ctx, TERN_F32, 2, (int64_t[]){of[i].out, of[i].in}, values)
+                                  : tern_tensor_create(ctx, TERN_F32, 1, (int64_t[]){of[i].out}, values);
+        assert_int_equal(tern_weights_add(w, of[i].name, t), TERN_OK);
+        tern_tensor_unref(&t);
+    }
+    return w;
+}
+
+/* b and c go together, and d and e; a is alone with its bias and an odd one out, f is used twice. */
+static enum tern_status use_layers(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct tern_weights *w = user;
+    tern_tensor *(*of)(const struct tern_weights *, const char *) = tern_weights_get;
+    tern_tensor *other = tern_relu(in[0]);
+    out[0] = tern_linear(other, of(w, "a"), of(w, "a.bias"));
+    tern_tensor *b = tern_linear(in[0], of(w, "b"), NULL), *c = tern_linear(in[0], of(w, "c"), NULL);
+    tern_tensor *d = tern_linear(in[0], of(w, "d"), of(w, "d.bias")), *e = tern_linear(in[0], of(w, "e"), of(w, "e.bias"));
+    tern_tensor *f = tern_linear(in[0], of(w, "f"), NULL), *g = tern_linear(other, of(w, "f"), NULL);
+    const int last[] = {1};
+    out[1] = tern_add(tern_mul(d, b), tern_sub(e, tern_sum(c, 1, last, true)));
+    out[2] = tern_mul(f, g);
+    return TERN_OK;
+}
+
+static struct tern_context *merging_context(bool merges)
+{
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cache_dir = "/proc/none"});
+    ctx->device->caps.merges = merges;
+    return ctx;
+}
+
+static void layers_of_one_input_become_one(void **state)
+{
+    float found[2][3][ROWS * 4];
+    for (int merges = 0; merges < 2; merges++) {
+        struct tern_context *ctx = merging_context(merges);
+        struct tern_weights *w = layers(ctx);
+        float x[ROWS * IN];
+        for (int i = 0; i < ROWS * IN; i++)
+            x[i] = (float)(i * 13 % 29 - 14) / 7;
+        tern_tensor *in[] = {tern_tensor_create(ctx, TERN_F32, 2, (int64_t[]){ROWS, IN}, x)}, *out[3] = {NULL};
+        const struct tern_graph_input input = {"x", TERN_F32, 2, {ROWS, IN}};
+        struct tern_graph *g = tern_graph_trace(ctx, use_layers, w, w, &input, 1, 3);
+        struct tern_plan *p = tern_plan_compile(g, NULL);
+        if (!p)
+            fail_msg("%s", tern_error(ctx));
+        assert_int_equal(count(p, TERN_OP_linear), merges ? 5 : 7);
+        assert_int_equal(tern_plan_facts(p).prepared, merges ? 3 : 0); /* two weights, one bias */
+        struct tern_binding *b = tern_plan_bind(p, w);
+        assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
+        for (int i = 0; i < 3; i++) {
+            size_t n = (size_t)tern_tensor_numel(out[i]);
+            assert_true(n <= ROWS * 4);
+            memset(found[merges][i], 0, sizeof(found[merges][i]));
+            assert_int_equal(tern_tensor_read(out[i], TERN_F32, found[merges][i], n * sizeof(float)), TERN_OK);
+            tern_tensor_unref(&out[i]);
+        }
+        struct tern_plan *streamed = tern_plan_compile(g, &(struct tern_plan_params){.resident = 1});
+        assert_int_equal(count(streamed, TERN_OP_linear), 7); /* weights that are read anew for every run stay as they are */
+        tern_plan_unref(&streamed);
+        tern_tensor_unref(&in[0]);
+        tern_binding_unref(&b);
+        tern_plan_unref(&p);
+        tern_graph_destroy(&g);
+        tern_weights_unref(&w);
+        tern_context_destroy(&ctx);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_true(support_nmse(found[1][i], found[0][i], ROWS * 4) <= 1e-12);
+}
+
+/* Every query, key and value of attention to itself, key and value of attention to the text, and the projections of the time, with fewer
+ * launches and the same result. */
+static void a_unet_computes_what_it_did(void **state)
+{
+    static float sample[4 * 32 * 32], values[4 * 32 * 32], found[2][4 * 32 * 32];
+    int launches[2], linears[2];
+    char path[PATH_SIZE];
+    for (int i = 0; i < 4 * 32 * 32; i++) {
+        sample[i] = (float)(i * 37 % 101 - 50) / 50;
+        values[i] = (float)(i * 13 % 67 - 33) / 33;
+    }
+    for (int merges = 0; merges < 2; merges++) {
+        struct tern_context *ctx = merging_context(merges);
+        struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
+        const struct tern_stage stage = {.component = "unet", .size = {1, 256, 256}};
+        struct tern_binding *b = tern_pipeline_binding(p, &stage);
+        if (!b)
+            fail_msg("%s", tern_error(ctx));
+        const struct tern_plan *plan = tern_binding_plan(b);
+        const struct tern_graph *g = tern_plan_graph(plan);
+        tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[1] = {NULL};
+        for (int i = 0; i < g->n_inputs; i++) {
+            const struct tern_meta *m = &g->values[g->inputs[i]].meta;
+            in[i] = tern_tensor_create(ctx, m->dtype, m->ndim, m->shape, i ? values : sample);
+        }
+        launches[merges] = (int)tern_plan_facts(plan).launches;
+        linears[merges] = count(plan, TERN_OP_linear);
+        assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
+        assert_int_equal(tern_tensor_read(out[0], TERN_F32, found[merges], sizeof(found[0])), TERN_OK);
+        for (int i = 0; i < g->n_inputs; i++)
+            tern_tensor_unref(&in[i]);
+        tern_tensor_unref(&out[0]);
+        tern_binding_unref(&b);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+    }
+    print_message("%d launches, %d of them linear; merged %d and %d\n", launches[0], linears[0], launches[1], linears[1]);
+    assert_int_equal(launches[0] - launches[1], linears[0] - linears[1]); /* no copy took the place of a layer */
+    assert_true(linears[1] * 10 <= linears[0] * 7);
+    assert_true(support_nmse(found[1], found[0], 4 * 32 * 32) <= 1e-11);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_of_one_input_become_one),
+        cmocka_unit_test(a_unet_computes_what_it_did),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
