@@ -28,6 +28,7 @@ struct tern_context {
 
     size_t used, peak;    /* atomic, bytes */
     uint64_t allocations; /* atomic */
+    uint64_t buffers;     /* atomic; made so far */
 
     pthreadpool_t pool;
 

@@ -10,7 +10,10 @@ struct tern_buffer *tern_buffer_create(struct tern_device *device, size_t size)
                   device->caps.max_buffer);
         return NULL;
     }
-    return device->fns->buffer_create(device, size);
+    struct tern_buffer *b = device->fns->buffer_create(device, size);
+    if (b)
+        b->id = __atomic_add_fetch(&device->ctx->buffers, 1, __ATOMIC_RELAXED);
+    return b;
 }
 
 static void wrapped_destroy(struct tern_buffer *b)

@@ -29,8 +29,8 @@ struct tern_queue_fns {
     enum tern_status (*finish)(struct tern_queue *); /* all launches are done, or their error */
     struct tern_event *(*record)(struct tern_queue *);
     /* Launches of this thread between begin and end are kept, not run; those of other threads wait. Every begin that succeeded is
-     * followed by an end, whatever failed in between. The caller keeps the buffers of a capture alive as long as it. Replay enqueues
-     * the whole behind everything before. All three are NULL on queues that cannot. */
+     * followed by an end, whatever failed in between. Replay enqueues the whole behind everything before; when a buffer of it is gone,
+     * a capture may only be destroyed. All three are NULL on queues that cannot. */
     enum tern_status (*capture_begin)(struct tern_queue *);
     struct tern_capture *(*capture_end)(struct tern_queue *); /* NULL with the error recorded */
     enum tern_status (*replay)(struct tern_queue *, struct tern_capture *);
@@ -93,6 +93,7 @@ struct tern_buffer {
     void *host;                  /* NULL when the host cannot see it */
     void (*release)(void *user); /* wrapped memory: called instead of freeing */
     void *user;
+    uint64_t id; /* of all buffers that the context ever had; 0: memory that something else owns */
 };
 
 struct tern_queue {

@@ -136,6 +136,7 @@ struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_we
         return NULL;
     b->refs = 1;
     b->plan = tern_plan_ref(plan);
+    b->id = __atomic_add_fetch(&plan->bindings, 1, __ATOMIC_RELAXED);
     b->bound = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->bound));
     b->at = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->at));
     b->packed = tern_calloc(ctx, (size_t)plan->n_packed + 1, sizeof(*b->packed));

@@ -236,6 +236,14 @@ static enum tern_status place_blocks(struct layout *l, const struct tern_placeme
                      given->arena);
 }
 
+static bool has_same_launches(const struct tern_plan *p)
+{
+    bool same = true;
+    for (int s = 0; s < p->n_steps; s++)
+        same = same && p->steps[s].kernel && (p->steps[s].packed_index >= 0 || !p->steps[s].kernel->pack);
+    return same;
+}
+
 enum tern_status tern_plan_layout(struct tern_plan *p, const struct tern_placement *given)
 {
     struct tern_context *ctx = p->ctx;
@@ -257,6 +265,7 @@ enum tern_status tern_plan_layout(struct tern_plan *p, const struct tern_placeme
         for (int s = 0; s < p->n_steps; s++)
             place_step(&l, s);
         if (!tern_failed(ctx) && !place_blocks(&l, given)) {
+            p->same_launches = has_same_launches(p);
             keep_blocks(&l);
             resolve_all(&l);
         }

@@ -31,9 +31,20 @@ struct tern_step {
     const struct tern_op_desc *desc; /* the node's */
 };
 
+/* What a run reads and writes that another may not: equal keys mean that the launches are the same. */
+struct tern_run_key {
+    uint64_t binding;
+    struct {
+        uint64_t buffer;
+        size_t offset;
+    } at[2 * TERN_GRAPH_MAX_IO]; /* of inputs, then outputs */
+};
+
 /* Memory of one run, kept for the next. */
 struct tern_run_memory {
     struct tern_run_memory *next;
+    struct tern_run_key key;      /* of the last run */
+    struct tern_capture *capture; /* the launches of such a run; NULL: there was but one, or the queue does not capture */
     int n_arena;
     struct tern_buffer *arena[]; /* one for each window of the arena; none when the plan needs none */
 };
@@ -59,10 +70,13 @@ struct tern_plan {
     int n_blocks;
     pthread_mutex_t lock; /* of idle */
     struct tern_run_memory *idle;
+    uint64_t bindings;  /* atomic; made so far */
+    bool same_launches; /* every run launches the same kernels: nothing runs on the host, nothing is packed anew */
 };
 
 struct tern_binding {
-    int refs; /* atomic */
+    int refs;    /* atomic */
+    uint64_t id; /* of all bindings that the plan ever had */
     struct tern_plan *plan;
     tern_tensor **bound;         /* by value: weights, constants, results of prepare nodes; else NULL; owned */
     struct tern_arg *at;         /* by value of those: where kernels find them; the memory belongs to the tensors */

@@ -10,12 +10,14 @@ struct run {
     const struct tern_plan *plan;
     const struct tern_binding *binding;
     tern_tensor *const *inputs, *const *outputs;
-    const struct tern_run_memory *memory;
+    struct tern_run_memory *memory;
     const struct tern_step_observer *observer; /* NULL: nobody is told */
 };
 
 static void free_memory(struct tern_context *ctx, struct tern_run_memory *m)
 {
+    if (m && m->capture)
+        m->capture->fns->destroy(m->capture);
     for (int i = 0; m && i < m->n_arena; i++)
         tern_buffer_unref(&m->arena[i]);
     tern_free(ctx, m);
@@ -172,12 +174,10 @@ static bool needs_scope(const struct tern_graph *g, tern_tensor *const *inputs, 
     return false;
 }
 
-static enum tern_status run_in_memory(struct run *r, tern_tensor *const *inputs, tern_tensor *const *outputs, tern_tensor **in,
-                                      tern_tensor **out)
+static enum tern_status run_steps(const struct run *r)
 {
     const struct tern_plan *p = r->plan;
-    enum tern_status st = take_inputs(p, inputs, in);
-    st = st ? st : take_outputs(p, outputs, out);
+    enum tern_status st = TERN_OK;
     double start = r->observer ? tern_now() : 0;
     for (int s = 0; !st && s < p->n_steps; s++) {
         double begin = r->observer ? tern_now() : 0;
@@ -186,6 +186,66 @@ static enum tern_status run_in_memory(struct run *r, tern_tensor *const *inputs,
             tern_step_tell(r->observer, &p->steps[s], begin - start, tern_now() - start);
     }
     return st;
+}
+
+/* False when a tensor's memory is not the device's own: whether it is the same again cannot be told. */
+static bool make_key(const struct run *r, struct tern_run_key *key)
+{
+    const struct tern_graph *g = r->plan->graph;
+    memset(key, 0, sizeof(*key));
+    key->binding = r->binding->id;
+    for (int i = 0; i < g->n_inputs + g->n_outputs; i++) {
+        const tern_tensor *t = i < g->n_inputs ? r->inputs[i] : r->outputs[i - g->n_inputs];
+        if (!t->buffer->id || t->buffer->device != r->plan->ctx->device)
+            return false;
+        key->at[i].buffer = t->buffer->id;
+        key->at[i].offset = t->offset;
+    }
+    return true;
+}
+
+/* Writes the launches of this run down. What fails here fails in a plain run, too, and is told there. */
+static void capture(const struct run *r)
+{
+    struct tern_queue *q = r->plan->ctx->device->queue;
+    if (q->fns->capture_begin(q) == TERN_OK) {
+        enum tern_status st = run_steps(r);
+        r->memory->capture = q->fns->capture_end(q);
+        if (st && r->memory->capture) {
+            r->memory->capture->fns->destroy(r->memory->capture);
+            r->memory->capture = NULL;
+        }
+    }
+    if (!r->memory->capture && tern_error_status(r->plan->ctx) != TERN_E_CANCELLED)
+        tern_error_clear(r->plan->ctx);
+}
+
+/* The first run with a key is a plain one, which also compiles what is not yet; the second is captured, all further ones replay it. */
+static enum tern_status run_or_replay(const struct run *r)
+{
+    struct tern_queue *q = r->plan->ctx->device->queue;
+    struct tern_run_key key;
+    if (!q->fns->capture_begin || !r->plan->same_launches || r->observer || !make_key(r, &key))
+        return run_steps(r);
+    bool again = !memcmp(&key, &r->memory->key, sizeof(key));
+    if (!again && r->memory->capture) {
+        r->memory->capture->fns->destroy(r->memory->capture);
+        r->memory->capture = NULL;
+    }
+    r->memory->key = key;
+    if (again && !r->memory->capture)
+        capture(r);
+    if (tern_check_cancel(r->plan->ctx))
+        return tern_error_status(r->plan->ctx);
+    return r->memory->capture ? q->fns->replay(q, r->memory->capture) : run_steps(r);
+}
+
+static enum tern_status run_in_memory(struct run *r, tern_tensor *const *inputs, tern_tensor *const *outputs, tern_tensor **in,
+                                      tern_tensor **out)
+{
+    enum tern_status st = take_inputs(r->plan, inputs, in);
+    st = st ? st : take_outputs(r->plan, outputs, out);
+    return st ? st : run_or_replay(r);
 }
 
 static enum tern_status run(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs,

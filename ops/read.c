@@ -45,6 +45,46 @@ enum tern_status tern_tensor_read(const tern_tensor *t, enum tern_dtype dtype, v
     return st;
 }
 
+/* The bytes of `out` in t's dtype, from row-major elements of another. */
+static void convert_back(const tern_tensor *t, enum tern_dtype dtype, const void *data, void *out)
+{
+    int64_t n = tern_meta_numel(&t->meta);
+    bool exact = !tern_dtype_is_float(t->meta.dtype) && !tern_dtype_is_float(dtype);
+    for (int64_t i = 0; i < n; i++)
+        if (exact)
+            tern_store_i64(t->meta.dtype, out, i, tern_load_i64(dtype, data, i));
+        else
+            tern_store(t->meta.dtype, out, i, tern_load(dtype, data, i));
+}
+
+enum tern_status tern_tensor_write(tern_tensor *t, enum tern_dtype dtype, const void *data, size_t size)
+{
+    if (!t)
+        return TERN_E_INVALID;
+    struct tern_context *ctx = t->ctx;
+    size_t numel = (size_t)tern_meta_numel(&t->meta), bytes = numel * tern_dtype_size(t->meta.dtype);
+    if (!t->buffer || !t->buffer->id || t->constant || !tern_meta_is_contiguous(&t->meta))
+        return tern_fail(ctx, TERN_E_INVALID,
+                         "tern_tensor_write: expected a contiguous tensor that was made with memory of its own and is no "
+                         "weight, found %s",
+                         !t->buffer       ? "one of a graph"
+                         : t->constant    ? "a weight"
+                         : !t->buffer->id ? "memory of somebody else"
+                                          : "a view");
+    if (!tern_dtype_size(dtype) || size != numel * tern_dtype_size(dtype))
+        return tern_fail(ctx, TERN_E_INVALID, "tern_tensor_write: expected %zu bytes for %zu elements of %s, found %zu",
+                         numel * tern_dtype_size(dtype), numel, tern_dtype_name(dtype), size);
+    if (!numel || dtype == t->meta.dtype)
+        return numel ? tern_buffer_write(t->buffer, t->offset, data, size) : TERN_OK;
+    void *copy = tern_alloc(ctx, bytes);
+    if (!copy)
+        return TERN_E_NO_MEMORY;
+    convert_back(t, dtype, data, copy);
+    enum tern_status st = tern_buffer_write(t->buffer, t->offset, copy, bytes);
+    tern_free(ctx, copy);
+    return st;
+}
+
 tern_tensor *tern_tensor_scalar(struct tern_context *ctx, enum tern_dtype dtype, double value)
 {
     int64_t bytes = 0; /* room for one element of any dtype */

@@ -33,6 +33,10 @@ TERN_API int64_t tern_tensor_numel(const tern_tensor *t);
  * `size` is that of the buffer in bytes and must be numel x dtype size. Waits for the device. */
 TERN_API enum tern_status tern_tensor_read(const tern_tensor *t, enum tern_dtype dtype, void *out, size_t size);
 
+/* Gives a tensor other values, row-major and converted from `dtype`; `size` as above. Waits for the device. The tensor is contiguous and
+ * was made with memory of its own: of a weight kernels may keep other forms. */
+TERN_API enum tern_status tern_tensor_write(tern_tensor *t, enum tern_dtype dtype, const void *data, size_t size);
+
 /* Scopes: between begin and end every tensor that is made belongs to the scope. tern_scope_end
  * releases them all but `keep` (may be NULL), which goes to the enclosing scope, or to the caller
  * when there is none, and is returned. Scopes nest. One thread at a time per context. */

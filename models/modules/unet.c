@@ -8,17 +8,23 @@
 
 /* Sinusoidal embedding of n values: (n, dim); cosine first when flipped.      [Vaswani 2017, 3.5; Ho 2020]
  * In f32 throughout, as diffusers. */
-static tern_tensor *sinusoids(struct tern_context *ctx, const double *values, int64_t n, int64_t dim, bool flip, double shift)
+static void fill_sinusoids(const double *values, int64_t n, int64_t dim, bool flip, double shift, float *e)
 {
     int64_t half = dim / 2;
-    float *e = tern_calloc(ctx, (size_t)(n * dim), sizeof(*e));
-    for (int64_t i = 0; e && i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < half; j++) {
             float exponent = -logf(10000.0f) * (float)j / (float)((double)half - shift);
             float angle = (float)values[i] * expf(exponent);
             e[i * dim + (flip ? half : 0) + j] = sinf(angle);
             e[i * dim + (flip ? 0 : half) + j] = cosf(angle);
         }
+}
+
+static tern_tensor *sinusoids(struct tern_context *ctx, const double *values, int64_t n, int64_t dim, bool flip, double shift)
+{
+    float *e = tern_calloc(ctx, (size_t)(n * dim), sizeof(*e));
+    if (e)
+        fill_sinusoids(values, n, dim, flip, shift, e);
     tern_tensor *t = e ? tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){n, dim}, e) : NULL;
     tern_free(ctx, e);
     return t;
@@ -52,6 +58,19 @@ enum tern_status tern_unet_conditions(const struct tern_unet *m, const double *t
     if (u->pooled)
         out->added = added_conditions(m, text_embeds, time_ids);
     return tern_error_status(m->ctx);
+}
+
+enum tern_status tern_unet_set_time(const struct tern_unet *m, const double *timesteps, int n_timesteps, tern_tensor *time)
+{
+    const struct tern_unet_config *u = &m->config;
+    size_t count = (size_t)(n_timesteps * u->channels[0]);
+    float *e = tern_calloc(m->ctx, count, sizeof(*e));
+    if (!e)
+        return TERN_E_NO_MEMORY;
+    fill_sinusoids(timesteps, n_timesteps, u->channels[0], u->flip_sin_to_cos, u->freq_shift, e);
+    enum tern_status st = tern_tensor_write(time, TERN_F32, e, count * sizeof(*e));
+    tern_free(m->ctx, e);
+    return st;
 }
 
 /* (N, T), computed in f32 whatever the dtype of the rest */

@@ -66,6 +66,8 @@ struct tern_unet_conditions {
  * tensors belong to the open scope or the caller. */
 enum tern_status tern_unet_conditions(const struct tern_unet *m, const double *timesteps, int n_timesteps, tern_tensor *text_embeds,
                                       tern_tensor *time_ids, struct tern_unet_conditions *out);
+/* Other timesteps into the `time` of conditions that were made for as many. */
+enum tern_status tern_unet_set_time(const struct tern_unet *m, const double *timesteps, int n_timesteps, tern_tensor *time);
 /* sample (N, C, H, W), context (N, L, D) -> (N, C', H, W). The result belongs to the open scope or the caller. */
 tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, const struct tern_unet_conditions *c, tern_tensor *context);
 

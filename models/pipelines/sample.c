@@ -4,12 +4,15 @@
 
 #include "models/pipelines/pipeline.h"
 
-/* The UNet, and host buffers of one step. */
+enum { TIME = 1, INPUTS = 4 }; /* sample, time, context, added */
+
+/* The UNet, host buffers of one step, and the tensors of all. */
 struct step {
     struct tern_binding *binding;
     float *input;  /* (rows, channels of the UNet, lh, lw) */
     float *output; /* (rows, 4, lh, lw) */
     float *noise;  /* (count, 4, lh, lw) */
+    tern_tensor *in[INPUTS], *out[1];
 };
 
 /* Scaled latents, twice when guided; a 9-channel UNet gets mask and masked picture behind them. */
@@ -29,24 +32,36 @@ static void fill_input(const struct tern_job *j, int call, struct step *s)
     }
 }
 
+/* The tensors of all steps: the same memory each time, so that a device can replay its launches. */
+static enum tern_status make_inputs(const struct tern_job *j, const struct tern_unet *unet, double t, struct step *s)
+{
+    struct tern_context *ctx = j->p->ctx;
+    int64_t rows = j->params.count * (j->guided ? 2 : 1);
+    enum tern_dtype dtype = j->p->params.dtype;
+    struct tern_unet_conditions c;
+    tern_scope_begin(ctx);
+    tern_unet_conditions(unet, &t, 1, NULL, NULL, &c);
+    tern_tensor *in[] = {tern_tensor_create(ctx, dtype, 4, (const int64_t[]){rows, j->p->unet_config.in_channels, j->lh, j->lw}, NULL),
+                         c.time, tern_cast(j->context, dtype), c.added};
+    for (int i = 0; i < INPUTS; i++)
+        s->in[i] = tern_tensor_ref(in[i]);
+    tern_scope_end(ctx, NULL);
+    return tern_error_status(ctx);
+}
+
 static enum tern_status predict(const struct tern_job *j, int call, struct step *s)
 {
     struct tern_context *ctx = j->p->ctx;
     int64_t rows = j->params.count * (j->guided ? 2 : 1);
     double t = tern_scheduler_timestep(j->scheduler, call);
-    enum tern_dtype dtype = j->p->params.dtype;
     fill_input(j, call, s);
     const struct tern_unet *unet = tern_pipeline_unet(j->p); /* a callback's own job may have taken it out of memory */
-    if (!unet)
+    if (!unet || (s->in[0] ? tern_unet_set_time(unet, &t, 1, s->in[TIME]) : make_inputs(j, unet, t, s)))
         return tern_error_status(ctx);
-    tern_scope_begin(ctx);
-    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){rows, j->p->unet_config.in_channels, j->lh, j->lw}, s->input);
-    struct tern_unet_conditions c;
-    tern_unet_conditions(unet, &t, 1, NULL, NULL, &c);
-    tern_tensor *in[] = {tern_cast(x, dtype), c.time, tern_cast(j->context, dtype), c.added}, *out[] = {NULL};
-    if (tern_job_run_plan(j, "unet", s->binding, in, out) == TERN_OK)
-        tern_tensor_read(out[0], TERN_F32, s->output, (size_t)(rows * j->picture) * sizeof(float));
-    tern_scope_end(ctx, NULL);
+    size_t channels = (size_t)j->p->unet_config.in_channels;
+    if (tern_tensor_write(s->in[0], TERN_F32, s->input, (size_t)(rows * j->lh * j->lw) * channels * sizeof(float)) == TERN_OK &&
+        tern_job_run_plan(j, "unet", s->binding, s->in, s->out) == TERN_OK)
+        tern_tensor_read(s->out[0], TERN_F32, s->output, (size_t)(rows * j->picture) * sizeof(float));
     return tern_error_status(ctx);
 }
 
@@ -109,6 +124,9 @@ enum tern_status tern_job_sample(struct tern_job *j)
         if (j->params.on_step)
             j->params.on_step(i + 1 - j->begin, total, j->latents, j->params.count * j->picture, j->params.on_step_user);
     }
+    for (int i = 0; i < INPUTS; i++)
+        tern_tensor_unref(&s.in[i]);
+    tern_tensor_unref(&s.out[0]);
     tern_job_end_runs(&s.binding);
     tern_free(ctx, s.input);
     tern_free(ctx, s.output);
