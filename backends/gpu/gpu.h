@@ -29,7 +29,8 @@ struct tern_gpu {
     const struct tern_gpu_fns *fns;
     enum tern_text_language language;
     struct tern_launch_limits limits;
-    pthread_mutex_t lock;               /* recursive; held while a kernel is looked up and enqueued: threads may share a device */
+    char lowered[128];    /* what TERN_GPU_LIMITS said; then it is the device's level, so that plans and reports tell it apart */
+    pthread_mutex_t lock; /* recursive; held while a kernel is looked up and enqueued: threads may share a device */
     struct tern_gpu_program **programs; /* hash tables, of chains */
     struct tern_gpu_call **calls;
 };

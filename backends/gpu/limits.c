@@ -1,4 +1,5 @@
 /* Lowered limits: one device stands for weaker ones, in tests and in `tern conformance --limits`. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ static bool apply(struct tern_gpu *gpu, const char *name, size_t name_length, co
 
 enum tern_status tern_gpu_lower(struct tern_gpu *gpu)
 {
-    const char *entry = getenv("TERN_GPU_LIMITS");
+    const char *all = getenv("TERN_GPU_LIMITS"), *entry = all;
     while (entry && *entry) {
         size_t n = strcspn(entry, ",");
         const char *equals = memchr(entry, '=', n);
@@ -57,5 +58,8 @@ enum tern_status tern_gpu_lower(struct tern_gpu *gpu)
             return fail(gpu, entry, n);
         entry += n + (entry[n] == ',');
     }
+    if (snprintf(gpu->lowered, sizeof(gpu->lowered), "%s", all ? all : "") >= (int)sizeof(gpu->lowered))
+        return fail(gpu, all, strlen(all));
+    gpu->base.level = gpu->lowered[0] ? gpu->lowered : NULL;
     return TERN_OK;
 }

@@ -7,12 +7,12 @@
 
 #include "command.h"
 
-enum { OPT_OP = OPT_OWN, OPT_LEVEL, OPT_KERNEL, OPT_JSON_FILE, OPT_JUNIT, OPT_MARKDOWN, OPT_ADD };
+enum { OPT_OP = OPT_OWN, OPT_LEVEL, OPT_LIMITS, OPT_KERNEL, OPT_JSON_FILE, OPT_JUNIT, OPT_MARKDOWN, OPT_ADD };
 #define MOST_ADDED 32
 
 struct settings {
     struct run_settings run;
-    const char *op, *level, *kernel, *json, *junit, *markdown;
+    const char *op, *level, *limits, *kernel, *json, *junit, *markdown;
     json_t *added; /* reports of other runs */
 };
 
@@ -21,6 +21,8 @@ static const struct opt opts[] = {
     {OPT_KERNEL, 0, "kernel", "KERNEL",
      "only the checks of single ops by that kernel, or by chosen, constant,\nreference or reference_strides"},
     {OPT_LEVEL, 0, "level", "LEVEL", "of the CPU's kernels: scalar, avx2 or avx512 (default: the highest\nthat the processor has)"},
+    {OPT_LIMITS, 0, "limits", "LIST",
+     "lowered limits of a GPU, so that it stands for a weaker one:\ngroup=64,shared=16K,buffer=32M,storage16=no,storage8=no"},
     {OPT_JSON_FILE, 0, "json", "FILE", "the report for programs"},
     {OPT_JUNIT, 0, "junit", "FILE", "the report as JUnit's XML, a test case for each check"},
     {OPT_MARKDOWN, 0, "markdown", "FILE", "the report as a table of ops and devices"},
@@ -61,6 +63,9 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     case OPT_LEVEL:
         s->level = value;
         return value_choice(opt, value, levels, &choice);
+    case OPT_LIMITS:
+        s->limits = value;
+        return GO_ON;
     case OPT_JSON_FILE:
         s->json = value;
         return GO_ON;
@@ -83,6 +88,8 @@ static int check(const struct settings *s)
     const char *const paths[] = {s->json, s->junit, s->markdown};
     if (s->level && s->run.device && strcmp(s->run.device, "cpu") && strcmp(s->run.device, "cpu:0"))
         return usage("option --level: is of the CPU's kernels, not of device %s", s->run.device);
+    if (s->limits && (!s->run.device || !strncmp(s->run.device, "cpu", 3)))
+        return usage("option --limits: is of a GPU; the CPU has --level");
     if (s->added && !s->markdown)
         return usage("option --add: is for --markdown, which is missing");
     for (int i = 0; i < 3; i++) {
@@ -203,6 +210,8 @@ static int run_with(struct settings *s)
     if (code != GO_ON)
         return code;
     if (s->level && setenv("TERN_CPU_LEVEL", s->level, 1))
+        return failed("out of memory");
+    if (s->limits && setenv("TERN_GPU_LIMITS", s->limits, 1))
         return failed("out of memory");
     interrupt_catch();
     struct tern_context *ctx = run_open(&s->run, &code);
