@@ -22,7 +22,7 @@ static void device_destroy(struct tern_device *device)
 static void describe(const struct tern_device *device, char *out, size_t size)
 {
     const struct cpu_device *d = (const struct cpu_device *)device;
-    const struct cpuinfo_package *p = cpuinfo_get_packages_count() ? cpuinfo_get_package(0) : NULL;
+    const struct cpuinfo_package *p = cpuinfo_initialize() && cpuinfo_get_packages_count() ? cpuinfo_get_package(0) : NULL;
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     snprintf(out, size, "%s, %d threads, %.1f GiB memory, L2 %zu KiB, kernels: %s", p && p->name[0] ? p->name : "processor",
              tern_thread_count(device->ctx), (double)pages * (double)page / (1 << 30), d->l2 >> 10, d->level->name);
@@ -65,13 +65,13 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         tern_fail(ctx, TERN_E_NOT_FOUND, "device \"cpu:%d\": there is only cpu:0", ordinal);
         return NULL;
     }
-    cpuinfo_initialize();
+    bool known = cpuinfo_initialize(); /* not without /proc: its functions would then end the process */
     const struct tern_cpu_level *level = choose_level(ctx);
     struct cpu_device *d = level ? tern_calloc(ctx, 1, sizeof(*d)) : NULL;
     if (!d)
         return NULL;
-    const struct cpuinfo_cache *l1 = cpuinfo_get_l1d_caches_count() ? cpuinfo_get_l1d_cache(0) : NULL;
-    const struct cpuinfo_cache *l2 = cpuinfo_get_l2_caches_count() ? cpuinfo_get_l2_cache(0) : NULL;
+    const struct cpuinfo_cache *l1 = known && cpuinfo_get_l1d_caches_count() ? cpuinfo_get_l1d_cache(0) : NULL;
+    const struct cpuinfo_cache *l2 = known && cpuinfo_get_l2_caches_count() ? cpuinfo_get_l2_cache(0) : NULL;
     d->level = level;
     d->l1 = l1 && l1->size ? l1->size : 32u << 10;
     d->l2 = l2 && l2->size ? l2->size : 512u << 10;

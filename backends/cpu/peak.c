@@ -96,7 +96,7 @@ static double measure_flops(struct tern_context *ctx)
 static size_t buffer_size(const struct cpu_device *d)
 {
     size_t last = 0, tile = TILE * sizeof(float), threads = (size_t)tern_thread_count(d->base.ctx);
-    for (uint32_t i = 0; i < cpuinfo_get_l3_caches_count(); i++)
+    for (uint32_t i = 0; cpuinfo_initialize() && i < cpuinfo_get_l3_caches_count(); i++)
         last += cpuinfo_get_l3_cache(i)->size;
     if (!last)
         last = d->l2 * threads;

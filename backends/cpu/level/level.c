@@ -1,6 +1,8 @@
 /* One level: compiled once per instruction set with TERN_LEVEL_<name> defined and the compiler told that it may use
  * that set. Only the table leaves this file. */
-#include <cpuinfo.h>
+#ifdef TERN_LEVEL_avx2
+#include <cpuid.h>
+#endif
 
 #include "backends/cpu/level/convert.h"
 #include "backends/cpu/level/elementwise.h"
@@ -9,13 +11,22 @@
 #include "backends/cpu/level/rows.h"
 #include "backends/cpu/level/winograd.h"
 
+#ifdef TERN_LEVEL_avx2
+/* clang 14's __builtin_cpu_supports has no name for it. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+#endif
+
 static bool available(void)
 {
 #if defined(TERN_LEVEL_avx512)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512dq");
 #elif defined(TERN_LEVEL_avx2)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpuinfo_has_x86_f16c(); /* clang 14 has no name for f16c */
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #else
     return true;
 #endif
