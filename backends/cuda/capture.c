@@ -11,28 +11,27 @@ struct cuda_capture {
 
 static struct cuda_device *device_of(const struct tern_queue *q) { return (struct cuda_device *)q->device; }
 
-/* The lock is kept until the end: what other threads launch must not become part of it. Mode "relaxed", since this thread may load
- * modules and allocate meanwhile, beside the stream. */
+/* The device stays entered until the end: what other threads launch must not become part of it. Mode "relaxed", since this thread may
+ * load modules and allocate meanwhile, beside the stream. */
 enum tern_status cuda_capture_begin(struct tern_queue *q)
 {
     struct cuda_device *d = device_of(q);
-    pthread_mutex_lock(&d->gpu.lock);
-    enum tern_status st = d->capturing ? tern_fail(q->device->ctx, TERN_E_INTERNAL, "cuda: a capture begins inside another one")
-                                       : cuda_enter(d, "beginning a capture");
-    if (!st) {
-        CUresult error = d->cu.cuEventRecord(d->before, d->stream);
-        error = error ? error : d->cu.cuStreamWaitEvent(d->side, d->before, 0);
-        error = error ? error : d->cu.cuStreamBeginCapture_v2(d->stream, CU_STREAM_CAPTURE_MODE_RELAXED);
-        cuda_leave(d);
-        st = error ? cuda_fail(d, "beginning a capture", error) : TERN_OK;
+    if (cuda_enter(d, "beginning a capture"))
+        return TERN_E_DEVICE;
+    bool nested = d->capturing;
+    CUresult error = nested ? CUDA_SUCCESS : d->cu.cuEventRecord(d->before, d->stream);
+    if (!nested && !error)
+        error = d->cu.cuStreamWaitEvent(d->side, d->before, 0);
+    if (!nested && !error)
+        error = d->cu.cuStreamBeginCapture_v2(d->stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    if (!nested && !error) {
+        d->capturing = true;
+        d->captured = 0;
+        return TERN_OK;
     }
-    if (st) {
-        pthread_mutex_unlock(&d->gpu.lock);
-        return st;
-    }
-    d->capturing = true;
-    d->captured = 0;
-    return TERN_OK;
+    cuda_leave(d);
+    return nested ? tern_fail(q->device->ctx, TERN_E_INTERNAL, "cuda: a capture begins inside another one")
+                  : cuda_fail(d, "beginning a capture", error);
 }
 
 static void capture_destroy(struct tern_capture *base)
@@ -41,8 +40,8 @@ static void capture_destroy(struct tern_capture *base)
     struct cuda_device *d = device_of(base->queue);
     CUcontext popped;
     if (!d->cu.cuCtxPushCurrent_v2(d->context)) {
-        if (c->replayed)
-            d->cu.cuEventSynchronize(c->done);
+        if (c->replayed && d->cu.cuEventSynchronize(c->done))
+            d->cu.cuStreamSynchronize(d->stream);
         if (c->done)
             d->cu.cuEventDestroy_v2(c->done);
         if (c->exec)
@@ -78,18 +77,23 @@ struct tern_capture *cuda_capture_end(struct tern_queue *q)
     struct cuda_capture *c = tern_calloc(q->device->ctx, 1, sizeof(*c));
     if (c)
         c->base = (struct tern_capture){&capture_fns, q, d->captured};
-    enum tern_status st = cuda_enter(d, "ending a capture");
-    if (!st) {
-        CUresult error = end(d, c);
-        cuda_leave(d);
-        st = error ? cuda_fail(d, "ending a capture", error) : TERN_OK;
-    }
-    d->capturing = false;
-    pthread_mutex_unlock(&d->gpu.lock); /* of the begin */
-    if (!st || !c)
+    CUresult error = end(d, c);
+    cuda_leave(d); /* of the begin */
+    if (error)
+        cuda_fail(d, "ending a capture", error);
+    if (!error || !c)
         return c ? &c->base : NULL;
     capture_destroy(&c->base);
     return NULL;
+}
+
+/* What is not marked cannot be waited for later, so it is now. */
+static CUresult mark(struct cuda_device *d, const struct cuda_capture *c)
+{
+    CUresult error = d->cu.cuEventRecord(c->done, d->stream);
+    if (error)
+        d->cu.cuStreamSynchronize(d->stream);
+    return error;
 }
 
 enum tern_status cuda_replay(struct tern_queue *q, struct tern_capture *base)
@@ -103,7 +107,7 @@ enum tern_status cuda_replay(struct tern_queue *q, struct tern_capture *base)
     if (d->capturing)
         st = tern_fail(q->device->ctx, TERN_E_INTERNAL, "cuda: a replay inside a capture");
     else if (!(error = d->cu.cuGraphLaunch(c->exec, d->stream)))
-        error = d->cu.cuEventRecord(c->done, d->stream);
+        error = mark(d, c);
     c->replayed = c->replayed || (!st && !error);
     cuda_leave(d);
     if (!st && !error)

@@ -23,6 +23,7 @@ struct cuda_device {
     CUdevice id;
     bool retained; /* the primary context */
     CUcontext context;
+    bool gone; /* it could not be entered to close: what is in it goes with it */
     CUstream stream;
     CUstream side;  /* what has to happen at once while `stream` captures */
     CUevent before; /* the last of `stream` before a capture */

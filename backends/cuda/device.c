@@ -10,7 +10,8 @@
 static void close_streams(struct cuda_device *d)
 {
     CUcontext popped;
-    bool pushed = !d->cu.cuCtxPushCurrent_v2(d->context);
+    if ((d->gone = d->cu.cuCtxPushCurrent_v2(d->context) != CUDA_SUCCESS))
+        return;
     if (d->stream)
         d->cu.cuStreamSynchronize(d->stream); /* its error was told, or concerns nobody any more */
     tern_gpu_drop_calls(&d->gpu);
@@ -24,8 +25,7 @@ static void close_streams(struct cuda_device *d)
         d->cu.cuStreamDestroy_v2(d->stream);
     if (d->pools)
         d->cu.cuMemPoolTrimTo(d->pool, 0);
-    if (pushed)
-        d->cu.cuCtxPopCurrent_v2(&popped);
+    d->cu.cuCtxPopCurrent_v2(&popped);
 }
 
 static void device_destroy(struct tern_device *device)

@@ -100,7 +100,9 @@ static void *compile(struct tern_gpu *gpu, const char *source, const struct tern
 /* The device is entered when it closes, which is when programs go. */
 static void release(struct tern_gpu *gpu, void *kernel)
 {
-    ((struct cuda_device *)gpu)->cu.cuModuleUnload(((struct cuda_kernel *)kernel)->module);
+    struct cuda_device *d = (struct cuda_device *)gpu;
+    if (!d->gone)
+        d->cu.cuModuleUnload(((struct cuda_kernel *)kernel)->module);
     tern_free(gpu->base.ctx, kernel);
 }
 

@@ -37,9 +37,11 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
     return s->capture ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Ends the capture when it fails, too. */
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-    ENTER(true);
+    __attribute__((cleanup(standin_leave))) int held = 0;
+    CUresult error = standin_enter(__func__, true, &held);
     struct stream *s = standin_get(KIND_STREAM, stream, __func__);
     *graph = NULL;
     if (!s)
@@ -48,14 +50,14 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
         return standin_misuse(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "a capture ends on a stream that does not capture");
     struct graph *captured = s->capture;
     s->capture = NULL;
-    if (!s->broken) {
+    if (!s->broken && !error) {
         struct graph *g = standin_new(KIND_GRAPH, sizeof(*g), (void **)graph);
         *g = *captured;
     } else {
         clear(captured);
     }
     free(captured);
-    return s->broken ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+    return error ? error : s->broken ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)

@@ -49,7 +49,8 @@ CUresult standin_enter(const char *function, bool needs_context, int *held)
     pthread_mutex_lock(&lock);
     *held = 1;
     CUresult error = standin_injected(function);
-    if (error >= CUDA_ERROR_ILLEGAL_ADDRESS && error <= CUDA_ERROR_LAUNCH_FAILED && error != CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)
+    if ((error >= CUDA_ERROR_ILLEGAL_ADDRESS && error <= CUDA_ERROR_LAUNCH_FAILED && error != CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES) ||
+        error == CUDA_ERROR_ECC_UNCORRECTABLE)
         standin.lost = error;
     if (error)
         return error;
@@ -136,6 +137,14 @@ void standin_fail(const char *function, int nth, CUresult error)
             faults[i].error = error;
             return;
         }
+}
+
+int standin_pending(void)
+{
+    int n = 0;
+    for (int i = 0; i < FAULTS; i++)
+        n += faults[i].rest > 0;
+    return n;
 }
 
 int standin_misuses(char *text, size_t size)

@@ -32,6 +32,8 @@ STANDIN_API void standin_set_facts(const struct standin_facts *facts);
 /* Call number nth from now on (1: the next) of that function gives the error. "kernel": that kernel fails when it runs, which is told
  * by the next call that waits. */
 STANDIN_API void standin_fail(const char *function, int nth, CUresult error);
+/* How many of those have not come to pass. */
+STANDIN_API int standin_pending(void);
 /* What was misused so far, and the first of it in words. */
 STANDIN_API int standin_misuses(char *text, size_t size);
 /* Objects that are still there, and the first of them in words. 0 after a sticky error: the context took them along. */
@@ -40,7 +42,8 @@ STANDIN_API int standin_leaks(char *text, size_t size);
 STANDIN_API void standin_reset(void);
 
 #define STANDIN_FUNCTIONS(F) \
-    F(standin_counts) F(standin_get_facts) F(standin_set_facts) F(standin_fail) F(standin_misuses) F(standin_leaks) F(standin_reset)
+    F(standin_counts)        \
+    F(standin_get_facts) F(standin_set_facts) F(standin_fail) F(standin_pending) F(standin_misuses) F(standin_leaks) F(standin_reset)
 
 /* libnvrtc-standin: the version it claims to be, the architectures it knows (0 behind the last), the result of the next compilation. */
 STANDIN_API void standin_nvrtc_set(int version, const int *archs);

@@ -240,8 +240,8 @@ static CUresult copy(struct stream *s, struct command *c, const char *function)
         standin_spoil(c->host, c->size); /* who reads it before he waits sees this */
     c->sum = c->what == WHAT_IN && standin.facts.compute ? sum_of(c->host, c->size) : 0;
     standin_enqueue(s, c);
-    if (!host && c->what == WHAT_IN)
-        standin_run_until(s, c->number); /* memory that is not pinned is copied when the call returns */
+    if (!host) /* memory that is not pinned is copied when the call returns */
+        standin_run_until(s, c->number);
     return standin.lost;
 }
 
