@@ -36,6 +36,7 @@ STANDIN_API void standin_fail(const char *function, int nth, CUresult error);
 STANDIN_API int standin_pending(void);
 /* What was misused so far, and the first of it in words. */
 STANDIN_API int standin_misuses(char *text, size_t size);
+STANDIN_API void standin_clear_misuses(void);
 /* Objects that are still there, and the first of them in words. 0 after a sticky error: the context took them along. */
 STANDIN_API int standin_leaks(char *text, size_t size);
 /* Forgets counts, faults, misuse and a sticky error; objects that are still there go. */
@@ -43,7 +44,8 @@ STANDIN_API void standin_reset(void);
 
 #define STANDIN_FUNCTIONS(F) \
     F(standin_counts)        \
-    F(standin_get_facts) F(standin_set_facts) F(standin_fail) F(standin_pending) F(standin_misuses) F(standin_leaks) F(standin_reset)
+    F(standin_get_facts)     \
+    F(standin_set_facts) F(standin_fail) F(standin_pending) F(standin_misuses) F(standin_clear_misuses) F(standin_leaks) F(standin_reset)
 
 /* libnvrtc-standin: the version it claims to be, the architectures it knows (0 behind the last), the result of the next compilation. */
 STANDIN_API void standin_nvrtc_set(int version, const int *archs);
