@@ -37,6 +37,9 @@ struct cuda_device {
     int next_slot;
     bool no_slots; /* there is no pinned memory */
     CUmemoryPool pool;
+    struct cuda_blas *blas; /* NULL: not asked for yet, or no_blas */
+    bool no_blas;
+    const struct tern_kernel *kernels[TERN_OP_COUNT + 3]; /* candidates of libraries, then the texts; NULL */
     char name[128];
     size_t memory;  /* bytes */
     int capability; /* 86: 8.6 */
@@ -93,5 +96,6 @@ enum tern_status cuda_capture_begin(struct tern_queue *q); /* capture.c */
 struct tern_capture *cuda_capture_end(struct tern_queue *q);
 enum tern_status cuda_replay(struct tern_queue *q, struct tern_capture *capture);
 extern const struct tern_gpu_fns cuda_gpu_fns; /* program.c */
+void cuda_blas_close(struct cuda_device *d);   /* blas.c */
 
 #endif

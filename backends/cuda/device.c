@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backends/cuda/cuda.h"
+#include "backends/cuda/blas.h"
 #include "core/context.h"
 #include "core/registry.h"
 
@@ -14,6 +14,7 @@ static void close_streams(struct cuda_device *d)
         return;
     if (d->stream)
         d->cu.cuStreamSynchronize(d->stream); /* its error was told, or concerns nobody any more */
+    cuda_blas_close(d);
     tern_gpu_drop_calls(&d->gpu);
     tern_gpu_drop_programs(&d->gpu);
     cuda_slots_free(d);
@@ -35,6 +36,7 @@ static void device_destroy(struct tern_device *device)
         close_streams(d);
         d->cu.cuDevicePrimaryCtxRelease_v2(d->id);
     }
+    cuda_blas_close(d);
     tern_gpu_close(&d->gpu);
     cuda_nvrtc_close(d);
     cuda_unload(d);
@@ -152,6 +154,16 @@ static enum tern_status open_streams(struct cuda_device *d)
     return error ? cuda_fail(d, "making a stream", error) : TERN_OK;
 }
 
+static void list_kernels(struct cuda_device *d)
+{
+    int n = 0;
+    d->kernels[n++] = &cuda_matmul_cublaslt;
+    d->kernels[n++] = &cuda_linear_cublaslt;
+    for (int i = 0; i < TERN_OP_COUNT; i++)
+        d->kernels[n++] = tern_gpu_kernels[i];
+    d->gpu.base.kernels = d->kernels;
+}
+
 static struct tern_device *create(struct tern_context *ctx, int ordinal)
 {
     struct cuda_device *d = tern_calloc(ctx, 1, sizeof(*d));
@@ -166,6 +178,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         device_destroy(&d->gpu.base);
         return NULL;
     }
+    list_kernels(d);
     bool captures = d->cu.cuGraphInstantiateWithFlags != NULL;
     d->queue = (struct tern_queue){.fns = captures ? &cuda_queue_fns : &cuda_queue_fns_without_capture, .device = &d->gpu.base};
     return &d->gpu.base;

@@ -15,3 +15,17 @@ CUDA_LATER_FUNCTIONS(CHECK)
 #undef CHECK
 #define CHECK(name, arguments) _Static_assert(__builtin_types_compatible_p(nvrtcResult(*) arguments, __typeof__(&name)), #name);
 NVRTC_FUNCTIONS(CHECK)
+#undef CHECK
+
+#ifdef TERN_HAVE_CUBLASLT_H
+#include <cublasLt.h>
+
+#include "backends/cuda/cublas.h"
+
+#define CHECK(name, value) _Static_assert((int)name == value, #name);
+CUBLAS_VALUES(CHECK)
+#undef CHECK
+#define CHECK(name, arguments) _Static_assert(__builtin_types_compatible_p(cublasStatus_t(*) arguments, __typeof__(&name)), #name);
+CUBLAS_FUNCTIONS(CHECK)
+_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == 96, "cublasLtMatmulHeuristicResult_t");
+#endif

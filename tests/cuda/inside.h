@@ -7,6 +7,11 @@
 #include "tests/cuda/kernel.h"
 #include "tests/cuda/standin.h"
 
+/* For libraries that stand in beside the driver: a function of the host in the stream's order, with arguments as a kernel has them; and
+ * whether memory of the device holds that range. */
+STANDIN_API CUresult standin_launch_host(CUstream stream, const struct standin_kernel *k, void **arguments);
+STANDIN_API int standin_holds(CUdeviceptr at, size_t size);
+
 #define DECLARE(name, arguments) STANDIN_API CUresult name arguments;
 CUDA_FUNCTIONS(DECLARE)
 CUDA_LATER_FUNCTIONS(DECLARE)

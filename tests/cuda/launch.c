@@ -144,7 +144,7 @@ static CUresult check_pointer(struct stream *s, const struct launch *l, int i, c
 
 CUresult standin_launch(struct stream *s, const struct launch *l, const char *function)
 {
-    if (!standin_get(KIND_MODULE, l->module, function))
+    if (l->module && !standin_get(KIND_MODULE, l->module, function))
         return CUDA_ERROR_INVALID_HANDLE;
     standin_learn(&s->known, &standin.host);
     for (int i = 0; i < l->kernel.n_arguments; i++) {
@@ -172,6 +172,32 @@ static CUresult check_sizes(const struct launch *l, unsigned shared)
     return CUDA_SUCCESS;
 }
 
+static CUresult submit(struct stream *s, struct launch *l, void **arguments, const char *name)
+{
+    CUresult error = take_arguments(l, arguments);
+    if (!error && s->capture)
+        standin_graph_add(s->capture, l);
+    else if (!error)
+        error = standin_launch(s, l, name);
+    standin.counts.launches += !error && !s->capture;
+    free(l->memory);
+    return error;
+}
+
+CUresult standin_launch_host(CUstream stream, const struct standin_kernel *k, void **arguments)
+{
+    ENTER(true);
+    struct stream *s = standin_get(KIND_STREAM, stream, __func__);
+    struct launch l = {.kernel = *k, .groups = {1, 1, 1}, .size = {1, 1, 1}};
+    return s ? submit(s, &l, arguments, "cublasLtMatmul") : CUDA_ERROR_INVALID_HANDLE;
+}
+
+int standin_holds(CUdeviceptr at, size_t size)
+{
+    ENTER(true);
+    return standin_block((uintptr_t)at, size) != NULL;
+}
+
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                         unsigned block_z, unsigned shared, CUstream stream, void **arguments, void **extra)
 {
@@ -182,12 +208,5 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
         return CUDA_ERROR_INVALID_HANDLE;
     struct launch l = {.module = f->module, .kernel = f->kernel, .groups = {grid_x, grid_y, grid_z}, .size = {block_x, block_y, block_z}};
     CUresult error = check_sizes(&l, shared);
-    error = error ? error : take_arguments(&l, arguments);
-    if (!error && s->capture)
-        standin_graph_add(s->capture, &l);
-    else if (!error)
-        error = standin_launch(s, &l, __func__);
-    standin.counts.launches += !error && !s->capture;
-    free(l.memory);
-    return error;
+    return error ? error : submit(s, &l, arguments, __func__);
 }

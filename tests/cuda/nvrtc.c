@@ -185,7 +185,7 @@ static bool compile(struct _nvrtcProgram *p, const char *path)
     fputs("\n#include \"epilogue.h\"\n", f);
     fclose(f);
     snprintf(command, sizeof(command),
-             TERN_STANDIN_CXX " -std=c++14 -O1 %s -w -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC "
+             TERN_STANDIN_CXX " -std=c++14 -O2 %s -w -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC "
                               "-shared -s -I%s -o %s %s -lm >%s 2>&1",
              flags(), TERN_STANDIN_SOURCE, object, source, log);
     bool good = run(command) && !rename(object, path);

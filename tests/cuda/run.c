@@ -86,6 +86,10 @@ static CUresult run_items(int n)
 
 static void run_plain(int n)
 {
+    if (!launch->kernel.now) { /* a function of the host */
+        launch->kernel.invoke((void **)launch->arguments);
+        return;
+    }
     for (int k = 0; k < n; k++) {
         *launch->kernel.now = &items[standin.facts.order ? n - 1 - k : k].item;
         launch->kernel.invoke((void **)launch->arguments);
@@ -94,7 +98,8 @@ static void run_plain(int n)
 
 static CUresult run_group(unsigned x, unsigned y, unsigned z, int n)
 {
-    memset(launch->kernel.shared, 0xFF, (size_t)(launch->kernel.shared_end - launch->kernel.shared));
+    if (launch->kernel.shared)
+        memset(launch->kernel.shared, 0xFF, (size_t)(launch->kernel.shared_end - launch->kernel.shared));
     for (int i = 0; i < n; i++) {
         items[i].item.group = (struct standin_three){x, y, z};
         items[i].begun = items[i].done = false;
@@ -114,7 +119,8 @@ static CUresult run_groups(void)
         items[i].item =
             (struct standin_item){.thread = {u % size->x, u / size->x % size->y, u / size->x / size->y}, .size = *size, .groups = *groups};
     }
-    *launch->kernel.barrier = barrier;
+    if (launch->kernel.barrier)
+        *launch->kernel.barrier = barrier;
     CUresult error = CUDA_SUCCESS;
     for (unsigned z = 0; z < groups->z && !error; z++)
         for (unsigned y = 0; y < groups->y && !error; y++)

@@ -54,4 +54,11 @@ STANDIN_API int standin_nvrtc_compilations(void);
 
 #define STANDIN_NVRTC_FUNCTIONS(F) F(standin_nvrtc_set) F(standin_nvrtc_fail) F(standin_nvrtc_compilations)
 
+/* libcublaslt-standin: descriptors that are there, products so far, the result of the next one. */
+STANDIN_API int standin_blas_live(void);
+STANDIN_API int standin_blas_products(void);
+STANDIN_API void standin_blas_fail(int error);
+
+#define STANDIN_BLAS_FUNCTIONS(F) F(standin_blas_live) F(standin_blas_products) F(standin_blas_fail)
+
 #endif
