@@ -4,6 +4,17 @@
 
 extern const struct tern_backend tern_backend_cpu, tern_backend_null;
 
+#ifdef TERN_HAVE_CUDA
+extern const struct tern_backend tern_backend_cuda;
+#else
+static struct tern_device *no_cuda(struct tern_context *ctx, int ordinal)
+{
+    tern_fail(ctx, TERN_E_UNSUPPORTED, "cuda: this build was made for a system that opens no libraries at run time");
+    return NULL;
+}
+static const struct tern_backend tern_backend_cuda = {"cuda", no_cuda};
+#endif
+
 #ifdef TERN_HAVE_OPENCL
 extern const struct tern_backend tern_backend_opencl;
 #else
@@ -15,4 +26,4 @@ static struct tern_device *no_opencl(struct tern_context *ctx, int ordinal)
 static const struct tern_backend tern_backend_opencl = {"opencl", no_opencl};
 #endif
 
-const struct tern_backend *const tern_backends[] = {&tern_backend_cpu, &tern_backend_opencl, &tern_backend_null, NULL};
+const struct tern_backend *const tern_backends[] = {&tern_backend_cpu, &tern_backend_cuda, &tern_backend_opencl, &tern_backend_null, NULL};

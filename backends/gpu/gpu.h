@@ -64,6 +64,14 @@ struct tern_gpu_call {
 struct tern_gpu_call *tern_gpu_call(struct tern_gpu *gpu, const struct tern_op_desc *d, bool aligned);
 void tern_gpu_drop_calls(struct tern_gpu *gpu);
 
+/* binaries.c: what a driver's compiler made of a source, on disk. Path: by what `facts` says of device, driver and options, and by
+ * the source; NULL where there is no cache folder. tern_free. */
+char *tern_gpu_binary_path(struct tern_context *ctx, const char *kind, const char *facts, const char *source);
+/* NULL when there is none or it is damaged, which is told; an error is recorded only for lack of memory. tern_free. */
+char *tern_gpu_binary_read(struct tern_context *ctx, const char *path, size_t *size);
+/* What cannot be kept is built again in the next process. */
+void tern_gpu_binary_keep(struct tern_context *ctx, const char *path, const char *binary, size_t size);
+
 #define TERN_GPU_TABLE 1024 /* chains */
 static inline uint64_t tern_gpu_hash(uint64_t h, const void *data, size_t n)
 {

@@ -1,0 +1,370 @@
+/* matmul and linear by cuBLASLt, when it is there: products of dense matrices of one dtype, sums in f32, with bias, tanh-GELU or the sum
+ * with another tensor as epilogue. */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cuda/blas.h"
+#include "core/context.h"
+#include "ops/kernel.h"
+
+/* cuBLASLt counts columns first: memory of y (m x n) in rows is y' (n x m) there, so y' = b' a'. */
+struct matrix {
+    int64_t rows, cols, ld, batch_stride; /* as cuBLASLt sees it */
+    bool transposed;
+};
+struct product {
+    int64_t m, n, k, batch;
+    struct matrix a, b, y; /* a: the right factor there */
+    cudaDataType type;
+    int epilogue, bias, addend; /* inputs; -1: none */
+};
+
+/* A matrix of `rows` x `cols` elements with those strides, seen by columns. */
+static bool matrix_of(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, struct matrix *m)
+{
+    if (col_stride == 1 && (row_stride >= cols || rows == 1))
+        *m = (struct matrix){.rows = cols, .cols = rows, .ld = rows == 1 ? cols : row_stride};
+    else if (row_stride == 1 && (col_stride >= rows || cols == 1))
+        *m = (struct matrix){.rows = rows, .cols = cols, .ld = cols == 1 ? rows : col_stride, .transposed = true};
+    else
+        return false;
+    return true;
+}
+
+/* Dimensions 0 .. n - 1 as one: its size, and the stride of its elements. */
+static bool merge(const struct tern_meta *t, int n, int64_t *size, int64_t *stride)
+{
+    *size = 1;
+    *stride = 0;
+    for (int i = n - 1; i >= 0; i--) {
+        if (t->shape[i] == 1)
+            continue;
+        if (*size > 1 && t->stride[i] != *stride * *size)
+            return false;
+        *stride = *size > 1 ? *stride : t->stride[i];
+        *size *= t->shape[i];
+    }
+    return true;
+}
+
+static bool product_of_linear(const struct tern_op_desc *d, struct product *p)
+{
+    const struct tern_meta *x = &d->in[0], *w = &d->in[1];
+    int64_t x_stride = 0, y_stride = 0, rows = 0;
+    int last = x->ndim - 1;
+    if (last < 0 || !merge(x, last, &p->m, &x_stride) || !merge(&d->out, last, &rows, &y_stride))
+        return false;
+    p->n = w->shape[0];
+    p->k = w->shape[1];
+    p->batch = 1;
+    p->bias = d->n_in > 2 && d->present[2] ? 2 : -1;
+    if (p->bias >= 0 && (d->in[2].dtype != d->out.dtype || d->in[2].stride[0] != 1))
+        return false;
+    return matrix_of(p->m, p->k, x_stride, x->stride[last], &p->a) && matrix_of(p->k, p->n, w->stride[1], w->stride[0], &p->b) &&
+           matrix_of(p->m, p->n, y_stride, d->out.stride[last], &p->y) && !p->y.transposed;
+}
+
+static bool product_of_matmul(const struct tern_op_desc *d, struct product *p)
+{
+    const struct tern_meta *a = &d->in[0], *b = &d->in[1], *y = &d->out;
+    int n = y->ndim - 2;
+    int64_t sizes[2];
+    if (a->ndim != y->ndim || b->ndim != y->ndim || n < 0 || !merge(y, n, &p->batch, &p->y.batch_stride))
+        return false;
+    int64_t stride = p->y.batch_stride, a_stride = 0, b_stride = 0;
+    if (!merge(a, n, &sizes[0], &a_stride) || !merge(b, n, &sizes[1], &b_stride) || sizes[0] != p->batch || sizes[1] != p->batch)
+        return false;
+    p->m = y->shape[n];
+    p->n = y->shape[n + 1];
+    p->k = a->shape[n + 1];
+    p->bias = -1;
+    bool good = matrix_of(p->m, p->k, a->stride[n], a->stride[n + 1], &p->a) &&
+                matrix_of(p->k, p->n, b->stride[n], b->stride[n + 1], &p->b) &&
+                matrix_of(p->m, p->n, y->stride[n], y->stride[n + 1], &p->y) && !p->y.transposed;
+    p->a.batch_stride = a_stride;
+    p->b.batch_stride = b_stride;
+    p->y.batch_stride = stride;
+    return good;
+}
+
+static bool same_place(const struct tern_meta *a, const struct tern_meta *b)
+{
+    return a->dtype == b->dtype && tern_meta_same_shape(a, b) && !memcmp(a->stride, b->stride, sizeof(a->stride[0]) * (size_t)a->ndim);
+}
+
+/* None; GELU by tanh; or the sum with a tensor that lies as the result does. */
+static bool posts_of(const struct tern_op_desc *d, struct product *p)
+{
+    const struct tern_post *post = &d->post[0];
+    p->addend = -1;
+    p->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    if (d->n_post == 1 && post->op == TERN_OP_gelu && post->value != 0)
+        p->epilogue = CUBLASLT_EPILOGUE_GELU;
+    else if (d->n_post == 1 && post->op == TERN_OP_add && post->input >= 0 && same_place(&d->in[post->input], &d->out))
+        p->addend = (int)post->input;
+    else if (d->n_post)
+        return false;
+    if (p->bias >= 0)
+        p->epilogue = p->epilogue == CUBLASLT_EPILOGUE_DEFAULT ? CUBLASLT_EPILOGUE_BIAS : p->epilogue | CUBLASLT_EPILOGUE_BIAS;
+    return true;
+}
+
+static bool product_of(const struct tern_op_desc *d, struct product *p)
+{
+    static const struct {
+        enum tern_dtype dtype;
+        cudaDataType type;
+    } types[] = {{TERN_F32, CUDA_R_32F}, {TERN_F16, CUDA_R_16F}, {TERN_BF16, CUDA_R_16BF}};
+    *p = (struct product){.type = -1};
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+        if (d->out.dtype == types[i].dtype)
+            p->type = types[i].type;
+    if (p->type < 0 || d->in[0].dtype != d->out.dtype || d->in[1].dtype != d->out.dtype)
+        return false;
+    bool good = d->op == TERN_OP_linear ? product_of_linear(d, p) : product_of_matmul(d, p);
+    return good && p->m > 0 && p->n > 0 && p->k > 0 && p->batch > 0 && p->batch <= INT32_MAX && posts_of(d, p);
+}
+
+/* ---- what cuBLASLt chose for a description ---- */
+
+struct cuda_blas_plan {
+    struct cuda_blas_plan *next;
+    struct tern_op_desc desc;
+    int alignment;
+    struct product product;
+    cublasLtMatmulDesc_t matmul;
+    cublasLtMatrixLayout_t a, b, y;
+    cublasLtMatmulAlgo_t algorithm;
+    bool works;
+};
+
+static cublasStatus_t make_layout(struct cuda_blas *s, const struct product *p, const struct matrix *m, cublasLtMatrixLayout_t *layout)
+{
+    int32_t batch = (int32_t)p->batch;
+    cublasStatus_t error = s->api.cublasLtMatrixLayoutCreate(layout, p->type, (uint64_t)m->rows, (uint64_t)m->cols, m->ld);
+    if (error) {
+        *layout = NULL;
+        return error;
+    }
+    if (batch == 1)
+        return CUBLAS_STATUS_SUCCESS;
+    error = s->api.cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof(batch));
+    return error ? error
+                 : s->api.cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &m->batch_stride,
+                                                           sizeof(m->batch_stride));
+}
+
+static cublasStatus_t make_matmul(struct cuda_blas *s, struct cuda_blas_plan *b)
+{
+    const struct product *p = &b->product;
+    int32_t left = p->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, right = p->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasStatus_t error = s->api.cublasLtMatmulDescCreate(&b->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (error) {
+        b->matmul = NULL;
+        return error;
+    }
+    error = s->api.cublasLtMatmulDescSetAttribute(b->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof(left));
+    error = error ? error : s->api.cublasLtMatmulDescSetAttribute(b->matmul, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof(right));
+    return error ? error : s->api.cublasLtMatmulDescSetAttribute(b->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &p->epilogue, sizeof(int32_t));
+}
+
+static cublasStatus_t choose(struct cuda_blas *s, struct cuda_blas_plan *b)
+{
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                                                                      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                                                                      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                                                                      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    uint32_t alignment = (uint32_t)b->alignment;
+    uint64_t workspace = CUDA_BLAS_WORKSPACE;
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t result;
+    int found = 0;
+    cublasStatus_t error = s->api.cublasLtMatmulPreferenceCreate(&preference);
+    if (error)
+        return error;
+    error =
+        s->api.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
+    for (int i = 0; i < 4 && !error; i++)
+        error = s->api.cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &alignment, sizeof(alignment));
+    memset(&result, 0, sizeof(result));
+    if (!error)
+        error = s->api.cublasLtMatmulAlgoGetHeuristic(s->handle, b->matmul, b->b, b->a, b->y, b->y, preference, 1, &result, &found);
+    b->algorithm = result.algo;
+    s->api.cublasLtMatmulPreferenceDestroy(preference);
+    return error ? error : found < 1 ? CUBLAS_STATUS_NOT_SUPPORTED : result.state;
+}
+
+static void plan_free(struct cuda_device *d, struct cuda_blas_plan *b)
+{
+    const struct cublas_api *api = &d->blas->api;
+    if (b->matmul && !d->gone)
+        api->cublasLtMatmulDescDestroy(b->matmul);
+    cublasLtMatrixLayout_t layouts[] = {b->a, b->b, b->y};
+    for (int i = 0; i < 3; i++)
+        if (layouts[i] && !d->gone)
+            api->cublasLtMatrixLayoutDestroy(layouts[i]);
+    tern_free(d->gpu.base.ctx, b);
+}
+
+/* The plan of a description, found or made. NULL without memory (recorded). The device is entered. */
+static struct cuda_blas_plan *plan_of(struct cuda_device *d, const struct tern_op_desc *desc, const struct product *p, int alignment)
+{
+    struct cuda_blas *s = d->blas;
+    struct cuda_blas_plan **chain = &s->plans[tern_gpu_hash((uint64_t)alignment, desc, sizeof(*desc)) % CUDA_BLAS_TABLE], *b = *chain;
+    while (b && (b->alignment != alignment || memcmp(&b->desc, desc, sizeof(*desc))))
+        b = b->next;
+    if (b || !(b = tern_calloc(d->gpu.base.ctx, 1, sizeof(*b))))
+        return b;
+    b->desc = *desc;
+    b->alignment = alignment;
+    b->product = *p;
+    b->works = !make_layout(s, p, &p->a, &b->a) && !make_layout(s, p, &p->b, &b->b) && !make_layout(s, p, &p->y, &b->y) &&
+               !make_matmul(s, b) && !choose(s, b);
+    b->next = *chain;
+    return *chain = b;
+}
+
+/* ---- the library ---- */
+
+static bool open_library(struct cuda_blas *s, int driver)
+{
+    static const char *const names[] = {"libcublasLt.so.11", "libcublasLt.so.12", "libcublasLt.so.13"};
+    int newest = driver / 1000 - 11;
+    const char *missing = NULL, *given = getenv("TERN_CUBLASLT_LIBRARY");
+    for (int i = newest < 2 ? newest : 2; i >= 0 && !s->api.library; i = given ? -1 : i - 1)
+        s->api.library = dlopen(given ? given : names[i], RTLD_NOW | RTLD_LOCAL);
+    if (!s->api.library)
+        return false;
+#define LOAD(name, arguments)                                      \
+    *(void **)(void *)&s->api.name = dlsym(s->api.library, #name); \
+    missing = s->api.name ? missing : #name;
+    CUBLAS_FUNCTIONS(LOAD)
+#undef LOAD
+    return !missing && !s->api.cublasLtCreate(&s->handle);
+}
+
+/* Opened when a product first asks for it. NULL when there is none, or it does not work here: then texts serve. */
+static struct cuda_blas *blas_of(struct cuda_device *d)
+{
+    if (d->blas || d->no_blas)
+        return d->blas;
+    struct cuda_blas *s = tern_calloc(d->gpu.base.ctx, 1, sizeof(*s));
+    if (!s)
+        return NULL;
+    if (open_library(s, d->driver))
+        return d->blas = s;
+    d->no_blas = true;
+    if (s->api.library)
+        dlclose(s->api.library);
+    tern_free(d->gpu.base.ctx, s);
+    return NULL;
+}
+
+void cuda_blas_close(struct cuda_device *d)
+{
+    struct cuda_blas *s = d->blas;
+    for (int i = 0; s && i < CUDA_BLAS_TABLE; i++)
+        while (s->plans[i]) {
+            struct cuda_blas_plan *b = s->plans[i];
+            s->plans[i] = b->next;
+            plan_free(d, b);
+        }
+    if (s && !d->gone)
+        s->api.cublasLtDestroy(s->handle);
+    if (s)
+        dlclose(s->api.library);
+    tern_free(d->gpu.base.ctx, s);
+    d->blas = NULL;
+}
+
+/* ---- kernels ---- */
+
+static bool supports(struct tern_device *device, const struct tern_op_desc *desc)
+{
+    struct cuda_device *d = (struct cuda_device *)device;
+    struct product p;
+    if (!product_of(desc, &p) || d->no_blas || cuda_enter(d, NULL))
+        return false;
+    struct cuda_blas_plan *b = blas_of(d) ? plan_of(d, desc, &p, 16) : NULL;
+    bool works = b && b->works;
+    cuda_leave(d);
+    return works;
+}
+
+static bool post(const struct tern_op_desc *d)
+{
+    struct product p = {.bias = -1};
+    return posts_of(d, &p);
+}
+
+static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d) { return CUDA_BLAS_WORKSPACE; }
+/* Of the texts: 1. */
+static double cost(const struct tern_op_desc *d) { return 0.5; }
+
+static CUdeviceptr at(const struct tern_arg *a) { return a->buffer ? ((const struct cuda_buffer *)a->buffer)->at + a->offset : 0; }
+
+static enum tern_status fail(struct cuda_device *d, const struct tern_op_desc *desc, cublasStatus_t error)
+{
+    if (error == CUBLAS_STATUS_EXECUTION_FAILED)
+        return cuda_fail(d, "cuBLASLt", CUDA_ERROR_LAUNCH_FAILED);
+    return tern_fail(d->gpu.base.ctx, error == CUBLAS_STATUS_ALLOC_FAILED ? TERN_E_NO_MEMORY : TERN_E_DEVICE,
+                     "cuda: %s: cuBLASLt failed with status %d; TERN_CUBLASLT_LIBRARY=none leaves it out", tern_op_get(desc->op).name,
+                     error);
+}
+
+static cublasStatus_t multiply(struct cuda_device *d, struct cuda_blas_plan *b, const struct tern_kernel_args *a)
+{
+    const float one = 1, beta = b->product.addend >= 0 ? 1 : 0;
+    struct cuda_blas *s = d->blas;
+    CUdeviceptr bias = b->product.bias >= 0 ? at(&a->in[b->product.bias]) : 0, y = at(&a->out);
+    CUdeviceptr c = b->product.addend >= 0 ? at(&a->in[b->product.addend]) : y;
+    cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
+    if (bias)
+        error = s->api.cublasLtMatmulDescSetAttribute(b->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+#define POINTER(address) ((void *)(uintptr_t)(address))
+    return error ? error
+                 : s->api.cublasLtMatmul(s->handle, b->matmul, &one, POINTER(at(&a->in[1])), b->b, POINTER(at(&a->in[0])), b->a, &beta,
+                                         POINTER(c), b->y, POINTER(y), b->y, &b->algorithm, POINTER(at(&a->workspace)),
+                                         a->workspace.buffer ? CUDA_BLAS_WORKSPACE : 0, d->stream);
+#undef POINTER
+}
+
+/* 16 when all that is touched begins at such a multiple, else one element. */
+static int alignment_of(const struct tern_kernel_args *a)
+{
+    CUdeviceptr bits = at(&a->out);
+    for (int i = 0; i < a->desc->n_in; i++)
+        bits |= a->desc->present[i] ? at(&a->in[i]) : 0;
+    return bits % 16 ? (int)tern_dtype_size(a->desc->out.dtype) : 16;
+}
+
+static enum tern_status run_text(const struct tern_kernel_args *a)
+{
+    for (int i = 0; tern_gpu_kernels[i]; i++)
+        if (tern_gpu_kernels[i]->op == a->desc->op)
+            return tern_gpu_kernels[i]->run(a);
+    return tern_fail(a->ctx, TERN_E_INTERNAL, "cuda: no text for a product");
+}
+
+static enum tern_status run(const struct tern_kernel_args *a)
+{
+    struct cuda_device *d = (struct cuda_device *)a->ctx->device;
+    struct product p;
+    if (!product_of(a->desc, &p))
+        return tern_fail(a->ctx, TERN_E_INTERNAL, "cuda: cuBLASLt was asked for a product that it does not support");
+    if (cuda_enter(d, "cuBLASLt"))
+        return TERN_E_DEVICE;
+    struct cuda_blas_plan *b = blas_of(d) ? plan_of(d, a->desc, &p, alignment_of(a)) : NULL;
+    cublasStatus_t error = !b ? CUBLAS_STATUS_ALLOC_FAILED : b->works ? multiply(d, b, a) : CUBLAS_STATUS_SUCCESS;
+    d->captured += d->capturing && b && b->works && !error;
+    cuda_leave(d);
+    if (error)
+        return fail(d, a->desc, error);
+    return b->works ? TERN_OK : run_text(a); /* memory that is aligned to less than supports() asked for */
+}
+
+const struct tern_kernel cuda_matmul_cublaslt = {
+    .name = "matmul_cublaslt", .op = TERN_OP_matmul, .cost = cost, .supports = supports, .post = post, .workspace = workspace, .run = run};
+const struct tern_kernel cuda_linear_cublaslt = {
+    .name = "linear_cublaslt", .op = TERN_OP_linear, .cost = cost, .supports = supports, .post = post, .workspace = workspace, .run = run};

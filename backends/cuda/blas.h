@@ -1,0 +1,18 @@
+/* cuBLASLt as a candidate for products. */
+#ifndef TERN_BACKENDS_CUDA_BLAS_H
+#define TERN_BACKENDS_CUDA_BLAS_H
+
+#include "backends/cuda/cublas.h"
+#include "backends/cuda/cuda.h"
+
+enum { CUDA_BLAS_TABLE = 256, CUDA_BLAS_WORKSPACE = 4 << 20 };
+
+struct cuda_blas {
+    struct cublas_api api;
+    cublasLtHandle_t handle;
+    struct cuda_blas_plan *plans[CUDA_BLAS_TABLE]; /* chains, by description */
+};
+
+extern const struct tern_kernel cuda_matmul_cublaslt, cuda_linear_cublaslt;
+
+#endif

@@ -1,0 +1,101 @@
+/* The CUDA backend: the driver API and NVRTC, both opened at run time. CUDA 11.2 is the floor. */
+#ifndef TERN_BACKENDS_CUDA_H
+#define TERN_BACKENDS_CUDA_H
+
+#include "backends/cuda/driver.h"
+#include "backends/gpu/gpu.h"
+
+/* Pinned memory through which writes go: while one slot is copied, the next is filled. */
+enum { CUDA_SLOTS = 4, CUDA_SLOT_BYTES = 2 << 20 };
+struct cuda_slot {
+    void *memory;
+    CUevent done; /* the copy out of it */
+    bool used;
+};
+
+struct cuda_device {
+    struct tern_gpu gpu; /* first */
+    struct tern_queue queue;
+    struct cuda_api cu;
+    struct nvrtc_api nvrtc;
+    char nvrtc_name[64];
+    int nvrtc_version; /* 12090: 12.9 */
+    CUdevice id;
+    bool retained; /* the primary context */
+    CUcontext context;
+    bool gone; /* it could not be entered to close: what is in it goes with it */
+    CUstream stream;
+    CUstream side;  /* what has to happen at once while `stream` captures */
+    CUevent before; /* the last of `stream` before a capture */
+    bool capturing; /* under gpu.lock, which a capture holds */
+    int captured;   /* kernels */
+    bool pools;     /* stream-ordered memory */
+    bool maps_host; /* kernels can read host memory */
+    size_t on_host; /* bytes of buffers that lie in host memory, and their limit */
+    size_t most_on_host;
+    struct cuda_slot slots[CUDA_SLOTS];
+    int next_slot;
+    bool no_slots; /* there is no pinned memory */
+    CUmemoryPool pool;
+    struct cuda_blas *blas; /* NULL: not asked for yet, or no_blas */
+    bool no_blas;
+    const struct tern_kernel *kernels[TERN_OP_COUNT + 3]; /* candidates of libraries, then the texts; NULL */
+    char name[128];
+    size_t memory;  /* bytes */
+    int capability; /* 86: 8.6 */
+    int arch;       /* that NVRTC compiles for: the device's, or the highest below it, then as PTX */
+    int driver;     /* 12040: the driver knows CUDA 12.4 */
+    CUresult lost;  /* atomic: the error after which nothing works any more, or CUDA_SUCCESS */
+};
+
+struct cuda_buffer {
+    struct tern_buffer base; /* first */
+    CUdeviceptr at;
+    void *host; /* where it lies, when the device had no room */
+    bool pooled;
+};
+
+/* library.c: libcuda and its functions; TERN_E_NOT_FOUND with what would help. */
+enum tern_status cuda_load(struct cuda_device *d);
+void cuda_unload(struct cuda_device *d);
+/* Records "cuda: what: name, text": TERN_E_NO_MEMORY for lack of memory, else TERN_E_DEVICE. Errors after which the context is of no
+ * use any more are kept in d->lost. */
+enum tern_status cuda_fail(struct cuda_device *d, const char *what, CUresult error);
+/* Takes the device's lock and makes its context the thread's, so that an application's own comes back behind it. Refused, with nothing
+ * to leave, when the device is lost; nothing is recorded when `what` is NULL, where things are given back. */
+enum tern_status cuda_enter(struct cuda_device *d, const char *what);
+void cuda_leave(struct cuda_device *d);
+/* A library of the system that is there: its file's name, or NULL. names: NULL-terminated, tried in order. */
+const char *cuda_find_library(const char *variable, const char *const *names);
+
+/* nvrtc.c: opens the first NVRTC that serves device and driver. */
+enum tern_status cuda_nvrtc_open(struct cuda_device *d);
+void cuda_nvrtc_close(struct cuda_device *d);
+/* "--gpu-architecture=sm_86", or compute_86 for PTX; and the language. The number of options. */
+enum { CUDA_OPTIONS = 2 };
+void cuda_nvrtc_options(int arch, bool binary, char text[40], const char *options[CUDA_OPTIONS]);
+/* The image of a source for cuModuleLoadData: a cubin, or PTX with its terminating NUL. NULL with the error recorded; tern_free. */
+char *cuda_nvrtc_compile(struct cuda_device *d, const char *source, const char *text, size_t *size);
+
+/* memory.c */
+struct tern_buffer *cuda_buffer_create(struct tern_device *device, size_t size);
+void cuda_memory_trim(struct tern_device *device);
+
+/* transfer.c: between host and device, in d->stream's order. The device is entered; a read is over when it returns. */
+CUresult cuda_copy_in(struct cuda_device *d, CUdeviceptr to, const void *from, size_t size);
+CUresult cuda_copy_out(struct cuda_device *d, void *to, CUdeviceptr from, size_t size);
+/* Where commands go that are no launches: the stream, or beside it while it captures. */
+CUstream cuda_stream(const struct cuda_device *d);
+/* Waits for all of cuda_stream. */
+CUresult cuda_drain(struct cuda_device *d);
+void cuda_slots_free(struct cuda_device *d);
+
+extern const struct tern_queue_fns cuda_queue_fns, cuda_queue_fns_without_capture; /* queue.c */
+struct tern_queue *cuda_queue_create(struct tern_device *device);
+enum tern_status cuda_capture_begin(struct tern_queue *q); /* capture.c */
+struct tern_capture *cuda_capture_end(struct tern_queue *q);
+enum tern_status cuda_replay(struct tern_queue *q, struct tern_capture *capture);
+extern const struct tern_gpu_fns cuda_gpu_fns; /* program.c */
+void cuda_blas_close(struct cuda_device *d);   /* blas.c */
+
+#endif

@@ -1,0 +1,188 @@
+/* CUDA devices: find, describe, open, close. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends/cuda/blas.h"
+#include "core/context.h"
+#include "core/registry.h"
+
+static void close_streams(struct cuda_device *d)
+{
+    CUcontext popped;
+    if ((d->gone = d->cu.cuCtxPushCurrent_v2(d->context) != CUDA_SUCCESS))
+        return;
+    if (d->stream)
+        d->cu.cuStreamSynchronize(d->stream); /* its error was told, or concerns nobody any more */
+    cuda_blas_close(d);
+    tern_gpu_drop_calls(&d->gpu);
+    tern_gpu_drop_programs(&d->gpu);
+    cuda_slots_free(d);
+    if (d->before)
+        d->cu.cuEventDestroy_v2(d->before);
+    if (d->side)
+        d->cu.cuStreamDestroy_v2(d->side);
+    if (d->stream)
+        d->cu.cuStreamDestroy_v2(d->stream);
+    if (d->pools)
+        d->cu.cuMemPoolTrimTo(d->pool, 0);
+    d->cu.cuCtxPopCurrent_v2(&popped);
+}
+
+static void device_destroy(struct tern_device *device)
+{
+    struct cuda_device *d = (struct cuda_device *)device;
+    if (d->retained) {
+        close_streams(d);
+        d->cu.cuDevicePrimaryCtxRelease_v2(d->id);
+    }
+    cuda_blas_close(d);
+    tern_gpu_close(&d->gpu);
+    cuda_nvrtc_close(d);
+    cuda_unload(d);
+    tern_free(device->ctx, d);
+}
+
+/* Of the generations that have them; the GTX 16 series is Turing without. */
+static bool has_tensor_cores(const struct cuda_device *d) { return d->capability >= 70 && !strstr(d->name, "GTX 16"); }
+
+static void describe(const struct tern_device *device, char *out, size_t size)
+{
+    static const char *const blas[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", NULL};
+    static const char *const dnn[] = {"libcudnn.so.9", "libcudnn.so.8", NULL};
+    const struct cuda_device *d = (const struct cuda_device *)device;
+    const char *lt = cuda_find_library("TERN_CUBLASLT_LIBRARY", blas), *cudnn = cuda_find_library("TERN_CUDNN_LIBRARY", dnn);
+    snprintf(out, size, "%s, %.1f GiB, driver of CUDA %d.%d, sm_%d, %s tensor cores, NVRTC %d.%d%s, %s, %s", d->name,
+             (double)d->memory / (1 << 30), d->driver / 1000, d->driver / 10 % 100, d->capability, has_tensor_cores(d) ? "with" : "no",
+             d->nvrtc_version / 1000, d->nvrtc_version / 10 % 100, d->arch == d->capability ? "" : " (older than the device: PTX)",
+             lt ? lt : "no cuBLASLt", cudnn ? cudnn : "no cuDNN");
+}
+
+static const struct tern_device_fns device_fns = {.destroy = device_destroy,
+                                                  .describe = describe,
+                                                  .buffer_create = cuda_buffer_create,
+                                                  .queue_create = cuda_queue_create,
+                                                  .trim = cuda_memory_trim};
+
+static enum tern_status find_device(struct cuda_device *d, int ordinal)
+{
+    struct tern_context *ctx = d->gpu.base.ctx;
+    int count = 0;
+    CUresult error = d->cu.cuInit(0);
+    if (error == CUDA_ERROR_NO_DEVICE)
+        return tern_fail(ctx, TERN_E_NOT_FOUND, "cuda: device %d was asked for, there are 0", ordinal);
+    if (error == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH || error == CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE)
+        return tern_fail(ctx, TERN_E_UNSUPPORTED,
+                         "cuda: libcuda is of another version than the kernel's driver (error %d): a restart after an update, or taking "
+                         "away the package cuda-compat, would help",
+                         error);
+    if (error)
+        return cuda_fail(d, "cuInit", error);
+    if ((error = d->cu.cuDriverGetVersion(&d->driver)) || (error = d->cu.cuDeviceGetCount(&count)))
+        return cuda_fail(d, "looking for devices", error);
+    if (d->driver < 11020)
+        return tern_fail(ctx, TERN_E_UNSUPPORTED, "cuda: the driver is of CUDA %d.%d; expected one of 11.2 or later", d->driver / 1000,
+                         d->driver / 10 % 100);
+    if (ordinal >= count)
+        return tern_fail(ctx, TERN_E_NOT_FOUND, "cuda: device %d was asked for, there are %d", ordinal, count);
+    error = d->cu.cuDeviceGet(&d->id, ordinal);
+    return error ? cuda_fail(d, "finding the device", error) : TERN_OK;
+}
+
+/* 0 when the driver does not know it. */
+static int number(const struct cuda_device *d, CUdevice_attribute what)
+{
+    int value = 0;
+    return d->cu.cuDeviceGetAttribute(&value, what, d->id) ? 0 : value;
+}
+
+static int power_of_two_below(int n)
+{
+    int p = 1;
+    while (p * 2 <= n && p < 1024)
+        p *= 2;
+    return p;
+}
+
+static enum tern_status read_facts(struct cuda_device *d)
+{
+    CUresult error = d->cu.cuDeviceGetName(d->name, sizeof(d->name) - 1, d->id);
+    error = error ? error : d->cu.cuDeviceTotalMem_v2(&d->memory, d->id);
+    if (error)
+        return cuda_fail(d, "asking the device what it is", error);
+    d->capability = 10 * number(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) + number(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    d->pools = number(d, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) && !d->cu.cuDeviceGetDefaultMemPool(&d->pool, d->id);
+    d->maps_host = number(d, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY);
+    /* of the machine's memory a quarter: it is pinned, the system cannot take it back */
+    d->most_on_host = (size_t)sysconf(_SC_PHYS_PAGES) / 4 * (size_t)sysconf(_SC_PAGESIZE);
+    d->gpu.limits = (struct tern_launch_limits){.max_group = power_of_two_below(number(d, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)),
+                                                .shared_bytes = (size_t)number(d, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+                                                .max_groups = 65535,
+                                                .storage16 = true,
+                                                .storage8 = true,
+                                                .vectors = true};
+    if (d->capability < 53 || d->gpu.limits.max_group < 64 || d->gpu.limits.shared_bytes < 16384)
+        return tern_fail(
+            d->gpu.base.ctx, TERN_E_UNSUPPORTED,
+            "cuda: %s: expected compute capability 5.3 or later, which converts f16, blocks of 64 threads and 16 KiB of shared "
+            "memory; found %d.%d, %d and %zu KiB",
+            d->name, d->capability / 10, d->capability % 10, d->gpu.limits.max_group, d->gpu.limits.shared_bytes >> 10);
+    return tern_gpu_lower(&d->gpu);
+}
+
+/* Freed memory stays in the pool up to that much: whole, so that the second run of a plan asks the system for nothing. */
+static void keep_pool(struct cuda_device *d)
+{
+    cuuint64_t threshold = UINT64_MAX;
+    if (d->pools && d->cu.cuMemPoolSetAttribute(d->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold))
+        d->pools = false;
+}
+
+static enum tern_status open_streams(struct cuda_device *d)
+{
+    CUresult error = d->cu.cuDevicePrimaryCtxRetain(&d->context, d->id);
+    d->retained = !error;
+    if (error)
+        return cuda_fail(d, "making a context", error);
+    if (cuda_enter(d, "entering the context"))
+        return tern_error_status(d->gpu.base.ctx);
+    keep_pool(d);
+    error = d->cu.cuStreamCreate(&d->stream, CU_STREAM_NON_BLOCKING);
+    error = error ? error : d->cu.cuStreamCreate(&d->side, CU_STREAM_NON_BLOCKING);
+    error = error ? error : d->cu.cuEventCreate(&d->before, CU_EVENT_DISABLE_TIMING);
+    cuda_leave(d);
+    return error ? cuda_fail(d, "making a stream", error) : TERN_OK;
+}
+
+static void list_kernels(struct cuda_device *d)
+{
+    int n = 0;
+    d->kernels[n++] = &cuda_matmul_cublaslt;
+    d->kernels[n++] = &cuda_linear_cublaslt;
+    for (int i = 0; i < TERN_OP_COUNT; i++)
+        d->kernels[n++] = tern_gpu_kernels[i];
+    d->gpu.base.kernels = d->kernels;
+}
+
+static struct tern_device *create(struct tern_context *ctx, int ordinal)
+{
+    struct cuda_device *d = tern_calloc(ctx, 1, sizeof(*d));
+    if (!d)
+        return NULL;
+    tern_gpu_open(&d->gpu, ctx, "cuda");
+    d->gpu.fns = &cuda_gpu_fns;
+    d->gpu.language = TERN_TEXT_CUDA;
+    d->gpu.base.fns = &device_fns;
+    d->gpu.base.queue = &d->queue;
+    if (cuda_load(d) || find_device(d, ordinal) || read_facts(d) || cuda_nvrtc_open(d) || open_streams(d)) {
+        device_destroy(&d->gpu.base);
+        return NULL;
+    }
+    list_kernels(d);
+    bool captures = d->cu.cuGraphInstantiateWithFlags != NULL;
+    d->queue = (struct tern_queue){.fns = captures ? &cuda_queue_fns : &cuda_queue_fns_without_capture, .device = &d->gpu.base};
+    return &d->gpu.base;
+}
+
+extern const struct tern_backend tern_backend_cuda;
+const struct tern_backend tern_backend_cuda = {"cuda", create};

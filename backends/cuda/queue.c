@@ -1,0 +1,108 @@
+/* The queue of a CUDA device: one stream. All queues of a device are views of it. */
+#include "backends/cuda/cuda.h"
+#include "core/context.h"
+
+struct cuda_event {
+    struct tern_event base; /* first */
+    CUevent event;
+};
+
+static struct cuda_device *device_of(const struct tern_queue *q) { return (struct cuda_device *)q->device; }
+
+static void queue_destroy(struct tern_queue *q)
+{
+    if (q != q->device->queue)
+        tern_free(q->device->ctx, q);
+}
+
+static enum tern_status queue_launch(struct tern_queue *q, const struct tern_kernel *k, const struct tern_kernel_args *a)
+{
+    __atomic_add_fetch(&q->launches, 1, __ATOMIC_RELAXED);
+    return k->run(a);
+}
+
+/* An event behind everything before; what is only captured is not among it. */
+static enum tern_status mark(struct cuda_device *d, const char *what, CUevent *event)
+{
+    if (cuda_enter(d, what))
+        return TERN_E_DEVICE;
+    CUresult error = d->cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+    if (!error && (error = d->cu.cuEventRecord(*event, cuda_stream(d))))
+        d->cu.cuEventDestroy_v2(*event);
+    cuda_leave(d);
+    return error ? cuda_fail(d, what, error) : TERN_OK;
+}
+
+/* Without the device's lock, so that other threads enqueue meanwhile. */
+static enum tern_status await(struct cuda_device *d, const char *what, CUevent event)
+{
+    CUcontext popped;
+    CUresult error = d->cu.cuCtxPushCurrent_v2(d->context);
+    if (!error) {
+        error = d->cu.cuEventSynchronize(event);
+        d->cu.cuCtxPopCurrent_v2(&popped);
+    }
+    return error ? cuda_fail(d, what, error) : TERN_OK;
+}
+
+static void drop(struct cuda_device *d, CUevent event)
+{
+    CUcontext popped;
+    if (d->cu.cuCtxPushCurrent_v2(d->context))
+        return;
+    d->cu.cuEventDestroy_v2(event);
+    d->cu.cuCtxPopCurrent_v2(&popped);
+}
+
+static enum tern_status queue_finish(struct tern_queue *q)
+{
+    struct cuda_device *d = device_of(q);
+    CUevent end;
+    if (mark(d, "waiting for the queue", &end))
+        return TERN_E_DEVICE;
+    enum tern_status st = await(d, "waiting for the queue", end);
+    drop(d, end);
+    return st;
+}
+
+static void event_destroy(struct tern_event *base)
+{
+    drop(device_of(base->queue), ((struct cuda_event *)base)->event);
+    tern_free(base->queue->device->ctx, base);
+}
+
+static enum tern_status event_wait(struct tern_event *base)
+{
+    return await(device_of(base->queue), "waiting for an event", ((struct cuda_event *)base)->event);
+}
+
+static const struct tern_event_fns event_fns = {event_destroy, event_wait};
+
+static struct tern_event *queue_record(struct tern_queue *q)
+{
+    struct cuda_event *e = tern_calloc(q->device->ctx, 1, sizeof(*e));
+    if (!e)
+        return NULL;
+    e->base = (struct tern_event){&event_fns, q};
+    if (!mark(device_of(q), "recording an event", &e->event))
+        return &e->base;
+    tern_free(q->device->ctx, e);
+    return NULL;
+}
+
+const struct tern_queue_fns cuda_queue_fns = {.destroy = queue_destroy,
+                                              .launch = queue_launch,
+                                              .finish = queue_finish,
+                                              .record = queue_record,
+                                              .capture_begin = cuda_capture_begin,
+                                              .capture_end = cuda_capture_end,
+                                              .replay = cuda_replay};
+const struct tern_queue_fns cuda_queue_fns_without_capture = {queue_destroy, queue_launch, queue_finish, queue_record};
+
+struct tern_queue *cuda_queue_create(struct tern_device *device)
+{
+    struct tern_queue *q = tern_calloc(device->ctx, 1, sizeof(*q));
+    if (q)
+        *q = (struct tern_queue){.fns = device->queue->fns, .device = device};
+    return q;
+}

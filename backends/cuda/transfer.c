@@ -1,0 +1,76 @@
+/* Copies between host and device, in the order of the stream. Writes go through pinned memory and do not wait for the device. */
+#include <string.h>
+
+#include "backends/cuda/cuda.h"
+
+CUstream cuda_stream(const struct cuda_device *d) { return d->capturing ? d->side : d->stream; }
+CUresult cuda_drain(struct cuda_device *d) { return d->cu.cuStreamSynchronize(cuda_stream(d)); }
+
+/* The next slot, its copy over, its memory there; NULL when there is no pinned memory to be had. */
+static struct cuda_slot *take_slot(struct cuda_device *d, CUresult *error)
+{
+    struct cuda_slot *s = &d->slots[d->next_slot];
+    if (d->no_slots)
+        return NULL;
+    if (!s->memory && d->cu.cuMemHostAlloc(&s->memory, CUDA_SLOT_BYTES, 0)) {
+        s->memory = NULL;
+        d->no_slots = true;
+        return NULL;
+    }
+    if (!s->done && (*error = d->cu.cuEventCreate(&s->done, CU_EVENT_DISABLE_TIMING))) {
+        s->done = NULL;
+        return NULL;
+    }
+    if (s->used && (*error = d->cu.cuEventSynchronize(s->done)))
+        return NULL;
+    s->used = false;
+    d->next_slot = (d->next_slot + 1) % CUDA_SLOTS;
+    return s;
+}
+
+static CUresult copy_part(struct cuda_device *d, CUdeviceptr to, const void *from, size_t size, size_t *part)
+{
+    CUresult error = CUDA_SUCCESS;
+    CUstream stream = cuda_stream(d);
+    struct cuda_slot *s = take_slot(d, &error);
+    if (error)
+        return error;
+    if (!s) { /* the driver's own way for memory that is not pinned */
+        *part = size;
+        error = d->cu.cuMemcpyHtoDAsync_v2(to, from, size, stream);
+        return error ? error : d->cu.cuStreamSynchronize(stream);
+    }
+    *part = size < CUDA_SLOT_BYTES ? size : CUDA_SLOT_BYTES;
+    memcpy(s->memory, from, *part);
+    error = d->cu.cuMemcpyHtoDAsync_v2(to, s->memory, *part, stream);
+    error = error ? error : d->cu.cuEventRecord(s->done, stream);
+    s->used = !error;
+    return error;
+}
+
+CUresult cuda_copy_in(struct cuda_device *d, CUdeviceptr to, const void *from, size_t size)
+{
+    CUresult error = CUDA_SUCCESS;
+    for (size_t done = 0, part = 0; done < size && !error; done += part)
+        error = copy_part(d, to + done, (const char *)from + done, size - done, &part);
+    /* a replay on the stream does not wait for what went beside it */
+    return error || !d->capturing ? error : cuda_drain(d);
+}
+
+CUresult cuda_copy_out(struct cuda_device *d, void *to, CUdeviceptr from, size_t size)
+{
+    CUresult error = d->cu.cuMemcpyDtoHAsync_v2(to, from, size, cuda_stream(d));
+    return error ? error : cuda_drain(d);
+}
+
+void cuda_slots_free(struct cuda_device *d)
+{
+    for (int i = 0; i < CUDA_SLOTS; i++) {
+        struct cuda_slot *s = &d->slots[i];
+        if (s->done)
+            d->cu.cuEventDestroy_v2(s->done);
+        if (s->memory)
+            d->cu.cuMemFreeHost(s->memory);
+        *s = (struct cuda_slot){NULL, NULL, false};
+    }
+}

@@ -1,0 +1,75 @@
+/* What stands before a CUDA source that is compiled by the host's C++ compiler, so that the stand-in driver can run it: the language's
+ * words and built-in functions, as far as kernel texts use them. */
+#include "kernel.h"
+
+#define __global__
+#define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+/* "extern C void __launch_bounds__(n) name(…)": a declaration, a constant, and the function */
+#define __launch_bounds__(n)       \
+    standin_bounds_before(void);   \
+    enum { standin_bounds = (n) }; \
+    extern "C" __attribute__((noinline)) void
+/* One group runs at a time, so its memory may be static; between groups it is spoiled. */
+#define __shared__ static __attribute__((section("standin_shared")))
+
+extern "C" {
+float sqrtf(float), floorf(float), ceilf(float), rintf(float), fabsf(float), fmaf(float, float, float), expf(float), logf(float);
+float sinf(float), cosf(float), tanhf(float), erff(float), powf(float, float), fminf(float, float), fmaxf(float, float);
+__attribute__((visibility("hidden"))) standin_item *standin_now;
+__attribute__((visibility("hidden"))) void (*standin_barrier)(int);
+}
+
+#define threadIdx (standin_now->thread)
+#define blockIdx (standin_now->group)
+#define blockDim (standin_now->size)
+#define gridDim (standin_now->groups)
+/* __COUNTER__ counts the barriers of the text: without one, items need no stack of their own. */
+#define __syncthreads() ((void)__COUNTER__, standin_barrier(__LINE__))
+
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) int2 {
+    int x, y;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline int2 make_int2(int x, int y) { return {x, y}; }
+static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+
+static inline float __uint_as_float(unsigned u)
+{
+    float f;
+    __builtin_memcpy(&f, &u, sizeof(f));
+    return f;
+}
+static inline unsigned __float_as_uint(float f)
+{
+    unsigned u;
+    __builtin_memcpy(&u, &f, sizeof(u));
+    return u;
+}
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+
+/* PTX instructions that texts write as asm; nvrtc.c puts these calls in their place. */
+static inline float ptx_cvt_f32_f16(unsigned short h)
+{
+    unsigned sign = (unsigned)(h >> 15) << 31, exponent = h >> 10 & 31u, fraction = h & 1023u;
+    if (exponent == 0)
+        return __uint_as_float(sign | __float_as_uint((float)fraction * 5.9604644775390625e-8f));
+    return __uint_as_float(sign | (exponent == 31 ? 255u : exponent + 112) << 23 | fraction << 13);
+}
+static inline unsigned short ptx_cvt_rn_f16_f32(float v)
+{
+    unsigned u = __float_as_uint(v), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+    if (a > 0x7f800000u)
+        return 0x7fff;
+    if (a >= 0x477ff000u) /* 65520 and more round to infinity */
+        return (unsigned short)(sign | 0x7c00u);
+    if (a < 0x38800000u) /* below 2^-14: a multiple of 2^-24; the sum rounds to even */
+        return (unsigned short)(sign | (__float_as_uint(__uint_as_float(a) + 0.5f) - 0x3f000000u));
+    return (unsigned short)(sign | ((a + 0xfffu + (a >> 13 & 1u) - 0x38000000u) >> 13));
+}

@@ -1,0 +1,235 @@
+/* cuBLASLt as a candidate of the CUDA backend, on stand-ins for driver and library: the op table, epilogues in a plan, memory that is
+ * aligned to little, a library that fails or does not work. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/conformance.h>
+#include <tern/graph.h>
+
+#include "backends/cuda/cublas.h"
+#include "core/context.h"
+#include "core/tensor.h"
+#include "cuda_help.h"
+#include "support.h"
+
+static struct {
+    void *library;
+#define MEMBER(name) __typeof__(name) *name;
+    STANDIN_BLAS_FUNCTIONS(MEMBER)
+#undef MEMBER
+} blas;
+
+static int group_setup(void **state)
+{
+    const char *path = getenv("TERN_STANDIN_BLAS");
+    if (cuda_group_setup(state))
+        return -1;
+    if (!path || !(blas.library = dlopen(path, RTLD_NOW)))
+        return 0;
+    setenv("TERN_CUBLASLT_LIBRARY", path, 1);
+#define LOAD(name)                                                    \
+    if (!(*(void **)(void *)&blas.name = dlsym(blas.library, #name))) \
+        return -1;
+    STANDIN_BLAS_FUNCTIONS(LOAD)
+#undef LOAD
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    int left = blas.library ? blas.standin_blas_live() : 0;
+    if (left)
+        print_error("%d descriptors are left\n", left);
+    return cuda_teardown(state) || left ? -1 : 0;
+}
+
+static int check_all(struct tern_context *ctx, const char *kernel)
+{
+    struct tern_conformance *c = tern_conformance_create(ctx, &(const struct tern_conformance_params){.device = "cuda", .kernel = kernel});
+    int passed = 0;
+    if (!c)
+        fail_msg("%s", tern_error(ctx));
+    for (int i = 0; i < tern_conformance_facts(c).checks; i++) {
+        struct tern_conformance_outcome out;
+        assert_int_equal(tern_conformance_run(c, i, &out), TERN_OK);
+        if (out.result == TERN_CONFORMANCE_FAILED)
+            fail_msg("%s: %s", tern_conformance_get(c, i).name, out.message);
+        passed += out.result == TERN_CONFORMANCE_PASSED;
+    }
+    tern_conformance_destroy(&c);
+    return passed;
+}
+
+static void test_table(void **state)
+{
+    struct tern_context *ctx = cuda_open();
+    int before = blas.standin_blas_products();
+    assert_true(check_all(ctx, "linear_cublaslt") >= 12);
+    assert_true(check_all(ctx, "matmul_cublaslt") >= 16);
+    assert_true(blas.standin_blas_products() - before >= 28);
+    tern_context_destroy(&ctx);
+}
+
+/* x (1, 24, 16) -> gelu(x w1' + b1) -> h w2' + b2, plus x */
+static enum tern_status block(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct tern_weights *w = user;
+    tern_tensor *h = tern_linear(in[0], tern_weights_get(w, "w1"), tern_weights_get(w, "b1"));
+    h = tern_linear(tern_gelu(h, TERN_GELU_TANH), tern_weights_get(w, "w2"), tern_weights_get(w, "b2"));
+    out[0] = tern_add(h, in[0]);
+    return TERN_OK;
+}
+
+static void add(struct tern_context *ctx, struct tern_weights *w, const char *name, float *memory, int n, int k)
+{
+    for (int i = 0; i < n * k; i++)
+        memory[i] = (float)((i + n) * 37 % 101) / 200 - 0.25f;
+    tern_tensor *t = tern_tensor_wrap(ctx, TERN_F32, k > 1 ? 2 : 1, (const int64_t[]){n, k}, memory, NULL, NULL);
+    assert_int_equal(tern_weights_add(w, name, t), TERN_OK);
+    tern_tensor_unref(&t);
+}
+
+enum { ROWS = 24, WIDTH = 16, INNER = 40 };
+
+/* values: of the plan. False, with the error recorded, when it could not run. */
+static bool run_plan(struct tern_context *ctx, float *values)
+{
+    static float memory[2][WIDTH * INNER], bias[2][INNER];
+    float x[ROWS * WIDTH];
+    const struct tern_graph_input input = {"x", TERN_F32, 3, {1, ROWS, WIDTH}};
+    struct tern_weights *w = tern_weights_create(ctx);
+    add(ctx, w, "w1", memory[0], INNER, WIDTH);
+    add(ctx, w, "b1", bias[0], INNER, 1);
+    add(ctx, w, "w2", memory[1], WIDTH, INNER);
+    add(ctx, w, "b2", bias[1], WIDTH, 1);
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        x[i] = (float)(i * 29 % 97) / 50 - 1;
+    struct tern_graph *g = tern_graph_trace(ctx, block, w, w, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_binding *b = plan ? tern_plan_bind(plan, w) : NULL;
+    tern_scope_begin(ctx);
+    tern_tensor *in = tern_tensor_create(ctx, TERN_F32, 3, input.shape, x), *out = NULL;
+    bool good = b && in && !tern_plan_run(b, &in, &out) && !tern_tensor_read(out, TERN_F32, values, sizeof(x));
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    tern_weights_unref(&w);
+    return good;
+}
+
+/* Two launches for two products, GELU, two biases and a sum. */
+static void test_epilogues(void **state)
+{
+    struct tern_context *ctx = cuda_open(), *cpu = support_context();
+    float expected[ROWS * WIDTH], found[ROWS * WIDTH];
+    assert_true(run_plan(cpu, expected));
+    struct standin_counts from = cuda_counts();
+    int products = blas.standin_blas_products();
+    assert_true(run_plan(ctx, found));
+    struct standin_counts to = cuda_counts();
+    assert_true(support_nmse(found, expected, ROWS * WIDTH) < 1e-11);
+    assert_int_equal(blas.standin_blas_products() - products, 2);
+    assert_int_equal(to.launches + to.graph_kernels - from.launches - from.graph_kernels, 2);
+    tern_context_destroy(&ctx);
+    tern_context_destroy(&cpu);
+}
+
+/* Rows that begin at odd elements. */
+static void test_alignment(void **state)
+{
+    struct tern_context *ctx = cuda_open();
+    float x[3 * 9], w[2 * 8], y[3 * 2];
+    for (int i = 0; i < 27; i++)
+        x[i] = (float)i;
+    for (int i = 0; i < 16; i++)
+        w[i] = (float)(i % 5) - 2;
+    int products = blas.standin_blas_products();
+    tern_scope_begin(ctx);
+    tern_tensor *all = tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){3, 9}, x);
+    tern_tensor *part = tern_slice(all, 1, 1, 9, 1);
+    tern_tensor *out = tern_linear(part, tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){2, 8}, w), NULL);
+    if (!out || tern_tensor_read(out, TERN_F32, y, sizeof(y)))
+        fail_msg("%s", tern_error(ctx));
+    tern_scope_end(ctx, NULL);
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 2; j++) {
+            float sum = 0;
+            for (int k = 0; k < 8; k++)
+                sum += x[9 * i + 1 + k] * w[8 * j + k];
+            assert_true(y[2 * i + j] == sum);
+        }
+    assert_int_equal(blas.standin_blas_products() - products, 1);
+    tern_context_destroy(&ctx);
+}
+
+static bool check_small(struct tern_context *ctx)
+{
+    float x[8], y[4];
+    for (int i = 0; i < 8; i++)
+        x[i] = 1;
+    tern_tensor *t = tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){2, 4}, x);
+    tern_tensor *out = t ? tern_linear(t, t, NULL) : NULL;
+    bool good = out && !tern_tensor_read(out, TERN_F32, y, sizeof(y)) && y[3] == 4;
+    tern_tensor_unref(&t);
+    tern_tensor_unref(&out);
+    return good;
+}
+
+static void test_failures(void **state)
+{
+    struct tern_context *ctx = cuda_open();
+    float values[ROWS * WIDTH];
+    blas.standin_blas_fail(CUBLAS_STATUS_NOT_SUPPORTED);
+    assert_false(run_plan(ctx, values));
+    support_error(ctx, TERN_E_DEVICE, "linear: cuBLASLt failed with status 15; TERN_CUBLASLT_LIBRARY=none leaves it out");
+    blas.standin_blas_fail(CUBLAS_STATUS_ALLOC_FAILED);
+    assert_false(run_plan(ctx, values));
+    support_error(ctx, TERN_E_NO_MEMORY, "linear: cuBLASLt failed with status 3");
+    assert_true(run_plan(ctx, values));
+    tern_context_destroy(&ctx);
+    for (long n = 1;; n++) { /* every allocation of the library fails once */
+        struct support_allocator m = {.fail_at = n};
+        const struct tern_context_params params = {
+            .device = "cuda", .threads = 1, .allocator = support_failing(&m), .cache_dir = cuda_cache};
+        ctx = tern_context_create(&params);
+        bool good = ctx && check_small(ctx);
+        assert_true(good || !ctx || tern_error_status(ctx) == TERN_E_NO_MEMORY);
+        tern_context_destroy(&ctx);
+        assert_int_equal(m.live, 0);
+        if (good && m.count < n)
+            break;
+    }
+}
+
+/* Texts serve where the library is not there, or does not work. */
+static void test_without(void **state)
+{
+    char path[1024];
+    float values[ROWS * WIDTH];
+    int products = blas.standin_blas_products();
+    tern_context_destroy(&(struct tern_context *){cuda_open()});
+    snprintf(path, sizeof(path), "%s", getenv("TERN_CUBLASLT_LIBRARY"));
+    const char *const without[] = {"none", getenv("TERN_NVRTC_LIBRARY")};
+    for (int i = 0; i < 2; i++) {
+        setenv("TERN_CUBLASLT_LIBRARY", without[i], 1);
+        struct tern_context *ctx = cuda_open();
+        assert_true(run_plan(ctx, values));
+        tern_context_destroy(&ctx);
+    }
+    setenv("TERN_CUBLASLT_LIBRARY", path, 1);
+    assert_int_equal(blas.standin_blas_products(), products);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, cuda_setup, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TEST(test_table), TEST(test_epilogues), TEST(test_alignment), TEST(test_failures),
+                                       TEST(test_without)};
+    return cmocka_run_group_tests(tests, group_setup, cuda_group_teardown);
+}

@@ -1,0 +1,303 @@
+/* The CUDA backend when its driver or compiler fails: every function of the driver in turn, memory that ends, lost devices, versions
+ * that do not fit. Each is a status that says what happened; nothing is left, and nothing misused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/context.h"
+#include "core/hal.h"
+#include "cuda_help.h"
+#include "support.h"
+
+static void assert_text(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("expected \"%s\" in: %s", part, text);
+}
+
+static void assert_refused(const char *const *parts)
+{
+    struct tern_context *ctx = cuda_context("cuda");
+    assert_null(ctx);
+    for (; *parts; parts++)
+        assert_text(tern_create_error(), *parts);
+}
+#define REFUSED(...) assert_refused((const char *const[]){__VA_ARGS__, NULL})
+
+/* ---- versions and devices ---- */
+
+static void test_describes(void **state)
+{
+    struct tern_context *ctx = cuda_open();
+    char line[512];
+    ctx->device->fns->describe(ctx->device, line, sizeof(line));
+    assert_text(line, "stand-in, 16.0 GiB, driver of CUDA 12.8, sm_86, with tensor cores, NVRTC 12.9");
+    tern_context_destroy(&ctx);
+}
+
+static void test_no_device(void **state)
+{
+    struct standin_facts f = cuda_facts();
+    f.devices = 0;
+    cuda.standin_set_facts(&f);
+    REFUSED("device 0 was asked for, there are 0");
+    cuda.standin_fail("cuInit", 1, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+    REFUSED("another version than the kernel's driver (error 803)");
+}
+
+static void test_old_driver(void **state)
+{
+    struct standin_facts f = cuda_facts();
+    f.driver = 11010;
+    cuda.standin_set_facts(&f);
+    REFUSED("the driver is of CUDA 11.1", "11.2 or later");
+    f.driver = 11080;
+    cuda.standin_set_facts(&f);
+    REFUSED("is of CUDA 12.9, the driver of CUDA 11.8", "libnvrtc.so.11");
+}
+
+static void test_old_device(void **state)
+{
+    static const int later[] = {75, 80, 90, 0};
+    struct standin_facts f = cuda_facts();
+    f.capability = 50;
+    cuda.standin_set_facts(&f);
+    REFUSED("compute capability 5.3 or later", "found 5.0");
+    f.capability = 70;
+    cuda.standin_set_facts(&f);
+    cuda.standin_nvrtc_set(12090, later);
+    REFUSED("compiles for sm_75 and later, the device is sm_70");
+}
+
+/* A device that NVRTC does not know gets PTX, which the driver compiles; one of an older CUDA than NVRTC's does not take it. */
+static void test_new_device(void **state)
+{
+    struct standin_facts f = cuda_facts();
+    char line[512];
+    f.capability = 100;
+    cuda.standin_set_facts(&f);
+    cuda.standin_nvrtc_set(12080, (const int[]){80, 90, 0});
+    struct tern_context *ctx = cuda_open();
+    ctx->device->fns->describe(ctx->device, line, sizeof(line));
+    assert_text(line, "sm_100, with tensor cores, NVRTC 12.8 (older than the device: PTX)");
+    assert_true(cuda_small_job(ctx));
+    tern_context_destroy(&ctx);
+    cuda.standin_nvrtc_set(12090, (const int[]){80, 90, 0});
+    ctx = cuda_open();
+    assert_false(cuda_small_job(ctx));
+    support_error(ctx, TERN_E_UNSUPPORTED, "the driver, of CUDA 12.8, does not take what NVRTC 12.9 makes for sm_90 (error 222)");
+    tern_context_destroy(&ctx);
+}
+
+static void test_libraries_missing(void **state)
+{
+    char driver[1024], compiler[1024];
+    tern_context_destroy(&(struct tern_context *){cuda_open()});
+    snprintf(driver, sizeof(driver), "%s", getenv("TERN_CUDA_LIBRARY"));
+    snprintf(compiler, sizeof(compiler), "%s", getenv("TERN_NVRTC_LIBRARY"));
+    setenv("TERN_NVRTC_LIBRARY", "/nonexistent/libnvrtc.so", 1);
+    REFUSED("stand-in: no compiler for it: /nonexistent/libnvrtc.so cannot be opened", "nvidia-cuda-nvrtc-cu12");
+    setenv("TERN_NVRTC_LIBRARY", driver, 1); /* a library, and no NVRTC */
+    REFUSED("has no function nvrtc");
+    setenv("TERN_CUDA_LIBRARY", compiler, 1);
+    REFUSED("has no function cu", "11.2 or later is needed");
+    setenv("TERN_CUDA_LIBRARY", "/nonexistent/libcuda.so", 1);
+    REFUSED("/nonexistent/libcuda.so cannot be opened; NVIDIA's driver has it");
+    setenv("TERN_CUDA_LIBRARY", driver, 1);
+    setenv("TERN_NVRTC_LIBRARY", compiler, 1);
+}
+
+/* ---- the compiler ---- */
+
+static void test_compile_fails(void **state)
+{
+    struct tern_context *ctx = tern_context_create(
+        &(const struct tern_context_params){.device = cuda.standin_reset ? "cuda" : "cpu", .threads = 1, .cache_dir = "/dev/null/none"});
+    if (!cuda.standin_reset)
+        skip();
+    cuda.standin_nvrtc_fail(NVRTC_ERROR_COMPILATION);
+    assert_false(cuda_small_job(ctx));
+    support_error(ctx, TERN_E_DEVICE,
+                  "kernel text elementwise on stand-in (sm_86): NVRTC 12.9 failed with error 6 and says: text.cu(1): error");
+    cuda.standin_nvrtc_fail(NVRTC_ERROR_OUT_OF_MEMORY);
+    assert_false(cuda_small_job(ctx));
+    support_error(ctx, TERN_E_NO_MEMORY, "NVRTC 12.9 failed");
+    assert_true(cuda_small_job(ctx)); /* and again, with no folder to keep anything in */
+    tern_context_destroy(&ctx);
+}
+
+/* ---- every function of the driver fails once, at each of its calls ---- */
+
+/* From opening to the result, with a capture; true when all of it went well. */
+static bool whole_job(void)
+{
+    struct tern_context *ctx = cuda_context("cuda");
+    if (!ctx)
+        return false;
+    bool good = cuda_small_job(ctx);
+    struct tern_queue *q = ctx->device->queue;
+    struct tern_event *e = good ? q->fns->record(q) : NULL;
+    good = good && e && !e->fns->wait(e) && !q->fns->capture_begin(q);
+    if (good) {
+        struct tern_capture *c = q->fns->capture_end(q);
+        good = c && !q->fns->replay(q, c) && !q->fns->finish(q);
+        if (c)
+            c->fns->destroy(c);
+    }
+    if (e)
+        e->fns->destroy(e);
+    assert_true(good == !tern_failed(ctx));
+    tern_context_destroy(&ctx);
+    return good;
+}
+
+static const char *const functions[] = {
+#define NAME(name, arguments) #name,
+    CUDA_FUNCTIONS(NAME) CUDA_LATER_FUNCTIONS(NAME)
+#undef NAME
+};
+
+static bool has(const char *name, const char *const *parts)
+{
+    for (; *parts; parts++)
+        if (strstr(name, *parts))
+            return true;
+    return false;
+}
+
+static void fail_each(CUresult error)
+{
+    /* what gives things back cannot be tried again; CtxP: entering to give back */
+    static const char *const gives_back[] = {"Free", "Destroy", "Unload", "Release", "CtxP", NULL};
+    /* what is done without: pinned memory, pools, facts; and kernels that are built again */
+    static const char *const spared[] = {"cuMemHostAlloc", "Pool", "GetAttribute", "cuModule", NULL};
+    int faults = 0, harmless = 0;
+    char text[400];
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
+        for (int nth = 1;; nth++, faults++) {
+            cuda_setup(NULL);
+            cuda.standin_fail(functions[i], nth, error);
+            bool good = whole_job();
+            if (cuda.standin_misuses(text, sizeof(text)))
+                fail_msg("%s, call %d: misuse: %s", functions[i], nth, text);
+            if (!has(functions[i], gives_back) && cuda.standin_leaks(text, sizeof(text)))
+                fail_msg("%s, call %d: left: %s", functions[i], nth, text);
+            if (cuda.standin_pending())
+                break; /* it is not called so often */
+            bool closing =
+                (!strcmp(functions[i], "cuStreamSynchronize") && nth > 1) || (!strcmp(functions[i], "cuEventSynchronize") && nth > 2);
+            if (good && !closing && !has(functions[i], gives_back) && !has(functions[i], spared) &&
+                (error != CUDA_ERROR_OUT_OF_MEMORY || strcmp(functions[i], "cuMemAllocAsync") != 0))
+                fail_msg("%s, call %d: the fault was not told", functions[i], nth);
+            harmless += good;
+        }
+    }
+    print_message("%d faults, %d of them did no harm\n", faults, harmless);
+    assert_true(faults > 100 && harmless < 80);
+    cuda_setup(NULL);
+}
+
+static void test_every_call_fails(void **state)
+{
+    tern_context_destroy(&(struct tern_context *){cuda_open()});
+    fail_each(CUDA_ERROR_INVALID_VALUE);
+}
+
+static void test_memory_fails_everywhere(void **state)
+{
+    tern_context_destroy(&(struct tern_context *){cuda_open()});
+    fail_each(CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* ---- lost devices ---- */
+
+static void test_lost(void **state)
+{
+    static const struct {
+        CUresult error;
+        const char *name;
+    } lost[] = {{CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+                {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
+                {CUDA_ERROR_LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT"},
+                {CUDA_ERROR_ECC_UNCORRECTABLE, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+                {CUDA_ERROR_MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS"}};
+    for (size_t i = 0; i < sizeof(lost) / sizeof(*lost); i++) {
+        struct tern_context *ctx = cuda_open();
+        assert_true(cuda_small_job(ctx));
+        cuda.standin_fail("kernel", 2, lost[i].error);
+        assert_false(cuda_small_job(ctx));
+        assert_text(tern_error(ctx), "the device can be used again by a new process");
+        support_error(ctx, TERN_E_DEVICE, lost[i].name);
+        assert_false(cuda_small_job(ctx)); /* nor ever again */
+        assert_text(tern_error(ctx), "the device was lost to an earlier launch");
+        support_error(ctx, TERN_E_DEVICE, lost[i].name);
+        struct tern_queue *q = ctx->device->queue;
+        assert_int_equal(q->fns->capture_begin(q), TERN_E_DEVICE);
+        support_error(ctx, TERN_E_DEVICE, lost[i].name);
+        assert_int_equal(q->fns->finish(q), TERN_E_DEVICE);
+        support_error(ctx, TERN_E_DEVICE, lost[i].name);
+        tern_context_destroy(&ctx);
+        cuda_setup(NULL);
+    }
+}
+
+/* ---- memory ---- */
+
+static void test_host_memory(void **state)
+{
+    struct standin_facts f = cuda_facts();
+    f.memory = 4096; /* two vectors of the small job have no room */
+    cuda.standin_set_facts(&f);
+    struct tern_context *ctx = cuda_open();
+    assert_true(cuda_small_job(ctx));
+    tern_context_destroy(&ctx);
+    f.maps_host = 0;
+    cuda.standin_set_facts(&f);
+    ctx = cuda_open();
+    assert_false(cuda_small_job(ctx));
+    support_error(ctx, TERN_E_NO_MEMORY, "a buffer of 4000 bytes was asked for, ");
+    tern_context_destroy(&ctx);
+}
+
+static void test_without_pools(void **state)
+{
+    struct standin_facts f = cuda_facts();
+    f.pools = 0;
+    cuda.standin_set_facts(&f);
+    struct tern_context *ctx = cuda_open();
+    assert_true(cuda_small_job(ctx));
+    tern_context_destroy(&ctx);
+}
+
+/* No pinned memory: writes take the driver's own way. */
+static void test_without_pinned_memory(void **state)
+{
+    struct tern_context *ctx = cuda_open();
+    cuda.standin_fail("cuMemHostAlloc", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_true(cuda_small_job(ctx));
+    tern_context_destroy(&ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CUDA_TEST(test_describes),
+        CUDA_TEST(test_no_device),
+        CUDA_TEST(test_old_driver),
+        CUDA_TEST(test_old_device),
+        CUDA_TEST(test_new_device),
+        CUDA_TEST(test_libraries_missing),
+        CUDA_TEST(test_compile_fails),
+        CUDA_TEST(test_every_call_fails),
+        CUDA_TEST(test_lost),
+        CUDA_TEST(test_memory_fails_everywhere),
+        CUDA_TEST(test_host_memory),
+        CUDA_TEST(test_without_pools),
+        CUDA_TEST(test_without_pinned_memory),
+    };
+    return cmocka_run_group_tests(tests, cuda_group_setup, cuda_group_teardown);
+}
