@@ -29,6 +29,8 @@ struct tern_safetensors_writer *tern_safetensors_writer_open(struct tern_context
                                                              const char *const *metadata, int64_t metadata_count);
 /* The next tensor's elements, contiguous, in its dtype; size must be exactly its bytes. */
 enum tern_status tern_safetensors_writer_add(struct tern_safetensors_writer *w, const void *data, size_t size);
+/* The same with a tensor's elements, wherever they lie. */
+enum tern_status tern_safetensors_writer_add_tensor(struct tern_safetensors_writer *w, const tern_tensor *t);
 /* Commit fails when tensors are missing. Both free the writer and set it to NULL. */
 enum tern_status tern_safetensors_writer_commit(struct tern_safetensors_writer **w);
 void tern_safetensors_writer_discard(struct tern_safetensors_writer **w);

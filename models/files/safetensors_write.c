@@ -176,7 +176,7 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(((const struct tern_weights_entry *)a)->name, ((const struct tern_weights_entry *)b)->name);
 }
 
-static enum tern_status write_tensor(struct tern_safetensors_writer *out, const tern_tensor *t)
+enum tern_status tern_safetensors_writer_add_tensor(struct tern_safetensors_writer *out, const tern_tensor *t)
 {
     size_t size = (size_t)tern_meta_numel(&t->meta) * tern_dtype_size(t->meta.dtype);
     const void *host = tern_tensor_host(t);
@@ -212,7 +212,7 @@ enum tern_status tern_weights_save(const struct tern_weights *w, const char *pat
         out = tern_safetensors_writer_open(ctx, path, entries, w->count, (const char *const *)w->metadata, w->metadata_count);
         st = out ? TERN_OK : tern_error_status(ctx);
         for (int64_t i = 0; !st && i < w->count; i++)
-            st = write_tensor(out, sorted[i].tensor);
+            st = tern_safetensors_writer_add_tensor(out, sorted[i].tensor);
         if (!st)
             st = tern_safetensors_writer_commit(&out);
         else

@@ -98,9 +98,10 @@ bool tern_bind_has(const struct tern_bind *b, const char *name, bool listed)
 static tern_tensor *vector(struct tern_context *ctx, tern_tensor *t)
 {
     bool copy = t->meta.dtype == TERN_F32;
-    if (copy && !t->advise && t->constant && t->buffer->device == ctx->device)
-        return tern_tensor_ref(t); /* of another module: a copy already */
-    tern_scope_begin(ctx);         /* the module owns it, not a scope that the caller may have open */
+    bool made = !t->advise && t->constant && t->buffer->device == ctx->device; /* of another module: a copy already */
+    if (copy && (made || !tern_tensor_host(t)))
+        return tern_tensor_ref(t);
+    tern_scope_begin(ctx); /* the module owns it, not a scope that the caller may have open */
     tern_tensor *v = copy ? tern_tensor_create(ctx, TERN_F32, 1, t->meta.shape, tern_tensor_host(t)) : tern_cast(t, TERN_F32);
     if (v)
         v->constant = true;

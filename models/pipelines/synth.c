@@ -118,7 +118,7 @@ static enum tern_status write_tensor(struct tern_context *ctx, struct tern_safet
         t = tern_cast(t, e->dtype);
     }
     if (t)
-        tern_safetensors_writer_add(w, tern_tensor_host(t), (size_t)tern_tensor_numel(t) * tern_dtype_size(e->dtype));
+        tern_safetensors_writer_add_tensor(w, t);
     tern_scope_end(ctx, NULL);
     return tern_error_status(ctx);
 }

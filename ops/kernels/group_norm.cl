@@ -1,17 +1,34 @@
 /* Second pass of group_norm: each group of items merges the parts of its group of channels [Chan 1979] and makes its share of the
  * values. GROUP_X is the share, GROUP_Y the picture and group.
- * Host: CHANNELS_LAST as in group_norm_stats; WEIGHT, BIAS. */
-#if defined(WEIGHT) && defined(BIAS)
-#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) READ(1, stats) READ(2, weight) READ(3, bias) WRITE(4, y)
-#elif defined(WEIGHT)
-#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) READ(1, stats) READ(2, weight) WRITE(3, y)
-#elif defined(BIAS)
-#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) READ(1, stats) READ(2, bias) WRITE(3, y)
+ * Host: CHANNELS_LAST as in group_norm_stats; WEIGHT, BIAS. ONE_PASS: there are no statistics yet, one group of items makes them, as
+ * group_norm_stats does, and then all values of its group of channels. */
+#ifdef ONE_PASS
+#define AFTER 1
+#define STATS(READ)
+#define KERNEL_SHARED(ARRAY) ARRAY(float, part, GROUP_SIZE_X) ARRAY(float, squared, GROUP_SIZE_X)
+#define SUM(a, b) ((a) + (b))
 #else
-#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) READ(1, stats) WRITE(2, y)
+#define AFTER 2
+#define STATS(READ) READ(1, stats)
+#define KERNEL_SHARED(ARRAY)
+#endif
+#if defined(WEIGHT) && defined(BIAS)
+#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) STATS(READ) READ(AFTER, weight) READ(AFTER + 1, bias) WRITE(AFTER + 2, y)
+#elif defined(WEIGHT)
+#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) STATS(READ) READ(AFTER, weight) WRITE(AFTER + 1, y)
+#elif defined(BIAS)
+#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) STATS(READ) READ(AFTER, bias) WRITE(AFTER + 1, y)
+#else
+#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) STATS(READ) WRITE(AFTER, y)
+#endif
+#ifdef CHANNELS_LAST
+#define PIXEL_OF(j) ((j) / P.channels)
+#define CHANNEL_OF(j, pixel) ((j) - (pixel) * P.channels)
+#else
+#define PIXEL_OF(j) ((j) - (j) / P.pixels * P.pixels)
+#define CHANNEL_OF(j, pixel) ((j) / P.pixels)
 #endif
 #define KERNEL_PARAMS TERN_PARAMS_GROUP_NORM
-#define KERNEL_SHARED(ARRAY)
 
 KERNEL_BEGIN
     const int picture = GROUP_Y / P.groups;
@@ -21,6 +38,24 @@ KERNEL_BEGIN
     const int n = P.channels * P.pixels;
     float mean = 0.0f;
     float deviations = 0.0f;
+#ifdef ONE_PASS
+    const float shift = LOAD(x, from);
+    float squares = 0.0f;
+    for (int j = LOCAL_X; j < n; j += GROUP_SIZE_X) {
+        int pixel = PIXEL_OF(j);
+        float v = LOAD(x, from + CHANNEL_OF(j, pixel) * P.x_c + pixel * P.x_pixel) - shift;
+        mean += v;
+        squares += v * v;
+    }
+    part[LOCAL_X] = mean;
+    squared[LOCAL_X] = squares;
+    REDUCE(part, LOCAL_X, GROUP_SIZE_X, SUM);
+    REDUCE(squared, LOCAL_X, GROUP_SIZE_X, SUM);
+    mean = part[0] / FLOAT(n);
+    deviations = squared[0] - mean * part[0];
+    deviations = deviations > 0.0f || IS_NAN(deviations) ? deviations : 0.0f;
+    mean += shift;
+#else
     int count = 0;
     for (int i = 0; i < P.parts; i++) {
         int at = (GROUP_Y * P.parts + i) * 2;
@@ -31,15 +66,11 @@ KERNEL_BEGIN
         deviations += LOAD(stats, at + 1) + delta * delta * FLOAT(count) * share;
         count += size;
     }
+#endif
     const float scale = RSQRT(deviations / FLOAT(n) + P.eps);
     for (int j = GROUP_X * GROUP_SIZE_X + LOCAL_X; j < n; j += GROUPS_X * GROUP_SIZE_X) {
-#ifdef CHANNELS_LAST
-        int pixel = j / P.channels;
-        int c = j - pixel * P.channels;
-#else
-        int c = j / P.pixels;
-        int pixel = j - c * P.pixels;
-#endif
+        int pixel = PIXEL_OF(j);
+        int c = CHANNEL_OF(j, pixel);
         int channel = group * P.channels + c;
         float v = (LOAD(x, from + c * P.x_c + pixel * P.x_pixel) - mean) * scale;
 #ifdef WEIGHT
