@@ -33,9 +33,9 @@ libvulkan-dev       vulkan/vulkan_core.h
 libvulkan1          libvulkan.so.1
 mesa-vulkan-drivers libvulkan_lvp.so
 vulkan-validationlayers libVkLayer_khronos_validation.so
-libshaderc1         libshaderc.so.1
 glslc               glslc
 spirv-tools         spirv-val
+glslang-dev         glslang/Include/glslang_c_interface.h
 python3-venv        python3:ensurepip
 '
 

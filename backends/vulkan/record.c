@@ -180,11 +180,14 @@ enum tern_status vulkan_record_launch(struct vulkan_device *d, struct vulkan_rec
         VkDeviceSize begin = buffers[1 + i].offset;
         spans[i] = (struct vulkan_span){buffers[1 + i].buffer, begin, begin + buffers[1 + i].range, l->slot[i].what >= TERN_SLOT_OUT};
     }
+    /* Nothing reads the rest, but they must not name buffers that are gone: lavapipe (Mesa 22.3) binds them with the others. */
+    for (int i = l->n_slots; i < TERN_MAX_SLOTS; i++)
+        buffers[1 + i] = buffers[0];
     touch(d, r, spans, l->n_slots);
     /* one write goes over all bindings, since they are alike */
     const VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
                                         .dstSet = c->sets[n],
-                                        .descriptorCount = (uint32_t)l->n_slots + 1,
+                                        .descriptorCount = BINDINGS,
                                         .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
                                         .pBufferInfo = buffers};
     d->vk.vkUpdateDescriptorSets(d->device, 1, &write, 0, NULL);
