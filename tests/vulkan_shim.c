@@ -99,9 +99,11 @@ DESTROYING(WRAP_DESTROYING)
 /* F(name): those with a body of their own. */
 #define OTHERS(F)                                                                                                                    \
     F(vkCreateInstance)                                                                                                              \
-    F(vkDestroyInstance) F(vkCreateDevice) F(vkDestroyDevice) F(vkGetDeviceProcAddr) F(vkCreateComputePipelines) F(vkAllocateMemory) \
-        F(vkQueueSubmit) F(vkDeviceWaitIdle) F(vkGetPhysicalDeviceProperties2) F(vkGetPhysicalDeviceMemoryProperties)                \
-            F(vkGetBufferMemoryRequirements) F(vkCmdCopyBuffer) F(vkCmdBindPipeline)
+    F(vkDestroyInstance)                                                                                                             \
+    F(vkCreateDevice)                                                                                                                \
+    F(vkDestroyDevice) F(vkGetDeviceProcAddr) F(vkCreateComputePipelines) F(vkAllocateMemory) F(vkQueueSubmit) F(vkDeviceWaitIdle)   \
+        F(vkGetPhysicalDeviceProperties2) F(vkGetPhysicalDeviceMemoryProperties) F(vkGetBufferMemoryRequirements) F(vkCmdCopyBuffer) \
+            F(vkCmdBindPipeline)
 #define REAL(name) static PFN_##name real_##name;
 OTHERS(REAL)
 

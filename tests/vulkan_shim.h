@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define VULKAN_SHIM_OUT_OF_MEMORY (-2) /* VK_ERROR_OUT_OF_DEVICE_MEMORY */
+
 struct vulkan_shim {
     /* told by the test */
     long fail_at;        /* this call (from 1) of those that can fail does, with `fail_with` */
