@@ -1,6 +1,7 @@
 /* The Vulkan backend on whatever device the system has (lavapipe: the processor): ops, pictures, plans, captures, its memory, and that
  * the validation layers have nothing to say. All through the stand-in of the loader, which counts. */
 #include <glob.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -247,6 +248,26 @@ static void windows_are_bound(void **state)
     free(v);
 }
 
+/* Sums give back what rounding takes from them, on drivers that compute as if nothing was rounded, too; NaN and infinity come through. */
+static void values_are_kept(void **state)
+{
+    const float cancels[] = {1, 1e8f, 1, -1e8f}, special[] = {NAN, INFINITY, -INFINITY, -0.0f};
+    for (int rearranges = 0; rearranges < 2; rearranges++) {
+        float found[4];
+        vulkan_shim()->rearranges = rearranges;
+        struct tern_context *ctx = vulkan_open_or_skip();
+        tern_scope_begin(ctx);
+        tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){4}, cancels);
+        assert_int_equal(tern_tensor_read(tern_sum(x, 0, NULL, false), TERN_F32, found, sizeof(float)), TERN_OK);
+        assert_true(found[0] == 2);
+        x = tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){4}, special);
+        assert_int_equal(tern_tensor_read(tern_maximum(x, tern_neg(x)), TERN_F32, found, sizeof(found)), TERN_OK);
+        assert_true(isnan(found[0]) && found[1] == INFINITY && found[2] == INFINITY && found[3] == 0);
+        tern_scope_end(ctx, NULL);
+        tern_context_destroy(&ctx);
+    }
+}
+
 /* Another context finds all kernels in the cache folder, and needs no compiler. Damaged files are built again. */
 static void the_cache_is_checked(void **state)
 {
@@ -326,17 +347,12 @@ static void validation_is_silent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(plans_agree, vulkan_reset),
-        cmocka_unit_test_setup(launches_are_cheap, vulkan_reset),
-        cmocka_unit_test_setup(captures_replay, vulkan_reset),
-        cmocka_unit_test_setup(events_wait, vulkan_reset),
-        cmocka_unit_test_setup(memory_of_its_own, vulkan_reset),
-        cmocka_unit_test_setup(full_memory_gives_way, vulkan_reset),
-        cmocka_unit_test_setup(windows_are_bound, vulkan_reset),
-        cmocka_unit_test_setup(the_cache_is_checked, vulkan_reset),
-        cmocka_unit_test_setup(validation_is_silent, vulkan_reset),
-        cmocka_unit_test_setup(pictures_agree, vulkan_reset),
-        cmocka_unit_test_setup(ops_agree, vulkan_reset),
+        cmocka_unit_test_setup(plans_agree, vulkan_reset),          cmocka_unit_test_setup(launches_are_cheap, vulkan_reset),
+        cmocka_unit_test_setup(captures_replay, vulkan_reset),      cmocka_unit_test_setup(events_wait, vulkan_reset),
+        cmocka_unit_test_setup(memory_of_its_own, vulkan_reset),    cmocka_unit_test_setup(full_memory_gives_way, vulkan_reset),
+        cmocka_unit_test_setup(windows_are_bound, vulkan_reset),    cmocka_unit_test_setup(the_cache_is_checked, vulkan_reset),
+        cmocka_unit_test_setup(validation_is_silent, vulkan_reset), cmocka_unit_test_setup(pictures_agree, vulkan_reset),
+        cmocka_unit_test_setup(values_are_kept, vulkan_reset),      cmocka_unit_test_setup(ops_agree, vulkan_reset),
     };
     return cmocka_run_group_tests(tests, vulkan_setup, vulkan_teardown);
 }

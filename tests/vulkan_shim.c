@@ -101,7 +101,8 @@ DESTROYING(WRAP_DESTROYING)
     F(vkCreateInstance)                                                                                                              \
     F(vkDestroyInstance)                                                                                                             \
     F(vkCreateDevice)                                                                                                                \
-    F(vkDestroyDevice) F(vkGetDeviceProcAddr) F(vkCreateComputePipelines) F(vkAllocateMemory) F(vkQueueSubmit) F(vkDeviceWaitIdle)   \
+    F(vkDestroyDevice)                                                                                                               \
+    F(vkGetDeviceProcAddr) F(vkCreateComputePipelines) F(vkAllocateMemory) F(vkQueueSubmit) F(vkDeviceWaitIdle)                      \
         F(vkGetPhysicalDeviceProperties2) F(vkGetPhysicalDeviceMemoryProperties) F(vkGetBufferMemoryRequirements) F(vkCmdCopyBuffer) \
             F(vkCmdBindPipeline)
 #define REAL(name) static PFN_##name real_##name;
@@ -178,6 +179,9 @@ static VKAPI_ATTR void VKAPI_CALL own_vkGetPhysicalDeviceProperties2(VkPhysicalD
     real_vkGetPhysicalDeviceProperties2(d, p);
     if (shim.version)
         p->properties.apiVersion = shim.version;
+    for (VkBaseOutStructure *next = p->pNext; next && shim.rearranges; next = next->pNext)
+        if (next->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES)
+            ((VkPhysicalDeviceVulkan12Properties *)(void *)next)->shaderSignedZeroInfNanPreserveFloat32 = VK_FALSE;
     if (shim.discrete)
         p->properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
 }

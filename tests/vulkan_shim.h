@@ -16,6 +16,7 @@ struct vulkan_shim {
     const char *fail_of; /* only calls of that function count for fail_at; NULL: all */
     bool stays_lost;     /* all later ones fail likewise */
     uint32_t version;    /* of the driver; 0: its own */
+    bool rearranges;     /* has no SignedZeroInfNanPreserve */
     bool discrete;       /* memory of the device's own beside that of the host */
     size_t local_bytes;  /* of it, with `discrete`; 0: no limit */
     /* counted */
