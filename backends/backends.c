@@ -26,4 +26,17 @@ static struct tern_device *no_opencl(struct tern_context *ctx, int ordinal)
 static const struct tern_backend tern_backend_opencl = {"opencl", no_opencl};
 #endif
 
-const struct tern_backend *const tern_backends[] = {&tern_backend_cpu, &tern_backend_cuda, &tern_backend_opencl, &tern_backend_null, NULL};
+#ifdef TERN_HAVE_VULKAN
+extern const struct tern_backend tern_backend_vulkan;
+#else
+static struct tern_device *no_vulkan(struct tern_context *ctx, int ordinal)
+{
+    tern_fail(ctx, TERN_E_UNSUPPORTED,
+              "vulkan: this build was made without vulkan/vulkan_core.h of 1.2; the Debian package libvulkan-dev has it");
+    return NULL;
+}
+static const struct tern_backend tern_backend_vulkan = {"vulkan", no_vulkan};
+#endif
+
+const struct tern_backend *const tern_backends[] = {&tern_backend_cpu,    &tern_backend_cuda, &tern_backend_vulkan,
+                                                    &tern_backend_opencl, &tern_backend_null, NULL};

@@ -29,8 +29,13 @@ libdnnl-dev         oneapi/dnnl/dnnl.h
 opencl-headers      CL/cl.h
 ocl-icd-opencl-dev  libOpenCL.so
 pocl-opencl-icd     libpocl.so.2
+libvulkan-dev       vulkan/vulkan_core.h
+libvulkan1          libvulkan.so.1
+mesa-vulkan-drivers libvulkan_lvp.so
+vulkan-validationlayers libVkLayer_khronos_validation.so
 glslc               glslc
 spirv-tools         spirv-val
+glslang-dev         glslang/Include/glslang_c_interface.h
 python3-venv        python3:ensurepip
 '
 

@@ -19,6 +19,8 @@ static struct tern_gpu_call *make(struct tern_gpu *gpu, const struct tern_op_des
         c = tern_calloc(ctx, 1, sizeof(*c) + (size_t)all->n * sizeof(c->launch[0]));
     for (int i = 0; c && i < all->n; i++) {
         c->launch[i] = all->launch[i];
+        for (int s = 0; s < c->launch[i].n_slots; s++)
+            c->launch[i].slot[s].bytes = tern_gpu_slot_bytes(d, c->launch[i].slot[s].what, all->workspace);
         if (!(c->program[i] = tern_gpu_program(gpu, &all->launch[i]))) {
             tern_free(ctx, c);
             c = NULL;

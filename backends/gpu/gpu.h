@@ -29,8 +29,10 @@ struct tern_gpu {
     const struct tern_gpu_fns *fns;
     enum tern_text_language language;
     struct tern_launch_limits limits;
-    char lowered[128];    /* what TERN_GPU_LIMITS said; then it is the device's level, so that plans and reports tell it apart */
-    pthread_mutex_t lock; /* recursive; held while a kernel is looked up and enqueued: threads may share a device */
+    char lowered[128]; /* what TERN_GPU_LIMITS said; then it is the device's level, so that plans and reports tell it apart */
+    /* How buffers are bound: from a multiple of binding_alignment (a power of two) on, at most max_binding bytes. 0: from their start. */
+    size_t binding_alignment, max_binding;
+    pthread_mutex_t lock;               /* recursive; held while a kernel is looked up and enqueued: threads may share a device */
     struct tern_gpu_program **programs; /* hash tables, of chains */
     struct tern_gpu_call **calls;
 };
@@ -46,6 +48,14 @@ void tern_gpu_open(struct tern_gpu *gpu, struct tern_context *ctx, const char *n
 enum tern_status tern_gpu_lower(struct tern_gpu *gpu);
 /* Releases all programs. The backend calls it while its device still works. */
 void tern_gpu_close(struct tern_gpu *gpu);
+
+/* The part of an argument's offset that its binding takes; params.head.offset has the rest. */
+static inline size_t tern_gpu_bound(const struct tern_gpu *gpu, size_t offset)
+{
+    return gpu->binding_alignment ? offset & ~(gpu->binding_alignment - 1) : 0;
+}
+/* kernels.c: bytes that the argument of a slot has from its offset on. */
+size_t tern_gpu_slot_bytes(const struct tern_op_desc *d, int what, size_t workspace);
 
 /* programs.c: the program of a launch, compiled when it is met first. NULL with the error recorded. Borrowed. */
 void *tern_gpu_program(struct tern_gpu *gpu, const struct tern_launch *launch);

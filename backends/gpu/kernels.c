@@ -4,11 +4,31 @@
 #include "backends/gpu/gpu.h"
 #include "core/context.h"
 
+size_t tern_gpu_slot_bytes(const struct tern_op_desc *d, int what, size_t workspace)
+{
+    if (what == TERN_SLOT_WORKSPACE)
+        return workspace;
+    const struct tern_meta *m = what == TERN_SLOT_OUT ? &d->out : &d->in[what];
+    return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype);
+}
+
+/* Whether every argument fits into a binding wherever it begins. */
+static bool fits(const struct tern_gpu *gpu, const struct tern_op_desc *d, size_t workspace)
+{
+    size_t most = tern_gpu_slot_bytes(d, TERN_SLOT_OUT, workspace);
+    for (int i = 0; i < d->n_in; i++) {
+        size_t bytes = d->present[i] ? tern_gpu_slot_bytes(d, i, workspace) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    most = workspace > most ? workspace : most;
+    return !gpu->max_binding || most <= gpu->max_binding - gpu->binding_alignment;
+}
+
 /* False without memory, too: the caller's next allocation says so. */
 static bool launches(const struct tern_gpu *gpu, const struct tern_op_desc *d, size_t *workspace)
 {
     struct tern_launches *all = tern_alloc(gpu->base.ctx, sizeof(*all));
-    bool runs = all && tern_launches_make(d, &gpu->limits, all);
+    bool runs = all && tern_launches_make(d, &gpu->limits, all) && fits(gpu, d, all->workspace);
     *workspace = runs ? all->workspace : 0;
     tern_free(gpu->base.ctx, all);
     return runs;
@@ -43,7 +63,7 @@ static bool is_aligned(const struct tern_kernel_args *a)
     return bits % 16 == 0;
 }
 
-/* Indices of texts have 32 bits, and count from the start of the buffer. */
+/* Indices of texts have 32 bits, and count from where the buffer is bound. */
 static enum tern_status add_offset(struct tern_context *ctx, struct tern_launch *l, int slot, size_t offset)
 {
     int64_t sum = l->params.head.offset[slot] + (int64_t)(offset / l->slot[slot].size);
@@ -63,7 +83,7 @@ static enum tern_status enqueue(struct tern_gpu *gpu, const struct tern_kernel_a
         struct tern_arg slots[TERN_MAX_SLOTS];
         for (int s = 0; s < l.n_slots && !st; s++) {
             slots[s] = *slot_of(a, l.slot[s].what);
-            st = add_offset(a->ctx, &l, s, slots[s].offset);
+            st = add_offset(a->ctx, &l, s, slots[s].offset - tern_gpu_bound(gpu, slots[s].offset));
         }
         st = st ? st : gpu->fns->enqueue(gpu, c->program[i], &l, slots);
     }

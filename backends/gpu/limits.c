@@ -29,7 +29,7 @@ static size_t number(const char *text, size_t n)
 static bool apply(struct tern_gpu *gpu, const char *name, size_t name_length, const char *text, size_t length)
 {
     struct tern_launch_limits *l = &gpu->limits;
-    size_t value = number(text, length), *largest = &gpu->base.caps.max_buffer;
+    size_t value = number(text, length), *largest = gpu->max_binding ? &gpu->max_binding : &gpu->base.caps.max_buffer;
     bool no = length == 2 && !memcmp(text, "no", 2);
 #define IS(word) (name_length == sizeof(word) - 1 && !memcmp(name, word, sizeof(word) - 1))
     if (IS("group") && value >= 64 && value <= (size_t)l->max_group && !(value & (value - 1)))

@@ -5,6 +5,7 @@
 #extension GL_EXT_control_flow_attributes : enable
 
 #define FN
+#define EXACT precise /* drivers rearrange sums as if they were exact, unless they are told */
 #define UNROLL [[unroll]]
 #define FLOAT(x) float(x)
 #define INT(x) int(x)

@@ -70,8 +70,9 @@ struct tern_launch {
     int group_size[2], groups[3];
     int n_slots;
     struct {
-        int what;    /* input, TERN_SLOT_OUT or TERN_SLOT_WORKSPACE */
-        size_t size; /* bytes of an element, in which params.head.offset counts */
+        int what;     /* input, TERN_SLOT_OUT or TERN_SLOT_WORKSPACE */
+        size_t size;  /* bytes of an element, in which params.head.offset counts */
+        size_t bytes; /* of the argument, from its offset on; backends/gpu fills it in */
     } slot[TERN_MAX_SLOTS];
     size_t params_size;
     /* params.head.offset[s] is where the kernel begins in the argument, in elements. What the backend's binding leaves of the

@@ -21,6 +21,11 @@
 #define MEMBER_FLOAT(name) float name;
 #define MEMBER_FLOATS(name, n) float name[n];
 
+/* A variable whose sums are done as they are written: where rounding errors are what is computed. */
+#ifndef EXACT
+#define EXACT
+#endif
+
 #define IS_NAN(x) ((AS_UINT(x) & 0x7fffffffu) > 0x7f800000u)
 #define INFINITE AS_FLOAT(0x7f800000u)
 #define NO_NUMBER AS_FLOAT(0x7fc00000u)

@@ -34,9 +34,10 @@
 /* (value, rest) = value + rest + b + b_rest, without loss but for the rests' sum */
 #define COMBINE(value, rest, b, b_rest)                            \
     {                                                              \
-        VALUE sum_ = value + (b);                                  \
-        VALUE back_ = sum_ - value;                                \
-        rest += (value - (sum_ - back_)) + ((b) - back_) + (b_rest); \
+        EXACT VALUE sum_ = value + (b);                            \
+        EXACT VALUE back_ = sum_ - value;                          \
+        EXACT VALUE lost_ = (value - (sum_ - back_)) + ((b) - back_); \
+        rest += lost_ + (b_rest);                                  \
         value = sum_;                                              \
     }
 #define ELEMENT_REST ZERO

@@ -1,0 +1,211 @@
+/* The queue of a Vulkan device, in order: batches of launches, which a timeline semaphore counts. All queues are views of one. */
+#include "backends/vulkan/vulkan.h"
+#include "core/context.h"
+
+struct vulkan_event {
+    struct tern_event base; /* first */
+    uint64_t value;
+};
+
+static struct vulkan_device *device_of(const struct tern_queue *q) { return (struct vulkan_device *)q->device; }
+
+/* ---- batches ---- */
+
+enum tern_status vulkan_queue_open(struct vulkan_device *d)
+{
+    const VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                            .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    const VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
+    VkResult result = d->vk.vkCreateSemaphore(d->device, &info, NULL, &d->timeline);
+    if (result) {
+        d->timeline = VK_NULL_HANDLE;
+        return vulkan_failed(d, "making a semaphore", result);
+    }
+    for (int i = 0; i < VULKAN_BATCHES; i++)
+        if (vulkan_recorder_open(d, &d->batch[i].r))
+            return tern_error_status(d->gpu.base.ctx);
+    return TERN_OK;
+}
+
+void vulkan_queue_close(struct vulkan_device *d)
+{
+    for (int i = 0; i < VULKAN_BATCHES; i++)
+        vulkan_recorder_close(d, &d->batch[i].r, d->batch[i].value);
+    if (d->timeline)
+        d->vk.vkDestroySemaphore(d->device, d->timeline, NULL);
+    d->timeline = VK_NULL_HANDLE;
+}
+
+uint64_t vulkan_done(struct vulkan_device *d)
+{
+    uint64_t value = 0;
+    return d->timeline && !d->vk.vkGetSemaphoreCounterValue(d->device, d->timeline, &value) ? value : 0;
+}
+
+enum tern_status vulkan_wait(struct vulkan_device *d, uint64_t value)
+{
+    const VkSemaphoreWaitInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO, .semaphoreCount = 1, .pSemaphores = &d->timeline, .pValues = &value};
+    if (vulkan_alive(d))
+        return TERN_E_DEVICE;
+    VkResult result = value ? d->vk.vkWaitSemaphores(d->device, &info, UINT64_MAX) : VK_SUCCESS;
+    return result ? vulkan_failed(d, "waiting for the queue", result) : TERN_OK;
+}
+
+struct vulkan_recorder *vulkan_recording(struct vulkan_device *d)
+{
+    if (vulkan_alive(d))
+        return NULL;
+    if (!d->recording) {
+        struct vulkan_batch *b = &d->batch[d->next_batch];
+        if (vulkan_wait(d, b->value) || vulkan_recorder_begin(d, &b->r, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT))
+            return NULL;
+        d->recording = b;
+        d->next_batch = (d->next_batch + 1) % VULKAN_BATCHES;
+    }
+    return &d->recording->r;
+}
+
+/* Hands a command buffer over; *value is what the timeline has when it is done. */
+static enum tern_status hand_over(struct vulkan_device *d, VkCommandBuffer commands, uint64_t *value)
+{
+    const uint64_t next = d->submitted + 1;
+    const VkTimelineSemaphoreSubmitInfo timeline = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                                    .signalSemaphoreValueCount = 1,
+                                                    .pSignalSemaphoreValues = &next};
+    const VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                               .pNext = &timeline,
+                               .commandBufferCount = 1,
+                               .pCommandBuffers = &commands,
+                               .signalSemaphoreCount = 1,
+                               .pSignalSemaphores = &d->timeline};
+    VkResult result = d->vk.vkQueueSubmit(d->commands, 1, &info, VK_NULL_HANDLE);
+    if (result)
+        return vulkan_failed(d, "submitting launches", result);
+    *value = next;
+    __atomic_store_n(&d->submitted, next, __ATOMIC_RELAXED);
+    return TERN_OK;
+}
+
+enum tern_status vulkan_submit(struct vulkan_device *d)
+{
+    struct vulkan_batch *b = d->recording;
+    if (vulkan_alive(d))
+        return TERN_E_DEVICE;
+    if (!b)
+        return TERN_OK;
+    d->recording = NULL; /* whatever happens: launches that cannot be handed over are gone, and their error is recorded */
+    enum tern_status st = vulkan_recorder_end(d, &b->r);
+    return st ? st : hand_over(d, b->r.commands, &b->value);
+}
+
+enum tern_status vulkan_submit_for(struct vulkan_device *d, uint64_t value) { return value > d->submitted ? vulkan_submit(d) : TERN_OK; }
+
+/* ---- launches ---- */
+
+static void mark(struct vulkan_device *d, const struct tern_launch *l, const struct tern_arg *slots)
+{
+    for (int i = 0; i < l->n_slots; i++) {
+        struct vulkan_buffer *b = (struct vulkan_buffer *)slots[i].buffer;
+        if (d->capture)
+            b->captured = true;
+        else
+            b->used = d->submitted + 1;
+    }
+}
+
+enum tern_status vulkan_enqueue(struct tern_gpu *gpu, void *kernel, const struct tern_launch *l, const struct tern_arg *slots)
+{
+    struct vulkan_device *d = (struct vulkan_device *)gpu;
+    struct vulkan_recorder *r = d->capture ? &d->capture->r : vulkan_recording(d);
+    if (!r || vulkan_record_launch(d, r, kernel, l, slots)) {
+        if (d->capture)
+            d->capture->failed = true;
+        return tern_error_status(gpu->base.ctx);
+    }
+    mark(d, l, slots);
+    if (d->capture)
+        d->capture->base.launches++;
+    else if (r->chunks->n == VULKAN_CHUNK_LAUNCHES)
+        return vulkan_submit(d);
+    return TERN_OK;
+}
+
+static void queue_destroy(struct tern_queue *q)
+{
+    if (q != q->device->queue)
+        tern_free(q->device->ctx, q);
+}
+
+static enum tern_status queue_launch(struct tern_queue *q, const struct tern_kernel *k, const struct tern_kernel_args *a)
+{
+    __atomic_add_fetch(&q->launches, 1, __ATOMIC_RELAXED);
+    return k->run(a);
+}
+
+/* Submits what is recorded; what must be waited for to have it done. */
+static enum tern_status flush(struct vulkan_device *d, uint64_t *value)
+{
+    pthread_mutex_lock(&d->gpu.lock);
+    enum tern_status st = vulkan_submit(d);
+    *value = d->submitted;
+    pthread_mutex_unlock(&d->gpu.lock);
+    return st;
+}
+
+static enum tern_status queue_finish(struct tern_queue *q)
+{
+    uint64_t value;
+    enum tern_status st = flush(device_of(q), &value);
+    return st ? st : vulkan_wait(device_of(q), value);
+}
+
+static void event_destroy(struct tern_event *base) { tern_free(base->queue->device->ctx, base); }
+
+static enum tern_status event_wait(struct tern_event *base)
+{
+    return vulkan_wait(device_of(base->queue), ((struct vulkan_event *)base)->value);
+}
+
+static const struct tern_event_fns event_fns = {event_destroy, event_wait};
+
+static struct tern_event *queue_record(struct tern_queue *q)
+{
+    struct vulkan_event *e = tern_calloc(q->device->ctx, 1, sizeof(*e));
+    if (!e)
+        return NULL;
+    e->base = (struct tern_event){&event_fns, q};
+    if (!flush(device_of(q), &e->value))
+        return &e->base;
+    tern_free(q->device->ctx, e);
+    return NULL;
+}
+
+enum tern_status vulkan_replay(struct tern_queue *q, struct tern_capture *base)
+{
+    struct vulkan_device *d = device_of(q);
+    struct vulkan_capture *c = (struct vulkan_capture *)base;
+    pthread_mutex_lock(&d->gpu.lock);
+    enum tern_status st = vulkan_submit(d);
+    st = st ? st : hand_over(d, c->r.commands, &c->value);
+    if (!st)
+        __atomic_store_n(&d->replayed, c->value, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&d->gpu.lock);
+    return st;
+}
+
+const struct tern_queue_fns vulkan_queue_fns = {.destroy = queue_destroy,
+                                                .launch = queue_launch,
+                                                .finish = queue_finish,
+                                                .record = queue_record,
+                                                .capture_begin = vulkan_capture_begin,
+                                                .capture_end = vulkan_capture_end,
+                                                .replay = vulkan_replay};
+
+struct tern_queue *vulkan_queue_create(struct tern_device *device)
+{
+    struct tern_queue *q = tern_calloc(device->ctx, 1, sizeof(*q));
+    if (q)
+        *q = (struct tern_queue){.fns = &vulkan_queue_fns, .device = device};
+    return q;
+}

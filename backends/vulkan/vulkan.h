@@ -1,0 +1,246 @@
+/* The Vulkan backend: 1.2 is the floor. The loader and the compiler of GLSL are opened at run time.
+ * Launches are recorded into batches, a batch is a command buffer; a timeline semaphore counts the submitted ones. */
+#ifndef TERN_BACKENDS_VULKAN_H
+#define TERN_BACKENDS_VULKAN_H
+
+#define VK_NO_PROTOTYPES
+#include <vulkan/vulkan_core.h>
+
+#include "backends/gpu/gpu.h"
+
+/* What is used of the API. `global` ones need no instance, those of a device go past the loader. */
+/* clang-format off */
+#define VULKAN_GLOBAL_FUNCTIONS(F) F(vkEnumerateInstanceVersion) F(vkCreateInstance)
+#define VULKAN_INSTANCE_FUNCTIONS(F) \
+    F(vkDestroyInstance) F(vkEnumeratePhysicalDevices) F(vkGetPhysicalDeviceProperties2) F(vkGetPhysicalDeviceFeatures2) \
+    F(vkGetPhysicalDeviceMemoryProperties) F(vkGetPhysicalDeviceQueueFamilyProperties) F(vkEnumerateDeviceExtensionProperties) \
+    F(vkCreateDevice) F(vkGetDeviceProcAddr)
+#define VULKAN_DEVICE_FUNCTIONS(F) \
+    F(vkDestroyDevice) F(vkGetDeviceQueue) F(vkDeviceWaitIdle) F(vkQueueSubmit) \
+    F(vkCreateSemaphore) F(vkDestroySemaphore) F(vkWaitSemaphores) F(vkGetSemaphoreCounterValue) \
+    F(vkAllocateMemory) F(vkFreeMemory) F(vkMapMemory) F(vkCreateBuffer) F(vkDestroyBuffer) F(vkGetBufferMemoryRequirements) \
+    F(vkBindBufferMemory) F(vkCreateCommandPool) F(vkDestroyCommandPool) F(vkAllocateCommandBuffers) F(vkBeginCommandBuffer) \
+    F(vkEndCommandBuffer) F(vkCmdBindPipeline) F(vkCmdBindDescriptorSets) F(vkCmdDispatch) F(vkCmdPipelineBarrier) \
+    F(vkCmdCopyBuffer) F(vkCreateDescriptorSetLayout) F(vkDestroyDescriptorSetLayout) F(vkCreateDescriptorPool) \
+    F(vkDestroyDescriptorPool) F(vkAllocateDescriptorSets) F(vkUpdateDescriptorSets) F(vkCreatePipelineLayout) \
+    F(vkDestroyPipelineLayout) F(vkCreateShaderModule) F(vkDestroyShaderModule) F(vkCreateComputePipelines) F(vkDestroyPipeline) \
+    F(vkCreatePipelineCache) F(vkDestroyPipelineCache) F(vkGetPipelineCacheData)
+/* clang-format on */
+
+struct vulkan_api {
+    void *library;
+    PFN_vkGetInstanceProcAddr vkGetInstanceProcAddr;
+#define MEMBER(name) PFN_##name name;
+    VULKAN_GLOBAL_FUNCTIONS(MEMBER)
+    VULKAN_INSTANCE_FUNCTIONS(MEMBER)
+    VULKAN_DEVICE_FUNCTIONS(MEMBER)
+#undef MEMBER
+};
+
+/* ---- memory: blocks of the device, each with one VkBuffer over all of it, cut into pieces ---- */
+
+enum vulkan_kind { VULKAN_MEMORY_DEVICE = 0, VULKAN_MEMORY_PARAMS, VULKAN_MEMORY_STAGING };
+
+struct vulkan_block {
+    struct vulkan_block *next;
+    enum vulkan_kind kind;
+    VkDeviceMemory memory;
+    VkBuffer buffer;
+    size_t size;
+    char *mapped;                /* NULL when the host does not see it */
+    bool cached;                 /* the host reads it at the speed of its own memory */
+    uint64_t used;               /* by batches up to this one, as far as freed pieces go */
+    int live;                    /* pieces that are not free */
+    struct vulkan_piece *pieces; /* by address; neighbours are never both free */
+};
+
+struct vulkan_piece {
+    struct vulkan_piece *before, *behind;
+    struct vulkan_block *block;
+    size_t offset, size;
+    bool free;
+};
+
+/* ---- recording ---- */
+
+#define VULKAN_CHUNK_LAUNCHES 64  /* of a batch: then it is submitted */
+#define VULKAN_PARAMS_STRIDE 1024 /* bytes for the parameters of a launch; above every minStorageBufferOffsetAlignment */
+#define VULKAN_BATCHES 4
+#define VULKAN_SPANS 64
+
+/* Descriptor sets and parameters of 64 launches. */
+struct vulkan_chunk {
+    struct vulkan_chunk *next;
+    VkDescriptorPool pool;
+    VkDescriptorSet sets[VULKAN_CHUNK_LAUNCHES];
+    struct vulkan_piece *params;
+    int n;
+};
+
+/* What launches since the last barrier touch. */
+struct vulkan_span {
+    VkBuffer buffer;
+    VkDeviceSize begin, end;
+    bool write;
+};
+
+struct vulkan_recorder {
+    VkCommandPool pool;
+    VkCommandBuffer commands;
+    struct vulkan_chunk *chunks; /* the last one is filled; a batch has one */
+    struct vulkan_span spans[VULKAN_SPANS];
+    int n_spans;
+};
+
+struct vulkan_batch {
+    struct vulkan_recorder r;
+    uint64_t value; /* of the timeline when it is done */
+};
+
+struct vulkan_capture {
+    struct tern_capture base; /* first */
+    struct vulkan_recorder r;
+    bool failed;
+    uint64_t value; /* of its last replay */
+};
+
+struct vulkan_kernel {
+    VkPipeline pipeline;
+};
+
+struct vulkan_buffer {
+    struct tern_buffer base; /* first */
+    struct vulkan_piece *piece;
+    uint64_t used; /* by batches up to this one */
+    bool captured; /* and by replays */
+};
+
+/* One half of the memory through which data goes that the host does not see. */
+struct vulkan_stage {
+    struct vulkan_piece *piece;
+    uint64_t used;
+};
+
+struct vulkan_device {
+    struct tern_gpu gpu; /* first */
+    struct tern_queue queue;
+    struct vulkan_api vk;
+    VkInstance instance;
+    VkPhysicalDevice physical;
+    VkDevice device;
+    VkQueue commands;
+    uint32_t family;
+
+    /* facts */
+    VkPhysicalDeviceProperties properties;
+    VkPhysicalDeviceMemoryProperties memory_properties;
+    char driver[VK_MAX_DRIVER_NAME_SIZE + VK_MAX_DRIVER_INFO_SIZE + 1];
+    uint8_t uuid[VK_UUID_SIZE]; /* of the driver's pipeline cache */
+    size_t memory;              /* bytes of the largest heap of the device's own */
+    int subgroup;
+    bool unified;               /* the host sees all memory */
+    bool keeps_nan;             /* SignedZeroInfNanPreserve for f32 */
+    bool float16, int8, matrix; /* told, not used by the texts */
+
+    /* the queue; under gpu.lock */
+    VkSemaphore timeline;
+    uint64_t submitted, replayed; /* values: the last one handed over, the last replay's */
+    struct vulkan_batch batch[VULKAN_BATCHES];
+    struct vulkan_batch *recording; /* NULL: nothing is recorded */
+    int next_batch;
+    struct vulkan_capture *capture; /* between its begin and end */
+    bool lost;                      /* atomic */
+
+    /* memory.c; never held while something else is locked */
+    pthread_mutex_t memory_lock;
+    struct vulkan_block *blocks;
+    struct vulkan_stage stage[2];
+    int next_stage;
+
+    /* program.c */
+    VkDescriptorSetLayout set_layout;
+    VkPipelineLayout layout;
+    VkPipelineCache pipelines;
+    bool pipelines_new;               /* since the cache was read */
+    struct vulkan_compiler *compiler; /* NULL until a source is met that is not in the cache folder */
+};
+
+/* library.c: TERN_E_NOT_FOUND with what would help. */
+enum tern_status vulkan_load(struct tern_context *ctx, struct vulkan_api *vk);
+enum tern_status vulkan_load_instance(struct tern_context *ctx, struct vulkan_api *vk, VkInstance instance);
+enum tern_status vulkan_load_device(struct tern_context *ctx, struct vulkan_api *vk, VkDevice device);
+void vulkan_unload(struct vulkan_api *vk);
+/* Records it: TERN_E_NO_MEMORY for lack of memory, else TERN_E_DEVICE. */
+enum tern_status vulkan_fail(struct tern_context *ctx, const char *what, VkResult result);
+/* The same for calls of an open device, which is marked when it is lost. */
+enum tern_status vulkan_failed(struct vulkan_device *d, const char *what, VkResult result);
+/* TERN_OK, or the error that every call gives once the device is lost. */
+enum tern_status vulkan_alive(struct vulkan_device *d);
+
+/* facts.c: what a device can; TERN_E_UNSUPPORTED when that is not enough. */
+enum tern_status vulkan_read_facts(struct vulkan_device *d);
+void vulkan_describe(const struct tern_device *device, char *out, size_t size);
+
+/* blocks.c. A piece of at least `size` bytes, aligned for bindings; NULL with the error recorded. What may still run on memory that
+ * was freed is in *used, which may be NULL. */
+struct vulkan_piece *vulkan_piece_create(struct vulkan_device *d, enum vulkan_kind kind, size_t size, uint64_t *used);
+/* Launches up to `used` may still work on it: the memory itself is freed later. Thread safe, never waits. */
+void vulkan_piece_destroy(struct vulkan_device *d, struct vulkan_piece *p, uint64_t used);
+void vulkan_trim(struct tern_device *device);
+/* All of it, when nothing runs any more. */
+void vulkan_blocks_close(struct vulkan_device *d);
+
+struct tern_buffer *vulkan_buffer_create(struct tern_device *device, size_t size); /* memory.c */
+void vulkan_stages_close(struct vulkan_device *d);
+
+/* record.c: one command buffer with its sets and parameters. */
+enum tern_status vulkan_recorder_open(struct vulkan_device *d, struct vulkan_recorder *r);
+enum tern_status vulkan_recorder_begin(struct vulkan_device *d, struct vulkan_recorder *r, VkCommandBufferUsageFlags usage);
+enum tern_status vulkan_recorder_end(struct vulkan_device *d, struct vulkan_recorder *r);
+void vulkan_recorder_close(struct vulkan_device *d, struct vulkan_recorder *r, uint64_t used);
+enum tern_status vulkan_record_launch(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_kernel *k,
+                                      const struct tern_launch *l, const struct tern_arg *slots);
+void vulkan_record_copy(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_piece *from, size_t from_offset,
+                        const struct vulkan_piece *to, size_t to_offset, size_t size);
+
+/* queue.c; the caller holds gpu.lock but for vulkan_wait, vulkan_done. */
+extern const struct tern_queue_fns vulkan_queue_fns;
+struct tern_queue *vulkan_queue_create(struct tern_device *device);
+enum tern_status vulkan_queue_open(struct vulkan_device *d);
+void vulkan_queue_close(struct vulkan_device *d);
+/* The batch that is recorded; a new one when there is none. NULL with the error recorded. */
+struct vulkan_recorder *vulkan_recording(struct vulkan_device *d);
+enum tern_status vulkan_submit(struct vulkan_device *d);
+/* Submits what is recorded when that is needed for `value`. */
+enum tern_status vulkan_submit_for(struct vulkan_device *d, uint64_t value);
+/* Until the timeline has come to that value, which was submitted. */
+enum tern_status vulkan_wait(struct vulkan_device *d, uint64_t value);
+/* How far the timeline has come. */
+uint64_t vulkan_done(struct vulkan_device *d);
+enum tern_status vulkan_enqueue(struct tern_gpu *gpu, void *kernel, const struct tern_launch *l, const struct tern_arg *slots);
+
+/* capture.c */
+enum tern_status vulkan_capture_begin(struct tern_queue *q);
+struct tern_capture *vulkan_capture_end(struct tern_queue *q);
+enum tern_status vulkan_replay(struct tern_queue *q, struct tern_capture *c);
+
+extern const struct tern_gpu_fns vulkan_gpu_fns; /* program.c */
+enum tern_status vulkan_programs_open(struct vulkan_device *d);
+void vulkan_programs_close(struct vulkan_device *d);
+
+/* cache.c: files of the cache folder with a CRC-32 at their end. NULL when there is none or it is damaged (a warning tells so, with
+ * `again`: what is done then); without memory the error is recorded. tern_free. */
+char *vulkan_cache_read(struct tern_context *ctx, const char *path, const char *again, size_t *size);
+/* What cannot be kept is made again in the next process. */
+void vulkan_cache_write(struct tern_context *ctx, const char *path, const void *data, size_t size);
+
+/* spirv.c: GLSL to SPIR-V for Vulkan 1.2 by shaderc. NULL with the error recorded; tern_free. */
+uint32_t *vulkan_spirv_compile(struct vulkan_device *d, const char *source, const char *name, size_t *size);
+void vulkan_compiler_close(struct vulkan_device *d);
+uint32_t *vulkan_glslc(struct tern_context *ctx, const char *source, const char *name, size_t *size); /* glslc.c, in the same way */
+/* Puts the execution mode SignedZeroInfNanPreserve for f32 into a module (Vulkan 1.2 has no other way to ask for it in GLSL).
+ * `words` has room for VULKAN_SPIRV_MORE further ones; the new number of words, or 0 when it is no module. */
+#define VULKAN_SPIRV_MORE 6
+size_t vulkan_spirv_keep_nan(uint32_t *words, size_t n);
+
+#endif

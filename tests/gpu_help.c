@@ -1,0 +1,113 @@
+/* What the tests of backends for GPUs share. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/conformance.h>
+#include <tern/ops.h>
+
+#include "core/context.h"
+#include "core/tensor.h"
+#include "gpu_help.h"
+#include "model_help.h"
+#include "support.h"
+
+int gpu_ops_agree(struct tern_context *ctx, const char *device, int one_in)
+{
+    struct tern_conformance *c =
+        tern_conformance_create(ctx, &(const struct tern_conformance_params){.device = device, .kernel = "chosen"});
+    int failed = 0, passed = 0;
+    if (!c)
+        fail_msg("%s", tern_error(ctx));
+    for (int i = 0; i < tern_conformance_facts(c).cases; i += one_in) { /* the stage of ops comes first */
+        struct tern_conformance_outcome out;
+        assert_int_equal(tern_conformance_run(c, i, &out), TERN_OK);
+        passed += out.result == TERN_CONFORMANCE_PASSED;
+        if (out.result == TERN_CONFORMANCE_FAILED && ++failed < 20)
+            print_error("%s: %s\n", tern_conformance_get(c, i).name, out.message);
+    }
+    assert_int_equal(failed, 0);
+    tern_conformance_destroy(&c);
+    return passed;
+}
+
+struct tern_image *gpu_paint(struct tern_context *ctx, const char *prompt)
+{
+    char path[PATH_SIZE];
+    struct tern_pipeline *p = model_load(ctx, model_path("demo", path));
+    const struct tern_txt2img_params q = {.prompt = prompt, .width = 128, .height = 64, .steps = 2, .seed = 7};
+    struct tern_image *image = tern_txt2img(p, &q);
+    if (!image)
+        fail_msg("%s", tern_error(ctx));
+    tern_pipeline_destroy(&p);
+    return image;
+}
+
+void gpu_compare(const struct tern_image *a, const struct tern_image *b)
+{
+    int n = 3 * tern_image_width(a) * tern_image_height(a);
+    for (int i = 0; i < n; i++)
+        assert_true(abs(tern_image_data(a)[i] - tern_image_data(b)[i]) <= 1);
+}
+
+/* A convolution, a norm, a product with weights that lie in the host's memory. */
+static enum tern_status block(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct tern_weights *w = user;
+    tern_tensor *h = tern_conv2d(in[0], tern_weights_get(w, "conv"), NULL, .padding = 1);
+    h = tern_silu(tern_group_norm(h, 2, NULL, NULL, 1e-5));
+    out[0] = tern_linear(h, tern_weights_get(w, "linear"), NULL);
+    return TERN_OK;
+}
+
+static void fill(float *v, int n)
+{
+    for (int i = 0; i < n; i++)
+        v[i] = (float)(i * 37 % 101) / 50 - 1;
+}
+
+static struct tern_weights *host_weights(struct tern_context *ctx, float *memory)
+{
+    struct tern_weights *w = tern_weights_create(ctx);
+    tern_tensor *conv = tern_tensor_wrap(ctx, TERN_F32, 4, (const int64_t[]){4, 3, 3, 3}, memory, NULL, NULL);
+    tern_tensor *linear = tern_tensor_wrap(ctx, TERN_F32, 2, (const int64_t[]){5, 8}, memory + 108, NULL, NULL);
+    assert_int_equal(tern_weights_add(w, "conv", conv), TERN_OK);
+    assert_int_equal(tern_weights_add(w, "linear", linear), TERN_OK);
+    tern_tensor_unref(&conv);
+    tern_tensor_unref(&linear);
+    return w;
+}
+
+void gpu_run_plan(struct tern_context *ctx, float *values)
+{
+    float memory[148], picture[3 * 6 * 8];
+    const struct tern_graph_input input = {"x", TERN_F32, 4, {1, 3, 6, 8}};
+    fill(memory, 148);
+    fill(picture, 3 * 6 * 8);
+    struct tern_weights *w = host_weights(ctx, memory);
+    struct tern_graph *g = tern_graph_trace(ctx, block, w, w, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    size_t told = plan ? tern_plan_bind_bytes(plan, w) : 0, before = tern_memory_used(ctx);
+    struct tern_binding *b = tern_plan_bind(plan, w);
+    if (!b)
+        fail_msg("%s", tern_error(ctx));
+    assert_true(tern_memory_used(ctx) - before <= told);
+    tern_scope_begin(ctx);
+    tern_tensor *in = tern_tensor_create(ctx, TERN_F32, 4, input.shape, picture), *out = NULL;
+    uint64_t allocations = 0;
+    for (int i = 0; i < 3; i++) {
+        if (tern_plan_run(b, &in, &out))
+            fail_msg("%s", tern_error(ctx));
+        assert_true(i < 2 || tern_memory_allocations(ctx) == allocations);
+        allocations = tern_memory_allocations(ctx);
+    }
+    assert_int_equal(tern_tensor_read(out, TERN_F32, values, GPU_PLAN_VALUES * sizeof(float)), TERN_OK);
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    tern_weights_unref(&w);
+}

@@ -1,0 +1,94 @@
+/* What the tests of the Vulkan backend share. TERN_TEST_VULKAN names the stand-in of the loader, TERN_TEST_SHADERC, if there is one, the
+ * library that compiles GLSL (else what the system has is used). */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "vulkan_help.h"
+
+int vulkan_warnings;
+static char cache_dir[256];
+static char *path;
+static struct vulkan_shim nothing, *shim = &nothing;
+
+struct vulkan_shim *vulkan_shim(void) { return shim; }
+const char *vulkan_cache_dir(void) { return cache_dir; }
+
+static void count_warnings(enum tern_log_level level, const char *text, void *user) { vulkan_warnings += level == TERN_LOG_WARN; }
+
+struct tern_context *vulkan_open(const char *device)
+{
+    return tern_context_create(
+        &(struct tern_context_params){.device = device, .threads = 2, .cache_dir = cache_dir, .log = count_warnings});
+}
+
+struct tern_context *vulkan_open_or_skip(void)
+{
+    struct tern_context *ctx = vulkan_open("vulkan");
+    if (!ctx) {
+        print_message("%s (Debian's mesa-vulkan-drivers has a driver)\n", tern_create_error());
+        skip();
+    }
+    return ctx;
+}
+
+bool vulkan_has_validation(void)
+{
+    void *library = dlopen("libVkLayer_khronos_validation.so", RTLD_LAZY | RTLD_LOCAL);
+    return library && !dlclose(library);
+}
+
+void vulkan_hide_compilers(void)
+{
+    setenv("TERN_SHADERC_LIBRARY", "/nonexistent", 1);
+    setenv("PATH", "/nonexistent", 1);
+}
+
+void vulkan_show_compilers(void)
+{
+    const char *library = getenv("TERN_TEST_SHADERC");
+    setenv("PATH", path, 1);
+    if (library)
+        setenv("TERN_SHADERC_LIBRARY", library, 1);
+    else
+        unsetenv("TERN_SHADERC_LIBRARY");
+}
+
+int vulkan_reset(void **state)
+{
+    *shim = (struct vulkan_shim){0};
+    unsetenv("TERN_GPU_LIMITS");
+    unsetenv("VK_INSTANCE_LAYERS");
+    vulkan_show_compilers();
+    return 0;
+}
+
+int vulkan_setup(void **state)
+{
+    const char *library = getenv("TERN_TEST_VULKAN");
+    void *opened = library ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : NULL;
+    struct vulkan_shim *(*get)(void) = NULL;
+    if (opened)
+        *(void **)(void *)&get = dlsym(opened, "vulkan_shim");
+    if (get) {
+        shim = get();
+        setenv("TERN_VULKAN_LIBRARY", library, 1);
+    }
+    path = strdup(getenv("PATH") ? getenv("PATH") : "");
+    snprintf(cache_dir, sizeof(cache_dir), "/tmp/tern-test-vulkan-XXXXXX");
+    return path && mkdtemp(cache_dir) ? 0 : -1;
+}
+
+int vulkan_teardown(void **state)
+{
+    char command[300];
+    snprintf(command, sizeof(command), "rm -rf '%s'", cache_dir);
+    vulkan_show_compilers();
+    free(path);
+    return system(command);
+}

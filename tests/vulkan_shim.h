@@ -1,0 +1,30 @@
+/* A library that stands in for libvulkan.so.1: it passes everything on, counts, and fails or lies as a test tells it.
+ * TERN_VULKAN_LIBRARY names it; a test opens it too and gets this by the function vulkan_shim(). */
+#ifndef TERN_TESTS_VULKAN_SHIM_H
+#define TERN_TESTS_VULKAN_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define VULKAN_SHIM_OUT_OF_MEMORY (-2) /* VK_ERROR_OUT_OF_DEVICE_MEMORY */
+
+struct vulkan_shim {
+    /* told by the test */
+    long fail_at;        /* this call (from 1) of those that can fail does, with `fail_with` */
+    int fail_with;       /* a VkResult */
+    const char *fail_of; /* only calls of that function count for fail_at; NULL: all */
+    bool stays_lost;     /* all later ones fail likewise */
+    uint32_t version;    /* of the driver; 0: its own */
+    bool rearranges;     /* has no SignedZeroInfNanPreserve */
+    bool discrete;       /* memory of the device's own beside that of the host */
+    size_t local_bytes;  /* of it, with `discrete`; 0: no limit */
+    /* counted */
+    long calls;          /* that can fail, and count for fail_at */
+    long made, live;     /* objects, and those that were not destroyed */
+    long submits, idles; /* of command buffers; waits for the whole device */
+    long copies, binds;  /* recorded: copies of buffers, pipelines */
+    size_t local_used, host_used;
+};
+
+#endif
