@@ -9,7 +9,8 @@
 enum { CUDA_SLOTS = 4, CUDA_SLOT_BYTES = 2 << 20 };
 struct cuda_slot {
     void *memory;
-    CUevent done; /* the copy out of it */
+    CUevent done;  /* the last copy out of it */
+    size_t filled; /* bytes; small writes lie one behind the other */
     bool used;
 };
 

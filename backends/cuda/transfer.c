@@ -6,12 +6,21 @@
 CUstream cuda_stream(const struct cuda_device *d) { return d->capturing ? d->side : d->stream; }
 CUresult cuda_drain(struct cuda_device *d) { return d->cu.cuStreamSynchronize(cuda_stream(d)); }
 
-/* The next slot, its copy over, its memory there; NULL when there is no pinned memory to be had. */
-static struct cuda_slot *take_slot(struct cuda_device *d, CUresult *error)
+/* A slot with room for `size` bytes behind those that were filled before; an earlier copy out of the next one is waited for. NULL when
+ * there is no pinned memory to be had. */
+static struct cuda_slot *take_slot(struct cuda_device *d, size_t size, CUresult *error)
 {
     struct cuda_slot *s = &d->slots[d->next_slot];
     if (d->no_slots)
         return NULL;
+    if (s->filled + size > CUDA_SLOT_BYTES) {
+        d->next_slot = (d->next_slot + 1) % CUDA_SLOTS;
+        s = &d->slots[d->next_slot];
+        if (s->used && (*error = d->cu.cuEventSynchronize(s->done)))
+            return NULL;
+        s->used = false;
+        s->filled = 0;
+    }
     if (!s->memory && d->cu.cuMemHostAlloc(&s->memory, CUDA_SLOT_BYTES, 0)) {
         s->memory = NULL;
         d->no_slots = true;
@@ -21,10 +30,6 @@ static struct cuda_slot *take_slot(struct cuda_device *d, CUresult *error)
         s->done = NULL;
         return NULL;
     }
-    if (s->used && (*error = d->cu.cuEventSynchronize(s->done)))
-        return NULL;
-    s->used = false;
-    d->next_slot = (d->next_slot + 1) % CUDA_SLOTS;
     return s;
 }
 
@@ -32,7 +37,8 @@ static CUresult copy_part(struct cuda_device *d, CUdeviceptr to, const void *fro
 {
     CUresult error = CUDA_SUCCESS;
     CUstream stream = cuda_stream(d);
-    struct cuda_slot *s = take_slot(d, &error);
+    *part = size < CUDA_SLOT_BYTES ? size : CUDA_SLOT_BYTES;
+    struct cuda_slot *s = take_slot(d, *part, &error);
     if (error)
         return error;
     if (!s) { /* the driver's own way for memory that is not pinned */
@@ -40,10 +46,14 @@ static CUresult copy_part(struct cuda_device *d, CUdeviceptr to, const void *fro
         error = d->cu.cuMemcpyHtoDAsync_v2(to, from, size, stream);
         return error ? error : d->cu.cuStreamSynchronize(stream);
     }
-    *part = size < CUDA_SLOT_BYTES ? size : CUDA_SLOT_BYTES;
-    memcpy(s->memory, from, *part);
-    error = d->cu.cuMemcpyHtoDAsync_v2(to, s->memory, *part, stream);
-    error = error ? error : d->cu.cuEventRecord(s->done, stream);
+    char *at = (char *)s->memory + s->filled;
+    memcpy(at, from, *part);
+    s->filled += (*part + 63) / 64 * 64;
+    error = d->cu.cuMemcpyHtoDAsync_v2(to, at, *part, stream);
+    if (error)
+        return error;
+    if ((error = d->cu.cuEventRecord(s->done, stream)))
+        d->cu.cuStreamSynchronize(stream); /* what is not marked cannot be waited for later */
     s->used = !error;
     return error;
 }
@@ -71,6 +81,6 @@ void cuda_slots_free(struct cuda_device *d)
             d->cu.cuEventDestroy_v2(s->done);
         if (s->memory)
             d->cu.cuMemFreeHost(s->memory);
-        *s = (struct cuda_slot){NULL, NULL, false};
+        *s = (struct cuda_slot){NULL, NULL, 0, false};
     }
 }

@@ -202,3 +202,23 @@ void standin_reset(void)
     standin_forget_context();
     pthread_mutex_unlock(&lock);
 }
+
+/* For programs that call none of standin.h's functions: a line in the file TERN_STANDIN_REPORT when the driver is closed. */
+__attribute__((destructor)) static void report(void)
+{
+    const char *path = getenv("TERN_STANDIN_REPORT");
+    const struct standin_counts *c = &standin.counts;
+    FILE *f = path ? fopen(path, "a") : NULL;
+    char leak[200];
+    if (!f)
+        return;
+    fprintf(
+        f,
+        "%llu launches, %llu graphs of %llu launches, %llu synchronisations, %llu allocations, %llu frees, %llu copies in, %llu out, %llu "
+        "modules, %d misuses%s%s, %d left\n",
+        (unsigned long long)c->launches, (unsigned long long)c->graph_launches, (unsigned long long)c->graph_kernels,
+        (unsigned long long)c->synchronisations, (unsigned long long)c->allocations, (unsigned long long)c->frees,
+        (unsigned long long)c->copies_in, (unsigned long long)c->copies_out, (unsigned long long)c->modules, standin.n_misuses,
+        standin.n_misuses ? ": " : "", standin.n_misuses ? standin.misuse : "", standin_leaks(leak, sizeof(leak)));
+    fclose(f);
+}
