@@ -97,14 +97,12 @@ MAKING(WRAP_MAKING)
 DESTROYING(WRAP_DESTROYING)
 
 /* F(name): those with a body of their own. */
-#define OTHERS(F)                                                                                                          \
-    F(vkCreateInstance)                                                                                                    \
-    F(vkDestroyInstance)                                                                                                   \
-    F(vkCreateDevice)                                                                                                      \
-    F(vkDestroyDevice)                                                                                                     \
-    F(vkGetDeviceProcAddr)                                                                                                 \
+/* clang-format off */
+#define OTHERS(F) \
+    F(vkCreateInstance) F(vkDestroyInstance) F(vkCreateDevice) F(vkDestroyDevice) F(vkGetDeviceProcAddr) \
     F(vkCreateComputePipelines) F(vkAllocateMemory) F(vkQueueSubmit) F(vkDeviceWaitIdle) F(vkGetPhysicalDeviceProperties2) \
-        F(vkGetPhysicalDeviceMemoryProperties) F(vkGetBufferMemoryRequirements) F(vkCmdCopyBuffer) F(vkCmdBindPipeline)
+    F(vkGetPhysicalDeviceMemoryProperties) F(vkGetBufferMemoryRequirements) F(vkCmdCopyBuffer) F(vkCmdBindPipeline)
+/* clang-format on */
 #define REAL(name) static PFN_##name real_##name;
 OTHERS(REAL)
 

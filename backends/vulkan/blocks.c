@@ -232,7 +232,7 @@ static enum tern_status add_block(struct vulkan_device *d, enum vulkan_kind kind
     VkResult result = VK_SUCCESS;
     struct vulkan_block *b = more(d, kind, size, &result);
     if (!b && !tern_failed(ctx)) { /* what is kept for reuse may be in the way */
-        if (!vulkan_wait(d, d->submitted))
+        if (!vulkan_wait(d, __atomic_load_n(&d->submitted, __ATOMIC_RELAXED)))
             free_empty(d, 0);
         b = tern_failed(ctx) ? NULL : block_create(d, kind, size, &result);
     }

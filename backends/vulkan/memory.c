@@ -11,7 +11,8 @@ static struct vulkan_device *device_of(const struct tern_buffer *b) { return (st
 /* The last batch that may work on it. */
 static uint64_t used_by(const struct vulkan_device *d, const struct vulkan_buffer *b)
 {
-    return b->captured && d->replayed > b->used ? d->replayed : b->used;
+    uint64_t replayed = __atomic_load_n(&d->replayed, __ATOMIC_RELAXED);
+    return b->captured && replayed > b->used ? replayed : b->used;
 }
 
 static void buffer_destroy(struct tern_buffer *base)
