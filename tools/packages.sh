@@ -29,6 +29,7 @@ libdnnl-dev         oneapi/dnnl/dnnl.h
 opencl-headers      CL/cl.h
 ocl-icd-opencl-dev  libOpenCL.so
 pocl-opencl-icd     libpocl.so.2
+oclgrind            oclgrind
 libvulkan-dev       vulkan/vulkan_core.h
 libvulkan1          libvulkan.so.1
 mesa-vulkan-drivers libvulkan_lvp.so
