@@ -25,6 +25,12 @@ no_machine_paths() {
     [ -z "$found" ] || { printf 'paths of one machine:\n%s\n' "$found"; return 1; }
 }
 
+no_conflict_markers() {
+    local found
+    found=$(house_files | xargs -d '\n' grep -nIE '^(<{7} |>{7} )')
+    [ -z "$found" ] || { printf 'left by a merge:\n%s\n' "$found"; return 1; }
+}
+
 # A `grep -q` behind a pipe fails by chance under pipefail: see packages_present in tools/packages.sh.
 no_grep_that_closes_a_pipe() {
     local found
@@ -79,6 +85,7 @@ house_checks() {
     one "tests/data: at most 12 MB" data_size tests/data 12
     one "models/demo: at most 20 MB" data_size models/demo 20
     one "no paths of one machine" no_machine_paths
+    one "no marks of a merge" no_conflict_markers
     one "no grep -q behind a pipe" no_grep_that_closes_a_pipe
     one "links in documents" links_lead_somewhere
     one "docs/cli.md is current" cli_page_is_current "$1"
