@@ -8,7 +8,7 @@
 #include <tern/tern.h>
 
 struct job {
-    const char *model, *component;
+    const char *model, *component, *device;
     enum tern_dtype dtype; /* to compute in */
     int threads, batch, width, height;
 };
@@ -35,7 +35,8 @@ static unsigned long long peak_resident(void)
 }
 
 /* Unit noise, the same for every peer that uses PyTorch's CPU generator. */
-static bool add_noise(struct tern_context *ctx, struct tern_weights *w, const char *name, int ndim, const int64_t *shape)
+static bool add_noise(struct tern_context *ctx, struct tern_weights *w, const char *name, enum tern_dtype dtype, int ndim,
+                      const int64_t *shape)
 {
     struct tern_generator g;
     int64_t n = 1;
@@ -48,7 +49,9 @@ static bool add_noise(struct tern_context *ctx, struct tern_weights *w, const ch
     tern_generator_randn(&g, values, n);
     tern_tensor *t = tern_tensor_create(ctx, TERN_F32, ndim, shape, values);
     free(values);
-    bool ok = t && tern_weights_add(w, name, t) == TERN_OK;
+    tern_scope_begin(ctx);
+    bool ok = t && tern_weights_add(w, name, dtype == TERN_F32 ? t : tern_cast(t, dtype)) == TERN_OK;
+    tern_scope_end(ctx, NULL);
     tern_tensor_unref(&t);
     return ok;
 }
@@ -74,11 +77,11 @@ static struct tern_weights *make_inputs(struct tern_context *ctx, const struct j
     if (ok && !strcmp(j->component, "text_encoder"))
         ok = add_ids(ctx, w, j->batch);
     else if (ok && !strcmp(j->component, "vae_decoder"))
-        ok = add_noise(ctx, w, "latent", 4, (const int64_t[]){j->batch, 4, h, wd});
+        ok = add_noise(ctx, w, "latent", j->dtype, 4, (const int64_t[]){j->batch, 4, h, wd});
     else if (ok) /* unet; another name is refused by tern_pipeline_graph */
-        ok = add_noise(ctx, w, "sample", 4, (const int64_t[]){j->batch, 4, h, wd}) &&
-             add_noise(ctx, w, "time", 2, (const int64_t[]){1, 320}) &&
-             add_noise(ctx, w, "encoder_hidden_states", 3, (const int64_t[]){j->batch, 77, 768});
+        ok = add_noise(ctx, w, "sample", j->dtype, 4, (const int64_t[]){j->batch, 4, h, wd}) &&
+             add_noise(ctx, w, "time", TERN_F32, 2, (const int64_t[]){1, 320}) &&
+             add_noise(ctx, w, "encoder_hidden_states", j->dtype, 3, (const int64_t[]){j->batch, 77, 768});
     for (size_t i = 0; ok && i < sizeof(names) / sizeof(*names); i++)
         if ((*in = tern_weights_get(w, names[i])))
             in++;
@@ -87,11 +90,18 @@ static struct tern_weights *make_inputs(struct tern_context *ctx, const struct j
     return w;
 }
 
-/* Seconds of one run; below 0 when it failed. */
-static double run_once(struct tern_binding *b, tern_tensor *const *in, tern_tensor **out)
+/* Seconds of one run; below 0 when it failed. Other devices than the CPU are waited for, by reading the result. */
+static double run_once(const struct job *j, struct tern_binding *b, tern_tensor *const *in, tern_tensor **out)
 {
     double start = now();
-    return tern_plan_run(b, in, out) ? -1 : now() - start;
+    bool ok = tern_plan_run(b, in, out) == TERN_OK;
+    size_t size = ok && j->device ? (size_t)tern_tensor_numel(out[0]) * sizeof(float) : 0;
+    void *result = size ? malloc(size) : NULL;
+    if (size)
+        ok = result && tern_tensor_read(out[0], TERN_F32, result, size) == TERN_OK;
+    double seconds = now() - start;
+    free(result);
+    return ok ? seconds : -1;
 }
 
 /* The component's plan, bound. NULL when something failed. */
@@ -118,13 +128,13 @@ static bool serve(struct tern_context *ctx, const struct job *j)
     start = now();
     tern_scope_begin(ctx);
     struct tern_binding *b = inputs ? bind(p, j) : NULL;
-    bool ok = b && run_once(b, in, out) >= 0;
+    bool ok = b && run_once(j, b, in, out) >= 0;
     if (ok) {
         printf("{\"load\": %.6f, \"first\": %.6f}\n", load, now() - start);
         fflush(stdout);
     }
     while (ok && fgets(line, sizeof(line), stdin) && !strncmp(line, "run", 3)) {
-        ok = (seconds = run_once(b, in, out)) >= 0;
+        ok = (seconds = run_once(j, b, in, out)) >= 0;
         printf("{\"run\": %.6f}\n", seconds);
         fflush(stdout);
     }
@@ -155,6 +165,8 @@ static bool parse(int argc, char **argv, struct job *j)
         const char *name = argv[i], *value = argv[i + 1];
         if (!strcmp(name, "--threads"))
             j->threads = number(value, 1024);
+        else if (!strcmp(name, "--device"))
+            j->device = value;
         else if (!strcmp(name, "--batch"))
             j->batch = number(value, 8);
         else if (!strcmp(name, "--width"))
@@ -173,11 +185,13 @@ int main(int argc, char **argv)
 {
     struct job j;
     if (!parse(argc, argv, &j)) {
-        fprintf(stderr, "usage: %s MODEL text_encoder|unet|vae_decoder [--batch N] [--width N] [--height N] [--threads N] [--dtype TYPE]\n",
+        fprintf(stderr,
+                "usage: %s MODEL text_encoder|unet|vae_decoder [--batch N] [--width N] [--height N] [--threads N] [--dtype TYPE] [--device "
+                "NAME]\n",
                 argv[0]);
         return 2;
     }
-    const struct tern_context_params params = {.threads = j.threads};
+    const struct tern_context_params params = {.threads = j.threads, .device = j.device};
     struct tern_context *ctx = tern_context_create(&params);
     bool ok = ctx && serve(ctx, &j);
     if (!ok)

@@ -1,5 +1,6 @@
 """Times one component of a diffusers folder under PyTorch, as bench/model.c does for tern: loads, runs once, then once for
-each line "run" on standard input. usage: torch_component.py FOLDER text_encoder|unet|vae_decoder BATCH THREADS"""
+each line "run" on standard input.
+usage: torch_component.py FOLDER text_encoder|unet|vae_decoder BATCH THREADS [DEVICE [f32|f16 [compile]]]"""
 import json
 import sys
 import time
@@ -17,15 +18,15 @@ def load(folder, component):
     return AutoencoderKL.from_pretrained(folder + "/vae", torch_dtype=torch.float32)
 
 
-def call(model, component, batch):
+def call(model, component, batch, device, dtype):
     """The component's call on inputs like those of bench/model.c."""
-    g = torch.Generator().manual_seed(0)
+    g = torch.Generator("cpu").manual_seed(0)
     if component == "text_encoder":
         ids = torch.tensor([[49406 if i % 77 == 0 else 49407 if i % 77 > 40 else 1000 + i for i in range(batch * 77)]]).view(batch, 77)
         return lambda: model(ids)
-    sample = torch.randn(batch, 4, 64, 64, generator=g)
+    sample = torch.randn(batch, 4, 64, 64, generator=g, device="cpu").to(device, dtype)
     if component == "unet":
-        context = torch.randn(batch, 77, 768, generator=g)
+        context = torch.randn(batch, 77, 768, generator=g, device="cpu").to(device, dtype)
         return lambda: model(sample, torch.tensor(500), context, return_dict=False)
     return lambda: model.decode(sample, return_dict=False)
 
@@ -41,12 +42,23 @@ def timed(f):
     return time.monotonic() - start
 
 
-def main(folder, component, batch, threads):
+def main(folder, component, batch, threads, device="cpu", dtype="f32", compiled=""):
     torch.set_num_threads(int(threads))
+    torch.set_default_device(device)
     start = time.monotonic()
-    # channels_last is the faster layout for convolutions on a CPU
-    model = load(folder, component).eval().to(memory_format=torch.channels_last)
-    run = call(model, component, int(batch))
+    # channels_last is the faster layout for convolutions
+    model = load(folder, component).eval().to(device=device, memory_format=torch.channels_last)
+    if dtype == "f16":
+        model = model.half()
+    if compiled:
+        model = torch.compile(model)
+    once = call(model, component, int(batch), device, torch.float16 if dtype == "f16" else torch.float32)
+
+    def run():
+        once()
+        if device != "cpu":
+            torch.cuda.synchronize()
+
     seconds = time.monotonic() - start
     with torch.inference_mode():
         print(json.dumps({"load": seconds, "first": timed(run)}), flush=True)
