@@ -27,7 +27,7 @@ static void test_graph_is_shown(void **state)
     expect_text(s->out, "= silu(", "graph after trace");
     assert_null(strstr(s->out, " then "));
     EXPECT(s, RUN(s, "graph", MODEL, "text_encoder", "--after", "all", "--without", "cse"), 0);
-    assert_int_equal(count(s->out, "== after "), 8);
+    assert_int_equal(count(s->out, "== after "), 9);
     EXPECT(s, RUN(s, "graph", MODEL, "unet", "--after", "trance"), 2);
     expect_text(s->err, "\"trance\"", "--after");
 }
@@ -105,13 +105,13 @@ static void test_graph_as_json(void **state)
     json_decref(graph);
     json_decref(plan);
     EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--json", "--after", "all"), 0);
-    static const char *const passes[] = {"trace", "fold", "cse", "dce", "tile", "prepare", "fuse", "algorithm", "concat"};
-    for (int k = 0; k < 9; k++) {
+    static const char *const passes[] = {"trace", "fold", "cse", "dce", "merge", "tile", "prepare", "fuse", "algorithm", "concat"};
+    for (int k = 0; k < 10; k++) {
         graph = event_of(s, k, "graph");
         assert_string_equal(json_string_value(json_object_get(graph, "pass")), passes[k]);
         json_decref(graph);
     }
-    json_decref(event_of(s, 9, "plan"));
+    json_decref(event_of(s, 10, "plan"));
 }
 
 /* What is alive at the peak are the blocks whose steps hold it. */

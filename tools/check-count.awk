@@ -29,6 +29,7 @@ function end_program() {
 part == "head" && /^test: / { name = $NF; next } # "tern:quick / ops": the suite is left away
 part == "head" && /^result: / { result = $0; sub(/^result: */, "", result); next }
 part == "head" || part == "" { next }
+part == "stdout" && /^test: / && broken { broken = 0; fail(": " open) } # its closing bracket was not seen
 part == "stdout" && /^test: / { open = case_line(); cases++; text = ""; last = ""; next }
 part == "stdout" && open != "" && $0 == "success: " open { passed++; open = text = ""; next }
 part == "stdout" && open != "" && $0 == "skip: " open {
@@ -39,6 +40,6 @@ part == "stdout" && open != "" && $0 == "skip: " open {
 }
 part == "stdout" && open != "" && /^(failure|error): / { failures++; broken = 1; text = text "           " $0 "\n"; next }
 { text = text "           " $0 "\n"; if ($0 != "") last = $0 }
-part == "stdout" && broken && $0 == "]" { broken = 0; fail(": " open); open = text = "" }
+part == "stdout" && broken && /\]$/ { broken = 0; fail(": " open); open = text = "" }
 
 END { end_program(); print passed + 0, failed + 0, skipped + 0 }

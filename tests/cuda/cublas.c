@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backends/cuda/cublas.h"
+#include "tests/cuda/half.h"
 #include "tests/cuda/inside.h"
 
 #define DECLARE(name, arguments) STANDIN_API cublasStatus_t name arguments;
@@ -177,7 +178,7 @@ static float load(const void *at, cudaDataType type, int64_t i)
     uint32_t bits = type == CUDA_R_32F ? ((const uint32_t *)at)[i] : ((const uint16_t *)at)[i];
     float f;
     if (type == CUDA_R_16F)
-        return (float)((const _Float16 *)at)[i];
+        return half_to_float(((const uint16_t *)at)[i]);
     bits = type == CUDA_R_16BF ? bits << 16 : bits;
     memcpy(&f, &bits, sizeof(f));
     return f;
@@ -190,7 +191,7 @@ static void store(void *at, cudaDataType type, int64_t i, float f)
     if (type == CUDA_R_32F)
         ((float *)at)[i] = f;
     else if (type == CUDA_R_16F)
-        ((_Float16 *)at)[i] = (_Float16)f;
+        ((uint16_t *)at)[i] = half_from_float(f);
     else
         ((uint16_t *)at)[i] = (uint16_t)(isnan(f) ? bits >> 16 | 64 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }

@@ -1,5 +1,6 @@
 /* What stands before a CUDA source that is compiled by the host's C++ compiler, so that the stand-in driver can run it: the language's
  * words and built-in functions, as far as kernel texts use them. */
+#include "half.h"
 #include "kernel.h"
 
 #define __global__
@@ -55,21 +56,5 @@ static inline unsigned __float_as_uint(float f)
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 
 /* PTX instructions that texts write as asm; nvrtc.c puts these calls in their place. */
-static inline float ptx_cvt_f32_f16(unsigned short h)
-{
-    unsigned sign = (unsigned)(h >> 15) << 31, exponent = h >> 10 & 31u, fraction = h & 1023u;
-    if (exponent == 0)
-        return __uint_as_float(sign | __float_as_uint((float)fraction * 5.9604644775390625e-8f));
-    return __uint_as_float(sign | (exponent == 31 ? 255u : exponent + 112) << 23 | fraction << 13);
-}
-static inline unsigned short ptx_cvt_rn_f16_f32(float v)
-{
-    unsigned u = __float_as_uint(v), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
-    if (a > 0x7f800000u)
-        return 0x7fff;
-    if (a >= 0x477ff000u) /* 65520 and more round to infinity */
-        return (unsigned short)(sign | 0x7c00u);
-    if (a < 0x38800000u) /* below 2^-14: a multiple of 2^-24; the sum rounds to even */
-        return (unsigned short)(sign | (__float_as_uint(__uint_as_float(a) + 0.5f) - 0x3f000000u));
-    return (unsigned short)(sign | ((a + 0xfffu + (a >> 13 & 1u) - 0x38000000u) >> 13));
-}
+static inline float ptx_cvt_f32_f16(unsigned short h) { return half_to_float(h); }
+static inline unsigned short ptx_cvt_rn_f16_f32(float v) { return half_from_float(v); }
