@@ -41,18 +41,8 @@ static inline float4 make_float4(float x, float y, float z, float w) { return {x
 static inline int2 make_int2(int x, int y) { return {x, y}; }
 static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 
-static inline float __uint_as_float(unsigned u)
-{
-    float f;
-    __builtin_memcpy(&f, &u, sizeof(f));
-    return f;
-}
-static inline unsigned __float_as_uint(float f)
-{
-    unsigned u;
-    __builtin_memcpy(&u, &f, sizeof(u));
-    return u;
-}
+static inline float __uint_as_float(unsigned u) { return half_float(u); }
+static inline unsigned __float_as_uint(float f) { return half_bits(f); }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 
 /* PTX instructions that texts write as asm; nvrtc.c puts these calls in their place. */
