@@ -102,7 +102,7 @@ KERNEL_BEGIN
 #endif
         }
         BARRIER();
-        UNROLL for (int d = 0; d < TK; d++) {
+        UNROLL_4 for (int d = 0; d < TK; d++) {
             ADD_PRODUCT(sum, RM, RN, PIXEL, WEIGHT)
         }
         BARRIER();
@@ -117,7 +117,7 @@ KERNEL_BEGIN
                 int n = n0 + (LOCAL_X + j / 4 * GROUP_SIZE_X) * 4 + j % 4;
                 if (n < P.outputs) {
                     int o = GROUP_Z * P.outputs + n;
-                    float v = LANE(sum[i * (RN / 4) + j / 4], j % 4);
+                    float v = PART_OF(sum[i * (RN / 4) + j / 4], j % 4);
 #ifdef BIAS
                     v += LOAD(bias, o * P.bias_n);
 #endif

@@ -7,6 +7,7 @@
 #define FN
 #define EXACT precise /* drivers rearrange sums as if they were exact, unless they are told */
 #define UNROLL [[unroll]]
+#define UNROLL_4
 #define FLOAT(x) float(x)
 #define INT(x) int(x)
 #define UINT(x) uint(x)

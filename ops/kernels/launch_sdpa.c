@@ -5,13 +5,12 @@
 
 enum { QUERY, KEY, VALUE, MASK, MAX_HEAD = 512 };
 
-/* How a group of items cuts attention: x items along keys and columns of values, y along queries, rq queries an item. */
+/* How a group of items cuts attention: x items along keys and columns of values, y along queries; four of each an item. */
 struct cut {
-    int x, y, rq, widest; /* the largest head of values */
-    int ec, kc;           /* elements and keys that go through shared memory at once */
+    int x, y, widest; /* the largest head of values */
+    int ec, kc;       /* elements and keys that go through shared memory at once */
 };
-static const struct cut cuts[] = {
-    {8, 8, 8, 80, 0, 0}, {16, 8, 4, 160, 0, 0}, {32, 4, 4, MAX_HEAD, 0, 0}, {8, 8, 4, 80, 0, 0}, {16, 4, 4, MAX_HEAD, 0, 0}};
+static const struct cut cuts[] = {{8, 16, 80, 0, 0}, {16, 8, 160, 0, 0}, {32, 4, MAX_HEAD, 0, 0}, {8, 8, 80, 0, 0}, {16, 4, MAX_HEAD, 0, 0}};
 
 /* The part of the heads' elements that leaves least over. */
 static int part_of(int64_t e, int most)
@@ -26,7 +25,7 @@ static int part_of(int64_t e, int most)
 /* Bytes of shared memory, as the text asks for. */
 static size_t shared_of(const struct cut *c, int64_t ev)
 {
-    size_t queries = (size_t)(c->y * c->rq / 4), keys = (size_t)c->x, cols = (size_t)(ev + c->x - 1) / (size_t)c->x;
+    size_t queries = (size_t)c->y, keys = (size_t)c->x, cols = (size_t)(ev + c->x - 1) / (size_t)c->x;
     size_t vectors = (size_t)c->ec * (queries + keys + 1) + keys * 4 * (queries + 1) + keys * queries;
     return vectors * 16 + (size_t)c->kc * cols * (size_t)c->x * sizeof(float);
 }
@@ -116,7 +115,6 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     tern_launch_write(m, "y", TERN_SLOT_OUT);
     tern_launch_define(m, "E %d", (int)e);
     tern_launch_define(m, "EV %d", (int)ev);
-    tern_launch_define(m, "RQ %d", cut.rq);
     tern_launch_define(m, "EC %d", cut.ec);
     tern_launch_define(m, "KC %d", cut.kc);
     if (wide)
@@ -124,7 +122,7 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     tern_launch_define(m, "BATCH_NDIM %d", loop.ndim);
     if (d->attrs.sdpa.is_causal)
         tern_launch_define(m, "CAUSAL 1");
-    l->groups[0] = tern_ceil_div(q->shape[last - 1], cut.y * cut.rq);
+    l->groups[0] = tern_ceil_div(q->shape[last - 1], cut.y * 4);
     l->groups[1] = (int)batch;
     m->failed = m->failed || l->groups[0] > m->limits->max_groups;
     tern_launch_posts(m, last);

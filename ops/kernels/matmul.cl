@@ -102,7 +102,7 @@ KERNEL_BEGIN
         }
 #endif
         BARRIER();
-        UNROLL for (int k = 0; k < TK; k++) {
+        UNROLL_4 for (int k = 0; k < TK; k++) {
             ADD_PRODUCT(sum, RM, RN, LEFT, RIGHT)
         }
         BARRIER();
@@ -113,7 +113,7 @@ KERNEL_BEGIN
             UNROLL for (int lane = 0; lane < 4; lane++) {
                 int n = n0 + (LOCAL_X + j * GROUP_SIZE_X) * 4 + lane;
                 if (m < P.m && n < P.n) {
-                    float v = LANE(sum[i * (RN / 4) + j], lane);
+                    float v = PART_OF(sum[i * (RN / 4) + j], lane);
 #ifdef BIAS
                     v += LOAD(bias, n * P.bias_n);
 #endif

@@ -2,6 +2,7 @@
  * vload_half and vstore_half are part of the core. */
 #define FN inline static
 #define UNROLL _Pragma("unroll")
+#define UNROLL_4
 #define FLOAT(x) ((float)(x))
 #define INT(x) ((int)(x))
 #define UINT(x) ((uint)(x))

@@ -9,6 +9,8 @@
  * Between them only: LOAD and its like, STORE and its like, P.name (a parameter), shared arrays, LOCAL_X, GROUP_X …, BARRIER().
  * The host defines GROUP_SIZE_X and GROUP_SIZE_Y, DTYPE_<name> for each buffer, and what the text's own comment names.
  *
+ * Loops: UNROLL; UNROLL_4 where a whole one would be so long that the drivers' compilers take seconds for it.
+ *
  * What all four languages want of a text: conditions are bool (write != 0), casts are INT(x) FLOAT(x) UINT(x), no pointers, no
  * initialisers of arrays, no static, no recursion; functions begin with FN and know neither buffers nor parameters; uint
  * constants end in u, float ones in f. A barrier stands where all items of a group come by, or none. */
@@ -187,7 +189,7 @@ FN VEC4 tern_bf16_of_words(UINT2 w)
 
 #define ZERO4 MAKE_VEC4(0.0f, 0.0f, 0.0f, 0.0f)
 /* Lane 0 to 3 of a vector; known when the text is compiled, once loops are unrolled. */
-#define LANE(v, lane) ((lane) == 0 ? (v).x : (lane) == 1 ? (v).y : (lane) == 2 ? (v).z : (v).w)
+#define PART_OF(v, lane) ((lane) == 0 ? (v).x : (lane) == 1 ? (v).y : (lane) == 2 ? (v).z : (v).w)
 FN VEC4 tern_mad4(float s, VEC4 v, VEC4 sum) { return MAKE_VEC4(sum.x + s * v.x, sum.y + s * v.y, sum.z + s * v.z, sum.w + s * v.w); }
 FN VEC4 tern_mul4(VEC4 a, VEC4 b) { return MAKE_VEC4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w); }
 /* sum += column times row: LEFT(i) is the vector of rows 4 i … 4 i + 3, RIGHT(j) that of columns 4 j … 4 j + 3; rows x cols sums, a

@@ -1,8 +1,8 @@
 /* Attention without the matrix of scores [Milakov 2018; Dao 2022]: a group makes BQ queries of one head. It goes over the keys in blocks of
- * BK; each query keeps its largest score so far, the sum of the exponentials, and its output so far. An item has RQ queries: it
+ * BK; each query keeps its largest score so far, the sum of the exponentials, and its output so far. An item has four queries: it
  * computes their scores with four keys, as products of tiles, and then COLS columns of their outputs. Queries and keys come in parts of EC
  * elements, values in parts of KC keys. A query that sees no key gives zeros.
- * Host: E, EV (sizes of heads), RQ (4 or 8), EC (a multiple of 4), KC (divides 4 GROUP_SIZE_X); BATCH_NDIM; MASK with MASK_BOOL or not; CAUSAL;
+ * Host: E, EV (sizes of heads), EC (a multiple of 4), KC (divides BK); BATCH_NDIM; MASK with MASK_BOOL or not; CAUSAL;
  * WIDE: elements of queries and keys are loaded by four. */
 #ifdef MASK
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, query) READ(1, key) READ(2, value) READ(3, mask) WRITE(4, y)
@@ -10,7 +10,7 @@
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, query) READ(1, key) READ(2, value) WRITE(3, y)
 #endif
 #define KERNEL_PARAMS TERN_PARAMS_SDPA
-#define BQ (GROUP_SIZE_Y * RQ)
+#define BQ (GROUP_SIZE_Y * 4)
 #define BK (GROUP_SIZE_X * 4)
 #define KERNEL_SHARED(ARRAY)                                                                                                   \
     ARRAY(VEC4, tile, EC * PITCH) ARRAY(VEC4, weight, BK * PITCH_W) ARRAY(VEC4, part, GROUP_SIZE_X * BQ / 4) ARRAY(VALUES, values, KC * ROW)
@@ -29,17 +29,36 @@
 #define VALUES float
 #define ROW (COLS * GROUP_SIZE_X)
 #endif
-#define MY_ROWS(i) (LOCAL_Y + (i)*GROUP_SIZE_Y) /* of queries, in vectors */
-#define QUERY(i) tile[k * PITCH + MY_ROWS(i)]
+#define QUERY(i) tile[k * PITCH + LOCAL_Y]
 #define KEY(j) tile[k * PITCH + BQ / 4 + LOCAL_X]
-/* Element k of query or key number n of this tile, which has them behind each other; WIDE: and of the three behind it. */
-#define ROW_AT(n) ((n) < BQ ? q0 + (l0 + (n)) * P.q_l : key0 + (s0 + (n)-BQ) * P.key_s)
-#define IS_ROW(n) ((n) < BQ ? l0 + (n) < P.l : s0 + (n)-BQ < P.s)
+/* Element `deep` of query or key number n of the block; WIDE: and of the three behind it. */
 #ifdef WIDE
-#define ROW4(n, k) (!(IS_ROW(n) && (k) < E) ? ZERO4 : (n) < BQ ? LOAD4(query, ROW_AT(n) + (k)) : LOAD4(key, ROW_AT(n) + (k)))
+#define QUERY_AT(n, deep) (l0 + (n) < P.l && (deep) < E ? LOAD4(query, q0 + (l0 + (n)) * P.q_l + (deep)) : ZERO4)
+#define KEY_AT(n, deep) (s0 + (n) < P.s && (deep) < E ? LOAD4(key, key0 + (s0 + (n)) * P.key_s + (deep)) : ZERO4)
 #else
-#define ROW1(n, k)                                                                                                              \
-    (!(IS_ROW(n) && (k) < E) ? 0.0f : (n) < BQ ? LOAD(query, ROW_AT(n) + (k)*P.q_e) : LOAD(key, ROW_AT(n) + (k)*P.key_e))
+#define QUERY_AT(n, deep) (l0 + (n) < P.l && (deep) < E ? LOAD(query, q0 + (l0 + (n)) * P.q_l + (deep)*P.q_e) : 0.0f)
+#define KEY_AT(n, deep) (s0 + (n) < P.s && (deep) < E ? LOAD(key, key0 + (s0 + (n)) * P.key_s + (deep)*P.key_e) : 0.0f)
+#endif
+/* Takes EC elements of a block of queries or keys to the tile, from vector `begin` of its rows on. */
+#ifdef WIDE
+#define TAKE(size, begin, AT)                                                                                                  \
+    for (int b = t; b < (size) / 4 * (EC / 4); b += ITEMS) {                                                                   \
+        int n = b / (EC / 4);                                                                                                  \
+        int k = b % (EC / 4) * 4;                                                                                              \
+        VEC4 w0 = AT(n * 4, e0 + k);                                                                                           \
+        VEC4 w1 = AT(n * 4 + 1, e0 + k);                                                                                       \
+        VEC4 w2 = AT(n * 4 + 2, e0 + k);                                                                                       \
+        VEC4 w3 = AT(n * 4 + 3, e0 + k);                                                                                       \
+        STORE_COLUMNS(tile, k * PITCH + (begin) + n, PITCH, w0, w1, w2, w3);                                                   \
+    }
+#else
+#define TAKE(size, begin, AT)                                                                                                  \
+    for (int b = t; b < (size) / 4 * EC; b += ITEMS) {                                                                         \
+        int n = b / EC;                                                                                                        \
+        int k = b % EC;                                                                                                        \
+        tile[k * PITCH + (begin) + n] =                                                                                        \
+            MAKE_VEC4(AT(n * 4, e0 + k), AT(n * 4 + 1, e0 + k), AT(n * 4 + 2, e0 + k), AT(n * 4 + 3, e0 + k));                 \
+    }
 #endif
 #define VALUE(row, col) ((row) < P.s && (col) < EV ? LOAD(value, v0 + (row)*P.v_s + (col)*P.v_e) : 0.0f)
 #define LARGER(a, b) ((b) > (a) || IS_NAN(b) ? (b) : (a))
@@ -71,56 +90,36 @@ KERNEL_BEGIN
         mask0 += index * P.mask_batch[d];
         y0 += index * P.y_batch[d];
     }
-    VEC4 result[RQ / 4 * COLS]; /* four queries to a vector, like `sums` and `largest` */
-    VEC4 sums[RQ / 4]; /* of this item's keys */
-    VEC4 largest[RQ / 4];
-    UNROLL for (int i = 0; i < RQ / 4 * COLS; i++)
-        result[i] = ZERO4;
-    UNROLL for (int i = 0; i < RQ / 4; i++) {
-        sums[i] = ZERO4;
-        largest[i] = MAKE_VEC4(-INFINITE, -INFINITE, -INFINITE, -INFINITE);
-    }
+    VEC4 result[COLS]; /* four queries to a vector, like `sums` and `largest` */
+    VEC4 sums = ZERO4; /* of this item's keys */
+    VEC4 largest = MAKE_VEC4(-INFINITE, -INFINITE, -INFINITE, -INFINITE);
+    UNROLL for (int j = 0; j < COLS; j++)
+        result[j] = ZERO4;
 #ifdef CAUSAL
     const int s_end = P.s < l0 + BQ ? P.s : l0 + BQ; /* keys behind the last query are not seen */
 #else
     const int s_end = P.s;
 #endif
     for (int s0 = 0; s0 < s_end; s0 += BK) {
-        VEC4 score[RQ]; /* a query each, of four keys */
-        UNROLL for (int i = 0; i < RQ; i++)
+        VEC4 score[4]; /* a query each, of four keys */
+        UNROLL for (int i = 0; i < 4; i++)
             score[i] = ZERO4;
         for (int e0 = 0; e0 < E; e0 += EC) {
-#ifdef WIDE
-            for (int b = t; b < (BQ + BK) / 4 * (EC / 4); b += ITEMS) {
-                int n = b / (EC / 4);
-                int k = b % (EC / 4) * 4;
-                VEC4 w0 = ROW4(n * 4, e0 + k);
-                VEC4 w1 = ROW4(n * 4 + 1, e0 + k);
-                VEC4 w2 = ROW4(n * 4 + 2, e0 + k);
-                VEC4 w3 = ROW4(n * 4 + 3, e0 + k);
-                STORE_COLUMNS(tile, k * PITCH + n, PITCH, w0, w1, w2, w3);
-            }
-#else
-            for (int b = t; b < (BQ + BK) / 4 * EC; b += ITEMS) {
-                int n = b / EC;
-                int k = b % EC;
-                tile[k * PITCH + n] =
-                    MAKE_VEC4(ROW1(n * 4, e0 + k), ROW1(n * 4 + 1, e0 + k), ROW1(n * 4 + 2, e0 + k), ROW1(n * 4 + 3, e0 + k));
-            }
-#endif
+            TAKE(BQ, 0, QUERY_AT)
+            TAKE(BK, BQ / 4, KEY_AT)
             BARRIER();
-            UNROLL for (int k = 0; k < EC; k++) {
-                ADD_PRODUCT(score, RQ, 4, QUERY, KEY)
+            UNROLL_4 for (int k = 0; k < EC; k++) {
+                ADD_PRODUCT(score, 4, 4, QUERY, KEY)
             }
             BARRIER();
         }
-        UNROLL for (int i = 0; i < RQ; i++) {
-            int l = l0 + MY_ROWS(i / 4) * 4 + i % 4;
+        UNROLL for (int i = 0; i < 4; i++) {
+            int l = l0 + LOCAL_Y * 4 + i;
             float kept[4];
             UNROLL for (int j = 0; j < 4; j++) {
                 int s = s0 + LOCAL_X * 4 + j;
                 bool seen = l < P.l && s < P.s;
-                float dot = LANE(score[i], j) * P.scale;
+                float dot = PART_OF(score[i], j) * P.scale;
 #ifdef CAUSAL
                 seen = seen && s <= l;
 #endif
@@ -138,27 +137,23 @@ KERNEL_BEGIN
             }
             score[i] = MAKE_VEC4(kept[0], kept[1], kept[2], kept[3]);
         }
-        UNROLL for (int i = 0; i < RQ / 4; i++)
-            part[LOCAL_X * (BQ / 4) + MY_ROWS(i)] = MAKE_VEC4(largest_of(score[i * 4]), largest_of(score[i * 4 + 1]),
-                                                              largest_of(score[i * 4 + 2]), largest_of(score[i * 4 + 3]));
+        part[LOCAL_X * GROUP_SIZE_Y + LOCAL_Y] =
+            MAKE_VEC4(largest_of(score[0]), largest_of(score[1]), largest_of(score[2]), largest_of(score[3]));
         BARRIER();
-        UNROLL for (int i = 0; i < RQ / 4; i++) {
-            VEC4 top = largest[i];
-            for (int x = 0; x < GROUP_SIZE_X; x++)
-                top = larger4(top, part[x * (BQ / 4) + MY_ROWS(i)]);
-            VEC4 up = MAKE_VEC4(rescale(largest[i].x, top.x), rescale(largest[i].y, top.y), rescale(largest[i].z, top.z),
-                                rescale(largest[i].w, top.w));
-            VEC4 w0 = power4(score[i * 4], top.x);
-            VEC4 w1 = power4(score[i * 4 + 1], top.y);
-            VEC4 w2 = power4(score[i * 4 + 2], top.z);
-            VEC4 w3 = power4(score[i * 4 + 3], top.w);
-            STORE_COLUMNS(weight, LOCAL_X * 4 * PITCH_W + MY_ROWS(i), PITCH_W, w0, w1, w2, w3);
-            sums[i] = MAKE_VEC4(sums[i].x * up.x + sum_of(w0), sums[i].y * up.y + sum_of(w1), sums[i].z * up.z + sum_of(w2),
-                                sums[i].w * up.w + sum_of(w3));
-            UNROLL for (int j = 0; j < COLS; j++)
-                result[i * COLS + j] = tern_mul4(result[i * COLS + j], up);
-            largest[i] = top;
-        }
+        VEC4 top = largest;
+        for (int x = 0; x < GROUP_SIZE_X; x++)
+            top = larger4(top, part[x * GROUP_SIZE_Y + LOCAL_Y]);
+        VEC4 up = MAKE_VEC4(rescale(largest.x, top.x), rescale(largest.y, top.y), rescale(largest.z, top.z), rescale(largest.w, top.w));
+        largest = top;
+        score[0] = power4(score[0], top.x);
+        score[1] = power4(score[1], top.y);
+        score[2] = power4(score[2], top.z);
+        score[3] = power4(score[3], top.w);
+        STORE_COLUMNS(weight, LOCAL_X * 4 * PITCH_W + LOCAL_Y, PITCH_W, score[0], score[1], score[2], score[3]);
+        sums = MAKE_VEC4(sums.x * up.x + sum_of(score[0]), sums.y * up.y + sum_of(score[1]), sums.z * up.z + sum_of(score[2]),
+                         sums.w * up.w + sum_of(score[3]));
+        UNROLL for (int j = 0; j < COLS; j++)
+            result[j] = tern_mul4(result[j], up);
         for (int c0 = 0; c0 < BK && s0 + c0 < s_end; c0 += KC) {
             for (int b = t; b < KC * ROW; b += ITEMS) {
                 int s = s0 + c0 + b / ROW;
@@ -171,42 +166,42 @@ KERNEL_BEGIN
             }
             BARRIER();
             for (int k = 0; k < KC; k++) {
-                UNROLL for (int i = 0; i < RQ / 4; i++) {
-                    VEC4 w = weight[(c0 + k) * PITCH_W + MY_ROWS(i)];
+                VEC4 w = weight[(c0 + k) * PITCH_W + LOCAL_Y];
 #if EV % (4 * GROUP_SIZE_X) == 0
-                    UNROLL for (int j = 0; j < COLS / 4; j++) {
-                        VEC4 v = values[k * ROW + LOCAL_X + j * GROUP_SIZE_X];
-                        result[i * COLS + j * 4] = tern_mad4(v.x, w, result[i * COLS + j * 4]);
-                        result[i * COLS + j * 4 + 1] = tern_mad4(v.y, w, result[i * COLS + j * 4 + 1]);
-                        result[i * COLS + j * 4 + 2] = tern_mad4(v.z, w, result[i * COLS + j * 4 + 2]);
-                        result[i * COLS + j * 4 + 3] = tern_mad4(v.w, w, result[i * COLS + j * 4 + 3]);
-                    }
-#else
-                    UNROLL for (int j = 0; j < COLS; j++)
-                        result[i * COLS + j] = tern_mad4(values[k * ROW + LOCAL_X + j * GROUP_SIZE_X], w, result[i * COLS + j]);
-#endif
+                UNROLL for (int j = 0; j < COLS / 4; j++) {
+                    VEC4 v = values[k * ROW + LOCAL_X + j * GROUP_SIZE_X];
+                    result[j * 4] = tern_mad4(v.x, w, result[j * 4]);
+                    result[j * 4 + 1] = tern_mad4(v.y, w, result[j * 4 + 1]);
+                    result[j * 4 + 2] = tern_mad4(v.z, w, result[j * 4 + 2]);
+                    result[j * 4 + 3] = tern_mad4(v.w, w, result[j * 4 + 3]);
                 }
+#else
+                UNROLL for (int j = 0; j < COLS; j++)
+                    result[j] = tern_mad4(values[k * ROW + LOCAL_X + j * GROUP_SIZE_X], w, result[j]);
+#endif
             }
             BARRIER();
         }
     }
-    UNROLL for (int i = 0; i < RQ / 4; i++)
-        part[LOCAL_X * (BQ / 4) + MY_ROWS(i)] = sums[i];
+    part[LOCAL_X * GROUP_SIZE_Y + LOCAL_Y] = sums;
     BARRIER();
-    UNROLL for (int i = 0; i < RQ; i++) {
-        int l = l0 + MY_ROWS(i / 4) * 4 + i % 4;
-        float total = 0.0f;
-        for (int x = 0; x < GROUP_SIZE_X; x++)
-            total += LANE(part[x * (BQ / 4) + MY_ROWS(i / 4)], i % 4);
+    VEC4 total = ZERO4;
+    for (int x = 0; x < GROUP_SIZE_X; x++) {
+        VEC4 more = part[x * GROUP_SIZE_Y + LOCAL_Y];
+        total = MAKE_VEC4(total.x + more.x, total.y + more.y, total.z + more.z, total.w + more.w);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        int l = l0 + LOCAL_Y * 4 + i;
+        float sum = PART_OF(total, i);
         UNROLL for (int j = 0; j < COLS; j++) {
 #if EV % (4 * GROUP_SIZE_X) == 0
             int e = (LOCAL_X + j / 4 * GROUP_SIZE_X) * 4 + j % 4;
 #else
             int e = LOCAL_X + j * GROUP_SIZE_X;
 #endif
-            if (l < P.l && e < EV) {
+            if (l < P.l && (EV % GROUP_SIZE_X == 0 || e < EV)) {
                 int to = y0 + l * P.y_l + e * P.y_e;
-                float v = total == 0.0f ? 0.0f : LANE(result[i / 4 * COLS + j], i % 4) / total;
+                float v = sum == 0.0f ? 0.0f : PART_OF(result[j], i) / sum;
                 STORE(y, to, POST(v, to, e));
             }
         }
