@@ -228,12 +228,6 @@ extern const struct tern_gpu_fns vulkan_gpu_fns; /* program.c */
 enum tern_status vulkan_programs_open(struct vulkan_device *d);
 void vulkan_programs_close(struct vulkan_device *d);
 
-/* cache.c: files of the cache folder with a CRC-32 at their end. NULL when there is none or it is damaged (a warning tells so, with
- * `again`: what is done then); without memory the error is recorded. tern_free. */
-char *vulkan_cache_read(struct tern_context *ctx, const char *path, const char *again, size_t *size);
-/* What cannot be kept is made again in the next process. */
-void vulkan_cache_write(struct tern_context *ctx, const char *path, const void *data, size_t size);
-
 /* spirv.c: GLSL to SPIR-V for Vulkan 1.2 by shaderc. NULL with the error recorded; tern_free. */
 uint32_t *vulkan_spirv_compile(struct vulkan_device *d, const char *source, const char *name, size_t *size);
 void vulkan_compiler_close(struct vulkan_device *d);
