@@ -92,8 +92,7 @@ CUresult cuda_drain(struct cuda_device *d);
 void cuda_slots_free(struct cuda_device *d);
 
 extern const struct tern_queue_fns cuda_queue_fns, cuda_queue_fns_without_capture; /* queue.c */
-struct tern_queue *cuda_queue_create(struct tern_device *device);
-enum tern_status cuda_capture_begin(struct tern_queue *q); /* capture.c */
+enum tern_status cuda_capture_begin(struct tern_queue *q);                         /* capture.c */
 struct tern_capture *cuda_capture_end(struct tern_queue *q);
 enum tern_status cuda_replay(struct tern_queue *q, struct tern_capture *capture);
 extern const struct tern_gpu_fns cuda_gpu_fns; /* program.c */

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "backends/cuda/blas.h"
+#include "backends/queue.h"
 #include "core/context.h"
 #include "core/registry.h"
 
@@ -61,7 +62,7 @@ static void describe(const struct tern_device *device, char *out, size_t size)
 static const struct tern_device_fns device_fns = {.destroy = device_destroy,
                                                   .describe = describe,
                                                   .buffer_create = cuda_buffer_create,
-                                                  .queue_create = cuda_queue_create,
+                                                  .queue_create = tern_queue_view_create,
                                                   .trim = cuda_memory_trim};
 
 static enum tern_status find_device(struct cuda_device *d, int ordinal)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backends/opencl/opencl.h"
+#include "backends/queue.h"
 #include "core/context.h"
 #include "core/registry.h"
 
@@ -30,7 +31,7 @@ static void describe(const struct tern_device *device, char *out, size_t size)
 }
 
 static const struct tern_device_fns device_fns = {
-    .destroy = device_destroy, .describe = describe, .buffer_create = opencl_buffer_create, .queue_create = opencl_queue_create};
+    .destroy = device_destroy, .describe = describe, .buffer_create = opencl_buffer_create, .queue_create = tern_queue_view_create};
 
 /* Devices of all platforms in their order; the one of that number. */
 static enum tern_status find_device(struct tern_context *ctx, const struct opencl_api *cl, int ordinal, cl_device_id *id)

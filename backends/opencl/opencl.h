@@ -52,7 +52,6 @@ enum tern_status opencl_fail(struct tern_context *ctx, const char *what, cl_int 
 
 struct tern_buffer *opencl_buffer_create(struct tern_device *device, size_t size); /* memory.c */
 extern const struct tern_queue_fns opencl_queue_fns;                               /* queue.c */
-struct tern_queue *opencl_queue_create(struct tern_device *device);
-extern const struct tern_gpu_fns opencl_gpu_fns; /* program.c */
+extern const struct tern_gpu_fns opencl_gpu_fns;                                   /* program.c */
 
 #endif

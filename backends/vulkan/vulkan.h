@@ -205,7 +205,6 @@ void vulkan_record_copy(struct vulkan_device *d, struct vulkan_recorder *r, cons
 
 /* queue.c; the caller holds gpu.lock but for vulkan_wait, vulkan_done. */
 extern const struct tern_queue_fns vulkan_queue_fns;
-struct tern_queue *vulkan_queue_create(struct tern_device *device);
 enum tern_status vulkan_queue_open(struct vulkan_device *d);
 void vulkan_queue_close(struct vulkan_device *d);
 /* The batch that is recorded; a new one when there is none. NULL with the error recorded. */
