@@ -62,8 +62,7 @@ static tern_tensor *prepare(struct tern_binding *b, const struct tern_node *n)
     }
     tern_scope_begin(ctx);
     tern_tensor *t = tern_tensor_ref(tern_op_call(ctx, n->desc.op, in, n->desc.n_in, &n->desc.attrs));
-    if (t)
-        t->constant = true;
+    tern_tensor_make_constant(t);
     tern_scope_end(ctx, NULL);
     for (int k = 0; k < n->desc.n_in; k++)
         if (passing[k])
@@ -126,6 +125,20 @@ static enum tern_status pack(struct tern_binding *b)
     return TERN_OK;
 }
 
+/* What no order of allocations could place is refused before anything is copied. */
+static enum tern_status check_room(const struct tern_plan *p, const struct tern_weights *weights)
+{
+    const struct tern_device_caps *c = &p->ctx->device->caps;
+    size_t bound = c->memory ? tern_plan_bind_bytes(p, weights) : 0;
+    if (!c->memory || bound + p->facts.arena <= c->memory || bound + p->facts.arena - c->memory <= c->host_share)
+        return TERN_OK;
+    return tern_fail(
+        p->ctx, TERN_E_NO_MEMORY,
+        "plan: %zu bytes of weights and %zu of results are needed on device %s, whose share of its memory is %zu bytes, with %zu "
+        "of the host's; a smaller dtype or picture, or a larger device budget would help",
+        bound, p->facts.arena, p->ctx->device->name, c->memory, c->host_share);
+}
+
 struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_weights *weights)
 {
     if (!plan || tern_failed(plan->ctx))
@@ -140,7 +153,7 @@ struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_we
     b->bound = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->bound));
     b->at = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->at));
     b->packed = tern_calloc(ctx, (size_t)plan->n_packed + 1, sizeof(*b->packed));
-    if (!b->bound || !b->at || !b->packed || bind_values(b, weights) || place(b) || pack(b))
+    if (!b->bound || !b->at || !b->packed || check_room(plan, weights) || bind_values(b, weights) || place(b) || pack(b))
         tern_binding_unref(&b);
     return b;
 }

@@ -18,7 +18,8 @@ struct vulkan_shim {
     uint32_t version;    /* of the driver; 0: its own */
     bool rearranges;     /* has no SignedZeroInfNanPreserve */
     bool discrete;       /* memory of the device's own beside that of the host */
-    size_t local_bytes;  /* of it, with `discrete`; 0: no limit */
+    size_t local_bytes;  /* of it there are, with `discrete`; 0: no limit */
+    size_t heap_bytes;   /* of it the driver says there are; 0: as its own */
     /* counted */
     long calls;          /* that can fail, and count for fail_at */
     long made, live;     /* objects, and those that were not destroyed */

@@ -175,9 +175,10 @@ enum tern_status vulkan_replay(struct tern_queue *q, struct tern_capture *base)
     struct vulkan_device *d = device_of(q);
     struct vulkan_capture *c = (struct vulkan_capture *)base;
     pthread_mutex_lock(&d->gpu.lock);
-    enum tern_status st = vulkan_submit(d);
-    st = st ? st : hand_over(d, c->r.commands, &c->value);
-    if (!st)
+    bool stale = tern_gpu_capture_is_stale(&d->gpu, base);
+    enum tern_status st = stale ? TERN_OK : vulkan_submit(d);
+    st = st || stale ? st : hand_over(d, c->r.commands, &c->value);
+    if (!st && !stale)
         __atomic_store_n(&d->replayed, c->value, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&d->gpu.lock);
     return st;
