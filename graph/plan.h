@@ -33,7 +33,7 @@ struct tern_step {
 
 /* What a run reads and writes that another may not: equal keys mean that the launches are the same. */
 struct tern_run_key {
-    uint64_t binding, moved; /* the device's: buffers elsewhere are other launches */
+    uint64_t binding;
     struct {
         uint64_t buffer;
         size_t offset;

@@ -219,7 +219,6 @@ static bool make_key(const struct run *r, struct tern_run_key *key)
     const struct tern_graph *g = r->plan->graph;
     memset(key, 0, sizeof(*key));
     key->binding = r->binding->id;
-    key->moved = __atomic_load_n(&r->plan->ctx->device->moved, __ATOMIC_RELAXED);
     for (int i = 0; i < g->n_inputs + g->n_outputs; i++) {
         const tern_tensor *t = i < g->n_inputs ? r->inputs[i] : r->outputs[i - g->n_inputs];
         if (!t->buffer->id || t->buffer->device != r->plan->ctx->device)

@@ -142,12 +142,18 @@ static tern_tensor *made_up(struct tern_context *ctx, const struct tern_meta *m,
     return t;
 }
 
+void model_inputs(struct tern_binding *b, tern_tensor **in)
+{
+    const struct tern_graph *g = tern_binding_plan(b)->graph;
+    for (int i = 0; i < g->n_inputs; i++)
+        in[i] = made_up(g->ctx, &g->values[g->inputs[i]].meta, i);
+}
+
 bool model_try_run(struct tern_binding *b, float *result, size_t bytes)
 {
     const struct tern_graph *g = tern_binding_plan(b)->graph;
     tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
-    for (int i = 0; i < g->n_inputs; i++)
-        in[i] = made_up(g->ctx, &g->values[g->inputs[i]].meta, i);
+    model_inputs(b, in);
     bool good = !tern_failed(g->ctx) && !tern_plan_run(b, in, out) && !tern_tensor_read(out[0], TERN_F32, result, bytes);
     for (int i = 0; i < g->n_inputs; i++)
         tern_tensor_unref(&in[i]);

@@ -30,6 +30,8 @@ double golden_error(struct tern_pipeline *p, const char *component, const struct
 void model_run(struct tern_binding *b, float *result, size_t bytes);
 /* The same; false, with the error recorded, when it fails. */
 bool model_try_run(struct tern_binding *b, float *result, size_t bytes);
+/* Those inputs, which the caller owns. */
+void model_inputs(struct tern_binding *b, tern_tensor **in);
 
 /* Calls fn for each golden file of a model: path, component ("unet") and name ("unet.square"). */
 void golden_each(const char *model, void (*fn)(void *arg, const char *path, const char *component, const char *name), void *arg);

@@ -199,6 +199,53 @@ static void activations_come_first(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Runs with memory that stays are replayed. When weights were moved, the old launches are not run again. */
+static void replays_notice(void **state)
+{
+    compute_expected();
+    static float found[VALUES];
+    struct tern_context *ctx = open(budget_for(200), NULL);
+    struct tern_queue *q = ctx->device->queue;
+    struct unet u = open_unet(ctx);
+    tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL}, *big = NULL;
+    const int64_t most = (int64_t)(all_weights / 10 * 14 / sizeof(float)), few = 3;
+    model_inputs(u.b, in);
+    for (int run = 0; run < 10; run++) {
+        if (run == 4)
+            big = tern_tensor_create(ctx, TERN_F32, 1, &most, NULL);
+        assert_int_equal(tern_plan_run(u.b, in, out), TERN_OK);
+        assert_int_equal(tern_tensor_read(out[0], TERN_F32, found, sizeof(found)), TERN_OK);
+        assert_memory_equal(found, expected, sizeof(found));
+    }
+    assert_true(memory_of(ctx)->on_host > 0);
+    for (int i = 0; i < TERN_GRAPH_MAX_IO; i++) {
+        tern_tensor_unref(&in[i]);
+        tern_tensor_unref(&out[i]);
+    }
+    if (q->fns->capture_begin) { /* and by itself */
+        tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 1, &few, NULL), *y = tern_exp(x), *z = NULL;
+        assert_int_equal(q->fns->capture_begin(q), TERN_OK);
+        z = tern_exp(y);
+        struct tern_capture *c = q->fns->capture_end(q);
+        assert_int_equal(q->fns->replay(q, c), TERN_OK);
+        assert_false(c->stale);
+        tern_tensor_unref(&big);
+        tern_plan_trim(tern_binding_plan(u.b));
+        expect_bits(&u); /* weights come back */
+        const uint64_t launches = q->launches;
+        assert_int_equal(q->fns->replay(q, c), TERN_OK);
+        assert_true(c->stale);
+        assert_int_equal(q->launches, launches);
+        c->fns->destroy(c);
+        tern_tensor_unref(&x);
+        tern_tensor_unref(&y);
+        tern_tensor_unref(&z);
+    }
+    tern_tensor_unref(&big);
+    close_unet(&u);
+    tern_context_destroy(&ctx);
+}
+
 /* Of two networks the one that runs has the device's memory. */
 static void who_runs_comes_first(void **state)
 {
@@ -360,8 +407,9 @@ static int group_teardown(void **state)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {CASE(weights_lie_where_there_is_room), CASE(activations_come_first), CASE(who_runs_comes_first),
-                                       CASE(too_little_is_refused),           CASE(host_memory_fails),      CASE(allocations_fail)};
+    const struct CMUnitTest tests[] = {
+        CASE(weights_lie_where_there_is_room), CASE(activations_come_first), CASE(replays_notice),  CASE(who_runs_comes_first),
+        CASE(too_little_is_refused),           CASE(host_memory_fails),      CASE(allocations_fail)};
     device = argc > 1 ? argv[1] : "cuda";
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
