@@ -135,16 +135,36 @@ static enum tern_status pack_input(const struct run *r, const struct tern_step *
     return TERN_OK;
 }
 
+/* A weight on its way to its step: to the place it has there, or where it lies when the device has it already. Queues are in order, so the
+ * copy waits for those who had that place before. */
+static enum tern_status copy_input(const struct run *r, const struct tern_step *s, int k, struct tern_arg *arg)
+{
+    const struct tern_ref *from = &s->from[k];
+    tern_tensor *t = r->binding->bound[from->index];
+    if (!tern_is_elsewhere(r->plan->ctx->device, t)) {
+        *arg = arg_of(r, from);
+        return TERN_OK;
+    }
+    if (s->ahead >= 0)
+        tern_tensor_advise(r->binding->bound[s->ahead], true);
+    size_t size = (size_t)tern_meta_span(&t->meta) * tern_dtype_size(t->meta.dtype);
+    enum tern_status st = tern_buffer_write(arg->buffer, arg->offset - from->offset, tern_tensor_host(t), size);
+    tern_tensor_advise(t, false);
+    return st;
+}
+
 static enum tern_status run_step(const struct run *r, const struct tern_step *s)
 {
     struct tern_context *ctx = r->plan->ctx;
     struct tern_kernel_args a = {.desc = s->desc, .ctx = ctx};
     for (int k = 0; k < s->desc->n_in; k++)
         a.in[k] = arg_of(r, &s->in[k]);
+    for (int k = 0; k < s->desc->n_in; k++)
+        if (s->from[k].place != TERN_PLACE_NONE && copy_input(r, s, k, &a.in[k]))
+            return tern_error_status(ctx);
     a.out = arg_of(r, &s->out);
-    if (!s->kernel) {
+    if (!s->kernel)
         return tern_reference_run(&a);
-    }
     a.workspace = arg_of(r, &s->workspace);
     a.packed = arg_of(r, &s->packed);
     if (s->packed_index >= 0)

@@ -169,7 +169,7 @@ static void weights_lie_where_there_is_room(void **state)
 static void check_on_device(const struct tern_binding *b)
 {
     for (int i = 0; i < b->plan->graph->n_values; i++)
-        if (b->at[i].buffer)
+        if (b->at[i].buffer && b->at[i].buffer->device == b->plan->ctx->device) /* not what only preparations read */
             assert_false(((struct tern_gpu_buffer *)b->at[i].buffer)->on_host);
 }
 
@@ -302,6 +302,97 @@ static void too_little_is_refused(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Weights that are not kept are copied for each step that reads them: as many bytes on the device as was asked for, the same bits, and
+ * nothing allocated by a second run. */
+static void weights_are_streamed(void **state)
+{
+    char path[PATH_SIZE];
+    compute_expected();
+    size_t whole = 0;
+    for (int part = 1; part <= 3; part++) { /* all, half, none of what could be kept */
+        struct tern_context *ctx = open(0, NULL);
+        struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
+        const struct tern_stage stage = {.component = "unet",
+                                         .size = size,
+                                         .resident = part == 1   ? SIZE_MAX / 2
+                                                     : part == 2 ? whole / 2
+                                                                 : 1};
+        struct tern_binding *b = tern_pipeline_binding(p, &stage);
+        if (!b)
+            fail_msg("%s", tern_error(ctx));
+        struct tern_plan_facts facts = tern_plan_facts(tern_binding_plan(b));
+        static float found[VALUES];
+        size_t at[2];
+        model_run(b, found, sizeof(found));
+        assert_true(support_nmse(found, expected, VALUES) < 1e-11); /* layers of one input are not made one: other sums */
+        uint64_t allocations = tern_memory_allocations(ctx);
+        tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
+        model_inputs(b, in);
+        for (int run = 0; run < 3; run++) {
+            assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
+            assert_true(run < 2 || tern_memory_allocations(ctx) == allocations); /* the second one is captured */
+            allocations = tern_memory_allocations(ctx);
+        }
+        assert_int_equal(tern_tensor_read(out[0], TERN_F32, found, sizeof(found)), TERN_OK);
+        assert_true(support_nmse(found, expected, VALUES) < 1e-11);
+        count_weights(ctx, at);
+        print_message("%zu bytes kept, %d steps streamed, %zu bytes of weights there, an arena of %zu\n", facts.resident, facts.streamed,
+                      at[0], facts.arena);
+        whole = part == 1 ? facts.resident : whole;
+        assert_int_equal(facts.streamed == 0, part == 1);
+        assert_true(facts.resident <= (part == 1 ? all_weights : part == 2 ? whole / 2 : 0));
+        assert_true(at[0] <= facts.resident + 40 * 1024); /* vectors are the module's own, and there before */
+        for (int i = 0; i < TERN_GRAPH_MAX_IO; i++) {
+            tern_tensor_unref(&in[i]);
+            tern_tensor_unref(&out[i]);
+        }
+        tern_binding_unref(&b);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+    }
+}
+
+/* A picture by the demo model under a budget of the context; what it was predicted to need, and what it took. */
+static struct tern_image *paint(size_t budget, enum tern_offload offload, size_t *need, size_t *peak)
+{
+    char path[PATH_SIZE];
+    struct tern_context *ctx = tern_context_create(
+        &(const struct tern_context_params){.device = device, .threads = 2, .budget = budget, .cache_dir = cache, .log = log_message});
+    struct tern_pipeline *p = tern_pipeline_load(ctx, model_path("demo", path), &(const struct tern_pipeline_params){.offload = offload});
+    const struct tern_txt2img_params q = {.prompt = "a star", .width = 64, .height = 64, .steps = 1, .seed = 5};
+    if (!p || tern_generate_check(p, &q, need))
+        fail_msg("%s", tern_error(ctx));
+    tern_memory_trim(ctx);
+    tern_memory_reset_peak(ctx);
+    struct tern_image *image = peak ? tern_txt2img(p, &q) : NULL;
+    if (peak && !image)
+        fail_msg("%s", tern_error(ctx));
+    if (peak)
+        *peak = tern_memory_peak(ctx);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    return image;
+}
+
+/* A budget that does not hold the weights has them streamed. */
+static void the_budget_streams(void **state)
+{
+    tern_context_destroy(&(struct tern_context *){open(0, NULL)});
+    size_t sequential, streamed, need, peak, whole;
+    paint(0, TERN_OFFLOAD_SEQUENTIAL, &sequential, NULL);
+    paint(0, TERN_OFFLOAD_STREAM, &streamed, NULL);
+    struct tern_image *a = paint(0, TERN_OFFLOAD_NONE, &need, &whole);
+    print_message("predicted: %zu sequential, %zu streamed\n", sequential, streamed);
+    assert_true(streamed + (4 << 20) < sequential);
+    const size_t budget = streamed + (3 << 20); /* plans that were tried */
+    struct tern_image *b = paint(budget, TERN_OFFLOAD_AUTO, &need, &peak);
+    print_message("%zu bytes whole, %zu in %zu\n", whole, peak, budget);
+    gpu_compare(a, b);
+    assert_true(need <= budget && peak <= budget && peak < sequential); /* tables of kernels are not predicted */
+    tern_image_destroy(&a);
+    tern_image_destroy(&b);
+}
+
 /* Opens, binds and runs; true when all of it went well. */
 static bool whole(size_t budget, const struct tern_allocator *a)
 {
@@ -407,9 +498,15 @@ static int group_teardown(void **state)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        CASE(weights_lie_where_there_is_room), CASE(activations_come_first), CASE(replays_notice),  CASE(who_runs_comes_first),
-        CASE(too_little_is_refused),           CASE(host_memory_fails),      CASE(allocations_fail)};
+    const struct CMUnitTest tests[] = {CASE(weights_lie_where_there_is_room),
+                                       CASE(activations_come_first),
+                                       CASE(replays_notice),
+                                       CASE(who_runs_comes_first),
+                                       CASE(too_little_is_refused),
+                                       CASE(weights_are_streamed),
+                                       CASE(the_budget_streams),
+                                       CASE(host_memory_fails),
+                                       CASE(allocations_fail)};
     device = argc > 1 ? argv[1] : "cuda";
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -130,9 +130,13 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     struct tern_job_peak peak;
     struct tern_context *ctx = j->p->ctx;
     size_t budget = ctx->params.budget, room = room_of(ctx->device);
-    j->budget = room && (!budget || room < budget) ? room : budget;
+    j->budget = budget;
     ctx->params.budget = 0;
     enum tern_status st = choose(j, &peak);
+    if (!st && room && peak.most > room && (!budget || room < budget)) {
+        j->budget = room;
+        st = choose(j, &peak);
+    }
     ctx->params.budget = budget;
     if (st)
         return st;
