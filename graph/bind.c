@@ -158,10 +158,12 @@ struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_we
     return b;
 }
 
-/* What an allocation of that size counts for, with the structs around it. */
-static size_t counted(size_t size)
+/* What an allocation of that size counts for, with the structs around it. Buffers of devices with memory of their own know more: where they
+ * lie, their neighbours. */
+static size_t counted(const struct tern_device *d, size_t size)
 {
-    return size + 3 * 64 + sizeof(struct tern_prepared) + sizeof(struct tern_buffer) + sizeof(tern_tensor);
+    size_t more = d->caps.host_memory ? 0 : 192;
+    return size + 3 * 64 + sizeof(struct tern_prepared) + sizeof(struct tern_buffer) + sizeof(tern_tensor) + more;
 }
 
 static bool has_form(const tern_tensor *t, const struct tern_kernel *k, uint64_t key)
@@ -187,7 +189,7 @@ size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights
     size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64;
     for (int i = 0; i < g->n_nodes; i++)
         if (!g->nodes[i].dead && g->nodes[i].prepare && g->nodes[i].kind != TERN_CALL_VIEW)
-            bytes += counted((size_t)tern_meta_span(&g->nodes[i].desc.out) * tern_dtype_size(g->nodes[i].desc.out.dtype));
+            bytes += counted(p->ctx->device, (size_t)tern_meta_span(&g->nodes[i].desc.out) * tern_dtype_size(g->nodes[i].desc.out.dtype));
     pthread_mutex_lock(&p->ctx->lock);
     for (int i = 0; i < p->n_steps; i++) {
         const struct tern_step *s = &p->steps[i];
@@ -195,11 +197,11 @@ size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights
             continue;
         const tern_tensor *t = tensor_of(&g->values[g->nodes[s->node].in[s->kernel->pack_input]], weights);
         if (!has_form(t, s->kernel, tern_step_pack_key(s)))
-            bytes += counted(s->kernel->packed_size(p->ctx, s->desc));
+            bytes += counted(p->ctx->device, s->kernel->packed_size(p->ctx, s->desc));
     }
     for (int i = 0; i < g->n_values && !p->ctx->device->caps.host_memory; i++) {
         size_t copy = tern_resident_bytes(p->ctx->device, tensor_of(&g->values[i], weights));
-        bytes += copy && reads_value(p, i) ? counted(copy) : 0;
+        bytes += copy && reads_value(p, i) ? counted(p->ctx->device, copy) : 0;
     }
     pthread_mutex_unlock(&p->ctx->lock);
     return bytes;

@@ -173,6 +173,46 @@ static void check_on_device(const struct tern_binding *b)
             assert_false(((struct tern_gpu_buffer *)b->at[i].buffer)->on_host);
 }
 
+/* A run on a device with that much memory, whose driver says so or not; what was open to the share then. */
+static size_t run_in_little(size_t bytes, size_t budget)
+{
+    if (!strcmp(device, "cuda")) {
+        struct standin_facts f = cuda_facts();
+        f.memory = bytes;
+        cuda.standin_set_facts(&f);
+    } else {
+        vulkan_shim()->local_bytes = bytes;
+        vulkan_shim()->heap_bytes = budget ? 0 : bytes + bytes / 2;
+        vulkan_shim()->free_bytes = budget ? 0 : bytes;
+    }
+    struct tern_context *ctx = open(budget, NULL);
+    const size_t share = ctx->device->caps.memory;
+    struct unet u = open_unet(ctx);
+    for (int run = 0; run < 3; run++) {
+        expect_bits(&u);
+        check_places(ctx, &u);
+    }
+    assert_true(memory_of(ctx)->on_host > 0);
+    print_message("%zu bytes on the device, %zu on the host\n", memory_of(ctx)->on_device, memory_of(ctx)->on_host);
+    close_unet(&u);
+    tern_context_destroy(&ctx);
+    return share;
+}
+
+/* The share is what the driver has free, less a sixteenth; and where it has less than was given, that is found when it ends. */
+static void the_driver_decides(void **state)
+{
+    compute_expected();
+    const size_t bytes = budget_for(60), generous = (size_t)1 << 40;
+    if (!strcmp(device, "opencl")) {
+        print_message("drivers of OpenCL have no figure to lower\n");
+        skip();
+    }
+    size_t share = run_in_little(bytes, 0);
+    assert_int_equal(share, !strcmp(device, "cuda") || vulkan_shim()->tells_free ? bytes - bytes / 16 : (bytes + bytes / 2) / 4 * 3);
+    assert_int_equal(run_in_little(bytes, generous), generous);
+}
+
 /* What comes later and runs has the device's memory: weights leave, captures notice, and weights come back when it has gone. */
 static void activations_come_first(void **state)
 {
@@ -499,6 +539,7 @@ static int group_teardown(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {CASE(weights_lie_where_there_is_room),
+                                       CASE(the_driver_decides),
                                        CASE(activations_come_first),
                                        CASE(replays_notice),
                                        CASE(who_runs_comes_first),

@@ -227,6 +227,13 @@ static VKAPI_ATTR void VKAPI_CALL own_vkGetPhysicalDeviceMemoryProperties2(VkPhy
     p->memoryHeaps[1] = (VkMemoryHeap){p->memoryHeaps[0].size, 0};
     if (shim.heap_bytes)
         p->memoryHeaps[0].size = shim.heap_bytes;
+    for (VkBaseOutStructure *next = p2->pNext; next; next = next->pNext)
+        if (next->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT) {
+            VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget = (void *)next;
+            budget->heapBudget[0] = shim.free_bytes ? shim.free_bytes : p->memoryHeaps[0].size;
+            budget->heapUsage[0] = 0;
+            shim.tells_free = true;
+        }
 }
 
 static VKAPI_ATTR void VKAPI_CALL own_vkGetBufferMemoryRequirements(VkDevice d, VkBuffer b, VkMemoryRequirements *r)
