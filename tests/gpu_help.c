@@ -240,3 +240,60 @@ void gpu_wrong_use_is_refused(const char *device, const char *cache)
     support_error(ctx, TERN_E_BUDGET, text);
     tern_context_destroy(&ctx);
 }
+
+/* ---- weights that are moved ---- */
+
+#define ROW 256
+#define MOVED 8
+static float moved[MOVED][ROW * ROW];
+
+/* The sums of a weight's rows, which are whole numbers. */
+static void check_sums(struct tern_context *ctx, tern_tensor *w, int number)
+{
+    float found[ROW], ones[ROW];
+    for (int i = 0; i < ROW; i++)
+        ones[i] = 1;
+    tern_scope_begin(ctx);
+    tern_tensor *y = tern_linear(tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){1, ROW}, ones), w, NULL);
+    assert_int_equal(tern_tensor_read(y, TERN_F32, found, sizeof(found)), TERN_OK);
+    tern_scope_end(ctx, NULL);
+    for (int i = 0; i < ROW; i++) {
+        float expected = 0;
+        for (int k = 0; k < ROW; k++)
+            expected += moved[number][i * ROW + k];
+        assert_true(found[i] == expected);
+    }
+}
+
+/* Weights of 256 KiB, of which a share of 1.5 MiB holds five: others leave for a tensor of 1 MiB, and some come back. */
+void gpu_weights_move(const char *device, const char *cache)
+{
+    const int64_t most = 1 << 18;
+    struct tern_context *ctx =
+        tern_context_create(&(struct tern_context_params){.device = device, .threads = 2, .device_budget = 3 << 19, .cache_dir = cache});
+    tern_tensor *w[MOVED], *big = NULL;
+    struct tern_buffer *at[MOVED];
+    assert_non_null(ctx);
+    for (int i = 0; i < MOVED; i++) {
+        for (int k = 0; k < ROW * ROW; k++)
+            moved[i][k] = (float)((k + i) % 7);
+        w[i] = tern_tensor_wrap(ctx, TERN_F32, 2, (const int64_t[]){ROW, ROW}, moved[i], NULL, NULL);
+    }
+    for (int turn = 0; turn < 4; turn++) {
+        const uint64_t before = ctx->device->moved;
+        if (turn == 1)
+            big = tern_tensor_create(ctx, TERN_F32, 1, &most, NULL);
+        if (turn == 3) {
+            tern_tensor_unref(&big);
+            for (int i = 0; i < MOVED; i++)
+                at[i] = w[i]->prepared->buffer;
+            assert_int_equal(ctx->device->fns->weights_use(ctx->device, at, MOVED), TERN_OK);
+        }
+        assert_true(ctx->device->moved - before >= (turn % 2 ? 3 : 0));
+        for (int i = 0; i < MOVED; i++)
+            check_sums(ctx, w[i], i);
+    }
+    for (int i = 0; i < MOVED; i++)
+        tern_tensor_unref(&w[i]);
+    tern_context_destroy(&ctx);
+}

@@ -29,6 +29,9 @@ void gpu_count_warnings(enum tern_log_level level, const char *text, void *user)
 /* Another context finds all kernels in the cache folder `cache`/`device`. Damaged ones are built again. */
 void gpu_cache_is_checked(const char *device, const char *cache);
 
+/* Weights that do not fit the share leave for a tensor and come back; each computes what it did. */
+void gpu_weights_move(const char *device, const char *cache);
+
 /* exp(0) through the device, from the context (NULL: false) to a value that the host reads; false with an error. */
 bool gpu_compute(struct tern_context *ctx);
 /* Every allocation of the library fails once, from opening the device to the result: a status, no leak. `check` (or NULL) is called

@@ -276,66 +276,11 @@ static void the_cache_is_checked(void **state)
     }
 }
 
-#define ROW 256
-#define MOVED 8
-static float moved[MOVED][ROW * ROW];
-
-/* The sums of a weight's rows, which are whole numbers. */
-static void check_sums(struct tern_context *ctx, tern_tensor *w, int number)
-{
-    float found[ROW], ones[ROW];
-    for (int i = 0; i < ROW; i++)
-        ones[i] = 1;
-    tern_scope_begin(ctx);
-    tern_tensor *y = tern_linear(tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){1, ROW}, ones), w, NULL);
-    assert_int_equal(tern_tensor_read(y, TERN_F32, found, sizeof(found)), TERN_OK);
-    tern_scope_end(ctx, NULL);
-    for (int i = 0; i < ROW; i++) {
-        float expected = 0;
-        for (int k = 0; k < ROW; k++)
-            expected += moved[number][i * ROW + k];
-        assert_true(found[i] == expected);
-    }
-}
-
-/* Weights of 256 KiB, of which a share of 1.5 MiB holds five: others leave for a tensor of 1 MiB, and some come back. */
-static void check_moves(void)
-{
-    const int64_t most = 1 << 18;
-    struct tern_context *ctx = tern_context_create(
-        &(struct tern_context_params){.device = "vulkan", .threads = 2, .device_budget = 3 << 19, .cache_dir = vulkan_cache_dir()});
-    tern_tensor *w[MOVED], *big = NULL;
-    struct tern_buffer *at[MOVED];
-    assert_non_null(ctx);
-    for (int i = 0; i < MOVED; i++) {
-        for (int k = 0; k < ROW * ROW; k++)
-            moved[i][k] = (float)((k + i) % 7);
-        w[i] = tern_tensor_wrap(ctx, TERN_F32, 2, (const int64_t[]){ROW, ROW}, moved[i], NULL, NULL);
-    }
-    for (int turn = 0; turn < 4; turn++) {
-        const uint64_t before = ctx->device->moved;
-        if (turn == 1)
-            big = tern_tensor_create(ctx, TERN_F32, 1, &most, NULL);
-        if (turn == 3) {
-            tern_tensor_unref(&big);
-            for (int i = 0; i < MOVED; i++)
-                at[i] = w[i]->prepared->buffer;
-            assert_int_equal(ctx->device->fns->weights_use(ctx->device, at, MOVED), TERN_OK);
-        }
-        assert_true(ctx->device->moved - before >= (turn % 2 ? 3 : 0));
-        for (int i = 0; i < MOVED; i++)
-            check_sums(ctx, w[i], i);
-    }
-    for (int i = 0; i < MOVED; i++)
-        tern_tensor_unref(&w[i]);
-    tern_context_destroy(&ctx);
-}
-
 static void weights_move(void **state)
 {
     vulkan_shim()->discrete = true;
     tern_context_destroy(&(struct tern_context *){vulkan_open_or_skip()});
-    check_moves();
+    gpu_weights_move("vulkan", vulkan_cache_dir());
     assert_int_equal(vulkan_shim()->live, 0);
 }
 
@@ -353,7 +298,7 @@ static void use_all(void)
     check_staging(ctx);
     gpu_plan_agrees(ctx, NULL);
     tern_context_destroy(&ctx);
-    check_moves();
+    gpu_weights_move("vulkan", vulkan_cache_dir());
 }
 
 static void validation_is_silent(void **state)
