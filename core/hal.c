@@ -3,17 +3,30 @@
 
 #include "core/context.h"
 
-struct tern_buffer *tern_buffer_create(struct tern_device *device, size_t size)
+static struct tern_buffer *create(struct tern_device *device, struct tern_buffer *(*fn)(struct tern_device *, size_t), size_t size)
 {
     if (device->caps.max_buffer && size > device->caps.max_buffer) {
         tern_fail(device->ctx, TERN_E_NO_MEMORY, "%s: a buffer of %zu bytes was asked for, the device allows %zu", device->name, size,
                   device->caps.max_buffer);
         return NULL;
     }
-    struct tern_buffer *b = device->fns->buffer_create(device, size);
+    struct tern_buffer *b = fn(device, size);
     if (b)
         b->id = __atomic_add_fetch(&device->ctx->buffers, 1, __ATOMIC_RELAXED);
     return b;
+}
+
+struct tern_buffer *tern_buffer_create(struct tern_device *device, size_t size) { return create(device, device->fns->buffer_create, size); }
+
+struct tern_buffer *tern_buffer_create_weight(struct tern_device *device, size_t size)
+{
+    return create(device, device->fns->weight_create ? device->fns->weight_create : device->fns->buffer_create, size);
+}
+
+void tern_buffer_mark_weight(struct tern_buffer *b)
+{
+    if (b && b->device->fns->weight_mark)
+        b->device->fns->weight_mark(b);
 }
 
 static void wrapped_destroy(struct tern_buffer *b)

@@ -30,7 +30,8 @@ struct tern_queue_fns {
     struct tern_event *(*record)(struct tern_queue *);
     /* Launches of this thread between begin and end are kept, not run; those of other threads wait. Every begin that succeeded is
      * followed by an end, whatever failed in between. Replay enqueues the whole behind everything before; when a buffer of it is gone,
-     * a capture may only be destroyed. All three are NULL on queues that cannot. */
+     * a capture may only be destroyed. When one was moved (tern_device.moved), replay does nothing but set `stale`. All three are NULL on
+     * queues that cannot. */
     enum tern_status (*capture_begin)(struct tern_queue *);
     struct tern_capture *(*capture_end)(struct tern_queue *); /* NULL with the error recorded */
     enum tern_status (*replay)(struct tern_queue *, struct tern_capture *);
@@ -55,6 +56,14 @@ struct tern_device_fns {
     void (*describe)(const struct tern_device *, char *out, size_t size);
     /* Memory of that size, not cleared; NULL (error recorded) when there is none. */
     struct tern_buffer *(*buffer_create)(struct tern_device *, size_t size);
+    /* The same for a weight: memory that is written once, then read. Where the device has no room it may lie in the host's memory, which
+     * kernels read over the bus, and it may be moved between the two. NULL table entry: the device has but one kind. */
+    struct tern_buffer *(*weight_create)(struct tern_device *, size_t size);
+    /* A buffer of buffer_create becomes such a one; its contents are there. With weight_create. */
+    void (*weight_mark)(struct tern_buffer *);
+    /* The next launches read these again and again: they go to the device's own memory before all others, as far as there is room. Other
+     * buffers among them are passed by. With weight_create. */
+    enum tern_status (*weights_use)(struct tern_device *, struct tern_buffer *const *buffers, int n);
     struct tern_queue *(*queue_create)(struct tern_device *);
     /* Source text to binary; NULL table entry: the device has no run-time compiler. */
     struct tern_program *(*program_create)(struct tern_device *, const char *source, const char *options);
@@ -73,6 +82,7 @@ struct tern_device_caps {
     bool software;              /* runs on the host's processor again: "auto" passes it by */
     bool in_place;              /* element-wise kernels may write their result where an operand lies */
     size_t max_buffer;          /* bytes; 0: no limit but memory */
+    size_t memory, host_share;  /* bytes of its own memory that may be taken, of the host's for weights beside it; memory 0: no limit */
 };
 
 struct tern_device {
@@ -83,6 +93,7 @@ struct tern_device {
     struct tern_device_caps caps;
     const struct tern_kernel *const *kernels; /* NULL-terminated */
     struct tern_queue *queue;                 /* the default queue */
+    uint64_t moved;                           /* atomic: how often a buffer came to lie elsewhere */
 };
 
 struct tern_buffer {
@@ -111,6 +122,8 @@ struct tern_capture {
     const struct tern_capture_fns *fns;
     struct tern_queue *queue;
     int launches;
+    uint64_t moved; /* its device's, when it began */
+    bool stale;     /* a replay found that buffers were moved since */
 };
 
 struct tern_program {
@@ -119,6 +132,9 @@ struct tern_program {
 };
 
 struct tern_buffer *tern_buffer_create(struct tern_device *device, size_t size);
+/* A buffer for a weight: see weight_create, weight_mark. On devices with but one kind of memory, one like any other. */
+struct tern_buffer *tern_buffer_create_weight(struct tern_device *device, size_t size);
+void tern_buffer_mark_weight(struct tern_buffer *b);
 /* Memory that something else owns; release(user) is called when the last reference goes. On failure NULL,
  * and release is not called. */
 struct tern_buffer *tern_buffer_wrap(struct tern_device *device, void *host, size_t size, void (*release)(void *), void *user);

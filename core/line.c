@@ -100,6 +100,7 @@ static struct tern_context *open_alone(const struct tern_context *ctx, const cha
     struct tern_context_params p = {.device = name,
                                     .threads = ctx->params.threads,
                                     .budget = ctx->params.budget,
+                                    .device_budget = ctx->params.device_budget,
                                     .cache_dir = ctx->params.cache_dir,
                                     .cancel = ctx->params.cancel,
                                     .user = ctx->params.user,

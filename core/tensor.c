@@ -74,6 +74,14 @@ tern_tensor *tern_tensor_wrap(struct tern_context *ctx, enum tern_dtype dtype, i
     return t;
 }
 
+void tern_tensor_make_constant(tern_tensor *t)
+{
+    if (!t)
+        return;
+    t->constant = true;
+    tern_buffer_mark_weight(t->buffer);
+}
+
 tern_tensor *tern_tensor_create(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape, const void *data)
 {
     int64_t n;

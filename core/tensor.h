@@ -34,6 +34,9 @@ static inline void tern_tensor_advise(tern_tensor *t, bool needed)
         t->advise(t, needed);
 }
 
+/* What was computed is a weight from now on: it never changes, and its device may move it. NULL is allowed. */
+void tern_tensor_make_constant(tern_tensor *t);
+
 /* Not cleared. Belongs to the open scope, if any. */
 tern_tensor *tern_tensor_empty(struct tern_context *ctx, const struct tern_meta *meta);
 tern_tensor *tern_tensor_empty_on(struct tern_device *device, const struct tern_meta *meta);

@@ -62,8 +62,7 @@ static tern_tensor *prepare(struct tern_binding *b, const struct tern_node *n)
     }
     tern_scope_begin(ctx);
     tern_tensor *t = tern_tensor_ref(tern_op_call(ctx, n->desc.op, in, n->desc.n_in, &n->desc.attrs));
-    if (t)
-        t->constant = true;
+    tern_tensor_make_constant(t);
     tern_scope_end(ctx, NULL);
     for (int k = 0; k < n->desc.n_in; k++)
         if (passing[k])
@@ -126,6 +125,20 @@ static enum tern_status pack(struct tern_binding *b)
     return TERN_OK;
 }
 
+/* What no order of allocations could place is refused before anything is copied. */
+static enum tern_status check_room(const struct tern_plan *p, const struct tern_weights *weights)
+{
+    const struct tern_device_caps *c = &p->ctx->device->caps;
+    size_t bound = c->memory ? tern_plan_bind_bytes(p, weights) : 0;
+    if (!c->memory || bound + p->facts.arena <= c->memory || bound + p->facts.arena - c->memory <= c->host_share)
+        return TERN_OK;
+    return tern_fail(
+        p->ctx, TERN_E_NO_MEMORY,
+        "plan: %zu bytes of weights and %zu of results are needed on device %s, whose share of its memory is %zu bytes, with %zu "
+        "of the host's; a smaller dtype or picture, or a larger device budget would help",
+        bound, p->facts.arena, p->ctx->device->name, c->memory, c->host_share);
+}
+
 struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_weights *weights)
 {
     if (!plan || tern_failed(plan->ctx))
@@ -140,15 +153,17 @@ struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_we
     b->bound = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->bound));
     b->at = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->at));
     b->packed = tern_calloc(ctx, (size_t)plan->n_packed + 1, sizeof(*b->packed));
-    if (!b->bound || !b->at || !b->packed || bind_values(b, weights) || place(b) || pack(b))
+    if (!b->bound || !b->at || !b->packed || check_room(plan, weights) || bind_values(b, weights) || place(b) || pack(b))
         tern_binding_unref(&b);
     return b;
 }
 
-/* What an allocation of that size counts for, with the structs around it. */
-static size_t counted(size_t size)
+/* What an allocation of that size counts for, with the structs around it. Buffers of devices with memory of their own know more: where they
+ * lie, their neighbours. */
+static size_t counted(const struct tern_device *d, size_t size)
 {
-    return size + 3 * 64 + sizeof(struct tern_prepared) + sizeof(struct tern_buffer) + sizeof(tern_tensor);
+    size_t more = d->caps.host_memory ? 0 : 192;
+    return size + 3 * 64 + sizeof(struct tern_prepared) + sizeof(struct tern_buffer) + sizeof(tern_tensor) + more;
 }
 
 static bool has_form(const tern_tensor *t, const struct tern_kernel *k, uint64_t key)
@@ -174,7 +189,7 @@ size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights
     size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64;
     for (int i = 0; i < g->n_nodes; i++)
         if (!g->nodes[i].dead && g->nodes[i].prepare && g->nodes[i].kind != TERN_CALL_VIEW)
-            bytes += counted((size_t)tern_meta_span(&g->nodes[i].desc.out) * tern_dtype_size(g->nodes[i].desc.out.dtype));
+            bytes += counted(p->ctx->device, (size_t)tern_meta_span(&g->nodes[i].desc.out) * tern_dtype_size(g->nodes[i].desc.out.dtype));
     pthread_mutex_lock(&p->ctx->lock);
     for (int i = 0; i < p->n_steps; i++) {
         const struct tern_step *s = &p->steps[i];
@@ -182,11 +197,11 @@ size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights
             continue;
         const tern_tensor *t = tensor_of(&g->values[g->nodes[s->node].in[s->kernel->pack_input]], weights);
         if (!has_form(t, s->kernel, tern_step_pack_key(s)))
-            bytes += counted(s->kernel->packed_size(p->ctx, s->desc));
+            bytes += counted(p->ctx->device, s->kernel->packed_size(p->ctx, s->desc));
     }
     for (int i = 0; i < g->n_values && !p->ctx->device->caps.host_memory; i++) {
         size_t copy = tern_resident_bytes(p->ctx->device, tensor_of(&g->values[i], weights));
-        bytes += copy && reads_value(p, i) ? counted(copy) : 0;
+        bytes += copy && reads_value(p, i) ? counted(p->ctx->device, copy) : 0;
     }
     pthread_mutex_unlock(&p->ctx->lock);
     return bytes;

@@ -103,7 +103,7 @@ static enum tern_status read_all(struct tern_file_in *in)
     in->n_nodes = tern_file_count(in, 4, TERN_FILE_NODES);
     g->n_inputs = tern_file_count(in, 4, TERN_GRAPH_MAX_IO);
     g->n_outputs = tern_file_count(in, 4, TERN_GRAPH_MAX_IO);
-    in->n_blocks = tern_file_count(in, 4, 3 * TERN_FILE_NODES);
+    in->n_blocks = tern_file_count(in, 4, (3 + TERN_MAX_INPUTS) * TERN_FILE_NODES);
     in->arena = tern_file_number(in, 8);
     in->resident = tern_file_number(in, 8);
     if (n_values < 0 || in->n_nodes < 0 || g->n_inputs < 0 || g->n_outputs < 1 || in->n_blocks < 0)

@@ -13,6 +13,7 @@ struct layout {
     int *block_of; /* by root value; -1: not in the arena */
     int *last;     /* by root value: the last step that reads it */
     int *output;   /* by root value: the output whose memory it is; -1 */
+    int *copied;   /* by root value: whether a weight is copied to the device at every run; -1: not decided */
     int streamed;  /* the last step so far whose weights are prepared at every run; -1 */
 };
 
@@ -146,6 +147,47 @@ bool tern_step_packed_before(const struct tern_plan *p, int step)
     return false;
 }
 
+/* Weights that lie in the host's memory, on a device that has its own: as they are or seen in another way. */
+static bool is_copied(struct layout *l, int root)
+{
+    const struct tern_plan *p = l->plan;
+    const struct tern_value *v = &l->graph->values[root];
+    if (!p->resident_limit || p->ctx->device->caps.host_memory || !tern_graph_is_fixed(l->graph, root) ||
+        !(v->kind == TERN_VALUE_WEIGHT || (v->kind == TERN_VALUE_RESULT && l->graph->nodes[v->node].kind == TERN_CALL_VIEW)))
+        return false;
+    if (l->copied[root] < 0) {
+        l->copied[root] = !stays(p, bytes_of(&v->meta));
+        l->plan->facts.resident += l->copied[root] ? 0 : bytes_of(&v->meta);
+    }
+    return l->copied[root] == 1 && bytes_of(&v->meta);
+}
+
+/* A weight is read anew at every run of the step; the streamed step before asks the system for it. */
+static void stream(struct layout *l, int s, int value)
+{
+    if (l->streamed != s)
+        l->plan->facts.streamed++;
+    if (l->streamed >= 0 && l->streamed != s)
+        l->plan->steps[l->streamed].ahead = value;
+    l->streamed = s;
+}
+
+/* Gives a weight that is not kept a place for this step. */
+static void copy_weights(struct layout *l, int s)
+{
+    struct tern_step *step = &l->plan->steps[s];
+    for (int k = 0; k < l->graph->nodes[step->node].desc.n_in; k++) {
+        const struct tern_ref from = step->in[k];
+        bool packs = step->kernel->pack && step->kernel->pack_input == k;
+        if (from.place != TERN_PLACE_BOUND || packs || !is_copied(l, from.index))
+            continue;
+        step->from[k] = from;
+        step->in[k] = scratch(l, bytes_of(&l->graph->values[from.index].meta), s);
+        step->in[k].offset = from.offset;
+        stream(l, s, from.index);
+    }
+}
+
 static void place_step(struct layout *l, int s)
 {
     struct tern_step *step = &l->plan->steps[s];
@@ -159,6 +201,7 @@ static void place_step(struct layout *l, int s)
     const struct tern_kernel *kernel = step->kernel;
     if (!kernel)
         return;
+    copy_weights(l, s);
     step->workspace = scratch(l, kernel->workspace ? kernel->workspace(ctx, step->desc) : 0, s);
     if (!kernel->pack)
         return;
@@ -172,12 +215,8 @@ static void place_step(struct layout *l, int s)
         return;
     }
     step->packed = scratch(l, size, s);
-    if (fixed) {
-        l->plan->facts.streamed++;
-        if (l->streamed >= 0)
-            l->plan->steps[l->streamed].ahead = packed;
-        l->streamed = s;
-    }
+    if (fixed)
+        stream(l, s, packed);
 }
 
 static void resolve(const struct layout *l, struct tern_ref *r)
@@ -236,11 +275,19 @@ static enum tern_status place_blocks(struct layout *l, const struct tern_placeme
                      given->arena);
 }
 
+static bool copies(const struct tern_step *s)
+{
+    bool copies = false;
+    for (int k = 0; k < TERN_MAX_INPUTS; k++)
+        copies = copies || s->from[k].place != TERN_PLACE_NONE;
+    return copies;
+}
+
 static bool has_same_launches(const struct tern_plan *p)
 {
     bool same = true;
     for (int s = 0; s < p->n_steps; s++)
-        same = same && p->steps[s].kernel && (p->steps[s].packed_index >= 0 || !p->steps[s].kernel->pack);
+        same = same && p->steps[s].kernel && (p->steps[s].packed_index >= 0 || !p->steps[s].kernel->pack) && !copies(&p->steps[s]);
     return same;
 }
 
@@ -250,13 +297,15 @@ enum tern_status tern_plan_layout(struct tern_plan *p, const struct tern_placeme
     const struct tern_graph *g = p->graph;
     size_t values = (size_t)g->n_values;
     struct layout l = {.plan = p, .graph = g, .streamed = -1};
-    l.blocks = tern_calloc(ctx, 3 * (size_t)p->n_steps + 1, sizeof(*l.blocks));
-    l.block_of = tern_calloc(ctx, 3 * values + 1, sizeof(int));
-    p->blocks = tern_calloc(ctx, 3 * (size_t)p->n_steps + 1, sizeof(*p->blocks));
+    size_t each = 3 + (p->resident_limit ? TERN_MAX_INPUTS : 0); /* of a step: result, workspace, packed form, copies */
+    l.blocks = tern_calloc(ctx, each * (size_t)p->n_steps + 1, sizeof(*l.blocks));
+    l.block_of = tern_calloc(ctx, 4 * values + 1, sizeof(int));
+    p->blocks = tern_calloc(ctx, each * (size_t)p->n_steps + 1, sizeof(*p->blocks));
     if (l.blocks && l.block_of && p->blocks) {
-        memset(l.block_of, 0xff, 3 * values * sizeof(int)); /* -1 */
+        memset(l.block_of, 0xff, 4 * values * sizeof(int)); /* -1 */
         l.last = l.block_of + values;
         l.output = l.last + values;
+        l.copied = l.output + values;
         for (int i = 0; i < g->n_outputs; i++)
             l.output[tern_graph_root(g, g->outputs[i])] = i;
         for (int i = 0; i < g->n_outputs; i++)

@@ -24,9 +24,10 @@ struct tern_ref {
 struct tern_step {
     const struct tern_kernel *kernel; /* NULL: the op's reference */
     struct tern_ref in[TERN_MAX_INPUTS], out, workspace;
-    struct tern_ref packed; /* of an input that is packed at every run */
-    int packed_index;       /* of the binding's packed forms; -1: none */
-    int ahead;              /* value of the weight that the next streamed step will read; -1: none, or not streamed */
+    struct tern_ref packed;                /* of an input that is packed at every run */
+    struct tern_ref from[TERN_MAX_INPUTS]; /* of one that is copied to its place in the arena at every run: where it is bound */
+    int packed_index;                      /* of the binding's packed forms; -1: none */
+    int ahead;                             /* value of the weight that the next streamed step will read; -1: none, or not streamed */
     int node;
     const struct tern_op_desc *desc; /* the node's */
 };

@@ -14,10 +14,17 @@ struct run {
     const struct tern_step_observer *observer; /* NULL: nobody is told */
 };
 
+static void drop_capture(struct tern_run_memory *m)
+{
+    if (m->capture)
+        m->capture->fns->destroy(m->capture);
+    m->capture = NULL;
+}
+
 static void free_memory(struct tern_context *ctx, struct tern_run_memory *m)
 {
-    if (m && m->capture)
-        m->capture->fns->destroy(m->capture);
+    if (m)
+        drop_capture(m);
     for (int i = 0; m && i < m->n_arena; i++)
         tern_buffer_unref(&m->arena[i]);
     tern_free(ctx, m);
@@ -42,15 +49,33 @@ static struct tern_run_memory *make_memory(const struct tern_plan *p)
     return m;
 }
 
+/* What the binding reads comes to the device's own memory, beside the arena and before the weights of other plans. */
+static enum tern_status use_weights(const struct tern_plan *p, const struct tern_binding *b)
+{
+    struct tern_device *d = p->ctx->device;
+    int n = p->graph->n_values;
+    if (!d->fns->weights_use)
+        return TERN_OK;
+    struct tern_buffer **buffers = tern_calloc(p->ctx, (size_t)n + 1, sizeof(*buffers));
+    for (int i = 0; buffers && i < n; i++)
+        buffers[i] = b->at[i].buffer;
+    enum tern_status st = buffers ? d->fns->weights_use(d, buffers, n) : tern_error_status(p->ctx);
+    tern_free(p->ctx, buffers);
+    return st;
+}
+
 /* Idle memory of an earlier run, or new one. NULL with the error recorded. */
-static struct tern_run_memory *take_memory(struct tern_plan *p)
+static struct tern_run_memory *take_memory(struct tern_plan *p, const struct tern_binding *b)
 {
     pthread_mutex_lock(&p->lock);
     struct tern_run_memory *m = p->idle;
     if (m)
         p->idle = m->next;
     pthread_mutex_unlock(&p->lock);
-    return m ? m : make_memory(p);
+    if (m || !(m = make_memory(p)) || !use_weights(p, b))
+        return m;
+    free_memory(p->ctx, m);
+    return NULL;
 }
 
 void tern_plan_trim(struct tern_plan *p)
@@ -110,16 +135,36 @@ static enum tern_status pack_input(const struct run *r, const struct tern_step *
     return TERN_OK;
 }
 
+/* A weight on its way to its step: to the place it has there, or where it lies when the device has it already. Queues are in order, so the
+ * copy waits for those who had that place before. */
+static enum tern_status copy_input(const struct run *r, const struct tern_step *s, int k, struct tern_arg *arg)
+{
+    const struct tern_ref *from = &s->from[k];
+    tern_tensor *t = r->binding->bound[from->index];
+    if (!tern_is_elsewhere(r->plan->ctx->device, t)) {
+        *arg = arg_of(r, from);
+        return TERN_OK;
+    }
+    if (s->ahead >= 0)
+        tern_tensor_advise(r->binding->bound[s->ahead], true);
+    size_t size = (size_t)tern_meta_span(&t->meta) * tern_dtype_size(t->meta.dtype);
+    enum tern_status st = tern_buffer_write(arg->buffer, arg->offset - from->offset, tern_tensor_host(t), size);
+    tern_tensor_advise(t, false);
+    return st;
+}
+
 static enum tern_status run_step(const struct run *r, const struct tern_step *s)
 {
     struct tern_context *ctx = r->plan->ctx;
     struct tern_kernel_args a = {.desc = s->desc, .ctx = ctx};
     for (int k = 0; k < s->desc->n_in; k++)
         a.in[k] = arg_of(r, &s->in[k]);
+    for (int k = 0; k < s->desc->n_in; k++)
+        if (s->from[k].place != TERN_PLACE_NONE && copy_input(r, s, k, &a.in[k]))
+            return tern_error_status(ctx);
     a.out = arg_of(r, &s->out);
-    if (!s->kernel) {
+    if (!s->kernel)
         return tern_reference_run(&a);
-    }
     a.workspace = arg_of(r, &s->workspace);
     a.packed = arg_of(r, &s->packed);
     if (s->packed_index >= 0)
@@ -211,10 +256,8 @@ static void capture(const struct run *r)
     if (q->fns->capture_begin(q) == TERN_OK) {
         enum tern_status st = run_steps(r);
         r->memory->capture = q->fns->capture_end(q);
-        if (st && r->memory->capture) {
-            r->memory->capture->fns->destroy(r->memory->capture);
-            r->memory->capture = NULL;
-        }
+        if (st)
+            drop_capture(r->memory);
     }
     if (!r->memory->capture && tern_error_status(r->plan->ctx) != TERN_E_CANCELLED)
         tern_error_clear(r->plan->ctx);
@@ -228,16 +271,18 @@ static enum tern_status run_or_replay(const struct run *r)
     if (!q->fns->capture_begin || !r->plan->same_launches || r->observer || !make_key(r, &key))
         return run_steps(r);
     bool again = !memcmp(&key, &r->memory->key, sizeof(key));
-    if (!again && r->memory->capture) {
-        r->memory->capture->fns->destroy(r->memory->capture);
-        r->memory->capture = NULL;
-    }
+    if (!again)
+        drop_capture(r->memory);
     r->memory->key = key;
     if (again && !r->memory->capture)
         capture(r);
     if (tern_check_cancel(r->plan->ctx))
         return tern_error_status(r->plan->ctx);
-    return r->memory->capture ? q->fns->replay(q, r->memory->capture) : run_steps(r);
+    enum tern_status st = r->memory->capture ? q->fns->replay(q, r->memory->capture) : TERN_OK;
+    if (r->memory->capture && (st || !r->memory->capture->stale))
+        return st;
+    drop_capture(r->memory);
+    return run_steps(r);
 }
 
 static enum tern_status run_in_memory(struct run *r, tern_tensor *const *inputs, tern_tensor *const *outputs, tern_tensor **in,
@@ -258,7 +303,7 @@ static enum tern_status run(struct tern_binding *binding, tern_tensor *const *in
     struct tern_context *ctx = p->ctx;
     if (tern_failed(ctx))
         return tern_error_status(ctx);
-    struct tern_run_memory *m = take_memory(p);
+    struct tern_run_memory *m = take_memory(p, binding);
     if (!m)
         return tern_error_status(ctx);
     struct run r = {p, binding, in, out, m, observer};

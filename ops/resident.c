@@ -14,10 +14,10 @@ static struct tern_prepared *find(const struct tern_device *device, const tern_t
     return p;
 }
 
-static struct tern_buffer *copy_to(struct tern_device *device, const tern_tensor *t)
+static struct tern_buffer *copy_to(struct tern_device *device, const tern_tensor *t, bool weight)
 {
     size_t size = bytes_of(&t->meta);
-    struct tern_buffer *b = tern_buffer_create(device, size ? size : 1);
+    struct tern_buffer *b = weight ? tern_buffer_create_weight(device, size ? size : 1) : tern_buffer_create(device, size ? size : 1);
     void *host = t->buffer->host ? NULL : tern_alloc(device->ctx, size);
     enum tern_status st = !b ? tern_error_status(device->ctx) : TERN_OK;
     if (!st && !t->buffer->host)
@@ -39,7 +39,7 @@ static struct tern_buffer *keep_copy(struct tern_device *device, tern_tensor *t)
     if (p)
         return p->buffer;
     p = tern_calloc(ctx, 1, sizeof(*p));
-    if (!p || !(p->buffer = copy_to(device, t))) {
+    if (!p || !(p->buffer = copy_to(device, t, true))) {
         tern_free(ctx, p);
         return NULL;
     }
@@ -58,7 +58,7 @@ enum tern_status tern_resident(struct tern_device *device, tern_tensor *t, struc
     if (!tern_is_elsewhere(device, t))
         return TERN_OK;
     arg->offset = 0;
-    arg->buffer = t->constant ? keep_copy(device, t) : (*copy = copy_to(device, t));
+    arg->buffer = t->constant ? keep_copy(device, t) : (*copy = copy_to(device, t, false));
     return arg->buffer ? TERN_OK : tern_error_status(device->ctx);
 }
 

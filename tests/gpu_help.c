@@ -1,4 +1,5 @@
 /* What the tests of backends for GPUs share. */
+#include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -53,6 +54,21 @@ void gpu_compare(const struct tern_image *a, const struct tern_image *b)
         assert_true(abs(tern_image_data(a)[i] - tern_image_data(b)[i]) <= 1);
 }
 
+void gpu_pictures_agree(struct tern_context *ctx)
+{
+    static const char *const prompts[] = {"a red circle", "一艘蓝色的船在海上，日落"};
+    struct tern_context *cpu = support_context();
+    for (int i = 0; i < 2; i++) {
+        struct tern_image *expected = gpu_paint(cpu, prompts[i]), *found = gpu_paint(ctx, prompts[i]);
+        gpu_compare(expected, found);
+        tern_image_destroy(&expected);
+        tern_image_destroy(&found);
+    }
+    tern_context_destroy(&cpu);
+}
+
+/* ---- a plan ---- */
+
 /* A convolution, a norm, a product with weights that lie in the host's memory. */
 static enum tern_status block(void *user, tern_tensor *const *in, tern_tensor **out)
 {
@@ -81,7 +97,7 @@ static struct tern_weights *host_weights(struct tern_context *ctx, float *memory
     return w;
 }
 
-void gpu_run_plan(struct tern_context *ctx, float *values)
+void gpu_run_plan(struct tern_context *ctx, float *values, void (*watch)(int run, bool over))
 {
     float memory[148], picture[3 * 6 * 8];
     const struct tern_graph_input input = {"x", TERN_F32, 4, {1, 3, 6, 8}};
@@ -99,8 +115,12 @@ void gpu_run_plan(struct tern_context *ctx, float *values)
     tern_tensor *in = tern_tensor_create(ctx, TERN_F32, 4, input.shape, picture), *out = NULL;
     uint64_t allocations = 0;
     for (int i = 0; i < 3; i++) {
+        if (watch)
+            watch(i, false);
         if (tern_plan_run(b, &in, &out))
             fail_msg("%s", tern_error(ctx));
+        if (watch)
+            watch(i, true);
         assert_true(i < 2 || tern_memory_allocations(ctx) == allocations);
         allocations = tern_memory_allocations(ctx);
     }
@@ -110,4 +130,170 @@ void gpu_run_plan(struct tern_context *ctx, float *values)
     tern_plan_unref(&plan);
     tern_graph_destroy(&g);
     tern_weights_unref(&w);
+}
+
+void gpu_plan_agrees(struct tern_context *ctx, void (*watch)(int run, bool over))
+{
+    struct tern_context *cpu = support_context();
+    float expected[GPU_PLAN_VALUES], found[GPU_PLAN_VALUES];
+    gpu_run_plan(cpu, expected, NULL);
+    gpu_run_plan(ctx, found, watch);
+    assert_true(support_nmse(found, expected, GPU_PLAN_VALUES) < 1e-11);
+    tern_context_destroy(&cpu);
+}
+
+/* ---- the cache folder ---- */
+
+int gpu_warnings;
+
+void gpu_count_warnings(enum tern_log_level level, const char *text, void *user)
+{
+    gpu_warnings += level == TERN_LOG_WARN && strstr(text, "again") != NULL;
+}
+
+int gpu_damage_files(const char *pattern, int every, bool cut)
+{
+    glob_t files;
+    int damaged = 0;
+    assert_int_equal(glob(pattern, 0, NULL, &files), 0);
+    for (size_t i = 0; i < files.gl_pathc; i += (size_t)every, damaged++) {
+        FILE *f = fopen(files.gl_pathv[i], cut ? "wb" : "r+b");
+        assert_non_null(f);
+        if (!cut)
+            fseek(f, 30, SEEK_SET);
+        fputc('?', f);
+        fclose(f);
+    }
+    globfree(&files);
+    return damaged;
+}
+
+void gpu_cache_is_checked(const char *device, const char *cache)
+{
+    char pattern[300];
+    struct tern_image *expected = NULL;
+    snprintf(pattern, sizeof(pattern), "%s/%s/*.bin", cache, device);
+    for (int what = 0; what < 4; what++) { /* new, whole, a byte changed, cut */
+        int damaged = what > 1 ? gpu_damage_files(pattern, 10, what == 3) : 0;
+        gpu_warnings = 0;
+        struct tern_context *ctx = tern_context_create(
+            &(const struct tern_context_params){.device = device, .threads = 2, .cache_dir = cache, .log = gpu_count_warnings});
+        assert_non_null(ctx);
+        struct tern_image *found = gpu_paint(ctx, "a star");
+        if (expected)
+            gpu_compare(expected, found);
+        assert_true(what > 1 ? damaged > 2 && gpu_warnings > 0 && gpu_warnings <= damaged : gpu_warnings == 0);
+        if (expected)
+            tern_image_destroy(&found);
+        else
+            expected = found;
+        tern_context_destroy(&ctx);
+    }
+    tern_image_destroy(&expected);
+}
+
+/* ---- what fails ---- */
+
+bool gpu_compute(struct tern_context *ctx)
+{
+    float values[100] = {0};
+    tern_tensor *x = ctx ? tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){100}, values) : NULL;
+    tern_tensor *y = x ? tern_exp(x) : NULL;
+    bool ok = y && !tern_tensor_read(y, TERN_F32, values, sizeof(values)) && values[99] == 1;
+    tern_tensor_unref(&x);
+    tern_tensor_unref(&y);
+    return ok;
+}
+
+int gpu_allocations_fail(const char *device, const char *cache, void (*check)(void))
+{
+    int faults = 0;
+    for (long n = 1; n < 10000; n++, faults++) {
+        struct support_allocator m = {.fail_at = n};
+        const struct tern_context_params params = {.device = device, .threads = 1, .allocator = support_failing(&m), .cache_dir = cache};
+        struct tern_context *ctx = tern_context_create(&params);
+        bool ok = gpu_compute(ctx);
+        assert_true(ok || !ctx || tern_error_status(ctx) == TERN_E_NO_MEMORY);
+        tern_context_destroy(&ctx);
+        assert_int_equal(m.live, 0);
+        if (check)
+            check();
+        if (ok && m.count < n)
+            break;
+    }
+    print_message("%d faults\n", faults);
+    return faults;
+}
+
+void gpu_wrong_use_is_refused(const char *device, const char *cache)
+{
+    char text[80];
+    struct tern_context_params params = {.device = text, .threads = 1, .budget = 1 << 20, .cache_dir = cache};
+    snprintf(text, sizeof(text), "%s:99", device);
+    assert_null(tern_context_create(&params));
+    assert_non_null(strstr(tern_create_error(), "device 99 was asked for, there "));
+    params.device = device;
+    struct tern_context *ctx = tern_context_create(&params);
+    assert_non_null(ctx);
+    assert_null(tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){1 << 20}, NULL));
+    snprintf(text, sizeof(text), "memory budget of 1048576 bytes reached on device %s", device);
+    support_error(ctx, TERN_E_BUDGET, text);
+    tern_context_destroy(&ctx);
+}
+
+/* ---- weights that are moved ---- */
+
+#define ROW 256
+#define MOVED 8
+static float moved[MOVED][ROW * ROW];
+
+/* The sums of a weight's rows, which are whole numbers. */
+static void check_sums(struct tern_context *ctx, tern_tensor *w, int number)
+{
+    float found[ROW], ones[ROW];
+    for (int i = 0; i < ROW; i++)
+        ones[i] = 1;
+    tern_scope_begin(ctx);
+    tern_tensor *y = tern_linear(tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){1, ROW}, ones), w, NULL);
+    assert_int_equal(tern_tensor_read(y, TERN_F32, found, sizeof(found)), TERN_OK);
+    tern_scope_end(ctx, NULL);
+    for (int i = 0; i < ROW; i++) {
+        float expected = 0;
+        for (int k = 0; k < ROW; k++)
+            expected += moved[number][i * ROW + k];
+        assert_true(found[i] == expected);
+    }
+}
+
+/* Weights of 256 KiB, of which a share of 1.5 MiB holds five: others leave for a tensor of 1 MiB, and some come back. */
+void gpu_weights_move(const char *device, const char *cache)
+{
+    const int64_t most = 1 << 18;
+    struct tern_context *ctx =
+        tern_context_create(&(struct tern_context_params){.device = device, .threads = 2, .device_budget = 3 << 19, .cache_dir = cache});
+    tern_tensor *w[MOVED], *big = NULL;
+    struct tern_buffer *at[MOVED];
+    assert_non_null(ctx);
+    for (int i = 0; i < MOVED; i++) {
+        for (int k = 0; k < ROW * ROW; k++)
+            moved[i][k] = (float)((k + i) % 7);
+        w[i] = tern_tensor_wrap(ctx, TERN_F32, 2, (const int64_t[]){ROW, ROW}, moved[i], NULL, NULL);
+    }
+    for (int turn = 0; turn < 4; turn++) {
+        const uint64_t before = ctx->device->moved;
+        if (turn == 1)
+            big = tern_tensor_create(ctx, TERN_F32, 1, &most, NULL);
+        if (turn == 3) {
+            tern_tensor_unref(&big);
+            for (int i = 0; i < MOVED; i++)
+                at[i] = w[i]->prepared->buffer;
+            assert_int_equal(ctx->device->fns->weights_use(ctx->device, at, MOVED), TERN_OK);
+        }
+        assert_true(ctx->device->moved - before >= (turn % 2 ? 3 : 0));
+        for (int i = 0; i < MOVED; i++)
+            check_sums(ctx, w[i], i);
+    }
+    for (int i = 0; i < MOVED; i++)
+        tern_tensor_unref(&w[i]);
+    tern_context_destroy(&ctx);
 }

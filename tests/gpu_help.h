@@ -11,9 +11,33 @@ int gpu_ops_agree(struct tern_context *ctx, const char *device, int one_in);
 struct tern_image *gpu_paint(struct tern_context *ctx, const char *prompt);
 /* Values of two pictures differ by at most 1. */
 void gpu_compare(const struct tern_image *a, const struct tern_image *b);
+/* Pictures of two prompts are the CPU's. */
+void gpu_pictures_agree(struct tern_context *ctx);
 
-/* What a plan of a convolution, a norm and a product gives on a device, three runs of it; in the last nothing is allocated. */
+/* What a plan of a convolution, a norm and a product gives on a device, three runs of it; in the last nothing is allocated. `watch`, which
+ * may be NULL, is told before and after each run. */
 #define GPU_PLAN_VALUES (4 * 6 * 5)
-void gpu_run_plan(struct tern_context *ctx, float *values);
+void gpu_run_plan(struct tern_context *ctx, float *values, void (*watch)(int run, bool over));
+/* They are the CPU's. */
+void gpu_plan_agrees(struct tern_context *ctx, void (*watch)(int run, bool over));
+
+/* Damages every so manieth file that matches: changes a byte, or leaves but one. How many. */
+int gpu_damage_files(const char *pattern, int every, bool cut);
+/* A log callback: counts warnings that something is made again. */
+extern int gpu_warnings;
+void gpu_count_warnings(enum tern_log_level level, const char *text, void *user);
+/* Another context finds all kernels in the cache folder `cache`/`device`. Damaged ones are built again. */
+void gpu_cache_is_checked(const char *device, const char *cache);
+
+/* Weights that do not fit the share leave for a tensor and come back; each computes what it did. */
+void gpu_weights_move(const char *device, const char *cache);
+
+/* exp(0) through the device, from the context (NULL: false) to a value that the host reads; false with an error. */
+bool gpu_compute(struct tern_context *ctx);
+/* Every allocation of the library fails once, from opening the device to the result: a status, no leak. `check` (or NULL) is called
+ * after each. How many faults there were. */
+int gpu_allocations_fail(const char *device, const char *cache, void (*check)(void));
+/* A device that is not there and a budget that is too small are told. */
+void gpu_wrong_use_is_refused(const char *device, const char *cache);
 
 #endif

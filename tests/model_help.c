@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "core/context.h"
+#include "graph/plan.h"
 #include "support.h"
 
 struct tern_context *model_context(const char *level, int threads)
@@ -125,4 +127,43 @@ void golden_each(const char *model, void (*fn)(void *arg, const char *path, cons
         fn(arg, path, component, names[i]);
         free(names[i]);
     }
+}
+
+static tern_tensor *made_up(struct tern_context *ctx, const struct tern_meta *m, int input)
+{
+    size_t n = (size_t)tern_meta_numel(m);
+    float *v = malloc(n * sizeof(*v));
+    assert_non_null(v);
+    assert_int_equal(m->dtype, TERN_F32);
+    for (size_t i = 0; i < n; i++)
+        v[i] = input ? (float)(i * 13 % 67) / 33 - 1 : (float)(i * 37 % 101) / 50 - 1;
+    tern_tensor *t = tern_tensor_create(ctx, m->dtype, m->ndim, m->shape, v);
+    free(v);
+    return t;
+}
+
+void model_inputs(struct tern_binding *b, tern_tensor **in)
+{
+    const struct tern_graph *g = tern_binding_plan(b)->graph;
+    for (int i = 0; i < g->n_inputs; i++)
+        in[i] = made_up(g->ctx, &g->values[g->inputs[i]].meta, i);
+}
+
+bool model_try_run(struct tern_binding *b, float *result, size_t bytes)
+{
+    const struct tern_graph *g = tern_binding_plan(b)->graph;
+    tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
+    model_inputs(b, in);
+    bool good = !tern_failed(g->ctx) && !tern_plan_run(b, in, out) && !tern_tensor_read(out[0], TERN_F32, result, bytes);
+    for (int i = 0; i < g->n_inputs; i++)
+        tern_tensor_unref(&in[i]);
+    for (int i = 0; i < g->n_outputs; i++)
+        tern_tensor_unref(&out[i]);
+    return good;
+}
+
+void model_run(struct tern_binding *b, float *result, size_t bytes)
+{
+    if (!model_try_run(b, result, bytes))
+        fail_msg("%s", tern_error(tern_binding_plan(b)->ctx));
 }

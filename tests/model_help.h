@@ -26,6 +26,13 @@ void golden_close(struct golden *g);
 /* Runs the component on the inputs; the largest NMSE of all outputs. Fails when names or shapes are not those expected. */
 double golden_error(struct tern_pipeline *p, const char *component, const struct golden *g, const char *what);
 
+/* Runs a binding on made-up inputs, once; its first output as f32. */
+void model_run(struct tern_binding *b, float *result, size_t bytes);
+/* The same; false, with the error recorded, when it fails. */
+bool model_try_run(struct tern_binding *b, float *result, size_t bytes);
+/* Those inputs, which the caller owns. */
+void model_inputs(struct tern_binding *b, tern_tensor **in);
+
 /* Calls fn for each golden file of a model: path, component ("unet") and name ("unet.square"). */
 void golden_each(const char *model, void (*fn)(void *arg, const char *path, const char *component, const char *name), void *arg);
 

@@ -101,7 +101,6 @@ static size_t largest_block(const struct tern_plan *p)
 }
 
 #define SIDE 32
-static float sample[4 * SIDE * SIDE], values[4 * SIDE * SIDE];
 
 /* The UNet of a small model; `small`: on a device whose buffers hold no more than the largest result. */
 static void run_unet(bool small, float *result, size_t bytes)
@@ -119,19 +118,8 @@ static void run_unet(bool small, float *result, size_t bytes)
     }
     struct tern_binding *b = tern_pipeline_binding(p, &stage);
     assert_non_null(b);
-    const struct tern_graph *g = tern_binding_plan(b)->graph;
     assert_int_equal(tern_binding_plan(b)->window, small ? window : 0);
-    tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[1] = {NULL};
-    for (int i = 0; i < g->n_inputs; i++) {
-        const struct tern_meta *m = &g->values[g->inputs[i]].meta;
-        assert_true((size_t)tern_meta_numel(m) <= sizeof(sample) / sizeof(sample[0]));
-        in[i] = tern_tensor_create(ctx, m->dtype, m->ndim, m->shape, i ? values : sample);
-    }
-    assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
-    assert_int_equal(tern_tensor_read(out[0], TERN_F32, result, bytes), TERN_OK);
-    for (int i = 0; i < g->n_inputs; i++)
-        tern_tensor_unref(&in[i]);
-    tern_tensor_unref(&out[0]);
+    model_run(b, result, bytes);
     tern_binding_unref(&b);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
@@ -140,10 +128,6 @@ static void run_unet(bool small, float *result, size_t bytes)
 static void a_plan_runs_in_many_buffers(void **state)
 {
     static float whole[4 * SIDE * SIDE], parts[4 * SIDE * SIDE];
-    for (int i = 0; i < 4 * SIDE * SIDE; i++) {
-        sample[i] = (float)(i * 37 % 101 - 50) / 50;
-        values[i] = (float)(i * 13 % 67 - 33) / 33;
-    }
     run_unet(false, whole, sizeof(whole));
     run_unet(true, parts, sizeof(parts));
     assert_memory_equal(whole, parts, sizeof(whole));

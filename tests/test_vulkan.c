@@ -1,6 +1,5 @@
 /* The Vulkan backend on whatever device the system has (lavapipe: the processor): ops, pictures, plans, captures, its memory, and that
  * the validation layers have nothing to say. All through the stand-in of the loader, which counts. */
-#include <glob.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,20 +37,10 @@ static void pictures_agree(void **state)
     tern_context_destroy(&cpu);
 }
 
-static void check_plan(struct tern_context *ctx)
-{
-    struct tern_context *cpu = support_context();
-    float expected[GPU_PLAN_VALUES], found[GPU_PLAN_VALUES];
-    gpu_run_plan(cpu, expected);
-    gpu_run_plan(ctx, found);
-    assert_true(support_nmse(found, expected, GPU_PLAN_VALUES) < 1e-11);
-    tern_context_destroy(&cpu);
-}
-
 static void plans_agree(void **state)
 {
     struct tern_context *ctx = vulkan_open_or_skip();
-    check_plan(ctx);
+    gpu_plan_agrees(ctx, NULL);
     tern_context_destroy(&ctx);
     assert_int_equal(vulkan_shim()->live, 0);
 }
@@ -198,7 +187,7 @@ static void memory_of_its_own(void **state)
     struct tern_context *ctx = vulkan_open_or_skip();
     check_staging(ctx);
     assert_true(vulkan_shim()->copies >= 6);
-    check_plan(ctx);
+    gpu_plan_agrees(ctx, NULL);
     tern_context_destroy(&ctx);
     assert_int_equal(vulkan_shim()->live, 0);
 }
@@ -271,33 +260,28 @@ static void values_are_kept(void **state)
 /* Another context finds all kernels in the cache folder, and needs no compiler. Damaged files are built again. */
 static void the_cache_is_checked(void **state)
 {
-    glob_t files;
     char pattern[300];
-    struct tern_context *ctx = vulkan_open_or_skip();
-    check_plan(ctx);
-    tern_context_destroy(&ctx);
     snprintf(pattern, sizeof(pattern), "%s/vulkan/*.*", vulkan_cache_dir());
-    assert_int_equal(glob(pattern, 0, NULL, &files), 0);
-    assert_true(files.gl_pathc > 3);
-    for (int what = 0; what < 3; what++) { /* whole, a byte changed, cut */
-        for (size_t i = 0; what && i < files.gl_pathc; i++) {
-            FILE *f = fopen(files.gl_pathv[i], what == 1 ? "r+b" : "wb");
-            assert_non_null(f);
-            if (what == 1)
-                fseek(f, 30, SEEK_SET);
-            fputc('?', f);
-            fclose(f);
-        }
-        vulkan_warnings = 0;
-        if (!what)
+    for (int what = 0; what < 4; what++) { /* new, whole, a byte changed, cut */
+        if (what > 1)
+            assert_true(gpu_damage_files(pattern, 1, what == 3) > 3);
+        gpu_warnings = 0;
+        if (what == 1)
             vulkan_hide_compilers();
-        ctx = vulkan_open_or_skip();
-        check_plan(ctx);
+        struct tern_context *ctx = vulkan_open_or_skip();
+        gpu_plan_agrees(ctx, NULL);
         tern_context_destroy(&ctx);
         vulkan_show_compilers();
-        assert_true(what ? vulkan_warnings >= 4 : vulkan_warnings == 0);
+        assert_true(what > 1 ? gpu_warnings >= 4 : gpu_warnings == 0);
     }
-    globfree(&files);
+}
+
+static void weights_move(void **state)
+{
+    vulkan_shim()->discrete = true;
+    tern_context_destroy(&(struct tern_context *){vulkan_open_or_skip()});
+    gpu_weights_move("vulkan", vulkan_cache_dir());
+    assert_int_equal(vulkan_shim()->live, 0);
 }
 
 /* ---- the validation layer, with its checks of synchronisation ---- */
@@ -305,15 +289,16 @@ static void the_cache_is_checked(void **state)
 static void use_all(void)
 {
     struct tern_context *ctx = vulkan_open_or_skip();
-    check_plan(ctx);
+    gpu_plan_agrees(ctx, NULL);
     check_capture(ctx);
     gpu_ops_agree(ctx, "vulkan", 97);
     tern_context_destroy(&ctx);
     vulkan_shim()->discrete = true;
     ctx = vulkan_open_or_skip();
     check_staging(ctx);
-    check_plan(ctx);
+    gpu_plan_agrees(ctx, NULL);
     tern_context_destroy(&ctx);
+    gpu_weights_move("vulkan", vulkan_cache_dir());
 }
 
 static void validation_is_silent(void **state)
@@ -347,12 +332,19 @@ static void validation_is_silent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(plans_agree, vulkan_reset),          cmocka_unit_test_setup(launches_are_cheap, vulkan_reset),
-        cmocka_unit_test_setup(captures_replay, vulkan_reset),      cmocka_unit_test_setup(events_wait, vulkan_reset),
-        cmocka_unit_test_setup(memory_of_its_own, vulkan_reset),    cmocka_unit_test_setup(full_memory_gives_way, vulkan_reset),
-        cmocka_unit_test_setup(windows_are_bound, vulkan_reset),    cmocka_unit_test_setup(the_cache_is_checked, vulkan_reset),
-        cmocka_unit_test_setup(validation_is_silent, vulkan_reset), cmocka_unit_test_setup(pictures_agree, vulkan_reset),
-        cmocka_unit_test_setup(values_are_kept, vulkan_reset),      cmocka_unit_test_setup(ops_agree, vulkan_reset),
+        cmocka_unit_test_setup(plans_agree, vulkan_reset),
+        cmocka_unit_test_setup(launches_are_cheap, vulkan_reset),
+        cmocka_unit_test_setup(captures_replay, vulkan_reset),
+        cmocka_unit_test_setup(events_wait, vulkan_reset),
+        cmocka_unit_test_setup(memory_of_its_own, vulkan_reset),
+        cmocka_unit_test_setup(full_memory_gives_way, vulkan_reset),
+        cmocka_unit_test_setup(weights_move, vulkan_reset),
+        cmocka_unit_test_setup(windows_are_bound, vulkan_reset),
+        cmocka_unit_test_setup(the_cache_is_checked, vulkan_reset),
+        cmocka_unit_test_setup(validation_is_silent, vulkan_reset),
+        cmocka_unit_test_setup(pictures_agree, vulkan_reset),
+        cmocka_unit_test_setup(values_are_kept, vulkan_reset),
+        cmocka_unit_test_setup(ops_agree, vulkan_reset),
     };
     return cmocka_run_group_tests(tests, vulkan_setup, vulkan_teardown);
 }

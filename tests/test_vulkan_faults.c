@@ -14,49 +14,24 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "gpu_help.h"
 #include "support.h"
 #include "vulkan_help.h"
-
-/* From opening the device to a result that the host reads; false when there was none. */
-static bool compute(struct tern_context *ctx)
-{
-    float values[100] = {0};
-    tern_tensor *x = ctx ? tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){100}, values) : NULL;
-    tern_tensor *y = x ? tern_exp(x) : NULL;
-    bool ok = y && !tern_tensor_read(y, TERN_F32, values, sizeof(values)) && values[99] == 1;
-    tern_tensor_unref(&x);
-    tern_tensor_unref(&y);
-    return ok;
-}
 
 static void skip_without_device(void)
 {
     struct tern_context *ctx = vulkan_open_or_skip();
-    assert_true(compute(ctx));
+    assert_true(gpu_compute(ctx));
     tern_context_destroy(&ctx);
     assert_int_equal(vulkan_shim()->live, 0);
 }
 
-/* Every allocation of the library fails once. */
+static void nothing_is_left(void) { assert_int_equal(vulkan_shim()->live, 0); }
+
 static void allocations_fail(void **state)
 {
     skip_without_device();
-    int faults = 0;
-    for (long n = 1; n < 10000; n++, faults++) {
-        struct support_allocator m = {.fail_at = n};
-        const struct tern_context_params params = {
-            .device = "vulkan", .threads = 1, .allocator = support_failing(&m), .cache_dir = vulkan_cache_dir()};
-        struct tern_context *ctx = tern_context_create(&params);
-        bool ok = compute(ctx);
-        assert_true(ok || !ctx || tern_error_status(ctx) == TERN_E_NO_MEMORY);
-        tern_context_destroy(&ctx);
-        assert_int_equal(m.live, 0);
-        assert_int_equal(vulkan_shim()->live, 0);
-        if (ok && m.count < n)
-            break;
-    }
-    print_message("%d faults\n", faults);
-    assert_true(faults > 20);
+    assert_true(gpu_allocations_fail("vulkan", vulkan_cache_dir(), nothing_is_left) > 20);
 }
 
 /* Every call of the driver that can fail does so once, in three ways. */
@@ -74,7 +49,7 @@ static void calls_fail(void **state)
             const struct tern_context_params params = {
                 .device = "vulkan", .threads = 1, .allocator = support_failing(&m), .cache_dir = vulkan_cache_dir()};
             struct tern_context *ctx = tern_context_create(&params);
-            bool ok = compute(ctx);
+            bool ok = gpu_compute(ctx);
             if (!ok)
                 assert_non_null(strstr(ctx ? tern_error(ctx) : tern_create_error(), "vulkan"));
             failed += !ok;
@@ -100,15 +75,15 @@ static void a_lost_device_stays_lost(void **state)
     for (int i = 0; i < 2; i++) {
         struct tern_context *ctx = vulkan_open("vulkan");
         struct tern_queue *q = ctx->device->queue;
-        assert_true(compute(ctx));
+        assert_true(gpu_compute(ctx));
         shim->calls = 0;
         shim->fail_of = at[i];
         shim->fail_at = 1;
         shim->fail_with = VK_ERROR_DEVICE_LOST;
-        assert_false(compute(ctx));
+        assert_false(gpu_compute(ctx));
         support_error(ctx, TERN_E_DEVICE, "the device is lost");
         shim->fail_at = 0; /* the driver would go on; the backend does not */
-        assert_false(compute(ctx));
+        assert_false(gpu_compute(ctx));
         support_error(ctx, TERN_E_DEVICE, "the device is lost");
         assert_int_equal(q->fns->finish(q), TERN_E_DEVICE);
         support_error(ctx, TERN_E_DEVICE, "the device is lost");
@@ -211,22 +186,15 @@ static void glslc_compiles(void **state)
 static void wrong_use_is_refused(void **state)
 {
     skip_without_device();
-    assert_null(vulkan_open("vulkan:99"));
-    assert_non_null(strstr(tern_create_error(), "device 99 was asked for, there "));
-    struct tern_context *ctx = tern_context_create(
-        &(struct tern_context_params){.device = "vulkan", .threads = 1, .budget = 1 << 20, .cache_dir = vulkan_cache_dir()});
-    assert_non_null(ctx);
-    assert_null(tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){1 << 20}, NULL));
-    support_error(ctx, TERN_E_BUDGET, "memory budget of 1048576 bytes reached on device vulkan");
-    tern_context_destroy(&ctx);
-    ctx = vulkan_open("vulkan");
+    gpu_wrong_use_is_refused("vulkan", vulkan_cache_dir());
+    struct tern_context *ctx = vulkan_open("vulkan");
     assert_null(tern_buffer_create(ctx->device, (size_t)1 << 45));
     support_error(ctx, TERN_E_NO_MEMORY, "the device allows");
     struct vulkan_shim *shim = vulkan_shim();
     *shim = (struct vulkan_shim){
         .fail_at = 1, .fail_of = "vkAllocateMemory", .fail_with = VK_ERROR_OUT_OF_DEVICE_MEMORY, .stays_lost = true, .live = shim->live};
     assert_null(tern_buffer_create(ctx->device, 100000000));
-    support_error(ctx, TERN_E_NO_MEMORY, "has no 100000256 bytes of memory left; it has ");
+    support_error(ctx, TERN_E_NO_MEMORY, "a buffer of 100000000 bytes was asked for; of the device's memory ");
     tern_context_destroy(&ctx);
     assert_int_equal(shim->live, 0);
 }

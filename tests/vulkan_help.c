@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
+#include "gpu_help.h"
 #include "vulkan_help.h"
 
-int vulkan_warnings;
 static char cache_dir[256];
 static char *path;
 static struct vulkan_shim nothing, *shim = &nothing;
@@ -19,12 +19,10 @@ static struct vulkan_shim nothing, *shim = &nothing;
 struct vulkan_shim *vulkan_shim(void) { return shim; }
 const char *vulkan_cache_dir(void) { return cache_dir; }
 
-static void count_warnings(enum tern_log_level level, const char *text, void *user) { vulkan_warnings += level == TERN_LOG_WARN; }
-
 struct tern_context *vulkan_open(const char *device)
 {
     return tern_context_create(
-        &(struct tern_context_params){.device = device, .threads = 2, .cache_dir = cache_dir, .log = count_warnings});
+        &(struct tern_context_params){.device = device, .threads = 2, .cache_dir = cache_dir, .log = gpu_count_warnings});
 }
 
 struct tern_context *vulkan_open_or_skip(void)

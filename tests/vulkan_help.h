@@ -6,8 +6,6 @@
 
 #include "tests/vulkan_shim.h"
 
-extern int vulkan_warnings; /* "… is built again" and the like, so far */
-
 /* Setup and teardown of a group; the setup of each test, which forgets what the one before told the stand-in and the environment. */
 int vulkan_setup(void **state);
 int vulkan_teardown(void **state);

@@ -61,7 +61,6 @@ static VkResult count(VkResult result)
     C(vkCreatePipelineCache, VkPipelineCacheCreateInfo, VkPipelineCache)
 #define DESTROYING(D)                                      \
     D(vkDestroySemaphore, VkSemaphore)                     \
-    D(vkFreeMemory, VkDeviceMemory)                        \
     D(vkDestroyBuffer, VkBuffer)                           \
     D(vkDestroyCommandPool, VkCommandPool)                 \
     D(vkDestroyDescriptorSetLayout, VkDescriptorSetLayout) \
@@ -100,8 +99,8 @@ DESTROYING(WRAP_DESTROYING)
 /* clang-format off */
 #define OTHERS(F) \
     F(vkCreateInstance) F(vkDestroyInstance) F(vkCreateDevice) F(vkDestroyDevice) F(vkGetDeviceProcAddr) \
-    F(vkCreateComputePipelines) F(vkAllocateMemory) F(vkQueueSubmit) F(vkDeviceWaitIdle) F(vkGetPhysicalDeviceProperties2) \
-    F(vkGetPhysicalDeviceMemoryProperties) F(vkGetBufferMemoryRequirements) F(vkCmdCopyBuffer) F(vkCmdBindPipeline)
+    F(vkCreateComputePipelines) F(vkAllocateMemory) F(vkFreeMemory) F(vkQueueSubmit) F(vkDeviceWaitIdle) F(vkGetPhysicalDeviceProperties2) \
+    F(vkGetPhysicalDeviceMemoryProperties2) F(vkGetBufferMemoryRequirements) F(vkCmdCopyBuffer) F(vkCmdBindPipeline)
 /* clang-format on */
 #define REAL(name) static PFN_##name real_##name;
 OTHERS(REAL)
@@ -129,7 +128,6 @@ static VKAPI_ATTR VkResult VKAPI_CALL own_vkCreateDevice(VkPhysicalDevice p, con
 static VKAPI_ATTR void VKAPI_CALL own_vkDestroyDevice(VkDevice d, const VkAllocationCallbacks *a)
 {
     shim.live -= d != NULL;
-    shim.local_used = shim.host_used = 0;
     real_vkDestroyDevice(d, a);
 }
 
@@ -141,7 +139,37 @@ static VKAPI_ATTR VkResult VKAPI_CALL own_vkCreateComputePipelines(VkDevice d, V
     return v ? v : count(real_vkCreateComputePipelines(d, c, n, info, a, out));
 }
 
-/* Type 0 is the device's own, type 1 the host's; the driver has one for both. Freed memory stays counted. */
+/* What was allocated, for when it is freed. */
+enum { MOST_MEMORIES = 4096 };
+static struct {
+    VkDeviceMemory memory;
+    size_t size, *used;
+} memories[MOST_MEMORIES];
+
+static void remember(VkDeviceMemory memory, size_t size, size_t *used)
+{
+    for (int i = 0; i < MOST_MEMORIES; i++)
+        if (!memories[i].memory) {
+            memories[i].memory = memory;
+            memories[i].size = size;
+            memories[i].used = used;
+            *used += size;
+            return;
+        }
+}
+
+static VKAPI_ATTR void VKAPI_CALL own_vkFreeMemory(VkDevice d, VkDeviceMemory memory, const VkAllocationCallbacks *a)
+{
+    for (int i = 0; i < MOST_MEMORIES; i++)
+        if (memory && memories[i].memory == memory) {
+            memories[i].memory = VK_NULL_HANDLE;
+            *memories[i].used -= memories[i].size;
+        }
+    shim.live -= memory != VK_NULL_HANDLE;
+    real_vkFreeMemory(d, memory, a);
+}
+
+/* Type 0 is the device's own, type 1 the host's; the driver has one for both. */
 static VKAPI_ATTR VkResult VKAPI_CALL own_vkAllocateMemory(VkDevice d, const VkMemoryAllocateInfo *info, const VkAllocationCallbacks *a,
                                                            VkDeviceMemory *out)
 {
@@ -153,8 +181,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL own_vkAllocateMemory(VkDevice d, const VkM
     if (shim.discrete && !info->memoryTypeIndex && shim.local_bytes && shim.local_used + info->allocationSize > shim.local_bytes)
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     copy.memoryTypeIndex = 0;
-    *used += info->allocationSize;
-    return count(real_vkAllocateMemory(d, &copy, a, out));
+    v = count(real_vkAllocateMemory(d, &copy, a, out));
+    if (!v)
+        remember(*out, info->allocationSize, used);
+    return v;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL own_vkQueueSubmit(VkQueue q, uint32_t n, const VkSubmitInfo *info, VkFence f)
@@ -184,15 +214,26 @@ static VKAPI_ATTR void VKAPI_CALL own_vkGetPhysicalDeviceProperties2(VkPhysicalD
         p->properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
 }
 
-static VKAPI_ATTR void VKAPI_CALL own_vkGetPhysicalDeviceMemoryProperties(VkPhysicalDevice d, VkPhysicalDeviceMemoryProperties *p)
+/* The device's own heap is as large as the test says; of it the driver has free what is not taken, if it tells at all. */
+static VKAPI_ATTR void VKAPI_CALL own_vkGetPhysicalDeviceMemoryProperties2(VkPhysicalDevice d, VkPhysicalDeviceMemoryProperties2 *p2)
 {
-    real_vkGetPhysicalDeviceMemoryProperties(d, p);
+    VkPhysicalDeviceMemoryProperties *p = &p2->memoryProperties;
+    real_vkGetPhysicalDeviceMemoryProperties2(d, p2);
     if (!shim.discrete)
         return;
     p->memoryTypeCount = p->memoryHeapCount = 2;
     p->memoryTypes[0] = (VkMemoryType){VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, 0};
     p->memoryTypes[1] = (VkMemoryType){VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT, 1};
     p->memoryHeaps[1] = (VkMemoryHeap){p->memoryHeaps[0].size, 0};
+    if (shim.heap_bytes)
+        p->memoryHeaps[0].size = shim.heap_bytes;
+    for (VkBaseOutStructure *next = p2->pNext; next; next = next->pNext)
+        if (next->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT) {
+            VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget = (void *)next;
+            budget->heapBudget[0] = shim.free_bytes ? shim.free_bytes : p->memoryHeaps[0].size;
+            budget->heapUsage[0] = 0;
+            shim.tells_free = true;
+        }
 }
 
 static VKAPI_ATTR void VKAPI_CALL own_vkGetBufferMemoryRequirements(VkDevice d, VkBuffer b, VkMemoryRequirements *r)

@@ -18,8 +18,11 @@ struct vulkan_shim {
     uint32_t version;    /* of the driver; 0: its own */
     bool rearranges;     /* has no SignedZeroInfNanPreserve */
     bool discrete;       /* memory of the device's own beside that of the host */
-    size_t local_bytes;  /* of it, with `discrete`; 0: no limit */
+    size_t local_bytes;  /* of it there are, with `discrete`; 0: no limit */
+    size_t heap_bytes;   /* of it the driver says there are; 0: as its own */
+    size_t free_bytes;   /* of them, by VK_EXT_memory_budget where the driver has that; 0: all */
     /* counted */
+    bool tells_free;     /* VK_EXT_memory_budget was asked */
     long calls;          /* that can fail, and count for fail_at */
     long made, live;     /* objects, and those that were not destroyed */
     long submits, idles; /* of command buffers; waits for the whole device */

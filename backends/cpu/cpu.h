@@ -38,9 +38,6 @@ static inline const struct tern_cpu_level *cpu_level(struct tern_context *ctx) {
 struct tern_buffer *cpu_buffer_create(struct tern_device *device, size_t size);
 void cpu_memory_trim(struct tern_device *device);
 
-struct tern_queue *cpu_queue_create(struct tern_device *device);
-extern const struct tern_queue_fns cpu_queue_fns;
-
 /* Measures at the first call that the budget has room for. Thread safe. */
 enum tern_status cpu_peak(struct tern_device *device, struct tern_device_peak *out);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "backends/cpu/cpu.h"
+#include "backends/queue.h"
 #include "core/registry.h"
 
 static void device_destroy(struct tern_device *device)
@@ -32,7 +33,7 @@ static const struct tern_device_fns device_fns = {
     .destroy = device_destroy,
     .describe = describe,
     .buffer_create = cpu_buffer_create,
-    .queue_create = cpu_queue_create,
+    .queue_create = tern_queue_view_create,
     .trim = cpu_memory_trim,
     .peak = cpu_peak,
 };
@@ -86,7 +87,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         .kernels = cpu_kernels,
         .queue = &d->queue,
     };
-    d->queue = (struct tern_queue){.fns = &cpu_queue_fns, .device = &d->base};
+    d->queue = (struct tern_queue){.fns = &tern_queue_at_once, .device = &d->base};
     return &d->base;
 }
 

@@ -76,7 +76,7 @@ struct tern_capture *cuda_capture_end(struct tern_queue *q)
     struct cuda_device *d = device_of(q);
     struct cuda_capture *c = tern_calloc(q->device->ctx, 1, sizeof(*c));
     if (c)
-        c->base = (struct tern_capture){&capture_fns, q, d->captured};
+        c->base = (struct tern_capture){&capture_fns, q, d->captured, d->gpu.base.moved, false};
     CUresult error = end(d, c);
     cuda_leave(d); /* of the begin */
     if (error)
@@ -106,11 +106,11 @@ enum tern_status cuda_replay(struct tern_queue *q, struct tern_capture *base)
     CUresult error = CUDA_SUCCESS;
     if (d->capturing)
         st = tern_fail(q->device->ctx, TERN_E_INTERNAL, "cuda: a replay inside a capture");
-    else if (!(error = d->cu.cuGraphLaunch(c->exec, d->stream)))
+    else if (!tern_gpu_capture_is_stale(&d->gpu, base) && !(error = d->cu.cuGraphLaunch(c->exec, d->stream)))
         error = mark(d, c);
-    c->replayed = c->replayed || (!st && !error);
+    c->replayed = c->replayed || (!st && !error && !base->stale);
     cuda_leave(d);
-    if (!st && !error)
+    if (!st && !error && !base->stale)
         __atomic_add_fetch(&q->launches, (uint64_t)base->launches, __ATOMIC_RELAXED);
     return error ? cuda_fail(d, "replaying a capture", error) : st;
 }

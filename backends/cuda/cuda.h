@@ -32,8 +32,6 @@ struct cuda_device {
     int captured;   /* kernels */
     bool pools;     /* stream-ordered memory */
     bool maps_host; /* kernels can read host memory */
-    size_t on_host; /* bytes of buffers that lie in host memory, and their limit */
-    size_t most_on_host;
     struct cuda_slot slots[CUDA_SLOTS];
     int next_slot;
     bool no_slots; /* there is no pinned memory */
@@ -50,10 +48,9 @@ struct cuda_device {
 };
 
 struct cuda_buffer {
-    struct tern_buffer base; /* first */
+    struct tern_gpu_buffer gpu; /* first */
     CUdeviceptr at;
-    void *host; /* where it lies, when the device had no room */
-    bool pooled;
+    void *host; /* NULL: it lies on the device */
 };
 
 /* library.c: libcuda and its functions; TERN_E_NOT_FOUND with what would help. */
@@ -79,7 +76,7 @@ void cuda_nvrtc_options(int arch, bool binary, char text[40], const char *option
 char *cuda_nvrtc_compile(struct cuda_device *d, const char *source, const char *text, size_t *size);
 
 /* memory.c */
-struct tern_buffer *cuda_buffer_create(struct tern_device *device, size_t size);
+extern const struct tern_gpu_memory_fns cuda_memory_fns;
 void cuda_memory_trim(struct tern_device *device);
 
 /* transfer.c: between host and device, in d->stream's order. The device is entered; a read is over when it returns. */
@@ -92,8 +89,7 @@ CUresult cuda_drain(struct cuda_device *d);
 void cuda_slots_free(struct cuda_device *d);
 
 extern const struct tern_queue_fns cuda_queue_fns, cuda_queue_fns_without_capture; /* queue.c */
-struct tern_queue *cuda_queue_create(struct tern_device *device);
-enum tern_status cuda_capture_begin(struct tern_queue *q); /* capture.c */
+enum tern_status cuda_capture_begin(struct tern_queue *q);                         /* capture.c */
 struct tern_capture *cuda_capture_end(struct tern_queue *q);
 enum tern_status cuda_replay(struct tern_queue *q, struct tern_capture *capture);
 extern const struct tern_gpu_fns cuda_gpu_fns; /* program.c */

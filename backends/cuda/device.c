@@ -1,9 +1,9 @@
 /* CUDA devices: find, describe, open, close. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "backends/cuda/blas.h"
+#include "backends/queue.h"
 #include "core/context.h"
 #include "core/registry.h"
 
@@ -60,8 +60,11 @@ static void describe(const struct tern_device *device, char *out, size_t size)
 
 static const struct tern_device_fns device_fns = {.destroy = device_destroy,
                                                   .describe = describe,
-                                                  .buffer_create = cuda_buffer_create,
-                                                  .queue_create = cuda_queue_create,
+                                                  .buffer_create = tern_gpu_buffer_create,
+                                                  .weight_create = tern_gpu_weight_create,
+                                                  .weight_mark = tern_gpu_weight_mark,
+                                                  .weights_use = tern_gpu_weights_use,
+                                                  .queue_create = tern_queue_view_create,
                                                   .trim = cuda_memory_trim};
 
 static enum tern_status find_device(struct cuda_device *d, int ordinal)
@@ -113,8 +116,6 @@ static enum tern_status read_facts(struct cuda_device *d)
     d->capability = 10 * number(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) + number(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
     d->pools = number(d, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) && !d->cu.cuDeviceGetDefaultMemPool(&d->pool, d->id);
     d->maps_host = number(d, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY);
-    /* of the machine's memory a quarter: it is pinned, the system cannot take it back */
-    d->most_on_host = (size_t)sysconf(_SC_PHYS_PAGES) / 4 * (size_t)sysconf(_SC_PAGESIZE);
     d->gpu.limits = (struct tern_launch_limits){.max_group = power_of_two_below(number(d, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)),
                                                 .shared_bytes = (size_t)number(d, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
                                                 .max_groups = 65535,
@@ -147,10 +148,13 @@ static enum tern_status open_streams(struct cuda_device *d)
     if (cuda_enter(d, "entering the context"))
         return tern_error_status(d->gpu.base.ctx);
     keep_pool(d);
+    size_t unused = 0, total = 0;
     error = d->cu.cuStreamCreate(&d->stream, CU_STREAM_NON_BLOCKING);
     error = error ? error : d->cu.cuStreamCreate(&d->side, CU_STREAM_NON_BLOCKING);
     error = error ? error : d->cu.cuEventCreate(&d->before, CU_EVENT_DISABLE_TIMING);
+    error = error ? error : d->cu.cuMemGetInfo_v2(&unused, &total);
     cuda_leave(d);
+    tern_gpu_memory_open(&d->gpu, &cuda_memory_fns, unused, d->memory, false);
     return error ? cuda_fail(d, "making a stream", error) : TERN_OK;
 }
 

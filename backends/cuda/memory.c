@@ -1,8 +1,29 @@
-/* Buffers of a CUDA device: stream-ordered memory of its default pool, or plain; in host memory where the device has no more. */
+/* Memory of a CUDA device's buffers: stream-ordered of its default pool, or plain; or pinned memory of the host, which kernels read over
+ * the bus. backends/gpu/memory.c decides. */
 #include "backends/cuda/cuda.h"
 #include "core/context.h"
 
-static struct cuda_device *device_of(const struct tern_buffer *b) { return (struct cuda_device *)b->device; }
+/* Kernels may read a whole word where the last elements of a small dtype end. */
+static size_t rounded(const struct tern_gpu_buffer *b) { return (b->base.size + 19) / 16 * 16; }
+
+static CUresult on_device(struct cuda_device *d, size_t size, CUdeviceptr *at)
+{
+    CUresult error = d->pools ? d->cu.cuMemAllocAsync(at, size, cuda_stream(d)) : d->cu.cuMemAlloc_v2(at, size);
+    /* what is captured runs behind it by itself only when it is there already */
+    return error || !d->pools || !d->capturing ? error : d->cu.cuStreamSynchronize(d->side);
+}
+
+static CUresult on_host(struct cuda_device *d, size_t size, void **host, CUdeviceptr *at)
+{
+    if (!d->maps_host)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult error = d->cu.cuMemHostAlloc(host, size, CU_MEMHOSTALLOC_DEVICEMAP);
+    if (!error && (error = d->cu.cuMemHostGetDevicePointer_v2(at, *host, 0)))
+        d->cu.cuMemFreeHost(*host);
+    if (error)
+        *host = NULL;
+    return error;
+}
 
 static CUresult give_back(struct cuda_device *d, const struct cuda_buffer *b)
 {
@@ -10,26 +31,85 @@ static CUresult give_back(struct cuda_device *d, const struct cuda_buffer *b)
         cuda_drain(d); /* kernels may read it yet */
         return d->cu.cuMemFreeHost(b->host);
     }
-    return b->pooled ? d->cu.cuMemFreeAsync(b->at, cuda_stream(d)) : d->cu.cuMemFree_v2(b->at);
+    return d->pools ? d->cu.cuMemFreeAsync(b->at, cuda_stream(d)) : d->cu.cuMemFree_v2(b->at);
 }
 
-static void buffer_destroy(struct tern_buffer *base)
+static enum tern_status told(struct cuda_device *d, const char *what, CUresult error, bool *full)
 {
-    struct cuda_buffer *b = (struct cuda_buffer *)base;
-    struct cuda_device *d = device_of(base);
-    struct tern_context *ctx = d->gpu.base.ctx;
-    if (!cuda_enter(d, NULL)) { /* a lost device's memory goes with its context */
-        give_back(d, b);
-        d->on_host -= b->host ? base->size : 0;
-        cuda_leave(d);
-    }
-    tern_memory_discharge(ctx, base->size);
-    tern_free(ctx, b);
+    *full = error == CUDA_ERROR_OUT_OF_MEMORY;
+    return error && !*full ? cuda_fail(d, what, error) : TERN_OK;
 }
+
+static enum tern_status take(struct tern_gpu *gpu, struct tern_gpu_buffer *base, bool host, bool *full)
+{
+    struct cuda_device *d = (struct cuda_device *)gpu;
+    struct cuda_buffer *b = (struct cuda_buffer *)base;
+    if (cuda_enter(d, "making a buffer"))
+        return TERN_E_DEVICE;
+    CUresult error = host ? on_host(d, rounded(base), &b->host, &b->at) : on_device(d, rounded(base), &b->at);
+    cuda_leave(d);
+    return told(d, "making a buffer", error, full);
+}
+
+static void give(struct tern_gpu *gpu, struct tern_gpu_buffer *base)
+{
+    struct cuda_device *d = (struct cuda_device *)gpu;
+    if (cuda_enter(d, NULL)) /* a lost device's memory goes with its context */
+        return;
+    give_back(d, (struct cuda_buffer *)base);
+    cuda_leave(d);
+}
+
+/* The copy is over before the old memory goes: of pinned memory nothing else says when the device has read it. */
+static CUresult move_to(struct cuda_device *d, const struct cuda_buffer *b, struct cuda_buffer *to)
+{
+    size_t size = rounded(&b->gpu);
+    CUresult error = b->host ? on_device(d, size, &to->at) : on_host(d, size, &to->host, &to->at);
+    if (error)
+        return error;
+    error = b->host ? d->cu.cuMemcpyHtoDAsync_v2(to->at, b->host, b->gpu.base.size, d->stream)
+                    : d->cu.cuMemcpyDtoHAsync_v2(to->host, b->at, b->gpu.base.size, d->stream);
+    CUresult waited = cuda_drain(d);
+    error = error ? error : waited;
+    give_back(d, error ? to : b);
+    return error;
+}
+
+static enum tern_status move(struct tern_gpu *gpu, struct tern_gpu_buffer *base, bool *full)
+{
+    struct cuda_device *d = (struct cuda_device *)gpu;
+    struct cuda_buffer *b = (struct cuda_buffer *)base, to = *b;
+    to.host = NULL;
+    *full = d->capturing;
+    if (d->capturing)
+        return TERN_OK;
+    if (cuda_enter(d, "moving a weight"))
+        return TERN_E_DEVICE;
+    CUresult error = move_to(d, b, &to);
+    cuda_leave(d);
+    if (!error)
+        *b = to;
+    return told(d, "moving a weight", error, full);
+}
+
+/* What the pool keeps goes back when the stream has come by the places where it was freed. */
+static void trim(struct tern_gpu *gpu)
+{
+    struct cuda_device *d = (struct cuda_device *)gpu;
+    if (!d->pools || cuda_enter(d, NULL))
+        return;
+    if (!cuda_drain(d))
+        d->cu.cuMemPoolTrimTo(d->pool, 0);
+    cuda_leave(d);
+}
+
+void cuda_memory_trim(struct tern_device *device) { trim((struct tern_gpu *)device); }
+
+/* ---- contents ---- */
 
 static enum tern_status buffer_write(struct tern_buffer *base, size_t offset, const void *src, size_t size)
 {
-    struct cuda_device *d = device_of(base);
+    struct cuda_device *d = (struct cuda_device *)base->device;
     if (!size)
         return TERN_OK;
     if (cuda_enter(d, "writing a buffer"))
@@ -41,7 +121,7 @@ static enum tern_status buffer_write(struct tern_buffer *base, size_t offset, co
 
 static enum tern_status buffer_read(struct tern_buffer *base, size_t offset, void *dst, size_t size)
 {
-    struct cuda_device *d = device_of(base);
+    struct cuda_device *d = (struct cuda_device *)base->device;
     if (!size)
         return TERN_OK;
     if (cuda_enter(d, "reading a buffer"))
@@ -51,97 +131,9 @@ static enum tern_status buffer_read(struct tern_buffer *base, size_t offset, voi
     return error ? cuda_fail(d, "reading a buffer", error) : TERN_OK;
 }
 
-static const struct tern_buffer_fns buffer_fns = {buffer_destroy, buffer_write, buffer_read};
-
-static CUresult on_device(struct cuda_device *d, struct cuda_buffer *b, size_t size)
-{
-    b->pooled = d->pools;
-    CUresult error = d->pools ? d->cu.cuMemAllocAsync(&b->at, size, cuda_stream(d)) : d->cu.cuMemAlloc_v2(&b->at, size);
-    /* what is captured runs behind it by itself only when it is there already */
-    return error || !d->pools || !d->capturing ? error : d->cu.cuStreamSynchronize(d->side);
-}
-
-/* Host memory that kernels reach over the bus: what the device has no room for, at most `most_on_host` bytes in all. */
-static CUresult on_host(struct cuda_device *d, struct cuda_buffer *b, size_t size, size_t rounded)
-{
-    if (!d->maps_host || size > d->most_on_host || d->on_host > d->most_on_host - size)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult error = d->cu.cuMemHostAlloc(&b->host, rounded, CU_MEMHOSTALLOC_DEVICEMAP);
-    if (error) {
-        b->host = NULL;
-        return error;
-    }
-    if ((error = d->cu.cuMemHostGetDevicePointer_v2(&b->at, b->host, 0))) {
-        d->cu.cuMemFreeHost(b->host);
-        b->host = NULL;
-        return error;
-    }
-    d->on_host += size;
-    tern_message(d->gpu.base.ctx, TERN_LOG_WARN,
-                 "cuda: %zu bytes did not fit the device's memory and lie in the host's (%zu in all), where they are slower to reach", size,
-                 d->on_host);
-    return CUDA_SUCCESS;
-}
-
-/* In the device's memory; once more when the pool has given back what is idle; else in the host's. */
-static CUresult allocate(struct cuda_device *d, struct cuda_buffer *b, size_t size)
-{
-    /* kernels may read a whole word where the last elements of a small dtype end */
-    size_t rounded = (size + 19) / 16 * 16;
-    CUresult error = on_device(d, b, rounded);
-    if (error != CUDA_ERROR_OUT_OF_MEMORY)
-        return error;
-    cuda_memory_trim(&d->gpu.base);
-    error = on_device(d, b, rounded);
-    return error == CUDA_ERROR_OUT_OF_MEMORY ? on_host(d, b, size, rounded) : error;
-}
-
-static enum tern_status fail_memory(struct cuda_device *d, size_t size, CUresult error)
-{
-    size_t unused = 0, total = 0;
-    if (error != CUDA_ERROR_OUT_OF_MEMORY)
-        return cuda_fail(d, "making a buffer", error);
-    if (d->cu.cuMemGetInfo_v2(&unused, &total))
-        unused = 0;
-    return tern_fail(
-        d->gpu.base.ctx, TERN_E_NO_MEMORY,
-        "cuda: %s: a buffer of %zu bytes was asked for, %zu of %zu bytes are free, and in the host's memory %zu of %zu are taken; "
-        "a smaller picture, another dtype or offload would help",
-        d->name, size, unused, d->memory, d->on_host, d->most_on_host);
-}
-
-struct tern_buffer *cuda_buffer_create(struct tern_device *device, size_t size)
-{
-    struct cuda_device *d = (struct cuda_device *)device;
-    struct cuda_buffer *b = size > SIZE_MAX / 2 ? NULL : tern_calloc(device->ctx, 1, sizeof(*b));
-    if (size > SIZE_MAX / 2)
-        tern_fail(device->ctx, TERN_E_NO_MEMORY, "cuda: %s: a buffer of %zu bytes was asked for", d->name, size);
-    if (!b || tern_memory_charge(device->ctx, device->name, size)) {
-        tern_free(device->ctx, b);
-        return NULL;
-    }
-    enum tern_status st = cuda_enter(d, "making a buffer");
-    if (!st) {
-        CUresult error = allocate(d, b, size);
-        st = error ? fail_memory(d, size, error) : TERN_OK;
-        cuda_leave(d);
-    }
-    if (st) {
-        tern_memory_discharge(device->ctx, size);
-        tern_free(device->ctx, b);
-        return NULL;
-    }
-    b->base = (struct tern_buffer){.fns = &buffer_fns, .device = device, .refs = 1, .size = size};
-    return &b->base;
-}
-
-/* What the pool keeps goes back when the stream has come by the places where it was freed. */
-void cuda_memory_trim(struct tern_device *device)
-{
-    struct cuda_device *d = (struct cuda_device *)device;
-    if (!d->pools || cuda_enter(d, NULL))
-        return;
-    if (!cuda_drain(d))
-        d->cu.cuMemPoolTrimTo(d->pool, 0);
-    cuda_leave(d);
-}
+const struct tern_gpu_memory_fns cuda_memory_fns = {.buffer_size = sizeof(struct cuda_buffer),
+                                                    .take = take,
+                                                    .give = give,
+                                                    .move = move,
+                                                    .trim = trim,
+                                                    .buffer = {tern_gpu_buffer_destroy, buffer_write, buffer_read}};

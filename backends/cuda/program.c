@@ -39,7 +39,7 @@ static bool from_cache(struct cuda_device *d, const char *path, struct cuda_kern
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     size_t size = 0;
-    char *image = path ? tern_gpu_binary_read(ctx, path, &size) : NULL;
+    void *image = tern_gpu_binary_read(ctx, path, "the kernel is built again", &size);
     CUresult error = image ? load(d, image, k) : CUDA_SUCCESS;
     if (error)
         tern_message(ctx, TERN_LOG_WARN, "%s: the driver does not take it (error %d); the kernel is built again", path, error);
@@ -72,7 +72,7 @@ static bool from_source(struct cuda_device *d, const char *path, const char *sou
     CUresult error = load(d, image, k);
     if (error)
         fail_load(d, text, error);
-    else if (path)
+    else
         tern_gpu_binary_keep(ctx, path, image, size);
     tern_free(ctx, image);
     return !error;
@@ -87,8 +87,7 @@ static void *compile(struct tern_gpu *gpu, const char *source, const struct tern
         return NULL;
     }
     char *path = path_of(d, source);
-    bool good = !tern_failed(gpu->base.ctx) && from_cache(d, path, k);
-    good = good || (!tern_failed(gpu->base.ctx) && from_source(d, path, source, l->text, k));
+    bool good = from_cache(d, path, k) || (!tern_failed(gpu->base.ctx) && from_source(d, path, source, l->text, k));
     cuda_leave(d);
     tern_free(gpu->base.ctx, path);
     if (good)

@@ -1,4 +1,5 @@
 /* The queue of a CUDA device: one stream. All queues of a device are views of it. */
+#include "backends/queue.h"
 #include "backends/cuda/cuda.h"
 #include "core/context.h"
 
@@ -8,18 +9,6 @@ struct cuda_event {
 };
 
 static struct cuda_device *device_of(const struct tern_queue *q) { return (struct cuda_device *)q->device; }
-
-static void queue_destroy(struct tern_queue *q)
-{
-    if (q != q->device->queue)
-        tern_free(q->device->ctx, q);
-}
-
-static enum tern_status queue_launch(struct tern_queue *q, const struct tern_kernel *k, const struct tern_kernel_args *a)
-{
-    __atomic_add_fetch(&q->launches, 1, __ATOMIC_RELAXED);
-    return k->run(a);
-}
 
 /* An event behind everything before; what is only captured is not among it. */
 static enum tern_status mark(struct cuda_device *d, const char *what, CUevent *event)
@@ -90,19 +79,11 @@ static struct tern_event *queue_record(struct tern_queue *q)
     return NULL;
 }
 
-const struct tern_queue_fns cuda_queue_fns = {.destroy = queue_destroy,
-                                              .launch = queue_launch,
+const struct tern_queue_fns cuda_queue_fns = {.destroy = tern_queue_view_destroy,
+                                              .launch = tern_queue_launch,
                                               .finish = queue_finish,
                                               .record = queue_record,
                                               .capture_begin = cuda_capture_begin,
                                               .capture_end = cuda_capture_end,
                                               .replay = cuda_replay};
-const struct tern_queue_fns cuda_queue_fns_without_capture = {queue_destroy, queue_launch, queue_finish, queue_record};
-
-struct tern_queue *cuda_queue_create(struct tern_device *device)
-{
-    struct tern_queue *q = tern_calloc(device->ctx, 1, sizeof(*q));
-    if (q)
-        *q = (struct tern_queue){.fns = device->queue->fns, .device = device};
-    return q;
-}
+const struct tern_queue_fns cuda_queue_fns_without_capture = {tern_queue_view_destroy, tern_queue_launch, queue_finish, queue_record};

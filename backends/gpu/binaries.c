@@ -20,28 +20,37 @@ char *tern_gpu_binary_path(struct tern_context *ctx, const char *kind, const cha
 }
 
 /* Drivers trust their binaries: a damaged one does not get to them. */
-static uint32_t checksum(const char *data, size_t size) { return (uint32_t)crc32(0, (const unsigned char *)data, (uInt)size); }
+static uint32_t checksum(const void *data, size_t size) { return (uint32_t)crc32(0, data, (uInt)size); }
 
-char *tern_gpu_binary_read(struct tern_context *ctx, const char *path, size_t *size)
+/* Without memory for a file it is not damaged: that stays an error. */
+static bool lacks_memory(const struct tern_context *ctx)
+{
+    enum tern_status st = tern_error_status(ctx);
+    return st == TERN_E_NO_MEMORY || st == TERN_E_BUDGET;
+}
+
+void *tern_gpu_binary_read(struct tern_context *ctx, const char *path, const char *again, size_t *size)
 {
     size_t all = 0;
     uint32_t expected = 0;
-    char *data = tern_read_file(ctx, path, MOST_BINARY, &all);
-    if (!data) {
-        if (tern_error_status(ctx) != TERN_E_NO_MEMORY)
-            tern_error_clear(ctx);
+    if (!path || tern_failed(ctx) || tern_path_kind(path) != TERN_PATH_FILE)
         return NULL;
-    }
+    char *data = tern_read_file(ctx, path, MOST_BINARY, &all);
+    if (!data && lacks_memory(ctx))
+        return NULL;
     *size = all > sizeof(expected) ? all - sizeof(expected) : 0;
-    memcpy(&expected, data + *size, *size ? sizeof(expected) : 0);
-    if (*size && checksum(data, *size) == expected)
-        return data;
-    tern_message(ctx, TERN_LOG_WARN, "%s: it is damaged; the kernel is built again", path);
+    if (data && *size) {
+        memcpy(&expected, data + *size, sizeof(expected));
+        if (checksum(data, *size) == expected)
+            return data;
+    }
+    tern_message(ctx, TERN_LOG_WARN, "%s: it is damaged; %s", path, again);
+    tern_error_clear(ctx);
     tern_free(ctx, data);
     return NULL;
 }
 
-static enum tern_status write_file(struct tern_context *ctx, const char *path, const char *binary, size_t size)
+static enum tern_status write_file(struct tern_context *ctx, const char *path, const void *binary, size_t size)
 {
     uint32_t sum = checksum(binary, size);
     struct tern_writer *w = tern_cache_prepare(ctx, path) ? NULL : tern_writer_open(ctx, path);
@@ -52,10 +61,10 @@ static enum tern_status write_file(struct tern_context *ctx, const char *path, c
     return tern_writer_commit(&w);
 }
 
-void tern_gpu_binary_keep(struct tern_context *ctx, const char *path, const char *binary, size_t size)
+void tern_gpu_binary_keep(struct tern_context *ctx, const char *path, const void *binary, size_t size)
 {
-    if (!size || size > MOST_BINARY - sizeof(uint32_t) || !write_file(ctx, path, binary, size))
+    if (!path || !size || tern_failed(ctx) || size > MOST_BINARY - sizeof(uint32_t) || !write_file(ctx, path, binary, size))
         return;
-    tern_message(ctx, TERN_LOG_INFO, "a kernel was not kept on disk: %s", tern_error(ctx));
+    tern_message(ctx, TERN_LOG_INFO, "not kept on disk: %s", tern_error(ctx));
     tern_error_clear(ctx);
 }

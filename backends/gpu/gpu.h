@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-#include "core/hal.h"
+#include "backends/gpu/memory.h"
 #include "ops/kernels/launch.h"
 #include "ops/kernels/text.h"
 
@@ -32,7 +32,9 @@ struct tern_gpu {
     char lowered[128]; /* what TERN_GPU_LIMITS said; then it is the device's level, so that plans and reports tell it apart */
     /* How buffers are bound: from a multiple of binding_alignment (a power of two) on, at most max_binding bytes. 0: from their start. */
     size_t binding_alignment, max_binding;
-    pthread_mutex_t lock;               /* recursive; held while a kernel is looked up and enqueued: threads may share a device */
+    pthread_mutex_t lock; /* recursive; held while a kernel is looked up and enqueued: threads may share a device. Where a
+                           * buffer lies may be asked under it only: weights are moved */
+    struct tern_gpu_memory memory;
     struct tern_gpu_program **programs; /* hash tables, of chains */
     struct tern_gpu_call **calls;
 };
@@ -43,7 +45,8 @@ extern const struct tern_kernel *const tern_gpu_kernels[];
 /* Sets what all have alike. */
 void tern_gpu_open(struct tern_gpu *gpu, struct tern_context *ctx, const char *name);
 /* limits.c: lowers the limits that the backend has found by what the environment variable TERN_GPU_LIMITS says, so that one device
- * stands for weaker ones: "group=64,shared=16K,buffer=32M,storage16=no,storage8=no". Called once, when all facts are known. An unknown
+ * stands for weaker ones: "group=64,shared=16K,buffer=32M,host=1M,storage16=no,storage8=no"; host: of
+ * the host's memory for weights. Called once, when all facts are known. An unknown
  * name or a value above what the device has is TERN_E_INVALID. */
 enum tern_status tern_gpu_lower(struct tern_gpu *gpu);
 /* Releases all programs. The backend calls it while its device still works. */
@@ -77,10 +80,11 @@ void tern_gpu_drop_calls(struct tern_gpu *gpu);
 /* binaries.c: what a driver's compiler made of a source, on disk. Path: by what `facts` says of device, driver and options, and by
  * the source; NULL where there is no cache folder. tern_free. */
 char *tern_gpu_binary_path(struct tern_context *ctx, const char *kind, const char *facts, const char *source);
-/* NULL when there is none or it is damaged, which is told; an error is recorded only for lack of memory. tern_free. */
-char *tern_gpu_binary_read(struct tern_context *ctx, const char *path, size_t *size);
-/* What cannot be kept is built again in the next process. */
-void tern_gpu_binary_keep(struct tern_context *ctx, const char *path, const char *binary, size_t size);
+/* NULL when there is no path or no file, or it is damaged, which is told with `again`: what is done then. An error is recorded only for
+ * lack of memory (TERN_E_NO_MEMORY, TERN_E_BUDGET). tern_free. */
+void *tern_gpu_binary_read(struct tern_context *ctx, const char *path, const char *again, size_t *size);
+/* What cannot be kept is built again in the next process. Nothing is done without a path. */
+void tern_gpu_binary_keep(struct tern_context *ctx, const char *path, const void *binary, size_t size);
 
 #define TERN_GPU_TABLE 1024 /* chains */
 static inline uint64_t tern_gpu_hash(uint64_t h, const void *data, size_t n)

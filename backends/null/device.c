@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backends/queue.h"
 #include "core/context.h"
 #include "core/registry.h"
 #include "ops/kernel.h"
@@ -50,43 +51,8 @@ static struct tern_buffer *buffer_create(struct tern_device *d, size_t size)
     return b;
 }
 
-static void queue_destroy(struct tern_queue *q)
-{
-    if (q != q->device->queue)
-        tern_free(q->device->ctx, q);
-}
-
-static enum tern_status queue_launch(struct tern_queue *q, const struct tern_kernel *k, const struct tern_kernel_args *a)
-{
-    __atomic_add_fetch(&q->launches, 1, __ATOMIC_RELAXED);
-    return TERN_OK;
-}
-
-static enum tern_status queue_finish(struct tern_queue *q) { return TERN_OK; }
-static void event_destroy(struct tern_event *e) { tern_free(e->queue->device->ctx, e); }
-static enum tern_status event_wait(struct tern_event *e) { return TERN_OK; }
-static const struct tern_event_fns event_fns = {event_destroy, event_wait};
-
-static struct tern_event *queue_record(struct tern_queue *q)
-{
-    struct tern_event *e = tern_calloc(q->device->ctx, 1, sizeof(*e));
-    if (e)
-        *e = (struct tern_event){&event_fns, q};
-    return e;
-}
-
-static const struct tern_queue_fns queue_fns = {queue_destroy, queue_launch, queue_finish, queue_record};
-
-static struct tern_queue *queue_create(struct tern_device *d)
-{
-    struct tern_queue *q = tern_calloc(d->ctx, 1, sizeof(*q));
-    if (q)
-        *q = (struct tern_queue){.fns = &queue_fns, .device = d};
-    return q;
-}
-
 static const struct tern_device_fns device_fns = {
-    .destroy = device_destroy, .describe = describe, .buffer_create = buffer_create, .queue_create = queue_create};
+    .destroy = device_destroy, .describe = describe, .buffer_create = buffer_create, .queue_create = tern_queue_view_create};
 
 static bool supports_all(struct tern_device *device, const struct tern_op_desc *d) { return true; }
 static enum tern_status run_nothing(const struct tern_kernel_args *a) { return TERN_OK; }
@@ -114,7 +80,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
                                    .caps = {.prefers_channels_last = true, .in_place = true},
                                    .kernels = null_kernels,
                                    .queue = &d->queue};
-    d->queue = (struct tern_queue){.fns = &queue_fns, .device = &d->base};
+    d->queue = (struct tern_queue){.fns = &tern_queue_at_once, .device = &d->base};
     return &d->base;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backends/opencl/opencl.h"
+#include "backends/queue.h"
 #include "core/context.h"
 #include "core/registry.h"
 
@@ -29,8 +30,13 @@ static void describe(const struct tern_device *device, char *out, size_t size)
              d->gpu.limits.max_group, d->gpu.limits.shared_bytes >> 10, d->fp16 ? ", f16" : "");
 }
 
-static const struct tern_device_fns device_fns = {
-    .destroy = device_destroy, .describe = describe, .buffer_create = opencl_buffer_create, .queue_create = opencl_queue_create};
+static const struct tern_device_fns device_fns = {.destroy = device_destroy,
+                                                  .describe = describe,
+                                                  .buffer_create = tern_gpu_buffer_create,
+                                                  .weight_create = tern_gpu_weight_create,
+                                                  .weight_mark = tern_gpu_weight_mark,
+                                                  .weights_use = tern_gpu_weights_use,
+                                                  .queue_create = tern_queue_view_create};
 
 /* Devices of all platforms in their order; the one of that number. */
 static enum tern_status find_device(struct tern_context *ctx, const struct opencl_api *cl, int ordinal, cl_device_id *id)
@@ -63,6 +69,17 @@ static size_t number(const struct opencl_device *d, cl_device_info what, size_t 
     return (size_t)value;
 }
 
+/* Bytes, where the driver tells (cl_amd_device_attribute_query: in KiB, the whole and the largest block); else 0. */
+static size_t free_memory(const struct opencl_device *d, const char *extensions)
+{
+    enum { GLOBAL_FREE_MEMORY_AMD = 0x4039 };
+    size_t kib[2] = {0, 0};
+    if (!strstr(extensions, "cl_amd_device_attribute_query") ||
+        d->cl.clGetDeviceInfo(d->id, GLOBAL_FREE_MEMORY_AMD, sizeof(kib), kib, NULL) || kib[0] > SIZE_MAX >> 10)
+        return 0;
+    return kib[0] << 10;
+}
+
 static int power_of_two_below(size_t n)
 {
     int p = 1;
@@ -79,6 +96,8 @@ static enum tern_status read_facts(struct opencl_device *d)
     cl->clGetDeviceInfo(d->id, CL_DRIVER_VERSION, sizeof(d->driver) - 1, d->driver, NULL);
     cl->clGetDeviceInfo(d->id, CL_DEVICE_EXTENSIONS, sizeof(extensions) - 1, extensions, NULL);
     d->memory = number(d, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof(cl_ulong));
+    bool unified = number(d, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof(cl_bool));
+    tern_gpu_memory_open(&d->gpu, &opencl_memory_fns, free_memory(d, extensions), d->memory, unified);
     d->fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
     d->gpu.base.caps.software = number(d, CL_DEVICE_TYPE, sizeof(cl_device_type)) & CL_DEVICE_TYPE_CPU;
     d->gpu.base.caps.max_buffer = number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong));

@@ -56,9 +56,14 @@ const char *opencl_error_text(cl_int error, char out[32])
     return out;
 }
 
+bool opencl_is_memory(cl_int error)
+{
+    return error == CL_MEM_OBJECT_ALLOCATION_FAILURE || error == CL_OUT_OF_HOST_MEMORY || error == CL_INVALID_BUFFER_SIZE;
+}
+
 enum tern_status opencl_fail(struct tern_context *ctx, const char *what, cl_int error)
 {
     char text[32];
-    bool memory = error == CL_MEM_OBJECT_ALLOCATION_FAILURE || error == CL_OUT_OF_HOST_MEMORY || error == CL_INVALID_BUFFER_SIZE;
-    return tern_fail(ctx, memory ? TERN_E_NO_MEMORY : TERN_E_DEVICE, "opencl: %s: %s", what, opencl_error_text(error, text));
+    return tern_fail(ctx, opencl_is_memory(error) ? TERN_E_NO_MEMORY : TERN_E_DEVICE, "opencl: %s: %s", what,
+                     opencl_error_text(error, text));
 }

@@ -1,54 +1,88 @@
-/* Buffers of an OpenCL device. */
+/* Memory of an OpenCL device's buffers: the device's own, or the host's, which kernels read over the bus. backends/gpu/memory.c decides. */
 #include "backends/opencl/opencl.h"
 #include "core/context.h"
 
-static struct opencl_device *device_of(const struct tern_buffer *b) { return (struct opencl_device *)b->device; }
+/* NULL without memory: *full; or with the error recorded. Kernels may read a whole word where the last elements of a small dtype end. */
+static cl_mem make(struct opencl_device *d, size_t size, bool on_host, bool *full)
+{
+    cl_int error = CL_SUCCESS;
+    cl_mem_flags flags = CL_MEM_READ_WRITE | (on_host ? CL_MEM_ALLOC_HOST_PTR : 0);
+    cl_mem memory = d->cl.clCreateBuffer(d->context, flags, (size + 19) / 16 * 16, NULL, &error);
+    *full = !memory && opencl_is_memory(error);
+    if (!memory && !*full)
+        opencl_fail(d->gpu.base.ctx, "making a buffer", error);
+    return memory;
+}
+
+static enum tern_status take(struct tern_gpu *gpu, struct tern_gpu_buffer *b, bool on_host, bool *full)
+{
+    cl_mem memory = make((struct opencl_device *)gpu, b->base.size, on_host, full);
+    ((struct opencl_buffer *)b)->memory = memory;
+    return memory || *full ? TERN_OK : tern_error_status(gpu->base.ctx);
+}
 
 /* Commands that use the memory keep it until they are done. */
-static void buffer_destroy(struct tern_buffer *base)
+static void give(struct tern_gpu *gpu, struct tern_gpu_buffer *b)
 {
+    ((struct opencl_device *)gpu)->cl.clReleaseMemObject(((struct opencl_buffer *)b)->memory);
+}
+
+static enum tern_status move(struct tern_gpu *gpu, struct tern_gpu_buffer *base, bool *full)
+{
+    struct opencl_device *d = (struct opencl_device *)gpu;
     struct opencl_buffer *b = (struct opencl_buffer *)base;
-    struct opencl_device *d = device_of(base);
-    d->cl.clReleaseMemObject(b->memory);
-    tern_memory_discharge(d->gpu.base.ctx, base->size);
-    tern_free(d->gpu.base.ctx, b);
+    cl_mem to = make(d, base->base.size, !base->on_host, full);
+    if (!to)
+        return *full ? TERN_OK : tern_error_status(gpu->base.ctx);
+    cl_int error = d->cl.clEnqueueCopyBuffer(d->commands, b->memory, to, 0, 0, base->base.size, 0, NULL, NULL);
+    d->cl.clReleaseMemObject(error ? to : b->memory);
+    *full = error && opencl_is_memory(error); /* many drivers find memory for a buffer only when it is used */
+    if (!error)
+        b->memory = to;
+    return error && !*full ? opencl_fail(gpu->base.ctx, "moving a weight", error) : TERN_OK;
 }
 
-static enum tern_status buffer_write(struct tern_buffer *base, size_t offset, const void *src, size_t size)
+static void trim(struct tern_gpu *gpu)
 {
-    struct opencl_device *d = device_of(base);
+    struct opencl_device *d = (struct opencl_device *)gpu;
+    d->cl.clFinish(d->commands);
+}
+
+/* ---- contents ---- */
+
+/* Enqueued under the lock, since weights are moved; waited for without it. */
+static enum tern_status copy(struct tern_buffer *base, size_t offset, const void *src, void *dst, size_t size)
+{
+    struct opencl_device *d = (struct opencl_device *)base->device;
+    const char *what = src ? "writing a buffer" : "reading a buffer";
+    cl_event done = NULL;
+    if (!size)
+        return TERN_OK;
+    pthread_mutex_lock(&d->gpu.lock);
     cl_mem memory = ((struct opencl_buffer *)base)->memory;
-    cl_int error = size ? d->cl.clEnqueueWriteBuffer(d->commands, memory, CL_TRUE, offset, size, src, 0, NULL, NULL) : CL_SUCCESS;
-    return error ? opencl_fail(d->gpu.base.ctx, "writing a buffer", error) : TERN_OK;
-}
-
-static enum tern_status buffer_read(struct tern_buffer *base, size_t offset, void *dst, size_t size)
-{
-    struct opencl_device *d = device_of(base);
-    cl_mem memory = ((struct opencl_buffer *)base)->memory;
-    cl_int error = size ? d->cl.clEnqueueReadBuffer(d->commands, memory, CL_TRUE, offset, size, dst, 0, NULL, NULL) : CL_SUCCESS;
-    return error ? opencl_fail(d->gpu.base.ctx, "reading a buffer", error) : TERN_OK;
-}
-
-static const struct tern_buffer_fns buffer_fns = {buffer_destroy, buffer_write, buffer_read};
-
-struct tern_buffer *opencl_buffer_create(struct tern_device *device, size_t size)
-{
-    struct opencl_device *d = (struct opencl_device *)device;
-    struct opencl_buffer *b = tern_calloc(device->ctx, 1, sizeof(*b));
-    cl_int error = CL_SUCCESS;
-    if (!b || tern_memory_charge(device->ctx, device->name, size)) {
-        tern_free(device->ctx, b);
-        return NULL;
+    cl_int error = src ? d->cl.clEnqueueWriteBuffer(d->commands, memory, CL_FALSE, offset, size, src, 0, NULL, &done)
+                       : d->cl.clEnqueueReadBuffer(d->commands, memory, CL_FALSE, offset, size, dst, 0, NULL, &done);
+    pthread_mutex_unlock(&d->gpu.lock);
+    if (!error) {
+        error = d->cl.clWaitForEvents(1, &done);
+        d->cl.clReleaseEvent(done);
     }
-    /* kernels may read a whole word where the last elements of a small dtype end */
-    b->memory = d->cl.clCreateBuffer(d->context, CL_MEM_READ_WRITE, (size + 19) / 16 * 16, NULL, &error);
-    if (!b->memory) {
-        opencl_fail(device->ctx, "making a buffer", error);
-        tern_memory_discharge(device->ctx, size);
-        tern_free(device->ctx, b);
-        return NULL;
-    }
-    b->base = (struct tern_buffer){.fns = &buffer_fns, .device = device, .refs = 1, .size = size};
-    return &b->base;
+    return error ? opencl_fail(d->gpu.base.ctx, what, error) : TERN_OK;
 }
+
+static enum tern_status buffer_write(struct tern_buffer *b, size_t offset, const void *src, size_t size)
+{
+    return copy(b, offset, src, NULL, size);
+}
+
+static enum tern_status buffer_read(struct tern_buffer *b, size_t offset, void *dst, size_t size)
+{
+    return copy(b, offset, NULL, dst, size);
+}
+
+const struct tern_gpu_memory_fns opencl_memory_fns = {.buffer_size = sizeof(struct opencl_buffer),
+                                                      .take = take,
+                                                      .give = give,
+                                                      .move = move,
+                                                      .trim = trim,
+                                                      .buffer = {tern_gpu_buffer_destroy, buffer_write, buffer_read}};

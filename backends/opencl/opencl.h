@@ -12,7 +12,7 @@
 #define OPENCL_FUNCTIONS(F) \
     F(clGetPlatformIDs) F(clGetDeviceIDs) F(clGetDeviceInfo) F(clCreateContext) F(clReleaseContext) \
     F(clCreateCommandQueue) F(clReleaseCommandQueue) F(clFinish) F(clFlush) F(clCreateBuffer) F(clReleaseMemObject) \
-    F(clEnqueueReadBuffer) F(clEnqueueWriteBuffer) F(clCreateProgramWithSource) F(clCreateProgramWithBinary) \
+    F(clEnqueueReadBuffer) F(clEnqueueWriteBuffer) F(clEnqueueCopyBuffer) F(clCreateProgramWithSource) F(clCreateProgramWithBinary) \
     F(clBuildProgram) F(clGetProgramBuildInfo) F(clGetProgramInfo) F(clReleaseProgram) F(clCreateKernel) \
     F(clReleaseKernel) F(clSetKernelArg) F(clEnqueueNDRangeKernel) F(clEnqueueMarkerWithWaitList) F(clWaitForEvents) \
     F(clReleaseEvent)
@@ -38,7 +38,7 @@ struct opencl_device {
 };
 
 struct opencl_buffer {
-    struct tern_buffer base; /* first */
+    struct tern_gpu_buffer gpu; /* first */
     cl_mem memory;
 };
 
@@ -47,12 +47,12 @@ enum tern_status opencl_load(struct tern_context *ctx, struct opencl_api *cl);
 void opencl_unload(struct opencl_api *cl);
 /* "out of resources (-5)"; static, or for unknown ones written to `out`. */
 const char *opencl_error_text(cl_int error, char out[32]);
+bool opencl_is_memory(cl_int error); /* lack of memory */
 /* Records it: TERN_E_NO_MEMORY for lack of memory, else TERN_E_DEVICE. */
 enum tern_status opencl_fail(struct tern_context *ctx, const char *what, cl_int error);
 
-struct tern_buffer *opencl_buffer_create(struct tern_device *device, size_t size); /* memory.c */
-extern const struct tern_queue_fns opencl_queue_fns;                               /* queue.c */
-struct tern_queue *opencl_queue_create(struct tern_device *device);
-extern const struct tern_gpu_fns opencl_gpu_fns; /* program.c */
+extern const struct tern_gpu_memory_fns opencl_memory_fns; /* memory.c */
+extern const struct tern_queue_fns opencl_queue_fns;       /* queue.c */
+extern const struct tern_gpu_fns opencl_gpu_fns;           /* program.c */
 
 #endif

@@ -35,8 +35,8 @@ static cl_kernel from_cache(struct opencl_device *d, const char *path)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     size_t size = 0;
-    char *binary = path ? tern_gpu_binary_read(ctx, path, &size) : NULL;
-    cl_kernel kernel = binary ? from_binary(d, (const unsigned char *)binary, size) : NULL;
+    void *binary = tern_gpu_binary_read(ctx, path, "the kernel is built again", &size);
+    cl_kernel kernel = binary ? from_binary(d, binary, size) : NULL;
     if (binary && !kernel)
         tern_message(ctx, TERN_LOG_WARN, "%s: the driver does not take it; the kernel is built again", path);
     tern_free(ctx, binary);
@@ -51,7 +51,7 @@ static void keep(struct opencl_device *d, const char *path, cl_program program)
         return;
     unsigned char *binary = tern_alloc(ctx, size);
     if (binary && !d->cl.clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL))
-        tern_gpu_binary_keep(ctx, path, (const char *)binary, size);
+        tern_gpu_binary_keep(ctx, path, binary, size);
     else if (!binary)
         tern_error_clear(ctx); /* the kernel is there; it is built again in the next process */
     tern_free(ctx, binary);
@@ -70,7 +70,7 @@ static void *compile(struct tern_gpu *gpu, const char *source, const struct tern
     struct opencl_device *d = (struct opencl_device *)gpu;
     cl_int error = CL_SUCCESS;
     char *path = path_of(d, source);
-    cl_kernel kernel = tern_failed(gpu->base.ctx) ? NULL : from_cache(d, path);
+    cl_kernel kernel = from_cache(d, path);
     cl_program program = NULL;
     if (!kernel && !tern_failed(gpu->base.ctx)) {
         program = d->cl.clCreateProgramWithSource(d->context, 1, &source, NULL, &error);

@@ -1,4 +1,5 @@
 /* The queue of an OpenCL device, in order. All queues of a device are views of one. */
+#include "backends/queue.h"
 #include "backends/opencl/opencl.h"
 #include "core/context.h"
 
@@ -8,18 +9,6 @@ struct opencl_event {
 };
 
 static struct opencl_device *device_of(const struct tern_queue *q) { return (struct opencl_device *)q->device; }
-
-static void queue_destroy(struct tern_queue *q)
-{
-    if (q != q->device->queue)
-        tern_free(q->device->ctx, q);
-}
-
-static enum tern_status queue_launch(struct tern_queue *q, const struct tern_kernel *k, const struct tern_kernel_args *a)
-{
-    __atomic_add_fetch(&q->launches, 1, __ATOMIC_RELAXED);
-    return k->run(a);
-}
 
 static enum tern_status queue_finish(struct tern_queue *q)
 {
@@ -61,12 +50,4 @@ static struct tern_event *queue_record(struct tern_queue *q)
     return NULL;
 }
 
-const struct tern_queue_fns opencl_queue_fns = {queue_destroy, queue_launch, queue_finish, queue_record};
-
-struct tern_queue *opencl_queue_create(struct tern_device *device)
-{
-    struct tern_queue *q = tern_calloc(device->ctx, 1, sizeof(*q));
-    if (q)
-        *q = (struct tern_queue){.fns = &opencl_queue_fns, .device = device};
-    return q;
-}
+const struct tern_queue_fns opencl_queue_fns = {tern_queue_view_destroy, tern_queue_launch, queue_finish, queue_record};

@@ -18,7 +18,8 @@ struct kind {
 };
 
 static const struct kind kinds[] = {
-    [VULKAN_MEMORY_DEVICE] = {"device memory", 32 * MIB, {LOCAL, HOST}},
+    [VULKAN_MEMORY_DEVICE] = {"device memory", 32 * MIB, {LOCAL}},
+    [VULKAN_MEMORY_HOST] = {"host memory", 32 * MIB, {HOST}},
     [VULKAN_MEMORY_PARAMS] = {"memory for parameters", MIB / 2, {LOCAL | HOST, HOST}},
     [VULKAN_MEMORY_STAGING] = {"memory for copies", 32 * MIB, {HOST | CACHED, HOST}},
 };
@@ -29,8 +30,16 @@ static const struct kind *kind_of(const struct vulkan_device *d, enum vulkan_kin
     return k == VULKAN_MEMORY_DEVICE && d->unified ? &unified_memory : &kinds[k];
 }
 
+/* Memory of the device that the host sees is no place for what has no room on the device. */
+static bool is_wanted(const struct vulkan_device *d, enum vulkan_kind k, VkMemoryPropertyFlags wanted, VkMemoryPropertyFlags flags)
+{
+    return (flags & wanted) == wanted && !(k == VULKAN_MEMORY_HOST && flags & LOCAL && !d->unified);
+}
+
 static void block_free(struct vulkan_device *d, struct vulkan_block *b)
 {
+    if (b->kind == VULKAN_MEMORY_DEVICE)
+        __atomic_sub_fetch(&d->held, b->size, __ATOMIC_RELAXED);
     if (b->buffer)
         d->vk.vkDestroyBuffer(d->device, b->buffer, NULL);
     if (b->memory)
@@ -89,7 +98,7 @@ static VkResult take_memory(struct vulkan_device *d, struct vulkan_block *b)
     for (int w = 0; w < 4 && k->wanted[w]; w++)
         for (uint32_t t = 0; t < d->memory_properties.memoryTypeCount; t++) {
             VkMemoryRequirements needs = {0};
-            if ((d->memory_properties.memoryTypes[t].propertyFlags & k->wanted[w]) != k->wanted[w])
+            if (!is_wanted(d, b->kind, k->wanted[w], d->memory_properties.memoryTypes[t].propertyFlags))
                 continue;
             result = make_buffer(d, b, &needs);
             if (!result && !(needs.memoryTypeBits & (uint32_t)1 << t))
@@ -105,10 +114,20 @@ static VkResult take_memory(struct vulkan_device *d, struct vulkan_block *b)
     return result;
 }
 
+/* The device's share counts blocks, whether there is something in them or not. */
+static bool is_within_share(const struct vulkan_device *d, enum vulkan_kind kind, size_t size)
+{
+    size_t share = d->gpu.memory.share, held = __atomic_load_n(&d->held, __ATOMIC_RELAXED);
+    return kind != VULKAN_MEMORY_DEVICE || !share || (size <= share && held <= share - size);
+}
+
 /* One piece over all of a block of that size. NULL without an error recorded when the driver has no memory: *result. */
 static struct vulkan_block *block_create(struct vulkan_device *d, enum vulkan_kind kind, size_t size, VkResult *result)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
+    *result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    if (!is_within_share(d, kind, size))
+        return NULL;
     struct vulkan_block *b = tern_calloc(ctx, 1, sizeof(*b));
     struct vulkan_piece *p = b ? tern_calloc(ctx, 1, sizeof(*p)) : NULL;
     *result = VK_SUCCESS;
@@ -116,8 +135,11 @@ static struct vulkan_block *block_create(struct vulkan_device *d, enum vulkan_ki
         *b = (struct vulkan_block){.kind = kind, .size = size, .pieces = p};
         *p = (struct vulkan_piece){.block = b, .size = size, .free = true};
         *result = take_memory(d, b);
-        if (!*result)
+        if (!*result) {
+            if (kind == VULKAN_MEMORY_DEVICE)
+                __atomic_add_fetch(&d->held, size, __ATOMIC_RELAXED);
             return b;
+        }
     }
     tern_free(ctx, p);
     tern_free(ctx, b);
@@ -226,7 +248,7 @@ static struct vulkan_block *more(struct vulkan_device *d, enum vulkan_kind kind,
     return b || tern_failed(d->gpu.base.ctx) ? b : block_create(d, kind, size, result);
 }
 
-static enum tern_status add_block(struct vulkan_device *d, enum vulkan_kind kind, size_t size)
+static enum tern_status add_block(struct vulkan_device *d, enum vulkan_kind kind, size_t size, bool *full)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     VkResult result = VK_SUCCESS;
@@ -247,25 +269,31 @@ static enum tern_status add_block(struct vulkan_device *d, enum vulkan_kind kind
         return tern_error_status(ctx);
     if (result == VK_ERROR_DEVICE_LOST)
         return vulkan_failed(d, "making memory", result);
+    if (full) {
+        *full = true;
+        return TERN_E_NO_MEMORY;
+    }
     return tern_fail(
         ctx, TERN_E_NO_MEMORY,
         "vulkan: %s has no %zu bytes of %s left; it has %zu in all. A lower budget, --offload, or a smaller picture would help",
         d->properties.deviceName, size, kind_of(d, kind)->name, d->memory);
 }
 
-struct vulkan_piece *vulkan_piece_create(struct vulkan_device *d, enum vulkan_kind kind, size_t size, uint64_t *used)
+struct vulkan_piece *vulkan_piece_create(struct vulkan_device *d, enum vulkan_kind kind, size_t size, uint64_t *used, bool *full)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     struct vulkan_piece *p = NULL, *rest = tern_calloc(ctx, 1, sizeof(*rest));
     /* kernels may read a whole word where the last elements of a small dtype end */
     size_t whole = size < SIZE_MAX - 2 * ALIGN ? (size + 3 + ALIGN) / ALIGN * ALIGN : size;
+    if (full)
+        *full = false;
     if (!rest || vulkan_alive(d)) {
         tern_free(ctx, rest);
         return NULL;
     }
     if (used)
         *used = 0;
-    while (!(p = take_piece(d, kind, whole, used, &rest)) && !add_block(d, kind, whole))
+    while (!(p = take_piece(d, kind, whole, used, &rest)) && !add_block(d, kind, whole, full))
         ;
     tern_free(ctx, rest);
     return p;

@@ -29,7 +29,7 @@ static struct vulkan_capture *begin(struct vulkan_device *d, struct tern_queue *
         c = tern_calloc(d->gpu.base.ctx, 1, sizeof(*c));
     if (!c)
         return NULL;
-    c->base = (struct tern_capture){.fns = &capture_fns, .queue = q};
+    c->base = (struct tern_capture){.fns = &capture_fns, .queue = q, .moved = d->gpu.base.moved};
     /* a replay may be handed over while the one before it runs */
     if (!vulkan_recorder_open(d, &c->r) && !vulkan_recorder_begin(d, &c->r, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT))
         return c;

@@ -1,6 +1,7 @@
 /* Vulkan devices: find, open, close. What they can is read in facts.c. */
 #include <string.h>
 
+#include "backends/queue.h"
 #include "backends/vulkan/vulkan.h"
 #include "core/context.h"
 #include "core/registry.h"
@@ -32,8 +33,11 @@ static void device_destroy(struct tern_device *device)
 
 static const struct tern_device_fns device_fns = {.destroy = device_destroy,
                                                   .describe = vulkan_describe,
-                                                  .buffer_create = vulkan_buffer_create,
-                                                  .queue_create = vulkan_queue_create,
+                                                  .buffer_create = tern_gpu_buffer_create,
+                                                  .weight_create = tern_gpu_weight_create,
+                                                  .weight_mark = tern_gpu_weight_mark,
+                                                  .weights_use = tern_gpu_weights_use,
+                                                  .queue_create = tern_queue_view_create,
                                                   .trim = vulkan_trim};
 
 static enum tern_status make_instance(struct vulkan_device *d)

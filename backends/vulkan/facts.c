@@ -33,15 +33,24 @@ static bool has_extension(const struct vulkan_device *d, const char *name)
     return found;
 }
 
+/* What is free is asked by VK_EXT_memory_budget: for a fact of the physical device it need not be enabled. */
 static void read_memory(struct vulkan_device *d)
 {
-    d->vk.vkGetPhysicalDeviceMemoryProperties(d->physical, &d->memory_properties);
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+    VkPhysicalDeviceMemoryProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
+    bool tells = has_extension(d, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+    all.pNext = tells ? &budget : NULL;
+    d->vk.vkGetPhysicalDeviceMemoryProperties2(d->physical, &all);
+    d->memory_properties = all.memoryProperties;
     const VkPhysicalDeviceMemoryProperties *m = &d->memory_properties;
     for (uint32_t i = 0; i < m->memoryHeapCount; i++)
-        if (m->memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT && m->memoryHeaps[i].size > d->memory)
+        if (m->memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT && m->memoryHeaps[i].size > d->memory) {
             d->memory = m->memoryHeaps[i].size;
+            d->unused = budget.heapBudget[i] > budget.heapUsage[i] ? budget.heapBudget[i] - budget.heapUsage[i] : 0;
+        }
     d->unified =
         d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU || d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    tern_gpu_memory_open(&d->gpu, &vulkan_memory_fns, d->unused, d->memory, d->unified);
 }
 
 static void read_features(struct vulkan_device *d)

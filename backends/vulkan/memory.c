@@ -15,15 +15,6 @@ static uint64_t used_by(const struct vulkan_device *d, const struct vulkan_buffe
     return b->captured && replayed > b->used ? replayed : b->used;
 }
 
-static void buffer_destroy(struct tern_buffer *base)
-{
-    struct vulkan_buffer *b = (struct vulkan_buffer *)base;
-    struct vulkan_device *d = device_of(base);
-    vulkan_piece_destroy(d, b->piece, used_by(d, b));
-    tern_memory_discharge(d->gpu.base.ctx, base->size);
-    tern_free(d->gpu.base.ctx, b);
-}
-
 /* Until nothing works on the buffer. The wait is without the lock: other threads go on. */
 static enum tern_status settle(struct vulkan_device *d, const struct vulkan_buffer *b)
 {
@@ -40,7 +31,7 @@ static struct vulkan_stage *take_stage(struct vulkan_device *d)
 {
     struct vulkan_stage *s = &d->stage[d->next_stage];
     d->next_stage ^= 1;
-    if (!s->piece && !(s->piece = vulkan_piece_create(d, VULKAN_MEMORY_STAGING, STAGE, &s->used)))
+    if (!s->piece && !(s->piece = vulkan_piece_create(d, VULKAN_MEMORY_STAGING, STAGE, &s->used, NULL)))
         return NULL;
     return vulkan_submit_for(d, s->used) || vulkan_wait(d, s->used < d->submitted ? s->used : d->submitted) ? NULL : s;
 }
@@ -69,7 +60,7 @@ static enum tern_status copy_part(struct vulkan_device *d, struct vulkan_buffer 
 
 static enum tern_status copy(struct vulkan_buffer *b, size_t offset, const char *from, char *to, size_t size)
 {
-    struct vulkan_device *d = device_of(&b->base);
+    struct vulkan_device *d = device_of(&b->gpu.base);
     pthread_mutex_lock(&d->gpu.lock);
     enum tern_status st = vulkan_alive(d);
     for (size_t at = 0; !st && at < size; at += STAGE) {
@@ -80,46 +71,86 @@ static enum tern_status copy(struct vulkan_buffer *b, size_t offset, const char 
     return st;
 }
 
+/* Weights are moved: where one lies is asked under the lock, which is held until its bytes are copied. */
+static enum tern_status access(struct tern_buffer *base, size_t offset, const char *from, char *to, size_t size)
+{
+    struct vulkan_device *d = device_of(base);
+    struct vulkan_buffer *b = (struct vulkan_buffer *)base;
+    const bool weight = b->gpu.weight;
+    if (weight)
+        pthread_mutex_lock(&d->gpu.lock);
+    const struct vulkan_block *block = b->piece->block;
+    bool straight = block->mapped && (from || block->cached);
+    enum tern_status st = straight ? settle(d, b) : copy(b, offset, from, to, size);
+    if (!st && straight && size)
+        memcpy(from ? mapped(b->piece) + offset : to, from ? from : mapped(b->piece) + offset, size);
+    if (weight)
+        pthread_mutex_unlock(&d->gpu.lock);
+    return st;
+}
+
 static enum tern_status buffer_write(struct tern_buffer *base, size_t offset, const void *src, size_t size)
 {
-    struct vulkan_buffer *b = (struct vulkan_buffer *)base;
-    if (!b->piece->block->mapped)
-        return copy(b, offset, src, NULL, size);
-    enum tern_status st = settle(device_of(base), b);
-    if (!st && size)
-        memcpy(mapped(b->piece) + offset, src, size);
-    return st;
+    return access(base, offset, src, NULL, size);
 }
 
 static enum tern_status buffer_read(struct tern_buffer *base, size_t offset, void *dst, size_t size)
 {
-    struct vulkan_buffer *b = (struct vulkan_buffer *)base;
-    if (!b->piece->block->mapped || !b->piece->block->cached)
-        return copy(b, offset, NULL, dst, size);
-    enum tern_status st = settle(device_of(base), b);
-    if (!st && size)
-        memcpy(dst, mapped(b->piece) + offset, size);
-    return st;
+    return access(base, offset, NULL, dst, size);
 }
 
-static const struct tern_buffer_fns buffer_fns = {buffer_destroy, buffer_write, buffer_read};
+/* ---- where it lies ---- */
 
-struct tern_buffer *vulkan_buffer_create(struct tern_device *device, size_t size)
+static enum tern_status take(struct tern_gpu *gpu, struct tern_gpu_buffer *base, bool on_host, bool *full)
 {
-    struct vulkan_device *d = (struct vulkan_device *)device;
-    struct vulkan_buffer *b = tern_calloc(device->ctx, 1, sizeof(*b));
-    if (!b || tern_memory_charge(device->ctx, device->name, size)) {
-        tern_free(device->ctx, b);
-        return NULL;
-    }
-    b->base = (struct tern_buffer){.fns = &buffer_fns, .device = device, .refs = 1, .size = size};
-    b->piece = vulkan_piece_create(d, VULKAN_MEMORY_DEVICE, size, &b->used);
-    if (b->piece)
-        return &b->base;
-    tern_memory_discharge(device->ctx, size);
-    tern_free(device->ctx, b);
-    return NULL;
+    struct vulkan_buffer *b = (struct vulkan_buffer *)base;
+    b->piece = vulkan_piece_create((struct vulkan_device *)gpu, on_host ? VULKAN_MEMORY_HOST : VULKAN_MEMORY_DEVICE, base->base.size,
+                                   &b->used, full);
+    return b->piece || *full ? TERN_OK : tern_error_status(gpu->base.ctx);
 }
+
+static void give(struct tern_gpu *gpu, struct tern_gpu_buffer *base)
+{
+    struct vulkan_device *d = (struct vulkan_device *)gpu;
+    struct vulkan_buffer *b = (struct vulkan_buffer *)base;
+    vulkan_piece_destroy(d, b->piece, used_by(d, b));
+}
+
+/* The copy is recorded behind the launches before; the old piece goes when it is done. */
+static enum tern_status move(struct tern_gpu *gpu, struct tern_gpu_buffer *base, bool *full)
+{
+    struct vulkan_device *d = (struct vulkan_device *)gpu;
+    struct vulkan_buffer *b = (struct vulkan_buffer *)base;
+    struct vulkan_buffer to = *b;
+    to.gpu.on_host = !base->on_host;
+    *full = d->capture != NULL;
+    if (*full || take(gpu, &to.gpu, to.gpu.on_host, full) || *full)
+        return *full ? TERN_OK : tern_error_status(gpu->base.ctx);
+    struct vulkan_recorder *r = vulkan_recording(d);
+    if (!r) {
+        vulkan_piece_destroy(d, to.piece, to.used);
+        return tern_error_status(gpu->base.ctx);
+    }
+    vulkan_record_copy(d, r, b->piece, 0, to.piece, 0, base->base.size);
+    b->used = d->submitted + 1;
+    give(gpu, base);
+    b->piece = to.piece;
+    return TERN_OK;
+}
+
+static void trim(struct tern_gpu *gpu)
+{
+    struct vulkan_device *d = (struct vulkan_device *)gpu;
+    if (!vulkan_submit(d) && !vulkan_wait(d, d->submitted))
+        vulkan_trim(&gpu->base);
+}
+
+const struct tern_gpu_memory_fns vulkan_memory_fns = {.buffer_size = sizeof(struct vulkan_buffer),
+                                                      .take = take,
+                                                      .give = give,
+                                                      .move = move,
+                                                      .trim = trim,
+                                                      .buffer = {tern_gpu_buffer_destroy, buffer_write, buffer_read}};
 
 void vulkan_stages_close(struct vulkan_device *d)
 {

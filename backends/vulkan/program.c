@@ -38,7 +38,7 @@ static enum tern_status open_pipelines(struct vulkan_device *d)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     size_t size = 0;
-    char *path = path_of_pipelines(d), *data = vulkan_cache_read(ctx, path, "pipelines are made again", &size);
+    char *path = path_of_pipelines(d), *data = tern_gpu_binary_read(ctx, path, "pipelines are made again", &size);
     VkPipelineCacheCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, .initialDataSize = size, .pInitialData = data};
     VkResult result = tern_failed(ctx) ? VK_SUCCESS : d->vk.vkCreatePipelineCache(d->device, &info, NULL, &d->pipelines);
     tern_free(ctx, data);
@@ -58,7 +58,7 @@ static void keep_pipelines(struct vulkan_device *d)
         return;
     char *path = path_of_pipelines(d), *data = path ? tern_alloc(ctx, size) : NULL;
     if (data && !d->vk.vkGetPipelineCacheData(d->device, d->pipelines, &size, data))
-        vulkan_cache_write(ctx, path, data, size);
+        tern_gpu_binary_keep(ctx, path, data, size);
     tern_free(ctx, data);
     tern_free(ctx, path);
     tern_error_clear(ctx);
@@ -135,11 +135,11 @@ static uint32_t *module_of(struct vulkan_device *d, const char *source, const ch
     const uint64_t options = tern_gpu_hash(hash_device(d), d->keeps_nan ? VERSION "n" : VERSION, sizeof(VERSION));
     char *path =
         path_of(d, tern_gpu_hash(0xcbf29ce484222325u, source, strlen(source)), tern_gpu_hash(options, source, strlen(source)), ".spv");
-    void *words = tern_failed(ctx) ? NULL : vulkan_cache_read(ctx, path, "the kernel is built again", size);
+    void *words = tern_gpu_binary_read(ctx, path, "the kernel is built again", size);
     if (!words && !tern_failed(ctx)) {
         words = vulkan_spirv_compile(d, source, name, size);
         if (words)
-            vulkan_cache_write(ctx, path, words, *size);
+            tern_gpu_binary_keep(ctx, path, words, *size);
     }
     tern_free(ctx, path);
     return words;

@@ -1,4 +1,5 @@
 /* The queue of a Vulkan device, in order: batches of launches, which a timeline semaphore counts. All queues are views of one. */
+#include "backends/queue.h"
 #include "backends/vulkan/vulkan.h"
 #include "core/context.h"
 
@@ -131,18 +132,6 @@ enum tern_status vulkan_enqueue(struct tern_gpu *gpu, void *kernel, const struct
     return TERN_OK;
 }
 
-static void queue_destroy(struct tern_queue *q)
-{
-    if (q != q->device->queue)
-        tern_free(q->device->ctx, q);
-}
-
-static enum tern_status queue_launch(struct tern_queue *q, const struct tern_kernel *k, const struct tern_kernel_args *a)
-{
-    __atomic_add_fetch(&q->launches, 1, __ATOMIC_RELAXED);
-    return k->run(a);
-}
-
 /* Submits what is recorded; what must be waited for to have it done. */
 static enum tern_status flush(struct vulkan_device *d, uint64_t *value)
 {
@@ -186,26 +175,19 @@ enum tern_status vulkan_replay(struct tern_queue *q, struct tern_capture *base)
     struct vulkan_device *d = device_of(q);
     struct vulkan_capture *c = (struct vulkan_capture *)base;
     pthread_mutex_lock(&d->gpu.lock);
-    enum tern_status st = vulkan_submit(d);
-    st = st ? st : hand_over(d, c->r.commands, &c->value);
-    if (!st)
+    bool stale = tern_gpu_capture_is_stale(&d->gpu, base);
+    enum tern_status st = stale ? TERN_OK : vulkan_submit(d);
+    st = st || stale ? st : hand_over(d, c->r.commands, &c->value);
+    if (!st && !stale)
         __atomic_store_n(&d->replayed, c->value, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&d->gpu.lock);
     return st;
 }
 
-const struct tern_queue_fns vulkan_queue_fns = {.destroy = queue_destroy,
-                                                .launch = queue_launch,
+const struct tern_queue_fns vulkan_queue_fns = {.destroy = tern_queue_view_destroy,
+                                                .launch = tern_queue_launch,
                                                 .finish = queue_finish,
                                                 .record = queue_record,
                                                 .capture_begin = vulkan_capture_begin,
                                                 .capture_end = vulkan_capture_end,
                                                 .replay = vulkan_replay};
-
-struct tern_queue *vulkan_queue_create(struct tern_device *device)
-{
-    struct tern_queue *q = tern_calloc(device->ctx, 1, sizeof(*q));
-    if (q)
-        *q = (struct tern_queue){.fns = &vulkan_queue_fns, .device = device};
-    return q;
-}

@@ -47,7 +47,7 @@ static enum tern_status add_chunk(struct vulkan_device *d, struct vulkan_recorde
     if (!c)
         return TERN_E_NO_MEMORY;
     uint64_t used = 0;
-    c->params = vulkan_piece_create(d, VULKAN_MEMORY_PARAMS, VULKAN_CHUNK_LAUNCHES * VULKAN_PARAMS_STRIDE, &used);
+    c->params = vulkan_piece_create(d, VULKAN_MEMORY_PARAMS, VULKAN_CHUNK_LAUNCHES * VULKAN_PARAMS_STRIDE, &used, NULL);
     /* the host writes them: nothing may still read what was there */
     enum tern_status st = c->params ? vulkan_submit_for(d, used) : tern_error_status(d->gpu.base.ctx);
     st = st ? st : vulkan_wait(d, used < d->submitted ? used : d->submitted);

@@ -13,7 +13,7 @@
 #define VULKAN_GLOBAL_FUNCTIONS(F) F(vkEnumerateInstanceVersion) F(vkCreateInstance)
 #define VULKAN_INSTANCE_FUNCTIONS(F) \
     F(vkDestroyInstance) F(vkEnumeratePhysicalDevices) F(vkGetPhysicalDeviceProperties2) F(vkGetPhysicalDeviceFeatures2) \
-    F(vkGetPhysicalDeviceMemoryProperties) F(vkGetPhysicalDeviceQueueFamilyProperties) F(vkEnumerateDeviceExtensionProperties) \
+    F(vkGetPhysicalDeviceMemoryProperties2) F(vkGetPhysicalDeviceQueueFamilyProperties) F(vkEnumerateDeviceExtensionProperties) \
     F(vkCreateDevice) F(vkGetDeviceProcAddr)
 #define VULKAN_DEVICE_FUNCTIONS(F) \
     F(vkDestroyDevice) F(vkGetDeviceQueue) F(vkDeviceWaitIdle) F(vkQueueSubmit) \
@@ -39,7 +39,7 @@ struct vulkan_api {
 
 /* ---- memory: blocks of the device, each with one VkBuffer over all of it, cut into pieces ---- */
 
-enum vulkan_kind { VULKAN_MEMORY_DEVICE = 0, VULKAN_MEMORY_PARAMS, VULKAN_MEMORY_STAGING };
+enum vulkan_kind { VULKAN_MEMORY_DEVICE = 0, VULKAN_MEMORY_HOST, VULKAN_MEMORY_PARAMS, VULKAN_MEMORY_STAGING };
 
 struct vulkan_block {
     struct vulkan_block *next;
@@ -109,7 +109,7 @@ struct vulkan_kernel {
 };
 
 struct vulkan_buffer {
-    struct tern_buffer base; /* first */
+    struct tern_gpu_buffer gpu; /* first */
     struct vulkan_piece *piece;
     uint64_t used; /* by batches up to this one */
     bool captured; /* and by replays */
@@ -137,6 +137,7 @@ struct vulkan_device {
     char driver[VK_MAX_DRIVER_NAME_SIZE + VK_MAX_DRIVER_INFO_SIZE + 1];
     uint8_t uuid[VK_UUID_SIZE]; /* of the driver's pipeline cache */
     size_t memory;              /* bytes of the largest heap of the device's own */
+    size_t unused;              /* of them, when the device was opened; 0: the driver does not tell */
     int subgroup;
     bool unified;               /* the host sees all memory */
     bool keeps_nan;             /* SignedZeroInfNanPreserve for f32 */
@@ -154,6 +155,7 @@ struct vulkan_device {
     /* memory.c; never held while something else is locked */
     pthread_mutex_t memory_lock;
     struct vulkan_block *blocks;
+    size_t held; /* bytes of blocks of device memory */
     struct vulkan_stage stage[2];
     int next_stage;
 
@@ -181,16 +183,16 @@ enum tern_status vulkan_alive(struct vulkan_device *d);
 enum tern_status vulkan_read_facts(struct vulkan_device *d);
 void vulkan_describe(const struct tern_device *device, char *out, size_t size);
 
-/* blocks.c. A piece of at least `size` bytes, aligned for bindings; NULL with the error recorded. What may still run on memory that
- * was freed is in *used, which may be NULL. */
-struct vulkan_piece *vulkan_piece_create(struct vulkan_device *d, enum vulkan_kind kind, size_t size, uint64_t *used);
+/* blocks.c. A piece of at least `size` bytes, aligned for bindings; NULL with the error recorded, but where `full` is given and there is no
+ * memory: then that is set. What may still run on memory that was freed is in *used, which may be NULL. */
+struct vulkan_piece *vulkan_piece_create(struct vulkan_device *d, enum vulkan_kind kind, size_t size, uint64_t *used, bool *full);
 /* Launches up to `used` may still work on it: the memory itself is freed later. Thread safe, never waits. */
 void vulkan_piece_destroy(struct vulkan_device *d, struct vulkan_piece *p, uint64_t used);
 void vulkan_trim(struct tern_device *device);
 /* All of it, when nothing runs any more. */
 void vulkan_blocks_close(struct vulkan_device *d);
 
-struct tern_buffer *vulkan_buffer_create(struct tern_device *device, size_t size); /* memory.c */
+extern const struct tern_gpu_memory_fns vulkan_memory_fns; /* memory.c */
 void vulkan_stages_close(struct vulkan_device *d);
 
 /* record.c: one command buffer with its sets and parameters. */
@@ -205,7 +207,6 @@ void vulkan_record_copy(struct vulkan_device *d, struct vulkan_recorder *r, cons
 
 /* queue.c; the caller holds gpu.lock but for vulkan_wait, vulkan_done. */
 extern const struct tern_queue_fns vulkan_queue_fns;
-struct tern_queue *vulkan_queue_create(struct tern_device *device);
 enum tern_status vulkan_queue_open(struct vulkan_device *d);
 void vulkan_queue_close(struct vulkan_device *d);
 /* The batch that is recorded; a new one when there is none. NULL with the error recorded. */
@@ -227,12 +228,6 @@ enum tern_status vulkan_replay(struct tern_queue *q, struct tern_capture *c);
 extern const struct tern_gpu_fns vulkan_gpu_fns; /* program.c */
 enum tern_status vulkan_programs_open(struct vulkan_device *d);
 void vulkan_programs_close(struct vulkan_device *d);
-
-/* cache.c: files of the cache folder with a CRC-32 at their end. NULL when there is none or it is damaged (a warning tells so, with
- * `again`: what is done then); without memory the error is recorded. tern_free. */
-char *vulkan_cache_read(struct tern_context *ctx, const char *path, const char *again, size_t *size);
-/* What cannot be kept is made again in the next process. */
-void vulkan_cache_write(struct tern_context *ctx, const char *path, const void *data, size_t size);
 
 /* spirv.c: GLSL to SPIR-V for Vulkan 1.2 by shaderc. NULL with the error recorded; tern_free. */
 uint32_t *vulkan_spirv_compile(struct vulkan_device *d, const char *source, const char *name, size_t *size);

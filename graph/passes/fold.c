@@ -23,7 +23,7 @@ static enum tern_status fold(struct tern_graph *g, struct tern_node *n)
         struct tern_value *v = &g->values[n->out];
         v->kind = TERN_VALUE_CONSTANT;
         v->tensor = tern_tensor_ref(t);
-        v->tensor->constant = true;
+        tern_tensor_make_constant(v->tensor);
         v->node = -1;
         n->dead = true;
     }

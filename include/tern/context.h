@@ -31,6 +31,7 @@ struct tern_context_params {
                               "auto": the best by a short measurement, which the cache folder keeps */
     int threads;           /* threads for CPU kernels; 0: one per core */
     size_t budget;         /* most bytes that may be allocated at once; 0: no limit */
+    size_t device_budget;  /* of them, most bytes of a GPU's own memory: weights beyond lie in the host's; 0: as its driver has free */
     const char *cache_dir; /* NULL: $XDG_CACHE_HOME/tern or ~/.cache/tern */
 
     enum tern_log_level log_level; /* messages below this level are not sent; default debug */

@@ -149,8 +149,7 @@ static tern_tensor *merge(const struct tern_weights *base, enum tern_lora_part p
     sum = tern_contiguous(tern_cast(tern_add(tern_cast(w, TERN_F32), sum), w->meta.dtype), TERN_CONTIGUOUS);
     tern_tensor_ref(sum);
     tern_scope_end(ctx, NULL);
-    if (sum)
-        sum->constant = true;
+    tern_tensor_make_constant(sum);
     if (sum) /* read here, perhaps never again */
         tern_tensor_advise(w, false);
     return sum;

@@ -103,8 +103,7 @@ static tern_tensor *vector(struct tern_context *ctx, tern_tensor *t)
         return tern_tensor_ref(t);
     tern_scope_begin(ctx); /* the module owns it, not a scope that the caller may have open */
     tern_tensor *v = copy ? tern_tensor_create(ctx, TERN_F32, 1, t->meta.shape, tern_tensor_host(t)) : tern_cast(t, TERN_F32);
-    if (v)
-        v->constant = true;
+    tern_tensor_make_constant(v);
     tern_tensor_ref(v);
     tern_scope_end(ctx, NULL);
     return v;

@@ -10,6 +10,14 @@ static enum tern_status refuse(struct tern_job *j, size_t least)
 {
     struct tern_context *ctx = j->p->ctx;
     size_t budget = ctx->params.budget;
+    const struct tern_device *d = ctx->device;
+    if (j->budget != budget)
+        return tern_fail(
+            ctx, TERN_E_NO_MEMORY,
+            "device %s: this picture needs at least %.2f GiB (%zu bytes), its share of the device's memory and of the host's is "
+            "%zu and %zu bytes; a smaller size or count%s would help",
+            d->name, (double)least / (1 << 30), least, d->caps.memory, d->caps.host_share,
+            j->p->params.offload == TERN_OFFLOAD_AUTO ? "" : ", or offload as the memory asks,");
     return tern_fail(ctx, TERN_E_BUDGET,
                      "memory budget: this picture needs at least %.2f GiB (%zu bytes), the budget is %.2f GiB; a smaller size or count%s "
                      "would help",
@@ -109,15 +117,27 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
     return st || tiles ? st : use_room(j, &way, &way.vae_algorithm, 0, 1, peak, &peak->vae);
 }
 
+/* Bytes that a device with memory of its own has for us, with what it may take of the host's; 0: no limit. */
+static size_t room_of(const struct tern_device *d)
+{
+    size_t sum;
+    return !d->caps.memory || __builtin_add_overflow(d->caps.memory, d->caps.host_share, &sum) ? 0 : sum;
+}
+
 /* The budget does not hold while plans are tried: what is too small for the plans of its refusal would not be told the least. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
 {
     struct tern_job_peak peak;
     struct tern_context *ctx = j->p->ctx;
-    j->budget = ctx->params.budget;
+    size_t budget = ctx->params.budget, room = room_of(ctx->device);
+    j->budget = budget;
     ctx->params.budget = 0;
     enum tern_status st = choose(j, &peak);
-    ctx->params.budget = j->budget;
+    if (!st && room && peak.most > room && (!budget || room < budget)) {
+        j->budget = room;
+        st = choose(j, &peak);
+    }
+    ctx->params.budget = budget;
     if (st)
         return st;
     bool fits = !j->budget || peak.most <= j->budget;

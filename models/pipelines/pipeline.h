@@ -129,7 +129,7 @@ struct tern_job {
     float *mask;                          /* (lh, lw): 1 is painted anew */
     tern_tensor *context;                 /* (rows, L, D): negative rows first when guided */
     double start;                         /* tern_now when the job was prepared */
-    size_t budget;                        /* the context's, while plans are chosen */
+    size_t budget;                        /* the context's, or what its device has if that is less */
     size_t resident;                      /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
     size_t arena;                         /* of the VAE's plans: what their arena is to keep to; 0: no limit */
     size_t unet_algorithm, vae_algorithm; /* algorithm_bytes of their plans */
@@ -161,7 +161,8 @@ struct tern_job_peak {
 };
 enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak *peak);
 /* Sets `sequential`, `resident`, `arena` and the two `algorithm`s as the pipeline's offload says; when that is automatic, so that the job
- * keeps to the context's budget. Predicts the peak. TERN_E_BUDGET with the least that would do. */
+ * keeps to the context's budget. Predicts the peak. TERN_E_BUDGET with the least that would do; TERN_E_NO_MEMORY when it is
+ * the device that has too little. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 
 /* AUTOMATIC1111's "parameters" text of picture i; tern_free. */

@@ -68,6 +68,7 @@ enum {
     OPT_DTYPE,
     OPT_THREADS,
     OPT_BUDGET,
+    OPT_DEVICE_BUDGET,
     OPT_JSON,
     OPT_QUIET,
     OPT_VERBOSE,
@@ -79,7 +80,7 @@ struct run_settings {
     char *behind; /* owned: what `device` is after a device failed */
     enum tern_dtype dtype;
     int threads;
-    size_t budget;
+    size_t budget, device_budget;
     bool json, quiet, verbose;
 };
 int run_apply(const struct opt *opt, const char *value, struct run_settings *s);

@@ -11,6 +11,8 @@ const struct opt run_opts[] = {
      "auto, the fastest by a short measurement (default: auto for\npictures and exec, else cpu)"},
     {OPT_THREADS, 0, "threads", "N", "threads of the CPU, 1 to 1024 (default: one per core)"},
     {OPT_BUDGET, 0, "budget", "SIZE", "most memory to use: 2GiB, 1.5G, 800MiB, or bytes (default: none)"},
+    {OPT_DEVICE_BUDGET, 0, "device-budget", "SIZE",
+     "of it, most memory of a GPU's own to use; weights beyond\nlie in the host's (default: as its driver has free)"},
     {0},
 };
 
@@ -40,6 +42,8 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
         return value_int(opt, value, 1, 1024, &s->threads);
     case OPT_BUDGET:
         return value_bytes(opt, value, &s->budget);
+    case OPT_DEVICE_BUDGET:
+        return value_bytes(opt, value, &s->device_budget);
     case OPT_JSON:
         s->json = true;
         break;
@@ -92,6 +96,7 @@ struct tern_context *run_open(const struct run_settings *s, int *code)
         .device = s->device,
         .threads = s->threads,
         .budget = s->budget,
+        .device_budget = s->device_budget,
         .log_level = s->verbose ? TERN_LOG_INFO : TERN_LOG_WARN,
         .log = show_log,
         .progress = progress_show,
