@@ -72,6 +72,7 @@ struct tern_device_caps {
     bool merges;                /* launches are dear: layers of one input are better one (graph/passes/merge.c) */
     bool software;              /* runs on the host's processor again: "auto" passes it by */
     bool in_place;              /* element-wise kernels may write their result where an operand lies */
+    bool uniform_bias;          /* conv2d and linear of f16 and bf16 are faster with a bias of their dtype than with one in f32 */
     size_t max_buffer;          /* bytes; 0: no limit but memory */
 };
 
