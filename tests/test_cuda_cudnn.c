@@ -198,8 +198,10 @@ static void test_convolutions(void **state)
 /* Kernels that cuDNN compiles: for f16 on two devices, since each takes a second or two. In f32 only TF32 could do it, or nothing. */
 static void test_compiled(void **state)
 {
-    const struct tern_meta channel = tern_meta_make(TERN_F16, 4, (const int64_t[]){2, 320, 1, 1});
-    struct tern_op_desc d = conv(TERN_F16, 320, 320, 64, 3, 1), embedding = d, gated = d, gelu = d;
+    struct tern_meta channel = tern_meta_make(TERN_F16, 4, (const int64_t[]){2, 320, 1, 1});
+    struct tern_op_desc d = conv(TERN_F16, 320, 320, 64, 3, 1), embedding = d, gated = d, gelu = d, wide = d;
+    channel.stride[0] = 960; /* a part of what was computed for three layers */
+    wide.in[2].dtype = TERN_F32;
     post(&embedding, TERN_OP_add, 0, &channel);
     post(&gated, TERN_OP_quick_gelu, 0, NULL);
     post(&gated, TERN_OP_mul, 0, &d.out);
@@ -214,6 +216,7 @@ static void test_compiled(void **state)
         assert_true(plans(&t, &embedding, 5));
         assert_true(plans(&t, &gated, 5));
         assert_true(plans(&t, &gelu, 4));
+        assert_true(plans(&t, &wide, 4));
         api.cudnnBackendDestroyDescriptor(t.device);
     }
 }

@@ -11,7 +11,6 @@ struct maker {
     const struct cudnn_api *api;
     struct cuda_dnn_graph *graph;
     const struct tern_op_desc *d;
-    int type;
     int64_t alignment, next_virtual;
     cudnnStatus_t error;
 };
@@ -31,13 +30,18 @@ static int type_of(enum tern_dtype dtype)
 
 static bool countable(const struct tern_meta *m) { return tern_meta_numel(m) > 0 && tern_meta_numel(m) <= INT32_MAX; }
 
-static bool one_per_channel(const struct tern_meta *m) { return m->shape[2] == 1 && m->shape[3] == 1 && tern_meta_is_contiguous(m); }
+/* Of a tensor with more channels, too: one that all layers' embeddings were computed into. */
+static bool one_per_channel(const struct tern_meta *m)
+{
+    return m->shape[2] == 1 && m->shape[3] == 1 && (m->shape[1] == 1 || m->stride[1] == 1) &&
+           (m->shape[0] == 1 || m->stride[0] >= m->shape[1]);
+}
 
 /* A tensor that lies as the result does, or one value per channel for each sample or for all. */
 static bool operand_fits(const struct tern_op_desc *d, int input)
 {
     const struct tern_meta *m = &d->in[input], *y = &d->out;
-    if (m->dtype != y->dtype || m->ndim != 4 || m->shape[1] != y->shape[1])
+    if (type_of(m->dtype) < 0 || m->ndim != 4 || m->shape[1] != y->shape[1])
         return false;
     return (tern_meta_same_shape(m, y) && tern_meta_is_channels_last(m)) ||
            (one_per_channel(m) && (m->shape[0] == 1 || m->shape[0] == y->shape[0]));
@@ -100,7 +104,7 @@ static bool takes_conv(const struct tern_op_desc *d)
     struct step steps[MOST_STEPS];
     if (type_of(y->dtype) < 0 || x->dtype != y->dtype || w->dtype != y->dtype || !countable(x) || !countable(w) || !countable(y))
         return false;
-    if (d->n_in > 2 && d->present[2] && (b->dtype != y->dtype || (b->stride[0] != 1 && b->shape[0] > 1)))
+    if (d->n_in > 2 && d->present[2] && (type_of(b->dtype) < 0 || (b->stride[0] != 1 && b->shape[0] > 1)))
         return false;
     return tern_meta_is_channels_last(x) && tern_meta_is_channels_last(y) &&
            (tern_meta_is_channels_last(w) || tern_meta_is_contiguous(w)) && steps_of(d, steps) >= 0;
@@ -204,11 +208,12 @@ static cudnnBackendDescriptor_t begin_tensor(struct maker *m, int64_t id, int ty
     return t;
 }
 
-/* One that has memory. */
-static cudnnBackendDescriptor_t tensor(struct maker *m, int64_t id, const int64_t dims[4], const int64_t strides[4])
+/* One that has memory. What lies anywhere lies at a multiple of its own elements. */
+static cudnnBackendDescriptor_t tensor(struct maker *m, int64_t id, enum tern_dtype dtype, const int64_t dims[4], const int64_t strides[4])
 {
+    int64_t element = (int64_t)tern_dtype_size(dtype);
     m->graph->ids[m->graph->n_ids++] = id;
-    return finish(m, begin_tensor(m, id, m->type, m->alignment, dims, strides));
+    return finish(m, begin_tensor(m, id, type_of(dtype), m->alignment > element ? m->alignment : element, dims, strides));
 }
 
 /* Strides of dimensions of size 1 are anything in tern: here they are those of dense memory. */
@@ -217,14 +222,21 @@ static cudnnBackendDescriptor_t picture(struct maker *m, int64_t id, const struc
     struct tern_meta t = tern_meta_make(meta->dtype, 4, meta->shape);
     if (tern_meta_is_channels_last(meta))
         tern_meta_channels_last(&t);
-    return tensor(m, id, t.shape, t.stride);
+    return tensor(m, id, meta->dtype, t.shape, t.stride);
 }
 
-/* (O): one value per channel of the result. */
+/* (N, C, 1, 1) that is added to, or multiplied with, each pixel. */
+static cudnnBackendDescriptor_t channels(struct maker *m, int64_t id, const struct tern_meta *meta)
+{
+    int64_t c = meta->shape[1], step = meta->shape[0] > 1 ? meta->stride[0] : c;
+    return tensor(m, id, meta->dtype, meta->shape, (const int64_t[]){step, 1, c, c});
+}
+
+/* (O): one value per channel of the result; models keep it in f32. */
 static cudnnBackendDescriptor_t bias(struct maker *m)
 {
     int64_t n = m->d->out.shape[1];
-    return tensor(m, CUDA_DNN_INPUT(2), (const int64_t[]){1, n, 1, 1}, (const int64_t[]){n, 1, n, n});
+    return tensor(m, CUDA_DNN_INPUT(2), m->d->in[2].dtype, (const int64_t[]){1, n, 1, 1}, (const int64_t[]){n, 1, n, n});
 }
 
 /* ---- conv2d ---- */
@@ -236,7 +248,7 @@ static cudnnBackendDescriptor_t response(struct maker *m, bool last)
     struct tern_meta y = tern_meta_make(m->d->out.dtype, 4, m->d->out.shape);
     tern_meta_channels_last(&y);
     if (last)
-        return tensor(m, CUDA_DNN_OUT, y.shape, y.stride);
+        return tensor(m, CUDA_DNN_OUT, y.dtype, y.shape, y.stride);
     cudnnBackendDescriptor_t t = begin_tensor(m, m->next_virtual++, CUDNN_DATA_FLOAT, 16, y.shape, y.stride);
     set(m, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
     return finish(m, t);
@@ -276,8 +288,11 @@ static cudnnBackendDescriptor_t pointwise(struct maker *m, const struct step *s,
     if (s->beta != 0)
         set_float(m, p, CUDNN_ATTR_POINTWISE_SWISH_BETA, s->beta);
     finish(m, p);
-    if (s->input >= 0)
-        operand = s->input == 2 ? bias(m) : picture(m, CUDA_DNN_INPUT(s->input), &m->d->in[s->input]);
+    if (s->input >= 0) {
+        const struct tern_meta *in = &m->d->in[s->input];
+        int64_t id = CUDA_DNN_INPUT(s->input);
+        operand = s->input == 2 ? bias(m) : one_per_channel(in) ? channels(m, id, in) : picture(m, id, in);
+    }
     cudnnBackendDescriptor_t op = make(m, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set_part(m, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p);
     set_part(m, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
@@ -308,7 +323,7 @@ static cudnnBackendDescriptor_t heads(struct maker *m, int64_t id, const struct 
     struct heads h;
     if (!heads_of(meta, &h))
         m->error = CUDNN_STATUS_NOT_SUPPORTED;
-    return tensor(m, id, h.dims, h.strides);
+    return tensor(m, id, meta->dtype, h.dims, h.strides);
 }
 
 /* The scale is a float of the host, which the pack of pointers names. */
@@ -340,8 +355,7 @@ static int sdpa_operations(struct maker *m, cudnnBackendDescriptor_t *ops)
 cudnnBackendDescriptor_t cuda_dnn_graph_make(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment,
                                              struct cuda_dnn_graph *g)
 {
-    struct maker m = {
-        .api = t->api, .graph = g, .d = d, .type = type_of(d->out.dtype), .alignment = alignment, .next_virtual = CUDA_DNN_VIRTUAL};
+    struct maker m = {.api = t->api, .graph = g, .d = d, .alignment = alignment, .next_virtual = CUDA_DNN_VIRTUAL};
     cudnnBackendDescriptor_t ops[1 + MOST_STEPS] = {NULL};
     int n = d->op == TERN_OP_sdpa ? sdpa_operations(&m, ops) : conv_operations(&m, ops);
     cudnnBackendDescriptor_t graph = make(&m, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
