@@ -266,6 +266,13 @@ static bool is_identity(const struct tern_op_desc *d)
     return false;
 }
 
+/* Models keep vectors in f32. Where the device wants a bias in the dtype of the product, a plan casts it: once, when weights are bound. */
+static bool wants_cast_bias(const struct tern_context *ctx, enum tern_op op, tern_tensor *const *in, int n_in)
+{
+    return ctx->recorder && ctx->device->caps.uniform_bias && (op == TERN_OP_conv2d || op == TERN_OP_linear) && n_in == 3 && in[2] &&
+           in[2]->constant && in[2]->meta.dtype == TERN_F32 && (in[0]->meta.dtype == TERN_F16 || in[0]->meta.dtype == TERN_BF16);
+}
+
 tern_tensor *tern_op_call(struct tern_context *ctx, enum tern_op op, tern_tensor *const *in, int n_in, const union tern_op_attrs *attrs)
 {
     struct tern_op_desc d;
@@ -275,6 +282,10 @@ tern_tensor *tern_op_call(struct tern_context *ctx, enum tern_op op, tern_tensor
         return NULL;
     if (is_identity(&d))
         return tern_scope_adopt(ctx, tern_tensor_ref(in[0]));
+    if (wants_cast_bias(ctx, op, in, n_in)) {
+        tern_tensor *const same[] = {in[0], in[1], tern_cast(in[2], in[0]->meta.dtype)};
+        return same[2] ? tern_op_call(ctx, op, same, n_in, attrs) : NULL;
+    }
     bool is_view = tern_op_view(&d, &view, &offset);
     if (is_view && ctx->recorder) {
         d.out = view;

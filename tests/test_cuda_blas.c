@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <tern/conformance.h>
 #include <tern/graph.h>
 
 #include "backends/cuda/cublas.h"
@@ -48,29 +47,12 @@ static int teardown(void **state)
     return cuda_teardown(state) || left ? -1 : 0;
 }
 
-static int check_all(struct tern_context *ctx, const char *kernel)
-{
-    struct tern_conformance *c = tern_conformance_create(ctx, &(const struct tern_conformance_params){.device = "cuda", .kernel = kernel});
-    int passed = 0;
-    if (!c)
-        fail_msg("%s", tern_error(ctx));
-    for (int i = 0; i < tern_conformance_facts(c).checks; i++) {
-        struct tern_conformance_outcome out;
-        assert_int_equal(tern_conformance_run(c, i, &out), TERN_OK);
-        if (out.result == TERN_CONFORMANCE_FAILED)
-            fail_msg("%s: %s", tern_conformance_get(c, i).name, out.message);
-        passed += out.result == TERN_CONFORMANCE_PASSED;
-    }
-    tern_conformance_destroy(&c);
-    return passed;
-}
-
 static void test_table(void **state)
 {
     struct tern_context *ctx = cuda_open();
     int before = blas.standin_blas_products();
-    assert_true(check_all(ctx, "linear_cublaslt") >= 12);
-    assert_true(check_all(ctx, "matmul_cublaslt") >= 16);
+    assert_true(cuda_conformance(ctx, "linear_cublaslt") >= 12);
+    assert_true(cuda_conformance(ctx, "matmul_cublaslt") >= 16);
     assert_true(blas.standin_blas_products() - before >= 28);
     tern_context_destroy(&ctx);
 }

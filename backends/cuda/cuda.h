@@ -38,7 +38,8 @@ struct cuda_device {
     CUmemoryPool pool;
     struct cuda_blas *blas; /* NULL: not asked for yet, or no_blas */
     bool no_blas;
-    const struct tern_kernel *kernels[TERN_OP_COUNT + 3]; /* candidates of libraries, then the texts; NULL */
+    struct cuda_dnn *dnn;                                 /* NULL: not asked for yet */
+    const struct tern_kernel *kernels[TERN_OP_COUNT + 5]; /* candidates of libraries, then the texts; NULL */
     char name[128];
     size_t memory;  /* bytes */
     int capability; /* 86: 8.6 */
@@ -94,5 +95,6 @@ struct tern_capture *cuda_capture_end(struct tern_queue *q);
 enum tern_status cuda_replay(struct tern_queue *q, struct tern_capture *capture);
 extern const struct tern_gpu_fns cuda_gpu_fns; /* program.c */
 void cuda_blas_close(struct cuda_device *d);   /* blas.c */
+void cuda_dnn_close(struct cuda_device *d);    /* dnn.c */
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backends/cuda/blas.h"
+#include "backends/cuda/dnn.h"
 #include "backends/queue.h"
 #include "core/context.h"
 #include "core/registry.h"
@@ -15,6 +16,7 @@ static void close_streams(struct cuda_device *d)
     if (d->stream)
         d->cu.cuStreamSynchronize(d->stream); /* its error was told, or concerns nobody any more */
     cuda_blas_close(d);
+    cuda_dnn_close(d);
     tern_gpu_drop_calls(&d->gpu);
     tern_gpu_drop_programs(&d->gpu);
     cuda_slots_free(d);
@@ -37,6 +39,7 @@ static void device_destroy(struct tern_device *device)
         d->cu.cuDevicePrimaryCtxRelease_v2(d->id);
     }
     cuda_blas_close(d);
+    cuda_dnn_close(d);
     tern_gpu_close(&d->gpu);
     cuda_nvrtc_close(d);
     cuda_unload(d);
@@ -49,13 +52,14 @@ static bool has_tensor_cores(const struct cuda_device *d) { return d->capability
 static void describe(const struct tern_device *device, char *out, size_t size)
 {
     static const char *const blas[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", NULL};
-    static const char *const dnn[] = {"libcudnn.so.9", "libcudnn.so.8", NULL};
-    const struct cuda_device *d = (const struct cuda_device *)device;
-    const char *lt = cuda_find_library("TERN_CUBLASLT_LIBRARY", blas), *cudnn = cuda_find_library("TERN_CUDNN_LIBRARY", dnn);
+    struct cuda_device *d = (struct cuda_device *)(uintptr_t)device; /* cuDNN is opened by it */
+    char dnn[240];
+    const char *lt = cuda_find_library("TERN_CUBLASLT_LIBRARY", blas);
+    cuda_dnn_describe(d, dnn, sizeof(dnn));
     snprintf(out, size, "%s, %.1f GiB, driver of CUDA %d.%d, sm_%d, %s tensor cores, NVRTC %d.%d%s, %s, %s", d->name,
              (double)d->memory / (1 << 30), d->driver / 1000, d->driver / 10 % 100, d->capability, has_tensor_cores(d) ? "with" : "no",
              d->nvrtc_version / 1000, d->nvrtc_version / 10 % 100, d->arch == d->capability ? "" : " (older than the device: PTX)",
-             lt ? lt : "no cuBLASLt", cudnn ? cudnn : "no cuDNN");
+             lt ? lt : "no cuBLASLt", dnn);
 }
 
 static const struct tern_device_fns device_fns = {.destroy = device_destroy,
@@ -163,6 +167,8 @@ static void list_kernels(struct cuda_device *d)
     int n = 0;
     d->kernels[n++] = &cuda_matmul_cublaslt;
     d->kernels[n++] = &cuda_linear_cublaslt;
+    d->kernels[n++] = &cuda_conv2d_cudnn;
+    d->kernels[n++] = &cuda_sdpa_cudnn;
     for (int i = 0; i < TERN_OP_COUNT; i++)
         d->kernels[n++] = tern_gpu_kernels[i];
     d->gpu.base.kernels = d->kernels;
@@ -178,6 +184,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
     d->gpu.language = TERN_TEXT_CUDA;
     d->gpu.base.fns = &device_fns;
     d->gpu.base.queue = &d->queue;
+    d->gpu.base.caps.uniform_bias = true; /* cuBLASLt and cuDNN's compiled kernels take no other */
     if (cuda_load(d) || find_device(d, ordinal) || read_facts(d) || cuda_nvrtc_open(d) || open_streams(d)) {
         device_destroy(&d->gpu.base);
         return NULL;

@@ -1,4 +1,4 @@
-/* Compares backends/cuda/driver.h with the headers of the toolkit, where the build finds them. Compiled, never run. */
+/* Compares backends/cuda/driver.h, cublas.h and cudnn.h with the headers of the toolkit, where the build finds them. Compiled, never run. */
 #include <cuda.h>
 #include <nvrtc.h>
 
@@ -28,4 +28,17 @@ CUBLAS_VALUES(CHECK)
 #define CHECK(name, arguments) _Static_assert(__builtin_types_compatible_p(cublasStatus_t(*) arguments, __typeof__(&name)), #name);
 CUBLAS_FUNCTIONS(CHECK)
 _Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == 96, "cublasLtMatmulHeuristicResult_t");
+#endif
+
+#ifdef TERN_HAVE_CUDNN_H
+#undef CHECK
+#include <cudnn.h>
+
+#include "backends/cuda/cudnn.h"
+
+#define CHECK(name, value) _Static_assert((int)name == value, #name);
+CUDNN_VALUES(CHECK)
+#undef CHECK
+#define CHECK(type, name, arguments) _Static_assert(__builtin_types_compatible_p(type(*) arguments, __typeof__(&name)), #name);
+CUDNN_FUNCTIONS(CHECK)
 #endif

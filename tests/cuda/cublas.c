@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "backends/cuda/cublas.h"
-#include "tests/cuda/half.h"
+#include "tests/cuda/element.h"
 #include "tests/cuda/inside.h"
 
 #define DECLARE(name, arguments) STANDIN_API cublasStatus_t name arguments;
@@ -136,7 +136,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static size_t element(cudaDataType type) { return type == CUDA_R_32F ? 4 : 2; }
+static enum element element(cudaDataType type)
+{
+    return type == CUDA_R_32F ? ELEMENT_F32 : type == CUDA_R_16F ? ELEMENT_F16 : ELEMENT_BF16;
+}
 
 /* Sizes, types and batches of the four fit together. */
 static bool fits(cublasLtMatmulDesc_t m, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
@@ -173,29 +176,6 @@ struct call {
     float alpha, beta;
 };
 
-static float load(const void *at, cudaDataType type, int64_t i)
-{
-    uint32_t bits = type == CUDA_R_32F ? ((const uint32_t *)at)[i] : ((const uint16_t *)at)[i];
-    float f;
-    if (type == CUDA_R_16F)
-        return half_to_float(((const uint16_t *)at)[i]);
-    bits = type == CUDA_R_16BF ? bits << 16 : bits;
-    memcpy(&f, &bits, sizeof(f));
-    return f;
-}
-
-static void store(void *at, cudaDataType type, int64_t i, float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof(f));
-    if (type == CUDA_R_32F)
-        ((float *)at)[i] = f;
-    else if (type == CUDA_R_16F)
-        ((uint16_t *)at)[i] = half_from_float(f);
-    else
-        ((uint16_t *)at)[i] = (uint16_t)(isnan(f) ? bits >> 16 | 64 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 static float gelu(float v) { return 0.5f * v * (1 + tanhf(0.7978845608028654f * (v + 0.044715f * v * v * v))); }
 
 /* Arguments: the call, a, b, c, bias, d. */
@@ -210,23 +190,24 @@ static void multiply(void **arguments)
             for (int64_t row = 0; row < (int64_t)q->d.rows; row++) {
                 double sum = 0;
                 for (int64_t i = 0; i < k; i++)
-                    sum +=
-                        (double)load(a, q->a.type, batch * q->a.batch_stride + (q->desc.trans_a ? row * q->a.ld + i : i * q->a.ld + row)) *
-                        (double)load(b, q->b.type, batch * q->b.batch_stride + (q->desc.trans_b ? i * q->b.ld + col : col * q->b.ld + i));
+                    sum += (double)element_load(a, element(q->a.type),
+                                                batch * q->a.batch_stride + (q->desc.trans_a ? row * q->a.ld + i : i * q->a.ld + row)) *
+                           (double)element_load(b, element(q->b.type),
+                                                batch * q->b.batch_stride + (q->desc.trans_b ? i * q->b.ld + col : col * q->b.ld + i));
                 int64_t at = batch * q->d.batch_stride + col * q->d.ld + row;
                 float v = q->alpha * (float)sum;
                 if (q->beta != 0)
-                    v += q->beta * load(c, q->c.type, batch * q->c.batch_stride + col * q->c.ld + row);
+                    v += q->beta * element_load(c, element(q->c.type), batch * q->c.batch_stride + col * q->c.ld + row);
                 if (q->desc.epilogue & CUBLASLT_EPILOGUE_BIAS)
-                    v += load(bias, q->d.type, row);
-                store(d, q->d.type, at, q->desc.epilogue & CUBLASLT_EPILOGUE_GELU ? gelu(v) : v);
+                    v += element_load(bias, element(q->d.type), row);
+                element_store(d, element(q->d.type), at, q->desc.epilogue & CUBLASLT_EPILOGUE_GELU ? gelu(v) : v);
             }
 }
 
 static bool holds(cublasLtHandle_t handle, const void *at, const struct cublasLtMatrixLayoutOpaque *l, uint64_t alignment)
 {
     int64_t last = (l->batch - 1) * l->batch_stride + (int64_t)(l->cols - 1) * l->ld + (int64_t)l->rows;
-    return (uintptr_t)at % (alignment ? alignment : 1) == 0 && handle->holds((uintptr_t)at, (size_t)last * element(l->type));
+    return (uintptr_t)at % (alignment ? alignment : 1) == 0 && handle->holds((uintptr_t)at, (size_t)last * element_size(element(l->type)));
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
@@ -251,8 +232,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return error;
     if (!fits(desc, a_layout, b_layout, c_layout, d_layout) || !holds(handle, a, a_layout, alignment[0]) ||
         !holds(handle, b, b_layout, alignment[1]) || !holds(handle, c, c_layout, alignment[2]) ||
-        !holds(handle, d, d_layout, alignment[3]) || !handle->holds((uintptr_t)bias, d_layout->rows * element(d_layout->type)) ||
-        workspace_size < alignment[4] || (workspace_size && !handle->holds((uintptr_t)workspace, workspace_size)))
+        !holds(handle, d, d_layout, alignment[3]) ||
+        !handle->holds((uintptr_t)bias, d_layout->rows * element_size(element(d_layout->type))) || workspace_size < alignment[4] ||
+        (workspace_size && !handle->holds((uintptr_t)workspace, workspace_size)))
         return CUBLAS_STATUS_INVALID_VALUE;
     products++;
     return handle->launch(stream, &kernel, (void *[]){&q, &a, &b, &c, &bias, &d}) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;

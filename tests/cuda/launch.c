@@ -189,7 +189,7 @@ CUresult standin_launch_host(CUstream stream, const struct standin_kernel *k, vo
     ENTER(true);
     struct stream *s = standin_get(KIND_STREAM, stream, __func__);
     struct launch l = {.kernel = *k, .groups = {1, 1, 1}, .size = {1, 1, 1}};
-    return s ? submit(s, &l, arguments, "cublasLtMatmul") : CUDA_ERROR_INVALID_HANDLE;
+    return s ? submit(s, &l, arguments, "a launch of a library") : CUDA_ERROR_INVALID_HANDLE;
 }
 
 int standin_holds(CUdeviceptr at, size_t size)

@@ -61,4 +61,14 @@ STANDIN_API void standin_blas_fail(int error);
 
 #define STANDIN_BLAS_FUNCTIONS(F) F(standin_blas_live) F(standin_blas_products) F(standin_blas_fail)
 
+/* libcudnn-standin: descriptors and handles that are there, graphs executed so far; call number nth from now on (1: the next) of a
+ * function gives the error; the version it claims to be, and the bytes of workspace that its plans need. */
+STANDIN_API int standin_dnn_live(void);
+STANDIN_API int standin_dnn_runs(void);
+STANDIN_API void standin_dnn_fail(const char *function, int nth, int error);
+STANDIN_API int standin_dnn_pending(void);
+STANDIN_API void standin_dnn_set(size_t version, int64_t workspace);
+
+#define STANDIN_DNN_FUNCTIONS(F) F(standin_dnn_live) F(standin_dnn_runs) F(standin_dnn_fail) F(standin_dnn_pending) F(standin_dnn_set)
+
 #endif
