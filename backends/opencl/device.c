@@ -13,6 +13,7 @@ static void device_destroy(struct tern_device *device)
     struct opencl_device *d = (struct opencl_device *)device;
     if (d->commands)
         d->cl.clFinish(d->commands);
+    opencl_clblast_close(d);
     tern_gpu_close(&d->gpu);
     if (d->commands)
         d->cl.clReleaseCommandQueue(d->commands);
@@ -25,8 +26,9 @@ static void device_destroy(struct tern_device *device)
 static void describe(const struct tern_device *device, char *out, size_t size)
 {
     const struct opencl_device *d = (const struct opencl_device *)device;
-    snprintf(out, size, "%s, %.1f GiB, driver %s, groups of %d, %zu KiB shared%s", d->name, (double)d->memory / (1 << 30), d->driver,
-             d->gpu.limits.max_group, d->gpu.limits.shared_bytes >> 10, d->fp16 ? ", f16" : "");
+    snprintf(out, size, "%s, %.1f GiB, driver %s, groups of %d, %zu KiB shared%s%s", d->name, (double)d->memory / (1 << 30), d->driver,
+             d->gpu.limits.max_group, d->gpu.limits.shared_bytes >> 10, d->fp16 ? ", f16" : "",
+             opencl_clblast_there() ? ", CLBlast" : "; not there: CLBlast (libclblast.so.1)");
 }
 
 static const struct tern_device_fns device_fns = {
@@ -79,6 +81,8 @@ static enum tern_status read_facts(struct opencl_device *d)
     cl->clGetDeviceInfo(d->id, CL_DRIVER_VERSION, sizeof(d->driver) - 1, d->driver, NULL);
     cl->clGetDeviceInfo(d->id, CL_DEVICE_EXTENSIONS, sizeof(extensions) - 1, extensions, NULL);
     d->memory = number(d, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof(cl_ulong));
+    d->base_alignment = number(d, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof(cl_uint)) / 8;
+    d->base_alignment = d->base_alignment ? d->base_alignment : 1;
     d->fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
     d->gpu.base.caps.software = number(d, CL_DEVICE_TYPE, sizeof(cl_device_type)) & CL_DEVICE_TYPE_CPU;
     d->gpu.base.caps.max_buffer = number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong));
@@ -126,6 +130,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         device_destroy(&d->gpu.base);
         return NULL;
     }
+    opencl_list_kernels(d);
     return &d->gpu.base;
 }
 
