@@ -17,8 +17,8 @@
 /* A kernel over one buffer y of 64 ints, in groups of 8, with a shared array, around a body. */
 static char *small_kernel(struct tern_context *ctx, const char *body)
 {
-    char *source =
-        tern_text_source(ctx, TERN_TEXT_HOST, "fill", "GROUP_SIZE_X 8\nGROUP_SIZE_Y 1\nDTYPE_y I32\nNDIM 1\nVALUES_FULL 1\nINTEGER 1\n");
+    char *source = tern_text_source(ctx, TERN_TEXT_HOST, "fill",
+                                    "GROUP_SIZE_X 8\nGROUP_SIZE_Y 1\nSUBGROUP 4\nDTYPE_y I32\nNDIM 1\nVALUES_FULL 1\nINTEGER 1\n");
     assert_non_null(source);
     char *text = strstr(source, "/* Values made from nothing");
     assert_non_null(text);
@@ -84,6 +84,30 @@ static void test_barrier_missed(void **state)
     assert_non_null(strstr(message, "a barrier that not all items of the group reach"));
     assert_false(run_small(*state, "if (LOCAL_X < 3)\n BARRIER();\n else\n BARRIER();", TEXT_FORWARD, y, message));
     assert_non_null(strstr(message, "different barriers"));
+}
+
+/* Subgroups of 4: sums of the items' numbers within each, and exchanges that some miss. */
+static void test_exchange(void **state)
+{
+    int32_t y[64];
+    char message[512];
+    for (int order = 0; order < TEXT_ORDERS; order++) {
+        assert_true(run_small(*state,
+                              "int v = ITEM; for (int m = 1; m < SUBGROUP; m *= 2) { int o = SHUFFLE_XOR(v, m); v += o; } "
+                              "float f = SHUFFLE_XOR(0.5f, 1); STOREI(y, ITEM, v + INT(f * 200.0f));",
+                              (enum text_order)order, y, message));
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(y[2 + i], (i < 4 ? 0 + 1 + 2 + 3 : 4 + 5 + 6 + 7) + 100);
+    }
+    assert_true(
+        run_small(*state, "int v = 0; if (ITEM < 4) v = SHUFFLE_XOR(ITEM, 2); BARRIER(); STOREI(y, ITEM, v);", TEXT_FORWARD, y, message));
+    assert_int_equal(y[2 + 1], 3); /* one subgroup may go its own way */
+    assert_false(run_small(*state, "int v = 0; if (ITEM < 3) v = SHUFFLE_XOR(ITEM, 1); STOREI(y, ITEM, v);", TEXT_FORWARD, y, message));
+    assert_non_null(strstr(message, "an exchange that not all items of the subgroup reach"));
+    assert_false(run_small(*state, "if (ITEM == 7) BARRIER(); else STOREI(y, ITEM, SHUFFLE_XOR(1, 1));", TEXT_FORWARD, y, message));
+    assert_non_null(strstr(message, "an exchange that not all items of the subgroup reach"));
+    assert_false(run_small(*state, "STOREI(y, ITEM, SHUFFLE_XOR(1, ITEM % 2 + 1));", TEXT_FORWARD, y, message));
+    assert_false(run_small(*state, "STOREI(y, ITEM, SHUFFLE_XOR(1, 4));", TEXT_FORWARD, y, message));
 }
 
 /* Without its barrier the first test's kernel is wrong in at least one order. */
@@ -252,9 +276,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs),           cmocka_unit_test(test_outside),
         cmocka_unit_test(test_barrier_missed), cmocka_unit_test(test_barrier_missing),
-        cmocka_unit_test(test_example),        cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_exchange),       cmocka_unit_test(test_example),
+        cmocka_unit_test(test_sources),        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_launches),       cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

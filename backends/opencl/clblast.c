@@ -157,12 +157,13 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *des
     return size ? size + d->base_alignment : 0;
 }
 
-/* Of the texts: 1. It pays to open the library where products are large; docs/kernels.md says why. */
+/* Of the texts: 1. It pays to open the library where products are large, on devices of their own; docs/kernels.md says why. */
 static double cost(const struct tern_op_desc *d)
 {
     struct tern_gpu_product p;
     return tern_gpu_product_of(d, &p) && p.m >= 64 && p.n >= 64 && (double)p.m * (double)p.n * (double)p.k >= (1 << 27) ? 0.5 : 2;
 }
+static double cost_in_software(const struct tern_op_desc *d) { return 2; }
 
 /* ---- running ---- */
 
@@ -262,16 +263,19 @@ static enum tern_status run(const struct tern_kernel_args *a)
     return st;
 }
 
-static const struct tern_kernel matmul = {
-    .name = "matmul_clblast", .op = TERN_OP_matmul, .cost = cost, .supports = supports, .post = post, .workspace = workspace, .run = run};
-static const struct tern_kernel linear = {
-    .name = "linear_clblast", .op = TERN_OP_linear, .cost = cost, .supports = supports, .post = post, .workspace = workspace, .run = run};
+#define KERNEL(op_name, what)                                                                                                           \
+    {                                                                                                                                   \
+        .name = #op_name "_clblast", .op = TERN_OP_##op_name, .cost = what, .supports = supports, .post = post, .workspace = workspace, \
+        .run = run                                                                                                                      \
+    }
+static const struct tern_kernel kernels[] = {KERNEL(matmul, cost), KERNEL(linear, cost)};
+static const struct tern_kernel in_software[] = {KERNEL(matmul, cost_in_software), KERNEL(linear, cost_in_software)};
 
 void opencl_list_kernels(struct opencl_device *d)
 {
     int n = 0;
-    d->kernels[n++] = &matmul;
-    d->kernels[n++] = &linear;
+    for (int i = 0; i < 2; i++)
+        d->kernels[n++] = d->gpu.base.caps.software ? &in_software[i] : &kernels[i];
     for (int i = 0; tern_gpu_kernels[i]; i++)
         d->kernels[n++] = tern_gpu_kernels[i];
     d->gpu.base.kernels = d->kernels;
