@@ -117,6 +117,7 @@ enum tern_status vulkan_read_facts(struct vulkan_device *d)
     d->gpu.base.caps.software = d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     d->subgroup = (int)v11.subgroupSize;
     d->keeps_nan = v12.shaderSignedZeroInfNanPreserveFloat32;
+    d->keeps_denormals = v12.shaderDenormPreserveFloat32 && v12.denormBehaviorIndependence != VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_NONE;
     read_limits(d, &v11);
     if (check(d))
         return tern_error_status(d->gpu.base.ctx);
@@ -152,6 +153,7 @@ void vulkan_describe(const struct tern_device *device, char *out, size_t size)
                     {"i8", d->int8},
                     {"exchange in subgroups", d->gpu.limits.subgroup > 0},
                     {"NaN kept", d->keeps_nan},
+                    {"denormals kept", d->keeps_denormals},
                     {"cooperative matrix", d->matrix}};
     if (!size)
         return;

@@ -135,7 +135,8 @@ static enum tern_status make_pipeline(struct vulkan_device *d, const uint32_t *w
 static uint32_t *module_of(struct vulkan_device *d, const char *source, const char *name, size_t *size)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
-    const uint64_t options = tern_gpu_hash(hash_device(d), d->keeps_nan ? VERSION "n" : VERSION, sizeof(VERSION));
+    const char kept[2] = {d->keeps_nan ? 'n' : '-', d->keeps_denormals ? 'd' : '-'};
+    const uint64_t options = tern_gpu_hash(tern_gpu_hash(hash_device(d), VERSION, sizeof(VERSION)), kept, sizeof(kept));
     char *path =
         path_of(d, tern_gpu_hash(0xcbf29ce484222325u, source, strlen(source)), tern_gpu_hash(options, source, strlen(source)), ".spv");
     void *words = tern_failed(ctx) ? NULL : vulkan_cache_read(ctx, path, "the kernel is built again", size);
