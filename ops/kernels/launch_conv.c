@@ -84,10 +84,6 @@ bool tern_launch_conv(struct tern_launch_maker *m)
     if (d->op == TERN_OP_conv2d) {
         struct tern_tile tile = tern_tile_choose(m, pixels, p.outputs);
         bool by_four = wide(m, &p);
-        if (tile.rm == 1) { /* few pixels, or a tile whose loads do not share out */
-            tile = (struct tern_tile){.tm = 16, .tn = 64, .tk = 16, .rm = 1, .rn = 4};
-            by_four = false;
-        }
         tern_launch_begin(m, "conv2d", sizeof(p), tile.tn / tile.rn, tile.tm / tile.rm);
         m->l->params.conv2d = p;
         buffers(m, by_four);

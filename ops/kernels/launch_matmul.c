@@ -6,11 +6,12 @@
 struct tern_tile tern_tile_choose(const struct tern_launch_maker *m, int64_t rows, int64_t cols)
 {
     if (m->limits->max_group < 256)
-        return (struct tern_tile){.tm = 32, .tn = 32, .tk = 16, .rm = 4, .rn = 4};
+        return rows >= 64 && cols >= 64 ? (struct tern_tile){.tm = 64, .tn = 64, .tk = 16, .rm = 8, .rn = 8}
+                                        : (struct tern_tile){.tm = 32, .tn = 32, .tk = 16, .rm = 4, .rn = 4};
     if (rows <= 16)
-        return (struct tern_tile){.tm = 16, .tn = 64, .tk = 16, .rm = 1, .rn = 4};
+        return (struct tern_tile){.tm = 16, .tn = 64, .tk = 16, .rm = 4, .rn = 4};
     if (rows >= 512 && cols >= 128)
-        return (struct tern_tile){.tm = 128, .tn = 128, .tk = 8, .rm = 8, .rn = 8};
+        return (struct tern_tile){.tm = 128, .tn = 128, .tk = m->limits->shared_bytes < 20480 ? 8 : 16, .rm = 8, .rn = 8};
     return (struct tern_tile){.tm = 64, .tn = 64, .tk = 16, .rm = 4, .rn = 4};
 }
 

@@ -5,21 +5,51 @@
 
 enum { QUERY, KEY, VALUE, MASK, MAX_HEAD = 512 };
 
-/* Queries and keys of a block, so that both and their scores fit shared memory. */
-static bool blocks(const struct tern_launch_maker *m, int64_t e, int64_t ev, int *bq, int *bk)
+/* How a group of items cuts attention: x items along keys and columns of values, y along queries, rq queries an item. */
+struct cut {
+    int x, y, rq, widest; /* the largest head of values */
+    int ec, kc;           /* elements and keys that go through shared memory at once */
+};
+static const struct cut cuts[] = {
+    {8, 8, 8, 80, 0, 0}, {16, 8, 4, 160, 0, 0}, {32, 4, 4, MAX_HEAD, 0, 0}, {8, 8, 4, 80, 0, 0}, {16, 4, 4, MAX_HEAD, 0, 0}};
+
+/* The part of the heads' elements that leaves least over. */
+static int part_of(int64_t e, int most)
 {
-    int64_t widest = e > ev ? e : ev;
-    for (*bq = 32, *bk = 32;;) {
-        int64_t floats = *bq * e + *bk * (widest + 1) + *bq * *bk + 3 * *bq;
-        if (floats * (int64_t)sizeof(float) <= (int64_t)m->limits->shared_bytes)
-            return true;
-        if (*bk > 4 && *bk * (widest + 1) >= *bq * e)
-            *bk /= 2;
-        else if (*bq > 1)
-            *bq /= 2;
-        else
+    int best = 4;
+    for (int ec = 8; ec <= most; ec += 4)
+        if ((e + ec - 1) / ec * ec <= (e + best - 1) / best * best)
+            best = ec;
+    return best;
+}
+
+/* Bytes of shared memory, as the text asks for. */
+static size_t shared_of(const struct cut *c, int64_t ev)
+{
+    size_t queries = (size_t)(c->y * c->rq / 4), keys = (size_t)c->x, cols = (size_t)(ev + c->x - 1) / (size_t)c->x;
+    size_t vectors = (size_t)c->ec * (queries + keys + 1) + keys * 4 * (queries + 1) + keys * queries;
+    return vectors * 16 + (size_t)c->kc * cols * (size_t)c->x * sizeof(float);
+}
+
+static bool choose(const struct tern_launch_maker *m, int64_t e, int64_t ev, struct cut *out)
+{
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++)
+        for (int most = 20, kc = 8; cuts[i].x * cuts[i].y <= m->limits->max_group && cuts[i].widest >= ev && kc >= 1; kc /= 2, most = 8) {
+            *out = cuts[i];
+            out->ec = part_of(e, most);
+            out->kc = kc;
+            if (shared_of(out, ev) <= m->limits->shared_bytes)
+                return true;
+        }
+    return false;
+}
+
+static bool by_four(const int64_t *stride, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (stride[i] % 4)
             return false;
-    }
+    return stride[n] == 1;
 }
 
 bool tern_launch_sdpa(struct tern_launch_maker *m)
@@ -28,7 +58,7 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     const struct tern_meta *q = &d->in[QUERY], *k = &d->in[KEY], *v = &d->in[VALUE], *y = &d->out;
     int64_t stride[5][TERN_MAX_DIMS] = {{0}}, mask[TERN_MAX_DIMS] = {0}, batch = 1;
     struct tern_loop loop;
-    int bq, bk;
+    struct cut cut;
     if (d->op != TERN_OP_sdpa)
         return false;
     if (!tern_meta_numel(y))
@@ -47,13 +77,12 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     memcpy(stride[4], y->stride, sizeof(stride[4]));
     for (int i = 0; i < last - 1; i++)
         batch *= q->shape[i];
-    if (e < 1 || e > MAX_HEAD || ev > MAX_HEAD || batch > m->limits->max_groups || !blocks(m, e, ev, &bq, &bk) ||
+    if (e < 1 || batch > m->limits->max_groups || !choose(m, e, ev, &cut) ||
         !tern_loop_make(last - 1, q->shape, 5, (const int64_t(*)[TERN_MAX_DIMS])stride, false, &loop)) {
         m->failed = true;
         return true;
     }
-    int items = m->limits->max_group < 128 ? m->limits->max_group : 128;
-    struct tern_launch *l = tern_launch_begin(m, "sdpa", sizeof(l->params.sdpa), items, 1);
+    struct tern_launch *l = tern_launch_begin(m, "sdpa", sizeof(l->params.sdpa), cut.x, cut.y);
     struct tern_params_sdpa *p = &l->params.sdpa;
     *p = (struct tern_params_sdpa){.l = (int32_t)q->shape[last - 1],
                                    .s = (int32_t)k->shape[last - 1],
@@ -74,8 +103,9 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     memcpy(p->v_batch, loop.stride[2], sizeof(p->v_batch));
     memcpy(p->mask_batch, loop.stride[3], sizeof(p->mask_batch));
     memcpy(p->y_batch, loop.stride[4], sizeof(p->y_batch));
-    tern_launch_read(m, "query", QUERY);
-    tern_launch_read(m, "key", KEY);
+    bool wide = m->limits->vectors && e % 4 == 0 && by_four(q->stride, last) && by_four(k->stride, last);
+    wide ? tern_launch_read4(m, "query", QUERY) : tern_launch_read(m, "query", QUERY);
+    wide ? tern_launch_read4(m, "key", KEY) : tern_launch_read(m, "key", KEY);
     tern_launch_read(m, "value", VALUE);
     if (d->present[MASK]) {
         tern_launch_read(m, "mask", MASK);
@@ -86,12 +116,15 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     tern_launch_write(m, "y", TERN_SLOT_OUT);
     tern_launch_define(m, "E %d", (int)e);
     tern_launch_define(m, "EV %d", (int)ev);
-    tern_launch_define(m, "BQ %d", bq);
-    tern_launch_define(m, "BK %d", bk);
+    tern_launch_define(m, "RQ %d", cut.rq);
+    tern_launch_define(m, "EC %d", cut.ec);
+    tern_launch_define(m, "KC %d", cut.kc);
+    if (wide)
+        tern_launch_define(m, "WIDE 1");
     tern_launch_define(m, "BATCH_NDIM %d", loop.ndim);
     if (d->attrs.sdpa.is_causal)
         tern_launch_define(m, "CAUSAL 1");
-    l->groups[0] = tern_ceil_div(q->shape[last - 1], bq);
+    l->groups[0] = tern_ceil_div(q->shape[last - 1], cut.y * cut.rq);
     l->groups[1] = (int)batch;
     m->failed = m->failed || l->groups[0] > m->limits->max_groups;
     tern_launch_posts(m, last);

@@ -1,23 +1,40 @@
 /* y (m, n) = a (m, k) b (k, n) + bias (n), batched: matmul and linear (whose weight (n, k) is b by its strides). Sums in f32.
- * A group makes TM x TN values, an item RM x RN of them; tiles TK deep go through shared memory.
- * Host: TM, TN, TK, RM, RN, BATCH_NDIM; BIAS; WIDE_A, WIDE_B: a's and b's elements are loaded by four along k; B_ALONG_N: b's
- * neighbours in memory are along n (and WIDE_B loads along n). */
+ * A group makes TM x TN values, an item RM x RN of them; tiles TK deep go through shared memory, four rows or columns to a vector,
+ * so that an item reads (RM + RN) / 4 vectors for RM x RN products.
+ * Host: TM, TN, TK, RM, RN, multiples of 4; BATCH_NDIM; BIAS; WIDE_A, WIDE_B: a's and b's elements are loaded by four along k;
+ * B_ALONG_N: b's neighbours in memory are along n (and WIDE_B loads along n). */
 #ifdef BIAS
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, a) READ(1, b) READ(2, bias) WRITE(3, y)
 #else
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, a) READ(1, b) WRITE(2, y)
 #endif
 #define KERNEL_PARAMS TERN_PARAMS_MATMUL
-#define KERNEL_SHARED(ARRAY) ARRAY(float, a_tile, TK * PITCH_A) ARRAY(float, b_tile, TK * PITCH_B)
+#define KERNEL_SHARED(ARRAY) ARRAY(VEC4, a_tile, TK * PITCH_A) ARRAY(VEC4, b_tile, TK * PITCH_B)
 
-/* Rows of the tiles are k; one more column keeps transposed writes off each other's banks. */
-#define PITCH_A (TM + 1)
-#define PITCH_B (TN + 1)
+/* Rows of the tiles are k; one more vector keeps transposed writes off each other's banks. */
+#define PITCH_A (TM / 4 + 1)
+#define PITCH_B (TN / 4 + 1)
 #define ITEMS (GROUP_SIZE_X * GROUP_SIZE_Y)
 /* e: this item's numbers below n, which all items of the group share out */
 #define EACH(e, n)                                                                                  \
     UNROLL for (int e##_r = 0, e = t; e##_r < ((n) + ITEMS - 1) / ITEMS; e##_r++, e += ITEMS)       \
         if ((n) % ITEMS == 0 || e < (n))
+
+/* The element, or WIDE the four from it on, in row or column `at` of the tile and at depth `deep`. */
+#ifdef WIDE_A
+#define A4(at, deep) (m0 + (at) < P.m && k0 + (deep) < P.k ? LOAD4(a, a0 + (m0 + (at)) * P.a_m + k0 + (deep)) : ZERO4)
+#else
+#define A1(at, deep) (m0 + (at) < P.m && k0 + (deep) < P.k ? LOAD(a, a0 + (m0 + (at)) * P.a_m + (k0 + (deep)) * P.a_k) : 0.0f)
+#endif
+#if defined(WIDE_B) && defined(B_ALONG_N)
+#define B4(at, deep) (n0 + (at) < P.n && k0 + (deep) < P.k ? LOAD4(b, b0 + (k0 + (deep)) * P.b_k + n0 + (at)) : ZERO4)
+#elif defined(WIDE_B)
+#define B4(at, deep) (n0 + (at) < P.n && k0 + (deep) < P.k ? LOAD4(b, b0 + (n0 + (at)) * P.b_n + k0 + (deep)) : ZERO4)
+#else
+#define B1(at, deep) (n0 + (at) < P.n && k0 + (deep) < P.k ? LOAD(b, b0 + (n0 + (at)) * P.b_n + (k0 + (deep)) * P.b_k) : 0.0f)
+#endif
+#define LEFT(i) a_tile[k * PITCH_A + LOCAL_Y + (i)*GROUP_SIZE_Y]
+#define RIGHT(j) b_tile[k * PITCH_B + LOCAL_X + (j)*GROUP_SIZE_X]
 
 KERNEL_BEGIN
     const int t = LOCAL_Y * GROUP_SIZE_X + LOCAL_X;
@@ -35,96 +52,74 @@ KERNEL_BEGIN
         b0 += index * P.b_batch[d];
         y0 += index * P.y_batch[d];
     }
-    float sum[RM * RN];
-    UNROLL for (int i = 0; i < RM * RN; i++)
-        sum[i] = 0.0f;
+    VEC4 sum[RM * RN / 4];
+    UNROLL for (int i = 0; i < RM * RN / 4; i++)
+        sum[i] = ZERO4;
     for (int k0 = 0; k0 < P.k; k0 += TK) {
 #ifdef WIDE_A
-        EACH(e, TM * TK / 4) {
+        EACH(e, TM / 4 * TK / 4) {
             int m = e / (TK / 4);
             int k = e % (TK / 4) * 4;
-            VEC4 v = MAKE_VEC4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (m0 + m < P.m && k0 + k < P.k)
-                v = LOAD4(a, a0 + (m0 + m) * P.a_m + k0 + k);
-            a_tile[k * PITCH_A + m] = v.x;
-            a_tile[(k + 1) * PITCH_A + m] = v.y;
-            a_tile[(k + 2) * PITCH_A + m] = v.z;
-            a_tile[(k + 3) * PITCH_A + m] = v.w;
+            VEC4 v0 = A4(m * 4, k);
+            VEC4 v1 = A4(m * 4 + 1, k);
+            VEC4 v2 = A4(m * 4 + 2, k);
+            VEC4 v3 = A4(m * 4 + 3, k);
+            STORE_COLUMNS(a_tile, k * PITCH_A + m, PITCH_A, v0, v1, v2, v3);
         }
 #else
-        EACH(e, TM * TK) {
-            int m = e / TK;
+        EACH(e, TM / 4 * TK) {
+            int m = e / TK * 4;
             int k = e % TK;
-            float v = 0.0f;
-            if (m0 + m < P.m && k0 + k < P.k)
-                v = LOAD(a, a0 + (m0 + m) * P.a_m + (k0 + k) * P.a_k);
-            a_tile[k * PITCH_A + m] = v;
+            a_tile[k * PITCH_A + m / 4] = MAKE_VEC4(A1(m, k), A1(m + 1, k), A1(m + 2, k), A1(m + 3, k));
         }
 #endif
 #if defined(WIDE_B) && defined(B_ALONG_N)
-        EACH(e, TN * TK / 4) {
+        EACH(e, TN / 4 * TK) {
             int k = e / (TN / 4);
-            int n = e % (TN / 4) * 4;
-            VEC4 v = MAKE_VEC4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (n0 + n < P.n && k0 + k < P.k)
-                v = LOAD4(b, b0 + (k0 + k) * P.b_k + n0 + n);
-            b_tile[k * PITCH_B + n] = v.x;
-            b_tile[k * PITCH_B + n + 1] = v.y;
-            b_tile[k * PITCH_B + n + 2] = v.z;
-            b_tile[k * PITCH_B + n + 3] = v.w;
+            int n = e % (TN / 4);
+            b_tile[k * PITCH_B + n] = B4(n * 4, k);
         }
 #elif defined(WIDE_B)
-        EACH(e, TN * TK / 4) {
+        EACH(e, TN / 4 * TK / 4) {
             int n = e / (TK / 4);
             int k = e % (TK / 4) * 4;
-            VEC4 v = MAKE_VEC4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (n0 + n < P.n && k0 + k < P.k)
-                v = LOAD4(b, b0 + (n0 + n) * P.b_n + k0 + k);
-            b_tile[k * PITCH_B + n] = v.x;
-            b_tile[(k + 1) * PITCH_B + n] = v.y;
-            b_tile[(k + 2) * PITCH_B + n] = v.z;
-            b_tile[(k + 3) * PITCH_B + n] = v.w;
+            VEC4 v0 = B4(n * 4, k);
+            VEC4 v1 = B4(n * 4 + 1, k);
+            VEC4 v2 = B4(n * 4 + 2, k);
+            VEC4 v3 = B4(n * 4 + 3, k);
+            STORE_COLUMNS(b_tile, k * PITCH_B + n, PITCH_B, v0, v1, v2, v3);
         }
 #else
-        EACH(e, TN * TK) {
+        EACH(e, TN / 4 * TK) {
 #ifdef B_ALONG_N
-            int k = e / TN;
-            int n = e % TN;
+            int k = e / (TN / 4);
+            int n = e % (TN / 4) * 4;
 #else
-            int n = e / TK;
+            int n = e / TK * 4;
             int k = e % TK;
 #endif
-            float v = 0.0f;
-            if (n0 + n < P.n && k0 + k < P.k)
-                v = LOAD(b, b0 + (n0 + n) * P.b_n + (k0 + k) * P.b_k);
-            b_tile[k * PITCH_B + n] = v;
+            b_tile[k * PITCH_B + n / 4] = MAKE_VEC4(B1(n, k), B1(n + 1, k), B1(n + 2, k), B1(n + 3, k));
         }
 #endif
         BARRIER();
         UNROLL for (int k = 0; k < TK; k++) {
-            float left[RM];
-            float right[RN];
-            UNROLL for (int i = 0; i < RM; i++)
-                left[i] = a_tile[k * PITCH_A + LOCAL_Y * RM + i];
-            UNROLL for (int j = 0; j < RN; j++)
-                right[j] = b_tile[k * PITCH_B + LOCAL_X + j * GROUP_SIZE_X];
-            UNROLL for (int i = 0; i < RM; i++)
-                UNROLL for (int j = 0; j < RN; j++)
-                    sum[i * RN + j] += left[i] * right[j];
+            ADD_PRODUCT(sum, RM, RN, LEFT, RIGHT)
         }
         BARRIER();
     }
     UNROLL for (int i = 0; i < RM; i++) {
-        UNROLL for (int j = 0; j < RN; j++) {
-            int m = m0 + LOCAL_Y * RM + i;
-            int n = n0 + LOCAL_X + j * GROUP_SIZE_X;
-            if (m < P.m && n < P.n) {
-                float v = sum[i * RN + j];
+        int m = m0 + (LOCAL_Y + i / 4 * GROUP_SIZE_Y) * 4 + i % 4;
+        UNROLL for (int j = 0; j < RN / 4; j++) {
+            UNROLL for (int lane = 0; lane < 4; lane++) {
+                int n = n0 + (LOCAL_X + j * GROUP_SIZE_X) * 4 + lane;
+                if (m < P.m && n < P.n) {
+                    float v = LANE(sum[i * (RN / 4) + j], lane);
 #ifdef BIAS
-                v += LOAD(bias, n * P.bias_n);
+                    v += LOAD(bias, n * P.bias_n);
 #endif
-                int at = y0 + m * P.y_m + n * P.y_n;
-                STORE(y, at, POST(v, at, n));
+                    int at = y0 + m * P.y_m + n * P.y_n;
+                    STORE(y, at, POST(v, at, n));
+                }
             }
         }
     }

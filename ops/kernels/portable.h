@@ -185,6 +185,35 @@ FN VEC4 tern_bf16_of_words(UINT2 w)
 /* Operand n of a post. */
 #define POST_AT(n, i, c) ((i) / P.post_inner[n] * P.post_ld[n] + (c)*P.post_step[n])
 
+#define ZERO4 MAKE_VEC4(0.0f, 0.0f, 0.0f, 0.0f)
+/* Lane 0 to 3 of a vector; known when the text is compiled, once loops are unrolled. */
+#define LANE(v, lane) ((lane) == 0 ? (v).x : (lane) == 1 ? (v).y : (lane) == 2 ? (v).z : (v).w)
+FN VEC4 tern_mad4(float s, VEC4 v, VEC4 sum) { return MAKE_VEC4(sum.x + s * v.x, sum.y + s * v.y, sum.z + s * v.z, sum.w + s * v.w); }
+FN VEC4 tern_mul4(VEC4 a, VEC4 b) { return MAKE_VEC4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w); }
+/* sum += column times row: LEFT(i) is the vector of rows 4 i … 4 i + 3, RIGHT(j) that of columns 4 j … 4 j + 3; rows x cols sums, a
+ * row of them in cols / 4 vectors. */
+#define ADD_PRODUCT(sum, rows, cols, LEFT, RIGHT)                                                      \
+    VEC4 right_[(cols) / 4];                                                                           \
+    UNROLL for (int j_ = 0; j_ < (cols) / 4; j_++) right_[j_] = RIGHT(j_);                             \
+    UNROLL for (int i_ = 0; i_ < (rows) / 4; i_++)                                                     \
+    {                                                                                                  \
+        VEC4 left_ = LEFT(i_);                                                                         \
+        UNROLL for (int j_ = 0; j_ < (cols) / 4; j_++)                                                 \
+        {                                                                                              \
+            const int at_ = i_ * (cols) + j_;                                                          \
+            sum[at_] = tern_mad4(left_.x, right_[j_], sum[at_]);                                       \
+            sum[at_ + (cols) / 4] = tern_mad4(left_.y, right_[j_], sum[at_ + (cols) / 4]);             \
+            sum[at_ + 2 * ((cols) / 4)] = tern_mad4(left_.z, right_[j_], sum[at_ + 2 * ((cols) / 4)]); \
+            sum[at_ + 3 * ((cols) / 4)] = tern_mad4(left_.w, right_[j_], sum[at_ + 3 * ((cols) / 4)]); \
+        }                                                                                              \
+    }
+/* Four vectors as the columns of a block of a shared array: its rows begin at `at` and lie `pitch` apart. */
+#define STORE_COLUMNS(array, at, pitch, v0, v1, v2, v3)                    \
+    array[at] = MAKE_VEC4((v0).x, (v1).x, (v2).x, (v3).x);                 \
+    array[(at) + (pitch)] = MAKE_VEC4((v0).y, (v1).y, (v2).y, (v3).y);     \
+    array[(at) + 2 * (pitch)] = MAKE_VEC4((v0).z, (v1).z, (v2).z, (v3).z); \
+    array[(at) + 3 * (pitch)] = MAKE_VEC4((v0).w, (v1).w, (v2).w, (v3).w)
+
 /* Declares from and to: where row number `row` of the kept dimensions begins in x and y. Host: ROW_NDIM. */
 #define ROW_PLACE(row, from, to)                               \
     int from = 0;                                              \

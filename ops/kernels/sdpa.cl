@@ -1,25 +1,59 @@
-/* Attention without the matrix of scores [Milakov 2018; Dao 2022]: a group makes BQ queries of one head; blocks of BK keys and values
- * go through shared memory, while each query keeps its largest score so far, the sum of the exponentials, and its output so far,
- * spread over the items. A query that sees no key gives zeros.
- * Host: E, EV (sizes of heads), BQ, BK; BATCH_NDIM; MASK with MASK_BOOL or not; CAUSAL. */
+/* Attention without the matrix of scores [Milakov 2018; Dao 2022]: a group makes BQ queries of one head. It goes over the keys in blocks of
+ * BK; each query keeps its largest score so far, the sum of the exponentials, and its output so far. An item has RQ queries: it
+ * computes their scores with four keys, as products of tiles, and then COLS columns of their outputs. Queries and keys come in parts of EC
+ * elements, values in parts of KC keys. A query that sees no key gives zeros.
+ * Host: E, EV (sizes of heads), RQ (4 or 8), EC (a multiple of 4), KC (divides 4 GROUP_SIZE_X); BATCH_NDIM; MASK with MASK_BOOL or not; CAUSAL;
+ * WIDE: elements of queries and keys are loaded by four. */
 #ifdef MASK
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, query) READ(1, key) READ(2, value) READ(3, mask) WRITE(4, y)
 #else
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, query) READ(1, key) READ(2, value) WRITE(3, y)
 #endif
 #define KERNEL_PARAMS TERN_PARAMS_SDPA
-#if E > EV
-#define WIDEST E
+#define BQ (GROUP_SIZE_Y * RQ)
+#define BK (GROUP_SIZE_X * 4)
+#define KERNEL_SHARED(ARRAY)                                                                                                   \
+    ARRAY(VEC4, tile, EC * PITCH) ARRAY(VEC4, weight, BK * PITCH_W) ARRAY(VEC4, part, GROUP_SIZE_X * BQ / 4) ARRAY(VALUES, values, KC * ROW)
+
+/* A row of the tile is one element of the heads: of the queries, then of the keys. One of `weight` is one key: of its queries. One
+ * more vector keeps transposed writes off each other's banks. */
+#define PITCH (BQ / 4 + BK / 4 + 1)
+#define PITCH_W (BQ / 4 + 1)
+#define ITEMS (GROUP_SIZE_X * GROUP_SIZE_Y)
+#define COLS ((EV + GROUP_SIZE_X - 1) / GROUP_SIZE_X)
+/* Columns lie by four with each item when they share out so. */
+#if EV % (4 * GROUP_SIZE_X) == 0
+#define VALUES VEC4
+#define ROW (EV / 4)
 #else
-#define WIDEST EV
+#define VALUES float
+#define ROW (COLS * GROUP_SIZE_X)
 #endif
-#define KERNEL_SHARED(ARRAY) \
-    ARRAY(float, q, BQ * E) ARRAY(float, block, BK * (WIDEST + 1)) ARRAY(float, score, BQ * BK) ARRAY(float, largest, BQ) ARRAY(float, sums, BQ) \
-    ARRAY(float, rescale, BQ)
-#define PITCH (WIDEST + 1) /* of a block's rows: keys are read column by column */
-#define MINE ((BQ * EV + GROUP_SIZE_X - 1) / GROUP_SIZE_X) /* values of the output that an item keeps */
+#define MY_ROWS(i) (LOCAL_Y + (i)*GROUP_SIZE_Y) /* of queries, in vectors */
+#define QUERY(i) tile[k * PITCH + MY_ROWS(i)]
+#define KEY(j) tile[k * PITCH + BQ / 4 + LOCAL_X]
+/* Element k of query or key number n of this tile, which has them behind each other; WIDE: and of the three behind it. */
+#define ROW_AT(n) ((n) < BQ ? q0 + (l0 + (n)) * P.q_l : key0 + (s0 + (n)-BQ) * P.key_s)
+#define IS_ROW(n) ((n) < BQ ? l0 + (n) < P.l : s0 + (n)-BQ < P.s)
+#ifdef WIDE
+#define ROW4(n, k) (!(IS_ROW(n) && (k) < E) ? ZERO4 : (n) < BQ ? LOAD4(query, ROW_AT(n) + (k)) : LOAD4(key, ROW_AT(n) + (k)))
+#else
+#define ROW1(n, k)                                                                                                              \
+    (!(IS_ROW(n) && (k) < E) ? 0.0f : (n) < BQ ? LOAD(query, ROW_AT(n) + (k)*P.q_e) : LOAD(key, ROW_AT(n) + (k)*P.key_e))
+#endif
+#define VALUE(row, col) ((row) < P.s && (col) < EV ? LOAD(value, v0 + (row)*P.v_s + (col)*P.v_e) : 0.0f)
+#define LARGER(a, b) ((b) > (a) || IS_NAN(b) ? (b) : (a))
+
+FN VEC4 larger4(VEC4 a, VEC4 b) { return MAKE_VEC4(LARGER(a.x, b.x), LARGER(a.y, b.y), LARGER(a.z, b.z), LARGER(a.w, b.w)); }
+/* exp(x - top); 0 where nothing was seen so far */
+FN float power(float x, float top) { return top == -INFINITE ? 0.0f : tern_exp(x - top); }
+FN VEC4 power4(VEC4 x, float top) { return MAKE_VEC4(power(x.x, top), power(x.y, top), power(x.z, top), power(x.w, top)); }
+FN float largest_of(VEC4 v) { return LARGER(LARGER(v.x, v.y), LARGER(v.z, v.w)); }
+FN float sum_of(VEC4 v) { return v.x + v.y + (v.z + v.w); }
+FN float rescale(float before, float top) { return top == -INFINITE ? 1.0f : tern_exp(before - top); }
 
 KERNEL_BEGIN
+    const int t = LOCAL_Y * GROUP_SIZE_X + LOCAL_X;
     const int l0 = GROUP_X * BQ;
     int rest = GROUP_Y;
     int q0 = 0;
@@ -37,19 +71,14 @@ KERNEL_BEGIN
         mask0 += index * P.mask_batch[d];
         y0 += index * P.y_batch[d];
     }
-    float out_part[MINE];
-    UNROLL for (int i = 0; i < MINE; i++)
-        out_part[i] = 0.0f;
-    for (int i = LOCAL_X; i < BQ * E; i += GROUP_SIZE_X) {
-        int row = i / E;
-        float v = 0.0f;
-        if (l0 + row < P.l)
-            v = LOAD(query, q0 + (l0 + row) * P.q_l + (i - row * E) * P.q_e) * P.scale;
-        q[i] = v;
-    }
-    for (int i = LOCAL_X; i < BQ; i += GROUP_SIZE_X) {
-        largest[i] = -INFINITE;
-        sums[i] = 0.0f;
+    VEC4 result[RQ / 4 * COLS]; /* four queries to a vector, like `sums` and `largest` */
+    VEC4 sums[RQ / 4]; /* of this item's keys */
+    VEC4 largest[RQ / 4];
+    UNROLL for (int i = 0; i < RQ / 4 * COLS; i++)
+        result[i] = ZERO4;
+    UNROLL for (int i = 0; i < RQ / 4; i++) {
+        sums[i] = ZERO4;
+        largest[i] = MAKE_VEC4(-INFINITE, -INFINITE, -INFINITE, -INFINITE);
     }
 #ifdef CAUSAL
     const int s_end = P.s < l0 + BQ ? P.s : l0 + BQ; /* keys behind the last query are not seen */
@@ -57,84 +86,129 @@ KERNEL_BEGIN
     const int s_end = P.s;
 #endif
     for (int s0 = 0; s0 < s_end; s0 += BK) {
-        BARRIER(); /* the block before has been used; at first, the queries are there */
-        for (int i = LOCAL_X; i < BK * E; i += GROUP_SIZE_X) {
-            int row = i / E;
-            float v = 0.0f;
-            if (s0 + row < P.s)
-                v = LOAD(key, key0 + (s0 + row) * P.key_s + (i - row * E) * P.key_e);
-            block[row * PITCH + i - row * E] = v;
+        VEC4 score[RQ]; /* a query each, of four keys */
+        UNROLL for (int i = 0; i < RQ; i++)
+            score[i] = ZERO4;
+        for (int e0 = 0; e0 < E; e0 += EC) {
+#ifdef WIDE
+            for (int b = t; b < (BQ + BK) / 4 * (EC / 4); b += ITEMS) {
+                int n = b / (EC / 4);
+                int k = b % (EC / 4) * 4;
+                VEC4 w0 = ROW4(n * 4, e0 + k);
+                VEC4 w1 = ROW4(n * 4 + 1, e0 + k);
+                VEC4 w2 = ROW4(n * 4 + 2, e0 + k);
+                VEC4 w3 = ROW4(n * 4 + 3, e0 + k);
+                STORE_COLUMNS(tile, k * PITCH + n, PITCH, w0, w1, w2, w3);
+            }
+#else
+            for (int b = t; b < (BQ + BK) / 4 * EC; b += ITEMS) {
+                int n = b / EC;
+                int k = b % EC;
+                tile[k * PITCH + n] =
+                    MAKE_VEC4(ROW1(n * 4, e0 + k), ROW1(n * 4 + 1, e0 + k), ROW1(n * 4 + 2, e0 + k), ROW1(n * 4 + 3, e0 + k));
+            }
+#endif
+            BARRIER();
+            UNROLL for (int k = 0; k < EC; k++) {
+                ADD_PRODUCT(score, RQ, 4, QUERY, KEY)
+            }
+            BARRIER();
         }
-        BARRIER();
-        for (int i = LOCAL_X; i < BQ * BK; i += GROUP_SIZE_X) {
-            int row = i / BK;
-            int j = i - row * BK;
-            int l = l0 + row;
-            int s = s0 + j;
-            bool seen = l < P.l && s < P.s;
-            float dot = 0.0f;
-            for (int e = 0; e < E; e++)
-                dot += q[row * E + e] * block[j * PITCH + e];
+        UNROLL for (int i = 0; i < RQ; i++) {
+            int l = l0 + MY_ROWS(i / 4) * 4 + i % 4;
+            float kept[4];
+            UNROLL for (int j = 0; j < 4; j++) {
+                int s = s0 + LOCAL_X * 4 + j;
+                bool seen = l < P.l && s < P.s;
+                float dot = LANE(score[i], j) * P.scale;
 #ifdef CAUSAL
-            seen = seen && s <= l;
+                seen = seen && s <= l;
 #endif
 #ifdef MASK
-            if (seen) {
-                int at = mask0 + l * P.mask_l + s * P.mask_s;
+                if (seen) {
+                    int at = mask0 + l * P.mask_l + s * P.mask_s;
 #ifdef MASK_BOOL
-                seen = LOADI(mask, at) != 0;
+                    seen = LOADI(mask, at) != 0;
 #else
-                dot += LOAD(mask, at);
+                    dot += LOAD(mask, at);
 #endif
+                }
+#endif
+                kept[j] = seen ? dot : -INFINITE;
             }
-#endif
-            score[i] = seen ? dot : -INFINITE;
+            score[i] = MAKE_VEC4(kept[0], kept[1], kept[2], kept[3]);
         }
+        UNROLL for (int i = 0; i < RQ / 4; i++)
+            part[LOCAL_X * (BQ / 4) + MY_ROWS(i)] = MAKE_VEC4(largest_of(score[i * 4]), largest_of(score[i * 4 + 1]),
+                                                              largest_of(score[i * 4 + 2]), largest_of(score[i * 4 + 3]));
         BARRIER();
-        for (int i = LOCAL_X; i < BQ; i += GROUP_SIZE_X) {
-            float before = largest[i];
-            float top = before;
-            for (int j = 0; j < BK; j++)
-                top = score[i * BK + j] > top || IS_NAN(score[i * BK + j]) ? score[i * BK + j] : top;
-            float up = top == -INFINITE ? 1.0f : tern_exp(before - top);
-            float sum = sums[i] * up;
-            for (int j = 0; j < BK; j++) {
-                float p = top == -INFINITE ? 0.0f : tern_exp(score[i * BK + j] - top);
-                score[i * BK + j] = p;
-                sum += p;
-            }
+        UNROLL for (int i = 0; i < RQ / 4; i++) {
+            VEC4 top = largest[i];
+            for (int x = 0; x < GROUP_SIZE_X; x++)
+                top = larger4(top, part[x * (BQ / 4) + MY_ROWS(i)]);
+            VEC4 up = MAKE_VEC4(rescale(largest[i].x, top.x), rescale(largest[i].y, top.y), rescale(largest[i].z, top.z),
+                                rescale(largest[i].w, top.w));
+            VEC4 w0 = power4(score[i * 4], top.x);
+            VEC4 w1 = power4(score[i * 4 + 1], top.y);
+            VEC4 w2 = power4(score[i * 4 + 2], top.z);
+            VEC4 w3 = power4(score[i * 4 + 3], top.w);
+            STORE_COLUMNS(weight, LOCAL_X * 4 * PITCH_W + MY_ROWS(i), PITCH_W, w0, w1, w2, w3);
+            sums[i] = MAKE_VEC4(sums[i].x * up.x + sum_of(w0), sums[i].y * up.y + sum_of(w1), sums[i].z * up.z + sum_of(w2),
+                                sums[i].w * up.w + sum_of(w3));
+            UNROLL for (int j = 0; j < COLS; j++)
+                result[i * COLS + j] = tern_mul4(result[i * COLS + j], up);
             largest[i] = top;
-            sums[i] = sum;
-            rescale[i] = up;
         }
-        for (int i = LOCAL_X; i < BK * EV; i += GROUP_SIZE_X) {
-            int row = i / EV;
-            float v = 0.0f;
-            if (s0 + row < P.s)
-                v = LOAD(value, v0 + (s0 + row) * P.v_s + (i - row * EV) * P.v_e);
-            block[row * PITCH + i - row * EV] = v;
-        }
-        BARRIER();
-        UNROLL for (int i = 0; i < MINE; i++) {
-            int at = LOCAL_X + i * GROUP_SIZE_X;
-            if (at < BQ * EV) {
-                int row = at / EV;
-                float v = out_part[i] * rescale[row];
-                for (int j = 0; j < BK; j++)
-                    v += score[row * BK + j] * block[j * PITCH + at - row * EV];
-                out_part[i] = v;
+        for (int c0 = 0; c0 < BK && s0 + c0 < s_end; c0 += KC) {
+            for (int b = t; b < KC * ROW; b += ITEMS) {
+                int s = s0 + c0 + b / ROW;
+                int e = b % ROW;
+#if EV % (4 * GROUP_SIZE_X) == 0
+                values[b] = MAKE_VEC4(VALUE(s, e * 4), VALUE(s, e * 4 + 1), VALUE(s, e * 4 + 2), VALUE(s, e * 4 + 3));
+#else
+                values[b] = VALUE(s, e);
+#endif
             }
+            BARRIER();
+            for (int k = 0; k < KC; k++) {
+                UNROLL for (int i = 0; i < RQ / 4; i++) {
+                    VEC4 w = weight[(c0 + k) * PITCH_W + MY_ROWS(i)];
+#if EV % (4 * GROUP_SIZE_X) == 0
+                    UNROLL for (int j = 0; j < COLS / 4; j++) {
+                        VEC4 v = values[k * ROW + LOCAL_X + j * GROUP_SIZE_X];
+                        result[i * COLS + j * 4] = tern_mad4(v.x, w, result[i * COLS + j * 4]);
+                        result[i * COLS + j * 4 + 1] = tern_mad4(v.y, w, result[i * COLS + j * 4 + 1]);
+                        result[i * COLS + j * 4 + 2] = tern_mad4(v.z, w, result[i * COLS + j * 4 + 2]);
+                        result[i * COLS + j * 4 + 3] = tern_mad4(v.w, w, result[i * COLS + j * 4 + 3]);
+                    }
+#else
+                    UNROLL for (int j = 0; j < COLS; j++)
+                        result[i * COLS + j] = tern_mad4(values[k * ROW + LOCAL_X + j * GROUP_SIZE_X], w, result[i * COLS + j]);
+#endif
+                }
+            }
+            BARRIER();
         }
     }
+    UNROLL for (int i = 0; i < RQ / 4; i++)
+        part[LOCAL_X * (BQ / 4) + MY_ROWS(i)] = sums[i];
     BARRIER();
-    UNROLL for (int i = 0; i < MINE; i++) {
-        int at = LOCAL_X + i * GROUP_SIZE_X;
-        int row = at / EV;
-        if (at < BQ * EV && l0 + row < P.l) {
-            int e = at - row * EV;
-            int to = y0 + (l0 + row) * P.y_l + e * P.y_e;
-            float v = sums[row] == 0.0f ? 0.0f : out_part[i] / sums[row];
-            STORE(y, to, POST(v, to, e));
+    UNROLL for (int i = 0; i < RQ; i++) {
+        int l = l0 + MY_ROWS(i / 4) * 4 + i % 4;
+        float total = 0.0f;
+        for (int x = 0; x < GROUP_SIZE_X; x++)
+            total += LANE(part[x * (BQ / 4) + MY_ROWS(i / 4)], i % 4);
+        UNROLL for (int j = 0; j < COLS; j++) {
+#if EV % (4 * GROUP_SIZE_X) == 0
+            int e = (LOCAL_X + j / 4 * GROUP_SIZE_X) * 4 + j % 4;
+#else
+            int e = LOCAL_X + j * GROUP_SIZE_X;
+#endif
+            if (l < P.l && e < EV) {
+                int to = y0 + l * P.y_l + e * P.y_e;
+                float v = total == 0.0f ? 0.0f : LANE(result[i / 4 * COLS + j], i % 4) / total;
+                STORE(y, to, POST(v, to, e));
+            }
         }
     }
 KERNEL_END
