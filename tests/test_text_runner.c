@@ -261,10 +261,12 @@ static void test_limits(void **state)
         for (int i = 0; i < 3; i++)
             d.in[i] = tern_meta_make(TERN_F32, 3, (const int64_t[]){2, 9, e});
         assert_true(make(&d, &least, &l));
-        int bq = atoi(strstr(l.launch[0].defines, "BQ ") + 3), bk = atoi(strstr(l.launch[0].defines, "BK ") + 3);
-        assert_true(bq >= 1 && bk >= 1);
-        assert_true(((size_t)bq * (size_t)e + (size_t)bk * (size_t)(e + 1) + (size_t)bq * (size_t)bk + 3 * (size_t)bq) * 4 <= 16384);
-        assert_true(l.launch[0].group_size[0] <= 64);
+        const struct tern_launch *one = &l.launch[0];
+        int x = one->group_size[0], rq = atoi(strstr(one->defines, "RQ ") + 3), ec = atoi(strstr(one->defines, "EC ") + 3);
+        int kc = atoi(strstr(one->defines, "KC ") + 3), queries = one->group_size[1] * rq / 4, row = ((int)e + x - 1) / x * x;
+        assert_true(queries >= 1 && ec >= 1 && kc >= 1);
+        assert_true((ec * (queries + x + 1) + 4 * x * (queries + 1) + x * queries) * 16 + kc * row * 4 <= 16384); /* KERNEL_SHARED */
+        assert_true(x * one->group_size[1] <= 64);
     }
     for (int i = 0; i < 3; i++)
         d.in[i] = tern_meta_make(TERN_F32, 3, (const int64_t[]){2, 9, 513});

@@ -11,9 +11,6 @@
 #include <cmocka.h>
 #include <tern/ops.h>
 
-#ifdef TERN_HAVE_VULKAN
-#include "backends/vulkan/vulkan.h"
-#endif
 #include "core/context.h"
 #include "core/tensor.h"
 #include "gpu_help.h"
@@ -21,41 +18,6 @@
 #include "vulkan_help.h"
 
 #define ONE_IN 12 /* checks of single ops: each new variant is compiled */
-
-#ifdef TERN_HAVE_VULKAN
-/* A capability each at the beginning, an execution mode each behind the entry point, in a module with one of either. */
-static void modes_are_asked_for(void **state)
-{
-    enum { SHADER = 1, LOCAL_SIZE = 17, MAIN = 4 };
-    const uint32_t head[] = {0x07230203, 0x10500, 0, 10, 0}, capability[] = {2 << 16 | 17, SHADER}, model[] = {3 << 16 | 14, 0, 1};
-    const uint32_t entry[] = {5 << 16 | 15, 5, MAIN, 0x6e69616d, 0}, size[] = {6 << 16 | 16, MAIN, LOCAL_SIZE, 1, 1, 1};
-    for (int what = 0; what < 4; what++) {
-        uint32_t words[64], expected[64];
-        size_t n = 0, m = 0;
-#define PUT(array, count, part) (memcpy((array) + (count), part, sizeof(part)), (count) += sizeof(part) / sizeof(*(part)))
-        PUT(words, n, head), PUT(words, n, capability), PUT(words, n, model), PUT(words, n, entry), PUT(words, n, size);
-        PUT(expected, m, head);
-        if (what & 2)
-            PUT(expected, m, ((const uint32_t[]){2 << 16 | 17, 4464}));
-        if (what & 1)
-            PUT(expected, m, ((const uint32_t[]){2 << 16 | 17, 4466}));
-        PUT(expected, m, capability), PUT(expected, m, model), PUT(expected, m, entry);
-        if (what & 2)
-            PUT(expected, m, ((const uint32_t[]){4 << 16 | 16, MAIN, 4459, 32}));
-        if (what & 1)
-            PUT(expected, m, ((const uint32_t[]){4 << 16 | 16, MAIN, 4461, 32}));
-        PUT(expected, m, size);
-#undef PUT
-        assert_int_equal(vulkan_spirv_keep(words, n, what & 1, what & 2), m);
-        assert_memory_equal(words, expected, m * sizeof(*words));
-    }
-    uint32_t none[64] = {0x07230203, 0x10500, 0, 10, 0, 2 << 16 | 17, SHADER};
-    assert_int_equal(vulkan_spirv_keep(none, 7, true, false), 0); /* no entry point */
-    assert_int_equal(vulkan_spirv_keep(none, 7, false, true), 0);
-}
-#else
-static void modes_are_asked_for(void **state) { skip(); }
-#endif
 
 static void ops_agree(void **state)
 {
@@ -385,19 +347,12 @@ static void validation_is_silent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(modes_are_asked_for),
-        cmocka_unit_test_setup(plans_agree, vulkan_reset),
-        cmocka_unit_test_setup(launches_are_cheap, vulkan_reset),
-        cmocka_unit_test_setup(captures_replay, vulkan_reset),
-        cmocka_unit_test_setup(events_wait, vulkan_reset),
-        cmocka_unit_test_setup(memory_of_its_own, vulkan_reset),
-        cmocka_unit_test_setup(full_memory_gives_way, vulkan_reset),
-        cmocka_unit_test_setup(windows_are_bound, vulkan_reset),
-        cmocka_unit_test_setup(the_cache_is_checked, vulkan_reset),
-        cmocka_unit_test_setup(validation_is_silent, vulkan_reset),
-        cmocka_unit_test_setup(pictures_agree, vulkan_reset),
-        cmocka_unit_test_setup(values_are_kept, vulkan_reset),
-        cmocka_unit_test_setup(ops_agree, vulkan_reset),
+        cmocka_unit_test_setup(plans_agree, vulkan_reset),          cmocka_unit_test_setup(launches_are_cheap, vulkan_reset),
+        cmocka_unit_test_setup(captures_replay, vulkan_reset),      cmocka_unit_test_setup(events_wait, vulkan_reset),
+        cmocka_unit_test_setup(memory_of_its_own, vulkan_reset),    cmocka_unit_test_setup(full_memory_gives_way, vulkan_reset),
+        cmocka_unit_test_setup(windows_are_bound, vulkan_reset),    cmocka_unit_test_setup(the_cache_is_checked, vulkan_reset),
+        cmocka_unit_test_setup(validation_is_silent, vulkan_reset), cmocka_unit_test_setup(pictures_agree, vulkan_reset),
+        cmocka_unit_test_setup(values_are_kept, vulkan_reset),      cmocka_unit_test_setup(ops_agree, vulkan_reset),
     };
     return cmocka_run_group_tests(tests, vulkan_setup, vulkan_teardown);
 }
