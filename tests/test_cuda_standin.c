@@ -180,21 +180,34 @@ static void test_outside(void **state)
     fine();
 }
 
-/* A barrier that only some items reach. */
-static void test_barrier(void **state)
+/* A barrier that only some items reach, and an exchange within a warp. */
+static void expect_of_body(const char *body, const char *message)
 {
-    need();
-    char *image = compile("extern \"C\" __global__ void __launch_bounds__(64) tern_kernel(float *y)\n{\n    if (threadIdx.x < 3)\n"
-                          "        __syncthreads();\n    y[0] = 1;\n}\n");
+    char source[512];
     CUmodule m;
     CUfunction f;
+    snprintf(source, sizeof(source), "extern \"C\" __global__ void __launch_bounds__(64) tern_kernel(float *y)\n{\n%s\n}\n", body);
+    char *image = compile(source);
     assert_non_null(image);
     assert_int_equal(cu.cuModuleLoadData(&m, image), 0);
     free(image);
     assert_int_equal(cu.cuModuleGetFunction(&f, m, "tern_kernel"), 0);
     assert_int_equal(cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 0, streams[0], (void *[]){&memory}, NULL), 0);
     assert_int_equal(cu.cuStreamSynchronize(streams[0]), CUDA_ERROR_LAUNCH_FAILED);
-    expect("a barrier that not all items of a block reach");
+    expect(message);
+}
+
+static void test_barrier(void **state)
+{
+    need();
+    expect_of_body("if (threadIdx.x < 3) __syncthreads(); y[0] = 1;", "a barrier that not all items of a block reach");
+}
+
+static void test_exchange(void **state)
+{
+    need();
+    expect_of_body("float v = 1; if (threadIdx.x < 3) v = __shfl_xor_sync(0xffffffffu, v, 1); y[0] = v;",
+                   "an exchange that not all lanes of a warp reach");
 }
 
 static void test_two_streams(void **state)
@@ -298,8 +311,8 @@ static void test_captures(void **state)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_runs),        TEST(test_memory),  TEST(test_launches),
-                                       TEST(test_outside),     TEST(test_barrier), TEST(test_two_streams),
-                                       TEST(test_host_memory), TEST(test_objects), TEST(test_captures)};
+    const struct CMUnitTest tests[] = {TEST(test_runs),    TEST(test_memory),   TEST(test_launches),    TEST(test_outside),
+                                       TEST(test_barrier), TEST(test_exchange), TEST(test_two_streams), TEST(test_host_memory),
+                                       TEST(test_objects), TEST(test_captures)};
     return cmocka_run_group_tests(tests, cuda_group_setup, cuda_group_teardown);
 }

@@ -17,8 +17,8 @@
 /* A kernel over one buffer y of 64 ints, in groups of 8, with a shared array, around a body. */
 static char *small_kernel(struct tern_context *ctx, const char *body)
 {
-    char *source =
-        tern_text_source(ctx, TERN_TEXT_HOST, "fill", "GROUP_SIZE_X 8\nGROUP_SIZE_Y 1\nDTYPE_y I32\nNDIM 1\nVALUES_FULL 1\nINTEGER 1\n");
+    char *source = tern_text_source(ctx, TERN_TEXT_HOST, "fill",
+                                    "GROUP_SIZE_X 8\nGROUP_SIZE_Y 1\nSUBGROUP 4\nDTYPE_y I32\nNDIM 1\nVALUES_FULL 1\nINTEGER 1\n");
     assert_non_null(source);
     char *text = strstr(source, "/* Values made from nothing");
     assert_non_null(text);
@@ -84,6 +84,30 @@ static void test_barrier_missed(void **state)
     assert_non_null(strstr(message, "a barrier that not all items of the group reach"));
     assert_false(run_small(*state, "if (LOCAL_X < 3)\n BARRIER();\n else\n BARRIER();", TEXT_FORWARD, y, message));
     assert_non_null(strstr(message, "different barriers"));
+}
+
+/* Subgroups of 4: sums of the items' numbers within each, and exchanges that some miss. */
+static void test_exchange(void **state)
+{
+    int32_t y[64];
+    char message[512];
+    for (int order = 0; order < TEXT_ORDERS; order++) {
+        assert_true(run_small(*state,
+                              "int v = ITEM; for (int m = 1; m < SUBGROUP; m *= 2) { int o = SHUFFLE_XOR(v, m); v += o; } "
+                              "float f = SHUFFLE_XOR(0.5f, 1); STOREI(y, ITEM, v + INT(f * 200.0f));",
+                              (enum text_order)order, y, message));
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(y[2 + i], (i < 4 ? 0 + 1 + 2 + 3 : 4 + 5 + 6 + 7) + 100);
+    }
+    assert_true(
+        run_small(*state, "int v = 0; if (ITEM < 4) v = SHUFFLE_XOR(ITEM, 2); BARRIER(); STOREI(y, ITEM, v);", TEXT_FORWARD, y, message));
+    assert_int_equal(y[2 + 1], 3); /* one subgroup may go its own way */
+    assert_false(run_small(*state, "int v = 0; if (ITEM < 3) v = SHUFFLE_XOR(ITEM, 1); STOREI(y, ITEM, v);", TEXT_FORWARD, y, message));
+    assert_non_null(strstr(message, "an exchange that not all items of the subgroup reach"));
+    assert_false(run_small(*state, "if (ITEM == 7) BARRIER(); else STOREI(y, ITEM, SHUFFLE_XOR(1, 1));", TEXT_FORWARD, y, message));
+    assert_non_null(strstr(message, "an exchange that not all items of the subgroup reach"));
+    assert_false(run_small(*state, "STOREI(y, ITEM, SHUFFLE_XOR(1, ITEM % 2 + 1));", TEXT_FORWARD, y, message));
+    assert_false(run_small(*state, "STOREI(y, ITEM, SHUFFLE_XOR(1, 4));", TEXT_FORWARD, y, message));
 }
 
 /* Without its barrier the first test's kernel is wrong in at least one order. */
@@ -237,10 +261,12 @@ static void test_limits(void **state)
         for (int i = 0; i < 3; i++)
             d.in[i] = tern_meta_make(TERN_F32, 3, (const int64_t[]){2, 9, e});
         assert_true(make(&d, &least, &l));
-        int bq = atoi(strstr(l.launch[0].defines, "BQ ") + 3), bk = atoi(strstr(l.launch[0].defines, "BK ") + 3);
-        assert_true(bq >= 1 && bk >= 1);
-        assert_true(((size_t)bq * (size_t)e + (size_t)bk * (size_t)(e + 1) + (size_t)bq * (size_t)bk + 3 * (size_t)bq) * 4 <= 16384);
-        assert_true(l.launch[0].group_size[0] <= 64);
+        const struct tern_launch *one = &l.launch[0];
+        int x = one->group_size[0], rq = atoi(strstr(one->defines, "RQ ") + 3), ec = atoi(strstr(one->defines, "EC ") + 3);
+        int kc = atoi(strstr(one->defines, "KC ") + 3), queries = one->group_size[1] * rq / 4, row = ((int)e + x - 1) / x * x;
+        assert_true(queries >= 1 && ec >= 1 && kc >= 1);
+        assert_true((ec * (queries + x + 1) + 4 * x * (queries + 1) + x * queries) * 16 + kc * row * 4 <= 16384); /* KERNEL_SHARED */
+        assert_true(x * one->group_size[1] <= 64);
     }
     for (int i = 0; i < 3; i++)
         d.in[i] = tern_meta_make(TERN_F32, 3, (const int64_t[]){2, 9, 513});
@@ -252,9 +278,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs),           cmocka_unit_test(test_outside),
         cmocka_unit_test(test_barrier_missed), cmocka_unit_test(test_barrier_missing),
-        cmocka_unit_test(test_example),        cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_exchange),       cmocka_unit_test(test_example),
+        cmocka_unit_test(test_sources),        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_launches),       cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -51,6 +52,27 @@ static void test_few_groups(void **state)
     run_all("host C, two groups, last item first", limits, TEXT_REVERSE, TERN_TEXT_ONE_IN);
 }
 
+static void run_subgroups(void)
+{
+    run_all("host C, subgroups of 8", text_limits_subgroups(8), TEXT_SHUFFLED, TERN_TEXT_ONE_IN);
+    run_all("host C, subgroups of 32", text_limits_subgroups(32), TEXT_REVERSE, TERN_TEXT_ONE_IN);
+}
+
+/* Of 8, several to a group, and of 32, which small groups are one of. Other texts are the same. */
+static void test_subgroups(void **state)
+{
+    static const char *const families[] = {"sum", "mean", "amax", "argmax", "softmax", "layer_norm", "rms_norm", "group_norm"};
+    if (getenv("TERN_TEXT_CASES")) {
+        run_subgroups();
+        return;
+    }
+    for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++) {
+        setenv("TERN_TEXT_CASES", families[i], 1);
+        run_subgroups();
+    }
+    unsetenv("TERN_TEXT_CASES");
+}
+
 static int finish(void **state)
 {
     text_cache_clear(&cache, destroy);
@@ -60,6 +82,6 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_reverse), cmocka_unit_test(test_least),
-                                       cmocka_unit_test(test_few_groups)};
+                                       cmocka_unit_test(test_few_groups), cmocka_unit_test(test_subgroups)};
     return cmocka_run_group_tests(tests, NULL, finish);
 }

@@ -1,4 +1,4 @@
-/* Kernel texts through the compilers of the GPU languages: GLSL to SPIR-V for Vulkan 1.2, with every storage capability and without,
+/* Kernel texts through the compilers of the GPU languages: GLSL to SPIR-V for Vulkan 1.2, with every capability and without,
  * and CUDA C++ by NVRTC for each generation. Nothing runs. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,7 +79,7 @@ static void run_glsl(const char *name, struct tern_launch_limits limits, int one
     assert_int_equal(table.failed + more.failed, 0);
 }
 
-static void test_glsl(void **state) { run_glsl("GLSL", text_limits_full(), 0); }
+static void test_glsl(void **state) { run_glsl("GLSL", text_limits_subgroups(32), 0); }
 static void test_glsl_least(void **state) { run_glsl("GLSL, least device", text_limits_least(), 4); }
 
 /* ---- CUDA C++ ---- */
@@ -159,7 +159,7 @@ static void test_cuda(void **state)
     }
     struct text_executor e = {.name = "CUDA",
                               .language = TERN_TEXT_CUDA,
-                              .limits = text_limits_full(),
+                              .limits = text_limits_subgroups(32),
                               .run = compile,
                               .user = &c,
                               .one_in = 4,

@@ -1,5 +1,5 @@
 /* What goes wrong with Vulkan: memory and calls that fail one by one, a lost device, no loader, no compiler, an old driver, wrong use.
- * Each time a status that says so, nothing left behind, and the next context works. */
+ * Each time a status that says so, nothing left behind, and the next context works. And modules that are none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include <tern/ops.h>
 #include <vulkan/vulkan_core.h>
 
+#include "backends/vulkan/vulkan.h"
 #include "core/context.h"
 #include "core/tensor.h"
 #include "gpu_help.h"
@@ -199,13 +200,44 @@ static void wrong_use_is_refused(void **state)
     assert_int_equal(shim->live, 0);
 }
 
+/* A capability each at the beginning, an execution mode each behind the entry point, in a module with one of either. */
+static void modes_are_asked_for(void **state)
+{
+    enum { SHADER = 1, LOCAL_SIZE = 17, MAIN = 4 };
+    const uint32_t head[] = {0x07230203, 0x10500, 0, 10, 0}, capability[] = {2 << 16 | 17, SHADER}, model[] = {3 << 16 | 14, 0, 1};
+    const uint32_t entry[] = {5 << 16 | 15, 5, MAIN, 0x6e69616d, 0}, size[] = {6 << 16 | 16, MAIN, LOCAL_SIZE, 1, 1, 1};
+    for (int what = 0; what < 4; what++) {
+        uint32_t words[64], expected[64];
+        size_t n = 0, m = 0;
+#define PUT(array, count, part) (memcpy((array) + (count), part, sizeof(part)), (count) += sizeof(part) / sizeof(*(part)))
+        PUT(words, n, head), PUT(words, n, capability), PUT(words, n, model), PUT(words, n, entry), PUT(words, n, size);
+        PUT(expected, m, head);
+        if (what & 2)
+            PUT(expected, m, ((const uint32_t[]){2 << 16 | 17, 4464}));
+        if (what & 1)
+            PUT(expected, m, ((const uint32_t[]){2 << 16 | 17, 4466}));
+        PUT(expected, m, capability), PUT(expected, m, model), PUT(expected, m, entry);
+        if (what & 2)
+            PUT(expected, m, ((const uint32_t[]){4 << 16 | 16, MAIN, 4459, 32}));
+        if (what & 1)
+            PUT(expected, m, ((const uint32_t[]){4 << 16 | 16, MAIN, 4461, 32}));
+        PUT(expected, m, size);
+#undef PUT
+        assert_int_equal(vulkan_spirv_keep(words, n, what & 1, what & 2), m);
+        assert_memory_equal(words, expected, m * sizeof(*words));
+    }
+    uint32_t none[64] = {0x07230203, 0x10500, 0, 10, 0, 2 << 16 | 17, SHADER};
+    assert_int_equal(vulkan_spirv_keep(none, 7, true, false), 0); /* no entry point */
+    assert_int_equal(vulkan_spirv_keep(none, 7, false, true), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(allocations_fail, vulkan_reset),         cmocka_unit_test_setup(calls_fail, vulkan_reset),
         cmocka_unit_test_setup(a_lost_device_stays_lost, vulkan_reset), cmocka_unit_test_setup(drivers_are_refused, vulkan_reset),
         cmocka_unit_test_setup(compilers_fail, vulkan_reset),           cmocka_unit_test_setup(glslc_compiles, vulkan_reset),
-        cmocka_unit_test_setup(wrong_use_is_refused, vulkan_reset),
+        cmocka_unit_test_setup(wrong_use_is_refused, vulkan_reset),     cmocka_unit_test(modes_are_asked_for),
     };
     return cmocka_run_group_tests(tests, vulkan_setup, vulkan_teardown);
 }

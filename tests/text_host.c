@@ -117,7 +117,9 @@ struct coroutine {
     void *stack;
     void *fake_stack;
     bool done;
-    int line; /* of the barrier it waits at; 0: none yet */
+    int line;             /* of the barrier or exchange it waits at; 0: none yet */
+    int subgroup, mask;   /* of the exchange; 0: it waits at a barrier */
+    uint32_t bits, other; /* what it gives, and what it gets */
 };
 
 struct group {
@@ -177,7 +179,19 @@ static void barrier(struct tern_host_item *item, int line)
 {
     struct coroutine *c = (struct coroutine *)item;
     c->line = line;
+    c->subgroup = 0;
     leave(c, item->runner, false);
+}
+
+static uint32_t exchange(struct tern_host_item *item, uint32_t bits, int mask, int subgroup, int line)
+{
+    struct coroutine *c = (struct coroutine *)item;
+    c->line = line;
+    c->subgroup = subgroup;
+    c->mask = mask;
+    c->bits = bits;
+    leave(c, item->runner, false);
+    return c->other;
 }
 
 static void *shared(struct tern_host_item *item, int index, size_t size)
@@ -231,10 +245,11 @@ static void reset(struct group *g, const int at[3], const int groups[3])
                                           .groups = {groups[0], groups[1], groups[2]},
                                           .runner = g,
                                           .barrier = barrier,
+                                          .exchange = exchange,
                                           .shared = shared,
                                           .inside = inside};
         c->done = false;
-        c->line = 0;
+        c->line = c->subgroup = 0;
         c->fake_stack = NULL;
         getcontext(&c->context);
         c->context.uc_stack.ss_sp = c->stack;
@@ -251,33 +266,74 @@ static int pick(enum text_order order, int i, int n)
                                    : (int)((unsigned)i * 2654435761u % 1048573u % 7919u * 31u + (unsigned)i) % n;
 }
 
-/* Every item up to its next barrier or its end, until all have ended. */
+/* Every item that may go on, up to where it waits or ends. */
+static void run_items(struct group *g, enum text_order order)
+{
+    unsigned char seen[MAX_ITEMS] = {0};
+    for (int i = 0; i < g->n_items; i++) {
+        int at = pick(order, i, g->n_items);
+        while (seen[at]) /* an order without order may name one twice: the next that was not */
+            at = (at + 1) % g->n_items;
+        seen[at] = 1;
+        if (!g->items[at].done && !g->items[at].line)
+            enter(&g->items[at], g);
+    }
+}
+
+/* Subgroups at an exchange go on: all items of one must be there, in one line, with one mask. False when there is none. */
+static bool release_subgroups(struct group *g)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_items && !n; i++)
+        n = g->items[i].done || !g->items[i].line ? 0 : g->items[i].subgroup;
+    for (int i = 0; n && i < g->n_items && !g->bad; i++) {
+        struct coroutine *c = &g->items[i], *first = &g->items[i - i % n];
+        bool waits = !c->done && c->subgroup, others = !first->done && first->subgroup;
+        g->running = c;
+        if (g->n_items % n || waits != others || (waits && (c->line != first->line || c->mask != first->mask || c->mask >= n)))
+            fail(g, "an exchange that not all items of the subgroup reach", c->line);
+        else if (waits)
+            c->other = g->items[i ^ c->mask].bits;
+    }
+    for (int i = 0; n && i < g->n_items; i++)
+        if (!g->items[i].done && g->items[i].subgroup)
+            g->items[i].line = 0;
+    return n > 0;
+}
+
+/* All items that have not ended wait at one barrier: they go on. */
+static void release_barrier(struct group *g)
+{
+    int waiting = 0, line = 0, rest = 0;
+    for (int i = 0; i < g->n_items; i++) {
+        struct coroutine *c = &g->items[i];
+        rest += !c->done;
+        if (c->done || !c->line)
+            continue;
+        g->running = c;
+        if (waiting++ && c->line != line)
+            fail(g, "items of a group wait at different barriers, one", c->line);
+        line = c->line;
+        c->line = 0;
+    }
+    if (waiting && rest != g->n_items)
+        fail(g, "a barrier that not all items of the group reach", line);
+}
+
+static bool all_done(const struct group *g)
+{
+    for (int i = 0; i < g->n_items; i++)
+        if (!g->items[i].done)
+            return false;
+    return true;
+}
+
 static void run_group(struct group *g, enum text_order order)
 {
-    int rest = g->n_items;
-    while (rest && !g->bad) {
-        int line = 0, waiting = 0;
-        unsigned char seen[MAX_ITEMS] = {0};
-        for (int i = 0; i < g->n_items; i++) {
-            int at = pick(order, i, g->n_items);
-            while (seen[at]) /* an order without order may name one twice: the next that was not */
-                at = (at + 1) % g->n_items;
-            seen[at] = 1;
-            struct coroutine *c = &g->items[at];
-            if (c->done)
-                continue;
-            c->line = 0;
-            enter(c, g);
-            if (c->done) {
-                rest--;
-                continue;
-            }
-            if (waiting++ && c->line != line)
-                fail(g, "items of a group wait at different barriers, one", c->line);
-            line = c->line;
-        }
-        if (waiting && waiting != g->n_items)
-            fail(g, "a barrier that not all items of the group reach", line);
+    while (!all_done(g) && !g->bad) {
+        run_items(g, order);
+        if (!release_subgroups(g))
+            release_barrier(g);
     }
     for (int i = 0; i < MAX_SHARED; i++) {
         free(g->shared[i]);

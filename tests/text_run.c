@@ -18,6 +18,13 @@ struct tern_launch_limits text_limits_full(void)
         struct tern_launch_limits){.max_group = 256, .shared_bytes = 32 << 10, .max_groups = 65535, .storage16 = true, .storage8 = true};
 }
 
+struct tern_launch_limits text_limits_subgroups(int size)
+{
+    struct tern_launch_limits limits = text_limits_full();
+    limits.subgroup = size;
+    return limits;
+}
+
 struct tern_launch_limits text_limits_least(void)
 {
     return (struct tern_launch_limits){.max_group = 64, .shared_bytes = 16 << 10, .max_groups = 65535};

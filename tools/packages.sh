@@ -19,7 +19,7 @@ libspng-dev         spng.h
 libjpeg-dev         jpeglib.h
 libwebp-dev         webp/mux.h
 '
-# OpenBLAS and oneDNN are candidates that the library opens when they are there; their tests need them. Kernel texts run on PoCL and
+# OpenBLAS, oneDNN and CLBlast are candidates that the library opens when they are there; their tests need them. Kernel texts run on PoCL and
 # go through the GLSL compiler; NVRTC, which compiles them for CUDA, comes as a Python wheel.
 packages_check='
 g++                 c++
@@ -29,6 +29,7 @@ libdnnl-dev         oneapi/dnnl/dnnl.h
 opencl-headers      CL/cl.h
 ocl-icd-opencl-dev  libOpenCL.so
 pocl-opencl-icd     libpocl.so.2
+libclblast1         libclblast.so.1
 oclgrind            oclgrind
 libvulkan-dev       vulkan/vulkan_core.h
 libvulkan1          libvulkan.so.1

@@ -5,93 +5,15 @@
 #include <string.h>
 
 #include "backends/cuda/blas.h"
+#include "backends/gpu/product.h"
 #include "core/context.h"
 #include "ops/kernel.h"
 
-/* cuBLASLt counts columns first: memory of y (m x n) in rows is y' (n x m) there, so y' = b' a'. */
-struct matrix {
-    int64_t rows, cols, ld, batch_stride; /* as cuBLASLt sees it */
-    bool transposed;
-};
 struct product {
-    int64_t m, n, k, batch;
-    struct matrix a, b, y; /* a: the right factor there */
+    struct tern_gpu_product dense;
     cudaDataType type;
-    int epilogue, bias, addend; /* inputs; -1: none */
+    int epilogue, addend; /* addend: input; -1: none */
 };
-
-/* A matrix of `rows` x `cols` elements with those strides, seen by columns. */
-static bool matrix_of(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, struct matrix *m)
-{
-    if (col_stride == 1 && (row_stride >= cols || rows == 1))
-        *m = (struct matrix){.rows = cols, .cols = rows, .ld = rows == 1 ? cols : row_stride};
-    else if (row_stride == 1 && (col_stride >= rows || cols == 1))
-        *m = (struct matrix){.rows = rows, .cols = cols, .ld = cols == 1 ? rows : col_stride, .transposed = true};
-    else
-        return false;
-    return true;
-}
-
-/* Dimensions 0 .. n - 1 as one: its size, and the stride of its elements. */
-static bool merge(const struct tern_meta *t, int n, int64_t *size, int64_t *stride)
-{
-    *size = 1;
-    *stride = 0;
-    for (int i = n - 1; i >= 0; i--) {
-        if (t->shape[i] == 1)
-            continue;
-        if (*size > 1 && t->stride[i] != *stride * *size)
-            return false;
-        *stride = *size > 1 ? *stride : t->stride[i];
-        *size *= t->shape[i];
-    }
-    return true;
-}
-
-static bool product_of_linear(const struct tern_op_desc *d, struct product *p)
-{
-    const struct tern_meta *x = &d->in[0], *w = &d->in[1];
-    int64_t x_stride = 0, y_stride = 0, rows = 0;
-    int last = x->ndim - 1;
-    if (last < 0 || !merge(x, last, &p->m, &x_stride) || !merge(&d->out, last, &rows, &y_stride))
-        return false;
-    p->n = w->shape[0];
-    p->k = w->shape[1];
-    p->batch = 1;
-    p->bias = d->n_in > 2 && d->present[2] ? 2 : -1;
-    if (p->bias >= 0 && (d->in[2].dtype != d->out.dtype || d->in[2].stride[0] != 1))
-        return false;
-    return matrix_of(p->m, p->k, x_stride, x->stride[last], &p->a) && matrix_of(p->k, p->n, w->stride[1], w->stride[0], &p->b) &&
-           matrix_of(p->m, p->n, y_stride, d->out.stride[last], &p->y) && !p->y.transposed;
-}
-
-static bool product_of_matmul(const struct tern_op_desc *d, struct product *p)
-{
-    const struct tern_meta *a = &d->in[0], *b = &d->in[1], *y = &d->out;
-    int n = y->ndim - 2;
-    int64_t sizes[2];
-    if (a->ndim != y->ndim || b->ndim != y->ndim || n < 0 || !merge(y, n, &p->batch, &p->y.batch_stride))
-        return false;
-    int64_t stride = p->y.batch_stride, a_stride = 0, b_stride = 0;
-    if (!merge(a, n, &sizes[0], &a_stride) || !merge(b, n, &sizes[1], &b_stride) || sizes[0] != p->batch || sizes[1] != p->batch)
-        return false;
-    p->m = y->shape[n];
-    p->n = y->shape[n + 1];
-    p->k = a->shape[n + 1];
-    p->bias = -1;
-    bool good = matrix_of(p->m, p->k, a->stride[n], a->stride[n + 1], &p->a) &&
-                matrix_of(p->k, p->n, b->stride[n], b->stride[n + 1], &p->b) &&
-                matrix_of(p->m, p->n, y->stride[n], y->stride[n + 1], &p->y) && !p->y.transposed;
-    p->a.batch_stride = a_stride;
-    p->b.batch_stride = b_stride;
-    p->y.batch_stride = stride;
-    return good;
-}
-
-static bool same_place(const struct tern_meta *a, const struct tern_meta *b)
-{
-    return a->dtype == b->dtype && tern_meta_same_shape(a, b) && !memcmp(a->stride, b->stride, sizeof(a->stride[0]) * (size_t)a->ndim);
-}
 
 /* None; GELU by tanh; or the sum with a tensor that lies as the result does. */
 static bool posts_of(const struct tern_op_desc *d, struct product *p)
@@ -101,11 +23,11 @@ static bool posts_of(const struct tern_op_desc *d, struct product *p)
     p->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     if (d->n_post == 1 && post->op == TERN_OP_gelu && post->value != 0)
         p->epilogue = CUBLASLT_EPILOGUE_GELU;
-    else if (d->n_post == 1 && post->op == TERN_OP_add && post->input >= 0 && same_place(&d->in[post->input], &d->out))
+    else if (d->n_post == 1 && post->op == TERN_OP_add && post->input >= 0 && tern_gpu_same_place(&d->in[post->input], &d->out))
         p->addend = (int)post->input;
     else if (d->n_post)
         return false;
-    if (p->bias >= 0)
+    if (p->dense.bias >= 0)
         p->epilogue = p->epilogue == CUBLASLT_EPILOGUE_DEFAULT ? CUBLASLT_EPILOGUE_BIAS : p->epilogue | CUBLASLT_EPILOGUE_BIAS;
     return true;
 }
@@ -120,10 +42,7 @@ static bool product_of(const struct tern_op_desc *d, struct product *p)
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
         if (d->out.dtype == types[i].dtype)
             p->type = types[i].type;
-    if (p->type < 0 || d->in[0].dtype != d->out.dtype || d->in[1].dtype != d->out.dtype)
-        return false;
-    bool good = d->op == TERN_OP_linear ? product_of_linear(d, p) : product_of_matmul(d, p);
-    return good && p->m > 0 && p->n > 0 && p->k > 0 && p->batch > 0 && p->batch <= INT32_MAX && posts_of(d, p);
+    return p->type >= 0 && tern_gpu_product_of(d, &p->dense) && posts_of(d, p);
 }
 
 /* ---- what cuBLASLt chose for a description ---- */
@@ -139,10 +58,13 @@ struct cuda_blas_plan {
     bool works;
 };
 
-static cublasStatus_t make_layout(struct cuda_blas *s, const struct product *p, const struct matrix *m, cublasLtMatrixLayout_t *layout)
+/* cuBLASLt counts columns first: memory of y (m x n) in rows is y' (n x m) there, so y' = b' a'. */
+static cublasStatus_t make_layout(struct cuda_blas *s, const struct product *p, int64_t rows, int64_t cols, const struct tern_gpu_matrix *m,
+                                  cublasLtMatrixLayout_t *layout)
 {
-    int32_t batch = (int32_t)p->batch;
-    cublasStatus_t error = s->api.cublasLtMatrixLayoutCreate(layout, p->type, (uint64_t)m->rows, (uint64_t)m->cols, m->ld);
+    int32_t batch = (int32_t)p->dense.batch;
+    uint64_t down = (uint64_t)(m->transposed ? rows : cols), across = (uint64_t)(m->transposed ? cols : rows);
+    cublasStatus_t error = s->api.cublasLtMatrixLayoutCreate(layout, p->type, down, across, m->ld);
     if (error) {
         *layout = NULL;
         return error;
@@ -158,7 +80,7 @@ static cublasStatus_t make_layout(struct cuda_blas *s, const struct product *p, 
 static cublasStatus_t make_matmul(struct cuda_blas *s, struct cuda_blas_plan *b)
 {
     const struct product *p = &b->product;
-    int32_t left = p->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, right = p->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    int32_t left = p->dense.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, right = p->dense.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t error = s->api.cublasLtMatmulDescCreate(&b->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (error) {
         b->matmul = NULL;
@@ -219,8 +141,9 @@ static struct cuda_blas_plan *plan_of(struct cuda_device *d, const struct tern_o
     b->desc = *desc;
     b->alignment = alignment;
     b->product = *p;
-    b->works = !make_layout(s, p, &p->a, &b->a) && !make_layout(s, p, &p->b, &b->b) && !make_layout(s, p, &p->y, &b->y) &&
-               !make_matmul(s, b) && !choose(s, b);
+    const struct tern_gpu_product *q = &p->dense;
+    b->works = !make_layout(s, p, q->m, q->k, &q->a, &b->a) && !make_layout(s, p, q->k, q->n, &q->b, &b->b) &&
+               !make_layout(s, p, q->m, q->n, &q->y, &b->y) && !make_matmul(s, b) && !choose(s, b);
     b->next = *chain;
     return *chain = b;
 }
@@ -294,7 +217,7 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *desc
 
 static bool post(const struct tern_op_desc *d)
 {
-    struct product p = {.bias = -1};
+    struct product p = {.dense = {.bias = -1}};
     return posts_of(d, &p);
 }
 
@@ -317,7 +240,7 @@ static cublasStatus_t multiply(struct cuda_device *d, struct cuda_blas_plan *b, 
 {
     const float one = 1, beta = b->product.addend >= 0 ? 1 : 0;
     struct cuda_blas *s = d->blas;
-    CUdeviceptr bias = b->product.bias >= 0 ? at(&a->in[b->product.bias]) : 0, y = at(&a->out);
+    CUdeviceptr bias = b->product.dense.bias >= 0 ? at(&a->in[b->product.dense.bias]) : 0, y = at(&a->out);
     CUdeviceptr c = b->product.addend >= 0 ? at(&a->in[b->product.addend]) : y;
     cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
     if (bias)

@@ -125,7 +125,8 @@ static enum tern_status read_facts(struct cuda_device *d)
                                                 .max_groups = 65535,
                                                 .storage16 = true,
                                                 .storage8 = true,
-                                                .vectors = true};
+                                                .vectors = true,
+                                                .subgroup = 32}; /* a warp, of every device so far */
     if (d->capability < 53 || d->gpu.limits.max_group < 64 || d->gpu.limits.shared_bytes < 16384)
         return tern_fail(
             d->gpu.base.ctx, TERN_E_UNSUPPORTED,

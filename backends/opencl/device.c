@@ -8,12 +8,14 @@
 #include "core/registry.h"
 
 #define MOST_DEVICES 64
+#define SUB_GROUP_SIZES 0x4108 /* CL_DEVICE_SUB_GROUP_SIZES_INTEL */
 
 static void device_destroy(struct tern_device *device)
 {
     struct opencl_device *d = (struct opencl_device *)device;
     if (d->commands)
         d->cl.clFinish(d->commands);
+    opencl_clblast_close(d);
     tern_gpu_close(&d->gpu);
     if (d->commands)
         d->cl.clReleaseCommandQueue(d->commands);
@@ -26,8 +28,12 @@ static void device_destroy(struct tern_device *device)
 static void describe(const struct tern_device *device, char *out, size_t size)
 {
     const struct opencl_device *d = (const struct opencl_device *)device;
-    snprintf(out, size, "%s, %.1f GiB, driver %s, groups of %d, %zu KiB shared%s", d->name, (double)d->memory / (1 << 30), d->driver,
-             d->gpu.limits.max_group, d->gpu.limits.shared_bytes >> 10, d->fp16 ? ", f16" : "");
+    char subgroups[32] = "";
+    if (d->gpu.limits.subgroup)
+        snprintf(subgroups, sizeof(subgroups), ", subgroups of %d", d->gpu.limits.subgroup);
+    snprintf(out, size, "%s, %.1f GiB, driver %s, groups of %d, %zu KiB shared%s%s%s", d->name, (double)d->memory / (1 << 30), d->driver,
+             d->gpu.limits.max_group, d->gpu.limits.shared_bytes >> 10, subgroups, d->fp16 ? ", f16" : "",
+             opencl_clblast_there() ? ", CLBlast" : "; not there: CLBlast (libclblast.so.1)");
 }
 
 static const struct tern_device_fns device_fns = {.destroy = device_destroy,
@@ -88,6 +94,22 @@ static int power_of_two_below(size_t n)
     return p;
 }
 
+/* Texts exchange values within subgroups where their size can be asked for: the largest up to 32. 0: not here. */
+static int subgroup_of(const struct opencl_device *d, const char *extensions)
+{
+    size_t sizes[16] = {0};
+    int largest = 0;
+    char version[32] = "";
+    d->cl.clGetDeviceInfo(d->id, CL_DEVICE_VERSION, sizeof(version) - 1, version, NULL);
+    if (strncmp(version, "OpenCL 3", 8) || !strstr(extensions, "cl_khr_subgroup_shuffle ") ||
+        !strstr(extensions, "cl_intel_required_subgroup_size") || d->cl.clGetDeviceInfo(d->id, SUB_GROUP_SIZES, sizeof(sizes), sizes, NULL))
+        return 0;
+    for (int i = 0; i < 16; i++)
+        if (sizes[i] >= 2 && sizes[i] <= 32 && !(sizes[i] & (sizes[i] - 1)) && (int)sizes[i] > largest)
+            largest = (int)sizes[i];
+    return largest;
+}
+
 static enum tern_status read_facts(struct opencl_device *d)
 {
     char extensions[8192] = "";
@@ -98,6 +120,8 @@ static enum tern_status read_facts(struct opencl_device *d)
     d->memory = number(d, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof(cl_ulong));
     bool unified = number(d, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof(cl_bool));
     tern_gpu_memory_open(&d->gpu, &opencl_memory_fns, free_memory(d, extensions), d->memory, unified);
+    d->base_alignment = number(d, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof(cl_uint)) / 8;
+    d->base_alignment = d->base_alignment ? d->base_alignment : 1;
     d->fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
     d->gpu.base.caps.software = number(d, CL_DEVICE_TYPE, sizeof(cl_device_type)) & CL_DEVICE_TYPE_CPU;
     d->gpu.base.caps.max_buffer = number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong));
@@ -106,7 +130,8 @@ static enum tern_status read_facts(struct opencl_device *d)
                                                 .max_groups = 65535,
                                                 .storage16 = true,
                                                 .storage8 = true,
-                                                .vectors = true};
+                                                .vectors = true,
+                                                .subgroup = subgroup_of(d, extensions)};
     if (d->gpu.limits.max_group < 64 || d->gpu.limits.shared_bytes < 16384 || !number(d, CL_DEVICE_AVAILABLE, sizeof(cl_bool)) ||
         !number(d, CL_DEVICE_ENDIAN_LITTLE, sizeof(cl_bool)))
         return tern_fail(
@@ -145,6 +170,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         device_destroy(&d->gpu.base);
         return NULL;
     }
+    opencl_list_kernels(d);
     return &d->gpu.base;
 }
 

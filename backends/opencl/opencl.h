@@ -11,7 +11,7 @@
 /* clang-format off */
 #define OPENCL_FUNCTIONS(F) \
     F(clGetPlatformIDs) F(clGetDeviceIDs) F(clGetDeviceInfo) F(clCreateContext) F(clReleaseContext) \
-    F(clCreateCommandQueue) F(clReleaseCommandQueue) F(clFinish) F(clFlush) F(clCreateBuffer) F(clReleaseMemObject) \
+    F(clCreateCommandQueue) F(clReleaseCommandQueue) F(clFinish) F(clFlush) F(clCreateBuffer) F(clCreateSubBuffer) F(clReleaseMemObject) \
     F(clEnqueueReadBuffer) F(clEnqueueWriteBuffer) F(clEnqueueCopyBuffer) F(clCreateProgramWithSource) F(clCreateProgramWithBinary) \
     F(clBuildProgram) F(clGetProgramBuildInfo) F(clGetProgramInfo) F(clReleaseProgram) F(clCreateKernel) \
     F(clReleaseKernel) F(clSetKernelArg) F(clEnqueueNDRangeKernel) F(clEnqueueMarkerWithWaitList) F(clWaitForEvents) \
@@ -25,6 +25,8 @@ struct opencl_api {
 #undef MEMBER
 };
 
+struct opencl_clblast;
+
 struct opencl_device {
     struct tern_gpu gpu; /* first */
     struct tern_queue queue;
@@ -33,8 +35,12 @@ struct opencl_device {
     cl_context context;
     cl_command_queue commands;
     char name[128], driver[64];
-    size_t memory; /* bytes */
+    size_t memory;         /* bytes */
+    size_t base_alignment; /* of buffers that are parts of others, in bytes */
     bool fp16;
+    struct opencl_clblast *clblast; /* NULL: not asked for yet, or no_clblast */
+    bool no_clblast;
+    const struct tern_kernel *kernels[TERN_OP_COUNT + 3];
 };
 
 struct opencl_buffer {
@@ -54,5 +60,10 @@ enum tern_status opencl_fail(struct tern_context *ctx, const char *what, cl_int 
 extern const struct tern_gpu_memory_fns opencl_memory_fns; /* memory.c */
 extern const struct tern_queue_fns opencl_queue_fns;       /* queue.c */
 extern const struct tern_gpu_fns opencl_gpu_fns;           /* program.c */
+
+/* clblast.c: CLBlast's kernels before those of the texts. */
+void opencl_list_kernels(struct opencl_device *d);
+bool opencl_clblast_there(void);
+void opencl_clblast_close(struct opencl_device *d);
 
 #endif

@@ -5,7 +5,8 @@
 #include "backends/opencl/opencl.h"
 #include "core/context.h"
 
-#define OPTIONS "-cl-std=CL1.2"
+/* Subgroups are of a later language. */
+static const char *options_of(const struct tern_launch *l) { return l->subgroups ? "-cl-std=CL3.0" : "-cl-std=CL1.2"; }
 
 /* The file of a source's binary; NULL where there is no cache folder. A driver refuses what is not its own, and then it is built. */
 static char *path_of(const struct opencl_device *d, const char *source)
@@ -15,28 +16,28 @@ static char *path_of(const struct opencl_device *d, const char *source)
     return tern_gpu_binary_path(d->gpu.base.ctx, "opencl", facts, source);
 }
 
-static cl_kernel kernel_of(const struct opencl_device *d, cl_program program, cl_int *error)
+static cl_kernel kernel_of(const struct opencl_device *d, cl_program program, const struct tern_launch *l, cl_int *error)
 {
-    *error = d->cl.clBuildProgram(program, 1, &d->id, OPTIONS, NULL, NULL);
+    *error = d->cl.clBuildProgram(program, 1, &d->id, options_of(l), NULL, NULL);
     return *error ? NULL : d->cl.clCreateKernel(program, tern_text_entry(TERN_TEXT_OPENCL), error);
 }
 
-static cl_kernel from_binary(struct opencl_device *d, const unsigned char *binary, size_t size)
+static cl_kernel from_binary(struct opencl_device *d, const struct tern_launch *l, const unsigned char *binary, size_t size)
 {
     cl_int status = CL_SUCCESS, error = CL_SUCCESS;
     cl_program program = d->cl.clCreateProgramWithBinary(d->context, 1, &d->id, &size, &binary, &status, &error);
-    cl_kernel kernel = program && !status && !error ? kernel_of(d, program, &error) : NULL;
+    cl_kernel kernel = program && !status && !error ? kernel_of(d, program, l, &error) : NULL;
     if (program)
         d->cl.clReleaseProgram(program);
     return kernel;
 }
 
-static cl_kernel from_cache(struct opencl_device *d, const char *path)
+static cl_kernel from_cache(struct opencl_device *d, const struct tern_launch *l, const char *path)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     size_t size = 0;
     void *binary = tern_gpu_binary_read(ctx, path, "the kernel is built again", &size);
-    cl_kernel kernel = binary ? from_binary(d, binary, size) : NULL;
+    cl_kernel kernel = binary ? from_binary(d, l, binary, size) : NULL;
     if (binary && !kernel)
         tern_message(ctx, TERN_LOG_WARN, "%s: the driver does not take it; the kernel is built again", path);
     tern_free(ctx, binary);
@@ -70,11 +71,11 @@ static void *compile(struct tern_gpu *gpu, const char *source, const struct tern
     struct opencl_device *d = (struct opencl_device *)gpu;
     cl_int error = CL_SUCCESS;
     char *path = path_of(d, source);
-    cl_kernel kernel = from_cache(d, path);
+    cl_kernel kernel = tern_failed(gpu->base.ctx) ? NULL : from_cache(d, l, path);
     cl_program program = NULL;
     if (!kernel && !tern_failed(gpu->base.ctx)) {
         program = d->cl.clCreateProgramWithSource(d->context, 1, &source, NULL, &error);
-        kernel = program ? kernel_of(d, program, &error) : NULL;
+        kernel = program ? kernel_of(d, program, l, &error) : NULL;
         if (kernel)
             keep(d, path, program);
         else if (program)

@@ -92,7 +92,11 @@ static enum tern_status find_family(struct vulkan_device *d)
 static enum tern_status make_device(struct vulkan_device *d)
 {
     const float priority = 1;
+    static const char *const extensions[] = {VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME};
+    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT sizes = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT,
+                                                            .computeFullSubgroups = VK_TRUE};
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
+                                            .pNext = d->gpu.limits.subgroup ? &sizes : NULL,
                                             .storageBuffer8BitAccess = d->gpu.limits.storage8,
                                             .timelineSemaphore = VK_TRUE};
     const VkPhysicalDeviceVulkan11Features v11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
@@ -100,8 +104,12 @@ static enum tern_status make_device(struct vulkan_device *d)
                                                   .storageBuffer16BitAccess = d->gpu.limits.storage16};
     const VkDeviceQueueCreateInfo queue = {
         .sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, .queueFamilyIndex = d->family, .queueCount = 1, .pQueuePriorities = &priority};
-    const VkDeviceCreateInfo info = {
-        .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, .pNext = &v11, .queueCreateInfoCount = 1, .pQueueCreateInfos = &queue};
+    const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                     .pNext = &v11,
+                                     .queueCreateInfoCount = 1,
+                                     .pQueueCreateInfos = &queue,
+                                     .enabledExtensionCount = d->gpu.limits.subgroup ? 1 : 0,
+                                     .ppEnabledExtensionNames = extensions};
     VkResult result = d->vk.vkCreateDevice(d->physical, &info, NULL, &d->device);
     if (result) {
         d->device = VK_NULL_HANDLE;

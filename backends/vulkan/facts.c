@@ -66,6 +66,20 @@ static void read_features(struct vulkan_device *d)
     d->matrix = has_extension(d, "VK_KHR_cooperative_matrix");
 }
 
+/* Texts exchange values within subgroups where groups can be made of whole ones. */
+static void read_subgroups(struct vulkan_device *d, const VkPhysicalDeviceVulkan11Properties *v11)
+{
+    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT sizes = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &sizes};
+    const VkSubgroupFeatureFlags wanted = VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
+    uint32_t size = v11->subgroupSize;
+    if (!(v11->subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) || (v11->subgroupSupportedOperations & wanted) != wanted ||
+        size < 2 || size > 256 || size & (size - 1) || !has_extension(d, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME))
+        return;
+    d->vk.vkGetPhysicalDeviceFeatures2(d->physical, &features);
+    d->gpu.limits.subgroup = sizes.computeFullSubgroups ? (int)size : 0;
+}
+
 static void read_limits(struct vulkan_device *d, const VkPhysicalDeviceVulkan11Properties *v11)
 {
     const VkPhysicalDeviceLimits *l = &d->properties.limits;
@@ -112,10 +126,12 @@ enum tern_status vulkan_read_facts(struct vulkan_device *d)
     d->gpu.base.caps.software = d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     d->subgroup = (int)v11.subgroupSize;
     d->keeps_nan = v12.shaderSignedZeroInfNanPreserveFloat32;
+    d->keeps_denormals = v12.shaderDenormPreserveFloat32 && v12.denormBehaviorIndependence != VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_NONE;
     read_limits(d, &v11);
     if (check(d))
         return tern_error_status(d->gpu.base.ctx);
     read_features(d);
+    read_subgroups(d, &v11);
     read_memory(d);
     return tern_failed(d->gpu.base.ctx) ? tern_error_status(d->gpu.base.ctx) : tern_gpu_lower(&d->gpu);
 }
@@ -144,7 +160,9 @@ void vulkan_describe(const struct tern_device *device, char *out, size_t size)
                     {"8-bit storage", d->gpu.limits.storage8},
                     {"f16", d->float16},
                     {"i8", d->int8},
+                    {"exchange in subgroups", d->gpu.limits.subgroup > 0},
                     {"NaN kept", d->keeps_nan},
+                    {"denormals kept", d->keeps_denormals},
                     {"cooperative matrix", d->matrix}};
     if (!size)
         return;

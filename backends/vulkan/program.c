@@ -110,29 +110,33 @@ void vulkan_programs_close(struct vulkan_device *d)
 
 /* ---- kernels ---- */
 
-static enum tern_status make_pipeline(struct vulkan_device *d, const uint32_t *words, size_t size, const char *name, VkPipeline *pipeline)
+static enum tern_status make_pipeline(struct vulkan_device *d, const uint32_t *words, size_t size, const struct tern_launch *l,
+                                      VkPipeline *pipeline)
 {
     VkShaderModule module = VK_NULL_HANDLE;
     const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = size, .pCode = words};
     VkResult result = d->vk.vkCreateShaderModule(d->device, &info, NULL, &module);
     if (result)
-        return vulkan_failed(d, name, result);
+        return vulkan_failed(d, l->text, result);
+    const VkPipelineShaderStageCreateFlags whole = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT;
     const VkComputePipelineCreateInfo compute = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
                                                  .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                                                           .flags = l->subgroups ? whole : 0,
                                                            .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                                                            .module = module,
                                                            .pName = tern_text_entry(TERN_TEXT_GLSL)},
                                                  .layout = d->layout};
     result = d->vk.vkCreateComputePipelines(d->device, d->pipelines, 1, &compute, NULL, pipeline);
     d->vk.vkDestroyShaderModule(d->device, module, NULL);
-    return result ? vulkan_failed(d, name, result) : TERN_OK;
+    return result ? vulkan_failed(d, l->text, result) : TERN_OK;
 }
 
 /* The module of a source, from the cache folder or compiled and kept there. */
 static uint32_t *module_of(struct vulkan_device *d, const char *source, const char *name, size_t *size)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
-    const uint64_t options = tern_gpu_hash(hash_device(d), d->keeps_nan ? VERSION "n" : VERSION, sizeof(VERSION));
+    const char kept[2] = {d->keeps_nan ? 'n' : '-', d->keeps_denormals ? 'd' : '-'};
+    const uint64_t options = tern_gpu_hash(tern_gpu_hash(hash_device(d), VERSION, sizeof(VERSION)), kept, sizeof(kept));
     char *path =
         path_of(d, tern_gpu_hash(0xcbf29ce484222325u, source, strlen(source)), tern_gpu_hash(options, source, strlen(source)), ".spv");
     void *words = tern_gpu_binary_read(ctx, path, "the kernel is built again", size);
@@ -151,7 +155,7 @@ static void *compile(struct tern_gpu *gpu, const char *source, const struct tern
     size_t size = 0;
     struct vulkan_kernel *k = vulkan_alive(d) ? NULL : tern_calloc(gpu->base.ctx, 1, sizeof(*k));
     uint32_t *words = k ? module_of(d, source, l->text, &size) : NULL;
-    if (words && !make_pipeline(d, words, size, l->text, &k->pipeline)) {
+    if (words && !make_pipeline(d, words, size, l, &k->pipeline)) {
         d->pipelines_new = true;
     } else {
         tern_free(gpu->base.ctx, k);

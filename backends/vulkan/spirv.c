@@ -129,8 +129,8 @@ uint32_t *vulkan_spirv_compile(struct vulkan_device *d, const char *source, cons
         return NULL;
     uint32_t *words = c->library ? by_library(ctx, c, source, name, size) : vulkan_glslc(ctx, source, name, size);
     size_t n = words ? *size / sizeof(*words) : 0;
-    if (words && d->keeps_nan)
-        n = vulkan_spirv_keep_nan(words, n);
+    if (words)
+        n = vulkan_spirv_keep(words, n, d->keeps_nan, d->keeps_denormals);
     if (words && !n) {
         tern_fail(ctx, TERN_E_DEVICE, "vulkan: kernel text %s: its compiler gave %zu bytes that are no SPIR-V module", name, *size);
         tern_free(ctx, words);
@@ -140,7 +140,7 @@ uint32_t *vulkan_spirv_compile(struct vulkan_device *d, const char *source, cons
     return words;
 }
 
-/* ---- the execution mode ---- */
+/* ---- the execution modes ---- */
 
 enum {
     SPIRV_MAGIC = 0x07230203,
@@ -148,12 +148,13 @@ enum {
     OP_ENTRY_POINT = 15,
     OP_EXECUTION_MODE = 16,
     OP_CAPABILITY = 17,
-    CAPABILITY_KEEP_NAN = 4466, /* SignedZeroInfNanPreserve */
+    CAPABILITY_KEEP_DENORMALS = 4464, /* DenormPreserve */
+    CAPABILITY_KEEP_NAN = 4466,       /* SignedZeroInfNanPreserve */
+    MODE_KEEP_DENORMALS = 4459,
     MODE_KEEP_NAN = 4461
 };
 
-/* Capabilities come first in a module, execution modes right behind the entry points [SPIR-V 1.5, 2.4]. */
-size_t vulkan_spirv_keep_nan(uint32_t *words, size_t n)
+static size_t ask(uint32_t *words, size_t n, uint32_t capability, uint32_t execution_mode)
 {
     size_t at = SPIRV_HEADER;
     if (n < SPIRV_HEADER || words[0] != SPIRV_MAGIC)
@@ -166,12 +167,20 @@ size_t vulkan_spirv_keep_nan(uint32_t *words, size_t n)
     }
     if (n - at < 3 || words[at] >> 16 < 3 || words[at] >> 16 > n - at)
         return 0;
-    const uint32_t entry = words[at + 2], capability[2] = {2 << 16 | OP_CAPABILITY, CAPABILITY_KEEP_NAN},
-                   mode[4] = {4 << 16 | OP_EXECUTION_MODE, entry, MODE_KEEP_NAN, 32};
+    const uint32_t entry = words[at + 2], wanted[2] = {2 << 16 | OP_CAPABILITY, capability},
+                   mode[4] = {4 << 16 | OP_EXECUTION_MODE, entry, execution_mode, 32};
     at += words[at] >> 16;
     memmove(words + at + 6, words + at, (n - at) * sizeof(*words));
     memmove(words + SPIRV_HEADER + 2, words + SPIRV_HEADER, (at - SPIRV_HEADER) * sizeof(*words));
-    memcpy(words + SPIRV_HEADER, capability, sizeof(capability));
+    memcpy(words + SPIRV_HEADER, wanted, sizeof(wanted));
     memcpy(words + at + 2, mode, sizeof(mode));
-    return n + VULKAN_SPIRV_MORE;
+    return n + 6;
+}
+
+/* Capabilities come first in a module, execution modes right behind the entry points [SPIR-V 1.5, 2.4]. */
+size_t vulkan_spirv_keep(uint32_t *words, size_t n, bool nan, bool denormals)
+{
+    if (nan)
+        n = ask(words, n, CAPABILITY_KEEP_NAN, MODE_KEEP_NAN);
+    return denormals ? ask(words, n, CAPABILITY_KEEP_DENORMALS, MODE_KEEP_DENORMALS) : n;
 }

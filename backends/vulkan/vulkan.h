@@ -141,6 +141,7 @@ struct vulkan_device {
     int subgroup;
     bool unified;               /* the host sees all memory */
     bool keeps_nan;             /* SignedZeroInfNanPreserve for f32 */
+    bool keeps_denormals;       /* DenormPreserve for f32, whatever f16 does */
     bool float16, int8, matrix; /* told, not used by the texts */
 
     /* the queue; under gpu.lock */
@@ -233,9 +234,9 @@ void vulkan_programs_close(struct vulkan_device *d);
 uint32_t *vulkan_spirv_compile(struct vulkan_device *d, const char *source, const char *name, size_t *size);
 void vulkan_compiler_close(struct vulkan_device *d);
 uint32_t *vulkan_glslc(struct tern_context *ctx, const char *source, const char *name, size_t *size); /* glslc.c, in the same way */
-/* Puts the execution mode SignedZeroInfNanPreserve for f32 into a module (Vulkan 1.2 has no other way to ask for it in GLSL).
- * `words` has room for VULKAN_SPIRV_MORE further ones; the new number of words, or 0 when it is no module. */
-#define VULKAN_SPIRV_MORE 6
-size_t vulkan_spirv_keep_nan(uint32_t *words, size_t n);
+/* Puts the execution modes SignedZeroInfNanPreserve and DenormPreserve for f32 into a module (Vulkan 1.2 has no other way to ask for them
+ * in GLSL). `words` has room for VULKAN_SPIRV_MORE further ones; the new number of words, or 0 when it is no module. */
+#define VULKAN_SPIRV_MORE 12
+size_t vulkan_spirv_keep(uint32_t *words, size_t n, bool nan, bool denormals);
 
 #endif

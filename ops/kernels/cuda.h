@@ -18,6 +18,8 @@ typedef unsigned int uint;
 #define GROUP_Z ((int)blockIdx.z)
 #define GROUPS_X ((int)gridDim.x)
 #define BARRIER() __syncthreads()
+#define SUBGROUP_ITEM LOCAL_X
+#define SHUFFLE_XOR(v, mask) __shfl_xor_sync(0xffffffffu, v, mask)
 
 #define VEC4 float4
 #define MAKE_VEC4(a, b, c, d) make_float4(a, b, c, d)

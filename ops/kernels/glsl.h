@@ -3,6 +3,10 @@
 #extension GL_EXT_shader_16bit_storage : enable
 #extension GL_EXT_shader_8bit_storage : enable
 #extension GL_EXT_control_flow_attributes : enable
+#ifdef SUBGROUP
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 
 #define FN
 #define EXACT precise /* drivers rearrange sums as if they were exact, unless they are told */
@@ -21,6 +25,8 @@
 #define GROUP_Z int(gl_WorkGroupID.z)
 #define GROUPS_X int(gl_NumWorkGroups.x)
 #define BARRIER() barrier()
+#define SUBGROUP_ITEM (int(gl_SubgroupID) * SUBGROUP + int(gl_SubgroupInvocationID))
+#define SHUFFLE_XOR(v, mask) subgroupShuffleXor(v, uint(mask))
 
 #define VEC4 vec4
 #define MAKE_VEC4(a, b, c, d) vec4(a, b, c, d)

@@ -5,7 +5,7 @@
 #ifdef ONE_PASS
 #define AFTER 1
 #define STATS(READ)
-#define KERNEL_SHARED(ARRAY) ARRAY(float, part, GROUP_SIZE_X) ARRAY(float, squared, GROUP_SIZE_X)
+#define KERNEL_SHARED(ARRAY) ARRAY(float, part, REDUCE_ROOM) ARRAY(float, squared, REDUCE_ROOM)
 #define SUM(a, b) ((a) + (b))
 #else
 #define AFTER 2
@@ -40,19 +40,17 @@ KERNEL_BEGIN
     float deviations = 0.0f;
 #ifdef ONE_PASS
     const float shift = LOAD(x, from);
+    float sum = 0.0f;
     float squares = 0.0f;
-    for (int j = LOCAL_X; j < n; j += GROUP_SIZE_X) {
+    for (int j = ITEM; j < n; j += GROUP_SIZE_X) {
         int pixel = PIXEL_OF(j);
         float v = LOAD(x, from + CHANNEL_OF(j, pixel) * P.x_c + pixel * P.x_pixel) - shift;
-        mean += v;
+        sum += v;
         squares += v * v;
     }
-    part[LOCAL_X] = mean;
-    squared[LOCAL_X] = squares;
-    REDUCE(part, LOCAL_X, GROUP_SIZE_X, SUM);
-    REDUCE(squared, LOCAL_X, GROUP_SIZE_X, SUM);
-    mean = part[0] / FLOAT(n);
-    deviations = squared[0] - mean * part[0];
+    REDUCE2(sum, part, squares, squared, SUM)
+    mean = sum / FLOAT(n);
+    deviations = squares - mean * sum;
     deviations = deviations > 0.0f || IS_NAN(deviations) ? deviations : 0.0f;
     mean += shift;
 #else
@@ -68,7 +66,7 @@ KERNEL_BEGIN
     }
 #endif
     const float scale = RSQRT(deviations / FLOAT(n) + P.eps);
-    for (int j = GROUP_X * GROUP_SIZE_X + LOCAL_X; j < n; j += GROUPS_X * GROUP_SIZE_X) {
+    for (int j = GROUP_X * GROUP_SIZE_X + ITEM; j < n; j += GROUPS_X * GROUP_SIZE_X) {
         int pixel = PIXEL_OF(j);
         int c = CHANNEL_OF(j, pixel);
         int channel = group * P.channels + c;

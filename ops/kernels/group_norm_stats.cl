@@ -3,7 +3,7 @@
  * Host: GROUP_SIZE_X a power of two; CHANNELS_LAST: neighbours in memory are channels (else pixels). */
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) WRITE(1, stats)
 #define KERNEL_PARAMS TERN_PARAMS_GROUP_NORM
-#define KERNEL_SHARED(ARRAY) ARRAY(float, part, GROUP_SIZE_X) ARRAY(float, squared, GROUP_SIZE_X)
+#define KERNEL_SHARED(ARRAY) ARRAY(float, part, REDUCE_ROOM) ARRAY(float, squared, REDUCE_ROOM)
 #define SUM(a, b) ((a) + (b))
 
 KERNEL_BEGIN
@@ -16,7 +16,7 @@ KERNEL_BEGIN
     const float shift = LOAD(x, from);
     float sum = 0.0f;
     float squares = 0.0f;
-    for (int j = begin + LOCAL_X; j < end; j += GROUP_SIZE_X) {
+    for (int j = begin + ITEM; j < end; j += GROUP_SIZE_X) {
 #ifdef CHANNELS_LAST
         int pixel = j / P.channels;
         int c = j - pixel * P.channels;
@@ -28,13 +28,10 @@ KERNEL_BEGIN
         sum += v;
         squares += v * v;
     }
-    part[LOCAL_X] = sum;
-    squared[LOCAL_X] = squares;
-    REDUCE(part, LOCAL_X, GROUP_SIZE_X, SUM);
-    REDUCE(squared, LOCAL_X, GROUP_SIZE_X, SUM);
-    if (LOCAL_X == 0) {
-        float mean = part[0] / FLOAT(end - begin);
-        float deviations = squared[0] - mean * part[0];
+    REDUCE2(sum, part, squares, squared, SUM)
+    if (ITEM == 0) {
+        float mean = sum / FLOAT(end - begin);
+        float deviations = squares - mean * sum;
         int at = (GROUP_Y * P.parts + GROUP_X) * 2;
         STORE(stats, at, mean + shift);
         STORE(stats, at + 1, deviations > 0.0f || IS_NAN(deviations) ? deviations : 0.0f);

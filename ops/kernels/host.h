@@ -39,6 +39,19 @@ FN uint AS_UINT(float x)
 #define GROUP_Z (item->group[2])
 #define GROUPS_X (item->groups[0])
 #define BARRIER() item->barrier(item, __LINE__)
+/* The group is one row, so its subgroups are ranges of LOCAL_X. */
+#define SUBGROUP_ITEM LOCAL_X
+#define SHUFFLE_XOR(v, mask) _Generic((v), float : shuffle_float, int : shuffle_int)(item, v, mask, __LINE__)
+#ifdef SUBGROUP
+FN int shuffle_int(struct tern_host_item *item, int v, int mask, int line)
+{
+    return (int)item->exchange(item, (uint)v, mask, SUBGROUP, line);
+}
+FN float shuffle_float(struct tern_host_item *item, float v, int mask, int line)
+{
+    return AS_FLOAT(item->exchange(item, AS_UINT(v), mask, SUBGROUP, line));
+}
+#endif
 
 #define VEC4 vec4
 #define MAKE_VEC4(a, b, c, d) ((vec4){a, b, c, d})

@@ -14,6 +14,9 @@ struct tern_host_item {
     void *runner;
     /* Goes on when all items of the group have come to a barrier, which must be the one in this line. */
     void (*barrier)(struct tern_host_item *item, int line);
+    /* The bits of the item whose number differs from this one's by the bits of `mask`, when all items of the subgroup have come to the
+     * exchange in this line. */
+    uint32_t (*exchange)(struct tern_host_item *item, uint32_t bits, int mask, int subgroup, int line);
     /* The group's array number `index` in shared memory: made by the item that asks first, filled with NaN. */
     void *(*shared)(struct tern_host_item *item, int index, size_t size);
     /* Whether element `index` of `size` bytes lies in the buffer of the slot; counts and reports when it does not. */

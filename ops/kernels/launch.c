@@ -90,6 +90,14 @@ void tern_launch_items(struct tern_launch_maker *m, int64_t n, int per_group)
     m->l->groups[0] = (int)(groups < m->limits->max_groups ? groups : m->limits->max_groups);
 }
 
+void tern_launch_subgroups(struct tern_launch_maker *m)
+{
+    int n = m->limits->subgroup;
+    m->l->subgroups = n > 1 && m->l->group_size[1] == 1 && m->l->group_size[0] % n == 0;
+    if (m->l->subgroups)
+        tern_launch_define(m, "SUBGROUP %d", n);
+}
+
 /* Sizes of 2^30 and more do not fit indices of 32 bits with room for sums. */
 static bool fits(const struct tern_meta *m)
 {

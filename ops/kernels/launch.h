@@ -58,6 +58,7 @@ struct tern_launch_limits {
     bool storage16;      /* f16 and bf16 can be stored; they can be loaded anyway */
     bool storage8;       /* i8, u8 and bool can be stored */
     bool vectors;        /* every argument begins at a multiple of 16 bytes of a buffer that does, too */
+    int subgroup;        /* items that exchange values without a barrier: a power of two; 0: none do */
 };
 
 /* What a slot of a kernel is bound to: an input by its index, or one of these. */
@@ -68,6 +69,7 @@ struct tern_launch {
     const char *text;
     char defines[TERN_LAUNCH_DEFINES]; /* for tern_text_source; with `text` it is the key of the program */
     int group_size[2], groups[3];
+    bool subgroups; /* a group is made of whole subgroups of limits->subgroup items */
     int n_slots;
     struct {
         int what;     /* input, TERN_SLOT_OUT or TERN_SLOT_WORKSPACE */

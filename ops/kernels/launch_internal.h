@@ -41,6 +41,8 @@ void tern_launch_read4(struct tern_launch_maker *m, const char *name, int what);
 const char *tern_launch_read_dtype(const struct tern_launch_maker *m, enum tern_dtype dtype);
 /* Groups for n items of work, in x. */
 void tern_launch_items(struct tern_launch_maker *m, int64_t n, int per_group);
+/* Lets the text exchange values within subgroups (SUBGROUP), where the device can and groups are made of whole ones. */
+void tern_launch_subgroups(struct tern_launch_maker *m);
 /* How a group of items cuts a product: TM x TN values from rows x cols, RM x RN an item, TK deep. */
 struct tern_tile {
     int tm, tn, tk, rm, rn;

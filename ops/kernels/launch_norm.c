@@ -6,7 +6,7 @@
 /* Items for rows of that many elements. */
 static int row_items(const struct tern_launch_maker *m, int64_t cols)
 {
-    int items = 32;
+    int items = m->limits->subgroup > 32 ? m->limits->subgroup : 32;
     while (items < m->limits->max_group && items < 256 && items * 4 < cols)
         items *= 2;
     return items;
@@ -99,6 +99,7 @@ bool tern_launch_rows(struct tern_launch_maker *m)
     tern_launch_write(m, "y", TERN_SLOT_OUT);
     if (centred)
         tern_launch_define(m, "CENTRED 1");
+    tern_launch_subgroups(m);
     fill_rows(m, &loop, cols);
     tern_launch_posts(m, first);
     return true;
@@ -155,6 +156,8 @@ bool tern_launch_group_norm(struct tern_launch_maker *m)
     for (int pass = one_pass; pass < 2; pass++) {
         struct tern_launch *l = tern_launch_begin(m, pass ? "group_norm" : "group_norm_stats", sizeof(p), items, 1);
         l->params.group_norm = p;
+        if (!pass || one_pass)
+            tern_launch_subgroups(m);
         tern_launch_read(m, "x", 0);
         if (!pass)
             tern_launch_write(m, "stats", TERN_SLOT_WORKSPACE);

@@ -73,6 +73,7 @@ bool tern_launch_reduce(struct tern_launch_maker *m)
     tern_launch_define(m, "VALUE %s", integer ? "int" : "float");
     if (integer)
         tern_launch_define(m, "INTEGER 1");
+    tern_launch_subgroups(m);
     q->rows = (int32_t)p.rows;
     q->cols = (int32_t)p.cols;
     memcpy(q->row_shape, rows.shape, sizeof(q->row_shape));

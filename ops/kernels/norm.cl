@@ -10,7 +10,11 @@
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) WRITE(1, y)
 #endif
 #define KERNEL_PARAMS TERN_PARAMS_ROWS
-#define KERNEL_SHARED(ARRAY) ARRAY(float, part, GROUP_SIZE_X)
+#ifdef CENTRED
+#define KERNEL_SHARED(ARRAY) ARRAY(float, sums, REDUCE_ROOM) ARRAY(float, part, REDUCE_ROOM)
+#else
+#define KERNEL_SHARED(ARRAY) ARRAY(float, part, REDUCE_ROOM)
+#endif
 #define SUM(a, b) ((a) + (b))
 
 KERNEL_BEGIN
@@ -19,22 +23,19 @@ KERNEL_BEGIN
         float mean = 0.0f;
 #ifdef CENTRED
         float sum = 0.0f;
-        for (int j = LOCAL_X; j < P.cols; j += GROUP_SIZE_X)
+        for (int j = ITEM; j < P.cols; j += GROUP_SIZE_X)
             sum += LOAD(x, from + j * P.x_step);
-        part[LOCAL_X] = sum;
-        REDUCE(part, LOCAL_X, GROUP_SIZE_X, SUM);
-        mean = part[0] / FLOAT(P.cols);
-        BARRIER();
+        REDUCE(sum, sums, SUM)
+        mean = sum / FLOAT(P.cols);
 #endif
         float squares = 0.0f;
-        for (int j = LOCAL_X; j < P.cols; j += GROUP_SIZE_X) {
+        for (int j = ITEM; j < P.cols; j += GROUP_SIZE_X) {
             float deviation = LOAD(x, from + j * P.x_step) - mean;
             squares += deviation * deviation;
         }
-        part[LOCAL_X] = squares;
-        REDUCE(part, LOCAL_X, GROUP_SIZE_X, SUM);
-        float scale = RSQRT(part[0] / FLOAT(P.cols) + P.eps);
-        for (int j = LOCAL_X; j < P.cols; j += GROUP_SIZE_X) {
+        REDUCE(squares, part, SUM)
+        float scale = RSQRT(squares / FLOAT(P.cols) + P.eps);
+        for (int j = ITEM; j < P.cols; j += GROUP_SIZE_X) {
             float v = (LOAD(x, from + j * P.x_step) - mean) * scale;
 #ifdef WEIGHT
             v *= LOAD(weight, j * P.weight_step);
@@ -45,6 +46,8 @@ KERNEL_BEGIN
             int at = to + j * P.y_step;
             STORE(y, at, POST(v, at, j));
         }
+#ifndef CENTRED
         BARRIER(); /* before the sums are filled again */
+#endif
     }
 KERNEL_END

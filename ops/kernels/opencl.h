@@ -1,5 +1,11 @@
 /* What is OpenCL C 1.2 in a kernel text: the language part of portable.h. Needs no extension: f16 is storage only, and
- * vload_half and vstore_half are part of the core. */
+ * vload_half and vstore_half are part of the core. Only subgroups want extensions, and OpenCL C 3.0. */
+#ifdef SUBGROUP
+#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
+#define SUBGROUP_SIZED __attribute__((intel_reqd_sub_group_size(SUBGROUP)))
+#else
+#define SUBGROUP_SIZED
+#endif
 #define FN inline static
 #define UNROLL _Pragma("unroll")
 #define UNROLL_4
@@ -16,6 +22,8 @@
 #define GROUP_Z ((int)get_group_id(2))
 #define GROUPS_X ((int)get_num_groups(0))
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
+#define SUBGROUP_ITEM ((int)get_sub_group_id() * SUBGROUP + (int)get_sub_group_local_id())
+#define SHUFFLE_XOR(v, mask) sub_group_shuffle_xor(v, (uint)(mask))
 
 #define VEC4 float4
 #define MAKE_VEC4(a, b, c, d) ((float4)(a, b, c, d))
@@ -66,15 +74,15 @@ FN uint tern_f16_of_f32(float v)
 #define ARGUMENT_WRITE(slot, b) , __global STORAGE(b) *restrict b
 #define LOCAL_BUFFER(slot, b) const int b##_offset = P.offset[slot];
 #define LOCAL_SHARED(type, name, n) __local type name[n];
-#define KERNEL_BEGIN                                                                                          \
-    struct tern_params {                                                                                      \
-        TERN_PARAMS_HEAD(MEMBER_INT, MEMBER_INTS, MEMBER_UINT, MEMBER_FLOAT, MEMBER_FLOATS)                   \
-        KERNEL_PARAMS(MEMBER_INT, MEMBER_INTS, MEMBER_UINT, MEMBER_FLOAT, MEMBER_FLOATS)                      \
-    };                                                                                                        \
-    __kernel __attribute__((reqd_work_group_size(GROUP_SIZE_X, GROUP_SIZE_Y, 1))) void tern_kernel(           \
-        const struct tern_params P KERNEL_BUFFERS(ARGUMENT_READ, ARGUMENT_WRITE) POST_BUFFERS(ARGUMENT_READ)) \
-    {                                                                                                         \
-        KERNEL_BUFFERS(LOCAL_BUFFER, LOCAL_BUFFER)                                                            \
-        POST_BUFFERS(LOCAL_BUFFER)                                                                            \
+#define KERNEL_BEGIN                                                                                               \
+    struct tern_params {                                                                                           \
+        TERN_PARAMS_HEAD(MEMBER_INT, MEMBER_INTS, MEMBER_UINT, MEMBER_FLOAT, MEMBER_FLOATS)                        \
+        KERNEL_PARAMS(MEMBER_INT, MEMBER_INTS, MEMBER_UINT, MEMBER_FLOAT, MEMBER_FLOATS)                           \
+    };                                                                                                             \
+    __kernel __attribute__((reqd_work_group_size(GROUP_SIZE_X, GROUP_SIZE_Y, 1))) SUBGROUP_SIZED void tern_kernel( \
+        const struct tern_params P KERNEL_BUFFERS(ARGUMENT_READ, ARGUMENT_WRITE) POST_BUFFERS(ARGUMENT_READ))      \
+    {                                                                                                              \
+        KERNEL_BUFFERS(LOCAL_BUFFER, LOCAL_BUFFER)                                                                 \
+        POST_BUFFERS(LOCAL_BUFFER)                                                                                 \
         KERNEL_SHARED(LOCAL_SHARED)
 #define KERNEL_END }

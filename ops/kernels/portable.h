@@ -230,12 +230,81 @@ FN VEC4 tern_mul4(VEC4 a, VEC4 b) { return MAKE_VEC4(a.x * b.x, a.y * b.y, a.z *
         to += index_ * P.y_row[d_];                            \
     }
 
-/* Combines part[0 .. width - 1] into part[0]; width is a power of two, lane this item's number below it. All items of the group come
- * by; all may read part[0] afterwards, and a barrier stands before part is filled again. */
-#define REDUCE(part, lane, width, combine)                              \
-    for (int step_ = (width) / 2; step_ > 0; step_ /= 2) {              \
+/* ---- over all items of a group, a power of two of them ---- */
+
+/* ITEM: the number of an item of a group that is one row, in place of LOCAL_X; with SUBGROUP (defined by the host: the device exchanges
+ * values among that many items, and groups are made of whole subgroups) those of a subgroup follow each other.
+ * SHUFFLE_XOR(v, mask): v, a float or an int, of the item of the subgroup whose number differs by the bits of mask, which is below
+ * SUBGROUP. All items of the subgroup come by. REDUCE(v, part, combine): v, a float of each item, becomes combine(…) of all items' v, the
+ * same bits for all. REDUCE2 does so with two. combine gives the same in either order of its operands. part: a shared array of REDUCE_ROOM
+ * floats, free before, and filled again only behind another barrier (that of a REDUCE with another array is one). */
+#ifdef SUBGROUP
+#define ITEM SUBGROUP_ITEM
+#define REDUCE_ROOM (GROUP_SIZE_X / SUBGROUP)
+#if GROUP_SIZE_X / SUBGROUP < SUBGROUP
+#define REDUCE_LANES_ REDUCE_ROOM
+#else
+#define REDUCE_LANES_ SUBGROUP
+#endif
+#define REDUCE_WITHIN_(v, lanes, combine)                       \
+    UNROLL for (int step_ = (lanes) / 2; step_ > 0; step_ /= 2) \
+    {                                                           \
+        float other_ = SHUFFLE_XOR(v, step_);                   \
+        v = combine(v, other_);                                 \
+    }
+/* Every subgroup combines the parts of all of them in the same way. */
+#define REDUCE_ACROSS_(v, part, combine)                                      \
+    v = part[ITEM % REDUCE_LANES_];                                           \
+    UNROLL for (int step_ = SUBGROUP; step_ < REDUCE_ROOM; step_ += SUBGROUP) \
+    {                                                                         \
+        float other_ = part[ITEM % SUBGROUP + step_];                         \
+        v = combine(v, other_);                                               \
+    }                                                                         \
+    REDUCE_WITHIN_(v, REDUCE_LANES_, combine)
+#if GROUP_SIZE_X > SUBGROUP
+#define REDUCE(v, part, combine)         \
+    REDUCE_WITHIN_(v, SUBGROUP, combine) \
+    if (ITEM % SUBGROUP == 0)            \
+        part[ITEM / SUBGROUP] = v;       \
+    BARRIER();                           \
+    REDUCE_ACROSS_(v, part, combine)
+#define REDUCE2(v, part, w, w_part, combine) \
+    REDUCE_WITHIN_(v, SUBGROUP, combine)     \
+    REDUCE_WITHIN_(w, SUBGROUP, combine)     \
+    if (ITEM % SUBGROUP == 0) {              \
+        part[ITEM / SUBGROUP] = v;           \
+        w_part[ITEM / SUBGROUP] = w;         \
+    }                                        \
+    BARRIER();                               \
+    REDUCE_ACROSS_(v, part, combine)         \
+    REDUCE_ACROSS_(w, w_part, combine)
+#else
+#define REDUCE(v, part, combine) REDUCE_WITHIN_(v, SUBGROUP, combine)
+#define REDUCE2(v, part, w, w_part, combine) REDUCE_WITHIN_(v, SUBGROUP, combine) REDUCE_WITHIN_(w, SUBGROUP, combine)
+#endif
+#else
+#define ITEM LOCAL_X
+#define REDUCE_ROOM GROUP_SIZE_X
+#define REDUCE(v, part, combine)                                  \
+    part[ITEM] = v;                                               \
+    for (int step_ = GROUP_SIZE_X / 2; step_ > 0; step_ /= 2) {   \
+        BARRIER();                                                \
+        if (ITEM < step_)                                         \
+            part[ITEM] = combine(part[ITEM], part[ITEM + step_]); \
+    }                                                             \
+    BARRIER();                                                    \
+    v = part[0];
+#define REDUCE2(v, part, w, w_part, combine)                            \
+    part[ITEM] = v;                                                     \
+    w_part[ITEM] = w;                                                   \
+    for (int step_ = GROUP_SIZE_X / 2; step_ > 0; step_ /= 2) {         \
         BARRIER();                                                      \
-        if ((lane) < step_)                                             \
-            part[(lane)] = combine(part[(lane)], part[(lane) + step_]); \
+        if (ITEM < step_) {                                             \
+            part[ITEM] = combine(part[ITEM], part[ITEM + step_]);       \
+            w_part[ITEM] = combine(w_part[ITEM], w_part[ITEM + step_]); \
+        }                                                               \
     }                                                                   \
-    BARRIER()
+    BARRIER();                                                          \
+    v = part[0];                                                        \
+    w = w_part[0];
+#endif

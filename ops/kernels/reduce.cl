@@ -4,7 +4,13 @@
  * or int with INTEGER defined. */
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) WRITE(1, y)
 #define KERNEL_PARAMS TERN_PARAMS_REDUCE
+#if defined(SUBGROUP) && LANES > SUBGROUP
+#define KERNEL_SHARED(ARRAY) ARRAY(VALUE, part, REDUCE_ROOM) ARRAY(REST, rests, REDUCE_ROOM)
+#elif defined(SUBGROUP) || LANES == 1
+#define KERNEL_SHARED(ARRAY)
+#else
 #define KERNEL_SHARED(ARRAY) ARRAY(VALUE, part, GROUP_SIZE_X) ARRAY(REST, rests, GROUP_SIZE_X)
+#endif
 
 /* What goes with a value: the place of a largest one, the rounding error of a sum (it is given back at the end, so that
  * a sum is right where large values cancel [Knuth, TAOCP 2, 4.2.2]). */
@@ -60,9 +66,9 @@
 #endif
 
 KERNEL_BEGIN
-    const int lane = LOCAL_X % LANES;
+    const int lane = ITEM % LANES;
     for (int first = GROUP_X * (GROUP_SIZE_X / LANES); first < P.rows; first += GROUPS_X * (GROUP_SIZE_X / LANES)) {
-        int row = first + LOCAL_X / LANES;
+        int row = first + ITEM / LANES;
         ROW_PLACE(row, from, to)
         VALUE value = FIRST;
         REST tail = FIRST_REST;
@@ -77,18 +83,38 @@ KERNEL_BEGIN
             VALUE v = FETCH(at);
             COMBINE(value, tail, v, ELEMENT_REST)
         }
-        part[LOCAL_X] = value;
-        rests[LOCAL_X] = tail;
+#if defined(SUBGROUP)
+        UNROLL for (int step = LANES < SUBGROUP ? LANES / 2 : SUBGROUP / 2; step > 0; step /= 2) {
+            VALUE other = SHUFFLE_XOR(value, step);
+            REST other_tail = SHUFFLE_XOR(tail, step);
+            COMBINE(value, tail, other, other_tail)
+        }
+#if LANES > SUBGROUP
+        if (ITEM % SUBGROUP == 0) {
+            part[ITEM / SUBGROUP] = value;
+            rests[ITEM / SUBGROUP] = tail;
+        }
+        BARRIER();
+        for (int step = 1; step < LANES / SUBGROUP && lane == 0; step++) {
+            VALUE other = part[ITEM / SUBGROUP + step];
+            REST other_tail = rests[ITEM / SUBGROUP + step];
+            COMBINE(value, tail, other, other_tail)
+        }
+#endif
+#elif LANES > 1
+        part[ITEM] = value;
+        rests[ITEM] = tail;
         for (int step = LANES / 2; step > 0; step /= 2) {
             BARRIER();
             if (lane < step) {
-                VALUE other = part[LOCAL_X + step];
-                REST other_tail = rests[LOCAL_X + step];
+                VALUE other = part[ITEM + step];
+                REST other_tail = rests[ITEM + step];
                 COMBINE(value, tail, other, other_tail)
-                part[LOCAL_X] = value;
-                rests[LOCAL_X] = tail;
+                part[ITEM] = value;
+                rests[ITEM] = tail;
             }
         }
+#endif
         if (lane == 0 && row < P.rows) {
 #if defined(REDUCE_ARGMAX)
             STOREI(y, to, tail);
@@ -102,6 +128,8 @@ KERNEL_BEGIN
             PUT(to, value);
 #endif
         }
+#if LANES > 1 && (!defined(SUBGROUP) || LANES > SUBGROUP)
         BARRIER(); /* before the arrays are filled again */
+#endif
     }
 KERNEL_END

@@ -27,7 +27,8 @@ struct standin_kernel {
     char *shared, *shared_end; /* the group's memory */
     void (*invoke)(void **arguments);
     struct standin_item **now;  /* the item that runs */
-    void (**barrier)(int line); /* the runner's */
+    void (**barrier)(int line); /* the runner's, and its exchange within warps */
+    unsigned (**exchange)(unsigned bits, int mask, int line);
 };
 
 #endif

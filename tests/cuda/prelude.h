@@ -19,6 +19,7 @@ float sqrtf(float), floorf(float), ceilf(float), rintf(float), fabsf(float), fma
 float sinf(float), cosf(float), tanhf(float), erff(float), powf(float, float), fminf(float, float), fmaxf(float, float);
 __attribute__((visibility("hidden"))) standin_item *standin_now;
 __attribute__((visibility("hidden"))) void (*standin_barrier)(int);
+__attribute__((visibility("hidden"))) unsigned (*standin_exchange)(unsigned, int, int);
 }
 
 #define threadIdx (standin_now->thread)
@@ -27,6 +28,14 @@ __attribute__((visibility("hidden"))) void (*standin_barrier)(int);
 #define gridDim (standin_now->groups)
 /* __COUNTER__ counts the barriers of the text: without one, items need no stack of their own. */
 #define __syncthreads() ((void)__COUNTER__, standin_barrier(__LINE__))
+
+/* All 32 lanes of a warp take part; counted like barriers. */
+#define __shfl_xor_sync(lanes, v, mask) ((void)__COUNTER__, standin_shuffle(lanes, v, mask, __LINE__))
+static inline int standin_shuffle(unsigned, int v, int mask, int line) { return (int)standin_exchange((unsigned)v, mask, line); }
+static inline float standin_shuffle(unsigned, float v, int mask, int line)
+{
+    return half_float(standin_exchange(half_bits(v), mask, line));
+}
 
 struct alignas(16) float4 {
     float x, y, z, w;

@@ -11,14 +11,17 @@
 
 #include "tests/cuda/inside.h"
 
-enum { STACK = 64 << 10, ITEMS = 1024 };
+enum { STACK = 64 << 10, ITEMS = 1024, WARP = 32 };
 
 /* Begun by makecontext, gone on with by longjmp, which asks nothing of the system. */
 static struct coroutine {
     struct standin_item item;
     jmp_buf at;
     bool begun, done;
-    int line; /* of the barrier it waits at */
+    int line; /* of the barrier or exchange it waits at; 0: it may go on */
+    bool exchanges;
+    int mask;
+    unsigned bits, other; /* what it gives, and what it gets */
 } items[ITEMS];
 static struct coroutine *running;
 static jmp_buf scheduler;
@@ -26,12 +29,23 @@ static sigjmp_buf escape;
 static char *stacks;
 static const struct launch *launch;
 
-static void barrier(int line)
+static void wait_at(struct coroutine *c, int line, bool exchanges)
 {
-    struct coroutine *c = running;
     c->line = line;
+    c->exchanges = exchanges;
     if (!_setjmp(c->at))
         _longjmp(scheduler, 1);
+}
+
+static void barrier(int line) { wait_at(running, line, false); }
+
+static unsigned exchange(unsigned bits, int mask, int line)
+{
+    struct coroutine *c = running;
+    c->bits = bits;
+    c->mask = mask;
+    wait_at(c, line, true);
+    return c->other;
 }
 
 static void start(void)
@@ -59,29 +73,60 @@ static void go_on(struct coroutine *c)
     swapcontext(&unused, &context);
 }
 
-/* Every item up to its next barrier or its end, until all have ended. */
+/* Warps at an exchange go on: all their lanes must be there. */
+static CUresult release_warps(int n, int *released)
+{
+    *released = 0;
+    for (int i = 0; i < n; i++) {
+        struct coroutine *c = &items[i], *first = &items[i - i % WARP];
+        bool waits = !c->done && c->exchanges, others = !first->done && first->exchanges;
+        if (waits != others || (waits && (c->line != first->line || c->mask != first->mask || c->mask >= WARP || n % WARP)))
+            return standin_misuse(CUDA_ERROR_LAUNCH_FAILED, "an exchange that not all lanes of a warp reach");
+        if (waits)
+            c->other = items[i ^ c->mask].bits;
+    }
+    for (int i = 0; i < n; i++)
+        if (!items[i].done && items[i].exchanges) {
+            items[i].line = 0;
+            ++*released;
+        }
+    return CUDA_SUCCESS;
+}
+
+/* All items wait at one barrier: they go on. */
+static CUresult release_barrier(int n)
+{
+    int waiting = 0, line = 0;
+    for (int i = 0; i < n; i++) {
+        if (items[i].done)
+            continue;
+        if (waiting++ && items[i].line != line)
+            return standin_misuse(CUDA_ERROR_LAUNCH_FAILED, "items of a block wait at different barriers");
+        line = items[i].line;
+        items[i].line = 0;
+    }
+    if (waiting && waiting != n)
+        return standin_misuse(CUDA_ERROR_LAUNCH_FAILED, "a barrier that not all items of a block reach");
+    return CUDA_SUCCESS;
+}
+
+/* Every item up to where it waits or ends, until all have ended. */
 static CUresult run_items(int n)
 {
-    int rest = n;
-    while (rest) {
-        int waiting = 0, line = 0;
+    CUresult error = CUDA_SUCCESS;
+    for (int rest = n, released = 0; rest && !error;) {
         for (int k = 0; k < n; k++) {
             struct coroutine *c = &items[standin.facts.order ? n - 1 - k : k];
-            if (c->done)
+            if (c->done || c->line)
                 continue;
             go_on(c);
-            if (c->done) {
-                rest--;
-                continue;
-            }
-            if (waiting++ && c->line != line)
-                return standin_misuse(CUDA_ERROR_LAUNCH_FAILED, "items of a block wait at different barriers");
-            line = c->line;
+            rest -= c->done;
         }
-        if (waiting && waiting != n)
-            return standin_misuse(CUDA_ERROR_LAUNCH_FAILED, "a barrier that not all items of a block reach");
+        error = release_warps(n, &released);
+        if (!error && !released)
+            error = release_barrier(n);
     }
-    return CUDA_SUCCESS;
+    return error;
 }
 
 static void run_plain(int n)
@@ -102,7 +147,8 @@ static CUresult run_group(unsigned x, unsigned y, unsigned z, int n)
         memset(launch->kernel.shared, 0xFF, (size_t)(launch->kernel.shared_end - launch->kernel.shared));
     for (int i = 0; i < n; i++) {
         items[i].item.group = (struct standin_three){x, y, z};
-        items[i].begun = items[i].done = false;
+        items[i].begun = items[i].done = items[i].exchanges = false;
+        items[i].line = 0;
     }
     if (launch->kernel.barriers)
         return run_items(n);
@@ -121,6 +167,8 @@ static CUresult run_groups(void)
     }
     if (launch->kernel.barrier)
         *launch->kernel.barrier = barrier;
+    if (launch->kernel.exchange)
+        *launch->kernel.exchange = exchange;
     CUresult error = CUDA_SUCCESS;
     for (unsigned z = 0; z < groups->z && !error; z++)
         for (unsigned y = 0; y < groups->y && !error; y++)
