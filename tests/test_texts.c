@@ -51,6 +51,13 @@ static void test_few_groups(void **state)
     run_all("host C, two groups, last item first", limits, TEXT_REVERSE, TERN_TEXT_ONE_IN);
 }
 
+static void test_matrix(void **state)
+{
+    run_all("host C, matrix units", text_limits_matrix(), TEXT_FORWARD, 16);
+    run_all("host C, matrix units, last item first", text_limits_matrix(), TEXT_REVERSE, 16);
+    run_all("host C, matrix units, mixed", text_limits_matrix(), TEXT_SHUFFLED, 16);
+}
+
 static int finish(void **state)
 {
     text_cache_clear(&cache, destroy);
@@ -60,6 +67,6 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_reverse), cmocka_unit_test(test_least),
-                                       cmocka_unit_test(test_few_groups)};
+                                       cmocka_unit_test(test_few_groups), cmocka_unit_test(test_matrix)};
     return cmocka_run_group_tests(tests, NULL, finish);
 }

@@ -14,6 +14,7 @@
 
 #include "ops/kernels/host_item.h"
 #include "ops/kernels/params.h"
+#include "tests/matrix_units.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define FIBERS 1
@@ -133,6 +134,8 @@ struct group {
     const void *scheduler_stack;
     size_t scheduler_size;
     void *shared[MAX_SHARED];
+    size_t shared_size[MAX_SHARED];
+    struct matrix_units units;
     char *message;
     size_t size;
     long outside;
@@ -189,9 +192,26 @@ static void *shared(struct tern_host_item *item, int index, size_t size)
         g->shared[index] = malloc(size);
         if (!g->shared[index])
             abort();
+        g->shared_size[index] = size;
         memset(g->shared[index], 0xFF, size);
     }
     return g->shared[index];
+}
+
+static void matrix(struct tern_host_item *item, const struct tern_host_matrix *m)
+{
+    struct group *g = item->runner;
+    const char *from = NULL, *to = NULL;
+    for (int i = 0; i < MAX_SHARED; i++)
+        if (g->shared[i] && g->shared[i] == m->tile) {
+            from = g->shared[i];
+            to = from + g->shared_size[i];
+        }
+    const char *wrong = matrix_units_word(&g->units, item->local[1] * g->k->info->group_size[0] + item->local[0], m, from, to);
+    if (wrong) {
+        fail(g, wrong, m->line);
+        leave((struct coroutine *)item, g, false);
+    }
 }
 
 static int inside(struct tern_host_item *item, int slot, int64_t index, size_t size, int line)
@@ -232,7 +252,8 @@ static void reset(struct group *g, const int at[3], const int groups[3])
                                           .runner = g,
                                           .barrier = barrier,
                                           .shared = shared,
-                                          .inside = inside};
+                                          .inside = inside,
+                                          .matrix = matrix};
         c->done = false;
         c->line = 0;
         c->fake_stack = NULL;
@@ -278,6 +299,9 @@ static void run_group(struct group *g, enum text_order order)
         }
         if (waiting && waiting != g->n_items)
             fail(g, "a barrier that not all items of the group reach", line);
+        const char *wrong = g->bad ? NULL : matrix_units_barrier(&g->units);
+        if (wrong)
+            fail(g, wrong, line);
     }
     for (int i = 0; i < MAX_SHARED; i++) {
         free(g->shared[i]);
@@ -316,9 +340,11 @@ bool text_host_run(struct text_host *k, const int groups[3], const void *params,
         for (int y = 0; y < groups[1] && !g.bad; y++)
             for (int x = 0; x < groups[0] && !g.bad; x++) {
                 reset(&g, (const int[3]){x, y, z}, groups);
+                matrix_units_start(&g.units, g.n_items, k->info->subgroup);
                 run_group(&g, order);
             }
     munmap(stacks, (size_t)g.n_items * STACK);
+    matrix_units_clear(&g.units);
     free(g.items);
     return !g.bad;
 }

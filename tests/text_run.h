@@ -24,6 +24,8 @@ bool text_run_call(const struct tern_kernel_args *a, void *user, char *message, 
 /* Limits of a device that has everything; and of one that has the least (no small types stored, 16 KiB, groups of 64). */
 struct tern_launch_limits text_limits_full(void);
 struct tern_launch_limits text_limits_least(void);
+/* Of one that has everything, and matrix units. */
+struct tern_launch_limits text_limits_matrix(void);
 
 /* Kernels by their source, so that each is made once. */
 struct text_cache {

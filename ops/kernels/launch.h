@@ -58,6 +58,9 @@ struct tern_launch_limits {
     bool storage16;      /* f16 and bf16 can be stored; they can be loaded anyway */
     bool storage8;       /* i8, u8 and bool can be stored */
     bool vectors;        /* every argument begins at a multiple of 16 bytes of a buffer that does, too */
+    /* Matrix units that multiply 16 x 16 x 16 of a kind and sum in f32, for a subgroup of that many items (0: none). They want storage16. */
+    int matrix_subgroup;
+    bool matrix_f16, matrix_bf16;
 };
 
 /* What a slot of a kernel is bound to: an input by its index, or one of these. */

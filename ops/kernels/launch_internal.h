@@ -48,6 +48,18 @@ struct tern_tile {
 struct tern_tile tern_tile_choose(const struct tern_launch_maker *m, int64_t rows, int64_t cols);
 /* Its macros, and groups for that many values. */
 void tern_tile_define(struct tern_launch_maker *m, const struct tern_tile *t, int64_t rows, int64_t cols, int64_t batch);
+/* The same for matrix units: SM x SN subgroups of MM x MN matrices each, TK deep; launch_matrix.c. */
+struct tern_matrix_tile {
+    int tk, mm, mn, sm, sn;
+};
+/* False when the device has none for these dtypes, or no tile fits it; then another text has to do. */
+bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b, int64_t rows, int64_t cols, int64_t batch,
+                        struct tern_matrix_tile *t);
+/* Begins the launch, with these macros and groups. */
+struct tern_launch *tern_matrix_begin(struct tern_launch_maker *m, const char *text, size_t params_size, const struct tern_matrix_tile *t,
+                                      int64_t rows, int64_t cols, int64_t batch);
+/* A slot that is read, or the output, by eight elements of 16 bits. */
+void tern_launch_read8(struct tern_launch_maker *m, const char *name, int what);
 /* Fails the launch. */
 void tern_launch_refuse(struct tern_launch_maker *m);
 
