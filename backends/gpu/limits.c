@@ -8,11 +8,10 @@
 
 static enum tern_status fail(struct tern_gpu *gpu, const char *entry, size_t n)
 {
-    return tern_fail(
-        gpu->base.ctx, TERN_E_INVALID,
-        "TERN_GPU_LIMITS: \"%.*s\": expected group=64…%d (a power of two), shared=16K…%zuK, buffer=1M or more, storage16=no or "
-        "storage8=no, with commas between them",
-        (int)n, entry, gpu->limits.max_group, gpu->limits.shared_bytes >> 10);
+    return tern_fail(gpu->base.ctx, TERN_E_INVALID,
+                     "TERN_GPU_LIMITS: \"%.*s\": expected group=64…%d (a power of two), shared=16K…%zuK, buffer=1M or more, storage16=no, "
+                     "storage8=no or matrix=no, with commas between them",
+                     (int)n, entry, gpu->limits.max_group, gpu->limits.shared_bytes >> 10);
 }
 
 /* "64", "16K", "32M"; 0 when it is none of these. */
@@ -42,6 +41,8 @@ static bool apply(struct tern_gpu *gpu, const char *name, size_t name_length, co
         l->storage16 = false;
     else if (IS("storage8") && no)
         l->storage8 = false;
+    else if (IS("matrix") && no)
+        l->matrix_f16 = l->matrix_bf16 = false;
     else
         return false;
 #undef IS

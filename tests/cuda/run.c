@@ -10,6 +10,7 @@
 #include <ucontext.h>
 
 #include "tests/cuda/inside.h"
+#include "tests/matrix_units.h"
 
 enum { STACK = 64 << 10, ITEMS = 1024 };
 
@@ -25,12 +26,25 @@ static jmp_buf scheduler;
 static sigjmp_buf escape;
 static char *stacks;
 static const struct launch *launch;
+static struct matrix_units units;
+static const char *wrong; /* with the matrix units */
 
 static void barrier(int line)
 {
     struct coroutine *c = running;
     c->line = line;
     if (!_setjmp(c->at))
+        _longjmp(scheduler, 1);
+}
+
+/* The item of a misuse waits for ever. */
+static void matrix(int word, int *x, int a, int b, int kind, int b_kind, void *tile, int i, int pitch, int line)
+{
+    const struct tern_host_matrix m = {
+        .word = word, .x = x, .a = a, .b = b, .kind = kind, .b_kind = b_kind, .tile = tile, .i = i, .pitch = pitch, .line = line};
+    if (!wrong)
+        wrong = matrix_units_word(&units, (int)(running - items), &m, launch->kernel.shared, launch->kernel.shared_end);
+    if (wrong)
         _longjmp(scheduler, 1);
 }
 
@@ -70,6 +84,8 @@ static CUresult run_items(int n)
             if (c->done)
                 continue;
             go_on(c);
+            if (wrong)
+                return standin_misuse(CUDA_ERROR_LAUNCH_FAILED, "%s", wrong);
             if (c->done) {
                 rest--;
                 continue;
@@ -80,6 +96,8 @@ static CUresult run_items(int n)
         }
         if (waiting && waiting != n)
             return standin_misuse(CUDA_ERROR_LAUNCH_FAILED, "a barrier that not all items of a block reach");
+        if ((wrong = matrix_units_barrier(&units)))
+            return standin_misuse(CUDA_ERROR_LAUNCH_FAILED, "%s", wrong);
     }
     return CUDA_SUCCESS;
 }
@@ -104,6 +122,8 @@ static CUresult run_group(unsigned x, unsigned y, unsigned z, int n)
         items[i].item.group = (struct standin_three){x, y, z};
         items[i].begun = items[i].done = false;
     }
+    wrong = NULL;
+    matrix_units_start(&units, n, n % 32 ? 0 : 32);
     if (launch->kernel.barriers)
         return run_items(n);
     run_plain(n);
@@ -121,6 +141,8 @@ static CUresult run_groups(void)
     }
     if (launch->kernel.barrier)
         *launch->kernel.barrier = barrier;
+    if (launch->kernel.matrix)
+        *launch->kernel.matrix = matrix;
     CUresult error = CUDA_SUCCESS;
     for (unsigned z = 0; z < groups->z && !error; z++)
         for (unsigned y = 0; y < groups->y && !error; y++)
