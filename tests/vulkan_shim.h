@@ -17,13 +17,15 @@ struct vulkan_shim {
     bool stays_lost;     /* all later ones fail likewise */
     uint32_t version;    /* of the driver; 0: its own */
     bool rearranges;     /* has no SignedZeroInfNanPreserve */
-    bool discrete;       /* memory of the device's own beside that of the host */
-    size_t local_bytes;  /* of it, with `discrete`; 0: no limit */
+    int matrix;         /* has VK_KHR_cooperative_matrix: 1 in the shape of the texts, 2 in another; taken away from what the driver gets */
+    bool discrete;      /* memory of the device's own beside that of the host */
+    size_t local_bytes; /* of it, with `discrete`; 0: no limit */
     /* counted */
-    long calls;          /* that can fail, and count for fail_at */
-    long made, live;     /* objects, and those that were not destroyed */
-    long submits, idles; /* of command buffers; waits for the whole device */
-    long copies, binds;  /* recorded: copies of buffers, pipelines */
+    long calls;            /* that can fail, and count for fail_at */
+    long made, live;       /* objects, and those that were not destroyed */
+    long submits, idles;   /* of command buffers; waits for the whole device */
+    long matrices_enabled; /* devices that were opened with cooperative matrices */
+    long copies, binds;    /* recorded: copies of buffers, pipelines */
     size_t local_used, host_used;
 };
 

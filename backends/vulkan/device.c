@@ -1,6 +1,7 @@
 /* Vulkan devices: find, open, close. What they can is read in facts.c. */
 #include <string.h>
 
+#include "backends/vulkan/matrix.h"
 #include "backends/vulkan/vulkan.h"
 #include "core/context.h"
 #include "core/registry.h"
@@ -87,17 +88,30 @@ static enum tern_status find_family(struct vulkan_device *d)
 /* With the features that the texts use, as far as they are there. */
 static enum tern_status make_device(struct vulkan_device *d)
 {
+    static const char *const extensions[] = {VULKAN_MATRIX_EXTENSION, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME};
     const float priority = 1;
+    const bool matrix = d->gpu.limits.matrix_f16;
+    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT control = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT,
+                                                              .subgroupSizeControl = VK_TRUE,
+                                                              .computeFullSubgroups = VK_TRUE};
+    struct vulkan_matrix_features matrices = {.sType = (VkStructureType)VULKAN_MATRIX_FEATURES_TYPE, .pNext = &control, .matrix = VK_TRUE};
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
+                                            .pNext = matrix ? &matrices : NULL,
                                             .storageBuffer8BitAccess = d->gpu.limits.storage8,
+                                            .shaderFloat16 = matrix,
+                                            .vulkanMemoryModel = matrix,
                                             .timelineSemaphore = VK_TRUE};
     const VkPhysicalDeviceVulkan11Features v11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
                                                   .pNext = &v12,
                                                   .storageBuffer16BitAccess = d->gpu.limits.storage16};
     const VkDeviceQueueCreateInfo queue = {
         .sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, .queueFamilyIndex = d->family, .queueCount = 1, .pQueuePriorities = &priority};
-    const VkDeviceCreateInfo info = {
-        .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, .pNext = &v11, .queueCreateInfoCount = 1, .pQueueCreateInfos = &queue};
+    const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                     .pNext = &v11,
+                                     .queueCreateInfoCount = 1,
+                                     .pQueueCreateInfos = &queue,
+                                     .enabledExtensionCount = matrix ? 2 : 0,
+                                     .ppEnabledExtensionNames = extensions};
     VkResult result = d->vk.vkCreateDevice(d->physical, &info, NULL, &d->device);
     if (result) {
         d->device = VK_NULL_HANDLE;
@@ -117,7 +131,7 @@ static enum tern_status open_device(struct vulkan_device *d, int ordinal)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     if (vulkan_load(ctx, &d->vk) || make_instance(d) || find_device(d, ordinal) || vulkan_read_facts(d) || find_family(d) ||
-        make_device(d) || vulkan_programs_open(d))
+        make_device(d) || vulkan_programs_open(d) || vulkan_probe_matrix(d))
         return tern_error_status(ctx);
     return vulkan_queue_open(d);
 }

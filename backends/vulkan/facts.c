@@ -19,7 +19,7 @@ static int power_of_two_below(uint32_t n)
 
 static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-static bool has_extension(const struct vulkan_device *d, const char *name)
+bool vulkan_has_extension(const struct vulkan_device *d, const char *name)
 {
     uint32_t n = 0;
     bool found = false;
@@ -54,7 +54,7 @@ static void read_features(struct vulkan_device *d)
     d->gpu.limits.storage8 = v12.storageBuffer8BitAccess;
     d->float16 = v12.shaderFloat16;
     d->int8 = v12.shaderInt8;
-    d->matrix = has_extension(d, "VK_KHR_cooperative_matrix");
+    vulkan_read_matrix(d, v12.vulkanMemoryModel);
 }
 
 static void read_limits(struct vulkan_device *d, const VkPhysicalDeviceVulkan11Properties *v11)
@@ -152,4 +152,8 @@ void vulkan_describe(const struct tern_device *device, char *out, size_t size)
                 between = ", ";
             }
     }
+    if (d->matrix && d->gpu.limits.matrix_f16)
+        say(out, size, "; cooperative matrix used for f16");
+    else if (d->matrix)
+        say(out, size, "; cooperative matrix not used: %s", d->no_matrix ? d->no_matrix : "by TERN_GPU_LIMITS");
 }

@@ -110,22 +110,29 @@ void vulkan_programs_close(struct vulkan_device *d)
 
 /* ---- kernels ---- */
 
-static enum tern_status make_pipeline(struct vulkan_device *d, const uint32_t *words, size_t size, const char *name, VkPipeline *pipeline)
+static enum tern_status make_pipeline(struct vulkan_device *d, const uint32_t *words, size_t size, const struct tern_launch *l,
+                                      VkPipeline *pipeline)
 {
+    const VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT subgroup = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT,
+        .requiredSubgroupSize = (uint32_t)l->subgroup};
     VkShaderModule module = VK_NULL_HANDLE;
     const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = size, .pCode = words};
     VkResult result = d->vk.vkCreateShaderModule(d->device, &info, NULL, &module);
     if (result)
-        return vulkan_failed(d, name, result);
-    const VkComputePipelineCreateInfo compute = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
-                                                 .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
-                                                           .stage = VK_SHADER_STAGE_COMPUTE_BIT,
-                                                           .module = module,
-                                                           .pName = tern_text_entry(TERN_TEXT_GLSL)},
-                                                 .layout = d->layout};
+        return vulkan_failed(d, l->text, result);
+    const VkComputePipelineCreateInfo compute = {
+        .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                  .pNext = l->subgroup ? &subgroup : NULL,
+                  .flags = l->subgroup ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT : 0,
+                  .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                  .module = module,
+                  .pName = tern_text_entry(TERN_TEXT_GLSL)},
+        .layout = d->layout};
     result = d->vk.vkCreateComputePipelines(d->device, d->pipelines, 1, &compute, NULL, pipeline);
     d->vk.vkDestroyShaderModule(d->device, module, NULL);
-    return result ? vulkan_failed(d, name, result) : TERN_OK;
+    return result ? vulkan_failed(d, l->text, result) : TERN_OK;
 }
 
 /* The module of a source, from the cache folder or compiled and kept there. */
@@ -145,13 +152,21 @@ static uint32_t *module_of(struct vulkan_device *d, const char *source, const ch
     return words;
 }
 
+bool vulkan_can_compile(struct vulkan_device *d, const char *source, const char *name)
+{
+    size_t size = 0;
+    uint32_t *words = module_of(d, source, name, &size);
+    tern_free(d->gpu.base.ctx, words);
+    return words != NULL;
+}
+
 static void *compile(struct tern_gpu *gpu, const char *source, const struct tern_launch *l)
 {
     struct vulkan_device *d = (struct vulkan_device *)gpu;
     size_t size = 0;
     struct vulkan_kernel *k = vulkan_alive(d) ? NULL : tern_calloc(gpu->base.ctx, 1, sizeof(*k));
     uint32_t *words = k ? module_of(d, source, l->text, &size) : NULL;
-    if (words && !make_pipeline(d, words, size, l->text, &k->pipeline)) {
+    if (words && !make_pipeline(d, words, size, l, &k->pipeline)) {
         d->pipelines_new = true;
     } else {
         tern_free(gpu->base.ctx, k);

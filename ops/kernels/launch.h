@@ -71,6 +71,7 @@ struct tern_launch {
     const char *text;
     char defines[TERN_LAUNCH_DEFINES]; /* for tern_text_source; with `text` it is the key of the program */
     int group_size[2], groups[3];
+    int subgroup; /* items that subgroups have to have; 0: any number */
     int n_slots;
     struct {
         int what;     /* input, TERN_SLOT_OUT or TERN_SLOT_WORKSPACE */

@@ -38,6 +38,7 @@ struct tern_launch *tern_matrix_begin(struct tern_launch_maker *m, const char *t
                                       int64_t rows, int64_t cols, int64_t batch)
 {
     struct tern_launch *l = tern_launch_begin(m, text, params_size, items(m, t), 1);
+    l->subgroup = m->limits->matrix_subgroup;
     tern_launch_define(m, "MATRIX 1");
     tern_launch_define(m, "SUBGROUP %d", m->limits->matrix_subgroup);
     if (m->d->in[0].dtype == TERN_BF16)
