@@ -82,7 +82,9 @@ static void fill(struct matrix *x, const struct tern_host_matrix *m)
     for (int row = 0; row < SIDE; row++)
         for (int col = 0; col < SIDE; col++) {
             ptrdiff_t at = m->kind & TERN_HOST_COLUMNS ? (ptrdiff_t)col * m->pitch + row : (ptrdiff_t)row * m->pitch + col;
-            x->at[row * SIDE + col] = m->word == TERN_HOST_ZERO ? 0 : load(m->tile, m->i + at, m->kind);
+            x->at[row * SIDE + col] = m->word == TERN_HOST_ZERO       ? 0
+                                      : m->word == TERN_HOST_LOAD_SUM ? ((const float *)m->tile)[m->i + at]
+                                                                      : load(m->tile, m->i + at, m->kind);
         }
 }
 
@@ -97,7 +99,8 @@ static void multiply(struct matrix *sum, const struct matrix *a, const struct ma
 /* Every row of the matrix lies in the array, where hardware can load it: 32 bytes from 32 bytes on, rows 16 bytes apart. */
 static const char *check_tile(const struct tern_host_matrix *m, const char *from, const char *to)
 {
-    ptrdiff_t size = m->word == TERN_HOST_STORE ? 4 : 2, begin = (const char *)m->tile - from + m->i * size;
+    ptrdiff_t size = m->word == TERN_HOST_STORE || m->word == TERN_HOST_LOAD_SUM ? 4 : 2,
+              begin = (const char *)m->tile - from + m->i * size;
     if (!from)
         return "a matrix unit is given memory that is not shared";
     if (m->i < 0 || m->pitch < SIDE || begin < 0 || begin + ((SIDE - 1) * (ptrdiff_t)m->pitch + SIDE) * size > to - from)
@@ -107,10 +110,12 @@ static const char *check_tile(const struct tern_host_matrix *m, const char *from
     return NULL;
 }
 
+/* word: what fills a matrix of that use; a sum is made zero, or loaded. */
 static bool is_filled(const struct matrix_subgroup *s, int x, int word, int kind)
 {
     const struct matrix *m = x > 0 && x <= s->n_matrices ? &s->matrices[x - 1] : NULL;
-    return m && m->word == word && (m->kind & TERN_HOST_COLUMNS) == (kind & TERN_HOST_COLUMNS);
+    return m && (m->word == word || (word == TERN_HOST_ZERO && m->word == TERN_HOST_LOAD_SUM)) &&
+           (m->kind & TERN_HOST_COLUMNS) == (kind & TERN_HOST_COLUMNS);
 }
 
 static const char *check(const struct matrix_subgroup *s, const struct tern_host_matrix *m, int x, const char *from, const char *to)
@@ -176,7 +181,7 @@ const char *matrix_units_word(struct matrix_units *u, int item, const struct ter
     if (!u->subgroup || u->n_items % u->subgroup)
         return "matrix units in a group that has no whole subgroups";
     struct matrix_subgroup *s = &u->subgroups[item / u->subgroup];
-    bool new = m->word <= TERN_HOST_LOAD_B && !*m->x;
+    bool new = m->word <= TERN_HOST_LOAD_SUM && !*m->x;
     int x = new ? u->matrices[item] + 1 : *m->x, word = u->words[item]++;
     const char *wrong = word == s->n_said ? begin(s, m, x, from, to) : NULL;
     if (wrong)

@@ -118,6 +118,11 @@ struct tern_factor {
                  : "memory")
 #define MATRIX_LOAD_A(x, tile, i, pitch, layout) TERN_LOAD("a", x, tile, i, pitch, layout)
 #define MATRIX_LOAD_B(x, tile, i, pitch, layout) TERN_LOAD("b", x, tile, i, pitch, layout)
+#define MATRIX_LOAD_SUM(x, tile, i, pitch)                                                                       \
+    asm volatile("wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8], %9;" \
+                 : TERN_8_IN(x, TERN_FLOAT_OUT)                                                                  \
+                 : "r"(tern_shared_address(tile) + 4 * (i)), "r"(pitch)                                          \
+                 : "memory")
 #define MATRIX_MULTIPLY(sum, a, a_layout, b, b_layout)                             \
     asm volatile("wmma.mma.sync.aligned." a_layout "." b_layout TERN_MULTIPLY_FORM \
                  : TERN_8_IN(sum, TERN_FLOAT_OUT)                                  \

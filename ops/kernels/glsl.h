@@ -74,6 +74,7 @@ uint MULHI(uint a, uint b)
 #define MATRIX_ZERO(x) x = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0f)
 #define MATRIX_LOAD_A(x, tile, i, pitch, layout) coopMatLoad(x, tile, uint(i) / 8u, uint(pitch) / 8u, layout)
 #define MATRIX_LOAD_B(x, tile, i, pitch, layout) coopMatLoad(x, tile, uint(i) / 8u, uint(pitch) / 8u, layout)
+#define MATRIX_LOAD_SUM(x, tile, i, pitch) coopMatLoad(x, tile, uint(i) / 4u, uint(pitch) / 4u, gl_CooperativeMatrixLayoutRowMajor)
 #define MATRIX_MULTIPLY(sum, a, a_layout, b, b_layout) sum = coopMatMulAdd(a, b, sum)
 #define MATRIX_STORE(x, tile, i, pitch) coopMatStore(x, tile, uint(i) / 4u, uint(pitch) / 4u, gl_CooperativeMatrixLayoutRowMajor)
 #endif

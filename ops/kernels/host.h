@@ -96,6 +96,7 @@ FN float tern_f32_of_f16(uint h)
     TERN_WORD(TERN_HOST_LOAD_A, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH, .kind = (LAYOUT) | TERN_BF16)
 #define MATRIX_LOAD_B(X, TILE, I, PITCH, LAYOUT) \
     TERN_WORD(TERN_HOST_LOAD_B, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH, .kind = (LAYOUT) | TERN_BF16)
+#define MATRIX_LOAD_SUM(X, TILE, I, PITCH) TERN_WORD(TERN_HOST_LOAD_SUM, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH)
 #define MATRIX_MULTIPLY(SUM, A, A_LAYOUT, B, B_LAYOUT) \
     TERN_WORD(TERN_HOST_MULTIPLY, .x = &(SUM), .a = A, .b = B, .kind = (A_LAYOUT), .b_kind = (B_LAYOUT))
 #define MATRIX_STORE(X, TILE, I, PITCH) TERN_WORD(TERN_HOST_STORE, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH)

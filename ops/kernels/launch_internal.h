@@ -52,6 +52,10 @@ void tern_tile_define(struct tern_launch_maker *m, const struct tern_tile *t, in
 struct tern_matrix_tile {
     int tk, mm, mn, sm, sn;
 };
+/* Whether the device has matrix units for factors of these dtypes. */
+bool tern_matrix_has(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b);
+/* The macros that every text for them wants; the first input has the dtype of the factors. */
+void tern_matrix_define(struct tern_launch_maker *m);
 /* False when the device has none for these dtypes, or no tile fits it; then another text has to do. */
 bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b, int64_t rows, int64_t cols, int64_t batch,
                         struct tern_matrix_tile *t);

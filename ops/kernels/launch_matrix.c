@@ -19,6 +19,21 @@ static int64_t groups(const struct tern_matrix_tile *t, int64_t rows, int64_t co
     return (int64_t)tern_ceil_div(rows, rows_of(t)) * tern_ceil_div(cols, cols_of(t)) * batch;
 }
 
+bool tern_matrix_has(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b)
+{
+    const struct tern_launch_limits *l = m->limits;
+    return a == b && l->matrix_subgroup > 0 && l->storage16 && (a == TERN_F16 ? l->matrix_f16 : a == TERN_BF16 && l->matrix_bf16);
+}
+
+void tern_matrix_define(struct tern_launch_maker *m)
+{
+    m->l->subgroup = m->limits->matrix_subgroup;
+    tern_launch_define(m, "MATRIX 1");
+    tern_launch_define(m, "SUBGROUP %d", m->limits->matrix_subgroup);
+    if (m->d->in[0].dtype == TERN_BF16)
+        tern_launch_define(m, "MATRIX_BF16 1");
+}
+
 bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b, int64_t rows, int64_t cols, int64_t batch,
                         struct tern_matrix_tile *t)
 {
@@ -27,7 +42,7 @@ bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, en
         thin = {.tk = 64, .mm = 1, .mn = 1, .sm = 1, .sn = 4};                                   /* 16 x 64 */
     enum { ENOUGH = 128 }; /* groups that fill a device: 108 units of an A100, 132 of an H100, with two groups each */
     const struct tern_launch_limits *l = m->limits;
-    if (a != b || l->matrix_subgroup < 1 || !l->storage16 || !(a == TERN_F16 ? l->matrix_f16 : a == TERN_BF16 && l->matrix_bf16))
+    if (!tern_matrix_has(m, a, b))
         return false;
     bool fits = rows > 64 && cols > 64 && items(m, &large) <= l->max_group && shared(&large) <= l->shared_bytes;
     *t = rows <= 16 ? thin : fits && groups(&large, rows, cols, batch) >= ENOUGH ? large : middle;
@@ -38,11 +53,7 @@ struct tern_launch *tern_matrix_begin(struct tern_launch_maker *m, const char *t
                                       int64_t rows, int64_t cols, int64_t batch)
 {
     struct tern_launch *l = tern_launch_begin(m, text, params_size, items(m, t), 1);
-    l->subgroup = m->limits->matrix_subgroup;
-    tern_launch_define(m, "MATRIX 1");
-    tern_launch_define(m, "SUBGROUP %d", m->limits->matrix_subgroup);
-    if (m->d->in[0].dtype == TERN_BF16)
-        tern_launch_define(m, "MATRIX_BF16 1");
+    tern_matrix_define(m);
     tern_launch_define(m, "TK %d", t->tk);
     tern_launch_define(m, "MM %d", t->mm);
     tern_launch_define(m, "MN %d", t->mn);

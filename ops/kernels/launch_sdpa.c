@@ -3,7 +3,7 @@
 
 #include "ops/kernels/launch_internal.h"
 
-enum { QUERY, KEY, VALUE, MASK, MAX_HEAD = 512 };
+enum { QUERY, KEY, VALUE, MASK, MAX_HEAD = 512, MAX_MATRIX_HEAD = 160 };
 
 /* Queries and keys of a block, so that both and their scores fit shared memory. */
 static bool blocks(const struct tern_launch_maker *m, int64_t e, int64_t ev, int *bq, int *bk)
@@ -22,13 +22,43 @@ static bool blocks(const struct tern_launch_maker *m, int64_t e, int64_t ev, int
     }
 }
 
+/* Shared memory of sdpa_matrix.cl, as it counts it. */
+static size_t matrix_shared(int64_t e, int64_t ev, int items)
+{
+    size_t pitch_e = (size_t)(e + 15) / 16 * 16 + 8, pitch_v = (size_t)(ev + 15) / 16 * 16 + 8;
+    size_t all = 32 * (pitch_e + pitch_v) + 64 * 40 + 2 * 64 * 36, queries = 64 * pitch_e;
+    return 2 * (all > queries ? all : queries) + (64 + (size_t)items + 1) * 4;
+}
+
+/* By eight: elements of a head behind each other, rows and heads at multiples of 8 elements. */
+static bool by_eight(const struct tern_meta *m)
+{
+    int last = m->ndim - 1;
+    bool good = m->shape[last] % 8 == 0 && m->stride[last] == 1;
+    for (int i = 0; i < last && good; i++)
+        good = m->shape[i] == 1 || m->stride[i] % 8 == 0;
+    return good;
+}
+
+static bool suits_matrix(const struct tern_launch_maker *m)
+{
+    const struct tern_op_desc *d = m->d;
+    const struct tern_launch_limits *l = m->limits;
+    const struct tern_meta *q = &d->in[QUERY], *v = &d->in[VALUE];
+    int64_t e = q->shape[q->ndim - 1], ev = v->shape[v->ndim - 1];
+    int size = l->matrix_subgroup;
+    return tern_matrix_has(m, q->dtype, d->in[KEY].dtype) && v->dtype == q->dtype && l->vectors && by_eight(q) && by_eight(&d->in[KEY]) &&
+           by_eight(v) && e <= MAX_MATRIX_HEAD && ev <= MAX_MATRIX_HEAD && (size == 16 || size == 32 || size == 64) &&
+           4 * size <= l->max_group && matrix_shared(e, ev, 4 * size) <= l->shared_bytes;
+}
+
 bool tern_launch_sdpa(struct tern_launch_maker *m)
 {
     const struct tern_op_desc *d = m->d;
     const struct tern_meta *q = &d->in[QUERY], *k = &d->in[KEY], *v = &d->in[VALUE], *y = &d->out;
     int64_t stride[5][TERN_MAX_DIMS] = {{0}}, mask[TERN_MAX_DIMS] = {0}, batch = 1;
     struct tern_loop loop;
-    int bq, bk;
+    int bq = 0, bk = 0;
     if (d->op != TERN_OP_sdpa)
         return false;
     if (!tern_meta_numel(y))
@@ -47,13 +77,15 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     memcpy(stride[4], y->stride, sizeof(stride[4]));
     for (int i = 0; i < last - 1; i++)
         batch *= q->shape[i];
-    if (e < 1 || e > MAX_HEAD || ev > MAX_HEAD || batch > m->limits->max_groups || !blocks(m, e, ev, &bq, &bk) ||
+    bool matrix = suits_matrix(m);
+    if (e < 1 || e > MAX_HEAD || ev > MAX_HEAD || batch > m->limits->max_groups || (!matrix && !blocks(m, e, ev, &bq, &bk)) ||
         !tern_loop_make(last - 1, q->shape, 5, (const int64_t(*)[TERN_MAX_DIMS])stride, false, &loop)) {
         m->failed = true;
         return true;
     }
-    int items = m->limits->max_group < 128 ? m->limits->max_group : 128;
-    struct tern_launch *l = tern_launch_begin(m, "sdpa", sizeof(l->params.sdpa), items, 1);
+    int items = matrix ? 4 * m->limits->matrix_subgroup : m->limits->max_group < 128 ? m->limits->max_group : 128;
+    struct tern_launch *l = tern_launch_begin(m, matrix ? "sdpa_matrix" : "sdpa", sizeof(l->params.sdpa), items, 1);
+    void (*read)(struct tern_launch_maker *, const char *, int) = matrix ? tern_launch_read8 : tern_launch_read;
     struct tern_params_sdpa *p = &l->params.sdpa;
     *p = (struct tern_params_sdpa){.l = (int32_t)q->shape[last - 1],
                                    .s = (int32_t)k->shape[last - 1],
@@ -74,20 +106,28 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     memcpy(p->v_batch, loop.stride[2], sizeof(p->v_batch));
     memcpy(p->mask_batch, loop.stride[3], sizeof(p->mask_batch));
     memcpy(p->y_batch, loop.stride[4], sizeof(p->y_batch));
-    tern_launch_read(m, "query", QUERY);
-    tern_launch_read(m, "key", KEY);
-    tern_launch_read(m, "value", VALUE);
+    read(m, "query", QUERY);
+    read(m, "key", KEY);
+    read(m, "value", VALUE);
     if (d->present[MASK]) {
         tern_launch_read(m, "mask", MASK);
         tern_launch_define(m, "MASK 1");
         if (d->in[MASK].dtype == TERN_BOOL)
             tern_launch_define(m, "MASK_BOOL 1");
     }
-    tern_launch_write(m, "y", TERN_SLOT_OUT);
+    bool wide_y = matrix && y->dtype == q->dtype && by_eight(y);
+    wide_y ? tern_launch_read8(m, "y", TERN_SLOT_OUT) : tern_launch_write(m, "y", TERN_SLOT_OUT);
     tern_launch_define(m, "E %d", (int)e);
     tern_launch_define(m, "EV %d", (int)ev);
-    tern_launch_define(m, "BQ %d", bq);
-    tern_launch_define(m, "BK %d", bk);
+    if (matrix) {
+        tern_matrix_define(m);
+        bq = 64;
+        if (wide_y)
+            tern_launch_define(m, "WIDE_Y 1");
+    } else {
+        tern_launch_define(m, "BQ %d", bq);
+        tern_launch_define(m, "BK %d", bk);
+    }
     tern_launch_define(m, "BATCH_NDIM %d", loop.ndim);
     if (d->attrs.sdpa.is_causal)
         tern_launch_define(m, "CAUSAL 1");

@@ -58,7 +58,7 @@ static inline unsigned short ptx_cvt_rn_f16_f32(float v) { return half_from_floa
 #if STANDIN_MATRIX && STANDIN_ARCH < (STANDIN_BF16 ? 80 : 70)
 #error "no such matrix units"
 #endif
-enum { WORD_ZERO, WORD_LOAD_A, WORD_LOAD_B, WORD_MULTIPLY, WORD_STORE, KIND_COLUMNS = 1, KIND_BF16 = 2 };
+enum { WORD_ZERO, WORD_LOAD_A, WORD_LOAD_B, WORD_LOAD_SUM, WORD_MULTIPLY, WORD_STORE, KIND_COLUMNS = 1, KIND_BF16 = 2 };
 #define KIND_OF(layout) (*(layout) == 'c' ? KIND_COLUMNS : 0)
 #define MATRIX_A(name, n) int name[n] = {}
 #define MATRIX_B(name, n) int name[n] = {}
@@ -68,6 +68,7 @@ enum { WORD_ZERO, WORD_LOAD_A, WORD_LOAD_B, WORD_MULTIPLY, WORD_STORE, KIND_COLU
     standin_matrix(word, &(x), 0, 0, KIND_OF(layout) | (STANDIN_BF16 ? KIND_BF16 : 0), 0, tile, i, pitch, __LINE__)
 #define MATRIX_LOAD_A(x, tile, i, pitch, layout) MATRIX_LOAD(WORD_LOAD_A, x, tile, i, pitch, layout)
 #define MATRIX_LOAD_B(x, tile, i, pitch, layout) MATRIX_LOAD(WORD_LOAD_B, x, tile, i, pitch, layout)
+#define MATRIX_LOAD_SUM(x, tile, i, pitch) standin_matrix(WORD_LOAD_SUM, &(x), 0, 0, 0, 0, tile, i, pitch, __LINE__)
 #define MATRIX_MULTIPLY(sum, a, a_layout, b, b_layout) \
     standin_matrix(WORD_MULTIPLY, &(sum), a, b, KIND_OF(a_layout), KIND_OF(b_layout), 0, 0, 0, __LINE__)
 #define MATRIX_STORE(x, tile, i, pitch) standin_matrix(WORD_STORE, &(x), 0, 0, 0, 0, tile, i, pitch, __LINE__)
