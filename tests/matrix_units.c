@@ -37,7 +37,7 @@ void matrix_units_clear(struct matrix_units *u)
         free(u->subgroups[i].matrices);
     }
     free(u->subgroups);
-    memset(u, 0, sizeof(*u));
+    *u = (struct matrix_units){.early = u->early};
 }
 
 void matrix_units_start(struct matrix_units *u, int n_items, int subgroup)
@@ -137,8 +137,15 @@ static const char *check(const struct matrix_subgroup *s, const struct tern_host
     }
 }
 
-/* The first item's: all but stores happen now. */
-static const char *begin(struct matrix_subgroup *s, const struct tern_host_matrix *m, int x, const char *from, const char *to)
+static void store(const struct said *said)
+{
+    float *to = said->m.tile;
+    for (int row = 0; row < SIDE; row++)
+        memcpy(to + said->m.i + row * said->m.pitch, said->stored + row * SIDE, SIDE * sizeof(float));
+}
+
+/* The first item's: all happens now, but stores only if they are early. */
+static const char *begin(struct matrix_subgroup *s, bool early, const struct tern_host_matrix *m, int x, const char *from, const char *to)
 {
     const char *wrong = check(s, m, x, from, to);
     if (wrong)
@@ -159,6 +166,8 @@ static const char *begin(struct matrix_subgroup *s, const struct tern_host_matri
         memcpy(said->stored, to_fill->at, sizeof(said->stored));
     else
         fill(to_fill, m);
+    if (m->word == TERN_HOST_STORE && early)
+        store(said);
     return NULL;
 }
 
@@ -169,13 +178,6 @@ static bool agrees(const struct said *said, const struct tern_host_matrix *m, in
            m->tile == n->tile && m->i == n->i && m->pitch == n->pitch && m->line == n->line;
 }
 
-static void store(const struct said *said)
-{
-    float *to = said->m.tile;
-    for (int row = 0; row < SIDE; row++)
-        memcpy(to + said->m.i + row * said->m.pitch, said->stored + row * SIDE, SIDE * sizeof(float));
-}
-
 const char *matrix_units_word(struct matrix_units *u, int item, const struct tern_host_matrix *m, const void *from, const void *to)
 {
     if (!u->subgroup || u->n_items % u->subgroup)
@@ -183,14 +185,14 @@ const char *matrix_units_word(struct matrix_units *u, int item, const struct ter
     struct matrix_subgroup *s = &u->subgroups[item / u->subgroup];
     bool new = m->word <= TERN_HOST_LOAD_SUM && !*m->x;
     int x = new ? u->matrices[item] + 1 : *m->x, word = u->words[item]++;
-    const char *wrong = word == s->n_said ? begin(s, m, x, from, to) : NULL;
+    const char *wrong = word == s->n_said ? begin(s, u->early, m, x, from, to) : NULL;
     if (wrong)
         return wrong;
     if (!agrees(&s->said[word], m, x))
         return "items of a subgroup do different things with matrix units";
     if (new)
         *m->x = ++u->matrices[item];
-    if (++s->said[word].items == u->subgroup && m->word == TERN_HOST_STORE)
+    if (++s->said[word].items == u->subgroup && m->word == TERN_HOST_STORE && !u->early)
         store(&s->said[word]);
     return NULL;
 }

@@ -1,5 +1,6 @@
 /* Matrix units in software, for the runners of kernel texts: the first item of a subgroup that comes to a word does it for all, a store is
- * done by the last one, and the others are held against the first. So a text that lacks a barrier finds what is not there yet. */
+ * done by the last one, and the others are held against the first. So a text that lacks a barrier finds what is not there yet; or, where
+ * stores are early, what is not there any more. */
 #ifndef TERN_TESTS_MATRIX_UNITS_H
 #define TERN_TESTS_MATRIX_UNITS_H
 
@@ -9,9 +10,10 @@
 
 enum { MATRIX_MOST_ITEMS = 1024 };
 
-/* Of a group, whose items make subgroups of so many; all zero before the first group, matrix_units_clear after the last. */
+/* Of a group, whose items make subgroups of so many; all zero but `early` before the first group, matrix_units_clear after the last. */
 struct matrix_units {
     int n_items, subgroup;
+    bool early;                      /* stores are done by the first item, too; the caller's */
     int words[MATRIX_MOST_ITEMS];    /* of each item since the last barrier */
     int matrices[MATRIX_MOST_ITEMS]; /* that each item has filled */
     struct matrix_subgroup *subgroups;

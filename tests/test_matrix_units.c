@@ -95,7 +95,9 @@ static void test_barriers_missing(void **state)
 {
     static const char *const bodies[] = {FILL LOAD_BOTH MULTIPLY BARRIER STORE_SUM BARRIER READ_SUM,
                                          FILL BARRIER LOAD_BOTH MULTIPLY STORE_SUM BARRIER READ_SUM,
-                                         FILL BARRIER LOAD_BOTH MULTIPLY BARRIER STORE_SUM READ_SUM};
+                                         FILL BARRIER LOAD_BOTH MULTIPLY BARRIER STORE_SUM READ_SUM,
+                                         FILL BARRIER LOAD_BOTH MULTIPLY BARRIER STORE_SUM BARRIER READ_SUM
+                                         "MATRIX_ZERO(sum[0]);\n" STORE_SUM};
     int32_t y[256];
     char message[512];
     for (size_t i = 0; i < sizeof(bodies) / sizeof(*bodies); i++) {

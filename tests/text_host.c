@@ -325,7 +325,13 @@ static bool check(struct group *g, size_t params_size)
 bool text_host_run(struct text_host *k, const int groups[3], const void *params, size_t params_size, const struct text_buffer *buffers,
                    int n_buffers, enum text_order order, char *message, size_t size)
 {
-    struct group g = {.k = k, .params = params, .buffers = buffers, .n_buffers = n_buffers, .message = message, .size = size};
+    struct group g = {.k = k,
+                      .params = params,
+                      .buffers = buffers,
+                      .n_buffers = n_buffers,
+                      .message = message,
+                      .size = size,
+                      .units = {.early = order == TEXT_SHUFFLED}};
     if (!check(&g, params_size))
         return false;
     for (int i = 0; i < n_buffers; i++)
