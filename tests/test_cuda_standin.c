@@ -180,12 +180,10 @@ static void test_outside(void **state)
     fine();
 }
 
-/* A barrier that only some items reach. */
-static void test_barrier(void **state)
+/* A kernel of 64 items, of which the driver says what is wrong. */
+static void run_wrong(const char *source, const char *message)
 {
-    need();
-    char *image = compile("extern \"C\" __global__ void __launch_bounds__(64) tern_kernel(float *y)\n{\n    if (threadIdx.x < 3)\n"
-                          "        __syncthreads();\n    y[0] = 1;\n}\n");
+    char *image = compile(source);
     CUmodule m;
     CUfunction f;
     assert_non_null(image);
@@ -194,7 +192,35 @@ static void test_barrier(void **state)
     assert_int_equal(cu.cuModuleGetFunction(&f, m, "tern_kernel"), 0);
     assert_int_equal(cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 0, streams[0], (void *[]){&memory}, NULL), 0);
     assert_int_equal(cu.cuStreamSynchronize(streams[0]), CUDA_ERROR_LAUNCH_FAILED);
-    expect("a barrier that not all items of a block reach");
+    expect(message);
+}
+
+/* A barrier that only some items reach. */
+static void test_barrier(void **state)
+{
+    need();
+    run_wrong("extern \"C\" __global__ void __launch_bounds__(64) tern_kernel(float *y)\n{\n    if (threadIdx.x < 3)\n"
+              "        __syncthreads();\n    y[0] = 1;\n}\n",
+              "a barrier that not all items of a block reach");
+}
+
+/* Matrix units that only a part of a warp uses. */
+static void test_matrix_missed(void **state)
+{
+    need();
+    run_wrong("#define MATRIX 1\nextern \"C\" __global__ void __launch_bounds__(64) tern_kernel(float *y)\n{\n    MATRIX_SUM(sum, 1);\n"
+              "    if (threadIdx.x < 40)\n        MATRIX_ZERO(sum[0]);\n    __syncthreads();\n    y[0] = 1;\n}\n",
+              "matrix units that not all items of a subgroup come to");
+}
+
+/* A matrix that reaches over the end of the shared memory. */
+static void test_matrix_outside(void **state)
+{
+    need();
+    run_wrong("#define MATRIX 1\nextern \"C\" __global__ void __launch_bounds__(64) tern_kernel(float *y)\n{\n"
+              "    alignas(32) __shared__ uint4 tile[31];\n    MATRIX_A(a, 1);\n    __syncthreads();\n"
+              "    MATRIX_LOAD_A(a[0], tile, 0, 16, \"row\");\n    y[0] = 1;\n}\n",
+              "a matrix is outside of the shared array");
 }
 
 static void test_two_streams(void **state)
@@ -298,8 +324,8 @@ static void test_captures(void **state)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_runs),        TEST(test_memory),  TEST(test_launches),
-                                       TEST(test_outside),     TEST(test_barrier), TEST(test_two_streams),
-                                       TEST(test_host_memory), TEST(test_objects), TEST(test_captures)};
+    const struct CMUnitTest tests[] = {TEST(test_runs),        TEST(test_memory),        TEST(test_launches),       TEST(test_outside),
+                                       TEST(test_barrier),     TEST(test_matrix_missed), TEST(test_matrix_outside), TEST(test_two_streams),
+                                       TEST(test_host_memory), TEST(test_objects),       TEST(test_captures)};
     return cmocka_run_group_tests(tests, cuda_group_setup, cuda_group_teardown);
 }

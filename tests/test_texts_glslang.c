@@ -111,7 +111,7 @@ static void test_compiles(void **state)
     print_message("%d sources\n", g.n);
     text_cache_clear(&g.sources, nothing);
     assert_int_equal(table.failed + more.failed, 0);
-    assert_true(g.n >= 10);
+    assert_true(g.n > 0);
 }
 
 int main(void)

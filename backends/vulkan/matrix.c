@@ -96,7 +96,7 @@ enum tern_status vulkan_probe_matrix(struct vulkan_device *d)
     if (tern_error_status(ctx) == TERN_E_NO_MEMORY)
         return TERN_E_NO_MEMORY;
     d->gpu.limits.matrix_f16 = false;
-    d->no_matrix = "the compiler of GLSL (shaderc or glslc) does not know it; one of 2023.5 or later does";
+    d->no_matrix = "the compiler of GLSL (shaderc or glslc) does not know it; one of 2024 does";
     tern_message(ctx, TERN_LOG_INFO, "vulkan: %s: no cooperative matrix: %s", d->properties.deviceName, tern_error(ctx));
     tern_error_clear(ctx);
     return TERN_OK;
