@@ -191,9 +191,35 @@ static void test_launches(void **state)
     assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 64, 64, 64, &limits, &l), "matmul");
 }
 
+/* A deep product of few tiles: 40 groups of 64 x 64, whose 40 steps are shared out to three parts. */
+static void test_parts(void **state)
+{
+    static struct tern_launches l;
+    struct tern_launch_limits limits = text_limits_matrix();
+    struct tern_op_desc d = {.op = TERN_OP_linear, .n_in = 3, .present = {true, true, true}};
+    d.in[0] = tern_meta_make(TERN_F16, 3, (const int64_t[]){2, 64, 1280});
+    d.in[1] = tern_meta_make(TERN_F16, 2, (const int64_t[]){1280, 1280});
+    d.in[2] = tern_meta_make(TERN_F16, 1, (const int64_t[]){1280});
+    d.out = d.in[0];
+    assert_true(tern_launches_make(&d, &limits, &l));
+    assert_int_equal(l.n, 2);
+    assert_string_equal(l.launch[0].text, "matmul_matrix");
+    assert_string_equal(l.launch[1].text, "split_sum");
+    assert_int_equal(l.launch[0].groups[0] * l.launch[0].groups[1], 40);
+    assert_int_equal(l.launch[0].groups[2], 3);
+    assert_int_equal(l.workspace, 3 * 128 * 1280 * 4);
+    assert_null(strstr(l.launch[0].defines, "BIAS"));
+    assert_non_null(strstr(l.launch[1].defines, "BIAS 1\n"));
+    d.in[0].shape[1] = d.out.shape[1] = 256; /* 160 groups fill a device */
+    d.in[0].stride[0] = d.out.stride[0] = 256 * 1280;
+    assert_true(tern_launches_make(&d, &limits, &l));
+    assert_int_equal(l.n, 1);
+    assert_int_equal(l.workspace, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_multiplies), cmocka_unit_test(test_barriers_missing),
-                                       cmocka_unit_test(test_misuse), cmocka_unit_test(test_launches)};
+                                       cmocka_unit_test(test_misuse), cmocka_unit_test(test_launches), cmocka_unit_test(test_parts)};
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -2,7 +2,7 @@
  * channels, which are multiples of 8 and lie behind each other in x and w; both are f16 or both bf16, sums f32. Tiles and stages as in
  * matmul_matrix.cl; GROUP_Z is the group of channels.
  * Host: MATRIX, SUBGROUP, MATRIX_BF16; TK, MM, MN, SM, SN, where a tile is a whole number of loads for every item; BIAS; WIDE_Y: eight
- * channels of a pixel are stored at once. */
+ * channels of a pixel are stored at once; PARTS: GROUP_Z is a part of the depth, of one group, and y is a product (pixels, outputs) of each. */
 #ifdef BIAS
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) READ(1, w) READ(2, bias) WRITE(3, y)
 #else
@@ -22,6 +22,11 @@
 #define X_LOADS (TM * PER_ROW / ITEMS)
 #define W_LOADS (TN * PER_ROW / ITEMS)
 
+#ifdef PARTS
+#define GROUP 0
+#else
+#define GROUP GROUP_Z
+#endif
 #ifdef BIAS
 #define RESULT(v, at, o) POST((v) + LOAD(bias, (o)*P.bias_n), at, o)
 #else
@@ -46,7 +51,7 @@ KERNEL_BEGIN
         int m = m0 + my_row + r * (ITEMS / PER_ROW);
         int row = m / P.out_w;
         int picture = row / P.out_h;
-        first[r] = m < pixels ? picture * P.x_n + GROUP_Z * P.channels : 0;
+        first[r] = m < pixels ? picture * P.x_n + GROUP * P.channels : 0;
         top[r] = m < pixels ? (row - picture * P.out_h) * P.stride_h - P.padding_h : -1000000000; /* outside of every picture */
         left_edge[r] = (m - row * P.out_w) * P.stride_w - P.padding_w;
     }
@@ -58,8 +63,16 @@ KERNEL_BEGIN
     UNROLL for (int i = 0; i < MM * MN; i++)
         MATRIX_ZERO(sum[i]);
     int stage = 0;
+#ifdef PARTS
+    const int part = ((depth + TK - 1) / TK + PARTS - 1) / PARTS * TK;
+    const int k_begin = GROUP_Z * part;
+    const int k_end = k_begin + part < depth ? k_begin + part : depth;
+#else
+    const int k_begin = 0;
+    const int k_end = depth;
+#endif
     /* fetches what comes after k0, multiplies k0's: at first there is nothing to multiply, at last nothing to fetch */
-    for (int k0 = -TK; k0 < depth; k0 += TK) {
+    for (int k0 = k_begin - TK; k0 < k_end; k0 += TK) {
         int k = k0 + TK + my_k;
         int tap = k / P.channels;
         int c = k - tap * P.channels;
@@ -69,16 +82,16 @@ KERNEL_BEGIN
             int iy = top[r] + ky * P.dilation_h;
             int ix = left_edge[r] + kx * P.dilation_w;
             x_next[r] = MAKE_UINT4(0u, 0u, 0u, 0u);
-            if (k < depth && iy >= 0 && iy < P.in_h && ix >= 0 && ix < P.in_w)
+            if (k < k_end && iy >= 0 && iy < P.in_h && ix >= 0 && ix < P.in_w)
                 x_next[r] = LOAD8(x, first[r] + iy * P.x_h + ix * P.x_w + c);
         }
         UNROLL for (int r = 0; r < W_LOADS; r++) {
             int n = n0 + my_row + r * (ITEMS / PER_ROW);
             w_next[r] = MAKE_UINT4(0u, 0u, 0u, 0u);
-            if (k < depth && n < P.outputs)
-                w_next[r] = LOAD8(w, (GROUP_Z * P.outputs + n) * P.w_o + ky * P.w_h + kx * P.w_w + c);
+            if (k < k_end && n < P.outputs)
+                w_next[r] = LOAD8(w, (GROUP * P.outputs + n) * P.w_o + ky * P.w_h + kx * P.w_w + c);
         }
-        if (k0 >= 0) {
+        if (k0 >= k_begin) {
             UNROLL for (int d = 0; d < TK; d += 16) {
                 UNROLL for (int i = 0; i < MM; i++)
                     MATRIX_LOAD_A(left[i], tile, stage + (sub_m + 16 * i) * PITCH + d, PITCH, MATRIX_ROWS);
@@ -115,8 +128,12 @@ KERNEL_BEGIN
             if (m < pixels && n < P.outputs) {
                 int row = m / P.out_w;
                 int picture = row / P.out_h;
-                int o = GROUP_Z * P.outputs + n;
+                int o = GROUP * P.outputs + n;
+#ifdef PARTS
+                int at = (GROUP_Z * pixels + m) * P.outputs + n;
+#else
                 int at = picture * P.y_n + (row - picture * P.out_h) * P.y_h + (m - row * P.out_w) * P.y_w + o * P.y_c;
+#endif
 #ifdef WIDE_Y
                 UINT4 v = tile[(strip + line * STRIP_PITCH + col) / 4];
                 UINT4 u = tile[(strip + line * STRIP_PITCH + col) / 4 + 1];

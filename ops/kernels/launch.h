@@ -23,6 +23,7 @@ TERN_PARAMS_STRUCT(elementwise, TERN_PARAMS_ELEMENTWISE)
 TERN_PARAMS_STRUCT(copy, TERN_PARAMS_COPY)
 TERN_PARAMS_STRUCT(reduce, TERN_PARAMS_REDUCE)
 TERN_PARAMS_STRUCT(matmul, TERN_PARAMS_MATMUL)
+TERN_PARAMS_STRUCT(split_sum, TERN_PARAMS_SPLIT_SUM)
 TERN_PARAMS_STRUCT(conv2d, TERN_PARAMS_CONV2D)
 TERN_PARAMS_STRUCT(rows, TERN_PARAMS_ROWS)
 TERN_PARAMS_STRUCT(group_norm, TERN_PARAMS_GROUP_NORM)
@@ -39,6 +40,7 @@ union tern_launch_params {
     struct tern_params_copy copy;
     struct tern_params_reduce reduce;
     struct tern_params_matmul matmul;
+    struct tern_params_split_sum split_sum;
     struct tern_params_conv2d conv2d;
     struct tern_params_rows rows;
     struct tern_params_group_norm group_norm;

@@ -83,6 +83,13 @@ static void begin_plain(struct tern_launch_maker *m, const struct tern_params_co
     if (by_four)
         tern_launch_define(m, "WIDE 1");
     tern_tile_define(m, &tile, pixels, p->outputs, p->groups);
+    tern_launch_posts(m, 1);
+}
+
+/* Whether the output's pixels lie behind each other, all pictures as one row. */
+static bool in_a_row(const struct tern_params_conv2d *p)
+{
+    return (p->out_h == 1 || p->y_h == p->out_w * p->y_w) && (p->batch == 1 || p->y_n == p->out_h * p->out_w * p->y_w);
 }
 
 /* False where matrix units, or the channels, do not suit. */
@@ -94,10 +101,19 @@ static bool begin_matrix(struct tern_launch_maker *m, const struct tern_params_c
         return false;
     bool wide_y =
         d->out.dtype == d->in[0].dtype && p->y_c == 1 && p->outputs % 8 == 0 && p->y_n % 8 == 0 && p->y_h % 8 == 0 && p->y_w % 8 == 0;
-    tern_matrix_begin(m, "conv2d_matrix", sizeof(*p), &tile, pixels, p->outputs, p->groups)->params.conv2d = *p;
+    int parts =
+        p->groups == 1 && in_a_row(p) ? tern_matrix_parts(m, &tile, pixels, p->outputs, p->kernel_h * p->kernel_w * p->channels) : 1;
+    tern_matrix_begin(m, "conv2d_matrix", sizeof(*p), &tile, pixels, p->outputs, p->groups * parts)->params.conv2d = *p;
+    if (parts > 1) {
+        tern_launch_read8(m, "x", 0);
+        tern_launch_read8(m, "w", 1);
+        tern_matrix_sum_parts(m, parts, pixels, p->outputs, p->y_w, p->y_c, 1);
+        return true;
+    }
     buffers(m, tern_launch_read8, wide_y ? tern_launch_read8 : tern_launch_write);
     if (wide_y)
         tern_launch_define(m, "WIDE_Y 1");
+    tern_launch_posts(m, 1);
     return true;
 }
 
@@ -119,9 +135,9 @@ bool tern_launch_conv(struct tern_launch_maker *m)
         tern_launch_begin(m, "conv_transpose2d", sizeof(p), items, 1)->params.conv2d = p;
         buffers(m, tern_launch_read, tern_launch_write);
         tern_launch_items(m, tern_meta_numel(&d->out), items);
+        tern_launch_posts(m, 1);
     } else if (!begin_matrix(m, &p, pixels)) {
         begin_plain(m, &p, pixels);
     }
-    tern_launch_posts(m, 1);
     return true;
 }

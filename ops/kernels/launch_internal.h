@@ -62,6 +62,11 @@ bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, en
 /* Begins the launch, with these macros and groups. */
 struct tern_launch *tern_matrix_begin(struct tern_launch_maker *m, const char *text, size_t params_size, const struct tern_matrix_tile *t,
                                       int64_t rows, int64_t cols, int64_t batch);
+/* Into how many parts to split the depth, so that the groups fill a device: 1, or up to 8. */
+int tern_matrix_parts(const struct tern_launch_maker *m, const struct tern_matrix_tile *t, int64_t rows, int64_t cols, int64_t depth);
+/* Ends a launch that leaves parts of products (rows, cols) in the workspace, as its output `y`, and makes the one that sums them, with bias
+ * (input 2, if it is there) and posts along `channel`. */
+void tern_matrix_sum_parts(struct tern_launch_maker *m, int parts, int64_t rows, int64_t cols, int64_t y_m, int64_t y_n, int channel);
 /* A slot that is read, or the output, by eight elements of 16 bits. */
 void tern_launch_read8(struct tern_launch_maker *m, const char *name, int what);
 /* Fails the launch. */

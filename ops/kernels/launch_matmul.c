@@ -109,17 +109,27 @@ static struct wide wide_of(const struct tern_launch_maker *m, const struct tern_
     return w;
 }
 
-static void define(struct tern_launch_maker *m, const struct wide *w, int n_batch, bool bias)
+static void define(struct tern_launch_maker *m, const struct wide *w, int n_batch)
 {
     tern_launch_define(m, "BATCH_NDIM %d", n_batch);
-    if (bias)
-        tern_launch_define(m, "BIAS 1");
     if (w->a)
         tern_launch_define(m, "WIDE_A 1");
     if (w->b)
         tern_launch_define(m, "WIDE_B 1");
     if (w->along_n)
         tern_launch_define(m, "B_ALONG_N 1");
+}
+
+/* bias and output, in that order of slots, and what happens to results */
+static void finish(struct tern_launch_maker *m, bool bias, bool wide_y)
+{
+    if (bias) {
+        tern_launch_read(m, "bias", 2);
+        tern_launch_define(m, "BIAS 1");
+    }
+    wide_y ? tern_launch_read8(m, "y", TERN_SLOT_OUT) : tern_launch_write(m, "y", TERN_SLOT_OUT);
+    if (wide_y)
+        tern_launch_define(m, "WIDE_Y 1");
     tern_launch_posts(m, m->d->out.ndim - 1);
 }
 
@@ -130,11 +140,9 @@ static void begin_plain(struct tern_launch_maker *m, const struct tern_params_ma
     tern_launch_begin(m, "matmul", sizeof(*q), tile.tn / tile.rn, tile.tm / tile.rm)->params.matmul = *q;
     w.a ? tern_launch_read4(m, "a", 0) : tern_launch_read(m, "a", 0);
     w.b ? tern_launch_read4(m, "b", 1) : tern_launch_read(m, "b", 1);
-    if (bias)
-        tern_launch_read(m, "bias", 2);
-    tern_launch_write(m, "y", TERN_SLOT_OUT);
     tern_tile_define(m, &tile, q->m, q->n, batch);
-    define(m, &w, n_batch, bias);
+    define(m, &w, n_batch);
+    finish(m, bias, false);
 }
 
 static void begin_matrix(struct tern_launch_maker *m, const struct tern_params_matmul *q, int n_batch, int64_t batch, bool bias,
@@ -142,15 +150,24 @@ static void begin_matrix(struct tern_launch_maker *m, const struct tern_params_m
 {
     struct wide w = wide_of(m, q, n_batch, 8);
     w.y = w.y && m->d->out.dtype == m->d->in[0].dtype;
-    tern_matrix_begin(m, "matmul_matrix", sizeof(*q), tile, q->m, q->n, batch)->params.matmul = *q;
+    int parts = batch == 1 ? tern_matrix_parts(m, tile, q->m, q->n, q->k) : 1;
+    struct tern_params_matmul *p = &tern_matrix_begin(m, "matmul_matrix", sizeof(*q), tile, q->m, q->n, batch * parts)->params.matmul;
+    *p = *q;
     w.a ? tern_launch_read8(m, "a", 0) : tern_launch_read(m, "a", 0);
     w.b ? tern_launch_read8(m, "b", 1) : tern_launch_read(m, "b", 1);
-    if (bias)
-        tern_launch_read(m, "bias", 2);
-    w.y ? tern_launch_read8(m, "y", TERN_SLOT_OUT) : tern_launch_write(m, "y", TERN_SLOT_OUT);
-    if (w.y)
-        tern_launch_define(m, "WIDE_Y 1");
-    define(m, &w, n_batch, bias);
+    if (parts == 1) {
+        define(m, &w, n_batch);
+        finish(m, bias, w.y);
+        return;
+    }
+    /* the parts are a batch of products of the same factors */
+    p->batch_shape[0] = parts;
+    p->a_batch[0] = p->b_batch[0] = 0;
+    p->y_batch[0] = q->m * q->n;
+    p->y_m = q->n;
+    p->y_n = 1;
+    define(m, &w, 1);
+    tern_matrix_sum_parts(m, parts, q->m, q->n, q->y_m, q->y_n, m->d->out.ndim - 1);
 }
 
 bool tern_launch_matmul(struct tern_launch_maker *m)

@@ -1,6 +1,9 @@
 /* What launches for matrix units share: which tile, its macros. */
 #include "ops/kernels/launch_internal.h"
 
+/* Groups that fill a device: 108 units of an A100, 132 of an H100, with two groups or more each. */
+enum { ENOUGH = 128, MOST_PARTS = 8, LEAST_STEPS = 32, STEPS_OF_PART = 8 };
+
 static int items(const struct tern_launch_maker *m, const struct tern_matrix_tile *t) { return t->sm * t->sn * m->limits->matrix_subgroup; }
 static int rows_of(const struct tern_matrix_tile *t) { return 16 * t->mm * t->sm; }
 static int cols_of(const struct tern_matrix_tile *t) { return 16 * t->mn * t->sn; }
@@ -40,7 +43,6 @@ bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, en
     static const struct tern_matrix_tile large = {.tk = 32, .mm = 2, .mn = 4, .sm = 4, .sn = 2}, /* 128 x 128 */
         middle = {.tk = 32, .mm = 2, .mn = 2, .sm = 2, .sn = 2},                                 /* 64 x 64 */
         thin = {.tk = 64, .mm = 1, .mn = 1, .sm = 1, .sn = 4};                                   /* 16 x 64 */
-    enum { ENOUGH = 128 }; /* groups that fill a device: 108 units of an A100, 132 of an H100, with two groups each */
     const struct tern_launch_limits *l = m->limits;
     if (!tern_matrix_has(m, a, b))
         return false;
@@ -65,4 +67,39 @@ struct tern_launch *tern_matrix_begin(struct tern_launch_maker *m, const char *t
     for (int i = 0; i < 3; i++)
         m->failed = m->failed || l->groups[i] > m->limits->max_groups;
     return l;
+}
+
+/* A second launch and a way through memory have to be worth it: long sums, and groups for less than half of a device. */
+int tern_matrix_parts(const struct tern_launch_maker *m, const struct tern_matrix_tile *t, int64_t rows, int64_t cols, int64_t depth)
+{
+    int64_t n = groups(t, rows, cols, 1), steps = tern_ceil_div(depth, t->tk), parts = ENOUGH / n;
+    if (2 * n > ENOUGH || steps < LEAST_STEPS || rows * cols * MOST_PARTS >= TERN_LAUNCH_MAX_ELEMENTS || m->limits->max_groups < MOST_PARTS)
+        return 1;
+    parts = parts < steps / STEPS_OF_PART ? parts : steps / STEPS_OF_PART;
+    return (int)(parts < MOST_PARTS ? parts : MOST_PARTS);
+}
+
+void tern_matrix_sum_parts(struct tern_launch_maker *m, int parts, int64_t rows, int64_t cols, int64_t y_m, int64_t y_n, int channel)
+{
+    const struct tern_op_desc *d = m->d;
+    bool bias = d->op != TERN_OP_matmul && d->present[2];
+    int items = m->limits->max_group < 256 ? m->limits->max_group : 256;
+    tern_launch_define(m, "PARTS %d", parts);
+    tern_launch_write(m, "y", TERN_SLOT_WORKSPACE);
+    m->out->workspace = (size_t)(parts * rows * cols) * sizeof(float);
+    tern_launch_begin(m, "split_sum", sizeof(struct tern_params_split_sum), items, 1)->params.split_sum =
+        (struct tern_params_split_sum){.size = (int32_t)(rows * cols),
+                                       .n = (int32_t)cols,
+                                       .parts = parts,
+                                       .y_m = (int32_t)y_m,
+                                       .y_n = (int32_t)y_n,
+                                       .bias_n = bias ? (int32_t)d->in[2].stride[0] : 0};
+    tern_launch_read(m, "x", TERN_SLOT_WORKSPACE);
+    if (bias) {
+        tern_launch_read(m, "bias", 2);
+        tern_launch_define(m, "BIAS 1");
+    }
+    tern_launch_write(m, "y", TERN_SLOT_OUT);
+    tern_launch_items(m, rows * cols, items);
+    tern_launch_posts(m, channel);
 }

@@ -2,7 +2,7 @@
  * A group of SM x SN subgroups makes TM x TN values, a subgroup MM x MN matrices of 16 x 16. Tiles TK deep lie in shared memory with the
  * elements as they are stored, in two stages: while one is multiplied, the next is on its way into registers, then into the other stage.
  * Host: MATRIX, SUBGROUP, MATRIX_BF16; TK, MM, MN, SM, SN; BATCH_NDIM; BIAS; WIDE_A, WIDE_B, WIDE_Y: eight elements at once; B_ALONG_N:
- * b's neighbours in memory are along n, and its tile lies so. */
+ * b's neighbours in memory are along n, and its tile lies so; PARTS: group z sums only its part of the depth, y is a product for each. */
 #ifdef BIAS
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, a) READ(1, b) READ(2, bias) WRITE(3, y)
 #else
@@ -67,8 +67,16 @@ KERNEL_BEGIN
     UNROLL for (int i = 0; i < MM * MN; i++)
         MATRIX_ZERO(sum[i]);
     int stage = 0;
+#ifdef PARTS
+    const int part = ((P.k + TK - 1) / TK + PARTS - 1) / PARTS * TK;
+    const int k_begin = GROUP_Z * part;
+    const int k_end = k_begin + part < P.k ? k_begin + part : P.k;
+#else
+    const int k_begin = 0;
+    const int k_end = P.k;
+#endif
     /* fetches what comes after k0, multiplies k0's: at first there is nothing to multiply, at last nothing to fetch */
-    for (int k0 = -TK; k0 < P.k; k0 += TK) {
+    for (int k0 = k_begin - TK; k0 < k_end; k0 += TK) {
         UNROLL for (int r = 0; r < A_LOADS; r++) {
             int e = t + r * ITEMS;
             int m = m0 + e / (TK / 8);
@@ -76,13 +84,13 @@ KERNEL_BEGIN
             bool there = e < TM * TK / 8 && m < P.m;
             a_next[r] = MAKE_UINT4(0u, 0u, 0u, 0u);
 #ifdef WIDE_A
-            if (there && k < P.k)
+            if (there && k < k_end)
                 a_next[r] = LOAD8(a, a0 + m * P.a_m + k);
 #else
             uint w[8];
             UNROLL for (int i = 0; i < 8; i++) {
                 w[i] = 0u;
-                if (there && k + i < P.k)
+                if (there && k + i < k_end)
                     w[i] = BITS(a, a0 + m * P.a_m + (k + i) * P.a_k);
             }
             a_next[r] = MAKE_UINT4(w[0] | w[1] << 16, w[2] | w[3] << 16, w[4] | w[5] << 16, w[6] | w[7] << 16);
@@ -93,7 +101,7 @@ KERNEL_BEGIN
 #ifdef B_ALONG_N
             int k = k0 + TK + e / B_ROW;
             int n = n0 + e % B_ROW * 8;
-            bool there = e < TN * TK / 8 && k < P.k;
+            bool there = e < TN * TK / 8 && k < k_end;
 #else
             int n = n0 + e / B_ROW;
             int k = k0 + TK + e % B_ROW * 8;
@@ -101,7 +109,7 @@ KERNEL_BEGIN
 #endif
             b_next[r] = MAKE_UINT4(0u, 0u, 0u, 0u);
 #ifdef WIDE_B
-            if (there && n < P.n && k < P.k)
+            if (there && n < P.n && k < k_end)
                 b_next[r] = LOAD8(b, b0 + k * P.b_k + n * P.b_n);
 #else
             uint w[8];
@@ -111,14 +119,14 @@ KERNEL_BEGIN
                 if (there && n + i < P.n)
                     w[i] = BITS(b, b0 + k * P.b_k + (n + i) * P.b_n);
 #else
-                if (there && k + i < P.k)
+                if (there && k + i < k_end)
                     w[i] = BITS(b, b0 + n * P.b_n + (k + i) * P.b_k);
 #endif
             }
             b_next[r] = MAKE_UINT4(w[0] | w[1] << 16, w[2] | w[3] << 16, w[4] | w[5] << 16, w[6] | w[7] << 16);
 #endif
         }
-        if (k0 >= 0) {
+        if (k0 >= k_begin) {
             UNROLL for (int k = 0; k < TK; k += 16) {
                 UNROLL for (int i = 0; i < MM; i++)
                     MATRIX_LOAD_A(left[i], tile, stage + (sub_m + 16 * i) * PITCH_A + k, PITCH_A, MATRIX_ROWS);
