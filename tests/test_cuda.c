@@ -3,9 +3,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
+#include "core/context.h"
 #include "cuda_help.h"
 #include "gpu_help.h"
 
@@ -16,6 +18,43 @@ static void ops_agree(void **state)
     struct tern_context *ctx = cuda_open();
     assert_true(gpu_ops_agree(ctx, "cuda", ONE_IN) > 100);
     tern_context_destroy(&ctx);
+}
+
+/* All products of f16 and bf16, with tensor cores and without. */
+static void products_agree(void **state)
+{
+    static const char *const ops[] = {"linear", "matmul", "conv2d", "sdpa"};
+    for (int without = 0; without < 2; without++) {
+        char line[600];
+        without ? setenv("TERN_GPU_LIMITS", "matrix=no", 1) : unsetenv("TERN_GPU_LIMITS");
+        struct tern_context *ctx = cuda_open();
+        ctx->device->fns->describe(ctx->device, line, sizeof(line));
+        assert_non_null(strstr(line, without ? "tensor cores not used" : "tensor cores used for f16 and bf16"));
+        struct tern_conformance *c =
+            tern_conformance_create(ctx, &(const struct tern_conformance_params){.device = "cuda", .kernel = "chosen"});
+        int failed = 0, passed = 0, met = 0;
+        if (!c)
+            fail_msg("%s", tern_error(ctx));
+        for (int i = 0; i < tern_conformance_facts(c).cases; i++) {
+            struct tern_conformance_check check = tern_conformance_get(c, i);
+            struct tern_conformance_outcome out;
+            bool product = false;
+            for (int k = 0; k < 4; k++)
+                product = product || !strcmp(check.group, ops[k]);
+            if (!product || !strstr(check.name, "f16") || (without && met++ % 4))
+                continue;
+            assert_int_equal(tern_conformance_run(c, i, &out), TERN_OK);
+            passed += out.result == TERN_CONFORMANCE_PASSED;
+            if (out.result == TERN_CONFORMANCE_FAILED && ++failed < 20)
+                print_error("%s: %s\n", check.name, out.message);
+        }
+        print_message("%s tensor cores: %d passed\n", without ? "without" : "with", passed);
+        assert_int_equal(failed, 0);
+        assert_true(passed >= (without ? 5 : 20));
+        tern_conformance_destroy(&c);
+        tern_context_destroy(&ctx);
+    }
+    unsetenv("TERN_GPU_LIMITS");
 }
 
 static void pictures_agree(void **state)
@@ -72,7 +111,9 @@ static void wrong_use_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CUDA_TEST(plans_agree),          CUDA_TEST(ops_agree),           CUDA_TEST(pictures_agree),
-                                       CUDA_TEST(the_cache_is_checked), CUDA_TEST(faults_are_statuses), CUDA_TEST(wrong_use_is_refused)};
+    const struct CMUnitTest tests[] = {CUDA_TEST(plans_agree),          CUDA_TEST(ops_agree),
+                                       CUDA_TEST(products_agree),       CUDA_TEST(pictures_agree),
+                                       CUDA_TEST(the_cache_is_checked), CUDA_TEST(faults_are_statuses),
+                                       CUDA_TEST(wrong_use_is_refused)};
     return cmocka_run_group_tests(tests, cuda_group_setup, cuda_group_teardown);
 }

@@ -180,13 +180,14 @@ static void test_outside(void **state)
     fine();
 }
 
-/* A barrier that only some items reach, and an exchange within a warp. */
-static void expect_of_body(const char *body, const char *message)
+/* What a kernel of 64 items with this body, behind these lines, makes the driver say. */
+static void expect_of_body(const char *before, const char *body, const char *message)
 {
-    char source[512];
+    char source[1024];
     CUmodule m;
     CUfunction f;
-    snprintf(source, sizeof(source), "extern \"C\" __global__ void __launch_bounds__(64) tern_kernel(float *y)\n{\n%s\n}\n", body);
+    snprintf(source, sizeof(source), "%sextern \"C\" __global__ void __launch_bounds__(64) tern_kernel(float *y)\n{\n%s\n}\n", before,
+             body);
     char *image = compile(source);
     assert_non_null(image);
     assert_int_equal(cu.cuModuleLoadData(&m, image), 0);
@@ -200,14 +201,32 @@ static void expect_of_body(const char *body, const char *message)
 static void test_barrier(void **state)
 {
     need();
-    expect_of_body("if (threadIdx.x < 3) __syncthreads(); y[0] = 1;", "a barrier that not all items of a block reach");
+    expect_of_body("", "if (threadIdx.x < 3) __syncthreads(); y[0] = 1;", "a barrier that not all items of a block reach");
 }
 
 static void test_exchange(void **state)
 {
     need();
-    expect_of_body("float v = 1; if (threadIdx.x < 3) v = __shfl_xor_sync(0xffffffffu, v, 1); y[0] = v;",
+    expect_of_body("", "float v = 1; if (threadIdx.x < 3) v = __shfl_xor_sync(0xffffffffu, v, 1); y[0] = v;",
                    "an exchange that not all lanes of a warp reach");
+}
+
+/* Matrix units that only a part of a warp uses. */
+static void test_matrix_missed(void **state)
+{
+    need();
+    expect_of_body("#define MATRIX 1\n", "MATRIX_SUM(sum, 1);\nif (threadIdx.x < 40) MATRIX_ZERO(sum[0]);\n__syncthreads(); y[0] = 1;",
+                   "matrix units that not all items of a subgroup come to");
+}
+
+/* A matrix that reaches over the end of the shared memory. */
+static void test_matrix_outside(void **state)
+{
+    need();
+    expect_of_body("#define MATRIX 1\n",
+                   "alignas(32) __shared__ uint4 tile[31]; MATRIX_A(a, 1);\n__syncthreads();\n"
+                   "MATRIX_LOAD_A(a[0], tile, 0, 16, \"row\"); y[0] = 1;",
+                   "a matrix is outside of the shared array");
 }
 
 static void test_two_streams(void **state)
@@ -311,8 +330,8 @@ static void test_captures(void **state)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_runs),    TEST(test_memory),   TEST(test_launches),    TEST(test_outside),
-                                       TEST(test_barrier), TEST(test_exchange), TEST(test_two_streams), TEST(test_host_memory),
-                                       TEST(test_objects), TEST(test_captures)};
+    const struct CMUnitTest tests[] = {TEST(test_runs),        TEST(test_memory),      TEST(test_launches),      TEST(test_outside),
+                                       TEST(test_barrier),     TEST(test_exchange),    TEST(test_matrix_missed), TEST(test_matrix_outside),
+                                       TEST(test_two_streams), TEST(test_host_memory), TEST(test_objects),       TEST(test_captures)};
     return cmocka_run_group_tests(tests, cuda_group_setup, cuda_group_teardown);
 }

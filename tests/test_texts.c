@@ -73,6 +73,13 @@ static void test_subgroups(void **state)
     unsetenv("TERN_TEXT_CASES");
 }
 
+static void test_matrix(void **state)
+{
+    run_all("host C, matrix units", text_limits_matrix(), TEXT_FORWARD, 16);
+    run_all("host C, matrix units, last item first", text_limits_matrix(), TEXT_REVERSE, 16);
+    run_all("host C, matrix units, mixed", text_limits_matrix(), TEXT_SHUFFLED, 16);
+}
+
 static int finish(void **state)
 {
     text_cache_clear(&cache, destroy);
@@ -81,7 +88,7 @@ static int finish(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_reverse), cmocka_unit_test(test_least),
-                                       cmocka_unit_test(test_few_groups), cmocka_unit_test(test_subgroups)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),    cmocka_unit_test(test_reverse),   cmocka_unit_test(test_least),
+                                       cmocka_unit_test(test_few_groups), cmocka_unit_test(test_subgroups), cmocka_unit_test(test_matrix)};
     return cmocka_run_group_tests(tests, NULL, finish);
 }

@@ -184,6 +184,38 @@ static void glslc_compiles(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Opens a device of which the driver says it has cooperative matrices; what it tells people of them has to contain one of two words. */
+static void describe_matrix(int matrix, const char *expected, const char *or_else)
+{
+    struct vulkan_shim *shim = vulkan_shim();
+    char line[2000];
+    *shim = (struct vulkan_shim){.matrix = matrix};
+    struct tern_context *ctx = vulkan_open("vulkan");
+    ctx->device->fns->describe(ctx->device, line, sizeof(line));
+    if (!strstr(line, expected) && !strstr(line, or_else))
+        fail_msg("expected \"%s\", found \"%s\"", expected, line);
+    assert_true(gpu_compute(ctx));
+    tern_context_destroy(&ctx);
+    assert_int_equal(shim->live, 0);
+}
+
+/* They are used where driver and compiler have them in the shape of the texts; Debian 12's compiler does not. */
+static void matrices_are_used_where_all_have_them(void **state)
+{
+    static const char no_compiler[] = "cooperative matrix not used: the compiler of GLSL", lacking[] = "not there: cooperative matrix";
+    struct vulkan_shim *shim = vulkan_shim();
+    skip_without_device();
+    describe_matrix(0, lacking, ", cooperative matrix");
+    assert_int_equal(shim->matrices_enabled, 0);
+    describe_matrix(1, no_compiler, "cooperative matrix used for f16");
+    assert_int_equal(shim->matrices_enabled, 1);
+    describe_matrix(2, "cooperative matrix not used: none of 16 x 16 x 16 from f16 to f32", "none of 16 x 16 x 16");
+    assert_int_equal(shim->matrices_enabled, 0);
+    setenv("TERN_GPU_LIMITS", "matrix=no", 1);
+    describe_matrix(1, "cooperative matrix not used: by TERN_GPU_LIMITS", "by TERN_GPU_LIMITS");
+    assert_int_equal(shim->matrices_enabled, 0);
+}
+
 static void wrong_use_is_refused(void **state)
 {
     skip_without_device();
@@ -234,10 +266,15 @@ static void modes_are_asked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(allocations_fail, vulkan_reset),         cmocka_unit_test_setup(calls_fail, vulkan_reset),
-        cmocka_unit_test_setup(a_lost_device_stays_lost, vulkan_reset), cmocka_unit_test_setup(drivers_are_refused, vulkan_reset),
-        cmocka_unit_test_setup(compilers_fail, vulkan_reset),           cmocka_unit_test_setup(glslc_compiles, vulkan_reset),
-        cmocka_unit_test_setup(wrong_use_is_refused, vulkan_reset),     cmocka_unit_test(modes_are_asked_for),
+        cmocka_unit_test_setup(allocations_fail, vulkan_reset),
+        cmocka_unit_test_setup(calls_fail, vulkan_reset),
+        cmocka_unit_test_setup(a_lost_device_stays_lost, vulkan_reset),
+        cmocka_unit_test_setup(drivers_are_refused, vulkan_reset),
+        cmocka_unit_test_setup(compilers_fail, vulkan_reset),
+        cmocka_unit_test_setup(glslc_compiles, vulkan_reset),
+        cmocka_unit_test_setup(wrong_use_is_refused, vulkan_reset),
+        cmocka_unit_test(modes_are_asked_for),
+        cmocka_unit_test_setup(matrices_are_used_where_all_have_them, vulkan_reset),
     };
     return cmocka_run_group_tests(tests, vulkan_setup, vulkan_teardown);
 }

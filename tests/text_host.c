@@ -14,6 +14,7 @@
 
 #include "ops/kernels/host_item.h"
 #include "ops/kernels/params.h"
+#include "tests/matrix_units.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define FIBERS 1
@@ -135,6 +136,8 @@ struct group {
     const void *scheduler_stack;
     size_t scheduler_size;
     void *shared[MAX_SHARED];
+    size_t shared_size[MAX_SHARED];
+    struct matrix_units units;
     char *message;
     size_t size;
     long outside;
@@ -203,9 +206,26 @@ static void *shared(struct tern_host_item *item, int index, size_t size)
         g->shared[index] = malloc(size);
         if (!g->shared[index])
             abort();
+        g->shared_size[index] = size;
         memset(g->shared[index], 0xFF, size);
     }
     return g->shared[index];
+}
+
+static void matrix(struct tern_host_item *item, const struct tern_host_matrix *m)
+{
+    struct group *g = item->runner;
+    const char *from = NULL, *to = NULL;
+    for (int i = 0; i < MAX_SHARED; i++)
+        if (g->shared[i] && g->shared[i] == m->tile) {
+            from = g->shared[i];
+            to = from + g->shared_size[i];
+        }
+    const char *wrong = matrix_units_word(&g->units, item->local[1] * g->k->info->group_size[0] + item->local[0], m, from, to);
+    if (wrong) {
+        fail(g, wrong, m->line);
+        leave((struct coroutine *)item, g, false);
+    }
 }
 
 static int inside(struct tern_host_item *item, int slot, int64_t index, size_t size, int line)
@@ -247,7 +267,8 @@ static void reset(struct group *g, const int at[3], const int groups[3])
                                           .barrier = barrier,
                                           .exchange = exchange,
                                           .shared = shared,
-                                          .inside = inside};
+                                          .inside = inside,
+                                          .matrix = matrix};
         c->done = false;
         c->line = c->subgroup = 0;
         c->fake_stack = NULL;
@@ -318,6 +339,9 @@ static void release_barrier(struct group *g)
     }
     if (waiting && rest != g->n_items)
         fail(g, "a barrier that not all items of the group reach", line);
+    const char *wrong = g->bad ? NULL : matrix_units_barrier(&g->units);
+    if (wrong)
+        fail(g, wrong, line);
 }
 
 static bool all_done(const struct group *g)
@@ -357,7 +381,13 @@ static bool check(struct group *g, size_t params_size)
 bool text_host_run(struct text_host *k, const int groups[3], const void *params, size_t params_size, const struct text_buffer *buffers,
                    int n_buffers, enum text_order order, char *message, size_t size)
 {
-    struct group g = {.k = k, .params = params, .buffers = buffers, .n_buffers = n_buffers, .message = message, .size = size};
+    struct group g = {.k = k,
+                      .params = params,
+                      .buffers = buffers,
+                      .n_buffers = n_buffers,
+                      .message = message,
+                      .size = size,
+                      .units = {.early = order == TEXT_SHUFFLED}};
     if (!check(&g, params_size))
         return false;
     for (int i = 0; i < n_buffers; i++)
@@ -372,9 +402,11 @@ bool text_host_run(struct text_host *k, const int groups[3], const void *params,
         for (int y = 0; y < groups[1] && !g.bad; y++)
             for (int x = 0; x < groups[0] && !g.bad; x++) {
                 reset(&g, (const int[3]){x, y, z}, groups);
+                matrix_units_start(&g.units, g.n_items, k->info->subgroup);
                 run_group(&g, order);
             }
     munmap(stacks, (size_t)g.n_items * STACK);
+    matrix_units_clear(&g.units);
     free(g.items);
     return !g.bad;
 }

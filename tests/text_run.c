@@ -30,6 +30,15 @@ struct tern_launch_limits text_limits_least(void)
     return (struct tern_launch_limits){.max_group = 64, .shared_bytes = 16 << 10, .max_groups = 65535};
 }
 
+struct tern_launch_limits text_limits_matrix(void)
+{
+    struct tern_launch_limits limits = text_limits_full();
+    limits.shared_bytes = 48 << 10;
+    limits.matrix_subgroup = 32;
+    limits.matrix_f16 = limits.matrix_bf16 = true;
+    return limits;
+}
+
 /* ---- cache ---- */
 
 static uint64_t hash_of(const char *s)

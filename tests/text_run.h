@@ -26,6 +26,8 @@ struct tern_launch_limits text_limits_full(void);
 struct tern_launch_limits text_limits_least(void);
 /* The first with subgroups of that many items. */
 struct tern_launch_limits text_limits_subgroups(int size);
+/* Of one that has everything, and matrix units. */
+struct tern_launch_limits text_limits_matrix(void);
 
 /* Kernels by their source, so that each is made once. */
 struct text_cache {

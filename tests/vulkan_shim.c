@@ -7,6 +7,8 @@
 #define VK_NO_PROTOTYPES
 #include <vulkan/vulkan_core.h>
 
+#include "backends/vulkan/matrix.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 static struct vulkan_shim shim;
@@ -38,8 +40,6 @@ static VkResult count(VkResult result)
 #define FAILING(F)                                                                                                                   \
     F(vkEnumerateInstanceVersion, (uint32_t * version), (version))                                                                   \
     F(vkEnumeratePhysicalDevices, (VkInstance i, uint32_t * n, VkPhysicalDevice * d), (i, n, d))                                     \
-    F(vkEnumerateDeviceExtensionProperties, (VkPhysicalDevice d, const char *layer, uint32_t *n, VkExtensionProperties *p),          \
-      (d, layer, n, p))                                                                                                              \
     F(vkWaitSemaphores, (VkDevice d, const VkSemaphoreWaitInfo *w, uint64_t timeout), (d, w, timeout))                               \
     F(vkGetSemaphoreCounterValue, (VkDevice d, VkSemaphore s, uint64_t * value), (d, s, value))                                      \
     F(vkMapMemory, (VkDevice d, VkDeviceMemory m, VkDeviceSize o, VkDeviceSize n, VkMemoryMapFlags f, void **p), (d, m, o, n, f, p)) \
@@ -98,6 +98,7 @@ DESTROYING(WRAP_DESTROYING)
 /* F(name): those with a body of their own. */
 /* clang-format off */
 #define OTHERS(F) \
+    F(vkEnumerateDeviceExtensionProperties) F(vkGetPhysicalDeviceFeatures2) \
     F(vkCreateInstance) F(vkDestroyInstance) F(vkCreateDevice) F(vkDestroyDevice) F(vkGetDeviceProcAddr) \
     F(vkCreateComputePipelines) F(vkAllocateMemory) F(vkFreeMemory) F(vkQueueSubmit) F(vkDeviceWaitIdle) F(vkGetPhysicalDeviceProperties2) \
     F(vkGetPhysicalDeviceMemoryProperties2) F(vkGetBufferMemoryRequirements) F(vkCmdCopyBuffer) F(vkCmdBindPipeline)
@@ -122,7 +123,52 @@ static VKAPI_ATTR VkResult VKAPI_CALL own_vkCreateDevice(VkPhysicalDevice p, con
                                                          VkDevice *out)
 {
     VkResult v = verdict("vkCreateDevice");
-    return v ? v : count(real_vkCreateDevice(p, info, a, out));
+    VkDeviceCreateInfo copy = *info;
+    const char *names[8];
+    copy.enabledExtensionCount = 0;
+    copy.ppEnabledExtensionNames = names;
+    for (uint32_t i = 0; i < info->enabledExtensionCount && copy.enabledExtensionCount < 8; i++)
+        if (!shim.matrix || strcmp(info->ppEnabledExtensionNames[i], VULKAN_MATRIX_EXTENSION))
+            names[copy.enabledExtensionCount++] = info->ppEnabledExtensionNames[i];
+        else
+            shim.matrices_enabled++;
+    return v ? v : count(real_vkCreateDevice(p, &copy, a, out));
+}
+
+/* The own extension stands behind those of the driver. */
+static VKAPI_ATTR VkResult VKAPI_CALL own_vkEnumerateDeviceExtensionProperties(VkPhysicalDevice d, const char *layer, uint32_t *n,
+                                                                               VkExtensionProperties *p)
+{
+    VkResult v = verdict("vkEnumerateDeviceExtensionProperties");
+    uint32_t room = *n;
+    v = v ? v : real_vkEnumerateDeviceExtensionProperties(d, layer, n, p);
+    if (!v && shim.matrix && !p)
+        ++*n;
+    else if (!v && shim.matrix && *n < room)
+        p[(*n)++] = (VkExtensionProperties){VULKAN_MATRIX_EXTENSION, 1};
+    return v;
+}
+
+static VKAPI_ATTR void VKAPI_CALL own_vkGetPhysicalDeviceFeatures2(VkPhysicalDevice d, VkPhysicalDeviceFeatures2 *f)
+{
+    real_vkGetPhysicalDeviceFeatures2(d, f);
+    for (VkBaseOutStructure *next = f->pNext; next && shim.matrix; next = next->pNext)
+        if (next->sType == (VkStructureType)VULKAN_MATRIX_FEATURES_TYPE)
+            ((struct vulkan_matrix_features *)(void *)next)->matrix = VK_TRUE;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL own_shapes(VkPhysicalDevice d, uint32_t *n, struct vulkan_matrix_shape *shapes)
+{
+    static const int ks[3] = {8, 32, 16}; /* the texts' is the last */
+    *n = shim.matrix == 1 ? 3 : 2;
+    for (uint32_t i = 0; i < *n; i++) {
+        shapes[i].m = shapes[i].n = 16;
+        shapes[i].k = (uint32_t)ks[i];
+        shapes[i].a = shapes[i].b = VULKAN_MATRIX_FLOAT16;
+        shapes[i].c = shapes[i].result = VULKAN_MATRIX_FLOAT32;
+        shapes[i].scope = VULKAN_MATRIX_SUBGROUP;
+    }
+    return VK_SUCCESS;
 }
 
 static VKAPI_ATTR void VKAPI_CALL own_vkDestroyDevice(VkDevice d, const VkAllocationCallbacks *a)
@@ -286,5 +332,7 @@ PFN_vkVoidFunction vkGetInstanceProcAddr(VkInstance instance, const char *name)
             return NULL;
         *(void **)(void *)&real_vkGetInstanceProcAddr = dlsym(library, "vkGetInstanceProcAddr");
     }
+    if (shim.matrix && !strcmp(name, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"))
+        return (PFN_vkVoidFunction)own_shapes;
     return exchange(name, real_vkGetInstanceProcAddr(instance, name));
 }

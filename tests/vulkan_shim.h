@@ -21,12 +21,14 @@ struct vulkan_shim {
     size_t local_bytes;  /* of it there are, with `discrete`; 0: no limit */
     size_t heap_bytes;   /* of it the driver says there are; 0: as its own */
     size_t free_bytes;   /* of them, by VK_EXT_memory_budget where the driver has that; 0: all */
+    int matrix; /* has VK_KHR_cooperative_matrix: 1 in the shape of the texts, 2 in another; taken away from what the driver gets */
     /* counted */
-    bool tells_free;     /* VK_EXT_memory_budget was asked */
-    long calls;          /* that can fail, and count for fail_at */
-    long made, live;     /* objects, and those that were not destroyed */
-    long submits, idles; /* of command buffers; waits for the whole device */
-    long copies, binds;  /* recorded: copies of buffers, pipelines */
+    bool tells_free;       /* VK_EXT_memory_budget was asked */
+    long calls;            /* that can fail, and count for fail_at */
+    long made, live;       /* objects, and those that were not destroyed */
+    long submits, idles;   /* of command buffers; waits for the whole device */
+    long matrices_enabled; /* devices that were opened with cooperative matrices */
+    long copies, binds;    /* recorded: copies of buffers, pipelines */
     size_t local_used, host_used;
 };
 

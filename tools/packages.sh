@@ -20,7 +20,7 @@ libjpeg-dev         jpeglib.h
 libwebp-dev         webp/mux.h
 '
 # OpenBLAS, oneDNN and CLBlast are candidates that the library opens when they are there; their tests need them. Kernel texts run on PoCL and
-# go through the GLSL compiler; NVRTC, which compiles them for CUDA, comes as a Python wheel.
+# go through the GLSL compiler; NVRTC, which compiles them for CUDA, and a glslang with cooperative matrices come as Python wheels.
 packages_check='
 g++                 c++
 libcmocka-dev       cmocka.h

@@ -49,6 +49,16 @@ static void device_destroy(struct tern_device *device)
 /* Of the generations that have them; the GTX 16 series is Turing without. */
 static bool has_tensor_cores(const struct cuda_device *d) { return d->capability >= 70 && !strstr(d->name, "GTX 16"); }
 
+/* Which texts use them. */
+static const char *matrix_units(const struct cuda_device *d)
+{
+    const struct tern_launch_limits *l = &d->gpu.limits;
+    return l->matrix_bf16        ? "tensor cores used for f16 and bf16"
+           : l->matrix_f16       ? "tensor cores used for f16"
+           : has_tensor_cores(d) ? "tensor cores not used"
+                                 : "no tensor cores";
+}
+
 static void describe(const struct tern_device *device, char *out, size_t size)
 {
     static const char *const blas[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", NULL};
@@ -56,10 +66,9 @@ static void describe(const struct tern_device *device, char *out, size_t size)
     char dnn[240];
     const char *lt = cuda_find_library("TERN_CUBLASLT_LIBRARY", blas);
     cuda_dnn_describe(d, dnn, sizeof(dnn));
-    snprintf(out, size, "%s, %.1f GiB, driver of CUDA %d.%d, sm_%d, %s tensor cores, NVRTC %d.%d%s, %s, %s", d->name,
-             (double)d->memory / (1 << 30), d->driver / 1000, d->driver / 10 % 100, d->capability, has_tensor_cores(d) ? "with" : "no",
-             d->nvrtc_version / 1000, d->nvrtc_version / 10 % 100, d->arch == d->capability ? "" : " (older than the device: PTX)",
-             lt ? lt : "no cuBLASLt", dnn);
+    snprintf(out, size, "%s, %.1f GiB, driver of CUDA %d.%d, sm_%d, %s, NVRTC %d.%d%s, %s, %s", d->name, (double)d->memory / (1 << 30),
+             d->driver / 1000, d->driver / 10 % 100, d->capability, matrix_units(d), d->nvrtc_version / 1000, d->nvrtc_version / 10 % 100,
+             d->arch == d->capability ? "" : " (older than the device: PTX)", lt ? lt : "no cuBLASLt", dnn);
 }
 
 static const struct tern_device_fns device_fns = {.destroy = device_destroy,
@@ -127,6 +136,11 @@ static enum tern_status read_facts(struct cuda_device *d)
                                                 .storage8 = true,
                                                 .vectors = true,
                                                 .subgroup = 32}; /* a warp, of every device so far */
+    if (has_tensor_cores(d)) {
+        d->gpu.limits.matrix_subgroup = 32;
+        d->gpu.limits.matrix_f16 = true;
+        d->gpu.limits.matrix_bf16 = d->capability >= 80;
+    }
     if (d->capability < 53 || d->gpu.limits.max_group < 64 || d->gpu.limits.shared_bytes < 16384)
         return tern_fail(
             d->gpu.base.ctx, TERN_E_UNSUPPORTED,
@@ -163,6 +177,13 @@ static enum tern_status open_streams(struct cuda_device *d)
     return error ? cuda_fail(d, "making a stream", error) : TERN_OK;
 }
 
+/* An NVRTC that is older than the device makes code for an older one. */
+static void limit_by_compiler(struct cuda_device *d)
+{
+    d->gpu.limits.matrix_f16 = d->gpu.limits.matrix_f16 && d->arch >= 70;
+    d->gpu.limits.matrix_bf16 = d->gpu.limits.matrix_bf16 && d->arch >= 80;
+}
+
 static void list_kernels(struct cuda_device *d)
 {
     int n = 0;
@@ -190,6 +211,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         device_destroy(&d->gpu.base);
         return NULL;
     }
+    limit_by_compiler(d);
     list_kernels(d);
     bool captures = d->cu.cuGraphInstantiateWithFlags != NULL;
     d->queue = (struct tern_queue){.fns = captures ? &cuda_queue_fns : &cuda_queue_fns_without_capture, .device = &d->gpu.base};

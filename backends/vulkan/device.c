@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backends/queue.h"
+#include "backends/vulkan/matrix.h"
 #include "backends/vulkan/vulkan.h"
 #include "core/context.h"
 #include "core/registry.h"
@@ -91,13 +92,20 @@ static enum tern_status find_family(struct vulkan_device *d)
 /* With the features that the texts use, as far as they are there. */
 static enum tern_status make_device(struct vulkan_device *d)
 {
+    static const char *const extensions[] = {VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME, VULKAN_MATRIX_EXTENSION};
     const float priority = 1;
-    static const char *const extensions[] = {VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME};
-    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT sizes = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT,
-                                                            .computeFullSubgroups = VK_TRUE};
+    const bool matrix = d->gpu.limits.matrix_f16, sizes = matrix || d->gpu.limits.subgroup;
+    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT control = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT,
+                                                              .subgroupSizeControl = matrix,
+                                                              .computeFullSubgroups = VK_TRUE};
+    struct vulkan_matrix_features matrices = {.sType = (VkStructureType)VULKAN_MATRIX_FEATURES_TYPE, .pNext = &control, .matrix = VK_TRUE};
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
-                                            .pNext = d->gpu.limits.subgroup ? &sizes : NULL,
+                                            .pNext = matrix  ? (void *)&matrices
+                                                     : sizes ? (void *)&control
+                                                             : NULL,
                                             .storageBuffer8BitAccess = d->gpu.limits.storage8,
+                                            .shaderFloat16 = matrix,
+                                            .vulkanMemoryModel = matrix,
                                             .timelineSemaphore = VK_TRUE};
     const VkPhysicalDeviceVulkan11Features v11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
                                                   .pNext = &v12,
@@ -108,7 +116,7 @@ static enum tern_status make_device(struct vulkan_device *d)
                                      .pNext = &v11,
                                      .queueCreateInfoCount = 1,
                                      .pQueueCreateInfos = &queue,
-                                     .enabledExtensionCount = d->gpu.limits.subgroup ? 1 : 0,
+                                     .enabledExtensionCount = (uint32_t)sizes + (uint32_t)matrix,
                                      .ppEnabledExtensionNames = extensions};
     VkResult result = d->vk.vkCreateDevice(d->physical, &info, NULL, &d->device);
     if (result) {
@@ -129,7 +137,7 @@ static enum tern_status open_device(struct vulkan_device *d, int ordinal)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     if (vulkan_load(ctx, &d->vk) || make_instance(d) || find_device(d, ordinal) || vulkan_read_facts(d) || find_family(d) ||
-        make_device(d) || vulkan_programs_open(d))
+        make_device(d) || vulkan_programs_open(d) || vulkan_probe_matrix(d))
         return tern_error_status(ctx);
     return vulkan_queue_open(d);
 }

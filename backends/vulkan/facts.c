@@ -19,7 +19,7 @@ static int power_of_two_below(uint32_t n)
 
 static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-static bool has_extension(const struct vulkan_device *d, const char *name)
+bool vulkan_has_extension(const struct vulkan_device *d, const char *name)
 {
     uint32_t n = 0;
     bool found = false;
@@ -38,7 +38,7 @@ static void read_memory(struct vulkan_device *d)
 {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     VkPhysicalDeviceMemoryProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
-    bool tells = has_extension(d, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+    bool tells = vulkan_has_extension(d, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     all.pNext = tells ? &budget : NULL;
     d->vk.vkGetPhysicalDeviceMemoryProperties2(d->physical, &all);
     d->memory_properties = all.memoryProperties;
@@ -63,7 +63,7 @@ static void read_features(struct vulkan_device *d)
     d->gpu.limits.storage8 = v12.storageBuffer8BitAccess;
     d->float16 = v12.shaderFloat16;
     d->int8 = v12.shaderInt8;
-    d->matrix = has_extension(d, "VK_KHR_cooperative_matrix");
+    vulkan_read_matrix(d, v12.vulkanMemoryModel);
 }
 
 /* Texts exchange values within subgroups where groups can be made of whole ones. */
@@ -74,7 +74,7 @@ static void read_subgroups(struct vulkan_device *d, const VkPhysicalDeviceVulkan
     const VkSubgroupFeatureFlags wanted = VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
     uint32_t size = v11->subgroupSize;
     if (!(v11->subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) || (v11->subgroupSupportedOperations & wanted) != wanted ||
-        size < 2 || size > 256 || size & (size - 1) || !has_extension(d, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME))
+        size < 2 || size > 256 || size & (size - 1) || !vulkan_has_extension(d, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME))
         return;
     d->vk.vkGetPhysicalDeviceFeatures2(d->physical, &features);
     d->gpu.limits.subgroup = sizes.computeFullSubgroups ? (int)size : 0;
@@ -179,4 +179,8 @@ void vulkan_describe(const struct tern_device *device, char *out, size_t size)
                 between = ", ";
             }
     }
+    if (d->matrix && d->gpu.limits.matrix_f16)
+        say(out, size, "; cooperative matrix used for f16");
+    else if (d->matrix)
+        say(out, size, "; cooperative matrix not used: %s", d->no_matrix ? d->no_matrix : "by TERN_GPU_LIMITS");
 }

@@ -113,15 +113,20 @@ void vulkan_programs_close(struct vulkan_device *d)
 static enum tern_status make_pipeline(struct vulkan_device *d, const uint32_t *words, size_t size, const struct tern_launch *l,
                                       VkPipeline *pipeline)
 {
+    const VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT subgroup = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT,
+        .requiredSubgroupSize = (uint32_t)l->matrix_subgroup};
     VkShaderModule module = VK_NULL_HANDLE;
     const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = size, .pCode = words};
     VkResult result = d->vk.vkCreateShaderModule(d->device, &info, NULL, &module);
     if (result)
         return vulkan_failed(d, l->text, result);
-    const VkPipelineShaderStageCreateFlags whole = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT;
+    const bool whole = l->subgroups || l->matrix_subgroup;
     const VkComputePipelineCreateInfo compute = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
                                                  .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
-                                                           .flags = l->subgroups ? whole : 0,
+                                                           .pNext = l->matrix_subgroup ? &subgroup : NULL,
+                                                           .flags =
+                                                               whole ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT : 0,
                                                            .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                                                            .module = module,
                                                            .pName = tern_text_entry(TERN_TEXT_GLSL)},
@@ -147,6 +152,14 @@ static uint32_t *module_of(struct vulkan_device *d, const char *source, const ch
     }
     tern_free(ctx, path);
     return words;
+}
+
+bool vulkan_can_compile(struct vulkan_device *d, const char *source, const char *name)
+{
+    size_t size = 0;
+    uint32_t *words = module_of(d, source, name, &size);
+    tern_free(d->gpu.base.ctx, words);
+    return words != NULL;
 }
 
 static void *compile(struct tern_gpu *gpu, const char *source, const struct tern_launch *l)

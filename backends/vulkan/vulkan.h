@@ -139,10 +139,12 @@ struct vulkan_device {
     size_t memory;              /* bytes of the largest heap of the device's own */
     size_t unused;              /* of them, when the device was opened; 0: the driver does not tell */
     int subgroup;
-    bool unified;               /* the host sees all memory */
-    bool keeps_nan;             /* SignedZeroInfNanPreserve for f32 */
-    bool keeps_denormals;       /* DenormPreserve for f32, whatever f16 does */
-    bool float16, int8, matrix; /* told, not used by the texts */
+    bool unified;          /* the host sees all memory */
+    bool keeps_nan;        /* SignedZeroInfNanPreserve for f32 */
+    bool keeps_denormals;  /* DenormPreserve for f32, whatever f16 does */
+    bool float16, int8;    /* told, not used by the texts but those for matrices */
+    bool matrix;           /* VK_KHR_cooperative_matrix; limits.matrix_f16 says whether it is used */
+    const char *no_matrix; /* why it is not; NULL: it is, or is not there */
 
     /* the queue; under gpu.lock */
     VkSemaphore timeline;
@@ -182,6 +184,10 @@ enum tern_status vulkan_alive(struct vulkan_device *d);
 
 /* facts.c: what a device can; TERN_E_UNSUPPORTED when that is not enough. */
 enum tern_status vulkan_read_facts(struct vulkan_device *d);
+bool vulkan_has_extension(const struct vulkan_device *d, const char *name);
+/* matrix.c: whether the device has cooperative matrices for the texts; then, when it is open, whether GLSL's compiler knows them. */
+void vulkan_read_matrix(struct vulkan_device *d, bool memory_model);
+enum tern_status vulkan_probe_matrix(struct vulkan_device *d);
 void vulkan_describe(const struct tern_device *device, char *out, size_t size);
 
 /* blocks.c. A piece of at least `size` bytes, aligned for bindings; NULL with the error recorded, but where `full` is given and there is no
@@ -229,6 +235,8 @@ enum tern_status vulkan_replay(struct tern_queue *q, struct tern_capture *c);
 extern const struct tern_gpu_fns vulkan_gpu_fns; /* program.c */
 enum tern_status vulkan_programs_open(struct vulkan_device *d);
 void vulkan_programs_close(struct vulkan_device *d);
+/* Whether the compiler takes a source; if not, the error says why. */
+bool vulkan_can_compile(struct vulkan_device *d, const char *source, const char *name);
 
 /* spirv.c: GLSL to SPIR-V for Vulkan 1.2 by shaderc. NULL with the error recorded; tern_free. */
 uint32_t *vulkan_spirv_compile(struct vulkan_device *d, const char *source, const char *name, size_t *size);

@@ -27,6 +27,8 @@ typedef unsigned int uint;
 #define MAKE_INT2(a, b) make_int2(a, b)
 #define UINT2 uint2
 #define MAKE_UINT2(a, b) make_uint2(a, b)
+#define UINT4 uint4
+#define MAKE_UINT4(a, b, c, d) make_uint4(a, b, c, d)
 
 #define SCHAR signed char
 #define UCHAR unsigned char
@@ -65,13 +67,84 @@ FN uint tern_f16_of_f32(float v)
     return bits;
 }
 
+#ifdef MATRIX
+/* Matrix units: `wmma` of sm_70 (f16) and sm_80 (bf16), as PTX since NVRTC has no headers at a user's. The stand-in driver of the tests
+ * brings its own words. */
+#define SUBGROUP_ID (LOCAL_X / MATRIX_SUBGROUP)
+#define LANE (LOCAL_X % MATRIX_SUBGROUP)
+#define SHARED_FLOAT(tile, i) (((const float *)(tile))[i])
+#define MATRIX_ROWS "row"
+#define MATRIX_COLUMNS "col"
+#ifndef MATRIX_LOAD_A
+struct tern_sums {
+    float at[8];
+};
+FN uint tern_shared_address(const void *p)
+{
+    uint at;
+    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(at) : "l"(p));
+    return at;
+}
+#define TERN_8_IN(x, c) c((x).at[0]), c((x).at[1]), c((x).at[2]), c((x).at[3]), c((x).at[4]), c((x).at[5]), c((x).at[6]), c((x).at[7])
+#define TERN_4_IN(x, c) c((x).at[0]), c((x).at[1]), c((x).at[2]), c((x).at[3])
+#define TERN_UINT_IN "r"
+#define TERN_UINT_OUT "=r"
+#define TERN_FLOAT_IN "f"
+#define TERN_FLOAT_OUT "+f"
+#ifdef MATRIX_BF16 /* four registers of two values each; f16 has every value twice, in eight */
+struct tern_factor {
+    uint at[4];
+};
+#define TERN_FACTOR(x, c) TERN_4_IN(x, c)
+#define TERN_LOAD_FORM ".bf16 {%0, %1, %2, %3}, [%4], %5;"
+#define TERN_MULTIPLY_FORM                                                                                                           \
+    ".m16n16k16.f32.bf16.bf16.f32 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, {%12, %13, %14, %15}, {%0, %1, %2, %3, %4, " \
+    "%5, %6, %7};"
+#else
+struct tern_factor {
+    uint at[8];
+};
+#define TERN_FACTOR(x, c) TERN_8_IN(x, c)
+#define TERN_LOAD_FORM ".f16 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8], %9;"
+#define TERN_MULTIPLY_FORM                                                                                                              \
+    ".m16n16k16.f32.f32 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19, %20, %21, %22, " \
+    "%23}, {%0, %1, %2, %3, %4, %5, %6, %7};"
+#endif
+#define MATRIX_A(name, n) struct tern_factor name[n]
+#define MATRIX_B(name, n) struct tern_factor name[n]
+#define MATRIX_SUM(name, n) struct tern_sums name[n]
+#define MATRIX_ZERO(x) UNROLL for (int i_ = 0; i_ < 8; i_++)(x).at[i_] = 0.0f
+#define TERN_LOAD(which, x, tile, i, pitch, layout)                                            \
+    asm volatile("wmma.load." which ".sync.aligned." layout ".m16n16k16.shared" TERN_LOAD_FORM \
+                 : TERN_FACTOR(x, TERN_UINT_OUT)                                               \
+                 : "r"(tern_shared_address(tile) + 2 * (i)), "r"(pitch)                        \
+                 : "memory")
+#define MATRIX_LOAD_A(x, tile, i, pitch, layout) TERN_LOAD("a", x, tile, i, pitch, layout)
+#define MATRIX_LOAD_B(x, tile, i, pitch, layout) TERN_LOAD("b", x, tile, i, pitch, layout)
+#define MATRIX_LOAD_SUM(x, tile, i, pitch)                                                                       \
+    asm volatile("wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8], %9;" \
+                 : TERN_8_IN(x, TERN_FLOAT_OUT)                                                                  \
+                 : "r"(tern_shared_address(tile) + 4 * (i)), "r"(pitch)                                          \
+                 : "memory")
+#define MATRIX_MULTIPLY(sum, a, a_layout, b, b_layout)                             \
+    asm volatile("wmma.mma.sync.aligned." a_layout "." b_layout TERN_MULTIPLY_FORM \
+                 : TERN_8_IN(sum, TERN_FLOAT_OUT)                                  \
+                 : TERN_FACTOR(a, TERN_UINT_IN), TERN_FACTOR(b, TERN_UINT_IN))
+#define MATRIX_STORE(x, tile, i, pitch)                                                                                                 \
+    asm volatile(                                                                                                                       \
+        "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%8], {%0, %1, %2, %3, %4, %5, %6, %7}, %9;" ::TERN_8_IN(x, TERN_FLOAT_IN), \
+        "r"(tern_shared_address(tile) + 4 * (i)), "r"(pitch)                                                                            \
+        : "memory")
+#endif
+#endif
+
 /* Buffers are arguments behind the parameters, in the order of their slots. */
 #define READ_ELEMENT(b, i) b[i]
 #define WRITE_ELEMENT(b, i, v) b[i] = (v)
 #define ARGUMENT_READ(slot, b) , const STORAGE(b) *__restrict__ b
 #define ARGUMENT_WRITE(slot, b) , STORAGE(b) *__restrict__ b
 #define LOCAL_BUFFER(slot, b) const int b##_offset = P.offset[slot];
-#define LOCAL_SHARED(type, name, n) __shared__ type name[n];
+#define LOCAL_SHARED(type, name, n) alignas(32) __shared__ type name[n];
 #define KERNEL_BEGIN                                                                                                      \
     struct tern_params {                                                                                                  \
         TERN_PARAMS_HEAD(MEMBER_INT, MEMBER_INTS, MEMBER_UINT, MEMBER_FLOAT, MEMBER_FLOATS)                               \

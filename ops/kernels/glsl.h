@@ -7,6 +7,12 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
+#ifdef MATRIX /* f16 alone */
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#endif
 
 #define FN
 #define EXACT precise /* drivers rearrange sums as if they were exact, unless they are told */
@@ -34,6 +40,8 @@
 #define MAKE_INT2(a, b) ivec2(a, b)
 #define UINT2 uvec2
 #define MAKE_UINT2(a, b) uvec2(a, b)
+#define UINT4 uvec4
+#define MAKE_UINT4(a, b, c, d) uvec4(a, b, c, d)
 
 #define SCHAR int8_t
 #define UCHAR uint8_t
@@ -60,6 +68,23 @@ uint MULHI(uint a, uint b)
     umulExtended(a, b, high, low);
     return high;
 }
+
+#ifdef MATRIX
+#define SUBGROUP_ID int(gl_SubgroupID)
+#define LANE int(gl_SubgroupInvocationID)
+#define SHARED_FLOAT(tile, i) AS_FLOAT(tile[(i) >> 2][(i)&3])
+#define MATRIX_ROWS gl_CooperativeMatrixLayoutRowMajor
+#define MATRIX_COLUMNS gl_CooperativeMatrixLayoutColumnMajor
+#define MATRIX_A(name, n) coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> name[n]
+#define MATRIX_B(name, n) coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> name[n]
+#define MATRIX_SUM(name, n) coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> name[n]
+#define MATRIX_ZERO(x) x = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0f)
+#define MATRIX_LOAD_A(x, tile, i, pitch, layout) coopMatLoad(x, tile, uint(i) / 8u, uint(pitch) / 8u, layout)
+#define MATRIX_LOAD_B(x, tile, i, pitch, layout) coopMatLoad(x, tile, uint(i) / 8u, uint(pitch) / 8u, layout)
+#define MATRIX_LOAD_SUM(x, tile, i, pitch) coopMatLoad(x, tile, uint(i) / 4u, uint(pitch) / 4u, gl_CooperativeMatrixLayoutRowMajor)
+#define MATRIX_MULTIPLY(sum, a, a_layout, b, b_layout) sum = coopMatMulAdd(a, b, sum)
+#define MATRIX_STORE(x, tile, i, pitch) coopMatStore(x, tile, uint(i) / 4u, uint(pitch) / 4u, gl_CooperativeMatrixLayoutRowMajor)
+#endif
 
 #define READ_ELEMENT(b, i) b.at[i]
 #define WRITE_ELEMENT(b, i, v) b.at[i] = (v)

@@ -10,6 +10,9 @@ typedef struct {
 typedef struct {
     uint x, y;
 } uint2;
+typedef struct {
+    uint x, y, z, w;
+} uint4;
 
 #define FN static inline
 #define UNROLL
@@ -59,6 +62,8 @@ FN float shuffle_float(struct tern_host_item *item, float v, int mask, int line)
 #define MAKE_INT2(a, b) ((int2){a, b})
 #define UINT2 uint2
 #define MAKE_UINT2(a, b) ((uint2){a, b})
+#define UINT4 uint4
+#define MAKE_UINT4(a, b, c, d) ((uint4){a, b, c, d})
 
 #define SCHAR int8_t
 #define UCHAR uint8_t
@@ -85,6 +90,34 @@ FN float tern_f32_of_f16(uint h)
 }
 #define TERN_OWN_FUNCTIONS 1
 
+#ifdef MATRIX /* the values are the runner's, an item keeps their number */
+#ifdef MATRIX_BF16
+#define TERN_BF16 TERN_HOST_BF16
+#else
+#define TERN_BF16 0
+#endif
+#define SUBGROUP_ID (LOCAL_X / MATRIX_SUBGROUP)
+#define LANE (LOCAL_X % MATRIX_SUBGROUP)
+#define SHARED_FLOAT(tile, i) AS_FLOAT(((const uint *)(tile))[i])
+#define MATRIX_ROWS 0
+#define MATRIX_COLUMNS TERN_HOST_COLUMNS
+#define MATRIX_A(name, n) int name[n] = {0}
+#define MATRIX_B(name, n) int name[n] = {0}
+#define MATRIX_SUM(name, n) int name[n] = {0}
+#define TERN_WORD(...) item->matrix(item, &(const struct tern_host_matrix){__VA_ARGS__, .line = __LINE__})
+#define MATRIX_ZERO(X) TERN_WORD(TERN_HOST_ZERO, .x = &(X))
+#define MATRIX_LOAD_A(X, TILE, I, PITCH, LAYOUT) \
+    TERN_WORD(TERN_HOST_LOAD_A, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH, .kind = (LAYOUT) | TERN_BF16)
+#define MATRIX_LOAD_B(X, TILE, I, PITCH, LAYOUT) \
+    TERN_WORD(TERN_HOST_LOAD_B, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH, .kind = (LAYOUT) | TERN_BF16)
+#define MATRIX_LOAD_SUM(X, TILE, I, PITCH) TERN_WORD(TERN_HOST_LOAD_SUM, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH)
+#define MATRIX_MULTIPLY(SUM, A, A_LAYOUT, B, B_LAYOUT) \
+    TERN_WORD(TERN_HOST_MULTIPLY, .x = &(SUM), .a = A, .b = B, .kind = (A_LAYOUT), .b_kind = (B_LAYOUT))
+#define MATRIX_STORE(X, TILE, I, PITCH) TERN_WORD(TERN_HOST_STORE, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH)
+#else
+#define MATRIX_SUBGROUP 0
+#endif
+
 #define READ_ELEMENT(b, i) (item->inside(item, b##_slot, (i), sizeof(*b), __LINE__) ? b[i] : (STORAGE(b)){0})
 #define WRITE_ELEMENT(b, i, v)                                       \
     do {                                                             \
@@ -99,18 +132,18 @@ FN float tern_f32_of_f16(uint h)
     STORAGE(b) *const b = buffers[slot]; \
     const int b##_offset = P.offset[slot], b##_slot = slot;
 #define LOCAL_SHARED(type, name, n) type *const name = item->shared(item, item->n_shared++, sizeof(type) * (n));
-#define KERNEL_BEGIN                                                                                           \
-    struct tern_params {                                                                                       \
-        TERN_PARAMS_HEAD(MEMBER_INT, MEMBER_INTS, MEMBER_UINT, MEMBER_FLOAT, MEMBER_FLOATS)                    \
-        KERNEL_PARAMS(MEMBER_INT, MEMBER_INTS, MEMBER_UINT, MEMBER_FLOAT, MEMBER_FLOATS)                       \
-    };                                                                                                         \
-    extern const struct tern_host_info tern_kernel_info;                                                       \
-    const struct tern_host_info tern_kernel_info = {{GROUP_SIZE_X, GROUP_SIZE_Y}, sizeof(struct tern_params)}; \
-    void tern_kernel(struct tern_host_item *item, const void *params, void *const *buffers);                   \
-    void tern_kernel(struct tern_host_item *item, const void *params, void *const *buffers)                    \
-    {                                                                                                          \
-        const struct tern_params P = *(const struct tern_params *)params;                                      \
-        KERNEL_BUFFERS(LOCAL_READ, LOCAL_WRITE)                                                                \
-        POST_BUFFERS(LOCAL_READ)                                                                               \
+#define KERNEL_BEGIN                                                                                                            \
+    struct tern_params {                                                                                                        \
+        TERN_PARAMS_HEAD(MEMBER_INT, MEMBER_INTS, MEMBER_UINT, MEMBER_FLOAT, MEMBER_FLOATS)                                     \
+        KERNEL_PARAMS(MEMBER_INT, MEMBER_INTS, MEMBER_UINT, MEMBER_FLOAT, MEMBER_FLOATS)                                        \
+    };                                                                                                                          \
+    extern const struct tern_host_info tern_kernel_info;                                                                        \
+    const struct tern_host_info tern_kernel_info = {{GROUP_SIZE_X, GROUP_SIZE_Y}, sizeof(struct tern_params), MATRIX_SUBGROUP}; \
+    void tern_kernel(struct tern_host_item *item, const void *params, void *const *buffers);                                    \
+    void tern_kernel(struct tern_host_item *item, const void *params, void *const *buffers)                                     \
+    {                                                                                                                           \
+        const struct tern_params P = *(const struct tern_params *)params;                                                       \
+        KERNEL_BUFFERS(LOCAL_READ, LOCAL_WRITE)                                                                                 \
+        POST_BUFFERS(LOCAL_READ)                                                                                                \
         KERNEL_SHARED(LOCAL_SHARED)
 #define KERNEL_END }

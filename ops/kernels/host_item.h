@@ -9,6 +9,19 @@
 #include <stdint.h>
 #include <string.h>
 
+/* A word of a text for its matrix units. The values of a matrix are the runner's, and a subgroup's; an item has their number in *x, which
+ * is 0 until it was filled. */
+enum { TERN_HOST_ZERO, TERN_HOST_LOAD_A, TERN_HOST_LOAD_B, TERN_HOST_LOAD_SUM, TERN_HOST_MULTIPLY, TERN_HOST_STORE };
+enum { TERN_HOST_COLUMNS = 1, TERN_HOST_BF16 = 2 };
+struct tern_host_matrix {
+    int word;
+    int *x;             /* what is filled, added to or stored */
+    int a, b;           /* factors */
+    int kind, b_kind;   /* of what is loaded, or of the factors */
+    void *tile;         /* in shared memory: of 16-bit elements, or of f32 for sums */
+    int i, pitch, line; /* i: where the matrix begins, in elements */
+};
+
 struct tern_host_item {
     int local[2], group[3], groups[3];
     void *runner;
@@ -21,6 +34,8 @@ struct tern_host_item {
     void *(*shared)(struct tern_host_item *item, int index, size_t size);
     /* Whether element `index` of `size` bytes lies in the buffer of the slot; counts and reports when it does not. */
     int (*inside)(struct tern_host_item *item, int slot, int64_t index, size_t size, int line);
+    /* What the items of a subgroup do together: all come by, with the same arguments. */
+    void (*matrix)(struct tern_host_item *item, const struct tern_host_matrix *m);
     int n_shared;
 };
 
@@ -28,6 +43,7 @@ struct tern_host_item {
 struct tern_host_info {
     int group_size[2];
     size_t params_size;
+    int subgroup; /* items; 0: the text knows none */
 };
 
 typedef void (*tern_host_kernel)(struct tern_host_item *item, const void *params, void *const *buffers);

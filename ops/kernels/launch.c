@@ -77,6 +77,12 @@ void tern_launch_read4(struct tern_launch_maker *m, const char *name, int what)
     tern_launch_slot(m, name, what, by_four[dtype], tern_dtype_size(dtype));
 }
 
+void tern_launch_read8(struct tern_launch_maker *m, const char *name, int what)
+{
+    enum tern_dtype dtype = dtype_of(m, what);
+    tern_launch_slot(m, name, what, dtype == TERN_F16 ? "F16X8" : "BF16X8", tern_dtype_size(dtype));
+}
+
 void tern_launch_write(struct tern_launch_maker *m, const char *name, int what)
 {
     enum tern_dtype dtype = dtype_of(m, what);

@@ -23,6 +23,7 @@ TERN_PARAMS_STRUCT(elementwise, TERN_PARAMS_ELEMENTWISE)
 TERN_PARAMS_STRUCT(copy, TERN_PARAMS_COPY)
 TERN_PARAMS_STRUCT(reduce, TERN_PARAMS_REDUCE)
 TERN_PARAMS_STRUCT(matmul, TERN_PARAMS_MATMUL)
+TERN_PARAMS_STRUCT(split_sum, TERN_PARAMS_SPLIT_SUM)
 TERN_PARAMS_STRUCT(conv2d, TERN_PARAMS_CONV2D)
 TERN_PARAMS_STRUCT(rows, TERN_PARAMS_ROWS)
 TERN_PARAMS_STRUCT(group_norm, TERN_PARAMS_GROUP_NORM)
@@ -39,6 +40,7 @@ union tern_launch_params {
     struct tern_params_copy copy;
     struct tern_params_reduce reduce;
     struct tern_params_matmul matmul;
+    struct tern_params_split_sum split_sum;
     struct tern_params_conv2d conv2d;
     struct tern_params_rows rows;
     struct tern_params_group_norm group_norm;
@@ -59,6 +61,9 @@ struct tern_launch_limits {
     bool storage8;       /* i8, u8 and bool can be stored */
     bool vectors;        /* every argument begins at a multiple of 16 bytes of a buffer that does, too */
     int subgroup;        /* items that exchange values without a barrier: a power of two; 0: none do */
+    /* Matrix units that multiply 16 x 16 x 16 of a kind and sum in f32, for a subgroup of that many items (0: none). They want storage16. */
+    int matrix_subgroup;
+    bool matrix_f16, matrix_bf16;
 };
 
 /* What a slot of a kernel is bound to: an input by its index, or one of these. */
@@ -69,7 +74,8 @@ struct tern_launch {
     const char *text;
     char defines[TERN_LAUNCH_DEFINES]; /* for tern_text_source; with `text` it is the key of the program */
     int group_size[2], groups[3];
-    bool subgroups; /* a group is made of whole subgroups of limits->subgroup items */
+    bool subgroups;      /* a group is made of whole subgroups of limits->subgroup items */
+    int matrix_subgroup; /* items that subgroups have to have, for matrix units; 0: none are used */
     int n_slots;
     struct {
         int what;     /* input, TERN_SLOT_OUT or TERN_SLOT_WORKSPACE */

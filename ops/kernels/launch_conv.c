@@ -51,21 +51,70 @@ static bool fits(const struct tern_op_desc *d, const struct tern_params_conv2d *
     return h < 1000000000 && w < 1000000000 && tern_meta_numel(&d->in[1]) < TERN_LAUNCH_MAX_ELEMENTS;
 }
 
-static bool wide(const struct tern_launch_maker *m, const struct tern_params_conv2d *p)
+/* Whether that many channels of a pixel, and of a tap, lie together. */
+static bool wide(const struct tern_launch_maker *m, const struct tern_params_conv2d *p, int by)
 {
-    return m->limits->vectors && p->x_c == 1 && p->w_c == 1 && p->channels % 4 == 0 && p->x_n % 4 == 0 && p->x_h % 4 == 0 &&
-           p->x_w % 4 == 0 && p->w_o % 4 == 0 && p->w_h % 4 == 0 && p->w_w % 4 == 0;
+    return m->limits->vectors && p->x_c == 1 && p->w_c == 1 && p->channels % by == 0 && p->x_n % by == 0 && p->x_h % by == 0 &&
+           p->x_w % by == 0 && p->w_o % by == 0 && p->w_h % by == 0 && p->w_w % by == 0;
 }
 
-static void buffers(struct tern_launch_maker *m, bool by_four)
+static void buffers(struct tern_launch_maker *m, void (*read)(struct tern_launch_maker *, const char *, int),
+                    void (*write)(struct tern_launch_maker *, const char *, int))
 {
-    by_four ? tern_launch_read4(m, "x", 0) : tern_launch_read(m, "x", 0);
-    by_four ? tern_launch_read4(m, "w", 1) : tern_launch_read(m, "w", 1);
+    read(m, "x", 0);
+    read(m, "w", 1);
     if (m->d->present[2]) {
         tern_launch_read(m, "bias", 2);
         tern_launch_define(m, "BIAS 1");
     }
-    tern_launch_write(m, "y", TERN_SLOT_OUT);
+    write(m, "y", TERN_SLOT_OUT);
+}
+
+static void begin_plain(struct tern_launch_maker *m, const struct tern_params_conv2d *p, int64_t pixels)
+{
+    struct tern_tile tile = tern_tile_choose(m, pixels, p->outputs);
+    bool by_four = wide(m, p, 4);
+    if (tile.rm == 1) { /* few pixels, or a tile whose loads do not share out */
+        tile = (struct tern_tile){.tm = 16, .tn = 64, .tk = 16, .rm = 1, .rn = 4};
+        by_four = false;
+    }
+    tern_launch_begin(m, "conv2d", sizeof(*p), tile.tn / tile.rn, tile.tm / tile.rm)->params.conv2d = *p;
+    buffers(m, by_four ? tern_launch_read4 : tern_launch_read, tern_launch_write);
+    if (by_four)
+        tern_launch_define(m, "WIDE 1");
+    tern_tile_define(m, &tile, pixels, p->outputs, p->groups);
+    tern_launch_posts(m, 1);
+}
+
+/* Whether the output's pixels lie behind each other, all pictures as one row. */
+static bool in_a_row(const struct tern_params_conv2d *p)
+{
+    return (p->out_h == 1 || p->y_h == p->out_w * p->y_w) && (p->batch == 1 || p->y_n == p->out_h * p->out_w * p->y_w);
+}
+
+/* False where matrix units, or the channels, do not suit. */
+static bool begin_matrix(struct tern_launch_maker *m, const struct tern_params_conv2d *p, int64_t pixels)
+{
+    struct tern_matrix_tile tile;
+    const struct tern_op_desc *d = m->d;
+    if (!wide(m, p, 8) || !tern_matrix_choose(m, d->in[0].dtype, d->in[1].dtype, pixels, p->outputs, p->groups, &tile))
+        return false;
+    bool wide_y =
+        d->out.dtype == d->in[0].dtype && p->y_c == 1 && p->outputs % 8 == 0 && p->y_n % 8 == 0 && p->y_h % 8 == 0 && p->y_w % 8 == 0;
+    int parts =
+        p->groups == 1 && in_a_row(p) ? tern_matrix_parts(m, &tile, pixels, p->outputs, p->kernel_h * p->kernel_w * p->channels) : 1;
+    tern_matrix_begin(m, "conv2d_matrix", sizeof(*p), &tile, pixels, p->outputs, p->groups * parts)->params.conv2d = *p;
+    if (parts > 1) {
+        tern_launch_read8(m, "x", 0);
+        tern_launch_read8(m, "w", 1);
+        tern_matrix_sum_parts(m, parts, pixels, p->outputs, p->y_w, p->y_c, 1);
+        return true;
+    }
+    buffers(m, tern_launch_read8, wide_y ? tern_launch_read8 : tern_launch_write);
+    if (wide_y)
+        tern_launch_define(m, "WIDE_Y 1");
+    tern_launch_posts(m, 1);
+    return true;
 }
 
 bool tern_launch_conv(struct tern_launch_maker *m)
@@ -81,22 +130,14 @@ bool tern_launch_conv(struct tern_launch_maker *m)
     }
     if (!tern_meta_numel(&d->out))
         return true;
-    if (d->op == TERN_OP_conv2d) {
-        struct tern_tile tile = tern_tile_choose(m, pixels, p.outputs);
-        bool by_four = wide(m, &p);
-        tern_launch_begin(m, "conv2d", sizeof(p), tile.tn / tile.rn, tile.tm / tile.rm);
-        m->l->params.conv2d = p;
-        buffers(m, by_four);
-        if (by_four)
-            tern_launch_define(m, "WIDE 1");
-        tern_tile_define(m, &tile, pixels, p.outputs, p.groups);
-    } else {
+    if (d->op == TERN_OP_conv_transpose2d) {
         int items = m->limits->max_group < 256 ? m->limits->max_group : 256;
-        tern_launch_begin(m, "conv_transpose2d", sizeof(p), items, 1);
-        m->l->params.conv2d = p;
-        buffers(m, false);
+        tern_launch_begin(m, "conv_transpose2d", sizeof(p), items, 1)->params.conv2d = p;
+        buffers(m, tern_launch_read, tern_launch_write);
         tern_launch_items(m, tern_meta_numel(&d->out), items);
+        tern_launch_posts(m, 1);
+    } else if (!begin_matrix(m, &p, pixels)) {
+        begin_plain(m, &p, pixels);
     }
-    tern_launch_posts(m, 1);
     return true;
 }

@@ -50,6 +50,27 @@ struct tern_tile {
 struct tern_tile tern_tile_choose(const struct tern_launch_maker *m, int64_t rows, int64_t cols);
 /* Its macros, and groups for that many values. */
 void tern_tile_define(struct tern_launch_maker *m, const struct tern_tile *t, int64_t rows, int64_t cols, int64_t batch);
+/* The same for matrix units: SM x SN subgroups of MM x MN matrices each, TK deep; launch_matrix.c. */
+struct tern_matrix_tile {
+    int tk, mm, mn, sm, sn;
+};
+/* Whether the device has matrix units for factors of these dtypes. */
+bool tern_matrix_has(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b);
+/* The macros that every text for them wants; the first input has the dtype of the factors. */
+void tern_matrix_define(struct tern_launch_maker *m);
+/* False when the device has none for these dtypes, or no tile fits it; then another text has to do. */
+bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b, int64_t rows, int64_t cols, int64_t batch,
+                        struct tern_matrix_tile *t);
+/* Begins the launch, with these macros and groups. */
+struct tern_launch *tern_matrix_begin(struct tern_launch_maker *m, const char *text, size_t params_size, const struct tern_matrix_tile *t,
+                                      int64_t rows, int64_t cols, int64_t batch);
+/* Into how many parts to split the depth, so that the groups fill a device: 1, or up to 8. */
+int tern_matrix_parts(const struct tern_launch_maker *m, const struct tern_matrix_tile *t, int64_t rows, int64_t cols, int64_t depth);
+/* Ends a launch that leaves parts of products (rows, cols) in the workspace, as its output `y`, and makes the one that sums them, with bias
+ * (input 2, if it is there) and posts along `channel`. */
+void tern_matrix_sum_parts(struct tern_launch_maker *m, int parts, int64_t rows, int64_t cols, int64_t y_m, int64_t y_n, int channel);
+/* A slot that is read, or the output, by eight elements of 16 bits. */
+void tern_launch_read8(struct tern_launch_maker *m, const char *name, int what);
 /* Fails the launch. */
 void tern_launch_refuse(struct tern_launch_maker *m);
 

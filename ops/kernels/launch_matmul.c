@@ -85,12 +85,90 @@ static struct product product_of_matmul(const struct tern_op_desc *d)
     return p;
 }
 
-static bool by_four(const int32_t *stride, int n)
+static bool multiples(const int32_t *stride, int n, int of)
 {
     for (int i = 0; i < n; i++)
-        if (stride[i] % 4)
+        if (stride[i] % of)
             return false;
     return true;
+}
+
+/* Which operands can be loaded (or stored) by so many neighbours. */
+struct wide {
+    bool a, b, y, along_n; /* b's neighbours are along n */
+};
+
+static struct wide wide_of(const struct tern_launch_maker *m, const struct tern_params_matmul *q, int n_batch, int by)
+{
+    struct wide w = {.along_n = q->b_n == 1 && q->b_k != 1};
+    if (!m->limits->vectors)
+        return w;
+    w.a = q->a_k == 1 && q->k % by == 0 && q->a_m % by == 0 && multiples(q->a_batch, n_batch, by);
+    w.b = multiples(q->b_batch, n_batch, by) &&
+          (w.along_n ? q->n % by == 0 && q->b_k % by == 0 : q->b_k == 1 && q->k % by == 0 && q->b_n % by == 0);
+    w.y = q->y_n == 1 && q->n % by == 0 && q->y_m % by == 0 && multiples(q->y_batch, n_batch, by);
+    return w;
+}
+
+static void define(struct tern_launch_maker *m, const struct wide *w, int n_batch)
+{
+    tern_launch_define(m, "BATCH_NDIM %d", n_batch);
+    if (w->a)
+        tern_launch_define(m, "WIDE_A 1");
+    if (w->b)
+        tern_launch_define(m, "WIDE_B 1");
+    if (w->along_n)
+        tern_launch_define(m, "B_ALONG_N 1");
+}
+
+/* bias and output, in that order of slots, and what happens to results */
+static void finish(struct tern_launch_maker *m, bool bias, bool wide_y)
+{
+    if (bias) {
+        tern_launch_read(m, "bias", 2);
+        tern_launch_define(m, "BIAS 1");
+    }
+    wide_y ? tern_launch_read8(m, "y", TERN_SLOT_OUT) : tern_launch_write(m, "y", TERN_SLOT_OUT);
+    if (wide_y)
+        tern_launch_define(m, "WIDE_Y 1");
+    tern_launch_posts(m, m->d->out.ndim - 1);
+}
+
+static void begin_plain(struct tern_launch_maker *m, const struct tern_params_matmul *q, int n_batch, int64_t batch, bool bias)
+{
+    struct tern_tile tile = tern_tile_choose(m, q->m, q->n);
+    struct wide w = wide_of(m, q, n_batch, 4);
+    tern_launch_begin(m, "matmul", sizeof(*q), tile.tn / tile.rn, tile.tm / tile.rm)->params.matmul = *q;
+    w.a ? tern_launch_read4(m, "a", 0) : tern_launch_read(m, "a", 0);
+    w.b ? tern_launch_read4(m, "b", 1) : tern_launch_read(m, "b", 1);
+    tern_tile_define(m, &tile, q->m, q->n, batch);
+    define(m, &w, n_batch);
+    finish(m, bias, false);
+}
+
+static void begin_matrix(struct tern_launch_maker *m, const struct tern_params_matmul *q, int n_batch, int64_t batch, bool bias,
+                         const struct tern_matrix_tile *tile)
+{
+    struct wide w = wide_of(m, q, n_batch, 8);
+    w.y = w.y && m->d->out.dtype == m->d->in[0].dtype;
+    int parts = batch == 1 ? tern_matrix_parts(m, tile, q->m, q->n, q->k) : 1;
+    struct tern_params_matmul *p = &tern_matrix_begin(m, "matmul_matrix", sizeof(*q), tile, q->m, q->n, batch * parts)->params.matmul;
+    *p = *q;
+    w.a ? tern_launch_read8(m, "a", 0) : tern_launch_read(m, "a", 0);
+    w.b ? tern_launch_read8(m, "b", 1) : tern_launch_read(m, "b", 1);
+    if (parts == 1) {
+        define(m, &w, n_batch);
+        finish(m, bias, w.y);
+        return;
+    }
+    /* the parts are a batch of products of the same factors */
+    p->batch_shape[0] = parts;
+    p->a_batch[0] = p->b_batch[0] = 0;
+    p->y_batch[0] = q->m * q->n;
+    p->y_m = q->n;
+    p->y_n = 1;
+    define(m, &w, 1);
+    tern_matrix_sum_parts(m, parts, q->m, q->n, q->y_m, q->y_n, m->d->out.ndim - 1);
 }
 
 bool tern_launch_matmul(struct tern_launch_maker *m)
@@ -112,44 +190,26 @@ bool tern_launch_matmul(struct tern_launch_maker *m)
     int64_t rows = n_batch == last ? loop.shape[last] : 1, batch = 1;
     for (int i = 0; i < n_batch; i++)
         batch *= loop.shape[i];
-    struct tern_tile tile = tern_tile_choose(m, rows, p.n);
-    struct tern_launch *l = tern_launch_begin(m, "matmul", sizeof(l->params.matmul), tile.tn / tile.rn, tile.tm / tile.rm);
-    struct tern_params_matmul *q = &l->params.matmul;
-    *q = (struct tern_params_matmul){.m = (int32_t)rows,
-                                     .n = (int32_t)p.n,
-                                     .k = (int32_t)p.k,
-                                     .a_k = (int32_t)p.a_k,
-                                     .b_k = (int32_t)p.b_k,
-                                     .b_n = (int32_t)p.b_n,
-                                     .y_n = (int32_t)p.y_n,
-                                     .bias_n = bias ? (int32_t)d->in[2].stride[0] : 0};
-    q->a_m = n_batch == last ? loop.stride[0][last] : 0;
-    q->y_m = n_batch == last ? loop.stride[2][last] : 0;
+    struct tern_params_matmul q = {.m = (int32_t)rows,
+                                   .n = (int32_t)p.n,
+                                   .k = (int32_t)p.k,
+                                   .a_k = (int32_t)p.a_k,
+                                   .b_k = (int32_t)p.b_k,
+                                   .b_n = (int32_t)p.b_n,
+                                   .y_n = (int32_t)p.y_n,
+                                   .bias_n = bias ? (int32_t)d->in[2].stride[0] : 0};
+    q.a_m = n_batch == last ? loop.stride[0][last] : 0;
+    q.y_m = n_batch == last ? loop.stride[2][last] : 0;
     for (int i = 0; i < n_batch; i++) {
-        q->batch_shape[i] = loop.shape[i];
-        q->a_batch[i] = loop.stride[0][i];
-        q->b_batch[i] = loop.stride[1][i];
-        q->y_batch[i] = loop.stride[2][i];
+        q.batch_shape[i] = loop.shape[i];
+        q.a_batch[i] = loop.stride[0][i];
+        q.b_batch[i] = loop.stride[1][i];
+        q.y_batch[i] = loop.stride[2][i];
     }
-    bool along_n = p.b_n == 1 && p.b_k != 1;
-    bool wide_a = m->limits->vectors && p.a_k == 1 && p.k % 4 == 0 && q->a_m % 4 == 0 && by_four(q->a_batch, n_batch);
-    bool wide_b = m->limits->vectors && by_four(q->b_batch, n_batch) &&
-                  (along_n ? p.n % 4 == 0 && p.b_k % 4 == 0 : p.b_k == 1 && p.k % 4 == 0 && p.b_n % 4 == 0);
-    wide_a ? tern_launch_read4(m, "a", 0) : tern_launch_read(m, "a", 0);
-    wide_b ? tern_launch_read4(m, "b", 1) : tern_launch_read(m, "b", 1);
-    if (bias)
-        tern_launch_read(m, "bias", 2);
-    tern_launch_write(m, "y", TERN_SLOT_OUT);
-    tern_tile_define(m, &tile, rows, p.n, batch);
-    tern_launch_define(m, "BATCH_NDIM %d", n_batch);
-    if (bias)
-        tern_launch_define(m, "BIAS 1");
-    if (wide_a)
-        tern_launch_define(m, "WIDE_A 1");
-    if (wide_b)
-        tern_launch_define(m, "WIDE_B 1");
-    if (along_n)
-        tern_launch_define(m, "B_ALONG_N 1");
-    tern_launch_posts(m, d->out.ndim - 1);
+    struct tern_matrix_tile tile;
+    if (tern_matrix_choose(m, d->in[0].dtype, d->in[1].dtype, rows, p.n, batch, &tile))
+        begin_matrix(m, &q, n_batch, batch, bias, &tile);
+    else
+        begin_plain(m, &q, n_batch, batch, bias);
     return true;
 }

@@ -3,7 +3,7 @@
 
 #include "ops/kernels/launch_internal.h"
 
-enum { QUERY, KEY, VALUE, MASK, MAX_HEAD = 512 };
+enum { QUERY, KEY, VALUE, MASK, MAX_HEAD = 512, MAX_MATRIX_HEAD = 160 };
 
 /* How a group of items cuts attention: x items along keys and columns of values, y along queries; four of each an item. */
 struct cut {
@@ -51,13 +51,43 @@ static bool by_four(const int64_t *stride, int n)
     return stride[n] == 1;
 }
 
+/* Shared memory of sdpa_matrix.cl, as it counts it. */
+static size_t matrix_shared(int64_t e, int64_t ev, int items)
+{
+    size_t pitch_e = (size_t)(e + 15) / 16 * 16 + 8, pitch_v = (size_t)(ev + 15) / 16 * 16 + 8;
+    size_t all = 32 * (pitch_e + pitch_v) + 64 * 40 + 2 * 64 * 36, queries = 64 * pitch_e;
+    return 2 * (all > queries ? all : queries) + (64 + (size_t)items + 1) * 4;
+}
+
+/* By eight: elements of a head behind each other, rows and heads at multiples of 8 elements. */
+static bool by_eight(const struct tern_meta *m)
+{
+    int last = m->ndim - 1;
+    bool good = m->shape[last] % 8 == 0 && m->stride[last] == 1;
+    for (int i = 0; i < last && good; i++)
+        good = m->shape[i] == 1 || m->stride[i] % 8 == 0;
+    return good;
+}
+
+static bool suits_matrix(const struct tern_launch_maker *m)
+{
+    const struct tern_op_desc *d = m->d;
+    const struct tern_launch_limits *l = m->limits;
+    const struct tern_meta *q = &d->in[QUERY], *v = &d->in[VALUE];
+    int64_t e = q->shape[q->ndim - 1], ev = v->shape[v->ndim - 1];
+    int size = l->matrix_subgroup;
+    return tern_matrix_has(m, q->dtype, d->in[KEY].dtype) && v->dtype == q->dtype && l->vectors && by_eight(q) && by_eight(&d->in[KEY]) &&
+           by_eight(v) && e <= MAX_MATRIX_HEAD && ev <= MAX_MATRIX_HEAD && (size == 16 || size == 32 || size == 64) &&
+           4 * size <= l->max_group && matrix_shared(e, ev, 4 * size) <= l->shared_bytes;
+}
+
 bool tern_launch_sdpa(struct tern_launch_maker *m)
 {
     const struct tern_op_desc *d = m->d;
     const struct tern_meta *q = &d->in[QUERY], *k = &d->in[KEY], *v = &d->in[VALUE], *y = &d->out;
     int64_t stride[5][TERN_MAX_DIMS] = {{0}}, mask[TERN_MAX_DIMS] = {0}, batch = 1;
     struct tern_loop loop;
-    struct cut cut;
+    struct cut cut = {.y = 16}; /* of a launch with matrix units: 64 queries */
     if (d->op != TERN_OP_sdpa)
         return false;
     if (!tern_meta_numel(y))
@@ -76,12 +106,14 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     memcpy(stride[4], y->stride, sizeof(stride[4]));
     for (int i = 0; i < last - 1; i++)
         batch *= q->shape[i];
-    if (e < 1 || batch > m->limits->max_groups || !choose(m, e, ev, &cut) ||
+    const bool matrix = suits_matrix(m);
+    if (e < 1 || batch > m->limits->max_groups || !(matrix || choose(m, e, ev, &cut)) ||
         !tern_loop_make(last - 1, q->shape, 5, (const int64_t(*)[TERN_MAX_DIMS])stride, false, &loop)) {
         m->failed = true;
         return true;
     }
-    struct tern_launch *l = tern_launch_begin(m, "sdpa", sizeof(l->params.sdpa), cut.x, cut.y);
+    struct tern_launch *l = matrix ? tern_launch_begin(m, "sdpa_matrix", sizeof(l->params.sdpa), 4 * m->limits->matrix_subgroup, 1)
+                                   : tern_launch_begin(m, "sdpa", sizeof(l->params.sdpa), cut.x, cut.y);
     struct tern_params_sdpa *p = &l->params.sdpa;
     *p = (struct tern_params_sdpa){.l = (int32_t)q->shape[last - 1],
                                    .s = (int32_t)k->shape[last - 1],
@@ -103,22 +135,30 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     memcpy(p->mask_batch, loop.stride[3], sizeof(p->mask_batch));
     memcpy(p->y_batch, loop.stride[4], sizeof(p->y_batch));
     bool wide = m->limits->vectors && e % 4 == 0 && by_four(q->stride, last) && by_four(k->stride, last);
-    wide ? tern_launch_read4(m, "query", QUERY) : tern_launch_read(m, "query", QUERY);
-    wide ? tern_launch_read4(m, "key", KEY) : tern_launch_read(m, "key", KEY);
-    tern_launch_read(m, "value", VALUE);
+    void (*read)(struct tern_launch_maker *, const char *, int) = matrix ? tern_launch_read8 : wide ? tern_launch_read4 : tern_launch_read;
+    read(m, "query", QUERY);
+    read(m, "key", KEY);
+    matrix ? tern_launch_read8(m, "value", VALUE) : tern_launch_read(m, "value", VALUE);
     if (d->present[MASK]) {
         tern_launch_read(m, "mask", MASK);
         tern_launch_define(m, "MASK 1");
         if (d->in[MASK].dtype == TERN_BOOL)
             tern_launch_define(m, "MASK_BOOL 1");
     }
-    tern_launch_write(m, "y", TERN_SLOT_OUT);
+    bool wide_y = matrix && y->dtype == q->dtype && by_eight(y);
+    wide_y ? tern_launch_read8(m, "y", TERN_SLOT_OUT) : tern_launch_write(m, "y", TERN_SLOT_OUT);
     tern_launch_define(m, "E %d", (int)e);
     tern_launch_define(m, "EV %d", (int)ev);
-    tern_launch_define(m, "EC %d", cut.ec);
-    tern_launch_define(m, "KC %d", cut.kc);
-    if (wide)
-        tern_launch_define(m, "WIDE 1");
+    if (matrix) {
+        tern_matrix_define(m);
+        if (wide_y)
+            tern_launch_define(m, "WIDE_Y 1");
+    } else {
+        tern_launch_define(m, "EC %d", cut.ec);
+        tern_launch_define(m, "KC %d", cut.kc);
+        if (wide)
+            tern_launch_define(m, "WIDE 1");
+    }
     tern_launch_define(m, "BATCH_NDIM %d", loop.ndim);
     if (d->attrs.sdpa.is_causal)
         tern_launch_define(m, "CAUSAL 1");

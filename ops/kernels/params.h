@@ -33,6 +33,9 @@
     I(k) I(a_m) I(a_k) I(b_k) I(b_n) I(y_m) I(y_n) I(bias_n) IV(batch_shape, TERN_LOOP_DIMS) IV(a_batch, TERN_LOOP_DIMS) \
         IV(b_batch, TERN_LOOP_DIMS) IV(y_batch, TERN_LOOP_DIMS)
 
+/* size: of a product, m n. */
+#define TERN_PARAMS_SPLIT_SUM(I, IV, U, F, FV) I(size) I(n) I(parts) I(y_m) I(y_n) I(bias_n)
+
 /* channels and outputs are those of one group. conv_transpose2d has the same. */
 #define TERN_PARAMS_CONV2D(I, IV, U, F, FV)                                                                                          \
     I(batch)                                                                                                                         \

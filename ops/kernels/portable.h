@@ -166,6 +166,12 @@ FN VEC4 tern_bf16_of_words(UINT2 w)
 #define LOAD4_F16X4(b, i) tern_f16_of_words(READ_ELEMENT(b, (i) >> 2))
 #define LOAD4_BF16X4(b, i) tern_bf16_of_words(READ_ELEMENT(b, (i) >> 2))
 
+/* Eight elements of 16 bits as they are stored, two to a word, for LOAD8 and STORE8; offset and index are multiples of 8. */
+#define STORAGE_F16X8 UINT4
+#define STORAGE_BF16X8 UINT4
+#define BITS_F16X8(v) tern_f16_of_f32(v)
+#define BITS_BF16X8(v) tern_bf16_of_f32(v)
+
 /* ---- what texts call: i counts elements from where the argument begins in its buffer ---- */
 
 #define LOAD(b, i) PASTE(LOAD_, DTYPE_##b)(b, (i) + b##_offset)
@@ -173,6 +179,11 @@ FN VEC4 tern_bf16_of_words(UINT2 w)
 #define LOAD4(b, i) PASTE(LOAD4_, DTYPE_##b)(b, (i) + b##_offset)
 #define STORE(b, i, v) PASTE(STORE_, DTYPE_##b)(b, (i) + b##_offset, v)
 #define STOREI(b, i, v) PASTE(STOREI_, DTYPE_##b)(b, (i) + b##_offset, v)
+#define LOAD8(b, i) READ_ELEMENT(b, ((i) + b##_offset) >> 3)
+#define STORE8(b, i, v) WRITE_ELEMENT(b, ((i) + b##_offset) >> 3, v)
+/* Two values as two elements of b in a word; and an element of 16 bits as it is stored. */
+#define WORD_OF(b, v, w) (PASTE(BITS_, DTYPE_##b)(v) | PASTE(BITS_, DTYPE_##b)(w) << 16)
+#define BITS(b, i) UINT(READ_ELEMENT(b, (i) + b##_offset))
 /* The bits of one element; both buffers have one dtype. */
 #define COPY(to, j, b, i) PASTE(COPY_, DTYPE_##to)(to, (j) + to##_offset, b, (i) + b##_offset)
 

@@ -14,6 +14,9 @@ struct standin_item {
     struct standin_three thread, group, size, groups;
 };
 
+/* What it says to the matrix units: tests/matrix_units.h, whose struct it fills. */
+typedef void (*standin_matrix_word)(int word, int *x, int a, int b, int kind, int b_kind, void *tile, int i, int pitch, int line);
+
 struct standin_kernel {
     int n_arguments;
     struct {
@@ -29,6 +32,7 @@ struct standin_kernel {
     struct standin_item **now;  /* the item that runs */
     void (**barrier)(int line); /* the runner's, and its exchange within warps */
     unsigned (**exchange)(unsigned bits, int mask, int line);
+    standin_matrix_word *matrix;
 };
 
 #endif

@@ -20,6 +20,7 @@ float sinf(float), cosf(float), tanhf(float), erff(float), powf(float, float), f
 __attribute__((visibility("hidden"))) standin_item *standin_now;
 __attribute__((visibility("hidden"))) void (*standin_barrier)(int);
 __attribute__((visibility("hidden"))) unsigned (*standin_exchange)(unsigned, int, int);
+__attribute__((visibility("hidden"))) standin_matrix_word standin_matrix;
 }
 
 #define threadIdx (standin_now->thread)
@@ -46,9 +47,13 @@ struct alignas(8) int2 {
 struct alignas(8) uint2 {
     unsigned x, y;
 };
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline int2 make_int2(int x, int y) { return {x, y}; }
 static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 static inline float __uint_as_float(unsigned u) { return half_float(u); }
 static inline unsigned __float_as_uint(float f) { return half_bits(f); }
@@ -57,3 +62,22 @@ static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uns
 /* PTX instructions that texts write as asm; nvrtc.c puts these calls in their place. */
 static inline float ptx_cvt_f32_f16(unsigned short h) { return half_to_float(h); }
 static inline unsigned short ptx_cvt_rn_f16_f32(float v) { return half_from_float(v); }
+
+/* The words for matrix units, in place of those of cuda.h, which are PTX. nvrtc.c says whether a text has them, and for which dtype. */
+#if STANDIN_MATRIX && STANDIN_ARCH < (STANDIN_BF16 ? 80 : 70)
+#error "no such matrix units"
+#endif
+enum { WORD_ZERO, WORD_LOAD_A, WORD_LOAD_B, WORD_LOAD_SUM, WORD_MULTIPLY, WORD_STORE, KIND_COLUMNS = 1, KIND_BF16 = 2 };
+#define KIND_OF(layout) (*(layout) == 'c' ? KIND_COLUMNS : 0)
+#define MATRIX_A(name, n) int name[n] = {}
+#define MATRIX_B(name, n) int name[n] = {}
+#define MATRIX_SUM(name, n) int name[n] = {}
+#define MATRIX_ZERO(x) standin_matrix(WORD_ZERO, &(x), 0, 0, 0, 0, 0, 0, 0, __LINE__)
+#define MATRIX_LOAD(word, x, tile, i, pitch, layout) \
+    standin_matrix(word, &(x), 0, 0, KIND_OF(layout) | (STANDIN_BF16 ? KIND_BF16 : 0), 0, tile, i, pitch, __LINE__)
+#define MATRIX_LOAD_A(x, tile, i, pitch, layout) MATRIX_LOAD(WORD_LOAD_A, x, tile, i, pitch, layout)
+#define MATRIX_LOAD_B(x, tile, i, pitch, layout) MATRIX_LOAD(WORD_LOAD_B, x, tile, i, pitch, layout)
+#define MATRIX_LOAD_SUM(x, tile, i, pitch) standin_matrix(WORD_LOAD_SUM, &(x), 0, 0, 0, 0, tile, i, pitch, __LINE__)
+#define MATRIX_MULTIPLY(sum, a, a_layout, b, b_layout) \
+    standin_matrix(WORD_MULTIPLY, &(sum), a, b, KIND_OF(a_layout), KIND_OF(b_layout), 0, 0, 0, __LINE__)
+#define MATRIX_STORE(x, tile, i, pitch) standin_matrix(WORD_STORE, &(x), 0, 0, 0, 0, tile, i, pitch, __LINE__)

@@ -10,6 +10,7 @@
 #include <ucontext.h>
 
 #include "tests/cuda/inside.h"
+#include "tests/matrix_units.h"
 
 enum { STACK = 64 << 10, ITEMS = 1024, WARP = 32 };
 
@@ -28,6 +29,8 @@ static jmp_buf scheduler;
 static sigjmp_buf escape;
 static char *stacks;
 static const struct launch *launch;
+static struct matrix_units units;
+static const char *wrong; /* with the matrix units */
 
 static void wait_at(struct coroutine *c, int line, bool exchanges)
 {
@@ -46,6 +49,17 @@ static unsigned exchange(unsigned bits, int mask, int line)
     c->mask = mask;
     wait_at(c, line, true);
     return c->other;
+}
+
+/* The item of a misuse waits for ever. */
+static void matrix(int word, int *x, int a, int b, int kind, int b_kind, void *tile, int i, int pitch, int line)
+{
+    const struct tern_host_matrix m = {
+        .word = word, .x = x, .a = a, .b = b, .kind = kind, .b_kind = b_kind, .tile = tile, .i = i, .pitch = pitch, .line = line};
+    if (!wrong)
+        wrong = matrix_units_word(&units, (int)(running - items), &m, launch->kernel.shared, launch->kernel.shared_end);
+    if (wrong)
+        _longjmp(scheduler, 1);
 }
 
 static void start(void)
@@ -107,7 +121,8 @@ static CUresult release_barrier(int n)
     }
     if (waiting && waiting != n)
         return standin_misuse(CUDA_ERROR_LAUNCH_FAILED, "a barrier that not all items of a block reach");
-    return CUDA_SUCCESS;
+    wrong = matrix_units_barrier(&units);
+    return wrong ? standin_misuse(CUDA_ERROR_LAUNCH_FAILED, "%s", wrong) : CUDA_SUCCESS;
 }
 
 /* Every item up to where it waits or ends, until all have ended. */
@@ -120,6 +135,8 @@ static CUresult run_items(int n)
             if (c->done || c->line)
                 continue;
             go_on(c);
+            if (wrong)
+                return standin_misuse(CUDA_ERROR_LAUNCH_FAILED, "%s", wrong);
             rest -= c->done;
         }
         error = release_warps(n, &released);
@@ -150,6 +167,8 @@ static CUresult run_group(unsigned x, unsigned y, unsigned z, int n)
         items[i].begun = items[i].done = items[i].exchanges = false;
         items[i].line = 0;
     }
+    wrong = NULL;
+    matrix_units_start(&units, n, n % 32 ? 0 : 32);
     if (launch->kernel.barriers)
         return run_items(n);
     run_plain(n);
@@ -169,6 +188,8 @@ static CUresult run_groups(void)
         *launch->kernel.barrier = barrier;
     if (launch->kernel.exchange)
         *launch->kernel.exchange = exchange;
+    if (launch->kernel.matrix)
+        *launch->kernel.matrix = matrix;
     CUresult error = CUDA_SUCCESS;
     for (unsigned z = 0; z < groups->z && !error; z++)
         for (unsigned y = 0; y < groups->y && !error; y++)

@@ -1,0 +1,152 @@
+/* conv2d.cl for devices with matrix units: rows are output pixels (m), columns output channels (n), the depth goes over taps and input
+ * channels, which are multiples of 8 and lie behind each other in x and w; both are f16 or both bf16, sums f32. Tiles and stages as in
+ * matmul_matrix.cl; GROUP_Z is the group of channels.
+ * Host: MATRIX, MATRIX_SUBGROUP, MATRIX_BF16; TK, MM, MN, SM, SN, where a tile is a whole number of loads for every item; BIAS; WIDE_Y: eight
+ * channels of a pixel are stored at once; PARTS: GROUP_Z is a part of the depth, of one group, and y is a product (pixels, outputs) of each. */
+#ifdef BIAS
+#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) READ(1, w) READ(2, bias) WRITE(3, y)
+#else
+#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) READ(1, w) WRITE(2, y)
+#endif
+#define KERNEL_PARAMS TERN_PARAMS_CONV2D
+#define KERNEL_SHARED(ARRAY) ARRAY(UINT4, tile, (2 * STAGE > 2 * STRIPS ? 2 * STAGE : 2 * STRIPS) / 8)
+
+#define ITEMS GROUP_SIZE_X
+#define TM (16 * MM * SM)
+#define TN (16 * MN * SN)
+#define PITCH (TK + 8)
+#define STAGE ((TM + TN) * PITCH)
+#define STRIP_PITCH (16 * MN + 4)
+#define STRIPS (SM * SN * 16 * STRIP_PITCH)
+#define PER_ROW (TK / 8) /* loads for the depth of a tile; divides ITEMS, so that an item keeps its place in the depth */
+#define X_LOADS (TM * PER_ROW / ITEMS)
+#define W_LOADS (TN * PER_ROW / ITEMS)
+
+#ifdef PARTS
+#define GROUP 0
+#else
+#define GROUP GROUP_Z
+#endif
+#ifdef BIAS
+#define RESULT(v, at, o) POST((v) + LOAD(bias, (o)*P.bias_n), at, o)
+#else
+#define RESULT(v, at, o) POST(v, at, o)
+#endif
+
+KERNEL_BEGIN
+    const int t = LOCAL_X;
+    const int m0 = GROUP_Y * TM;
+    const int n0 = GROUP_X * TN;
+    const int sub_m = SUBGROUP_ID / SN * (16 * MM);
+    const int sub_n = SUBGROUP_ID % SN * (16 * MN);
+    const int pixels = P.batch * P.out_h * P.out_w;
+    const int depth = P.kernel_h * P.kernel_w * P.channels;
+    const int my_row = t / PER_ROW;
+    const int my_k = t % PER_ROW * 8;
+    /* where the pixels of this item's loads begin: picture and group, and top left of the window */
+    int first[X_LOADS];
+    int top[X_LOADS];
+    int left_edge[X_LOADS];
+    UNROLL for (int r = 0; r < X_LOADS; r++) {
+        int m = m0 + my_row + r * (ITEMS / PER_ROW);
+        int row = m / P.out_w;
+        int picture = row / P.out_h;
+        first[r] = m < pixels ? picture * P.x_n + GROUP * P.channels : 0;
+        top[r] = m < pixels ? (row - picture * P.out_h) * P.stride_h - P.padding_h : -1000000000; /* outside of every picture */
+        left_edge[r] = (m - row * P.out_w) * P.stride_w - P.padding_w;
+    }
+    UINT4 x_next[X_LOADS];
+    UINT4 w_next[W_LOADS];
+    MATRIX_A(left, MM);
+    MATRIX_B(right, 1);
+    MATRIX_SUM(sum, MM * MN);
+    UNROLL for (int i = 0; i < MM * MN; i++)
+        MATRIX_ZERO(sum[i]);
+    int stage = 0;
+#ifdef PARTS
+    const int part = ((depth + TK - 1) / TK + PARTS - 1) / PARTS * TK;
+    const int k_begin = GROUP_Z * part;
+    const int k_end = k_begin + part < depth ? k_begin + part : depth;
+#else
+    const int k_begin = 0;
+    const int k_end = depth;
+#endif
+    /* fetches what comes after k0, multiplies k0's: at first there is nothing to multiply, at last nothing to fetch */
+    for (int k0 = k_begin - TK; k0 < k_end; k0 += TK) {
+        int k = k0 + TK + my_k;
+        int tap = k / P.channels;
+        int c = k - tap * P.channels;
+        int ky = tap / P.kernel_w;
+        int kx = tap - ky * P.kernel_w;
+        UNROLL for (int r = 0; r < X_LOADS; r++) {
+            int iy = top[r] + ky * P.dilation_h;
+            int ix = left_edge[r] + kx * P.dilation_w;
+            x_next[r] = MAKE_UINT4(0u, 0u, 0u, 0u);
+            if (k < k_end && iy >= 0 && iy < P.in_h && ix >= 0 && ix < P.in_w)
+                x_next[r] = LOAD8(x, first[r] + iy * P.x_h + ix * P.x_w + c);
+        }
+        UNROLL for (int r = 0; r < W_LOADS; r++) {
+            int n = n0 + my_row + r * (ITEMS / PER_ROW);
+            w_next[r] = MAKE_UINT4(0u, 0u, 0u, 0u);
+            if (k < k_end && n < P.outputs)
+                w_next[r] = LOAD8(w, (GROUP * P.outputs + n) * P.w_o + ky * P.w_h + kx * P.w_w + c);
+        }
+        if (k0 >= k_begin) {
+            UNROLL for (int d = 0; d < TK; d += 16) {
+                UNROLL for (int i = 0; i < MM; i++)
+                    MATRIX_LOAD_A(left[i], tile, stage + (sub_m + 16 * i) * PITCH + d, PITCH, MATRIX_ROWS);
+                UNROLL for (int j = 0; j < MN; j++) {
+                    MATRIX_LOAD_B(right[0], tile, stage + (TM + sub_n + 16 * j) * PITCH + d, PITCH, MATRIX_COLUMNS);
+                    UNROLL for (int i = 0; i < MM; i++)
+                        MATRIX_MULTIPLY(sum[i * MN + j], left[i], MATRIX_ROWS, right[0], MATRIX_COLUMNS);
+                }
+            }
+        }
+        stage = STAGE - stage;
+        UNROLL for (int r = 0; r < X_LOADS; r++)
+            tile[(stage + (my_row + r * (ITEMS / PER_ROW)) * PITCH + my_k) / 8] = x_next[r];
+        UNROLL for (int r = 0; r < W_LOADS; r++)
+            tile[(stage + (TM + my_row + r * (ITEMS / PER_ROW)) * PITCH + my_k) / 8] = w_next[r];
+        BARRIER();
+    }
+    const int strip = SUBGROUP_ID * (16 * STRIP_PITCH);
+    UNROLL for (int i = 0; i < MM; i++) {
+        UNROLL for (int j = 0; j < MN; j++)
+            MATRIX_STORE(sum[i * MN + j], tile, strip + 16 * j, STRIP_PITCH);
+        BARRIER();
+#ifdef WIDE_Y
+        for (int e = LANE; e < 32 * MN; e += MATRIX_SUBGROUP) {
+            int line = e / (2 * MN);
+            int col = e % (2 * MN) * 8;
+#else
+        for (int e = LANE; e < 256 * MN; e += MATRIX_SUBGROUP) {
+            int line = e / (16 * MN);
+            int col = e % (16 * MN);
+#endif
+            int m = m0 + sub_m + 16 * i + line;
+            int n = n0 + sub_n + col;
+            if (m < pixels && n < P.outputs) {
+                int row = m / P.out_w;
+                int picture = row / P.out_h;
+                int o = GROUP * P.outputs + n;
+#ifdef PARTS
+                int at = (GROUP_Z * pixels + m) * P.outputs + n;
+#else
+                int at = picture * P.y_n + (row - picture * P.out_h) * P.y_h + (m - row * P.out_w) * P.y_w + o * P.y_c;
+#endif
+#ifdef WIDE_Y
+                UINT4 v = tile[(strip + line * STRIP_PITCH + col) / 4];
+                UINT4 u = tile[(strip + line * STRIP_PITCH + col) / 4 + 1];
+                v = MAKE_UINT4(WORD_OF(y, RESULT(AS_FLOAT(v.x), at, o), RESULT(AS_FLOAT(v.y), at + 1, o + 1)),
+                               WORD_OF(y, RESULT(AS_FLOAT(v.z), at + 2, o + 2), RESULT(AS_FLOAT(v.w), at + 3, o + 3)),
+                               WORD_OF(y, RESULT(AS_FLOAT(u.x), at + 4, o + 4), RESULT(AS_FLOAT(u.y), at + 5, o + 5)),
+                               WORD_OF(y, RESULT(AS_FLOAT(u.z), at + 6, o + 6), RESULT(AS_FLOAT(u.w), at + 7, o + 7)));
+                STORE8(y, at, v);
+#else
+                STORE(y, at, RESULT(SHARED_FLOAT(tile, strip + line * STRIP_PITCH + col), at, o));
+#endif
+            }
+        }
+        BARRIER();
+    }
+KERNEL_END

@@ -1,0 +1,230 @@
+/* sdpa.cl for devices with matrix units: f16 or bf16, heads that are multiples of 8, elements of a head behind each other. A group makes 64
+ * queries of one head, a subgroup 16 of them; 32 keys and values at a time go through shared memory. What a query has so far stays in
+ * matrices. It is rescaled only where the largest score grows by more than 8 [Milakov 2018; Dao 2022]: the exponentials, rounded to the
+ * 16 bits of the factors, are below e^8 then, and rounding is relative. A query that sees no key gives zeros.
+ * Host: MATRIX, MATRIX_SUBGROUP, MATRIX_BF16; E, EV (sizes of heads); BATCH_NDIM; MASK with MASK_BOOL or not; CAUSAL; WIDE_Y: eight elements
+ * are stored at once. */
+#ifdef MASK
+#define KERNEL_BUFFERS(READ, WRITE) READ(0, query) READ(1, key) READ(2, value) READ(3, mask) WRITE(4, y)
+#else
+#define KERNEL_BUFFERS(READ, WRITE) READ(0, query) READ(1, key) READ(2, value) WRITE(3, y)
+#endif
+#define KERNEL_PARAMS TERN_PARAMS_SDPA
+#define KERNEL_SHARED(ARRAY)                                                                                                    \
+    ARRAY(UINT4, tile, (STRIPS_AT + 2 * STRIPS > BQ * PITCH_E ? STRIPS_AT + 2 * STRIPS : BQ * PITCH_E) / 8) ARRAY(float, rescale, BQ) \
+    ARRAY(float, sums, ITEMS) ARRAY(int, grown, 1)
+
+#define ITEMS GROUP_SIZE_X
+#define BQ 64 /* four subgroups */
+#define BK 32
+#define NE ((E + 15) / 16) /* matrices that a head takes; what is behind its end is zero */
+#define NV ((EV + 15) / 16)
+#define PITCH_E (16 * NE + 8)
+#define PITCH_V (16 * NV + 8)
+#define PITCH_P (BK + 8)
+#define PITCH_S (BK + 4)
+/* Where things are in the tile, in elements of 16 bits: keys at 0, values, exponentials; then scores as f32. Queries first take it all. */
+#define VALUES_AT (BK * PITCH_E)
+#define PARTS_AT (VALUES_AT + BK * PITCH_V)
+#define STRIPS_AT (PARTS_AT + BQ * PITCH_P)
+#define STRIPS (BQ * PITCH_S) /* floats */
+#define K_LOADS ((BK * 2 * NE + ITEMS - 1) / ITEMS)
+#define V_LOADS ((BK * 2 * NV + ITEMS - 1) / ITEMS)
+#define Q_LOADS ((BQ * 2 * NE + ITEMS - 1) / ITEMS)
+#define LANES_PER_ROW (MATRIX_SUBGROUP / 16)
+#define MINE (BK / LANES_PER_ROW) /* scores of its row of which an item makes exponentials */
+
+/* Declares v: the score of this item's query for key s0 + j, or -infinity where it does not see it. */
+#ifdef CAUSAL
+#define SEES(at) ((at) < P.s && (at) <= l)
+#else
+#define SEES(at) ((at) < P.s)
+#endif
+#if defined(MASK_BOOL)
+#define MASKED(v, at) (LOADI(mask, mask0 + l * P.mask_l + (at)*P.mask_s) != 0 ? (v) : -INFINITE)
+#elif defined(MASK)
+#define MASKED(v, at) ((v) + LOAD(mask, mask0 + l * P.mask_l + (at)*P.mask_s))
+#else
+#define MASKED(v, at) (v)
+#endif
+#define SCORE(v, j)     \
+    float v = -INFINITE; \
+    if (l < P.l && SEES(s0 + (j))) \
+        v = MASKED(SHARED_FLOAT(tile, scores + (j)) * P.scale, s0 + (j));
+
+/* Declares next: this item's loads of `n` rows from `first` on, `size` of 16 * N elements each; and puts them into the tile. */
+#define FETCH(next, loads, n, N, size, buffer, from, first, rows, stride)                       \
+    UNROLL for (int r = 0; r < loads; r++) {                                                    \
+        int e = LOCAL_X + r * ITEMS;                                                            \
+        int row = e / (2 * N);                                                                  \
+        int c = e % (2 * N) * 8;                                                                \
+        next[r] = MAKE_UINT4(0u, 0u, 0u, 0u);                                                   \
+        if (row < n && (first) + row < rows && c < size)                                        \
+            next[r] = LOAD8(buffer, from + ((first) + row) * stride + c);                       \
+    }
+#define KEEP(next, loads, n, N, at, pitch)                       \
+    UNROLL for (int r = 0; r < loads; r++) {                     \
+        int e = LOCAL_X + r * ITEMS;                             \
+        if (e < n * 2 * N)                                       \
+            tile[(at + e / (2 * N) * pitch) / 8 + e % (2 * N)] = next[r]; \
+    }
+
+#ifdef MATRIX_BF16
+#define PART(v) tern_bf16_of_f32(v)
+#else
+#define PART(v) tern_f16_of_f32(v)
+#endif
+#define PAIR(v, w) (PART(v) | PART(w) << 16)
+
+KERNEL_BEGIN
+    const int l0 = GROUP_X * BQ;
+    int rest = GROUP_Y;
+    int q0 = 0;
+    int key0 = 0;
+    int v0 = 0;
+    int mask0 = 0;
+    int y0 = 0;
+    UNROLL for (int d = BATCH_NDIM - 1; d >= 0; d--) {
+        int above = d > 0 ? rest / P.batch_shape[d] : 0;
+        int index = rest - above * P.batch_shape[d];
+        rest = above;
+        q0 += index * P.q_batch[d];
+        key0 += index * P.key_batch[d];
+        v0 += index * P.v_batch[d];
+        mask0 += index * P.mask_batch[d];
+        y0 += index * P.y_batch[d];
+    }
+    const int my_row = SUBGROUP_ID * 16 + LANE / LANES_PER_ROW;
+    const int my_part = LANE % LANES_PER_ROW * MINE;
+    const int l = l0 + my_row;
+    const int strip = STRIPS_AT / 2 + SUBGROUP_ID * 16 * PITCH_S; /* floats */
+    const int scores = STRIPS_AT / 2 + my_row * PITCH_S;
+    float largest = -INFINITE;
+    float sum = 0.0f;
+    MATRIX_A(q, NE);
+    MATRIX_A(part, 1);
+    MATRIX_B(right, 1);
+    MATRIX_SUM(score, 1);
+    MATRIX_SUM(result, NV);
+    UNROLL for (int j = 0; j < NV; j++)
+        MATRIX_ZERO(result[j]);
+    UINT4 q_next[Q_LOADS];
+    FETCH(q_next, Q_LOADS, BQ, NE, E, query, q0, l0, P.l, P.q_l)
+    KEEP(q_next, Q_LOADS, BQ, NE, 0, PITCH_E)
+    if (LOCAL_X == 0)
+        grown[0] = -1;
+    BARRIER();
+    UNROLL for (int i = 0; i < NE; i++)
+        MATRIX_LOAD_A(q[i], tile, SUBGROUP_ID * 16 * PITCH_E + 16 * i, PITCH_E, MATRIX_ROWS);
+    BARRIER();
+#ifdef CAUSAL
+    const int s_end = P.s < l0 + BQ ? P.s : l0 + BQ; /* keys behind the last query are not seen */
+#else
+    const int s_end = P.s;
+#endif
+    UINT4 k_next[K_LOADS];
+    UINT4 v_next[V_LOADS];
+    FETCH(k_next, K_LOADS, BK, NE, E, key, key0, 0, P.s, P.key_s)
+    KEEP(k_next, K_LOADS, BK, NE, 0, PITCH_E)
+    BARRIER();
+    for (int s0 = 0; s0 < s_end; s0 += BK) {
+        FETCH(v_next, V_LOADS, BK, NV, EV, value, v0, s0, P.s, P.v_s)
+        UNROLL for (int n = 0; n < BK; n += 16) {
+            MATRIX_ZERO(score[0]);
+            UNROLL for (int i = 0; i < NE; i++) {
+                MATRIX_LOAD_B(right[0], tile, n * PITCH_E + 16 * i, PITCH_E, MATRIX_COLUMNS);
+                MATRIX_MULTIPLY(score[0], q[i], MATRIX_ROWS, right[0], MATRIX_COLUMNS);
+            }
+            MATRIX_STORE(score[0], tile, strip + n, PITCH_S);
+        }
+        BARRIER(); /* scores are there; keys and the values before have been used */
+        KEEP(v_next, V_LOADS, BK, NV, VALUES_AT, PITCH_V)
+        FETCH(k_next, K_LOADS, BK, NE, E, key, key0, s0 + BK, P.s, P.key_s)
+        float top = -INFINITE;
+        UNROLL for (int j = 0; j < BK; j++) {
+            SCORE(v, j)
+            top = v > top ? v : top;
+        }
+        float up = 1.0f;
+        if (largest == -INFINITE) {
+            largest = top; /* nothing has been summed */
+        } else if (top > largest + 8.0f) {
+            up = tern_exp(largest - top);
+            sum *= up;
+            largest = top;
+            grown[0] = s0; /* whoever writes it writes the same */
+        }
+        rescale[my_row] = up;
+        UNROLL for (int j = 0; j < MINE; j += 8) {
+            float p[8];
+            UNROLL for (int i = 0; i < 8; i++) {
+                SCORE(v, my_part + j + i)
+                p[i] = v == -INFINITE ? 0.0f : tern_exp(v - largest);
+                sum += p[i];
+            }
+            tile[(PARTS_AT + my_row * PITCH_P + my_part + j) / 8] =
+                MAKE_UINT4(PAIR(p[0], p[1]), PAIR(p[2], p[3]), PAIR(p[4], p[5]), PAIR(p[6], p[7]));
+        }
+        KEEP(k_next, K_LOADS, BK, NE, 0, PITCH_E)
+        BARRIER();
+        if (grown[0] == s0) {
+            UNROLL for (int j = 0; j < NV; j++) {
+                MATRIX_STORE(result[j], tile, strip, PITCH_S);
+                BARRIER();
+                for (int e = LANE; e < 64; e += MATRIX_SUBGROUP) {
+                    int at = (strip + e / 4 * PITCH_S) / 4 + e % 4;
+                    float f = rescale[SUBGROUP_ID * 16 + e / 4];
+                    UINT4 v = tile[at];
+                    tile[at] = MAKE_UINT4(AS_UINT(AS_FLOAT(v.x) * f), AS_UINT(AS_FLOAT(v.y) * f), AS_UINT(AS_FLOAT(v.z) * f),
+                                          AS_UINT(AS_FLOAT(v.w) * f));
+                }
+                BARRIER();
+                MATRIX_LOAD_SUM(result[j], tile, strip, PITCH_S);
+                BARRIER();
+            }
+        }
+        UNROLL for (int k = 0; k < BK; k += 16) {
+            MATRIX_LOAD_A(part[0], tile, PARTS_AT + SUBGROUP_ID * 16 * PITCH_P + k, PITCH_P, MATRIX_ROWS);
+            UNROLL for (int j = 0; j < NV; j++) {
+                MATRIX_LOAD_B(right[0], tile, VALUES_AT + k * PITCH_V + 16 * j, PITCH_V, MATRIX_ROWS);
+                MATRIX_MULTIPLY(result[j], part[0], MATRIX_ROWS, right[0], MATRIX_ROWS);
+            }
+        }
+    }
+    sums[LOCAL_X] = sum;
+    BARRIER();
+    UNROLL for (int j = 0; j < NV; j++) {
+        MATRIX_STORE(result[j], tile, strip, PITCH_S);
+        BARRIER();
+#ifdef WIDE_Y
+        for (int e = LANE; e < 32; e += MATRIX_SUBGROUP) {
+            int row = SUBGROUP_ID * 16 + e / 2;
+            int c = 16 * j + e % 2 * 8;
+#else
+        for (int e = LANE; e < 256; e += MATRIX_SUBGROUP) {
+            int row = SUBGROUP_ID * 16 + e / 16;
+            int c = 16 * j + e % 16;
+#endif
+            float all = 0.0f;
+            UNROLL for (int i = 0; i < LANES_PER_ROW; i++)
+                all += sums[row * LANES_PER_ROW + i];
+            float f = all == 0.0f ? 0.0f : 1.0f / all;
+            int to = y0 + (l0 + row) * P.y_l + c * P.y_e;
+            int from = STRIPS_AT / 2 + row * PITCH_S + c - 16 * j;
+            if (l0 + row < P.l && c < EV) {
+#ifdef WIDE_Y
+                UINT4 v = tile[from / 4];
+                UINT4 w = tile[from / 4 + 1];
+                v = MAKE_UINT4(WORD_OF(y, POST(AS_FLOAT(v.x) * f, to, c), POST(AS_FLOAT(v.y) * f, to + 1, c + 1)),
+                               WORD_OF(y, POST(AS_FLOAT(v.z) * f, to + 2, c + 2), POST(AS_FLOAT(v.w) * f, to + 3, c + 3)),
+                               WORD_OF(y, POST(AS_FLOAT(w.x) * f, to + 4, c + 4), POST(AS_FLOAT(w.y) * f, to + 5, c + 5)),
+                               WORD_OF(y, POST(AS_FLOAT(w.z) * f, to + 6, c + 6), POST(AS_FLOAT(w.w) * f, to + 7, c + 7)));
+                STORE8(y, to, v);
+#else
+                STORE(y, to, POST(SHARED_FLOAT(tile, from) * f, to, c));
+#endif
+            }
+        }
+        BARRIER();
+    }
+KERNEL_END

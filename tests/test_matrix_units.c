@@ -1,0 +1,225 @@
+/* The words for matrix units in kernel texts, on the runner of host C: what they compute, and that their misuse is found. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/context.h"
+#include "tests/support.h"
+#include "tests/text_run.h"
+
+/* Two factors of 16 rows, 24 elements apart, in a tile that then takes a sum of each subgroup, 20 floats apart; y is 256 ints. Eight items
+ * in two subgroups. */
+#define FILL                                                                        \
+    "#define V(h) ((h) * 5 % 7 % 3 == 0 ? 0u : (h) * 5 % 7 % 3 == 1 ? ONE : TWO)\n" \
+    "#define W(h) (V(h) | V((h) + 1) << 16)\n"                                      \
+    "MATRIX_A(a, 1); MATRIX_B(b, 1); MATRIX_SUM(sum, 1);\n"                         \
+    "for (int e = LOCAL_X; e < 96; e += 8) tile[e] = MAKE_UINT4(W(8 * e), W(8 * e + 2), W(8 * e + 4), W(8 * e + 6));\n"
+#define LOAD_BOTH "MATRIX_LOAD_A(a[0], tile, 0, 24, MATRIX_ROWS); MATRIX_LOAD_B(b[0], tile, 384, 24, MATRIX_COLUMNS);\n"
+#define MULTIPLY "MATRIX_ZERO(sum[0]); MATRIX_MULTIPLY(sum[0], a[0], MATRIX_ROWS, b[0], MATRIX_COLUMNS);\n"
+#define STORE_SUM "MATRIX_STORE(sum[0], tile, SUBGROUP_ID * 320, 20);\n"
+#define READ_SUM \
+    "if (SUBGROUP_ID == 1) for (int e = LANE; e < 256; e += 4) STOREI(y, e, INT(SHARED_FLOAT(tile, 320 + e / 16 * 20 + e % 16)));\n"
+#define BARRIER "BARRIER();\n"
+
+static char *source_of(struct tern_context *ctx, bool bf16, const char *body)
+{
+    static const char kernel[] = "#define KERNEL_BUFFERS(READ, WRITE) WRITE(0, y)\n#define KERNEL_PARAMS TERN_PARAMS_FILL\n"
+                                 "#define KERNEL_SHARED(ARRAY) ARRAY(UINT4, tile, 160)\n";
+    char defines[256];
+    snprintf(defines, sizeof(defines), "MATRIX 1\nMATRIX_SUBGROUP 4\nGROUP_SIZE_X 8\nGROUP_SIZE_Y 1\nDTYPE_y I32\n%s",
+             bf16 ? "MATRIX_BF16 1\nONE 0x3f80u\nTWO 0x4000u\n" : "ONE 0x3c00u\nTWO 0x4000u\n");
+    char *source = tern_text_source(ctx, TERN_TEXT_HOST, "fill", defines);
+    assert_non_null(source);
+    *strstr(source, "/* Values made from nothing") = 0;
+    char *all = tern_sprintf(ctx, "%s\n%sKERNEL_BEGIN\n%s\nKERNEL_END\n", source, kernel, body);
+    assert_non_null(all);
+    tern_free(ctx, source);
+    return all;
+}
+
+static bool run(struct tern_context *ctx, bool bf16, const char *body, enum text_order order, int32_t y[256], char message[512])
+{
+    struct tern_params_fill params = {.n = 8};
+    struct text_buffer buffer = {y, 0, 256 * sizeof(int32_t)};
+    char *source = source_of(ctx, bf16, body);
+    message[0] = 0;
+    struct text_host *k = text_host_load(source, message, 512);
+    if (!k)
+        print_error("%s\n", message);
+    assert_non_null(k);
+    memset(y, 0, 256 * sizeof(int32_t));
+    bool good = text_host_run(k, (const int[]){2, 1, 1}, &params, sizeof(params), &buffer, 1, order, message, 512);
+    text_host_free(&k);
+    tern_free(ctx, source);
+    return good;
+}
+
+static int value(int h) { return h * 5 % 7 % 3; }
+
+/* Values of y that are not the product's. */
+static int wrong_values(const int32_t y[256])
+{
+    int wrong = 0;
+    for (int i = 0; i < 256; i++) {
+        int sum = 0;
+        for (int k = 0; k < 16; k++)
+            sum += value(i / 16 * 24 + k) * value(384 + i % 16 * 24 + k);
+        wrong += y[i] != sum;
+    }
+    return wrong;
+}
+
+static void test_multiplies(void **state)
+{
+    int32_t y[256];
+    char message[512];
+    for (int bf16 = 0; bf16 < 2; bf16++)
+        for (int order = 0; order < TEXT_ORDERS; order++) {
+            bool good =
+                run(*state, bf16, FILL BARRIER LOAD_BOTH MULTIPLY BARRIER STORE_SUM BARRIER READ_SUM, (enum text_order)order, y, message);
+            if (!good)
+                print_error("%s\n", message);
+            assert_true(good);
+            assert_int_equal(wrong_values(y), 0);
+        }
+}
+
+/* Without one of its barriers the kernel is wrong in some order. */
+static void test_barriers_missing(void **state)
+{
+    static const char *const bodies[] = {FILL LOAD_BOTH MULTIPLY BARRIER STORE_SUM BARRIER READ_SUM,
+                                         FILL BARRIER LOAD_BOTH MULTIPLY STORE_SUM BARRIER READ_SUM,
+                                         FILL BARRIER LOAD_BOTH MULTIPLY BARRIER STORE_SUM READ_SUM,
+                                         FILL BARRIER LOAD_BOTH MULTIPLY BARRIER STORE_SUM BARRIER READ_SUM
+                                         "MATRIX_ZERO(sum[0]);\n" STORE_SUM};
+    int32_t y[256];
+    char message[512];
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(*bodies); i++) {
+        int wrong = 0;
+        for (int order = 0; order < TEXT_ORDERS; order++) {
+            assert_true(run(*state, false, bodies[i], (enum text_order)order, y, message));
+            wrong += wrong_values(y) > 0;
+        }
+        assert_true(wrong > 0);
+    }
+}
+
+static void test_misuse(void **state)
+{
+    static const struct {
+        const char *body, *message;
+    } all[] = {
+        {FILL "if (LANE == 0) MATRIX_ZERO(sum[0]);", "not all items of a subgroup"},
+        {FILL "if (LANE > 1) MATRIX_ZERO(sum[0]);\n" BARRIER, "not all items of a subgroup"},
+        {FILL BARRIER "MATRIX_LOAD_A(a[0], tile, LANE * 16, 24, MATRIX_ROWS);", "different things"},
+        {FILL BARRIER "MATRIX_LOAD_A(a[0], tile, 0, LANE > 2 ? 24 : 32, MATRIX_ROWS);", "different things"},
+        {FILL BARRIER "if (LANE < 2) MATRIX_ZERO(sum[0]);\nelse\nMATRIX_ZERO(sum[0]);", "different things"},
+        {FILL BARRIER "MATRIX_LOAD_A(a[0], tile, 1280 - 15 * 24, 24, MATRIX_ROWS);", "outside of the shared array"},
+        {FILL BARRIER "MATRIX_LOAD_B(b[0], tile, -16, 24, MATRIX_COLUMNS);", "outside of the shared array"},
+        {FILL BARRIER "MATRIX_LOAD_A(a[0], tile, 0, 8, MATRIX_ROWS);", "outside of the shared array"},
+        {FILL BARRIER "MATRIX_ZERO(sum[0]); MATRIX_STORE(sum[0], tile, 328, 20);", "outside of the shared array"},
+        {FILL BARRIER "MATRIX_LOAD_A(a[0], tile, 8, 24, MATRIX_ROWS);", "askew"},
+        {FILL BARRIER "MATRIX_LOAD_A(a[0], tile, 0, 20, MATRIX_ROWS);", "askew"},
+        {FILL BARRIER LOAD_BOTH "MATRIX_MULTIPLY(sum[0], a[0], MATRIX_ROWS, b[0], MATRIX_COLUMNS);", "not filled"},
+        {FILL BARRIER "MATRIX_ZERO(sum[0]); MATRIX_MULTIPLY(sum[0], a[0], MATRIX_ROWS, b[0], MATRIX_COLUMNS);", "not filled"},
+        {FILL BARRIER LOAD_BOTH "MATRIX_ZERO(sum[0]); MATRIX_MULTIPLY(sum[0], a[0], MATRIX_COLUMNS, b[0], MATRIX_COLUMNS);",
+         "filled otherwise"},
+        {FILL BARRIER LOAD_BOTH "MATRIX_ZERO(sum[0]); MATRIX_MULTIPLY(sum[0], b[0], MATRIX_COLUMNS, b[0], MATRIX_COLUMNS);",
+         "filled otherwise"},
+        {FILL BARRIER "MATRIX_STORE(sum[0], tile, 0, 20);", "not filled is stored"},
+    };
+    int32_t y[256];
+    char message[512];
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        assert_false(run(*state, false, all[i].body, TEXT_FORWARD, y, message));
+        if (!strstr(message, all[i].message))
+            fail_msg("%s: expected \"%s\", found \"%s\"", all[i].body, all[i].message, message);
+    }
+}
+
+/* ---- which launches use them ---- */
+
+static const char *text_of(enum tern_op op, enum tern_dtype a, enum tern_dtype b, int64_t m, int64_t n, int64_t k,
+                           const struct tern_launch_limits *limits, struct tern_launches *l)
+{
+    struct tern_op_desc d = {.op = op, .n_in = 2, .present = {true, true}};
+    d.in[0] = tern_meta_make(a, 2, (const int64_t[]){m, k});
+    d.in[1] = op == TERN_OP_linear ? tern_meta_make(b, 2, (const int64_t[]){n, k}) : tern_meta_make(b, 2, (const int64_t[]){k, n});
+    d.out = tern_meta_make(a, 2, (const int64_t[]){m, n});
+    assert_true(tern_launches_make(&d, limits, l));
+    assert_int_equal(l->n, 1);
+    return l->launch[0].text;
+}
+
+static void test_launches(void **state)
+{
+    static struct tern_launches l;
+    struct tern_launch_limits limits = text_limits_matrix();
+    limits.vectors = true;
+    assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 4096, 4096, 4096, &limits, &l), "matmul_matrix");
+    assert_int_equal(l.launch[0].group_size[0], 256); /* 128 x 128 */
+    assert_int_equal(l.launch[0].groups[0] * l.launch[0].groups[1], 32 * 32);
+    assert_non_null(strstr(l.launch[0].defines, "WIDE_A 1\n"));
+    assert_non_null(strstr(l.launch[0].defines, "WIDE_B 1\n"));
+    assert_non_null(strstr(l.launch[0].defines, "WIDE_Y 1\n"));
+    assert_null(strstr(l.launch[0].defines, "MATRIX_BF16"));
+    assert_string_equal(text_of(TERN_OP_matmul, TERN_BF16, TERN_BF16, 100, 100, 99, &limits, &l), "matmul_matrix");
+    assert_int_equal(l.launch[0].group_size[0], 128); /* 64 x 64 */
+    assert_int_equal(l.launch[0].groups[0] * l.launch[0].groups[1], 2 * 2);
+    assert_non_null(strstr(l.launch[0].defines, "MATRIX_BF16 1\n"));
+    assert_non_null(strstr(l.launch[0].defines, "B_ALONG_N 1\n"));
+    assert_null(strstr(l.launch[0].defines, "WIDE_"));
+    assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 2, 640, 640, &limits, &l), "matmul_matrix");
+    assert_int_equal(l.launch[0].groups[0] * l.launch[0].groups[1], 10); /* 16 x 64 */
+    assert_string_equal(text_of(TERN_OP_linear, TERN_F32, TERN_F32, 64, 64, 64, &limits, &l), "matmul");
+    assert_string_equal(text_of(TERN_OP_linear, TERN_F32, TERN_F16, 64, 64, 64, &limits, &l), "matmul");
+    limits.matrix_bf16 = false;
+    assert_string_equal(text_of(TERN_OP_linear, TERN_BF16, TERN_BF16, 64, 64, 64, &limits, &l), "matmul");
+    assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 64, 64, 64, &limits, &l), "matmul_matrix");
+    limits.shared_bytes = 16 << 10; /* no tile fits */
+    assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 64, 64, 64, &limits, &l), "matmul");
+    limits.shared_bytes = 32 << 10; /* the large one does not */
+    text_of(TERN_OP_linear, TERN_F16, TERN_F16, 4096, 4096, 64, &limits, &l);
+    assert_int_equal(l.launch[0].group_size[0], 128);
+    limits.max_group = 64;
+    assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 64, 64, 64, &limits, &l), "matmul");
+}
+
+/* A deep product of few tiles: 40 groups of 64 x 64, whose 40 steps are shared out to three parts. */
+static void test_parts(void **state)
+{
+    static struct tern_launches l;
+    struct tern_launch_limits limits = text_limits_matrix();
+    struct tern_op_desc d = {.op = TERN_OP_linear, .n_in = 3, .present = {true, true, true}};
+    d.in[0] = tern_meta_make(TERN_F16, 3, (const int64_t[]){2, 64, 1280});
+    d.in[1] = tern_meta_make(TERN_F16, 2, (const int64_t[]){1280, 1280});
+    d.in[2] = tern_meta_make(TERN_F16, 1, (const int64_t[]){1280});
+    d.out = d.in[0];
+    assert_true(tern_launches_make(&d, &limits, &l));
+    assert_int_equal(l.n, 2);
+    assert_string_equal(l.launch[0].text, "matmul_matrix");
+    assert_string_equal(l.launch[1].text, "split_sum");
+    assert_int_equal(l.launch[0].groups[0] * l.launch[0].groups[1], 40);
+    assert_int_equal(l.launch[0].groups[2], 3);
+    assert_int_equal(l.workspace, 3 * 128 * 1280 * 4);
+    assert_null(strstr(l.launch[0].defines, "BIAS"));
+    assert_non_null(strstr(l.launch[1].defines, "BIAS 1\n"));
+    d.in[0].shape[1] = d.out.shape[1] = 256; /* 160 groups fill a device */
+    d.in[0].stride[0] = d.out.stride[0] = 256 * 1280;
+    assert_true(tern_launches_make(&d, &limits, &l));
+    assert_int_equal(l.n, 1);
+    assert_int_equal(l.workspace, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_multiplies), cmocka_unit_test(test_barriers_missing),
+                                       cmocka_unit_test(test_misuse), cmocka_unit_test(test_launches), cmocka_unit_test(test_parts)};
+    return cmocka_run_group_tests(tests, support_setup, support_teardown);
+}
