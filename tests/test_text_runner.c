@@ -262,8 +262,8 @@ static void test_limits(void **state)
             d.in[i] = tern_meta_make(TERN_F32, 3, (const int64_t[]){2, 9, e});
         assert_true(make(&d, &least, &l));
         const struct tern_launch *one = &l.launch[0];
-        int x = one->group_size[0], rq = atoi(strstr(one->defines, "RQ ") + 3), ec = atoi(strstr(one->defines, "EC ") + 3);
-        int kc = atoi(strstr(one->defines, "KC ") + 3), queries = one->group_size[1] * rq / 4, row = ((int)e + x - 1) / x * x;
+        int x = one->group_size[0], ec = atoi(strstr(one->defines, "EC ") + 3);
+        int kc = atoi(strstr(one->defines, "KC ") + 3), queries = one->group_size[1], row = ((int)e + x - 1) / x * x;
         assert_true(queries >= 1 && ec >= 1 && kc >= 1);
         assert_true((ec * (queries + x + 1) + 4 * x * (queries + 1) + x * queries) * 16 + kc * row * 4 <= 16384); /* KERNEL_SHARED */
         assert_true(x * one->group_size[1] <= 64);
