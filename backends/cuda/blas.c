@@ -221,7 +221,12 @@ static bool post(const struct tern_op_desc *d)
     return posts_of(d, &p);
 }
 
-static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d) { return CUDA_BLAS_WORKSPACE; }
+/* As much as the text in its place needs, too. */
+static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    size_t text = tern_gpu_kernels[d->op]->workspace(ctx, d);
+    return text > CUDA_BLAS_WORKSPACE ? text : CUDA_BLAS_WORKSPACE;
+}
 /* Of the texts: 1. */
 static double cost(const struct tern_op_desc *d) { return 0.5; }
 
@@ -262,14 +267,6 @@ static int alignment_of(const struct tern_kernel_args *a)
     return bits % 16 ? (int)tern_dtype_size(a->desc->out.dtype) : 16;
 }
 
-static enum tern_status run_text(const struct tern_kernel_args *a)
-{
-    for (int i = 0; tern_gpu_kernels[i]; i++)
-        if (tern_gpu_kernels[i]->op == a->desc->op)
-            return tern_gpu_kernels[i]->run(a);
-    return tern_fail(a->ctx, TERN_E_INTERNAL, "cuda: no text for a product");
-}
-
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     struct cuda_device *d = (struct cuda_device *)a->ctx->device;
@@ -284,7 +281,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
     cuda_leave(d);
     if (error)
         return fail(d, a->desc, error);
-    return b->works ? TERN_OK : run_text(a); /* memory that is aligned to less than supports() asked for */
+    return b->works ? TERN_OK : tern_gpu_kernels[a->desc->op]->run(a); /* memory that is aligned to less than supports() asked for */
 }
 
 const struct tern_kernel cuda_matmul_cublaslt = {

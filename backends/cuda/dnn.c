@@ -263,19 +263,12 @@ static bool execute(struct cuda_device *d, struct cuda_dnn_plan *p, const struct
 
 /* ---- kernels ---- */
 
-static const struct tern_kernel *text_of(const struct tern_op_desc *d)
-{
-    for (int i = 0; tern_gpu_kernels[i]; i++)
-        if (tern_gpu_kernels[i]->op == d->op)
-            return tern_gpu_kernels[i];
-    return NULL;
-}
-
 /* What the text does not take is left to the ladder, so that there is always a way back. */
 static bool supports(struct tern_device *device, const struct tern_op_desc *desc)
 {
     struct cuda_device *d = (struct cuda_device *)device;
-    if (!cuda_dnn_takes(desc) || (d->dnn && !d->dnn->target.handle) || !text_of(desc)->supports(device, desc) || cuda_enter(d, NULL))
+    if (!cuda_dnn_takes(desc) || (d->dnn && !d->dnn->target.handle) || !tern_gpu_kernels[desc->op]->supports(device, desc) ||
+        cuda_enter(d, NULL))
         return false;
     struct cuda_dnn_plan *p = plan_of(d, desc, 16);
     bool works = p && p->works;
@@ -287,8 +280,7 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *desc
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *desc)
 {
     struct cuda_device *d = (struct cuda_device *)ctx->device;
-    const struct tern_kernel *text = text_of(desc);
-    size_t size = text->workspace ? text->workspace(ctx, desc) : 0;
+    size_t size = tern_gpu_kernels[desc->op]->workspace(ctx, desc);
     if (cuda_enter(d, NULL))
         return size;
     struct cuda_dnn_plan *p = plan_of(d, desc, 16);
@@ -319,7 +311,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
     bool done = p && execute(d, p, a), failed = !p && tern_failed(a->ctx);
     d->captured += d->capturing && done;
     cuda_leave(d);
-    return done ? TERN_OK : failed ? tern_error_status(a->ctx) : text_of(a->desc)->run(a);
+    return done ? TERN_OK : failed ? tern_error_status(a->ctx) : tern_gpu_kernels[a->desc->op]->run(a);
 }
 
 const struct tern_kernel cuda_conv2d_cudnn = {.name = "conv2d_cudnn",

@@ -39,7 +39,7 @@ struct tern_gpu {
     struct tern_gpu_call **calls;
 };
 
-/* One kernel for each op of the op table; NULL-terminated. */
+/* The text of each op, by its number; NULL-terminated. */
 extern const struct tern_kernel *const tern_gpu_kernels[];
 
 /* Sets what all have alike. */

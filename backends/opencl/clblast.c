@@ -144,17 +144,18 @@ static bool post(const struct tern_op_desc *d)
     return addend_of(d, &addend);
 }
 
-/* A part of the workspace becomes a buffer of its own, which begins where devices let it. */
+/* A part of the workspace becomes a buffer of its own, which begins where devices let it. As much as the text in its place needs, too. */
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *desc)
 {
     struct opencl_device *d = (struct opencl_device *)ctx->device;
     struct tern_gpu_product p;
-    size_t size = 0;
+    size_t size = 0, text = tern_gpu_kernels[desc->op]->workspace(ctx, desc);
     pthread_mutex_lock(&d->gpu.lock);
     if (tern_gpu_product_of(desc, &p) && clblast_of(d))
         temporary_of(d, &p, &size);
     pthread_mutex_unlock(&d->gpu.lock);
-    return size ? size + d->base_alignment : 0;
+    size = size ? size + d->base_alignment : 0;
+    return size > text ? size : text;
 }
 
 /* Of the texts: 1. It pays to open the library where products are large, on devices of their own; docs/kernels.md says why. */

@@ -40,18 +40,10 @@ KERNEL_BEGIN
     const int t = LOCAL_Y * GROUP_SIZE_X + LOCAL_X;
     const int m0 = GROUP_Y * TM;
     const int n0 = GROUP_X * TN;
-    int rest = GROUP_Z;
     int a0 = 0;
     int b0 = 0;
     int y0 = 0;
-    UNROLL for (int d = BATCH_NDIM - 1; d >= 0; d--) {
-        int above = d > 0 ? rest / P.batch_shape[d] : 0;
-        int index = rest - above * P.batch_shape[d];
-        rest = above;
-        a0 += index * P.a_batch[d];
-        b0 += index * P.b_batch[d];
-        y0 += index * P.y_batch[d];
-    }
+    EACH_BATCH_DIM(GROUP_Z, a0 += index * P.a_batch[d]; b0 += index * P.b_batch[d]; y0 += index * P.y_batch[d];)
     VEC4 sum[RM * RN / 4];
     UNROLL for (int i = 0; i < RM * RN / 4; i++)
         sum[i] = ZERO4;

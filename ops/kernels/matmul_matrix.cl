@@ -47,18 +47,10 @@ KERNEL_BEGIN
     const int n0 = GROUP_X * TN;
     const int sub_m = SUBGROUP_ID / SN * (16 * MM);
     const int sub_n = SUBGROUP_ID % SN * (16 * MN);
-    int rest = GROUP_Z;
     int a0 = 0;
     int b0 = 0;
     int y0 = 0;
-    UNROLL for (int d = BATCH_NDIM - 1; d >= 0; d--) {
-        int above = d > 0 ? rest / P.batch_shape[d] : 0;
-        int index = rest - above * P.batch_shape[d];
-        rest = above;
-        a0 += index * P.a_batch[d];
-        b0 += index * P.b_batch[d];
-        y0 += index * P.y_batch[d];
-    }
+    EACH_BATCH_DIM(GROUP_Z, a0 += index * P.a_batch[d]; b0 += index * P.b_batch[d]; y0 += index * P.y_batch[d];)
     UINT4 a_next[A_LOADS];
     UINT4 b_next[B_LOADS];
     MATRIX_A(left, MM);

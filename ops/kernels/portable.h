@@ -227,6 +227,17 @@ FN VEC4 tern_mul4(VEC4 a, VEC4 b) { return MAKE_VEC4(a.x * b.x, a.y * b.y, a.z *
     array[(at) + 2 * (pitch)] = MAKE_VEC4((v0).z, (v1).z, (v2).z, (v3).z); \
     array[(at) + 3 * (pitch)] = MAKE_VEC4((v0).w, (v1).w, (v2).w, (v3).w)
 
+/* For each dimension d of the batch, the last one first: `index` is where number `number` of the batch lies along it. Host: BATCH_NDIM. */
+#define EACH_BATCH_DIM(number, steps)                            \
+    int batch_rest_ = number;                                    \
+    UNROLL for (int d = BATCH_NDIM - 1; d >= 0; d--)             \
+    {                                                            \
+        int above_ = d > 0 ? batch_rest_ / P.batch_shape[d] : 0; \
+        int index = batch_rest_ - above_ * P.batch_shape[d];     \
+        batch_rest_ = above_;                                    \
+        steps                                                    \
+    }
+
 /* Declares from and to: where row number `row` of the kept dimensions begins in x and y. Host: ROW_NDIM. */
 #define ROW_PLACE(row, from, to)                               \
     int from = 0;                                              \

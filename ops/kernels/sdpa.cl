@@ -61,6 +61,29 @@
     }
 #endif
 #define VALUE(row, col) ((row) < P.s && (col) < EV ? LOAD(value, v0 + (row)*P.v_s + (col)*P.v_e) : 0.0f)
+#ifdef CAUSAL
+#define SEES(row, col) ((row) < P.l && (col) < P.s && (col) <= (row))
+#else
+#define SEES(row, col) ((row) < P.l && (col) < P.s)
+#endif
+#define MASK_AT(row, col) (mask0 + (row)*P.mask_l + (col)*P.mask_s)
+#if defined(MASK_BOOL)
+#define APPLY_MASK(col) seen = LOADI(mask, MASK_AT(l, col)) != 0;
+#elif defined(MASK)
+#define APPLY_MASK(col) dot += LOAD(mask, MASK_AT(l, col));
+#else
+#define APPLY_MASK(col)
+#endif
+/* The score of query l with key j of this item's four, or that it is not seen. */
+#define KEEP(lane, j)                             \
+    {                                             \
+        bool seen = SEES(l, s0 + LOCAL_X * 4 + j); \
+        float dot = score[i].lane * P.scale;      \
+        if (seen) {                               \
+            APPLY_MASK(s0 + LOCAL_X * 4 + j)      \
+        }                                         \
+        score[i].lane = seen ? dot : -INFINITE;   \
+    }
 #define LARGER(a, b) ((b) > (a) || IS_NAN(b) ? (b) : (a))
 
 FN VEC4 larger4(VEC4 a, VEC4 b) { return MAKE_VEC4(LARGER(a.x, b.x), LARGER(a.y, b.y), LARGER(a.z, b.z), LARGER(a.w, b.w)); }
@@ -74,22 +97,13 @@ FN float rescale(float before, float top) { return top == -INFINITE ? 1.0f : ter
 KERNEL_BEGIN
     const int t = LOCAL_Y * GROUP_SIZE_X + LOCAL_X;
     const int l0 = GROUP_X * BQ;
-    int rest = GROUP_Y;
     int q0 = 0;
     int key0 = 0;
     int v0 = 0;
     int mask0 = 0;
     int y0 = 0;
-    UNROLL for (int d = BATCH_NDIM - 1; d >= 0; d--) {
-        int above = d > 0 ? rest / P.batch_shape[d] : 0;
-        int index = rest - above * P.batch_shape[d];
-        rest = above;
-        q0 += index * P.q_batch[d];
-        key0 += index * P.key_batch[d];
-        v0 += index * P.v_batch[d];
-        mask0 += index * P.mask_batch[d];
-        y0 += index * P.y_batch[d];
-    }
+    EACH_BATCH_DIM(GROUP_Y, q0 += index * P.q_batch[d]; key0 += index * P.key_batch[d]; v0 += index * P.v_batch[d];
+                   mask0 += index * P.mask_batch[d]; y0 += index * P.y_batch[d];)
     VEC4 result[COLS]; /* four queries to a vector, like `sums` and `largest` */
     VEC4 sums = ZERO4; /* of this item's keys */
     VEC4 largest = MAKE_VEC4(-INFINITE, -INFINITE, -INFINITE, -INFINITE);
@@ -115,27 +129,10 @@ KERNEL_BEGIN
         }
         UNROLL for (int i = 0; i < 4; i++) {
             int l = l0 + LOCAL_Y * 4 + i;
-            float kept[4];
-            UNROLL for (int j = 0; j < 4; j++) {
-                int s = s0 + LOCAL_X * 4 + j;
-                bool seen = l < P.l && s < P.s;
-                float dot = PART_OF(score[i], j) * P.scale;
-#ifdef CAUSAL
-                seen = seen && s <= l;
-#endif
-#ifdef MASK
-                if (seen) {
-                    int at = mask0 + l * P.mask_l + s * P.mask_s;
-#ifdef MASK_BOOL
-                    seen = LOADI(mask, at) != 0;
-#else
-                    dot += LOAD(mask, at);
-#endif
-                }
-#endif
-                kept[j] = seen ? dot : -INFINITE;
-            }
-            score[i] = MAKE_VEC4(kept[0], kept[1], kept[2], kept[3]);
+            KEEP(x, 0)
+            KEEP(y, 1)
+            KEEP(z, 2)
+            KEEP(w, 3)
         }
         part[LOCAL_X * GROUP_SIZE_Y + LOCAL_Y] =
             MAKE_VEC4(largest_of(score[0]), largest_of(score[1]), largest_of(score[2]), largest_of(score[3]));
@@ -165,7 +162,7 @@ KERNEL_BEGIN
 #endif
             }
             BARRIER();
-            for (int k = 0; k < KC; k++) {
+            UNROLL for (int k = 0; k < KC; k++) { /* as a loop PoCL 3.1 gets it wrong for small heads in f32 */
                 VEC4 w = weight[(c0 + k) * PITCH_W + LOCAL_Y];
 #if EV % (4 * GROUP_SIZE_X) == 0
                 UNROLL for (int j = 0; j < COLS / 4; j++) {

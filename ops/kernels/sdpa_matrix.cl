@@ -78,22 +78,13 @@
 
 KERNEL_BEGIN
     const int l0 = GROUP_X * BQ;
-    int rest = GROUP_Y;
     int q0 = 0;
     int key0 = 0;
     int v0 = 0;
     int mask0 = 0;
     int y0 = 0;
-    UNROLL for (int d = BATCH_NDIM - 1; d >= 0; d--) {
-        int above = d > 0 ? rest / P.batch_shape[d] : 0;
-        int index = rest - above * P.batch_shape[d];
-        rest = above;
-        q0 += index * P.q_batch[d];
-        key0 += index * P.key_batch[d];
-        v0 += index * P.v_batch[d];
-        mask0 += index * P.mask_batch[d];
-        y0 += index * P.y_batch[d];
-    }
+    EACH_BATCH_DIM(GROUP_Y, q0 += index * P.q_batch[d]; key0 += index * P.key_batch[d]; v0 += index * P.v_batch[d];
+                   mask0 += index * P.mask_batch[d]; y0 += index * P.y_batch[d];)
     const int my_row = SUBGROUP_ID * 16 + LANE / LANES_PER_ROW;
     const int my_part = LANE % LANES_PER_ROW * MINE;
     const int l = l0 + my_row;
