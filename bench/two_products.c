@@ -1,7 +1,7 @@
 /* How fast a device multiplies: matmul of 4096 x 4096 x 4096 and conv2d 3 x 3 of 320 channels at 64 x 64, batch 2, channels-last.
- * usage: bench_products DEVICE [f16|f32|bf16] [SIDE]. Public headers only; a JSON object for each line "run" on standard input. TFLOP/s of
- * the best of three bursts, each as long as it takes to hide a read of the result. TERN_CUBLASLT_LIBRARY=none and TERN_CUDNN_LIBRARY=none
- * leave the vendor's libraries out. SIDE: of the matrices, 4096. */
+ * usage: bench_two_products DEVICE [f16|f32|bf16] [SIDE]. Public headers only; a JSON object for each line "run" on standard input. TFLOP/s
+ * of the best of three bursts, each as long as it takes to hide a read of the result. TERN_CUBLASLT_LIBRARY=none and
+ * TERN_CUDNN_LIBRARY=none leave the vendor's libraries out. SIDE: of the matrices, 4096. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-"""The products of bench/products.c with PyTorch on a GPU: TFLOP/s of the best of three bursts, a JSON object each, for each line "run" on standard input.
-usage: torch_products.py DEVICE [f16|bf16|f32] [SIDE]"""
+"""The products of bench/two_products.c with PyTorch on a GPU: TFLOP/s of the best of three bursts, a JSON object each, for each line "run" on standard input.
+usage: torch_two_products.py DEVICE [f16|bf16|f32] [SIDE]"""
 import json
 import sys
 import time
