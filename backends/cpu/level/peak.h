@@ -6,7 +6,7 @@
 
 /* Sums that do not wait for each other: as many as there are registers for, more than two units with a latency of four cycles
  * each keep in flight (four on cores that have 32 registers of 128 bits). */
-#if defined(TERN_LEVEL_avx512) || defined(__aarch64__)
+#if defined(TERN_LEVEL_512) || defined(__aarch64__)
 #define CHAINS 24
 #else
 #define CHAINS 12
