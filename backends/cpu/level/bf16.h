@@ -75,18 +75,18 @@ INLINE void bf16_tiles(const bool high, const bool wide, int64_t k, const uint16
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (int64_t i = 0; i < k; i += BF16_STEP) {
-        _tile_loadd(6, b, b_row);
+    for (int64_t i = 0; i < k; i += BF16_STEP) { /* B comes from L2 and goes by L1, which A fills */
+        _tile_stream_loadd(6, b, b_row);
+        if (wide)
+            _tile_stream_loadd(7, b + 32, b_row);
         _tile_loadd(4, a, a_row);
-        _tile_dpbf16ps(0, 4, 6);
-        if (wide) {
-            _tile_loadd(7, b + 32, b_row);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        if (high) {
+        if (high)
             _tile_loadd(5, a + 16 * lda, a_row);
+        _tile_dpbf16ps(0, 4, 6);
+        if (wide)
+            _tile_dpbf16ps(1, 4, 7);
+        if (high)
             _tile_dpbf16ps(2, 5, 6);
-        }
         if (high && wide)
             _tile_dpbf16ps(3, 5, 7);
         a += BF16_STEP;

@@ -59,6 +59,8 @@ struct tern_cpu_bf16 {
                   bool accumulate);
     /* y[i] = x[i] + bias[i] (NULL: none), rounded to nearest even; denormals become zero */
     void (*round)(int64_t n, const float *x, const float *bias, uint16_t *y);
+    /* As multiply_add of the level; sum: of two of the sums, each of which grows by the depth of an instruction in a round. */
+    double (*multiply_add)(int64_t rounds, float *sum);
 };
 
 struct tern_cpu_level {
