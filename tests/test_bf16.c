@@ -253,6 +253,53 @@ static void weights_are_converted_in_place(void **state)
     tern_context_destroy(&ctx);
 }
 
+static struct tern_arg arg_of(const tern_tensor *t) { return (struct tern_arg){t->buffer, t->offset}; }
+
+/* silu and the sum with a tensor of bf16, on sums in f32: rounded once, behind both. */
+static tern_tensor *project_with_posts(struct tern_context *ctx, tern_tensor *const in[4])
+{
+    struct tern_op_desc d = {.op = TERN_OP_linear, .n_in = 4, .present = {true, true, true, true}, .n_post = 2};
+    for (int i = 0; i < 4; i++)
+        d.in[i] = in[i]->meta;
+    d.out = in[3]->meta;
+    d.post[0] = (struct tern_post){.op = TERN_OP_silu, .input = -1};
+    d.post[1] = (struct tern_post){.op = TERN_OP_add, .input = 3};
+    const struct tern_kernel *k = tern_kernel_choose(ctx, ctx->device, &d);
+    assert_non_null(k);
+    assert_string_equal(k->name, LINEAR);
+    tern_tensor *out = tern_tensor_empty(ctx, &d.out);
+    struct tern_kernel_args a = {.desc = &d, .ctx = ctx, .out = arg_of(out)};
+    for (int i = 0; i < 4; i++)
+        a.in[i] = arg_of(in[i]);
+    a.packed.buffer = tern_buffer_create(ctx->device, k->packed_size(ctx, &d));
+    a.workspace.buffer = tern_buffer_create(ctx->device, k->workspace(ctx, &d));
+    assert_true(a.packed.buffer && a.workspace.buffer);
+    assert_int_equal(k->pack(ctx, &d, tern_tensor_host(in[1]), a.packed.buffer->host), TERN_OK);
+    assert_int_equal(k->run(&a), TERN_OK);
+    tern_buffer_unref(&a.packed.buffer);
+    tern_buffer_unref(&a.workspace.buffer);
+    return out;
+}
+
+static void posts_come_before_the_rounding(void **state)
+{
+    const int64_t m = 45, n = 331, k = 130;
+    struct tern_context *ctx = support_context();
+    skip_without_bf16(&ctx);
+    tern_scope_begin(ctx);
+    tern_tensor *in[] = {noise(ctx, 1, 2, (const int64_t[]){m, k}, TERN_BF16), noise(ctx, 2, 2, (const int64_t[]){n, k}, TERN_BF16),
+                         noise(ctx, 3, 1, &n, TERN_F16), noise(ctx, 4, 2, (const int64_t[]){m, n}, TERN_BF16)};
+    tern_tensor *y = project_with_posts(ctx, in);
+    assert_int_equal(tern_dispatch_force(ctx, "reference"), TERN_OK);
+    tern_tensor *sum = tern_linear(tern_cast(in[0], TERN_F32), in[1], in[2]);
+    tern_tensor *exact = tern_cast(tern_add(tern_silu(sum), tern_cast(in[3], TERN_F32)), TERN_BF16);
+    if (!exact)
+        fail_msg("%s", tern_error(ctx));
+    assert_true(same_but_for_ties(y, exact));
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
 /* bf16 where the level has it, f32 and f16 as before; matrices that are not dense or groups elsewhere. */
 static void the_choice(void **state)
 {
@@ -281,6 +328,7 @@ int main(void)
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(nan_stays_in_its_row),
         cmocka_unit_test(weights_are_converted_in_place),
+        cmocka_unit_test(posts_come_before_the_rounding),
         cmocka_unit_test(the_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
