@@ -148,14 +148,17 @@ static double median(double *values, int n)
 }
 
 /* The inputs of the graph, in its order, from those of exec. */
-static void plan_inputs(struct tern_context *ctx, const char *component, const struct tern_weights *w, tern_tensor **in)
+static void plan_inputs(struct tern_context *ctx, const char *component, enum tern_dtype dtype, const struct tern_weights *w,
+                        tern_tensor **in)
 {
     static const int64_t time[] = {1, 320};
     const char *first = !strcmp(component, "text_encoder") ? "input_ids" : !strcmp(component, "vae_decoder") ? "latent" : "sample";
     in[0] = tern_weights_get(w, first);
+    if (strcmp(component, "text_encoder") != 0)
+        in[0] = tern_cast(in[0], dtype);
     if (!strcmp(component, "unet")) {
         in[1] = tern_tensor_create(ctx, TERN_F32, 2, time, NULL);
-        in[2] = tern_weights_get(w, "encoder_hidden_states");
+        in[2] = tern_cast(tern_weights_get(w, "encoder_hidden_states"), dtype);
     }
 }
 
@@ -181,7 +184,7 @@ static bool measure(struct tern_context *ctx, struct tern_pipeline *p, const cha
     tern_scope_begin(ctx);
     if (ok) {
         r->facts = tern_plan_facts(plan);
-        plan_inputs(ctx, component, w, in);
+        plan_inputs(ctx, component, o->dtype, w, in);
         r->first = run_plan(b, in, out);
         r->measured = tern_memory_peak(ctx) - before;
         ok = r->first >= 0 && run_eager(p, component, w) >= 0;
