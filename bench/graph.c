@@ -1,6 +1,6 @@
 /* Plans of a model's components: time to compile, memory, and a run beside the eager one. usage: bench_graph MODEL [--threads N]
- * [--width N] [--height N] [--runs N] [--profile] [--trace FILE] [--without PASSES] [COMPONENT...]. --profile: where the time of a run
- * goes, by kernel, and how near each comes to the device's peak; --trace: every step of the last component, for Chrome's or Perfetto's
+ * [--width N] [--height N] [--runs N] [--profile] [--bf16] [--trace FILE] [--without PASSES] [COMPONENT...]. --profile: where the time of a
+ * run goes, by kernel, and how near each comes to the device's peak; --trace: every step of the last component, for Chrome's or Perfetto's
  * viewer. Public headers only; Markdown on standard output. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +14,7 @@ struct options {
     int threads, width, height, runs;
     bool profile;
     const char *trace, *without;
+    enum tern_dtype dtype;
     const char *components[8];
     int n_components;
 };
@@ -147,14 +148,17 @@ static double median(double *values, int n)
 }
 
 /* The inputs of the graph, in its order, from those of exec. */
-static void plan_inputs(struct tern_context *ctx, const char *component, const struct tern_weights *w, tern_tensor **in)
+static void plan_inputs(struct tern_context *ctx, const char *component, enum tern_dtype dtype, const struct tern_weights *w,
+                        tern_tensor **in)
 {
     static const int64_t time[] = {1, 320};
     const char *first = !strcmp(component, "text_encoder") ? "input_ids" : !strcmp(component, "vae_decoder") ? "latent" : "sample";
     in[0] = tern_weights_get(w, first);
+    if (strcmp(component, "text_encoder") != 0)
+        in[0] = tern_cast(in[0], dtype);
     if (!strcmp(component, "unet")) {
         in[1] = tern_tensor_create(ctx, TERN_F32, 2, time, NULL);
-        in[2] = tern_weights_get(w, "encoder_hidden_states");
+        in[2] = tern_cast(tern_weights_get(w, "encoder_hidden_states"), dtype);
     }
 }
 
@@ -180,7 +184,7 @@ static bool measure(struct tern_context *ctx, struct tern_pipeline *p, const cha
     tern_scope_begin(ctx);
     if (ok) {
         r->facts = tern_plan_facts(plan);
-        plan_inputs(ctx, component, w, in);
+        plan_inputs(ctx, component, o->dtype, w, in);
         r->first = run_plan(b, in, out);
         r->measured = tern_memory_peak(ctx) - before;
         ok = r->first >= 0 && run_eager(p, component, w) >= 0;
@@ -222,7 +226,7 @@ static bool print_peak(struct tern_context *ctx)
     struct tern_device_peak peak;
     if (tern_device_peak(ctx, &peak))
         return false;
-    printf("measured peak: %.1f GFLOP/s in f32, %.1f GB/s\n\n", peak.flops * 1e-9, peak.bytes * 1e-9);
+    printf("measured peak: %.1f GFLOP/s in f32, %.1f in bf16, %.1f GB/s\n\n", peak.flops * 1e-9, peak.flops_bf16 * 1e-9, peak.bytes * 1e-9);
     return true;
 }
 
@@ -237,6 +241,10 @@ static bool parse(int argc, char **argv, struct options *o)
                                                      : NULL;
         if (!strcmp(argv[i], "--profile")) {
             o->profile = true;
+            continue;
+        }
+        if (!strcmp(argv[i], "--bf16")) {
+            o->dtype = TERN_BF16;
             continue;
         }
         if (!strcmp(argv[i], "--trace") || !strcmp(argv[i], "--without")) {
@@ -266,16 +274,17 @@ int main(int argc, char **argv)
     struct options o;
     if (!parse(argc, argv, &o)) {
         fprintf(stderr,
-                "usage: %s MODEL [--threads N] [--width N] [--height N] [--runs N] [--profile] [--trace FILE] [--without PASSES] "
+                "usage: %s MODEL [--threads N] [--width N] [--height N] [--runs N] [--profile] [--bf16] [--trace FILE] [--without PASSES] "
                 "[COMPONENT...]\n",
                 argv[0]);
         return 2;
     }
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = o.threads});
-    struct tern_pipeline *p = ctx ? tern_pipeline_load(ctx, o.model, &(struct tern_pipeline_params){.keep_text_encoder = true}) : NULL;
+    struct tern_pipeline *p =
+        ctx ? tern_pipeline_load(ctx, o.model, &(struct tern_pipeline_params){.dtype = o.dtype, .keep_text_encoder = true}) : NULL;
     bool ok = p != NULL;
     ok = ok && (!(o.profile || o.trace) || print_peak(ctx));
-    printf("%d x %d, %d threads, f32; batch 2 (VAE: 1)\n\n", o.width, o.height, o.threads);
+    printf("%d x %d, %d threads, %s; batch 2 (VAE: 1)\n\n", o.width, o.height, o.threads, tern_dtype_name(o.dtype));
     printf("| component | launches | prepared | trace | compile | bind | arena | of the least | with weights | predicted / measured | "
            "eager | plan | plan / eager |\n");
     printf("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");

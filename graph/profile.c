@@ -22,11 +22,12 @@ double tern_desc_flops(const struct tern_op_desc *d)
 }
 
 /* The least seconds that the peak allows, of those that were taken. */
-static double roofline_of(const struct tern_device_peak *peak, double flops, double bytes, double seconds)
+static double roofline_of(const struct tern_device_peak *peak, enum tern_dtype dtype, double flops, double bytes, double seconds)
 {
+    double most = dtype == TERN_BF16 && peak->flops_bf16 > 0 ? peak->flops_bf16 : peak->flops;
     if (peak->flops <= 0 || peak->bytes <= 0 || seconds <= 0)
         return 0;
-    double compute = flops / peak->flops, move = bytes / peak->bytes;
+    double compute = flops / most, move = bytes / peak->bytes;
     return (compute > move ? compute : move) / seconds;
 }
 
@@ -45,5 +46,5 @@ void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *
                                                  .seconds = end - begin,
                                                  .flops = flops,
                                                  .bytes = bytes,
-                                                 .roofline = roofline_of(&o->peak, flops, bytes, end - begin)});
+                                                 .roofline = roofline_of(&o->peak, d->in[0].dtype, flops, bytes, end - begin)});
 }

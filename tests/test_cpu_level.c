@@ -299,11 +299,47 @@ static void test_multiply_add(void **state)
     }
 }
 
+/* Two of the sums, each of which grows by 2 (a pair) or 32 (a row of a tile) in a round, exactly. */
+static void test_multiply_add_bf16(void **state)
+{
+    FOR_EACH_LEVEL(l)
+    for (int rounds = 0; rounds < 5 && l->bf16.rows; rounds++) {
+        float sum = -1;
+        double operations = l->bf16.multiply_add(rounds, &sum), one = l->bf16.multiply_add(1, &(float){0});
+        assert_true(operations == rounds * one && one >= 6 * 2 * 32);
+        assert_true(sum == 2.0f * (float)(rounds * l->bf16.step));
+    }
+}
+
+/* Every rest of a vector: the sum with the bias, rounded once; nothing behind it is written. */
+static void test_round_bf16(void **state)
+{
+    float x[70], bias[70];
+    uint32_t seed = 11;
+    for (int i = 0; i < 70; i++) {
+        x[i] = value(&seed);
+        bias[i] = value(&seed);
+    }
+    FOR_EACH_LEVEL(l)
+    for (int n = 0; n <= 69 && l->bf16.rows; n++)
+        for (int with = 0; with < 2; with++) {
+            uint16_t y[70], expected;
+            memset(y, 0x7f, sizeof(y));
+            l->bf16.round(n, x, with ? bias : NULL, y);
+            for (int i = 0; i < 70; i++) {
+                float sum = with ? x[i] + bias[i] : x[i];
+                tern_store(TERN_BF16, &expected, 0, (double)sum);
+                assert_int_equal(y[i], i < n ? expected : 0x7f7f);
+            }
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions),   cmocka_unit_test(test_special_values),
-                                       cmocka_unit_test(test_conversions), cmocka_unit_test(test_gemm_tile),
-                                       cmocka_unit_test(test_rows),        cmocka_unit_test(test_winograd),
-                                       cmocka_unit_test(test_multiply_add)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions),    cmocka_unit_test(test_special_values),
+                                       cmocka_unit_test(test_conversions),  cmocka_unit_test(test_gemm_tile),
+                                       cmocka_unit_test(test_rows),         cmocka_unit_test(test_winograd),
+                                       cmocka_unit_test(test_multiply_add), cmocka_unit_test(test_multiply_add_bf16),
+                                       cmocka_unit_test(test_round_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,6 +47,7 @@ void cpu_openblas_close(struct cpu_device *d);
 struct cpu_onednn *cpu_onednn_open(struct tern_device *device);
 void cpu_onednn_close(struct cpu_device *d);
 
-extern const struct tern_kernel *const cpu_kernels[];
+/* NULL-terminated. cpu_kernels_bf16: with those for levels that have instructions for bf16. */
+extern const struct tern_kernel *const cpu_kernels[], *const cpu_kernels_bf16[];
 
 #endif

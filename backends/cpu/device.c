@@ -54,7 +54,7 @@ static const struct tern_cpu_level *choose_level(struct tern_context *ctx)
         }
     }
     if (!known) {
-        tern_fail(ctx, TERN_E_INVALID, "TERN_CPU_LEVEL: \"%s\" is not known; expected scalar, avx2 or avx512", limit);
+        tern_fail(ctx, TERN_E_INVALID, "TERN_CPU_LEVEL: \"%s\" is not known; expected scalar, avx2, avx512, avx512bf16 or amx", limit);
         return NULL;
     }
     return best;
@@ -84,7 +84,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         .name = "cpu",
         .level = level->name,
         .caps = {.host_memory = true, .prefers_channels_last = true, .computes = true, .in_place = true},
-        .kernels = cpu_kernels,
+        .kernels = level->bf16.rows ? cpu_kernels_bf16 : cpu_kernels,
         .queue = &d->queue,
     };
     d->queue = (struct tern_queue){.fns = &tern_queue_at_once, .device = &d->base};

@@ -44,7 +44,8 @@ static bool unary_post(const struct tern_op_desc *d)
 {
     struct cpu_rows rows = last_dimension(d);
     struct cpu_operand x;
-    return tern_meta_is_contiguous(&d->out) && cpu_operand_make(&d->in[0], &d->out, &rows, &x) && x.step && cpu_post_fits(d, &rows);
+    return tern_meta_is_contiguous(&d->out) && cpu_operand_make(&d->in[0], &d->out, &rows, &x) && x.step &&
+           cpu_post_fits(d, TERN_F32, &rows);
 }
 
 static void rows_part(void *arg, int64_t begin, int64_t end)

@@ -61,6 +61,8 @@ void cpu_gemm_panels(const struct tern_cpu_level *l, const struct cpu_gemm *g, c
                      int64_t k0, int64_t kc, int64_t p0, int64_t p1)
 {
     const size_t element = tern_dtype_size(g->b_dtype);
+    const float *bias = g->bias;
+    float *c = g->c;
     for (int64_t p = p0; p < p1; p++) {
         int64_t col = p * l->nr, cols = min64(l->nr, g->n - col);
         bool half = cols <= l->nr / 2;
@@ -68,9 +70,9 @@ void cpu_gemm_panels(const struct tern_cpu_level *l, const struct cpu_gemm *g, c
         const char *panel = (const char *)g->b + (size_t)(p * l->nr * g->k + k0 * width) * element;
         for (int64_t i = 0; i < rows; i += l->mr)
             l->gemm_tile((int)min64(l->mr, rows - i), (int)cols, kc, a + i * lda, lda, panel, g->b_dtype, half,
-                         g->c + (row0 + i) * g->ldc + col, g->ldc, k0 > 0, g->bias ? g->bias + col : NULL);
+                         c + (row0 + i) * g->ldc + col, g->ldc, k0 > 0, bias ? bias + col : NULL);
         for (int64_t i = 0; g->post && k0 + kc == g->k && i < rows; i++)
-            cpu_post_apply(g->post, g->c + (row0 + i) * g->ldc + col, row0 + i, col, cols);
+            cpu_post_apply(g->post, c + (row0 + i) * g->ldc + col, row0 + i, col, cols);
     }
 }
 

@@ -168,7 +168,7 @@ static struct cpu_rows rows_of(const struct tern_op_desc *d)
 static bool picture_post(const struct tern_op_desc *d)
 {
     struct cpu_rows rows = rows_of(d);
-    return cpu_post_fits(d, &rows);
+    return cpu_post_fits(d, TERN_F32, &rows);
 }
 
 static struct groups begin_run(const struct tern_kernel_args *a, int64_t num_groups)

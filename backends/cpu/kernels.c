@@ -1,8 +1,15 @@
-/* The list of the CPU's kernels. */
+/* The lists of the CPU's kernels. */
 #include "backends/cpu/kernels.h"
 
-const struct tern_kernel *const cpu_kernels[] = {
 #define KERNEL(symbol) &symbol,
+
+#define KERNEL_BF16(symbol)
+const struct tern_kernel *const cpu_kernels[] = {
 #include "backends/cpu/kernels.def"
-#undef KERNEL
+    NULL};
+#undef KERNEL_BF16
+
+#define KERNEL_BF16(symbol) &symbol,
+const struct tern_kernel *const cpu_kernels_bf16[] = {
+#include "backends/cpu/kernels.def"
     NULL};

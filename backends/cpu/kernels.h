@@ -5,7 +5,9 @@
 #include "backends/cpu/cpu.h"
 
 #define KERNEL(symbol) extern const struct tern_kernel symbol;
+#define KERNEL_BF16(symbol) KERNEL(symbol)
 #include "backends/cpu/kernels.def"
+#undef KERNEL_BF16
 #undef KERNEL
 
 #endif

@@ -6,11 +6,12 @@
 #include "backends/cpu/cpu.h"
 #include "core/threads.h"
 
-/* There are three races of BINS x BIN_SECONDS: of operations, and of bytes, reading and writing in place and reading alone.
- * Filling the buffer takes about 0.05 s more. */
+/* There are three races, four where the level has instructions for bf16, of BINS x BIN_SECONDS: of operations, and of bytes, reading and
+ * writing in place and reading alone. Filling the buffer takes about 0.05 s more. */
 #define BIN_SECONDS 0.002
 #define BINS 30
 #define ROUNDS 2048             /* of one task: about 10 microseconds, few in a bin are cut by its ends */
+#define BF16_ROUNDS 256         /* of one task: 5 to 15 microseconds */
 #define TILE ((int64_t)1 << 16) /* values of one task */
 #define LEAST_BUFFER ((size_t)32 << 20)
 #define MOST_BUFFER ((size_t)256 << 20) /* a tile for each of 1024 threads, the most of a context */
@@ -30,6 +31,12 @@ static void compute(const struct race *r, int slot, int64_t i)
 {
     float sum;
     r->level->multiply_add(ROUNDS, &sum);
+}
+
+static void compute_bf16(const struct race *r, int slot, int64_t i)
+{
+    float sum;
+    r->level->bf16.multiply_add(BF16_ROUNDS, &sum);
 }
 
 /* A slot goes round in its own part of the buffer: when a tile comes again all others were used, and it is in no cache. */
@@ -92,6 +99,13 @@ static double measure_flops(struct tern_context *ctx)
     return rate_of(ctx, &r, compute) * r.level->multiply_add(ROUNDS, &sum);
 }
 
+static double measure_flops_bf16(struct tern_context *ctx)
+{
+    struct race r = {.level = cpu_level(ctx)};
+    float sum;
+    return r.level->bf16.rows ? rate_of(ctx, &r, compute_bf16) * r.level->bf16.multiply_add(BF16_ROUNDS, &sum) : 0;
+}
+
 /* Four times the last caches, and a tile for each thread. */
 static size_t buffer_size(const struct cpu_device *d)
 {
@@ -113,7 +127,7 @@ static bool has_room(struct tern_context *ctx, size_t size)
 static enum tern_status measure(struct cpu_device *d, size_t size)
 {
     struct tern_context *ctx = d->base.ctx;
-    struct tern_device_peak peak;
+    struct tern_device_peak peak = {0};
     size_t before = tern_memory_peak(ctx);
     enum tern_status st = measure_bytes(ctx, size, &peak.bytes);
     tern_memory_reset_peak(ctx); /* the buffer is no part of what the caller computes */
@@ -121,6 +135,7 @@ static enum tern_status measure(struct cpu_device *d, size_t size)
     if (st)
         return st;
     peak.flops = measure_flops(ctx);
+    peak.flops_bf16 = measure_flops_bf16(ctx);
     d->peak = peak;
     return TERN_OK;
 }

@@ -50,7 +50,8 @@ bool cpu_operand_make(const struct tern_meta *m, const struct tern_meta *out, co
 {
     struct tern_meta both;
     int64_t stride[TERN_MAX_DIMS];
-    if (m->dtype != TERN_F32 || !tern_broadcast_shape(m, out, &both) || !tern_meta_same_shape(&both, out))
+    if (m->dtype != out->dtype || (m->dtype != TERN_F32 && m->dtype != TERN_BF16) || !tern_broadcast_shape(m, out, &both) ||
+        !tern_meta_same_shape(&both, out))
         return false;
     tern_broadcast_strides(m, out, stride);
     const int64_t *shape = out->shape;
@@ -70,7 +71,7 @@ bool cpu_operand_make(const struct tern_meta *m, const struct tern_meta *out, co
     return run_length(rows->row, outer, shape, stride, o->ld) == outer;
 }
 
-bool cpu_post_fits(const struct tern_op_desc *d, const struct cpu_rows *rows)
+bool cpu_post_fits(const struct tern_op_desc *d, enum tern_dtype dtype, const struct cpu_rows *rows)
 {
     struct cpu_operand o;
     for (int i = 0; i < d->n_post; i++) {
@@ -79,14 +80,14 @@ bool cpu_post_fits(const struct tern_op_desc *d, const struct cpu_rows *rows)
         if (!fits)
             return false;
     }
-    return d->out.dtype == TERN_F32;
+    return d->out.dtype == dtype;
 }
 
 struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu_rows *rows)
 {
     const struct tern_op_desc *d = a->desc;
     const struct tern_cpu_level *l = cpu_level(a->ctx);
-    struct cpu_post post = {.n = (int)d->n_post};
+    struct cpu_post post = {.n = (int)d->n_post, .level = l};
     for (int i = 0; i < post.n; i++) {
         const struct tern_post *p = &d->post[i];
         post.step[i].scalar = (float)p->value;
@@ -96,9 +97,27 @@ struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu
         }
         post.step[i].binary = l->binary[binary_of(p)];
         post.step[i].data = tern_arg_host(&a->in[p->input]);
+        post.step[i].dtype = d->in[p->input].dtype;
         cpu_operand_make(&d->in[p->input], &d->out, rows, &post.step[i].operand);
     }
     return post;
+}
+
+/* y and an operand that lies at `at`; bf16 is widened piece by piece. */
+static void apply_binary(const struct cpu_post *p, int i, float *y, int64_t at, int64_t n)
+{
+    int step = p->step[i].operand.step;
+    float wide[256];
+    if (p->step[i].dtype == TERN_F32) {
+        p->step[i].binary(n, y, 1, (const float *)p->step[i].data + at, step, y);
+        return;
+    }
+    const uint16_t *data = (const uint16_t *)p->step[i].data + at;
+    for (int64_t j = 0, part; j < n; j += part) {
+        part = n - j < 256 ? n - j : 256;
+        p->level->to_f32(TERN_BF16, step ? part : 1, data + j * step, wide);
+        p->step[i].binary(part, y + j, 1, wide, step, y + j);
+    }
 }
 
 void cpu_post_apply(const struct cpu_post *p, float *y, int64_t row, int64_t col, int64_t n)
@@ -108,6 +127,6 @@ void cpu_post_apply(const struct cpu_post *p, float *y, int64_t row, int64_t col
         if (p->step[i].unary)
             p->step[i].unary(n, y, y, p->step[i].scalar);
         else
-            p->step[i].binary(n, y, 1, p->step[i].data + row / o->inner * o->ld + col * o->step, o->step, y);
+            apply_binary(p, i, y, row / o->inner * o->ld + col * o->step, n);
     }
 }

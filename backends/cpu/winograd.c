@@ -235,7 +235,7 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 static bool post(const struct tern_op_desc *d)
 {
     struct cpu_rows rows = cpu_rows_channels_last();
-    return cpu_post_fits(d, &rows);
+    return cpu_post_fits(d, TERN_F32, &rows);
 }
 
 /* The implicit gemm costs 1. Few channels leave the transforms without work between them; few tiles do not pay for reading four

@@ -147,8 +147,8 @@ struct tern_step_profile {
     double flops;            /* multiplications and additions of products; 0 for all other ops */
     double bytes;            /* operands and result, each once */
     /* Share of the roofline: the least time that the device's peak allows over the time taken, max(flops / peak.flops, bytes /
-     * peak.bytes) / seconds [Williams, Waterman, Patterson 2009]. Above 1 for a kernel that needs fewer operations than the op's
-     * definition (Winograd), or whose operands lie in a cache. 0: not known. */
+     * peak.bytes) / seconds, for bf16 with peak.flops_bf16 where the device has it [Williams, Waterman, Patterson 2009]. Above 1 for a
+     * kernel that needs fewer operations than the op's definition (Winograd), or whose operands lie in a cache. 0: not known. */
     double roofline;
 };
 /* tern_plan_run that tells what each step took: `tell` is called after the step, outside of its time. If tern_device_peak was not

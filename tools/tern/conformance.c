@@ -20,7 +20,8 @@ static const struct opt opts[] = {
     {OPT_OP, 0, "op", "OP", "only the checks of that op"},
     {OPT_KERNEL, 0, "kernel", "KERNEL",
      "only the checks of single ops by that kernel, or by chosen, constant,\nreference or reference_strides"},
-    {OPT_LEVEL, 0, "level", "LEVEL", "of the CPU's kernels: scalar, avx2 or avx512 (default: the highest\nthat the processor has)"},
+    {OPT_LEVEL, 0, "level", "LEVEL",
+     "of the CPU's kernels: scalar, avx2, avx512, avx512bf16 or amx (default:\nthe highest that the processor has)"},
     {OPT_LIMITS, 0, "limits", "LIST",
      "lowered limits of a GPU, so that it stands for a weaker "
      "one:\ngroup=64,shared=16K,buffer=32M,storage16=no,storage8=no,subgroups=no,matrix=no"},
@@ -51,7 +52,7 @@ static int add_report(struct settings *s, const char *path)
 
 static int apply(const struct opt *opt, const char *value, void *settings)
 {
-    static const char *const levels[] = {"scalar", "avx2", "avx512", NULL};
+    static const char *const levels[] = {"scalar", "avx2", "avx512", "avx512bf16", "amx", NULL};
     struct settings *s = settings;
     int choice;
     switch (opt->id) {

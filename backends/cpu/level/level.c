@@ -1,9 +1,14 @@
 /* One level: compiled once per instruction set with TERN_LEVEL_<name> defined and the compiler told that it may use
  * that set. Only the table leaves this file. */
-#ifdef TERN_LEVEL_avx2
+#if defined(TERN_LEVEL_avx2) || defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
 #include <cpuid.h>
 #endif
+#if defined(TERN_LEVEL_amx) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
+#include "backends/cpu/level/bf16.h"
 #include "backends/cpu/level/convert.h"
 #include "backends/cpu/level/elementwise.h"
 #include "backends/cpu/level/gemm.h"
@@ -20,11 +25,46 @@ static bool has_f16c(void)
 }
 #endif
 
+#ifdef TERN_LEVEL_BF16
+/* Leaf 7 of cpuid: not every compiler's __builtin_cpu_supports has names for these. */
+static bool has_avx512_bf16(void)
+{
+    unsigned a = 0, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 5 & 1;
+}
+#endif
+
+#ifdef TERN_LEVEL_amx
+/* Linux gives the tiles to a process that asks for them (arch_prctl ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA; kernel 5.16), for all of
+ * its threads. To ask again changes nothing. */
+static bool may_use_tiles(void)
+{
+#ifdef __linux__
+    return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#else
+    return false;
+#endif
+}
+
+static bool has_amx_bf16(void)
+{
+    unsigned a, b, c, d = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 22 & 1 && d >> 24 & 1 && may_use_tiles();
+}
+#endif
+
 static bool available(void)
 {
-#if defined(TERN_LEVEL_avx512)
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq");
+#if defined(TERN_LEVEL_512)
+    bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512dq");
+#if defined(TERN_LEVEL_BF16)
+    has = has && has_avx512_bf16();
+#endif
+#if defined(TERN_LEVEL_amx)
+    has = has && has_amx_bf16();
+#endif
+    return has;
 #elif defined(TERN_LEVEL_avx2)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #else
@@ -35,7 +75,11 @@ static bool available(void)
 extern const struct tern_cpu_level LEVEL(tern_cpu_level);
 const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .name =
-#if defined(TERN_LEVEL_avx512)
+#if defined(TERN_LEVEL_amx)
+        "amx",
+#elif defined(TERN_LEVEL_avx512bf16)
+        "avx512bf16",
+#elif defined(TERN_LEVEL_avx512)
         "avx512",
 #elif defined(TERN_LEVEL_avx2)
         "avx2",
@@ -46,6 +90,9 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .mr = MR,
     .nr = NR,
     .gemm_tile = gemm_tile,
+#if defined(TERN_LEVEL_BF16)
+    .bf16 = {BF16_ROWS, BF16_STEP, bf16_begin, bf16_end, bf16_block, bf16_round, multiply_add_bf16},
+#endif
     .unary = {[TERN_CPU_NEG] = unary_neg,
               [TERN_CPU_ABS] = unary_abs,
               [TERN_CPU_EXP] = unary_exp,

@@ -44,6 +44,25 @@ struct tern_cpu_affine {
     const float *shift, *delta, *scale, *offset;
 };
 
+/* Columns of a packed panel of B in bf16; a last panel of at most half as many is half as wide. */
+#define TERN_BF16_NR 32
+
+/* Products of bf16, sums in f32. A panel of B: k / 2 rows of pairs along the depth, element (i, j) at (i / 2 * width + j) * 2 + i % 2. */
+struct tern_cpu_bf16 {
+    int rows; /* of a block of A; 0: the level has no instructions for bf16, and nothing below is there */
+    int step; /* the depth of a block is a multiple of it */
+    /* Around all blocks of a task, on its thread. */
+    void (*begin)(void), (*end)(void);
+    /* C (rows x panel width, ldc) = or += A (rows x k, rows lda apart) times a panel. Memory for a whole block of rows is there, in A
+     * and in C: what lies behind the last row is read and written, and means nothing. */
+    void (*block)(int rows, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b, bool half_panel, float *c, int64_t ldc,
+                  bool accumulate);
+    /* y[i] = x[i] + bias[i] (NULL: none), rounded to nearest even; denormals become zero */
+    void (*round)(int64_t n, const float *x, const float *bias, uint16_t *y);
+    /* As multiply_add of the level; sum: of two of the sums, each of which grows by the depth of an instruction in a round. */
+    double (*multiply_add)(int64_t rounds, float *sum);
+};
+
 struct tern_cpu_level {
     const char *name;
     bool (*available)(void);
@@ -54,6 +73,8 @@ struct tern_cpu_level {
      * else it starts from bias (cols values, or NULL). b_dtype: f32, f16 or bf16 storage. */
     void (*gemm_tile)(int rows, int cols, int64_t k, const float *a, int64_t lda, const void *b, enum tern_dtype b_dtype, bool half_panel,
                       float *c, int64_t ldc, bool accumulate, const float *bias);
+
+    struct tern_cpu_bf16 bf16;
 
     /* y[i] = f(x[i]); s is the scalar of ADD_SCALAR, MUL_SCALAR. y may be x. */
     void (*unary[TERN_CPU_UNARY_COUNT])(int64_t n, const float *x, float *y, float s);

@@ -1,5 +1,5 @@
 /* Vectors of f32 in the width of the level that is being compiled, by the compiler's vector types: one text for
- * every instruction set. TERN_LEVEL_avx512, _avx2 or _scalar is defined on the command line. */
+ * every instruction set. TERN_LEVEL_<name> is defined on the command line. */
 #ifndef TERN_BACKENDS_CPU_VEC_H
 #define TERN_BACKENDS_CPU_VEC_H
 
@@ -11,18 +11,34 @@
 
 #include "backends/cpu/level/level.h"
 
-#if defined(TERN_LEVEL_avx512)
+#if defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
+#define TERN_LEVEL_BF16 /* instructions for bf16, above those of avx512 */
+#endif
+#if defined(TERN_LEVEL_avx512) || defined(TERN_LEVEL_BF16)
+#define TERN_LEVEL_512
+#endif
+
+#if defined(TERN_LEVEL_amx)
+#define LEVEL(name) name##_amx
+#elif defined(TERN_LEVEL_avx512bf16)
+#define LEVEL(name) name##_avx512bf16
+#elif defined(TERN_LEVEL_avx512)
+#define LEVEL(name) name##_avx512
+#elif defined(TERN_LEVEL_avx2)
+#define LEVEL(name) name##_avx2
+#else
+#define LEVEL(name) name##_scalar
+#endif
+
+#if defined(TERN_LEVEL_512)
 #define VW 16 /* f32 per vector */
 #define MR 12 /* gemm tile: 24 accumulators, 2 of B, 1 of A */
-#define LEVEL(name) name##_avx512
 #elif defined(TERN_LEVEL_avx2)
 #define VW 8
 #define MR 6
-#define LEVEL(name) name##_avx2
 #else
 #define VW 4
 #define MR 4
-#define LEVEL(name) name##_scalar
 #endif
 #define NR (2 * VW)
 
@@ -77,7 +93,7 @@ INLINE vf v_from_bf16(const uint16_t *p)
     return (vf)(__builtin_convertvector(h, vu) << 16);
 }
 
-#if defined(TERN_LEVEL_avx512)
+#if defined(TERN_LEVEL_512)
 INLINE vf v_from_f16(const uint16_t *p) { return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 #elif defined(TERN_LEVEL_avx2)
 INLINE vf v_from_f16(const uint16_t *p) { return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }

@@ -1,0 +1,177 @@
+/* Products of bf16 with sums in f32, by vdpbf16ps or the tiles of AMX. Both read the same packed panel of B and rows of A, and take
+ * denormals for zero, as the instructions do. */
+#ifndef TERN_BACKENDS_CPU_LEVEL_BF16_H
+#define TERN_BACKENDS_CPU_LEVEL_BF16_H
+
+#include "backends/cpu/level/vec.h"
+
+#if defined(TERN_LEVEL_BF16)
+
+INLINE __m512bh pairs_at(const uint16_t *p)
+{
+    __m512i v = _mm512_loadu_si512(p);
+    return (__m512bh)v;
+}
+
+/* y[i] = bf16(x[i] + bias[i]) */
+static void bf16_round(int64_t n, const float *x, const float *bias, uint16_t *y)
+{
+    const __m512 zero = _mm512_setzero_ps();
+    int64_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        __m512 low = _mm512_loadu_ps(x + i), high = _mm512_loadu_ps(x + i + 16);
+        if (bias) {
+            low = _mm512_add_ps(low, _mm512_loadu_ps(bias + i));
+            high = _mm512_add_ps(high, _mm512_loadu_ps(bias + i + 16));
+        }
+        _mm512_storeu_si512(y + i, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
+    if (i < n) {
+        uint32_t left = ~0u >> (32 - (n - i));
+        __mmask16 first = (__mmask16)left, second = (__mmask16)(left >> 16);
+        __m512 low = _mm512_maskz_loadu_ps(first, x + i), high = _mm512_maskz_loadu_ps(second, x + i + 16);
+        low = _mm512_add_ps(low, bias ? _mm512_maskz_loadu_ps(first, bias + i) : zero);
+        high = _mm512_add_ps(high, bias ? _mm512_maskz_loadu_ps(second, bias + i + 16) : zero);
+        _mm512_mask_storeu_epi16(y + i, left, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
+}
+
+#if defined(TERN_LEVEL_amx)
+
+#define BF16_ROWS 32
+#define BF16_STEP 32
+
+/* Every tile is 16 rows of 64 bytes: rows and columns that a product lacks are computed too, into scratch. */
+static void bf16_begin(void)
+{
+    static const struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } config
+        __attribute__((aligned(64))) = {.palette = 1, .bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&config);
+}
+
+static void bf16_end(void) { _tile_release(); }
+
+/* Sums are tiles 0..3, A 4 and 5, B 6 and 7: what is loaded once is used twice. high: 32 rows, else 16; wide: 32 columns. */
+INLINE void bf16_tiles(const bool high, const bool wide, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b, float *c,
+                       int64_t ldc, bool accumulate)
+{
+    const int64_t a_row = lda * 2, b_row = wide ? 128 : 64, c_row = ldc * 4;
+    float *c1 = c + 16 * ldc;
+    if (accumulate) {
+        _tile_loadd(0, c, c_row);
+        if (wide)
+            _tile_loadd(1, c + 16, c_row);
+        if (high)
+            _tile_loadd(2, c1, c_row);
+        if (high && wide)
+            _tile_loadd(3, c1 + 16, c_row);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t i = 0; i < k; i += BF16_STEP) { /* B comes from L2 and goes by L1, which A fills */
+        _tile_stream_loadd(6, b, b_row);
+        if (wide)
+            _tile_stream_loadd(7, b + 32, b_row);
+        _tile_loadd(4, a, a_row);
+        if (high)
+            _tile_loadd(5, a + 16 * lda, a_row);
+        _tile_dpbf16ps(0, 4, 6);
+        if (wide)
+            _tile_dpbf16ps(1, 4, 7);
+        if (high)
+            _tile_dpbf16ps(2, 5, 6);
+        if (high && wide)
+            _tile_dpbf16ps(3, 5, 7);
+        a += BF16_STEP;
+        b += b_row * (BF16_STEP / 4);
+    }
+    _tile_stored(0, c, c_row);
+    if (wide)
+        _tile_stored(1, c + 16, c_row);
+    if (high)
+        _tile_stored(2, c1, c_row);
+    if (high && wide)
+        _tile_stored(3, c1 + 16, c_row);
+}
+
+static void bf16_block(int rows, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b, bool half_panel, float *c, int64_t ldc,
+                       bool accumulate)
+{
+    if (rows > 16 && !half_panel)
+        bf16_tiles(true, true, k, a, lda, b, c, ldc, accumulate);
+    else if (rows > 16)
+        bf16_tiles(true, false, k, a, lda, b, c, ldc, accumulate);
+    else if (!half_panel)
+        bf16_tiles(false, true, k, a, lda, b, c, ldc, accumulate);
+    else
+        bf16_tiles(false, false, k, a, lda, b, c, ldc, accumulate);
+}
+
+#else
+
+#define BF16_ROWS 24
+#define BF16_STEP 2
+
+static void bf16_begin(void) {}
+static void bf16_end(void) {}
+
+/* rows and nv (vectors of columns) are constants wherever this is inlined, so that acc lives in registers. */
+INLINE void bf16_rows(const int rows, const int nv, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b, float *c, int64_t ldc,
+                      bool accumulate)
+{
+    __m512 acc[12][2];
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < nv; j++)
+            acc[i][j] = accumulate ? _mm512_loadu_ps(c + i * ldc + j * 16) : _mm512_setzero_ps();
+    for (int64_t t = 0; t < k; t += BF16_STEP) {
+        __m512bh y[2];
+#pragma GCC unroll 2
+        for (int j = 0; j < nv; j++)
+            y[j] = pairs_at(b + (t * nv + j * 2) * 16);
+#pragma GCC unroll 12
+        for (int i = 0; i < rows; i++) {
+            int32_t pair;
+            memcpy(&pair, a + i * lda + t, sizeof(pair));
+            __m512i x = _mm512_set1_epi32(pair);
+#pragma GCC unroll 2
+            for (int j = 0; j < nv; j++)
+                acc[i][j] = _mm512_dpbf16_ps(acc[i][j], (__m512bh)x, y[j]);
+        }
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < nv; j++)
+            _mm512_storeu_ps(c + i * ldc + j * 16, acc[i][j]);
+}
+
+static void bf16_block(int rows, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b, bool half_panel, float *c, int64_t ldc,
+                       bool accumulate)
+{
+#define HEIGHT(n)                                              \
+    for (; rows >= n; rows -= n, a += n * lda, c += n * ldc) { \
+        if (half_panel)                                        \
+            bf16_rows(n, 1, k, a, lda, b, c, ldc, accumulate); \
+        else                                                   \
+            bf16_rows(n, 2, k, a, lda, b, c, ldc, accumulate); \
+    }
+    HEIGHT(12)
+    HEIGHT(8)
+    HEIGHT(4)
+    HEIGHT(2)
+    HEIGHT(1)
+#undef HEIGHT
+}
+
+#endif
+#endif
+#endif

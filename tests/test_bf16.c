@@ -1,0 +1,335 @@
+/* Products of bf16 on the CPU: every edge of blocks and tiles against sums in double of the same operands, memory, threads, choice. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/ops.h>
+#include <tern/random.h>
+
+#include "backends/cpu/cpu.h"
+#include "conformance/guard.h"
+#include "core/context.h"
+#include "ops/dispatch.h"
+#include "support.h"
+
+#define CONV "conv2d_bf16_igemm"
+#define LINEAR "linear_bf16_gemm"
+
+static tern_tensor *noise(struct tern_context *ctx, uint64_t seed, int ndim, const int64_t *shape, enum tern_dtype dtype)
+{
+    struct tern_generator g;
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++)
+        n *= shape[i];
+    float *values = malloc((size_t)n * sizeof(*values) + 1);
+    assert_non_null(values);
+    tern_generator_seed(&g, TERN_GENERATOR_CPU, seed);
+    tern_generator_randn(&g, values, n);
+    tern_tensor *t = tern_cast(tern_tensor_create(ctx, TERN_F32, ndim, shape, values), dtype);
+    free(values);
+    assert_non_null(t);
+    return t;
+}
+
+static float *values_of(const tern_tensor *t, int64_t *n)
+{
+    *n = tern_tensor_numel(t);
+    float *v = calloc((size_t)*n + 1, sizeof(*v));
+    assert_non_null(v);
+    assert_int_equal(tern_tensor_read(t, TERN_F32, v, (size_t)*n * sizeof(*v)), TERN_OK);
+    return v;
+}
+
+/* Both are roundings of one sum, one of them by way of f32: the same but for the few that lie beside the middle of two values of bf16,
+ * and those are neighbours. What is near zero against the rest is judged by the rest. */
+static bool same_but_for_ties(const tern_tensor *y, const tern_tensor *exact)
+{
+    int64_t n, m, differ = 0;
+    float *a = values_of(y, &n), *b = values_of(exact, &m), most = 0;
+    bool near = n == m;
+    for (int64_t i = 0; near && i < n; i++)
+        most = fmaxf(most, fabsf(b[i]));
+    for (int64_t i = 0; near && i < n; i++) {
+        near = fabsf(a[i] - b[i]) <= fabsf(b[i]) / 127 + most * 1e-6f;
+        differ += a[i] != b[i];
+    }
+    free(a);
+    free(b);
+    return near && differ <= 2 + n / 50;
+}
+
+static struct tern_context *guarded(struct tern_guard *guard, int threads)
+{
+    tern_guard_init(guard);
+    struct tern_context *ctx =
+        tern_context_create(&(struct tern_context_params){.threads = threads, .allocator = tern_guard_allocator(guard)});
+    assert_non_null(ctx);
+    return ctx;
+}
+
+static bool has_bf16(struct tern_context *ctx) { return cpu_level(ctx)->bf16.rows > 0; }
+
+static void skip_without_bf16(struct tern_context **ctx)
+{
+    if (has_bf16(*ctx))
+        return;
+    print_message("not run: the level %s has no instructions for bf16\n", (*ctx)->device->level);
+    tern_context_destroy(ctx);
+    skip();
+}
+
+static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+static uint32_t seed = 1;
+static int draw(int from, int to) { return from + (int)((seed = seed * 1664525u + 1013904223u) >> 8) % (to - from + 1); }
+
+struct conv {
+    int64_t x[4], w[4];
+    struct tern_conv2d_params p;
+    enum tern_dtype weights, bias;
+    bool has_bias;
+};
+
+static tern_tensor *convolve(struct tern_context *ctx, const struct conv *c, const char *kernel, enum tern_dtype weights)
+{
+    tern_tensor *x = tern_contiguous(noise(ctx, 1, 4, c->x, TERN_BF16), TERN_CHANNELS_LAST);
+    tern_tensor *w = tern_cast(noise(ctx, 2, 4, c->w, c->weights), weights), *b = c->has_bias ? noise(ctx, 3, 1, c->w, c->bias) : NULL;
+    w->constant = true;
+    assert_int_equal(tern_dispatch_force(ctx, kernel), TERN_OK);
+    tern_tensor *y = tern_conv2d_p(x, w, b, &c->p);
+    assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
+    if (!y)
+        fail_msg("%s", tern_error(ctx));
+    return y;
+}
+
+static void check_conv(struct tern_context *ctx, struct tern_guard *guard, const struct conv *c)
+{
+    tern_scope_begin(ctx);
+    tern_tensor *y = convolve(ctx, c, CONV, c->weights), *exact = convolve(ctx, c, "reference", TERN_BF16);
+    if (!same_but_for_ties(y, exact) || tern_guard_damage(guard))
+        fail_msg("(%d, %d, %d, %d) by (%d, %d, %d, %d), stride %d, padding %d, dilation %d, %s: %d damages", (int)c->x[0], (int)c->x[1],
+                 (int)c->x[2], (int)c->x[3], (int)c->w[0], (int)c->w[1], (int)c->w[2], (int)c->w[3], (int)c->p.stride, (int)c->p.padding,
+                 (int)c->p.dilation, tern_dtype_name(c->weights), (int)tern_guard_damage(guard));
+    tern_scope_end(ctx, NULL);
+}
+
+/* Pixels, channels and depths with every rest to 2, 12, 16 and 32; one pixel; strides, paddings, dilations; dtypes. */
+static void edges_of_conv(void **state)
+{
+    struct tern_guard guard;
+    struct tern_context *ctx = guarded(&guard, 2);
+    skip_without_bf16(&ctx);
+    for (int i = 0; i < 200; i++) {
+        struct conv c = {.x[0] = draw(1, 2)}; /* one draw a statement: they have an order */
+        c.x[1] = c.w[1] = draw(1, 70);
+        c.w[0] = draw(1, 70);
+        c.w[2] = draw(1, 3);
+        c.w[3] = draw(1, 3);
+        c.p.stride = draw(1, 3);
+        c.p.padding = draw(0, 2);
+        c.p.dilation = draw(1, 2);
+        c.x[2] = draw(c.p.padding ? 1 : 5, 11) + (c.p.padding == 1 ? 2 : 0);
+        c.x[3] = draw(c.p.padding ? 1 : 5, 11) + (c.p.padding == 1 ? 2 : 0);
+        c.weights = dtypes[draw(0, 2)];
+        c.bias = dtypes[draw(0, 2)];
+        c.has_bias = draw(0, 2);
+        check_conv(ctx, &guard, &c);
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(tern_guard_damage(&guard), 0);
+}
+
+struct linear {
+    int64_t m, n, k;
+    enum tern_dtype weights;
+    bool has_bias;
+};
+
+static tern_tensor *project(struct tern_context *ctx, const struct linear *l, const char *kernel, enum tern_dtype weights)
+{
+    tern_tensor *x = noise(ctx, 4, 2, (const int64_t[]){l->m, l->k}, TERN_BF16),
+                *b = l->has_bias ? noise(ctx, 6, 1, &l->n, TERN_F32) : NULL;
+    tern_tensor *w = tern_cast(noise(ctx, 5, 2, (const int64_t[]){l->n, l->k}, l->weights), weights);
+    w->constant = true;
+    assert_int_equal(tern_dispatch_force(ctx, kernel), TERN_OK);
+    tern_tensor *y = tern_linear(x, w, b);
+    assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
+    if (!y)
+        fail_msg("%s", tern_error(ctx));
+    return y;
+}
+
+static void check_linear(struct tern_context *ctx, struct tern_guard *guard, const struct linear *l)
+{
+    tern_scope_begin(ctx);
+    if (!same_but_for_ties(project(ctx, l, LINEAR, l->weights), project(ctx, l, "reference", TERN_BF16)) || tern_guard_damage(guard))
+        fail_msg("%d x %d x %d, %s: %d damages", (int)l->m, (int)l->n, (int)l->k, tern_dtype_name(l->weights),
+                 (int)tern_guard_damage(guard));
+    tern_scope_end(ctx, NULL);
+}
+
+/* Every rest of a block of rows, of a panel and of the depth; then several parts of the depth and tasks of several panels and blocks. */
+static void edges_of_linear(void **state)
+{
+    static const struct linear large[] = {
+        {67, 97, 1601, TERN_F16, true}, {1, 2100, 515, TERN_BF16, false}, {300, 40, 1027, TERN_F32, true}, {70, 1500, 96, TERN_F16, false}};
+    struct tern_guard guard;
+    struct tern_context *ctx = guarded(&guard, 2);
+    skip_without_bf16(&ctx);
+    for (int i = 1; i <= 70; i++) {
+        check_linear(ctx, &guard, &(struct linear){i, draw(1, 70), draw(1, 90), dtypes[i % 3], i % 2});
+        check_linear(ctx, &guard, &(struct linear){draw(1, 70), i, draw(1, 90), dtypes[i % 3], i % 2});
+        check_linear(ctx, &guard, &(struct linear){draw(1, 70), draw(1, 70), i, dtypes[i % 3], i % 2});
+    }
+    for (size_t i = 0; i < sizeof(large) / sizeof(*large); i++)
+        check_linear(ctx, &guard, &large[i]);
+    tern_context_destroy(&ctx);
+    assert_int_equal(tern_guard_damage(&guard), 0);
+}
+
+/* The parts of the depth do not depend on threads: the same bits. */
+static void threads_do_not_matter(void **state)
+{
+    const struct linear l = {150, 700, 1300, TERN_F16, true};
+    static uint16_t first[150 * 700];
+    const size_t size = sizeof(first);
+    for (int threads = 1; threads <= 7; threads += 3) {
+        struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = threads});
+        assert_non_null(ctx);
+        skip_without_bf16(&ctx);
+        tern_scope_begin(ctx);
+        tern_tensor *y = project(ctx, &l, LINEAR, l.weights);
+        if (threads == 1)
+            memcpy(first, tern_tensor_host(y), size);
+        assert_memory_equal(first, tern_tensor_host(y), size);
+        tern_scope_end(ctx, NULL);
+        tern_context_destroy(&ctx);
+    }
+}
+
+/* Values that are no numbers reach what depends on them, and nothing else: not through the rest of a tile. */
+static void nan_stays_in_its_row(void **state)
+{
+    enum { M = 35, N = 33, K = 45, AT = 17 };
+    struct tern_context *ctx = support_context();
+    float x[M * K], *y;
+    int64_t n;
+    skip_without_bf16(&ctx);
+    for (int i = 0; i < M * K; i++)
+        x[i] = i / K == AT ? NAN : 1;
+    tern_scope_begin(ctx);
+    tern_tensor *in = tern_cast(tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){M, K}, x), TERN_BF16);
+    tern_tensor *w = noise(ctx, 5, 2, (const int64_t[]){N, K}, TERN_BF16);
+    y = values_of(tern_linear(in, w, NULL), &n);
+    for (int i = 0; i < M * N; i++)
+        assert_true(i / N == AT ? isnan(y[i]) : isfinite(y[i]));
+    free(y);
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
+/* f16 weights become bf16 while they are packed: beside the packed form there is never a copy. */
+static void weights_are_converted_in_place(void **state)
+{
+    const int64_t n = 1024, k = 1024;
+    const size_t packed = 1024 * 1024 * 2;
+    struct tern_context *ctx = support_context();
+    skip_without_bf16(&ctx);
+    tern_scope_begin(ctx);
+    tern_tensor *x = noise(ctx, 1, 2, (const int64_t[]){1, k}, TERN_BF16), *w = noise(ctx, 2, 2, (const int64_t[]){n, k}, TERN_F16);
+    w->constant = true;
+    tern_memory_trim(ctx);
+    size_t before = tern_memory_used(ctx);
+    tern_memory_reset_peak(ctx);
+    assert_non_null(tern_linear(x, w, NULL));
+    size_t most = tern_memory_peak(ctx) - before;
+    print_message("%zu bytes packed, %zu in all\n", packed, most);
+    assert_true(most >= packed && most < packed + packed / 2);
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
+static struct tern_arg arg_of(const tern_tensor *t) { return (struct tern_arg){t->buffer, t->offset}; }
+
+/* silu and the sum with a tensor of bf16, on sums in f32: rounded once, behind both. */
+static tern_tensor *project_with_posts(struct tern_context *ctx, tern_tensor *const in[4])
+{
+    struct tern_op_desc d = {.op = TERN_OP_linear, .n_in = 4, .present = {true, true, true, true}, .n_post = 2};
+    for (int i = 0; i < 4; i++)
+        d.in[i] = in[i]->meta;
+    d.out = in[3]->meta;
+    d.post[0] = (struct tern_post){.op = TERN_OP_silu, .input = -1};
+    d.post[1] = (struct tern_post){.op = TERN_OP_add, .input = 3};
+    const struct tern_kernel *k = tern_kernel_choose(ctx, ctx->device, &d);
+    assert_non_null(k);
+    assert_string_equal(k->name, LINEAR);
+    tern_tensor *out = tern_tensor_empty(ctx, &d.out);
+    struct tern_kernel_args a = {.desc = &d, .ctx = ctx, .out = arg_of(out)};
+    for (int i = 0; i < 4; i++)
+        a.in[i] = arg_of(in[i]);
+    a.packed.buffer = tern_buffer_create(ctx->device, k->packed_size(ctx, &d));
+    a.workspace.buffer = tern_buffer_create(ctx->device, k->workspace(ctx, &d));
+    assert_true(a.packed.buffer && a.workspace.buffer);
+    assert_int_equal(k->pack(ctx, &d, tern_tensor_host(in[1]), a.packed.buffer->host), TERN_OK);
+    assert_int_equal(k->run(&a), TERN_OK);
+    tern_buffer_unref(&a.packed.buffer);
+    tern_buffer_unref(&a.workspace.buffer);
+    return out;
+}
+
+static void posts_come_before_the_rounding(void **state)
+{
+    const int64_t m = 613, n = 331, k = 130; /* so many rows that a task has all columns: more than are widened at once */
+    struct tern_context *ctx = support_context();
+    skip_without_bf16(&ctx);
+    tern_scope_begin(ctx);
+    tern_tensor *in[] = {noise(ctx, 1, 2, (const int64_t[]){m, k}, TERN_BF16), noise(ctx, 2, 2, (const int64_t[]){n, k}, TERN_BF16),
+                         noise(ctx, 3, 1, &n, TERN_F16), noise(ctx, 4, 2, (const int64_t[]){m, n}, TERN_BF16)};
+    tern_tensor *y = project_with_posts(ctx, in);
+    assert_int_equal(tern_dispatch_force(ctx, "reference"), TERN_OK);
+    tern_tensor *sum = tern_linear(tern_cast(in[0], TERN_F32), in[1], in[2]);
+    tern_tensor *exact = tern_cast(tern_add(tern_silu(sum), tern_cast(in[3], TERN_F32)), TERN_BF16);
+    if (!exact)
+        fail_msg("%s", tern_error(ctx));
+    assert_true(same_but_for_ties(y, exact));
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
+/* bf16 where the level has it, f32 and f16 as before; matrices that are not dense or groups elsewhere. */
+static void the_choice(void **state)
+{
+    struct tern_context *ctx = support_context();
+    const bool has = has_bf16(ctx);
+    for (int i = 0; i < 5; i++) {
+        struct tern_op_desc d = {.op = TERN_OP_linear, .n_in = 2, .present = {true, true}, .constant = {false, true}};
+        d.in[0] = tern_meta_make(i == 1 ? TERN_F32 : i == 2 ? TERN_F16 : TERN_BF16, 2, (const int64_t[]){8, 64});
+        d.in[1] = tern_meta_make(i == 3 ? TERN_I8 : TERN_F16, 2, (const int64_t[]){32, 64});
+        d.out = tern_meta_make(d.in[0].dtype, 2, (const int64_t[]){8, 32});
+        if (i == 4)
+            d.in[0].stride[0] = 128;
+        const struct tern_kernel *k = tern_kernel_choose(ctx, ctx->device, &d);
+        const char *expected = i == 0 && has ? LINEAR : i == 1 ? "linear_f32_gemm" : "none";
+        assert_string_equal(k ? k->name : "none", expected);
+    }
+    assert_int_equal(tern_kernel_find(ctx->device, CONV) != NULL, has);
+    tern_context_destroy(&ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(edges_of_conv),
+        cmocka_unit_test(edges_of_linear),
+        cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(nan_stays_in_its_row),
+        cmocka_unit_test(weights_are_converted_in_place),
+        cmocka_unit_test(posts_come_before_the_rounding),
+        cmocka_unit_test(the_choice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
