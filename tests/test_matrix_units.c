@@ -23,8 +23,9 @@
 #define LOAD_BOTH "MATRIX_LOAD_A(a[0], tile, 0, 24, MATRIX_ROWS); MATRIX_LOAD_B(b[0], tile, 384, 24, MATRIX_COLUMNS);\n"
 #define MULTIPLY "MATRIX_ZERO(sum[0]); MATRIX_MULTIPLY(sum[0], a[0], MATRIX_ROWS, b[0], MATRIX_COLUMNS);\n"
 #define STORE_SUM "MATRIX_STORE(sum[0], tile, SUBGROUP_ID * 320, 20);\n"
-#define READ_SUM \
-    "if (SUBGROUP_ID == 1) for (int e = LANE; e < 256; e += 4) STOREI(y, e, INT(SHARED_FLOAT(tile, 320 + e / 16 * 20 + e % 16)));\n"
+#define READ_SUM                                                                                                                         \
+    "if (SUBGROUP_ID == 1) for (int e = LANE; e < 256; e += 4) STOREI(y, e, tern_int_of_f32(SHARED_FLOAT(tile, 320 + e / 16 * 20 + e % " \
+    "16)));\n"
 #define BARRIER "BARRIER();\n"
 
 static char *source_of(struct tern_context *ctx, bool bf16, const char *body)
