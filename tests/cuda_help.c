@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <tern/conformance.h>
 
 #include "core/context.h"
 
@@ -127,21 +126,4 @@ bool cuda_small_job(struct tern_context *ctx)
             fail_msg("value %d is %g, expected %g", i, (double)out[i], 0.5 * (exp(in[i]) + 1));
     tern_scope_end(ctx, NULL);
     return good;
-}
-
-int cuda_conformance(struct tern_context *ctx, const char *kernel)
-{
-    struct tern_conformance *c = tern_conformance_create(ctx, &(const struct tern_conformance_params){.device = "cuda", .kernel = kernel});
-    int passed = 0;
-    if (!c)
-        fail_msg("%s", tern_error(ctx));
-    for (int i = 0; i < tern_conformance_facts(c).checks; i++) {
-        struct tern_conformance_outcome out;
-        assert_int_equal(tern_conformance_run(c, i, &out), TERN_OK);
-        if (out.result == TERN_CONFORMANCE_FAILED)
-            fail_msg("%s: %s", tern_conformance_get(c, i).name, out.message);
-        passed += out.result == TERN_CONFORMANCE_PASSED;
-    }
-    tern_conformance_destroy(&c);
-    return passed;
 }

@@ -34,7 +34,5 @@ struct standin_facts cuda_facts(void);
 
 /* Half of exp(x) + 1 for 1000 values through the device: true when it is right; false with the error recorded. */
 bool cuda_small_job(struct tern_context *ctx);
-/* The op table by that kernel alone: the number of cases that passed. One that fails ends the test. */
-int cuda_conformance(struct tern_context *ctx, const char *kernel);
 
 #endif

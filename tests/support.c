@@ -9,6 +9,9 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <tern/conformance.h>
+#include <tern/ops.h>
+#include <tern/random.h>
 #include <tern/tensor.h>
 
 struct tern_context *support_context(void)
@@ -69,6 +72,50 @@ float *support_f32(const struct tern_weights *w, const char *name, int64_t *n)
     assert_non_null(out);
     assert_int_equal(tern_tensor_read(t, TERN_F32, out, size), TERN_OK);
     return out;
+}
+
+tern_tensor *support_noise(struct tern_context *ctx, uint64_t seed, int ndim, const int64_t *shape, double scale, enum tern_dtype dtype)
+{
+    struct tern_generator g;
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++)
+        n *= shape[i];
+    float *values = malloc((size_t)n * sizeof(*values) + 1);
+    assert_non_null(values);
+    tern_generator_seed(&g, TERN_GENERATOR_CPU, seed);
+    tern_generator_randn(&g, values, n);
+    for (int64_t i = 0; i < n; i++)
+        values[i] *= (float)scale;
+    tern_tensor *t = tern_cast(tern_tensor_create(ctx, TERN_F32, ndim, shape, values), dtype);
+    free(values);
+    assert_non_null(t);
+    return t;
+}
+
+float *support_values(const tern_tensor *t, int64_t *n)
+{
+    *n = tern_tensor_numel(t);
+    float *v = calloc((size_t)*n + 1, sizeof(*v));
+    assert_non_null(v);
+    assert_int_equal(tern_tensor_read(t, TERN_F32, v, (size_t)*n * sizeof(*v)), TERN_OK);
+    return v;
+}
+
+int support_conformance(struct tern_context *ctx, const char *device, const char *kernel)
+{
+    struct tern_conformance *c = tern_conformance_create(ctx, &(const struct tern_conformance_params){.device = device, .kernel = kernel});
+    int passed = 0;
+    if (!c)
+        fail_msg("%s", tern_error(ctx));
+    for (int i = 0; i < tern_conformance_facts(c).checks; i++) {
+        struct tern_conformance_outcome out;
+        assert_int_equal(tern_conformance_run(c, i, &out), TERN_OK);
+        if (out.result == TERN_CONFORMANCE_FAILED)
+            fail_msg("%s: %s", tern_conformance_get(c, i).name, out.message);
+        passed += out.result == TERN_CONFORMANCE_PASSED;
+    }
+    tern_conformance_destroy(&c);
+    return passed;
 }
 
 double support_nmse(const float *a, const float *b, int64_t n)

@@ -20,6 +20,13 @@ struct tern_weights *support_tensors(struct tern_context *ctx, const char *name)
 /* A copy of a tensor as f32, and its number of values; free(). */
 float *support_f32(const struct tern_weights *w, const char *name, int64_t *n);
 
+/* Unit noise times `scale`, of the seed. */
+tern_tensor *support_noise(struct tern_context *ctx, uint64_t seed, int ndim, const int64_t *shape, double scale, enum tern_dtype dtype);
+/* Its values as f32, and their number; free(). */
+float *support_values(const tern_tensor *t, int64_t *n);
+/* All conformance checks of single ops by that kernel: how many passed; none fails. */
+int support_conformance(struct tern_context *ctx, const char *device, const char *kernel);
+
 /* sum (a - b)^2 / sum b^2; NaN counts as infinite. */
 double support_nmse(const float *a, const float *b, int64_t n);
 

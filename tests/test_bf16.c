@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 #include <tern/ops.h>
-#include <tern/random.h>
 
 #include "backends/cpu/cpu.h"
 #include "conformance/guard.h"
@@ -19,37 +18,12 @@
 #define CONV "conv2d_bf16_igemm"
 #define LINEAR "linear_bf16_gemm"
 
-static tern_tensor *noise(struct tern_context *ctx, uint64_t seed, int ndim, const int64_t *shape, enum tern_dtype dtype)
-{
-    struct tern_generator g;
-    int64_t n = 1;
-    for (int i = 0; i < ndim; i++)
-        n *= shape[i];
-    float *values = malloc((size_t)n * sizeof(*values) + 1);
-    assert_non_null(values);
-    tern_generator_seed(&g, TERN_GENERATOR_CPU, seed);
-    tern_generator_randn(&g, values, n);
-    tern_tensor *t = tern_cast(tern_tensor_create(ctx, TERN_F32, ndim, shape, values), dtype);
-    free(values);
-    assert_non_null(t);
-    return t;
-}
-
-static float *values_of(const tern_tensor *t, int64_t *n)
-{
-    *n = tern_tensor_numel(t);
-    float *v = calloc((size_t)*n + 1, sizeof(*v));
-    assert_non_null(v);
-    assert_int_equal(tern_tensor_read(t, TERN_F32, v, (size_t)*n * sizeof(*v)), TERN_OK);
-    return v;
-}
-
 /* Both are roundings of one sum, one of them by way of f32: the same but for the few that lie beside the middle of two values of bf16,
  * and those are neighbours. What is near zero against the rest is judged by the rest. */
 static bool same_but_for_ties(const tern_tensor *y, const tern_tensor *exact)
 {
     int64_t n, m, differ = 0;
-    float *a = values_of(y, &n), *b = values_of(exact, &m), most = 0;
+    float *a = support_values(y, &n), *b = support_values(exact, &m), most = 0;
     bool near = n == m;
     for (int64_t i = 0; near && i < n; i++)
         most = fmaxf(most, fabsf(b[i]));
@@ -95,8 +69,9 @@ struct conv {
 
 static tern_tensor *convolve(struct tern_context *ctx, const struct conv *c, const char *kernel, enum tern_dtype weights)
 {
-    tern_tensor *x = tern_contiguous(noise(ctx, 1, 4, c->x, TERN_BF16), TERN_CHANNELS_LAST);
-    tern_tensor *w = tern_cast(noise(ctx, 2, 4, c->w, c->weights), weights), *b = c->has_bias ? noise(ctx, 3, 1, c->w, c->bias) : NULL;
+    tern_tensor *x = tern_contiguous(support_noise(ctx, 1, 4, c->x, 1, TERN_BF16), TERN_CHANNELS_LAST);
+    tern_tensor *w = tern_cast(support_noise(ctx, 2, 4, c->w, 1, c->weights), weights),
+                *b = c->has_bias ? support_noise(ctx, 3, 1, c->w, 1, c->bias) : NULL;
     w->constant = true;
     assert_int_equal(tern_dispatch_force(ctx, kernel), TERN_OK);
     tern_tensor *y = tern_conv2d_p(x, w, b, &c->p);
@@ -151,9 +126,9 @@ struct linear {
 
 static tern_tensor *project(struct tern_context *ctx, const struct linear *l, const char *kernel, enum tern_dtype weights)
 {
-    tern_tensor *x = noise(ctx, 4, 2, (const int64_t[]){l->m, l->k}, TERN_BF16),
-                *b = l->has_bias ? noise(ctx, 6, 1, &l->n, TERN_F32) : NULL;
-    tern_tensor *w = tern_cast(noise(ctx, 5, 2, (const int64_t[]){l->n, l->k}, l->weights), weights);
+    tern_tensor *x = support_noise(ctx, 4, 2, (const int64_t[]){l->m, l->k}, 1, TERN_BF16),
+                *b = l->has_bias ? support_noise(ctx, 6, 1, &l->n, 1, TERN_F32) : NULL;
+    tern_tensor *w = tern_cast(support_noise(ctx, 5, 2, (const int64_t[]){l->n, l->k}, 1, l->weights), weights);
     w->constant = true;
     assert_int_equal(tern_dispatch_force(ctx, kernel), TERN_OK);
     tern_tensor *y = tern_linear(x, w, b);
@@ -223,8 +198,8 @@ static void nan_stays_in_its_row(void **state)
         x[i] = i / K == AT ? NAN : 1;
     tern_scope_begin(ctx);
     tern_tensor *in = tern_cast(tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){M, K}, x), TERN_BF16);
-    tern_tensor *w = noise(ctx, 5, 2, (const int64_t[]){N, K}, TERN_BF16);
-    y = values_of(tern_linear(in, w, NULL), &n);
+    tern_tensor *w = support_noise(ctx, 5, 2, (const int64_t[]){N, K}, 1, TERN_BF16);
+    y = support_values(tern_linear(in, w, NULL), &n);
     for (int i = 0; i < M * N; i++)
         assert_true(i / N == AT ? isnan(y[i]) : isfinite(y[i]));
     free(y);
@@ -240,7 +215,8 @@ static void weights_are_converted_in_place(void **state)
     struct tern_context *ctx = support_context();
     skip_without_bf16(&ctx);
     tern_scope_begin(ctx);
-    tern_tensor *x = noise(ctx, 1, 2, (const int64_t[]){1, k}, TERN_BF16), *w = noise(ctx, 2, 2, (const int64_t[]){n, k}, TERN_F16);
+    tern_tensor *x = support_noise(ctx, 1, 2, (const int64_t[]){1, k}, 1, TERN_BF16),
+                *w = support_noise(ctx, 2, 2, (const int64_t[]){n, k}, 1, TERN_F16);
     w->constant = true;
     tern_memory_trim(ctx);
     size_t before = tern_memory_used(ctx);
@@ -287,8 +263,9 @@ static void posts_come_before_the_rounding(void **state)
     struct tern_context *ctx = support_context();
     skip_without_bf16(&ctx);
     tern_scope_begin(ctx);
-    tern_tensor *in[] = {noise(ctx, 1, 2, (const int64_t[]){m, k}, TERN_BF16), noise(ctx, 2, 2, (const int64_t[]){n, k}, TERN_BF16),
-                         noise(ctx, 3, 1, &n, TERN_F16), noise(ctx, 4, 2, (const int64_t[]){m, n}, TERN_BF16)};
+    tern_tensor *in[] = {support_noise(ctx, 1, 2, (const int64_t[]){m, k}, 1, TERN_BF16),
+                         support_noise(ctx, 2, 2, (const int64_t[]){n, k}, 1, TERN_BF16), support_noise(ctx, 3, 1, &n, 1, TERN_F16),
+                         support_noise(ctx, 4, 2, (const int64_t[]){m, n}, 1, TERN_BF16)};
     tern_tensor *y = project_with_posts(ctx, in);
     assert_int_equal(tern_dispatch_force(ctx, "reference"), TERN_OK);
     tern_tensor *sum = tern_linear(tern_cast(in[0], TERN_F32), in[1], in[2]);

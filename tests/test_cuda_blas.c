@@ -51,8 +51,8 @@ static void test_table(void **state)
 {
     struct tern_context *ctx = cuda_open();
     int before = blas.standin_blas_products();
-    assert_true(cuda_conformance(ctx, "linear_cublaslt") >= 12);
-    assert_true(cuda_conformance(ctx, "matmul_cublaslt") >= 16);
+    assert_true(support_conformance(ctx, "cuda", "linear_cublaslt") >= 12);
+    assert_true(support_conformance(ctx, "cuda", "matmul_cublaslt") >= 16);
     assert_true(blas.standin_blas_products() - before >= 28);
     tern_context_destroy(&ctx);
 }

@@ -63,10 +63,10 @@ static void test_table(void **state)
 {
     struct tern_context *ctx = cuda_open();
     int before = dnn.standin_dnn_runs();
-    assert_true(cuda_conformance(ctx, "conv2d_cudnn") >= 20);
+    assert_true(support_conformance(ctx, "cuda", "conv2d_cudnn") >= 20);
     int convolutions = dnn.standin_dnn_runs() - before;
     assert_true(convolutions >= 20);
-    assert_true(cuda_conformance(ctx, "sdpa_cudnn") >= 4);
+    assert_true(support_conformance(ctx, "cuda", "sdpa_cudnn") >= 4);
     assert_true(dnn.standin_dnn_runs() - before - convolutions >= 4);
     tern_context_destroy(&ctx);
 }
@@ -290,7 +290,7 @@ static void test_before_attention(void **state)
     dnn.standin_dnn_set(90100, 0);
     struct tern_context *ctx = cuda_open();
     int runs = dnn.standin_dnn_runs();
-    assert_int_equal(cuda_conformance(ctx, "sdpa_cudnn"), 0);
+    assert_int_equal(support_conformance(ctx, "cuda", "sdpa_cudnn"), 0);
     assert_int_equal(dnn.standin_dnn_runs(), runs);
     expect_plan(ctx, 1);
     assert_int_equal(dnn.standin_dnn_runs() - runs, DNN_CONVOLUTIONS);

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <tern/conformance.h>
 #include <tern/graph.h>
 #include <tern/ops.h>
 
@@ -91,29 +90,11 @@ static struct tern_context *open_real(void)
     return ctx;
 }
 
-static int check_all(struct tern_context *ctx, const char *kernel)
-{
-    struct tern_conformance *c =
-        tern_conformance_create(ctx, &(const struct tern_conformance_params){.device = "opencl", .kernel = kernel});
-    int passed = 0;
-    if (!c)
-        fail_msg("%s", tern_error(ctx));
-    for (int i = 0; i < tern_conformance_facts(c).checks; i++) {
-        struct tern_conformance_outcome out;
-        assert_int_equal(tern_conformance_run(c, i, &out), TERN_OK);
-        if (out.result == TERN_CONFORMANCE_FAILED)
-            fail_msg("%s: %s", tern_conformance_get(c, i).name, out.message);
-        passed += out.result == TERN_CONFORMANCE_PASSED;
-    }
-    tern_conformance_destroy(&c);
-    return passed;
-}
-
 static void test_table(void **state)
 {
     struct tern_context *ctx = open_real();
-    assert_true(check_all(ctx, "linear_clblast") >= 10);
-    assert_true(check_all(ctx, "matmul_clblast") >= 11);
+    assert_true(support_conformance(ctx, "opencl", "linear_clblast") >= 10);
+    assert_true(support_conformance(ctx, "opencl", "matmul_clblast") >= 11);
     tern_context_destroy(&ctx);
 }
 
@@ -276,7 +257,7 @@ static void test_without(void **state)
     d->fns->describe(d, text, sizeof(text));
     assert_non_null(strstr(text, "; not there: CLBlast (libclblast.so.1)"));
     check_plan(ctx, true, true);
-    assert_int_equal(check_all(ctx, "linear_clblast"), 0);
+    assert_int_equal(support_conformance(ctx, "opencl", "linear_clblast"), 0);
     tern_context_destroy(&ctx);
 }
 

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 #include <tern/graph.h>
 #include <tern/ops.h>
-#include <tern/random.h>
 
 #include "conformance/guard.h"
 #include "core/context.h"
@@ -17,37 +16,10 @@
 
 #define WINOGRAD "conv2d_f32_winograd"
 
-static tern_tensor *noise(struct tern_context *ctx, uint64_t seed, int ndim, const int64_t *shape, double scale)
-{
-    struct tern_generator g;
-    int64_t n = 1;
-    for (int i = 0; i < ndim; i++)
-        n *= shape[i];
-    float *values = malloc((size_t)n * sizeof(*values) + 1);
-    assert_non_null(values);
-    tern_generator_seed(&g, TERN_GENERATOR_CPU, seed);
-    tern_generator_randn(&g, values, n);
-    for (int64_t i = 0; i < n; i++)
-        values[i] *= (float)scale;
-    tern_tensor *t = tern_tensor_create(ctx, TERN_F32, ndim, shape, values);
-    free(values);
-    assert_non_null(t);
-    return t;
-}
-
-static float *values_of(const tern_tensor *t, int64_t *n)
-{
-    *n = tern_tensor_numel(t);
-    float *v = calloc((size_t)*n + 1, sizeof(*v));
-    assert_non_null(v);
-    assert_int_equal(tern_tensor_read(t, TERN_F32, v, (size_t)*n * sizeof(*v)), TERN_OK);
-    return v;
-}
-
 static double nmse(const tern_tensor *y, const tern_tensor *x)
 {
     int64_t n, m;
-    float *a = values_of(y, &n), *b = values_of(x, &m);
+    float *a = support_values(y, &n), *b = support_values(x, &m);
     assert_int_equal(n, m);
     double e = support_nmse(a, b, n);
     free(a);
@@ -66,9 +38,9 @@ struct shape {
 static double error_of(struct tern_context *ctx, const struct shape *s, const char *other)
 {
     tern_scope_begin(ctx);
-    tern_tensor *x = tern_contiguous(noise(ctx, 1, 4, (const int64_t[]){s->n, s->c, s->h, s->w}, 1), TERN_CHANNELS_LAST);
-    tern_tensor *w = tern_cast(noise(ctx, 2, 4, (const int64_t[]){s->o, s->c, 3, 3}, 1), s->weights);
-    tern_tensor *b = s->bias ? noise(ctx, 3, 1, &s->o, 1) : NULL, *y[2];
+    tern_tensor *x = tern_contiguous(support_noise(ctx, 1, 4, (const int64_t[]){s->n, s->c, s->h, s->w}, 1, TERN_F32), TERN_CHANNELS_LAST);
+    tern_tensor *w = tern_cast(support_noise(ctx, 2, 4, (const int64_t[]){s->o, s->c, 3, 3}, 1, TERN_F32), s->weights);
+    tern_tensor *b = s->bias ? support_noise(ctx, 3, 1, &s->o, 1, TERN_F32) : NULL, *y[2];
     w->constant = true;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(tern_dispatch_force(ctx, i ? other : WINOGRAD), TERN_OK);
@@ -187,10 +159,10 @@ static double run_block(struct tern_context *ctx, const struct shape *s, const c
     double worst = 0;
     tern_scope_begin(ctx);
     for (int i = 0; i < 3; i++)
-        in[i] = noise(ctx, 10 + (uint64_t)i, inputs[i].ndim, inputs[i].shape, 1);
-    tern_tensor *w = tern_cast(noise(ctx, 20, 4, (const int64_t[]){s->o, s->c, 3, 3}, 0.05), s->weights);
+        in[i] = support_noise(ctx, 10 + (uint64_t)i, inputs[i].ndim, inputs[i].shape, 1, TERN_F32);
+    tern_tensor *w = tern_cast(support_noise(ctx, 20, 4, (const int64_t[]){s->o, s->c, 3, 3}, 0.05, TERN_F32), s->weights);
     assert_int_equal(tern_weights_add(b.weights, "w", w), TERN_OK);
-    assert_int_equal(tern_weights_add(b.weights, "b", noise(ctx, 21, 1, &s->o, 1)), TERN_OK);
+    assert_int_equal(tern_weights_add(b.weights, "b", support_noise(ctx, 21, 1, &s->o, 1, TERN_F32)), TERN_OK);
     assert_int_equal(forward(&b, in, eager), TERN_OK);
     struct tern_graph *g = tern_graph_trace(ctx, forward, &b, b.weights, inputs, 3, 2);
     struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = without});
@@ -277,9 +249,9 @@ static void a_limit_goes_to_the_largest(void **state)
     struct block b = {ctx, tern_weights_create(ctx)};
     const struct tern_graph_input input = {"x", TERN_F32, 4, {1, 32, 80, 32}};
     tern_scope_begin(ctx);
-    assert_int_equal(tern_weights_add(b.weights, "whole", noise(ctx, 1, 4, filter, 1)), TERN_OK);
-    assert_int_equal(tern_weights_add(b.weights, "half", noise(ctx, 2, 4, filter, 1)), TERN_OK);
-    tern_tensor *in = noise(ctx, 3, 4, input.shape, 1);
+    assert_int_equal(tern_weights_add(b.weights, "whole", support_noise(ctx, 1, 4, filter, 1, TERN_F32)), TERN_OK);
+    assert_int_equal(tern_weights_add(b.weights, "half", support_noise(ctx, 2, 4, filter, 1, TERN_F32)), TERN_OK);
+    tern_tensor *in = support_noise(ctx, 3, 4, input.shape, 1, TERN_F32);
     struct tern_graph *g = tern_graph_trace(ctx, two_sizes, &b, b.weights, &input, 1, 2);
     struct tern_plan *all = tern_plan_compile(g, NULL), *none = tern_plan_compile(g, &(struct tern_plan_params){.algorithm_bytes = 1});
     size_t extra = (tern_plan_facts(all).resident - tern_plan_facts(none).resident) / 2; /* of one weight */
