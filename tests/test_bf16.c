@@ -45,7 +45,7 @@ static struct tern_context *guarded(struct tern_guard *guard, int threads)
     return ctx;
 }
 
-static bool has_bf16(struct tern_context *ctx) { return cpu_level(ctx)->bf16.rows > 0; }
+static bool has_bf16(struct tern_context *ctx) { return cpu_level(ctx)->bf16.step > 0; }
 
 static void skip_without_bf16(struct tern_context **ctx)
 {
@@ -112,6 +112,33 @@ static void edges_of_conv(void **state)
         c.weights = dtypes[draw(0, 2)];
         c.bias = dtypes[draw(0, 2)];
         c.has_bias = draw(0, 2);
+        check_conv(ctx, &guard, &c);
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(tern_guard_damage(&guard), 0);
+}
+
+/* Rows of 16, 32, 48 and 64 outputs of whole lines of channels: their taps are views of strips. With borders on each side, strides,
+ * dilations, two pictures, and more channels than a part of the depth. */
+static void strips_of_conv(void **state)
+{
+    struct tern_guard guard;
+    struct tern_context *ctx = guarded(&guard, 2);
+    skip_without_bf16(&ctx);
+    for (int i = 0; i < 70; i++) {
+        struct conv c = {.x[0] = draw(1, 2), .bias = TERN_F32, .has_bias = i % 2};
+        c.x[1] = c.w[1] = i < 64 ? 32 * draw(1, 3) : 32 * draw(16, 36);
+        c.w[0] = draw(1, 70);
+        c.w[2] = draw(1, 3);
+        c.w[3] = draw(1, 5);
+        c.p.stride = draw(1, 2);
+        c.p.padding = draw(0, 3);
+        c.p.dilation = draw(1, 2);
+        int64_t high = draw(1, 4), wide = 16 * draw(1, 4);
+        c.x[2] = (high - 1) * c.p.stride + (c.w[2] - 1) * c.p.dilation + 1 - 2 * c.p.padding;
+        c.x[3] = (wide - 1) * c.p.stride + (c.w[3] - 1) * c.p.dilation + 1 - 2 * c.p.padding;
+        c.x[2] = c.x[2] < 1 ? 1 + (c.w[2] - 1) * c.p.dilation : c.x[2];
+        c.weights = dtypes[draw(0, 2)];
         check_conv(ctx, &guard, &c);
     }
     tern_context_destroy(&ctx);
@@ -301,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(edges_of_conv),
+        cmocka_unit_test(strips_of_conv),
         cmocka_unit_test(edges_of_linear),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(nan_stays_in_its_row),

@@ -84,7 +84,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         .name = "cpu",
         .level = level->name,
         .caps = {.host_memory = true, .prefers_channels_last = true, .computes = true, .in_place = true},
-        .kernels = level->bf16.rows ? cpu_kernels_bf16 : cpu_kernels,
+        .kernels = level->bf16.step ? cpu_kernels_bf16 : cpu_kernels,
         .queue = &d->queue,
     };
     d->queue = (struct tern_queue){.fns = &tern_queue_at_once, .device = &d->base};

@@ -1,5 +1,5 @@
-/* Matrix products with packed weights, in f32 (gemm.c) or of bf16 with sums in f32 (gemm_bf16.c): C (m x n) = A (m x k) B + bias. A
- * comes in blocks from a callback, so that a convolution gathers its patches there (implicit GEMM). */
+/* Matrix products with packed weights in f32: C (m x n) = A (m x k) B + bias. A comes in blocks from a callback, so that a convolution
+ * gathers its patches there (implicit GEMM). */
 #ifndef TERN_BACKENDS_CPU_GEMM_H
 #define TERN_BACKENDS_CPU_GEMM_H
 
@@ -7,15 +7,13 @@
 
 struct cpu_gemm {
     int64_t m, n, k;
-    enum tern_dtype dtype; /* of A and C: f32 or bf16 */
     /* Writes rows row0..row0+rows of A, columns k0..k0+kc, to dst with ld values between rows. */
-    void (*gather)(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, void *dst, int64_t ld);
+    void (*gather)(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, float *dst, int64_t ld);
     const void *source; /* for gather */
-    const void *b;      /* packed by cpu_pack_b or cpu_bf16_pack */
+    const void *b;      /* packed by cpu_pack_b */
     enum tern_dtype b_dtype;
-    const void *bias;           /* n values, or NULL */
-    enum tern_dtype bias_dtype; /* f32; with A in bf16 any floating one */
-    void *c;
+    const float *bias; /* n values, or NULL */
+    float *c;
     int64_t ldc;
     const struct cpu_post *post; /* on finished rows of C; NULL: none */
 };
@@ -46,11 +44,8 @@ void cpu_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p
 /* All panels, in parallel. */
 void cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst);
 
-/* The same of bf16: sums in f32, bias and posts on them, one rounding. The level has struct tern_cpu_bf16. */
-size_t cpu_gemm_bf16_workspace(struct tern_context *ctx, const struct cpu_gemm *g);
-void cpu_gemm_bf16_run(struct tern_context *ctx, const struct cpu_gemm *g, void *workspace);
-/* B in bf16 from any floating dtype, rounded to nearest even: no copy of it in f32 is made. The depth is filled up with zeros. */
-size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k);
-void cpu_bf16_pack(struct tern_context *ctx, const struct cpu_pack *p, enum tern_dtype dtype, const void *src, void *dst);
+/* Of linear: whether the layouts are right, whatever the dtypes of x and bias; its weight (n, k). */
+bool cpu_linear_fits(const struct tern_op_desc *d);
+struct cpu_pack cpu_linear_weights(const struct tern_op_desc *d);
 
 #endif

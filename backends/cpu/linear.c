@@ -7,22 +7,20 @@
 
 /* Rows of A, `ld` values apart. */
 struct rows {
-    const void *data;
+    const float *data;
     int64_t ld;
 };
 
-static void gather_rows(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, void *dst, int64_t ld)
+static void gather_rows(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, float *dst, int64_t ld)
 {
     const struct rows *s = g->source;
-    const int64_t element = (int64_t)tern_dtype_size(g->dtype);
     for (int64_t i = 0; i < rows; i++)
-        memcpy((char *)dst + i * ld * element, (const char *)s->data + ((row0 + i) * s->ld + k0) * element, (size_t)(kc * element));
+        memcpy(dst + i * ld, s->data + (row0 + i) * s->ld + k0, (size_t)kc * sizeof(float));
 }
 
 /* ---- linear: x (..., k) f32 contiguous, weight (n, k) in any floating dtype, bias f32 */
 
-/* All but the dtypes of x and bias. */
-static bool linear_fits(const struct tern_op_desc *d)
+bool cpu_linear_fits(const struct tern_op_desc *d)
 {
     return tern_meta_is_contiguous(&d->in[0]) && tern_dtype_is_float(d->in[1].dtype) && tern_meta_is_contiguous(&d->in[1]) &&
            (!d->present[2] || tern_meta_is_contiguous(&d->in[2])) && tern_meta_is_contiguous(&d->out) && d->in[1].shape[1] > 0;
@@ -30,7 +28,7 @@ static bool linear_fits(const struct tern_op_desc *d)
 
 static bool linear_supports(struct tern_device *device, const struct tern_op_desc *d)
 {
-    return d->in[0].dtype == TERN_F32 && (!d->present[2] || d->in[2].dtype == TERN_F32) && linear_fits(d);
+    return d->in[0].dtype == TERN_F32 && (!d->present[2] || d->in[2].dtype == TERN_F32) && cpu_linear_fits(d);
 }
 
 static bool linear_post(const struct tern_op_desc *d)
@@ -42,14 +40,8 @@ static bool linear_post(const struct tern_op_desc *d)
 static struct cpu_gemm linear_gemm(const struct tern_op_desc *d)
 {
     int64_t n = d->in[1].shape[0], k = d->in[1].shape[1];
-    return (struct cpu_gemm){.m = k ? tern_meta_numel(&d->in[0]) / k : 0,
-                             .n = n,
-                             .k = k,
-                             .dtype = d->in[0].dtype,
-                             .gather = gather_rows,
-                             .b_dtype = d->in[1].dtype,
-                             .bias_dtype = d->in[2].dtype,
-                             .ldc = n};
+    return (struct cpu_gemm){
+        .m = k ? tern_meta_numel(&d->in[0]) / k : 0, .n = n, .k = k, .gather = gather_rows, .b_dtype = d->in[1].dtype, .ldc = n};
 }
 
 static size_t linear_workspace(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -63,7 +55,7 @@ static size_t linear_packed_size(struct tern_context *ctx, const struct tern_op_
     return cpu_packed_size(cpu_level(ctx), d->in[1].shape[0], d->in[1].shape[1], tern_dtype_size(d->in[1].dtype));
 }
 
-static struct cpu_pack linear_weights(const struct tern_op_desc *d)
+struct cpu_pack cpu_linear_weights(const struct tern_op_desc *d)
 {
     int64_t n = d->in[1].shape[0], k = d->in[1].shape[1];
     return (
@@ -72,7 +64,7 @@ static struct cpu_pack linear_weights(const struct tern_op_desc *d)
 
 static enum tern_status linear_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    struct cpu_pack p = linear_weights(d);
+    struct cpu_pack p = cpu_linear_weights(d);
     cpu_pack_b(ctx, &p, src, dst);
     return TERN_OK;
 }
@@ -89,7 +81,7 @@ static enum tern_status linear_run(const struct tern_kernel_args *a)
     g.b = tern_arg_host(&a->packed);
     g.bias = d->present[2] ? tern_arg_host(&a->in[2]) : NULL;
     g.c = tern_arg_host(&a->out);
-    (g.dtype == TERN_BF16 ? cpu_gemm_bf16_run : cpu_gemm_run)(a->ctx, &g, tern_arg_host(&a->workspace));
+    cpu_gemm_run(a->ctx, &g, tern_arg_host(&a->workspace));
     return TERN_OK;
 }
 
@@ -102,49 +94,6 @@ const struct tern_kernel cpu_linear_f32_gemm = {
     .pack_input = 1,
     .packed_size = linear_packed_size,
     .pack = linear_pack,
-    .run = linear_run,
-};
-
-/* ---- linear in bf16: weight and bias of any floating dtype */
-
-static bool linear_bf16_supports(struct tern_device *device, const struct tern_op_desc *d)
-{
-    return d->in[0].dtype == TERN_BF16 && (!d->present[2] || tern_dtype_is_float(d->in[2].dtype)) && linear_fits(d);
-}
-
-static bool linear_bf16_post(const struct tern_op_desc *d)
-{
-    struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
-    return cpu_post_fits(d, TERN_BF16, &rows);
-}
-
-static size_t linear_bf16_workspace(struct tern_context *ctx, const struct tern_op_desc *d)
-{
-    struct cpu_gemm g = linear_gemm(d);
-    return cpu_gemm_bf16_workspace(ctx, &g);
-}
-
-static size_t linear_bf16_packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
-{
-    return cpu_bf16_packed_size(cpu_level(ctx), d->in[1].shape[0], d->in[1].shape[1]);
-}
-
-static enum tern_status linear_bf16_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
-{
-    struct cpu_pack p = linear_weights(d);
-    cpu_bf16_pack(ctx, &p, d->in[1].dtype, src, dst);
-    return TERN_OK;
-}
-
-const struct tern_kernel cpu_linear_bf16_gemm = {
-    .name = "linear_bf16_gemm",
-    .op = TERN_OP_linear,
-    .supports = linear_bf16_supports,
-    .post = linear_bf16_post,
-    .workspace = linear_bf16_workspace,
-    .pack_input = 1,
-    .packed_size = linear_bf16_packed_size,
-    .pack = linear_bf16_pack,
     .run = linear_run,
 };
 

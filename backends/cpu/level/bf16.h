@@ -38,7 +38,6 @@ static void bf16_round(int64_t n, const float *x, const float *bias, uint16_t *y
 
 #if defined(TERN_LEVEL_amx)
 
-#define BF16_ROWS 32
 #define BF16_STEP 32
 
 /* Every tile is 16 rows of 64 bytes: rows and columns that a product lacks are computed too, into scratch. */
@@ -56,10 +55,10 @@ static void bf16_begin(void)
 static void bf16_end(void) { _tile_release(); }
 
 /* Sums are tiles 0..3, A 4 and 5, B 6 and 7: what is loaded once is used twice. high: 32 rows, else 16; wide: 32 columns. */
-INLINE void bf16_tiles(const bool high, const bool wide, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b, float *c,
+INLINE void bf16_tiles(const bool high, const bool wide, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, float *c,
                        int64_t ldc, bool accumulate)
 {
-    const int64_t a_row = lda * 2, b_row = wide ? 128 : 64, c_row = ldc * 4;
+    const int64_t b_row = wide ? 128 : 64, c_row = ldc * 4;
     float *c1 = c + 16 * ldc;
     if (accumulate) {
         _tile_loadd(0, c, c_row);
@@ -75,22 +74,25 @@ INLINE void bf16_tiles(const bool high, const bool wide, int64_t k, const uint16
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (int64_t i = 0; i < k; i += BF16_STEP) { /* B comes from L2 and goes by L1, which A fills */
-        _tile_stream_loadd(6, b, b_row);
-        if (wide)
-            _tile_stream_loadd(7, b + 32, b_row);
-        _tile_loadd(4, a, a_row);
-        if (high)
-            _tile_loadd(5, a + 16 * lda, a_row);
-        _tile_dpbf16ps(0, 4, 6);
-        if (wide)
-            _tile_dpbf16ps(1, 4, 7);
-        if (high)
-            _tile_dpbf16ps(2, 5, 6);
-        if (high && wide)
-            _tile_dpbf16ps(3, 5, 7);
-        a += BF16_STEP;
-        b += b_row * (BF16_STEP / 4);
+    for (int p = 0; p < n; p++) {
+        const uint16_t *a = pieces[p].a[0], *a1 = pieces[p].a[1], *b = panel + pieces[p].k0 * (b_row / 4);
+        const int64_t a_row = pieces[p].ld * 2;
+        for (int64_t i = 0; i < pieces[p].depth; i += BF16_STEP) { /* B comes from L2 and goes by L1, which A fills */
+            _tile_stream_loadd(6, b, b_row);
+            if (wide)
+                _tile_stream_loadd(7, b + 32, b_row);
+            _tile_loadd(4, a + i, a_row);
+            if (high)
+                _tile_loadd(5, a1 + i, a_row);
+            _tile_dpbf16ps(0, 4, 6);
+            if (wide)
+                _tile_dpbf16ps(1, 4, 7);
+            if (high)
+                _tile_dpbf16ps(2, 5, 6);
+            if (high && wide)
+                _tile_dpbf16ps(3, 5, 7);
+            b += b_row * (BF16_STEP / 4);
+        }
     }
     _tile_stored(0, c, c_row);
     if (wide)
@@ -101,74 +103,79 @@ INLINE void bf16_tiles(const bool high, const bool wide, int64_t k, const uint16
         _tile_stored(3, c1 + 16, c_row);
 }
 
-static void bf16_block(int rows, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b, bool half_panel, float *c, int64_t ldc,
+static void bf16_block(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, bool half_panel, float *c, int64_t ldc,
                        bool accumulate)
 {
     if (rows > 16 && !half_panel)
-        bf16_tiles(true, true, k, a, lda, b, c, ldc, accumulate);
+        bf16_tiles(true, true, n, pieces, panel, c, ldc, accumulate);
     else if (rows > 16)
-        bf16_tiles(true, false, k, a, lda, b, c, ldc, accumulate);
+        bf16_tiles(true, false, n, pieces, panel, c, ldc, accumulate);
     else if (!half_panel)
-        bf16_tiles(false, true, k, a, lda, b, c, ldc, accumulate);
+        bf16_tiles(false, true, n, pieces, panel, c, ldc, accumulate);
     else
-        bf16_tiles(false, false, k, a, lda, b, c, ldc, accumulate);
+        bf16_tiles(false, false, n, pieces, panel, c, ldc, accumulate);
 }
 
 #else
 
-#define BF16_ROWS 24
 #define BF16_STEP 2
 
 static void bf16_begin(void) {}
 static void bf16_end(void) {}
 
-/* rows and nv (vectors of columns) are constants wherever this is inlined, so that acc lives in registers. */
-INLINE void bf16_rows(const int rows, const int nv, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b, float *c, int64_t ldc,
-                      bool accumulate)
+/* Rows first .. first + rows of a half. rows and nv (vectors of columns) are constants wherever this is inlined, so that acc lives in
+ * registers. */
+INLINE void bf16_rows(const int rows, const int nv, int half, int first, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel,
+                      float *c, int64_t ldc, bool accumulate)
 {
-    __m512 acc[12][2];
-#pragma GCC unroll 12
+    __m512 acc[8][2];
+#pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < nv; j++)
             acc[i][j] = accumulate ? _mm512_loadu_ps(c + i * ldc + j * 16) : _mm512_setzero_ps();
-    for (int64_t t = 0; t < k; t += BF16_STEP) {
-        __m512bh y[2];
-#pragma GCC unroll 2
-        for (int j = 0; j < nv; j++)
-            y[j] = pairs_at(b + (t * nv + j * 2) * 16);
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
-            int32_t pair;
-            memcpy(&pair, a + i * lda + t, sizeof(pair));
-            __m512i x = _mm512_set1_epi32(pair);
+    for (int p = 0; p < n; p++) {
+        const uint16_t *a = pieces[p].a[half] + first * pieces[p].ld, *b = panel + pieces[p].k0 * nv * 16;
+        for (int64_t t = 0; t < pieces[p].depth; t += BF16_STEP) {
+            __m512bh y[2];
 #pragma GCC unroll 2
             for (int j = 0; j < nv; j++)
-                acc[i][j] = _mm512_dpbf16_ps(acc[i][j], (__m512bh)x, y[j]);
+                y[j] = pairs_at(b + (t * nv + j * 2) * 16);
+#pragma GCC unroll 8
+            for (int i = 0; i < rows; i++) {
+                int32_t pair;
+                memcpy(&pair, a + i * pieces[p].ld + t, sizeof(pair));
+                __m512i x = _mm512_set1_epi32(pair);
+#pragma GCC unroll 2
+                for (int j = 0; j < nv; j++)
+                    acc[i][j] = _mm512_dpbf16_ps(acc[i][j], (__m512bh)x, y[j]);
+            }
         }
     }
-#pragma GCC unroll 12
+#pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < nv; j++)
             _mm512_storeu_ps(c + i * ldc + j * 16, acc[i][j]);
 }
 
-static void bf16_block(int rows, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b, bool half_panel, float *c, int64_t ldc,
+static void bf16_block(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, bool half_panel, float *c, int64_t ldc,
                        bool accumulate)
 {
-#define HEIGHT(n)                                              \
-    for (; rows >= n; rows -= n, a += n * lda, c += n * ldc) { \
-        if (half_panel)                                        \
-            bf16_rows(n, 1, k, a, lda, b, c, ldc, accumulate); \
-        else                                                   \
-            bf16_rows(n, 2, k, a, lda, b, c, ldc, accumulate); \
+#define HEIGHT(height)                                                               \
+    for (; left >= height; left -= height, first += height, c += height * ldc) {     \
+        if (half_panel)                                                              \
+            bf16_rows(height, 1, half, first, n, pieces, panel, c, ldc, accumulate); \
+        else                                                                         \
+            bf16_rows(height, 2, half, first, n, pieces, panel, c, ldc, accumulate); \
     }
-    HEIGHT(12)
-    HEIGHT(8)
-    HEIGHT(4)
-    HEIGHT(2)
-    HEIGHT(1)
+    for (int half = 0; half * 16 < rows; half++) {
+        int first = 0, left = rows - half * 16 < 16 ? rows - half * 16 : 16;
+        HEIGHT(8)
+        HEIGHT(4)
+        HEIGHT(2)
+        HEIGHT(1)
+    }
 #undef HEIGHT
 }
 

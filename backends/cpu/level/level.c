@@ -91,7 +91,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .nr = NR,
     .gemm_tile = gemm_tile,
 #if defined(TERN_LEVEL_BF16)
-    .bf16 = {BF16_ROWS, BF16_STEP, bf16_begin, bf16_end, bf16_block, bf16_round, multiply_add_bf16},
+    .bf16 = {BF16_STEP, bf16_begin, bf16_end, bf16_block, bf16_round, multiply_add_bf16},
 #endif
     .unary = {[TERN_CPU_NEG] = unary_neg,
               [TERN_CPU_ABS] = unary_abs,

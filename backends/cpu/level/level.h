@@ -47,15 +47,22 @@ struct tern_cpu_affine {
 /* Columns of a packed panel of B in bf16; a last panel of at most half as many is half as wide. */
 #define TERN_BF16_NR 32
 
+#define TERN_BF16_ROWS 32 /* of a block of A, in two halves */
+
+/* A part of the depth of a block of A: `depth` values of each row. The rows of a half lie ld apart. */
+struct tern_bf16_piece {
+    const uint16_t *a[2];
+    int64_t ld, k0, depth; /* the row of B that it begins with; both multiples of the level's step */
+};
+
 /* Products of bf16, sums in f32. A panel of B: k / 2 rows of pairs along the depth, element (i, j) at (i / 2 * width + j) * 2 + i % 2. */
 struct tern_cpu_bf16 {
-    int rows; /* of a block of A; 0: the level has no instructions for bf16, and nothing below is there */
-    int step; /* the depth of a block is a multiple of it */
+    int step; /* of the depth; 0: the level has no instructions for bf16, and nothing below is there */
     /* Around all blocks of a task, on its thread. */
     void (*begin)(void), (*end)(void);
-    /* C (rows x panel width, ldc) = or += A (rows x k, rows lda apart) times a panel. Memory for a whole block of rows is there, in A
-     * and in C: what lies behind the last row is read and written, and means nothing. */
-    void (*block)(int rows, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b, bool half_panel, float *c, int64_t ldc,
+    /* C (rows x panel width, ldc) = or += the sum of A's n pieces times the panel's rows that belong to them. Memory for whole halves is
+     * there, in A and in C: what lies behind the last row is read and written, and means nothing. */
+    void (*block)(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, bool half_panel, float *c, int64_t ldc,
                   bool accumulate);
     /* y[i] = x[i] + bias[i] (NULL: none), rounded to nearest even; denormals become zero */
     void (*round)(int64_t n, const float *x, const float *bias, uint16_t *y);

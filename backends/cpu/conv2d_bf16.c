@@ -1,0 +1,180 @@
+/* conv2d in bf16 as an implicit GEMM on channels-last pictures; weights and bias of any floating dtype. Where sixteen neighbouring
+ * outputs lie in one row of the picture, the taps of a row of the filter are shifted views of one strip of pixels: three times less to
+ * copy for a 3 x 3 filter than its patches, and nothing where the strip lies inside the picture. */
+#include <string.h>
+
+#include "backends/cpu/gemm_bf16.h"
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/patches.h"
+
+#define HALF (TERN_BF16_ROWS / 2)
+#define PAD 32 /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* ---- patches, gathered: any shape */
+
+static int stage_patches(const struct cpu_bf16_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
+                         struct tern_bf16_piece *pieces)
+{
+    const int64_t k0 = part * g->part_depth, ld = g->part_depth + PAD;
+    const int64_t there = min64(g->part_depth, g->k - k0), depth = (there + g->step - 1) / g->step * g->step;
+    cpu_picture_gather(g->source, row0, rows, k0, there, scratch, ld);
+    for (int64_t i = 0; i < rows && there < depth; i++) /* the weights there are zero, but 0 x NaN is not */
+        memset(scratch + i * ld + there, 0, (size_t)(depth - there) * sizeof(*scratch));
+    *pieces = (struct tern_bf16_piece){{scratch, scratch + HALF * ld}, ld, k0, depth};
+    return 1;
+}
+
+/* ---- strips: a part of the depth is a row of the filter and a range of channels */
+
+/* Pixels of the strip of n outputs. */
+static int64_t strip(const struct cpu_picture *s, int64_t n) { return (n - 1) * s->stride_w + (s->kw - 1) * s->dilation_w + 1; }
+
+static bool has_strips(const struct cpu_picture *s, int64_t step)
+{
+    return s->ow % HALF == 0 && s->c % step == 0 && s->c % 32 == 0 && s->kw <= TERN_BF16_PIECES;
+}
+
+/* The most that a block of rows has, in one row of the picture or two. */
+static int64_t most_pixels(const struct cpu_picture *s) { return max64(2 * strip(s, HALF), strip(s, TERN_BF16_ROWS)); }
+
+/* The row of the picture that tap row `ky` of an output reads; NULL in the padding. ix: of its first tap. */
+static const uint16_t *row_of(const struct cpu_picture *s, int64_t output, int64_t ky, int64_t *ix)
+{
+    int64_t ox = output % s->ow, oy = output / s->ow % s->oh, n = output / s->ow / s->oh;
+    int64_t iy = oy * s->stride_h - s->pad_h + ky * s->dilation_h;
+    *ix = ox * s->stride_w - s->pad_w;
+    return iy < 0 || iy >= s->h ? NULL : (const uint16_t *)(const void *)s->x + (n * s->h + iy) * s->w * s->c;
+}
+
+/* Channels c .. c + n of pixels ix .. ix + count of a row of the picture, zeros outside of it; packed. */
+static void copy_strip(const struct cpu_picture *s, const uint16_t *row, int64_t ix, int64_t count, int64_t c, int64_t n, uint16_t *to)
+{
+    int64_t first = row ? min64(max64(-ix, 0), count) : count, end = row ? max64(min64(s->w - ix, count), first) : count;
+    memset(to, 0, (size_t)(first * n) * sizeof(*to));
+    if (n == s->c && first < end)
+        memcpy(to + first * n, row + (ix + first) * s->c, (size_t)((end - first) * n) * sizeof(*to));
+    for (int64_t i = first; n < s->c && i < end; i++)
+        memcpy(to + i * n, row + (ix + i) * s->c + c, (size_t)n * sizeof(*to));
+    memset(to + end * n, 0, (size_t)((count - end) * n) * sizeof(*to));
+}
+
+static int stage_strips(const struct cpu_bf16_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
+                        struct tern_bf16_piece *pieces)
+{
+    const struct cpu_picture *s = g->source;
+    const int64_t most = g->part_depth / s->kw, chunks = (s->c + most - 1) / most, ky = part / chunks, c = part % chunks * most;
+    const int64_t n = min64(most, s->c - c);
+    const bool one = rows > HALF && s->ow % TERN_BF16_ROWS == 0; /* strip: a block does not leave its row */
+    const int64_t count = strip(s, one ? rows : HALF);
+    const uint16_t *row[2], *a[2];
+    int64_t ix[2], pitch = s->c;
+    bool inside = true;
+    for (int i = 0; i < 2; i++) {
+        row[i] = row_of(s, i && rows > HALF && !one ? row0 + HALF : row0, ky, &ix[i]);
+        inside = inside && row[i] && ix[i] >= 0 && ix[i] + count <= s->w;
+    }
+    if (!row[0] && !row[1])
+        return 0;
+    if (!inside)
+        pitch = n;
+    for (int i = 0; i < (one ? 1 : 2); i++) {
+        a[i] = inside ? row[i] + ix[i] * s->c + c : scratch + i * count * n;
+        if (!inside)
+            copy_strip(s, row[i], ix[i], count, c, n, scratch + i * count * n);
+    }
+    if (one)
+        a[1] = a[0] + HALF * s->stride_w * pitch;
+    for (int64_t kx = 0; kx < s->kw; kx++) {
+        int64_t at = kx * s->dilation_w * pitch;
+        pieces[kx] = (struct tern_bf16_piece){{a[0] + at, a[1] + at}, s->stride_w * pitch, (ky * s->kw + kx) * s->c + c, n};
+    }
+    return (int)s->kw;
+}
+
+/* ---- the kernel */
+
+static bool supports(struct tern_device *device, const struct tern_op_desc *d)
+{
+    return d->in[0].dtype == TERN_BF16 && (!d->present[2] || tern_dtype_is_float(d->in[2].dtype)) && cpu_picture_fits(d);
+}
+
+static bool post(const struct tern_op_desc *d)
+{
+    struct cpu_rows rows = cpu_rows_channels_last();
+    return cpu_post_fits(d, TERN_BF16, &rows);
+}
+
+static struct cpu_bf16_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s)
+{
+    const int64_t *o = d->out.shape;
+    struct cpu_bf16_gemm g = {.m = o[0] * o[2] * o[3],
+                              .n = o[1],
+                              .k = s->c * s->kh * s->kw,
+                              .step = cpu_level(ctx)->bf16.step,
+                              .source = s,
+                              .bias_dtype = d->in[2].dtype,
+                              .ldc = o[1]};
+    if (has_strips(s, g.step)) {
+        int64_t pixels = most_pixels(s), channels = (cpu_bf16_part(ctx, s->c, pixels) + 31) / 32 * 32;
+        g.parts = (int)(s->kh * ((s->c + channels - 1) / channels));
+        g.part_depth = s->kw * channels;
+        g.scratch = (size_t)(pixels * channels);
+        g.stage = stage_strips;
+    } else {
+        g.part_depth = cpu_bf16_part(ctx, g.k, TERN_BF16_ROWS);
+        g.parts = (int)((g.k + g.part_depth - 1) / g.part_depth);
+        g.scratch = (size_t)(TERN_BF16_ROWS * (g.part_depth + PAD));
+        g.stage = stage_patches;
+    }
+    return g;
+}
+
+static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    struct cpu_picture s = cpu_picture_make(d, NULL);
+    struct cpu_bf16_gemm g = conv_gemm(ctx, d, &s);
+    return cpu_bf16_workspace(ctx, &g);
+}
+
+static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    const int64_t *w = d->in[1].shape;
+    return cpu_bf16_packed_size(cpu_level(ctx), w[0], w[1] * w[2] * w[3]);
+}
+
+static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
+{
+    struct cpu_pack p = cpu_picture_weights(d);
+    cpu_bf16_pack(ctx, &p, d->in[1].dtype, src, dst);
+    return TERN_OK;
+}
+
+static enum tern_status run(const struct tern_kernel_args *a)
+{
+    const struct tern_op_desc *d = a->desc;
+    struct cpu_picture s = cpu_picture_make(d, tern_arg_host(&a->in[0]));
+    struct cpu_bf16_gemm g = conv_gemm(a->ctx, d, &s);
+    struct cpu_rows rows = cpu_rows_channels_last();
+    struct cpu_post after = cpu_post_make(a, &rows);
+    g.post = after.n ? &after : NULL;
+    g.b = tern_arg_host(&a->packed);
+    g.bias = d->present[2] ? tern_arg_host(&a->in[2]) : NULL;
+    g.c = tern_arg_host(&a->out);
+    cpu_bf16_run(a->ctx, &g, tern_arg_host(&a->workspace));
+    return TERN_OK;
+}
+
+const struct tern_kernel cpu_conv2d_bf16_igemm = {
+    .name = "conv2d_bf16_igemm",
+    .op = TERN_OP_conv2d,
+    .supports = supports,
+    .post = post,
+    .workspace = workspace,
+    .pack_input = 1,
+    .packed_size = packed_size,
+    .pack = pack,
+    .run = run,
+};

@@ -1,0 +1,47 @@
+/* Matrix products of bf16 with sums in f32: C (m x n) = A (m x k) B + bias, posts, one rounding. A comes in blocks of rows and parts of
+ * the depth from a callback, which may point into the picture or matrix itself. */
+#ifndef TERN_BACKENDS_CPU_GEMM_BF16_H
+#define TERN_BACKENDS_CPU_GEMM_BF16_H
+
+#include "backends/cpu/gemm.h"
+
+#define TERN_BF16_PIECES 8
+
+struct cpu_bf16_gemm {
+    int64_t m, n, k;
+    /* The depth in the parts that a block of rows can have in L1. They decide the order of the sums: threads have no say in them. */
+    int parts;
+    int64_t part_depth; /* of the longest */
+    int64_t step;       /* of the depth, of the level */
+    size_t scratch;     /* values of bf16 that `stage` needs */
+    /* The pieces of rows row0 .. row0 + rows (at most TERN_BF16_ROWS) of A in that part, ready to be multiplied; their number. row0 is a
+     * multiple of TERN_BF16_ROWS. */
+    int (*stage)(const struct cpu_bf16_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_bf16_piece *pieces);
+    const void *source; /* for stage */
+    const void *b;      /* packed by cpu_bf16_pack */
+    const void *bias;   /* n values, or NULL */
+    enum tern_dtype bias_dtype;
+    uint16_t *c;
+    int64_t ldc;
+    const struct cpu_post *post; /* on finished rows of C, in f32; NULL: none */
+};
+
+/* The level of the context's device has struct tern_cpu_bf16. */
+size_t cpu_bf16_workspace(struct tern_context *ctx, const struct cpu_bf16_gemm *g);
+void cpu_bf16_run(struct tern_context *ctx, const struct cpu_bf16_gemm *g, void *workspace);
+
+/* A is a matrix: `source` is a struct cpu_bf16_matrix. Sets parts, part_depth, step, scratch and stage by m and k. */
+struct cpu_bf16_matrix {
+    const uint16_t *data;
+    int64_t ld;
+};
+void cpu_bf16_matrix_parts(struct tern_context *ctx, struct cpu_bf16_gemm *g);
+
+/* Values of a row in a part, so that `rows` of them take two thirds of L1: about equal parts, in steps of the level. */
+int64_t cpu_bf16_part(struct tern_context *ctx, int64_t depth, int64_t rows);
+
+/* B in bf16 from any floating dtype, rounded to nearest even: no copy of it in f32 is made. The depth is filled up with zeros. */
+size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k);
+void cpu_bf16_pack(struct tern_context *ctx, const struct cpu_pack *p, enum tern_dtype dtype, const void *src, void *dst);
+
+#endif
