@@ -329,6 +329,22 @@ static void test_loras(void **state)
 
 /* --offload in its three ways and --profile change no picture; the profile is JSON that names every stage and tells each kernel's
  * share of the roofline. */
+/* What auto takes is one of the two, and level scalar has no bf16. */
+static void test_auto_dtype(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, PICTURE, "--dtype", "f32", "-o", "f32.png"), 0);
+    EXPECT(s, RUN(s, PICTURE, "--dtype", "bf16", "-o", "bf16.png"), 0);
+    EXPECT(s, RUN(s, PICTURE, "--dtype", "auto", "-o", "auto.png"), 0);
+    assert_false(same_bytes("f32.png", "bf16.png"));
+    assert_true(same_bytes("auto.png", "f32.png") != same_bytes("auto.png", "bf16.png"));
+    setenv("TERN_CPU_LEVEL", "scalar", 1);
+    EXPECT(s, RUN(s, PICTURE, "--dtype", "f32", "-o", "plain.png"), 0);
+    EXPECT(s, RUN(s, PICTURE, "--dtype", "auto", "-o", "auto.png"), 0);
+    unsetenv("TERN_CPU_LEVEL");
+    assert_true(same_bytes("auto.png", "plain.png"));
+}
+
 static void test_offload_and_profile(void **state)
 {
     struct state *s = *state;
@@ -368,6 +384,7 @@ int cli_job_tests(void)
         TEST(test_demo_model),
         TEST(test_loras),
         TEST(test_offload_and_profile),
+        TEST(test_auto_dtype),
         TEST(test_full_disk),
         TEST(test_interrupt),
     };

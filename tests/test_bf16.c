@@ -324,6 +324,24 @@ static void the_choice(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* What `--dtype auto` takes: bf16 on the levels that have it only. */
+static void the_fast_dtype(void **state)
+{
+    const char *given = getenv("TERN_CPU_LEVEL");
+    char *before = given ? strdup(given) : NULL;
+    static const char *const levels[] = {"scalar", "avx2", "avx512", "avx512bf16", "amx"};
+    for (int i = -1; i < 5; i++) {
+        i < 0 ? 0 : setenv("TERN_CPU_LEVEL", levels[i], 1);
+        struct tern_context *ctx = tern_context_create(NULL);
+        if (ctx) { /* a level that this processor has */
+            assert_int_equal(tern_context_fast_dtype(ctx), has_bf16(ctx) && (i < 0 || i >= 3) ? TERN_BF16 : TERN_F32);
+            tern_context_destroy(&ctx);
+        }
+    }
+    before ? setenv("TERN_CPU_LEVEL", before, 1) : unsetenv("TERN_CPU_LEVEL");
+    free(before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +353,7 @@ int main(void)
         cmocka_unit_test(weights_are_converted_in_place),
         cmocka_unit_test(posts_come_before_the_rounding),
         cmocka_unit_test(the_choice),
+        cmocka_unit_test(the_fast_dtype),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,6 +30,7 @@ static void products_agree(void **state)
         struct tern_context *ctx = cuda_open();
         ctx->device->fns->describe(ctx->device, line, sizeof(line));
         assert_non_null(strstr(line, without ? "tensor cores not used" : "tensor cores used for f16 and bf16"));
+        assert_int_equal(tern_context_fast_dtype(ctx), without ? TERN_F32 : TERN_F16);
         struct tern_conformance *c =
             tern_conformance_create(ctx, &(const struct tern_conformance_params){.device = "cuda", .kernel = "chosen"});
         int failed = 0, passed = 0, met = 0;

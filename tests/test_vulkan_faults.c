@@ -194,6 +194,7 @@ static void describe_matrix(int matrix, const char *expected, const char *or_els
     ctx->device->fns->describe(ctx->device, line, sizeof(line));
     if (!strstr(line, expected) && !strstr(line, or_else))
         fail_msg("expected \"%s\", found \"%s\"", expected, line);
+    assert_int_equal(tern_context_fast_dtype(ctx), strstr(line, "cooperative matrix used") ? TERN_F16 : TERN_F32);
     assert_true(gpu_compute(ctx));
     tern_context_destroy(&ctx);
     assert_int_equal(shim->live, 0);

@@ -83,7 +83,11 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         .ctx = ctx,
         .name = "cpu",
         .level = level->name,
-        .caps = {.host_memory = true, .prefers_channels_last = true, .computes = true, .in_place = true},
+        .caps = {.host_memory = true,
+                 .prefers_channels_last = true,
+                 .computes = true,
+                 .in_place = true,
+                 .fast_dtype = level->bf16.step ? TERN_BF16 : TERN_F32},
         .kernels = level->bf16.step ? cpu_kernels_bf16 : cpu_kernels,
         .queue = &d->queue,
     };

@@ -182,6 +182,7 @@ static void limit_by_compiler(struct cuda_device *d)
 {
     d->gpu.limits.matrix_f16 = d->gpu.limits.matrix_f16 && d->arch >= 70;
     d->gpu.limits.matrix_bf16 = d->gpu.limits.matrix_bf16 && d->arch >= 80;
+    d->gpu.base.caps.fast_dtype = d->gpu.limits.matrix_f16 ? TERN_F16 : TERN_F32;
 }
 
 static void list_kernels(struct cuda_device *d)

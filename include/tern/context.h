@@ -75,6 +75,10 @@ TERN_API void tern_memory_trim(struct tern_context *ctx);
  * tern_context_params.device: what takes over when that one fails. NULL: there is none. Free with tern_free_text. */
 TERN_API char *tern_context_devices_behind(struct tern_context *ctx);
 
+/* The dtype in which models run fastest on the default device with pictures that look the same: bf16 on a CPU with instructions for it,
+ * f16 on a GPU whose matrix units are used, else f32. What `--dtype auto` takes. Thread safe. */
+TERN_API enum tern_dtype tern_context_fast_dtype(const struct tern_context *ctx);
+
 /* Devices: what was found and what is missing. One text block, a line each; free with tern_free_text. */
 TERN_API char *tern_devices_describe(struct tern_context *ctx);
 TERN_API void tern_free_text(struct tern_context *ctx, char *text);

@@ -77,13 +77,15 @@ enum {
 };
 struct run_settings {
     const char *device;
-    char *behind; /* owned: what `device` is after a device failed */
-    enum tern_dtype dtype;
+    char *behind;          /* owned: what `device` is after a device failed */
+    enum tern_dtype dtype; /* TERN_DTYPE_COUNT: auto */
     int threads;
     size_t budget, device_budget;
     bool json, quiet, verbose;
 };
 int run_apply(const struct opt *opt, const char *value, struct run_settings *s);
+/* What to compute in, on the context's device. */
+enum tern_dtype run_dtype(const struct run_settings *s, const struct tern_context *ctx);
 
 extern const struct opt run_opts[];  /* device, threads, budget */
 extern const struct opt talk_opts[]; /* json, quiet, verbose */

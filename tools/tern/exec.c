@@ -14,7 +14,7 @@ struct settings {
 static const struct opt opts[] = {
     {OPT_INPUTS, 0, "inputs", "FILE", "safetensors with the component's inputs (needed)"},
     {OPT_OUTPUTS, 0, "outputs", "FILE", "safetensors to write (needed)"},
-    {OPT_DTYPE, 0, "dtype", "TYPE", "to compute in: f32 (default), bf16, f16"},
+    {OPT_DTYPE, 0, "dtype", "TYPE", "to compute in: f32 (default), bf16, f16, or auto: bf16 or f16\nwhere the device is made for it"},
     {OPT_LORA, 0, "lora", "FILE:SCALE", LORA_HELP},
     {0},
 };
@@ -38,7 +38,7 @@ static int execute(struct tern_context *ctx, const struct settings *s, const cha
     struct tern_pipeline *p = NULL;
     struct tern_weights *outputs = NULL, *inputs = tern_weights_open(ctx, s->inputs);
     int code = GO_ON;
-    if (!inputs || !(p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = s->run.dtype})))
+    if (!inputs || !(p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = run_dtype(&s->run, ctx)})))
         code = library_failed(ctx, false);
     else if ((code = lora_set(ctx, p, &s->loras)) == GO_ON && !(outputs = tern_pipeline_exec(p, component, inputs)))
         code = library_failed(ctx, true);

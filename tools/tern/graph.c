@@ -17,7 +17,7 @@ static const struct opt opts[] = {
     {OPT_BATCH, 'b', "batch", "N", "rows (default 1; a guided picture is 2 rows of the UNet)"},
     {OPT_WIDTH, 'W', "width", "PIXELS", "of the picture (default: the model's)"},
     {OPT_HEIGHT, 'H', "height", "PIXELS", "likewise"},
-    {OPT_DTYPE, 0, "dtype", "TYPE", "to compute in: f32 (default), bf16, f16"},
+    {OPT_DTYPE, 0, "dtype", "TYPE", "to compute in: f32 (default), bf16, f16, or auto: bf16 or f16\nwhere the device is made for it"},
     {OPT_AFTER, 0, "after", "PASS",
      "show the graph after that pass: trace, fold, cse, dce,\nmerge, tile, prepare, fuse, algorithm, concat (default), or all of them"},
     {OPT_WITHOUT, 0, "without", "PASSES", "leave passes out, separated by commas, or all"},
@@ -174,7 +174,7 @@ static int show_plan(struct tern_context *ctx, const struct settings *s, const s
 
 static int show(struct tern_context *ctx, const struct settings *s, const char *model, const char *component)
 {
-    struct tern_pipeline *p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = s->run.dtype});
+    struct tern_pipeline *p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = run_dtype(&s->run, ctx)});
     struct tern_graph *g = p ? tern_pipeline_graph(p, component, &s->size) : NULL;
     struct shown shown = {.settings = s};
     struct tern_plan_params params = {.without = s->without, .after = after_pass, .user = &shown};

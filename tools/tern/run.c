@@ -25,8 +25,8 @@ const struct opt talk_opts[] = {
 
 int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
 {
-    static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
-    static const enum tern_dtype dtype_of[] = {TERN_F32, TERN_BF16, TERN_F16};
+    static const char *const dtypes[] = {"f32", "bf16", "f16", "auto", NULL};
+    static const enum tern_dtype dtype_of[] = {TERN_F32, TERN_BF16, TERN_F16, TERN_DTYPE_COUNT};
     int choice = 0, code = GO_ON;
     switch (opt->id) {
     case OPT_DEVICE:
@@ -34,7 +34,7 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
         break;
     case OPT_DTYPE:
         if (!strcmp(value, "int8"))
-            return usage("option --dtype: this build does not have int8; it has f32, bf16, f16");
+            return usage("option --dtype: this build does not have int8; it has f32, bf16, f16 and auto");
         code = value_choice(opt, value, dtypes, &choice);
         s->dtype = dtype_of[choice];
         break;
@@ -55,6 +55,11 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
         break;
     }
     return code;
+}
+
+enum tern_dtype run_dtype(const struct run_settings *s, const struct tern_context *ctx)
+{
+    return s->dtype == TERN_DTYPE_COUNT ? tern_context_fast_dtype(ctx) : s->dtype;
 }
 
 static void show_log(enum tern_log_level level, const char *message, void *user)
