@@ -98,13 +98,13 @@ static void test_reports_agree(void **state)
     assert_string_equal(text(group, "group"), "softmax");
     assert_int_equal(number(report, "failed"), 0);
     assert_true(number(group, "cases") >= 20 && number(report, "passed") >= 4 * number(group, "cases"));
-    assert_true(number(report, "skipped") > 0); /* softmax_f32 takes neither f16 nor another dimension */
+    assert_true(number(report, "skipped") > 0); /* softmax_float takes no other dimension than the last */
     check_junit("r.xml", report);
     snprintf(part, sizeof(part), "| softmax | %d | pass ", number(group, "cases"));
     expect_text(table, part, "r.md");
     snprintf(part, sizeof(part), "%d passed, 0 failed, %d skipped", number(report, "passed"), number(report, "skipped"));
     expect_text(s->out, part, "text");
-    expect_text(s->out, "softmax_f32 ", "text");
+    expect_text(s->out, "softmax_float ", "text");
     free(table);
     json_decref(report);
     assert_int_equal(files("."), 0);
@@ -113,13 +113,13 @@ static void test_reports_agree(void **state)
 static void test_kernel_is_forced(void **state)
 {
     struct state *s = *state;
-    EXPECT(s, RUN(s, "conformance", "--kernel", "neg_f32", "--json", "r.json", "--verbose"), 0);
+    EXPECT(s, RUN(s, "conformance", "--kernel", "neg_float", "--json", "r.json", "--verbose"), 0);
     json_t *report = read_json("r.json"), *group = json_array_get(json_object_get(report, "groups"), 0);
     assert_int_equal(json_array_size(json_object_get(report, "groups")), 1);
     assert_int_equal(json_array_size(json_object_get(group, "ways")), 1);
-    assert_string_equal(text(json_array_get(json_object_get(group, "ways"), 0), "way"), "neg_f32");
-    expect_text(s->out, "  passed neg.plain.f32 by neg_f32, 0 of the limit\n", "--verbose");
-    expect_text(s->out, "  skipped neg.plain.f16 by neg_f32: neg_f32 does not support this call\n", "--verbose");
+    assert_string_equal(text(json_array_get(json_object_get(group, "ways"), 0), "way"), "neg_float");
+    expect_text(s->out, "  passed neg.plain.f32 by neg_float, 0 of the limit\n", "--verbose");
+    expect_text(s->out, "  skipped neg.edges.i8 by neg_float: neg_float does not support this call\n", "--verbose");
     json_decref(report);
     EXPECT(s, RUN(s, "conformance", "--op", "relu", "--level", "scalar"), 0);
     expect_text(s->out, "cpu scalar", "--level");

@@ -24,7 +24,7 @@ static void test_wrong_usage(void **state)
         {"conformance x", {"no argument"}},
         {"conformance --op conv3d", {"\"conv3d\"", "conv2d", "rand"}},
         {"conformance --kernel conv2d_fast", {"\"conv2d_fast\"", "chosen, constant, reference", "conv2d_f32_igemm"}},
-        {"conformance --op add --kernel mul_f32", {"\"mul_f32\" of add", "add_f32"}},
+        {"conformance --op add --kernel mul_float", {"\"mul_float\" of add", "add_float"}},
         {"conformance --device warp", {"\"warp\"", "cpu"}},
         {"conformance --level sse2", {"scalar, avx2, avx512, avx512bf16, amx", "\"sse2\""}},
         {"conformance --level scalar --device null", {"--level", "null"}},

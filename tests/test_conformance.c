@@ -91,7 +91,7 @@ static void checks_are_listed_and_pass(void **state)
     struct tern_conformance_facts f = tern_conformance_facts(c);
     assert_string_equal(f.device, "cpu");
     assert_int_equal(f.cases, 3);
-    assert_int_equal(f.checks, 4 * 3 + 2); /* neg_f32 is not asked about the call that must be refused */
+    assert_int_equal(f.checks, 4 * 3 + 2); /* neg_float is not asked about the call that must be refused */
     for (int i = 0; i < 12; i++) {
         struct tern_conformance_outcome o = run(c, i, cases[i % 3], ways[i / 3]);
         if (o.result != TERN_CONFORMANCE_PASSED || o.error != 0 || *o.message)
@@ -99,8 +99,8 @@ static void checks_are_listed_and_pass(void **state)
         assert_string_equal(tern_conformance_get(c, i).group, "neg");
         assert_int_equal(tern_conformance_get(c, i).stage, TERN_CONFORMANCE_OPS);
     }
-    assert_int_equal(run(c, 12, "neg.two", "neg_f32").result, TERN_CONFORMANCE_PASSED);
-    assert_int_equal(run(c, 13, "neg.seed", "neg_f32").result, TERN_CONFORMANCE_SKIPPED);
+    assert_int_equal(run(c, 12, "neg.two", "neg_float").result, TERN_CONFORMANCE_PASSED);
+    assert_int_equal(run(c, 13, "neg.seed", "neg_float").result, TERN_CONFORMANCE_SKIPPED);
     tern_conformance_destroy(&c);
     assert_null(c);
     data_close(&d);

@@ -194,7 +194,7 @@ static void test_rows(void **state)
     }
     FOR_EACH_LEVEL(l)
     {
-        l->moments(COUNT, x, 1000, &sum, &square);
+        l->moments(TERN_F32, COUNT, x, 1000, &sum, &square);
         assert_true(fabs(sum - exact_sum) < 1e-3 && fabs(square - exact_square) < 1e-6 * exact_square);
         assert_true(fabs(l->sum(COUNT, x) / (exact_sum + 1000.0 * COUNT) - 1) < 1e-6);
         for (int n = 0; n < 70; n++) { /* every length of tail */
@@ -210,6 +210,160 @@ static void test_rows(void **state)
     }
     free(x);
     free(e);
+}
+
+static const enum tern_dtype halves[] = {TERN_F16, TERN_BF16};
+
+/* Equal bits, or both NaN. */
+static bool same_half(enum tern_dtype dtype, uint16_t a, uint16_t b)
+{
+    return a == b || (isnan(tern_load(dtype, &a, 0)) && isnan(tern_load(dtype, &b, 0)));
+}
+
+/* Every half of both kinds, so NaN, -0, denormals and the largest: what the f32 function gives for its value, rounded once. */
+static void test_functions_of_halves(void **state)
+{
+    enum { COUNT = 65536 };
+    uint16_t *h = malloc(COUNT * sizeof(*h)), *y = malloc(COUNT * sizeof(*y)), expected;
+    float *x = malloc(COUNT * sizeof(*x)), *wide = malloc(COUNT * sizeof(*wide));
+    assert_true(h && y && x && wide);
+    FOR_EACH_LEVEL(l)
+    for (int d = 0; d < 2; d++) {
+        for (int i = 0; i < COUNT; i++) {
+            h[i] = (uint16_t)i;
+            x[i] = (float)tern_load(halves[d], h, i);
+        }
+        for (int f = 0; f < TERN_CPU_UNARY_COUNT; f++) {
+            l->unary[f](COUNT, x, wide, 0.3f);
+            l->unary_of[f](halves[d], COUNT, h, y, 0.3f);
+            for (int i = 0; i < COUNT; i++) {
+                tern_store(halves[d], &expected, 0, wide[i]);
+                if (!same_half(halves[d], y[i], expected))
+                    fail_msg("%s, %s, function %d of %04x: %04x, expected %04x", l->name, tern_dtype_name(halves[d]), f, h[i], y[i],
+                             expected);
+            }
+        }
+    }
+    free(h);
+    free(y);
+    free(x);
+    free(wide);
+}
+
+static double combine(int f, double x, double y)
+{
+    return f == TERN_CPU_ADD ? x + y : f == TERN_CPU_SUB ? x - y : f == TERN_CPU_MUL ? x * y : x / y;
+}
+
+/* Pairs of any halves, in arrays and as single values; every length of tail; nothing behind it is written. */
+static void test_pairs_of_halves(void **state)
+{
+    enum { COUNT = 70 };
+    uint16_t x[COUNT], y[COUNT], out[COUNT], expected;
+    FOR_EACH_LEVEL(l)
+    for (int test = 0; test < 4 * 2 * 4 * COUNT * 8; test++) {
+        const int f = test % 4, d = test / 4 % 2, x_step = test / 8 % 2, y_step = test / 16 % 2, n = test / 32 % COUNT;
+        for (int i = 0; i < COUNT; i++) {
+            uint32_t bits = (uint32_t)(test * COUNT + i) * 2654435761u;
+            x[i] = (uint16_t)(bits >> 16);
+            y[i] = (uint16_t)(bits >> 3);
+        }
+        memset(out, 0x5a, sizeof(out));
+        l->binary_of[f](halves[d], n, x, x_step, y, y_step, out);
+        for (int i = 0; i < COUNT; i++) {
+            double exact = combine(f, tern_load(halves[d], x, i * x_step), tern_load(halves[d], y, i * y_step));
+            tern_store(halves[d], &expected, 0, (double)(float)exact);
+            if (i >= n ? out[i] != 0x5a5a : !same_half(halves[d], out[i], expected))
+                fail_msg("%s, %s, function %d of %04x and %04x, %d of %d: %04x, expected %04x", l->name, tern_dtype_name(halves[d]), f,
+                         x[i * x_step], y[i * y_step], i, n, out[i], expected);
+        }
+    }
+}
+
+enum { NORM_ROWS = 5, NORM_COLUMNS = 150, NORM_STEP = 160 };
+
+/* NORM_ROWS rows of `n` values about 3, as that dtype and exactly. */
+static void norm_input(enum tern_dtype dtype, uint32_t seed, void *x, double exact[NORM_ROWS][NORM_STEP])
+{
+    for (int i = 0; i < NORM_ROWS * NORM_STEP; i++) {
+        tern_store(dtype, x, i, 3 + value(&seed));
+        exact[i / NORM_STEP][i % NORM_STEP] = tern_load(dtype, x, i);
+    }
+}
+
+static void check_moments(const struct tern_cpu_level *l, enum tern_dtype dtype, int n)
+{
+    float x[NORM_ROWS * NORM_STEP], shift[NORM_COLUMNS], sum[NORM_STEP], square[NORM_STEP];
+    double exact[NORM_ROWS][NORM_STEP], s, q, exact_s = 0, exact_q = 0;
+    norm_input(dtype, (uint32_t)n, x, exact);
+    for (int c = 0; c < NORM_STEP; c++)
+        sum[c] = square[c] = 1;
+    for (int c = 0; c < n; c++)
+        shift[c] = 2.5f + 0.01f * (float)c;
+    l->moments(dtype, n, x, 2.5f, &s, &q);
+    for (int c = 0; c < n; c++) {
+        exact_s += exact[0][c] - 2.5;
+        exact_q += (exact[0][c] - 2.5) * (exact[0][c] - 2.5);
+    }
+    assert_true(fabs(s - exact_s) < 1e-4 && fabs(q - exact_q) < 1e-4);
+    l->moments_by_column(dtype, NORM_ROWS, n, x, NORM_STEP, shift, sum, square);
+    for (int c = 0; c < NORM_STEP; c++) {
+        exact_s = exact_q = 1;
+        for (int r = 0; r < NORM_ROWS && c < n; r++) {
+            exact_s += exact[r][c] - shift[c];
+            exact_q += (exact[r][c] - shift[c]) * (exact[r][c] - shift[c]);
+        }
+        assert_true(fabs(sum[c] - exact_s) < 1e-5 && fabs(square[c] - exact_q) < 1e-5);
+    }
+}
+
+/* Off by one rounding of the dtype at most, behind that of f32. */
+static bool is_near(enum tern_dtype dtype, double found, double exact)
+{
+    const double relative = dtype == TERN_F32 ? 1e-6 : dtype == TERN_F16 ? 0x1.1p-11 : 0x1.1p-8;
+    return fabs(found - exact) <= relative * fabs(exact) + 1e-6;
+}
+
+static void check_scaling(const struct tern_cpu_level *l, enum tern_dtype dtype, int n)
+{
+    float x[NORM_ROWS * NORM_STEP], y[NORM_STEP], by[4][NORM_STEP];
+    double exact[NORM_ROWS][NORM_STEP];
+    uint32_t seed = 3;
+    norm_input(dtype, (uint32_t)n, x, exact);
+    for (int i = 0; i < 4 * NORM_STEP; i++)
+        by[i / NORM_STEP][i % NORM_STEP] = value(&seed);
+    const struct tern_cpu_affine a = {by[0], by[1], by[2], by[3]};
+    for (int mode = 0; mode < 8; mode++) {
+        const bool vectors = mode & 1, wide = mode & 2, normalize = mode & 4;
+        enum tern_dtype to = wide && !normalize ? TERN_F32 : dtype;
+        memset(y, 0x5a, sizeof(y));
+        if (normalize) /* here the flags say whether there are a weight and a bias */
+            l->normalize(dtype, n, x, &a, vectors ? by[2] : NULL, wide ? by[3] : NULL, y);
+        else
+            l->affine(dtype, n, x, &a, vectors, wide, y);
+        for (int c = 0; c < n; c++) {
+            int at = vectors && !normalize ? c : 0;
+            double v = (exact[0][c] - by[0][at] - by[1][at]) * by[2][at];
+            v = normalize ? v * (vectors ? by[2][c] : 1) + (wide ? by[3][c] : 0) : v + by[3][at];
+            if (!is_near(to, tern_load(to, y, c), v))
+                fail_msg("%s, %s, mode %d, %d of %d: %g, expected %g", l->name, tern_dtype_name(dtype), mode, c, n, tern_load(to, y, c), v);
+        }
+        unsigned char *behind = (unsigned char *)y + (size_t)n * tern_dtype_size(to);
+        for (size_t i = 0; i < 8; i++)
+            assert_int_equal(behind[i], 0x5a);
+    }
+}
+
+/* Every length of tail, in every dtype. */
+static void test_normalisations(void **state)
+{
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    FOR_EACH_LEVEL(l)
+    for (int n = 1; n <= NORM_COLUMNS; n++)
+        for (int d = 0; d < 3; d++) {
+            check_moments(l, dtypes[d], n);
+            check_scaling(l, dtypes[d], n);
+        }
 }
 
 /* Coefficients of the product of (x - q) over the finite points q but `skip` (5: none), lowest power first. */
@@ -336,10 +490,17 @@ static void test_round_bf16(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions),    cmocka_unit_test(test_special_values),
-                                       cmocka_unit_test(test_conversions),  cmocka_unit_test(test_gemm_tile),
-                                       cmocka_unit_test(test_rows),         cmocka_unit_test(test_winograd),
-                                       cmocka_unit_test(test_multiply_add), cmocka_unit_test(test_multiply_add_bf16),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions),
+                                       cmocka_unit_test(test_special_values),
+                                       cmocka_unit_test(test_conversions),
+                                       cmocka_unit_test(test_gemm_tile),
+                                       cmocka_unit_test(test_functions_of_halves),
+                                       cmocka_unit_test(test_pairs_of_halves),
+                                       cmocka_unit_test(test_normalisations),
+                                       cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_winograd),
+                                       cmocka_unit_test(test_multiply_add),
+                                       cmocka_unit_test(test_multiply_add_bf16),
                                        cmocka_unit_test(test_round_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/loop.h"
+#include "ops/reference.h"
 
 struct copy_run {
     enum tern_dtype from, to;
@@ -71,12 +72,31 @@ static enum tern_status run_reshape(const struct tern_kernel_args *a)
 static bool supports_reshape(struct tern_device *device, const struct tern_op_desc *d) { return tern_meta_is_contiguous(&d->out); }
 const struct tern_kernel cpu_reshape = {.name = "reshape_copy", .op = TERN_OP_reshape, .supports = supports_reshape, .run = run_reshape};
 
-/* ---- cast between floating dtypes, one side f32 */
+/* ---- cast between floating dtypes, by way of f32 */
 
 static bool supports_cast(struct tern_device *device, const struct tern_op_desc *d)
 {
-    return tern_dtype_is_float(d->in[0].dtype) && tern_dtype_is_float(d->out.dtype) &&
-           (d->in[0].dtype == TERN_F32 || d->out.dtype == TERN_F32);
+    return tern_dtype_is_float(d->in[0].dtype) && tern_dtype_is_float(d->out.dtype);
+}
+
+/* n values that lie together */
+static void cast_dense(const struct copy_run *r, int64_t n, const char *x, char *y)
+{
+    float wide[256];
+    const int64_t size_x = (int64_t)tern_dtype_size(r->from), size_y = (int64_t)tern_dtype_size(r->to);
+    if (r->to == TERN_F32) {
+        r->level->to_f32(r->from, n, x, (float *)(void *)y);
+        return;
+    }
+    if (r->from == TERN_F32) {
+        r->level->from_f32(r->to, n, (const float *)(const void *)x, y);
+        return;
+    }
+    for (int64_t i = 0, part; i < n; i += part) {
+        part = n - i < 256 ? n - i : 256;
+        r->level->to_f32(r->from, part, x + i * size_x, wide);
+        r->level->from_f32(r->to, part, wide, y + i * size_y);
+    }
 }
 
 static void cast_part(void *arg, const struct cpu_loop *l, const int64_t *at, int64_t n)
@@ -85,16 +105,9 @@ static void cast_part(void *arg, const struct cpu_loop *l, const int64_t *at, in
     int inner = l->ndim - 1;
     int64_t x_step = l->stride[1][inner], y_step = l->stride[0][inner], size_x = (int64_t)tern_dtype_size(r->from),
             size_y = (int64_t)tern_dtype_size(r->to);
-    bool dense = x_step == 1 && y_step == 1;
-    int64_t count = dense ? n : 1;
-    for (int64_t i = 0; i < n; i += count) {
-        const void *x = r->x + (at[1] + i * x_step) * size_x;
-        void *y = r->y + (at[0] + i * y_step) * size_y;
-        if (r->to == TERN_F32)
-            r->level->to_f32(r->from, count, x, y);
-        else
-            r->level->from_f32(r->to, count, x, y);
-    }
+    int64_t count = x_step == 1 && y_step == 1 ? n : 1;
+    for (int64_t i = 0; i < n; i += count)
+        cast_dense(r, count, r->x + (at[1] + i * x_step) * size_x, r->y + (at[0] + i * y_step) * size_y);
 }
 
 static enum tern_status run_cast(const struct tern_kernel_args *a)
@@ -127,7 +140,7 @@ static enum tern_status run_cat(const struct tern_kernel_args *a)
 }
 const struct tern_kernel cpu_cat = {.name = "cat_copy", .op = TERN_OP_cat, .supports = supports_any, .run = run_cat};
 
-/* ---- pad: zeros (or f32 values) all over, then the picture into the middle */
+/* ---- pad: a value all over, then the picture into the middle */
 
 /* All bits are 0, unlike those of -0. */
 static bool is_plain_zero(double v) { return v == 0 && !signbit(v); }
@@ -137,7 +150,8 @@ static bool supports_pad(struct tern_device *device, const struct tern_op_desc *
     for (int64_t i = 0; i < d->attrs.pad.pad_n; i++)
         if (d->attrs.pad.pad[i] < 0)
             return false;
-    return tern_meta_is_dense(&d->out) && (is_plain_zero(d->attrs.pad.value) || d->out.dtype == TERN_F32) && tern_meta_numel(&d->in[0]) > 0;
+    return tern_meta_is_dense(&d->out) && (is_plain_zero(d->attrs.pad.value) || tern_dtype_is_float(d->out.dtype)) &&
+           tern_meta_numel(&d->in[0]) > 0;
 }
 
 static enum tern_status run_pad(const struct tern_kernel_args *a)
@@ -146,11 +160,14 @@ static enum tern_status run_pad(const struct tern_kernel_args *a)
     size_t size = tern_dtype_size(d->out.dtype);
     int64_t n = tern_meta_numel(&d->out), at = 0;
     char *y = tern_arg_host(&a->out);
-    if (is_plain_zero(d->attrs.pad.value))
+    _Alignas(float) char value[sizeof(float)];
+    if (is_plain_zero(d->attrs.pad.value)) {
         memset(y, 0, (size_t)n * size);
-    else
+    } else {
+        tern_store(d->out.dtype, value, 0, d->attrs.pad.value);
         for (int64_t i = 0; i < n; i++)
-            ((float *)(void *)y)[i] = (float)d->attrs.pad.value;
+            memcpy(y + (size_t)i * size, value, size);
+    }
     struct tern_meta inside = d->in[0];
     memcpy(inside.stride, d->out.stride, sizeof(inside.stride));
     for (int64_t i = 0; i < d->attrs.pad.pad_n / 2; i++)

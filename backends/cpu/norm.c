@@ -1,12 +1,14 @@
-/* layer_norm and rms_norm in f32 over contiguous rows of n values. Sums are taken about a value of the data (so that large means
- * do not cost digits), in short f32 runs added in double. */
+/* layer_norm and rms_norm over contiguous rows of n values of f32, f16 or bf16. A row comes from memory once: sums of it as it lies in L1,
+ * about a value of the data (so that large means do not cost digits), in short f32 runs added in double. */
 #include "backends/cpu/norm.h"
 #include "core/threads.h"
 
 struct rows_run {
     const struct tern_cpu_level *level;
-    const float *x, *weight, *bias;
-    float *y;
+    enum tern_dtype dtype;
+    const char *x;
+    char *y;
+    const float *weight, *bias;
     int64_t n;
     double eps;
     bool center; /* layer_norm */
@@ -15,40 +17,40 @@ struct rows_run {
 static void rows_part(void *arg, int64_t begin, int64_t end)
 {
     const struct rows_run *r = arg;
+    const int64_t row = r->n * (int64_t)tern_dtype_size(r->dtype);
     for (int64_t i = begin; i < end; i++) {
-        const float *x = r->x + i * r->n;
-        float *y = r->y + i * r->n;
+        const char *x = r->x + i * row;
         double sum, square;
-        float shift = r->center ? x[0] : 0;
-        r->level->moments(r->n, x, shift, &sum, &square);
+        float shift = r->center ? cpu_norm_first(r->level, r->dtype, x) : 0, unused = 0;
+        r->level->moments(r->dtype, r->n, x, shift, &sum, &square);
         double mean = r->center ? sum / (double)r->n : 0;
-        float scale = (float)cpu_norm_scale(square / (double)r->n - mean * mean, r->eps);
-        float delta = (float)mean, zero = 0;
-        r->level->affine(r->n, x, &(struct tern_cpu_affine){&shift, &delta, &scale, &zero}, false, y);
-        if (r->weight)
-            r->level->binary[TERN_CPU_MUL](r->n, y, 1, r->weight, 1, y);
-        if (r->bias)
-            r->level->binary[TERN_CPU_ADD](r->n, y, 1, r->bias, 1, y);
+        float scale = (float)cpu_norm_scale(square / (double)r->n - mean * mean, r->eps), delta = (float)mean;
+        struct tern_cpu_affine affine = {&shift, &delta, &scale, &unused};
+        r->level->normalize(r->dtype, r->n, x, &affine, r->weight, r->bias, r->y + i * row);
     }
 }
 
-static bool rows_supports(const struct tern_op_desc *d)
+static bool rows_supports(struct tern_device *device, const struct tern_op_desc *d)
 {
-    return d->in[0].dtype == TERN_F32 && tern_meta_is_contiguous(&d->in[0]) && tern_meta_is_contiguous(&d->out) && cpu_norm_vector(d, 1) &&
-           (d->n_in < 3 || cpu_norm_vector(d, 2)) && tern_meta_numel(&d->in[0]) > 0;
+    return tern_dtype_is_float(d->in[0].dtype) && tern_meta_is_contiguous(&d->in[0]) && tern_meta_is_contiguous(&d->out) &&
+           cpu_norm_vector(d, 1) && cpu_norm_vector(d, 2) && tern_meta_numel(&d->in[0]) > 0;
 }
+
+static size_t rows_workspace(struct tern_context *ctx, const struct tern_op_desc *d) { return cpu_norm_room(d, 1) + cpu_norm_room(d, 2); }
 
 static enum tern_status rows_run(const struct tern_kernel_args *a, int64_t ndim, double eps, bool center)
 {
     const struct tern_meta *m = &a->desc->in[0];
-    struct rows_run r = {cpu_level(a->ctx),
-                         cpu_norm_input(a, 0),
-                         cpu_norm_input(a, 1),
-                         center ? cpu_norm_input(a, 2) : NULL,
-                         tern_arg_host(&a->out),
-                         1,
-                         eps,
-                         center};
+    float *room = tern_arg_host(&a->workspace);
+    struct rows_run r = {.level = cpu_level(a->ctx),
+                         .dtype = m->dtype,
+                         .x = tern_arg_host(&a->in[0]),
+                         .y = tern_arg_host(&a->out),
+                         .weight = cpu_norm_input(a, 1, &room),
+                         .n = 1,
+                         .eps = eps,
+                         .center = center};
+    r.bias = cpu_norm_input(a, 2, &room);
     for (int i = m->ndim - (int)ndim; i < m->ndim; i++)
         r.n *= m->shape[i];
     int64_t rows = tern_meta_numel(m) / r.n;
@@ -56,17 +58,15 @@ static enum tern_status rows_run(const struct tern_kernel_args *a, int64_t ndim,
     return TERN_OK;
 }
 
-static bool layer_norm_supports(struct tern_device *device, const struct tern_op_desc *d) { return rows_supports(d); }
 static enum tern_status layer_norm_run(const struct tern_kernel_args *a)
 {
     return rows_run(a, a->desc->attrs.layer_norm.normalized_ndim, a->desc->attrs.layer_norm.eps, true);
 }
-static bool rms_norm_supports(struct tern_device *device, const struct tern_op_desc *d) { return rows_supports(d); }
 static enum tern_status rms_norm_run(const struct tern_kernel_args *a)
 {
     return rows_run(a, a->desc->attrs.rms_norm.normalized_ndim, a->desc->attrs.rms_norm.eps, false);
 }
-const struct tern_kernel cpu_layer_norm_f32 = {
-    .name = "layer_norm_f32", .op = TERN_OP_layer_norm, .supports = layer_norm_supports, .run = layer_norm_run};
-const struct tern_kernel cpu_rms_norm_f32 = {
-    .name = "rms_norm_f32", .op = TERN_OP_rms_norm, .supports = rms_norm_supports, .run = rms_norm_run};
+const struct tern_kernel cpu_layer_norm_float = {
+    .name = "layer_norm_float", .op = TERN_OP_layer_norm, .supports = rows_supports, .workspace = rows_workspace, .run = layer_norm_run};
+const struct tern_kernel cpu_rms_norm_float = {
+    .name = "rms_norm_float", .op = TERN_OP_rms_norm, .supports = rows_supports, .workspace = rows_workspace, .run = rms_norm_run};

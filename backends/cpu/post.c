@@ -50,7 +50,7 @@ bool cpu_operand_make(const struct tern_meta *m, const struct tern_meta *out, co
 {
     struct tern_meta both;
     int64_t stride[TERN_MAX_DIMS];
-    if (m->dtype != out->dtype || (m->dtype != TERN_F32 && m->dtype != TERN_BF16) || !tern_broadcast_shape(m, out, &both) ||
+    if (m->dtype != out->dtype || !tern_dtype_is_float(m->dtype) || !tern_broadcast_shape(m, out, &both) ||
         !tern_meta_same_shape(&both, out))
         return false;
     tern_broadcast_strides(m, out, stride);
@@ -103,7 +103,7 @@ struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu
     return post;
 }
 
-/* y and an operand that lies at `at`; bf16 is widened piece by piece. */
+/* y and an operand that lies at `at`; f16 and bf16 are widened piece by piece. */
 static void apply_binary(const struct cpu_post *p, int i, float *y, int64_t at, int64_t n)
 {
     int step = p->step[i].operand.step;
@@ -115,7 +115,7 @@ static void apply_binary(const struct cpu_post *p, int i, float *y, int64_t at, 
     const uint16_t *data = (const uint16_t *)p->step[i].data + at;
     for (int64_t j = 0, part; j < n; j += part) {
         part = n - j < 256 ? n - j : 256;
-        p->level->to_f32(TERN_BF16, step ? part : 1, data + j * step, wide);
+        p->level->to_f32(p->step[i].dtype, step ? part : 1, data + j * step, wide);
         p->step[i].binary(part, y + j, 1, wide, step, y + j);
     }
 }

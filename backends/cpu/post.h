@@ -19,7 +19,7 @@ struct cpu_operand {
     int64_t inner, ld;
     int step; /* 0 or 1 */
 };
-/* `m` under the shape of `out`, in its dtype, f32 or bf16; false when it does not have that form. */
+/* `m` under the shape of `out`, in its dtype, a floating one; false when it does not have that form. */
 bool cpu_operand_make(const struct tern_meta *m, const struct tern_meta *out, const struct cpu_rows *rows, struct cpu_operand *o);
 
 struct cpu_post {
@@ -30,7 +30,7 @@ struct cpu_post {
         void (*binary)(int64_t n, const float *x, int x_step, const float *y, int y_step, float *out);
         float scalar;
         const void *data;
-        enum tern_dtype dtype; /* of data: f32 or bf16 */
+        enum tern_dtype dtype; /* of data */
         struct cpu_operand operand;
     } step[TERN_MAX_POST];
 };
@@ -38,7 +38,7 @@ struct cpu_post {
 /* Whether all posts can be applied to an output of that dtype that is gone through in that way. */
 bool cpu_post_fits(const struct tern_op_desc *d, enum tern_dtype dtype, const struct cpu_rows *rows);
 struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu_rows *rows);
-/* y: columns col .. col + n of a row, in f32 also when the output is bf16. */
+/* y: columns col .. col + n of a row, in f32 whatever the dtype of the output. */
 void cpu_post_apply(const struct cpu_post *p, float *y, int64_t row, int64_t col, int64_t n);
 
 #endif

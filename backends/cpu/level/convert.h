@@ -4,25 +4,8 @@
 
 #include "backends/cpu/level/vec.h"
 
-static void to_f32(enum tern_dtype dtype, int64_t n, const void *x, float *y)
-{
-    const uint16_t *h = x;
-    int64_t i = 0;
-    if (dtype == TERN_F32) {
-        memcpy(y, x, (size_t)n * sizeof(float));
-        return;
-    }
-    for (; i + VW <= n; i += VW)
-        v_store(y + i, dtype == TERN_F16 ? v_from_f16(h + i) : v_from_bf16(h + i));
-    if (i < n) {
-        uint16_t tail[VW] = {0};
-        memcpy(tail, h + i, (size_t)(n - i) * sizeof(*h));
-        v_store_n(y + i, dtype == TERN_F16 ? v_from_f16(tail) : v_from_bf16(tail), n - i);
-    }
-}
-
 /* Nearest even; NaN stays NaN. */
-INLINE vh to_bf16(vf x)
+INLINE vh bf16_by_integers(vf x)
 {
     vu u = (vu)x;
     vu rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
@@ -31,6 +14,23 @@ INLINE vh to_bf16(vf x)
     return __builtin_convertvector((nan & mask) | (rounded & ~mask), vh);
 }
 
+#if defined(TERN_LEVEL_BF16)
+/* The instruction takes denormals for zero: vectors with one of them go the long way. */
+INLINE vh to_bf16(vf x)
+{
+    if (__builtin_expect(_mm512_fpclass_ps_mask((__m512)x, 0x20) != 0, 0))
+        return bf16_by_integers(x);
+    return (vh)_mm512_cvtneps_pbh((__m512)x);
+}
+#else
+INLINE vh to_bf16(vf x) { return bf16_by_integers(x); }
+#endif
+
+#if defined(TERN_LEVEL_512)
+INLINE vh to_f16(vf x) { return (vh)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#elif defined(TERN_LEVEL_avx2)
+INLINE vh to_f16(vf x) { return (vh)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#else
 /* Nearest even by magic numbers: the addition of a float with the right exponent does the rounding of subnormals. */
 INLINE vh to_f16(vf x)
 {
@@ -47,21 +47,82 @@ INLINE vh to_f16(vf x)
     r = (nan & is_nan) | (r & ~is_nan);
     return __builtin_convertvector(r | sign, vh);
 }
+#endif
+
+/* VW values from element i on of an array of that dtype, which is a constant wherever these are inlined. */
+INLINE vf v_load_as(const enum tern_dtype dtype, const void *p, int64_t i)
+{
+    const uint16_t *h = (const uint16_t *)p + i;
+    return dtype == TERN_F32 ? v_load((const float *)p + i) : dtype == TERN_F16 ? v_from_f16(h) : v_from_bf16(h);
+}
+
+/* The first n < VW of them; the rest is zero. */
+INLINE vf v_load_as_n(const enum tern_dtype dtype, const void *p, int64_t i, int64_t n)
+{
+    uint16_t tail[VW] = {0};
+    if (dtype == TERN_F32)
+        return v_load_n((const float *)p + i, n);
+    memcpy(tail, (const uint16_t *)p + i, (size_t)n * sizeof(*tail));
+    return v_load_as(dtype, tail, 0);
+}
+
+INLINE void v_store_as_n(const enum tern_dtype dtype, void *p, int64_t i, vf v, int64_t n)
+{
+    if (dtype == TERN_F32) {
+        v_store_n((float *)p + i, v, n);
+        return;
+    }
+    vh h = dtype == TERN_F16 ? to_f16(v) : to_bf16(v);
+    memcpy((uint16_t *)p + i, &h, (size_t)n * sizeof(uint16_t));
+}
+
+INLINE void v_store_as(const enum tern_dtype dtype, void *p, int64_t i, vf v) { v_store_as_n(dtype, p, i, v, VW); }
+
+INLINE float load_as(const enum tern_dtype dtype, const void *p, int64_t i)
+{
+    return dtype == TERN_F32 ? ((const float *)p)[i] : v_load_as_n(dtype, p, i, 1)[0];
+}
+
+INLINE void convert(const enum tern_dtype from, const enum tern_dtype to, int64_t n, const void *x, void *y)
+{
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW)
+        v_store_as(to, y, i, v_load_as(from, x, i));
+    if (i < n)
+        v_store_as_n(to, y, i, v_load_as_n(from, x, i, n - i), n - i);
+}
+
+static void to_f32(enum tern_dtype dtype, int64_t n, const void *x, float *y)
+{
+    if (dtype == TERN_F32)
+        memcpy(y, x, (size_t)n * sizeof(float));
+    else if (dtype == TERN_F16)
+        convert(TERN_F16, TERN_F32, n, x, y);
+    else
+        convert(TERN_BF16, TERN_F32, n, x, y);
+}
 
 static void from_f32(enum tern_dtype dtype, int64_t n, const float *x, void *y)
 {
-    uint16_t *h = y;
-    int64_t i = 0;
-    if (dtype == TERN_F32) {
+    if (dtype == TERN_F32)
         memcpy(y, x, (size_t)n * sizeof(float));
-        return;
-    }
-    for (; i < n; i += VW) {
-        int64_t left = n - i < VW ? n - i : VW;
-        vf v = left == VW ? v_load(x + i) : v_load_n(x + i, left);
-        vh r = dtype == TERN_F16 ? to_f16(v) : to_bf16(v);
-        memcpy(h + i, &r, (size_t)left * sizeof(*h));
-    }
+    else if (dtype == TERN_F16)
+        convert(TERN_F32, TERN_F16, n, x, y);
+    else
+        convert(TERN_F32, TERN_BF16, n, x, y);
 }
+
+/* f(dtype, …) with a dtype that is a constant there: one text, three loops. */
+#define FOR_DTYPE(dtype, f, ...)   \
+    switch (dtype) {               \
+    case TERN_F16:                 \
+        f(TERN_F16, __VA_ARGS__);  \
+        break;                     \
+    case TERN_BF16:                \
+        f(TERN_BF16, __VA_ARGS__); \
+        break;                     \
+    default:                       \
+        f(TERN_F32, __VA_ARGS__);  \
+    }
 
 #endif

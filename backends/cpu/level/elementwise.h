@@ -1,9 +1,10 @@
-/* Element-wise loops over contiguous f32. */
+/* Element-wise loops over contiguous f32, f16 or bf16: values are widened and rounded in registers. */
 #ifndef TERN_BACKENDS_CPU_ELEMENTWISE_H
 #define TERN_BACKENDS_CPU_ELEMENTWISE_H
 
 #include <math.h>
 
+#include "backends/cpu/level/convert.h"
 #include "backends/cpu/level/mathfun.h"
 
 INLINE vf v_sqrt(vf x)
@@ -15,48 +16,65 @@ INLINE vf v_sqrt(vf x)
 }
 
 /* One function a row: the expression sees x (and s), vectors of VW values. */
-#define UNARY(name, expression)                                               \
-    INLINE vf f_##name(vf x, vf s) { return expression; }                     \
-    static void unary_##name(int64_t n, const float *px, float *py, float ps) \
-    {                                                                         \
-        vf s = v_set(ps);                                                     \
-        int64_t i = 0;                                                        \
-        for (; i + VW <= n; i += VW)                                          \
-            v_store(py + i, f_##name(v_load(px + i), s));                     \
-        if (i < n)                                                            \
-            v_store_n(py + i, f_##name(v_load_n(px + i, n - i), s), n - i);   \
-    }
-UNARY(neg, -x)
-UNARY(abs, v_abs(x))
-UNARY(exp, v_exp(x))
-UNARY(sqrt, v_sqrt(x))
-UNARY(rsqrt, 1.0f / v_sqrt(x))
-UNARY(reciprocal, 1.0f / x)
-UNARY(square, x *x)
-UNARY(tanh, v_tanh(x))
-UNARY(sigmoid, v_sigmoid(x))
-UNARY(relu, v_select(x < 0.0f, v_set(0), x))
-UNARY(silu, x *v_sigmoid(x))
-UNARY(gelu, 0.5f * x * (1.0f + v_erf(x * 0.70710678118654752f)))
-UNARY(gelu_tanh, 0.5f * x * (1.0f + v_tanh(0.79788456080286536f * (x + 0.044715f * x * x * x))))
-UNARY(quick_gelu, x *v_sigmoid(1.702f * x))
-UNARY(add_scalar, x + s)
-UNARY(mul_scalar, x *s)
+#define UNARY_ROWS(ROW)                                                                                         \
+    ROW(NEG, neg, -x)                                                                                           \
+    ROW(ABS, abs, v_abs(x))                                                                                     \
+    ROW(EXP, exp, v_exp(x))                                                                                     \
+    ROW(SQRT, sqrt, v_sqrt(x))                                                                                  \
+    ROW(RSQRT, rsqrt, 1.0f / v_sqrt(x))                                                                         \
+    ROW(RECIPROCAL, reciprocal, 1.0f / x)                                                                       \
+    ROW(SQUARE, square, (x * x))                                                                                \
+    ROW(TANH, tanh, v_tanh(x))                                                                                  \
+    ROW(SIGMOID, sigmoid, v_sigmoid(x))                                                                         \
+    ROW(RELU, relu, v_select(x < 0.0f, v_set(0), x))                                                            \
+    ROW(SILU, silu, (x * v_sigmoid(x)))                                                                         \
+    ROW(GELU, gelu, (0.5f * x * (1.0f + v_erf(x * 0.70710678118654752f))))                                      \
+    ROW(GELU_TANH, gelu_tanh, (0.5f * x * (1.0f + v_tanh(0.79788456080286536f * (x + 0.044715f * x * x * x))))) \
+    ROW(QUICK_GELU, quick_gelu, (x * v_sigmoid(1.702f * x)))                                                    \
+    ROW(ADD_SCALAR, add_scalar, (x + s))                                                                        \
+    ROW(MUL_SCALAR, mul_scalar, (x * s))
 
-#define BINARY(name, expression)                                                                                             \
-    INLINE vf g_##name(vf x, vf y) { return expression; }                                                                    \
-    static void binary_##name(int64_t n, const float *px, int x_step, const float *py, int y_step, float *out)               \
-    {                                                                                                                        \
-        vf x = n ? v_set(*px) : v_set(0), y = n ? v_set(*py) : v_set(0);                                                     \
-        int64_t i = 0;                                                                                                       \
-        for (; i + VW <= n; i += VW)                                                                                         \
-            v_store(out + i, g_##name(x_step ? v_load(px + i) : x, y_step ? v_load(py + i) : y));                            \
-        if (i < n)                                                                                                           \
-            v_store_n(out + i, g_##name(x_step ? v_load_n(px + i, n - i) : x, y_step ? v_load_n(py + i, n - i) : y), n - i); \
+#define BINARY_ROWS(ROW) ROW(ADD, add, (x + y)) ROW(SUB, sub, (x - y)) ROW(MUL, mul, (x * y)) ROW(DIV, div, (x / y))
+
+#define UNARY(which, name, expression)                                                                            \
+    INLINE vf f_##name(vf x, vf s) { return expression; }                                                         \
+    INLINE void loop_##name(const enum tern_dtype dtype, int64_t n, const void *px, void *py, float ps)           \
+    {                                                                                                             \
+        vf s = v_set(ps);                                                                                         \
+        int64_t i = 0;                                                                                            \
+        for (; i + VW <= n; i += VW)                                                                              \
+            v_store_as(dtype, py, i, f_##name(v_load_as(dtype, px, i), s));                                       \
+        if (i < n)                                                                                                \
+            v_store_as_n(dtype, py, i, f_##name(v_load_as_n(dtype, px, i, n - i), s), n - i);                     \
+    }                                                                                                             \
+    static void unary_##name(int64_t n, const float *x, float *y, float s) { loop_##name(TERN_F32, n, x, y, s); } \
+    static void unary_of_##name(enum tern_dtype dtype, int64_t n, const void *x, void *y, float s)                \
+    {                                                                                                             \
+        FOR_DTYPE(dtype, loop_##name, n, x, y, s)                                                                 \
     }
-BINARY(add, x + y)
-BINARY(sub, x - y)
-BINARY(mul, x *y)
-BINARY(div, x / y)
+UNARY_ROWS(UNARY)
+
+/* An operand with step 0 is one value for all. */
+#define BINARY(which, name, expression)                                                                                                  \
+    INLINE vf g_##name(vf x, vf y) { return expression; }                                                                                \
+    INLINE void loop_##name(const enum tern_dtype dtype, int64_t n, const void *px, int x_step, const void *py, int y_step, void *out)   \
+    {                                                                                                                                    \
+        vf x = v_set(n ? load_as(dtype, px, 0) : 0), y = v_set(n ? load_as(dtype, py, 0) : 0);                                           \
+        int64_t i = 0;                                                                                                                   \
+        for (; i + VW <= n; i += VW)                                                                                                     \
+            v_store_as(dtype, out, i, g_##name(x_step ? v_load_as(dtype, px, i) : x, y_step ? v_load_as(dtype, py, i) : y));             \
+        if (i < n)                                                                                                                       \
+            v_store_as_n(dtype, out, i,                                                                                                  \
+                         g_##name(x_step ? v_load_as_n(dtype, px, i, n - i) : x, y_step ? v_load_as_n(dtype, py, i, n - i) : y), n - i); \
+    }                                                                                                                                    \
+    static void binary_##name(int64_t n, const float *x, int x_step, const float *y, int y_step, float *out)                             \
+    {                                                                                                                                    \
+        loop_##name(TERN_F32, n, x, x_step, y, y_step, out);                                                                             \
+    }                                                                                                                                    \
+    static void binary_of_##name(enum tern_dtype dtype, int64_t n, const void *x, int x_step, const void *y, int y_step, void *out)      \
+    {                                                                                                                                    \
+        FOR_DTYPE(dtype, loop_##name, n, x, x_step, y, y_step, out)                                                                      \
+    }
+BINARY_ROWS(BINARY)
 
 #endif

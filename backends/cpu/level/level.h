@@ -87,17 +87,26 @@ struct tern_cpu_level {
     void (*unary[TERN_CPU_UNARY_COUNT])(int64_t n, const float *x, float *y, float s);
     /* step 1 or 0: each operand is an array or one value. */
     void (*binary[TERN_CPU_BINARY_COUNT])(int64_t n, const float *x, int x_step, const float *y, int y_step, float *out);
+    /* The same on arrays of f32, f16 or bf16: computed in f32, rounded once, to nearest even. */
+    void (*unary_of[TERN_CPU_UNARY_COUNT])(enum tern_dtype dtype, int64_t n, const void *x, void *y, float s);
+    void (*binary_of[TERN_CPU_BINARY_COUNT])(enum tern_dtype dtype, int64_t n, const void *x, int x_step, const void *y, int y_step,
+                                             void *out);
 
     /* Conversions; bf16 and f16 round to nearest even. */
     void (*to_f32)(enum tern_dtype dtype, int64_t n, const void *x, float *y);   /* f16, bf16, f32 */
     void (*from_f32)(enum tern_dtype dtype, int64_t n, const float *x, void *y); /* f16, bf16, f32 */
 
-    /* Sum and sum of squares of x[i] - shift, in partial sums that are added in double. */
-    void (*moments)(int64_t n, const float *x, float shift, double *sum, double *square);
-    /* sum[i] += x[i] - shift[i], square[i] += (x[i] - shift[i])^2 for `rows` rows of n values */
-    void (*moments_by_column)(int64_t rows, int64_t n, const float *x, int64_t ldx, const float *shift, float *sum, float *square);
-    /* y[i] = ((x[i] - a->shift[i]) - a->delta[i]) * a->scale[i] + a->offset[i], or with the first value of each for all */
-    void (*affine)(int64_t n, const float *x, const struct tern_cpu_affine *a, bool vectors, float *y);
+    /* For normalisations of f32, f16 or bf16, in f32. Sum and sum of squares of x[i] - shift, in partial sums that are added in double. */
+    void (*moments)(enum tern_dtype dtype, int64_t n, const void *x, float shift, double *sum, double *square);
+    /* sum[i] += x[i] - shift[i], square[i] += (x[i] - shift[i])^2 for `rows` rows of n values, ldx values apart */
+    void (*moments_by_column)(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const float *shift, float *sum,
+                              float *square);
+    /* y[i] = ((x[i] - a->shift[i]) - a->delta[i]) * a->scale[i] + a->offset[i], or with the first value of each for all. y has x's
+     * dtype, or is f32 when `wide`. */
+    void (*affine)(enum tern_dtype dtype, int64_t n, const void *x, const struct tern_cpu_affine *a, bool vectors, bool wide, void *y);
+    /* y[i] = ((x[i] - *a->shift) - *a->delta) * *a->scale * weight[i] + bias[i]; both may be NULL. y has x's dtype. */
+    void (*normalize)(enum tern_dtype dtype, int64_t n, const void *x, const struct tern_cpu_affine *a, const float *weight,
+                      const float *bias, void *y);
 
     /* The transforms of Winograd's convolution on n channels of one tile. x: its 36 input pixels, row by row; result i goes to
      * v + i * step. */

@@ -76,6 +76,9 @@ INLINE vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
 INLINE vf v_min(vf a, vf b) { return v_select(a < b, a, b); }
 INLINE vf v_abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
 
+#if defined(TERN_LEVEL_512)
+INLINE float v_sum(vf v) { return _mm512_reduce_add_ps((__m512)v); }
+#else
 INLINE float v_sum(vf v)
 {
     float s[VW];
@@ -85,6 +88,7 @@ INLINE float v_sum(vf v)
             s[i] += s[i + w];
     return s[0];
 }
+#endif
 
 INLINE vf v_from_bf16(const uint16_t *p)
 {
