@@ -74,25 +74,28 @@ static struct moments moments_of(const struct groups *r, int64_t i)
     return r->channels_last ? channels_last_moments(r, i) : contiguous_moments(r, i);
 }
 
-/* n values, columns col .. col + n of a row of the output. */
-static void scale_part(const struct groups *r, const struct tern_cpu_affine *a, bool vectors, const char *x, char *y, int64_t row,
-                       int64_t col, int64_t n)
+/* `rows` rows of n values, ld apart: columns col .. col + n of rows row, row + 1, … of the output. */
+static void scale_part(const struct groups *r, const struct tern_cpu_affine *a, bool vectors, int64_t at, int64_t ld, int64_t row,
+                       int64_t rows, int64_t col, int64_t n)
 {
     float tile[TILE];
+    const char *x = r->x + at * r->size;
+    char *y = r->y + at * r->size;
     if (!r->post.n) {
-        r->level->affine(r->dtype, n, x, a, vectors, false, y);
+        r->level->affine(r->dtype, rows, n, x, ld, a, vectors, false, y, ld);
         return;
     }
-    for (int64_t i = 0, part; i < n; i += part) {
-        const int64_t at = vectors ? i : 0;
-        struct tern_cpu_affine here = {a->shift + at, a->delta + at, a->scale + at, a->offset + at};
-        float *wide = r->dtype == TERN_F32 ? (float *)(void *)(y + i * r->size) : tile;
-        part = n - i < TILE ? n - i : TILE;
-        r->level->affine(r->dtype, part, x + i * r->size, &here, vectors, true, wide);
-        cpu_post_apply(&r->post, wide, row, col + i, part);
-        if (r->dtype != TERN_F32)
-            r->level->from_f32(r->dtype, part, tile, y + i * r->size);
-    }
+    for (int64_t k = 0; k < rows; k++, x += ld * r->size, y += ld * r->size)
+        for (int64_t i = 0, part; i < n; i += part) {
+            const int64_t from = vectors ? i : 0;
+            struct tern_cpu_affine here = {a->shift + from, a->delta + from, a->scale + from, a->offset + from};
+            float *wide = r->dtype == TERN_F32 ? (float *)(void *)(y + i * r->size) : tile;
+            part = n - i < TILE ? n - i : TILE;
+            r->level->affine(r->dtype, 1, part, x + i * r->size, 0, &here, vectors, true, wide, 0);
+            cpu_post_apply(&r->post, wide, row + k, col + i, part);
+            if (r->dtype != TERN_F32)
+                r->level->from_f32(r->dtype, part, tile, y + i * r->size);
+        }
 }
 
 /* ---- contiguous: a group after the other */
@@ -105,9 +108,9 @@ static void contiguous_part(void *arg, int64_t begin, int64_t end)
         struct moments m = moments_of(r, i);
         double inv = cpu_norm_scale(m.variance, r->eps);
         for (int64_t row = i * per; row < (i + 1) * per; row++) {
-            int64_t c = row % r->c, at = row * r->hw * r->size;
+            int64_t c = row % r->c;
             float delta = (float)m.delta, scale = (float)(inv * (r->weight ? r->weight[c] : 1)), offset = r->bias ? r->bias[c] : 0;
-            scale_part(r, &(struct tern_cpu_affine){&m.base, &delta, &scale, &offset}, false, r->x + at, r->y + at, row, 0, r->hw);
+            scale_part(r, &(struct tern_cpu_affine){&m.base, &delta, &scale, &offset}, false, row * r->hw, 0, row, 1, 0, r->hw);
         }
     }
 }
@@ -143,12 +146,12 @@ static void spread(const struct groups *r, int64_t i)
     }
 }
 
-/* `pixel` is counted over all pictures. */
-static void scale_pixel(const struct groups *r, int64_t pixel, int64_t c, int64_t columns)
+static void scale_block(const struct groups *r, int64_t n, int64_t block, int64_t c, int64_t columns)
 {
-    int64_t at = pixel / r->hw * r->c + c, from = (pixel * r->c + c) * r->size;
+    int64_t p = block * BLOCK, rows = r->hw - p < BLOCK ? r->hw - p : BLOCK;
+    int64_t at = n * r->c + c, row = n * r->hw + p;
     struct tern_cpu_affine affine = {r->shift + at, r->delta + at, r->scale + at, r->offset + at};
-    scale_part(r, &affine, true, r->x + from, r->y + from, pixel, c, columns);
+    scale_part(r, &affine, true, row * r->c + c, r->c, row, rows, c, columns);
 }
 
 /* The groups of a slab from their sums to the end. What was summed last is in cache and comes first. */
@@ -164,8 +167,7 @@ static void slab_part(void *arg, int64_t begin, int64_t end)
         for (int64_t j = 0; j < r->slab; j++)
             spread(r, i * r->slab + j);
         for (int64_t b = r->blocks; b-- > 0;)
-            for (int64_t p = b * BLOCK; p < r->hw && p < (b + 1) * BLOCK; p++)
-                scale_pixel(r, n * r->hw + p, c, columns);
+            scale_block(r, n, b, c, columns);
     }
 }
 
@@ -182,11 +184,11 @@ static void spread_part(void *arg, int64_t begin, int64_t end)
         spread(arg, i);
 }
 
-static void pixel_part(void *arg, int64_t begin, int64_t end)
+static void scale_blocks(void *arg, int64_t begin, int64_t end)
 {
     const struct groups *r = arg;
     for (int64_t i = begin; i < end; i++)
-        scale_pixel(r, i, 0, r->c);
+        scale_block(r, i / r->blocks, i % r->blocks, 0, r->c);
 }
 
 static void stats_part(void *arg, int64_t begin, int64_t end)
@@ -307,7 +309,7 @@ static void scale_all(struct tern_context *ctx, struct groups *r)
         return;
     }
     tern_parallel(ctx, r->n * r->g, 1, spread_part, r);
-    tern_parallel(ctx, r->n * r->hw, 1 + 16384 / r->c, pixel_part, r);
+    tern_parallel(ctx, r->n * r->blocks, 1, scale_blocks, r);
 }
 
 /* ---- the kernels */

@@ -8,26 +8,15 @@ struct rows_run {
     enum tern_dtype dtype;
     const char *x;
     char *y;
-    const float *weight, *bias;
     int64_t n;
-    double eps;
-    bool center; /* layer_norm */
+    struct tern_cpu_norm norm;
 };
 
 static void rows_part(void *arg, int64_t begin, int64_t end)
 {
     const struct rows_run *r = arg;
     const int64_t row = r->n * (int64_t)tern_dtype_size(r->dtype);
-    for (int64_t i = begin; i < end; i++) {
-        const char *x = r->x + i * row;
-        double sum, square;
-        float shift = r->center ? cpu_norm_first(r->level, r->dtype, x) : 0, unused = 0;
-        r->level->moments(r->dtype, r->n, x, shift, &sum, &square);
-        double mean = r->center ? sum / (double)r->n : 0;
-        float scale = (float)cpu_norm_scale(square / (double)r->n - mean * mean, r->eps), delta = (float)mean;
-        struct tern_cpu_affine affine = {&shift, &delta, &scale, &unused};
-        r->level->normalize(r->dtype, r->n, x, &affine, r->weight, r->bias, r->y + i * row);
-    }
+    r->level->normalize(r->dtype, end - begin, r->n, r->x + begin * row, &r->norm, r->y + begin * row);
 }
 
 static bool rows_supports(struct tern_device *device, const struct tern_op_desc *d)
@@ -46,11 +35,9 @@ static enum tern_status rows_run(const struct tern_kernel_args *a, int64_t ndim,
                          .dtype = m->dtype,
                          .x = tern_arg_host(&a->in[0]),
                          .y = tern_arg_host(&a->out),
-                         .weight = cpu_norm_input(a, 1, &room),
                          .n = 1,
-                         .eps = eps,
-                         .center = center};
-    r.bias = cpu_norm_input(a, 2, &room);
+                         .norm = {.weight = cpu_norm_input(a, 1, &room), .eps = eps, .center = center}};
+    r.norm.bias = cpu_norm_input(a, 2, &room);
     for (int i = m->ndim - (int)ndim; i < m->ndim; i++)
         r.n *= m->shape[i];
     int64_t rows = tern_meta_numel(m) / r.n;

@@ -59,24 +59,29 @@ INLINE vf v_load_as(const enum tern_dtype dtype, const void *p, int64_t i)
 /* The first n < VW of them; the rest is zero. */
 INLINE vf v_load_as_n(const enum tern_dtype dtype, const void *p, int64_t i, int64_t n)
 {
-    uint16_t tail[VW] = {0};
     if (dtype == TERN_F32)
         return v_load_n((const float *)p + i, n);
-    memcpy(tail, (const uint16_t *)p + i, (size_t)n * sizeof(*tail));
-    return v_load_as(dtype, tail, 0);
+    vh h = h_load_n((const uint16_t *)p + i, n);
+    return dtype == TERN_F16 ? v_widen_f16(h) : v_widen_bf16(h);
+}
+
+INLINE void v_store_as(const enum tern_dtype dtype, void *p, int64_t i, vf v)
+{
+    if (dtype == TERN_F32) {
+        v_store((float *)p + i, v);
+        return;
+    }
+    vh h = dtype == TERN_F16 ? to_f16(v) : to_bf16(v);
+    memcpy((uint16_t *)p + i, &h, sizeof(h));
 }
 
 INLINE void v_store_as_n(const enum tern_dtype dtype, void *p, int64_t i, vf v, int64_t n)
 {
-    if (dtype == TERN_F32) {
+    if (dtype == TERN_F32)
         v_store_n((float *)p + i, v, n);
-        return;
-    }
-    vh h = dtype == TERN_F16 ? to_f16(v) : to_bf16(v);
-    memcpy((uint16_t *)p + i, &h, (size_t)n * sizeof(uint16_t));
+    else
+        h_store_n((uint16_t *)p + i, dtype == TERN_F16 ? to_f16(v) : to_bf16(v), n);
 }
-
-INLINE void v_store_as(const enum tern_dtype dtype, void *p, int64_t i, vf v) { v_store_as_n(dtype, p, i, v, VW); }
 
 INLINE float load_as(const enum tern_dtype dtype, const void *p, int64_t i)
 {

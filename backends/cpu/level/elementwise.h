@@ -28,7 +28,7 @@ INLINE vf v_sqrt(vf x)
     ROW(SIGMOID, sigmoid, v_sigmoid(x))                                                                         \
     ROW(RELU, relu, v_select(x < 0.0f, v_set(0), x))                                                            \
     ROW(SILU, silu, (x * v_sigmoid(x)))                                                                         \
-    ROW(GELU, gelu, (0.5f * x * (1.0f + v_erf(x * 0.70710678118654752f))))                                      \
+    ROW(GELU, gelu, v_gelu(x))                                                                                  \
     ROW(GELU_TANH, gelu_tanh, (0.5f * x * (1.0f + v_tanh(0.79788456080286536f * (x + 0.044715f * x * x * x))))) \
     ROW(QUICK_GELU, quick_gelu, (x * v_sigmoid(1.702f * x)))                                                    \
     ROW(ADD_SCALAR, add_scalar, (x + s))                                                                        \

@@ -44,6 +44,13 @@ struct tern_cpu_affine {
     const float *shift, *delta, *scale, *offset;
 };
 
+/* A normalisation of rows. */
+struct tern_cpu_norm {
+    const float *weight, *bias; /* n values, or NULL */
+    double eps;
+    bool center; /* else the mean counts as 0 */
+};
+
 /* Columns of a packed panel of B in bf16; a last panel of at most half as many is half as wide. */
 #define TERN_BF16_NR 32
 
@@ -101,12 +108,12 @@ struct tern_cpu_level {
     /* sum[i] += x[i] - shift[i], square[i] += (x[i] - shift[i])^2 for `rows` rows of n values, ldx values apart */
     void (*moments_by_column)(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const float *shift, float *sum,
                               float *square);
-    /* y[i] = ((x[i] - a->shift[i]) - a->delta[i]) * a->scale[i] + a->offset[i], or with the first value of each for all. y has x's
-     * dtype, or is f32 when `wide`. */
-    void (*affine)(enum tern_dtype dtype, int64_t n, const void *x, const struct tern_cpu_affine *a, bool vectors, bool wide, void *y);
-    /* y[i] = ((x[i] - *a->shift) - *a->delta) * *a->scale * weight[i] + bias[i]; both may be NULL. y has x's dtype. */
-    void (*normalize)(enum tern_dtype dtype, int64_t n, const void *x, const struct tern_cpu_affine *a, const float *weight,
-                      const float *bias, void *y);
+    /* y[i] = ((x[i] - a->shift[i]) - a->delta[i]) * a->scale[i] + a->offset[i], or with the first value of each for all: rows of n values,
+     * ldx and ldy values apart. y has x's dtype, or is f32 when `wide`. */
+    void (*affine)(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
+                   bool vectors, bool wide, void *y, int64_t ldy);
+    /* Rows of n values that lie together: (x - mean) / sqrt(variance + eps) * weight + bias. y has x's dtype. */
+    void (*normalize)(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y);
 
     /* The transforms of Winograd's convolution on n channels of one tile. x: its 36 input pixels, row by row; result i goes to
      * v + i * step. */

@@ -1,16 +1,20 @@
-/* Vector exp, erf and tanh. Errors against double over the whole range are stated in tests/test_cpu_level.c. */
+/* Vector exp, tanh, sigmoid and gelu. Errors against double over the whole range are stated in tests/test_cpu_level.c. */
 #ifndef TERN_BACKENDS_CPU_MATHFUN_H
 #define TERN_BACKENDS_CPU_MATHFUN_H
 
 #include "backends/cpu/level/vec.h"
 
-/* exp: x = n ln 2 + r, |r| <= ln 2 / 2; 2^n in two halves, so that results near the ends of the range
- * are exact in the exponent. Coefficients: Cephes expf (Moshier 1989). */
+/* exp: x = n ln 2 + r, |r| <= ln 2 / 2. Coefficients: Cephes expf (Moshier 1989). */
 INLINE vf v_exp(vf x)
 {
+#if defined(TERN_LEVEL_512) /* NaN is the second operand, which min and max give back */
+    const vf t = (vf)_mm512_min_ps((__m512)v_set(89.0f), _mm512_max_ps((__m512)v_set(-104.0f), (__m512)x));
+    const vf n = (vf)_mm512_roundscale_ps((__m512)(t * 1.44269504088896341f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    vf t = v_min(v_max(x, v_set(-104.0f)), v_set(89.0f));
-    vf n = (t * 1.44269504088896341f + magic) - magic;
+    const vf t = v_min(v_max(x, v_set(-104.0f)), v_set(89.0f));
+    const vf n = (t * 1.44269504088896341f + magic) - magic;
+#endif
     vf r = t - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
     vf p = v_set(1.9875691500e-4f);
@@ -20,32 +24,24 @@ INLINE vf v_exp(vf x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
+#if defined(TERN_LEVEL_512)
+    return (vf)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else /* 2^n in two halves, so that results near the ends of the range are exact in the exponent */
     vi e = __builtin_convertvector(n, vi), e1 = e >> 1, e2 = e - e1;
     p = p * (vf)((e1 + 127) << 23) * (vf)((e2 + 127) << 23);
     return v_select(x == x, p, x);
+#endif
 }
 
-/* erf: a polynomial below 0.93, 1 - exp(polynomial) above it. Coefficients: minimax fit, below 1 ulp (Juffa). */
-INLINE vf v_erf(vf x)
+/* 1 / x for 2^-126 < x < 2^126: an estimate of 14 bits and one step of Newton's, which takes half of the time of a division. */
+INLINE vf v_reciprocal(vf x)
 {
-    vf t = v_abs(x), s = x * x;
-    vf far = t * -1.72853470e-5f + 3.83197126e-4f;
-    vf u = t * -3.88396438e-3f + 2.42546219e-2f;
-    far = far * s + u;
-    far = far * t - 1.06777877e-1f;
-    far = far * t - 6.34846687e-1f;
-    far = far * t - 1.28717512e-1f;
-    far = far * t - t;
-    far = 1.0f - v_exp(far);
-    far = v_select(t > 4.0f, v_set(1.0f), far);
-    far = (vf)((vi)far | ((vi)x & (int32_t)0x80000000));
-    vf near = s * -5.96761703e-4f + 4.99119423e-3f;
-    near = near * s - 2.67681349e-2f;
-    near = near * s + 1.12819925e-1f;
-    near = near * s - 3.76125336e-1f;
-    near = near * s + 1.28379166e-1f;
-    near = near * x + x;
-    return v_select(x == x, v_select(t > 0.927734375f, far, near), x);
+#if defined(TERN_LEVEL_512)
+    vf r = (vf)_mm512_rcp14_ps((__m512)x);
+    return r + r * (1.0f - x * r);
+#else
+    return 1.0f / x;
+#endif
 }
 
 /* tanh: odd polynomial below 0.625 (Cephes tanhf), 1 - 2 / (exp(2 |x|) + 1) above. */
@@ -61,6 +57,30 @@ INLINE vf v_tanh(vf x)
     return (vf)((vi)v_select(t < 0.625f, near, far) | ((vi)x & (int32_t)0x80000000)); /* odd; -0 stays -0 */
 }
 
-INLINE vf v_sigmoid(vf x) { return 1.0f / (1.0f + v_exp(-x)); }
+/* Below -87 it is taken for zero. */
+INLINE vf v_sigmoid(vf x)
+{
+    vf r = v_reciprocal(1.0f + v_exp(v_select(x < -87.0f, v_set(87.0f), -x)));
+    return v_select(x < -87.0f, v_set(0), r);
+}
+
+/* gelu: max(x, 0) - |x| Q(|x|), where Q(t) = erfc(t / sqrt 2) / 2 = exp(-t^2 / 2) R(t): so the left tail keeps its digits. R is a
+ * polynomial in 1 / (1 + 0.23 t), of the least relative error over 0 <= t <= 13 (5e-8), found by reweighted least squares. */
+INLINE vf v_gelu(vf x)
+{
+    vf t = v_abs(x), near = v_min(t, v_set(16.0f)); /* Q(16) is zero */
+    vf u = v_reciprocal(1.0f + 0.23f * near);
+    vf p = v_set(-0.07836835705f);
+    p = p * u + 0.28990998019f;
+    p = p * u - 0.27703025289f;
+    p = p * u + 0.30014251771f;
+    p = p * u - 0.03193775407f;
+    p = p * u + 0.11906242591f;
+    p = p * u + 0.08588893082f;
+    p = p * u + 0.09235897118f;
+    p = p * u - 2.648529078749e-5f;
+    vf half = 0.5f * x + 0.5f * t; /* exact; NaN for NaN and minus infinity */
+    return half - near * (p * v_exp(-0.5f * (near * near)));
+}
 
 #endif

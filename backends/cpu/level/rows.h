@@ -8,33 +8,36 @@
 #include "backends/cpu/level/mathfun.h"
 
 /* Values per partial sum: short enough for f32, the rest is added in double. */
-#define CHUNK 4096
+#define NORM_CHUNK 4096
+
+#define NORM_SUMS 4
 
 INLINE void moments_chunk(const enum tern_dtype dtype, int64_t n, const void *x, int64_t at, float shift, double *sum, double *square)
 {
-    vf s[2] = {v_set(0), v_set(0)}, q[2] = {v_set(0), v_set(0)}, d;
+    vf s[NORM_SUMS], q[NORM_SUMS], d;
     int64_t i = at, end = at + n;
-    for (; i + 2 * VW <= end; i += 2 * VW)
-        for (int j = 0; j < 2; j++) {
+    for (int j = 0; j < NORM_SUMS; j++)
+        s[j] = q[j] = v_set(0);
+    for (; i + NORM_SUMS * VW <= end; i += NORM_SUMS * VW)
+        for (int j = 0; j < NORM_SUMS; j++) {
             d = v_load_as(dtype, x, i + j * VW) - shift;
             s[j] += d;
             q[j] += d * d;
         }
-    float tail_s = 0, tail_q = 0;
-    for (; i < end; i++) {
-        float t = load_as(dtype, x, i) - shift;
-        tail_s += t;
-        tail_q += t * t;
+    for (; i < end; i += VW) {
+        d = end - i < VW ? v_keep(v_load_as_n(dtype, x, i, end - i) - shift, end - i) : v_load_as(dtype, x, i) - shift;
+        s[0] += d;
+        q[0] += d * d;
     }
-    *sum += (double)v_sum(s[0] + s[1]) + tail_s;
-    *square += (double)v_sum(q[0] + q[1]) + tail_q;
+    *sum += v_sum((s[0] + s[1]) + (s[2] + s[3]));
+    *square += v_sum((q[0] + q[1]) + (q[2] + q[3]));
 }
 
 INLINE void moments_of(const enum tern_dtype dtype, int64_t n, const void *x, float shift, double *sum, double *square)
 {
     *sum = *square = 0;
-    for (int64_t i = 0; i < n; i += CHUNK)
-        moments_chunk(dtype, n - i < CHUNK ? n - i : CHUNK, x, i, shift, sum, square);
+    for (int64_t i = 0; i < n; i += NORM_CHUNK)
+        moments_chunk(dtype, n - i < NORM_CHUNK ? n - i : NORM_CHUNK, x, i, shift, sum, square);
 }
 
 static void moments(enum tern_dtype dtype, int64_t n, const void *x, float shift, double *sum, double *square)
@@ -42,45 +45,53 @@ static void moments(enum tern_dtype dtype, int64_t n, const void *x, float shift
     FOR_DTYPE(dtype, moments_of, n, x, shift, sum, square)
 }
 
-/* COLUMNS vectors side by side, which are whole lines of a row. */
-#define COLUMNS 4
+/* Rows that are gone through together: what belongs to their columns is read once for them, and each is read in order. */
+#define NORM_ROWS 4
 
-/* `vectors` of columns from c on: what they sum stays in registers. */
-INLINE void moments_of_columns(const enum tern_dtype dtype, const int vectors, int64_t rows, int64_t c, const void *x, int64_t ldx,
-                               const float *shift, float *sum, float *square)
+/* n <= VW columns from c on */
+INLINE void column_moments(const enum tern_dtype dtype, const int rows, int64_t n, int64_t c, const void *x, int64_t ldx,
+                           const float *shift, float *sum, float *square)
 {
-    vf s[COLUMNS], q[COLUMNS], m[COLUMNS];
-    for (int j = 0; j < vectors; j++) {
-        s[j] = v_load(sum + c + j * VW);
-        q[j] = v_load(square + c + j * VW);
-        m[j] = v_load(shift + c + j * VW);
+    const bool whole = n == VW;
+    vf s = whole ? v_load(sum + c) : v_load_n(sum + c, n), q = whole ? v_load(square + c) : v_load_n(square + c, n);
+    vf m = whole ? v_load(shift + c) : v_load_n(shift + c, n);
+    for (int r = 0; r < rows; r++) {
+        vf d = (whole ? v_load_as(dtype, x, r * ldx + c) : v_load_as_n(dtype, x, r * ldx + c, n)) - m;
+        s += d;
+        q += d * d;
     }
-    for (int64_t r = 0; r < rows; r++)
-        for (int j = 0; j < vectors; j++) {
-            vf d = v_load_as(dtype, x, r * ldx + c + j * VW) - m[j];
-            s[j] += d;
-            q[j] += d * d;
-        }
-    for (int j = 0; j < vectors; j++) {
-        v_store(sum + c + j * VW, s[j]);
-        v_store(square + c + j * VW, q[j]);
+    if (whole) {
+        v_store(sum + c, s);
+        v_store(square + c, q);
+    } else {
+        v_store_n(sum + c, s, n);
+        v_store_n(square + c, q, n);
     }
+}
+
+INLINE void columns_moments(const enum tern_dtype dtype, const int rows, int64_t n, const void *x, int64_t ldx, const float *shift,
+                            float *sum, float *square)
+{
+    int64_t c = 0;
+    for (; c + VW <= n; c += VW)
+        column_moments(dtype, rows, VW, c, x, ldx, shift, sum, square);
+    if (c < n)
+        column_moments(dtype, rows, n - c, c, x, ldx, shift, sum, square);
+}
+
+INLINE const void *row_of(const enum tern_dtype dtype, const void *x, int64_t at)
+{
+    return (const char *)x + at * (dtype == TERN_F32 ? 4 : 2);
 }
 
 INLINE void moments_by_column_of(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const float *shift,
                                  float *sum, float *square)
 {
-    int64_t c = 0;
-    for (; c + COLUMNS * VW <= n; c += COLUMNS * VW)
-        moments_of_columns(dtype, COLUMNS, rows, c, x, ldx, shift, sum, square);
-    for (; c + VW <= n; c += VW)
-        moments_of_columns(dtype, 1, rows, c, x, ldx, shift, sum, square);
-    for (; c < n; c++)
-        for (int64_t r = 0; r < rows; r++) {
-            float d = load_as(dtype, x, r * ldx + c) - shift[c];
-            sum[c] += d;
-            square[c] += d * d;
-        }
+    int64_t r = 0;
+    for (; r + NORM_ROWS <= rows; r += NORM_ROWS)
+        columns_moments(dtype, NORM_ROWS, n, row_of(dtype, x, r * ldx), ldx, shift, sum, square);
+    for (; r < rows; r++)
+        columns_moments(dtype, 1, n, row_of(dtype, x, r * ldx), ldx, shift, sum, square);
 }
 
 static void moments_by_column(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const float *shift, float *sum,
@@ -91,8 +102,8 @@ INLINE vf v_affine(vf x, vf shift, vf delta, vf scale, vf offset)
     return ((x - shift) - delta) * scale + offset;
 }
 
-INLINE void affine_of(const enum tern_dtype from, const enum tern_dtype to, int64_t n, const void *x, const struct tern_cpu_affine *a,
-                      bool vectors, void *y)
+INLINE void affine_rows(const enum tern_dtype from, const enum tern_dtype to, const int rows, int64_t n, const void *x, int64_t ldx,
+                        const struct tern_cpu_affine *a, bool vectors, void *y, int64_t ldy)
 {
     int64_t i = 0, left;
     vf shift = v_set(*a->shift), delta = v_set(*a->delta), scale = v_set(*a->scale), offset = v_set(*a->offset);
@@ -103,7 +114,8 @@ INLINE void affine_of(const enum tern_dtype from, const enum tern_dtype to, int6
             scale = v_load(a->scale + i);
             offset = v_load(a->offset + i);
         }
-        v_store_as(to, y, i, v_affine(v_load_as(from, x, i), shift, delta, scale, offset));
+        for (int r = 0; r < rows; r++)
+            v_store_as(to, y, r * ldy + i, v_affine(v_load_as(from, x, r * ldx + i), shift, delta, scale, offset));
     }
     if (i == n)
         return;
@@ -114,34 +126,50 @@ INLINE void affine_of(const enum tern_dtype from, const enum tern_dtype to, int6
         scale = v_load_n(a->scale + i, left);
         offset = v_load_n(a->offset + i, left);
     }
-    v_store_as_n(to, y, i, v_affine(v_load_as_n(from, x, i, left), shift, delta, scale, offset), left);
+    for (int r = 0; r < rows; r++)
+        v_store_as_n(to, y, r * ldy + i, v_affine(v_load_as_n(from, x, r * ldx + i, left), shift, delta, scale, offset), left);
 }
 
-INLINE void affine_alike(const enum tern_dtype dtype, int64_t n, const void *x, const struct tern_cpu_affine *a, bool vectors, void *y)
+INLINE void affine_of(const enum tern_dtype from, const enum tern_dtype to, int64_t rows, int64_t n, const void *x, int64_t ldx,
+                      const struct tern_cpu_affine *a, bool vectors, void *y, int64_t ldy)
 {
-    affine_of(dtype, dtype, n, x, a, vectors, y);
+    int64_t r = 0;
+    for (; r + NORM_ROWS <= rows; r += NORM_ROWS)
+        affine_rows(from, to, NORM_ROWS, n, row_of(from, x, r * ldx), ldx, a, vectors, (void *)row_of(to, y, r * ldy), ldy);
+    for (; r < rows; r++)
+        affine_rows(from, to, 1, n, row_of(from, x, r * ldx), ldx, a, vectors, (void *)row_of(to, y, r * ldy), ldy);
 }
 
-INLINE void affine_wide(const enum tern_dtype dtype, int64_t n, const void *x, const struct tern_cpu_affine *a, bool vectors, void *y)
+INLINE void affine_alike(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
+                         bool vectors, void *y, int64_t ldy)
 {
-    affine_of(dtype, TERN_F32, n, x, a, vectors, y);
+    affine_of(dtype, dtype, rows, n, x, ldx, a, vectors, y, ldy);
 }
 
-static void affine(enum tern_dtype dtype, int64_t n, const void *x, const struct tern_cpu_affine *a, bool vectors, bool wide, void *y)
+INLINE void affine_wide(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
+                        bool vectors, void *y, int64_t ldy)
+{
+    affine_of(dtype, TERN_F32, rows, n, x, ldx, a, vectors, y, ldy);
+}
+
+static void affine(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
+                   bool vectors, bool wide, void *y, int64_t ldy)
 {
     if (wide)
-        FOR_DTYPE(dtype, affine_wide, n, x, a, vectors, y)
+        FOR_DTYPE(dtype, affine_wide, rows, n, x, ldx, a, vectors, y, ldy)
     else
-        FOR_DTYPE(dtype, affine_alike, n, x, a, vectors, y)
+        FOR_DTYPE(dtype, affine_alike, rows, n, x, ldx, a, vectors, y, ldy)
 }
 
-INLINE void normalize_of(const enum tern_dtype dtype, int64_t n, const void *x, const struct tern_cpu_affine *a, const float *weight,
-                         const float *bias, void *y)
+/* y = (x - shift - delta) scale weight + bias; the row behind is asked for meanwhile. */
+INLINE void normalize_row(const enum tern_dtype dtype, int64_t n, const void *x, float shift, float delta, float scale, const float *weight,
+                          const float *bias, void *y)
 {
-    const vf shift = v_set(*a->shift), delta = v_set(*a->delta), scale = v_set(*a->scale), one = v_set(1), zero = v_set(0);
+    const vf one = v_set(1), zero = v_set(0);
     int64_t i = 0;
     for (; i + VW <= n; i += VW) {
         vf v = ((v_load_as(dtype, x, i) - shift) - delta) * scale;
+        __builtin_prefetch(row_of(dtype, x, n + i));
         v_store_as(dtype, y, i, v * (weight ? v_load(weight + i) : one) + (bias ? v_load(bias + i) : zero));
     }
     if (i < n) {
@@ -151,10 +179,22 @@ INLINE void normalize_of(const enum tern_dtype dtype, int64_t n, const void *x, 
     }
 }
 
-static void normalize(enum tern_dtype dtype, int64_t n, const void *x, const struct tern_cpu_affine *a, const float *weight,
-                      const float *bias, void *y)
+INLINE void normalize_of(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y)
 {
-    FOR_DTYPE(dtype, normalize_of, n, x, a, weight, bias, y)
+    for (int64_t r = 0; r < rows; r++) {
+        const void *row = row_of(dtype, x, r * n);
+        double sum, square;
+        float shift = p->center ? load_as(dtype, row, 0) : 0;
+        moments_of(dtype, n, row, shift, &sum, &square);
+        double mean = p->center ? sum / (double)n : 0, variance = square / (double)n - mean * mean;
+        float scale = (float)(1 / __builtin_sqrt((variance < 0 ? 0 : variance) + p->eps)); /* NaN stays NaN */
+        normalize_row(dtype, n, row, shift, (float)mean, scale, p->weight, p->bias, (void *)row_of(dtype, y, r * n));
+    }
+}
+
+static void normalize(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y)
+{
+    FOR_DTYPE(dtype, normalize_of, rows, n, x, p, y)
 }
 
 static float max_of(int64_t n, const float *x)
@@ -164,6 +204,10 @@ static float max_of(int64_t n, const float *x)
     for (; i + VW <= n; i += VW)
         m = v_max(v_load(x + i), m);
     float r = -INFINITY;
+    if (n >= VW) { /* some of the last vector were there before */
+        m = v_max(v_load(x + n - VW), m);
+        i = n;
+    }
     for (int j = 0; j < VW; j++)
         r = m[j] > r ? m[j] : r;
     for (; i < n; i++)
@@ -193,14 +237,12 @@ static float exp_sum(int64_t n, float *x, float max)
         v_store(x + i, e);
         s += e;
     }
-    float r = v_sum(s);
     if (i < n) {
         vf e = v_exp(v_load_n(x + i, n - i) - max);
         v_store_n(x + i, e, n - i);
-        for (int64_t j = 0; j < n - i; j++)
-            r += e[j];
+        s += v_keep(e, n - i);
     }
-    return r;
+    return v_sum(s);
 }
 
 #endif

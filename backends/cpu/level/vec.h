@@ -60,7 +60,22 @@ INLINE void v_store(float *p, vf v) { memcpy(p, &v, sizeof(v)); }
 
 INLINE vf v_set(float x) { return x - (vf){0}; }
 
-/* First n < VW values; the rest is zero. */
+/* The first n < VW values; the rest is zero, or is not written. */
+#if defined(TERN_LEVEL_512)
+INLINE __mmask16 v_lanes(int64_t n) { return (__mmask16)((1u << n) - 1); }
+INLINE vf v_keep(vf v, int64_t n) { return (vf)_mm512_maskz_mov_ps(v_lanes(n), (__m512)v); }
+INLINE vf v_load_n(const float *p, int64_t n) { return (vf)_mm512_maskz_loadu_ps(v_lanes(n), p); }
+INLINE void v_store_n(float *p, vf v, int64_t n) { _mm512_mask_storeu_ps(p, v_lanes(n), (__m512)v); }
+INLINE vh h_load_n(const uint16_t *p, int64_t n) { return (vh)_mm256_maskz_loadu_epi16(v_lanes(n), p); }
+INLINE void h_store_n(uint16_t *p, vh h, int64_t n) { _mm256_mask_storeu_epi16(p, v_lanes(n), (__m256i)h); }
+#else
+INLINE vf v_keep(vf v, int64_t n)
+{
+    vf kept = {0};
+    memcpy(&kept, &v, (size_t)n * sizeof(float));
+    return kept;
+}
+
 INLINE vf v_load_n(const float *p, int64_t n)
 {
     vf v = {0};
@@ -69,6 +84,23 @@ INLINE vf v_load_n(const float *p, int64_t n)
 }
 
 INLINE void v_store_n(float *p, vf v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(float)); }
+
+INLINE vh h_load_n(const uint16_t *p, int64_t n)
+{
+    vh h = {0};
+    memcpy(&h, p, (size_t)n * sizeof(*p));
+    return h;
+}
+
+INLINE void h_store_n(uint16_t *p, vh h, int64_t n) { memcpy(p, &h, (size_t)n * sizeof(*p)); }
+#endif
+
+INLINE vh h_load(const uint16_t *p)
+{
+    vh h;
+    memcpy(&h, p, sizeof(h));
+    return h;
+}
 
 /* mask ? a : b, lane by lane; mask lanes are 0 or -1 */
 INLINE vf v_select(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
@@ -90,23 +122,16 @@ INLINE float v_sum(vf v)
 }
 #endif
 
-INLINE vf v_from_bf16(const uint16_t *p)
-{
-    vh h;
-    memcpy(&h, p, sizeof(h));
-    return (vf)(__builtin_convertvector(h, vu) << 16);
-}
+INLINE vf v_widen_bf16(vh h) { return (vf)(__builtin_convertvector(h, vu) << 16); }
 
 #if defined(TERN_LEVEL_512)
-INLINE vf v_from_f16(const uint16_t *p) { return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE vf v_widen_f16(vh h) { return (vf)_mm512_cvtph_ps((__m256i)h); }
 #elif defined(TERN_LEVEL_avx2)
-INLINE vf v_from_f16(const uint16_t *p) { return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+INLINE vf v_widen_f16(vh h) { return (vf)_mm256_cvtph_ps((__m128i)h); }
 #else
 /* By integer arithmetic: exponent re-biased; subnormal halves go through a float subtraction. */
-INLINE vf v_from_f16(const uint16_t *p)
+INLINE vf v_widen_f16(vh h)
 {
-    vh h;
-    memcpy(&h, p, sizeof(h));
     vu x = __builtin_convertvector(h, vu), sign = (x & 0x8000) << 16, mag = x & 0x7fff;
     vf normal = (vf)((mag << 13) + (112u << 23));
     vf special = (vf)((mag << 13) + (224u << 23));
@@ -115,5 +140,8 @@ INLINE vf v_from_f16(const uint16_t *p)
     return (vf)((vu)r | sign);
 }
 #endif
+
+INLINE vf v_from_bf16(const uint16_t *p) { return v_widen_bf16(h_load(p)); }
+INLINE vf v_from_f16(const uint16_t *p) { return v_widen_f16(h_load(p)); }
 
 #endif
