@@ -11,13 +11,16 @@ struct run {
     int64_t rows, n, rows_of_task;
 };
 
+/* Floats from one thread's row to the next one's: they share no cache line. */
+static int64_t pitch(int64_t n) { return (n + 31) / 16 * 16; }
+
 static void task(void *arg, int slot, int64_t i)
 {
     const struct run *r = arg;
     const int64_t row = r->n * (int64_t)tern_dtype_size(r->dtype), begin = i * r->rows_of_task;
     const int64_t end = begin + r->rows_of_task < r->rows ? begin + r->rows_of_task : r->rows;
     for (int64_t j = begin; j < end; j++) {
-        float *wide = r->scratch ? r->scratch + slot * r->n : (float *)(void *)(r->y + j * row);
+        float *wide = r->scratch ? r->scratch + slot * pitch(r->n) : (float *)(void *)(r->y + j * row);
         r->level->to_f32(r->dtype, r->n, r->x + j * row, wide);
         float sum = r->level->exp_sum(r->n, wide, r->level->max(r->n, wide));
         r->level->unary[TERN_CPU_MUL_SCALAR](r->n, wide, wide, 1 / sum);
@@ -35,7 +38,7 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const struct tern_meta *m = &d->in[0];
-    return m->dtype == TERN_F32 ? 0 : (size_t)(m->shape[m->ndim - 1] * tern_thread_count(ctx)) * sizeof(float);
+    return m->dtype == TERN_F32 ? 0 : (size_t)(pitch(m->shape[m->ndim - 1]) * tern_thread_count(ctx)) * sizeof(float);
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)

@@ -4,15 +4,14 @@
 
 #include "backends/cpu/level/vec.h"
 
-/* exp: x = n ln 2 + r, |r| <= ln 2 / 2. Coefficients: Cephes expf (Moshier 1989). */
-INLINE vf v_exp(vf x)
+/* exp of x, or of `most` where x is above it: x = n ln 2 + r, |r| <= ln 2 / 2. Coefficients: Cephes expf (Moshier 1989). */
+INLINE vf v_exp_up_to(vf x, float most)
 {
-#if defined(TERN_LEVEL_512) /* NaN is the second operand, which min and max give back */
-    const vf t = (vf)_mm512_min_ps((__m512)v_set(89.0f), _mm512_max_ps((__m512)v_set(-104.0f), (__m512)x));
+    const vf t = v_min(v_set(most), v_max(v_set(-104.0f), x)); /* NaN is the second operand, which both give back */
+#if defined(TERN_LEVEL_512)
     const vf n = (vf)_mm512_roundscale_ps((__m512)(t * 1.44269504088896341f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    const vf t = v_min(v_max(x, v_set(-104.0f)), v_set(89.0f));
     const vf n = (t * 1.44269504088896341f + magic) - magic;
 #endif
     vf r = t - n * 0.693359375f;
@@ -32,6 +31,8 @@ INLINE vf v_exp(vf x)
     return v_select(x == x, p, x);
 #endif
 }
+
+INLINE vf v_exp(vf x) { return v_exp_up_to(x, 89.0f); }
 
 /* 1 / x for 2^-126 < x < 2^126: an estimate of 14 bits and one step of Newton's, which takes half of the time of a division. */
 INLINE vf v_reciprocal(vf x)
@@ -58,11 +59,7 @@ INLINE vf v_tanh(vf x)
 }
 
 /* Below -87 it is taken for zero. */
-INLINE vf v_sigmoid(vf x)
-{
-    vf r = v_reciprocal(1.0f + v_exp(v_select(x < -87.0f, v_set(87.0f), -x)));
-    return v_select(x < -87.0f, v_set(0), r);
-}
+INLINE vf v_sigmoid(vf x) { return v_zero_below(x, -87.0f, v_reciprocal(1.0f + v_exp_up_to(-x, 87.0f))); }
 
 /* gelu: max(x, 0) - |x| Q(|x|), where Q(t) = erfc(t / sqrt 2) / 2 = exp(-t^2 / 2) R(t): so the left tail keeps its digits. R is a
  * polynomial in 1 / (1 + 0.23 t), of the least relative error over 0 <= t <= 13 (5e-8), found by reweighted least squares. */

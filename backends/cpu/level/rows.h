@@ -161,7 +161,7 @@ static void affine(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x
         FOR_DTYPE(dtype, affine_alike, rows, n, x, ldx, a, vectors, y, ldy)
 }
 
-/* y = (x - shift - delta) scale weight + bias; the row behind is asked for meanwhile. */
+/* y = (x - shift - delta) scale weight + bias; a row that comes later is asked for meanwhile. */
 INLINE void normalize_row(const enum tern_dtype dtype, int64_t n, const void *x, float shift, float delta, float scale, const float *weight,
                           const float *bias, void *y)
 {
@@ -169,7 +169,7 @@ INLINE void normalize_row(const enum tern_dtype dtype, int64_t n, const void *x,
     int64_t i = 0;
     for (; i + VW <= n; i += VW) {
         vf v = ((v_load_as(dtype, x, i) - shift) - delta) * scale;
-        __builtin_prefetch(row_of(dtype, x, n + i));
+        __builtin_prefetch(row_of(dtype, x, NORM_ROWS * n + i));
         v_store_as(dtype, y, i, v * (weight ? v_load(weight + i) : one) + (bias ? v_load(bias + i) : zero));
     }
     if (i < n) {
@@ -179,17 +179,28 @@ INLINE void normalize_row(const enum tern_dtype dtype, int64_t n, const void *x,
     }
 }
 
+/* Several rows, so that they do not wait for each other's roots and divisions. */
+INLINE void normalize_rows(const enum tern_dtype dtype, int rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y)
+{
+    float shift[NORM_ROWS], delta[NORM_ROWS], scale[NORM_ROWS];
+    for (int r = 0; r < rows; r++) {
+        double sum, square;
+        const void *row = row_of(dtype, x, r * n);
+        shift[r] = p->center ? load_as(dtype, row, 0) : 0;
+        moments_of(dtype, n, row, shift[r], &sum, &square);
+        double mean = p->center ? sum / (double)n : 0, variance = square / (double)n - mean * mean;
+        delta[r] = (float)mean;
+        scale[r] = (float)(1 / __builtin_sqrt((variance < 0 ? 0 : variance) + p->eps)); /* NaN stays NaN */
+    }
+    for (int r = 0; r < rows; r++)
+        normalize_row(dtype, n, row_of(dtype, x, r * n), shift[r], delta[r], scale[r], p->weight, p->bias, (void *)row_of(dtype, y, r * n));
+}
+
 INLINE void normalize_of(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y)
 {
-    for (int64_t r = 0; r < rows; r++) {
-        const void *row = row_of(dtype, x, r * n);
-        double sum, square;
-        float shift = p->center ? load_as(dtype, row, 0) : 0;
-        moments_of(dtype, n, row, shift, &sum, &square);
-        double mean = p->center ? sum / (double)n : 0, variance = square / (double)n - mean * mean;
-        float scale = (float)(1 / __builtin_sqrt((variance < 0 ? 0 : variance) + p->eps)); /* NaN stays NaN */
-        normalize_row(dtype, n, row, shift, (float)mean, scale, p->weight, p->bias, (void *)row_of(dtype, y, r * n));
-    }
+    for (int64_t r = 0; r < rows; r += NORM_ROWS)
+        normalize_rows(dtype, (int)(rows - r < NORM_ROWS ? rows - r : NORM_ROWS), n, row_of(dtype, x, r * n), p,
+                       (void *)row_of(dtype, y, r * n));
 }
 
 static void normalize(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y)

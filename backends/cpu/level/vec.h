@@ -104,8 +104,19 @@ INLINE vh h_load(const uint16_t *p)
 
 /* mask ? a : b, lane by lane; mask lanes are 0 or -1 */
 INLINE vf v_select(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
+#if defined(TERN_LEVEL_512) /* the same: the second operand where one is NaN */
+INLINE vf v_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+INLINE vf v_min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+INLINE vf v_zero_below(vf x, float limit, vf v)
+{
+    return (vf)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(limit), _CMP_NLT_UQ), (__m512)v);
+}
+#else
 INLINE vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
 INLINE vf v_min(vf a, vf b) { return v_select(a < b, a, b); }
+/* v, but zero where x is below the limit. */
+INLINE vf v_zero_below(vf x, float limit, vf v) { return v_select(x < limit, v_set(0), v); }
+#endif
 INLINE vf v_abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
 
 #if defined(TERN_LEVEL_512)
@@ -122,13 +133,15 @@ INLINE float v_sum(vf v)
 }
 #endif
 
-INLINE vf v_widen_bf16(vh h) { return (vf)(__builtin_convertvector(h, vu) << 16); }
-
+/* The instructions by name: GCC 12 makes three or four of a conversion of the whole vector. */
 #if defined(TERN_LEVEL_512)
+INLINE vf v_widen_bf16(vh h) { return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16); }
 INLINE vf v_widen_f16(vh h) { return (vf)_mm512_cvtph_ps((__m256i)h); }
 #elif defined(TERN_LEVEL_avx2)
+INLINE vf v_widen_bf16(vh h) { return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)h), 16); }
 INLINE vf v_widen_f16(vh h) { return (vf)_mm256_cvtph_ps((__m128i)h); }
 #else
+INLINE vf v_widen_bf16(vh h) { return (vf)(__builtin_convertvector(h, vu) << 16); }
 /* By integer arithmetic: exponent re-biased; subnormal halves go through a float subtraction. */
 INLINE vf v_widen_f16(vh h)
 {

@@ -1,0 +1,214 @@
+/* Groups of channels on contiguous and channels-last pictures of f32, f16 or bf16, computed in f32. Sums are taken about a value of the
+ * data (so that large means do not cost digits), in short f32 runs added in double. */
+#include "backends/cpu/groups.h"
+
+#include <string.h>
+
+#include "core/threads.h"
+
+#define TILE 512 /* values that wait in f32 for their posts */
+
+/* The mean is base + delta, a value of the data and a small difference. */
+struct moments {
+    float base;
+    double delta, variance;
+};
+
+/* (C / g) x HW values of a group lie together. */
+static struct moments contiguous_moments(const struct groups *r, int64_t i)
+{
+    int64_t count = r->c / r->g * r->hw;
+    const char *x = r->x + i * count * r->size;
+    float base = cpu_norm_first(r->level, r->dtype, x);
+    double sum, square;
+    r->level->moments(r->dtype, count, x, base, &sum, &square);
+    double mean = sum / (double)count;
+    return (struct moments){base, mean, square / (double)count - mean * mean};
+}
+
+/* Adds the blocks of one group in double. Channels were shifted by the first pixel: x = d + s. */
+static struct moments channels_last_moments(const struct groups *r, int64_t i)
+{
+    int64_t per = r->c / r->g, count = per * r->hw, n = i / r->g, from = i % r->g * per;
+    const float *shift = r->first + n * r->c;
+    double sum = 0, square = 0, base = shift[from];
+    for (int64_t c = from; c < from + per; c++) {
+        double s = 0, q = 0, d = (double)shift[c] - base;
+        for (int64_t b = 0; b < r->blocks; b++) {
+            const float *p = r->sums + (n * r->blocks + b) * 2 * r->c;
+            s += p[c];
+            q += p[r->c + c];
+        }
+        sum += s + d * (double)r->hw;
+        square += q + 2 * d * s + d * d * (double)r->hw;
+    }
+    double mean = sum / (double)count;
+    return (struct moments){shift[from], mean, square / (double)count - mean * mean};
+}
+
+/* Of group i, counted over all pictures. */
+static struct moments moments_of(const struct groups *r, int64_t i)
+{
+    if (r->given)
+        return (struct moments){r->given[2 * i], 0, r->given[2 * i + 1]};
+    return r->channels_last ? channels_last_moments(r, i) : contiguous_moments(r, i);
+}
+
+/* `rows` rows of n values, ld apart: columns col .. col + n of rows row, row + 1, … of the output. */
+static void scale_part(const struct groups *r, const struct tern_cpu_affine *a, bool vectors, int64_t at, int64_t ld, int64_t row,
+                       int64_t rows, int64_t col, int64_t n)
+{
+    float tile[TILE];
+    const char *x = r->x + at * r->size;
+    char *y = r->y + at * r->size;
+    if (!r->post.n) {
+        r->level->affine(r->dtype, rows, n, x, ld, a, vectors, false, y, ld);
+        return;
+    }
+    for (int64_t k = 0; k < rows; k++, x += ld * r->size, y += ld * r->size)
+        for (int64_t i = 0, part; i < n; i += part) {
+            const int64_t from = vectors ? i : 0;
+            struct tern_cpu_affine here = {a->shift + from, a->delta + from, a->scale + from, a->offset + from};
+            float *wide = r->dtype == TERN_F32 ? (float *)(void *)(y + i * r->size) : tile;
+            part = n - i < TILE ? n - i : TILE;
+            r->level->affine(r->dtype, 1, part, x + i * r->size, 0, &here, vectors, true, wide, 0);
+            cpu_post_apply(&r->post, wide, row + k, col + i, part);
+            if (r->dtype != TERN_F32)
+                r->level->from_f32(r->dtype, part, tile, y + i * r->size);
+        }
+}
+
+/* ---- contiguous: a group after the other */
+
+static void contiguous_part(void *arg, int64_t begin, int64_t end)
+{
+    const struct groups *r = arg;
+    int64_t per = r->c / r->g;
+    for (int64_t i = begin; i < end; i++) {
+        struct moments m = moments_of(r, i);
+        double inv = cpu_norm_scale(m.variance, r->eps);
+        for (int64_t row = i * per; row < (i + 1) * per; row++) {
+            int64_t c = row % r->c;
+            float delta = (float)m.delta, scale = (float)(inv * (r->weight ? r->weight[c] : 1)), offset = r->bias ? r->bias[c] : 0;
+            scale_part(r, &(struct tern_cpu_affine){&m.base, &delta, &scale, &offset}, false, row * r->hw, 0, row, 1, 0, r->hw);
+        }
+    }
+}
+
+/* ---- channels-last: sums by channel of blocks of pixels, then a group as the sum of its channels */
+
+static void sum_block(const struct groups *r, int64_t n, int64_t block)
+{
+    int64_t p = block * CPU_GROUPS_BLOCK, rows = r->hw - p < CPU_GROUPS_BLOCK ? r->hw - p : CPU_GROUPS_BLOCK;
+    float *sum = r->sums + (n * r->blocks + block) * 2 * r->c;
+    memset(sum, 0, (size_t)(2 * r->c) * sizeof(*sum));
+    r->level->moments_by_column(r->dtype, rows, r->c, r->x + (n * r->hw + p) * r->c * r->size, r->c, r->first + n * r->c, sum, sum + r->c);
+}
+
+/* The affine of each channel of group i, counted over all pictures. */
+static void spread(const struct groups *r, int64_t i)
+{
+    int64_t per = r->c / r->g;
+    struct moments m = moments_of(r, i);
+    double inv = cpu_norm_scale(m.variance, r->eps);
+    for (int64_t at = i * per; at < (i + 1) * per; at++) {
+        r->shift[at] = m.base;
+        r->delta[at] = (float)m.delta;
+        r->scale[at] = (float)(inv * (r->weight ? r->weight[at % r->c] : 1));
+        r->offset[at] = r->bias ? r->bias[at % r->c] : 0;
+    }
+}
+
+static void scale_piece(const struct groups *r, int64_t n, int64_t piece)
+{
+    int64_t p = piece * CPU_GROUPS_PIECE, rows = r->hw - p < CPU_GROUPS_PIECE ? r->hw - p : CPU_GROUPS_PIECE, at = n * r->c,
+            row = n * r->hw + p;
+    struct tern_cpu_affine affine = {r->shift + at, r->delta + at, r->scale + at, r->offset + at};
+    scale_part(r, &affine, true, row * r->c, r->c, row, rows, 0, r->c);
+}
+
+/* Of part i of the pictures. */
+static void sum_range(void *arg, int64_t begin, int64_t end)
+{
+    const struct groups *r = arg;
+    const int64_t all = r->pictures * r->blocks;
+    for (int64_t b = all * begin / r->parts; b < all * end / r->parts; b++)
+        sum_block(r, r->from + b / r->blocks, b % r->blocks);
+}
+
+/* What was summed last is in cache and comes first. */
+static void scale_range(void *arg, int64_t begin, int64_t end)
+{
+    const struct groups *r = arg;
+    const int64_t all = r->pictures * r->pieces;
+    for (int64_t p = all * end / r->parts; p-- > all * begin / r->parts;)
+        scale_piece(r, r->from + p / r->pieces, p % r->pieces);
+}
+
+static void spread_part(void *arg, int64_t begin, int64_t end)
+{
+    const struct groups *r = arg;
+    for (int64_t i = begin; i < end; i++)
+        spread(r, r->from * r->g + i);
+}
+
+static void stats_part(void *arg, int64_t begin, int64_t end)
+{
+    const struct groups *r = arg;
+    float *y = (float *)(void *)r->y;
+    for (int64_t i = begin; i < end; i++) {
+        struct moments m = moments_of(r, i);
+        y[2 * i] = (float)(m.base + m.delta);
+        y[2 * i + 1] = (float)(m.variance < 0 ? 0 : m.variance); /* NaN stays NaN */
+    }
+}
+
+/* ---- all of it */
+
+/* As many pictures as fit into the L2 of all threads are summed and then scaled, each thread its part of them: so they come from memory
+ * once. Larger ones come twice. */
+static void begin_rounds(struct tern_context *ctx, struct groups *r)
+{
+    const int64_t threads = tern_thread_count(ctx), room = threads * (int64_t)cpu_device_of(ctx)->l2 / 4 * 3;
+    const int64_t fit = room / (r->hw * r->c * r->size);
+    r->pictures = fit < 1 || fit > r->n ? r->n : fit;
+    r->parts = fit < 1 ? 8 * threads : threads;
+}
+
+static void sum_all(struct tern_context *ctx, struct groups *r)
+{
+    for (int64_t n = r->from; n < r->from + r->pictures; n++)
+        r->level->to_f32(r->dtype, r->c, r->x + n * r->hw * r->c * r->size, r->first + n * r->c);
+    tern_parallel(ctx, r->parts, 1, sum_range, r);
+}
+
+static void scale_all(struct tern_context *ctx, struct groups *r)
+{
+    tern_parallel(ctx, r->pictures * r->g, 8, spread_part, r);
+    tern_parallel(ctx, r->parts, 1, scale_range, r);
+}
+
+void cpu_groups_normalize(struct tern_context *ctx, struct groups *r)
+{
+    if (!r->channels_last) {
+        tern_parallel(ctx, r->n * r->g, 1, contiguous_part, r);
+        return;
+    }
+    begin_rounds(ctx, r);
+    for (const int64_t most = r->pictures; r->from < r->n; r->from += r->pictures) {
+        r->pictures = r->n - r->from < most ? r->n - r->from : most;
+        if (!r->given)
+            sum_all(ctx, r);
+        scale_all(ctx, r);
+    }
+}
+
+void cpu_groups_stats(struct tern_context *ctx, struct groups *r)
+{
+    if (r->channels_last) {
+        r->pictures = r->n;
+        r->parts = 8 * tern_thread_count(ctx);
+        sum_all(ctx, r);
+    }
+    tern_parallel(ctx, r->n * r->g, 1, stats_part, r);
+}

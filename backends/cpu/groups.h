@@ -1,0 +1,34 @@
+/* Groups of channels of pictures: their moments, and what is scaled by them. The loops of group_norm and its two halves. */
+#ifndef TERN_BACKENDS_CPU_GROUPS_H
+#define TERN_BACKENDS_CPU_GROUPS_H
+
+#include "backends/cpu/norm.h"
+#include "backends/cpu/post.h"
+
+#define CPU_GROUPS_BLOCK 256 /* pixels whose sums by channel are taken in f32 */
+#define CPU_GROUPS_PIECE 64  /* pixels that are scaled at once */
+
+struct groups {
+    const struct tern_cpu_level *level;
+    enum tern_dtype dtype;
+    int64_t size; /* bytes of a value */
+    const char *x;
+    char *y;
+    const float *weight, *bias;
+    const float *given; /* (n, g, 2) means and variances; NULL: those of x */
+    int64_t n, c, hw, g;
+    double eps;
+    bool channels_last;
+    int64_t blocks, pieces;                        /* channels-last: per picture */
+    int64_t from, pictures, parts;                 /* channels-last: what is done now, and by how many tasks */
+    float *sums;                                   /* channels-last: (n, blocks, 2, c), of deviations and of their squares */
+    float *first, *shift, *delta, *scale, *offset; /* channels-last: (n, c), the first pixel; the affine of each channel */
+    struct cpu_post post;
+};
+
+/* y from x, posts included. */
+void cpu_groups_normalize(struct tern_context *ctx, struct groups *r);
+/* y: (n, g, 2) means and variances of x, in f32. */
+void cpu_groups_stats(struct tern_context *ctx, struct groups *r);
+
+#endif
