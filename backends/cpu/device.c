@@ -29,9 +29,20 @@ static void describe(const struct tern_device *device, char *out, size_t size)
              tern_thread_count(device->ctx), (double)pages * (double)page / (1 << 30), d->l2 >> 10, d->level->name);
 }
 
+/* How much memory there is does not count. */
+static void identify(const struct tern_device *device, char *out, size_t size)
+{
+    const struct cpu_device *d = (const struct cpu_device *)device;
+    const struct cpuinfo_package *p = cpuinfo_initialize() && cpuinfo_get_packages_count() ? cpuinfo_get_package(0) : NULL;
+    const struct cpuinfo_core *c = p ? cpuinfo_get_core(0) : NULL;
+    snprintf(out, size, "%s, core %x, L1 %zu KiB, L2 %zu KiB", p && p->name[0] ? p->name : "processor", c ? (unsigned)c->uarch : 0,
+             d->l1 >> 10, d->l2 >> 10);
+}
+
 static const struct tern_device_fns device_fns = {
     .destroy = device_destroy,
     .describe = describe,
+    .identify = identify,
     .buffer_create = cpu_buffer_create,
     .queue_create = tern_queue_view_create,
     .trim = cpu_memory_trim,

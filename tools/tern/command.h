@@ -69,6 +69,10 @@ enum {
     OPT_THREADS,
     OPT_BUDGET,
     OPT_DEVICE_BUDGET,
+    OPT_TUNE,
+    OPT_TUNE_CACHE,
+    OPT_TUNE_TIME,
+    OPT_TUNE_MEMORY,
     OPT_JSON,
     OPT_QUIET,
     OPT_VERBOSE,
@@ -81,11 +85,12 @@ struct run_settings {
     enum tern_dtype dtype;
     int threads;
     size_t budget, device_budget;
+    struct tern_tune_params tune;
     bool json, quiet, verbose;
 };
 int run_apply(const struct opt *opt, const char *value, struct run_settings *s);
 
-extern const struct opt run_opts[];  /* device, threads, budget */
+extern const struct opt run_opts[];  /* device, threads, budget, tuning */
 extern const struct opt talk_opts[]; /* json, quiet, verbose */
 
 /* lora.c: the LoRAs of a command line. */
