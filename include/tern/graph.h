@@ -63,7 +63,7 @@ struct tern_plan_params {
      * every run, in the arena (streaming). 0: no limit. 1: none is kept. */
     size_t resident;
     /* Most bytes of prepared weights that the pass "algorithm" may add to those of the eager kernels: its kernels then go where they save
-     * most time for each byte. 0: no limit. 1: none. */
+     * most time for each byte. 0: all that pays (128 operations a byte or more, or 16 MiB or less). 1: none. */
     size_t algorithm_bytes;
     /* Bytes that the arena is wanted to keep to. When it does not, large pictures (one at a time, channels-last) are computed in bands
      * of rows, norms with the statistics of the whole picture: no seams, and other rounding. The plan is then the smallest that was
