@@ -5,7 +5,7 @@
 #include "graph/passes/passes.h"
 
 /* Memory pays where so many operations are done with each byte, which for weights is a matter of how many pixels they meet. SD 1.5 at 512 x
- * 512 has 1170 at 64 x 64 pixels (batch 2), 290 at 32 x 32, 73 at 16 x 16, where Winograd's weights would be 2.6 GB to save 9 % of a step. */
+ * 512 has 1170 at 64 x 64 pixels (batch 2), 290 at 32 x 32, 73 at 16 x 16, where Winograd's weights would be 2.7 GB to save 7 % of a step. */
 #define WORTH 128.0
 #define SMALL ((size_t)16 << 20) /* bytes that are always worth it */
 
