@@ -17,6 +17,8 @@ static void context_free(struct tern_context *ctx)
     struct tern_allocator a = ctx->params.allocator;
     if (ctx->dispatch_destroy)
         ctx->dispatch_destroy(ctx);
+    if (ctx->tuner_destroy)
+        ctx->tuner_destroy(ctx);
     tern_scope_release_all(ctx);
     if (ctx->device && ctx->device != ctx->host)
         ctx->device->fns->destroy(ctx->device);
@@ -25,6 +27,7 @@ static void context_free(struct tern_context *ctx)
     if (ctx->pool)
         pthreadpool_destroy(ctx->pool);
     tern_free(ctx, ctx->cache_dir);
+    tern_free(ctx, ctx->tune_cache);
     tern_free(ctx, ctx->chosen);
     tern_free(ctx, ctx->behind);
     pthread_mutex_destroy(&ctx->lock);
@@ -49,6 +52,13 @@ static enum tern_status context_open(struct tern_context *ctx)
     if (ctx->params.cache_dir && !(ctx->cache_dir = tern_strdup(ctx, ctx->params.cache_dir)))
         return TERN_E_NO_MEMORY;
     ctx->params.cache_dir = ctx->cache_dir;
+    const struct tern_tune_params *tune = &ctx->params.tune;
+    if ((int)tune->level < TERN_TUNE_OFF || tune->level > TERN_TUNE_FULL || !(tune->seconds >= 0))
+        return tern_fail(ctx, TERN_E_INVALID, "tune: expected a level of 0..2 and seconds of 0 or more, found %d and %g", (int)tune->level,
+                         tune->seconds);
+    if (tune->cache && !(ctx->tune_cache = tern_strdup(ctx, tune->cache)))
+        return TERN_E_NO_MEMORY;
+    ctx->params.tune.cache = ctx->tune_cache;
     ctx->pool = pthreadpool_create((size_t)(ctx->params.threads ? ctx->params.threads : core_count()));
     if (!ctx->pool)
         return tern_fail(ctx, TERN_E_NO_MEMORY, "the thread pool cannot be made");

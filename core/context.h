@@ -20,7 +20,7 @@ struct tern_scope_stack {
 struct tern_context {
     int refs; /* atomic */
     struct tern_context_params params;
-    char *cache_dir; /* copy of params.cache_dir */
+    char *cache_dir, *tune_cache; /* copies of params.cache_dir, params.tune.cache */
 
     pthread_mutex_t lock; /* error, prepared forms of tensors */
     enum tern_status status;
@@ -41,6 +41,8 @@ struct tern_context {
     /* Set by the layers above; core only carries and releases them. */
     struct tern_dispatch *dispatch; /* ops/dispatch.c */
     void (*dispatch_destroy)(struct tern_context *ctx);
+    struct tern_tuner *tuner; /* ops/tuner.c */
+    void (*tuner_destroy)(struct tern_context *ctx);
     struct tern_plan_cache *plans; /* graph/cache.c */
     void (*plans_destroy)(struct tern_context *ctx);
     bool closed;                    /* its owner has let go of it; objects made of it may still hold it */

@@ -54,6 +54,8 @@ struct tern_device_fns {
     void (*destroy)(struct tern_device *);
     /* One line for people: model, memory, features. */
     void (*describe)(const struct tern_device *, char *out, size_t size);
+    /* Of it, what decides how long kernels take: equal texts, equal times. NULL table entry: all of describe. */
+    void (*identify)(const struct tern_device *, char *out, size_t size);
     /* Memory of that size, not cleared; NULL (error recorded) when there is none. */
     struct tern_buffer *(*buffer_create)(struct tern_device *, size_t size);
     /* The same for a weight: memory that is written once, then read. Where the device has no room it may lie in the host's memory, which

@@ -5,7 +5,9 @@
 #include "core/cache.h"
 #include "core/context.h"
 #include "graph/key.h"
+#include "graph/passes/passes.h"
 #include "graph/plan.h"
+#include "ops/tuner.h"
 
 #define WORTH 128 /* steps: fewer are compiled in less time than the file system takes to keep them */
 
@@ -45,13 +47,24 @@ static struct tern_plan_cache *cache_of(struct tern_context *ctx)
     return ctx->plans;
 }
 
-static struct tern_plan *find(struct tern_plan_cache *c, struct tern_key key)
+/* Whether what was measured since the plan was made would make it otherwise. */
+static bool is_stale(const struct tern_plan *p, const struct tern_plan_params *q)
 {
-    for (int i = 0; i < TERN_PLAN_CACHE; i++)
-        if (c->entry[i].plan && tern_key_equal(c->entry[i].key, key)) {
-            c->entry[i].used = ++c->clock;
-            return tern_plan_ref(c->entry[i].plan);
+    return !tern_pass_is_out(q ? q->without : NULL, tern_pass_tune.name) && tern_plan_tuned(p) != p->tuning;
+}
+
+static struct tern_plan *find(struct tern_plan_cache *c, struct tern_key key, const struct tern_plan_params *q)
+{
+    for (int i = 0; i < TERN_PLAN_CACHE; i++) {
+        if (!c->entry[i].plan || !tern_key_equal(c->entry[i].key, key))
+            continue;
+        if (is_stale(c->entry[i].plan, q)) {
+            tern_plan_unref(&c->entry[i].plan);
+            continue;
         }
+        c->entry[i].used = ++c->clock;
+        return tern_plan_ref(c->entry[i].plan);
+    }
     return NULL;
 }
 
@@ -88,7 +101,7 @@ static struct tern_plan *load(struct tern_context *ctx, const char *path)
 
 static void save(struct tern_context *ctx, const struct tern_plan *p, const char *path)
 {
-    if (p->n_steps < WORTH || (tern_cache_prepare(ctx, path) == TERN_OK && tern_plan_save(p, path) == TERN_OK))
+    if (p->n_steps < WORTH || p->tuning_cut || (tern_cache_prepare(ctx, path) == TERN_OK && tern_plan_save(p, path) == TERN_OK))
         return;
     tern_message(ctx, TERN_LOG_INFO, "a plan was not kept on disk: %s", tern_error(ctx));
     tern_error_clear(ctx);
@@ -99,11 +112,15 @@ struct tern_plan *tern_plan_cached_owned(struct tern_graph **graph, const struct
     struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
     struct tern_plan_cache *c = ctx && !tern_failed(ctx) ? cache_of(ctx) : NULL;
     struct tern_key key;
-    if (!c || tern_plan_check(ctx, params) || tern_graph_key(*graph, params, &key))
+    if (c && !tern_pass_is_out(params ? params->without : NULL, tern_pass_tune.name))
+        tern_tuner_get(ctx); /* its file is read now, and what fails is told once */
+    if (!c || tern_failed(ctx) || tern_plan_check(ctx, params) || tern_graph_key(*graph, params, &key))
         return tern_plan_compile_owned(graph, params);
-    struct tern_plan *p = find(c, key);
+    struct tern_plan *p = find(c, key, params);
     char *path = p ? NULL : path_of(ctx, key);
-    if (!p && path && (p = load(ctx, path)))
+    if (!p && path && (p = load(ctx, path)) && is_stale(p, params))
+        tern_plan_unref(&p);
+    else if (p && path)
         keep(c, key, p);
     if (!p && !tern_failed(ctx) && (p = tern_plan_compile_owned(graph, params))) {
         keep(c, key, p);

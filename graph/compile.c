@@ -6,12 +6,21 @@
 #include "graph/arena.h"
 #include "graph/passes/passes.h"
 #include "graph/plan.h"
+#include "ops/tuner.h"
 
 #define TRIES 6 /* of plans that are to keep to a limit */
 
-const struct tern_pass *const tern_passes[] = {
-    &tern_pass_fold,    &tern_pass_cse,  &tern_pass_dce,       &tern_pass_merge,  &tern_pass_tile,
-    &tern_pass_prepare, &tern_pass_fuse, &tern_pass_algorithm, &tern_pass_concat, NULL};
+const struct tern_pass *const tern_passes[] = {&tern_pass_fold,
+                                               &tern_pass_cse,
+                                               &tern_pass_dce,
+                                               &tern_pass_merge,
+                                               &tern_pass_tile,
+                                               &tern_pass_prepare,
+                                               &tern_pass_fuse,
+                                               &tern_pass_tune,
+                                               &tern_pass_algorithm,
+                                               &tern_pass_concat,
+                                               NULL};
 
 /* Whether the list "a,b" has the word. */
 static bool has_word(const char *list, const char *word, size_t length)
@@ -80,8 +89,7 @@ enum tern_status tern_plan_steps(struct tern_plan *p, const struct tern_kernel *
         struct tern_step *s = &p->steps[p->n_steps++];
         *s = (struct tern_step){.node = i, .desc = &n->desc, .packed_index = -1, .ahead = -1};
         if (n->kind == TERN_CALL_LAUNCH)
-            s->kernel =
-                kernels ? kernels[i] : (n->planned ? tern_kernel_choose_planned : tern_kernel_choose)(p->ctx, p->ctx->device, s->desc);
+            s->kernel = kernels ? kernels[i] : n->kernel ? n->kernel : tern_kernel_choose(p->ctx, p->ctx->device, s->desc);
         if (n->kind == TERN_CALL_LAUNCH && !s->kernel)
             return tern_fail(p->ctx, TERN_E_UNSUPPORTED, "plan: %s: no kernel of %s fits any more", tern_op_get(n->desc.op).name,
                              p->ctx->device->name);
@@ -164,7 +172,17 @@ struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struc
 {
     const struct tern_plan_params none = {0}, *q = params ? params : &none;
     double start = tern_now();
+    struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
+    struct tern_tuner *tuner = ctx && !tern_pass_is_out(q->without, tern_pass_tune.name) ? tern_tuner_get(ctx) : NULL;
+    if (tuner)
+        tern_tuner_begin(tuner);
     struct tern_plan *p = q->arena ? compile_within(graph, q) : compile_once(graph, q);
+    if (tuner)
+        tern_tuner_end(ctx, tuner);
+    if (p && tuner) {
+        p->tuning = tern_plan_tuned(p);
+        p->tuning_cut = tuner->cut;
+    }
     if (p)
         p->facts.compile_time = tern_now() - start;
     return p;

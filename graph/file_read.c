@@ -106,6 +106,7 @@ static enum tern_status read_all(struct tern_file_in *in)
     in->n_blocks = tern_file_count(in, 4, (3 + TERN_MAX_INPUTS) * TERN_FILE_NODES);
     in->arena = tern_file_number(in, 8);
     in->resident = tern_file_number(in, 8);
+    in->tuning = tern_file_number(in, 8);
     if (n_values < 0 || in->n_nodes < 0 || g->n_inputs < 0 || g->n_outputs < 1 || in->n_blocks < 0)
         return tern_file_wrong(in, "more values, nodes, inputs, outputs or blocks than a plan may have");
     in->kernels = tern_calloc(in->ctx, (size_t)in->n_nodes + 1, sizeof(*in->kernels));
@@ -123,6 +124,7 @@ static struct tern_plan *finish(struct tern_file_in *in)
     if (!p)
         return NULL;
     p->resident_limit = in->resident;
+    p->tuning = in->tuning;
     p->graph = in->graph;
     in->graph = NULL;
     tern_graph_shrink(p->graph);

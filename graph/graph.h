@@ -27,10 +27,11 @@ struct tern_value {
 
 struct tern_node {
     enum tern_call_kind kind;
-    bool dead;               /* removed; skipped by everything */
-    bool prepare;            /* depends on weights and constants alone: runs once for each binding */
-    bool planned;            /* takes a kernel that only plans choose */
-    int in[TERN_MAX_INPUTS]; /* values; -1: absent */
+    bool dead;                        /* removed; skipped by everything */
+    bool prepare;                     /* depends on weights and constants alone: runs once for each binding */
+    const struct tern_kernel *tuned;  /* what was measured as the fastest; NULL: nothing was. By the pass "tune" */
+    const struct tern_kernel *kernel; /* what the pass "algorithm" takes; NULL: the cheapest for an eager call */
+    int in[TERN_MAX_INPUTS];          /* values; -1: absent */
     int out;
     int64_t offset; /* view: elements from in[0] */
     struct tern_op_desc desc;
@@ -89,9 +90,6 @@ bool tern_graph_is_output(const struct tern_graph *g, int value);
 enum tern_status tern_graph_extend(struct tern_graph *g, tern_graph_fn fn, void *user, int n_outputs);
 /* Of the open scope; NULL with the error recorded. */
 tern_tensor *tern_graph_symbol(const struct tern_graph *g, int value);
-
-/* Multiplications and additions of a product; 0 for other ops. (profile.c) */
-double tern_desc_flops(const struct tern_op_desc *d);
 
 /* A rewrite. It may mark nodes dead and change them; it leaves the order valid. */
 struct tern_pass {

@@ -1,17 +1,9 @@
-/* 128-bit keys of what decides a plan. Not for strangers: equal keys can be made on purpose. */
+/* Keys of what decides a plan. */
 #ifndef TERN_GRAPH_KEY_H
 #define TERN_GRAPH_KEY_H
 
 #include "graph/graph.h"
-
-struct tern_key {
-    uint64_t word[2];
-};
-
-static inline bool tern_key_equal(struct tern_key a, struct tern_key b) { return a.word[0] == b.word[0] && a.word[1] == b.word[1]; }
-/* 32 hexadecimal digits into out; returns out. */
-#define TERN_KEY_TEXT 33
-const char *tern_key_text(struct tern_key key, char out[TERN_KEY_TEXT]);
+#include "ops/key.h"
 
 /* The key of everything beside the graph that a plan depends on: this version, its ops and their attributes, the device and its
  * kernels. Plans of another fingerprint are foreign. */

@@ -66,6 +66,8 @@ struct tern_plan {
     int n_steps, n_packed;
     struct tern_plan_facts facts;
     size_t resident_limit; /* tern_plan_params.resident */
+    uint64_t tuning;       /* tern_plan_tuned when it was compiled */
+    bool tuning_cut;       /* there was no time to measure all that it would have taken */
     size_t window;         /* see tern_arena_place */
     struct tern_plan_block *blocks;
     int n_blocks;
@@ -104,6 +106,8 @@ struct tern_step_observer {
 /* profile.c: `step` began and ended at these seconds since the run's start. */
 void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *step, double begin, double end);
 
+/* tuning.c: a key of what measurements say of the plan's steps, as far as that is not what the cost model says; 0: it is. */
+uint64_t tern_plan_tuned(const struct tern_plan *p);
 /* compile.c: an empty plan, and its steps from the graph after all passes. kernels: by node; NULL: they are chosen. */
 struct tern_plan *tern_plan_create(struct tern_context *ctx);
 enum tern_status tern_plan_steps(struct tern_plan *p, const struct tern_kernel *const *kernels);

@@ -8,6 +8,7 @@
 #include "core/context.h"
 #include "ops/resident.h"
 #include "ops/select.h"
+#include "ops/tuner.h"
 
 struct tern_dispatch {
     struct tern_select_cache cache;
@@ -299,6 +300,11 @@ tern_tensor *tern_op_call(struct tern_context *ctx, enum tern_op op, tern_tensor
         return call_fallback(ctx, &d, in, attrs);
     if (ctx->recorder)
         return ctx->recorder->record(ctx->recorder, TERN_CALL_LAUNCH, &d, in, 0);
+    if (tern_tuner_mode(ctx)) {
+        k = tern_tuner_eager(ctx, &d, k);
+        if (tern_failed(ctx))
+            return NULL;
+    }
     tern_tensor *out = tern_tensor_empty(ctx, &d.out);
     ctx->dispatch->count++;
     if (!out || launch(ctx, ctx->device, k, &d, in, out) == TERN_OK)

@@ -19,6 +19,13 @@ uint64_t tern_dispatch_count(const struct tern_context *ctx);
 const struct tern_kernel *tern_kernel_choose(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d);
 /* The same with the kernels that only plans choose. */
 const struct tern_kernel *tern_kernel_choose_planned(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d);
+/* The kernels that support the description, the cheapest first, of equal ones the one that the device lists first; how many. within: only
+ * those that cost at most so many times what the cheapest does (the others are not asked, so that no library is opened); 0: all. */
+struct tern_candidate {
+    const struct tern_kernel *kernel;
+    double cost;
+};
+int tern_kernel_candidates(struct tern_device *device, const struct tern_op_desc *d, double within, struct tern_candidate *list, int most);
 const struct tern_kernel *tern_kernel_find(const struct tern_device *device, const char *name);
 
 /* What happens to a call that is recorded. */

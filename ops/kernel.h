@@ -29,6 +29,10 @@ enum tern_kernel_format { TERN_FORMAT_ANY = 0, TERN_FORMAT_CONTIGUOUS, TERN_FORM
 struct tern_kernel {
     const char *name; /* op_dtype_variant_isa */
     enum tern_op op;
+    /* Raised when its time changes for some description: what was measured before no longer counts. */
+    int revision;
+    /* Version of the vendor's library that it runs on, which counts likewise; NULL: there is none. 0: the library is not there. */
+    uint64_t (*library)(struct tern_device *device);
     /* Only plans choose it, by cost like the others: more prepared memory and other rounding than the eager kernel. */
     bool planned;
     /* Estimated time relative to other candidates of the op, for choosing among them; asked for any description, before

@@ -59,6 +59,10 @@ struct tern_op_desc {
     struct tern_post post[TERN_MAX_POST];
 };
 
+/* Multiplications and additions of a product; 0 for other ops. And bytes of operands and result, each once. */
+double tern_desc_flops(const struct tern_op_desc *d);
+double tern_desc_bytes(const struct tern_op_desc *d);
+
 enum tern_attr_kind { TERN_ATTR_INT, TERN_ATTR_FLOAT };
 struct tern_attr_info {
     const char *name;

@@ -34,6 +34,35 @@ static const struct tern_kernel *choose(struct tern_context *ctx, struct tern_de
     return best;
 }
 
+int tern_kernel_candidates(struct tern_device *device, const struct tern_op_desc *d, double within, struct tern_candidate *list, int most)
+{
+    double least = 0;
+    int n = 0;
+    for (int i = 0; device->kernels[i]; i++) {
+        const struct tern_kernel *k = device->kernels[i];
+        if (k->op != d->op || (d->n_post && (!k->post || !k->post(d))))
+            continue;
+        double cost = k->cost ? k->cost(d) : 1;
+        int at = n;
+        while (at > 0 && list[at - 1].cost > cost)
+            at--;
+        if (at == most)
+            continue;
+        n = n < most ? n + 1 : n;
+        memmove(&list[at + 1], &list[at], (size_t)(n - 1 - at) * sizeof(*list));
+        list[at] = (struct tern_candidate){k, cost};
+    }
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        if ((kept && within > 0 && list[i].cost > within * least) || !list[i].kernel->supports(device, d))
+            continue;
+        if (!kept)
+            least = list[i].cost;
+        list[kept++] = list[i];
+    }
+    return kept;
+}
+
 const struct tern_kernel *tern_kernel_choose(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d)
 {
     return choose(ctx, device, d, false);

@@ -25,7 +25,8 @@
     X(primitive_execute)                     \
     X(memory_create)                         \
     X(memory_destroy)                        \
-    X(reorder_primitive_desc_create)
+    X(reorder_primitive_desc_create)         \
+    X(version)
 /* clang-format on */
 
 struct cpu_onednn {
@@ -118,6 +119,13 @@ static dnnl_status_t describe(const struct cpu_onednn *b, const struct tern_op_d
         st = b->dilated_convolution_forward_desc_init(&cd, dnnl_forward_inference, dnnl_convolution_auto, &src, &wei,
                                                       d->present[2] ? &bias : NULL, &dst, strides, dilation, before, after);
     return st ? st : b->primitive_desc_create(pd, &cd, NULL, b->engine, NULL);
+}
+
+static uint64_t library(struct tern_device *device)
+{
+    const struct cpu_onednn *b = cpu_onednn_open(device);
+    const dnnl_version_t *v = b ? b->version() : NULL;
+    return v ? (uint64_t)v->major << 40 | (uint64_t)v->minor << 20 | (uint64_t)v->patch : 0;
 }
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
@@ -222,6 +230,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 
 struct cpu_onednn *cpu_onednn_open(struct tern_device *device) { return NULL; }
 void cpu_onednn_close(struct cpu_device *d) {}
+static uint64_t library(struct tern_device *device) { return 0; }
 static bool supports(struct tern_device *device, const struct tern_op_desc *d) { return cpu_onednn_open(device) != NULL; }
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d) { return 0; }
 static uint64_t pack_key(const struct tern_op_desc *d) { return 0; }
@@ -238,6 +247,7 @@ static double cost(const struct tern_op_desc *d) { return 2; }
 const struct tern_kernel cpu_conv2d_f32_onednn = {
     .name = "conv2d_f32_onednn",
     .op = TERN_OP_conv2d,
+    .library = library,
     .supports = supports,
     .cost = cost,
     .pack_input = 1,

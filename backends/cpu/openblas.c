@@ -13,6 +13,7 @@ typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, 
 struct cpu_openblas {
     void *library;
     sgemm_fn *sgemm;
+    char *(*config)(void); /* "OpenBLAS 0.3.21 … SkylakeX"; NULL: it does not tell */
 };
 
 static struct cpu_openblas *open_library(struct tern_device *device)
@@ -34,6 +35,7 @@ static struct cpu_openblas *open_library(struct tern_device *device)
         set_threads(tern_thread_count(device->ctx));
     b->library = library;
     b->sgemm = sgemm;
+    *(void **)&b->config = dlsym(library, "openblas_get_config");
     return b;
 }
 
@@ -54,6 +56,15 @@ void cpu_openblas_close(struct cpu_device *d)
     /* The library itself stays: it has threads of its own that do not survive being unmapped. */
     tern_free(d->base.ctx, d->openblas);
     d->openblas = NULL;
+}
+
+static uint64_t library(struct tern_device *device)
+{
+    const struct cpu_openblas *b = cpu_openblas_open(device);
+    uint64_t h = b != NULL;
+    for (const char *c = b && b->config ? b->config() : ""; *c; c++)
+        h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    return h;
 }
 
 /* ---- matmul of two or more dimensions: f32, contiguous, leading dimensions equal */
@@ -90,4 +101,4 @@ static enum tern_status run(const struct tern_kernel_args *a)
 }
 
 const struct tern_kernel cpu_matmul_f32_openblas = {
-    .name = "matmul_f32_openblas", .op = TERN_OP_matmul, .supports = supports, .cost = cost, .run = run};
+    .name = "matmul_f32_openblas", .op = TERN_OP_matmul, .library = library, .supports = supports, .cost = cost, .run = run};

@@ -7,9 +7,8 @@
 #include "core/threads.h"
 
 #define POINTS 36
-#define LINE 16                       /* f32 in a line of cache */
-#define MOST_WORKSPACE (24 << 20)     /* bytes that a chunk of tiles aims at */
-#define MOST_WEIGHTS (80.0 * 1048576) /* bytes of packed weights of one layer */
+#define LINE 16                   /* f32 in a line of cache */
+#define MOST_WORKSPACE (24 << 20) /* bytes that a chunk of tiles aims at */
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -238,8 +237,10 @@ static bool post(const struct tern_op_desc *d)
     return cpu_post_fits(d, TERN_F32, &rows);
 }
 
-/* The implicit gemm costs 1. Few channels leave the transforms without work between them; few tiles do not pay for reading four
- * times the weights. Weights that are no constants would be packed anew at every run. docs/kernels.md has the measured times. */
+/* The implicit gemm costs 1. 0.27 is what it takes with many tiles, 3 / tiles the reading of four times the weights. Few outputs are
+ * cheap to compute either way, but the implicit gemm reads the picture nine times; few inputs leave the transforms without work between
+ * them. Weights that are no constants would be packed anew at every run. docs/kernels.md has the measured times. Whether the memory is
+ * worth it is the plan's question (graph/passes/algorithm.c). */
 static double cost(const struct tern_op_desc *d)
 {
     const struct tern_meta *w = &d->in[1], *y = &d->out;
@@ -247,8 +248,9 @@ static double cost(const struct tern_op_desc *d)
         return 3;
     double o = (double)w->shape[0], c = (double)w->shape[1];
     double tiles = (double)y->shape[0] * (double)ceil_div(y->shape[2], 4) * (double)ceil_div(y->shape[3], 4);
-    bool pays = POINTS * o * c * sizeof(float) <= MOST_WEIGHTS && tiles >= 32 && o >= 32 && c >= 32;
-    return pays ? 0.3 : 3;
+    if (tiles < 8 || c < 32)
+        return 3;
+    return (o < 32 ? 0.5 : 0.27) + 3 / tiles;
 }
 
 const struct tern_kernel cpu_conv2d_f32_winograd = {

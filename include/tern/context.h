@@ -4,6 +4,7 @@
 #define TERN_CONTEXT_H
 
 #include <tern/base.h>
+#include <tern/tune.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,6 +42,7 @@ struct tern_context_params {
     void *user;                 /* handed to the three callbacks */
 
     struct tern_allocator allocator;
+    struct tern_tune_params tune; /* default: nothing is measured, kernels are chosen by the cost model */
 };
 
 /* Makes a context. `params` may be NULL: all defaults. NULL when there is no memory, no such

@@ -63,7 +63,7 @@ struct tern_plan_params {
      * every run, in the arena (streaming). 0: no limit. 1: none is kept. */
     size_t resident;
     /* Most bytes of prepared weights that the pass "algorithm" may add to those of the eager kernels: its kernels then go where they save
-     * most time for each byte. 0: no limit. 1: none. */
+     * most time for each byte. 0: all that pays (128 operations a byte or more, or 16 MiB or less). 1: none. */
     size_t algorithm_bytes;
     /* Bytes that the arena is wanted to keep to. When it does not, large pictures (one at a time, channels-last) are computed in bands
      * of rows, norms with the statistics of the whole picture: no seams, and other rounding. The plan is then the smallest that was
@@ -110,6 +110,19 @@ struct tern_plan_facts {
     double compile_time; /* seconds */
 };
 TERN_API struct tern_plan_facts tern_plan_facts(const struct tern_plan *plan);
+
+/* What was measured of one kind of step of a plan. Strings are valid during the call. */
+struct tern_tuned_step {
+    const char *op, *output;       /* "conv2d", "(2, 320, 64, 64) f32" */
+    int steps;                     /* how many of the plan's steps are of that description */
+    const char *kernel;            /* the fastest */
+    const char *usual;             /* the cost model's choice; the fastest may be the same */
+    double seconds, usual_seconds; /* medians of a call; usual_seconds 0: it could not be measured */
+};
+/* What the context knows by measurement of the plan's steps, those that take most time first; see tern_tune_params. A step may take
+ * another kernel than the fastest where algorithm_bytes has no room for its weights. */
+TERN_API enum tern_status tern_plan_tuning(const struct tern_plan *plan, void (*tell)(void *user, const struct tern_tuned_step *step),
+                                           void *user);
 
 /* Gives the memory of idle runs back: the next run takes it anew. Thread safe. */
 TERN_API void tern_plan_trim(struct tern_plan *plan);

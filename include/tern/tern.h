@@ -13,6 +13,7 @@
 #include <tern/scheduler.h>   /* samplers */
 #include <tern/tensor.h>      /* tensors and scopes */
 #include <tern/tokenizer.h>   /* text to ids */
+#include <tern/tune.h>        /* measuring which kernels are fastest */
 #include <tern/weights.h>     /* weight files */
 
 #endif

@@ -69,6 +69,10 @@ enum {
     OPT_THREADS,
     OPT_BUDGET,
     OPT_DEVICE_BUDGET,
+    OPT_TUNE,
+    OPT_TUNE_CACHE,
+    OPT_TUNE_TIME,
+    OPT_TUNE_MEMORY,
     OPT_JSON,
     OPT_QUIET,
     OPT_VERBOSE,
@@ -81,13 +85,14 @@ struct run_settings {
     enum tern_dtype dtype; /* TERN_DTYPE_COUNT: auto */
     int threads;
     size_t budget, device_budget;
+    struct tern_tune_params tune;
     bool json, quiet, verbose;
 };
 int run_apply(const struct opt *opt, const char *value, struct run_settings *s);
 /* What to compute in, on the context's device. */
 enum tern_dtype run_dtype(const struct run_settings *s, const struct tern_context *ctx);
 
-extern const struct opt run_opts[];  /* device, threads, budget */
+extern const struct opt run_opts[];  /* device, threads, budget, tuning */
 extern const struct opt talk_opts[]; /* json, quiet, verbose */
 
 /* lora.c: the LoRAs of a command line. */

@@ -19,7 +19,8 @@ static const struct opt opts[] = {
     {OPT_HEIGHT, 'H', "height", "PIXELS", "likewise"},
     {OPT_DTYPE, 0, "dtype", "TYPE", "to compute in: f32 (default), bf16, f16, or auto: bf16 or f16\nwhere the device is made for it"},
     {OPT_AFTER, 0, "after", "PASS",
-     "show the graph after that pass: trace, fold, cse, dce,\nmerge, tile, prepare, fuse, algorithm, concat (default), or all of them"},
+     "show the graph after that pass: trace, fold, cse, dce,\nmerge, tile, prepare, fuse, tune, algorithm, concat (default),\nor all of "
+     "them"},
     {OPT_WITHOUT, 0, "without", "PASSES", "leave passes out, separated by commas, or all"},
     {OPT_DOT, 0, "dot", NULL, "for Graphviz instead of text"},
     {OPT_MEMORY, 0, "memory", NULL, "what lies in memory when most does, and what would lower that,\ninstead of the graph"},
@@ -125,6 +126,44 @@ static enum tern_status print_plan(const struct settings *s, const struct tern_p
     return TERN_OK;
 }
 
+/* What was measured, as a table or as events; before the last line. */
+struct tuned {
+    const struct settings *settings;
+    int rows;
+    double seconds, usual; /* of all steps that were measured with both kernels */
+};
+
+static void put_tuned(void *user, const struct tern_tuned_step *t)
+{
+    struct tuned *u = user;
+    double times = t->seconds > 0 && t->usual_seconds > 0 ? t->usual_seconds / t->seconds : 1;
+    if (t->usual_seconds > 0) {
+        u->seconds += t->steps * t->seconds;
+        u->usual += t->steps * t->usual_seconds;
+    }
+    if (u->settings->run.json) {
+        event_send(json_pack("{s:s, s:s, s:s, s:i, s:s, s:f, s:s, s:f}", "event", "tuned", "op", t->op, "output", t->output, "steps",
+                             t->steps, "kernel", t->kernel, "seconds", t->seconds, "usual", t->usual, "usual_seconds", t->usual_seconds));
+        return;
+    }
+    if (!u->rows++)
+        printf("\nmeasured: steps, result, the fastest kernel, the cost model's choice\n");
+    printf("%4d  %-10s %-28s %-24s %9.3f ms", t->steps, t->op, t->output, t->kernel, t->seconds * 1e3);
+    if (strcmp(t->kernel, t->usual) != 0)
+        printf("  %s %.3f ms, %.2f times as long", t->usual, t->usual_seconds * 1e3, times);
+    putchar('\n');
+}
+
+static int print_tuning(struct tern_context *ctx, const struct settings *s, const struct tern_plan *plan)
+{
+    struct tuned u = {.settings = s};
+    if (s->dot || (s->svg && !s->memory) || tern_plan_tuning(plan, put_tuned, &u))
+        return tern_error_status(ctx) ? library_failed(ctx, false) : GO_ON;
+    if (u.rows && !s->run.json)
+        printf("together %.3f ms, by the cost model %.3f ms\n", u.seconds * 1e3, u.usual * 1e3);
+    return GO_ON;
+}
+
 static void put_to_file(void *file, const char *line)
 {
     fputs(line, file);
@@ -166,6 +205,8 @@ static int show_plan(struct tern_context *ctx, const struct settings *s, const s
         code = usage("option --after: no pass has the name \"%s\", or it did not run", s->after);
     else if (s->svg)
         code = draw(s, plan);
+    if (code == GO_ON)
+        code = print_tuning(ctx, s, plan);
     if (code != GO_ON)
         return code;
     print_facts(s, plan);

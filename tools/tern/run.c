@@ -13,6 +13,13 @@ const struct opt run_opts[] = {
     {OPT_BUDGET, 0, "budget", "SIZE", "most memory to use: 2GiB, 1.5G, 800MiB, or bytes (default: none)"},
     {OPT_DEVICE_BUDGET, 0, "device-budget", "SIZE",
      "of it, most memory of a GPU's own to use; weights beyond\nlie in the host's (default: as its driver has free)"},
+    {OPT_TUNE, 0, "tune", "LEVEL",
+     "measure which kernels are fastest and remember it: off\n(default: by a cost model), fast (what counts, for a few\nseconds a "
+     "component), or full (everything)"},
+    {OPT_TUNE_CACHE, 0, "tune-cache", "FILE",
+     "where results are kept, and taken from also with --tune off\n(default: in the cache folder)"},
+    {OPT_TUNE_TIME, 0, "tune-time", "SECONDS", "most time to measure for a component (default: fast 5,\nfull no limit)"},
+    {OPT_TUNE_MEMORY, 0, "tune-memory", "SIZE", "most memory to measure in (default: 1GiB, with --budget half\nof what is free of it)"},
     {0},
 };
 
@@ -26,6 +33,7 @@ const struct opt talk_opts[] = {
 int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
 {
     static const char *const dtypes[] = {"f32", "bf16", "f16", "auto", NULL};
+    static const char *const levels[] = {"off", "fast", "full", NULL}; /* enum tern_tune_level */
     static const enum tern_dtype dtype_of[] = {TERN_F32, TERN_BF16, TERN_F16, TERN_DTYPE_COUNT};
     int choice = 0, code = GO_ON;
     switch (opt->id) {
@@ -44,6 +52,17 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
         return value_bytes(opt, value, &s->budget);
     case OPT_DEVICE_BUDGET:
         return value_bytes(opt, value, &s->device_budget);
+    case OPT_TUNE:
+        code = value_choice(opt, value, levels, &choice);
+        s->tune.level = (enum tern_tune_level)choice;
+        break;
+    case OPT_TUNE_CACHE:
+        s->tune.cache = value;
+        break;
+    case OPT_TUNE_TIME:
+        return value_number(opt, value, 0, true, 1e6, &s->tune.seconds);
+    case OPT_TUNE_MEMORY:
+        return value_bytes(opt, value, &s->tune.bytes);
     case OPT_JSON:
         s->json = true;
         break;
@@ -102,6 +121,7 @@ struct tern_context *run_open(const struct run_settings *s, int *code)
         .threads = s->threads,
         .budget = s->budget,
         .device_budget = s->device_budget,
+        .tune = s->tune,
         .log_level = s->verbose ? TERN_LOG_INFO : TERN_LOG_WARN,
         .log = show_log,
         .progress = progress_show,

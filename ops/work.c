@@ -1,0 +1,31 @@
+/* How much work a description is. */
+#include "ops/op.h"
+
+static double numel(const struct tern_meta *m) { return (double)tern_meta_numel(m); }
+
+double tern_desc_flops(const struct tern_op_desc *d)
+{
+    const struct tern_meta *x = &d->in[0], *w = &d->in[1];
+    switch (d->op) {
+    case TERN_OP_conv2d: /* (O, C / groups, kh, kw): each output value is a sum over a filter */
+        return 2 * numel(&d->out) * (double)(w->shape[1] * w->shape[2] * w->shape[3]);
+    case TERN_OP_conv_transpose2d: /* (C, O / groups, kh, kw): each input value is spread over a filter */
+        return 2 * numel(x) * (double)(w->shape[1] * w->shape[2] * w->shape[3]);
+    case TERN_OP_linear:
+    case TERN_OP_matmul:
+        return 2 * numel(&d->out) * (double)(x->ndim ? x->shape[x->ndim - 1] : 1);
+    case TERN_OP_sdpa: /* q k' and p v: (…, L, E) with (…, S, E), (…, S, V) */
+        return 2 * numel(x) * (double)w->shape[w->ndim - 2] + 2 * numel(&d->out) * (double)w->shape[w->ndim - 2];
+    default:
+        return 0;
+    }
+}
+
+double tern_desc_bytes(const struct tern_op_desc *d)
+{
+    double bytes = numel(&d->out) * (double)tern_dtype_size(d->out.dtype);
+    for (int i = 0; i < d->n_in; i++)
+        if (d->present[i])
+            bytes += numel(&d->in[i]) * (double)tern_dtype_size(d->in[i].dtype);
+    return bytes;
+}
