@@ -8,7 +8,7 @@
 
 const char *tern_conformance_stage_name(enum tern_conformance_stage stage)
 {
-    static const char *const names[] = {"ops", "graphs", "models", "demo"};
+    static const char *const names[] = {"ops", "graphs", "models", "pictures"};
     return (size_t)stage < sizeof(names) / sizeof(*names) ? names[stage] : "?";
 }
 
@@ -75,16 +75,61 @@ static bool open_contexts(struct tern_conformance *c, const char *device)
     return true;
 }
 
+/* The stage of that name; TERN_CONFORMANCE_STAGES when there is none. */
+static int find_stage(const char *name, size_t n)
+{
+    int stage = 0;
+    for (; stage < TERN_CONFORMANCE_STAGES; stage++) {
+        const char *known = tern_conformance_stage_name((enum tern_conformance_stage)stage);
+        if (strlen(known) == n && !memcmp(known, name, n))
+            break;
+    }
+    return stage;
+}
+
+/* A list of stages as bits. Ops and kernels are of the first stage: who names one wants no other, unless it is named, too. */
+static bool read_stages(struct tern_context *ctx, const struct tern_conformance_params *p, unsigned *wanted)
+{
+    const char *list = p->stages ? p->stages : p->op || p->kernel ? "ops" : "ops,graphs,models,pictures", *entry = list;
+    *wanted = 0;
+    for (size_t n; entry; entry = entry[n] ? entry + n + 1 : NULL) {
+        n = strcspn(entry, ",");
+        int stage = find_stage(entry, n);
+        if (stage == TERN_CONFORMANCE_STAGES) {
+            tern_fail(ctx, TERN_E_NOT_FOUND, "there is no stage \"%.*s\" of conformance; there are ops, graphs, models, pictures",
+                      n < 40 ? (int)n : 40, entry);
+            return false;
+        }
+        *wanted |= 1u << stage;
+    }
+    if (!(p->op || p->kernel) || *wanted & 1u << TERN_CONFORMANCE_OPS)
+        return true;
+    tern_fail(ctx, TERN_E_INVALID, "conformance of %s \"%.60s\": expected the stage ops among \"%.80s\"", p->op ? "op" : "kernel",
+              p->op ? p->op : p->kernel, list);
+    return false;
+}
+
+static bool add_checks(struct tern_conformance *c, const struct tern_conformance_params *p, unsigned wanted)
+{
+    bool (*const add[])(struct tern_conformance *) = {tern_graphs_add, tern_models_add, tern_pictures_add};
+    bool good = !(wanted & 1u << TERN_CONFORMANCE_OPS) || tern_ops_add(c, p);
+    for (int i = 0; i < 3 && good; i++)
+        good = !(wanted >> (TERN_CONFORMANCE_GRAPHS + i) & 1) || add[i](c);
+    return good;
+}
+
 static bool fill(struct tern_conformance *c, const struct tern_conformance_params *p)
 {
+    unsigned wanted;
+    if (!read_stages(c->ctx, p, &wanted))
+        return false;
     c->data = p->data ? tern_strdup(c->ctx, p->data) : tern_data_path(c->ctx, "conformance", "ops/cases.json", TERN_SOURCE_CASES);
     if (!c->data)
         tern_fail(c->ctx, TERN_E_NOT_FOUND,
                   "the case table that ships with tern was not found in %s/conformance or %s; TERN_DATA_DIR can name the folder above it",
                   TERN_DATADIR, TERN_SOURCE_CASES);
     char *ops = c->data ? tern_path_join(c->ctx, c->data, "ops") : NULL;
-    bool good = ops && open_contexts(c, p->device) && tern_table_load(c->ctx, ops, &c->table) && tern_ops_add(c, p) &&
-                (p->op || p->kernel || (tern_graphs_add(c) && tern_models_add(c) && tern_demo_add(c)));
+    bool good = ops && open_contexts(c, p->device) && tern_table_load(c->ctx, ops, &c->table) && add_checks(c, p, wanted);
     tern_free(c->ctx, ops);
     return good;
 }
@@ -146,7 +191,7 @@ struct tern_conformance_check tern_conformance_get(const struct tern_conformance
 enum tern_status tern_conformance_run(struct tern_conformance *c, int i, struct tern_conformance_outcome *out)
 {
     static void (*const run_stage[])(struct tern_conformance * c, const struct tern_check *check) = {tern_ops_run, tern_graphs_run,
-                                                                                                     tern_models_run, tern_demo_run};
+                                                                                                     tern_models_run, tern_pictures_run};
     struct tern_verdict *v = &c->verdict;
     double start = tern_now();
     if (i < 0 || i >= c->count)

@@ -103,8 +103,8 @@ bool tern_graphs_add(struct tern_conformance *c);
 void tern_graphs_run(struct tern_conformance *c, const struct tern_check *check);
 bool tern_models_add(struct tern_conformance *c);
 void tern_models_run(struct tern_conformance *c, const struct tern_check *check);
-bool tern_demo_add(struct tern_conformance *c);
-void tern_demo_run(struct tern_conformance *c, const struct tern_check *check);
+bool tern_pictures_add(struct tern_conformance *c);
+void tern_pictures_run(struct tern_conformance *c, const struct tern_check *check);
 
 /* A model in the suite's context: the one that was asked for last is kept. Borrowed; NULL with the error recorded there. */
 struct tern_pipeline *tern_suite_pipeline(struct tern_conformance *c, const char *model, enum tern_dtype dtype);

@@ -219,6 +219,50 @@ static void test_runs_side_by_side(void **state)
     assert_null(strstr(s->out, "checks of"));
 }
 
+/* A table has that many runs of the null device, one of them with the sums of the report. */
+static void expect_run(const char *table, const json_t *report, int runs)
+{
+    char part[64];
+    snprintf(part, sizeof(part), " | %d | %d | 0 | %d | ", number(report, "checks"), number(report, "passed"), number(report, "skipped"));
+    expect_text(table, part, "the sum of the parts");
+    assert_int_equal(count(table, "\n| null "), runs);
+}
+
+/* Stages one after another, each with a report of its own, are one run: its column, its rows, its sum. */
+static void test_stages_are_joined(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "conformance", "--device", "null", "--json", "all.json", "--markdown", "all.md", "-q"), 0);
+    EXPECT(s, RUN(s, "conformance", "--device", "null", "--stage", "pictures,graphs", "--json", "b.json", "-q"), 0);
+    EXPECT(s, RUN(s, "conformance", "--device", "null", "--stage", "models", "--json", "c.json", "-q"), 0);
+    EXPECT(s,
+           RUN(s, "conformance", "--device", "null", "--stage", "ops", "--add", "b.json", "--add", "c.json", "--json", "a.json",
+               "--markdown", "parts.md", "-q"),
+           0);
+    EXPECT(s, RUN(s, "conformance", "--device", "null", "--stage", "models", "--add", "c.json", "--markdown", "twice.md", "-q"), 0);
+    json_t *all = read_json("all.json"), *a = read_json("a.json"), *b = read_json("b.json"), *c = read_json("c.json");
+    char *table = whole("parts.md"), *expected = whole("all.md"), *twice = whole("twice.md");
+    assert_int_equal(number(a, "checks") + number(b, "checks") + number(c, "checks"), number(all, "checks"));
+    assert_int_equal(number(b, "checks"), 200 + 24);
+    assert_string_equal(text(b, "only"), "pictures,graphs");
+    expect_run(table, all, 1);
+    assert_string_equal(strstr(table, "\n\n"), strstr(expected, "\n\n")); /* the same rows in the same order */
+    expect_text(table, "\n| graphs: random | 200 | skipped |\n| models: sd1 | ", "graphs");
+    expect_text(table, "\n| pictures: demo | 12 | skipped |\n", "pictures");
+    expect_run(twice, c, 2); /* the same stage twice is two runs */
+    free(table);
+    free(expected);
+    free(twice);
+    json_decref(all);
+    json_decref(a);
+    json_decref(b);
+    json_decref(c);
+    unlink("parts.md");
+    unlink("twice.md");
+    unlink("all.md");
+    assert_int_equal(files("."), 0);
+}
+
 static void test_interrupt(void **state)
 {
     struct state *s = *state;
@@ -235,8 +279,8 @@ static void test_interrupt(void **state)
 int cli_conformance_tests(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_reports_agree), TEST(test_kernel_is_forced),  TEST(test_null_device), TEST(test_broken_kernels_are_found),
-        TEST(test_far_device),    TEST(test_runs_side_by_side), TEST(test_interrupt),
+        TEST(test_reports_agree), TEST(test_kernel_is_forced),  TEST(test_null_device),       TEST(test_broken_kernels_are_found),
+        TEST(test_far_device),    TEST(test_runs_side_by_side), TEST(test_stages_are_joined), TEST(test_interrupt),
     };
     return cmocka_run_group_tests_name("cli conformance", tests, cli_setup, cli_teardown);
 }

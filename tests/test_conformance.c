@@ -263,12 +263,53 @@ static void missing_stages_are_told(void **state)
         bool missing = check.stage >= TERN_CONFORMANCE_MODELS;
         assert_int_equal(o.result, missing ? TERN_CONFORMANCE_SKIPPED : TERN_CONFORMANCE_PASSED);
         if (missing)
-            assert_non_null(strstr(o.message, check.stage == TERN_CONFORMANCE_DEMO ? "has no demo-sheet" : "has no components/sd1"));
+            assert_non_null(strstr(o.message, check.stage == TERN_CONFORMANCE_PICTURES ? "has no demo-sheet" : "has no components/sd1"));
     }
     assert_int_equal(seen[TERN_CONFORMANCE_GRAPHS], 200);
     assert_int_equal(seen[TERN_CONFORMANCE_MODELS], 4);
-    assert_int_equal(seen[TERN_CONFORMANCE_DEMO], 2);
+    assert_int_equal(seen[TERN_CONFORMANCE_PICTURES], 2);
     tern_conformance_destroy(&c);
+    data_close(&d);
+}
+
+/* Stages by name, in any order; those of the list alone. */
+static void stages_are_chosen(void **state)
+{
+    static const struct {
+        const char *stages, *op;
+        int checks[TERN_CONFORMANCE_STAGES];
+        int cases;
+    } rows[] = {{"ops", NULL, {14, 0, 0, 0}, 3},          {"graphs", NULL, {0, 200, 0, 0}, 0},
+                {"models", NULL, {0, 0, 4, 0}, 0},        {"pictures", NULL, {0, 0, 0, 2}, 0},
+                {NULL, NULL, {14, 200, 4, 2}, 3},         {"pictures,graphs", NULL, {0, 200, 0, 2}, 0},
+                {"models,models", NULL, {0, 0, 4, 0}, 0}, {"models,ops", "neg", {14, 0, 4, 0}, 3}};
+    static const struct {
+        const char *stages, *op, *kernel, *message;
+        enum tern_status status;
+    } wrong[] = {{"", NULL, NULL, "no stage \"\"", TERN_E_NOT_FOUND},
+                 {"ops,", NULL, NULL, "no stage \"\"", TERN_E_NOT_FOUND},
+                 {"graph", NULL, NULL, "no stage \"graph\" of conformance; there are ops, graphs, models, pictures", TERN_E_NOT_FOUND},
+                 {"opsgraphs", NULL, NULL, "\"opsgraphs\"", TERN_E_NOT_FOUND},
+                 {"graphs", "neg", NULL, "op \"neg\": expected the stage ops among \"graphs\"", TERN_E_INVALID},
+                 {"models,graphs", NULL, "chosen", "kernel \"chosen\": expected the stage ops", TERN_E_INVALID}};
+    struct data d = data_open();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const struct tern_conformance_params p = {.stages = rows[i].stages, .op = rows[i].op, .data = d.folder};
+        struct tern_conformance *c = tern_conformance_create(*state, &p);
+        int seen[TERN_CONFORMANCE_STAGES] = {0};
+        if (!c)
+            fail_msg("row %zu: %s", i, tern_error(*state));
+        for (int k = 0; k < tern_conformance_facts(c).checks; k++)
+            seen[tern_conformance_get(c, k).stage]++;
+        assert_memory_equal(seen, rows[i].checks, sizeof(seen));
+        assert_int_equal(tern_conformance_facts(c).cases, rows[i].cases);
+        tern_conformance_destroy(&c);
+    }
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        const struct tern_conformance_params p = {.stages = wrong[i].stages, .op = wrong[i].op, .kernel = wrong[i].kernel, .data = d.folder};
+        assert_null(tern_conformance_create(*state, &p));
+        support_error(*state, wrong[i].status, wrong[i].message);
+    }
     data_close(&d);
 }
 
@@ -330,6 +371,7 @@ int main(void)
         cmocka_unit_test(damaged_tables_are_refused), cmocka_unit_test(impossible_inputs_fail),
         cmocka_unit_test(missing_stages_are_told),    cmocka_unit_test(wrong_use_and_cancel),
         cmocka_unit_test(allocations_fail),           cmocka_unit_test(refusals_are_compared),
+        cmocka_unit_test(stages_are_chosen),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -13,18 +13,19 @@ extern "C" {
 struct tern_conformance;
 
 enum tern_conformance_stage {
-    TERN_CONFORMANCE_OPS = 0, /* the case table: values from PyTorch in f64, rounded once, and calls that must be refused */
-    TERN_CONFORMANCE_GRAPHS,  /* random graphs: a plan's run against an eager run by the references */
-    TERN_CONFORMANCE_MODELS,  /* components of small models against diffusers and transformers */
-    TERN_CONFORMANCE_DEMO,    /* pictures of the demo model against diffusers' */
+    TERN_CONFORMANCE_OPS = 0,  /* the case table: values from PyTorch in f64, rounded once, and calls that must be refused */
+    TERN_CONFORMANCE_GRAPHS,   /* random graphs: a plan's run against an eager run by the references */
+    TERN_CONFORMANCE_MODELS,   /* components of small models against diffusers and transformers */
+    TERN_CONFORMANCE_PICTURES, /* pictures of the demo model against diffusers' */
     TERN_CONFORMANCE_STAGES
 };
-/* "ops", "graphs", "models", "demo". The string is static. */
+/* "ops", "graphs", "models", "pictures". The string is static. */
 TERN_API const char *tern_conformance_stage_name(enum tern_conformance_stage stage);
 
 /* For every field: zero means the default that stands beside it. */
 struct tern_conformance_params {
     const char *device; /* as in tern_context_params; the context's */
+    const char *stages; /* "pictures" or "graphs,models": only checks of these stages, by name; all */
     const char *op;     /* "conv2d": only checks of that op; all */
     const char *kernel; /* only checks by that kernel, or by "chosen", "constant", "reference" or "reference_strides"; all */
     const char *data;   /* folder with ops/, components/, models/, formats/mini/, demo-sheet/; found as the demo model is */
@@ -32,7 +33,8 @@ struct tern_conformance_params {
 
 /* Makes the list of checks. They run in a context of the suite's own, made like ctx (threads, budget, log, cancel), whose memory has
  * guard bytes around every block and is filled with NaN. The suite keeps ctx alive. NULL with the error recorded in ctx: no table, a
- * damaged one, an unknown op or kernel (what there is is told), no such device, no memory. */
+ * damaged one, an unknown stage, op or kernel (what there is is told), an op or kernel without the stage of ops, no such device, no
+ * memory. */
 TERN_API struct tern_conformance *tern_conformance_create(struct tern_context *ctx, const struct tern_conformance_params *params);
 /* NULL is allowed. */
 TERN_API void tern_conformance_destroy(struct tern_conformance **c);
@@ -42,7 +44,7 @@ struct tern_conformance_facts {
     const char *device;      /* "cpu" */
     const char *level;       /* which of its kernels' variants run: "avx2"; "" when there is one */
     const char *description; /* one line for people */
-    int cases;               /* of the table, those left out by op not counted */
+    int cases;               /* of the table, those left out by stages and op not counted */
     int checks;
 };
 TERN_API struct tern_conformance_facts tern_conformance_facts(const struct tern_conformance *c);

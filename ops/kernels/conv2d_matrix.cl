@@ -16,17 +16,20 @@
 #define TN (16 * MN * SN)
 #define PITCH (TK + 8)
 #define STAGE ((TM + TN) * PITCH)
-#define STRIP_PITCH (16 * MN + 4)
-#define STRIPS (SM * SN * 16 * STRIP_PITCH)
+#define STRIPS (SM * SN * STRIP_FLOATS(MN))
 #define PER_ROW (TK / 8) /* loads for the depth of a tile; divides ITEMS, so that an item keeps its place in the depth */
 #define X_LOADS (TM * PER_ROW / ITEMS)
 #define W_LOADS (TN * PER_ROW / ITEMS)
 
 #ifdef PARTS
 #define GROUP 0
+#define PLACE(m, n) ((GROUP_Z * pixels + (m)) * P.outputs + (n))
 #else
 #define GROUP GROUP_Z
+#define PLACE(m, n)                                                                                                       \
+    ((m) / P.out_w / P.out_h * P.y_n + (m) / P.out_w % P.out_h * P.y_h + (m) % P.out_w * P.y_w + CHANNEL(n) * P.y_c)
 #endif
+#define CHANNEL(n) (GROUP * P.outputs + (n))
 #ifdef BIAS
 #define RESULT(v, at, o) POST((v) + LOAD(bias, (o)*P.bias_n), at, o)
 #else
@@ -109,44 +112,5 @@ KERNEL_BEGIN
             tile[(stage + (TM + my_row + r * (ITEMS / PER_ROW)) * PITCH + my_k) / 8] = w_next[r];
         BARRIER();
     }
-    const int strip = SUBGROUP_ID * (16 * STRIP_PITCH);
-    UNROLL for (int i = 0; i < MM; i++) {
-        UNROLL for (int j = 0; j < MN; j++)
-            MATRIX_STORE(sum[i * MN + j], tile, strip + 16 * j, STRIP_PITCH);
-        BARRIER();
-#ifdef WIDE_Y
-        for (int e = LANE; e < 32 * MN; e += MATRIX_SUBGROUP) {
-            int line = e / (2 * MN);
-            int col = e % (2 * MN) * 8;
-#else
-        for (int e = LANE; e < 256 * MN; e += MATRIX_SUBGROUP) {
-            int line = e / (16 * MN);
-            int col = e % (16 * MN);
-#endif
-            int m = m0 + sub_m + 16 * i + line;
-            int n = n0 + sub_n + col;
-            if (m < pixels && n < P.outputs) {
-                int row = m / P.out_w;
-                int picture = row / P.out_h;
-                int o = GROUP * P.outputs + n;
-#ifdef PARTS
-                int at = (GROUP_Z * pixels + m) * P.outputs + n;
-#else
-                int at = picture * P.y_n + (row - picture * P.out_h) * P.y_h + (m - row * P.out_w) * P.y_w + o * P.y_c;
-#endif
-#ifdef WIDE_Y
-                UINT4 v = tile[(strip + line * STRIP_PITCH + col) / 4];
-                UINT4 u = tile[(strip + line * STRIP_PITCH + col) / 4 + 1];
-                v = MAKE_UINT4(WORD_OF(y, RESULT(AS_FLOAT(v.x), at, o), RESULT(AS_FLOAT(v.y), at + 1, o + 1)),
-                               WORD_OF(y, RESULT(AS_FLOAT(v.z), at + 2, o + 2), RESULT(AS_FLOAT(v.w), at + 3, o + 3)),
-                               WORD_OF(y, RESULT(AS_FLOAT(u.x), at + 4, o + 4), RESULT(AS_FLOAT(u.y), at + 5, o + 5)),
-                               WORD_OF(y, RESULT(AS_FLOAT(u.z), at + 6, o + 6), RESULT(AS_FLOAT(u.w), at + 7, o + 7)));
-                STORE8(y, at, v);
-#else
-                STORE(y, at, RESULT(SHARED_FLOAT(tile, strip + line * STRIP_PITCH + col), at, o));
-#endif
-            }
-        }
-        BARRIER();
-    }
+    STORE_PRODUCT(sum, MM, MN, m0 + sub_m, n0 + sub_n, pixels, P.outputs, PLACE, CHANNEL)
 KERNEL_END

@@ -29,9 +29,7 @@
 #define B_AT(k, n) ((n)*PITCH_B + (k))
 #define B_ROW (TK / 8)
 #endif
-/* Of a subgroup's results 16 rows at a time go through shared memory, as f32. */
-#define STRIP_PITCH (16 * MN + 4)
-#define STRIPS (SM * SN * 16 * STRIP_PITCH)
+#define STRIPS (SM * SN * STRIP_FLOATS(MN))
 #define A_LOADS ((TM * TK / 8 + ITEMS - 1) / ITEMS)
 #define B_LOADS ((TN * TK / 8 + ITEMS - 1) / ITEMS)
 
@@ -40,6 +38,9 @@
 #else
 #define RESULT(v, at, n) POST(v, at, n)
 #endif
+
+#define PLACE(m, n) (y0 + (m)*P.y_m + (n)*P.y_n)
+#define CHANNEL(n) (n)
 
 KERNEL_BEGIN
     const int t = LOCAL_X;
@@ -142,40 +143,5 @@ KERNEL_BEGIN
         }
         BARRIER();
     }
-    const int strip = SUBGROUP_ID * (16 * STRIP_PITCH);
-    UNROLL for (int i = 0; i < MM; i++) {
-        UNROLL for (int j = 0; j < MN; j++)
-            MATRIX_STORE(sum[i * MN + j], tile, strip + 16 * j, STRIP_PITCH);
-        BARRIER();
-#ifdef WIDE_Y
-        for (int e = LANE; e < 32 * MN; e += MATRIX_SUBGROUP) {
-            int row = e / (2 * MN);
-            int col = e % (2 * MN) * 8;
-            int m = m0 + sub_m + 16 * i + row;
-            int n = n0 + sub_n + col;
-            if (m < P.m && n < P.n) {
-                UINT4 v = tile[(strip + row * STRIP_PITCH + col) / 4];
-                UINT4 w = tile[(strip + row * STRIP_PITCH + col) / 4 + 1];
-                int at = y0 + m * P.y_m + n;
-                v = MAKE_UINT4(WORD_OF(y, RESULT(AS_FLOAT(v.x), at, n), RESULT(AS_FLOAT(v.y), at + 1, n + 1)),
-                               WORD_OF(y, RESULT(AS_FLOAT(v.z), at + 2, n + 2), RESULT(AS_FLOAT(v.w), at + 3, n + 3)),
-                               WORD_OF(y, RESULT(AS_FLOAT(w.x), at + 4, n + 4), RESULT(AS_FLOAT(w.y), at + 5, n + 5)),
-                               WORD_OF(y, RESULT(AS_FLOAT(w.z), at + 6, n + 6), RESULT(AS_FLOAT(w.w), at + 7, n + 7)));
-                STORE8(y, at, v);
-            }
-        }
-#else
-        for (int e = LANE; e < 256 * MN; e += MATRIX_SUBGROUP) {
-            int row = e / (16 * MN);
-            int col = e % (16 * MN);
-            int m = m0 + sub_m + 16 * i + row;
-            int n = n0 + sub_n + col;
-            if (m < P.m && n < P.n) {
-                int at = y0 + m * P.y_m + n * P.y_n;
-                STORE(y, at, RESULT(SHARED_FLOAT(tile, strip + row * STRIP_PITCH + col), at, n));
-            }
-        }
-#endif
-        BARRIER();
-    }
+    STORE_PRODUCT(sum, MM, MN, m0 + sub_m, n0 + sub_n, P.m, P.n, PLACE, CHANNEL)
 KERNEL_END

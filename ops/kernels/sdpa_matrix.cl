@@ -34,6 +34,8 @@
 #define LANES_PER_ROW (MATRIX_SUBGROUP / 16)
 #define MINE (BK / LANES_PER_ROW) /* scores of its row of which an item makes exponentials */
 
+#define RESULT(v, at, c) POST((v) * f, at, c)
+
 /* Declares v: the score of this item's query for key s0 + j, or -infinity where it does not see it. */
 #ifdef CAUSAL
 #define SEES(at) ((at) < P.s && (at) <= l)
@@ -187,15 +189,9 @@ KERNEL_BEGIN
     UNROLL for (int j = 0; j < NV; j++) {
         MATRIX_STORE(result[j], tile, strip, PITCH_S);
         BARRIER();
-#ifdef WIDE_Y
-        for (int e = LANE; e < 32; e += MATRIX_SUBGROUP) {
-            int row = SUBGROUP_ID * 16 + e / 2;
-            int c = 16 * j + e % 2 * 8;
-#else
-        for (int e = LANE; e < 256; e += MATRIX_SUBGROUP) {
+        for (int e = LANE * STORE_WIDTH; e < 256; e += MATRIX_SUBGROUP * STORE_WIDTH) {
             int row = SUBGROUP_ID * 16 + e / 16;
             int c = 16 * j + e % 16;
-#endif
             float all = 0.0f;
             UNROLL for (int i = 0; i < LANES_PER_ROW; i++)
                 all += sums[row * LANES_PER_ROW + i];
@@ -203,17 +199,7 @@ KERNEL_BEGIN
             int to = y0 + (l0 + row) * P.y_l + c * P.y_e;
             int from = STRIPS_AT / 2 + row * PITCH_S + c - 16 * j;
             if (l0 + row < P.l && c < EV) {
-#ifdef WIDE_Y
-                UINT4 v = tile[from / 4];
-                UINT4 w = tile[from / 4 + 1];
-                v = MAKE_UINT4(WORD_OF(y, POST(AS_FLOAT(v.x) * f, to, c), POST(AS_FLOAT(v.y) * f, to + 1, c + 1)),
-                               WORD_OF(y, POST(AS_FLOAT(v.z) * f, to + 2, c + 2), POST(AS_FLOAT(v.w) * f, to + 3, c + 3)),
-                               WORD_OF(y, POST(AS_FLOAT(w.x) * f, to + 4, c + 4), POST(AS_FLOAT(w.y) * f, to + 5, c + 5)),
-                               WORD_OF(y, POST(AS_FLOAT(w.z) * f, to + 6, c + 6), POST(AS_FLOAT(w.w) * f, to + 7, c + 7)));
-                STORE8(y, to, v);
-#else
-                STORE(y, to, POST(SHARED_FLOAT(tile, from) * f, to, c));
-#endif
+                STORE_RESULTS(from, to, c)
             }
         }
         BARRIER();

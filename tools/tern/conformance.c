@@ -7,16 +7,17 @@
 
 #include "command.h"
 
-enum { OPT_OP = OPT_OWN, OPT_LEVEL, OPT_LIMITS, OPT_KERNEL, OPT_JSON_FILE, OPT_JUNIT, OPT_MARKDOWN, OPT_ADD };
+enum { OPT_STAGE = OPT_OWN, OPT_OP, OPT_LEVEL, OPT_LIMITS, OPT_KERNEL, OPT_JSON_FILE, OPT_JUNIT, OPT_MARKDOWN, OPT_ADD };
 #define MOST_ADDED 32
 
 struct settings {
     struct run_settings run;
-    const char *op, *level, *limits, *kernel, *json, *junit, *markdown;
+    const char *stages, *op, *level, *limits, *kernel, *json, *junit, *markdown;
     json_t *added; /* reports of other runs */
 };
 
 static const struct opt opts[] = {
+    {OPT_STAGE, 0, "stage", "LIST", "only these stages: ops, graphs, models or pictures, or some of them with\ncommas between"},
     {OPT_OP, 0, "op", "OP", "only the checks of that op"},
     {OPT_KERNEL, 0, "kernel", "KERNEL",
      "only the checks of single ops by that kernel, or by chosen, constant,\nreference or reference_strides"},
@@ -28,7 +29,8 @@ static const struct opt opts[] = {
     {OPT_JSON_FILE, 0, "json", "FILE", "the report for programs"},
     {OPT_JUNIT, 0, "junit", "FILE", "the report as JUnit's XML, a test case for each check"},
     {OPT_MARKDOWN, 0, "markdown", "FILE", "the report as a table of ops and devices"},
-    {OPT_ADD, 0, "add", "FILE", "a JSON report of another run: one more column of --markdown, as\noften as needed"},
+    {OPT_ADD, 0, "add", "FILE",
+     "a JSON report of another run: one more column of --markdown, as\noften as needed; parts of one device's run become one column"},
     {0},
 };
 
@@ -56,6 +58,9 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     struct settings *s = settings;
     int choice;
     switch (opt->id) {
+    case OPT_STAGE:
+        s->stages = value;
+        return GO_ON;
     case OPT_OP:
         s->op = value;
         return GO_ON;
@@ -162,24 +167,27 @@ static void fill_markdown(FILE *file, const void *reports) { report_markdown(fil
 
 static int write_reports(const struct conformance_report *r, const struct settings *s)
 {
-    json_t *report = report_json(r), *all = json_array();
+    json_t *report = report_json(r), *all = json_array(), *joined = NULL;
     int code = GO_ON;
-    if (!report || !all || json_array_extend(all, s->added ? s->added : all) || json_array_append(all, report))
+    if (!report || !all || json_array_extend(all, s->added ? s->added : all) || json_array_append(all, report) ||
+        !(joined = report_join(all)))
         code = failed("out of memory");
     if (code == GO_ON && s->json)
         code = output_write(s->json, fill_json, report);
     if (code == GO_ON && s->junit)
         code = output_write(s->junit, fill_junit, r);
     if (code == GO_ON && s->markdown)
-        code = output_write(s->markdown, fill_markdown, all);
+        code = output_write(s->markdown, fill_markdown, joined);
     json_decref(report);
     json_decref(all);
+    json_decref(joined);
     return code;
 }
 
 static int run_suite(struct tern_context *ctx, struct tern_conformance *suite, const struct settings *s)
 {
-    struct conformance_report r = {.facts = tern_conformance_facts(suite), .op = s->op, .kernel = s->kernel};
+    const char *only = s->kernel ? s->kernel : s->op ? s->op : s->stages;
+    struct conformance_report r = {.facts = tern_conformance_facts(suite), .only = only};
     if (s->level && strcmp(s->level, r.facts.level) != 0)
         return failed("option --level: this build or this processor does not have %s; its highest is %s", s->level, r.facts.level);
     r.count = r.facts.checks;
@@ -219,9 +227,9 @@ static int run_with(struct settings *s)
     struct tern_context *ctx = run_open(&s->run, &code);
     if (!ctx)
         return code;
-    struct tern_conformance *suite =
-        tern_conformance_create(ctx, &(struct tern_conformance_params){.device = s->run.device, .op = s->op, .kernel = s->kernel});
-    code = suite ? run_suite(ctx, suite, s) : library_failed(ctx, s->op || s->kernel);
+    struct tern_conformance *suite = tern_conformance_create(
+        ctx, &(struct tern_conformance_params){.device = s->run.device, .stages = s->stages, .op = s->op, .kernel = s->kernel});
+    code = suite ? run_suite(ctx, suite, s) : library_failed(ctx, s->stages || s->op || s->kernel);
     tern_conformance_destroy(&suite);
     tern_context_destroy(&ctx);
     return code;

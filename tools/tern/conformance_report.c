@@ -66,8 +66,8 @@ json_t *report_json(const struct conformance_report *r)
         }
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:i, s:i, s:i, s:f, s:o}", "report", "tern conformance", "version",
                      tern_version(), "device", r->facts.device, "level", r->facts.level, "description", clean(r->facts.description), "only",
-                     r->op || r->kernel ? clean(r->kernel ? r->kernel : r->op) : json_null(), "checks", r->count, "passed", t.passed,
-                     "failed", t.failed, "skipped", t.skipped, "seconds", r->seconds, "groups", groups);
+                     r->only ? clean(r->only) : json_null(), "checks", r->count, "passed", t.passed, "failed", t.failed, "skipped",
+                     t.skipped, "seconds", r->seconds, "groups", groups);
 }
 
 json_t *report_read(const char *path)
@@ -166,8 +166,7 @@ static const char *word(const json_t *o, const char *key)
 
 static int number(const json_t *o, const char *key) { return (int)json_integer_value(json_object_get(o, key)); }
 
-/* The group of a report that has this one's stage and name; NULL when it was not run. */
-static const json_t *same_group(const json_t *report, const json_t *like)
+const json_t *report_same_group(const json_t *report, const json_t *like)
 {
     size_t i;
     const json_t *g;
@@ -219,15 +218,39 @@ static void put_runs(FILE *file, const json_t *reports)
 static bool is_listed(const json_t *reports, size_t before, const json_t *group)
 {
     for (size_t i = 0; i < before; i++)
-        if (same_group(json_array_get(reports, i), group))
+        if (report_same_group(json_array_get(reports, i), group))
             return true;
     return false;
 }
 
+static void put_row(FILE *file, const json_t *reports, const json_t *g)
+{
+    size_t i;
+    const json_t *column;
+    bool op = !strcmp(word(g, "stage"), "ops");
+    fprintf(file, "| %s%s", op ? "" : word(g, "stage"), op ? "" : ": ");
+    put_text(file, word(g, "group"));
+    fprintf(file, " | %d |", number(g, "cases"));
+    json_array_foreach(reports, i, column)
+        put_cell(file, report_same_group(column, g));
+    putc('\n', file);
+}
+
+/* The rows of a stage, those of the first report first. */
+static void put_stage(FILE *file, const json_t *reports, const char *stage)
+{
+    size_t i, k;
+    const json_t *r, *g;
+    json_array_foreach(reports, i, r)
+        json_array_foreach(json_object_get(r, "groups"), k, g)
+            if (!strcmp(word(g, "stage"), stage) && !is_listed(reports, i, g))
+                put_row(file, reports, g);
+}
+
 void report_markdown(FILE *file, const json_t *reports)
 {
-    size_t i, k, c;
-    const json_t *r, *g, *column;
+    size_t i;
+    const json_t *r;
     put_runs(file, reports);
     fputs("\n| | cases |", file);
     json_array_foreach(reports, i, r)
@@ -236,16 +259,6 @@ void report_markdown(FILE *file, const json_t *reports)
     for (i = 0; i < json_array_size(reports); i++)
         fputs("---|", file);
     putc('\n', file);
-    json_array_foreach(reports, i, r)
-        json_array_foreach(json_object_get(r, "groups"), k, g) {
-            if (is_listed(reports, i, g))
-                continue;
-            bool op = !strcmp(word(g, "stage"), "ops");
-            fprintf(file, "| %s%s", op ? "" : word(g, "stage"), op ? "" : ": ");
-            put_text(file, word(g, "group"));
-            fprintf(file, " | %d |", number(g, "cases"));
-            json_array_foreach(reports, c, column)
-                put_cell(file, same_group(column, g));
-            putc('\n', file);
-        }
+    for (int stage = 0; stage < TERN_CONFORMANCE_STAGES; stage++)
+        put_stage(file, reports, tern_conformance_stage_name((enum tern_conformance_stage)stage));
 }

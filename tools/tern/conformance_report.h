@@ -13,7 +13,7 @@ struct check_row {
 
 struct conformance_report {
     struct tern_conformance_facts facts;
-    const char *op, *kernel; /* NULL: all */
+    const char *only; /* the kernel, op or stages that were asked for; NULL: all */
     struct check_row *rows;
     int count;
     double seconds;
@@ -45,6 +45,11 @@ void report_junit(FILE *file, const struct conformance_report *r);
 
 /* Reads a report that was written before: NULL after a message. */
 json_t *report_read(const char *path);
+/* Reports of one device, level and version that have no group in common are parts of one run: of a list of report_json a new one in which
+ * they are joined, where the first of them stands. NULL without memory. */
+json_t *report_join(const json_t *reports);
+/* The group of a report that has this one's stage and name; NULL when it was not run. */
+const json_t *report_same_group(const json_t *report, const json_t *like);
 /* A table of ops and runs: each of the list is a report_json. */
 void report_markdown(FILE *file, const json_t *reports);
 

@@ -27,18 +27,18 @@ static bool load_rows(struct tern_conformance *c)
     return !tern_failed(c->ctx);
 }
 
-bool tern_demo_add(struct tern_conformance *c)
+bool tern_pictures_add(struct tern_conformance *c)
 {
     if (!load_rows(c))
         return false;
     const json_t *row;
     size_t i;
     for (int k = 0; k < KINDS; k++) {
-        const struct tern_check none = {TERN_CONFORMANCE_DEMO, -1, "demo", "pictures", kinds[k].name};
+        const struct tern_check none = {TERN_CONFORMANCE_PICTURES, -1, "demo", "pictures", kinds[k].name};
         if (!c->demo && !tern_suite_add(c, &none))
             return false;
         json_array_foreach(c->demo, i, row) {
-            const struct tern_check check = {TERN_CONFORMANCE_DEMO, (int)i, "demo", tern_json_word(row, "name"), kinds[k].name};
+            const struct tern_check check = {TERN_CONFORMANCE_PICTURES, (int)i, "demo", tern_json_word(row, "name"), kinds[k].name};
             if (!tern_suite_add(c, &check))
                 return false;
         }
@@ -88,7 +88,7 @@ static bool demo_model_is_there(struct tern_context *ctx)
     return path != NULL;
 }
 
-void tern_demo_run(struct tern_conformance *c, const struct tern_check *check)
+void tern_pictures_run(struct tern_conformance *c, const struct tern_check *check)
 {
     struct tern_context *ctx = c->own;
     const json_t *row = json_array_get(c->demo, (size_t)check->item);
