@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int count(const char *text, const char *part)
@@ -27,7 +28,7 @@ static void test_graph_is_shown(void **state)
     expect_text(s->out, "= silu(", "graph after trace");
     assert_null(strstr(s->out, " then "));
     EXPECT(s, RUN(s, "graph", MODEL, "text_encoder", "--after", "all", "--without", "cse"), 0);
-    assert_int_equal(count(s->out, "== after "), 9);
+    assert_int_equal(count(s->out, "== after "), 10);
     EXPECT(s, RUN(s, "graph", MODEL, "unet", "--after", "trance"), 2);
     expect_text(s->err, "\"trance\"", "--after");
 }
@@ -105,13 +106,13 @@ static void test_graph_as_json(void **state)
     json_decref(graph);
     json_decref(plan);
     EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--json", "--after", "all"), 0);
-    static const char *const passes[] = {"trace", "fold", "cse", "dce", "merge", "tile", "prepare", "fuse", "algorithm", "concat"};
-    for (int k = 0; k < 10; k++) {
+    static const char *const passes[] = {"trace", "fold", "cse", "dce", "merge", "tile", "prepare", "fuse", "tune", "algorithm", "concat"};
+    for (int k = 0; k < 11; k++) {
         graph = event_of(s, k, "graph");
         assert_string_equal(json_string_value(json_object_get(graph, "pass")), passes[k]);
         json_decref(graph);
     }
-    json_decref(event_of(s, 10, "plan"));
+    json_decref(event_of(s, 11, "plan"));
 }
 
 /* What is alive at the peak are the blocks whose steps hold it. */
@@ -161,11 +162,38 @@ static void test_graph_picture(void **state)
     EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--json", "--dot"), 2);
 }
 
+/* What was measured stands in the file, and the file alone gives the same plan and the same table. */
+static void test_graph_tuned(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "graph", MODEL, "unet", "--tune", "full", "--tune-cache", "a.tune", "--tune-memory", "100MiB", "-q"), 0);
+    expect_text(s->out, "\nmeasured: ", "graph --tune");
+    expect_text(s->out, " ms", "graph --tune");
+    char *text = strdup(s->out);
+    EXPECT(s, RUN(s, "graph", MODEL, "unet", "--tune-cache", "a.tune"), 0);
+    assert_string_equal(s->out, text);
+    free(text);
+    EXPECT(s, RUN(s, "graph", MODEL, "unet", "--tune-cache", "a.tune", "--json"), 0);
+    json_t *event = event_of(s, 1, "tuned");
+    assert_string_equal(json_string_value(json_object_get(event, "op")), "conv2d");
+    assert_true(json_integer_value(json_object_get(event, "steps")) > 0);
+    assert_true(json_number_value(json_object_get(event, "seconds")) > 0);
+    json_decref(event);
+    EXPECT(s, RUN(s, "graph", MODEL, "unet"), 0);
+    assert_null(strstr(s->out, "measured"));
+    EXPECT(s, RUN(s, "graph", MODEL, "unet", "--tune", "most"), 2);
+    expect_text(s->err, "fast", "--tune");
+    EXPECT(s, RUN(s, "graph", MODEL, "unet", "--tune", "fast", "--tune-time", "0"), 2);
+    write_file("bad.tune", "tern-tuning 1\n", 14);
+    EXPECT(s, RUN(s, "graph", MODEL, "unet", "--tune-cache", "bad.tune"), 0);
+    expect_text(s->err, "bad.tune", "a damaged file");
+}
+
 int cli_graph_tests(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_graph_is_shown), TEST(test_graph_for_graphviz),   TEST(test_graph_memory),
-        TEST(test_graph_as_json),  TEST(test_graph_memory_as_json), TEST(test_graph_picture),
+        TEST(test_graph_is_shown),       TEST(test_graph_for_graphviz), TEST(test_graph_memory), TEST(test_graph_as_json),
+        TEST(test_graph_memory_as_json), TEST(test_graph_picture),      TEST(test_graph_tuned),
     };
     return cmocka_run_group_tests_name("cli graph", tests, cli_setup, cli_teardown);
 }

@@ -232,7 +232,7 @@ static void eager_ops(void **state)
 {
     struct tune f = tune_open();
     const int64_t n = 1 << 20; /* enough work to be noticeable */
-    trials[TRIAL_USUAL].seconds = SLOW;
+    trials[TRIAL_USUAL].seconds = 3 * SLOW;
     for (int i = 0; i < 2; i++) {
         struct tern_context *ctx = tune_context(&f, i ? TERN_TUNE_OFF : TERN_TUNE_FAST);
         tern_scope_begin(ctx);
