@@ -37,11 +37,12 @@ INLINE void tile(const struct call *q, const int rows, const int nv, const enum 
     float *c = q->c;
     int64_t ldc = q->ldc;
 
+    if (q->k >= 6 * LINE) /* in shorter parts there is no time for it */
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
+        for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
-        for (int j = 0; j < nv; j++)
-            __builtin_prefetch(c + i * ldc + j * VW, 1);
+            for (int j = 0; j < nv; j++)
+                __builtin_prefetch(c + i * ldc + j * VW, 1);
     if (!whole) { /* the last panel: through a small copy */
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < nv * VW; j++)
