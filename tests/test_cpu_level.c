@@ -281,6 +281,42 @@ static void test_winograd(void **state)
     }
 }
 
+/* G: 1, p, p^2 over the product of the distances to the other finite points; infinity counts for the highest. */
+static double weight(int point, int tap)
+{
+    double b[6], distance = 0;
+    product_without(point, b);
+    for (int i = 0; i < 5; i++)
+        distance += b[i] * power(i, point);
+    return point == 5 ? tap == 2 : power(tap, point) / distance;
+}
+
+/* Filters of 3 channels for panels of one and two vectors, in values that all three dtypes hold; nothing else is written. */
+static void test_winograd_filter(void **state)
+{
+    enum { CHANNELS = 3, STEP = CHANNELS * TERN_GEMM_MAX_NR + 8 };
+    float w[CHANNELS * 9 * TERN_GEMM_MAX_NR], stored[CHANNELS * 9 * TERN_GEMM_MAX_NR], u[36 * STEP];
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    for (int i = 0; i < CHANNELS * 9 * TERN_GEMM_MAX_NR; i++)
+        w[i] = (float)(i * 37 % 127 - 63) / 32;
+    FOR_EACH_LEVEL(l)
+    for (int at = 0; at < 6; at++) {
+        const int width = at % 2 ? l->nr : l->nr / 2;
+        l->from_f32(dtypes[at / 2], CHANNELS * 9 * width, w, stored);
+        memset(u, 0x7f, sizeof(u));
+        l->winograd_filter(dtypes[at / 2], CHANNELS, width, stored, u, STEP);
+        for (int point = 0; point < 36; point++)
+            for (int i = 0; i < STEP; i++) {
+                double exact = 0;
+                for (int tap = 0; tap < 9 && i < CHANNELS * width; tap++)
+                    exact += weight(point / 6, tap / 3) * weight(point % 6, tap % 3) * w[(i / width * 9 + tap) * width + i % width];
+                const float *found = &u[point * STEP + i];
+                if (i < CHANNELS * width ? fabs(*found - exact) > 2e-6 : memcmp(found, &(uint32_t){0x7f7f7f7f}, 4) != 0)
+                    fail_msg("%s: value %d of point %d is %g, expected %g", l->name, i, point, *found, exact);
+            }
+    }
+}
+
 /* Chain c starts from c and is x / 2 + 1 of itself in each round: after r rounds 2 + (c - 2) / 2^r, exact in f32. */
 static void test_multiply_add(void **state)
 {
@@ -336,10 +372,10 @@ static void test_round_bf16(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions),    cmocka_unit_test(test_special_values),
-                                       cmocka_unit_test(test_conversions),  cmocka_unit_test(test_gemm_tile),
-                                       cmocka_unit_test(test_rows),         cmocka_unit_test(test_winograd),
-                                       cmocka_unit_test(test_multiply_add), cmocka_unit_test(test_multiply_add_bf16),
-                                       cmocka_unit_test(test_round_bf16)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_functions),       cmocka_unit_test(test_special_values), cmocka_unit_test(test_conversions),
+        cmocka_unit_test(test_gemm_tile),       cmocka_unit_test(test_rows),           cmocka_unit_test(test_winograd),
+        cmocka_unit_test(test_winograd_filter), cmocka_unit_test(test_multiply_add),   cmocka_unit_test(test_multiply_add_bf16),
+        cmocka_unit_test(test_round_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

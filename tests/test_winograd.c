@@ -1,4 +1,5 @@
-/* Winograd's convolution: every shape of edge against the reference, its rounding error, its posts, and when a plan takes it. */
+/* Both kernels of Winograd's convolution: every shape of edge against the reference, its rounding error, its posts, and when a plan takes
+ * it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include "support.h"
 
 #define WINOGRAD "conv2d_f32_winograd"
+#define LEAN "conv2d_f32_winograd_lean"
 
 static double nmse(const tern_tensor *y, const tern_tensor *x)
 {
@@ -34,8 +36,8 @@ struct shape {
     bool bias;
 };
 
-/* The NMSE of the kernel against another one ("reference": sums in double). */
-static double error_of(struct tern_context *ctx, const struct shape *s, const char *other)
+/* The NMSE of a kernel against another one ("reference": sums in double). */
+static double error_of(struct tern_context *ctx, const struct shape *s, const char *kernel, const char *other)
 {
     tern_scope_begin(ctx);
     tern_tensor *x = tern_contiguous(support_noise(ctx, 1, 4, (const int64_t[]){s->n, s->c, s->h, s->w}, 1, TERN_F32), TERN_CHANNELS_LAST);
@@ -43,7 +45,7 @@ static double error_of(struct tern_context *ctx, const struct shape *s, const ch
     tern_tensor *b = s->bias ? support_noise(ctx, 3, 1, &s->o, 1, TERN_F32) : NULL, *y[2];
     w->constant = true;
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(tern_dispatch_force(ctx, i ? other : WINOGRAD), TERN_OK);
+        assert_int_equal(tern_dispatch_force(ctx, i ? other : kernel), TERN_OK);
         y[i] = tern_conv2d(x, w, b, .padding_hw = {s->pad_h, s->pad_w});
     }
     assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
@@ -71,7 +73,7 @@ static void every_edge(void **state)
     struct tern_context *ctx = guarded(&guard, 2);
     uint32_t r = 1;
 #define DRAW(from, to) ((from) + (int)((r = r * 1664525u + 1013904223u) >> 8) % ((to) - (from) + 1))
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 400; i++) {
         struct shape s = {.n = DRAW(1, 2)}; /* one draw a statement: they have an order */
         s.c = DRAW(1, 40);
         s.o = DRAW(1, 70);
@@ -81,13 +83,37 @@ static void every_edge(void **state)
         s.w = DRAW(s.pad_w ? 1 : 3, 13);
         s.weights = dtypes[DRAW(0, 2)];
         s.bias = DRAW(0, 2);
-        double e = error_of(ctx, &s, "reference");
+        const char *kernel = i % 2 ? LEAN : WINOGRAD;
+        double e = error_of(ctx, &s, kernel, "reference");
         if (!(e <= 2e-12) || tern_guard_damage(&guard))
-            fail_msg("(%d, %d, %d, %d) to %d, padding %d, %d, %s: NMSE %g, %d damages", (int)s.n, (int)s.c, (int)s.h, (int)s.w, (int)s.o,
-                     s.pad_h, s.pad_w, tern_dtype_name(s.weights), e, (int)tern_guard_damage(&guard));
+            fail_msg("%s, (%d, %d, %d, %d) to %d, padding %d, %d, %s: NMSE %g, %d damages", kernel, (int)s.n, (int)s.c, (int)s.h, (int)s.w,
+                     (int)s.o, s.pad_h, s.pad_w, tern_dtype_name(s.weights), e, (int)tern_guard_damage(&guard));
     }
     tern_context_destroy(&ctx);
     assert_int_equal(tern_guard_damage(&guard), 0);
+}
+
+/* Tasks are cut by the number of threads, sums are not. */
+static void bits_of_any_number_of_threads(void **state)
+{
+    const int64_t x_shape[] = {1, 200, 17, 30}, w_shape[] = {330, 200, 3, 3};
+    float *first = NULL;
+    for (int i = 0; i < 3; i++) {
+        static const int threads[] = {1, 2, 5};
+        struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = threads[i]});
+        int64_t n;
+        tern_scope_begin(ctx);
+        tern_tensor *x = tern_contiguous(support_noise(ctx, 1, 4, x_shape, 1, TERN_F32), TERN_CHANNELS_LAST);
+        assert_int_equal(tern_dispatch_force(ctx, LEAN), TERN_OK);
+        float *y = support_values(tern_conv2d(x, support_noise(ctx, 2, 4, w_shape, 1, TERN_F32), NULL, .padding = 1), &n);
+        tern_scope_end(ctx, NULL);
+        tern_context_destroy(&ctx);
+        if (i)
+            assert_memory_equal(y, first, (size_t)n * sizeof(*y));
+        free(i ? y : NULL);
+        first = i ? first : y;
+    }
+    free(first);
 }
 
 /* More tiles than one chunk holds; more threads than there are products. */
@@ -96,8 +122,10 @@ static void many_chunks_and_threads(void **state)
     struct tern_guard guard;
     struct tern_context *ctx = guarded(&guard, 24);
     const struct shape large = {2, 24, 301, 290, 40, 1, 1, TERN_F32, true}, small = {1, 96, 12, 20, 130, 1, 1, TERN_F16, false};
-    assert_true(error_of(ctx, &large, "conv2d_f32_igemm") <= 2e-12);
-    assert_true(error_of(ctx, &small, "conv2d_f32_igemm") <= 2e-12);
+    for (int i = 0; i < 2; i++) {
+        assert_true(error_of(ctx, &large, i ? LEAN : WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
+        assert_true(error_of(ctx, &small, i ? LEAN : WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
+    }
     tern_context_destroy(&ctx);
     assert_int_equal(tern_guard_damage(&guard), 0);
 }
@@ -111,9 +139,9 @@ static void rounding_error(void **state)
                                           {1, 640, 16, 16, 32, 1, 1, TERN_F16, false}};
     struct tern_context *ctx = support_context();
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
-        double e = error_of(ctx, &shapes[i], "reference");
-        print_message("%d channels, %s weights: NMSE %.2g\n", (int)shapes[i].c, tern_dtype_name(shapes[i].weights), e);
-        assert_true(e <= 1e-11);
+        double e = error_of(ctx, &shapes[i], WINOGRAD, "reference"), lean = error_of(ctx, &shapes[i], LEAN, "reference");
+        print_message("%d channels, %s weights: NMSE %.2g, lean %.2g\n", (int)shapes[i].c, tern_dtype_name(shapes[i].weights), e, lean);
+        assert_true(e <= 1e-11 && lean <= 1e-11);
     }
     tern_context_destroy(&ctx);
 }
@@ -293,7 +321,7 @@ static void a_limit_goes_to_the_largest(void **state)
     tern_context_destroy(&ctx);
 }
 
-/* Only plans choose it, never with few channels, strides, or weights that change. */
+/* Only plans choose them, never with few channels, strides, or weights that change; the lean one for few tiles. */
 static void the_choice(void **state)
 {
     struct tern_context *ctx = support_context();
@@ -303,13 +331,14 @@ static void the_choice(void **state)
     fit.in[0] = (struct tern_meta){.dtype = TERN_F32, .ndim = 4, .shape = {2, 640, 32, 32}};
     fit.in[1] = (struct tern_meta){.dtype = TERN_F16, .ndim = 4, .shape = {640, 640, 3, 3}};
     fit.attrs.conv2d = (struct tern_conv2d_attrs){.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}, .groups = 1};
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         d = fit;
         d.constant[1] = i != 1;
         d.attrs.conv2d.stride[1] = i == 2 ? 2 : 1;
         d.attrs.conv2d.dilation[0] = i == 3 ? 2 : 1;
         d.in[1].shape[3] = i == 4 ? 1 : 3;
         d.in[1].shape[1] = d.in[0].shape[1] = i == 5 ? 31 : 640;
+        d.in[0].shape[2] = i == 6 ? 8 : 32; /* 32 tiles of 2 pictures */
         assert_int_equal(tern_op_get(d.op).shape(ctx, &d), TERN_OK);
         tern_meta_contiguous(&d.in[1]);
         for (int k = 0; k < 2; k++) {
@@ -320,7 +349,9 @@ static void the_choice(void **state)
             m->stride[0] = m->stride[2] * m->shape[2];
         }
         assert_string_equal(tern_kernel_choose(ctx, ctx->device, &d)->name, "conv2d_f32_igemm");
-        assert_string_equal(tern_kernel_choose_planned(ctx, ctx->device, &d)->name, i ? "conv2d_f32_igemm" : WINOGRAD);
+        assert_string_equal(tern_kernel_choose_planned(ctx, ctx->device, &d)->name, i == 5 || i == 7   ? LEAN
+                                                                                    : i == 0 || i == 6 ? WINOGRAD
+                                                                                                       : "conv2d_f32_igemm");
     }
     tern_context_destroy(&ctx);
 }
@@ -329,6 +360,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_edge),
+        cmocka_unit_test(bits_of_any_number_of_threads),
         cmocka_unit_test(many_chunks_and_threads),
         cmocka_unit_test(rounding_error),
         cmocka_unit_test(plans_take_it_with_posts),

@@ -5,19 +5,21 @@
 
 #include "core/threads.h"
 
-#define PAD 16 /* values between the rows of a gathered block: rows do not share cache sets */
+#define PAD 16         /* values between the rows of a gathered block: rows do not share cache sets */
+#define LEAST_TILES 16 /* rows of a block, in tiles: what a panel's way to L1, and its widening, is worth */
 
 struct blocking {
-    int64_t kc, mc;             /* block of A */
+    int64_t kc;                 /* of one sum */
+    int64_t depth, mc;          /* block of A; the depth is a multiple of kc */
     int64_t panels;             /* of B, in all */
     int64_t row_blocks, splits; /* tasks: row blocks x parts of the panels */
-    size_t slot;                /* bytes of scratch for one thread */
+    size_t wide, slot;          /* bytes of scratch for one thread: a part of a panel in f32, all */
 };
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* A panel of B in two thirds of L1; blocks of about equal depth. */
+/* A panel of B in two thirds of L1; parts of about equal depth. */
 int64_t cpu_gemm_depth(struct tern_context *ctx, int64_t k)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
@@ -26,25 +28,38 @@ int64_t cpu_gemm_depth(struct tern_context *ctx, int64_t k)
     return ceil_div(k, ceil_div(k, kc));
 }
 
+/* Blocks of at most `most` rows, and of at least `least` if that makes enough tasks; as many for each thread. */
+static int64_t share_rows(int64_t m, int64_t most, int64_t least, int64_t tasks, int64_t threads)
+{
+    int64_t few = ceil_div(m, most), many = min64(tasks, m / least), blocks = few > many ? few : many;
+    return blocks > threads ? ceil_div(blocks, threads) * threads : blocks;
+}
+
+/* Rows that would all fall into the same few sets of L1 are gathered. */
+static bool in_place(const struct cpu_gemm *g) { return g->lda && g->lda % 512; }
+
+/* A block of A takes half of L2. It is as deep as the rows that it should have allow: while a panel of it goes by, all parts of a sum meet
+ * in the same few lines of C. */
 static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
-    const struct tern_cpu_level *l = d->level;
+    const int64_t mr = d->level->mr, room = (int64_t)(d->l2 / 2 / sizeof(float)), threads = tern_thread_count(ctx), tasks = 4 * threads;
     struct blocking b;
-    int64_t tasks = 4 * tern_thread_count(ctx);
     if (g->m < 1 || g->n < 1 || g->k < 1)
         return (struct blocking){0};
     b.kc = cpu_gemm_depth(ctx, g->k);
-    /* a block of A in a quarter of L2 */
-    b.mc = (int64_t)(d->l2 / 4) / ((b.kc + PAD) * 4) / l->mr * l->mr;
-    b.mc = b.mc < l->mr ? l->mr : b.mc;
-    while (b.mc > 8 * l->mr && ceil_div(g->m, b.mc) < tasks)
-        b.mc -= l->mr;
-    b.mc = min64(b.mc, ceil_div(g->m, l->mr) * l->mr);
-    b.panels = ceil_div(g->n, l->nr);
+    int64_t rows = min64(LEAST_TILES, ceil_div(g->m, mr)) * mr, parts = ceil_div(g->k, b.kc), most = (room / rows - PAD) / b.kc;
+    b.depth = ceil_div(parts, ceil_div(parts, most < 1 ? 1 : most)) * b.kc;
+    b.mc = room / (b.depth + PAD) / mr * mr;
+    b.mc = b.mc < mr ? mr : b.mc;
+    b.row_blocks = share_rows(g->m, b.mc, LEAST_TILES * mr, tasks, threads);
+    b.mc = ceil_div(ceil_div(g->m, b.row_blocks), mr) * mr;
     b.row_blocks = ceil_div(g->m, b.mc);
-    b.splits = min64(b.panels, ceil_div(tasks, b.row_blocks));
-    b.slot = (size_t)(b.mc * (b.kc + PAD)) * sizeof(float);
+    b.panels = ceil_div(g->n, d->level->nr);
+    b.splits = ceil_div(tasks, b.row_blocks);
+    b.splits = min64(b.panels, b.splits + (b.row_blocks * b.splits % threads != 0));
+    b.wide = g->b_dtype == TERN_F32 ? 0 : (size_t)(b.kc * d->level->nr) * sizeof(float);
+    b.slot = b.wide + (in_place(g) ? 0 : (size_t)(b.mc * (b.depth + PAD)) * sizeof(float));
     return b;
 }
 
@@ -57,23 +72,42 @@ struct run {
     char *workspace;
 };
 
-void cpu_gemm_panels(const struct tern_cpu_level *l, const struct cpu_gemm *g, const float *a, int64_t lda, int64_t row0, int64_t rows,
-                     int64_t k0, int64_t kc, int64_t p0, int64_t p1)
+/* A block of A, gathered or where it lies: rows row0.., columns k0.. */
+struct block {
+    const float *a;
+    int64_t lda, row0, rows, k0, depth;
+    float *wide; /* of the thread */
+};
+
+/* One sum: all rows of the block times columns k..k+kc of it and a panel. */
+static void times_part(const struct run *r, const struct block *q, int64_t p, int64_t k, int64_t kc)
 {
-    const size_t element = tern_dtype_size(g->b_dtype);
+    const struct tern_cpu_level *l = r->level;
+    const struct cpu_gemm *g = r->g;
+    const int64_t col = p * l->nr, cols = min64(l->nr, g->n - col);
+    const bool half = cols <= l->nr / 2;
+    const int64_t width = half ? l->nr / 2 : l->nr;
     const float *bias = g->bias;
-    float *c = g->c;
-    for (int64_t p = p0; p < p1; p++) {
-        int64_t col = p * l->nr, cols = min64(l->nr, g->n - col);
-        bool half = cols <= l->nr / 2;
-        int64_t width = half ? l->nr / 2 : l->nr;
-        const char *panel = (const char *)g->b + (size_t)(p * l->nr * g->k + k0 * width) * element;
-        for (int64_t i = 0; i < rows; i += l->mr)
-            l->gemm_tile((int)min64(l->mr, rows - i), (int)cols, kc, a + i * lda, lda, panel, g->b_dtype, half,
-                         c + (row0 + i) * g->ldc + col, g->ldc, k0 > 0, bias ? bias + col : NULL);
-        for (int64_t i = 0; g->post && k0 + kc == g->k && i < rows; i++)
-            cpu_post_apply(g->post, c + (row0 + i) * g->ldc + col, row0 + i, col, cols);
+    const void *panel = (const char *)g->b + (size_t)(p * l->nr * g->k + (q->k0 + k) * width) * tern_dtype_size(g->b_dtype);
+    enum tern_dtype dtype = g->b_dtype;
+    if (dtype != TERN_F32 && q->rows > 2 * l->mr) { /* the tile would widen it once for each of them */
+        l->to_f32(dtype, kc * width, panel, q->wide);
+        panel = q->wide;
+        dtype = TERN_F32;
     }
+    for (int64_t i = 0; i < q->rows; i += l->mr)
+        l->gemm_tile((int)min64(l->mr, q->rows - i), (int)cols, kc, q->a + i * q->lda + k, q->lda, panel, dtype, half,
+                     g->c + (q->row0 + i) * g->ldc + col, g->ldc, q->k0 + k > 0, bias ? bias + col : NULL);
+}
+
+static void times_panel(const struct run *r, const struct block *q, int64_t p)
+{
+    const struct cpu_gemm *g = r->g;
+    const int64_t col = p * r->level->nr, cols = min64(r->level->nr, g->n - col);
+    for (int64_t k = 0; k < q->depth; k += r->b.kc)
+        times_part(r, q, p, k, min64(r->b.kc, q->depth - k));
+    for (int64_t i = 0; g->post && q->k0 + q->depth == g->k && i < q->rows; i++)
+        cpu_post_apply(g->post, g->c + (q->row0 + i) * g->ldc + col, q->row0 + i, col, cols);
 }
 
 static void run_task(void *arg, int slot, int64_t task)
@@ -81,15 +115,21 @@ static void run_task(void *arg, int slot, int64_t task)
     const struct run *r = arg;
     const struct cpu_gemm *g = r->g;
     const struct blocking *b = &r->b;
-    int64_t row0 = task / b->splits * b->mc, rows = min64(b->mc, g->m - row0);
+    char *scratch = r->workspace + (size_t)slot * b->slot;
+    float *a = (float *)(void *)(scratch + b->wide);
+    struct block q = {
+        .a = a, .lda = in_place(g) ? g->lda : b->depth + PAD, .row0 = task / b->splits * b->mc, .wide = (float *)(void *)scratch};
     int64_t part = task % b->splits, p0 = b->panels * part / b->splits, p1 = b->panels * (part + 1) / b->splits;
-    float *a = (float *)(void *)(r->workspace + (size_t)slot * b->slot);
-    int64_t lda = b->kc + PAD;
 
-    for (int64_t k0 = 0; k0 < g->k; k0 += b->kc) {
-        int64_t kc = min64(b->kc, g->k - k0);
-        g->gather(g, row0, rows, k0, kc, a, lda);
-        cpu_gemm_panels(r->level, g, a, lda, row0, rows, k0, kc, p0, p1);
+    q.rows = min64(b->mc, g->m - q.row0);
+    for (; q.k0 < g->k; q.k0 += b->depth) {
+        q.depth = min64(b->depth, g->k - q.k0);
+        if (in_place(g))
+            q.a = (const float *)g->source + q.row0 * g->lda + q.k0;
+        else
+            g->gather(g, q.row0, q.rows, q.k0, q.depth, a, q.lda);
+        for (int64_t p = p0; p < p1; p++)
+            times_panel(r, &q, p);
     }
 }
 
@@ -98,6 +138,15 @@ void cpu_gemm_run(struct tern_context *ctx, const struct cpu_gemm *g, void *work
     struct run r = {g, cpu_level(ctx), plan(ctx, g), workspace};
     if (g->m > 0 && g->n > 0)
         tern_parallel_slots(ctx, r.b.row_blocks * r.b.splits, run_task, &r);
+}
+
+void cpu_gemm_panels(const struct tern_cpu_level *l, const struct cpu_gemm *g, const float *a, int64_t lda, int64_t row0, int64_t rows,
+                     int64_t k0, int64_t kc, int64_t p0, int64_t p1)
+{
+    const struct run r = {.g = g, .level = l, .b = {.kc = kc}};
+    const struct block q = {.a = a, .lda = lda, .row0 = row0, .rows = rows, .k0 = k0, .depth = kc};
+    for (int64_t p = p0; p < p1; p++)
+        times_panel(&r, &q, p);
 }
 
 size_t cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k, size_t element)

@@ -10,6 +10,7 @@ struct cpu_gemm {
     /* Writes rows row0..row0+rows of A, columns k0..k0+kc, to dst with ld values between rows. */
     void (*gather)(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, float *dst, int64_t ld);
     const void *source; /* for gather */
+    int64_t lda;        /* not 0: source is A, its rows so far apart; it is read there if that is as fast */
     const void *b;      /* packed by cpu_pack_b */
     enum tern_dtype b_dtype;
     const float *bias; /* n values, or NULL */

@@ -5,17 +5,10 @@
 #include "backends/cpu/kernels.h"
 #include "core/threads.h"
 
-/* Rows of A, `ld` values apart. */
-struct rows {
-    const float *data;
-    int64_t ld;
-};
-
 static void gather_rows(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, float *dst, int64_t ld)
 {
-    const struct rows *s = g->source;
     for (int64_t i = 0; i < rows; i++)
-        memcpy(dst + i * ld, s->data + (row0 + i) * s->ld + k0, (size_t)kc * sizeof(float));
+        memcpy(dst + i * ld, (const float *)g->source + (row0 + i) * g->lda + k0, (size_t)kc * sizeof(float));
 }
 
 /* ---- linear: x (..., k) f32 contiguous, weight (n, k) in any floating dtype, bias f32 */
@@ -41,7 +34,7 @@ static struct cpu_gemm linear_gemm(const struct tern_op_desc *d)
 {
     int64_t n = d->in[1].shape[0], k = d->in[1].shape[1];
     return (struct cpu_gemm){
-        .m = k ? tern_meta_numel(&d->in[0]) / k : 0, .n = n, .k = k, .gather = gather_rows, .b_dtype = d->in[1].dtype, .ldc = n};
+        .m = k ? tern_meta_numel(&d->in[0]) / k : 0, .n = n, .k = k, .gather = gather_rows, .lda = k, .b_dtype = d->in[1].dtype, .ldc = n};
 }
 
 static size_t linear_workspace(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -73,11 +66,10 @@ static enum tern_status linear_run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
     struct cpu_gemm g = linear_gemm(d);
-    struct rows rows = {tern_arg_host(&a->in[0]), g.k};
     struct cpu_rows out_rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
     struct cpu_post post = cpu_post_make(a, &out_rows);
     g.post = post.n ? &post : NULL;
-    g.source = &rows;
+    g.source = tern_arg_host(&a->in[0]);
     g.b = tern_arg_host(&a->packed);
     g.bias = d->present[2] ? tern_arg_host(&a->in[2]) : NULL;
     g.c = tern_arg_host(&a->out);
@@ -153,7 +145,7 @@ static bool matmul_supports(struct tern_device *device, const struct tern_op_des
 
 static struct cpu_gemm matmul_gemm(const struct product *p)
 {
-    return (struct cpu_gemm){.m = p->m, .n = p->n, .k = p->k, .gather = gather_rows, .b_dtype = TERN_F32, .ldc = p->n};
+    return (struct cpu_gemm){.m = p->m, .n = p->n, .k = p->k, .gather = gather_rows, .lda = p->k, .b_dtype = TERN_F32, .ldc = p->n};
 }
 
 static size_t aligned(size_t n) { return (n + 63) / 64 * 64; }
@@ -176,9 +168,8 @@ static enum tern_status matmul_run(const struct tern_kernel_args *a)
     const float *x = tern_arg_host(&a->in[0]), *y = tern_arg_host(&a->in[1]);
     float *out = tern_arg_host(&a->out);
     for (int64_t i = 0; i < p.batch; i++) {
-        struct rows rows = {x + i * p.m * p.k, p.k};
         cpu_pack_b(a->ctx, &pack, y + i * p.other_batch, w);
-        g.source = &rows;
+        g.source = x + i * p.m * p.k;
         g.b = w;
         g.c = out + i * p.m * p.n;
         cpu_gemm_run(a->ctx, &g, w + aligned(cpu_packed_size(cpu_level(a->ctx), p.n, p.k, 4)));

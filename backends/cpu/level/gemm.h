@@ -4,6 +4,8 @@
 
 #include "backends/cpu/level/vec.h"
 
+#define LINE 16 /* f32 in a line of cache */
+
 enum storage { STORE_F32, STORE_F16, STORE_BF16 };
 
 INLINE vf load_b(const void *b, int64_t at, enum storage storage)
@@ -23,16 +25,24 @@ struct call {
 };
 
 /* A part of the depth is summed by itself before it is added to C: the error grows with the length of a part, not of the whole.
+ * The lines of C are fetched meanwhile. Where the rows of A lie behind each other, so do those of the next tile, from beyond L2: in other
+ * places they are in L2, and fetching them costs more than it saves.
  * rows, nv (vectors per row) and storage are constants wherever this is inlined, so that acc lives in registers. */
 INLINE void tile(const struct call *q, const int rows, const int nv, const enum storage storage)
 {
     vf acc[MR][2];
     float edge[MR][NR];
-    const bool whole = q->cols == nv * VW;
+    const bool whole = q->cols == nv * VW, stream = q->lda == q->k;
     const float *a = q->a;
     float *c = q->c;
     int64_t ldc = q->ldc;
 
+    if (q->k >= 6 * LINE) /* in shorter parts there is no time for it */
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+            for (int j = 0; j < nv; j++)
+                __builtin_prefetch(c + i * ldc + j * VW, 1);
     if (!whole) { /* the last panel: through a small copy */
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < nv * VW; j++)
@@ -48,6 +58,8 @@ INLINE void tile(const struct call *q, const int rows, const int nv, const enum 
 
     for (int64_t k = 0; k < q->k; k++) {
         vf b[2];
+        if (stream && k % LINE < rows)
+            __builtin_prefetch(a + (rows + k % LINE) * q->lda + k / LINE * LINE);
 #pragma GCC unroll 2
         for (int j = 0; j < nv; j++)
             b[j] = load_b(q->b, (k * nv + j) * VW, storage);

@@ -109,6 +109,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .normalize = normalize,
     .winograd_input = winograd_input,
     .winograd_output = winograd_output,
+    .winograd_filter = winograd_filter,
     .max = max_of,
     .sum = sum_of,
     .exp_sum = exp_sum,

@@ -3,7 +3,7 @@
 #ifndef TERN_BACKENDS_CPU_WINOGRAD_H
 #define TERN_BACKENDS_CPU_WINOGRAD_H
 
-#include "backends/cpu/level/vec.h"
+#include "backends/cpu/level/gemm.h"
 
 #define A1 TERN_WINOGRAD_A
 #define A2 (A1 * A1)
@@ -109,6 +109,58 @@ static void winograd_output(int64_t n, const float *m, int64_t step, const float
         winograd_output_vector(c, VW, m, step, bias, y);
     if (c < n)
         winograd_output_vector(c, n - c, m, step, bias, y);
+}
+
+/* Rows of G: 1, p, p^2 over the product of the distances to the other finite points; (0, 0, 1) for infinity. */
+INLINE void winograd_weight(const vf g[3], vf u[6])
+{
+    const float near = 1 / (2 * A2 * (A2 - B2)), far = 1 / (2 * B2 * (B2 - A2));
+    vf even_a = near * g[0] + (near * A2) * g[2], odd_a = (near * A1) * g[1];
+    vf even_b = far * g[0] + (far * B2) * g[2], odd_b = (far * B1) * g[1];
+    u[0] = (1 / (A2 * B2)) * g[0];
+    u[1] = even_a + odd_a;
+    u[2] = even_a - odd_a;
+    u[3] = even_b + odd_b;
+    u[4] = even_b - odd_b;
+    u[5] = g[2];
+}
+
+/* The filters of a vector of output channels; w: 9 rows `width` apart. */
+INLINE void winograd_filter_vector(const void *w, int64_t at, int64_t width, float *u, int64_t step, const enum storage storage)
+{
+    vf t[6][3], g[3], r[6];
+#pragma GCC unroll 3
+    for (int j = 0; j < 3; j++) {
+#pragma GCC unroll 3
+        for (int i = 0; i < 3; i++)
+            g[i] = load_b(w, at + (i * 3 + j) * width, storage);
+        winograd_weight(g, r);
+#pragma GCC unroll 6
+        for (int i = 0; i < 6; i++)
+            t[i][j] = r[i];
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < 6; i++) {
+        winograd_weight(t[i], r);
+#pragma GCC unroll 6
+        for (int j = 0; j < 6; j++)
+            v_store(u + (i * 6 + j) * step, r[j]);
+    }
+}
+
+#define FILTER(storage)                         \
+    for (int64_t i = 0; i < n; i++)             \
+        for (int64_t j = 0; j < width; j += VW) \
+    winograd_filter_vector(w, i * 9 * width + j, width, u + i * width + j, step, storage)
+
+static void winograd_filter(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, float *u, int64_t step)
+{
+    if (dtype == TERN_F32)
+        FILTER(STORE_F32);
+    else if (dtype == TERN_F16)
+        FILTER(STORE_F16);
+    else
+        FILTER(STORE_BF16);
 }
 
 #endif

@@ -1,0 +1,36 @@
+/* What both kernels of Winograd's convolution share: which calls they take, the tiles of the pictures, and their weights before they are
+ * transformed. */
+#ifndef TERN_BACKENDS_CPU_WINOGRAD_H
+#define TERN_BACKENDS_CPU_WINOGRAD_H
+
+#include "backends/cpu/gemm.h"
+
+#define TERN_WINOGRAD_POINTS 36
+
+struct cpu_winograd {
+    int64_t n, c, h, w, o, oh, ow; /* (N, C, H, W) to (N, O, OH, OW) */
+    int64_t pad_h, pad_w;
+    int64_t across, down, tiles; /* of a picture, of a picture, of all pictures */
+    const float *x, *bias;       /* bias: or NULL */
+    const float *zero;           /* c zeros: a pixel of the padding */
+    float *y;
+    const struct tern_cpu_level *level;
+    const struct cpu_post *post; /* or NULL */
+};
+
+bool cpu_winograd_supports(struct tern_device *device, const struct tern_op_desc *d);
+bool cpu_winograd_post(const struct tern_op_desc *d);
+/* Sizes alone, without data. */
+struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d);
+/* And what a call brings. */
+struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const float *zero, const struct cpu_post *post);
+/* The input pixels of tile t, each of c channels. */
+void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const float *pixel[TERN_WINOGRAD_POINTS]);
+/* Output channels col..col+n of tile t from its products, `step` values apart; bias and posts, too. */
+void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n, const float *m, int64_t step);
+/* Input channels c0..c0+n of the weights (O, C, 3, 3), the depth is a channel, then a tap; channel c0 begins at src + c0 * 9. */
+struct cpu_pack cpu_winograd_weights(const struct tern_op_desc *d, int64_t n);
+/* n values, filled up to an odd number of lines behind whole pages: else 36 matrices would lie in the same sets of the cache. */
+int64_t cpu_winograd_apart(int64_t n);
+
+#endif

@@ -1,0 +1,179 @@
+/* Winograd's convolution whose weights are transformed while it runs, a part of a panel at a time: for many channels and few tiles. The
+ * transform costs as much as the products of some two tiles do; transformed weights of a layer would be read from memory instead. */
+#include <string.h>
+
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/winograd.h"
+#include "core/threads.h"
+
+#define POINTS TERN_WINOGRAD_POINTS
+#define LINE 16                   /* f32 in a line of cache */
+#define MOST_WORKSPACE (24 << 20) /* bytes of transformed input that a chunk of blocks aims at */
+#define MOST_PANELS 4             /* of a task */
+#define LEAST_TILES 8
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    struct cpu_pack p = cpu_winograd_weights(d, d->in[1].shape[1]);
+    return cpu_packed_size(cpu_level(ctx), p.n, p.k, p.element);
+}
+
+static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
+{
+    struct cpu_pack p = cpu_winograd_weights(d, d->in[1].shape[1]);
+    cpu_pack_b(ctx, &p, src, dst);
+    return TERN_OK;
+}
+
+/* ---- the plan of a call: blocks of tiles, chunks of blocks. A task multiplies a block by some panels. */
+
+struct blocking {
+    int64_t rows, blocks;           /* tiles of a block; blocks of a chunk */
+    int64_t kc, parts;              /* input channels of a part */
+    int64_t panels, groups;         /* of a task; tasks of a block */
+    int64_t step_v, step_u, step_m; /* values between the 36 matrices of: a part of a block, of a panel's weights, of the products */
+    int64_t block;                  /* values of a block of transformed input: part, point, tile, channel */
+    size_t slot;                    /* bytes of scratch for one thread: weights and products */
+};
+
+/* The weights of a part of a panel, and the products of a task, each in three tenths of L2. */
+static struct blocking plan(struct tern_context *ctx, const struct cpu_winograd *w)
+{
+    const struct cpu_device *d = cpu_device_of(ctx);
+    const int64_t mr = d->level->mr, nr = d->level->nr, panels = cpu_panel_count(d->level, w->o);
+    const int64_t share = max64((int64_t)(d->l2 * 3 / 10 / sizeof(float)) / POINTS / nr, LINE); /* rows of nr columns */
+    struct blocking k = {0};
+    if (w->tiles < 1 || w->o < 1)
+        return k;
+    k.kc = ceil_div(ceil_div(w->c, ceil_div(w->c, share / LINE * LINE)), LINE) * LINE;
+    k.parts = ceil_div(w->c, k.kc);
+    k.rows = ceil_div(ceil_div(w->tiles, ceil_div(w->tiles, max64(share / mr * mr, mr))), mr) * mr;
+    k.panels = max64(1, min64(min64(share / k.rows, MOST_PANELS), panels / tern_thread_count(ctx)));
+    k.groups = ceil_div(panels, k.panels);
+    k.step_v = cpu_winograd_apart(k.rows * k.kc);
+    k.step_u = cpu_winograd_apart(k.kc * nr);
+    k.step_m = cpu_winograd_apart(k.rows * k.panels * nr);
+    k.block = k.parts * POINTS * k.step_v;
+    k.blocks = max64(1, min64(ceil_div(w->tiles, k.rows), MOST_WORKSPACE / (int64_t)sizeof(float) / k.block));
+    k.slot = (size_t)(POINTS * (k.step_u + k.step_m)) * sizeof(float);
+    return k;
+}
+
+/* A pixel of the padding. */
+static int64_t zeros(const struct blocking *k) { return k->parts * k->kc; }
+
+static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    struct cpu_winograd w = cpu_winograd_sizes(d);
+    struct blocking k = plan(ctx, &w);
+    return (size_t)(zeros(&k) + k.blocks * k.block) * sizeof(float) + k.slot * (size_t)tern_thread_count(ctx);
+}
+
+/* ---- a chunk of blocks */
+
+struct run {
+    struct cpu_winograd w;
+    struct blocking k;
+    const char *weights;
+    enum tern_dtype dtype; /* of the weights */
+    float *v;
+    char *scratch;
+    int64_t tile0; /* of this chunk */
+};
+
+static void transform_tiles(void *arg, int64_t begin, int64_t end)
+{
+    const struct run *r = arg;
+    const struct blocking *k = &r->k;
+    const float *pixel[POINTS];
+    for (int64_t i = begin; i < end; i++) {
+        float *v = r->v + i / k->rows * k->block + i % k->rows * k->kc;
+        cpu_winograd_pixels(&r->w, r->tile0 + i, pixel);
+        for (int64_t c0 = 0; c0 < r->w.c; c0 += k->kc, v += POINTS * k->step_v) {
+            r->w.level->winograd_input(min64(k->kc, r->w.c - c0), pixel, v, k->step_v);
+            for (int p = 0; p < POINTS; p++)
+                pixel[p] += k->kc;
+        }
+    }
+}
+
+/* 36 products of a part of a block (rows x kc) and of a panel; u: its transformed weights. */
+static void multiply(const struct run *r, int64_t rows, int64_t kc, const float *v, const float *u, bool half, float *m, bool accumulate)
+{
+    const struct tern_cpu_level *l = r->w.level;
+    const struct blocking *k = &r->k;
+    const int64_t ldm = k->panels * l->nr;
+    for (int point = 0; point < POINTS; point++)
+        for (int64_t i = 0; i < rows; i += l->mr)
+            l->gemm_tile((int)min64(l->mr, rows - i), half ? l->nr / 2 : l->nr, kc, v + point * k->step_v + i * k->kc, k->kc,
+                         u + point * k->step_u, TERN_F32, half, m + point * k->step_m + i * ldm, ldm, accumulate, NULL);
+}
+
+/* A block times some panels, part by part of the input channels, and the outputs of that. */
+static void run_task(void *arg, int slot, int64_t task)
+{
+    const struct run *r = arg;
+    const struct cpu_winograd *w = &r->w;
+    const struct blocking *k = &r->k;
+    const int64_t block = task / k->groups, tile = r->tile0 + block * k->rows, rows = min64(k->rows, w->tiles - tile);
+    const int64_t nr = w->level->nr, col0 = task % k->groups * k->panels * nr, end = min64(col0 + k->panels * nr, w->o);
+    const float *v = r->v + block * k->block;
+    float *u = (float *)(void *)(r->scratch + (size_t)slot * k->slot), *m = u + POINTS * k->step_u;
+    for (int64_t c0 = 0; c0 < w->c; c0 += k->kc, v += POINTS * k->step_v)
+        for (int64_t col = col0; col < end; col += nr) {
+            const bool half = w->o - col <= nr / 2;
+            const int64_t width = half ? nr / 2 : nr, kc = min64(k->kc, w->c - c0);
+            const char *filters = r->weights + (size_t)((col * w->c + c0 * width) * 9) * tern_dtype_size(r->dtype);
+            w->level->winograd_filter(r->dtype, kc, width, filters, u, k->step_u);
+            multiply(r, rows, kc, v, u, half, m + col - col0, c0 > 0);
+        }
+    for (int64_t i = 0; i < rows; i++)
+        cpu_winograd_finish(w, tile + i, col0, end - col0, m + i * k->panels * nr, k->step_m);
+}
+
+static enum tern_status run(const struct tern_kernel_args *a)
+{
+    struct cpu_rows rows = cpu_rows_channels_last();
+    struct cpu_post post = cpu_post_make(a, &rows);
+    float *zero = tern_arg_host(&a->workspace);
+    struct run r = {.w = cpu_winograd_call(a, zero, &post), .weights = tern_arg_host(&a->packed), .dtype = a->desc->in[1].dtype};
+    if (tern_meta_numel(&a->desc->out) == 0)
+        return TERN_OK;
+    r.k = plan(a->ctx, &r.w);
+    memset(zero, 0, (size_t)zeros(&r.k) * sizeof(float));
+    r.v = zero + zeros(&r.k);
+    r.scratch = (char *)(r.v + r.k.blocks * r.k.block);
+    for (int64_t most = r.k.blocks * r.k.rows; r.tile0 < r.w.tiles; r.tile0 += most) {
+        int64_t tiles = min64(most, r.w.tiles - r.tile0);
+        tern_parallel(a->ctx, tiles, 4, transform_tiles, &r);
+        tern_parallel_slots(a->ctx, ceil_div(tiles, r.k.rows) * r.k.groups, run_task, &r);
+    }
+    return TERN_OK;
+}
+
+/* The implicit gemm costs 1; 1.6 / tiles is for the transform of the weights, and for reading them. */
+static double cost(const struct tern_op_desc *d)
+{
+    if (d->in[1].ndim != 4 || d->out.ndim != 4 || !d->constant[1])
+        return 3;
+    const struct cpu_winograd w = cpu_winograd_sizes(d);
+    return w.tiles >= LEAST_TILES && w.o >= 32 && w.c >= 32 ? 0.3 + 1.6 / (double)w.tiles : 3;
+}
+
+const struct tern_kernel cpu_conv2d_f32_winograd_lean = {
+    .name = "conv2d_f32_winograd_lean",
+    .op = TERN_OP_conv2d,
+    .planned = true,
+    .cost = cost,
+    .supports = cpu_winograd_supports,
+    .post = cpu_winograd_post,
+    .workspace = workspace,
+    .pack_input = 1,
+    .packed_size = packed_size,
+    .pack = pack,
+    .run = run,
+};
