@@ -81,6 +81,7 @@ struct bench_call {
     bool chosen; /* by the library, not forced */
     struct tern_plan *plan;
     struct tern_binding *binding;
+    tern_tensor *out; /* of the first run, which the others write again: inside a model, too, results lie in memory that is there */
 };
 /* By the library's choice and, with all_kernels, by every kernel that supports it, in turns. At most `most` calls in `out`; their number,
  * -1 with the error in the context. The plans are gone when it returns. */

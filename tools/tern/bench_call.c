@@ -180,10 +180,12 @@ static void tell(void *user, const struct tern_step_profile *step)
 static double run_once(struct made *m, struct bench_call *c)
 {
     struct one_run r = {c, bench_kind_name(m->s->kind), 0};
-    tern_tensor *out[1] = {NULL};
+    tern_tensor *made = NULL;
     tern_scope_begin(m->ctx);
-    bool ok = tern_plan_profile(c->binding, m->in, out, tell, &r) == TERN_OK;
-    tern_scope_end(m->ctx, NULL);
+    bool first = !c->out, ok = tern_plan_profile(c->binding, m->in, first ? &made : &c->out, tell, &r) == TERN_OK;
+    made = tern_scope_end(m->ctx, ok ? made : NULL);
+    if (first)
+        c->out = made;
     return ok ? r.seconds : -1;
 }
 
