@@ -19,6 +19,9 @@ static const struct tern_kernel *choose(struct tern_context *ctx, struct tern_de
     const struct tern_kernel *best = NULL;
     double best_cost = 0;
     const char *forced = tern_dispatch_forced(ctx);
+    const struct tern_kernel *only = forced ? tern_kernel_find(device, forced) : NULL; /* NULL: the reference is forced */
+    if (only && only->op != d->op)
+        forced = NULL;
     for (int i = 0; device->kernels[i]; i++) {
         const struct tern_kernel *k = device->kernels[i];
         if (k->op != d->op || (forced && strcmp(forced, k->name)) || (d->n_post && (!k->post || !k->post(d))))

@@ -59,5 +59,6 @@ int cli_input_tests(void);       /* cli_input.c */
 int cli_job_tests(void);         /* cli_jobs.c */
 int cli_graph_tests(void);       /* cli_graph.c */
 int cli_conformance_tests(void); /* cli_conformance.c */
+int cli_bench_tests(void);       /* cli_bench.c */
 
 #endif

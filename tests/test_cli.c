@@ -20,7 +20,21 @@ static void test_wrong_usage(void **state)
         {"graph " MODEL " controlnet", {"\"controlnet\"", "text_encoder, unet"}},
         {"graph " MODEL " unet -W 76", {"multiples of 8"}},
         {"graph " MODEL " unet --without dce,fusion", {"\"fusion\"", "prepare,fuse"}},
-        {"bench", {"does not have"}},
+        {"bench paint", {"ops, model or peers", "\"paint\""}},
+        {"bench ops x", {"expected ops", "--help"}},
+        {"bench model x y", {"model [MODEL]"}},
+        {"bench ops --op conv3d", {"conv2d, linear", "\"conv3d\""}},
+        {"bench ops --arch sd3", {"sd15, sdxl, vae", "\"sd3\""}},
+        {"bench ops --size 512,100", {"multiples of 64", "\"100\""}},
+        {"bench ops --size 512,", {"--size", "\"\""}},
+        {"bench model --batch 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", {"at most 16"}},
+        {"bench ops --dtype f32,f64", {"--dtype", "\"f64\""}},
+        {"bench ops --runs 0", {"--runs", "1 to 101"}},
+        {"bench ops --limit 0", {"--limit", "\"0\""}},
+        {"bench ops --threads 1,2", {"one number"}},
+        {"bench ops --plot a.svg", {"--plot", "bench ops"}},
+        {"bench model --all-kernels", {"--all-kernels", "bench model"}},
+        {"bench peers --threads 2", {"--threads", "behind '--'"}},
         {"conformance x", {"no argument"}},
         {"conformance --stage demo", {"\"demo\"", "ops, graphs, models, pictures"}},
         {"conformance --stage ops,", {"no stage \"\""}},
@@ -171,5 +185,5 @@ int main(void)
         TEST(test_lost_output_is_an_error),
     };
     return cmocka_run_group_tests_name("cli usage", tests, cli_setup, cli_teardown) + cli_input_tests() + cli_job_tests() +
-           cli_graph_tests() + cli_conformance_tests();
+           cli_graph_tests() + cli_conformance_tests() + cli_bench_tests();
 }

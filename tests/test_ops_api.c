@@ -11,6 +11,7 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "ops/dispatch.h"
 #include "ops/reference.h"
 
 static struct tern_context *ctx;
@@ -333,6 +334,57 @@ static void test_conversions(void **state)
     }
 }
 
+/* 3 x 3 of ones by ones: 3 everywhere, whoever computes it. */
+static void expect_threes(const char *kernel, enum tern_status status)
+{
+    const float ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    float y[9] = {0};
+    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, SHAPE(3, 3), ones);
+    assert_int_equal(tern_op_force(ctx, kernel), TERN_OK);
+    tern_tensor *out = tern_linear(x, x, NULL);
+    assert_int_equal(tern_error_status(ctx), status);
+    if (status == TERN_OK) {
+        assert_int_equal(tern_tensor_read(out, TERN_F32, y, sizeof(y)), TERN_OK);
+        for (int i = 0; i < 9; i++)
+            assert_true(y[i] == 3);
+    }
+    tern_error_clear(ctx);
+}
+
+static void test_kernels_by_name(void **state)
+{
+    const char *name;
+    int n = 0;
+    for (; (name = tern_op_kernel(ctx, "linear", n)); n++) {
+        assert_memory_equal(name, "linear_", 7);
+        for (int i = 0; i < n; i++)
+            assert_string_not_equal(name, tern_op_kernel(ctx, "linear", i));
+    }
+    assert_true(n > 0);
+    assert_null(tern_op_kernel(ctx, "linear", -1));
+    assert_null(tern_op_kernel(ctx, "linera", 0));
+    assert_null(tern_op_kernel(ctx, NULL, 0));
+    uint64_t before = tern_dispatch_count(ctx);
+    expect_threes("reference", TERN_OK);
+    assert_int_equal(tern_dispatch_count(ctx), before); /* no kernel ran */
+    expect_threes("linear_f32_gemm", TERN_OK);
+    assert_int_equal(tern_dispatch_count(ctx), before + 1);
+    /* a kernel of another op leaves this one to be chosen */
+    expect_threes("conv2d_f32_igemm", TERN_OK);
+    assert_int_equal(tern_dispatch_count(ctx), before + 2);
+    assert_int_equal(tern_op_force(ctx, "linear_fast"), TERN_E_NOT_FOUND);
+    assert_non_null(strstr(tern_error(ctx), "\"linear_fast\""));
+    tern_error_clear(ctx);
+    /* it takes no i64 */
+    assert_int_equal(tern_op_force(ctx, "add_f32"), TERN_OK);
+    tern_tensor *whole = tern_full(ctx, TERN_I64, SHAPE(2), 1);
+    assert_null(tern_add(whole, whole));
+    assert_int_equal(tern_error_status(ctx), TERN_E_UNSUPPORTED);
+    tern_error_clear(ctx);
+    assert_int_equal(tern_op_force(ctx, NULL), TERN_OK);
+    assert_non_null(tern_add(whole, whole));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,6 +397,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_messages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_group_norm_halves, setup, teardown),
         cmocka_unit_test_setup_teardown(test_null, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_kernels_by_name, setup, teardown),
         cmocka_unit_test(test_conversions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,9 @@
-"""Runs tern and PyTorch side by side: one process each, one run of each in turn. usage: see bench/README.md"""
+"""Runs tern beside PyTorch, OpenVINO and other engines: a process each, a run of each in turn. usage: see bench/README.md"""
 import argparse
 import json
 import os
+import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -11,7 +13,20 @@ import report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-STEPS = 2  # of the whole txt2img: memory and start do not depend on them
+STEPS = 1  # of the whole txt2img: memory and start do not depend on them
+DTYPES = "f32", "bf16"
+
+
+class Engine:
+    """What is compared, computing in one dtype. component(name, batch): the command of a process that answers each line "run"; whole(out): that of one
+    txt2img, which ends; is_step tells the line that it prints when its first UNet step begins."""
+
+    def __init__(self, name, dtype, component, whole, is_step=lambda line: line.startswith("step")):
+        self.name, self.dtype, self.component, self.whole, self.is_step = name, dtype, component, whole, is_step
+
+
+class Skipped(Exception):
+    """An engine does not do what it was asked for; the text says why."""
 
 
 class Peer:
@@ -21,6 +36,10 @@ class Peer:
         self.name, self.runs = name, []
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.start = self.read()
+        if "skip" in self.start:
+            self.process.stdin.close()
+            self.process.wait()
+            raise Skipped(self.start["skip"])
 
     def read(self):
         line = self.process.stdout.readline()
@@ -39,52 +58,97 @@ class Peer:
         return {"name": self.name, "median": statistics.median(self.runs), "runs": self.runs, **self.start, **end}
 
 
-def component(args, name, batch, runs):
-    """All peers load, then take turns. Which one is first changes from round to round."""
-    tern = os.path.join(args.build, "bench/bench_model")
-    size = ["--batch", str(batch), "--threads", str(args.threads)]
-    peers = [
-        Peer("PyTorch f32", [sys.executable, f"{HERE}/torch_component.py", f"{args.work}/sd15-f32", name, str(batch), str(args.threads)]),
-        Peer("tern f32, file f32", [tern, f"{args.work}/sd15-f32", name, *size]),
-        Peer("tern f32, file f16", [tern, f"{args.work}/sd15-f16", name, *size]),
-    ]
-    for i in range(runs):
-        for k in range(len(peers)):
-            peers[(i + k) % len(peers)].run()
-    return [p.finish() for p in peers]
-
-
-def whole(name, command, is_step):
-    """One fresh process: seconds to the first step, seconds in all, most resident memory."""
-    start = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    first = None
-    for line in process.stdout:
-        if first is None and is_step(line):
-            first = time.monotonic() - start
-    _, status, usage = os.wait4(process.pid, 0)
-    if status or first is None:
-        raise SystemExit(f"{name} failed")
-    return {"name": name, "to_first_step": first, "total": time.monotonic() - start, "peak_resident": usage.ru_maxrss << 10}
-
-
 def tern_is_step(line):
     event = json.loads(line)
     return event.get("event") == "progress" and event.get("stage") == "sample" and event.get("done") == 0
 
 
-def txt2img(args):
-    out = f"{args.work}/out.png"
-    tern = [f"{args.build}/tools/tern/tern", "txt2img", "--json", "-p", "a boat on the sea", "--steps", str(STEPS), "--seed", "1",
-            "--threads", str(args.threads), "-o", out]
-    torch = [sys.executable, f"{HERE}/torch_txt2img.py"]
-    rows = []
-    for dtype in "f32", "f16":
-        rows.append(whole(f"PyTorch f32, file {dtype}", torch + [f"{args.work}/sd15-{dtype}", str(STEPS), str(args.threads), out],
-                          lambda line: line.startswith("step")))
-        rows.append(whole(f"tern f32, file {dtype}", tern + [f"{args.work}/sd15-{dtype}"], tern_is_step))
-    os.remove(out)
-    return rows
+def engines(args, dtype):
+    """Those of one group: all compute in that dtype, from weights in f16."""
+    tern, model, exported, threads = f"{args.build}/tools/tern/tern", f"{args.work}/sd15-f16", f"{args.work}/openvino", str(args.threads)
+    vino = [args.openvino_python]
+    known = {
+        "pytorch": [Engine("PyTorch", dtype,
+                           lambda part, batch: [sys.executable, f"{HERE}/torch_component.py", model, part, batch, threads, "cpu", dtype],
+                           lambda out: [sys.executable, f"{HERE}/torch_txt2img.py", model, str(STEPS), threads, dtype, out])],
+        "openvino": [Engine("OpenVINO", dtype, lambda part, batch: [*vino, f"{HERE}/openvino_component.py", exported, part, threads, dtype],
+                            lambda out: [*vino, f"{HERE}/openvino_txt2img.py", exported, str(STEPS), threads, dtype, out]),
+                     Engine("OpenVINO, from its cache", dtype, None,
+                            lambda out: [*vino, f"{HERE}/openvino_txt2img.py", exported, str(STEPS), threads, dtype, out, cache(args)])],
+        "tern": [Engine("tern", dtype,
+                        lambda part, batch: [f"{args.build}/bench/bench_model", model, part, "--batch", batch, "--threads", threads, "--dtype", dtype],
+                        lambda out: [tern, "txt2img", "--json", "-p", "a boat on the sea", "--steps", str(STEPS), "--seed", "1", "--device", "cpu",
+                                     "--threads", threads, "--dtype", dtype, "-o", out, model], tern_is_step)],
+    }
+    chosen = [e for name in args.peers.split(",") for e in known[name]]
+    for name, command in (x.split("=", 1) for x in args.engine):
+        words = shlex.split(command)
+        chosen.append(Engine(name, dtype, lambda part, batch, w=words: [*w, part, batch, threads, dtype, model],
+                             lambda out, w=words: [*w, "txt2img", str(STEPS), threads, dtype, model, out]))
+    return chosen
+
+
+def cache(args):
+    return f"{args.work}/openvino-cache"
+
+
+def component(args, name, batch, runs):
+    """All engines of a dtype load, then take turns. Which one is first changes from round to round. Then the next dtype: there is no memory for all."""
+    result = {}
+    for dtype in args.dtypes.split(","):
+        peers = []
+        for e in engines(args, dtype):
+            if e.component:
+                try:
+                    peers.append(Peer(e.name, e.component(name, str(batch))))
+                except Skipped as why:
+                    print(f"{e.name} leaves out {name} in {dtype}: {why}", file=sys.stderr)
+        for i in range(runs):
+            for k in range(len(peers)):
+                peers[(i + k) % len(peers)].run()
+        result[dtype] = [p.finish() for p in peers]
+    return result
+
+
+def once(engine, out):
+    """One fresh process: seconds to the first step, seconds in all, most resident memory."""
+    start = time.monotonic()
+    process = subprocess.Popen(engine.whole(out), stdout=subprocess.PIPE, text=True)
+    first = skip = None
+    for line in process.stdout:
+        if first is None and line.startswith('{"skip"'):
+            skip = json.loads(line)["skip"]
+        elif first is None and engine.is_step(line):
+            first = time.monotonic() - start
+    _, status, usage = os.wait4(process.pid, 0)
+    if skip:
+        raise Skipped(skip)
+    if status or first is None:
+        raise SystemExit(f"{engine.name}: txt2img failed")
+    return {"to_first_step": first, "total": time.monotonic() - start, "peak_resident": usage.ru_maxrss << 10}
+
+
+def txt2img(args, runs):
+    """Fresh processes, in turns. The first of each is not counted: it warms the file cache and fills OpenVINO's and tern's caches."""
+    result, out = {}, f"{args.work}/out.png"
+    for dtype in args.dtypes.split(","):
+        shutil.rmtree(cache(args), ignore_errors=True)
+        rows = []
+        for e in engines(args, dtype):
+            try:
+                once(e, out)
+                rows.append((e, []))
+            except Skipped as why:
+                print(f"{e.name} leaves out txt2img in {dtype}: {why}", file=sys.stderr)
+        for i in range(runs):
+            for k in range(len(rows)):
+                e, measured = rows[(i + k) % len(rows)]
+                measured.append(once(e, out))
+        result[dtype] = [{"name": e.name, **{key: [m[key] for m in measured] for key in measured[0]}} for e, measured in rows]
+        shutil.rmtree(cache(args), ignore_errors=True)
+    if os.path.exists(out):
+        os.remove(out)
+    return result
 
 
 def read_everything(folder):
@@ -96,28 +160,43 @@ def read_everything(folder):
                     pass
 
 
+def some_of(parser, option, given, known):
+    if unknown := set(given.split(",")) - set(known):
+        parser.error(f"{option}: {', '.join(sorted(unknown))}: expected some of {', '.join(known)}")
+
+
 def main():
     parts = {
         "text_encoder": lambda: component(args, "text_encoder", 2, args.runs + 2),
         "unet": lambda: component(args, "unet", 2, args.runs),
         "vae_decoder": lambda: component(args, "vae_decoder", 1, args.runs),
-        "txt2img": lambda: txt2img(args),
+        "txt2img": lambda: txt2img(args, args.runs),
     }
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--work", required=True)
-    parser.add_argument("--runs", type=int, default=5, help="timed runs of each peer (default 5)")
+    peers = "pytorch", "openvino", "tern"
+    parser = argparse.ArgumentParser(prog="bench/peers/run", description=__doc__)
+    parser.add_argument("--build", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--work", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--openvino-python", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--runs", type=int, default=5, help="timed runs of each engine (default 5)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", default=",".join(parts), help="some of " + ", ".join(parts))
+    parser.add_argument("--dtypes", default=",".join(DTYPES), help="some of " + ", ".join(DTYPES))
+    parser.add_argument("--peers", default=",".join(peers), help="some of " + ", ".join(peers))
+    parser.add_argument("--engine", action="append", default=[], metavar="NAME=COMMAND", help="one more engine; its protocol: bench/README.md")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md, too")
-    parser.add_argument("--out", default=os.path.join(ROOT, "docs/bench"))
+    parser.add_argument("--out", default=os.path.join(ROOT, "docs/bench"), help="folder of the page (default docs/bench)")
     args = parser.parse_args()
-    chosen = args.only.split(",")
-    if unknown := set(chosen) - set(parts):
-        parser.error(f"--only: {', '.join(sorted(unknown))}: expected some of {', '.join(parts)}")
-    for dtype in "f16", "f32":
-        read_everything(f"{args.work}/sd15-{dtype}")
-    result = {"machine": report.machine(args), "parts": {name: parts[name]() for name in chosen}}
+    some_of(parser, "--only", args.only, parts)
+    some_of(parser, "--dtypes", args.dtypes, DTYPES)
+    some_of(parser, "--peers", args.peers, peers)
+    if args.runs < 1 or args.threads < 1:
+        parser.error("--runs, --threads: expected numbers from 1")
+    if any("=" not in e for e in args.engine):
+        parser.error("--engine: expected NAME=COMMAND")
+    read_everything(f"{args.work}/sd15-f16")
+    read_everything(f"{args.work}/openvino")
+    machine = report.machine(args)
+    result = {"machine": machine, "runs": args.runs, "parts": {name: parts[name]() for name in args.only.split(",")}}
     report.write(result, args.out, os.path.join(ROOT, "README.md") if args.readme else None)
 
 

@@ -1,12 +1,23 @@
-"""Turns the results of compare.py into a JSON file and a Markdown page, named after the processor."""
+"""Turns the results of compare.py into a JSON file, a Markdown page and a chart, named after the processor."""
 import json
 import os
 import re
+import statistics
 import subprocess
 import time
 
+import chart
+
 TITLES = {"text_encoder": "Text encoder, 2 x 77 ids", "unet": "UNet step, batch 2, 512x512", "vae_decoder": "VAE decode, 512x512"}
 README_BEGIN, README_END = "<!-- bench:begin -->", "<!-- bench:end -->"
+# tern's figure over OpenVINO's and over PyTorch's, at most
+GOALS = [
+    ("UNet step", "unet", "f32", 0.80, 0.45), ("UNet step", "unet", "bf16", 0.90, 0.50),
+    ("VAE decode", "vae_decoder", "f32", 0.60, 0.60), ("VAE decode", "vae_decoder", "bf16", 0.75, 0.75),
+    ("text encoder", "text_encoder", "f32", None, None), ("text encoder", "text_encoder", "bf16", 0.80, 0.50),
+    ("start to first step", "to_first_step", "f32", 0.5, 0.25), ("start to first step", "to_first_step", "bf16", 0.5, 0.25),
+    ("peak memory, whole txt2img", "peak_resident", "f32", 0.5, 0.4), ("peak memory, whole txt2img", "peak_resident", "bf16", 0.5, 0.4),
+]
 
 
 def machine(args):
@@ -32,74 +43,141 @@ def gib(n):
     return f"{n / 2**30:.2f} GiB"
 
 
-def component_table(title, rows):
-    base = rows[0]["median"]
-    lines = [f"### {title}", "", "| | median | least … most | of PyTorch's | load | first run | peak resident |", "|---|---|---|---|---|---|---|"]
-    for r in rows:
-        lines.append(f"| {r['name']} | {r['median']:.3f} s | {min(r['runs']):.3f} … {max(r['runs']):.3f} s | {r['median'] / base:.2f} | "
-                     f"{r['load']:.2f} s | {r['first']:.2f} s | {gib(r['peak_resident'])} |")
+def seconds(x):
+    return f"{x:.3f} s" if x < 1 else f"{x:.2f} s"
+
+
+def spread(values, form):
+    return f"{form(statistics.median(values))} ({form(min(values))} … {form(max(values))})"
+
+
+def values_of(result, measure, dtype):
+    """{engine: all values} of a component's seconds, or of one measure of the whole txt2img."""
+    if measure in TITLES:
+        return {r["name"]: r["runs"] for r in result["parts"].get(measure, {}).get(dtype, [])}
+    return {r["name"]: r[measure] for r in result["parts"].get("txt2img", {}).get(dtype, [])}
+
+
+def median_of(values, *names):
+    """The best of those engines that were measured; None: none was."""
+    return min((statistics.median(values[n]) for n in names if n in values), default=None)
+
+
+def ratios(result):
+    """tern's figure over that of each peer, with the goal. Of OpenVINO's two ways to start the better one counts."""
+    rows = []
+    for title, measure, dtype, *goals in GOALS:
+        values = values_of(result, measure, dtype)
+        tern = median_of(values, "tern")
+        for peer, names, goal in ("OpenVINO", ("OpenVINO", "OpenVINO, from its cache"), goals[0]), ("PyTorch", ("PyTorch",), goals[1]):
+            other = median_of(values, *names)
+            if tern is not None and other is not None:
+                rows.append({"measure": title, "dtype": dtype, "over": peer, "ratio": tern / other, "goal": goal})
+    return rows
+
+
+def ratio_table(rows):
+    lines = ["### tern's figure over the others'", "", "| | over OpenVINO's | goal | over PyTorch's | goal |", "|---|---|---|---|---|"]
+    for title, _, dtype, *_ in GOALS:
+        mine = {r["over"]: r for r in rows if (r["measure"], r["dtype"]) == (title, dtype)}
+        if not mine:
+            continue
+        cells = [f"{title}, {dtype}"]
+        for peer in "OpenVINO", "PyTorch":
+            r = mine.get(peer)
+            cells += [f"{r['ratio']:.2f}" if r else "", f"≤ {r['goal']:.2f}{'' if r['ratio'] <= r['goal'] else ', missed'}" if r and r["goal"] else ""]
+        lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
-def whole_table(rows):
-    lines = ["### Whole txt2img, 512x512, 2 steps, a fresh process each", "",
-             "| | command to first step | peak resident | of PyTorch's, same file |", "|---|---|---|---|"]
-    for i, r in enumerate(rows):
-        base = rows[i - i % 2]["peak_resident"]
-        lines.append(f"| {r['name']} | {r['to_first_step']:.2f} s | {gib(r['peak_resident'])} | {r['peak_resident'] / base:.2f} |")
+def component_table(title, groups):
+    lines = [f"### {title}", "", "| | median (least … most) | load | first run | peak resident |", "|---|---|---|---|---|"]
+    for dtype, rows in groups.items():
+        for r in rows:
+            lines.append(f"| {r['name']} {dtype} | {spread(r['runs'], seconds)} | {r['load']:.2f} s | {r['first']:.2f} s | {gib(r['peak_resident'])} |")
+    return lines
+
+
+def whole_table(groups):
+    lines = ["### Whole txt2img, 512x512, one step, a fresh process each", "",
+             "| | command to first step | in all | peak resident |", "|---|---|---|---|"]
+    for dtype, rows in groups.items():
+        for r in rows:
+            lines.append(f"| {r['name']} {dtype} | {spread(r['to_first_step'], seconds)} | {spread(r['total'], seconds)} | {spread(r['peak_resident'], gib)} |")
     return lines
 
 
 def summary(result):
-    """The short table of README.md: one line a measure, tern beside PyTorch."""
-    m, parts = result["machine"], result["parts"]
-    lines = [f"| {m['processor']}, {m['threads']} threads, f32, {m['date']} | tern | PyTorch |", "|---|---|---|"]
-    for name in "unet", "vae_decoder", "text_encoder":
-        if name in parts:
-            torch, tern = parts[name][0], parts[name][1]
-            lines.append(f"| {TITLES[name]} | {tern['median']:.2f} s | {torch['median']:.2f} s |")
-    if "txt2img" in parts:
-        for i, dtype in enumerate(("f32", "f16")):
-            torch, tern = parts["txt2img"][2 * i], parts["txt2img"][2 * i + 1]
-            lines.append(f"| Command to first step, {dtype} file | {tern['to_first_step']:.1f} s | {torch['to_first_step']:.1f} s |")
-            lines.append(f"| Peak memory of txt2img, {dtype} file | {gib(tern['peak_resident'])} | {gib(torch['peak_resident'])} |")
+    """The short table of README.md: one line a measure."""
+    m = result["machine"]
+    names = [n for n in ("tern", "OpenVINO", "PyTorch") if any(n in values_of(result, g[1], g[2]) for g in GOALS)]
+    lines = [f"| {m['processor']}, {m['threads']} threads, {m['date']} | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    for title, measure, dtype, *_ in GOALS:
+        values = values_of(result, measure, dtype)
+        form = gib if measure == "peak_resident" else seconds
+        cells = [form(statistics.median(values[n])) if n in values else "" for n in names]
+        if any(cells):
+            lines.append(f"| {title}, {dtype} | " + " | ".join(cells) + " |")
     return lines
 
 
-def page(result):
+def page(result, name):
     m, parts = result["machine"], result["parts"]
+    versions = {r["name"]: r["version"] for part in parts.values() for rows in part.values() for r in rows if "version" in r}
     lines = [f"# {m['processor']}", "",
-             "Stable Diffusion 1.5 at full size with random weights, computed in f32. Made by `bench/peers/run`; how it is measured stands in "
-             "[bench/README.md](../../bench/README.md).", "",
+             "Stable Diffusion 1.5 at full size with random weights in f16, computed in f32 and in bf16. Made by `bench/peers/run`; how it is measured "
+             "stands in [bench/README.md](../../bench/README.md).", "",
              f"- {m['date']}; {m['threads']} threads of {m['cores']} cores; {gib(m['memory'])} of memory; load {m['load_average']:.1f} at the start",
-             f"- processor family {m['family']}, model {m['model']}; {', '.join(m['instructions'])}; tern's kernels: {m['kernel_level']}"]
-    if "unet" in parts and "version" in parts["unet"][0]:
-        lines.append(f"- PyTorch {parts['unet'][0]['version']}, channels_last")
-    for name, title in TITLES.items():
-        if name in parts:
-            lines += ["", *component_table(title, parts[name])]
+             f"- processor family {m['family']}, model {m['model']}; {', '.join(m['instructions'])}; tern's kernels: {m['kernel_level']}",
+             "- " + ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) if versions else "- no other engine told its version",
+             f"- medians of {result['runs']} runs (text encoder {result['runs'] + 2}), one of each engine in turn. f32 and bf16 are two groups, one after the "
+             "other, since the processes of both do not fit into memory at once: compare engines within a dtype.", ""]
+    if rows := ratios(result):
+        lines += [*ratio_table(rows), "", "Start: OpenVINO's better one, from the exported file or from its cache of compiled models.", ""]
+    lines += [f"![bars]({name}.svg)"]
+    for part, title in TITLES.items():
+        if part in parts:
+            lines += ["", *component_table(title, parts[part])]
     if "txt2img" in parts:
         lines += ["", *whole_table(parts["txt2img"])]
     return lines
 
 
+def panels(result):
+    """For the chart: (title, unit, [(engine and dtype, value)]) for each measure that was taken."""
+    titles = dict((g[1], g[0]) for g in GOALS)
+    for measure, title in titles.items():
+        memory = measure == "peak_resident"
+        bars = [(f"{name} {dtype}", statistics.median(v) / (2**30 if memory else 1)) for dtype in ("f32", "bf16")
+                for name, v in values_of(result, measure, dtype).items()]
+        if bars:
+            yield title, "GiB" if memory else "s", bars
+
+
+def put_into_readme(readme, lines):
+    with open(readme) as f:
+        old = f.read()
+    if README_BEGIN not in old:
+        print(f"{readme} has no line {README_BEGIN}: the table was not put there")
+        return
+    table = "\n".join([README_BEGIN, *lines, README_END])
+    with open(readme, "w") as f:
+        f.write(re.sub(re.escape(README_BEGIN) + ".*?" + re.escape(README_END), lambda _: table, old, flags=re.S))
+
+
 def write(result, folder, readme):
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, file_name(result["machine"]))
+    name = file_name(result["machine"])
+    path = os.path.join(folder, name)
+    result["ratios"] = ratios(result)
     with open(path + ".json", "w") as f:
         json.dump(result, f, indent=1)
         f.write("\n")
-    text = "\n".join(page(result)) + "\n"
+    with open(path + ".svg", "w") as f:
+        f.write(chart.bars(result["machine"]["processor"], list(panels(result))))
+    text = "\n".join(page(result, name)) + "\n"
     with open(path + ".md", "w") as f:
         f.write(text)
-    print(text + f"written: {path}.md, {path}.json")
+    print(text + f"written: {path}.md, .json, .svg")
     if readme:
-        with open(readme) as f:
-            old = f.read()
-        table = "\n".join([README_BEGIN, *summary(result), README_END])
-        if README_BEGIN in old:
-            new = re.sub(re.escape(README_BEGIN) + ".*?" + re.escape(README_END), lambda _: table, old, flags=re.S)
-            with open(readme, "w") as f:
-                f.write(new)
-        else:
-            print(f"{readme} has no line {README_BEGIN}: the table was not put there")
+        put_into_readme(readme, summary(result))

@@ -1,21 +1,23 @@
 """Times one component of a diffusers folder under PyTorch, as bench/model.c does for tern: loads, runs once, then once for
 each line "run" on standard input.
-usage: torch_component.py FOLDER text_encoder|unet|vae_decoder BATCH THREADS [DEVICE [f32|f16 [compile]]]"""
+usage: torch_component.py FOLDER text_encoder|unet|vae_decoder BATCH THREADS [DEVICE [f32|bf16|f16 [compile]]]"""
 import json
 import sys
 import time
 
 import torch
 
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
-def load(folder, component):
+
+def load(folder, component, dtype):
     if component == "text_encoder":
         from transformers import CLIPTextModel
-        return CLIPTextModel.from_pretrained(folder + "/text_encoder", dtype=torch.float32)
+        return CLIPTextModel.from_pretrained(folder + "/text_encoder", dtype=dtype)
     from diffusers import AutoencoderKL, UNet2DConditionModel
     if component == "unet":
-        return UNet2DConditionModel.from_pretrained(folder + "/unet", torch_dtype=torch.float32)
-    return AutoencoderKL.from_pretrained(folder + "/vae", torch_dtype=torch.float32)
+        return UNet2DConditionModel.from_pretrained(folder + "/unet", torch_dtype=dtype)
+    return AutoencoderKL.from_pretrained(folder + "/vae", torch_dtype=dtype)
 
 
 def call(model, component, batch, device, dtype):
@@ -47,12 +49,10 @@ def main(folder, component, batch, threads, device="cpu", dtype="f32", compiled=
     torch.set_default_device(device)
     start = time.monotonic()
     # channels_last is the faster layout for convolutions
-    model = load(folder, component).eval().to(device=device, memory_format=torch.channels_last)
-    if dtype == "f16":
-        model = model.half()
+    model = load(folder, component, DTYPES[dtype]).eval().to(device=device, memory_format=torch.channels_last)
     if compiled:
         model = torch.compile(model)
-    once = call(model, component, int(batch), device, torch.float16 if dtype == "f16" else torch.float32)
+    once = call(model, component, int(batch), device, DTYPES[dtype])
 
     def run():
         once()

@@ -1,14 +1,15 @@
 """A whole txt2img of 512x512 with diffusers on a folder without a tokenizer: ids go in instead of a prompt. Prints "step" when
-the first UNet call begins. usage: torch_txt2img.py FOLDER STEPS THREADS OUT.png"""
+the first UNet call begins. usage: torch_txt2img.py FOLDER STEPS THREADS f32|bf16 OUT.png"""
 import sys
 
 import torch
 from diffusers import StableDiffusionPipeline
 
 
-def main(folder, steps, threads, out):
+def main(folder, steps, threads, dtype, out):
     torch.set_num_threads(int(threads))
-    pipe = StableDiffusionPipeline.from_pretrained(folder, torch_dtype=torch.float32, tokenizer=None, safety_checker=None)
+    kind = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
+    pipe = StableDiffusionPipeline.from_pretrained(folder, torch_dtype=kind, tokenizer=None, safety_checker=None)
     pipe.set_progress_bar_config(disable=True)
     ids = torch.full((2, 77), 49407)
     ids[:, 0] = 49406

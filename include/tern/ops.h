@@ -186,6 +186,14 @@ TERN_API tern_tensor *tern_arange(struct tern_context *ctx, enum tern_dtype dtyp
 TERN_API tern_tensor *tern_randn(struct tern_context *ctx, int ndim, const int64_t *shape, uint64_t seed, uint64_t offset);
 TERN_API tern_tensor *tern_rand(struct tern_context *ctx, int ndim, const int64_t *shape, uint64_t seed, uint64_t offset);
 
+/* ---- kernels, for benches and tests: an op may have several on a device, of which one is chosen for each call */
+/* The name of kernel i, from 0, that the default device has for an op ("conv2d"). NULL: there are no more, or no such op. Static. */
+TERN_API const char *tern_op_kernel(const struct tern_context *ctx, const char *op, int i);
+/* From here on calls of that kernel's op are computed by it: those that run, and those of graphs that are recorded and compiled.
+ * "reference": every op by its reference, on the host. NULL: chosen, as at the start. A call that the kernel does not support fails
+ * (TERN_E_UNSUPPORTED). TERN_E_NOT_FOUND: the device has no kernel of that name. */
+TERN_API enum tern_status tern_op_force(struct tern_context *ctx, const char *kernel);
+
 #ifdef __cplusplus
 }
 #endif

@@ -34,7 +34,7 @@ struct command {
 };
 
 extern const struct command txt2img_command, img2img_command, inpaint_command, info_command, exec_command, tokenize_command,
-    devices_command, synth_command, graph_command, conformance_command;
+    devices_command, synth_command, graph_command, conformance_command, bench_command;
 
 /* options.c: getopt_long over the table. argv[0] is the command's name; *arguments are the ones beside the options. */
 int options_parse(const struct command *command, int argc, char **argv, void *settings, char ***arguments, int *count);
@@ -128,6 +128,8 @@ void interrupt_hold(bool writing);
 /* progress.c: tern_progress events as a bar, as lines, or as JSON. */
 void progress_setup(bool json, bool quiet);
 void progress_show(const struct tern_progress *p, void *user);
+/* Hands the events to `watch` instead; NULL: back to showing them. */
+void progress_watch(void (*watch)(const struct tern_progress *p, void *user), void *user);
 /* Ends an open bar, so that a message starts on a line of its own. */
 void progress_break(void);
 /* Takes an open bar away, for output that comes often; the next event draws it again. */

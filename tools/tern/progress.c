@@ -15,7 +15,15 @@ static struct {
     bool json, quiet, terminal, open; /* open: the bar's line is not ended yet */
     char stage[32];
     double shown; /* seconds of the stage when something was last shown; below 0: nothing yet */
+    void (*watch)(const struct tern_progress *p, void *user);
+    void *watch_user;
 } state;
+
+void progress_watch(void (*watch)(const struct tern_progress *p, void *user), void *user)
+{
+    state.watch = watch;
+    state.watch_user = user;
+}
 
 void progress_setup(bool json, bool quiet)
 {
@@ -71,6 +79,10 @@ static void draw(const struct tern_progress *p, const char *text)
 
 void progress_show(const struct tern_progress *p, void *user)
 {
+    if (state.watch) {
+        state.watch(p, state.watch_user);
+        return;
+    }
     if (state.json) {
         event_send(json_pack("{s:s, s:s, s:I, s:I, s:f}", "event", "progress", "stage", p->stage, "done", (json_int_t)p->done, "total",
                              (json_int_t)p->total, "seconds", p->seconds));

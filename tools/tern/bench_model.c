@@ -1,0 +1,179 @@
+/* tern bench model: whole pictures, timed stage by stage. Each row is a context of its own: the first picture tells start-up and memory,
+ * the others the times of text encoder, UNet step and VAE. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench.h"
+
+struct model_row {
+    enum tern_dtype dtype;
+    int threads, size, batch, runs;
+    double first_step;                      /* seconds from the start of loading to the first step of the first picture */
+    size_t memory;                          /* most that was allocated at once; mapped files are left out */
+    struct bench_stat encode, step, decode; /* of the other pictures; decode: of one */
+};
+
+/* What is noted of one call. */
+struct watch {
+    double sample; /* when the first step began */
+    double encode, step, decode;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void note(const struct tern_progress *p, void *user)
+{
+    struct watch *w = user;
+    if (!strcmp(p->stage, "encode"))
+        w->encode = p->seconds;
+    else if (!strcmp(p->stage, "sample") && !p->done)
+        w->sample = now();
+    else if (!strcmp(p->stage, "sample"))
+        w->step = p->seconds;
+    else if (!strcmp(p->stage, "decode") && p->done == p->total)
+        w->decode = p->seconds / (double)p->total;
+}
+
+/* One step for a batch of pictures. Sets the row's size to what they have. */
+static bool paint(struct tern_pipeline *p, struct model_row *r)
+{
+    struct tern_txt2img_params q = {.prompt = "a boat on the sea at sunset",
+                                    .negative_prompt = "rain",
+                                    .steps = 1,
+                                    .count = r->batch,
+                                    .seed = 1,
+                                    .width = r->size,
+                                    .height = r->size,
+                                    .sampler = TERN_SAMPLER_EULER}; /* a call of the UNet for each step */
+    struct tern_images *images = tern_generate(p, &q);
+    if (!images)
+        return false;
+    r->size = tern_image_width(tern_images_at(images, 0));
+    tern_images_destroy(&images);
+    return true;
+}
+
+static bool measure(struct tern_context *ctx, struct model_row *r, const struct bench_settings *s, const char *model)
+{
+    static double seconds[3][BENCH_MOST_RUNS];
+    struct watch w = {0};
+    double start = now();
+    const struct tern_pipeline_params params = {.dtype = r->dtype, .keep_text_encoder = true};
+    progress_watch(note, &w);
+    struct tern_pipeline *p = tern_pipeline_load(ctx, model, &params);
+    bool ok = p && paint(p, r);
+    r->first_step = w.sample - start;
+    r->memory = tern_memory_peak(ctx);
+    start = now();
+    for (r->runs = 0; ok && r->runs < s->runs && (r->runs < 3 || now() - start < s->limit); r->runs += ok) {
+        ok = paint(p, r);
+        seconds[0][r->runs] = w.encode;
+        seconds[1][r->runs] = w.step;
+        seconds[2][r->runs] = w.decode;
+    }
+    progress_watch(NULL, NULL);
+    tern_pipeline_destroy(&p);
+    if (!ok)
+        return false;
+    struct bench_stat *stats[] = {&r->encode, &r->step, &r->decode};
+    for (int i = 0; i < 3; i++)
+        *stats[i] = bench_stat(seconds[i], r->runs);
+    return true;
+}
+
+static const struct bench_column columns[] = {
+    {"size", 5},    {"batch", 5},         {"threads", 7}, {"dtype", -5},        {"UNet step s", 12}, {"least", 9}, {"most", 9},
+    {"picture", 9}, {"VAE decode s", 13}, {"text s", 8},  {"first step s", 13}, {"memory", 9},       {0}};
+
+static json_t *stat_json(const struct bench_stat *t)
+{
+    return json_pack("{s:f, s:f, s:f}", "median", t->median, "least", t->least, "most", t->most);
+}
+
+static void put_row(const struct bench_table *t, const struct model_row *r)
+{
+    char size[16], batch[16], threads[16], number[7][24], memory[BYTES_TEXT];
+    const double values[] = {r->step.median,   r->step.least,    r->step.most, r->step.median / r->batch,
+                             r->decode.median, r->encode.median, r->first_step};
+    snprintf(size, sizeof(size), "%d", r->size);
+    snprintf(batch, sizeof(batch), "%d", r->batch);
+    snprintf(threads, sizeof(threads), "%d", r->threads);
+    for (int i = 0; i < 7; i++)
+        snprintf(number[i], sizeof(number[i]), "%.4f", values[i]);
+    bench_table_row(t, (const char *[]){size, batch, threads, tern_dtype_name(r->dtype), number[0], number[1], number[2], number[3],
+                                        number[4], number[5], number[6], bytes_text(r->memory, memory)});
+    if (t->silent)
+        event_send(json_pack("{s:s, s:i, s:i, s:i, s:s, s:i, s:o, s:o, s:o, s:f, s:I}", "event", "model", "size", r->size, "batch",
+                             r->batch, "threads", r->threads, "dtype", tern_dtype_name(r->dtype), "runs", r->runs, "step",
+                             stat_json(&r->step), "decode", stat_json(&r->decode), "encode", stat_json(&r->encode), "first_step",
+                             r->first_step, "memory", (json_int_t)r->memory));
+}
+
+static int run_row(struct model_row *r, const struct bench_settings *s, const char *model, const struct bench_table *t)
+{
+    int code;
+    struct run_settings run = s->run;
+    run.threads = r->threads;
+    struct tern_context *ctx = run_open(&run, &code);
+    if (!ctx)
+        return code;
+    r->threads = tern_thread_count(ctx);
+    code = measure(ctx, r, s, model) ? GO_ON : library_failed(ctx, false);
+    if (code == GO_ON)
+        put_row(t, r);
+    tern_context_destroy(&ctx);
+    return code;
+}
+
+/* A line for each dtype, number of threads and batch, over the sizes; with one size over the batches. */
+static int plot(const struct model_row *rows, int n, const struct bench_settings *s)
+{
+    bool over_batch = s->sizes.count < 2 && s->batches.count > 1;
+    struct bench_point *points = calloc((size_t)n, sizeof(*points));
+    char(*names)[64] = calloc((size_t)n, sizeof(*names));
+    for (int i = 0; points && names && i < n; i++) {
+        const struct model_row *r = &rows[i];
+        size_t k = (size_t)snprintf(names[i], sizeof(names[i]), "%s, %d threads", tern_dtype_name(r->dtype), r->threads);
+        snprintf(names[i] + k, sizeof(names[i]) - k, over_batch ? ", %d x %d" : ", batch %d", over_batch ? r->size : r->batch, r->size);
+        points[i] = (struct bench_point){names[i], over_batch ? r->batch : r->size, r->step.median / r->batch};
+    }
+    const struct bench_plot p = {"UNet step with guidance, seconds for each picture", over_batch ? "pictures at once" : "pixels of a side",
+                                 points, n};
+    int code = points && names ? bench_plot_write(s->plot, &p) : failed("out of memory");
+    free(points);
+    free(names);
+    return code;
+}
+
+/* The list's i-th value; 0 when it is empty. */
+static int at(const struct bench_list *l, int i) { return l->count ? l->value[i] : 0; }
+static int count(const struct bench_list *l) { return l->count ? l->count : 1; }
+
+int bench_model(const struct bench_settings *s, const char *model)
+{
+    const struct bench_table t = {columns, s->markdown, s->run.json};
+    int most = s->n_dtypes * count(&s->threads) * count(&s->batches) * count(&s->sizes), n = 0, code = GO_ON;
+    struct model_row *rows = calloc((size_t)most, sizeof(*rows));
+    if (!rows)
+        return failed("out of memory");
+    bench_table_head(&t);
+    for (int i = 0; i < most && code == GO_ON; i++) { /* sizes change first, then batches, threads, dtypes */
+        int size = i % count(&s->sizes), rest = i / count(&s->sizes), batch = rest % count(&s->batches);
+        rest /= count(&s->batches);
+        rows[n] = (struct model_row){.size = at(&s->sizes, size),
+                                     .batch = s->batches.count ? s->batches.value[batch] : 1,
+                                     .threads = at(&s->threads, rest % count(&s->threads)),
+                                     .dtype = s->dtypes[rest / count(&s->threads)]};
+        code = run_row(&rows[n++], s, model, &t);
+    }
+    if (code == GO_ON && s->plot)
+        code = plot(rows, n, s);
+    free(rows);
+    return code == GO_ON ? DONE : code;
+}
