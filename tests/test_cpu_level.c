@@ -370,12 +370,45 @@ static void test_round_bf16(void **state)
         }
 }
 
+/* Powers of two as bf16: half a unit of it (2^-8 at most) and the 8e-5 of the polynomial. Of 32 values the first and the second half are
+ * interleaved. What is too large, or no number, is told. */
+static void test_power_bf16(void **state)
+{
+    enum { COUNT = 32 * 4000 };
+    float *x = malloc(COUNT * sizeof(*x));
+    uint16_t *y = malloc(COUNT * sizeof(*y));
+    assert_true(x && y);
+    for (int i = 0; i < COUNT; i++)
+        x[i] = (float)i * 140 / COUNT - 125; /* to 2^15 */
+    FOR_EACH_LEVEL(l)
+    for (int k = 0; k < 2 && l->bf16.step; k++) {
+        const float factor = k ? 0.5f : 1, most = k ? 1.25f : 0;
+        double worst = 0;
+        assert_true(l->attention.power(COUNT, x, factor, most, y));
+        for (int i = 0; i < COUNT; i++) {
+            double exact = exp2((double)x[i] * factor - most), power = tern_load(TERN_BF16, y, i / 32 * 32 + i % 16 * 2 + i / 16 % 2);
+            worst = fmax(worst, fabs(power / exact - 1));
+        }
+        print_message("%s: largest error of a power %.3g\n", l->name, worst);
+        assert_true(worst <= 1.0 / 256 + 8e-5);
+        for (int i = 0; i < 4; i++) {
+            float row[32] = {0};
+            row[i * 9] = i == 0 ? 17 : i == 1 ? NAN : i == 2 ? INFINITY : -INFINITY;
+            assert_int_equal(l->attention.power(32, row, 1, 0, y), i == 3);
+            if (i == 3)
+                assert_int_equal(y[27 % 16 * 2 + 1], 0);
+        }
+    }
+    free(x);
+    free(y);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_functions),       cmocka_unit_test(test_special_values), cmocka_unit_test(test_conversions),
         cmocka_unit_test(test_gemm_tile),       cmocka_unit_test(test_rows),           cmocka_unit_test(test_winograd),
         cmocka_unit_test(test_winograd_filter), cmocka_unit_test(test_multiply_add),   cmocka_unit_test(test_multiply_add_bf16),
-        cmocka_unit_test(test_round_bf16)};
+        cmocka_unit_test(test_round_bf16),      cmocka_unit_test(test_power_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

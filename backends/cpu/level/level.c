@@ -8,6 +8,7 @@
 #include <unistd.h>
 #endif
 
+#include "backends/cpu/level/attention.h"
 #include "backends/cpu/level/bf16.h"
 #include "backends/cpu/level/convert.h"
 #include "backends/cpu/level/elementwise.h"
@@ -92,6 +93,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .gemm_tile = gemm_tile,
 #if defined(TERN_LEVEL_BF16)
     .bf16 = {BF16_STEP, bf16_begin, bf16_end, bf16_block, bf16_round, multiply_add_bf16},
+    .attention = {sizeof(struct attention_scratch), attend, pack_keys, pack_values, attention_power},
 #endif
 #define UNARY_ENTRY(which, name, expression) [TERN_CPU_##which] = unary_##name,
 #define UNARY_OF_ENTRY(which, name, expression) [TERN_CPU_##which] = unary_of_##name,

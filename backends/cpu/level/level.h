@@ -77,6 +77,44 @@ struct tern_cpu_bf16 {
     double (*multiply_add)(int64_t rounds, float *sum);
 };
 
+/* Attention in bf16: rows of queries of a group, keys of a block. */
+#define TERN_ATTENTION_ROWS 16
+#define TERN_ATTENTION_KEYS 128
+
+/* Queries of one head against all of its keys. Leading sizes are in elements. */
+struct tern_cpu_attend {
+    int64_t rows, keys;
+    int64_t depth,
+        columns;       /* of q and k, filled up with zeros to the level's step; of v and o, a multiple of 16, one behind the last is 1 */
+    const uint16_t *q; /* rows filled up to whole groups */
+    int64_t ldq;
+    const uint16_t *k, *v; /* from pack_keys and pack_values */
+    float factor;          /* of scores to exponents of two; finite and above zero */
+    bool causal;
+    int64_t first; /* index of the first row, for causal */
+    /* Changes the scores of a row (counted from the first one) with keys key .. key + keys; NULL: nothing to change. */
+    void (*mask)(const void *arg, int64_t row, int64_t key, int64_t keys, float *scores);
+    const void *mask_arg;
+    /* Results: sums of values times 2^(score x factor - most[row]), in the column behind the values the sum of the powers alone. Memory
+     * for whole groups. */
+    float *o;
+    int64_t ldo;
+    float *most;
+    void *scratch; /* attend_scratch bytes at 64 */
+};
+
+struct tern_cpu_attention {
+    size_t scratch;
+    void (*attend)(const struct tern_cpu_attend *a);
+    /* A panel of at most TERN_BF16_NR keys of e values, ld apart. */
+    void (*pack_keys)(int64_t keys, int64_t e, const uint16_t *k, int64_t ld, int64_t depth, uint16_t *to);
+    /* Keys key .. key + keys (key: a multiple of 32) of the values, of which there are ev a key, ld apart; v: that of `key`. depth: of the
+     * packed matrix, all keys filled up to 32; to: its start. A column of ones is behind the values. */
+    void (*pack_values)(int64_t key, int64_t keys, int64_t ev, const uint16_t *v, int64_t ld, int64_t depth, uint16_t *to);
+    /* y[i] = bf16(2^(x[i] * factor - most)), n a multiple of 32. False: a result is no number, or 2^TERN_ATTENTION_GROWTH and more */
+    bool (*power)(int64_t n, const float *x, float factor, float most, uint16_t *y);
+};
+
 struct tern_cpu_level {
     const char *name;
     bool (*available)(void);
@@ -89,6 +127,7 @@ struct tern_cpu_level {
                       float *c, int64_t ldc, bool accumulate, const float *bias);
 
     struct tern_cpu_bf16 bf16;
+    struct tern_cpu_attention attention; /* where bf16.step > 0 */
 
     /* y[i] = f(x[i]); s is the scalar of ADD_SCALAR, MUL_SCALAR. y may be x. */
     void (*unary[TERN_CPU_UNARY_COUNT])(int64_t n, const float *x, float *y, float s);
