@@ -287,7 +287,7 @@ static void test_multiply_add(void **state)
     FOR_EACH_LEVEL(l)
     for (int rounds = 0; rounds < 5; rounds++) {
         float sum = -1;
-        const int width = l->nr / 2; /* a panel is two vectors wide */
+        const int width = l->nr / (strncmp(l->name, "neon", 4) ? 2 : 4); /* a panel is two vectors wide, or four */
         double operations = l->multiply_add(rounds, &sum), expected = 0;
         int chains = (int)(l->multiply_add(1, &(float){0}) / (2 * width));
         assert_true(chains >= 8); /* two units, four cycles */
