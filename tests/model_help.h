@@ -7,6 +7,13 @@
 
 #define PATH_SIZE 512
 
+/* A level above scalar that nearly every processor has. */
+#ifdef __aarch64__
+#define MODEL_USUAL_LEVEL "neon"
+#else
+#define MODEL_USUAL_LEVEL "avx2"
+#endif
+
 /* A CPU context. level: scalar, avx2 … as in TERN_CPU_LEVEL; NULL: the best that the processor has. */
 struct tern_context *model_context(const char *level, int threads);
 

@@ -75,8 +75,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SETTING("best level, 1 thread", .threads = 1),
         SETTING("best level, 2 threads", .threads = 2),
-        SETTING("avx2, 1 thread", .level = "avx2", .threads = 1),
-        SETTING("avx2, 2 threads", .level = "avx2", .threads = 2),
+        SETTING(MODEL_USUAL_LEVEL ", 1 thread", .level = MODEL_USUAL_LEVEL, .threads = 1),
+        SETTING(MODEL_USUAL_LEVEL ", 2 threads", .level = MODEL_USUAL_LEVEL, .threads = 2),
         SETTING("scalar, 1 thread", .level = "scalar", .threads = 1),
         SETTING("scalar, 2 threads", .level = "scalar", .threads = 2),
         SETTING("references", .threads = 1, .reference = true),

@@ -323,7 +323,7 @@ static void test_multiply_add(void **state)
     FOR_EACH_LEVEL(l)
     for (int rounds = 0; rounds < 5; rounds++) {
         float sum = -1;
-        const int width = l->nr / 2; /* a panel is two vectors wide */
+        const int width = l->nr / (strncmp(l->name, "neon", 4) ? 2 : 4); /* a panel is two vectors wide, or four */
         double operations = l->multiply_add(rounds, &sum), expected = 0;
         int chains = (int)(l->multiply_add(1, &(float){0}) / (2 * width));
         assert_true(chains >= 8); /* two units, four cycles */
@@ -381,7 +381,7 @@ static void test_power_bf16(void **state)
     for (int i = 0; i < COUNT; i++)
         x[i] = (float)i * 140 / COUNT - 125; /* to 2^15 */
     FOR_EACH_LEVEL(l)
-    for (int k = 0; k < 2 && l->bf16.step; k++) {
+    for (int k = 0; k < 2 && l->attention.scratch; k++) {
         const float factor = k ? 0.5f : 1, most = k ? 1.25f : 0;
         double worst = 0;
         assert_true(l->attention.power(COUNT, x, factor, most, y));

@@ -1,4 +1,5 @@
 /* Ops against PyTorch: every case of the table by the reference, by the dispatcher's choice and by every kernel. */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,6 +80,23 @@ static void test_null_device(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A library that is not there, or whose headers were not: its candidate serves nothing. */
+static bool is_absent(const char *kernel)
+{
+    const char *vendor = strrchr(kernel, '_') + 1, *file;
+    if (!strcmp(vendor, "openblas")) {
+        file = "libopenblas.so.0";
+    } else if (!strcmp(vendor, "onednn")) {
+#ifndef TERN_HAVE_ONEDNN
+        return true;
+#endif
+        file = "libdnnl.so.2";
+    } else {
+        return false;
+    }
+    return !dlopen(file, RTLD_NOW | RTLD_LOCAL);
+}
+
 /* Every kernel of the device passes each case that it supports, and supports one at least. */
 static void test_every_kernel(void **state)
 {
@@ -89,7 +107,9 @@ static void test_every_kernel(void **state)
         int passed = 0;
         for (int i = 0; i < tern_conformance_facts(suite).checks; i++)
             passed += run(suite, i, &failed) == TERN_CONFORMANCE_PASSED;
-        if (!passed) {
+        if (!passed && is_absent(ctx->device->kernels[k]->name)) {
+            print_message("kernel %s: its library is not there\n", ctx->device->kernels[k]->name);
+        } else if (!passed) {
             print_error("kernel %s: no case is for it\n", ctx->device->kernels[k]->name);
             failed++;
         }

@@ -129,7 +129,7 @@ static void again_is_the_same(void **state)
 
 static void threads_do_not_matter(void **state)
 {
-    static const char *const levels[] = {NULL, "avx2", "scalar"};
+    static const char *const levels[] = {NULL, MODEL_USUAL_LEVEL, "scalar"};
     for (int i = 0; i < 3; i++) {
         struct pair one = open_sd1(levels[i], 1), two = open_sd1(levels[i], 2), three = open_sd1(levels[i], 3);
         struct tern_txt2img_params q = some_job(2);
@@ -148,7 +148,7 @@ static void threads_do_not_matter(void **state)
 /* Picture i of a batch has the bits of a run alone with seed + i: the order of sums does not depend on the batch. */
 static void batches_do_not_matter(void **state)
 {
-    static const char *const levels[] = {NULL, "avx2", "scalar"};
+    static const char *const levels[] = {NULL, MODEL_USUAL_LEVEL, "scalar"};
     for (int i = 0; i < 3; i++) {
         struct pair x = open_sd1(levels[i], 1);
         struct tern_txt2img_params q = some_job(3);

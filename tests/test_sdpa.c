@@ -34,9 +34,9 @@ struct attention {
 
 static void skip_without_bf16(struct tern_context **ctx)
 {
-    if (cpu_level(*ctx)->bf16.step)
+    if (cpu_level(*ctx)->attention.scratch)
         return;
-    print_message("not run: the level %s has no instructions for bf16\n", (*ctx)->device->level);
+    print_message("not run: the level %s computes no attention in bf16\n", (*ctx)->device->level);
     tern_context_destroy(ctx);
     skip();
 }
@@ -207,7 +207,7 @@ static void threads_do_not_matter(void **state)
 static void the_choice(void **state)
 {
     struct tern_context *ctx = support_context();
-    const bool has = cpu_level(ctx)->bf16.step > 0;
+    const bool has = cpu_level(ctx)->attention.scratch > 0;
     for (int i = 0; i < 3; i++) {
         struct tern_op_desc d = {.op = TERN_OP_sdpa, .n_in = 3, .present = {true, true, true}, .attrs = {.sdpa = {.scale = 1}}};
         for (int j = 0; j < 3; j++)

@@ -40,6 +40,11 @@ spirv-tools         spirv-val
 glslang-dev         glslang/Include/glslang_c_interface.h
 python3-venv        python3:ensurepip
 '
+# Builds for aarch64 and runs them; the libraries come from tools/cross/sysroot, which leaves the system as it is.
+packages_cross='
+gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
+qemu-user             qemu-aarch64
+'
 
 # jpeglib.h and cmocka.h need others before them. No `grep -q` behind a pipe, here and in the other scripts: it stops reading at the first hit,
 # the writer dies of the broken pipe, and under pipefail what was found counts as missing.

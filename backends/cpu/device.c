@@ -49,6 +49,17 @@ static const struct tern_device_fns device_fns = {
     .peak = cpu_peak,
 };
 
+/* TERN_CPU_LEVEL names none of the levels that this build has. */
+static void fail_unknown(struct tern_context *ctx, const char *limit)
+{
+    char names[128] = "";
+    for (int i = 0; tern_cpu_levels[i]; i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof(names) - used, "%s%s", !i ? "" : tern_cpu_levels[i + 1] ? ", " : " or ", tern_cpu_levels[i]->name);
+    }
+    tern_fail(ctx, TERN_E_INVALID, "TERN_CPU_LEVEL: this build has no \"%s\"; expected %s", limit, names);
+}
+
 /* Whether a level is faster than the one below it. Intel's vdpbf16ps does half as much in a cycle as its f32 FMA: a UNet step of SD 1.5 in
  * bf16 took 1.3 to 1.7 times as long by it as in f32 with casts (Xeon, family 6 model 143). AMD's does twice as much. */
 static bool is_faster(const struct tern_cpu_level *l)
@@ -74,7 +85,7 @@ static const struct tern_cpu_level *choose_level(struct tern_context *ctx)
         }
     }
     if (!known) {
-        tern_fail(ctx, TERN_E_INVALID, "TERN_CPU_LEVEL: \"%s\" is not known; expected scalar, avx2, avx512, avx512bf16 or amx", limit);
+        fail_unknown(ctx, limit);
         return NULL;
     }
     return best;

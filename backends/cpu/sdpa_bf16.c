@@ -61,6 +61,8 @@ static bool heads_ok(const struct tern_meta *m, const struct tern_meta *q)
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
     const struct tern_meta *q = &d->in[0];
+    if (!((const struct cpu_device *)device)->level->attention.scratch)
+        return false;
     if (!heads_ok(q, q) || !heads_ok(&d->in[1], q) || !heads_ok(&d->in[2], q) || !heads_ok(&d->out, q) || q->shape[3] == 0 ||
         d->in[1].shape[2] == 0)
         return false;

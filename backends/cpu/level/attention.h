@@ -7,7 +7,8 @@
 
 #include "backends/cpu/level/bf16.h"
 
-#if defined(TERN_LEVEL_BF16)
+#if defined(TERN_LEVEL_BF16) && defined(TERN_LEVEL_512)
+#define LEVEL_ATTENTION
 
 #define QUERIES TERN_ATTENTION_ROWS /* of a tile */
 #define KEYS TERN_ATTENTION_KEYS

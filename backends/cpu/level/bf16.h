@@ -1,11 +1,13 @@
-/* Products of bf16 with sums in f32, by vdpbf16ps or the tiles of AMX. Both read the same packed panel of B and rows of A, and take
+/* Products of bf16 with sums in f32, by vdpbf16ps, the tiles of AMX, or bfmmla. All read the same packed panel of B and rows of A, and take
  * denormals for zero, as the instructions do. */
 #ifndef TERN_BACKENDS_CPU_LEVEL_BF16_H
 #define TERN_BACKENDS_CPU_LEVEL_BF16_H
 
 #include "backends/cpu/level/vec.h"
 
-#if defined(TERN_LEVEL_BF16)
+#if defined(TERN_LEVEL_neonbf16)
+#include "backends/cpu/level/bf16_neon.h"
+#elif defined(TERN_LEVEL_BF16)
 
 INLINE __m512bh pairs_at(const uint16_t *p)
 {

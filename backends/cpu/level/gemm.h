@@ -30,7 +30,7 @@ struct call {
  * rows, nv (vectors per row) and storage are constants wherever this is inlined, so that acc lives in registers. */
 INLINE void tile(const struct call *q, const int rows, const int nv, const enum storage storage)
 {
-    vf acc[MR][2];
+    vf acc[MR][NV];
     float edge[MR][NR];
     const bool whole = q->cols == nv * VW, stream = q->lda == q->k;
     const float *a = q->a;
@@ -52,28 +52,28 @@ INLINE void tile(const struct call *q, const int rows, const int nv, const enum 
     }
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int j = 0; j < nv; j++)
             acc[i][j] = q->accumulate ? v_set(0) : !whole ? v_load(c + i * ldc + j * VW) : q->bias ? v_load(q->bias + j * VW) : v_set(0);
 
     for (int64_t k = 0; k < q->k; k++) {
-        vf b[2];
+        vf b[NV];
         if (stream && k % LINE < rows)
             __builtin_prefetch(a + (rows + k % LINE) * q->lda + k / LINE * LINE);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int j = 0; j < nv; j++)
             b[j] = load_b(q->b, (k * nv + j) * VW, storage);
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
             vf x = v_set(a[i * q->lda + k]);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int j = 0; j < nv; j++)
                 acc[i][j] += x * b[j];
         }
     }
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int j = 0; j < nv; j++)
             v_store(c + i * ldc + j * VW, q->accumulate ? v_load(c + i * ldc + j * VW) + acc[i][j] : acc[i][j]);
     if (!whole)
@@ -81,13 +81,14 @@ INLINE void tile(const struct call *q, const int rows, const int nv, const enum 
             memcpy(q->c + i * q->ldc, edge[i], (size_t)q->cols * sizeof(float));
 }
 
-#define ROWS(n, nv, storage) \
-    static void tile_##n##_##nv##_##storage(const struct call *q) { tile(q, n, nv, storage); }
-#define STORAGES(n, nv) ROWS(n, nv, STORE_F32) ROWS(n, nv, STORE_F16) ROWS(n, nv, STORE_BF16)
+/* halves: of a panel */
+#define ROWS(n, halves, storage) \
+    static void tile_##n##_##halves##_##storage(const struct call *q) { tile(q, n, halves *NV / 2, storage); }
+#define STORAGES(n, halves) ROWS(n, halves, STORE_F32) ROWS(n, halves, STORE_F16) ROWS(n, halves, STORE_BF16)
 #define WIDTHS(n) STORAGES(n, 1) STORAGES(n, 2)
-#define ENTRY(n, nv)                                                                           \
-    {                                                                                          \
-        tile_##n##_##nv##_STORE_F32, tile_##n##_##nv##_STORE_F16, tile_##n##_##nv##_STORE_BF16 \
+#define ENTRY(n, halves)                                                                                   \
+    {                                                                                                      \
+        tile_##n##_##halves##_STORE_F32, tile_##n##_##halves##_STORE_F16, tile_##n##_##halves##_STORE_BF16 \
     }
 WIDTHS(1)
 WIDTHS(2)

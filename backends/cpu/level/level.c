@@ -7,6 +7,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#if defined(TERN_LEVEL_neonbf16) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 #include "backends/cpu/level/attention.h"
 #include "backends/cpu/level/bf16.h"
@@ -26,7 +29,7 @@ static bool has_f16c(void)
 }
 #endif
 
-#ifdef TERN_LEVEL_BF16
+#if defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
 /* Leaf 7 of cpuid: not every compiler's __builtin_cpu_supports has names for these. */
 static bool has_avx512_bf16(void)
 {
@@ -54,12 +57,24 @@ static bool has_amx_bf16(void)
 }
 #endif
 
+#ifdef TERN_LEVEL_neonbf16
+/* The kernel's word (HWCAP2_BF16), which needs no /proc. */
+static bool has_neon_bf16(void)
+{
+#ifdef __linux__
+    return getauxval(AT_HWCAP2) >> 14 & 1;
+#else
+    return false;
+#endif
+}
+#endif
+
 static bool available(void)
 {
 #if defined(TERN_LEVEL_512)
     bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512dq");
-#if defined(TERN_LEVEL_BF16)
+#if defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
     has = has && has_avx512_bf16();
 #endif
 #if defined(TERN_LEVEL_amx)
@@ -68,6 +83,8 @@ static bool available(void)
     return has;
 #elif defined(TERN_LEVEL_avx2)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+#elif defined(TERN_LEVEL_neonbf16)
+    return has_neon_bf16();
 #else
     return true;
 #endif
@@ -84,6 +101,10 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
         "avx512",
 #elif defined(TERN_LEVEL_avx2)
         "avx2",
+#elif defined(TERN_LEVEL_neonbf16)
+        "neonbf16",
+#elif defined(TERN_LEVEL_neon)
+        "neon",
 #else
         "scalar",
 #endif
@@ -93,6 +114,8 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .gemm_tile = gemm_tile,
 #if defined(TERN_LEVEL_BF16)
     .bf16 = {BF16_STEP, bf16_begin, bf16_end, bf16_block, bf16_round, multiply_add_bf16},
+#endif
+#if defined(LEVEL_ATTENTION)
     .attention = {sizeof(struct attention_scratch), attend, pack_keys, pack_values, attention_power},
 #endif
 #define UNARY_ENTRY(which, name, expression) [TERN_CPU_##which] = unary_##name,

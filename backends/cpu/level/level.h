@@ -71,7 +71,7 @@ struct tern_cpu_bf16 {
      * there, in A and in C: what lies behind the last row is read and written, and means nothing. */
     void (*block)(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, bool half_panel, float *c, int64_t ldc,
                   bool accumulate);
-    /* y[i] = x[i] + bias[i] (NULL: none), rounded to nearest even; denormals become zero */
+    /* y[i] = x[i] + bias[i] (NULL: none), rounded to nearest even; denormals may become zero */
     void (*round)(int64_t n, const float *x, const float *bias, uint16_t *y);
     /* As multiply_add of the level; sum: of two of the sums, each of which grows by the depth of an instruction in a round. */
     double (*multiply_add)(int64_t rounds, float *sum);
@@ -127,7 +127,7 @@ struct tern_cpu_level {
                       float *c, int64_t ldc, bool accumulate, const float *bias);
 
     struct tern_cpu_bf16 bf16;
-    struct tern_cpu_attention attention; /* where bf16.step > 0 */
+    struct tern_cpu_attention attention; /* scratch 0: the level has none */
 
     /* y[i] = f(x[i]); s is the scalar of ADD_SCALAR, MUL_SCALAR. y may be x. */
     void (*unary[TERN_CPU_UNARY_COUNT])(int64_t n, const float *x, float *y, float s);

@@ -68,6 +68,29 @@ static double multiply_add_bf16(int64_t rounds, float *sum)
     bf16_end();
     return 2.0 * (double)rounds * 6 * 16 * 16 * 32;
 }
+#elif defined(TERN_LEVEL_neonbf16)
+static double multiply_add_bf16(int64_t rounds, float *sum)
+{
+    float32x4_t acc[CHAINS], all = vdupq_n_f32(0);
+    uint16x8_t one_bits = vdupq_n_u16(0x3f80);
+    __asm__("" : "+w"(one_bits)); /* gcc 12 makes a constant 1 of bf16 into one of f16 */
+    bfloat16x8_t one = vreinterpretq_bf16_u16(one_bits);
+#pragma GCC unroll 24
+    for (int c = 0; c < CHAINS; c++)
+        acc[c] = vdupq_n_f32(0);
+    for (int64_t r = 0; r < rounds; r++) {
+#pragma GCC unroll 24
+        for (int c = 0; c < CHAINS; c++) {
+            acc[c] = vbfmmlaq_f32(acc[c], one, one);
+            __asm__ volatile("" : "+w"(acc[c])); /* else equal sums would become one */
+        }
+    }
+#pragma GCC unroll 24
+    for (int c = 0; c < CHAINS; c++)
+        all = vmaxq_f32(all, acc[c]);
+    *sum = 2 * vmaxvq_f32(all);
+    return 2.0 * (double)rounds * CHAINS * 2 * 2 * 4;
+}
 #else
 static double multiply_add_bf16(int64_t rounds, float *sum)
 {

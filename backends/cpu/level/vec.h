@@ -8,14 +8,18 @@
 #if defined(__F16C__) || defined(__AVX512F__)
 #include <immintrin.h>
 #endif
+#if defined(TERN_LEVEL_neon) || defined(TERN_LEVEL_neonbf16)
+#define TERN_LEVEL_NEON
+#include <arm_neon.h>
+#endif
 
 #include "backends/cpu/level/level.h"
 
-#if defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
-#define TERN_LEVEL_BF16 /* instructions for bf16, above those of avx512 */
-#endif
-#if defined(TERN_LEVEL_avx512) || defined(TERN_LEVEL_BF16)
+#if defined(TERN_LEVEL_avx512) || defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
 #define TERN_LEVEL_512
+#endif
+#if defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx) || defined(TERN_LEVEL_neonbf16)
+#define TERN_LEVEL_BF16 /* instructions for bf16 */
 #endif
 
 #if defined(TERN_LEVEL_amx)
@@ -26,6 +30,10 @@
 #define LEVEL(name) name##_avx512
 #elif defined(TERN_LEVEL_avx2)
 #define LEVEL(name) name##_avx2
+#elif defined(TERN_LEVEL_neonbf16)
+#define LEVEL(name) name##_neonbf16
+#elif defined(TERN_LEVEL_neon)
+#define LEVEL(name) name##_neon
 #else
 #define LEVEL(name) name##_scalar
 #endif
@@ -36,11 +44,18 @@
 #elif defined(TERN_LEVEL_avx2)
 #define VW 8
 #define MR 6
+#elif defined(TERN_LEVEL_NEON)
+#define VW 4
+#define MR 6 /* 24 accumulators, 4 of B, 1 of A: a row of A is read half as often as with 12 x 8 */
+#define NV 4
 #else
 #define VW 4
 #define MR 4
 #endif
-#define NR (2 * VW)
+#ifndef NV
+#define NV 2 /* vectors of a row of a panel of B */
+#endif
+#define NR (NV * VW)
 
 typedef float vf __attribute__((vector_size(4 * VW)));
 typedef int32_t vi __attribute__((vector_size(4 * VW)));
@@ -140,6 +155,9 @@ INLINE vf v_widen_f16(vh h) { return (vf)_mm512_cvtph_ps((__m256i)h); }
 #elif defined(TERN_LEVEL_avx2)
 INLINE vf v_widen_bf16(vh h) { return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)h), 16); }
 INLINE vf v_widen_f16(vh h) { return (vf)_mm256_cvtph_ps((__m128i)h); }
+#elif defined(TERN_LEVEL_NEON)
+INLINE vf v_widen_bf16(vh h) { return (vf)(__builtin_convertvector(h, vu) << 16); }
+INLINE vf v_widen_f16(vh h) { return (vf)vcvt_f32_f16((float16x4_t)h); }
 #else
 INLINE vf v_widen_bf16(vh h) { return (vf)(__builtin_convertvector(h, vu) << 16); }
 /* By integer arithmetic: exponent re-biased; subnormal halves go through a float subtraction. */
