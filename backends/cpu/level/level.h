@@ -79,7 +79,7 @@ struct tern_cpu_bf16 {
 
 /* Attention in bf16: rows of queries of a group, keys of a block. */
 #define TERN_ATTENTION_ROWS 16
-#define TERN_ATTENTION_KEYS 128
+#define TERN_ATTENTION_KEYS 64
 
 /* Queries of one head against all of its keys. Leading sizes are in elements. */
 struct tern_cpu_attend {
