@@ -7,6 +7,7 @@
 
 #define PAD 16         /* values between the rows of a gathered block: rows do not share cache sets */
 #define LEAST_TILES 16 /* rows of a block, in tiles: what a panel's way to L1, and its widening, is worth */
+#define MOST_TILES 40  /* with more of them it is worth no more, and takes memory */
 
 struct blocking {
     int64_t kc;                 /* of one sum */
@@ -50,7 +51,7 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
     b.kc = cpu_gemm_depth(ctx, g->k);
     int64_t rows = min64(LEAST_TILES, ceil_div(g->m, mr)) * mr, parts = ceil_div(g->k, b.kc), most = (room / rows - PAD) / b.kc;
     b.depth = ceil_div(parts, ceil_div(parts, most < 1 ? 1 : most)) * b.kc;
-    b.mc = room / (b.depth + PAD) / mr * mr;
+    b.mc = min64(room / (b.depth + PAD) / mr, MOST_TILES) * mr;
     b.mc = b.mc < mr ? mr : b.mc;
     b.row_blocks = share_rows(g->m, b.mc, LEAST_TILES * mr, tasks, threads);
     b.mc = ceil_div(ceil_div(g->m, b.row_blocks), mr) * mr;
