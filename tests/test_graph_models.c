@@ -135,7 +135,7 @@ static void plans_give_what_runs_eagerly(void **state)
         tern_context_destroy(&ctx);
     }
     print_message("%d convolutions took the planned kernel\n", planned);
-    assert_int_equal(planned > 1, !strcmp(*state, "demo")); /* the others have one layer with enough channels, or none */
+    assert_int_equal(planned > 10, !strcmp(*state, "demo")); /* the others have hardly a layer with enough channels */
 }
 
 int main(void)

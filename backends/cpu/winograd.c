@@ -166,7 +166,8 @@ static double cost(const struct tern_op_desc *d)
     if (d->in[1].ndim != 4 || d->out.ndim != 4 || !d->constant[1])
         return 3;
     const struct cpu_winograd w = cpu_winograd_sizes(d);
-    return w.tiles < 8 || w.c < 32 ? 3 : (w.o < 32 ? 0.5 : 0.27) + 3 / (double)w.tiles;
+    const double tiles = cpu_winograd_pair(&w);
+    return tiles < 8 || w.c < 32 ? 3 : (w.o < 32 ? 0.5 : 0.27) + 3 / tiles;
 }
 
 const struct tern_kernel cpu_conv2d_f32_winograd = {

@@ -31,6 +31,8 @@ struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d)
     return w;
 }
 
+double cpu_winograd_pair(const struct cpu_winograd *w) { return 2.0 * (double)(w->down * w->across); }
+
 struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const float *zero, const struct cpu_post *post)
 {
     struct cpu_winograd w = cpu_winograd_sizes(a->desc);

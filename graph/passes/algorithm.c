@@ -23,6 +23,13 @@ static size_t packed_size(const struct tern_graph *g, const struct tern_kernel *
     return k && k->pack ? k->packed_size(g->ctx, d) : 0;
 }
 
+/* Of two pictures, however many there are: picture i of a batch has the bits of a run alone. */
+static double flops_of_pair(const struct tern_op_desc *d)
+{
+    double flops = tern_desc_flops(d);
+    return d->out.ndim == 4 && d->out.shape[0] ? 2 * flops / (double)d->out.shape[0] : flops;
+}
+
 static int find_candidates(const struct tern_graph *g, struct candidate *list)
 {
     int n = 0;
@@ -39,7 +46,7 @@ static int find_candidates(const struct tern_graph *g, struct candidate *list)
                                        .node = i,
                                        .weight = k->pack ? g->nodes[i].in[k->pack_input] : -1,
                                        .extra = size > usual ? size - usual : 0,
-                                       .flops = tern_desc_flops(d)};
+                                       .flops = flops_of_pair(d)};
     }
     return n;
 }
