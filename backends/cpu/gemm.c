@@ -116,8 +116,8 @@ static void run_task(void *arg, int slot, int64_t task)
     const struct run *r = arg;
     const struct cpu_gemm *g = r->g;
     const struct blocking *b = &r->b;
-    char *scratch = r->workspace + (size_t)slot * b->slot;
-    float *a = (float *)(void *)(scratch + b->wide);
+    char *scratch = b->slot ? r->workspace + (size_t)slot * b->slot : NULL; /* where nothing is gathered or widened there is none */
+    float *a = scratch ? (float *)(void *)(scratch + b->wide) : NULL;
     struct block q = {
         .a = a, .lda = in_place(g) ? g->lda : b->depth + PAD, .row0 = task / b->splits * b->mc, .wide = (float *)(void *)scratch};
     int64_t part = task % b->splits, p0 = b->panels * part / b->splits, p1 = b->panels * (part + 1) / b->splits;
