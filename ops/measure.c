@@ -265,8 +265,7 @@ static bool conclude(const struct measure *m, struct tern_tuned *out)
 static bool run(struct measure *m, struct tern_tuned *out)
 {
     if (make_operands(m)) {
-        bool cancelled = tern_error_status(m->ctx) == TERN_E_CANCELLED;
-        if (!cancelled)
+        if (tern_error_status(m->ctx) != TERN_E_CANCELLED)
             tern_error_clear(m->ctx);
         return false;
     }

@@ -331,14 +331,18 @@ static void the_fast_dtype(void **state)
     char *before = given ? strdup(given) : NULL;
     static const char *const levels[] = {"scalar", "avx2", "avx512", "avx512bf16", "amx"};
     for (int i = -1; i < 5; i++) {
-        i < 0 ? 0 : setenv("TERN_CPU_LEVEL", levels[i], 1);
+        if (i >= 0)
+            setenv("TERN_CPU_LEVEL", levels[i], 1);
         struct tern_context *ctx = tern_context_create(NULL);
         if (ctx) { /* a level that this processor has */
             assert_int_equal(tern_context_fast_dtype(ctx), has_bf16(ctx) && (i < 0 || i >= 3) ? TERN_BF16 : TERN_F32);
             tern_context_destroy(&ctx);
         }
     }
-    before ? setenv("TERN_CPU_LEVEL", before, 1) : unsetenv("TERN_CPU_LEVEL");
+    if (before)
+        setenv("TERN_CPU_LEVEL", before, 1);
+    else
+        unsetenv("TERN_CPU_LEVEL");
     free(before);
 }
 

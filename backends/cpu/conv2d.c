@@ -50,14 +50,8 @@ static enum tern_status run(const struct tern_kernel_args *a)
     struct cpu_gemm g = conv_gemm(d);
     struct cpu_picture s = cpu_picture_make(d, tern_arg_host(&a->in[0]));
     struct cpu_rows rows = cpu_rows_channels_last();
-    struct cpu_post after = cpu_post_make(a, &rows);
-    g.post = after.n ? &after : NULL;
     g.source = &s;
-    g.b = tern_arg_host(&a->packed);
-    g.bias = d->present[2] ? tern_arg_host(&a->in[2]) : NULL;
-    g.c = tern_arg_host(&a->out);
-    cpu_gemm_run(a->ctx, &g, tern_arg_host(&a->workspace));
-    return TERN_OK;
+    return cpu_gemm_launch(a, &g, &rows);
 }
 
 const struct tern_kernel cpu_conv2d_f32_igemm = {

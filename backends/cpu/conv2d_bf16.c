@@ -8,7 +8,6 @@
 #include "backends/cpu/patches.h"
 
 #define HALF (TERN_BF16_ROWS / 2)
-#define PAD 32 /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -18,13 +17,9 @@ static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 static int stage_patches(const struct cpu_bf16_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
                          struct tern_bf16_piece *pieces)
 {
-    const int64_t k0 = part * g->part_depth, ld = g->part_depth + PAD;
-    const int64_t there = min64(g->part_depth, g->k - k0), depth = (there + g->step - 1) / g->step * g->step;
-    cpu_picture_gather(g->source, row0, rows, k0, there, scratch, ld);
-    for (int64_t i = 0; i < rows && there < depth; i++) /* the weights there are zero, but 0 x NaN is not */
-        memset(scratch + i * ld + there, 0, (size_t)(depth - there) * sizeof(*scratch));
-    *pieces = (struct tern_bf16_piece){{scratch, scratch + HALF * ld}, ld, k0, depth};
-    return 1;
+    int64_t k0, there = cpu_bf16_range(g, part, &k0);
+    cpu_picture_gather(g->source, row0, rows, k0, there, scratch, cpu_bf16_lda(g));
+    return cpu_bf16_gathered(g, rows, part, scratch, pieces);
 }
 
 /* ---- strips: a part of the depth is a row of the filter and a range of channels */
@@ -110,13 +105,8 @@ static bool post(const struct tern_op_desc *d)
 static struct cpu_bf16_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s)
 {
     const int64_t *o = d->out.shape;
-    struct cpu_bf16_gemm g = {.m = o[0] * o[2] * o[3],
-                              .n = o[1],
-                              .k = s->c * s->kh * s->kw,
-                              .step = cpu_level(ctx)->bf16.step,
-                              .source = s,
-                              .bias_dtype = d->in[2].dtype,
-                              .ldc = o[1]};
+    struct cpu_bf16_gemm g = {
+        .m = o[0] * o[2] * o[3], .n = o[1], .k = s->c * s->kh * s->kw, .step = cpu_level(ctx)->bf16.step, .source = s, .ldc = o[1]};
     if (has_strips(s, g.step)) {
         int64_t pixels = most_pixels(s), channels = (cpu_bf16_part(ctx, s->c, pixels) + 31) / 32 * 32;
         g.parts = (int)(s->kh * ((s->c + channels - 1) / channels));
@@ -124,9 +114,7 @@ static struct cpu_bf16_gemm conv_gemm(struct tern_context *ctx, const struct ter
         g.scratch = (size_t)(pixels * channels);
         g.stage = stage_strips;
     } else {
-        g.part_depth = cpu_bf16_part(ctx, g.k, TERN_BF16_ROWS);
-        g.parts = (int)((g.k + g.part_depth - 1) / g.part_depth);
-        g.scratch = (size_t)(TERN_BF16_ROWS * (g.part_depth + PAD));
+        cpu_bf16_parts(ctx, &g);
         g.stage = stage_patches;
     }
     return g;
@@ -158,13 +146,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
     struct cpu_picture s = cpu_picture_make(d, tern_arg_host(&a->in[0]));
     struct cpu_bf16_gemm g = conv_gemm(a->ctx, d, &s);
     struct cpu_rows rows = cpu_rows_channels_last();
-    struct cpu_post after = cpu_post_make(a, &rows);
-    g.post = after.n ? &after : NULL;
-    g.b = tern_arg_host(&a->packed);
-    g.bias = d->present[2] ? tern_arg_host(&a->in[2]) : NULL;
-    g.c = tern_arg_host(&a->out);
-    cpu_bf16_run(a->ctx, &g, tern_arg_host(&a->workspace));
-    return TERN_OK;
+    return cpu_bf16_launch(a, &g, &rows);
 }
 
 const struct tern_kernel cpu_conv2d_bf16_igemm = {

@@ -150,6 +150,18 @@ void cpu_gemm_panels(const struct tern_cpu_level *l, const struct cpu_gemm *g, c
         times_panel(&r, &q, p);
 }
 
+enum tern_status cpu_gemm_launch(const struct tern_kernel_args *a, struct cpu_gemm *g, const struct cpu_rows *rows)
+{
+    struct cpu_post post = cpu_post_make(a, rows);
+    g->post = post.n ? &post : NULL;
+    g->b = tern_arg_host(&a->packed);
+    g->bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
+    g->c = tern_arg_host(&a->out);
+    cpu_gemm_run(a->ctx, g, tern_arg_host(&a->workspace));
+    g->post = NULL;
+    return TERN_OK;
+}
+
 size_t cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k, size_t element)
 {
     int64_t rest = n % level->nr;

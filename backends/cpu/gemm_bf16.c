@@ -127,57 +127,49 @@ static void run_task(void *arg, int slot, int64_t task)
     r->level->bf16.end();
 }
 
-void cpu_bf16_run(struct tern_context *ctx, const struct cpu_bf16_gemm *g, void *workspace)
+enum tern_status cpu_bf16_launch(const struct tern_kernel_args *a, struct cpu_bf16_gemm *g, const struct cpu_rows *rows)
 {
-    struct run r = {g, cpu_level(ctx), plan(ctx, g), (char *)workspace + (64 - (uintptr_t)workspace % 64) % 64};
+    struct cpu_post post = cpu_post_make(a, rows);
+    g->post = post.n ? &post : NULL;
+    g->b = tern_arg_host(&a->packed);
+    g->bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
+    g->bias_dtype = a->desc->in[2].dtype;
+    g->c = tern_arg_host(&a->out);
+    struct run r = {g, cpu_level(a->ctx), plan(a->ctx, g), tern_arg_host(&a->workspace)};
+    r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
     if (r.b.slot)
-        tern_parallel_slots(ctx, r.b.row_blocks * r.b.splits, run_task, &r);
+        tern_parallel_slots(a->ctx, r.b.row_blocks * r.b.splits, run_task, &r);
+    g->post = NULL;
+    return TERN_OK;
 }
 
 int64_t cpu_bf16_part(struct tern_context *ctx, int64_t depth, int64_t rows)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
     int64_t most = min64(MOST_DEPTH, max64(64, (int64_t)(d->l1 * 2 / 3) / (rows * 2)));
-    return round_up(ceil_div(depth, max64(1, ceil_div(depth, most))), d->level->bf16.step);
+    return round_up(ceil_div(depth, ceil_div(depth, most)), d->level->bf16.step);
 }
 
-/* ---- A is a matrix */
-
-/* Whole halves of rows and whole lines are read where they lie, unless so many of their lines would share the sets of L1 (64 in the caches
- * we know) that they drive each other out. */
-static bool lies_well(const struct cpu_bf16_matrix *m, const uint16_t *a, int64_t rows, int64_t depth)
+void cpu_bf16_parts(struct tern_context *ctx, struct cpu_bf16_gemm *g)
 {
-    int64_t lines = depth * 2 / 64, pitch = m->ld * 2 / 64, shared = 1;
-    while (shared < 64 && pitch % (2 * shared) == 0)
-        shared *= 2;
-    return rows % (ROWS / 2) == 0 && depth % 32 == 0 && m->ld % 32 == 0 && (uintptr_t)a % 64 == 0 &&
-           rows * lines <= 8 * min64(64, 64 / shared * lines);
-}
-
-static int stage_matrix(const struct cpu_bf16_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
-                        struct tern_bf16_piece *pieces)
-{
-    const struct cpu_bf16_matrix *m = g->source;
-    const int64_t k0 = part * g->part_depth, there = min64(g->part_depth, g->k - k0), depth = round_up(there, g->step);
-    const uint16_t *a = m->data + row0 * m->ld + k0;
-    int64_t ld = m->ld;
-    if (!lies_well(m, a, rows, there)) {
-        ld = g->part_depth + PAD;
-        for (int64_t i = 0; i < rows; i++) {
-            memcpy(scratch + i * ld, a + i * m->ld, (size_t)there * sizeof(*a));
-            memset(scratch + i * ld + there, 0, (size_t)(depth - there) * sizeof(*a)); /* the weights there are zero, but 0 x NaN is not */
-        }
-        a = scratch;
-    }
-    *pieces = (struct tern_bf16_piece){{a, a + ROWS / 2 * ld}, ld, k0, depth};
-    return 1;
-}
-
-void cpu_bf16_matrix_parts(struct tern_context *ctx, struct cpu_bf16_gemm *g)
-{
-    g->step = cpu_level(ctx)->bf16.step;
     g->part_depth = cpu_bf16_part(ctx, g->k, ROWS);
-    g->parts = g->part_depth ? (int)ceil_div(g->k, g->part_depth) : 0;
-    g->scratch = (size_t)(ROWS * (g->part_depth + PAD));
-    g->stage = stage_matrix;
+    g->parts = (int)ceil_div(g->k, g->part_depth);
+    g->scratch = (size_t)(ROWS * cpu_bf16_lda(g));
+}
+
+int64_t cpu_bf16_lda(const struct cpu_bf16_gemm *g) { return g->part_depth + PAD; }
+
+int64_t cpu_bf16_range(const struct cpu_bf16_gemm *g, int part, int64_t *k0)
+{
+    *k0 = part * g->part_depth;
+    return min64(g->part_depth, g->k - *k0);
+}
+
+int cpu_bf16_gathered(const struct cpu_bf16_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_bf16_piece *pieces)
+{
+    int64_t k0, there = cpu_bf16_range(g, part, &k0), depth = round_up(there, g->step), lda = cpu_bf16_lda(g);
+    for (int64_t i = 0; i < rows && there < depth; i++) /* the weights there are zero, but 0 x NaN is not */
+        memset(scratch + i * lda + there, 0, (size_t)(depth - there) * sizeof(*scratch));
+    *pieces = (struct tern_bf16_piece){{scratch, scratch + ROWS / 2 * lda}, lda, k0, depth};
+    return 1;
 }

@@ -9,10 +9,10 @@
 
 struct cpu_bf16_gemm {
     int64_t m, n, k;
+    int64_t step; /* of the depth, of the level */
     /* The depth in the parts that a block of rows can have in L1. They decide the order of the sums: threads have no say in them. */
     int parts;
     int64_t part_depth; /* of the longest */
-    int64_t step;       /* of the depth, of the level */
     size_t scratch;     /* values of bf16 that `stage` needs */
     /* The pieces of rows row0 .. row0 + rows (at most TERN_BF16_ROWS) of A in that part, ready to be multiplied; their number. row0 is a
      * multiple of TERN_BF16_ROWS. */
@@ -28,17 +28,19 @@ struct cpu_bf16_gemm {
 
 /* The level of the context's device has struct tern_cpu_bf16. */
 size_t cpu_bf16_workspace(struct tern_context *ctx, const struct cpu_bf16_gemm *g);
-void cpu_bf16_run(struct tern_context *ctx, const struct cpu_bf16_gemm *g, void *workspace);
-
-/* A is a matrix: `source` is a struct cpu_bf16_matrix. Sets parts, part_depth, step, scratch and stage by m and k. */
-struct cpu_bf16_matrix {
-    const uint16_t *data;
-    int64_t ld;
-};
-void cpu_bf16_matrix_parts(struct tern_context *ctx, struct cpu_bf16_gemm *g);
+/* For a kernel whose inputs are A, weight and bias: weights, bias, output and posts are those of the call. */
+enum tern_status cpu_bf16_launch(const struct tern_kernel_args *a, struct cpu_bf16_gemm *g, const struct cpu_rows *rows);
 
 /* Values of a row in a part, so that `rows` of them take two thirds of L1: about equal parts, in steps of the level. */
 int64_t cpu_bf16_part(struct tern_context *ctx, int64_t depth, int64_t rows);
+/* Parts of k as it comes: sets parts, part_depth and scratch by k; `stage` is for cpu_bf16_gathered. */
+void cpu_bf16_parts(struct tern_context *ctx, struct cpu_bf16_gemm *g);
+/* The range of the depth of such a part; its length. */
+int64_t cpu_bf16_range(const struct cpu_bf16_gemm *g, int part, int64_t *k0);
+/* Values between the rows of a part in scratch. */
+int64_t cpu_bf16_lda(const struct cpu_bf16_gemm *g);
+/* A part is in scratch: fills its rows up to the level's step. What `stage` returns. */
+int cpu_bf16_gathered(const struct cpu_bf16_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_bf16_piece *pieces);
 
 /* B in bf16 from any floating dtype, rounded to nearest even: no copy of it in f32 is made. The depth is filled up with zeros. */
 size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k);

@@ -66,15 +66,9 @@ static enum tern_status linear_run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
     struct cpu_gemm g = linear_gemm(d);
-    struct cpu_rows out_rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
-    struct cpu_post post = cpu_post_make(a, &out_rows);
-    g.post = post.n ? &post : NULL;
+    struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
     g.source = tern_arg_host(&a->in[0]);
-    g.b = tern_arg_host(&a->packed);
-    g.bias = d->present[2] ? tern_arg_host(&a->in[2]) : NULL;
-    g.c = tern_arg_host(&a->out);
-    cpu_gemm_run(a->ctx, &g, tern_arg_host(&a->workspace));
-    return TERN_OK;
+    return cpu_gemm_launch(a, &g, &rows);
 }
 
 const struct tern_kernel cpu_linear_f32_gemm = {

@@ -1,6 +1,10 @@
 /* linear in bf16: x (..., k) contiguous, weight (n, k) and bias of any floating dtype. */
+#include <string.h>
+
 #include "backends/cpu/gemm_bf16.h"
 #include "backends/cpu/kernels.h"
+
+#define HALF (TERN_BF16_ROWS / 2)
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
@@ -13,11 +17,36 @@ static bool post(const struct tern_op_desc *d)
     return cpu_post_fits(d, TERN_BF16, &rows);
 }
 
+/* Whole halves of rows and whole lines are read where they lie, unless so many of their lines would share the sets of L1 (64 in the caches
+ * we know) that they drive each other out. */
+static bool lies_well(const uint16_t *a, int64_t ld, int64_t rows, int64_t depth)
+{
+    int64_t lines = depth * 2 / 64, pitch = ld * 2 / 64, shared = 1;
+    while (shared < 64 && pitch % (2 * shared) == 0)
+        shared *= 2;
+    int64_t sets = 64 / shared * lines < 64 ? 64 / shared * lines : 64;
+    return rows % HALF == 0 && depth % 32 == 0 && ld % 32 == 0 && (uintptr_t)a % 64 == 0 && rows * lines <= 8 * sets;
+}
+
+static int stage(const struct cpu_bf16_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_bf16_piece *pieces)
+{
+    int64_t k0, there = cpu_bf16_range(g, part, &k0), lda = cpu_bf16_lda(g);
+    const uint16_t *a = (const uint16_t *)g->source + row0 * g->k + k0;
+    if (lies_well(a, g->k, rows, there)) {
+        *pieces = (struct tern_bf16_piece){{a, a + HALF * g->k}, g->k, k0, there};
+        return 1;
+    }
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(scratch + i * lda, a + i * g->k, (size_t)there * sizeof(*a));
+    return cpu_bf16_gathered(g, rows, part, scratch, pieces);
+}
+
 static struct cpu_bf16_gemm linear_gemm(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     int64_t n = d->in[1].shape[0], k = d->in[1].shape[1];
-    struct cpu_bf16_gemm g = {.m = tern_meta_numel(&d->in[0]) / k, .n = n, .k = k, .bias_dtype = d->in[2].dtype, .ldc = n};
-    cpu_bf16_matrix_parts(ctx, &g);
+    struct cpu_bf16_gemm g = {
+        .m = tern_meta_numel(&d->in[0]) / k, .n = n, .k = k, .step = cpu_level(ctx)->bf16.step, .stage = stage, .ldc = n};
+    cpu_bf16_parts(ctx, &g);
     return g;
 }
 
@@ -43,16 +72,9 @@ static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
     struct cpu_bf16_gemm g = linear_gemm(a->ctx, d);
-    struct cpu_bf16_matrix x = {tern_arg_host(&a->in[0]), g.k};
     struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
-    struct cpu_post after = cpu_post_make(a, &rows);
-    g.post = after.n ? &after : NULL;
-    g.source = &x;
-    g.b = tern_arg_host(&a->packed);
-    g.bias = d->present[2] ? tern_arg_host(&a->in[2]) : NULL;
-    g.c = tern_arg_host(&a->out);
-    cpu_bf16_run(a->ctx, &g, tern_arg_host(&a->workspace));
-    return TERN_OK;
+    g.source = tern_arg_host(&a->in[0]);
+    return cpu_bf16_launch(a, &g, &rows);
 }
 
 const struct tern_kernel cpu_linear_bf16_gemm = {

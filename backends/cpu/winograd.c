@@ -159,15 +159,11 @@ static enum tern_status run(const struct tern_kernel_args *a)
 
 /* The implicit gemm costs 1. 0.27 is what it takes with many tiles, 3 / tiles the reading of four times the weights. Few outputs are
  * cheap to compute either way, but the implicit gemm reads the picture nine times; few inputs leave the transforms without work between
- * them. Weights that are no constants would be packed anew at every run. docs/kernels.md has the measured times. Whether the memory is
- * worth it is the plan's question (graph/passes/algorithm.c). */
+ * them. docs/kernels.md has the measured times. Whether the memory is worth it is the plan's question (graph/passes/algorithm.c). */
 static double cost(const struct tern_op_desc *d)
 {
-    if (d->in[1].ndim != 4 || d->out.ndim != 4 || !d->constant[1])
-        return 3;
-    const struct cpu_winograd w = cpu_winograd_sizes(d);
-    const double tiles = cpu_winograd_pair(&w);
-    return tiles < 8 || w.c < 32 ? 3 : (w.o < 32 ? 0.5 : 0.27) + 3 / tiles;
+    const double tiles = cpu_winograd_pair(d);
+    return tiles < 8 || d->in[0].shape[1] < 32 ? 3 : (d->out.shape[1] < 32 ? 0.5 : 0.27) + 3 / tiles;
 }
 
 const struct tern_kernel cpu_conv2d_f32_winograd = {

@@ -23,8 +23,8 @@ bool cpu_winograd_post(const struct tern_op_desc *d);
 /* Sizes alone, without data. */
 struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d);
 /* Tiles that the choice of a kernel goes by, those of two pictures. How many there are has no say in it: picture i of a batch has the bits
- * of a run alone. */
-double cpu_winograd_pair(const struct cpu_winograd *w);
+ * of a run alone. 0: no pictures, or weights that are no constants, which would be packed anew at every run. */
+double cpu_winograd_pair(const struct tern_op_desc *d);
 /* And what a call brings. */
 struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const float *zero, const struct cpu_post *post);
 /* The input pixels of tile t, each of c channels. */

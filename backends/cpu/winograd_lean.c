@@ -158,11 +158,8 @@ static enum tern_status run(const struct tern_kernel_args *a)
 /* The implicit gemm costs 1; 1.6 / tiles is for the transform of the weights, and for reading them. */
 static double cost(const struct tern_op_desc *d)
 {
-    if (d->in[1].ndim != 4 || d->out.ndim != 4 || !d->constant[1])
-        return 3;
-    const struct cpu_winograd w = cpu_winograd_sizes(d);
-    const double tiles = cpu_winograd_pair(&w);
-    return tiles >= LEAST_TILES && w.o >= 32 && w.c >= 32 ? 0.3 + 1.6 / tiles : 3;
+    const double tiles = cpu_winograd_pair(d);
+    return tiles >= LEAST_TILES && d->out.shape[1] >= 32 && d->in[0].shape[1] >= 32 ? 0.3 + 1.6 / tiles : 3;
 }
 
 const struct tern_kernel cpu_conv2d_f32_winograd_lean = {

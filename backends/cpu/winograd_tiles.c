@@ -31,7 +31,13 @@ struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d)
     return w;
 }
 
-double cpu_winograd_pair(const struct cpu_winograd *w) { return 2.0 * (double)(w->down * w->across); }
+double cpu_winograd_pair(const struct tern_op_desc *d)
+{
+    if (d->in[1].ndim != 4 || d->out.ndim != 4 || !d->constant[1])
+        return 0;
+    const struct cpu_winograd w = cpu_winograd_sizes(d);
+    return 2.0 * (double)(w.down * w.across);
+}
 
 struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const float *zero, const struct cpu_post *post)
 {

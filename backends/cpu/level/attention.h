@@ -96,7 +96,7 @@ INLINE void next_row(struct powers *w)
 {
     const float *x = w->x + w->row * LD_SCORES;
     uint16_t *to = w->to + w->row * LD_POWERS;
-    bool fits =
+    bool fits = /* a constant number of keys, of all blocks but the last, is unrolled */
         w->keys == KEYS ? powers_of(KEYS, x, w->a->factor, w->most[w->row], to) : powers_of(w->keys, x, w->a->factor, w->most[w->row], to);
     if (!fits)
         another_most(w, x, to);
