@@ -4,13 +4,11 @@
 #include <string.h>
 
 #include "backends/cpu/gemm_bf16.h"
+#include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/patches.h"
 
 #define HALF (TERN_BF16_ROWS / 2)
-
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- patches, gathered: any shape */
 

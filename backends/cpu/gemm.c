@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "backends/cpu/integers.h"
 #include "core/threads.h"
 
 #define PAD 16         /* values between the rows of a gathered block: rows do not share cache sets */
@@ -16,9 +17,6 @@ struct blocking {
     int64_t row_blocks, splits; /* tasks: row blocks x parts of the panels */
     size_t wide, slot;          /* bytes of scratch for one thread: a part of a panel in f32, all */
 };
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* A panel of B in two thirds of L1; parts of about equal depth. */
 int64_t cpu_gemm_depth(struct tern_context *ctx, int64_t k)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backends/cpu/gemm_bf16.h"
+#include "backends/cpu/integers.h"
 #include "core/threads.h"
 
 #define ROWS TERN_BF16_ROWS
@@ -19,11 +20,6 @@ struct blocking {
     int64_t ldc;
     size_t a_bytes, c_bytes, slot; /* scratch of one thread: A, sums, bias */
 };
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static struct blocking plan(struct tern_context *ctx, const struct cpu_bf16_gemm *g)
 {

@@ -2,11 +2,8 @@
 #include <string.h>
 
 #include "backends/cpu/gemm_bf16.h"
+#include "backends/cpu/integers.h"
 #include "core/threads.h"
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k)
 {

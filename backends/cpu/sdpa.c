@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backends/cpu/gemm.h"
+#include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "core/threads.h"
 
@@ -17,9 +18,6 @@ struct shape {
     int64_t ldq, ldo;
     size_t slot; /* scratch of a thread */
 };
-
-static int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static struct shape shape_of(const struct tern_cpu_level *level, const struct tern_op_desc *d)
 {

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "core/threads.h"
 
@@ -19,10 +20,6 @@ struct shape {
     int64_t k_values, v_values;    /* packed, of one head */
     size_t o_bytes, q_bytes, slot; /* scratch of a thread */
 };
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Lines of 64 bytes between rows: an odd number, so that rows do not share cache sets. */
 static int64_t odd_lines(int64_t values, int64_t line) { return (ceil_div(values, line) | 1) * line; }

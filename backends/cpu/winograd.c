@@ -1,6 +1,7 @@
 /* conv2d by Winograd's minimal filtering [Lavin and Gray 2016]: 4 x 4 outputs of a 3 x 3 filter cost 36 multiplications in place of
  * 144. Tiles of the picture are transformed, 36 matrix products go over the channels, and what they give is transformed back. */
 #include "backends/cpu/winograd.h"
+#include "backends/cpu/integers.h"
 
 #include <string.h>
 
@@ -11,9 +12,6 @@
 #define LINE 16                   /* f32 in a line of cache */
 #define MOST_WORKSPACE (24 << 20) /* bytes that a chunk of tiles aims at */
 #define PACK_CHANNELS 16          /* input channels that are transformed together */
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* ---- weights: 36 matrices (C x O), each packed for the gemm */
 

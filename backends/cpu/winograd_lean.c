@@ -2,6 +2,7 @@
  * transform costs as much as the products of some two tiles do; transformed weights of a layer would be read from memory instead. */
 #include <string.h>
 
+#include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/winograd.h"
 #include "core/threads.h"
@@ -11,10 +12,6 @@
 #define MOST_WORKSPACE (24 << 20) /* bytes of transformed input that a chunk of blocks aims at */
 #define MOST_PANELS 4             /* of a task */
 #define LEAST_TILES 8
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {

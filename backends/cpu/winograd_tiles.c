@@ -1,7 +1,6 @@
 /* The tiles of Winograd's convolution: 6 x 6 pixels in, 4 x 4 pixels out, at the edges of pictures fewer. */
+#include "backends/cpu/integers.h"
 #include "backends/cpu/winograd.h"
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool cpu_winograd_supports(struct tern_device *device, const struct tern_op_desc *d)
 {

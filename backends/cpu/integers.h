@@ -1,0 +1,13 @@
+/* Integers of sizes and blocks; none is negative, divisors are positive. */
+#ifndef TERN_CPU_INTEGERS_H
+#define TERN_CPU_INTEGERS_H
+
+#include <stdint.h>
+
+static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+/* To a multiple of b. */
+static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+#endif
