@@ -7,6 +7,8 @@
 
 #include <tern/tern.h>
 
+#include "timing.h"
+
 enum { DTYPES = 3, MOST_RUNS = 101 };
 
 static const enum tern_dtype dtypes[DTYPES] = {TERN_F32, TERN_F16, TERN_BF16};
@@ -115,12 +117,6 @@ static void tell(void *user, const struct tern_step_profile *s)
     snprintf(j->kernel, sizeof(j->kernel), "%s", s->kernel);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static bool run(struct job *j, int runs)
 {
     double seconds[DTYPES][MOST_RUNS], share[DTYPES][MOST_RUNS];
@@ -137,11 +133,8 @@ static bool run(struct job *j, int runs)
     for (int i = 0; i < j->row->ndim; i++)
         printf("%s%lld", i ? ", " : "", (long long)j->row->shape[i]);
     printf(") | %s |", j->kernel);
-    for (int k = 0; k < DTYPES; k++) {
-        qsort(seconds[k], (size_t)runs, sizeof(double), compare);
-        qsort(share[k], (size_t)runs, sizeof(double), compare);
-        printf(" %.3f ms | %.0f %% |", 1e3 * seconds[k][runs / 2], 100 * share[k][runs / 2]);
-    }
+    for (int k = 0; k < DTYPES; k++)
+        printf(" %.3f ms | %.0f %% |", 1e3 * median(seconds[k], runs), 100 * median(share[k], runs));
     printf("\n");
     fflush(stdout);
     return true;

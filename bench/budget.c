@@ -7,10 +7,11 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <tern/tern.h>
+
+#include "timing.h"
 
 #define SIDE 512
 #define BYTES (3 * SIDE * SIDE)
@@ -21,13 +22,6 @@ struct result {
     double seconds;
     unsigned char rgb[BYTES];
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int paint(const char *model, size_t budget, int steps, struct result *r)
 {

@@ -4,18 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <tern/tern.h>
 
-#define ALLOWED 1e-5
+#include "timing.h"
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#define ALLOWED 1e-5
 
 /* Values of the final latents, to free; NULL when something failed, which is told. */
 static float *paint(const char *model, const char *device, int side, int steps, size_t *count)

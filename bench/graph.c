@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <tern/tern.h>
+
+#include "timing.h"
 
 struct options {
     const char *model;
@@ -18,13 +19,6 @@ struct options {
     const char *components[8];
     int n_components;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* What tern_pipeline_exec takes for the same work. */
 static struct tern_weights *eager_inputs(struct tern_context *ctx, const char *component, const struct options *o, int batch)
@@ -133,18 +127,6 @@ static bool run_profile(struct tern_binding *b, tern_tensor *const *in, tern_ten
                100 * p.row[i].seconds / total, p.row[i].flops / p.row[i].seconds * 1e-9, p.row[i].least / p.row[i].seconds);
     printf("\n");
     return ok;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof(*values), compare);
-    return values[n / 2];
 }
 
 /* The inputs of the graph, in its order, from those of exec. */

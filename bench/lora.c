@@ -4,17 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <tern/tern.h>
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "timing.h"
 
 /* Adds (rows, columns) in f16, as such files have it. */
 static bool add(struct tern_context *ctx, struct tern_weights *w, const char *module, const char *end, int64_t rows, int64_t columns)

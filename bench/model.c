@@ -3,22 +3,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <tern/tern.h>
+
+#include "timing.h"
 
 struct job {
     const char *model, *component, *device;
     enum tern_dtype dtype; /* to compute in */
     int threads, batch, width, height;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Most memory that the process ever held at once, in bytes, files that are mapped and read included; 0 when unknown. */
 static unsigned long long peak_resident(void)

@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <tern/tern.h>
+
+#include "timing.h"
 
 #define RUNS 5
 #define TRIES 3
@@ -118,12 +119,6 @@ static void finish(struct side *s)
     tern_weights_unref(&s->weights);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Time of the slow side over that of the fast one: medians of runs in turns. Below 0: it failed. */
 static double ratio_of(struct tern_context *ctx, const struct pair *p)
 {
@@ -135,11 +130,9 @@ static double ratio_of(struct tern_context *ctx, const struct pair *p)
         seconds[i % 2][i / 2] = seconds_of(&side[i % 2]);
     ok = ok && tern_error_status(ctx) == TERN_OK;
     tern_scope_end(ctx, NULL);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         finish(&side[i]);
-        qsort(seconds[i], RUNS, sizeof(double), compare);
-    }
-    return ok ? seconds[1][RUNS / 2] / seconds[0][RUNS / 2] : -1;
+    return ok ? median(seconds[1], RUNS) / median(seconds[0], RUNS) : -1;
 }
 
 /* Pairs that this device has not both ways of. */

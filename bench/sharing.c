@@ -4,19 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <tern/tern.h>
 
-#define RUNS 20
+#include "timing.h"
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#define RUNS 20
 
 static size_t resident(void)
 {
@@ -58,12 +52,6 @@ static void tell(void *user, const struct tern_step_profile *step)
         c->first = now() - c->began - step->seconds;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Median seconds from the call to the first kernel, with one binding or with two in turns, and allocations in all. */
 static double to_first_kernel(struct tern_context *ctx, struct tern_binding *const *b, int n, tern_tensor *const *in, uint64_t *allocations)
 {
@@ -80,8 +68,7 @@ static double to_first_kernel(struct tern_context *ctx, struct tern_binding *con
         times[i] = c.first;
     }
     *allocations = tern_memory_allocations(ctx) - *allocations;
-    qsort(times, RUNS, sizeof(*times), compare);
-    return times[RUNS / 2];
+    return median(times, RUNS);
 }
 
 static bool measure_switch(struct tern_context *ctx, struct tern_pipeline *a, struct tern_pipeline *second)

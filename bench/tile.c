@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <tern/tern.h>
+
+#include "timing.h"
 
 #define MOST_RUNS 32
 
@@ -21,13 +22,6 @@ struct one {
     tern_tensor *out[2];
     double seconds[MOST_RUNS];
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool open_one(struct tern_pipeline *p, const struct tern_graph *g, const char *component, size_t arena, struct one *o)
 {
@@ -49,18 +43,6 @@ static bool run(struct one *o, tern_tensor *in, int i)
     o->seconds[i] = now() - start;
     tern_plan_trim(o->plan);
     return ok;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof(*values), compare);
-    return values[n / 2];
 }
 
 static double nmse(const tern_tensor *y, const tern_tensor *x)

@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <tern/tern.h>
+
+#include "timing.h"
 
 #define MOST_RUNS 32
 
@@ -18,25 +19,6 @@ struct options {
     const char *components[8];
     int n_components;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof(*values), compare);
-    return values[n / 2];
-}
 
 /* Zeros, in the order of the graph's inputs. */
 static void make_inputs(struct tern_context *ctx, const char *component, const struct options *o, int64_t batch, tern_tensor **in)

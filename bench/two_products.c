@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <tern/tern.h>
+
+#include "timing.h"
 
 #define BURST 20
 
@@ -16,13 +17,6 @@ struct product {
     tern_tensor *x, *w;
     double flops;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static tern_tensor *noise(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape)
 {

@@ -2,9 +2,9 @@
  * takes memory and compiles. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench.h"
+#include "clock.h"
 
 /* What a call is made from. */
 struct made {
@@ -16,13 +16,6 @@ struct made {
     tern_tensor *in[3];
     int n_inputs;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Values from -1 to 1 that no cache or denormal makes cheap or dear. NULL with the error in the context, or without memory. */
 static tern_tensor *values(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape)

@@ -2,9 +2,9 @@
  * the others the times of text encoder, UNet step and VAE. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench.h"
+#include "clock.h"
 
 struct model_row {
     enum tern_dtype dtype;
@@ -19,13 +19,6 @@ struct watch {
     double sample; /* when the first step began */
     double encode, step, decode;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void note(const struct tern_progress *p, void *user)
 {

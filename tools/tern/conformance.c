@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "command.h"
 
 enum { OPT_STAGE = OPT_OWN, OPT_OP, OPT_LEVEL, OPT_LIMITS, OPT_KERNEL, OPT_JSON_FILE, OPT_JUNIT, OPT_MARKDOWN, OPT_ADD };
@@ -109,13 +109,6 @@ static int check(const struct settings *s)
                 return usage("two reports cannot have one name, %s", paths[i]);
     }
     return GO_ON;
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static void show_progress(const struct conformance_report *r, int i, double stage_began)
