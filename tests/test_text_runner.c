@@ -125,7 +125,7 @@ static void test_barrier_missing(void **state)
     assert_true(wrong >= 8);
 }
 
-/* ---- the example of docs/kernels.md ---- */
+/* ---- the example of docs/kernel-texts.md ---- */
 
 /* Lines from the one that begins with `first` to the one that begins with `last`, as they stand there. */
 static char *lines_of(struct tern_context *ctx, const char *text, const char *first, const char *last)
@@ -147,7 +147,7 @@ static void test_example(void **state)
         float factor;
     } params = {.head = {.offset = {1, 3}}, .n = 20, .factor = 2.5f};
     char page[65536] = "", message[1024];
-    FILE *f = fopen(TERN_SOURCE_ROOT "/docs/kernels.md", "r");
+    FILE *f = fopen(TERN_SOURCE_ROOT "/docs/kernel-texts.md", "r");
     assert_non_null(f);
     assert_true(fread(page, 1, sizeof(page) - 1, f) > 0);
     fclose(f);

@@ -158,7 +158,7 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *des
     return size > text ? size : text;
 }
 
-/* Of the texts: 1. It pays to open the library where products are large, on devices of their own; docs/kernels.md says why. */
+/* Of the texts: 1. It pays to open the library where products are large, on devices of their own; docs/kernel-texts.md says why. */
 static double cost(const struct tern_op_desc *d)
 {
     struct tern_gpu_product p;
