@@ -202,33 +202,39 @@ static void generators_differ(void **state)
     close_sd1(&x);
 }
 
-/* f16 and bf16 compute the same picture, to their precision. */
+/* f16 and bf16 compute the same pictures, to their precision: the mean over some jobs. */
 static void half_precision_is_near(void **state)
 {
+    enum { JOBS = 8 };
     static const struct {
         enum tern_dtype dtype;
         double limit;
-    } rows[] = {{TERN_F16, 1e-4}, {TERN_BF16, 5e-3}};
+    } rows[] = {{TERN_F16, 1e-4}, {TERN_BF16, 2.2e-3}};
     char path[PATH_SIZE];
     struct pair x = open_sd1(NULL, 1);
-    struct tern_txt2img_params q = some_job(1);
-    struct tern_images *a = job_run(x.ctx, x.p, &q);
     for (int i = 0; i < 2; i++) {
+        double sum = 0;
         struct tern_pipeline *p =
             tern_pipeline_load(x.ctx, model_path("sd1", path), &(struct tern_pipeline_params){.dtype = rows[i].dtype});
         assert_non_null(p);
-        struct tern_images *b = job_run(x.ctx, p, &q);
-        int64_t n;
-        float *la = job_latents(a, &n), *lb = job_latents(b, &n);
-        double e = support_nmse(lb, la, n);
-        print_message("%s: NMSE of latents against f32 %.2g\n", tern_dtype_name(rows[i].dtype), e);
-        assert_true(e > 0 && e <= rows[i].limit);
-        free(la);
-        free(lb);
-        tern_images_destroy(&b);
+        for (int k = 0; k < JOBS; k++) {
+            struct tern_txt2img_params q = some_job(1);
+            q.seed += (uint64_t)k;
+            struct tern_images *a = job_run(x.ctx, x.p, &q), *b = job_run(x.ctx, p, &q);
+            int64_t n;
+            float *la = job_latents(a, &n), *lb = job_latents(b, &n);
+            double e = support_nmse(lb, la, n);
+            assert_true(e > 0);
+            sum += e;
+            free(la);
+            free(lb);
+            tern_images_destroy(&a);
+            tern_images_destroy(&b);
+        }
+        print_message("%s: NMSE of latents against f32, mean of %d jobs: %.3g\n", tern_dtype_name(rows[i].dtype), JOBS, sum / JOBS);
+        assert_true(sum / JOBS <= rows[i].limit);
         tern_pipeline_destroy(&p);
     }
-    tern_images_destroy(&a);
     close_sd1(&x);
 }
 

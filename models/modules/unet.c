@@ -164,6 +164,7 @@ tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, c
     x = layer(&m->mid, 1, x, temb, context);
     for (int i = 0; i < u->blocks; i++)
         x = up(&m->up[i], x, temb, context, &skips);
-    x = tern_silu(tern_apply_group_norm(&m->norm_out, x, u->groups, u->eps));
+    /* What guidance multiplies is not rounded: the end is f32 whatever the dtype of the rest. */
+    x = tern_silu(tern_apply_group_norm(&m->norm_out, tern_cast(x, TERN_F32), u->groups, u->eps));
     return tern_scope_end(m->ctx, tern_apply_conv(&m->conv_out, x));
 }
