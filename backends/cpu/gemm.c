@@ -174,7 +174,9 @@ size_t cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k,
         for (int64_t i = 0, n; i < p->k; i += n) {                                                           \
             const type *from = src + i % p->inner * p->within + i / p->inner * p->between;                   \
             n = min64(16, p->inner - i % p->inner);                                                          \
-            for (int j = 0; j < cols; j++)                                                                   \
+            for (int64_t t = 0; p->column == 1 && t < n; t++)                                                \
+                memcpy(dst + (i + t) * width, from + t * p->within, (size_t)cols * sizeof(type));            \
+            for (int j = 0; p->column != 1 && j < cols; j++)                                                 \
                 for (int64_t t = 0; t < n; t++)                                                              \
                     dst[(i + t) * width + j] = from[j * p->column + t * p->within];                          \
             for (int64_t t = 0; cols < width && t < n; t++)                                                  \

@@ -1,5 +1,5 @@
-/* Attention without the L x S matrix: blocks of queries meet blocks of keys, the softmax is kept as a running maximum
- * and sum [Milakov 2018; Dao 2022]. Keys and values are packed once per head for the gemm tile. */
+/* Attention without the L x S matrix: blocks of queries meet blocks of keys, the softmax is kept as a running sum of powers that refer to
+ * about the maximum so far [Milakov 2018; Dao 2022]. Keys and values are packed once per head for the gemm tile. */
 #include <math.h>
 #include <string.h>
 
@@ -10,6 +10,7 @@
 
 #define KEYS 256 /* keys of a block; a multiple of every level's nr */
 #define PAD 16
+#define GROWTH 8 /* of a row's scores above what its powers refer to, before they refer to the new maximum: e^8 costs no digits */
 
 struct shape {
     int64_t n, h, l, s, e, ev;
@@ -88,17 +89,18 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
     }
 }
 
-/* c (rows x n) = or += a (rows x k) times panels of a packed matrix of depth `depth`, from row k0 on. */
+/* c (rows x n) = or += a (rows x k) times panels of a packed matrix of depth `depth`, from row k0 on. Columns are computed up to the width
+ * of the last panel: there is memory for them in c, and what is stored there means nothing. */
 static void times_panels(const struct run *r, int64_t rows, int64_t n, int64_t k, const float *a, int64_t lda, const char *packed,
                          int64_t depth, int64_t k0, float *c, int64_t ldc, bool accumulate)
 {
     int64_t nr = r->level->nr, mr = r->level->mr;
     for (int64_t col = 0; col < n; col += nr) {
-        int64_t cols = min64(nr, n - col), width = cols <= nr / 2 ? nr / 2 : nr;
+        int64_t width = n - col <= nr / 2 ? nr / 2 : nr;
         const char *panel = packed + (col * depth + k0 * width) * 4;
         for (int64_t i = 0; i < rows; i += mr)
-            r->level->gemm_tile((int)min64(mr, rows - i), (int)cols, k, a + i * lda, lda, panel, TERN_F32, cols <= nr / 2,
-                                c + i * ldc + col, ldc, accumulate, NULL);
+            r->level->gemm_tile((int)min64(mr, rows - i), (int)width, k, a + i * lda, lda, panel, TERN_F32, width < nr, c + i * ldc + col,
+                                ldc, accumulate, NULL);
     }
 }
 
@@ -138,16 +140,17 @@ static void meet_keys(const struct run *r, const struct block *b, int64_t nh, in
         if (r->mask || r->d->attrs.sdpa.is_causal)
             mask_row(r, nh / s->h, nh % s->h, l0 + i, s0, keys, x);
         float m = r->level->max(keys, x);
-        m = m > b->max[i] ? m : b->max[i];
-        if (m == -INFINITY) { /* nothing visible so far */
+        if (m == -INFINITY && b->max[i] == -INFINITY) { /* nothing visible so far */
             memset(x, 0, (size_t)keys * sizeof(float));
             continue;
         }
-        float shrink = expf(b->max[i] - m);
-        b->sum[i] = b->sum[i] * shrink + r->level->exp_sum(keys, x, m);
-        b->max[i] = m;
-        if (shrink != 1)
+        if (m > b->max[i] + GROWTH) {
+            float shrink = expf(b->max[i] - m);
+            b->sum[i] *= shrink;
+            b->max[i] = m;
             r->level->unary[TERN_CPU_MUL_SCALAR](s->ev, b->o + i * s->ldo, b->o + i * s->ldo, shrink);
+        }
+        b->sum[i] += r->level->exp_sum(keys, x, b->max[i]);
     }
     times_panels(r, rows, s->ev, keys, b->scores, lds, v, s->s, s0, b->o, s->ldo, true);
 }

@@ -6,6 +6,13 @@
 
 #define LINE 16 /* f32 in a line of cache */
 
+/* Rows of A that one address serves: those of x86 reach one and two distances further. */
+#if defined(__x86_64__)
+#define SHARE 3
+#else
+#define SHARE 1
+#endif
+
 enum storage { STORE_F32, STORE_F16, STORE_BF16 };
 
 INLINE vf load_b(const void *b, int64_t at, enum storage storage)
@@ -56,19 +63,31 @@ INLINE void tile(const struct call *q, const int rows, const int nv, const enum 
         for (int j = 0; j < nv; j++)
             acc[i][j] = q->accumulate ? v_set(0) : !whole ? v_load(c + i * ldc + j * VW) : q->bias ? v_load(q->bias + j * VW) : v_set(0);
 
+    const int64_t lda = q->lda;
+    const float *row[MR]; /* of A: every SHARE-th one at the current column */
+    const char *b_row = q->b;
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i += SHARE)
+        row[i] = a + i * lda;
     for (int64_t k = 0; k < q->k; k++) {
         vf b[NV];
         if (stream && k % LINE < rows)
-            __builtin_prefetch(a + (rows + k % LINE) * q->lda + k / LINE * LINE);
+            __builtin_prefetch(a + (rows + k % LINE) * lda + k / LINE * LINE);
 #pragma GCC unroll 4
         for (int j = 0; j < nv; j++)
-            b[j] = load_b(q->b, (k * nv + j) * VW, storage);
+            b[j] = load_b(b_row, j * VW, storage);
+        b_row += nv * VW * (storage == STORE_F32 ? 4 : 2);
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
-            vf x = v_set(a[i * q->lda + k]);
+            vf x = v_set(row[i / SHARE * SHARE][i % SHARE * lda]);
 #pragma GCC unroll 4
             for (int j = 0; j < nv; j++)
                 acc[i][j] += x * b[j];
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i += SHARE) {
+            row[i]++;
+            __asm__("" : "+r"(row[i])); /* else gcc keeps twelve addresses, four of them in vector registers */
         }
     }
 #pragma GCC unroll 16

@@ -210,17 +210,20 @@ static void normalize(enum tern_dtype dtype, int64_t rows, int64_t n, const void
 
 static float max_of(int64_t n, const float *x)
 {
-    vf m = v_set(-INFINITY);
+    vf m = v_set(-INFINITY), odd = m;
     int64_t i = 0;
-    for (; i + VW <= n; i += VW)
+    for (; i + 2 * VW <= n; i += 2 * VW) {
         m = v_max(v_load(x + i), m);
-    float r = -INFINITY;
+        odd = v_max(v_load(x + i + VW), odd);
+    }
+    m = v_max(m, odd);
+    if (i + VW <= n)
+        m = v_max(v_load(x + i), m);
     if (n >= VW) { /* some of the last vector were there before */
         m = v_max(v_load(x + n - VW), m);
         i = n;
     }
-    for (int j = 0; j < VW; j++)
-        r = m[j] > r ? m[j] : r;
+    float r = v_most(m);
     for (; i < n; i++)
         r = x[i] > r ? x[i] : r;
     return r;

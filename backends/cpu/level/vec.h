@@ -136,6 +136,7 @@ INLINE vf v_abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
 
 #if defined(TERN_LEVEL_512)
 INLINE float v_sum(vf v) { return _mm512_reduce_add_ps((__m512)v); }
+INLINE float v_most(vf v) { return _mm512_reduce_max_ps((__m512)v); } /* of numbers */
 #else
 INLINE float v_sum(vf v)
 {
@@ -144,6 +145,15 @@ INLINE float v_sum(vf v)
     for (int w = VW / 2; w; w /= 2)
         for (int i = 0; i < w; i++)
             s[i] += s[i + w];
+    return s[0];
+}
+INLINE float v_most(vf v)
+{
+    float s[VW];
+    memcpy(s, &v, sizeof(v));
+    for (int w = VW / 2; w; w /= 2)
+        for (int i = 0; i < w; i++)
+            s[i] = s[i] > s[i + w] ? s[i] : s[i + w];
     return s[0];
 }
 #endif
