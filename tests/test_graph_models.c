@@ -71,7 +71,7 @@ static int run_and_compare(struct tern_pipeline *p, const char *component, const
         assert_int_equal(tern_tensor_numel(out[i]), n);
         tern_tensor_read(expected[i], TERN_F32, x, (size_t)n * sizeof(*x));
         tern_tensor_read(out[i], TERN_F32, y, (size_t)n * sizeof(*y));
-        const bool bf16 = in[0]->meta.dtype == TERN_BF16, fused = bf16 && !strstr(without, "fuse");
+        const bool bf16 = p->params.dtype == TERN_BF16, fused = bf16 && !strstr(without, "fuse");
         const double limit = fused ? 2e-3 : bf16 ? 2e-4 : 1e-10; /* fused: a post spares a rounding; as far as bf16 may be from f32 */
         if (!planned && !fused)
             assert_memory_equal(x, y, (size_t)n * sizeof(*x));

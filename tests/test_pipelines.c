@@ -209,7 +209,7 @@ static void half_precision_is_near(void **state)
     static const struct {
         enum tern_dtype dtype;
         double limit;
-    } rows[] = {{TERN_F16, 1e-4}, {TERN_BF16, 2.2e-3}};
+    } rows[] = {{TERN_F16, 1e-4}, {TERN_BF16, 2.4e-3}};
     char path[PATH_SIZE];
     struct pair x = open_sd1(NULL, 1);
     for (int i = 0; i < 2; i++) {

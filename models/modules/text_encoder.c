@@ -92,6 +92,7 @@ struct tern_text_encoder *tern_text_encoder_build(struct tern_context *ctx, cons
     if (!m)
         return NULL;
     m->ctx = ctx;
+    m->dtype = TERN_F32;
     m->bert = class_name && !strcmp(class_name, "BertModel");
     if (class_name && !m->bert && strncmp(class_name, "CLIPTextModel", 13))
         tern_fail(ctx, TERN_E_UNSUPPORTED,
@@ -109,7 +110,7 @@ struct tern_text_encoder *tern_text_encoder_build(struct tern_context *ctx, cons
 }
 
 struct tern_text_encoder *tern_text_encoder_create(struct tern_context *ctx, const char *class_name, const char *config, const char *where,
-                                                   const struct tern_weights *weights)
+                                                   enum tern_dtype dtype, const struct tern_weights *weights)
 {
     struct tern_bind b;
     if (tern_bind_begin(&b, ctx, weights, "text_encoder"))
@@ -118,8 +119,10 @@ struct tern_text_encoder *tern_text_encoder_create(struct tern_context *ctx, con
     struct tern_weights *bound;
     if (tern_bind_end(&b, &bound))
         tern_text_encoder_destroy(&m);
-    else
+    else {
         m->weights = bound;
+        m->dtype = dtype;
+    }
     return m;
 }
 
@@ -147,21 +150,31 @@ void tern_text_encoder_destroy(struct tern_text_encoder **encoder)
     tern_free(m->ctx, m);
 }
 
+/* (N, L, C) in f32, computed in the encoder's dtype from x in f32 */
+static tern_tensor *attention(const struct tern_text_encoder *m, const struct tern_text_layer *l, tern_tensor *x, tern_tensor *mask)
+{
+    tern_tensor *h = tern_cast(x, m->dtype);
+    return tern_cast(tern_attend(&l->attention, h, h, mask, !mask && !m->bert), TERN_F32);
+}
+
+static tern_tensor *mlp(const struct tern_text_encoder *m, const struct tern_text_layer *l, tern_tensor *x)
+{
+    tern_tensor *h = tern_activate(m->act, tern_apply_linear(&l->fc1, tern_cast(x, m->dtype)));
+    return tern_cast(tern_apply_linear(&l->fc2, h), TERN_F32);
+}
+
 /* x + attention(norm(x)), then x + mlp(norm(x)): x (N, L, C) */
 static tern_tensor *clip_layer(const struct tern_text_encoder *m, const struct tern_text_layer *l, tern_tensor *x, tern_tensor *mask)
 {
-    tern_tensor *h = tern_apply_layer_norm(&l->norm1, x, m->eps);
-    x = tern_add(x, tern_attend(&l->attention, h, h, mask, !mask));
-    h = tern_apply_linear(&l->fc1, tern_apply_layer_norm(&l->norm2, x, m->eps));
-    return tern_add(x, tern_apply_linear(&l->fc2, tern_activate(m->act, h)));
+    x = tern_add(x, attention(m, l, tern_apply_layer_norm(&l->norm1, x, m->eps), mask));
+    return tern_add(x, mlp(m, l, tern_apply_layer_norm(&l->norm2, x, m->eps)));
 }
 
 /* norm(x + attention(x)), then norm(x + mlp(x)) */
 static tern_tensor *bert_layer(const struct tern_text_encoder *m, const struct tern_text_layer *l, tern_tensor *x, tern_tensor *mask)
 {
-    x = tern_apply_layer_norm(&l->norm1, tern_add(x, tern_attend(&l->attention, x, x, mask, false)), m->eps);
-    tern_tensor *h = tern_activate(m->act, tern_apply_linear(&l->fc1, x));
-    return tern_apply_layer_norm(&l->norm2, tern_add(x, tern_apply_linear(&l->fc2, h)), m->eps);
+    x = tern_apply_layer_norm(&l->norm1, tern_add(x, attention(m, l, x, mask)), m->eps);
+    return tern_apply_layer_norm(&l->norm2, tern_add(x, mlp(m, l, x)), m->eps);
 }
 
 /* (N, L) of 0 and 1 -> additive (N, 1, L, L): what a query must not see is -inf; causal for CLIP. */
@@ -253,11 +266,11 @@ enum tern_status tern_text_forward(const struct tern_text_encoder *m, const stru
     memset(out, 0, sizeof(*out));
     if (!in->ids)
         return tern_error_status(m->ctx);
-    tern_tensor *x = embed(m, in->ids);
+    tern_tensor *x = embed(m, in->ids), *mask = in->mask ? tern_cast(in->mask, m->dtype) : NULL;
     out->hidden_states[0] = x;
     for (int i = 0; i < m->layers; i++) {
         tern_scope_begin(m->ctx);
-        x = tern_scope_end(m->ctx, (m->bert ? bert_layer : clip_layer)(m, &m->layer[i], x, in->mask));
+        x = tern_scope_end(m->ctx, (m->bert ? bert_layer : clip_layer)(m, &m->layer[i], x, mask));
         out->hidden_states[i + 1] = x;
     }
     out->n_hidden = m->layers + 1;

@@ -57,7 +57,7 @@ struct tern_text_encoder *tern_pipeline_build_text(struct tern_pipeline *p, cons
 {
     const struct tern_checkpoint *c = tern_pipeline_holder(p, "text_encoder");
     return tern_text_encoder_create(p->ctx, tern_checkpoint_class(c, "text_encoder"), tern_checkpoint_config(c, "text_encoder"),
-                                    tern_checkpoint_config_where(c, "text_encoder"), w);
+                                    tern_checkpoint_config_where(c, "text_encoder"), p->params.dtype, w);
 }
 
 struct tern_unet *tern_pipeline_build_unet(struct tern_pipeline *p, const struct tern_weights *w)
