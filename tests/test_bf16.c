@@ -118,6 +118,27 @@ static void edges_of_conv(void **state)
     assert_int_equal(tern_guard_damage(&guard), 0);
 }
 
+/* Filters with more taps than are packed at once, and with so many that a piece has one channel. */
+static void large_filters(void **state)
+{
+    static const int64_t sides[][2] = {{17, 17}, {1, 257}, {13, 13}, {16, 16}, {8, 16}};
+    struct tern_guard guard;
+    struct tern_context *ctx = guarded(&guard, 2);
+    skip_without_bf16(&ctx);
+    for (int i = 0; i < 15; i++) {
+        const int64_t *side = sides[i % 5];
+        struct conv c = {.x = {1, draw(1, 5), side[0] + 1, side[1] + 2}, .p = {.stride = 1, .dilation = 1}, .weights = dtypes[i / 5]};
+        c.w[0] = draw(1, 40);
+        c.w[1] = c.x[1];
+        c.w[2] = side[0];
+        c.w[3] = side[1];
+        c.bias = TERN_F32;
+        check_conv(ctx, &guard, &c);
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(tern_guard_damage(&guard), 0);
+}
+
 /* Rows of 16, 32, 48 and 64 outputs of whole lines of channels: their taps are views of strips. With borders on each side, strides,
  * dilations, two pictures, and more channels than a part of the depth. */
 static void strips_of_conv(void **state)
@@ -350,6 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(edges_of_conv),
+        cmocka_unit_test(large_filters),
         cmocka_unit_test(strips_of_conv),
         cmocka_unit_test(edges_of_linear),
         cmocka_unit_test(threads_do_not_matter),

@@ -49,6 +49,5 @@ void cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *
 
 /* Of linear: whether the layouts are right, whatever the dtypes of x and bias; its weight (n, k). */
 bool cpu_linear_fits(const struct tern_op_desc *d);
-struct cpu_pack cpu_linear_weights(const struct tern_op_desc *d);
 
 #endif

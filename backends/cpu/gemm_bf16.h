@@ -44,6 +44,7 @@ int cpu_bf16_gathered(const struct cpu_bf16_gemm *g, int64_t rows, int part, uin
 
 /* B in bf16 from any floating dtype, rounded to nearest even: no copy of it in f32 is made. The depth is filled up with zeros. */
 size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k);
-void cpu_bf16_pack(struct tern_context *ctx, const struct cpu_pack *p, enum tern_dtype dtype, const void *src, void *dst);
+/* weight (n, c) or (n, c, kh, kw), contiguous; row tap x c + channel of B. */
+void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, const void *src, void *dst);
 
 #endif

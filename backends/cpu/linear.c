@@ -48,7 +48,7 @@ static size_t linear_packed_size(struct tern_context *ctx, const struct tern_op_
     return cpu_packed_size(cpu_level(ctx), d->in[1].shape[0], d->in[1].shape[1], tern_dtype_size(d->in[1].dtype));
 }
 
-struct cpu_pack cpu_linear_weights(const struct tern_op_desc *d)
+static struct cpu_pack linear_weights(const struct tern_op_desc *d)
 {
     int64_t n = d->in[1].shape[0], k = d->in[1].shape[1];
     return (
@@ -57,7 +57,7 @@ struct cpu_pack cpu_linear_weights(const struct tern_op_desc *d)
 
 static enum tern_status linear_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    struct cpu_pack p = cpu_linear_weights(d);
+    struct cpu_pack p = linear_weights(d);
     cpu_pack_b(ctx, &p, src, dst);
     return TERN_OK;
 }

@@ -12,48 +12,75 @@ size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64
     return level->bf16.step ? (size_t)(width * round_up(k, level->bf16.step)) * 2 : 0;
 }
 
+#define VALUES 256 /* of a column that are converted at once */
+#define PITCH (VALUES + 2)
+
 struct pack_run {
     const struct tern_cpu_level *level;
-    const struct cpu_pack *p;
+    int64_t n, c, taps;
     enum tern_dtype dtype;
     const char *src;
     uint16_t *dst;
 };
 
-/* n <= 16 values, `step` elements apart, as bf16. */
-static void take(const struct pack_run *r, const char *from, int64_t n, int64_t step, uint16_t *to)
-{
-    const size_t element = r->p->element;
-    char stored[16 * sizeof(float)];
-    float wide[16];
-    for (int64_t t = 0; t < n; t++)
-        memcpy(stored + (size_t)t * element, from + (size_t)(t * step) * element, element);
-    if (r->dtype == TERN_BF16) {
-        memcpy(to, stored, (size_t)n * sizeof(*to));
-        return;
-    }
-    r->level->to_f32(r->dtype, n, stored, wide);
-    r->level->from_f32(TERN_BF16, n, wide, to);
-}
+/* A piece of the weights of a panel: channels c0 .. c1, taps t0 .. t1, in bf16. */
+struct piece {
+    int64_t c0, c1, t0, t1;
+    uint16_t rows[TERN_BF16_NR][PITCH]; /* of each column, as they lie in the weights */
+};
 
-/* In blocks of up to 16 of one inner run, column by column. */
-static void pack_panel(const struct pack_run *r, int64_t panel)
+static void convert(const struct pack_run *r, int64_t col, int64_t cols, struct piece *p)
 {
-    const struct cpu_pack *p = r->p;
-    int64_t col = panel * TERN_BF16_NR, cols = min64(TERN_BF16_NR, p->n - col), depth = round_up(p->k, r->level->bf16.step);
-    int64_t width = cols <= TERN_BF16_NR / 2 ? TERN_BF16_NR / 2 : TERN_BF16_NR;
-    uint16_t *dst = r->dst + col * depth, block[16];
-    if (cols < width || p->k < depth)
-        memset(dst, 0, (size_t)(width * depth) * sizeof(*dst));
-    for (int64_t i = 0, n; i < p->k; i += n) {
-        const char *from = r->src + (size_t)(i % p->inner * p->within + i / p->inner * p->between) * p->element;
-        n = min64(16, p->inner - i % p->inner);
-        for (int64_t j = 0; j < cols; j++) {
-            take(r, from + (size_t)((col + j) * p->column) * p->element, n, p->within, block);
-            for (int64_t t = 0; t < n; t++)
-                dst[((i + t) / 2 * width + j) * 2 + (i + t) % 2] = block[t];
+    const size_t element = tern_dtype_size(r->dtype);
+    const int64_t n = (p->c1 - p->c0) * (p->t1 - p->t0);
+    float wide[VALUES];
+    for (int64_t j = 0; j < cols; j++) {
+        const char *from = r->src + (size_t)(((col + j) * r->c + p->c0) * r->taps + p->t0) * element;
+        if (r->dtype == TERN_BF16) {
+            memcpy(p->rows[j], from, (size_t)n * element);
+        } else {
+            r->level->to_f32(r->dtype, n, from, wide);
+            r->level->from_f32(TERN_BF16, n, wide, p->rows[j]);
         }
     }
+}
+
+/* Rows of the panel from the piece, two at a time where a pair is whole. */
+static void lay_out(const struct pack_run *r, const struct piece *p, int64_t cols, int64_t width, uint16_t *dst)
+{
+    const int64_t taps = p->t1 - p->t0;
+    for (int64_t t = 0; t < taps; t++)
+        for (int64_t c = p->c0, step; c < p->c1; c += step) {
+            const int64_t row = (p->t0 + t) * r->c + c, at = (c - p->c0) * taps + t;
+            uint16_t *to = dst + row / 2 * width * 2 + row % 2;
+            step = row % 2 == 0 && c + 1 < p->c1 ? 2 : 1;
+            for (int64_t j = 0; step == 2 && j < cols; j++) {
+                const uint16_t pair[] = {p->rows[j][at], p->rows[j][at + taps]};
+                memcpy(to + j * 2, pair, sizeof(pair));
+            }
+            for (int64_t j = 0; step == 1 && j < cols; j++)
+                to[j * 2] = p->rows[j][at];
+        }
+}
+
+static void pack_panel(const struct pack_run *r, int64_t panel)
+{
+    int64_t col = panel * TERN_BF16_NR, cols = min64(TERN_BF16_NR, r->n - col), k = r->c * r->taps,
+            depth = round_up(k, r->level->bf16.step);
+    int64_t width = cols <= TERN_BF16_NR / 2 ? TERN_BF16_NR / 2 : TERN_BF16_NR;
+    /* Whole channels, an even number of them if that can be, else a channel in parts. */
+    const int64_t taps = min64(r->taps, VALUES), channels = taps < r->taps ? 1 : taps <= VALUES / 2 ? VALUES / taps / 2 * 2 : 1;
+    uint16_t *dst = r->dst + col * depth;
+    struct piece p;
+    if (cols < width || k < depth)
+        memset(dst, 0, (size_t)(width * depth) * sizeof(*dst));
+    for (p.c0 = 0; p.c0 < r->c; p.c0 = p.c1)
+        for (p.t0 = 0; p.t0 < r->taps; p.t0 = p.t1) {
+            p.c1 = min64(p.c0 + channels, r->c);
+            p.t1 = min64(p.t0 + taps, r->taps);
+            convert(r, col, cols, &p);
+            lay_out(r, &p, cols, width, dst);
+        }
 }
 
 static void pack_task(void *arg, int64_t begin, int64_t end)
@@ -62,8 +89,10 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
         pack_panel(arg, i);
 }
 
-void cpu_bf16_pack(struct tern_context *ctx, const struct cpu_pack *p, enum tern_dtype dtype, const void *src, void *dst)
+void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, const void *src, void *dst)
 {
-    struct pack_run r = {cpu_level(ctx), p, dtype, src, dst};
-    tern_parallel(ctx, ceil_div(p->n, TERN_BF16_NR), 1, pack_task, &r);
+    struct pack_run r = {cpu_level(ctx), weight->shape[0], weight->shape[1], 1, weight->dtype, src, dst};
+    for (int i = 2; i < weight->ndim; i++)
+        r.taps *= weight->shape[i];
+    tern_parallel(ctx, ceil_div(r.n, TERN_BF16_NR), 1, pack_task, &r);
 }

@@ -20,7 +20,7 @@ struct tern_text_encoder {
     int64_t eos_id, projection;
     enum tern_activation act;
     double eps;
-    enum tern_dtype dtype; /* of products and attention; sums over the layers, norms and all that comes out are f32 */
+    enum tern_dtype dtype;                /* of products and attention; sums over the layers, norms and all that comes out are f32 */
     tern_tensor *token, *position, *type; /* embeddings (V, C), (L, C), BERT: (2, C) */
     struct tern_layer norm;               /* CLIP: after the last layer; BERT: after the embeddings */
     struct tern_layer pooler;             /* BERT */
@@ -36,7 +36,8 @@ struct tern_text_output {
     int n_hidden;
 };
 
-/* dtype: of the products; f32, f16 or bf16. class_name: "CLIPTextModel", "CLIPTextModelWithProjection", "BertModel". NULL with the error recorded. */
+/* dtype: of the products; f32, f16 or bf16. class_name: "CLIPTextModel", "CLIPTextModelWithProjection", "BertModel". NULL with the error
+ * recorded. */
 struct tern_text_encoder *tern_text_encoder_create(struct tern_context *ctx, const char *class_name, const char *config, const char *where,
                                                    enum tern_dtype dtype, const struct tern_weights *weights);
 /* The same on any binding, with f32; what it holds after an error is to be destroyed. */
