@@ -1,6 +1,6 @@
 /* Backends for tests of lists and "auto": each is the CPU with a queue of its own. With the list of backends, in place of that in
- * backends/backends.c. slow takes its time, quick does nothing at all, soft says that it is the processor, absent has no driver, lost
- * fails at launch number $TERN_TEST_LOST_AT. */
+ * backends/backends.c. slow takes its time and computes nothing, quick does not even that, soft says that it is the processor, absent has
+ * no driver, lost fails at launch number $TERN_TEST_LOST_AT. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -29,8 +29,9 @@ static enum tern_status pass_on(enum choose_kind k, struct tern_queue *q, const 
 
 static enum tern_status launch_slow(struct tern_queue *q, const struct tern_kernel *k, const struct tern_kernel_args *a)
 {
+    choose_launches[CHOOSE_SLOW]++;
     nanosleep(&(struct timespec){0, 20000000}, NULL);
-    return pass_on(CHOOSE_SLOW, q, k, a);
+    return TERN_OK;
 }
 
 static enum tern_status launch_quick(struct tern_queue *q, const struct tern_kernel *k, const struct tern_kernel_args *a)
