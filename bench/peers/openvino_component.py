@@ -1,12 +1,13 @@
 """Times one component under OpenVINO, as bench/model.c does for tern: loads and compiles, runs once, then once for each line "run" on standard
 input. With a CACHE folder the compiled model is kept there and found again.
 usage: openvino_component.py FOLDER text_encoder|unet|vae_decoder THREADS f32|bf16 [CACHE]"""
-import json
 import sys
 import time
 
 import numpy
 import openvino
+
+import protocol
 
 
 def inputs(model):
@@ -32,30 +33,13 @@ def compiled(folder, component, threads, dtype, cache=None):
     return core.compile_model(f"{folder}/{component}.xml", "CPU", options)
 
 
-def peak_resident():
-    with open("/proc/self/status") as f:
-        return next(int(line.split()[1]) << 10 for line in f if line.startswith("VmHWM"))
-
-
-def timed(f):
-    start = time.monotonic()
-    f()
-    return time.monotonic() - start
-
-
 def main(folder, component, threads, dtype, cache=None):
     start = time.monotonic()
     model = compiled(folder, component, threads, dtype, cache)
     request, values = model.create_infer_request(), list(inputs(model))
     load = time.monotonic() - start
-    run = lambda: request.infer(values, share_inputs=True)  # noqa: E731
-    print(json.dumps({"load": load, "first": timed(run)}), flush=True)
-    for line in sys.stdin:
-        if not line.startswith("run"):
-            break
-        print(json.dumps({"run": timed(run)}), flush=True)
-    precision = str(model.get_property("INFERENCE_PRECISION_HINT"))
-    print(json.dumps({"peak_resident": peak_resident(), "version": openvino.get_version().split("-")[0], "precision": precision}), flush=True)
+    protocol.serve(load, lambda: request.infer(values, share_inputs=True), version=openvino.get_version().split("-")[0],
+                   precision=str(model.get_property("INFERENCE_PRECISION_HINT")))
 
 
 if __name__ == "__main__":

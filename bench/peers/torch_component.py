@@ -1,11 +1,12 @@
 """Times one component of a diffusers folder under PyTorch, as bench/model.c does for tern: loads, runs once, then once for
 each line "run" on standard input.
 usage: torch_component.py FOLDER text_encoder|unet|vae_decoder BATCH THREADS [DEVICE [f32|bf16|f16 [compile]]]"""
-import json
 import sys
 import time
 
 import torch
+
+import protocol
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
@@ -33,17 +34,6 @@ def call(model, component, batch, device, dtype):
     return lambda: model.decode(sample, return_dict=False)
 
 
-def peak_resident():
-    with open("/proc/self/status") as f:
-        return next(int(line.split()[1]) << 10 for line in f if line.startswith("VmHWM"))
-
-
-def timed(f):
-    start = time.monotonic()
-    f()
-    return time.monotonic() - start
-
-
 def main(folder, component, batch, threads, device="cpu", dtype="f32", compiled=""):
     torch.set_num_threads(int(threads))
     torch.set_default_device(device)
@@ -61,12 +51,7 @@ def main(folder, component, batch, threads, device="cpu", dtype="f32", compiled=
 
     seconds = time.monotonic() - start
     with torch.inference_mode():
-        print(json.dumps({"load": seconds, "first": timed(run)}), flush=True)
-        for line in sys.stdin:
-            if not line.startswith("run"):
-                break
-            print(json.dumps({"run": timed(run)}), flush=True)
-    print(json.dumps({"peak_resident": peak_resident(), "version": torch.__version__}), flush=True)
+        protocol.serve(seconds, run, version=torch.__version__)
 
 
 main(*sys.argv[1:])
