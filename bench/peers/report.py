@@ -9,6 +9,8 @@ import time
 import chart
 
 TITLES = {"text_encoder": "Text encoder, 2 x 77 ids", "unet": "UNet step, batch 2, 512x512", "vae_decoder": "VAE decode, 512x512"}
+# What counts as whose figure: the better one.
+NAMES = {"tern": ("tern",), "OpenVINO": ("OpenVINO", "OpenVINO, from its cache"), "PyTorch": ("PyTorch",)}
 README_BEGIN, README_END = "<!-- bench:begin -->", "<!-- bench:end -->"
 # tern's figure over OpenVINO's and over PyTorch's, at most
 GOALS = [
@@ -58,19 +60,19 @@ def values_of(result, measure, dtype):
     return {r["name"]: r[measure] for r in result["parts"].get("txt2img", {}).get(dtype, [])}
 
 
-def median_of(values, *names):
-    """The best of those engines that were measured; None: none was."""
-    return min((statistics.median(values[n]) for n in names if n in values), default=None)
+def median_of(values, engine):
+    """None: it was not measured."""
+    return min((statistics.median(values[n]) for n in NAMES[engine] if n in values), default=None)
 
 
 def ratios(result):
-    """tern's figure over that of each peer, with the goal. Of OpenVINO's two ways to start the better one counts."""
+    """tern's figure over that of each peer, with the goal."""
     rows = []
     for title, measure, dtype, *goals in GOALS:
         values = values_of(result, measure, dtype)
         tern = median_of(values, "tern")
-        for peer, names, goal in ("OpenVINO", ("OpenVINO", "OpenVINO, from its cache"), goals[0]), ("PyTorch", ("PyTorch",), goals[1]):
-            other = median_of(values, *names)
+        for peer, goal in zip(("OpenVINO", "PyTorch"), goals):
+            other = median_of(values, peer)
             if tern is not None and other is not None:
                 rows.append({"measure": title, "dtype": dtype, "over": peer, "ratio": tern / other, "goal": goal})
     return rows
@@ -110,12 +112,13 @@ def whole_table(groups):
 def summary(result):
     """The short table of README.md: one line a measure."""
     m = result["machine"]
-    names = [n for n in ("tern", "OpenVINO", "PyTorch") if any(n in values_of(result, g[1], g[2]) for g in GOALS)]
+    names = [n for n in NAMES if any(median_of(values_of(result, g[1], g[2]), n) is not None for g in GOALS)]
     lines = [f"| {m['processor']}, {m['threads']} threads, {m['date']} | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
     for title, measure, dtype, *_ in GOALS:
         values = values_of(result, measure, dtype)
         form = gib if measure == "peak_resident" else seconds
-        cells = [form(statistics.median(values[n])) if n in values else "" for n in names]
+        medians = [median_of(values, n) for n in names]
+        cells = ["" if m is None else form(m) for m in medians]
         if any(cells):
             lines.append(f"| {title}, {dtype} | " + " | ".join(cells) + " |")
     return lines
