@@ -167,8 +167,8 @@ static int count(const struct tern_graph *g, enum tern_op op, enum tern_dtype dt
     return n;
 }
 
-/* Attention that is computed in f32 has casts around itself, the time embedding one behind it, and norm_out, which is f32, one before it. All
- * else is bf16 to bf16, and what follows a product is fused into it as in f32. */
+/* Attention that is computed in f32 has casts around itself, the time embedding one behind it, and norm_out, which is f32, one before it.
+ * All else is bf16 to bf16, and what follows a product is fused into it as in f32. */
 static void a_unet_has_no_casts_between_ops(void **state)
 {
     struct tern_context *ctx = model_context(NULL, 1);
