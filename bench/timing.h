@@ -1,17 +1,10 @@
-/* What the benchmarks share: a clock, and the middle of some measurements. */
+/* What the benchmarks share: the clock of the command, and the middle of some measurements. */
 #ifndef TERN_BENCH_TIMING_H
 #define TERN_BENCH_TIMING_H
 
 #include <stdlib.h>
-#include <time.h>
 
-/* Seconds; only differences mean something. */
-static inline double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "../tools/tern/clock.h"
 
 static inline int by_size(const void *a, const void *b)
 {

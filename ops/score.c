@@ -50,10 +50,12 @@ static double measure(struct tern_context *ctx, const struct layers *l)
         if (run_once(ctx, l))
             return 0;
         double took = tern_now() - start;
-        least = run >= 0 && took < least ? took : least;
-        seconds += run >= 0 ? took : 0;
+        if (run >= 0) {
+            least = fmin(least, took);
+            seconds += took;
+        }
     }
-    return LAYERS_FLOPS / (least > 1e-9 ? least : 1e-9);
+    return LAYERS_FLOPS / fmax(least, 1e-9);
 }
 
 double tern_device_score(struct tern_context *ctx)

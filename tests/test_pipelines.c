@@ -205,35 +205,39 @@ static void generators_differ(void **state)
 /* f16 and bf16 compute the same pictures, to their precision: the mean over some jobs. */
 static void half_precision_is_near(void **state)
 {
-    enum { JOBS = 8 };
-    static const struct {
-        enum tern_dtype dtype;
-        double limit;
-    } rows[] = {{TERN_F16, 1e-4}, {TERN_BF16, 2.4e-3}};
+    enum { JOBS = 8, DTYPES = 2 };
+    static const enum tern_dtype dtypes[DTYPES] = {TERN_F16, TERN_BF16};
+    static const double limits[DTYPES] = {1e-4, 2.4e-3};
+    double sum[DTYPES] = {0};
     char path[PATH_SIZE];
     struct pair x = open_sd1(NULL, 1);
-    for (int i = 0; i < 2; i++) {
-        double sum = 0;
-        struct tern_pipeline *p =
-            tern_pipeline_load(x.ctx, model_path("sd1", path), &(struct tern_pipeline_params){.dtype = rows[i].dtype});
-        assert_non_null(p);
-        for (int k = 0; k < JOBS; k++) {
-            struct tern_txt2img_params q = some_job(1);
-            q.seed += (uint64_t)k;
-            struct tern_images *a = job_run(x.ctx, x.p, &q), *b = job_run(x.ctx, p, &q);
-            int64_t n;
-            float *la = job_latents(a, &n), *lb = job_latents(b, &n);
-            double e = support_nmse(lb, la, n);
+    struct tern_pipeline *halves[DTYPES];
+    for (int i = 0; i < DTYPES; i++) {
+        halves[i] = tern_pipeline_load(x.ctx, model_path("sd1", path), &(struct tern_pipeline_params){.dtype = dtypes[i]});
+        assert_non_null(halves[i]);
+    }
+    for (int k = 0; k < JOBS; k++) {
+        struct tern_txt2img_params q = some_job(1);
+        int64_t n;
+        q.seed += (uint64_t)k;
+        struct tern_images *a = job_run(x.ctx, x.p, &q);
+        float *exact = job_latents(a, &n);
+        for (int i = 0; i < DTYPES; i++) {
+            struct tern_images *b = job_run(x.ctx, halves[i], &q);
+            float *rounded = job_latents(b, &n);
+            double e = support_nmse(rounded, exact, n);
             assert_true(e > 0);
-            sum += e;
-            free(la);
-            free(lb);
-            tern_images_destroy(&a);
+            sum[i] += e;
+            free(rounded);
             tern_images_destroy(&b);
         }
-        print_message("%s: NMSE of latents against f32, mean of %d jobs: %.3g\n", tern_dtype_name(rows[i].dtype), JOBS, sum / JOBS);
-        assert_true(sum / JOBS <= rows[i].limit);
-        tern_pipeline_destroy(&p);
+        free(exact);
+        tern_images_destroy(&a);
+    }
+    for (int i = 0; i < DTYPES; i++) {
+        print_message("%s: NMSE of latents against f32, mean of %d jobs: %.3g\n", tern_dtype_name(dtypes[i]), JOBS, sum[i] / JOBS);
+        assert_true(sum[i] / JOBS <= limits[i]);
+        tern_pipeline_destroy(&halves[i]);
     }
     close_sd1(&x);
 }

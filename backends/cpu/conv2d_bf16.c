@@ -58,7 +58,7 @@ static int stage_strips(const struct cpu_bf16_gemm *g, int64_t row0, int64_t row
                         struct tern_bf16_piece *pieces)
 {
     const struct cpu_picture *s = g->source;
-    const int64_t most = g->part_depth / s->kw, chunks = (s->c + most - 1) / most, ky = part / chunks, c = part % chunks * most;
+    const int64_t most = g->part_depth / s->kw, chunks = ceil_div(s->c, most), ky = part / chunks, c = part % chunks * most;
     const int64_t n = min64(most, s->c - c);
     const bool one = rows > HALF && s->ow % TERN_BF16_ROWS == 0; /* strip: a block does not leave its row */
     const int64_t count = strip(s, one ? rows : HALF);
@@ -106,8 +106,8 @@ static struct cpu_bf16_gemm conv_gemm(struct tern_context *ctx, const struct ter
     struct cpu_bf16_gemm g = {
         .m = o[0] * o[2] * o[3], .n = o[1], .k = s->c * s->kh * s->kw, .step = cpu_level(ctx)->bf16.step, .source = s, .ldc = o[1]};
     if (has_strips(s, g.step)) {
-        int64_t pixels = most_pixels(s), channels = (cpu_bf16_part(ctx, s->c, pixels) + 31) / 32 * 32;
-        g.parts = (int)(s->kh * ((s->c + channels - 1) / channels));
+        int64_t pixels = most_pixels(s), channels = round_up(cpu_bf16_part(ctx, s->c, pixels), 32);
+        g.parts = (int)(s->kh * ceil_div(s->c, channels));
         g.part_depth = s->kw * channels;
         g.scratch = (size_t)(pixels * channels);
         g.stage = stage_strips;

@@ -148,15 +148,15 @@ void cpu_gemm_panels(const struct tern_cpu_level *l, const struct cpu_gemm *g, c
         times_panel(&r, &q, p);
 }
 
-enum tern_status cpu_gemm_launch(const struct tern_kernel_args *a, struct cpu_gemm *g, const struct cpu_rows *rows)
+enum tern_status cpu_gemm_launch(const struct tern_kernel_args *a, const struct cpu_gemm *like, const struct cpu_rows *rows)
 {
+    struct cpu_gemm g = *like;
     struct cpu_post post = cpu_post_make(a, rows);
-    g->post = post.n ? &post : NULL;
-    g->b = tern_arg_host(&a->packed);
-    g->bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
-    g->c = tern_arg_host(&a->out);
-    cpu_gemm_run(a->ctx, g, tern_arg_host(&a->workspace));
-    g->post = NULL;
+    g.post = post.n ? &post : NULL;
+    g.b = tern_arg_host(&a->packed);
+    g.bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
+    g.c = tern_arg_host(&a->out);
+    cpu_gemm_run(a->ctx, &g, tern_arg_host(&a->workspace));
     return TERN_OK;
 }
 
@@ -174,11 +174,14 @@ size_t cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k,
         for (int64_t i = 0, n; i < p->k; i += n) {                                                           \
             const type *from = src + i % p->inner * p->within + i / p->inner * p->between;                   \
             n = min64(16, p->inner - i % p->inner);                                                          \
-            for (int64_t t = 0; p->column == 1 && t < n; t++)                                                \
-                memcpy(dst + (i + t) * width, from + t * p->within, (size_t)cols * sizeof(type));            \
-            for (int j = 0; p->column != 1 && j < cols; j++)                                                 \
+            if (p->column == 1) {                                                                            \
                 for (int64_t t = 0; t < n; t++)                                                              \
-                    dst[(i + t) * width + j] = from[j * p->column + t * p->within];                          \
+                    memcpy(dst + (i + t) * width, from + t * p->within, (size_t)cols * sizeof(type));        \
+            } else {                                                                                         \
+                for (int j = 0; j < cols; j++)                                                               \
+                    for (int64_t t = 0; t < n; t++)                                                          \
+                        dst[(i + t) * width + j] = from[j * p->column + t * p->within];                      \
+            }                                                                                                \
             for (int64_t t = 0; cols < width && t < n; t++)                                                  \
                 memset(dst + (i + t) * width + cols, 0, (size_t)(width - cols) * sizeof(type));              \
         }                                                                                                    \

@@ -23,7 +23,7 @@ struct cpu_gemm {
 size_t cpu_gemm_workspace(struct tern_context *ctx, const struct cpu_gemm *g);
 void cpu_gemm_run(struct tern_context *ctx, const struct cpu_gemm *g, void *workspace);
 /* The same for a kernel whose inputs are A, weight and bias: weights, bias, output and posts are those of the call. */
-enum tern_status cpu_gemm_launch(const struct tern_kernel_args *a, struct cpu_gemm *g, const struct cpu_rows *rows);
+enum tern_status cpu_gemm_launch(const struct tern_kernel_args *a, const struct cpu_gemm *like, const struct cpu_rows *rows);
 
 /* Part of one task: rows row0..row0+rows of C from gathered rows of A (columns k0..k0+kc, lda apart) and panels p0..p1. Parts of
  * a row must be called in order of k0; the last one applies the posts. */

@@ -123,19 +123,19 @@ static void run_task(void *arg, int slot, int64_t task)
     r->level->bf16.end();
 }
 
-enum tern_status cpu_bf16_launch(const struct tern_kernel_args *a, struct cpu_bf16_gemm *g, const struct cpu_rows *rows)
+enum tern_status cpu_bf16_launch(const struct tern_kernel_args *a, const struct cpu_bf16_gemm *like, const struct cpu_rows *rows)
 {
+    struct cpu_bf16_gemm g = *like;
     struct cpu_post post = cpu_post_make(a, rows);
-    g->post = post.n ? &post : NULL;
-    g->b = tern_arg_host(&a->packed);
-    g->bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
-    g->bias_dtype = a->desc->in[2].dtype;
-    g->c = tern_arg_host(&a->out);
-    struct run r = {g, cpu_level(a->ctx), plan(a->ctx, g), tern_arg_host(&a->workspace)};
+    g.post = post.n ? &post : NULL;
+    g.b = tern_arg_host(&a->packed);
+    g.bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
+    g.bias_dtype = a->desc->in[2].dtype;
+    g.c = tern_arg_host(&a->out);
+    struct run r = {&g, cpu_level(a->ctx), plan(a->ctx, &g), tern_arg_host(&a->workspace)};
     r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
     if (r.b.slot)
         tern_parallel_slots(a->ctx, r.b.row_blocks * r.b.splits, run_task, &r);
-    g->post = NULL;
     return TERN_OK;
 }
 

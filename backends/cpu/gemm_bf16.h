@@ -29,7 +29,7 @@ struct cpu_bf16_gemm {
 /* The level of the context's device has struct tern_cpu_bf16. */
 size_t cpu_bf16_workspace(struct tern_context *ctx, const struct cpu_bf16_gemm *g);
 /* For a kernel whose inputs are A, weight and bias: weights, bias, output and posts are those of the call. */
-enum tern_status cpu_bf16_launch(const struct tern_kernel_args *a, struct cpu_bf16_gemm *g, const struct cpu_rows *rows);
+enum tern_status cpu_bf16_launch(const struct tern_kernel_args *a, const struct cpu_bf16_gemm *like, const struct cpu_rows *rows);
 
 /* Values of a row in a part, so that `rows` of them take two thirds of L1: about equal parts, in steps of the level. */
 int64_t cpu_bf16_part(struct tern_context *ctx, int64_t depth, int64_t rows);

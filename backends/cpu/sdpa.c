@@ -160,7 +160,7 @@ static void query_task(void *arg, int slot, int64_t task)
 {
     const struct run *r = arg;
     const struct shape *s = &r->s;
-    int64_t blocks = (s->l + s->rows - 1) / s->rows, nh = task / blocks, l0 = task % blocks * s->rows, rows = min64(s->rows, s->l - l0);
+    int64_t blocks = ceil_div(s->l, s->rows), nh = task / blocks, l0 = task % blocks * s->rows, rows = min64(s->rows, s->l - l0);
     struct block b;
     b.q = (float *)(void *)(r->scratch + (size_t)slot * s->slot);
     b.o = b.q + s->rows * s->ldq;
@@ -202,7 +202,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
     r.scratch = r.packed + s->n * s->h * (s->k_bytes + s->v_bytes);
     int64_t panels = cpu_panel_count(r.level, s->s) + cpu_panel_count(r.level, s->ev);
     tern_parallel(a->ctx, s->n * s->h * panels, 4, pack_task, &r);
-    tern_parallel_slots(a->ctx, s->n * s->h * ((s->l + s->rows - 1) / s->rows), query_task, &r);
+    tern_parallel_slots(a->ctx, s->n * s->h * ceil_div(s->l, s->rows), query_task, &r);
     return TERN_OK;
 }
 
