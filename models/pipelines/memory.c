@@ -96,7 +96,7 @@ static void start_latents(struct tally *t)
 }
 
 /* All steps are alike. */
-static size_t sample(struct tally *t)
+static void sample(struct tally *t)
 {
     const struct tern_job *j = t->j;
     const struct tern_unet_config *u = &j->p->unet_config;
@@ -107,8 +107,9 @@ static size_t sample(struct tally *t)
     take(t, history * sizeof(float)); /* stays with the scheduler */
     take(t, (buffers + tensors) * sizeof(float));
     size_t bound = run(t, "unet");
-    give(t, (buffers + tensors) * sizeof(float) + (j->sequential ? bound : 0));
-    return bound;
+    give(t, (buffers + tensors) * sizeof(float));
+    if (j->sequential) /* the module leaves, too, which counts from the start if it was there */
+        give(t, bound + (j->p->unet ? j->p->unet_part.module : 0));
 }
 
 static void decode(struct tally *t)
