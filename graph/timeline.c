@@ -29,7 +29,7 @@ static enum kind kind_of(enum tern_op op)
 {
     if (op == TERN_OP_conv2d || op == TERN_OP_conv_transpose2d)
         return CONV;
-    if (op == TERN_OP_linear || op == TERN_OP_matmul)
+    if (op == TERN_OP_linear || op == TERN_OP_linear_geglu || op == TERN_OP_matmul)
         return PRODUCT;
     if (op == TERN_OP_sdpa)
         return ATTENTION;

@@ -1,11 +1,12 @@
 /* Runs an op eagerly: shape rule, view if it is one, layout, kernel, launch. What no kernel supports goes down the
- * ladder: tidy inputs, then f32, then the reference on the host. */
+ * ladder: the ops that it is made of, tidy inputs, then f32, then the reference on the host. */
 #include "ops/dispatch.h"
 
 #include <string.h>
 #include <tern/ops.h>
 
 #include "core/context.h"
+#include "ops/pieces.h"
 #include "ops/resident.h"
 #include "ops/select.h"
 #include "ops/tuner.h"
@@ -147,7 +148,7 @@ static bool tidy_inputs(const struct tern_op_desc *d, tern_tensor *const *in, te
 /* Matrices of these ops may be stored in another dtype than x: kernels widen them. */
 static bool keeps_stored_dtype(enum tern_op op, int input)
 {
-    return input == 1 && (op == TERN_OP_linear || op == TERN_OP_conv2d || op == TERN_OP_conv_transpose2d);
+    return input == 1 && (op == TERN_OP_linear || op == TERN_OP_linear_geglu || op == TERN_OP_conv2d || op == TERN_OP_conv_transpose2d);
 }
 
 /* f16 and bf16 computed in f32: casts around the op. */
@@ -165,6 +166,20 @@ static bool has_half_input(const struct tern_op_desc *d)
 {
     return d->op != TERN_OP_cast && d->op != TERN_OP_contiguous && d->n_in && d->present[0] &&
            (d->in[0].dtype == TERN_F16 || d->in[0].dtype == TERN_BF16);
+}
+
+/* What the op is on a device whose kernels would not even take it tidied and in f32; NULL: it is no op of several others. */
+static tern_tensor *(*pieces_of(struct tern_context *ctx, const struct tern_op_desc *d))(tern_tensor *const *, int)
+{
+    if (d->op != TERN_OP_linear_geglu)
+        return NULL;
+    struct tern_op_desc tidy = *d;
+    for (int i = 0; i <= d->n_in; i++) {
+        struct tern_meta *m = i < d->n_in ? &tidy.in[i] : &tidy.out;
+        m->dtype = i < d->n_in && keeps_stored_dtype(d->op, i) ? m->dtype : TERN_F32;
+        tern_meta_contiguous(m);
+    }
+    return tern_kernel_choose(ctx, ctx->device, &tidy) ? NULL : tern_linear_geglu_pieces;
 }
 
 /* The reference on the host. */
@@ -211,8 +226,11 @@ static tern_tensor *call_fallback(struct tern_context *ctx, const struct tern_op
             return NULL;
         }
     }
+    tern_tensor *(*pieces)(tern_tensor *const *, int) = forced ? NULL : pieces_of(ctx, d);
     tern_scope_begin(ctx);
-    if (!forced && d->op != TERN_OP_contiguous && tidy_inputs(d, in, tidy)) {
+    if (pieces) {
+        y = pieces(in, d->n_in);
+    } else if (!forced && d->op != TERN_OP_contiguous && tidy_inputs(d, in, tidy)) {
         y = tern_op_call(ctx, d->op, tidy, d->n_in, attrs);
     } else if (!forced && has_half_input(d)) {
         warn_once(ctx, d, "computed in f32");

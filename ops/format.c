@@ -65,6 +65,7 @@ void tern_choose_format(const struct tern_device *device, struct tern_op_desc *d
     case TERN_OP_rms_norm:
     case TERN_OP_matmul:
     case TERN_OP_linear:
+    case TERN_OP_linear_geglu:
     case TERN_OP_embedding:
     case TERN_OP_gather:
     case TERN_OP_full:

@@ -1,4 +1,4 @@
-/* matmul and linear: products of matrices. */
+/* matmul: products of matrices. */
 #include <tern/ops.h>
 
 #include "core/tensor.h"
@@ -99,52 +99,3 @@ void tern_ref_matmul(const struct tern_kernel_args *a)
 }
 
 tern_tensor *tern_matmul(tern_tensor *x, tern_tensor *other) { return tern_call_binary(TERN_OP_matmul, x, other); }
-
-/* ---- linear: x (..., K), weight (N, K), bias (N) ---- */
-
-enum tern_status tern_shape_linear(struct tern_context *ctx, struct tern_op_desc *d)
-{
-    const struct tern_meta *x = &d->in[0], *w = &d->in[1];
-    char a[TERN_META_TEXT], b[TERN_META_TEXT];
-    int64_t shape[TERN_MAX_DIMS];
-    enum tern_status st = tern_rule_dtype(ctx, d, 0, TERN_FLOAT_ONLY);
-    if (!st)
-        st = tern_rule_dtype(ctx, d, 1, TERN_FLOAT_ONLY);
-    if (!st)
-        st = tern_rule_ndim(ctx, d, 1, 2, "(N, K)");
-    if (st)
-        return st;
-    if (!x->ndim || x->shape[x->ndim - 1] != w->shape[1])
-        return tern_fail(ctx, TERN_E_SHAPE, "linear: weight has %lld columns: expected x (..., %lld), found x %s and weight %s",
-                         (long long)w->shape[1], (long long)w->shape[1], tern_meta_text(x, a), tern_meta_text(w, b));
-    st = tern_rule_vector(ctx, d, 2, w->shape[0]);
-    for (int i = 0; i < x->ndim; i++)
-        shape[i] = i == x->ndim - 1 ? w->shape[0] : x->shape[i];
-    return st ? st : tern_rule_out(ctx, d, x->dtype, x->ndim, shape);
-}
-
-void tern_ref_linear(const struct tern_kernel_args *a)
-{
-    const struct tern_op_desc *d = a->desc;
-    const struct tern_meta *x = &d->in[0], *w = &d->in[1];
-    int last = x->ndim - 1;
-    int64_t rows = 1, n = w->shape[0], k = w->shape[1];
-    for (int i = 0; i < last; i++)
-        rows *= x->shape[i];
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t from = tern_offset_of(r, last, x->shape, x->stride), to = tern_offset_of(r, last, x->shape, d->out.stride);
-        for (int64_t j = 0; j < n; j++) {
-            double sum = d->present[2] ? tern_in(a, 2, j * d->in[2].stride[0]) : 0;
-            for (int64_t i = 0; i < k; i++)
-                sum += tern_in(a, 0, from + i * x->stride[last]) * tern_in(a, 1, j * w->stride[0] + i * w->stride[1]);
-            tern_out(a, to + j * d->out.stride[last], sum);
-        }
-    }
-}
-
-tern_tensor *tern_linear(tern_tensor *x, tern_tensor *weight, tern_tensor *bias)
-{
-    static const union tern_op_attrs none;
-    tern_tensor *const in[] = {x, weight, bias};
-    return x && weight ? tern_op_call(x->ctx, TERN_OP_linear, in, 3, &none) : NULL;
-}

@@ -14,6 +14,8 @@ double tern_desc_flops(const struct tern_op_desc *d)
     case TERN_OP_linear:
     case TERN_OP_matmul:
         return 2 * numel(&d->out) * (double)(x->ndim ? x->shape[x->ndim - 1] : 1);
+    case TERN_OP_linear_geglu: /* values and gates */
+        return 4 * numel(&d->out) * (double)(x->ndim ? x->shape[x->ndim - 1] : 1);
     case TERN_OP_sdpa: /* q k' and p v: (…, L, E) with (…, S, E), (…, S, V) */
         return 2 * numel(x) * (double)w->shape[w->ndim - 2] + 2 * numel(&d->out) * (double)w->shape[w->ndim - 2];
     default:

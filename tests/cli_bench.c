@@ -77,6 +77,8 @@ static double parameters(struct state *s, const char *arch)
             sum += calls * (n[1] * n[4] * n[5] * n[5] + n[4]);
         else if (!strcmp(op, "linear"))
             sum += calls * (n[1] * n[2] + n[2]);
+        else if (!strcmp(op, "linear_geglu"))
+            sum += calls * 2 * (n[1] * n[2] + n[2]);
         else if (!strcmp(op, "group_norm") || !strcmp(op, "layer_norm"))
             sum += calls * 2 * n[1];
     }

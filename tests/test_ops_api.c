@@ -292,6 +292,7 @@ static void test_null(void **state)
         tern_group_norm_apply(x, NULL, x, x, 0),
         tern_matmul(x, NULL),
         tern_linear(x, NULL, x),
+        tern_linear_geglu(x, NULL, x),
         tern_conv2d(NULL, x, NULL),
         tern_conv_transpose2d(x, NULL, NULL),
         tern_sdpa(x, x, NULL),

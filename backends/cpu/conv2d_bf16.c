@@ -133,7 +133,7 @@ static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    cpu_bf16_pack(ctx, &d->in[1], src, dst);
+    cpu_bf16_pack(ctx, &d->in[1], false, src, dst);
     return TERN_OK;
 }
 

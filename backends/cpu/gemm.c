@@ -13,9 +13,9 @@
 struct blocking {
     int64_t kc;                 /* of one sum */
     int64_t depth, mc;          /* block of A; the depth is a multiple of kc */
-    int64_t panels;             /* of B, in all */
+    int64_t panels;             /* of C, in all */
     int64_t row_blocks, splits; /* tasks: row blocks x parts of the panels */
-    size_t wide, slot;          /* bytes of scratch for one thread: a part of a panel in f32, all */
+    size_t wide, sums, slot;    /* bytes of scratch for one thread: a part of a panel in f32, values and gates of a panel, all */
 };
 
 /* A panel of B in two thirds of L1; parts of about equal depth. */
@@ -47,7 +47,8 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
     if (g->m < 1 || g->n < 1 || g->k < 1)
         return (struct blocking){0};
     b.kc = cpu_gemm_depth(ctx, g->k);
-    int64_t rows = min64(LEAST_TILES, ceil_div(g->m, mr)) * mr, parts = ceil_div(g->k, b.kc), most = (room / rows - PAD) / b.kc;
+    int64_t rows = min64(LEAST_TILES, ceil_div(g->m, mr)) * mr, parts = ceil_div(g->k, b.kc);
+    int64_t most = g->gated ? parts : (room / rows - PAD) / b.kc; /* a gate has to be whole before it is used */
     b.depth = ceil_div(parts, ceil_div(parts, most < 1 ? 1 : most)) * b.kc;
     b.mc = min64(room / (b.depth + PAD) / mr, MOST_TILES) * mr;
     b.mc = b.mc < mr ? mr : b.mc;
@@ -58,7 +59,8 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
     b.splits = ceil_div(tasks, b.row_blocks);
     b.splits = min64(b.panels, b.splits + (b.row_blocks * b.splits % threads != 0));
     b.wide = g->b_dtype == TERN_F32 ? 0 : (size_t)(b.kc * d->level->nr) * sizeof(float);
-    b.slot = b.wide + (in_place(g) ? 0 : (size_t)(b.mc * (b.depth + PAD)) * sizeof(float));
+    b.sums = g->gated ? (size_t)(b.mc * 2 * d->level->nr) * sizeof(float) : 0;
+    b.slot = b.wide + b.sums + (in_place(g) ? 0 : (size_t)(b.mc * (b.depth + PAD)) * sizeof(float));
     return b;
 }
 
@@ -75,19 +77,25 @@ struct run {
 struct block {
     const float *a;
     int64_t lda, row0, rows, k0, depth;
-    float *wide; /* of the thread */
+    float *wide, *sums; /* of the thread */
+};
+
+/* A panel of B and where its sums go: the first row of the block. */
+struct sums {
+    int64_t panel, cols;
+    const float *bias;
+    float *c;
+    int64_t ldc;
 };
 
 /* One sum: all rows of the block times columns k..k+kc of it and a panel. */
-static void times_part(const struct run *r, const struct block *q, int64_t p, int64_t k, int64_t kc)
+static void times_part(const struct run *r, const struct block *q, const struct sums *s, int64_t k, int64_t kc)
 {
     const struct tern_cpu_level *l = r->level;
     const struct cpu_gemm *g = r->g;
-    const int64_t col = p * l->nr, cols = min64(l->nr, g->n - col);
-    const bool half = cols <= l->nr / 2;
+    const bool half = s->cols <= l->nr / 2;
     const int64_t width = half ? l->nr / 2 : l->nr;
-    const float *bias = g->bias;
-    const void *panel = (const char *)g->b + (size_t)(p * l->nr * g->k + (q->k0 + k) * width) * tern_dtype_size(g->b_dtype);
+    const void *panel = (const char *)g->b + (size_t)(s->panel * l->nr * g->k + (q->k0 + k) * width) * tern_dtype_size(g->b_dtype);
     enum tern_dtype dtype = g->b_dtype;
     if (dtype != TERN_F32 && q->rows > 2 * l->mr) { /* the tile would widen it once for each of them */
         l->to_f32(dtype, kc * width, panel, q->wide);
@@ -95,18 +103,41 @@ static void times_part(const struct run *r, const struct block *q, int64_t p, in
         dtype = TERN_F32;
     }
     for (int64_t i = 0; i < q->rows; i += l->mr)
-        l->gemm_tile((int)min64(l->mr, q->rows - i), (int)cols, kc, q->a + i * q->lda + k, q->lda, panel, dtype, half,
-                     g->c + (q->row0 + i) * g->ldc + col, g->ldc, q->k0 + k > 0, bias ? bias + col : NULL);
+        l->gemm_tile((int)min64(l->mr, q->rows - i), (int)s->cols, kc, q->a + i * q->lda + k, q->lda, panel, dtype, half, s->c + i * s->ldc,
+                     s->ldc, q->k0 + k > 0, s->bias);
+}
+
+static void times_parts(const struct run *r, const struct block *q, const struct sums *s)
+{
+    for (int64_t k = 0; k < q->depth; k += r->b.kc)
+        times_part(r, q, s, k, min64(r->b.kc, q->depth - k));
 }
 
 static void times_panel(const struct run *r, const struct block *q, int64_t p)
 {
     const struct cpu_gemm *g = r->g;
     const int64_t col = p * r->level->nr, cols = min64(r->level->nr, g->n - col);
-    for (int64_t k = 0; k < q->depth; k += r->b.kc)
-        times_part(r, q, p, k, min64(r->b.kc, q->depth - k));
+    const struct sums s = {p, cols, g->bias ? g->bias + col : NULL, g->c + q->row0 * g->ldc + col, g->ldc};
+    times_parts(r, q, &s);
     for (int64_t i = 0; g->post && q->k0 + q->depth == g->k && i < q->rows; i++)
         cpu_post_apply(g->post, g->c + (q->row0 + i) * g->ldc + col, q->row0 + i, col, cols);
+}
+
+/* The whole depth: panels of values and of gates, and the rows of C that they make. */
+static void times_pair(const struct run *r, const struct block *q, int64_t p)
+{
+    const struct tern_cpu_level *l = r->level;
+    const struct cpu_gemm *g = r->g;
+    const int64_t col = p * l->nr, cols = min64(l->nr, g->n - col);
+    const struct sums value = {2 * p, cols, g->bias ? g->bias + col : NULL, q->sums, 2 * l->nr};
+    const struct sums gate = {2 * p + 1, cols, g->bias ? g->bias + g->n + col : NULL, q->sums + l->nr, 2 * l->nr};
+    times_parts(r, q, &value);
+    times_parts(r, q, &gate);
+    for (int64_t i = 0; i < q->rows; i++) {
+        float *v = value.c + i * value.ldc, *w = gate.c + i * gate.ldc;
+        l->unary[TERN_CPU_GELU](cols, w, w, 0);
+        l->binary[TERN_CPU_MUL](cols, v, 1, w, 1, g->c + (q->row0 + i) * g->ldc + col);
+    }
 }
 
 static void run_task(void *arg, int slot, int64_t task)
@@ -115,9 +146,12 @@ static void run_task(void *arg, int slot, int64_t task)
     const struct cpu_gemm *g = r->g;
     const struct blocking *b = &r->b;
     char *scratch = b->slot ? r->workspace + (size_t)slot * b->slot : NULL; /* where nothing is gathered or widened there is none */
-    float *a = scratch ? (float *)(void *)(scratch + b->wide) : NULL;
-    struct block q = {
-        .a = a, .lda = in_place(g) ? g->lda : b->depth + PAD, .row0 = task / b->splits * b->mc, .wide = (float *)(void *)scratch};
+    float *sums = scratch ? (float *)(void *)(scratch + b->wide) : NULL, *a = scratch ? sums + b->sums / sizeof(float) : NULL;
+    struct block q = {.a = a,
+                      .lda = in_place(g) ? g->lda : b->depth + PAD,
+                      .row0 = task / b->splits * b->mc,
+                      .wide = (float *)(void *)scratch,
+                      .sums = sums};
     int64_t part = task % b->splits, p0 = b->panels * part / b->splits, p1 = b->panels * (part + 1) / b->splits;
 
     q.rows = min64(b->mc, g->m - q.row0);
@@ -128,7 +162,7 @@ static void run_task(void *arg, int slot, int64_t task)
         else
             g->gather(g, q.row0, q.rows, q.k0, q.depth, a, q.lda);
         for (int64_t p = p0; p < p1; p++)
-            times_panel(r, &q, p);
+            (g->gated ? times_pair : times_panel)(r, &q, p);
     }
 }
 
@@ -191,10 +225,10 @@ PACK_PANEL(uint32_t)
 
 void cpu_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel)
 {
-    int64_t col = panel * level->nr;
+    int64_t col = (p->gated ? panel / 2 : panel) * level->nr, gates = p->gated && panel % 2 ? p->n : 0;
     int cols = (int)min64(level->nr, p->n - col), width = cols <= level->nr / 2 ? level->nr / 2 : level->nr;
-    const char *from = (const char *)src + (size_t)(col * p->column) * p->element;
-    char *to = (char *)dst + (size_t)(col * p->k) * p->element;
+    const char *from = (const char *)src + (size_t)((gates + col) * p->column) * p->element;
+    char *to = (char *)dst + (size_t)(panel * level->nr * p->k) * p->element;
     if (p->element == 2)
         pack_panel_uint16_t(p, (const uint16_t *)(const void *)from, (uint16_t *)(void *)to, width, cols);
     else
@@ -220,5 +254,5 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
 void cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst)
 {
     struct pack_run r = {cpu_level(ctx), p, src, dst};
-    tern_parallel(ctx, cpu_panel_count(r.level, p->n), 1, pack_task, &r);
+    tern_parallel(ctx, cpu_panel_count(r.level, p->n) * (p->gated ? 2 : 1), 1, pack_task, &r);
 }

@@ -17,6 +17,9 @@ struct cpu_gemm {
     float *c;
     int64_t ldc;
     const struct cpu_post *post; /* on finished rows of C; NULL: none */
+    /* C = values * gelu(gates), each of n columns: panels of B, which cpu_pack made so, are of values and of gates by turns, bias is n
+     * of values and n of gates. No posts. */
+    bool gated;
 };
 
 /* Bytes of scratch that cpu_gemm_run needs. */
@@ -39,6 +42,7 @@ struct cpu_pack {
     int64_t n, k, inner;
     int64_t column, within, between; /* strides in elements: of j, of i % inner, of i / inner */
     size_t element;                  /* bytes: 2 or 4 */
+    bool gated; /* B has 2 n columns: a panel of the first n and one of the others by turns, each as wide as a whole one */
 };
 size_t cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k, size_t element);
 int64_t cpu_panel_count(const struct tern_cpu_level *level, int64_t n);

@@ -15,7 +15,8 @@
 struct blocking {
     int64_t mc;                 /* rows of a task, whole blocks */
     int64_t depth;              /* of B, filled up to the level's step */
-    int64_t panels, most;       /* in all; of a task */
+    int64_t turns;              /* panels of B to a panel of C: 2 where each has its gates */
+    int64_t panels, most;       /* of C, in all; of B, of a task */
     int64_t row_blocks, splits; /* tasks: row blocks x parts of the panels */
     int64_t ldc;
     size_t a_bytes, c_bytes, slot; /* scratch of one thread: A, sums, bias */
@@ -29,9 +30,10 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_bf16_gemm
     if (g->m < 1 || g->n < 1 || g->k < 1)
         return b;
     b.depth = round_up(g->k, d->level->bf16.step);
+    b.turns = g->gated ? 2 : 1;
     b.panels = ceil_div(g->n, NR);
-    b.splits = ceil_div(b.panels, max64(1, l2 * 2 / 5 / (g->part_depth * NR * 2))); /* B of a task: two fifths of L2 */
-    b.most = ceil_div(b.panels, b.splits);
+    b.splits = ceil_div(b.panels, max64(1, l2 * 2 / 5 / (g->part_depth * NR * 2 * b.turns))); /* B of a task: two fifths of L2 */
+    b.most = ceil_div(b.panels, b.splits) * b.turns;
     b.ldc = (g->parts > 1 ? b.most : min64(b.most, GROUP)) * NR + 16;
     b.mc = max64(1, l2 / 4 / (b.most * NR * 4) / ROWS) * ROWS; /* sums: a quarter */
     b.mc = min64(b.mc, round_up(g->m, ROWS));
@@ -66,6 +68,31 @@ struct task {
     float *c, *bias;
 };
 
+/* Of panel p of B: its columns, the first of them in the bias. */
+static int64_t columns(const struct run *r, int64_t p, int64_t *first)
+{
+    const int64_t col = p / r->b.turns * NR;
+    *first = col + p % r->b.turns * r->g->n;
+    return min64(NR, r->g->n - col);
+}
+
+/* As finish, where panels are of values and of gates by turns. */
+static void finish_gated(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
+{
+    const struct cpu_bf16_gemm *g = r->g;
+    const struct tern_cpu_level *l = r->level;
+    for (int64_t i = 0; i < rows; i++, c += r->b.ldc)
+        for (int64_t q = 0; q < n; q += 2) {
+            float *value = c + q * NR, *gate = value + NR;
+            int64_t col, cols = columns(r, p + q, &col);
+            for (int64_t k = 0; t->bias && k < 2; k++)
+                l->binary[TERN_CPU_ADD](cols, value + k * NR, 1, t->bias + (p + q + k - t->p0) * NR, 1, value + k * NR);
+            l->unary[TERN_CPU_GELU](cols, gate, gate, 0);
+            l->binary[TERN_CPU_MUL](cols, value, 1, gate, 1, value);
+            l->bf16.round(cols, value, NULL, g->c + (row + i) * g->ldc + col);
+        }
+}
+
 /* `rows` rows of sums at c are ready: columns of panels p .. p + n. */
 static void finish(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
 {
@@ -93,10 +120,10 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
         group = min64(GROUP, t->p1 - p);
         for (int64_t q = p; q < p + group; q++)
-            r->level->bf16.block((int)rows, n, pieces, (const uint16_t *)g->b + q * NR * r->b.depth, g->n - q * NR <= NR / 2,
+            r->level->bf16.block((int)rows, n, pieces, (const uint16_t *)g->b + q * NR * r->b.depth, g->n - q / r->b.turns * NR <= NR / 2,
                                  c + (q - p) * NR, r->b.ldc, part > 0);
         if (last)
-            finish(r, t, t->row0 + i, rows, p, group, c);
+            (g->gated ? finish_gated : finish)(r, t, t->row0 + i, rows, p, group, c);
     }
 }
 
@@ -107,14 +134,18 @@ static void run_task(void *arg, int slot, int64_t task)
     const struct blocking *b = &r->b;
     const int64_t part = task % b->splits;
     char *scratch = r->workspace + (size_t)slot * b->slot;
-    struct task t = {.row0 = task / b->splits * b->mc, .p0 = b->panels * part / b->splits, .p1 = b->panels * (part + 1) / b->splits};
+    struct task t = {.row0 = task / b->splits * b->mc,
+                     .p0 = b->panels * part / b->splits * b->turns,
+                     .p1 = b->panels * (part + 1) / b->splits * b->turns};
     t.rows = min64(b->mc, g->m - t.row0);
     t.a = (uint16_t *)(void *)scratch;
     t.c = (float *)(void *)(scratch + b->a_bytes);
-    if (g->bias) {
-        int64_t col = t.p0 * NR, cols = min64(t.p1 * NR, g->n) - col;
+    if (g->bias)
         t.bias = (float *)(void *)(scratch + b->a_bytes + b->c_bytes);
-        r->level->to_f32(g->bias_dtype, cols, (const char *)g->bias + (size_t)col * tern_dtype_size(g->bias_dtype), t.bias);
+    for (int64_t p = t.p0; g->bias && p < t.p1; p++) {
+        int64_t first, cols = columns(r, p, &first);
+        r->level->to_f32(g->bias_dtype, cols, (const char *)g->bias + (size_t)first * tern_dtype_size(g->bias_dtype),
+                         t.bias + (p - t.p0) * NR);
     }
     r->level->bf16.begin();
     for (int k = 0; k < g->parts; k++)

@@ -24,6 +24,9 @@ struct cpu_bf16_gemm {
     uint16_t *c;
     int64_t ldc;
     const struct cpu_post *post; /* on finished rows of C, in f32; NULL: none */
+    /* C = values * gelu(gates), each of n columns: panels of B are of values and of gates by turns, bias is n of values and n of gates. No
+     * posts. */
+    bool gated;
 };
 
 /* The level of the context's device has struct tern_cpu_bf16. */
@@ -44,7 +47,8 @@ int cpu_bf16_gathered(const struct cpu_bf16_gemm *g, int64_t rows, int part, uin
 
 /* B in bf16 from any floating dtype, rounded to nearest even: no copy of it in f32 is made. The depth is filled up with zeros. */
 size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k);
-/* weight (n, c) or (n, c, kh, kw), contiguous; row tap x c + channel of B. */
-void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, const void *src, void *dst);
+/* weight (n, c) or (n, c, kh, kw), contiguous; row tap x c + channel of B. gated: weight (2 n, c), a panel of the first n columns of B and
+ * one of the others by turns, each in the place of a whole one. */
+void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst);
 
 #endif

@@ -1,7 +1,8 @@
-/* linear and matmul on the gemm: weights are packed once. */
+/* linear, linear_geglu and matmul on the gemm: weights are packed once. */
 #include <string.h>
 
 #include "backends/cpu/gemm.h"
+#include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "core/threads.h"
 
@@ -11,7 +12,7 @@ static void gather_rows(const struct cpu_gemm *g, int64_t row0, int64_t rows, in
         memcpy(dst + i * ld, (const float *)g->source + (row0 + i) * g->lda + k0, (size_t)kc * sizeof(float));
 }
 
-/* ---- linear: x (..., k) f32 contiguous, weight (n, k) in any floating dtype, bias f32 */
+/* ---- linear: x (..., k) f32 contiguous, weight (n, k) in any floating dtype, bias f32. linear_geglu: weight (2 n, k), bias (2 n) */
 
 bool cpu_linear_fits(const struct tern_op_desc *d)
 {
@@ -32,9 +33,15 @@ static bool linear_post(const struct tern_op_desc *d)
 
 static struct cpu_gemm linear_gemm(const struct tern_op_desc *d)
 {
-    int64_t n = d->in[1].shape[0], k = d->in[1].shape[1];
-    return (struct cpu_gemm){
-        .m = k ? tern_meta_numel(&d->in[0]) / k : 0, .n = n, .k = k, .gather = gather_rows, .lda = k, .b_dtype = d->in[1].dtype, .ldc = n};
+    int64_t n = d->out.shape[d->out.ndim - 1], k = d->in[1].shape[1];
+    return (struct cpu_gemm){.m = k ? tern_meta_numel(&d->in[0]) / k : 0,
+                             .n = n,
+                             .k = k,
+                             .gather = gather_rows,
+                             .lda = k,
+                             .b_dtype = d->in[1].dtype,
+                             .ldc = n,
+                             .gated = d->op == TERN_OP_linear_geglu};
 }
 
 static size_t linear_workspace(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -45,14 +52,21 @@ static size_t linear_workspace(struct tern_context *ctx, const struct tern_op_de
 
 static size_t linear_packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    return cpu_packed_size(cpu_level(ctx), d->in[1].shape[0], d->in[1].shape[1], tern_dtype_size(d->in[1].dtype));
+    const struct tern_cpu_level *l = cpu_level(ctx);
+    int64_t n = d->in[1].shape[0], columns = d->op == TERN_OP_linear_geglu ? 2 * round_up(n / 2, l->nr) : n;
+    return cpu_packed_size(l, columns, d->in[1].shape[1], tern_dtype_size(d->in[1].dtype));
 }
 
 static struct cpu_pack linear_weights(const struct tern_op_desc *d)
 {
-    int64_t n = d->in[1].shape[0], k = d->in[1].shape[1];
-    return (
-        struct cpu_pack){.n = n, .k = k, .inner = k, .column = k, .within = 1, .between = 0, .element = tern_dtype_size(d->in[1].dtype)};
+    int64_t k = d->in[1].shape[1];
+    return (struct cpu_pack){.n = d->out.shape[d->out.ndim - 1],
+                             .k = k,
+                             .inner = k,
+                             .column = k,
+                             .within = 1,
+                             .element = tern_dtype_size(d->in[1].dtype),
+                             .gated = d->op == TERN_OP_linear_geglu};
 }
 
 static enum tern_status linear_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
@@ -76,6 +90,17 @@ const struct tern_kernel cpu_linear_f32_gemm = {
     .op = TERN_OP_linear,
     .supports = linear_supports,
     .post = linear_post,
+    .workspace = linear_workspace,
+    .pack_input = 1,
+    .packed_size = linear_packed_size,
+    .pack = linear_pack,
+    .run = linear_run,
+};
+
+const struct tern_kernel cpu_linear_geglu_f32_gemm = {
+    .name = "linear_geglu_f32_gemm",
+    .op = TERN_OP_linear_geglu,
+    .supports = linear_supports,
     .workspace = linear_workspace,
     .pack_input = 1,
     .packed_size = linear_packed_size,

@@ -1,7 +1,8 @@
-/* linear in bf16: x (..., k) contiguous, weight (n, k) and bias of any floating dtype. */
+/* linear and linear_geglu in bf16: x (..., k) contiguous, weight and bias of any floating dtype. */
 #include <string.h>
 
 #include "backends/cpu/gemm_bf16.h"
+#include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 
 #define HALF (TERN_BF16_ROWS / 2)
@@ -43,9 +44,14 @@ static int stage(const struct cpu_bf16_gemm *g, int64_t row0, int64_t rows, int 
 
 static struct cpu_bf16_gemm linear_gemm(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    int64_t n = d->in[1].shape[0], k = d->in[1].shape[1];
-    struct cpu_bf16_gemm g = {
-        .m = tern_meta_numel(&d->in[0]) / k, .n = n, .k = k, .step = cpu_level(ctx)->bf16.step, .stage = stage, .ldc = n};
+    int64_t n = d->out.shape[d->out.ndim - 1], k = d->in[1].shape[1];
+    struct cpu_bf16_gemm g = {.m = tern_meta_numel(&d->in[0]) / k,
+                              .n = n,
+                              .k = k,
+                              .step = cpu_level(ctx)->bf16.step,
+                              .stage = stage,
+                              .ldc = n,
+                              .gated = d->op == TERN_OP_linear_geglu};
     cpu_bf16_parts(ctx, &g);
     return g;
 }
@@ -58,12 +64,13 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    return cpu_bf16_packed_size(cpu_level(ctx), d->in[1].shape[0], d->in[1].shape[1]);
+    int64_t n = d->in[1].shape[0], columns = d->op == TERN_OP_linear_geglu ? 2 * round_up(n / 2, TERN_BF16_NR) : n;
+    return cpu_bf16_packed_size(cpu_level(ctx), columns, d->in[1].shape[1]);
 }
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    cpu_bf16_pack(ctx, &d->in[1], src, dst);
+    cpu_bf16_pack(ctx, &d->in[1], d->op == TERN_OP_linear_geglu, src, dst);
     return TERN_OK;
 }
 
@@ -81,6 +88,17 @@ const struct tern_kernel cpu_linear_bf16_gemm = {
     .op = TERN_OP_linear,
     .supports = supports,
     .post = post,
+    .workspace = workspace,
+    .pack_input = 1,
+    .packed_size = packed_size,
+    .pack = pack,
+    .run = run,
+};
+
+const struct tern_kernel cpu_linear_geglu_bf16_gemm = {
+    .name = "linear_geglu_bf16_gemm",
+    .op = TERN_OP_linear_geglu,
+    .supports = supports,
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,

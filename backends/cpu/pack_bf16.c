@@ -17,7 +17,8 @@ size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64
 
 struct pack_run {
     const struct tern_cpu_level *level;
-    int64_t n, c, taps;
+    int64_t n, c, taps; /* gated: n of values, n of gates */
+    bool gated;
     enum tern_dtype dtype;
     const char *src;
     uint16_t *dst;
@@ -65,12 +66,12 @@ static void lay_out(const struct pack_run *r, const struct piece *p, int64_t col
 
 static void pack_panel(const struct pack_run *r, int64_t panel)
 {
-    int64_t col = panel * TERN_BF16_NR, cols = min64(TERN_BF16_NR, r->n - col), k = r->c * r->taps,
-            depth = round_up(k, r->level->bf16.step);
+    int64_t col = (r->gated ? panel / 2 : panel) * TERN_BF16_NR, cols = min64(TERN_BF16_NR, r->n - col), k = r->c * r->taps,
+            depth = round_up(k, r->level->bf16.step), gates = r->gated && panel % 2 ? r->n : 0;
     int64_t width = cols <= TERN_BF16_NR / 2 ? TERN_BF16_NR / 2 : TERN_BF16_NR;
     /* Whole channels, an even number of them if that can be, else a channel in parts. */
     const int64_t taps = min64(r->taps, VALUES), channels = taps < r->taps ? 1 : taps <= VALUES / 2 ? VALUES / taps / 2 * 2 : 1;
-    uint16_t *dst = r->dst + col * depth;
+    uint16_t *dst = r->dst + panel * TERN_BF16_NR * depth;
     struct piece p;
     if (cols < width || k < depth)
         memset(dst, 0, (size_t)(width * depth) * sizeof(*dst));
@@ -78,7 +79,7 @@ static void pack_panel(const struct pack_run *r, int64_t panel)
         for (p.t0 = 0; p.t0 < r->taps; p.t0 = p.t1) {
             p.c1 = min64(p.c0 + channels, r->c);
             p.t1 = min64(p.t0 + taps, r->taps);
-            convert(r, col, cols, &p);
+            convert(r, gates + col, cols, &p);
             lay_out(r, &p, cols, width, dst);
         }
 }
@@ -89,10 +90,11 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
         pack_panel(arg, i);
 }
 
-void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, const void *src, void *dst)
+void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst)
 {
-    struct pack_run r = {cpu_level(ctx), weight->shape[0], weight->shape[1], 1, weight->dtype, src, dst};
+    const int64_t turns = gated ? 2 : 1;
+    struct pack_run r = {cpu_level(ctx), weight->shape[0] / turns, weight->shape[1], 1, gated, weight->dtype, src, dst};
     for (int i = 2; i < weight->ndim; i++)
         r.taps *= weight->shape[i];
-    tern_parallel(ctx, ceil_div(r.n, TERN_BF16_NR), 1, pack_task, &r);
+    tern_parallel(ctx, ceil_div(r.n, TERN_BF16_NR) * turns, 1, pack_task, &r);
 }

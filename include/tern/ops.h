@@ -116,6 +116,9 @@ TERN_API tern_tensor *tern_group_norm_apply(tern_tensor *x, tern_tensor *stats, 
 TERN_API tern_tensor *tern_matmul(tern_tensor *x, tern_tensor *other);
 /* torch.nn.functional.linear: x (..., K), weight (N, K), bias (N) or NULL -> (..., N) */
 TERN_API tern_tensor *tern_linear(tern_tensor *x, tern_tensor *weight, tern_tensor *bias);
+/* diffusers.models.activations.GEGLU: values, gates = linear(x, weight, bias).chunk(2, -1); values * gelu(gates). x (..., K), weight (2 N,
+ * K), bias (2 N) or NULL -> (..., N) [Shazeer 2020] */
+TERN_API tern_tensor *tern_linear_geglu(tern_tensor *x, tern_tensor *weight, tern_tensor *bias);
 
 /* A single number sets both directions; the _hw pair (height, width) counts when the number is 0. */
 struct tern_conv2d_params {

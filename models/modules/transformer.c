@@ -4,7 +4,7 @@
 
 static void bind_block(struct tern_bind *b, struct tern_transformer_block *m, int64_t c, int64_t heads, int64_t context)
 {
-    m->inner = 4 * c;
+    const int64_t inner = 4 * c;
     m->norm1 = tern_bind_norm(b, "norm1", c);
     m->self.heads = m->cross.heads = (int)heads;
     m->self.q = tern_bind_linear(b, "attn1.to_q", c, c, false);
@@ -17,8 +17,8 @@ static void bind_block(struct tern_bind *b, struct tern_transformer_block *m, in
     m->cross.v = tern_bind_linear(b, "attn2.to_v", c, context, false);
     m->cross.out = tern_bind_linear(b, "attn2.to_out.0", c, c, true);
     m->norm3 = tern_bind_norm(b, "norm3", c);
-    m->gate = tern_bind_linear(b, "ff.net.0.proj", 2 * m->inner, c, true);
-    m->out = tern_bind_linear(b, "ff.net.2", c, m->inner, true);
+    m->gate = tern_bind_linear(b, "ff.net.0.proj", 2 * inner, c, true);
+    m->out = tern_bind_linear(b, "ff.net.2", c, inner, true);
 }
 
 struct tern_transformer *tern_bind_transformer(struct tern_bind *b, int64_t channels, int64_t heads, int64_t depth, int64_t context,
@@ -49,9 +49,7 @@ struct tern_transformer *tern_bind_transformer(struct tern_bind *b, int64_t chan
 /* GEGLU: linear to 2 x inner, first half times gelu of the second, linear back. x (N, L, C) */
 static tern_tensor *feed_forward(const struct tern_transformer_block *m, tern_tensor *x)
 {
-    tern_tensor *h = tern_apply_linear(&m->gate, x);
-    tern_tensor *value = tern_slice(h, 2, 0, m->inner, 1), *gate = tern_slice(h, 2, m->inner, 2 * m->inner, 1);
-    return tern_apply_linear(&m->out, tern_mul(value, tern_gelu(gate, TERN_GELU_NONE)));
+    return tern_apply_linear(&m->out, tern_linear_geglu(x, m->gate.w, m->gate.b));
 }
 
 /* x (N, L, C), context (N, S, D) */

@@ -26,7 +26,6 @@ struct tern_unet_config {
 struct tern_transformer_block {
     struct tern_layer norm1, norm2, norm3, gate, out;
     struct tern_attention self, cross;
-    int64_t inner;
 };
 
 struct tern_transformer {

@@ -338,3 +338,14 @@ def add_group_norm_halves(t):
     apply("weight", [y, s, t.gen("f32", 3), None], "shape", "weight does not fit: expected (6,), found (3,) f32")
     apply("bias", [y, s, None, t.gen("f32", 6, 1)], "shape", "bias does not fit")
     apply("bias_dtype", [y, s, None, t.gen("i32", 6)], "dtype", "bias is i32")
+
+
+def add_linear_geglu(t):
+    a = t.gen("f32", 2, 3)
+    t.error("odd", "linear_geglu", [a, t.gen("f32", 5, 3), None], {}, "shape",
+            "linear_geglu: weight has 5 rows: expected as many for values as for gates, found (5, 3) f32")
+    t.error("columns", "linear_geglu", [a, t.gen("f32", 4, 4), None], {}, "shape",
+            "linear_geglu: weight has 4 columns: expected x (..., 4), found x (2, 3) f32 and weight (4, 4) f32")
+    t.error("bias", "linear_geglu", [a, t.gen("f32", 4, 3), t.gen("f32", 2)], {}, "shape",
+            "linear_geglu: bias does not fit: expected (4,), found (2,) f32")
+    t.error("integer", "linear_geglu", [a, t.gen("i8", 4, 3), None], {}, "dtype", "linear_geglu: weight is i8")

@@ -199,3 +199,32 @@ def add(t):
     conv_cases(t)
     conv_transpose_cases(t)
     sdpa_cases(t)
+
+
+def add_linear_geglu(t):
+    def geglu(name, x, w, b=None):
+        def values_and_gates(x, w, b):
+            values, gates = F.linear(x, w, b).chunk(2, -1)
+            return values * F.gelu(gates)
+        t.case(name, "linear_geglu", [x, w, b], values_and_gates, "sum")
+
+    for dtype in FLOATS:
+        geglu(f"plain.{dtype}", t.gen(dtype, 4, 13), t.gen(dtype, 14, 13), t.gen(dtype, 14))
+        geglu(f"bare.{dtype}", t.gen(dtype, 2, 3, 16), t.gen(dtype, 18, 16))
+        for other in FLOATS:
+            if other != dtype:
+                geglu(f"weight_{other}.{dtype}", t.gen(dtype, 3, 24), t.gen(other, 10, 24), t.gen(other, 10))
+        geglu(f"panels.{dtype}", t.gen(dtype, 33, 40), t.gen(dtype, 2 * 81, 40), t.gen(dtype, 2 * 81))  # whole panels and a narrow one
+        geglu(f"wide_panels.{dtype}", t.gen(dtype, 19, 33), t.gen(dtype, 2 * 94, 33), t.gen(dtype, 2 * 94))
+    geglu("one.f32", t.gen("f32", 1), t.gen("f32", 2, 1), t.gen("f32", 2))
+    geglu("strided.f32", t.gen("f32", 12, 5).permute(1, 0), t.gen("f32", 12, 14).permute(1, 0), t.gen("f32", 28).slice(0, 0, 28, 2))
+    geglu("expanded.f32", t.gen("f32", 1, 6).expand(4, 6), t.gen("f32", 4, 6), t.gen("f32", 1).expand(4))
+    geglu("no_k.f32", t.gen("f32", 2, 0), t.gen("f32", 4, 0), t.gen("f32", 4))
+    geglu("no_rows.f32", t.gen("f32", 0, 4), t.gen("f32", 6, 4), t.gen("f32", 6))
+    geglu("no_out.f32", t.gen("f32", 2, 4), t.gen("f32", 0, 4))
+    geglu("large.f32", t.gen("f32", 2, 77, 96), t.gen("f32", 66, 96), t.gen("f32", 66))
+    geglu("large.bf16", t.gen("bf16", 37, 320), t.gen("bf16", 140, 320), t.gen("bf16", 140))
+    geglu("deep.f32", t.gen("f32", 5, 1280), t.gen("f32", 66, 1280), t.gen("f32", 66))
+    geglu("deep.bf16", t.gen("bf16", 65, 1280), t.gen("bf16", 66, 1280), t.gen("bf16", 66))
+    geglu("special.f32", t.data([[1.0, INF, 2.0], [NAN, 1.0, -0.0], [-INF, 1.0, 3.0]], "f32"), t.gen("f32", 4, 3, positive=True), t.gen("f32", 4))
+    geglu("tiny.f32", t.data([[1e-40, -0.0, 1.0], [-1e-45, 2.0, 0.0]], "f32"), t.gen("f32", 4, 3))

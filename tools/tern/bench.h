@@ -28,16 +28,18 @@ struct bench_settings {
 /* bench_shapes.c: one call of an op. Its numbers, by kind:
  *   conv2d       N C H W O k s    filters (O, C, k, k), stride s, padding k / 2; channels-last, as models run it
  *   linear       M K N            x (M, K), weight (N, K), bias
+ *   linear_geglu M K N            x (M, K), weight (2 N, K), bias
  *   matmul       B M K N          (B, M, K) x (B, K, N)
  *   sdpa         N H L S E        queries (N, L, H E) and keys (N, S, H E), split into H heads
  *   group_norm   N C H W G        channels-last
  *   layer_norm   M C
- *   silu, gelu, quick_gelu, mul, add  M C
+ *   silu, gelu, quick_gelu, add  M C
  *   interpolate  N C H W          to twice the size
  *   cat          N C D H W        (N, C, H, W) and (N, D, H, W) along the channels */
 enum bench_kind {
     BENCH_CONV2D,
     BENCH_LINEAR,
+    BENCH_LINEAR_GEGLU,
     BENCH_MATMUL,
     BENCH_SDPA,
     BENCH_GROUP_NORM,
@@ -45,7 +47,6 @@ enum bench_kind {
     BENCH_SILU,
     BENCH_GELU,
     BENCH_QUICK_GELU,
-    BENCH_MUL,
     BENCH_ADD,
     BENCH_INTERPOLATE,
     BENCH_CAT,

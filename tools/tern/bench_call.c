@@ -57,6 +57,8 @@ static bool make(struct made *m, enum tern_dtype dtype)
         return INPUT("x", 4, n[0], n[1], n[2], n[3]) && MATRIX(4, n[4], n[1], n[5], n[5]) && VECTOR("b", n[4]);
     case BENCH_LINEAR:
         return INPUT("x", 2, n[0], n[1]) && MATRIX(2, n[2], n[1]) && VECTOR("b", n[2]);
+    case BENCH_LINEAR_GEGLU:
+        return INPUT("x", 2, n[0], n[1]) && MATRIX(2, 2 * n[2], n[1]) && VECTOR("b", 2 * n[2]);
     case BENCH_MATMUL:
         return INPUT("x", 3, n[0], n[1], n[2]) && INPUT("y", 3, n[0], n[2], n[3]);
     case BENCH_SDPA:
@@ -65,7 +67,6 @@ static bool make(struct made *m, enum tern_dtype dtype)
         return INPUT("x", 4, n[0], n[1], n[2], n[3]) && VECTOR("w", n[1]) && VECTOR("b", n[1]);
     case BENCH_LAYER_NORM:
         return INPUT("x", 2, n[0], n[1]) && VECTOR("w", n[1]) && VECTOR("b", n[1]);
-    case BENCH_MUL:
     case BENCH_ADD:
         return INPUT("x", 2, n[0], n[1]) && INPUT("y", 2, n[0], n[1]);
     case BENCH_INTERPOLATE:
@@ -100,6 +101,9 @@ static enum tern_status forward(void *user, tern_tensor *const *in, tern_tensor 
     case BENCH_LINEAR:
         out[0] = tern_linear(in[0], w, b);
         break;
+    case BENCH_LINEAR_GEGLU:
+        out[0] = tern_linear_geglu(in[0], w, b);
+        break;
     case BENCH_MATMUL:
         out[0] = tern_matmul(in[0], in[1]);
         break;
@@ -120,9 +124,6 @@ static enum tern_status forward(void *user, tern_tensor *const *in, tern_tensor 
         break;
     case BENCH_QUICK_GELU:
         out[0] = tern_quick_gelu(in[0]);
-        break;
-    case BENCH_MUL:
-        out[0] = tern_mul(in[0], in[1]);
         break;
     case BENCH_ADD:
         out[0] = tern_add(in[0], in[1]);

@@ -45,6 +45,7 @@ static const struct {
 } kinds[BENCH_KINDS] = {
     [BENCH_CONV2D] = {"conv2d", "NCHWOks", true},
     [BENCH_LINEAR] = {"linear", "MKN", true},
+    [BENCH_LINEAR_GEGLU] = {"linear_geglu", "MKN", true},
     [BENCH_MATMUL] = {"matmul", "BMKN", true},
     [BENCH_SDPA] = {"sdpa", "NHLSE", true},
     [BENCH_GROUP_NORM] = {"group_norm", "NCHWG"},
@@ -52,7 +53,6 @@ static const struct {
     [BENCH_SILU] = {"silu", "MC"},
     [BENCH_GELU] = {"gelu", "MC"},
     [BENCH_QUICK_GELU] = {"quick_gelu", "MC"},
-    [BENCH_MUL] = {"mul", "MC"},
     [BENCH_ADD] = {"add", "MC"},
     [BENCH_INTERPOLATE] = {"interpolate", "NCHW"},
     [BENCH_CAT] = {"cat", "NCDHW"},
@@ -142,9 +142,7 @@ static void transformer(struct bench_shapes *l, const struct unet *u, int64_t c,
         attention(l, n, c, u->heads[level], pixels, pixels, c);
         attention(l, n, c, u->heads[level], pixels, TOKENS, u->context);
         ADD(BENCH_LAYER_NORM, rows, c);
-        ADD(BENCH_LINEAR, rows, c, 8 * c); /* GEGLU: values and gates */
-        ADD(BENCH_GELU, rows, 4 * c);
-        ADD(BENCH_MUL, rows, 4 * c);
+        ADD(BENCH_LINEAR_GEGLU, rows, c, 4 * c);
         ADD(BENCH_LINEAR, rows, 4 * c, c);
         ADD(BENCH_ADD, rows, c);
     }
