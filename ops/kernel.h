@@ -37,7 +37,7 @@ struct tern_kernel {
     bool planned;
     /* Estimated time relative to other candidates of the op, for choosing among them; asked for any description, before
      * supports. NULL: 1. */
-    double (*cost)(const struct tern_op_desc *d);
+    double (*cost)(const struct tern_device *device, const struct tern_op_desc *d);
     /* Whether it can run the description (dtypes, strides, attributes) on this device. A candidate of a vendor's library
      * opens the library here, so that it is not even looked for where something cheaper serves. */
     bool (*supports)(struct tern_device *device, const struct tern_op_desc *d);

@@ -34,10 +34,10 @@ static enum tern_status run(const struct tern_kernel_args *a, enum trial_kernel 
     return TERN_OK;
 }
 
-#define TRIAL(k, number, price)                                                                  \
-    static enum tern_status run_##k(const struct tern_kernel_args *a) { return run(a, number); } \
-    static double cost_##k(const struct tern_op_desc *d) { return price; }                       \
-    static uint64_t library_##k(struct tern_device *device) { return trials[number].library; }   \
+#define TRIAL(k, number, price)                                                                              \
+    static enum tern_status run_##k(const struct tern_kernel_args *a) { return run(a, number); }             \
+    static double cost_##k(const struct tern_device *device, const struct tern_op_desc *d) { return price; } \
+    static uint64_t library_##k(struct tern_device *device) { return trials[number].library; }               \
     static size_t workspace_##k(struct tern_context *ctx, const struct tern_op_desc *d) { return trials[number].workspace; }
 TRIAL(usual, TRIAL_USUAL, 1)
 TRIAL(other, TRIAL_OTHER, 2)

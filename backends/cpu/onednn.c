@@ -242,7 +242,7 @@ static enum tern_status run(const struct tern_kernel_args *a) { return TERN_E_UN
 
 #endif
 
-static double cost(const struct tern_op_desc *d) { return 2; }
+static double cost(const struct tern_device *device, const struct tern_op_desc *d) { return 2; }
 
 const struct tern_kernel cpu_conv2d_f32_onednn = {
     .name = "conv2d_f32_onednn",

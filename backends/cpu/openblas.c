@@ -85,7 +85,7 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
     return cpu_openblas_open(device) != NULL;
 }
 
-static double cost(const struct tern_op_desc *d) { return 2; }
+static double cost(const struct tern_device *device, const struct tern_op_desc *d) { return 2; }
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {

@@ -159,7 +159,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
  * for the memory that they take: where both kinds are about as fast, the lean one is taken. Few outputs are cheap to compute either way,
  * but the implicit gemm reads the picture nine times; few inputs leave the transforms without work between them. docs/kernels.md has the
  * measured times. Whether the memory is worth it is the plan's question (graph/passes/algorithm.c). */
-static double cost(const struct tern_op_desc *d)
+static double cost(const struct tern_device *device, const struct tern_op_desc *d)
 {
     const double tiles = cpu_winograd_pair(d);
     return tiles < 8 || d->in[0].shape[1] < 32 ? 3 : (d->out.shape[1] < 32 ? 0.5 : 0.27) + 6 / tiles;

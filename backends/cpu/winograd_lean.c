@@ -153,7 +153,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 }
 
 /* The implicit gemm costs 1; 1.6 / tiles is for the transform of the weights, and for reading them. */
-static double cost(const struct tern_op_desc *d)
+static double cost(const struct tern_device *device, const struct tern_op_desc *d)
 {
     const double tiles = cpu_winograd_pair(d);
     return tiles >= LEAST_TILES && d->out.shape[1] >= 32 && d->in[0].shape[1] >= 32 ? 0.3 + 1.6 / tiles : 3;

@@ -228,7 +228,7 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
     return text > CUDA_BLAS_WORKSPACE ? text : CUDA_BLAS_WORKSPACE;
 }
 /* Of the texts: 1. */
-static double cost(const struct tern_op_desc *d) { return 0.5; }
+static double cost(const struct tern_device *device, const struct tern_op_desc *d) { return 0.5; }
 
 static CUdeviceptr at(const struct tern_arg *a) { return a->buffer ? ((const struct cuda_buffer *)a->buffer)->at + a->offset : 0; }
 

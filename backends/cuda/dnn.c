@@ -291,7 +291,7 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *des
 }
 
 /* Of the texts: 1. */
-static double cost(const struct tern_op_desc *d) { return 0.5; }
+static double cost(const struct tern_device *device, const struct tern_op_desc *d) { return 0.5; }
 
 /* 16 when all that is touched begins at such a multiple, else one element. */
 static int alignment_of(const struct tern_kernel_args *a)

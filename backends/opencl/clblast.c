@@ -159,12 +159,12 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *des
 }
 
 /* Of the texts: 1. It pays to open the library where products are large, on devices of their own; docs/kernel-texts.md says why. */
-static double cost(const struct tern_op_desc *d)
+static double cost(const struct tern_device *device, const struct tern_op_desc *d)
 {
     struct tern_gpu_product p;
     return tern_gpu_product_of(d, &p) && p.m >= 64 && p.n >= 64 && (double)p.m * (double)p.n * (double)p.k >= (1 << 27) ? 0.5 : 2;
 }
-static double cost_in_software(const struct tern_op_desc *d) { return 2; }
+static double cost_in_software(const struct tern_device *device, const struct tern_op_desc *d) { return 2; }
 
 /* ---- running ---- */
 
