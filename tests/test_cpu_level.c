@@ -233,22 +233,28 @@ static double power(int row, int point)
 enum { WINOGRAD_STEP = 80 };
 typedef float winograd_rows[WINOGRAD_STEP];
 
-/* Both transforms of n channels as matrix products in double; nothing else is written. */
-static void check_winograd(const struct tern_cpu_level *l, int n, bool back, double b[6][6], winograd_rows *in, const float *bias)
+/* Both transforms of n channels as matrix products in double; nothing else is written. dtype: of the input's pixels. */
+static void check_winograd(const struct tern_cpu_level *l, enum tern_dtype dtype, int n, bool back, double b[6][6], winograd_rows *values,
+                           const float *bias)
 {
-    winograd_rows out[36];
-    const float *x[36];
+    winograd_rows out[36], in[36], stored[36];
+    const void *x[36];
     float *y[16];
     const int side = back ? 4 : 6;
     memset(out, 0x7f, sizeof(out));
-    for (int i = 0; i < 36; i++)
-        x[i] = in[i];
+    for (int i = 0; i < 36; i++) {
+        x[i] = stored[i];
+        for (int c = 0; c < WINOGRAD_STEP; c++) {
+            tern_store(dtype, stored[i], c, values[i][c]);
+            in[i][c] = (float)tern_load(dtype, stored[i], c);
+        }
+    }
     for (int i = 0; i < 16; i++)
         y[i] = i == 5 ? NULL : out[i]; /* an output outside of the picture */
     if (back)
         l->winograd_output(n, in[0], WINOGRAD_STEP, bias, y);
     else
-        l->winograd_input(n, x, out[0], WINOGRAD_STEP);
+        l->winograd_input(dtype, n, x, out[0], WINOGRAD_STEP);
     for (int i = 0; i < 36; i++)
         for (int c = 0; c < WINOGRAD_STEP; c++) {
             double exact = back && bias ? bias[c] : 0;
@@ -256,8 +262,8 @@ static void check_winograd(const struct tern_cpu_level *l, int n, bool back, dou
                 exact += in[k][c] * (back ? power(i / side, k / 6) * power(i % side, k % 6) : b[i / side][k / 6] * b[i % side][k % 6]);
             bool untouched = c >= n || i >= side * side || (back && i == 5);
             if (untouched ? memcmp(&out[i][c], &(uint32_t){0x7f7f7f7f}, 4) != 0 : fabs(out[i][c] - exact) > 5e-5)
-                fail_msg("%s: %s of %d channels: value %d of channel %d is %g, expected %g", l->name, back ? "output" : "input", n, i, c,
-                         out[i][c], exact);
+                fail_msg("%s: %s of %d channels of %s: value %d of channel %d is %g, expected %g", l->name, back ? "output" : "input", n,
+                         tern_dtype_name(dtype), i, c, out[i][c], exact);
         }
 }
 
@@ -276,8 +282,9 @@ static void test_winograd(void **state)
     }
     FOR_EACH_LEVEL(l)
     for (int n = 1; n <= 70; n++) {
-        check_winograd(l, n, false, b, in, NULL);
-        check_winograd(l, n, true, b, in, n % 2 ? bias : NULL);
+        for (enum tern_dtype dtype = TERN_F32; dtype <= TERN_BF16; dtype++)
+            check_winograd(l, dtype, n, false, b, in, NULL);
+        check_winograd(l, TERN_F32, n, true, b, in, n % 2 ? bias : NULL);
     }
 }
 

@@ -99,10 +99,10 @@ struct run {
 static void transform_tiles(void *arg, int64_t begin, int64_t end)
 {
     const struct run *r = arg;
-    const float *pixel[POINTS];
+    const void *pixel[POINTS];
     for (int64_t i = begin; i < end; i++) {
         cpu_winograd_pixels(&r->w, r->tile0 + i, pixel);
-        r->w.level->winograd_input(r->w.c, pixel, r->v + i * r->k.ldv, r->k.step_v);
+        r->w.level->winograd_input(r->w.dtype, r->w.c, pixel, r->v + i * r->k.ldv, r->k.step_v);
     }
 }
 
@@ -157,24 +157,30 @@ static enum tern_status run(const struct tern_kernel_args *a)
 
 /* The implicit gemm costs 1. 0.27 is what it takes with many tiles, 3 / tiles the reading of four times the weights, and as much again is
  * for the memory that they take: where both kinds are about as fast, the lean one is taken. Few outputs are cheap to compute either way,
- * but the implicit gemm reads the picture nine times; few inputs leave the transforms without work between them. docs/kernels.md has the
- * measured times. Whether the memory is worth it is the plan's question (graph/passes/algorithm.c). */
+ * but the implicit gemm reads the picture nine times; few inputs leave the transforms without work between them. Of bf16 the
+ * weights become eight times as many bytes. docs/kernels.md has the measured times. Whether the memory is worth it is the plan's question
+ * (graph/passes/algorithm.c). */
 static double cost(const struct tern_device *device, const struct tern_op_desc *d)
 {
-    const double tiles = cpu_winograd_pair(d);
-    return tiles < 8 || d->in[0].shape[1] < 32 ? 3 : (d->out.shape[1] < 32 ? 0.5 : 0.27) + 6 / tiles;
+    const double tiles = cpu_winograd_pair(d), weights = d->in[0].dtype == TERN_BF16 ? 20 : 6;
+    if (tiles < 8 || d->in[0].shape[1] < 32)
+        return 3;
+    return cpu_winograd_unit(device, d) * ((d->out.shape[1] < 32 ? 0.5 : 0.27) + weights / tiles);
 }
 
-const struct tern_kernel cpu_conv2d_f32_winograd = {
-    .name = "conv2d_f32_winograd",
-    .op = TERN_OP_conv2d,
-    .planned = true,
-    .cost = cost,
-    .supports = cpu_winograd_supports,
-    .post = cpu_winograd_post,
-    .workspace = workspace,
-    .pack_input = 1,
-    .packed_size = packed_size,
-    .pack = pack,
-    .run = run,
-};
+#define WINOGRAD(dtype, takes)                                 \
+    const struct tern_kernel cpu_conv2d_##dtype##_winograd = { \
+        .name = "conv2d_" #dtype "_winograd",                  \
+        .op = TERN_OP_conv2d,                                  \
+        .planned = true,                                       \
+        .cost = cost,                                          \
+        .supports = takes,                                     \
+        .post = cpu_winograd_post,                             \
+        .workspace = workspace,                                \
+        .pack_input = 1,                                       \
+        .packed_size = packed_size,                            \
+        .pack = pack,                                          \
+        .run = run,                                            \
+    };
+WINOGRAD(f32, cpu_winograd_supports)
+WINOGRAD(bf16, cpu_winograd_supports_bf16)

@@ -11,24 +11,29 @@ struct cpu_winograd {
     int64_t n, c, h, w, o, oh, ow; /* (N, C, H, W) to (N, O, OH, OW) */
     int64_t pad_h, pad_w;
     int64_t across, down, tiles; /* of a picture, of a picture, of all pictures */
-    const float *x, *bias;       /* bias: or NULL */
-    const float *zero;           /* c zeros: a pixel of the padding */
-    float *y;
+    enum tern_dtype dtype;       /* of x and y: f32 or bf16; all between them is f32 */
+    const char *x;
+    const float *bias; /* or NULL */
+    const void *zero;  /* c zeros: a pixel of the padding */
+    char *y;
     const struct tern_cpu_level *level;
     const struct cpu_post *post; /* or NULL */
 };
 
 bool cpu_winograd_supports(struct tern_device *device, const struct tern_op_desc *d);
+bool cpu_winograd_supports_bf16(struct tern_device *device, const struct tern_op_desc *d);
 bool cpu_winograd_post(const struct tern_op_desc *d);
+/* Where the implicit gemm of x's dtype costs 1, what one in f32 does. */
+double cpu_winograd_unit(const struct tern_device *device, const struct tern_op_desc *d);
 /* Sizes alone, without data. */
 struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d);
 /* Tiles that the choice of a kernel goes by, those of two pictures. How many there are has no say in it: picture i of a batch has the bits
  * of a run alone. 0: no pictures, or weights that are no constants, which would be packed anew at every run. */
 double cpu_winograd_pair(const struct tern_op_desc *d);
 /* And what a call brings. */
-struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const float *zero, const struct cpu_post *post);
+struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const void *zero, const struct cpu_post *post);
 /* The input pixels of tile t, each of c channels. */
-void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const float *pixel[TERN_WINOGRAD_POINTS]);
+void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const void *pixel[TERN_WINOGRAD_POINTS]);
 /* Output channels col..col+n of tile t from its products, `step` values apart; bias and posts, too. */
 void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n, const float *m, int64_t step);
 /* Input channels c0..c0+n of the weights (O, C, 3, 3), the depth is a channel, then a tap; channel c0 begins at src + c0 * 9. */

@@ -86,14 +86,14 @@ static void transform_tiles(void *arg, int64_t begin, int64_t end)
 {
     const struct run *r = arg;
     const struct blocking *k = &r->k;
-    const float *pixel[POINTS];
+    const void *pixel[POINTS];
     for (int64_t i = begin; i < end; i++) {
         float *v = r->v + i / k->rows * k->block + i % k->rows * k->kc;
         cpu_winograd_pixels(&r->w, r->tile0 + i, pixel);
         for (int64_t c0 = 0; c0 < r->w.c; c0 += k->kc, v += POINTS * k->step_v) {
-            r->w.level->winograd_input(min64(k->kc, r->w.c - c0), pixel, v, k->step_v);
+            r->w.level->winograd_input(r->w.dtype, min64(k->kc, r->w.c - c0), pixel, v, k->step_v);
             for (int p = 0; p < POINTS; p++)
-                pixel[p] += k->kc;
+                pixel[p] = (const char *)pixel[p] + (size_t)k->kc * tern_dtype_size(r->w.dtype);
         }
     }
 }
@@ -156,19 +156,24 @@ static enum tern_status run(const struct tern_kernel_args *a)
 static double cost(const struct tern_device *device, const struct tern_op_desc *d)
 {
     const double tiles = cpu_winograd_pair(d);
-    return tiles >= LEAST_TILES && d->out.shape[1] >= 32 && d->in[0].shape[1] >= 32 ? 0.3 + 1.6 / tiles : 3;
+    if (tiles < LEAST_TILES || d->out.shape[1] < 32 || d->in[0].shape[1] < 32)
+        return 3;
+    return cpu_winograd_unit(device, d) * (0.3 + 1.6 / tiles);
 }
 
-const struct tern_kernel cpu_conv2d_f32_winograd_lean = {
-    .name = "conv2d_f32_winograd_lean",
-    .op = TERN_OP_conv2d,
-    .planned = true,
-    .cost = cost,
-    .supports = cpu_winograd_supports,
-    .post = cpu_winograd_post,
-    .workspace = workspace,
-    .pack_input = 1,
-    .packed_size = packed_size,
-    .pack = pack,
-    .run = run,
-};
+#define LEAN(dtype, takes)                                          \
+    const struct tern_kernel cpu_conv2d_##dtype##_winograd_lean = { \
+        .name = "conv2d_" #dtype "_winograd_lean",                  \
+        .op = TERN_OP_conv2d,                                       \
+        .planned = true,                                            \
+        .cost = cost,                                               \
+        .supports = takes,                                          \
+        .post = cpu_winograd_post,                                  \
+        .workspace = workspace,                                     \
+        .pack_input = 1,                                            \
+        .packed_size = packed_size,                                 \
+        .pack = pack,                                               \
+        .run = run,                                                 \
+    };
+LEAN(f32, cpu_winograd_supports)
+LEAN(bf16, cpu_winograd_supports_bf16)

@@ -2,26 +2,39 @@
 #include "backends/cpu/integers.h"
 #include "backends/cpu/winograd.h"
 
-bool cpu_winograd_supports(struct tern_device *device, const struct tern_op_desc *d)
+#define FINISH 128 /* channels of 16 pixels: 8 KiB */
+
+static bool supports(enum tern_dtype dtype, const struct tern_op_desc *d)
 {
     const struct tern_conv2d_attrs *p = &d->attrs.conv2d;
     const struct tern_meta *w = &d->in[1];
     return p->groups == 1 && p->stride[0] == 1 && p->stride[1] == 1 && p->dilation[0] == 1 && p->dilation[1] == 1 && w->shape[2] == 3 &&
-           w->shape[3] == 3 && w->shape[1] > 0 && tern_dtype_is_float(w->dtype) && tern_meta_is_contiguous(w) &&
-           d->in[0].dtype == TERN_F32 && tern_meta_is_channels_last(&d->in[0]) && tern_meta_is_channels_last(&d->out) &&
+           w->shape[3] == 3 && w->shape[1] > 0 && tern_dtype_is_float(w->dtype) && tern_meta_is_contiguous(w) && d->in[0].dtype == dtype &&
+           tern_meta_is_channels_last(&d->in[0]) && tern_meta_is_channels_last(&d->out) &&
            (!d->present[2] || (d->in[2].dtype == TERN_F32 && tern_meta_is_contiguous(&d->in[2])));
 }
+
+bool cpu_winograd_supports(struct tern_device *device, const struct tern_op_desc *d) { return supports(TERN_F32, d); }
+
+bool cpu_winograd_supports_bf16(struct tern_device *device, const struct tern_op_desc *d) { return supports(TERN_BF16, d); }
 
 bool cpu_winograd_post(const struct tern_op_desc *d)
 {
     struct cpu_rows rows = cpu_rows_channels_last();
-    return cpu_post_fits(d, TERN_F32, &rows);
+    return cpu_post_fits(d, d->in[0].dtype, &rows);
+}
+
+/* With few pixels the implicit gemm of bf16 waits for its weights. */
+double cpu_winograd_unit(const struct tern_device *device, const struct tern_op_desc *d)
+{
+    const double tiles = cpu_winograd_pair(d), gain = ((const struct cpu_device *)device)->level->bf16.gain;
+    return d->in[0].dtype == TERN_BF16 ? 1.1 * gain * tiles / (tiles + 4) : 1;
 }
 
 struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d)
 {
     const int64_t *x = d->in[0].shape, *y = d->out.shape;
-    struct cpu_winograd w = {.n = y[0], .c = x[1], .h = x[2], .w = x[3], .o = y[1], .oh = y[2], .ow = y[3]};
+    struct cpu_winograd w = {.n = y[0], .c = x[1], .h = x[2], .w = x[3], .o = y[1], .oh = y[2], .ow = y[3], .dtype = d->in[0].dtype};
     w.pad_h = d->attrs.conv2d.padding[0];
     w.pad_w = d->attrs.conv2d.padding[1];
     w.across = ceil_div(w.ow, 4);
@@ -38,7 +51,7 @@ double cpu_winograd_pair(const struct tern_op_desc *d)
     return 2.0 * (double)(w.down * w.across);
 }
 
-struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const float *zero, const struct cpu_post *post)
+struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const void *zero, const struct cpu_post *post)
 {
     struct cpu_winograd w = cpu_winograd_sizes(a->desc);
     w.x = tern_arg_host(&a->in[0]);
@@ -50,28 +63,67 @@ struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const fl
     return w;
 }
 
-void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const float *pixel[TERN_WINOGRAD_POINTS])
+static int64_t pixel_bytes(const struct cpu_winograd *w) { return (int64_t)tern_dtype_size(w->dtype); }
+
+void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const void *pixel[TERN_WINOGRAD_POINTS])
 {
-    const int64_t x0 = t % w->across * 4 - w->pad_w, y0 = t / w->across % w->down * 4 - w->pad_h;
-    const float *picture = w->x + t / w->across / w->down * w->h * w->w * w->c;
+    const int64_t x0 = t % w->across * 4 - w->pad_w, y0 = t / w->across % w->down * 4 - w->pad_h, bytes = w->c * pixel_bytes(w);
+    const char *picture = w->x + t / w->across / w->down * w->h * w->w * bytes;
     for (int p = 0; p < TERN_WINOGRAD_POINTS; p++) {
         int64_t y = y0 + p / 6, x = x0 + p % 6;
-        pixel[p] = y >= 0 && y < w->h && x >= 0 && x < w->w ? picture + (y * w->w + x) * w->c : w->zero;
+        pixel[p] = y >= 0 && y < w->h && x >= 0 && x < w->w ? picture + (y * w->w + x) * bytes : w->zero;
+    }
+}
+
+/* Of a tile: its first output pixel, and the first row of its picture among those of all. */
+struct corner {
+    int64_t x, y, row;
+};
+
+/* The row of output pixel p; -1: beyond the edge. */
+static int64_t row_of(const struct cpu_winograd *w, const struct corner *k, int p)
+{
+    int64_t y = k->y + p / 4, x = k->x + p % 4;
+    return y < w->oh && x < w->ow ? k->row + y * w->ow + x : -1;
+}
+
+static void finish_f32(const struct cpu_winograd *w, const struct corner *k, int64_t col, int64_t n, const float *m, int64_t step)
+{
+    float *pixel[16];
+    for (int p = 0; p < 16; p++) {
+        int64_t row = row_of(w, k, p);
+        pixel[p] = row < 0 ? NULL : (float *)(void *)w->y + row * w->o + col;
+    }
+    w->level->winograd_output(n, m, step, w->bias ? w->bias + col : NULL, pixel);
+    for (int p = 0; w->post && p < 16; p++)
+        if (pixel[p])
+            cpu_post_apply(w->post, pixel[p], row_of(w, k, p), col, n);
+}
+
+/* Channels, some at a time, in f32 in L1, then posts and one rounding. */
+static void finish_bf16(const struct cpu_winograd *w, const struct corner *k, int64_t col, int64_t n, const float *m, int64_t step)
+{
+    float out[16][FINISH + 16], *pixel[16];
+    for (int p = 0; p < 16; p++)
+        pixel[p] = row_of(w, k, p) < 0 ? NULL : out[p];
+    for (int64_t c = 0, part; c < n; c += part) {
+        part = min64(n - c, FINISH);
+        w->level->winograd_output(part, m + c, step, w->bias ? w->bias + col + c : NULL, pixel);
+        for (int p = 0; p < 16; p++) {
+            int64_t row = row_of(w, k, p);
+            if (row < 0)
+                continue;
+            if (w->post)
+                cpu_post_apply(w->post, out[p], row, col + c, part);
+            w->level->from_f32(w->dtype, part, out[p], w->y + (row * w->o + col + c) * pixel_bytes(w));
+        }
     }
 }
 
 void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n, const float *m, int64_t step)
 {
-    const int64_t x0 = t % w->across * 4, y0 = t / w->across % w->down * 4, row0 = t / w->across / w->down * w->oh * w->ow;
-    float *pixel[16];
-    for (int p = 0; p < 16; p++) {
-        int64_t y = y0 + p / 4, x = x0 + p % 4;
-        pixel[p] = y < w->oh && x < w->ow ? w->y + (row0 + y * w->ow + x) * w->o + col : NULL;
-    }
-    w->level->winograd_output(n, m, step, w->bias ? w->bias + col : NULL, pixel);
-    for (int p = 0; w->post && p < 16; p++)
-        if (pixel[p])
-            cpu_post_apply(w->post, pixel[p], row0 + (y0 + p / 4) * w->ow + x0 + p % 4, col, n);
+    const struct corner k = {t % w->across * 4, t / w->across % w->down * 4, t / w->across / w->down * w->oh * w->ow};
+    (w->dtype == TERN_F32 ? finish_f32 : finish_bf16)(w, &k, col, n, m, step);
 }
 
 struct cpu_pack cpu_winograd_weights(const struct tern_op_desc *d, int64_t n)

@@ -228,3 +228,16 @@ def add_linear_geglu(t):
     geglu("deep.bf16", t.gen("bf16", 65, 1280), t.gen("bf16", 66, 1280), t.gen("bf16", 66))
     geglu("special.f32", t.data([[1.0, INF, 2.0], [NAN, 1.0, -0.0], [-INF, 1.0, 3.0]], "f32"), t.gen("f32", 4, 3, positive=True), t.gen("f32", 4))
     geglu("tiny.f32", t.data([[1e-40, -0.0, 1.0], [-1e-45, 2.0, 0.0]], "f32"), t.gen("f32", 4, 3))
+
+
+def add_conv_halves(t):
+    """Channels-last pictures in f16 and bf16 with vectors in f32, as models have them."""
+    def conv(name, dtype, x, w, bias, padding):
+        b = t.gen("f32", w[0]) if bias else None
+        t.case(f"last_{name}.{dtype}", "conv2d", [t.gen(dtype, *x).channels_last(), t.gen(dtype, *w), b],
+               lambda v, k, c: F.conv2d(v, k, c, 1, padding), "conv", conv_attrs(1, padding, 1, 1))
+    for dtype in FLOATS[1:]:
+        conv("halves_3x3", dtype, (2, 5, 7, 6), (4, 5, 3, 3), True, 1)
+        conv("halves_no_bias", dtype, (1, 33, 9, 5), (50, 33, 3, 3), False, 1)
+        conv("halves_wide", dtype, (1, 12, 6, 11), (150, 12, 3, 3), True, (0, 2))
+        conv("halves_one_pixel", dtype, (3, 4, 1, 1), (5, 4, 3, 3), True, 1)

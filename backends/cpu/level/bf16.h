@@ -41,6 +41,7 @@ static void bf16_round(int64_t n, const float *x, const float *bias, uint16_t *y
 #if defined(TERN_LEVEL_amx)
 
 #define BF16_STEP 32
+#define BF16_GAIN 16
 
 /* Every tile is 16 rows of 64 bytes: rows and columns that a product lacks are computed too, into scratch. */
 static void bf16_begin(void)
@@ -121,6 +122,7 @@ static void bf16_block(int rows, int n, const struct tern_bf16_piece *pieces, co
 #else
 
 #define BF16_STEP 2
+#define BF16_GAIN 2
 
 static void bf16_begin(void) {}
 static void bf16_end(void) {}

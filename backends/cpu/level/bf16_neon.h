@@ -6,6 +6,7 @@
 #include "backends/cpu/level/vec.h"
 
 #define BF16_STEP 4
+#define BF16_GAIN 4
 
 static void bf16_begin(void) {}
 static void bf16_end(void) {}

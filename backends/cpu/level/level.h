@@ -65,6 +65,7 @@ struct tern_bf16_piece {
 /* Products of bf16, sums in f32. A panel of B: k / 2 rows of pairs along the depth, element (i, j) at (i / 2 * width + j) * 2 + i % 2. */
 struct tern_cpu_bf16 {
     int step; /* of the depth; 0: the level has no instructions for bf16, and nothing below is there */
+    int gain; /* multiplications in the time of one in f32, as the instructions go */
     /* Around all blocks of a task, on its thread. */
     void (*begin)(void), (*end)(void);
     /* C (rows x panel width, ldc) = or += the sum of A's n pieces times the panel's rows that belong to them. Memory for whole halves is
@@ -154,9 +155,9 @@ struct tern_cpu_level {
     /* Rows of n values that lie together: (x - mean) / sqrt(variance + eps) * weight + bias. y has x's dtype. */
     void (*normalize)(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y);
 
-    /* The transforms of Winograd's convolution on n channels of one tile. x: its 36 input pixels, row by row; result i goes to
-     * v + i * step. */
-    void (*winograd_input)(int64_t n, const float *const *x, float *v, int64_t step);
+    /* The transforms of Winograd's convolution on n channels of one tile. x: its 36 input pixels in f32, f16 or bf16, row by row; result
+     * i goes to v + i * step. */
+    void (*winograd_input)(enum tern_dtype dtype, int64_t n, const void *const *x, float *v, int64_t step);
     /* m + i * step: product i; y: the 16 output pixels, row by row, NULL: not wanted. bias: n values, or NULL. */
     void (*winograd_output)(int64_t n, const float *m, int64_t step, const float *bias, float *const *y);
     /* Filters of a panel of B (`width` output channels, a multiple of half of nr) and n input channels, each 9 rows of the panel: value i

@@ -3,6 +3,7 @@
 #ifndef TERN_BACKENDS_CPU_WINOGRAD_H
 #define TERN_BACKENDS_CPU_WINOGRAD_H
 
+#include "backends/cpu/level/convert.h"
 #include "backends/cpu/level/gemm.h"
 
 #define A1 TERN_WINOGRAD_A
@@ -37,14 +38,14 @@ INLINE void winograd_out(const vf m[6], vf y[4])
 }
 
 /* n channels from c on; n is VW but for the last vector. */
-INLINE void winograd_input_vector(int64_t c, int64_t n, const float *const *x, float *v, int64_t step)
+INLINE void winograd_input_vector(const enum tern_dtype dtype, int64_t c, int64_t n, const void *const *x, float *v, int64_t step)
 {
     vf t[6][6], d[6], r[6];
 #pragma GCC unroll 6
     for (int j = 0; j < 6; j++) {
 #pragma GCC unroll 6
         for (int i = 0; i < 6; i++)
-            d[i] = n == VW ? v_load(x[i * 6 + j] + c) : v_load_n(x[i * 6 + j] + c, n);
+            d[i] = n == VW ? v_load_as(dtype, x[i * 6 + j], c) : v_load_as_n(dtype, x[i * 6 + j], c, n);
         winograd_in(d, r);
 #pragma GCC unroll 6
         for (int i = 0; i < 6; i++)
@@ -64,13 +65,23 @@ INLINE void winograd_input_vector(int64_t c, int64_t n, const float *const *x, f
     }
 }
 
-static void winograd_input(int64_t n, const float *const *x, float *v, int64_t step)
+INLINE void winograd_input_as(const enum tern_dtype dtype, int64_t n, const void *const *x, float *v, int64_t step)
 {
     int64_t c = 0;
     for (; c + VW <= n; c += VW)
-        winograd_input_vector(c, VW, x, v, step);
+        winograd_input_vector(dtype, c, VW, x, v, step);
     if (c < n)
-        winograd_input_vector(c, n - c, x, v, step);
+        winograd_input_vector(dtype, c, n - c, x, v, step);
+}
+
+static void winograd_input(enum tern_dtype dtype, int64_t n, const void *const *x, float *v, int64_t step)
+{
+    if (dtype == TERN_F32)
+        winograd_input_as(TERN_F32, n, x, v, step);
+    else if (dtype == TERN_F16)
+        winograd_input_as(TERN_F16, n, x, v, step);
+    else
+        winograd_input_as(TERN_BF16, n, x, v, step);
 }
 
 INLINE void winograd_output_vector(int64_t c, int64_t n, const float *m, int64_t step, const float *bias, float *const *y)
