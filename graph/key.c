@@ -27,8 +27,10 @@ struct tern_key tern_plan_fingerprint(struct tern_context *ctx)
         }
     }
     tern_key_add_text(&k, device->name);
-    for (int i = 0; device->kernels[i]; i++)
+    for (int i = 0; device->kernels[i]; i++) {
         tern_key_add_text(&k, device->kernels[i]->name);
+        tern_key_add(&k, (uint64_t)device->kernels[i]->revision);
+    }
     tern_key_add_text(&k, device->level);
     tern_key_add(&k, device->caps.max_buffer);
     tern_key_add_text(&k, forced);
