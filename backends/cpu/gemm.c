@@ -133,11 +133,7 @@ static void times_pair(const struct run *r, const struct block *q, int64_t p)
     const struct sums gate = {2 * p + 1, cols, g->bias ? g->bias + g->n + col : NULL, q->sums + l->nr, 2 * l->nr};
     times_parts(r, q, &value);
     times_parts(r, q, &gate);
-    for (int64_t i = 0; i < q->rows; i++) {
-        float *v = value.c + i * value.ldc, *w = gate.c + i * gate.ldc;
-        l->unary[TERN_CPU_GELU](cols, w, w, 0);
-        l->binary[TERN_CPU_MUL](cols, v, 1, w, 1, g->c + (q->row0 + i) * g->ldc + col);
-    }
+    l->geglu(TERN_F32, q->rows, cols, value.c, gate.c, gate.ldc, g->c + q->row0 * g->ldc + col, g->ldc);
 }
 
 static void run_task(void *arg, int slot, int64_t task)

@@ -81,16 +81,13 @@ static void finish_gated(const struct run *r, const struct task *t, int64_t row,
 {
     const struct cpu_bf16_gemm *g = r->g;
     const struct tern_cpu_level *l = r->level;
-    for (int64_t i = 0; i < rows; i++, c += r->b.ldc)
-        for (int64_t q = 0; q < n; q += 2) {
-            float *value = c + q * NR, *gate = value + NR;
-            int64_t col, cols = columns(r, p + q, &col);
-            for (int64_t k = 0; t->bias && k < 2; k++)
-                l->binary[TERN_CPU_ADD](cols, value + k * NR, 1, t->bias + (p + q + k - t->p0) * NR, 1, value + k * NR);
-            l->unary[TERN_CPU_GELU](cols, gate, gate, 0);
-            l->binary[TERN_CPU_MUL](cols, value, 1, gate, 1, value);
-            l->bf16.round(cols, value, NULL, g->c + (row + i) * g->ldc + col);
-        }
+    const float *bias = t->bias ? t->bias + (p - t->p0) * NR : NULL;
+    for (int64_t i = 0; bias && i < rows; i++)
+        l->binary[TERN_CPU_ADD](n * NR, c + i * r->b.ldc, 1, bias, 1, c + i * r->b.ldc);
+    for (int64_t q = 0; q < n; q += 2) {
+        int64_t col, cols = columns(r, p + q, &col);
+        l->geglu(TERN_BF16, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc, g->c + row * g->ldc + col, g->ldc);
+    }
 }
 
 /* `rows` rows of sums at c are ready: columns of panels p .. p + n. */
@@ -144,6 +141,7 @@ static void run_task(void *arg, int slot, int64_t task)
         t.bias = (float *)(void *)(scratch + b->a_bytes + b->c_bytes);
     for (int64_t p = t.p0; g->bias && p < t.p1; p++) {
         int64_t first, cols = columns(r, p, &first);
+        memset(t.bias + (p - t.p0) * NR, 0, NR * sizeof(float)); /* a narrow panel is added whole */
         r->level->to_f32(g->bias_dtype, cols, (const char *)g->bias + (size_t)first * tern_dtype_size(g->bias_dtype),
                          t.bias + (p - t.p0) * NR);
     }

@@ -77,4 +77,21 @@ UNARY_ROWS(UNARY)
     }
 BINARY_ROWS(BINARY)
 
+INLINE void geglu_rows(const enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, const float *gate, int64_t ld, void *y,
+                       int64_t ldy)
+{
+    for (int64_t r = 0; r < rows; r++, x += ld, gate += ld) {
+        int64_t i = 0;
+        for (; i + VW <= n; i += VW)
+            v_store_as(dtype, y, r * ldy + i, v_load(x + i) * v_gelu(v_load(gate + i)));
+        if (i < n)
+            v_store_as_n(dtype, y, r * ldy + i, v_load_n(x + i, n - i) * v_gelu(v_load_n(gate + i, n - i)), n - i);
+    }
+}
+
+static void geglu(enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, const float *gate, int64_t ld, void *y, int64_t ldy)
+{
+    FOR_DTYPE(dtype, geglu_rows, rows, n, x, gate, ld, y, ldy)
+}
+
 #endif

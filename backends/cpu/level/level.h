@@ -139,6 +139,9 @@ struct tern_cpu_level {
     void (*binary_of[TERN_CPU_BINARY_COUNT])(enum tern_dtype dtype, int64_t n, const void *x, int x_step, const void *y, int y_step,
                                              void *out);
 
+    /* y = x * gelu(gate), rows of n values, ld and ldy values apart; y of f32, f16 or bf16, rounded once. */
+    void (*geglu)(enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, const float *gate, int64_t ld, void *y, int64_t ldy);
+
     /* Conversions; bf16 and f16 round to nearest even. */
     void (*to_f32)(enum tern_dtype dtype, int64_t n, const void *x, float *y);   /* f16, bf16, f32 */
     void (*from_f32)(enum tern_dtype dtype, int64_t n, const float *x, void *y); /* f16, bf16, f32 */
