@@ -7,7 +7,7 @@
 #include "ops/reference.h"
 #include "ops/rules.h"
 
-/* x (..., K), weight (N, K), bias (N); the result has one of `parts` columns. */
+/* x (..., K), weight (N, K), bias (N); the result has N / parts columns. */
 static enum tern_status shape_of(struct tern_context *ctx, struct tern_op_desc *d, int64_t parts)
 {
     const struct tern_meta *x = &d->in[0], *w = &d->in[1];

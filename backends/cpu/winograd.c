@@ -168,19 +168,5 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
     return cpu_winograd_unit(device, d) * ((d->out.shape[1] < 32 ? 0.5 : 0.27) + weights / tiles);
 }
 
-#define WINOGRAD(dtype, takes)                                 \
-    const struct tern_kernel cpu_conv2d_##dtype##_winograd = { \
-        .name = "conv2d_" #dtype "_winograd",                  \
-        .op = TERN_OP_conv2d,                                  \
-        .planned = true,                                       \
-        .cost = cost,                                          \
-        .supports = takes,                                     \
-        .post = cpu_winograd_post,                             \
-        .workspace = workspace,                                \
-        .pack_input = 1,                                       \
-        .packed_size = packed_size,                            \
-        .pack = pack,                                          \
-        .run = run,                                            \
-    };
-WINOGRAD(f32, cpu_winograd_supports)
-WINOGRAD(bf16, cpu_winograd_supports_bf16)
+WINOGRAD_KERNEL(f32_winograd, cpu_winograd_supports)
+WINOGRAD_KERNEL(bf16_winograd, cpu_winograd_supports_bf16)

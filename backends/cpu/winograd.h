@@ -41,4 +41,20 @@ struct cpu_pack cpu_winograd_weights(const struct tern_op_desc *d, int64_t n);
 /* n values, filled up to an odd number of lines behind whole pages: else 36 matrices would lie in the same sets of the cache. */
 int64_t cpu_winograd_apart(int64_t n);
 
+/* A candidate of the file that says this: cost, workspace, packed_size, pack and run are its own. */
+#define WINOGRAD_KERNEL(kind, takes)               \
+    const struct tern_kernel cpu_conv2d_##kind = { \
+        .name = "conv2d_" #kind,                   \
+        .op = TERN_OP_conv2d,                      \
+        .planned = true,                           \
+        .cost = cost,                              \
+        .supports = takes,                         \
+        .post = cpu_winograd_post,                 \
+        .workspace = workspace,                    \
+        .pack_input = 1,                           \
+        .packed_size = packed_size,                \
+        .pack = pack,                              \
+        .run = run,                                \
+    };
+
 #endif

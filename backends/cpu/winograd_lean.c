@@ -161,19 +161,5 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
     return cpu_winograd_unit(device, d) * (0.3 + 1.6 / tiles);
 }
 
-#define LEAN(dtype, takes)                                          \
-    const struct tern_kernel cpu_conv2d_##dtype##_winograd_lean = { \
-        .name = "conv2d_" #dtype "_winograd_lean",                  \
-        .op = TERN_OP_conv2d,                                       \
-        .planned = true,                                            \
-        .cost = cost,                                               \
-        .supports = takes,                                          \
-        .post = cpu_winograd_post,                                  \
-        .workspace = workspace,                                     \
-        .pack_input = 1,                                            \
-        .packed_size = packed_size,                                 \
-        .pack = pack,                                               \
-        .run = run,                                                 \
-    };
-LEAN(f32, cpu_winograd_supports)
-LEAN(bf16, cpu_winograd_supports_bf16)
+WINOGRAD_KERNEL(f32_winograd_lean, cpu_winograd_supports)
+WINOGRAD_KERNEL(bf16_winograd_lean, cpu_winograd_supports_bf16)
