@@ -46,6 +46,7 @@ int64_t cpu_winograd_apart(int64_t n);
     const struct tern_kernel cpu_conv2d_##kind = { \
         .name = "conv2d_" #kind,                   \
         .op = TERN_OP_conv2d,                      \
+        .revision = 1,                             \
         .planned = true,                           \
         .cost = cost,                              \
         .supports = takes,                         \

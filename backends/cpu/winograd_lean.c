@@ -37,12 +37,12 @@ struct blocking {
     size_t slot;                    /* bytes of scratch for one thread: weights and products */
 };
 
-/* The weights of a part of a panel, and the products of a task, each in three tenths of L2. */
+/* The weights of a part of a panel, and the products of a task, each in six tenths of L2: one matrix in 36 of each is at work at a time. */
 static struct blocking plan(struct tern_context *ctx, const struct cpu_winograd *w)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
     const int64_t mr = d->level->mr, nr = d->level->nr, panels = cpu_panel_count(d->level, w->o);
-    const int64_t share = max64((int64_t)(d->l2 * 3 / 10 / sizeof(float)) / POINTS / nr, LINE); /* rows of nr columns */
+    const int64_t share = max64((int64_t)(d->l2 * 6 / 10 / sizeof(float)) / POINTS / nr, LINE); /* rows of nr columns */
     struct blocking k = {0};
     if (w->tiles < 1 || w->o < 1)
         return k;
