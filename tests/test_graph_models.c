@@ -51,7 +51,7 @@ static void eager(struct tern_pipeline *p, const char *component, tern_tensor *c
 
 static void count_planned(void *user, const struct tern_step_profile *step)
 {
-    *(int *)user += !strncmp(step->kernel, "conv2d_f32_winograd", 19); /* and the lean one */
+    *(int *)user += !strcmp(step->kernel, "conv2d_f32_winograd");
 }
 
 /* Outputs of the plan without some passes ("": with all): the bits of the eager ones, or within the limit. How many convolutions took

@@ -1,130 +1,137 @@
 /* conv2d by Winograd's minimal filtering [Lavin and Gray 2016]: 4 x 4 outputs of a 3 x 3 filter cost 36 multiplications in place of
- * 144. Tiles of the picture are transformed, 36 matrix products go over the channels, and what they give is transformed back. */
-#include "backends/cpu/winograd.h"
-#include "backends/cpu/integers.h"
-
+ * 144. Tiles of the picture are transformed, 36 matrix products go over the channels, and what they give is transformed back. Weights are
+ * transformed while it runs, a part of a panel at a time: that costs as much as the products of some two tiles do; transformed weights
+ * of a layer would be four to eight times as many bytes, read from memory instead. */
 #include <string.h>
 
+#include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/winograd.h"
 #include "core/threads.h"
 
 #define POINTS TERN_WINOGRAD_POINTS
 #define LINE 16                   /* f32 in a line of cache */
-#define MOST_WORKSPACE (24 << 20) /* bytes that a chunk of tiles aims at */
-#define PACK_CHANNELS 16          /* input channels that are transformed together */
+#define MOST_WORKSPACE (12 << 20) /* bytes of transformed input that a chunk of blocks aims at */
+#define MOST_PANELS 4             /* of a task */
+#define LEAST_TILES 8
 
-/* ---- weights: 36 matrices (C x O), each packed for the gemm */
-
-static size_t matrix_size(const struct tern_cpu_level *level, const struct tern_op_desc *d)
+static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    return cpu_packed_size(level, d->in[1].shape[0], d->in[1].shape[1], sizeof(float));
-}
-
-static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d) { return POINTS * matrix_size(cpu_level(ctx), d); }
-
-struct pack_run {
-    const struct tern_cpu_level *level;
-    const struct tern_op_desc *d;
-    const char *src;
-    float *dst;
-    size_t matrix; /* values */
-};
-
-/* Panels begin..end of all 36 matrices, some channels at a time. */
-static void pack_task(void *arg, int64_t begin, int64_t end)
-{
-    const struct pack_run *r = arg;
-    const int64_t o = r->d->in[1].shape[0], c = r->d->in[1].shape[1], nr = r->level->nr;
-    float panel[PACK_CHANNELS * 9 * TERN_GEMM_MAX_NR];
-    for (int64_t col = begin * nr; col < end * nr && col < o; col += nr) {
-        const int64_t width = o - col <= nr / 2 ? nr / 2 : nr;
-        for (int64_t c0 = 0; c0 < c; c0 += PACK_CHANNELS) {
-            const int64_t n = min64(PACK_CHANNELS, c - c0);
-            struct cpu_pack p = cpu_winograd_weights(r->d, n);
-            const char *src = r->src + (size_t)(col * p.column + c0 * 9) * p.element;
-            p.n -= col;
-            cpu_pack_panel(r->level, &p, src, panel, 0);
-            r->level->winograd_filter(r->d->in[1].dtype, n, width, panel, r->dst + col * c + c0 * width, (int64_t)r->matrix);
-        }
-    }
+    struct cpu_pack p = cpu_winograd_weights(d, d->in[1].shape[1]);
+    return cpu_packed_size(cpu_level(ctx), p.n, p.k, p.element);
 }
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    struct pack_run r = {cpu_level(ctx), d, src, dst, matrix_size(cpu_level(ctx), d) / sizeof(float)};
-    tern_parallel(ctx, cpu_panel_count(r.level, d->in[1].shape[0]), 1, pack_task, &r);
+    struct cpu_pack p = cpu_winograd_weights(d, d->in[1].shape[1]);
+    cpu_pack_b(ctx, &p, src, dst);
     return TERN_OK;
 }
 
-/* ---- the plan of a call */
+/* ---- the plan of a call: blocks of tiles, chunks of blocks. A task multiplies a block by some panels. */
 
-struct chunk {
-    int64_t most;           /* tiles of one chunk */
-    int64_t ldv, ldm;       /* values between rows of the transformed input and of the products */
-    int64_t step_v, step_m; /* between their 36 matrices */
+struct blocking {
+    int64_t rows, blocks;           /* tiles of a block; blocks of a chunk */
+    int64_t kc, parts;              /* input channels of a part */
+    int64_t panels, groups;         /* of a task; tasks of a block */
+    int64_t step_v, step_u, step_m; /* values between the 36 matrices of: a part of a block, of a panel's weights, of the products */
+    int64_t block;                  /* values of a block of transformed input: part, point, tile, channel */
+    size_t slot;                    /* bytes of scratch for one thread: weights and products */
 };
 
-static struct chunk plan(struct tern_context *ctx, const struct cpu_winograd *w)
+/* The weights of a part of a panel, and the products of a task, each in six tenths of L2: one matrix in 36 of each is at work at a time. */
+static struct blocking plan(struct tern_context *ctx, const struct cpu_winograd *w)
 {
-    const int64_t mr = cpu_level(ctx)->mr;
-    struct chunk k = {.ldv = ceil_div(w->c, LINE) * LINE + LINE, .ldm = ceil_div(w->o, LINE) * LINE + LINE};
-    k.most = MOST_WORKSPACE / (int64_t)sizeof(float) / POINTS / (k.ldv + k.ldm) / mr * mr;
-    k.most = k.most < mr ? mr : k.most;
-    if (w->tiles > 0) /* chunks of about equal size */
-        k.most = min64(k.most, ceil_div(ceil_div(w->tiles, ceil_div(w->tiles, k.most)), mr) * mr);
-    k.step_v = cpu_winograd_apart(k.most * k.ldv);
-    k.step_m = cpu_winograd_apart(k.most * k.ldm);
+    const struct cpu_device *d = cpu_device_of(ctx);
+    const int64_t mr = d->level->mr, nr = d->level->nr, panels = cpu_panel_count(d->level, w->o);
+    const int64_t share = max64((int64_t)(d->l2 * 6 / 10 / sizeof(float)) / POINTS / nr, LINE); /* rows of nr columns */
+    struct blocking k = {0};
+    if (w->tiles < 1 || w->o < 1)
+        return k;
+    k.kc = ceil_div(ceil_div(w->c, ceil_div(w->c, share / LINE * LINE)), LINE) * LINE;
+    k.parts = ceil_div(w->c, k.kc);
+    k.rows = ceil_div(ceil_div(w->tiles, ceil_div(w->tiles, max64(share / mr * mr, mr))), mr) * mr;
+    k.panels = max64(1, min64(min64(share / k.rows, MOST_PANELS), panels / tern_thread_count(ctx)));
+    k.groups = ceil_div(panels, k.panels);
+    k.step_v = cpu_winograd_apart(k.rows * k.kc);
+    k.step_u = cpu_winograd_apart(k.kc * nr);
+    k.step_m = cpu_winograd_apart(k.rows * k.panels * nr);
+    k.block = k.parts * POINTS * k.step_v;
+    k.blocks = max64(1, min64(ceil_div(w->tiles, k.rows), MOST_WORKSPACE / (int64_t)sizeof(float) / k.block));
+    k.slot = (size_t)(POINTS * (k.step_u + k.step_m)) * sizeof(float);
     return k;
 }
+
+/* A pixel of the padding. */
+static int64_t zeros(const struct blocking *k) { return k->parts * k->kc; }
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct cpu_winograd w = cpu_winograd_sizes(d);
-    struct chunk k = plan(ctx, &w);
-    return w.tiles ? (size_t)(POINTS * (k.step_v + k.step_m) + k.ldv) * sizeof(float) : 0;
+    struct blocking k = plan(ctx, &w);
+    return (size_t)(zeros(&k) + k.blocks * k.block) * sizeof(float) + k.slot * (size_t)tern_thread_count(ctx);
 }
 
-/* ---- a chunk of tiles */
+/* ---- a chunk of blocks */
 
 struct run {
     struct cpu_winograd w;
-    struct chunk k;
-    float *v, *m;
-    struct cpu_gemm gemm; /* of one point */
-    int64_t kc, splits;
-    size_t matrix; /* bytes */
+    struct blocking k;
+    const char *weights;
+    enum tern_dtype dtype; /* of the weights */
+    float *v;
+    char *scratch;
     int64_t tile0; /* of this chunk */
 };
 
 static void transform_tiles(void *arg, int64_t begin, int64_t end)
 {
     const struct run *r = arg;
+    const struct blocking *k = &r->k;
     const void *pixel[POINTS];
     for (int64_t i = begin; i < end; i++) {
+        float *v = r->v + i / k->rows * k->block + i % k->rows * k->kc;
         cpu_winograd_pixels(&r->w, r->tile0 + i, pixel);
-        r->w.level->winograd_input(r->w.dtype, r->w.c, pixel, r->v + i * r->k.ldv, r->k.step_v);
+        for (int64_t c0 = 0; c0 < r->w.c; c0 += k->kc, v += POINTS * k->step_v) {
+            r->w.level->winograd_input(r->w.dtype, min64(k->kc, r->w.c - c0), pixel, v, k->step_v);
+            for (int p = 0; p < POINTS; p++)
+                pixel[p] = (const char *)pixel[p] + (size_t)k->kc * tern_dtype_size(r->w.dtype);
+        }
     }
 }
 
-/* One point and a part of its panels. */
-static void multiply(void *arg, int slot, int64_t task)
+/* 36 products of a part of a block (rows x kc) and of a panel; u: its transformed weights. */
+static void multiply(const struct run *r, int64_t rows, int64_t kc, const float *v, const float *u, bool half, float *m, bool accumulate)
 {
-    const struct run *r = arg;
-    int64_t point = task / r->splits, part = task % r->splits, panels = cpu_panel_count(r->w.level, r->gemm.n);
-    struct cpu_gemm g = r->gemm;
-    const float *a = r->v + point * r->k.step_v;
-    g.b = (const char *)r->gemm.b + (size_t)point * r->matrix;
-    g.c = r->m + point * r->k.step_m;
-    for (int64_t k0 = 0; k0 < g.k; k0 += r->kc)
-        cpu_gemm_panels(r->w.level, &g, a + k0, r->k.ldv, 0, g.m, k0, min64(r->kc, g.k - k0), panels * part / r->splits,
-                        panels * (part + 1) / r->splits);
+    const struct tern_cpu_level *l = r->w.level;
+    const struct blocking *k = &r->k;
+    const int64_t ldm = k->panels * l->nr;
+    for (int point = 0; point < POINTS; point++)
+        for (int64_t i = 0; i < rows; i += l->mr)
+            l->gemm_tile((int)min64(l->mr, rows - i), half ? l->nr / 2 : l->nr, kc, v + point * k->step_v + i * k->kc, k->kc,
+                         u + point * k->step_u, TERN_F32, half, m + point * k->step_m + i * ldm, ldm, accumulate, NULL);
 }
 
-static void finish_tiles(void *arg, int64_t begin, int64_t end)
+/* A block times some panels, part by part of the input channels, and the outputs of that. */
+static void run_task(void *arg, int slot, int64_t task)
 {
     const struct run *r = arg;
-    for (int64_t i = begin; i < end; i++)
-        cpu_winograd_finish(&r->w, r->tile0 + i, 0, r->w.o, r->m + i * r->k.ldm, r->k.step_m);
+    const struct cpu_winograd *w = &r->w;
+    const struct blocking *k = &r->k;
+    const int64_t block = task / k->groups, tile = r->tile0 + block * k->rows, rows = min64(k->rows, w->tiles - tile);
+    const int64_t nr = w->level->nr, col0 = task % k->groups * k->panels * nr, end = min64(col0 + k->panels * nr, w->o);
+    const float *v = r->v + block * k->block;
+    float *u = (float *)(void *)(r->scratch + (size_t)slot * k->slot), *m = u + POINTS * k->step_u;
+    for (int64_t c0 = 0; c0 < w->c; c0 += k->kc, v += POINTS * k->step_v)
+        for (int64_t col = col0; col < end; col += nr) {
+            const bool half = w->o - col <= nr / 2;
+            const int64_t width = half ? nr / 2 : nr, kc = min64(k->kc, w->c - c0);
+            const char *filters = r->weights + (size_t)((col * w->c + c0 * width) * 9) * tern_dtype_size(r->dtype);
+            w->level->winograd_filter(r->dtype, kc, width, filters, u, k->step_u);
+            multiply(r, rows, kc, v, u, half, m + col - col0, c0 > 0);
+        }
+    for (int64_t i = 0; i < rows; i++)
+        cpu_winograd_finish(w, tile + i, col0, end - col0, m + i * k->panels * nr, k->step_m);
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
@@ -132,41 +139,46 @@ static enum tern_status run(const struct tern_kernel_args *a)
     struct cpu_rows rows = cpu_rows_channels_last();
     struct cpu_post post = cpu_post_make(a, &rows);
     float *zero = tern_arg_host(&a->workspace);
-    struct run r = {.w = cpu_winograd_call(a, zero, &post)};
-    const struct cpu_winograd *w = &r.w;
+    struct run r = {.w = cpu_winograd_call(a, zero, &post), .weights = tern_arg_host(&a->packed), .dtype = a->desc->in[1].dtype};
     if (tern_meta_numel(&a->desc->out) == 0)
         return TERN_OK;
-    r.k = plan(a->ctx, w);
-    memset(zero, 0, (size_t)r.k.ldv * sizeof(float));
-    r.v = zero + r.k.ldv;
-    r.m = r.v + POINTS * r.k.step_v;
-    r.matrix = matrix_size(w->level, a->desc);
-    r.kc = cpu_gemm_depth(a->ctx, w->c);
-    r.splits = min64(cpu_panel_count(w->level, w->o), ceil_div(4 * tern_thread_count(a->ctx), POINTS));
-    r.gemm = (struct cpu_gemm){.n = w->o, .k = w->c, .b = tern_arg_host(&a->packed), .b_dtype = TERN_F32, .ldc = r.k.ldm};
-    for (; r.tile0 < w->tiles; r.tile0 += r.k.most) {
-        r.gemm.m = min64(r.k.most, w->tiles - r.tile0);
-        tern_parallel(a->ctx, r.gemm.m, 4, transform_tiles, &r);
-        tern_parallel_slots(a->ctx, POINTS * r.splits, multiply, &r);
-        tern_parallel(a->ctx, r.gemm.m, 4, finish_tiles, &r);
+    r.k = plan(a->ctx, &r.w);
+    memset(zero, 0, (size_t)zeros(&r.k) * sizeof(float));
+    r.v = zero + zeros(&r.k);
+    r.scratch = (char *)(r.v + r.k.blocks * r.k.block);
+    for (int64_t most = r.k.blocks * r.k.rows; r.tile0 < r.w.tiles; r.tile0 += most) {
+        int64_t tiles = min64(most, r.w.tiles - r.tile0);
+        tern_parallel(a->ctx, tiles, 4, transform_tiles, &r);
+        tern_parallel_slots(a->ctx, ceil_div(tiles, r.k.rows) * r.k.groups, run_task, &r);
     }
     return TERN_OK;
 }
 
-/* ---- the candidate */
-
-/* The implicit gemm costs 1. 0.27 is what it takes with many tiles, 3 / tiles the reading of four times the weights, and as much again is
- * for the memory that they take: where both kinds are about as fast, the lean one is taken. Few outputs are cheap to compute either way,
- * but the implicit gemm reads the picture nine times; few inputs leave the transforms without work between them. Of bf16 the
- * weights become eight times as many bytes. docs/kernels.md has the measured times. Whether the memory is worth it is the plan's question
- * (graph/passes/algorithm.c). */
+/* The implicit gemm costs 1; 1.6 / tiles is for the transform of the weights, and for reading them. Few outputs are cheap to compute either
+ * way, but the implicit gemm reads the picture nine times; few inputs leave the transforms without work between them. */
 static double cost(const struct tern_device *device, const struct tern_op_desc *d)
 {
-    const double tiles = cpu_winograd_pair(d), weights = d->in[0].dtype == TERN_BF16 ? 20 : 6;
-    if (tiles < 8 || d->in[0].shape[1] < 32)
+    const double tiles = cpu_winograd_pair(d);
+    if (tiles < LEAST_TILES || d->in[0].shape[1] < 32)
         return 3;
-    return cpu_winograd_unit(device, d) * ((d->out.shape[1] < 32 ? 0.5 : 0.27) + weights / tiles);
+    return cpu_winograd_unit(device, d) * ((d->out.shape[1] < 32 ? 0.5 : 0.28) + 1.6 / tiles);
 }
+
+#define WINOGRAD_KERNEL(kind, takes)               \
+    const struct tern_kernel cpu_conv2d_##kind = { \
+        .name = "conv2d_" #kind,                   \
+        .op = TERN_OP_conv2d,                      \
+        .revision = 1,                             \
+        .planned = true,                           \
+        .cost = cost,                              \
+        .supports = takes,                         \
+        .post = cpu_winograd_post,                 \
+        .workspace = workspace,                    \
+        .pack_input = 1,                           \
+        .packed_size = packed_size,                \
+        .pack = pack,                              \
+        .run = run,                                \
+    };
 
 WINOGRAD_KERNEL(f32_winograd, cpu_winograd_supports)
 WINOGRAD_KERNEL(bf16_winograd, cpu_winograd_supports_bf16)

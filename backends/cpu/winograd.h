@@ -1,5 +1,4 @@
-/* What both kernels of Winograd's convolution share: which calls they take, the tiles of the pictures, and their weights before they are
- * transformed. */
+/* Of Winograd's convolution: which calls it takes, the tiles of the pictures, and the weights before they are transformed. */
 #ifndef TERN_BACKENDS_CPU_WINOGRAD_H
 #define TERN_BACKENDS_CPU_WINOGRAD_H
 
@@ -40,22 +39,5 @@ void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, i
 struct cpu_pack cpu_winograd_weights(const struct tern_op_desc *d, int64_t n);
 /* n values, filled up to an odd number of lines behind whole pages: else 36 matrices would lie in the same sets of the cache. */
 int64_t cpu_winograd_apart(int64_t n);
-
-/* A candidate of the file that says this: cost, workspace, packed_size, pack and run are its own. */
-#define WINOGRAD_KERNEL(kind, takes)               \
-    const struct tern_kernel cpu_conv2d_##kind = { \
-        .name = "conv2d_" #kind,                   \
-        .op = TERN_OP_conv2d,                      \
-        .revision = 1,                             \
-        .planned = true,                           \
-        .cost = cost,                              \
-        .supports = takes,                         \
-        .post = cpu_winograd_post,                 \
-        .workspace = workspace,                    \
-        .pack_input = 1,                           \
-        .packed_size = packed_size,                \
-        .pack = pack,                              \
-        .run = run,                                \
-    };
 
 #endif
