@@ -10,11 +10,10 @@
 
 #define GROUP TERN_ATTENTION_ROWS
 #define BLOCK TERN_ATTENTION_KEYS
-#define MOST_ROWS 256 /* of a task */
 
 struct shape {
     int64_t n, h, l, s, e, ev;
-    int64_t depth, columns, keys; /* e, ev + 1, s: filled up */
+    int64_t depth, columns, keys; /* e, ev or one more, s: filled up */
     int64_t ldq, ldo;
     int64_t rows;                  /* queries of a task */
     int64_t k_values, v_values;    /* packed, of one head */
@@ -30,14 +29,14 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
     const int64_t *q = d->in[0].shape, *v = d->in[2].shape;
     struct shape s = {.n = q[0], .h = q[1], .l = q[2], .e = q[3], .s = v[2], .ev = v[3]};
     s.depth = round_up(s.e, device->level->bf16.step);
-    s.columns = round_up(s.ev + 1, 16);
+    s.columns = round_up(s.ev + device->level->attention.ones, 16);
     s.keys = round_up(s.s, 32);
     s.ldq = odd_lines(s.depth, 32);
-    s.ldo = odd_lines(s.columns, 16);
+    s.ldo = odd_lines(s.columns + !device->level->attention.ones * 16, 16);
     s.k_values = round_up(s.keys * s.depth, 32);
     s.v_values = s.keys * s.columns;
     /* Queries and results of a task: a quarter of L2. Some tasks for each thread. */
-    int64_t most = min64(MOST_ROWS, (int64_t)device->l2 / 4 / (s.ldq * 2 + s.ldo * 4)) / GROUP * GROUP;
+    int64_t most = min64(device->level->attention.rows, (int64_t)device->l2 / 4 / (s.ldq * 2 + s.ldo * 4)) / GROUP * GROUP;
     s.rows = min64(most, round_up(s.l, GROUP));
     while (s.rows > GROUP && s.n * s.h * ceil_div(s.l, s.rows) < 4 * tern_thread_count(ctx))
         s.rows -= GROUP;
@@ -45,7 +44,7 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
         s.rows = GROUP;
     s.o_bytes = (size_t)(s.rows * s.ldo) * sizeof(float);
     s.q_bytes = (size_t)(s.rows * s.ldq) * sizeof(uint16_t);
-    s.slot = s.o_bytes + s.q_bytes + (size_t)s.rows * sizeof(float) + (size_t)round_up((int64_t)device->level->attention.scratch, 64);
+    s.slot = s.o_bytes + s.q_bytes + (size_t)s.rows * 2 * sizeof(float) + (size_t)round_up((int64_t)device->level->attention.scratch, 64);
     return s;
 }
 
@@ -155,6 +154,7 @@ static void query_task(void *arg, int slot, int64_t i)
     struct tern_cpu_attend a = {.rows = min64(s->rows, s->l - l0),
                                 .keys = s->s,
                                 .depth = s->depth,
+                                .values = s->ev,
                                 .columns = s->columns,
                                 .ldq = s->ldq,
                                 .ldo = s->ldo,
@@ -164,7 +164,8 @@ static void query_task(void *arg, int slot, int64_t i)
     a.q = (uint16_t *)(void *)q;
     a.o = (float *)(void *)o;
     a.most = (float *)(void *)most;
-    a.scratch = most + (size_t)s->rows * sizeof(float);
+    a.sum = a.most + s->rows;
+    a.scratch = a.sum + s->rows;
     a.k = r->packed + nh * (s->k_values + s->v_values);
     a.v = a.k + s->k_values;
     a.factor = fminf(fmaxf((float)M_LOG2E * (biased ? 1 : r->scale), FLT_MIN), FLT_MAX);
@@ -175,7 +176,7 @@ static void query_task(void *arg, int slot, int64_t i)
     r->level->attention.attend(&a);
     uint16_t *out = r->out + head_at(om, n, h) + l0 * om->stride[2];
     for (int64_t j = 0; j < a.rows; j++) { /* a row that sees no key is zero, as in PyTorch */
-        float *x = a.o + j * s->ldo, sum = x[s->ev];
+        float *x = a.o + j * s->ldo, sum = a.sum[j];
         r->level->unary[TERN_CPU_MUL_SCALAR](s->ev, x, x, sum > 0 ? 1 / sum : sum);
         r->level->bf16.round(s->ev, x, NULL, out + j * om->stride[2]);
     }

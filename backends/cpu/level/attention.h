@@ -21,6 +21,18 @@
 #define GROWTH 16
 #define TOO_MUCH ((127 + GROWTH) << 7) /* as bf16; infinity and NaN are above it */
 
+/* Tiles of AMX sum the powers with a column of ones behind the values. Without them SUMS places behind a row's results sum the powers, and
+ * half a vector of columns is SHARED by two rows. */
+#if defined(TERN_LEVEL_amx)
+#define SUMS 0
+#define TASK_ROWS 256
+#define SHARED false
+#else
+#define SUMS 16
+#define TASK_ROWS 64 /* queries, results and a block of keys and values lie in L1 */
+#define SHARED true
+#endif
+
 struct attention_scratch {
     float scores[QUERIES * LD_SCORES];
     uint16_t powers[QUERIES * LD_POWERS];
@@ -38,15 +50,20 @@ INLINE __m512 power_of_two(__m512 x)
     return _mm512_scalef_ps(p, x);
 }
 
-/* y[2 i] of x[i], y[2 i + 1] of x[i + 16] in each PAIR. By hand: vcvtne2ps2bf16 takes as long as four additions. */
+/* Values of x beside those of y, as bf16. By hand: vcvtne2ps2bf16 takes as long as four additions. */
+INLINE __m512i two_powers(__m512 x, __m512 y, __m512 factor, __m512 most)
+{
+    __m512 a = power_of_two(_mm512_fmsub_ps(x, factor, most)), b = power_of_two(_mm512_fmsub_ps(y, factor, most));
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32((__m512i)a, 16), (__m512i)b);
+}
+
+/* y[2 i] of x[i], y[2 i + 1] of x[i + 16] in each PAIR. */
 INLINE bool powers_of(int64_t n, const float *x, float factor, float most, uint16_t *y)
 {
     const __m512 c = _mm512_set1_ps(factor), m = _mm512_set1_ps(most);
     __m512i high = _mm512_setzero_si512();
     for (int64_t j = 0; j < n; j += PAIR) {
-        __m512 a = power_of_two(_mm512_fmsub_ps(_mm512_loadu_ps(x + j), c, m));
-        __m512 b = power_of_two(_mm512_fmsub_ps(_mm512_loadu_ps(x + j + 16), c, m));
-        __m512i both = _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32((__m512i)a, 16), (__m512i)b);
+        __m512i both = two_powers(_mm512_loadu_ps(x + j), _mm512_loadu_ps(x + j + 16), c, m);
         _mm512_storeu_si512(y + j, both);
         high = _mm512_max_epu16(high, both);
     }
@@ -96,20 +113,30 @@ INLINE void next_row(struct powers *w)
 {
     const float *x = w->x + w->row * LD_SCORES;
     uint16_t *to = w->to + w->row * LD_POWERS;
-    bool fits = /* a constant number of keys, of all blocks but the last, is unrolled */
-        w->keys == KEYS ? powers_of(KEYS, x, w->a->factor, w->most[w->row], to) : powers_of(w->keys, x, w->a->factor, w->most[w->row], to);
+    bool fits = w->most[w->row] > -INFINITY;
+    if (fits) /* a constant number of keys, of all blocks but the last, is unrolled */
+        fits = w->keys == KEYS ? powers_of(KEYS, x, w->a->factor, w->most[w->row], to)
+                               : powers_of(w->keys, x, w->a->factor, w->most[w->row], to);
     if (!fits)
         another_most(w, x, to);
     w->row++;
 }
 
+/* Columns of values from where on a row of results shares a vector with its neighbour, in the even row's place: at most half a vector
+ * behind whole panels. */
+INLINE bool half_vector(int64_t left) { return SHARED && left > 0 && left <= 8; }
+INLINE int64_t shared_from(int64_t values) { return values > 32 && half_vector(values % 32) ? values / 32 * 32 : INT64_MAX; }
+
 /* Results by an older `most` become those by the newer one. */
 static void shrink_results(const struct powers *w, float *o)
 {
+    const int64_t shared = shared_from(w->a->values), ldo = w->a->ldo;
     for (int64_t i = 0; i < w->rows; i++)
-        for (int64_t c = 0; w->shrink[i] != 1 && c < w->a->columns; c += 16) {
-            float *at = o + i * w->a->ldo + c;
-            _mm512_storeu_ps(at, _mm512_mul_ps(_mm512_loadu_ps(at), _mm512_set1_ps(w->shrink[i])));
+        for (int64_t c = 0; w->shrink[i] != 1 && c < w->a->columns + SUMS; c += 16) {
+            float *at = o + (c == shared ? i / 2 * 2 : i) * ldo + c;
+            __mmask16 which = c == shared ? (i % 2 ? 0xaaaa : 0x5555) : 0xffff;
+            __m512 x = _mm512_loadu_ps(at);
+            _mm512_storeu_ps(at, _mm512_mask_mul_ps(x, which, x, _mm512_set1_ps(w->shrink[i])));
         }
 }
 
@@ -176,6 +203,39 @@ static void product(const struct factors *f, bool accumulate)
     for (int64_t j = 0; j < f->n; j += TERN_BF16_NR)
         bf16_block((int)f->rows, 1, &whole, f->b + j * f->depth, f->n - j <= TERN_BF16_NR / 2, f->c + j, f->ldc, accumulate);
 }
+
+/* Eight rows of A, rows of B: panels of two vectors, of one where nv is 1. third: where nv is 3, a panel behind b that is one vector wide,
+ * of eight columns, each twice; acc[i][2] of an even row i has its sums in even places and those of row i + 1 in odd ones. */
+struct tile {
+    const uint16_t *a, *b, *third;
+    int64_t lda;
+};
+
+/* nv is a constant wherever this is inlined, so that acc lives in registers. */
+INLINE void multiply(const int nv, int64_t k, const struct tile *s, __m512 acc[8][3])
+{
+    const uint16_t *b = s->b, *third = s->third;
+    for (int64_t t = 0; t < k; t += 2, b += nv == 1 ? 32 : 64, third += 32) {
+        __m512bh y[3];
+        __m512i x[8];
+        y[0] = pairs_at(b);
+        if (nv > 1)
+            y[1] = pairs_at(b + 32);
+        if (nv > 2)
+            y[2] = pairs_at(third);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) {
+            int32_t pair;
+            memcpy(&pair, s->a + i * s->lda + t, sizeof(pair));
+            x[i] = _mm512_set1_epi32(pair);
+            acc[i][0] = _mm512_dpbf16_ps(acc[i][0], (__m512bh)x[i], y[0]);
+            if (nv > 1)
+                acc[i][1] = _mm512_dpbf16_ps(acc[i][1], (__m512bh)x[i], y[1]);
+            if (nv > 2 && i % 2)
+                acc[i - 1][2] = _mm512_dpbf16_ps(acc[i - 1][2], (__m512bh)_mm512_mask_blend_epi32(0xaaaa, x[i - 1], x[i]), y[2]);
+        }
+    }
+}
 #endif
 
 /* A pair of a block of keys and a group of queries. */
@@ -233,6 +293,7 @@ static void scores_of(const struct tern_cpu_attend *a, const struct meeting *m, 
         hide(a, m, x);
 }
 
+#if defined(TERN_LEVEL_amx)
 static void add_values(const struct tern_cpu_attend *a, const struct meeting *m, const uint16_t *p)
 {
     const struct factors f = {
@@ -240,6 +301,58 @@ static void add_values(const struct tern_cpu_attend *a, const struct meeting *m,
         a->o + m->row * a->ldo};
     product(&f, true);
 }
+#else
+/* Eight rows of powers times nv vectors of values, beside each other. */
+INLINE void add_vectors(const int nv, int64_t keys, const struct tile *s, float *o, int64_t ldo)
+{
+    __m512 acc[8][3];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < nv; j++)
+            acc[i][j] = _mm512_loadu_ps(o + i * ldo + j * 16);
+    multiply(nv, keys, s, acc);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < nv; j++)
+            if (j < 2 || i % 2 == 0)
+                _mm512_storeu_ps(o + i * ldo + j * 16, acc[i][j]);
+}
+
+/* Sums of the powers, sixteen of each row, behind its results. */
+static void add_powers(int64_t keys, const uint16_t *p, float *sums, int64_t ldo)
+{
+    const __m512i ones = _mm512_set1_epi16(0x3f80);
+    for (int i = 0; i < QUERIES; i++, p += LD_POWERS, sums += ldo) {
+        __m512 sum = _mm512_loadu_ps(sums);
+        for (int64_t j = 0; j < keys; j += PAIR)
+            sum = _mm512_dpbf16_ps(sum, pairs_at(p + j), (__m512bh)ones);
+        _mm512_storeu_ps(sums, sum);
+    }
+}
+
+/* All rows of a group, those that are not there, too. */
+static void add_values(const struct tern_cpu_attend *a, const struct meeting *m, const uint16_t *p)
+{
+    const int64_t keys = filled(keys_of(a, m), PAIR), depth = filled(a->keys, PAIR);
+    float *o = a->o + m->row * a->ldo;
+    add_powers(keys, p, o + a->columns, a->ldo);
+    for (int64_t half = 0; half < QUERIES; half += 8, p += 8 * LD_POWERS, o += 8 * a->ldo)
+        for (int64_t j = 0; j < a->columns; j += 32) {
+            const int64_t left = a->values - j;
+            const struct tile s = {p, a->v + j * depth + m->key * (left > 16 ? 32 : 16), a->v + (j + 32) * depth + m->key * 16, LD_POWERS};
+            if (left > 32 && half_vector(left - 32)) {
+                add_vectors(3, keys, &s, o + j, a->ldo);
+                break;
+            }
+            if (left > 16)
+                add_vectors(2, keys, &s, o + j, a->ldo);
+            else
+                add_vectors(1, keys, &s, o + j, a->ldo);
+        }
+}
+#endif
 
 /* The powers of a meeting; results by an older `most` follow. */
 static void powers_for(const struct tern_cpu_attend *a, const struct meeting *m, struct attention_scratch *s)
@@ -255,6 +368,41 @@ static void powers_for(const struct tern_cpu_attend *a, const struct meeting *m,
         shrink_results(&w, a->o + m->row * a->ldo);
 }
 
+#if !defined(TERN_LEVEL_amx)
+/* Powers of a whole block of keys from sums that are still in registers, so that the processor makes them while it multiplies for the next
+ * tile. False: a row needs another `most`, and nothing is to be taken from here. */
+static bool powers_at_once(const struct tern_cpu_attend *a, const struct meeting *m, uint16_t *to)
+{
+    const __m512 factor = _mm512_set1_ps(a->factor);
+    __m512i high = _mm512_setzero_si512();
+    for (int64_t j = 0; j < KEYS; j += PAIR)
+        for (int64_t half = 0; half < QUERIES; half += 8) {
+            const uint16_t *k = a->k + (m->key + j) * a->depth;
+            const float *most = a->most + m->row + half;
+            __m512 acc[8][3];
+#pragma GCC unroll 8
+            for (int i = 0; i < 8; i++)
+                acc[i][0] = acc[i][1] = _mm512_setzero_ps();
+            multiply(2, a->depth, &(struct tile){a->q + (m->row + half) * a->ldq, k, k, a->ldq}, acc);
+#pragma GCC unroll 8
+            for (int i = 0; i < 8; i++) {
+                __m512i both = two_powers(acc[i][0], acc[i][1], factor, _mm512_set1_ps(most[i]));
+                _mm512_storeu_si512(to + (half + i) * LD_POWERS + j, both);
+                high = _mm512_max_epu16(high, both);
+            }
+        }
+    return !_mm512_cmpge_epu16_mask(high, _mm512_set1_epi16((short)TOO_MUCH));
+}
+#endif
+
+/* Results of two rows from where add_vectors keeps them. */
+static void part_rows(float *o, int64_t ldo)
+{
+    __m512 both = _mm512_loadu_ps(o);
+    _mm512_storeu_ps(o, _mm512_maskz_compress_ps(0x5555, both));
+    _mm512_storeu_ps(o + ldo, _mm512_maskz_compress_ps(0xaaaa, both));
+}
+
 /* Powers of small exponents are flushed to zero: a denormal takes 200 cycles. */
 static void attend(const struct tern_cpu_attend *a)
 {
@@ -262,15 +410,26 @@ static void attend(const struct tern_cpu_attend *a)
     const unsigned control = _mm_getcsr();
     _mm_setcsr(control | 0x8000);
     bf16_begin();
-    for (int64_t i = 0; i < a->rows; i++)
-        a->most[i] = -INFINITY;
+    for (int64_t i = 0; i < filled(a->rows, QUERIES); i++) /* rows that are not there, and zero, need no other */
+        a->most[i] = i < a->rows ? -INFINITY : 0;
     for (struct meeting m = {.there = true}; m.there; m = after(a, m)) {
-        scores_of(a, &m, s->scores);
-        powers_for(a, &m, s);
+#if !defined(TERN_LEVEL_amx)
+        if (m.key == 0 || a->mask || a->causal || a->keys - m.key < KEYS || !powers_at_once(a, &m, s->powers))
+#endif
+        {
+            scores_of(a, &m, s->scores);
+            powers_for(a, &m, s);
+        }
         add_values(a, &m, s->powers);
     }
     bf16_end();
     _mm_setcsr(control);
+    for (int64_t i = 0; i < a->rows; i++) {
+        float *o = a->o + i * a->ldo;
+        if (i % 2 == 0 && shared_from(a->values) < a->columns)
+            part_rows(o + shared_from(a->values), a->ldo);
+        a->sum[i] = SUMS ? _mm512_reduce_add_ps(_mm512_loadu_ps(o + a->columns)) : o[a->values];
+    }
 }
 
 /* ---- packing */
@@ -300,10 +459,11 @@ INLINE __m512i values_at(const uint16_t *v, int64_t left)
 
 static void pack_values(int64_t key, int64_t keys, int64_t ev, const uint16_t *v, int64_t ld, int64_t depth, uint16_t *to)
 {
-    const int64_t columns = filled(ev + 1, 16);
+    const int64_t columns = filled(ev + (SUMS == 0), 16);
     __m512i low = _mm512_set_epi32(0x2f000f, 0x2e000e, 0x2d000d, 0x2c000c, 0x2b000b, 0x2a000a, 0x290009, 0x280008, 0x270007, 0x260006,
                                    0x250005, 0x240004, 0x230003, 0x220002, 0x210001, 0x200000);
     __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    __m512i twice = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), low);
     for (int64_t c = 0; c < columns; c += TERN_BF16_NR) {
         const int64_t width = columns - c <= TERN_BF16_NR / 2 ? TERN_BF16_NR / 2 : TERN_BF16_NR;
         uint16_t *at = to + c * depth + key * width;
@@ -311,7 +471,7 @@ static void pack_values(int64_t key, int64_t keys, int64_t ev, const uint16_t *v
             __m512i zero = _mm512_setzero_si512();
             __m512i x = i < keys ? values_at(v + i * ld + c, ev - c) : zero;
             __m512i y = i + 16 < keys ? values_at(v + (i + 16) * ld + c, ev - c) : zero;
-            _mm512_storeu_si512(at, _mm512_permutex2var_epi16(x, low, y));
+            _mm512_storeu_si512(at, _mm512_permutex2var_epi16(x, c == shared_from(ev) ? twice : low, y));
             if (width == TERN_BF16_NR)
                 _mm512_storeu_si512(at + 32, _mm512_permutex2var_epi16(x, high, y));
         }

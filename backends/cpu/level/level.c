@@ -117,7 +117,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .bf16 = {BF16_STEP, BF16_GAIN, bf16_begin, bf16_end, bf16_block, bf16_round, multiply_add_bf16},
 #endif
 #if defined(LEVEL_ATTENTION)
-    .attention = {sizeof(struct attention_scratch), attend, pack_keys, pack_values, attention_power},
+    .attention = {sizeof(struct attention_scratch), TASK_ROWS, SUMS == 0, attend, pack_keys, pack_values, attention_power},
 #endif
 #define UNARY_ENTRY(which, name, expression) [TERN_CPU_##which] = unary_##name,
 #define UNARY_OF_ENTRY(which, name, expression) [TERN_CPU_##which] = unary_of_##name,

@@ -85,9 +85,9 @@ struct tern_cpu_bf16 {
 /* Queries of one head against all of its keys. Leading sizes are in elements. */
 struct tern_cpu_attend {
     int64_t rows, keys;
-    int64_t depth,
-        columns;       /* of q and k, filled up with zeros to the level's step; of v and o, a multiple of 16, one behind the last is 1 */
-    const uint16_t *q; /* rows filled up to whole groups */
+    int64_t depth;           /* of q and k, filled up with zeros to the level's step */
+    int64_t values, columns; /* of v, and filled up to 16, on levels with `ones` to one more than there are */
+    const uint16_t *q;       /* rows filled up to whole groups */
     int64_t ldq;
     const uint16_t *k, *v; /* from pack_keys and pack_values */
     float factor;          /* of scores to exponents of two; finite and above zero */
@@ -96,21 +96,23 @@ struct tern_cpu_attend {
     /* Changes the scores of a row (counted from the first one) with keys key .. key + keys; NULL: nothing to change. */
     void (*mask)(const void *arg, int64_t row, int64_t key, int64_t keys, float *scores);
     const void *mask_arg;
-    /* Results: sums of values times 2^(score x factor - most[row]), in the column behind the values the sum of the powers alone. Memory
-     * for whole groups. */
+    /* Results: sums of values times 2^(score x factor - most[row]), and of the powers alone. o is zero before; it has memory for whole
+     * groups and 16 columns more. */
     float *o;
     int64_t ldo;
-    float *most;
+    float *most, *sum;
     void *scratch; /* attend_scratch bytes at 64 */
 };
 
 struct tern_cpu_attention {
     size_t scratch;
+    int rows;  /* of a task, at most */
+    bool ones; /* values have a column of ones behind them */
     void (*attend)(const struct tern_cpu_attend *a);
     /* A panel of at most TERN_BF16_NR keys of e values, ld apart. */
     void (*pack_keys)(int64_t keys, int64_t e, const uint16_t *k, int64_t ld, int64_t depth, uint16_t *to);
     /* Keys key .. key + keys (key: a multiple of 32) of the values, of which there are ev a key, ld apart; v: that of `key`. depth: of the
-     * packed matrix, all keys filled up to 32; to: its start. A column of ones is behind the values. */
+     * packed matrix, all keys filled up to 32; to: its start. */
     void (*pack_values)(int64_t key, int64_t keys, int64_t ev, const uint16_t *v, int64_t ld, int64_t depth, uint16_t *to);
     /* y[i] = bf16(2^(x[i] * factor - most)), n a multiple of 32. False: a result is no number, or 2^TERN_ATTENTION_GROWTH and more */
     bool (*power)(int64_t n, const float *x, float factor, float most, uint16_t *y);
