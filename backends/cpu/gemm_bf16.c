@@ -116,9 +116,13 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
     for (int64_t p = t->p0, group; p < t->p1; p += group) {
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
         group = min64(GROUP, t->p1 - p);
-        for (int64_t q = p; q < p + group; q++)
-            r->level->bf16.block((int)rows, n, pieces, (const uint16_t *)g->b + q * NR * r->b.depth, g->n - q / r->b.turns * NR <= NR / 2,
-                                 c + (q - p) * NR, r->b.ldc, part > 0);
+        for (int64_t q = p; q < p + group; q++) {
+            const uint16_t *panel = (const uint16_t *)g->b + q * NR * r->b.depth;
+            const uint16_t *next =
+                q + 1 < t->p1 ? panel + NR * r->b.depth : (const uint16_t *)g->b + (t->p0 * r->b.depth + g->part_depth) * NR;
+            r->level->bf16.block((int)rows, n, pieces, panel, next, g->n - q / r->b.turns * NR <= NR / 2, c + (q - p) * NR, r->b.ldc,
+                                 part > 0);
+        }
         if (last)
             (g->gated ? finish_gated : finish)(r, t, t->row0 + i, rows, p, group, c);
     }

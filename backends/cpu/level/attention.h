@@ -201,7 +201,8 @@ static void product(const struct factors *f, bool accumulate)
 {
     const struct tern_bf16_piece whole = {.a = {f->a}, .ld = f->lda, .k0 = f->k0, .depth = f->k};
     for (int64_t j = 0; j < f->n; j += TERN_BF16_NR)
-        bf16_block((int)f->rows, 1, &whole, f->b + j * f->depth, f->n - j <= TERN_BF16_NR / 2, f->c + j, f->ldc, accumulate);
+        bf16_block((int)f->rows, 1, &whole, f->b + j * f->depth, f->b + j * f->depth, f->n - j <= TERN_BF16_NR / 2, f->c + j, f->ldc,
+                   accumulate);
 }
 
 /* Eight rows of A, rows of B: panels of two vectors, of one where nv is 1. third: where nv is 3, a panel behind b that is one vector wide,

@@ -85,8 +85,8 @@ INLINE void bf16_tile(const int rows, const int quads, int half, int first, int 
 
 /* Tiles of 8 rows x 8 columns: 16 sums, 4 of B, 1 of A; few rows take more columns, so that enough sums are in flight. Strips of columns
  * come first: of B, such a strip stays in L1 for all rows. Of an odd number of rows the last has a neighbour that means nothing. */
-static void bf16_block(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, bool half_panel, float *c, int64_t ldc,
-                       bool accumulate)
+static void bf16_block(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
+                       float *c, int64_t ldc, bool accumulate)
 {
     const int width = half_panel ? TERN_BF16_NR / 2 : TERN_BF16_NR;
 #define HEIGHT(height, quads)                                                                                                     \

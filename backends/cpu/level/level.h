@@ -69,9 +69,10 @@ struct tern_cpu_bf16 {
     /* Around all blocks of a task, on its thread. */
     void (*begin)(void), (*end)(void);
     /* C (rows x panel width, ldc) = or += the sum of A's n pieces times the panel's rows that belong to them. Memory for whole halves is
-     * there, in A and in C: what lies behind the last row is read and written, and means nothing. */
-    void (*block)(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, bool half_panel, float *c, int64_t ldc,
-                  bool accumulate);
+     * there, in A and in C: what lies behind the last row is read and written, and means nothing. next: the panel that comes after this
+     * one, or any; its part may be fetched meanwhile. */
+    void (*block)(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
+                  float *c, int64_t ldc, bool accumulate);
     /* y[i] = x[i] + bias[i] (NULL: none), rounded to nearest even; denormals may become zero */
     void (*round)(int64_t n, const float *x, const float *bias, uint16_t *y);
     /* As multiply_add of the level; sum: of two of the sums, each of which grows by the depth of an instruction in a round. */
