@@ -116,6 +116,7 @@ static void edges(void **state)
     }
     check(ctx, &guard, &(struct attention){1, 1, 70, 150, 512, 512, NONE, true, 0});
     check(ctx, &guard, &(struct attention){1, 2, 300, 9, 40, 40, CAUSAL, true, 0});
+    check(ctx, &guard, &(struct attention){1, 3, 20, 9000, 64, 64, NONE, true, 0}); /* so many keys that not all heads are packed at once */
     tern_context_destroy(&ctx);
     assert_int_equal(tern_guard_damage(&guard), 0);
 }
@@ -203,6 +204,22 @@ static void threads_do_not_matter(void **state)
     }
 }
 
+/* Keys and values of all 16 heads would take 11 MiB. */
+static void some_heads_are_packed_at_a_time(void **state)
+{
+    struct tern_context *ctx = support_context();
+    skip_without_bf16(&ctx);
+    struct tern_op_desc d = {.op = TERN_OP_sdpa, .n_in = 3, .present = {true, true, true}, .attrs = {.sdpa = {.scale = 1}}};
+    for (int j = 0; j < 3; j++)
+        d.in[j] = tern_meta_make(TERN_BF16, 4, (const int64_t[]){2, 8, 4096, 40});
+    d.out = d.in[0];
+    const struct tern_kernel *k = tern_kernel_choose(ctx, ctx->device, &d);
+    assert_non_null(k);
+    assert_string_equal(k->name, FLASH);
+    assert_in_range(k->workspace(ctx, &d), 1 << 20, 5 << 20);
+    tern_context_destroy(&ctx);
+}
+
 /* bf16 where the level has it, f32 as before; heads whose values are not side by side elsewhere. */
 static void the_choice(void **state)
 {
@@ -230,6 +247,7 @@ int main(void)
         cmocka_unit_test(a_row_that_sees_nothing),
         cmocka_unit_test(nan_stays_in_its_row),
         cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(some_heads_are_packed_at_a_time),
         cmocka_unit_test(the_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Attention in bf16 without the L x S matrix [Milakov 2018; Dao 2022]: keys and values are packed once for each head, then a task takes
- * some groups of queries of one head through level->attention. */
+/* Attention in bf16 without the L x S matrix [Milakov 2018; Dao 2022]: keys and values are packed once for each head, some heads at a
+ * time, then a task takes some groups of queries of one head through level->attention. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 
 #define GROUP TERN_ATTENTION_ROWS
 #define BLOCK TERN_ATTENTION_KEYS
+#define MOST_PACKED (4 << 20) /* bytes of keys and values that a chunk of heads aims at */
 
 struct shape {
     int64_t n, h, l, s, e, ev;
@@ -17,6 +18,7 @@ struct shape {
     int64_t ldq, ldo;
     int64_t rows;                  /* queries of a task */
     int64_t k_values, v_values;    /* packed, of one head */
+    int64_t heads;                 /* of all n * h that are packed at a time */
     size_t o_bytes, q_bytes, slot; /* scratch of a thread */
 };
 
@@ -42,6 +44,10 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
         s.rows -= GROUP;
     if (s.rows < GROUP)
         s.rows = GROUP;
+    /* Some tasks for each thread here, too. */
+    s.heads =
+        max64(MOST_PACKED / 2 / max64(s.k_values + s.v_values, 1), ceil_div(4 * tern_thread_count(ctx), max64(ceil_div(s.l, s.rows), 1)));
+    s.heads = min64(s.heads, s.n * s.h);
     s.o_bytes = (size_t)(s.rows * s.ldo) * sizeof(float);
     s.q_bytes = (size_t)(s.rows * s.ldq) * sizeof(uint16_t);
     s.slot = s.o_bytes + s.q_bytes + (size_t)s.rows * 2 * sizeof(float) + (size_t)round_up((int64_t)device->level->attention.scratch, 64);
@@ -68,7 +74,7 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct shape s = shape_of(ctx, d);
-    return (size_t)(s.n * s.h * (s.k_values + s.v_values)) * sizeof(uint16_t) + s.slot * (size_t)tern_thread_count(ctx) + 64;
+    return (size_t)(s.heads * (s.k_values + s.v_values)) * sizeof(uint16_t) + s.slot * (size_t)tern_thread_count(ctx) + 64;
 }
 
 struct run {
@@ -82,6 +88,7 @@ struct run {
     float scale;
     uint16_t *packed;
     char *scratch;
+    int64_t head0; /* of this chunk */
 };
 
 static int64_t head_at(const struct tern_meta *m, int64_t n, int64_t h) { return n * m->stride[0] + h * m->stride[1]; }
@@ -94,8 +101,8 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
     const struct tern_meta *km = &r->d->in[1], *vm = &r->d->in[2];
     const int64_t blocks = ceil_div(s->s, BLOCK);
     for (int64_t i = begin; i < end; i++) {
-        int64_t nh = i / blocks, first = i % blocks * BLOCK, last = min64(first + BLOCK, s->s);
-        uint16_t *to = r->packed + nh * (s->k_values + s->v_values);
+        int64_t nh = r->head0 + i / blocks, first = i % blocks * BLOCK, last = min64(first + BLOCK, s->s);
+        uint16_t *to = r->packed + i / blocks * (s->k_values + s->v_values);
         const uint16_t *k = r->k + head_at(km, nh / s->h, nh % s->h), *v = r->v + head_at(vm, nh / s->h, nh % s->h);
         for (int64_t j = first; j < last; j += TERN_BF16_NR)
             r->level->attention.pack_keys(min64(TERN_BF16_NR, last - j), s->e, k + j * km->stride[2], km->stride[2], s->depth,
@@ -148,7 +155,7 @@ static void query_task(void *arg, int slot, int64_t i)
     const struct run *r = arg;
     const struct shape *s = &r->s;
     const struct tern_meta *om = &r->d->out;
-    int64_t tasks = ceil_div(s->l, s->rows), nh = i / tasks, n = nh / s->h, h = nh % s->h, l0 = i % tasks * s->rows;
+    int64_t tasks = ceil_div(s->l, s->rows), nh = r->head0 + i / tasks, n = nh / s->h, h = nh % s->h, l0 = i % tasks * s->rows;
     struct task t = {.r = r, .mask = n * r->mask_stride[0] + h * r->mask_stride[1] + l0 * r->mask_stride[2]};
     char *o = r->scratch + (size_t)slot * s->slot, *q = o + s->o_bytes, *most = q + s->q_bytes;
     struct tern_cpu_attend a = {.rows = min64(s->rows, s->l - l0),
@@ -166,7 +173,7 @@ static void query_task(void *arg, int slot, int64_t i)
     a.most = (float *)(void *)most;
     a.sum = a.most + s->rows;
     a.scratch = a.sum + s->rows;
-    a.k = r->packed + nh * (s->k_values + s->v_values);
+    a.k = r->packed + i / tasks * (s->k_values + s->v_values);
     a.v = a.k + s->k_values;
     a.factor = fminf(fmaxf((float)M_LOG2E * (biased ? 1 : r->scale), FLT_MIN), FLT_MAX);
     a.mask = r->mask ? apply_mask : NULL;
@@ -200,9 +207,12 @@ static enum tern_status run(const struct tern_kernel_args *a)
     char *memory = tern_arg_host(&a->workspace);
     memory += (64 - (uintptr_t)memory % 64) % 64;
     r.packed = (uint16_t *)(void *)memory;
-    r.scratch = memory + (size_t)(s->n * s->h * (s->k_values + s->v_values)) * sizeof(uint16_t);
-    tern_parallel(a->ctx, s->n * s->h * ceil_div(s->s, BLOCK), 1, pack_task, &r);
-    tern_parallel_slots(a->ctx, s->n * s->h * ceil_div(s->l, s->rows), query_task, &r);
+    r.scratch = memory + (size_t)(s->heads * (s->k_values + s->v_values)) * sizeof(uint16_t);
+    for (; r.head0 < s->n * s->h; r.head0 += s->heads) {
+        const int64_t heads = min64(s->heads, s->n * s->h - r.head0);
+        tern_parallel(a->ctx, heads * ceil_div(s->s, BLOCK), 1, pack_task, &r);
+        tern_parallel_slots(a->ctx, heads * ceil_div(s->l, s->rows), query_task, &r);
+    }
     return TERN_OK;
 }
 

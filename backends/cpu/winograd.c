@@ -11,7 +11,7 @@
 
 #define POINTS TERN_WINOGRAD_POINTS
 #define LINE 16                   /* f32 in a line of cache */
-#define MOST_WORKSPACE (12 << 20) /* bytes of transformed input that a chunk of blocks aims at */
+#define MOST_WORKSPACE (8 << 20) /* bytes of transformed input that a chunk of blocks aims at */
 #define MOST_PANELS 4             /* of a task */
 #define LEAST_TILES 8
 
