@@ -132,6 +132,9 @@ void *tern_alloc(struct tern_context *ctx, size_t size)
     return (char *)p + HEADER;
 }
 
+/* Whether a block of that size comes cleared: pages of a new mapping are zero, and those that nobody writes take no memory. */
+static bool comes_cleared(const struct tern_context *ctx, size_t size) { return !ctx->params.allocator.alloc && size >= MAP_FROM; }
+
 void *tern_calloc(struct tern_context *ctx, size_t n, size_t size)
 {
     size_t total;
@@ -140,7 +143,7 @@ void *tern_calloc(struct tern_context *ctx, size_t n, size_t size)
         return NULL;
     }
     void *p = tern_alloc(ctx, total);
-    if (p)
+    if (p && !comes_cleared(ctx, total))
         memset(p, 0, total);
     return p;
 }

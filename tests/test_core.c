@@ -118,6 +118,32 @@ static void allocations_are_counted(void **state)
     tern_context_destroy(&ctx);
 }
 
+#ifndef TERN_HEAP_ONLY
+static long resident_pages(void)
+{
+    long size = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%ld %ld", &size, &resident), 2);
+    fclose(f);
+    return resident;
+}
+
+static void cleared_blocks_take_what_is_written(void **state)
+{
+    const size_t size = 64 << 20;
+    struct tern_context *ctx = support_context();
+    long before = resident_pages();
+    char *p = tern_calloc(ctx, 1, size);
+    assert_non_null(p);
+    assert_in_range(resident_pages() - before + 256, 0, 512); /* 1 MiB */
+    for (size_t i = 0; i < size; i += 4096)
+        assert_int_equal(p[i], 0);
+    tern_free(ctx, p);
+    tern_context_destroy(&ctx);
+}
+#endif
+
 static void sizes_that_overflow_are_refused(void **state)
 {
     struct tern_context *ctx = support_context();
@@ -369,6 +395,9 @@ int main(void)
         cmocka_unit_test(objects_keep_their_context),
         cmocka_unit_test(devices_are_listed),
         cmocka_unit_test(allocations_are_counted),
+#ifndef TERN_HEAP_ONLY
+        cmocka_unit_test(cleared_blocks_take_what_is_written),
+#endif
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(budgets_hold),
         cmocka_unit_test(kept_buffers_are_given_back),
