@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backends/cpu/integers.h"
+#include "backends/cpu/transpose.h"
 #include "core/threads.h"
 
 #define PAD 16         /* values between the rows of a gathered block: rows do not share cache sets */
@@ -197,16 +198,19 @@ size_t cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k,
     return (size_t)(width * k) * element;
 }
 
-/* One panel, in blocks of up to 16 rows of one inner run, so that both sides stay in cache and no index is divided inside. */
+/* One panel, in blocks of up to a line of the weights of one inner run, so that both sides stay in cache and no index is divided inside. */
 #define PACK_PANEL(type)                                                                                     \
     static void pack_panel_##type(const struct cpu_pack *p, const type *src, type *dst, int width, int cols) \
     {                                                                                                        \
+        const int64_t line = 64 / sizeof(type);                                                              \
         for (int64_t i = 0, n; i < p->k; i += n) {                                                           \
             const type *from = src + i % p->inner * p->within + i / p->inner * p->between;                   \
-            n = min64(16, p->inner - i % p->inner);                                                          \
+            n = min64(line, p->inner - i % p->inner);                                                        \
             if (p->column == 1) {                                                                            \
                 for (int64_t t = 0; t < n; t++)                                                              \
                     memcpy(dst + (i + t) * width, from + t * p->within, (size_t)cols * sizeof(type));        \
+            } else if (p->within == 1) {                                                                     \
+                cpu_transpose_##type(cols, n, from, p->column, dst + i * width, width);                      \
             } else {                                                                                         \
                 for (int j = 0; j < cols; j++)                                                               \
                     for (int64_t t = 0; t < n; t++)                                                          \

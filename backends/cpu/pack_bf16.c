@@ -3,6 +3,7 @@
 
 #include "backends/cpu/gemm_bf16.h"
 #include "backends/cpu/integers.h"
+#include "backends/cpu/transpose.h"
 #include "core/threads.h"
 
 size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k)
@@ -27,7 +28,8 @@ struct pack_run {
 /* A piece of the weights of a panel: channels c0 .. c1, taps t0 .. t1, in bf16. */
 struct piece {
     int64_t c0, c1, t0, t1;
-    uint16_t rows[TERN_BF16_NR][PITCH]; /* of each column, as they lie in the weights */
+    uint16_t columns[TERN_BF16_NR][PITCH]; /* as they lie in the weights */
+    uint16_t rows[VALUES][TERN_BF16_NR];
 };
 
 static void convert(const struct pack_run *r, int64_t col, int64_t cols, struct piece *p)
@@ -38,11 +40,31 @@ static void convert(const struct pack_run *r, int64_t col, int64_t cols, struct 
     for (int64_t j = 0; j < cols; j++) {
         const char *from = r->src + (size_t)(((col + j) * r->c + p->c0) * r->taps + p->t0) * element;
         if (r->dtype == TERN_BF16) {
-            memcpy(p->rows[j], from, (size_t)n * element);
+            memcpy(p->columns[j], from, (size_t)n * element);
         } else {
             r->level->to_f32(r->dtype, n, from, wide);
-            r->level->from_f32(TERN_BF16, n, wide, p->rows[j]);
+            r->level->from_f32(TERN_BF16, n, wide, p->columns[j]);
         }
+    }
+    cpu_transpose_uint16_t(cols, n, p->columns[0], PITCH, p->rows[0], TERN_BF16_NR);
+}
+
+/* to[2 j] = a[j], to[2 j + 1] = b[j] */
+static void interleave(int64_t n, const uint16_t *a, const uint16_t *b, uint16_t *to)
+{
+    cpu_u16x8 x, y;
+    cpu_u32x4 pairs[2];
+    int64_t j = 0;
+    for (; j + 8 <= n; j += 8) {
+        memcpy(&x, a + j, sizeof(x));
+        memcpy(&y, b + j, sizeof(y));
+        pairs[0] = CPU_LOW16(x, y);
+        pairs[1] = CPU_HIGH16(x, y);
+        memcpy(to + 2 * j, pairs, sizeof(pairs));
+    }
+    for (; j < n; j++) {
+        to[2 * j] = a[j];
+        to[2 * j + 1] = b[j];
     }
 }
 
@@ -55,12 +77,10 @@ static void lay_out(const struct pack_run *r, const struct piece *p, int64_t col
             const int64_t row = (p->t0 + t) * r->c + c, at = (c - p->c0) * taps + t;
             uint16_t *to = dst + row / 2 * width * 2 + row % 2;
             step = row % 2 == 0 && c + 1 < p->c1 ? 2 : 1;
-            for (int64_t j = 0; step == 2 && j < cols; j++) {
-                const uint16_t pair[] = {p->rows[j][at], p->rows[j][at + taps]};
-                memcpy(to + j * 2, pair, sizeof(pair));
-            }
+            if (step == 2)
+                interleave(cols, p->rows[at], p->rows[at + taps], to);
             for (int64_t j = 0; step == 1 && j < cols; j++)
-                to[j * 2] = p->rows[j][at];
+                to[j * 2] = p->rows[at][j];
         }
 }
 
