@@ -22,7 +22,7 @@ struct tern_context {
     struct tern_context_params params;
     char *cache_dir, *tune_cache; /* copies of params.cache_dir, params.tune.cache */
 
-    pthread_mutex_t lock; /* error, prepared forms of tensors */
+    pthread_mutex_t lock; /* error, prepared forms of tensors, list of mappings */
     enum tern_status status;
     char error[TERN_ERROR_SIZE];
 
@@ -31,6 +31,7 @@ struct tern_context {
     uint64_t buffers;     /* atomic; made so far */
 
     pthreadpool_t pool;
+    struct tern_mapping *mappings; /* core/files.c; they hold the context */
 
     struct tern_device *host;   /* always the CPU */
     struct tern_device *device; /* the default one; may be == host */

@@ -42,8 +42,8 @@ struct tern_mapping *tern_map_file(struct tern_context *ctx, const char *path)
             data = NULL;
         }
     }
-    close(fd);
     if (!m || !m->path || (st.st_size && !data)) {
+        close(fd);
         tern_free(ctx, m ? m->path : NULL);
         tern_free(ctx, m);
         return NULL;
@@ -53,6 +53,11 @@ struct tern_mapping *tern_map_file(struct tern_context *ctx, const char *path)
     m->refs = 1;
     m->data = data;
     m->size = (size_t)st.st_size;
+    m->file = fd;
+    pthread_mutex_lock(&ctx->lock);
+    m->next = ctx->mappings;
+    ctx->mappings = m;
+    pthread_mutex_unlock(&ctx->lock);
     return m;
 }
 
@@ -70,6 +75,13 @@ void tern_mapping_unref(struct tern_mapping **m)
     if (!x || __atomic_sub_fetch(&x->refs, 1, __ATOMIC_ACQ_REL))
         return;
     struct tern_context *ctx = x->ctx;
+    pthread_mutex_lock(&ctx->lock);
+    struct tern_mapping **p = &ctx->mappings;
+    while (*p != x)
+        p = &(*p)->next;
+    *p = x->next;
+    pthread_mutex_unlock(&ctx->lock);
+    close(x->file);
     if (x->data)
         munmap((void *)(uintptr_t)x->data, x->size);
     tern_free(ctx, x->path);
@@ -83,6 +95,33 @@ void tern_mapping_advise(const struct tern_mapping *m, size_t offset, size_t siz
     size_t begin = (offset + page - 1) / page * page, end = (offset + size) / page * page;
     if (m->data && end > begin && end <= m->size)
         madvise((void *)(uintptr_t)(m->data + begin), end - begin, needed ? MADV_WILLNEED : MADV_DONTNEED);
+}
+
+/* -1: in no mapping of the context. */
+static int file_of(struct tern_context *ctx, const uint8_t *from, size_t size, size_t *offset)
+{
+    int file = -1;
+    pthread_mutex_lock(&ctx->lock);
+    for (const struct tern_mapping *m = ctx->mappings; m && file < 0; m = m->next)
+        if (m->data && from >= m->data && from - m->data <= (ptrdiff_t)m->size && size <= m->size - (size_t)(from - m->data)) {
+            file = m->file;
+            *offset = (size_t)(from - m->data);
+        }
+    pthread_mutex_unlock(&ctx->lock);
+    return file;
+}
+
+bool tern_mapping_read(struct tern_context *ctx, const void *from, size_t size, void *to)
+{
+    size_t offset = 0, n = 0;
+    int file = file_of(ctx, from, size, &offset);
+    while (file >= 0 && n < size) {
+        ssize_t got = pread(file, (char *)to + n, size - n, (off_t)(offset + n));
+        if (got <= 0 && !(got < 0 && errno == EINTR))
+            return false;
+        n += got > 0 ? (size_t)got : 0;
+    }
+    return file >= 0;
 }
 
 char *tern_read_file(struct tern_context *ctx, const char *path, size_t limit, size_t *size)

@@ -12,6 +12,8 @@ struct tern_mapping {
     char *path; /* for messages */
     struct tern_context *ctx;
     int refs;
+    int file;                  /* its descriptor */
+    struct tern_mapping *next; /* of the context's */
 };
 
 /* Maps a regular file. NULL with the error recorded (path and reason) when it cannot be. */
@@ -20,6 +22,9 @@ struct tern_mapping *tern_mapping_ref(struct tern_mapping *m);
 void tern_mapping_unref(struct tern_mapping **m);
 /* That part will soon be read, or its pages may go: they are read from the file again when somebody needs them. */
 void tern_mapping_advise(const struct tern_mapping *m, size_t offset, size_t size, bool needed);
+/* What lies at `from`, which is mapped and stays so, is copied from the file itself: no page of the mapping becomes resident, and none has
+ * to be found by a fault. False: it lies in no file that the context maps, or could not be read. Thread safe. */
+bool tern_mapping_read(struct tern_context *ctx, const void *from, size_t size, void *to);
 
 /* Reads a whole file (with a terminating NUL that is not counted); refuses files above `limit` bytes. Free with tern_free. */
 char *tern_read_file(struct tern_context *ctx, const char *path, size_t limit, size_t *size);

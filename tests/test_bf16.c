@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <tern/ops.h>
@@ -12,6 +13,7 @@
 #include "backends/cpu/cpu.h"
 #include "conformance/guard.h"
 #include "core/context.h"
+#include "core/files.h"
 #include "ops/dispatch.h"
 #include "support.h"
 
@@ -325,6 +327,54 @@ static void posts_come_before_the_rounding(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A weight that lies in a mapped file, written for that. */
+static struct tern_mapping *map_weight(struct tern_context *ctx, const tern_tensor *w)
+{
+    char path[] = "/tmp/tern-weight-XXXXXX";
+    const size_t size = (size_t)tern_tensor_numel(w) * tern_dtype_size(w->meta.dtype);
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, tern_tensor_host(w), size) == (ssize_t)size);
+    close(fd);
+    struct tern_mapping *m = tern_map_file(ctx, path);
+    unlink(path);
+    assert_non_null(m);
+    return m;
+}
+
+/* Panels of a mapped weight are read into the places of later ones: same bits, for panels of half the width, too, and for weights that find
+ * no room because they are wider than what they become. */
+static void mapped_weights_are_packed_alike(void **state)
+{
+    static const char *const kernels[] = {
+        LINEAR, "linear_geglu_bf16_gemm", CONV, "linear_f32_gemm", "linear_geglu_f32_gemm", "conv2d_f32_igemm", "conv2d_f32_winograd_lean"};
+    static const enum tern_dtype stored[] = {TERN_F16, TERN_BF16, TERN_F32};
+    for (int i = 0; i < 7 * 3 * 4; i++) {
+        struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1 + i / 3 % 2});
+        const struct tern_kernel *k = tern_kernel_find(ctx->device, kernels[i % 7]);
+        const bool conv = k && k->op == TERN_OP_conv2d;
+        const int64_t shape[] = {k && k->op == TERN_OP_linear_geglu ? 768 : i % 4 < 2 ? 320 : 330, 18, 3, 3};
+        if (k) {
+            tern_scope_begin(ctx);
+            tern_tensor *w = support_noise(ctx, 2, conv ? 4 : 2, shape, 1, stored[i % 3]);
+            struct tern_op_desc d = {.op = k->op, .n_in = 2, .present = {true, true}, .constant = {false, true}, .in[1] = w->meta};
+            const int64_t n = k->op == TERN_OP_linear_geglu ? shape[0] / 2 : shape[0];
+            d.in[0] = tern_meta_make(TERN_F32, conv ? 4 : 2, conv ? (const int64_t[]){1, 18, 8, 8} : (const int64_t[]){8, 18});
+            d.out = tern_meta_make(TERN_F32, conv ? 4 : 2, conv ? (const int64_t[]){1, n, 8, 8} : (const int64_t[]){8, n});
+            struct tern_mapping *m = map_weight(ctx, w);
+            const size_t size = k->packed_size(ctx, &d);
+            char *a = calloc(size, 1), *b = calloc(size, 1);
+            assert_int_equal(k->pack(ctx, &d, tern_tensor_host(w), a), TERN_OK);
+            assert_int_equal(k->pack(ctx, &d, m->data, b), TERN_OK);
+            assert_memory_equal(a, b, size);
+            free(a);
+            free(b);
+            tern_mapping_unref(&m);
+            tern_scope_end(ctx, NULL);
+        }
+        tern_context_destroy(&ctx);
+    }
+}
+
 /* bf16 where the level has it, f32 and f16 as before; matrices that are not dense or groups elsewhere. */
 static void the_choice(void **state)
 {
@@ -378,6 +428,7 @@ int main(void)
         cmocka_unit_test(nan_stays_in_its_row),
         cmocka_unit_test(weights_are_converted_in_place),
         cmocka_unit_test(posts_come_before_the_rounding),
+        cmocka_unit_test(mapped_weights_are_packed_alike),
         cmocka_unit_test(the_choice),
         cmocka_unit_test(the_fast_dtype),
     };

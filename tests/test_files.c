@@ -91,6 +91,52 @@ static void large_mappings_survive_dropping(void **state)
     free(data);
 }
 
+/* Pages of the mapping that the process holds, in KiB. */
+static long resident(const struct tern_mapping *m)
+{
+    char line[512];
+    long kib = -1;
+    unsigned long begin = 0;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    assert_non_null(f);
+    while (kib < 0 && fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "%lx-", &begin) == 1 && strchr(line, '-'))
+            continue;
+        if (begin == (unsigned long)(uintptr_t)m->data)
+            sscanf(line, "Rss: %ld", &kib);
+    }
+    fclose(f);
+    return kib;
+}
+
+static void mappings_are_read_without_their_pages(void **state)
+{
+    struct fixture *f = *state;
+    enum { SIZE = 300 * 4096 + 17 };
+    uint8_t *data = malloc(SIZE), *copy = calloc(SIZE, 1), *elsewhere = calloc(16, 1);
+    for (size_t i = 0; i < SIZE; i++)
+        data[i] = (uint8_t)(i * 7 + i / 256);
+    struct tern_mapping *first = tern_map_file(f->ctx, help_file(f, "small", data, 100));
+    struct tern_mapping *m = tern_map_file(f->ctx, help_file(f, "big", data, SIZE));
+    assert_true(tern_mapping_read(f->ctx, m->data, SIZE, copy));
+    assert_memory_equal(copy, data, SIZE);
+    assert_int_equal(resident(m), 0);
+    assert_true(tern_mapping_read(f->ctx, m->data + 5000, 10, copy));
+    assert_memory_equal(copy, data + 5000, 10);
+    assert_true(tern_mapping_read(f->ctx, first->data + 90, 10, copy));
+    assert_memory_equal(copy, data + 90, 10);
+    assert_false(tern_mapping_read(f->ctx, m->data + 1, SIZE, copy));
+    assert_false(tern_mapping_read(f->ctx, m->data + SIZE, 1, copy));
+    assert_false(tern_mapping_read(f->ctx, elsewhere, 16, copy));
+    const uint8_t *gone = first->data;
+    tern_mapping_unref(&first);
+    assert_false(tern_mapping_read(f->ctx, gone, 10, copy));
+    tern_mapping_unref(&m);
+    free(data);
+    free(copy);
+    free(elsewhere);
+}
+
 static void what_cannot_be_read_is_named(void **state)
 {
     struct fixture *f = *state;
@@ -416,6 +462,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(files_are_mapped),
         TEST(large_mappings_survive_dropping),
+        TEST(mappings_are_read_without_their_pages),
         TEST(what_cannot_be_read_is_named),
         TEST(small_files_are_read_whole),
         TEST(paths_are_joined_and_told_apart),

@@ -51,6 +51,12 @@ void cpu_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p
 /* All panels, in parallel. */
 void cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst);
 
+/* The source of a panel, `size` bytes at `from`. Of a mapped file they are read into `room`, memory of later panels that nobody has packed
+ * yet: to copy them costs less than to map pages for them, and then a panel's rows lie in cache. */
+const void *cpu_panel_source(struct tern_context *ctx, const void *from, size_t size, void *room, size_t room_size);
+/* Panels of a task: many, because the last one finds no room. */
+int64_t cpu_pack_tile(struct tern_context *ctx, int64_t panels);
+
 /* Of linear: whether the layouts are right, whatever the dtypes of x and bias; its weight (n, k). */
 bool cpu_linear_fits(const struct tern_op_desc *d);
 

@@ -17,6 +17,7 @@ size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64
 #define PITCH (VALUES + 2)
 
 struct pack_run {
+    struct tern_context *ctx;
     const struct tern_cpu_level *level;
     int64_t n, c, taps; /* gated: n of values, n of gates */
     bool gated;
@@ -32,13 +33,14 @@ struct piece {
     uint16_t rows[VALUES][TERN_BF16_NR];
 };
 
-static void convert(const struct pack_run *r, int64_t col, int64_t cols, struct piece *p)
+/* src: of the panel's first column */
+static void convert(const struct pack_run *r, const char *src, int64_t cols, struct piece *p)
 {
     const size_t element = tern_dtype_size(r->dtype);
     const int64_t n = (p->c1 - p->c0) * (p->t1 - p->t0);
     float wide[VALUES];
     for (int64_t j = 0; j < cols; j++) {
-        const char *from = r->src + (size_t)(((col + j) * r->c + p->c0) * r->taps + p->t0) * element;
+        const char *from = src + (size_t)((j * r->c + p->c0) * r->taps + p->t0) * element;
         if (r->dtype == TERN_BF16) {
             memcpy(p->columns[j], from, (size_t)n * element);
         } else {
@@ -84,37 +86,55 @@ static void lay_out(const struct pack_run *r, const struct piece *p, int64_t col
         }
 }
 
-static void pack_panel(const struct pack_run *r, int64_t panel)
+struct panel {
+    int64_t cols, width, depth;
+    size_t from; /* bytes */
+    uint16_t *to;
+};
+
+static struct panel panel_of(const struct pack_run *r, int64_t panel)
 {
-    int64_t col = (r->gated ? panel / 2 : panel) * TERN_BF16_NR, cols = min64(TERN_BF16_NR, r->n - col), k = r->c * r->taps,
-            depth = round_up(k, r->level->bf16.step), gates = r->gated && panel % 2 ? r->n : 0;
-    int64_t width = cols <= TERN_BF16_NR / 2 ? TERN_BF16_NR / 2 : TERN_BF16_NR;
+    const int64_t col = (r->gated ? panel / 2 : panel) * TERN_BF16_NR, cols = min64(TERN_BF16_NR, r->n - col), k = r->c * r->taps;
+    const int64_t depth = round_up(k, r->level->bf16.step), gates = r->gated && panel % 2 ? r->n : 0;
+    return (struct panel){cols, cols <= TERN_BF16_NR / 2 ? TERN_BF16_NR / 2 : TERN_BF16_NR, depth,
+                          (size_t)((gates + col) * k) * tern_dtype_size(r->dtype), r->dst + panel * TERN_BF16_NR * depth};
+}
+
+static void pack_panel(const struct pack_run *r, const struct panel *q, const char *from)
+{
     /* Whole channels, an even number of them if that can be, else a channel in parts. */
     const int64_t taps = min64(r->taps, VALUES), channels = taps < r->taps ? 1 : taps <= VALUES / 2 ? VALUES / taps / 2 * 2 : 1;
-    uint16_t *dst = r->dst + panel * TERN_BF16_NR * depth;
     struct piece p;
-    if (cols < width || k < depth)
-        memset(dst, 0, (size_t)(width * depth) * sizeof(*dst));
+    if (q->cols < q->width || r->c * r->taps < q->depth)
+        memset(q->to, 0, (size_t)(q->width * q->depth) * sizeof(*q->to));
     for (p.c0 = 0; p.c0 < r->c; p.c0 = p.c1)
         for (p.t0 = 0; p.t0 < r->taps; p.t0 = p.t1) {
             p.c1 = min64(p.c0 + channels, r->c);
             p.t1 = min64(p.t0 + taps, r->taps);
-            convert(r, gates + col, cols, &p);
-            lay_out(r, &p, cols, width, dst);
+            convert(r, from, q->cols, &p);
+            lay_out(r, &p, q->cols, q->width, q->to);
         }
 }
 
 static void pack_task(void *arg, int64_t begin, int64_t end)
 {
-    for (int64_t i = begin; i < end; i++)
-        pack_panel(arg, i);
+    const struct pack_run *r = arg;
+    const struct panel last = panel_of(r, end - 1);
+    uint16_t *stop = last.to + last.width * last.depth;
+    for (int64_t i = begin; i < end; i++) {
+        const struct panel q = panel_of(r, i);
+        uint16_t *room = i + 1 < end ? panel_of(r, i + 1).to : stop;
+        const size_t size = (size_t)(q.cols * r->c * r->taps) * tern_dtype_size(r->dtype);
+        pack_panel(r, &q, cpu_panel_source(r->ctx, r->src + q.from, size, room, (size_t)(stop - room) * sizeof(*room)));
+    }
 }
 
 void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst)
 {
     const int64_t turns = gated ? 2 : 1;
-    struct pack_run r = {cpu_level(ctx), weight->shape[0] / turns, weight->shape[1], 1, gated, weight->dtype, src, dst};
+    struct pack_run r = {ctx, cpu_level(ctx), weight->shape[0] / turns, weight->shape[1], 1, gated, weight->dtype, src, dst};
     for (int i = 2; i < weight->ndim; i++)
         r.taps *= weight->shape[i];
-    tern_parallel(ctx, ceil_div(r.n, TERN_BF16_NR) * turns, 1, pack_task, &r);
+    const int64_t panels = ceil_div(r.n, TERN_BF16_NR) * turns;
+    tern_parallel(ctx, panels, cpu_pack_tile(ctx, panels), pack_task, &r);
 }
