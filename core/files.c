@@ -91,10 +91,9 @@ void tern_mapping_unref(struct tern_mapping **m)
 
 void tern_mapping_advise(const struct tern_mapping *m, size_t offset, size_t size, bool needed)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t begin = (offset + page - 1) / page * page, end = (offset + size) / page * page;
-    if (m->data && end > begin && end <= m->size)
-        madvise((void *)(uintptr_t)(m->data + begin), end - begin, needed ? MADV_WILLNEED : MADV_DONTNEED);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = offset / page * page;
+    if (m->data && offset < m->size && size <= m->size - offset && size)
+        madvise((void *)(uintptr_t)(m->data + begin), offset + size - begin, needed ? MADV_WILLNEED : MADV_DONTNEED);
 }
 
 /* -1: in no mapping of the context. */

@@ -20,7 +20,8 @@ struct tern_mapping {
 struct tern_mapping *tern_map_file(struct tern_context *ctx, const char *path);
 struct tern_mapping *tern_mapping_ref(struct tern_mapping *m);
 void tern_mapping_unref(struct tern_mapping **m);
-/* That part will soon be read, or its pages may go: they are read from the file again when somebody needs them. */
+/* That part will soon be read, or its pages may go, those that it shares with others, too: they are read from the file again when somebody
+ * needs them. Else the two ends of each weight of a UNet would stay resident, 2 MiB. */
 void tern_mapping_advise(const struct tern_mapping *m, size_t offset, size_t size, bool needed);
 /* What lies at `from`, which is mapped and stays so, is copied from the file itself: no page of the mapping becomes resident, and none has
  * to be found by a fault. False: it lies in no file that the context maps, or could not be read. Thread safe. */

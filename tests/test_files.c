@@ -125,6 +125,10 @@ static void mappings_are_read_without_their_pages(void **state)
     assert_memory_equal(copy, data + 5000, 10);
     assert_true(tern_mapping_read(f->ctx, first->data + 90, 10, copy));
     assert_memory_equal(copy, data + 90, 10);
+    assert_memory_equal(m->data, data, SIZE);
+    assert_true(resident(m) >= SIZE / 1024);
+    tern_mapping_advise(m, 1, SIZE - 2, false); /* the pages at both ends, too */
+    assert_int_equal(resident(m), 0);
     assert_false(tern_mapping_read(f->ctx, m->data + 1, SIZE, copy));
     assert_false(tern_mapping_read(f->ctx, m->data + SIZE, 1, copy));
     assert_false(tern_mapping_read(f->ctx, elsewhere, 16, copy));
