@@ -110,18 +110,33 @@ static enum tern_status place(struct tern_binding *b)
     return TERN_OK;
 }
 
+/* The tensor whose packed form a step reads; NULL: none. */
+static tern_tensor *packed_from(const struct tern_binding *b, const struct tern_step *s)
+{
+    return s->packed_index < 0 ? NULL : b->bound[b->plan->graph->nodes[s->node].in[s->kernel->pack_input]];
+}
+
+/* The system maps a file's pages together with their neighbours, so those of weights that were packed before came back. */
+static void drop_sources(const struct tern_binding *b)
+{
+    for (int s = 0; s < b->plan->n_steps; s++)
+        if (packed_from(b, &b->plan->steps[s]))
+            tern_tensor_advise(packed_from(b, &b->plan->steps[s]), false);
+}
+
 static enum tern_status pack(struct tern_binding *b)
 {
     const struct tern_plan *p = b->plan;
     for (int s = 0; s < p->n_steps; s++) {
         const struct tern_step *step = &p->steps[s];
-        if (step->packed_index < 0)
+        tern_tensor *t = packed_from(b, step);
+        if (!t)
             continue;
-        tern_tensor *t = b->bound[p->graph->nodes[step->node].in[step->kernel->pack_input]];
         b->packed[step->packed_index] = tern_packed_form(p->ctx, p->ctx->device, step->kernel, step->desc, t);
         if (!b->packed[step->packed_index])
             return tern_error_status(p->ctx);
     }
+    drop_sources(b);
     return TERN_OK;
 }
 
