@@ -10,9 +10,9 @@
 #include "core/threads.h"
 
 #define POINTS TERN_WINOGRAD_POINTS
-#define LINE 16                   /* f32 in a line of cache */
+#define LINE 16                  /* f32 in a line of cache */
 #define MOST_WORKSPACE (8 << 20) /* bytes of transformed input that a chunk of blocks aims at */
-#define MOST_PANELS 4             /* of a task */
+#define MOST_PANELS 4            /* of a task */
 #define LEAST_TILES 8
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
