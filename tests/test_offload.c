@@ -167,7 +167,7 @@ static void the_vae_is_tiled(void **state)
         tern_txt2img_params(.prompt = "x", .width = 512, .height = 448, .steps = 1, .seed = 3, .init_image = init, .strength = 1);
     struct tern_images *expected = job_run(base.ctx, base.p, &q);
     size_t whole = need_of(&base, &q);
-    for (int part = 88; part >= 76; part -= 12) {
+    for (int part = 92; part >= 84; part -= 8) {
         struct fixture f = open_fixture("demo", whole / 100 * (size_t)part, TERN_OFFLOAD_AUTO);
         same_picture(&f, &q, expected, true);
         assert_true(arena_limit(f.p, "vae_decoder") > 0 && arena_limit(f.p, "vae_encoder") > 0);

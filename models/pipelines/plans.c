@@ -49,17 +49,21 @@ static struct tern_planned *place(struct tern_pipeline *p)
     return oldest;
 }
 
-/* The graph, compiled. `making`: the most memory that this took beside the plan. */
+/* The graph, compiled. `making`: the most memory that this takes beside the plan, be it compiled or read from disk: then the traced graph
+ * is there, too, and tables of its size that the plan does not fill. A budget that is enough today is so when the plan is on disk. */
 static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *stage, size_t *making)
 {
     struct tern_context *ctx = p->ctx;
-    size_t peak = tern_memory_peak(ctx);
+    const size_t peak = tern_memory_peak(ctx), before = tern_memory_used(ctx);
     tern_memory_reset_peak(ctx);
     struct tern_graph *g = tern_pipeline_graph(p, stage->component, &stage->size);
+    tern_memory_trim(ctx); /* what is kept for reuse is not the graph's */
+    const size_t traced = tern_memory_used(ctx) - before;
     const struct tern_plan_params params = {.resident = stage->resident, .arena = stage->arena, .algorithm_bytes = stage->algorithm_bytes};
     struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &params) : NULL;
     tern_memory_trim(ctx); /* what is kept for reuse is not the plan's */
     *making = tern_memory_peak(ctx) - tern_memory_used(ctx);
+    *making = *making > 2 * traced ? *making : 2 * traced;
     tern_memory_raise_peak(ctx, peak);
     return plan;
 }
