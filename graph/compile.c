@@ -219,6 +219,13 @@ void tern_plan_unref(struct tern_plan **plan)
     tern_context_unref(ctx);
 }
 
-struct tern_plan_facts tern_plan_facts(const struct tern_plan *plan) { return plan->facts; }
+struct tern_plan_facts tern_plan_facts(const struct tern_plan *plan)
+{
+    struct tern_plan_facts facts = plan->facts;
+    facts.flops = 0;
+    for (int i = 0; i < plan->n_steps; i++)
+        facts.flops += tern_desc_flops(plan->steps[i].desc);
+    return facts;
+}
 
 const struct tern_graph *tern_plan_graph(const struct tern_plan *plan) { return plan->graph; }

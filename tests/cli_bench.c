@@ -179,7 +179,10 @@ static void test_rows_of_a_model(void **state)
         assert_true(is_event(e.at[i], "model") && number(e.at[i], "batch") == i + 1 && number(e.at[i], "size") == 64);
         assert_true(number(json_object_get(e.at[i], "step"), "median") > 0 && number(json_object_get(e.at[i], "decode"), "least") > 0);
         assert_true(number(e.at[i], "first_step") > 0 && number(e.at[i], "memory") > 0 && number(e.at[i], "threads") == 1);
+        assert_true(number(e.at[i], "flops") > 1e6);
     }
+    double once = number(e.at[0], "flops"), twice = number(e.at[1], "flops"); /* the time is embedded for all rows at once */
+    assert_true(twice > 1.95 * once && twice <= 2 * once);
     decref_all(&e);
     char svg[8192], part[64];
     slurp("p.svg", svg, sizeof(svg));

@@ -107,6 +107,7 @@ struct tern_plan_facts {
     size_t arena;        /* memory of one run beside inputs and outputs */
     size_t outputs;      /* of all outputs together */
     size_t least_arena;  /* the largest sum of tensors that live at once: no plan of this order needs less */
+    double flops;        /* multiplications and additions of the products of one run, as their definitions have them */
     double compile_time; /* seconds */
 };
 TERN_API struct tern_plan_facts tern_plan_facts(const struct tern_plan *plan);

@@ -10,6 +10,7 @@ struct model_row {
     enum tern_dtype dtype;
     int threads, size, batch, runs;
     double first_step;                      /* seconds from the start of loading to the first step of the first picture */
+    double flops;                           /* of a step */
     size_t memory;                          /* most that was allocated at once; mapped files are left out */
     struct bench_stat encode, step, decode; /* of the other pictures; decode: of one */
 };
@@ -52,6 +53,17 @@ static bool paint(struct tern_pipeline *p, struct model_row *r)
     return true;
 }
 
+/* Multiplications and additions of a step: the UNet with guidance. */
+static bool count_flops(struct tern_pipeline *p, struct model_row *r)
+{
+    struct tern_graph *g = tern_pipeline_graph(p, "unet", &(struct tern_graph_size){2 * r->batch, r->size, r->size});
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    r->flops = plan ? tern_plan_facts(plan).flops : 0;
+    tern_graph_destroy(&g);
+    tern_plan_unref(&plan);
+    return r->flops > 0;
+}
+
 static bool measure(struct tern_context *ctx, struct model_row *r, const struct bench_settings *s, const char *model)
 {
     static double seconds[3][BENCH_MOST_RUNS];
@@ -70,6 +82,7 @@ static bool measure(struct tern_context *ctx, struct model_row *r, const struct 
         seconds[1][r->runs] = w.step;
         seconds[2][r->runs] = w.decode;
     }
+    ok = ok && count_flops(p, r);
     progress_watch(NULL, NULL);
     tern_pipeline_destroy(&p);
     if (!ok)
@@ -80,9 +93,9 @@ static bool measure(struct tern_context *ctx, struct model_row *r, const struct 
     return true;
 }
 
-static const struct bench_column columns[] = {
-    {"size", 5},    {"batch", 5},         {"threads", 7}, {"dtype", -5},        {"UNet step s", 12}, {"least", 9}, {"most", 9},
-    {"picture", 9}, {"VAE decode s", 13}, {"text s", 8},  {"first step s", 13}, {"memory", 9},       {0}};
+static const struct bench_column columns[] = {{"size", 5},          {"batch", 5},  {"threads", 7},       {"dtype", -5}, {"UNet step s", 12},
+                                              {"least", 9},         {"most", 9},   {"picture", 9},       {"TFLOP", 8},  {"GFLOP/s", 8},
+                                              {"VAE decode s", 13}, {"text s", 8}, {"first step s", 13}, {"memory", 9}, {0}};
 
 static json_t *stat_json(const struct bench_stat *t)
 {
@@ -91,21 +104,24 @@ static json_t *stat_json(const struct bench_stat *t)
 
 static void put_row(const struct bench_table *t, const struct model_row *r)
 {
-    char size[16], batch[16], threads[16], number[7][24], memory[BYTES_TEXT];
+    char size[16], batch[16], threads[16], number[9][24], memory[BYTES_TEXT];
     const double values[] = {r->step.median,   r->step.least,    r->step.most, r->step.median / r->batch,
                              r->decode.median, r->encode.median, r->first_step};
+    const double rate = r->step.median > 0 ? 1e-9 * r->flops / r->step.median : 0;
     snprintf(size, sizeof(size), "%d", r->size);
     snprintf(batch, sizeof(batch), "%d", r->batch);
     snprintf(threads, sizeof(threads), "%d", r->threads);
     for (int i = 0; i < 7; i++)
         snprintf(number[i], sizeof(number[i]), "%.4f", values[i]);
+    snprintf(number[7], sizeof(number[7]), "%.3f", 1e-12 * r->flops);
+    snprintf(number[8], sizeof(number[8]), "%.0f", rate);
     bench_table_row(t, (const char *[]){size, batch, threads, tern_dtype_name(r->dtype), number[0], number[1], number[2], number[3],
-                                        number[4], number[5], number[6], bytes_text(r->memory, memory)});
+                                        number[7], number[8], number[4], number[5], number[6], bytes_text(r->memory, memory)});
     if (t->silent)
-        event_send(json_pack("{s:s, s:i, s:i, s:i, s:s, s:i, s:o, s:o, s:o, s:f, s:I}", "event", "model", "size", r->size, "batch",
+        event_send(json_pack("{s:s, s:i, s:i, s:i, s:s, s:i, s:o, s:o, s:o, s:f, s:f, s:I}", "event", "model", "size", r->size, "batch",
                              r->batch, "threads", r->threads, "dtype", tern_dtype_name(r->dtype), "runs", r->runs, "step",
                              stat_json(&r->step), "decode", stat_json(&r->decode), "encode", stat_json(&r->encode), "first_step",
-                             r->first_step, "memory", (json_int_t)r->memory));
+                             r->first_step, "flops", r->flops, "memory", (json_int_t)r->memory));
 }
 
 static int run_row(struct model_row *r, const struct bench_settings *s, const char *model, const struct bench_table *t)
