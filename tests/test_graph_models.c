@@ -138,43 +138,11 @@ static void plans_give_what_runs_eagerly(void **state)
     assert_int_equal(planned > 10, !strcmp(*state, "demo")); /* the others have hardly a layer with enough channels */
 }
 
-/* The group norm that reads a node's x; -1: there is none. */
-static int norm_of(const struct tern_graph *g, int node)
-{
-    for (int i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i].desc.op == TERN_OP_group_norm && g->nodes[i].in[0] == g->nodes[node].in[0])
-            return i;
-    return -1;
-}
-
-/* x, which is large, ends with the norm. */
-static void shortcuts_come_first(void **state)
-{
-    char path[PATH_SIZE];
-    struct tern_context *ctx = model_context(NULL, 1);
-    struct tern_pipeline *p = tern_pipeline_load(ctx, model_path(*state, path), NULL);
-    struct tern_graph *g = tern_pipeline_graph(p, "unet", NULL);
-    assert_non_null(g);
-    int count = 0;
-    for (int i = 0; i < g->n_nodes; i++) {
-        const int w = g->nodes[i].desc.op == TERN_OP_conv2d ? g->nodes[i].in[1] : -1;
-        if (w < 0 || !g->values[w].name || !strstr(g->values[w].name, "conv_shortcut"))
-            continue;
-        count++;
-        assert_true(norm_of(g, i) > i);
-    }
-    assert_true(count > 2);
-    tern_graph_destroy(&g);
-    tern_pipeline_destroy(&p);
-    tern_context_destroy(&ctx);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"sd1", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "sd1"},
         {"sd1-heads", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "sd1-heads"},
-        {"shortcuts_come_first", shortcuts_come_first, NULL, NULL, (void *)(uintptr_t) "sd1"},
         {"demo", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "demo"},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

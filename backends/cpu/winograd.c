@@ -10,9 +10,9 @@
 #include "core/threads.h"
 
 #define POINTS TERN_WINOGRAD_POINTS
-#define LINE 16                  /* f32 in a line of cache */
-#define MOST_WORKSPACE (8 << 20) /* bytes of transformed input that a chunk of blocks aims at */
-#define MOST_PANELS 4            /* of a task */
+#define LINE 16                   /* f32 in a line of cache */
+#define MOST_WORKSPACE (16 << 20) /* bytes of transformed input, of a chunk of blocks as of a block */
+#define MOST_PANELS 4             /* of a task */
 #define LEAST_TILES 8
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -50,7 +50,8 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_winograd 
         return k;
     k.kc = ceil_div(ceil_div(w->c, ceil_div(w->c, share / LINE * LINE)), LINE) * LINE;
     k.parts = ceil_div(w->c, k.kc);
-    k.rows = ceil_div(ceil_div(w->tiles, ceil_div(w->tiles, max64(share / mr * mr, mr))), mr) * mr;
+    const int64_t most = min64(share, MOST_WORKSPACE / (int64_t)sizeof(float) / POINTS / (k.parts * k.kc));
+    k.rows = ceil_div(ceil_div(w->tiles, ceil_div(w->tiles, max64(most / mr * mr, mr))), mr) * mr;
     k.panels = max64(1, min64(min64(share / k.rows, MOST_PANELS), panels / tern_thread_count(ctx)));
     k.groups = ceil_div(panels, k.panels);
     k.step_v = cpu_winograd_apart(k.rows * k.kc);

@@ -155,22 +155,19 @@ struct tern_resnet tern_bind_resnet(struct tern_bind *b, int64_t in, int64_t out
     return m;
 }
 
-/* The shortcut comes first: x, in the up path of a UNet its widest picture, is not needed any more when the first norm is done. */
 tern_tensor *tern_apply_resnet(const struct tern_resnet *m, tern_tensor *x, tern_tensor *temb)
 {
     if (!x)
         return NULL;
     struct tern_context *ctx = tern_tensor_context(x);
     tern_scope_begin(ctx);
-    tern_tensor *skip = m->skip.w ? tern_apply_conv(&m->skip, x) : x;
-    tern_scope_begin(ctx);
     tern_tensor *h = tern_silu(tern_apply_group_norm(&m->norm1, x, m->groups, m->eps));
     h = tern_scope_next(ctx, tern_apply_conv(&m->conv1, h));
     if (m->time.w)
         h = tern_add(h, tern_as_nc11(tern_apply_linear(&m->time, tern_silu(temb))));
     h = tern_scope_next(ctx, tern_silu(tern_apply_group_norm(&m->norm2, h, m->groups, m->eps)));
-    h = tern_scope_end(ctx, tern_apply_conv(&m->conv2, h));
-    return tern_scope_end(ctx, tern_add(skip, h));
+    h = tern_apply_conv(&m->conv2, h);
+    return tern_scope_end(ctx, tern_add(m->skip.w ? tern_apply_conv(&m->skip, x) : x, h));
 }
 
 void tern_resnet_destroy(struct tern_resnet *m)
