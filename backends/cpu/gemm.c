@@ -80,6 +80,7 @@ struct block {
     const float *a;
     int64_t lda, row0, rows, k0, depth;
     float *wide, *sums; /* of the thread */
+    bool fresh;         /* no panel has met it yet: its rows are beyond L2 */
 };
 
 /* A panel of B and where its sums go: the first row of the block. */
@@ -88,25 +89,39 @@ struct sums {
     const float *bias;
     float *c;
     int64_t ldc;
+    const void *next; /* of B: what is multiplied when all of the panel is */
 };
 
-/* One sum: all rows of the block times columns k..k+kc of it and a panel. */
+/* Where the values of a panel that a block meets begin: row k of the block's depth. */
+static const void *panel_at(const struct run *r, int64_t panel, int64_t k)
+{
+    const struct cpu_gemm *g = r->g;
+    const int64_t nr = r->level->nr, cols = g->n - (g->gated ? panel / 2 : panel) * nr, width = cols <= nr / 2 ? nr / 2 : nr;
+    return (const char *)g->b + (size_t)(panel * nr * g->k + k * width) * tern_dtype_size(g->b_dtype);
+}
+
+/* One sum: all rows of the block times columns k..k+kc of it and a panel. Each tile fetches its share of what is multiplied next. */
 static void times_part(const struct run *r, const struct block *q, const struct sums *s, int64_t k, int64_t kc)
 {
     const struct tern_cpu_level *l = r->level;
     const struct cpu_gemm *g = r->g;
     const bool half = s->cols <= l->nr / 2;
-    const int64_t width = half ? l->nr / 2 : l->nr;
-    const void *panel = (const char *)g->b + (size_t)(s->panel * l->nr * g->k + (q->k0 + k) * width) * tern_dtype_size(g->b_dtype);
+    const int64_t width = half ? l->nr / 2 : l->nr, row = width * (int64_t)tern_dtype_size(g->b_dtype);
+    const void *panel = panel_at(r, s->panel, q->k0 + k);
+    struct tern_gemm_ahead ahead = {.b = k + kc < q->depth ? (const char *)panel + kc * row : s->next,
+                                    .step = ceil_div(row, ceil_div(q->rows, l->mr)),
+                                    .a = q->fresh};
     enum tern_dtype dtype = g->b_dtype;
     if (dtype != TERN_F32 && q->rows > 2 * l->mr) { /* the tile would widen it once for each of them */
         l->to_f32(dtype, kc * width, panel, q->wide);
         panel = q->wide;
         dtype = TERN_F32;
     }
-    for (int64_t i = 0; i < q->rows; i += l->mr)
-        l->gemm_tile((int)min64(l->mr, q->rows - i), (int)s->cols, kc, q->a + i * q->lda + k, q->lda, panel, dtype, half, s->c + i * s->ldc,
-                     s->ldc, q->k0 + k > 0, s->bias);
+    for (int64_t i = 0; i < q->rows; i += l->mr) {
+        l->gemm_tile_ahead((int)min64(l->mr, q->rows - i), (int)s->cols, kc, q->a + i * q->lda + k, q->lda, panel, dtype, half,
+                           s->c + i * s->ldc, s->ldc, q->k0 + k > 0, s->bias, &ahead);
+        ahead.b = (const char *)ahead.b + kc * ahead.step;
+    }
 }
 
 static void times_parts(const struct run *r, const struct block *q, const struct sums *s)
@@ -115,27 +130,40 @@ static void times_parts(const struct run *r, const struct block *q, const struct
         times_part(r, q, s, k, min64(r->b.kc, q->depth - k));
 }
 
-static void times_panel(const struct run *r, const struct block *q, int64_t p)
+static void times_panel(const struct run *r, const struct block *q, int64_t p, const void *next)
 {
     const struct cpu_gemm *g = r->g;
     const int64_t col = p * r->level->nr, cols = min64(r->level->nr, g->n - col);
-    const struct sums s = {p, cols, g->bias ? g->bias + col : NULL, g->c + q->row0 * g->ldc + col, g->ldc};
+    const struct sums s = {p, cols, g->bias ? g->bias + col : NULL, g->c + q->row0 * g->ldc + col, g->ldc, next};
     times_parts(r, q, &s);
     for (int64_t i = 0; g->post && q->k0 + q->depth == g->k && i < q->rows; i++)
         cpu_post_apply(g->post, g->c + (q->row0 + i) * g->ldc + col, q->row0 + i, col, cols);
 }
 
 /* The whole depth: panels of values and of gates, and the rows of C that they make. */
-static void times_pair(const struct run *r, const struct block *q, int64_t p)
+static void times_pair(const struct run *r, const struct block *q, int64_t p, const void *next)
 {
     const struct tern_cpu_level *l = r->level;
     const struct cpu_gemm *g = r->g;
     const int64_t col = p * l->nr, cols = min64(l->nr, g->n - col);
-    const struct sums value = {2 * p, cols, g->bias ? g->bias + col : NULL, q->sums, 2 * l->nr};
-    const struct sums gate = {2 * p + 1, cols, g->bias ? g->bias + g->n + col : NULL, q->sums + l->nr, 2 * l->nr};
+    const struct sums value = {2 * p, cols, g->bias ? g->bias + col : NULL, q->sums, 2 * l->nr, panel_at(r, 2 * p + 1, q->k0)};
+    const struct sums gate = {2 * p + 1, cols, g->bias ? g->bias + g->n + col : NULL, q->sums + l->nr, 2 * l->nr, next};
     times_parts(r, q, &value);
     times_parts(r, q, &gate);
     l->geglu(TERN_F32, q->rows, cols, value.c, gate.c, gate.ldc, g->c + q->row0 * g->ldc + col, g->ldc);
+}
+
+/* The block meets its panels; then, deeper, the first of them again. */
+static void times_panels(const struct run *r, struct block *q, int64_t p0, int64_t p1)
+{
+    const struct cpu_gemm *g = r->g;
+    const int64_t each = g->gated ? 2 : 1, deeper = q->k0 + q->depth < g->k ? q->k0 + q->depth : q->k0;
+    q->fresh = in_place(g);
+    for (int64_t p = p0; p < p1; p++) {
+        const void *next = p + 1 < p1 ? panel_at(r, (p + 1) * each, q->k0) : panel_at(r, p0 * each, deeper);
+        (g->gated ? times_pair : times_panel)(r, q, p, next);
+        q->fresh = false;
+    }
 }
 
 static void run_task(void *arg, int slot, int64_t task)
@@ -159,8 +187,7 @@ static void run_task(void *arg, int slot, int64_t task)
             q.a = (const float *)g->source + q.row0 * g->lda + q.k0;
         else
             g->gather(g, q.row0, q.rows, q.k0, q.depth, a, q.lda);
-        for (int64_t p = p0; p < p1; p++)
-            (g->gated ? times_pair : times_panel)(r, &q, p);
+        times_panels(r, &q, p0, p1);
     }
 }
 
@@ -175,9 +202,8 @@ void cpu_gemm_panels(const struct tern_cpu_level *l, const struct cpu_gemm *g, c
                      int64_t k0, int64_t kc, int64_t p0, int64_t p1)
 {
     const struct run r = {.g = g, .level = l, .b = {.kc = kc}};
-    const struct block q = {.a = a, .lda = lda, .row0 = row0, .rows = rows, .k0 = k0, .depth = kc};
-    for (int64_t p = p0; p < p1; p++)
-        times_panel(&r, &q, p);
+    struct block q = {.a = a, .lda = lda, .row0 = row0, .rows = rows, .k0 = k0, .depth = kc};
+    times_panels(&r, &q, p0, p1);
 }
 
 enum tern_status cpu_gemm_launch(const struct tern_kernel_args *a, const struct cpu_gemm *like, const struct cpu_rows *rows)

@@ -29,6 +29,7 @@ struct call {
     float *c;
     int cols;
     bool accumulate;
+    struct tern_gemm_ahead ahead;
 };
 
 /* A part of the depth is summed by itself before it is added to C: the error grows with the length of a part, not of the whole.
@@ -39,7 +40,7 @@ INLINE void tile(const struct call *q, const int rows, const int nv, const enum 
 {
     vf acc[MR][NV];
     float edge[MR][NR];
-    const bool whole = q->cols == nv * VW, stream = q->lda == q->k;
+    const bool whole = q->cols == nv * VW, stream = q->ahead.a;
     const float *a = q->a;
     float *c = q->c;
     int64_t ldc = q->ldc;
@@ -65,12 +66,14 @@ INLINE void tile(const struct call *q, const int rows, const int nv, const enum 
 
     const int64_t lda = q->lda;
     const float *row[MR]; /* of A: every SHARE-th one at the current column */
-    const char *b_row = q->b;
+    const char *b_row = q->b, *next = q->ahead.b;
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i += SHARE)
         row[i] = a + i * lda;
     for (int64_t k = 0; k < q->k; k++) {
         vf b[NV];
+        __builtin_prefetch(next, 0, 2);
+        next += q->ahead.step;
         if (stream && k % LINE < rows)
             __builtin_prefetch(a + (rows + k % LINE) * lda + k / LINE * LINE);
 #pragma GCC unroll 4
@@ -140,10 +143,10 @@ static const int heights[] = {
     4,  2, 1,
 };
 
-static void gemm_tile(int rows, int cols, int64_t k, const float *a, int64_t lda, const void *b, enum tern_dtype b_dtype, bool half_panel,
-                      float *c, int64_t ldc, bool accumulate, const float *bias)
+static void gemm_tile_ahead(int rows, int cols, int64_t k, const float *a, int64_t lda, const void *b, enum tern_dtype b_dtype,
+                            bool half_panel, float *c, int64_t ldc, bool accumulate, const float *bias, const struct tern_gemm_ahead *ahead)
 {
-    struct call q = {.k = k, .lda = lda, .ldc = ldc, .a = a, .bias = bias, .b = b, .c = c, .cols = cols, .accumulate = accumulate};
+    struct call q = {k, lda, ldc, a, bias, b, c, cols, accumulate, *ahead};
     int storage = b_dtype == TERN_F32 ? STORE_F32 : b_dtype == TERN_F16 ? STORE_F16 : STORE_BF16;
     for (int h = 0; rows; h++)
         for (; rows >= heights[h]; rows -= heights[h]) {
@@ -151,6 +154,14 @@ static void gemm_tile(int rows, int cols, int64_t k, const float *a, int64_t lda
             q.a += heights[h] * lda;
             q.c += heights[h] * ldc;
         }
+}
+
+/* What is next is not known: B is fetched where it is, in L1. */
+static void gemm_tile(int rows, int cols, int64_t k, const float *a, int64_t lda, const void *b, enum tern_dtype b_dtype, bool half_panel,
+                      float *c, int64_t ldc, bool accumulate, const float *bias)
+{
+    const struct tern_gemm_ahead ahead = {b, 0, lda == k};
+    gemm_tile_ahead(rows, cols, k, a, lda, b, b_dtype, half_panel, c, ldc, accumulate, bias, &ahead);
 }
 
 #endif

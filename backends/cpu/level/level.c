@@ -112,6 +112,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .mr = MR,
     .nr = NR,
     .gemm_tile = gemm_tile,
+    .gemm_tile_ahead = gemm_tile_ahead,
     .geglu = geglu,
 #if defined(TERN_LEVEL_BF16)
     .bf16 = {BF16_STEP, BF16_GAIN, bf16_begin, bf16_end, bf16_block, bf16_round, multiply_add_bf16},

@@ -119,6 +119,14 @@ struct tern_cpu_attention {
     bool (*power)(int64_t n, const float *x, float factor, float most, uint16_t *y);
 };
 
+/* What a tile fetches meanwhile: a line of B at each step of the depth, `step` bytes behind the one before, into L2; and the rows of A
+ * that lie behind its own, into L1. */
+struct tern_gemm_ahead {
+    const void *b;
+    int64_t step;
+    bool a;
+};
+
 struct tern_cpu_level {
     const char *name;
     bool (*available)(void);
@@ -129,6 +137,10 @@ struct tern_cpu_level {
      * else it starts from bias (cols values, or NULL). b_dtype: f32, f16 or bf16 storage. */
     void (*gemm_tile)(int rows, int cols, int64_t k, const float *a, int64_t lda, const void *b, enum tern_dtype b_dtype, bool half_panel,
                       float *c, int64_t ldc, bool accumulate, const float *bias);
+    /* The same, and what comes next is fetched. */
+    void (*gemm_tile_ahead)(int rows, int cols, int64_t k, const float *a, int64_t lda, const void *b, enum tern_dtype b_dtype,
+                            bool half_panel, float *c, int64_t ldc, bool accumulate, const float *bias,
+                            const struct tern_gemm_ahead *ahead);
 
     struct tern_cpu_bf16 bf16;
     struct tern_cpu_attention attention; /* scratch 0: the level has none */
