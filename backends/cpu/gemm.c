@@ -15,7 +15,7 @@
 struct blocking {
     int64_t kc;                 /* of one sum */
     int64_t depth, mc;          /* block of A; the depth is a multiple of kc */
-    int64_t panels;             /* of C, in all */
+    int64_t tiles, panels;      /* of rows, and of C, in all */
     int64_t row_blocks, splits; /* tasks: row blocks x parts of the panels */
     size_t wide, sums, slot;    /* bytes of scratch for one thread: a part of a panel in f32, values and gates of a panel, all */
 };
@@ -36,6 +36,9 @@ static int64_t share_rows(int64_t m, int64_t most, int64_t least, int64_t tasks,
     return blocks > threads ? ceil_div(blocks, threads) * threads : blocks;
 }
 
+/* The first of those that share i of `shares` has: all about as many, and who has one more comes first, so that no thread ends late. */
+static int64_t share_begin(int64_t total, int64_t shares, int64_t i) { return total / shares * i + min64(i, total % shares); }
+
 /* Rows that would all fall into the same few sets of L1 are gathered. */
 static bool in_place(const struct cpu_gemm *g) { return g->lda && g->lda % 512; }
 
@@ -54,9 +57,9 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
     b.depth = ceil_div(parts, ceil_div(parts, most < 1 ? 1 : most)) * b.kc;
     b.mc = min64(room / (b.depth + PAD) / mr, MOST_TILES) * mr;
     b.mc = b.mc < mr ? mr : b.mc;
-    b.row_blocks = share_rows(g->m, b.mc, LEAST_TILES * mr, tasks, threads);
-    b.mc = ceil_div(ceil_div(g->m, b.row_blocks), mr) * mr;
-    b.row_blocks = ceil_div(g->m, b.mc);
+    b.tiles = ceil_div(g->m, mr);
+    b.row_blocks = min64(b.tiles, share_rows(g->m, b.mc, LEAST_TILES * mr, tasks, threads));
+    b.mc = ceil_div(b.tiles, b.row_blocks) * mr;
     b.panels = ceil_div(g->n, d->level->nr);
     b.splits = ceil_div(tasks, b.row_blocks);
     b.splits = min64(b.panels, b.splits + (b.row_blocks * b.splits % threads != 0));
@@ -173,14 +176,15 @@ static void run_task(void *arg, int slot, int64_t task)
     const struct blocking *b = &r->b;
     char *scratch = b->slot ? r->workspace + (size_t)slot * b->slot : NULL; /* where nothing is gathered or widened there is none */
     float *sums = scratch ? (float *)(void *)(scratch + b->wide) : NULL, *a = scratch ? sums + b->sums / sizeof(float) : NULL;
+    const int64_t block = task / b->splits, part = task % b->splits;
+    const int64_t p0 = share_begin(b->panels, b->splits, part), p1 = share_begin(b->panels, b->splits, part + 1);
     struct block q = {.a = a,
                       .lda = in_place(g) ? g->lda : b->depth + PAD,
-                      .row0 = task / b->splits * b->mc,
+                      .row0 = share_begin(b->tiles, b->row_blocks, block) * r->level->mr,
                       .wide = (float *)(void *)scratch,
                       .sums = sums};
-    int64_t part = task % b->splits, p0 = b->panels * part / b->splits, p1 = b->panels * (part + 1) / b->splits;
 
-    q.rows = min64(b->mc, g->m - q.row0);
+    q.rows = min64(share_begin(b->tiles, b->row_blocks, block + 1) * r->level->mr, g->m) - q.row0;
     for (; q.k0 < g->k; q.k0 += b->depth) {
         q.depth = min64(b->depth, g->k - q.k0);
         if (in_place(g))
