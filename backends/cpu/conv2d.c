@@ -56,6 +56,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 
 const struct tern_kernel cpu_conv2d_f32_igemm = {
     .name = "conv2d_f32_igemm",
+    .revision = 1,
     .op = TERN_OP_conv2d,
     .supports = supports,
     .post = post,

@@ -87,6 +87,7 @@ static enum tern_status linear_run(const struct tern_kernel_args *a)
 
 const struct tern_kernel cpu_linear_f32_gemm = {
     .name = "linear_f32_gemm",
+    .revision = 1,
     .op = TERN_OP_linear,
     .supports = linear_supports,
     .post = linear_post,
@@ -99,6 +100,7 @@ const struct tern_kernel cpu_linear_f32_gemm = {
 
 const struct tern_kernel cpu_linear_geglu_f32_gemm = {
     .name = "linear_geglu_f32_gemm",
+    .revision = 1,
     .op = TERN_OP_linear_geglu,
     .supports = linear_supports,
     .workspace = linear_workspace,
@@ -198,6 +200,7 @@ static enum tern_status matmul_run(const struct tern_kernel_args *a)
 
 const struct tern_kernel cpu_matmul_f32_gemm = {
     .name = "matmul_f32_gemm",
+    .revision = 1,
     .op = TERN_OP_matmul,
     .supports = matmul_supports,
     .workspace = matmul_workspace,
