@@ -123,6 +123,7 @@ static void bf16_block(int rows, int n, const struct tern_bf16_piece *pieces, co
 
 #define BF16_STEP 2
 #define BF16_GAIN 2
+#define BF16_TILE 11 /* rows whose sums, two vectors each, are in registers at most */
 
 static void bf16_begin(void) {}
 static void bf16_end(void) {}
@@ -132,22 +133,22 @@ static void bf16_end(void) {}
 INLINE void bf16_rows(const int rows, const int nv, int half, int first, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel,
                       const uint16_t *next, float *c, int64_t ldc, bool accumulate)
 {
-    __m512 acc[8][2];
-#pragma GCC unroll 8
+    __m512 acc[BF16_TILE][2];
+#pragma GCC unroll 11
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < nv; j++)
             acc[i][j] = accumulate ? _mm512_loadu_ps(c + i * ldc + j * 16) : _mm512_setzero_ps();
     for (int p = 0; p < n; p++) {
         const uint16_t *a = pieces[p].a[half] + first * pieces[p].ld, *b = panel + pieces[p].k0 * nv * 16;
-        const uint16_t *ahead = next + (pieces[p].k0 + pieces[p].depth * (half * 2 + first / 8) / 4) * nv * 16;
+        const uint16_t *ahead = next + (pieces[p].k0 + pieces[p].depth * (half * 2 + (first > 0)) / 4) * nv * 16;
         for (int64_t t = 0; t < pieces[p].depth; t += BF16_STEP) {
             __m512bh y[2];
             __builtin_prefetch(ahead + t * nv * 4, 0, 2);
 #pragma GCC unroll 2
             for (int j = 0; j < nv; j++)
                 y[j] = pairs_at(b + (t * nv + j * 2) * 16);
-#pragma GCC unroll 8
+#pragma GCC unroll 11
             for (int i = 0; i < rows; i++) {
                 int32_t pair;
                 memcpy(&pair, a + i * pieces[p].ld + t, sizeof(pair));
@@ -158,29 +159,44 @@ INLINE void bf16_rows(const int rows, const int nv, int half, int first, int n, 
             }
         }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 11
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < nv; j++)
             _mm512_storeu_ps(c + i * ldc + j * 16, acc[i][j]);
 }
 
+/* Halves are two tiles of rows, a last one of up to 11 rows is one: with 8 sums or fewer, each waits for itself. */
+INLINE int bf16_height(int left) { return left <= BF16_TILE ? left : (left + 1) / 2; }
+
 static void bf16_block(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
                        float *c, int64_t ldc, bool accumulate)
 {
 #define HEIGHT(height)                                                                     \
-    for (; left >= height; left -= height, first += height, c += height * ldc) {           \
+    case height:                                                                           \
         if (half_panel)                                                                    \
             bf16_rows(height, 1, half, first, n, pieces, panel, next, c, ldc, accumulate); \
         else                                                                               \
             bf16_rows(height, 2, half, first, n, pieces, panel, next, c, ldc, accumulate); \
-    }
+        break;
     for (int half = 0; half * 16 < rows; half++) {
-        int first = 0, left = rows - half * 16 < 16 ? rows - half * 16 : 16;
-        HEIGHT(8)
-        HEIGHT(4)
-        HEIGHT(2)
-        HEIGHT(1)
+        const int there = rows - half * 16 < 16 ? rows - half * 16 : 16;
+        for (int first = 0, height; first < there; first += height, c += height * ldc) {
+            height = bf16_height(there - first);
+            switch (height) {
+                HEIGHT(1)
+                HEIGHT(2)
+                HEIGHT(3)
+                HEIGHT(4)
+                HEIGHT(5)
+                HEIGHT(6)
+                HEIGHT(7)
+                HEIGHT(8)
+                HEIGHT(9)
+                HEIGHT(10)
+                HEIGHT(11)
+            }
+        }
     }
 #undef HEIGHT
 }
