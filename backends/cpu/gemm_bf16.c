@@ -22,10 +22,26 @@ struct blocking {
     size_t a_bytes, c_bytes, slot; /* scratch of one thread: A, sums, bias */
 };
 
+/* Rows that a task with so many panels of B has room for: their sums take a quarter of L2. */
+static int64_t rows_of(int64_t l2, int64_t panels) { return max64(1, l2 / 4 / (panels * NR * 4) / ROWS) * ROWS; }
+
+/* So few rows that a task has them all: then B is read by one thread only, and A the fewest times. Equally many tasks for each thread,
+ * unless panels do not divide by them: 0. */
+static int64_t splits_of_few(const struct blocking *b, int64_t m, int64_t l2, int64_t threads, int64_t tasks)
+{
+    const int64_t least = round_up(b->splits, threads);
+    for (int64_t splits = least; splits <= max64(least, tasks); splits += threads) {
+        int64_t most = ceil_div(b->panels, splits);
+        if (m <= rows_of(l2, most * b->turns) && most * splits * 19 <= b->panels * 20)
+            return splits;
+    }
+    return 0;
+}
+
 static struct blocking plan(struct tern_context *ctx, const struct cpu_bf16_gemm *g)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
-    const int64_t tasks = 4 * tern_thread_count(ctx), l2 = (int64_t)d->l2;
+    const int64_t threads = tern_thread_count(ctx), tasks = 4 * threads, l2 = (int64_t)d->l2;
     struct blocking b = {0};
     if (g->m < 1 || g->n < 1 || g->k < 1)
         return b;
@@ -33,14 +49,16 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_bf16_gemm
     b.turns = g->gated ? 2 : 1;
     b.panels = ceil_div(g->n, NR);
     b.splits = ceil_div(b.panels, max64(1, l2 * 2 / 5 / (g->part_depth * NR * 2 * b.turns))); /* B of a task: two fifths of L2 */
+    const int64_t few = splits_of_few(&b, g->m, l2, threads, tasks);
+    if (few)
+        b.splits = few;
     b.most = ceil_div(b.panels, b.splits) * b.turns;
     b.ldc = (g->parts > 1 ? b.most : min64(b.most, GROUP)) * NR + 16;
-    b.mc = max64(1, l2 / 4 / (b.most * NR * 4) / ROWS) * ROWS; /* sums: a quarter */
-    b.mc = min64(b.mc, round_up(g->m, ROWS));
-    while (b.mc > 2 * ROWS && ceil_div(g->m, b.mc) * b.splits < tasks)
+    b.mc = min64(rows_of(l2, b.most), round_up(g->m, ROWS));
+    while (!few && b.mc > 2 * ROWS && ceil_div(g->m, b.mc) * b.splits < tasks)
         b.mc -= ROWS;
     b.row_blocks = ceil_div(g->m, b.mc);
-    if (b.row_blocks * b.splits < tasks)
+    if (!few && b.row_blocks * b.splits < tasks)
         b.splits = min64(b.panels, ceil_div(tasks, b.row_blocks));
     b.a_bytes = (size_t)round_up((int64_t)g->scratch * 2, 64);
     b.c_bytes = (size_t)round_up((g->parts > 1 ? b.mc : ROWS) * b.ldc * 4, 64);
