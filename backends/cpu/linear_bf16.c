@@ -86,6 +86,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel cpu_linear_bf16_gemm = {
     .name = "linear_bf16_gemm",
     .op = TERN_OP_linear,
+    .revision = 1,
     .supports = supports,
     .post = post,
     .workspace = workspace,
@@ -98,6 +99,7 @@ const struct tern_kernel cpu_linear_bf16_gemm = {
 const struct tern_kernel cpu_linear_geglu_bf16_gemm = {
     .name = "linear_geglu_bf16_gemm",
     .op = TERN_OP_linear_geglu,
+    .revision = 1,
     .supports = supports,
     .workspace = workspace,
     .pack_input = 1,
