@@ -15,6 +15,11 @@ struct tern_graph *tern_graph_create(struct tern_context *ctx)
     return g;
 }
 
+size_t tern_graph_bytes(const struct tern_graph *g)
+{
+    return (size_t)g->node_capacity * sizeof(*g->nodes) + (size_t)g->value_capacity * sizeof(*g->values);
+}
+
 void tern_graph_destroy(struct tern_graph **graph)
 {
     struct tern_graph *g = graph ? *graph : NULL;

@@ -48,6 +48,8 @@ struct tern_graph {
 };
 
 struct tern_graph *tern_graph_create(struct tern_context *ctx);
+/* Memory of its tables. */
+size_t tern_graph_bytes(const struct tern_graph *g);
 struct tern_graph *tern_graph_copy(const struct tern_graph *g);
 
 /* Index of a new value, -1 with the error recorded. `name` is copied, `tensor` referenced; both may be NULL. */

@@ -202,14 +202,6 @@ void cpu_gemm_run(struct tern_context *ctx, const struct cpu_gemm *g, void *work
         tern_parallel_slots(ctx, r.b.row_blocks * r.b.splits, run_task, &r);
 }
 
-void cpu_gemm_panels(const struct tern_cpu_level *l, const struct cpu_gemm *g, const float *a, int64_t lda, int64_t row0, int64_t rows,
-                     int64_t k0, int64_t kc, int64_t p0, int64_t p1)
-{
-    const struct run r = {.g = g, .level = l, .b = {.kc = kc}};
-    struct block q = {.a = a, .lda = lda, .row0 = row0, .rows = rows, .k0 = k0, .depth = kc};
-    times_panels(&r, &q, p0, p1);
-}
-
 enum tern_status cpu_gemm_launch(const struct tern_kernel_args *a, const struct cpu_gemm *like, const struct cpu_rows *rows)
 {
     struct cpu_gemm g = *like;

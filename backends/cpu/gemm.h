@@ -28,10 +28,6 @@ void cpu_gemm_run(struct tern_context *ctx, const struct cpu_gemm *g, void *work
 /* The same for a kernel whose inputs are A, weight and bias: weights, bias, output and posts are those of the call. */
 enum tern_status cpu_gemm_launch(const struct tern_kernel_args *a, const struct cpu_gemm *like, const struct cpu_rows *rows);
 
-/* Part of one task: rows row0..row0+rows of C from gathered rows of A (columns k0..k0+kc, lda apart) and panels p0..p1. Parts of
- * a row must be called in order of k0; the last one applies the posts. */
-void cpu_gemm_panels(const struct tern_cpu_level *level, const struct cpu_gemm *g, const float *a, int64_t lda, int64_t row0, int64_t rows,
-                     int64_t k0, int64_t kc, int64_t p0, int64_t p1);
 /* Depth of the parts: a panel of B of that depth leaves room in L1. */
 int64_t cpu_gemm_depth(struct tern_context *ctx, int64_t k);
 

@@ -54,11 +54,10 @@ static struct tern_planned *place(struct tern_pipeline *p)
 static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *stage, size_t *making)
 {
     struct tern_context *ctx = p->ctx;
-    const size_t peak = tern_memory_peak(ctx), before = tern_memory_used(ctx);
+    const size_t peak = tern_memory_peak(ctx);
     tern_memory_reset_peak(ctx);
     struct tern_graph *g = tern_pipeline_graph(p, stage->component, &stage->size);
-    tern_memory_trim(ctx); /* what is kept for reuse is not the graph's */
-    const size_t traced = tern_memory_used(ctx) - before;
+    const size_t traced = g ? tern_graph_bytes(g) : 0;
     const struct tern_plan_params params = {.resident = stage->resident, .arena = stage->arena, .algorithm_bytes = stage->algorithm_bytes};
     struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &params) : NULL;
     tern_memory_trim(ctx); /* what is kept for reuse is not the plan's */
