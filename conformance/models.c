@@ -13,7 +13,11 @@
 static const char ending[] = ".safetensors", mark[] = "expected.";
 static const struct {
     const char *name, *folder; /* of the model, under the suite's data */
-} models[] = {{"sd1", "models/sd1"}, {"sd1-heads", "models/sd1-heads"}, {"sd1-inpaint", "models/sd1-inpaint"}, {"sd1-mini", "formats/mini"}};
+} models[] = {{"sd1", "models/sd1"},
+              {"sd1-heads", "models/sd1-heads"},
+              {"sd1-inpaint", "models/sd1-inpaint"},
+              {"sd1-mini", "formats/mini"},
+              {"sd2", "models/sd2"}};
 #define MODELS ((int)(sizeof(models) / sizeof(*models)))
 
 static int by_name(const void *a, const void *b)

@@ -143,6 +143,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         {"sd1", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "sd1"},
         {"sd1-heads", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "sd1-heads"},
+        {"sd2", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "sd2"},
         {"demo", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "demo"},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -97,5 +97,5 @@ def write_cases(folder, model, seed, most=9):
 
 
 def make(root):
-    for n, name in enumerate(MODELS):
-        write_cases(root / "components" / name, root / "models" / name, 1000 + 10 * n)
+    for n, (name, spec) in enumerate(MODELS.items()):
+        write_cases(root / "components" / name, root / "models" / name, 1000 + 10 * n, spec.get("cases", 9))

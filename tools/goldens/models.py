@@ -33,6 +33,12 @@ def vae(channels, **more):
             "block_out_channels": channels, "latent_channels": 4, **more}
 
 
+# As stabilityai/stable-diffusion-2-1 has it.
+SD21 = {"_class_name": "DDIMScheduler", "_diffusers_version": "0.8.0", "beta_end": 0.012,
+        "beta_schedule": "scaled_linear", "beta_start": 0.00085, "clip_sample": False,
+        "num_train_timesteps": 1000, "prediction_type": "v_prediction", "set_alpha_to_one": False,
+        "skip_prk_steps": True, "steps_offset": 1, "trained_betas": None}
+
 # as_sd15: the keys, names and extra tensors that the files of Stable Diffusion 1.5 have on the hub.
 MODELS = {
     "sd1": {
@@ -45,10 +51,7 @@ MODELS = {
     },
     "sd1-heads": {
         "seed": 200, "as_sd15": False, "merges": 90, "max_length": 24, "pad": "!",
-        "scheduler": {"_class_name": "DDIMScheduler", "_diffusers_version": "0.8.0", "beta_end": 0.012,
-                      "beta_schedule": "scaled_linear", "beta_start": 0.00085, "clip_sample": False,
-                      "num_train_timesteps": 1000, "prediction_type": "v_prediction", "set_alpha_to_one": False,
-                      "skip_prk_steps": True, "steps_offset": 1, "trained_betas": None},
+        "scheduler": SD21,
         "unet": unet([DOWN, CROSS_DOWN, CROSS_DOWN], block_out_channels=[8, 12, 20], layers_per_block=1,
                      norm_num_groups=4, attention_head_dim=[4, 3, 5], transformer_layers_per_block=[1, 2, 1],
                      use_linear_projection=True, cross_attention_dim=36, sample_size=[10, 14], norm_eps=1e-6,
@@ -65,6 +68,15 @@ MODELS = {
         "vae": vae([4, 8, 8, 8], layers_per_block=1, norm_num_groups=2, sample_size=64),
         "text": dict(hidden_size=24, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
                      hidden_act="quick_gelu", projection_dim=24, bos_token_id=0, eos_token_id=2, pad_token_id=1),
+    },
+    # cases: so many of each component. Groups, heads of CLIP and of the VAE are what single files are taken to have.
+    "sd2": {
+        "seed": 500, "as_sd15": False, "merges": 40, "max_length": 20, "pad": "!", "scheduler": SD21, "cases": 2,
+        "unet": unet([CROSS_DOWN, DOWN], block_out_channels=[8, 16], layers_per_block=1, norm_num_groups=8,
+                     attention_head_dim=[2, 4], use_linear_projection=True, cross_attention_dim=32, sample_size=8),
+        "vae": vae([4, 8, 8, 8], layers_per_block=1, norm_num_groups=4, sample_size=64),
+        "text": dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=1,
+                     hidden_act="gelu", projection_dim=16, bos_token_id=0, eos_token_id=2, pad_token_id=1),
     },
 }
 CLASSES = {"unet": UNet2DConditionModel, "vae": AutoencoderKL, "text_encoder": CLIPTextModel}

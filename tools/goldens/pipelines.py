@@ -42,6 +42,11 @@ def txt2img_cases():
     yield "txt2img.sd1.20-steps", {**one, "steps": 20, "sampler": "dpm++2m", "schedule": "karras"}
     yield "txt2img.sd1-heads.default-size", {"mode": "txt2img", "model": "sd1-heads", "width": 56, "height": 40,
                                              "prompt": "a cat! in the snow!!", "negative": "text"}
+    yield from sampler_cases("txt2img", "sd2", ("ddim", "euler", "dpm++2m"), steps=4, width=40)
+    two = {"mode": "txt2img", "model": "sd2", "prompt": "a cat! in the snow!!", "width": 40}
+    yield "txt2img.sd2.negative", {**two, "negative": "text, blurry!", "cfg": 7.5}
+    yield "txt2img.sd2.cfg-off", {**two, "cfg": 1.0, "sampler": "pndm"}
+    yield "txt2img.sd2.default-size", {**two, "width": 64, "height": 64, "steps": 2}
 
 
 def image_cases():
@@ -53,6 +58,7 @@ def image_cases():
     yield "img2img.sd1.cfg-off", {**one, "cfg": 1.0, "sampler": "pndm"}
     yield "img2img.sd1.batch3", {**one, "batch": 3, "sampler": "euler_a"}
     yield "img2img.sd1-heads.ddim", {**one, "model": "sd1-heads", "sampler": "ddim"}
+    yield "img2img.sd2.ddim", {**one, "model": "sd2", "sampler": "ddim"}
 
     masked = {"init_image": "init-48x40.png", "mask_image": "mask-48x40.png"}
     some = ("ddim", "pndm", "euler_a", "dpm++2m", "heun", "lcm")
