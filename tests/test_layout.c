@@ -305,6 +305,96 @@ static void check_config(const char *text, const char *expected)
     json_decref(want);
 }
 
+/* The UNet and the VAE of a folder under LDM names, and the text encoder of a file. */
+static struct tern_weights *join_sd2(struct fixture *f, struct tern_checkpoint *cp)
+{
+    static const struct tern_ldm_sizes sizes = {2, 1, 2, 4, 2};
+    struct tern_weights *joined = tern_weights_create(f->ctx), *text = tern_weights_open(f->ctx, FORMATS "sd2-text.safetensors");
+    char ldm[TERN_LDM_NAME];
+    for (int64_t i = 0; i < tern_weights_count(text); i++)
+        assert_int_equal(tern_weights_add(joined, tern_weights_name(text, i), tern_weights_at(text, i)), TERN_OK);
+    for (int k = 1; k < 3; k++) {
+        struct tern_weights *w = tern_checkpoint_weights(cp, component_names[k]);
+        for (int64_t i = 0; i < tern_weights_count(w); i++) {
+            assert_true(tern_ldm_name(&sizes, component_names[k], tern_weights_name(w, i), ldm));
+            assert_int_equal(tern_weights_add(joined, ldm, tern_weights_at(w, i)), TERN_OK);
+        }
+        tern_weights_unref(&w);
+    }
+    tern_weights_unref(&text);
+    return joined;
+}
+
+/* OpenCLIP's names, one matrix for q, k and v, a last layer that is not used: the bytes of the folder. */
+static void sd2_files_are_their_folder(void **state)
+{
+    struct fixture *f = *state;
+    struct tern_checkpoint *folder = open_ok(f, TERN_TEST_DATA "/models/sd2");
+    struct tern_weights *joined = join_sd2(f, folder);
+    assert_int_equal(tern_weights_save(joined, help_path(f, "sd2.safetensors")), TERN_OK);
+    struct tern_checkpoint *file = open_ok(f, help_path(f, "sd2.safetensors"));
+    assert_int_equal(tern_checkpoint_count(file), 3);
+    for (int k = 0; k < 3; k++) {
+        struct tern_weights *a = tern_checkpoint_weights(folder, component_names[k]),
+                            *b = tern_checkpoint_weights(file, component_names[k]);
+        if (!b)
+            fail_msg("%s", tern_error(f->ctx));
+        help_same_weights(a, b);
+        tern_weights_unref(&a);
+        tern_weights_unref(&b);
+    }
+    check_config(tern_checkpoint_config(file, "text_encoder"),
+                 "{\"hidden_act\":\"gelu\",\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":1,"
+                 "\"max_position_embeddings\":20,\"vocab_size\":554,\"eos_token_id\":2}");
+    json_t *a = parse(tern_checkpoint_scheduler(folder)), *b = parse(tern_checkpoint_scheduler(file));
+    assert_true(json_equal(a, b));
+    json_decref(a);
+    json_decref(b);
+    tern_weights_unref(&joined);
+    tern_checkpoint_close(&file);
+    tern_checkpoint_close(&folder);
+}
+
+/* The tensors of SD 2's text encoder that tell its sizes. */
+static void add_open_clip(struct fixture *f, struct tern_weights *w, int layers)
+{
+    char name[128];
+    add_shape(f, w, "cond_stage_model.model.ln_final.weight", 1, 1024, 1);
+    add_shape(f, w, "cond_stage_model.model.token_embedding.weight", 2, 49408, 1024);
+    add_shape(f, w, "cond_stage_model.model.positional_embedding", 2, 77, 1024);
+    add_shape(f, w, "cond_stage_model.model.transformer.resblocks.0.mlp.c_fc.weight", 2, 4096, 1024);
+    for (int i = 0; i < layers; i++) {
+        snprintf(name, sizeof(name), "cond_stage_model.model.transformer.resblocks.%d.ln_1.weight", i);
+        add_shape(f, w, name, 1, 1024, 1);
+    }
+}
+
+static void refused_qkv(struct fixture *f, struct tern_weights *w, int ndim, int64_t rows)
+{
+    static const struct tern_ldm_sizes sizes = {.open_clip_layers = 1};
+    add_shape(f, w, "cond_stage_model.model.transformer.resblocks.0.attn.in_proj_weight", ndim, rows, 1);
+    assert_null(tern_ldm_component(f->ctx, w, &sizes, "text_encoder", "file.safetensors"));
+    assert_non_null(strstr(tern_error(f->ctx), "self_attn.qkv_proj.weight\": expected rows of q, k and v"));
+    assert_int_equal(tern_error_status(f->ctx), TERN_E_FORMAT);
+    tern_error_clear(f->ctx);
+    tern_weights_unref(&w);
+}
+
+static void odd_open_clip_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    refused_qkv(f, tern_weights_create(f->ctx), 2, 4);
+    refused_qkv(f, tern_weights_create(f->ctx), 3, 3);
+    refused_qkv(f, tern_weights_create(f->ctx), 0, 3);
+    struct tern_weights *w = unet_like_sd(f, true, 4); /* one layer, which would be left out */
+    struct tern_detected d;
+    add_open_clip(f, w, 1);
+    assert_int_equal(tern_detect_sd(f->ctx, w, "file.safetensors", &d), TERN_E_FORMAT);
+    assert_non_null(strstr(tern_error(f->ctx), "no CLIP with heads of 64 channels"));
+    tern_error_clear(f->ctx);
+    tern_weights_unref(&w);
+}
+
 /* Against the published config.json of each. */
 static void full_sizes_are_recognised(void **state)
 {
@@ -322,11 +412,22 @@ static void full_sizes_are_recognised(void **state)
     assert_null(d.text_encoder);
     tern_detected_free(f->ctx, &d);
     tern_weights_unref(&w);
+    w = unet_like_sd(f, true, 4);
+    add_open_clip(f, w, 24);
+    assert_int_equal(tern_detect_sd(f->ctx, w, "sd21", &d), TERN_OK);
+    check_config(d.unet, "{\"attention_head_dim\":[5,10,20,20],\"cross_attention_dim\":1024,\"sample_size\":96}");
+    check_config(d.text_encoder, "{\"hidden_act\":\"gelu\",\"hidden_size\":1024,\"intermediate_size\":4096,\"num_attention_heads\":16,"
+                                 "\"num_hidden_layers\":23,\"projection_dim\":512,\"vocab_size\":49408,\"max_position_embeddings\":77}");
+    check_config(d.scheduler, "{\"_class_name\":\"DDIMScheduler\",\"prediction_type\":\"v_prediction\",\"steps_offset\":1}");
+    assert_int_equal(d.sizes.open_clip_layers, 23);
+    tern_detected_free(f->ctx, &d);
+    tern_weights_unref(&w);
     w = unet_like_sd(f, true, 9);
     assert_int_equal(tern_detect_sd(f->ctx, w, "sd2-inpaint", &d), TERN_OK);
     check_config(d.unet,
                  "{\"cross_attention_dim\":1024,\"attention_head_dim\":[5,10,20,20],\"use_linear_projection\":true,\"in_channels\":9}");
     assert_string_equal(d.pipeline, "StableDiffusionInpaintPipeline");
+    check_config(d.scheduler, "{\"prediction_type\":\"epsilon\"}");
     tern_detected_free(f->ctx, &d);
     tern_weights_unref(&w);
 }
@@ -360,9 +461,9 @@ static void other_single_files_are_named(void **state)
     tern_error_clear(f->ctx);
     tern_weights_unref(&w);
     w = unet_like_sd(f, true, 4);
-    add_shape(f, w, "cond_stage_model.model.ln_final.weight", 1, 1024, 1);
+    add_shape(f, w, "model.diffusion_model.label_emb.0.0.weight", 2, 1280, 2816);
     assert_int_equal(tern_detect_sd(f->ctx, w, "file.safetensors", &d), TERN_E_UNSUPPORTED);
-    assert_non_null(strstr(tern_error(f->ctx), "a Stable Diffusion 2 checkpoint in one file"));
+    assert_non_null(strstr(tern_error(f->ctx), "a Stable Diffusion XL checkpoint in one file"));
     tern_error_clear(f->ctx);
     tern_weights_unref(&w);
     refused(f, FORMATS "mini/unet/diffusion_pytorch_model.safetensors", TERN_E_UNSUPPORTED, "the UNet of a diffusers folder");
@@ -471,6 +572,8 @@ int main(void)
         TEST(foreign_names_do_not_translate),
         TEST(names_go_there_and_back),
         TEST(single_files_tell_their_configuration),
+        TEST(sd2_files_are_their_folder),
+        TEST(odd_open_clip_is_refused),
         TEST(full_sizes_are_recognised),
         TEST(other_single_files_are_named),
         TEST(folders_that_are_no_model_are_explained),

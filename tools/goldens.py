@@ -18,7 +18,7 @@ PARTS = {
     "schedulers": ("schedulers", ()),
     "models": ("models", ()),
     "components": ("components", ("models",)),
-    "formats": ("formats", ()),
+    "formats": ("formats", ("models",)),
     "tokenizers": ("tokenizers", ()),
     "pipelines": ("pipelines", ("models",)),
     "lora": ("lora", ("models",)),

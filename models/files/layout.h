@@ -47,7 +47,7 @@ struct tern_weights *tern_checkpoint_weights(struct tern_checkpoint *cp, const c
 /* The file that these weights come from (an index file when sharded); NULL with the error recorded. tern_free. */
 char *tern_checkpoint_weights_path(const struct tern_checkpoint *cp, const char *component);
 
-/* scheduler/scheduler_config.json's text; a single file's: SD 1.5's. NULL when the folder has none. */
+/* scheduler/scheduler_config.json's text; a single file's: SD 1.5's or 2.1's. NULL when the folder has none. */
 const char *tern_checkpoint_scheduler(const struct tern_checkpoint *cp);
 /* The tokenizer folder, index 0 or 1 ("tokenizer", "tokenizer_2"). NULL: none there, use tern_tokenizer_clip. */
 const char *tern_checkpoint_tokenizer(const struct tern_checkpoint *cp, int index);

@@ -7,12 +7,13 @@
 /* How the numbers of a rule translate. */
 enum numbers {
     SAME,
-    DOWN,        /* input_blocks.B   <-> down_blocks.I.*.J */
-    DOWNSAMPLE,  /* input_blocks.B   <-> down_blocks.I */
-    UP,          /* output_blocks.B  <-> up_blocks.I.*.J */
-    UPSAMPLE,    /* output_blocks.B.SLOT <-> up_blocks.I */
-    VAE_UP,      /* decoder.up.V.block.J <-> up_blocks.I.resnets.J: counted from the other end */
-    VAE_UPSAMPLE /* the same with one number */
+    DOWN,         /* input_blocks.B   <-> down_blocks.I.*.J */
+    DOWNSAMPLE,   /* input_blocks.B   <-> down_blocks.I */
+    UP,           /* output_blocks.B  <-> up_blocks.I.*.J */
+    UPSAMPLE,     /* output_blocks.B.SLOT <-> up_blocks.I */
+    VAE_UP,       /* decoder.up.V.block.J <-> up_blocks.I.resnets.J: counted from the other end */
+    VAE_UPSAMPLE, /* the same with one number */
+    OPEN_CLIP     /* resblocks.N     <-> layers.N, as many as are used */
 };
 
 /* A part of the name that is called otherwise. */
@@ -89,6 +90,24 @@ static const struct rule text_rules[] = {
     {NULL, NULL, SAME, NULL},
 };
 
+static const struct tail open_clip_layer[] = {
+    {"ln_1.", "layer_norm1."},
+    {"ln_2.", "layer_norm2."},
+    {"mlp.c_fc.", "mlp.fc1."},
+    {"mlp.c_proj.", "mlp.fc2."},
+    {"attn.out_proj.", "self_attn.out_proj."},
+    {"attn.in_proj_", "self_attn.qkv_proj."},
+    {NULL, NULL},
+};
+static const struct tail open_clip_table[] = {{"embedding", "embedding.weight"}, {NULL, NULL}};
+static const struct rule open_clip_rules[] = {
+    {"transformer.resblocks.#.*", "text_model.encoder.layers.#.*", OPEN_CLIP, open_clip_layer},
+    {"positional_*", "text_model.embeddings.position_*", SAME, open_clip_table},
+    {"token_embedding.*", "text_model.embeddings.token_embedding.*", SAME, NULL},
+    {"ln_final.*", "text_model.final_layer_norm.*", SAME, NULL},
+    {NULL, NULL, SAME, NULL},
+};
+
 static const struct component {
     const char *name, *prefix;
     const struct rule *rules;
@@ -96,6 +115,7 @@ static const struct component {
     {"unet", "model.diffusion_model.", unet_rules},
     {"vae", "first_stage_model.", vae_rules},
     {"text_encoder", "cond_stage_model.transformer.", text_rules},
+    {"text_encoder", "cond_stage_model.model.", open_clip_rules},
 };
 
 /* What a pattern found: its numbers and the rest. */
@@ -147,6 +167,8 @@ static bool to_diffusers(enum numbers kind, const struct tern_ldm_sizes *s, int 
     switch (kind) {
     case SAME:
         return true;
+    case OPEN_CLIP:
+        return n[0] < s->open_clip_layers;
     case DOWN:
         n[0] = (b - 1) / (layers + 1);
         n[1] = (b - 1) % (layers + 1);
@@ -175,6 +197,8 @@ static bool to_ldm(enum numbers kind, const struct tern_ldm_sizes *s, int *n)
     switch (kind) {
     case SAME:
         return true;
+    case OPEN_CLIP:
+        return n[0] < s->open_clip_layers;
     case DOWN:
         n[0] = 1 + i * (layers + 1) + j;
         return i < s->unet_levels && j < layers;
@@ -220,6 +244,20 @@ static bool translate(const struct rule *rules, const struct tern_ldm_sizes *siz
         return k >= 0 && (size_t)k < size - (size_t)at;
     }
     return false;
+}
+
+bool tern_ldm_is_qkv(const char *name) { return strstr(name, ".self_attn.qkv_proj."); }
+
+bool tern_ldm_is_unused(const struct tern_ldm_sizes *sizes, const char *ldm)
+{
+    static const char prefix[] = "cond_stage_model.model.";
+    const char *name = ldm + sizeof(prefix) - 1;
+    int layer = 0;
+    if (strncmp(ldm, prefix, sizeof(prefix) - 1))
+        return false;
+    if (!strcmp(name, "logit_scale") || !strcmp(name, "text_projection") || !strcmp(name, "attn_mask"))
+        return true;
+    return sscanf(name, "transformer.resblocks.%4d.", &layer) == 1 && layer == sizes->open_clip_layers;
 }
 
 static bool is_position_ids(const char *name)

@@ -11,6 +11,7 @@ struct tern_ldm_sizes {
     int unet_layers;            /* layers_per_block */
     unsigned unet_up_attention; /* bit k: up_blocks.k has attentions */
     int vae_levels;
+    int open_clip_layers; /* of the text encoder by OpenCLIP's names: those that are used; 0: it has OpenAI's names */
 };
 
 #define TERN_LDM_NAME 256
@@ -38,9 +39,16 @@ struct tern_detected {
 
 /* Recognises a Stable Diffusion single file from names and shapes. `where` names the file in messages. What shapes do not
  * tell is what the published models have: 32 groups (or what of 32 divides all levels), 8 heads (SD 1.x), 64 channels a
- * head in CLIP. */
+ * head in CLIP (one head in narrower ones). */
 enum tern_status tern_detect_sd(struct tern_context *ctx, const struct tern_weights *w, const char *where, struct tern_detected *out);
 void tern_detected_free(struct tern_context *ctx, struct tern_detected *d);
+
+/* True when the diffusers name stands for one tensor of a single file that is three in the folder: an OpenCLIP attention's
+ * "self_attn.qkv_proj.", rows of q, of k, of v. */
+bool tern_ldm_is_qkv(const char *name);
+
+/* True for a tensor that a component has and does not use: OpenCLIP's logit_scale and projection, its skipped last layer. */
+bool tern_ldm_is_unused(const struct tern_ldm_sizes *sizes, const char *ldm);
 
 /* The weights of one component of a single file under their diffusers names; the caller owns the reference. */
 struct tern_weights *tern_ldm_component(struct tern_context *ctx, const struct tern_weights *w, const struct tern_ldm_sizes *sizes,

@@ -59,6 +59,27 @@ static enum tern_status append(struct tern_weights *out, const char *component, 
     return tern_weights_append(out, name, tern_tensor_ref(t));
 }
 
+/* Rows of q, of k and of v: three tensors over the memory of one. */
+static enum tern_status append_qkv(struct tern_weights *out, const char *where, const char *name, tern_tensor *t)
+{
+    static const char mark[] = "qkv_proj";
+    char one[NAME_SIZE], text[TERN_META_TEXT], shown[TERN_PRINTABLE];
+    const struct tern_meta *m = &t->meta;
+    const char *at = strstr(name, mark);
+    if (m->ndim < 1 || m->ndim > 2 || m->shape[0] % 3 || !tern_meta_is_contiguous(m) || !tern_tensor_host(t))
+        return tern_fail(out->ctx, TERN_E_FORMAT, "%s: \"%s\": expected rows of q, k and v, as many of each, found %s", where,
+                         tern_printable(name, strlen(name), shown), tern_meta_text(m, text));
+    struct tern_meta part = *m;
+    part.shape[0] /= 3;
+    size_t bytes = (size_t)tern_meta_numel(&part) * tern_dtype_size(m->dtype);
+    enum tern_status st = TERN_OK;
+    for (int i = 0; i < 3 && !st; i++) {
+        snprintf(one, sizeof(one), "%.*s%c_proj%s", (int)(at - name), name, "qkv"[i], at + sizeof(mark) - 1);
+        st = tern_weights_append(out, one, tern_alias_tensor(t, m->dtype, m->ndim, part.shape, (size_t)i * bytes));
+    }
+    return st;
+}
+
 struct tern_weights *tern_weights_like(struct tern_context *ctx, const struct tern_weights *w)
 {
     struct tern_weights *out = tern_weights_create(ctx);
@@ -104,8 +125,13 @@ struct tern_weights *tern_ldm_component(struct tern_context *ctx, const struct t
     for (int64_t i = 0; !st && i < w->count; i++) {
         const char *owner = "", *old = w->entries[i].name;
         bool known = tern_ldm_to_diffusers(sizes, old, &owner, name);
-        if (strcmp(owner, component) || ends_with(old, "position_ids") || starts_with(old, "first_stage_model.loss."))
+        if (strcmp(owner, component) || ends_with(old, "position_ids") || starts_with(old, "first_stage_model.loss.") ||
+            tern_ldm_is_unused(sizes, old))
             continue;
+        if (known && tern_ldm_is_qkv(name)) {
+            st = append_qkv(out, where, name, w->entries[i].tensor);
+            continue;
+        }
         /* A name that does not translate stays as it is: whoever builds the component reports it as left over. */
         st = append(out, component, known ? name : old, w->entries[i].tensor);
     }

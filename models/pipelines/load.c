@@ -140,7 +140,8 @@ static enum tern_status load_tokenizer(struct tern_pipeline *p)
 {
     const struct tern_text_encoder *text = p->text;
     const char *folder = p->params.tokenizer_dir ? p->params.tokenizer_dir : tern_checkpoint_tokenizer(p->checkpoint, 0);
-    p->tokenizer = folder ? tern_tokenizer_load(p->ctx, folder) : tern_tokenizer_clip(p->ctx, 49407);
+    const int32_t pad = text->act == TERN_ACT_GELU ? 0 : 49407; /* OpenCLIP pads with "!", OpenAI's CLIP with the end token */
+    p->tokenizer = folder ? tern_tokenizer_load(p->ctx, folder) : tern_tokenizer_clip(p->ctx, pad);
     if (!p->tokenizer)
         return tern_error_status(p->ctx);
     int32_t vocab = tern_tokenizer_vocab_size(p->tokenizer), length = tern_tokenizer_max_length(p->tokenizer);

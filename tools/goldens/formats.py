@@ -5,13 +5,14 @@ import os
 import shutil
 
 import torch
-from safetensors.torch import save_file
+from diffusers.loaders.single_file_utils import convert_open_clip_checkpoint
+from safetensors.torch import load_file, save_file
 
 from .common import fresh, generator, write_json
 from .components import write_cases
 from .models import CROSS_DOWN, DOWN, build, old_vae_attention, unet, vae, write_model_index
 from .schedulers import SD15
-from .single_file import vae_tensors, whole
+from .single_file import open_clip_tensors, vae_tensors, whole
 
 # Widths for which the conventions of single files hold: 8 heads in the UNet, gcd(32, first width) groups in UNet and
 # VAE (32 in every real model), width / 64 heads in CLIP, quick_gelu.
@@ -118,6 +119,22 @@ def write_odd(folder):
                                      for k, v in tensors.items()})
 
 
+def write_open_clip(folder, model):
+    """The text encoder of a folder as it lies in a file of Stable Diffusion 2: with the last layer, which is not used,
+    and the projection. diffusers' own conversion has to give the folder's tensors back."""
+    prefix, g = "cond_stage_model.model.", generator(77)
+    text = load_file(model / "text_encoder/model.safetensors")
+    layers = 1 + max(int(k.split(".")[3]) for k in text if ".layers." in k)
+    last = {k.replace(f"layers.{layers - 1}.", f"layers.{layers}."): torch.randn(v.shape, generator=g).half()
+            for k, v in text.items() if f".layers.{layers - 1}." in k}
+    width = text["text_model.final_layer_norm.bias"].numel()
+    last["text_projection.weight"] = torch.randn(width, width, generator=g).half()
+    tensors = {prefix + k: v for k, v in open_clip_tensors({**text, **last}).items()}
+    back = convert_open_clip_checkpoint(None, tensors, prefix)
+    assert all(torch.equal(back[k], v) for k, v in text.items())
+    save_file(tensors, folder / "sd2-text.safetensors", metadata={"format": "pt"})
+
+
 def make(root):
     folder = fresh(root / "formats")
     parts = {k: m.half() for k, m in build(MINI, VOCAB).items()}
@@ -136,5 +153,6 @@ def make(root):
     save_legacy({"global_step": 840000, "state_dict": collections.OrderedDict(f32)}, folder / "mini-vae.pt")
     assert len(tensors) == sum(len(s) for s in states.values())
     write_odd(folder)
+    write_open_clip(folder, root / "models" / "sd2")
     for f in folder.glob("*.safetensors"):
         f.chmod(0o644)

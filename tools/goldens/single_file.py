@@ -1,6 +1,8 @@
 """diffusers names -> names of the original (LDM) checkpoints, for any number of blocks and layers."""
 import re
 
+import torch
+
 RESNET = {"norm1": "in_layers.0", "conv1": "in_layers.2", "norm2": "out_layers.0", "conv2": "out_layers.3",
           "time_emb_proj": "emb_layers.1", "conv_shortcut": "skip_connection"}
 TOP = {"time_embedding.linear_1": "time_embed.0", "time_embedding.linear_2": "time_embed.2",
@@ -69,6 +71,35 @@ def vae_tensors(tensors):
 
 def text_tensors(tensors):
     return {f"transformer.{k if k.startswith('text_model.') else f'text_model.{k}'}": v for k, v in tensors.items()}
+
+
+OPEN_CLIP_LAYER = (("layer_norm1", "ln_1"), ("layer_norm2", "ln_2"), ("mlp.fc1", "mlp.c_fc"), ("mlp.fc2", "mlp.c_proj"),
+                   ("self_attn.out_proj", "attn.out_proj"))
+OPEN_CLIP_TOP = {"text_model.embeddings.token_embedding.weight": "token_embedding.weight",
+                 "text_model.embeddings.position_embedding.weight": "positional_embedding",
+                 "text_model.final_layer_norm.weight": "ln_final.weight",
+                 "text_model.final_layer_norm.bias": "ln_final.bias"}
+
+
+def open_clip_tensors(tensors):
+    """A transformers text encoder (names with text_model.) under OpenCLIP's names: q, k and v in one matrix, the
+    projection transposed."""
+    out = {}
+    for name, value in tensors.items():
+        if name in OPEN_CLIP_TOP:
+            out[OPEN_CLIP_TOP[name]] = value
+        elif name == "text_projection.weight":
+            out["text_projection"] = value.T
+        elif ".self_attn.q_proj." in name:
+            layer, leaf = name.split(".")[3], name.rsplit(".", 1)[1]
+            three = [tensors[name.replace("q_proj", p)] for p in ("q_proj", "k_proj", "v_proj")]
+            out[f"transformer.resblocks.{layer}.attn.in_proj_{leaf}"] = torch.cat(three)
+        elif not any(p in name for p in (".k_proj.", ".v_proj.")):
+            name = name.replace("text_model.encoder.layers.", "transformer.resblocks.")
+            for new, old in OPEN_CLIP_LAYER:
+                name = name.replace(new, old)
+            out[name] = value
+    return {k: v.contiguous() for k, v in {**out, "logit_scale": torch.tensor(4.6052)}.items()}
 
 
 def whole(unet, layers, vae, text):

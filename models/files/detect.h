@@ -1,0 +1,31 @@
+/* What the parts of the recognition of single files share. */
+#ifndef TERN_MODELS_FILES_DETECT_H
+#define TERN_MODELS_FILES_DETECT_H
+
+#include <jansson.h>
+
+#include "models/files/ldm.h"
+
+#define TERN_CLIP_HEAD 64 /* channels of a head in CLIP; in UNets since SD 2 as well */
+
+struct tern_detector {
+    struct tern_context *ctx;
+    const struct tern_weights *w;
+    const char *where;
+};
+
+/* The tensor of a name that is put together, NULL when there is none. */
+const tern_tensor *tern_detect_get(const struct tern_detector *d, const char *fmt, ...) TERN_PRINTF(2, 3);
+/* A size of it; 0 when there is none. */
+int64_t tern_detect_size(const tern_tensor *t, int dim);
+/* Heads of 64 channels; a smaller width is one head. 0: no multiple. */
+int64_t tern_detect_heads(int64_t width);
+/* Records that the file is damaged or of an unknown variant. */
+enum tern_status tern_detect_odd(const struct tern_detector *d, const char *what);
+/* A JSON text in the context's memory; takes the object over. NULL with the error recorded. */
+char *tern_detect_dump(struct tern_context *ctx, json_t *o);
+
+/* The text encoders, when the file has some: CLIP by OpenAI's names or by OpenCLIP's. */
+enum tern_status tern_detect_text(const struct tern_detector *d, struct tern_detected *out);
+
+#endif

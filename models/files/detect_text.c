@@ -1,0 +1,79 @@
+/* The text encoders of a single file: their sizes, as the config.json that a diffusers folder has. */
+#include "core/context.h"
+#include "models/files/detect.h"
+
+#define MAX_LAYERS 1000
+
+/* What a CLIP text encoder's config.json says. */
+struct clip {
+    const char *act;
+    int64_t vocab, positions, hidden, inner, projection;
+    int layers;
+};
+
+static char *clip_config(const struct tern_detector *d, const struct clip *c)
+{
+    return tern_detect_dump(
+        d->ctx, json_pack("{s:[s],s:i,s:i,s:s,s:I,s:I,s:f,s:I,s:s,s:I,s:i,s:i,s:I,s:I}", "architectures", "CLIPTextModel", "bos_token_id",
+                          0, "eos_token_id", 2, "hidden_act", c->act, "hidden_size", (json_int_t)c->hidden, "intermediate_size",
+                          (json_int_t)c->inner, "layer_norm_eps", 1e-5, "max_position_embeddings", (json_int_t)c->positions, "model_type",
+                          "clip_text_model", "num_attention_heads", (json_int_t)tern_detect_heads(c->hidden), "num_hidden_layers",
+                          c->layers, "pad_token_id", 1, "projection_dim", (json_int_t)c->projection, "vocab_size", (json_int_t)c->vocab));
+}
+
+static enum tern_status check(const struct tern_detector *d, const struct clip *c)
+{
+    if (c->layers < 1 || !c->inner || !tern_detect_heads(c->hidden) || !c->positions)
+        return tern_detect_odd(d, "the text encoder is no CLIP with heads of 64 channels");
+    return TERN_OK;
+}
+
+/* OpenAI's CLIP, as in SD 1.x. */
+static enum tern_status detect_clip(const struct tern_detector *d, const char *prefix, char **config)
+{
+    const tern_tensor *token = tern_detect_get(d, "%sembeddings.token_embedding.weight", prefix),
+                      *position = tern_detect_get(d, "%sembeddings.position_embedding.weight", prefix);
+    struct clip c = {.act = "quick_gelu",
+                     .vocab = tern_detect_size(token, 0),
+                     .positions = tern_detect_size(position, 0),
+                     .hidden = tern_detect_size(token, 1),
+                     .inner = tern_detect_size(tern_detect_get(d, "%sencoder.layers.0.mlp.fc1.weight", prefix), 0)};
+    c.projection = c.hidden;
+    while (c.layers < MAX_LAYERS && tern_detect_get(d, "%sencoder.layers.%d.self_attn.q_proj.weight", prefix, c.layers))
+        c.layers++;
+    if (!token || check(d, &c))
+        return tern_error_status(d->ctx);
+    *config = clip_config(d, &c);
+    return *config ? TERN_OK : TERN_E_NO_MEMORY;
+}
+
+/* OpenCLIP, as in SD 2: what conditions the UNet is the last but one layer's result, so the last layer is left out. */
+static enum tern_status detect_open_clip(const struct tern_detector *d, struct tern_detected *out)
+{
+    const char *prefix = "cond_stage_model.model.";
+    const tern_tensor *token = tern_detect_get(d, "%stoken_embedding.weight", prefix);
+    struct clip c = {.act = "gelu",
+                     .vocab = tern_detect_size(token, 0),
+                     .positions = tern_detect_size(tern_detect_get(d, "%spositional_embedding", prefix), 0),
+                     .hidden = tern_detect_size(token, 1),
+                     .inner = tern_detect_size(tern_detect_get(d, "%stransformer.resblocks.0.mlp.c_fc.weight", prefix), 0),
+                     .projection = 512};
+    while (c.layers < MAX_LAYERS && tern_detect_get(d, "%stransformer.resblocks.%d.ln_1.weight", prefix, c.layers))
+        c.layers++;
+    c.layers--;
+    if (!token || check(d, &c))
+        return tern_error_status(d->ctx);
+    out->sizes.open_clip_layers = c.layers;
+    out->text_encoder = clip_config(d, &c);
+    return out->text_encoder ? TERN_OK : TERN_E_NO_MEMORY;
+}
+
+enum tern_status tern_detect_text(const struct tern_detector *d, struct tern_detected *out)
+{
+    const char *prefix = "cond_stage_model.transformer.text_model.";
+    if (tern_detect_get(d, "cond_stage_model.model.ln_final.weight"))
+        return detect_open_clip(d, out);
+    if (!tern_detect_get(d, "%sembeddings.token_embedding.weight", prefix))
+        prefix = "cond_stage_model.transformer.";
+    return detect_clip(d, prefix, &out->text_encoder);
+}
