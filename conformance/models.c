@@ -17,7 +17,8 @@ static const struct {
               {"sd1-heads", "models/sd1-heads"},
               {"sd1-inpaint", "models/sd1-inpaint"},
               {"sd1-mini", "formats/mini"},
-              {"sd2", "models/sd2"}};
+              {"sd2", "models/sd2"},
+              {"sdxl", "models/sdxl"}};
 #define MODELS ((int)(sizeof(models) / sizeof(*models)))
 
 static int by_name(const void *a, const void *b)

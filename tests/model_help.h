@@ -17,7 +17,7 @@
 /* A CPU context. level: scalar, avx2 … as in TERN_CPU_LEVEL; NULL: the best that the processor has. */
 struct tern_context *model_context(const char *level, int threads);
 
-/* Where a model of the golden data lies: "sd1", "sd1-heads", "sd1-inpaint", "sd1-mini", "sd2", "demo". */
+/* Where a model of the golden data lies: "sd1", "sd1-heads", "sd1-inpaint", "sd1-mini", "sd2", "sdxl", "demo". */
 const char *model_path(const char *name, char out[PATH_SIZE]);
 struct tern_pipeline *model_load(struct tern_context *ctx, const char *path);
 

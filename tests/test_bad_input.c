@@ -360,6 +360,35 @@ static void parts_that_do_not_fit_are_refused(void **state)
     damage_remove(other);
 }
 
+/* SDXL's second text encoder and its tokenizer; the refiner has no first. */
+static void second_encoders_are_checked(void **state)
+{
+    static const char *const config = "text_encoder_2/config.json", *const index = "model_index.json";
+    struct fixture *f = *state;
+    damage_remove(f->folder);
+    damage_copy("sdxl", f->folder);
+    damage_tensor(f->ctx, f->folder, "text_encoder_2/model.safetensors", "text_projection.weight", TERN_F16, 2, (const int64_t[]){21, 24});
+    REFUSED(f, TERN_E_SHAPE, "text_projection.weight", "expected (20, 24)");
+    damage_json(f->folder, config, "projection_dim", json_integer(21));
+    REFUSED(f, TERN_E_FORMAT, "pooled text and sizes of width 68", "gives 69");
+    damage_tensor(f->ctx, f->folder, "text_encoder_2/model.safetensors", "text_projection.weight", TERN_F16, -1, NULL);
+    damage_json(f->folder, config, "projection_dim", json_integer(20));
+    REFUSED(f, TERN_E_FORMAT, "pooled text and sizes of width 68", "without a projection");
+    damage_json(f->folder, "unet/config.json", "addition_time_embed_dim", json_integer(9));
+    REFUSED(f, TERN_E_FORMAT, "pooled text and sizes of width 68");
+    damage_delete(f->folder, config);
+    REFUSED(f, TERN_E_NOT_FOUND, "no component \"text_encoder_2\"");
+    damage_remove(f->folder);
+    damage_copy("sdxl", f->folder);
+    damage_json(f->folder, index, "force_zeros_for_empty_prompt", json_integer(3));
+    REFUSED(f, TERN_E_FORMAT, index, "force_zeros_for_empty_prompt");
+    damage_json(f->folder, index, "force_zeros_for_empty_prompt", NULL);
+    damage_json(f->folder, "tokenizer_2/tokenizer_config.json", "model_max_length", json_integer(17));
+    REFUSED(f, TERN_E_FORMAT, "a second tokenizer of 544 ids for texts of 17", "a first tokenizer for texts of 18");
+    damage_delete(f->folder, "text_encoder/config.json");
+    REFUSED(f, TERN_E_UNSUPPORTED, "the refiner of Stable Diffusion XL");
+}
+
 static void wrong_dtypes_are_refused(void **state)
 {
     struct fixture *f = *state;
@@ -389,6 +418,7 @@ int main(void)
         TEST(tokenizers_that_do_not_fit_are_refused),
         TEST(a_model_without_tokenizer_reads_no_prompts),
         TEST(parts_that_do_not_fit_are_refused),
+        TEST(second_encoders_are_checked),
         TEST(wrong_dtypes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -181,7 +181,7 @@ static void wrong_strengths(void **state)
 
 static void images_that_do_not_go_together(void **state)
 {
-    struct fixture *f = *state, *nine = open_fixture("sd1-inpaint", 0);
+    struct fixture *f = *state, *nine = open_fixture("sd1-inpaint", 0), *xl = open_fixture("sdxl", 0);
     struct tern_txt2img_params q = tiny();
     q.mask_image = f->mask;
     refused(f, &q, TERN_E_INVALID, "mask_image: inpainting needs init_image too");
@@ -190,6 +190,12 @@ static void images_that_do_not_go_together(void **state)
     refused(nine, &q, TERN_E_INVALID, "sd1-inpaint is an inpainting model: it needs init_image and mask_image");
     q.init_image = nine->picture;
     refused(nine, &q, TERN_E_INVALID, "it needs init_image and mask_image");
+    q.mask_image = nine->mask;
+    refused(xl, &q, TERN_E_UNSUPPORTED, "inpainting with Stable Diffusion XL (sdxl) is not supported yet");
+    q.mask_image = NULL;
+    q.strength = 1;
+    works(xl);
+    close_fixture(xl);
     close_fixture(nine);
 }
 

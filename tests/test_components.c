@@ -19,7 +19,7 @@ struct setting {
     bool reference;
 };
 
-static const char *const models[] = {"sd1", "sd1-heads", "sd1-inpaint", "sd1-mini", "sd2"};
+static const char *const models[] = {"sd1", "sd1-heads", "sd1-inpaint", "sd1-mini", "sd2", "sdxl"};
 
 struct run {
     struct tern_context *ctx;
@@ -60,7 +60,7 @@ static void components_agree(void **state)
         golden_each(models[i], check_case, &r);
         tern_pipeline_destroy(&r.p);
     }
-    assert_int_equal(r.cases, 3 * 17 + 4 + 8);
+    assert_int_equal(r.cases, 3 * 17 + 4 + 8 + 10);
     print_message("%d cases, worst NMSE %.2g: %s\n", r.cases, r.worst, r.worst_name);
     tern_context_destroy(&r.ctx);
 }

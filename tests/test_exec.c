@@ -90,6 +90,25 @@ static void unknown_components(void **state)
     REFUSED(f, NULL, TERN_E_NOT_FOUND, "expected text_encoder, unet", SAMPLE);
 }
 
+/* A model with one text encoder has no second; SDXL's UNet wants what that gives. */
+static void second_encoders_are_those_of_sdxl(void **state)
+{
+    struct fixture *f = *state;
+    char path[PATH_SIZE];
+    struct fixture xl = {f->ctx, model_load(f->ctx, model_path("sdxl", path))};
+    REFUSED(f, "text_encoder_2", TERN_E_NOT_FOUND, "has no component \"text_encoder_2\"", IDS);
+    REFUSED(&xl, "unet", TERN_E_INVALID, "input \"text_embeds\" is missing", SAMPLE, TIMESTEP, STATES);
+    REFUSED(&xl, "unet", TERN_E_INVALID, "time_ids (N, 6)", SAMPLE, TIMESTEP, STATES, {"text_embeds", TERN_F32, 2, {1, 20}},
+            {"time_ids", TERN_F32, 2, {1, 5}});
+    REFUSED(&xl, "unet", TERN_E_INVALID, "time_ids (N, 6)", SAMPLE, TIMESTEP, STATES, {"text_embeds", TERN_F32, 1, {20}},
+            {"time_ids", TERN_F32, 2, {1, 6}});
+    REFUSED(&xl, "unet", TERN_E_INVALID, "time_ids (N, 6)", SAMPLE, TIMESTEP, STATES, {"text_embeds", TERN_F32, 2, {1, 21}},
+            {"time_ids", TERN_F32, 2, {1, 6}});
+    REFUSED(&xl, "unet", TERN_E_INVALID, "time_ids (N, 6)", SAMPLE, TIMESTEP, STATES, {"text_embeds", TERN_F32, 2, {2, 20}},
+            {"time_ids", TERN_F32, 2, {1, 6}});
+    tern_pipeline_destroy(&xl.p);
+}
+
 static void inputs_missing_and_left_over(void **state)
 {
     struct fixture *f = *state;
@@ -210,8 +229,14 @@ static void runs_do_not_leak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(unknown_components), TEST(inputs_missing_and_left_over), TEST(wrong_unet_inputs), TEST(wrong_vae_inputs),
-        TEST(wrong_text_inputs),  TEST(dtypes_are_converted),         TEST(runs_do_not_leak),
+        TEST(unknown_components),
+        TEST(second_encoders_are_those_of_sdxl),
+        TEST(inputs_missing_and_left_over),
+        TEST(wrong_unet_inputs),
+        TEST(wrong_vae_inputs),
+        TEST(wrong_text_inputs),
+        TEST(dtypes_are_converted),
+        TEST(runs_do_not_leak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -226,6 +226,18 @@ static void pictures_have_them(void **state)
     free(plain);
 }
 
+static void sdxl_is_refused(void **state)
+{
+    char path[PATH_SIZE];
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = model_load(ctx, model_path("sdxl", path));
+    assert_int_equal(tern_pipeline_set_loras(p, &(struct tern_lora){"a.safetensors", 1, NULL, 0}, 1), TERN_E_UNSUPPORTED);
+    support_error(ctx, TERN_E_UNSUPPORTED, "sdxl: LoRAs for Stable Diffusion XL are not supported yet");
+    assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
 /* Each allocation of a change fails once: a status, and the pipeline is as it was. */
 static void no_memory_changes_nothing(void **state)
 {
@@ -472,6 +484,7 @@ int main(void)
         cmocka_unit_test(scales_read_nothing),
         cmocka_unit_test(pictures_have_them),
         cmocka_unit_test(scopes_do_not_matter),
+        cmocka_unit_test(sdxl_is_refused),
         cmocka_unit_test(no_memory_changes_nothing),
         cmocka_unit_test(cancel_changes_nothing),
         cmocka_unit_test(memory_is_predicted),

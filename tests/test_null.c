@@ -123,9 +123,9 @@ static void budgets_hold(void **state)
 /* A whole job runs: every shape of every layer fits. */
 static void whole_pictures_run(void **state)
 {
-    static const char *const models[] = {"sd1", "sd1-heads"};
+    static const char *const models[] = {"sd1", "sd1-heads", "sdxl"};
     char path[PATH_SIZE];
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct tern_context *ctx = null_context(0);
         struct tern_pipeline *p = model_load(ctx, model_path(models[i], path));
         struct tern_images *images =
@@ -196,7 +196,9 @@ static void predictions_hold(void **state)
         {"sd1-heads", 48, 40, 1, false, false, TERN_F32}, {"sd1-heads", 200, 120, 2, false, true, TERN_F32},
         {"sd1", 96, 96, 1, false, false, TERN_BF16},      {"sd1", 96, 96, 1, false, false, TERN_F16},
         {"sd1-heads", 96, 96, 1, true, false, TERN_BF16}, {"demo", 64, 64, 1, false, false, TERN_F32},
-        {"demo", 128, 128, 1, true, false, TERN_F32},     {"demo", 256, 256, 1, false, false, TERN_F32},
+        {"sdxl", 48, 40, 1, false, false, TERN_F32},      {"sdxl", 96, 96, 2, true, true, TERN_F32},
+        {"sdxl", 200, 120, 1, false, false, TERN_F16},    {"demo", 128, 128, 1, true, false, TERN_F32},
+        {"demo", 256, 256, 1, false, false, TERN_F32},
     };
     double least = 9, most = 0;
     for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++) {

@@ -87,8 +87,8 @@ static struct tern_txt2img_params job_of(const struct tern_image *init)
 
 static void every_offload_gives_the_same_bits(void **state)
 {
-    static const char *const models[] = {"sd1", "sd1", "demo"};
-    for (int m = 0; m < 3; m++) {
+    static const char *const models[] = {"sd1", "sd1", "demo", "sdxl"};
+    for (int m = 0; m < 4; m++) {
         struct fixture base = open_fixture(models[m], 0, TERN_OFFLOAD_NONE);
         struct tern_image *init = m == 1 ? tern_image_create(base.ctx, 64, 64, NULL) : NULL;
         const struct tern_txt2img_params q = job_of(init);
@@ -104,6 +104,7 @@ static void every_offload_gives_the_same_bits(void **state)
             assert_int_equal(f.p->unet == NULL, o != TERN_OFFLOAD_NONE); /* who left when the job was done */
             assert_int_equal(f.p->vae == NULL, o != TERN_OFFLOAD_NONE);
             assert_null(f.p->text);
+            assert_null(f.p->text_2);
             close_fixture(&f);
         }
         tern_images_destroy(&expected);

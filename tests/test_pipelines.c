@@ -274,6 +274,7 @@ int main(void)
         {"sd1-heads", model_agrees, NULL, NULL, (void *)(uintptr_t) "sd1-heads"},
         {"sd1-inpaint", model_agrees, NULL, NULL, (void *)(uintptr_t) "sd1-inpaint"},
         {"sd2", model_agrees, NULL, NULL, (void *)(uintptr_t) "sd2"},
+        {"sdxl", model_agrees, NULL, NULL, (void *)(uintptr_t) "sdxl"},
         cmocka_unit_test(prompts_agree),
         cmocka_unit_test(again_is_the_same),
         cmocka_unit_test(threads_do_not_matter),

@@ -14,7 +14,8 @@ extern "C" {
 #endif
 
 struct tern_pipeline;
-/* The guidance scale of a job that does not say one: 7.5; of the model that ships with tern 4, at which it was measured. */
+/* The guidance scale of a job that does not say one: 7.5; of SDXL 5, as in diffusers; of the model that ships with tern 4, at which it was
+ * measured. */
 TERN_API double tern_pipeline_guidance(const struct tern_pipeline *p);
 
 /* How a pipeline lives with less memory than its weights take. */
@@ -61,7 +62,8 @@ struct tern_lora {
  * Paths and lists are copied. A file that stays in the list is not read again, so a scale of 0 keeps a LoRA at hand.
  * On an error (no such file, no LoRA, names that the model does not have, shapes that do not fit, a block that it does not
  * have, no memory, cancelled) the pipeline is as it was. While new weights are computed, the former ones are still there: the
- * call needs the memory of both. Not from a callback of a running job. One thread at a time, as for all of a context. */
+ * call needs the memory of both. TERN_E_UNSUPPORTED for SDXL. Not from a callback of a running job. One thread at a time, as for all of a
+ * context. */
 TERN_API enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct tern_lora *loras, int n);
 
 /* One picture during sampling: `latents` are n x 4 x height/8 x width/8 values, valid during the call. */
@@ -69,7 +71,7 @@ typedef void tern_step_callback(int step, int steps, const float *latents, int64
 
 struct tern_txt2img_params {
     const char *prompt;          /* "" */
-    const char *negative_prompt; /* "" */
+    const char *negative_prompt; /* ""; SDXL: NULL is zeros in place of a text, as its model_index.json asks for */
     int width, height;           /* pixels, multiples of 8, at most 8192; the model's own size */
     int steps;                   /* 1..1000; 20 */
     double cfg;                  /* guidance scale; tern_pipeline_guidance. At most 1: no guidance, one UNet row */
@@ -86,8 +88,8 @@ struct tern_txt2img_params {
     tern_tensor *init_latents;   /* (count, 4, height/8, width/8) unit noise instead of the seed's */
     tern_step_callback *on_step; /* after each step */
     void *on_step_user;
-    /* Told what each step of each plan took ("text_encoder", "unet", "vae_decoder", "vae_encoder"); start counts from the start
-     * of tern_generate, after the device's peak was measured. NULL: nothing is measured. */
+    /* Told what each step of each plan took ("text_encoder", "text_encoder_2", "unet", "vae_decoder", "vae_encoder"); start counts from the
+     * start of tern_generate, after the device's peak was measured. NULL: nothing is measured. */
     void (*on_kernel)(const char *component, const struct tern_step_profile *step, void *user);
     void *on_kernel_user;
     const char *schedule_config; /* reserved for tests: scheduler_config.json text instead of the model's */
@@ -130,6 +132,7 @@ struct tern_graph_size {
 };
 /* A component as a graph. Inputs and outputs, in order (dtypes: the pipeline's unless said otherwise):
  *   text_encoder  input_ids (N, L) i64 -> last_hidden_state, hidden_states.0 … n, f32
+ *   text_encoder_2  of SDXL: the same
  *   unet          sample (N, C, h, w), time (1, T) f32 sinusoids, encoder_hidden_states (N, L, D); SDXL: added (N, P) f32 -> sample
  *   vae_decoder   latent (N, 4, h, w) -> sample (N, 3, H, W)
  *   vae_encoder   sample (N, 3, H, W) -> mean, logvar (N, 4, h, w)
@@ -138,7 +141,7 @@ TERN_API struct tern_graph *tern_pipeline_graph(struct tern_pipeline *p, const c
 /* The weights that a plan of that graph is bound to; borrowed, valid as long as the pipeline has them. */
 TERN_API const struct tern_weights *tern_pipeline_weights(struct tern_pipeline *p, const char *component);
 
-/* Runs one component: "text_encoder", "unet", "vae_decoder", "vae_encoder". Inputs and outputs are named
+/* Runs one component: "text_encoder", "text_encoder_2" (SDXL), "unet", "vae_decoder", "vae_encoder". Inputs and outputs are named
  * as in the forward() of diffusers / transformers. Errors: unknown component (the list is shown), input missing,
  * of a wrong shape, or left over. The caller owns the result. */
 TERN_API struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *component, const struct tern_weights *inputs);

@@ -50,9 +50,8 @@ static struct tern_graph_input input(const char *name, enum tern_dtype dtype, in
     return (struct tern_graph_input){name, dtype, ndim, {a, b, c, d}};
 }
 
-static bool text_trace(struct tern_pipeline *p, int64_t n, struct trace *t)
+static bool text_trace(struct tern_pipeline *p, struct tern_text_encoder *m, int64_t n, struct trace *t)
 {
-    struct tern_text_encoder *m = tern_pipeline_text(p);
     if (!m)
         return false;
     int64_t length = p->tokenizer ? tern_tokenizer_max_length(p->tokenizer) : m->positions;
@@ -85,7 +84,7 @@ static bool vae_trace(struct tern_pipeline *p, bool decode, int64_t n, int64_t h
     int64_t scale = m ? tern_pipeline_scale(p) : 0;
     if (!m)
         return false;
-    enum tern_dtype dtype = p->params.dtype;
+    enum tern_dtype dtype = tern_pipeline_vae_dtype(p);
     struct tern_graph_input in = decode ? input("latent", dtype, 4, n, m->config.latent_channels, h, w)
                                         : input("sample", dtype, 4, n, m->config.in_channels, h * scale, w * scale);
     *t = (struct trace){decode ? trace_decoder : trace_encoder, m, m->weights, {in}, 1, decode ? 1 : 2};
@@ -106,12 +105,15 @@ static bool find(struct tern_pipeline *p, const char *component, const struct te
         return false;
     }
     if (!strcmp(component, "text_encoder"))
-        return text_trace(p, n, t);
+        return text_trace(p, tern_pipeline_text(p), n, t);
+    if (!strcmp(component, "text_encoder_2"))
+        return text_trace(p, tern_pipeline_text_2(p), n, t);
     if (!strcmp(component, "unet"))
         return unet_trace(p, n, h, w, t);
     if (!strcmp(component, "vae_decoder") || !strcmp(component, "vae_encoder"))
         return vae_trace(p, component[4] == 'd', n, h, w, t);
-    tern_fail(p->ctx, TERN_E_NOT_FOUND, "no component \"%.40s\"; there are text_encoder, unet, vae_decoder, vae_encoder", component);
+    tern_fail(p->ctx, TERN_E_NOT_FOUND, "no component \"%.40s\"; there are text_encoder, unet, vae_decoder, vae_encoder%s", component,
+              p->xl ? ", text_encoder_2" : "");
     return false;
 }
 

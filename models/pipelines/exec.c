@@ -62,7 +62,10 @@ static void exec_text_encoder(struct tern_pipeline *p, struct inputs *in, struct
     int64_t n = 0, length = 0, mn = 0, ml = 0;
     char name[32];
     tern_tensor *ids_in = take(in, "input_ids", true), *mask_in = take(in, "attention_mask", false);
-    const struct tern_text_encoder *m = finish(in, "input_ids and attention_mask") ? tern_pipeline_text(p) : NULL;
+    bool second = !strcmp(in->component, "text_encoder_2");
+    const struct tern_text_encoder *m = !finish(in, "input_ids and attention_mask") ? NULL
+                                        : second                                    ? tern_pipeline_text_2(p)
+                                                                                    : tern_pipeline_text(p);
     int64_t *ids = m ? read_ids(ctx, ids_in, "input_ids", &n, &length) : NULL,
             *mask = ids ? read_ids(ctx, mask_in, "attention_mask", &mn, &ml) : NULL;
     if (mask && (mn != n || ml != length))
@@ -112,14 +115,14 @@ static void exec_vae_decoder(struct tern_pipeline *p, struct inputs *in, struct 
     tern_tensor *latent = take(in, "latent", true);
     const struct tern_vae *m = finish(in, "latent") ? tern_pipeline_vae(p) : NULL;
     if (m)
-        give(out, p->ctx, "sample", tern_vae_decode(m, tern_cast(latent, p->params.dtype)));
+        give(out, p->ctx, "sample", tern_vae_decode(m, tern_cast(latent, tern_pipeline_vae_dtype(p))));
 }
 
 static void exec_vae_encoder(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)
 {
     tern_tensor *sample = take(in, "sample", true), *mean, *logvar;
     const struct tern_vae *m = finish(in, "sample") ? tern_pipeline_vae(p) : NULL;
-    if (m && tern_vae_encode(m, tern_cast(sample, p->params.dtype), &mean, &logvar) == TERN_OK) {
+    if (m && tern_vae_encode(m, tern_cast(sample, tern_pipeline_vae_dtype(p)), &mean, &logvar) == TERN_OK) {
         give(out, p->ctx, "mean", mean);
         give(out, p->ctx, "logvar", logvar);
     }
@@ -130,8 +133,11 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
     static const struct {
         const char *name;
         void (*run)(struct tern_pipeline *, struct inputs *, struct tern_weights *);
-    } table[] = {
-        {"text_encoder", exec_text_encoder}, {"unet", exec_unet}, {"vae_decoder", exec_vae_decoder}, {"vae_encoder", exec_vae_encoder}};
+    } table[] = {{"text_encoder", exec_text_encoder},
+                 {"text_encoder_2", exec_text_encoder},
+                 {"unet", exec_unet},
+                 {"vae_decoder", exec_vae_decoder},
+                 {"vae_encoder", exec_vae_encoder}};
     struct tern_context *ctx = p->ctx;
     struct tern_weights *out = NULL;
     if (tern_failed(ctx))
@@ -152,6 +158,7 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
                 tern_weights_unref(&out);
             return out;
         }
-    tern_fail(ctx, TERN_E_NOT_FOUND, "component \"%s\" is not known; expected text_encoder, unet, vae_decoder or vae_encoder", component);
+    tern_fail(ctx, TERN_E_NOT_FOUND, "component \"%s\" is not known; expected text_encoder, unet, vae_decoder or vae_encoder%s", component,
+              p->xl ? ", or text_encoder_2" : "");
     return NULL;
 }

@@ -53,7 +53,7 @@ static struct tern_image *decode_one(struct tern_job *j, struct tern_binding *va
     z = tern_div(z, tern_tensor_scalar(ctx, TERN_F32, v->scaling_factor));
     if (v->shift_factor != 0)
         z = tern_add_scalar(z, v->shift_factor);
-    tern_tensor *in[] = {tern_cast(z, j->p->params.dtype)}, *out[] = {NULL};
+    tern_tensor *in[] = {tern_cast(z, tern_pipeline_vae_dtype(j->p))}, *out[] = {NULL};
     if (tern_job_run_plan(j, "vae_decoder", vae, in, out) == TERN_OK &&
         tern_tensor_read(out[0], TERN_F32, pixels, (size_t)(3 * n) * sizeof(float)) == TERN_OK)
         to_bytes(pixels, n, rgb);

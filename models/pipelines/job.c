@@ -43,6 +43,8 @@ static enum tern_status check_params(struct tern_job *j)
         return tern_fail(ctx, TERN_E_INVALID, "generator: %d is no such value", (int)q->generator);
     if (q->mask_image && !q->init_image)
         return tern_fail(ctx, TERN_E_INVALID, "mask_image: inpainting needs init_image too");
+    if (q->mask_image && j->p->xl)
+        return tern_fail(ctx, TERN_E_UNSUPPORTED, "mask_image: inpainting with Stable Diffusion XL (%s) is not supported yet", j->p->name);
     bool nine = j->p->unet_config.in_channels != j->channels;
     if (nine && !q->mask_image)
         return tern_fail(ctx, TERN_E_INVALID, "%s is an inpainting model: it needs init_image and mask_image", j->p->name);
@@ -70,6 +72,7 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
     j->start = tern_now();
     if (params)
         j->params = *params;
+    j->zero_negative = p->force_zeros && !j->params.negative_prompt;
     fill_defaults(&j->params, p);
     j->channels = p->vae_config.latent_channels;
     if (tern_failed(ctx) || !tern_pipeline_tokenizer(p, 0) || check_params(j))
@@ -78,6 +81,7 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
     j->lw = j->params.width / tern_pipeline_scale(p);
     j->picture = j->channels * j->lh * j->lw;
     j->guided = j->params.cfg > 1;
+    j->zero_negative = j->zero_negative && j->guided;
     if (check_latents(j))
         return tern_error_status(ctx);
     const char *given = j->params.schedule_config;
@@ -106,6 +110,8 @@ void tern_job_destroy(struct tern_job *j)
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         tern_free(ctx, all[i]);
     tern_tensor_unref(&j->context);
+    tern_tensor_unref(&j->pooled);
+    tern_tensor_unref(&j->time_ids);
     tern_scheduler_destroy(&j->scheduler);
     memset(j, 0, sizeof(*j));
 }

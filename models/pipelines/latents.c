@@ -17,7 +17,7 @@ enum tern_status tern_encode_picture(struct tern_job *j, int i, const float *pix
     tern_scope_begin(ctx);
     if (m && vae) {
         tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 3, j->params.height, j->params.width}, pixels);
-        tern_tensor *in[] = {tern_cast(x, p->params.dtype)}, *result[] = {NULL, NULL}; /* mean, logvar */
+        tern_tensor *in[] = {tern_cast(x, tern_pipeline_vae_dtype(p))}, *result[] = {NULL, NULL}; /* mean, logvar */
         if (tern_job_run_plan(j, "vae_encoder", vae, in, result) == TERN_OK && tern_tensor_read(result[0], TERN_F32, m, bytes) == TERN_OK &&
             tern_tensor_read(result[1], TERN_F32, v, bytes) == TERN_OK) {
             tern_generator_randn(&j->generator[i], noise, j->picture);

@@ -4,6 +4,7 @@
 
 #include "core/files.h"
 #include "models/files/manifest.h"
+#include "models/modules/config.h"
 #include "models/pipelines/pipeline.h"
 
 int tern_pipeline_scale(const struct tern_pipeline *p) { return 1 << (p->vae_config.blocks - 1); }
@@ -60,6 +61,13 @@ struct tern_text_encoder *tern_pipeline_build_text(struct tern_pipeline *p, cons
                                     tern_checkpoint_config_where(c, "text_encoder"), p->params.dtype, w);
 }
 
+static struct tern_text_encoder *build_text_2(struct tern_pipeline *p, const struct tern_weights *w)
+{
+    const struct tern_checkpoint *c = tern_pipeline_holder(p, "text_encoder_2");
+    return tern_text_encoder_create(p->ctx, tern_checkpoint_class(c, "text_encoder_2"), tern_checkpoint_config(c, "text_encoder_2"),
+                                    tern_checkpoint_config_where(c, "text_encoder_2"), p->params.dtype, w);
+}
+
 struct tern_unet *tern_pipeline_build_unet(struct tern_pipeline *p, const struct tern_weights *w)
 {
     const struct tern_checkpoint *c = tern_pipeline_holder(p, "unet");
@@ -101,6 +109,7 @@ static struct tern_vae *build_vae(struct tern_pipeline *p, const struct tern_wei
         return p->field;                                                                                              \
     }
 COMPONENT(text_encoder, text, "text_encoder", tern_pipeline_build_text)
+COMPONENT(text_encoder, text_2, "text_encoder_2", build_text_2)
 COMPONENT(unet, unet, "unet", tern_pipeline_build_unet)
 COMPONENT(vae, vae, "vae", build_vae)
 
@@ -113,19 +122,53 @@ COMPONENT(vae, vae, "vae", build_vae)
         tern_part_drop(&p->field##_part);                    \
     }
 DROP(text_encoder, text)
+DROP(text_encoder, text_2)
 DROP(unet, unet)
 DROP(vae, vae)
+
+/* SDXL: the states of both encoders side by side, and the pooled text of the second with six sinusoids. */
+static enum tern_status read_xl(struct tern_pipeline *p)
+{
+    const char *path = tern_checkpoint_path(p->checkpoint), *index = tern_checkpoint_index(p->checkpoint);
+    const struct tern_unet_config *u = &p->unet_config;
+    if (!tern_pipeline_text_2(p))
+        return tern_error_status(p->ctx);
+    int64_t width = p->text->hidden + p->text_2->hidden, pooled = p->text_2->projection + 6 * u->time_ids;
+    if (u->context[0] != width)
+        return tern_fail(p->ctx, TERN_E_FORMAT, "%s: the UNet expects text states of width %lld, the two text encoders give %lld", path,
+                         (long long)u->context[0], (long long)width);
+    if (!p->text_2->text_projection.w || u->pooled != pooled)
+        return tern_fail(p->ctx, TERN_E_FORMAT,
+                         "%s: the UNet expects a pooled text and sizes of width %lld, the second text encoder gives %lld%s", path,
+                         (long long)u->pooled, (long long)pooled, p->text_2->text_projection.w ? "" : " without a projection");
+    struct tern_config c;
+    p->force_zeros = true;
+    if (index && tern_config_open(&c, p->ctx, index, "model_index.json") == TERN_OK)
+        p->force_zeros = tern_config_bool(&c, "force_zeros_for_empty_prompt", true);
+    if (index)
+        tern_config_close(&c);
+    return tern_error_status(p->ctx);
+}
 
 static enum tern_status read_configs(struct tern_pipeline *p)
 {
     struct tern_checkpoint *c = p->checkpoint;
+    if (!p->shared && !tern_checkpoint_has(c, "text_encoder") && tern_checkpoint_has(c, "text_encoder_2"))
+        return tern_fail(
+            p->ctx, TERN_E_UNSUPPORTED,
+            "%s: a model with the second text encoder alone, as the refiner of Stable Diffusion XL, is not supported; the base "
+            "model would help",
+            tern_checkpoint_path(c));
     if (!tern_pipeline_text(p) || !tern_pipeline_unet(p) || !tern_pipeline_vae(p))
         return tern_error_status(p->ctx);
     p->unet_config = p->unet->config;
     p->vae_config = p->vae->config;
     const struct tern_unet_config *u = &p->unet_config;
     int64_t z = p->vae_config.latent_channels;
-    if (u->context[0] != p->text->hidden)
+    p->xl = u->pooled;
+    if (p->xl && read_xl(p))
+        return tern_error_status(p->ctx);
+    if (!p->xl && u->context[0] != p->text->hidden)
         return tern_fail(p->ctx, TERN_E_FORMAT, "%s: the UNet expects text states of width %lld, the text encoder gives %lld",
                          tern_checkpoint_path(c), (long long)u->context[0], (long long)p->text->hidden);
     if (u->out_channels != z || (u->in_channels != z && u->in_channels != 2 * z + 1))
@@ -152,6 +195,26 @@ static enum tern_status load_tokenizer(struct tern_pipeline *p)
                          vocab, length, (long long)text->vocab, (long long)text->positions);
     if (!folder && (!fits || text->bert))
         tern_tokenizer_destroy(&p->tokenizer);
+    return TERN_OK;
+}
+
+/* SDXL's second one, for texts of the same length. */
+static enum tern_status load_tokenizer_2(struct tern_pipeline *p)
+{
+    const struct tern_text_encoder *text = p->text_2;
+    const char *folder = tern_checkpoint_tokenizer(p->checkpoint, 1);
+    if (!p->xl || !p->tokenizer)
+        return tern_error_status(p->ctx);
+    p->tokenizer_2 = folder ? tern_tokenizer_load(p->ctx, folder) : tern_tokenizer_clip(p->ctx, 0);
+    if (!p->tokenizer_2)
+        return tern_error_status(p->ctx);
+    int32_t vocab = tern_tokenizer_vocab_size(p->tokenizer_2), length = tern_tokenizer_max_length(p->tokenizer_2);
+    if (vocab > text->vocab || length > text->positions || length != tern_tokenizer_max_length(p->tokenizer))
+        return tern_fail(p->ctx, TERN_E_FORMAT,
+                         "%s: a second tokenizer of %d ids for texts of %d does not fit a text encoder of %lld ids for texts of %lld and a "
+                         "first tokenizer for texts of %d",
+                         folder ? folder : tern_checkpoint_path(p->checkpoint), vocab, length, (long long)text->vocab,
+                         (long long)text->positions, tern_tokenizer_max_length(p->tokenizer));
     return TERN_OK;
 }
 
@@ -217,8 +280,8 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
         p->checkpoint = tern_checkpoint_open(ctx, path);
         if (p->checkpoint && zh)
             open_shared(p);
-        if (p->checkpoint && read_configs(p) == TERN_OK)
-            load_tokenizer(p);
+        if (p->checkpoint && read_configs(p) == TERN_OK && load_tokenizer(p) == TERN_OK)
+            load_tokenizer_2(p);
     }
     tern_free(ctx, path);
     if (tern_failed(ctx))
@@ -235,10 +298,12 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
     struct tern_context *ctx = p->ctx;
     tern_pipeline_drop_plans(p);
     tern_pipeline_drop_text(p);
+    tern_pipeline_drop_text_2(p);
     tern_pipeline_drop_unet(p);
     tern_pipeline_drop_vae(p);
     tern_pipeline_drop_loras(p);
     tern_tokenizer_destroy(&p->tokenizer);
+    tern_tokenizer_destroy(&p->tokenizer_2);
     tern_checkpoint_close(&p->checkpoint);
     tern_checkpoint_close(&p->shared);
     tern_free(ctx, p->name);
@@ -246,11 +311,18 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
     tern_context_unref(ctx);
 }
 
-double tern_pipeline_guidance(const struct tern_pipeline *p) { return p->shipped ? 4 : 7.5; }
+double tern_pipeline_guidance(const struct tern_pipeline *p) { return p->shipped ? 4 : p->xl ? 5 : 7.5; }
+
+enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p)
+{
+    return p->xl && p->params.dtype == TERN_F16 ? TERN_F32 : p->params.dtype;
+}
 
 struct tern_tokenizer *tern_pipeline_tokenizer(struct tern_pipeline *p, int index)
 {
     const char *path = tern_checkpoint_path(p->checkpoint);
+    if (index == 1 && p->tokenizer_2)
+        return p->tokenizer_2;
     if (index)
         tern_fail(p->ctx, TERN_E_NOT_FOUND, "%s: tokenizer %d: the model has only number 0", path, index);
     else if (!p->tokenizer)

@@ -175,6 +175,8 @@ enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct t
     if (n < 0 || n > MAX_LORAS || (n && !loras))
         return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_loras: expected a list of at most %d, found %d%s", MAX_LORAS, n,
                          loras ? "" : " and no list");
+    if (n && p->xl)
+        return tern_fail(p->ctx, TERN_E_UNSUPPORTED, "%s: LoRAs for Stable Diffusion XL are not supported yet", p->name);
     if (p->busy)
         return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_loras: the pipeline is at work; set LoRAs between jobs");
     struct list l = {p->ctx, NULL, 0};

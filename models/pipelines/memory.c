@@ -1,5 +1,6 @@
 /* How much memory a job will need, before it runs. The plans of its stages tell most of it: arena, outputs, and what binding takes.
  * Each function below adds what the stage of the same name holds besides. */
+#include <string.h>
 #include <tern/ops.h>
 
 #include "models/pipelines/pipeline.h"
@@ -26,7 +27,7 @@ static size_t pixels(const struct tern_job *j) { return (size_t)j->params.width 
 
 struct tern_stage tern_job_stage(const struct tern_job *j, const char *component)
 {
-    int n = component[0] == 'u' ? (int)rows(j) : component[0] == 't' && j->guided ? 2 : 1;
+    int n = component[0] == 'u' ? (int)rows(j) : component[0] == 't' && j->guided && !j->zero_negative ? 2 : 1;
     return (struct tern_stage){.component = component,
                                .size = {n, j->params.width, j->params.height},
                                .resident = component[0] == 'u' ? j->resident : 0,
@@ -39,6 +40,10 @@ struct tern_stage tern_job_stage(const struct tern_job *j, const char *component
 /* The module and its part: of the component that the plan is of. */
 static const struct tern_part *part_of(const struct tern_pipeline *p, const char *component, bool *there)
 {
+    if (!strcmp(component, "text_encoder_2")) {
+        *there = p->text_2 != NULL;
+        return &p->text_2_part;
+    }
     *there = component[0] == 't' ? p->text != NULL : component[0] == 'u' ? p->unet != NULL : p->vae != NULL;
     return component[0] == 't' ? &p->text_part : component[0] == 'u' ? &p->unet_part : &p->vae_part;
 }
@@ -66,17 +71,38 @@ static size_t run(struct tally *t, const char *component)
     return bound;
 }
 
-/* One batch of all texts; its result stays. The encoder leaves unless it is kept. */
-static void encode_prompt(struct tally *t)
+/* One batch of all texts; its states stay: rows of that width. The encoder leaves unless it is kept. */
+static void encode_with(struct tally *t, const char *component, size_t width, const struct tern_text_encoder *m,
+                        const struct tern_part *part)
 {
     const struct tern_job *j = t->j;
-    size_t length = (size_t)tern_tokenizer_max_length(j->p->tokenizer), width = (size_t)j->p->unet_config.context[0];
-    size_t ids = 4 * length * sizeof(int64_t), result = rows(j) * length * width * sizeof(float);
-    take(t, ids + result);
-    size_t bound = run(t, "text_encoder");
+    size_t length = (size_t)tern_tokenizer_max_length(j->p->tokenizer), ids = 4 * length * sizeof(int64_t);
+    take(t, ids + rows(j) * length * width * sizeof(float));
+    size_t bound = run(t, component);
     give(t, ids);
     if (!j->p->params.keep_text_encoder)
-        give(t, bound + (j->p->text ? tern_part_derived_bytes(&j->p->text_part) : 0));
+        give(t, bound + (m ? tern_part_derived_bytes(part) : 0));
+}
+
+/* SDXL: the projection of the pooled text runs without a plan, so that its matrix is prepared by itself; then the states are put
+ * side by side in another tensor. */
+static void encode_prompt(struct tally *t)
+{
+    const struct tern_pipeline *p = t->j->p;
+    const struct tern_unet_config *u = &p->unet_config;
+    size_t length = (size_t)tern_tokenizer_max_length(p->tokenizer), states = rows(t->j) * length * (size_t)u->context[0] * sizeof(float);
+    if (!p->xl) {
+        encode_with(t, "text_encoder", (size_t)u->context[0], p->text, &p->text_part);
+        return;
+    }
+    size_t pooled = (size_t)u->pooled, projection = 2 * pooled * (size_t)u->context[0] * sizeof(float);
+    encode_with(t, "text_encoder", (size_t)u->context[0] / 2, p->text, &p->text_part);
+    take(t, projection + rows(t->j) * (pooled + 6) * sizeof(float));
+    encode_with(t, "text_encoder_2", (size_t)u->context[0] - (size_t)u->context[0] / 2, p->text_2, &p->text_2_part);
+    if (!p->params.keep_text_encoder)
+        give(t, projection);
+    take(t, states);
+    give(t, states);
 }
 
 static void start_latents(struct tally *t)
@@ -103,7 +129,8 @@ static void sample(struct tally *t)
     size_t input = rows(j) * (size_t)(u->in_channels * j->lh * j->lw), output = rows(j) * (size_t)j->picture;
     size_t history = TERN_SCHEDULER_MAX_ROWS * (size_t)(j->params.count * j->picture);
     size_t buffers = input + output + (size_t)(j->params.count * j->picture); /* on the host */
-    size_t tensors = 2 * input + rows(j) * (size_t)(tern_tokenizer_max_length(j->p->tokenizer) * u->context[0] + u->channels[0]);
+    size_t tensors =
+        2 * input + rows(j) * (size_t)(2 * u->pooled + tern_tokenizer_max_length(j->p->tokenizer) * u->context[0] + u->channels[0]);
     take(t, history * sizeof(float)); /* stays with the scheduler */
     take(t, (buffers + tensors) * sizeof(float));
     size_t bound = run(t, "unet");
@@ -136,6 +163,9 @@ static enum tern_status make_plans(struct tern_job *j)
         const struct tern_stage stage = tern_job_stage(j, components[i]);
         tern_pipeline_plan(j->p, &stage);
     }
+    const struct tern_stage second = tern_job_stage(j, "text_encoder_2");
+    if (j->p->xl)
+        tern_pipeline_plan(j->p, &second);
     return tern_error_status(j->p->ctx);
 }
 

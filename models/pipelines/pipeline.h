@@ -48,27 +48,32 @@ struct tern_pipeline {
     char *name;   /* of the model, for the infotext */
     bool shipped; /* it came with tern */
     struct tern_checkpoint *checkpoint;
-    struct tern_checkpoint *shared;   /* lends what the checkpoint lacks (demo-zh: all but the text side); NULL: none */
-    struct tern_tokenizer *tokenizer; /* NULL: the checkpoint has none, and the built-in one does not fit */
-    struct tern_text_encoder *text;
+    struct tern_checkpoint *shared;     /* lends what the checkpoint lacks (demo-zh: all but the text side); NULL: none */
+    struct tern_tokenizer *tokenizer;   /* NULL: the checkpoint has none, and the built-in one does not fit */
+    struct tern_tokenizer *tokenizer_2; /* SDXL's second text encoder has its own; NULL: there is none */
+    struct tern_text_encoder *text, *text_2;
     struct tern_unet *unet;
     struct tern_vae *vae;
-    struct tern_part text_part, unet_part, vae_part; /* as long as the module is there */
+    struct tern_part text_part, text_2_part, unet_part, vae_part; /* as long as the module is there */
     struct tern_active_lora *loras;
     int n_loras;
     struct tern_planned planned[TERN_MAX_PLANNED];
     uint64_t planned_clock;
-    bool busy; /* a call is running: callbacks must not exchange its modules */
+    bool xl;          /* two text encoders, and a UNet that is told the pooled text and sizes */
+    bool force_zeros; /* SDXL: a negative prompt that is not given is zeros, not "" */
+    bool busy;        /* a call is running: callbacks must not exchange its modules */
     struct tern_unet_config unet_config;
     struct tern_vae_config vae_config;
 };
 
 /* The component, built when it is not in memory. NULL with the error recorded. Borrowed. */
 struct tern_text_encoder *tern_pipeline_text(struct tern_pipeline *p);
+struct tern_text_encoder *tern_pipeline_text_2(struct tern_pipeline *p);
 struct tern_unet *tern_pipeline_unet(struct tern_pipeline *p);
 struct tern_vae *tern_pipeline_vae(struct tern_pipeline *p);
 /* Takes the module out of memory, with its weights and bindings. */
 void tern_pipeline_drop_text(struct tern_pipeline *p);
+void tern_pipeline_drop_text_2(struct tern_pipeline *p);
 void tern_pipeline_drop_unet(struct tern_pipeline *p);
 void tern_pipeline_drop_vae(struct tern_pipeline *p);
 
@@ -104,6 +109,9 @@ struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, cons
 /* scheduler_config.json's text; NULL when there is none. */
 const char *tern_pipeline_scheduler(const struct tern_pipeline *p);
 
+/* What the VAE computes in: f32 where the others do in f16 and the model is SDXL, whose VAE leaves the range of f16. */
+enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p);
+
 /* Pixels along one side of a latent pixel: 8. */
 int tern_pipeline_scale(const struct tern_pipeline *p);
 
@@ -128,6 +136,8 @@ struct tern_job {
     float *masked_latents;                /* inpaint with a 9-channel UNet: the picture without what is painted anew */
     float *mask;                          /* (lh, lw): 1 is painted anew */
     tern_tensor *context;                 /* (rows, L, D): negative rows first when guided */
+    tern_tensor *pooled, *time_ids;       /* SDXL: (rows, P) and (rows, 6); else NULL */
+    bool zero_negative;                   /* SDXL: the negative rows are zeros and no text */
     double start;                         /* tern_now when the job was prepared */
     size_t budget;                        /* the context's, or what its device has if that is less */
     size_t resident;                      /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */

@@ -7,6 +7,8 @@
 /* Of the component's module; NULL when it is not in memory. */
 static struct tern_weights *weights_of(const struct tern_pipeline *p, const char *component)
 {
+    if (!strcmp(component, "text_encoder_2"))
+        return p->text_2 ? p->text_2->weights : NULL;
     if (component[0] == 't')
         return p->text ? p->text->weights : NULL;
     if (component[0] == 'u')

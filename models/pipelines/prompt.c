@@ -1,44 +1,118 @@
-/* From the prompts to the text states that condition the UNet. */
+/* From the prompts to what conditions the UNet: text states, and for SDXL the pooled text and the sizes of the picture. */
 #include <string.h>
 #include <tern/ops.h>
 
 #include "models/pipelines/pipeline.h"
 
-/* (rows, L, D): negative prompt first when guided. Each is encoded once and repeated for the pictures. */
-static tern_tensor *encode(struct tern_job *j, struct tern_binding *encoder, int64_t *ids, int64_t length)
+/* One of the two text encoders. */
+struct encoder {
+    const char *component;
+    const struct tern_tokenizer *tokenizer;
+    struct tern_text_encoder *(*module)(struct tern_pipeline *);
+    void (*drop)(struct tern_pipeline *);
+};
+
+/* Texts that are encoded: a negative prompt of zeros is none. */
+static int texts(const struct tern_job *j) { return j->guided && !j->zero_negative ? 2 : 1; }
+
+/* As many zeros as the rows of one text. */
+static tern_tensor *zeros(const struct tern_job *j, const tern_tensor *x)
+{
+    int64_t shape[TERN_MAX_DIMS];
+    memcpy(shape, tern_tensor_shape(x), (size_t)tern_tensor_ndim(x) * sizeof(*shape));
+    shape[0] = j->params.count;
+    return tern_tensor_create(j->p->ctx, TERN_F32, tern_tensor_ndim(x), shape, NULL);
+}
+
+/* (texts, ...), negative first -> (rows, ...): each repeated for the pictures, before them the zeros of a negative without text. */
+static tern_tensor *spread(const struct tern_job *j, tern_tensor *x)
+{
+    tern_tensor *parts[2];
+    int n = 0;
+    if (!x)
+        return NULL;
+    if (j->zero_negative)
+        parts[n++] = zeros(j, x);
+    for (int i = 0; i < texts(j); i++)
+        parts[n++] = tern_expand(tern_slice(x, 0, i, i + 1, 1), tern_tensor_ndim(x), (const int64_t[]){j->params.count, -1, -1});
+    return tern_cat(parts, n, 0);
+}
+
+static enum tern_status read_prompts(const struct tern_job *j, const struct tern_tokenizer *tokenizer, int64_t *ids, int64_t length)
+{
+    if (texts(j) == 2 && tern_tokenize_padded(tokenizer, j->params.negative_prompt, ids))
+        return tern_error_status(j->p->ctx);
+    return tern_tokenize_padded(tokenizer, j->params.prompt, ids + (texts(j) - 1) * length);
+}
+
+/* (rows, L, D): the last state after its norm; of SDXL's encoders the last but one layer's. *pooled: (rows, P) when the encoder has a
+ * projection and the model wants it. */
+static tern_tensor *encode(struct tern_job *j, const struct encoder *e, struct tern_binding *binding, int64_t *ids, int64_t length,
+                           tern_tensor **pooled)
 {
     struct tern_context *ctx = j->p->ctx;
     struct tern_text_input in;
-    tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL}, *parts[2] = {NULL}; /* out[0]: last_hidden_state */
-    int texts = j->guided ? 2 : 1;
-    int64_t count = j->params.count;
-    if (j->guided && tern_tokenize_padded(j->p->tokenizer, j->params.negative_prompt, ids))
-        return NULL;
-    if (tern_tokenize_padded(j->p->tokenizer, j->params.prompt, ids + (j->guided ? length : 0)))
+    tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL}; /* last_hidden_state, hidden_states.0 ... */
+    const struct tern_text_encoder *m = e->module(j->p);
+    if (!m || read_prompts(j, e->tokenizer, ids, length))
         return NULL;
     tern_scope_begin(ctx);
-    if (tern_text_input(j->p->text, ids, NULL, texts, length, &in) == TERN_OK)
-        tern_job_run_plan(j, "text_encoder", encoder, &in.ids, out);
-    for (int i = 0; i < texts; i++)
-        parts[i] = tern_expand(tern_slice(out[0], 0, i, i + 1, 1), 3, (const int64_t[]){count, -1, -1});
-    return tern_scope_end(ctx, tern_cat(parts, texts, 0));
+    if (tern_text_input(m, ids, NULL, texts(j), length, &in) == TERN_OK)
+        tern_job_run_plan(j, e->component, binding, &in.ids, out);
+    if (pooled && out[0])
+        *pooled = tern_tensor_ref(spread(j, tern_text_pool(m, out[0], ids)));
+    return tern_scope_end(ctx, spread(j, out[j->p->xl ? m->layers : 0]));
+}
+
+/* With one encoder, which leaves then unless it is kept. */
+static tern_tensor *encode_with(struct tern_job *j, const struct encoder *e, tern_tensor **pooled)
+{
+    struct tern_pipeline *p = j->p;
+    int64_t length = tern_tokenizer_max_length(e->tokenizer);
+    const struct tern_stage stage = tern_job_stage(j, e->component);
+    struct tern_binding *binding = tern_pipeline_binding(p, &stage);
+    int64_t *ids = binding ? tern_calloc(p->ctx, (size_t)(2 * length), sizeof(*ids)) : NULL;
+    tern_tensor *states = ids ? encode(j, e, binding, ids, length, pooled) : NULL;
+    tern_free(p->ctx, ids);
+    tern_job_end_runs(&binding);
+    if (!p->params.keep_text_encoder)
+        e->drop(p);
+    return states;
+}
+
+/* (rows, 6): original size, crop, target size: the picture's own, and no crop.       [Podell 2023, 2.2] */
+static tern_tensor *make_time_ids(const struct tern_job *j)
+{
+    const float h = (float)j->params.height, w = (float)j->params.width, one[] = {h, w, 0, 0, h, w};
+    const int64_t rows = j->params.count * (j->guided ? 2 : 1);
+    float *all = tern_alloc(j->p->ctx, (size_t)rows * sizeof(one));
+    for (int64_t i = 0; all && i < rows; i++)
+        memcpy(all + 6 * i, one, sizeof(one));
+    tern_tensor *t = all ? tern_tensor_create(j->p->ctx, TERN_F32, 2, (const int64_t[]){rows, 6}, all) : NULL;
+    tern_free(j->p->ctx, all);
+    return t;
+}
+
+/* Both encoders' states side by side. */
+static void encode_xl(struct tern_job *j, const struct encoder *second)
+{
+    tern_tensor *parts[] = {j->context, encode_with(j, second, &j->pooled)};
+    j->context = tern_failed(j->p->ctx) ? NULL : tern_cat(parts, 2, 2);
+    j->time_ids = make_time_ids(j);
+    for (int i = 0; i < 2; i++)
+        tern_tensor_unref(&parts[i]);
 }
 
 enum tern_status tern_job_encode_prompt(struct tern_job *j)
 {
     struct tern_pipeline *p = j->p;
+    const struct encoder first = {"text_encoder", p->tokenizer, tern_pipeline_text, tern_pipeline_drop_text},
+                         second = {"text_encoder_2", p->tokenizer_2, tern_pipeline_text_2, tern_pipeline_drop_text_2};
     double start = tern_now();
-    int64_t length = tern_tokenizer_max_length(p->tokenizer);
     tern_report(p->ctx, "encode", 0, 1, 0);
-    const struct tern_stage stage = tern_job_stage(j, "text_encoder");
-    struct tern_binding *encoder = tern_pipeline_binding(p, &stage);
-    int64_t *ids = encoder ? tern_calloc(p->ctx, (size_t)(2 * length), sizeof(*ids)) : NULL;
-    if (ids)
-        j->context = encode(j, encoder, ids, length);
-    tern_free(p->ctx, ids);
-    tern_job_end_runs(&encoder);
-    if (!p->params.keep_text_encoder)
-        tern_pipeline_drop_text(p);
+    j->context = encode_with(j, &first, NULL);
+    if (p->xl)
+        encode_xl(j, &second);
     if (!tern_failed(p->ctx))
         tern_report(p->ctx, "encode", 1, 1, tern_now() - start);
     return tern_error_status(p->ctx);

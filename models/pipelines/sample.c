@@ -40,7 +40,7 @@ static enum tern_status make_inputs(const struct tern_job *j, const struct tern_
     enum tern_dtype dtype = j->p->params.dtype;
     struct tern_unet_conditions c;
     tern_scope_begin(ctx);
-    tern_unet_conditions(unet, &t, 1, NULL, NULL, &c);
+    tern_unet_conditions(unet, &t, 1, j->pooled, j->time_ids, &c);
     tern_tensor *in[] = {tern_tensor_create(ctx, dtype, 4, (const int64_t[]){rows, j->p->unet_config.in_channels, j->lh, j->lw}, NULL),
                          c.time, tern_cast(j->context, dtype), c.added};
     for (int i = 0; i < INPUTS; i++)

@@ -4,7 +4,7 @@ import collections
 import torch
 
 from .common import fresh, generator, write_tensors
-from .models import MODELS, load
+from .models import MODELS, added_conditions, load
 
 # name -> (batch, height, width, text tokens, timesteps)
 UNET = {
@@ -41,7 +41,8 @@ def unet_cases(net, draw):
     for name, (n, h, w, length, times) in UNET.items():
         ins = {"sample": draw.normal(n, c.in_channels, h, w), "timestep": torch.tensor(times),
                "encoder_hidden_states": draw.normal(n, length, c.cross_attention_dim)}
-        yield f"unet.{name}", ins, {"sample": net(**ins).sample}
+        added = added_conditions(c, n, draw.g)
+        yield f"unet.{name}", {**ins, **(added or {})}, {"sample": net(**ins, added_cond_kwargs=added).sample}
 
 
 def vae_cases(net, draw):
@@ -76,11 +77,12 @@ def text_cases(net, draw):
             ins["attention_mask"] = (torch.arange(length)[None] <= torch.tensor(ends)[:, None]).long()
         out = net(**ins, output_hidden_states=True)
         states = {f"hidden_states.{i}": h for i, h in enumerate(out.hidden_states)}
-        yield f"text_encoder.{name}", ins, {"last_hidden_state": out.last_hidden_state,
-                                            "pooler_output": out.pooler_output, **states}
+        pooled = {"text_embeds": out.text_embeds} if "text_embeds" in out else {"pooler_output": out.pooler_output}
+        part = "text_encoder_2" if "text_embeds" in out else "text_encoder"
+        yield f"{part}.{name}", ins, {"last_hidden_state": out.last_hidden_state, **pooled, **states}
 
 
-CASES = {"unet": unet_cases, "vae": vae_cases, "text_encoder": text_cases}
+CASES = {"unet": unet_cases, "vae": vae_cases, "text_encoder": text_cases, "text_encoder_2": text_cases}
 
 
 def write_cases(folder, model, seed, most=9):
@@ -88,6 +90,8 @@ def write_cases(folder, model, seed, most=9):
     fresh(folder)
     kept = collections.Counter()
     for n, (part, cases) in enumerate(CASES.items()):
+        if not (model / part).exists():
+            continue
         for name, ins, outs in cases(load(model, part), Draw(seed + n)):
             kept[name.split(".")[0]] += 1
             if kept[name.split(".")[0]] > most:

@@ -5,7 +5,7 @@ import shutil
 import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
 from safetensors.torch import load_file
-from transformers import CLIPTextConfig, CLIPTextModel
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
 from .common import generator, write_tensors
 from .schedulers import SD15
@@ -38,6 +38,13 @@ SD21 = {"_class_name": "DDIMScheduler", "_diffusers_version": "0.8.0", "beta_end
         "beta_schedule": "scaled_linear", "beta_start": 0.00085, "clip_sample": False,
         "num_train_timesteps": 1000, "prediction_type": "v_prediction", "set_alpha_to_one": False,
         "skip_prk_steps": True, "steps_offset": 1, "trained_betas": None}
+
+# As stabilityai/stable-diffusion-xl-base-1.0 has it.
+SDXL = {"_class_name": "EulerDiscreteScheduler", "_diffusers_version": "0.19.0.dev0", "beta_end": 0.012,
+        "beta_schedule": "scaled_linear", "beta_start": 0.00085, "clip_sample": False, "interpolation_type": "linear",
+        "num_train_timesteps": 1000, "prediction_type": "epsilon", "sample_max_value": 1.0, "set_alpha_to_one": False,
+        "skip_prk_steps": True, "steps_offset": 1, "timestep_spacing": "leading", "trained_betas": None,
+        "use_karras_sigmas": False}
 
 # as_sd15: the keys, names and extra tensors that the files of Stable Diffusion 1.5 have on the hub.
 MODELS = {
@@ -78,8 +85,21 @@ MODELS = {
         "text": dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=1,
                      hidden_act="gelu", projection_dim=16, bos_token_id=0, eos_token_id=2, pad_token_id=1),
     },
+    "sdxl": {
+        "seed": 600, "as_sd15": False, "merges": 30, "max_length": 18, "pad": "<|endoftext|>", "scheduler": SDXL, "cases": 2,
+        "unet": unet([DOWN, CROSS_DOWN], block_out_channels=[8, 16], layers_per_block=1, norm_num_groups=8,
+                     attention_head_dim=[2, 4], transformer_layers_per_block=[1, 2], use_linear_projection=True,
+                     cross_attention_dim=40, sample_size=8, addition_embed_type="text_time",
+                     addition_time_embed_dim=8, projection_class_embeddings_input_dim=20 + 6 * 8),
+        "vae": vae([4, 8, 8, 8], layers_per_block=1, norm_num_groups=4, sample_size=64, scaling_factor=0.13025),
+        "text": dict(hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+                     hidden_act="quick_gelu", projection_dim=16, bos_token_id=0, eos_token_id=2, pad_token_id=1),
+        "text_2": dict(hidden_size=24, intermediate_size=48, num_hidden_layers=3, num_attention_heads=3,
+                       hidden_act="gelu", projection_dim=20, bos_token_id=0, eos_token_id=2, pad_token_id=1),
+    },
 }
-CLASSES = {"unet": UNet2DConditionModel, "vae": AutoencoderKL, "text_encoder": CLIPTextModel}
+CLASSES = {"unet": UNet2DConditionModel, "vae": AutoencoderKL, "text_encoder": CLIPTextModel,
+           "text_encoder_2": CLIPTextModelWithProjection}
 
 
 def randomise(module, seed):
@@ -100,6 +120,14 @@ def randomise(module, seed):
     return module.eval()
 
 
+def added_conditions(config, n, g):
+    """SDXL's: the pooled text, and the sizes that a picture was made with."""
+    if config.addition_embed_type is None:
+        return None
+    width = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
+    return {"text_embeds": torch.randn(n, width, generator=g), "time_ids": torch.randint(0, 1024, (n, 6), generator=g).float()}
+
+
 def teach_noise(net, seed):
     """Weaker branches and a least-squares conv_out, so that the output follows the noise in the input and sampling
     shrinks it: with a random output the first noise would hide errors of the network in the final latents."""
@@ -114,7 +142,8 @@ def teach_noise(net, seed):
     net.conv_in.weight.copy_(net.conv_in.weight.half())
     features = []
     hook = net.conv_out.register_forward_pre_hook(lambda _, args: features.append(args[0]))
-    net(x, (level.flatten() * 999).round(), torch.randn(n, 9, c.cross_attention_dim, generator=g))
+    context = torch.randn(n, 9, c.cross_attention_dim, generator=g)
+    net(x, (level.flatten() * 999).round(), context, added_cond_kwargs=added_conditions(c, n, g))
     hook.remove()
     rows = torch.nn.functional.unfold(features[0], 3, padding=1).double().transpose(1, 2).flatten(0, 1)
     rows = torch.cat([rows, torch.ones(len(rows), 1)], 1)
@@ -139,6 +168,9 @@ def build(spec, vocab_size):
         "text_encoder": CLIPTextModel(text_config({"max_position_embeddings": spec["max_length"], **spec["text"]},
                                                   vocab_size)),
     }
+    if "text_2" in spec:
+        parts["text_encoder_2"] = CLIPTextModelWithProjection(
+            text_config({"max_position_embeddings": spec["max_length"], **spec["text_2"]}, vocab_size))
     for n, module in enumerate(parts.values()):
         randomise(module, spec["seed"] + n)
     if spec["scheduler"].get("prediction_type", "epsilon") == "epsilon":
@@ -167,12 +199,17 @@ def text_tensors(path, max_length, as_sd15):
     return out
 
 
-def write_model_index(folder, scheduler):
+def write_model_index(folder, scheduler, xl=False):
     index = {"_class_name": "StableDiffusionPipeline", "_diffusers_version": "0.20.0",
              "feature_extractor": [None, None], "safety_checker": [None, None],
              "scheduler": ["diffusers", scheduler["_class_name"]], "text_encoder": ["transformers", "CLIPTextModel"],
              "tokenizer": ["transformers", "CLIPTokenizer"], "unet": ["diffusers", "UNet2DConditionModel"],
              "vae": ["diffusers", "AutoencoderKL"]}
+    if xl:
+        index = {**index, "_class_name": "StableDiffusionXLPipeline", "force_zeros_for_empty_prompt": True,
+                 "text_encoder_2": ["transformers", "CLIPTextModelWithProjection"],
+                 "tokenizer_2": ["transformers", "CLIPTokenizer"]}
+        del index["safety_checker"]
     (folder / "model_index.json").write_text(json.dumps(index, indent=2) + "\n")
     (folder / "scheduler").mkdir()
     (folder / "scheduler" / "scheduler_config.json").write_text(json.dumps(scheduler, indent=2) + "\n")
@@ -183,7 +220,10 @@ def save(folder, spec):
     vocab = write_clip(folder / "tokenizer", learn_merges(spec["merges"]), spec["max_length"], spec["pad"])
     for name, module in build(spec, len(vocab)).items():
         module.half().save_pretrained(folder / name)
-    write_model_index(folder, spec["scheduler"])
+    write_model_index(folder, spec["scheduler"], "text_2" in spec)
+    if "text_2" in spec:
+        write_clip(folder / "tokenizer_2", learn_merges(spec["merges"]), spec["max_length"], "!")
+        (folder / "text_encoder_2/model.safetensors").chmod(0o644)
     text, decoder = folder / "text_encoder/model.safetensors", folder / "vae/diffusion_pytorch_model.safetensors"
     (folder / "unet/diffusion_pytorch_model.safetensors").chmod(0o644)
     decoder.chmod(0o644)

@@ -2,7 +2,7 @@
 import numpy as np
 import torch
 from diffusers import (StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline, StableDiffusionPipeline,
-                       UNet2DConditionModel)
+                       StableDiffusionXLImg2ImgPipeline, StableDiffusionXLPipeline, UNet2DConditionModel)
 from PIL import Image
 
 from .common import fresh, generator, write_json, write_tensors
@@ -10,6 +10,7 @@ from .schedulers import kinds, scheduler
 
 MODES = {"txt2img": StableDiffusionPipeline, "img2img": StableDiffusionImg2ImgPipeline,
          "inpaint": StableDiffusionInpaintPipeline}
+XL_MODES = {"txt2img": StableDiffusionXLPipeline, "img2img": StableDiffusionXLImg2ImgPipeline}
 PROMPT = "a red house in a green meadow by day"
 DEFAULTS = {"prompt": PROMPT, "negative": None, "width": 48, "height": 40, "steps": 5, "cfg": 5.0, "seed": 42,
             "sampler": "ddim", "schedule": "default", "batch": 1}
@@ -47,6 +48,13 @@ def txt2img_cases():
     yield "txt2img.sd2.negative", {**two, "negative": "text, blurry!", "cfg": 7.5}
     yield "txt2img.sd2.cfg-off", {**two, "cfg": 1.0, "sampler": "pndm"}
     yield "txt2img.sd2.default-size", {**two, "width": 64, "height": 64, "steps": 2}
+    yield from sampler_cases("txt2img", "sdxl", ("ddim", "euler"), steps=4, width=40)
+    xl = {"mode": "txt2img", "model": "sdxl", "prompt": "a cat! in the snow!!", "width": 40, "sampler": "euler"}
+    yield "txt2img.sdxl.negative", {**xl, "negative": "text, blurry!", "cfg": 7.5}
+    yield "txt2img.sdxl.empty-negative", {**xl, "negative": "", "steps": 3}
+    yield "txt2img.sdxl.cfg-off", {**xl, "cfg": 1.0}
+    yield "txt2img.sdxl.tall-batch2", {**xl, "width": 24, "height": 56, "batch": 2, "sampler": "dpm++2m"}
+    yield "txt2img.sdxl.default-size", {**xl, "width": 64, "height": 64, "steps": 2}
 
 
 def image_cases():
@@ -59,6 +67,7 @@ def image_cases():
     yield "img2img.sd1.batch3", {**one, "batch": 3, "sampler": "euler_a"}
     yield "img2img.sd1-heads.ddim", {**one, "model": "sd1-heads", "sampler": "ddim"}
     yield "img2img.sd2.ddim", {**one, "model": "sd2", "sampler": "ddim"}
+    yield "img2img.sdxl.euler", {**one, "model": "sdxl", "sampler": "euler"}
 
     masked = {"init_image": "init-48x40.png", "mask_image": "mask-48x40.png"}
     some = ("ddim", "pndm", "euler_a", "dpm++2m", "heun", "lcm")
@@ -90,7 +99,10 @@ def write_images(folder):
 def pipeline(mode, folder, **parts):
     if mode != "txt2img":  # diffusers 0.42 compares sample_size with 64 here, which a [height, width] does not survive
         parts["unet"] = UNet2DConditionModel.from_pretrained(folder / "unet", sample_size=64, dtype=torch.float32)
-    pipe = MODES[mode].from_pretrained(folder, safety_checker=None, dtype=torch.float32, **parts)
+    if (folder / "text_encoder_2").exists():
+        pipe = XL_MODES[mode].from_pretrained(folder, add_watermarker=False, dtype=torch.float32, **parts)
+    else:
+        pipe = MODES[mode].from_pretrained(folder, safety_checker=None, dtype=torch.float32, **parts)
     pipe.set_progress_bar_config(disable=True)
     return pipe
 

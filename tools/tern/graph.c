@@ -253,8 +253,8 @@ const struct command graph_command = {
     .least = 2,
     .most = 2,
     .opts = {opts, run_opts, talk_opts},
-    .notes = "MODEL is a diffusers folder, a single .safetensors or .ckpt file, or \"demo\". COMPONENT is text_encoder, unet,\n"
-             "vae_decoder or vae_encoder.\n",
+    .notes = "MODEL is a diffusers folder, a single .safetensors or .ckpt file, or \"demo\". COMPONENT is text_encoder,\n"
+             "text_encoder_2 (SDXL), unet, vae_decoder or vae_encoder.\n",
     .apply = apply,
     .run = run,
 };

@@ -15,9 +15,9 @@ bool trace_begin(struct trace *t)
 
 static int row_of(const char *component)
 {
-    static const char *const rows[] = {"text_encoder", "vae_encoder", "unet", "vae_decoder"};
+    static const char *const rows[] = {"text_encoder", "vae_encoder", "unet", "vae_decoder", "text_encoder_2"};
     int i = 0;
-    while (i < 3 && strcmp(rows[i], component))
+    while (i < 4 && strcmp(rows[i], component))
         i++;
     return i + 1;
 }

@@ -29,7 +29,7 @@ enum {
 
 static const struct opt prompt_opts[] = {
     {OPT_PROMPT, 'p', "prompt", "TEXT", "what the picture shows (needed; may be \"\")"},
-    {OPT_NEGATIVE, 'n', "negative", "TEXT", "what it does not show"},
+    {OPT_NEGATIVE, 'n', "negative", "TEXT", "what it does not show (SDXL: not given is not the same\nas empty)"},
     {0},
 };
 
@@ -50,7 +50,7 @@ static const struct opt from_image_opts[] = {
 
 static const struct opt picture_opts[] = {
     {OPT_STEPS, 0, "steps", "N", "sampling steps, 1 to 1000 (default 20)"},
-    {OPT_CFG, 0, "cfg", "X", "guidance scale, 0 to 1000 (default 7.5, of the\nmodel that ships with tern 4); at most 1: none"},
+    {OPT_CFG, 0, "cfg", "X", "guidance scale, 0 to 1000 (default 7.5, SDXL 5,\nthe model that ships with tern 4); at most 1: none"},
     {OPT_SEED, 0, "seed", "N", "seed of the first picture, the next has N + 1 and so on;\n-1: random, and shown (default)"},
     {OPT_SAMPLER, 0, "sampler", "NAME",
      "ddim, pndm, euler, euler_a, dpm++2m, heun, lms, unipc, lcm\n(default: the model's); \"DPM++ 2M Karras\" and the like, too"},
