@@ -147,8 +147,8 @@ static void wrong_names(void **state)
     q.sampler = (enum tern_sampler) - 1;
     refused(f, &q, TERN_E_INVALID, "sampler or schedule: -1");
     q = tiny();
-    q.schedule = (enum tern_schedule)7;
-    refused(f, &q, TERN_E_INVALID, "7 are no such values");
+    q.schedule = (enum tern_schedule)77;
+    refused(f, &q, TERN_E_INVALID, "77 are no such values");
     q = tiny();
     q.sampler = TERN_SAMPLER_DDIM;
     q.schedule = TERN_SCHEDULE_KARRAS;
@@ -251,6 +251,11 @@ static void zeros_are_defaults(void **state)
     assert_null(tern_images_at(images, -1));
     tern_images_destroy(&images);
     assert_null(images);
+    images = tern_generate(f->p, &tern_txt2img_params(.steps = 1, .sampler = TERN_SAMPLER_EULER_A, .schedule = TERN_SCHEDULE_SGM_UNIFORM));
+    assert_non_null(images);
+    const char *text = tern_image_text(tern_images_at(images, 0), "parameters");
+    assert_non_null(strstr(text, "Steps: 1, Sampler: Euler a, Schedule type: SGM Uniform, CFG scale"));
+    tern_images_destroy(&images);
 }
 
 /* ---- budget */

@@ -74,7 +74,7 @@ static void test_wrong_usage(void **state)
         {"txt2img -p x --init-image a.png --strength nan", {"--strength", "\"nan\""}},
         {"txt2img -p x --init-image a.png --strength half", {"--strength", "\"half\""}},
         {"txt2img -p x --sampler ddmi", {"\"ddmi\"", "ddim, pndm, euler, euler_a", "lcm"}},
-        {"txt2img -p x --schedule steep", {"--schedule", "karras", "\"steep\""}},
+        {"txt2img -p x --schedule steep", {"\"steep\"", "default, karras, exponential", "align_your_steps"}},
         {"txt2img -p x --cfg -1", {"--cfg", "\"-1\""}},
         {"txt2img -p x --cfg 7,5", {"--cfg", "\"7,5\""}},
         {"txt2img -p x --cfg inf", {"--cfg", "\"inf\""}},

@@ -17,35 +17,40 @@ static void test_names(void **state)
     static const struct {
         const char *name;
         enum tern_sampler sampler;
-        bool karras;
+        enum tern_schedule schedule;
     } names[] = {
-        {"ddim", TERN_SAMPLER_DDIM, false},
-        {"DDIM", TERN_SAMPLER_DDIM, false},
-        {"PLMS", TERN_SAMPLER_PNDM, false},
-        {"PNDMScheduler", TERN_SAMPLER_PNDM, false},
-        {"Euler", TERN_SAMPLER_EULER, false},
-        {"Euler a", TERN_SAMPLER_EULER_A, false},
-        {"EulerAncestralDiscreteScheduler", TERN_SAMPLER_EULER_A, false},
-        {"DPM++ 2M", TERN_SAMPLER_DPMPP_2M, false},
-        {"DPM++ 2M Karras", TERN_SAMPLER_DPMPP_2M, true},
-        {"DPMSolverMultistepScheduler", TERN_SAMPLER_DPMPP_2M, false},
-        {"Heun", TERN_SAMPLER_HEUN, false},
-        {"LMS Karras", TERN_SAMPLER_LMS, true},
-        {"UniPC", TERN_SAMPLER_UNIPC, false},
-        {"LCM", TERN_SAMPLER_LCM, false},
-        {"default", TERN_SAMPLER_DEFAULT, false},
-        {"", TERN_SAMPLER_COUNT, false},
-        {"karras", TERN_SAMPLER_COUNT, false},
-        {"eule", TERN_SAMPLER_COUNT, false},
-        {"DPM++ 2M SDE", TERN_SAMPLER_COUNT, false},
-        {"a name that is much longer than the longest name of any sampler that there is", TERN_SAMPLER_COUNT, false},
-        {NULL, TERN_SAMPLER_COUNT, false},
+        {"ddim", TERN_SAMPLER_DDIM, TERN_SCHEDULE_DEFAULT},
+        {"DDIM", TERN_SAMPLER_DDIM, TERN_SCHEDULE_DEFAULT},
+        {"PLMS", TERN_SAMPLER_PNDM, TERN_SCHEDULE_DEFAULT},
+        {"PNDMScheduler", TERN_SAMPLER_PNDM, TERN_SCHEDULE_DEFAULT},
+        {"Euler", TERN_SAMPLER_EULER, TERN_SCHEDULE_DEFAULT},
+        {"Euler a", TERN_SAMPLER_EULER_A, TERN_SCHEDULE_DEFAULT},
+        {"EulerAncestralDiscreteScheduler", TERN_SAMPLER_EULER_A, TERN_SCHEDULE_DEFAULT},
+        {"DPM++ 2M", TERN_SAMPLER_DPMPP_2M, TERN_SCHEDULE_DEFAULT},
+        {"DPM++ 2M Karras", TERN_SAMPLER_DPMPP_2M, TERN_SCHEDULE_KARRAS},
+        {"DPM++ 2M SGM Uniform", TERN_SAMPLER_DPMPP_2M, TERN_SCHEDULE_SGM_UNIFORM},
+        {"Euler a Align Your Steps", TERN_SAMPLER_EULER_A, TERN_SCHEDULE_ALIGN_YOUR_STEPS},
+        {"heun_exponential", TERN_SAMPLER_HEUN, TERN_SCHEDULE_EXPONENTIAL},
+        {"Euler Uniform", TERN_SAMPLER_EULER, TERN_SCHEDULE_NORMAL},
+        {"LMS DDIM", TERN_SAMPLER_LMS, TERN_SCHEDULE_DDIM_UNIFORM},
+        {"DPMSolverMultistepScheduler", TERN_SAMPLER_DPMPP_2M, TERN_SCHEDULE_DEFAULT},
+        {"Heun", TERN_SAMPLER_HEUN, TERN_SCHEDULE_DEFAULT},
+        {"LMS Karras", TERN_SAMPLER_LMS, TERN_SCHEDULE_KARRAS},
+        {"UniPC", TERN_SAMPLER_UNIPC, TERN_SCHEDULE_DEFAULT},
+        {"LCM", TERN_SAMPLER_LCM, TERN_SCHEDULE_DEFAULT},
+        {"default", TERN_SAMPLER_DEFAULT, TERN_SCHEDULE_DEFAULT},
+        {"", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
+        {"karras", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
+        {"eule", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
+        {"DPM++ 2M SDE", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
+        {"a name that is much longer than the longest name of any sampler that there is", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
+        {NULL, TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         enum tern_schedule schedule = TERN_SCHEDULE_DEFAULT;
         assert_int_equal(tern_sampler_parse(names[i].name, &schedule), names[i].sampler);
-        assert_int_equal(schedule, names[i].karras ? TERN_SCHEDULE_KARRAS : TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(schedule, names[i].schedule);
         assert_int_equal(tern_sampler_parse(names[i].name, NULL), names[i].sampler);
     }
     static const char *const own[] = {"default", "ddim", "pndm", "euler", "euler_a", "dpm++2m", "heun", "lms", "unipc", "lcm"};
@@ -54,10 +59,30 @@ static void test_names(void **state)
         assert_int_equal(tern_sampler_parse(own[i], NULL), i);
     }
     assert_string_equal(tern_sampler_name(TERN_SAMPLER_COUNT), "?");
-    assert_int_equal(tern_schedule_parse("Karras"), TERN_SCHEDULE_KARRAS);
-    assert_int_equal(tern_schedule_parse("default"), TERN_SCHEDULE_DEFAULT);
-    assert_int_equal(tern_schedule_parse("exponential"), TERN_SCHEDULE_COUNT);
-    assert_string_equal(tern_schedule_name(TERN_SCHEDULE_KARRAS), "karras");
+}
+
+static void test_schedule_names(void **state)
+{
+    static const struct {
+        const char *name, *label;
+    } rows[TERN_SCHEDULE_COUNT] = {
+        {"default", "Automatic"}, {"karras", "Karras"},           {"exponential", "Exponential"},
+        {"beta", "Beta"},         {"sgm_uniform", "SGM Uniform"}, {"simple", "Simple"},
+        {"normal", "Normal"},     {"ddim_uniform", "DDIM"},       {"align_your_steps", "Align Your Steps"},
+    };
+    (void)state;
+    for (int i = 0; i < TERN_SCHEDULE_COUNT; i++) {
+        assert_string_equal(tern_schedule_name((enum tern_schedule)i), rows[i].name);
+        assert_string_equal(tern_schedule_label((enum tern_schedule)i), rows[i].label);
+        assert_int_equal(tern_schedule_parse(rows[i].name), i);
+        assert_int_equal(tern_schedule_parse(rows[i].label), i);
+    }
+    assert_int_equal(tern_schedule_parse("align-your-steps"), TERN_SCHEDULE_ALIGN_YOUR_STEPS);
+    assert_int_equal(tern_schedule_parse("uniform"), TERN_SCHEDULE_NORMAL);
+    assert_int_equal(tern_schedule_parse("polyexponential"), TERN_SCHEDULE_COUNT);
+    assert_int_equal(tern_schedule_parse(NULL), TERN_SCHEDULE_COUNT);
+    assert_string_equal(tern_schedule_name(TERN_SCHEDULE_COUNT), "?");
+    assert_string_equal(tern_schedule_label(TERN_SCHEDULE_COUNT), "?");
 }
 
 /* Configurations that are refused: status and what the message says. */
@@ -101,7 +126,8 @@ static void test_bad_configs(void **state)
         {TERN_SAMPLER_DDIM, "{\"num_train_timesteps\": 2, \"trained_betas\": [0.1, \"x\"]}", TERN_E_FORMAT, "trained_betas"},
         {TERN_SAMPLER_DDIM, "{\"num_train_timesteps\": 2, \"trained_betas\": [0.1, 1.5]}", TERN_E_INVALID, "trained_betas"},
         {TERN_SAMPLER_PNDM, "{\"prediction_type\": \"sample\"}", TERN_E_UNSUPPORTED, "pndm"},
-        {TERN_SAMPLER_EULER, "{\"use_exponential_sigmas\": true}", TERN_E_UNSUPPORTED, "use_exponential_sigmas"},
+        {TERN_SAMPLER_EULER, "{\"use_exponential_sigmas\": true, \"use_beta_sigmas\": true}", TERN_E_FORMAT, "only one of"},
+        {TERN_SAMPLER_UNIPC, "{\"use_beta_sigmas\": 1}", TERN_E_FORMAT, "use_beta_sigmas"},
         {TERN_SAMPLER_EULER, "{\"interpolation_type\": \"log_linear\"}", TERN_E_UNSUPPORTED, "linear"},
         {TERN_SAMPLER_EULER, "{\"timestep_type\": \"continuous\"}", TERN_E_UNSUPPORTED, "timestep_type"},
         {TERN_SAMPLER_EULER, "{\"final_sigmas_type\": \"one\"}", TERN_E_UNSUPPORTED, "sigma_min"},
@@ -169,22 +195,43 @@ static void test_default_and_python_json(void **state)
     tern_scheduler_destroy(&s);
 }
 
-static void test_karras(void **state)
+static void test_schedules(void **state)
 {
     struct tern_context *ctx = *state;
     for (int sampler = 1; sampler < TERN_SAMPLER_COUNT; sampler++) {
-        struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, (enum tern_sampler)sampler, TERN_SCHEDULE_KARRAS);
-        if (sampler == TERN_SAMPLER_DDIM || sampler == TERN_SAMPLER_PNDM || sampler == TERN_SAMPLER_EULER_A ||
-            sampler == TERN_SAMPLER_LCM) {
-            assert_null(s);
-            support_error(ctx, TERN_E_INVALID, "euler, dpm++2m, heun, lms, unipc");
-        } else {
-            assert_non_null(s);
+        bool none = sampler == TERN_SAMPLER_DDIM || sampler == TERN_SAMPLER_PNDM || sampler == TERN_SAMPLER_LCM;
+        for (int i = 1; i < TERN_SCHEDULE_COUNT; i++) {
+            struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, (enum tern_sampler)sampler, (enum tern_schedule)i);
+            assert_true(none == !s);
+            if (none)
+                support_error(ctx, TERN_E_INVALID, "these have it: euler, euler_a, dpm++2m, heun, lms, unipc");
+            /* ddim_uniform makes nearly twice as many levels as steps, heun two calls of each: the most room there is */
+            assert_true(none || !tern_scheduler_set_steps(s, 501));
+            int most = sampler == TERN_SAMPLER_HEUN ? 2 * 999 - 1 : 999;
+            assert_true(none || i != TERN_SCHEDULE_DDIM_UNIFORM || tern_scheduler_calls(s) == most);
+            tern_scheduler_destroy(&s);
         }
-        tern_scheduler_destroy(&s);
     }
     assert_null(tern_scheduler_create(ctx, NULL, TERN_SAMPLER_EULER, TERN_SCHEDULE_COUNT));
-    support_error(ctx, TERN_E_INVALID, "schedule");
+    support_error(ctx, TERN_E_INVALID, "default, karras, exponential");
+}
+
+/* The schedule asked for counts, whatever the file has; else the file's. */
+static void test_schedule_of_the_file(void **state)
+{
+    struct tern_context *ctx = *state;
+    static const char config[] = "{\"use_beta_sigmas\": true}";
+    for (int i = 0; i < 2; i++) {
+        struct tern_scheduler *a = tern_scheduler_create(ctx, config, TERN_SAMPLER_LMS, i ? TERN_SCHEDULE_SIMPLE : TERN_SCHEDULE_DEFAULT),
+                              *b = tern_scheduler_create(ctx, "{}", TERN_SAMPLER_LMS, i ? TERN_SCHEDULE_SIMPLE : TERN_SCHEDULE_BETA);
+        assert_int_equal(tern_scheduler_set_steps(a, 5), TERN_OK);
+        assert_int_equal(tern_scheduler_set_steps(b, 5), TERN_OK);
+        for (int k = 0; k < 6; k++)
+            assert_true(tern_scheduler_sigma(a, k) == tern_scheduler_sigma(b, k));
+        assert_true(tern_scheduler_sigma(a, 2) > 0);
+        tern_scheduler_destroy(&a);
+        tern_scheduler_destroy(&b);
+    }
 }
 
 static void test_steps_out_of_range(void **state)
@@ -402,11 +449,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_schedule_names),
         cmocka_unit_test(test_old_files),
         cmocka_unit_test(test_bad_configs),
         cmocka_unit_test(test_foreign_keys_are_ignored),
         cmocka_unit_test(test_default_and_python_json),
-        cmocka_unit_test(test_karras),
+        cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_schedule_of_the_file),
         cmocka_unit_test(test_steps_out_of_range),
         cmocka_unit_test(test_wrong_use),
         cmocka_unit_test(test_begin_at),

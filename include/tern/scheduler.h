@@ -25,6 +25,13 @@ enum tern_sampler {
 enum tern_schedule {
     TERN_SCHEDULE_DEFAULT = 0, /* what the config and sampler say */
     TERN_SCHEDULE_KARRAS,
+    TERN_SCHEDULE_EXPONENTIAL,
+    TERN_SCHEDULE_BETA,
+    TERN_SCHEDULE_SGM_UNIFORM, /* from here on A1111's: over all training sigmas, down to 0 */
+    TERN_SCHEDULE_SIMPLE,
+    TERN_SCHEDULE_NORMAL,
+    TERN_SCHEDULE_DDIM_UNIFORM,
+    TERN_SCHEDULE_ALIGN_YOUR_STEPS, /* the levels for Stable Diffusion 1.x */
     TERN_SCHEDULE_COUNT
 };
 
@@ -34,12 +41,14 @@ TERN_API const char *tern_sampler_name(enum tern_sampler s);
 TERN_API enum tern_sampler tern_sampler_parse(const char *name, enum tern_schedule *schedule);
 TERN_API const char *tern_schedule_name(enum tern_schedule s);
 TERN_API enum tern_schedule tern_schedule_parse(const char *name);
+/* A1111's: "SGM Uniform" … */
+TERN_API const char *tern_schedule_label(enum tern_schedule s);
 
 struct tern_scheduler;
 
 /* Makes a sampler from a scheduler_config.json text (NULL: SD 1.5's). As diffusers' from_config: keys
  * that are present count, all others are the sampler class's defaults. Errors: bad JSON, a key of the
- * wrong type, a sampler that has no such schedule (both named). */
+ * wrong type, a sampler that has no schedules (both named). */
 TERN_API struct tern_scheduler *tern_scheduler_create(struct tern_context *ctx, const char *config_json, enum tern_sampler sampler,
                                                       enum tern_schedule schedule);
 TERN_API void tern_scheduler_destroy(struct tern_scheduler **s);

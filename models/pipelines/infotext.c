@@ -30,18 +30,21 @@ char *tern_job_infotext(const struct tern_job *j, int i)
 {
     const struct tern_txt2img_params *q = &j->params;
     struct tern_context *ctx = j->p->ctx;
-    char strength[64] = "";
+    char strength[64] = "", schedule[64] = "";
     const char *negative = q->negative_prompt;
     if (q->init_image)
         snprintf(strength, sizeof(strength), ", Denoising strength: %g", q->strength);
+    if (q->schedule != TERN_SCHEDULE_DEFAULT)
+        snprintf(schedule, sizeof(schedule), " Schedule type: %s,", tern_schedule_label(q->schedule));
     char *loras = tern_pipeline_lora_text(j->p);
     if (!loras)
         return NULL;
-    char *text = tern_sprintf(
-        ctx, "%s%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %g, Seed: %llu, Size: %dx%d, Model: %s%s%s, Version: tern %s", q->prompt,
-        loras, negative[0] ? "\nNegative prompt: " : "", negative, q->steps, a1111_sampler(tern_scheduler_sampler(j->scheduler)),
-        q->schedule == TERN_SCHEDULE_KARRAS ? " Schedule type: Karras," : "", q->cfg, (unsigned long long)(q->seed + (uint64_t)i), q->width,
-        q->height, j->p->name, q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength, tern_version());
+    char *text =
+        tern_sprintf(ctx, "%s%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %g, Seed: %llu, Size: %dx%d, Model: %s%s%s, Version: tern %s",
+                     q->prompt, loras, negative[0] ? "\nNegative prompt: " : "", negative, q->steps,
+                     a1111_sampler(tern_scheduler_sampler(j->scheduler)), schedule, q->cfg, (unsigned long long)(q->seed + (uint64_t)i),
+                     q->width, q->height, j->p->name, q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength,
+                     tern_version());
     tern_free(ctx, loras);
     if (text)
         make_utf8(text);

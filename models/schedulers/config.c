@@ -56,6 +56,8 @@ static const struct key keys[] = {
     {"set_alpha_to_one", ENDS_IN_TABLE, FLAG, AT(set_alpha_to_one), 0, 0, NULL},
     {"skip_prk_steps", BIT(PNDM), FLAG, AT(skip_prk_steps), 0, 0, NULL},
     {"use_karras_sigmas", KARRAS, FLAG, AT(use_karras_sigmas), 0, 0, NULL},
+    {"use_exponential_sigmas", KARRAS, FLAG, AT(use_exponential_sigmas), 0, 0, NULL},
+    {"use_beta_sigmas", KARRAS, FLAG, AT(use_beta_sigmas), 0, 0, NULL},
     {"sigma_min", KARRAS & ~BIT(LMS), NUMBER, AT(sigma_min), TINY, MANY, NULL},
     {"sigma_max", KARRAS & ~BIT(LMS), NUMBER, AT(sigma_max), TINY, MANY, NULL},
     {"final_sigmas_type", SOLVERS | BIT(EULER), CHOICE, AT(final_sigmas_type), 0, 0, final_sigmas},
@@ -76,8 +78,6 @@ struct fixed {
 };
 
 static const struct fixed fixed_keys[] = {
-    {"use_exponential_sigmas", KARRAS, {"false"}},
-    {"use_beta_sigmas", KARRAS, {"false"}},
     {"use_lu_lambdas", BIT(DPMPP_2M), {"false"}},
     {"use_flow_sigmas", SOLVERS, {"false"}},
     {"use_dynamic_shifting", SOLVERS, {"false"}},

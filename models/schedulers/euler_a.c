@@ -30,6 +30,7 @@ const struct tern_sampler_fns tern_sampler_euler_a = {
     .class_name = "EulerAncestralDiscreteScheduler",
     .aliases = {"eulera", "eulerancestral"},
     .noise = TERN_NOISE_GROWING,
+    .has_schedules = true,
     .calls_per_step = 1,
     .rows = 1,
     .defaults = {.num_train_timesteps = 1000, .beta_start = 0.0001, .beta_end = 0.02, .timestep_spacing = TERN_SPACING_LINSPACE},

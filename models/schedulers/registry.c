@@ -13,7 +13,20 @@ static const struct tern_sampler_fns *const samplers[TERN_SAMPLER_COUNT] = {
     [TERN_SAMPLER_LCM] = &tern_sampler_lcm,
 };
 
-static const char *const schedules[TERN_SCHEDULE_COUNT] = {"default", "karras"};
+/* tern's name, A1111's label, another name that it has there */
+static const struct schedule {
+    const char *name, *label, *alias;
+} schedules[TERN_SCHEDULE_COUNT] = {
+    [TERN_SCHEDULE_DEFAULT] = {"default", "Automatic", NULL},
+    [TERN_SCHEDULE_KARRAS] = {"karras", "Karras", NULL},
+    [TERN_SCHEDULE_EXPONENTIAL] = {"exponential", "Exponential", NULL},
+    [TERN_SCHEDULE_BETA] = {"beta", "Beta", NULL},
+    [TERN_SCHEDULE_SGM_UNIFORM] = {"sgm_uniform", "SGM Uniform", NULL},
+    [TERN_SCHEDULE_SIMPLE] = {"simple", "Simple", NULL},
+    [TERN_SCHEDULE_NORMAL] = {"normal", "Normal", "uniform"},
+    [TERN_SCHEDULE_DDIM_UNIFORM] = {"ddim_uniform", "DDIM", NULL},
+    [TERN_SCHEDULE_ALIGN_YOUR_STEPS] = {"align_your_steps", "Align Your Steps", NULL},
+};
 
 #define MAX_NAME 64
 
@@ -22,12 +35,12 @@ const struct tern_sampler_fns *tern_sampler_fns(enum tern_sampler sampler)
     return (unsigned)sampler < TERN_SAMPLER_COUNT ? samplers[sampler] : NULL;
 }
 
-void tern_sampler_list(char *out, size_t size, bool karras_only)
+void tern_sampler_list(char *out, size_t size, bool schedules_only)
 {
     size_t used = 0;
     out[0] = 0;
     for (int i = 0; i < TERN_SAMPLER_COUNT; i++)
-        if (samplers[i] && (samplers[i]->has_karras || !karras_only) && used < size)
+        if (samplers[i] && (samplers[i]->has_schedules || !schedules_only) && used < size)
             used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", samplers[i]->name);
 }
 
@@ -72,41 +85,61 @@ static bool is_called(const struct tern_sampler_fns *fns, const char *normal)
     return false;
 }
 
-/* Cuts "karras" off the end; false when it is not there. */
-static bool cut_karras(char *normal)
+/* Cuts `end`, normalised, off the end; false when it is not there or nothing is before it. */
+static bool cut(const char *normal, const char *end, char out[MAX_NAME])
 {
-    size_t n = strlen(normal), k = strlen("karras");
-    if (n < k || strcmp(normal + n - k, "karras") != 0)
+    char tail[MAX_NAME];
+    normalise(end ? end : "", tail);
+    size_t n = strlen(normal), k = strlen(tail);
+    if (k == 0 || n <= k || strcmp(normal + n - k, tail) != 0)
         return false;
-    normal[n - k] = 0;
+    memcpy(out, normal, n - k);
+    out[n - k] = 0;
     return true;
+}
+
+static enum tern_sampler find(const char *normal)
+{
+    for (int i = 0; i < TERN_SAMPLER_COUNT; i++)
+        if (samplers[i] && is_called(samplers[i], normal))
+            return samplers[i]->sampler;
+    return TERN_SAMPLER_COUNT;
 }
 
 enum tern_sampler tern_sampler_parse(const char *name, enum tern_schedule *schedule)
 {
-    char normal[MAX_NAME];
+    char normal[MAX_NAME], front[MAX_NAME];
     normalise(name ? name : "", normal);
     if (strcmp(normal, "default") == 0)
         return TERN_SAMPLER_DEFAULT;
-    bool karras = cut_karras(normal);
-    for (int i = 0; i < TERN_SAMPLER_COUNT; i++) {
-        if (!samplers[i] || !is_called(samplers[i], normal))
+    enum tern_sampler sampler = find(normal);
+    for (int i = 1; sampler == TERN_SAMPLER_COUNT && i < TERN_SCHEDULE_COUNT; i++) {
+        if (!cut(normal, schedules[i].name, front) && !cut(normal, schedules[i].label, front) && !cut(normal, schedules[i].alias, front))
             continue;
-        if (karras && schedule)
-            *schedule = TERN_SCHEDULE_KARRAS;
-        return samplers[i]->sampler;
+        sampler = find(front);
+        if (sampler != TERN_SAMPLER_COUNT && schedule)
+            *schedule = (enum tern_schedule)i;
     }
-    return TERN_SAMPLER_COUNT;
+    return sampler;
 }
 
-const char *tern_schedule_name(enum tern_schedule s) { return (unsigned)s < TERN_SCHEDULE_COUNT ? schedules[s] : "?"; }
+const char *tern_schedule_name(enum tern_schedule s) { return (unsigned)s < TERN_SCHEDULE_COUNT ? schedules[s].name : "?"; }
+
+const char *tern_schedule_label(enum tern_schedule s) { return (unsigned)s < TERN_SCHEDULE_COUNT ? schedules[s].label : "?"; }
+
+void tern_schedule_list(char *out, size_t size)
+{
+    size_t used = 0;
+    for (int i = 0; i < TERN_SCHEDULE_COUNT && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", schedules[i].name);
+}
 
 enum tern_schedule tern_schedule_parse(const char *name)
 {
     char normal[MAX_NAME];
     normalise(name ? name : "", normal);
     for (int i = 0; i < TERN_SCHEDULE_COUNT; i++)
-        if (strcmp(normal, schedules[i]) == 0)
+        if (same_name(normal, schedules[i].name) || same_name(normal, schedules[i].label) || same_name(normal, schedules[i].alias))
             return (enum tern_schedule)i;
-    return strcmp(normal, "automatic") == 0 ? TERN_SCHEDULE_DEFAULT : TERN_SCHEDULE_COUNT;
+    return TERN_SCHEDULE_COUNT;
 }

@@ -33,18 +33,28 @@ static const struct tern_sampler_fns *choose(struct tern_context *ctx, const jso
     return NULL;
 }
 
+/* The schedule that was asked for, or the one that the config names. */
 static enum tern_status apply_schedule(struct tern_scheduler *s, enum tern_schedule schedule)
 {
-    if (schedule == TERN_SCHEDULE_DEFAULT)
-        return TERN_OK;
-    if (schedule != TERN_SCHEDULE_KARRAS)
-        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: no schedule has the number %d; there are default, karras", (int)schedule);
-    if (!s->fns->has_karras) {
-        char list[256];
-        tern_sampler_list(list, sizeof(list), true);
-        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: sampler %s has no karras schedule; these have it: %s", s->fns->name, list);
+    char list[256];
+    const struct tern_scheduler_config *c = &s->config;
+    if ((unsigned)schedule >= TERN_SCHEDULE_COUNT) {
+        tern_schedule_list(list, sizeof(list));
+        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: no schedule has the number %d; there are %s", (int)schedule, list);
     }
-    s->config.use_karras_sigmas = true;
+    if (schedule != TERN_SCHEDULE_DEFAULT && !s->fns->has_schedules) {
+        tern_sampler_list(list, sizeof(list), true);
+        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: sampler %s has no %s schedule; these have it: %s", s->fns->name,
+                         tern_schedule_name(schedule), list);
+    }
+    if (schedule == TERN_SCHEDULE_DEFAULT && c->use_karras_sigmas + c->use_exponential_sigmas + c->use_beta_sigmas > 1)
+        return tern_fail(s->ctx, TERN_E_FORMAT,
+                         WHERE ": only one of \"use_karras_sigmas\", \"use_exponential_sigmas\", \"use_beta_sigmas\" can be true");
+    s->schedule = schedule != TERN_SCHEDULE_DEFAULT ? schedule
+                  : c->use_karras_sigmas            ? TERN_SCHEDULE_KARRAS
+                  : c->use_exponential_sigmas       ? TERN_SCHEDULE_EXPONENTIAL
+                  : c->use_beta_sigmas              ? TERN_SCHEDULE_BETA
+                                                    : TERN_SCHEDULE_DEFAULT;
     return TERN_OK;
 }
 

@@ -22,7 +22,8 @@ struct tern_scheduler_config {
     double clip_sample_range, dynamic_thresholding_ratio, sample_max_value, timestep_scaling, lambda_min_clipped;
     double sigma_min, sigma_max; /* NaN: not given */
     int beta_schedule, prediction_type, timestep_spacing, final_sigmas_type, solver_type;
-    bool clip_sample, thresholding, set_alpha_to_one, skip_prk_steps, rescale_betas_zero_snr, use_karras_sigmas;
+    bool clip_sample, thresholding, set_alpha_to_one, skip_prk_steps, rescale_betas_zero_snr;
+    bool use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas;
     bool lower_order_final, euler_at_final;
 };
 
@@ -31,8 +32,8 @@ struct tern_scheduler_config {
  * UNIT: the same from sigmas[i], a = 1 / (sigma^2 + 1); GROWING: x0 + sigma e, scaled down for the model. */
 enum tern_noise_form { TERN_NOISE_TABLE, TERN_NOISE_UNIT, TERN_NOISE_GROWING };
 
-/* Room that set_steps finds: heun needs 2 n, pndm n + 9. */
-#define TERN_SCHEDULER_ROOM(steps) (2 * (size_t)(steps) + 16)
+/* Room that set_steps finds: pndm needs n + 9, heun 2 n; ddim_uniform can make nearly 2 n levels of n steps. */
+#define TERN_SCHEDULER_ROOM(steps) (4 * (size_t)(steps) + 16)
 
 #define TERN_SCHEDULER_MAX_ROWS 6
 #define TERN_SOLVER_MAX_ORDER 3
@@ -43,7 +44,7 @@ struct tern_sampler_fns {
     const char *class_name; /* diffusers' */
     const char *aliases[3]; /* other names, lower case, without blanks */
     enum tern_noise_form noise;
-    bool has_karras, has_sample_prediction;
+    bool has_schedules, has_sample_prediction;
     int calls_per_step;                    /* the `order` of diffusers, for img2img */
     int rows;                              /* arrays of n values that a run needs; at most TERN_SCHEDULER_MAX_ROWS */
     struct tern_scheduler_config defaults; /* of diffusers' class */
@@ -58,9 +59,10 @@ struct tern_scheduler {
     struct tern_context *ctx;
     const struct tern_sampler_fns *fns;
     struct tern_scheduler_config config;
-    float *trained_betas;  /* num_train_timesteps of them, NULL: beta_schedule */
-    float *alphas_cumprod; /* num_train_timesteps */
-    float *train_sigmas;   /* num_train_timesteps: sqrt((1 - a) / a) */
+    enum tern_schedule schedule; /* asked for, or else the config's */
+    float *trained_betas;        /* num_train_timesteps of them, NULL: beta_schedule */
+    float *alphas_cumprod;       /* num_train_timesteps */
+    float *train_sigmas;         /* num_train_timesteps: sqrt((1 - a) / a) */
 
     int steps; /* of set_steps; 0 before it */
     int calls;
@@ -80,8 +82,10 @@ struct tern_scheduler {
 
 /* registry.c: the row of a sampler; NULL for DEFAULT and values that are none. */
 const struct tern_sampler_fns *tern_sampler_fns(enum tern_sampler sampler);
-/* "ddim, pndm, …" or, with karras_only, those that have Karras sigmas. */
-void tern_sampler_list(char *out, size_t size, bool karras_only);
+/* "ddim, pndm, …" or, with schedules_only, those that take a schedule. */
+void tern_sampler_list(char *out, size_t size, bool schedules_only);
+/* "default, karras, …" */
+void tern_schedule_list(char *out, size_t size);
 
 #define TERN_SCHEDULER_CONFIG "scheduler_config.json"
 
@@ -108,7 +112,15 @@ enum tern_status tern_timesteps_solver(struct tern_scheduler *s);
 /* TERN_E_INVALID when a timestep has alphas_cumprod 0 and the model predicts noise, of which no x0 follows. */
 enum tern_status tern_timesteps_check_signal(struct tern_scheduler *s);
 
-/* sigmas.c. From the timesteps: sigmas with the final one; with Karras sigmas the timesteps are replaced.
+/* schedules.c: fills `level` (TERN_SCHEDULER_ROOM) with the levels of s->schedule, falling, and returns their number. min and
+ * max bound those of diffusers' schedules. */
+int tern_schedule_levels(const struct tern_scheduler *s, double min, double max, double *level);
+/* ln of a training sigma, f32 as diffusers keeps it */
+float tern_log_sigma(const struct tern_scheduler *s, int64_t t);
+/* beta_quantile.c: x with P(X <= x) = p for the beta distribution with both parameters a. */
+double tern_beta_quantile(double a, double p);
+
+/* sigmas.c. From the timesteps: sigmas with the final one; with a schedule the timesteps are replaced.
  * growing: sigma range of the chosen timesteps, fractional timesteps; solver: whole range, rounded timesteps. */
 enum tern_status tern_sigmas_growing(struct tern_scheduler *s);
 enum tern_status tern_sigmas_solver(struct tern_scheduler *s);

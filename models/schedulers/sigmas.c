@@ -1,9 +1,7 @@
-/* Noise levels of a run: sigma = noise / signal at each timestep, or Karras' levels (Karras 2022, eq. 5). */
+/* Noise levels of a run: sigma = noise / signal at each timestep, or a schedule's levels and the timesteps that they belong to. */
 #include <math.h>
 
 #include "models/schedulers/scheduler.h"
-
-#define RHO 7.0
 
 /* numpy.interp over the training timesteps 0, 1, 2 … */
 static double interpolate(const struct tern_scheduler *s, double t)
@@ -15,9 +13,6 @@ static double interpolate(const struct tern_scheduler *s, double t)
     return t == (double)j ? low : (high - low) * (t - (double)j) + low;
 }
 
-/* ln of a training sigma, f32 as diffusers keeps it */
-static float log_sigma(const struct tern_scheduler *s, int64_t t) { return (float)log((double)s->train_sigmas[t]); }
-
 /* The timestep that a noise level belongs to, linear in ln sigma. */
 static double timestep_of(const struct tern_scheduler *s, double sigma)
 {
@@ -25,19 +20,19 @@ static double timestep_of(const struct tern_scheduler *s, double sigma)
     int64_t low = 0, high = s->config.num_train_timesteps - 1;
     while (high - low > 1) { /* the last training sigma that is not above */
         int64_t middle = low + (high - low) / 2;
-        if (x >= (double)log_sigma(s, middle))
+        if (x >= (double)tern_log_sigma(s, middle))
             low = middle;
         else
             high = middle;
     }
-    float a = log_sigma(s, low), b = log_sigma(s, low + 1);
+    float a = tern_log_sigma(s, low), b = tern_log_sigma(s, low + 1);
     double w = a == b ? 0 : ((double)a - x) / (double)(a - b);
     w = w < 0 ? 0 : w > 1 ? 1 : w;
     return (1 - w) * (double)low + w * (double)(low + 1);
 }
 
-/* Replaces timesteps and sigmas by s->steps levels from `max` down to `min`; the last, before rounding, in *last. */
-static enum tern_status karras(struct tern_scheduler *s, double min, double max, double *last)
+/* Replaces timesteps and sigmas by the schedule's levels from `max` down to `min`; the last, before rounding, in *last. */
+static enum tern_status levels(struct tern_scheduler *s, double min, double max, double *last)
 {
     if (!isnan(s->config.sigma_min))
         min = s->config.sigma_min;
@@ -45,20 +40,23 @@ static enum tern_status karras(struct tern_scheduler *s, double min, double max,
         max = s->config.sigma_max;
     if (min > max)
         return tern_fail(s->ctx, TERN_E_INVALID, "scheduler_config.json: sigma_min %g is above sigma_max %g", min, max);
-    double from = pow(max, 1 / RHO), to = pow(min, 1 / RHO);
-    s->calls = s->steps;
-    for (int i = 0; i < s->steps; i++) {
-        double ramp = s->steps == 1 ? 0 : i == s->steps - 1 ? 1 : i * (1.0 / (s->steps - 1));
-        *last = pow(from + ramp * (to - from), RHO);
+    s->calls = tern_schedule_levels(s, min, max, s->timesteps);
+    for (int i = 0; i < s->calls; i++) {
+        *last = s->timesteps[i];
         s->sigmas[i] = (float)*last;
         s->timesteps[i] = timestep_of(s, *last);
     }
     return TERN_OK;
 }
 
+static bool ends_at_zero(const struct tern_scheduler *s)
+{
+    return s->schedule > TERN_SCHEDULE_BETA || s->config.final_sigmas_type == TERN_FINAL_ZERO;
+}
+
 static void finish(struct tern_scheduler *s, double smallest)
 {
-    s->sigmas[s->calls] = s->config.final_sigmas_type == TERN_FINAL_SIGMA_MIN ? (float)smallest : 0;
+    s->sigmas[s->calls] = ends_at_zero(s) ? 0 : (float)smallest;
     s->sigma_count = s->calls + 1;
 }
 
@@ -72,9 +70,9 @@ enum tern_status tern_sigmas_growing(struct tern_scheduler *s)
 {
     double last;
     from_timesteps(s);
-    if (s->config.use_karras_sigmas) {
+    if (s->schedule != TERN_SCHEDULE_DEFAULT) {
         double min = interpolate(s, s->timesteps[s->calls - 1]), max = interpolate(s, s->timesteps[0]);
-        enum tern_status status = karras(s, min, max, &last);
+        enum tern_status status = levels(s, min, max, &last);
         if (status)
             return status;
         for (int i = 0; i < s->calls; i++)
@@ -84,20 +82,28 @@ enum tern_status tern_sigmas_growing(struct tern_scheduler *s)
     return TERN_OK;
 }
 
-enum tern_status tern_sigmas_solver(struct tern_scheduler *s)
+/* What the solvers' classes in diffusers make whole numbers of: karras rounds, but dpm++ with the cosine schedule cuts the
+ * fraction off, as do exponential and beta. A1111's schedules keep it. */
+static double solver_timestep(const struct tern_scheduler *s, double t)
 {
     bool unipc = s->fns->sampler == TERN_SAMPLER_UNIPC;
+    if (s->schedule > TERN_SCHEDULE_BETA)
+        return (double)(float)t;
+    bool round = s->schedule == TERN_SCHEDULE_KARRAS && (unipc || s->config.beta_schedule != TERN_BETA_COSINE);
+    return round ? rint(t) : floor(t);
+}
+
+enum tern_status tern_sigmas_solver(struct tern_scheduler *s)
+{
     double smallest = (double)s->train_sigmas[0], last;
     from_timesteps(s);
-    if (s->config.use_karras_sigmas) {
-        enum tern_status status = karras(s, smallest, (double)s->train_sigmas[s->config.num_train_timesteps - 1], &last);
+    if (s->schedule != TERN_SCHEDULE_DEFAULT) {
+        enum tern_status status = levels(s, smallest, (double)s->train_sigmas[s->config.num_train_timesteps - 1], &last);
         if (status)
             return status;
-        /* dpm++ cuts the fraction off with the cosine schedule */
-        bool cut = !unipc && s->config.beta_schedule == TERN_BETA_COSINE;
         for (int i = 0; i < s->calls; i++)
-            s->timesteps[i] = cut ? floor(s->timesteps[i]) : rint(s->timesteps[i]);
-        if (unipc)
+            s->timesteps[i] = solver_timestep(s, s->timesteps[i]);
+        if (s->fns->sampler == TERN_SAMPLER_UNIPC)
             smallest = last;
     }
     finish(s, smallest);

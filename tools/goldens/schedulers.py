@@ -169,3 +169,5 @@ def make(root):
         add(sampler, karras, "sdxl", 6, strength=0.5)
     write_json(folder / "paths.json", {"configs": CONFIGS, "paths": rows, "refused": refused})
     write_tensors(folder / "paths.safetensors", tensors)
+    from . import schedules  # which reads this module
+    schedules.make(folder)

@@ -54,7 +54,8 @@ static const struct opt picture_opts[] = {
     {OPT_SEED, 0, "seed", "N", "seed of the first picture, the next has N + 1 and so on;\n-1: random, and shown (default)"},
     {OPT_SAMPLER, 0, "sampler", "NAME",
      "ddim, pndm, euler, euler_a, dpm++2m, heun, lms, unipc, lcm\n(default: the model's); \"DPM++ 2M Karras\" and the like, too"},
-    {OPT_SCHEDULE, 0, "schedule", "NAME", "default or karras"},
+    {OPT_SCHEDULE, 0, "schedule", "NAME",
+     "default, karras, exponential, beta, sgm_uniform, simple,\nnormal, ddim_uniform or align_your_steps"},
     {OPT_COUNT, 'b', "count", "N", "pictures to make together, 1 to 256 (default 1)"},
     {OPT_OUTPUT, 'o', "output", "FILE",
      ".png, .jpg, .jpeg or .webp (default out.png); with -b 2 or\nmore FILE out.png becomes out-1.png, out-2.png, ..."},
@@ -112,10 +113,14 @@ static int apply_schedule(const struct opt *opt, const char *text, struct pictur
 {
     s->schedule = tern_schedule_parse(text);
     s->schedule_given = true;
-    if (s->schedule >= TERN_SCHEDULE_COUNT)
-        return usage("option --schedule: expected %s or %s, found \"%s\"", tern_schedule_name(TERN_SCHEDULE_DEFAULT),
-                     tern_schedule_name(TERN_SCHEDULE_KARRAS), text);
-    return GO_ON;
+    if (s->schedule < TERN_SCHEDULE_COUNT)
+        return GO_ON;
+    char list[256] = "";
+    for (int i = 0; i < TERN_SCHEDULE_COUNT; i++) {
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof(list) - n, "%s%s", i ? ", " : "", tern_schedule_name((enum tern_schedule)i));
+    }
+    return usage("option --schedule: there is no schedule \"%s\"; there are %s", text, list);
 }
 
 static int apply_cfg(const struct opt *opt, const char *text, struct picture_settings *s)
