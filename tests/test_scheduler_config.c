@@ -38,6 +38,9 @@ static void test_names(void **state)
         {"LMS Karras", TERN_SAMPLER_LMS, TERN_SCHEDULE_KARRAS},
         {"UniPC", TERN_SAMPLER_UNIPC, TERN_SCHEDULE_DEFAULT},
         {"LCM", TERN_SAMPLER_LCM, TERN_SCHEDULE_DEFAULT},
+        {"DPM2", TERN_SAMPLER_DPM2, TERN_SCHEDULE_DEFAULT},
+        {"DPM2 a Karras", TERN_SAMPLER_DPM2_A, TERN_SCHEDULE_KARRAS},
+        {"KDPM2AncestralDiscreteScheduler", TERN_SAMPLER_DPM2_A, TERN_SCHEDULE_DEFAULT},
         {"default", TERN_SAMPLER_DEFAULT, TERN_SCHEDULE_DEFAULT},
         {"", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
         {"karras", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
@@ -53,7 +56,8 @@ static void test_names(void **state)
         assert_int_equal(schedule, names[i].schedule);
         assert_int_equal(tern_sampler_parse(names[i].name, NULL), names[i].sampler);
     }
-    static const char *const own[] = {"default", "ddim", "pndm", "euler", "euler_a", "dpm++2m", "heun", "lms", "unipc", "lcm"};
+    static const char *const own[] = {"default", "ddim", "pndm",  "euler", "euler_a", "dpm++2m",
+                                      "heun",    "lms",  "unipc", "lcm",   "dpm2",    "dpm2_a"};
     for (int i = 0; i < TERN_SAMPLER_COUNT; i++) {
         assert_string_equal(tern_sampler_name((enum tern_sampler)i), own[i]);
         assert_int_equal(tern_sampler_parse(own[i], NULL), i);
@@ -99,7 +103,7 @@ static void test_bad_configs(void **state)
         {TERN_SAMPLER_DDIM, "[1]", TERN_E_FORMAT, "expected an object"},
         {TERN_SAMPLER_DEFAULT, "{}", TERN_E_FORMAT, "_class_name"},
         {TERN_SAMPLER_DEFAULT, "{\"_class_name\": 3}", TERN_E_FORMAT, "_class_name"},
-        {TERN_SAMPLER_DEFAULT, "{\"_class_name\": \"KDPM2DiscreteScheduler\"}", TERN_E_UNSUPPORTED, "dpm++2m"},
+        {TERN_SAMPLER_DEFAULT, "{\"_class_name\": \"KDPM3DiscreteScheduler\"}", TERN_E_UNSUPPORTED, "dpm++2m"},
         {TERN_SAMPLER_COUNT, "{}", TERN_E_INVALID, "number"},
         {(enum tern_sampler) - 1, "{}", TERN_E_INVALID, "number"},
         {TERN_SAMPLER_DDIM, "{\"num_train_timesteps\": \"1000\"}", TERN_E_FORMAT, "num_train_timesteps"},
@@ -204,10 +208,11 @@ static void test_schedules(void **state)
             struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, (enum tern_sampler)sampler, (enum tern_schedule)i);
             assert_true(none == !s);
             if (none)
-                support_error(ctx, TERN_E_INVALID, "these have it: euler, euler_a, dpm++2m, heun, lms, unipc");
+                support_error(ctx, TERN_E_INVALID, "these have it: euler, euler_a, dpm++2m, heun, lms, unipc, dpm2, dpm2_a");
             /* ddim_uniform makes nearly twice as many levels as steps, heun two calls of each: the most room there is */
             assert_true(none || !tern_scheduler_set_steps(s, 501));
-            int most = sampler == TERN_SAMPLER_HEUN ? 2 * 999 - 1 : 999;
+            bool two = sampler == TERN_SAMPLER_HEUN || sampler == TERN_SAMPLER_DPM2 || sampler == TERN_SAMPLER_DPM2_A;
+            int most = two ? 2 * 999 - 1 : 999;
             assert_true(none || i != TERN_SCHEDULE_DDIM_UNIFORM || tern_scheduler_calls(s) == most);
             tern_scheduler_destroy(&s);
         }

@@ -19,6 +19,8 @@ enum tern_sampler {
     TERN_SAMPLER_LMS,
     TERN_SAMPLER_UNIPC,
     TERN_SAMPLER_LCM,
+    TERN_SAMPLER_DPM2,
+    TERN_SAMPLER_DPM2_A,
     TERN_SAMPLER_COUNT
 };
 
@@ -60,7 +62,8 @@ TERN_API enum tern_status tern_scheduler_set_steps(struct tern_scheduler *s, int
 /* Model calls in all (heun: 2n - 1, pndm: n + 1 …), and the timestep of call i, as the UNet gets it. */
 TERN_API int tern_scheduler_calls(const struct tern_scheduler *s);
 TERN_API double tern_scheduler_timestep(const struct tern_scheduler *s, int i);
-/* sigmas[i] as diffusers keeps them, calls + 1 of them where the sampler has sigmas; else 0 */
+/* sigmas[i] as diffusers keeps them, calls + 1 of them where the sampler has sigmas; else 0. Of samplers with calls
+ * between the levels (dpm2 …) the noise level of each call. */
 TERN_API int tern_scheduler_sigma_count(const struct tern_scheduler *s);
 TERN_API double tern_scheduler_sigma(const struct tern_scheduler *s, int i);
 /* What unit noise is multiplied with before the first call. */

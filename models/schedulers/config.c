@@ -11,6 +11,7 @@
 #define BIT(sampler) (1u << TERN_SAMPLER_##sampler)
 #define ALL (~0u)
 #define KARRAS (BIT(EULER) | BIT(DPMPP_2M) | BIT(HEUN) | BIT(LMS) | BIT(UNIPC))
+#define DPM2S (BIT(DPM2) | BIT(DPM2_A))
 #define SOLVERS (BIT(DPMPP_2M) | BIT(UNIPC))
 #define CLIPS (BIT(DDIM) | BIT(HEUN) | BIT(LCM))
 #define THRESHOLDS (BIT(DDIM) | BIT(LCM) | SOLVERS)
@@ -55,9 +56,9 @@ static const struct key keys[] = {
     {"sample_max_value", THRESHOLDS, NUMBER, AT(sample_max_value), TINY, MANY, NULL},
     {"set_alpha_to_one", ENDS_IN_TABLE, FLAG, AT(set_alpha_to_one), 0, 0, NULL},
     {"skip_prk_steps", BIT(PNDM), FLAG, AT(skip_prk_steps), 0, 0, NULL},
-    {"use_karras_sigmas", KARRAS, FLAG, AT(use_karras_sigmas), 0, 0, NULL},
-    {"use_exponential_sigmas", KARRAS, FLAG, AT(use_exponential_sigmas), 0, 0, NULL},
-    {"use_beta_sigmas", KARRAS, FLAG, AT(use_beta_sigmas), 0, 0, NULL},
+    {"use_karras_sigmas", KARRAS | DPM2S, FLAG, AT(use_karras_sigmas), 0, 0, NULL},
+    {"use_exponential_sigmas", KARRAS | DPM2S, FLAG, AT(use_exponential_sigmas), 0, 0, NULL},
+    {"use_beta_sigmas", KARRAS | DPM2S, FLAG, AT(use_beta_sigmas), 0, 0, NULL},
     {"sigma_min", KARRAS & ~BIT(LMS), NUMBER, AT(sigma_min), TINY, MANY, NULL},
     {"sigma_max", KARRAS & ~BIT(LMS), NUMBER, AT(sigma_max), TINY, MANY, NULL},
     {"final_sigmas_type", SOLVERS | BIT(EULER), CHOICE, AT(final_sigmas_type), 0, 0, final_sigmas},

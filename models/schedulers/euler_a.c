@@ -1,6 +1,4 @@
 /* Euler with ancestral sampling: a step down past the next noise level, then noise up to it. */
-#include <math.h>
-
 #include "models/schedulers/scheduler.h"
 
 static enum tern_status set_steps(struct tern_scheduler *s)
@@ -15,13 +13,12 @@ static bool draws_noise(const struct tern_scheduler *s, int i) { return true; }
 static void step(struct tern_scheduler *s, int i, const float *m, const float *noise, float *x, int64_t n)
 {
     float from = s->sigmas[i], to = s->sigmas[i + 1];
-    float up = sqrtf(to * to * (from * from - to * to) / (from * from));
-    float down = sqrtf(fmaxf(to * to - up * up, 0)); /* rounding can make it negative when `to` is tiny */
-    float dt = down - from;
+    struct tern_ancestral a = tern_ancestral_step(from, to);
+    float dt = a.down - from;
     float *x0 = s->rows[0];
     tern_predict_growing(s, from, m, x, x0, n);
     for (int64_t j = 0; j < n; j++)
-        x[j] = x[j] + (x[j] - x0[j]) / from * dt + noise[j] * up;
+        x[j] = x[j] + (x[j] - x0[j]) / from * dt + noise[j] * a.up;
 }
 
 const struct tern_sampler_fns tern_sampler_euler_a = {

@@ -120,6 +120,19 @@ float tern_log_sigma(const struct tern_scheduler *s, int64_t t);
 /* beta_quantile.c: x with P(X <= x) = p for the beta distribution with both parameters a. */
 double tern_beta_quantile(double a, double p);
 
+/* sigmas.c: the timestep that a noise level belongs to, linear in ln sigma. */
+double tern_timestep_of(const struct tern_scheduler *s, double sigma);
+
+/* dpm2.c. An ancestral step from one level to the next: down past it, and noise up to it. */
+struct tern_ancestral {
+    float up, down;
+};
+struct tern_ancestral tern_ancestral_step(float from, float to);
+/* set_steps of samplers with a call between two levels, or, when ancestral, between one and how far it goes down; sigmas has
+ * the level of each call. rounded: timesteps of karras are whole. Noise is drawn at the calls between. */
+enum tern_status tern_midpoint_steps(struct tern_scheduler *s, bool ancestral, bool rounded);
+bool tern_midpoint_draws_noise(const struct tern_scheduler *s, int i);
+
 /* sigmas.c. From the timesteps: sigmas with the final one; with a schedule the timesteps are replaced.
  * growing: sigma range of the chosen timesteps, fractional timesteps; solver: whole range, rounded timesteps. */
 enum tern_status tern_sigmas_growing(struct tern_scheduler *s);
@@ -142,6 +155,6 @@ float tern_exp_f32(float x);
 float tern_expm1_f32(float x);
 
 extern const struct tern_sampler_fns tern_sampler_ddim, tern_sampler_pndm, tern_sampler_euler, tern_sampler_euler_a, tern_sampler_dpmpp_2m,
-    tern_sampler_heun, tern_sampler_lms, tern_sampler_unipc, tern_sampler_lcm;
+    tern_sampler_heun, tern_sampler_lms, tern_sampler_unipc, tern_sampler_lcm, tern_sampler_dpm2, tern_sampler_dpm2_a;
 
 #endif

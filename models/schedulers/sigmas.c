@@ -13,8 +13,7 @@ static double interpolate(const struct tern_scheduler *s, double t)
     return t == (double)j ? low : (high - low) * (t - (double)j) + low;
 }
 
-/* The timestep that a noise level belongs to, linear in ln sigma. */
-static double timestep_of(const struct tern_scheduler *s, double sigma)
+double tern_timestep_of(const struct tern_scheduler *s, double sigma)
 {
     double x = log(fmax(sigma, 1e-10));
     int64_t low = 0, high = s->config.num_train_timesteps - 1;
@@ -44,7 +43,7 @@ static enum tern_status levels(struct tern_scheduler *s, double min, double max,
     for (int i = 0; i < s->calls; i++) {
         *last = s->timesteps[i];
         s->sigmas[i] = (float)*last;
-        s->timesteps[i] = timestep_of(s, *last);
+        s->timesteps[i] = tern_timestep_of(s, *last);
     }
     return TERN_OK;
 }

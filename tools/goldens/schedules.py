@@ -3,15 +3,21 @@ import warnings
 
 import numpy as np
 import torch
-from diffusers import EulerDiscreteScheduler
+from diffusers import EulerDiscreteScheduler, KDPM2AncestralDiscreteScheduler, KDPM2DiscreteScheduler
 
 from .common import f32_list, generator, randn, write_json, write_tensors
 from .kdiffusion import external
-from .schedulers import CONFIGS, SAMPLERS, attempt
+from .schedulers import CONFIGS, SAMPLERS as FIRST, attempt
 
 SHAPE = (1, 1, 4, 4)
 NOISE_SEED = 11
 FLAGS = {"karras": "use_karras_sigmas", "exponential": "use_exponential_sigmas", "beta": "use_beta_sigmas"}
+SAMPLERS = {
+    **{name: cls for name, (cls, _) in FIRST.items()},
+    "dpm2": KDPM2DiscreteScheduler,
+    "dpm2_a": KDPM2AncestralDiscreteScheduler,
+}
+NEW = ("dpm2", "dpm2_a")
 SIGMA_SAMPLERS = ("euler", "euler_a", "dpm++2m", "heun", "lms", "unipc")
 SOLVERS = ("dpm++2m", "unipc")
 AYS = [14.615, 6.475, 3.861, 2.697, 1.886, 1.396, 0.963, 0.652, 0.399, 0.152, 0.029]
@@ -53,7 +59,7 @@ def impose(s, sampler, levels):
 
 
 def scheduler(sampler, config, schedule, steps):
-    cls, _ = SAMPLERS[sampler]
+    cls = SAMPLERS[sampler]
     flag = FLAGS.get(schedule)
     if flag and sampler != "euler_a":
         s = cls.from_config(CONFIGS[config], **{flag: True})
@@ -70,6 +76,14 @@ def scheduler(sampler, config, schedule, steps):
     return s
 
 
+def call_sigmas(s):
+    """The noise level of each call and the last one; of KDPM2 the interpolated ones where the class uses them."""
+    if not hasattr(s, "sigmas_interpol"):
+        return s.sigmas
+    n, shift = len(s.timesteps), isinstance(s, KDPM2DiscreteScheduler)
+    return [s.sigmas_interpol[i - 1 + shift] if i % 2 else s.sigmas[i] for i in range(n)] + [0.0]
+
+
 def facts(sampler, schedule, config, steps):
     return {"sampler": sampler, "schedule": schedule, "config": config, "steps": steps}
 
@@ -78,22 +92,31 @@ def table(sampler, schedule, config, steps):
     s = scheduler(sampler, config, schedule, steps)
     row = facts(sampler, schedule, config, steps)
     row["timesteps"] = [int(t) if float(t).is_integer() else f32_list([t])[0] for t in s.timesteps]
-    row["sigmas"] = f32_list(s.sigmas)
+    row["sigmas"] = f32_list(call_sigmas(s))
+    assert np.isfinite(row["sigmas"]).all(), "not a number"  # dpm2_a down from a level that is large beside the next
     row["init_noise_sigma"] = f32_list([s.init_noise_sigma])[0]
     return row
 
 
-def path(sampler, schedule, config, steps, shared):
-    """Steps from noise on given model outputs."""
+def path(sampler, schedule, config, steps, shared, strength=None):
+    """Steps from noise (or, with a strength, from the noised `original`) on given model outputs."""
     s = scheduler(sampler, config, schedule, steps)
     g, name = generator(NOISE_SEED), f"{sampler}.{schedule}.{config}.{steps}"
-    s.set_begin_index(0)
-    x = shared["sample"] * s.init_noise_sigma
-    tensors, scaled, prev, draws = {f"{name}.start": x}, [], [], 0
-    for i, t in enumerate(s.timesteps):
+    begin, row = 0, facts(sampler, schedule, config, steps)
+    scaled, prev, draws = [], [], 0
+    if strength is None:
+        s.set_begin_index(0)
+        x = shared["sample"] * s.init_noise_sigma
+    else:  # as in schedulers.py
+        begin = max(steps - min(int(steps * strength), steps), 0) * s.order
+        s.set_begin_index(begin) if hasattr(s, "set_begin_index") else None
+        name, row["strength"], draws = f"{name}.from{begin}", strength, 1
+        x = s.add_noise(shared["original"], torch.randn(SHAPE, generator=g), s.timesteps[begin:begin + 1])
+    tensors = {f"{name}.start": x}
+    for i, t in enumerate(s.timesteps[begin:]):
         scaled.append(s.scale_model_input(x, t))
         before = g.get_state()
-        extra = {"generator": g} if sampler in ("euler", "euler_a", "dpm++2m") else {}
+        extra = {"generator": g} if sampler in ("euler", "euler_a", "dpm++2m", "dpm2_a") else {}
         x = s.step(shared["model_output"][i], t, x, **extra).prev_sample
         draws += not torch.equal(before, g.get_state())
         prev.append(x)
@@ -101,7 +124,7 @@ def path(sampler, schedule, config, steps, shared):
     if sampler not in SOLVERS:
         tensors[f"{name}.scaled"] = torch.stack(scaled)
     tensors[f"{name}.prev"] = torch.stack(prev)
-    return {**facts(sampler, schedule, config, steps), "name": name, "begin": 0, "calls": len(prev), "draws": draws}, tensors
+    return {**row, "name": name, "begin": begin, "calls": len(prev), "draws": draws}, tensors
 
 
 def cases():
@@ -125,6 +148,19 @@ def make(folder):
         row, more = path(sampler, schedule, "sd15", 5, shared)
         paths.append(row)
         tensors.update(more)
+    for sampler in NEW:
+        for config, schedule, steps in (("sd15", "default", 20), ("sd15-leading", "default", 13), ("cosine", "default", 4),
+                                        ("sd15", "karras", 4), ("sd15", "exponential", 4), ("sd15", "beta", 4)):
+            row = attempt(refused, facts(sampler, schedule, config, steps), lambda: table(sampler, schedule, config, steps))
+            tables += [row] if row else []
+        for config, schedule, steps, strength in (
+                ("sd15", "default", 1, None), ("sd15", "default", 2, None), ("sd15", "default", 5, None), ("sdxl", "default", 5, None),
+                ("sd15-trailing", "default", 5, None), ("sd15-v", "default", 5, None), ("linear-500", "default", 4, None),
+                ("sd15", "karras", 5, None), ("sd15", "exponential", 4, None), ("sd15-v", "beta", 4, None),
+                ("sd15", "default", 6, 0.6), ("sdxl", "default", 6, 0.5)):
+            row, more = path(sampler, schedule, config, steps, shared, strength)
+            paths.append(row)
+            tensors.update(more)
     configs = {row["config"]: CONFIGS[row["config"]] for row in tables + paths}
     write_json(folder / "more.json", {"configs": configs, "tables": tables, "paths": paths, "refused": refused})
     write_tensors(folder / "more.safetensors", tensors)
