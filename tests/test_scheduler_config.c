@@ -38,6 +38,8 @@ static void test_names(void **state)
         {"LMS Karras", TERN_SAMPLER_LMS, TERN_SCHEDULE_KARRAS},
         {"UniPC", TERN_SAMPLER_UNIPC, TERN_SCHEDULE_DEFAULT},
         {"LCM", TERN_SAMPLER_LCM, TERN_SCHEDULE_DEFAULT},
+        {"DDPMScheduler", TERN_SAMPLER_DDPM, TERN_SCHEDULE_DEFAULT},
+        {"TCD", TERN_SAMPLER_TCD, TERN_SCHEDULE_DEFAULT},
         {"DPM2", TERN_SAMPLER_DPM2, TERN_SCHEDULE_DEFAULT},
         {"DPM2 a Karras", TERN_SAMPLER_DPM2_A, TERN_SCHEDULE_KARRAS},
         {"KDPM2AncestralDiscreteScheduler", TERN_SAMPLER_DPM2_A, TERN_SCHEDULE_DEFAULT},
@@ -56,8 +58,8 @@ static void test_names(void **state)
         assert_int_equal(schedule, names[i].schedule);
         assert_int_equal(tern_sampler_parse(names[i].name, NULL), names[i].sampler);
     }
-    static const char *const own[] = {"default", "ddim", "pndm",  "euler", "euler_a", "dpm++2m",
-                                      "heun",    "lms",  "unipc", "lcm",   "dpm2",    "dpm2_a"};
+    static const char *const own[] = {"default", "ddim",  "pndm", "euler", "euler_a", "dpm++2m", "heun",
+                                      "lms",     "unipc", "lcm",  "dpm2",  "dpm2_a",  "ddpm",    "tcd"};
     for (int i = 0; i < TERN_SAMPLER_COUNT; i++) {
         assert_string_equal(tern_sampler_name((enum tern_sampler)i), own[i]);
         assert_int_equal(tern_sampler_parse(own[i], NULL), i);
@@ -142,6 +144,8 @@ static void test_bad_configs(void **state)
         {TERN_SAMPLER_DPMPP_2M, "{\"variance_type\": \"learned\"}", TERN_E_UNSUPPORTED, "variance_type"},
         {TERN_SAMPLER_UNIPC, "{\"disable_corrector\": [0]}", TERN_E_UNSUPPORTED, "disable_corrector"},
         {TERN_SAMPLER_UNIPC, "{\"predict_x0\": false}", TERN_E_UNSUPPORTED, "predict_x0"},
+        {TERN_SAMPLER_DDPM, "{\"variance_type\": \"learned\"}", TERN_E_UNSUPPORTED, "fixed_small"},
+        {TERN_SAMPLER_TCD, "{\"original_inference_steps\": 0}", TERN_E_FORMAT, "original_inference_steps"},
         {TERN_SAMPLER_LCM, "{\"original_inference_steps\": 0}", TERN_E_FORMAT, "original_inference_steps"},
     };
     struct tern_context *ctx = *state;
@@ -203,7 +207,8 @@ static void test_schedules(void **state)
 {
     struct tern_context *ctx = *state;
     for (int sampler = 1; sampler < TERN_SAMPLER_COUNT; sampler++) {
-        bool none = sampler == TERN_SAMPLER_DDIM || sampler == TERN_SAMPLER_PNDM || sampler == TERN_SAMPLER_LCM;
+        bool none = sampler == TERN_SAMPLER_DDIM || sampler == TERN_SAMPLER_PNDM || sampler == TERN_SAMPLER_LCM ||
+                    sampler == TERN_SAMPLER_DDPM || sampler == TERN_SAMPLER_TCD;
         for (int i = 1; i < TERN_SCHEDULE_COUNT; i++) {
             struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, (enum tern_sampler)sampler, (enum tern_schedule)i);
             assert_true(none == !s);
@@ -253,7 +258,7 @@ static void test_steps_out_of_range(void **state)
         {TERN_SAMPLER_EULER, NULL, 1001, "1..1000"},
         {TERN_SAMPLER_EULER, NULL, 10000000, "found 10000000"},
         {TERN_SAMPLER_DDIM, "{\"num_train_timesteps\": 100}", 101, "1..100"},
-        {TERN_SAMPLER_LCM, NULL, 51, "original_inference_steps 50"},
+        {TERN_SAMPLER_LCM, NULL, 51, "lcm makes at most original_inference_steps 50"},
         {TERN_SAMPLER_LCM, "{\"num_train_timesteps\": 20}", 5, "original_inference_steps"},
         {TERN_SAMPLER_PNDM, "{}", 3, "skip_prk_steps"},
         {TERN_SAMPLER_DDIM, NULL, 1000, "past the last, 999"},

@@ -187,7 +187,9 @@ static struct perfect level(const struct tern_scheduler *s, int i)
     switch (tern_scheduler_sampler(s)) {
     case TERN_SAMPLER_DDIM:
     case TERN_SAMPLER_PNDM:
-    case TERN_SAMPLER_LCM: {
+    case TERN_SAMPLER_LCM:
+    case TERN_SAMPLER_DDPM:
+    case TERN_SAMPLER_TCD: {
         double a = alpha_bar(tern_scheduler_timestep(s, i));
         return (struct perfect){sqrt(a), sqrt(1 - a)};
     }
@@ -235,15 +237,15 @@ static double run_perfect(struct tern_scheduler *s, const char *prediction, cons
 }
 
 /* How far from x0 a perfect run may end. DDIM goes T / n back from its last timestep, which may be 0 and not yet clean:
- * sqrt(1 - alphas_cumprod[0]) = 0.03 of the noise is left. PNDM is exact for noise predictions T / n apart, only finite
- * otherwise: it mixes v predictions of several timesteps, and leaves the levels of uneven timesteps. */
+ * sqrt(1 - alphas_cumprod[0]) = 0.03 of the noise is left, as TCD always leaves it. PNDM is exact for noise predictions T / n apart, only
+ * finite otherwise: it mixes v predictions of several timesteps, and leaves the levels of uneven timesteps. */
 static double allowed(const struct tern_scheduler *s, const char *spacing, const char *prediction, int steps)
 {
     enum tern_sampler sampler = tern_scheduler_sampler(s);
     if (sampler == TERN_SAMPLER_PNDM && (strcmp(spacing, "leading") || strcmp(prediction, "epsilon")))
         return 1e3;
     bool clean = tern_scheduler_timestep(s, tern_scheduler_calls(s) - 1) < 1000 / steps;
-    return sampler == TERN_SAMPLER_DDIM && !clean ? 0.2 : 1e-3;
+    return (sampler == TERN_SAMPLER_DDIM && !clean) || sampler == TERN_SAMPLER_TCD ? 0.2 : 1e-3;
 }
 
 static void perfect_case(struct tern_context *ctx, enum tern_sampler sampler, enum tern_schedule schedule, const char *spacing,
@@ -273,7 +275,8 @@ static void test_perfect_model(void **state)
     static const char *const spacings[] = {"leading", "linspace", "trailing"}, *const predictions[] = {"epsilon", "v_prediction", "sample"};
     struct tern_context *ctx = *state;
     for (int sampler = 1; sampler < TERN_SAMPLER_COUNT; sampler++) {
-        bool schedules = sampler != TERN_SAMPLER_DDIM && sampler != TERN_SAMPLER_PNDM && sampler != TERN_SAMPLER_LCM;
+        bool schedules = sampler != TERN_SAMPLER_DDIM && sampler != TERN_SAMPLER_PNDM && sampler != TERN_SAMPLER_LCM &&
+                         sampler != TERN_SAMPLER_DDPM && sampler != TERN_SAMPLER_TCD;
         bool sample = sampler != TERN_SAMPLER_PNDM && sampler != TERN_SAMPLER_EULER_A && sampler != TERN_SAMPLER_DPM2 &&
                       sampler != TERN_SAMPLER_DPM2_A;
         for (int a = 0; a < 3; a++)
@@ -322,7 +325,8 @@ static void test_as_many_steps_as_timesteps(void **state)
         assert_int_equal(tern_scheduler_set_steps(s, 1000), TERN_OK);
         static const float x0[2] = {0.5f, -0.5f};
         double worst = run_perfect(s, "epsilon", x0, 2);
-        if (!(worst <= (sampler == TERN_SAMPLER_LCM ? 0.1 : 1e-2))) /* lcm keeps c_skip of the sample at timestep 0 */
+        if (!(worst <=
+              (sampler == TERN_SAMPLER_LCM || sampler == TERN_SAMPLER_TCD ? 0.1 : 1e-2))) /* lcm keeps c_skip of the sample at timestep 0 */
             fail_msg("%s: %g", tern_sampler_name((enum tern_sampler)sampler), worst);
         tern_scheduler_destroy(&s);
     }

@@ -21,6 +21,8 @@ enum tern_sampler {
     TERN_SAMPLER_LCM,
     TERN_SAMPLER_DPM2,
     TERN_SAMPLER_DPM2_A,
+    TERN_SAMPLER_DDPM,
+    TERN_SAMPLER_TCD, /* with eta 0.3 */
     TERN_SAMPLER_COUNT
 };
 

@@ -13,9 +13,9 @@
 #define KARRAS (BIT(EULER) | BIT(DPMPP_2M) | BIT(HEUN) | BIT(LMS) | BIT(UNIPC))
 #define DPM2S (BIT(DPM2) | BIT(DPM2_A))
 #define SOLVERS (BIT(DPMPP_2M) | BIT(UNIPC))
-#define CLIPS (BIT(DDIM) | BIT(HEUN) | BIT(LCM))
-#define THRESHOLDS (BIT(DDIM) | BIT(LCM) | SOLVERS)
-#define RESCALES (BIT(DDIM) | BIT(EULER) | BIT(EULER_A) | BIT(LCM) | SOLVERS)
+#define CLIPS (BIT(DDIM) | BIT(HEUN) | BIT(LCM) | BIT(DDPM))
+#define THRESHOLDS (BIT(DDIM) | BIT(LCM) | BIT(DDPM) | SOLVERS)
+#define RESCALES (BIT(DDIM) | BIT(EULER) | BIT(EULER_A) | BIT(LCM) | BIT(DDPM) | BIT(TCD) | SOLVERS)
 #define ENDS_IN_TABLE (BIT(DDIM) | BIT(PNDM) | BIT(LCM))
 
 /* In the order of the enumerations. */
@@ -67,7 +67,7 @@ static const struct key keys[] = {
     {"lower_order_final", SOLVERS, FLAG, AT(lower_order_final), 0, 0, NULL},
     {"euler_at_final", BIT(DPMPP_2M), FLAG, AT(euler_at_final), 0, 0, NULL},
     {"lambda_min_clipped", BIT(DPMPP_2M), NUMBER, AT(lambda_min_clipped), -MANY, MANY, NULL},
-    {"original_inference_steps", BIT(LCM), WHOLE, AT(original_inference_steps), 1, 1000000, NULL},
+    {"original_inference_steps", BIT(LCM) | BIT(TCD), WHOLE, AT(original_inference_steps), 1, 1000000, NULL},
     {"timestep_scaling", BIT(LCM), NUMBER, AT(timestep_scaling), -MANY, MANY, NULL},
 };
 
@@ -86,6 +86,7 @@ static const struct fixed fixed_keys[] = {
     {"timestep_type", BIT(EULER), {"\"discrete\""}},
     {"algorithm_type", BIT(DPMPP_2M), {"\"dpmsolver++\"", "\"deis\""}}, /* diffusers takes deis for dpmsolver++ */
     {"variance_type", BIT(DPMPP_2M), {"null"}},
+    {"variance_type", BIT(DDPM), {"\"fixed_small\""}},
     {"predict_x0", BIT(UNIPC), {"true"}},
     {"disable_corrector", BIT(UNIPC), {"[]"}},
     {"solver_p", BIT(UNIPC), {"null"}},

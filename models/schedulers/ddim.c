@@ -9,19 +9,6 @@ static enum tern_status set_steps(struct tern_scheduler *s)
     return status ? status : tern_timesteps_check_signal(s);
 }
 
-/* The noise that belongs to model output m. */
-static float epsilon(const struct tern_scheduler *s, float alpha, float sigma, float m, float x)
-{
-    switch (s->config.prediction_type) {
-    case TERN_PREDICT_EPSILON:
-        return m;
-    case TERN_PREDICT_V:
-        return alpha * m + sigma * x;
-    default:
-        return (x - alpha * m) / sigma;
-    }
-}
-
 static void step(struct tern_scheduler *s, int i, const float *m, const float *noise, float *x, int64_t n)
 {
     const struct tern_scheduler_config *c = &s->config;
@@ -35,7 +22,7 @@ static void step(struct tern_scheduler *s, int i, const float *m, const float *n
     tern_predict_unit(s, alpha, sigma, m, x, x0, n);
     tern_predict_limit(s, x0, 1, n);
     for (int64_t j = 0; j < n; j++)
-        x[j] = alpha_next * x0[j] + sigma_next * epsilon(s, alpha, sigma, m[j], x[j]);
+        x[j] = alpha_next * x0[j] + sigma_next * tern_predict_noise(s, alpha, sigma, m[j], x[j]);
 }
 
 const struct tern_sampler_fns tern_sampler_ddim = {

@@ -5,24 +5,6 @@
 
 #define SIGMA_DATA 0.5f
 
-/* n of the original_inference_steps timesteps of the distillation: k - 1, 2 k - 1 …, evenly spaced by index. */
-static enum tern_status set_steps(struct tern_scheduler *s)
-{
-    int64_t t = s->config.num_train_timesteps, original = s->config.original_inference_steps;
-    if (original > t)
-        return tern_fail(s->ctx, TERN_E_INVALID,
-                         "scheduler_config.json: \"original_inference_steps\": at most num_train_timesteps %lld, found %lld", (long long)t,
-                         (long long)original);
-    if (s->steps > original)
-        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: lcm makes at most original_inference_steps %lld steps, asked for %d",
-                         (long long)original, s->steps);
-    double stride = (double)original / s->steps;
-    for (int i = 0; i < s->steps; i++)
-        s->timesteps[i] = (double)((original - (int64_t)floor(i * stride)) * (t / original) - 1);
-    s->calls = s->steps;
-    return tern_timesteps_check_signal(s);
-}
-
 static bool draws_noise(const struct tern_scheduler *s, int i) { return i != s->calls - 1; }
 
 static void step(struct tern_scheduler *s, int i, const float *m, const float *noise, float *x, int64_t n)
@@ -64,7 +46,7 @@ const struct tern_sampler_fns tern_sampler_lcm = {
                  .set_alpha_to_one = true,
                  .dynamic_thresholding_ratio = 0.995,
                  .sample_max_value = 1},
-    .set_steps = set_steps,
+    .set_steps = tern_timesteps_distilled,
     .step = step,
     .draws_noise = draws_noise,
 };

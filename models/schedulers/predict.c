@@ -21,6 +21,18 @@ void tern_predict_unit(const struct tern_scheduler *s, float alpha, float sigma,
     }
 }
 
+float tern_predict_noise(const struct tern_scheduler *s, float alpha, float sigma, float m, float x)
+{
+    switch (s->config.prediction_type) {
+    case TERN_PREDICT_EPSILON:
+        return m;
+    case TERN_PREDICT_V:
+        return alpha * m + sigma * x;
+    default:
+        return (x - alpha * m) / sigma;
+    }
+}
+
 void tern_predict_growing(const struct tern_scheduler *s, float sigma, const float *m, const float *x, float *x0, int64_t n)
 {
     float square = sigma * sigma + 1, slope = -sigma / sqrtf(square);

@@ -109,6 +109,10 @@ enum tern_status tern_scheduler_make_table(struct tern_scheduler *s);
 enum tern_status tern_timesteps_whole(struct tern_scheduler *s);
 enum tern_status tern_timesteps_fractional(struct tern_scheduler *s);
 enum tern_status tern_timesteps_solver(struct tern_scheduler *s);
+/* n of the original_inference_steps timesteps of a distillation (lcm, tcd): k - 1, 2 k - 1 …, evenly spaced by index. */
+enum tern_status tern_timesteps_distilled(struct tern_scheduler *s);
+/* The noise that belongs to model output m for a sample x = alpha x0 + sigma e. */
+float tern_predict_noise(const struct tern_scheduler *s, float alpha, float sigma, float m, float x);
 /* TERN_E_INVALID when a timestep has alphas_cumprod 0 and the model predicts noise, of which no x0 follows. */
 enum tern_status tern_timesteps_check_signal(struct tern_scheduler *s);
 
@@ -155,6 +159,7 @@ float tern_exp_f32(float x);
 float tern_expm1_f32(float x);
 
 extern const struct tern_sampler_fns tern_sampler_ddim, tern_sampler_pndm, tern_sampler_euler, tern_sampler_euler_a, tern_sampler_dpmpp_2m,
-    tern_sampler_heun, tern_sampler_lms, tern_sampler_unipc, tern_sampler_lcm, tern_sampler_dpm2, tern_sampler_dpm2_a;
+    tern_sampler_heun, tern_sampler_lms, tern_sampler_unipc, tern_sampler_lcm, tern_sampler_dpm2, tern_sampler_dpm2_a, tern_sampler_ddpm,
+    tern_sampler_tcd;
 
 #endif

@@ -122,3 +122,20 @@ enum tern_status tern_timesteps_check_signal(struct tern_scheduler *s)
                              s->timesteps[i], s->fns->name);
     return TERN_OK;
 }
+
+enum tern_status tern_timesteps_distilled(struct tern_scheduler *s)
+{
+    int64_t t = s->config.num_train_timesteps, original = s->config.original_inference_steps;
+    if (original > t)
+        return tern_fail(s->ctx, TERN_E_INVALID,
+                         "scheduler_config.json: \"original_inference_steps\": at most num_train_timesteps %lld, found %lld", (long long)t,
+                         (long long)original);
+    if (s->steps > original)
+        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: %s makes at most original_inference_steps %lld steps, asked for %d",
+                         s->fns->name, (long long)original, s->steps);
+    double stride = (double)original / s->steps;
+    for (int i = 0; i < s->steps; i++)
+        s->timesteps[i] = (double)((original - (int64_t)floor(i * stride)) * (t / original) - 1);
+    s->calls = s->steps;
+    return tern_timesteps_check_signal(s);
+}

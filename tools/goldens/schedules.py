@@ -3,7 +3,8 @@ import warnings
 
 import numpy as np
 import torch
-from diffusers import EulerDiscreteScheduler, KDPM2AncestralDiscreteScheduler, KDPM2DiscreteScheduler
+from diffusers import (DDPMScheduler, EulerDiscreteScheduler, KDPM2AncestralDiscreteScheduler,
+                       KDPM2DiscreteScheduler, TCDScheduler)
 
 from .common import f32_list, generator, randn, write_json, write_tensors
 from .kdiffusion import external
@@ -16,10 +17,13 @@ SAMPLERS = {
     **{name: cls for name, (cls, _) in FIRST.items()},
     "dpm2": KDPM2DiscreteScheduler,
     "dpm2_a": KDPM2AncestralDiscreteScheduler,
+    "ddpm": DDPMScheduler,
+    "tcd": TCDScheduler,
 }
 NEW = ("dpm2", "dpm2_a")
 SIGMA_SAMPLERS = ("euler", "euler_a", "dpm++2m", "heun", "lms", "unipc")
 SOLVERS = ("dpm++2m", "unipc")
+TABLES = ("ddpm", "tcd")  # without sigmas
 AYS = [14.615, 6.475, 3.861, 2.697, 1.886, 1.396, 0.963, 0.652, 0.399, 0.152, 0.029]
 
 
@@ -92,8 +96,9 @@ def table(sampler, schedule, config, steps):
     s = scheduler(sampler, config, schedule, steps)
     row = facts(sampler, schedule, config, steps)
     row["timesteps"] = [int(t) if float(t).is_integer() else f32_list([t])[0] for t in s.timesteps]
-    row["sigmas"] = f32_list(call_sigmas(s))
-    assert np.isfinite(row["sigmas"]).all(), "not a number"  # dpm2_a down from a level that is large beside the next
+    if sampler not in TABLES:
+        row["sigmas"] = f32_list(call_sigmas(s))
+    assert np.isfinite(row.get("sigmas", 0)).all(), "not a number"  # dpm2_a down from a level that is large beside the next
     row["init_noise_sigma"] = f32_list([s.init_noise_sigma])[0]
     return row
 
@@ -105,7 +110,7 @@ def path(sampler, schedule, config, steps, shared, strength=None):
     begin, row = 0, facts(sampler, schedule, config, steps)
     scaled, prev, draws = [], [], 0
     if strength is None:
-        s.set_begin_index(0)
+        s.set_begin_index(0) if hasattr(s, "set_begin_index") else None
         x = shared["sample"] * s.init_noise_sigma
     else:  # as in schedulers.py
         begin = max(steps - min(int(steps * strength), steps), 0) * s.order
@@ -116,12 +121,12 @@ def path(sampler, schedule, config, steps, shared, strength=None):
     for i, t in enumerate(s.timesteps[begin:]):
         scaled.append(s.scale_model_input(x, t))
         before = g.get_state()
-        extra = {"generator": g} if sampler in ("euler", "euler_a", "dpm++2m", "dpm2_a") else {}
+        extra = {"generator": g} if sampler in ("euler", "euler_a", "dpm++2m", "dpm2_a", *TABLES) else {}
         x = s.step(shared["model_output"][i], t, x, **extra).prev_sample
         draws += not torch.equal(before, g.get_state())
         prev.append(x)
     assert torch.isfinite(torch.stack(prev)).all(), name
-    if sampler not in SOLVERS:
+    if sampler not in SOLVERS + TABLES:
         tensors[f"{name}.scaled"] = torch.stack(scaled)
     tensors[f"{name}.prev"] = torch.stack(prev)
     return {**row, "name": name, "begin": begin, "calls": len(prev), "draws": draws}, tensors
@@ -159,6 +164,16 @@ def make(folder):
                 ("sd15", "karras", 5, None), ("sd15", "exponential", 4, None), ("sd15-v", "beta", 4, None),
                 ("sd15", "default", 6, 0.6), ("sdxl", "default", 6, 0.5)):
             row, more = path(sampler, schedule, config, steps, shared, strength)
+            paths.append(row)
+            tensors.update(more)
+    for sampler in TABLES:
+        for config, steps in (("sd15", 1), ("sd15", 20), ("sd15-linspace", 13), ("linear-500", 4), ("zero-snr", 4)):
+            row = attempt(refused, facts(sampler, "default", config, steps), lambda: table(sampler, "default", config, steps))
+            tables += [row] if row else []
+        for config, steps, strength in (("sd15", 1, None), ("sd15", 5, None), ("sd15-trailing", 5, None), ("sd15-v", 4, None),
+                                        ("sd15-sample", 4, None), ("bare", 4, None), ("linear-500", 4, None), ("zero-snr", 4, None),
+                                        ("sd15", 6, 0.6)):
+            row, more = path(sampler, "default", config, steps, shared, strength)
             paths.append(row)
             tensors.update(more)
     configs = {row["config"]: CONFIGS[row["config"]] for row in tables + paths}
