@@ -352,7 +352,7 @@ static void other_files_are_no_models(void **state)
         {FORMATS "mini/unet", "one component of a model"},
         {FORMATS "odd.json", "odd.json"},
         {FORMATS, "to load the single file in it"},
-        {TERN_TEST_DATA "/schedulers", "paths.safetensors"},
+        {TERN_TEST_DATA "/demo", "latents.safetensors"},
         {TERN_TEST_DATA, "a folder that is no model"},
         {FORMATS "absent", "no such file or folder"},
     };
