@@ -109,6 +109,10 @@ static enum tern_status read_all(struct tern_file_in *in)
     in->tuning = tern_file_number(in, 8);
     if (n_values < 0 || in->n_nodes < 0 || g->n_inputs < 0 || g->n_outputs < 1 || in->n_blocks < 0)
         return tern_file_wrong(in, "more values, nodes, inputs, outputs or blocks than a plan may have");
+    if ((size_t)n_values > in->size || (size_t)in->n_nodes > in->size) /* each takes a byte and more */
+        return tern_file_wrong(in, "more values or nodes than it has bytes for");
+    if (!tern_graph_reserve(g, n_values, in->n_nodes))
+        return TERN_E_NO_MEMORY;
     in->kernels = tern_calloc(in->ctx, (size_t)in->n_nodes + 1, sizeof(*in->kernels));
     if (!in->kernels)
         return TERN_E_NO_MEMORY;

@@ -15,6 +15,15 @@ struct tern_graph *tern_graph_create(struct tern_context *ctx)
     return g;
 }
 
+bool tern_graph_reserve(struct tern_graph *g, int values, int nodes)
+{
+    g->values = tern_alloc(g->ctx, (size_t)values * sizeof(*g->values));
+    g->nodes = tern_alloc(g->ctx, (size_t)nodes * sizeof(*g->nodes));
+    g->value_capacity = g->values ? values : 0;
+    g->node_capacity = g->nodes ? nodes : 0;
+    return g->values && g->nodes;
+}
+
 size_t tern_graph_bytes(const struct tern_graph *g)
 {
     return (size_t)g->node_capacity * sizeof(*g->nodes) + (size_t)g->value_capacity * sizeof(*g->values);

@@ -48,6 +48,8 @@ struct tern_graph {
 };
 
 struct tern_graph *tern_graph_create(struct tern_context *ctx);
+/* Room in an empty graph for so many, and no more than that. False with the error recorded. */
+bool tern_graph_reserve(struct tern_graph *g, int values, int nodes);
 /* Memory of its tables. */
 size_t tern_graph_bytes(const struct tern_graph *g);
 struct tern_graph *tern_graph_copy(const struct tern_graph *g);

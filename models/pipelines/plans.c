@@ -52,7 +52,7 @@ static struct tern_planned *place(struct tern_pipeline *p)
 }
 
 /* The graph, compiled. `making`: the most memory that this takes beside the plan, be it compiled or read from disk: then the traced graph
- * is there, too, and tables of its size that the plan does not fill. A budget that is enough today is so when the plan is on disk. */
+ * is there, too, and what reading takes. A budget that is enough today is so when the plan is on disk. */
 static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *stage, size_t *making)
 {
     struct tern_context *ctx = p->ctx;
@@ -64,7 +64,7 @@ static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *
     struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &params) : NULL;
     tern_memory_trim(ctx); /* what is kept for reuse is not the plan's */
     *making = tern_memory_peak(ctx) - tern_memory_used(ctx);
-    *making = *making > 2 * traced ? *making : 2 * traced;
+    *making = *making > traced + traced / 8 ? *making : traced + traced / 8;
     tern_memory_raise_peak(ctx, peak);
     return plan;
 }
