@@ -11,7 +11,7 @@ static const struct {
     enum tern_dtype dtype;
     const char *name;
     double psnr; /* at least, in dB, to the picture in f32 */
-} kinds[] = {{TERN_F32, "f32", 40}, {TERN_F16, "f16", 30}};
+} kinds[] = {{TERN_F32, "f32", 40}, {TERN_F16, "f16", 30}, {TERN_BF16, "bf16", 30}};
 #define KINDS ((int)(sizeof(kinds) / sizeof(*kinds)))
 static const char folder[] = "demo-sheet";
 
@@ -92,7 +92,9 @@ void tern_pictures_run(struct tern_conformance *c, const struct tern_check *chec
 {
     struct tern_context *ctx = c->own;
     const json_t *row = json_array_get(c->demo, (size_t)check->item);
-    int k = strcmp(check->way, kinds[0].name) ? 1 : 0;
+    int k = 0;
+    while (k < KINDS - 1 && strcmp(check->way, kinds[k].name))
+        k++;
     if (check->item < 0)
         tern_verdict_skip(&c->verdict, "%s has no %s", c->data, folder);
     else if (!ctx->device->caps.computes)

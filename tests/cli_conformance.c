@@ -243,7 +243,7 @@ static void test_stages_are_joined(void **state)
     json_t *all = read_json("all.json"), *a = read_json("a.json"), *b = read_json("b.json"), *c = read_json("c.json");
     char *table = whole("parts.md"), *expected = whole("all.md"), *twice = whole("twice.md");
     assert_int_equal(number(a, "checks") + number(b, "checks") + number(c, "checks"), number(all, "checks"));
-    assert_int_equal(number(b, "checks"), 200 + 24);
+    assert_int_equal(number(b, "checks"), 200 + 36);
     assert_string_equal(text(b, "only"), "pictures,graphs");
     expect_run(table, all, 1);
     assert_string_equal(strstr(table, "\n\n"), strstr(expected, "\n\n")); /* the same rows in the same order */
