@@ -207,7 +207,7 @@ static void half_precision_is_near(void **state)
 {
     enum { JOBS = 8, DTYPES = 2 };
     static const enum tern_dtype dtypes[DTYPES] = {TERN_F16, TERN_BF16};
-    static const double limits[DTYPES] = {1e-4, 2.4e-3};
+    static const double limits[DTYPES] = {1e-4, 2e-3};
     double sum[DTYPES] = {0};
     char path[PATH_SIZE];
     struct pair x = open_sd1(NULL, 1);

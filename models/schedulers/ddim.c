@@ -3,12 +3,6 @@
 
 #include "models/schedulers/scheduler.h"
 
-static enum tern_status set_steps(struct tern_scheduler *s)
-{
-    enum tern_status status = tern_timesteps_whole(s);
-    return status ? status : tern_timesteps_check_signal(s);
-}
-
 static void step(struct tern_scheduler *s, int i, const float *m, const float *noise, float *x, int64_t n)
 {
     const struct tern_scheduler_config *c = &s->config;
@@ -41,6 +35,6 @@ const struct tern_sampler_fns tern_sampler_ddim = {
                  .set_alpha_to_one = true,
                  .dynamic_thresholding_ratio = 0.995,
                  .sample_max_value = 1},
-    .set_steps = set_steps,
+    .set_steps = tern_timesteps_signalled,
     .step = step,
 };

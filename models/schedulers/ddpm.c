@@ -3,12 +3,6 @@
 
 #include "models/schedulers/scheduler.h"
 
-static enum tern_status set_steps(struct tern_scheduler *s)
-{
-    enum tern_status status = tern_timesteps_whole(s);
-    return status ? status : tern_timesteps_check_signal(s);
-}
-
 /* Also where the next timestep is clean and the variance is 1e-20, as diffusers does. */
 static bool draws_noise(const struct tern_scheduler *s, int i) { return s->timesteps[i] > 0; }
 
@@ -43,7 +37,7 @@ const struct tern_sampler_fns tern_sampler_ddpm = {
                  .clip_sample_range = 1,
                  .dynamic_thresholding_ratio = 0.995,
                  .sample_max_value = 1},
-    .set_steps = set_steps,
+    .set_steps = tern_timesteps_signalled,
     .step = step,
     .draws_noise = draws_noise,
 };

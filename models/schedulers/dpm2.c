@@ -20,7 +20,8 @@ static float between(float from, float to)
     return to > 0 ? tern_exp_f32(b - (b - a) * 0.5f) : 0;
 }
 
-enum tern_status tern_midpoint_steps(struct tern_scheduler *s, bool ancestral, bool rounded)
+/* A call between two levels or, when ancestral, between one and how far it goes down; sigmas has the level of each call. */
+static enum tern_status midpoint_steps(struct tern_scheduler *s, bool ancestral)
 {
     enum tern_status status = tern_timesteps_fractional(s);
     status = status ? status : tern_sigmas_growing(s);
@@ -31,7 +32,7 @@ enum tern_status tern_midpoint_steps(struct tern_scheduler *s, bool ancestral, b
         float from = s->sigmas[i], to = i == n - 1 ? 0 : s->sigmas[2 * i + 2];
         s->sigmas[2 * i] = from;
         s->sigmas[2 * i + 1] = between(from, ancestral ? tern_ancestral_step(from, to).down : to);
-        s->timesteps[2 * i] = rounded && s->schedule == TERN_SCHEDULE_KARRAS ? rint(s->timesteps[i]) : s->timesteps[i];
+        s->timesteps[2 * i] = s->schedule == TERN_SCHEDULE_KARRAS ? rint(s->timesteps[i]) : s->timesteps[i];
         s->timesteps[2 * i + 1] = (double)(float)tern_timestep_of(s, (double)s->sigmas[2 * i + 1]);
     }
     s->calls = 2 * n - 1;
@@ -39,10 +40,10 @@ enum tern_status tern_midpoint_steps(struct tern_scheduler *s, bool ancestral, b
     return TERN_OK;
 }
 
-static enum tern_status set_steps(struct tern_scheduler *s) { return tern_midpoint_steps(s, false, true); }
-static enum tern_status set_steps_ancestral(struct tern_scheduler *s) { return tern_midpoint_steps(s, true, true); }
+static enum tern_status set_steps(struct tern_scheduler *s) { return midpoint_steps(s, false); }
+static enum tern_status set_steps_ancestral(struct tern_scheduler *s) { return midpoint_steps(s, true); }
 
-bool tern_midpoint_draws_noise(const struct tern_scheduler *s, int i) { return i % 2 == 1; }
+static bool draws_noise(const struct tern_scheduler *s, int i) { return i % 2 == 1; }
 
 /* The first half of a step, which keeps x in rows[0] for the second; also the last step. */
 static void first_half(struct tern_scheduler *s, int i, const float *x0, float *x, int64_t n)
@@ -113,5 +114,5 @@ const struct tern_sampler_fns tern_sampler_dpm2_a = {
     .defaults = DEFAULTS,
     .set_steps = set_steps_ancestral,
     .step = step_ancestral,
-    .draws_noise = tern_midpoint_draws_noise,
+    .draws_noise = draws_noise,
 };

@@ -115,6 +115,8 @@ enum tern_status tern_timesteps_distilled(struct tern_scheduler *s);
 float tern_predict_noise(const struct tern_scheduler *s, float alpha, float sigma, float m, float x);
 /* TERN_E_INVALID when a timestep has alphas_cumprod 0 and the model predicts noise, of which no x0 follows. */
 enum tern_status tern_timesteps_check_signal(struct tern_scheduler *s);
+/* tern_timesteps_whole, and that check */
+enum tern_status tern_timesteps_signalled(struct tern_scheduler *s);
 
 /* schedules.c: fills `level` (TERN_SCHEDULER_ROOM) with the levels of s->schedule, falling, and returns their number. min and
  * max bound those of diffusers' schedules. */
@@ -132,10 +134,6 @@ struct tern_ancestral {
     float up, down;
 };
 struct tern_ancestral tern_ancestral_step(float from, float to);
-/* set_steps of samplers with a call between two levels, or, when ancestral, between one and how far it goes down; sigmas has
- * the level of each call. rounded: timesteps of karras are whole. Noise is drawn at the calls between. */
-enum tern_status tern_midpoint_steps(struct tern_scheduler *s, bool ancestral, bool rounded);
-bool tern_midpoint_draws_noise(const struct tern_scheduler *s, int i);
 
 /* sigmas.c. From the timesteps: sigmas with the final one; with a schedule the timesteps are replaced.
  * growing: sigma range of the chosen timesteps, fractional timesteps; solver: whole range, rounded timesteps. */

@@ -123,6 +123,12 @@ enum tern_status tern_timesteps_check_signal(struct tern_scheduler *s)
     return TERN_OK;
 }
 
+enum tern_status tern_timesteps_signalled(struct tern_scheduler *s)
+{
+    enum tern_status status = tern_timesteps_whole(s);
+    return status ? status : tern_timesteps_check_signal(s);
+}
+
 enum tern_status tern_timesteps_distilled(struct tern_scheduler *s)
 {
     int64_t t = s->config.num_train_timesteps, original = s->config.original_inference_steps;
