@@ -42,18 +42,33 @@ static enum tern_status check_inputs(const struct tern_graph *g, const struct te
     return n->prepare && !fixed ? wrong(g, "prepared from what changes") : TERN_OK;
 }
 
+/* The dtype behind a post: a cast's own. false: it is no cast between floating dtypes. */
+static bool cast_to(const struct tern_post *p, enum tern_dtype *dtype)
+{
+    if (!(p->value >= 0 && p->value < TERN_DTYPE_COUNT) || p->input >= 0 || !tern_dtype_is_float(*dtype))
+        return false;
+    *dtype = (enum tern_dtype)p->value;
+    return (double)*dtype == p->value && tern_dtype_is_float(*dtype);
+}
+
 /* Posts of two operands have theirs behind the op's own inputs, in order. Whether they suit the result, the rule of the post's
  * op says; whether the kernel applies them, the kernel. */
-static enum tern_status check_posts(const struct tern_graph *g, const struct tern_node *n, const struct tern_op_info *info)
+static enum tern_status check_posts(const struct tern_graph *g, const struct tern_node *n, const struct tern_op_info *info,
+                                    enum tern_dtype dtype)
 {
     int next = info->max_inputs;
     for (int i = 0; i < n->desc.n_post; i++) {
         const struct tern_post *p = &n->desc.post[i];
+        if (p->op == TERN_OP_cast && !cast_to(p, &dtype))
+            return wrong(g, "a post that casts to what is no floating dtype");
+        if (p->op == TERN_OP_cast)
+            continue;
         if (p->op < 0 || p->op >= TERN_OP_COUNT || !tern_op_is_elementwise((enum tern_op)p->op))
             return wrong(g, "a post of an op that is none");
         struct tern_op_info post = tern_op_get((enum tern_op)p->op);
         struct tern_op_desc d = {.op = (enum tern_op)p->op, .n_in = 1, .present = {true, true}};
         d.in[0] = n->desc.out;
+        d.in[0].dtype = dtype;
         if (p->input >= 0) {
             if (p->input != next++ || p->input >= n->desc.n_in || !n->desc.present[p->input])
                 return wrong(g, "the operand of a post is missing");
@@ -63,9 +78,11 @@ static enum tern_status check_posts(const struct tern_graph *g, const struct ter
             return wrong(g, "a post with too few operands");
         if (post.shape(g->ctx, &d))
             return tern_error_status(g->ctx);
-        if (!tern_meta_same_shape(&d.out, &n->desc.out) || d.out.dtype != n->desc.out.dtype)
+        if (!tern_meta_same_shape(&d.out, &n->desc.out) || d.out.dtype != dtype)
             return wrong(g, "a post changes the result's shape or dtype");
     }
+    if (dtype != n->desc.out.dtype)
+        return wrong(g, "a result of another dtype than the op and its posts make");
     return n->desc.n_in > next ? wrong(g, "an operand of no post") : TERN_OK;
 }
 
@@ -82,8 +99,10 @@ static enum tern_status check_prepared(const struct tern_graph *g, const struct 
     return wrong(g, "prepared in another order of memory than the op makes");
 }
 
-/* The result is what the op's rule makes of inputs and attributes; only the order in memory is free. */
-static enum tern_status check_result(const struct tern_graph *g, struct tern_node *n, const struct tern_op_info *info)
+/* The result is what the op's rule makes of inputs and attributes; only the order in memory is free, and the dtype where posts may
+ * change the op's own. */
+static enum tern_status check_result(const struct tern_graph *g, struct tern_node *n, const struct tern_op_info *info,
+                                     enum tern_dtype *dtype)
 {
     struct tern_op_desc d = n->desc;
     struct tern_meta view;
@@ -91,6 +110,9 @@ static enum tern_status check_result(const struct tern_graph *g, struct tern_nod
     d.n_post = 0;
     if (info->shape(g->ctx, &d))
         return tern_error_status(g->ctx);
+    *dtype = d.out.dtype;
+    if (n->desc.n_post)
+        d.out.dtype = n->desc.out.dtype;
     if (memcmp(&d.attrs, &n->desc.attrs, sizeof(d.attrs)))
         return wrong(g, "attributes that the op would complete");
     n->offset = 0;
@@ -110,11 +132,12 @@ enum tern_status tern_check_node(const struct tern_graph *g, struct tern_node *n
     const struct tern_op_info info = tern_op_get(n->desc.op);
     if (n->desc.n_post && (n->kind != TERN_CALL_LAUNCH || n->prepare))
         return wrong(g, "posts of a node that no kernel runs");
+    enum tern_dtype dtype = TERN_F32;
     enum tern_status st = check_inputs(g, n, &info);
-    st = st ? st : check_result(g, n, &info);
+    st = st ? st : check_result(g, n, &info, &dtype);
     if (!st && n->kind == TERN_CALL_JOIN && !tern_join_fits(g, n))
         return wrong(g, "joined from what does not lie in the result's memory");
-    return st || !n->desc.n_post ? st : check_posts(g, n, &info);
+    return st || !n->desc.n_post ? st : check_posts(g, n, &info, dtype);
 }
 
 enum tern_status tern_check_kernel(struct tern_context *ctx, const struct tern_kernel *k, const struct tern_op_desc *d)

@@ -80,6 +80,8 @@ static json_t *posts_json(const struct tern_node *n)
         bad |= json_object_set_new(post, "op", json_string(tern_op_get((enum tern_op)p->op).name));
         if (p->input >= 0)
             bad |= json_object_set_new(post, "input", json_integer(n->in[p->input]));
+        else if (p->op == TERN_OP_cast)
+            bad |= json_object_set_new(post, "dtype", json_string(tern_dtype_name((enum tern_dtype)p->value)));
         else if (p->value != 0)
             bad |= json_object_set_new(post, "value", number_json(p->value));
         bad |= json_array_append_new(posts, post);

@@ -57,6 +57,8 @@ static void put_node(struct line *l, const struct tern_graph *g, const struct te
         put(l, " then %s", tern_op_get((enum tern_op)p->op).name);
         if (p->input >= 0)
             put(l, " in%d", (int)p->input);
+        else if (p->op == TERN_OP_cast)
+            put(l, " %s", tern_dtype_name((enum tern_dtype)p->value));
         else if (p->value != 0)
             put(l, " %g", p->value);
     }

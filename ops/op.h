@@ -43,7 +43,7 @@ union tern_op_attrs {
 struct tern_post {
     int64_t op;    /* enum tern_op */
     int64_t input; /* index of its other operand, behind the op's own inputs; -1: none */
-    double value;  /* the scalar of add_scalar, mul_scalar; gelu's approximate */
+    double value;  /* the scalar of add_scalar, mul_scalar; gelu's approximate; cast's dtype, a floating one: the result's from there on */
 };
 
 /* One use of an op: everything but the data. Absent optional inputs have present[i] == false. */

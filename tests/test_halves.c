@@ -158,6 +158,72 @@ static void posts_come_before_the_rounding(void **state)
     tern_context_destroy(&ctx);
 }
 
+static enum tern_status norm_cast(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *y = user ? tern_rms_norm(in[0], 1, NULL, 1e-5) : tern_layer_norm(in[0], 1, NULL, NULL, 1e-5);
+    out[0] = tern_cast(y, TERN_BF16);
+    return tern_error_status(tern_tensor_context(in[0]));
+}
+
+/* user: weight, bias and the f32 that is added */
+static enum tern_status linear_cast_add(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor **t = user;
+    out[0] = tern_add(t[2], tern_cast(tern_linear(in[0], t[0], t[1]), TERN_F32));
+    return tern_error_status(tern_tensor_context(in[0]));
+}
+
+/* A cast is a post: nothing is rounded in front of one that widens. */
+static void casts_are_posts(void **state)
+{
+    struct tern_context *ctx = support_context();
+    const int64_t rows[] = {37, 130}, sum[] = {37, 331}, weight[] = {331, 130};
+    tern_scope_begin(ctx);
+    check_plan(ctx, norm_cast, NULL, 2, rows, TERN_F32, "layer_norm then cast");
+    check_plan(ctx, norm_cast, ctx, 2, rows, TERN_F32, "rms_norm then cast");
+    if (cpu_level(ctx)->bf16.step) { /* elsewhere products are computed in f32, behind casts */
+        tern_tensor *t[] = {support_noise(ctx, 1, 2, weight, 0.1, TERN_BF16), support_noise(ctx, 2, 1, sum + 1, 1, TERN_F32),
+                            support_noise(ctx, 3, 2, sum, 1, TERN_F32)};
+        check_plan(ctx, linear_cast_add, t, 2, rows, TERN_BF16, "linear, cast and sum");
+    }
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
+/* What casts to bf16 and back wants the rounding. */
+static enum tern_status round_trip(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_cast(tern_cast(tern_group_norm(in[0], 3, NULL, NULL, 1e-5), TERN_BF16), TERN_F32);
+    return tern_error_status(tern_tensor_context(in[0]));
+}
+
+static void a_second_cast_keeps_the_rounding(void **state)
+{
+    struct tern_context *ctx = support_context();
+    const struct tern_graph_input input = {.name = "x", .dtype = TERN_F32, .ndim = 3, .shape = {5, 6, 37}};
+    tern_tensor *y[1] = {NULL};
+    int64_t n;
+    tern_scope_begin(ctx);
+    tern_tensor *x[] = {support_noise(ctx, 7, 3, input.shape, 3, TERN_F32)};
+    struct tern_graph *g = tern_graph_trace(ctx, round_trip, NULL, NULL, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_binding *b = tern_plan_bind(plan, NULL);
+    if (!b || tern_plan_run(b, x, y))
+        fail_msg("%s", tern_error(ctx));
+    float *found = support_values(y[0], &n);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, found + i, sizeof(bits));
+        assert_int_equal(bits & 0xffff, 0);
+    }
+    free(found);
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    tern_context_destroy(&ctx);
+}
+
 /* Nodes of an op that run at each run; those with an input of that dtype. */
 static int count(const struct tern_graph *g, enum tern_op op, enum tern_dtype dtype)
 {
@@ -211,6 +277,8 @@ int main(void)
         cmocka_unit_test(norms_take_any_dtypes),
         cmocka_unit_test(rounds_do_not_matter),
         cmocka_unit_test(posts_come_before_the_rounding),
+        cmocka_unit_test(casts_are_posts),
+        cmocka_unit_test(a_second_cast_keeps_the_rounding),
         cmocka_unit_test(a_unet_has_no_casts_between_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

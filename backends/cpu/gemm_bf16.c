@@ -104,7 +104,7 @@ static void finish_gated(const struct run *r, const struct task *t, int64_t row,
         l->binary[TERN_CPU_ADD](n * NR, c + i * r->b.ldc, 1, bias, 1, c + i * r->b.ldc);
     for (int64_t q = 0; q < n; q += 2) {
         int64_t col, cols = columns(r, p + q, &col);
-        l->geglu(TERN_BF16, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc, g->c + row * g->ldc + col, g->ldc);
+        l->geglu(TERN_BF16, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc, (uint16_t *)g->c + row * g->ldc + col, g->ldc);
     }
 }
 
@@ -115,12 +115,15 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
     const int64_t col = p * NR, cols = min64((p + n) * NR, g->n) - col;
     const float *bias = t->bias ? t->bias + (p - t->p0) * NR : NULL;
     for (int64_t i = 0; i < rows; i++, c += r->b.ldc) {
-        if (g->post) {
-            if (bias)
-                r->level->binary[TERN_CPU_ADD](cols, c, 1, bias, 1, c);
+        const int64_t at = (row + i) * g->ldc + col;
+        if (bias && (g->post || g->c_dtype == TERN_F32))
+            r->level->binary[TERN_CPU_ADD](cols, c, 1, bias, 1, c);
+        if (g->post)
             cpu_post_apply(g->post, c, row + i, col, cols);
-        }
-        r->level->bf16.round(cols, c, g->post ? NULL : bias, g->c + (row + i) * g->ldc + col);
+        if (g->c_dtype == TERN_F32)
+            memcpy((float *)g->c + at, c, (size_t)cols * sizeof(*c));
+        else
+            r->level->bf16.round(cols, c, g->post ? NULL : bias, (uint16_t *)g->c + at);
     }
 }
 
@@ -183,6 +186,7 @@ enum tern_status cpu_bf16_launch(const struct tern_kernel_args *a, const struct 
     g.bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
     g.bias_dtype = a->desc->in[2].dtype;
     g.c = tern_arg_host(&a->out);
+    g.c_dtype = a->desc->out.dtype;
     struct run r = {&g, cpu_level(a->ctx), plan(a->ctx, &g), tern_arg_host(&a->workspace)};
     r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
     if (r.b.slot)

@@ -1,5 +1,5 @@
 /* Matrix products of bf16 with sums in f32: C (m x n) = A (m x k) B + bias, posts, one rounding. A comes in blocks of rows and parts of
- * the depth from a callback, which may point into the picture or matrix itself. */
+ * the depth from a callback, which may point into the picture or matrix itself. C is of bf16, or of f32 where a cast is among the posts. */
 #ifndef TERN_BACKENDS_CPU_GEMM_BF16_H
 #define TERN_BACKENDS_CPU_GEMM_BF16_H
 
@@ -21,11 +21,12 @@ struct cpu_bf16_gemm {
     const void *b;      /* packed by cpu_bf16_pack */
     const void *bias;   /* n values, or NULL */
     enum tern_dtype bias_dtype;
-    uint16_t *c;
+    void *c;
+    enum tern_dtype c_dtype;
     int64_t ldc;
     const struct cpu_post *post; /* on finished rows of C, in f32; NULL: none */
-    /* C = values * gelu(gates), each of n columns: panels of B are of values and of gates by turns, bias is n of values and n of gates. No
-     * posts. */
+    /* C = values * gelu(gates), each of n columns: panels of B are of values and of gates by turns, bias is n of values and n of gates. C
+     * is of bf16, without posts. */
     bool gated;
 };
 

@@ -21,6 +21,7 @@ static struct groups groups_of(const struct tern_op_desc *d, int64_t num_groups)
 {
     const struct tern_meta *m = &d->in[0];
     struct groups r = {.dtype = m->dtype,
+                       .y_dtype = d->out.dtype,
                        .size = (int64_t)tern_dtype_size(m->dtype),
                        .n = m->shape[0],
                        .c = m->shape[1],
@@ -42,7 +43,7 @@ static struct cpu_rows rows_of(const struct tern_op_desc *d)
 static bool picture_post(const struct tern_op_desc *d)
 {
     struct cpu_rows rows = rows_of(d);
-    return cpu_post_fits(d, d->in[0].dtype, &rows);
+    return cpu_post_fits(d, d->in[0].dtype == TERN_F32 ? d->out.dtype : d->in[0].dtype, &rows);
 }
 
 /* ---- runs. The workspace holds what has to be widened of the small inputs, then sums, then values by channel. */

@@ -60,21 +60,22 @@ static void scale_part(const struct groups *r, const struct tern_cpu_affine *a, 
 {
     float tile[TILE];
     const char *x = r->x + at * r->size;
-    char *y = r->y + at * r->size;
+    const int64_t size = (int64_t)tern_dtype_size(r->y_dtype);
+    char *y = r->y + at * size;
     if (!r->post.n) {
-        r->level->affine(r->dtype, rows, n, x, ld, a, vectors, false, y, ld);
+        r->level->affine(r->dtype, r->y_dtype, rows, n, x, ld, a, vectors, y, ld);
         return;
     }
-    for (int64_t k = 0; k < rows; k++, x += ld * r->size, y += ld * r->size)
+    for (int64_t k = 0; k < rows; k++, x += ld * r->size, y += ld * size)
         for (int64_t i = 0, part; i < n; i += part) {
             const int64_t from = vectors ? i : 0;
             struct tern_cpu_affine here = {a->shift + from, a->delta + from, a->scale + from, a->offset + from};
-            float *wide = r->dtype == TERN_F32 ? (float *)(void *)(y + i * r->size) : tile;
+            float *wide = r->y_dtype == TERN_F32 ? (float *)(void *)(y + i * size) : tile;
             part = n - i < TILE ? n - i : TILE;
-            r->level->affine(r->dtype, 1, part, x + i * r->size, 0, &here, vectors, true, wide, 0);
+            r->level->affine(r->dtype, TERN_F32, 1, part, x + i * r->size, 0, &here, vectors, wide, 0);
             cpu_post_apply(&r->post, wide, row + k, col + i, part);
-            if (r->dtype != TERN_F32)
-                r->level->from_f32(r->dtype, part, tile, y + i * r->size);
+            if (r->y_dtype != TERN_F32)
+                r->level->from_f32(r->y_dtype, part, tile, y + i * size);
         }
 }
 

@@ -10,8 +10,8 @@
 
 struct groups {
     const struct tern_cpu_level *level;
-    enum tern_dtype dtype;
-    int64_t size; /* bytes of a value */
+    enum tern_dtype dtype, y_dtype; /* the same, or one of them is f32 */
+    int64_t size;                   /* bytes of a value of x */
     const char *x;
     char *y;
     const float *weight, *bias;

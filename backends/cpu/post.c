@@ -50,8 +50,7 @@ bool cpu_operand_make(const struct tern_meta *m, const struct tern_meta *out, co
 {
     struct tern_meta both;
     int64_t stride[TERN_MAX_DIMS];
-    if (m->dtype != out->dtype || !tern_dtype_is_float(m->dtype) || !tern_broadcast_shape(m, out, &both) ||
-        !tern_meta_same_shape(&both, out))
+    if (!tern_dtype_is_float(m->dtype) || !tern_broadcast_shape(m, out, &both) || !tern_meta_same_shape(&both, out))
         return false;
     tern_broadcast_strides(m, out, stride);
     const int64_t *shape = out->shape;
@@ -76,29 +75,34 @@ bool cpu_post_fits(const struct tern_op_desc *d, enum tern_dtype dtype, const st
     struct cpu_operand o;
     for (int i = 0; i < d->n_post; i++) {
         const struct tern_post *p = &d->post[i];
+        if (p->op == TERN_OP_cast) /* values are f32 until they are stored */
+            continue;
         bool fits = p->input < 0 ? unary_of(p) >= 0 : binary_of(p) >= 0 && cpu_operand_make(&d->in[p->input], &d->out, rows, &o);
         if (!fits)
             return false;
     }
-    return d->out.dtype == dtype;
+    return d->out.dtype == dtype || d->out.dtype == TERN_F32;
 }
 
 struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu_rows *rows)
 {
     const struct tern_op_desc *d = a->desc;
     const struct tern_cpu_level *l = cpu_level(a->ctx);
-    struct cpu_post post = {.n = (int)d->n_post, .level = l};
-    for (int i = 0; i < post.n; i++) {
+    struct cpu_post post = {.level = l};
+    for (int i = 0; i < d->n_post; i++) {
         const struct tern_post *p = &d->post[i];
-        post.step[i].scalar = (float)p->value;
+        if (p->op == TERN_OP_cast)
+            continue;
+        struct cpu_post_step *step = &post.step[post.n++];
+        step->scalar = (float)p->value;
         if (p->input < 0) {
-            post.step[i].unary = l->unary[unary_of(p)];
+            step->unary = l->unary[unary_of(p)];
             continue;
         }
-        post.step[i].binary = l->binary[binary_of(p)];
-        post.step[i].data = tern_arg_host(&a->in[p->input]);
-        post.step[i].dtype = d->in[p->input].dtype;
-        cpu_operand_make(&d->in[p->input], &d->out, rows, &post.step[i].operand);
+        step->binary = l->binary[binary_of(p)];
+        step->data = tern_arg_host(&a->in[p->input]);
+        step->dtype = d->in[p->input].dtype;
+        cpu_operand_make(&d->in[p->input], &d->out, rows, &step->operand);
     }
     return post;
 }

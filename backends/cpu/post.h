@@ -19,13 +19,13 @@ struct cpu_operand {
     int64_t inner, ld;
     int step; /* 0 or 1 */
 };
-/* `m` under the shape of `out`, in its dtype, a floating one; false when it does not have that form. */
+/* `m` under the shape of `out`, of a floating dtype; false when it does not have that form. */
 bool cpu_operand_make(const struct tern_meta *m, const struct tern_meta *out, const struct cpu_rows *rows, struct cpu_operand *o);
 
 struct cpu_post {
     int n;
     const struct tern_cpu_level *level;
-    struct {
+    struct cpu_post_step {
         void (*unary)(int64_t n, const float *x, float *y, float s);
         void (*binary)(int64_t n, const float *x, int x_step, const float *y, int y_step, float *out);
         float scalar;
@@ -35,7 +35,7 @@ struct cpu_post {
     } step[TERN_MAX_POST];
 };
 
-/* Whether all posts can be applied to an output of that dtype that is gone through in that way. */
+/* Whether all posts can be applied to an output that is gone through in that way, by a kernel that stores values of that dtype or of f32. */
 bool cpu_post_fits(const struct tern_op_desc *d, enum tern_dtype dtype, const struct cpu_rows *rows);
 struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu_rows *rows);
 /* y: columns col .. col + n of a row, in f32 whatever the dtype of the output. */

@@ -10,7 +10,8 @@ struct cpu_winograd {
     int64_t n, c, h, w, o, oh, ow; /* (N, C, H, W) to (N, O, OH, OW) */
     int64_t pad_h, pad_w;
     int64_t across, down, tiles; /* of a picture, of a picture, of all pictures */
-    enum tern_dtype dtype;       /* of x and y: f32 or bf16; all between them is f32 */
+    enum tern_dtype dtype;       /* of x: f32 or bf16; all that follows is f32 */
+    enum tern_dtype y_dtype;     /* that of x, or f32 */
     const char *x;
     const float *bias; /* or NULL */
     const void *zero;  /* c zeros: a pixel of the padding */

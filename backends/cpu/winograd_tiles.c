@@ -34,7 +34,8 @@ double cpu_winograd_unit(const struct tern_device *device, const struct tern_op_
 struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d)
 {
     const int64_t *x = d->in[0].shape, *y = d->out.shape;
-    struct cpu_winograd w = {.n = y[0], .c = x[1], .h = x[2], .w = x[3], .o = y[1], .oh = y[2], .ow = y[3], .dtype = d->in[0].dtype};
+    struct cpu_winograd w = {
+        .n = y[0], .c = x[1], .h = x[2], .w = x[3], .o = y[1], .oh = y[2], .ow = y[3], .dtype = d->in[0].dtype, .y_dtype = d->out.dtype};
     w.pad_h = d->attrs.conv2d.padding[0];
     w.pad_w = d->attrs.conv2d.padding[1];
     w.across = ceil_div(w.ow, 4);
@@ -115,7 +116,7 @@ static void finish_bf16(const struct cpu_winograd *w, const struct corner *k, in
                 continue;
             if (w->post)
                 cpu_post_apply(w->post, out[p], row, col + c, part);
-            w->level->from_f32(w->dtype, part, out[p], w->y + (row * w->o + col + c) * pixel_bytes(w));
+            w->level->from_f32(w->y_dtype, part, out[p], w->y + (row * w->o + col + c) * (int64_t)tern_dtype_size(w->y_dtype));
         }
     }
 }
@@ -123,7 +124,7 @@ static void finish_bf16(const struct cpu_winograd *w, const struct corner *k, in
 void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n, const float *m, int64_t step)
 {
     const struct corner k = {t % w->across * 4, t / w->across % w->down * 4, t / w->across / w->down * w->oh * w->ow};
-    (w->dtype == TERN_F32 ? finish_f32 : finish_bf16)(w, &k, col, n, m, step);
+    (w->y_dtype == TERN_F32 ? finish_f32 : finish_bf16)(w, &k, col, n, m, step);
 }
 
 struct cpu_pack cpu_winograd_weights(const struct tern_op_desc *d, int64_t n)

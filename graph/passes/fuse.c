@@ -1,6 +1,6 @@
 /* Fusion: an element-wise op becomes a post of the node that makes its operand, where a kernel of the device says that it
- * applies it: activations, residuals, time embeddings, gates. The fused node stands at the place of the element-wise one,
- * where all operands are there. */
+ * applies it: activations, residuals, time embeddings, gates, and a cast between floating dtypes, which spares the rounding to the
+ * narrower one. The fused node stands at the place of the element-wise one, where all operands are there. */
 #include <string.h>
 
 #include "core/context.h"
@@ -21,6 +21,9 @@ static bool as_post(const struct tern_node *n, struct tern_post *p)
     case TERN_OP_mul_scalar:
         p->value = a->mul_scalar.other;
         return true;
+    case TERN_OP_cast:
+        p->value = (double)a->cast.dtype;
+        return tern_dtype_is_float(n->desc.in[0].dtype) && tern_dtype_is_float(n->desc.out.dtype);
     case TERN_OP_neg:
     case TERN_OP_tanh:
     case TERN_OP_sigmoid:
@@ -35,6 +38,24 @@ static bool as_post(const struct tern_node *n, struct tern_post *p)
     }
 }
 
+static bool has_cast(const struct tern_op_desc *d)
+{
+    for (int i = 0; i < d->n_post; i++)
+        if (d->post[i].op == TERN_OP_cast)
+            return true;
+    return d->op == TERN_OP_cast;
+}
+
+/* What n makes lies as the result of m, but for the dtype where n is a cast. One that widens what another has narrowed stays: who wrote
+ * both wants the rounding. */
+static bool is_alike(const struct tern_node *n, const struct tern_node *m)
+{
+    struct tern_meta out = m->desc.out;
+    if (n->desc.op == TERN_OP_cast && (n->desc.out.dtype != TERN_F32 || !has_cast(&m->desc)))
+        out.dtype = n->desc.out.dtype;
+    return !memcmp(&out, &n->desc.out, sizeof(out));
+}
+
 /* The node that makes operand k, if nothing else needs what it makes; -1. */
 static int maker(const struct tern_graph *g, const struct tern_node *n, int k)
 {
@@ -43,7 +64,7 @@ static int maker(const struct tern_graph *g, const struct tern_node *n, int k)
         return -1;
     const struct tern_node *m = &g->nodes[v->node];
     bool open = !m->dead && !m->prepare && m->kind == TERN_CALL_LAUNCH && m->desc.n_post < TERN_MAX_POST;
-    return open && !memcmp(&m->desc.out, &n->desc.out, sizeof(n->desc.out)) ? v->node : -1;
+    return open && is_alike(n, m) ? v->node : -1;
 }
 
 /* m with n as its last post; n's other operand is `other` (-1: none). False when no kernel takes it. */
@@ -64,6 +85,7 @@ static bool fuse(struct tern_graph *g, struct tern_node *n, struct tern_node *m,
         post.input = at;
     }
     f.desc.post[f.desc.n_post++] = post;
+    f.desc.out.dtype = n->desc.out.dtype;
     f.out = n->out;
     if (!tern_kernel_choose(g->ctx, g->ctx->device, &f.desc))
         return false;

@@ -52,29 +52,58 @@ static tern_tensor *feed_forward(const struct tern_transformer_block *m, tern_te
     return tern_apply_linear(&m->out, tern_linear_geglu(x, m->gate.w, m->gate.b));
 }
 
-/* x (N, L, C), context (N, S, D) */
+/* x + branch, in the dtype of x */
+static tern_tensor *add_branch(tern_tensor *x, tern_tensor *branch)
+{
+    return x ? tern_add(x, tern_cast(branch, tern_tensor_dtype(x))) : NULL;
+}
+
+static tern_tensor *normed(const struct tern_layer *norm, tern_tensor *x, const tern_tensor *context)
+{
+    return tern_cast(tern_apply_layer_norm(norm, x, 1e-5), tern_tensor_dtype(context));
+}
+
+/* x (N, L, C), which may be wider than context (N, S, D), whose dtype the rest is computed in */
 static tern_tensor *apply_block(const struct tern_transformer_block *m, tern_tensor *x, tern_tensor *context)
 {
-    tern_tensor *h = tern_apply_layer_norm(&m->norm1, x, 1e-5);
-    x = tern_add(x, tern_attend(&m->self, h, h, NULL, false));
-    h = tern_apply_layer_norm(&m->norm2, x, 1e-5);
-    x = tern_add(x, tern_attend(&m->cross, h, context, NULL, false));
-    return tern_add(x, feed_forward(m, tern_apply_layer_norm(&m->norm3, x, 1e-5)));
+    tern_tensor *h = normed(&m->norm1, x, context);
+    x = add_branch(x, tern_attend(&m->self, h, h, NULL, false));
+    h = normed(&m->norm2, x, context);
+    x = add_branch(x, tern_attend(&m->cross, h, context, NULL, false));
+    return add_branch(x, feed_forward(m, normed(&m->norm3, x, context)));
+}
+
+/* proj_in: (N, C, H, W) to (N, H W, C) */
+static tern_tensor *enter(const struct tern_transformer *m, tern_tensor *x, enum tern_dtype sums)
+{
+    if (m->linear)
+        return tern_cast(tern_apply_linear(&m->in, tern_to_tokens(x)), sums);
+    return tern_to_tokens(tern_cast(tern_apply_conv(&m->in, x), sums));
+}
+
+/* x + proj_out of y: (N, C, H, W) */
+static tern_tensor *leave(const struct tern_transformer *m, tern_tensor *y, tern_tensor *x)
+{
+    int64_t h = tern_tensor_size(x, 2), w = tern_tensor_size(x, 3);
+    if (m->linear)
+        return tern_from_tokens(add_branch(tern_to_tokens(x), tern_apply_linear(&m->out, y)), h, w);
+    return add_branch(x, tern_apply_conv(&m->out, tern_from_tokens(y, h, w)));
 }
 
 tern_tensor *tern_apply_transformer(const struct tern_transformer *m, tern_tensor *x, tern_tensor *context)
 {
-    if (!x)
+    if (!x || !context)
         return NULL;
     struct tern_context *ctx = tern_tensor_context(x);
-    int64_t h = tern_tensor_size(x, 2), w = tern_tensor_size(x, 3);
+    const enum tern_dtype dtype = tern_tensor_dtype(context), sums = dtype == TERN_BF16 ? TERN_F32 : dtype;
     tern_scope_begin(ctx);
-    tern_tensor *y = tern_apply_group_norm(&m->norm, x, m->groups, 1e-6);
-    y = m->linear ? tern_apply_linear(&m->in, tern_to_tokens(y)) : tern_to_tokens(tern_apply_conv(&m->in, y));
+    x = tern_cast(x, sums);
+    tern_scope_begin(ctx);
+    tern_tensor *y = enter(m, tern_cast(tern_apply_group_norm(&m->norm, x, m->groups, 1e-6), dtype), sums);
     for (int i = 0; i < m->depth; i++)
         y = tern_scope_next(ctx, apply_block(&m->block[i], y, context));
-    y = m->linear ? tern_from_tokens(tern_apply_linear(&m->out, y), h, w) : tern_apply_conv(&m->out, tern_from_tokens(y, h, w));
-    return tern_scope_end(ctx, tern_add(y, x));
+    y = tern_scope_end(ctx, tern_cast(y, dtype));
+    return tern_scope_end(ctx, x ? tern_cast(leave(m, y, x), dtype) : NULL);
 }
 
 void tern_transformer_destroy(struct tern_context *ctx, struct tern_transformer **transformer)

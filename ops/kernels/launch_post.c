@@ -26,6 +26,9 @@ bool tern_post_call(const struct tern_post *p, const char *value, const char *op
     case TERN_OP_mul:
         n = snprintf(out, size, "tern_%s(%s, %s)", name, value, operand);
         break;
+    case TERN_OP_cast: /* values are floats until they are stored */
+        n = snprintf(out, size, "%s", value);
+        break;
     default:
         break;
     }

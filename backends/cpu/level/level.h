@@ -167,11 +167,12 @@ struct tern_cpu_level {
     void (*moments_by_column)(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const float *shift, float *sum,
                               float *square);
     /* y[i] = ((x[i] - a->shift[i]) - a->delta[i]) * a->scale[i] + a->offset[i], or with the first value of each for all: rows of n values,
-     * ldx and ldy values apart. y has x's dtype, or is f32 when `wide`. */
-    void (*affine)(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
-                   bool vectors, bool wide, void *y, int64_t ldy);
-    /* Rows of n values that lie together: (x - mean) / sqrt(variance + eps) * weight + bias. y has x's dtype. */
-    void (*normalize)(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y);
+     * ldx and ldy values apart. The dtypes are the same, or one of them is f32. */
+    void (*affine)(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64_t n, const void *x, int64_t ldx,
+                   const struct tern_cpu_affine *a, bool vectors, void *y, int64_t ldy);
+    /* Rows of n values that lie together: (x - mean) / sqrt(variance + eps) * weight + bias. `to` is `from`, or `from` is f32. */
+    void (*normalize)(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p,
+                      void *y);
 
     /* The transforms of Winograd's convolution on n channels of one tile. x: its 36 input pixels in f32, f16 or bf16, row by row; result
      * i goes to v + i * step. */

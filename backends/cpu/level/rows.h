@@ -146,66 +146,90 @@ INLINE void affine_alike(const enum tern_dtype dtype, int64_t rows, int64_t n, c
     affine_of(dtype, dtype, rows, n, x, ldx, a, vectors, y, ldy);
 }
 
+INLINE void affine_narrow(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
+                          bool vectors, void *y, int64_t ldy)
+{
+    affine_of(TERN_F32, dtype, rows, n, x, ldx, a, vectors, y, ldy);
+}
+
 INLINE void affine_wide(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
                         bool vectors, void *y, int64_t ldy)
 {
     affine_of(dtype, TERN_F32, rows, n, x, ldx, a, vectors, y, ldy);
 }
 
-static void affine(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
-                   bool vectors, bool wide, void *y, int64_t ldy)
+static void affine(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64_t n, const void *x, int64_t ldx,
+                   const struct tern_cpu_affine *a, bool vectors, void *y, int64_t ldy)
 {
-    if (wide)
-        FOR_DTYPE(dtype, affine_wide, rows, n, x, ldx, a, vectors, y, ldy)
+    if (from == to)
+        FOR_DTYPE(from, affine_alike, rows, n, x, ldx, a, vectors, y, ldy)
+    else if (to == TERN_F32)
+        FOR_DTYPE(from, affine_wide, rows, n, x, ldx, a, vectors, y, ldy)
     else
-        FOR_DTYPE(dtype, affine_alike, rows, n, x, ldx, a, vectors, y, ldy)
+        FOR_DTYPE(to, affine_narrow, rows, n, x, ldx, a, vectors, y, ldy)
 }
 
 /* y = (x - shift - delta) scale weight + bias; a row that comes later is asked for meanwhile. */
-INLINE void normalize_row(const enum tern_dtype dtype, int64_t n, const void *x, float shift, float delta, float scale, const float *weight,
-                          const float *bias, void *y)
+INLINE void normalize_row(const enum tern_dtype from, const enum tern_dtype to, int64_t n, const void *x, float shift, float delta,
+                          float scale, const float *weight, const float *bias, void *y)
 {
     const vf one = v_set(1), zero = v_set(0);
     int64_t i = 0;
     for (; i + VW <= n; i += VW) {
-        vf v = ((v_load_as(dtype, x, i) - shift) - delta) * scale;
-        __builtin_prefetch(row_of(dtype, x, NORM_ROWS * n + i));
-        v_store_as(dtype, y, i, v * (weight ? v_load(weight + i) : one) + (bias ? v_load(bias + i) : zero));
+        vf v = ((v_load_as(from, x, i) - shift) - delta) * scale;
+        __builtin_prefetch(row_of(from, x, NORM_ROWS * n + i));
+        v_store_as(to, y, i, v * (weight ? v_load(weight + i) : one) + (bias ? v_load(bias + i) : zero));
     }
     if (i < n) {
-        vf v = ((v_load_as_n(dtype, x, i, n - i) - shift) - delta) * scale;
+        vf v = ((v_load_as_n(from, x, i, n - i) - shift) - delta) * scale;
         v = v * (weight ? v_load_n(weight + i, n - i) : one) + (bias ? v_load_n(bias + i, n - i) : zero);
-        v_store_as_n(dtype, y, i, v, n - i);
+        v_store_as_n(to, y, i, v, n - i);
     }
 }
 
 /* Several rows, so that they do not wait for each other's roots and divisions. */
-INLINE void normalize_rows(const enum tern_dtype dtype, int rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y)
+INLINE void normalize_rows(const enum tern_dtype from, const enum tern_dtype to, int rows, int64_t n, const void *x,
+                           const struct tern_cpu_norm *p, void *y)
 {
     float shift[NORM_ROWS], delta[NORM_ROWS], scale[NORM_ROWS];
     for (int r = 0; r < rows; r++) {
         double sum, square;
-        const void *row = row_of(dtype, x, r * n);
-        shift[r] = p->center ? load_as(dtype, row, 0) : 0;
-        moments_of(dtype, n, row, shift[r], &sum, &square);
+        const void *row = row_of(from, x, r * n);
+        shift[r] = p->center ? load_as(from, row, 0) : 0;
+        moments_of(from, n, row, shift[r], &sum, &square);
         double mean = p->center ? sum / (double)n : 0, variance = square / (double)n - mean * mean;
         delta[r] = (float)mean;
         scale[r] = (float)(1 / __builtin_sqrt((variance < 0 ? 0 : variance) + p->eps)); /* NaN stays NaN */
     }
     for (int r = 0; r < rows; r++)
-        normalize_row(dtype, n, row_of(dtype, x, r * n), shift[r], delta[r], scale[r], p->weight, p->bias, (void *)row_of(dtype, y, r * n));
+        normalize_row(from, to, n, row_of(from, x, r * n), shift[r], delta[r], scale[r], p->weight, p->bias, (void *)row_of(to, y, r * n));
 }
 
-INLINE void normalize_of(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y)
+INLINE void normalize_of(const enum tern_dtype from, const enum tern_dtype to, int64_t rows, int64_t n, const void *x,
+                         const struct tern_cpu_norm *p, void *y)
 {
     for (int64_t r = 0; r < rows; r += NORM_ROWS)
-        normalize_rows(dtype, (int)(rows - r < NORM_ROWS ? rows - r : NORM_ROWS), n, row_of(dtype, x, r * n), p,
-                       (void *)row_of(dtype, y, r * n));
+        normalize_rows(from, to, (int)(rows - r < NORM_ROWS ? rows - r : NORM_ROWS), n, row_of(from, x, r * n), p,
+                       (void *)row_of(to, y, r * n));
 }
 
-static void normalize(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y)
+INLINE void normalize_alike(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y)
 {
-    FOR_DTYPE(dtype, normalize_of, rows, n, x, p, y)
+    normalize_of(dtype, dtype, rows, n, x, p, y);
+}
+
+INLINE void normalize_wide(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p, void *y)
+{
+    normalize_of(TERN_F32, dtype, rows, n, x, p, y);
+}
+
+static void normalize(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p,
+                      void *y)
+{
+    if (from == to)
+        FOR_DTYPE(from, normalize_alike, rows, n, x, p, y)
+    else
+        FOR_DTYPE(to, normalize_wide, rows, n, x, p, y)
 }
 
 static float max_of(int64_t n, const float *x)
