@@ -9,6 +9,7 @@
 #include "core/hal.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "core/threads.h"
 
 struct tern_scope_stack {
     tern_tensor **tensors; /* all open scopes, outermost first */
@@ -31,6 +32,7 @@ struct tern_context {
     uint64_t buffers;     /* atomic; made so far */
 
     pthreadpool_t pool;
+    struct tern_threads threads;
     struct tern_mapping *mappings; /* core/files.c; they hold the context */
 
     struct tern_device *host;   /* always the CPU */

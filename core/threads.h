@@ -4,6 +4,19 @@
 
 #include <tern/base.h>
 
+/* Between begin and end (which may be nested, also from several threads) one loop follows the other at once. Workers stay awake from one to
+ * the next, as long as nobody else wants the cores. */
+void tern_threads_begin(struct tern_context *ctx);
+void tern_threads_end(struct tern_context *ctx);
+
+/* Of a context; all atomic. */
+struct tern_threads {
+    int runs;         /* begun */
+    int awake;        /* workers may be */
+    int asleep, rest; /* loops to go until they may be again; how many it will be at the next disturbance */
+    long switches;    /* that the process did not want, so far */
+};
+
 /* Calls fn(arg, begin, end) over disjoint ranges that cover 0..n, each a multiple of `tile` long but the
  * last, from several threads; returns when all are done. */
 void tern_parallel(struct tern_context *ctx, int64_t n, int64_t tile, void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);

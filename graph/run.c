@@ -224,12 +224,14 @@ static enum tern_status run_steps(const struct run *r)
     const struct tern_plan *p = r->plan;
     enum tern_status st = TERN_OK;
     double start = r->observer ? tern_now() : 0;
+    tern_threads_begin(p->ctx);
     for (int s = 0; !st && s < p->n_steps; s++) {
         double begin = r->observer ? tern_now() : 0;
         st = tern_check_cancel(p->ctx) ? tern_error_status(p->ctx) : run_step(r, &p->steps[s]);
         if (!st && r->observer && !(st = p->ctx->device->queue->fns->finish(p->ctx->device->queue)))
             tern_step_tell(r->observer, &p->steps[s], begin - start, tern_now() - start);
     }
+    tern_threads_end(p->ctx);
     return st;
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 #include <tern/ops.h>
@@ -388,6 +389,34 @@ static void loops_cover_their_range_once(void **state)
     tern_context_destroy(&ctx);
 }
 
+static double processor_seconds(void)
+{
+    struct timespec t;
+    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Workers may spin from loop to loop, but not when the last run is over: 200 ms of which hardly any are computed. */
+static void workers_sleep_behind_a_run(void **state)
+{
+    struct cover c = {.tile = 1, .n = 64};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 2});
+    assert_non_null(ctx);
+    tern_threads_begin(ctx);
+    tern_threads_begin(ctx);
+    for (int i = 0; i < 200; i++)
+        tern_parallel(ctx, 64, 1, mark_range, &c);
+    tern_threads_end(ctx);
+    tern_parallel(ctx, 64, 1, mark_range, &c);
+    tern_threads_end(ctx);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(c.seen[i], 201);
+    const double before = processor_seconds();
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    assert_true(processor_seconds() - before < 0.004);
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +436,7 @@ int main(void)
         cmocka_unit_test(callbacks_are_called),
         cmocka_unit_test(buffers_check_their_ranges),
         cmocka_unit_test(loops_cover_their_range_once),
+        cmocka_unit_test(workers_sleep_behind_a_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
