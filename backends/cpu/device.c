@@ -65,7 +65,7 @@ static void fail_unknown(struct tern_context *ctx, const char *limit)
 static bool is_faster(const struct tern_cpu_level *l)
 {
     const struct cpuinfo_core *c = cpuinfo_initialize() && cpuinfo_get_cores_count() ? cpuinfo_get_core(0) : NULL;
-    return strcmp(l->name, "avx512bf16") != 0 || !c || c->vendor != cpuinfo_vendor_intel;
+    return !l->emulated && (strcmp(l->name, "avx512bf16") != 0 || !c || c->vendor != cpuinfo_vendor_intel);
 }
 
 /* The best level that the processor has and TERN_CPU_LEVEL allows; the one that it names in any case. */

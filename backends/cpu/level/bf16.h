@@ -40,6 +40,10 @@ static void bf16_round(int64_t n, const float *x, const float *bias, uint16_t *y
 
 #if defined(TERN_LEVEL_amx)
 
+#if defined(TERN_EMULATE_TILES)
+#include "backends/cpu/level/tiles_emulated.h"
+#endif
+
 #define BF16_STEP 32
 #define BF16_GAIN 16
 

@@ -38,7 +38,9 @@ static bool has_avx512_bf16(void)
 }
 #endif
 
-#ifdef TERN_LEVEL_amx
+#if defined(TERN_LEVEL_amx) && defined(TERN_EMULATE_TILES)
+static bool has_amx_bf16(void) { return true; }
+#elif defined(TERN_LEVEL_amx)
 /* Linux gives the tiles to a process that asks for them (arch_prctl ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA; kernel 5.16), for all of
  * its threads. To ask again changes nothing. */
 static bool may_use_tiles(void)
@@ -92,6 +94,9 @@ static bool available(void)
 
 extern const struct tern_cpu_level LEVEL(tern_cpu_level);
 const struct tern_cpu_level LEVEL(tern_cpu_level) = {
+#if defined(TERN_LEVEL_amx) && defined(TERN_EMULATE_TILES)
+    .emulated = true,
+#endif
     .name =
 #if defined(TERN_LEVEL_amx)
         "amx",

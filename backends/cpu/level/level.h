@@ -130,7 +130,8 @@ struct tern_gemm_ahead {
 struct tern_cpu_level {
     const char *name;
     bool (*available)(void);
-    int mr, nr; /* gemm tile */
+    bool emulated; /* computes slowly what the processor lacks: only who names it gets it */
+    int mr, nr;    /* gemm tile */
 
     /* C (rows x cols, ldc) = or += A (rows x k, rows lda apart) times a packed panel of B (k x nr, nr contiguous; nr is
      * the level's, or half of it when `half_panel`). rows <= mr, cols <= the panel's width. With `accumulate` C is added to,
