@@ -1,6 +1,7 @@
 /* What the tests of LoRAs share. */
 #include "lora_help.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,6 +24,77 @@ void lora_set(struct tern_context *ctx, struct tern_pipeline *p, const struct lo
     }
     if (tern_pipeline_set_loras(p, loras, n))
         fail_msg("%s: %s", n ? list[0].file : "none", tern_error(ctx));
+}
+
+double lora_error(struct tern_context *ctx, struct tern_pipeline *p, const char *folder, const char *component, const char *name)
+{
+    char path[PATH_SIZE];
+    snprintf(path, sizeof(path), "%s/%s/%s.%s.safetensors", TERN_TEST_DATA, folder, component, name);
+    struct golden g = golden_open(ctx, path);
+    double e = golden_error(p, component, &g, name);
+    golden_close(&g);
+    return e;
+}
+
+void lora_check_cases(const char *model, const char *folder, const struct lora_case *cases, size_t n)
+{
+    struct tern_context *ctx = support_context();
+    struct tern_pipeline *p = model_load(ctx, model);
+    double worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        int count = 0;
+        while (count < LORA_MOST && cases[i].lora[count].file)
+            count++;
+        lora_set(ctx, p, cases[i].lora, count);
+        for (int k = 0; k < 3 && cases[i].components[k]; k++) {
+            double e = lora_error(ctx, p, folder, cases[i].components[k], cases[i].name);
+            worst = fmax(worst, e);
+            if (!(e <= LORA_LIMIT))
+                fail_msg("%s %s (%s): NMSE %.3g, expected at most %g", cases[i].components[k], cases[i].lora[0].file, cases[i].name, e,
+                         LORA_LIMIT);
+        }
+    }
+    print_message("worst NMSE %.2g\n", worst);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
+void lora_leaves_nothing(const char *model, const struct lora_spec *all, int count, int n)
+{
+    static const struct tern_lora_strength blocks[] = {{"text_encoder", 0.25}, {"down", 0.5}, {"mid", 0}, {"up", 2}};
+    struct tern_context *ctx = support_context();
+    struct tern_pipeline *p = model_load(ctx, model);
+    struct lora_print *before = lora_print(ctx, p);
+    lora_set(ctx, p, all, count); /* once, so that each op has its kernel */
+    lora_set(ctx, p, NULL, 0);
+    tern_memory_trim(ctx);
+    size_t used = tern_memory_used(ctx);
+    uint32_t random = 1;
+    for (int i = 0; i < n; i++) {
+        struct lora_spec list[3];
+        int m = 0;
+        for (; m < 3 && (random = random * 1664525u + 1013904223u) >> 30; m++) {
+            random = random * 1664525u + 1013904223u;
+            list[m] = (struct lora_spec){all[(random >> 24) % (uint32_t)count].file, (int)(random >> 19 & 31) / 8.0 - 1.5, blocks,
+                                         random >> 12 & 3};
+        }
+        lora_set(ctx, p, list, m);
+    }
+    for (int i = 0; i < count; i++) {
+        lora_set(ctx, p, &all[i], 1);
+        struct lora_print *during = lora_print(ctx, p);
+        assert_false(lora_print_same(before, during));
+        lora_print_free(&during);
+    }
+    lora_set(ctx, p, NULL, 0);
+    struct lora_print *after = lora_print(ctx, p);
+    assert_true(lora_print_same(before, after));
+    lora_print_free(&before);
+    lora_print_free(&after);
+    tern_memory_trim(ctx);
+    assert_int_equal(tern_memory_used(ctx), used);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
 }
 
 static void widen(struct tern_context *ctx, const char *folder, const char *file)

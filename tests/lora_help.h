@@ -4,7 +4,7 @@
 
 #include <tern/tern.h>
 
-/* A file of tests/data/lora, its scale and blocks. */
+/* A file of tests/data/lora (or of another folder beside it: "../lora-xl/a.safetensors"), its scale and blocks. */
 struct lora_spec {
     const char *file;
     double scale;
@@ -12,6 +12,23 @@ struct lora_spec {
     int n_blocks;
 };
 void lora_set(struct tern_context *ctx, struct tern_pipeline *p, const struct lora_spec *list, int n);
+
+/* The largest NMSE that is allowed. */
+#define LORA_LIMIT 1e-8
+#define LORA_MOST 5
+/* LoRAs, and the outputs of tests/data with them: `<folder>/<component>.<name>.safetensors` for each component. */
+struct lora_case {
+    const char *name;
+    struct lora_spec lora[LORA_MOST];
+    const char *components[3];
+};
+/* The error of a component with the LoRAs that are set. */
+double lora_error(struct tern_context *ctx, struct tern_pipeline *p, const char *folder, const char *component, const char *name);
+/* All of them on the model of that path. */
+void lora_check_cases(const char *model, const char *folder, const struct lora_case *cases, size_t n);
+/* `n` changes among those of the list at random, with strengths by block: outputs before and after are the same, bit by bit, and so is the
+ * memory in use. */
+void lora_leaves_nothing(const char *model, const struct lora_spec *all, int count, int n);
 
 /* A copy of the model sd1 with f32 weights; damage_remove. */
 void lora_f32_model(char *folder);

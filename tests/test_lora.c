@@ -16,69 +16,43 @@
 #include "model_help.h"
 #include "support.h"
 
-#define LIMIT 1e-8
-
 static const struct tern_lora_strength blocks[] = {
     {"text_encoder", 0.25}, {"down", 0.5}, {"mid", 0}, {"up.1.0", 0.1}, {"up.1.1", 2}, {"up.1.2", -1}, {"up.2", 1.5},
 };
 
-/* The cases of tools/goldens/lora.py. */
-static const struct lora_case {
-    const char *name;
-    struct lora_spec lora[2];
-    bool text; /* there are values for the text encoder */
-} f32_cases[] =
-    {
-        {"a-0.7", {{"a.safetensors", 0.7}}, true},
-        {"a-0.7", {{"a-kohya.safetensors", 0.7}}, true},
-        {"a-0.7", {{"a-ldm.safetensors", 0.7}}, true},
-        {"a-0.7", {{"a-old.bin", 0.7}}, true},
-        {"a-0.7", {{"a.safetensors", 0.4}, {"a-kohya.safetensors", 0.3}}, true}, /* the same matrices twice */
-        {"a-negative", {{"a.safetensors", -1.5}}, true},
-        {"conv-1", {{"conv.safetensors", 1}}, false},
-        {"a-and-conv", {{"a.safetensors", 0.6}, {"conv.safetensors", 0.9}}, false},
-        {"a-and-conv", {{"conv.safetensors", 0.9}, {"a-kohya.safetensors", 0.6}}, false},
-        {"a-blocks", {{"a.safetensors", 1, blocks, 7}}, true},
-        {"mid-0.8", {{"mid.safetensors", 0.8}}, false},
-},
-  f16_cases[] = {
-      {"a-0.7-f16", {{"a.safetensors", 0.7}}, true},
-};
-
-static double case_error(struct tern_context *ctx, struct tern_pipeline *p, const char *component, const char *name)
-{
-    char path[PATH_SIZE];
-    snprintf(path, sizeof(path), "%s/lora/%s.%s.safetensors", TERN_TEST_DATA, component, name);
-    struct golden g = golden_open(ctx, path);
-    double e = golden_error(p, component, &g, name);
-    golden_close(&g);
-    return e;
-}
-
-static void check_cases(const char *model, const struct lora_case *cases, size_t n)
-{
-    struct tern_context *ctx = support_context();
-    struct tern_pipeline *p = model_load(ctx, model);
-    double worst = 0;
-    for (size_t i = 0; i < n; i++) {
-        lora_set(ctx, p, cases[i].lora, cases[i].lora[1].file ? 2 : 1);
-        for (int part = 0; part < (cases[i].text ? 2 : 1); part++) {
-            double e = case_error(ctx, p, part ? "text_encoder" : "unet", cases[i].name);
-            worst = fmax(worst, e);
-            if (!(e <= LIMIT))
-                fail_msg("%s %s: NMSE %.3g, expected at most %g", part ? "text_encoder" : "unet", cases[i].lora[0].file, e, LIMIT);
-        }
+#define BOTH                   \
+    {                          \
+        "unet", "text_encoder" \
     }
-    print_message("worst NMSE %.2g\n", worst);
-    tern_pipeline_destroy(&p);
-    tern_context_destroy(&ctx);
-}
+#define UNET   \
+    {          \
+        "unet" \
+    }
+
+/* The cases of tools/goldens/lora.py. */
+static const struct lora_case f32_cases[] =
+    {
+        {"a-0.7", {{"a.safetensors", 0.7}}, BOTH},
+        {"a-0.7", {{"a-kohya.safetensors", 0.7}}, BOTH},
+        {"a-0.7", {{"a-ldm.safetensors", 0.7}}, BOTH},
+        {"a-0.7", {{"a-old.bin", 0.7}}, BOTH},
+        {"a-0.7", {{"a.safetensors", 0.4}, {"a-kohya.safetensors", 0.3}}, BOTH}, /* the same matrices twice */
+        {"a-negative", {{"a.safetensors", -1.5}}, BOTH},
+        {"conv-1", {{"conv.safetensors", 1}}, UNET},
+        {"a-and-conv", {{"a.safetensors", 0.6}, {"conv.safetensors", 0.9}}, UNET},
+        {"a-and-conv", {{"conv.safetensors", 0.9}, {"a-kohya.safetensors", 0.6}}, UNET},
+        {"a-blocks", {{"a.safetensors", 1, blocks, 7}}, BOTH},
+        {"mid-0.8", {{"mid.safetensors", 0.8}}, UNET},
+},
+                              f16_cases[] = {
+                                  {"a-0.7-f16", {{"a.safetensors", 0.7}}, BOTH},
+};
 
 static void outputs_are_those_of_diffusers(void **state)
 {
     char folder[PATH_SIZE];
     lora_f32_model(folder);
-    check_cases(folder, f32_cases, sizeof(f32_cases) / sizeof(*f32_cases));
+    lora_check_cases(folder, "lora", f32_cases, sizeof(f32_cases) / sizeof(*f32_cases));
     damage_remove(folder);
 }
 
@@ -86,7 +60,7 @@ static void outputs_are_those_of_diffusers(void **state)
 static void f16_models_get_f16(void **state)
 {
     char path[PATH_SIZE];
-    check_cases(model_path("sd1", path), f16_cases, 1);
+    lora_check_cases(model_path("sd1", path), "lora", f16_cases, 1);
 }
 
 static void hundred_changes_leave_nothing(void **state)
@@ -94,36 +68,7 @@ static void hundred_changes_leave_nothing(void **state)
     static const struct lora_spec all[] = {
         {"a.safetensors", 1}, {"conv.safetensors", 1}, {"a-kohya.safetensors", 1}, {"mid.safetensors", 1}};
     char path[PATH_SIZE];
-    struct tern_context *ctx = support_context();
-    struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
-    struct lora_print *before = lora_print(ctx, p);
-    lora_set(ctx, p, all, 4); /* once, so that each op has its kernel */
-    lora_set(ctx, p, NULL, 0);
-    tern_memory_trim(ctx);
-    size_t used = tern_memory_used(ctx);
-    uint32_t random = 1;
-    for (int i = 0; i < 100; i++) {
-        struct lora_spec list[3];
-        int n = 0;
-        for (; n < 3 && (random = random * 1664525u + 1013904223u) >> 30; n++) {
-            random = random * 1664525u + 1013904223u;
-            list[n] = (struct lora_spec){all[random >> 30].file, (int)(random >> 20 & 31) / 8.0 - 1.5, blocks, random >> 12 & 7};
-        }
-        lora_set(ctx, p, list, n);
-    }
-    lora_set(ctx, p, (struct lora_spec[]){{"a.safetensors", 1}}, 1);
-    struct lora_print *during = lora_print(ctx, p);
-    assert_false(lora_print_same(before, during));
-    lora_set(ctx, p, NULL, 0);
-    struct lora_print *after = lora_print(ctx, p);
-    assert_true(lora_print_same(before, after));
-    lora_print_free(&before);
-    lora_print_free(&during);
-    lora_print_free(&after);
-    tern_memory_trim(ctx);
-    assert_int_equal(tern_memory_used(ctx), used);
-    tern_pipeline_destroy(&p);
-    tern_context_destroy(&ctx);
+    lora_leaves_nothing(model_path("sd1", path), all, 4, 100);
 }
 
 /* Tensors that the file names are new, all others are the very same. */
@@ -218,24 +163,12 @@ static void pictures_have_them(void **state)
     assert_true(support_nmse(first, plain, n) > 1e-3);
     lora_set(ctx, p, (struct lora_spec[]){{"a.safetensors", 0.7}}, 1);
     for (int i = 0; i < 2; i++) /* it was dropped; made anew in the scope of the first call */
-        assert_true(case_error(ctx, p, "text_encoder", "a-0.7-f16") <= LIMIT);
+        assert_true(lora_error(ctx, p, "lora", "text_encoder", "a-0.7-f16") <= LORA_LIMIT);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
     free(first);
     free(second);
     free(plain);
-}
-
-static void sdxl_is_refused(void **state)
-{
-    char path[PATH_SIZE];
-    struct tern_context *ctx = model_context(NULL, 1);
-    struct tern_pipeline *p = model_load(ctx, model_path("sdxl", path));
-    assert_int_equal(tern_pipeline_set_loras(p, &(struct tern_lora){"a.safetensors", 1, NULL, 0}, 1), TERN_E_UNSUPPORTED);
-    support_error(ctx, TERN_E_UNSUPPORTED, "sdxl: LoRAs for Stable Diffusion XL are not supported yet");
-    assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
-    tern_pipeline_destroy(&p);
-    tern_context_destroy(&ctx);
 }
 
 /* Each allocation of a change fails once: a status, and the pipeline is as it was. */
@@ -419,7 +352,7 @@ static void scopes_do_not_matter(void **state)
     tern_scope_begin(ctx);
     lora_set(ctx, p, (struct lora_spec[]){{"a.safetensors", 0.7}}, 1);
     tern_scope_end(ctx, NULL);
-    assert_true(case_error(ctx, p, "unet", "a-0.7-f16") <= LIMIT);
+    assert_true(lora_error(ctx, p, "lora", "unet", "a-0.7-f16") <= LORA_LIMIT);
     tern_scope_begin(ctx);
     lora_set(ctx, p, NULL, 0);
     tern_scope_end(ctx, NULL);
@@ -484,7 +417,6 @@ int main(void)
         cmocka_unit_test(scales_read_nothing),
         cmocka_unit_test(pictures_have_them),
         cmocka_unit_test(scopes_do_not_matter),
-        cmocka_unit_test(sdxl_is_refused),
         cmocka_unit_test(no_memory_changes_nothing),
         cmocka_unit_test(cancel_changes_nothing),
         cmocka_unit_test(memory_is_predicted),

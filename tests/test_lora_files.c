@@ -16,6 +16,8 @@
 
 #define K "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn2_to_k" /* (8, 40) */
 #define C "lora_unet_down_blocks_0_resnets_0_conv1"                              /* (8, 8, 3, 3) */
+#define M "lora_unet_mid_block_attentions_0_transformer_blocks_0_attn1_to_out_0" /* (24, 24), (24) */
+#define N "lora_unet_down_blocks_0_resnets_0_norm1"                              /* (8), (8) */
 #define P "unet.down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k"
 #define META "lora_adapter_metadata"
 
@@ -31,7 +33,8 @@ struct file {
     struct tensor tensor[5];
     const char *metadata;
     enum tern_status status; /* TERN_OK: it is taken */
-    const char *parts[4];
+    const char *parts[4];    /* of the error; TERN_OK: of what the log is told */
+    const char *key;         /* of the metadata value; NULL: META */
 };
 
 static const struct file files[] = {
@@ -55,18 +58,48 @@ static const struct file files[] = {
     /* no LoRA */
     {{{"conv_in.weight", 4, {8, 4, 3, 3}}}, NULL, TERN_E_FORMAT, {"no LoRA", "\"conv_in.weight\"", "1 tensors"}},
     {{{NULL}}, NULL, TERN_E_FORMAT, {"no tensors"}},
-    /* of another model */
+    /* it fits in part: what does not is told */
     {{{K ".lora_down.weight", 2, {2, 40}},
       {K ".lora_up.weight", 2, {8, 2}},
-      {"lora_te2_text_model_encoder_layers_0_mlp_fc1.lora_down.weight", 2, {1, 40}},
+      {"lora_te_text_model_encoder_layers_9_mlp_fc1.lora_down.weight", 2, {1, 40}},
       {"lora_unet_down_blocks_7_resnets_0_conv1.lora_up.weight", 2, {1, 40}}},
      NULL,
+     TERN_OK,
+     {"2 of its 4 tensors have no place", "\"lora_te_text_model_encoder_layers_9_mlp_fc1.lora_down.weight\"",
+      "\"lora_unet_down_blocks_7_resnets_0_conv1.lora_up.weight\""}},
+    {{{K ".diff", 2, {8, 40}}, {K ".diff_b", 1, {8}}}, NULL, TERN_OK, {"1 of its 2", K ".diff_b"}}, /* it has no bias */
+    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}, {P ".lora_B.bias", 1, {8}}}, NULL, TERN_OK, {"1 of its 3"}},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}, {"emb_params", 2, {2, 40}}}, NULL, TERN_OK, {"\"emb_params\""}},
+    /* of another architecture */
+    {{{C ".lora_down.weight", 4, {2, 8, 3, 3}},
+      {C ".lora_up.weight", 2, {8, 2}},
+      {"lora_te2_text_model_encoder_layers_0_mlp_fc1.lora_down.weight", 2, {1, 40}},
+      {"lora_unet_input_blocks_4_1_transformer_blocks_1_attn1_to_k.lora_up.weight", 2, {1, 40}}},
+     NULL,
      TERN_E_FORMAT,
-     {"kohya", "2 of its 4 tensors", "\"lora_te2_text_model_encoder_layers_0_mlp_fc1.lora_down.weight\""}},
+     {"a LoRA for Stable Diffusion XL", "this model is Stable Diffusion 1"}},
+    {{{K ".lora_down.weight", 2, {2, 1024}}, {K ".lora_up.weight", 2, {8, 2}}},
+     NULL,
+     TERN_E_FORMAT,
+     {"a LoRA for Stable Diffusion 2", "this model is Stable Diffusion 1"}},
+    {{{"lora_unet_double_blocks_0_img_attn_proj.lora_down.weight", 2, {2, 40}}}, NULL, TERN_E_FORMAT, {"a LoRA for Flux"}},
+    {{{"lora_unet_joint_blocks_0_x_block_mlp_fc1.lora_down.weight", 2, {2, 40}}}, NULL, TERN_E_FORMAT, {"a LoRA for Stable Diffusion 3"}},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}},
+     "sdxl_base_v1-0",
+     TERN_E_FORMAT,
+     {"a LoRA for Stable Diffusion XL"},
+     "ss_base_model_version"},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}},
+     "stable-diffusion-v2-768-v/lora",
+     TERN_E_FORMAT,
+     {"a LoRA for Stable Diffusion 2"},
+     "modelspec.architecture"},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}}, "sd_v1", TERN_OK, {NULL}, "ss_base_model_version"},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}}, "my own", TERN_OK, {NULL}, "ss_base_model_version"},
     {{{"unet.nowhere.to_q.lora_A.weight", 2, {2, 40}}},
      NULL,
      TERN_E_FORMAT,
-     {"PEFT", "1 of its 1 tensors", "\"unet.nowhere.to_q.lora_A.weight\""}},
+     {"PEFT", "none of its 1 tensors", "\"unet.nowhere.to_q.lora_A.weight\""}},
     {{{"unet.nowhere.to_q.lora.up.weight", 2, {2, 40}}},
      NULL,
      TERN_E_FORMAT,
@@ -113,14 +146,53 @@ static const struct file files[] = {
      NULL,
      TERN_E_SHAPE,
      {K ".alpha\"", "expected one number, found (2,) f32"}},
-    /* other kinds of adapters */
-    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}, {K ".dora_scale", 2, {8, 1}}},
+    /* other kinds of adapters: complete, of the right shapes, and not mixed */
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}, {K ".dora_scale", 2, {8, 1}}}, NULL, TERN_OK, {NULL}},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}, {K ".dora_scale", 2, {1, 40}}}, NULL, TERN_OK, {NULL}},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}, {K ".dora_scale", 2, {1, 8}}},
      NULL,
-     TERN_E_UNSUPPORTED,
-     {"DoRA"}},
-    {{{K ".hada_w1_a", 2, {8, 2}}}, NULL, TERN_E_UNSUPPORTED, {K ".hada_w1_a\"", "LoHa"}},
-    {{{K ".lokr_w1", 2, {8, 2}}}, NULL, TERN_E_UNSUPPORTED, {"LoKr"}},
-    {{{P ".lora_B.bias", 1, {8}}}, NULL, TERN_E_UNSUPPORTED, {"biases"}},
+     TERN_E_SHAPE,
+     {K ".dora_scale\"", "expected (1, 40) f32"}},
+    {{{K ".dora_scale", 2, {8, 1}}}, NULL, TERN_E_FORMAT, {"stands alone"}},
+    {{{K ".diff", 2, {8, 40}}, {K ".dora_scale", 2, {8, 1}}}, NULL, TERN_E_FORMAT, {"a magnitude beside other"}},
+    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}, {P ".lora_magnitude_vector", 1, {40}}},
+     NULL,
+     TERN_E_SHAPE,
+     {"expected (8,) f32"}},
+    {{{K ".hada_w1_a", 2, {8, 2}}, {K ".hada_w1_b", 2, {2, 40}}, {K ".hada_w2_a", 2, {8, 3}}, {K ".hada_w2_b", 2, {3, 40}}},
+     NULL,
+     TERN_OK,
+     {NULL}},
+    {{{K ".hada_w1_a", 2, {8, 2}}, {K ".hada_w1_b", 2, {2, 40}}, {K ".hada_w2_a", 2, {8, 3}}, {K ".hada_w2_b", 2, {2, 40}}},
+     NULL,
+     TERN_E_SHAPE,
+     {K ".hada_w2_a\"", "expected (8, 2) f32"}},
+    {{{K ".hada_w1_a", 2, {8, 2}}}, NULL, TERN_E_FORMAT, {K ".hada_w1_a\" stands alone", "other factor"}},
+    {{{K ".hada_w1_a", 2, {8, 2}}, {K ".hada_w1_b", 2, {2, 40}}}, NULL, TERN_E_FORMAT, {"stands alone"}},
+    {{{C ".hada_w1_a", 2, {2, 8}}, {C ".hada_w1_b", 2, {2, 8}}, {C ".hada_t1", 4, {2, 2, 3, 3}}}, NULL, TERN_E_FORMAT, {"other core"}},
+    {{{K ".lokr_w1", 2, {8, 2}}}, NULL, TERN_E_FORMAT, {K ".lokr_w1\" stands alone", "lokr_w2"}},
+    {{{K ".lokr_w2", 2, {8, 2}}}, NULL, TERN_E_FORMAT, {"stands alone", "lokr_w1"}},
+    {{{K ".lokr_w1", 2, {3, 2}}, {K ".lokr_w2", 2, {2, 20}}}, NULL, TERN_E_SHAPE, {"3 x 2 divides no weight of (8, 40)"}},
+    {{{K ".lokr_w1", 2, {4, 2}}, {K ".lokr_w2", 2, {2, 10}}}, NULL, TERN_E_SHAPE, {"expected (2, 20) f32"}},
+    {{{K ".lokr_w1", 4, {4, 2, 2, 2}}, {K ".lokr_w2", 2, {2, 20}}}, NULL, TERN_E_SHAPE, {"expected (4, 2) f32"}},
+    {{{K ".lokr_w1", 2, {0, 0}}, {K ".lokr_w2", 2, {8, 40}}}, NULL, TERN_E_SHAPE, {"found (0, 0)"}},
+    {{{K ".lokr_w1", 2, {2, 2}}, {K ".lokr_w2_a", 2, {2, 4}}, {K ".lokr_w2_b", 2, {2, 20}}, {K ".lokr_t2", 4, {2, 2, 1, 1}}},
+     NULL,
+     TERN_E_SHAPE,
+     {"only convolutions have a core"}},
+    {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}, {K ".diff", 2, {8, 40}}},
+     NULL,
+     TERN_E_FORMAT,
+     {K ".diff\"", "another kind of adapter"}},
+    {{{K ".diff", 2, {40, 8}}}, NULL, TERN_E_SHAPE, {"expected (8, 40) f32"}},
+    {{{M ".diff_b", 1, {24}}, {N ".w_norm", 1, {8}}, {N ".b_norm", 1, {8}}}, NULL, TERN_OK, {NULL}},
+    {{{N ".w_norm", 1, {9}}}, NULL, TERN_E_SHAPE, {"expected (8,) f32"}},
+    {{{N ".lora_down.weight", 2, {1, 8}}, {N ".lora_up.weight", 2, {8, 1}}}, NULL, TERN_E_SHAPE, {"belongs to a norm"}},
+    {{{K ".weight", 1, {8}}, {K ".on_input", 0, {0}}}, NULL, TERN_E_SHAPE, {K ".weight\"", "expected (40,) f32"}}, /* ones: on input */
+    {{{K ".weight", 1, {40}}, {K ".on_input", 0, {0}}}, NULL, TERN_OK, {NULL}},
+    {{{K ".weight", 1, {40}}, {K ".on_input", 1, {2}}}, NULL, TERN_E_SHAPE, {"one number"}},
+    {{{K ".on_input", 0, {0}}}, NULL, TERN_E_FORMAT, {"stands alone", "weight"}},
+    {{{K ".oft_blocks", 3, {2, 4, 4}}}, NULL, TERN_E_UNSUPPORTED, {K ".oft_blocks\"", "OFT"}},
     /* metadata */
     {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}}, "{\"unet.lora_alpha\": 4}", TERN_OK, {NULL}},
     {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}}, "{\"text_encoder.r\": 4}", TERN_OK, {NULL}},
@@ -130,7 +202,10 @@ static const struct file files[] = {
      "{\"unet.lora_alpha\": \"x\"}",
      TERN_E_FORMAT,
      {"lora_alpha", "number"}},
-    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}}, "{\"unet.use_dora\": true}", TERN_E_UNSUPPORTED, {"use_dora"}},
+    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}},
+     "{\"peft_type\": \"LOHA\"}",
+     TERN_E_UNSUPPORTED,
+     {"peft_type", "\"LOHA\""}},
     {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}},
      "{\"unet.alpha_pattern\": {\"a.*b\": 2}}",
      TERN_E_UNSUPPORTED,
@@ -142,6 +217,13 @@ static char folder[PATH_SIZE], path[2 * PATH_SIZE];
 static struct tern_context *ctx;
 static struct tern_pipeline *p;
 static struct lora_print *plain;
+static char told[1024]; /* what the log was told last */
+
+static void listen(enum tern_log_level level, const char *message, void *user)
+{
+    if (level == TERN_LOG_WARN)
+        snprintf(told, sizeof(told), "%s", message);
+}
 
 static void write_file(const struct file *f)
 {
@@ -153,7 +235,7 @@ static void write_file(const struct file *f)
         tern_tensor_unref(&ones);
     }
     if (f->metadata)
-        assert_int_equal(tern_weights_add_metadata(w, META, f->metadata), TERN_OK);
+        assert_int_equal(tern_weights_add_metadata(w, f->key ? f->key : META, f->metadata), TERN_OK);
     assert_int_equal(tern_weights_save(w, path), TERN_OK);
     tern_weights_unref(&w);
 }
@@ -175,6 +257,7 @@ static void files_say_what_is_wrong(void **state)
     for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
         const struct file *f = &files[i];
         write_file(f);
+        *told = 0;
         enum tern_status st = set(path, 1);
         if (st != f->status)
             fail_msg("file %d: expected %s, found %s: %s", (int)i, tern_status_name(f->status), tern_status_name(st), tern_error(ctx));
@@ -184,9 +267,11 @@ static void files_say_what_is_wrong(void **state)
             lora_print_free(&now);
             assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
         }
+        const char *said = st ? tern_error(ctx) : told;
         for (int k = 0; k < 4 && f->parts[k]; k++)
-            if (!strstr(tern_error(ctx), f->parts[k]) || !strstr(tern_error(ctx), path))
-                fail_msg("file %d: expected \"%s\" and the path in: %s", (int)i, f->parts[k], tern_error(ctx));
+            if (!strstr(said, f->parts[k]) || !strstr(said, path))
+                fail_msg("file %d: expected \"%s\" and the path in: %s", (int)i, f->parts[k], said);
+        assert_int_equal(*told != 0, !st && f->parts[0]);
         tern_error_clear(ctx);
         is_unchanged();
     }
@@ -305,7 +390,8 @@ static int setup(void **state)
     char model[PATH_SIZE];
     lora_temporary(folder);
     snprintf(path, sizeof(path), "%s/x.safetensors", folder);
-    ctx = support_context();
+    ctx = tern_context_create(&(struct tern_context_params){.log = listen});
+    assert_non_null(ctx);
     p = model_load(ctx, model_path("sd1", model));
     plain = lora_print(ctx, p);
     return 0;

@@ -22,6 +22,7 @@ PARTS = {
     "tokenizers": ("tokenizers", ()),
     "pipelines": ("pipelines", ("models",)),
     "lora": ("lora", ("models",)),
+    "lora-kinds": ("lora_kinds", ("models",)),
     "demo": ("demo", ()),
     "demo-sheet": ("demo_sheet", ()),
 }

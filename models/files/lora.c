@@ -8,67 +8,94 @@
 #include "core/tensor.h"
 #include "models/files/weights.h"
 
-enum kind { DOWN, UP, MID, ALPHA, FOREIGN };
+static const char kohya[] = "kohya", peft[] = "PEFT", diffusers[] = "diffusers before PEFT", lycoris[] = "LyCORIS";
 
-static const char kohya[] = "kohya", peft[] = "PEFT", diffusers[] = "diffusers before PEFT";
+/* Which tensor of the model a name's tensor changes; FOREIGN: none, it is of a kind of adapter that tern does not have. */
+enum target { WEIGHT, BIAS, FOREIGN };
 
-/* How a tensor's name ends, and what that says. */
+/* How a tensor's name ends, and what that says. The longer of two endings stands first. */
 static const struct ending {
     const char *text;
-    enum kind kind;
-    const char *format; /* FOREIGN: what it is instead */
+    enum tern_lora_role role;
+    enum target target;
+    const char *format; /* NULL: it is in several; FOREIGN: what it is instead */
 } endings[] = {
-    {".lora_down.weight", DOWN, kohya},
-    {".lora_up.weight", UP, kohya},
-    {".lora_mid.weight", MID, kohya},
-    {".alpha", ALPHA, kohya},
-    {".lora_A.weight", DOWN, peft},
-    {".lora_B.weight", UP, peft},
-    {".lora_A.default.weight", DOWN, peft},
-    {".lora_B.default.weight", UP, peft},
-    {".lora.down.weight", DOWN, diffusers},
-    {".lora.up.weight", UP, diffusers},
-    {"_lora.down.weight", DOWN, diffusers},
-    {"_lora.up.weight", UP, diffusers},
-    {".lora_linear_layer.down.weight", DOWN, diffusers},
-    {".lora_linear_layer.up.weight", UP, diffusers},
-    {".dora_scale", FOREIGN, "DoRA"},
-    {".lora_magnitude_vector", FOREIGN, "DoRA"},
-    {".lora_magnitude_vector.weight", FOREIGN, "DoRA"},
-    {".hada_w1_a", FOREIGN, "LoHa"},
-    {".hada_w1_b", FOREIGN, "LoHa"},
-    {".hada_t1", FOREIGN, "LoHa"},
-    {".lokr_w1", FOREIGN, "LoKr"},
-    {".lokr_w2", FOREIGN, "LoKr"},
-    {".lokr_w1_a", FOREIGN, "LoKr"},
-    {".lokr_w2_a", FOREIGN, "LoKr"},
-    {".oft_blocks", FOREIGN, "OFT"},
-    {".oft_diag", FOREIGN, "OFT"},
-    {".on_input", FOREIGN, "IA3"},
-    {".diff", FOREIGN, "whole differences of weights"},
-    {".diff_b", FOREIGN, "whole differences of biases"},
-    {".lora_B.bias", FOREIGN, "a LoRA with biases"},
+    {".lora_down.weight", TERN_LORA_DOWN, WEIGHT, kohya},
+    {".lora_up.weight", TERN_LORA_UP, WEIGHT, kohya},
+    {".lora_mid.weight", TERN_LORA_MID, WEIGHT, kohya},
+    {".alpha", TERN_LORA_ALPHA, WEIGHT, NULL},
+    {".dora_scale", TERN_LORA_DORA_SCALE, WEIGHT, NULL},
+    {".lora_A.weight", TERN_LORA_DOWN, WEIGHT, peft},
+    {".lora_B.weight", TERN_LORA_UP, WEIGHT, peft},
+    {".lora_B.bias", TERN_LORA_UP_BIAS, BIAS, peft},
+    {".lora_A.default.weight", TERN_LORA_DOWN, WEIGHT, peft},
+    {".lora_B.default.weight", TERN_LORA_UP, WEIGHT, peft},
+    {".lora_B.default.bias", TERN_LORA_UP_BIAS, BIAS, peft},
+    {".lora_magnitude_vector", TERN_LORA_MAGNITUDE, WEIGHT, peft},
+    {".lora_magnitude_vector.weight", TERN_LORA_MAGNITUDE, WEIGHT, peft},
+    {".lora_magnitude_vector.default.weight", TERN_LORA_MAGNITUDE, WEIGHT, peft},
+    {".lora.down.weight", TERN_LORA_DOWN, WEIGHT, diffusers},
+    {".lora.up.weight", TERN_LORA_UP, WEIGHT, diffusers},
+    {"_lora.down.weight", TERN_LORA_DOWN, WEIGHT, diffusers},
+    {"_lora.up.weight", TERN_LORA_UP, WEIGHT, diffusers},
+    {".lora_linear_layer.down.weight", TERN_LORA_DOWN, WEIGHT, diffusers},
+    {".lora_linear_layer.up.weight", TERN_LORA_UP, WEIGHT, diffusers},
+    {".hada_w1_a", TERN_LORA_HADA_W1_A, WEIGHT, lycoris},
+    {".hada_w1_b", TERN_LORA_HADA_W1_B, WEIGHT, lycoris},
+    {".hada_t1", TERN_LORA_HADA_T1, WEIGHT, lycoris},
+    {".hada_w2_a", TERN_LORA_HADA_W2_A, WEIGHT, lycoris},
+    {".hada_w2_b", TERN_LORA_HADA_W2_B, WEIGHT, lycoris},
+    {".hada_t2", TERN_LORA_HADA_T2, WEIGHT, lycoris},
+    {".lokr_w1", TERN_LORA_KRON_W1, WEIGHT, lycoris},
+    {".lokr_w1_a", TERN_LORA_KRON_W1_A, WEIGHT, lycoris},
+    {".lokr_w1_b", TERN_LORA_KRON_W1_B, WEIGHT, lycoris},
+    {".lokr_w2", TERN_LORA_KRON_W2, WEIGHT, lycoris},
+    {".lokr_w2_a", TERN_LORA_KRON_W2_A, WEIGHT, lycoris},
+    {".lokr_w2_b", TERN_LORA_KRON_W2_B, WEIGHT, lycoris},
+    {".lokr_t2", TERN_LORA_KRON_T2, WEIGHT, lycoris},
+    {".diff", TERN_LORA_DIFF, WEIGHT, lycoris},
+    {".diff_b", TERN_LORA_DIFF, BIAS, lycoris},
+    {".w_norm", TERN_LORA_DIFF, WEIGHT, lycoris},
+    {".b_norm", TERN_LORA_DIFF, BIAS, lycoris},
+    {".on_input", TERN_LORA_ON_INPUT, WEIGHT, lycoris},
+    {".oft_blocks", TERN_LORA_ROLES, FOREIGN, "OFT"},
+    {".oft_diag", TERN_LORA_ROLES, FOREIGN, "OFT"},
+    {".oft_R.weight", TERN_LORA_ROLES, FOREIGN, "OFT"},
+    {".boft_R", TERN_LORA_ROLES, FOREIGN, "BOFT"},
+    {".lokr_t1", TERN_LORA_ROLES, FOREIGN, "LoKr with a core in its first matrix"},
 };
+static const struct ending factor = {".weight", TERN_LORA_FACTOR, WEIGHT, lycoris}; /* beside an on_input */
 
 /* How it begins. */
 static const struct beginning {
     const char *text;
     int part; /* -1: not said */
 } beginnings[] = {
-    {"lora_unet_", TERN_LORA_UNET},    {"lora_te_", TERN_LORA_TEXT}, {"lora_te1_", TERN_LORA_TEXT},        {"unet.", TERN_LORA_UNET},
-    {"text_encoder.", TERN_LORA_TEXT}, {"base_model.model.", -1},    {"diffusion_model.", TERN_LORA_UNET}, {"", -1}, /* fits last */
+    {"lora_unet_", TERN_LORA_UNET},
+    {"lora_te_", TERN_LORA_TEXT},
+    {"lora_te1_", TERN_LORA_TEXT},
+    {"lora_te2_", TERN_LORA_TEXT_2},
+    {"unet.", TERN_LORA_UNET},
+    {"text_encoder.", TERN_LORA_TEXT},
+    {"text_encoder_2.", TERN_LORA_TEXT_2},
+    {"base_model.model.", -1},
+    {"diffusion_model.", TERN_LORA_UNET},
+    {"", -1}, /* fits last */
 };
+
+#define SHOWN 6 /* names in a message */
 
 /* What the reading keeps beside the file. */
 struct reading {
     struct tern_lora_file *f;
     struct tern_weights *const *bases;
     struct tern_lora_names *names[TERN_LORA_PARTS];
-    int64_t lost, first_lost; /* tensors that no place was found for */
+    int64_t lost, first_lost[SHOWN]; /* tensors that no place was found for */
 };
 
-static const struct ending *find_ending(const char *name, size_t *length)
+static const struct ending *find_ending(const struct tern_weights *w, const char *name, size_t *length)
 {
+    char sibling[512];
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++) {
         size_t k = strlen(endings[i].text);
@@ -77,7 +104,11 @@ static const struct ending *find_ending(const char *name, size_t *length)
             return &endings[i];
         }
     }
-    return NULL;
+    *length = n > strlen(factor.text) ? n - strlen(factor.text) : 0;
+    if (!*length || *length >= sizeof(sibling) - 16 || strcmp(name + *length, factor.text))
+        return NULL;
+    snprintf(sibling, sizeof(sibling), "%.*s.on_input", (int)*length, name);
+    return tern_weights_get(w, sibling) ? &factor : NULL;
 }
 
 /* "….attn1.processor.to_q" is diffusers' old way to say "….attn1.to_q". */
@@ -90,7 +121,7 @@ static void drop_processor(char *module)
 }
 
 /* The place of a module; false when the model has none. */
-static bool find_place(const struct reading *r, const char *name, size_t length, int *part, int64_t *target)
+static bool find_place(const struct reading *r, const char *name, size_t length, bool bias, int *part, int64_t *target)
 {
     char module[512];
     const struct beginning *b = beginnings;
@@ -103,16 +134,16 @@ static bool find_place(const struct reading *r, const char *name, size_t length,
     module[length - skip] = 0;
     drop_processor(module);
     for (*part = b->part < 0 ? 0 : b->part; *part < TERN_LORA_PARTS; ++*part) {
-        *target = tern_lora_names_find(r->names[*part], module);
+        *target = tern_lora_names_find(r->names[*part], module, bias);
         if (*target >= 0 || b->part >= 0)
             return *target >= 0;
     }
     return false;
 }
 
-static const char *name_text(const struct reading *r, int64_t i, char out[TERN_PRINTABLE])
+const char *tern_lora_name_text(const struct tern_lora_file *f, int64_t i, char *out)
 {
-    const char *name = tern_weights_name(r->f->weights, i);
+    const char *name = tern_weights_name(f->weights, i);
     return tern_printable(name, strlen(name), out);
 }
 
@@ -124,113 +155,78 @@ static enum tern_status place_tensor(struct reading *r, int64_t i)
     size_t length = 0;
     int part = 0;
     int64_t target = -1;
-    const struct ending *e = find_ending(name, &length);
-    if (e && e->kind == FOREIGN)
-        return tern_fail(f->ctx, TERN_E_UNSUPPORTED, "%s: tensor \"%s\" is of %s, which is not supported; LoRA and LoCon are", f->path,
-                         name_text(r, i, text), e->format);
-    if (e && e->kind != ALPHA && !f->format)
+    const struct ending *e = find_ending(f->weights, name, &length);
+    if (e && e->target == FOREIGN)
+        return tern_fail(f->ctx, TERN_E_UNSUPPORTED,
+                         "%s: tensor \"%s\" is of %s, which is not supported; LoRA, LoCon, LoHa, LoKr, IA3, DoRA and whole differences are",
+                         f->path, tern_lora_name_text(f, i, text), e->format);
+    if (e && !f->format)
         f->format = e->format;
-    if (!e || !find_place(r, name, length, &part, &target)) {
-        r->first_lost = r->lost++ ? r->first_lost : i;
+    if (!e || !find_place(r, name, length, e->target == BIAS, &part, &target)) {
+        if (r->lost < SHOWN)
+            r->first_lost[r->lost] = i;
+        r->lost++;
         return TERN_OK;
     }
     struct tern_lora_module *m = &f->part[part].module[target];
-    int64_t *slot = e->kind == DOWN ? &m->down : e->kind == UP ? &m->up : e->kind == MID ? &m->mid : &m->alpha;
+    if (e->target == BIAS && !find_place(r, name, length, false, &part, &m->weight))
+        m->weight = target;
+    int64_t *slot = &m->tensor[e->role];
     if (*slot)
         return tern_fail(f->ctx, TERN_E_FORMAT, "%s: tensor \"%s\": the file has another one for the same place, \"%s\"", f->path,
-                         name_text(r, i, text), tern_weights_name(f->weights, *slot - 1));
+                         tern_lora_name_text(f, i, text), tern_weights_name(f->weights, *slot - 1));
     *slot = i + 1;
     return TERN_OK;
 }
 
-/* ---- shapes */
+/* ---- what found no place */
 
-/* TERN_OK when tensor i is of floating point and its sizes are these, missing ones being 1. */
-static enum tern_status check_shape(struct reading *r, int64_t i, int ndim, const int64_t *shape)
+/* "a", "b" and 3 more */
+static void list_lost(const struct reading *r, char *out, size_t size)
 {
-    const struct tern_meta *is = &tern_weights_at(r->f->weights, i)->meta;
-    char text[TERN_PRINTABLE], expected[TERN_META_TEXT], found[TERN_META_TEXT];
-    bool same = tern_dtype_is_float(is->dtype);
-    for (int d = 0; d < TERN_MAX_DIMS; d++)
-        same = same && (d < is->ndim ? is->shape[d] : 1) == (d < ndim ? shape[d] : 1);
-    if (same)
-        return TERN_OK;
-    struct tern_meta want = tern_meta_make(tern_dtype_is_float(is->dtype) ? is->dtype : TERN_F32, ndim, shape);
-    return tern_fail(r->f->ctx, TERN_E_SHAPE, "%s: tensor \"%s\": expected %s for this model, found %s; is the LoRA made for another one?",
-                     r->f->path, name_text(r, i, text), tern_meta_text(&want, expected), tern_meta_text(is, found));
-}
-
-/* The rows of A are the columns of B: the rank. With a mid the rank of A is the mid's second size. */
-static enum tern_status check_module(struct reading *r, const struct tern_lora_module *m, const struct tern_meta *base)
-{
-    struct tern_lora_file *f = r->f;
     char text[TERN_PRINTABLE];
-    if (!m->down || !m->up) {
-        int64_t there = m->down ? m->down : m->up ? m->up : m->mid ? m->mid : m->alpha;
-        return tern_fail(f->ctx, TERN_E_FORMAT, "%s: tensor \"%s\" stands alone: its %s matrix is missing", f->path,
-                         name_text(r, there - 1, text), m->down ? "up (B)" : "down (A)");
-    }
-    const tern_tensor *down = tern_weights_at(f->weights, m->down - 1), *mid = m->mid ? tern_weights_at(f->weights, m->mid - 1) : NULL;
-    int64_t rank = tern_tensor_ndim(down) ? tern_tensor_size(down, 0) : 0;
-    int64_t shape[TERN_MAX_DIMS] = {rank > 0 ? rank : 1};
-    for (int d = 1; d < base->ndim; d++)
-        shape[d] = mid && d > 1 ? 1 : base->shape[d];
-    if (check_shape(r, m->down - 1, base->ndim, shape))
-        return tern_error_status(f->ctx);
-    if (mid) {
-        const int64_t want[] = {tern_tensor_ndim(mid) ? tern_tensor_size(mid, 0) : 1, rank, base->shape[2], base->shape[3]};
-        if (base->ndim != 4)
-            return tern_fail(f->ctx, TERN_E_SHAPE, "%s: tensor \"%s\" belongs to a matrix; only convolutions have a mid", f->path,
-                             name_text(r, m->mid - 1, text));
-        if (check_shape(r, m->mid - 1, 4, want))
-            return tern_error_status(f->ctx);
-        rank = want[0];
-    }
-    return check_shape(r, m->up - 1, 2, (const int64_t[]){base->shape[0], rank});
+    size_t n = 0;
+    for (int i = 0; i < SHOWN && i < r->lost && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s\"%s\"", i ? ", " : "", tern_lora_name_text(r->f, r->first_lost[i], text));
+    if (r->lost > SHOWN && n < size)
+        snprintf(out + n, size - n, " and %lld more", (long long)(r->lost - SHOWN));
 }
 
-static enum tern_status check_modules(struct reading *r)
-{
-    struct tern_lora_file *f = r->f;
-    int64_t modules = 0;
-    for (int part = 0; part < TERN_LORA_PARTS; part++)
-        for (int64_t i = 0; i < f->part[part].count; i++) {
-            const struct tern_lora_module *m = &f->part[part].module[i];
-            if (!m->down && !m->up && !m->mid && !m->alpha)
-                continue;
-            if (check_module(r, m, &tern_weights_at(r->bases[part], i)->meta))
-                return tern_error_status(f->ctx);
-            modules++;
-        }
-    return modules ? TERN_OK : tern_fail(f->ctx, TERN_E_FORMAT, "%s: the file has no tensors", f->path);
-}
-
-/* ---- the file */
-
+/* As diffusers, AUTOMATIC1111 and ComfyUI do, what fits is used and the rest is told: files of one architecture differ in such tensors
+ * (a text encoder's unused last layer, embeddings that were trained along), and those who made them tried them with these programs. */
 static enum tern_status report_lost(const struct reading *r)
 {
     const struct tern_lora_file *f = r->f;
-    char text[TERN_PRINTABLE];
-    int64_t n = tern_weights_count(f->weights);
-    if (!r->lost)
-        return TERN_OK;
-    name_text(r, r->first_lost, text);
-    if (!f->format)
+    char names[SHOWN * (TERN_PRINTABLE + 4) + 32] = "";
+    long long n = (long long)tern_weights_count(f->weights), lost = (long long)r->lost;
+    list_lost(r, names, sizeof(names));
+    if (!n)
+        return tern_fail(f->ctx, TERN_E_FORMAT, "%s: the file has no tensors", f->path);
+    if (lost && !f->format)
+        return tern_fail(f->ctx, TERN_E_FORMAT,
+                         "%s: no LoRA: none of its %lld tensors is named as kohya's scripts, LyCORIS, PEFT or diffusers name them: %s",
+                         f->path, n, names);
+    if (tern_lora_check_model(f, r->bases[TERN_LORA_UNET], lost))
+        return tern_error_status(f->ctx);
+    if (lost == n)
         return tern_fail(
             f->ctx, TERN_E_FORMAT,
-            "%s: no LoRA: none of its %lld tensors is named as kohya's scripts, PEFT or diffusers name them, the first is \"%s\"", f->path,
-            (long long)n, text);
-    return tern_fail(
-        f->ctx, TERN_E_FORMAT,
-        "%s: a LoRA in the form of %s, but %lld of its %lld tensors have no place in this model, the first is \"%s\"; is it made "
-        "for another one?",
-        f->path, f->format, (long long)r->lost, (long long)n, text);
+            "%s: a LoRA in the form of %s, but none of its %lld tensors has a place in this model: %s; is it made for another one?",
+            f->path, f->format, n, names);
+    if (lost)
+        tern_message(f->ctx, TERN_LOG_WARN, "%s: %lld of its %lld tensors have no place in this model and are not used: %s", f->path, lost,
+                     n, names);
+    return TERN_OK;
 }
+
+/* ---- the file */
 
 static enum tern_status read_modules(struct reading *r)
 {
     struct tern_lora_file *f = r->f;
     for (int part = 0; part < TERN_LORA_PARTS; part++) {
+        if (!r->bases[part])
+            continue;
         f->part[part].count = tern_weights_count(r->bases[part]);
         f->part[part].module = tern_calloc(f->ctx, (size_t)f->part[part].count + 1, sizeof(*f->part[part].module));
         r->names[part] = f->part[part].module ? tern_lora_names_create(r->bases[part], (enum tern_lora_part)part) : NULL;
@@ -240,7 +236,7 @@ static enum tern_status read_modules(struct reading *r)
     for (int64_t i = 0; i < tern_weights_count(f->weights); i++)
         if (place_tensor(r, i))
             return tern_error_status(f->ctx);
-    if (report_lost(r) || check_modules(r))
+    if (report_lost(r) || tern_lora_check_modules(f, r->bases))
         return tern_error_status(f->ctx);
     return tern_lora_read_alphas(f, r->bases);
 }

@@ -5,17 +5,55 @@
 #include <tern/pipeline.h>
 
 /* The parts of a model that LoRAs change. */
-enum tern_lora_part { TERN_LORA_UNET, TERN_LORA_TEXT, TERN_LORA_PARTS };
-/* "unet", "text_encoder"; static. */
+enum tern_lora_part { TERN_LORA_UNET, TERN_LORA_TEXT, TERN_LORA_TEXT_2, TERN_LORA_PARTS };
+/* "unet", "text_encoder", "text_encoder_2"; static. */
 const char *tern_lora_part_name(enum tern_lora_part part);
 
-/* What a file holds for one matrix: indices into its tensors plus one; 0: none. */
+/* What a tensor of a file is. Shapes are those for a base of (out, in, kh, kw); matrices have no kh, kw. "flat" is (rows, in kh kw). */
+enum tern_lora_role {
+    TERN_LORA_DOWN, /* A: (r, in, kh, kw); with a mid (q, in, 1, 1) */
+    TERN_LORA_UP,   /* B: (out, r, 1, 1) */
+    TERN_LORA_MID,  /* (r, q, kh, kw), for convolutions only */
+    TERN_LORA_ALPHA,
+    TERN_LORA_DORA_SCALE, /* of LyCORIS and kohya's scripts: (out, 1, 1, 1) or (1, in, 1, 1) */
+    TERN_LORA_MAGNITUDE,  /* of PEFT: (out) or (1, out, 1, 1) */
+    TERN_LORA_HADA_W1_A,  /* (out, r); with t1 (r, out) */
+    TERN_LORA_HADA_W1_B,  /* flat with r rows; with t1 (q, in) */
+    TERN_LORA_HADA_T1,    /* (r, q, kh, kw) */
+    TERN_LORA_HADA_W2_A,
+    TERN_LORA_HADA_W2_B,
+    TERN_LORA_HADA_T2,
+    TERN_LORA_KRON_W1, /* (a, c), where out is a multiple of a, in of c; or the product of the two that follow */
+    TERN_LORA_KRON_W1_A,
+    TERN_LORA_KRON_W1_B,
+    TERN_LORA_KRON_W2,   /* (out / a, in / c, kh, kw) */
+    TERN_LORA_KRON_W2_A, /* as hada_w1_a … of that shape */
+    TERN_LORA_KRON_W2_B,
+    TERN_LORA_KRON_T2,
+    TERN_LORA_DIFF,     /* as the base */
+    TERN_LORA_UP_BIAS,  /* of a bias: (out) */
+    TERN_LORA_FACTOR,   /* IA3: (out) or (in); convolutions (1, out, 1, 1) or (1, in, 1, 1) */
+    TERN_LORA_ON_INPUT, /* IA3: one number, 0: FACTOR is of the outputs */
+    TERN_LORA_ROLES
+};
+
+/* What a module of a file does with the weight W that it names. */
+enum tern_lora_kind {
+    TERN_LORA_NONE,
+    TERN_LORA_LOW_RANK,  /* LoRA, LoCon: W + s alpha / r B A             [Hu 2021] */
+    TERN_LORA_HADAMARD,  /* LoHa: W + s alpha / r (B1 A1) * (B2 A2)      [Hyeon-Woo 2021; Yeh 2023] */
+    TERN_LORA_KRONECKER, /* LoKr: W + s alpha / r W1 (x) W2              [Edalati 2022; Yeh 2023] */
+    TERN_LORA_WHOLE,     /* W + s D; also of biases and norms */
+    TERN_LORA_FACTORS    /* IA3: W (1 + s v), by row or column           [Liu 2022] */
+};
+
+/* What a file holds for one tensor of the model. */
 struct tern_lora_module {
-    int64_t down; /* A: (r, in) or (r, in, kh, kw); with a mid (q, in, 1, 1) */
-    int64_t up;   /* B: (out, r) or (out, r, 1, 1) */
-    int64_t mid;  /* (r, q, kh, kw), for convolutions only */
-    int64_t alpha;
-    double scale; /* alpha / rank */
+    enum tern_lora_kind kind;
+    int64_t tensor[TERN_LORA_ROLES]; /* indices into its tensors plus one; 0: none */
+    int64_t weight;                  /* of a bias: index of the weight that it belongs to, whose alpha counts for UP_BIAS */
+    bool on_input;                   /* ON_INPUT's value; DORA_SCALE has a number for each input */
+    double scale;                    /* alpha / rank; 1 where there is none */
 };
 
 /* An opened file, whose tensors have found their places in one model. Immutable; one thread at a time counts references. */
@@ -31,8 +69,9 @@ struct tern_lora_file {
     } part[TERN_LORA_PARTS];
 };
 
-/* Reads a file for the model with these weight sets (borrowed, by part; all of them). NULL with the error recorded: no weight
- * file, no LoRA, a kind of adapter that tern does not have, tensors that the model has no place for, shapes that do not fit. */
+/* Reads a file for the model with these weight sets (borrowed, by part; NULL: the model has no such part). Tensors that the model has
+ * no place for are told to the log, with their number and names. NULL with the error recorded: no weight file, no LoRA, a kind of
+ * adapter that tern does not have, one for another architecture, no tensor that has a place, shapes that do not fit. */
 struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path, struct tern_weights *const bases[TERN_LORA_PARTS]);
 struct tern_lora_file *tern_lora_ref(struct tern_lora_file *f);
 void tern_lora_unref(struct tern_lora_file **f);
@@ -49,8 +88,8 @@ struct tern_lora_use {
  * error recorded. What is new is computed on the context's device, in f32, and rounded once to base's dtype. */
 struct tern_weights *tern_lora_derive(struct tern_weights *base, enum tern_lora_part part, const struct tern_lora_use *uses, int n);
 
-/* Refuses a block that the UNet does not have, and strengths that are no numbers. */
-enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, const struct tern_lora *lora);
+/* Refuses a block that the model does not have, and strengths that are no numbers. `second`: it has a second text encoder. */
+enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, bool second, const struct tern_lora *lora);
 
 /* ---- between the files of the reader */
 
@@ -58,10 +97,26 @@ enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, const s
 struct tern_lora_names;
 struct tern_lora_names *tern_lora_names_create(const struct tern_weights *base, enum tern_lora_part part);
 void tern_lora_names_destroy(struct tern_lora_names **n);
-/* Index in the weight set of a module's matrix; -1 when there is none. '.' and '_' are the same in a name. */
-int64_t tern_lora_names_find(const struct tern_lora_names *n, const char *module);
+/* Index in the weight set of a module's weight, or of its bias; -1 when there is none. '.' and '_' are the same in a name. */
+int64_t tern_lora_names_find(const struct tern_lora_names *n, const char *module, bool bias);
+
+/* Sets the kind of every module and checks that it is complete and fits the base; bases as in tern_lora_open. */
+enum tern_status tern_lora_check_modules(struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS]);
 
 /* Sets the scale of every module: from its alpha tensor, else from the file's metadata, else 1. */
 enum tern_status tern_lora_read_alphas(struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS]);
+
+/* Refuses a file for another architecture than that of the UNet, as far as that can be told: by the header, by widths that do not fit,
+ * and by names if it is asked for. TERN_OK: it may fit. */
+enum tern_status tern_lora_check_model(const struct tern_lora_file *f, const struct tern_weights *unet, bool by_names);
+
+/* The factor of tensor `name`, without the LoRA's scale. */
+double tern_lora_strength(const struct tern_lora_use *u, enum tern_lora_part part, const char *name);
+
+/* What a module adds to W (f32, in the shape of the base), times `strength`; belongs to the open scope. */
+tern_tensor *tern_lora_difference(const struct tern_lora_file *f, const struct tern_lora_module *m, tern_tensor *w, double strength);
+
+/* A tensor's name, fit for messages. */
+const char *tern_lora_name_text(const struct tern_lora_file *f, int64_t i, char *out);
 
 #endif

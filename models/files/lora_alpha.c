@@ -121,23 +121,55 @@ static bool module_name(const char *tensor, char *out, size_t size)
     return true;
 }
 
+/* The rank of a module that alpha is divided by; 0: alpha does not count. */
+static double rank_of(const struct tern_lora_file *f, const struct tern_lora_module *m)
+{
+    const int64_t *t = m->tensor;
+    int64_t rows = 0;
+    if (m->kind == TERN_LORA_LOW_RANK)
+        rows = t[TERN_LORA_DOWN];
+    else if (m->kind == TERN_LORA_HADAMARD)
+        rows = t[TERN_LORA_HADA_W1_B];
+    else if (m->kind == TERN_LORA_KRONECKER) /* none where both matrices are whole */
+        rows = t[TERN_LORA_KRON_W2_B] ? t[TERN_LORA_KRON_W2_B] : t[TERN_LORA_KRON_W1_B];
+    return rows ? (double)tern_tensor_size(tern_weights_at(f->weights, rows - 1), 0) : 0;
+}
+
 static void read_part(struct tern_lora_file *f, enum tern_lora_part part, const struct tern_weights *base, const struct config *c)
 {
     char name[512];
     bool stabilised = json_is_true(get(c, "use_rslora")); /* alpha / sqrt(rank) [Kalajdzievski 2023] */
-    if (json_is_true(get(c, "use_dora")))
-        tern_fail(f->ctx, TERN_E_UNSUPPORTED, "%s: \"use_dora\": DoRA is not supported", c->where);
     for (int64_t i = 0; i < f->part[part].count && !tern_failed(f->ctx); i++) {
         struct tern_lora_module *m = &f->part[part].module[i];
-        if (!m->down)
+        double rank = rank_of(f, m), alpha = NAN;
+        m->scale = 1;
+        if (m->kind == TERN_LORA_NONE || rank == 0)
             continue;
-        double rank = (double)tern_tensor_size(tern_weights_at(f->weights, m->down - 1), 0), alpha = NAN;
-        if (m->alpha)
-            alpha = tensor_alpha(f, m->alpha - 1);
+        if (m->tensor[TERN_LORA_ALPHA])
+            alpha = tensor_alpha(f, m->tensor[TERN_LORA_ALPHA] - 1);
         else if (c->object && module_name(tern_weights_name(base, i), name, sizeof(name)))
             alpha = configured_alpha(f, c, name);
-        m->scale = isnan(alpha) ? 1 : alpha / (c->object && stabilised && !m->alpha ? sqrt(rank) : rank);
+        if (!isnan(alpha))
+            m->scale = alpha / (c->object && stabilised && !m->tensor[TERN_LORA_ALPHA] ? sqrt(rank) : rank);
     }
+    for (int64_t i = 0; i < f->part[part].count; i++) {
+        struct tern_lora_module *m = &f->part[part].module[i];
+        if (m->kind == TERN_LORA_WHOLE && m->tensor[TERN_LORA_UP_BIAS])
+            m->scale = f->part[part].module[m->weight].scale;
+    }
+}
+
+/* PEFT has other adapters under the same names, with other keys for their strength. */
+static enum tern_status check_config(struct tern_lora_file *f, const json_t *config, const char *where)
+{
+    char text[TERN_PRINTABLE];
+    const char *type = json_string_value(json_object_get(config, "peft_type"));
+    if (config && !json_is_object(config))
+        return tern_fail(f->ctx, TERN_E_FORMAT, "%s: expected a JSON object", where);
+    if (type && strcmp(type, "LORA"))
+        return tern_fail(f->ctx, TERN_E_UNSUPPORTED, "%s: peft_type: expected LORA, found \"%s\"", where,
+                         tern_printable(type, strlen(type), text));
+    return tern_error_status(f->ctx);
 }
 
 /* The JSON object that describes the file's adapters; NULL when there is none, or with the error recorded. */
@@ -161,18 +193,19 @@ static json_t *read_config(struct tern_lora_file *f, char *where, size_t size, b
 
 enum tern_status tern_lora_read_alphas(struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS])
 {
-    static const char *const prefixes[] = {[TERN_LORA_UNET] = "unet.", [TERN_LORA_TEXT] = "text_encoder."};
+    static const char *const prefixes[] = {
+        [TERN_LORA_UNET] = "unet.", [TERN_LORA_TEXT] = "text_encoder.", [TERN_LORA_TEXT_2] = "text_encoder_2."};
     char where[1024];
     bool prefixed;
     json_t *config = read_config(f, where, sizeof(where), &prefixed);
-    if (config && !json_is_object(config))
-        tern_fail(f->ctx, TERN_E_FORMAT, "%s: expected a JSON object", where);
-    for (int part = 0; part < TERN_LORA_PARTS && !tern_failed(f->ctx); part++) {
+    enum tern_status st = check_config(f, config, where);
+    for (int part = 0; part < TERN_LORA_PARTS && !st; part++) {
         struct config c = {config, prefixed ? prefixes[part] : "", where};
         if (config && !has_prefix(&c))
             c.object = NULL; /* nothing about this part */
         read_part(f, (enum tern_lora_part)part, bases[part], &c);
+        st = tern_error_status(f->ctx);
     }
     json_decref(config);
-    return tern_error_status(f->ctx);
+    return st;
 }

@@ -12,7 +12,7 @@
 /* kohya's scripts write every '.' of a module's name as '_', so that all names are compared in that form. */
 struct place {
     char key[TERN_LDM_NAME];
-    int64_t target;
+    int64_t target, bias; /* -1: it has none */
 };
 
 struct tern_lora_names {
@@ -21,7 +21,11 @@ struct tern_lora_names {
     int64_t count, capacity;
 };
 
-const char *tern_lora_part_name(enum tern_lora_part part) { return part == TERN_LORA_UNET ? "unet" : "text_encoder"; }
+const char *tern_lora_part_name(enum tern_lora_part part)
+{
+    static const char *const names[] = {"unet", "text_encoder", "text_encoder_2"};
+    return names[part];
+}
 
 /* False when it is too long for any name that is known. */
 static bool make_key(const char *module, size_t n, char out[TERN_LDM_NAME])
@@ -34,7 +38,16 @@ static bool make_key(const char *module, size_t n, char out[TERN_LDM_NAME])
     return true;
 }
 
-static void add(struct tern_lora_names *l, const char *module, size_t n, int64_t target)
+/* The bias of the module of length n whose weight is `target`: in order of names it stands before it. */
+static int64_t find_bias(const struct tern_weights *base, int64_t target, size_t n)
+{
+    if (target < 1)
+        return -1;
+    const char *name = base->entries[target].name, *before = base->entries[target - 1].name;
+    return !strncmp(before, name, n) && !strcmp(before + n, ".bias") ? target - 1 : -1;
+}
+
+static void add(struct tern_lora_names *l, const char *module, size_t n, struct place at)
 {
     if (l->count == l->capacity) {
         int64_t capacity = l->capacity ? 2 * l->capacity : 2048;
@@ -44,7 +57,7 @@ static void add(struct tern_lora_names *l, const char *module, size_t n, int64_t
         l->places = p;
         l->capacity = capacity;
     }
-    l->places[l->count].target = target;
+    l->places[l->count] = at;
     l->count += make_key(module, n, l->places[l->count].key);
 }
 
@@ -55,7 +68,7 @@ static bool ends_with(const char *s, size_t n, const char *end)
 }
 
 /* diffusers before 0.22 called the matrices of all attentions to_q, to_k, to_v and to_out. */
-static void add_old_attention(struct tern_lora_names *l, const char *module, size_t n, int64_t target)
+static void add_old_attention(struct tern_lora_names *l, const char *module, size_t n, struct place at)
 {
     static const char *const names[][2] = {
         {".to_out.0", ".to_out"},
@@ -68,7 +81,7 @@ static void add_old_attention(struct tern_lora_names *l, const char *module, siz
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (ends_with(module, n, names[i][0]) && n < sizeof(old) - 8) {
             int length = snprintf(old, sizeof(old), "%.*s%s", (int)(n - strlen(names[i][0])), module, names[i][1]);
-            add(l, old, (size_t)length, target);
+            add(l, old, (size_t)length, at);
         }
 }
 
@@ -98,17 +111,18 @@ static void add_names(struct tern_lora_names *l, const struct tern_weights *base
     for (int64_t i = 0; i < base->count && !tern_failed(l->ctx); i++) {
         const char *name = base->entries[i].name;
         size_t n = strlen(name);
-        if (!ends_with(name, n, ".weight") || tern_tensor_ndim(base->entries[i].tensor) < 2)
+        if (!ends_with(name, n, ".weight"))
             continue;
         n -= ending;
-        add(l, name, n, i);
-        add_old_attention(l, name, n, i);
-        if (part == TERN_LORA_TEXT && !strncmp(name, text_prefix, strlen(text_prefix))) { /* left out by transformers 5 */
-            add(l, name + strlen(text_prefix), n - strlen(text_prefix), i);
-            add_old_attention(l, name + strlen(text_prefix), n - strlen(text_prefix), i);
+        const struct place at = {.target = i, .bias = find_bias(base, i, n)};
+        add(l, name, n, at);
+        add_old_attention(l, name, n, at);
+        if (part != TERN_LORA_UNET && !strncmp(name, text_prefix, strlen(text_prefix))) { /* left out by transformers 5 */
+            add(l, name + strlen(text_prefix), n - strlen(text_prefix), at);
+            add_old_attention(l, name + strlen(text_prefix), n - strlen(text_prefix), at);
         }
         if (part == TERN_LORA_UNET && tern_ldm_name(&sizes, "unet", name, ldm))
-            add(l, ldm + strlen(ldm_prefix), strlen(ldm) - strlen(ldm_prefix) - ending, i);
+            add(l, ldm + strlen(ldm_prefix), strlen(ldm) - strlen(ldm_prefix) - ending, at);
     }
 }
 
@@ -138,11 +152,11 @@ void tern_lora_names_destroy(struct tern_lora_names **names)
     tern_free(l->ctx, l);
 }
 
-int64_t tern_lora_names_find(const struct tern_lora_names *l, const char *module)
+int64_t tern_lora_names_find(const struct tern_lora_names *l, const char *module, bool bias)
 {
     struct place key;
-    if (!make_key(module, strlen(module), key.key) || !l->count)
+    if (!l || !l->count || !make_key(module, strlen(module), key.key))
         return -1;
     const struct place *p = bsearch(&key, l->places, (size_t)l->count, sizeof(*l->places), by_key);
-    return p ? p->target : -1;
+    return !p ? -1 : bias ? p->bias : p->target;
 }

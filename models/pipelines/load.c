@@ -61,7 +61,7 @@ struct tern_text_encoder *tern_pipeline_build_text(struct tern_pipeline *p, cons
                                     tern_checkpoint_config_where(c, "text_encoder"), p->params.dtype, w);
 }
 
-static struct tern_text_encoder *build_text_2(struct tern_pipeline *p, const struct tern_weights *w)
+struct tern_text_encoder *tern_pipeline_build_text_2(struct tern_pipeline *p, const struct tern_weights *w)
 {
     const struct tern_checkpoint *c = tern_pipeline_holder(p, "text_encoder_2");
     return tern_text_encoder_create(p->ctx, tern_checkpoint_class(c, "text_encoder_2"), tern_checkpoint_config(c, "text_encoder_2"),
@@ -109,7 +109,7 @@ static struct tern_vae *build_vae(struct tern_pipeline *p, const struct tern_wei
         return p->field;                                                                                              \
     }
 COMPONENT(text_encoder, text, "text_encoder", tern_pipeline_build_text)
-COMPONENT(text_encoder, text_2, "text_encoder_2", build_text_2)
+COMPONENT(text_encoder, text_2, "text_encoder_2", tern_pipeline_build_text_2)
 COMPONENT(unet, unet, "unet", tern_pipeline_build_unet)
 COMPONENT(vae, vae, "vae", build_vae)
 

@@ -80,7 +80,7 @@ static enum tern_status list_add(struct list *l, struct tern_pipeline *p, const 
     struct tern_active_lora *a = &l->at[l->n++];
     if (!lora->path)
         return tern_fail(l->ctx, TERN_E_INVALID, "tern_pipeline_set_loras: LoRA %d has no path", l->n - 1);
-    if (tern_lora_check_blocks(bases[TERN_LORA_UNET], lora))
+    if (tern_lora_check_blocks(bases[TERN_LORA_UNET], p->xl, lora))
         return tern_error_status(l->ctx);
     a->scale = lora->scale;
     a->path = tern_strdup(l->ctx, lora->path);
@@ -93,10 +93,12 @@ static enum tern_status list_add(struct list *l, struct tern_pipeline *p, const 
     }
     if (a->file)
         return TERN_OK;
-    if (!bases[TERN_LORA_TEXT])
-        bases[TERN_LORA_TEXT] = tern_checkpoint_weights(tern_pipeline_holder(p, "text_encoder"), "text_encoder");
-    if (bases[TERN_LORA_TEXT])
-        a->file = tern_lora_open(l->ctx, a->path, bases);
+    for (int part = TERN_LORA_TEXT; part < (p->xl ? TERN_LORA_PARTS : TERN_LORA_TEXT_2); part++) {
+        const char *component = tern_lora_part_name((enum tern_lora_part)part);
+        if (!bases[part] && !(bases[part] = tern_checkpoint_weights(tern_pipeline_holder(p, component), component)))
+            return tern_error_status(l->ctx);
+    }
+    a->file = tern_lora_open(l->ctx, a->path, bases);
     return tern_error_status(l->ctx);
 }
 
@@ -121,34 +123,39 @@ struct tern_weights *tern_pipeline_with_loras(struct tern_pipeline *p, struct te
     return tern_weights_ref(base);
 }
 
+/* A part of the pipeline under a new list: the module is built anew when its weights are other ones. */
+#define EXCHANGE(kind, field, part_name)                                                                               \
+    static struct tern_##kind *prepare_##field(struct tern_pipeline *p, const struct list *l, struct tern_weights **w) \
+    {                                                                                                                  \
+        *w = p->field && !tern_failed(p->ctx) ? derive(l, p->field##_part.base, part_name) : NULL;                     \
+        return *w && *w != p->field##_part.weights ? tern_pipeline_build_##field(p, *w) : NULL;                        \
+    }                                                                                                                  \
+    static void exchange_##field(struct tern_pipeline *p, struct tern_##kind **m, struct tern_weights **w)             \
+    {                                                                                                                  \
+        if (*m && !tern_failed(p->ctx)) {                                                                              \
+            struct tern_##kind *former = p->field;                                                                     \
+            tern_pipeline_unbind(p, former->weights);                                                                  \
+            p->field = *m;                                                                                             \
+            *m = former;                                                                                               \
+            tern_weights_unref(&p->field##_part.weights);                                                              \
+            p->field##_part.weights = tern_weights_ref(*w);                                                            \
+        }                                                                                                              \
+        tern_##kind##_destroy(m);                                                                                      \
+        tern_weights_unref(w);                                                                                         \
+    }
+EXCHANGE(unet, unet, TERN_LORA_UNET)
+EXCHANGE(text_encoder, text, TERN_LORA_TEXT)
+EXCHANGE(text_encoder, text_2, TERN_LORA_TEXT_2)
+
 /* The modules under the new list; what does not change, or is not in memory, stays. Then, and only then, all is exchanged. */
 static enum tern_status exchange(struct tern_pipeline *p, const struct list *l)
 {
-    struct tern_weights *unet_w = derive(l, p->unet_part.base, TERN_LORA_UNET);
-    struct tern_weights *text_w = unet_w && p->text ? derive(l, p->text_part.base, TERN_LORA_TEXT) : NULL;
-    bool new_unet = unet_w && unet_w != p->unet_part.weights, new_text = text_w && text_w != p->text_part.weights;
-    struct tern_unet *unet = new_unet && !tern_failed(p->ctx) ? tern_pipeline_build_unet(p, unet_w) : NULL;
-    struct tern_text_encoder *text = new_text && !tern_failed(p->ctx) ? tern_pipeline_build_text(p, text_w) : NULL;
-    if (tern_failed(p->ctx)) {
-        tern_unet_destroy(&unet);
-        tern_text_encoder_destroy(&text);
-    }
-    if (unet) {
-        tern_pipeline_unbind(p, p->unet->weights);
-        tern_unet_destroy(&p->unet);
-        tern_weights_unref(&p->unet_part.weights);
-        p->unet = unet;
-        p->unet_part.weights = tern_weights_ref(unet_w);
-    }
-    if (text) {
-        tern_pipeline_unbind(p, p->text->weights);
-        tern_text_encoder_destroy(&p->text);
-        tern_weights_unref(&p->text_part.weights);
-        p->text = text;
-        p->text_part.weights = tern_weights_ref(text_w);
-    }
-    tern_weights_unref(&unet_w);
-    tern_weights_unref(&text_w);
+    struct tern_weights *w[TERN_LORA_PARTS];
+    struct tern_unet *unet = prepare_unet(p, l, &w[TERN_LORA_UNET]);
+    struct tern_text_encoder *text = prepare_text(p, l, &w[TERN_LORA_TEXT]), *text_2 = prepare_text_2(p, l, &w[TERN_LORA_TEXT_2]);
+    exchange_unet(p, &unet, &w[TERN_LORA_UNET]);
+    exchange_text(p, &text, &w[TERN_LORA_TEXT]);
+    exchange_text_2(p, &text_2, &w[TERN_LORA_TEXT_2]);
     return tern_error_status(p->ctx);
 }
 
@@ -156,7 +163,8 @@ static enum tern_status build_list(struct tern_pipeline *p, struct list *l, cons
 {
     if (!n)
         return TERN_OK;
-    struct tern_weights *bases[TERN_LORA_PARTS] = {tern_weights_ref(p->unet_part.base), tern_weights_ref(p->text_part.base)};
+    struct tern_weights *bases[TERN_LORA_PARTS] = {tern_weights_ref(p->unet_part.base), tern_weights_ref(p->text_part.base),
+                                                   tern_weights_ref(p->text_2_part.base)};
     l->at = tern_calloc(p->ctx, (size_t)n, sizeof(*l->at));
     for (int i = 0; l->at && i < n; i++)
         if (list_add(l, p, &loras[i], bases))
@@ -175,8 +183,6 @@ enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct t
     if (n < 0 || n > MAX_LORAS || (n && !loras))
         return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_loras: expected a list of at most %d, found %d%s", MAX_LORAS, n,
                          loras ? "" : " and no list");
-    if (n && p->xl)
-        return tern_fail(p->ctx, TERN_E_UNSUPPORTED, "%s: LoRAs for Stable Diffusion XL are not supported yet", p->name);
     if (p->busy)
         return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_loras: the pipeline is at work; set LoRAs between jobs");
     struct list l = {p->ctx, NULL, 0};

@@ -96,9 +96,10 @@ void tern_part_drop(struct tern_part *part);
 size_t tern_part_derived_bytes(const struct tern_part *part);
 /* A module from a set of weights; NULL with the error recorded. */
 struct tern_text_encoder *tern_pipeline_build_text(struct tern_pipeline *p, const struct tern_weights *w);
+struct tern_text_encoder *tern_pipeline_build_text_2(struct tern_pipeline *p, const struct tern_weights *w);
 struct tern_unet *tern_pipeline_build_unet(struct tern_pipeline *p, const struct tern_weights *w);
 
-/* The weights of "unet" or "text_encoder" under the LoRAs that are set: a new reference. NULL with the error recorded. */
+/* The weights of "unet", "text_encoder" or "text_encoder_2" under the LoRAs that are set: a new reference. NULL with the error recorded. */
 struct tern_weights *tern_pipeline_with_loras(struct tern_pipeline *p, struct tern_weights *base, const char *component);
 void tern_pipeline_drop_loras(struct tern_pipeline *p);
 /* " <lora:name:scale>" for each that counts, as AUTOMATIC1111's prompts have it; tern_free. */
