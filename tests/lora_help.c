@@ -114,12 +114,14 @@ static void widen(struct tern_context *ctx, const char *folder, const char *file
     tern_weights_unref(&old);
 }
 
-void lora_f32_model(char *folder)
+void lora_wide_model(const char *model, char *folder)
 {
     struct tern_context *ctx = support_context();
-    damage_copy("sd1", folder);
+    damage_copy(model, folder);
     widen(ctx, folder, "unet/diffusion_pytorch_model.safetensors");
     widen(ctx, folder, "text_encoder/model.safetensors");
+    if (!strcmp(model, "sdxl"))
+        widen(ctx, folder, "text_encoder_2/model.safetensors");
     tern_context_destroy(&ctx);
 }
 
@@ -181,9 +183,11 @@ void lora_synthesise(struct tern_context *ctx, struct tern_pipeline *p, const ch
     tern_weights_unref(&w);
 }
 
+#define PARTS 3
+
 struct lora_print {
-    float *values[2];
-    int64_t count[2];
+    float *values[PARTS];
+    int64_t count[PARTS];
 };
 
 static void run(struct tern_context *ctx, struct tern_pipeline *p, const char *component, const struct tern_weights *in, const char *output,
@@ -194,40 +198,53 @@ static void run(struct tern_context *ctx, struct tern_pipeline *p, const char *c
     tern_weights_unref(&out);
 }
 
-struct lora_print *lora_print(struct tern_context *ctx, struct tern_pipeline *p)
+static void run_text(struct tern_context *ctx, struct tern_pipeline *p, const char *component, struct lora_print *print, int i)
 {
     const int64_t ids[] = {3, 7, 1, 9};
-    const tern_tensor *in = tern_weights_get(tern_pipeline_weights(p, "unet"), "conv_in.weight"),
-                      *k = tern_weights_get(tern_pipeline_weights(p, "unet"),
-                                            "down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k.weight");
+    struct tern_weights *w = tern_weights_create(ctx);
+    tern_tensor *t = tern_tensor_create(ctx, TERN_I64, 2, (const int64_t[]){1, 4}, ids);
+    assert_int_equal(tern_weights_add(w, "input_ids", t), TERN_OK);
+    tern_tensor_unref(&t);
+    run(ctx, p, component, w, "last_hidden_state", print, i);
+    tern_weights_unref(&w);
+}
+
+struct lora_print *lora_print(struct tern_context *ctx, struct tern_pipeline *p)
+{
+    const struct tern_weights *unet = tern_pipeline_weights(p, "unet");
+    const tern_tensor *in = tern_weights_get(unet, "conv_in.weight"),
+                      *k = tern_weights_get(unet, "mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight");
+    const bool xl = tern_weights_get(unet, "add_embedding.linear_1.weight");
     struct lora_print *print = calloc(1, sizeof(*print));
     struct tern_weights *w = tern_weights_create(ctx);
     add(ctx, w, "sample", 4, (const int64_t[]){1, tern_tensor_size(in, 1), 4, 6});
     add(ctx, w, "encoder_hidden_states", 3, (const int64_t[]){1, 5, tern_tensor_size(k, 1)});
     add(ctx, w, "timestep", 1, (const int64_t[]){1});
+    if (xl) {
+        const tern_tensor *pooled = tern_weights_get(tern_pipeline_weights(p, "text_encoder_2"), "text_projection.weight");
+        add(ctx, w, "text_embeds", 2, (const int64_t[]){1, tern_tensor_size(pooled, 0)});
+        add(ctx, w, "time_ids", 2, (const int64_t[]){1, 6});
+    }
     run(ctx, p, "unet", w, "sample", print, 0);
     tern_weights_unref(&w);
-    w = tern_weights_create(ctx);
-    tern_tensor *t = tern_tensor_create(ctx, TERN_I64, 2, (const int64_t[]){1, 4}, ids);
-    assert_int_equal(tern_weights_add(w, "input_ids", t), TERN_OK);
-    tern_tensor_unref(&t);
-    run(ctx, p, "text_encoder", w, "last_hidden_state", print, 1);
-    tern_weights_unref(&w);
+    run_text(ctx, p, "text_encoder", print, 1);
+    if (xl)
+        run_text(ctx, p, "text_encoder_2", print, 2);
     return print;
 }
 
 bool lora_print_same(const struct lora_print *a, const struct lora_print *b)
 {
-    for (int i = 0; i < 2; i++)
-        if (a->count[i] != b->count[i] || memcmp(a->values[i], b->values[i], (size_t)a->count[i] * sizeof(float)))
+    for (int i = 0; i < PARTS; i++)
+        if (a->count[i] != b->count[i] || (a->count[i] && memcmp(a->values[i], b->values[i], (size_t)a->count[i] * sizeof(float))))
             return false;
     return true;
 }
 
 void lora_print_free(struct lora_print **print)
 {
-    free((*print)->values[0]);
-    free((*print)->values[1]);
+    for (int i = 0; i < PARTS; i++)
+        free((*print)->values[i]);
     free(*print);
     *print = NULL;
 }

@@ -30,8 +30,8 @@ void lora_check_cases(const char *model, const char *folder, const struct lora_c
  * memory in use. */
 void lora_leaves_nothing(const char *model, const struct lora_spec *all, int count, int n);
 
-/* A copy of the model sd1 with f32 weights; damage_remove. */
-void lora_f32_model(char *folder);
+/* A copy of a model of tests/data/models with f32 weights; damage_remove. */
+void lora_wide_model(const char *model, char *folder);
 
 /* A temporary folder (of PATH_SIZE; damage_remove), and a copy of a file of tests/data/lora in it. */
 void lora_temporary(char *folder);
@@ -40,7 +40,7 @@ void lora_copy(const char *file, const char *folder, const char *name);
 /* Writes a LoRA of rank 1 in kohya's form for the first attention of the UNet and of the text encoder, and a 3x3 convolution. */
 void lora_synthesise(struct tern_context *ctx, struct tern_pipeline *p, const char *path);
 
-/* The outputs of UNet and text encoder on fixed inputs, bit by bit. */
+/* The outputs of UNet and text encoders on fixed inputs, bit by bit. */
 struct lora_print;
 struct lora_print *lora_print(struct tern_context *ctx, struct tern_pipeline *p);
 bool lora_print_same(const struct lora_print *a, const struct lora_print *b);

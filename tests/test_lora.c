@@ -51,7 +51,7 @@ static const struct lora_case f32_cases[] =
 static void outputs_are_those_of_diffusers(void **state)
 {
     char folder[PATH_SIZE];
-    lora_f32_model(folder);
+    lora_wide_model("sd1", folder);
     lora_check_cases(folder, "lora", f32_cases, sizeof(f32_cases) / sizeof(*f32_cases));
     damage_remove(folder);
 }

@@ -39,7 +39,7 @@ static const struct lora_case cases[] = {
 static void outputs_are_those_of_the_formulas(void **state)
 {
     char folder[PATH_SIZE];
-    lora_f32_model(folder);
+    lora_wide_model("sd1", folder);
     lora_check_cases(folder, "lora-kinds", cases, sizeof(cases) / sizeof(*cases));
     damage_remove(folder);
 }

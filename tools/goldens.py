@@ -23,6 +23,7 @@ PARTS = {
     "pipelines": ("pipelines", ("models",)),
     "lora": ("lora", ("models",)),
     "lora-kinds": ("lora_kinds", ("models",)),
+    "lora-models": ("lora_models", ("models",)),
     "demo": ("demo", ()),
     "demo-sheet": ("demo_sheet", ()),
 }

@@ -43,13 +43,15 @@ TERN_API void tern_pipeline_destroy(struct tern_pipeline **p);
 
 /* The strength of a LoRA in a part of the model: multiplied with its scale. The most special part counts. */
 struct tern_lora_strength {
-    const char *block; /* "text_encoder", "unet", "down", "mid", "up", "down.1" (a block), "up.1.2" (a layer of it), "mid.0" */
+    const char
+        *block; /* "text_encoder", "text_encoder_2", "unet", "down", "mid", "up", "down.1" (a block), "up.1.2" (a layer of it), "mid.0" */
     double scale;
 };
 
-/* A LoRA file and how strongly it counts: W' = W + scale x alpha / rank x B A for each matrix W that it names [Hu 2021]. */
+/* A LoRA file and how strongly it counts: W' = W + scale x alpha / rank x B A for each matrix W that it names [Hu 2021]; or another kind
+ * of adapter: LoHa, LoKr, IA3, DoRA, whole differences (docs/models.md). */
 struct tern_lora {
-    const char *path;                        /* .safetensors, .pt, .bin; names as diffusers, PEFT or kohya's scripts write them */
+    const char *path;                        /* .safetensors, .pt, .bin; names as diffusers, PEFT, kohya's scripts or LyCORIS write them */
     double scale;                            /* 1: as it was trained; 0: not at all; any finite number */
     const struct tern_lora_strength *blocks; /* NULL: the scale counts everywhere */
     int n_blocks;
@@ -60,10 +62,10 @@ struct tern_lora {
  * that the result depends on this list alone, and an empty list gives the very weights of the checkpoint back.
  *
  * Paths and lists are copied. A file that stays in the list is not read again, so a scale of 0 keeps a LoRA at hand.
- * On an error (no such file, no LoRA, names that the model does not have, shapes that do not fit, a block that it does not
- * have, no memory, cancelled) the pipeline is as it was. While new weights are computed, the former ones are still there: the
- * call needs the memory of both. TERN_E_UNSUPPORTED for SDXL. Not from a callback of a running job. One thread at a time, as for all of a
- * context. */
+ * Tensors that the model has no place for are not used; when a file is read, one warning tells the log how many and which they are.
+ * On an error (no such file, no LoRA, one for another architecture, no tensor that has a place, shapes that do not fit, a block that the
+ * model does not have, no memory, cancelled) the pipeline is as it was. While new weights are computed, the former ones are still there:
+ * the call needs the memory of both. Not from a callback of a running job. One thread at a time, as for all of a context. */
 TERN_API enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct tern_lora *loras, int n);
 
 /* One picture during sampling: `latents` are n x 4 x height/8 x width/8 values, valid during the call. */

@@ -93,9 +93,7 @@ static unsigned model_of_name(const char *name)
         {"input_blocks_1_1_", SD1 | SD2},
         {"output_blocks_9_", SD1 | SD2},
         {"attentions_0_transformer_blocks_1_", SDXL},
-        {"attentions_1_transformer_blocks_1_", SDXL},
-        {"blocks_4_1_transformer_blocks_1_", SDXL},
-        {"blocks_5_1_transformer_blocks_1_", SDXL},
+        {"_1_transformer_blocks_1_", SDXL}, /* also of LDM's blocks, as input_blocks_4_1 */
     };
     unsigned set = ALL;
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
