@@ -30,6 +30,7 @@ enum tern_offload {
 struct tern_pipeline_params {
     enum tern_dtype dtype;     /* compute type: TERN_F32 (default), TERN_BF16, TERN_F16 */
     const char *tokenizer_dir; /* a tokenizer folder that replaces the checkpoint's */
+    const char *vae;           /* a VAE that replaces the checkpoint's: a weight file or a diffusers folder (docs/models.md) */
     enum tern_offload offload; /* TERN_OFFLOAD_AUTO */
     bool single_use;           /* one job is run, then the pipeline goes: each component leaves when its stage is done */
     bool keep_text_encoder;    /* keep it in memory between pictures; default: dropped after encoding */

@@ -6,6 +6,7 @@
 #include "models/files/ldm.h"
 
 #define TERN_MAX_COMPONENTS 16
+#define TERN_CONFIG_LIMIT ((size_t)16 << 20) /* bytes of a configuration */
 
 struct tern_component {
     char *name, *class_name, *config, *where;
@@ -20,6 +21,13 @@ struct tern_checkpoint {
     struct tern_weights *source; /* single file: all tensors under their LDM names */
     struct tern_ldm_sizes sizes; /* single file */
 };
+
+/* Adds a component; takes config over, also on failure. */
+enum tern_status tern_checkpoint_add(struct tern_checkpoint *cp, const char *name, const char *class_name, char *config, const char *where);
+
+/* Refuses a VAE by itself whose latents are not the model's; a file gets what of the configuration it does not tell from the model's VAE,
+ * if that has one. */
+enum tern_status tern_vae_fit(struct tern_checkpoint *vae, const struct tern_checkpoint *model);
 
 /* Records why a folder without model_index.json is no model, and what would help. */
 enum tern_status tern_layout_no_model(struct tern_context *ctx, const char *path);

@@ -292,6 +292,13 @@ enum tern_status tern_detect_sd(struct tern_context *ctx, const struct tern_weig
     return st;
 }
 
+enum tern_status tern_detect_vae(struct tern_context *ctx, const struct tern_weights *w, const char *where, struct tern_detected *out)
+{
+    const struct tern_detector d = {ctx, w, where};
+    enum tern_status st = detect_vae(&d, out);
+    return st || out->vae ? st : tern_detect_odd(&d, "the VAE's first convolutions are missing");
+}
+
 void tern_detected_free(struct tern_context *ctx, struct tern_detected *d)
 {
     tern_free(ctx, d->unet);

@@ -10,8 +10,6 @@
 #include "models/files/ldm.h"
 #include "models/files/weights.h"
 
-#define CONFIG_LIMIT ((size_t)16 << 20)
-
 static struct tern_component *find(const struct tern_checkpoint *cp, const char *name)
 {
     for (int i = 0; cp && name && i < cp->count; i++)
@@ -20,8 +18,7 @@ static struct tern_component *find(const struct tern_checkpoint *cp, const char 
     return NULL;
 }
 
-/* Adds a component; takes config over, also on failure. */
-static enum tern_status add(struct tern_checkpoint *cp, const char *name, const char *class_name, char *config, const char *where)
+enum tern_status tern_checkpoint_add(struct tern_checkpoint *cp, const char *name, const char *class_name, char *config, const char *where)
 {
     struct tern_component *c = &cp->components[cp->count];
     *c = (struct tern_component){tern_strdup(cp->ctx, name), tern_strdup(cp->ctx, class_name), config, tern_strdup(cp->ctx, where)};
@@ -64,9 +61,9 @@ static enum tern_status add_row(struct tern_checkpoint *cp, const char *where, c
         return st;
     if (cp->count == TERN_MAX_COMPONENTS)
         st = tern_fail(cp->ctx, TERN_E_FORMAT, "%s: more than %d components", where, TERN_MAX_COMPONENTS);
-    char *config = st ? NULL : tern_read_file(cp->ctx, path, CONFIG_LIMIT, NULL);
+    char *config = st ? NULL : tern_read_file(cp->ctx, path, TERN_CONFIG_LIMIT, NULL);
     if (!st)
-        st = config ? add(cp, name, class_name, config, path) : tern_error_status(cp->ctx);
+        st = config ? tern_checkpoint_add(cp, name, class_name, config, path) : tern_error_status(cp->ctx);
     tern_free(cp->ctx, path);
     return st;
 }
@@ -75,7 +72,7 @@ static enum tern_status read_texts(struct tern_checkpoint *cp)
 {
     enum tern_status st = TERN_OK;
     char *path = existing(cp, "scheduler", "scheduler_config.json", TERN_PATH_FILE, &st);
-    if (path && !(cp->scheduler = tern_read_file(cp->ctx, path, CONFIG_LIMIT, NULL)))
+    if (path && !(cp->scheduler = tern_read_file(cp->ctx, path, TERN_CONFIG_LIMIT, NULL)))
         st = tern_error_status(cp->ctx);
     tern_free(cp->ctx, path);
     cp->tokenizers[0] = st ? NULL : existing(cp, "tokenizer", NULL, TERN_PATH_FOLDER, &st);
@@ -92,7 +89,7 @@ static enum tern_status open_folder(struct tern_checkpoint *cp)
     if (!path)
         return st ? st : tern_layout_no_model(cp->ctx, cp->path);
     size_t size = 0;
-    cp->index = tern_read_file(cp->ctx, path, CONFIG_LIMIT, &size);
+    cp->index = tern_read_file(cp->ctx, path, TERN_CONFIG_LIMIT, &size);
     root = cp->index ? tern_json_parse(cp->ctx, cp->index, size, path) : NULL;
     if (!root)
         st = tern_error_status(cp->ctx);
@@ -122,7 +119,7 @@ static enum tern_status take(struct tern_checkpoint *cp, const char *name, const
 {
     char *text = *config;
     *config = NULL;
-    return text ? add(cp, name, class_name, text, cp->path) : TERN_OK;
+    return text ? tern_checkpoint_add(cp, name, class_name, text, cp->path) : TERN_OK;
 }
 
 static enum tern_status open_file(struct tern_checkpoint *cp)

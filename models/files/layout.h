@@ -6,8 +6,9 @@
 #include <tern/weights.h>
 
 enum tern_layout {
-    TERN_LAYOUT_FOLDER,     /* a diffusers folder: model_index.json, and a folder per component */
-    TERN_LAYOUT_SINGLE_FILE /* one LDM-style .safetensors, .ckpt or .pt file */
+    TERN_LAYOUT_FOLDER,      /* a diffusers folder: model_index.json, and a folder per component */
+    TERN_LAYOUT_SINGLE_FILE, /* one LDM-style .safetensors, .ckpt or .pt file */
+    TERN_LAYOUT_COMPONENT    /* the folder of one component */
 };
 
 /* An opened checkpoint: immutable, so several threads may ask it. Strings are borrowed and live as long as it does. */
@@ -18,6 +19,10 @@ struct tern_checkpoint;
  * path, a folder that is no model (what was looked for is said), a file that is no Stable Diffusion checkpoint. */
 struct tern_checkpoint *tern_checkpoint_open(struct tern_context *ctx, const char *path);
 void tern_checkpoint_close(struct tern_checkpoint **cp);
+
+/* A VAE by itself, for `model`, as a checkpoint whose only component is "vae": one weight file, whose names are LDM's, with
+ * "first_stage_model." or without, or diffusers'; or a diffusers folder with config.json. NULL with the error recorded. */
+struct tern_checkpoint *tern_checkpoint_open_vae(struct tern_context *ctx, const char *path, const struct tern_checkpoint *model);
 
 enum tern_layout tern_checkpoint_layout(const struct tern_checkpoint *cp);
 const char *tern_checkpoint_path(const struct tern_checkpoint *cp);

@@ -26,6 +26,23 @@ static const char *const candidates[] = {
     "pytorch_model.fp16.bin",
 };
 
+/* The weight file of a component's folder; NULL with the error recorded. */
+static char *find_weights(struct tern_context *ctx, const char *folder)
+{
+    for (size_t i = 0; i < sizeof(candidates) / sizeof(*candidates); i++) {
+        char *path = tern_path_join(ctx, folder, candidates[i]);
+        if (!path || tern_path_kind(path) == TERN_PATH_FILE)
+            return path;
+        tern_free(ctx, path);
+    }
+    tern_fail(ctx, TERN_E_NOT_FOUND,
+              "%s: no weight file: expected diffusion_pytorch_model or model with .safetensors, .safetensors.index.json, "
+              ".fp16.safetensors, or "
+              "diffusion_pytorch_model.bin, pytorch_model.bin and their .index.json and .fp16 forms",
+              folder);
+    return NULL;
+}
+
 char *tern_checkpoint_weights_path(const struct tern_checkpoint *cp, const char *component)
 {
     if (!tern_checkpoint_has(cp, component)) {
@@ -34,19 +51,10 @@ char *tern_checkpoint_weights_path(const struct tern_checkpoint *cp, const char 
     }
     if (cp->layout == TERN_LAYOUT_SINGLE_FILE)
         return tern_strdup(cp->ctx, cp->path);
-    for (size_t i = 0; i < sizeof(candidates) / sizeof(*candidates); i++) {
-        char *path =
-            tern_sprintf(cp->ctx, "%s%s%s/%s", cp->path, cp->path[strlen(cp->path) - 1] == '/' ? "" : "/", component, candidates[i]);
-        if (!path || tern_path_kind(path) == TERN_PATH_FILE)
-            return path;
-        tern_free(cp->ctx, path);
-    }
-    tern_fail(cp->ctx, TERN_E_NOT_FOUND,
-              "%s/%s: no weight file: expected diffusion_pytorch_model or model with .safetensors, .safetensors.index.json, "
-              ".fp16.safetensors, or "
-              "diffusion_pytorch_model.bin, pytorch_model.bin and their .index.json and .fp16 forms",
-              cp->path, component);
-    return NULL;
+    char *folder = cp->layout == TERN_LAYOUT_COMPONENT ? tern_strdup(cp->ctx, cp->path) : tern_path_join(cp->ctx, cp->path, component);
+    char *path = folder ? find_weights(cp->ctx, folder) : NULL;
+    tern_free(cp->ctx, folder);
+    return path;
 }
 
 struct tern_weights *tern_checkpoint_weights(struct tern_checkpoint *cp, const char *component)

@@ -41,6 +41,8 @@ struct tern_detected {
  * tell is what the published models have: 32 groups (or what of 32 divides all levels), 8 heads (SD 1.x), 64 channels a
  * head in CLIP (one head in narrower ones). */
 enum tern_status tern_detect_sd(struct tern_context *ctx, const struct tern_weights *w, const char *where, struct tern_detected *out);
+/* The VAE of such a file alone: sets out->vae and the sizes' vae_levels; what the names do not tell goes by the sizes that `out` has. */
+enum tern_status tern_detect_vae(struct tern_context *ctx, const struct tern_weights *w, const char *where, struct tern_detected *out);
 void tern_detected_free(struct tern_context *ctx, struct tern_detected *d);
 
 /* True when the diffusers name stands for one tensor of a single file that is three in the folder: an OpenCLIP attention's

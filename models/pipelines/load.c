@@ -11,6 +11,8 @@ int tern_pipeline_scale(const struct tern_pipeline *p) { return 1 << (p->vae_con
 
 struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, const char *component)
 {
+    if (p->vae_alone && !strcmp(component, "vae"))
+        return p->vae_alone;
     return p->shared && !tern_checkpoint_has(p->checkpoint, component) ? p->shared : p->checkpoint;
 }
 
@@ -280,7 +282,9 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
         p->checkpoint = tern_checkpoint_open(ctx, path);
         if (p->checkpoint && zh)
             open_shared(p);
-        if (p->checkpoint && read_configs(p) == TERN_OK && load_tokenizer(p) == TERN_OK)
+        if (p->checkpoint && p->params.vae)
+            p->vae_alone = tern_checkpoint_open_vae(ctx, p->params.vae, tern_pipeline_holder(p, "vae"));
+        if (p->checkpoint && !tern_failed(ctx) && read_configs(p) == TERN_OK && load_tokenizer(p) == TERN_OK)
             load_tokenizer_2(p);
     }
     tern_free(ctx, path);
@@ -306,6 +310,7 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
     tern_tokenizer_destroy(&p->tokenizer_2);
     tern_checkpoint_close(&p->checkpoint);
     tern_checkpoint_close(&p->shared);
+    tern_checkpoint_close(&p->vae_alone);
     tern_free(ctx, p->name);
     tern_free(ctx, p);
     tern_context_unref(ctx);

@@ -49,6 +49,7 @@ struct tern_pipeline {
     bool shipped; /* it came with tern */
     struct tern_checkpoint *checkpoint;
     struct tern_checkpoint *shared;     /* lends what the checkpoint lacks (demo-zh: all but the text side); NULL: none */
+    struct tern_checkpoint *vae_alone;  /* params.vae; NULL: the checkpoint's */
     struct tern_tokenizer *tokenizer;   /* NULL: the checkpoint has none, and the built-in one does not fit */
     struct tern_tokenizer *tokenizer_2; /* SDXL's second text encoder has its own; NULL: there is none */
     struct tern_text_encoder *text, *text_2;
@@ -105,7 +106,7 @@ void tern_pipeline_drop_loras(struct tern_pipeline *p);
 /* " <lora:name:scale>" for each that counts, as AUTOMATIC1111's prompts have it; tern_free. */
 char *tern_pipeline_lora_text(const struct tern_pipeline *p);
 
-/* The checkpoint that holds a component: the pipeline's own, or the shared one for what that lacks. */
+/* The checkpoint that holds a component: the pipeline's own, or the shared one for what that lacks; a VAE by itself before both. */
 struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, const char *component);
 /* scheduler_config.json's text; NULL when there is none. */
 const char *tern_pipeline_scheduler(const struct tern_pipeline *p);

@@ -111,6 +111,8 @@ void lora_free(struct lora_options *l);
     "needed; BLOCK=X,... behind another colon changes its parts:\n" \
     "style.safetensors:0.8:text_encoder=0,down=0.5,up.1.2=0"
 
+#define VAE_HELP "a VAE instead of the model's: a weight file or a diffusers\nfolder"
+
 /* run.c: a context with progress, log and cancel. NULL after a message; *code is then the exit code. */
 struct tern_context *run_open(const struct run_settings *s, int *code);
 

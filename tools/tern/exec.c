@@ -3,12 +3,13 @@
 
 #include "command.h"
 
-enum { OPT_INPUTS = OPT_OWN, OPT_OUTPUTS, OPT_LORA };
+enum { OPT_INPUTS = OPT_OWN, OPT_OUTPUTS, OPT_LORA, OPT_VAE };
 
 struct settings {
     struct run_settings run;
     const char *inputs, *outputs;
     struct lora_options loras;
+    const char *vae;
 };
 
 static const struct opt opts[] = {
@@ -16,6 +17,7 @@ static const struct opt opts[] = {
     {OPT_OUTPUTS, 0, "outputs", "FILE", "safetensors to write (needed)"},
     {OPT_DTYPE, 0, "dtype", "TYPE", "to compute in: f32 (default), bf16, f16, or auto: bf16 or f16\nwhere the device is made for it"},
     {OPT_LORA, 0, "lora", "FILE:SCALE", LORA_HELP},
+    {OPT_VAE, 0, "vae", "FILE", VAE_HELP},
     {0},
 };
 
@@ -28,6 +30,8 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         s->outputs = value;
     else if (opt->id == OPT_LORA)
         return lora_add(opt, value, &s->loras);
+    else if (opt->id == OPT_VAE)
+        s->vae = value;
     else
         return run_apply(opt, value, &s->run);
     return GO_ON;
@@ -38,7 +42,8 @@ static int execute(struct tern_context *ctx, const struct settings *s, const cha
     struct tern_pipeline *p = NULL;
     struct tern_weights *outputs = NULL, *inputs = tern_weights_open(ctx, s->inputs);
     int code = GO_ON;
-    if (!inputs || !(p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = run_dtype(&s->run, ctx)})))
+    const struct tern_pipeline_params params = {.dtype = run_dtype(&s->run, ctx), .vae = s->vae};
+    if (!inputs || !(p = tern_pipeline_load(ctx, model, &params)))
         code = library_failed(ctx, false);
     else if ((code = lora_set(ctx, p, &s->loras)) == GO_ON && !(outputs = tern_pipeline_exec(p, component, inputs)))
         code = library_failed(ctx, true);

@@ -165,7 +165,7 @@ static int save(struct job *j, const struct picture_settings *s)
 static int generate(struct job *j, struct picture_settings *s)
 {
     struct tern_pipeline_params pipeline = {
-        .dtype = run_dtype(&s->run, j->ctx), .tokenizer_dir = s->tokenizer, .offload = s->offload, .single_use = true};
+        .dtype = run_dtype(&s->run, j->ctx), .tokenizer_dir = s->tokenizer, .vae = s->vae, .offload = s->offload, .single_use = true};
     j->pipeline = tern_pipeline_load(j->ctx, s->model, &pipeline);
     int code = j->pipeline ? lora_set(j->ctx, j->pipeline, &s->loras) : library_failed(j->ctx, false);
     if (code != GO_ON)

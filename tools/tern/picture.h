@@ -11,7 +11,7 @@ struct picture_settings {
     const char *model;        /* NULL: the demo model */
     const char *image, *mask; /* files or NULL */
     const char *prompt, *negative;
-    const char *output, *save_latents, *init_latents, *tokenizer, *profile;
+    const char *output, *save_latents, *init_latents, *tokenizer, *vae, *profile;
     int width, height; /* 0: of the picture that is given, or the model's own */
     int steps, count;
     double cfg, strength; /* strength 0: the library's default */

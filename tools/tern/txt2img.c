@@ -23,6 +23,7 @@ enum {
     OPT_GENERATOR,
     OPT_TOKENIZER,
     OPT_LORA,
+    OPT_VAE,
     OPT_OFFLOAD,
     OPT_PROFILE,
 };
@@ -68,6 +69,7 @@ static const struct opt picture_opts[] = {
     {OPT_GENERATOR, 0, "generator", "KIND", "whose noise the seed gives: PyTorch's cpu (default) or cuda"},
     {OPT_TOKENIZER, 0, "tokenizer", "DIR", "a tokenizer folder instead of the model's"},
     {OPT_LORA, 0, "lora", "FILE:SCALE", LORA_HELP},
+    {OPT_VAE, 0, "vae", "FILE", VAE_HELP},
     {OPT_OFFLOAD, 0, "offload", "HOW",
      "none: weights stay in memory; sequential: each component\nleaves after its stage; stream: the UNet's weights are\n"
      "prepared anew at every step, too (default: sequential,\nor stream when --budget asks for it)"},
@@ -196,6 +198,9 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         return GO_ON;
     case OPT_LORA:
         return lora_add(opt, value, &s->loras);
+    case OPT_VAE:
+        s->vae = value;
+        return GO_ON;
     case OPT_OFFLOAD:
         return apply_offload(opt, value, s);
     case OPT_PROFILE:
