@@ -122,6 +122,36 @@ static void pictures_are_those_of_the_folder(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Groups, scaling factor and the like: with a file of its own sizes a model is as it was; one of other widths has the model's scaling. */
+static void what_files_do_not_tell_is_the_models(void **state)
+{
+    char model[PATH_SIZE], scaled[PATH_SIZE], small[PATH_SIZE], vae[2 * PATH_SIZE];
+    size_t n, m;
+    struct tern_context *ctx = support_context();
+    model_path("sd1-heads", model);
+    snprintf(vae, sizeof(vae), "%s/" FILE_IN_FOLDER, model);
+    uint8_t *want = paint(ctx, model, NULL, &n), *got = paint(ctx, model, vae, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(want, got, n);
+    free(want);
+    free(got);
+    damage_copy("sd1", scaled);
+    damage_copy("sd2", small);
+    damage_json(scaled, "vae/config.json", "scaling_factor", json_real(0.5));
+    damage_json(small, "vae/config.json", "scaling_factor", json_real(0.5));
+    snprintf(vae, sizeof(vae), "%s/vae", small);
+    want = paint(ctx, scaled, vae, &n);
+    snprintf(vae, sizeof(vae), "%s/" FILE_IN_FOLDER, small);
+    got = paint(ctx, scaled, vae, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(want, got, n);
+    free(want);
+    free(got);
+    damage_remove(scaled);
+    damage_remove(small);
+    tern_context_destroy(&ctx);
+}
+
 /* A model without a VAE, as single files have it, and diffusers' values: the VAE alone brings its sizes. */
 static void models_without_one_get_it(void **state)
 {
@@ -266,11 +296,9 @@ static void no_memory_is_a_status(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pictures_are_those_of_the_folder),
-        cmocka_unit_test(models_without_one_get_it),
-        cmocka_unit_test(others_are_refused),
-        cmocka_unit_test(damaged_ones_are_refused),
-        cmocka_unit_test(no_memory_is_a_status),
+        cmocka_unit_test(pictures_are_those_of_the_folder), cmocka_unit_test(what_files_do_not_tell_is_the_models),
+        cmocka_unit_test(models_without_one_get_it),        cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(damaged_ones_are_refused),         cmocka_unit_test(no_memory_is_a_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
