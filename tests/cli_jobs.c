@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,31 @@ static float first_value(const char *path, const char *name, int64_t shape[4])
     tern_weights_unref(&w);
     tern_context_destroy(&ctx);
     return first;
+}
+
+/* --vae is used, and refused when it is another model's. */
+static void test_a_vae_from_a_file(void **state)
+{
+#define GOLDEN TERN_TEST_DATA "/components/sd2/vae_decoder.square.safetensors"
+#define EXEC "exec", MODEL, "vae_decoder", "--inputs", "in.safetensors", "--outputs", "out.safetensors", "-q"
+    struct state *s = *state;
+    struct tern_context *ctx = tern_context_create(NULL);
+    struct tern_weights *golden = tern_weights_open(ctx, GOLDEN), *in = tern_weights_create(ctx);
+    assert_int_equal(tern_weights_add(in, "latent", tern_weights_get(golden, "latent")), TERN_OK);
+    assert_int_equal(tern_weights_save(in, "in.safetensors"), TERN_OK);
+    tern_weights_unref(&in);
+    tern_weights_unref(&golden);
+    tern_context_destroy(&ctx);
+    int64_t shape[4];
+    float want = first_value(GOLDEN, "expected.sample", shape);
+    EXPECT(s, RUN(s, EXEC), 0);
+    assert_true(fabsf(first_value("out.safetensors", "sample", shape) - want) > 1e-3f);
+    EXPECT(s, RUN(s, EXEC, "--vae", TERN_TEST_DATA "/models/sd2/vae/diffusion_pytorch_model.safetensors"), 0);
+    assert_true(fabsf(first_value("out.safetensors", "sample", shape) - want) < 1e-4f);
+    EXPECT(s, RUN(s, "txt2img", MODEL, "-p", "x", "--vae", TERN_TEST_DATA "/models/sdxl/vae"), 1);
+    expect_text(s->err, "a VAE for another architecture", "txt2img");
+#undef EXEC
+#undef GOLDEN
 }
 
 static void write_noise(const char *path, int64_t count)
@@ -376,17 +402,12 @@ static void test_offload_and_profile(void **state)
 int cli_job_tests(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_pictures_are_made),
-        TEST(test_events),
-        TEST(test_latents_go_in_and_out),
-        TEST(test_img2img_and_inpaint),
-        TEST(test_components_ids_and_facts),
-        TEST(test_demo_model),
-        TEST(test_loras),
-        TEST(test_offload_and_profile),
-        TEST(test_auto_dtype),
-        TEST(test_full_disk),
-        TEST(test_interrupt),
+        TEST(test_pictures_are_made),   TEST(test_events),
+        TEST(test_a_vae_from_a_file),   TEST(test_latents_go_in_and_out),
+        TEST(test_img2img_and_inpaint), TEST(test_components_ids_and_facts),
+        TEST(test_demo_model),          TEST(test_loras),
+        TEST(test_offload_and_profile), TEST(test_auto_dtype),
+        TEST(test_full_disk),           TEST(test_interrupt),
     };
     return cmocka_run_group_tests_name("cli jobs", tests, cli_setup, cli_teardown);
 }
