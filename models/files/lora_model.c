@@ -16,8 +16,14 @@ static const char *model_text(unsigned set)
         unsigned set;
         const char *text;
     } names[] = {
-        {SD1, "Stable Diffusion 1"},   {SD2, "Stable Diffusion 2"}, {SD1 | SD2, "Stable Diffusion 1 or 2"},
-        {SDXL, "Stable Diffusion XL"}, {SD3, "Stable Diffusion 3"}, {FLUX, "Flux"},
+        {SD1, "Stable Diffusion 1"},
+        {SD2, "Stable Diffusion 2"},
+        {SD1 | SD2, "Stable Diffusion 1 or 2"},
+        {SDXL, "Stable Diffusion XL"},
+        {SD3, "Stable Diffusion 3"},
+        {FLUX, "Flux"},
+        {SD3 | FLUX, "Stable Diffusion 3 or Flux"},
+        {SDXL | SD3 | FLUX, "Stable Diffusion XL, Stable Diffusion 3 or Flux"},
     };
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (names[i].set == set)
@@ -83,6 +89,7 @@ static unsigned model_of_name(const char *name)
     } parts[] = {
         {"double_blocks_", FLUX},
         {"single_transformer_blocks_", FLUX},
+        {"transformer_transformer_blocks_", SD3 | FLUX}, /* in diffusers' form both lie in "transformer." */
         {"single_blocks_", FLUX},
         {"joint_blocks_", SD3},
         {"lora_te_", SD1 | SD2},
