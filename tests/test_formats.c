@@ -268,7 +268,7 @@ static void legacy_files_give_the_same_values(void **state)
 /* The networks of a folder under LDM names. */
 static void add_networks(struct tern_context *ctx, struct tern_weights *to, const char *folder)
 {
-    static const struct tern_ldm_sizes sizes = {2, 1, 2, 4, 2};
+    static const struct tern_ldm_sizes sizes = {2, 1, 2, 4, 2, TERN_LDM_SD2};
     static const char *const names[] = {"unet", "vae"};
     char ldm[TERN_LDM_NAME];
     struct tern_checkpoint *cp = tern_checkpoint_open(ctx, folder);

@@ -21,6 +21,7 @@ PARTS = {
     "formats": ("formats", ("models",)),
     "tokenizers": ("tokenizers", ()),
     "pipelines": ("pipelines", ("models",)),
+    "xl": ("xl", ("models", "pipelines")),
     "lora": ("lora", ("models",)),
     "demo": ("demo", ()),
     "demo-sheet": ("demo_sheet", ()),
