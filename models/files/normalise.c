@@ -59,6 +59,13 @@ static enum tern_status append(struct tern_weights *out, const char *component, 
     return tern_weights_append(out, name, tern_tensor_ref(t));
 }
 
+/* The tensor of a set that stays open, as another one over the same memory: what kernels prepare of it goes with the component. */
+static tern_tensor *lent(tern_tensor *t)
+{
+    const struct tern_meta *m = &t->meta;
+    return tern_meta_is_contiguous(m) && tern_tensor_host(t) ? tern_alias_tensor(t, m->dtype, m->ndim, m->shape, 0) : tern_tensor_ref(t);
+}
+
 /* Rows of q, of k and of v: three tensors over the memory of one. */
 static enum tern_status append_qkv(struct tern_weights *out, const char *where, const char *name, tern_tensor *t)
 {
@@ -142,13 +149,16 @@ struct tern_weights *tern_ldm_component(struct tern_context *ctx, const struct t
         if (strcmp(owner, component) || ends_with(old, "position_ids") || starts_with(old, "first_stage_model.loss.") ||
             tern_ldm_is_unused(sizes, old))
             continue;
-        tern_tensor *t = w->entries[i].tensor;
-        if (known && tern_ldm_is_qkv(name))
+        tern_tensor *t = lent(w->entries[i].tensor);
+        if (!t)
+            st = tern_error_status(ctx);
+        else if (known && tern_ldm_is_qkv(name))
             st = append_qkv(out, where, name, t);
         else if (known && tern_ldm_is_transposed(name))
             st = append_transposed(out, where, name, t);
         else /* a name that does not translate stays as it is: whoever builds the component reports it as left over */
             st = append(out, component, known ? name : old, t);
+        tern_tensor_unref(&t);
     }
     if (!st)
         st = tern_weights_finish(out, where);
