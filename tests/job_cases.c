@@ -35,6 +35,26 @@ static struct tern_image *picture(struct tern_context *ctx, const json_t *row, c
     return image;
 }
 
+static double number(const json_t *row, const char *key) { return json_number_value(json_object_get(row, key)); }
+
+static void pair(const json_t *row, const char *key, int out[2])
+{
+    for (size_t i = 0; i < 2; i++)
+        out[i] = (int)json_integer_value(json_array_get(json_object_get(row, key), i));
+}
+
+/* Parameters that few pipelines have. */
+static void read_more(const json_t *row, struct tern_txt2img_params *q)
+{
+    pair(row, "original_size", q->original_size);
+    pair(row, "crops_coords_top_left", q->crops_coords_top_left);
+    pair(row, "target_size", q->target_size);
+    q->aesthetic_score = number(row, "aesthetic_score");
+    q->negative_aesthetic_score = number(row, "negative_aesthetic_score");
+    q->denoising_start = number(row, "denoising_start");
+    q->denoising_end = number(row, "denoising_end");
+}
+
 struct job_case job_case_read(struct tern_context *ctx, const json_t *row, const char *folder)
 {
     struct job_case c = {.name = text(row, "name"), .model = text(row, "model")};
@@ -46,15 +66,16 @@ struct job_case job_case_read(struct tern_context *ctx, const json_t *row, const
         .width = integer(row, "width"),
         .height = integer(row, "height"),
         .steps = integer(row, "steps"),
-        .cfg = json_number_value(json_object_get(row, "cfg")),
+        .cfg = number(row, "cfg"),
         .seed = (uint64_t)json_integer_value(json_object_get(row, "seed")),
         .sampler = tern_sampler_parse(text(row, "sampler"), NULL),
         .schedule = tern_schedule_parse(text(row, "schedule")),
         .count = integer(row, "batch"),
         .init_image = c.init,
         .mask_image = c.mask,
-        .strength = json_number_value(json_object_get(row, "strength")),
+        .strength = number(row, "strength"),
     };
+    read_more(json_object_get(row, "more"), &c.params);
     return c;
 }
 
