@@ -313,6 +313,28 @@ static void full_sizes_are_recognised(void **state)
     tern_weights_unref(&w);
 }
 
+/* By marks that trainers leave. */
+static void what_is_predicted_is_recognised(void **state)
+{
+    static const char *const marks[] = {"v_pred", "ztsnr"};
+    static const char *const expected[] = {
+        "{\"prediction_type\":\"epsilon\",\"rescale_betas_zero_snr\":false,\"timestep_spacing\":\"leading\"}",
+        "{\"prediction_type\":\"v_prediction\",\"rescale_betas_zero_snr\":false,\"timestep_spacing\":\"leading\"}",
+        "{\"prediction_type\":\"v_prediction\",\"rescale_betas_zero_snr\":true,\"timestep_spacing\":\"trailing\"}"};
+    struct fixture *f = *state;
+    for (int n = 0; n < 3; n++) {
+        struct tern_detected d;
+        struct tern_weights *w = unet_of(f, (int[]){320, 640, 1280}, (int[]){0, 2, 10}, 3, 10, 2048, 2816);
+        add_big_clip(f, w, 1);
+        for (int i = 0; i < n; i++)
+            add(f, w, marks[i], 1, 1, 1);
+        assert_int_equal(tern_detect_sd(f->ctx, w, "file", &d), TERN_OK);
+        check_text(d.scheduler, expected[n]);
+        tern_detected_free(f->ctx, &d);
+        tern_weights_unref(&w);
+    }
+}
+
 static void refused(struct fixture *f, struct tern_weights *w, enum tern_status status, const char *text)
 {
     struct tern_detected d;
@@ -335,6 +357,10 @@ static void odd_files_are_refused(void **state)
     w = unet_of(f, (int[]){320, 640, 1280}, (int[]){0, 2, 10}, 3, 10, 2048, 1280);
     add_big_clip(f, w, 0);
     refused(f, w, TERN_E_FORMAT, "label_emb does not fit");
+    w = unet_of(f, (int[]){320, 640, 1280}, (int[]){0, 2, 10}, 3, 10, 2048, 2816);
+    add_big_clip(f, w, 1);
+    add(f, w, "edm_mean", 1, 4, 1);
+    refused(f, w, TERN_E_UNSUPPORTED, "the noise levels of EDM");
     for (int i = 0; i < 2; i++) { /* a projection that is no matrix */
         w = tern_weights_create(f->ctx);
         add(f, w, names[i], 1, 4, 1);
@@ -352,8 +378,8 @@ static void odd_files_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(names_are_known),           TEST(files_are_their_folder), TEST(components_give_the_same_bytes),
-        TEST(full_sizes_are_recognised), TEST(odd_files_are_refused),
+        TEST(names_are_known),           TEST(files_are_their_folder),          TEST(components_give_the_same_bytes),
+        TEST(full_sizes_are_recognised), TEST(what_is_predicted_is_recognised), TEST(odd_files_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,6 @@ enum tern_status tern_detect_text(const struct tern_detector *d, struct tern_det
 /* scheduler_config.json of the published models; NULL with the error recorded. */
 char *tern_detect_scheduler_sd1(struct tern_context *ctx);
 char *tern_detect_scheduler_sd2(struct tern_context *ctx, bool inpaint);
-char *tern_detect_scheduler_xl(struct tern_context *ctx);
+char *tern_detect_scheduler_xl(const struct tern_detector *d);
 
 #endif

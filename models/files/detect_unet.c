@@ -134,8 +134,8 @@ enum tern_status tern_detect_unet(const struct tern_detector *d, struct tern_det
     for (int i = 0; i < u.levels; i++)
         out->sizes.unet_up_attention |= (u.depth[u.levels - 1 - i] ? 1u : 0u) << i;
     out->unet = unet_config(d, &u);
-    out->scheduler = family >= TERN_LDM_XL ? tern_detect_scheduler_xl(d->ctx)
+    out->scheduler = family >= TERN_LDM_XL ? tern_detect_scheduler_xl(d)
                      : u.linear            ? tern_detect_scheduler_sd2(d->ctx, u.in_channels == 9)
                                            : tern_detect_scheduler_sd1(d->ctx);
-    return out->unet && out->scheduler ? TERN_OK : TERN_E_NO_MEMORY;
+    return out->unet && out->scheduler ? TERN_OK : tern_error_status(d->ctx);
 }
