@@ -149,6 +149,28 @@ void job_check_picture(const struct tern_image *image, const uint8_t *expected, 
     w->pixel = worst > w->pixel ? worst : w->pixel;
 }
 
+void job_check_case(struct tern_context *ctx, struct tern_pipeline *p, struct job_case *c, const struct tern_weights *latents,
+                    const struct tern_weights *pictures, struct job_worst *w)
+{
+    int width = c->params.width, height = c->params.height, count = c->params.count;
+    if (strstr(c->name, "default-size"))
+        c->params.width = c->params.height = 0;
+    struct tern_images *images = job_run(ctx, p, &c->params);
+    job_check_latents(images, latents, c->name, w);
+    const tern_tensor *t = tern_weights_get(pictures, c->name);
+    assert_non_null(t);
+    size_t size = 3 * (size_t)width * (size_t)height;
+    assert_int_equal(tern_tensor_numel(t), count * size);
+    uint8_t *expected = malloc(count * size);
+    assert_int_equal(tern_tensor_read(t, TERN_U8, expected, count * size), TERN_OK);
+    assert_int_equal(tern_images_count(images), count);
+    for (int i = 0; i < count; i++)
+        job_check_picture(tern_images_at(images, i), expected + i * size, width, height, c->name, w);
+    free(expected);
+    tern_images_destroy(&images);
+    w->cases++;
+}
+
 void job_print_worst(const struct job_worst *w)
 {
     print_message("%d cases, worst NMSE of latents %.2g (%s), pixels differ by at most %d\n", w->cases, w->latents, w->name, w->pixel);

@@ -64,23 +64,6 @@ static void networks_agree(void **state)
 
 /* ---- pictures */
 
-static void check_case(struct tern_context *ctx, struct tern_pipeline *p, struct job_case *c, const struct tern_weights *latents,
-                       const struct tern_weights *pictures, struct job_worst *w)
-{
-    int width = c->params.width, height = c->params.height;
-    size_t size = 3 * (size_t)width * (size_t)height, bytes = size * (size_t)c->params.count;
-    struct tern_images *images = job_run(ctx, p, &c->params);
-    job_check_latents(images, latents, c->name, w);
-    const tern_tensor *t = tern_weights_get(pictures, c->name);
-    uint8_t *expected = malloc(bytes);
-    assert_int_equal(tern_tensor_read(t, TERN_U8, expected, bytes), TERN_OK);
-    for (int i = 0; i < c->params.count; i++)
-        job_check_picture(tern_images_at(images, i), expected + (size_t)i * size, width, height, c->name, w);
-    free(expected);
-    tern_images_destroy(&images);
-    w->cases++;
-}
-
 static void model_agrees(void **state)
 {
     static const struct {
@@ -102,7 +85,7 @@ static void model_agrees(void **state)
             if (first)
                 c.params.init_latents = tern_weights_get(latents, first);
             if (!strcmp(c.model, models[m].name))
-                check_case(ctx, x.p, &c, latents, pictures, &w);
+                job_check_case(ctx, x.p, &c, latents, pictures, &w);
             job_case_close(&c);
         }
         assert_int_equal(w.cases, models[m].cases);
