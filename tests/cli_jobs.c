@@ -356,6 +356,34 @@ static void test_loras(void **state)
 /* --offload in its three ways and --profile change no picture; the profile is JSON that names every stage and tells each kernel's
  * share of the roofline. */
 /* What auto takes is one of the two, and level scalar has no bf16. */
+/* The same model twice paints what it paints alone. */
+static void test_two_models(void **state)
+{
+#define XL TERN_TEST_DATA "/models/sdxl"
+#define WITH(...) RUN(s, "txt2img", XL, "-p", "a cat", "--steps", "5", "--seed", "7", "-W", "40", "-H", "48", "-q", __VA_ARGS__)
+    struct state *s = *state;
+    EXPECT(s, WITH("-o", "alone.png"), 0);
+    EXPECT(s, WITH("-o", "half.png", "--denoising-end", "0.6", "--save-latents", "half.safetensors"), 0);
+    assert_false(same_bytes("alone.png", "half.png"));
+    EXPECT(s, WITH("-o", "rest.png", "--denoising-start", "0.6", "--init-latents", "half.safetensors"), 0);
+    assert_true(same_bytes("alone.png", "rest.png"));
+    EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6"), 0);
+    assert_true(same_bytes("alone.png", "two.png"));
+    EXPECT(s, WITH("-o", "x.png", "--denoising-start", "0.6"), 2);
+    expect_text(s->err, "denoising_start: expected the latents of the first model", "--denoising-start");
+    EXPECT(s, WITH("-o", "x.png", "--refiner", "none"), 1);
+    expect_text(s->err, "none: no such file or folder", "--refiner");
+
+    EXPECT(s, WITH("-o", "same.png", "--original-size", "40x48", "--target-size", "40x48", "--crops-coords-top-left", "0,0"), 0);
+    assert_true(same_bytes("alone.png", "same.png"));
+    EXPECT(s, WITH("-o", "other.png", "--original-size", "48x40"), 0);
+    assert_false(same_bytes("alone.png", "other.png"));
+    EXPECT(s, WITH("-o", "x.png", "--aesthetic-score", "5"), 2);
+    expect_text(s->err, "aesthetic_score: sdxl is not told that", "--aesthetic-score");
+#undef WITH
+#undef XL
+}
+
 static void test_auto_dtype(void **state)
 {
     struct state *s = *state;
@@ -406,8 +434,9 @@ int cli_job_tests(void)
         TEST(test_a_vae_from_a_file),   TEST(test_latents_go_in_and_out),
         TEST(test_img2img_and_inpaint), TEST(test_components_ids_and_facts),
         TEST(test_demo_model),          TEST(test_loras),
-        TEST(test_offload_and_profile), TEST(test_auto_dtype),
-        TEST(test_full_disk),           TEST(test_interrupt),
+        TEST(test_offload_and_profile), TEST(test_two_models),
+        TEST(test_auto_dtype),          TEST(test_full_disk),
+        TEST(test_interrupt),
     };
     return cmocka_run_group_tests_name("cli jobs", tests, cli_setup, cli_teardown);
 }

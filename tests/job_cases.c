@@ -35,6 +35,26 @@ static struct tern_image *picture(struct tern_context *ctx, const json_t *row, c
     return image;
 }
 
+static double number(const json_t *row, const char *key) { return json_number_value(json_object_get(row, key)); }
+
+static void pair(const json_t *row, const char *key, int out[2])
+{
+    for (size_t i = 0; i < 2; i++)
+        out[i] = (int)json_integer_value(json_array_get(json_object_get(row, key), i));
+}
+
+/* Parameters that few pipelines have. */
+static void read_more(const json_t *row, struct tern_txt2img_params *q)
+{
+    pair(row, "original_size", q->original_size);
+    pair(row, "crops_coords_top_left", q->crops_coords_top_left);
+    pair(row, "target_size", q->target_size);
+    q->aesthetic_score = number(row, "aesthetic_score");
+    q->negative_aesthetic_score = number(row, "negative_aesthetic_score");
+    q->denoising_start = number(row, "denoising_start");
+    q->denoising_end = number(row, "denoising_end");
+}
+
 struct job_case job_case_read(struct tern_context *ctx, const json_t *row, const char *folder)
 {
     struct job_case c = {.name = text(row, "name"), .model = text(row, "model")};
@@ -46,15 +66,16 @@ struct job_case job_case_read(struct tern_context *ctx, const json_t *row, const
         .width = integer(row, "width"),
         .height = integer(row, "height"),
         .steps = integer(row, "steps"),
-        .cfg = json_number_value(json_object_get(row, "cfg")),
+        .cfg = number(row, "cfg"),
         .seed = (uint64_t)json_integer_value(json_object_get(row, "seed")),
         .sampler = tern_sampler_parse(text(row, "sampler"), NULL),
         .schedule = tern_schedule_parse(text(row, "schedule")),
         .count = integer(row, "batch"),
         .init_image = c.init,
         .mask_image = c.mask,
-        .strength = json_number_value(json_object_get(row, "strength")),
+        .strength = number(row, "strength"),
     };
+    read_more(json_object_get(row, "more"), &c.params);
     return c;
 }
 
@@ -126,6 +147,28 @@ void job_check_picture(const struct tern_image *image, const uint8_t *expected, 
     if (worst > PIXEL_LIMIT)
         fail_msg("%s: a pixel differs by %d of 255", name, worst);
     w->pixel = worst > w->pixel ? worst : w->pixel;
+}
+
+void job_check_case(struct tern_context *ctx, struct tern_pipeline *p, struct job_case *c, const struct tern_weights *latents,
+                    const struct tern_weights *pictures, struct job_worst *w)
+{
+    int width = c->params.width, height = c->params.height, count = c->params.count;
+    if (strstr(c->name, "default-size"))
+        c->params.width = c->params.height = 0;
+    struct tern_images *images = job_run(ctx, p, &c->params);
+    job_check_latents(images, latents, c->name, w);
+    const tern_tensor *t = tern_weights_get(pictures, c->name);
+    assert_non_null(t);
+    size_t size = 3 * (size_t)width * (size_t)height;
+    assert_int_equal(tern_tensor_numel(t), count * size);
+    uint8_t *expected = malloc(count * size);
+    assert_int_equal(tern_tensor_read(t, TERN_U8, expected, count * size), TERN_OK);
+    assert_int_equal(tern_images_count(images), count);
+    for (int i = 0; i < count; i++)
+        job_check_picture(tern_images_at(images, i), expected + i * size, width, height, c->name, w);
+    free(expected);
+    tern_images_destroy(&images);
+    w->cases++;
 }
 
 void job_print_worst(const struct job_worst *w)

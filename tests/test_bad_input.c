@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -370,12 +371,12 @@ static void second_encoders_are_checked(void **state)
     damage_tensor(f->ctx, f->folder, "text_encoder_2/model.safetensors", "text_projection.weight", TERN_F16, 2, (const int64_t[]){21, 24});
     REFUSED(f, TERN_E_SHAPE, "text_projection.weight", "expected (20, 24)");
     damage_json(f->folder, config, "projection_dim", json_integer(21));
-    REFUSED(f, TERN_E_FORMAT, "pooled text and sizes of width 68", "gives 69");
+    REFUSED(f, TERN_E_FORMAT, "a pooled text and five or six numbers, 68 wide together and each number 8", "gives 21");
     damage_tensor(f->ctx, f->folder, "text_encoder_2/model.safetensors", "text_projection.weight", TERN_F16, -1, NULL);
     damage_json(f->folder, config, "projection_dim", json_integer(20));
-    REFUSED(f, TERN_E_FORMAT, "pooled text and sizes of width 68", "without a projection");
+    REFUSED(f, TERN_E_FORMAT, "68 wide together", "gives 20 without a projection");
     damage_json(f->folder, "unet/config.json", "addition_time_embed_dim", json_integer(9));
-    REFUSED(f, TERN_E_FORMAT, "pooled text and sizes of width 68");
+    REFUSED(f, TERN_E_FORMAT, "68 wide together and each number 9");
     damage_delete(f->folder, config);
     REFUSED(f, TERN_E_NOT_FOUND, "no component \"text_encoder_2\"");
     damage_remove(f->folder);
@@ -386,7 +387,20 @@ static void second_encoders_are_checked(void **state)
     damage_json(f->folder, "tokenizer_2/tokenizer_config.json", "model_max_length", json_integer(17));
     REFUSED(f, TERN_E_FORMAT, "a second tokenizer of 544 ids for texts of 17", "a first tokenizer for texts of 18");
     damage_delete(f->folder, "text_encoder/config.json");
-    REFUSED(f, TERN_E_UNSUPPORTED, "the refiner of Stable Diffusion XL");
+    REFUSED(f, TERN_E_FORMAT, "text states of width 40, the text encoders give 24");
+}
+
+/* A refiner has the second alone; no other model does. */
+static void second_encoders_alone_are_checked(void **state)
+{
+    struct fixture *f = *state;
+    char path[PATH_SIZE];
+    damage_delete(f->folder, "text_encoder");
+    snprintf(path, sizeof(path), "%.200s/text_encoder_2", f->folder);
+    assert_int_equal(mkdir(path, 0777), 0);
+    damage_text(f->folder, "text_encoder_2/config.json", "{}", 2);
+    damage_json(f->folder, "model_index.json", "text_encoder_2", json_pack("[s,s]", "transformers", "CLIPTextModelWithProjection"));
+    REFUSED(f, TERN_E_UNSUPPORTED, "the second text encoder alone whose UNet is not that of Stable Diffusion XL");
 }
 
 static void wrong_dtypes_are_refused(void **state)
@@ -419,6 +433,7 @@ int main(void)
         TEST(a_model_without_tokenizer_reads_no_prompts),
         TEST(parts_that_do_not_fit_are_refused),
         TEST(second_encoders_are_checked),
+        TEST(second_encoders_alone_are_checked),
         TEST(wrong_dtypes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

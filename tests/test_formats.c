@@ -11,6 +11,7 @@
 #include "model_help.h"
 #include "models/files/layout.h"
 #include "models/files/ldm.h"
+#include "models/pipelines/pipeline.h"
 #include "support.h"
 
 #define FORMATS TERN_TEST_DATA "/formats/"
@@ -268,7 +269,7 @@ static void legacy_files_give_the_same_values(void **state)
 /* The networks of a folder under LDM names. */
 static void add_networks(struct tern_context *ctx, struct tern_weights *to, const char *folder)
 {
-    static const struct tern_ldm_sizes sizes = {2, 1, 2, 4, 2};
+    static const struct tern_ldm_sizes sizes = {2, 1, 2, 4, 2, TERN_LDM_SD2};
     static const char *const names[] = {"unet", "vae"};
     char ldm[TERN_LDM_NAME];
     struct tern_checkpoint *cp = tern_checkpoint_open(ctx, folder);
@@ -326,6 +327,34 @@ static void sd2_files_give_the_same_values(void **state)
     tern_context_destroy(&r.ctx);
 }
 
+/* What kernels prepare of a weight goes with its component, though the file stays open. */
+static void nothing_stays_of_components_that_left(void **state)
+{
+    static const char *const names[] = {"text_encoder", "unet", "vae_decoder"};
+    static const char *const cases[] = {"text_encoder.full", "unet.square", "vae_decoder.square"};
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = model_load(ctx, FORMATS "mini.safetensors");
+    size_t used[2] = {0};
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 3; i++) {
+            char path[PATH_SIZE];
+            snprintf(path, sizeof(path), "%s/components/sd1-mini/%s.safetensors", TERN_TEST_DATA, cases[i]);
+            struct golden g = golden_open(ctx, path);
+            struct tern_weights *out = round ? model_exec(p, names[i], g.inputs) : NULL;
+            tern_weights_unref(&out);
+            golden_close(&g);
+        }
+        tern_pipeline_drop_text(p);
+        tern_pipeline_drop_unet(p);
+        tern_pipeline_drop_vae(p);
+        tern_memory_trim(ctx);
+        used[round] = tern_memory_used(ctx);
+    }
+    assert_true(used[1] <= used[0] + 16384); /* tables of kernels that were chosen, and the like */
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
 /* ---- what is refused */
 
 static void foreign_pickles_are_refused(void **state)
@@ -369,10 +398,15 @@ static void other_files_are_no_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(containers_give_the_same_bytes),    cmocka_unit_test(containers_are_recognised),
-        cmocka_unit_test(descriptions_can_be_read),          cmocka_unit_test(inpainting_is_recognised),
-        cmocka_unit_test(legacy_files_give_the_same_values), cmocka_unit_test(foreign_pickles_are_refused),
-        cmocka_unit_test(sd2_files_give_the_same_values),    cmocka_unit_test(other_files_are_no_models),
+        cmocka_unit_test(containers_give_the_same_bytes),
+        cmocka_unit_test(containers_are_recognised),
+        cmocka_unit_test(descriptions_can_be_read),
+        cmocka_unit_test(inpainting_is_recognised),
+        cmocka_unit_test(legacy_files_give_the_same_values),
+        cmocka_unit_test(foreign_pickles_are_refused),
+        cmocka_unit_test(nothing_stays_of_components_that_left),
+        cmocka_unit_test(sd2_files_give_the_same_values),
+        cmocka_unit_test(other_files_are_no_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

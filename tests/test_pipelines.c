@@ -13,28 +13,6 @@
 #include "model_help.h"
 #include "support.h"
 
-static void check_case(struct tern_context *ctx, struct tern_pipeline *p, struct job_case *c, const struct tern_weights *latents,
-                       const struct tern_weights *pictures, struct job_worst *w)
-{
-    int width = c->params.width, height = c->params.height, count = c->params.count;
-    if (strstr(c->name, "default-size"))
-        c->params.width = c->params.height = 0;
-    struct tern_images *images = job_run(ctx, p, &c->params);
-    job_check_latents(images, latents, c->name, w);
-    const tern_tensor *t = tern_weights_get(pictures, c->name);
-    assert_non_null(t);
-    size_t size = 3 * (size_t)width * (size_t)height;
-    assert_int_equal(tern_tensor_numel(t), count * size);
-    uint8_t *expected = malloc(count * size);
-    assert_int_equal(tern_tensor_read(t, TERN_U8, expected, count * size), TERN_OK);
-    assert_int_equal(tern_images_count(images), count);
-    for (int i = 0; i < count; i++)
-        job_check_picture(tern_images_at(images, i), expected + i * size, width, height, c->name, w);
-    free(expected);
-    tern_images_destroy(&images);
-    w->cases++;
-}
-
 /* All cases of a model. */
 static void model_agrees(void **state)
 {
@@ -49,7 +27,7 @@ static void model_agrees(void **state)
     json_array_foreach(rows, i, row) {
         struct job_case c = job_case_read(ctx, row, "pipelines");
         if (!strcmp(c.model, model))
-            check_case(ctx, p, &c, latents, pictures, &w);
+            job_check_case(ctx, p, &c, latents, pictures, &w);
         job_case_close(&c);
     }
     assert_true(w.cases >= 8);

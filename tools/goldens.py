@@ -21,6 +21,7 @@ PARTS = {
     "formats": ("formats", ("models",)),
     "tokenizers": ("tokenizers", ()),
     "pipelines": ("pipelines", ("models",)),
+    "xl": ("xl", ("models", "pipelines")),
     "lora": ("lora", ("models",)),
     "lora-kinds": ("lora_kinds", ("models",)),
     "lora-models": ("lora_models", ("models",)),

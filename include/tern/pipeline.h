@@ -88,7 +88,20 @@ struct tern_txt2img_params {
     const struct tern_image *mask_image; /* inpaint: white is painted anew, black kept; needs init_image */
     double strength;                     /* img2img, inpaint: 0 < strength <= 1; 0.8 (inpaint: 1) */
 
-    tern_tensor *init_latents;   /* (count, 4, height/8, width/8) unit noise instead of the seed's */
+    tern_tensor *init_latents; /* (count, 4, height/8, width/8) unit noise instead of the seed's */
+
+    /* SDXL: what the picture is said to be; names, meaning and order (height, width; top, left) are diffusers'. A model without such a
+     * condition refuses it. */
+    int original_size[2];                             /* before it was scaled and cropped; height, width */
+    int crops_coords_top_left[2];                     /* 0, 0 */
+    int target_size[2];                               /* height, width */
+    double aesthetic_score, negative_aesthetic_score; /* of a refiner, in place of the target size; 6, 2.5 */
+
+    /* One picture by two models, as SDXL's base and refiner: the first ends where `denoising_end` (0 < x < 1) of the training steps are
+     * done, the second has the same steps and begins behind `denoising_start` with init_latents, which are the latents that the first
+     * ended with (tern_images_latents) and no noise. 0: all steps. */
+    double denoising_end, denoising_start;
+
     tern_step_callback *on_step; /* after each step */
     void *on_step_user;
     /* Told what each step of each plan took ("text_encoder", "text_encoder_2", "unet", "vae_decoder", "vae_encoder"); start counts from the
@@ -150,9 +163,9 @@ TERN_API const struct tern_weights *tern_pipeline_weights(struct tern_pipeline *
 TERN_API struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *component, const struct tern_weights *inputs);
 
 /* Writes a full-size checkpoint with seeded random weights, scaled so that activations stay finite in f16.
- * arch: "sd15". A diffusers folder, or with single_file one LDM-style .safetensors. dtype f16 or f32. */
+ * A diffusers folder, or with single_file one LDM-style .safetensors (not of "taiyi"). dtype f16 or f32. */
 struct tern_synth_params {
-    const char *arch; /* "sd15" */
+    const char *arch; /* "sd15" (also NULL), "sd2", "sdxl", "taiyi" */
     enum tern_dtype dtype;
     bool single_file;
     uint64_t seed;

@@ -76,6 +76,12 @@ TERN_API double tern_scheduler_init_noise_sigma(const struct tern_scheduler *s);
  * is not in 0..1 or no steps are set. */
 TERN_API int tern_scheduler_begin_at(struct tern_scheduler *s, double strength);
 
+/* Two models one after the other: how many calls belong to the first `part` (0..1) of the training timesteps, as diffusers'
+ * denoising_end counts them. */
+TERN_API int tern_scheduler_calls_until(const struct tern_scheduler *s, double part);
+/* The first call behind them, as diffusers' denoising_start; sets the begin index. -1 as tern_scheduler_begin_at. */
+TERN_API int tern_scheduler_begin_behind(struct tern_scheduler *s, double part);
+
 /* Pictures in one sample (1): a config with "thresholding" limits each picture by itself. */
 TERN_API enum tern_status tern_scheduler_set_batch(struct tern_scheduler *s, int pictures);
 

@@ -6,7 +6,7 @@
 
 /* What a CLIP text encoder's config.json says. */
 struct clip {
-    const char *act;
+    const char *class_name, *act;
     int64_t vocab, positions, hidden, inner, projection;
     int layers;
 };
@@ -14,8 +14,8 @@ struct clip {
 static char *clip_config(const struct tern_detector *d, const struct clip *c)
 {
     return tern_detect_dump(
-        d->ctx, json_pack("{s:[s],s:i,s:i,s:s,s:I,s:I,s:f,s:I,s:s,s:I,s:i,s:i,s:I,s:I}", "architectures", "CLIPTextModel", "bos_token_id",
-                          0, "eos_token_id", 2, "hidden_act", c->act, "hidden_size", (json_int_t)c->hidden, "intermediate_size",
+        d->ctx, json_pack("{s:[s],s:i,s:i,s:s,s:I,s:I,s:f,s:I,s:s,s:I,s:i,s:i,s:I,s:I}", "architectures", c->class_name, "bos_token_id", 0,
+                          "eos_token_id", 2, "hidden_act", c->act, "hidden_size", (json_int_t)c->hidden, "intermediate_size",
                           (json_int_t)c->inner, "layer_norm_eps", 1e-5, "max_position_embeddings", (json_int_t)c->positions, "model_type",
                           "clip_text_model", "num_attention_heads", (json_int_t)tern_detect_heads(c->hidden), "num_hidden_layers",
                           c->layers, "pad_token_id", 1, "projection_dim", (json_int_t)c->projection, "vocab_size", (json_int_t)c->vocab));
@@ -33,7 +33,8 @@ static enum tern_status detect_clip(const struct tern_detector *d, const char *p
 {
     const tern_tensor *token = tern_detect_get(d, "%sembeddings.token_embedding.weight", prefix),
                       *position = tern_detect_get(d, "%sembeddings.position_embedding.weight", prefix);
-    struct clip c = {.act = "quick_gelu",
+    struct clip c = {.class_name = "CLIPTextModel",
+                     .act = "quick_gelu",
                      .vocab = tern_detect_size(token, 0),
                      .positions = tern_detect_size(position, 0),
                      .hidden = tern_detect_size(token, 1),
@@ -47,33 +48,41 @@ static enum tern_status detect_clip(const struct tern_detector *d, const char *p
     return *config ? TERN_OK : TERN_E_NO_MEMORY;
 }
 
-/* OpenCLIP, as in SD 2: what conditions the UNet is the last but one layer's result, so the last layer is left out. */
-static enum tern_status detect_open_clip(const struct tern_detector *d, struct tern_detected *out)
+/* OpenCLIP. SD 2 is conditioned by the last but one layer's result, so its last layer is left out; SDXL pools the last one's, too, and
+ * projects it. */
+static enum tern_status detect_open_clip(const struct tern_detector *d, const char *prefix, struct tern_ldm_sizes *sizes, char **config)
 {
-    const char *prefix = "cond_stage_model.model.";
+    bool xl = sizes->family != TERN_LDM_SD2;
     const tern_tensor *token = tern_detect_get(d, "%stoken_embedding.weight", prefix);
-    struct clip c = {.act = "gelu",
+    struct clip c = {.class_name = xl ? "CLIPTextModelWithProjection" : "CLIPTextModel",
+                     .act = "gelu",
                      .vocab = tern_detect_size(token, 0),
                      .positions = tern_detect_size(tern_detect_get(d, "%spositional_embedding", prefix), 0),
                      .hidden = tern_detect_size(token, 1),
                      .inner = tern_detect_size(tern_detect_get(d, "%stransformer.resblocks.0.mlp.c_fc.weight", prefix), 0),
-                     .projection = 512};
+                     .projection = xl ? tern_detect_size(tern_detect_get(d, "%stext_projection", prefix), 1) : 512};
     while (c.layers < MAX_LAYERS && tern_detect_get(d, "%stransformer.resblocks.%d.ln_1.weight", prefix, c.layers))
         c.layers++;
-    c.layers--;
+    c.layers -= !xl;
     if (!token || check(d, &c))
         return tern_error_status(d->ctx);
-    out->sizes.open_clip_layers = c.layers;
-    out->text_encoder = clip_config(d, &c);
-    return out->text_encoder ? TERN_OK : TERN_E_NO_MEMORY;
+    sizes->open_clip_layers = c.layers;
+    *config = clip_config(d, &c);
+    return *config ? TERN_OK : TERN_E_NO_MEMORY;
 }
 
 enum tern_status tern_detect_text(const struct tern_detector *d, struct tern_detected *out)
 {
-    const char *prefix = "cond_stage_model.transformer.text_model.";
-    if (tern_detect_get(d, "cond_stage_model.model.ln_final.weight"))
-        return detect_open_clip(d, out);
-    if (!tern_detect_get(d, "%sembeddings.token_embedding.weight", prefix))
-        prefix = "cond_stage_model.transformer.";
-    return detect_clip(d, prefix, &out->text_encoder);
+    static const char *const first[][2] = {
+        [TERN_LDM_SD1] = {"cond_stage_model.transformer.text_model.", "cond_stage_model.transformer."},
+        [TERN_LDM_XL] = {"conditioner.embedders.0.transformer.text_model.", "conditioner.embedders.0.transformer."},
+    };
+    enum tern_ldm_family family = out->sizes.family;
+    if (family == TERN_LDM_SD2)
+        return detect_open_clip(d, "cond_stage_model.model.", &out->sizes, &out->text_encoder);
+    if (family == TERN_LDM_REFINER)
+        return detect_open_clip(d, "conditioner.embedders.0.model.", &out->sizes, &out->text_encoder_2);
+    bool shorter = !tern_detect_get(d, "%sembeddings.token_embedding.weight", first[family][0]);
+    enum tern_status st = detect_clip(d, first[family][shorter], &out->text_encoder);
+    return st || family != TERN_LDM_XL ? st : detect_open_clip(d, "conditioner.embedders.1.model.", &out->sizes, &out->text_encoder_2);
 }

@@ -132,6 +132,8 @@ static enum tern_status open_file(struct tern_checkpoint *cp)
     if (!st)
         st = take(cp, "text_encoder", "CLIPTextModel", &d.text_encoder);
     if (!st)
+        st = take(cp, "text_encoder_2", "CLIPTextModelWithProjection", &d.text_encoder_2);
+    if (!st)
         st = take(cp, "unet", "UNet2DConditionModel", &d.unet);
     if (!st)
         st = take(cp, "vae", "AutoencoderKL", &d.vae);

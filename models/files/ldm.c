@@ -100,23 +100,32 @@ static const struct tail open_clip_layer[] = {
     {NULL, NULL},
 };
 static const struct tail open_clip_table[] = {{"embedding", "embedding.weight"}, {NULL, NULL}};
+static const struct tail open_clip_projection[] = {{"projection", "projection.weight"}, {NULL, NULL}};
 static const struct rule open_clip_rules[] = {
     {"transformer.resblocks.#.*", "text_model.encoder.layers.#.*", OPEN_CLIP, open_clip_layer},
     {"positional_*", "text_model.embeddings.position_*", SAME, open_clip_table},
     {"token_embedding.*", "text_model.embeddings.token_embedding.*", SAME, NULL},
     {"ln_final.*", "text_model.final_layer_norm.*", SAME, NULL},
+    {"text_*", "text_*", SAME, open_clip_projection},
     {NULL, NULL, SAME, NULL},
 };
+
+#define FAMILY(f) (1u << TERN_LDM_##f)
 
 static const struct component {
     const char *name, *prefix;
     const struct rule *rules;
+    unsigned families; /* in whose files it has that prefix */
 } components[] = {
-    {"unet", "model.diffusion_model.", unet_rules},
-    {"vae", "first_stage_model.", vae_rules},
-    {"text_encoder", "cond_stage_model.transformer.", text_rules},
-    {"text_encoder", "cond_stage_model.model.", open_clip_rules},
+    {"unet", "model.diffusion_model.", unet_rules, ~0u},
+    {"vae", "first_stage_model.", vae_rules, ~0u},
+    {"text_encoder", "cond_stage_model.transformer.", text_rules, FAMILY(SD1)},
+    {"text_encoder", "cond_stage_model.model.", open_clip_rules, FAMILY(SD2)},
+    {"text_encoder", "conditioner.embedders.0.transformer.", text_rules, FAMILY(XL)},
+    {"text_encoder_2", "conditioner.embedders.1.model.", open_clip_rules, FAMILY(XL)},
+    {"text_encoder_2", "conditioner.embedders.0.model.", open_clip_rules, FAMILY(REFINER)},
 };
+#define COMPONENTS (sizeof(components) / sizeof(*components))
 
 /* What a pattern found: its numbers and the rest. */
 struct match {
@@ -248,16 +257,30 @@ static bool translate(const struct rule *rules, const struct tern_ldm_sizes *siz
 
 bool tern_ldm_is_qkv(const char *name) { return strstr(name, ".self_attn.qkv_proj."); }
 
+bool tern_ldm_is_transposed(const char *name) { return !strcmp(name, "text_projection.weight"); }
+
+/* The component that a name belongs to; NULL: none. */
+static const struct component *owner_of(const char *ldm)
+{
+    for (size_t i = 0; i < COMPONENTS; i++)
+        if (!strncmp(ldm, components[i].prefix, strlen(components[i].prefix)))
+            return &components[i];
+    return NULL;
+}
+
 bool tern_ldm_is_unused(const struct tern_ldm_sizes *sizes, const char *ldm)
 {
-    static const char prefix[] = "cond_stage_model.model.";
-    const char *name = ldm + sizeof(prefix) - 1;
+    const struct component *c = owner_of(ldm);
     int layer = 0;
-    if (strncmp(ldm, prefix, sizeof(prefix) - 1))
+    if (!c || c->rules != open_clip_rules)
         return false;
-    if (!strcmp(name, "logit_scale") || !strcmp(name, "text_projection") || !strcmp(name, "attn_mask"))
+    const char *name = ldm + strlen(c->prefix);
+    if (!strcmp(name, "logit_scale") || !strcmp(name, "attn_mask"))
         return true;
-    return sscanf(name, "transformer.resblocks.%4d.", &layer) == 1 && layer == sizes->open_clip_layers;
+    if (sizes->family != TERN_LDM_SD2)
+        return false;
+    return !strcmp(name, "text_projection") ||
+           (sscanf(name, "transformer.resblocks.%4d.", &layer) == 1 && layer == sizes->open_clip_layers);
 }
 
 static bool is_position_ids(const char *name)
@@ -269,8 +292,8 @@ static bool is_position_ids(const char *name)
 
 bool tern_ldm_name(const struct tern_ldm_sizes *sizes, const char *component, const char *name, char out[TERN_LDM_NAME])
 {
-    for (size_t i = 0; i < sizeof(components) / sizeof(*components); i++)
-        if (!strcmp(components[i].name, component)) {
+    for (size_t i = 0; i < COMPONENTS; i++)
+        if (!strcmp(components[i].name, component) && components[i].families >> sizes->family & 1) {
             size_t n = strlen(components[i].prefix);
             memcpy(out, components[i].prefix, n);
             return translate(components[i].rules, sizes, false, name, out + n, TERN_LDM_NAME - n);
@@ -280,21 +303,19 @@ bool tern_ldm_name(const struct tern_ldm_sizes *sizes, const char *component, co
 
 bool tern_ldm_to_diffusers(const struct tern_ldm_sizes *sizes, const char *ldm, const char **component, char out[TERN_LDM_NAME])
 {
-    for (size_t i = 0; i < sizeof(components) / sizeof(*components); i++) {
-        size_t n = strlen(components[i].prefix);
-        if (strncmp(ldm, components[i].prefix, n))
-            continue;
-        *component = components[i].name;
-        if (is_position_ids(ldm))
-            return false;
-        /* some files leave text_model. out */
-        bool prefixed = components[i].rules != text_rules || !strncmp(ldm + n, "text_model.", 11);
-        if (prefixed)
-            return translate(components[i].rules, sizes, true, ldm + n, out, TERN_LDM_NAME);
-        int k = snprintf(out, TERN_LDM_NAME, "text_model.%s", ldm + n);
-        return k >= 0 && k < TERN_LDM_NAME;
-    }
-    return false;
+    const struct component *c = owner_of(ldm);
+    if (!c)
+        return false;
+    *component = c->name;
+    if (is_position_ids(ldm))
+        return false;
+    const char *name = ldm + strlen(c->prefix);
+    /* some files leave text_model. out */
+    bool prefixed = c->rules != text_rules || !strncmp(name, "text_model.", 11);
+    if (prefixed)
+        return translate(c->rules, sizes, true, name, out, TERN_LDM_NAME);
+    int k = snprintf(out, TERN_LDM_NAME, "text_model.%s", name);
+    return k >= 0 && k < TERN_LDM_NAME;
 }
 
 bool tern_ldm_is_conv1x1(const char *component, const char *name)

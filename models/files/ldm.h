@@ -5,18 +5,27 @@
 
 #include <tern/weights.h>
 
+/* What stands for the text encoders in a single file. */
+enum tern_ldm_family {
+    TERN_LDM_SD1,    /* cond_stage_model.transformer: OpenAI's CLIP */
+    TERN_LDM_SD2,    /* cond_stage_model.model: OpenCLIP without its last layer and projection */
+    TERN_LDM_XL,     /* conditioner.embedders.0.transformer and .1.model: OpenAI's CLIP, and all of an OpenCLIP */
+    TERN_LDM_REFINER /* conditioner.embedders.0.model: all of an OpenCLIP */
+};
+
 /* LDM numbers a UNet's blocks in one row, diffusers by level: these sizes translate. SD 1.x: {4, 2, 0xe, 4}. */
 struct tern_ldm_sizes {
     int unet_levels;            /* length of block_out_channels */
     int unet_layers;            /* layers_per_block */
     unsigned unet_up_attention; /* bit k: up_blocks.k has attentions */
     int vae_levels;
-    int open_clip_layers; /* of the text encoder by OpenCLIP's names: those that are used; 0: it has OpenAI's names */
+    int open_clip_layers; /* of the text encoder by OpenCLIP's names: those that are used; 0: there is none */
+    enum tern_ldm_family family;
 };
 
 #define TERN_LDM_NAME 256
 
-/* The LDM name of a tensor of a component ("unet", "vae", "text_encoder"), with its prefix:
+/* The LDM name of a tensor of a component ("unet", "vae", "text_encoder", "text_encoder_2"), with its prefix:
  * "unet", "down_blocks.0.resnets.0.norm1.weight" -> "model.diffusion_model.input_blocks.1.0.in_layers.0.weight".
  * False when there is no such name or it does not fit. */
 bool tern_ldm_name(const struct tern_ldm_sizes *sizes, const char *component, const char *name, char out[TERN_LDM_NAME]);
@@ -33,8 +42,8 @@ bool tern_ldm_is_conv1x1(const char *component, const char *name);
 struct tern_detected {
     const char *pipeline; /* "StableDiffusionPipeline" …, static */
     struct tern_ldm_sizes sizes;
-    char *unet, *vae, *text_encoder; /* config.json */
-    char *scheduler;                 /* scheduler_config.json */
+    char *unet, *vae, *text_encoder, *text_encoder_2; /* config.json */
+    char *scheduler;                                  /* scheduler_config.json */
 };
 
 /* Recognises a Stable Diffusion single file from names and shapes. `where` names the file in messages. What shapes do not
@@ -49,7 +58,10 @@ void tern_detected_free(struct tern_context *ctx, struct tern_detected *d);
  * "self_attn.qkv_proj.", rows of q, of k, of v. */
 bool tern_ldm_is_qkv(const char *name);
 
-/* True for a tensor that a component has and does not use: OpenCLIP's logit_scale and projection, its skipped last layer. */
+/* True when LDM stores that matrix (diffusers name) as (in, out) and diffusers as (out, in): OpenCLIP's projection. */
+bool tern_ldm_is_transposed(const char *name);
+
+/* True for a tensor that a component has and does not use: OpenCLIP's logit_scale; in SD 2 its projection and last layer. */
 bool tern_ldm_is_unused(const struct tern_ldm_sizes *sizes, const char *ldm);
 
 /* The weights of one component of a single file under their diffusers names; the caller owns the reference. */

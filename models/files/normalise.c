@@ -59,6 +59,13 @@ static enum tern_status append(struct tern_weights *out, const char *component, 
     return tern_weights_append(out, name, tern_tensor_ref(t));
 }
 
+/* The tensor of a set that stays open, as another one over the same memory: what kernels prepare of it goes with the component. */
+static tern_tensor *lent(tern_tensor *t)
+{
+    const struct tern_meta *m = &t->meta;
+    return tern_meta_is_contiguous(m) && tern_tensor_host(t) ? tern_alias_tensor(t, m->dtype, m->ndim, m->shape, 0) : tern_tensor_ref(t);
+}
+
 /* Rows of q, of k and of v: three tensors over the memory of one. */
 static enum tern_status append_qkv(struct tern_weights *out, const char *where, const char *name, tern_tensor *t)
 {
@@ -78,6 +85,20 @@ static enum tern_status append_qkv(struct tern_weights *out, const char *where, 
         st = tern_weights_append(out, one, tern_alias_tensor(t, m->dtype, m->ndim, part.shape, (size_t)i * bytes));
     }
     return st;
+}
+
+/* A copy with rows and columns exchanged. */
+static enum tern_status append_transposed(struct tern_weights *out, const char *where, const char *name, tern_tensor *t)
+{
+    char text[TERN_META_TEXT];
+    struct tern_meta m = t->meta;
+    if (m.ndim != 2 || !tern_tensor_host(t))
+        return tern_fail(out->ctx, TERN_E_FORMAT, "%s: \"%s\": expected a matrix, found %s", where, name, tern_meta_text(&m, text));
+    for (int i = 0; i < 2; i++) {
+        m.shape[i] = t->meta.shape[1 - i];
+        m.stride[i] = t->meta.stride[1 - i];
+    }
+    return tern_weights_append(out, name, tern_copied_tensor(out->ctx, tern_tensor_host(t), TERN_FILE_NATIVE, &m));
 }
 
 struct tern_weights *tern_weights_like(struct tern_context *ctx, const struct tern_weights *w)
@@ -128,12 +149,16 @@ struct tern_weights *tern_ldm_component(struct tern_context *ctx, const struct t
         if (strcmp(owner, component) || ends_with(old, "position_ids") || starts_with(old, "first_stage_model.loss.") ||
             tern_ldm_is_unused(sizes, old))
             continue;
-        if (known && tern_ldm_is_qkv(name)) {
-            st = append_qkv(out, where, name, w->entries[i].tensor);
-            continue;
-        }
-        /* A name that does not translate stays as it is: whoever builds the component reports it as left over. */
-        st = append(out, component, known ? name : old, w->entries[i].tensor);
+        tern_tensor *t = lent(w->entries[i].tensor);
+        if (!t)
+            st = tern_error_status(ctx);
+        else if (known && tern_ldm_is_qkv(name))
+            st = append_qkv(out, where, name, t);
+        else if (known && tern_ldm_is_transposed(name))
+            st = append_transposed(out, where, name, t);
+        else /* a name that does not translate stays as it is: whoever builds the component reports it as left over */
+            st = append(out, component, known ? name : old, t);
+        tern_tensor_unref(&t);
     }
     if (!st)
         st = tern_weights_finish(out, where);

@@ -30,7 +30,7 @@ static void read_config(struct tern_text_encoder *m, const struct tern_config *c
                   m->heads);
 }
 
-static void bind_clip(struct tern_text_encoder *m, struct tern_bind *b)
+static void bind_clip(struct tern_text_encoder *m, bool projected, struct tern_bind *b)
 {
     const int64_t c = m->hidden;
     size_t root = tern_bind_enter(b, "text_model"), at = tern_bind_enter(b, "embeddings");
@@ -53,7 +53,7 @@ static void bind_clip(struct tern_text_encoder *m, struct tern_bind *b)
     }
     m->norm = tern_bind_norm(b, "final_layer_norm", c);
     tern_bind_leave(b, root);
-    if (tern_bind_has(b, "text_projection.weight", false))
+    if (tern_bind_has(b, "text_projection.weight", projected))
         m->text_projection = tern_bind_linear(b, "text_projection", m->projection, c, false);
 }
 
@@ -105,7 +105,7 @@ struct tern_text_encoder *tern_text_encoder_build(struct tern_context *ctx, cons
     if (m->layer && m->bert)
         bind_bert(m, b);
     else if (m->layer)
-        bind_clip(m, b);
+        bind_clip(m, class_name && !strcmp(class_name, "CLIPTextModelWithProjection"), b);
     return m;
 }
 

@@ -61,8 +61,8 @@ void tern_unet_destroy(struct tern_unet **m);
 struct tern_unet_conditions {
     tern_tensor *time, *added;
 };
-/* timesteps: one for each row of the sample, or one for all. text_embeds (N, P') and time_ids (N, 6) for SDXL, else NULL. The
- * tensors belong to the open scope or the caller. */
+/* timesteps: one for each row of the sample, or one for all. text_embeds (N, P') and time_ids (N, 6; a refiner's 5) for SDXL, else NULL.
+ * The tensors belong to the open scope or the caller. */
 enum tern_status tern_unet_conditions(const struct tern_unet *m, const double *timesteps, int n_timesteps, tern_tensor *text_embeds,
                                       tern_tensor *time_ids, struct tern_unet_conditions *out);
 /* Other timesteps into the `time` of conditions that were made for as many. */

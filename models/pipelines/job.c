@@ -43,12 +43,10 @@ static enum tern_status check_params(struct tern_job *j)
         return tern_fail(ctx, TERN_E_INVALID, "generator: %d is no such value", (int)q->generator);
     if (q->mask_image && !q->init_image)
         return tern_fail(ctx, TERN_E_INVALID, "mask_image: inpainting needs init_image too");
-    if (q->mask_image && j->p->xl)
-        return tern_fail(ctx, TERN_E_UNSUPPORTED, "mask_image: inpainting with Stable Diffusion XL (%s) is not supported yet", j->p->name);
     bool nine = j->p->unet_config.in_channels != j->channels;
     if (nine && !q->mask_image)
         return tern_fail(ctx, TERN_E_INVALID, "%s is an inpainting model: it needs init_image and mask_image", j->p->name);
-    return TERN_OK;
+    return tern_job_check_micro(j->p, q) || tern_job_check_stages(j->p, q) ? tern_error_status(ctx) : TERN_OK;
 }
 
 static enum tern_status check_latents(struct tern_job *j)
@@ -92,15 +90,7 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
     tern_free(ctx, config);
     if (!j->scheduler || tern_scheduler_set_steps(j->scheduler, j->params.steps) || tern_scheduler_set_batch(j->scheduler, j->params.count))
         return tern_error_status(ctx);
-    if (j->params.init_image)
-        j->begin = tern_scheduler_begin_at(j->scheduler, j->params.strength);
-    j->calls = tern_scheduler_calls(j->scheduler);
-    if (tern_failed(ctx))
-        return tern_error_status(ctx);
-    if (j->begin < 0 || j->begin >= j->calls)
-        return tern_fail(ctx, TERN_E_INVALID, "strength %g of %d steps leaves no step to do; raise either", j->params.strength,
-                         j->params.steps);
-    return TERN_OK;
+    return tern_job_choose_calls(j);
 }
 
 void tern_job_destroy(struct tern_job *j)

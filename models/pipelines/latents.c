@@ -131,7 +131,8 @@ enum tern_status tern_job_start_latents(struct tern_job *j)
         return tern_error_status(ctx);
     if (j->params.init_image)
         return start_from_picture(j);
-    float sigma = (float)tern_scheduler_init_noise_sigma(j->scheduler);
+    /* what another model has begun has its noise already */
+    float sigma = j->params.denoising_start > 0 ? 1 : (float)tern_scheduler_init_noise_sigma(j->scheduler);
     for (int i = 0; i < j->params.count; i++)
         draw_noise(j, i);
     for (int64_t k = 0; k < n; k++)

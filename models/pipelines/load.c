@@ -128,23 +128,35 @@ DROP(text_encoder, text_2)
 DROP(unet, unet)
 DROP(vae, vae)
 
-/* SDXL: the states of both encoders side by side, and the pooled text of the second with six sinusoids. */
+/* How many numbers the UNet is told beside the pooled text; 0: it does not fit. */
+static int count_numbers(const struct tern_unet_config *u, int64_t pooled)
+{
+    for (int n = TERN_XL_REFINER_NUMBERS; n <= TERN_XL_NUMBERS; n++)
+        if (u->pooled == pooled + n * u->time_ids)
+            return n;
+    return 0;
+}
+
+/* SDXL: the states of both encoders side by side, and the pooled text of the second with sinusoids of some numbers. */
 static enum tern_status read_xl(struct tern_pipeline *p)
 {
     const char *path = tern_checkpoint_path(p->checkpoint), *index = tern_checkpoint_index(p->checkpoint);
     const struct tern_unet_config *u = &p->unet_config;
     if (!tern_pipeline_text_2(p))
         return tern_error_status(p->ctx);
-    int64_t width = p->text->hidden + p->text_2->hidden, pooled = p->text_2->projection + 6 * u->time_ids;
+    int64_t width = (p->second_only ? 0 : p->text->hidden) + p->text_2->hidden;
     if (u->context[0] != width)
-        return tern_fail(p->ctx, TERN_E_FORMAT, "%s: the UNet expects text states of width %lld, the two text encoders give %lld", path,
+        return tern_fail(p->ctx, TERN_E_FORMAT, "%s: the UNet expects text states of width %lld, the text encoders give %lld", path,
                          (long long)u->context[0], (long long)width);
-    if (!p->text_2->text_projection.w || u->pooled != pooled)
+    p->numbers = p->text_2->text_projection.w ? count_numbers(u, p->text_2->projection) : 0;
+    if (!p->numbers)
         return tern_fail(p->ctx, TERN_E_FORMAT,
-                         "%s: the UNet expects a pooled text and sizes of width %lld, the second text encoder gives %lld%s", path,
-                         (long long)u->pooled, (long long)pooled, p->text_2->text_projection.w ? "" : " without a projection");
+                         "%s: the UNet expects a pooled text and five or six numbers, %lld wide together and each number %lld, the second "
+                         "text encoder gives %lld%s",
+                         path, (long long)u->pooled, (long long)u->time_ids, (long long)p->text_2->projection,
+                         p->text_2->text_projection.w ? "" : " without a projection");
     struct tern_config c;
-    p->force_zeros = true;
+    p->force_zeros = !p->second_only; /* of single files: as the published base and refiner */
     if (index && tern_config_open(&c, p->ctx, index, "model_index.json") == TERN_OK)
         p->force_zeros = tern_config_bool(&c, "force_zeros_for_empty_prompt", true);
     if (index)
@@ -155,19 +167,18 @@ static enum tern_status read_xl(struct tern_pipeline *p)
 static enum tern_status read_configs(struct tern_pipeline *p)
 {
     struct tern_checkpoint *c = p->checkpoint;
-    if (!p->shared && !tern_checkpoint_has(c, "text_encoder") && tern_checkpoint_has(c, "text_encoder_2"))
-        return tern_fail(
-            p->ctx, TERN_E_UNSUPPORTED,
-            "%s: a model with the second text encoder alone, as the refiner of Stable Diffusion XL, is not supported; the base "
-            "model would help",
-            tern_checkpoint_path(c));
-    if (!tern_pipeline_text(p) || !tern_pipeline_unet(p) || !tern_pipeline_vae(p))
+    p->second_only = !p->shared && !tern_checkpoint_has(c, "text_encoder") && tern_checkpoint_has(c, "text_encoder_2");
+    if ((!p->second_only && !tern_pipeline_text(p)) || !tern_pipeline_unet(p) || !tern_pipeline_vae(p))
         return tern_error_status(p->ctx);
     p->unet_config = p->unet->config;
     p->vae_config = p->vae->config;
     const struct tern_unet_config *u = &p->unet_config;
     int64_t z = p->vae_config.latent_channels;
     p->xl = u->pooled;
+    if (p->second_only && !p->xl)
+        return tern_fail(p->ctx, TERN_E_UNSUPPORTED,
+                         "%s: a model with the second text encoder alone whose UNet is not that of Stable Diffusion XL",
+                         tern_checkpoint_path(c));
     if (p->xl && read_xl(p))
         return tern_error_status(p->ctx);
     if (!p->xl && u->context[0] != p->text->hidden)
@@ -183,8 +194,8 @@ static enum tern_status read_configs(struct tern_pipeline *p)
  * it has none: its components can be run, prompts cannot be read. */
 static enum tern_status load_tokenizer(struct tern_pipeline *p)
 {
-    const struct tern_text_encoder *text = p->text;
-    const char *folder = p->params.tokenizer_dir ? p->params.tokenizer_dir : tern_checkpoint_tokenizer(p->checkpoint, 0);
+    const struct tern_text_encoder *text = p->second_only ? p->text_2 : p->text;
+    const char *folder = p->params.tokenizer_dir ? p->params.tokenizer_dir : tern_checkpoint_tokenizer(p->checkpoint, p->second_only);
     const int32_t pad = text->act == TERN_ACT_GELU ? 0 : 49407; /* OpenCLIP pads with "!", OpenAI's CLIP with the end token */
     p->tokenizer = folder ? tern_tokenizer_load(p->ctx, folder) : tern_tokenizer_clip(p->ctx, pad);
     if (!p->tokenizer)
@@ -205,7 +216,7 @@ static enum tern_status load_tokenizer_2(struct tern_pipeline *p)
 {
     const struct tern_text_encoder *text = p->text_2;
     const char *folder = tern_checkpoint_tokenizer(p->checkpoint, 1);
-    if (!p->xl || !p->tokenizer)
+    if (!p->xl || p->second_only || !p->tokenizer)
         return tern_error_status(p->ctx);
     p->tokenizer_2 = folder ? tern_tokenizer_load(p->ctx, folder) : tern_tokenizer_clip(p->ctx, 0);
     if (!p->tokenizer_2)

@@ -96,9 +96,11 @@ static void encode_prompt(struct tally *t)
         return;
     }
     size_t pooled = (size_t)u->pooled, projection = 2 * pooled * (size_t)u->context[0] * sizeof(float);
-    encode_with(t, "text_encoder", (size_t)u->context[0] / 2, p->text, &p->text_part);
-    take(t, projection + rows(t->j) * (pooled + 6) * sizeof(float));
-    encode_with(t, "text_encoder_2", (size_t)u->context[0] - (size_t)u->context[0] / 2, p->text_2, &p->text_2_part);
+    size_t first = p->second_only ? 0 : (size_t)u->context[0] / 2;
+    if (first)
+        encode_with(t, "text_encoder", first, p->text, &p->text_part);
+    take(t, projection + rows(t->j) * (pooled + TERN_XL_NUMBERS) * sizeof(float));
+    encode_with(t, "text_encoder_2", (size_t)u->context[0] - first, p->text_2, &p->text_2_part);
     if (!p->params.keep_text_encoder)
         give(t, projection);
     take(t, states);
@@ -159,7 +161,7 @@ static size_t end_stage(struct tally *t, size_t before)
 static enum tern_status make_plans(struct tern_job *j)
 {
     static const char *const components[] = {"text_encoder", "unet", "vae_decoder", "vae_encoder"};
-    for (int i = 0; i < (j->params.init_image ? 4 : 3); i++) {
+    for (int i = j->p->second_only; i < (j->params.init_image ? 4 : 3); i++) {
         const struct tern_stage stage = tern_job_stage(j, components[i]);
         tern_pipeline_plan(j->p, &stage);
     }

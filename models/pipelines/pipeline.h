@@ -39,6 +39,9 @@ struct tern_planned {
 };
 #define TERN_MAX_PLANNED 16
 
+#define TERN_XL_NUMBERS 6         /* original size, crop, target size */
+#define TERN_XL_REFINER_NUMBERS 5 /* original size, crop, aesthetic score */
+
 /* A LoRA that is set: its file, and copies of what the caller gave. */
 struct tern_active_lora;
 
@@ -60,7 +63,9 @@ struct tern_pipeline {
     int n_loras;
     struct tern_planned planned[TERN_MAX_PLANNED];
     uint64_t planned_clock;
-    bool xl;          /* two text encoders, and a UNet that is told the pooled text and sizes */
+    bool second_only; /* SDXL's refiner: text_encoder_2 is its only text encoder; `tokenizer` is that one's */
+    bool xl;          /* SDXL: a UNet that is told the pooled text of the second text encoder, and sizes */
+    int numbers;      /* SDXL: how many beside the pooled text, TERN_XL_NUMBERS or TERN_XL_REFINER_NUMBERS; else 0 */
     bool force_zeros; /* SDXL: a negative prompt that is not given is zeros, not "" */
     bool busy;        /* a call is running: callbacks must not exchange its modules */
     struct tern_unet_config unet_config;
@@ -138,7 +143,7 @@ struct tern_job {
     float *masked_latents;                /* inpaint with a 9-channel UNet: the picture without what is painted anew */
     float *mask;                          /* (lh, lw): 1 is painted anew */
     tern_tensor *context;                 /* (rows, L, D): negative rows first when guided */
-    tern_tensor *pooled, *time_ids;       /* SDXL: (rows, P) and (rows, 6); else NULL */
+    tern_tensor *pooled, *time_ids;       /* SDXL: (rows, P) and (rows, numbers); else NULL */
     bool zero_negative;                   /* SDXL: the negative rows are zeros and no text */
     double start;                         /* tern_now when the job was prepared */
     size_t budget;                        /* the context's, or what its device has if that is less */
@@ -151,6 +156,12 @@ struct tern_job {
 /* Fills in defaults and checks everything that can be checked without computing. */
 enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params);
 void tern_job_destroy(struct tern_job *j);
+
+/* micro.c: parts of the checks; the scheduler's first and last call; (rows, numbers), negative rows first, NULL with the error recorded. */
+enum tern_status tern_job_check_micro(const struct tern_pipeline *p, const struct tern_txt2img_params *q);
+enum tern_status tern_job_check_stages(const struct tern_pipeline *p, const struct tern_txt2img_params *q);
+enum tern_status tern_job_choose_calls(struct tern_job *j);
+tern_tensor *tern_job_time_ids(const struct tern_job *j);
 
 /* What the job wants of a component. */
 struct tern_stage tern_job_stage(const struct tern_job *j, const char *component);

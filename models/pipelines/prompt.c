@@ -80,25 +80,11 @@ static tern_tensor *encode_with(struct tern_job *j, const struct encoder *e, ter
     return states;
 }
 
-/* (rows, 6): original size, crop, target size: the picture's own, and no crop.       [Podell 2023, 2.2] */
-static tern_tensor *make_time_ids(const struct tern_job *j)
-{
-    const float h = (float)j->params.height, w = (float)j->params.width, one[] = {h, w, 0, 0, h, w};
-    const int64_t rows = j->params.count * (j->guided ? 2 : 1);
-    float *all = tern_alloc(j->p->ctx, (size_t)rows * sizeof(one));
-    for (int64_t i = 0; all && i < rows; i++)
-        memcpy(all + 6 * i, one, sizeof(one));
-    tern_tensor *t = all ? tern_tensor_create(j->p->ctx, TERN_F32, 2, (const int64_t[]){rows, 6}, all) : NULL;
-    tern_free(j->p->ctx, all);
-    return t;
-}
-
 /* Both encoders' states side by side. */
 static void encode_xl(struct tern_job *j, const struct encoder *second)
 {
     tern_tensor *parts[] = {j->context, encode_with(j, second, &j->pooled)};
     j->context = tern_failed(j->p->ctx) ? NULL : tern_cat(parts, 2, 2);
-    j->time_ids = make_time_ids(j);
     for (int i = 0; i < 2; i++)
         tern_tensor_unref(&parts[i]);
 }
@@ -107,12 +93,15 @@ enum tern_status tern_job_encode_prompt(struct tern_job *j)
 {
     struct tern_pipeline *p = j->p;
     const struct encoder first = {"text_encoder", p->tokenizer, tern_pipeline_text, tern_pipeline_drop_text},
-                         second = {"text_encoder_2", p->tokenizer_2, tern_pipeline_text_2, tern_pipeline_drop_text_2};
+                         second = {"text_encoder_2", p->second_only ? p->tokenizer : p->tokenizer_2, tern_pipeline_text_2,
+                                   tern_pipeline_drop_text_2};
     double start = tern_now();
     tern_report(p->ctx, "encode", 0, 1, 0);
-    j->context = encode_with(j, &first, NULL);
-    if (p->xl)
+    j->context = p->second_only ? encode_with(j, &second, &j->pooled) : encode_with(j, &first, NULL);
+    if (p->xl && !p->second_only)
         encode_xl(j, &second);
+    if (p->xl)
+        j->time_ids = tern_job_time_ids(j);
     if (!tern_failed(p->ctx))
         tern_report(p->ctx, "encode", 1, 1, tern_now() - start);
     return tern_error_status(p->ctx);

@@ -1,5 +1,6 @@
-/* Checkpoints of full size with random weights, for measuring speed and memory without a download. What tensors there are
- * is asked of the same builders that load real checkpoints. */
+/* Checkpoints of full size with random weights, for measuring speed and memory without a download. */
+#include "models/pipelines/synth.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,74 +9,7 @@
 #include <tern/ops.h>
 
 #include "core/files.h"
-#include "models/files/ldm.h"
-#include "models/files/safetensors.h"
 #include "models/pipelines/pipeline.h"
-#include "models/pipelines/synth_configs.h"
-
-struct tensor_list {
-    struct tern_context *ctx;
-    struct tern_safetensors_entry *entry;
-    int64_t count, capacity;
-    const char *component;            /* of what is being listed */
-    const struct tern_ldm_sizes *ldm; /* NULL: diffusers names */
-    enum tern_dtype dtype;
-};
-
-static void list_tensor(void *user, const char *name, int ndim, const int64_t *shape)
-{
-    struct tensor_list *l = user;
-    char ldm[TERN_LDM_NAME];
-    if (l->count == l->capacity) {
-        int64_t n = l->capacity ? 2 * l->capacity : 512;
-        void *p = tern_realloc(l->ctx, l->entry, (size_t)n * sizeof(*l->entry));
-        if (!p)
-            return;
-        l->entry = p;
-        l->capacity = n;
-    }
-    struct tern_safetensors_entry *e = &l->entry[l->count];
-    *e = (struct tern_safetensors_entry){.dtype = l->dtype, .ndim = ndim};
-    memcpy(e->shape, shape, (size_t)ndim * sizeof(*shape));
-    if (l->ldm && !tern_ldm_name(l->ldm, l->component, name, ldm)) {
-        tern_fail(l->ctx, TERN_E_INTERNAL, "synth: %s tensor \"%s\" has no LDM name", l->component, name);
-        return;
-    }
-    if (l->ldm && tern_ldm_is_conv1x1(l->component, name)) {
-        e->shape[2] = e->shape[3] = 1;
-        e->ndim = 4;
-    }
-    e->name = tern_strdup(l->ctx, l->ldm ? ldm : name);
-    l->count += e->name != NULL;
-}
-
-static void list_free(struct tensor_list *l)
-{
-    for (int64_t i = 0; i < l->count; i++)
-        tern_free(l->ctx, (void *)(uintptr_t)l->entry[i].name);
-    tern_free(l->ctx, l->entry);
-    l->entry = NULL;
-    l->count = l->capacity = 0;
-}
-
-static void list_component(struct tensor_list *l, const char *component)
-{
-    struct tern_bind b;
-    struct tern_unet *unet = NULL;
-    struct tern_vae *vae = NULL;
-    struct tern_text_encoder *text = NULL;
-    l->component = component;
-    tern_bind_begin_visit(&b, l->ctx, component, list_tensor, l);
-    if (!strcmp(component, "unet"))
-        unet = tern_unet_build(l->ctx, sd15_unet, component, &b);
-    else if (!strcmp(component, "vae"))
-        vae = tern_vae_build(l->ctx, sd15_vae, component, &b);
-    else
-        text = tern_text_encoder_build(l->ctx, "CLIPTextModel", sd15_text_encoder, component, &b);
-    tern_unet_destroy(&unet);
-    tern_vae_destroy(&vae);
-    tern_text_encoder_destroy(&text);
-}
 
 /* xorshift64* [Vigna 2016]: fast, and good enough for weights that mean nothing. */
 static float uniform(uint64_t *state)
@@ -123,7 +57,7 @@ static enum tern_status write_tensor(struct tern_context *ctx, struct tern_safet
     return tern_error_status(ctx);
 }
 
-static enum tern_status write_list(struct tensor_list *l, const char *path, uint64_t seed)
+static enum tern_status write_list(struct tern_synth_list *l, const char *path, uint64_t seed)
 {
     static const char *const metadata[] = {"format", "pt"};
     struct tern_context *ctx = l->ctx;
@@ -164,57 +98,76 @@ static char *make_folder(struct tern_context *ctx, const char *parent, const cha
     return path;
 }
 
-static enum tern_status write_component(struct tensor_list *l, const char *out, const char *component, const char *config, const char *file,
+static enum tern_status write_component(struct tern_synth_list *l, const char *out, const struct tern_synth_component *component,
                                         uint64_t seed)
 {
     struct tern_context *ctx = l->ctx;
-    char *folder = tern_failed(ctx) ? NULL : make_folder(ctx, out, component);
-    char *path = folder ? tern_path_join(ctx, folder, file) : NULL;
-    if (path && write_text(ctx, folder, "config.json", config) == TERN_OK) {
-        list_component(l, component);
+    bool text = component->name[0] == 't';
+    char *folder = tern_failed(ctx) ? NULL : make_folder(ctx, out, component->name);
+    char *path = folder ? tern_path_join(ctx, folder, text ? "model.safetensors" : "diffusion_pytorch_model.safetensors") : NULL;
+    if (path && write_text(ctx, folder, "config.json", component->config) == TERN_OK) {
+        tern_synth_list_add(l, component);
         write_list(l, path, seed);
-        list_free(l);
+        tern_synth_list_free(l);
     }
     tern_free(ctx, path);
     tern_free(ctx, folder);
     return tern_error_status(ctx);
 }
 
-static enum tern_status write_folder(struct tensor_list *l, const char *out, uint64_t seed)
+static enum tern_status write_tokenizer(struct tern_context *ctx, const char *out, const char *config)
+{
+    char *folder = make_folder(ctx, out, "tokenizer"), *vocabulary = folder ? tern_synth_vocabulary(ctx) : NULL;
+    if (vocabulary && write_text(ctx, folder, "tokenizer_config.json", config) == TERN_OK)
+        write_text(ctx, folder, "vocab.txt", vocabulary);
+    tern_free(ctx, vocabulary);
+    tern_free(ctx, folder);
+    return tern_error_status(ctx);
+}
+
+static enum tern_status write_folder(struct tern_synth_list *l, const struct tern_synth_arch *arch, const char *out, uint64_t seed)
 {
     struct tern_context *ctx = l->ctx;
     char *root = make_folder(ctx, out, NULL), *scheduler = root ? make_folder(ctx, out, "scheduler") : NULL;
     if (scheduler) {
-        write_text(ctx, scheduler, "scheduler_config.json", sd15_scheduler);
-        write_component(l, out, "unet", sd15_unet, "diffusion_pytorch_model.safetensors", seed);
-        write_component(l, out, "vae", sd15_vae, "diffusion_pytorch_model.safetensors", seed + 10000);
-        write_component(l, out, "text_encoder", sd15_text_encoder, "model.safetensors", seed + 20000);
+        write_text(ctx, scheduler, "scheduler_config.json", arch->scheduler);
+        for (int i = 0; i < TERN_SYNTH_COMPONENTS && arch->components[i].name; i++)
+            write_component(l, out, &arch->components[i], seed + 10000 * (uint64_t)i);
+        if (!tern_failed(ctx) && arch->tokenizer)
+            write_tokenizer(ctx, out, arch->tokenizer);
         if (!tern_failed(ctx))
-            write_text(ctx, out, "model_index.json", sd15_index); /* last: a folder without it is no model */
+            write_text(ctx, out, "model_index.json", arch->index); /* last: a folder without it is no model */
     }
     tern_free(ctx, scheduler);
     tern_free(ctx, root);
     return tern_error_status(ctx);
 }
 
+/* The text encoders first, as in published files. */
+static enum tern_status write_single(struct tern_synth_list *l, const struct tern_synth_arch *arch, const char *out, uint64_t seed)
+{
+    if (!arch->sizes)
+        return tern_fail(l->ctx, TERN_E_UNSUPPORTED, "synth: %s has no form as a single file; its folder would help", arch->name);
+    l->ldm = arch->sizes;
+    for (int i = TERN_SYNTH_COMPONENTS - 1; i >= 0; i--)
+        if (arch->components[i].name)
+            tern_synth_list_add(l, &arch->components[i]);
+    write_list(l, out, seed);
+    tern_synth_list_free(l);
+    return tern_error_status(l->ctx);
+}
+
 enum tern_status tern_synth(struct tern_context *ctx, const char *out, const struct tern_synth_params *params)
 {
-    static const struct tern_ldm_sizes sizes = {4, 2, 0xe, 4};
-    const char *arch = params && params->arch ? params->arch : "sd15";
-    struct tensor_list l = {.ctx = ctx, .dtype = params ? params->dtype : TERN_F16};
+    static const struct tern_synth_params none = {.dtype = TERN_F16};
+    const struct tern_synth_params *q = params ? params : &none;
+    struct tern_synth_list l = {.ctx = ctx, .dtype = q->dtype};
     if (tern_failed(ctx))
         return tern_error_status(ctx);
-    if (strcmp(arch, "sd15"))
-        return tern_fail(ctx, TERN_E_NOT_FOUND, "synth: architecture \"%s\" is not known; expected sd15", arch);
+    const struct tern_synth_arch *arch = tern_synth_arch_find(ctx, q->arch ? q->arch : "sd15");
+    if (!arch)
+        return tern_error_status(ctx);
     if (l.dtype != TERN_F16 && l.dtype != TERN_F32)
         return tern_fail(ctx, TERN_E_INVALID, "synth: dtype: expected f16 or f32, found %s", tern_dtype_name(l.dtype));
-    if (!params || !params->single_file)
-        return write_folder(&l, out, params ? params->seed : 0);
-    l.ldm = &sizes;
-    list_component(&l, "text_encoder");
-    list_component(&l, "vae");
-    list_component(&l, "unet");
-    write_list(&l, out, params->seed);
-    list_free(&l);
-    return tern_error_status(ctx);
+    return q->single_file ? write_single(&l, arch, out, q->seed) : write_folder(&l, arch, out, q->seed);
 }

@@ -175,6 +175,34 @@ int tern_scheduler_begin_at(struct tern_scheduler *s, double strength)
     return s->begin;
 }
 
+int tern_scheduler_calls_until(const struct tern_scheduler *s, double part)
+{
+    int n = 0;
+    if (!s || !(part >= 0 && part <= 1))
+        return 0;
+    const double train = (double)s->config.num_train_timesteps, last = rint(train - part * train);
+    for (int i = 0; i < s->calls; i++)
+        n += s->timesteps[i] >= last;
+    return n;
+}
+
+int tern_scheduler_begin_behind(struct tern_scheduler *s, double part)
+{
+    if (!s)
+        return -1;
+    if (!s->steps || !(part >= 0 && part <= 1)) {
+        tern_fail(s->ctx, TERN_E_INVALID, s->steps ? "denoising_start: expected 0..1, found %g" : "scheduler: no steps are set (part %g)",
+                  part);
+        return -1;
+    }
+    int left = s->calls - tern_scheduler_calls_until(s, part);
+    /* a step of two calls is not cut in the middle; only the last one has one call */
+    if (s->fns->calls_per_step == 2 && left % 2 == 0 && left < s->calls)
+        left++;
+    restart(s, s->calls - left);
+    return s->begin;
+}
+
 void tern_scheduler_scale_input(const struct tern_scheduler *s, int i, const float *x, float *out, int64_t n)
 {
     if (!s || !x || !out || n <= 0)

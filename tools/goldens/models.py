@@ -120,30 +120,37 @@ def randomise(module, seed):
     return module.eval()
 
 
-def added_conditions(config, n, g):
-    """SDXL's: the pooled text, and the sizes that a picture was made with."""
+def added_conditions(config, n, g, numbers=6):
+    """SDXL's: the pooled text, and the sizes that a picture was made with (the refiner's: five numbers)."""
     if config.addition_embed_type is None:
         return None
-    width = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
-    return {"text_embeds": torch.randn(n, width, generator=g), "time_ids": torch.randint(0, 1024, (n, 6), generator=g).float()}
+    width = config.projection_class_embeddings_input_dim - numbers * config.addition_time_embed_dim
+    return {"text_embeds": torch.randn(n, width, generator=g),
+            "time_ids": torch.randint(0, 1024, (n, numbers), generator=g).float()}
 
 
-def teach_noise(net, seed):
-    """Weaker branches and a least-squares conv_out, so that the output follows the noise in the input and sampling
-    shrinks it: with a random output the first noise would hide errors of the network in the final latents."""
-    g, c, n = generator(seed), net.config, 48
-    noise, rest = torch.randn(n, 4, 8, 8, generator=g), torch.randn(n, c.in_channels, 8, 8, generator=g)
-    level = 1 - 0.4 * torch.rand(n, 1, 1, 1, generator=g)
-    x = torch.cat([level * noise + (1 - level**2).sqrt() * rest[:, :4], rest[:, 4:]], 1)
+def weaken(net, g):
     for name, p in net.named_parameters():
         if name.endswith(("conv2.weight", "proj_out.weight", "conv_in.weight")):
             p.copy_((0.4 * p).half())
     net.conv_in.weight[:, :4, 1, 1] += (0.6 * torch.randn(len(net.conv_in.weight), 4, generator=g)).half()
     net.conv_in.weight.copy_(net.conv_in.weight.half())
+
+
+def teach_noise(net, seed, numbers=6, weak=False):
+    """Weaker branches and a least-squares conv_out, so that the output follows the noise in the input and sampling
+    shrinks it: with a random output the first noise would hide errors of the network in the final latents.
+    weak: the branches are so already."""
+    g, c, n = generator(seed), net.config, 48
+    noise, rest = torch.randn(n, 4, 8, 8, generator=g), torch.randn(n, c.in_channels, 8, 8, generator=g)
+    level = 1 - 0.4 * torch.rand(n, 1, 1, 1, generator=g)
+    x = torch.cat([level * noise + (1 - level**2).sqrt() * rest[:, :4], rest[:, 4:]], 1)
+    if not weak:
+        weaken(net, g)
     features = []
     hook = net.conv_out.register_forward_pre_hook(lambda _, args: features.append(args[0]))
     context = torch.randn(n, 9, c.cross_attention_dim, generator=g)
-    net(x, (level.flatten() * 999).round(), context, added_cond_kwargs=added_conditions(c, n, g))
+    net(x, (level.flatten() * 999).round(), context, added_cond_kwargs=added_conditions(c, n, g, numbers))
     hook.remove()
     rows = torch.nn.functional.unfold(features[0], 3, padding=1).double().transpose(1, 2).flatten(0, 1)
     rows = torch.cat([rows, torch.ones(len(rows), 1)], 1)

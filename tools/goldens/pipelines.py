@@ -2,7 +2,8 @@
 import numpy as np
 import torch
 from diffusers import (StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline, StableDiffusionPipeline,
-                       StableDiffusionXLImg2ImgPipeline, StableDiffusionXLPipeline, UNet2DConditionModel)
+                       StableDiffusionXLImg2ImgPipeline, StableDiffusionXLInpaintPipeline, StableDiffusionXLPipeline,
+                       UNet2DConditionModel)
 from PIL import Image
 
 from .common import fresh, generator, write_json, write_tensors
@@ -10,7 +11,8 @@ from .schedulers import kinds, scheduler
 
 MODES = {"txt2img": StableDiffusionPipeline, "img2img": StableDiffusionImg2ImgPipeline,
          "inpaint": StableDiffusionInpaintPipeline}
-XL_MODES = {"txt2img": StableDiffusionXLPipeline, "img2img": StableDiffusionXLImg2ImgPipeline}
+XL_MODES = {"txt2img": StableDiffusionXLPipeline, "img2img": StableDiffusionXLImg2ImgPipeline,
+            "inpaint": StableDiffusionXLInpaintPipeline}
 PROMPT = "a red house in a green meadow by day"
 DEFAULTS = {"prompt": PROMPT, "negative": None, "width": 48, "height": 40, "steps": 5, "cfg": 5.0, "seed": 42,
             "sampler": "ddim", "schedule": "default", "batch": 1}
@@ -109,7 +111,9 @@ def pipeline(mode, folder, **parts):
 
 def run(pipe, case, images, config):
     """(latents, u8 pictures (N, H, W, 3)) of a case, as the pipeline gives them."""
-    pipe.scheduler = scheduler(case["sampler"], config, case["schedule"] == "karras")
+    own = case["sampler"] == "default"
+    pipe.scheduler = type(pipe.scheduler).from_config(config) if own else scheduler(case["sampler"], config,
+                                                                                    case["schedule"] == "karras")
     seeds = [generator(case["seed"] + i) for i in range(case["batch"])]
     given = {"prompt": case["prompt"], "negative_prompt": case["negative"], "num_inference_steps": case["steps"],
              "guidance_scale": case["cfg"], "num_images_per_prompt": case["batch"],
@@ -117,11 +121,13 @@ def run(pipe, case, images, config):
     if case["mode"] != "img2img":
         given.update(width=case["width"], height=case["height"])
     if case["mode"] != "txt2img":
-        given.update(strength=case["strength"], image=Image.open(images / case["init_image"]).convert("RGB"))
+        given["strength"] = case["strength"]
+    if "init_image" in case:
+        given["image"] = Image.open(images / case["init_image"]).convert("RGB")
     if case["mode"] == "inpaint":
         given.update(mask_image=Image.open(images / case["mask_image"]))
         given["image"] = [given["image"]] * case["batch"]  # else the first generator alone draws the posteriors
-    latents = pipe(**given).images
+    latents = pipe(**{**given, **case.get("more", {})}).images
     decoded = pipe.vae.decode(latents / pipe.vae.config.scaling_factor).sample
     pictures = pipe.image_processor.postprocess(decoded, output_type="pil")
     return latents, torch.stack([torch.from_numpy(np.array(p)) for p in pictures])

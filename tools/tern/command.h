@@ -26,7 +26,7 @@ struct command {
     const char *arguments; /* "[MODEL]" */
     const char *summary;
     int least, most;           /* arguments beside the options */
-    const struct opt *opts[6]; /* tables, the last followed by NULL; each ends with a row without name */
+    const struct opt *opts[8]; /* tables, the last followed by NULL; each ends with a row without name */
     const char *notes;         /* behind the options in --help */
     /* Takes one option into the command's settings: GO_ON or an exit code. */
     int (*apply)(const struct opt *opt, const char *value, void *settings);

@@ -13,7 +13,7 @@
 
 struct job {
     struct tern_context *ctx;
-    struct tern_pipeline *pipeline;
+    struct tern_pipeline *pipeline, *refiner;
     struct tern_image *image, *mask;
     tern_tensor *latents;
     struct tern_images *result;
@@ -162,6 +162,16 @@ static int save(struct job *j, const struct picture_settings *s)
     return GO_ON;
 }
 
+/* The second model goes on where the first has ended, which leaves memory. */
+static void refine(struct job *j, const struct picture_settings *s, struct tern_txt2img_params p)
+{
+    struct tern_images *first = j->result;
+    xl_second(&s->xl, &p, first);
+    tern_pipeline_destroy(&j->pipeline);
+    j->result = tern_generate(j->refiner, &p);
+    tern_images_destroy(&first);
+}
+
 static int generate(struct job *j, struct picture_settings *s)
 {
     struct tern_pipeline_params pipeline = {
@@ -191,11 +201,16 @@ static int generate(struct job *j, struct picture_settings *s)
         .on_kernel = s->profile ? trace_kernel : NULL,
         .on_kernel_user = &j->trace,
     };
+    xl_first(&s->xl, &p);
+    if (s->xl.refiner[0] && !(j->refiner = tern_pipeline_load(j->ctx, s->xl.refiner, &pipeline))) /* now, so that it is known to be one */
+        return library_failed(j->ctx, false);
     size_t peak = 0;
     if (tern_generate_check(j->pipeline, &p, &peak))
         return library_failed(j->ctx, true);
     announce(s, peak);
     j->result = tern_generate(j->pipeline, &p);
+    if (j->result && j->refiner)
+        refine(j, s, p);
     if (!j->result)
         return library_failed(j->ctx, true);
     code = save(j, s);
@@ -232,6 +247,7 @@ static int make(struct picture_settings *s, bool *again)
     tern_image_destroy(&j.image);
     tern_image_destroy(&j.mask);
     tern_pipeline_destroy(&j.pipeline);
+    tern_pipeline_destroy(&j.refiner);
     *again = run_takes_over(&s->run, &j.ctx, code);
     tern_context_destroy(&j.ctx);
     return code;

@@ -6,6 +6,19 @@
 
 #include "command.h"
 
+/* xl.c: what SDXL adds; pairs are (height, width) and (top, left). */
+struct xl_options {
+    int original_size[2], crop[2], target_size[2];
+    double score, negative_score, start, end, refiner_start;
+    char refiner[4096]; /* "": none */
+};
+#define OPT_XL (OPT_OWN + 100) /* the first of its options */
+extern const struct opt xl_opts[];
+int xl_apply(const struct opt *opt, const char *value, struct xl_options *x);
+/* Into the parameters of the only model or the first of two; from them into those of the second, which borrow latents of `first`. */
+void xl_first(const struct xl_options *x, struct tern_txt2img_params *p);
+void xl_second(const struct xl_options *x, struct tern_txt2img_params *p, const struct tern_images *first);
+
 struct picture_settings {
     struct run_settings run;
     const char *model;        /* NULL: the demo model */
@@ -23,6 +36,7 @@ struct picture_settings {
     enum tern_generator_kind generator;
     struct lora_options loras;
     enum tern_offload offload;
+    struct xl_options xl;
 };
 
 /* Checks what can be checked without the model, loads it, makes the pictures and writes them. Returns the exit code. */

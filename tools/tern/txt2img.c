@@ -207,7 +207,7 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         s->profile = value;
         return GO_ON;
     default:
-        return run_apply(opt, value, &s->run);
+        return opt->id >= OPT_XL ? xl_apply(opt, value, &s->xl) : run_apply(opt, value, &s->run);
     }
 }
 
@@ -249,7 +249,7 @@ const struct command txt2img_command = {
     .summary = "Makes pictures from a text.",
     .least = 0,
     .most = 1,
-    .opts = {prompt_opts, from_text_opts, picture_opts, run_opts, talk_opts},
+    .opts = {prompt_opts, from_text_opts, picture_opts, xl_opts, run_opts, talk_opts},
     .notes = NOTES_MODEL,
     .apply = apply,
     .run = run_txt2img,
@@ -261,7 +261,7 @@ const struct command img2img_command = {
     .summary = "Makes pictures from a picture and a text.",
     .least = 1,
     .most = 2,
-    .opts = {prompt_opts, from_image_opts, picture_opts, run_opts, talk_opts},
+    .opts = {prompt_opts, from_image_opts, picture_opts, xl_opts, run_opts, talk_opts},
     .notes = NOTES_IMAGE NOTES_MODEL,
     .apply = apply,
     .run = run_img2img,
@@ -273,7 +273,7 @@ const struct command inpaint_command = {
     .summary = "Paints a part of a picture anew.",
     .least = 2,
     .most = 3,
-    .opts = {prompt_opts, from_image_opts, picture_opts, run_opts, talk_opts},
+    .opts = {prompt_opts, from_image_opts, picture_opts, xl_opts, run_opts, talk_opts},
     .notes = "MASK is a picture, too: white is painted anew, black is kept.\n" NOTES_IMAGE NOTES_MODEL,
     .apply = apply,
     .run = run_inpaint,
