@@ -22,7 +22,8 @@ enum tern_sampler {
     TERN_SAMPLER_DPM2,
     TERN_SAMPLER_DPM2_A,
     TERN_SAMPLER_DDPM,
-    TERN_SAMPLER_TCD, /* with eta 0.3 */
+    TERN_SAMPLER_TCD,        /* with eta 0.3 */
+    TERN_SAMPLER_DPMPP_2S_A, /* from here on k-diffusion's, which diffusers has not */
     TERN_SAMPLER_COUNT
 };
 

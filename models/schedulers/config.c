@@ -11,7 +11,7 @@
 #define BIT(sampler) (1u << TERN_SAMPLER_##sampler)
 #define ALL (~0u)
 #define KARRAS (BIT(EULER) | BIT(DPMPP_2M) | BIT(HEUN) | BIT(LMS) | BIT(UNIPC))
-#define DPM2S (BIT(DPM2) | BIT(DPM2_A))
+#define DPM2S (BIT(DPM2) | BIT(DPM2_A) | BIT(DPMPP_2S_A))
 #define SOLVERS (BIT(DPMPP_2M) | BIT(UNIPC))
 #define CLIPS (BIT(DDIM) | BIT(HEUN) | BIT(LCM) | BIT(DDPM))
 #define THRESHOLDS (BIT(DDIM) | BIT(LCM) | BIT(DDPM) | SOLVERS)

@@ -6,8 +6,7 @@
 
 static enum tern_status set_steps(struct tern_scheduler *s)
 {
-    enum tern_status status = tern_timesteps_fractional(s);
-    status = status ? status : tern_sigmas_growing(s);
+    enum tern_status status = tern_growing_steps(s);
     if (status)
         return status;
     int n = s->calls;

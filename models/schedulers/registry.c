@@ -12,7 +12,7 @@ static const struct tern_sampler_fns *const samplers[TERN_SAMPLER_COUNT] = {
     [TERN_SAMPLER_LMS] = &tern_sampler_lms,           [TERN_SAMPLER_UNIPC] = &tern_sampler_unipc,
     [TERN_SAMPLER_LCM] = &tern_sampler_lcm,           [TERN_SAMPLER_DPM2] = &tern_sampler_dpm2,
     [TERN_SAMPLER_DPM2_A] = &tern_sampler_dpm2_a,     [TERN_SAMPLER_DDPM] = &tern_sampler_ddpm,
-    [TERN_SAMPLER_TCD] = &tern_sampler_tcd,
+    [TERN_SAMPLER_TCD] = &tern_sampler_tcd,           [TERN_SAMPLER_DPMPP_2S_A] = &tern_sampler_dpmpp_2s_a,
 };
 
 /* tern's name, A1111's label, another name that it has there */

@@ -73,6 +73,7 @@ struct tern_scheduler *tern_scheduler_create(struct tern_context *ctx, const cha
         s->ctx = ctx;
         s->fns = fns;
         s->batch = 1;
+        s->eta = fns->eta;
         if (tern_scheduler_read_config(s, config, WHERE) || apply_schedule(s, schedule) || tern_scheduler_make_table(s))
             tern_scheduler_destroy(&s);
     }
@@ -245,12 +246,13 @@ enum tern_status tern_scheduler_step(struct tern_scheduler *s, int i, const floa
     if (s->n && s->n != n)
         return tern_fail(s->ctx, TERN_E_SHAPE, "scheduler: step %d has %lld values, the steps before had %lld", i, (long long)n,
                          (long long)s->n);
-    if (!noise && tern_scheduler_draws_noise(s, i))
+    bool draws = tern_scheduler_draws_noise(s, i);
+    if (!noise && draws)
         return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: step %d of %s needs noise", i, s->fns->name);
     enum tern_status status = s->n ? TERN_OK : make_rows(s, n);
     if (status)
         return status;
-    s->fns->step(s, i, model_output, noise, sample, n);
+    s->fns->step(s, i, model_output, draws ? noise : NULL, sample, n);
     s->done++;
     return TERN_OK;
 }

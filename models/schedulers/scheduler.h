@@ -50,9 +50,11 @@ struct tern_sampler_fns {
     struct tern_scheduler_config defaults; /* of diffusers' class */
     /* Fills timesteps, sigmas and calls of s for s->steps; see timesteps.c. */
     enum tern_status (*set_steps)(struct tern_scheduler *s);
-    /* x (n values) of call i -> x of call i + 1, in place. s->done calls were made since the begin index. */
+    /* x (n values) of call i -> x of call i + 1, in place. s->done calls were made since the begin index. noise: NULL where
+     * draws_noise says no. */
     void (*step)(struct tern_scheduler *s, int i, const float *model_output, const float *noise, float *x, int64_t n);
     bool (*draws_noise)(const struct tern_scheduler *s, int i); /* NULL: never */
+    double eta;                                                 /* how much of the noise that a step may add; 0: it has none */
 };
 
 struct tern_scheduler {
@@ -60,6 +62,7 @@ struct tern_scheduler {
     const struct tern_sampler_fns *fns;
     struct tern_scheduler_config config;
     enum tern_schedule schedule; /* asked for, or else the config's */
+    double eta;                  /* as in fns */
     float *trained_betas;        /* num_train_timesteps of them, NULL: beta_schedule */
     float *alphas_cumprod;       /* num_train_timesteps */
     float *train_sigmas;         /* num_train_timesteps: sqrt((1 - a) / a) */
@@ -79,6 +82,12 @@ struct tern_scheduler {
     int stored;                           /* model outputs kept so far, as the sampler counts them */
     int order;                            /* unipc: order of the last predictor */
 };
+
+/* What k-diffusion's samplers have in common with diffusers' classes of the GROWING form. */
+#define TERN_GROWING_DEFAULTS                                                                                            \
+    {                                                                                                                    \
+        .num_train_timesteps = 1000, .beta_start = 0.00085, .beta_end = 0.012, .timestep_spacing = TERN_SPACING_LINSPACE \
+    }
 
 /* registry.c: the row of a sampler; NULL for DEFAULT and values that are none. */
 const struct tern_sampler_fns *tern_sampler_fns(enum tern_sampler sampler);
@@ -129,15 +138,22 @@ double tern_beta_quantile(double a, double p);
 /* sigmas.c: the timestep that a noise level belongs to, linear in ln sigma. */
 double tern_timestep_of(const struct tern_scheduler *s, double sigma);
 
-/* dpm2.c. An ancestral step from one level to the next: down past it, and noise up to it. */
+/* midpoint.c. An ancestral step from one level to the next: down past it, and noise up to it (of that, eta). */
 struct tern_ancestral {
     float up, down;
 };
-struct tern_ancestral tern_ancestral_step(float from, float to);
+struct tern_ancestral tern_ancestral_step(const struct tern_scheduler *s, float from, float to);
+/* set_steps of a sampler with a call between two levels: at middle(s, from, to), to > 0. */
+enum tern_status tern_midpoint_steps(struct tern_scheduler *s, float (*middle)(const struct tern_scheduler *s, float from, float to));
+/* Halfway from one level to another in ln sigma, rounded as k-diffusion's DPM++ samplers do; 0 when `to` is. */
+float tern_log_middle(float from, float to);
+/* With the second call of each step, if eta is not 0. */
+bool tern_midpoint_draws_noise(const struct tern_scheduler *s, int i);
 
-/* sigmas.c. From the timesteps: sigmas with the final one; with a schedule the timesteps are replaced.
- * growing: sigma range of the chosen timesteps, fractional timesteps; solver: whole range, rounded timesteps. */
-enum tern_status tern_sigmas_growing(struct tern_scheduler *s);
+/* sigmas.c. Sigmas with the final one; with a schedule the timesteps are replaced.
+ * growing: sets the timesteps, too; sigma range of the chosen timesteps, fractional timesteps;
+ * solver: from the timesteps; whole range, rounded timesteps. */
+enum tern_status tern_growing_steps(struct tern_scheduler *s);
 enum tern_status tern_sigmas_solver(struct tern_scheduler *s);
 
 /* predict.c: x0 from model output m. */
@@ -147,6 +163,11 @@ void tern_predict_unit(const struct tern_scheduler *s, float alpha, float sigma,
 void tern_predict_growing(const struct tern_scheduler *s, float sigma, const float *m, const float *x, float *x0, int64_t n);
 /* clip_sample, thresholding; s->rows[scratch] is overwritten by thresholding. */
 void tern_predict_limit(struct tern_scheduler *s, float *x0, int scratch, int64_t n);
+
+/* x = x + up noise; nothing without noise. */
+void tern_add_noise(float *x, const float *noise, float up, int64_t n);
+/* x = from towards a constant x0: ratio from + (1 - ratio) x0, so that ratio 0 gives x0 itself. */
+void tern_move(float *x, const float *from, const float *x0, float ratio, int64_t n);
 
 /* alpha and sigma of a unit-variance sample for a ratio sigma / alpha, and ln(alpha / sigma); f32 as PyTorch does it. */
 struct tern_unit_noise {
@@ -158,6 +179,6 @@ float tern_expm1_f32(float x);
 
 extern const struct tern_sampler_fns tern_sampler_ddim, tern_sampler_pndm, tern_sampler_euler, tern_sampler_euler_a, tern_sampler_dpmpp_2m,
     tern_sampler_heun, tern_sampler_lms, tern_sampler_unipc, tern_sampler_lcm, tern_sampler_dpm2, tern_sampler_dpm2_a, tern_sampler_ddpm,
-    tern_sampler_tcd;
+    tern_sampler_tcd, tern_sampler_dpmpp_2s_a;
 
 #endif

@@ -1,0 +1,93 @@
+"""tests/data/ksamplers: the samplers that only k-diffusion has, run by its package (0.1.1.post1) on given model outputs and noise."""
+import warnings
+
+import numpy as np
+import torch
+from diffusers import EulerDiscreteScheduler
+
+from .common import f32_list, fresh, generator, randn, write_json, write_tensors
+from .kdiffusion import sampling
+from .schedulers import CONFIGS
+from .schedules import scheduler
+
+SHAPE = (1, 1, 4, 4)
+OUTPUTS, NOISES = 24, 40
+SAMPLERS = {
+    "dpm++2s_a": sampling.sample_dpmpp_2s_ancestral,
+}
+# (sampler, config, schedule, steps, more): more may have strength, model and the keys of "options"
+RUNS = [("dpm++2s_a", *rest, {}) for rest in (
+    ("sd15", "default", 1), ("sd15", "default", 2), ("sd15", "default", 5), ("sdxl", "default", 5), ("sd15-v", "default", 5),
+    ("linear-500", "default", 4), ("sd15", "karras", 6), ("sd15", "exponential", 4), ("sd15", "simple", 4),
+    ("sd15-v", "align_your_steps", 8))] + [("dpm++2s_a", "sd15", "default", 6, {"strength": 0.6})]
+
+
+class Run:
+    """What one run asked of the model and drew: noise levels and samples of the calls, number of draws."""
+
+    def __init__(self, prediction, shared):
+        self.prediction, self.shared = prediction, shared
+        self.levels, self.samples, self.draws = [], [], 0
+
+    def model(self, x, sigma):
+        s = sigma[0]
+        output = self.shared["model_output"][len(self.levels)]
+        self.levels.append(float(s))
+        self.samples.append(x)
+        if self.prediction == "epsilon":  # as in k-diffusion's external.py
+            return x - s * output
+        return output * (-s / (s ** 2 + 1) ** 0.5) + x / (s ** 2 + 1)
+
+    def noise(self, *span):
+        self.draws += 1
+        return self.shared["noise"][self.draws - 1]
+
+
+def row_of(sampler, config, schedule, steps, more, shared):
+    """The table and the trajectory of a run; the levels are those that diffusers' Euler has."""
+    s = scheduler("euler", config, schedule, steps)
+    run, row = Run(s.config.prediction_type, shared), {"sampler": sampler, "schedule": schedule, "config": config, "steps": steps}
+    name, begin, x = f"{sampler}.{schedule}.{config}.{steps}", 0, shared["sample"] * s.init_noise_sigma
+    if "strength" in more:  # as in schedulers.py
+        begin = steps - min(int(steps * more["strength"]), steps)
+        name, row["strength"] = f"{name}.from{begin}", more["strength"]
+        x = shared["original"] + run.noise() * s.sigmas[begin]
+    tensors = {f"{name}.start": x}
+    end = SAMPLERS[sampler](run.model, x, s.sigmas[begin:], disable=True, noise_sampler=run.noise)
+    train = np.log(np.array(((1 - s.alphas_cumprod) / s.alphas_cumprod) ** 0.5))
+    known = {float(v): float(t) for v, t in zip(s.sigmas, s.timesteps)}
+    t = [known[v] if v in known else float(EulerDiscreteScheduler._sigma_to_t(s, np.float64(v), train)) for v in run.levels]
+    tensors[f"{name}.scaled"] = torch.stack([x / (v ** 2 + 1) ** 0.5 for x, v in zip(run.samples, run.levels)])
+    tensors[f"{name}.prev"] = torch.stack([*run.samples[1:], end])
+    assert torch.isfinite(tensors[f"{name}.prev"]).all(), name
+    table = {**row, "timesteps": f32_list(t), "sigmas": f32_list([*run.levels, s.sigmas[-1]]),
+             "init_noise_sigma": f32_list([s.init_noise_sigma])[0]}
+    path = {**row, "name": name, "begin": begin * s_order(sampler), "calls": len(run.levels), "draws": run.draws}
+    return [] if "strength" in more or ill(sampler, s.sigmas) else [table], path, tensors
+
+
+def ill(sampler, sigmas):
+    """Whether f32 leaves few digits of how far an ancestral step goes down, from a level that is large beside the next."""
+    return sampler == "dpm++2s_a" and any(b > 0 and a / b > 10 for a, b in zip(sigmas, sigmas[1:]))
+
+
+def s_order(sampler):
+    """Calls of a step."""
+    return 2 if sampler in ("dpm++2s_a", "dpm++sde") else 1
+
+
+def make(root):
+    warnings.simplefilter("ignore")
+    folder = fresh(root / "ksamplers")
+    g = generator(13)
+    shared = {"sample": randn(31, *SHAPE), "original": randn(32, *SHAPE) * 0.7, "model_output": randn(33, OUTPUTS, *SHAPE),
+              "noise": torch.stack([torch.randn(SHAPE, generator=g) for _ in range(NOISES)])}
+    tables, paths, tensors = [], [], dict(shared)
+    for run in RUNS:
+        table, path, more = row_of(*run, shared)
+        tables += table
+        paths.append(path)
+        tensors.update(more)
+    configs = {row["config"]: CONFIGS[row["config"]] for row in tables + paths}
+    write_json(folder / "runs.json", {"configs": configs, "tables": tables, "paths": paths})
+    write_tensors(folder / "runs.safetensors", tensors)
