@@ -5,6 +5,7 @@ import numpy as np
 import torch
 from diffusers import EulerDiscreteScheduler
 
+from . import brownian
 from .common import f32_list, fresh, generator, randn, write_json, write_tensors
 from .kdiffusion import sampling
 from .schedulers import CONFIGS
@@ -91,3 +92,4 @@ def make(root):
     configs = {row["config"]: CONFIGS[row["config"]] for row in tables + paths}
     write_json(folder / "runs.json", {"configs": configs, "tables": tables, "paths": paths})
     write_tensors(folder / "runs.safetensors", tensors)
+    brownian.make(folder)
