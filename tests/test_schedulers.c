@@ -30,7 +30,8 @@ static struct tern_scheduler *scheduler_of(struct tern_context *ctx, const json_
 
 static bool has_middle(const json_t *row)
 {
-    return strncmp(text(row, "sampler"), "dpm2", 4) == 0 || strcmp(text(row, "sampler"), "dpm++2s_a") == 0;
+    return strncmp(text(row, "sampler"), "dpm2", 4) == 0 || strcmp(text(row, "sampler"), "dpm++2s_a") == 0 ||
+           strcmp(text(row, "sampler"), "dpm++sde") == 0;
 }
 
 /* A call between two levels: diffusers finds it in f32, whose last bits are 2e-5 of a timestep. */
@@ -71,7 +72,7 @@ static void test_tables(void **state)
 {
     check_tables(*state, "schedulers/tables.json", 300);
     check_tables(*state, "schedulers/more.json", 80);
-    check_tables(*state, "ksamplers/runs.json", 5);
+    check_tables(*state, "ksamplers/runs.json", 20);
 }
 
 #define VALUES 64 /* of a sample in paths.safetensors; more.safetensors has 16 */
@@ -125,6 +126,25 @@ static void check_path(struct tern_scheduler *s, const json_t *row, const struct
     free(start);
 }
 
+/* The levels that the noise of each step is asked for, to 1e-6, and that they lie in the range. */
+static void check_spans(struct tern_scheduler *s, const json_t *row)
+{
+    const json_t *spans = json_object_get(row, "spans"), *span;
+    double low = 0, high = 0, from, to;
+    int next = 0, first = json_object_get(row, "strength") ? 1 : 0;
+    assert_int_equal(tern_scheduler_noise_range(s, &low, &high), spans != NULL);
+    for (int i = (int)whole(row, "begin"); spans && i < tern_scheduler_calls(s); i++) {
+        if (!tern_scheduler_noise_span(s, i, &from, &to))
+            continue;
+        span = json_array_get(spans, (size_t)next++);
+        assert_near(row, "from", (size_t)i, from, json_number_value(json_array_get(span, 0)));
+        assert_near(row, "to", (size_t)i, to, json_number_value(json_array_get(span, 1)));
+        assert_true(from <= high * (1 + 1e-6) && to >= low * (1 - 1e-6));
+    }
+    assert_int_equal(next, json_array_size(spans));
+    assert_true(!spans || next == whole(row, "draws") - first);
+}
+
 static void check_paths(struct tern_context *ctx, const char *name, size_t at_least)
 {
     char path[64];
@@ -140,6 +160,7 @@ static void check_paths(struct tern_context *ctx, const char *name, size_t at_le
         /* Again with the same object: the state of the first run is gone. */
         assert_int_equal(tern_scheduler_set_steps(s, (int)whole(row, "steps")), TERN_OK);
         check_path(s, row, w);
+        check_spans(s, row);
         tern_scheduler_destroy(&s);
     }
     assert_true(rows >= at_least);
@@ -151,7 +172,7 @@ static void test_paths(void **state)
 {
     check_paths(*state, "schedulers/paths", 150);
     check_paths(*state, "schedulers/more", 40);
-    check_paths(*state, "ksamplers/runs", 10);
+    check_paths(*state, "ksamplers/runs", 30);
 }
 
 /* What diffusers refuses, tern refuses. */

@@ -24,6 +24,10 @@ enum tern_sampler {
     TERN_SAMPLER_DDPM,
     TERN_SAMPLER_TCD,        /* with eta 0.3 */
     TERN_SAMPLER_DPMPP_2S_A, /* from here on k-diffusion's, which diffusers has not */
+    TERN_SAMPLER_DPMPP_SDE,
+    TERN_SAMPLER_DPMPP_2M_SDE,
+    TERN_SAMPLER_DPMPP_2M_SDE_HEUN,
+    TERN_SAMPLER_DPMPP_3M_SDE,
     TERN_SAMPLER_COUNT
 };
 
@@ -88,6 +92,12 @@ TERN_API void tern_scheduler_add_noise(const struct tern_scheduler *s, int i, co
 
 /* Whether step i draws noise. */
 TERN_API bool tern_scheduler_draws_noise(const struct tern_scheduler *s, int i);
+
+/* Samplers of an SDE (dpm++sde …) take the noise of a Brownian motion over the noise levels, tern_brownian_noise; of k-diffusion's
+ * numbers only with that. noise_range: its lowest and highest level; noise_span: between which levels step i goes, in the order
+ * of tern_brownian_noise. False, with nothing set: the sampler, or step i, takes no such noise. */
+TERN_API bool tern_scheduler_noise_range(const struct tern_scheduler *s, double *low, double *high);
+TERN_API bool tern_scheduler_noise_span(const struct tern_scheduler *s, int i, double *from, double *to);
 
 /* One step: sample (n values) and the model's output at call i -> sample of call i + 1, in place.
  * noise: n values of unit noise when tern_scheduler_draws_noise(s, i), else ignored. Calls must be made

@@ -7,13 +7,24 @@
 static const char *a1111_sampler(enum tern_sampler s)
 {
     static const char *const names[TERN_SAMPLER_COUNT] = {
-        [TERN_SAMPLER_DDIM] = "DDIM",         [TERN_SAMPLER_PNDM] = "PLMS",
-        [TERN_SAMPLER_EULER] = "Euler",       [TERN_SAMPLER_EULER_A] = "Euler a",
-        [TERN_SAMPLER_DPMPP_2M] = "DPM++ 2M", [TERN_SAMPLER_HEUN] = "Heun",
-        [TERN_SAMPLER_LMS] = "LMS",           [TERN_SAMPLER_UNIPC] = "UniPC",
-        [TERN_SAMPLER_LCM] = "LCM",           [TERN_SAMPLER_DPM2] = "DPM2",
-        [TERN_SAMPLER_DPM2_A] = "DPM2 a",     [TERN_SAMPLER_DDPM] = "DDPM",
-        [TERN_SAMPLER_TCD] = "TCD",           [TERN_SAMPLER_DPMPP_2S_A] = "DPM++ 2S a",
+        [TERN_SAMPLER_DDIM] = "DDIM",
+        [TERN_SAMPLER_PNDM] = "PLMS",
+        [TERN_SAMPLER_EULER] = "Euler",
+        [TERN_SAMPLER_EULER_A] = "Euler a",
+        [TERN_SAMPLER_DPMPP_2M] = "DPM++ 2M",
+        [TERN_SAMPLER_HEUN] = "Heun",
+        [TERN_SAMPLER_LMS] = "LMS",
+        [TERN_SAMPLER_UNIPC] = "UniPC",
+        [TERN_SAMPLER_LCM] = "LCM",
+        [TERN_SAMPLER_DPM2] = "DPM2",
+        [TERN_SAMPLER_DPM2_A] = "DPM2 a",
+        [TERN_SAMPLER_DDPM] = "DDPM",
+        [TERN_SAMPLER_TCD] = "TCD",
+        [TERN_SAMPLER_DPMPP_2S_A] = "DPM++ 2S a",
+        [TERN_SAMPLER_DPMPP_SDE] = "DPM++ SDE",
+        [TERN_SAMPLER_DPMPP_2M_SDE] = "DPM++ 2M SDE",
+        [TERN_SAMPLER_DPMPP_2M_SDE_HEUN] = "DPM++ 2M SDE Heun",
+        [TERN_SAMPLER_DPMPP_3M_SDE] = "DPM++ 3M SDE",
     };
     return names[s] ? names[s] : tern_sampler_name(s);
 }

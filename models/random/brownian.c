@@ -89,6 +89,11 @@ static int deepest(double length)
     return depth;
 }
 
+size_t tern_brownian_bytes(double low, double high, int64_t n)
+{
+    return sizeof(struct tern_brownian) + (size_t)(deepest(high - low) + 1) * (size_t)n * sizeof(float);
+}
+
 struct tern_brownian *tern_brownian_create(struct tern_context *ctx, enum tern_generator_kind kind, double low, double high, int64_t n)
 {
     size_t size;

@@ -25,10 +25,7 @@ static float weight(const float *sigma, int i, int order, int k)
 static void step(struct tern_scheduler *s, int i, const float *m, const float *noise, float *x, int64_t n)
 {
     /* rows 0..3: slopes, newest first */
-    float *slope = s->rows[MAX_ORDER - 1], *x0 = s->rows[MAX_ORDER];
-    for (int k = MAX_ORDER - 1; k > 0; k--)
-        s->rows[k] = s->rows[k - 1];
-    s->rows[0] = slope;
+    float *slope = tern_newest_row(s, MAX_ORDER), *x0 = s->rows[MAX_ORDER];
     s->stored += s->stored < MAX_ORDER;
 
     float sigma = s->sigmas[i];

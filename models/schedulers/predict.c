@@ -97,16 +97,18 @@ void tern_predict_limit(struct tern_scheduler *s, float *x0, int scratch, int64_
         x0[i] = x0[i] < -limit ? -limit : x0[i] > limit ? limit : x0[i];
 }
 
+float *tern_newest_row(struct tern_scheduler *s, int count)
+{
+    float *oldest = s->rows[count - 1];
+    for (int k = count - 1; k > 0; k--)
+        s->rows[k] = s->rows[k - 1];
+    return s->rows[0] = oldest;
+}
+
 void tern_add_noise(float *x, const float *noise, float up, int64_t n)
 {
     for (int64_t j = 0; noise && j < n; j++)
         x[j] = x[j] + noise[j] * up;
-}
-
-void tern_move(float *x, const float *from, const float *x0, float ratio, int64_t n)
-{
-    for (int64_t j = 0; j < n; j++)
-        x[j] = ratio * from[j] + (1 - ratio) * x0[j];
 }
 
 float tern_exp_f32(float x) { return (float)exp((double)x); }

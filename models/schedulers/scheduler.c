@@ -217,6 +217,30 @@ bool tern_scheduler_draws_noise(const struct tern_scheduler *s, int i)
     return s && i >= 0 && i < s->calls && s->fns->draws_noise && s->fns->draws_noise(s, i);
 }
 
+bool tern_scheduler_noise_span(const struct tern_scheduler *s, int i, double *from, double *to)
+{
+    if (!tern_scheduler_draws_noise(s, i) || !s->fns->noise_span)
+        return false;
+    struct tern_span span = s->fns->noise_span(s, i);
+    *from = (double)span.from;
+    *to = (double)span.to;
+    return true;
+}
+
+bool tern_scheduler_noise_range(const struct tern_scheduler *s, double *low, double *high)
+{
+    if (!s || !s->fns->noise_span || s->begin >= s->calls)
+        return false;
+    float min = INFINITY, max = 0;
+    for (int i = s->begin; i < s->sigma_count; i++) {
+        min = s->sigmas[i] > 0 ? fminf(min, s->sigmas[i]) : min;
+        max = fmaxf(max, s->sigmas[i]);
+    }
+    *low = (double)fminf(min, max);
+    *high = (double)max;
+    return true;
+}
+
 /* Memory of the first step of a run, which fixes n. */
 static enum tern_status make_rows(struct tern_scheduler *s, int64_t n)
 {

@@ -38,6 +38,11 @@ enum tern_noise_form { TERN_NOISE_TABLE, TERN_NOISE_UNIT, TERN_NOISE_GROWING };
 #define TERN_SCHEDULER_MAX_ROWS 6
 #define TERN_SOLVER_MAX_ORDER 3
 
+/* The noise levels that a step's noise belongs to. */
+struct tern_span {
+    float from, to;
+};
+
 struct tern_sampler_fns {
     enum tern_sampler sampler;
     const char *name;       /* tern's */
@@ -53,8 +58,9 @@ struct tern_sampler_fns {
     /* x (n values) of call i -> x of call i + 1, in place. s->done calls were made since the begin index. noise: NULL where
      * draws_noise says no. */
     void (*step)(struct tern_scheduler *s, int i, const float *model_output, const float *noise, float *x, int64_t n);
-    bool (*draws_noise)(const struct tern_scheduler *s, int i); /* NULL: never */
-    double eta;                                                 /* how much of the noise that a step may add; 0: it has none */
+    bool (*draws_noise)(const struct tern_scheduler *s, int i);            /* NULL: never */
+    struct tern_span (*noise_span)(const struct tern_scheduler *s, int i); /* NULL: noise is not a Brownian motion's */
+    double eta;                                                            /* how much of the noise that a step may add; 0: it has none */
 };
 
 struct tern_scheduler {
@@ -164,10 +170,10 @@ void tern_predict_growing(const struct tern_scheduler *s, float sigma, const flo
 /* clip_sample, thresholding; s->rows[scratch] is overwritten by thresholding. */
 void tern_predict_limit(struct tern_scheduler *s, float *x0, int scratch, int64_t n);
 
+/* Moves rows 0..count-1, newest first, on by one: the oldest becomes row 0, to be written. */
+float *tern_newest_row(struct tern_scheduler *s, int count);
 /* x = x + up noise; nothing without noise. */
 void tern_add_noise(float *x, const float *noise, float up, int64_t n);
-/* x = from towards a constant x0: ratio from + (1 - ratio) x0, so that ratio 0 gives x0 itself. */
-void tern_move(float *x, const float *from, const float *x0, float ratio, int64_t n);
 
 /* alpha and sigma of a unit-variance sample for a ratio sigma / alpha, and ln(alpha / sigma); f32 as PyTorch does it. */
 struct tern_unit_noise {
@@ -179,6 +185,7 @@ float tern_expm1_f32(float x);
 
 extern const struct tern_sampler_fns tern_sampler_ddim, tern_sampler_pndm, tern_sampler_euler, tern_sampler_euler_a, tern_sampler_dpmpp_2m,
     tern_sampler_heun, tern_sampler_lms, tern_sampler_unipc, tern_sampler_lcm, tern_sampler_dpm2, tern_sampler_dpm2_a, tern_sampler_ddpm,
-    tern_sampler_tcd, tern_sampler_dpmpp_2s_a;
+    tern_sampler_tcd, tern_sampler_dpmpp_2s_a, tern_sampler_dpmpp_sde, tern_sampler_dpmpp_2m_sde, tern_sampler_dpmpp_2m_sde_heun,
+    tern_sampler_dpmpp_3m_sde;
 
 #endif

@@ -1,4 +1,5 @@
 """tests/data/ksamplers: the samplers that only k-diffusion has, run by its package (0.1.1.post1) on given model outputs and noise."""
+import functools
 import warnings
 
 import numpy as np
@@ -15,12 +16,20 @@ SHAPE = (1, 1, 4, 4)
 OUTPUTS, NOISES = 24, 40
 SAMPLERS = {
     "dpm++2s_a": sampling.sample_dpmpp_2s_ancestral,
+    "dpm++sde": sampling.sample_dpmpp_sde,
+    "dpm++2m_sde": sampling.sample_dpmpp_2m_sde,
+    "dpm++2m_sde_heun": functools.partial(sampling.sample_dpmpp_2m_sde, solver_type="heun"),
+    "dpm++3m_sde": sampling.sample_dpmpp_3m_sde,
 }
-# (sampler, config, schedule, steps, more): more may have strength, model and the keys of "options"
+SINGLE, MULTI = ("dpm++2s_a", "dpm++sde"), ("dpm++2m_sde", "dpm++2m_sde_heun", "dpm++3m_sde")  # calls between levels, or none
+# (sampler, config, schedule, steps, more): more may have strength
 RUNS = [("dpm++2s_a", *rest, {}) for rest in (
     ("sd15", "default", 1), ("sd15", "default", 2), ("sd15", "default", 5), ("sdxl", "default", 5), ("sd15-v", "default", 5),
     ("linear-500", "default", 4), ("sd15", "karras", 6), ("sd15", "exponential", 4), ("sd15", "simple", 4),
     ("sd15-v", "align_your_steps", 8))] + [("dpm++2s_a", "sd15", "default", 6, {"strength": 0.6})]
+RUNS += [(sampler, *rest) for sampler in (SINGLE[1], *MULTI) for rest in (
+    ("sd15", "default", 2, {}), ("sd15", "default", 5, {}), ("sdxl", "default", 4, {}), ("sd15-v", "karras", 6, {}),
+    ("linear-500", "exponential", 5, {}), ("sd15", "default", 6, {"strength": 0.6}))]
 
 
 class Run:
@@ -28,7 +37,7 @@ class Run:
 
     def __init__(self, prediction, shared):
         self.prediction, self.shared = prediction, shared
-        self.levels, self.samples, self.draws = [], [], 0
+        self.levels, self.samples, self.draws, self.spans = [], [], 0, []
 
     def model(self, x, sigma):
         s = sigma[0]
@@ -41,6 +50,7 @@ class Run:
 
     def noise(self, *span):
         self.draws += 1
+        self.spans += [f32_list(span)] if span else []
         return self.shared["noise"][self.draws - 1]
 
 
@@ -54,7 +64,8 @@ def row_of(sampler, config, schedule, steps, more, shared):
         name, row["strength"] = f"{name}.from{begin}", more["strength"]
         x = shared["original"] + run.noise() * s.sigmas[begin]
     tensors = {f"{name}.start": x}
-    end = SAMPLERS[sampler](run.model, x, s.sigmas[begin:], disable=True, noise_sampler=run.noise)
+    sigmas = s.sigmas[begin:].double() if sampler in MULTI else s.sigmas[begin:]  # f32 would lose digits of their differences
+    end = SAMPLERS[sampler](run.model, x, sigmas, disable=True, noise_sampler=run.noise)
     train = np.log(np.array(((1 - s.alphas_cumprod) / s.alphas_cumprod) ** 0.5))
     known = {float(v): float(t) for v, t in zip(s.sigmas, s.timesteps)}
     t = [known[v] if v in known else float(EulerDiscreteScheduler._sigma_to_t(s, np.float64(v), train)) for v in run.levels]
@@ -63,18 +74,14 @@ def row_of(sampler, config, schedule, steps, more, shared):
     assert torch.isfinite(tensors[f"{name}.prev"]).all(), name
     table = {**row, "timesteps": f32_list(t), "sigmas": f32_list([*run.levels, s.sigmas[-1]]),
              "init_noise_sigma": f32_list([s.init_noise_sigma])[0]}
-    path = {**row, "name": name, "begin": begin * s_order(sampler), "calls": len(run.levels), "draws": run.draws}
+    path = {**row, "name": name, "begin": begin * (1 + (sampler in SINGLE)), "calls": len(run.levels), "draws": run.draws,
+            **({"spans": run.spans} if "sde" in sampler else {})}
     return [] if "strength" in more or ill(sampler, s.sigmas) else [table], path, tensors
 
 
 def ill(sampler, sigmas):
     """Whether f32 leaves few digits of how far an ancestral step goes down, from a level that is large beside the next."""
     return sampler == "dpm++2s_a" and any(b > 0 and a / b > 10 for a, b in zip(sigmas, sigmas[1:]))
-
-
-def s_order(sampler):
-    """Calls of a step."""
-    return 2 if sampler in ("dpm++2s_a", "dpm++sde") else 1
 
 
 def make(root):

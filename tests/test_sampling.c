@@ -1,0 +1,97 @@
+/* Whole pictures of the samplers that only k-diffusion has: noise by seed and memory. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/pipeline.h>
+
+#include "model_help.h"
+#include "models/pipelines/pipeline.h"
+#include "support.h"
+
+static struct tern_pipeline *load(struct tern_context *ctx)
+{
+    char path[PATH_SIZE];
+    return model_load(ctx, model_path("sd1", path));
+}
+
+/* The latents after the last step; free(). */
+static float *latents_of(struct tern_context *ctx, struct tern_pipeline *p, const struct tern_txt2img_params *q, int64_t *n)
+{
+    struct tern_images *images = tern_generate(p, q);
+    if (!images)
+        fail_msg("%s", tern_error(ctx));
+    float *x = support_values(tern_images_latents(images), n);
+    tern_images_destroy(&images);
+    return x;
+}
+
+static const enum tern_sampler brownian[] = {TERN_SAMPLER_DPMPP_SDE, TERN_SAMPLER_DPMPP_2M_SDE, TERN_SAMPLER_DPMPP_2M_SDE_HEUN,
+                                             TERN_SAMPLER_DPMPP_3M_SDE};
+
+/* A picture of a batch is the one that its seed gives alone; another seed gives another. */
+static void test_seeds_in_a_batch(void **state)
+{
+    (void)state;
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = load(ctx);
+    for (int i = 0; i < 4; i++) {
+        struct tern_txt2img_params q = {
+            .prompt = "a cat", .width = 40, .height = 32, .steps = 4, .seed = 5, .sampler = brownian[i], .count = 2};
+        int64_t n, one;
+        float *both = latents_of(ctx, p, &q, &n);
+        q.count = 1;
+        for (int k = 0; k < 2; k++, q.seed++) {
+            float *alone = latents_of(ctx, p, &q, &one);
+            assert_int_equal(n, 2 * one);
+            assert_true(support_nmse(both + k * one, alone, one) < 1e-10);
+            free(alone);
+        }
+        assert_true(support_nmse(both, both + one, one) > 1e-3);
+        free(both);
+    }
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
+static size_t predicted(struct tern_pipeline *p, enum tern_sampler sampler)
+{
+    struct tern_job j;
+    struct tern_job_peak peak;
+    struct tern_txt2img_params q = {.width = 64, .height = 48, .steps = 3, .sampler = sampler};
+    assert_int_equal(tern_job_prepare(&j, p, &q), TERN_OK);
+    assert_int_equal(tern_job_predict_peak(&j, &peak), TERN_OK);
+    tern_job_destroy(&j);
+    return peak.sample;
+}
+
+/* The tree counts in what sampling is predicted to need: as many bytes as it takes. */
+static void test_memory(void **state)
+{
+    (void)state;
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = load(ctx);
+    predicted(p, TERN_SAMPLER_EULER); /* plans are made */
+    size_t without = predicted(p, TERN_SAMPLER_EULER), before = tern_memory_used(ctx);
+    struct tern_brownian *b = tern_brownian_create(ctx, TERN_GENERATOR_CPU, 0.0291675, 14.614647, 4 * 8 * 6);
+    size_t bytes = tern_memory_used(ctx) - before;
+    tern_brownian_destroy(&b);
+    for (int i = 0; i < 4; i++) {
+        size_t more = predicted(p, brownian[i]) - without;
+        assert_true(more > 4 * 8 * 6 * sizeof(float) && more <= bytes && bytes <= more + 256); /* rounded up to blocks */
+    }
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_seeds_in_a_batch),
+        cmocka_unit_test(test_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
