@@ -57,6 +57,50 @@ static void test_seeds_in_a_batch(void **state)
     tern_context_destroy(&ctx);
 }
 
+struct steps {
+    int calls, first, last, total; /* first: what the first call says of the total */
+    bool rising;
+};
+
+static void count_step(int step, int steps, const float *latents, int64_t count, void *user)
+{
+    struct steps *s = user;
+    (void)latents;
+    (void)count;
+    s->rising = s->rising && step == s->last + 1 && steps >= step && (!s->calls || s->last < s->total);
+    s->first = s->calls ? s->first : steps;
+    s->last = step;
+    s->total = steps;
+    s->calls++;
+}
+
+/* How many calls dpm_adaptive makes is known at the end: only then is the display full. */
+static void test_calls_that_are_not_known(void **state)
+{
+    (void)state;
+    static const enum tern_sampler samplers[] = {TERN_SAMPLER_DPM_FAST, TERN_SAMPLER_DPM_ADAPTIVE};
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = load(ctx);
+    int calls[2];
+    for (int i = 0; i < 2; i++) {
+        struct steps s = {.rising = true};
+        int64_t n;
+        struct tern_txt2img_params q = {
+            .prompt = "a cat", .width = 32, .height = 32, .steps = 7, .sampler = samplers[i], .on_step = count_step, .on_step_user = &s};
+        float *x = latents_of(ctx, p, &q, &n);
+        for (int64_t k = 0; k < n; k++)
+            assert_true(isfinite(x[k]));
+        free(x);
+        assert_true(s.rising && s.last == s.total);
+        assert_true(s.first > 6 && (i || s.first == s.total)); /* more than the calls of one step */
+        calls[i] = s.calls;
+    }
+    assert_int_equal(calls[0], 7);
+    assert_true(calls[1] > 12 && calls[1] % 3 == 0);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
 static size_t predicted(struct tern_pipeline *p, enum tern_sampler sampler)
 {
     struct tern_job j;
@@ -91,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seeds_in_a_batch),
+        cmocka_unit_test(test_calls_that_are_not_known),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,6 +47,8 @@ static void test_names(void **state)
         {"DPM++ 2M SDE Heun", TERN_SAMPLER_DPMPP_2M_SDE_HEUN, TERN_SCHEDULE_DEFAULT},
         {"DPM++ 2M SDE Heun Exponential", TERN_SAMPLER_DPMPP_2M_SDE_HEUN, TERN_SCHEDULE_EXPONENTIAL},
         {"DPM++ 3M SDE Karras", TERN_SAMPLER_DPMPP_3M_SDE, TERN_SCHEDULE_KARRAS},
+        {"DPM fast", TERN_SAMPLER_DPM_FAST, TERN_SCHEDULE_DEFAULT},
+        {"DPM adaptive", TERN_SAMPLER_DPM_ADAPTIVE, TERN_SCHEDULE_DEFAULT},
         {"DPM2", TERN_SAMPLER_DPM2, TERN_SCHEDULE_DEFAULT},
         {"DPM2 a Karras", TERN_SAMPLER_DPM2_A, TERN_SCHEDULE_KARRAS},
         {"KDPM2AncestralDiscreteScheduler", TERN_SAMPLER_DPM2_A, TERN_SCHEDULE_DEFAULT},
@@ -65,10 +67,10 @@ static void test_names(void **state)
         assert_int_equal(schedule, names[i].schedule);
         assert_int_equal(tern_sampler_parse(names[i].name, NULL), names[i].sampler);
     }
-    static const char *const own[] = {"default",    "ddim", "pndm",      "euler",    "euler_a",     "dpm++2m",
-                                      "heun",       "lms",  "unipc",     "lcm",      "dpm2",        "dpm2_a",
-                                      "ddpm",       "tcd",  "dpm++2s_a", "dpm++sde", "dpm++2m_sde", "dpm++2m_sde_heun",
-                                      "dpm++3m_sde"};
+    static const char *const own[] = {"default",     "ddim",     "pndm",        "euler",    "euler_a",     "dpm++2m",
+                                      "heun",        "lms",      "unipc",       "lcm",      "dpm2",        "dpm2_a",
+                                      "ddpm",        "tcd",      "dpm++2s_a",   "dpm++sde", "dpm++2m_sde", "dpm++2m_sde_heun",
+                                      "dpm++3m_sde", "dpm_fast", "dpm_adaptive"};
     for (int i = 0; i < TERN_SAMPLER_COUNT; i++) {
         assert_string_equal(tern_sampler_name((enum tern_sampler)i), own[i]);
         assert_int_equal(tern_sampler_parse(own[i], NULL), i);
@@ -217,7 +219,8 @@ static void test_schedules(void **state)
     struct tern_context *ctx = *state;
     for (int sampler = 1; sampler < TERN_SAMPLER_COUNT; sampler++) {
         bool none = sampler == TERN_SAMPLER_DDIM || sampler == TERN_SAMPLER_PNDM || sampler == TERN_SAMPLER_LCM ||
-                    sampler == TERN_SAMPLER_DDPM || sampler == TERN_SAMPLER_TCD;
+                    sampler == TERN_SAMPLER_DDPM || sampler == TERN_SAMPLER_TCD || sampler == TERN_SAMPLER_DPM_FAST ||
+                    sampler == TERN_SAMPLER_DPM_ADAPTIVE;
         for (int i = 1; i < TERN_SCHEDULE_COUNT; i++) {
             struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, (enum tern_sampler)sampler, (enum tern_schedule)i);
             assert_true(none == !s);

@@ -218,12 +218,72 @@ static void test_repeated_levels(void **state)
     }
 }
 
+/* dpm_adaptive ends with an error where no step is good enough: outputs that are no numbers, and outputs of which 1000 steps are too
+ * short: the second and the third of each step pull in opposite directions. */
+static void test_adaptive_gives_up(void **state)
+{
+    static const float none[VALUES] = {0};
+    struct tern_context *ctx = *state;
+    for (int wild = 0; wild < 2; wild++) {
+        float x[VALUES] = {0}, output[VALUES];
+        enum tern_status status = TERN_OK;
+        struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, TERN_SAMPLER_DPM_ADAPTIVE, TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_steps(s, 10), TERN_OK);
+        assert_int_equal(tern_scheduler_calls(s), 3);
+        int call = 0;
+        for (; !status && call < tern_scheduler_calls(s); call++) {
+            static const double pull[] = {0, 100, -100};
+            for (int j = 0; j < VALUES; j++)
+                output[j] = wild ? (float)(pull[call % 3] * (call % 6 < 3 ? 1 : -1) / tern_scheduler_sigma(s, call)) : NAN;
+            status = tern_scheduler_step(s, call, output, none, x, VALUES);
+        }
+        assert_int_equal(status, TERN_E_INVALID);
+        assert_int_equal(call, wild ? 3000 : 3);
+        support_error(ctx, TERN_E_INVALID, wild ? "in 1000 steps down to" : "outputs are no numbers");
+        assert_int_equal(tern_scheduler_step(s, call, output, none, x, VALUES), TERN_E_INVALID);
+        support_error(ctx, TERN_E_INVALID, "out of order");
+        assert_int_equal(tern_scheduler_set_steps(s, 10), TERN_OK); /* the state of that run is gone */
+        assert_int_equal(tern_scheduler_calls(s), 3);
+        tern_scheduler_destroy(&s);
+    }
+}
+
+/* Their range: from the level of img2img's first step, of which at least a step must be left; levels that differ. */
+static void test_range_of_dpm_solvers(void **state)
+{
+    struct tern_context *ctx = *state;
+    for (int i = 0; i < 2; i++) {
+        enum tern_sampler sampler = i ? TERN_SAMPLER_DPM_ADAPTIVE : TERN_SAMPLER_DPM_FAST;
+        struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, sampler, TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_steps(s, 11), TERN_OK);
+        assert_true(fabs(tern_scheduler_sigma(s, 0) - 14.614647) < 1e-5);
+        assert_int_equal(tern_scheduler_begin_at(s, 0.55), 0); /* the last 6 of timesteps 999, 899.1 … */
+        assert_int_equal(tern_scheduler_calls(s), i ? 3 : 6);
+        assert_true(fabs(tern_scheduler_timestep(s, 0) - 499.5) < 1e-2);
+        assert_int_equal(tern_scheduler_begin_at(s, 0.1), 0); /* only the last one, which begins at the end */
+        assert_int_equal(tern_scheduler_calls(s), 0);
+        assert_int_equal(tern_scheduler_begin_at(s, 0), 0);
+        assert_int_equal(tern_scheduler_calls(s), 0);
+        assert_int_equal(tern_scheduler_expected_calls(s), 0);
+        assert_int_equal(tern_scheduler_begin_at(s, 1), 0);
+        assert_int_equal(tern_scheduler_calls(s), i ? 3 : 11);
+        tern_scheduler_destroy(&s);
+        static const char still[] = "{\"num_train_timesteps\": 4, \"trained_betas\": [0.1, 1e-9, 1e-9, 1e-9]}";
+        s = tern_scheduler_create(ctx, still, sampler, TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_steps(s, 3), TERN_E_INVALID);
+        support_error(ctx, TERN_E_INVALID, "rise, found 0.333333 to 0.333333");
+        tern_scheduler_destroy(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_trailing_with_one_call_more),
         cmocka_unit_test(test_repeated_levels),
+        cmocka_unit_test(test_adaptive_gives_up),
+        cmocka_unit_test(test_range_of_dpm_solvers),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -66,7 +66,8 @@ struct tern_lora {
  * context. */
 TERN_API enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct tern_lora *loras, int n);
 
-/* One picture during sampling: `latents` are n x 4 x height/8 x width/8 values, valid during the call. */
+/* One picture during sampling: `steps` are model calls (of dpm_adaptive, until the last, an estimate); `latents` are n x 4 x height/8 x
+ * width/8 values, valid during the call. */
 typedef void tern_step_callback(int step, int steps, const float *latents, int64_t count, void *user);
 
 struct tern_txt2img_params {

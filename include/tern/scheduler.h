@@ -28,6 +28,8 @@ enum tern_sampler {
     TERN_SAMPLER_DPMPP_2M_SDE,
     TERN_SAMPLER_DPMPP_2M_SDE_HEUN,
     TERN_SAMPLER_DPMPP_3M_SDE,
+    TERN_SAMPLER_DPM_FAST,
+    TERN_SAMPLER_DPM_ADAPTIVE, /* steps count in img2img only; the pictures of a batch share their steps */
     TERN_SAMPLER_COUNT
 };
 
@@ -66,8 +68,11 @@ TERN_API enum tern_sampler tern_scheduler_sampler(const struct tern_scheduler *s
 /* set_timesteps(steps): 1..num_train_timesteps (1000). Resets the state. */
 TERN_API enum tern_status tern_scheduler_set_steps(struct tern_scheduler *s, int steps);
 
-/* Model calls in all (heun: 2n - 1, pndm: n + 1 …), and the timestep of call i, as the UNet gets it. */
+/* Model calls in all (heun: 2n - 1, pndm: n + 1 …), and the timestep of call i, as the UNet gets it. dpm_adaptive decides on its
+ * calls as it goes: after a step there may be more, until the last one. */
 TERN_API int tern_scheduler_calls(const struct tern_scheduler *s);
+/* For a display: the same, or while there may be more what it looks like to be, at least tern_scheduler_calls. */
+TERN_API int tern_scheduler_expected_calls(const struct tern_scheduler *s);
 TERN_API double tern_scheduler_timestep(const struct tern_scheduler *s, int i);
 /* sigmas[i] as diffusers keeps them, calls + 1 of them where the sampler has sigmas; else 0. Of samplers with calls
  * between the levels (dpm2 …) the noise level of each call. */
@@ -76,7 +81,8 @@ TERN_API double tern_scheduler_sigma(const struct tern_scheduler *s, int i);
 /* What unit noise is multiplied with before the first call. */
 TERN_API double tern_scheduler_init_noise_sigma(const struct tern_scheduler *s);
 
-/* img2img: the first call for that strength (0..1), as diffusers' get_timesteps; sets the begin index. Equal to
+/* img2img: the first call for that strength (0..1), as diffusers' get_timesteps; sets the begin index. Of dpm_fast and
+ * dpm_adaptive 0: their calls are laid out anew from that step's level on. Equal to
  * tern_scheduler_calls when steps x strength is under 1: there is nothing to do. -1 with the error recorded when strength
  * is not in 0..1 or no steps are set. */
 TERN_API int tern_scheduler_begin_at(struct tern_scheduler *s, double strength);
@@ -90,7 +96,7 @@ TERN_API void tern_scheduler_scale_input(const struct tern_scheduler *s, int i, 
 /* add_noise at call i (img2img, inpaint): out = noisy version of x. */
 TERN_API void tern_scheduler_add_noise(const struct tern_scheduler *s, int i, const float *x, const float *noise, float *out, int64_t n);
 
-/* Whether step i draws noise. */
+/* Whether step i, the next one, draws noise. */
 TERN_API bool tern_scheduler_draws_noise(const struct tern_scheduler *s, int i);
 
 /* Samplers of an SDE (dpm++sde …) take the noise of a Brownian motion over the noise levels, tern_brownian_noise; of k-diffusion's

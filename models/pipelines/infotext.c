@@ -25,6 +25,8 @@ static const char *a1111_sampler(enum tern_sampler s)
         [TERN_SAMPLER_DPMPP_2M_SDE] = "DPM++ 2M SDE",
         [TERN_SAMPLER_DPMPP_2M_SDE_HEUN] = "DPM++ 2M SDE Heun",
         [TERN_SAMPLER_DPMPP_3M_SDE] = "DPM++ 3M SDE",
+        [TERN_SAMPLER_DPM_FAST] = "DPM fast",
+        [TERN_SAMPLER_DPM_ADAPTIVE] = "DPM adaptive",
     };
     return names[s] ? names[s] : tern_sampler_name(s);
 }

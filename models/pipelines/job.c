@@ -94,10 +94,9 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
         return tern_error_status(ctx);
     if (j->params.init_image)
         j->begin = tern_scheduler_begin_at(j->scheduler, j->params.strength);
-    j->calls = tern_scheduler_calls(j->scheduler);
     if (tern_failed(ctx))
         return tern_error_status(ctx);
-    if (j->begin < 0 || j->begin >= j->calls)
+    if (j->begin < 0 || j->begin >= tern_scheduler_calls(j->scheduler))
         return tern_fail(ctx, TERN_E_INVALID, "strength %g of %d steps leaves no step to do; raise either", j->params.strength,
                          j->params.steps);
     return TERN_OK;

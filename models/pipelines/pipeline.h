@@ -129,7 +129,7 @@ struct tern_job {
     int64_t lh, lw, channels, picture; /* latent size; values of one picture's latents */
     bool guided;                       /* two rows of the UNet a picture */
     struct tern_scheduler *scheduler;
-    int begin, calls;                 /* model calls begin..calls-1 */
+    int begin;                        /* first model call */
     struct tern_generator *generator; /* one a picture */
     float *latents, *noise;
     float *image_latents;                 /* inpaint with a 4-channel UNet: the clean picture */

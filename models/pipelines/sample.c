@@ -81,7 +81,7 @@ static void restore_kept(const struct tern_job *j, int call, float *scratch)
 {
     int64_t n = j->params.count * j->picture, hw = j->lh * j->lw;
     const float *kept = j->image_latents;
-    if (call + 1 < j->calls) {
+    if (call + 1 < tern_scheduler_calls(j->scheduler)) {
         tern_scheduler_add_noise(j->scheduler, call + 1, j->image_latents, j->noise, scratch, n);
         kept = scratch;
     }
@@ -124,7 +124,6 @@ enum tern_status tern_job_sample(struct tern_job *j)
     struct tern_context *ctx = j->p->ctx;
     int64_t rows = j->params.count * (j->guided ? 2 : 1);
     const struct tern_stage stage = tern_job_stage(j, "unet");
-    int total = j->calls - j->begin;
     double start = tern_now(), low, high;
     struct step s = {.binding = tern_pipeline_binding(j->p, &stage),
                      .input = tern_alloc(ctx, (size_t)(rows * j->p->unet_config.in_channels * j->lh * j->lw) * sizeof(float)),
@@ -133,10 +132,11 @@ enum tern_status tern_job_sample(struct tern_job *j)
     if (tern_scheduler_noise_range(j->scheduler, &low, &high))
         s.brownian = tern_brownian_create(ctx, j->params.generator, low, high, j->picture);
     if (!tern_failed(ctx))
-        tern_report(ctx, "sample", 0, total, 0);
-    for (int i = j->begin; i < j->calls && !tern_failed(ctx); i++) {
+        tern_report(ctx, "sample", 0, tern_scheduler_expected_calls(j->scheduler) - j->begin, 0);
+    for (int i = j->begin; i < tern_scheduler_calls(j->scheduler) && !tern_failed(ctx); i++) {
         if (tern_check_cancel(ctx) || predict(j, i, &s) || advance(j, i, &s))
             break;
+        int total = tern_scheduler_expected_calls(j->scheduler) - j->begin;
         tern_report(ctx, "sample", i + 1 - j->begin, total, tern_now() - start);
         if (j->params.on_step)
             j->params.on_step(i + 1 - j->begin, total, j->latents, j->params.count * j->picture, j->params.on_step_user);

@@ -24,6 +24,8 @@ static const struct tern_sampler_fns *const samplers[TERN_SAMPLER_COUNT] = {
     [TERN_SAMPLER_DPMPP_2M_SDE] = &tern_sampler_dpmpp_2m_sde,
     [TERN_SAMPLER_DPMPP_2M_SDE_HEUN] = &tern_sampler_dpmpp_2m_sde_heun,
     [TERN_SAMPLER_DPMPP_3M_SDE] = &tern_sampler_dpmpp_3m_sde,
+    [TERN_SAMPLER_DPM_FAST] = &tern_sampler_dpm_fast,
+    [TERN_SAMPLER_DPM_ADAPTIVE] = &tern_sampler_dpm_adaptive,
 };
 
 /* tern's name, A1111's label, another name that it has there */

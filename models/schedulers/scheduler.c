@@ -119,10 +119,11 @@ enum tern_status tern_scheduler_set_steps(struct tern_scheduler *s, int steps)
     if (steps < 1 || steps > s->config.num_train_timesteps)
         return tern_fail(s->ctx, TERN_E_INVALID, "steps: expected 1..%lld (the model's training timesteps), found %d",
                          (long long)s->config.num_train_timesteps, steps);
+    size_t room = TERN_SCHEDULER_ROOM(steps) + (size_t)s->fns->most_calls;
     tern_free(s->ctx, s->timesteps);
     tern_free(s->ctx, s->sigmas);
-    s->timesteps = tern_calloc(s->ctx, TERN_SCHEDULER_ROOM(steps), sizeof(double));
-    s->sigmas = tern_calloc(s->ctx, TERN_SCHEDULER_ROOM(steps), sizeof(float));
+    s->timesteps = tern_calloc(s->ctx, room, sizeof(double));
+    s->sigmas = tern_calloc(s->ctx, room, sizeof(float));
     enum tern_status status = TERN_E_NO_MEMORY;
     if (s->timesteps && s->sigmas) {
         s->steps = steps;
@@ -144,6 +145,11 @@ enum tern_status tern_scheduler_set_batch(struct tern_scheduler *s, int pictures
 }
 
 int tern_scheduler_calls(const struct tern_scheduler *s) { return s ? s->calls : 0; }
+
+int tern_scheduler_expected_calls(const struct tern_scheduler *s)
+{
+    return s && s->fns->expected && s->calls ? s->fns->expected(s) : tern_scheduler_calls(s);
+}
 
 double tern_scheduler_timestep(const struct tern_scheduler *s, int i) { return s && i >= 0 && i < s->calls ? s->timesteps[i] : 0; }
 
@@ -171,7 +177,11 @@ int tern_scheduler_begin_at(struct tern_scheduler *s, double strength)
         return -1;
     }
     /* StableDiffusionImg2ImgPipeline.get_timesteps: counted in steps, whatever the number of calls. */
-    int begin = (s->steps - (int)(s->steps * strength)) * s->fns->calls_per_step;
+    int skipped = s->steps - (int)(s->steps * strength), begin = skipped * s->fns->calls_per_step;
+    if (s->fns->skip_steps) {
+        restart(s, 0);
+        return s->fns->skip_steps(s, skipped) ? -1 : 0;
+    }
     restart(s, begin < s->calls ? begin : s->calls);
     return s->begin;
 }
@@ -278,5 +288,5 @@ enum tern_status tern_scheduler_step(struct tern_scheduler *s, int i, const floa
         return status;
     s->fns->step(s, i, model_output, draws ? noise : NULL, sample, n);
     s->done++;
-    return TERN_OK;
+    return s->fns->extend ? s->fns->extend(s, i) : TERN_OK;
 }

@@ -38,6 +38,16 @@ enum tern_noise_form { TERN_NOISE_TABLE, TERN_NOISE_UNIT, TERN_NOISE_GROWING };
 #define TERN_SCHEDULER_MAX_ROWS 6
 #define TERN_SOLVER_MAX_ORDER 3
 
+/* dpm_solver.c: a step of dpm_fast or dpm_adaptive. Times are -ln sigma. */
+struct tern_dpm_step {
+    double start, end;       /* of the run */
+    double time, next, down; /* where the step begins and ends, and how far down it goes before noise */
+    double up;               /* noise */
+    int first, order;        /* its calls */
+    double h, error;         /* dpm_adaptive: length of the next step, error of the last */
+    bool accepted;
+};
+
 /* The noise levels that a step's noise belongs to. */
 struct tern_span {
     float from, to;
@@ -51,6 +61,7 @@ struct tern_sampler_fns {
     enum tern_noise_form noise;
     bool has_schedules, has_sample_prediction;
     int calls_per_step;                    /* the `order` of diffusers, for img2img */
+    int most_calls;                        /* 0: set_steps knows them all */
     int rows;                              /* arrays of n values that a run needs; at most TERN_SCHEDULER_MAX_ROWS */
     struct tern_scheduler_config defaults; /* of diffusers' class */
     /* Fills timesteps, sigmas and calls of s for s->steps; see timesteps.c. */
@@ -60,7 +71,12 @@ struct tern_sampler_fns {
     void (*step)(struct tern_scheduler *s, int i, const float *model_output, const float *noise, float *x, int64_t n);
     bool (*draws_noise)(const struct tern_scheduler *s, int i);            /* NULL: never */
     struct tern_span (*noise_span)(const struct tern_scheduler *s, int i); /* NULL: noise is not a Brownian motion's */
-    double eta;                                                            /* how much of the noise that a step may add; 0: it has none */
+    /* img2img: lays the calls out anew for a run without that many steps. NULL: it begins at a later call. */
+    enum tern_status (*skip_steps)(struct tern_scheduler *s, int steps);
+    /* After call i: adds the calls that are known then. NULL: none. */
+    enum tern_status (*extend)(struct tern_scheduler *s, int i);
+    int (*expected)(const struct tern_scheduler *s); /* calls in all, of a sampler that extends */
+    double eta;                                      /* how much of the noise that a step may add; 0: it has none */
 };
 
 struct tern_scheduler {
@@ -87,6 +103,7 @@ struct tern_scheduler {
     float *rows[TERN_SCHEDULER_MAX_ROWS]; /* n values each; a sampler may exchange the pointers */
     int stored;                           /* model outputs kept so far, as the sampler counts them */
     int order;                            /* unipc: order of the last predictor */
+    struct tern_dpm_step dpm;             /* dpm_fast, dpm_adaptive: the step of the next call */
 };
 
 /* What k-diffusion's samplers have in common with diffusers' classes of the GROWING form. */
@@ -186,6 +203,6 @@ float tern_expm1_f32(float x);
 extern const struct tern_sampler_fns tern_sampler_ddim, tern_sampler_pndm, tern_sampler_euler, tern_sampler_euler_a, tern_sampler_dpmpp_2m,
     tern_sampler_heun, tern_sampler_lms, tern_sampler_unipc, tern_sampler_lcm, tern_sampler_dpm2, tern_sampler_dpm2_a, tern_sampler_ddpm,
     tern_sampler_tcd, tern_sampler_dpmpp_2s_a, tern_sampler_dpmpp_sde, tern_sampler_dpmpp_2m_sde, tern_sampler_dpmpp_2m_sde_heun,
-    tern_sampler_dpmpp_3m_sde;
+    tern_sampler_dpmpp_3m_sde, tern_sampler_dpm_fast, tern_sampler_dpm_adaptive;
 
 #endif

@@ -20,9 +20,12 @@ SAMPLERS = {
     "dpm++2m_sde": sampling.sample_dpmpp_2m_sde,
     "dpm++2m_sde_heun": functools.partial(sampling.sample_dpmpp_2m_sde, solver_type="heun"),
     "dpm++3m_sde": sampling.sample_dpmpp_3m_sde,
+    "dpm_fast": sampling.sample_dpm_fast,
+    "dpm_adaptive": sampling.sample_dpm_adaptive,
 }
 SINGLE, MULTI = ("dpm++2s_a", "dpm++sde"), ("dpm++2m_sde", "dpm++2m_sde_heun", "dpm++3m_sde")  # calls between levels, or none
-# (sampler, config, schedule, steps, more): more may have strength
+RANGE = ("dpm_fast", "dpm_adaptive")  # between two levels, without a schedule
+# (sampler, config, schedule, steps, more): more may have strength, and the model "gaussian" instead of the given outputs
 RUNS = [("dpm++2s_a", *rest, {}) for rest in (
     ("sd15", "default", 1), ("sd15", "default", 2), ("sd15", "default", 5), ("sdxl", "default", 5), ("sd15-v", "default", 5),
     ("linear-500", "default", 4), ("sd15", "karras", 6), ("sd15", "exponential", 4), ("sd15", "simple", 4),
@@ -32,16 +35,27 @@ RUNS += [(sampler, *rest) for sampler in (SINGLE[1], *MULTI) for rest in (
     ("linear-500", "exponential", 5, {}), ("sd15", "default", 6, {"strength": 0.6}))]
 
 
+RUNS += [("dpm_fast", *rest) for rest in (
+    *(("sd15", "default", steps, {}) for steps in (1, 2, 3, 4, 5, 9, 13)), ("sdxl", "default", 6, {}), ("sd15-v", "default", 7, {}),
+    ("linear-500", "default", 8, {}), ("sd15", "default", 12, {"strength": 0.6}))]
+RUNS += [("dpm_adaptive", *rest) for rest in (
+    ("sd15", "default", 20, {"model": "gaussian"}), ("linear-500", "default", 20, {"model": "gaussian"}),
+    ("sd15", "default", 10, {"model": "gaussian", "strength": 0.5}))]
+
+
 class Run:
     """What one run asked of the model and drew: noise levels and samples of the calls, number of draws."""
 
-    def __init__(self, prediction, shared):
-        self.prediction, self.shared = prediction, shared
+    def __init__(self, prediction, shared, model=None):
+        self.prediction, self.shared, self.kind = prediction, shared, model
         self.levels, self.samples, self.draws, self.spans = [], [], 0, []
 
     def model(self, x, sigma):
         s = sigma[0]
-        output = self.shared["model_output"][len(self.levels)]
+        if self.kind == "gaussian":  # knows that each value has mean 0 and that deviation
+            output = x * s / (self.shared["model_output"][0] ** 2 + s ** 2)
+        else:
+            output = self.shared["model_output"][len(self.levels)]
         self.levels.append(float(s))
         self.samples.append(x)
         if self.prediction == "epsilon":  # as in k-diffusion's external.py
@@ -57,26 +71,51 @@ class Run:
 def row_of(sampler, config, schedule, steps, more, shared):
     """The table and the trajectory of a run; the levels are those that diffusers' Euler has."""
     s = scheduler("euler", config, schedule, steps)
-    run, row = Run(s.config.prediction_type, shared), {"sampler": sampler, "schedule": schedule, "config": config, "steps": steps}
-    name, begin, x = f"{sampler}.{schedule}.{config}.{steps}", 0, shared["sample"] * s.init_noise_sigma
+    run = Run(s.config.prediction_type, shared, more.get("model"))
+    row = {"sampler": sampler, "schedule": schedule, "config": config, "steps": steps}
+    name, begin, init = f"{sampler}.{schedule}.{config}.{steps}", 0, s.init_noise_sigma
+    if sampler in RANGE:  # Euler's rule for the highest level
+        init = (train_sigmas(s)[-1] ** 2 + (s.config.timestep_spacing == "leading")) ** 0.5
+    x = shared["sample"] * init
     if "strength" in more:  # as in schedulers.py
         begin = steps - min(int(steps * more["strength"]), steps)
         name, row["strength"] = f"{name}.from{begin}", more["strength"]
         x = shared["original"] + run.noise() * s.sigmas[begin]
     tensors = {f"{name}.start": x}
     sigmas = s.sigmas[begin:].double() if sampler in MULTI else s.sigmas[begin:]  # f32 would lose digits of their differences
-    end = SAMPLERS[sampler](run.model, x, sigmas, disable=True, noise_sampler=run.noise)
+    if sampler in RANGE:
+        end = run_range(sampler, run, x, s, begin)
+    else:
+        end = SAMPLERS[sampler](run.model, x, sigmas, disable=True, noise_sampler=run.noise)
     train = np.log(np.array(((1 - s.alphas_cumprod) / s.alphas_cumprod) ** 0.5))
     known = {float(v): float(t) for v, t in zip(s.sigmas, s.timesteps)}
     t = [known[v] if v in known else float(EulerDiscreteScheduler._sigma_to_t(s, np.float64(v), train)) for v in run.levels]
     tensors[f"{name}.scaled"] = torch.stack([x / (v ** 2 + 1) ** 0.5 for x, v in zip(run.samples, run.levels)])
     tensors[f"{name}.prev"] = torch.stack([*run.samples[1:], end])
     assert torch.isfinite(tensors[f"{name}.prev"]).all(), name
-    table = {**row, "timesteps": f32_list(t), "sigmas": f32_list([*run.levels, s.sigmas[-1]]),
-             "init_noise_sigma": f32_list([s.init_noise_sigma])[0]}
-    path = {**row, "name": name, "begin": begin * (1 + (sampler in SINGLE)), "calls": len(run.levels), "draws": run.draws,
+    table = {**row, "timesteps": f32_list(t), "sigmas": f32_list([*run.levels, train_sigmas(s)[0] if sampler in RANGE else s.sigmas[-1]]),
+             "init_noise_sigma": f32_list([init])[0]}
+    path = {**row, "name": name, "begin": 0 if sampler in RANGE else begin * (1 + (sampler in SINGLE)), "calls": len(run.levels), "draws": run.draws,
             **({"spans": run.spans} if "sde" in sampler else {})}
-    return [] if "strength" in more or ill(sampler, s.sigmas) else [table], path, tensors
+    if "model" in more:
+        path["model"] = more["model"]
+    return [] if "strength" in more or sampler == "dpm_adaptive" or ill(sampler, s.sigmas) else [table], path, tensors
+
+
+def train_sigmas(s):
+    return ((1 - s.alphas_cumprod) / s.alphas_cumprod) ** 0.5
+
+
+def run_range(sampler, run, x, s, begin):
+    """From the highest training level, or the one that the first step of img2img has, to the lowest, with A1111's eta of 1."""
+    train = train_sigmas(s)
+    high = float(s.sigmas[begin] if begin else train[-1])
+    torch.set_default_dtype(torch.float64)  # of the times: f32 would lose digits; samples stay f32
+    steps = {"n": len(s.timesteps) - begin} if sampler == "dpm_fast" else {}
+    end = SAMPLERS[sampler](run.model, x, float(train[0]), high, **steps, disable=True, eta=1.0, noise_sampler=run.noise)
+    torch.set_default_dtype(torch.float32)
+    run.draws -= 1  # that of the last step is multiplied with 0
+    return end
 
 
 def ill(sampler, sigmas):

@@ -54,8 +54,8 @@ static const struct opt picture_opts[] = {
     {OPT_SEED, 0, "seed", "N", "seed of the first picture, the next has N + 1 and so on;\n-1: random, and shown (default)"},
     {OPT_SAMPLER, 0, "sampler", "NAME",
      "ddim, pndm, euler, euler_a, dpm++2m, heun, lms, unipc, lcm,\ndpm2, dpm2_a, ddpm, tcd, dpm++2s_a, dpm++sde,\ndpm++2m_sde, "
-     "dpm++2m_sde_heun, dpm++3m_sde (default: the\n"
-     "model's); \"DPM++ 2M Karras\" and the like, too"},
+     "dpm++2m_sde_heun, dpm++3m_sde, dpm_fast,\n"
+     "dpm_adaptive (default: the model's); \"DPM++ 2M Karras\"\nand the like, too"},
     {OPT_SCHEDULE, 0, "schedule", "NAME",
      "default, karras, exponential, beta, sgm_uniform, simple,\nnormal, ddim_uniform or align_your_steps"},
     {OPT_COUNT, 'b', "count", "N", "pictures to make together, 1 to 256 (default 1)"},
