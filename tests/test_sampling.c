@@ -101,6 +101,90 @@ static void test_calls_that_are_not_known(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Infotext has A1111's names for what is not its default, and ENSD where noise is drawn. */
+static void test_infotext(void **state)
+{
+    static const struct {
+        struct tern_txt2img_params q;
+        const char *part;
+    } rows[] = {
+        {{.sampler = TERN_SAMPLER_DPMPP_2M_SDE_HEUN, .schedule = TERN_SCHEDULE_KARRAS, .ensd = 3},
+         "Sampler: DPM++ 2M SDE Heun, Schedule type: Karras,"},
+        {{.sampler = TERN_SAMPLER_DPMPP_2M_SDE_HEUN, .ensd = 3}, "RNG: CPU, Version"},
+        {{.sampler = TERN_SAMPLER_EULER_A, .sampler_options = {.eta = 0.5}, .ensd = 31337}, "RNG: CPU, ENSD: 31337, Eta: 0.5, Version"},
+        {{.sampler = TERN_SAMPLER_EULER_A, .sampler_options = {.eta = -1}, .ensd = 31337}, "RNG: CPU, Eta: 0, Version"},
+        {{.sampler = TERN_SAMPLER_DDIM, .sampler_options = {.eta = 0.25}}, "RNG: CPU, Eta DDIM: 0.25, Version"},
+        {{.sampler = TERN_SAMPLER_HEUN, .sampler_options = {.s_churn = 4, .s_tmin = 0.5, .s_tmax = 9, .s_noise = 1.01}},
+         "RNG: CPU, Sigma churn: 4, Sigma tmin: 0.5, Sigma tmax: 9, Sigma noise: 1.01, Version"},
+        {{.sampler = TERN_SAMPLER_DPM_ADAPTIVE, .sampler_options = {.eta = 1}}, "Sampler: DPM adaptive, CFG scale"},
+    };
+    (void)state;
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = load(ctx);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct tern_txt2img_params q = rows[i].q;
+        q.width = q.height = 16;
+        q.steps = 2;
+        q.cfg = 1;
+        struct tern_image *image = tern_txt2img(p, &q);
+        if (!image || !strstr(tern_image_text(image, "parameters"), rows[i].part))
+            fail_msg("%s: %s", rows[i].part, image ? tern_image_text(image, "parameters") : tern_error(ctx));
+        tern_image_destroy(&image);
+    }
+    struct tern_txt2img_params wrong = {.sampler = TERN_SAMPLER_DDIM, .sampler_options = {.s_churn = 1}};
+    assert_null(tern_txt2img(p, &wrong));
+    support_error(ctx, TERN_E_INVALID, "s_churn: sampler ddim");
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
+/* With ENSD the first noise is the seed's and what follows another seed's from its start: where nothing follows, or the tree's noise, the
+ * picture is the same; a sampler that churns or is ancestral gives another, and with a second seed whose noise is that again. */
+static void test_ensd(void **state)
+{
+    static const struct {
+        enum tern_sampler sampler;
+        double churn;
+        bool changes;
+    } rows[] = {{TERN_SAMPLER_EULER, 0, false},        {TERN_SAMPLER_EULER, 5, true},        {TERN_SAMPLER_HEUN, 5, true},
+                {TERN_SAMPLER_DPM2, 5, true},          {TERN_SAMPLER_EULER_A, 0, true},      {TERN_SAMPLER_DPMPP_2S_A, 0, true},
+                {TERN_SAMPLER_DPMPP_2M_SDE, 0, false}, {TERN_SAMPLER_DPM_ADAPTIVE, 0, true}, {TERN_SAMPLER_LCM, 0, true}};
+    (void)state;
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = load(ctx);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct tern_txt2img_params q = {.prompt = "a cat",
+                                        .width = 32,
+                                        .height = 32,
+                                        .steps = 3,
+                                        .seed = 8,
+                                        .cfg = 1,
+                                        .sampler = rows[i].sampler,
+                                        .sampler_options.s_churn = rows[i].churn};
+        int64_t n;
+        float *plain = latents_of(ctx, p, &q, &n), first[64];
+        q.ensd = 31337;
+        float *delta = latents_of(ctx, p, &q, &n);
+        assert_true(rows[i].changes ? support_nmse(delta, plain, n) > 1e-4 : support_nmse(delta, plain, n) == 0);
+        /* the same from the seed 8 + 31337 - 2 with a delta of 2 and the first noise of seed 8 */
+        struct tern_generator g;
+        tern_generator_seed(&g, TERN_GENERATOR_CPU, 8);
+        tern_generator_randn(&g, first, 64);
+        assert_int_equal(n, 64);
+        q.init_latents = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 4, 4, 4}, first);
+        q.seed = rows[i].sampler == TERN_SAMPLER_DPMPP_2M_SDE ? 8 : 8 + 31337 - 2;
+        q.ensd = 2;
+        float *again = latents_of(ctx, p, &q, &n);
+        assert_true(support_nmse(again, delta, n) == 0);
+        tern_tensor_unref(&q.init_latents);
+        free(plain);
+        free(delta);
+        free(again);
+    }
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
 static size_t predicted(struct tern_pipeline *p, enum tern_sampler sampler)
 {
     struct tern_job j;
@@ -134,8 +218,8 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seeds_in_a_batch),
-        cmocka_unit_test(test_calls_that_are_not_known),
+        cmocka_unit_test(test_seeds_in_a_batch), cmocka_unit_test(test_calls_that_are_not_known),
+        cmocka_unit_test(test_infotext),         cmocka_unit_test(test_ensd),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -276,6 +276,62 @@ static void test_range_of_dpm_solvers(void **state)
     }
 }
 
+/* Which sampler has which option, and the ranges; a run that leaves the churn out. */
+static void test_sampler_options(void **state)
+{
+    static const struct {
+        enum tern_sampler sampler;
+        struct tern_sampler_options options;
+        const char *part; /* NULL: they are taken */
+    } rows[] = {
+        {TERN_SAMPLER_EULER, {.eta = 0.5}, "eta: sampler euler does not have it; these do: ddim, euler_a, dpm2_a, dpm++2s_a"},
+        {TERN_SAMPLER_UNIPC, {.eta = -1}, "eta: sampler unipc"},
+        {TERN_SAMPLER_EULER_A, {.s_churn = 1}, "s_churn: sampler euler_a does not have it; these do: euler, heun, dpm2"},
+        {TERN_SAMPLER_LMS, {.s_tmin = 1}, "s_tmin"},
+        {TERN_SAMPLER_DDIM, {.s_tmax = 1}, "s_tmax"},
+        {TERN_SAMPLER_DDIM, {.s_noise = 1.5}, "s_noise: sampler ddim"},
+        {TERN_SAMPLER_EULER_A, {.eta = 10.5}, "eta: expected a number up to 10, found 10.5"},
+        {TERN_SAMPLER_EULER_A, {.eta = NAN}, "eta"},
+        {TERN_SAMPLER_HEUN, {.s_churn = INFINITY}, "s_churn: expected a number up to 1000, found inf"},
+        {TERN_SAMPLER_HEUN, {.s_tmin = NAN}, "s_tmin"},
+        {TERN_SAMPLER_HEUN, {.s_noise = 11}, "s_noise"},
+        {TERN_SAMPLER_HEUN, {.s_churn = 1000, .s_tmin = 1, .s_tmax = 2, .s_noise = 0.5}, NULL},
+        {TERN_SAMPLER_DPM2_A, {.eta = 10, .s_noise = -1}, NULL},
+        {TERN_SAMPLER_DPMPP_3M_SDE, {.eta = 10, .s_noise = 10}, NULL},
+        {TERN_SAMPLER_DPM_FAST, {.eta = 10}, NULL},
+        {TERN_SAMPLER_DPM_ADAPTIVE, {.eta = -3, .s_tmin = 0}, NULL},
+        {TERN_SAMPLER_DDIM, {.eta = 10}, NULL},
+    };
+    struct tern_context *ctx = *state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, rows[i].sampler, TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_steps(s, 4), TERN_OK);
+        assert_int_equal(tern_scheduler_set_options(s, &rows[i].options), rows[i].part ? TERN_E_INVALID : TERN_OK);
+        if (rows[i].part)
+            support_error(ctx, TERN_E_INVALID, rows[i].part);
+        else
+            assert_int_equal(tern_scheduler_calls(s), 0);
+        float x[VALUES] = {1, 2, 3, 4};
+        assert_int_equal(tern_scheduler_set_steps(s, 6), TERN_OK);
+        for (int call = 0; call < tern_scheduler_calls(s); call++) {
+            if (tern_scheduler_churns(s, call)) {
+                assert_int_equal(tern_scheduler_step(s, call, sample, sample, x, VALUES), TERN_E_INVALID);
+                support_error(ctx, TERN_E_INVALID, "needs tern_scheduler_churn");
+                assert_int_equal(tern_scheduler_churn(s, call, sample, x, VALUES), TERN_OK);
+            }
+            assert_int_equal(tern_scheduler_churn(s, call, sample, x, VALUES), TERN_E_INVALID); /* none, or a second one */
+            support_error(ctx, TERN_E_INVALID, "churn of call");
+            assert_int_equal(tern_scheduler_step(s, call, sample, sample, x, VALUES), TERN_OK);
+            for (int j = 0; j < VALUES; j++)
+                assert_true(isfinite(x[j]));
+        }
+        tern_scheduler_destroy(&s);
+    }
+    assert_int_equal(tern_scheduler_set_options(NULL, NULL), TERN_E_INVALID);
+    assert_int_equal(tern_scheduler_churn(NULL, 0, sample, NULL, 1), TERN_E_INVALID);
+    assert_false(tern_scheduler_churns(NULL, 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_repeated_levels),
         cmocka_unit_test(test_adaptive_gives_up),
         cmocka_unit_test(test_range_of_dpm_solvers),
+        cmocka_unit_test(test_sampler_options),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

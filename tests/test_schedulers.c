@@ -28,6 +28,20 @@ static struct tern_scheduler *scheduler_of(struct tern_context *ctx, const json_
     return s;
 }
 
+static double option(const json_t *row, const char *key)
+{
+    const json_t *v = json_object_get(json_object_get(row, "options"), key);
+    return v && json_number_value(v) == 0 ? -1 : json_number_value(v); /* for tern 0 is the default */
+}
+
+static void set_options(struct tern_context *ctx, struct tern_scheduler *s, const json_t *row)
+{
+    const struct tern_sampler_options o = {option(row, "eta"), option(row, "s_churn"), option(row, "s_tmin"), option(row, "s_tmax"),
+                                           option(row, "s_noise")};
+    if (tern_scheduler_set_options(s, &o))
+        fail_msg("%s", tern_error(ctx));
+}
+
 static bool has_middle(const json_t *row)
 {
     return strncmp(text(row, "sampler"), "dpm2", 4) == 0 || strcmp(text(row, "sampler"), "dpm++2s_a") == 0 ||
@@ -90,6 +104,13 @@ static void model(const struct tern_scheduler *s, const json_t *row, int i, int 
         out[j] = x[j] * sigma / (given[j] * given[j] + sigma * sigma);
 }
 
+/* Noise before a call, where the sampler has it. */
+static void churn(struct tern_scheduler *s, int i, const float *noise, int *draws, float *x, int64_t n)
+{
+    if (tern_scheduler_churns(s, i))
+        assert_int_equal(tern_scheduler_churn(s, i, noise + n * (*draws)++, x, n), TERN_OK);
+}
+
 /* One trajectory: the values after each call, the model inputs, and how many draws there were. */
 static void check_path(struct tern_scheduler *s, const json_t *row, const struct tern_weights *w)
 {
@@ -116,7 +137,12 @@ static void check_path(struct tern_scheduler *s, const json_t *row, const struct
             x[j] = sample[j] * (float)tern_scheduler_init_noise_sigma(s);
     }
     double worst = support_nmse(x, start, n);
+    const json_t *timesteps = json_object_get(row, "timesteps");
+    churn(s, begin, noise, &draws, x, n);
     for (int i = begin, k = 0; i < tern_scheduler_calls(s); i++, k++) {
+        if (timesteps)
+            assert_near(row, "timesteps", (size_t)i, tern_scheduler_timestep(s, i),
+                        json_number_value(json_array_get(timesteps, (size_t)k)));
         tern_scheduler_scale_input(s, i, x, scaled, n);
         const float *expected = inputs ? inputs + k * n : k ? prev + (k - 1) * n : start;
         worst = fmax(worst, support_nmse(scaled, expected, n));
@@ -124,6 +150,7 @@ static void check_path(struct tern_scheduler *s, const json_t *row, const struct
         assert_true(tern_scheduler_expected_calls(s) >= tern_scheduler_calls(s) && k < whole(row, "calls"));
         model(s, row, i, k, outputs, x, output, n);
         assert_int_equal(tern_scheduler_step(s, i, output, draw, x, n), TERN_OK);
+        churn(s, i + 1, noise, &draws, x, n);
         worst = fmax(worst, support_nmse(x, prev + k * n, n));
     }
     assert_int_equal(draws, whole(row, "draws"));
@@ -170,7 +197,8 @@ static void check_paths(struct tern_context *ctx, const char *name, size_t at_le
     size_t rows;
     json_array_foreach(json_object_get(file, "paths"), rows, row) {
         struct tern_scheduler *s = scheduler_of(ctx, file, row);
-        if (!s || tern_scheduler_set_steps(s, (int)whole(row, "steps")))
+        set_options(ctx, s, row);
+        if (tern_scheduler_set_steps(s, (int)whole(row, "steps")))
             fail_msg("%s", tern_error(ctx));
         check_path(s, row, w);
         /* Again with the same object: the state of the first run is gone. */
@@ -188,7 +216,7 @@ static void test_paths(void **state)
 {
     check_paths(*state, "schedulers/paths", 150);
     check_paths(*state, "schedulers/more", 40);
-    check_paths(*state, "ksamplers/runs", 30);
+    check_paths(*state, "ksamplers/runs", 60);
 }
 
 /* What diffusers refuses, tern refuses. */

@@ -79,6 +79,8 @@ struct tern_txt2img_params {
     uint64_t seed;               /* of the first picture; the next has seed + 1 … */
     enum tern_sampler sampler;   /* the checkpoint's */
     enum tern_schedule schedule;
+    struct tern_sampler_options sampler_options; /* eta, churn … as tern_scheduler_set_options takes them */
+    int64_t ensd;                       /* A1111's "eta noise seed delta": noise after the first is of the seed plus that; 0: goes on */
     enum tern_generator_kind generator; /* TERN_GENERATOR_CPU */
     int count;                          /* pictures made together; 1 */
 

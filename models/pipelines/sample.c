@@ -89,6 +89,16 @@ static void restore_kept(const struct tern_job *j, int call, float *scratch)
         j->latents[k] = (1 - j->mask[k % hw]) * kept[k] + j->mask[k % hw] * j->latents[k];
 }
 
+/* Noise that the sample gets before a call. */
+static enum tern_status churn(struct tern_job *j, int call, struct step *s)
+{
+    if (!tern_scheduler_churns(j->scheduler, call))
+        return TERN_OK;
+    for (int i = 0; i < j->params.count; i++)
+        tern_generator_randn(&j->generator[i], s->noise + i * j->picture, j->picture);
+    return tern_scheduler_churn(j->scheduler, call, s->noise, j->latents, j->params.count * j->picture);
+}
+
 /* The noise of a step: each picture's from its own seed, so that it is the same alone and in any batch. */
 static enum tern_status draw_noise(struct tern_job *j, int call, struct step *s)
 {
@@ -134,7 +144,7 @@ enum tern_status tern_job_sample(struct tern_job *j)
     if (!tern_failed(ctx))
         tern_report(ctx, "sample", 0, tern_scheduler_expected_calls(j->scheduler) - j->begin, 0);
     for (int i = j->begin; i < tern_scheduler_calls(j->scheduler) && !tern_failed(ctx); i++) {
-        if (tern_check_cancel(ctx) || predict(j, i, &s) || advance(j, i, &s))
+        if (tern_check_cancel(ctx) || churn(j, i, &s) || predict(j, i, &s) || advance(j, i, &s))
             break;
         int total = tern_scheduler_expected_calls(j->scheduler) - j->begin;
         tern_report(ctx, "sample", i + 1 - j->begin, total, tern_now() - start);

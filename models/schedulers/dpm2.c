@@ -32,7 +32,7 @@ static enum tern_status set_steps_ancestral(struct tern_scheduler *s) { return r
 /* The first half of a step, which keeps x in rows[0] for the second; also the last step. */
 static void first_half(struct tern_scheduler *s, int i, const float *x0, float *x, int64_t n)
 {
-    float sigma = s->sigmas[i], dt = s->sigmas[i + 1] - sigma, *start = s->rows[0];
+    float sigma = tern_call_sigma(s, i), dt = tern_call_sigma(s, i + 1) - sigma, *start = s->rows[0];
     memcpy(start, x, (size_t)n * sizeof(float));
     for (int64_t j = 0; j < n; j++)
         x[j] = x[j] + (x[j] - x0[j]) / sigma * dt;
@@ -40,13 +40,13 @@ static void first_half(struct tern_scheduler *s, int i, const float *x0, float *
 
 static void step(struct tern_scheduler *s, int i, const float *m, const float *noise, float *x, int64_t n)
 {
-    float *start = s->rows[0], *x0 = s->rows[1], sigma = s->sigmas[i];
+    float *start = s->rows[0], *x0 = s->rows[1], sigma = tern_call_sigma(s, i);
     tern_predict_growing(s, sigma, m, x, x0, n);
     if (i % 2 == 0) {
         first_half(s, i, x0, x, n);
         return;
     }
-    float dt = s->sigmas[i + 1] - s->sigmas[i - 1];
+    float dt = s->sigmas[i + 1] - tern_call_sigma(s, i - 1);
     for (int64_t j = 0; j < n; j++)
         x[j] = start[j] + (x[j] - x0[j]) / sigma * dt;
 }
@@ -63,13 +63,15 @@ static void step_ancestral(struct tern_scheduler *s, int i, const float *m, cons
     float dt = a.down - s->sigmas[i - 1];
     for (int64_t j = 0; sigma > 0 && j < n; j++) /* 0: a level so far below the one before that x is clean already */
         x[j] = start[j] + (x[j] - x0[j]) / sigma * dt;
-    tern_add_noise(x, noise, a.up, n);
+    tern_add_noise(s, x, noise, a.up, n);
 }
 
 const struct tern_sampler_fns tern_sampler_dpm2 = {
     .sampler = TERN_SAMPLER_DPM2,
     .name = "dpm2",
     .class_name = "KDPM2DiscreteScheduler",
+    .takes = TERN_TAKES_CHURN,
+    .middle = middle,
     .noise = TERN_NOISE_GROWING,
     .has_schedules = true,
     .calls_per_step = 2,
@@ -93,4 +95,5 @@ const struct tern_sampler_fns tern_sampler_dpm2_a = {
     .step = step_ancestral,
     .draws_noise = tern_midpoint_draws_noise,
     .eta = 1,
+    .takes = TERN_TAKES_ETA | TERN_TAKES_NOISE,
 };

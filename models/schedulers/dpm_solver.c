@@ -27,7 +27,7 @@ static void set_call(struct tern_scheduler *s, int i, double time)
 static void lay_step(struct tern_scheduler *s, int first, double time, double next, int order)
 {
     struct tern_dpm_step *d = &s->dpm;
-    double from = exp(-time), to = exp(-next), up = fmin(to, s->eta * to * sqrt(fmax(from * from - to * to, 0)) / from);
+    double from = exp(-time), to = exp(-next), up = fmin(to, s->options.eta * to * sqrt(fmax(from * from - to * to, 0)) / from);
     d->first = first;
     d->order = order;
     d->time = time;
@@ -143,7 +143,7 @@ static void step_fast(struct tern_scheduler *s, int i, const float *m, const flo
     step(s, i, m, noise, x, n);
     if (!ends_step(s, i))
         return;
-    tern_add_noise(x, noise, (float)s->dpm.up, n);
+    tern_add_noise(s, x, noise, (float)s->dpm.up, n);
     if (i + 1 < s->calls)
         lay_fast_step(s, i + 1);
 }
@@ -164,7 +164,7 @@ static double error_of(const struct tern_scheduler *s, const float *high, int64_
 /* k-diffusion's controller; of its three coefficients two are 0. */
 static bool control(struct tern_scheduler *s)
 {
-    double factor = 1 + atan(pow(1 / (s->dpm.error + 1e-8), 1 / (s->eta > 0 ? 1.5 : 3)) - 1);
+    double factor = 1 + atan(pow(1 / (s->dpm.error + 1e-8), 1 / (s->options.eta > 0 ? 1.5 : 3)) - 1);
     s->dpm.h *= factor;
     return factor >= ACCEPT;
 }
@@ -177,7 +177,7 @@ static void end_try(struct tern_scheduler *s, const float *noise, float *x, int6
     s->dpm.accepted = control(s);
     if (s->dpm.accepted) {
         memcpy(s->rows[PREVIOUS], s->rows[LOW], (size_t)n * sizeof(float));
-        tern_add_noise(x, unit, (float)s->dpm.up, n);
+        tern_add_noise(s, x, unit, (float)s->dpm.up, n);
         s->stored = 0;
         return;
     }
@@ -233,7 +233,9 @@ static int expected(const struct tern_scheduler *s)
 
 static bool draws_noise(const struct tern_scheduler *s, int i) { return s->dpm.up > 0 && ends_step(s, i) && !s->stored; }
 
-#define COMMON .noise = TERN_NOISE_GROWING, .has_sample_prediction = true, .defaults = TERN_GROWING_DEFAULTS, .eta = 1
+#define COMMON                                                                                               \
+    .noise = TERN_NOISE_GROWING, .has_sample_prediction = true, .defaults = TERN_GROWING_DEFAULTS, .eta = 1, \
+    .takes = TERN_TAKES_ETA | TERN_TAKES_NOISE
 
 const struct tern_sampler_fns tern_sampler_dpm_fast = {
     .sampler = TERN_SAMPLER_DPM_FAST,

@@ -17,7 +17,9 @@ static double fall(const struct tern_scheduler *s, int i) { return log((double)s
 static struct update start(const struct tern_scheduler *s, int i)
 {
     double h = fall(s, i), to = (double)s->sigmas[i + 1];
-    return (struct update){.keep = exp(-h * (1 + s->eta)), .c0 = -expm1(-h * (1 + s->eta)), .up = to * sqrt(-expm1(-2 * h * s->eta))};
+    return (struct update){.keep = exp(-h * (1 + s->options.eta)),
+                           .c0 = -expm1(-h * (1 + s->options.eta)),
+                           .up = to * sqrt(-expm1(-2 * h * s->options.eta))};
 }
 
 /* (exp(-x) - 1) / x + 1 */
@@ -51,7 +53,7 @@ static void step_with(struct tern_scheduler *s, int i, const float *m, const flo
             y = y + c2 * (x1[j] - x2[j]);
         x[j] = y;
     }
-    tern_add_noise(x, noise, (float)u.up, n);
+    tern_add_noise(s, x, noise, (float)u.up, n);
     s->stored++;
 }
 
@@ -65,7 +67,7 @@ static void slope_heun(const struct tern_scheduler *s, int i, int known, struct 
 {
     double h = fall(s, i);
     if (known)
-        u->c1 = phi_2(h * (1 + s->eta)) * h / fall(s, i - 1);
+        u->c1 = phi_2(h * (1 + s->options.eta)) * h / fall(s, i - 1);
 }
 
 static void slope_third(const struct tern_scheduler *s, int i, int known, struct update *u)
@@ -74,7 +76,8 @@ static void slope_third(const struct tern_scheduler *s, int i, int known, struct
         slope_heun(s, i, known, u);
         return;
     }
-    double h = fall(s, i), r0 = fall(s, i - 1) / h, r1 = fall(s, i - 2) / h, a = phi_2(h * (1 + s->eta)), b = a / (h * (1 + s->eta)) - 0.5;
+    double h = fall(s, i), r0 = fall(s, i - 1) / h, r1 = fall(s, i - 2) / h, a = phi_2(h * (1 + s->options.eta)),
+           b = a / (h * (1 + s->options.eta)) - 0.5;
     /* of the first slope and of its change, which both are made of D0 = (x0 - x1) / r0 and D1 = (x1 - x2) / r1 */
     double change = (a * r0 - b) / (r0 + r1);
     u->c1 = (a + change) / r0;
@@ -96,13 +99,14 @@ static void step_3m(struct tern_scheduler *s, int i, const float *m, const float
     step_with(s, i, m, noise, x, n, 2, slope_third);
 }
 
-static bool draws_noise(const struct tern_scheduler *s, int i) { return s->eta > 0 && i < s->calls - 1; }
+static bool draws_noise(const struct tern_scheduler *s, int i) { return s->options.eta > 0 && i < s->calls - 1; }
 
 static struct tern_span noise_span(const struct tern_scheduler *s, int i) { return (struct tern_span){s->sigmas[i], s->sigmas[i + 1]}; }
 
-#define COMMON                                                                                                           \
-    .noise = TERN_NOISE_GROWING, .has_schedules = true, .has_sample_prediction = true, .calls_per_step = 1, .rows = X0S, \
-    .defaults = TERN_GROWING_DEFAULTS, .set_steps = tern_growing_steps, .draws_noise = draws_noise, .noise_span = noise_span, .eta = 1
+#define COMMON                                                                                                                          \
+    .noise = TERN_NOISE_GROWING, .has_schedules = true, .has_sample_prediction = true, .calls_per_step = 1, .rows = X0S,                \
+    .defaults = TERN_GROWING_DEFAULTS, .set_steps = tern_growing_steps, .draws_noise = draws_noise, .noise_span = noise_span, .eta = 1, \
+    .takes = TERN_TAKES_ETA | TERN_TAKES_NOISE
 
 const struct tern_sampler_fns tern_sampler_dpmpp_2m_sde = {
     .sampler = TERN_SAMPLER_DPMPP_2M_SDE,

@@ -19,7 +19,7 @@ static void move(const struct tern_scheduler *s, float from, float to, const flo
 {
     struct tern_ancestral a = tern_ancestral_step(s, from, to);
     approach(x, start, x0, a.down / from, n);
-    tern_add_noise(x, noise, a.up, n);
+    tern_add_noise(s, x, noise, a.up, n);
 }
 
 static float middle_ancestral(const struct tern_scheduler *s, float from, float to)
@@ -54,7 +54,7 @@ static void step(struct tern_scheduler *s, int i, const float *m, const float *n
     move(s, s->sigmas[first ? i : i - 1], s->sigmas[i + 1], start, x0, noise, x, n);
 }
 
-static bool draws_noise(const struct tern_scheduler *s, int i) { return s->eta > 0 && i < s->calls - 1; }
+static bool draws_noise(const struct tern_scheduler *s, int i) { return s->options.eta > 0 && i < s->calls - 1; }
 
 /* exp(ln sigma) in f32, as k-diffusion asks for it: near 14.6 the last bit is as much as the tree tells apart. */
 static float through_log(float sigma) { return tern_exp_f32((float)log((double)sigma)); }
@@ -80,6 +80,7 @@ const struct tern_sampler_fns tern_sampler_dpmpp_sde = {
     .draws_noise = draws_noise,
     .noise_span = noise_span,
     .eta = 1,
+    .takes = TERN_TAKES_ETA | TERN_TAKES_NOISE,
 };
 
 const struct tern_sampler_fns tern_sampler_dpmpp_2s_a = {
@@ -97,4 +98,5 @@ const struct tern_sampler_fns tern_sampler_dpmpp_2s_a = {
     .step = step_ancestral,
     .draws_noise = tern_midpoint_draws_noise,
     .eta = 1,
+    .takes = TERN_TAKES_ETA | TERN_TAKES_NOISE,
 };

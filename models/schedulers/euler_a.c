@@ -2,7 +2,7 @@
 #include "models/schedulers/scheduler.h"
 
 /* Also at the last step, where it is drawn and multiplied by 0. */
-static bool draws_noise(const struct tern_scheduler *s, int i) { return s->eta > 0; }
+static bool draws_noise(const struct tern_scheduler *s, int i) { return s->options.eta > 0; }
 
 static void step(struct tern_scheduler *s, int i, const float *m, const float *noise, float *x, int64_t n)
 {
@@ -13,7 +13,7 @@ static void step(struct tern_scheduler *s, int i, const float *m, const float *n
     tern_predict_growing(s, from, m, x, x0, n);
     for (int64_t j = 0; j < n; j++)
         x[j] = x[j] + (x[j] - x0[j]) / from * dt;
-    tern_add_noise(x, noise, a.up, n);
+    tern_add_noise(s, x, noise, a.up, n);
 }
 
 const struct tern_sampler_fns tern_sampler_euler_a = {
@@ -30,4 +30,5 @@ const struct tern_sampler_fns tern_sampler_euler_a = {
     .step = step,
     .draws_noise = draws_noise,
     .eta = 1,
+    .takes = TERN_TAKES_ETA | TERN_TAKES_NOISE,
 };

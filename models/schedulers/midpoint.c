@@ -6,7 +6,7 @@
 
 struct tern_ancestral tern_ancestral_step(const struct tern_scheduler *s, float from, float to)
 {
-    float up = fminf(to, (float)s->eta * sqrtf(to * to * (from * from - to * to) / (from * from)));
+    float up = fminf(to, (float)s->options.eta * sqrtf(to * to * (from * from - to * to) / (from * from)));
     return (struct tern_ancestral){.up = up, .down = sqrtf(fmaxf(to * to - up * up, 0))}; /* rounding can make it negative */
 }
 
@@ -34,4 +34,4 @@ float tern_log_middle(float from, float to)
     return to > 0 ? tern_exp_f32(a + (b - a) * 0.5f) : 0;
 }
 
-bool tern_midpoint_draws_noise(const struct tern_scheduler *s, int i) { return s->eta > 0 && i % 2 == 1; }
+bool tern_midpoint_draws_noise(const struct tern_scheduler *s, int i) { return s->options.eta > 0 && i % 2 == 1; }

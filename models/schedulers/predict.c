@@ -105,8 +105,9 @@ float *tern_newest_row(struct tern_scheduler *s, int count)
     return s->rows[0] = oldest;
 }
 
-void tern_add_noise(float *x, const float *noise, float up, int64_t n)
+void tern_add_noise(const struct tern_scheduler *s, float *x, const float *noise, float up, int64_t n)
 {
+    up = (float)s->options.s_noise * up;
     for (int64_t j = 0; noise && j < n; j++)
         x[j] = x[j] + noise[j] * up;
 }

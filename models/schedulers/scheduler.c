@@ -73,8 +73,8 @@ struct tern_scheduler *tern_scheduler_create(struct tern_context *ctx, const cha
         s->ctx = ctx;
         s->fns = fns;
         s->batch = 1;
-        s->eta = fns->eta;
-        if (tern_scheduler_read_config(s, config, WHERE) || apply_schedule(s, schedule) || tern_scheduler_make_table(s))
+        if (tern_scheduler_read_config(s, config, WHERE) || apply_schedule(s, schedule) || tern_scheduler_make_table(s) ||
+            tern_scheduler_set_options(s, NULL))
             tern_scheduler_destroy(&s);
     }
     json_decref(config);
@@ -104,7 +104,7 @@ enum tern_sampler tern_scheduler_sampler(const struct tern_scheduler *s) { retur
 static void restart(struct tern_scheduler *s, int begin)
 {
     s->begin = begin;
-    s->done = s->stored = s->order = 0;
+    s->done = s->stored = s->order = s->churned = 0;
     s->n = 0;
     tern_free(s->ctx, s->row_memory);
     s->row_memory = NULL;
@@ -151,7 +151,13 @@ int tern_scheduler_expected_calls(const struct tern_scheduler *s)
     return s && s->fns->expected && s->calls ? s->fns->expected(s) : tern_scheduler_calls(s);
 }
 
-double tern_scheduler_timestep(const struct tern_scheduler *s, int i) { return s && i >= 0 && i < s->calls ? s->timesteps[i] : 0; }
+double tern_scheduler_timestep(const struct tern_scheduler *s, int i)
+{
+    if (!s || i < 0 || i >= s->calls)
+        return 0;
+    float sigma = s->sigma_count ? tern_call_sigma(s, i) : 0;
+    return s->sigma_count && sigma != s->sigmas[i] ? (double)(float)tern_timestep_of(s, (double)sigma) : s->timesteps[i];
+}
 
 int tern_scheduler_sigma_count(const struct tern_scheduler *s) { return s ? s->sigma_count : 0; }
 
@@ -195,7 +201,7 @@ void tern_scheduler_scale_input(const struct tern_scheduler *s, int i, const flo
             memmove(out, x, (size_t)n * sizeof(float));
         return;
     }
-    float divisor = sqrtf(s->sigmas[i] * s->sigmas[i] + 1);
+    float sigma = tern_call_sigma(s, i), divisor = sqrtf(sigma * sigma + 1);
     for (int64_t j = 0; j < n; j++)
         out[j] = x[j] / divisor;
 }
@@ -283,6 +289,9 @@ enum tern_status tern_scheduler_step(struct tern_scheduler *s, int i, const floa
     bool draws = tern_scheduler_draws_noise(s, i);
     if (!noise && draws)
         return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: step %d of %s needs noise", i, s->fns->name);
+    if (tern_scheduler_churns(s, i) && s->churned != i + 1)
+        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: step %d of %s with s_churn needs tern_scheduler_churn before it", i,
+                         s->fns->name);
     enum tern_status status = s->n ? TERN_OK : make_rows(s, n);
     if (status)
         return status;

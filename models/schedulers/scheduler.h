@@ -53,6 +53,9 @@ struct tern_span {
     float from, to;
 };
 
+/* The options that a sampler has. */
+enum { TERN_TAKES_ETA = 1, TERN_TAKES_NOISE = 2, TERN_TAKES_CHURN = 4 };
+
 struct tern_sampler_fns {
     enum tern_sampler sampler;
     const char *name;       /* tern's */
@@ -62,6 +65,7 @@ struct tern_sampler_fns {
     bool has_schedules, has_sample_prediction;
     int calls_per_step;                    /* the `order` of diffusers, for img2img */
     int most_calls;                        /* 0: set_steps knows them all */
+    unsigned takes;                        /* of TERN_TAKES_… */
     int rows;                              /* arrays of n values that a run needs; at most TERN_SCHEDULER_MAX_ROWS */
     struct tern_scheduler_config defaults; /* of diffusers' class */
     /* Fills timesteps, sigmas and calls of s for s->steps; see timesteps.c. */
@@ -71,6 +75,8 @@ struct tern_sampler_fns {
     void (*step)(struct tern_scheduler *s, int i, const float *model_output, const float *noise, float *x, int64_t n);
     bool (*draws_noise)(const struct tern_scheduler *s, int i);            /* NULL: never */
     struct tern_span (*noise_span)(const struct tern_scheduler *s, int i); /* NULL: noise is not a Brownian motion's */
+    /* With TERN_TAKES_CHURN: the level of a call between two. NULL: there is none. */
+    float (*middle)(const struct tern_scheduler *s, float from, float to);
     /* img2img: lays the calls out anew for a run without that many steps. NULL: it begins at a later call. */
     enum tern_status (*skip_steps)(struct tern_scheduler *s, int steps);
     /* After call i: adds the calls that are known then. NULL: none. */
@@ -83,11 +89,12 @@ struct tern_scheduler {
     struct tern_context *ctx;
     const struct tern_sampler_fns *fns;
     struct tern_scheduler_config config;
-    enum tern_schedule schedule; /* asked for, or else the config's */
-    double eta;                  /* as in fns */
-    float *trained_betas;        /* num_train_timesteps of them, NULL: beta_schedule */
-    float *alphas_cumprod;       /* num_train_timesteps */
-    float *train_sigmas;         /* num_train_timesteps: sqrt((1 - a) / a) */
+    enum tern_schedule schedule;         /* asked for, or else the config's */
+    struct tern_sampler_options options; /* with the numbers that count */
+    int churned;                         /* one more than the call that churn was made for */
+    float *trained_betas;                /* num_train_timesteps of them, NULL: beta_schedule */
+    float *alphas_cumprod;               /* num_train_timesteps */
+    float *train_sigmas;                 /* num_train_timesteps: sqrt((1 - a) / a) */
 
     int steps; /* of set_steps; 0 before it */
     int calls;
@@ -161,6 +168,11 @@ double tern_beta_quantile(double a, double p);
 /* sigmas.c: the timestep that a noise level belongs to, linear in ln sigma. */
 double tern_timestep_of(const struct tern_scheduler *s, double sigma);
 
+/* options.c: the level at which call i is made; with s_churn not that of the schedule. */
+float tern_call_sigma(const struct tern_scheduler *s, int i);
+/* Whether noise is drawn for this run that is no Brownian motion's. */
+bool tern_scheduler_draws_fresh(const struct tern_scheduler *s);
+
 /* midpoint.c. An ancestral step from one level to the next: down past it, and noise up to it (of that, eta). */
 struct tern_ancestral {
     float up, down;
@@ -189,8 +201,8 @@ void tern_predict_limit(struct tern_scheduler *s, float *x0, int scratch, int64_
 
 /* Moves rows 0..count-1, newest first, on by one: the oldest becomes row 0, to be written. */
 float *tern_newest_row(struct tern_scheduler *s, int count);
-/* x = x + up noise; nothing without noise. */
-void tern_add_noise(float *x, const float *noise, float up, int64_t n);
+/* x = x + s_noise up noise; nothing without noise. */
+void tern_add_noise(const struct tern_scheduler *s, float *x, const float *noise, float up, int64_t n);
 
 /* alpha and sigma of a unit-variance sample for a ratio sigma / alpha, and ln(alpha / sigma); f32 as PyTorch does it. */
 struct tern_unit_noise {

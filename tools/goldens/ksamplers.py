@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import torch
-from diffusers import EulerDiscreteScheduler
+from diffusers import DDIMScheduler, EulerDiscreteScheduler
 
 from . import brownian
 from .common import f32_list, fresh, generator, randn, write_json, write_tensors
@@ -22,15 +22,21 @@ SAMPLERS = {
     "dpm++3m_sde": sampling.sample_dpmpp_3m_sde,
     "dpm_fast": sampling.sample_dpm_fast,
     "dpm_adaptive": sampling.sample_dpm_adaptive,
+    "euler": sampling.sample_euler,
+    "euler_a": sampling.sample_euler_ancestral,
+    "heun": sampling.sample_heun,
+    "dpm2": sampling.sample_dpm_2,
+    "dpm2_a": sampling.sample_dpm_2_ancestral,
 }
-SINGLE, MULTI = ("dpm++2s_a", "dpm++sde"), ("dpm++2m_sde", "dpm++2m_sde_heun", "dpm++3m_sde")  # calls between levels, or none
+CHURNING = ("euler", "heun", "dpm2")
+SINGLE, MULTI = ("dpm++2s_a", "dpm++sde", "heun", "dpm2", "dpm2_a"), ("dpm++2m_sde", "dpm++2m_sde_heun", "dpm++3m_sde")  # calls between levels, or none
 RANGE = ("dpm_fast", "dpm_adaptive")  # between two levels, without a schedule
 # (sampler, config, schedule, steps, more): more may have strength, and the model "gaussian" instead of the given outputs
 RUNS = [("dpm++2s_a", *rest, {}) for rest in (
     ("sd15", "default", 1), ("sd15", "default", 2), ("sd15", "default", 5), ("sdxl", "default", 5), ("sd15-v", "default", 5),
     ("linear-500", "default", 4), ("sd15", "karras", 6), ("sd15", "exponential", 4), ("sd15", "simple", 4),
     ("sd15-v", "align_your_steps", 8))] + [("dpm++2s_a", "sd15", "default", 6, {"strength": 0.6})]
-RUNS += [(sampler, *rest) for sampler in (SINGLE[1], *MULTI) for rest in (
+RUNS += [(sampler, *rest) for sampler in ("dpm++sde", *MULTI) for rest in (
     ("sd15", "default", 2, {}), ("sd15", "default", 5, {}), ("sdxl", "default", 4, {}), ("sd15-v", "karras", 6, {}),
     ("linear-500", "exponential", 5, {}), ("sd15", "default", 6, {"strength": 0.6}))]
 
@@ -41,6 +47,25 @@ RUNS += [("dpm_fast", *rest) for rest in (
 RUNS += [("dpm_adaptive", *rest) for rest in (
     ("sd15", "default", 20, {"model": "gaussian"}), ("linear-500", "default", 20, {"model": "gaussian"}),
     ("sd15", "default", 10, {"model": "gaussian", "strength": 0.5}))]
+
+CHURN = {"s_churn": 0.9, "s_tmin": 0.1, "s_tmax": 10.0, "s_noise": 1.1}
+RUNS += [(sampler, "sd15", schedule, 5, {"options": options}) for sampler, schedule, options in (
+    *((s, "karras", {"eta": 0.5, "s_noise": 1.1}) for s in ("dpm++2s_a", "dpm++sde", *MULTI, "euler_a", "dpm2_a")),
+    *((s, "karras", {"eta": 0.0}) for s in ("dpm++2s_a", "dpm++sde", *MULTI, "euler_a", "dpm2_a")),
+    ("dpm_fast", "default", {"eta": 0.5}), ("dpm_fast", "default", {"eta": 0.0}),
+    *((s, "default", CHURN) for s in CHURNING), *((s, "karras", {"s_churn": 40.0}) for s in CHURNING))]
+RUNS += [("dpm_adaptive", "sd15", "default", 5, {"model": "gaussian", "options": {"eta": 0.0}}),
+         ("heun", "sd15-v", "default", 6, {"strength": 0.6, "options": CHURN})]
+
+
+class Torch:
+    """torch for k-diffusion, with this noise."""
+
+    def __init__(self, noise):
+        self.randn_like = lambda x: noise()
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
 
 
 class Run:
@@ -81,12 +106,20 @@ def row_of(sampler, config, schedule, steps, more, shared):
         begin = steps - min(int(steps * more["strength"]), steps)
         name, row["strength"] = f"{name}.from{begin}", more["strength"]
         x = shared["original"] + run.noise() * s.sigmas[begin]
-    tensors = {f"{name}.start": x}
+    row_name, tensors = name, {f"{name}.start": x}
     sigmas = s.sigmas[begin:].double() if sampler in MULTI else s.sigmas[begin:]  # f32 would lose digits of their differences
+    options = dict(more.get("options", {}))
     if sampler in RANGE:
-        end = run_range(sampler, run, x, s, begin)
+        end = run_range(sampler, run, x, s, begin, options.get("eta", 1.0))
     else:
-        end = SAMPLERS[sampler](run.model, x, sigmas, disable=True, noise_sampler=run.noise)
+        sampling.torch = Torch(run.noise)
+        given = {} if sampler in CHURNING else {"noise_sampler": run.noise}
+        end = SAMPLERS[sampler](run.model, x, sigmas, disable=True, **given, **options)
+        sampling.torch = torch
+    if sampler == "euler_a":  # diffusers draws noise for the last step, too, and multiplies it with 0
+        run.draws += 1
+    if options.get("eta") == 0:  # what is drawn and multiplied with 0 is not drawn
+        run.draws, run.spans = int("strength" in more), []
     train = np.log(np.array(((1 - s.alphas_cumprod) / s.alphas_cumprod) ** 0.5))
     known = {float(v): float(t) for v, t in zip(s.sigmas, s.timesteps)}
     t = [known[v] if v in known else float(EulerDiscreteScheduler._sigma_to_t(s, np.float64(v), train)) for v in run.levels]
@@ -97,22 +130,29 @@ def row_of(sampler, config, schedule, steps, more, shared):
              "init_noise_sigma": f32_list([init])[0]}
     path = {**row, "name": name, "begin": 0 if sampler in RANGE else begin * (1 + (sampler in SINGLE)), "calls": len(run.levels), "draws": run.draws,
             **({"spans": run.spans} if "sde" in sampler else {})}
-    if "model" in more:
-        path["model"] = more["model"]
-    return [] if "strength" in more or sampler == "dpm_adaptive" or ill(sampler, s.sigmas) else [table], path, tensors
+    for key in ("model", "options"):
+        if key in more:
+            path[key] = more[key]
+    if "s_churn" in options:
+        path["timesteps"] = f32_list(t)
+    if options:
+        path["name"] = name = f"{name}.{len(shared['names'])}"
+        tensors = {key.replace(row_name, name): value for key, value in tensors.items()}
+    shared["names"].append(name)
+    return [] if "strength" in more or options or sampler == "dpm_adaptive" or ill(sampler, s.sigmas) else [table], path, tensors
 
 
 def train_sigmas(s):
     return ((1 - s.alphas_cumprod) / s.alphas_cumprod) ** 0.5
 
 
-def run_range(sampler, run, x, s, begin):
-    """From the highest training level, or the one that the first step of img2img has, to the lowest, with A1111's eta of 1."""
+def run_range(sampler, run, x, s, begin, eta):
+    """From the highest training level, or the one that the first step of img2img has, to the lowest, with A1111's eta of 1 unless told."""
     train = train_sigmas(s)
     high = float(s.sigmas[begin] if begin else train[-1])
     torch.set_default_dtype(torch.float64)  # of the times: f32 would lose digits; samples stay f32
     steps = {"n": len(s.timesteps) - begin} if sampler == "dpm_fast" else {}
-    end = SAMPLERS[sampler](run.model, x, float(train[0]), high, **steps, disable=True, eta=1.0, noise_sampler=run.noise)
+    end = SAMPLERS[sampler](run.model, x, float(train[0]), high, **steps, disable=True, eta=eta, noise_sampler=run.noise)
     torch.set_default_dtype(torch.float32)
     run.draws -= 1  # that of the last step is multiplied with 0
     return end
@@ -123,18 +163,32 @@ def ill(sampler, sigmas):
     return sampler == "dpm++2s_a" and any(b > 0 and a / b > 10 for a, b in zip(sigmas, sigmas[1:]))
 
 
+def ddim_row(eta, shared):
+    """diffusers' DDIM with noise."""
+    s, x, name = DDIMScheduler.from_config(CONFIGS["sd15"]), shared["sample"], "ddim.default.sd15.5.eta"
+    s.set_timesteps(5)
+    prev = [x]
+    for i, t in enumerate(s.timesteps):
+        prev.append(s.step(shared["model_output"][i], t, prev[-1], eta=eta, variance_noise=shared["noise"][i]).prev_sample)
+    row = {"sampler": "ddim", "schedule": "default", "config": "sd15", "steps": 5, "name": name, "begin": 0, "calls": 5, "draws": 5}
+    return {**row, "options": {"eta": eta}}, {f"{name}.start": x, f"{name}.prev": torch.stack(prev[1:])}
+
+
 def make(root):
     warnings.simplefilter("ignore")
     folder = fresh(root / "ksamplers")
     g = generator(13)
     shared = {"sample": randn(31, *SHAPE), "original": randn(32, *SHAPE) * 0.7, "model_output": randn(33, OUTPUTS, *SHAPE),
               "noise": torch.stack([torch.randn(SHAPE, generator=g) for _ in range(NOISES)])}
-    tables, paths, tensors = [], [], dict(shared)
+    tables, paths, tensors, shared = [], [], dict(shared), {**shared, "names": []}
     for run in RUNS:
         table, path, more = row_of(*run, shared)
         tables += table
         paths.append(path)
         tensors.update(more)
+    row, more = ddim_row(0.7, shared)
+    paths.append(row)
+    tensors.update(more)
     configs = {row["config"]: CONFIGS[row["config"]] for row in tables + paths}
     write_json(folder / "runs.json", {"configs": configs, "tables": tables, "paths": paths})
     write_tensors(folder / "runs.safetensors", tensors)
