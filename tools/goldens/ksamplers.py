@@ -29,7 +29,8 @@ SAMPLERS = {
     "dpm2_a": sampling.sample_dpm_2_ancestral,
 }
 CHURNING = ("euler", "heun", "dpm2")
-SINGLE, MULTI = ("dpm++2s_a", "dpm++sde", "heun", "dpm2", "dpm2_a"), ("dpm++2m_sde", "dpm++2m_sde_heun", "dpm++3m_sde")  # calls between levels, or none
+SINGLE = ("dpm++2s_a", "dpm++sde", "heun", "dpm2", "dpm2_a")  # two calls a step
+MULTI = ("dpm++2m_sde", "dpm++2m_sde_heun", "dpm++3m_sde")  # one
 RANGE = ("dpm_fast", "dpm_adaptive")  # between two levels, without a schedule
 # (sampler, config, schedule, steps, more): more may have strength, and the model "gaussian" instead of the given outputs
 RUNS = [("dpm++2s_a", *rest, {}) for rest in (
@@ -39,8 +40,6 @@ RUNS = [("dpm++2s_a", *rest, {}) for rest in (
 RUNS += [(sampler, *rest) for sampler in ("dpm++sde", *MULTI) for rest in (
     ("sd15", "default", 2, {}), ("sd15", "default", 5, {}), ("sdxl", "default", 4, {}), ("sd15-v", "karras", 6, {}),
     ("linear-500", "exponential", 5, {}), ("sd15", "default", 6, {"strength": 0.6}))]
-
-
 RUNS += [("dpm_fast", *rest) for rest in (
     *(("sd15", "default", steps, {}) for steps in (1, 2, 3, 4, 5, 9, 13)), ("sdxl", "default", 6, {}), ("sd15-v", "default", 7, {}),
     ("linear-500", "default", 8, {}), ("sd15", "default", 12, {"strength": 0.6}))]
