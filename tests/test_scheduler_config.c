@@ -40,6 +40,15 @@ static void test_names(void **state)
         {"LCM", TERN_SAMPLER_LCM, TERN_SCHEDULE_DEFAULT},
         {"DDPMScheduler", TERN_SAMPLER_DDPM, TERN_SCHEDULE_DEFAULT},
         {"TCD", TERN_SAMPLER_TCD, TERN_SCHEDULE_DEFAULT},
+        {"DPM++ 2S a", TERN_SAMPLER_DPMPP_2S_A, TERN_SCHEDULE_DEFAULT},
+        {"DPM++ 2S a Karras", TERN_SAMPLER_DPMPP_2S_A, TERN_SCHEDULE_KARRAS},
+        {"DPM++ SDE", TERN_SAMPLER_DPMPP_SDE, TERN_SCHEDULE_DEFAULT},
+        {"DPM++ 2M SDE", TERN_SAMPLER_DPMPP_2M_SDE, TERN_SCHEDULE_DEFAULT},
+        {"DPM++ 2M SDE Heun", TERN_SAMPLER_DPMPP_2M_SDE_HEUN, TERN_SCHEDULE_DEFAULT},
+        {"DPM++ 2M SDE Heun Exponential", TERN_SAMPLER_DPMPP_2M_SDE_HEUN, TERN_SCHEDULE_EXPONENTIAL},
+        {"DPM++ 3M SDE Karras", TERN_SAMPLER_DPMPP_3M_SDE, TERN_SCHEDULE_KARRAS},
+        {"DPM fast", TERN_SAMPLER_DPM_FAST, TERN_SCHEDULE_DEFAULT},
+        {"DPM adaptive", TERN_SAMPLER_DPM_ADAPTIVE, TERN_SCHEDULE_DEFAULT},
         {"DPM2", TERN_SAMPLER_DPM2, TERN_SCHEDULE_DEFAULT},
         {"DPM2 a Karras", TERN_SAMPLER_DPM2_A, TERN_SCHEDULE_KARRAS},
         {"KDPM2AncestralDiscreteScheduler", TERN_SAMPLER_DPM2_A, TERN_SCHEDULE_DEFAULT},
@@ -47,7 +56,7 @@ static void test_names(void **state)
         {"", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
         {"karras", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
         {"eule", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
-        {"DPM++ 2M SDE", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
+        {"DPM++ 4M SDE", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
         {"a name that is much longer than the longest name of any sampler that there is", TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
         {NULL, TERN_SAMPLER_COUNT, TERN_SCHEDULE_DEFAULT},
     };
@@ -58,8 +67,10 @@ static void test_names(void **state)
         assert_int_equal(schedule, names[i].schedule);
         assert_int_equal(tern_sampler_parse(names[i].name, NULL), names[i].sampler);
     }
-    static const char *const own[] = {"default", "ddim",  "pndm", "euler", "euler_a", "dpm++2m", "heun",
-                                      "lms",     "unipc", "lcm",  "dpm2",  "dpm2_a",  "ddpm",    "tcd"};
+    static const char *const own[] = {"default",     "ddim",     "pndm",        "euler",    "euler_a",     "dpm++2m",
+                                      "heun",        "lms",      "unipc",       "lcm",      "dpm2",        "dpm2_a",
+                                      "ddpm",        "tcd",      "dpm++2s_a",   "dpm++sde", "dpm++2m_sde", "dpm++2m_sde_heun",
+                                      "dpm++3m_sde", "dpm_fast", "dpm_adaptive"};
     for (int i = 0; i < TERN_SAMPLER_COUNT; i++) {
         assert_string_equal(tern_sampler_name((enum tern_sampler)i), own[i]);
         assert_int_equal(tern_sampler_parse(own[i], NULL), i);
@@ -208,15 +219,18 @@ static void test_schedules(void **state)
     struct tern_context *ctx = *state;
     for (int sampler = 1; sampler < TERN_SAMPLER_COUNT; sampler++) {
         bool none = sampler == TERN_SAMPLER_DDIM || sampler == TERN_SAMPLER_PNDM || sampler == TERN_SAMPLER_LCM ||
-                    sampler == TERN_SAMPLER_DDPM || sampler == TERN_SAMPLER_TCD;
+                    sampler == TERN_SAMPLER_DDPM || sampler == TERN_SAMPLER_TCD || sampler == TERN_SAMPLER_DPM_FAST ||
+                    sampler == TERN_SAMPLER_DPM_ADAPTIVE;
         for (int i = 1; i < TERN_SCHEDULE_COUNT; i++) {
             struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, (enum tern_sampler)sampler, (enum tern_schedule)i);
             assert_true(none == !s);
             if (none)
-                support_error(ctx, TERN_E_INVALID, "these have it: euler, euler_a, dpm++2m, heun, lms, unipc, dpm2, dpm2_a");
+                support_error(ctx, TERN_E_INVALID,
+                              "these have it: euler, euler_a, dpm++2m, heun, lms, unipc, dpm2, dpm2_a, dpm++2s_a, dpm++sde, dpm++2m_sde");
             /* ddim_uniform makes nearly twice as many levels as steps, heun two calls of each: the most room there is */
             assert_true(none || !tern_scheduler_set_steps(s, 501));
-            bool two = sampler == TERN_SAMPLER_HEUN || sampler == TERN_SAMPLER_DPM2 || sampler == TERN_SAMPLER_DPM2_A;
+            bool two = sampler == TERN_SAMPLER_HEUN || sampler == TERN_SAMPLER_DPM2 || sampler == TERN_SAMPLER_DPM2_A ||
+                       sampler == TERN_SAMPLER_DPMPP_2S_A || sampler == TERN_SAMPLER_DPMPP_SDE;
             int most = two ? 2 * 999 - 1 : 999;
             assert_true(none || i != TERN_SCHEDULE_DDIM_UNIFORM || tern_scheduler_calls(s) == most);
             tern_scheduler_destroy(&s);

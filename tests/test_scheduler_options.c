@@ -218,12 +218,129 @@ static void test_repeated_levels(void **state)
     }
 }
 
+/* dpm_adaptive ends with an error where no step is good enough: outputs that are no numbers, and outputs of which 1000 steps are too
+ * short: the second and the third of each step pull in opposite directions. */
+static void test_adaptive_gives_up(void **state)
+{
+    static const float none[VALUES] = {0};
+    struct tern_context *ctx = *state;
+    for (int wild = 0; wild < 2; wild++) {
+        float x[VALUES] = {0}, output[VALUES];
+        enum tern_status status = TERN_OK;
+        struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, TERN_SAMPLER_DPM_ADAPTIVE, TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_steps(s, 10), TERN_OK);
+        assert_int_equal(tern_scheduler_calls(s), 3);
+        int call = 0;
+        for (; !status && call < tern_scheduler_calls(s); call++) {
+            static const double pull[] = {0, 100, -100};
+            for (int j = 0; j < VALUES; j++)
+                output[j] = wild ? (float)(pull[call % 3] * (call % 6 < 3 ? 1 : -1) / tern_scheduler_sigma(s, call)) : NAN;
+            status = tern_scheduler_step(s, call, output, none, x, VALUES);
+        }
+        assert_int_equal(status, TERN_E_INVALID);
+        assert_int_equal(call, wild ? 3000 : 3);
+        support_error(ctx, TERN_E_INVALID, wild ? "in 1000 steps down to" : "outputs are no numbers");
+        assert_int_equal(tern_scheduler_step(s, call, output, none, x, VALUES), TERN_E_INVALID);
+        support_error(ctx, TERN_E_INVALID, "out of order");
+        assert_int_equal(tern_scheduler_set_steps(s, 10), TERN_OK); /* the state of that run is gone */
+        assert_int_equal(tern_scheduler_calls(s), 3);
+        tern_scheduler_destroy(&s);
+    }
+}
+
+/* Their range: from the level of img2img's first step, of which at least a step must be left; levels that differ. */
+static void test_range_of_dpm_solvers(void **state)
+{
+    struct tern_context *ctx = *state;
+    for (int i = 0; i < 2; i++) {
+        enum tern_sampler sampler = i ? TERN_SAMPLER_DPM_ADAPTIVE : TERN_SAMPLER_DPM_FAST;
+        struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, sampler, TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_steps(s, 11), TERN_OK);
+        assert_true(fabs(tern_scheduler_sigma(s, 0) - 14.614647) < 1e-5);
+        assert_int_equal(tern_scheduler_begin_at(s, 0.55), 0); /* the last 6 of timesteps 999, 899.1 … */
+        assert_int_equal(tern_scheduler_calls(s), i ? 3 : 6);
+        assert_true(fabs(tern_scheduler_timestep(s, 0) - 499.5) < 1e-2);
+        assert_int_equal(tern_scheduler_begin_at(s, 0.1), 0); /* only the last one, which begins at the end */
+        assert_int_equal(tern_scheduler_calls(s), 0);
+        assert_int_equal(tern_scheduler_begin_at(s, 0), 0);
+        assert_int_equal(tern_scheduler_calls(s), 0);
+        assert_int_equal(tern_scheduler_expected_calls(s), 0);
+        assert_int_equal(tern_scheduler_begin_at(s, 1), 0);
+        assert_int_equal(tern_scheduler_calls(s), i ? 3 : 11);
+        tern_scheduler_destroy(&s);
+        static const char still[] = "{\"num_train_timesteps\": 4, \"trained_betas\": [0.1, 1e-9, 1e-9, 1e-9]}";
+        s = tern_scheduler_create(ctx, still, sampler, TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_steps(s, 3), TERN_E_INVALID);
+        support_error(ctx, TERN_E_INVALID, "rise, found 0.333333 to 0.333333");
+        tern_scheduler_destroy(&s);
+    }
+}
+
+/* Which sampler has which option, and the ranges; a run that leaves the churn out. */
+static void test_sampler_options(void **state)
+{
+    static const struct {
+        enum tern_sampler sampler;
+        struct tern_sampler_options options;
+        const char *part; /* NULL: they are taken */
+    } rows[] = {
+        {TERN_SAMPLER_EULER, {.eta = 0.5}, "eta: sampler euler does not have it; these do: ddim, euler_a, dpm2_a, dpm++2s_a"},
+        {TERN_SAMPLER_UNIPC, {.eta = -1}, "eta: sampler unipc"},
+        {TERN_SAMPLER_EULER_A, {.s_churn = 1}, "s_churn: sampler euler_a does not have it; these do: euler, heun, dpm2"},
+        {TERN_SAMPLER_LMS, {.s_tmin = 1}, "s_tmin"},
+        {TERN_SAMPLER_DDIM, {.s_tmax = 1}, "s_tmax"},
+        {TERN_SAMPLER_DDIM, {.s_noise = 1.5}, "s_noise: sampler ddim"},
+        {TERN_SAMPLER_EULER_A, {.eta = 10.5}, "eta: expected a number up to 10, found 10.5"},
+        {TERN_SAMPLER_EULER_A, {.eta = NAN}, "eta"},
+        {TERN_SAMPLER_HEUN, {.s_churn = INFINITY}, "s_churn: expected a number up to 1000, found inf"},
+        {TERN_SAMPLER_HEUN, {.s_tmin = NAN}, "s_tmin"},
+        {TERN_SAMPLER_HEUN, {.s_noise = 11}, "s_noise"},
+        {TERN_SAMPLER_HEUN, {.s_churn = 1000, .s_tmin = 1, .s_tmax = 2, .s_noise = 0.5}, NULL},
+        {TERN_SAMPLER_DPM2_A, {.eta = 10, .s_noise = -1}, NULL},
+        {TERN_SAMPLER_DPMPP_3M_SDE, {.eta = 10, .s_noise = 10}, NULL},
+        {TERN_SAMPLER_DPM_FAST, {.eta = 10}, NULL},
+        {TERN_SAMPLER_DPM_ADAPTIVE, {.eta = -3, .s_tmin = 0}, NULL},
+        {TERN_SAMPLER_DDIM, {.eta = 10}, NULL},
+    };
+    struct tern_context *ctx = *state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, rows[i].sampler, TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_steps(s, 4), TERN_OK);
+        assert_int_equal(tern_scheduler_set_options(s, &rows[i].options), rows[i].part ? TERN_E_INVALID : TERN_OK);
+        if (rows[i].part)
+            support_error(ctx, TERN_E_INVALID, rows[i].part);
+        else
+            assert_int_equal(tern_scheduler_calls(s), 0);
+        float x[VALUES] = {1, 2, 3, 4};
+        assert_int_equal(tern_scheduler_set_steps(s, 6), TERN_OK);
+        for (int call = 0; call < tern_scheduler_calls(s); call++) {
+            if (tern_scheduler_churns(s, call)) {
+                assert_int_equal(tern_scheduler_step(s, call, sample, sample, x, VALUES), TERN_E_INVALID);
+                support_error(ctx, TERN_E_INVALID, "needs tern_scheduler_churn");
+                assert_int_equal(tern_scheduler_churn(s, call, sample, x, VALUES), TERN_OK);
+            }
+            assert_int_equal(tern_scheduler_churn(s, call, sample, x, VALUES), TERN_E_INVALID); /* none, or a second one */
+            support_error(ctx, TERN_E_INVALID, "churn of call");
+            assert_int_equal(tern_scheduler_step(s, call, sample, sample, x, VALUES), TERN_OK);
+            for (int j = 0; j < VALUES; j++)
+                assert_true(isfinite(x[j]));
+        }
+        tern_scheduler_destroy(&s);
+    }
+    assert_int_equal(tern_scheduler_set_options(NULL, NULL), TERN_E_INVALID);
+    assert_int_equal(tern_scheduler_churn(NULL, 0, sample, NULL, 1), TERN_E_INVALID);
+    assert_false(tern_scheduler_churns(NULL, 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_trailing_with_one_call_more),
         cmocka_unit_test(test_repeated_levels),
+        cmocka_unit_test(test_adaptive_gives_up),
+        cmocka_unit_test(test_range_of_dpm_solvers),
+        cmocka_unit_test(test_sampler_options),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -28,11 +28,28 @@ static struct tern_scheduler *scheduler_of(struct tern_context *ctx, const json_
     return s;
 }
 
-/* A call between two levels: diffusers finds its timestep from f32 logarithms, whose last bits are 1e-5 of a timestep. */
-static bool between(const json_t *row, const char *what, size_t i)
+static double option(const json_t *row, const char *key)
 {
-    return i % 2 && strcmp(what, "timesteps") == 0 && strncmp(text(row, "sampler"), "dpm2", 4) == 0;
+    const json_t *v = json_object_get(json_object_get(row, "options"), key);
+    return v && json_number_value(v) == 0 ? -1 : json_number_value(v); /* for tern 0 is the default */
 }
+
+static void set_options(struct tern_context *ctx, struct tern_scheduler *s, const json_t *row)
+{
+    const struct tern_sampler_options o = {option(row, "eta"), option(row, "s_churn"), option(row, "s_tmin"), option(row, "s_tmax"),
+                                           option(row, "s_noise")};
+    if (tern_scheduler_set_options(s, &o))
+        fail_msg("%s", tern_error(ctx));
+}
+
+static bool has_middle(const json_t *row)
+{
+    return strncmp(text(row, "sampler"), "dpm2", 4) == 0 || strcmp(text(row, "sampler"), "dpm++2s_a") == 0 ||
+           strcmp(text(row, "sampler"), "dpm++sde") == 0;
+}
+
+/* A call between two levels: diffusers finds its timestep from f32 logarithms, whose last bits are 1e-5 of a timestep. */
+static bool between(const json_t *row, const char *what, size_t i) { return i % 2 && strcmp(what, "timesteps") == 0 && has_middle(row); }
 
 static void assert_near(const json_t *row, const char *what, size_t i, double found, double expected)
 {
@@ -69,15 +86,36 @@ static void test_tables(void **state)
 {
     check_tables(*state, "schedulers/tables.json", 300);
     check_tables(*state, "schedulers/more.json", 80);
+    check_tables(*state, "ksamplers/runs.json", 20);
 }
 
 #define VALUES 64 /* of a sample in paths.safetensors; more.safetensors has 16 */
+
+/* The output of call number k: the given one, or that of a model that knows the deviation of each value. */
+static void model(const struct tern_scheduler *s, const json_t *row, int i, int k, const float *given, const float *x, float *out,
+                  int64_t n)
+{
+    if (!json_object_get(row, "model")) {
+        memcpy(out, given + k * n, (size_t)n * sizeof(float));
+        return;
+    }
+    float sigma = (float)tern_scheduler_sigma(s, i);
+    for (int64_t j = 0; j < n; j++)
+        out[j] = x[j] * sigma / (given[j] * given[j] + sigma * sigma);
+}
+
+/* Noise before a call, where the sampler has it. */
+static void churn(struct tern_scheduler *s, int i, const float *noise, int *draws, float *x, int64_t n)
+{
+    if (tern_scheduler_churns(s, i))
+        assert_int_equal(tern_scheduler_churn(s, i, noise + n * (*draws)++, x, n), TERN_OK);
+}
 
 /* One trajectory: the values after each call, the model inputs, and how many draws there were. */
 static void check_path(struct tern_scheduler *s, const json_t *row, const struct tern_weights *w)
 {
     int64_t n;
-    float x[VALUES], scaled[VALUES], *outputs = support_f32(w, "model_output", &n), *noise = support_f32(w, "noise", &n);
+    float x[VALUES], scaled[VALUES], output[VALUES], *outputs = support_f32(w, "model_output", &n), *noise = support_f32(w, "noise", &n);
     float *original = support_f32(w, "original", &n), *sample = support_f32(w, "sample", &n);
     char name[160];
     snprintf(name, sizeof(name), "%s.prev", text(row, "name"));
@@ -99,18 +137,27 @@ static void check_path(struct tern_scheduler *s, const json_t *row, const struct
             x[j] = sample[j] * (float)tern_scheduler_init_noise_sigma(s);
     }
     double worst = support_nmse(x, start, n);
-    assert_int_equal(tern_scheduler_calls(s) - begin, whole(row, "calls"));
+    const json_t *timesteps = json_object_get(row, "timesteps");
+    churn(s, begin, noise, &draws, x, n);
     for (int i = begin, k = 0; i < tern_scheduler_calls(s); i++, k++) {
+        if (timesteps)
+            assert_near(row, "timesteps", (size_t)i, tern_scheduler_timestep(s, i),
+                        json_number_value(json_array_get(timesteps, (size_t)k)));
         tern_scheduler_scale_input(s, i, x, scaled, n);
         const float *expected = inputs ? inputs + k * n : k ? prev + (k - 1) * n : start;
         worst = fmax(worst, support_nmse(scaled, expected, n));
         const float *draw = tern_scheduler_draws_noise(s, i) ? noise + n * draws++ : NULL;
-        assert_int_equal(tern_scheduler_step(s, i, outputs + k * n, draw, x, n), TERN_OK);
+        assert_true(tern_scheduler_expected_calls(s) >= tern_scheduler_calls(s) && k < whole(row, "calls"));
+        model(s, row, i, k, outputs, x, output, n);
+        assert_int_equal(tern_scheduler_step(s, i, output, draw, x, n), TERN_OK);
+        churn(s, i + 1, noise, &draws, x, n);
         worst = fmax(worst, support_nmse(x, prev + k * n, n));
     }
     assert_int_equal(draws, whole(row, "draws"));
+    assert_int_equal(tern_scheduler_calls(s) - begin, whole(row, "calls"));
+    assert_int_equal(tern_scheduler_expected_calls(s), tern_scheduler_calls(s));
     /* Steps from a level far over the next divide by a small number what is rounded at the size of the large one. */
-    bool two = strncmp(text(row, "sampler"), "dpm2", 4) == 0;
+    bool two = has_middle(row);
     if (!(worst <= (two ? 1e-9 : 1e-12)))
         fail_msg("%s: NMSE %g", text(row, "name"), worst);
     free(outputs);
@@ -122,22 +169,42 @@ static void check_path(struct tern_scheduler *s, const json_t *row, const struct
     free(start);
 }
 
+/* The levels that the noise of each step is asked for, to 1e-6, and that they lie in the range. */
+static void check_spans(struct tern_scheduler *s, const json_t *row)
+{
+    const json_t *spans = json_object_get(row, "spans"), *span;
+    double low = 0, high = 0, from, to;
+    int next = 0, first = json_object_get(row, "strength") ? 1 : 0;
+    assert_int_equal(tern_scheduler_noise_range(s, &low, &high), spans != NULL);
+    for (int i = (int)whole(row, "begin"); spans && i < tern_scheduler_calls(s); i++) {
+        if (!tern_scheduler_noise_span(s, i, &from, &to))
+            continue;
+        span = json_array_get(spans, (size_t)next++);
+        assert_near(row, "from", (size_t)i, from, json_number_value(json_array_get(span, 0)));
+        assert_near(row, "to", (size_t)i, to, json_number_value(json_array_get(span, 1)));
+        assert_true(from <= high * (1 + 1e-6) && to >= low * (1 - 1e-6));
+    }
+    assert_int_equal(next, json_array_size(spans));
+    assert_true(!spans || next == whole(row, "draws") - first);
+}
+
 static void check_paths(struct tern_context *ctx, const char *name, size_t at_least)
 {
     char path[64];
-    snprintf(path, sizeof(path), "schedulers/%s", name);
-    struct tern_weights *w = support_tensors(ctx, path);
-    snprintf(path, sizeof(path), "schedulers/%s.json", name);
+    struct tern_weights *w = support_tensors(ctx, name);
+    snprintf(path, sizeof(path), "%s.json", name);
     json_t *file = support_json(path), *row;
     size_t rows;
     json_array_foreach(json_object_get(file, "paths"), rows, row) {
         struct tern_scheduler *s = scheduler_of(ctx, file, row);
-        if (!s || tern_scheduler_set_steps(s, (int)whole(row, "steps")))
+        set_options(ctx, s, row);
+        if (tern_scheduler_set_steps(s, (int)whole(row, "steps")))
             fail_msg("%s", tern_error(ctx));
         check_path(s, row, w);
         /* Again with the same object: the state of the first run is gone. */
         assert_int_equal(tern_scheduler_set_steps(s, (int)whole(row, "steps")), TERN_OK);
         check_path(s, row, w);
+        check_spans(s, row);
         tern_scheduler_destroy(&s);
     }
     assert_true(rows >= at_least);
@@ -147,8 +214,9 @@ static void check_paths(struct tern_context *ctx, const char *name, size_t at_le
 
 static void test_paths(void **state)
 {
-    check_paths(*state, "paths", 150);
-    check_paths(*state, "more", 40);
+    check_paths(*state, "schedulers/paths", 150);
+    check_paths(*state, "schedulers/more", 40);
+    check_paths(*state, "ksamplers/runs", 60);
 }
 
 /* What diffusers refuses, tern refuses. */
@@ -244,6 +312,8 @@ static double allowed(const struct tern_scheduler *s, const char *spacing, const
     enum tern_sampler sampler = tern_scheduler_sampler(s);
     if (sampler == TERN_SAMPLER_PNDM && (strcmp(spacing, "leading") || strcmp(prediction, "epsilon")))
         return 1e3;
+    if (sampler == TERN_SAMPLER_DPM_FAST || sampler == TERN_SAMPLER_DPM_ADAPTIVE)
+        return 0.2; /* end at the lowest level, 0.03 */
     bool clean = tern_scheduler_timestep(s, tern_scheduler_calls(s) - 1) < 1000 / steps;
     return (sampler == TERN_SAMPLER_DDIM && !clean) || sampler == TERN_SAMPLER_TCD ? 0.2 : 1e-3;
 }
@@ -276,7 +346,8 @@ static void test_perfect_model(void **state)
     struct tern_context *ctx = *state;
     for (int sampler = 1; sampler < TERN_SAMPLER_COUNT; sampler++) {
         bool schedules = sampler != TERN_SAMPLER_DDIM && sampler != TERN_SAMPLER_PNDM && sampler != TERN_SAMPLER_LCM &&
-                         sampler != TERN_SAMPLER_DDPM && sampler != TERN_SAMPLER_TCD;
+                         sampler != TERN_SAMPLER_DDPM && sampler != TERN_SAMPLER_TCD && sampler != TERN_SAMPLER_DPM_FAST &&
+                         sampler != TERN_SAMPLER_DPM_ADAPTIVE;
         bool sample = sampler != TERN_SAMPLER_PNDM && sampler != TERN_SAMPLER_EULER_A && sampler != TERN_SAMPLER_DPM2 &&
                       sampler != TERN_SAMPLER_DPM2_A;
         for (int a = 0; a < 3; a++)
@@ -325,8 +396,9 @@ static void test_as_many_steps_as_timesteps(void **state)
         assert_int_equal(tern_scheduler_set_steps(s, 1000), TERN_OK);
         static const float x0[2] = {0.5f, -0.5f};
         double worst = run_perfect(s, "epsilon", x0, 2);
-        if (!(worst <=
-              (sampler == TERN_SAMPLER_LCM || sampler == TERN_SAMPLER_TCD ? 0.1 : 1e-2))) /* lcm keeps c_skip of the sample at timestep 0 */
+        if (!(worst <= (sampler == TERN_SAMPLER_LCM || sampler == TERN_SAMPLER_TCD || sampler >= TERN_SAMPLER_DPM_FAST
+                            ? 0.1
+                            : 1e-2))) /* lcm keeps c_skip of the sample at timestep 0 */
             fail_msg("%s: %g", tern_sampler_name((enum tern_sampler)sampler), worst);
         tern_scheduler_destroy(&s);
     }

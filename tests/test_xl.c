@@ -137,6 +137,7 @@ static void stages_that_leave_nothing_are_refused(void **state)
     refused(ctx, m.p, tern_txt2img_params(.denoising_end = 0.0 / 0.0), "above 0 and below 1");
     refused(ctx, m.p, tern_txt2img_params(.denoising_start = 0.5, .denoising_end = 0.5, .init_latents = latents), "leaves nothing to do");
     refused(ctx, m.p, tern_txt2img_params(.denoising_end = 0.001, .steps = 2), "leave no step to do");
+    refused(ctx, m.p, tern_txt2img_params(.denoising_end = 0.5, .sampler = TERN_SAMPLER_DPM_ADAPTIVE), "dpm_adaptive lays its steps");
     tern_tensor_unref(&latents);
     close_model(&m);
     tern_context_destroy(&ctx);

@@ -16,6 +16,7 @@ os.environ.update(HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_OFFLINE="1", TRANSFOR
 PARTS = {
     "random": ("random_numbers", ()),
     "schedulers": ("schedulers", ()),
+    "ksamplers": ("ksamplers", ()),
     "models": ("models", ()),
     "components": ("components", ("models",)),
     "formats": ("formats", ("models",)),

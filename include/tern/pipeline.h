@@ -69,7 +69,8 @@ struct tern_lora {
  * the call needs the memory of both. Not from a callback of a running job. One thread at a time, as for all of a context. */
 TERN_API enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct tern_lora *loras, int n);
 
-/* One picture during sampling: `latents` are n x 4 x height/8 x width/8 values, valid during the call. */
+/* One picture during sampling: `steps` are model calls (of dpm_adaptive, until the last, an estimate); `latents` are n x 4 x height/8 x
+ * width/8 values, valid during the call. */
 typedef void tern_step_callback(int step, int steps, const float *latents, int64_t count, void *user);
 
 struct tern_txt2img_params {
@@ -81,6 +82,8 @@ struct tern_txt2img_params {
     uint64_t seed;               /* of the first picture; the next has seed + 1 … */
     enum tern_sampler sampler;   /* the checkpoint's */
     enum tern_schedule schedule;
+    struct tern_sampler_options sampler_options; /* eta, churn … as tern_scheduler_set_options takes them */
+    int64_t ensd;                       /* A1111's "eta noise seed delta": noise after the first is of the seed plus that; 0: goes on */
     enum tern_generator_kind generator; /* TERN_GENERATOR_CPU */
     int count;                          /* pictures made together; 1 */
 

@@ -32,6 +32,20 @@ TERN_API void tern_generator_randn(struct tern_generator *g, float *out, int64_t
 /* torch.rand(n, generator=g), float32 in [0, 1). */
 TERN_API void tern_generator_rand(struct tern_generator *g, float *out, int64_t n);
 
+/* A Brownian motion over noise levels for each seed, n values wide: the noise of the samplers dpm++sde, dpm++2m_sde … A step's noise
+ * depends on the seed and on the two levels, not on how many steps were made before. */
+struct tern_brownian;
+
+/* low..high: the range of levels, 0 <= low <= high <= 2^30. kind: whose unit noise it is made of. NULL with the error recorded. */
+TERN_API struct tern_brownian *tern_brownian_create(struct tern_context *ctx, enum tern_generator_kind kind, double low, double high,
+                                                    int64_t n);
+TERN_API void tern_brownian_destroy(struct tern_brownian **b);
+
+/* (W(to) - W(from)) / sqrt(|to - from|): unit noise, n values. Levels out of the range count as its ends. With CPU the bits of
+ * k-diffusion's BrownianTreeNoiseSampler(seed) on the CPU, which is what A1111 takes for each picture of a batch. Levels are rounded
+ * to 1e-6; two that then are the same give zeros. One thread at a time. */
+TERN_API enum tern_status tern_brownian_noise(struct tern_brownian *b, uint64_t seed, double from, double to, float *out);
+
 #ifdef __cplusplus
 }
 #endif

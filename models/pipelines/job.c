@@ -88,7 +88,8 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
     if (config)
         j->scheduler = tern_scheduler_create(ctx, config, j->params.sampler, j->params.schedule);
     tern_free(ctx, config);
-    if (!j->scheduler || tern_scheduler_set_steps(j->scheduler, j->params.steps) || tern_scheduler_set_batch(j->scheduler, j->params.count))
+    if (!j->scheduler || tern_scheduler_set_options(j->scheduler, &j->params.sampler_options) ||
+        tern_scheduler_set_steps(j->scheduler, j->params.steps) || tern_scheduler_set_batch(j->scheduler, j->params.count))
         return tern_error_status(ctx);
     return tern_job_choose_calls(j);
 }

@@ -80,6 +80,13 @@ static enum tern_status draw_noise(struct tern_job *j, int i)
     return tern_error_status(j->p->ctx);
 }
 
+/* Generators of the pictures' seeds, or of those plus a number. */
+static void seed_generators(struct tern_job *j, int64_t delta)
+{
+    for (int i = 0; i < j->params.count; i++)
+        tern_generator_seed(&j->generator[i], j->params.generator, j->params.seed + (uint64_t)i + (uint64_t)delta);
+}
+
 static enum tern_status start_from_picture(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
@@ -116,6 +123,17 @@ static enum tern_status start_from_picture(struct tern_job *j)
     return tern_error_status(ctx);
 }
 
+static enum tern_status start_from_noise(struct tern_job *j)
+{
+    /* what another model has begun has its noise already */
+    float sigma = j->params.denoising_start > 0 ? 1 : (float)tern_scheduler_init_noise_sigma(j->scheduler);
+    for (int i = 0; i < j->params.count; i++)
+        draw_noise(j, i);
+    for (int64_t k = 0; k < j->params.count * j->picture; k++)
+        j->latents[k] = j->noise[k] * sigma;
+    return tern_error_status(j->p->ctx);
+}
+
 enum tern_status tern_job_start_latents(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
@@ -125,17 +143,11 @@ enum tern_status tern_job_start_latents(struct tern_job *j)
     j->noise = tern_alloc(ctx, (size_t)n * sizeof(float));
     if (tern_failed(ctx))
         return tern_error_status(ctx);
-    for (int i = 0; i < j->params.count; i++)
-        tern_generator_seed(&j->generator[i], j->params.generator, j->params.seed + (uint64_t)i);
+    seed_generators(j, 0);
     if (j->params.init_latents && tern_tensor_read(j->params.init_latents, TERN_F32, j->noise, (size_t)n * sizeof(float)))
         return tern_error_status(ctx);
-    if (j->params.init_image)
-        return start_from_picture(j);
-    /* what another model has begun has its noise already */
-    float sigma = j->params.denoising_start > 0 ? 1 : (float)tern_scheduler_init_noise_sigma(j->scheduler);
-    for (int i = 0; i < j->params.count; i++)
-        draw_noise(j, i);
-    for (int64_t k = 0; k < n; k++)
-        j->latents[k] = j->noise[k] * sigma;
-    return tern_error_status(ctx);
+    enum tern_status status = j->params.init_image ? start_from_picture(j) : start_from_noise(j);
+    if (j->params.ensd)
+        seed_generators(j, j->params.ensd);
+    return status;
 }

@@ -4,6 +4,7 @@
 #include <tern/ops.h>
 
 #include "models/pipelines/pipeline.h"
+#include "models/random/random.h"
 #include "models/schedulers/scheduler.h"
 #include "ops/dispatch.h"
 
@@ -133,10 +134,12 @@ static void sample(struct tally *t)
     size_t buffers = input + output + (size_t)(j->params.count * j->picture); /* on the host */
     size_t tensors =
         2 * input + rows(j) * (size_t)(2 * u->pooled + tern_tokenizer_max_length(j->p->tokenizer) * u->context[0] + u->channels[0]);
+    double low, high;
+    size_t brownian = tern_scheduler_noise_range(j->scheduler, &low, &high) ? tern_brownian_bytes(low, high, j->picture) : 0;
     take(t, history * sizeof(float)); /* stays with the scheduler */
-    take(t, (buffers + tensors) * sizeof(float));
+    take(t, (buffers + tensors) * sizeof(float) + brownian);
     size_t bound = run(t, "unet");
-    give(t, (buffers + tensors) * sizeof(float));
+    give(t, (buffers + tensors) * sizeof(float) + brownian);
     if (j->sequential) /* the module leaves, too, which counts from the start if it was there */
         give(t, bound + (j->p->unet ? j->p->unet_part.module : 0));
 }

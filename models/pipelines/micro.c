@@ -1,4 +1,5 @@
 /* What SDXL is told beside the text, and which part of the steps a job does.        [Podell 2023, 2.2 and 2.5] */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -55,17 +56,28 @@ enum tern_status tern_job_check_stages(const struct tern_pipeline *p, const stru
     return TERN_OK;
 }
 
+static int least(int a, int b) { return a < b ? a : b; }
+
+int tern_job_calls(const struct tern_job *j) { return least(tern_scheduler_calls(j->scheduler), j->until); }
+
+int tern_job_expected_calls(const struct tern_job *j) { return least(tern_scheduler_expected_calls(j->scheduler), j->until); }
+
 enum tern_status tern_job_choose_calls(struct tern_job *j)
 {
     const struct tern_txt2img_params *q = &j->params;
+    const enum tern_sampler sampler = tern_scheduler_sampler(j->scheduler);
+    if ((q->denoising_start > 0 || q->denoising_end > 0) && (sampler == TERN_SAMPLER_DPM_FAST || sampler == TERN_SAMPLER_DPM_ADAPTIVE))
+        return tern_fail(j->p->ctx, TERN_E_INVALID,
+                         "denoising_start and denoising_end: %s lays its steps over the whole range; another sampler can do a part",
+                         tern_sampler_name(sampler));
     if (q->init_image)
         j->begin = tern_scheduler_begin_at(j->scheduler, q->strength);
     if (q->denoising_start > 0)
         j->begin = tern_scheduler_begin_behind(j->scheduler, q->denoising_start);
-    j->calls = q->denoising_end > 0 ? tern_scheduler_calls_until(j->scheduler, q->denoising_end) : tern_scheduler_calls(j->scheduler);
+    j->until = q->denoising_end > 0 ? tern_scheduler_calls_until(j->scheduler, q->denoising_end) : INT_MAX;
     if (tern_failed(j->p->ctx))
         return tern_error_status(j->p->ctx);
-    if (j->begin >= 0 && j->begin < j->calls)
+    if (j->begin >= 0 && j->begin < tern_job_calls(j))
         return TERN_OK;
     if (q->denoising_start > 0 || q->denoising_end > 0)
         return tern_fail(j->p->ctx, TERN_E_INVALID,

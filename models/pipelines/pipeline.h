@@ -136,7 +136,7 @@ struct tern_job {
     int64_t lh, lw, channels, picture; /* latent size; values of one picture's latents */
     bool guided;                       /* two rows of the UNet a picture */
     struct tern_scheduler *scheduler;
-    int begin, calls;                 /* model calls begin..calls-1 */
+    int begin, until;                 /* first model call, and the one before which the job stops if the sampler has more */
     struct tern_generator *generator; /* one a picture */
     float *latents, *noise;
     float *image_latents;                 /* inpaint with a 4-channel UNet: the clean picture */
@@ -161,6 +161,9 @@ void tern_job_destroy(struct tern_job *j);
 enum tern_status tern_job_check_micro(const struct tern_pipeline *p, const struct tern_txt2img_params *q);
 enum tern_status tern_job_check_stages(const struct tern_pipeline *p, const struct tern_txt2img_params *q);
 enum tern_status tern_job_choose_calls(struct tern_job *j);
+/* One behind the last call that is known, or that is expected. */
+int tern_job_calls(const struct tern_job *j);
+int tern_job_expected_calls(const struct tern_job *j);
 tern_tensor *tern_job_time_ids(const struct tern_job *j);
 
 /* What the job wants of a component. */

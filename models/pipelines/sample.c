@@ -9,9 +9,10 @@ enum { TIME = 1, INPUTS = 4 }; /* sample, time, context, added */
 /* The UNet, host buffers of one step, and the tensors of all. */
 struct step {
     struct tern_binding *binding;
-    float *input;  /* (rows, channels of the UNet, lh, lw) */
-    float *output; /* (rows, 4, lh, lw) */
-    float *noise;  /* (count, 4, lh, lw) */
+    float *input;                   /* (rows, channels of the UNet, lh, lw) */
+    float *output;                  /* (rows, 4, lh, lw) */
+    float *noise;                   /* (count, 4, lh, lw) */
+    struct tern_brownian *brownian; /* NULL: the sampler's noise is drawn anew at each step */
     tern_tensor *in[INPUTS], *out[1];
 };
 
@@ -80,12 +81,37 @@ static void restore_kept(const struct tern_job *j, int call, float *scratch)
 {
     int64_t n = j->params.count * j->picture, hw = j->lh * j->lw;
     const float *kept = j->image_latents;
-    if (call + 1 < j->calls) {
+    if (call + 1 < tern_job_calls(j)) {
         tern_scheduler_add_noise(j->scheduler, call + 1, j->image_latents, j->noise, scratch, n);
         kept = scratch;
     }
     for (int64_t k = 0; k < n; k++)
         j->latents[k] = (1 - j->mask[k % hw]) * kept[k] + j->mask[k % hw] * j->latents[k];
+}
+
+/* Noise that the sample gets before a call. */
+static enum tern_status churn(struct tern_job *j, int call, struct step *s)
+{
+    if (!tern_scheduler_churns(j->scheduler, call))
+        return TERN_OK;
+    for (int i = 0; i < j->params.count; i++)
+        tern_generator_randn(&j->generator[i], s->noise + i * j->picture, j->picture);
+    return tern_scheduler_churn(j->scheduler, call, s->noise, j->latents, j->params.count * j->picture);
+}
+
+/* The noise of a step: each picture's from its own seed, so that it is the same alone and in any batch. */
+static enum tern_status draw_noise(struct tern_job *j, int call, struct step *s)
+{
+    double from, to;
+    bool brownian = tern_scheduler_noise_span(j->scheduler, call, &from, &to);
+    for (int i = 0; i < j->params.count; i++) {
+        float *noise = s->noise + i * j->picture;
+        if (!brownian)
+            tern_generator_randn(&j->generator[i], noise, j->picture);
+        else if (tern_brownian_noise(s->brownian, j->params.seed + (uint64_t)i, from, to, noise))
+            return tern_error_status(j->p->ctx);
+    }
+    return TERN_OK;
 }
 
 static enum tern_status advance(struct tern_job *j, int call, struct step *s)
@@ -94,9 +120,8 @@ static enum tern_status advance(struct tern_job *j, int call, struct step *s)
     bool blend = j->mask && j->p->unet_config.in_channels == j->channels;
     if (j->guided)
         guide(j, s->output);
-    if (tern_scheduler_draws_noise(j->scheduler, call))
-        for (int i = 0; i < j->params.count; i++)
-            tern_generator_randn(&j->generator[i], s->noise + i * j->picture, j->picture);
+    if (tern_scheduler_draws_noise(j->scheduler, call) && draw_noise(j, call, s))
+        return tern_error_status(j->p->ctx);
     if (tern_scheduler_step(j->scheduler, call, s->output, s->noise, j->latents, n))
         return tern_error_status(j->p->ctx);
     if (blend)
@@ -109,17 +134,19 @@ enum tern_status tern_job_sample(struct tern_job *j)
     struct tern_context *ctx = j->p->ctx;
     int64_t rows = j->params.count * (j->guided ? 2 : 1);
     const struct tern_stage stage = tern_job_stage(j, "unet");
-    int total = j->calls - j->begin;
-    double start = tern_now();
-    struct step s = {tern_pipeline_binding(j->p, &stage),
-                     tern_alloc(ctx, (size_t)(rows * j->p->unet_config.in_channels * j->lh * j->lw) * sizeof(float)),
-                     tern_alloc(ctx, (size_t)(rows * j->picture) * sizeof(float)),
-                     tern_alloc(ctx, (size_t)(j->params.count * j->picture) * sizeof(float))};
+    double start = tern_now(), low, high;
+    struct step s = {.binding = tern_pipeline_binding(j->p, &stage),
+                     .input = tern_alloc(ctx, (size_t)(rows * j->p->unet_config.in_channels * j->lh * j->lw) * sizeof(float)),
+                     .output = tern_alloc(ctx, (size_t)(rows * j->picture) * sizeof(float)),
+                     .noise = tern_alloc(ctx, (size_t)(j->params.count * j->picture) * sizeof(float))};
+    if (tern_scheduler_noise_range(j->scheduler, &low, &high))
+        s.brownian = tern_brownian_create(ctx, j->params.generator, low, high, j->picture);
     if (!tern_failed(ctx))
-        tern_report(ctx, "sample", 0, total, 0);
-    for (int i = j->begin; i < j->calls && !tern_failed(ctx); i++) {
-        if (tern_check_cancel(ctx) || predict(j, i, &s) || advance(j, i, &s))
+        tern_report(ctx, "sample", 0, tern_job_expected_calls(j) - j->begin, 0);
+    for (int i = j->begin; i < tern_job_calls(j) && !tern_failed(ctx); i++) {
+        if (tern_check_cancel(ctx) || churn(j, i, &s) || predict(j, i, &s) || advance(j, i, &s))
             break;
+        int total = tern_job_expected_calls(j) - j->begin;
         tern_report(ctx, "sample", i + 1 - j->begin, total, tern_now() - start);
         if (j->params.on_step)
             j->params.on_step(i + 1 - j->begin, total, j->latents, j->params.count * j->picture, j->params.on_step_user);
@@ -131,5 +158,6 @@ enum tern_status tern_job_sample(struct tern_job *j)
     tern_free(ctx, s.input);
     tern_free(ctx, s.output);
     tern_free(ctx, s.noise);
+    tern_brownian_destroy(&s.brownian);
     return tern_error_status(ctx);
 }

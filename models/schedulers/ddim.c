@@ -1,7 +1,9 @@
-/* DDIM without noise (eta 0) [Song 2021, eq. 12]. */
+/* DDIM [Song 2021, eq. 12]; without noise unless eta is given. */
 #include <math.h>
 
 #include "models/schedulers/scheduler.h"
+
+static bool draws_noise(const struct tern_scheduler *s, int i) { return s->options.eta > 0; }
 
 static void step(struct tern_scheduler *s, int i, const float *m, const float *noise, float *x, int64_t n)
 {
@@ -10,13 +12,16 @@ static void step(struct tern_scheduler *s, int i, const float *m, const float *n
     int64_t t = (int64_t)s->timesteps[i], previous = t - c->num_train_timesteps / s->steps;
     float a = s->alphas_cumprod[t];
     float a_previous = previous >= 0 ? s->alphas_cumprod[previous] : c->set_alpha_to_one ? 1 : s->alphas_cumprod[0];
-    float alpha = sqrtf(a), sigma = sqrtf(1 - a), alpha_next = sqrtf(a_previous), sigma_next = sqrtf(1 - a_previous);
+    float alpha = sqrtf(a), sigma = sqrtf(1 - a), alpha_next = sqrtf(a_previous),
+          up = (float)s->options.eta * sqrtf((1 - a_previous) / (1 - a) * (1 - a / a_previous));
+    float sigma_next = sqrtf(fmaxf(1 - a_previous - up * up, 0));
 
     float *x0 = s->rows[0];
     tern_predict_unit(s, alpha, sigma, m, x, x0, n);
     tern_predict_limit(s, x0, 1, n);
     for (int64_t j = 0; j < n; j++)
         x[j] = alpha_next * x0[j] + sigma_next * tern_predict_noise(s, alpha, sigma, m[j], x[j]);
+    tern_add_noise(s, x, noise, up, n);
 }
 
 const struct tern_sampler_fns tern_sampler_ddim = {
@@ -37,4 +42,6 @@ const struct tern_sampler_fns tern_sampler_ddim = {
                  .sample_max_value = 1},
     .set_steps = tern_timesteps_signalled,
     .step = step,
+    .draws_noise = draws_noise,
+    .takes = TERN_TAKES_ETA,
 };

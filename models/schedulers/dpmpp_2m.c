@@ -61,11 +61,7 @@ static struct update prepare(const struct tern_scheduler *s, int i, int order)
 static void step(struct tern_scheduler *s, int i, const float *m, const float *noise, float *x, int64_t n)
 {
     /* rows 0..2: x0 of the last calls, newest first */
-    float *oldest = s->rows[TERN_SOLVER_MAX_ORDER - 1];
-    for (int k = TERN_SOLVER_MAX_ORDER - 1; k > 0; k--)
-        s->rows[k] = s->rows[k - 1];
-    s->rows[0] = oldest;
-    const float *m0 = s->rows[0], *m1 = s->rows[1], *m2 = s->rows[2];
+    const float *m0 = tern_newest_row(s, TERN_SOLVER_MAX_ORDER), *m1 = s->rows[1], *m2 = s->rows[2];
 
     struct tern_unit_noise from = tern_unit_noise(s->sigmas[i]);
     tern_predict_unit(s, from.alpha, from.sigma, m, x, s->rows[0], n);

@@ -1,4 +1,4 @@
-/* Heun's method [Karras 2022, algorithm 1 without churn]: an Euler step, then the mean of both slopes. Each noise level but
+/* Heun's method [Karras 2022, algorithm 2]: an Euler step, then the mean of both slopes. Each noise level but
  * the first and the last stands twice in the schedule: calls 0, 2, 4 … are Euler steps, calls 1, 3, 5 … correct them. */
 #include <string.h>
 
@@ -6,8 +6,7 @@
 
 static enum tern_status set_steps(struct tern_scheduler *s)
 {
-    enum tern_status status = tern_timesteps_fractional(s);
-    status = status ? status : tern_sigmas_growing(s);
+    enum tern_status status = tern_growing_steps(s);
     if (status)
         return status;
     int n = s->calls;
@@ -24,7 +23,7 @@ static enum tern_status set_steps(struct tern_scheduler *s)
 static void step(struct tern_scheduler *s, int i, const float *m, const float *noise, float *x, int64_t n)
 {
     float *slope = s->rows[0], *start = s->rows[1], *x0 = s->rows[2];
-    float sigma = s->sigmas[i];
+    float sigma = tern_call_sigma(s, i);
     tern_predict_growing(s, sigma, m, x, x0, n);
     tern_predict_limit(s, x0, 0, n);
     if (s->done % 2 == 0) {
@@ -36,7 +35,7 @@ static void step(struct tern_scheduler *s, int i, const float *m, const float *n
         }
         return;
     }
-    float dt = sigma - s->sigmas[i - 1];
+    float dt = sigma - tern_call_sigma(s, i - 1);
     for (int64_t j = 0; j < n; j++)
         x[j] = start[j] + (slope[j] + (x[j] - x0[j]) / sigma) / 2 * dt;
 }
@@ -49,6 +48,7 @@ const struct tern_sampler_fns tern_sampler_heun = {
     .has_schedules = true,
     .has_sample_prediction = true,
     .calls_per_step = 2,
+    .takes = TERN_TAKES_CHURN,
     .rows = 3,
     .defaults = {.num_train_timesteps = 1000,
                  .beta_start = 0.00085,

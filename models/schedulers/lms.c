@@ -4,12 +4,6 @@
 
 #define MAX_ORDER 4
 
-static enum tern_status set_steps(struct tern_scheduler *s)
-{
-    enum tern_status status = tern_timesteps_fractional(s);
-    return status ? status : tern_sigmas_growing(s);
-}
-
 /* Lagrange polynomial of node k among the sigmas i, i - 1 … i - order + 1. */
 static double lagrange(const float *sigma, int i, int order, int k, double at)
 {
@@ -31,10 +25,7 @@ static float weight(const float *sigma, int i, int order, int k)
 static void step(struct tern_scheduler *s, int i, const float *m, const float *noise, float *x, int64_t n)
 {
     /* rows 0..3: slopes, newest first */
-    float *slope = s->rows[MAX_ORDER - 1], *x0 = s->rows[MAX_ORDER];
-    for (int k = MAX_ORDER - 1; k > 0; k--)
-        s->rows[k] = s->rows[k - 1];
-    s->rows[0] = slope;
+    float *slope = tern_newest_row(s, MAX_ORDER), *x0 = s->rows[MAX_ORDER];
     s->stored += s->stored < MAX_ORDER;
 
     float sigma = s->sigmas[i];
@@ -69,6 +60,6 @@ const struct tern_sampler_fns tern_sampler_lms = {
     .calls_per_step = 1,
     .rows = MAX_ORDER + 1,
     .defaults = {.num_train_timesteps = 1000, .beta_start = 0.0001, .beta_end = 0.02, .timestep_spacing = TERN_SPACING_LINSPACE},
-    .set_steps = set_steps,
+    .set_steps = tern_growing_steps,
     .step = step,
 };

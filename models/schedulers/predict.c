@@ -97,6 +97,21 @@ void tern_predict_limit(struct tern_scheduler *s, float *x0, int scratch, int64_
         x0[i] = x0[i] < -limit ? -limit : x0[i] > limit ? limit : x0[i];
 }
 
+float *tern_newest_row(struct tern_scheduler *s, int count)
+{
+    float *oldest = s->rows[count - 1];
+    for (int k = count - 1; k > 0; k--)
+        s->rows[k] = s->rows[k - 1];
+    return s->rows[0] = oldest;
+}
+
+void tern_add_noise(const struct tern_scheduler *s, float *x, const float *noise, float up, int64_t n)
+{
+    up = (float)s->options.s_noise * up;
+    for (int64_t j = 0; noise && j < n; j++)
+        x[j] = x[j] + noise[j] * up;
+}
+
 float tern_exp_f32(float x) { return (float)exp((double)x); }
 float tern_expm1_f32(float x) { return (float)expm1((double)x); }
 

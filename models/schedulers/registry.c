@@ -6,13 +6,26 @@
 #include "models/schedulers/scheduler.h"
 
 static const struct tern_sampler_fns *const samplers[TERN_SAMPLER_COUNT] = {
-    [TERN_SAMPLER_DDIM] = &tern_sampler_ddim,         [TERN_SAMPLER_PNDM] = &tern_sampler_pndm,
-    [TERN_SAMPLER_EULER] = &tern_sampler_euler,       [TERN_SAMPLER_EULER_A] = &tern_sampler_euler_a,
-    [TERN_SAMPLER_DPMPP_2M] = &tern_sampler_dpmpp_2m, [TERN_SAMPLER_HEUN] = &tern_sampler_heun,
-    [TERN_SAMPLER_LMS] = &tern_sampler_lms,           [TERN_SAMPLER_UNIPC] = &tern_sampler_unipc,
-    [TERN_SAMPLER_LCM] = &tern_sampler_lcm,           [TERN_SAMPLER_DPM2] = &tern_sampler_dpm2,
-    [TERN_SAMPLER_DPM2_A] = &tern_sampler_dpm2_a,     [TERN_SAMPLER_DDPM] = &tern_sampler_ddpm,
+    [TERN_SAMPLER_DDIM] = &tern_sampler_ddim,
+    [TERN_SAMPLER_PNDM] = &tern_sampler_pndm,
+    [TERN_SAMPLER_EULER] = &tern_sampler_euler,
+    [TERN_SAMPLER_EULER_A] = &tern_sampler_euler_a,
+    [TERN_SAMPLER_DPMPP_2M] = &tern_sampler_dpmpp_2m,
+    [TERN_SAMPLER_HEUN] = &tern_sampler_heun,
+    [TERN_SAMPLER_LMS] = &tern_sampler_lms,
+    [TERN_SAMPLER_UNIPC] = &tern_sampler_unipc,
+    [TERN_SAMPLER_LCM] = &tern_sampler_lcm,
+    [TERN_SAMPLER_DPM2] = &tern_sampler_dpm2,
+    [TERN_SAMPLER_DPM2_A] = &tern_sampler_dpm2_a,
+    [TERN_SAMPLER_DDPM] = &tern_sampler_ddpm,
     [TERN_SAMPLER_TCD] = &tern_sampler_tcd,
+    [TERN_SAMPLER_DPMPP_2S_A] = &tern_sampler_dpmpp_2s_a,
+    [TERN_SAMPLER_DPMPP_SDE] = &tern_sampler_dpmpp_sde,
+    [TERN_SAMPLER_DPMPP_2M_SDE] = &tern_sampler_dpmpp_2m_sde,
+    [TERN_SAMPLER_DPMPP_2M_SDE_HEUN] = &tern_sampler_dpmpp_2m_sde_heun,
+    [TERN_SAMPLER_DPMPP_3M_SDE] = &tern_sampler_dpmpp_3m_sde,
+    [TERN_SAMPLER_DPM_FAST] = &tern_sampler_dpm_fast,
+    [TERN_SAMPLER_DPM_ADAPTIVE] = &tern_sampler_dpm_adaptive,
 };
 
 /* tern's name, A1111's label, another name that it has there */

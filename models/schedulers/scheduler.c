@@ -73,7 +73,8 @@ struct tern_scheduler *tern_scheduler_create(struct tern_context *ctx, const cha
         s->ctx = ctx;
         s->fns = fns;
         s->batch = 1;
-        if (tern_scheduler_read_config(s, config, WHERE) || apply_schedule(s, schedule) || tern_scheduler_make_table(s))
+        if (tern_scheduler_read_config(s, config, WHERE) || apply_schedule(s, schedule) || tern_scheduler_make_table(s) ||
+            tern_scheduler_set_options(s, NULL))
             tern_scheduler_destroy(&s);
     }
     json_decref(config);
@@ -103,7 +104,7 @@ enum tern_sampler tern_scheduler_sampler(const struct tern_scheduler *s) { retur
 static void restart(struct tern_scheduler *s, int begin)
 {
     s->begin = begin;
-    s->done = s->stored = s->order = 0;
+    s->done = s->stored = s->order = s->churned = 0;
     s->n = 0;
     tern_free(s->ctx, s->row_memory);
     s->row_memory = NULL;
@@ -118,10 +119,11 @@ enum tern_status tern_scheduler_set_steps(struct tern_scheduler *s, int steps)
     if (steps < 1 || steps > s->config.num_train_timesteps)
         return tern_fail(s->ctx, TERN_E_INVALID, "steps: expected 1..%lld (the model's training timesteps), found %d",
                          (long long)s->config.num_train_timesteps, steps);
+    size_t room = TERN_SCHEDULER_ROOM(steps) + (size_t)s->fns->most_calls;
     tern_free(s->ctx, s->timesteps);
     tern_free(s->ctx, s->sigmas);
-    s->timesteps = tern_calloc(s->ctx, TERN_SCHEDULER_ROOM(steps), sizeof(double));
-    s->sigmas = tern_calloc(s->ctx, TERN_SCHEDULER_ROOM(steps), sizeof(float));
+    s->timesteps = tern_calloc(s->ctx, room, sizeof(double));
+    s->sigmas = tern_calloc(s->ctx, room, sizeof(float));
     enum tern_status status = TERN_E_NO_MEMORY;
     if (s->timesteps && s->sigmas) {
         s->steps = steps;
@@ -144,7 +146,18 @@ enum tern_status tern_scheduler_set_batch(struct tern_scheduler *s, int pictures
 
 int tern_scheduler_calls(const struct tern_scheduler *s) { return s ? s->calls : 0; }
 
-double tern_scheduler_timestep(const struct tern_scheduler *s, int i) { return s && i >= 0 && i < s->calls ? s->timesteps[i] : 0; }
+int tern_scheduler_expected_calls(const struct tern_scheduler *s)
+{
+    return s && s->fns->expected && s->calls ? s->fns->expected(s) : tern_scheduler_calls(s);
+}
+
+double tern_scheduler_timestep(const struct tern_scheduler *s, int i)
+{
+    if (!s || i < 0 || i >= s->calls)
+        return 0;
+    float sigma = s->sigma_count ? tern_call_sigma(s, i) : 0;
+    return s->sigma_count && sigma != s->sigmas[i] ? (double)(float)tern_timestep_of(s, (double)sigma) : s->timesteps[i];
+}
 
 int tern_scheduler_sigma_count(const struct tern_scheduler *s) { return s ? s->sigma_count : 0; }
 
@@ -170,7 +183,11 @@ int tern_scheduler_begin_at(struct tern_scheduler *s, double strength)
         return -1;
     }
     /* StableDiffusionImg2ImgPipeline.get_timesteps: counted in steps, whatever the number of calls. */
-    int begin = (s->steps - (int)(s->steps * strength)) * s->fns->calls_per_step;
+    int skipped = s->steps - (int)(s->steps * strength), begin = skipped * s->fns->calls_per_step;
+    if (s->fns->skip_steps) {
+        restart(s, 0);
+        return s->fns->skip_steps(s, skipped) ? -1 : 0;
+    }
     restart(s, begin < s->calls ? begin : s->calls);
     return s->begin;
 }
@@ -212,7 +229,7 @@ void tern_scheduler_scale_input(const struct tern_scheduler *s, int i, const flo
             memmove(out, x, (size_t)n * sizeof(float));
         return;
     }
-    float divisor = sqrtf(s->sigmas[i] * s->sigmas[i] + 1);
+    float sigma = tern_call_sigma(s, i), divisor = sqrtf(sigma * sigma + 1);
     for (int64_t j = 0; j < n; j++)
         out[j] = x[j] / divisor;
 }
@@ -244,6 +261,30 @@ bool tern_scheduler_draws_noise(const struct tern_scheduler *s, int i)
     return s && i >= 0 && i < s->calls && s->fns->draws_noise && s->fns->draws_noise(s, i);
 }
 
+bool tern_scheduler_noise_span(const struct tern_scheduler *s, int i, double *from, double *to)
+{
+    if (!tern_scheduler_draws_noise(s, i) || !s->fns->noise_span)
+        return false;
+    struct tern_span span = s->fns->noise_span(s, i);
+    *from = (double)span.from;
+    *to = (double)span.to;
+    return true;
+}
+
+bool tern_scheduler_noise_range(const struct tern_scheduler *s, double *low, double *high)
+{
+    if (!s || !s->fns->noise_span || s->begin >= s->calls)
+        return false;
+    float min = INFINITY, max = 0;
+    for (int i = s->begin; i < s->sigma_count; i++) {
+        min = s->sigmas[i] > 0 ? fminf(min, s->sigmas[i]) : min;
+        max = fmaxf(max, s->sigmas[i]);
+    }
+    *low = (double)fminf(min, max);
+    *high = (double)max;
+    return true;
+}
+
 /* Memory of the first step of a run, which fixes n. */
 static enum tern_status make_rows(struct tern_scheduler *s, int64_t n)
 {
@@ -273,12 +314,16 @@ enum tern_status tern_scheduler_step(struct tern_scheduler *s, int i, const floa
     if (s->n && s->n != n)
         return tern_fail(s->ctx, TERN_E_SHAPE, "scheduler: step %d has %lld values, the steps before had %lld", i, (long long)n,
                          (long long)s->n);
-    if (!noise && tern_scheduler_draws_noise(s, i))
+    bool draws = tern_scheduler_draws_noise(s, i);
+    if (!noise && draws)
         return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: step %d of %s needs noise", i, s->fns->name);
+    if (tern_scheduler_churns(s, i) && s->churned != i + 1)
+        return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: step %d of %s with s_churn needs tern_scheduler_churn before it", i,
+                         s->fns->name);
     enum tern_status status = s->n ? TERN_OK : make_rows(s, n);
     if (status)
         return status;
-    s->fns->step(s, i, model_output, noise, sample, n);
+    s->fns->step(s, i, model_output, draws ? noise : NULL, sample, n);
     s->done++;
-    return TERN_OK;
+    return s->fns->extend ? s->fns->extend(s, i) : TERN_OK;
 }

@@ -38,6 +38,24 @@ enum tern_noise_form { TERN_NOISE_TABLE, TERN_NOISE_UNIT, TERN_NOISE_GROWING };
 #define TERN_SCHEDULER_MAX_ROWS 6
 #define TERN_SOLVER_MAX_ORDER 3
 
+/* dpm_solver.c: a step of dpm_fast or dpm_adaptive. Times are -ln sigma. */
+struct tern_dpm_step {
+    double start, end;       /* of the run */
+    double time, next, down; /* where the step begins and ends, and how far down it goes before noise */
+    double up;               /* noise */
+    int first, order;        /* its calls */
+    double h, error;         /* dpm_adaptive: length of the next step, error of the last */
+    bool accepted;
+};
+
+/* The noise levels that a step's noise belongs to. */
+struct tern_span {
+    float from, to;
+};
+
+/* The options that a sampler has. */
+enum { TERN_TAKES_ETA = 1, TERN_TAKES_NOISE = 2, TERN_TAKES_CHURN = 4 };
+
 struct tern_sampler_fns {
     enum tern_sampler sampler;
     const char *name;       /* tern's */
@@ -46,23 +64,37 @@ struct tern_sampler_fns {
     enum tern_noise_form noise;
     bool has_schedules, has_sample_prediction;
     int calls_per_step;                    /* the `order` of diffusers, for img2img */
+    int most_calls;                        /* 0: set_steps knows them all */
+    unsigned takes;                        /* of TERN_TAKES_… */
     int rows;                              /* arrays of n values that a run needs; at most TERN_SCHEDULER_MAX_ROWS */
     struct tern_scheduler_config defaults; /* of diffusers' class */
     /* Fills timesteps, sigmas and calls of s for s->steps; see timesteps.c. */
     enum tern_status (*set_steps)(struct tern_scheduler *s);
-    /* x (n values) of call i -> x of call i + 1, in place. s->done calls were made since the begin index. */
+    /* x (n values) of call i -> x of call i + 1, in place. s->done calls were made since the begin index. noise: NULL where
+     * draws_noise says no. */
     void (*step)(struct tern_scheduler *s, int i, const float *model_output, const float *noise, float *x, int64_t n);
-    bool (*draws_noise)(const struct tern_scheduler *s, int i); /* NULL: never */
+    bool (*draws_noise)(const struct tern_scheduler *s, int i);            /* NULL: never */
+    struct tern_span (*noise_span)(const struct tern_scheduler *s, int i); /* NULL: noise is not a Brownian motion's */
+    /* With TERN_TAKES_CHURN: the level of a call between two. NULL: there is none. */
+    float (*middle)(const struct tern_scheduler *s, float from, float to);
+    /* img2img: lays the calls out anew for a run without that many steps. NULL: it begins at a later call. */
+    enum tern_status (*skip_steps)(struct tern_scheduler *s, int steps);
+    /* After call i: adds the calls that are known then. NULL: none. */
+    enum tern_status (*extend)(struct tern_scheduler *s, int i);
+    int (*expected)(const struct tern_scheduler *s); /* calls in all, of a sampler that extends */
+    double eta;                                      /* how much of the noise that a step may add; 0: it has none */
 };
 
 struct tern_scheduler {
     struct tern_context *ctx;
     const struct tern_sampler_fns *fns;
     struct tern_scheduler_config config;
-    enum tern_schedule schedule; /* asked for, or else the config's */
-    float *trained_betas;        /* num_train_timesteps of them, NULL: beta_schedule */
-    float *alphas_cumprod;       /* num_train_timesteps */
-    float *train_sigmas;         /* num_train_timesteps: sqrt((1 - a) / a) */
+    enum tern_schedule schedule;         /* asked for, or else the config's */
+    struct tern_sampler_options options; /* with the numbers that count */
+    int churned;                         /* one more than the call that churn was made for */
+    float *trained_betas;                /* num_train_timesteps of them, NULL: beta_schedule */
+    float *alphas_cumprod;               /* num_train_timesteps */
+    float *train_sigmas;                 /* num_train_timesteps: sqrt((1 - a) / a) */
 
     int steps; /* of set_steps; 0 before it */
     int calls;
@@ -78,7 +110,14 @@ struct tern_scheduler {
     float *rows[TERN_SCHEDULER_MAX_ROWS]; /* n values each; a sampler may exchange the pointers */
     int stored;                           /* model outputs kept so far, as the sampler counts them */
     int order;                            /* unipc: order of the last predictor */
+    struct tern_dpm_step dpm;             /* dpm_fast, dpm_adaptive: the step of the next call */
 };
+
+/* What k-diffusion's samplers have in common with diffusers' classes of the GROWING form. */
+#define TERN_GROWING_DEFAULTS                                                                                            \
+    {                                                                                                                    \
+        .num_train_timesteps = 1000, .beta_start = 0.00085, .beta_end = 0.012, .timestep_spacing = TERN_SPACING_LINSPACE \
+    }
 
 /* registry.c: the row of a sampler; NULL for DEFAULT and values that are none. */
 const struct tern_sampler_fns *tern_sampler_fns(enum tern_sampler sampler);
@@ -129,15 +168,27 @@ double tern_beta_quantile(double a, double p);
 /* sigmas.c: the timestep that a noise level belongs to, linear in ln sigma. */
 double tern_timestep_of(const struct tern_scheduler *s, double sigma);
 
-/* dpm2.c. An ancestral step from one level to the next: down past it, and noise up to it. */
+/* options.c: the level at which call i is made; with s_churn not that of the schedule. */
+float tern_call_sigma(const struct tern_scheduler *s, int i);
+/* Whether noise is drawn for this run that is no Brownian motion's. */
+bool tern_scheduler_draws_fresh(const struct tern_scheduler *s);
+
+/* midpoint.c. An ancestral step from one level to the next: down past it, and noise up to it (of that, eta). */
 struct tern_ancestral {
     float up, down;
 };
-struct tern_ancestral tern_ancestral_step(float from, float to);
+struct tern_ancestral tern_ancestral_step(const struct tern_scheduler *s, float from, float to);
+/* set_steps of a sampler with a call between two levels: at middle(s, from, to), to > 0. */
+enum tern_status tern_midpoint_steps(struct tern_scheduler *s, float (*middle)(const struct tern_scheduler *s, float from, float to));
+/* Halfway from one level to another in ln sigma, rounded as k-diffusion's DPM++ samplers do; 0 when `to` is. */
+float tern_log_middle(float from, float to);
+/* With the second call of each step, if eta is not 0. */
+bool tern_midpoint_draws_noise(const struct tern_scheduler *s, int i);
 
-/* sigmas.c. From the timesteps: sigmas with the final one; with a schedule the timesteps are replaced.
- * growing: sigma range of the chosen timesteps, fractional timesteps; solver: whole range, rounded timesteps. */
-enum tern_status tern_sigmas_growing(struct tern_scheduler *s);
+/* sigmas.c. Sigmas with the final one; with a schedule the timesteps are replaced.
+ * growing: sets the timesteps, too; sigma range of the chosen timesteps, fractional timesteps;
+ * solver: from the timesteps; whole range, rounded timesteps. */
+enum tern_status tern_growing_steps(struct tern_scheduler *s);
 enum tern_status tern_sigmas_solver(struct tern_scheduler *s);
 
 /* predict.c: x0 from model output m. */
@@ -147,6 +198,11 @@ void tern_predict_unit(const struct tern_scheduler *s, float alpha, float sigma,
 void tern_predict_growing(const struct tern_scheduler *s, float sigma, const float *m, const float *x, float *x0, int64_t n);
 /* clip_sample, thresholding; s->rows[scratch] is overwritten by thresholding. */
 void tern_predict_limit(struct tern_scheduler *s, float *x0, int scratch, int64_t n);
+
+/* Moves rows 0..count-1, newest first, on by one: the oldest becomes row 0, to be written. */
+float *tern_newest_row(struct tern_scheduler *s, int count);
+/* x = x + s_noise up noise; nothing without noise. */
+void tern_add_noise(const struct tern_scheduler *s, float *x, const float *noise, float up, int64_t n);
 
 /* alpha and sigma of a unit-variance sample for a ratio sigma / alpha, and ln(alpha / sigma); f32 as PyTorch does it. */
 struct tern_unit_noise {
@@ -158,6 +214,7 @@ float tern_expm1_f32(float x);
 
 extern const struct tern_sampler_fns tern_sampler_ddim, tern_sampler_pndm, tern_sampler_euler, tern_sampler_euler_a, tern_sampler_dpmpp_2m,
     tern_sampler_heun, tern_sampler_lms, tern_sampler_unipc, tern_sampler_lcm, tern_sampler_dpm2, tern_sampler_dpm2_a, tern_sampler_ddpm,
-    tern_sampler_tcd;
+    tern_sampler_tcd, tern_sampler_dpmpp_2s_a, tern_sampler_dpmpp_sde, tern_sampler_dpmpp_2m_sde, tern_sampler_dpmpp_2m_sde_heun,
+    tern_sampler_dpmpp_3m_sde, tern_sampler_dpm_fast, tern_sampler_dpm_adaptive;
 
 #endif

@@ -65,13 +65,16 @@ static void from_timesteps(struct tern_scheduler *s)
         s->sigmas[i] = (float)interpolate(s, s->timesteps[i]);
 }
 
-enum tern_status tern_sigmas_growing(struct tern_scheduler *s)
+enum tern_status tern_growing_steps(struct tern_scheduler *s)
 {
     double last;
+    enum tern_status status = tern_timesteps_fractional(s);
+    if (status)
+        return status;
     from_timesteps(s);
     if (s->schedule != TERN_SCHEDULE_DEFAULT) {
         double min = interpolate(s, s->timesteps[s->calls - 1]), max = interpolate(s, s->timesteps[0]);
-        enum tern_status status = levels(s, min, max, &last);
+        status = levels(s, min, max, &last);
         if (status)
             return status;
         for (int i = 0; i < s->calls; i++)

@@ -192,6 +192,8 @@ static int generate(struct job *j, struct picture_settings *s)
         .seed = s->seed,
         .sampler = s->sampler,
         .schedule = s->schedule,
+        .sampler_options = s->sampler_options,
+        .ensd = s->ensd,
         .generator = s->generator,
         .count = s->count,
         .init_image = j->image,

@@ -33,6 +33,8 @@ struct picture_settings {
     enum tern_sampler sampler;
     enum tern_schedule schedule;
     bool schedule_given; /* by --schedule, not by the name of the sampler */
+    struct tern_sampler_options sampler_options;
+    int ensd;
     enum tern_generator_kind generator;
     struct lora_options loras;
     enum tern_offload offload;

@@ -14,6 +14,12 @@ enum {
     OPT_SEED,
     OPT_SAMPLER,
     OPT_SCHEDULE,
+    OPT_ETA,
+    OPT_S_CHURN,
+    OPT_S_TMIN,
+    OPT_S_TMAX,
+    OPT_S_NOISE,
+    OPT_ENSD,
     OPT_COUNT,
     OPT_OUTPUT,
     OPT_INIT_IMAGE,
@@ -54,11 +60,17 @@ static const struct opt picture_opts[] = {
     {OPT_CFG, 0, "cfg", "X", "guidance scale, 0 to 1000 (default 7.5, SDXL 5,\nthe model that ships with tern 4); at most 1: none"},
     {OPT_SEED, 0, "seed", "N", "seed of the first picture, the next has N + 1 and so on;\n-1: random, and shown (default)"},
     {OPT_SAMPLER, 0, "sampler", "NAME",
-     "ddim, pndm, euler, euler_a, dpm++2m, heun, lms, unipc, lcm,\ndpm2, dpm2_a, ddpm, tcd (default: the model's); \"DPM++ 2M Karras\" and "
-     "the like, "
-     "too"},
+     "ddim, pndm, euler, euler_a, dpm++2m, heun, lms, unipc, lcm,\ndpm2, dpm2_a, ddpm, tcd, dpm++2s_a, dpm++sde,\ndpm++2m_sde, "
+     "dpm++2m_sde_heun, dpm++3m_sde, dpm_fast,\n"
+     "dpm_adaptive (default: the model's); \"DPM++ 2M Karras\"\nand the like, too"},
     {OPT_SCHEDULE, 0, "schedule", "NAME",
      "default, karras, exponential, beta, sgm_uniform, simple,\nnormal, ddim_uniform or align_your_steps"},
+    {OPT_ETA, 0, "eta", "X", "how much of its noise an ancestral, DPM or SDE sampler adds\n(default 1), or ddim (default 0), 0 to 10"},
+    {OPT_S_CHURN, 0, "s-churn", "X", "euler, heun, dpm2: noise before each step (sigma churn),\n0 to 1000 (default 0)"},
+    {OPT_S_TMIN, 0, "s-tmin", "X", "the lowest noise level at which that is done (default 0)"},
+    {OPT_S_TMAX, 0, "s-tmax", "X", "the highest one (default 0: no limit)"},
+    {OPT_S_NOISE, 0, "s-noise", "X", "factor of the noise that steps add, 0 to 10 (default 1)"},
+    {OPT_ENSD, 0, "ensd", "N", "eta noise seed delta: noise after the first is of the seed\nplus N (default 0: of the seed, going on)"},
     {OPT_COUNT, 'b', "count", "N", "pictures to make together, 1 to 256 (default 1)"},
     {OPT_OUTPUT, 'o', "output", "FILE",
      ".png, .jpg, .jpeg or .webp (default out.png); with -b 2 or\nmore FILE out.png becomes out-1.png, out-2.png, ..."},
@@ -135,6 +147,33 @@ static int apply_cfg(const struct opt *opt, const char *text, struct picture_set
     return code;
 }
 
+/* A factor of which 0 means 0, where the library takes it as its default. */
+static int apply_factor(const struct opt *opt, const char *text, double *out)
+{
+    int code = value_number(opt, text, 0, false, 10, out);
+    *out = *out == 0 ? -1 : *out;
+    return code;
+}
+
+static int apply_sampler_option(const struct opt *opt, const char *text, struct picture_settings *s)
+{
+    struct tern_sampler_options *o = &s->sampler_options;
+    switch (opt->id) {
+    case OPT_ETA:
+        return apply_factor(opt, text, &o->eta);
+    case OPT_S_NOISE:
+        return apply_factor(opt, text, &o->s_noise);
+    case OPT_S_CHURN:
+        return value_number(opt, text, 0, false, 1000, &o->s_churn);
+    case OPT_S_TMIN:
+        return value_number(opt, text, 0, false, 1e6, &o->s_tmin);
+    case OPT_S_TMAX:
+        return value_number(opt, text, 0, false, 1e6, &o->s_tmax);
+    default:
+        return value_int(opt, text, INT32_MIN, INT32_MAX, &s->ensd);
+    }
+}
+
 static int apply_generator(const struct opt *opt, const char *text, struct picture_settings *s)
 {
     static const char *const kinds[] = {"cpu", "cuda", NULL};
@@ -175,6 +214,13 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         return apply_sampler(opt, value, s);
     case OPT_SCHEDULE:
         return apply_schedule(opt, value, s);
+    case OPT_ETA:
+    case OPT_S_CHURN:
+    case OPT_S_TMIN:
+    case OPT_S_TMAX:
+    case OPT_S_NOISE:
+    case OPT_ENSD:
+        return apply_sampler_option(opt, value, s);
     case OPT_COUNT:
         return value_int(opt, value, 1, 256, &s->count);
     case OPT_OUTPUT:
