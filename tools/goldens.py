@@ -22,6 +22,7 @@ PARTS = {
     "tokenizers": ("tokenizers", ()),
     "pipelines": ("pipelines", ("models",)),
     "lora": ("lora", ("models",)),
+    "prompts": ("prompts", ("models",)),
     "demo": ("demo", ()),
     "demo-sheet": ("demo_sheet", ()),
 }

@@ -66,6 +66,19 @@ struct tern_lora {
  * context. */
 TERN_API enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct tern_lora *loras, int n);
 
+/* The LoRAs that a prompt names by AUTOMATIC1111's tags. */
+struct tern_prompt_loras {
+    char *prompt;            /* without the tags */
+    struct tern_lora *loras; /* for tern_pipeline_set_loras */
+    int count;
+};
+/* Takes <lora:NAME>, <lora:NAME:SCALE> and <lora:NAME:TEXT_ENCODER:UNET> (or te=, unet=) out of a prompt; NAME is that of a file in
+ * `folder`, without its ending. TERN_E_NOT_FOUND without such a file, TERN_E_UNSUPPORTED for tags of another kind. Free what comes out with
+ * tern_prompt_loras_free. A job in A1111's syntax refuses a prompt that still has tags. */
+TERN_API enum tern_status tern_prompt_take_loras(struct tern_context *ctx, const char *prompt, const char *folder,
+                                                 struct tern_prompt_loras *out);
+TERN_API void tern_prompt_loras_free(struct tern_context *ctx, struct tern_prompt_loras *l);
+
 /* One picture during sampling: `latents` are n x 4 x height/8 x width/8 values, valid during the call. */
 typedef void tern_step_callback(int step, int steps, const float *latents, int64_t count, void *user);
 
