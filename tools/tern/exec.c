@@ -40,7 +40,7 @@ static int execute(struct tern_context *ctx, const struct settings *s, const cha
     int code = GO_ON;
     if (!inputs || !(p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = run_dtype(&s->run, ctx)})))
         code = library_failed(ctx, false);
-    else if ((code = lora_set(ctx, p, &s->loras)) == GO_ON && !(outputs = tern_pipeline_exec(p, component, inputs)))
+    else if ((code = lora_set(ctx, p, &s->loras, NULL)) == GO_ON && !(outputs = tern_pipeline_exec(p, component, inputs)))
         code = library_failed(ctx, true);
     if (outputs) {
         interrupt_hold(true);
