@@ -31,6 +31,7 @@ static enum tern_status read_texts(struct tern_job *j, struct tern_condition *c)
     c->texts = tern_calloc(ctx, (size_t)c->schedule.n_texts, sizeof(*c->texts));
     for (int i = 0; c->texts && i < c->schedule.n_texts; i++) {
         struct tern_condition_text *t = &c->texts[i];
+        j->conditions->brackets |= is_a1111(j) && strpbrk(c->schedule.texts[i], "([");
         if (read_chunks(j, c->schedule.texts[i], t))
             break;
         for (int e = 0; e < TERN_ENCODERS; e++)
@@ -47,7 +48,6 @@ static enum tern_status add(struct tern_job *j, const char *text, double weight,
     struct tern_condition *c = &j->conditions->at[j->conditions->count++];
     const int steps = is_a1111(j) ? j->params.steps * j->scheduler->fns->calls_per_step : 1;
     *c = (struct tern_condition){.weight = weight, .zeros = zeros};
-    j->conditions->brackets |= is_a1111(j) && strpbrk(text, "([");
     if (is_a1111(j) ? tern_prompt_schedule(j->p->ctx, text, steps, &c->schedule)
                     : tern_prompt_schedule_plain(j->p->ctx, text, &c->schedule))
         return tern_error_status(j->p->ctx);
