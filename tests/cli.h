@@ -60,5 +60,6 @@ int cli_job_tests(void);         /* cli_jobs.c */
 int cli_graph_tests(void);       /* cli_graph.c */
 int cli_conformance_tests(void); /* cli_conformance.c */
 int cli_bench_tests(void);       /* cli_bench.c */
+int cli_prompt_tests(void);      /* cli_prompts.c */
 
 #endif

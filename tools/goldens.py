@@ -26,6 +26,7 @@ PARTS = {
     "lora": ("lora", ("models",)),
     "lora-kinds": ("lora_kinds", ("models",)),
     "lora-models": ("lora_models", ("models",)),
+    "prompts": ("prompts", ("models",)),
     "demo": ("demo", ()),
     "demo-sheet": ("demo_sheet", ()),
 }

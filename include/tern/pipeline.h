@@ -69,18 +69,59 @@ struct tern_lora {
  * the call needs the memory of both. Not from a callback of a running job. One thread at a time, as for all of a context. */
 TERN_API enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct tern_lora *loras, int n);
 
+/* The LoRAs that a prompt names by AUTOMATIC1111's tags. */
+struct tern_prompt_loras {
+    char *prompt;            /* without the tags */
+    struct tern_lora *loras; /* for tern_pipeline_set_loras */
+    int count;
+};
+/* Takes <lora:NAME>, <lora:NAME:SCALE> and <lora:NAME:TEXT_ENCODER:UNET> (or te=, unet=) out of a prompt; NAME is that of a file in
+ * `folder`, without its ending. TERN_E_NOT_FOUND without such a file, TERN_E_UNSUPPORTED for tags of another kind. Free what comes out with
+ * tern_prompt_loras_free. A job in A1111's syntax refuses a prompt that still has tags. */
+TERN_API enum tern_status tern_prompt_take_loras(struct tern_context *ctx, const char *prompt, const char *folder,
+                                                 struct tern_prompt_loras *out);
+TERN_API void tern_prompt_loras_free(struct tern_context *ctx, struct tern_prompt_loras *l);
+
+/* A textual inversion: a word of prompts that stands for vectors [Gal 2022]. */
+struct tern_prompt_embedding {
+    const char *path; /* .safetensors, .pt, .bin */
+    const char *name; /* NULL: the name of the file without its ending, and the one that the file gives it */
+};
+
+/* Sets the embeddings of the pipeline: those of the list and no others; n = 0: none. A prompt that has the name of one gets its
+ * vectors there, in both syntaxes. Names and vectors are copied. On an error (no such file, no embedding, vectors of another width than
+ * the text encoder's, a name twice) the pipeline is as it was. Not from a callback of a running job. */
+TERN_API enum tern_status tern_pipeline_set_embeddings(struct tern_pipeline *p, const struct tern_prompt_embedding *list, int n);
+
 /* One picture during sampling: `steps` are model calls (of dpm_adaptive, until the last, an estimate); `latents` are n x 4 x height/8 x
  * width/8 values, valid during the call. */
 typedef void tern_step_callback(int step, int steps, const float *latents, int64_t count, void *user);
 
+/* How prompts are read. docs/prompts.md tells the second one. */
+enum tern_prompt_syntax {
+    TERN_PROMPT_PLAIN, /* as text, nothing else: what diffusers does */
+    TERN_PROMPT_A1111  /* as AUTOMATIC1111 does: (attention:1.2), [from:to:when], [a|b], AND, BREAK, any length */
+};
+
+/* What the weights of attention do with the states of their tokens. */
+enum tern_emphasis {
+    TERN_EMPHASIS_ORIGINAL, /* multiply them, and all of the chunk such that its mean is what it was */
+    TERN_EMPHASIS_NO_NORM,  /* multiply them */
+    TERN_EMPHASIS_IGNORE    /* nothing */
+};
+
 struct tern_txt2img_params {
     const char *prompt;          /* "" */
-    const char *negative_prompt; /* ""; SDXL: NULL is zeros in place of a text, as its model_index.json asks for */
-    int width, height;           /* pixels, multiples of 8, at most 8192; the model's own size */
-    int steps;                   /* 1..1000; 20 */
-    double cfg;                  /* guidance scale; tern_pipeline_guidance. At most 1: no guidance, one UNet row */
-    uint64_t seed;               /* of the first picture; the next has seed + 1 … */
-    enum tern_sampler sampler;   /* the checkpoint's */
+    const char *negative_prompt; /* ""; SDXL: NULL is zeros in place of a text, as its model_index.json asks for; A1111: "" is, too */
+    enum tern_prompt_syntax prompt_syntax; /* TERN_PROMPT_PLAIN */
+    enum tern_emphasis emphasis;           /* TERN_EMPHASIS_ORIGINAL */
+    int clip_skip;     /* the text encoder's layer that counts, from behind: 1 the last one (default), 2 the last but one. Only where the
+                        * text encoder is OpenAI's CLIP alone (SD 1.x): elsewhere it changes nothing, as in AUTOMATIC1111 */
+    int width, height; /* pixels, multiples of 8, at most 8192; the model's own size */
+    int steps;         /* 1..1000; 20 */
+    double cfg;        /* guidance scale; tern_pipeline_guidance. At most 1: no guidance, one UNet row */
+    uint64_t seed;     /* of the first picture; the next has seed + 1 … */
+    enum tern_sampler sampler; /* the checkpoint's */
     enum tern_schedule schedule;
     struct tern_sampler_options sampler_options; /* eta, churn … as tern_scheduler_set_options takes them */
     int64_t ensd;                       /* A1111's "eta noise seed delta": noise after the first is of the seed plus that; 0: goes on */

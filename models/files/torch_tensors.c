@@ -250,6 +250,18 @@ static enum tern_status add_tensor(struct tern_torch_file *f, const struct named
     return tern_weights_append(f->w, n->name, t);
 }
 
+/* What the file calls itself, as textual inversions do. */
+static enum tern_status add_own_name(struct tern_torch_file *f, const struct tern_pickle_value *root)
+{
+    const struct tern_pickle_value *name = tern_pickle_get(root, "name");
+    if (!name || name->type != TERN_PICKLE_STR)
+        return TERN_OK;
+    char *copy = tern_strndup(f->w->ctx, name->text.data, name->text.size);
+    enum tern_status st = copy ? tern_weights_add_metadata(f->w, "name", copy) : tern_error_status(f->w->ctx);
+    tern_free(f->w->ctx, copy);
+    return st;
+}
+
 enum tern_status tern_torch_add(struct tern_torch_file *f, const struct tern_pickle_value *root)
 {
     struct tern_context *ctx = f->w->ctx;
@@ -272,6 +284,8 @@ enum tern_status tern_torch_add(struct tern_torch_file *f, const struct tern_pic
         st = add_tensor(f, &k->found[i]);
     if (!st && !k->count)
         st = tern_fail(ctx, TERN_E_FORMAT, "%s: it holds no named tensors", f->m->path);
+    if (!st)
+        st = add_own_name(f, root);
     if (!st)
         st = tern_weights_finish(f->w, f->m->path);
     for (size_t i = 0; i < k->count; i++)

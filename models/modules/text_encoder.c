@@ -227,10 +227,12 @@ tern_tensor *tern_text_pool(const struct tern_text_encoder *m, tern_tensor *x, c
     return m->text_projection.w ? tern_apply_linear(&m->text_projection, all) : all;
 }
 
-static tern_tensor *embed(const struct tern_text_encoder *m, tern_tensor *ids)
+static tern_tensor *embed(const struct tern_text_encoder *m, const struct tern_text_input *in)
 {
-    tern_tensor *x = tern_cast(tern_embedding(ids, m->token), TERN_F32);
-    x = tern_add(x, tern_cast(tern_slice(m->position, 0, 0, tern_tensor_size(ids, 1), 1), TERN_F32));
+    tern_tensor *x = tern_cast(tern_embedding(in->ids, m->token), TERN_F32);
+    if (in->vectors)
+        x = tern_add(tern_mul(x, in->keep), in->vectors);
+    x = tern_add(x, tern_cast(tern_slice(m->position, 0, 0, tern_tensor_size(in->ids, 1), 1), TERN_F32));
     if (!m->bert)
         return x;
     x = tern_add(x, tern_cast(tern_slice(m->type, 0, 0, 1, 1), TERN_F32));
@@ -253,7 +255,7 @@ static enum tern_status check_ids(const struct tern_text_encoder *m, const int64
 enum tern_status tern_text_input(const struct tern_text_encoder *m, const int64_t *ids, const int64_t *mask, int64_t n, int64_t length,
                                  struct tern_text_input *out)
 {
-    *out = (struct tern_text_input){NULL, NULL};
+    *out = (struct tern_text_input){0};
     if (check_ids(m, ids, n, length))
         return tern_error_status(m->ctx);
     out->ids = tern_tensor_create(m->ctx, TERN_I64, 2, (const int64_t[]){n, length}, ids);
@@ -261,12 +263,17 @@ enum tern_status tern_text_input(const struct tern_text_encoder *m, const int64_
     return tern_error_status(m->ctx);
 }
 
+tern_tensor *tern_text_norm(const struct tern_text_encoder *m, tern_tensor *x)
+{
+    return m->bert ? x : tern_apply_layer_norm(&m->norm, x, m->eps);
+}
+
 enum tern_status tern_text_forward(const struct tern_text_encoder *m, const struct tern_text_input *in, struct tern_text_output *out)
 {
     memset(out, 0, sizeof(*out));
     if (!in->ids)
         return tern_error_status(m->ctx);
-    tern_tensor *x = embed(m, in->ids), *mask = in->mask ? tern_cast(in->mask, m->dtype) : NULL;
+    tern_tensor *x = embed(m, in), *mask = in->mask ? tern_cast(in->mask, m->dtype) : NULL;
     out->hidden_states[0] = x;
     for (int i = 0; i < m->layers; i++) {
         tern_scope_begin(m->ctx);
@@ -274,7 +281,7 @@ enum tern_status tern_text_forward(const struct tern_text_encoder *m, const stru
         out->hidden_states[i + 1] = x;
     }
     out->n_hidden = m->layers + 1;
-    out->last_hidden_state = m->bert ? x : tern_apply_layer_norm(&m->norm, x, m->eps);
+    out->last_hidden_state = tern_text_norm(m, x);
     return tern_error_status(m->ctx);
 }
 

@@ -47,13 +47,16 @@ void tern_text_encoder_destroy(struct tern_text_encoder **m);
 
 /* What a text is as tensors. */
 struct tern_text_input {
-    tern_tensor *ids;  /* (N, L) i64 */
-    tern_tensor *mask; /* (N, 1, L, L), added to the scores: -inf where a query must not look; NULL: nothing is masked */
+    tern_tensor *ids;            /* (N, L) i64 */
+    tern_tensor *mask;           /* (N, 1, L, L), added to the scores: -inf where a query must not look; NULL: nothing is masked */
+    tern_tensor *keep, *vectors; /* (N, L, 1) and (N, L, C) f32: tokens' embeddings are multiplied and added with them; NULL: as they are */
 };
 /* ids (n x length), checked against the vocabulary; mask n x length of 0 and 1, or NULL. The tensors belong to the open scope
  * or the caller. */
 enum tern_status tern_text_input(const struct tern_text_encoder *m, const int64_t *ids, const int64_t *mask, int64_t n, int64_t length,
                                  struct tern_text_input *out);
+/* What comes out of the last layer after the norm that follows it. */
+tern_tensor *tern_text_norm(const struct tern_text_encoder *m, tern_tensor *x);
 /* hidden_states and last_hidden_state */
 enum tern_status tern_text_forward(const struct tern_text_encoder *m, const struct tern_text_input *in, struct tern_text_output *out);
 /* `pooled`, which depends on where the ids end: last_hidden_state (N, L, C). */

@@ -5,16 +5,25 @@
 
 #include "models/pipelines/pipeline.h"
 
-static enum tern_status trace_text(void *user, tern_tensor *const *in, tern_tensor **out)
+static enum tern_status text_outputs(const struct tern_text_encoder *m, const struct tern_text_input *in, tern_tensor **out)
 {
-    const struct tern_text_encoder *m = user;
     struct tern_text_output o;
-    if (tern_text_forward(m, &(struct tern_text_input){in[0], NULL}, &o))
+    if (tern_text_forward(m, in, &o))
         return tern_error_status(m->ctx);
     out[0] = o.last_hidden_state;
     for (int i = 0; i < o.n_hidden; i++)
         out[i + 1] = o.hidden_states[i];
     return TERN_OK;
+}
+
+static enum tern_status trace_text(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    return text_outputs(user, &(struct tern_text_input){.ids = in[0]}, out);
+}
+
+static enum tern_status trace_text_vectors(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    return text_outputs(user, &(struct tern_text_input){.ids = in[0], .keep = in[1], .vectors = in[2]}, out);
 }
 
 static enum tern_status trace_unet(void *user, tern_tensor *const *in, tern_tensor **out)
@@ -50,23 +59,29 @@ static struct tern_graph_input input(const char *name, enum tern_dtype dtype, in
     return (struct tern_graph_input){name, dtype, ndim, {a, b, c, d}};
 }
 
-static bool text_trace(struct tern_pipeline *p, struct tern_text_encoder *m, int64_t n, struct trace *t)
+static bool text_trace(struct tern_pipeline *p, struct tern_text_encoder *m, int64_t n, bool vectors, struct trace *t)
 {
     if (!m)
         return false;
     int64_t length = p->tokenizer ? tern_tokenizer_max_length(p->tokenizer) : m->positions;
-    *t = (struct trace){trace_text, m, m->weights, {input("input_ids", TERN_I64, 2, n, length, 0, 0)}, 1, m->layers + 2};
+    *t = (struct trace){vectors ? trace_text_vectors : trace_text,
+                        m,
+                        m->weights,
+                        {input("input_ids", TERN_I64, 2, n, length, 0, 0), input("keep", TERN_F32, 3, n, length, 1, 0),
+                         input("vectors", TERN_F32, 3, n, length, m->hidden, 0)},
+                        vectors ? 3 : 1,
+                        m->layers + 2};
     return true;
 }
 
-static bool unet_trace(struct tern_pipeline *p, int64_t n, int64_t h, int64_t w, struct trace *t)
+static bool unet_trace(struct tern_pipeline *p, int64_t n, int64_t h, int64_t w, int64_t tokens, struct trace *t)
 {
     struct tern_unet *m = tern_pipeline_unet(p);
     enum tern_dtype dtype = p->params.dtype;
     if (!m)
         return false;
     const struct tern_unet_config *u = &m->config;
-    int64_t length = p->tokenizer ? tern_tokenizer_max_length(p->tokenizer) : 77;
+    int64_t length = tokens ? tokens : p->tokenizer ? tern_tokenizer_max_length(p->tokenizer) : 77;
     *t = (struct trace){trace_unet,
                         m,
                         m->weights,
@@ -92,9 +107,10 @@ static bool vae_trace(struct tern_pipeline *p, bool decode, int64_t n, int64_t h
 }
 
 /* False with the error recorded. Sizes are in pixels; the graph's are in latents. */
-static bool find(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size, struct trace *t)
+static bool find(struct tern_pipeline *p, const struct tern_stage *stage, struct trace *t)
 {
-    const struct tern_graph_size none = {0}, *s = size ? size : &none;
+    const char *component = stage->component;
+    const struct tern_graph_size *s = &stage->size;
     int scale = tern_pipeline_scale(p);
     int64_t n = s->batch ? s->batch : 1, h = s->height ? s->height / scale : p->unet_config.sample_h,
             w = s->width ? s->width / scale : p->unet_config.sample_w;
@@ -105,11 +121,11 @@ static bool find(struct tern_pipeline *p, const char *component, const struct te
         return false;
     }
     if (!strcmp(component, "text_encoder"))
-        return text_trace(p, tern_pipeline_text(p), n, t);
+        return text_trace(p, tern_pipeline_text(p), n, stage->vectors, t);
     if (!strcmp(component, "text_encoder_2"))
-        return text_trace(p, tern_pipeline_text_2(p), n, t);
+        return text_trace(p, tern_pipeline_text_2(p), n, stage->vectors, t);
     if (!strcmp(component, "unet"))
-        return unet_trace(p, n, h, w, t);
+        return unet_trace(p, n, h, w, stage->tokens, t);
     if (!strcmp(component, "vae_decoder") || !strcmp(component, "vae_encoder"))
         return vae_trace(p, component[4] == 'd', n, h, w, t);
     tern_fail(p->ctx, TERN_E_NOT_FOUND, "no component \"%.40s\"; there are text_encoder, unet, vae_decoder, vae_encoder%s", component,
@@ -117,16 +133,23 @@ static bool find(struct tern_pipeline *p, const char *component, const struct te
     return false;
 }
 
-struct tern_graph *tern_pipeline_graph(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size)
+struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const struct tern_stage *stage)
 {
     struct trace t;
-    if (!p || tern_failed(p->ctx) || !find(p, component ? component : "", size, &t))
+    if (tern_failed(p->ctx) || !find(p, stage, &t))
         return NULL;
     return tern_graph_trace(p->ctx, t.fn, t.module, t.weights, t.inputs, t.n_inputs, t.n_outputs);
+}
+
+struct tern_graph *tern_pipeline_graph(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size)
+{
+    const struct tern_stage stage = {.component = component ? component : "", .size = size ? *size : (struct tern_graph_size){0}};
+    return p ? tern_pipeline_stage_graph(p, &stage) : NULL;
 }
 
 const struct tern_weights *tern_pipeline_weights(struct tern_pipeline *p, const char *component)
 {
     struct trace t;
-    return p && !tern_failed(p->ctx) && find(p, component ? component : "", NULL, &t) ? t.weights : NULL;
+    const struct tern_stage stage = {.component = component ? component : ""};
+    return p && !tern_failed(p->ctx) && find(p, &stage, &t) ? t.weights : NULL;
 }

@@ -69,26 +69,40 @@ static void write_options(const struct tern_job *j, char *out, size_t size)
             used += (size_t)snprintf(out + used, size - used, ", %s: %g", all[i].name, all[i].value);
 }
 
+/* What A1111 says of prompts: the layer, emphasis when it is another one and there are brackets, and that a prompt was filled up. */
+static void prompt_fields(const struct tern_job *j, size_t size, char *skip, char *more)
+{
+    const enum tern_emphasis e = j->params.emphasis;
+    *skip = *more = 0;
+    if (j->params.clip_skip > 1)
+        snprintf(skip, size, ", Clip skip: %d", j->params.clip_skip);
+    snprintf(more, size, "%s%s%s", e && tern_job_has_emphasis(j) ? ", Emphasis: " : "",
+             !e || !tern_job_has_emphasis(j) ? ""
+             : e == TERN_EMPHASIS_NO_NORM    ? "No norm"
+                                             : "Ignore",
+             tern_job_pads_prompt(j) ? ", Pad conds: True" : "");
+}
+
 char *tern_job_infotext(const struct tern_job *j, int i)
 {
     const struct tern_txt2img_params *q = &j->params;
     struct tern_context *ctx = j->p->ctx;
-    char strength[64] = "", schedule[64] = "", options[256];
+    char strength[64] = "", schedule[64] = "", options[256], skip[64], more[64];
     const char *negative = q->negative_prompt;
     if (q->init_image)
         snprintf(strength, sizeof(strength), ", Denoising strength: %g", q->strength);
     if (q->schedule != TERN_SCHEDULE_DEFAULT)
         snprintf(schedule, sizeof(schedule), " Schedule type: %s,", tern_schedule_label(q->schedule));
     write_options(j, options, sizeof(options));
+    prompt_fields(j, sizeof(skip), skip, more);
     char *loras = tern_pipeline_lora_text(j->p);
     if (!loras)
         return NULL;
-    char *text =
-        tern_sprintf(ctx, "%s%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %g, Seed: %llu, Size: %dx%d, Model: %s%s%s%s, Version: tern %s",
-                     q->prompt, loras, negative[0] ? "\nNegative prompt: " : "", negative, q->steps,
-                     a1111_sampler(tern_scheduler_sampler(j->scheduler)), schedule, q->cfg, (unsigned long long)(q->seed + (uint64_t)i),
-                     q->width, q->height, j->p->name, q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength, options,
-                     tern_version());
+    char *text = tern_sprintf(
+        ctx, "%s%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %g, Seed: %llu, Size: %dx%d, Model: %s%s%s%s%s%s, Version: tern %s", q->prompt,
+        loras, negative[0] ? "\nNegative prompt: " : "", negative, q->steps, a1111_sampler(tern_scheduler_sampler(j->scheduler)), schedule,
+        q->cfg, (unsigned long long)(q->seed + (uint64_t)i), q->width, q->height, j->p->name, skip,
+        q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength, options, more, tern_version());
     tern_free(ctx, loras);
     if (text)
         make_utf8(text);

@@ -18,6 +18,7 @@ static void fill_defaults(struct tern_txt2img_params *q, const struct tern_pipel
     q->steps = q->steps ? q->steps : 20;
     q->cfg = q->cfg != 0 ? q->cfg : tern_pipeline_guidance(p);
     q->count = q->count ? q->count : 1;
+    q->clip_skip = q->clip_skip ? q->clip_skip : 1;
     q->strength = q->strength != 0 ? q->strength : q->mask_image ? 1 : 0.8;
 }
 
@@ -41,6 +42,12 @@ static enum tern_status check_params(struct tern_job *j)
         return tern_fail(ctx, TERN_E_INVALID, "sampler or schedule: %d and %d are no such values", (int)q->sampler, (int)q->schedule);
     if (q->generator != TERN_GENERATOR_CPU && q->generator != TERN_GENERATOR_CUDA)
         return tern_fail(ctx, TERN_E_INVALID, "generator: %d is no such value", (int)q->generator);
+    if ((unsigned)q->prompt_syntax > TERN_PROMPT_A1111 || (unsigned)q->emphasis > TERN_EMPHASIS_IGNORE)
+        return tern_fail(ctx, TERN_E_INVALID, "prompt_syntax or emphasis: %d and %d are no such values", (int)q->prompt_syntax,
+                         (int)q->emphasis);
+    if (q->clip_skip < 1 || q->clip_skip > j->p->text_layers)
+        return tern_fail(ctx, TERN_E_INVALID, "clip_skip: expected 1..%d, the layers of the text encoder, found %d", j->p->text_layers,
+                         q->clip_skip);
     if (q->mask_image && !q->init_image)
         return tern_fail(ctx, TERN_E_INVALID, "mask_image: inpainting needs init_image too");
     bool nine = j->p->unet_config.in_channels != j->channels;
@@ -79,6 +86,7 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
     j->lw = j->params.width / tern_pipeline_scale(p);
     j->picture = j->channels * j->lh * j->lw;
     j->guided = j->params.cfg > 1;
+    j->branches = j->guided ? 2 : 1;
     j->zero_negative = j->zero_negative && j->guided;
     if (check_latents(j))
         return tern_error_status(ctx);
@@ -91,7 +99,9 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
     if (!j->scheduler || tern_scheduler_set_options(j->scheduler, &j->params.sampler_options) ||
         tern_scheduler_set_steps(j->scheduler, j->params.steps) || tern_scheduler_set_batch(j->scheduler, j->params.count))
         return tern_error_status(ctx);
-    return tern_job_choose_calls(j);
+    if (tern_job_choose_calls(j))
+        return tern_error_status(ctx);
+    return tern_job_read_prompts(j);
 }
 
 void tern_job_destroy(struct tern_job *j)
@@ -100,6 +110,7 @@ void tern_job_destroy(struct tern_job *j)
     void *all[] = {j->generator, j->latents, j->noise, j->image_latents, j->masked_latents, j->mask};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         tern_free(ctx, all[i]);
+    tern_job_free_conditions(j);
     tern_tensor_unref(&j->context);
     tern_tensor_unref(&j->pooled);
     tern_tensor_unref(&j->time_ids);

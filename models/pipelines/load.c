@@ -144,6 +144,8 @@ static enum tern_status read_xl(struct tern_pipeline *p)
     const struct tern_unet_config *u = &p->unet_config;
     if (!tern_pipeline_text_2(p))
         return tern_error_status(p->ctx);
+    p->text_width[1] = p->text_2->hidden;
+    p->text_layers = p->second_only ? p->text_2->layers : p->text_layers;
     int64_t width = (p->second_only ? 0 : p->text->hidden) + p->text_2->hidden;
     if (u->context[0] != width)
         return tern_fail(p->ctx, TERN_E_FORMAT, "%s: the UNet expects text states of width %lld, the text encoders give %lld", path,
@@ -179,6 +181,10 @@ static enum tern_status read_configs(struct tern_pipeline *p)
         return tern_fail(p->ctx, TERN_E_UNSUPPORTED,
                          "%s: a model with the second text encoder alone whose UNet is not that of Stable Diffusion XL",
                          tern_checkpoint_path(c));
+    if (!p->second_only) {
+        p->text_layers = p->text->layers;
+        p->text_width[0] = p->text->hidden;
+    }
     if (p->xl && read_xl(p))
         return tern_error_status(p->ctx);
     if (!p->xl && u->context[0] != p->text->hidden)
@@ -317,6 +323,7 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
     tern_pipeline_drop_unet(p);
     tern_pipeline_drop_vae(p);
     tern_pipeline_drop_loras(p);
+    tern_pipeline_drop_embeddings(p);
     tern_tokenizer_destroy(&p->tokenizer);
     tern_tokenizer_destroy(&p->tokenizer_2);
     tern_checkpoint_close(&p->checkpoint);
@@ -333,6 +340,8 @@ enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p)
 {
     return p->xl && p->params.dtype == TERN_F16 ? TERN_F32 : p->params.dtype;
 }
+
+int64_t tern_pipeline_pooled_width(const struct tern_pipeline *p) { return p->unet_config.pooled - p->numbers * p->unet_config.time_ids; }
 
 struct tern_tokenizer *tern_pipeline_tokenizer(struct tern_pipeline *p, int index)
 {

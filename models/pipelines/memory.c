@@ -3,7 +3,7 @@
 #include <string.h>
 #include <tern/ops.h>
 
-#include "models/pipelines/pipeline.h"
+#include "models/pipelines/conditions.h"
 #include "models/random/random.h"
 #include "models/schedulers/scheduler.h"
 #include "ops/dispatch.h"
@@ -23,16 +23,19 @@ static void take(struct tally *t, size_t size)
 
 static void give(struct tally *t, size_t size) { t->now -= size < t->now ? size : t->now; }
 
-static size_t rows(const struct tern_job *j) { return (size_t)j->params.count * (j->guided ? 2 : 1); }
+static size_t rows(const struct tern_job *j) { return (size_t)j->params.count * (size_t)j->branches; }
 static size_t pixels(const struct tern_job *j) { return (size_t)j->params.width * (size_t)j->params.height; }
 
 struct tern_stage tern_job_stage(const struct tern_job *j, const char *component)
 {
-    int n = component[0] == 'u' ? (int)rows(j) : component[0] == 't' && j->guided && !j->zero_negative ? 2 : 1;
+    const bool text = component[0] == 't', two = j->guided && !j->zero_negative && !j->conditions;
+    int n = component[0] == 'u' ? (int)rows(j) : text && two ? 2 : 1;
     return (struct tern_stage){.component = component,
                                .size = {n, j->params.width, j->params.height},
                                .resident = component[0] == 'u' ? j->resident : 0,
                                .arena = component[0] == 'v' ? j->arena : 0,
+                               .tokens = component[0] == 'u' ? j->tokens : 0,
+                               .vectors = text && j->conditions && j->conditions->vectors,
                                .algorithm_bytes = component[0] == 'u'   ? j->unet_algorithm
                                                   : component[0] == 'v' ? j->vae_algorithm
                                                                         : 0};
@@ -78,7 +81,7 @@ static void encode_with(struct tally *t, const char *component, size_t width, co
 {
     const struct tern_job *j = t->j;
     size_t length = (size_t)tern_tokenizer_max_length(j->p->tokenizer), ids = 4 * length * sizeof(int64_t);
-    take(t, ids + rows(j) * length * width * sizeof(float));
+    take(t, ids + rows(j) * length * width * sizeof(float) + (j->params.clip_skip > 1 ? 2 * rows(j) * length * width * sizeof(float) : 0));
     size_t bound = run(t, component);
     give(t, ids);
     if (!j->p->params.keep_text_encoder)
@@ -92,6 +95,7 @@ static void encode_prompt(struct tally *t)
     const struct tern_pipeline *p = t->j->p;
     const struct tern_unet_config *u = &p->unet_config;
     size_t length = (size_t)tern_tokenizer_max_length(p->tokenizer), states = rows(t->j) * length * (size_t)u->context[0] * sizeof(float);
+    take(t, tern_job_condition_bytes(t->j));
     if (!p->xl) {
         encode_with(t, "text_encoder", (size_t)u->context[0], p->text, &p->text_part);
         return;
@@ -133,7 +137,9 @@ static void sample(struct tally *t)
     size_t history = TERN_SCHEDULER_MAX_ROWS * (size_t)(j->params.count * j->picture);
     size_t buffers = input + output + (size_t)(j->params.count * j->picture); /* on the host */
     size_t tensors =
-        2 * input + rows(j) * (size_t)(2 * u->pooled + tern_tokenizer_max_length(j->p->tokenizer) * u->context[0] + u->channels[0]);
+        2 * input +
+        rows(j) * (size_t)(2 * u->pooled + 2 * (j->tokens ? j->tokens : tern_tokenizer_max_length(j->p->tokenizer)) * u->context[0] +
+                           u->channels[0]);
     double low, high;
     size_t brownian = tern_scheduler_noise_range(j->scheduler, &low, &high) ? tern_brownian_bytes(low, high, j->picture) : 0;
     take(t, history * sizeof(float)); /* stays with the scheduler */

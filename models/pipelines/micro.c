@@ -105,7 +105,7 @@ static void fill_row(const struct tern_job *j, bool negative, float *row)
 
 tern_tensor *tern_job_time_ids(const struct tern_job *j)
 {
-    const int64_t n = j->p->numbers, count = j->params.count, rows = count * (j->guided ? 2 : 1);
+    const int64_t n = j->p->numbers, count = j->params.count, rows = count * j->branches;
     float *all = tern_calloc(j->p->ctx, (size_t)(rows * n), sizeof(*all));
     for (int64_t i = 0; all && i < rows; i++)
         fill_row(j, j->guided && i < count, all + n * i);

@@ -26,6 +26,8 @@ struct tern_stage {
     size_t resident;        /* as in tern_plan_params */
     size_t arena;           /* likewise */
     size_t algorithm_bytes; /* likewise */
+    int64_t tokens;         /* of the text, for the UNet; 0: as many as the tokenizer gives */
+    bool vectors;           /* the text encoder takes vectors in place of tokens, too */
 };
 
 /* A plan, and its binding to the weights that the component had when it was last used. */
@@ -44,6 +46,10 @@ struct tern_planned {
 
 /* A LoRA that is set: its file, and copies of what the caller gave. */
 struct tern_active_lora;
+/* A textual inversion that is set. */
+struct tern_active_embedding;
+struct tern_conditions;
+struct tern_prompt_words;
 
 struct tern_pipeline {
     struct tern_context *ctx;
@@ -61,13 +67,17 @@ struct tern_pipeline {
     struct tern_part text_part, text_2_part, unet_part, vae_part; /* as long as the module is there */
     struct tern_active_lora *loras;
     int n_loras;
+    struct tern_active_embedding *embeddings;
+    int n_embeddings;
     struct tern_planned planned[TERN_MAX_PLANNED];
     uint64_t planned_clock;
-    bool second_only; /* SDXL's refiner: text_encoder_2 is its only text encoder; `tokenizer` is that one's */
-    bool xl;          /* SDXL: a UNet that is told the pooled text of the second text encoder, and sizes */
-    int numbers;      /* SDXL: how many beside the pooled text, TERN_XL_NUMBERS or TERN_XL_REFINER_NUMBERS; else 0 */
-    bool force_zeros; /* SDXL: a negative prompt that is not given is zeros, not "" */
-    bool busy;        /* a call is running: callbacks must not exchange its modules */
+    int text_layers;       /* of the first text encoder */
+    int64_t text_width[2]; /* of its states, and those of SDXL's second one; 0: there is none */
+    bool second_only;      /* SDXL's refiner: text_encoder_2 is its only text encoder; `tokenizer` is that one's */
+    bool xl;               /* SDXL: a UNet that is told the pooled text of the second text encoder, and sizes */
+    int numbers;           /* SDXL: how many beside the pooled text, TERN_XL_NUMBERS or TERN_XL_REFINER_NUMBERS; else 0 */
+    bool force_zeros;      /* SDXL: a negative prompt that is not given is zeros, not "" */
+    bool busy;             /* a call is running: callbacks must not exchange its modules */
     struct tern_unet_config unet_config;
     struct tern_vae_config vae_config;
 };
@@ -111,6 +121,16 @@ void tern_pipeline_drop_loras(struct tern_pipeline *p);
 /* " <lora:name:scale>" for each that counts, as AUTOMATIC1111's prompts have it; tern_free. */
 char *tern_pipeline_lora_text(const struct tern_pipeline *p);
 
+/* The text encoders are numbers first..end-1: 0, 0 and 1 in SDXL, 1 alone in its refiner. */
+static inline int tern_pipeline_first_encoder(const struct tern_pipeline *p) { return p->second_only; }
+static inline int tern_pipeline_end_encoders(const struct tern_pipeline *p) { return p->xl ? 2 : 1; }
+
+/* The names that stand for vectors in texts of an encoder (0 or 1), as the tokenizer of that one reads them; borrowed. */
+struct tern_prompt_words tern_pipeline_words(const struct tern_pipeline *p, int encoder);
+/* Vector `row` of all embeddings together, as wide as the encoder; borrowed. */
+const float *tern_pipeline_vector(const struct tern_pipeline *p, int encoder, int64_t row);
+void tern_pipeline_drop_embeddings(struct tern_pipeline *p);
+
 /* The checkpoint that holds a component: the pipeline's own, or the shared one for what that lacks; a VAE by itself before both. */
 struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, const char *component);
 /* scheduler_config.json's text; NULL when there is none. */
@@ -118,6 +138,12 @@ const char *tern_pipeline_scheduler(const struct tern_pipeline *p);
 
 /* What the VAE computes in: f32 where the others do in f16 and the model is SDXL, whose VAE leaves the range of f16. */
 enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p);
+
+/* tern_pipeline_graph of what a stage wants. */
+struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const struct tern_stage *stage);
+
+/* SDXL: values of the pooled text. */
+int64_t tern_pipeline_pooled_width(const struct tern_pipeline *p);
 
 /* Pixels along one side of a latent pixel: 8. */
 int tern_pipeline_scale(const struct tern_pipeline *p);
@@ -128,13 +154,19 @@ char *tern_data_path(struct tern_context *ctx, const char *sub, const char *file
 /* Where "demo" and "demo-zh" are; tern_free. NULL with the error recorded (the places that were tried). */
 char *tern_demo_path(struct tern_context *ctx, const char *name);
 
+/* Most rows of the UNet a picture. */
+#define TERN_MOST_BRANCHES 33
+
 /* A job: the params with every default filled in, and what the parts hand on. All arrays are tern_alloc'ed and freed by
  * tern_job_destroy. Latents are (count, 4, lh, lw) f32 on the host. */
 struct tern_job {
     struct tern_pipeline *p;
     struct tern_txt2img_params params;
-    int64_t lh, lw, channels, picture; /* latent size; values of one picture's latents */
-    bool guided;                       /* two rows of the UNet a picture */
+    int64_t lh, lw, channels, picture;  /* latent size; values of one picture's latents */
+    bool guided;                        /* a negative row of the UNet for each picture */
+    int branches;                       /* rows of the UNet a picture: 1; 2 when guided, more with prompts that are joined */
+    int64_t tokens;                     /* of the text that the UNet sees; 0: as many as the tokenizer gives */
+    struct tern_conditions *conditions; /* prompts that are more than one plain text; else NULL */
     struct tern_scheduler *scheduler;
     int begin, until;                 /* first model call, and the one before which the job stops if the sampler has more */
     struct tern_generator *generator; /* one a picture */
@@ -173,6 +205,32 @@ enum tern_status tern_job_run_plan(const struct tern_job *j, const char *compone
                                    tern_tensor **out);
 /* Gives a stage's binding and the memory of its runs back. */
 void tern_job_end_runs(struct tern_binding **binding);
+
+/* ---- prompts: conditions.c, conditions_encode.c, prompt.c */
+
+/* Reads the prompts: sets guided, zero_negative, branches, tokens and conditions. */
+enum tern_status tern_job_read_prompts(struct tern_job *j);
+void tern_job_free_conditions(struct tern_job *j);
+/* Makes `context` and `pooled` those of a call of the UNet; true when they became others. */
+bool tern_job_follow_prompt(struct tern_job *j, int call);
+/* How strongly a branch pulls away from the negative one. */
+double tern_job_guidance(const struct tern_job *j, int branch);
+/* For the infotext: the shorter of prompt and negative prompt was filled up; brackets say how much something counts. */
+bool tern_job_pads_prompt(const struct tern_job *j);
+bool tern_job_has_emphasis(const struct tern_job *j);
+/* What all states of the conditions take. */
+size_t tern_job_condition_bytes(const struct tern_job *j);
+
+/* One of the two text encoders. */
+struct tern_job_encoder {
+    const char *component;
+    const struct tern_tokenizer *tokenizer;
+    struct tern_text_encoder *(*module)(struct tern_pipeline *);
+    void (*drop)(struct tern_pipeline *);
+};
+struct tern_job_encoder tern_job_encoder(const struct tern_job *j, int i);
+/* The states that the UNet is told, of all outputs of the text encoder's graph. */
+tern_tensor *tern_job_text_states(const struct tern_job *j, const struct tern_text_encoder *m, tern_tensor *const *out);
 
 /* The stages, in this order. */
 enum tern_status tern_job_encode_prompt(struct tern_job *j);

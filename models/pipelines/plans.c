@@ -34,7 +34,7 @@ static bool is(const struct tern_planned *e, const struct tern_stage *s)
     const struct tern_stage *t = &e->stage;
     return e->plan && !strcmp(t->component, s->component) && t->size.batch == s->size.batch && t->size.width == s->size.width &&
            t->size.height == s->size.height && t->resident == s->resident && t->arena == s->arena &&
-           t->algorithm_bytes == s->algorithm_bytes;
+           t->algorithm_bytes == s->algorithm_bytes && t->tokens == s->tokens && t->vectors == s->vectors;
 }
 
 /* An empty place, or that of the plan that was not used for the longest time. */
@@ -58,7 +58,7 @@ static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *
     struct tern_context *ctx = p->ctx;
     const size_t peak = tern_memory_peak(ctx);
     tern_memory_reset_peak(ctx);
-    struct tern_graph *g = tern_pipeline_graph(p, stage->component, &stage->size);
+    struct tern_graph *g = tern_pipeline_stage_graph(p, stage);
     const size_t traced = g ? tern_graph_bytes(g) : 0;
     const struct tern_plan_params params = {.resident = stage->resident, .arena = stage->arena, .algorithm_bytes = stage->algorithm_bytes};
     struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &params) : NULL;

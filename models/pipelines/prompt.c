@@ -2,15 +2,27 @@
 #include <string.h>
 #include <tern/ops.h>
 
-#include "models/pipelines/pipeline.h"
+#include "models/pipelines/conditions.h"
 
-/* One of the two text encoders. */
-struct encoder {
-    const char *component;
-    const struct tern_tokenizer *tokenizer;
-    struct tern_text_encoder *(*module)(struct tern_pipeline *);
-    void (*drop)(struct tern_pipeline *);
-};
+struct tern_job_encoder tern_job_encoder(const struct tern_job *j, int i)
+{
+    if (i)
+        return (struct tern_job_encoder){"text_encoder_2", j->p->second_only ? j->p->tokenizer : j->p->tokenizer_2, tern_pipeline_text_2,
+                                         tern_pipeline_drop_text_2};
+    return (struct tern_job_encoder){"text_encoder", j->p->tokenizer, tern_pipeline_text, tern_pipeline_drop_text};
+}
+
+/* The last state after its norm; of SDXL's encoders the last but one layer's. Clip skip takes an earlier layer's, with the norm; as in
+ * AUTOMATIC1111 it is for OpenAI's CLIP alone: SDXL takes its layer anyway, and OpenCLIP's last one is left out of files of SD 2. */
+tern_tensor *tern_job_text_states(const struct tern_job *j, const struct tern_text_encoder *m, tern_tensor *const *out)
+{
+    const int skip = j->params.clip_skip;
+    if (!out[0] || tern_failed(m->ctx))
+        return NULL;
+    if (j->p->xl)
+        return out[m->layers];
+    return skip > 1 && !m->bert && m->act != TERN_ACT_GELU ? tern_text_norm(m, out[m->layers + 2 - skip]) : out[0];
+}
 
 /* Texts that are encoded: a negative prompt of zeros is none. */
 static int texts(const struct tern_job *j) { return j->guided && !j->zero_negative ? 2 : 1; }
@@ -45,9 +57,8 @@ static enum tern_status read_prompts(const struct tern_job *j, const struct tern
     return tern_tokenize_padded(tokenizer, j->params.prompt, ids + (texts(j) - 1) * length);
 }
 
-/* (rows, L, D): the last state after its norm; of SDXL's encoders the last but one layer's. *pooled: (rows, P) when the encoder has a
- * projection and the model wants it. */
-static tern_tensor *encode(struct tern_job *j, const struct encoder *e, struct tern_binding *binding, int64_t *ids, int64_t length,
+/* (rows, L, D). *pooled: (rows, P) when the encoder has a projection and the model wants it. */
+static tern_tensor *encode(struct tern_job *j, const struct tern_job_encoder *e, struct tern_binding *binding, int64_t *ids, int64_t length,
                            tern_tensor **pooled)
 {
     struct tern_context *ctx = j->p->ctx;
@@ -61,11 +72,11 @@ static tern_tensor *encode(struct tern_job *j, const struct encoder *e, struct t
         tern_job_run_plan(j, e->component, binding, &in.ids, out);
     if (pooled && out[0])
         *pooled = tern_tensor_ref(spread(j, tern_text_pool(m, out[0], ids)));
-    return tern_scope_end(ctx, spread(j, out[j->p->xl ? m->layers : 0]));
+    return tern_scope_end(ctx, spread(j, tern_job_text_states(j, m, out)));
 }
 
 /* With one encoder, which leaves then unless it is kept. */
-static tern_tensor *encode_with(struct tern_job *j, const struct encoder *e, tern_tensor **pooled)
+static tern_tensor *encode_with(struct tern_job *j, const struct tern_job_encoder *e, tern_tensor **pooled)
 {
     struct tern_pipeline *p = j->p;
     int64_t length = tern_tokenizer_max_length(e->tokenizer);
@@ -81,7 +92,7 @@ static tern_tensor *encode_with(struct tern_job *j, const struct encoder *e, ter
 }
 
 /* Both encoders' states side by side. */
-static void encode_xl(struct tern_job *j, const struct encoder *second)
+static void encode_xl(struct tern_job *j, const struct tern_job_encoder *second)
 {
     tern_tensor *parts[] = {j->context, encode_with(j, second, &j->pooled)};
     j->context = tern_failed(j->p->ctx) ? NULL : tern_cat(parts, 2, 2);
@@ -92,13 +103,14 @@ static void encode_xl(struct tern_job *j, const struct encoder *second)
 enum tern_status tern_job_encode_prompt(struct tern_job *j)
 {
     struct tern_pipeline *p = j->p;
-    const struct encoder first = {"text_encoder", p->tokenizer, tern_pipeline_text, tern_pipeline_drop_text},
-                         second = {"text_encoder_2", p->second_only ? p->tokenizer : p->tokenizer_2, tern_pipeline_text_2,
-                                   tern_pipeline_drop_text_2};
+    const struct tern_job_encoder first = tern_job_encoder(j, 0), second = tern_job_encoder(j, 1);
     double start = tern_now();
     tern_report(p->ctx, "encode", 0, 1, 0);
-    j->context = p->second_only ? encode_with(j, &second, &j->pooled) : encode_with(j, &first, NULL);
-    if (p->xl && !p->second_only)
+    if (j->conditions)
+        tern_conditions_encode(j);
+    else
+        j->context = p->second_only ? encode_with(j, &second, &j->pooled) : encode_with(j, &first, NULL);
+    if (p->xl && !p->second_only && !j->conditions)
         encode_xl(j, &second);
     if (p->xl)
         j->time_ids = tern_job_time_ids(j);

@@ -4,7 +4,7 @@
 
 #include "models/pipelines/pipeline.h"
 
-enum { TIME = 1, INPUTS = 4 }; /* sample, time, context, added */
+enum { TIME = 1, CONTEXT, ADDED, INPUTS }; /* sample, time, context, added */
 
 /* The UNet, host buffers of one step, and the tensors of all. */
 struct step {
@@ -16,11 +16,11 @@ struct step {
     tern_tensor *in[INPUTS], *out[1];
 };
 
-/* Scaled latents, twice when guided; a 9-channel UNet gets mask and masked picture behind them. */
+/* Scaled latents, again for each branch; a 9-channel UNet gets mask and masked picture behind them. */
 static void fill_input(const struct tern_job *j, int call, struct step *s)
 {
     int64_t n = j->params.count * j->picture, hw = j->lh * j->lw, channels = j->p->unet_config.in_channels, row = channels * hw;
-    int rows = j->params.count * (j->guided ? 2 : 1);
+    int rows = j->params.count * j->branches;
     bool nine = channels != j->channels;
     tern_scheduler_scale_input(j->scheduler, call, j->latents, s->output, n); /* output serves as scratch here */
     for (int r = 0; r < rows; r++) {
@@ -37,7 +37,7 @@ static void fill_input(const struct tern_job *j, int call, struct step *s)
 static enum tern_status make_inputs(const struct tern_job *j, const struct tern_unet *unet, double t, struct step *s)
 {
     struct tern_context *ctx = j->p->ctx;
-    int64_t rows = j->params.count * (j->guided ? 2 : 1);
+    int64_t rows = j->params.count * j->branches;
     enum tern_dtype dtype = j->p->params.dtype;
     struct tern_unet_conditions c;
     tern_scope_begin(ctx);
@@ -50,14 +50,40 @@ static enum tern_status make_inputs(const struct tern_job *j, const struct tern_
     return tern_error_status(ctx);
 }
 
-static enum tern_status predict(const struct tern_job *j, int call, struct step *s)
+/* Gives a tensor of all steps the values of another. */
+static void renew(struct tern_context *ctx, tern_tensor *to, const tern_tensor *from)
+{
+    const size_t bytes = from ? (size_t)tern_tensor_numel(from) * sizeof(float) : 0;
+    float *values = from ? tern_alloc(ctx, bytes) : NULL;
+    if (values && tern_tensor_read(from, TERN_F32, values, bytes) == TERN_OK)
+        tern_tensor_write(to, TERN_F32, values, bytes);
+    tern_free(ctx, values);
+}
+
+/* Another text holds from this step on. */
+static enum tern_status renew_texts(const struct tern_job *j, const struct tern_unet *unet, double t, struct step *s)
 {
     struct tern_context *ctx = j->p->ctx;
-    int64_t rows = j->params.count * (j->guided ? 2 : 1);
+    struct tern_unet_conditions c;
+    renew(ctx, s->in[CONTEXT], j->context);
+    tern_scope_begin(ctx);
+    if (j->pooled && tern_unet_conditions(unet, &t, 1, j->pooled, j->time_ids, &c) == TERN_OK)
+        renew(ctx, s->in[ADDED], c.added);
+    tern_scope_end(ctx, NULL);
+    return tern_error_status(ctx);
+}
+
+static enum tern_status predict(struct tern_job *j, int call, struct step *s)
+{
+    struct tern_context *ctx = j->p->ctx;
+    int64_t rows = j->params.count * j->branches;
+    const bool other = tern_job_follow_prompt(j, call);
     double t = tern_scheduler_timestep(j->scheduler, call);
     fill_input(j, call, s);
     const struct tern_unet *unet = tern_pipeline_unet(j->p); /* a callback's own job may have taken it out of memory */
     if (!unet || (s->in[0] ? tern_unet_set_time(unet, &t, 1, s->in[TIME]) : make_inputs(j, unet, t, s)))
+        return tern_error_status(ctx);
+    if (other && call > j->begin && renew_texts(j, unet, t, s))
         return tern_error_status(ctx);
     size_t channels = (size_t)j->p->unet_config.in_channels;
     if (tern_tensor_write(s->in[0], TERN_F32, s->input, (size_t)(rows * j->lh * j->lw) * channels * sizeof(float)) == TERN_OK &&
@@ -66,14 +92,18 @@ static enum tern_status predict(const struct tern_job *j, int call, struct step 
     return tern_error_status(ctx);
 }
 
-/* negative + cfg * (positive - negative), into the first half        [Ho 2022] */
+/* negative + cfg * (positive - negative), into the first branch, with more than one positive the sum of all     [Ho 2022; Liu 2022] */
 static void guide(const struct tern_job *j, float *output)
 {
     int64_t n = j->params.count * j->picture;
-    const float *positive = output + n;
-    float cfg = (float)j->params.cfg;
-    for (int64_t k = 0; k < n; k++)
-        output[k] = output[k] + cfg * (positive[k] - output[k]);
+    float cfg[TERN_MOST_BRANCHES];
+    for (int b = 1; b < j->branches; b++)
+        cfg[b] = (float)tern_job_guidance(j, b);
+    for (int64_t k = 0; k < n; k++) {
+        const float negative = output[k];
+        for (int b = 1; b < j->branches; b++)
+            output[k] = output[k] + cfg[b] * (output[b * n + k] - negative);
+    }
 }
 
 /* Inpainting with a 4-channel UNet: what is kept is put back, with the noise of the next call. */
@@ -132,7 +162,7 @@ static enum tern_status advance(struct tern_job *j, int call, struct step *s)
 enum tern_status tern_job_sample(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
-    int64_t rows = j->params.count * (j->guided ? 2 : 1);
+    int64_t rows = j->params.count * j->branches;
     const struct tern_stage stage = tern_job_stage(j, "unet");
     double start = tern_now(), low, high;
     struct step s = {.binding = tern_pipeline_binding(j->p, &stage),

@@ -101,7 +101,10 @@ static void step_3m(struct tern_scheduler *s, int i, const float *m, const float
 
 static bool draws_noise(const struct tern_scheduler *s, int i) { return s->options.eta > 0 && i < s->calls - 1; }
 
-static struct tern_span noise_span(const struct tern_scheduler *s, int i) { return (struct tern_span){s->sigmas[i], s->sigmas[i + 1]}; }
+static struct tern_noise_span noise_span(const struct tern_scheduler *s, int i)
+{
+    return (struct tern_noise_span){s->sigmas[i], s->sigmas[i + 1]};
+}
 
 #define COMMON                                                                                                                          \
     .noise = TERN_NOISE_GROWING, .has_schedules = true, .has_sample_prediction = true, .calls_per_step = 1, .rows = X0S,                \

@@ -59,9 +59,9 @@ static bool draws_noise(const struct tern_scheduler *s, int i) { return s->optio
 /* exp(ln sigma) in f32, as k-diffusion asks for it: near 14.6 the last bit is as much as the tree tells apart. */
 static float through_log(float sigma) { return tern_exp_f32((float)log((double)sigma)); }
 
-static struct tern_span noise_span(const struct tern_scheduler *s, int i)
+static struct tern_noise_span noise_span(const struct tern_scheduler *s, int i)
 {
-    return (struct tern_span){through_log(s->sigmas[i % 2 ? i - 1 : i]), through_log(s->sigmas[i + 1])};
+    return (struct tern_noise_span){through_log(s->sigmas[i % 2 ? i - 1 : i]), through_log(s->sigmas[i + 1])};
 }
 
 const struct tern_sampler_fns tern_sampler_dpmpp_sde = {

@@ -265,7 +265,7 @@ bool tern_scheduler_noise_span(const struct tern_scheduler *s, int i, double *fr
 {
     if (!tern_scheduler_draws_noise(s, i) || !s->fns->noise_span)
         return false;
-    struct tern_span span = s->fns->noise_span(s, i);
+    struct tern_noise_span span = s->fns->noise_span(s, i);
     *from = (double)span.from;
     *to = (double)span.to;
     return true;

@@ -49,7 +49,7 @@ struct tern_dpm_step {
 };
 
 /* The noise levels that a step's noise belongs to. */
-struct tern_span {
+struct tern_noise_span {
     float from, to;
 };
 
@@ -73,8 +73,8 @@ struct tern_sampler_fns {
     /* x (n values) of call i -> x of call i + 1, in place. s->done calls were made since the begin index. noise: NULL where
      * draws_noise says no. */
     void (*step)(struct tern_scheduler *s, int i, const float *model_output, const float *noise, float *x, int64_t n);
-    bool (*draws_noise)(const struct tern_scheduler *s, int i);            /* NULL: never */
-    struct tern_span (*noise_span)(const struct tern_scheduler *s, int i); /* NULL: noise is not a Brownian motion's */
+    bool (*draws_noise)(const struct tern_scheduler *s, int i);                  /* NULL: never */
+    struct tern_noise_span (*noise_span)(const struct tern_scheduler *s, int i); /* NULL: noise is not a Brownian motion's */
     /* With TERN_TAKES_CHURN: the level of a call between two. NULL: there is none. */
     float (*middle)(const struct tern_scheduler *s, float from, float to);
     /* img2img: lays the calls out anew for a run without that many steps. NULL: it begins at a later call. */

@@ -45,14 +45,16 @@ void tern_tokenizer_destroy(struct tern_tokenizer **tokenizer)
     tern_context_unref(ctx);
 }
 
-/* A part of the text that holds no token that is looked for in raw text. */
-static enum tern_status encode_part(const struct tern_tokenizer *t, const int32_t *cp, size_t n, struct tern_ints *out)
+/* A part of the text that holds no token that is looked for in raw text. `words`: it holds none at all. */
+static enum tern_status encode_part(const struct tern_tokenizer *t, const int32_t *cp, size_t n, bool words, struct tern_ints *out)
 {
     struct tern_ints text = {.ctx = t->ctx};
     enum tern_status st = t->fns->normalize(t, cp, n, &text);
     struct tern_added_cursor cursor = {0};
     struct tern_added_part part;
-    while (!st && tern_added_next(&t->added, &t->added.normalized, text.at, text.count, &cursor, &part)) {
+    if (!st && words && text.count)
+        st = t->fns->encode(t, text.at, text.count, out);
+    while (!words && !st && tern_added_next(&t->added, &t->added.normalized, text.at, text.count, &cursor, &part)) {
         if (!part.token)
             st = t->fns->encode(t, text.at + part.begin, part.end - part.begin, out);
         else if (!tern_ints_push(out, part.token->id))
@@ -63,7 +65,7 @@ static enum tern_status encode_part(const struct tern_tokenizer *t, const int32_
 }
 
 /* Appends the ids of a text, with begin and end tokens. */
-static enum tern_status encode_text(const struct tern_tokenizer *t, const char *text, size_t size, struct tern_ints *out)
+static enum tern_status encode_text(const struct tern_tokenizer *t, const char *text, size_t size, bool words, struct tern_ints *out)
 {
     if (size > TEXT_LIMIT)
         return tern_fail(t->ctx, TERN_E_INVALID, "text to tokenize: %zu bytes; at most %zu are taken", size, TEXT_LIMIT);
@@ -73,9 +75,11 @@ static enum tern_status encode_text(const struct tern_tokenizer *t, const char *
     struct tern_added_part part;
     if (!st && !tern_ints_push(out, t->begin))
         st = tern_ints_error(out);
-    while (!st && tern_added_next(&t->added, &t->added.raw, cp.at, cp.count, &cursor, &part)) {
+    if (!st && words && cp.count)
+        st = encode_part(t, cp.at, cp.count, true, out);
+    while (!words && !st && tern_added_next(&t->added, &t->added.raw, cp.at, cp.count, &cursor, &part)) {
         if (!part.token)
-            st = encode_part(t, cp.at + part.begin, part.end - part.begin, out);
+            st = encode_part(t, cp.at + part.begin, part.end - part.begin, false, out);
         else if (!tern_ints_push(out, part.token->id))
             st = tern_ints_error(out);
     }
@@ -85,15 +89,25 @@ static enum tern_status encode_text(const struct tern_tokenizer *t, const char *
     return st;
 }
 
-enum tern_status tern_tokenize_text(const struct tern_tokenizer *t, const char *text, size_t size, int32_t **ids, int64_t *count)
+static enum tern_status tokenize(const struct tern_tokenizer *t, const char *text, size_t size, bool words, int32_t **ids, int64_t *count)
 {
     struct tern_ints out = {.ctx = t->ctx};
-    enum tern_status st = encode_text(t, text, size, &out);
+    enum tern_status st = encode_text(t, text, size, words, &out);
     if (st)
         tern_ints_free(&out);
     *ids = out.at;
     *count = (int64_t)out.count;
     return st;
+}
+
+enum tern_status tern_tokenize_text(const struct tern_tokenizer *t, const char *text, size_t size, int32_t **ids, int64_t *count)
+{
+    return tokenize(t, text, size, false, ids, count);
+}
+
+enum tern_status tern_tokenize_words(const struct tern_tokenizer *t, const char *text, size_t size, int32_t **ids, int64_t *count)
+{
+    return tokenize(t, text, size, true, ids, count);
 }
 
 enum tern_status tern_tokenize(const struct tern_tokenizer *t, const char *text, int32_t **ids, int64_t *count)

@@ -103,8 +103,8 @@ struct lora_options {
 };
 /* Takes one FILE[:SCALE[:BLOCK=X,...]]: GO_ON or an exit code after a message. */
 int lora_add(const struct opt *opt, const char *value, struct lora_options *l);
-/* Gives them to a pipeline: GO_ON or an exit code after a message. */
-int lora_set(struct tern_context *ctx, struct tern_pipeline *p, const struct lora_options *l);
+/* Gives them to a pipeline, behind them those of a prompt (or NULL): GO_ON or an exit code after a message. */
+int lora_set(struct tern_context *ctx, struct tern_pipeline *p, const struct lora_options *l, const struct tern_prompt_loras *more);
 void lora_free(struct lora_options *l);
 #define LORA_HELP                                                   \
     "a LoRA and how strongly it counts (default 1), as often as\n"  \
@@ -112,6 +112,18 @@ void lora_free(struct lora_options *l);
     "style.safetensors:0.8:text_encoder=0,down=0.5,up.1.2=0"
 
 #define VAE_HELP "a VAE instead of the model's: a weight file or a diffusers\nfolder"
+
+/* embedding.c: the textual inversions of a command line. */
+#define MOST_EMBEDDINGS 64
+struct embedding_options {
+    struct tern_prompt_embedding embedding[MOST_EMBEDDINGS];
+    int count;
+};
+/* Takes one FILE[:NAME]: GO_ON or an exit code after a message. */
+int embedding_add(const struct opt *opt, const char *value, struct embedding_options *e);
+/* Gives them to a pipeline: GO_ON or an exit code after a message. */
+int embedding_set(struct tern_context *ctx, struct tern_pipeline *p, const struct embedding_options *e);
+void embedding_free(struct embedding_options *e);
 
 /* run.c: a context with progress, log and cancel. NULL after a message; *code is then the exit code. */
 struct tern_context *run_open(const struct run_settings *s, int *code);

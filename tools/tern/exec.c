@@ -45,7 +45,7 @@ static int execute(struct tern_context *ctx, const struct settings *s, const cha
     const struct tern_pipeline_params params = {.dtype = run_dtype(&s->run, ctx), .vae = s->vae};
     if (!inputs || !(p = tern_pipeline_load(ctx, model, &params)))
         code = library_failed(ctx, false);
-    else if ((code = lora_set(ctx, p, &s->loras)) == GO_ON && !(outputs = tern_pipeline_exec(p, component, inputs)))
+    else if ((code = lora_set(ctx, p, &s->loras, NULL)) == GO_ON && !(outputs = tern_pipeline_exec(p, component, inputs)))
         code = library_failed(ctx, true);
     if (outputs) {
         interrupt_hold(true);

@@ -61,9 +61,14 @@ int lora_add(const struct opt *opt, const char *value, struct lora_options *l)
     return code;
 }
 
-int lora_set(struct tern_context *ctx, struct tern_pipeline *p, const struct lora_options *l)
+int lora_set(struct tern_context *ctx, struct tern_pipeline *p, const struct lora_options *l, const struct tern_prompt_loras *more)
 {
-    if (!l->count || tern_pipeline_set_loras(p, l->lora, l->count) == TERN_OK)
+    struct tern_lora all[2 * MOST_LORAS];
+    int n = l->count;
+    memcpy(all, l->lora, (size_t)n * sizeof(*all));
+    for (int i = 0; more && i < more->count && n < 2 * MOST_LORAS; i++)
+        all[n++] = more->loras[i];
+    if (!n || tern_pipeline_set_loras(p, all, n) == TERN_OK)
         return GO_ON;
     return library_failed(ctx, tern_error_status(ctx) == TERN_E_INVALID);
 }

@@ -17,6 +17,7 @@ struct job {
     struct tern_image *image, *mask;
     tern_tensor *latents;
     struct tern_images *result;
+    struct tern_prompt_loras named; /* LoRAs of the prompt's tags */
     struct timespec start;
     struct trace trace;
 };
@@ -177,14 +178,23 @@ static int generate(struct job *j, struct picture_settings *s)
     struct tern_pipeline_params pipeline = {
         .dtype = run_dtype(&s->run, j->ctx), .tokenizer_dir = s->tokenizer, .vae = s->vae, .offload = s->offload, .single_use = true};
     j->pipeline = tern_pipeline_load(j->ctx, s->model, &pipeline);
-    int code = j->pipeline ? lora_set(j->ctx, j->pipeline, &s->loras) : library_failed(j->ctx, false);
+    int code = j->pipeline ? GO_ON : library_failed(j->ctx, false);
+    if (code == GO_ON && s->lora_dir && tern_prompt_take_loras(j->ctx, s->prompt, s->lora_dir, &j->named))
+        code = library_failed(j->ctx, tern_error_status(j->ctx) == TERN_E_INVALID);
+    if (code == GO_ON)
+        code = lora_set(j->ctx, j->pipeline, &s->loras, &j->named);
+    if (code == GO_ON)
+        code = embedding_set(j->ctx, j->pipeline, &s->embeddings);
     if (code != GO_ON)
         return code;
     if (s->cfg < 0) /* not given */
         s->cfg = tern_pipeline_guidance(j->pipeline);
     struct tern_txt2img_params p = {
-        .prompt = s->prompt,
+        .prompt = s->lora_dir ? j->named.prompt : s->prompt,
         .negative_prompt = s->negative,
+        .prompt_syntax = s->prompt_syntax,
+        .emphasis = s->emphasis,
+        .clip_skip = s->clip_skip,
         .width = s->width,
         .height = s->height,
         .steps = s->steps,
@@ -250,6 +260,7 @@ static int make(struct picture_settings *s, bool *again)
     tern_image_destroy(&j.mask);
     tern_pipeline_destroy(&j.pipeline);
     tern_pipeline_destroy(&j.refiner);
+    tern_prompt_loras_free(j.ctx, &j.named);
     *again = run_takes_over(&s->run, &j.ctx, code);
     tern_context_destroy(&j.ctx);
     return code;

@@ -37,6 +37,11 @@ struct picture_settings {
     int ensd;
     enum tern_generator_kind generator;
     struct lora_options loras;
+    struct embedding_options embeddings;
+    enum tern_prompt_syntax prompt_syntax;
+    enum tern_emphasis emphasis;
+    int clip_skip;
+    const char *lora_dir; /* NULL: tags in the prompt are refused */
     enum tern_offload offload;
     struct xl_options xl;
 };

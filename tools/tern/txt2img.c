@@ -32,11 +32,25 @@ enum {
     OPT_VAE,
     OPT_OFFLOAD,
     OPT_PROFILE,
+    OPT_SYNTAX,
+    OPT_EMPHASIS,
+    OPT_CLIP_SKIP,
+    OPT_EMBEDDING,
+    OPT_LORA_DIR,
 };
 
 static const struct opt prompt_opts[] = {
     {OPT_PROMPT, 'p', "prompt", "TEXT", "what the picture shows (needed; may be \"\")"},
     {OPT_NEGATIVE, 'n', "negative", "TEXT", "what it does not show (SDXL: not given is not the same\nas empty)"},
+    {OPT_SYNTAX, 0, "prompt-syntax", "NAME",
+     "plain: prompts are text (default); a1111: (more), [less],\n(text:1.2), [from:to:when], [a|b], AND, BREAK and any length,\n"
+     "as AUTOMATIC1111 reads them"},
+    {OPT_EMPHASIS, 0, "emphasis", "NAME", "what (text:1.2) does: original (default), no-norm or ignore"},
+    {OPT_CLIP_SKIP, 0, "clip-skip", "N",
+     "the text encoder's layer that counts, from behind: 1 is the\nlast one (default). SD 2 and SDXL have their own: no effect"},
+    {OPT_EMBEDDING, 0, "embedding", "FILE:NAME",
+     "a textual inversion and its name in prompts (default: that\nof the file), as often as needed"},
+    {OPT_LORA_DIR, 0, "lora-dir", "DIR", "where <lora:NAME:SCALE> in a prompt of a1111's syntax finds\nits file"},
     {0},
 };
 
@@ -190,6 +204,30 @@ static int apply_offload(const struct opt *opt, const char *text, struct picture
     return code;
 }
 
+/* Options that say how prompts are read. */
+static int apply_prompt(const struct opt *opt, const char *value, struct picture_settings *s)
+{
+    static const char *const syntaxes[] = {"plain", "a1111", NULL}, *const kinds[] = {"original", "no-norm", "ignore", NULL};
+    int choice = 0, code;
+    switch (opt->id) {
+    case OPT_SYNTAX:
+        code = value_choice(opt, value, syntaxes, &choice);
+        s->prompt_syntax = (enum tern_prompt_syntax)choice;
+        return code;
+    case OPT_EMPHASIS:
+        code = value_choice(opt, value, kinds, &choice);
+        s->emphasis = (enum tern_emphasis)choice;
+        return code;
+    case OPT_CLIP_SKIP:
+        return value_int(opt, value, 1, 64, &s->clip_skip);
+    case OPT_LORA_DIR:
+        s->lora_dir = value;
+        return GO_ON;
+    default:
+        return embedding_add(opt, value, &s->embeddings);
+    }
+}
+
 static int apply(const struct opt *opt, const char *value, void *settings)
 {
     struct picture_settings *s = settings;
@@ -247,6 +285,12 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     case OPT_VAE:
         s->vae = value;
         return GO_ON;
+    case OPT_SYNTAX:
+    case OPT_EMPHASIS:
+    case OPT_CLIP_SKIP:
+    case OPT_EMBEDDING:
+    case OPT_LORA_DIR:
+        return apply_prompt(opt, value, s);
     case OPT_OFFLOAD:
         return apply_offload(opt, value, s);
     case OPT_PROFILE:
@@ -274,6 +318,10 @@ static int run_with(const struct command *command, int argc, char **argv, int im
         s->model = arguments[images];
     if (s->strength > 0 && !s->image)
         return usage("option --strength: works with --init-image only");
+    if (s->emphasis && s->prompt_syntax != TERN_PROMPT_A1111)
+        return usage("option --emphasis: works with --prompt-syntax a1111 only");
+    if (s->lora_dir && s->prompt_syntax != TERN_PROMPT_A1111)
+        return usage("option --lora-dir: works with --prompt-syntax a1111 only; --lora names files");
     return picture_make(s);
 }
 
@@ -282,6 +330,7 @@ static int run(const struct command *command, int argc, char **argv, int images)
     struct picture_settings s = {.run.device = "auto", .output = "out.png", .steps = 20, .count = 1, .cfg = -1};
     int code = run_with(command, argc, argv, images, &s);
     lora_free(&s.loras);
+    embedding_free(&s.embeddings);
     return code;
 }
 

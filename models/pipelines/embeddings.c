@@ -1,0 +1,165 @@
+/* The textual inversions of a pipeline: names, and the vectors that stand for them. */
+#include <string.h>
+
+#include "models/files/embedding.h"
+#include "models/pipelines/conditions.h"
+
+#define MAX_EMBEDDINGS 1024
+
+/* All that are set. */
+struct tern_active_embedding {
+    struct tern_prompt_word *words[TERN_ENCODERS]; /* the same names for each encoder, which own nothing of the others */
+    int n_words, capacity[TERN_ENCODERS];
+    float *table[TERN_ENCODERS]; /* (rows, width) */
+    int64_t rows;
+};
+
+static int first(const struct tern_pipeline *p) { return tern_pipeline_first_encoder(p); }
+static int end(const struct tern_pipeline *p) { return tern_pipeline_end_encoders(p); }
+static int64_t width(const struct tern_pipeline *p, int encoder) { return p->text_width[encoder]; }
+
+static void set_free(struct tern_context *ctx, struct tern_active_embedding *s)
+{
+    for (int e = 0; s && e < TERN_ENCODERS; e++) {
+        for (int i = 0; s->words[e] && i < s->n_words; i++) {
+            tern_free(ctx, (void *)(uintptr_t)s->words[e][i].name);
+            tern_free(ctx, s->words[e][i].ids);
+        }
+        tern_free(ctx, s->words[e]);
+        tern_free(ctx, s->table[e]);
+    }
+    tern_free(ctx, s);
+}
+
+void tern_pipeline_drop_embeddings(struct tern_pipeline *p)
+{
+    set_free(p->ctx, p->embeddings);
+    p->embeddings = NULL;
+    p->n_embeddings = 0;
+}
+
+struct tern_prompt_words tern_pipeline_words(const struct tern_pipeline *p, int encoder)
+{
+    if (!p->embeddings)
+        return (struct tern_prompt_words){NULL, 0};
+    return (struct tern_prompt_words){p->embeddings->words[encoder], p->n_embeddings};
+}
+
+const float *tern_pipeline_vector(const struct tern_pipeline *p, int encoder, int64_t row)
+{
+    return p->embeddings->table[encoder] + row * width(p, encoder);
+}
+
+/* What a model with text encoders of such widths is. */
+static const char *kind_of(int n, int64_t first)
+{
+    return n > 1 ? "Stable Diffusion XL" : first == 768 ? "Stable Diffusion 1.x" : first == 1024 ? "Stable Diffusion 2.x" : "another model";
+}
+
+/* "768", or "768 and 1280". */
+static void widths_text(const int64_t *width, int from, int n, char out[48])
+{
+    snprintf(out, 48, n - from > 1 ? "%lld and %lld" : "%lld", (long long)width[from], (long long)width[n - 1]);
+}
+
+static enum tern_status check_width(const struct tern_pipeline *p, const char *path, const struct tern_embedding_file *f)
+{
+    const int n = end(p);
+    bool fits = f->encoders == n;
+    for (int e = first(p); e < n && fits; e++)
+        fits = f->width[e] == width(p, e);
+    if (fits)
+        return TERN_OK;
+    char found[48], expected[48];
+    const bool two = n - first(p) > 1;
+    widths_text(f->width, 0, f->encoders, found);
+    widths_text(p->text_width, first(p), n, expected);
+    return tern_fail(p->ctx, TERN_E_SHAPE, "%s: an embedding of width %s (%s); the text encoder%s of %s (%s) need%s %s", path, found,
+                     kind_of(f->encoders, f->width[0]), two ? "s" : "", p->name, kind_of(n, width(p, 0)), two ? "" : "s", expected);
+}
+
+static enum tern_status add_word(struct tern_pipeline *p, struct tern_active_embedding *s, const char *path, const char *name, size_t size,
+                                 int64_t vectors)
+{
+    for (int i = 0; i < s->n_words; i++)
+        if (strlen(s->words[first(p)][i].name) == size && !memcmp(s->words[first(p)][i].name, name, size))
+            return s->words[first(p)][i].first == s->rows
+                       ? TERN_OK /* the file calls it as it is called itself */
+                       : tern_fail(p->ctx, TERN_E_INVALID, "%s: there is another embedding with the name \"%.*s\"", path, (int)size, name);
+    for (int e = first(p); e < end(p); e++)
+        if (!tern_grow(p->ctx, (void **)&s->words[e], s->n_words, &s->capacity[e], sizeof(*s->words[e])))
+            return tern_error_status(p->ctx);
+    for (int e = first(p); e < end(p); e++)
+        s->words[e][s->n_words] = (struct tern_prompt_word){.name = tern_strndup(p->ctx, name, size), .first = s->rows, .vectors = vectors};
+    const int at = s->n_words++;
+    for (int e = first(p); e < end(p) && !tern_failed(p->ctx); e++) {
+        struct tern_prompt_word *w = &s->words[e][at];
+        tern_prompt_tokens(tern_pipeline_tokenizer(p, e - first(p)), name, size, &w->ids, &w->n_ids);
+        if (!tern_failed(p->ctx) && !w->n_ids)
+            tern_fail(p->ctx, TERN_E_INVALID, "%s: the name \"%.*s\" has no tokens", path, (int)size, name);
+    }
+    return tern_error_status(p->ctx);
+}
+
+/* The name that is asked for; else that of the file, and the one inside. */
+static enum tern_status add_words(struct tern_pipeline *p, struct tern_active_embedding *s, const struct tern_prompt_embedding *a,
+                                  const struct tern_embedding_file *f)
+{
+    if (a->name)
+        return add_word(p, s, a->path, a->name, strlen(a->name), f->vectors);
+    const char *slash = strrchr(a->path, '/'), *name = slash ? slash + 1 : a->path, *dot = strrchr(name, '.');
+    if (add_word(p, s, a->path, name, dot && dot > name ? (size_t)(dot - name) : strlen(name), f->vectors))
+        return tern_error_status(p->ctx);
+    return f->own_name ? add_word(p, s, a->path, f->own_name, strlen(f->own_name), f->vectors) : TERN_OK;
+}
+
+static enum tern_status add_vectors(struct tern_pipeline *p, struct tern_active_embedding *s, const struct tern_embedding_file *f)
+{
+    for (int e = first(p); e < end(p); e++) {
+        const size_t row = (size_t)width(p, e) * sizeof(float);
+        float *table = tern_realloc(p->ctx, s->table[e], (size_t)(s->rows + f->vectors) * row);
+        if (!table)
+            return tern_error_status(p->ctx);
+        s->table[e] = table;
+        memcpy(table + s->rows * width(p, e), f->values[e], (size_t)f->vectors * row);
+    }
+    s->rows += f->vectors;
+    return TERN_OK;
+}
+
+static enum tern_status add(struct tern_pipeline *p, struct tern_active_embedding *s, const struct tern_prompt_embedding *a)
+{
+    struct tern_embedding_file f = {.ctx = p->ctx};
+    if (!a->path)
+        return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_embeddings: an embedding has no path");
+    if (!tern_embedding_read(p->ctx, a->path, &f) && !check_width(p, a->path, &f) && !add_words(p, s, a, &f))
+        add_vectors(p, s, &f);
+    tern_embedding_free(&f);
+    return tern_error_status(p->ctx);
+}
+
+enum tern_status tern_pipeline_set_embeddings(struct tern_pipeline *p, const struct tern_prompt_embedding *list, int n)
+{
+    if (!p)
+        return TERN_E_INVALID;
+    if (tern_failed(p->ctx))
+        return tern_error_status(p->ctx);
+    if (n < 0 || n > MAX_EMBEDDINGS || (n && !list))
+        return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_embeddings: expected a list of at most %d, found %d%s", MAX_EMBEDDINGS,
+                         n, list ? "" : " and no list");
+    if (p->busy)
+        return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_embeddings: the pipeline is at work; set embeddings between jobs");
+    if (n && !tern_pipeline_tokenizer(p, 0))
+        return tern_error_status(p->ctx);
+    struct tern_active_embedding *s = n ? tern_calloc(p->ctx, 1, sizeof(*s)) : NULL;
+    for (int i = 0; s && i < n && !tern_failed(p->ctx); i++)
+        add(p, s, &list[i]);
+    if (tern_failed(p->ctx)) {
+        set_free(p->ctx, s);
+        return tern_error_status(p->ctx);
+    }
+    tern_pipeline_drop_embeddings(p);
+    p->embeddings = s;
+    p->n_embeddings = s ? s->n_words : 0;
+    return TERN_OK;
+}

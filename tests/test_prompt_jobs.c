@@ -1,0 +1,320 @@
+/* Pictures of prompts that change by step, are joined, long or weighted, and of textual inversions: latents against a loop in Python and
+ * against diffusers. What is refused, what the infotext says, and that a plain prompt stays what it was. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "damage.h"
+#include "job_cases.h"
+#include "lora_help.h"
+#include "model_help.h"
+#include "support.h"
+
+#define DATA TERN_TEST_DATA "/prompts/"
+
+static struct tern_context *ctx;
+static struct tern_pipeline *p; /* sd1 */
+
+static void set(struct tern_pipeline *to, const struct tern_prompt_embedding *list, int n)
+{
+    if (tern_pipeline_set_embeddings(to, list, n))
+        fail_msg("%s", tern_error(ctx));
+}
+
+static const struct tern_prompt_embedding words[] = {{DATA "tiny-style.safetensors", NULL}, {DATA "learned.bin", "bad-one"}};
+static const struct tern_prompt_embedding plain_words[] = {{DATA "learned.bin", NULL}, {DATA "a1111.pt", "my-style"}};
+
+static void latents_agree(void **state)
+{
+    (void)state;
+    struct job_worst w = {0};
+    json_t *rows = support_json("prompts/cases.json"), *row;
+    struct tern_weights *expected = support_tensors(ctx, "prompts/latents");
+    size_t i;
+    json_array_foreach(rows, i, row) {
+        struct job_case c = job_case_read(ctx, row, "prompts");
+        char path[PATH_SIZE];
+        const bool plain = !strncmp(c.name, "plain.", 6), sd1 = !strcmp(c.model, "sd1");
+        struct tern_pipeline *of = sd1 ? p : model_load(ctx, model_path(c.model, path));
+        if (plain || json_is_true(json_object_get(row, "embeddings")))
+            set(of, plain ? plain_words : words, 2);
+        c.params.prompt_syntax = plain ? TERN_PROMPT_PLAIN : TERN_PROMPT_A1111;
+        struct tern_images *images = job_run(ctx, of, &c.params);
+        job_check_latents(images, expected, c.name, &w);
+        w.cases++;
+        tern_images_destroy(&images);
+        set(of, NULL, 0);
+        if (!sd1)
+            tern_pipeline_destroy(&of);
+        job_case_close(&c);
+    }
+    assert_true(w.cases >= 15);
+    job_print_worst(&w);
+    tern_weights_unref(&expected);
+    json_decref(rows);
+}
+
+static struct tern_txt2img_params small(const char *prompt)
+{
+    return tern_txt2img_params(.prompt = prompt, .width = 48, .height = 40, .steps = 3, .sampler = TERN_SAMPLER_EULER, .seed = 7,
+                               .prompt_syntax = TERN_PROMPT_A1111);
+}
+
+static bool same(const struct tern_txt2img_params *a, const struct tern_txt2img_params *b)
+{
+    struct tern_images *x = job_run(ctx, p, a), *y = job_run(ctx, p, b);
+    const bool same = job_same(x, 0, y);
+    tern_images_destroy(&x);
+    tern_images_destroy(&y);
+    return same;
+}
+
+/* Plain prompts read no syntax; without syntax both are the same bits. */
+static void plain_prompts_stay_text(void **state)
+{
+    (void)state;
+    struct tern_txt2img_params a = small("a (cat:1.3)"), b = a;
+    b.prompt_syntax = TERN_PROMPT_PLAIN;
+    assert_false(same(&a, &b));
+    a.prompt = b.prompt = "a cat in the snow";
+    assert_true(same(&a, &b));
+    set(p, words, 2);
+    assert_true(same(&a, &b)); /* none of them is named */
+    b.prompt = "a tiny-style in the snow";
+    assert_false(same(&a, &b));
+    set(p, NULL, 0);
+    a = b;
+    a.prompt = "a [b:c:0.5] AND (d:2)";
+    b.prompt = "a [b:c:0.5] AND (d:3)";
+    assert_false(same(&a, &b));
+}
+
+/* The names that a file gives: its own, that inside, or what is asked for. */
+static void embeddings_have_names(void **state)
+{
+    (void)state;
+    static const struct tern_prompt_embedding a[] = {{DATA "a1111.pt", NULL}}, b[] = {{DATA "tiny-style.safetensors", "other"}},
+                                              c[] = {{DATA "unnamed.pt", NULL}};
+    const struct {
+        const struct tern_prompt_embedding *list;
+        const char *prompt;
+    } rows[] = {{a, "a house a1111"}, {a, "a house inside"}, {b, "a house other"}, {c, "a house unnamed"}};
+    struct tern_txt2img_params q = small(rows[0].prompt);
+    struct tern_images *images[4];
+    for (int i = 0; i < 4; i++) {
+        set(p, rows[i].list, 1);
+        q.prompt = rows[i].prompt;
+        images[i] = job_run(ctx, p, &q);
+        assert_true(job_same(images[0], 0, images[i])); /* all three files have the same vectors */
+    }
+    set(p, NULL, 0);
+    q.prompt = rows[0].prompt;
+    struct tern_images *without = job_run(ctx, p, &q);
+    assert_false(job_same(images[0], 0, without));
+    tern_images_destroy(&without);
+    for (int i = 0; i < 4; i++)
+        tern_images_destroy(&images[i]);
+}
+
+static void embeddings_of_sdxl(void **state)
+{
+    (void)state;
+    static const struct tern_prompt_embedding list[] = {{DATA "xl-style.safetensors", NULL}};
+    char path[PATH_SIZE];
+    struct tern_pipeline *xl = model_load(ctx, model_path("sdxl", path));
+    struct tern_txt2img_params q = small("a house xl-style");
+    struct tern_images *without = job_run(ctx, xl, &q);
+    set(xl, list, 1);
+    struct tern_images *with = job_run(ctx, xl, &q);
+    assert_false(job_same(with, 0, without));
+    assert_int_equal(tern_pipeline_set_embeddings(xl, words, 1), TERN_E_SHAPE);
+    support_error(ctx, TERN_E_SHAPE,
+                  "an embedding of width 40 (another model); the text encoders of sdxl (Stable Diffusion XL) need 16 and 24");
+    tern_images_destroy(&with);
+    with = job_run(ctx, xl, &q); /* the former one is still set */
+    assert_false(job_same(with, 0, without));
+    tern_images_destroy(&with);
+    tern_images_destroy(&without);
+    tern_pipeline_destroy(&xl);
+}
+
+/* ---- what is refused */
+
+static void refused_embedding(const struct tern_prompt_embedding *list, int n, enum tern_status status, const char *part)
+{
+    const size_t used = tern_memory_used(ctx);
+    assert_int_equal(tern_pipeline_set_embeddings(p, list, n), status);
+    support_error(ctx, status, part);
+    assert_int_equal(tern_memory_used(ctx), used);
+}
+
+static void embeddings_are_checked(void **state)
+{
+    (void)state;
+    const struct tern_prompt_embedding missing = {"/nowhere/x.pt", NULL}, none = {NULL, NULL}, xl = {DATA "xl-style.safetensors", NULL},
+                                       model = {TERN_TEST_DATA "/models/sd1/unet/diffusion_pytorch_model.safetensors", NULL},
+                                       blank = {DATA "learned.bin", "  "}, twice[] = {{DATA "learned.bin", "a"}, {DATA "a1111.pt", "a"}},
+                                       evil = {TERN_TEST_DATA "/formats/foreign-global.ckpt", NULL};
+    refused_embedding(&missing, 1, TERN_E_NOT_FOUND, "/nowhere/x.pt");
+    refused_embedding(&none, 1, TERN_E_INVALID, "has no path");
+    refused_embedding(&xl, 1, TERN_E_SHAPE, "width 16 and 24 (Stable Diffusion XL); the text encoder of sd1 (another model) needs 40");
+    refused_embedding(&model, 1, TERN_E_FORMAT, "no embedding: expected emb_params");
+    refused_embedding(&blank, 1, TERN_E_INVALID, "has no tokens");
+    refused_embedding(twice, 2, TERN_E_INVALID, "another embedding with the name \"a\"");
+    refused_embedding(&evil, 1, TERN_E_FORMAT, "posix.system");
+    refused_embedding(NULL, 1, TERN_E_INVALID, "no list");
+    refused_embedding(words, -1, TERN_E_INVALID, "found -1");
+}
+
+static void odd_tensors_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        enum tern_dtype dtype;
+        int ndim;
+        int64_t shape[3];
+        double value;
+        enum tern_status status;
+        const char *part;
+    } rows[] = {
+        {"emb_params", TERN_F32, 2, {1, 40}, 0.5, TERN_OK, NULL},
+        {"<x>", TERN_F16, 1, {40}, 0.5, TERN_OK, NULL},
+        {"emb_params", TERN_F32, 2, {1, 768}, 1, TERN_E_SHAPE, "width 768 (Stable Diffusion 1.x)"},
+        {"emb_params", TERN_F32, 3, {1, 1, 40}, 1, TERN_E_SHAPE, "(V, D) or (D), found (1, 1, 40) f32"},
+        {"emb_params", TERN_F32, 2, {0, 40}, 1, TERN_E_SHAPE, "found (0, 40) f32"},
+        {"emb_params", TERN_I64, 2, {1, 40}, 1, TERN_E_SHAPE, "found (1, 40) i64"},
+        {"emb_params", TERN_F32, 2, {1, 40}, HUGE_VAL, TERN_E_FORMAT, "no finite numbers"},
+    };
+    char folder[PATH_SIZE], path[PATH_SIZE + 32];
+    lora_temporary(folder);
+    snprintf(path, sizeof(path), "%s/x.safetensors", folder);
+    const struct tern_prompt_embedding list = {path, NULL};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_weights *w = tern_weights_create(ctx);
+        float values[1024];
+        for (int k = 0; k < 1024; k++)
+            values[k] = (float)rows[i].value;
+        tern_tensor *t = tern_tensor_create(ctx, rows[i].dtype, rows[i].ndim, rows[i].shape, NULL);
+        if (tern_tensor_numel(t))
+            assert_int_equal(tern_tensor_write(t, TERN_F32, values, (size_t)tern_tensor_numel(t) * sizeof(float)), TERN_OK);
+        assert_int_equal(tern_weights_add(w, rows[i].name, t), TERN_OK);
+        assert_int_equal(tern_weights_save(w, path), TERN_OK);
+        tern_tensor_unref(&t);
+        tern_weights_unref(&w);
+        if (rows[i].status)
+            refused_embedding(&list, 1, rows[i].status, rows[i].part);
+        else
+            set(p, &list, 1);
+        set(p, NULL, 0);
+    }
+    damage_remove(folder);
+}
+
+static void refused(const struct tern_txt2img_params *q, enum tern_status status, const char *part)
+{
+    const size_t used = tern_memory_used(ctx);
+    assert_int_equal(tern_generate_check(p, q, NULL), status);
+    support_error(ctx, status, part);
+    assert_null(tern_generate(p, q));
+    support_error(ctx, status, part);
+    assert_int_equal(tern_memory_used(ctx), used);
+}
+
+static void prompts_are_checked(void **state)
+{
+    (void)state;
+    char long_text[8192] = "", joined[1024] = "a";
+    struct tern_txt2img_params q = small("\xff");
+    refused(&q, TERN_E_INVALID, "prompt");
+    q = small("x");
+    q.negative_prompt = "a \xc3(";
+    refused(&q, TERN_E_INVALID, "negative prompt");
+    q = small("(x:1.2.3)");
+    refused(&q, TERN_E_INVALID, "(text:1.2.3): the weight is no finite number");
+    for (int i = 0; i < 40; i++)
+        strcat(joined, " AND a");
+    q = small(joined);
+    refused(&q, TERN_E_INVALID, "more than 32 texts are joined");
+    q = small("a AND b AND c");
+    q.count = 64;
+    refused(&q, TERN_E_INVALID, "4 rows each for 64 pictures");
+    for (int i = 0; i < 4000; i++)
+        strcat(long_text, "1 ");
+    q = small(long_text);
+    refused(&q, TERN_E_INVALID, "more than 128 chunks of 30 tokens");
+    q = small("x");
+    q.clip_skip = 4;
+    refused(&q, TERN_E_INVALID, "clip_skip: expected 1..3, the layers of the text encoder, found 4");
+    q.clip_skip = -1;
+    refused(&q, TERN_E_INVALID, "found -1");
+    q = small("x");
+    q.prompt_syntax = (enum tern_prompt_syntax)2;
+    refused(&q, TERN_E_INVALID, "2 and 0 are no such values");
+    q = small("x");
+    q.emphasis = (enum tern_emphasis)3;
+    refused(&q, TERN_E_INVALID, "1 and 3 are no such values");
+}
+
+/* ---- the rest */
+
+static void infotexts_tell_what_counts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *prompt;
+        enum tern_emphasis emphasis;
+        int clip_skip;
+        const char *part, *absent;
+    } rows[] = {
+        {"a (cat:1.2) [dog|bird] AND b", TERN_EMPHASIS_ORIGINAL, 0, "a (cat:1.2) [dog|bird] AND b\nSteps: 3", "Clip skip"},
+        {"a", TERN_EMPHASIS_ORIGINAL, 2, "Model: sd1, Clip skip: 2, RNG: CPU, Version", "Emphasis"},
+        {"(a)", TERN_EMPHASIS_NO_NORM, 1, "RNG: CPU, Emphasis: No norm, Version", "Clip skip"},
+        {"[a]", TERN_EMPHASIS_IGNORE, 0, "RNG: CPU, Emphasis: Ignore, Version", "Pad"},
+        {"[a:b:2]", TERN_EMPHASIS_NO_NORM, 0, "RNG: CPU, Version", "Emphasis"}, /* no text has them */
+        {"a", TERN_EMPHASIS_NO_NORM, 0, "RNG: CPU, Version", "Emphasis"},
+        {"a BREAK b", TERN_EMPHASIS_ORIGINAL, 0, "RNG: CPU, Pad conds: True, Version", "Emphasis"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_txt2img_params q = small(rows[i].prompt);
+        q.emphasis = rows[i].emphasis;
+        q.clip_skip = rows[i].clip_skip;
+        struct tern_images *images = job_run(ctx, p, &q);
+        const char *text = tern_image_text(tern_images_at(images, 0), "parameters");
+        if (!strstr(text, rows[i].part) || strstr(text, rows[i].absent))
+            fail_msg("\"%s\": expected \"%s\" and no \"%s\"", text, rows[i].part, rows[i].absent);
+        tern_images_destroy(&images);
+    }
+}
+
+static int setup(void **state)
+{
+    char path[PATH_SIZE];
+    (void)state;
+    ctx = support_context();
+    p = model_load(ctx, model_path("sd1", path));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(latents_agree),       cmocka_unit_test(plain_prompts_stay_text),    cmocka_unit_test(embeddings_have_names),
+        cmocka_unit_test(embeddings_of_sdxl),  cmocka_unit_test(embeddings_are_checked),     cmocka_unit_test(odd_tensors_are_refused),
+        cmocka_unit_test(prompts_are_checked), cmocka_unit_test(infotexts_tell_what_counts),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
