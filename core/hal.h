@@ -85,6 +85,7 @@ struct tern_device_caps {
     bool in_place;              /* element-wise kernels may write their result where an operand lies */
     bool uniform_bias;          /* conv2d and linear of f16 and bf16 are faster with a bias of their dtype than with one in f32 */
     enum tern_dtype fast_dtype; /* see tern_context_fast_dtype */
+    size_t cache;               /* bytes of the last cache, where the tensors of a run should stay; 0: batches as large as asked for */
     size_t max_buffer;          /* bytes; 0: no limit but memory */
     size_t memory, host_share;  /* bytes of its own memory that may be taken, of the host's for weights beside it; memory 0: no limit */
 };

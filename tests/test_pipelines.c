@@ -8,9 +8,11 @@
 
 #include <cmocka.h>
 
+#include "core/context.h"
 #include "damage.h"
 #include "job_cases.h"
 #include "model_help.h"
+#include "models/pipelines/predict.h"
 #include "support.h"
 
 /* All cases of a model. */
@@ -144,6 +146,51 @@ static void batches_do_not_matter(void **state)
     }
 }
 
+static struct tern_images *run_in_groups(struct tern_pipeline *p, const struct tern_txt2img_params *q, int pictures)
+{
+    struct tern_context *ctx = p->ctx;
+    const int64_t rows = q->prompt_syntax == TERN_PROMPT_A1111 ? 3 : 2,
+                  level = p->unet_config.channels[0] * (q->width / 8) * (q->height / 8);
+    ctx->device->caps.cache = (size_t)(4 * pictures * rows * level) * sizeof(float);
+    struct tern_job j = {.p = p, .params = *q, .branches = (int)rows, .lh = q->height / 8, .lw = q->width / 8};
+    assert_int_equal(tern_job_group(&j), pictures == 5 ? 3 : pictures);
+    return job_run(ctx, p, q);
+}
+
+/* Six pictures in groups of one, two and three, where five would fit, too: they have to divide six. With prompts that change and are
+ * joined, with sizes and pooled texts, with mask and picture behind the latents. */
+static void groups_do_not_matter(void **state)
+{
+    static const char *const models[] = {"sd1", "sd1", "sdxl", "sd1-inpaint"};
+    static const int pictures[] = {1, 2, 3, 5};
+    for (int m = 0; m < 4; m++) {
+        char path[PATH_SIZE];
+        struct tern_context *ctx = model_context(NULL, 1);
+        struct tern_pipeline *p = model_load(ctx, model_path(models[m], path));
+        struct tern_txt2img_params q = some_job(6);
+        uint8_t rgb[3 * 72 * 56] = {0};
+        memset(rgb, 0xc0, sizeof(rgb) / 2);
+        struct tern_image *picture = tern_image_create(ctx, q.width, q.height, rgb);
+        if (m == 1) {
+            q.prompt_syntax = TERN_PROMPT_A1111;
+            q.prompt = "a [red:blue:0.5] boat AND the sea :0.5";
+        }
+        if (m == 3)
+            q.init_image = q.mask_image = picture;
+        struct tern_images *all = run_in_groups(p, &q, 6);
+        for (int i = 0; i < 4; i++) {
+            struct tern_images *parts = run_in_groups(p, &q, pictures[i]);
+            if (!job_same(all, 0, parts))
+                fail_msg("%s: six pictures in groups of %d are not those of one group", models[m], pictures[i]);
+            tern_images_destroy(&parts);
+        }
+        tern_images_destroy(&all);
+        tern_image_destroy(&picture);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+    }
+}
+
 static void given_noise_is_the_seeds(void **state)
 {
     struct pair x = open_sd1(NULL, 1);
@@ -257,6 +304,7 @@ int main(void)
         cmocka_unit_test(again_is_the_same),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(batches_do_not_matter),
+        cmocka_unit_test(groups_do_not_matter),
         cmocka_unit_test(given_noise_is_the_seeds),
         cmocka_unit_test(generators_differ),
         cmocka_unit_test(old_schedulers_are_corrected),

@@ -104,6 +104,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         return NULL;
     const struct cpuinfo_cache *l1 = known && cpuinfo_get_l1d_caches_count() ? cpuinfo_get_l1d_cache(0) : NULL;
     const struct cpuinfo_cache *l2 = known && cpuinfo_get_l2_caches_count() ? cpuinfo_get_l2_cache(0) : NULL;
+    const struct cpuinfo_cache *l3 = known && cpuinfo_get_l3_caches_count() ? cpuinfo_get_l3_cache(0) : NULL;
     d->level = level;
     d->l1 = l1 && l1->size ? l1->size : 32u << 10;
     d->l2 = l2 && l2->size ? l2->size : 512u << 10;
@@ -118,6 +119,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
                  .prefers_channels_last = true,
                  .computes = true,
                  .in_place = true,
+                 .cache = l3 && l3->size ? l3->size : d->l2,
                  .fast_dtype = level->bf16.step ? TERN_BF16 : TERN_F32},
         .kernels = level->bf16.step ? cpu_kernels_bf16 : cpu_kernels,
         .queue = &d->queue,

@@ -29,7 +29,7 @@ static size_t pixels(const struct tern_job *j) { return (size_t)j->params.width 
 struct tern_stage tern_job_stage(const struct tern_job *j, const char *component)
 {
     const bool text = component[0] == 't', two = j->guided && !j->zero_negative && !j->conditions;
-    int n = component[0] == 'u' ? (int)rows(j) : text && two ? 2 : 1;
+    int n = component[0] == 'u' ? tern_job_group(j) * j->branches : text && two ? 2 : 1;
     return (struct tern_stage){.component = component,
                                .size = {n, j->params.width, j->params.height},
                                .resident = component[0] == 'u' ? j->resident : 0,

@@ -198,6 +198,8 @@ int tern_job_calls(const struct tern_job *j);
 int tern_job_expected_calls(const struct tern_job *j);
 tern_tensor *tern_job_time_ids(const struct tern_job *j);
 
+/* How many pictures go through the UNet together; divides their number. */
+int tern_job_group(const struct tern_job *j);
 /* What the job wants of a component. */
 struct tern_stage tern_job_stage(const struct tern_job *j, const char *component);
 /* tern_plan_run, told to params.on_kernel. */

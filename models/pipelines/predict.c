@@ -1,0 +1,193 @@
+/* The UNet's part of a step. Pictures that are made together go through it in groups: on a processor a large batch saves nothing, but its
+ * tensors leave the cache that those of a small one stay in (docs/kernels.md). */
+#include "models/pipelines/predict.h"
+
+#include <string.h>
+#include <tern/ops.h>
+
+enum { SAMPLE, TIME, CONTEXT, ADDED };
+
+/* Tensors of the UNet's first level that are used at about the same time: operand, result, skip and scratch. */
+#define LIVE 4
+
+int tern_job_group(const struct tern_job *j)
+{
+    const size_t cache = j->p->ctx->device->caps.cache, value = tern_dtype_size(j->p->params.dtype),
+                 one = LIVE * (size_t)(j->branches * j->p->unet_config.channels[0] * j->lh * j->lw) * value;
+    int group = j->params.count;
+    if (j->resident) /* weights are prepared anew for every run */
+        return group;
+    while (cache && group > 1 && (j->params.count % group || (size_t)group * one > cache))
+        group--;
+    return group;
+}
+
+static int64_t input_channels(const struct tern_job *j) { return j->p->unet_config.in_channels; }
+
+enum tern_status tern_predictor_open(const struct tern_job *j, struct tern_predictor *s)
+{
+    struct tern_context *ctx = j->p->ctx;
+    const struct tern_stage stage = tern_job_stage(j, "unet");
+    const int64_t rows = j->params.count * j->branches;
+    *s = (struct tern_predictor){.pictures = tern_job_group(j)};
+    s->groups = j->params.count / s->pictures;
+    s->binding = tern_pipeline_binding(j->p, &stage);
+    s->in = tern_calloc(ctx, (size_t)s->groups, sizeof(*s->in));
+    s->input = tern_alloc(ctx, (size_t)(rows * input_channels(j) * j->lh * j->lw) * sizeof(float));
+    s->output = tern_alloc(ctx, (size_t)(rows * j->picture) * sizeof(float));
+    return tern_error_status(ctx);
+}
+
+void tern_predictor_close(const struct tern_job *j, struct tern_predictor *s)
+{
+    for (int g = 0; s->in && g < s->groups; g++)
+        for (int i = 0; i < TERN_UNET_INPUTS; i++)
+            tern_tensor_unref(&s->in[g][i]);
+    tern_tensor_unref(&s->out);
+    tern_job_end_runs(&s->binding);
+    tern_free(j->p->ctx, s->in);
+    tern_free(j->p->ctx, s->input);
+    tern_free(j->p->ctx, s->output);
+}
+
+/* Row r of a group among those of all: branch by branch, the pictures of the group in each. */
+static int64_t row_of(const struct tern_job *j, const struct tern_predictor *s, int group, int r)
+{
+    return r / s->pictures * j->params.count + group * s->pictures + r % s->pictures;
+}
+
+/* Scaled latents, again for each branch; a 9-channel UNet gets mask and masked picture behind them. Group by group. */
+static void fill_input(const struct tern_job *j, int call, struct tern_predictor *s)
+{
+    const int64_t hw = j->lh * j->lw, row = input_channels(j) * hw;
+    const int rows = s->pictures * j->branches;
+    const bool nine = input_channels(j) != j->channels;
+    float *to = s->input;
+    tern_scheduler_scale_input(j->scheduler, call, j->latents, s->output, j->params.count * j->picture); /* output is scratch here */
+    for (int g = 0; g < s->groups; g++)
+        for (int r = 0; r < rows; r++, to += row) {
+            const int64_t picture = row_of(j, s, g, r) % j->params.count * j->picture;
+            memcpy(to, s->output + picture, (size_t)j->picture * sizeof(float));
+            if (nine) {
+                memcpy(to + j->picture, j->mask, (size_t)hw * sizeof(float));
+                memcpy(to + j->picture + hw, j->masked_latents + picture, (size_t)j->picture * sizeof(float));
+            }
+        }
+}
+
+/* Gives the tensors of all groups their rows of one that has all rows. */
+static void spread(const struct tern_job *j, struct tern_predictor *s, int input, const tern_tensor *all)
+{
+    struct tern_context *ctx = j->p->ctx;
+    const int rows = s->pictures * j->branches;
+    const int64_t n = all ? tern_tensor_numel(all) : 0, row = n / (rows * s->groups);
+    float *values = tern_alloc(ctx, (size_t)n * sizeof(float)), *own = tern_alloc(ctx, (size_t)(rows * row) * sizeof(float));
+    if (values && own && tern_tensor_read(all, TERN_F32, values, (size_t)n * sizeof(float)) == TERN_OK)
+        for (int g = 0; g < s->groups; g++) {
+            for (int r = 0; r < rows; r++)
+                memcpy(own + r * row, values + row_of(j, s, g, r) * row, (size_t)row * sizeof(float));
+            tern_tensor_write(s->in[g][input], TERN_F32, own, (size_t)(rows * row) * sizeof(float));
+        }
+    tern_free(ctx, own);
+    tern_free(ctx, values);
+}
+
+/* A tensor as `all`, with the rows of one group. */
+static tern_tensor *like(const struct tern_job *j, const struct tern_predictor *s, enum tern_dtype dtype, const tern_tensor *all)
+{
+    int64_t shape[TERN_MAX_DIMS];
+    if (!all)
+        return NULL;
+    memcpy(shape, tern_tensor_shape(all), (size_t)tern_tensor_ndim(all) * sizeof(*shape));
+    shape[0] = s->pictures * j->branches;
+    return tern_tensor_create(j->p->ctx, dtype, tern_tensor_ndim(all), shape, NULL);
+}
+
+/* What the texts say, into the tensors of all steps. */
+static enum tern_status give_texts(const struct tern_job *j, struct tern_predictor *s, const tern_tensor *added)
+{
+    spread(j, s, CONTEXT, j->context);
+    if (added)
+        spread(j, s, ADDED, added);
+    return tern_error_status(j->p->ctx);
+}
+
+/* The tensors of all steps: the same memory each time, so that a device can replay its launches. Time is the same for all groups. */
+static enum tern_status make_inputs(const struct tern_job *j, const struct tern_unet *unet, double t, struct tern_predictor *s)
+{
+    struct tern_context *ctx = j->p->ctx;
+    const int64_t shape[] = {s->pictures * j->branches, input_channels(j), j->lh, j->lw};
+    const enum tern_dtype dtype = j->p->params.dtype;
+    struct tern_unet_conditions c;
+    tern_scope_begin(ctx);
+    tern_unet_conditions(unet, &t, 1, j->pooled, j->time_ids, &c);
+    tern_tensor *sample = tern_tensor_create(ctx, dtype, 4, shape, NULL);
+    for (int g = 0; g < s->groups && !tern_failed(ctx); g++) {
+        tern_tensor *in[] = {sample, c.time, like(j, s, dtype, j->context), like(j, s, TERN_F32, c.added)};
+        for (int i = 0; i < TERN_UNET_INPUTS; i++)
+            s->in[g][i] = tern_tensor_ref(in[i]);
+    }
+    enum tern_status st = tern_failed(ctx) ? tern_error_status(ctx) : give_texts(j, s, c.added);
+    tern_scope_end(ctx, NULL);
+    return st;
+}
+
+/* Another text holds from this step on. */
+static enum tern_status renew_texts(const struct tern_job *j, const struct tern_unet *unet, double t, struct tern_predictor *s)
+{
+    struct tern_context *ctx = j->p->ctx;
+    struct tern_unet_conditions c = {NULL, NULL};
+    tern_scope_begin(ctx);
+    if (!j->pooled || tern_unet_conditions(unet, &t, 1, j->pooled, j->time_ids, &c) == TERN_OK)
+        give_texts(j, s, c.added);
+    tern_scope_end(ctx, NULL);
+    return tern_error_status(ctx);
+}
+
+static enum tern_status run_group(const struct tern_job *j, struct tern_predictor *s, int g)
+{
+    const int64_t rows = s->pictures * j->branches, in = rows * input_channels(j) * j->lh * j->lw, out = rows * j->picture;
+    if (tern_tensor_write(s->in[g][SAMPLE], TERN_F32, s->input + g * in, (size_t)in * sizeof(float)) == TERN_OK &&
+        tern_job_run_plan(j, "unet", s->binding, s->in[g], &s->out) == TERN_OK)
+        tern_tensor_read(s->out, TERN_F32, s->output + g * out, (size_t)out * sizeof(float));
+    return tern_error_status(j->p->ctx);
+}
+
+/* negative + cfg * (positive - negative), with more than one positive the sum of all      [Ho 2022; Liu 2022]
+ * What a picture's first branch gives stands no later in the end than here: the pictures come to lie one behind the other. */
+static void guide(const struct tern_job *j, struct tern_predictor *s)
+{
+    const int64_t n = s->pictures * j->picture;
+    float cfg[TERN_MOST_BRANCHES];
+    for (int b = 1; b < j->branches; b++)
+        cfg[b] = (float)tern_job_guidance(j, b);
+    for (int g = 0; g < s->groups; g++) {
+        const float *from = s->output + g * j->branches * n;
+        float *to = s->output + g * n;
+        for (int64_t k = 0; k < n; k++) {
+            const float negative = from[k];
+            float sum = negative;
+            for (int b = 1; b < j->branches; b++)
+                sum = sum + cfg[b] * (from[b * n + k] - negative);
+            to[k] = sum;
+        }
+    }
+}
+
+enum tern_status tern_job_predict(struct tern_job *j, int call, struct tern_predictor *s)
+{
+    const bool other = tern_job_follow_prompt(j, call);
+    const double t = tern_scheduler_timestep(j->scheduler, call);
+    fill_input(j, call, s);
+    const struct tern_unet *unet = tern_pipeline_unet(j->p); /* a callback's own job may have taken it out of memory */
+    if (!unet || (s->in[0][SAMPLE] ? tern_unet_set_time(unet, &t, 1, s->in[0][TIME]) : make_inputs(j, unet, t, s)))
+        return tern_error_status(j->p->ctx);
+    if (other && call > j->begin && renew_texts(j, unet, t, s))
+        return tern_error_status(j->p->ctx);
+    for (int g = 0; g < s->groups; g++)
+        if (run_group(j, s, g))
+            return tern_error_status(j->p->ctx);
+    if (j->branches > 1)
+        guide(j, s);
+    return TERN_OK;
+}
