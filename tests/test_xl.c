@@ -174,6 +174,28 @@ static void predictions_hold(void **state)
         check_prediction(models[i % 3], i / 3 & 1 ? TERN_OFFLOAD_SEQUENTIAL : TERN_OFFLOAD_NONE, i / 6);
 }
 
+/* A prompt without brackets is the same text in both syntaxes; a refiner has no first text encoder. */
+static void a_refiner_reads_both_syntaxes(void **state)
+{
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct model m = open_model(ctx, "sdxl-refiner");
+    struct tern_image *picture = tern_image_create(ctx, 40, 40, NULL);
+    struct tern_txt2img_params q = {.prompt = "a red boat", .negative_prompt = "text", .steps = 3, .seed = 1, .init_image = picture};
+    struct tern_images *plain = job_run(ctx, m.p, &q);
+    q.prompt_syntax = TERN_PROMPT_A1111;
+    struct tern_images *same = job_run(ctx, m.p, &q);
+    q.prompt = "a (red:1.5) boat";
+    struct tern_images *other = job_run(ctx, m.p, &q);
+    assert_true(job_same(plain, 0, same));
+    assert_false(job_same(plain, 0, other));
+    tern_images_destroy(&plain);
+    tern_images_destroy(&same);
+    tern_images_destroy(&other);
+    tern_image_destroy(&picture);
+    close_model(&m);
+    tern_context_destroy(&ctx);
+}
+
 /* The refiner has one tokenizer, which is number 0, and one text encoder, which is its second. */
 static void a_refiner_is_described(void **state)
 {
@@ -201,6 +223,7 @@ int main(void)
         cmocka_unit_test(stages_that_leave_nothing_are_refused),
         cmocka_unit_test(predictions_hold),
         cmocka_unit_test(a_refiner_is_described),
+        cmocka_unit_test(a_refiner_reads_both_syntaxes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
