@@ -8,7 +8,15 @@
 
 #include "timing.h"
 
+/* Widths of what a UNet is told: text states, and what SDXL is told beside them. */
+struct arch {
+    const char *name;
+    int64_t context, added;
+};
+static const struct arch archs[] = {{"sd15", 768, 0}, {"sdxl", 2048, 2816}};
+
 struct job {
+    const struct arch *arch;
     const char *model, *component, *device;
     enum tern_dtype dtype; /* to compute in */
     int threads, batch, width, height;
@@ -61,10 +69,10 @@ static bool add_ids(struct tern_context *ctx, struct tern_weights *w, int64_t ba
     return ok;
 }
 
-/* The component's inputs in the sizes of SD 1.5, in the order of its graph. NULL when something failed. */
+/* The component's inputs in the sizes of the architecture, in the order of its graph. NULL when something failed. */
 static struct tern_weights *make_inputs(struct tern_context *ctx, const struct job *j, tern_tensor **in)
 {
-    static const char *const names[] = {"input_ids", "latent", "sample", "time", "encoder_hidden_states"};
+    static const char *const names[] = {"input_ids", "latent", "sample", "time", "encoder_hidden_states", "added"};
     struct tern_weights *w = tern_weights_create(ctx);
     int64_t h = j->height / 8, wd = j->width / 8;
     bool ok = w != NULL;
@@ -75,7 +83,8 @@ static struct tern_weights *make_inputs(struct tern_context *ctx, const struct j
     else if (ok) /* unet; another name is refused by tern_pipeline_graph */
         ok = add_noise(ctx, w, "sample", j->dtype, 4, (const int64_t[]){j->batch, 4, h, wd}) &&
              add_noise(ctx, w, "time", TERN_F32, 2, (const int64_t[]){1, 320}) &&
-             add_noise(ctx, w, "encoder_hidden_states", j->dtype, 3, (const int64_t[]){j->batch, 77, 768});
+             add_noise(ctx, w, "encoder_hidden_states", j->dtype, 3, (const int64_t[]){j->batch, 77, j->arch->context}) &&
+             (!j->arch->added || add_noise(ctx, w, "added", TERN_F32, 2, (const int64_t[]){j->batch, j->arch->added}));
     for (size_t i = 0; ok && i < sizeof(names) / sizeof(*names); i++)
         if ((*in = tern_weights_get(w, names[i])))
             in++;
@@ -114,7 +123,7 @@ static bool serve(struct tern_context *ctx, const struct job *j)
 {
     char line[64];
     double start = now(), seconds = -1;
-    tern_tensor *in[3] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
+    tern_tensor *in[4] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
     const struct tern_pipeline_params params = {.dtype = j->dtype, .keep_text_encoder = true};
     struct tern_pipeline *p = tern_pipeline_load(ctx, j->model, &params);
     struct tern_weights *inputs = p ? make_inputs(ctx, j, in) : NULL;
@@ -148,9 +157,17 @@ static int number(const char *text, int most)
     return *end || n < 1 || n > most ? -1 : (int)n;
 }
 
+static const struct arch *arch_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof(archs) / sizeof(*archs); i++)
+        if (!strcmp(archs[i].name, name))
+            return &archs[i];
+    return NULL;
+}
+
 static bool parse(int argc, char **argv, struct job *j)
 {
-    *j = (struct job){.dtype = TERN_F32, .batch = 1, .width = 512, .height = 512};
+    *j = (struct job){.arch = archs, .dtype = TERN_F32, .batch = 1, .width = 512, .height = 512};
     if (argc < 3)
         return false;
     j->model = argv[1];
@@ -167,12 +184,14 @@ static bool parse(int argc, char **argv, struct job *j)
             j->width = number(value, 8192);
         else if (!strcmp(name, "--height"))
             j->height = number(value, 8192);
+        else if (!strcmp(name, "--arch"))
+            j->arch = arch_of(value);
         else if (!strcmp(name, "--dtype"))
             j->dtype = tern_dtype_parse(value);
         else
             return false;
     }
-    return argc % 2 == 1 && j->threads >= 0 && j->batch > 0 && j->width > 0 && j->height > 0 && j->dtype != TERN_DTYPE_COUNT;
+    return argc % 2 == 1 && j->arch && j->threads >= 0 && j->batch > 0 && j->width > 0 && j->height > 0 && j->dtype != TERN_DTYPE_COUNT;
 }
 
 int main(int argc, char **argv)
@@ -180,8 +199,8 @@ int main(int argc, char **argv)
     struct job j;
     if (!parse(argc, argv, &j)) {
         fprintf(stderr,
-                "usage: %s MODEL text_encoder|unet|vae_decoder [--batch N] [--width N] [--height N] [--threads N] [--dtype TYPE] [--device "
-                "NAME]\n",
+                "usage: %s MODEL text_encoder|unet|vae_decoder [--batch N] [--arch sd15|sdxl] [--width N] [--height N] [--threads N] "
+                "[--dtype TYPE] [--device NAME]\n",
                 argv[0]);
         return 2;
     }

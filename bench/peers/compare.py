@@ -25,6 +25,9 @@ class Engine:
         self.name, self.dtype, self.component, self.whole, self.is_step = name, dtype, component, whole, is_step
 
 
+XL = "unet_xl"  # the UNet of SDXL at 1024x1024: only when it is asked for, and without PyTorch, for which there is no memory
+
+
 class Skipped(Exception):
     """An engine does not do what it was asked for; the text says why."""
 
@@ -69,14 +72,16 @@ def engines(args, dtype):
     vino = [args.openvino_python]
     known = {
         "pytorch": [Engine("PyTorch", dtype,
-                           lambda part, batch: [sys.executable, f"{HERE}/torch_component.py", model, part, batch, threads, "cpu", dtype],
+                           lambda part, batch: None if part == XL else
+                           [sys.executable, f"{HERE}/torch_component.py", model, part, batch, threads, "cpu", dtype],
                            lambda out: [sys.executable, f"{HERE}/torch_txt2img.py", model, str(STEPS), threads, dtype, out])],
         "openvino": [Engine("OpenVINO", dtype, lambda part, batch: [*vino, f"{HERE}/openvino_component.py", exported, part, threads, dtype],
                             lambda out: [*vino, f"{HERE}/openvino_txt2img.py", exported, str(STEPS), threads, dtype, out]),
                      Engine("OpenVINO, from its cache", dtype, None,
                             lambda out: [*vino, f"{HERE}/openvino_txt2img.py", exported, str(STEPS), threads, dtype, out, cache(args)])],
         "tern": [Engine("tern", dtype,
-                        lambda part, batch: [f"{args.build}/bench/bench_model", model, part, "--batch", batch, "--threads", threads, "--dtype", dtype],
+                        lambda part, batch: [f"{args.build}/bench/bench_model", *tern_component(args, part), "--batch", batch, "--threads", threads,
+                                             "--dtype", dtype],
                         lambda out: [tern, "txt2img", "--json", "-p", "a boat on the sea", "--steps", str(STEPS), "--seed", "1", "--device", "cpu",
                                      "--threads", threads, "--dtype", dtype, "-o", out, model], tern_is_step)],
     }
@@ -86,6 +91,12 @@ def engines(args, dtype):
         chosen.append(Engine(name, dtype, lambda part, batch, w=words: [*w, part, batch, threads, dtype, model],
                              lambda out, w=words: [*w, "txt2img", str(STEPS), threads, dtype, model, out]))
     return chosen
+
+
+def tern_component(args, part):
+    if part == XL:
+        return [f"{args.work}/sdxl-f16", "unet", "--arch", "sdxl", "--width", "1024", "--height", "1024"]
+    return [f"{args.work}/sd15-f16", part]
 
 
 def cache(args):
@@ -98,9 +109,10 @@ def component(args, name, batch, runs):
     for dtype in args.dtypes.split(","):
         peers = []
         for e in engines(args, dtype):
-            if e.component:
+            command = e.component and e.component(name, str(batch))
+            if command:
                 try:
-                    peers.append(Peer(e.name, e.component(name, str(batch))))
+                    peers.append(Peer(e.name, command))
                 except Skipped as why:
                     print(f"{e.name} leaves out {name} in {dtype}: {why}", file=sys.stderr)
         for i in range(runs):
@@ -172,6 +184,8 @@ def main():
         "vae_decoder": lambda: component(args, "vae_decoder", 1, args.runs),
         "txt2img": lambda: txt2img(args, args.runs),
     }
+    usual = ",".join(parts)
+    parts[XL] = lambda: component(args, XL, 2, args.runs)
     peers = "pytorch", "openvino", "tern"
     parser = argparse.ArgumentParser(prog="bench/peers/run", description=__doc__)
     parser.add_argument("--build", required=True, help=argparse.SUPPRESS)
@@ -179,7 +193,7 @@ def main():
     parser.add_argument("--openvino-python", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--runs", type=int, default=5, help="timed runs of each engine (default 5)")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", default=",".join(parts), help="some of " + ", ".join(parts))
+    parser.add_argument("--only", default=usual, help=f"some of {', '.join(parts)} (default {usual})")
     parser.add_argument("--dtypes", default=",".join(DTYPES), help="some of " + ", ".join(DTYPES))
     parser.add_argument("--peers", default=",".join(peers), help="some of " + ", ".join(peers))
     parser.add_argument("--engine", action="append", default=[], metavar="NAME=COMMAND", help="one more engine; its protocol: bench/README.md")
@@ -193,8 +207,8 @@ def main():
         parser.error("--runs, --threads: expected numbers from 1")
     if any("=" not in e for e in args.engine):
         parser.error("--engine: expected NAME=COMMAND")
-    read_everything(f"{args.work}/sd15-f16")
-    read_everything(f"{args.work}/openvino")
+    for folder in ("sdxl-f16",) if args.only == XL else ("sd15-f16", "openvino"):
+        read_everything(f"{args.work}/{folder}")
     machine = report.machine(args)
     result = {"machine": machine, "runs": args.runs, "parts": {name: parts[name]() for name in args.only.split(",")}}
     report.write(result, args.out, os.path.join(ROOT, "README.md") if args.readme else None)

@@ -8,12 +8,14 @@ import time
 
 import chart
 
-TITLES = {"text_encoder": "Text encoder, 2 x 77 ids", "unet": "UNet step, batch 2, 512x512", "vae_decoder": "VAE decode, 512x512"}
+TITLES = {"text_encoder": "Text encoder, 2 x 77 ids", "unet": "UNet step, batch 2, 512x512", "vae_decoder": "VAE decode, 512x512",
+          "unet_xl": "SDXL: UNet step, batch 2, 1024x1024"}
 # What counts as whose figure: the better one.
 NAMES = {"tern": ("tern",), "OpenVINO": ("OpenVINO", "OpenVINO, from its cache"), "PyTorch": ("PyTorch",)}
 README_BEGIN, README_END = "<!-- bench:begin -->", "<!-- bench:end -->"
 # tern's figure over OpenVINO's and over PyTorch's, at most
 GOALS = [
+    ("SDXL's UNet step", "unet_xl", "f32", 1, None), ("SDXL's UNet step", "unet_xl", "bf16", 1, None),
     ("UNet step", "unet", "f32", 0.80, 0.45), ("UNet step", "unet", "bf16", 0.90, 0.50),
     ("VAE decode", "vae_decoder", "f32", 0.60, 0.60), ("VAE decode", "vae_decoder", "bf16", 0.75, 0.75),
     ("text encoder", "text_encoder", "f32", None, None), ("text encoder", "text_encoder", "bf16", 0.80, 0.50),
@@ -124,11 +126,15 @@ def summary(result):
     return lines
 
 
+def model_of(parts):
+    return " and ".join([n for n, there in (("Stable Diffusion 1.5", set(parts) - {"unet_xl"}), ("Stable Diffusion XL", "unet_xl" in parts)) if there])
+
+
 def page(result, name):
     m, parts = result["machine"], result["parts"]
     versions = {r["name"]: r["version"] for part in parts.values() for rows in part.values() for r in rows if "version" in r}
     lines = [f"# {m['processor']}", "",
-             "Stable Diffusion 1.5 at full size with random weights in f16, computed in f32 and in bf16. Made by `bench/peers/run`; how it is measured "
+             f"{model_of(parts)} at full size with random weights in f16. Made by `bench/peers/run`; how it is measured "
              "stands in [bench/README.md](../../bench/README.md).", "",
              f"- {m['date']}; {m['threads']} threads of {m['cores']} cores; {gib(m['memory'])} of memory; load {m['load_average']:.1f} at the start",
              f"- processor family {m['family']}, model {m['model']}; {', '.join(m['instructions'])}; tern's kernels: {m['kernel_level']}",
@@ -170,7 +176,7 @@ def put_into_readme(readme, lines):
 
 def write(result, folder, readme):
     os.makedirs(folder, exist_ok=True)
-    name = file_name(result["machine"])
+    name = file_name(result["machine"]) + ("-sdxl" if set(result["parts"]) == {"unet_xl"} else "")
     path = os.path.join(folder, name)
     result["ratios"] = ratios(result)
     with open(path + ".json", "w") as f:
