@@ -42,7 +42,14 @@ static enum tern_status trace_decoder(void *user, tern_tensor *const *in, tern_t
 
 static enum tern_status trace_encoder(void *user, tern_tensor *const *in, tern_tensor **out)
 {
-    return tern_vae_encode(user, in[0], &out[0], &out[1]);
+    const struct tern_vae *m = user;
+    tern_tensor *mean, *logvar;
+    if (tern_vae_encode(m, in[0], &mean, &logvar))
+        return tern_error_status(m->ctx);
+    out[0] = mean;
+    if (logvar) /* TAESD has one output */
+        out[1] = logvar;
+    return TERN_OK;
 }
 
 /* How a component is traced. */
@@ -102,7 +109,7 @@ static bool vae_trace(struct tern_pipeline *p, bool decode, int64_t n, int64_t h
     enum tern_dtype dtype = tern_pipeline_vae_dtype(p);
     struct tern_graph_input in = decode ? input("latent", dtype, 4, n, m->config.latent_channels, h, w)
                                         : input("sample", dtype, 4, n, m->config.in_channels, h * scale, w * scale);
-    *t = (struct trace){decode ? trace_decoder : trace_encoder, m, m->weights, {in}, 1, decode ? 1 : 2};
+    *t = (struct trace){decode ? trace_decoder : trace_encoder, m, m->weights, {in}, 1, decode || m->config.tiny ? 1 : 2};
     return true;
 }
 

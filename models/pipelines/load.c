@@ -338,7 +338,7 @@ double tern_pipeline_guidance(const struct tern_pipeline *p) { return p->shipped
 
 enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p)
 {
-    return p->xl && p->params.dtype == TERN_F16 ? TERN_F32 : p->params.dtype;
+    return p->xl && p->params.dtype == TERN_F16 && !p->vae_config.tiny ? TERN_F32 : p->params.dtype;
 }
 
 int64_t tern_pipeline_pooled_width(const struct tern_pipeline *p) { return p->unet_config.pooled - p->numbers * p->unet_config.time_ids; }

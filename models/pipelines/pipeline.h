@@ -136,7 +136,8 @@ struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, cons
 /* scheduler_config.json's text; NULL when there is none. */
 const char *tern_pipeline_scheduler(const struct tern_pipeline *p);
 
-/* What the VAE computes in: f32 where the others do in f16 and the model is SDXL, whose VAE leaves the range of f16. */
+/* What the VAE computes in: f32 where the others do in f16 and the model is SDXL, whose VAE leaves the range of f16 (TAESD does
+ * not). */
 enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p);
 
 /* tern_pipeline_graph of what a stage wants. */
@@ -254,8 +255,8 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 /* AUTOMATIC1111's "parameters" text of picture i; tern_free. */
 char *tern_job_infotext(const struct tern_job *j, int i);
 
-/* u8 RGB picture -> (3, h, w) f32 in -1..1, and mean + exp(logvar / 2) * noise of its encoding, scaled. `out` holds one
- * picture's latents. */
+/* u8 RGB picture -> (3, h, w) f32 in -1..1, and mean + exp(logvar / 2) * noise of its encoding, scaled (TAESD: the encoding, no
+ * noise). `out` holds one picture's latents. */
 enum tern_status tern_encode_picture(struct tern_job *j, int i, const float *pixels, float *out);
 
 #endif
