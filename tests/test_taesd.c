@@ -325,6 +325,126 @@ static void no_memory_is_a_status(void **state)
     damage_remove(folder);
 }
 
+/* ---- previews */
+
+struct seen {
+    int calls, steps, last;
+    int width, height;
+    uint8_t pixels[3 * 40 * 48];
+};
+
+static void see(int step, int steps, int index, const struct tern_image *picture, void *user)
+{
+    struct seen *s = user;
+    assert_true(index == s->calls % 2);
+    s->calls++;
+    s->steps = steps;
+    s->last = step;
+    s->width = tern_image_width(picture);
+    s->height = tern_image_height(picture);
+    memcpy(s->pixels, tern_image_data(picture), (size_t)s->width * (size_t)s->height * 3);
+}
+
+static struct tern_txt2img_params preview_job(enum tern_sampler sampler, struct seen *s)
+{
+    return tern_txt2img_params(.prompt = "a cat", .steps = 5, .width = 48, .height = 40, .seed = 3, .count = 2, .sampler = sampler,
+                               .on_preview = s ? see : NULL, .on_preview_user = s, .preview_every = 2);
+}
+
+/* At the last call what the model takes for the clean picture is the picture that these samplers end with. */
+static void the_last_preview_is_the_picture(void **state)
+{
+    static const enum tern_sampler samplers[] = {TERN_SAMPLER_EULER, TERN_SAMPLER_DPMPP_2M, TERN_SAMPLER_LCM};
+    struct tern_context *ctx = model_context(NULL, 2);
+    char model[PATH_SIZE];
+    for (int i = 0; i < 3; i++)
+        for (int taesd = 0; taesd < 2; taesd++) {
+            struct tern_pipeline *p =
+                tern_pipeline_load(ctx, model_path("sd1", model),
+                                   &(struct tern_pipeline_params){.vae = FOLDER, .preview_vae = taesd ? FOLDER : NULL});
+            struct seen s = {0};
+            struct tern_txt2img_params q = preview_job(samplers[i], &s);
+            q.preview_every = 1;
+            struct tern_images *shown = job_run(ctx, p, &q);
+            q = preview_job(samplers[i], NULL);
+            struct tern_images *plain = job_run(ctx, p, &q);
+            assert_true(job_same(shown, 0, plain));
+            assert_int_equal(s.calls, 10);
+            assert_int_equal(s.last, 5);
+            assert_int_equal(s.steps, 5);
+            assert_int_equal(s.width, taesd ? 48 : 6);
+            assert_int_equal(s.height, taesd ? 40 : 5);
+            const uint8_t *want = tern_image_data(tern_images_at(plain, 1));
+            for (int k = 0; taesd && k < 3 * 40 * 48; k++)
+                if (abs(s.pixels[k] - want[k]) > 1)
+                    fail_msg("sampler %d, value %d: %d, expected %d", (int)samplers[i], k, s.pixels[k], want[k]);
+            int64_t n;
+            float *z = job_latents(plain, &n);
+            for (int k = 0; !taesd && k < 30; k++) { /* green by hand: ComfyUI's factors of SD 1.x */
+                const float *x = z + n / 2 + k;
+                float v = 0.2297f * x[0] + 0.4974f * x[30] + 0.1762f * x[60] - 0.2616f * x[90];
+                v = 127.5f * (v + 1);
+                v = v < 0 ? 0 : v > 255 ? 255 : v;
+                if (v - s.pixels[3 * k + 1] > 1 || s.pixels[3 * k + 1] - v > 1)
+                    fail_msg("sampler %d, pixel %d: %d, expected %g", (int)samplers[i], k, s.pixels[3 * k + 1], (double)v);
+            }
+            free(z);
+            tern_images_destroy(&shown);
+            tern_images_destroy(&plain);
+            tern_pipeline_destroy(&p);
+        }
+    tern_context_destroy(&ctx);
+}
+
+static void previews_come_as_often_as_asked(void **state)
+{
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = load(ctx, FOLDER);
+    struct seen s = {0};
+    struct tern_txt2img_params q = preview_job(TERN_SAMPLER_DDIM, &s);
+    struct tern_images *images = job_run(ctx, p, &q);
+    assert_int_equal(s.calls, 4);
+    assert_int_equal(s.last, 4);
+    q.preview_every = -1;
+    assert_null(tern_generate(p, &q));
+    support_error(ctx, TERN_E_INVALID, "preview_every");
+    tern_images_destroy(&images);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
+static void count(int step, int steps, int index, const struct tern_image *picture, void *user) { ++*(int *)user; }
+
+/* The end is decoded by a TAESD, too, so that sampling with previews is what takes most. */
+static void the_budget_of_previews_is_enough(void **state)
+{
+    for (int offload = TERN_OFFLOAD_NONE; offload <= TERN_OFFLOAD_STREAM; offload++) {
+        size_t need = 0;
+        for (int k = 0; k < 3; k++) {
+            char model[PATH_SIZE];
+            int calls = 0;
+            struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .budget = k > 1 ? need : 0});
+            struct tern_pipeline *p = tern_pipeline_load(
+                ctx, model_path("sd1", model),
+                &(struct tern_pipeline_params){.vae = FOLDER, .preview_vae = FOLDER, .offload = (enum tern_offload)offload});
+            struct tern_txt2img_params q = preview_job(TERN_SAMPLER_EULER, NULL);
+            q.on_preview = count;
+            q.on_preview_user = &calls;
+            q.width = q.height = 256;
+            if (k < 2) {
+                assert_int_equal(tern_generate_check(p, &q, &need), TERN_OK);
+            } else {
+                struct tern_images *images = job_run(ctx, p, &q);
+                assert_int_equal(calls, 4);
+                assert_true(tern_memory_peak(ctx) <= need);
+                tern_images_destroy(&images);
+            }
+            tern_pipeline_destroy(&p);
+            tern_context_destroy(&ctx);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +455,9 @@ int main(void)
         cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(the_predicted_budget_is_enough),
         cmocka_unit_test(no_memory_is_a_status),
+        cmocka_unit_test(the_last_preview_is_the_picture),
+        cmocka_unit_test(previews_come_as_often_as_asked),
+        cmocka_unit_test(the_budget_of_previews_is_enough),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
