@@ -123,6 +123,38 @@ static void test_a_vae_from_a_file(void **state)
 #undef GOLDEN
 }
 
+/* A preview of the last step by the decoder of the picture is the picture; a file that cannot be written ends no job. */
+static void test_previews(void **state)
+{
+#define JOB "txt2img", MODEL, "-W", "48", "-H", "40", "--steps", "2", "--seed", "3", "-q", "-p", "x", "--sampler", "euler", "--cfg", "1"
+#define TAESD TERN_TEST_DATA "/taesd/vae"
+    struct state *s = *state;
+    EXPECT(s, RUN(s, JOB, "--vae", TAESD, "--save-latents", "plain", "-o", "a.png"), 0);
+    EXPECT(s, RUN(s, JOB, "--vae", TAESD, "--preview", "p:q.png:2", "--preview-vae", TAESD, "--save-latents", "shown", "-o", "b.png"), 0);
+    assert_true(same_bytes("plain", "shown"));
+    assert_true(file_size("p:q.png") > 1000);
+    EXPECT(s, RUN(s, JOB, "-b", "2", "--preview", "r.png", "-o", "c.png"), 0);
+    assert_true(file_size("r-1.png") > 0 && file_size("r-2.png") > 0);
+    assert_int_equal(files("."), 9);
+    static const struct {
+        const char *option, *value, *more, *message;
+        int code;
+    } rows[] = {
+        {"--preview", "p.gif", NULL, "option --preview: expected a name that ends in .png", 2},
+        {"--preview", "p.png:0", NULL, "option --preview: expected a whole number from 1 to 1000", 2},
+        {"--preview", "absent/p.png", NULL, "absent/p.png: cannot be written", 1},
+        {"--preview-vae", TAESD, NULL, "works with --preview only", 2},
+        {"--preview-vae", "absent", "--preview=p.png", "absent: no such file or folder", 1},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        EXPECT(s, RUN(s, JOB, rows[i].option, rows[i].value, rows[i].more), rows[i].code);
+        expect_text(s->err, rows[i].message, rows[i].option);
+    }
+    assert_int_equal(files("."), 9);
+#undef TAESD
+#undef JOB
+}
+
 static void write_noise(const char *path, int64_t count)
 {
     struct tern_context *ctx = tern_context_create(NULL);
@@ -430,12 +462,19 @@ static void test_offload_and_profile(void **state)
 int cli_job_tests(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_pictures_are_made),   TEST(test_events),
-        TEST(test_a_vae_from_a_file),   TEST(test_latents_go_in_and_out),
-        TEST(test_img2img_and_inpaint), TEST(test_components_ids_and_facts),
-        TEST(test_demo_model),          TEST(test_loras),
-        TEST(test_offload_and_profile), TEST(test_two_models),
-        TEST(test_auto_dtype),          TEST(test_full_disk),
+        TEST(test_previews),
+        TEST(test_pictures_are_made),
+        TEST(test_events),
+        TEST(test_a_vae_from_a_file),
+        TEST(test_latents_go_in_and_out),
+        TEST(test_img2img_and_inpaint),
+        TEST(test_components_ids_and_facts),
+        TEST(test_demo_model),
+        TEST(test_loras),
+        TEST(test_offload_and_profile),
+        TEST(test_two_models),
+        TEST(test_auto_dtype),
+        TEST(test_full_disk),
         TEST(test_interrupt),
     };
     return cmocka_run_group_tests_name("cli jobs", tests, cli_setup, cli_teardown);

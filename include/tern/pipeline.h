@@ -31,6 +31,7 @@ struct tern_pipeline_params {
     enum tern_dtype dtype;     /* compute type: TERN_F32 (default), TERN_BF16, TERN_F16 */
     const char *tokenizer_dir; /* a tokenizer folder that replaces the checkpoint's */
     const char *vae;           /* a VAE that replaces the checkpoint's: a weight file or a diffusers folder (docs/models.md) */
+    const char *preview_vae;   /* what decodes previews, likewise: a TAESD; NULL: a linear map of the latents */
     enum tern_offload offload; /* TERN_OFFLOAD_AUTO */
     bool single_use;           /* one job is run, then the pipeline goes: each component leaves when its stage is done */
     bool keep_text_encoder;    /* keep it in memory between pictures; default: dropped after encoding */
@@ -97,6 +98,11 @@ TERN_API enum tern_status tern_pipeline_set_embeddings(struct tern_pipeline *p, 
  * width/8 values, valid during the call. */
 typedef void tern_step_callback(int step, int steps, const float *latents, int64_t count, void *user);
 
+/* What a picture looks like to become, during sampling: what the model has just taken for the picture without noise. By preview_vae
+ * it is of full size, by the linear map a pixel is one of the latents (an eighth of each side). `index` counts the pictures of the job.
+ * The picture is borrowed during the call. */
+typedef void tern_preview_callback(int step, int steps, int index, const struct tern_image *picture, void *user);
+
 /* How prompts are read. docs/prompts.md tells the second one. */
 enum tern_prompt_syntax {
     TERN_PROMPT_PLAIN, /* as text, nothing else: what diffusers does */
@@ -148,6 +154,9 @@ struct tern_txt2img_params {
 
     tern_step_callback *on_step; /* after each step */
     void *on_step_user;
+    tern_preview_callback *on_preview; /* after every so many calls of the model; latents and pictures of the job are the same without it */
+    void *on_preview_user;
+    int preview_every; /* 1 */
     /* Told what each step of each plan took ("text_encoder", "text_encoder_2", "unet", "vae_decoder", "vae_encoder"); start counts from the
      * start of tern_generate, after the device's peak was measured. NULL: nothing is measured. */
     void (*on_kernel)(const char *component, const struct tern_step_profile *step, void *user);

@@ -6,6 +6,7 @@
 #include "core/context.h"
 #include "core/files.h"
 #include "models/files/checkpoint.h"
+#include "models/files/taesd.h"
 #include "models/files/weights.h"
 
 /* In the order of preference, which is diffusers': the full weights before the fp16 variant, safetensors before torch.save. */
@@ -59,6 +60,8 @@ char *tern_checkpoint_weights_path(const struct tern_checkpoint *cp, const char 
 
 struct tern_weights *tern_checkpoint_weights(struct tern_checkpoint *cp, const char *component)
 {
+    if (cp->layout == TERN_LAYOUT_SINGLE_FILE && tern_checkpoint_has(cp, component) && !cp->source) /* TAESD by itself */
+        return tern_taesd_open(cp->ctx, cp->path);
     if (cp->layout == TERN_LAYOUT_SINGLE_FILE && tern_checkpoint_has(cp, component))
         return tern_ldm_component(cp->ctx, cp->source, &cp->sizes, component, cp->path);
     char *path = tern_checkpoint_weights_path(cp, component);

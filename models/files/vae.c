@@ -4,8 +4,10 @@
 
 #include "core/context.h"
 #include "core/files.h"
+#include "core/json.h"
 #include "core/tensor.h"
 #include "models/files/checkpoint.h"
+#include "models/files/taesd.h"
 #include "models/files/weights.h"
 
 static const char prefix[] = "first_stage_model.";
@@ -13,7 +15,7 @@ static const char prefix[] = "first_stage_model.";
 static bool begins(const char *s, const char *start) { return !strncmp(s, start, strlen(start)); }
 
 /* How the file names its tensors. */
-enum naming { PREFIXED, LDM, DIFFUSERS, UNKNOWN };
+enum naming { PREFIXED, LDM, DIFFUSERS, TAESD, UNKNOWN };
 
 static enum naming naming_of(const struct tern_weights *w)
 {
@@ -28,7 +30,7 @@ static enum naming naming_of(const struct tern_weights *w)
         for (int64_t i = 0; i < w->count; i++)
             if (begins(w->entries[i].name, names[k].start))
                 return names[k].naming;
-    return UNKNOWN;
+    return tern_taesd_is(w) ? TAESD : UNKNOWN;
 }
 
 static enum tern_status no_vae(struct tern_context *ctx, const struct tern_weights *w, const char *path)
@@ -36,8 +38,6 @@ static enum tern_status no_vae(struct tern_context *ctx, const struct tern_weigh
     static const struct {
         const char *start, *what;
     } known[] = {
-        {"decoder.layers.", "TAESD, a tiny autoencoder, which is not supported"},
-        {"3.conv.0.", "a half of TAESD, a tiny autoencoder, which is not supported"},
         {"lora_", "a LoRA (--lora)"},
         {"model.diffusion_model.", "a checkpoint without a VAE"},
         {"text_model.", "a text encoder"},
@@ -90,33 +90,54 @@ static struct tern_weights *as_ldm(struct tern_context *ctx, const struct tern_w
     return out;
 }
 
-/* Reads the file into cp->source, as if it were a whole model of which only the VAE is there. */
-static enum tern_status read_file(struct tern_checkpoint *cp)
-{
-    struct tern_weights *w = tern_weights_open(cp->ctx, cp->path), *named = NULL;
-    enum naming naming = w ? naming_of(w) : UNKNOWN;
-    if (w && naming == UNKNOWN)
-        no_vae(cp->ctx, w, cp->path);
-    else if (w && naming == DIFFUSERS && (named = tern_weights_normalise(cp->ctx, w, "vae")))
-        cp->source = as_ldm(cp->ctx, named, naming);
-    else if (w && naming != DIFFUSERS)
-        cp->source = as_ldm(cp->ctx, w, naming);
-    tern_weights_unref(&named);
-    tern_weights_unref(&w);
-    return cp->source ? TERN_OK : tern_error_status(cp->ctx);
-}
-
-/* The sizes are the file's own; what no file tells is the model's. */
-static enum tern_status open_file(struct tern_checkpoint *cp, const struct tern_checkpoint *model)
+/* Reads the file into cp->source, as if it were a whole model of which only the VAE is there. The sizes are the file's own; what no file
+ * tells is the model's. */
+static enum tern_status add_kl(struct tern_checkpoint *cp, const struct tern_weights *w, enum naming naming,
+                               const struct tern_checkpoint *model)
 {
     struct tern_detected d = {.sizes = model->sizes};
-    enum tern_status st = read_file(cp);
-    if (!st)
-        st = tern_detect_vae(cp->ctx, cp->source, cp->path, &d);
+    struct tern_weights *named = naming == DIFFUSERS ? tern_weights_normalise(cp->ctx, w, "vae") : NULL;
+    if (named || naming != DIFFUSERS)
+        cp->source = as_ldm(cp->ctx, named ? named : w, naming);
+    tern_weights_unref(&named);
+    enum tern_status st = cp->source ? tern_detect_vae(cp->ctx, cp->source, cp->path, &d) : tern_error_status(cp->ctx);
     if (!st)
         st = tern_checkpoint_add(cp, "vae", "AutoencoderKL", d.vae, cp->path);
     cp->sizes = d.sizes;
     return st;
+}
+
+/* The file is read anew with the weights: a half of it may lie in another. */
+static enum tern_status add_taesd(struct tern_checkpoint *cp)
+{
+    struct tern_weights *w = tern_taesd_open(cp->ctx, cp->path);
+    char *config = w ? tern_taesd_config(cp->ctx, w, cp->path) : NULL;
+    tern_weights_unref(&w);
+    return config ? tern_checkpoint_add(cp, "vae", TERN_TAESD_CLASS, config, cp->path) : tern_error_status(cp->ctx);
+}
+
+static enum tern_status open_file(struct tern_checkpoint *cp, const struct tern_checkpoint *model)
+{
+    struct tern_weights *w = tern_weights_open(cp->ctx, cp->path);
+    enum naming naming = w ? naming_of(w) : UNKNOWN;
+    if (w && naming == UNKNOWN)
+        no_vae(cp->ctx, w, cp->path);
+    else if (w && naming == TAESD)
+        add_taesd(cp);
+    else if (w)
+        add_kl(cp, w, naming, model);
+    tern_weights_unref(&w);
+    return tern_error_status(cp->ctx);
+}
+
+/* The class that a configuration names; what is damaged is told by who builds the VAE. */
+static const char *class_of(const char *config)
+{
+    json_t *json = json_loads(config, 0, NULL);
+    const char *name = json_string_value(json_object_get(json, "_class_name"));
+    const char *found = name && !strcmp(name, TERN_TAESD_CLASS) ? TERN_TAESD_CLASS : "AutoencoderKL";
+    json_decref(json);
+    return found;
 }
 
 /* A folder with config.json and the weights. */
@@ -131,7 +152,7 @@ static enum tern_status open_folder(struct tern_checkpoint *cp)
     if (!st && !(config = tern_read_file(cp->ctx, path, TERN_CONFIG_LIMIT, NULL)))
         st = tern_error_status(cp->ctx);
     if (!st)
-        st = tern_checkpoint_add(cp, "vae", "AutoencoderKL", config, path);
+        st = tern_checkpoint_add(cp, "vae", class_of(config), config, path);
     tern_free(cp->ctx, path);
     return st;
 }

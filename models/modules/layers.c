@@ -32,6 +32,11 @@ struct tern_layer tern_bind_conv(struct tern_bind *b, const char *name, int64_t 
     return bind_layer(b, name, 4, (const int64_t[]){out, in, kernel, kernel}, true);
 }
 
+struct tern_layer tern_bind_conv_without_bias(struct tern_bind *b, const char *name, int64_t out, int64_t in, int kernel)
+{
+    return bind_layer(b, name, 4, (const int64_t[]){out, in, kernel, kernel}, false);
+}
+
 struct tern_layer tern_bind_norm(struct tern_bind *b, const char *name, int64_t n) { return bind_layer(b, name, 1, &n, true); }
 
 tern_tensor *tern_apply_linear(const struct tern_layer *l, tern_tensor *x) { return tern_linear(x, l->w, l->b); }

@@ -16,6 +16,7 @@ void tern_layer_destroy(struct tern_layer *l);
 /* "name.weight" and "name.bias" of a linear (out, in), a conv2d (out, in, k, k), a norm (n). */
 struct tern_layer tern_bind_linear(struct tern_bind *b, const char *name, int64_t out, int64_t in, bool bias);
 struct tern_layer tern_bind_conv(struct tern_bind *b, const char *name, int64_t out, int64_t in, int kernel);
+struct tern_layer tern_bind_conv_without_bias(struct tern_bind *b, const char *name, int64_t out, int64_t in, int kernel);
 struct tern_layer tern_bind_norm(struct tern_bind *b, const char *name, int64_t n);
 
 tern_tensor *tern_apply_linear(const struct tern_layer *l, tern_tensor *x);

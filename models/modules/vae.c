@@ -1,4 +1,4 @@
-/* The forward passes of AutoencoderKL. */
+/* The forward passes of AutoencoderKL, and the way to those of AutoencoderTiny. */
 #include "models/modules/vae.h"
 
 #include "core/context.h"
@@ -51,6 +51,8 @@ tern_tensor *tern_vae_decode(const struct tern_vae *m, tern_tensor *latent)
 {
     if (check_input(m, latent, m->config.latent_channels, 1, "latent"))
         return NULL;
+    if (m->config.tiny)
+        return tern_taesd_decode(m->ctx, &m->config.decoder, &m->tiny_decoder, latent);
     tern_scope_begin(m->ctx);
     tern_tensor *x = m->post_quant.w ? tern_apply_conv(&m->post_quant, latent) : latent;
     x = tern_scope_next(m->ctx, mid(m, &m->decoder, tern_apply_conv(&m->decoder.conv_in, x)));
@@ -64,10 +66,14 @@ enum tern_status tern_vae_encode(const struct tern_vae *m, tern_tensor *picture,
     tern_tensor *both[2] = {NULL, NULL};
     int64_t z = m->config.latent_channels;
     *mean = *logvar = NULL;
-    if (!m->encoder.conv_in.w)
+    if (!m->encoder.conv_in.w && !m->tiny_encoder.conv[0].w)
         return tern_fail(m->ctx, TERN_E_UNSUPPORTED, "vae: these weights have no encoder");
     if (check_input(m, picture, m->config.in_channels, (int64_t)1 << (m->config.blocks - 1), "sample"))
         return tern_error_status(m->ctx);
+    if (m->config.tiny) {
+        *mean = tern_taesd_encode(m->ctx, &m->config.encoder, &m->tiny_encoder, picture);
+        return tern_error_status(m->ctx);
+    }
     tern_scope_begin(m->ctx);
     tern_tensor *x = tern_apply_conv(&m->encoder.conv_in, picture);
     for (int i = 0; i < m->config.blocks; i++)

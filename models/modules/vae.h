@@ -1,9 +1,10 @@
-/* AutoencoderKL of diffusers: pictures to latents and back.        [Kingma 2014; Rombach 2022, 3.1] */
+/* AutoencoderKL of diffusers: pictures to latents and back; or AutoencoderTiny in its place. [Kingma 2014; Rombach 2022, 3.1] */
 #ifndef TERN_MODELS_VAE_H
 #define TERN_MODELS_VAE_H
 
 #include "models/modules/config.h"
 #include "models/modules/layers.h"
+#include "models/modules/taesd.h"
 
 #define TERN_MAX_VAE_LAYERS 8
 
@@ -12,6 +13,8 @@ struct tern_vae_config {
     int64_t in_channels, out_channels, latent_channels, channels[TERN_MAX_BLOCKS];
     bool mid_attention, quant_conv, post_quant_conv;
     double scaling_factor, shift_factor;
+    bool tiny; /* AutoencoderTiny: `encoder` and `decoder` are its sizes, `blocks` its stages */
+    struct tern_taesd_config encoder, decoder;
 };
 
 struct tern_vae_block {
@@ -34,6 +37,7 @@ struct tern_vae {
     struct tern_vae_config config;
     struct tern_vae_half encoder, decoder; /* encoder.conv_in.w NULL: the weights have none */
     struct tern_layer quant, post_quant;
+    struct tern_taesd_half tiny_encoder, tiny_decoder; /* where config.tiny says so, in place of all these */
 };
 
 enum tern_status tern_vae_read_config(struct tern_context *ctx, const char *config, const char *where, struct tern_vae_config *out);
@@ -45,7 +49,7 @@ void tern_vae_destroy(struct tern_vae **m);
 /* latent (N, 4, h, w), already divided by the scaling factor -> picture (N, 3, 8h, 8w), about -1..1 */
 tern_tensor *tern_vae_decode(const struct tern_vae *m, tern_tensor *latent);
 /* picture (N, 3, H, W) -> mean and logvar (N, 4, H / 8, W / 8) of the latent; H and W from 8 on, no multiples; logvar is
- * clamped to -30..20. */
+ * clamped to -30..20. AutoencoderTiny has no distribution: *mean is the latent, *logvar NULL. */
 enum tern_status tern_vae_encode(const struct tern_vae *m, tern_tensor *picture, tern_tensor **mean, tern_tensor **logvar);
 
 #endif

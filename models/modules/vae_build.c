@@ -1,4 +1,4 @@
-/* Building an AutoencoderKL: configuration and weights. */
+/* Building an AutoencoderKL or an AutoencoderTiny: configuration and weights. */
 #include <string.h>
 
 #include "core/context.h"
@@ -16,6 +16,33 @@ static void check_types(const struct tern_config *c, const char *key, int blocks
                       expected);
 }
 
+/* What both classes have; only the default of the scaling factor is another. */
+static void read_common(const struct tern_config *c, struct tern_vae_config *v)
+{
+    v->in_channels = tern_config_int(c, "in_channels", 3, 3, 3);
+    v->out_channels = tern_config_int(c, "out_channels", 3, 3, 3);
+    v->latent_channels = tern_config_int(c, "latent_channels", 4, 1, 1 << 8);
+    v->scaling_factor = tern_config_number(c, "scaling_factor", v->tiny ? 1 : 0.18215);
+    v->shift_factor = tern_config_number(c, "shift_factor", 0);
+    tern_config_only(c, "latents_mean", "");
+    tern_config_only(c, "latents_std", "");
+    if (v->scaling_factor == 0)
+        tern_fail(c->ctx, TERN_E_FORMAT, "%s: \"scaling_factor\" is 0", c->where);
+}
+
+static void read_tiny(const struct tern_config *c, struct tern_vae_config *v)
+{
+    tern_taesd_read_config(c, "encoder", &v->encoder);
+    tern_taesd_read_config(c, "decoder", &v->decoder);
+    v->blocks = v->decoder.stages;
+    tern_config_only(c, "act_fn", "relu");
+    tern_config_only(c, "upsample_fn", "nearest");
+    tern_config_only(c, "upsampling_scaling_factor", "2");
+    if (v->encoder.stages != v->decoder.stages)
+        tern_fail(c->ctx, TERN_E_UNSUPPORTED, "%s: an encoder of %d stages and a decoder of %d: latents of two sizes", c->where,
+                  v->encoder.stages, v->decoder.stages);
+}
+
 static void read_config(const struct tern_config *c, struct tern_vae_config *v)
 {
     v->blocks = tern_config_list(c, "block_out_channels", TERN_MAX_BLOCKS, 1, 1 << 14, v->channels);
@@ -27,31 +54,28 @@ static void read_config(const struct tern_config *c, struct tern_vae_config *v)
     check_types(c, "up_block_types", v->blocks, "UpDecoderBlock2D");
     v->layers = (int)tern_config_int(c, "layers_per_block", 1, 1, TERN_MAX_VAE_LAYERS - 1);
     v->groups = (int)tern_config_int(c, "norm_num_groups", 32, 1, 1 << 12);
-    v->in_channels = tern_config_int(c, "in_channels", 3, 3, 3);
-    v->out_channels = tern_config_int(c, "out_channels", 3, 3, 3);
-    v->latent_channels = tern_config_int(c, "latent_channels", 4, 1, 1 << 8);
     v->mid_attention = tern_config_bool(c, "mid_block_add_attention", true);
     v->quant_conv = tern_config_bool(c, "use_quant_conv", true);
     v->post_quant_conv = tern_config_bool(c, "use_post_quant_conv", true);
-    v->scaling_factor = tern_config_number(c, "scaling_factor", 0.18215);
-    v->shift_factor = tern_config_number(c, "shift_factor", 0);
     tern_config_only(c, "act_fn", "silu");
-    tern_config_only(c, "latents_mean", "");
-    tern_config_only(c, "latents_std", "");
     for (int i = 0; i < v->blocks; i++)
         if (v->channels[i] % v->groups)
             tern_fail(c->ctx, TERN_E_FORMAT, "%s: block_out_channels[%d] %lld is no multiple of norm_num_groups %d", c->where, i,
                       (long long)v->channels[i], v->groups);
-    if (v->scaling_factor == 0)
-        tern_fail(c->ctx, TERN_E_FORMAT, "%s: \"scaling_factor\" is 0", c->where);
 }
 
 enum tern_status tern_vae_read_config(struct tern_context *ctx, const char *config, const char *where, struct tern_vae_config *out)
 {
     struct tern_config c;
     memset(out, 0, sizeof(*out));
-    if (tern_config_open(&c, ctx, config, where) == TERN_OK)
-        read_config(&c, out);
+    if (tern_config_open(&c, ctx, config, where) == TERN_OK) {
+        out->tiny = !strcmp(tern_config_string(&c, "_class_name", ""), "AutoencoderTiny");
+        read_common(&c, out);
+        if (out->tiny)
+            read_tiny(&c, out);
+        else
+            read_config(&c, out);
+    }
     tern_config_close(&c);
     return tern_error_status(ctx);
 }
@@ -141,6 +165,14 @@ static void bind_all(struct tern_bind *b, struct tern_vae *m)
     bind_decoder(b, v, &m->decoder);
 }
 
+static void bind_tiny(struct tern_bind *b, struct tern_vae *m)
+{
+    const struct tern_vae_config *v = &m->config;
+    if (tern_bind_has(b, "encoder.layers.0.weight", true))
+        tern_taesd_bind_encoder(b, &v->encoder, v->in_channels, v->latent_channels, &m->tiny_encoder);
+    tern_taesd_bind_decoder(b, &v->decoder, v->latent_channels, v->out_channels, &m->tiny_decoder);
+}
+
 struct tern_vae *tern_vae_build(struct tern_context *ctx, const char *config, const char *where, struct tern_bind *b)
 {
     struct tern_vae *m = tern_calloc(ctx, 1, sizeof(*m));
@@ -148,7 +180,7 @@ struct tern_vae *tern_vae_build(struct tern_context *ctx, const char *config, co
         return NULL;
     m->ctx = ctx;
     if (tern_vae_read_config(ctx, config, where, &m->config) == TERN_OK)
-        bind_all(b, m);
+        (m->config.tiny ? bind_tiny : bind_all)(b, m);
     return m;
 }
 
@@ -190,6 +222,8 @@ void tern_vae_destroy(struct tern_vae **vae)
         return;
     half_destroy(&m->encoder);
     half_destroy(&m->decoder);
+    tern_taesd_destroy(&m->tiny_encoder);
+    tern_taesd_destroy(&m->tiny_decoder);
     tern_layer_destroy(&m->quant);
     tern_layer_destroy(&m->post_quant);
     tern_weights_unref(&m->weights);

@@ -42,7 +42,14 @@ static enum tern_status trace_decoder(void *user, tern_tensor *const *in, tern_t
 
 static enum tern_status trace_encoder(void *user, tern_tensor *const *in, tern_tensor **out)
 {
-    return tern_vae_encode(user, in[0], &out[0], &out[1]);
+    const struct tern_vae *m = user;
+    tern_tensor *mean, *logvar;
+    if (tern_vae_encode(m, in[0], &mean, &logvar))
+        return tern_error_status(m->ctx);
+    out[0] = mean;
+    if (logvar) /* TAESD has one output */
+        out[1] = logvar;
+    return TERN_OK;
 }
 
 /* How a component is traced. */
@@ -93,16 +100,15 @@ static bool unet_trace(struct tern_pipeline *p, int64_t n, int64_t h, int64_t w,
     return true;
 }
 
-static bool vae_trace(struct tern_pipeline *p, bool decode, int64_t n, int64_t h, int64_t w, struct trace *t)
+static bool vae_trace(struct tern_pipeline *p, struct tern_vae *m, enum tern_dtype dtype, bool decode, int64_t n, int64_t h, int64_t w,
+                      struct trace *t)
 {
-    struct tern_vae *m = tern_pipeline_vae(p);
     int64_t scale = m ? tern_pipeline_scale(p) : 0;
     if (!m)
         return false;
-    enum tern_dtype dtype = tern_pipeline_vae_dtype(p);
     struct tern_graph_input in = decode ? input("latent", dtype, 4, n, m->config.latent_channels, h, w)
                                         : input("sample", dtype, 4, n, m->config.in_channels, h * scale, w * scale);
-    *t = (struct trace){decode ? trace_decoder : trace_encoder, m, m->weights, {in}, 1, decode ? 1 : 2};
+    *t = (struct trace){decode ? trace_decoder : trace_encoder, m, m->weights, {in}, 1, decode || m->config.tiny ? 1 : 2};
     return true;
 }
 
@@ -127,7 +133,9 @@ static bool find(struct tern_pipeline *p, const struct tern_stage *stage, struct
     if (!strcmp(component, "unet"))
         return unet_trace(p, n, h, w, stage->tokens, t);
     if (!strcmp(component, "vae_decoder") || !strcmp(component, "vae_encoder"))
-        return vae_trace(p, component[4] == 'd', n, h, w, t);
+        return vae_trace(p, tern_pipeline_vae(p), tern_pipeline_vae_dtype(p), component[4] == 'd', n, h, w, t);
+    if (p->preview_alone && !strcmp(component, "preview_decoder"))
+        return vae_trace(p, tern_pipeline_preview(p), tern_pipeline_preview_dtype(p), true, n, h, w, t);
     tern_fail(p->ctx, TERN_E_NOT_FOUND, "no component \"%.40s\"; there are text_encoder, unet, vae_decoder, vae_encoder%s", component,
               p->xl ? ", text_encoder_2" : "");
     return false;

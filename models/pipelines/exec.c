@@ -123,7 +123,7 @@ static void exec_vae_encoder(struct tern_pipeline *p, struct inputs *in, struct 
     tern_tensor *sample = take(in, "sample", true), *mean, *logvar;
     const struct tern_vae *m = finish(in, "sample") ? tern_pipeline_vae(p) : NULL;
     if (m && tern_vae_encode(m, tern_cast(sample, tern_pipeline_vae_dtype(p)), &mean, &logvar) == TERN_OK) {
-        give(out, p->ctx, "mean", mean);
+        give(out, p->ctx, m->config.tiny ? "latents" : "mean", mean);
         give(out, p->ctx, "logvar", logvar);
     }
 }

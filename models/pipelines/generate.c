@@ -1,8 +1,4 @@
 /* The whole job: check, encode, sample, decode. */
-#include <math.h>
-#include <string.h>
-#include <tern/ops.h>
-
 #include "models/pipelines/pipeline.h"
 
 struct tern_images {
@@ -31,48 +27,14 @@ void tern_images_destroy(struct tern_images **images)
     tern_context_unref(ctx);
 }
 
-/* (3, H, W) about -1..1 -> RGB bytes: round half even of 255 clamp(x / 2 + 1 / 2) */
-static void to_bytes(const float *x, int64_t n, uint8_t *rgb)
-{
-    for (int64_t k = 0; k < n; k++)
-        for (int c = 0; c < 3; c++) {
-            float v = x[c * n + k] / 2 + 0.5f;
-            v = v > 0 ? v < 1 ? v : 1 : 0; /* NaN becomes black */
-            rgb[3 * k + c] = (uint8_t)rintf(v * 255);
-        }
-}
-
-/* One picture at a time, so that memory does not grow with the count. */
-static struct tern_image *decode_one(struct tern_job *j, struct tern_binding *vae, int i, float *pixels, uint8_t *rgb)
-{
-    struct tern_context *ctx = j->p->ctx;
-    const struct tern_vae_config *v = &j->p->vae_config;
-    int64_t n = (int64_t)j->params.width * j->params.height;
-    tern_scope_begin(ctx);
-    tern_tensor *z = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, j->channels, j->lh, j->lw}, j->latents + i * j->picture);
-    z = tern_div(z, tern_tensor_scalar(ctx, TERN_F32, v->scaling_factor));
-    if (v->shift_factor != 0)
-        z = tern_add_scalar(z, v->shift_factor);
-    tern_tensor *in[] = {tern_cast(z, tern_pipeline_vae_dtype(j->p))}, *out[] = {NULL};
-    if (tern_job_run_plan(j, "vae_decoder", vae, in, out) == TERN_OK &&
-        tern_tensor_read(out[0], TERN_F32, pixels, (size_t)(3 * n) * sizeof(float)) == TERN_OK)
-        to_bytes(pixels, n, rgb);
-    tern_scope_end(ctx, NULL);
-    return tern_failed(ctx) ? NULL : tern_image_create(ctx, j->params.width, j->params.height, rgb);
-}
-
 enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images)
 {
     struct tern_context *ctx = j->p->ctx;
-    int64_t n = (int64_t)j->params.width * j->params.height;
     double start = tern_now();
-    const struct tern_stage stage = tern_job_stage(j, "vae_decoder");
-    struct tern_binding *vae = tern_pipeline_binding(j->p, &stage);
-    float *pixels = tern_alloc(ctx, (size_t)(3 * n) * sizeof(float));
-    uint8_t *rgb = tern_alloc(ctx, (size_t)(3 * n));
+    struct tern_decoder d = tern_decoder_begin(j, "vae_decoder");
     tern_report(ctx, "decode", 0, j->params.count, 0);
-    for (int i = 0; i < j->params.count && vae && !tern_failed(ctx); i++) {
-        images[i] = decode_one(j, vae, i, pixels, rgb);
+    for (int i = 0; i < j->params.count && !tern_failed(ctx); i++) {
+        images[i] = tern_decoder_run(j, &d, j->latents + i * j->picture);
         char *text = images[i] ? tern_job_infotext(j, i) : NULL;
         if (text)
             tern_image_set_text(images[i], "parameters", text);
@@ -80,9 +42,7 @@ enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images)
         if (!tern_failed(ctx))
             tern_report(ctx, "decode", i + 1, j->params.count, tern_now() - start);
     }
-    tern_job_end_runs(&vae);
-    tern_free(ctx, pixels);
-    tern_free(ctx, rgb);
+    tern_decoder_end(j, &d);
     return tern_error_status(ctx);
 }
 
@@ -96,8 +56,10 @@ static enum tern_status run_stages(struct tern_job *j, struct tern_image **image
         tern_pipeline_drop_vae(p);
     if (tern_job_sample(j))
         return tern_error_status(p->ctx);
-    if (j->sequential)
+    if (j->sequential) {
         tern_pipeline_drop_unet(p);
+        tern_pipeline_drop_preview(p);
+    }
     tern_job_decode(j, images);
     if (j->sequential)
         tern_pipeline_drop_vae(p);

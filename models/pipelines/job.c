@@ -88,7 +88,7 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
     j->guided = j->params.cfg > 1;
     j->branches = j->guided ? 2 : 1;
     j->zero_negative = j->zero_negative && j->guided;
-    if (check_latents(j))
+    if (check_latents(j) || tern_job_check_preview(j))
         return tern_error_status(ctx);
     const char *given = j->params.schedule_config;
     char *config =

@@ -18,11 +18,14 @@ enum tern_status tern_encode_picture(struct tern_job *j, int i, const float *pix
     if (m && vae) {
         tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 3, j->params.height, j->params.width}, pixels);
         tern_tensor *in[] = {tern_cast(x, tern_pipeline_vae_dtype(p))}, *result[] = {NULL, NULL}; /* mean, logvar */
+        bool draws = !p->vae_config.tiny; /* TAESD gives the latent, not its distribution */
         if (tern_job_run_plan(j, "vae_encoder", vae, in, result) == TERN_OK && tern_tensor_read(result[0], TERN_F32, m, bytes) == TERN_OK &&
-            tern_tensor_read(result[1], TERN_F32, v, bytes) == TERN_OK) {
-            tern_generator_randn(&j->generator[i], noise, j->picture);
+            (!draws || tern_tensor_read(result[1], TERN_F32, v, bytes) == TERN_OK)) {
+            if (draws)
+                tern_generator_randn(&j->generator[i], noise, j->picture);
             for (int64_t k = 0; k < j->picture; k++)
-                out[k] = (float)p->vae_config.scaling_factor * (m[k] + expf(0.5f * v[k]) * noise[k] - (float)p->vae_config.shift_factor);
+                out[k] = (float)p->vae_config.scaling_factor *
+                         (m[k] + (draws ? expf(0.5f * v[k]) * noise[k] : 0) - (float)p->vae_config.shift_factor);
         }
     }
     tern_scope_end(ctx, NULL);

@@ -13,6 +13,8 @@ struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, cons
 {
     if (p->vae_alone && !strcmp(component, "vae"))
         return p->vae_alone;
+    if (!strcmp(component, "preview"))
+        return p->preview_alone;
     return p->shared && !tern_checkpoint_has(p->checkpoint, component) ? p->shared : p->checkpoint;
 }
 
@@ -42,8 +44,9 @@ size_t tern_part_derived_bytes(const struct tern_part *part)
 static struct tern_weights *open_weights(struct tern_pipeline *p, const char *component)
 {
     struct tern_checkpoint *c = tern_pipeline_holder(p, component);
-    if (tern_checkpoint_config(c, component))
-        return tern_checkpoint_weights(c, component);
+    const char *name = strcmp(component, "preview") ? component : "vae"; /* what it is in its own checkpoint */
+    if (tern_checkpoint_config(c, name))
+        return tern_checkpoint_weights(c, name);
     tern_fail(p->ctx, TERN_E_NOT_FOUND, "%s has no component \"%s\"", tern_checkpoint_path(c), component);
     return NULL;
 }
@@ -76,10 +79,19 @@ struct tern_unet *tern_pipeline_build_unet(struct tern_pipeline *p, const struct
     return tern_unet_create(p->ctx, tern_checkpoint_config(c, "unet"), tern_checkpoint_config_where(c, "unet"), w);
 }
 
+static struct tern_vae *build_vae_of(struct tern_pipeline *p, const struct tern_checkpoint *c, const struct tern_weights *w)
+{
+    return tern_vae_create(p->ctx, tern_checkpoint_config(c, "vae"), tern_checkpoint_config_where(c, "vae"), w);
+}
+
 static struct tern_vae *build_vae(struct tern_pipeline *p, const struct tern_weights *w)
 {
-    const struct tern_checkpoint *c = tern_pipeline_holder(p, "vae");
-    return tern_vae_create(p->ctx, tern_checkpoint_config(c, "vae"), tern_checkpoint_config_where(c, "vae"), w);
+    return build_vae_of(p, tern_pipeline_holder(p, "vae"), w);
+}
+
+static struct tern_vae *build_preview(struct tern_pipeline *p, const struct tern_weights *w)
+{
+    return build_vae_of(p, p->preview_alone, w);
 }
 
 /* The module, built when it is not in memory. Its weights stay with it, so that sets can be derived from them. */
@@ -114,6 +126,7 @@ COMPONENT(text_encoder, text, "text_encoder", tern_pipeline_build_text)
 COMPONENT(text_encoder, text_2, "text_encoder_2", tern_pipeline_build_text_2)
 COMPONENT(unet, unet, "unet", tern_pipeline_build_unet)
 COMPONENT(vae, vae, "vae", build_vae)
+COMPONENT(vae, preview, "preview", build_preview)
 
 #define DROP(kind, field)                                    \
     void tern_pipeline_drop_##field(struct tern_pipeline *p) \
@@ -127,6 +140,7 @@ DROP(text_encoder, text)
 DROP(text_encoder, text_2)
 DROP(unet, unet)
 DROP(vae, vae)
+DROP(vae, preview)
 
 /* How many numbers the UNet is told beside the pooled text; 0: it does not fit. */
 static int count_numbers(const struct tern_unet_config *u, int64_t pooled)
@@ -170,10 +184,12 @@ static enum tern_status read_configs(struct tern_pipeline *p)
 {
     struct tern_checkpoint *c = p->checkpoint;
     p->second_only = !p->shared && !tern_checkpoint_has(c, "text_encoder") && tern_checkpoint_has(c, "text_encoder_2");
-    if ((!p->second_only && !tern_pipeline_text(p)) || !tern_pipeline_unet(p) || !tern_pipeline_vae(p))
+    if ((!p->second_only && !tern_pipeline_text(p)) || !tern_pipeline_unet(p) || !tern_pipeline_vae(p) ||
+        (p->preview_alone && !tern_pipeline_preview(p)))
         return tern_error_status(p->ctx);
     p->unet_config = p->unet->config;
     p->vae_config = p->vae->config;
+    p->preview_config = p->preview ? p->preview->config : p->vae_config;
     const struct tern_unet_config *u = &p->unet_config;
     int64_t z = p->vae_config.latent_channels;
     p->xl = u->pooled;
@@ -301,6 +317,8 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
             open_shared(p);
         if (p->checkpoint && p->params.vae)
             p->vae_alone = tern_checkpoint_open_vae(ctx, p->params.vae, tern_pipeline_holder(p, "vae"));
+        if (p->checkpoint && p->params.preview_vae && !tern_failed(ctx))
+            p->preview_alone = tern_checkpoint_open_vae(ctx, p->params.preview_vae, tern_pipeline_holder(p, "vae"));
         if (p->checkpoint && !tern_failed(ctx) && read_configs(p) == TERN_OK && load_tokenizer(p) == TERN_OK)
             load_tokenizer_2(p);
     }
@@ -322,6 +340,7 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
     tern_pipeline_drop_text_2(p);
     tern_pipeline_drop_unet(p);
     tern_pipeline_drop_vae(p);
+    tern_pipeline_drop_preview(p);
     tern_pipeline_drop_loras(p);
     tern_pipeline_drop_embeddings(p);
     tern_tokenizer_destroy(&p->tokenizer);
@@ -329,6 +348,7 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
     tern_checkpoint_close(&p->checkpoint);
     tern_checkpoint_close(&p->shared);
     tern_checkpoint_close(&p->vae_alone);
+    tern_checkpoint_close(&p->preview_alone);
     tern_free(ctx, p->name);
     tern_free(ctx, p);
     tern_context_unref(ctx);
@@ -336,10 +356,13 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
 
 double tern_pipeline_guidance(const struct tern_pipeline *p) { return p->shipped ? 4 : p->xl ? 5 : 7.5; }
 
-enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p)
+static enum tern_dtype dtype_of(const struct tern_pipeline *p, const struct tern_vae_config *v)
 {
-    return p->xl && p->params.dtype == TERN_F16 ? TERN_F32 : p->params.dtype;
+    return p->xl && p->params.dtype == TERN_F16 && !v->tiny ? TERN_F32 : p->params.dtype;
 }
+
+enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p) { return dtype_of(p, &p->vae_config); }
+enum tern_dtype tern_pipeline_preview_dtype(const struct tern_pipeline *p) { return dtype_of(p, &p->preview_config); }
 
 int64_t tern_pipeline_pooled_width(const struct tern_pipeline *p) { return p->unet_config.pooled - p->numbers * p->unet_config.time_ids; }
 

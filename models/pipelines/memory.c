@@ -48,6 +48,10 @@ static const struct tern_part *part_of(const struct tern_pipeline *p, const char
         *there = p->text_2 != NULL;
         return &p->text_2_part;
     }
+    if (component[0] == 'p') {
+        *there = p->preview != NULL;
+        return &p->preview_part;
+    }
     *there = component[0] == 't' ? p->text != NULL : component[0] == 'u' ? p->unet != NULL : p->vae != NULL;
     return component[0] == 't' ? &p->text_part : component[0] == 'u' ? &p->unet_part : &p->vae_part;
 }
@@ -128,6 +132,23 @@ static void start_latents(struct tally *t)
     give(t, around + (j->sequential ? bound : 0));
 }
 
+/* Previews between the steps: the UNet's plan keeps its memory meanwhile. Returns what stays. */
+static size_t preview(struct tally *t)
+{
+    struct tern_job *j = t->j;
+    const struct tern_stage unet = tern_job_stage(j, "unet");
+    const struct tern_plan *plan = tern_pipeline_plan(j->p, &unet);
+    if (!plan || !j->params.on_preview)
+        return 0;
+    size_t values = (size_t)(j->params.count * j->picture) * sizeof(float), small = (size_t)(j->lh * j->lw) * (3 * sizeof(float) + 6);
+    size_t around = values + (j->p->preview_alone ? (3 * sizeof(float) + 6) * pixels(j) + 4 * (size_t)j->picture * sizeof(float) : small);
+    size_t once = tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs;
+    take(t, once + around);
+    size_t bound = j->p->preview_alone ? run(t, "preview_decoder") : 0;
+    give(t, once + around);
+    return bound;
+}
+
 /* All steps are alike. */
 static void sample(struct tally *t)
 {
@@ -144,10 +165,10 @@ static void sample(struct tally *t)
     size_t brownian = tern_scheduler_noise_range(j->scheduler, &low, &high) ? tern_brownian_bytes(low, high, j->picture) : 0;
     take(t, history * sizeof(float)); /* stays with the scheduler */
     take(t, (buffers + tensors) * sizeof(float) + brownian);
-    size_t bound = run(t, "unet");
+    size_t bound = run(t, "unet"), shown = preview(t);
     give(t, (buffers + tensors) * sizeof(float) + brownian);
     if (j->sequential) /* the module leaves, too, which counts from the start if it was there */
-        give(t, bound + (j->p->unet ? j->p->unet_part.module : 0));
+        give(t, bound + (j->p->unet ? j->p->unet_part.module : 0) + shown + (j->p->preview ? j->p->preview_part.module : 0));
 }
 
 static void decode(struct tally *t)
@@ -174,9 +195,11 @@ static enum tern_status make_plans(struct tern_job *j)
         const struct tern_stage stage = tern_job_stage(j, components[i]);
         tern_pipeline_plan(j->p, &stage);
     }
-    const struct tern_stage second = tern_job_stage(j, "text_encoder_2");
+    const struct tern_stage second = tern_job_stage(j, "text_encoder_2"), shown = tern_job_stage(j, "preview_decoder");
     if (j->p->xl)
         tern_pipeline_plan(j->p, &second);
+    if (j->p->preview_alone && j->params.on_preview)
+        tern_pipeline_plan(j->p, &shown);
     return tern_error_status(j->p->ctx);
 }
 

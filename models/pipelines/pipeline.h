@@ -57,14 +57,15 @@ struct tern_pipeline {
     char *name;   /* of the model, for the infotext */
     bool shipped; /* it came with tern */
     struct tern_checkpoint *checkpoint;
-    struct tern_checkpoint *shared;     /* lends what the checkpoint lacks (demo-zh: all but the text side); NULL: none */
-    struct tern_checkpoint *vae_alone;  /* params.vae; NULL: the checkpoint's */
-    struct tern_tokenizer *tokenizer;   /* NULL: the checkpoint has none, and the built-in one does not fit */
-    struct tern_tokenizer *tokenizer_2; /* SDXL's second text encoder has its own; NULL: there is none */
+    struct tern_checkpoint *shared;        /* lends what the checkpoint lacks (demo-zh: all but the text side); NULL: none */
+    struct tern_checkpoint *vae_alone;     /* params.vae; NULL: the checkpoint's */
+    struct tern_checkpoint *preview_alone; /* params.preview_vae; NULL: previews are a linear map of the latents */
+    struct tern_tokenizer *tokenizer;      /* NULL: the checkpoint has none, and the built-in one does not fit */
+    struct tern_tokenizer *tokenizer_2;    /* SDXL's second text encoder has its own; NULL: there is none */
     struct tern_text_encoder *text, *text_2;
     struct tern_unet *unet;
-    struct tern_vae *vae;
-    struct tern_part text_part, text_2_part, unet_part, vae_part; /* as long as the module is there */
+    struct tern_vae *vae, *preview;
+    struct tern_part text_part, text_2_part, unet_part, vae_part, preview_part; /* as long as the module is there */
     struct tern_active_lora *loras;
     int n_loras;
     struct tern_active_embedding *embeddings;
@@ -79,7 +80,7 @@ struct tern_pipeline {
     bool force_zeros;      /* SDXL: a negative prompt that is not given is zeros, not "" */
     bool busy;             /* a call is running: callbacks must not exchange its modules */
     struct tern_unet_config unet_config;
-    struct tern_vae_config vae_config;
+    struct tern_vae_config vae_config, preview_config; /* the latter if preview_alone is there */
 };
 
 /* The component, built when it is not in memory. NULL with the error recorded. Borrowed. */
@@ -87,11 +88,13 @@ struct tern_text_encoder *tern_pipeline_text(struct tern_pipeline *p);
 struct tern_text_encoder *tern_pipeline_text_2(struct tern_pipeline *p);
 struct tern_unet *tern_pipeline_unet(struct tern_pipeline *p);
 struct tern_vae *tern_pipeline_vae(struct tern_pipeline *p);
+struct tern_vae *tern_pipeline_preview(struct tern_pipeline *p);
 /* Takes the module out of memory, with its weights and bindings. */
 void tern_pipeline_drop_text(struct tern_pipeline *p);
 void tern_pipeline_drop_text_2(struct tern_pipeline *p);
 void tern_pipeline_drop_unet(struct tern_pipeline *p);
 void tern_pipeline_drop_vae(struct tern_pipeline *p);
+void tern_pipeline_drop_preview(struct tern_pipeline *p);
 
 /* Borrowed; NULL with the error recorded. */
 struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const struct tern_stage *stage);
@@ -136,8 +139,10 @@ struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, cons
 /* scheduler_config.json's text; NULL when there is none. */
 const char *tern_pipeline_scheduler(const struct tern_pipeline *p);
 
-/* What the VAE computes in: f32 where the others do in f16 and the model is SDXL, whose VAE leaves the range of f16. */
+/* What the VAE computes in: f32 where the others do in f16 and the model is SDXL, whose VAE leaves the range of f16 (TAESD does
+ * not). */
 enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p);
+enum tern_dtype tern_pipeline_preview_dtype(const struct tern_pipeline *p);
 
 /* tern_pipeline_graph of what a stage wants. */
 struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const struct tern_stage *stage);
@@ -240,6 +245,26 @@ enum tern_status tern_job_start_latents(struct tern_job *j);
 enum tern_status tern_job_sample(struct tern_job *j);
 enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images);
 
+/* decode.c: "vae_decoder" or "preview_decoder" in use, and host buffers of one picture. End it, also after an error. */
+struct tern_decoder {
+    const char *component;
+    const struct tern_vae_config *config;
+    enum tern_dtype dtype;
+    struct tern_binding *binding;
+    float *pixels;
+    uint8_t *rgb;
+};
+struct tern_decoder tern_decoder_begin(const struct tern_job *j, const char *component);
+/* One picture's latents as a picture; NULL with the error recorded. */
+struct tern_image *tern_decoder_run(const struct tern_job *j, const struct tern_decoder *d, const float *latents);
+void tern_decoder_end(const struct tern_job *j, struct tern_decoder *d);
+/* (3, n) about -1..1 -> (n, 3) */
+void tern_to_bytes(const float *x, int64_t n, uint8_t *rgb);
+
+/* preview.c: the checks, and what on_preview is shown after a call of the UNet, whose output is guided and not stepped with. */
+enum tern_status tern_job_check_preview(const struct tern_job *j);
+enum tern_status tern_job_preview(const struct tern_job *j, int call, const float *output);
+
 /* Bytes that the context will hold at most while the job runs, with what it holds now: in all, while it samples, and while the VAE
  * encodes or decodes. */
 struct tern_job_peak {
@@ -254,8 +279,8 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 /* AUTOMATIC1111's "parameters" text of picture i; tern_free. */
 char *tern_job_infotext(const struct tern_job *j, int i);
 
-/* u8 RGB picture -> (3, h, w) f32 in -1..1, and mean + exp(logvar / 2) * noise of its encoding, scaled. `out` holds one
- * picture's latents. */
+/* u8 RGB picture -> (3, h, w) f32 in -1..1, and mean + exp(logvar / 2) * noise of its encoding, scaled (TAESD: the encoding, no
+ * noise). `out` holds one picture's latents. */
 enum tern_status tern_encode_picture(struct tern_job *j, int i, const float *pixels, float *out);
 
 #endif

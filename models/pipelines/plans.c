@@ -13,6 +13,8 @@ static struct tern_weights *weights_of(const struct tern_pipeline *p, const char
         return p->text ? p->text->weights : NULL;
     if (component[0] == 'u')
         return p->unet ? p->unet->weights : NULL;
+    if (component[0] == 'p')
+        return p->preview ? p->preview->weights : NULL;
     return p->vae ? p->vae->weights : NULL;
 }
 

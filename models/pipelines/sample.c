@@ -53,6 +53,8 @@ static enum tern_status advance(struct tern_job *j, int call, struct step *s)
 {
     int64_t n = j->params.count * j->picture;
     bool blend = j->mask && j->p->unet_config.in_channels == j->channels;
+    if (tern_job_preview(j, call, s->predictor.output))
+        return tern_error_status(j->p->ctx);
     if (tern_scheduler_draws_noise(j->scheduler, call) && draw_noise(j, call, s))
         return tern_error_status(j->p->ctx);
     if (tern_scheduler_step(j->scheduler, call, s->predictor.output, s->noise, j->latents, n))

@@ -50,6 +50,19 @@ void tern_predict_growing(const struct tern_scheduler *s, float sigma, const flo
     }
 }
 
+void tern_scheduler_predict_clean(const struct tern_scheduler *s, int i, const float *m, const float *x, float *x0, int64_t n)
+{
+    if (s->fns->noise == TERN_NOISE_TABLE) {
+        float a = s->alphas_cumprod[(int64_t)s->timesteps[i]];
+        tern_predict_unit(s, sqrtf(a), sqrtf(1 - a), m, x, x0, n);
+    } else if (s->fns->noise == TERN_NOISE_UNIT) {
+        struct tern_unit_noise u = tern_unit_noise(s->sigmas[i]);
+        tern_predict_unit(s, u.alpha, u.sigma, m, x, x0, n);
+    } else {
+        tern_predict_growing(s, tern_call_sigma(s, i), m, x, x0, n);
+    }
+}
+
 static int compare_f32(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;

@@ -196,6 +196,8 @@ enum tern_status tern_sigmas_solver(struct tern_scheduler *s);
 void tern_predict_unit(const struct tern_scheduler *s, float alpha, float sigma, const float *m, const float *x, float *x0, int64_t n);
 /* x = x0 + sigma e */
 void tern_predict_growing(const struct tern_scheduler *s, float sigma, const float *m, const float *x, float *x0, int64_t n);
+/* Of call i, whose sample is x, for whoever wants to see it; nothing of the run changes. */
+void tern_scheduler_predict_clean(const struct tern_scheduler *s, int i, const float *m, const float *x, float *x0, int64_t n);
 /* clip_sample, thresholding; s->rows[scratch] is overwritten by thresholding. */
 void tern_predict_limit(struct tern_scheduler *s, float *x0, int scratch, int64_t n);
 

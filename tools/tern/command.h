@@ -153,7 +153,7 @@ void progress_clear(void);
 /* GO_ON when a file of that name can be made: the folder exists and is writable. Leaves nothing behind. */
 int output_check(const char *path);
 /* USAGE when the ending is none of a picture. */
-int output_check_ending(const char *path);
+int output_check_ending(const struct opt *opt, const char *path);
 /* The name of picture i of n: path itself, or with "-1" .. "-n" before the ending. Free it. */
 char *output_name(const char *path, int i, int n);
 /* A file of what `fill` writes, which appears under its name when it is complete: GO_ON or FAILED after a message. */

@@ -45,13 +45,13 @@ static const char *ending_of(const char *path)
     return dot && dot != name ? dot : path + strlen(path); /* ".png" is a name without ending */
 }
 
-int output_check_ending(const char *path)
+int output_check_ending(const struct opt *opt, const char *path)
 {
     static const char *const endings[] = {".png", ".jpg", ".jpeg", ".webp"};
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
         if (!strcasecmp(ending_of(path), endings[i]))
             return GO_ON;
-    return usage("option --output: expected a name that ends in .png, .jpg, .jpeg or .webp, found \"%s\"", path);
+    return usage("option --%s: expected a name that ends in .png, .jpg, .jpeg or .webp, found \"%s\"", opt->name, path);
 }
 
 char *output_name(const char *path, int i, int n)

@@ -49,6 +49,8 @@ static int check_outputs(const struct picture_settings *s)
     char *first = output_name(s->output, 0, s->count);
     int code = first ? output_check(first) : failed("out of memory");
     free(first);
+    if (code == GO_ON && s->preview.path)
+        code = output_check(s->preview.path);
     if (code == GO_ON && s->save_latents)
         code = output_check(s->save_latents);
     if (code == GO_ON && s->profile)
@@ -175,8 +177,12 @@ static void refine(struct job *j, const struct picture_settings *s, struct tern_
 
 static int generate(struct job *j, struct picture_settings *s)
 {
-    struct tern_pipeline_params pipeline = {
-        .dtype = run_dtype(&s->run, j->ctx), .tokenizer_dir = s->tokenizer, .vae = s->vae, .offload = s->offload, .single_use = true};
+    struct tern_pipeline_params pipeline = {.dtype = run_dtype(&s->run, j->ctx),
+                                            .tokenizer_dir = s->tokenizer,
+                                            .vae = s->vae,
+                                            .preview_vae = s->preview_vae,
+                                            .offload = s->offload,
+                                            .single_use = true};
     j->pipeline = tern_pipeline_load(j->ctx, s->model, &pipeline);
     int code = j->pipeline ? GO_ON : library_failed(j->ctx, false);
     if (code == GO_ON && s->lora_dir && tern_prompt_take_loras(j->ctx, s->prompt, s->lora_dir, &j->named))
@@ -212,7 +218,12 @@ static int generate(struct job *j, struct picture_settings *s)
         .init_latents = j->latents,
         .on_kernel = s->profile ? trace_kernel : NULL,
         .on_kernel_user = &j->trace,
+        .on_preview = s->preview.path ? preview_write : NULL,
+        .on_preview_user = &s->preview,
+        .preview_every = s->preview.every,
     };
+    s->preview.ctx = j->ctx;
+    s->preview.count = s->count;
     xl_first(&s->xl, &p);
     if (s->xl.refiner[0] && !(j->refiner = tern_pipeline_load(j->ctx, s->xl.refiner, &pipeline))) /* now, so that it is known to be one */
         return library_failed(j->ctx, false);

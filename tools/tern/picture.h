@@ -19,12 +19,22 @@ int xl_apply(const struct opt *opt, const char *value, struct xl_options *x);
 void xl_first(const struct xl_options *x, struct tern_txt2img_params *p);
 void xl_second(const struct xl_options *x, struct tern_txt2img_params *p, const struct tern_images *first);
 
+/* preview.c: FILE[:EVERY], and the callback that writes (user: these options). */
+struct preview_options {
+    char *path; /* NULL: none */
+    int every, count;
+    bool failed;              /* a file could not be written */
+    struct tern_context *ctx; /* of the job that runs */
+};
+int preview_set(const struct opt *opt, const char *value, struct preview_options *p);
+void preview_write(int step, int steps, int index, const struct tern_image *picture, void *user);
+
 struct picture_settings {
     struct run_settings run;
     const char *model;        /* NULL: the demo model */
     const char *image, *mask; /* files or NULL */
     const char *prompt, *negative;
-    const char *output, *save_latents, *init_latents, *tokenizer, *vae, *profile;
+    const char *output, *save_latents, *init_latents, *tokenizer, *vae, *preview_vae, *profile;
     int width, height; /* 0: of the picture that is given, or the model's own */
     int steps, count;
     double cfg, strength; /* strength 0: the library's default */
@@ -44,6 +54,7 @@ struct picture_settings {
     const char *lora_dir; /* NULL: tags in the prompt are refused */
     enum tern_offload offload;
     struct xl_options xl;
+    struct preview_options preview;
 };
 
 /* Checks what can be checked without the model, loads it, makes the pictures and writes them. Returns the exit code. */

@@ -1,5 +1,6 @@
 /* tern txt2img, img2img and inpaint: their options. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "picture.h"
@@ -30,6 +31,8 @@ enum {
     OPT_TOKENIZER,
     OPT_LORA,
     OPT_VAE,
+    OPT_PREVIEW,
+    OPT_PREVIEW_VAE,
     OPT_OFFLOAD,
     OPT_PROFILE,
     OPT_SYNTAX,
@@ -96,6 +99,9 @@ static const struct opt picture_opts[] = {
     {OPT_TOKENIZER, 0, "tokenizer", "DIR", "a tokenizer folder instead of the model's"},
     {OPT_LORA, 0, "lora", "FILE:SCALE", LORA_HELP},
     {OPT_VAE, 0, "vae", "FILE", VAE_HELP},
+    {OPT_PREVIEW, 0, "preview", "FILE:EVERY",
+     "write what the picture becomes to FILE, after every so many\nmodel calls (default 1); the names are those of -o"},
+    {OPT_PREVIEW_VAE, 0, "preview-vae", "FILE", "a TAESD that makes them, at full size (default: a linear map,\nat an eighth of it)"},
     {OPT_OFFLOAD, 0, "offload", "HOW",
      "none: weights stay in memory; sequential: each component\nleaves after its stage; stream: the UNet's weights are\n"
      "prepared anew at every step, too (default: sequential,\nor stream when --budget asks for it)"},
@@ -263,7 +269,7 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         return value_int(opt, value, 1, 256, &s->count);
     case OPT_OUTPUT:
         s->output = value;
-        return output_check_ending(value);
+        return output_check_ending(opt, value);
     case OPT_INIT_IMAGE:
         s->image = value;
         return GO_ON;
@@ -284,6 +290,11 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         return lora_add(opt, value, &s->loras);
     case OPT_VAE:
         s->vae = value;
+        return GO_ON;
+    case OPT_PREVIEW:
+        return preview_set(opt, value, &s->preview);
+    case OPT_PREVIEW_VAE:
+        s->preview_vae = value;
         return GO_ON;
     case OPT_SYNTAX:
     case OPT_EMPHASIS:
@@ -322,6 +333,8 @@ static int run_with(const struct command *command, int argc, char **argv, int im
         return usage("option --emphasis: works with --prompt-syntax a1111 only");
     if (s->lora_dir && s->prompt_syntax != TERN_PROMPT_A1111)
         return usage("option --lora-dir: works with --prompt-syntax a1111 only; --lora names files");
+    if (s->preview_vae && !s->preview.path)
+        return usage("option --preview-vae: works with --preview only");
     return picture_make(s);
 }
 
@@ -331,6 +344,7 @@ static int run(const struct command *command, int argc, char **argv, int images)
     int code = run_with(command, argc, argv, images, &s);
     lora_free(&s.loras);
     embedding_free(&s.embeddings);
+    free(s.preview.path);
     return code;
 }
 
