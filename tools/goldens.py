@@ -27,6 +27,7 @@ PARTS = {
     "lora-kinds": ("lora_kinds", ("models",)),
     "lora-models": ("lora_models", ("models",)),
     "prompts": ("prompts", ("models",)),
+    "infotext": ("infotexts", ()),
     "demo": ("demo", ()),
     "demo-sheet": ("demo_sheet", ()),
 }

@@ -156,6 +156,20 @@ struct tern_txt2img_params {
 };
 #define tern_txt2img_params(...) ((struct tern_txt2img_params){__VA_ARGS__})
 
+/* What an infotext says: the text under "parameters" of a picture that tern or AUTOMATIC1111 made. */
+struct tern_infotext {
+    struct tern_txt2img_params params; /* what tern_generate repeats the picture with; its prompts belong to this struct. Fields that the
+                                        * text does not have are 0, the default, but for the generator, which A1111 says when it is not
+                                        * a GPU's, and its schedule, which is TERN_SCHEDULE_NORMAL */
+    char *model;                       /* the model's name; NULL: it is not said */
+    char *loras;                       /* a plain prompt's LoRAs as tags, which are not in params.prompt; "" */
+    char *ignored;                     /* what cannot be followed, for people: "Model hash: 81761151, Hires upscale: 2"; "" */
+};
+/* Reads an infotext. Prompts are in A1111's syntax, unless tern wrote the text ("Version: tern ...") of a plain one. TERN_E_FORMAT
+ * when it has no fields. Free what comes out, but not after an error, with tern_infotext_free. */
+TERN_API enum tern_status tern_infotext_read(struct tern_context *ctx, const char *text, struct tern_infotext *out);
+TERN_API void tern_infotext_free(struct tern_context *ctx, struct tern_infotext *t);
+
 /* Pictures of one call. */
 struct tern_images;
 TERN_API int tern_images_count(const struct tern_images *images);
