@@ -1,7 +1,8 @@
-/* The command tern and pictures that are repeated by the text in them. */
+/* The command tern and what comes from elsewhere: pictures that are repeated by their text, models that are converted. */
 #include "cli.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <tern/tern.h>
@@ -122,6 +123,35 @@ static void test_pictures_that_tell_nothing(void **state)
     assert_int_equal(files("."), 3);
 }
 
+static void test_convert(void **state)
+{
+    struct state *s = *state;
+    const char *mini = TERN_TEST_DATA "/formats/mini";
+    EXPECT(s, RUN(s, "convert", mini, "a.safetensors", "--dtype", "f32"), 0);
+    expect_text(s->err, "a.safetensors: written, peak memory", "convert");
+    EXPECT(s, RUN(s, "convert", "a.safetensors", "b.safetensors", "--single-file", "-q"), 0);
+    assert_true(same_bytes("a.safetensors", "b.safetensors"));
+    EXPECT(s, RUN(s, "convert", "a.safetensors", "folder", "--json"), 0);
+    expect_text(s->out, "\"event\":\"done\"", "json");
+    EXPECT(s, RUN(s, "info", "folder"), 0);
+    EXPECT(s, RUN(s, "convert", "a.safetensors", "a.safetensors", "--single-file"), 2);
+    expect_text(s->err, "expected another name", "same file");
+    EXPECT(s, RUN(s, "convert", mini, "c", "--single-file", "--folder"), 2);
+    expect_text(s->err, "found both", "forms");
+    EXPECT(s, RUN(s, "convert", mini, "c", "--dtype", "int8"), 2);
+    EXPECT(s, RUN(s, "convert", mini), 2);
+    s->file_limit = 20000;
+    EXPECT(s, RUN(s, "convert", mini, "c.safetensors"), 1);
+    expect_text(s->err, "c.safetensors", "full disk");
+    s->file_limit = 20000;
+    EXPECT(s, RUN(s, "convert", "a.safetensors", "c"), 1);
+    EXPECT(s, RUN(s, "convert", TERN_SOURCE_ROOT "/models/demo/zh", "c", "--single-file"), 1);
+    expect_text(s->err, "text_encoder is a BertModel", "BERT");
+    assert_int_equal(files("."), 3);
+    EXPECT(s, RUN(s, "convert", "-q", "folder", "folder/unet", "--folder"), 2);
+    assert_int_equal(system("rm -r folder"), 0);
+}
+
 int cli_from_tests(void)
 {
     const struct CMUnitTest tests[] = {TEST(test_pictures_of_each_format_are_repeated),
@@ -129,6 +159,7 @@ int cli_from_tests(void)
                                        TEST(test_options_count_instead),
                                        TEST(test_a_picture_of_img2img),
                                        TEST(test_what_is_not_followed_is_told),
-                                       TEST(test_pictures_that_tell_nothing)};
+                                       TEST(test_pictures_that_tell_nothing),
+                                       TEST(test_convert)};
     return cmocka_run_group_tests_name("cli from", tests, cli_setup, cli_teardown);
 }

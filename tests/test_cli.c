@@ -48,7 +48,7 @@ static void test_wrong_usage(void **state)
         {"conformance --json", {"--json", "value is missing"}},
         {"conformance --json a --junit a", {"two reports", "a"}},
         {"quantize a b", {"does not have"}},
-        {"convert a b", {"does not have"}},
+        {"convert a", {"MODEL OUT", "1 argument"}},
         {"txt2img", {"--prompt", "missing", "--help"}},
         {"txt2img -p", {"-p", "value is missing"}},
         {"txt2img -p x --steps", {"--steps", "value is missing"}},

@@ -230,6 +230,19 @@ struct tern_synth_params {
 };
 TERN_API enum tern_status tern_synth(struct tern_context *ctx, const char *out, const struct tern_synth_params *params);
 
+/* Writes a checkpoint in the other form, or in another dtype: a diffusers folder, or one LDM-style .safetensors. */
+enum tern_convert_form { TERN_CONVERT_OTHER, TERN_CONVERT_FOLDER, TERN_CONVERT_SINGLE_FILE };
+struct tern_convert_params {
+    enum tern_convert_form form; /* TERN_CONVERT_OTHER: the one that the model does not have */
+    bool change_dtype;           /* false: tensors keep their own */
+    enum tern_dtype dtype;       /* f32, f16 or bf16; rounded to nearest even. Integers stay what they are */
+};
+/* `model` as in tern_pipeline_load, but for the demo models; `out` appears when it is complete or not at all. Tensor by tensor: memory
+ * is that of the largest one. A folder gets the configurations that are recognised, and CLIP's tokenizer. Refused: out is the
+ * model itself; a folder that is there and not empty; a single file of a BERT, or of a configuration that no single file tells. */
+TERN_API enum tern_status tern_convert(struct tern_context *ctx, const char *model, const char *out,
+                                       const struct tern_convert_params *params);
+
 #ifdef __cplusplus
 }
 #endif
