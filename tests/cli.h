@@ -61,5 +61,6 @@ int cli_graph_tests(void);       /* cli_graph.c */
 int cli_conformance_tests(void); /* cli_conformance.c */
 int cli_bench_tests(void);       /* cli_bench.c */
 int cli_prompt_tests(void);      /* cli_prompts.c */
+int cli_from_tests(void);        /* cli_from.c */
 
 #endif

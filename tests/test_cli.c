@@ -48,7 +48,7 @@ static void test_wrong_usage(void **state)
         {"conformance --json", {"--json", "value is missing"}},
         {"conformance --json a --junit a", {"two reports", "a"}},
         {"quantize a b", {"does not have"}},
-        {"convert a b", {"does not have"}},
+        {"convert a", {"MODEL OUT", "1 argument"}},
         {"txt2img", {"--prompt", "missing", "--help"}},
         {"txt2img -p", {"-p", "value is missing"}},
         {"txt2img -p x --steps", {"--steps", "value is missing"}},
@@ -198,5 +198,5 @@ int main(void)
         TEST(test_lost_output_is_an_error),
     };
     return cmocka_run_group_tests_name("cli usage", tests, cli_setup, cli_teardown) + cli_input_tests() + cli_job_tests() +
-           cli_graph_tests() + cli_conformance_tests() + cli_bench_tests() + cli_prompt_tests();
+           cli_graph_tests() + cli_conformance_tests() + cli_bench_tests() + cli_prompt_tests() + cli_from_tests();
 }

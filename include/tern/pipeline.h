@@ -165,6 +165,20 @@ struct tern_txt2img_params {
 };
 #define tern_txt2img_params(...) ((struct tern_txt2img_params){__VA_ARGS__})
 
+/* What an infotext says: the text under "parameters" of a picture that tern or AUTOMATIC1111 made. */
+struct tern_infotext {
+    struct tern_txt2img_params params; /* what tern_generate repeats the picture with; its prompts belong to this struct. Fields that the
+                                        * text does not have are 0, the default, but for the generator, which A1111 says when it is not
+                                        * a GPU's, and its schedule, which is TERN_SCHEDULE_NORMAL */
+    char *model;                       /* the model's name; NULL: it is not said */
+    char *loras;                       /* a plain prompt's LoRAs as tags, which are not in params.prompt; "" */
+    char *ignored;                     /* what cannot be followed, for people: "Model hash: 81761151, Hires upscale: 2"; "" */
+};
+/* Reads an infotext. Prompts are in A1111's syntax, unless tern wrote the text ("Version: tern ...") of a plain one. TERN_E_FORMAT
+ * when it has no fields. Free what comes out, but not after an error, with tern_infotext_free. */
+TERN_API enum tern_status tern_infotext_read(struct tern_context *ctx, const char *text, struct tern_infotext *out);
+TERN_API void tern_infotext_free(struct tern_context *ctx, struct tern_infotext *t);
+
 /* Pictures of one call. */
 struct tern_images;
 TERN_API int tern_images_count(const struct tern_images *images);
@@ -224,6 +238,19 @@ struct tern_synth_params {
     uint64_t seed;
 };
 TERN_API enum tern_status tern_synth(struct tern_context *ctx, const char *out, const struct tern_synth_params *params);
+
+/* Writes a checkpoint in the other form, or in another dtype: a diffusers folder, or one LDM-style .safetensors. */
+enum tern_convert_form { TERN_CONVERT_OTHER, TERN_CONVERT_FOLDER, TERN_CONVERT_SINGLE_FILE };
+struct tern_convert_params {
+    enum tern_convert_form form; /* TERN_CONVERT_OTHER: the one that the model does not have */
+    bool change_dtype;           /* false: tensors keep their own */
+    enum tern_dtype dtype;       /* f32, f16 or bf16; rounded to nearest even. Integers stay what they are */
+};
+/* `model` as in tern_pipeline_load, but for the demo models; `out` appears when it is complete or not at all. Tensor by tensor: memory
+ * is that of the largest one. A folder gets the configurations that are recognised, and CLIP's tokenizer. Refused: out is the
+ * model itself; a folder that is there and not empty; a single file of a BERT, or of a configuration that no single file tells. */
+TERN_API enum tern_status tern_convert(struct tern_context *ctx, const char *model, const char *out,
+                                       const struct tern_convert_params *params);
 
 #ifdef __cplusplus
 }

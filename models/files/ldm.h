@@ -5,6 +5,8 @@
 
 #include <tern/weights.h>
 
+#include "models/files/safetensors.h"
+
 /* What stands for the text encoders in a single file. */
 enum tern_ldm_family {
     TERN_LDM_SD1,    /* cond_stage_model.transformer: OpenAI's CLIP */
@@ -53,6 +55,18 @@ enum tern_status tern_detect_sd(struct tern_context *ctx, const struct tern_weig
 /* The VAE of such a file alone: sets out->vae and the sizes' vae_levels; what the names do not tell goes by the sizes that `out` has. */
 enum tern_status tern_detect_vae(struct tern_context *ctx, const struct tern_weights *w, const char *where, struct tern_detected *out);
 void tern_detected_free(struct tern_context *ctx, struct tern_detected *d);
+
+/* What becomes of a folder's tensor in a single file. */
+enum tern_ldm_form {
+    TERN_LDM_UNKNOWN,    /* it has no name there */
+    TERN_LDM_SAME,       /* the same elements */
+    TERN_LDM_TRANSPOSED, /* rows and columns exchanged */
+    TERN_LDM_FUSED,      /* OpenCLIP's q, with the rows of k and v behind its own */
+    TERN_LDM_WITH_Q      /* OpenCLIP's k or v */
+};
+/* Name and shape that a tensor (diffusers name, with its shape in `e`) has in a single file. */
+enum tern_ldm_form tern_ldm_form(const struct tern_ldm_sizes *sizes, const char *component, const char *name,
+                                 struct tern_safetensors_entry *e, char ldm[TERN_LDM_NAME]);
 
 /* True when the diffusers name stands for one tensor of a single file that is three in the folder: an OpenCLIP attention's
  * "self_attn.qkv_proj.", rows of q, of k, of v. */

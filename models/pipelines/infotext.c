@@ -1,9 +1,13 @@
 /* The text that AUTOMATIC1111 writes into its pictures, so that its tools and others can read ours. */
+#include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
+#include "core/json.h"
 #include "models/pipelines/pipeline.h"
+#include "models/prompts/prompts.h"
 #include "models/schedulers/scheduler.h"
 
 static const char *a1111_sampler(enum tern_sampler s)
@@ -45,6 +49,21 @@ static void make_utf8(char *text)
     }
 }
 
+#define NUMBER_TEXT 32
+/* The shortest decimal that gives the number back. */
+static const char *number_text(double v, char out[NUMBER_TEXT])
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(out, NUMBER_TEXT, "%.*g", digits, v);
+        char *comma = strchr(out, ','); /* of the program's locale */
+        if (comma)
+            *comma = '.';
+        if (tern_prompt_number(out) == v)
+            break;
+    }
+    return out;
+}
+
 /* The options that are not A1111's defaults, under its names. */
 static void write_options(const struct tern_job *j, char *out, size_t size)
 {
@@ -60,13 +79,14 @@ static void write_options(const struct tern_job *j, char *out, size_t size)
         {"Sigma tmax", o->s_tmax, INFINITY},
         {"Sigma noise", o->s_noise, 1},
     };
+    char number[NUMBER_TEXT];
     size_t used = 0;
     out[0] = 0;
     if (j->params.ensd && tern_scheduler_draws_fresh(s))
         used += (size_t)snprintf(out, size, ", ENSD: %lld", (long long)j->params.ensd);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && used < size; i++)
         if (all[i].value != all[i].normal)
-            used += (size_t)snprintf(out + used, size - used, ", %s: %g", all[i].name, all[i].value);
+            used += (size_t)snprintf(out + used, size - used, ", %s: %s", all[i].name, number_text(all[i].value, number));
 }
 
 /* What A1111 says of prompts: the layer, emphasis when it is another one and there are brackets, and that a prompt was filled up. */
@@ -83,26 +103,68 @@ static void prompt_fields(const struct tern_job *j, size_t size, char *skip, cha
              tern_job_pads_prompt(j) ? ", Pad conds: True" : "");
 }
 
+/* A value that holds what ends one is written as a JSON string, as A1111 does; tern_free. */
+static char *quoted(struct tern_context *ctx, const char *value)
+{
+    if (!strpbrk(value, ",:\n\""))
+        return tern_strdup(ctx, value);
+    json_t *text = tern_json_text(ctx, value);
+    char *dumped = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
+    char *out = dumped ? tern_strdup(ctx, dumped) : NULL;
+    free(dumped);
+    json_decref(text);
+    if (!out && !tern_failed(ctx))
+        tern_fail(ctx, TERN_E_NO_MEMORY, "no memory for the infotext");
+    return out;
+}
+
+static int count_tags(const char *loras)
+{
+    int n = 0;
+    while ((loras = strstr(loras, "<lora:"))) {
+        loras++;
+        n++;
+    }
+    return n;
+}
+
+/* What tern needs to read its own text: A1111's programs take a prompt to be in their syntax. */
+static void own_fields(const struct tern_job *j, const char *loras, char *out, size_t size)
+{
+    int tags = count_tags(loras);
+    out[0] = 0;
+    if (j->params.prompt_syntax == TERN_PROMPT_A1111)
+        snprintf(out, size, ", Prompt syntax: a1111");
+    else if (tags)
+        snprintf(out, size, ", LoRA tags: %d", tags);
+}
+
 char *tern_job_infotext(const struct tern_job *j, int i)
 {
     const struct tern_txt2img_params *q = &j->params;
     struct tern_context *ctx = j->p->ctx;
-    char strength[64] = "", schedule[64] = "", options[256], skip[64], more[64];
+    char strength[64] = "", schedule[64] = "", options[256], skip[64], more[64], own[64], number[NUMBER_TEXT];
     const char *negative = q->negative_prompt;
+    /* SDXL: an empty text is not the same as none */
+    bool empty_counts = j->p->force_zeros && j->guided && !j->zero_negative;
     if (q->init_image)
-        snprintf(strength, sizeof(strength), ", Denoising strength: %g", q->strength);
+        snprintf(strength, sizeof(strength), ", Denoising strength: %s", number_text(q->strength, number));
     if (q->schedule != TERN_SCHEDULE_DEFAULT)
         snprintf(schedule, sizeof(schedule), " Schedule type: %s,", tern_schedule_label(q->schedule));
     write_options(j, options, sizeof(options));
     prompt_fields(j, sizeof(skip), skip, more);
-    char *loras = tern_pipeline_lora_text(j->p);
-    if (!loras)
-        return NULL;
-    char *text = tern_sprintf(
-        ctx, "%s%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %g, Seed: %llu, Size: %dx%d, Model: %s%s%s%s%s%s, Version: tern %s", q->prompt,
-        loras, negative[0] ? "\nNegative prompt: " : "", negative, q->steps, a1111_sampler(tern_scheduler_sampler(j->scheduler)), schedule,
-        q->cfg, (unsigned long long)(q->seed + (uint64_t)i), q->width, q->height, j->p->name, skip,
-        q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength, options, more, tern_version());
+    char *loras = tern_pipeline_lora_text(j->p), *model = loras ? quoted(ctx, j->p->name) : NULL, *text = NULL;
+    if (model) {
+        own_fields(j, loras, own, sizeof(own));
+        text = tern_sprintf(ctx,
+                            "%s%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %s, Seed: %llu, Size: %dx%d, Model: %s%s%s%s%s%s, "
+                            "Version: tern %s%s",
+                            q->prompt, loras, negative[0] || empty_counts ? "\nNegative prompt: " : "", negative, q->steps,
+                            a1111_sampler(tern_scheduler_sampler(j->scheduler)), schedule, number_text(q->cfg, number),
+                            (unsigned long long)(q->seed + (uint64_t)i), q->width, q->height, model, skip,
+                            q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength, options, more, tern_version(), own);
+    }
+    tern_free(ctx, model);
     tern_free(ctx, loras);
     if (text)
         make_utf8(text);

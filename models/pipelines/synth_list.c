@@ -65,36 +65,6 @@ static struct tern_safetensors_entry *grow(struct tern_synth_list *l)
     return &l->entry[l->count];
 }
 
-/* A tensor of the folder under its name and in its shape in a single file. OpenCLIP has the matrices of q, k and v in one: q stands
- * for it, the others have no name. */
-static bool to_file(const struct tern_synth_list *l, const char *name, struct tern_safetensors_entry *e, char ldm[TERN_LDM_NAME])
-{
-    static const char q[] = ".self_attn.q_proj.";
-    char fused[TERN_LDM_NAME];
-    const char *at = l->ldm->open_clip_layers ? strstr(name, q) : NULL;
-    if (tern_ldm_is_conv1x1(l->component, name)) {
-        e->shape[2] = e->shape[3] = 1;
-        e->ndim = 4;
-    }
-    if (tern_ldm_is_transposed(name)) {
-        int64_t rows = e->shape[0];
-        e->shape[0] = e->shape[1];
-        e->shape[1] = rows;
-    }
-    if (tern_ldm_name(l->ldm, l->component, name, ldm)) /* OpenAI's CLIP and all networks */
-        return true;
-    if (!at)
-        return false;
-    snprintf(fused, sizeof(fused), "%.*s.self_attn.qkv_proj.%s", (int)(at - name), name, at + sizeof(q) - 1);
-    e->shape[0] *= 3;
-    return tern_ldm_name(l->ldm, l->component, fused, ldm);
-}
-
-static bool is_fused_away(const struct tern_synth_list *l, const char *name)
-{
-    return l->ldm->open_clip_layers && (strstr(name, ".self_attn.k_proj.") || strstr(name, ".self_attn.v_proj."));
-}
-
 static void list_tensor(void *user, const char *name, int ndim, const int64_t *shape)
 {
     struct tern_synth_list *l = user;
@@ -104,11 +74,11 @@ static void list_tensor(void *user, const char *name, int ndim, const int64_t *s
         return;
     *e = (struct tern_safetensors_entry){.dtype = l->dtype, .ndim = ndim};
     memcpy(e->shape, shape, (size_t)ndim * sizeof(*shape));
-    if (l->ldm && !to_file(l, name, e, ldm)) {
-        if (!is_fused_away(l, name))
-            tern_fail(l->ctx, TERN_E_INTERNAL, "synth: %s tensor \"%s\" has no LDM name", l->component, name);
+    enum tern_ldm_form form = l->ldm ? tern_ldm_form(l->ldm, l->component, name, e, ldm) : TERN_LDM_SAME;
+    if (form == TERN_LDM_UNKNOWN)
+        tern_fail(l->ctx, TERN_E_INTERNAL, "synth: %s tensor \"%s\" has no LDM name", l->component, name);
+    if (form == TERN_LDM_UNKNOWN || form == TERN_LDM_WITH_Q)
         return;
-    }
     e->name = tern_strdup(l->ctx, l->ldm ? ldm : name);
     l->count += e->name != NULL;
 }

@@ -4,9 +4,10 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "models/tokenizers/builtin.h"
 #include "models/tokenizers/tokenizer.h"
 
-#define MERGES 48894
+#define MERGES TERN_CLIP_MERGES
 #define FIRST_MERGE 512
 #define START (FIRST_MERGE + MERGES)
 #define END (START + 1)
@@ -29,25 +30,26 @@ static void set_bytes(struct tern_bpe *bpe)
     }
 }
 
-static enum tern_status set_merges(struct tern_bpe *bpe, struct tern_context *ctx)
+uint8_t *tern_clip_merge_planes(struct tern_context *ctx)
 {
     uLongf size = 4 * MERGES;
     uint8_t *planes = tern_alloc(ctx, size);
-    if (!planes || !tern_pairs_reserve(&bpe->merges, MERGES)) {
+    if (planes && (uncompress(planes, &size, tern_clip_merges, tern_clip_merges_size) != Z_OK || size != 4 * MERGES)) {
+        tern_fail(ctx, TERN_E_INTERNAL, "the CLIP vocabulary inside the library is damaged");
         tern_free(ctx, planes);
-        return tern_error_status(ctx);
+        return NULL;
     }
-    enum tern_status st = TERN_OK;
-    if (uncompress(planes, &size, tern_clip_merges, tern_clip_merges_size) != Z_OK || size != 4 * MERGES)
-        st = tern_fail(ctx, TERN_E_INTERNAL, "the CLIP vocabulary inside the library is damaged");
-    for (uint32_t i = 0; !st && i < MERGES; i++) {
-        uint32_t left = (uint32_t)planes[i] << 8 | planes[MERGES + i];
-        uint32_t right = (uint32_t)planes[2 * MERGES + i] << 8 | planes[3 * MERGES + i];
-        if (!tern_pairs_put(&bpe->merges, left, right, i, FIRST_MERGE + i))
-            st = tern_error_status(ctx);
-    }
+    return planes;
+}
+
+static enum tern_status set_merges(struct tern_bpe *bpe, struct tern_context *ctx)
+{
+    uint8_t *planes = tern_clip_merge_planes(ctx);
+    bool ok = planes && tern_pairs_reserve(&bpe->merges, MERGES);
+    for (uint32_t i = 0; ok && i < MERGES; i++)
+        ok = tern_pairs_put(&bpe->merges, tern_clip_merge_left(planes, i), tern_clip_merge_right(planes, i), i, FIRST_MERGE + i);
     tern_free(ctx, planes);
-    return st;
+    return ok ? TERN_OK : tern_error_status(ctx);
 }
 
 /* As the files of Stable Diffusion 1.5 and 2 say it: their begin and end tokens are found in any case, except that the end

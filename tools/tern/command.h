@@ -34,7 +34,7 @@ struct command {
 };
 
 extern const struct command txt2img_command, img2img_command, inpaint_command, info_command, exec_command, tokenize_command,
-    devices_command, synth_command, graph_command, conformance_command, bench_command;
+    devices_command, synth_command, convert_command, graph_command, conformance_command, bench_command;
 
 /* options.c: getopt_long over the table. argv[0] is the command's name; *arguments are the ones beside the options. */
 int options_parse(const struct command *command, int argc, char **argv, void *settings, char ***arguments, int *count);

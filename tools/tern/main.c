@@ -6,13 +6,13 @@
 #include "command.h"
 
 static const struct command *const commands[] = {
-    &txt2img_command, &img2img_command, &inpaint_command, &info_command,        &exec_command,  &tokenize_command,
-    &devices_command, &synth_command,   &graph_command,   &conformance_command, &bench_command,
+    &txt2img_command, &img2img_command, &inpaint_command, &info_command,  &exec_command,        &tokenize_command,
+    &devices_command, &synth_command,   &convert_command, &graph_command, &conformance_command, &bench_command,
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
 /* Commands that tern will have and this build has not. */
-static const char *const later[] = {"quantize", "convert"};
+static const char *const later[] = {"quantize"};
 
 static void help(FILE *out)
 {

@@ -185,7 +185,9 @@ static int generate(struct job *j, struct picture_settings *s)
                                             .single_use = true};
     j->pipeline = tern_pipeline_load(j->ctx, s->model, &pipeline);
     int code = j->pipeline ? GO_ON : library_failed(j->ctx, false);
-    if (code == GO_ON && s->lora_dir && tern_prompt_take_loras(j->ctx, s->prompt, s->lora_dir, &j->named))
+    bool a1111 = s->prompt_syntax == TERN_PROMPT_A1111; /* else --from has taken the tags off */
+    const char *tags = a1111 ? s->prompt : s->infotext.loras;
+    if (code == GO_ON && s->lora_dir && tags && tern_prompt_take_loras(j->ctx, tags, s->lora_dir, &j->named))
         code = library_failed(j->ctx, tern_error_status(j->ctx) == TERN_E_INVALID);
     if (code == GO_ON)
         code = lora_set(j->ctx, j->pipeline, &s->loras, &j->named);
@@ -196,7 +198,7 @@ static int generate(struct job *j, struct picture_settings *s)
     if (s->cfg < 0) /* not given */
         s->cfg = tern_pipeline_guidance(j->pipeline);
     struct tern_txt2img_params p = {
-        .prompt = s->lora_dir ? j->named.prompt : s->prompt,
+        .prompt = s->lora_dir && a1111 ? j->named.prompt : s->prompt,
         .negative_prompt = s->negative,
         .prompt_syntax = s->prompt_syntax,
         .emphasis = s->emphasis,

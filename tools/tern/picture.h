@@ -52,6 +52,9 @@ struct picture_settings {
     enum tern_emphasis emphasis;
     int clip_skip;
     const char *lora_dir; /* NULL: tags in the prompt are refused */
+    const char *from;     /* the picture that is repeated; NULL: none */
+    struct tern_infotext infotext;
+    struct tern_context *from_ctx; /* that of infotext */
     enum tern_offload offload;
     struct xl_options xl;
     struct preview_options preview;
@@ -59,6 +62,12 @@ struct picture_settings {
 
 /* Checks what can be checked without the model, loads it, makes the pictures and writes them. Returns the exit code. */
 int picture_make(struct picture_settings *s);
+
+/* from.c: settings of the picture `path`, into `s`, which has defaults; `given`: what the command line says. GO_ON or an exit code. */
+int from_read(const char *path, const struct picture_settings *given, struct picture_settings *s);
+/* Makes both fit together, once the command line has been applied over them, and tells what is not followed. */
+void from_fit(struct picture_settings *s, const struct picture_settings *given);
+void from_free(struct picture_settings *s);
 
 /* latents.c: the tensor "latents" of a safetensors file, as f32. NULL after a message or with the library's error. */
 tern_tensor *latents_load(struct tern_context *ctx, const char *path);

@@ -1,4 +1,5 @@
 /* tern txt2img, img2img and inpaint: their options. */
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,10 +41,14 @@ enum {
     OPT_CLIP_SKIP,
     OPT_EMBEDDING,
     OPT_LORA_DIR,
+    OPT_FROM,
 };
 
 static const struct opt prompt_opts[] = {
-    {OPT_PROMPT, 'p', "prompt", "TEXT", "what the picture shows (needed; may be \"\")"},
+    {OPT_PROMPT, 'p', "prompt", "TEXT", "what the picture shows (needed, or --from; may be \"\")"},
+    {OPT_FROM, 0, "from", "PICTURE",
+     "repeat a picture: prompts, seed, size, sampler and so on are\nthose that tern or AUTOMATIC1111 wrote into it (PNG, JPEG,\n"
+     "WebP); options that are given count instead"},
     {OPT_NEGATIVE, 'n', "negative", "TEXT", "what it does not show (SDXL: not given is not the same\nas empty)"},
     {OPT_SYNTAX, 0, "prompt-syntax", "NAME",
      "plain: prompts are text (default); a1111: (more), [less],\n(text:1.2), [from:to:when], [a|b], AND, BREAK and any length,\n"
@@ -229,6 +234,9 @@ static int apply_prompt(const struct opt *opt, const char *value, struct picture
     case OPT_LORA_DIR:
         s->lora_dir = value;
         return GO_ON;
+    case OPT_FROM:
+        s->from = value;
+        return GO_ON;
     default:
         return embedding_add(opt, value, &s->embeddings);
     }
@@ -301,6 +309,7 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     case OPT_CLIP_SKIP:
     case OPT_EMBEDDING:
     case OPT_LORA_DIR:
+    case OPT_FROM:
         return apply_prompt(opt, value, s);
     case OPT_OFFLOAD:
         return apply_offload(opt, value, s);
@@ -312,26 +321,53 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     }
 }
 
+static const struct picture_settings defaults = {.run.device = "auto", .output = "out.png", .steps = 20, .count = 1, .cfg = -1};
+
+static void free_settings(struct picture_settings *s)
+{
+    lora_free(&s->loras);
+    embedding_free(&s->embeddings);
+    free(s->preview.path);
+    from_free(s);
+}
+
+/* The options once more, over what the picture of --from says. *given: what the command line said alone. */
+static int parse_over_picture(const struct command *command, int argc, char **argv, struct picture_settings *s,
+                              struct picture_settings *given, char ***arguments, int *count)
+{
+    *given = *s;
+    free_settings(s);
+    *s = defaults;
+    int code = from_read(given->from, given, s);
+    optind = 0; /* getopt begins anew */
+    return code == GO_ON ? options_parse(command, argc, argv, s, arguments, count) : code;
+}
+
 /* Pictures come first among the arguments, the model last; `images` is how many pictures there are. */
 static int run_with(const struct command *command, int argc, char **argv, int images, struct picture_settings *s)
 {
     char **arguments;
+    struct picture_settings given = {0};
     int count, code = options_parse(command, argc, argv, s, &arguments, &count);
+    if (code == GO_ON && s->from)
+        code = parse_over_picture(command, argc, argv, s, &given, &arguments, &count);
     if (code != GO_ON)
         return code;
     if (!s->prompt)
-        return usage("option --prompt is missing; see 'tern %s --help'", command->name);
+        return usage("option --prompt is missing, or --from; see 'tern %s --help'", command->name);
     if (images > 0)
         s->image = arguments[0];
     if (images > 1)
         s->mask = arguments[1];
     if (count > images)
         s->model = arguments[images];
+    if (s->from)
+        from_fit(s, &given);
     if (s->strength > 0 && !s->image)
         return usage("option --strength: works with --init-image only");
     if (s->emphasis && s->prompt_syntax != TERN_PROMPT_A1111)
         return usage("option --emphasis: works with --prompt-syntax a1111 only");
-    if (s->lora_dir && s->prompt_syntax != TERN_PROMPT_A1111)
+    if (s->lora_dir && s->prompt_syntax != TERN_PROMPT_A1111 && !s->from)
         return usage("option --lora-dir: works with --prompt-syntax a1111 only; --lora names files");
     if (s->preview_vae && !s->preview.path)
         return usage("option --preview-vae: works with --preview only");
@@ -340,11 +376,9 @@ static int run_with(const struct command *command, int argc, char **argv, int im
 
 static int run(const struct command *command, int argc, char **argv, int images)
 {
-    struct picture_settings s = {.run.device = "auto", .output = "out.png", .steps = 20, .count = 1, .cfg = -1};
+    struct picture_settings s = defaults;
     int code = run_with(command, argc, argv, images, &s);
-    lora_free(&s.loras);
-    embedding_free(&s.embeddings);
-    free(s.preview.path);
+    free_settings(&s);
     return code;
 }
 

@@ -1,0 +1,68 @@
+/* Converting a checkpoint: what it is, what it becomes, and what is refused before anything is written. */
+#include "models/pipelines/convert.h"
+
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/context.h"
+#include "core/files.h"
+
+static bool is_empty(const char *folder)
+{
+    const struct dirent *e;
+    DIR *d = opendir(folder);
+    bool empty = d;
+    while (d && empty && (e = readdir(d)))
+        empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
+    if (d)
+        closedir(d);
+    return empty;
+}
+
+static enum tern_status check_output(struct tern_context *ctx, const char *model, const char *out, bool folder)
+{
+    struct stat a, b;
+    enum tern_path_kind kind = tern_path_kind(out);
+    if (!*out)
+        return tern_fail(ctx, TERN_E_INVALID, "convert: the name of the output is empty");
+    if (!stat(model, &a) && !stat(out, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return tern_fail(ctx, TERN_E_INVALID, "%s: expected another name for the output than for the model", out);
+    if (!folder)
+        return tern_check_writable(ctx, out);
+    if (kind != TERN_PATH_MISSING && (kind != TERN_PATH_FOLDER || !is_empty(out)))
+        return tern_fail(ctx, TERN_E_INVALID, "%s: expected the name of a new or empty folder, found %s", out,
+                         kind == TERN_PATH_FOLDER ? "one that is not empty" : "a file");
+    return TERN_OK;
+}
+
+static enum tern_status check_params(struct tern_context *ctx, const struct tern_convert_params *q)
+{
+    if ((unsigned)q->form > TERN_CONVERT_SINGLE_FILE)
+        return tern_fail(ctx, TERN_E_INVALID, "convert: form: %d is no such value", (int)q->form);
+    if (q->change_dtype && q->dtype != TERN_F32 && q->dtype != TERN_F16 && q->dtype != TERN_BF16)
+        return tern_fail(ctx, TERN_E_INVALID, "convert: dtype: expected f32, f16 or bf16, found %s", tern_dtype_name(q->dtype));
+    return TERN_OK;
+}
+
+enum tern_status tern_convert(struct tern_context *ctx, const char *model, const char *out, const struct tern_convert_params *params)
+{
+    static const struct tern_convert_params none = {0};
+    const struct tern_convert_params *q = params ? params : &none;
+    if (!ctx || tern_failed(ctx))
+        return ctx ? tern_error_status(ctx) : TERN_E_INVALID;
+    if (!model || !out)
+        return tern_fail(ctx, TERN_E_INVALID, "tern_convert: expected the paths of a model and of the output, found NULL");
+    if (check_params(ctx, q))
+        return tern_error_status(ctx);
+    struct tern_checkpoint *cp = tern_checkpoint_open(ctx, model);
+    if (!cp)
+        return tern_error_status(ctx);
+    bool was_folder = tern_checkpoint_layout(cp) == TERN_LAYOUT_FOLDER;
+    bool folder = q->form == TERN_CONVERT_OTHER ? !was_folder : q->form == TERN_CONVERT_FOLDER;
+    enum tern_status st = check_output(ctx, model, out, folder);
+    if (!st)
+        st = folder ? tern_convert_folder(ctx, cp, out, q) : tern_convert_single(ctx, cp, out, q);
+    tern_checkpoint_close(&cp);
+    return st;
+}

@@ -1,0 +1,135 @@
+/* What a single file can say of a checkpoint: read again, it has to be the same model. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/tensor.h"
+#include "models/files/checkpoint.h"
+#include "models/files/weights.h"
+#include "models/modules/config.h"
+#include "models/pipelines/convert.h"
+#include "models/pipelines/pipeline.h"
+
+static const char *const components[] = {"text_encoder", "text_encoder_2"};
+
+enum tern_status tern_convert_read_text(struct tern_context *ctx, const char *config, const char *where, struct tern_convert_text *out)
+{
+    struct tern_config c;
+    if (tern_config_open(&c, ctx, config, where))
+        return tern_error_status(ctx);
+    out->layers = tern_config_int(&c, "num_hidden_layers", 12, 1, 1000);
+    out->heads = tern_config_int(&c, "num_attention_heads", 8, 1, 1024);
+    snprintf(out->act, sizeof(out->act), "%s", tern_config_string(&c, "hidden_act", "quick_gelu"));
+    tern_config_close(&c);
+    return tern_error_status(ctx);
+}
+
+enum tern_status tern_convert_no_form(const struct tern_checkpoint *cp, const char *what)
+{
+    return tern_fail(cp->ctx, TERN_E_UNSUPPORTED, "%s: there is no single file of it: %s; a folder (--folder) keeps it",
+                     tern_checkpoint_path(cp), what);
+}
+
+/* What the scheduler predicts; "epsilon" when it does not say. */
+enum tern_status tern_convert_prediction(struct tern_context *ctx, const char *config, char out[32], bool *zero_snr)
+{
+    struct tern_config c;
+    snprintf(out, 32, "epsilon");
+    *zero_snr = false;
+    if (!config)
+        return TERN_OK;
+    if (tern_config_open(&c, ctx, config, "scheduler"))
+        return tern_error_status(ctx);
+    snprintf(out, 32, "%s", tern_config_string(&c, "prediction_type", "epsilon"));
+    *zero_snr = tern_config_bool(&c, "rescale_betas_zero_snr", false);
+    tern_config_close(&c);
+    return tern_error_status(ctx);
+}
+
+/* The set that a reader will find, without elements. */
+static struct tern_weights *as_read(const struct tern_convert_list *l)
+{
+    static const char nothing[1];
+    struct tern_weights *w = tern_weights_create(l->ctx);
+    for (int i = 0; w && i < l->count; i++) {
+        const struct tern_safetensors_entry *e = &l->item[i].entry;
+        tern_tensor *t = tern_tensor_wrap(l->ctx, e->dtype, e->ndim, e->shape, nothing, NULL, NULL);
+        if (!t || tern_weights_add(w, e->name, t))
+            tern_weights_unref(&w);
+        tern_tensor_unref(&t);
+    }
+    return w;
+}
+
+static bool same_unet(const struct tern_unet_config *a, const struct tern_unet_config *b)
+{
+    bool same = a->blocks == b->blocks && a->groups == b->groups && a->eps == b->eps && a->act == b->act &&
+                a->freq_shift == b->freq_shift && a->flip_sin_to_cos == b->flip_sin_to_cos && a->center_input == b->center_input &&
+                a->downsample_padding == b->downsample_padding && a->linear_projection == b->linear_projection &&
+                a->time_ids == b->time_ids;
+    for (int i = 0; i < a->blocks && same; i++)
+        same = a->depth[i] == b->depth[i] && a->context[i] == b->context[i] &&
+               (a->heads[i] == b->heads[i] || (!a->cross_down[i] && !a->cross_up[a->blocks - 1 - i]));
+    return same;
+}
+
+static bool same_vae(const struct tern_vae_config *a, const struct tern_vae_config *b)
+{
+    return a->groups == b->groups && a->scaling_factor == b->scaling_factor && a->shift_factor == b->shift_factor &&
+           a->quant_conv == b->quant_conv && a->post_quant_conv == b->post_quant_conv && a->mid_attention == b->mid_attention;
+}
+
+/* What a reader makes of the file is the model that there is. */
+static enum tern_status check_read(struct tern_context *ctx, const struct tern_checkpoint *cp, const struct tern_detected *d)
+{
+    struct tern_unet_config u[2];
+    struct tern_vae_config v[2];
+    const char *unet[] = {tern_checkpoint_config(cp, "unet"), d->unet}, *vae[] = {tern_checkpoint_config(cp, "vae"), d->vae};
+    const char *texts[][2] = {{tern_checkpoint_config(cp, "text_encoder"), d->text_encoder},
+                              {tern_checkpoint_config(cp, "text_encoder_2"), d->text_encoder_2}};
+    for (int i = 0; i < 2; i++)
+        if (tern_unet_read_config(ctx, unet[i], "unet", &u[i]) || tern_vae_read_config(ctx, vae[i], "vae", &v[i]))
+            return tern_error_status(ctx);
+    if (!same_unet(&u[0], &u[1]))
+        return tern_convert_no_form(cp, "its UNet's heads, groups or other settings are not those that a reader takes such a file to have");
+    if (!same_vae(&v[0], &v[1]))
+        return tern_convert_no_form(cp, "its VAE's groups or scaling factor are not those that a reader takes such a file to have");
+    for (int i = 0; i < 2; i++) {
+        struct tern_convert_text t[2] = {{0}, {0}};
+        if (!texts[i][0])
+            continue;
+        if (tern_convert_read_text(ctx, texts[i][0], components[i], &t[0]) ||
+            tern_convert_read_text(ctx, texts[i][1], components[i], &t[1]))
+            return tern_error_status(ctx);
+        if (t[0].layers != t[1].layers || t[0].heads != t[1].heads || strcmp(t[0].act, t[1].act))
+            return tern_convert_no_form(cp, "its text encoder's heads or activation are not those that a reader takes such a file to have");
+    }
+    return TERN_OK;
+}
+
+static enum tern_status warn_of_scheduler(struct tern_context *ctx, const struct tern_checkpoint *cp, const struct tern_detected *d)
+{
+    char was[32], is[32];
+    bool zero_snr;
+    if (tern_convert_prediction(ctx, tern_checkpoint_scheduler(cp), was, &zero_snr) ||
+        tern_convert_prediction(ctx, d->scheduler, is, &zero_snr))
+        return tern_error_status(ctx);
+    if (strcmp(was, is))
+        tern_message(ctx, TERN_LOG_WARN, "%s: its scheduler predicts \"%s\"; a single file of it does not tell, and is taken for \"%s\"",
+                     tern_checkpoint_path(cp), was, is);
+    return TERN_OK;
+}
+
+/* Before anything is written. */
+enum tern_status tern_convert_check(const struct tern_convert_list *l, const struct tern_checkpoint *cp, const char *out)
+{
+    struct tern_detected d = {0};
+    struct tern_weights *w = as_read(l);
+    enum tern_status st = w ? tern_detect_sd(l->ctx, w, out, &d) : tern_error_status(l->ctx);
+    if (!st)
+        st = check_read(l->ctx, cp, &d);
+    if (!st)
+        st = warn_of_scheduler(l->ctx, cp, &d);
+    tern_detected_free(l->ctx, &d);
+    tern_weights_unref(&w);
+    return st;
+}

@@ -1,0 +1,242 @@
+/* A checkpoint as a diffusers folder, which appears under its name when it is complete. */
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/context.h"
+#include "core/files.h"
+#include "core/json.h"
+#include "models/files/checkpoint.h"
+#include "models/files/detect.h"
+#include "models/pipelines/convert.h"
+#include "models/tokenizers/clip_files.h"
+
+#define TOKENIZER_FILE ((size_t)64 << 20)
+#define CLIP_IDS 49408
+
+/* A folder under another name, and what was made in it. */
+struct folder {
+    struct tern_context *ctx;
+    char *root;
+    char **made; /* in order; each is removed when the folder is given up */
+    int count, capacity;
+};
+
+/* Remembers "parent/name" before it is made; borrowed. NULL with the error recorded. */
+static const char *note(struct folder *f, const char *parent, const char *name)
+{
+    if (!tern_grow(f->ctx, (void **)&f->made, f->count, &f->capacity, sizeof(*f->made)))
+        return NULL;
+    char *path = name ? tern_path_join(f->ctx, parent, name) : tern_strdup(f->ctx, parent);
+    if (path)
+        f->made[f->count++] = path;
+    return path;
+}
+
+static const char *make_folder(struct folder *f, const char *parent, const char *name)
+{
+    char *path = name ? tern_path_join(f->ctx, parent, name) : tern_strdup(f->ctx, parent);
+    bool made = path && !mkdir(path, 0777);
+    if (path && !made)
+        tern_fail(f->ctx, TERN_E_IO, "%s: the folder cannot be made: %s", path, strerror(errno));
+    const char *kept = made ? note(f, path, NULL) : NULL;
+    if (made && !kept)
+        rmdir(path);
+    tern_free(f->ctx, path);
+    return kept;
+}
+
+static void folder_free(struct folder *f)
+{
+    for (int i = 0; i < f->count; i++)
+        tern_free(f->ctx, f->made[i]);
+    tern_free(f->ctx, f->made);
+    tern_free(f->ctx, f->root);
+}
+
+static enum tern_status folder_open(struct folder *f, const char *out)
+{
+    size_t n = strlen(out);
+    while (n > 1 && out[n - 1] == '/')
+        n--;
+    f->root = tern_sprintf(f->ctx, "%.*s.%ld.part", (int)n, out, (long)getpid());
+    return f->root && make_folder(f, f->root, NULL) ? TERN_OK : tern_error_status(f->ctx);
+}
+
+/* Under its name, or gone. */
+static enum tern_status folder_close(struct folder *f, const char *out, enum tern_status st)
+{
+    if (!st && rename(f->root, out))
+        st = tern_fail(f->ctx, TERN_E_IO, "%s: the folder cannot be made: %s", out, strerror(errno));
+    for (int i = f->count; st && i-- > 0;)
+        remove(f->made[i]);
+    folder_free(f);
+    return st;
+}
+
+static enum tern_status write_bytes(struct folder *f, const char *parent, const char *name, const char *bytes, size_t size)
+{
+    const char *path = note(f, parent, name);
+    struct tern_writer *w = path ? tern_writer_open(f->ctx, path) : NULL;
+    if (!w)
+        return tern_error_status(f->ctx);
+    if (fwrite(bytes, 1, size, w->file) == size)
+        return tern_writer_commit(&w);
+    tern_writer_discard(&w);
+    return tern_fail(f->ctx, TERN_E_IO, "%s: could not be written; is the disk full?", path);
+}
+
+static enum tern_status write_text(struct folder *f, const char *parent, const char *name, const char *text)
+{
+    return write_bytes(f, parent, name, text, strlen(text));
+}
+
+static enum tern_status write_component(struct folder *f, struct tern_checkpoint *cp, const char *component,
+                                        const struct tern_convert_params *params)
+{
+    struct tern_convert_list l = {.ctx = f->ctx, .params = params};
+    const char *folder = make_folder(f, f->root, component);
+    enum tern_status st = folder ? write_text(f, folder, "config.json", tern_checkpoint_config(cp, component)) : tern_error_status(f->ctx);
+    const struct tern_weights *w = st ? NULL : tern_convert_open(&l, cp, component);
+    for (int64_t i = 0; w && !st && i < tern_weights_count(w); i++)
+        if (!tern_convert_add(&l, tern_weights_name(w, i), tern_weights_at(w, i)))
+            st = tern_error_status(f->ctx);
+    const char *path = w && !st ? note(f, folder, component[0] == 't' ? "model.safetensors" : "diffusion_pytorch_model.safetensors") : NULL;
+    st = path ? tern_convert_write(&l, path) : tern_error_status(f->ctx);
+    tern_convert_free(&l);
+    return st;
+}
+
+/* The files of a tokenizer's folder. */
+static enum tern_status copy_files(struct folder *f, const char *from, const char *to)
+{
+    DIR *d = opendir(from);
+    enum tern_status st = d ? TERN_OK : tern_fail(f->ctx, TERN_E_IO, "%s: cannot be read: %s", from, strerror(errno));
+    for (const struct dirent *e; !st && d && (e = readdir(d));) {
+        size_t size = 0;
+        char *path = tern_path_join(f->ctx, from, e->d_name);
+        bool file = path && tern_path_kind(path) == TERN_PATH_FILE;
+        char *bytes = file ? tern_read_file(f->ctx, path, TOKENIZER_FILE, &size) : NULL;
+        if (bytes)
+            st = write_bytes(f, to, e->d_name, bytes, size);
+        else
+            st = tern_error_status(f->ctx);
+        tern_free(f->ctx, bytes);
+        tern_free(f->ctx, path);
+    }
+    if (d)
+        closedir(d);
+    return st;
+}
+
+/* CLIP's, which single files do not hold. */
+static enum tern_status write_clip(struct folder *f, const char *to, bool open_clip)
+{
+    char *vocabulary = tern_clip_vocabulary_json(f->ctx), *merges = vocabulary ? tern_clip_merges_text(f->ctx) : NULL;
+    enum tern_status st = merges ? write_text(f, to, "vocab.json", vocabulary) : tern_error_status(f->ctx);
+    if (!st)
+        st = write_text(f, to, "merges.txt", merges);
+    if (!st)
+        st = write_text(f, to, "special_tokens_map.json", tern_clip_special_tokens(open_clip));
+    if (!st)
+        st = write_text(f, to, "tokenizer_config.json", tern_clip_tokenizer_config(open_clip));
+    tern_free(f->ctx, vocabulary);
+    tern_free(f->ctx, merges);
+    return st;
+}
+
+static json_t *config_value(struct tern_context *ctx, const char *config, const char *where, const char *key)
+{
+    json_t *o = tern_json_parse(ctx, config, strlen(config), where), *value = json_incref(json_object_get(o, key));
+    json_decref(o);
+    return value;
+}
+
+/* Tokenizer 0 or 1 of a text encoder; *there: it was written. */
+static enum tern_status write_tokenizer(struct folder *f, const struct tern_checkpoint *cp, int index, bool *there)
+{
+    static const char *const names[] = {"tokenizer", "tokenizer_2"}, *const encoders[] = {"text_encoder", "text_encoder_2"};
+    const char *from = tern_checkpoint_tokenizer(cp, index), *config = tern_checkpoint_config(cp, encoders[index]);
+    *there = false;
+    if (!from && (!config || tern_checkpoint_layout(cp) != TERN_LAYOUT_SINGLE_FILE))
+        return TERN_OK;
+    json_t *ids = from ? NULL : config_value(f->ctx, config, cp->path, "vocab_size"),
+           *act = from ? NULL : config_value(f->ctx, config, cp->path, "hidden_act");
+    bool fits = from || json_integer_value(ids) == CLIP_IDS, open_clip = act && !strcmp(json_string_value(act), "gelu");
+    json_decref(ids);
+    json_decref(act);
+    if (!fits) {
+        tern_message(f->ctx, TERN_LOG_WARN, "%s: its text encoder has another vocabulary than CLIP's %d ids: the folder gets no tokenizer",
+                     cp->path, CLIP_IDS);
+        return TERN_OK;
+    }
+    const char *to = make_folder(f, f->root, names[index]);
+    *there = to;
+    return !to ? tern_error_status(f->ctx) : from ? copy_files(f, from, to) : write_clip(f, to, open_clip);
+}
+
+static json_t *row(const char *library, const char *class_name)
+{
+    return library ? json_pack("[s,s]", library, class_name) : json_pack("[n,n]");
+}
+
+/* model_index.json: what the folder of the source has and was written, and null for the rest; a single file's is made up. */
+static enum tern_status write_index(struct folder *f, const struct tern_checkpoint *cp, const bool tokenizer[2])
+{
+    const char *text = tern_checkpoint_index(cp), *scheduler = tern_checkpoint_scheduler(cp), *key;
+    json_t *o = text ? tern_json_parse(f->ctx, text, strlen(text), cp->path)
+                     : json_pack("{s:s,s:s}", "_class_name", cp->pipeline, "_diffusers_version", "0.30.0"),
+           *value;
+    json_t *class_name = scheduler ? config_value(f->ctx, scheduler, cp->path, "_class_name") : NULL;
+    if (tern_failed(f->ctx)) {
+        json_decref(o);
+        return tern_error_status(f->ctx);
+    }
+    void *next;
+    json_object_foreach_safe(o, next, key, value) /* what has no configuration here, as a safety checker's processor, is not there */
+        if (*key != '_' && json_is_array(value) && json_array_size(value) == 2) json_object_set_new(o, key, row(NULL, NULL));
+    for (int i = 0; i < cp->count; i++)
+        json_object_set_new(o, cp->components[i].name,
+                            row(cp->components[i].name[0] == 't' ? "transformers" : "diffusers", cp->components[i].class_name));
+    if (class_name)
+        json_object_set_new(o, "scheduler", row("diffusers", json_string_value(class_name)));
+    for (int i = 0; i < 2; i++)
+        if (tokenizer[i])
+            json_object_set_new(o, i ? "tokenizer_2" : "tokenizer",
+                                row("transformers", !text || !strstr(text, "BertTokenizer") ? "CLIPTokenizer" : "BertTokenizer"));
+        else if (!text && !i && strcmp(cp->pipeline, "StableDiffusionXLImg2ImgPipeline"))
+            json_object_set_new(o, "tokenizer", row(NULL, NULL));
+    json_decref(class_name);
+    char *dumped = tern_detect_dump(f->ctx, o);
+    enum tern_status st = dumped ? write_text(f, f->root, "model_index.json", dumped) : tern_error_status(f->ctx);
+    tern_free(f->ctx, dumped);
+    return st;
+}
+
+static enum tern_status write_all(struct folder *f, struct tern_checkpoint *cp, const struct tern_convert_params *params)
+{
+    bool tokenizer[2] = {false, false};
+    enum tern_status st = TERN_OK;
+    for (int i = 0; !st && i < cp->count; i++)
+        st = write_component(f, cp, cp->components[i].name, params);
+    const char *scheduler = st || !cp->scheduler ? NULL : make_folder(f, f->root, "scheduler");
+    if (!st && cp->scheduler)
+        st = scheduler ? write_text(f, scheduler, "scheduler_config.json", cp->scheduler) : tern_error_status(f->ctx);
+    for (int i = 0; i < 2 && !st; i++)
+        st = write_tokenizer(f, cp, i, &tokenizer[i]);
+    return st ? st : write_index(f, cp, tokenizer);
+}
+
+enum tern_status tern_convert_folder(struct tern_context *ctx, struct tern_checkpoint *cp, const char *out,
+                                     const struct tern_convert_params *params)
+{
+    struct folder f = {.ctx = ctx};
+    enum tern_status st = folder_open(&f, out);
+    if (!st)
+        st = write_all(&f, cp, params);
+    return folder_close(&f, out, st);
+}

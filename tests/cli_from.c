@@ -1,0 +1,165 @@
+/* The command tern and what comes from elsewhere: pictures that are repeated by their text, models that are converted. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tern/tern.h>
+
+#define LORAS TERN_TEST_DATA "/lora"
+#define PAINT "txt2img", MODEL, "-W", "48", "-H", "40", "--steps", "3", "--seed", "5", "-q"
+#define REPEAT(s, picture, out, ...) RUN(s, "txt2img", MODEL, "--from", picture, "-o", out, "--save-latents", "again", "-q", ##__VA_ARGS__)
+
+static void test_pictures_of_each_format_are_repeated(void **state)
+{
+    static const char *const names[] = {"a.png", "a.jpg", "a.webp"};
+    struct state *s = *state;
+    for (int i = 0; i < 3; i++) {
+        EXPECT(s,
+               RUN(s, PAINT, "-p", "ein K\xc3\xa4tzchen, \xe7\x8c\xab (x:1.2)", "-n", "b,\nSteps: 1", "--sampler", "DPM++ 2M Karras",
+                   "--cfg", "3.25", "--save-latents", "first", "-o", names[i]),
+               0);
+        EXPECT(s, REPEAT(s, names[i], i ? (i == 1 ? "b.jpg" : "b.webp") : "b.png"), 0);
+        assert_true(same_bytes("first", "again"));
+        assert_true(same_bytes(names[i], i ? (i == 1 ? "b.jpg" : "b.webp") : "b.png"));
+        assert_string_equal(s->err, "");
+    }
+}
+
+static void test_syntax_and_loras_are_repeated(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, PAINT, "-p", "a (cat:1.4)", "--prompt-syntax", "a1111", "--save-latents", "first", "-o", "a.png"), 0);
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+    assert_true(same_bytes("first", "again"));
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--prompt-syntax", "plain"), 0);
+    assert_false(same_bytes("first", "again"));
+    EXPECT(s, RUN(s, PAINT, "-p", "a <cat>", "--lora", LORAS "/a.safetensors:0.7", "--save-latents", "first", "-o", "a.png"), 0);
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--lora-dir", LORAS), 0);
+    assert_true(same_bytes("first", "again"));
+    assert_true(same_bytes("a.png", "b.png"));
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+    expect_text(s->err, "a.png: what is not followed of it: LoRAs (--lora-dir finds them): <lora:a:0.7>", "no folder");
+    assert_false(same_bytes("first", "again"));
+    EXPECT(s,
+           RUN(s, PAINT, "-p", "a cat<lora:a:0.7>", "--prompt-syntax", "a1111", "--lora-dir", LORAS, "--save-latents", "first", "-o",
+               "a.png"),
+           0);
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--lora-dir", LORAS), 0);
+    assert_true(same_bytes("first", "again"));
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 2);
+    expect_text(s->err, "\"<lora:a:0.7>\" is a tag and no text", "no folder");
+}
+
+static void test_options_count_instead(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, PAINT, "-p", "a cat", "--sampler", "euler_a", "--schedule", "karras", "--eta", "0.5", "-o", "a.png"), 0);
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--sampler", "euler", "-p", "a dog", "-W", "40", "--seed", "6", "--steps", "2"), 0);
+    EXPECT(s, RUN(s, "info", "b.png"), 0);
+    expect_text(s->out, "a dog\nSteps: 2, Sampler: Euler, CFG scale: 7.5, Seed: 6, Size: 40x40, Model: sd1, RNG: CPU, Version", "info");
+    EXPECT(s, RUN(s, "txt2img", "--from", "a.png", MODEL, "--steps", "1", "--json", "-o", "c.png"), 0); /* options first */
+    expect_text(s->out, "\"steps\":1", "json");
+}
+
+static void test_a_picture_of_img2img(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, PAINT, "-p", "a cat", "-o", "a.png"), 0);
+    EXPECT(s, RUN(s, "img2img", "a.png", MODEL, "--steps", "3", "--seed", "1", "-p", "b", "--strength", "0.7", "-o", "b.png", "-q"), 0);
+    EXPECT(s, RUN(s, "img2img", "a.png", MODEL, "--from", "b.png", "-o", "c.png", "-q"), 0);
+    assert_true(same_bytes("b.png", "c.png"));
+    assert_string_equal(s->err, "");
+    EXPECT(s, REPEAT(s, "b.png", "c.png"), 0);
+    expect_text(s->err, "what is not followed of it: Denoising strength (it was made by img2img)", "txt2img");
+}
+
+/* A picture with that text. */
+static void write_picture(const char *path, const char *text)
+{
+    struct tern_context *ctx = tern_context_create(NULL);
+    struct tern_image *img = tern_image_create(ctx, 8, 8, NULL);
+    assert_non_null(img);
+    if (text)
+        assert_int_equal(tern_image_set_text(img, "parameters", text), TERN_OK);
+    assert_int_equal(tern_image_save(img, path), TERN_OK);
+    tern_image_destroy(&img);
+    tern_context_destroy(&ctx);
+}
+
+static void test_what_is_not_followed_is_told(void **state)
+{
+    struct state *s = *state;
+    write_picture("a.png", "a (cat:1.2)\nSteps: 2, Sampler: Restart, Seed: 1, Size: 48x40, Model hash: abc, Model: other, Emphasis: None, "
+                           "Hires upscale: 2, Version: v1.9");
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+    expect_text(
+        s->err,
+        "warning: a.png: what is not followed of it: Model: other, Sampler: Restart, Emphasis: None, Model hash: abc, Hires upscale: 2\n",
+        "message");
+    EXPECT(s, RUN(s, "txt2img", MODEL, "--from", "a.png", "-o", "b.png", "--json"), 0);
+    expect_text(s->out, "\"not_followed\"", "json");
+    EXPECT(s, RUN(s, "info", "b.png"), 0);
+    expect_text(s->out, "RNG: NV, Version", "A1111's noise is a GPU's");
+    expect_text(s->out, "Prompt syntax: a1111", "syntax");
+}
+
+static void test_pictures_that_tell_nothing(void **state)
+{
+    struct state *s = *state;
+    write_picture("none.png", NULL);
+    write_picture("odd.png", "only a prompt");
+    write_file("bad.png", "x", 1);
+    EXPECT(s, REPEAT(s, "none.png", "b.png"), 1);
+    expect_text(s->err, "none.png: the picture has no infotext", "none");
+    EXPECT(s, REPEAT(s, "odd.png", "b.png"), 1);
+    expect_text(s->err, "infotext: expected a last line such as", "odd");
+    EXPECT(s, REPEAT(s, "bad.png", "b.png"), 1);
+    expect_text(s->err, "bad.png: no picture that can be read", "bad");
+    EXPECT(s, REPEAT(s, "absent.png", "b.png"), 1);
+    expect_text(s->err, "absent.png", "absent");
+    EXPECT(s, RUN(s, "txt2img", MODEL, "--from", "none.png", "--steps", "x"), 2);
+    assert_int_equal(files("."), 3);
+}
+
+static void test_convert(void **state)
+{
+    struct state *s = *state;
+    const char *mini = TERN_TEST_DATA "/formats/mini";
+    EXPECT(s, RUN(s, "convert", mini, "a.safetensors", "--dtype", "f32"), 0);
+    expect_text(s->err, "a.safetensors: written, peak memory", "convert");
+    EXPECT(s, RUN(s, "convert", "a.safetensors", "b.safetensors", "--single-file", "-q"), 0);
+    assert_true(same_bytes("a.safetensors", "b.safetensors"));
+    EXPECT(s, RUN(s, "convert", "a.safetensors", "folder", "--json"), 0);
+    expect_text(s->out, "\"event\":\"done\"", "json");
+    EXPECT(s, RUN(s, "info", "folder"), 0);
+    EXPECT(s, RUN(s, "convert", "a.safetensors", "a.safetensors", "--single-file"), 2);
+    expect_text(s->err, "expected another name", "same file");
+    EXPECT(s, RUN(s, "convert", mini, "c", "--single-file", "--folder"), 2);
+    expect_text(s->err, "found both", "forms");
+    EXPECT(s, RUN(s, "convert", mini, "c", "--dtype", "int8"), 2);
+    EXPECT(s, RUN(s, "convert", mini), 2);
+    s->file_limit = 20000;
+    EXPECT(s, RUN(s, "convert", mini, "c.safetensors"), 1);
+    expect_text(s->err, "c.safetensors", "full disk");
+    s->file_limit = 20000;
+    EXPECT(s, RUN(s, "convert", "a.safetensors", "c"), 1);
+    EXPECT(s, RUN(s, "convert", TERN_SOURCE_ROOT "/models/demo/zh", "c", "--single-file"), 1);
+    expect_text(s->err, "text_encoder is a BertModel", "BERT");
+    assert_int_equal(files("."), 3);
+    EXPECT(s, RUN(s, "convert", "-q", "folder", "folder/unet", "--folder"), 2);
+    assert_int_equal(system("rm -r folder"), 0);
+}
+
+int cli_from_tests(void)
+{
+    const struct CMUnitTest tests[] = {TEST(test_pictures_of_each_format_are_repeated),
+                                       TEST(test_syntax_and_loras_are_repeated),
+                                       TEST(test_options_count_instead),
+                                       TEST(test_a_picture_of_img2img),
+                                       TEST(test_what_is_not_followed_is_told),
+                                       TEST(test_pictures_that_tell_nothing),
+                                       TEST(test_convert)};
+    return cmocka_run_group_tests_name("cli from", tests, cli_setup, cli_teardown);
+}

@@ -1,0 +1,351 @@
+/* Converting checkpoints: folder to file to folder with the same bytes, dtypes, and what is refused with nothing left behind. */
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "weights_help.h"
+
+#include "core/tensor.h"
+#include "damage.h"
+#include "model_help.h"
+#include "models/files/layout.h"
+#include "models/tokenizers/clip_files.h"
+#include "support.h"
+
+static const char *const components[] = {"unet", "vae", "text_encoder", "text_encoder_2"};
+
+static struct tern_context *context(void) { return model_context(NULL, 1); }
+
+/* A copy of a model that has the heads that a reader takes single files of such widths to have. */
+static void copy_model(const char *model, char *folder)
+{
+    damage_copy(model, folder);
+    damage_json(folder, "unet/config.json", "attention_head_dim", json_integer(1));
+    damage_json(folder, "text_encoder/config.json", "num_attention_heads", json_integer(1));
+    if (!strcmp(model, "sdxl"))
+        damage_json(folder, "text_encoder_2/config.json", "num_attention_heads", json_integer(1));
+}
+
+static int entries(const char *folder)
+{
+    int n = 0;
+    DIR *d = opendir(folder);
+    while (d && readdir(d))
+        n++;
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void beside(const char *folder, const char *name, char *out)
+{
+    assert_true(snprintf(out, PATH_SIZE, "%s/%s", folder, name) < PATH_SIZE);
+}
+
+static void convert(struct tern_context *ctx, const char *model, const char *out, const struct tern_convert_params *params)
+{
+    if (tern_convert(ctx, model, out, params))
+        fail_msg("%s to %s: %s", model, out, tern_error(ctx));
+}
+
+/* Every component of both checkpoints has the same tensors; `dtype` COUNT: also the same dtypes, else b is rounded to it. */
+static void same_model(struct tern_context *ctx, const char *a, const char *b)
+{
+    struct tern_checkpoint *x = tern_checkpoint_open(ctx, a), *y = tern_checkpoint_open(ctx, b);
+    if (!x || !y)
+        fail_msg("%s", tern_error(ctx));
+    assert_string_equal(tern_checkpoint_pipeline(x), tern_checkpoint_pipeline(y));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(tern_checkpoint_has(x, components[i]), tern_checkpoint_has(y, components[i]));
+        if (!tern_checkpoint_has(x, components[i]))
+            continue;
+        struct tern_weights *v = tern_checkpoint_weights(x, components[i]), *w = tern_checkpoint_weights(y, components[i]);
+        if (!v || !w)
+            fail_msg("%s", tern_error(ctx));
+        help_same_weights(v, w);
+        tern_weights_unref(&v);
+        tern_weights_unref(&w);
+    }
+    tern_checkpoint_close(&x);
+    tern_checkpoint_close(&y);
+}
+
+static void there_and_back_are_the_same_bytes(void **state)
+{
+    static const char *const models[] = {"sd2", "sdxl"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct tern_context *ctx = context();
+        char folder[PATH_SIZE], file[PATH_SIZE], back[PATH_SIZE], again[PATH_SIZE];
+        copy_model(models[i], folder);
+        beside(folder, "one.safetensors", file);
+        beside(folder, "back", back);
+        beside(folder, "two.safetensors", again);
+        convert(ctx, folder, file, NULL);
+        same_model(ctx, folder, file);
+        convert(ctx, file, back, NULL);
+        same_model(ctx, folder, back);
+        convert(ctx, file, again, &(struct tern_convert_params){.form = TERN_CONVERT_SINGLE_FILE});
+        size_t n, m;
+        uint8_t *x = help_read(file, &n), *y = help_read(again, &m);
+        assert_true(n == m && !memcmp(x, y, n));
+        free(x);
+        free(y);
+        tern_context_destroy(&ctx);
+        damage_remove(folder);
+    }
+}
+
+/* LDM names from the goldens' own conversion: the same tensors under the same names. */
+static void a_single_file_is_that_of_the_goldens(void **state)
+{
+    struct fixture *f = *state;
+    convert(f->ctx, FORMATS "mini", help_path(f, "mini.safetensors"), NULL);
+    struct tern_weights *ours = help_open(f, help_path(f, "mini.safetensors")), *theirs = help_open(f, FORMATS "mini.safetensors");
+    assert_int_equal(tern_weights_count(ours) + 1, tern_weights_count(theirs)); /* position_ids */
+    for (int64_t i = 0; i < tern_weights_count(ours); i++) {
+        const char *name = tern_weights_name(ours, i);
+        tern_tensor *t = tern_weights_get(theirs, name);
+        if (!t)
+            fail_msg("%s: no such name", name);
+        help_same_tensor(tern_weights_at(ours, i), t, name);
+    }
+    assert_string_equal(tern_weights_metadata(ours, "format"), "pt");
+    tern_weights_unref(&ours);
+    tern_weights_unref(&theirs);
+}
+
+static float half(uint16_t h)
+{
+    int e = h >> 10 & 31, m = h & 1023;
+    float v = e ? ldexpf((float)(m | 1024), e - 25) : ldexpf((float)m, -24);
+    return h >> 15 ? -v : v;
+}
+
+static float brain(uint16_t b)
+{
+    uint32_t bits = (uint32_t)b << 16;
+    float v;
+    memcpy(&v, &bits, sizeof(v));
+    return v;
+}
+
+/* No bf16 is nearer to the value than its own; of two the even one counts. */
+static void dtypes_are_rounded_to_nearest(void **state)
+{
+    static const char part[] = "unet/diffusion_pytorch_model.safetensors";
+    struct fixture *f = *state;
+    char out[PATH_SIZE], file[PATH_SIZE];
+    int64_t ties = 0;
+    beside(f->folder, "half", out);
+    convert(f->ctx, TERN_TEST_DATA "/models/sd2", out,
+            &(struct tern_convert_params){.form = TERN_CONVERT_FOLDER, .change_dtype = true, .dtype = TERN_BF16});
+    beside(out, part, file);
+    struct tern_weights *a = help_open(f, TERN_TEST_DATA "/models/sd2/unet/diffusion_pytorch_model.safetensors"), *b = help_open(f, file);
+    assert_int_equal(tern_weights_count(a), tern_weights_count(b));
+    for (int64_t k = 0; k < tern_weights_count(a); k++) {
+        const tern_tensor *from = tern_weights_at(a, k), *to = tern_weights_at(b, k);
+        const uint16_t *x = tern_tensor_host(from);
+        const uint16_t *y = tern_tensor_host(to);
+        assert_true(from->meta.dtype == TERN_F16 && to->meta.dtype == TERN_BF16);
+        for (int64_t i = 0; i < tern_tensor_numel(from); i++) {
+            float v = half(x[i]), error = fabsf(brain(y[i]) - v);
+            assert_true(error <= fabsf(brain((uint16_t)(y[i] + 1)) - v) && error <= fabsf(brain((uint16_t)(y[i] - 1)) - v));
+            bool tie = error > 0 && (error == fabsf(brain((uint16_t)(y[i] + 1)) - v) || error == fabsf(brain((uint16_t)(y[i] - 1)) - v));
+            assert_true(!tie || !(y[i] & 1));
+            ties += tie;
+        }
+    }
+    assert_true(ties > 1000);
+    tern_weights_unref(&a);
+    tern_weights_unref(&b);
+}
+
+/* What a folder that comes from a file needs beside weights: it paints what the file paints. */
+static void pictures_are_the_same(void **state)
+{
+    (void)state;
+    struct tern_context *ctx = context();
+    char folder[PATH_SIZE], file[PATH_SIZE], tokenizer[PATH_SIZE];
+    copy_model("sd2", folder);
+    beside(folder, "one.safetensors", file);
+    beside(folder, "tokenizer", tokenizer);
+    convert(ctx, folder, file, NULL);
+    const char *paths[] = {folder, file};
+    uint8_t pixels[2][64 * 64 * 3];
+    for (int i = 0; i < 2; i++) {
+        struct tern_pipeline *p = tern_pipeline_load(ctx, paths[i], &(struct tern_pipeline_params){.tokenizer_dir = tokenizer});
+        if (!p)
+            fail_msg("%s", tern_error(ctx));
+        struct tern_image *img = tern_txt2img(p, &tern_txt2img_params(.prompt = "a cat", .width = 64, .height = 64, .steps = 2, .seed = 3));
+        assert_non_null(img);
+        memcpy(pixels[i], tern_image_data(img), sizeof(pixels[i]));
+        tern_image_destroy(&img);
+        tern_pipeline_destroy(&p);
+    }
+    assert_memory_equal(pixels[0], pixels[1], sizeof(pixels[0]));
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
+/* SDXL's files can say what the scheduler predicts. */
+static void a_prediction_of_v_is_kept(void **state)
+{
+    (void)state;
+    struct tern_context *ctx = context();
+    char folder[PATH_SIZE], file[PATH_SIZE], back[PATH_SIZE];
+    copy_model("sdxl", folder);
+    damage_json(folder, "scheduler/scheduler_config.json", "prediction_type", json_string("v_prediction"));
+    damage_json(folder, "scheduler/scheduler_config.json", "rescale_betas_zero_snr", json_true());
+    beside(folder, "one.safetensors", file);
+    beside(folder, "back", back);
+    convert(ctx, folder, file, NULL);
+    convert(ctx, file, back, NULL);
+    struct tern_checkpoint *cp = tern_checkpoint_open(ctx, back);
+    assert_non_null(cp);
+    assert_non_null(strstr(tern_checkpoint_scheduler(cp), "\"prediction_type\": \"v_prediction\""));
+    assert_non_null(strstr(tern_checkpoint_scheduler(cp), "\"rescale_betas_zero_snr\": true"));
+    tern_checkpoint_close(&cp);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
+/* vocab.json and merges.txt that are written read as the vocabulary inside the library. */
+static void the_tokenizer_that_is_written_is_the_one_inside(void **state)
+{
+    static const char *const texts[] = {"a photo of an astronaut, 8k!", "K\xc3\xa4tzchen \xe7\x8c\xab \xf0\x9f\x98\x80",
+                                        "supercalifragilistic 12345"};
+    struct fixture *f = *state;
+    char *vocabulary = tern_clip_vocabulary_json(f->ctx), *merges = tern_clip_merges_text(f->ctx);
+    assert_true(vocabulary && merges);
+    for (int open_clip = 0; open_clip < 2; open_clip++) {
+        char folder[PATH_SIZE];
+        snprintf(folder, sizeof(folder), "%s", f->folder);
+        const char *const files[][2] = {{"vocab.json", vocabulary},
+                                        {"merges.txt", merges},
+                                        {"special_tokens_map.json", tern_clip_special_tokens(open_clip)},
+                                        {"tokenizer_config.json", tern_clip_tokenizer_config(open_clip)}};
+        for (int i = 0; i < 4; i++)
+            help_file(f, files[i][0], files[i][1], strlen(files[i][1]));
+        struct tern_tokenizer *inside = tern_tokenizer_clip(f->ctx, open_clip ? 0 : 49407), *read = tern_tokenizer_load(f->ctx, folder);
+        if (!inside || !read)
+            fail_msg("%s", tern_error(f->ctx));
+        assert_int_equal(tern_tokenizer_max_length(inside), tern_tokenizer_max_length(read));
+        for (int i = 0; i < 3; i++) {
+            int64_t a[77], b[77];
+            assert_int_equal(tern_tokenize_padded(inside, texts[i], a), TERN_OK);
+            assert_int_equal(tern_tokenize_padded(read, texts[i], b), TERN_OK);
+            assert_memory_equal(a, b, sizeof(a));
+        }
+        tern_tokenizer_destroy(&inside);
+        tern_tokenizer_destroy(&read);
+    }
+    tern_free_text(f->ctx, vocabulary);
+    tern_free_text(f->ctx, merges);
+}
+
+static void refused(struct tern_context *ctx, const char *model, const char *out, const struct tern_convert_params *params,
+                    enum tern_status status, const char *part)
+{
+    assert_int_equal(tern_convert(ctx, model, out, params), status);
+    support_error(ctx, status, part);
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    static const struct tern_convert_params single = {.form = TERN_CONVERT_SINGLE_FILE}, folder = {.form = TERN_CONVERT_FOLDER},
+                                            bad_form = {.form = 7}, bad_dtype = {.change_dtype = true, .dtype = TERN_I64};
+    struct fixture *f = *state;
+    char out[PATH_SIZE], here[PATH_SIZE];
+    snprintf(here, sizeof(here), "%s", f->folder);
+    snprintf(out, sizeof(out), "%s/out", f->folder);
+    refused(f->ctx, TERN_SOURCE_ROOT "/models/demo/zh", out, &single, TERN_E_UNSUPPORTED, "text_encoder is a BertModel");
+    refused(f->ctx, TERN_TEST_DATA "/models/sd1-heads", out, &single, TERN_E_UNSUPPORTED, "there is no single file of it");
+    refused(f->ctx, TERN_TEST_DATA "/models/sd1", out, &single, TERN_E_UNSUPPORTED, "heads, groups or other settings");
+    refused(f->ctx, FORMATS "mini.safetensors", FORMATS "mini.safetensors", &single, TERN_E_INVALID, "expected another name");
+    refused(f->ctx, FORMATS "mini", FORMATS "mini", &folder, TERN_E_INVALID, "expected another name");
+    refused(f->ctx, FORMATS "mini.safetensors", FORMATS "mini-bin", NULL, TERN_E_INVALID, "one that is not empty");
+    refused(f->ctx, FORMATS "mini.safetensors", FORMATS "odd.json", NULL, TERN_E_INVALID, "found a file");
+    refused(f->ctx, FORMATS "mini", here, NULL, TERN_E_IO, here);
+    refused(f->ctx, FORMATS "odd.safetensors", out, NULL, TERN_E_UNSUPPORTED, "not a Stable Diffusion checkpoint");
+    refused(f->ctx, "absent", out, NULL, TERN_E_NOT_FOUND, "absent");
+    refused(f->ctx, here, out, NULL, TERN_E_NOT_FOUND, "no model");
+    refused(f->ctx, FORMATS "mini", "", NULL, TERN_E_INVALID, "empty");
+    refused(f->ctx, NULL, out, NULL, TERN_E_INVALID, "NULL");
+    refused(f->ctx, FORMATS "mini", out, &bad_form, TERN_E_INVALID, "form");
+    refused(f->ctx, FORMATS "mini", out, &bad_dtype, TERN_E_INVALID, "dtype");
+    assert_int_equal(entries(f->folder), 2);
+}
+
+static void a_model_without_weights_leaves_nothing(void **state)
+{
+    struct fixture *f = *state;
+    char folder[PATH_SIZE], out[PATH_SIZE];
+    copy_model("sd2", folder);
+    damage_delete(folder, "vae/diffusion_pytorch_model.safetensors");
+    snprintf(out, sizeof(out), "%s/out", f->folder);
+    refused(f->ctx, folder, out, &(struct tern_convert_params){.form = TERN_CONVERT_FOLDER}, TERN_E_NOT_FOUND, "no weight file");
+    refused(f->ctx, folder, out, NULL, TERN_E_NOT_FOUND, "no weight file");
+    assert_int_equal(entries(f->folder), 2);
+    damage_remove(folder);
+}
+
+static void a_full_disk_leaves_nothing(void **state)
+{
+    struct fixture *f = *state;
+    char out[PATH_SIZE];
+    struct rlimit old, small;
+    snprintf(out, sizeof(out), "%s/out", f->folder);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = (struct rlimit){20000, old.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    for (int i = 0; i < 2; i++) {
+        enum tern_status st = tern_convert(f->ctx, i ? FORMATS "mini.safetensors" : FORMATS "mini", out, NULL);
+        setrlimit(RLIMIT_FSIZE, &old);
+        assert_int_equal(st, TERN_E_IO);
+        support_error(f->ctx, TERN_E_IO, "written");
+        assert_int_equal(entries(f->folder), 2);
+        setrlimit(RLIMIT_FSIZE, &small);
+    }
+    setrlimit(RLIMIT_FSIZE, &old);
+}
+
+static bool cancel(void *user) { return ++*(int *)user > 40; }
+
+static void a_cancelled_job_leaves_nothing(void **state)
+{
+    struct fixture *f = *state;
+    char out[PATH_SIZE];
+    int calls = 0;
+    snprintf(out, sizeof(out), "%s/out", f->folder);
+    struct tern_context *ctx =
+        tern_context_create(&(struct tern_context_params){.device = "cpu", .threads = 1, .cancel = cancel, .user = &calls});
+    assert_int_equal(tern_convert(ctx, FORMATS "mini.safetensors", out, NULL), TERN_E_CANCELLED);
+    tern_context_destroy(&ctx);
+    assert_int_equal(entries(f->folder), 2);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, help_setup, help_teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(there_and_back_are_the_same_bytes),
+        cmocka_unit_test(pictures_are_the_same),
+        cmocka_unit_test(a_prediction_of_v_is_kept),
+        TEST(a_single_file_is_that_of_the_goldens),
+        TEST(dtypes_are_rounded_to_nearest),
+        TEST(the_tokenizer_that_is_written_is_the_one_inside),
+        TEST(what_cannot_be_is_refused),
+        TEST(a_model_without_weights_leaves_nothing),
+        TEST(a_full_disk_leaves_nothing),
+        TEST(a_cancelled_job_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,303 @@
+/* Infotexts: how they are split, against a reader in Python; what their fields mean; that a picture's own text repeats it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "job_cases.h"
+#include "model_help.h"
+#include "models/pipelines/infotext.h"
+#include "support.h"
+
+#define FROM_A1111 "a (cat:1.2)\nNegative prompt: b\nSteps: 20, Sampler: "
+#define FROM_TERN "a\nSteps: 3, Sampler: Euler, CFG scale: 7, Seed: 1, Size: 64x48, Model: m, RNG: CPU, Version: tern 0.1.0"
+
+static const char *text_of(const json_t *row, const char *key) { return json_string_value(json_object_get(row, key)); }
+
+static void check_split(struct tern_context *ctx, const json_t *row)
+{
+    struct tern_infotext_fields f;
+    const char *text = text_of(row, "text"), *negative = text_of(row, "negative");
+    const json_t *fields = json_object_get(row, "fields");
+    assert_int_equal(tern_infotext_split(ctx, text, &f), TERN_OK);
+    if (strcmp(f.prompt, text_of(row, "prompt")) || !f.negative != !negative || (negative && strcmp(f.negative, negative)))
+        fail_msg("%s: prompts \"%s\", \"%s\"", text, f.prompt, f.negative ? f.negative : "none");
+    if ((size_t)f.count != json_array_size(fields))
+        fail_msg("%s: %d fields, expected %zu", text, f.count, json_array_size(fields));
+    for (int i = 0; i < f.count; i++) {
+        const json_t *pair = json_array_get(fields, (size_t)i);
+        if (strcmp(f.field[i].name, json_string_value(json_array_get(pair, 0))) ||
+            strcmp(f.field[i].value, json_string_value(json_array_get(pair, 1))))
+            fail_msg("%s: \"%s\" is \"%s\"", text, f.field[i].name, f.field[i].value);
+    }
+    tern_infotext_fields_free(ctx, &f);
+}
+
+static void texts_are_split_as_the_reference_splits_them(void **state)
+{
+    json_t *all = support_json("infotext/cases.json");
+    assert_true(json_array_size(all) >= 200);
+    for (size_t i = 0; i < json_array_size(all); i++)
+        check_split(*state, json_array_get(all, i));
+    json_decref(all);
+}
+
+static struct tern_infotext read_text(struct tern_context *ctx, const char *text)
+{
+    struct tern_infotext t;
+    if (tern_infotext_read(ctx, text, &t))
+        fail_msg("%s: %s", text, tern_error(ctx));
+    return t;
+}
+
+static void fields_become_parameters(void **state)
+{
+    struct tern_infotext t =
+        read_text(*state,
+                  FROM_A1111 "Euler a, Schedule type: Karras, CFG scale: 6.5, Seed: 18446744073709551615, Size: 512x768, Model hash: abc, "
+                             "Model: \"my, model\", Clip skip: 2, RNG: CPU, ENSD: -31337, Eta: 0, Sigma noise: 1.003, Emphasis: No norm, "
+                             "Pad conds: True, Hires upscale: 2, Version: v1.9.4");
+    const struct tern_txt2img_params *p = &t.params;
+    assert_string_equal(p->prompt, "a (cat:1.2)");
+    assert_string_equal(p->negative_prompt, "b");
+    assert_int_equal(p->prompt_syntax, TERN_PROMPT_A1111);
+    assert_int_equal(p->sampler, TERN_SAMPLER_EULER_A);
+    assert_int_equal(p->schedule, TERN_SCHEDULE_KARRAS);
+    assert_int_equal(p->steps, 20);
+    assert_true(p->cfg == 6.5 && p->seed == UINT64_MAX && p->width == 512 && p->height == 768 && p->clip_skip == 2);
+    assert_int_equal(p->generator, TERN_GENERATOR_CPU);
+    assert_int_equal(p->emphasis, TERN_EMPHASIS_NO_NORM);
+    assert_true(p->ensd == -31337 && p->sampler_options.eta == -1 && p->sampler_options.s_noise == 1.003);
+    assert_string_equal(t.model, "my, model");
+    assert_string_equal(t.loras, "");
+    assert_string_equal(t.ignored, "Model hash: abc, Hires upscale: 2");
+    tern_infotext_free(*state, &t);
+    assert_null(t.params.prompt);
+}
+
+/* The sampler's name may have a schedule; A1111's own default steps through the noise levels evenly. */
+static void schedules_follow_the_program(void **state)
+{
+    static const struct {
+        const char *text;
+        enum tern_sampler sampler;
+        enum tern_schedule schedule;
+    } rows[] = {
+        {FROM_A1111 "DPM++ 2M Karras, Seed: 1", TERN_SAMPLER_DPMPP_2M, TERN_SCHEDULE_KARRAS},
+        {FROM_A1111 "DPM++ 2M SDE Exponential, Seed: 1", TERN_SAMPLER_DPMPP_2M_SDE, TERN_SCHEDULE_EXPONENTIAL},
+        {FROM_A1111 "DPM++ 2M, Schedule type: SGM Uniform, Seed: 1", TERN_SAMPLER_DPMPP_2M, TERN_SCHEDULE_SGM_UNIFORM},
+        {FROM_A1111 "Euler, Schedule type: Automatic, Seed: 1", TERN_SAMPLER_EULER, TERN_SCHEDULE_NORMAL},
+        {FROM_A1111 "Euler, Seed: 1", TERN_SAMPLER_EULER, TERN_SCHEDULE_NORMAL},
+        {FROM_A1111 "DDIM, Seed: 1", TERN_SAMPLER_DDIM, TERN_SCHEDULE_DEFAULT},
+        {FROM_A1111 "UniPC, Seed: 1", TERN_SAMPLER_UNIPC, TERN_SCHEDULE_DEFAULT},
+        {FROM_A1111 "DPM adaptive, Seed: 1", TERN_SAMPLER_DPM_ADAPTIVE, TERN_SCHEDULE_DEFAULT},
+        {FROM_TERN, TERN_SAMPLER_EULER, TERN_SCHEDULE_DEFAULT},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_infotext t = read_text(*state, rows[i].text);
+        if (t.params.sampler != rows[i].sampler || t.params.schedule != rows[i].schedule)
+            fail_msg("%s: %s, %s", rows[i].text, tern_sampler_name(t.params.sampler), tern_schedule_name(t.params.schedule));
+        tern_infotext_free(*state, &t);
+    }
+}
+
+static void syntax_and_noise_follow_the_program(void **state)
+{
+    static const struct {
+        const char *text;
+        enum tern_prompt_syntax syntax;
+        enum tern_generator_kind generator;
+        const char *prompt, *loras;
+    } rows[] = {
+        {FROM_A1111 "Euler, Seed: 1", TERN_PROMPT_A1111, TERN_GENERATOR_CUDA, "a (cat:1.2)", ""},
+        {FROM_A1111 "Euler, RNG: NV", TERN_PROMPT_A1111, TERN_GENERATOR_CUDA, "a (cat:1.2)", ""},
+        {FROM_A1111 "Euler, Prompt syntax: plain, LoRA tags: 1", TERN_PROMPT_A1111, TERN_GENERATOR_CUDA, "a (cat:1.2)", ""},
+        {FROM_TERN, TERN_PROMPT_PLAIN, TERN_GENERATOR_CPU, "a", ""},
+        {FROM_TERN ", Prompt syntax: a1111", TERN_PROMPT_A1111, TERN_GENERATOR_CPU, "a", ""},
+        {"x <lora:a:1> <lora:b:1> <lora:c:0.5>\n" FROM_TERN, TERN_PROMPT_PLAIN, TERN_GENERATOR_CPU,
+         "x <lora:a:1> <lora:b:1> <lora:c:0.5>\na", ""},
+        {"<lora:a:1> <lora:b:1> <lora:c:0.5>\nSteps: 3, Seed: 1, Version: tern 0.1.0, LoRA tags: 2", TERN_PROMPT_PLAIN, TERN_GENERATOR_CPU,
+         "<lora:a:1>", "<lora:b:1> <lora:c:0.5>"},
+        {"<lora:a:1>\nSteps: 3, Seed: 1, Version: tern 0.1.0, LoRA tags: 9", TERN_PROMPT_PLAIN, TERN_GENERATOR_CPU, "", "<lora:a:1>"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_infotext t = read_text(*state, rows[i].text);
+        if (t.params.prompt_syntax != rows[i].syntax || t.params.generator != rows[i].generator)
+            fail_msg("%s: syntax %d, generator %d", rows[i].text, (int)t.params.prompt_syntax, (int)t.params.generator);
+        assert_string_equal(t.params.prompt, rows[i].prompt);
+        assert_string_equal(t.loras, rows[i].loras);
+        tern_infotext_free(*state, &t);
+    }
+}
+
+/* Values that cannot be followed are listed, and the default stays. */
+static void odd_values_are_listed(void **state)
+{
+    static const char *const odd[] = {"Steps: 0",
+                                      "Steps: 20 x",
+                                      "Steps: 99999999999999999999",
+                                      "Sampler: Restart",
+                                      "Schedule type: Polyexponential",
+                                      "CFG scale: nan",
+                                      "CFG scale: 1e999",
+                                      "CFG scale: -1",
+                                      "Seed: -1",
+                                      "Seed: 18446744073709551616",
+                                      "Size: 512",
+                                      "Size: 0x8",
+                                      "Size: 99999x8",
+                                      "Size: 8x8x8",
+                                      "Clip skip: 0",
+                                      "RNG: TPU",
+                                      "ENSD: 1e5",
+                                      "Emphasis: None",
+                                      "Denoising strength: 0",
+                                      "Denoising strength: 1.5",
+                                      "Sigma churn: inf",
+                                      "Eta: 11",
+                                      "Eta DDIM: 1",
+                                      "LoRA tags: 1",
+                                      "Prompt syntax: a1111",
+                                      "Pad conds: perhaps"};
+    for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++) {
+        char text[256];
+        snprintf(text, sizeof(text), "x\nA1: 1, B2: 2, Sampler: Euler, %s", odd[i]);
+        struct tern_infotext t = read_text(*state, text);
+        if (!strstr(t.ignored, odd[i]))
+            fail_msg("%s: not followed: %s", odd[i], t.ignored);
+        const struct tern_txt2img_params *p = &t.params;
+        assert_true(!p->steps && !p->cfg && !p->seed && !p->width && !p->height && !p->clip_skip && !p->ensd && !p->strength);
+        tern_infotext_free(*state, &t);
+    }
+}
+
+static void bad_texts_are_refused(void **state)
+{
+    struct tern_infotext t;
+    assert_int_equal(tern_infotext_read(*state, "just a prompt", &t), TERN_E_FORMAT);
+    support_error(*state, TERN_E_FORMAT, "expected a last line");
+    assert_int_equal(tern_infotext_read(*state, "", &t), TERN_E_FORMAT);
+    support_error(*state, TERN_E_FORMAT, "found none");
+    assert_int_equal(tern_infotext_read(*state, NULL, &t), TERN_E_INVALID);
+    support_error(*state, TERN_E_INVALID, "NULL");
+}
+
+/* A million fields, in a list of bounded length. */
+static void a_long_text_is_read(void **state)
+{
+    enum { FIELDS = 1 << 18, FIELD = 8 };
+    char *text = malloc(FIELDS * FIELD + 1);
+    assert_non_null(text);
+    for (int i = 0; i < FIELDS; i++)
+        memcpy(text + i * FIELD, "ab: \x1b[m,", FIELD);
+    text[FIELDS * FIELD] = 0;
+    struct tern_infotext t = read_text(*state, text);
+    assert_true(strlen(t.ignored) < 8192);
+    assert_null(strchr(t.ignored, '\x1b'));
+    tern_infotext_free(*state, &t);
+    free(text);
+}
+
+static void allocations_may_fail(void **state)
+{
+    (void)state;
+    for (long n = 1, done = 0; !done; n++) {
+        struct support_allocator a = {0};
+        struct tern_allocator allocator = support_failing(&a);
+        struct tern_context *ctx =
+            tern_context_create(&(struct tern_context_params){.device = "cpu", .threads = 1, .allocator = allocator});
+        assert_non_null(ctx);
+        struct tern_infotext t;
+        a.fail_at = a.count + n;
+        enum tern_status st = tern_infotext_read(ctx, FROM_A1111 "Euler, Model: \"a, b\", Hash: 1\n", &t);
+        a.fail_at = 0;
+        done = st == TERN_OK;
+        if (done)
+            tern_infotext_free(ctx, &t);
+        else
+            assert_int_equal(st, TERN_E_NO_MEMORY);
+        tern_context_destroy(&ctx);
+        assert_int_equal(a.live, 0);
+    }
+}
+
+/* Paints, reads the picture's own text, paints by that alone. */
+static void repeat(struct tern_context *ctx, struct tern_pipeline *p, const struct tern_txt2img_params *params)
+{
+    struct tern_images *first = job_run(ctx, p, params);
+    const char *text = tern_image_text(tern_images_at(first, 0), "parameters");
+    struct tern_infotext t = read_text(ctx, text);
+    assert_string_equal(t.ignored, "");
+    struct tern_images *second = job_run(ctx, p, &t.params);
+    assert_string_equal(tern_image_text(tern_images_at(second, 0), "parameters"), text);
+    if (!job_same(first, 0, second))
+        fail_msg("another picture: %s", text);
+    tern_images_destroy(&first);
+    tern_images_destroy(&second);
+    tern_infotext_free(ctx, &t);
+}
+
+static void pictures_are_repeated(void **state)
+{
+    (void)state;
+    char path[PATH_SIZE];
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
+    struct tern_txt2img_params q = {.prompt = "a (cat:1.4), Steps: 3", .width = 48, .height = 40, .steps = 3, .seed = 7, .cfg = 6.1234567};
+    for (int s = TERN_SAMPLER_DEFAULT; s < TERN_SAMPLER_COUNT; s++) {
+        q.sampler = (enum tern_sampler)s;
+        repeat(ctx, p, &q);
+    }
+    q.negative_prompt = "a dog\nand [a cat]";
+    q.prompt_syntax = TERN_PROMPT_A1111;
+    q.emphasis = TERN_EMPHASIS_NO_NORM;
+    q.clip_skip = 2;
+    q.generator = TERN_GENERATOR_CUDA;
+    q.sampler = TERN_SAMPLER_EULER_A;
+    q.sampler_options = (struct tern_sampler_options){.eta = 1.0 / 3, .s_noise = 1.0000001};
+    q.ensd = 31337;
+    for (int s = TERN_SCHEDULE_DEFAULT; s < TERN_SCHEDULE_COUNT; s++) {
+        q.schedule = (enum tern_schedule)s;
+        repeat(ctx, p, &q);
+    }
+    q.sampler = TERN_SAMPLER_HEUN;
+    q.sampler_options = (struct tern_sampler_options){.s_churn = 0.3, .s_tmin = 0.1, .s_tmax = 10};
+    repeat(ctx, p, &q);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
+/* SDXL: an empty negative prompt is a text, none is zeros. */
+static void an_empty_negative_prompt_is_kept(void **state)
+{
+    (void)state;
+    char path[PATH_SIZE];
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = model_load(ctx, model_path("sdxl", path));
+    struct tern_txt2img_params q = {.prompt = "a cat", .width = 64, .height = 64, .steps = 2, .seed = 7};
+    repeat(ctx, p, &q);
+    q.negative_prompt = "";
+    repeat(ctx, p, &q);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_split_as_the_reference_splits_them),
+        cmocka_unit_test(fields_become_parameters),
+        cmocka_unit_test(schedules_follow_the_program),
+        cmocka_unit_test(syntax_and_noise_follow_the_program),
+        cmocka_unit_test(odd_values_are_listed),
+        cmocka_unit_test(bad_texts_are_refused),
+        cmocka_unit_test(a_long_text_is_read),
+        cmocka_unit_test(allocations_may_fail),
+        cmocka_unit_test(pictures_are_repeated),
+        cmocka_unit_test(an_empty_negative_prompt_is_kept),
+    };
+    return cmocka_run_group_tests(tests, support_setup, support_teardown);
+}

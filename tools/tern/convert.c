@@ -1,0 +1,83 @@
+/* tern convert: a checkpoint in another form or dtype. */
+#include <stdio.h>
+
+#include "command.h"
+
+enum { OPT_SINGLE = OPT_OWN, OPT_FOLDER };
+
+struct settings {
+    struct run_settings run;
+    struct tern_convert_params convert;
+};
+
+static const struct opt opts[] = {
+    {OPT_DTYPE, 0, "dtype", "TYPE", "of the weights: f32, f16 or bf16, rounded to nearest even\n(default: each keeps its own)"},
+    {OPT_SINGLE, 0, "single-file", NULL, "OUT is one LDM-style .safetensors file (default of a folder)"},
+    {OPT_FOLDER, 0, "folder", NULL, "OUT is a diffusers folder (default of a single file)"},
+    {0},
+};
+
+static int apply_form(const struct opt *opt, enum tern_convert_form form, struct settings *s)
+{
+    if (s->convert.form != TERN_CONVERT_OTHER && s->convert.form != form)
+        return usage("option --%s: expected one of --single-file and --folder, found both", opt->name);
+    s->convert.form = form;
+    return GO_ON;
+}
+
+static int apply(const struct opt *opt, const char *value, void *settings)
+{
+    static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
+    static const enum tern_dtype of[] = {TERN_F32, TERN_F16, TERN_BF16};
+    struct settings *s = settings;
+    int choice = 0, code;
+    switch (opt->id) {
+    case OPT_DTYPE:
+        code = value_choice(opt, value, dtypes, &choice);
+        s->convert.dtype = of[choice];
+        s->convert.change_dtype = true;
+        return code;
+    case OPT_SINGLE:
+        return apply_form(opt, TERN_CONVERT_SINGLE_FILE, s);
+    case OPT_FOLDER:
+        return apply_form(opt, TERN_CONVERT_FOLDER, s);
+    default:
+        return run_apply(opt, value, &s->run);
+    }
+}
+
+static int run(const struct command *command, int argc, char **argv)
+{
+    struct settings s = {0};
+    char **arguments;
+    int count, code = options_parse(command, argc, argv, &s, &arguments, &count);
+    if (code != GO_ON)
+        return code;
+    interrupt_catch();
+    struct tern_context *ctx = run_open(&s.run, &code);
+    if (!ctx)
+        return code;
+    code = tern_convert(ctx, arguments[0], arguments[1], &s.convert) ? library_failed(ctx, true) : DONE;
+    if (code == DONE && s.run.json) {
+        json_t *path = json_string(arguments[1]);
+        event_send(json_pack("{s:s, s:o}", "event", "done", "path", path ? path : json_null()));
+    } else if (code == DONE && !s.run.quiet) {
+        char bytes[BYTES_TEXT];
+        fprintf(stderr, "%s: written, peak memory %s\n", arguments[1], bytes_text(tern_memory_peak(ctx), bytes));
+    }
+    tern_context_destroy(&ctx);
+    return code;
+}
+
+const struct command convert_command = {
+    .name = "convert",
+    .arguments = "MODEL OUT",
+    .summary = "Writes a model as a folder, as a single file, or in another dtype.",
+    .least = 2,
+    .most = 2,
+    .opts = {opts, talk_opts},
+    .notes = "MODEL is a diffusers folder or a single .safetensors or .ckpt file of SD 1.x, 2.x or SDXL. OUT appears\n"
+             "when it is complete. A folder in, a single file out, and the other way, unless an option says so.\n",
+    .apply = apply,
+    .run = run,
+};
