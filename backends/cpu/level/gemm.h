@@ -85,7 +85,7 @@ INLINE void tile(const struct call *q, const int rows, const int nv, const enum 
             vf x = v_set(row[i / SHARE * SHARE][i % SHARE * lda]);
 #pragma GCC unroll 4
             for (int j = 0; j < nv; j++)
-                acc[i][j] += x * b[j];
+                acc[i][j] = v_fma(x, b[j], acc[i][j]);
         }
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i += SHARE) {

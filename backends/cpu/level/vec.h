@@ -75,6 +75,21 @@ INLINE void v_store(float *p, vf v) { memcpy(p, &v, sizeof(v)); }
 
 INLINE vf v_set(float x) { return x - (vf){0}; }
 
+/* a b + c, rounded once where the level has the instruction. gcc contracts it everywhere; clang left a tile of one row with two roundings,
+ * so that a row's bits depended on how many rows there were. */
+INLINE vf v_fma(vf a, vf b, vf c)
+{
+#if defined(__clang__) && defined(TERN_LEVEL_512)
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__clang__) && defined(TERN_LEVEL_avx2)
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__clang__) && defined(TERN_LEVEL_NEON)
+    return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
+#endif
+}
+
 /* The first n < VW values; the rest is zero, or is not written. */
 #if defined(TERN_LEVEL_512)
 INLINE __mmask16 v_lanes(int64_t n) { return (__mmask16)((1u << n) - 1); }
