@@ -1,6 +1,4 @@
-/* Every small model of the golden data by its architecture. */
-#include "arch_help.h"
-
+/* Networks of small models by their plans, and their pictures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,50 +6,9 @@
 
 #include <cmocka.h>
 
-#include "damage.h"
+#include "arch_help.h"
 #include "models/pipelines/pipeline.h"
 #include "support.h"
-#include "xl_help.h"
-
-const struct arch archs[] = {
-    {"sd1", "components/sd1", "pipelines", {"txt2img.sd1.euler_a", "img2img.sd1.dpm++2m", "inpaint.sd1.ddim"}},
-    {"sd1-heads", "components/sd1-heads", "pipelines", {"txt2img.sd1-heads.ddim"}},
-    {"sd1-inpaint", "components/sd1-inpaint", "pipelines", {"inpaint.sd1-inpaint.ddim"}},
-    {"sd2", "components/sd2", "pipelines", {"txt2img.sd2.ddim"}},
-    {"sdxl", "components/sdxl", "xl", {"txt2img.sdxl.sizes", "inpaint.sdxl.euler"}},
-    {"sdxl-inpaint", "xl/sdxl-inpaint/components", "xl", {"inpaint.sdxl-inpaint.euler"}},
-    {"sdxl-refiner", "xl/sdxl-refiner/components", "xl", {"img2img.sdxl-refiner.euler"}},
-    {"sdxl-turbo", NULL, "xl", {"txt2img.sdxl-turbo.2-steps"}},
-    {"sdxl-lightning", NULL, "xl", {"txt2img.sdxl-lightning.4-steps"}},
-    {"taesd", "taesd", "taesd", {"txt2img", "inpaint"}},
-};
-const int arch_count = sizeof(archs) / sizeof(*archs);
-
-struct arch_model arch_open(struct tern_context *ctx, const struct arch *a)
-{
-    struct arch_model m = {.made = ""};
-    char path[PATH_SIZE];
-    const bool taesd = !strcmp(a->name, "taesd");
-    if (!strncmp(a->name, "sdxl-", 5)) {
-        xl_folder(ctx, a->name, m.made);
-        snprintf(path, sizeof(path), "%s", m.made);
-    } else {
-        model_path(taesd ? "sd1" : a->name, path);
-    }
-    m.p = tern_pipeline_load(ctx, path, &(struct tern_pipeline_params){.vae = taesd ? TERN_TEST_DATA "/taesd/vae" : NULL});
-    if (!m.p)
-        fail_msg("%s: %s", a->name, tern_error(ctx));
-    return m;
-}
-
-void arch_close(struct arch_model *m)
-{
-    tern_pipeline_destroy(&m->p);
-    if (m->made[0])
-        damage_remove(m->made);
-}
-
-/* ---- networks by their plans */
 
 /* One run: what goes in, and the plan that it is for. */
 struct run {
@@ -162,6 +119,22 @@ double arch_plan_error(struct tern_pipeline *p, const char *component, const str
 
 /* ---- pictures */
 
+/* The ids of the prompt by each tokenizer, where the case tells them. */
+static void check_ids(struct tern_pipeline *p, const json_t *row)
+{
+    size_t i, k;
+    json_t *list = json_object_get(row, "ids"), *ids, *id;
+    json_array_foreach(list, i, ids) {
+        int64_t found[128];
+        const struct tern_tokenizer *t = tern_pipeline_tokenizer(p, (int)i);
+        assert_int_equal(tern_tokenizer_max_length(t), json_array_size(ids));
+        assert_true(json_array_size(ids) <= 128);
+        assert_int_equal(tern_tokenize_padded(t, json_string_value(json_object_get(row, "prompt")), found), TERN_OK);
+        json_array_foreach(ids, k, id)
+            assert_int_equal(found[k], json_integer_value(id));
+    }
+}
+
 void arch_check_pictures(struct tern_context *ctx, struct tern_pipeline *p, const struct arch *a, struct job_worst *w)
 {
     char path[PATH_SIZE];
@@ -178,6 +151,7 @@ void arch_check_pictures(struct tern_context *ctx, struct tern_pipeline *p, cons
             struct job_case c = job_case_read(ctx, row, "pipelines");
             c.params.cfg = c.params.cfg > 0 ? c.params.cfg : 1; /* to the library 0 is the default; all up to 1 is no guidance */
             if (!strcmp(c.name, a->pictures[i])) {
+                check_ids(p, row);
                 job_check_case(ctx, p, &c, latents, pictures, w);
                 found++;
             }
