@@ -332,6 +332,44 @@ static void a_cancelled_job_leaves_nothing(void **state)
     assert_int_equal(entries(f->folder), 2);
 }
 
+/* Allocations of a conversion fail in turn, folder to file and back, with the same dtype and with another one. What is allocated for each
+ * tensor is so often that one in seven is enough: another one of it each time. */
+static void failed_allocations_are_reported(void **state)
+{
+    static const struct tern_convert_params same = {.change_dtype = false}, other = {.change_dtype = true, .dtype = TERN_BF16};
+    static const struct {
+        const char *model;
+        const struct tern_convert_params *params;
+    } rows[] = {{FORMATS "mini", &same}, {FORMATS "mini.safetensors", &other}, {FORMATS "mini.ckpt", &same}};
+    struct fixture *f = *state;
+    struct support_allocator a = {0};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .allocator = support_failing(&a)});
+    char out[PATH_SIZE];
+    beside(f->folder, "out", out);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        enum tern_status st = TERN_E_NO_MEMORY;
+        int failures = 0;
+        const size_t used = tern_memory_used(ctx);
+        for (long n = 1; st; n += n < 500 ? 1 : 7, failures++) {
+            tern_memory_trim(ctx); /* what is kept for reuse takes no allocation */
+            a.fail_at = a.count + n;
+            st = tern_convert(ctx, rows[i].model, out, rows[i].params);
+            a.fail_at = 0;
+            if (st && st != TERN_E_NO_MEMORY)
+                fail_msg("%s, allocation %ld: %s", rows[i].model, n, tern_error(ctx));
+            tern_error_clear(ctx);
+            assert_int_equal(entries(f->folder), st ? 2 : 3);
+            tern_memory_trim(ctx);
+            assert_int_equal(tern_memory_used(ctx), used);
+        }
+        assert_true(failures > 800);
+        print_message("%s: %d allocations failed in turn\n", rows[i].model + strlen(FORMATS), failures);
+        damage_remove(out);
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(a.live, 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, help_setup, help_teardown)
 int main(void)
 {
@@ -346,6 +384,7 @@ int main(void)
         TEST(a_model_without_weights_leaves_nothing),
         TEST(a_full_disk_leaves_nothing),
         TEST(a_cancelled_job_leaves_nothing),
+        TEST(failed_allocations_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
