@@ -216,16 +216,34 @@ static void a_prediction_of_v_is_kept(void **state)
     damage_remove(folder);
 }
 
+/* transformers finds "<|STARTOFTEXT|>" in a text only where its files say that special tokens are normalized. */
+static void check_special_tokens(const char *text, const char *pad)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token"};
+    json_t *o = json_loads(text, 0, NULL);
+    assert_non_null(o);
+    for (int i = 0; i < 3; i++) {
+        const json_t *token = json_object_get(o, names[i]);
+        assert_string_equal(json_string_value(json_object_get(token, "content")), i ? "<|endoftext|>" : "<|startoftext|>");
+        assert_true(json_is_true(json_object_get(token, "normalized")));
+        assert_true(json_is_false(json_object_get(token, "single_word")));
+    }
+    assert_string_equal(json_string_value(json_object_get(o, "pad_token")), pad);
+    json_decref(o);
+}
+
 /* vocab.json and merges.txt that are written read as the vocabulary inside the library. */
 static void the_tokenizer_that_is_written_is_the_one_inside(void **state)
 {
     static const char *const texts[] = {"a photo of an astronaut, 8k!", "K\xc3\xa4tzchen \xe7\x8c\xab \xf0\x9f\x98\x80",
-                                        "supercalifragilistic 12345"};
+                                        "supercalifragilistic 12345", "<|STARTOFTEXT|>'s a <|endofText|>"};
     struct fixture *f = *state;
     char *vocabulary = tern_clip_vocabulary_json(f->ctx), *merges = tern_clip_merges_text(f->ctx);
     assert_true(vocabulary && merges);
     for (int open_clip = 0; open_clip < 2; open_clip++) {
         char folder[PATH_SIZE];
+        check_special_tokens(tern_clip_special_tokens(open_clip), open_clip ? "!" : "<|endoftext|>");
+        check_special_tokens(tern_clip_tokenizer_config(open_clip), open_clip ? "!" : "<|endoftext|>");
         snprintf(folder, sizeof(folder), "%s", f->folder);
         const char *const files[][2] = {{"vocab.json", vocabulary},
                                         {"merges.txt", merges},
@@ -237,7 +255,7 @@ static void the_tokenizer_that_is_written_is_the_one_inside(void **state)
         if (!inside || !read)
             fail_msg("%s", tern_error(f->ctx));
         assert_int_equal(tern_tokenizer_max_length(inside), tern_tokenizer_max_length(read));
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             int64_t a[77], b[77];
             assert_int_equal(tern_tokenize_padded(inside, texts[i], a), TERN_OK);
             assert_int_equal(tern_tokenize_padded(read, texts[i], b), TERN_OK);
