@@ -146,6 +146,11 @@ struct tern_txt2img_params {
     int crops_coords_top_left[2];                     /* 0, 0 */
     int target_size[2];                               /* height, width */
     double aesthetic_score, negative_aesthetic_score; /* of a refiner, in place of the target size; 6, 2.5 */
+    /* The same of the picture that it is not to be: as above where they are not given. As in diffusers, txt2img takes both sizes or none,
+     * and the crop beside them; a refiner takes the first two; else with init_image or denoising_start the sizes count alone. */
+    int negative_original_size[2];
+    int negative_crops_coords_top_left[2]; /* 0, 0 where it counts */
+    int negative_target_size[2];
 
     /* One picture by two models, as SDXL's base and refiner: the first ends where `denoising_end` (0 < x < 1) of the training steps are
      * done, the second has the same steps and begins behind `denoising_start` with init_latents, which are the latents that the first

@@ -8,7 +8,7 @@
 
 /* xl.c: what SDXL adds; pairs are (height, width) and (top, left). */
 struct xl_options {
-    int original_size[2], crop[2], target_size[2];
+    int original_size[2], crop[2], target_size[2], negative_original_size[2], negative_crop[2], negative_target_size[2];
     double score, negative_score, start, end, refiner_start;
     char refiner[4096]; /* "": none */
 };
