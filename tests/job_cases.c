@@ -46,6 +46,7 @@ static void pair(const json_t *row, const char *key, int out[2])
 /* Parameters that few pipelines have. */
 static void read_more(const json_t *row, struct tern_txt2img_params *q)
 {
+    q->image_guidance_scale = number(row, "image_guidance_scale");
     pair(row, "original_size", q->original_size);
     pair(row, "crops_coords_top_left", q->crops_coords_top_left);
     pair(row, "target_size", q->target_size);

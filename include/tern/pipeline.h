@@ -126,17 +126,20 @@ struct tern_txt2img_params {
     int width, height; /* pixels, multiples of 8, at most 8192; the model's own size */
     int steps;         /* 1..1000; 20 */
     double cfg;        /* guidance scale; tern_pipeline_guidance. At most 1: no guidance, one UNet row */
-    uint64_t seed;     /* of the first picture; the next has seed + 1 … */
-    enum tern_sampler sampler; /* the checkpoint's */
+    double image_guidance_scale; /* instruct-pix2pix: guidance by init_image; 1.5. Higher is nearer to it, at 1 it does nothing (two UNet
+                                  * rows in place of three), below 1 there is no guidance, cfg's neither, as in diffusers. Other models
+                                  * refuse it */
+    uint64_t seed;               /* of the first picture; the next has seed + 1 … */
+    enum tern_sampler sampler;   /* the checkpoint's */
     enum tern_schedule schedule;
     struct tern_sampler_options sampler_options; /* eta, churn … as tern_scheduler_set_options takes them */
     int64_t ensd;                       /* A1111's "eta noise seed delta": noise after the first is of the seed plus that; 0: goes on */
     enum tern_generator_kind generator; /* TERN_GENERATOR_CPU */
     int count;                          /* pictures made together; 1 */
 
-    const struct tern_image *init_image; /* img2img: starts from this picture (resized to width x height) */
+    const struct tern_image *init_image; /* img2img: starts from this picture (resized to width x height); instruct-pix2pix: edits it */
     const struct tern_image *mask_image; /* inpaint: white is painted anew, black kept; needs init_image */
-    double strength;                     /* img2img, inpaint: 0 < strength <= 1; 0.8 (inpaint: 1) */
+    double strength;                     /* img2img, inpaint: 0 < strength <= 1; 0.8 (inpaint, instruct-pix2pix: 1) */
 
     tern_tensor *init_latents; /* (count, 4, height/8, width/8) unit noise instead of the seed's */
 
@@ -193,7 +196,8 @@ TERN_API struct tern_image *tern_images_at(const struct tern_images *images, int
 TERN_API tern_tensor *tern_images_latents(const struct tern_images *images);
 TERN_API void tern_images_destroy(struct tern_images **images);
 
-/* Makes params->count pictures: txt2img, img2img (init_image) or inpaint (init_image and mask_image).
+/* Makes params->count pictures: txt2img, img2img (init_image) or inpaint (init_image and mask_image); with an instruct-pix2pix model
+ * what the prompt asks to make of init_image.
  * All parameters are checked before anything is computed. NULL with the error recorded, also
  * TERN_E_CANCELLED. Each picture carries its infotext under "parameters". */
 TERN_API struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params);

@@ -111,7 +111,7 @@ enum tern_status tern_job_choose_calls(struct tern_job *j)
         return tern_fail(j->p->ctx, TERN_E_INVALID,
                          "denoising_start and denoising_end: %s lays its steps over the whole range; another sampler can do a part",
                          tern_sampler_name(sampler));
-    if (q->init_image)
+    if (q->init_image && !tern_pipeline_edits(j->p))
         j->begin = tern_scheduler_begin_at(j->scheduler, q->strength);
     if (q->denoising_start > 0)
         j->begin = tern_scheduler_begin_behind(j->scheduler, q->denoising_start);
@@ -156,7 +156,7 @@ tern_tensor *tern_job_time_ids(const struct tern_job *j)
     const int64_t n = j->p->numbers, count = j->params.count, rows = count * j->branches;
     float *all = tern_calloc(j->p->ctx, (size_t)(rows * n), sizeof(*all));
     for (int64_t i = 0; all && i < rows; i++)
-        fill_row(j, j->guided && i < count, all + n * i);
+        fill_row(j, tern_job_is_negative(j, (int)(i / count)), all + n * i);
     tern_tensor *t = all ? tern_tensor_create(j->p->ctx, TERN_F32, 2, (const int64_t[]){rows, n}, all) : NULL;
     tern_free(j->p->ctx, all);
     return t;
