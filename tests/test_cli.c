@@ -113,6 +113,8 @@ static void test_wrong_usage(void **state)
         {"txt2img -p x --denoising-start 0", {"--denoising-start", "above 0"}},
         {"txt2img -p x --refiner :0.5", {"--refiner", "\":0.5\""}},
         {"txt2img -p x --refiner a:1.5", {"--refiner", "\"1.5\""}},
+        {"txt2img -p x --image-cfg 1.5", {"--image-cfg", "--init-image"}},
+        {"img2img -p x a.png --image-cfg 0", {"--image-cfg", "above 0"}},
         {"txt2img -p x --eta 11", {"--eta", "10"}},
         {"txt2img -p x --s-churn -1", {"--s-churn", "1000"}},
         {"txt2img -p x --s-tmax nan", {"--s-tmax", "nan"}},

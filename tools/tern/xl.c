@@ -106,6 +106,7 @@ void xl_second(const struct xl_options *x, struct tern_txt2img_params *p, const 
     p->width = tern_image_width(tern_images_at(first, 0));
     p->height = tern_image_height(tern_images_at(first, 0));
     p->init_image = p->mask_image = NULL;
+    p->image_guidance_scale = 0;
     p->init_latents = tern_images_latents(first);
     memset(p->target_size, 0, sizeof(p->target_size));
     memset(p->negative_target_size, 0, sizeof(p->negative_target_size));
