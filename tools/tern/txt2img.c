@@ -91,7 +91,9 @@ static const struct opt picture_opts[] = {
      "dpm_adaptive (default: the model's); \"DPM++ 2M Karras\"\nand the like, too"},
     {OPT_SCHEDULE, 0, "schedule", "NAME",
      "default, karras, exponential, beta, sgm_uniform, simple,\nnormal, ddim_uniform or align_your_steps"},
-    {OPT_ETA, 0, "eta", "X", "how much of its noise an ancestral, DPM or SDE sampler adds\n(default 1), or ddim (default 0), 0 to 10"},
+    {OPT_ETA, 0, "eta", "X",
+     "how much of its noise an ancestral, DPM or SDE sampler adds\n(default 1), or ddim (default 0), 0 to 10; tcd's gamma, 0 to "
+     "1\n(default 0.3)"},
     {OPT_S_CHURN, 0, "s-churn", "X", "euler, heun, dpm2: noise before each step (sigma churn),\n0 to 1000 (default 0)"},
     {OPT_S_TMIN, 0, "s-tmin", "X", "the lowest noise level at which that is done (default 0)"},
     {OPT_S_TMAX, 0, "s-tmax", "X", "the highest one (default 0: no limit)"},
