@@ -1,4 +1,4 @@
-/* instruct-pix2pix, of Stable Diffusion 1.x and XL: pictures as diffusers edits them, what the models are recognised by, what they refuse. */
+/* instruct-pix2pix of Stable Diffusion 1.x and XL: pictures as diffusers edits them, what tells the models, and what they refuse. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
