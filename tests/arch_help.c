@@ -152,7 +152,7 @@ void arch_check_pictures(struct tern_context *ctx, struct tern_pipeline *p, cons
             c.params.cfg = c.params.cfg > 0 ? c.params.cfg : 1; /* to the library 0 is the default; all up to 1 is no guidance */
             if (!strcmp(c.name, a->pictures[i])) {
                 check_ids(p, row);
-                job_check_case(ctx, p, &c, latents, pictures, w);
+                job_check_case(ctx, p, &c, latents, tern_weights_get(pictures, c.name) ? pictures : NULL, w); /* some have latents alone */
                 found++;
             }
             job_case_close(&c);

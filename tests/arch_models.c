@@ -17,12 +17,15 @@ const struct arch archs[] = {
     {"sd1", "components/sd1", "pipelines", {"txt2img.sd1.euler_a", "img2img.sd1.dpm++2m", "inpaint.sd1.ddim"}},
     {"sd1-heads", "components/sd1-heads", "pipelines", {"txt2img.sd1-heads.ddim"}},
     {"sd1-inpaint", "components/sd1-inpaint", "pipelines", {"inpaint.sd1-inpaint.ddim"}},
+    {"sd1-pix2pix", NULL, "pix2pix", {"sd1.euler"}},
     {"sd2", "components/sd2", "pipelines", {"txt2img.sd2.ddim"}},
     {"sdxl", "components/sdxl", "xl", {"txt2img.sdxl.sizes", "inpaint.sdxl.euler"}},
     {"sdxl-inpaint", "xl/sdxl-inpaint/components", "xl", {"inpaint.sdxl-inpaint.euler"}},
     {"sdxl-refiner", "xl/sdxl-refiner/components", "xl", {"img2img.sdxl-refiner.euler"}},
     {"sdxl-turbo", NULL, "xl", {"txt2img.sdxl-turbo.2-steps"}},
     {"sdxl-lightning", NULL, "xl", {"txt2img.sdxl-lightning.4-steps"}},
+    {"sdxl-pix2pix", NULL, "pix2pix", {"xl.euler"}},
+    {"sdxl-cosxl", NULL, "pix2pix", {"xl.cosxl"}},
     {"taesd", "taesd", "taesd", {"txt2img", "inpaint"}},
     {"taiyi", "taiyi", "taiyi", {"txt2img.taiyi"}},
     {"taiyi-xl", NULL, "taiyi", {"txt2img.taiyi-xl"}},
@@ -99,7 +102,7 @@ struct arch_model arch_open(struct tern_context *ctx, const struct arch *a)
     struct arch_model m = {.made = ""};
     char path[PATH_SIZE];
     const bool taesd = !strcmp(a->name, "taesd");
-    if (!strncmp(a->name, "sdxl-", 5))
+    if (!strncmp(a->name, "sdxl-", 5) || !strcmp(a->name, "sd1-pix2pix"))
         xl_folder(ctx, a->name, m.made);
     else if (!strcmp(a->name, "taiyi"))
         make_taiyi(m.made);
