@@ -25,6 +25,7 @@ PARTS = {
     "xl": ("xl", ("models", "pipelines")),
     "lora": ("lora", ("models",)),
     "lora-kinds": ("lora_kinds", ("models",)),
+    "lora-rotations": ("lora_rotations", ("models",)),
     "lora-models": ("lora_models", ("models",)),
     "prompts": ("prompts", ("models",)),
     "taesd": ("taesd", ("models", "pipelines")),

@@ -58,10 +58,11 @@ static const struct ending {
     {".w_norm", TERN_LORA_DIFF, WEIGHT, lycoris},
     {".b_norm", TERN_LORA_DIFF, BIAS, lycoris},
     {".on_input", TERN_LORA_ON_INPUT, WEIGHT, lycoris},
-    {".oft_blocks", TERN_LORA_ROLES, FOREIGN, "OFT"},
-    {".oft_diag", TERN_LORA_ROLES, FOREIGN, "OFT"},
-    {".oft_R.weight", TERN_LORA_ROLES, FOREIGN, "OFT"},
-    {".boft_R", TERN_LORA_ROLES, FOREIGN, "BOFT"},
+    {".oft_blocks", TERN_LORA_OFT_BLOCKS, WEIGHT, lycoris},
+    {".oft_diag", TERN_LORA_OFT_DIAG, WEIGHT, lycoris},
+    {".rescale", TERN_LORA_RESCALE, WEIGHT, lycoris},
+    {".oft_R.weight", TERN_LORA_ROLES, FOREIGN, "PEFT's OFT"},
+    {".boft_R", TERN_LORA_ROLES, FOREIGN, "PEFT's BOFT"},
     {".lokr_t1", TERN_LORA_ROLES, FOREIGN, "LoKr with a core in its first matrix"},
 };
 static const struct ending factor = {".weight", TERN_LORA_FACTOR, WEIGHT, lycoris}; /* beside an on_input */
@@ -75,6 +76,7 @@ static const struct beginning {
     {"lora_te_", TERN_LORA_TEXT},
     {"lora_te1_", TERN_LORA_TEXT},
     {"lora_te2_", TERN_LORA_TEXT_2},
+    {"oft_unet_", TERN_LORA_UNET},
     {"unet.", TERN_LORA_UNET},
     {"text_encoder.", TERN_LORA_TEXT},
     {"text_encoder_2.", TERN_LORA_TEXT_2},
@@ -158,7 +160,8 @@ static enum tern_status place_tensor(struct reading *r, int64_t i)
     const struct ending *e = find_ending(f->weights, name, &length);
     if (e && e->target == FOREIGN)
         return tern_fail(f->ctx, TERN_E_UNSUPPORTED,
-                         "%s: tensor \"%s\" is of %s, which is not supported; LoRA, LoCon, LoHa, LoKr, IA3, DoRA and whole differences are",
+                         "%s: tensor \"%s\" is of %s, which is not supported; LoRA, LoCon, LoHa, LoKr, IA3, OFT and "
+                         "BOFT of LyCORIS, DoRA and whole differences are",
                          f->path, tern_lora_name_text(f, i, text), e->format);
     if (e && !f->format)
         f->format = e->format;

@@ -30,10 +30,13 @@ enum tern_lora_role {
     TERN_LORA_KRON_W2_A, /* as hada_w1_a … of that shape */
     TERN_LORA_KRON_W2_B,
     TERN_LORA_KRON_T2,
-    TERN_LORA_DIFF,     /* as the base */
-    TERN_LORA_UP_BIAS,  /* of a bias: (out) */
-    TERN_LORA_FACTOR,   /* IA3: (out) or (in); convolutions (1, out, 1, 1) or (1, in, 1, 1) */
-    TERN_LORA_ON_INPUT, /* IA3: one number, 0: FACTOR is of the outputs */
+    TERN_LORA_DIFF,       /* as the base */
+    TERN_LORA_UP_BIAS,    /* of a bias: (out) */
+    TERN_LORA_FACTOR,     /* IA3: (out) or (in); convolutions (1, out, 1, 1) or (1, in, 1, 1) */
+    TERN_LORA_ON_INPUT,   /* IA3: one number, 0: FACTOR is of the outputs */
+    TERN_LORA_OFT_BLOCKS, /* OFT: (k, n, n), where k n = out; BOFT: (m, k, n, n), n even, k a multiple of 2^(m-1) */
+    TERN_LORA_OFT_DIAG,   /* OFT of LyCORIS 2.0: the rotations themselves, (k, n, n) */
+    TERN_LORA_RESCALE,    /* of both: (out), or as many with sizes 1 behind */
     TERN_LORA_ROLES
 };
 
@@ -44,7 +47,8 @@ enum tern_lora_kind {
     TERN_LORA_HADAMARD,  /* LoHa: W + s alpha / r (B1 A1) * (B2 A2)      [Hyeon-Woo 2021; Yeh 2023] */
     TERN_LORA_KRONECKER, /* LoKr: W + s alpha / r W1 (x) W2              [Edalati 2022; Yeh 2023] */
     TERN_LORA_WHOLE,     /* W + s D; also of biases and norms */
-    TERN_LORA_FACTORS    /* IA3: W (1 + s v), by row or column           [Liu 2022] */
+    TERN_LORA_FACTORS,   /* IA3: W (1 + s v), by row or column           [Liu 2022] */
+    TERN_LORA_ORTHOGONAL /* OFT, BOFT: W + s (g R W - W), g by row       [Qiu 2023; Liu 2023] */
 };
 
 /* What a file holds for one tensor of the model. */
@@ -54,6 +58,7 @@ struct tern_lora_module {
     int64_t weight;                  /* of a bias: index of the weight that it belongs to, whose alpha counts for UP_BIAS */
     bool on_input;                   /* ON_INPUT's value; DORA_SCALE has a number for each input */
     double scale;                    /* alpha / rank; 1 where there is none */
+    double constraint;               /* OFT, BOFT: alpha x out, the largest norm of B - B^T; 0: none */
 };
 
 /* An opened file, whose tensors have found their places in one model. Immutable; one thread at a time counts references. */
@@ -115,6 +120,9 @@ double tern_lora_strength(const struct tern_lora_use *u, enum tern_lora_part par
 
 /* What a module adds to W (f32, in the shape of the base), times `strength`; belongs to the open scope. */
 tern_tensor *tern_lora_difference(const struct tern_lora_file *f, const struct tern_lora_module *m, tern_tensor *w, double strength);
+
+/* That of OFT and BOFT, (out, all else). */
+tern_tensor *tern_lora_rotation(const struct tern_lora_file *f, const struct tern_lora_module *m, tern_tensor *w, double strength);
 
 /* A tensor's name, fit for messages. */
 const char *tern_lora_name_text(const struct tern_lora_file *f, int64_t i, char *out);

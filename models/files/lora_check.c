@@ -8,13 +8,14 @@
 
 /* The kind that a role belongs to; NONE: it goes with others. */
 static const enum tern_lora_kind kinds[TERN_LORA_ROLES] = {
-    [TERN_LORA_DOWN] = TERN_LORA_LOW_RANK,      [TERN_LORA_UP] = TERN_LORA_LOW_RANK,         [TERN_LORA_MID] = TERN_LORA_LOW_RANK,
-    [TERN_LORA_HADA_W1_A] = TERN_LORA_HADAMARD, [TERN_LORA_HADA_W1_B] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_T1] = TERN_LORA_HADAMARD,
-    [TERN_LORA_HADA_W2_A] = TERN_LORA_HADAMARD, [TERN_LORA_HADA_W2_B] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_T2] = TERN_LORA_HADAMARD,
-    [TERN_LORA_KRON_W1] = TERN_LORA_KRONECKER,  [TERN_LORA_KRON_W1_A] = TERN_LORA_KRONECKER, [TERN_LORA_KRON_W1_B] = TERN_LORA_KRONECKER,
-    [TERN_LORA_KRON_W2] = TERN_LORA_KRONECKER,  [TERN_LORA_KRON_W2_A] = TERN_LORA_KRONECKER, [TERN_LORA_KRON_W2_B] = TERN_LORA_KRONECKER,
-    [TERN_LORA_KRON_T2] = TERN_LORA_KRONECKER,  [TERN_LORA_DIFF] = TERN_LORA_WHOLE,          [TERN_LORA_UP_BIAS] = TERN_LORA_WHOLE,
-    [TERN_LORA_FACTOR] = TERN_LORA_FACTORS,     [TERN_LORA_ON_INPUT] = TERN_LORA_FACTORS,
+    [TERN_LORA_DOWN] = TERN_LORA_LOW_RANK,       [TERN_LORA_UP] = TERN_LORA_LOW_RANK,         [TERN_LORA_MID] = TERN_LORA_LOW_RANK,
+    [TERN_LORA_HADA_W1_A] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_W1_B] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_T1] = TERN_LORA_HADAMARD,
+    [TERN_LORA_HADA_W2_A] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_W2_B] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_T2] = TERN_LORA_HADAMARD,
+    [TERN_LORA_KRON_W1] = TERN_LORA_KRONECKER,   [TERN_LORA_KRON_W1_A] = TERN_LORA_KRONECKER, [TERN_LORA_KRON_W1_B] = TERN_LORA_KRONECKER,
+    [TERN_LORA_KRON_W2] = TERN_LORA_KRONECKER,   [TERN_LORA_KRON_W2_A] = TERN_LORA_KRONECKER, [TERN_LORA_KRON_W2_B] = TERN_LORA_KRONECKER,
+    [TERN_LORA_KRON_T2] = TERN_LORA_KRONECKER,   [TERN_LORA_DIFF] = TERN_LORA_WHOLE,          [TERN_LORA_UP_BIAS] = TERN_LORA_WHOLE,
+    [TERN_LORA_FACTOR] = TERN_LORA_FACTORS,      [TERN_LORA_ON_INPUT] = TERN_LORA_FACTORS,    [TERN_LORA_OFT_BLOCKS] = TERN_LORA_ORTHOGONAL,
+    [TERN_LORA_OFT_DIAG] = TERN_LORA_ORTHOGONAL, [TERN_LORA_RESCALE] = TERN_LORA_ORTHOGONAL,
 };
 
 /* A module and the weight that it changes. */
@@ -167,6 +168,31 @@ static enum tern_status check_factor(const struct check *c)
     return c->base->ndim == 4 ? check_shape(c, factor, 4, (const int64_t[]){1, n, 1, 1}) : check_shape(c, factor, 1, &n);
 }
 
+/* Blocks of n outputs; a factor i of BOFT joins the halves of pairs that lie 2^i n / 2 apart. */
+static enum tern_status check_rotation(const struct check *c)
+{
+    const int64_t blocks = c->m->tensor[TERN_LORA_OFT_BLOCKS], diag = c->m->tensor[TERN_LORA_OFT_DIAG],
+                  rescale = c->m->tensor[TERN_LORA_RESCALE];
+    const int64_t t = blocks ? blocks : diag, out = c->base->shape[0];
+    char text[TERN_PRINTABLE], found[TERN_META_TEXT], base[TERN_META_TEXT];
+    if (!t)
+        return missing(c, "set of rotations (oft_blocks)");
+    if (blocks && diag)
+        return tern_fail(c->f->ctx, TERN_E_FORMAT, "%s: tensor \"%s\": the file has other rotations of the same weight", c->f->path,
+                         tern_lora_name_text(c->f, diag - 1, text));
+    const struct tern_meta *is = &tern_weights_at(c->f->weights, t - 1)->meta;
+    const bool butterfly = blocks && is->ndim == 4;
+    const int64_t n = size_of(c, t, is->ndim ? is->ndim - 1 : 0), factors = butterfly ? size_of(c, t, 0) : 1;
+    if (out % n || (butterfly && (n % 2 || factors > 32 || out / n % (INT64_C(1) << (factors - 1)))))
+        return tern_fail(c->f->ctx, TERN_E_SHAPE,
+                         "%s: tensor \"%s\": %s turns no outputs of a weight of %s; is the LoRA made for another model?", c->f->path,
+                         tern_lora_name_text(c->f, t - 1, text), tern_meta_text(is, found), tern_meta_text(c->base, base));
+    const int64_t shape[] = {factors, out / n, n, n};
+    if (check_shape(c, t, butterfly ? 4 : 3, butterfly ? shape : shape + 1))
+        return tern_error_status(c->f->ctx);
+    return rescale ? check_shape(c, rescale, 1, &out) : TERN_OK;
+}
+
 /* DoRA's magnitudes: PEFT has one for each output; LyCORIS for each output or, by default in its older versions, for each input. */
 static enum tern_status check_magnitude(const struct check *c)
 {
@@ -175,7 +201,7 @@ static enum tern_status check_magnitude(const struct check *c)
     char text[TERN_PRINTABLE];
     if (!peft && !lycoris)
         return TERN_OK;
-    if (c->m->kind == TERN_LORA_WHOLE || c->m->kind == TERN_LORA_FACTORS || (peft && lycoris))
+    if (c->m->kind == TERN_LORA_WHOLE || c->m->kind == TERN_LORA_FACTORS || c->m->kind == TERN_LORA_ORTHOGONAL || (peft && lycoris))
         return tern_fail(c->f->ctx, TERN_E_FORMAT, "%s: tensor \"%s\": a magnitude beside other tensors than LoRA's, LoHa's or LoKr's",
                          c->f->path, tern_lora_name_text(c->f, (peft ? peft : lycoris) - 1, text));
     if (peft)
@@ -232,6 +258,9 @@ static enum tern_status check_module(const struct check *c)
         break;
     case TERN_LORA_FACTORS:
         st = check_factor(c);
+        break;
+    case TERN_LORA_ORTHOGONAL:
+        st = check_rotation(c);
         break;
     }
     return st ? st : check_magnitude(c);
