@@ -135,7 +135,10 @@ static bool find_place(const struct reading *r, const char *name, size_t length,
     memcpy(module, name + skip, length - skip);
     module[length - skip] = 0;
     drop_processor(module);
-    for (*part = b->part < 0 ? 0 : b->part; *part < TERN_LORA_PARTS; ++*part) {
+    int first = b->part < 0 ? 0 : b->part;
+    if (first == TERN_LORA_TEXT && !r->bases[first]) /* a refiner has the second alone, which is its first to those who name it */
+        first = TERN_LORA_TEXT_2;
+    for (*part = first; *part < TERN_LORA_PARTS; ++*part) {
         *target = tern_lora_names_find(r->names[*part], module, bias);
         if (*target >= 0 || b->part >= 0)
             return *target >= 0;

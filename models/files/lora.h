@@ -93,8 +93,9 @@ struct tern_lora_use {
  * error recorded. What is new is computed on the context's device, in f32, and rounded once to base's dtype. */
 struct tern_weights *tern_lora_derive(struct tern_weights *base, enum tern_lora_part part, const struct tern_lora_use *uses, int n);
 
-/* Refuses a block that the model does not have, and strengths that are no numbers. `second`: it has a second text encoder. */
-enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, bool second, const struct tern_lora *lora);
+/* Refuses a block that the model does not have, and strengths that are no numbers. The model's text encoders are the parts first to
+ * end - 1. */
+enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, enum tern_lora_part first, int end, const struct tern_lora *lora);
 
 /* ---- between the files of the reader */
 
