@@ -77,9 +77,13 @@ static const struct beginning {
     {"lora_te1_", TERN_LORA_TEXT},
     {"lora_te2_", TERN_LORA_TEXT_2},
     {"oft_unet_", TERN_LORA_UNET},
+    {"lycoris_", -1},
     {"unet.", TERN_LORA_UNET},
     {"text_encoder.", TERN_LORA_TEXT},
     {"text_encoder_2.", TERN_LORA_TEXT_2},
+    {"text_encoders.clip_l.transformer.", TERN_LORA_TEXT}, /* ComfyUI's own names, beside diffusion_model. */
+    {"text_encoders.clip_h.transformer.", TERN_LORA_TEXT},
+    {"text_encoders.clip_g.transformer.", TERN_LORA_TEXT_2},
     {"base_model.model.", -1},
     {"diffusion_model.", TERN_LORA_UNET},
     {"", -1}, /* fits last */
