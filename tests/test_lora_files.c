@@ -90,7 +90,7 @@ static const struct file files[] = {
     {{{"lora_te2_text_model_encoder_layers_0_mlp_fc1.lora_down.weight", 2, {1, 40}}},
      NULL,
      TERN_E_FORMAT,
-     {"a LoRA for Stable Diffusion XL, Stable Diffusion 3 or Flux"}},
+     {"a LoRA for Stable Diffusion XL or its refiner, Stable Diffusion 3 or Flux"}},
     {{{"lora_unet_joint_blocks_0_x_block_mlp_fc1.lora_down.weight", 2, {2, 40}}}, NULL, TERN_E_FORMAT, {"a LoRA for Stable Diffusion 3"}},
     {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}},
      "sdxl_base_v1-0",

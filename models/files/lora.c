@@ -6,6 +6,7 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "models/files/architecture.h"
 #include "models/files/weights.h"
 
 static const char kohya[] = "kohya", peft[] = "PEFT", diffusers[] = "diffusers before PEFT", lycoris[] = "LyCORIS";
@@ -70,10 +71,11 @@ static const struct ending factor = {".weight", TERN_LORA_FACTOR, WEIGHT, lycori
 /* How it begins. */
 static const struct beginning {
     const char *text;
-    int part; /* -1: not said */
+    int part;   /* -1: not said */
+    bool alone; /* of the only text encoder, whichever that is: a refiner has the second */
 } beginnings[] = {
     {"lora_unet_", TERN_LORA_UNET},
-    {"lora_te_", TERN_LORA_TEXT},
+    {"lora_te_", TERN_LORA_TEXT, true},
     {"lora_te1_", TERN_LORA_TEXT},
     {"lora_te2_", TERN_LORA_TEXT_2},
     {"oft_unet_", TERN_LORA_UNET},
@@ -140,7 +142,7 @@ static bool find_place(const struct reading *r, const char *name, size_t length,
     module[length - skip] = 0;
     drop_processor(module);
     int first = b->part < 0 ? 0 : b->part;
-    if (first == TERN_LORA_TEXT && !r->bases[first]) /* a refiner has the second alone, which is its first to those who name it */
+    if (b->alone && !r->bases[first])
         first = TERN_LORA_TEXT_2;
     for (*part = first; *part < TERN_LORA_PARTS; ++*part) {
         *target = tern_lora_names_find(r->names[*part], module, bias);
@@ -207,7 +209,7 @@ static void list_lost(const struct reading *r, char *out, size_t size)
 static enum tern_status report_lost(const struct reading *r)
 {
     const struct tern_lora_file *f = r->f;
-    char names[SHOWN * (TERN_PRINTABLE + 4) + 32] = "";
+    char names[SHOWN * (TERN_PRINTABLE + 4) + 32] = "", own[TERN_ARCHITECTURE_TEXT];
     long long n = (long long)tern_weights_count(f->weights), lost = (long long)r->lost;
     list_lost(r, names, sizeof(names));
     if (!n)
@@ -216,13 +218,13 @@ static enum tern_status report_lost(const struct reading *r)
         return tern_fail(f->ctx, TERN_E_FORMAT,
                          "%s: no LoRA: none of its %lld tensors is named as kohya's scripts, LyCORIS, PEFT or diffusers name them: %s",
                          f->path, n, names);
-    if (tern_lora_check_model(f, r->bases[TERN_LORA_UNET], lost))
+    if (tern_lora_check_model(f, r->bases, lost))
         return tern_error_status(f->ctx);
     if (lost == n)
-        return tern_fail(
-            f->ctx, TERN_E_FORMAT,
-            "%s: a LoRA in the form of %s, but none of its %lld tensors has a place in this model: %s; is it made for another one?",
-            f->path, f->format, n, names);
+        return tern_fail(f->ctx, TERN_E_FORMAT,
+                         "%s: a LoRA in the form of %s, but none of its %lld tensors has a place in this model (%s): %s; is it made for "
+                         "another one?",
+                         f->path, f->format, n, tern_architecture_text(f->model, own), names);
     if (lost)
         tern_message(f->ctx, TERN_LOG_WARN, "%s: %lld of its %lld tensors have no place in this model and are not used: %s", f->path, lost,
                      n, names);
@@ -251,7 +253,8 @@ static enum tern_status read_modules(struct reading *r)
     return tern_lora_read_alphas(f, r->bases);
 }
 
-struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path, struct tern_weights *const bases[TERN_LORA_PARTS])
+struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path, unsigned model,
+                                      struct tern_weights *const bases[TERN_LORA_PARTS])
 {
     struct tern_lora_file *f = tern_failed(ctx) ? NULL : tern_calloc(ctx, 1, sizeof(*f));
     if (!f)
@@ -259,6 +262,7 @@ struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path
     tern_context_ref(ctx);
     f->refs = 1;
     f->ctx = ctx;
+    f->model = model;
     f->path = tern_strdup(ctx, path);
     f->weights = f->path ? tern_weights_open(ctx, path) : NULL;
     struct reading r = {.f = f, .bases = bases};

@@ -67,6 +67,7 @@ struct tern_lora_file {
     struct tern_context *ctx;
     char *path;
     const char *format; /* "kohya" …, static; NULL before one was recognised */
+    unsigned model;     /* of architecture.h: what the model is */
     struct tern_weights *weights;
     struct {
         struct tern_lora_module *module; /* by index in the part's weight set */
@@ -74,10 +75,12 @@ struct tern_lora_file {
     } part[TERN_LORA_PARTS];
 };
 
-/* Reads a file for the model with these weight sets (borrowed, by part; NULL: the model has no such part). Tensors that the model has
+/* Reads a file for the model of that architecture (of architecture.h) with these weight sets (borrowed, by part; NULL: the model has no
+ * such part). Tensors that the model has
  * no place for are told to the log, with their number and names. NULL with the error recorded: no weight file, no LoRA, a kind of
  * adapter that tern does not have, one for another architecture, no tensor that has a place, shapes that do not fit. */
-struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path, struct tern_weights *const bases[TERN_LORA_PARTS]);
+struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path, unsigned model,
+                                      struct tern_weights *const bases[TERN_LORA_PARTS]);
 struct tern_lora_file *tern_lora_ref(struct tern_lora_file *f);
 void tern_lora_unref(struct tern_lora_file **f);
 
@@ -112,9 +115,9 @@ enum tern_status tern_lora_check_modules(struct tern_lora_file *f, struct tern_w
 /* Sets the scale of every module: from its alpha tensor, else from the file's metadata, else 1. */
 enum tern_status tern_lora_read_alphas(struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS]);
 
-/* Refuses a file for another architecture than that of the UNet, as far as that can be told: by the header, by widths that do not fit,
- * and by names if it is asked for. TERN_OK: it may fit. */
-enum tern_status tern_lora_check_model(const struct tern_lora_file *f, const struct tern_weights *unet, bool by_names);
+/* Refuses a file for another architecture than the model's, as far as that can be told: by the header, by widths that do not fit, and by
+ * names if it is asked for. TERN_OK: it may fit. */
+enum tern_status tern_lora_check_model(const struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS], bool by_names);
 
 /* The factor of tensor `name`, without the LoRA's scale. */
 double tern_lora_strength(const struct tern_lora_use *u, enum tern_lora_part part, const char *name);

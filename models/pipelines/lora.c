@@ -105,7 +105,7 @@ static enum tern_status list_add(struct list *l, struct tern_pipeline *p, const 
         if (!bases[part] && !(bases[part] = tern_checkpoint_weights(tern_pipeline_holder(p, component), component)))
             return tern_error_status(l->ctx);
     }
-    a->file = tern_lora_open(l->ctx, a->path, bases);
+    a->file = tern_lora_open(l->ctx, a->path, tern_pipeline_architecture(p), bases);
     return tern_error_status(l->ctx);
 }
 
