@@ -411,8 +411,9 @@ static void test_two_models(void **state)
     EXPECT(s, WITH("-o", "rest.png", "--denoising-start", "0.6", "--init-latents", "half.safetensors", "--lora", XL_LORA ":0.7"), 0);
     EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6", "--refiner-lora", XL_LORA ":0.5", "--refiner-lora", XL_LORA ":.2:unet=1"), 0);
     assert_false(same_bytes("alone.png", "two.png"));
-    EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6", "--refiner-lora", XL_LORA ":0.7"), 0);
+    EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6", "--refiner-lora", XL_LORA ":0.7", "--json"), 0);
     assert_true(same_bytes("rest.png", "two.png"));
+    assert_non_null(strstr(s->out, "a cat\\nSteps")); /* its infotext has no place for them */
     EXPECT(s, WITH("-o", "first.png", "--refiner", XL ":0.6", "--lora", XL_LORA ":0.7"), 0);
     assert_false(same_bytes("first.png", "two.png"));
     EXPECT(s, WITH("-o", "x.png", "--refiner-lora", XL_LORA), 2);
