@@ -183,6 +183,10 @@ static void bad_texts_are_refused(void **state)
     support_error(*state, TERN_E_FORMAT, "found none");
     assert_int_equal(tern_infotext_read(*state, NULL, &t), TERN_E_INVALID);
     support_error(*state, TERN_E_INVALID, "NULL");
+    assert_int_equal(tern_infotext_read(*state, "a \xff", &t), TERN_E_INVALID);
+    support_error(*state, TERN_E_INVALID, "infotext: not valid UTF-8 at byte 2");
+    assert_int_equal(tern_infotext_read(*state, "\xf0", &t), TERN_E_INVALID);
+    support_error(*state, TERN_E_INVALID, "not valid UTF-8 at byte 0");
 }
 
 /* A million fields, in a list of bounded length. */

@@ -31,6 +31,7 @@ PARTS = {
     "lora-models": ("lora_models", ("models",)),
     "prompts": ("prompts", ("models",)),
     "taesd": ("taesd", ("models", "pipelines")),
+    "taiyi": ("taiyi", ("models",)),
     "infotext": ("infotexts", ()),
     "demo": ("demo", ()),
     "demo-sheet": ("demo_sheet", ()),

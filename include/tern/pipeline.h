@@ -183,7 +183,7 @@ struct tern_infotext {
     char *ignored;                     /* what cannot be followed, for people: "Model hash: 81761151, Hires upscale: 2"; "" */
 };
 /* Reads an infotext. Prompts are in A1111's syntax, unless tern wrote the text ("Version: tern ...") of a plain one. TERN_E_FORMAT
- * when it has no fields. Free what comes out, but not after an error, with tern_infotext_free. */
+ * when it has no fields, TERN_E_INVALID when it is no UTF-8. Free what comes out, but not after an error, with tern_infotext_free. */
 TERN_API enum tern_status tern_infotext_read(struct tern_context *ctx, const char *text, struct tern_infotext *out);
 TERN_API void tern_infotext_free(struct tern_context *ctx, struct tern_infotext *t);
 
