@@ -94,7 +94,8 @@ struct tern_prompt_embedding {
  * the text encoder's, a name twice) the pipeline is as it was. Not from a callback of a running job. */
 TERN_API enum tern_status tern_pipeline_set_embeddings(struct tern_pipeline *p, const struct tern_prompt_embedding *list, int n);
 
-/* One picture during sampling: `steps` are model calls (of dpm_adaptive, until the last, an estimate); `latents` are n x 4 x height/8 x
+/* One picture during sampling: `steps` are model calls (of dpm_adaptive, until the last, an estimate), counted anew in a second pass;
+ * `latents` are n x 4 x height/8 x
  * width/8 values, valid during the call. */
 typedef void tern_step_callback(int step, int steps, const float *latents, int64_t count, void *user);
 
@@ -114,6 +115,23 @@ enum tern_emphasis {
     TERN_EMPHASIS_ORIGINAL, /* multiply them, and all of the chunk such that its mean is what it was */
     TERN_EMPHASIS_NO_NORM,  /* multiply them */
     TERN_EMPHASIS_IGNORE    /* nothing */
+};
+
+/* AUTOMATIC1111's hires fix: when the picture is sampled, its latents are resized and sampled again, from the last of so many steps that
+ * the denoising strength is reached. There is a second pass when hr_scale, hr_resize_x or hr_resize_y is set. */
+struct tern_hires {
+    double hr_scale;              /* of width and height; rounded down to whole latent pixels */
+    int hr_resize_x, hr_resize_y; /* the size in place of a scale, at most 8192; one of the two: the other follows. Both: the picture
+                                   * fills that size, and what is too long is cut off on both sides */
+    const char *hr_upscaler;      /* "Latent": bilinear; or "Latent (antialiased)", "Latent (bicubic)", "Latent (bicubic antialiased)",
+                                   * "Latent (nearest)", "Latent (nearest-exact)", as torch.nn.functional.interpolate */
+    int hr_second_pass_steps;     /* exactly so many; as many as the first pass */
+    double denoising_strength;    /* 0 < x <= 1; 0.7 */
+    /* NULL (also ""), 0: those of the first pass */
+    const char *hr_prompt, *hr_negative_prompt;
+    enum tern_sampler hr_sampler;
+    enum tern_schedule hr_schedule;
+    double hr_cfg;
 };
 
 struct tern_txt2img_params {
@@ -139,6 +157,8 @@ struct tern_txt2img_params {
     double strength;                     /* img2img, inpaint: 0 < strength <= 1; 0.8 (inpaint: 1) */
 
     tern_tensor *init_latents; /* (count, 4, height/8, width/8) unit noise instead of the seed's */
+
+    struct tern_hires hires; /* a second pass at another size; from text alone, by one model. Noise is of the seed again */
 
     /* SDXL: what the picture is said to be; names, meaning and order (height, width; top, left) are diffusers'. A model without such a
      * condition refuses it. */

@@ -37,13 +37,15 @@ static enum tern_status read_texts(struct tern_job *j, struct tern_condition *c)
     return tern_error_status(ctx);
 }
 
+/* Steps as prompts count them. */
+static int prompt_steps(const struct tern_job *j) { return (j->params.steps - j->skipped) * j->scheduler->fns->calls_per_step; }
+
 /* One more condition. A text that is plain holds for all steps. */
 static enum tern_status add(struct tern_job *j, const char *text, double weight, bool zeros)
 {
     struct tern_condition *c = &j->conditions->at[j->conditions->count++];
-    const int steps = is_a1111(j) ? j->params.steps * j->scheduler->fns->calls_per_step : 1;
     *c = (struct tern_condition){.weight = weight, .zeros = zeros};
-    if (is_a1111(j) ? tern_prompt_schedule(j->p->ctx, text, steps, &c->schedule)
+    if (is_a1111(j) ? tern_prompt_schedule(j->p->ctx, text, prompt_steps(j), j->first ? prompt_steps(j->first) : 0, &c->schedule)
                     : tern_prompt_schedule_plain(j->p->ctx, text, &c->schedule))
         return tern_error_status(j->p->ctx);
     return read_texts(j, c);

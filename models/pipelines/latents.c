@@ -137,6 +137,17 @@ static enum tern_status start_from_noise(struct tern_job *j)
     return tern_error_status(j->p->ctx);
 }
 
+/* The latents of the first pass in another size, with noise on them. */
+static enum tern_status start_from_first(struct tern_job *j)
+{
+    const int64_t n = j->params.count * j->picture;
+    for (int i = 0; i < j->params.count; i++)
+        draw_noise(j, i);
+    if (tern_job_upscale(j) == TERN_OK)
+        tern_scheduler_add_noise(j->scheduler, j->begin, j->latents, j->noise, j->latents, n);
+    return tern_error_status(j->p->ctx);
+}
+
 enum tern_status tern_job_start_latents(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
@@ -149,7 +160,7 @@ enum tern_status tern_job_start_latents(struct tern_job *j)
     seed_generators(j, 0);
     if (j->params.init_latents && tern_tensor_read(j->params.init_latents, TERN_F32, j->noise, (size_t)n * sizeof(float)))
         return tern_error_status(ctx);
-    enum tern_status status = j->params.init_image ? start_from_picture(j) : start_from_noise(j);
+    enum tern_status status = j->params.init_image ? start_from_picture(j) : j->first ? start_from_first(j) : start_from_noise(j);
     if (j->params.ensd)
         seed_generators(j, j->params.ensd);
     return status;

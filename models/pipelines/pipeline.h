@@ -100,8 +100,8 @@ void tern_pipeline_drop_preview(struct tern_pipeline *p);
 struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const struct tern_stage *stage);
 /* The same bound to the component's weights: a new reference, so that a callback's own jobs cannot take it away. */
 struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct tern_stage *stage);
-/* Memory that this binding would take now; 0 when it is there. */
-size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage);
+/* Memory that this binding would take now; 0 when it is there. `beside`: a stage of the same component that will be bound then; or NULL. */
+size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage, const struct tern_stage *beside);
 /* The most memory that making any of the plans took that have not been used yet. */
 size_t tern_pipeline_making(const struct tern_pipeline *p);
 /* Drops the bindings of a set of weights; their plans stay. */
@@ -188,11 +188,28 @@ struct tern_job {
     size_t arena;                         /* of the VAE's plans: what their arena is to keep to; 0: no limit */
     size_t unet_algorithm, vae_algorithm; /* algorithm_bytes of their plans */
     bool sequential;                      /* each component leaves memory after its stage */
+    struct tern_job *hires;               /* the second pass; NULL: there is none */
+    const struct tern_job *first;         /* of the second pass; else NULL */
+    int skipped;                          /* second pass: steps of params.steps that are not done */
+    struct tern_upscaling *upscaling;     /* second pass: how its latents become of the first's */
 };
 
 /* Fills in defaults and checks everything that can be checked without computing. */
 enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params);
 void tern_job_destroy(struct tern_job *j);
+/* The same of one pass alone, in a job that is all zero, or has what tells a second pass. */
+enum tern_status tern_job_prepare_pass(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params);
+
+/* hires.c. Makes the second pass that `params`, those of the caller, ask for, if any. */
+enum tern_status tern_job_prepare_hires(struct tern_job *j, const struct tern_txt2img_params *params);
+/* The pass that the pictures are of. */
+static inline struct tern_job *tern_job_last(struct tern_job *j) { return j->hires ? j->hires : j; }
+/* Its latents (without noise) of those of the first pass. */
+enum tern_status tern_job_upscale(struct tern_job *j);
+/* What that takes for a moment. */
+size_t tern_job_upscale_bytes(const struct tern_job *j);
+/* tern_scheduler_noise_range; of a second pass that of all steps, also of those that are not done, as in AUTOMATIC1111. */
+bool tern_job_noise_range(const struct tern_job *j, double *low, double *high);
 
 /* micro.c: parts of the checks; the scheduler's first and last call; (rows, numbers), negative rows first, NULL with the error recorded. */
 enum tern_status tern_job_check_micro(const struct tern_pipeline *p, const struct tern_txt2img_params *q);
@@ -243,6 +260,7 @@ tern_tensor *tern_job_text_states(const struct tern_job *j, const struct tern_te
 enum tern_status tern_job_encode_prompt(struct tern_job *j);
 enum tern_status tern_job_start_latents(struct tern_job *j);
 enum tern_status tern_job_sample(struct tern_job *j);
+/* Of the last pass; texts tell of both. */
 enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images);
 
 /* decode.c: "vae_decoder" or "preview_decoder" in use, and host buffers of one picture. End it, also after an error. */

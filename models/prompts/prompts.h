@@ -60,7 +60,8 @@ struct tern_prompt_schedule {
     char **texts;                 /* each once */
     int n_parts, n_texts, capacity;
 };
-enum tern_status tern_prompt_schedule(struct tern_context *ctx, const char *text, int steps, struct tern_prompt_schedule *out);
+/* Of a second pass `before` is the number of steps of the first: whole numbers count on from there, parts from 1. Else 0. */
+enum tern_status tern_prompt_schedule(struct tern_context *ctx, const char *text, int steps, int before, struct tern_prompt_schedule *out);
 /* The same of a text without such syntax: it holds all the time. */
 enum tern_status tern_prompt_schedule_plain(struct tern_context *ctx, const char *text, struct tern_prompt_schedule *out);
 void tern_prompt_schedule_free(struct tern_prompt_schedule *s);

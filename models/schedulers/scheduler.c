@@ -183,10 +183,15 @@ int tern_scheduler_begin_at(struct tern_scheduler *s, double strength)
         return -1;
     }
     /* StableDiffusionImg2ImgPipeline.get_timesteps: counted in steps, whatever the number of calls. */
-    int skipped = s->steps - (int)(s->steps * strength), begin = skipped * s->fns->calls_per_step;
+    return tern_scheduler_skip(s, s->steps - (int)(s->steps * strength));
+}
+
+int tern_scheduler_skip(struct tern_scheduler *s, int steps)
+{
+    int begin = steps * s->fns->calls_per_step;
     if (s->fns->skip_steps) {
         restart(s, 0);
-        return s->fns->skip_steps(s, skipped) ? -1 : 0;
+        return s->fns->skip_steps(s, steps) ? -1 : 0;
     }
     restart(s, begin < s->calls ? begin : s->calls);
     return s->begin;
