@@ -61,16 +61,16 @@ static enum tern_status choose_size(const struct tern_job *j, const struct tern_
         fill_size(h, w, h0, u);
     else if (most <= MAX_SIDE)
         *u = (struct tern_upscaling){.width = (int64_t)((double)w * h->hr_scale), .height = (int64_t)((double)h0 * h->hr_scale)};
-    if (u->width < scale || u->height < scale || u->width > MAX_SIDE || u->height > MAX_SIDE)
-        return tern_fail(j->p->ctx, TERN_E_INVALID,
-                         "hires: hr_scale %g, hr_resize %d x %d of a picture of %d x %d: expected latents of %d..%d pixels on each side",
-                         h->hr_scale, h->hr_resize_x, h->hr_resize_y, j->params.width, j->params.height, (int)scale, MAX_SIDE);
-    u->columns = u->width / scale;
-    u->rows = u->height / scale;
     if (h->hr_resize_x && h->hr_resize_y) {
         u->cut_x = (u->width - h->hr_resize_x) / scale;
         u->cut_y = (u->height - h->hr_resize_y) / scale;
     }
+    u->columns = u->width / scale;
+    u->rows = u->height / scale;
+    if (u->columns <= u->cut_x || u->rows <= u->cut_y || u->width > MAX_SIDE || u->height > MAX_SIDE)
+        return tern_fail(j->p->ctx, TERN_E_INVALID,
+                         "hires: hr_scale %g, hr_resize %d x %d of a picture of %d x %d: expected latents of %d..%d pixels on each side",
+                         h->hr_scale, h->hr_resize_x, h->hr_resize_y, j->params.width, j->params.height, (int)scale, MAX_SIDE);
     return TERN_OK;
 }
 
@@ -162,7 +162,7 @@ enum tern_status tern_job_prepare_hires(struct tern_job *j, const struct tern_tx
     if (j->hires->upscaling)
         *j->hires->upscaling = u;
     if (!tern_failed(ctx) && tern_job_prepare_pass(j->hires, j->p, &q))
-        tern_fail_prefix(ctx, "hires: ");
+        tern_fail_prefix(ctx, "hires");
     return tern_error_status(ctx);
 }
 

@@ -9,12 +9,14 @@
 #include "core/context.h"
 #include "models/pipelines/infotext.h"
 #include "models/pipelines/pipeline.h"
+#include "models/pipelines/upscale.h"
 #include "models/prompts/prompts.h"
 #include "models/schedulers/scheduler.h"
 
 struct reading {
     struct tern_txt2img_params params;
     bool ours;                   /* tern wrote it */
+    bool hires;                  /* there is a second pass */
     enum tern_schedule schedule; /* by its own field; TERN_SCHEDULE_COUNT: there is none */
     unsigned takes;              /* options of the sampler */
     int tags;                    /* of LoRAs behind the prompt */
@@ -86,15 +88,17 @@ static bool take_seed(struct reading *r, const char *v)
     return ok;
 }
 
-static bool take_size(struct reading *r, const char *v)
+static bool take_pair(const char *v, int least, int *width, int *height)
 {
-    int width = 0, height = 0, end = 0;
-    if (sscanf(v, "%5dx%5d%n", &width, &height, &end) != 2 || v[end] || width < 8 || height < 8 || width > 8192 || height > 8192)
+    int w = 0, h = 0, end = 0;
+    if (sscanf(v, "%5dx%5d%n", &w, &h, &end) != 2 || v[end] || w < least || h < least || w > 8192 || h > 8192)
         return false;
-    r->params.width = width;
-    r->params.height = height;
+    *width = w;
+    *height = h;
     return true;
 }
+
+static bool take_size(struct reading *r, const char *v) { return take_pair(v, 8, &r->params.width, &r->params.height); }
 
 static bool take_sampler(struct reading *r, const char *v)
 {
@@ -170,6 +174,68 @@ static bool take_tmax(struct reading *r, const char *v)
     return r->takes & TERN_TAKES_CHURN && number(v, 0, 1e6, &r->params.sampler_options.s_tmax);
 }
 
+static bool take_hr_scale(struct reading *r, const char *v) { return r->hires = number(v, 1e-3, 8192, &r->params.hires.hr_scale); }
+
+static bool take_hr_resize(struct reading *r, const char *v)
+{
+    struct tern_hires *h = &r->params.hires;
+    if (!take_pair(v, 0, &h->hr_resize_x, &h->hr_resize_y) || (!h->hr_resize_x && !h->hr_resize_y))
+        return false;
+    return r->hires = true;
+}
+
+static bool take_hr_steps(struct reading *r, const char *v)
+{
+    return r->hires && take_int(v, 1, 1000, &r->params.hires.hr_second_pass_steps);
+}
+
+static bool take_hr_upscaler(struct reading *r, const char *v)
+{
+    const struct tern_upscaler *u = tern_upscaler_find(v);
+    if (r->hires && u)
+        r->params.hires.hr_upscaler = u->name;
+    return r->hires && u;
+}
+
+static bool take_hr_sampler(struct reading *r, const char *v)
+{
+    struct tern_hires *h = &r->params.hires;
+    const enum tern_sampler s = r->hires ? tern_sampler_parse(v, &h->hr_schedule) : TERN_SAMPLER_COUNT;
+    if (s < TERN_SAMPLER_COUNT)
+        h->hr_sampler = s;
+    return s < TERN_SAMPLER_COUNT;
+}
+
+/* A1111's own default is the one of choose_schedule. */
+static bool take_hr_schedule(struct reading *r, const char *v)
+{
+    const enum tern_schedule s = r->hires ? tern_schedule_parse(v) : TERN_SCHEDULE_COUNT;
+    if (s < TERN_SCHEDULE_COUNT)
+        r->params.hires.hr_schedule = s == TERN_SCHEDULE_DEFAULT ? TERN_SCHEDULE_NORMAL : s;
+    return s < TERN_SCHEDULE_COUNT;
+}
+
+static bool take_hr_cfg(struct reading *r, const char *v)
+{
+    const bool ok = r->hires && number(v, 0, 1000, &r->params.hires.hr_cfg);
+    if (ok)
+        r->params.hires.hr_cfg = fmax(r->params.hires.hr_cfg, 1);
+    return ok;
+}
+
+/* The fields' own texts, of which the result gets copies. */
+static bool take_hr_prompt(struct reading *r, const char *v)
+{
+    r->params.hires.hr_prompt = v;
+    return r->hires;
+}
+
+static bool take_hr_negative(struct reading *r, const char *v)
+{
+    r->params.hires.hr_negative_prompt = v;
+    return r->hires;
+}
+
 /* Fields that are followed, in the order in which they are read: options depend on the sampler. */
 static const struct {
     const char *name;
@@ -199,6 +265,15 @@ static const struct {
     {"Sigma tmin", take_tmin},
     {"Sigma tmax", take_tmax},
     {"Sigma noise", take_noise},
+    {"Hires upscale", take_hr_scale},
+    {"Hires resize", take_hr_resize},
+    {"Hires steps", take_hr_steps},
+    {"Hires upscaler", take_hr_upscaler},
+    {"Hires sampler", take_hr_sampler},
+    {"Hires schedule type", take_hr_schedule},
+    {"Hires CFG Scale", take_hr_cfg},
+    {"Hires prompt", take_hr_prompt},
+    {"Hires negative prompt", take_hr_negative},
 };
 #define KNOWN (sizeof(known) / sizeof(*known))
 
@@ -258,7 +333,22 @@ static enum tern_status follow(struct tern_context *ctx, const struct tern_infot
             return tern_error_status(ctx);
     }
     choose_schedule(r);
+    if (r->hires) { /* the strength is that of the second pass */
+        r->params.hires.denoising_strength = r->params.strength;
+        r->params.strength = 0;
+    }
     return TERN_OK;
+}
+
+/* The texts of the second pass, which become the result's. */
+static enum tern_status copy_prompts(struct tern_context *ctx, struct tern_hires *h, struct tern_infotext *out)
+{
+    struct tern_hires *to = &out->params.hires;
+    *to = *h;
+    to->hr_prompt = h->hr_prompt ? tern_strdup(ctx, h->hr_prompt) : NULL;
+    to->hr_negative_prompt = h->hr_negative_prompt ? tern_strdup(ctx, h->hr_negative_prompt) : NULL;
+    *h = *to;
+    return tern_error_status(ctx);
 }
 
 /* A plain prompt is text, so the tags that stand behind it are known by their number alone. Cuts them off. */
@@ -290,7 +380,7 @@ static enum tern_status fill(struct tern_context *ctx, struct tern_infotext_fiel
         return tern_error_status(ctx);
     out->loras = cut_tags(ctx, f->prompt, r.params.prompt_syntax == TERN_PROMPT_PLAIN ? r.tags : 0);
     out->model = model ? tern_strdup(ctx, model) : NULL;
-    if (!out->loras || (model && !out->model))
+    if (copy_prompts(ctx, &r.params.hires, out) || !out->loras || (model && !out->model))
         return tern_error_status(ctx);
     out->params = r.params;
     out->params.prompt = f->prompt;
@@ -319,7 +409,14 @@ enum tern_status tern_infotext_read(struct tern_context *ctx, const char *text, 
 
 void tern_infotext_free(struct tern_context *ctx, struct tern_infotext *t)
 {
-    void *all[] = {(void *)(uintptr_t)t->params.prompt, (void *)(uintptr_t)t->params.negative_prompt, t->model, t->loras, t->ignored};
+    const struct tern_hires *h = &t->params.hires;
+    void *all[] = {(void *)(uintptr_t)t->params.prompt,
+                   (void *)(uintptr_t)t->params.negative_prompt,
+                   (void *)(uintptr_t)h->hr_prompt,
+                   (void *)(uintptr_t)h->hr_negative_prompt,
+                   t->model,
+                   t->loras,
+                   t->ignored};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         tern_free(ctx, all[i]);
     *t = (struct tern_infotext){0};

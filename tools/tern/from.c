@@ -45,6 +45,7 @@ int from_read(const char *path, const struct picture_settings *given, struct pic
     s->generator = p->generator;
     s->ensd = (int)p->ensd;
     s->strength = p->strength;
+    s->hires = p->hires;
     if (given->sampler == TERN_SAMPLER_DEFAULT) { /* another sampler has schedules and options of its own */
         s->sampler = p->sampler;
         s->schedule = p->schedule;
@@ -67,7 +68,7 @@ static bool is_model(const char *path, const char *name)
 }
 
 /* What of the picture this job does not follow, in one message. */
-static void tell(const struct picture_settings *s, bool strength)
+static void tell(const struct picture_settings *s, bool strength, bool hires)
 {
     const struct tern_infotext *t = &s->infotext;
     const struct {
@@ -75,6 +76,7 @@ static void tell(const struct picture_settings *s, bool strength)
     } more[] = {
         {"Model: ", t->model && !is_model(s->model, t->model) ? t->model : ""},
         {"Denoising strength", strength ? " (it was made by img2img)" : ""},
+        {"Hires", hires ? " (it was made by txt2img)" : ""},
         {"LoRAs (--lora-dir finds them): ", s->lora_dir || s->loras.count ? "" : t->loras},
         {"", t->ignored},
     };
@@ -100,7 +102,10 @@ void from_fit(struct picture_settings *s, const struct picture_settings *given)
         s->strength = 0;
     if (s->prompt_syntax == TERN_PROMPT_PLAIN && given->emphasis == TERN_EMPHASIS_ORIGINAL)
         s->emphasis = TERN_EMPHASIS_ORIGINAL;
-    tell(s, strength);
+    bool hires = s->image && hires_wanted(&s->hires) && !hires_wanted(&given->hires);
+    if (hires)
+        s->hires = (struct tern_hires){0};
+    tell(s, strength, hires);
 }
 
 void from_free(struct picture_settings *s)

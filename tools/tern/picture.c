@@ -218,6 +218,7 @@ static int generate(struct job *j, struct picture_settings *s)
         .mask_image = j->mask,
         .strength = s->strength,
         .init_latents = j->latents,
+        .hires = s->hires,
         .on_kernel = s->profile ? trace_kernel : NULL,
         .on_kernel_user = &j->trace,
         .on_preview = s->preview.path ? preview_write : NULL,

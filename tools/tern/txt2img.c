@@ -136,32 +136,16 @@ static int apply_side(const struct opt *opt, const char *text, int *out)
 static int apply_sampler(const struct opt *opt, const char *text, struct picture_settings *s)
 {
     enum tern_schedule schedule = TERN_SCHEDULE_DEFAULT;
-    s->sampler = tern_sampler_parse(text, &schedule);
-    if (s->sampler < TERN_SAMPLER_COUNT) {
-        if (!s->schedule_given)
-            s->schedule = schedule;
-        return GO_ON;
-    }
-    char list[256] = "";
-    for (int i = TERN_SAMPLER_DEFAULT + 1; i < TERN_SAMPLER_COUNT; i++) {
-        size_t n = strlen(list);
-        snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "", tern_sampler_name((enum tern_sampler)i));
-    }
-    return usage("option --sampler: there is no sampler \"%s\"; there are %s", text, list);
+    int code = value_sampler(opt, text, &s->sampler, &schedule);
+    if (code == GO_ON && !s->schedule_given)
+        s->schedule = schedule;
+    return code;
 }
 
 static int apply_schedule(const struct opt *opt, const char *text, struct picture_settings *s)
 {
-    s->schedule = tern_schedule_parse(text);
     s->schedule_given = true;
-    if (s->schedule < TERN_SCHEDULE_COUNT)
-        return GO_ON;
-    char list[256] = "";
-    for (int i = 0; i < TERN_SCHEDULE_COUNT; i++) {
-        size_t n = strlen(list);
-        snprintf(list + n, sizeof(list) - n, "%s%s", i ? ", " : "", tern_schedule_name((enum tern_schedule)i));
-    }
-    return usage("option --schedule: there is no schedule \"%s\"; there are %s", text, list);
+    return value_schedule(opt, text, &s->schedule);
 }
 
 static int apply_cfg(const struct opt *opt, const char *text, struct picture_settings *s)
@@ -317,7 +301,9 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         s->profile = value;
         return GO_ON;
     default:
-        return opt->id >= OPT_XL ? xl_apply(opt, value, &s->xl) : run_apply(opt, value, &s->run);
+        return opt->id >= OPT_HIRES ? hires_apply(opt, value, &s->hires)
+               : opt->id >= OPT_XL  ? xl_apply(opt, value, &s->xl)
+                                    : run_apply(opt, value, &s->run);
     }
 }
 
@@ -371,7 +357,8 @@ static int run_with(const struct command *command, int argc, char **argv, int im
         return usage("option --lora-dir: works with --prompt-syntax a1111 only; --lora names files");
     if (s->preview_vae && !s->preview.path)
         return usage("option --preview-vae: works with --preview only");
-    return picture_make(s);
+    code = hires_check(&s->hires);
+    return code == GO_ON ? picture_make(s) : code;
 }
 
 static int run(const struct command *command, int argc, char **argv, int images)
@@ -392,7 +379,7 @@ const struct command txt2img_command = {
     .summary = "Makes pictures from a text.",
     .least = 0,
     .most = 1,
-    .opts = {prompt_opts, from_text_opts, picture_opts, xl_opts, run_opts, talk_opts},
+    .opts = {prompt_opts, from_text_opts, hires_opts, picture_opts, xl_opts, run_opts, talk_opts},
     .notes = NOTES_MODEL,
     .apply = apply,
     .run = run_txt2img,
