@@ -99,6 +99,30 @@ static void test_a_second_pass_is_repeated(void **state)
     expect_text(s->err, "what is not followed of it: Hires (it was made by txt2img)", "img2img");
 }
 
+/* Files that --from does not find by itself are told, unless the command line gives them. */
+static void test_other_files_are_told(void **state)
+{
+#define WORD TERN_TEST_DATA "/prompts/learned.bin"
+#define TINY TERN_TEST_DATA "/taesd/vae"
+    struct state *s = *state;
+    EXPECT(s,
+           RUN(s, PAINT, "-p", "a <cat-toy>, toy", "--embedding", WORD, "--embedding", TERN_TEST_DATA "/prompts/a1111.pt:not named",
+               "--embedding", TERN_TEST_DATA "/prompts/unnamed.pt:to,y", "--vae", TINY, "-n", "to,y", "-o", "a.png"),
+           0);
+    EXPECT(s, RUN(s, "info", "a.png"), 0);
+    expect_text(s->out, "Model: sd1, VAE: vae, RNG: CPU, TI hashes: \"learned: 7f64a811896a, toy: ", "text");
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--embedding", WORD, "--embedding", TERN_TEST_DATA "/prompts/unnamed.pt:to,y", "--vae", TINY), 0);
+    assert_true(same_bytes("a.png", "b.png"));
+    expect_text(s->err, "not followed of it: TI hashes (--embedding gives the files): learned: 7f64a811896a, toy: ", "another name");
+    EXPECT(s, RUN(s, PAINT, "-p", "a <cat-toy>", "--embedding", WORD, "--vae", TINY, "-o", "a.png"), 0);
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--embedding", WORD, "--vae", TINY), 0);
+    assert_true(same_bytes("a.png", "b.png"));
+    assert_string_equal(s->err, "");
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+    expect_text(s->err, "not followed of it: VAE (--vae gives it): vae, TI hashes (--embedding gives the files): learned: 7f64a811896a\n",
+                "nothing");
+}
+
 /* A picture with that text. */
 static void write_picture(const char *path, const char *text)
 {
@@ -186,6 +210,7 @@ int cli_from_tests(void)
                                        TEST(test_options_count_instead),
                                        TEST(test_a_picture_of_img2img),
                                        TEST(test_a_second_pass_is_repeated),
+                                       TEST(test_other_files_are_told),
                                        TEST(test_what_is_not_followed_is_told),
                                        TEST(test_pictures_that_tell_nothing),
                                        TEST(test_convert)};

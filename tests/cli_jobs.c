@@ -394,22 +394,35 @@ static void test_two_models(void **state)
 #define XL TERN_TEST_DATA "/models/sdxl"
 #define WITH(...) RUN(s, "txt2img", XL, "-p", "a cat", "--steps", "5", "--seed", "7", "-W", "40", "-H", "48", "-q", __VA_ARGS__)
     struct state *s = *state;
-    EXPECT(s, WITH("-o", "alone.png"), 0);
+    EXPECT(s, WITH("-o", "alone.png", "--save-latents", "alone"), 0);
     EXPECT(s, WITH("-o", "half.png", "--denoising-end", "0.6", "--save-latents", "half.safetensors"), 0);
-    assert_false(same_bytes("alone.png", "half.png"));
-    EXPECT(s, WITH("-o", "rest.png", "--denoising-start", "0.6", "--init-latents", "half.safetensors"), 0);
-    assert_true(same_bytes("alone.png", "rest.png"));
-    EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6"), 0);
-    assert_true(same_bytes("alone.png", "two.png"));
+    assert_false(same_bytes("alone", "half.safetensors"));
+    EXPECT(s, WITH("-o", "rest.png", "--denoising-start", "0.6", "--init-latents", "half.safetensors", "--save-latents", "rest"), 0);
+    assert_true(same_bytes("alone", "rest"));
+    EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6", "--save-latents", "two"), 0);
+    assert_true(same_bytes("alone", "two"));
+    EXPECT(s, RUN(s, "txt2img", XL, "--from", "two.png", "--refiner", XL, "-o", "again.png", "-q"), 0);
+    assert_true(same_bytes("two.png", "again.png"));
+    assert_string_equal(s->err, "");
+    EXPECT(s, RUN(s, "txt2img", XL, "--from", "two.png", "-o", "again.png", "-q", "--save-latents", "two"), 0);
+    expect_text(s->err, "what is not followed of it: Refiner (--refiner gives it): sdxl\n", "no refiner");
+    assert_true(same_bytes("alone", "two"));
+    EXPECT(s, RUN(s, "info", "two.png"), 0);
+    expect_text(s->out, "Model: sdxl, RNG: CPU, Refiner: sdxl, Refiner switch at: 0.6, Version", "text");
     EXPECT(s, WITH("-o", "x.png", "--denoising-start", "0.6"), 2);
     expect_text(s->err, "denoising_start: expected the latents of the first model", "--denoising-start");
     EXPECT(s, WITH("-o", "x.png", "--refiner", "none"), 1);
     expect_text(s->err, "none: no such file or folder", "--refiner");
 
-    EXPECT(s, WITH("-o", "same.png", "--original-size", "40x48", "--target-size", "40x48", "--crops-coords-top-left", "0,0"), 0);
-    assert_true(same_bytes("alone.png", "same.png"));
-    EXPECT(s, WITH("-o", "other.png", "--original-size", "48x40"), 0);
-    assert_false(same_bytes("alone.png", "other.png"));
+    EXPECT(s,
+           WITH("-o", "same.png", "--original-size", "40x48", "--target-size", "40x48", "--crops-coords-top-left", "0,0", "--save-latents",
+                "same"),
+           0);
+    assert_true(same_bytes("alone", "same"));
+    EXPECT(s, WITH("-o", "other.png", "--original-size", "48x40", "--crops-coords-top-left", "0,8", "--save-latents", "other"), 0);
+    assert_false(same_bytes("alone", "other"));
+    EXPECT(s, RUN(s, "txt2img", XL, "--from", "other.png", "-o", "again.png", "-q"), 0);
+    assert_true(same_bytes("other.png", "again.png"));
     EXPECT(s, WITH("-o", "x.png", "--aesthetic-score", "5"), 2);
     expect_text(s->err, "aesthetic_score: sdxl is not told that", "--aesthetic-score");
 #undef WITH

@@ -7,10 +7,12 @@
 
 #include <cmocka.h>
 
+#include "damage.h"
 #include "job_cases.h"
 #include "model_help.h"
 #include "models/pipelines/infotext.h"
 #include "support.h"
+#include "xl_help.h"
 
 #define FROM_A1111 "a (cat:1.2)\nNegative prompt: b\nSteps: 20, Sampler: "
 #define FROM_TERN "a\nSteps: 3, Sampler: Euler, CFG scale: 7, Seed: 1, Size: 64x48, Model: m, RNG: CPU, Version: tern 0.1.0"
@@ -166,6 +168,15 @@ static void odd_values_are_listed(void **state)
                                       "Eta: 11",
                                       "Eta DDIM: 1",
                                       "LoRA tags: 1",
+                                      "SDXL original size: 0x8",
+                                      "SDXL target size: 65537x1",
+                                      "SDXL crop top: -1",
+                                      "SDXL crop left: 1.5",
+                                      "SDXL aesthetic score: inf",
+                                      "SDXL negative aesthetic score: x",
+                                      "Refiner switch at: 0.5",
+                                      "Denoising end: 0.5",
+                                      "Denoising start: 0.5",
                                       "Hires upscale: 0",
                                       "Hires resize: 0x0",
                                       "Hires resize: 9000x8",
@@ -230,7 +241,10 @@ static void allocations_may_fail(void **state)
         struct tern_infotext t;
         a.fail_at = a.count + n;
         enum tern_status st = tern_infotext_read(
-            ctx, FROM_A1111 "Euler, Model: \"a, b\", Hash: 1, Hires resize: 8x0, Hires prompt: c, Hires negative prompt: d\n", &t);
+            ctx,
+            FROM_A1111
+            "Euler, Model: \"a, b\", Hash: 1, Hires resize: 8x0, Hires prompt: c, Hires negative prompt: d, Refiner: e, VAE: f\n",
+            &t);
         a.fail_at = 0;
         done = st == TERN_OK;
         if (done)
@@ -323,6 +337,52 @@ static void second_passes_are_repeated(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* What SDXL was told, and a part of the steps. */
+static void conditions_of_sdxl_are_repeated(void **state)
+{
+    (void)state;
+    char path[PATH_SIZE];
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = model_load(ctx, model_path("sdxl", path));
+    struct tern_txt2img_params q = {.prompt = "a cat", .width = 64, .height = 64, .steps = 4, .seed = 7, .original_size = {512, 384}};
+    q.target_size[0] = q.target_size[1] = 65536;
+    q.crops_coords_top_left[1] = 33;
+    q.denoising_end = 1.0 / 3;
+    repeat(ctx, p, &q);
+    struct tern_images *images = job_run(ctx, p, &q);
+    const char *text = tern_image_text(tern_images_at(images, 0), "parameters"),
+               *part = "RNG: CPU, SDXL original size: 384x512, SDXL target size: 65536x65536, SDXL crop left: 33, Denoising end: "
+                       "0.3333333333333333, Version";
+    if (!strstr(text, part))
+        fail_msg("\"%s\": expected \"%s\"", text, part);
+    tern_images_destroy(&images);
+    tern_pipeline_destroy(&p);
+    xl_folder(ctx, "sdxl-refiner", path);
+    p = model_load(ctx, path);
+    q = (struct tern_txt2img_params){.prompt = "a cat", .width = 64, .height = 64, .steps = 2, .aesthetic_score = -1.5};
+    q.negative_aesthetic_score = 1e-7;
+    q.crops_coords_top_left[0] = 1;
+    repeat(ctx, p, &q);
+    tern_pipeline_destroy(&p);
+    damage_remove(path);
+    tern_context_destroy(&ctx);
+}
+
+/* A refiner's scores are its own; a VAE and textual inversions are told by name. */
+static void other_models_are_told(void **state)
+{
+    struct tern_infotext t =
+        read_text(*state, FROM_A1111 "Euler, Model: base, VAE hash: 1, VAE: a.pt, Refiner: r [0123456789], Refiner switch at: "
+                                     "0.7, SDXL aesthetic score: 7, TI hashes: \"a: 12, b: 34\", Version: v1");
+    assert_string_equal(t.params.refiner.name, "r [0123456789]");
+    assert_true(t.params.denoising_end == 0.7 && t.params.refiner.aesthetic_score == 7 && t.params.aesthetic_score == 0);
+    assert_string_equal(t.vae, "a.pt");
+    assert_string_equal(t.embeddings, "a: 12, b: 34");
+    assert_string_equal(t.ignored, "VAE hash: 1");
+    tern_infotext_free(*state, &t);
+    assert_null(t.params.refiner.name);
+}
+
 /* SDXL: an empty negative prompt is a text, none is zeros. */
 static void an_empty_negative_prompt_is_kept(void **state)
 {
@@ -351,6 +411,8 @@ int main(void)
         cmocka_unit_test(allocations_may_fail),
         cmocka_unit_test(pictures_are_repeated),
         cmocka_unit_test(second_passes_are_repeated),
+        cmocka_unit_test(conditions_of_sdxl_are_repeated),
+        cmocka_unit_test(other_models_are_told),
         cmocka_unit_test(an_empty_negative_prompt_is_kept),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);

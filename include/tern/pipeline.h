@@ -171,6 +171,11 @@ struct tern_txt2img_params {
      * done, the second has the same steps and begins behind `denoising_start` with init_latents, which are the latents that the first
      * ended with (tern_images_latents) and no noise. 0: all steps. */
     double denoising_end, denoising_start;
+    /* For the infotext alone: the model behind denoising_end, by its path or name, and the scores that it is told. NULL: it is not known. */
+    struct {
+        const char *name;
+        double aesthetic_score, negative_aesthetic_score;
+    } refiner;
 
     tern_step_callback *on_step; /* after each step */
     void *on_step_user;
@@ -189,8 +194,11 @@ struct tern_txt2img_params {
 struct tern_infotext {
     struct tern_txt2img_params params; /* what tern_generate repeats the picture with; its prompts belong to this struct. Fields that the
                                         * text does not have are 0, the default, but for the generator, which A1111 says when it is not
-                                        * a GPU's, and its schedule, which is TERN_SCHEDULE_NORMAL */
+                                        * a GPU's, and its schedule, which is TERN_SCHEDULE_NORMAL. Of a picture with a refiner they
+                                        * are those of the first model, and params.refiner tells the second */
     char *model;                       /* the model's name; NULL: it is not said */
+    char *vae;                         /* the name of a VAE's file; NULL: it is the model's own */
+    char *embeddings;                  /* "name: hash, ..." of the textual inversions; "" */
     char *loras;                       /* a plain prompt's LoRAs as tags, which are not in params.prompt; "" */
     char *ignored;                     /* what cannot be followed, for people: "Model hash: 81761151, Hires upscale: 2"; "" */
 };

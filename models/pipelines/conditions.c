@@ -162,6 +162,19 @@ bool tern_job_pads_prompt(const struct tern_job *j)
 
 bool tern_job_has_emphasis(const struct tern_job *j) { return j->conditions && j->conditions->brackets; }
 
+void tern_job_mark_embeddings(const struct tern_job *j, bool *used)
+{
+    const struct tern_conditions *c = j->conditions;
+    const int e = tern_pipeline_first_encoder(j->p); /* the names are the same for both */
+    for (int i = 0; c && i < c->count; i++)
+        for (int k = 0; k < c->at[i].schedule.n_texts; k++) {
+            const struct tern_chunks *x = &c->at[i].texts[k].chunks[e];
+            for (int64_t n = 0; n < x->count * x->length; n++)
+                if (x->ids[n] < 0)
+                    used[tern_pipeline_word_of(j->p, e, -1 - x->ids[n])] = true;
+        }
+}
+
 size_t tern_job_condition_bytes(const struct tern_job *j)
 {
     const struct tern_conditions *c = j->conditions;

@@ -106,6 +106,58 @@ static void add_prompt_fields(struct tern_infotext_line *l, const struct tern_jo
         tern_infotext_add_text(l, "Pad conds", "True");
 }
 
+static void add_size(struct tern_infotext_line *l, const char *name, const int size[2])
+{
+    if (size[0] || size[1])
+        tern_infotext_add(l, name, tern_sprintf(l->ctx, "%dx%d", size[1], size[0]));
+}
+
+static void add_if(struct tern_infotext_line *l, const char *name, double value)
+{
+    if (value != 0)
+        tern_infotext_add_number(l, name, value);
+}
+
+/* What A1111 has no fields for: SDXL's sizes and scores as they were given, and parts of the steps without a refiner. */
+static void add_xl(struct tern_infotext_line *l, const struct tern_txt2img_params *q)
+{
+    const bool refiner = q->refiner.name && q->denoising_end > 0;
+    add_size(l, "SDXL original size", q->original_size);
+    add_size(l, "SDXL target size", q->target_size);
+    add_if(l, "SDXL crop top", q->crops_coords_top_left[0]);
+    add_if(l, "SDXL crop left", q->crops_coords_top_left[1]);
+    add_if(l, "SDXL aesthetic score", refiner ? q->refiner.aesthetic_score : q->aesthetic_score);
+    add_if(l, "SDXL negative aesthetic score", refiner ? q->refiner.negative_aesthetic_score : q->negative_aesthetic_score);
+    if (refiner)
+        tern_infotext_add(l, "Refiner", tern_model_name(l->ctx, q->refiner.name));
+    add_if(l, refiner ? "Refiner switch at" : "Denoising end", q->denoising_end);
+    add_if(l, "Denoising start", q->denoising_start);
+}
+
+/* A VAE by itself, by the name of its file. */
+static void add_vae(struct tern_infotext_line *l, const struct tern_pipeline *p)
+{
+    const char *path = p->vae_alone ? tern_checkpoint_path(p->vae_alone) : NULL, *slash = path ? strrchr(path, '/') : NULL;
+    if (path)
+        tern_infotext_add_text(l, "VAE", slash && slash[1] ? slash + 1 : path);
+}
+
+/* Textual inversions that the prompts name. */
+static void add_embeddings(struct tern_infotext_line *l, const struct tern_job *j)
+{
+    bool *used = j->p->n_embeddings ? tern_calloc(l->ctx, (size_t)j->p->n_embeddings, sizeof(*used)) : NULL;
+    if (!used)
+        return;
+    tern_job_mark_embeddings(j, used);
+    if (j->hires)
+        tern_job_mark_embeddings(j->hires, used);
+    char *text = tern_pipeline_embedding_text(j->p, used);
+    if (text && *text)
+        tern_infotext_add_text(l, "TI hashes", text);
+    tern_free(l->ctx, text);
+    tern_free(l->ctx, used);
+}
+
 static int count_tags(const char *loras)
 {
     int n = 0;
@@ -138,14 +190,17 @@ static void add_fields(struct tern_infotext_line *l, const struct tern_job *j, i
     tern_infotext_add(l, "Seed", tern_sprintf(l->ctx, "%llu", (unsigned long long)(q->seed + (uint64_t)i)));
     tern_infotext_add(l, "Size", tern_sprintf(l->ctx, "%dx%d", q->width, q->height));
     tern_infotext_add_text(l, "Model", j->p->name);
+    add_vae(l, j->p);
     if (q->clip_skip > 1)
         tern_infotext_add_number(l, "Clip skip", q->clip_skip);
     tern_infotext_add_text(l, "RNG", q->generator == TERN_GENERATOR_CUDA ? "NV" : "CPU");
     if (q->init_image || j->hires)
         tern_infotext_add_number(l, "Denoising strength", j->hires ? q->hires.denoising_strength : q->strength);
     add_options(l, j);
+    add_embeddings(l, j);
     add_prompt_fields(l, j);
     add_hires(l, j);
+    add_xl(l, q);
 }
 
 char *tern_job_infotext(const struct tern_job *j, int i)

@@ -13,6 +13,9 @@
 #include "models/prompts/prompts.h"
 #include "models/schedulers/scheduler.h"
 
+#define SIZE_MOST 8192
+#define XL_MOST 65536
+
 struct reading {
     struct tern_txt2img_params params;
     bool ours;                   /* tern wrote it */
@@ -88,17 +91,17 @@ static bool take_seed(struct reading *r, const char *v)
     return ok;
 }
 
-static bool take_pair(const char *v, int least, int *width, int *height)
+static bool take_pair(const char *v, int least, int most, int *width, int *height)
 {
     int w = 0, h = 0, end = 0;
-    if (sscanf(v, "%5dx%5d%n", &w, &h, &end) != 2 || v[end] || w < least || h < least || w > 8192 || h > 8192)
+    if (sscanf(v, "%5dx%5d%n", &w, &h, &end) != 2 || v[end] || w < least || h < least || w > most || h > most)
         return false;
     *width = w;
     *height = h;
     return true;
 }
 
-static bool take_size(struct reading *r, const char *v) { return take_pair(v, 8, &r->params.width, &r->params.height); }
+static bool take_size(struct reading *r, const char *v) { return take_pair(v, 8, SIZE_MOST, &r->params.width, &r->params.height); }
 
 static bool take_sampler(struct reading *r, const char *v)
 {
@@ -179,7 +182,7 @@ static bool take_hr_scale(struct reading *r, const char *v) { return r->hires = 
 static bool take_hr_resize(struct reading *r, const char *v)
 {
     struct tern_hires *h = &r->params.hires;
-    if (!take_pair(v, 0, &h->hr_resize_x, &h->hr_resize_y) || (!h->hr_resize_x && !h->hr_resize_y))
+    if (!take_pair(v, 0, SIZE_MOST, &h->hr_resize_x, &h->hr_resize_y) || (!h->hr_resize_x && !h->hr_resize_y))
         return false;
     return r->hires = true;
 }
@@ -236,6 +239,34 @@ static bool take_hr_negative(struct reading *r, const char *v)
     return r->hires;
 }
 
+static bool take_xl_size(const char *v, int out[2])
+{
+    int width = 0, height = 0;
+    if (!take_pair(v, 1, XL_MOST, &width, &height))
+        return false;
+    out[0] = height;
+    out[1] = width;
+    return true;
+}
+
+static bool take_original(struct reading *r, const char *v) { return take_xl_size(v, r->params.original_size); }
+static bool take_target(struct reading *r, const char *v) { return take_xl_size(v, r->params.target_size); }
+static bool take_top(struct reading *r, const char *v) { return take_int(v, 1, XL_MOST, &r->params.crops_coords_top_left[0]); }
+static bool take_left(struct reading *r, const char *v) { return take_int(v, 1, XL_MOST, &r->params.crops_coords_top_left[1]); }
+static bool take_score(struct reading *r, const char *v) { return number(v, -1000, 1000, &r->params.aesthetic_score); }
+static bool take_negative_score(struct reading *r, const char *v) { return number(v, -1000, 1000, &r->params.negative_aesthetic_score); }
+static bool take_end(struct reading *r, const char *v) { return r->ours && number(v, 1e-6, 0.999999, &r->params.denoising_end); }
+static bool take_switch(struct reading *r, const char *v)
+{
+    return r->params.refiner.name && number(v, 1e-6, 0.999999, &r->params.denoising_end);
+}
+
+static bool take_refiner(struct reading *r, const char *v)
+{
+    r->params.refiner.name = v; /* of which the result gets a copy */
+    return true;
+}
+
 /* Fields that are followed, in the order in which they are read: options depend on the sampler. */
 static const struct {
     const char *name;
@@ -243,6 +274,8 @@ static const struct {
 } known[] = {
     {"Version", take_nothing},
     {"Model", take_nothing},
+    {"VAE", take_nothing},
+    {"TI hashes", take_nothing},
     {"Batch size", take_nothing}, /* each picture of a batch has its own seed */
     {"Batch pos", take_nothing},
     {"Prompt syntax", take_syntax},
@@ -274,6 +307,15 @@ static const struct {
     {"Hires CFG Scale", take_hr_cfg},
     {"Hires prompt", take_hr_prompt},
     {"Hires negative prompt", take_hr_negative},
+    {"SDXL original size", take_original},
+    {"SDXL target size", take_target},
+    {"SDXL crop top", take_top},
+    {"SDXL crop left", take_left},
+    {"SDXL aesthetic score", take_score},
+    {"SDXL negative aesthetic score", take_negative_score},
+    {"Refiner", take_refiner},
+    {"Refiner switch at", take_switch},
+    {"Denoising end", take_end},
 };
 #define KNOWN (sizeof(known) / sizeof(*known))
 
@@ -337,17 +379,29 @@ static enum tern_status follow(struct tern_context *ctx, const struct tern_infot
         r->params.hires.denoising_strength = r->params.strength;
         r->params.strength = 0;
     }
+    if (r->params.refiner.name) { /* it is told the scores */
+        struct tern_txt2img_params *p = &r->params;
+        p->refiner.aesthetic_score = p->aesthetic_score;
+        p->refiner.negative_aesthetic_score = p->negative_aesthetic_score;
+        p->aesthetic_score = p->negative_aesthetic_score = 0;
+    }
     return TERN_OK;
 }
 
-/* The texts of the second pass, which become the result's. */
-static enum tern_status copy_prompts(struct tern_context *ctx, struct tern_hires *h, struct tern_infotext *out)
+static char *copy(struct tern_context *ctx, const char *text) { return text ? tern_strdup(ctx, text) : NULL; }
+
+/* Texts of fields become the result's. */
+static enum tern_status copy_texts(struct tern_context *ctx, const struct tern_infotext_fields *f, struct tern_txt2img_params *q,
+                                   struct tern_infotext *out)
 {
-    struct tern_hires *to = &out->params.hires;
-    *to = *h;
-    to->hr_prompt = h->hr_prompt ? tern_strdup(ctx, h->hr_prompt) : NULL;
-    to->hr_negative_prompt = h->hr_negative_prompt ? tern_strdup(ctx, h->hr_negative_prompt) : NULL;
-    *h = *to;
+    const char *embeddings = tern_infotext_field(f, "TI hashes");
+    q->hires.hr_prompt = copy(ctx, q->hires.hr_prompt);
+    q->hires.hr_negative_prompt = copy(ctx, q->hires.hr_negative_prompt);
+    q->refiner.name = copy(ctx, q->refiner.name);
+    out->params = *q;
+    out->model = copy(ctx, tern_infotext_field(f, "Model"));
+    out->vae = copy(ctx, tern_infotext_field(f, "VAE"));
+    out->embeddings = tern_strdup(ctx, embeddings ? embeddings : "");
     return tern_error_status(ctx);
 }
 
@@ -371,7 +425,7 @@ static char *cut_tags(struct tern_context *ctx, char *prompt, int n)
 
 static enum tern_status fill(struct tern_context *ctx, struct tern_infotext_fields *f, struct tern_infotext *out)
 {
-    const char *version = tern_infotext_field(f, "Version"), *model = tern_infotext_field(f, "Model");
+    const char *version = tern_infotext_field(f, "Version");
     struct reading r = {.ours = version && !strncmp(version, "tern ", 5), .schedule = TERN_SCHEDULE_COUNT};
     r.params.prompt_syntax = r.ours ? TERN_PROMPT_PLAIN : TERN_PROMPT_A1111;
     r.params.generator = r.ours ? TERN_GENERATOR_CPU : TERN_GENERATOR_CUDA;
@@ -379,10 +433,8 @@ static enum tern_status fill(struct tern_context *ctx, struct tern_infotext_fiel
     if (!out->ignored || follow(ctx, f, &r, &out->ignored))
         return tern_error_status(ctx);
     out->loras = cut_tags(ctx, f->prompt, r.params.prompt_syntax == TERN_PROMPT_PLAIN ? r.tags : 0);
-    out->model = model ? tern_strdup(ctx, model) : NULL;
-    if (copy_prompts(ctx, &r.params.hires, out) || !out->loras || (model && !out->model))
+    if (copy_texts(ctx, f, &r.params, out))
         return tern_error_status(ctx);
-    out->params = r.params;
     out->params.prompt = f->prompt;
     out->params.negative_prompt = f->negative;
     f->prompt = f->negative = NULL; /* they are the result's now */
@@ -414,7 +466,10 @@ void tern_infotext_free(struct tern_context *ctx, struct tern_infotext *t)
                    (void *)(uintptr_t)t->params.negative_prompt,
                    (void *)(uintptr_t)h->hr_prompt,
                    (void *)(uintptr_t)h->hr_negative_prompt,
+                   (void *)(uintptr_t)t->params.refiner.name,
                    t->model,
+                   t->vae,
+                   t->embeddings,
                    t->loras,
                    t->ignored};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)

@@ -132,6 +132,10 @@ static inline int tern_pipeline_end_encoders(const struct tern_pipeline *p) { re
 struct tern_prompt_words tern_pipeline_words(const struct tern_pipeline *p, int encoder);
 /* Vector `row` of all embeddings together, as wide as the encoder; borrowed. */
 const float *tern_pipeline_vector(const struct tern_pipeline *p, int encoder, int64_t row);
+/* The first word whose vectors row is one of. */
+int tern_pipeline_word_of(const struct tern_pipeline *p, int encoder, int64_t row);
+/* "name: hash, name: hash" of the words that are used, as A1111's "TI hashes"; tern_free. */
+char *tern_pipeline_embedding_text(const struct tern_pipeline *p, const bool *used);
 void tern_pipeline_drop_embeddings(struct tern_pipeline *p);
 
 /* The checkpoint that holds a component: the pipeline's own, or the shared one for what that lacks; a VAE by itself before both. */
@@ -242,6 +246,8 @@ double tern_job_guidance(const struct tern_job *j, int branch);
 /* For the infotext: the shorter of prompt and negative prompt was filled up; brackets say how much something counts. */
 bool tern_job_pads_prompt(const struct tern_job *j);
 bool tern_job_has_emphasis(const struct tern_job *j);
+/* Sets used[i] for each word i of the embeddings that the prompts have. */
+void tern_job_mark_embeddings(const struct tern_job *j, bool *used);
 /* What all states of the conditions take. */
 size_t tern_job_condition_bytes(const struct tern_job *j);
 
@@ -294,6 +300,8 @@ enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak 
  * the device that has too little. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 
+/* "/models/sd-v1-5.safetensors" -> "sd-v1-5"; tern_free. */
+char *tern_model_name(struct tern_context *ctx, const char *path);
 /* AUTOMATIC1111's "parameters" text of picture i; tern_free. */
 char *tern_job_infotext(const struct tern_job *j, int i);
 

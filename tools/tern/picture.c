@@ -172,6 +172,8 @@ static void refine(struct job *j, const struct picture_settings *s, struct tern_
     xl_second(&s->xl, &p, first);
     tern_pipeline_destroy(&j->pipeline);
     j->result = tern_generate(j->refiner, &p);
+    for (int i = 0; j->result && i < tern_images_count(first); i++) /* which tells of both models */
+        tern_image_set_text(tern_images_at(j->result, i), "parameters", tern_image_text(tern_images_at(first, i), "parameters"));
     tern_images_destroy(&first);
 }
 
