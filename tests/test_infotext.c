@@ -141,6 +141,29 @@ static void syntax_and_noise_follow_the_program(void **state)
     }
 }
 
+/* A1111 discards a noise level of some samplers unasked, of others when its text says so. */
+static void levels_are_discarded_as_by_the_program(void **state)
+{
+    static const struct {
+        const char *text;
+        bool discards;
+    } rows[] = {
+        {FROM_A1111 "DPM2 Karras, Seed: 1", true},
+        {FROM_A1111 "DPM2 a, Seed: 1", true},
+        {FROM_A1111 "DPM++ 3M SDE, Seed: 1", true},
+        {FROM_A1111 "Euler, Seed: 1", false},
+        {FROM_A1111 "Euler, Discard penultimate sigma: True", true},
+        {"a\nSteps: 3, Sampler: DPM2, Seed: 1, Version: tern 0.1.0", false},
+        {"a\nSteps: 3, Sampler: DPM2, Discard penultimate sigma: True, Version: tern 0.1.0", true},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_infotext t = read_text(*state, rows[i].text);
+        if (t.params.sampler_options.discard_penultimate_sigma != rows[i].discards)
+            fail_msg("%s", rows[i].text);
+        tern_infotext_free(*state, &t);
+    }
+}
+
 /* Values that cannot be followed are listed, and the default stays. */
 static void odd_values_are_listed(void **state)
 {
@@ -177,6 +200,7 @@ static void odd_values_are_listed(void **state)
                                       "Refiner switch at: 0.5",
                                       "Denoising end: 0.5",
                                       "Denoising start: 0.5",
+                                      "Discard penultimate sigma: False",
                                       "Hires upscale: 0",
                                       "Hires resize: 0x0",
                                       "Hires resize: 9000x8",
@@ -298,6 +322,8 @@ static void pictures_are_repeated(void **state)
     q.sampler = TERN_SAMPLER_HEUN;
     q.sampler_options = (struct tern_sampler_options){.s_churn = 0.3, .s_tmin = 0.1, .s_tmax = 10};
     repeat(ctx, p, &q);
+    q.sampler_options = (struct tern_sampler_options){.discard_penultimate_sigma = true};
+    repeat(ctx, p, &q);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
 }
@@ -405,6 +431,7 @@ int main(void)
         cmocka_unit_test(fields_become_parameters),
         cmocka_unit_test(schedules_follow_the_program),
         cmocka_unit_test(syntax_and_noise_follow_the_program),
+        cmocka_unit_test(levels_are_discarded_as_by_the_program),
         cmocka_unit_test(odd_values_are_listed),
         cmocka_unit_test(bad_texts_are_refused),
         cmocka_unit_test(a_long_text_is_read),

@@ -27,6 +27,7 @@ PARTS = {
     "lora-kinds": ("lora_kinds", ("models",)),
     "lora-models": ("lora_models", ("models",)),
     "prompts": ("prompts", ("models",)),
+    "penultimate": ("penultimate", ()),
     "hires": ("hires", ("models", "prompts")),
     "taesd": ("taesd", ("models", "pipelines")),
     "infotext": ("infotexts", ()),

@@ -67,6 +67,8 @@ static void add_options(struct tern_infotext_line *l, const struct tern_job *j)
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i].value != all[i].normal)
             tern_infotext_add_number(l, all[i].name, all[i].value);
+    if (o->discard_penultimate_sigma)
+        tern_infotext_add_text(l, "Discard penultimate sigma", "True");
 }
 
 /* The second pass. Its own texts are told where they are others. */

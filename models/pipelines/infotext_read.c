@@ -267,6 +267,12 @@ static bool take_refiner(struct reading *r, const char *v)
     return true;
 }
 
+static bool take_discard(struct reading *r, const char *v)
+{
+    const struct tern_sampler_fns *fns = tern_sampler_fns(r->params.sampler);
+    return r->params.sampler_options.discard_penultimate_sigma = !strcmp(v, "True") && fns && fns->has_schedules;
+}
+
 /* Fields that are followed, in the order in which they are read: options depend on the sampler. */
 static const struct {
     const char *name;
@@ -298,6 +304,7 @@ static const struct {
     {"Sigma tmin", take_tmin},
     {"Sigma tmax", take_tmax},
     {"Sigma noise", take_noise},
+    {"Discard penultimate sigma", take_discard},
     {"Hires upscale", take_hr_scale},
     {"Hires resize", take_hr_resize},
     {"Hires steps", take_hr_steps},
@@ -320,7 +327,7 @@ static const struct {
 #define KNOWN (sizeof(known) / sizeof(*known))
 
 /* A1111's samplers of k-diffusion step through all noise levels evenly when nothing else is said; the checkpoint's own
- * scheduler, which is the default here, does not. */
+ * scheduler, which is the default here, does not. Some discard a level without saying so. */
 static void choose_schedule(struct reading *r)
 {
     const struct tern_sampler_fns *fns = tern_sampler_fns(r->params.sampler);
@@ -328,6 +335,8 @@ static void choose_schedule(struct reading *r)
         r->params.schedule = r->schedule;
     if (!r->ours && r->params.schedule == TERN_SCHEDULE_DEFAULT && fns && fns->has_schedules && r->params.sampler != TERN_SAMPLER_UNIPC)
         r->params.schedule = TERN_SCHEDULE_NORMAL;
+    if (!r->ours && fns && fns->discards)
+        r->params.sampler_options.discard_penultimate_sigma = true;
 }
 
 #define MOST_IGNORED 4096 /* bytes of the list, and of a value in it */

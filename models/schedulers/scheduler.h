@@ -63,6 +63,7 @@ struct tern_sampler_fns {
     const char *aliases[3]; /* other names, lower case, without blanks */
     enum tern_noise_form noise;
     bool has_schedules, has_sample_prediction;
+    bool discards;                         /* A1111 discards the last but one of its noise levels unasked */
     int calls_per_step;                    /* the `order` of diffusers, for img2img */
     int most_calls;                        /* 0: set_steps knows them all */
     unsigned takes;                        /* of TERN_TAKES_… */

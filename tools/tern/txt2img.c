@@ -22,6 +22,7 @@ enum {
     OPT_S_TMAX,
     OPT_S_NOISE,
     OPT_ENSD,
+    OPT_DISCARD,
     OPT_COUNT,
     OPT_OUTPUT,
     OPT_INIT_IMAGE,
@@ -93,6 +94,8 @@ static const struct opt picture_opts[] = {
     {OPT_S_TMAX, 0, "s-tmax", "X", "the highest one (default 0: no limit)"},
     {OPT_S_NOISE, 0, "s-noise", "X", "factor of the noise that steps add, 0 to 10 (default 1)"},
     {OPT_ENSD, 0, "ensd", "N", "eta noise seed delta: noise after the first is of the seed\nplus N (default 0: of the seed, going on)"},
+    {OPT_DISCARD, 0, "discard-penultimate-sigma", NULL,
+     "\nleave out the last noise level but one, of one step more;\nAUTOMATIC1111 does so for dpm2, dpm2_a and dpm++3m_sde"},
     {OPT_COUNT, 'b', "count", "N", "pictures to make together, 1 to 256 (default 1)"},
     {OPT_OUTPUT, 'o', "output", "FILE",
      ".png, .jpg, .jpeg or .webp (default out.png); with -b 2 or\nmore FILE out.png becomes out-1.png, out-2.png, ..."},
@@ -178,6 +181,9 @@ static int apply_sampler_option(const struct opt *opt, const char *text, struct 
         return value_number(opt, text, 0, false, 1e6, &o->s_tmin);
     case OPT_S_TMAX:
         return value_number(opt, text, 0, false, 1e6, &o->s_tmax);
+    case OPT_DISCARD:
+        o->discard_penultimate_sigma = true;
+        return GO_ON;
     default:
         return value_int(opt, text, INT32_MIN, INT32_MAX, &s->ensd);
     }
@@ -256,6 +262,7 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     case OPT_S_TMAX:
     case OPT_S_NOISE:
     case OPT_ENSD:
+    case OPT_DISCARD:
         return apply_sampler_option(opt, value, s);
     case OPT_COUNT:
         return value_int(opt, value, 1, 256, &s->count);
