@@ -30,12 +30,13 @@ static uint32_t waiting(struct tern_context *ctx)
     const int asleep = load(&t->asleep), rest = load(&t->rest) > LEAST_REST ? load(&t->rest) : LEAST_REST;
     if (load(&t->runs) < 1)
         return PTHREADPOOL_FLAG_YIELD_WORKERS;
-    const bool disturbed = was_disturbed(t);
     if (asleep > 0) {
         store(&t->asleep, asleep - 1);
+        if (asleep == 1)
+            was_disturbed(t); /* what happened meanwhile does not count */
         return PTHREADPOOL_FLAG_YIELD_WORKERS;
     }
-    if (disturbed) {
+    if (was_disturbed(t)) {
         store(&t->asleep, rest);
         store(&t->rest, rest < MOST_REST ? 4 * rest : MOST_REST);
         return PTHREADPOOL_FLAG_YIELD_WORKERS;

@@ -22,6 +22,10 @@ struct tern_checkpoint {
     struct tern_ldm_sizes sizes; /* single file */
 };
 
+/* A checkpoint without components, of a folder or a single file; NULL also where nothing is at the path: the message says what was
+ * `expected`. */
+struct tern_checkpoint *tern_checkpoint_create(struct tern_context *ctx, const char *path, const char *expected);
+
 /* Adds a component; takes config over, also on failure. */
 enum tern_status tern_checkpoint_add(struct tern_checkpoint *cp, const char *name, const char *class_name, char *config, const char *where);
 

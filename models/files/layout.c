@@ -144,11 +144,11 @@ static enum tern_status open_file(struct tern_checkpoint *cp)
     return st;
 }
 
-struct tern_checkpoint *tern_checkpoint_open(struct tern_context *ctx, const char *path)
+struct tern_checkpoint *tern_checkpoint_create(struct tern_context *ctx, const char *path, const char *expected)
 {
     enum tern_path_kind kind = tern_path_kind(path);
     if (kind == TERN_PATH_MISSING) {
-        tern_fail(ctx, TERN_E_NOT_FOUND, "%s: no such file or folder; expected a diffusers folder or a .safetensors or .ckpt file", path);
+        tern_fail(ctx, TERN_E_NOT_FOUND, "%s: no such file or folder; expected %s", path, expected);
         return NULL;
     }
     struct tern_checkpoint *cp = tern_calloc(ctx, 1, sizeof(*cp));
@@ -158,7 +158,15 @@ struct tern_checkpoint *tern_checkpoint_open(struct tern_context *ctx, const cha
     cp->ctx = ctx;
     cp->layout = kind == TERN_PATH_FOLDER ? TERN_LAYOUT_FOLDER : TERN_LAYOUT_SINGLE_FILE;
     cp->path = tern_strdup(ctx, path);
-    if (!cp->path || (kind == TERN_PATH_FOLDER ? open_folder(cp) : open_file(cp)))
+    if (!cp->path)
+        tern_checkpoint_close(&cp);
+    return cp;
+}
+
+struct tern_checkpoint *tern_checkpoint_open(struct tern_context *ctx, const char *path)
+{
+    struct tern_checkpoint *cp = tern_checkpoint_create(ctx, path, "a diffusers folder or a .safetensors or .ckpt file");
+    if (cp && (cp->layout == TERN_LAYOUT_FOLDER ? open_folder(cp) : open_file(cp)))
         tern_checkpoint_close(&cp);
     return cp;
 }

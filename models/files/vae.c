@@ -159,19 +159,13 @@ static enum tern_status open_folder(struct tern_checkpoint *cp)
 
 struct tern_checkpoint *tern_checkpoint_open_vae(struct tern_context *ctx, const char *path, const struct tern_checkpoint *model)
 {
-    enum tern_path_kind kind = tern_path_kind(path);
-    if (kind == TERN_PATH_MISSING) {
-        tern_fail(ctx, TERN_E_NOT_FOUND, "%s: no such file or folder; expected a VAE, as one weight file or as a diffusers folder", path);
-        return NULL;
-    }
-    struct tern_checkpoint *cp = tern_calloc(ctx, 1, sizeof(*cp));
+    struct tern_checkpoint *cp = tern_checkpoint_create(ctx, path, "a VAE, as one weight file or as a diffusers folder");
     if (!cp)
         return NULL;
-    tern_context_ref(ctx);
-    cp->ctx = ctx;
-    cp->layout = kind == TERN_PATH_FOLDER ? TERN_LAYOUT_COMPONENT : TERN_LAYOUT_SINGLE_FILE;
-    cp->path = tern_strdup(ctx, path);
-    if (!cp->path || (kind == TERN_PATH_FOLDER ? open_folder(cp) : open_file(cp, model)) || tern_vae_fit(cp, model))
+    bool folder = cp->layout == TERN_LAYOUT_FOLDER;
+    if (folder)
+        cp->layout = TERN_LAYOUT_COMPONENT;
+    if ((folder ? open_folder(cp) : open_file(cp, model)) || tern_vae_fit(cp, model))
         tern_checkpoint_close(&cp);
     return cp;
 }

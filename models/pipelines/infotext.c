@@ -128,6 +128,10 @@ static void add_xl(struct tern_infotext_line *l, const struct tern_txt2img_param
     add_size(l, "SDXL target size", q->target_size);
     add_if(l, "SDXL crop top", q->crops_coords_top_left[0]);
     add_if(l, "SDXL crop left", q->crops_coords_top_left[1]);
+    add_size(l, "SDXL negative original size", q->negative_original_size);
+    add_size(l, "SDXL negative target size", q->negative_target_size);
+    add_if(l, "SDXL negative crop top", q->negative_crops_coords_top_left[0]);
+    add_if(l, "SDXL negative crop left", q->negative_crops_coords_top_left[1]);
     add_if(l, "SDXL aesthetic score", refiner ? q->refiner.aesthetic_score : q->aesthetic_score);
     add_if(l, "SDXL negative aesthetic score", refiner ? q->refiner.negative_aesthetic_score : q->negative_aesthetic_score);
     if (refiner)
@@ -189,6 +193,8 @@ static void add_fields(struct tern_infotext_line *l, const struct tern_job *j, i
     if (q->schedule != TERN_SCHEDULE_DEFAULT)
         tern_infotext_add_text(l, "Schedule type", tern_schedule_label(q->schedule));
     tern_infotext_add_number(l, "CFG scale", q->cfg);
+    if (tern_pipeline_edits(j->p))
+        tern_infotext_add_number(l, "Image CFG scale", q->image_guidance_scale);
     tern_infotext_add(l, "Seed", tern_sprintf(l->ctx, "%llu", (unsigned long long)(q->seed + (uint64_t)i)));
     tern_infotext_add(l, "Size", tern_sprintf(l->ctx, "%dx%d", q->width, q->height));
     tern_infotext_add_text(l, "Model", j->p->name);

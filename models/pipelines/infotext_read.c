@@ -80,6 +80,12 @@ static bool take_cfg(struct reading *r, const char *v)
     return ok;
 }
 
+/* Below 1 only tern's means no guidance. */
+static bool take_image_cfg(struct reading *r, const char *v)
+{
+    return number(v, r->ours ? 1e-6 : 1, 1000, &r->params.image_guidance_scale);
+}
+
 static bool take_seed(struct reading *r, const char *v)
 {
     char *end;
@@ -253,6 +259,19 @@ static bool take_original(struct reading *r, const char *v) { return take_xl_siz
 static bool take_target(struct reading *r, const char *v) { return take_xl_size(v, r->params.target_size); }
 static bool take_top(struct reading *r, const char *v) { return take_int(v, 1, XL_MOST, &r->params.crops_coords_top_left[0]); }
 static bool take_left(struct reading *r, const char *v) { return take_int(v, 1, XL_MOST, &r->params.crops_coords_top_left[1]); }
+static bool take_negative_original(struct reading *r, const char *v) { return take_xl_size(v, r->params.negative_original_size); }
+static bool take_negative_target(struct reading *r, const char *v) { return take_xl_size(v, r->params.negative_target_size); }
+
+static bool take_negative_top(struct reading *r, const char *v)
+{
+    return take_int(v, 1, XL_MOST, &r->params.negative_crops_coords_top_left[0]);
+}
+
+static bool take_negative_left(struct reading *r, const char *v)
+{
+    return take_int(v, 1, XL_MOST, &r->params.negative_crops_coords_top_left[1]);
+}
+
 static bool take_score(struct reading *r, const char *v) { return number(v, -1000, 1000, &r->params.aesthetic_score); }
 static bool take_negative_score(struct reading *r, const char *v) { return number(v, -1000, 1000, &r->params.negative_aesthetic_score); }
 static bool take_end(struct reading *r, const char *v) { return r->ours && number(v, 1e-6, 0.999999, &r->params.denoising_end); }
@@ -289,6 +308,7 @@ static const struct {
     {"Schedule type", take_schedule},
     {"Steps", take_steps},
     {"CFG scale", take_cfg},
+    {"Image CFG scale", take_image_cfg},
     {"Seed", take_seed},
     {"Size", take_size},
     {"Clip skip", take_skip},
@@ -318,6 +338,10 @@ static const struct {
     {"SDXL target size", take_target},
     {"SDXL crop top", take_top},
     {"SDXL crop left", take_left},
+    {"SDXL negative original size", take_negative_original},
+    {"SDXL negative target size", take_negative_target},
+    {"SDXL negative crop top", take_negative_top},
+    {"SDXL negative crop left", take_negative_left},
     {"SDXL aesthetic score", take_score},
     {"SDXL negative aesthetic score", take_negative_score},
     {"Refiner", take_refiner},

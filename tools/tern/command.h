@@ -134,6 +134,8 @@ struct tern_context *run_open(const struct run_settings *s, int *code);
 /* Whether a job that ended with `code` is to be done again because its device failed and others stand behind it: tells so, ends the
  * context and makes *s go on with them. */
 bool run_takes_over(struct run_settings *s, struct tern_context **ctx, int code);
+/* Tells that a command has written that path: the event "done" of --json, or a line with what `fmt` says. */
+void run_wrote(const struct run_settings *s, const char *path, const char *fmt, ...) TERN_PRINTF(3, 4);
 /* Frees what run_takes_over left. */
 void run_end(struct run_settings *s);
 

@@ -1,5 +1,4 @@
 /* tern convert: a checkpoint in another form or dtype. */
-#include <stdio.h>
 
 #include "command.h"
 
@@ -58,13 +57,9 @@ static int run(const struct command *command, int argc, char **argv)
     if (!ctx)
         return code;
     code = tern_convert(ctx, arguments[0], arguments[1], &s.convert) ? library_failed(ctx, true) : DONE;
-    if (code == DONE && s.run.json) {
-        json_t *path = json_string(arguments[1]);
-        event_send(json_pack("{s:s, s:o}", "event", "done", "path", path ? path : json_null()));
-    } else if (code == DONE && !s.run.quiet) {
-        char bytes[BYTES_TEXT];
-        fprintf(stderr, "%s: written, peak memory %s\n", arguments[1], bytes_text(tern_memory_peak(ctx), bytes));
-    }
+    char bytes[BYTES_TEXT];
+    if (code == DONE)
+        run_wrote(&s.run, arguments[1], "written, peak memory %s", bytes_text(tern_memory_peak(ctx), bytes));
     tern_context_destroy(&ctx);
     return code;
 }

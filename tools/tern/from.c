@@ -31,6 +31,9 @@ static void read_xl(const struct tern_txt2img_params *p, struct xl_options *x)
     memcpy(x->original_size, p->original_size, sizeof(x->original_size));
     memcpy(x->crop, p->crops_coords_top_left, sizeof(x->crop));
     memcpy(x->target_size, p->target_size, sizeof(x->target_size));
+    memcpy(x->negative_original_size, p->negative_original_size, sizeof(x->negative_original_size));
+    memcpy(x->negative_crop, p->negative_crops_coords_top_left, sizeof(x->negative_crop));
+    memcpy(x->negative_target_size, p->negative_target_size, sizeof(x->negative_target_size));
     x->score = two ? p->refiner.aesthetic_score : p->aesthetic_score;
     x->negative_score = two ? p->refiner.negative_aesthetic_score : p->negative_aesthetic_score;
     x->refiner_start = two ? p->denoising_end : 0;
@@ -53,6 +56,7 @@ int from_read(const char *path, const struct picture_settings *given, struct pic
     s->height = p->height / 8 * 8;
     s->steps = p->steps ? p->steps : s->steps;
     s->cfg = p->cfg > 0 ? p->cfg : s->cfg;
+    s->image_cfg = p->image_guidance_scale;
     s->seed = p->seed;
     s->seed_given = true;
     s->generator = p->generator;
@@ -107,7 +111,7 @@ static bool has_embeddings(const struct embedding_options *e, const char *list)
 }
 
 /* What of the picture this job does not follow, in one message. */
-static void tell(const struct picture_settings *s, bool strength, bool hires)
+static void tell(const struct picture_settings *s, bool strength, bool image_cfg, bool hires)
 {
     const struct tern_infotext *t = &s->infotext;
     const char *refiner = t->params.refiner.name;
@@ -120,6 +124,7 @@ static void tell(const struct picture_settings *s, bool strength, bool hires)
         {"TI hashes (--embedding gives the files): ", has_embeddings(&s->embeddings, t->embeddings) ? "" : t->embeddings},
         {"Denoising strength", strength ? " (it was made by img2img)" : ""},
         {"Hires", hires ? " (it was made by txt2img)" : ""},
+        {"Image CFG scale", image_cfg ? " (a picture was edited)" : ""},
         {"LoRAs (--lora-dir finds them): ", s->lora_dir || s->loras.count ? "" : t->loras},
         {"", t->ignored},
     };
@@ -140,9 +145,12 @@ static void tell(const struct picture_settings *s, bool strength, bool hires)
 
 void from_fit(struct picture_settings *s, const struct picture_settings *given)
 {
-    bool strength = !s->image && s->strength > 0 && given->strength == 0;
+    const bool strength = !s->image && s->strength > 0 && given->strength == 0;
+    const bool image_cfg = !s->image && s->image_cfg > 0 && given->image_cfg == 0;
     if (strength)
         s->strength = 0;
+    if (image_cfg)
+        s->image_cfg = 0;
     if (s->prompt_syntax == TERN_PROMPT_PLAIN && given->emphasis == TERN_EMPHASIS_ORIGINAL)
         s->emphasis = TERN_EMPHASIS_ORIGINAL;
     bool hires = s->image && hires_wanted(&s->hires) && !hires_wanted(&given->hires);
@@ -152,7 +160,7 @@ void from_fit(struct picture_settings *s, const struct picture_settings *given)
         s->xl.score = given->xl.score;
         s->xl.negative_score = given->xl.negative_score;
     }
-    tell(s, strength, hires);
+    tell(s, strength, image_cfg, hires);
 }
 
 void from_free(struct picture_settings *s)

@@ -1,4 +1,5 @@
 /* One run of the library: the options that every computing command has, and a context that talks to the terminal. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,21 @@ bool run_takes_over(struct run_settings *s, struct tern_context **ctx, int code)
     else
         fprintf(stderr, "tern: the job starts again on: %s\n", s->behind);
     return true;
+}
+
+void run_wrote(const struct run_settings *s, const char *path, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    if (s->json) {
+        json_t *name = json_string(path); /* NULL where it is no UTF-8 */
+        event_send(json_pack("{s:s, s:o}", "event", "done", "path", name ? name : json_null()));
+    } else if (!s->quiet) {
+        fprintf(stderr, "%s: %s\n", path, text);
+    }
 }
 
 void run_end(struct run_settings *s)

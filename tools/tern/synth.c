@@ -1,5 +1,4 @@
 /* tern synth: a checkpoint of full size with random weights, to measure speed and memory without a download. */
-#include <stdio.h>
 
 #include "command.h"
 
@@ -52,12 +51,8 @@ static int run(const struct command *command, int argc, char **argv)
         return code;
     s.synth.arch = arguments[0];
     code = tern_synth(ctx, arguments[1], &s.synth) ? library_failed(ctx, true) : DONE;
-    if (code == DONE && s.run.json) {
-        json_t *path = json_string(arguments[1]);
-        event_send(json_pack("{s:s, s:o}", "event", "done", "path", path ? path : json_null()));
-    } else if (code == DONE && !s.run.quiet) {
-        fprintf(stderr, "%s: %s, %s\n", arguments[1], arguments[0], tern_dtype_name(s.synth.dtype));
-    }
+    if (code == DONE)
+        run_wrote(&s.run, arguments[1], "%s, %s", arguments[0], tern_dtype_name(s.synth.dtype));
     tern_context_destroy(&ctx);
     return code;
 }

@@ -75,15 +75,15 @@ INLINE void v_store(float *p, vf v) { memcpy(p, &v, sizeof(v)); }
 
 INLINE vf v_set(float x) { return x - (vf){0}; }
 
-/* a b + c, rounded once where the level has the instruction. gcc contracts it everywhere; clang left a tile of one row with two roundings,
- * so that a row's bits depended on how many rows there were. */
+/* a b + c, rounded once where the level has the instruction. Left to compilers, some tiles had it and others not: a row's bits depended on
+ * how many rows there were. */
 INLINE vf v_fma(vf a, vf b, vf c)
 {
-#if defined(__clang__) && defined(TERN_LEVEL_512)
+#if defined(TERN_LEVEL_512)
     return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif defined(__clang__) && defined(TERN_LEVEL_avx2)
+#elif defined(TERN_LEVEL_avx2)
     return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#elif defined(__clang__) && defined(TERN_LEVEL_NEON)
+#elif defined(TERN_LEVEL_NEON)
     return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
     return a * b + c;
