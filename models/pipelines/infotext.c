@@ -218,7 +218,8 @@ char *tern_job_infotext(const struct tern_job *j, int i)
     const char *negative = j->params.negative_prompt;
     /* SDXL: an empty text is not the same as none */
     bool empty_counts = j->p->force_zeros && j->guided && !j->zero_negative;
-    char *loras = tern_pipeline_lora_text(j->p), *text = NULL;
+    /* tags are read as the first model's: there is no place for those of a second */
+    char *loras = j->params.denoising_start > 0 ? tern_strdup(ctx, "") : tern_pipeline_lora_text(j->p), *text = NULL;
     if (loras) {
         add_fields(&line, j, i);
         add_own_fields(&line, j, loras);
