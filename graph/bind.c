@@ -197,7 +197,42 @@ static const tern_tensor *tensor_of(const struct tern_value *v, const struct ter
     return v->kind == TERN_VALUE_WEIGHT && weights ? tern_weights_get(weights, v->name) : NULL;
 }
 
+/* What a step packs: a weight; NULL for all else. */
+static const struct tern_value *packed_weight(const struct tern_plan *p, const struct tern_step *s)
+{
+    const struct tern_value *v = s->packed_index < 0 ? NULL : &p->graph->values[p->graph->nodes[s->node].in[s->kernel->pack_input]];
+    return v && v->kind == TERN_VALUE_WEIGHT ? v : NULL;
+}
+
+/* Whether a plan has the weight that a step packs in the same form: one is enough for both. */
+static bool packs_too(const struct tern_plan *p, const struct tern_value *weight, const struct tern_step *step)
+{
+    for (int i = 0; weight && p && i < p->n_steps; i++) {
+        const struct tern_step *s = &p->steps[i];
+        const struct tern_value *v = packed_weight(p, s);
+        if (v && s->kernel == step->kernel && tern_step_pack_key(s) == tern_step_pack_key(step) && !strcmp(v->name, weight->name))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the device has a copy of the weight because of a plan. */
+static bool reads_too(const struct tern_plan *p, const struct tern_value *weight)
+{
+    for (int i = 0; p && weight->kind == TERN_VALUE_WEIGHT && i < p->graph->n_values; i++) {
+        const struct tern_value *v = &p->graph->values[i];
+        if (v->kind == TERN_VALUE_WEIGHT && !strcmp(v->name, weight->name))
+            return reads_value(p, i);
+    }
+    return false;
+}
+
 size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights *weights)
+{
+    return tern_plan_bind_bytes_beside(p, NULL, weights);
+}
+
+size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_plan *other, const struct tern_weights *weights)
 {
     const struct tern_graph *g = p->graph;
     size_t tables = ((size_t)g->n_values + 1) * (sizeof(void *) + sizeof(struct tern_arg)) + ((size_t)p->n_packed + 1) * sizeof(void *);
@@ -211,12 +246,12 @@ size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights
         if (s->packed_index < 0 || tern_step_packed_before(p, i))
             continue;
         const tern_tensor *t = tensor_of(&g->values[g->nodes[s->node].in[s->kernel->pack_input]], weights);
-        if (!has_form(t, s->kernel, tern_step_pack_key(s)))
+        if (!has_form(t, s->kernel, tern_step_pack_key(s)) && !packs_too(other, packed_weight(p, s), s))
             bytes += counted(p->ctx->device, s->kernel->packed_size(p->ctx, s->desc));
     }
     for (int i = 0; i < g->n_values && !p->ctx->device->caps.host_memory; i++) {
         size_t copy = tern_resident_bytes(p->ctx->device, tensor_of(&g->values[i], weights));
-        bytes += copy && reads_value(p, i) ? counted(p->ctx->device, copy) : 0;
+        bytes += copy && reads_value(p, i) && !reads_too(other, &g->values[i]) ? counted(p->ctx->device, copy) : 0;
     }
     pthread_mutex_unlock(&p->ctx->lock);
     return bytes;

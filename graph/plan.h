@@ -118,6 +118,8 @@ struct tern_placement {
     int n_blocks;
     size_t arena;
 };
+/* tern_plan_bind_bytes when another plan (or NULL) will be bound to the same set then: bind.c. */
+size_t tern_plan_bind_bytes_beside(const struct tern_plan *plan, const struct tern_plan *other, const struct tern_weights *weights);
 /* Steps with equal keys, kernels and weights share a packed form. */
 static inline uint64_t tern_step_pack_key(const struct tern_step *s) { return s->kernel->pack_key ? s->kernel->pack_key(s->desc) : 0; }
 /* layout.c: whether an earlier step has the packed form that this one keeps. */

@@ -30,6 +30,8 @@ PARTS = {
     "lora-rotations": ("lora_rotations", ("models",)),
     "lora-models": ("lora_models", ("models",)),
     "prompts": ("prompts", ("models",)),
+    "penultimate": ("penultimate", ()),
+    "hires": ("hires", ("models", "prompts")),
     "taesd": ("taesd", ("models", "pipelines")),
     "taiyi": ("taiyi", ("models",)),
     "infotext": ("infotexts", ()),

@@ -117,13 +117,14 @@ size_t tern_pipeline_making(const struct tern_pipeline *p)
     return most;
 }
 
-size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage)
+size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage, const struct tern_stage *beside)
 {
+    const struct tern_plan *other = beside ? tern_pipeline_plan(p, beside) : NULL;
     struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, stage);
     const struct tern_weights *weights = weights_of(p, stage->component);
-    if (!e || (e->binding && e->weights == weights))
+    if (!e || (e->binding && e->weights == weights) || e->plan == other)
         return 0;
-    return tern_plan_bind_bytes(e->plan, weights);
+    return tern_plan_bind_bytes_beside(e->plan, other, weights);
 }
 
 void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *weights)

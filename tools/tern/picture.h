@@ -20,6 +20,13 @@ int xl_apply(const struct opt *opt, const char *value, struct xl_options *x);
 void xl_first(const struct xl_options *x, struct tern_txt2img_params *p);
 void xl_second(const struct xl_options *x, struct tern_txt2img_params *p, const struct tern_images *first);
 
+/* hires.c: the second pass. check: GO_ON, or USAGE when something is said of it and there is none. */
+#define OPT_HIRES (OPT_OWN + 200) /* the first of its options */
+extern const struct opt hires_opts[];
+int hires_apply(const struct opt *opt, const char *value, struct tern_hires *h);
+bool hires_wanted(const struct tern_hires *h);
+int hires_check(const struct tern_hires *h);
+
 /* preview.c: FILE[:EVERY], and the callback that writes (user: these options). */
 struct preview_options {
     char *path; /* NULL: none */
@@ -58,6 +65,7 @@ struct picture_settings {
     struct tern_context *from_ctx; /* that of infotext */
     enum tern_offload offload;
     struct xl_options xl;
+    struct tern_hires hires;
     struct preview_options preview;
 };
 
