@@ -62,7 +62,7 @@ static void bf16_begin(void)
 static void bf16_end(void) { _tile_release(); }
 
 /* Sums are tiles 0..3, A 4 and 5, B 6 and 7: what is loaded once is used twice. high: 32 rows, else 16; wide: 32 columns. */
-INLINE void bf16_tiles(const bool high, const bool wide, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, float *c,
+INLINE void bf16_tiles(const bool high, const bool wide, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, float *c,
                        int64_t ldc, bool accumulate)
 {
     const int64_t b_row = wide ? 128 : 64, c_row = ldc * 4;
@@ -110,9 +110,10 @@ INLINE void bf16_tiles(const bool high, const bool wide, int n, const struct ter
         _tile_stored(3, c1 + 16, c_row);
 }
 
-static void bf16_block(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                       float *c, int64_t ldc, bool accumulate)
+static void bf16_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
+                       void *sums, int64_t ldc, bool accumulate)
 {
+    float *c = sums;
     if (rows > 16 && !half_panel)
         bf16_tiles(true, true, n, pieces, panel, c, ldc, accumulate);
     else if (rows > 16)
@@ -134,7 +135,7 @@ static void bf16_end(void) {}
 
 /* Rows first .. first + rows of a half. rows and nv (vectors of columns) are constants wherever this is inlined, so that acc lives in
  * registers. A quarter of the panel `next` is fetched meanwhile: four such calls make a block of 32 rows. */
-INLINE void bf16_rows(const int rows, const int nv, int half, int first, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel,
+INLINE void bf16_rows(const int rows, const int nv, int half, int first, int n, const struct tern_dot_piece *pieces, const uint16_t *panel,
                       const uint16_t *next, float *c, int64_t ldc, bool accumulate)
 {
     __m512 acc[BF16_TILE][2];
@@ -173,9 +174,10 @@ INLINE void bf16_rows(const int rows, const int nv, int half, int first, int n, 
 /* Halves are two tiles of rows, a last one of up to 11 rows is one: with 8 sums or fewer, each waits for itself. */
 INLINE int bf16_height(int left) { return left <= BF16_TILE ? left : (left + 1) / 2; }
 
-static void bf16_block(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                       float *c, int64_t ldc, bool accumulate)
+static void bf16_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
+                       void *sums, int64_t ldc, bool accumulate)
 {
+    float *c = sums;
 #define HEIGHT(height)                                                                     \
     case height:                                                                           \
         if (half_panel)                                                                    \

@@ -120,7 +120,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .gemm_tile_ahead = gemm_tile_ahead,
     .geglu = geglu,
 #if defined(TERN_LEVEL_BF16)
-    .bf16 = {BF16_STEP, BF16_GAIN, bf16_begin, bf16_end, bf16_block, bf16_round, multiply_add_bf16},
+    .bf16 = {{BF16_STEP, bf16_begin, bf16_end, bf16_block}, BF16_GAIN, bf16_round, multiply_add_bf16},
 #endif
 #if defined(LEVEL_ATTENTION)
     .attention = {sizeof(struct attention_scratch), TASK_ROWS, SUMS == 0, attend, pack_keys, pack_values, attention_power},

@@ -2,12 +2,12 @@
  * in scratch; what is finished gets bias, posts and its one rounding while it is in L1. */
 #include <string.h>
 
-#include "backends/cpu/gemm_bf16.h"
+#include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 #include "core/threads.h"
 
-#define ROWS TERN_BF16_ROWS
-#define NR TERN_BF16_NR
+#define ROWS TERN_DOT_ROWS
+#define NR TERN_DOT_NR
 #define GROUP 4 /* panels that are finished together */
 #define PAD 32  /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
 #define MOST_DEPTH 512
@@ -38,14 +38,14 @@ static int64_t splits_of_few(const struct blocking *b, int64_t m, int64_t l2, in
     return 0;
 }
 
-static struct blocking plan(struct tern_context *ctx, const struct cpu_bf16_gemm *g)
+static struct blocking plan(struct tern_context *ctx, const struct cpu_dot_gemm *g)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
     const int64_t threads = tern_thread_count(ctx), tasks = 4 * threads, l2 = (int64_t)d->l2;
     struct blocking b = {0};
     if (g->m < 1 || g->n < 1 || g->k < 1)
         return b;
-    b.depth = round_up(g->k, d->level->bf16.step);
+    b.depth = round_up(g->k, g->dot->step);
     b.turns = g->gated ? 2 : 1;
     b.panels = ceil_div(g->n, NR);
     b.splits = ceil_div(b.panels, max64(1, l2 * 2 / 5 / (g->part_depth * NR * 2 * b.turns))); /* B of a task: two fifths of L2 */
@@ -66,14 +66,14 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_bf16_gemm
     return b;
 }
 
-size_t cpu_bf16_workspace(struct tern_context *ctx, const struct cpu_bf16_gemm *g)
+size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
 {
     size_t slot = plan(ctx, g).slot;
     return slot ? slot * (size_t)tern_thread_count(ctx) + 64 : 0;
 }
 
 struct run {
-    const struct cpu_bf16_gemm *g;
+    const struct cpu_dot_gemm *g;
     const struct tern_cpu_level *level;
     struct blocking b;
     char *workspace;
@@ -97,7 +97,7 @@ static int64_t columns(const struct run *r, int64_t p, int64_t *first)
 /* As finish, where panels are of values and of gates by turns. */
 static void finish_gated(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
 {
-    const struct cpu_bf16_gemm *g = r->g;
+    const struct cpu_dot_gemm *g = r->g;
     const struct tern_cpu_level *l = r->level;
     const float *bias = t->bias ? t->bias + (p - t->p0) * NR : NULL;
     for (int64_t i = 0; bias && i < rows; i++)
@@ -111,7 +111,7 @@ static void finish_gated(const struct run *r, const struct task *t, int64_t row,
 /* `rows` rows of sums at c are ready: columns of panels p .. p + n. */
 static void finish(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
 {
-    const struct cpu_bf16_gemm *g = r->g;
+    const struct cpu_dot_gemm *g = r->g;
     const int64_t col = p * NR, cols = min64((p + n) * NR, g->n) - col;
     const float *bias = t->bias ? t->bias + (p - t->p0) * NR : NULL;
     for (int64_t i = 0; i < rows; i++, c += r->b.ldc) {
@@ -130,9 +130,9 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
 /* One part of the depth of a block of rows with all panels of the task; the last part finishes them. */
 static void multiply(const struct run *r, const struct task *t, int64_t i, int64_t rows, int part)
 {
-    const struct cpu_bf16_gemm *g = r->g;
+    const struct cpu_dot_gemm *g = r->g;
     const bool last = part == g->parts - 1;
-    struct tern_bf16_piece pieces[TERN_BF16_PIECES];
+    struct tern_dot_piece pieces[TERN_DOT_PIECES];
     int n = g->stage(g, t->row0 + i, rows, part, t->a, pieces);
     for (int64_t p = t->p0, group; p < t->p1; p += group) {
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
@@ -141,8 +141,7 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
             const uint16_t *panel = (const uint16_t *)g->b + q * NR * r->b.depth;
             const uint16_t *next =
                 q + 1 < t->p1 ? panel + NR * r->b.depth : (const uint16_t *)g->b + (t->p0 * r->b.depth + g->part_depth) * NR;
-            r->level->bf16.block((int)rows, n, pieces, panel, next, g->n - q / r->b.turns * NR <= NR / 2, c + (q - p) * NR, r->b.ldc,
-                                 part > 0);
+            g->dot->block((int)rows, n, pieces, panel, next, g->n - q / r->b.turns * NR <= NR / 2, c + (q - p) * NR, r->b.ldc, part > 0);
         }
         if (last)
             (g->gated ? finish_gated : finish)(r, t, t->row0 + i, rows, p, group, c);
@@ -152,7 +151,7 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
 static void run_task(void *arg, int slot, int64_t task)
 {
     const struct run *r = arg;
-    const struct cpu_bf16_gemm *g = r->g;
+    const struct cpu_dot_gemm *g = r->g;
     const struct blocking *b = &r->b;
     const int64_t part = task % b->splits;
     char *scratch = r->workspace + (size_t)slot * b->slot;
@@ -170,16 +169,16 @@ static void run_task(void *arg, int slot, int64_t task)
         r->level->to_f32(g->bias_dtype, cols, (const char *)g->bias + (size_t)first * tern_dtype_size(g->bias_dtype),
                          t.bias + (p - t.p0) * NR);
     }
-    r->level->bf16.begin();
+    g->dot->begin();
     for (int k = 0; k < g->parts; k++)
         for (int64_t i = 0; i < t.rows; i += ROWS)
             multiply(r, &t, i, min64(ROWS, t.rows - i), k);
-    r->level->bf16.end();
+    g->dot->end();
 }
 
-enum tern_status cpu_bf16_launch(const struct tern_kernel_args *a, const struct cpu_bf16_gemm *like, const struct cpu_rows *rows)
+enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows)
 {
-    struct cpu_bf16_gemm g = *like;
+    struct cpu_dot_gemm g = *like;
     struct cpu_post post = cpu_post_make(a, rows);
     g.post = post.n ? &post : NULL;
     g.b = tern_arg_host(&a->packed);
@@ -194,33 +193,33 @@ enum tern_status cpu_bf16_launch(const struct tern_kernel_args *a, const struct 
     return TERN_OK;
 }
 
-int64_t cpu_bf16_part(struct tern_context *ctx, int64_t depth, int64_t rows)
+int64_t cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
     int64_t most = min64(MOST_DEPTH, max64(64, (int64_t)(d->l1 * 2 / 3) / (rows * 2)));
-    return round_up(ceil_div(depth, ceil_div(depth, most)), d->level->bf16.step);
+    return round_up(ceil_div(depth, ceil_div(depth, most)), dot->step);
 }
 
-void cpu_bf16_parts(struct tern_context *ctx, struct cpu_bf16_gemm *g)
+void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
 {
-    g->part_depth = cpu_bf16_part(ctx, g->k, ROWS);
+    g->part_depth = cpu_dot_part(ctx, g->dot, g->k, ROWS);
     g->parts = (int)ceil_div(g->k, g->part_depth);
-    g->scratch = (size_t)(ROWS * cpu_bf16_lda(g));
+    g->scratch = (size_t)(ROWS * cpu_dot_lda(g));
 }
 
-int64_t cpu_bf16_lda(const struct cpu_bf16_gemm *g) { return g->part_depth + PAD; }
+int64_t cpu_dot_lda(const struct cpu_dot_gemm *g) { return g->part_depth + PAD; }
 
-int64_t cpu_bf16_range(const struct cpu_bf16_gemm *g, int part, int64_t *k0)
+int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0)
 {
     *k0 = part * g->part_depth;
     return min64(g->part_depth, g->k - *k0);
 }
 
-int cpu_bf16_gathered(const struct cpu_bf16_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_bf16_piece *pieces)
+int cpu_dot_gathered(const struct cpu_dot_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
 {
-    int64_t k0, there = cpu_bf16_range(g, part, &k0), depth = round_up(there, g->step), lda = cpu_bf16_lda(g);
+    int64_t k0, there = cpu_dot_range(g, part, &k0), depth = round_up(there, g->dot->step), lda = cpu_dot_lda(g);
     for (int64_t i = 0; i < rows && there < depth; i++) /* the weights there are zero, but 0 x NaN is not */
         memset(scratch + i * lda + there, 0, (size_t)(depth - there) * sizeof(*scratch));
-    *pieces = (struct tern_bf16_piece){{scratch, scratch + ROWS / 2 * lda}, lda, k0, depth};
+    *pieces = (struct tern_dot_piece){{scratch, scratch + ROWS / 2 * lda}, lda, k0, depth};
     return 1;
 }
