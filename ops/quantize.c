@@ -3,6 +3,7 @@
 #include <tern/ops.h>
 
 #include "core/tensor.h"
+#include "ops/quantize.h"
 #include "ops/reference.h"
 #include "ops/rules.h"
 
@@ -43,20 +44,28 @@ static int64_t length(const struct tern_meta *x)
     return n;
 }
 
+float tern_quantize_scale_of(const struct tern_kernel_args *a, int input, int64_t i)
+{
+    const struct tern_meta *x = &a->desc->in[input];
+    const int64_t n = length(x);
+    float most = 0;
+    for (int64_t k = 0; k < n && !isnan(most); k++) {
+        float v = (float)fabs(tern_in(a, input, tern_meta_offset(x, i * n + k)));
+        most = v <= most ? most : v; /* NaN counts */
+    }
+    return most / MOST;
+}
+
+double tern_quantize_value(float x, float scale)
+{
+    float q = scale > 0 ? fminf(fmaxf(rintf(x / scale), -MOST), MOST) : 0;
+    return isnan(x / scale) ? 0 : (double)q;
+}
+
 void tern_ref_quantize_scale(const struct tern_kernel_args *a)
 {
-    const struct tern_meta *x = &a->desc->in[0];
-    const int64_t n = length(x);
-    for (int64_t j = 0; j < x->shape[0]; j++) {
-        float most = 0;
-        for (int64_t i = 0; i < n; i++) {
-            float v = (float)fabs(tern_in(a, 0, tern_meta_offset(x, j * n + i)));
-            most = v <= most ? most : v; /* NaN counts */
-            if (isnan(most))
-                break;
-        }
-        tern_out(a, j * a->desc->out.stride[0], (double)(most / MOST));
-    }
+    for (int64_t i = 0; i < a->desc->in[0].shape[0]; i++)
+        tern_out(a, i * a->desc->out.stride[0], (double)tern_quantize_scale_of(a, 0, i));
 }
 
 void tern_ref_quantize(const struct tern_kernel_args *a)
@@ -65,8 +74,7 @@ void tern_ref_quantize(const struct tern_kernel_args *a)
     const int64_t n = length(&d->in[0]), all = tern_meta_numel(&d->in[0]);
     for (int64_t p = 0; p < all; p++) {
         float scale = (float)tern_in(a, 1, p / n * d->in[1].stride[0]), x = (float)tern_in(a, 0, tern_meta_offset(&d->in[0], p));
-        float q = scale > 0 ? fminf(fmaxf(rintf(x / scale), -MOST), MOST) : 0;
-        tern_out(a, tern_meta_offset(&d->out, p), isnan(x / scale) ? 0 : (double)q);
+        tern_out(a, tern_meta_offset(&d->out, p), tern_quantize_value(x, scale));
     }
 }
 

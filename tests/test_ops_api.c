@@ -295,7 +295,7 @@ static void test_null(void **state)
         tern_linear_geglu(x, NULL, x),
         tern_quantize_scale(NULL),
         tern_quantize(x, NULL),
-        tern_quantized_linear(x, x, NULL, x),
+        tern_quantized_linear(x, NULL, x, x),
         tern_quantized_linear_geglu(x, NULL, x, x),
         tern_quantized_conv2d(NULL, x, x, x),
         tern_conv2d(NULL, x, NULL),

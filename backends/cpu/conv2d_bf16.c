@@ -103,8 +103,13 @@ static bool post(const struct tern_op_desc *d)
 static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s)
 {
     const int64_t *o = d->out.shape;
-    struct cpu_dot_gemm g = {
-        .m = o[0] * o[2] * o[3], .n = o[1], .k = s->c * s->kh * s->kw, .dot = &cpu_level(ctx)->bf16.dot, .source = s, .ldc = o[1]};
+    struct cpu_dot_gemm g = {.m = o[0] * o[2] * o[3],
+                             .n = o[1],
+                             .k = s->c * s->kh * s->kw,
+                             .dot = &cpu_level(ctx)->bf16.dot,
+                             .bias_input = 2,
+                             .source = s,
+                             .ldc = o[1]};
     if (has_strips(s, g.dot->step)) {
         int64_t pixels = most_pixels(s), channels = round_up(cpu_dot_part(ctx, g.dot, s->c, pixels), 32);
         g.parts = (int)(s->kh * ceil_div(s->c, channels));
@@ -143,7 +148,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
     struct cpu_picture s = cpu_picture_make(d, tern_arg_host(&a->in[0]));
     struct cpu_dot_gemm g = conv_gemm(a->ctx, d, &s);
     struct cpu_rows rows = cpu_rows_channels_last();
-    return cpu_dot_launch(a, &g, &rows);
+    return cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
 }
 
 const struct tern_kernel cpu_conv2d_bf16_igemm = {

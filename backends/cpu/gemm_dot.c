@@ -94,17 +94,39 @@ static int64_t columns(const struct run *r, int64_t p, int64_t *first)
     return min64(NR, r->g->n - col);
 }
 
+/* Sums of int8 to values with their bias, in their place. Columns of several panels lie beside each other unless they go by turns. */
+static void rescale(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
+{
+    const struct cpu_dot_scales *s = r->g->scales;
+    const int64_t step = r->b.turns > 1 ? 1 : n;
+    for (int64_t i = 0; i < rows; i++, c += r->b.ldc)
+        for (int64_t q = 0; q < n; q += step) {
+            int64_t col, cols = columns(r, p + q, &col);
+            if (step == n)
+                cols = min64((p + n) * NR, r->g->n) - col;
+            r->level->i8.scale(cols, (const int32_t *)(const void *)(c + q * NR), s->offset + col, s->column + col,
+                               s->row[(row + i) / s->rows], t->bias ? t->bias + (p + q - t->p0) * NR : NULL, c + q * NR);
+        }
+}
+
+/* The bias of panel p on, where nobody has added it yet. */
+static const float *bias_at(const struct run *r, const struct task *t, int64_t p)
+{
+    return t->bias && !r->g->scales ? t->bias + (p - t->p0) * NR : NULL;
+}
+
 /* As finish, where panels are of values and of gates by turns. */
 static void finish_gated(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
 {
     const struct cpu_dot_gemm *g = r->g;
     const struct tern_cpu_level *l = r->level;
-    const float *bias = t->bias ? t->bias + (p - t->p0) * NR : NULL;
+    const float *bias = bias_at(r, t, p);
     for (int64_t i = 0; bias && i < rows; i++)
         l->binary[TERN_CPU_ADD](n * NR, c + i * r->b.ldc, 1, bias, 1, c + i * r->b.ldc);
     for (int64_t q = 0; q < n; q += 2) {
         int64_t col, cols = columns(r, p + q, &col);
-        l->geglu(TERN_BF16, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc, (uint16_t *)g->c + row * g->ldc + col, g->ldc);
+        l->geglu(g->c_dtype, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc,
+                 (char *)g->c + (size_t)(row * g->ldc + col) * tern_dtype_size(g->c_dtype), g->ldc);
     }
 }
 
@@ -113,17 +135,18 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
 {
     const struct cpu_dot_gemm *g = r->g;
     const int64_t col = p * NR, cols = min64((p + n) * NR, g->n) - col;
-    const float *bias = t->bias ? t->bias + (p - t->p0) * NR : NULL;
+    const float *bias = bias_at(r, t, p);
+    const bool rounds = g->c_dtype == TERN_BF16 && r->level->bf16.dot.step, adds = !rounds || g->post;
     for (int64_t i = 0; i < rows; i++, c += r->b.ldc) {
         const int64_t at = (row + i) * g->ldc + col;
-        if (bias && (g->post || g->c_dtype == TERN_F32))
+        if (bias && adds)
             r->level->binary[TERN_CPU_ADD](cols, c, 1, bias, 1, c);
         if (g->post)
             cpu_post_apply(g->post, c, row + i, col, cols);
-        if (g->c_dtype == TERN_F32)
-            memcpy((float *)g->c + at, c, (size_t)cols * sizeof(*c));
+        if (rounds) /* and adds the bias in one pass */
+            r->level->bf16.round(cols, c, adds ? NULL : bias, (uint16_t *)g->c + at);
         else
-            r->level->bf16.round(cols, c, g->post ? NULL : bias, (uint16_t *)g->c + at);
+            r->level->from_f32(g->c_dtype, cols, c, (char *)g->c + (size_t)at * tern_dtype_size(g->c_dtype));
     }
 }
 
@@ -143,6 +166,8 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
                 q + 1 < t->p1 ? panel + NR * r->b.depth : (const uint16_t *)g->b + (t->p0 * r->b.depth + g->part_depth) * NR;
             g->dot->block((int)rows, n, pieces, panel, next, g->n - q / r->b.turns * NR <= NR / 2, c + (q - p) * NR, r->b.ldc, part > 0);
         }
+        if (last && g->scales)
+            rescale(r, t, t->row0 + i, rows, p, group, c);
         if (last)
             (g->gated ? finish_gated : finish)(r, t, t->row0 + i, rows, p, group, c);
     }
@@ -176,17 +201,18 @@ static void run_task(void *arg, int slot, int64_t task)
     g->dot->end();
 }
 
-enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows)
+enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows,
+                                void *workspace)
 {
     struct cpu_dot_gemm g = *like;
     struct cpu_post post = cpu_post_make(a, rows);
     g.post = post.n ? &post : NULL;
     g.b = tern_arg_host(&a->packed);
-    g.bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
-    g.bias_dtype = a->desc->in[2].dtype;
+    g.bias = a->desc->present[g.bias_input] ? tern_arg_host(&a->in[g.bias_input]) : NULL;
+    g.bias_dtype = a->desc->in[g.bias_input].dtype;
     g.c = tern_arg_host(&a->out);
     g.c_dtype = a->desc->out.dtype;
-    struct run r = {&g, cpu_level(a->ctx), plan(a->ctx, &g), tern_arg_host(&a->workspace)};
+    struct run r = {&g, cpu_level(a->ctx), plan(a->ctx, &g), workspace};
     r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
     if (r.b.slot)
         tern_parallel_slots(a->ctx, r.b.row_blocks * r.b.splits, run_task, &r);

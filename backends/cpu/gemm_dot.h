@@ -8,6 +8,14 @@
 
 #define TERN_DOT_PIECES 8
 
+/* What sums of int8 mean: (sum - offset) x column x row, with a value of `row` for so many rows of C. Columns are those of B as it was
+ * before it was packed. */
+struct cpu_dot_scales {
+    const int32_t *offset;
+    const float *column, *row;
+    int64_t rows;
+};
+
 struct cpu_dot_gemm {
     int64_t m, n, k;
     const struct tern_cpu_dot *dot; /* of the level: what multiplies */
@@ -20,12 +28,14 @@ struct cpu_dot_gemm {
     int (*stage)(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
     const void *source; /* for stage */
     const void *b;      /* packed by cpu_bf16_pack */
+    int bias_input;     /* its index among those of the op */
     const void *bias;   /* n values, or NULL */
     enum tern_dtype bias_dtype;
     void *c;
     enum tern_dtype c_dtype;
     int64_t ldc;
-    const struct cpu_post *post; /* on finished rows of C, in f32; NULL: none */
+    const struct cpu_post *post;         /* on finished rows of C, in f32; NULL: none */
+    const struct cpu_dot_scales *scales; /* of int8; NULL: sums are f32 */
     /* C = values * gelu(gates), each of n columns: panels of B are of values and of gates by turns, bias is n of values and n of gates. C
      * is of bf16, without posts. */
     bool gated;
@@ -33,8 +43,9 @@ struct cpu_dot_gemm {
 
 /* The level has g->dot. */
 size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g);
-/* For a kernel whose inputs are A, weight and bias: weights, bias, output and posts are those of the call. */
-enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows);
+/* Weights, bias, output and posts are those of the call. */
+enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows,
+                                void *workspace);
 
 /* Values of a row in a part, so that `rows` of them take two thirds of L1: about equal parts, in steps of the level. */
 int64_t cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows);

@@ -49,6 +49,7 @@ static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct te
                              .n = n,
                              .k = k,
                              .dot = &cpu_level(ctx)->bf16.dot,
+                             .bias_input = 2,
                              .stage = stage,
                              .ldc = n,
                              .gated = d->op == TERN_OP_linear_geglu};
@@ -80,7 +81,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
     struct cpu_dot_gemm g = linear_gemm(a->ctx, d);
     struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
     g.source = tern_arg_host(&a->in[0]);
-    return cpu_dot_launch(a, &g, &rows);
+    return cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
 }
 
 const struct tern_kernel cpu_linear_bf16_gemm = {

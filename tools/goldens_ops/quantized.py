@@ -23,8 +23,19 @@ def most_of(x, dims):
     return x.abs().amax(dims, keepdim=True) if x.numel() else torch.zeros([1 if i in dims else n for i, n in enumerate(x.shape)])
 
 
+def weight_of(w, scale):
+    """int8 and scales; floats are quantised by output channel, in f32."""
+    if scale is not None:
+        return w.double(), scale
+    w = w.float()
+    scale = w.abs().reshape(w.shape[0], -1).amax(1) / 127
+    each = scale.reshape(-1, *[1] * (w.dim() - 1))
+    return torch.where(each > 0, torch.round(w / each).nan_to_num(), torch.zeros(())).double(), scale.double()
+
+
 def by_rows(x, w, scale, bias):
     x = x.float()
+    w, scale = weight_of(w, scale)
     q, factor = rounded(x, most_of(x, (x.dim() - 1,)))
     y = F.linear(q, w.double()) * (factor * scale)
     return y if bias is None else y + bias
@@ -32,6 +43,7 @@ def by_rows(x, w, scale, bias):
 
 def by_pictures(x, w, scale, bias, **how):
     x = x.float()
+    w, scale = weight_of(w, scale)
     q, factor = rounded(x, most_of(x, (1, 2, 3)))
     y = F.conv2d(q, w.double(), None, **how) * (factor * scale.reshape(1, -1, 1, 1))
     return y if bias is None else y + bias.reshape(1, -1, 1, 1)
@@ -82,10 +94,10 @@ def add_weights(t):
 
 
 def add_linear(t):
-    def linear(name, x, w, s, b=None):
+    def linear(name, x, w, s=None, b=None):
         t.case(name, "quantized_linear", [x, w, s, b], by_rows, "sum")
 
-    def geglu(name, x, w, s, b=None):
+    def geglu(name, x, w, s=None, b=None):
         def values_and_gates(*inputs):
             values, gates = by_rows(*inputs).chunk(2, -1)
             return values * F.gelu(gates)
@@ -107,11 +119,15 @@ def add_linear(t):
         case("most.f32", t.data([[127.0] * 300, [-127.0] * 300], "f32"), t.data([[127] * 300, [-127] * 300], "i8"), t.data([1.0, 2.0], "f32"))
         case("special.f32", t.data([[1.0, INF, 2.0], [NAN, 1.0, -0.0], [0.0, 0.0, 0.0], [1e-40, 0.0, -1e-40], [3.0, 1.0, 2.0]], "f32"),
              weights(t, 4, 3), scales(t, 4), t.gen("f32", 4))
+        for dtype in FLOATS:
+            case(f"float.{dtype}", t.gen("f32", 3, 37), t.gen(dtype, 8 * parts, 37), None, t.gen(dtype, 8 * parts))
+        case("float_panels.bf16", t.gen("bf16", 17, 70), t.gen("f16", 37 * parts, 70))
+        case("float_special.f32", t.gen("f32", 2, 3), t.data([[1.0, NAN, 2.0], [0.0, 0.0, -0.0], [INF, 1.0, 2.0], [3.0, -1.0, 0.5]], "f32"))
         case("scale.f32", t.gen("f32", 2, 5), weights(t, 4, 5), t.data([0.0, NAN, INF, 1.0], "f32"))
 
 
 def add_conv(t):
-    def conv(name, x, w, s, b=None, stride=1, padding=0, dilation=1, groups=1):
+    def conv(name, x, w, s=None, b=None, stride=1, padding=0, dilation=1, groups=1):
         how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         t.case(name, "quantized_conv2d", [x, w, s, b], lambda *inputs: by_pictures(*inputs, **how), "conv",
                conv_attrs(stride, padding, dilation, groups))
@@ -133,6 +149,9 @@ def add_conv(t):
     conv("large.f32", t.gen("f32", 1, 8, 12, 13), weights(t, 7, 8, 3, 3), scales(t, 7), None, 1, 1)
     conv("one.f32", t.gen("f32", 1, 1, 1, 1), weights(t, 1, 1, 1, 1), scales(t, 1))
     conv("no_batch.f32", t.gen("f32", 0, 4, 5, 5), weights(t, 3, 4, 3, 3), scales(t, 3))
+    for dtype in FLOATS:
+        conv(f"float.{dtype}", t.gen("f32", 1, 5, 4, 3).channels_last(), t.gen(dtype, 6, 5, 3, 3), None, t.gen(dtype, 6), padding=1)
+    conv("float_strips.bf16", t.gen("bf16", 1, 70, 2, 16).channels_last(), t.gen("f16", 33, 70, 3, 3), None, None, 1, 1)
     conv("special.f32", t.data([[[[1.0, NAN]]], [[[INF, 1.0]]], [[[0.0, -0.0]]], [[[1e-40, 0.0]]], [[[2.0, 1.0]]]], "f32"),
          weights(t, 2, 1, 1, 1), scales(t, 2), t.gen("f32", 2))
 
@@ -141,6 +160,7 @@ def add_errors(t):
     x, w, s = t.gen("f32", 2, 3), weights(t, 4, 3), scales(t, 4)
     for op in ("quantized_linear", "quantized_linear_geglu"):
         t.error("float", op, [x, t.gen("f32", 4, 3), s, None], {}, "dtype", f"{op}: weight is f32: expected i8; tern_quantize makes it")
+        t.error("no_scale", op, [x, w, None, None], {}, "invalid", f"{op}: weight is i8, scale is missing: expected (4,) f32")
         t.error("scale", op, [x, w, scales(t, 2), None], {}, "shape", f"{op}: scale does not fit: expected (4,), found (2,) f32")
         t.error("bias", op, [x, w, s, t.gen("f32", 3)], {}, "shape", f"{op}: bias does not fit: expected (4,)")
         t.error("columns", op, [x, weights(t, 4, 4), s, None], {}, "shape", f"{op}: weight has 4 columns")

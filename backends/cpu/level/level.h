@@ -87,6 +87,18 @@ struct tern_cpu_bf16 {
     double (*multiply_add)(int64_t rounds, float *sum);
 };
 
+/* Products of int8, sums of 32 bits: those of up to 65,536 products fit. */
+struct tern_cpu_i8 {
+    struct tern_cpu_dot dot; /* A is bytes as quantize makes them, B int8 */
+    int zero;                /* the byte of A that counts as 0 */
+    /* Of n values of f32, f16 or bf16: the largest |x[i]|; infinite or no number if one of them is */
+    float (*most)(enum tern_dtype dtype, int64_t n, const void *x);
+    /* y[i] = x[i] * factor, of at most 127, to the nearest even, plus zero */
+    void (*quantize)(enum tern_dtype dtype, int64_t n, const void *x, float factor, uint8_t *y);
+    /* y[i] = (x[i] - offset[i]) * (scale[i] * factor) + bias[i] (NULL: none); y may be x */
+    void (*scale)(int64_t n, const int32_t *x, const int32_t *offset, const float *scale, float factor, const float *bias, float *y);
+};
+
 /* Attention in bf16: rows of queries of a group, keys of a block. */
 #define TERN_ATTENTION_ROWS 16
 #define TERN_ATTENTION_KEYS 64
@@ -152,6 +164,7 @@ struct tern_cpu_level {
                             const struct tern_gemm_ahead *ahead);
 
     struct tern_cpu_bf16 bf16;
+    struct tern_cpu_i8 i8;
     struct tern_cpu_attention attention; /* scratch 0: the level has none */
 
     /* y[i] = f(x[i]); s is the scalar of ADD_SCALAR, MUL_SCALAR. y may be x. */
