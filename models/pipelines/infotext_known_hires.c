@@ -1,0 +1,85 @@
+/* Fields of a second pass at another size. */
+#include <math.h>
+
+#include "models/pipelines/infotext_known.h"
+#include "models/pipelines/upscale.h"
+
+#define SIZE_MOST 8192
+
+static bool take_hr_scale(struct tern_infotext_reading *r, const char *v)
+{
+    return r->hires = tern_infotext_number(v, 1e-3, 8192, &r->params.hires.hr_scale);
+}
+
+static bool take_hr_resize(struct tern_infotext_reading *r, const char *v)
+{
+    struct tern_hires *h = &r->params.hires;
+    if (!tern_infotext_pair(v, 0, SIZE_MOST, &h->hr_resize_x, &h->hr_resize_y) || (!h->hr_resize_x && !h->hr_resize_y))
+        return false;
+    return r->hires = true;
+}
+
+static bool take_hr_steps(struct tern_infotext_reading *r, const char *v)
+{
+    return r->hires && tern_infotext_int(v, 1, 1000, &r->params.hires.hr_second_pass_steps);
+}
+
+static bool take_hr_upscaler(struct tern_infotext_reading *r, const char *v)
+{
+    const struct tern_upscaler *u = tern_upscaler_find(v);
+    if (r->hires && u)
+        r->params.hires.hr_upscaler = u->name;
+    return r->hires && u;
+}
+
+static bool take_hr_sampler(struct tern_infotext_reading *r, const char *v)
+{
+    struct tern_hires *h = &r->params.hires;
+    const enum tern_sampler s = r->hires ? tern_sampler_parse(v, &h->hr_schedule) : TERN_SAMPLER_COUNT;
+    if (s < TERN_SAMPLER_COUNT)
+        h->hr_sampler = s;
+    return s < TERN_SAMPLER_COUNT;
+}
+
+/* A1111's own default is the one of choose_schedule. */
+static bool take_hr_schedule(struct tern_infotext_reading *r, const char *v)
+{
+    const enum tern_schedule s = r->hires ? tern_schedule_parse(v) : TERN_SCHEDULE_COUNT;
+    if (s < TERN_SCHEDULE_COUNT)
+        r->params.hires.hr_schedule = s == TERN_SCHEDULE_DEFAULT ? TERN_SCHEDULE_NORMAL : s;
+    return s < TERN_SCHEDULE_COUNT;
+}
+
+static bool take_hr_cfg(struct tern_infotext_reading *r, const char *v)
+{
+    const bool ok = r->hires && tern_infotext_number(v, 0, 1000, &r->params.hires.hr_cfg);
+    if (ok)
+        r->params.hires.hr_cfg = fmax(r->params.hires.hr_cfg, 1);
+    return ok;
+}
+
+/* The fields' own texts, of which the result gets copies. */
+static bool take_hr_prompt(struct tern_infotext_reading *r, const char *v)
+{
+    r->params.hires.hr_prompt = v;
+    return r->hires;
+}
+
+static bool take_hr_negative(struct tern_infotext_reading *r, const char *v)
+{
+    r->params.hires.hr_negative_prompt = v;
+    return r->hires;
+}
+
+const struct tern_infotext_known tern_infotext_second_pass[] = {
+    {"Hires upscale", take_hr_scale},
+    {"Hires resize", take_hr_resize},
+    {"Hires steps", take_hr_steps},
+    {"Hires upscaler", take_hr_upscaler},
+    {"Hires sampler", take_hr_sampler},
+    {"Hires schedule type", take_hr_schedule},
+    {"Hires CFG Scale", take_hr_cfg},
+    {"Hires prompt", take_hr_prompt},
+    {"Hires negative prompt", take_hr_negative},
+    {NULL, NULL},
+};
