@@ -28,6 +28,7 @@ PARTS = {
     "lora-models": ("lora_models", ("models",)),
     "prompts": ("prompts", ("models",)),
     "taesd": ("taesd", ("models", "pipelines")),
+    "deepcache": ("deepcache", ("models", "pipelines")),
     "infotext": ("infotexts", ()),
     "demo": ("demo", ()),
     "demo-sheet": ("demo_sheet", ()),

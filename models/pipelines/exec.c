@@ -107,7 +107,7 @@ static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_we
         t[i] = values[i];
     struct tern_unet_conditions c;
     if (tern_unet_conditions(m, t, (int)n, text_embeds, time_ids, &c) == TERN_OK)
-        give(out, ctx, "sample", tern_unet_forward(m, tern_cast(sample, dtype), &c, tern_cast(context, dtype)));
+        give(out, ctx, "sample", tern_unet_forward(m, tern_cast(sample, dtype), &c, tern_cast(context, dtype), NULL));
 }
 
 static void exec_vae_decoder(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)

@@ -118,6 +118,19 @@ static char *quoted(struct tern_context *ctx, const char *value)
     return out;
 }
 
+/* What another reader has to know of calls that are cut short. */
+static void cache_fields(const struct tern_job *j, char *out, size_t size)
+{
+    const struct tern_txt2img_params *q = &j->params;
+    char number[NUMBER_TEXT];
+    out[0] = 0;
+    if (!j->caches)
+        return;
+    size_t used = (size_t)snprintf(out, size, ", DeepCache interval: %d, DeepCache branch: %d", q->cache_interval, q->cache_branch_id);
+    if (q->cache_pow != 0 && used < size)
+        snprintf(out + used, size - used, ", DeepCache center: %d, DeepCache pow: %s", q->cache_center, number_text(q->cache_pow, number));
+}
+
 static int count_tags(const char *loras)
 {
     int n = 0;
@@ -143,7 +156,7 @@ char *tern_job_infotext(const struct tern_job *j, int i)
 {
     const struct tern_txt2img_params *q = &j->params;
     struct tern_context *ctx = j->p->ctx;
-    char strength[64] = "", schedule[64] = "", options[256], skip[64], more[64], own[64], number[NUMBER_TEXT];
+    char strength[64] = "", schedule[64] = "", options[256], skip[64], more[64], own[64], cache[160], number[NUMBER_TEXT];
     const char *negative = q->negative_prompt;
     /* SDXL: an empty text is not the same as none */
     bool empty_counts = j->p->force_zeros && j->guided && !j->zero_negative;
@@ -153,16 +166,18 @@ char *tern_job_infotext(const struct tern_job *j, int i)
         snprintf(schedule, sizeof(schedule), " Schedule type: %s,", tern_schedule_label(q->schedule));
     write_options(j, options, sizeof(options));
     prompt_fields(j, sizeof(skip), skip, more);
+    cache_fields(j, cache, sizeof(cache));
     char *loras = tern_pipeline_lora_text(j->p), *model = loras ? quoted(ctx, j->p->name) : NULL, *text = NULL;
     if (model) {
         own_fields(j, loras, own, sizeof(own));
         text = tern_sprintf(ctx,
-                            "%s%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %s, Seed: %llu, Size: %dx%d, Model: %s%s%s%s%s%s, "
+                            "%s%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %s, Seed: %llu, Size: %dx%d, Model: %s%s%s%s%s%s%s, "
                             "Version: tern %s%s",
                             q->prompt, loras, negative[0] || empty_counts ? "\nNegative prompt: " : "", negative, q->steps,
                             a1111_sampler(tern_scheduler_sampler(j->scheduler)), schedule, number_text(q->cfg, number),
                             (unsigned long long)(q->seed + (uint64_t)i), q->width, q->height, model, skip,
-                            q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength, options, more, tern_version(), own);
+                            q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength, options, more, cache,
+                            tern_version(), own);
     }
     tern_free(ctx, model);
     tern_free(ctx, loras);

@@ -170,6 +170,11 @@ static bool take_tmax(struct reading *r, const char *v)
     return r->takes & TERN_TAKES_CHURN && number(v, 0, 1e6, &r->params.sampler_options.s_tmax);
 }
 
+static bool take_interval(struct reading *r, const char *v) { return take_int(v, 1, 1000, &r->params.cache_interval); }
+static bool take_branch(struct reading *r, const char *v) { return take_int(v, 0, 1000, &r->params.cache_branch_id); }
+static bool take_center(struct reading *r, const char *v) { return take_int(v, 0, 1000, &r->params.cache_center); }
+static bool take_pow(struct reading *r, const char *v) { return number(v, 1.0000001, 10, &r->params.cache_pow); }
+
 /* Fields that are followed, in the order in which they are read: options depend on the sampler. */
 static const struct {
     const char *name;
@@ -199,6 +204,10 @@ static const struct {
     {"Sigma tmin", take_tmin},
     {"Sigma tmax", take_tmax},
     {"Sigma noise", take_noise},
+    {"DeepCache interval", take_interval},
+    {"DeepCache branch", take_branch},
+    {"DeepCache center", take_center},
+    {"DeepCache pow", take_pow},
 };
 #define KNOWN (sizeof(known) / sizeof(*known))
 

@@ -53,7 +53,7 @@ static enum tern_status check_params(struct tern_job *j)
     bool nine = j->p->unet_config.in_channels != j->channels;
     if (nine && !q->mask_image)
         return tern_fail(ctx, TERN_E_INVALID, "%s is an inpainting model: it needs init_image and mask_image", j->p->name);
-    return tern_job_check_micro(j->p, q) || tern_job_check_stages(j->p, q) ? tern_error_status(ctx) : TERN_OK;
+    return tern_job_check_micro(j->p, q) || tern_job_check_stages(j->p, q) || tern_job_check_cache(j) ? tern_error_status(ctx) : TERN_OK;
 }
 
 static enum tern_status check_latents(struct tern_job *j)
@@ -99,7 +99,7 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
     if (!j->scheduler || tern_scheduler_set_options(j->scheduler, &j->params.sampler_options) ||
         tern_scheduler_set_steps(j->scheduler, j->params.steps) || tern_scheduler_set_batch(j->scheduler, j->params.count))
         return tern_error_status(ctx);
-    if (tern_job_choose_calls(j))
+    if (tern_job_choose_calls(j) || tern_job_plan_cache(j))
         return tern_error_status(ctx);
     return tern_job_read_prompts(j);
 }
@@ -107,7 +107,7 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
 void tern_job_destroy(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
-    void *all[] = {j->generator, j->latents, j->noise, j->image_latents, j->masked_latents, j->mask};
+    void *all[] = {j->generator, j->latents, j->noise, j->image_latents, j->masked_latents, j->mask, j->whole};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         tern_free(ctx, all[i]);
     tern_job_free_conditions(j);

@@ -36,7 +36,8 @@ static bool is(const struct tern_planned *e, const struct tern_stage *s)
     const struct tern_stage *t = &e->stage;
     return e->plan && !strcmp(t->component, s->component) && t->size.batch == s->size.batch && t->size.width == s->size.width &&
            t->size.height == s->size.height && t->resident == s->resident && t->arena == s->arena &&
-           t->algorithm_bytes == s->algorithm_bytes && t->tokens == s->tokens && t->vectors == s->vectors;
+           t->algorithm_bytes == s->algorithm_bytes && t->tokens == s->tokens && t->vectors == s->vectors && t->part == s->part &&
+           t->branch == s->branch;
 }
 
 /* An empty place, or that of the plan that was not used for the longest time. */
@@ -95,18 +96,26 @@ struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const struct tern_
     return e ? e->plan : NULL;
 }
 
+/* What a shallow UNet needs is kept by this one. */
+static struct tern_stage keeping(struct tern_stage shallow)
+{
+    shallow.part = TERN_UNET_KEEPS;
+    return shallow;
+}
+
 struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct tern_stage *stage)
 {
+    const struct tern_stage other = keeping(*stage);
+    struct tern_binding *beside = stage->part == TERN_UNET_SHALLOW ? tern_pipeline_binding(p, &other) : NULL;
     struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, stage);
-    if (!e || !tern_pipeline_weights(p, stage->component))
-        return NULL;
-    if (!e->binding || e->weights != weights_of(p, stage->component)) {
+    if (e && tern_pipeline_weights(p, stage->component) && (!e->binding || e->weights != weights_of(p, stage->component))) {
         unbind(e);
-        e->binding = tern_plan_bind(e->plan, weights_of(p, stage->component));
+        e->binding = tern_plan_bind_beside(e->plan, weights_of(p, stage->component), beside);
         e->weights = e->binding ? tern_weights_ref(weights_of(p, stage->component)) : NULL;
         e->making = 0;
     }
-    return tern_binding_ref(e->binding);
+    tern_binding_unref(&beside);
+    return tern_failed(p->ctx) ? NULL : tern_binding_ref(e->binding);
 }
 
 size_t tern_pipeline_making(const struct tern_pipeline *p)
@@ -119,11 +128,13 @@ size_t tern_pipeline_making(const struct tern_pipeline *p)
 
 size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage)
 {
+    const struct tern_stage other = keeping(*stage);
+    const struct tern_plan *beside = stage->part == TERN_UNET_SHALLOW ? tern_pipeline_plan(p, &other) : NULL;
     struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, stage);
     const struct tern_weights *weights = weights_of(p, stage->component);
     if (!e || (e->binding && e->weights == weights))
         return 0;
-    return tern_plan_bind_bytes(e->plan, weights);
+    return tern_plan_bind_bytes_beside(e->plan, weights, beside);
 }
 
 void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *weights)
