@@ -18,7 +18,7 @@ struct opt {
     char letter;       /* 'p' or 0 */
     const char *name;  /* "prompt" */
     const char *value; /* "TEXT"; NULL: takes none */
-    const char *help;  /* NULL: an option of the surface that this build has not: refused, not shown */
+    const char *help;
 };
 
 struct command {
@@ -76,8 +76,7 @@ enum {
     OPT_JSON,
     OPT_QUIET,
     OPT_VERBOSE,
-    OPT_LATER, /* of a capability that this build has not */
-    OPT_OWN    /* the first of a command's own */
+    OPT_OWN /* the first of a command's own */
 };
 struct run_settings {
     const char *device;

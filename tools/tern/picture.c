@@ -227,6 +227,7 @@ static int generate(struct job *j, struct picture_settings *s)
     s->preview.ctx = j->ctx;
     s->preview.count = s->count;
     xl_first(&s->xl, &p);
+    deepcache_give(&s->deepcache, &p);
     if (s->xl.refiner[0] && !(j->refiner = tern_pipeline_load(j->ctx, s->xl.refiner, &pipeline))) /* now, so that it is known to be one */
         return library_failed(j->ctx, false);
     size_t peak = 0;

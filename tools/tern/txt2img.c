@@ -112,8 +112,6 @@ static const struct opt picture_opts[] = {
      "prepared anew at every step, too (default: sequential,\nor stream when --budget asks for it)"},
     {OPT_PROFILE, 0, "profile", "FILE.json",
      "what each kernel took, and its share of what the device\ncan do (roofline), for Chrome's or Perfetto's trace viewer"},
-    {OPT_LATER, 0, "offload", "HOW", NULL},
-    {OPT_LATER, 0, "deepcache", "N", NULL},
     {0},
 };
 
@@ -317,7 +315,9 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         s->profile = value;
         return GO_ON;
     default:
-        return opt->id >= OPT_XL ? xl_apply(opt, value, &s->xl) : run_apply(opt, value, &s->run);
+        return opt->id >= OPT_DEEPCACHE ? deepcache_apply(opt, value, &s->deepcache)
+               : opt->id >= OPT_XL      ? xl_apply(opt, value, &s->xl)
+                                        : run_apply(opt, value, &s->run);
     }
 }
 
@@ -371,6 +371,8 @@ static int run_with(const struct command *command, int argc, char **argv, int im
         return usage("option --lora-dir: works with --prompt-syntax a1111 only; --lora names files");
     if (s->preview_vae && !s->preview.path)
         return usage("option --preview-vae: works with --preview only");
+    if (deepcache_check(&s->deepcache) != GO_ON)
+        return USAGE;
     return picture_make(s);
 }
 
@@ -392,7 +394,7 @@ const struct command txt2img_command = {
     .summary = "Makes pictures from a text.",
     .least = 0,
     .most = 1,
-    .opts = {prompt_opts, from_text_opts, picture_opts, xl_opts, run_opts, talk_opts},
+    .opts = {prompt_opts, from_text_opts, picture_opts, deepcache_opts, xl_opts, run_opts, talk_opts},
     .notes = NOTES_MODEL,
     .apply = apply,
     .run = run_txt2img,
@@ -404,7 +406,7 @@ const struct command img2img_command = {
     .summary = "Makes pictures from a picture and a text.",
     .least = 1,
     .most = 2,
-    .opts = {prompt_opts, from_image_opts, picture_opts, xl_opts, run_opts, talk_opts},
+    .opts = {prompt_opts, from_image_opts, picture_opts, deepcache_opts, xl_opts, run_opts, talk_opts},
     .notes = NOTES_IMAGE NOTES_MODEL,
     .apply = apply,
     .run = run_img2img,
@@ -416,7 +418,7 @@ const struct command inpaint_command = {
     .summary = "Paints a part of a picture anew.",
     .least = 2,
     .most = 3,
-    .opts = {prompt_opts, from_image_opts, picture_opts, xl_opts, run_opts, talk_opts},
+    .opts = {prompt_opts, from_image_opts, picture_opts, deepcache_opts, xl_opts, run_opts, talk_opts},
     .notes = "MASK is a picture, too: white is painted anew, black is kept.\n" NOTES_IMAGE NOTES_MODEL,
     .apply = apply,
     .run = run_inpaint,
