@@ -7,6 +7,10 @@
 
 #include <tern/tern.h>
 
+#include "damage.h"
+#include "model_help.h"
+#include "xl_help.h"
+
 #define LORAS TERN_TEST_DATA "/lora"
 #define PAINT "txt2img", MODEL, "-W", "48", "-H", "40", "--steps", "3", "--seed", "5", "-q"
 #define REPEAT(s, picture, out, ...) RUN(s, "txt2img", MODEL, "--from", picture, "-o", out, "--save-latents", "again", "-q", ##__VA_ARGS__)
@@ -96,6 +100,38 @@ static void test_a_picture_of_img2img(void **state)
     expect_text(s->err, "what is not followed of it: Denoising strength (it was made by img2img)", "txt2img");
 }
 
+/* instruct-pix2pix: its own scale, on the command line, in the text, and from there. */
+static void test_an_edited_picture(void **state)
+{
+    static const char image[] = TERN_TEST_DATA "/pipelines/init-48x40.png";
+    struct state *s = *state;
+    char model[PATH_SIZE];
+    struct tern_context *ctx = tern_context_create(NULL);
+    xl_folder(ctx, "sd1-pix2pix", model);
+    tern_context_destroy(&ctx);
+#define EDIT(out, ...) RUN(s, "img2img", image, model, "-p", "b", "--steps", "2", "--seed", "1", "-q", "-o", out, ##__VA_ARGS__)
+    EXPECT(s, EDIT("a.png"), 0);
+    EXPECT(s, EDIT("b.png", "--image-cfg", "1.5"), 0);
+    assert_true(same_bytes("a.png", "b.png"));
+    EXPECT(s, EDIT("b.png", "--image-cfg", "1.25"), 0);
+    assert_false(same_bytes("a.png", "b.png"));
+    EXPECT(s, RUN(s, "img2img", image, model, "--from", "b.png", "-o", "c.png", "-q"), 0);
+    assert_true(same_bytes("b.png", "c.png"));
+    assert_string_equal(s->err, "");
+    EXPECT(s, REPEAT(s, "b.png", "c.png"), 0);
+    expect_text(s->err, "Denoising strength (it was made by img2img), Image CFG scale (a picture was edited)", "another model");
+    EXPECT(s, EDIT("c.png", "--strength", "0.5"), 2);
+    expect_text(s->err, "starts from noise alone", "--strength");
+    EXPECT(s, RUN(s, "txt2img", model, "-p", "b", "-o", "c.png"), 2);
+    expect_text(s->err, "it needs init_image", "no picture");
+    EXPECT(s, RUN(s, "img2img", image, MODEL, "-p", "b", "-o", "c.png", "--image-cfg", "1.5"), 2);
+    expect_text(s->err, "image_guidance_scale: sd1 is not told the picture", "another model");
+    EXPECT(s, RUN(s, "info", model), 0);
+    expect_text(s->out, "for editing by instructions", "info");
+#undef EDIT
+    damage_remove(model);
+}
+
 /* A picture with that text. */
 static void write_picture(const char *path, const char *text)
 {
@@ -180,6 +216,7 @@ int cli_from_tests(void)
                                        TEST(test_caches_are_repeated),
                                        TEST(test_options_count_instead),
                                        TEST(test_a_picture_of_img2img),
+                                       TEST(test_an_edited_picture),
                                        TEST(test_what_is_not_followed_is_told),
                                        TEST(test_pictures_that_tell_nothing),
                                        TEST(test_convert)};

@@ -410,6 +410,15 @@ static void test_two_models(void **state)
     assert_true(same_bytes("alone.png", "same.png"));
     EXPECT(s, WITH("-o", "other.png", "--original-size", "48x40"), 0);
     assert_false(same_bytes("alone.png", "other.png"));
+    EXPECT(s, WITH("-o", "same.png", "--negative-original-size", "40x48", "--negative-target-size", "40x48"), 0);
+    assert_true(same_bytes("alone.png", "same.png"));
+    EXPECT(s,
+           WITH("-o", "other.png", "--negative-original-size", "40x48", "--negative-target-size", "40x48",
+                "--negative-crops-coords-top-left", "8,0"),
+           0);
+    assert_false(same_bytes("alone.png", "other.png"));
+    EXPECT(s, WITH("-o", "x.png", "--negative-target-size", "40x48"), 2);
+    expect_text(s->err, "negative_target_size: txt2img expects", "--negative-target-size");
     EXPECT(s, WITH("-o", "x.png", "--aesthetic-score", "5"), 2);
     expect_text(s->err, "aesthetic_score: sdxl is not told that", "--aesthetic-score");
 #undef WITH

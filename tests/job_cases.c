@@ -46,9 +46,13 @@ static void pair(const json_t *row, const char *key, int out[2])
 /* Parameters that few pipelines have. */
 static void read_more(const json_t *row, struct tern_txt2img_params *q)
 {
+    q->image_guidance_scale = number(row, "image_guidance_scale");
     pair(row, "original_size", q->original_size);
     pair(row, "crops_coords_top_left", q->crops_coords_top_left);
     pair(row, "target_size", q->target_size);
+    pair(row, "negative_original_size", q->negative_original_size);
+    pair(row, "negative_crops_coords_top_left", q->negative_crops_coords_top_left);
+    pair(row, "negative_target_size", q->negative_target_size);
     q->aesthetic_score = number(row, "aesthetic_score");
     q->negative_aesthetic_score = number(row, "negative_aesthetic_score");
     q->denoising_start = number(row, "denoising_start");
@@ -153,24 +157,30 @@ void job_check_picture(const struct tern_image *image, const uint8_t *expected, 
     w->pixel = worst > w->pixel ? worst : w->pixel;
 }
 
+static void check_pictures(const struct tern_images *images, const struct job_case *c, int width, int height, const tern_tensor *t,
+                           struct job_worst *w)
+{
+    size_t size = 3 * (size_t)width * (size_t)height, count = (size_t)c->params.count;
+    assert_non_null(t);
+    assert_int_equal(tern_tensor_numel(t), count * size);
+    uint8_t *expected = malloc(count * size);
+    assert_int_equal(tern_tensor_read(t, TERN_U8, expected, count * size), TERN_OK);
+    for (size_t i = 0; i < count; i++)
+        job_check_picture(tern_images_at(images, (int)i), expected + i * size, width, height, c->name, w);
+    free(expected);
+}
+
 void job_check_case(struct tern_context *ctx, struct tern_pipeline *p, struct job_case *c, const struct tern_weights *latents,
                     const struct tern_weights *pictures, struct job_worst *w)
 {
-    int width = c->params.width, height = c->params.height, count = c->params.count;
+    int width = c->params.width, height = c->params.height;
     if (strstr(c->name, "default-size"))
         c->params.width = c->params.height = 0;
     struct tern_images *images = job_run(ctx, p, &c->params);
     job_check_latents(images, latents, c->name, w);
-    const tern_tensor *t = tern_weights_get(pictures, c->name);
-    assert_non_null(t);
-    size_t size = 3 * (size_t)width * (size_t)height;
-    assert_int_equal(tern_tensor_numel(t), count * size);
-    uint8_t *expected = malloc(count * size);
-    assert_int_equal(tern_tensor_read(t, TERN_U8, expected, count * size), TERN_OK);
-    assert_int_equal(tern_images_count(images), count);
-    for (int i = 0; i < count; i++)
-        job_check_picture(tern_images_at(images, i), expected + i * size, width, height, c->name, w);
-    free(expected);
+    assert_int_equal(tern_images_count(images), c->params.count);
+    if (pictures)
+        check_pictures(images, c, width, height, tern_weights_get(pictures, c->name), w);
     tern_images_destroy(&images);
     w->cases++;
 }

@@ -34,7 +34,7 @@ void job_check_latents(const struct tern_images *images, const struct tern_weigh
 /* Fails when a value differs by more than 1 of 255. */
 void job_check_picture(const struct tern_image *image, const uint8_t *expected, int width, int height, const char *name,
                        struct job_worst *w);
-/* Runs the case and checks both; one whose name has "default-size" is not told its size. */
+/* Runs the case and checks both, latents alone without pictures; one whose name has "default-size" is not told its size. */
 void job_check_case(struct tern_context *ctx, struct tern_pipeline *p, struct job_case *c, const struct tern_weights *latents,
                     const struct tern_weights *pictures, struct job_worst *w);
 void job_print_worst(const struct job_worst *w);

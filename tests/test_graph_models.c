@@ -121,7 +121,7 @@ static void plans_give_what_runs_eagerly(void **state)
     static const enum tern_dtype dtypes[] = {TERN_F32, TERN_BF16};
     char path[PATH_SIZE];
     int planned = 0;
-    bool made = !strncmp(*state, "sdxl-", 5); /* of differences */
+    bool made = !strncmp(*state, "sdxl-", 5) || !strcmp(*state, "sd1-pix2pix"); /* of differences */
     for (int d = 0; d < 2; d++) {
         struct tern_context *ctx = model_context(NULL, 1);
         if (made)
@@ -173,6 +173,8 @@ int main(void)
         {"sd2", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "sd2"},
         {"sdxl", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "sdxl"},
         {"sdxl-inpaint", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "sdxl-inpaint"},
+        {"sd1-pix2pix", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "sd1-pix2pix"},
+        {"sdxl-pix2pix", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "sdxl-pix2pix"},
         {"sdxl-refiner", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "sdxl-refiner"},
         cmocka_unit_test(the_vae_of_sdxl_does_not_compute_in_f16),
         {"demo", plans_give_what_runs_eagerly, NULL, NULL, (void *)(uintptr_t) "demo"},

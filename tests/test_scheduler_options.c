@@ -145,6 +145,12 @@ static struct tern_scheduler *make(struct tern_context *ctx, size_t i)
     return s;
 }
 
+static void model_output(int k, float output[VALUES])
+{
+    for (int j = 0; j < VALUES; j++)
+        output[j] = (float)(((7 * k + 3 * j) % 11 - 5) * 0.2);
+}
+
 static void test_options(void **state)
 {
     struct tern_context *ctx = *state;
@@ -161,13 +167,41 @@ static void test_options(void **state)
             tern_scheduler_add_noise(s, begin, sample, backwards, x, VALUES);
         }
         for (int call = begin, k = 0; call < tern_scheduler_calls(s); call++, k++) {
-            for (int j = 0; j < VALUES; j++)
-                output[j] = (float)(((7 * k + 3 * j) % 11 - 5) * 0.2);
+            model_output(k, output);
             assert_int_equal(tern_scheduler_step(s, call, output, sample, x, VALUES), TERN_OK);
         }
         double error = support_nmse(x, cases[i].expected, VALUES);
         if (!(error <= 1e-12))
             fail_msg("%s, %d steps, %s: NMSE %g", tern_sampler_name(cases[i].sampler), cases[i].steps, cases[i].more, error);
+        tern_scheduler_destroy(&s);
+    }
+}
+
+/* The same run of tcd, with numbers of diffusers' step(eta=…). */
+static void test_eta_of_tcd(void **state)
+{
+    static const struct {
+        double eta;
+        float expected[VALUES];
+    } rows[] = {
+        {-1, {20.672476f, -14.378197f, 3.1962664f, -10.907718f}}, /* none */
+        {0, {27.464127f, -20.251822f, 4.6156769f, -13.850192f}},  /* the default */
+        {0.5, {28.53351f, -20.872253f, 4.7146425f, -14.43048f}},
+        {1, {29.816067f, -21.655361f, 4.7249594f, -15.057267f}},
+    };
+    struct tern_context *ctx = *state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, TERN_SAMPLER_TCD, TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_options(s, &(struct tern_sampler_options){.eta = rows[i].eta}), TERN_OK);
+        assert_int_equal(tern_scheduler_set_steps(s, 4), TERN_OK);
+        float x[VALUES], output[VALUES];
+        memcpy(x, sample, sizeof(x));
+        for (int k = 0; k < tern_scheduler_calls(s); k++) {
+            assert_int_equal(tern_scheduler_draws_noise(s, k), rows[i].eta >= 0 && k < 3);
+            model_output(k, output);
+            assert_int_equal(tern_scheduler_step(s, k, output, sample, x, VALUES), TERN_OK);
+        }
+        assert_true(support_nmse(x, rows[i].expected, VALUES) <= 1e-12);
         tern_scheduler_destroy(&s);
     }
 }
@@ -284,7 +318,7 @@ static void test_sampler_options(void **state)
         struct tern_sampler_options options;
         const char *part; /* NULL: they are taken */
     } rows[] = {
-        {TERN_SAMPLER_EULER, {.eta = 0.5}, "eta: sampler euler does not have it; these do: ddim, euler_a, dpm2_a, dpm++2s_a"},
+        {TERN_SAMPLER_EULER, {.eta = 0.5}, "eta: sampler euler does not have it; these do: ddim, euler_a, dpm2_a, tcd, dpm++2s_a"},
         {TERN_SAMPLER_UNIPC, {.eta = -1}, "eta: sampler unipc"},
         {TERN_SAMPLER_EULER_A, {.s_churn = 1}, "s_churn: sampler euler_a does not have it; these do: euler, heun, dpm2"},
         {TERN_SAMPLER_LMS, {.s_tmin = 1}, "s_tmin"},
@@ -292,6 +326,7 @@ static void test_sampler_options(void **state)
         {TERN_SAMPLER_DDIM, {.s_noise = 1.5}, "s_noise: sampler ddim"},
         {TERN_SAMPLER_EULER_A, {.eta = 10.5}, "eta: expected a number up to 10, found 10.5"},
         {TERN_SAMPLER_EULER_A, {.eta = NAN}, "eta"},
+        {TERN_SAMPLER_TCD, {.eta = 1.5}, "eta: expected a number up to 1, found 1.5"},
         {TERN_SAMPLER_HEUN, {.s_churn = INFINITY}, "s_churn: expected a number up to 1000, found inf"},
         {TERN_SAMPLER_HEUN, {.s_tmin = NAN}, "s_tmin"},
         {TERN_SAMPLER_HEUN, {.s_noise = 11}, "s_noise"},
@@ -336,6 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_eta_of_tcd),
         cmocka_unit_test(test_trailing_with_one_call_more),
         cmocka_unit_test(test_repeated_levels),
         cmocka_unit_test(test_adaptive_gives_up),

@@ -98,6 +98,32 @@ static void model_agrees(void **state)
     json_decref(rows);
 }
 
+/* What negative rows are told: each of diffusers' pipelines has its own way. */
+static void negative_sizes_agree(void **state)
+{
+    static const char *const models[] = {"sdxl", "sdxl-refiner"};
+    size_t i;
+    json_t *rows = support_json("xl-negative/cases.json"), *row;
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_weights *latents = support_tensors(ctx, "xl-negative/latents");
+    struct job_worst w = {0};
+    for (int m = 0; m < 2; m++) {
+        struct model x = open_model(ctx, models[m]);
+        json_array_foreach(rows, i, row) {
+            struct job_case c = job_case_read(ctx, row, "pipelines");
+            if (!strcmp(c.model, models[m]))
+                job_check_case(ctx, x.p, &c, latents, NULL, &w);
+            job_case_close(&c);
+        }
+        close_model(&x);
+    }
+    assert_int_equal(w.cases, 6);
+    job_print_worst(&w);
+    tern_weights_unref(&latents);
+    tern_context_destroy(&ctx);
+    json_decref(rows);
+}
+
 /* ---- what is refused, and what is told */
 
 static void refused(struct tern_context *ctx, struct tern_pipeline *p, struct tern_txt2img_params q, const char *text)
@@ -120,6 +146,37 @@ static void what_a_model_is_not_told_is_refused(void **state)
     refused(ctx, base.p, tern_txt2img_params(.original_size = {-1, 64}), "original_size: expected 0..65536, found -1, 64");
     refused(ctx, base.p, tern_txt2img_params(.target_size = {64, 65537}), "target_size: expected 0..65536");
     refused(ctx, refiner.p, tern_txt2img_params(.negative_aesthetic_score = 0.0 / 0.0), "aesthetic_score: expected a number");
+    close_model(&base);
+    close_model(&refiner);
+    tern_pipeline_destroy(&sd1);
+    tern_context_destroy(&ctx);
+}
+
+static void negative_sizes_that_would_not_count_are_refused(void **state)
+{
+    struct tern_context *ctx = model_context(NULL, 1);
+    char path[PATH_SIZE];
+    struct model base = open_model(ctx, "sdxl"), refiner = open_model(ctx, "sdxl-refiner");
+    struct tern_pipeline *sd1 = model_load(ctx, model_path("sd1", path));
+    struct tern_image *picture = tern_image_create(ctx, 40, 40, NULL);
+    tern_tensor *latents = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 4, 5, 5}, NULL);
+    struct tern_txt2img_params crop = {.negative_crops_coords_top_left = {8, 8}};
+    refused(ctx, sd1, tern_txt2img_params(.negative_original_size = {8, 8}), "negative_original_size: sd1 is not told that");
+    refused(ctx, sd1, crop, "negative_crops_coords_top_left: sd1 is not told that");
+    refused(ctx, refiner.p, tern_txt2img_params(.negative_target_size = {8, 8}), "negative_target_size: tern-model");
+    refused(ctx, base.p, tern_txt2img_params(.negative_original_size = {8, 8}), "negative_original_size: txt2img expects");
+    refused(ctx, base.p, tern_txt2img_params(.negative_target_size = {8, 8}), "negative_target_size: txt2img expects");
+    refused(ctx, base.p, crop, "negative_crops_coords_top_left: txt2img expects");
+    refused(ctx, base.p, tern_txt2img_params(.negative_target_size = {8, 70000}), "negative_target_size: expected 0..65536");
+    refused(ctx, base.p, tern_txt2img_params(.negative_original_size = {-1, 8}), "negative_original_size: expected 0..65536");
+    crop.init_image = picture;
+    refused(ctx, base.p, crop, "negative_crops_coords_top_left: counts in txt2img and in refiners");
+    crop.init_image = NULL;
+    crop.init_latents = latents;
+    crop.denoising_start = 0.5;
+    refused(ctx, base.p, crop, "negative_crops_coords_top_left: counts in txt2img and in refiners");
+    tern_tensor_unref(&latents);
+    tern_image_destroy(&picture);
     close_model(&base);
     close_model(&refiner);
     tern_pipeline_destroy(&sd1);
@@ -219,7 +276,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(networks_agree),
         cmocka_unit_test(model_agrees),
+        cmocka_unit_test(negative_sizes_agree),
         cmocka_unit_test(what_a_model_is_not_told_is_refused),
+        cmocka_unit_test(negative_sizes_that_would_not_count_are_refused),
         cmocka_unit_test(stages_that_leave_nothing_are_refused),
         cmocka_unit_test(predictions_hold),
         cmocka_unit_test(a_refiner_is_described),

@@ -18,25 +18,45 @@
 
 #define UNET "unet/diffusion_pytorch_model.safetensors"
 
-/* Puts tests/data/xl/<model>/<from> in the place of a file of the copy; false when there is no such file. */
-static bool replace(const char *model, const char *from, const char *folder, const char *to)
+/* Folders below tests/data: where its differences are, and those of its UNet. */
+struct place {
+    const char *name, *base, *own, *unet;
+};
+
+static struct place place_of(const char *name)
+{
+    static const struct place others[] = {
+        {"sd1-pix2pix", "sd1", "pix2pix/sd1-pix2pix", "pix2pix/sd1-pix2pix"},
+        {"sdxl-pix2pix", "sdxl", "pix2pix/sdxl-pix2pix", "pix2pix/sdxl-pix2pix"},
+        {"sdxl-cosxl", "sdxl", "pix2pix/sdxl-cosxl", "pix2pix/sdxl-pix2pix"},
+    };
+    static char own[64];
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        if (!strcmp(name, others[i].name))
+            return others[i];
+    snprintf(own, sizeof(own), "xl/%s", name);
+    return (struct place){name, "sdxl", own, own};
+}
+
+/* Puts tests/data/<at>/<from> in the place of a file of the copy; false when there is no such file. */
+static bool replace(const char *at, const char *from, const char *folder, const char *to)
 {
     char path[2 * PATH_SIZE];
     size_t size;
-    snprintf(path, sizeof(path), XL_DATA "%s/%s", model, from);
+    snprintf(path, sizeof(path), TERN_TEST_DATA "/%s/%s", at, from);
     if (tern_path_kind(path) != TERN_PATH_FILE)
         return false;
-    char *text = damage_read(XL_DATA, path + strlen(XL_DATA), &size);
+    char *text = damage_read(TERN_TEST_DATA, path + strlen(TERN_TEST_DATA) + 1, &size);
     damage_text(folder, to, text, size);
     free(text);
     return true;
 }
 
 /* The UNet of the copy, but for the tensors that differ. */
-static void change_unet(struct tern_context *ctx, const char *model, const char *folder)
+static void change_unet(struct tern_context *ctx, const char *at, const char *folder)
 {
     char path[2 * PATH_SIZE];
-    snprintf(path, sizeof(path), XL_DATA "%s/unet.safetensors", model);
+    snprintf(path, sizeof(path), TERN_TEST_DATA "/%s/unet.safetensors", at);
     struct tern_weights *differ = tern_weights_open(ctx, path), *w = tern_weights_create(ctx);
     snprintf(path, sizeof(path), "%s/" UNET, folder);
     struct tern_weights *old = tern_weights_open(ctx, path);
@@ -55,11 +75,12 @@ static void change_unet(struct tern_context *ctx, const char *model, const char 
 
 void xl_folder(struct tern_context *ctx, const char *name, char *folder)
 {
-    damage_copy("sdxl", folder);
-    replace(name, "model_index.json", folder, "model_index.json");
-    replace(name, "scheduler_config.json", folder, "scheduler/scheduler_config.json");
-    if (replace(name, "unet.json", folder, "unet/config.json"))
-        change_unet(ctx, name, folder);
+    const struct place at = place_of(name);
+    damage_copy(at.base, folder);
+    replace(at.own, "model_index.json", folder, "model_index.json");
+    replace(at.own, "scheduler_config.json", folder, "scheduler/scheduler_config.json");
+    if (replace(at.unet, "unet.json", folder, "unet/config.json"))
+        change_unet(ctx, at.unet, folder);
     if (!strcmp(name, "sdxl-refiner")) {
         damage_delete(folder, "text_encoder");
         damage_delete(folder, "tokenizer");

@@ -23,6 +23,8 @@ PARTS = {
     "tokenizers": ("tokenizers", ()),
     "pipelines": ("pipelines", ("models",)),
     "xl": ("xl", ("models", "pipelines")),
+    "pix2pix": ("pix2pix", ("models", "pipelines")),
+    "xl-negative": ("xl_negative", ("models", "pipelines", "xl")),
     "lora": ("lora", ("models",)),
     "lora-kinds": ("lora_kinds", ("models",)),
     "lora-models": ("lora_models", ("models",)),

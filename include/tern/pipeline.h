@@ -126,17 +126,20 @@ struct tern_txt2img_params {
     int width, height; /* pixels, multiples of 8, at most 8192; the model's own size */
     int steps;         /* 1..1000; 20 */
     double cfg;        /* guidance scale; tern_pipeline_guidance. At most 1: no guidance, one UNet row */
-    uint64_t seed;     /* of the first picture; the next has seed + 1 … */
-    enum tern_sampler sampler; /* the checkpoint's */
+    double image_guidance_scale; /* instruct-pix2pix: guidance by init_image; 1.5. Higher is nearer to it, at 1 it does nothing (two UNet
+                                  * rows in place of three), below 1 there is no guidance, cfg's neither, as in diffusers. Other models
+                                  * refuse it */
+    uint64_t seed;               /* of the first picture; the next has seed + 1 … */
+    enum tern_sampler sampler;   /* the checkpoint's */
     enum tern_schedule schedule;
     struct tern_sampler_options sampler_options; /* eta, churn … as tern_scheduler_set_options takes them */
     int64_t ensd;                       /* A1111's "eta noise seed delta": noise after the first is of the seed plus that; 0: goes on */
     enum tern_generator_kind generator; /* TERN_GENERATOR_CPU */
     int count;                          /* pictures made together; 1 */
 
-    const struct tern_image *init_image; /* img2img: starts from this picture (resized to width x height) */
+    const struct tern_image *init_image; /* img2img: starts from this picture (resized to width x height); instruct-pix2pix: edits it */
     const struct tern_image *mask_image; /* inpaint: white is painted anew, black kept; needs init_image */
-    double strength;                     /* img2img, inpaint: 0 < strength <= 1; 0.8 (inpaint: 1) */
+    double strength;                     /* img2img, inpaint: 0 < strength <= 1; 0.8 (inpaint, instruct-pix2pix: 1) */
 
     tern_tensor *init_latents; /* (count, 4, height/8, width/8) unit noise instead of the seed's */
 
@@ -146,6 +149,11 @@ struct tern_txt2img_params {
     int crops_coords_top_left[2];                     /* 0, 0 */
     int target_size[2];                               /* height, width */
     double aesthetic_score, negative_aesthetic_score; /* of a refiner, in place of the target size; 6, 2.5 */
+    /* The same of the picture that it is not to be: as above where they are not given. As in diffusers, txt2img takes both sizes or none,
+     * and the crop beside them; a refiner takes the first two; else with init_image or denoising_start the sizes count alone. */
+    int negative_original_size[2];
+    int negative_crops_coords_top_left[2]; /* 0, 0 where it counts */
+    int negative_target_size[2];
 
     /* One picture by two models, as SDXL's base and refiner: the first ends where `denoising_end` (0 < x < 1) of the training steps are
      * done, the second has the same steps and begins behind `denoising_start` with init_latents, which are the latents that the first
@@ -195,7 +203,8 @@ TERN_API struct tern_image *tern_images_at(const struct tern_images *images, int
 TERN_API tern_tensor *tern_images_latents(const struct tern_images *images);
 TERN_API void tern_images_destroy(struct tern_images **images);
 
-/* Makes params->count pictures: txt2img, img2img (init_image) or inpaint (init_image and mask_image).
+/* Makes params->count pictures: txt2img, img2img (init_image) or inpaint (init_image and mask_image); with an instruct-pix2pix model
+ * what the prompt asks to make of init_image.
  * All parameters are checked before anything is computed. NULL with the error recorded, also
  * TERN_E_CANCELLED. Each picture carries its infotext under "parameters". */
 TERN_API struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params);

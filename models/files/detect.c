@@ -164,12 +164,13 @@ static enum tern_status detect_family(const struct tern_detector *d, enum tern_l
 
 static const char *pipeline_name(const struct tern_detector *d, enum tern_ldm_family family)
 {
-    bool inpaint = tern_detect_size(tern_detect_get(d, TERN_DETECT_FIRST), 1) == 9;
+    static const char *const names[2][3] = {
+        {"StableDiffusionPipeline", "StableDiffusionInpaintPipeline", "StableDiffusionInstructPix2PixPipeline"},
+        {"StableDiffusionXLPipeline", "StableDiffusionXLInpaintPipeline", "StableDiffusionXLInstructPix2PixPipeline"}};
+    const int64_t channels = tern_detect_size(tern_detect_get(d, TERN_DETECT_FIRST), 1);
     if (family == TERN_LDM_REFINER)
         return "StableDiffusionXLImg2ImgPipeline";
-    if (family == TERN_LDM_XL)
-        return inpaint ? "StableDiffusionXLInpaintPipeline" : "StableDiffusionXLPipeline";
-    return inpaint ? "StableDiffusionInpaintPipeline" : "StableDiffusionPipeline";
+    return names[family == TERN_LDM_XL][channels == 9 ? 1 : channels == 8 ? 2 : 0];
 }
 
 enum tern_status tern_detect_sd(struct tern_context *ctx, const struct tern_weights *w, const char *where, struct tern_detected *out)

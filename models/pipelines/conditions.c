@@ -6,6 +6,8 @@
 
 #include "models/schedulers/scheduler.h"
 
+#define MOST_ROWS 128 /* of the UNet's batch */
+
 static bool is_a1111(const struct tern_job *j) { return j->params.prompt_syntax == TERN_PROMPT_A1111; }
 
 static enum tern_status read_chunks(struct tern_job *j, const char *text, struct tern_condition_text *out)
@@ -61,24 +63,32 @@ static void count_chunks(struct tern_conditions *c)
 static enum tern_status read_all(struct tern_job *j, const struct tern_subprompt *parts, int n)
 {
     struct tern_conditions *c = j->conditions;
-    j->guided = j->params.cfg > 1 || n > 1 || parts[0].weight != 1;
+    j->guided = j->guided || n > 1 || parts[0].weight != 1;
     j->zero_negative = j->guided && (j->zero_negative || (is_a1111(j) && j->p->xl && !*j->params.negative_prompt));
     if (j->guided)
         add(j, j->params.negative_prompt, 0, j->zero_negative);
     for (int i = 0; i < n && !tern_failed(j->p->ctx); i++)
         add(j, parts[i].text, parts[i].weight, false);
-    j->branches = c->count;
     if (tern_failed(j->p->ctx) || read_chunks(j, "", &c->empty))
         return tern_error_status(j->p->ctx);
     c->length = c->empty.chunks[tern_pipeline_first_encoder(j->p)].length;
     c->width = j->p->unet_config.context[0];
     count_chunks(c);
     j->tokens = c->chunks > 1 ? c->chunks * c->length : 0;
-    if ((int64_t)j->params.count * c->count > 128)
-        return tern_fail(j->p->ctx, TERN_E_INVALID,
-                         "prompt: %d rows each for %d pictures at once, because of AND; expected at most 128 rows in all", c->count,
-                         j->params.count);
     return TERN_OK;
+}
+
+/* Rows a picture, from the conditions or the two prompts. */
+static enum tern_status count_branches(struct tern_job *j)
+{
+    const int prompts = j->conditions ? j->conditions->count : 1 + j->guided;
+    j->image_guided = j->guided && tern_pipeline_edits(j->p) && j->params.image_guidance_scale != 1; /* else it changes nothing */
+    j->branches = prompts + j->image_guided;
+    if ((int64_t)j->params.count * j->branches <= MOST_ROWS)
+        return TERN_OK;
+    return tern_fail(j->p->ctx, TERN_E_INVALID,
+                     "prompt: %d rows each for %d pictures at once, because of %s; expected at most %d rows in all", j->branches,
+                     j->params.count, prompts > 2 ? "AND" : "image guidance", MOST_ROWS);
 }
 
 static enum tern_status check_text(const struct tern_job *j, const char *what, const char *text)
@@ -98,9 +108,8 @@ enum tern_status tern_job_read_prompts(struct tern_job *j)
     struct tern_context *ctx = j->p->ctx;
     struct tern_subprompt parts[TERN_MOST_SUBPROMPTS] = {{(char *)(uintptr_t)j->params.prompt, 1}};
     int n = 1;
-    j->branches = j->guided ? 2 : 1;
     if (!is_a1111(j) && !j->p->n_embeddings)
-        return TERN_OK;
+        return count_branches(j);
     if (is_a1111(j) && (check_text(j, "prompt", j->params.prompt) || check_text(j, "negative prompt", j->params.negative_prompt)))
         return tern_error_status(ctx);
     j->conditions = tern_calloc(ctx, 1, sizeof(*j->conditions));
@@ -114,7 +123,7 @@ enum tern_status tern_job_read_prompts(struct tern_job *j)
         forget(j);
     for (int i = 0; is_a1111(j) && i < TERN_MOST_SUBPROMPTS; i++)
         tern_free(ctx, parts[i].text);
-    return tern_error_status(ctx);
+    return tern_failed(ctx) ? tern_error_status(ctx) : count_branches(j);
 }
 
 static void free_text(struct tern_context *ctx, struct tern_condition_text *t)
@@ -174,15 +183,18 @@ size_t tern_job_condition_bytes(const struct tern_job *j)
 
 /* ---- the context of a step */
 
-/* (rows, ...) of one value of each condition's text, repeated for the pictures. */
+/* (rows, ...) of one value of each condition's text, repeated for the pictures; the negative one again where a last branch has it. */
 static tern_tensor *gather(struct tern_job *j, bool pooled, int ndim, const int64_t *shape)
 {
     struct tern_conditions *c = j->conditions;
     const size_t n = (size_t)(shape[1] * (ndim > 2 ? shape[2] : 1));
     float *all = tern_alloc(j->p->ctx, (size_t)shape[0] * n * sizeof(*all)), *at = all;
-    for (int i = 0; all && i < c->count; i++)
+    for (int b = 0; all && b < j->branches; b++) {
+        const int i = tern_job_is_negative(j, b) ? 0 : b;
+        const struct tern_condition_text *text = &c->at[i].texts[c->shown[i]];
         for (int k = 0; k < j->params.count; k++, at += n)
-            memcpy(at, pooled ? c->at[i].texts[c->shown[i]].pooled : c->at[i].texts[c->shown[i]].states, n * sizeof(*at));
+            memcpy(at, pooled ? text->pooled : text->states, n * sizeof(*at));
+    }
     tern_tensor *t = all ? tern_tensor_create(j->p->ctx, TERN_F32, ndim, shape, all) : NULL;
     tern_free(j->p->ctx, all);
     return t;
@@ -199,7 +211,7 @@ bool tern_job_follow_prompt(struct tern_job *j, int call)
     }
     if (!changed)
         return false;
-    const int64_t rows = (int64_t)j->params.count * c->count;
+    const int64_t rows = (int64_t)j->params.count * j->branches;
     tern_tensor_unref(&j->context);
     tern_tensor_unref(&j->pooled);
     j->context = gather(j, false, 3, (const int64_t[]){rows, c->chunks * c->length, c->width});

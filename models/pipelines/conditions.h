@@ -7,7 +7,8 @@
 #include "models/prompts/prompts.h"
 
 #define TERN_ENCODERS 2
-_Static_assert(TERN_MOST_BRANCHES == 1 + TERN_MOST_SUBPROMPTS, "a negative prompt, and those that AND joins");
+#define TERN_MOST_CONDITIONS (1 + TERN_MOST_SUBPROMPTS) /* a negative prompt, and those that AND joins */
+_Static_assert(TERN_MOST_BRANCHES == TERN_MOST_CONDITIONS + 1, "and the negative one beside a picture");
 
 /* One text that holds for some steps. */
 struct tern_condition_text {
@@ -27,11 +28,11 @@ struct tern_condition {
 };
 
 struct tern_conditions {
-    struct tern_condition at[TERN_MOST_BRANCHES]; /* the negative one first when the job is guided */
+    struct tern_condition at[TERN_MOST_CONDITIONS]; /* the negative one first when the job is guided */
     int count;
     int64_t chunks, length, width;    /* of each text in the end; ids of a chunk; D */
     struct tern_condition_text empty; /* one chunk that says nothing: its states (L, D) */
-    int shown[TERN_MOST_BRANCHES];    /* the texts that the job's context is made of; -1 at first */
+    int shown[TERN_MOST_CONDITIONS];  /* the texts that the job's context is made of; -1 at first */
     bool vectors;                     /* embeddings are used */
     bool brackets;                    /* some prompt has them, so that emphasis counts */
 };

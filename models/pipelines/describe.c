@@ -116,7 +116,9 @@ static char *describe_text(struct tern_pipeline *p)
     append(p->ctx, &text,
            tern_sprintf(p->ctx, "  own size %lld x %lld, %s, latents of %lld channels at 1/%d%s\n", (long long)u->sample_w * scale,
                         (long long)u->sample_h * scale, prompts, (long long)p->vae_config.latent_channels, scale,
-                        u->in_channels != p->vae_config.latent_channels ? ", for inpainting" : ""));
+                        tern_pipeline_inpaints(p) ? ", for inpainting"
+                        : tern_pipeline_edits(p)  ? ", for editing by instructions (instruct-pix2pix)"
+                                                  : ""));
     return text;
 }
 

@@ -156,7 +156,8 @@ char *tern_job_infotext(const struct tern_job *j, int i)
 {
     const struct tern_txt2img_params *q = &j->params;
     struct tern_context *ctx = j->p->ctx;
-    char strength[64] = "", schedule[64] = "", options[256], skip[64], more[64], own[64], cache[160], number[NUMBER_TEXT];
+    char strength[64] = "", schedule[64] = "", image_cfg[64] = "", options[256], skip[64], more[64], own[64], cache[160],
+         number[NUMBER_TEXT];
     const char *negative = q->negative_prompt;
     /* SDXL: an empty text is not the same as none */
     bool empty_counts = j->p->force_zeros && j->guided && !j->zero_negative;
@@ -164,6 +165,8 @@ char *tern_job_infotext(const struct tern_job *j, int i)
         snprintf(strength, sizeof(strength), ", Denoising strength: %s", number_text(q->strength, number));
     if (q->schedule != TERN_SCHEDULE_DEFAULT)
         snprintf(schedule, sizeof(schedule), " Schedule type: %s,", tern_schedule_label(q->schedule));
+    if (tern_pipeline_edits(j->p))
+        snprintf(image_cfg, sizeof(image_cfg), ", Image CFG scale: %s", number_text(q->image_guidance_scale, number));
     write_options(j, options, sizeof(options));
     prompt_fields(j, sizeof(skip), skip, more);
     cache_fields(j, cache, sizeof(cache));
@@ -171,10 +174,10 @@ char *tern_job_infotext(const struct tern_job *j, int i)
     if (model) {
         own_fields(j, loras, own, sizeof(own));
         text = tern_sprintf(ctx,
-                            "%s%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %s, Seed: %llu, Size: %dx%d, Model: %s%s%s%s%s%s%s, "
+                            "%s%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %s%s, Seed: %llu, Size: %dx%d, Model: %s%s%s%s%s%s%s, "
                             "Version: tern %s%s",
                             q->prompt, loras, negative[0] || empty_counts ? "\nNegative prompt: " : "", negative, q->steps,
-                            a1111_sampler(tern_scheduler_sampler(j->scheduler)), schedule, number_text(q->cfg, number),
+                            a1111_sampler(tern_scheduler_sampler(j->scheduler)), schedule, number_text(q->cfg, number), image_cfg,
                             (unsigned long long)(q->seed + (uint64_t)i), q->width, q->height, model, skip,
                             q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength, options, more, cache,
                             tern_version(), own);

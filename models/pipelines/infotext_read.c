@@ -75,6 +75,12 @@ static bool take_cfg(struct reading *r, const char *v)
     return ok;
 }
 
+/* Below 1 only tern's means no guidance. */
+static bool take_image_cfg(struct reading *r, const char *v)
+{
+    return number(v, r->ours ? 1e-6 : 1, 1000, &r->params.image_guidance_scale);
+}
+
 static bool take_seed(struct reading *r, const char *v)
 {
     char *end;
@@ -189,6 +195,7 @@ static const struct {
     {"Schedule type", take_schedule},
     {"Steps", take_steps},
     {"CFG scale", take_cfg},
+    {"Image CFG scale", take_image_cfg},
     {"Seed", take_seed},
     {"Size", take_size},
     {"Clip skip", take_skip},

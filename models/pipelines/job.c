@@ -19,7 +19,9 @@ static void fill_defaults(struct tern_txt2img_params *q, const struct tern_pipel
     q->cfg = q->cfg != 0 ? q->cfg : tern_pipeline_guidance(p);
     q->count = q->count ? q->count : 1;
     q->clip_skip = q->clip_skip ? q->clip_skip : 1;
-    q->strength = q->strength != 0 ? q->strength : q->mask_image ? 1 : 0.8;
+    q->strength = q->strength != 0 ? q->strength : q->mask_image || tern_pipeline_edits(p) ? 1 : 0.8;
+    if (tern_pipeline_edits(p) && q->image_guidance_scale == 0)
+        q->image_guidance_scale = 1.5;
 }
 
 static enum tern_status check_params(struct tern_job *j)
@@ -50,10 +52,11 @@ static enum tern_status check_params(struct tern_job *j)
                          q->clip_skip);
     if (q->mask_image && !q->init_image)
         return tern_fail(ctx, TERN_E_INVALID, "mask_image: inpainting needs init_image too");
-    bool nine = j->p->unet_config.in_channels != j->channels;
-    if (nine && !q->mask_image)
+    if (tern_pipeline_inpaints(j->p) && !q->mask_image)
         return tern_fail(ctx, TERN_E_INVALID, "%s is an inpainting model: it needs init_image and mask_image", j->p->name);
-    return tern_job_check_micro(j->p, q) || tern_job_check_stages(j->p, q) || tern_job_check_cache(j) ? tern_error_status(ctx) : TERN_OK;
+    return tern_job_check_edit(j) || tern_job_check_micro(j->p, q) || tern_job_check_stages(j->p, q) || tern_job_check_cache(j)
+               ? tern_error_status(ctx)
+               : TERN_OK;
 }
 
 static enum tern_status check_latents(struct tern_job *j)
@@ -85,12 +88,13 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
     j->lh = j->params.height / tern_pipeline_scale(p);
     j->lw = j->params.width / tern_pipeline_scale(p);
     j->picture = j->channels * j->lh * j->lw;
-    j->guided = j->params.cfg > 1;
-    j->branches = j->guided ? 2 : 1;
+    j->guided = tern_job_is_guided(j);
     j->zero_negative = j->zero_negative && j->guided;
     if (check_latents(j) || tern_job_check_preview(j))
         return tern_error_status(ctx);
     const char *given = j->params.schedule_config;
+    if (!given && tern_pipeline_edits(p)) /* diffusers' pipelines for them correct no old files */
+        given = tern_pipeline_scheduler(p);
     char *config =
         given ? tern_strdup(ctx, given) : tern_scheduler_correct(ctx, tern_pipeline_scheduler(p), j->params.sampler, j->params.mask_image);
     if (config)

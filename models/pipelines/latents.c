@@ -6,49 +6,59 @@
 
 #include "models/pipelines/pipeline.h"
 
-enum tern_status tern_encode_picture(struct tern_job *j, int i, const float *pixels, float *out)
+enum tern_status tern_job_encode_picture(const struct tern_job *j, const float *pixels, float *mean, float *logvar)
 {
     struct tern_pipeline *p = j->p;
     struct tern_context *ctx = p->ctx;
     const struct tern_stage stage = tern_job_stage(j, "vae_encoder");
     struct tern_binding *vae = tern_pipeline_binding(p, &stage);
-    size_t bytes = (size_t)j->picture * sizeof(float);
-    float *m = tern_alloc(ctx, 3 * bytes), *v = m ? m + j->picture : NULL, *noise = m ? v + j->picture : NULL;
+    const size_t bytes = (size_t)j->picture * sizeof(float);
     tern_scope_begin(ctx);
-    if (m && vae) {
+    if (vae) {
         tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 3, j->params.height, j->params.width}, pixels);
-        tern_tensor *in[] = {tern_cast(x, tern_pipeline_vae_dtype(p))}, *result[] = {NULL, NULL}; /* mean, logvar */
-        bool draws = !p->vae_config.tiny; /* TAESD gives the latent, not its distribution */
-        if (tern_job_run_plan(j, "vae_encoder", vae, in, result) == TERN_OK && tern_tensor_read(result[0], TERN_F32, m, bytes) == TERN_OK &&
-            (!draws || tern_tensor_read(result[1], TERN_F32, v, bytes) == TERN_OK)) {
-            if (draws)
-                tern_generator_randn(&j->generator[i], noise, j->picture);
-            for (int64_t k = 0; k < j->picture; k++)
-                out[k] = (float)p->vae_config.scaling_factor *
-                         (m[k] + (draws ? expf(0.5f * v[k]) * noise[k] : 0) - (float)p->vae_config.shift_factor);
-        }
+        tern_tensor *in[] = {tern_cast(x, tern_pipeline_vae_dtype(p))}, *result[] = {NULL, NULL};
+        if (tern_job_run_plan(j, "vae_encoder", vae, in, result) == TERN_OK &&
+            tern_tensor_read(result[0], TERN_F32, mean, bytes) == TERN_OK && result[1])
+            tern_tensor_read(result[1], TERN_F32, logvar, bytes);
     }
     tern_scope_end(ctx, NULL);
     tern_job_end_runs(&vae);
-    tern_free(ctx, m);
     return tern_error_status(ctx);
 }
 
+/* Pixels -> mean + exp(logvar / 2) * noise of their encoding, scaled (TAESD: the encoding, no noise). `out` holds one picture's latents. */
+static enum tern_status draw_encoding(struct tern_job *j, int i, const float *pixels, float *out)
+{
+    const struct tern_vae_config *c = &j->p->vae_config;
+    const bool draws = !c->tiny;
+    float *m = tern_alloc(j->p->ctx, 3 * (size_t)j->picture * sizeof(float)), *v = m ? m + j->picture : NULL,
+          *noise = m ? v + j->picture : NULL;
+    if (m && tern_job_encode_picture(j, pixels, m, v) == TERN_OK) {
+        if (draws)
+            tern_generator_randn(&j->generator[i], noise, j->picture);
+        for (int64_t k = 0; k < j->picture; k++)
+            out[k] = (float)c->scaling_factor * (m[k] + (draws ? expf(0.5f * v[k]) * noise[k] : 0) - (float)c->shift_factor);
+    }
+    tern_free(j->p->ctx, m);
+    return tern_error_status(j->p->ctx);
+}
+
 /* The picture at the job's size, a new one. */
-static struct tern_image *resized(struct tern_job *j, const struct tern_image *image)
+static struct tern_image *resized(const struct tern_job *j, const struct tern_image *image)
 {
     return tern_image_resize(image, j->params.width, j->params.height);
 }
 
-/* RGB bytes -> (3, H, W) in -1..1 */
-static float *to_pixels(struct tern_job *j, const struct tern_image *image)
+float *tern_job_pixels(const struct tern_job *j, const struct tern_image *image)
 {
     int64_t n = (int64_t)j->params.width * j->params.height;
-    float *out = tern_alloc(j->p->ctx, (size_t)(3 * n) * sizeof(float));
-    const uint8_t *rgb = tern_image_data(image);
+    struct tern_image *own = resized(j, image);
+    float *out = own ? tern_alloc(j->p->ctx, (size_t)(3 * n) * sizeof(float)) : NULL;
+    const uint8_t *rgb = own ? tern_image_data(own) : NULL;
     for (int64_t k = 0; out && k < n; k++)
         for (int c = 0; c < 3; c++)
             out[c * n + k] = 2 * ((float)rgb[3 * k + c] / 255.0f) - 1;
+    tern_image_destroy(&own);
     return out;
 }
 
@@ -93,11 +103,10 @@ static void seed_generators(struct tern_job *j, int64_t delta)
 static enum tern_status start_from_picture(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
-    bool inpaint = j->params.mask_image != NULL, nine = j->p->unet_config.in_channels != j->channels;
+    bool inpaint = j->params.mask_image != NULL, nine = tern_pipeline_inpaints(j->p);
     bool pure = inpaint && j->params.strength == 1; /* diffusers: inpainting at full strength starts from noise alone */
     size_t bytes = (size_t)(j->params.count * j->picture) * sizeof(float);
-    struct tern_image *image = resized(j, j->params.init_image);
-    float *pixels = image ? to_pixels(j, image) : NULL;
+    float *pixels = tern_job_pixels(j, j->params.init_image);
     float *masked = pixels && inpaint ? tern_alloc(ctx, (size_t)(3 * j->params.width) * (size_t)j->params.height * sizeof(float)) : NULL;
     j->image_latents = tern_alloc(ctx, bytes);
     j->masked_latents = inpaint ? tern_alloc(ctx, bytes) : NULL;
@@ -108,10 +117,10 @@ static enum tern_status start_from_picture(struct tern_job *j)
     for (int i = 0; i < j->params.count && !tern_failed(ctx); i++) {
         int64_t at = i * j->picture;
         if (!nine || !pure)
-            tern_encode_picture(j, i, pixels, j->image_latents + at);
+            draw_encoding(j, i, pixels, j->image_latents + at);
         draw_noise(j, i);
         if (inpaint)
-            tern_encode_picture(j, i, masked, j->masked_latents + at);
+            draw_encoding(j, i, masked, j->masked_latents + at);
     }
     int64_t n = j->params.count * j->picture;
     float sigma = (float)tern_scheduler_init_noise_sigma(j->scheduler);
@@ -122,11 +131,10 @@ static enum tern_status start_from_picture(struct tern_job *j)
         tern_scheduler_add_noise(j->scheduler, j->begin, j->image_latents, j->noise, j->latents, n);
     tern_free(ctx, masked);
     tern_free(ctx, pixels);
-    tern_image_destroy(&image);
     return tern_error_status(ctx);
 }
 
-static enum tern_status start_from_noise(struct tern_job *j)
+enum tern_status tern_job_start_from_noise(struct tern_job *j)
 {
     /* what another model has begun has its noise already */
     float sigma = j->params.denoising_start > 0 ? 1 : (float)tern_scheduler_init_noise_sigma(j->scheduler);
@@ -149,7 +157,9 @@ enum tern_status tern_job_start_latents(struct tern_job *j)
     seed_generators(j, 0);
     if (j->params.init_latents && tern_tensor_read(j->params.init_latents, TERN_F32, j->noise, (size_t)n * sizeof(float)))
         return tern_error_status(ctx);
-    enum tern_status status = j->params.init_image ? start_from_picture(j) : start_from_noise(j);
+    enum tern_status status = tern_pipeline_edits(j->p) ? tern_job_start_edit(j)
+                              : j->params.init_image    ? start_from_picture(j)
+                                                        : tern_job_start_from_noise(j);
     if (j->params.ensd)
         seed_generators(j, j->params.ensd);
     return status;

@@ -173,11 +173,29 @@ static enum tern_status read_xl(struct tern_pipeline *p)
                          p->text_2->text_projection.w ? "" : " without a projection");
     struct tern_config c;
     p->force_zeros = !p->second_only; /* of single files: as the published base and refiner */
-    if (index && tern_config_open(&c, p->ctx, index, "model_index.json") == TERN_OK)
+    if (index && tern_config_open(&c, p->ctx, index, "model_index.json") == TERN_OK) {
         p->force_zeros = tern_config_bool(&c, "force_zeros_for_empty_prompt", true);
+        p->scales_edited = tern_config_bool(&c, "is_cosxl_edit", false);
+    }
     if (index)
         tern_config_close(&c);
     return tern_error_status(p->ctx);
+}
+
+/* Channels of the UNet beside those of the latents are ones that are understood. Marigold's UNets have 8, too, for something else. */
+static enum tern_status check_channels(const struct tern_pipeline *p)
+{
+    const char *path = tern_checkpoint_path(p->checkpoint), *name = tern_checkpoint_pipeline(p->checkpoint);
+    const struct tern_unet_config *u = &p->unet_config;
+    const int64_t z = p->vae_config.latent_channels;
+    if (u->out_channels != z || (u->in_channels != z && !tern_pipeline_inpaints(p) && !tern_pipeline_edits(p)))
+        return tern_fail(p->ctx, TERN_E_UNSUPPORTED, "%s: a UNet from %lld to %lld channels does not fit a VAE with %lld latent channels",
+                         path, (long long)u->in_channels, (long long)u->out_channels, (long long)z);
+    if (tern_pipeline_edits(p) && !strstr(name, "Diffusion"))
+        return tern_fail(p->ctx, TERN_E_UNSUPPORTED,
+                         "%s: a UNet of %lld channels in a \"%s\": expected a StableDiffusionInstructPix2PixPipeline or the like", path,
+                         (long long)u->in_channels, name);
+    return TERN_OK;
 }
 
 static enum tern_status read_configs(struct tern_pipeline *p)
@@ -191,7 +209,6 @@ static enum tern_status read_configs(struct tern_pipeline *p)
     p->vae_config = p->vae->config;
     p->preview_config = p->preview ? p->preview->config : p->vae_config;
     const struct tern_unet_config *u = &p->unet_config;
-    int64_t z = p->vae_config.latent_channels;
     p->xl = u->pooled;
     if (p->second_only && !p->xl)
         return tern_fail(p->ctx, TERN_E_UNSUPPORTED,
@@ -206,10 +223,7 @@ static enum tern_status read_configs(struct tern_pipeline *p)
     if (!p->xl && u->context[0] != p->text->hidden)
         return tern_fail(p->ctx, TERN_E_FORMAT, "%s: the UNet expects text states of width %lld, the text encoder gives %lld",
                          tern_checkpoint_path(c), (long long)u->context[0], (long long)p->text->hidden);
-    if (u->out_channels != z || (u->in_channels != z && u->in_channels != 2 * z + 1))
-        return tern_fail(p->ctx, TERN_E_UNSUPPORTED, "%s: a UNet from %lld to %lld channels does not fit a VAE with %lld latent channels",
-                         tern_checkpoint_path(c), (long long)u->in_channels, (long long)u->out_channels, (long long)z);
-    return TERN_OK;
+    return check_channels(p);
 }
 
 /* A checkpoint without a tokenizer has the one that ships with tern, if its text encoder is a CLIP of that vocabulary; else

@@ -47,6 +47,10 @@ struct tern_planned {
 };
 #define TERN_MAX_PLANNED 16
 
+/* Channels of a UNet that is told a picture behind the latents of z channels: mask and masked picture, or what is edited. */
+#define TERN_INPAINT_CHANNELS(z) (2 * (z) + 1)
+#define TERN_EDIT_CHANNELS(z) (2 * (z))
+
 #define TERN_XL_NUMBERS 6         /* original size, crop, target size */
 #define TERN_XL_REFINER_NUMBERS 5 /* original size, crop, aesthetic score */
 
@@ -84,6 +88,7 @@ struct tern_pipeline {
     bool xl;               /* SDXL: a UNet that is told the pooled text of the second text encoder, and sizes */
     int numbers;           /* SDXL: how many beside the pooled text, TERN_XL_NUMBERS or TERN_XL_REFINER_NUMBERS; else 0 */
     bool force_zeros;      /* SDXL: a negative prompt that is not given is zeros, not "" */
+    bool scales_edited;    /* CosXL edit: the picture that is edited comes in scaled as latents are */
     bool busy;             /* a call is running: callbacks must not exchange its modules */
     struct tern_unet_config unet_config;
     struct tern_vae_config vae_config, preview_config; /* the latter if preview_alone is there */
@@ -157,6 +162,16 @@ struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const stru
 /* SDXL: values of the pooled text. */
 int64_t tern_pipeline_pooled_width(const struct tern_pipeline *p);
 
+/* The UNet is one for inpainting, with 9 channels; or edits pictures [Brooks 2022], with 8. */
+static inline bool tern_pipeline_inpaints(const struct tern_pipeline *p)
+{
+    return p->unet_config.in_channels == TERN_INPAINT_CHANNELS(p->vae_config.latent_channels);
+}
+static inline bool tern_pipeline_edits(const struct tern_pipeline *p)
+{
+    return p->unet_config.in_channels == TERN_EDIT_CHANNELS(p->vae_config.latent_channels);
+}
+
 /* Pixels along one side of a latent pixel: 8. */
 int tern_pipeline_scale(const struct tern_pipeline *p);
 
@@ -167,7 +182,7 @@ char *tern_data_path(struct tern_context *ctx, const char *sub, const char *file
 char *tern_demo_path(struct tern_context *ctx, const char *name);
 
 /* Most rows of the UNet a picture. */
-#define TERN_MOST_BRANCHES 33
+#define TERN_MOST_BRANCHES 34
 
 /* A job: the params with every default filled in, and what the parts hand on. All arrays are tern_alloc'ed and freed by
  * tern_job_destroy. Latents are (count, 4, lh, lw) f32 on the host. */
@@ -176,14 +191,15 @@ struct tern_job {
     struct tern_txt2img_params params;
     int64_t lh, lw, channels, picture;  /* latent size; values of one picture's latents */
     bool guided;                        /* a negative row of the UNet for each picture */
-    int branches;                       /* rows of the UNet a picture: 1; 2 when guided, more with prompts that are joined */
+    bool image_guided;                  /* editing: the first one is not told the picture, and a last one is */
+    int branches;                       /* rows of the UNet a picture: 1; 2 when guided, more with prompts that are joined and so on */
     int64_t tokens;                     /* of the text that the UNet sees; 0: as many as the tokenizer gives */
     struct tern_conditions *conditions; /* prompts that are more than one plain text; else NULL */
     struct tern_scheduler *scheduler;
     int begin, until;                 /* first model call, and the one before which the job stops if the sampler has more */
     struct tern_generator *generator; /* one a picture */
     float *latents, *noise;
-    float *image_latents;                 /* inpaint with a 4-channel UNet: the clean picture */
+    float *image_latents;                 /* inpaint with a 4-channel UNet: the clean picture; editing: what is edited, one for all */
     float *masked_latents;                /* inpaint with a 9-channel UNet: the picture without what is painted anew */
     float *mask;                          /* (lh, lw): 1 is painted anew */
     tern_tensor *context;                 /* (rows, L, D): negative rows first when guided */
@@ -203,6 +219,11 @@ struct tern_job {
 /* Fills in defaults and checks everything that can be checked without computing. */
 enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params);
 void tern_job_destroy(struct tern_job *j);
+
+/* edit.c: a part of the checks; whether there are negative rows; the picture's latents, and noise to start from. */
+enum tern_status tern_job_check_edit(const struct tern_job *j);
+bool tern_job_is_guided(const struct tern_job *j);
+enum tern_status tern_job_start_edit(struct tern_job *j);
 
 /* micro.c: parts of the checks; the scheduler's first and last call; (rows, numbers), negative rows first, NULL with the error recorded. */
 enum tern_status tern_job_check_micro(const struct tern_pipeline *p, const struct tern_txt2img_params *q);
@@ -239,6 +260,11 @@ enum tern_status tern_job_read_prompts(struct tern_job *j);
 void tern_job_free_conditions(struct tern_job *j);
 /* Makes `context` and `pooled` those of a call of the UNet; true when they became others. */
 bool tern_job_follow_prompt(struct tern_job *j, int call);
+/* The branch is told the negative prompt. */
+static inline bool tern_job_is_negative(const struct tern_job *j, int branch)
+{
+    return j->guided && (!branch || (j->image_guided && branch == j->branches - 1));
+}
 /* How strongly a branch pulls away from the negative one. */
 double tern_job_guidance(const struct tern_job *j, int branch);
 /* For the infotext: the shorter of prompt and negative prompt was filled up; brackets say how much something counts. */
@@ -298,8 +324,11 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 /* AUTOMATIC1111's "parameters" text of picture i; tern_free. */
 char *tern_job_infotext(const struct tern_job *j, int i);
 
-/* u8 RGB picture -> (3, h, w) f32 in -1..1, and mean + exp(logvar / 2) * noise of its encoding, scaled (TAESD: the encoding, no
- * noise). `out` holds one picture's latents. */
-enum tern_status tern_encode_picture(struct tern_job *j, int i, const float *pixels, float *out);
+/* latents.c: a picture at the job's size as (3, h, w) in -1..1; tern_free. NULL with the error recorded. */
+float *tern_job_pixels(const struct tern_job *j, const struct tern_image *image);
+/* Mean and logarithm of the variance of what the VAE encodes, one picture's latents each, unscaled. TAESD gives the latent itself, as the
+ * mean, and no variance. */
+enum tern_status tern_job_encode_picture(const struct tern_job *j, const float *pixels, float *mean, float *logvar);
+enum tern_status tern_job_start_from_noise(struct tern_job *j);
 
 #endif

@@ -66,22 +66,33 @@ static int64_t row_of(const struct tern_job *j, const struct tern_predictor *s, 
     return r / s->pictures * j->params.count + group * s->pictures + r % s->pictures;
 }
 
-/* Scaled latents, again for each branch; a 9-channel UNet gets mask and masked picture behind them. Group by group. */
+/* What stands behind the latents of a row: mask and masked picture, or the picture that is edited; where that guides, the first branch
+ * has zeros instead. */
+static void fill_told(const struct tern_job *j, int branch, int64_t picture, float *to)
+{
+    const int64_t hw = j->lh * j->lw;
+    const size_t bytes = (size_t)j->picture * sizeof(float);
+    if (tern_pipeline_inpaints(j->p)) {
+        memcpy(to, j->mask, (size_t)hw * sizeof(float));
+        memcpy(to + hw, j->masked_latents + picture, bytes);
+    } else if (tern_pipeline_edits(j->p) && j->image_guided && !branch)
+        memset(to, 0, bytes);
+    else if (tern_pipeline_edits(j->p))
+        memcpy(to, j->image_latents, bytes);
+}
+
+/* Scaled latents, again for each branch, and what the UNet is told behind them. Group by group. */
 static void fill_input(const struct tern_job *j, int call, struct tern_predictor *s)
 {
-    const int64_t hw = j->lh * j->lw, row = input_channels(j) * hw;
+    const int64_t row = input_channels(j) * j->lh * j->lw;
     const int rows = s->pictures * j->branches;
-    const bool nine = input_channels(j) != j->channels;
     float *to = s->input;
     tern_scheduler_scale_input(j->scheduler, call, j->latents, s->output, j->params.count * j->picture); /* output is scratch here */
     for (int g = 0; g < s->groups; g++)
         for (int r = 0; r < rows; r++, to += row) {
             const int64_t picture = row_of(j, s, g, r) % j->params.count * j->picture;
             memcpy(to, s->output + picture, (size_t)j->picture * sizeof(float));
-            if (nine) {
-                memcpy(to + j->picture, j->mask, (size_t)hw * sizeof(float));
-                memcpy(to + j->picture + hw, j->masked_latents + picture, (size_t)j->picture * sizeof(float));
-            }
+            fill_told(j, r / s->pictures, picture, to + j->picture);
         }
 }
 
@@ -177,22 +188,26 @@ static enum tern_status run_group(const struct tern_job *j, struct tern_predicto
 }
 
 /* negative + cfg * (positive - negative), with more than one positive the sum of all      [Ho 2022; Liu 2022]
+ * With a picture that guides, the last branch is the negative one there, and it pulls away from the first:
+ * first + cfg * (positive - last) + image_cfg * (last - first)                            [Brooks 2022, equation 3]
  * What a picture's first branch gives stands no later in the end than here: the pictures come to lie one behind the other. */
 static void guide(const struct tern_job *j, struct tern_predictor *s)
 {
     const int64_t n = s->pictures * j->picture;
+    const int end = j->branches - j->image_guided, last = j->image_guided ? end : 0;
+    const float image_cfg = (float)j->params.image_guidance_scale;
     float cfg[TERN_MOST_BRANCHES];
-    for (int b = 1; b < j->branches; b++)
+    for (int b = 1; b < end; b++)
         cfg[b] = (float)tern_job_guidance(j, b);
     for (int g = 0; g < s->groups; g++) {
         const float *from = s->output + g * j->branches * n;
         float *to = s->output + g * n;
         for (int64_t k = 0; k < n; k++) {
-            const float negative = from[k];
-            float sum = negative;
-            for (int b = 1; b < j->branches; b++)
+            const float negative = from[last * n + k];
+            float sum = from[k];
+            for (int b = 1; b < end; b++)
                 sum = sum + cfg[b] * (from[b * n + k] - negative);
-            to[k] = sum;
+            to[k] = j->image_guided ? sum + image_cfg * (negative - from[k]) : sum;
         }
     }
 }

@@ -36,10 +36,11 @@ static tern_tensor *zeros(const struct tern_job *j, const tern_tensor *x)
     return tern_tensor_create(j->p->ctx, TERN_F32, tern_tensor_ndim(x), shape, NULL);
 }
 
-/* (texts, ...), negative first -> (rows, ...): each repeated for the pictures, before them the zeros of a negative without text. */
+/* (texts, ...), negative first -> (rows, ...): each repeated for the pictures, before them the zeros of a negative without text; the
+ * negative rows again at the end where a last branch has them. */
 static tern_tensor *spread(const struct tern_job *j, tern_tensor *x)
 {
-    tern_tensor *parts[2];
+    tern_tensor *parts[3];
     int n = 0;
     if (!x)
         return NULL;
@@ -47,6 +48,8 @@ static tern_tensor *spread(const struct tern_job *j, tern_tensor *x)
         parts[n++] = zeros(j, x);
     for (int i = 0; i < texts(j); i++)
         parts[n++] = tern_expand(tern_slice(x, 0, i, i + 1, 1), tern_tensor_ndim(x), (const int64_t[]){j->params.count, -1, -1});
+    if (j->image_guided)
+        parts[n++] = parts[0];
     return tern_cat(parts, n, 0);
 }
 

@@ -52,7 +52,7 @@ static enum tern_status draw_noise(struct tern_job *j, int call, struct step *s)
 static enum tern_status advance(struct tern_job *j, int call, struct step *s)
 {
     int64_t n = j->params.count * j->picture;
-    bool blend = j->mask && j->p->unet_config.in_channels == j->channels;
+    bool blend = j->mask && !tern_pipeline_inpaints(j->p);
     if (tern_job_preview(j, call, s->predictor.output))
         return tern_error_status(j->p->ctx);
     if (tern_scheduler_draws_noise(j->scheduler, call) && draw_noise(j, call, s))

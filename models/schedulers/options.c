@@ -42,7 +42,7 @@ enum tern_status tern_scheduler_set_options(struct tern_scheduler *s, const stru
         return TERN_E_INVALID;
     struct tern_sampler_options q = options ? *options : (struct tern_sampler_options){0};
     const struct option all[] = {
-        {"eta", TERN_TAKES_ETA, q.eta, 10},
+        {"eta", TERN_TAKES_ETA, q.eta, s->fns->most_eta > 0 ? s->fns->most_eta : 10},
         {"s_churn", TERN_TAKES_CHURN, q.s_churn, 1000},
         {"s_tmin", TERN_TAKES_CHURN, q.s_tmin, INFINITY},
         {"s_tmax", TERN_TAKES_CHURN, q.s_tmax, INFINITY},

@@ -83,6 +83,7 @@ struct tern_sampler_fns {
     enum tern_status (*extend)(struct tern_scheduler *s, int i);
     int (*expected)(const struct tern_scheduler *s); /* calls in all, of a sampler that extends */
     double eta;                                      /* how much of the noise that a step may add; 0: it has none */
+    double most_eta;                                 /* 0: 10 */
 };
 
 struct tern_scheduler {

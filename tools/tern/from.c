@@ -40,6 +40,7 @@ int from_read(const char *path, const struct picture_settings *given, struct pic
     s->height = p->height / 8 * 8;
     s->steps = p->steps ? p->steps : s->steps;
     s->cfg = p->cfg > 0 ? p->cfg : s->cfg;
+    s->image_cfg = p->image_guidance_scale;
     s->seed = p->seed;
     s->seed_given = true;
     s->generator = p->generator;
@@ -68,7 +69,7 @@ static bool is_model(const char *path, const char *name)
 }
 
 /* What of the picture this job does not follow, in one message. */
-static void tell(const struct picture_settings *s, bool strength)
+static void tell(const struct picture_settings *s, bool strength, bool image_cfg)
 {
     const struct tern_infotext *t = &s->infotext;
     const struct {
@@ -76,6 +77,7 @@ static void tell(const struct picture_settings *s, bool strength)
     } more[] = {
         {"Model: ", t->model && !is_model(s->model, t->model) ? t->model : ""},
         {"Denoising strength", strength ? " (it was made by img2img)" : ""},
+        {"Image CFG scale", image_cfg ? " (a picture was edited)" : ""},
         {"LoRAs (--lora-dir finds them): ", s->lora_dir || s->loras.count ? "" : t->loras},
         {"", t->ignored},
     };
@@ -96,12 +98,15 @@ static void tell(const struct picture_settings *s, bool strength)
 
 void from_fit(struct picture_settings *s, const struct picture_settings *given)
 {
-    bool strength = !s->image && s->strength > 0 && given->strength == 0;
+    const bool strength = !s->image && s->strength > 0 && given->strength == 0;
+    const bool image_cfg = !s->image && s->image_cfg > 0 && given->image_cfg == 0;
     if (strength)
         s->strength = 0;
+    if (image_cfg)
+        s->image_cfg = 0;
     if (s->prompt_syntax == TERN_PROMPT_PLAIN && given->emphasis == TERN_EMPHASIS_ORIGINAL)
         s->emphasis = TERN_EMPHASIS_ORIGINAL;
-    tell(s, strength);
+    tell(s, strength, image_cfg);
 }
 
 void from_free(struct picture_settings *s)

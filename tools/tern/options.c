@@ -5,7 +5,7 @@
 
 #include "command.h"
 
-#define MOST_OPTS 64
+#define MOST_OPTS 96
 #define LONG_ID 256 /* getopt's value of row i is LONG_ID + i, that of a letter the letter */
 
 /* All rows of a command, in order; returns their number. */

@@ -207,6 +207,7 @@ static int generate(struct job *j, struct picture_settings *s)
         .height = s->height,
         .steps = s->steps,
         .cfg = s->cfg > 0 ? s->cfg : 1, /* the library takes 0 as its default */
+        .image_guidance_scale = s->image_cfg,
         .seed = s->seed,
         .sampler = s->sampler,
         .schedule = s->schedule,

@@ -8,7 +8,7 @@
 
 /* xl.c: what SDXL adds; pairs are (height, width) and (top, left). */
 struct xl_options {
-    int original_size[2], crop[2], target_size[2];
+    int original_size[2], crop[2], target_size[2], negative_original_size[2], negative_crop[2], negative_target_size[2];
     double score, negative_score, start, end, refiner_start;
     char refiner[4096]; /* "": none */
 };
@@ -51,7 +51,7 @@ struct picture_settings {
     const char *output, *save_latents, *init_latents, *tokenizer, *vae, *preview_vae, *profile;
     int width, height; /* 0: of the picture that is given, or the model's own */
     int steps, count;
-    double cfg, strength; /* strength 0: the library's default */
+    double cfg, image_cfg, strength; /* the latter two 0: the library's default */
     uint64_t seed;
     bool seed_given;
     enum tern_sampler sampler;

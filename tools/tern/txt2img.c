@@ -13,6 +13,7 @@ enum {
     OPT_HEIGHT,
     OPT_STEPS,
     OPT_CFG,
+    OPT_IMAGE_CFG,
     OPT_SEED,
     OPT_SAMPLER,
     OPT_SCHEDULE,
@@ -65,7 +66,7 @@ static const struct opt prompt_opts[] = {
 static const struct opt from_text_opts[] = {
     {OPT_WIDTH, 'W', "width", "N", "pixels, a multiple of 8, at most 8192 (default: the model's)"},
     {OPT_HEIGHT, 'H', "height", "N", "likewise"},
-    {OPT_INIT_IMAGE, 0, "init-image", "FILE", "start from this picture, as img2img does"},
+    {OPT_INIT_IMAGE, 0, "init-image", "FILE", "start from this picture, as img2img does, or edit it"},
     {OPT_STRENGTH, 0, "strength", "X", "with --init-image: how much of it is painted anew, above 0\nand at most 1 (default 0.8)"},
     {0},
 };
@@ -73,13 +74,16 @@ static const struct opt from_text_opts[] = {
 static const struct opt from_image_opts[] = {
     {OPT_WIDTH, 'W', "width", "N", "pixels, a multiple of 8, at most 8192 (default: IMAGE's)"},
     {OPT_HEIGHT, 'H', "height", "N", "likewise; one of the two alone keeps the proportion"},
-    {OPT_STRENGTH, 0, "strength", "X", "how much of IMAGE is painted anew, above 0 and at most 1\n(default: img2img 0.8, inpaint 1)"},
+    {OPT_STRENGTH, 0, "strength", "X",
+     "how much of IMAGE is painted anew, above 0 and at most 1\n(default: img2img 0.8, inpaint and instruct-pix2pix 1)"},
     {0},
 };
 
 static const struct opt picture_opts[] = {
     {OPT_STEPS, 0, "steps", "N", "sampling steps, 1 to 1000 (default 20)"},
     {OPT_CFG, 0, "cfg", "X", "guidance scale, 0 to 1000 (default 7.5, SDXL 5,\nthe model that ships with tern 4); at most 1: none"},
+    {OPT_IMAGE_CFG, 0, "image-cfg", "X",
+     "instruct-pix2pix: guidance scale of the picture, above 0\n(default 1.5); below 1: no guidance at all"},
     {OPT_SEED, 0, "seed", "N", "seed of the first picture, the next has N + 1 and so on;\n-1: random, and shown (default)"},
     {OPT_SAMPLER, 0, "sampler", "NAME",
      "ddim, pndm, euler, euler_a, dpm++2m, heun, lms, unipc, lcm,\ndpm2, dpm2_a, ddpm, tcd, dpm++2s_a, dpm++sde,\ndpm++2m_sde, "
@@ -87,7 +91,9 @@ static const struct opt picture_opts[] = {
      "dpm_adaptive (default: the model's); \"DPM++ 2M Karras\"\nand the like, too"},
     {OPT_SCHEDULE, 0, "schedule", "NAME",
      "default, karras, exponential, beta, sgm_uniform, simple,\nnormal, ddim_uniform or align_your_steps"},
-    {OPT_ETA, 0, "eta", "X", "how much of its noise an ancestral, DPM or SDE sampler adds\n(default 1), or ddim (default 0), 0 to 10"},
+    {OPT_ETA, 0, "eta", "X",
+     "how much of its noise an ancestral, DPM or SDE sampler adds\n(default 1), or ddim (default 0), 0 to 10; tcd's gamma, 0 to "
+     "1\n(default 0.3)"},
     {OPT_S_CHURN, 0, "s-churn", "X", "euler, heun, dpm2: noise before each step (sigma churn),\n0 to 1000 (default 0)"},
     {OPT_S_TMIN, 0, "s-tmin", "X", "the lowest noise level at which that is done (default 0)"},
     {OPT_S_TMAX, 0, "s-tmax", "X", "the highest one (default 0: no limit)"},
@@ -258,6 +264,8 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         return value_int(opt, value, 1, 1000, &s->steps);
     case OPT_CFG:
         return apply_cfg(opt, value, s);
+    case OPT_IMAGE_CFG:
+        return value_number(opt, value, 0, true, 1000, &s->image_cfg);
     case OPT_SEED:
         return value_seed(opt, value, &s->seed, &s->seed_given);
     case OPT_SAMPLER:
@@ -365,6 +373,8 @@ static int run_with(const struct command *command, int argc, char **argv, int im
         from_fit(s, &given);
     if (s->strength > 0 && !s->image)
         return usage("option --strength: works with --init-image only");
+    if (s->image_cfg > 0 && !s->image)
+        return usage("option --image-cfg: works with --init-image only");
     if (s->emphasis && s->prompt_syntax != TERN_PROMPT_A1111)
         return usage("option --emphasis: works with --prompt-syntax a1111 only");
     if (s->lora_dir && s->prompt_syntax != TERN_PROMPT_A1111 && !s->from)
@@ -403,7 +413,7 @@ const struct command txt2img_command = {
 const struct command img2img_command = {
     .name = "img2img",
     .arguments = "IMAGE [MODEL]",
-    .summary = "Makes pictures from a picture and a text.",
+    .summary = "Makes pictures from a picture and a text, or edits it (instruct-pix2pix).",
     .least = 1,
     .most = 2,
     .opts = {prompt_opts, from_image_opts, picture_opts, deepcache_opts, xl_opts, run_opts, talk_opts},

@@ -4,12 +4,29 @@
 
 #include "picture.h"
 
-enum { OPT_ORIGINAL = OPT_XL, OPT_CROP, OPT_TARGET, OPT_SCORE, OPT_NEGATIVE_SCORE, OPT_END, OPT_START, OPT_REFINER };
+enum {
+    OPT_ORIGINAL = OPT_XL,
+    OPT_CROP,
+    OPT_TARGET,
+    OPT_NEGATIVE_ORIGINAL,
+    OPT_NEGATIVE_CROP,
+    OPT_NEGATIVE_TARGET,
+    OPT_SCORE,
+    OPT_NEGATIVE_SCORE,
+    OPT_END,
+    OPT_START,
+    OPT_REFINER
+};
 
 const struct opt xl_opts[] = {
     {OPT_ORIGINAL, 0, "original-size", "WxH", "SDXL: the size that the picture is said to have had (default:\nits own)"},
     {OPT_CROP, 0, "crops-coords-top-left", "Y,X", "\nSDXL: what is said to be cut off above and left (default 0,0)"},
     {OPT_TARGET, 0, "target-size", "WxH", "SDXL: the size that it is said to have (default: its own)"},
+    {OPT_NEGATIVE_ORIGINAL, 0, "negative-original-size", "WxH", "\nSDXL: the size that it is not to have had, and"},
+    {OPT_NEGATIVE_TARGET, 0, "negative-target-size", "WxH",
+     "\nthe one that it is not to have; txt2img takes both or none\n(default: the same as above)"},
+    {OPT_NEGATIVE_CROP, 0, "negative-crops-coords-top-left", "Y,X",
+     "\nlikewise what is not to be cut off: beside both sizes in\ntxt2img, or of a refiner (default 0,0)"},
     {OPT_SCORE, 0, "aesthetic-score", "X", "SDXL's refiner: how good the picture is said to be (default 6)"},
     {OPT_NEGATIVE_SCORE, 0, "negative-aesthetic-score", "X", "\nand what it is not to be (default 2.5)"},
     {OPT_REFINER, 0, "refiner", "MODEL[:X]", "another model that does the steps behind X of all (default\n0.8), as SDXL's refiner"},
@@ -49,6 +66,12 @@ int xl_apply(const struct opt *opt, const char *value, struct xl_options *x)
         return apply_pair(opt, value, ',', 0, &x->crop[0], &x->crop[1]);
     case OPT_TARGET:
         return apply_pair(opt, value, 'x', 1, &x->target_size[1], &x->target_size[0]);
+    case OPT_NEGATIVE_ORIGINAL:
+        return apply_pair(opt, value, 'x', 1, &x->negative_original_size[1], &x->negative_original_size[0]);
+    case OPT_NEGATIVE_CROP:
+        return apply_pair(opt, value, ',', 0, &x->negative_crop[0], &x->negative_crop[1]);
+    case OPT_NEGATIVE_TARGET:
+        return apply_pair(opt, value, 'x', 1, &x->negative_target_size[1], &x->negative_target_size[0]);
     case OPT_SCORE:
         return value_number(opt, value, -1000, false, 1000, &x->score);
     case OPT_NEGATIVE_SCORE:
@@ -69,6 +92,9 @@ void xl_first(const struct xl_options *x, struct tern_txt2img_params *p)
     memcpy(p->original_size, x->original_size, sizeof(p->original_size));
     memcpy(p->crops_coords_top_left, x->crop, sizeof(p->crops_coords_top_left));
     memcpy(p->target_size, x->target_size, sizeof(p->target_size));
+    memcpy(p->negative_original_size, x->negative_original_size, sizeof(p->negative_original_size));
+    memcpy(p->negative_crops_coords_top_left, x->negative_crop, sizeof(p->negative_crops_coords_top_left));
+    memcpy(p->negative_target_size, x->negative_target_size, sizeof(p->negative_target_size));
     p->aesthetic_score = two ? 0 : x->score;
     p->negative_aesthetic_score = two ? 0 : x->negative_score;
     p->denoising_end = two ? x->refiner_start : x->end;
@@ -80,8 +106,10 @@ void xl_second(const struct xl_options *x, struct tern_txt2img_params *p, const 
     p->width = tern_image_width(tern_images_at(first, 0));
     p->height = tern_image_height(tern_images_at(first, 0));
     p->init_image = p->mask_image = NULL;
+    p->image_guidance_scale = 0;
     p->init_latents = tern_images_latents(first);
-    p->target_size[0] = p->target_size[1] = 0;
+    memset(p->target_size, 0, sizeof(p->target_size));
+    memset(p->negative_target_size, 0, sizeof(p->negative_target_size));
     p->aesthetic_score = x->score;
     p->negative_aesthetic_score = x->negative_score;
     p->denoising_start = x->refiner_start;
