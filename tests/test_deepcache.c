@@ -284,6 +284,40 @@ static void two_plans_share_what_they_have(void **state)
     close_model(&f);
 }
 
+/* Where launches are dear, layers of one input are merged: what is made for that is there once, too, but for groups that differ. */
+static void merged_layers_are_shared(void **state)
+{
+    struct fixture f = open_model("demo", 1);
+    const struct tern_stage keeps = part_stage(f.p, TERN_UNET_KEEPS, 4), shallow = part_stage(f.p, TERN_UNET_SHALLOW, 4);
+    f.ctx->device->caps.merges = true;
+    struct tern_graph *whole = tern_pipeline_stage_graph(f.p, &keeps), *part = tern_pipeline_stage_graph(f.p, &shallow);
+    struct tern_plan *plans[] = {tern_plan_compile(whole, NULL), tern_plan_compile(part, NULL)}; /* not those of the cache folder */
+    struct tern_binding *a = tern_plan_bind(plans[0], f.p->unet->weights);
+    const size_t told = tern_plan_bind_bytes_beside(plans[1], f.p->unet->weights, plans[0]), before = tern_memory_used(f.ctx);
+    struct tern_binding *b = tern_plan_bind_beside(plans[1], f.p->unet->weights, a);
+    const size_t taken = tern_memory_used(f.ctx) - before;
+    int prepared = 0, shared = 0;
+    for (int i = 0; i < b->plan->graph->n_nodes; i++) {
+        const struct tern_node *n = &b->plan->graph->nodes[i];
+        prepared += !n->dead && n->prepare;
+        for (int k = 0; !n->dead && n->prepare && k < a->plan->graph->n_values; k++)
+            if (a->bound[k] == b->bound[n->out]) {
+                shared++;
+                break;
+            }
+    }
+    print_message("%d of %d prepared weights are shared; binding takes %zu bytes, told were %zu\n", shared, prepared, taken, told);
+    assert_true(shared > 0 && prepared - shared <= 4);
+    assert_true(taken <= told && told - taken < 4096);
+    tern_binding_unref(&b);
+    tern_binding_unref(&a);
+    for (int i = 0; i < 2; i++)
+        tern_plan_unref(&plans[i]);
+    tern_graph_destroy(&whole);
+    tern_graph_destroy(&part);
+    close_model(&f);
+}
+
 /* What of two plans is not bound yet is told as what both take together. */
 static void what_is_told_is_the_sum_without_doubles(void **state)
 {
@@ -625,6 +659,7 @@ int main(void)
         cmocka_unit_test(every_branch_of_every_model),
         cmocka_unit_test(wrong_features_are_refused),
         cmocka_unit_test(two_plans_share_what_they_have),
+        cmocka_unit_test(merged_layers_are_shared),
         cmocka_unit_test(what_is_told_is_the_sum_without_doubles),
         cmocka_unit_test(the_peak_is_predicted),
         cmocka_unit_test(the_predicted_budget_is_enough),
