@@ -392,6 +392,7 @@ static void test_loras(void **state)
 static void test_two_models(void **state)
 {
 #define XL TERN_TEST_DATA "/models/sdxl"
+#define XL_LORA TERN_TEST_DATA "/lora-models/sdxl.safetensors"
 #define WITH(...) RUN(s, "txt2img", XL, "-p", "a cat", "--steps", "5", "--seed", "7", "-W", "40", "-H", "48", "-q", __VA_ARGS__)
     struct state *s = *state;
     EXPECT(s, WITH("-o", "alone.png"), 0);
@@ -405,6 +406,20 @@ static void test_two_models(void **state)
     expect_text(s->err, "denoising_start: expected the latents of the first model", "--denoising-start");
     EXPECT(s, WITH("-o", "x.png", "--refiner", "none"), 1);
     expect_text(s->err, "none: no such file or folder", "--refiner");
+
+    /* The refiner's LoRAs are its own: as its part of the steps alone has them. */
+    EXPECT(s, WITH("-o", "rest.png", "--denoising-start", "0.6", "--init-latents", "half.safetensors", "--lora", XL_LORA ":0.7"), 0);
+    EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6", "--refiner-lora", XL_LORA ":0.5", "--refiner-lora", XL_LORA ":.2:unet=1"), 0);
+    assert_false(same_bytes("alone.png", "two.png"));
+    EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6", "--refiner-lora", XL_LORA ":0.7", "--json"), 0);
+    assert_true(same_bytes("rest.png", "two.png"));
+    assert_non_null(strstr(s->out, "a cat\\nSteps")); /* its infotext has no place for them */
+    EXPECT(s, WITH("-o", "first.png", "--refiner", XL ":0.6", "--lora", XL_LORA ":0.7"), 0);
+    assert_false(same_bytes("first.png", "two.png"));
+    EXPECT(s, WITH("-o", "x.png", "--refiner-lora", XL_LORA), 2);
+    expect_text(s->err, "works with --refiner only", "--refiner-lora");
+    EXPECT(s, WITH("-o", "x.png", "--refiner", XL, "--refiner-lora", "none.safetensors"), 1);
+    expect_text(s->err, "none.safetensors", "--refiner-lora");
 
     EXPECT(s, WITH("-o", "same.png", "--original-size", "40x48", "--target-size", "40x48", "--crops-coords-top-left", "0,0"), 0);
     assert_true(same_bytes("alone.png", "same.png"));
@@ -422,6 +437,7 @@ static void test_two_models(void **state)
     EXPECT(s, WITH("-o", "x.png", "--aesthetic-score", "5"), 2);
     expect_text(s->err, "aesthetic_score: sdxl is not told that", "--aesthetic-score");
 #undef WITH
+#undef XL_LORA
 #undef XL
 }
 

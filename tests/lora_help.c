@@ -16,8 +16,8 @@
 
 void lora_set(struct tern_context *ctx, struct tern_pipeline *p, const struct lora_spec *list, int n)
 {
-    char path[8][PATH_SIZE];
-    struct tern_lora loras[8] = {{0}};
+    char path[16][PATH_SIZE];
+    struct tern_lora loras[16] = {{0}};
     for (int i = 0; i < n; i++) {
         snprintf(path[i], PATH_SIZE, "%s/lora/%s", TERN_TEST_DATA, list[i].file);
         loras[i] = (struct tern_lora){path[i], list[i].scale, list[i].blocks, list[i].n_blocks};

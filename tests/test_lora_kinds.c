@@ -1,4 +1,4 @@
-/* Other kinds of adapters than LoRA: LoHa, LoKr, IA3, whole differences, DoRA, biases, against their formulas and PEFT. */
+/* Other kinds of adapters than LoRA: LoHa, LoKr, IA3, whole differences, DoRA, OFT, BOFT, biases, against their formulas and PEFT. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,6 +20,8 @@
 #define DORA_SCALE FOLDER "dora-scale.safetensors"
 #define DORA FOLDER "dora.safetensors"
 #define BIASES FOLDER "biases.safetensors"
+#define OFT "../lora-rotations/oft.safetensors"
+#define BOFT "../lora-rotations/boft.safetensors"
 
 /* The cases of tools/goldens/lora_kinds.py. */
 static const struct lora_case cases[] = {
@@ -36,21 +38,32 @@ static const struct lora_case cases[] = {
     {"biases-0.7", {{BIASES, 0.7}}, {"unet"}},
 };
 
+/* The cases of tools/goldens/lora_rotations.py. */
+static const struct lora_case rotations[] = {
+    {"oft-0.6", {{OFT, 0.6}}, {"unet"}},
+    {"boft-1", {{BOFT, 1}}, {"unet"}},
+    {"rotations", {{OFT, 0.5}, {BOFT, -0.4}, {LOHA, 0.3}}, {"unet", "text_encoder"}},
+    {"rotations", {{LOHA, 0.3}, {BOFT, -0.4}, {OFT, 0.5}}, {"unet", "text_encoder"}}, /* in any order */
+};
+
 static void outputs_are_those_of_the_formulas(void **state)
 {
     char folder[PATH_SIZE];
     lora_wide_model("sd1", folder);
     lora_check_cases(folder, "lora-kinds", cases, sizeof(cases) / sizeof(*cases));
+    lora_check_cases(folder, "lora-rotations", rotations, sizeof(rotations) / sizeof(*rotations));
     damage_remove(folder);
 }
 
 static void hundred_changes_leave_nothing(void **state)
 {
-    static const struct lora_spec all[] = {{LOHA, 1}, {LOKR, 1}, {WHOLE, 1}, {IA3, 1}, {DORA_SCALE, 1}, {DORA, 1}, {BIASES, 1}};
+    static const struct lora_spec all[] = {{LOHA, 1}, {LOKR, 1},   {WHOLE, 1}, {IA3, 1}, {DORA_SCALE, 1},
+                                           {DORA, 1}, {BIASES, 1}, {OFT, 1},   {BOFT, 1}};
     char path[PATH_SIZE];
-    for (int i = 0; i < 7; i++)
+    const int n = sizeof(all) / sizeof(*all);
+    for (int i = 0; i < n; i++)
         lora_leaves_nothing(model_path("sd1", path), &all[i], 1, 100);
-    lora_leaves_nothing(model_path("sd1", path), all, 7, 100);
+    lora_leaves_nothing(model_path("sd1", path), all, n, 100);
 }
 
 int main(void)

@@ -47,6 +47,64 @@ static void sdxl_is_as_in_diffusers(void **state) { check("sdxl", xl_cases, size
 
 static void sd2_is_as_in_diffusers(void **state) { check("sd2", sd2_cases, sizeof(sd2_cases) / sizeof(*sd2_cases)); }
 
+/* A file with the beginnings of its tensors' names exchanged, kohya's endings in the place of PEFT's, and no header. */
+static void rename_tensors(struct tern_context *ctx, const char *from, const char *to, const char *const names[][2], size_t n)
+{
+    struct tern_weights *old = tern_weights_open(ctx, from), *w = tern_weights_create(ctx);
+    assert_non_null(old);
+    for (int64_t i = 0; i < tern_weights_count(old); i++) {
+        char name[256] = "";
+        const char *is = tern_weights_name(old, i), *end = strstr(is, ".lora_");
+        size_t k = 0;
+        while (k < n && strncmp(is, names[k][0], strlen(names[k][0])))
+            k++;
+        assert_true(k < n && end);
+        is += strlen(names[k][0]);
+        snprintf(name, sizeof(name), "%s%.*s.lora_%s.weight", names[k][1], (int)(end - is), is, end[6] == 'A' ? "down" : "up");
+        assert_int_equal(tern_weights_add(w, name, tern_weights_at(old, i)), TERN_OK);
+    }
+    assert_int_equal(tern_weights_save(w, to), TERN_OK);
+    tern_weights_unref(&w);
+    tern_weights_unref(&old);
+}
+
+/* The names that ComfyUI and LyCORIS give by themselves: what the file does is the same. alpha is 3, the rank 2. */
+static void other_names_are_known(void **state)
+{
+    static const struct {
+        const char *model, *names[3][2], *components[3], *golden;
+    } cases[] = {
+        {"sdxl",
+         {{"text_encoder.", "text_encoders.clip_l.transformer."},
+          {"text_encoder_2.", "text_encoders.clip_g.transformer."},
+          {"unet.", "lycoris_"}},
+         {"unet", "text_encoder", "text_encoder_2"},
+         "sdxl-0.7"},
+        {"sd2",
+         {{"text_encoder.", "text_encoders.clip_h.transformer."}, {"unet.", "diffusion_model."}, {"?", ""}},
+         {"unet", "text_encoder"},
+         "sd2-0.7"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        char model[PATH_SIZE], folder[PATH_SIZE], from[PATH_SIZE], file[2 * PATH_SIZE];
+        struct tern_context *ctx = support_context();
+        lora_wide_model(cases[i].model, model);
+        lora_temporary(folder);
+        snprintf(from, sizeof(from), "%s/lora-models/%s.safetensors", TERN_TEST_DATA, cases[i].model);
+        snprintf(file, sizeof(file), "%s/renamed.safetensors", folder);
+        rename_tensors(ctx, from, file, cases[i].names, 3);
+        struct tern_pipeline *p = model_load(ctx, model);
+        if (tern_pipeline_set_loras(p, &(struct tern_lora){.path = file, .scale = 0.7 * 3 / 2}, 1))
+            fail_msg("%s: %s", cases[i].model, tern_error(ctx));
+        for (int k = 0; k < 3 && cases[i].components[k]; k++)
+            assert_true(lora_error(ctx, p, "lora-models", cases[i].components[k], cases[i].golden) <= LORA_LIMIT);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+        damage_remove(folder);
+        damage_remove(model);
+    }
+}
+
 /* The second text encoder's outputs change with its LoRA and come back; it leaves memory between pictures and has the LoRA again. */
 static void the_second_text_encoder_comes_back(void **state)
 {
@@ -135,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sdxl_is_as_in_diffusers),
         cmocka_unit_test(sd2_is_as_in_diffusers),
+        cmocka_unit_test(other_names_are_known),
         cmocka_unit_test(the_second_text_encoder_comes_back),
         cmocka_unit_test(hundred_changes_leave_nothing),
         cmocka_unit_test(another_architecture_is_refused),

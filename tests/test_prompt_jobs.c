@@ -134,7 +134,7 @@ static void embeddings_of_sdxl(void **state)
     assert_false(job_same(with, 0, without));
     assert_int_equal(tern_pipeline_set_embeddings(xl, words, 1), TERN_E_SHAPE);
     support_error(ctx, TERN_E_SHAPE,
-                  "an embedding of width 40 (another model); the text encoders of sdxl (Stable Diffusion XL) need 16 and 24");
+                  "an embedding of width 40 (another architecture); the text encoders of sdxl (Stable Diffusion XL) need 16 and 24");
     tern_images_destroy(&with);
     with = job_run(ctx, xl, &q); /* the former one is still set */
     assert_false(job_same(with, 0, without));
@@ -162,7 +162,8 @@ static void embeddings_are_checked(void **state)
                                        evil = {TERN_TEST_DATA "/formats/foreign-global.ckpt", NULL};
     refused_embedding(&missing, 1, TERN_E_NOT_FOUND, "/nowhere/x.pt");
     refused_embedding(&none, 1, TERN_E_INVALID, "has no path");
-    refused_embedding(&xl, 1, TERN_E_SHAPE, "width 16 and 24 (Stable Diffusion XL); the text encoder of sd1 (another model) needs 40");
+    refused_embedding(&xl, 1, TERN_E_SHAPE,
+                      "width 16 and 24 (Stable Diffusion XL or its refiner); the text encoder of sd1 (Stable Diffusion 1) needs 40");
     refused_embedding(&model, 1, TERN_E_FORMAT, "no embedding: expected emb_params");
     refused_embedding(&blank, 1, TERN_E_INVALID, "has no tokens");
     refused_embedding(twice, 2, TERN_E_INVALID, "another embedding with the name \"a\"");
@@ -185,7 +186,7 @@ static void odd_tensors_are_refused(void **state)
     } rows[] = {
         {"emb_params", TERN_F32, 2, {1, 40}, 0.5, TERN_OK, NULL},
         {"<x>", TERN_F16, 1, {40}, 0.5, TERN_OK, NULL},
-        {"emb_params", TERN_F32, 2, {1, 768}, 1, TERN_E_SHAPE, "width 768 (Stable Diffusion 1.x)"},
+        {"emb_params", TERN_F32, 2, {1, 768}, 1, TERN_E_SHAPE, "width 768 (Stable Diffusion 1)"},
         {"emb_params", TERN_F32, 3, {1, 1, 40}, 1, TERN_E_SHAPE, "(V, D) or (D), found (1, 1, 40) f32"},
         {"emb_params", TERN_F32, 2, {0, 40}, 1, TERN_E_SHAPE, "found (0, 40) f32"},
         {"emb_params", TERN_I64, 2, {1, 40}, 1, TERN_E_SHAPE, "found (1, 40) i64"},

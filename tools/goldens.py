@@ -27,6 +27,7 @@ PARTS = {
     "xl-negative": ("xl_negative", ("models", "pipelines", "xl")),
     "lora": ("lora", ("models",)),
     "lora-kinds": ("lora_kinds", ("models",)),
+    "lora-rotations": ("lora_rotations", ("models",)),
     "lora-models": ("lora_models", ("models",)),
     "prompts": ("prompts", ("models",)),
     "taesd": ("taesd", ("models", "pipelines")),

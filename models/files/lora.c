@@ -6,6 +6,7 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "models/files/architecture.h"
 #include "models/files/weights.h"
 
 static const char kohya[] = "kohya", peft[] = "PEFT", diffusers[] = "diffusers before PEFT", lycoris[] = "LyCORIS";
@@ -58,10 +59,11 @@ static const struct ending {
     {".w_norm", TERN_LORA_DIFF, WEIGHT, lycoris},
     {".b_norm", TERN_LORA_DIFF, BIAS, lycoris},
     {".on_input", TERN_LORA_ON_INPUT, WEIGHT, lycoris},
-    {".oft_blocks", TERN_LORA_ROLES, FOREIGN, "OFT"},
-    {".oft_diag", TERN_LORA_ROLES, FOREIGN, "OFT"},
-    {".oft_R.weight", TERN_LORA_ROLES, FOREIGN, "OFT"},
-    {".boft_R", TERN_LORA_ROLES, FOREIGN, "BOFT"},
+    {".oft_blocks", TERN_LORA_OFT_BLOCKS, WEIGHT, lycoris},
+    {".oft_diag", TERN_LORA_OFT_DIAG, WEIGHT, lycoris},
+    {".rescale", TERN_LORA_RESCALE, WEIGHT, lycoris},
+    {".oft_R.weight", TERN_LORA_ROLES, FOREIGN, "PEFT's OFT"},
+    {".boft_R", TERN_LORA_ROLES, FOREIGN, "PEFT's BOFT"},
     {".lokr_t1", TERN_LORA_ROLES, FOREIGN, "LoKr with a core in its first matrix"},
 };
 static const struct ending factor = {".weight", TERN_LORA_FACTOR, WEIGHT, lycoris}; /* beside an on_input */
@@ -69,15 +71,21 @@ static const struct ending factor = {".weight", TERN_LORA_FACTOR, WEIGHT, lycori
 /* How it begins. */
 static const struct beginning {
     const char *text;
-    int part; /* -1: not said */
+    int part;   /* -1: not said */
+    bool alone; /* of the only text encoder, whichever that is: a refiner has the second */
 } beginnings[] = {
     {"lora_unet_", TERN_LORA_UNET},
-    {"lora_te_", TERN_LORA_TEXT},
+    {"lora_te_", TERN_LORA_TEXT, true},
     {"lora_te1_", TERN_LORA_TEXT},
     {"lora_te2_", TERN_LORA_TEXT_2},
+    {"oft_unet_", TERN_LORA_UNET},
+    {"lycoris_", -1},
     {"unet.", TERN_LORA_UNET},
     {"text_encoder.", TERN_LORA_TEXT},
     {"text_encoder_2.", TERN_LORA_TEXT_2},
+    {"text_encoders.clip_l.transformer.", TERN_LORA_TEXT}, /* ComfyUI's own names, beside diffusion_model. */
+    {"text_encoders.clip_h.transformer.", TERN_LORA_TEXT},
+    {"text_encoders.clip_g.transformer.", TERN_LORA_TEXT_2},
     {"base_model.model.", -1},
     {"diffusion_model.", TERN_LORA_UNET},
     {"", -1}, /* fits last */
@@ -133,7 +141,10 @@ static bool find_place(const struct reading *r, const char *name, size_t length,
     memcpy(module, name + skip, length - skip);
     module[length - skip] = 0;
     drop_processor(module);
-    for (*part = b->part < 0 ? 0 : b->part; *part < TERN_LORA_PARTS; ++*part) {
+    int first = b->part < 0 ? 0 : b->part;
+    if (b->alone && !r->bases[first])
+        first = TERN_LORA_TEXT_2;
+    for (*part = first; *part < TERN_LORA_PARTS; ++*part) {
         *target = tern_lora_names_find(r->names[*part], module, bias);
         if (*target >= 0 || b->part >= 0)
             return *target >= 0;
@@ -158,7 +169,8 @@ static enum tern_status place_tensor(struct reading *r, int64_t i)
     const struct ending *e = find_ending(f->weights, name, &length);
     if (e && e->target == FOREIGN)
         return tern_fail(f->ctx, TERN_E_UNSUPPORTED,
-                         "%s: tensor \"%s\" is of %s, which is not supported; LoRA, LoCon, LoHa, LoKr, IA3, DoRA and whole differences are",
+                         "%s: tensor \"%s\" is of %s, which is not supported; LoRA, LoCon, LoHa, LoKr, IA3, OFT and "
+                         "BOFT of LyCORIS, DoRA and whole differences are",
                          f->path, tern_lora_name_text(f, i, text), e->format);
     if (e && !f->format)
         f->format = e->format;
@@ -197,7 +209,7 @@ static void list_lost(const struct reading *r, char *out, size_t size)
 static enum tern_status report_lost(const struct reading *r)
 {
     const struct tern_lora_file *f = r->f;
-    char names[SHOWN * (TERN_PRINTABLE + 4) + 32] = "";
+    char names[SHOWN * (TERN_PRINTABLE + 4) + 32] = "", own[TERN_ARCHITECTURE_TEXT];
     long long n = (long long)tern_weights_count(f->weights), lost = (long long)r->lost;
     list_lost(r, names, sizeof(names));
     if (!n)
@@ -206,13 +218,13 @@ static enum tern_status report_lost(const struct reading *r)
         return tern_fail(f->ctx, TERN_E_FORMAT,
                          "%s: no LoRA: none of its %lld tensors is named as kohya's scripts, LyCORIS, PEFT or diffusers name them: %s",
                          f->path, n, names);
-    if (tern_lora_check_model(f, r->bases[TERN_LORA_UNET], lost))
+    if (tern_lora_check_model(f, r->bases, lost))
         return tern_error_status(f->ctx);
     if (lost == n)
-        return tern_fail(
-            f->ctx, TERN_E_FORMAT,
-            "%s: a LoRA in the form of %s, but none of its %lld tensors has a place in this model: %s; is it made for another one?",
-            f->path, f->format, n, names);
+        return tern_fail(f->ctx, TERN_E_FORMAT,
+                         "%s: a LoRA in the form of %s, but none of its %lld tensors has a place in this model (%s): %s; is it made for "
+                         "another one?",
+                         f->path, f->format, n, tern_architecture_text(f->model, own), names);
     if (lost)
         tern_message(f->ctx, TERN_LOG_WARN, "%s: %lld of its %lld tensors have no place in this model and are not used: %s", f->path, lost,
                      n, names);
@@ -241,7 +253,8 @@ static enum tern_status read_modules(struct reading *r)
     return tern_lora_read_alphas(f, r->bases);
 }
 
-struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path, struct tern_weights *const bases[TERN_LORA_PARTS])
+struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path, unsigned model,
+                                      struct tern_weights *const bases[TERN_LORA_PARTS])
 {
     struct tern_lora_file *f = tern_failed(ctx) ? NULL : tern_calloc(ctx, 1, sizeof(*f));
     if (!f)
@@ -249,6 +262,7 @@ struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path
     tern_context_ref(ctx);
     f->refs = 1;
     f->ctx = ctx;
+    f->model = model;
     f->path = tern_strdup(ctx, path);
     f->weights = f->path ? tern_weights_open(ctx, path) : NULL;
     struct reading r = {.f = f, .bases = bases};

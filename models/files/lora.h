@@ -30,10 +30,13 @@ enum tern_lora_role {
     TERN_LORA_KRON_W2_A, /* as hada_w1_a … of that shape */
     TERN_LORA_KRON_W2_B,
     TERN_LORA_KRON_T2,
-    TERN_LORA_DIFF,     /* as the base */
-    TERN_LORA_UP_BIAS,  /* of a bias: (out) */
-    TERN_LORA_FACTOR,   /* IA3: (out) or (in); convolutions (1, out, 1, 1) or (1, in, 1, 1) */
-    TERN_LORA_ON_INPUT, /* IA3: one number, 0: FACTOR is of the outputs */
+    TERN_LORA_DIFF,       /* as the base */
+    TERN_LORA_UP_BIAS,    /* of a bias: (out) */
+    TERN_LORA_FACTOR,     /* IA3: (out) or (in); convolutions (1, out, 1, 1) or (1, in, 1, 1) */
+    TERN_LORA_ON_INPUT,   /* IA3: one number, 0: FACTOR is of the outputs */
+    TERN_LORA_OFT_BLOCKS, /* OFT: (k, n, n), where k n = out; BOFT: (m, k, n, n), n even, k a multiple of 2^(m-1) */
+    TERN_LORA_OFT_DIAG,   /* OFT of LyCORIS 2.0: the rotations themselves, (k, n, n) */
+    TERN_LORA_RESCALE,    /* of both: (out), or as many with sizes 1 behind */
     TERN_LORA_ROLES
 };
 
@@ -44,7 +47,8 @@ enum tern_lora_kind {
     TERN_LORA_HADAMARD,  /* LoHa: W + s alpha / r (B1 A1) * (B2 A2)      [Hyeon-Woo 2021; Yeh 2023] */
     TERN_LORA_KRONECKER, /* LoKr: W + s alpha / r W1 (x) W2              [Edalati 2022; Yeh 2023] */
     TERN_LORA_WHOLE,     /* W + s D; also of biases and norms */
-    TERN_LORA_FACTORS    /* IA3: W (1 + s v), by row or column           [Liu 2022] */
+    TERN_LORA_FACTORS,   /* IA3: W (1 + s v), by row or column           [Liu 2022] */
+    TERN_LORA_ORTHOGONAL /* OFT, BOFT: W + s (g R W - W), g by row       [Qiu 2023; Liu 2023] */
 };
 
 /* What a file holds for one tensor of the model. */
@@ -54,6 +58,7 @@ struct tern_lora_module {
     int64_t weight;                  /* of a bias: index of the weight that it belongs to, whose alpha counts for UP_BIAS */
     bool on_input;                   /* ON_INPUT's value; DORA_SCALE has a number for each input */
     double scale;                    /* alpha / rank; 1 where there is none */
+    double constraint;               /* OFT, BOFT: alpha x out, the largest norm of B - B^T; 0: none */
 };
 
 /* An opened file, whose tensors have found their places in one model. Immutable; one thread at a time counts references. */
@@ -62,6 +67,7 @@ struct tern_lora_file {
     struct tern_context *ctx;
     char *path;
     const char *format; /* "kohya" …, static; NULL before one was recognised */
+    unsigned model;     /* of architecture.h: what the model is */
     struct tern_weights *weights;
     struct {
         struct tern_lora_module *module; /* by index in the part's weight set */
@@ -69,10 +75,12 @@ struct tern_lora_file {
     } part[TERN_LORA_PARTS];
 };
 
-/* Reads a file for the model with these weight sets (borrowed, by part; NULL: the model has no such part). Tensors that the model has
+/* Reads a file for the model of that architecture (of architecture.h) with these weight sets (borrowed, by part; NULL: the model has no
+ * such part). Tensors that the model has
  * no place for are told to the log, with their number and names. NULL with the error recorded: no weight file, no LoRA, a kind of
  * adapter that tern does not have, one for another architecture, no tensor that has a place, shapes that do not fit. */
-struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path, struct tern_weights *const bases[TERN_LORA_PARTS]);
+struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path, unsigned model,
+                                      struct tern_weights *const bases[TERN_LORA_PARTS]);
 struct tern_lora_file *tern_lora_ref(struct tern_lora_file *f);
 void tern_lora_unref(struct tern_lora_file **f);
 
@@ -88,8 +96,9 @@ struct tern_lora_use {
  * error recorded. What is new is computed on the context's device, in f32, and rounded once to base's dtype. */
 struct tern_weights *tern_lora_derive(struct tern_weights *base, enum tern_lora_part part, const struct tern_lora_use *uses, int n);
 
-/* Refuses a block that the model does not have, and strengths that are no numbers. `second`: it has a second text encoder. */
-enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, bool second, const struct tern_lora *lora);
+/* Refuses a block that the model does not have, and strengths that are no numbers. The model's text encoders are the parts first to
+ * end - 1. */
+enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, enum tern_lora_part first, int end, const struct tern_lora *lora);
 
 /* ---- between the files of the reader */
 
@@ -106,15 +115,18 @@ enum tern_status tern_lora_check_modules(struct tern_lora_file *f, struct tern_w
 /* Sets the scale of every module: from its alpha tensor, else from the file's metadata, else 1. */
 enum tern_status tern_lora_read_alphas(struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS]);
 
-/* Refuses a file for another architecture than that of the UNet, as far as that can be told: by the header, by widths that do not fit,
- * and by names if it is asked for. TERN_OK: it may fit. */
-enum tern_status tern_lora_check_model(const struct tern_lora_file *f, const struct tern_weights *unet, bool by_names);
+/* Refuses a file for another architecture than the model's, as far as that can be told: by the header, by widths that do not fit, and by
+ * names if it is asked for. TERN_OK: it may fit. */
+enum tern_status tern_lora_check_model(const struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS], bool by_names);
 
 /* The factor of tensor `name`, without the LoRA's scale. */
 double tern_lora_strength(const struct tern_lora_use *u, enum tern_lora_part part, const char *name);
 
 /* What a module adds to W (f32, in the shape of the base), times `strength`; belongs to the open scope. */
 tern_tensor *tern_lora_difference(const struct tern_lora_file *f, const struct tern_lora_module *m, tern_tensor *w, double strength);
+
+/* That of OFT and BOFT, (out, all else). */
+tern_tensor *tern_lora_rotation(const struct tern_lora_file *f, const struct tern_lora_module *m, tern_tensor *w, double strength);
 
 /* A tensor's name, fit for messages. */
 const char *tern_lora_name_text(const struct tern_lora_file *f, int64_t i, char *out);

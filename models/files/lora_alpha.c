@@ -143,6 +143,9 @@ static void read_part(struct tern_lora_file *f, enum tern_lora_part part, const 
         struct tern_lora_module *m = &f->part[part].module[i];
         double rank = rank_of(f, m), alpha = NAN;
         m->scale = 1;
+        if (m->kind == TERN_LORA_ORTHOGONAL && m->tensor[TERN_LORA_ALPHA] && m->tensor[TERN_LORA_OFT_BLOCKS])
+            m->constraint =
+                fmax(tensor_alpha(f, m->tensor[TERN_LORA_ALPHA] - 1), 0) * (double)tern_tensor_size(tern_weights_at(base, i), 0);
         if (m->kind == TERN_LORA_NONE || rank == 0)
             continue;
         if (m->tensor[TERN_LORA_ALPHA])

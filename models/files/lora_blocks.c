@@ -62,16 +62,15 @@ static bool unet_has_block(const struct tern_weights *unet, const char *block)
     return false;
 }
 
-static bool is_part(const char *block, bool second)
+static bool is_part(const char *block, enum tern_lora_part first, int end)
 {
-    int parts = second ? TERN_LORA_PARTS : TERN_LORA_TEXT_2;
-    for (int i = 0; i < parts; i++)
+    for (int i = first; i < end; i++)
         if (!strcmp(block, tern_lora_part_name((enum tern_lora_part)i)))
             return true;
-    return false;
+    return !strcmp(block, tern_lora_part_name(TERN_LORA_UNET));
 }
 
-enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, bool second, const struct tern_lora *lora)
+enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, enum tern_lora_part first, int end, const struct tern_lora *lora)
 {
     char text[TERN_PRINTABLE];
     if (!isfinite(lora->scale))
@@ -81,14 +80,14 @@ enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, bool se
     for (int i = 0; i < lora->n_blocks; i++) {
         const struct tern_lora_strength *b = &lora->blocks[i];
         const char *block = b->block ? b->block : "";
-        bool known = is_part(block, second) || unet_has_block(unet, block);
+        bool known = is_part(block, first, end) || unet_has_block(unet, block);
         tern_printable(block, strlen(block), text);
         if (!known)
-            return tern_fail(
-                unet->ctx, TERN_E_INVALID,
-                "%s: the model has no block \"%s\"; expected text_encoder, %sunet, down, mid, up, a block as down.1, or a layer "
-                "as up.1.2 or mid.0",
-                lora->path, text, second ? "text_encoder_2, " : "");
+            return tern_fail(unet->ctx, TERN_E_INVALID,
+                             "%s: the model has no block \"%s\"; expected %s%sunet, down, mid, up, a block as down.1, or a layer "
+                             "as up.1.2 or mid.0",
+                             lora->path, text, first == TERN_LORA_TEXT ? "text_encoder, " : "",
+                             end == TERN_LORA_PARTS ? "text_encoder_2, " : "");
         if (!isfinite(b->scale))
             return tern_fail(unet->ctx, TERN_E_INVALID, "%s: block \"%s\": expected a finite number, found %g", lora->path, text, b->scale);
     }

@@ -3,18 +3,20 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "models/files/architecture.h"
 #include "models/files/lora.h"
 #include "models/files/weights.h"
 
 /* The kind that a role belongs to; NONE: it goes with others. */
 static const enum tern_lora_kind kinds[TERN_LORA_ROLES] = {
-    [TERN_LORA_DOWN] = TERN_LORA_LOW_RANK,      [TERN_LORA_UP] = TERN_LORA_LOW_RANK,         [TERN_LORA_MID] = TERN_LORA_LOW_RANK,
-    [TERN_LORA_HADA_W1_A] = TERN_LORA_HADAMARD, [TERN_LORA_HADA_W1_B] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_T1] = TERN_LORA_HADAMARD,
-    [TERN_LORA_HADA_W2_A] = TERN_LORA_HADAMARD, [TERN_LORA_HADA_W2_B] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_T2] = TERN_LORA_HADAMARD,
-    [TERN_LORA_KRON_W1] = TERN_LORA_KRONECKER,  [TERN_LORA_KRON_W1_A] = TERN_LORA_KRONECKER, [TERN_LORA_KRON_W1_B] = TERN_LORA_KRONECKER,
-    [TERN_LORA_KRON_W2] = TERN_LORA_KRONECKER,  [TERN_LORA_KRON_W2_A] = TERN_LORA_KRONECKER, [TERN_LORA_KRON_W2_B] = TERN_LORA_KRONECKER,
-    [TERN_LORA_KRON_T2] = TERN_LORA_KRONECKER,  [TERN_LORA_DIFF] = TERN_LORA_WHOLE,          [TERN_LORA_UP_BIAS] = TERN_LORA_WHOLE,
-    [TERN_LORA_FACTOR] = TERN_LORA_FACTORS,     [TERN_LORA_ON_INPUT] = TERN_LORA_FACTORS,
+    [TERN_LORA_DOWN] = TERN_LORA_LOW_RANK,       [TERN_LORA_UP] = TERN_LORA_LOW_RANK,         [TERN_LORA_MID] = TERN_LORA_LOW_RANK,
+    [TERN_LORA_HADA_W1_A] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_W1_B] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_T1] = TERN_LORA_HADAMARD,
+    [TERN_LORA_HADA_W2_A] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_W2_B] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_T2] = TERN_LORA_HADAMARD,
+    [TERN_LORA_KRON_W1] = TERN_LORA_KRONECKER,   [TERN_LORA_KRON_W1_A] = TERN_LORA_KRONECKER, [TERN_LORA_KRON_W1_B] = TERN_LORA_KRONECKER,
+    [TERN_LORA_KRON_W2] = TERN_LORA_KRONECKER,   [TERN_LORA_KRON_W2_A] = TERN_LORA_KRONECKER, [TERN_LORA_KRON_W2_B] = TERN_LORA_KRONECKER,
+    [TERN_LORA_KRON_T2] = TERN_LORA_KRONECKER,   [TERN_LORA_DIFF] = TERN_LORA_WHOLE,          [TERN_LORA_UP_BIAS] = TERN_LORA_WHOLE,
+    [TERN_LORA_FACTOR] = TERN_LORA_FACTORS,      [TERN_LORA_ON_INPUT] = TERN_LORA_FACTORS,    [TERN_LORA_OFT_BLOCKS] = TERN_LORA_ORTHOGONAL,
+    [TERN_LORA_OFT_DIAG] = TERN_LORA_ORTHOGONAL, [TERN_LORA_RESCALE] = TERN_LORA_ORTHOGONAL,
 };
 
 /* A module and the weight that it changes. */
@@ -22,21 +24,29 @@ struct check {
     const struct tern_lora_file *f;
     struct tern_lora_module *m;
     const struct tern_meta *base;
+    struct tern_weights *const *bases;
 };
+
+/* What does not fit may be of another architecture, which says more than a shape. True: that is recorded. */
+static bool is_foreign(const struct check *c) { return tern_lora_check_model(c->f, c->bases, true) != TERN_OK; }
 
 /* TERN_OK when tensor t - 1 is of floating point and its sizes are these, missing ones being 1. */
 static enum tern_status check_shape(const struct check *c, int64_t t, int ndim, const int64_t *shape)
 {
     const struct tern_meta *is = &tern_weights_at(c->f->weights, t - 1)->meta;
-    char text[TERN_PRINTABLE], expected[TERN_META_TEXT], found[TERN_META_TEXT];
+    char text[TERN_PRINTABLE], expected[TERN_META_TEXT], found[TERN_META_TEXT], own[TERN_ARCHITECTURE_TEXT];
     bool same = tern_dtype_is_float(is->dtype);
     for (int d = 0; d < TERN_MAX_DIMS; d++)
         same = same && (d < is->ndim ? is->shape[d] : 1) == (d < ndim ? shape[d] : 1);
     if (same)
         return TERN_OK;
+    if (is_foreign(c))
+        return tern_error_status(c->f->ctx);
     struct tern_meta want = tern_meta_make(tern_dtype_is_float(is->dtype) ? is->dtype : TERN_F32, ndim, shape);
-    return tern_fail(c->f->ctx, TERN_E_SHAPE, "%s: tensor \"%s\": expected %s for this model, found %s; is the LoRA made for another one?",
-                     c->f->path, tern_lora_name_text(c->f, t - 1, text), tern_meta_text(&want, expected), tern_meta_text(is, found));
+    return tern_fail(c->f->ctx, TERN_E_SHAPE,
+                     "%s: tensor \"%s\": expected %s for this model (%s), found %s; is the LoRA made for another one?", c->f->path,
+                     tern_lora_name_text(c->f, t - 1, text), tern_meta_text(&want, expected), tern_architecture_text(c->f->model, own),
+                     tern_meta_text(is, found));
 }
 
 /* Size d of tensor t - 1, at least 1, so that a tensor without elements fits nowhere. */
@@ -136,7 +146,10 @@ static enum tern_status check_kronecker(const struct check *c)
         return missing(c, outer && inner ? "second matrix (lokr_w2)" : "first matrix (lokr_w1)");
     const int64_t first[4] = {size_of(c, outer, 0), size_of(c, inner, 1), 1, 1};
     if (size[0] % first[0] || size[1] % first[1])
-        return tern_fail(c->f->ctx, TERN_E_SHAPE,
+        return is_foreign(c)
+                   ? tern_error_status(c->f->ctx)
+                   : tern_fail(
+                         c->f->ctx, TERN_E_SHAPE,
                          "%s: tensor \"%s\": a first matrix of %lld x %lld divides no weight of %s; is the LoRA made for another model?",
                          c->f->path, tern_lora_name_text(c->f, outer - 1, text), (long long)first[0], (long long)first[1],
                          tern_meta_text(c->base, found));
@@ -167,6 +180,33 @@ static enum tern_status check_factor(const struct check *c)
     return c->base->ndim == 4 ? check_shape(c, factor, 4, (const int64_t[]){1, n, 1, 1}) : check_shape(c, factor, 1, &n);
 }
 
+/* Blocks of n outputs; a factor i of BOFT joins the halves of pairs that lie 2^i n / 2 apart. */
+static enum tern_status check_rotation(const struct check *c)
+{
+    const int64_t blocks = c->m->tensor[TERN_LORA_OFT_BLOCKS], diag = c->m->tensor[TERN_LORA_OFT_DIAG],
+                  rescale = c->m->tensor[TERN_LORA_RESCALE];
+    const int64_t t = blocks ? blocks : diag, out = c->base->shape[0];
+    char text[TERN_PRINTABLE], found[TERN_META_TEXT], base[TERN_META_TEXT];
+    if (!t)
+        return missing(c, "set of rotations (oft_blocks)");
+    if (blocks && diag)
+        return tern_fail(c->f->ctx, TERN_E_FORMAT, "%s: tensor \"%s\": the file has other rotations of the same weight", c->f->path,
+                         tern_lora_name_text(c->f, diag - 1, text));
+    const struct tern_meta *is = &tern_weights_at(c->f->weights, t - 1)->meta;
+    const bool butterfly = blocks && is->ndim == 4;
+    const int64_t n = size_of(c, t, is->ndim ? is->ndim - 1 : 0), factors = butterfly ? size_of(c, t, 0) : 1;
+    if (out % n || (butterfly && (n % 2 || factors > 32 || out / n % (INT64_C(1) << (factors - 1)))))
+        return is_foreign(c)
+                   ? tern_error_status(c->f->ctx)
+                   : tern_fail(c->f->ctx, TERN_E_SHAPE,
+                               "%s: tensor \"%s\": %s turns no outputs of a weight of %s; is the LoRA made for another model?", c->f->path,
+                               tern_lora_name_text(c->f, t - 1, text), tern_meta_text(is, found), tern_meta_text(c->base, base));
+    const int64_t shape[] = {factors, out / n, n, n};
+    if (check_shape(c, t, butterfly ? 4 : 3, butterfly ? shape : shape + 1))
+        return tern_error_status(c->f->ctx);
+    return rescale ? check_shape(c, rescale, 1, &out) : TERN_OK;
+}
+
 /* DoRA's magnitudes: PEFT has one for each output; LyCORIS for each output or, by default in its older versions, for each input. */
 static enum tern_status check_magnitude(const struct check *c)
 {
@@ -175,7 +215,7 @@ static enum tern_status check_magnitude(const struct check *c)
     char text[TERN_PRINTABLE];
     if (!peft && !lycoris)
         return TERN_OK;
-    if (c->m->kind == TERN_LORA_WHOLE || c->m->kind == TERN_LORA_FACTORS || (peft && lycoris))
+    if (c->m->kind == TERN_LORA_WHOLE || c->m->kind == TERN_LORA_FACTORS || c->m->kind == TERN_LORA_ORTHOGONAL || (peft && lycoris))
         return tern_fail(c->f->ctx, TERN_E_FORMAT, "%s: tensor \"%s\": a magnitude beside other tensors than LoRA's, LoHa's or LoKr's",
                          c->f->path, tern_lora_name_text(c->f, (peft ? peft : lycoris) - 1, text));
     if (peft)
@@ -233,6 +273,9 @@ static enum tern_status check_module(const struct check *c)
     case TERN_LORA_FACTORS:
         st = check_factor(c);
         break;
+    case TERN_LORA_ORTHOGONAL:
+        st = check_rotation(c);
+        break;
     }
     return st ? st : check_magnitude(c);
 }
@@ -241,7 +284,7 @@ enum tern_status tern_lora_check_modules(struct tern_lora_file *f, struct tern_w
 {
     for (int part = 0; part < TERN_LORA_PARTS; part++)
         for (int64_t i = 0; i < f->part[part].count; i++) {
-            const struct check c = {f, &f->part[part].module[i], &tern_weights_at(bases[part], i)->meta};
+            const struct check c = {f, &f->part[part].module[i], &tern_weights_at(bases[part], i)->meta, bases};
             if (check_module(&c))
                 return tern_error_status(f->ctx);
         }

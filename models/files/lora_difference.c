@@ -1,5 +1,5 @@
 /* What a module of a LoRA file adds to a weight, from its factors, in f32.
- * LoRA [Hu 2021]; LoCon, LoHa, LoKr [Yeh 2023]; IA3 [Liu 2022]; DoRA [Liu 2024]. */
+ * LoRA [Hu 2021]; LoCon, LoHa, LoKr [Yeh 2023]; IA3 [Liu 2022]; DoRA [Liu 2024]. Rotations are in lora_rotation.c. */
 #include <float.h>
 #include <tern/ops.h>
 
@@ -91,6 +91,9 @@ static tern_tensor *plain(const struct tern_lora_file *f, const struct tern_lora
         break;
     case TERN_LORA_FACTORS:
         d = factors_of(f, m, w, scale);
+        break;
+    case TERN_LORA_ORTHOGONAL:
+        d = tern_lora_rotation(f, m, w, scale);
         break;
     }
     return tern_reshape(d, w->meta.ndim, w->meta.shape);

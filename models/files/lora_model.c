@@ -4,41 +4,9 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "models/files/architecture.h"
 #include "models/files/lora.h"
 #include "models/files/weights.h"
-
-/* Architectures as a set: what is known leaves some of them. */
-enum { SD1 = 1, SD2 = 2, SDXL = 4, SD3 = 8, FLUX = 16, ALL = 31 };
-
-static const char *model_text(unsigned set)
-{
-    static const struct {
-        unsigned set;
-        const char *text;
-    } names[] = {
-        {SD1, "Stable Diffusion 1"},
-        {SD2, "Stable Diffusion 2"},
-        {SD1 | SD2, "Stable Diffusion 1 or 2"},
-        {SDXL, "Stable Diffusion XL"},
-        {SD3, "Stable Diffusion 3"},
-        {FLUX, "Flux"},
-        {SD3 | FLUX, "Stable Diffusion 3 or Flux"},
-        {SDXL | SD3 | FLUX, "Stable Diffusion XL, Stable Diffusion 3 or Flux"},
-    };
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-        if (names[i].set == set)
-            return names[i].text;
-    return "another architecture";
-}
-
-/* What has a pooled text is SDXL; the projections around a transformer are convolutions in SD 1 and linear since SD 2. */
-static unsigned model_of_unet(const struct tern_weights *unet)
-{
-    if (tern_weights_get(unet, "add_embedding.linear_1.weight"))
-        return SDXL;
-    const tern_tensor *proj = tern_weights_get(unet, "mid_block.attentions.0.proj_in.weight");
-    return proj && tern_tensor_ndim(proj) == 2 ? SD2 : SD1;
-}
 
 /* Trainers write it into the header: kohya's scripts "sdxl_base_v1-0", the model specification "stable-diffusion-xl-v1-base/lora". */
 static unsigned model_of_header(const struct tern_weights *w)
@@ -48,15 +16,16 @@ static unsigned model_of_header(const struct tern_weights *w)
         const char *start;
         unsigned set;
     } values[] = {
-        {"sd_v1", SD1},
-        {"sd_v2", SD2},
-        {"sdxl_", SDXL},
-        {"sd3", SD3},
-        {"flux", FLUX},
-        {"stable-diffusion-v1", SD1},
-        {"stable-diffusion-v2", SD2},
-        {"stable-diffusion-xl-", SDXL},
-        {"stable-diffusion-3", SD3},
+        {"sd_v1", TERN_SD1},
+        {"sd_v2", TERN_SD2},
+        {"sdxl_", TERN_SDXL | TERN_SDXL_REFINER}, /* the scripts know one SDXL */
+        {"sd3", TERN_SD3},
+        {"flux", TERN_FLUX},
+        {"stable-diffusion-v1", TERN_SD1},
+        {"stable-diffusion-v2", TERN_SD2},
+        {"stable-diffusion-xl-v1-base", TERN_SDXL},
+        {"stable-diffusion-xl-", TERN_SDXL | TERN_SDXL_REFINER},
+        {"stable-diffusion-3", TERN_SD3},
     };
     for (size_t k = 0; k < sizeof(keys) / sizeof(*keys); k++) {
         const char *value = tern_weights_metadata(w, keys[k]);
@@ -64,7 +33,7 @@ static unsigned model_of_header(const struct tern_weights *w)
             if (!strncmp(value, values[i].start, strlen(values[i].start)))
                 return values[i].set;
     }
-    return ALL;
+    return TERN_ALL_ARCHITECTURES;
 }
 
 /* "a.b_c" fits "a_b_c": '.' and '_' are the same. */
@@ -80,6 +49,9 @@ static bool contains(const char *name, const char *part)
     return false;
 }
 
+/* Those whose noise is told by a UNet. */
+#define UNETS (TERN_SD1 | TERN_SD2 | TERN_SDXL | TERN_SDXL_REFINER)
+
 /* What a name tells: parts that only some architectures have. */
 static unsigned model_of_name(const char *name)
 {
@@ -87,55 +59,101 @@ static unsigned model_of_name(const char *name)
         const char *part;
         unsigned set;
     } parts[] = {
-        {"double_blocks_", FLUX},
-        {"single_transformer_blocks_", FLUX},
-        {"transformer_transformer_blocks_", SD3 | FLUX}, /* in diffusers' form both lie in "transformer." */
-        {"single_blocks_", FLUX},
-        {"joint_blocks_", SD3},
-        {"lora_te_", SD1 | SD2},
-        {"lora_te2_", SDXL | SD3 | FLUX},
-        {"text_encoder_2_", SDXL | SD3 | FLUX},
-        {"down_blocks_0_attentions_", SD1 | SD2},
-        {"up_blocks_3_", SD1 | SD2},
-        {"input_blocks_1_1_", SD1 | SD2},
-        {"output_blocks_9_", SD1 | SD2},
-        {"attentions_0_transformer_blocks_1_", SDXL},
-        {"_1_transformer_blocks_1_", SDXL}, /* also of LDM's blocks, as input_blocks_4_1 */
+        {"double_blocks_", TERN_FLUX},
+        {"single_transformer_blocks_", TERN_FLUX},
+        {"transformer_transformer_blocks_", TERN_SD3 | TERN_FLUX}, /* in diffusers' form both lie in "transformer." */
+        {"single_blocks_", TERN_FLUX},
+        {"joint_blocks_", TERN_SD3},
+        {"down_blocks_", UNETS},
+        {"mid_block_", UNETS},
+        {"up_blocks_", UNETS},
+        {"input_blocks_", UNETS},
+        {"middle_block_", UNETS},
+        {"output_blocks_", UNETS},
+        {"lora_te_", TERN_SD1 | TERN_SD2 | TERN_SDXL_REFINER},
+        {"lora_te1_", TERN_ALL_ARCHITECTURES & ~TERN_SDXL_REFINER},
+        {"lora_te2_", TERN_SDXL | TERN_SDXL_REFINER | TERN_SD3 | TERN_FLUX},
+        {"text_encoder_2_", TERN_SDXL | TERN_SDXL_REFINER | TERN_SD3 | TERN_FLUX},
+        {"text_encoders_clip_h_", TERN_SD2},
+        {"text_encoders_clip_g_", TERN_SDXL | TERN_SDXL_REFINER | TERN_SD3},
+        {"down_blocks_0_attentions_", TERN_SD1 | TERN_SD2},
+        {"up_blocks_3_", TERN_SD1 | TERN_SD2 | TERN_SDXL_REFINER},
+        {"up_blocks_3_attentions_", TERN_SD1 | TERN_SD2},
+        {"input_blocks_1_1_", TERN_SD1 | TERN_SD2},
+        {"output_blocks_9_", TERN_SD1 | TERN_SD2 | TERN_SDXL_REFINER},
+        {"attentions_0_transformer_blocks_1_", TERN_SDXL | TERN_SDXL_REFINER},
+        {"_1_transformer_blocks_1_", TERN_SDXL | TERN_SDXL_REFINER}, /* also of LDM's blocks, as input_blocks_4_1 */
+        {"_transformer_blocks_4_", TERN_SDXL},
     };
-    unsigned set = ALL;
+    unsigned set = TERN_ALL_ARCHITECTURES;
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
         if (contains(name, parts[i].part))
             set &= parts[i].set;
     return set;
 }
 
-/* The text's width, in the factors of what cross attention reads; the model's own tells nothing. */
-static unsigned model_of_width(const char *name, const tern_tensor *t, int64_t own)
+/* Size d of tensor t - 1, and 0 for what no matrix of a known model has. */
+static int64_t size_of(const struct tern_lora_file *f, int64_t t, int d)
+{
+    const tern_tensor *x = t ? tern_weights_at(f->weights, t - 1) : NULL;
+    const int64_t n = x && d >= 0 && d < tern_tensor_ndim(x) ? tern_tensor_size(x, d) : 0;
+    return n < 1 << 20 ? n : 0;
+}
+
+/* How many inputs the weight has that a module was made for, by tensors that nobody has checked; 0: they do not tell. `square`: it has as
+ * many outputs. */
+static int64_t inputs_of(const struct tern_lora_file *f, const struct tern_lora_module *m, bool square)
+{
+    const int64_t *t = m->tensor, turned = t[TERN_LORA_OFT_BLOCKS] ? t[TERN_LORA_OFT_BLOCKS] : t[TERN_LORA_OFT_DIAG];
+    const int whole[] = {TERN_LORA_DOWN, TERN_LORA_HADA_W1_B, TERN_LORA_DIFF};
+    for (size_t i = 0; i < sizeof(whole) / sizeof(*whole); i++)
+        if (t[whole[i]])
+            return size_of(f, t[whole[i]], 1);
+    if (t[TERN_LORA_KRON_W1] || t[TERN_LORA_KRON_W1_B])
+        return size_of(f, t[TERN_LORA_KRON_W1] ? t[TERN_LORA_KRON_W1] : t[TERN_LORA_KRON_W1_B], 1) *
+               size_of(f, t[TERN_LORA_KRON_W2] ? t[TERN_LORA_KRON_W2] : t[TERN_LORA_KRON_W2_B], 1);
+    if (square && turned) {
+        const int last = tern_tensor_ndim(tern_weights_at(f->weights, turned - 1)) - 1;
+        return size_of(f, turned, last) * size_of(f, turned, last - 2);
+    }
+    return square ? size_of(f, t[TERN_LORA_FACTOR], 0) : 0;
+}
+
+/* By the width of the text: what cross attention reads, and what a text encoder's own attention reads and writes. What the model has, too,
+ * tells nothing. */
+static unsigned model_of_width(const struct tern_lora_file *f, enum tern_lora_part part, const struct tern_weights *base, int64_t i)
 {
     static const struct {
         int64_t width;
         unsigned set;
-    } widths[] = {{768, SD1}, {1024, SD2}, {2048, SDXL}};
-    if (!contains(name, "attn2_to_k_lora_down") && !contains(name, "attn2_to_k_lora_A"))
-        return ALL;
-    const int64_t width = tern_tensor_ndim(t) >= 2 ? tern_tensor_size(t, 1) : own;
-    for (size_t i = 0; i < sizeof(widths) / sizeof(*widths); i++)
-        if (width != own && width == widths[i].width)
-            return widths[i].set;
-    return ALL;
+    } widths[] = {{768, TERN_SD1}, {1024, TERN_SD2}, {1280, TERN_SDXL_REFINER}, {2048, TERN_SDXL}};
+    const char *name = base->entries[i].name;
+    const tern_tensor *w = base->entries[i].tensor;
+    const bool text = part != TERN_LORA_UNET, reads = strstr(name, text ? ".self_attn." : ".attn2.to_k.") || strstr(name, ".attn2.to_v.");
+    const int64_t width = reads && tern_tensor_ndim(w) == 2 ? inputs_of(f, &f->part[part].module[i], text) : 0;
+    if (!width || width == tern_tensor_size(w, 1))
+        return TERN_ALL_ARCHITECTURES;
+    if (text)
+        return tern_architectures_of_text(width);
+    for (size_t k = 0; k < sizeof(widths) / sizeof(*widths); k++)
+        if (width == widths[k].width)
+            return widths[k].set;
+    return TERN_ALL_ARCHITECTURES;
 }
 
-enum tern_status tern_lora_check_model(const struct tern_lora_file *f, const struct tern_weights *unet, bool by_names)
+enum tern_status tern_lora_check_model(const struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS], bool by_names)
 {
-    const unsigned own = model_of_unet(unet);
-    const tern_tensor *to_k = tern_weights_get(unet, "mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight");
-    const int64_t width = to_k && tern_tensor_ndim(to_k) == 2 ? tern_tensor_size(to_k, 1) : 0;
-    unsigned set = model_of_header(f->weights);
-    for (int64_t i = 0; i < f->weights->count; i++) {
-        const char *name = f->weights->entries[i].name;
-        set &= model_of_width(name, f->weights->entries[i].tensor, width) & (by_names ? model_of_name(name) : ALL);
-    }
-    if (!set || set & own) /* what contradicts itself tells nothing */
+    char made[TERN_ARCHITECTURE_TEXT], own[TERN_ARCHITECTURE_TEXT];
+    unsigned set = model_of_header(f->weights), named = TERN_ALL_ARCHITECTURES;
+    for (int part = 0; part < TERN_LORA_PARTS; part++)
+        for (int64_t i = 0; i < f->part[part].count; i++)
+            set &= model_of_width(f, (enum tern_lora_part)part, bases[part], i);
+    for (int64_t i = 0; i < f->weights->count; i++)
+        named &= model_of_name(f->weights->entries[i].name);
+    set &= by_names ? named : TERN_ALL_ARCHITECTURES;
+    if (!set || set & f->model) /* what contradicts itself tells nothing */
         return TERN_OK;
-    return tern_fail(f->ctx, TERN_E_FORMAT, "%s: a LoRA for %s, but this model is %s", f->path, model_text(set), model_text(own));
+    set &= set & named ? named : TERN_ALL_ARCHITECTURES; /* the message may say more */
+    return tern_fail(f->ctx, TERN_E_FORMAT, "%s: a LoRA for %s, but this model is %s", f->path, tern_architecture_text(set, made),
+                     tern_architecture_text(f->model, own));
 }

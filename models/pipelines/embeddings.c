@@ -50,10 +50,13 @@ const float *tern_pipeline_vector(const struct tern_pipeline *p, int encoder, in
     return p->embeddings->table[encoder] + row * width(p, encoder);
 }
 
-/* What a model with text encoders of such widths is. */
-static const char *kind_of(int n, int64_t first)
+/* What an embedding was made for, by its widths. */
+static const char *made_for(const struct tern_embedding_file *f, char out[TERN_ARCHITECTURE_TEXT])
 {
-    return n > 1 ? "Stable Diffusion XL" : first == 768 ? "Stable Diffusion 1.x" : first == 1024 ? "Stable Diffusion 2.x" : "another model";
+    if (f->encoders > 1)
+        return tern_architecture_text(TERN_SDXL | TERN_SDXL_REFINER, out);
+    unsigned set = tern_architectures_of_text(f->width[0]); /* SDXL's own are pairs */
+    return tern_architecture_text(set == TERN_ALL_ARCHITECTURES ? set : set & (TERN_SD1 | TERN_SD2 | TERN_SDXL_REFINER), out);
 }
 
 /* "768", or "768 and 1280". */
@@ -62,6 +65,7 @@ static void widths_text(const int64_t *width, int from, int n, char out[48])
     snprintf(out, 48, n - from > 1 ? "%lld and %lld" : "%lld", (long long)width[from], (long long)width[n - 1]);
 }
 
+/* A refiner has SDXL's second text encoder alone: it takes the second of a pair. */
 static enum tern_status check_width(const struct tern_pipeline *p, const char *path, const struct tern_embedding_file *f)
 {
     const int n = end(p);
@@ -70,12 +74,13 @@ static enum tern_status check_width(const struct tern_pipeline *p, const char *p
         fits = f->width[e] == width(p, e);
     if (fits)
         return TERN_OK;
-    char found[48], expected[48];
+    char found[48], expected[48], made[TERN_ARCHITECTURE_TEXT], own[TERN_ARCHITECTURE_TEXT];
     const bool two = n - first(p) > 1;
     widths_text(f->width, 0, f->encoders, found);
     widths_text(p->text_width, first(p), n, expected);
-    return tern_fail(p->ctx, TERN_E_SHAPE, "%s: an embedding of width %s (%s); the text encoder%s of %s (%s) need%s %s", path, found,
-                     kind_of(f->encoders, f->width[0]), two ? "s" : "", p->name, kind_of(n, width(p, 0)), two ? "" : "s", expected);
+    return tern_fail(p->ctx, TERN_E_SHAPE, "%s: an embedding of width %s (%s); the text encoder%s of %s (%s) need%s %s%s", path, found,
+                     made_for(f, made), two ? "s" : "", p->name, tern_architecture_text(tern_pipeline_architecture(p), own), two ? "" : "s",
+                     p->second_only ? "a pair with clip_g of width " : "", expected);
 }
 
 static enum tern_status add_word(struct tern_pipeline *p, struct tern_active_embedding *s, const char *path, const char *name, size_t size,

@@ -170,7 +170,9 @@ char *tern_job_infotext(const struct tern_job *j, int i)
     write_options(j, options, sizeof(options));
     prompt_fields(j, sizeof(skip), skip, more);
     cache_fields(j, cache, sizeof(cache));
-    char *loras = tern_pipeline_lora_text(j->p), *model = loras ? quoted(ctx, j->p->name) : NULL, *text = NULL;
+    /* tags are read as the first model's: there is no place for those of a second */
+    char *loras = q->denoising_start > 0 ? tern_strdup(ctx, "") : tern_pipeline_lora_text(j->p),
+         *model = loras ? quoted(ctx, j->p->name) : NULL, *text = NULL;
     if (model) {
         own_fields(j, loras, own, sizeof(own));
         text = tern_sprintf(ctx,

@@ -73,6 +73,13 @@ static enum tern_status copy_blocks(struct tern_context *ctx, struct tern_active
     return tern_error_status(ctx);
 }
 
+/* Those of the text encoders that the model has. */
+static enum tern_lora_part first_part(const struct tern_pipeline *p)
+{
+    return (enum tern_lora_part)(TERN_LORA_TEXT + tern_pipeline_first_encoder(p));
+}
+static int end_parts(const struct tern_pipeline *p) { return TERN_LORA_TEXT + tern_pipeline_end_encoders(p); }
+
 /* One more LoRA at the end of the list. bases: NULL for a part whose weights are not in memory; opened when they are needed. */
 static enum tern_status list_add(struct list *l, struct tern_pipeline *p, const struct tern_lora *lora,
                                  struct tern_weights *bases[TERN_LORA_PARTS])
@@ -80,7 +87,7 @@ static enum tern_status list_add(struct list *l, struct tern_pipeline *p, const 
     struct tern_active_lora *a = &l->at[l->n++];
     if (!lora->path)
         return tern_fail(l->ctx, TERN_E_INVALID, "tern_pipeline_set_loras: LoRA %d has no path", l->n - 1);
-    if (tern_lora_check_blocks(bases[TERN_LORA_UNET], p->xl, lora))
+    if (tern_lora_check_blocks(bases[TERN_LORA_UNET], first_part(p), end_parts(p), lora))
         return tern_error_status(l->ctx);
     a->scale = lora->scale;
     a->path = tern_strdup(l->ctx, lora->path);
@@ -93,12 +100,12 @@ static enum tern_status list_add(struct list *l, struct tern_pipeline *p, const 
     }
     if (a->file)
         return TERN_OK;
-    for (int part = TERN_LORA_TEXT; part < (p->xl ? TERN_LORA_PARTS : TERN_LORA_TEXT_2); part++) {
+    for (int part = first_part(p); part < end_parts(p); part++) {
         const char *component = tern_lora_part_name((enum tern_lora_part)part);
         if (!bases[part] && !(bases[part] = tern_checkpoint_weights(tern_pipeline_holder(p, component), component)))
             return tern_error_status(l->ctx);
     }
-    a->file = tern_lora_open(l->ctx, a->path, bases);
+    a->file = tern_lora_open(l->ctx, a->path, tern_pipeline_architecture(p), bases);
     return tern_error_status(l->ctx);
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "models/files/architecture.h"
 #include "models/files/layout.h"
 #include "models/modules/text_encoder.h"
 #include "models/modules/unet.h"
@@ -139,6 +140,12 @@ char *tern_pipeline_lora_text(const struct tern_pipeline *p);
 /* The text encoders are numbers first..end-1: 0, 0 and 1 in SDXL, 1 alone in its refiner. */
 static inline int tern_pipeline_first_encoder(const struct tern_pipeline *p) { return p->second_only; }
 static inline int tern_pipeline_end_encoders(const struct tern_pipeline *p) { return p->xl ? 2 : 1; }
+
+/* What the model is, of models/files/architecture.h. */
+static inline unsigned tern_pipeline_architecture(const struct tern_pipeline *p)
+{
+    return p->second_only ? TERN_SDXL_REFINER : p->xl ? TERN_SDXL : p->unet_config.linear_projection ? TERN_SD2 : TERN_SD1;
+}
 
 /* The names that stand for vectors in texts of an encoder (0 or 1), as the tokenizer of that one reads them; borrowed. */
 struct tern_prompt_words tern_pipeline_words(const struct tern_pipeline *p, int encoder);

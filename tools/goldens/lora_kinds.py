@@ -181,12 +181,12 @@ CASES = {"loha-0.8": {"loha": 0.8}, "lokr-0.7": {"lokr": 0.7}, "whole-0.6": {"wh
 WITH_TEXT = {"whole-0.6", "dora-0.6", "all"}
 
 
-def run_formulas(root, files):
+def run_formulas(root, files, formulas):
     """Each file's change is of the checkpoint's weight; the changes are added."""
     pipe = pipeline(root)
     sums = {}
     for name, scale in files.items():
-        for p, change in FORMULAS[name](pipe).deltas:
+        for p, change in formulas[name](pipe).deltas:
             base = p.detach().clone().double() if p not in sums else sums[p][0]
             sums[p] = (base, sums.get(p, (base, 0))[1] + change(scale, base) - base)
     for p, (base, delta) in sums.items():
@@ -230,7 +230,7 @@ def make(root):
     for name, formula in FORMULAS.items():
         write_tensors(folder / f"{name}.safetensors", formula(plain).file)
     for name, files in CASES.items():
-        outs = run_formulas(root, files)
+        outs = run_formulas(root, files, FORMULAS)
         write_case(folder, name, {p: o for p, o in outs.items() if p == "unet" or name in WITH_TEXT}, plain.text_encoder)
     for name, adapt, scales, text in (("dora", add_dora, (1.0, 0.6), True), ("biases", add_biases, (0.7,), False)):
         pipe = pipeline(root)

@@ -165,14 +165,34 @@ static int save(struct job *j, const struct picture_settings *s)
     return GO_ON;
 }
 
+static int open_refiner(struct job *j, const struct picture_settings *s, const struct tern_pipeline_params *params)
+{
+    if (!j->refiner && !(j->refiner = tern_pipeline_load(j->ctx, s->xl.refiner, params)))
+        return library_failed(j->ctx, false);
+    return lora_set(j->ctx, j->refiner, &s->xl.loras, NULL);
+}
+
+/* Before the first model paints, so that the second is known to be one. With LoRAs its UNet would be in memory beside the first's. */
+static int try_refiner(struct job *j, const struct picture_settings *s, const struct tern_pipeline_params *params)
+{
+    int code = s->xl.refiner[0] ? open_refiner(j, s, params) : GO_ON;
+    if (s->xl.loras.count)
+        tern_pipeline_destroy(&j->refiner);
+    return code;
+}
+
 /* The second model goes on where the first has ended, which leaves memory. */
-static void refine(struct job *j, const struct picture_settings *s, struct tern_txt2img_params p)
+static int refine(struct job *j, const struct picture_settings *s, const struct tern_pipeline_params *params, struct tern_txt2img_params p)
 {
     struct tern_images *first = j->result;
+    j->result = NULL;
     xl_second(&s->xl, &p, first);
     tern_pipeline_destroy(&j->pipeline);
-    j->result = tern_generate(j->refiner, &p);
+    int code = open_refiner(j, s, params);
+    if (code == GO_ON && !(j->result = tern_generate(j->refiner, &p)))
+        code = library_failed(j->ctx, true);
     tern_images_destroy(&first);
+    return code;
 }
 
 static int generate(struct job *j, struct picture_settings *s)
@@ -229,18 +249,20 @@ static int generate(struct job *j, struct picture_settings *s)
     s->preview.count = s->count;
     xl_first(&s->xl, &p);
     deepcache_give(&s->deepcache, &p);
-    if (s->xl.refiner[0] && !(j->refiner = tern_pipeline_load(j->ctx, s->xl.refiner, &pipeline))) /* now, so that it is known to be one */
-        return library_failed(j->ctx, false);
+    code = try_refiner(j, s, &pipeline);
+    if (code != GO_ON)
+        return code;
     size_t peak = 0;
     if (tern_generate_check(j->pipeline, &p, &peak))
         return library_failed(j->ctx, true);
     announce(s, peak);
     j->result = tern_generate(j->pipeline, &p);
-    if (j->result && j->refiner)
-        refine(j, s, p);
     if (!j->result)
         return library_failed(j->ctx, true);
-    code = save(j, s);
+    if (s->xl.refiner[0])
+        code = refine(j, s, &pipeline, p);
+    if (code == GO_ON)
+        code = save(j, s);
     if (code == GO_ON && s->profile)
         code = trace_write(&j->trace, s->profile);
     if (code != GO_ON)

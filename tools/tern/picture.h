@@ -10,7 +10,8 @@
 struct xl_options {
     int original_size[2], crop[2], target_size[2], negative_original_size[2], negative_crop[2], negative_target_size[2];
     double score, negative_score, start, end, refiner_start;
-    char refiner[4096]; /* "": none */
+    char refiner[4096];        /* "": none */
+    struct lora_options loras; /* of the refiner */
 };
 #define OPT_XL (OPT_OWN + 100) /* the first of its options */
 extern const struct opt xl_opts[];

@@ -334,6 +334,7 @@ static const struct picture_settings defaults = {.run.device = "auto", .output =
 static void free_settings(struct picture_settings *s)
 {
     lora_free(&s->loras);
+    lora_free(&s->xl.loras);
     embedding_free(&s->embeddings);
     free(s->preview.path);
     from_free(s);
@@ -379,6 +380,8 @@ static int run_with(const struct command *command, int argc, char **argv, int im
         return usage("option --emphasis: works with --prompt-syntax a1111 only");
     if (s->lora_dir && s->prompt_syntax != TERN_PROMPT_A1111 && !s->from)
         return usage("option --lora-dir: works with --prompt-syntax a1111 only; --lora names files");
+    if (s->xl.loras.count && !s->xl.refiner[0])
+        return usage("option --refiner-lora: works with --refiner only");
     if (s->preview_vae && !s->preview.path)
         return usage("option --preview-vae: works with --preview only");
     if (deepcache_check(&s->deepcache) != GO_ON)

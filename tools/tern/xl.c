@@ -15,7 +15,8 @@ enum {
     OPT_NEGATIVE_SCORE,
     OPT_END,
     OPT_START,
-    OPT_REFINER
+    OPT_REFINER,
+    OPT_REFINER_LORA
 };
 
 const struct opt xl_opts[] = {
@@ -30,6 +31,8 @@ const struct opt xl_opts[] = {
     {OPT_SCORE, 0, "aesthetic-score", "X", "SDXL's refiner: how good the picture is said to be (default 6)"},
     {OPT_NEGATIVE_SCORE, 0, "negative-aesthetic-score", "X", "\nand what it is not to be (default 2.5)"},
     {OPT_REFINER, 0, "refiner", "MODEL[:X]", "another model that does the steps behind X of all (default\n0.8), as SDXL's refiner"},
+    {OPT_REFINER_LORA, 0, "refiner-lora", "FILE:SCALE",
+     "\na LoRA for the refiner, as --lora for the first model; may be\ngiven several times"},
     {OPT_END, 0, "denoising-end", "X", "end where X of all steps are done, above 0 and below 1; for\nanother model, with --save-latents"},
     {OPT_START, 0, "denoising-start", "X", "do the steps behind X; --init-latents are those that the\nother model has saved"},
     {0},
@@ -80,6 +83,8 @@ int xl_apply(const struct opt *opt, const char *value, struct xl_options *x)
         return value_number(opt, value, 0, true, 0.999, &x->end);
     case OPT_START:
         return value_number(opt, value, 0, true, 0.999, &x->start);
+    case OPT_REFINER_LORA:
+        return lora_add(opt, value, &x->loras);
     default:
         return apply_refiner(opt, value, x);
     }
