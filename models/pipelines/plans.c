@@ -183,7 +183,10 @@ enum tern_status tern_job_run_plan(const struct tern_job *j, const char *compone
 
 void tern_job_end_runs(struct tern_binding **binding)
 {
-    if (*binding)
-        tern_plan_trim(tern_binding_plan(*binding));
+    struct tern_plan *plan = *binding ? tern_binding_plan(*binding) : NULL;
+    if (plan) {
+        tern_plan_trim(plan);
+        tern_memory_trim(plan->ctx); /* else the next stage takes what is a little too large, and more than was predicted */
+    }
     tern_binding_unref(binding);
 }
