@@ -10,6 +10,7 @@
 #include <tern/ops.h>
 
 #include "core/context.h"
+#include "damage.h"
 #include "graph/plan.h"
 #include "job_cases.h"
 #include "lora_help.h"
@@ -366,28 +367,44 @@ static void the_peak_is_predicted(void **state)
     }
 }
 
-/* The UNet is what takes most here; a cache adds little, and what is predicted is enough. */
-static void the_predicted_budget_is_enough(void **state)
+/* The UNet is what takes most here, and what is predicted is enough. In a cache folder of its own where layers are merged: that is no
+ * part of a plan's key. */
+static size_t run_within_prediction(int interval, int branch, bool merges)
 {
-    size_t without = 0, need = 0;
-    for (int k = 0; k < 4; k++) {
-        char path[PATH_SIZE];
-        struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .budget = k == 3 ? need : 0});
-        struct fixture f = {ctx, tern_pipeline_load(ctx, model_path("demo", path),
-                                                    &(struct tern_pipeline_params){.vae = TERN_TEST_DATA "/taesd/vae"})};
-        struct tern_txt2img_params q = job_of(k ? 3 : 1, 0);
+    size_t need = 0;
+    char folder[PATH_SIZE], path[PATH_SIZE];
+    lora_temporary(folder);
+    for (int k = 0; k < 3; k++) { /* the second time the plans are read from disk, and so the third */
+        struct tern_context *ctx =
+            tern_context_create(&(struct tern_context_params){.threads = 1, .budget = k == 2 ? need : 0, .cache_dir = folder});
+        struct tern_pipeline_params params = {.vae = TERN_TEST_DATA "/taesd/vae"};
+        struct fixture f = {ctx, tern_pipeline_load(ctx, model_path("demo", path), &params)};
+        struct tern_txt2img_params q = job_of(interval, branch);
         q.width = q.height = 256;
-        if (k < 3)
-            assert_int_equal(tern_generate_check(f.p, &q, k ? &need : &without), TERN_OK);
-        else {
+        ctx->device->caps.merges = merges;
+        if (k < 2) {
+            assert_int_equal(tern_generate_check(f.p, &q, &need), TERN_OK);
+        } else {
             struct tern_images *images = job_run(ctx, f.p, &q);
-            assert_true(tern_memory_peak(ctx) <= need);
+            const double ratio = (double)tern_memory_peak(ctx) / (double)need;
+            if (ratio > 1 || ratio < 0.97)
+                fail_msg("interval %d, branch %d: predicted %zu bytes, the peak was %.4f of that", interval, branch, need, ratio);
             tern_images_destroy(&images);
         }
         close_model(&f);
     }
-    print_message("predicted: %zu bytes, with a cache %zu\n", without, need);
-    assert_true((double)need < 1.1 * (double)without);
+    damage_remove(folder);
+    return need;
+}
+
+static void the_predicted_budget_is_enough(void **state)
+{
+    for (int merges = 0; merges < 2; merges++) {
+        const size_t without = run_within_prediction(1, 0, merges), with = run_within_prediction(3, 0, merges),
+                     deep = run_within_prediction(3, 8, merges);
+        print_message("predicted: %zu bytes, with a cache %zu, of the innermost branch %zu\n", without, with, deep);
+        assert_true(with - without < without / 100);
+    }
 }
 
 /* ---- jobs */

@@ -77,6 +77,7 @@ def distances():
     for total in (1, 2, 3, 5, 8, 10, 15, 20, 25, 30, 50, 100):
         for interval, center, power in ((2, 0, 1.4), (3, total // 2, 1.2), (5, 3 * total // 10, 1.4), (4, total, 2.0), (2, total // 4, 4.0)):
             yield total, interval, center, power
+    yield from ((20, 2, 10, 2.0), (25, 4, 2, 2.0), (20, 2, 6, 4.0), (25, 5, 0, 3.0), (100, 10, 0, 2.5))  # the last bits decide
     yield 200, 10, 61, 2.37
     yield 999, 7, 300, 1.02
     yield 1000, 3, 1000, 3.0
