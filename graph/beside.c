@@ -47,9 +47,10 @@ int tern_plan_same_prepared(const struct tern_plan *p, int value, const struct t
     return -1;
 }
 
-bool tern_plan_same_packed(const struct tern_plan *p, const struct tern_step *s, const struct tern_plan *other)
+bool tern_plan_same_packed(const struct tern_plan *p, const struct tern_step *s, const struct tern_plan *other, bool prepared)
 {
-    const int value = same_value(p, p->graph->nodes[s->node].in[s->kernel->pack_input], other);
+    const int packed = p->graph->nodes[s->node].in[s->kernel->pack_input];
+    const int value = prepared ? same_value(p, packed, other) : tern_plan_same_weight(p, packed, other);
     for (int i = 0; value >= 0 && i < other->n_steps; i++) {
         const struct tern_step *o = &other->steps[i];
         if (o->packed_index >= 0 && o->kernel == s->kernel && other->graph->nodes[o->node].in[o->kernel->pack_input] == value &&

@@ -148,7 +148,7 @@ static enum tern_status pack(struct tern_binding *b)
 static enum tern_status check_room(const struct tern_plan *p, const struct tern_weights *weights, const struct tern_plan *beside)
 {
     const struct tern_device_caps *c = &p->ctx->device->caps;
-    size_t bound = c->memory ? tern_plan_bind_bytes_beside(p, weights, beside) : 0;
+    size_t bound = c->memory ? tern_plan_bind_bytes_beside(p, beside, weights, true) : 0;
     if (!c->memory || bound + p->facts.arena <= c->memory || bound + p->facts.arena - c->memory <= c->host_share)
         return TERN_OK;
     return tern_fail(
@@ -210,22 +210,23 @@ static const tern_tensor *tensor_of(const struct tern_value *v, const struct ter
 
 size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights *weights)
 {
-    return tern_plan_bind_bytes_beside(p, weights, NULL);
+    return tern_plan_bind_bytes_beside(p, NULL, weights, false);
 }
 
-size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_weights *weights, const struct tern_plan *beside)
+size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_plan *other, const struct tern_weights *weights,
+                                   bool shares)
 {
     const struct tern_graph *g = p->graph;
     size_t tables = ((size_t)g->n_values + 1) * (sizeof(void *) + sizeof(struct tern_arg)) + ((size_t)p->n_packed + 1) * sizeof(void *);
     size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64;
     for (int i = 0; i < g->n_nodes; i++)
         if (!g->nodes[i].dead && g->nodes[i].prepare && g->nodes[i].kind != TERN_CALL_VIEW &&
-            (!beside || tern_plan_same_prepared(p, g->nodes[i].out, beside) < 0))
+            (!shares || !other || tern_plan_same_prepared(p, g->nodes[i].out, other) < 0))
             bytes += counted(p->ctx->device, (size_t)tern_meta_span(&g->nodes[i].desc.out) * tern_dtype_size(g->nodes[i].desc.out.dtype));
     pthread_mutex_lock(&p->ctx->lock);
     for (int i = 0; i < p->n_steps; i++) {
         const struct tern_step *s = &p->steps[i];
-        if (s->packed_index < 0 || tern_step_packed_before(p, i) || (beside && tern_plan_same_packed(p, s, beside)))
+        if (s->packed_index < 0 || tern_step_packed_before(p, i) || (other && tern_plan_same_packed(p, s, other, shares)))
             continue;
         const tern_tensor *t = tensor_of(&g->values[g->nodes[s->node].in[s->kernel->pack_input]], weights);
         if (!has_form(t, s->kernel, tern_step_pack_key(s)))
@@ -233,8 +234,8 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
     }
     for (int i = 0; i < g->n_values && !p->ctx->device->caps.host_memory; i++) {
         size_t copy = tern_resident_bytes(p->ctx->device, tensor_of(&g->values[i], weights));
-        int there = copy && beside ? tern_plan_same_weight(p, i, beside) : -1;
-        bytes += copy && reads_value(p, i) && (there < 0 || !reads_value(beside, there)) ? counted(p->ctx->device, copy) : 0;
+        int there = copy && other ? tern_plan_same_weight(p, i, other) : -1;
+        bytes += copy && reads_value(p, i) && (there < 0 || !reads_value(other, there)) ? counted(p->ctx->device, copy) : 0;
     }
     pthread_mutex_unlock(&p->ctx->lock);
     return bytes;

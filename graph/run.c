@@ -184,7 +184,20 @@ static enum tern_status run_step(const struct run *r, const struct tern_step *s)
     return ctx->device->queue->fns->launch(ctx->device->queue, s->kernel, &a);
 }
 
-/* The inputs as the trace declared them; strided ones are copied into the open scope. */
+/* Whether an input cannot be read as it is: strided, or in memory that the device's kernels do not see. */
+static bool needs_copy(const struct tern_plan *p, const tern_tensor *t)
+{
+    return !tern_meta_is_contiguous(&t->meta) || tern_is_elsewhere(p->ctx->device, t);
+}
+
+static tern_tensor *copy_of(const struct tern_plan *p, tern_tensor *t)
+{
+    const struct tern_meta *m = &t->meta;
+    return tern_meta_is_contiguous(m) ? tern_tensor_create(p->ctx, m->dtype, m->ndim, m->shape, tern_tensor_host(t))
+                                      : tern_contiguous(t, TERN_CONTIGUOUS);
+}
+
+/* The inputs as the trace declared them; what cannot be read as it is is copied into the open scope. */
 static enum tern_status take_inputs(const struct tern_plan *p, tern_tensor *const *inputs, tern_tensor **taken)
 {
     char expected[TERN_META_TEXT], found[TERN_META_TEXT];
@@ -194,7 +207,7 @@ static enum tern_status take_inputs(const struct tern_plan *p, tern_tensor *cons
         if (!inputs[i] || !tern_meta_same_shape(&inputs[i]->meta, &v->meta) || inputs[i]->meta.dtype != v->meta.dtype)
             return tern_fail(p->ctx, TERN_E_SHAPE, "plan: input \"%s\": expected %s, found %s", v->name, tern_meta_text(&v->meta, expected),
                              inputs[i] ? tern_meta_text(&inputs[i]->meta, found) : "none");
-        taken[i] = tern_meta_is_contiguous(&inputs[i]->meta) ? inputs[i] : tern_contiguous(inputs[i], TERN_CONTIGUOUS);
+        taken[i] = needs_copy(p, inputs[i]) ? copy_of(p, inputs[i]) : inputs[i];
         if (!taken[i])
             return tern_error_status(p->ctx);
     }
@@ -217,13 +230,13 @@ static enum tern_status take_outputs(const struct tern_plan *p, tern_tensor *con
     return TERN_OK;
 }
 
-/* Scopes belong to one thread at a time. A run with contiguous inputs and given outputs needs none. */
-static bool needs_scope(const struct tern_graph *g, tern_tensor *const *inputs, tern_tensor *const *outputs)
+/* Scopes belong to one thread at a time. A run with inputs that can be read as they are and given outputs needs none. */
+static bool needs_scope(const struct tern_plan *p, tern_tensor *const *inputs, tern_tensor *const *outputs)
 {
-    for (int i = 0; i < g->n_inputs; i++)
-        if (inputs[i] && !tern_meta_is_contiguous(&inputs[i]->meta))
+    for (int i = 0; i < p->graph->n_inputs; i++)
+        if (inputs[i] && needs_copy(p, inputs[i]))
             return true;
-    for (int i = 0; i < g->n_outputs; i++)
+    for (int i = 0; i < p->graph->n_outputs; i++)
         if (!outputs[i])
             return true;
     return false;
@@ -321,7 +334,7 @@ static enum tern_status run(struct tern_binding *binding, tern_tensor *const *in
     if (!m)
         return tern_error_status(ctx);
     struct run r = {p, binding, in, out, m, host == binding ? &m->own : &m->guest, observer};
-    bool scope = needs_scope(p->graph, inputs, outputs);
+    bool scope = needs_scope(p, inputs, outputs);
     if (scope)
         tern_scope_begin(ctx);
     enum tern_status st = run_in_memory(&r, inputs, outputs, in, out);

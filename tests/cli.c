@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MOST_ARGS 32
+#define MOST_ARGS 48
 
 int cli_setup(void **state)
 {

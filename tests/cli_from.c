@@ -100,6 +100,54 @@ static void test_a_picture_of_img2img(void **state)
     expect_text(s->err, "what is not followed of it: Denoising strength (it was made by img2img)", "txt2img");
 }
 
+static void test_a_second_pass_is_repeated(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s,
+           RUN(s, PAINT, "-p", "a cat", "--hires", "1.5", "--hires-upscaler", "latent-bicubic", "--hires-steps", "2", "--hires-strength",
+               "0.55", "--hires-sampler", "Euler a Karras", "--hires-cfg", "3", "--hires-prompt", "a, dog", "--hires-negative", "b",
+               "--lora", LORAS "/a.safetensors:0.123456789", "--save-latents", "first", "-o", "a.png"),
+           0);
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--lora-dir", LORAS), 0);
+    assert_true(same_bytes("first", "again"));
+    assert_true(same_bytes("a.png", "b.png"));
+    assert_string_equal(s->err, "");
+    EXPECT(s, RUN(s, "info", "b.png"), 0);
+    expect_text(s->out, "picture, 72 x 56 pixels", "60 is no multiple of 8");
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--lora-dir", LORAS, "--hires", "0"), 0);
+    EXPECT(s, RUN(s, "info", "b.png"), 0);
+    assert_null(strstr(s->out, "Hires"));
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--lora-dir", LORAS, "--hires-size", "64x0"), 0);
+    EXPECT(s, RUN(s, "info", "b.png"), 0);
+    expect_text(s->out, "Hires resize: 64x0, Hires steps: 2", "another size");
+    EXPECT(s, RUN(s, "img2img", "a.png", MODEL, "--from", "a.png", "-o", "c.png", "-q", "--steps", "2", "--lora-dir", LORAS), 0);
+    expect_text(s->err, "what is not followed of it: Hires (it was made by txt2img)", "img2img");
+}
+
+/* Files that --from does not find by itself are told, unless the command line gives them. */
+static void test_other_files_are_told(void **state)
+{
+#define WORD TERN_TEST_DATA "/prompts/learned.bin"
+#define TINY TERN_TEST_DATA "/taesd/vae"
+    struct state *s = *state;
+    EXPECT(s,
+           RUN(s, PAINT, "-p", "a <cat-toy>, toy", "--embedding", WORD, "--embedding", TERN_TEST_DATA "/prompts/a1111.pt:not named",
+               "--embedding", TERN_TEST_DATA "/prompts/unnamed.pt:to,y", "--vae", TINY, "-n", "to,y", "-o", "a.png"),
+           0);
+    EXPECT(s, RUN(s, "info", "a.png"), 0);
+    expect_text(s->out, "Model: sd1, VAE: vae, RNG: CPU, TI hashes: \"learned: 7f64a811896a, toy: ", "text");
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--embedding", WORD, "--embedding", TERN_TEST_DATA "/prompts/unnamed.pt:to,y", "--vae", TINY), 0);
+    assert_true(same_bytes("a.png", "b.png"));
+    expect_text(s->err, "not followed of it: TI hashes (--embedding gives the files): learned: 7f64a811896a, toy: ", "another name");
+    EXPECT(s, RUN(s, PAINT, "-p", "a <cat-toy>", "--embedding", WORD, "--vae", TINY, "-o", "a.png"), 0);
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--embedding", WORD, "--vae", TINY), 0);
+    assert_true(same_bytes("a.png", "b.png"));
+    assert_string_equal(s->err, "");
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+    expect_text(s->err, "not followed of it: VAE (--vae gives it): vae, TI hashes (--embedding gives the files): learned: 7f64a811896a\n",
+                "nothing");
+}
+
 /* instruct-pix2pix: its own scale, on the command line, in the text, and from there. */
 static void test_an_edited_picture(void **state)
 {
@@ -149,16 +197,19 @@ static void test_what_is_not_followed_is_told(void **state)
 {
     struct state *s = *state;
     write_picture("a.png", "a (cat:1.2)\nSteps: 2, Sampler: Restart, Seed: 1, Size: 48x40, Model hash: abc, Model: other, Emphasis: None, "
-                           "Hires upscale: 2, Version: v1.9");
+                           "Hires upscale: 2, Hires upscaler: ESRGAN, Hires rest: 2, Version: v1.9");
     EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
-    expect_text(
-        s->err,
-        "warning: a.png: what is not followed of it: Model: other, Sampler: Restart, Emphasis: None, Model hash: abc, Hires upscale: 2\n",
-        "message");
+    expect_text(s->err,
+                "warning: a.png: what is not followed of it: Model: other, Sampler: Restart, Emphasis: None, Hires upscaler: ESRGAN, Model "
+                "hash: abc, Hires rest: 2\n",
+                "message");
+    EXPECT(s, RUN(s, "info", "b.png"), 0);
+    expect_text(s->out, "Size: 48x40, Model: sd1, RNG: NV, Denoising strength: 0.7, Hires upscale: 2, Hires upscaler: Latent, Version",
+                "hires");
     EXPECT(s, RUN(s, "txt2img", MODEL, "--from", "a.png", "-o", "b.png", "--json"), 0);
     expect_text(s->out, "\"not_followed\"", "json");
     EXPECT(s, RUN(s, "info", "b.png"), 0);
-    expect_text(s->out, "RNG: NV, Version", "A1111's noise is a GPU's");
+    expect_text(s->out, "RNG: NV, ", "A1111's noise is a GPU's");
     expect_text(s->out, "Prompt syntax: a1111", "syntax");
 }
 
@@ -216,6 +267,8 @@ int cli_from_tests(void)
                                        TEST(test_caches_are_repeated),
                                        TEST(test_options_count_instead),
                                        TEST(test_a_picture_of_img2img),
+                                       TEST(test_a_second_pass_is_repeated),
+                                       TEST(test_other_files_are_told),
                                        TEST(test_an_edited_picture),
                                        TEST(test_what_is_not_followed_is_told),
                                        TEST(test_pictures_that_tell_nothing),

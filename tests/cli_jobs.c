@@ -395,43 +395,64 @@ static void test_two_models(void **state)
 #define XL_LORA TERN_TEST_DATA "/lora-models/sdxl.safetensors"
 #define WITH(...) RUN(s, "txt2img", XL, "-p", "a cat", "--steps", "5", "--seed", "7", "-W", "40", "-H", "48", "-q", __VA_ARGS__)
     struct state *s = *state;
-    EXPECT(s, WITH("-o", "alone.png"), 0);
+    EXPECT(s, WITH("-o", "alone.png", "--save-latents", "alone"), 0);
     EXPECT(s, WITH("-o", "half.png", "--denoising-end", "0.6", "--save-latents", "half.safetensors"), 0);
-    assert_false(same_bytes("alone.png", "half.png"));
-    EXPECT(s, WITH("-o", "rest.png", "--denoising-start", "0.6", "--init-latents", "half.safetensors"), 0);
-    assert_true(same_bytes("alone.png", "rest.png"));
-    EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6"), 0);
-    assert_true(same_bytes("alone.png", "two.png"));
+    assert_false(same_bytes("alone", "half.safetensors"));
+    EXPECT(s, WITH("-o", "rest.png", "--denoising-start", "0.6", "--init-latents", "half.safetensors", "--save-latents", "rest"), 0);
+    assert_true(same_bytes("alone", "rest"));
+    EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6", "--save-latents", "two"), 0);
+    assert_true(same_bytes("alone", "two"));
+    EXPECT(s, RUN(s, "txt2img", XL, "--from", "two.png", "--refiner", XL, "-o", "again.png", "-q"), 0);
+    assert_true(same_bytes("two.png", "again.png"));
+    assert_string_equal(s->err, "");
+    EXPECT(s, RUN(s, "txt2img", XL, "--from", "two.png", "-o", "again.png", "-q", "--save-latents", "two"), 0);
+    expect_text(s->err, "what is not followed of it: Refiner (--refiner gives it): sdxl\n", "no refiner");
+    assert_true(same_bytes("alone", "two"));
+    EXPECT(s, RUN(s, "info", "two.png"), 0);
+    expect_text(s->out, "Model: sdxl, RNG: CPU, Refiner: sdxl, Refiner switch at: 0.6, Version", "text");
     EXPECT(s, WITH("-o", "x.png", "--denoising-start", "0.6"), 2);
     expect_text(s->err, "denoising_start: expected the latents of the first model", "--denoising-start");
     EXPECT(s, WITH("-o", "x.png", "--refiner", "none"), 1);
     expect_text(s->err, "none: no such file or folder", "--refiner");
 
     /* The refiner's LoRAs are its own: as its part of the steps alone has them. */
-    EXPECT(s, WITH("-o", "rest.png", "--denoising-start", "0.6", "--init-latents", "half.safetensors", "--lora", XL_LORA ":0.7"), 0);
-    EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6", "--refiner-lora", XL_LORA ":0.5", "--refiner-lora", XL_LORA ":.2:unet=1"), 0);
-    assert_false(same_bytes("alone.png", "two.png"));
-    EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6", "--refiner-lora", XL_LORA ":0.7", "--json"), 0);
-    assert_true(same_bytes("rest.png", "two.png"));
+    EXPECT(s,
+           WITH("-o", "rest.png", "--denoising-start", "0.6", "--init-latents", "half.safetensors", "--lora", XL_LORA ":0.7",
+                "--save-latents", "rest"),
+           0);
+    EXPECT(s,
+           WITH("-o", "two.png", "--refiner", XL ":0.6", "--refiner-lora", XL_LORA ":0.5", "--refiner-lora", XL_LORA ":.2:unet=1",
+                "--save-latents", "two"),
+           0);
+    assert_false(same_bytes("alone", "two"));
+    EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6", "--refiner-lora", XL_LORA ":0.7", "--json", "--save-latents", "two"), 0);
+    assert_true(same_bytes("rest", "two"));
     assert_non_null(strstr(s->out, "a cat\\nSteps")); /* its infotext has no place for them */
-    EXPECT(s, WITH("-o", "first.png", "--refiner", XL ":0.6", "--lora", XL_LORA ":0.7"), 0);
-    assert_false(same_bytes("first.png", "two.png"));
+    EXPECT(s, WITH("-o", "first.png", "--refiner", XL ":0.6", "--lora", XL_LORA ":0.7", "--save-latents", "first"), 0);
+    assert_false(same_bytes("first", "two"));
     EXPECT(s, WITH("-o", "x.png", "--refiner-lora", XL_LORA), 2);
     expect_text(s->err, "works with --refiner only", "--refiner-lora");
     EXPECT(s, WITH("-o", "x.png", "--refiner", XL, "--refiner-lora", "none.safetensors"), 1);
     expect_text(s->err, "none.safetensors", "--refiner-lora");
 
-    EXPECT(s, WITH("-o", "same.png", "--original-size", "40x48", "--target-size", "40x48", "--crops-coords-top-left", "0,0"), 0);
-    assert_true(same_bytes("alone.png", "same.png"));
-    EXPECT(s, WITH("-o", "other.png", "--original-size", "48x40"), 0);
-    assert_false(same_bytes("alone.png", "other.png"));
-    EXPECT(s, WITH("-o", "same.png", "--negative-original-size", "40x48", "--negative-target-size", "40x48"), 0);
-    assert_true(same_bytes("alone.png", "same.png"));
+    EXPECT(s,
+           WITH("-o", "same.png", "--original-size", "40x48", "--target-size", "40x48", "--crops-coords-top-left", "0,0", "--save-latents",
+                "same"),
+           0);
+    assert_true(same_bytes("alone", "same"));
+    EXPECT(s, WITH("-o", "other.png", "--original-size", "48x40", "--crops-coords-top-left", "0,8", "--save-latents", "other"), 0);
+    assert_false(same_bytes("alone", "other"));
+    EXPECT(s, RUN(s, "txt2img", XL, "--from", "other.png", "-o", "again.png", "-q"), 0);
+    assert_true(same_bytes("other.png", "again.png"));
+    EXPECT(s, WITH("-o", "same.png", "--negative-original-size", "40x48", "--negative-target-size", "40x48", "--save-latents", "same"), 0);
+    assert_true(same_bytes("alone", "same"));
     EXPECT(s,
            WITH("-o", "other.png", "--negative-original-size", "40x48", "--negative-target-size", "40x48",
-                "--negative-crops-coords-top-left", "8,0"),
+                "--negative-crops-coords-top-left", "8,0", "--save-latents", "other"),
            0);
-    assert_false(same_bytes("alone.png", "other.png"));
+    assert_false(same_bytes("alone", "other"));
+    EXPECT(s, RUN(s, "txt2img", XL, "--from", "other.png", "-o", "again.png", "-q"), 0);
+    assert_true(same_bytes("other.png", "again.png"));
     EXPECT(s, WITH("-o", "x.png", "--negative-target-size", "40x48"), 2);
     expect_text(s->err, "negative_target_size: txt2img expects", "--negative-target-size");
     EXPECT(s, WITH("-o", "x.png", "--aesthetic-score", "5"), 2);

@@ -77,6 +77,22 @@ void golden_close(struct golden *g)
     tern_weights_unref(&g->expected);
 }
 
+double golden_output_error(const tern_tensor *a, const tern_tensor *b, const char *name, const char *what)
+{
+    int64_t n, m;
+    if (!a)
+        fail_msg("%s: output %s is not there", what, name);
+    bool same = tern_tensor_ndim(a) == tern_tensor_ndim(b) && tern_tensor_dtype(a) == TERN_F32 &&
+                !memcmp(tern_tensor_shape(a), tern_tensor_shape(b), (size_t)tern_tensor_ndim(b) * sizeof(int64_t));
+    if (!same)
+        fail_msg("%s: output %s has another shape or dtype", what, name);
+    float *x = support_values(a, &n), *y = support_values(b, &m);
+    double e = support_nmse(x, y, n);
+    free(x);
+    free(y);
+    return e;
+}
+
 double golden_error(struct tern_pipeline *p, const char *component, const struct golden *g, const char *what)
 {
     double worst = 0;
@@ -85,19 +101,8 @@ double golden_error(struct tern_pipeline *p, const char *component, const struct
         fail_msg("%s: %d outputs, expected %d", what, (int)tern_weights_count(out), (int)tern_weights_count(g->expected));
     for (int64_t i = 0; i < tern_weights_count(g->expected); i++) {
         const char *name = tern_weights_name(g->expected, i);
-        const tern_tensor *a = tern_weights_get(out, name), *b = tern_weights_at(g->expected, i);
-        if (!a)
-            fail_msg("%s: output %s is not there", what, name);
-        int64_t n, m;
-        bool same = tern_tensor_ndim(a) == tern_tensor_ndim(b) && tern_tensor_dtype(a) == TERN_F32 &&
-                    !memcmp(tern_tensor_shape(a), tern_tensor_shape(b), (size_t)tern_tensor_ndim(b) * sizeof(int64_t));
-        if (!same)
-            fail_msg("%s: output %s has another shape or dtype", what, name);
-        float *x = support_f32(out, name, &n), *y = support_f32(g->expected, name, &m);
-        double e = support_nmse(x, y, n);
+        double e = golden_output_error(tern_weights_get(out, name), tern_weights_at(g->expected, i), name, what);
         worst = e > worst ? e : worst;
-        free(x);
-        free(y);
     }
     tern_weights_unref(&out);
     return worst;
@@ -105,17 +110,18 @@ double golden_error(struct tern_pipeline *p, const char *component, const struct
 
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-void golden_each(const char *model, void (*fn)(void *arg, const char *path, const char *component, const char *name), void *arg)
+void golden_each_in(const char *data, void (*fn)(void *arg, const char *path, const char *component, const char *name), void *arg)
 {
     static const char ending[] = ".safetensors";
     char folder[PATH_SIZE], path[2 * PATH_SIZE], component[64], *names[64];
     int n = 0;
-    snprintf(folder, sizeof(folder), "%s/components/%s", TERN_TEST_DATA, model);
+    snprintf(folder, sizeof(folder), "%s/%s", TERN_TEST_DATA, data);
     DIR *d = opendir(folder);
     assert_non_null(d);
     for (const struct dirent *e; (e = readdir(d)) && n < 64;) {
         size_t length = strlen(e->d_name);
-        if (length > strlen(ending) && !strcmp(e->d_name + length - strlen(ending), ending))
+        if (length > strlen(ending) && !strcmp(e->d_name + length - strlen(ending), ending) &&
+            strchr(e->d_name, '.') < e->d_name + length - strlen(ending))
             names[n++] = strndup(e->d_name, length - strlen(ending));
     }
     closedir(d);
@@ -127,6 +133,13 @@ void golden_each(const char *model, void (*fn)(void *arg, const char *path, cons
         fn(arg, path, component, names[i]);
         free(names[i]);
     }
+}
+
+void golden_each(const char *model, void (*fn)(void *arg, const char *path, const char *component, const char *name), void *arg)
+{
+    char data[PATH_SIZE];
+    snprintf(data, sizeof(data), "components/%s", model);
+    golden_each_in(data, fn, arg);
 }
 
 static tern_tensor *made_up(struct tern_context *ctx, const struct tern_meta *m, int input)

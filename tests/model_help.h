@@ -33,6 +33,9 @@ void golden_close(struct golden *g);
 /* Runs the component on the inputs; the largest NMSE of all outputs. Fails when names or shapes are not those expected. */
 double golden_error(struct tern_pipeline *p, const char *component, const struct golden *g, const char *what);
 
+/* The NMSE of one output, which is `name` in messages; fails when it is NULL or has another shape or dtype than `expected`. */
+double golden_output_error(const tern_tensor *found, const tern_tensor *expected, const char *name, const char *what);
+
 /* Runs a binding on made-up inputs, once; its first output as f32. */
 void model_run(struct tern_binding *b, float *result, size_t bytes);
 /* The same; false, with the error recorded, when it fails. */
@@ -42,5 +45,7 @@ void model_inputs(struct tern_binding *b, tern_tensor **in);
 
 /* Calls fn for each golden file of a model: path, component ("unet") and name ("unet.square"). */
 void golden_each(const char *model, void (*fn)(void *arg, const char *path, const char *component, const char *name), void *arg);
+/* Those of a folder of tests/data, which may hold other files without a dot in their name. */
+void golden_each_in(const char *data, void (*fn)(void *arg, const char *path, const char *component, const char *name), void *arg);
 
 #endif

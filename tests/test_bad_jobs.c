@@ -164,6 +164,61 @@ static void wrong_names(void **state)
     works(f);
 }
 
+static void wrong_second_passes(void **state)
+{
+    static const struct {
+        struct tern_hires hires;
+        const char *message;
+    } rows[] = {
+        {{.hr_scale = -1}, "hr_scale: expected a number above 0, found -1"},
+        {{.hr_scale = (double)NAN}, "hr_scale"},
+        {{.hr_scale = (double)INFINITY}, "hr_scale: expected a number above 0, found inf"},
+        {{.hr_scale = 1e300}, "expected latents of 8..8192 pixels on each side"},
+        {{.hr_scale = 513}, "hr_scale 513, hr_resize 0 x 0 of a picture of 16 x 16: expected latents of 8..8192"},
+        {{.hr_scale = 1e-300}, "expected latents of 8..8192"},
+        {{.hr_scale = 0.49}, "expected latents of 8..8192"},
+        {{.hr_resize_x = -1}, "hr_resize_x, hr_resize_y: expected 0..8192, found -1 and 0"},
+        {{.hr_resize_y = INT_MAX}, "found 0 and 2147483647"},
+        {{.hr_resize_x = 7}, "expected latents of 8..8192"},
+        {{.hr_resize_x = 94, .hr_resize_y = 1}, "hr_resize 94 x 1 of a picture of 16 x 16: expected latents"}, /* all is cut off */
+        {{.hr_scale = 2, .hr_second_pass_steps = -1}, "hr_second_pass_steps: expected 1..1000, found -1"},
+        {{.hr_scale = 2, .hr_second_pass_steps = INT_MAX}, "hr_second_pass_steps: expected 1..1000"},
+        {{.hr_scale = 2, .denoising_strength = 1.1}, "denoising_strength: expected a number above 0 and at most 1, found 1.1"},
+        {{.hr_scale = 2, .denoising_strength = -0.1}, "denoising_strength"},
+        {{.hr_scale = 2, .denoising_strength = (double)NAN}, "denoising_strength"},
+        {{.hr_scale = 2, .denoising_strength = 1e-300}, "hires: the last 1 steps at denoising_strength 1e-300 are those of 1000000000"},
+        {{.hr_scale = 2, .hr_second_pass_steps = 20, .denoising_strength = 0.01}, "are those of 2000; expected at most 1000"},
+        {{.hr_scale = 2, .hr_upscaler = "ESRGAN"}, "there is no upscaler of latents \"ESRGAN\"; there are Latent, Latent (antialiased), "},
+        {{.hr_scale = 2, .hr_upscaler = ""}, "there is no upscaler"},
+        {{.hr_scale = 2, .hr_sampler = (enum tern_sampler)99}, "hr_sampler or hr_schedule: 99 and 0"},
+        {{.hr_scale = 2, .hr_schedule = (enum tern_schedule) - 1}, "hr_sampler or hr_schedule: 0 and -1"},
+        {{.hr_scale = 2, .hr_sampler = TERN_SAMPLER_DDIM, .hr_schedule = TERN_SCHEDULE_KARRAS},
+         "hires: scheduler: sampler ddim has no karras"},
+        {{.hr_scale = 2, .hr_cfg = -1}, "hires: cfg: expected a number in 0..1000, found -1"},
+        {{.hr_scale = 2, .hr_cfg = (double)NAN}, "hires: cfg"},
+    };
+    struct fixture *f = *state;
+    struct tern_txt2img_params q;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        q = tiny();
+        q.hires = rows[i].hires;
+        refused(f, &q, TERN_E_INVALID, rows[i].message);
+    }
+    q = tiny();
+    q.steps = 4;
+    q.hires.hr_scale = 2;
+    q.init_image = f->picture;
+    refused(f, &q, TERN_E_INVALID, "follows a picture from text by one model; found init_image");
+    q.init_image = NULL;
+    q.denoising_end = 0.5;
+    refused(f, &q, TERN_E_INVALID, "found denoising_start or denoising_end");
+    q.denoising_end = 0;
+    q.prompt_syntax = TERN_PROMPT_A1111;
+    q.hires.hr_prompt = "a <lora:x:1>";
+    refused(f, &q, TERN_E_INVALID, "hires: prompt");
+    works(f);
+}
+
 static void wrong_strengths(void **state)
 {
     static const double wrong[] = {-0.1, 1.5, -1e300, (double)INFINITY, (double)NAN};
@@ -328,6 +383,7 @@ int main(void)
         TEST(wrong_numbers),
         TEST(wrong_names),
         TEST(wrong_strengths),
+        TEST(wrong_second_passes),
         TEST(images_that_do_not_go_together),
         TEST(wrong_latents),
         TEST(wrong_prompts),

@@ -216,16 +216,34 @@ static void a_prediction_of_v_is_kept(void **state)
     damage_remove(folder);
 }
 
+/* transformers finds "<|STARTOFTEXT|>" in a text only where its files say that special tokens are normalized. */
+static void check_special_tokens(const char *text, const char *pad)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token"};
+    json_t *o = json_loads(text, 0, NULL);
+    assert_non_null(o);
+    for (int i = 0; i < 3; i++) {
+        const json_t *token = json_object_get(o, names[i]);
+        assert_string_equal(json_string_value(json_object_get(token, "content")), i ? "<|endoftext|>" : "<|startoftext|>");
+        assert_true(json_is_true(json_object_get(token, "normalized")));
+        assert_true(json_is_false(json_object_get(token, "single_word")));
+    }
+    assert_string_equal(json_string_value(json_object_get(o, "pad_token")), pad);
+    json_decref(o);
+}
+
 /* vocab.json and merges.txt that are written read as the vocabulary inside the library. */
 static void the_tokenizer_that_is_written_is_the_one_inside(void **state)
 {
     static const char *const texts[] = {"a photo of an astronaut, 8k!", "K\xc3\xa4tzchen \xe7\x8c\xab \xf0\x9f\x98\x80",
-                                        "supercalifragilistic 12345"};
+                                        "supercalifragilistic 12345", "<|STARTOFTEXT|>'s a <|endofText|>"};
     struct fixture *f = *state;
     char *vocabulary = tern_clip_vocabulary_json(f->ctx), *merges = tern_clip_merges_text(f->ctx);
     assert_true(vocabulary && merges);
     for (int open_clip = 0; open_clip < 2; open_clip++) {
         char folder[PATH_SIZE];
+        check_special_tokens(tern_clip_special_tokens(open_clip), open_clip ? "!" : "<|endoftext|>");
+        check_special_tokens(tern_clip_tokenizer_config(open_clip), open_clip ? "!" : "<|endoftext|>");
         snprintf(folder, sizeof(folder), "%s", f->folder);
         const char *const files[][2] = {{"vocab.json", vocabulary},
                                         {"merges.txt", merges},
@@ -237,7 +255,7 @@ static void the_tokenizer_that_is_written_is_the_one_inside(void **state)
         if (!inside || !read)
             fail_msg("%s", tern_error(f->ctx));
         assert_int_equal(tern_tokenizer_max_length(inside), tern_tokenizer_max_length(read));
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             int64_t a[77], b[77];
             assert_int_equal(tern_tokenize_padded(inside, texts[i], a), TERN_OK);
             assert_int_equal(tern_tokenize_padded(read, texts[i], b), TERN_OK);
@@ -332,6 +350,44 @@ static void a_cancelled_job_leaves_nothing(void **state)
     assert_int_equal(entries(f->folder), 2);
 }
 
+/* Allocations of a conversion fail in turn, folder to file and back, with the same dtype and with another one. What is allocated for each
+ * tensor is so often that one in seven is enough: another one of it each time. */
+static void failed_allocations_are_reported(void **state)
+{
+    static const struct tern_convert_params same = {.change_dtype = false}, other = {.change_dtype = true, .dtype = TERN_BF16};
+    static const struct {
+        const char *model;
+        const struct tern_convert_params *params;
+    } rows[] = {{FORMATS "mini", &same}, {FORMATS "mini.safetensors", &other}, {FORMATS "mini.ckpt", &same}};
+    struct fixture *f = *state;
+    struct support_allocator a = {0};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .allocator = support_failing(&a)});
+    char out[PATH_SIZE];
+    beside(f->folder, "out", out);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        enum tern_status st = TERN_E_NO_MEMORY;
+        int failures = 0;
+        const size_t used = tern_memory_used(ctx);
+        for (long n = 1; st; n += n < 500 ? 1 : 7, failures++) {
+            tern_memory_trim(ctx); /* what is kept for reuse takes no allocation */
+            a.fail_at = a.count + n;
+            st = tern_convert(ctx, rows[i].model, out, rows[i].params);
+            a.fail_at = 0;
+            if (st && st != TERN_E_NO_MEMORY)
+                fail_msg("%s, allocation %ld: %s", rows[i].model, n, tern_error(ctx));
+            tern_error_clear(ctx);
+            assert_int_equal(entries(f->folder), st ? 2 : 3);
+            tern_memory_trim(ctx);
+            assert_int_equal(tern_memory_used(ctx), used);
+        }
+        assert_true(failures > 800);
+        print_message("%s: %d allocations failed in turn\n", rows[i].model + strlen(FORMATS), failures);
+        damage_remove(out);
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(a.live, 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, help_setup, help_teardown)
 int main(void)
 {
@@ -346,6 +402,7 @@ int main(void)
         TEST(a_model_without_weights_leaves_nothing),
         TEST(a_full_disk_leaves_nothing),
         TEST(a_cancelled_job_leaves_nothing),
+        TEST(failed_allocations_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

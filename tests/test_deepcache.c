@@ -262,7 +262,7 @@ static void two_plans_share_what_they_have(void **state)
         const struct tern_stage keeps = part_stage(f.p, TERN_UNET_KEEPS, branch), shallow = part_stage(f.p, TERN_UNET_SHALLOW, branch);
         struct tern_binding *a = tern_pipeline_binding(f.p, &keeps);
         tern_pipeline_plan(f.p, &shallow);
-        const size_t told = tern_pipeline_bind_bytes(f.p, &shallow), before = tern_memory_used(f.ctx);
+        const size_t told = tern_pipeline_bind_bytes(f.p, &shallow, &keeps), before = tern_memory_used(f.ctx);
         struct tern_binding *b = tern_pipeline_binding(f.p, &shallow);
         const size_t taken = tern_memory_used(f.ctx) - before;
         print_message("branch %d: binding takes %zu bytes, told were %zu; the plans keep %zu and %zu bytes of weights\n", branch, taken,
@@ -294,7 +294,7 @@ static void merged_layers_are_shared(void **state)
     struct tern_graph *whole = tern_pipeline_stage_graph(f.p, &keeps), *part = tern_pipeline_stage_graph(f.p, &shallow);
     struct tern_plan *plans[] = {tern_plan_compile(whole, NULL), tern_plan_compile(part, NULL)}; /* not those of the cache folder */
     struct tern_binding *a = tern_plan_bind(plans[0], f.p->unet->weights);
-    const size_t told = tern_plan_bind_bytes_beside(plans[1], f.p->unet->weights, plans[0]), before = tern_memory_used(f.ctx);
+    const size_t told = tern_plan_bind_bytes_beside(plans[1], plans[0], f.p->unet->weights, true), before = tern_memory_used(f.ctx);
     struct tern_binding *b = tern_plan_bind_beside(plans[1], f.p->unet->weights, a);
     const size_t taken = tern_memory_used(f.ctx) - before;
     int prepared = 0, shared = 0;
@@ -324,7 +324,7 @@ static void what_is_told_is_the_sum_without_doubles(void **state)
 {
     struct fixture f = open_model("demo", 1);
     const struct tern_stage keeps = part_stage(f.p, TERN_UNET_KEEPS, 5), shallow = part_stage(f.p, TERN_UNET_SHALLOW, 5);
-    const size_t whole = tern_pipeline_bind_bytes(f.p, &keeps), more = tern_pipeline_bind_bytes(f.p, &shallow);
+    const size_t whole = tern_pipeline_bind_bytes(f.p, &keeps, NULL), more = tern_pipeline_bind_bytes(f.p, &shallow, &keeps);
     assert_true(whole > 10 * more);
     const size_t alone = tern_plan_bind_bytes(planned(f.p, &shallow)->plan, f.p->unet->weights);
     assert_true(alone > 10 * more);

@@ -17,6 +17,7 @@
 #include "core/context.h"
 #include "core/files.h"
 #include "core/json.h"
+#include "core/sha256.h"
 #include "support.h"
 #include "weights_help.h"
 
@@ -461,24 +462,45 @@ static void json_values_have_types(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
 
+/* Python's hashlib of the bytes 0, 1 … 250, 0 … */
+static void test_sha256(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t size;
+        const char *hash;
+    } rows[] = {
+        {0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {55, "463eb28e72f82e0a96c0a4cc53690c571281131f672aa229e0d45ae59b598b59"},
+        {56, "da2ae4d6b36748f2a318f23e7ab1dfdf45acdc9d049bd80e59de82a60895f562"},
+        {63, "29af2686fd53374a36b0846694cc342177e428d1647515f078784d69cdb9e488"},
+        {64, "fdeab9acf3710362bd2658cdc9a29e8f9c757fcf9811603a8c447cd1d9151108"},
+        {65, "4bfd2c8b6f1eec7a2afeb48b934ee4b2694182027e6d0fc075074f2fabb31781"},
+        {119, "da18797ed7c3a777f0847f429724a2d8cd5138e6ed2895c3fa1a6d39d18f7ec6"},
+        {120, "f52b23db1fbb6ded89ef42a23ce0c8922c45f25c50b568a93bf1c075420bbb7c"},
+        {1000, "4e4c294b331f7a2099a379bec34b9f9fc03dc46ab465d998f4d683da53487e6d"},
+    };
+    uint8_t data[1000];
+    char hash[TERN_SHA256_TEXT];
+    for (int i = 0; i < 1000; i++)
+        data[i] = (uint8_t)(i % 251);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        tern_sha256(data, rows[i].size, hash);
+        assert_string_equal(hash, rows[i].hash);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(files_are_mapped),
-        TEST(large_mappings_survive_dropping),
-        TEST(mappings_are_read_without_their_pages),
-        TEST(what_cannot_be_read_is_named),
-        TEST(small_files_are_read_whole),
-        TEST(paths_are_joined_and_told_apart),
-        TEST(a_file_appears_when_it_is_complete),
-        TEST(a_new_file_has_the_usual_mode),
-        TEST(a_killed_writer_leaves_the_old_file),
-        TEST(a_full_disk_leaves_the_old_file),
-        TEST(half_written_products_vanish),
-        TEST(bad_outputs_are_found_early),
-        cmocka_unit_test(the_cache_is_where_xdg_says),
-        TEST(cache_folders_are_made),
-        TEST(bad_json_is_located),
+        cmocka_unit_test(test_sha256),         TEST(files_are_mapped),
+        TEST(large_mappings_survive_dropping), TEST(mappings_are_read_without_their_pages),
+        TEST(what_cannot_be_read_is_named),    TEST(small_files_are_read_whole),
+        TEST(paths_are_joined_and_told_apart), TEST(a_file_appears_when_it_is_complete),
+        TEST(a_new_file_has_the_usual_mode),   TEST(a_killed_writer_leaves_the_old_file),
+        TEST(a_full_disk_leaves_the_old_file), TEST(half_written_products_vanish),
+        TEST(bad_outputs_are_found_early),     cmocka_unit_test(the_cache_is_where_xdg_says),
+        TEST(cache_folders_are_made),          TEST(bad_json_is_located),
         TEST(json_values_have_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

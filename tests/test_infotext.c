@@ -7,10 +7,12 @@
 
 #include <cmocka.h>
 
+#include "damage.h"
 #include "job_cases.h"
 #include "model_help.h"
 #include "models/pipelines/infotext.h"
 #include "support.h"
+#include "xl_help.h"
 
 #define FROM_A1111 "a (cat:1.2)\nNegative prompt: b\nSteps: 20, Sampler: "
 #define FROM_TERN "a\nSteps: 3, Sampler: Euler, CFG scale: 7, Seed: 1, Size: 64x48, Model: m, RNG: CPU, Version: tern 0.1.0"
@@ -55,11 +57,12 @@ static struct tern_infotext read_text(struct tern_context *ctx, const char *text
 
 static void fields_become_parameters(void **state)
 {
-    struct tern_infotext t =
-        read_text(*state,
-                  FROM_A1111 "Euler a, Schedule type: Karras, CFG scale: 6.5, Seed: 18446744073709551615, Size: 512x768, Model hash: abc, "
-                             "Model: \"my, model\", Clip skip: 2, RNG: CPU, ENSD: -31337, Eta: 0, Sigma noise: 1.003, Emphasis: No norm, "
-                             "Pad conds: True, Hires upscale: 2, Version: v1.9.4");
+    struct tern_infotext t = read_text(
+        *state, FROM_A1111
+        "Euler a, Schedule type: Karras, CFG scale: 6.5, Seed: 18446744073709551615, Size: 512x768, Model hash: abc, "
+        "Model: \"my, model\", Clip skip: 2, RNG: CPU, ENSD: -31337, Eta: 0, Sigma noise: 1.003, Emphasis: No norm, "
+        "Pad conds: True, Denoising strength: 0.45, Hires sampler: DPM++ 2M, Hires schedule type: Automatic, Hires prompt: \"x, y\", "
+        "Hires upscale: 2, Hires steps: 12, Hires upscaler: Latent (bicubic antialiased), Version: v1.9.4");
     const struct tern_txt2img_params *p = &t.params;
     assert_string_equal(p->prompt, "a (cat:1.2)");
     assert_string_equal(p->negative_prompt, "b");
@@ -73,7 +76,12 @@ static void fields_become_parameters(void **state)
     assert_true(p->ensd == -31337 && p->sampler_options.eta == -1 && p->sampler_options.s_noise == 1.003);
     assert_string_equal(t.model, "my, model");
     assert_string_equal(t.loras, "");
-    assert_string_equal(t.ignored, "Model hash: abc, Hires upscale: 2");
+    assert_string_equal(t.ignored, "Model hash: abc");
+    assert_true(p->hires.hr_scale == 2 && p->hires.denoising_strength == 0.45 && p->strength == 0);
+    assert_string_equal(p->hires.hr_upscaler, "Latent (bicubic antialiased)");
+    assert_string_equal(p->hires.hr_prompt, "x, y");
+    assert_true(p->hires.hr_second_pass_steps == 12 && p->hires.hr_sampler == TERN_SAMPLER_DPMPP_2M && !p->hires.hr_negative_prompt);
+    assert_int_equal(p->hires.hr_schedule, TERN_SCHEDULE_NORMAL);
     tern_infotext_free(*state, &t);
     assert_null(t.params.prompt);
 }
@@ -133,6 +141,29 @@ static void syntax_and_noise_follow_the_program(void **state)
     }
 }
 
+/* A1111 discards a noise level of some samplers unasked, of others when its text says so. */
+static void levels_are_discarded_as_by_the_program(void **state)
+{
+    static const struct {
+        const char *text;
+        bool discards;
+    } rows[] = {
+        {FROM_A1111 "DPM2 Karras, Seed: 1", true},
+        {FROM_A1111 "DPM2 a, Seed: 1", true},
+        {FROM_A1111 "DPM++ 3M SDE, Seed: 1", true},
+        {FROM_A1111 "Euler, Seed: 1", false},
+        {FROM_A1111 "Euler, Discard penultimate sigma: True", true},
+        {"a\nSteps: 3, Sampler: DPM2, Seed: 1, Version: tern 0.1.0", false},
+        {"a\nSteps: 3, Sampler: DPM2, Discard penultimate sigma: True, Version: tern 0.1.0", true},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_infotext t = read_text(*state, rows[i].text);
+        if (t.params.sampler_options.discard_penultimate_sigma != rows[i].discards)
+            fail_msg("%s", rows[i].text);
+        tern_infotext_free(*state, &t);
+    }
+}
+
 /* Values that cannot be followed are listed, and the default stays. */
 static void odd_values_are_listed(void **state)
 {
@@ -160,6 +191,26 @@ static void odd_values_are_listed(void **state)
                                       "Eta: 11",
                                       "Eta DDIM: 1",
                                       "LoRA tags: 1",
+                                      "SDXL original size: 0x8",
+                                      "SDXL target size: 65537x1",
+                                      "SDXL crop top: -1",
+                                      "SDXL crop left: 1.5",
+                                      "SDXL aesthetic score: inf",
+                                      "SDXL negative aesthetic score: x",
+                                      "Refiner switch at: 0.5",
+                                      "Denoising end: 0.5",
+                                      "Denoising start: 0.5",
+                                      "Discard penultimate sigma: False",
+                                      "Hires upscale: 0",
+                                      "Hires resize: 0x0",
+                                      "Hires resize: 9000x8",
+                                      "Hires steps: 5",
+                                      "Hires upscaler: Latent",
+                                      "Hires sampler: Euler",
+                                      "Hires schedule type: Karras",
+                                      "Hires CFG Scale: 7",
+                                      "Hires prompt: x",
+                                      "Hires negative prompt: x",
                                       "Prompt syntax: a1111",
                                       "Pad conds: perhaps"};
     for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++) {
@@ -169,6 +220,7 @@ static void odd_values_are_listed(void **state)
         if (!strstr(t.ignored, odd[i]))
             fail_msg("%s: not followed: %s", odd[i], t.ignored);
         const struct tern_txt2img_params *p = &t.params;
+        assert_true(!p->hires.hr_scale && !p->hires.hr_resize_x && !p->hires.hr_second_pass_steps && !p->hires.hr_sampler);
         assert_true(!p->steps && !p->cfg && !p->seed && !p->width && !p->height && !p->clip_skip && !p->ensd && !p->strength);
         tern_infotext_free(*state, &t);
     }
@@ -183,6 +235,10 @@ static void bad_texts_are_refused(void **state)
     support_error(*state, TERN_E_FORMAT, "found none");
     assert_int_equal(tern_infotext_read(*state, NULL, &t), TERN_E_INVALID);
     support_error(*state, TERN_E_INVALID, "NULL");
+    assert_int_equal(tern_infotext_read(*state, "a \xff", &t), TERN_E_INVALID);
+    support_error(*state, TERN_E_INVALID, "infotext: not valid UTF-8 at byte 2");
+    assert_int_equal(tern_infotext_read(*state, "\xf0", &t), TERN_E_INVALID);
+    support_error(*state, TERN_E_INVALID, "not valid UTF-8 at byte 0");
 }
 
 /* A million fields, in a list of bounded length. */
@@ -212,7 +268,11 @@ static void allocations_may_fail(void **state)
         assert_non_null(ctx);
         struct tern_infotext t;
         a.fail_at = a.count + n;
-        enum tern_status st = tern_infotext_read(ctx, FROM_A1111 "Euler, Model: \"a, b\", Hash: 1\n", &t);
+        enum tern_status st = tern_infotext_read(
+            ctx,
+            FROM_A1111
+            "Euler, Model: \"a, b\", Hash: 1, Hires resize: 8x0, Hires prompt: c, Hires negative prompt: d, Refiner: e, VAE: f\n",
+            &t);
         a.fail_at = 0;
         done = st == TERN_OK;
         if (done)
@@ -266,8 +326,91 @@ static void pictures_are_repeated(void **state)
     q.sampler = TERN_SAMPLER_HEUN;
     q.sampler_options = (struct tern_sampler_options){.s_churn = 0.3, .s_tmin = 0.1, .s_tmax = 10};
     repeat(ctx, p, &q);
+    q.sampler_options = (struct tern_sampler_options){.discard_penultimate_sigma = true};
+    repeat(ctx, p, &q);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
+}
+
+/* Both passes by one text. What is said of the second alone stands there, what is as in the first does not. */
+static void second_passes_are_repeated(void **state)
+{
+    (void)state;
+    static const struct tern_hires rows[] = {
+        {.hr_scale = 1.5},
+        {.hr_scale = 4.0 / 3, .hr_upscaler = "latent-nearest-exact", .hr_second_pass_steps = 2, .denoising_strength = 0.123456789},
+        {.hr_resize_x = 80, .hr_resize_y = 56, .hr_prompt = "a \"dog\", Steps: 3\n(b)", .hr_cfg = 1.0 / 3 + 1},
+        {.hr_resize_y = 64, .hr_negative_prompt = "x", .hr_sampler = TERN_SAMPLER_DPMPP_2M, .hr_schedule = TERN_SCHEDULE_BETA},
+        {.hr_scale = 1.2, .hr_sampler = TERN_SAMPLER_DDIM, .denoising_strength = 1},
+    };
+    char path[PATH_SIZE];
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
+    struct tern_txt2img_params q = {
+        .prompt = "a (cat:1.4)", .width = 48, .height = 40, .steps = 3, .seed = 7, .schedule = TERN_SCHEDULE_KARRAS};
+    q.sampler = TERN_SAMPLER_EULER_A;
+    for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(*rows); i++) {
+        q.hires = rows[i / 2];
+        q.prompt_syntax = i % 2 ? TERN_PROMPT_A1111 : TERN_PROMPT_PLAIN;
+        repeat(ctx, p, &q);
+    }
+    q.hires = rows[1];
+    struct tern_images *images = job_run(ctx, p, &q);
+    const char *text = tern_image_text(tern_images_at(images, 0), "parameters"),
+               *part =
+                   "Size: 48x40, Model: sd1, RNG: CPU, Denoising strength: 0.123456789, Hires upscale: 1.3333333333333333, Hires steps: 2, "
+                   "Hires upscaler: Latent (nearest-exact), Version: tern";
+    if (!strstr(text, part) || strstr(text, "Hires sampler") || strstr(text, "Hires prompt"))
+        fail_msg("\"%s\": expected \"%s\"", text, part);
+    tern_images_destroy(&images);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
+/* What SDXL was told, and a part of the steps. */
+static void conditions_of_sdxl_are_repeated(void **state)
+{
+    (void)state;
+    char path[PATH_SIZE];
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = model_load(ctx, model_path("sdxl", path));
+    struct tern_txt2img_params q = {.prompt = "a cat", .width = 64, .height = 64, .steps = 4, .seed = 7, .original_size = {512, 384}};
+    q.target_size[0] = q.target_size[1] = 65536;
+    q.crops_coords_top_left[1] = 33;
+    q.denoising_end = 1.0 / 3;
+    repeat(ctx, p, &q);
+    struct tern_images *images = job_run(ctx, p, &q);
+    const char *text = tern_image_text(tern_images_at(images, 0), "parameters"),
+               *part = "RNG: CPU, SDXL original size: 384x512, SDXL target size: 65536x65536, SDXL crop left: 33, Denoising end: "
+                       "0.3333333333333333, Version";
+    if (!strstr(text, part))
+        fail_msg("\"%s\": expected \"%s\"", text, part);
+    tern_images_destroy(&images);
+    tern_pipeline_destroy(&p);
+    xl_folder(ctx, "sdxl-refiner", path);
+    p = model_load(ctx, path);
+    q = (struct tern_txt2img_params){.prompt = "a cat", .width = 64, .height = 64, .steps = 2, .aesthetic_score = -1.5};
+    q.negative_aesthetic_score = 1e-7;
+    q.crops_coords_top_left[0] = 1;
+    repeat(ctx, p, &q);
+    tern_pipeline_destroy(&p);
+    damage_remove(path);
+    tern_context_destroy(&ctx);
+}
+
+/* A refiner's scores are its own; a VAE and textual inversions are told by name. */
+static void other_models_are_told(void **state)
+{
+    struct tern_infotext t =
+        read_text(*state, FROM_A1111 "Euler, Model: base, VAE hash: 1, VAE: a.pt, Refiner: r [0123456789], Refiner switch at: "
+                                     "0.7, SDXL aesthetic score: 7, TI hashes: \"a: 12, b: 34\", Version: v1");
+    assert_string_equal(t.params.refiner.name, "r [0123456789]");
+    assert_true(t.params.denoising_end == 0.7 && t.params.refiner.aesthetic_score == 7 && t.params.aesthetic_score == 0);
+    assert_string_equal(t.vae, "a.pt");
+    assert_string_equal(t.embeddings, "a: 12, b: 34");
+    assert_string_equal(t.ignored, "VAE hash: 1");
+    tern_infotext_free(*state, &t);
+    assert_null(t.params.refiner.name);
 }
 
 /* SDXL: an empty negative prompt is a text, none is zeros. */
@@ -292,11 +435,15 @@ int main(void)
         cmocka_unit_test(fields_become_parameters),
         cmocka_unit_test(schedules_follow_the_program),
         cmocka_unit_test(syntax_and_noise_follow_the_program),
+        cmocka_unit_test(levels_are_discarded_as_by_the_program),
         cmocka_unit_test(odd_values_are_listed),
         cmocka_unit_test(bad_texts_are_refused),
         cmocka_unit_test(a_long_text_is_read),
         cmocka_unit_test(allocations_may_fail),
         cmocka_unit_test(pictures_are_repeated),
+        cmocka_unit_test(second_passes_are_repeated),
+        cmocka_unit_test(conditions_of_sdxl_are_repeated),
+        cmocka_unit_test(other_models_are_told),
         cmocka_unit_test(an_empty_negative_prompt_is_kept),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);

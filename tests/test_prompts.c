@@ -59,7 +59,7 @@ static void check_compose(struct tern_context *ctx, const char *text, const json
 static void check_schedule(struct tern_context *ctx, const char *text, const json_t *want)
 {
     struct tern_prompt_schedule s;
-    assert_int_equal(tern_prompt_schedule(ctx, text, 10, &s), TERN_OK);
+    assert_int_equal(tern_prompt_schedule(ctx, text, 10, 0, &s), TERN_OK);
     if ((size_t)s.n_parts != json_array_size(want))
         fail_msg("\"%s\": %d parts, expected %zu", text, s.n_parts, json_array_size(want));
     for (int i = 0; i < s.n_parts; i++) {
@@ -93,7 +93,7 @@ static void parts_hold_at_steps(void **state)
 {
     static const int expected[] = {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0};
     struct tern_prompt_schedule s;
-    assert_int_equal(tern_prompt_schedule(*state, "[a:b:3]", 10, &s), TERN_OK);
+    assert_int_equal(tern_prompt_schedule(*state, "[a:b:3]", 10, 0, &s), TERN_OK);
     for (int call = 0; call < 12; call++) /* behind the last step: the first */
         assert_int_equal(tern_prompt_schedule_at(&s, call)->text, expected[call]);
     tern_prompt_schedule_free(&s);
@@ -121,7 +121,7 @@ static void read_everything(struct tern_context *ctx, const char *text)
         tern_prompt_attention(ctx, text, &spans);
         tern_spans_free(&spans);
         tern_error_clear(ctx);
-        assert_int_equal(tern_prompt_schedule(ctx, text, 20, &schedule), TERN_OK);
+        assert_int_equal(tern_prompt_schedule(ctx, text, 20, 0, &schedule), TERN_OK);
         tern_prompt_schedule_free(&schedule);
         tern_prompt_compose(ctx, text, parts);
         for (int i = 0; i < TERN_MOST_SUBPROMPTS; i++)
@@ -177,7 +177,7 @@ static void deep_schedules_are_read(void **state)
     assert_non_null(text);
     snprintf(text, 7000, "%s%s%s", open, "x", close);
     assert_int_equal(tern_prompt_check(*state, "prompt", text), TERN_OK);
-    assert_int_equal(tern_prompt_schedule(*state, text, 2, &s), TERN_OK);
+    assert_int_equal(tern_prompt_schedule(*state, text, 2, 0, &s), TERN_OK);
     assert_int_equal(s.n_texts, 2);
     assert_string_equal(s.texts[0], "a");
     assert_string_equal(s.texts[1], "x");

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <tern/scheduler.h>
 
+#include "models/schedulers/scheduler.h"
 #include "support.h"
 
 #define VALUES 4
@@ -367,9 +368,95 @@ static void test_sampler_options(void **state)
     assert_false(tern_scheduler_churns(NULL, 0));
 }
 
+/* ---- levels without the last but one */
+
+#define DEVIATION 0.5 /* of the values that the model knows */
+
+/* The run's end from `start` times the first level, of a model that knows the values' deviation. */
+static void run_gaussian(struct tern_scheduler *s, const float start[4], float x[4])
+{
+    for (int k = 0; k < 4; k++)
+        x[k] = start[k] * (float)tern_scheduler_sigma(s, 0);
+    for (int i = 0; i < tern_scheduler_calls(s); i++) {
+        const double sigma = tern_scheduler_sigma(s, i);
+        float noise[4];
+        for (int k = 0; k < 4; k++)
+            noise[k] = (float)((double)x[k] * sigma / (DEVIATION * DEVIATION + sigma * sigma));
+        assert_int_equal(tern_scheduler_step(s, i, noise, NULL, x, 4), TERN_OK);
+    }
+}
+
+static void check_discarded(struct tern_context *ctx, const char *sampler, const json_t *row, const float start[4])
+{
+    const char *schedule = json_string_value(json_object_get(row, "schedule"));
+    const json_t *sigmas = json_object_get(row, "sigmas"), *end = json_object_get(json_object_get(row, "ends"), sampler);
+    const struct tern_sampler_options options = {.eta = strchr(sampler, 'a') ? -1 : 0, .discard_penultimate_sigma = true};
+    struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, tern_sampler_parse(sampler, NULL), tern_schedule_parse(schedule));
+    assert_non_null(s);
+    assert_int_equal(tern_scheduler_set_options(s, &options), TERN_OK);
+    assert_int_equal(tern_scheduler_set_steps(s, (int)json_integer_value(json_object_get(row, "steps"))), TERN_OK);
+    const int per_step = strcmp(sampler, "euler") && strcmp(sampler, "euler_a") ? 2 : 1, n = (int)json_array_size(sigmas);
+    assert_int_equal(tern_scheduler_calls(s), per_step * (n - 2) + 1);
+    assert_int_equal(tern_scheduler_sigma_count(s), tern_scheduler_calls(s) + 1);
+    for (int i = 0; i < n; i++) {
+        const int at = i == n - 1 ? tern_scheduler_calls(s) : per_step * i;
+        const double expected = json_number_value(json_array_get(sigmas, (size_t)i)), found = tern_scheduler_sigma(s, at);
+        if (fabs(found - expected) > 2e-6 * expected)
+            fail_msg("%s %s, %d levels: level %d is %.9g, expected %.9g", sampler, schedule, n, i, found, expected);
+    }
+    float x[4], y[4];
+    run_gaussian(s, start, x);
+    for (int k = 0; k < 4; k++)
+        y[k] = (float)json_number_value(json_array_get(end, (size_t)k));
+    if (!(support_nmse(x, y, 4) <= 1e-8))
+        fail_msg("%s %s, %d levels: the end is another, NMSE %.3g", sampler, schedule, n, support_nmse(x, y, 4));
+    tern_scheduler_destroy(&s);
+}
+
+static void test_the_penultimate_sigma_is_discarded(void **state)
+{
+    static const char *const samplers[] = {"euler", "heun", "dpm2", "dpm2_a", "euler_a"};
+    json_t *runs = support_json("penultimate/runs.json"), *row;
+    float start[4];
+    size_t n;
+    for (size_t k = 0; k < 4; k++)
+        start[k] = (float)json_number_value(json_array_get(json_object_get(runs, "start"), k));
+    json_array_foreach(json_object_get(runs, "rows"), n, row)
+        for (int i = 0; i < 5; i++)
+            check_discarded(*state, samplers[i], row, start);
+    assert_int_equal(n, 20);
+    json_decref(runs);
+}
+
+/* Every sampler with schedules has it, the others refuse it; strength counts steps as without it. */
+static void test_who_discards(void **state)
+{
+    const struct tern_sampler_options options = {.discard_penultimate_sigma = true};
+    for (int i = 1; i < TERN_SAMPLER_COUNT; i++) {
+        struct tern_scheduler *s = tern_scheduler_create(*state, NULL, (enum tern_sampler)i, TERN_SCHEDULE_DEFAULT);
+        assert_non_null(s);
+        assert_int_equal(tern_scheduler_set_steps(s, 8), TERN_OK);
+        const int calls = tern_scheduler_calls(s), begin = tern_scheduler_begin_at(s, 0.5);
+        const bool has = s->fns->has_schedules;
+        assert_int_equal(tern_scheduler_set_options(s, &options), has ? TERN_OK : TERN_E_INVALID);
+        if (has) {
+            assert_int_equal(tern_scheduler_set_steps(s, 8), TERN_OK);
+            assert_int_equal(tern_scheduler_calls(s), calls);
+            assert_int_equal(tern_scheduler_begin_at(s, 0.5), begin);
+            assert_int_equal(tern_scheduler_set_steps(s, 1000), TERN_E_INVALID);
+            support_error(*state, TERN_E_INVALID, "steps: expected 1..999 (the model's training timesteps but the one that is discarded)");
+        } else {
+            support_error(*state, TERN_E_INVALID, "discard_penultimate_sigma: sampler");
+        }
+        tern_scheduler_destroy(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_penultimate_sigma_is_discarded),
+        cmocka_unit_test(test_who_discards),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_eta_of_tcd),
         cmocka_unit_test(test_trailing_with_one_call_more),

@@ -148,8 +148,8 @@ TERN_API struct tern_plan *tern_binding_plan(const struct tern_binding *binding)
 TERN_API struct tern_binding *tern_binding_ref(struct tern_binding *binding);
 TERN_API void tern_binding_unref(struct tern_binding **binding);
 
-/* One run. inputs: as the trace declared them, any strides. outputs[i]: NULL gets a new tensor (of the open scope, or the
- * caller's), a tensor from an earlier run is written again (then nothing is allocated). On an error the contents of given
+/* One run. inputs: as the trace declared them, any strides, on the device or the host. outputs[i]: NULL gets a new tensor (of the open
+ * scope, or the caller's), a tensor from an earlier run is written again (then nothing is allocated). On an error the contents of given
  * outputs are undefined and nothing new is left. */
 TERN_API enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs);
 

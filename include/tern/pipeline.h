@@ -94,7 +94,8 @@ struct tern_prompt_embedding {
  * the text encoder's, a name twice) the pipeline is as it was. Not from a callback of a running job. */
 TERN_API enum tern_status tern_pipeline_set_embeddings(struct tern_pipeline *p, const struct tern_prompt_embedding *list, int n);
 
-/* One picture during sampling: `steps` are model calls (of dpm_adaptive, until the last, an estimate); `latents` are n x 4 x height/8 x
+/* One picture during sampling: `steps` are model calls (of dpm_adaptive, until the last, an estimate), counted anew in a second pass;
+ * `latents` are n x 4 x height/8 x
  * width/8 values, valid during the call. */
 typedef void tern_step_callback(int step, int steps, const float *latents, int64_t count, void *user);
 
@@ -114,6 +115,23 @@ enum tern_emphasis {
     TERN_EMPHASIS_ORIGINAL, /* multiply them, and all of the chunk such that its mean is what it was */
     TERN_EMPHASIS_NO_NORM,  /* multiply them */
     TERN_EMPHASIS_IGNORE    /* nothing */
+};
+
+/* AUTOMATIC1111's hires fix: when the picture is sampled, its latents are resized and sampled again, from the last of so many steps that
+ * the denoising strength is reached. There is a second pass when hr_scale, hr_resize_x or hr_resize_y is set. */
+struct tern_hires {
+    double hr_scale;              /* of width and height; rounded down to whole latent pixels */
+    int hr_resize_x, hr_resize_y; /* the size in place of a scale, at most 8192; one of the two: the other follows. Both: the picture
+                                   * fills that size, and what is too long is cut off on both sides */
+    const char *hr_upscaler;      /* "Latent": bilinear; or "Latent (antialiased)", "Latent (bicubic)", "Latent (bicubic antialiased)",
+                                   * "Latent (nearest)", "Latent (nearest-exact)", as torch.nn.functional.interpolate */
+    int hr_second_pass_steps;     /* exactly so many; as many as the first pass */
+    double denoising_strength;    /* 0 < x <= 1; 0.7 */
+    /* NULL (also ""), 0: those of the first pass */
+    const char *hr_prompt, *hr_negative_prompt;
+    enum tern_sampler hr_sampler;
+    enum tern_schedule hr_schedule;
+    double hr_cfg;
 };
 
 struct tern_txt2img_params {
@@ -143,6 +161,8 @@ struct tern_txt2img_params {
 
     tern_tensor *init_latents; /* (count, 4, height/8, width/8) unit noise instead of the seed's */
 
+    struct tern_hires hires; /* a second pass at another size; from text alone, by one model. Noise is of the seed again */
+
     /* SDXL: what the picture is said to be; names, meaning and order (height, width; top, left) are diffusers'. A model without such a
      * condition refuses it. */
     int original_size[2];                             /* before it was scaled and cropped; height, width */
@@ -159,6 +179,11 @@ struct tern_txt2img_params {
      * done, the second has the same steps and begins behind `denoising_start` with init_latents, which are the latents that the first
      * ended with (tern_images_latents) and no noise. 0: all steps. */
     double denoising_end, denoising_start;
+    /* For the infotext alone: the model behind denoising_end, by its path or name, and the scores that it is told. NULL: it is not known. */
+    struct {
+        const char *name;
+        double aesthetic_score, negative_aesthetic_score;
+    } refiner;
 
     /* DeepCache [Ma 2023]; docs/deepcache.md. One call of the UNet in `cache_interval` is whole, the others compute what is shallower than
      * a skip connection, and take from the last whole one what is deeper. Names are the reference's. */
@@ -184,13 +209,16 @@ struct tern_txt2img_params {
 struct tern_infotext {
     struct tern_txt2img_params params; /* what tern_generate repeats the picture with; its prompts belong to this struct. Fields that the
                                         * text does not have are 0, the default, but for the generator, which A1111 says when it is not
-                                        * a GPU's, and its schedule, which is TERN_SCHEDULE_NORMAL */
+                                        * a GPU's, and its schedule, which is TERN_SCHEDULE_NORMAL. Of a picture with a refiner they
+                                        * are those of the first model, and params.refiner tells the second */
     char *model;                       /* the model's name; NULL: it is not said */
+    char *vae;                         /* the name of a VAE's file; NULL: it is the model's own */
+    char *embeddings;                  /* "name: hash, ..." of the textual inversions; "" */
     char *loras;                       /* a plain prompt's LoRAs as tags, which are not in params.prompt; "" */
     char *ignored;                     /* what cannot be followed, for people: "Model hash: 81761151, Hires upscale: 2"; "" */
 };
 /* Reads an infotext. Prompts are in A1111's syntax, unless tern wrote the text ("Version: tern ...") of a plain one. TERN_E_FORMAT
- * when it has no fields. Free what comes out, but not after an error, with tern_infotext_free. */
+ * when it has no fields, TERN_E_INVALID when it is no UTF-8. Free what comes out, but not after an error, with tern_infotext_free. */
 TERN_API enum tern_status tern_infotext_read(struct tern_context *ctx, const char *text, struct tern_infotext *out);
 TERN_API void tern_infotext_free(struct tern_context *ctx, struct tern_infotext *t);
 

@@ -39,13 +39,15 @@ static enum tern_status read_texts(struct tern_job *j, struct tern_condition *c)
     return tern_error_status(ctx);
 }
 
+/* Steps as prompts count them. */
+static int prompt_steps(const struct tern_job *j) { return (j->params.steps - j->skipped) * j->scheduler->fns->calls_per_step; }
+
 /* One more condition. A text that is plain holds for all steps. */
 static enum tern_status add(struct tern_job *j, const char *text, double weight, bool zeros)
 {
     struct tern_condition *c = &j->conditions->at[j->conditions->count++];
-    const int steps = is_a1111(j) ? j->params.steps * j->scheduler->fns->calls_per_step : 1;
     *c = (struct tern_condition){.weight = weight, .zeros = zeros};
-    if (is_a1111(j) ? tern_prompt_schedule(j->p->ctx, text, steps, &c->schedule)
+    if (is_a1111(j) ? tern_prompt_schedule(j->p->ctx, text, prompt_steps(j), j->first ? prompt_steps(j->first) : 0, &c->schedule)
                     : tern_prompt_schedule_plain(j->p->ctx, text, &c->schedule))
         return tern_error_status(j->p->ctx);
     return read_texts(j, c);
@@ -168,6 +170,19 @@ bool tern_job_pads_prompt(const struct tern_job *j)
 }
 
 bool tern_job_has_emphasis(const struct tern_job *j) { return j->conditions && j->conditions->brackets; }
+
+void tern_job_mark_embeddings(const struct tern_job *j, bool *used)
+{
+    const struct tern_conditions *c = j->conditions;
+    const int e = tern_pipeline_first_encoder(j->p); /* the names are the same for both */
+    for (int i = 0; c && i < c->count; i++)
+        for (int k = 0; k < c->at[i].schedule.n_texts; k++) {
+            const struct tern_chunks *x = &c->at[i].texts[k].chunks[e];
+            for (int64_t n = 0; n < x->count * x->length; n++)
+                if (x->ids[n] < 0)
+                    used[tern_pipeline_word_of(j->p, e, -1 - x->ids[n])] = true;
+        }
+}
 
 size_t tern_job_condition_bytes(const struct tern_job *j)
 {

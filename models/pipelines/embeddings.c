@@ -1,15 +1,20 @@
 /* The textual inversions of a pipeline: names, and the vectors that stand for them. */
 #include <string.h>
 
+#include "core/files.h"
+#include "core/sha256.h"
 #include "models/files/embedding.h"
 #include "models/pipelines/conditions.h"
 
 #define MAX_EMBEDDINGS 1024
+#define HASH 12 /* digits of a file's hash that A1111 shows */
 
 /* All that are set. */
 struct tern_active_embedding {
     struct tern_prompt_word *words[TERN_ENCODERS]; /* the same names for each encoder, which own nothing of the others */
     int n_words, capacity[TERN_ENCODERS];
+    char (*hash)[HASH + 1]; /* of the words' files */
+    int hash_capacity;
     float *table[TERN_ENCODERS]; /* (rows, width) */
     int64_t rows;
 };
@@ -28,6 +33,8 @@ static void set_free(struct tern_context *ctx, struct tern_active_embedding *s)
         tern_free(ctx, s->words[e]);
         tern_free(ctx, s->table[e]);
     }
+    if (s)
+        tern_free(ctx, s->hash);
     tern_free(ctx, s);
 }
 
@@ -48,6 +55,36 @@ struct tern_prompt_words tern_pipeline_words(const struct tern_pipeline *p, int 
 const float *tern_pipeline_vector(const struct tern_pipeline *p, int encoder, int64_t row)
 {
     return p->embeddings->table[encoder] + row * width(p, encoder);
+}
+
+int tern_pipeline_word_of(const struct tern_pipeline *p, int encoder, int64_t row)
+{
+    for (int i = 0; i < p->n_embeddings; i++) {
+        const struct tern_prompt_word *w = &p->embeddings->words[encoder][i];
+        if (row >= w->first && row < w->first + w->vectors)
+            return i;
+    }
+    return -1;
+}
+
+char *tern_pipeline_embedding_text(const struct tern_pipeline *p, const bool *used)
+{
+    char *text = tern_strdup(p->ctx, "");
+    for (int i = 0; i < p->n_embeddings && text; i++) {
+        const char *name = p->embeddings->words[first(p)][i].name;
+        char *more = used[i] ? tern_sprintf(p->ctx, "%s%s%s", text, *text ? ", " : "", name) : NULL;
+        if (!more)
+            continue;
+        char *to = more + strlen(more) - strlen(name);
+        for (const char *c = name; *c; c++) /* what divides the list is left out of names */
+            if (*c != ':' && *c != ',')
+                *to++ = *c;
+        *to = 0;
+        tern_free(p->ctx, text);
+        text = tern_sprintf(p->ctx, "%s: %s", more, p->embeddings->hash[i]);
+        tern_free(p->ctx, more);
+    }
+    return text;
 }
 
 /* What an embedding was made for, by its widths. */
@@ -83,8 +120,8 @@ static enum tern_status check_width(const struct tern_pipeline *p, const char *p
                      p->second_only ? "a pair with clip_g of width " : "", expected);
 }
 
-static enum tern_status add_word(struct tern_pipeline *p, struct tern_active_embedding *s, const char *path, const char *name, size_t size,
-                                 int64_t vectors)
+static enum tern_status add_word(struct tern_pipeline *p, struct tern_active_embedding *s, const char *path, const char *hash,
+                                 const char *name, size_t size, int64_t vectors)
 {
     for (int i = 0; i < s->n_words; i++)
         if (strlen(s->words[first(p)][i].name) == size && !memcmp(s->words[first(p)][i].name, name, size))
@@ -94,6 +131,9 @@ static enum tern_status add_word(struct tern_pipeline *p, struct tern_active_emb
     for (int e = first(p); e < end(p); e++)
         if (!tern_grow(p->ctx, (void **)&s->words[e], s->n_words, &s->capacity[e], sizeof(*s->words[e])))
             return tern_error_status(p->ctx);
+    if (!tern_grow(p->ctx, (void **)&s->hash, s->n_words, &s->hash_capacity, sizeof(*s->hash)))
+        return tern_error_status(p->ctx);
+    memcpy(s->hash[s->n_words], hash, sizeof(*s->hash));
     for (int e = first(p); e < end(p); e++)
         s->words[e][s->n_words] = (struct tern_prompt_word){.name = tern_strndup(p->ctx, name, size), .first = s->rows, .vectors = vectors};
     const int at = s->n_words++;
@@ -110,12 +150,19 @@ static enum tern_status add_word(struct tern_pipeline *p, struct tern_active_emb
 static enum tern_status add_words(struct tern_pipeline *p, struct tern_active_embedding *s, const struct tern_prompt_embedding *a,
                                   const struct tern_embedding_file *f)
 {
-    if (a->name)
-        return add_word(p, s, a->path, a->name, strlen(a->name), f->vectors);
-    const char *slash = strrchr(a->path, '/'), *name = slash ? slash + 1 : a->path, *dot = strrchr(name, '.');
-    if (add_word(p, s, a->path, name, dot && dot > name ? (size_t)(dot - name) : strlen(name), f->vectors))
+    char hash[TERN_SHA256_TEXT];
+    struct tern_mapping *file = tern_map_file(p->ctx, a->path);
+    if (!file)
         return tern_error_status(p->ctx);
-    return f->own_name ? add_word(p, s, a->path, f->own_name, strlen(f->own_name), f->vectors) : TERN_OK;
+    tern_sha256(file->data, file->size, hash);
+    tern_mapping_unref(&file);
+    hash[HASH] = 0;
+    if (a->name)
+        return add_word(p, s, a->path, hash, a->name, strlen(a->name), f->vectors);
+    const char *slash = strrchr(a->path, '/'), *name = slash ? slash + 1 : a->path, *dot = strrchr(name, '.');
+    if (add_word(p, s, a->path, hash, name, dot && dot > name ? (size_t)(dot - name) : strlen(name), f->vectors))
+        return tern_error_status(p->ctx);
+    return f->own_name ? add_word(p, s, a->path, hash, f->own_name, strlen(f->own_name), f->vectors) : TERN_OK;
 }
 
 static enum tern_status add_vectors(struct tern_pipeline *p, struct tern_active_embedding *s, const struct tern_embedding_file *f)

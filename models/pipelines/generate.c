@@ -30,11 +30,12 @@ void tern_images_destroy(struct tern_images **images)
 enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images)
 {
     struct tern_context *ctx = j->p->ctx;
+    const struct tern_job *last = tern_job_last(j);
     double start = tern_now();
-    struct tern_decoder d = tern_decoder_begin(j, "vae_decoder");
+    struct tern_decoder d = tern_decoder_begin(last, "vae_decoder");
     tern_report(ctx, "decode", 0, j->params.count, 0);
     for (int i = 0; i < j->params.count && !tern_failed(ctx); i++) {
-        images[i] = tern_decoder_run(j, &d, j->latents + i * j->picture);
+        images[i] = tern_decoder_run(last, &d, last->latents + i * last->picture);
         char *text = images[i] ? tern_job_infotext(j, i) : NULL;
         if (text)
             tern_image_set_text(images[i], "parameters", text);
@@ -42,15 +43,15 @@ enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images)
         if (!tern_failed(ctx))
             tern_report(ctx, "decode", i + 1, j->params.count, tern_now() - start);
     }
-    tern_decoder_end(j, &d);
+    tern_decoder_end(last, &d);
     return tern_error_status(ctx);
 }
 
-/* The text encoder leaves with its stage unless it is to be kept; the others when memory is short. */
-static enum tern_status run_stages(struct tern_job *j, struct tern_image **images)
+/* From the latents that it starts from to those that it ends with. */
+static enum tern_status run_pass(struct tern_job *j)
 {
     struct tern_pipeline *p = j->p;
-    if (tern_job_encode_prompt(j) || tern_job_start_latents(j))
+    if (tern_job_start_latents(j))
         return tern_error_status(p->ctx);
     if (j->sequential)
         tern_pipeline_drop_vae(p);
@@ -60,6 +61,17 @@ static enum tern_status run_stages(struct tern_job *j, struct tern_image **image
         tern_pipeline_drop_unet(p);
         tern_pipeline_drop_preview(p);
     }
+    return TERN_OK;
+}
+
+/* The text encoder leaves with its stage unless it is to be kept; the others when memory is short. */
+static enum tern_status run_stages(struct tern_job *j, struct tern_image **images)
+{
+    struct tern_pipeline *p = j->p;
+    if (tern_job_encode_prompt(j) || (j->hires && tern_job_encode_prompt(j->hires)))
+        return tern_error_status(p->ctx);
+    if (run_pass(j) || (j->hires && run_pass(j->hires)))
+        return tern_error_status(p->ctx);
     tern_job_decode(j, images);
     if (j->sequential)
         tern_pipeline_drop_vae(p);
@@ -69,6 +81,7 @@ static enum tern_status run_stages(struct tern_job *j, struct tern_image **image
 static struct tern_images *run(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
+    const struct tern_job *last = tern_job_last(j);
     struct tern_images *out = tern_calloc(ctx, 1, sizeof(*out));
     if (!out)
         return NULL;
@@ -77,7 +90,7 @@ static struct tern_images *run(struct tern_job *j)
     out->count = j->params.count;
     out->image = tern_calloc(ctx, (size_t)out->count, sizeof(*out->image));
     if (out->image && run_stages(j, out->image) == TERN_OK)
-        out->latents = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){out->count, j->channels, j->lh, j->lw}, j->latents);
+        out->latents = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){out->count, j->channels, last->lh, last->lw}, last->latents);
     if (tern_failed(ctx))
         tern_images_destroy(&out);
     return out;

@@ -1,13 +1,11 @@
 /* The text that AUTOMATIC1111 writes into its pictures, so that its tools and others can read ours. */
-#include <jansson.h>
+#include "models/pipelines/infotext.h"
+
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
-#include "core/json.h"
 #include "models/pipelines/pipeline.h"
-#include "models/prompts/prompts.h"
 #include "models/schedulers/scheduler.h"
 
 static const char *a1111_sampler(enum tern_sampler s)
@@ -49,23 +47,8 @@ static void make_utf8(char *text)
     }
 }
 
-#define NUMBER_TEXT 32
-/* The shortest decimal that gives the number back. */
-static const char *number_text(double v, char out[NUMBER_TEXT])
-{
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(out, NUMBER_TEXT, "%.*g", digits, v);
-        char *comma = strchr(out, ','); /* of the program's locale */
-        if (comma)
-            *comma = '.';
-        if (tern_prompt_number(out) == v)
-            break;
-    }
-    return out;
-}
-
 /* The options that are not A1111's defaults, under its names. */
-static void write_options(const struct tern_job *j, char *out, size_t size)
+static void add_options(struct tern_infotext_line *l, const struct tern_job *j)
 {
     const struct tern_scheduler *s = j->scheduler;
     const struct tern_sampler_options *o = &s->options;
@@ -79,56 +62,120 @@ static void write_options(const struct tern_job *j, char *out, size_t size)
         {"Sigma tmax", o->s_tmax, INFINITY},
         {"Sigma noise", o->s_noise, 1},
     };
-    char number[NUMBER_TEXT];
-    size_t used = 0;
-    out[0] = 0;
     if (j->params.ensd && tern_scheduler_draws_fresh(s))
-        used += (size_t)snprintf(out, size, ", ENSD: %lld", (long long)j->params.ensd);
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && used < size; i++)
+        tern_infotext_add(l, "ENSD", tern_sprintf(l->ctx, "%lld", (long long)j->params.ensd));
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i].value != all[i].normal)
-            used += (size_t)snprintf(out + used, size - used, ", %s: %s", all[i].name, number_text(all[i].value, number));
+            tern_infotext_add_number(l, all[i].name, all[i].value);
+    if (o->discard_penultimate_sigma)
+        tern_infotext_add_text(l, "Discard penultimate sigma", "True");
 }
 
-/* What A1111 says of prompts: the layer, emphasis when it is another one and there are brackets, and that a prompt was filled up. */
-static void prompt_fields(const struct tern_job *j, size_t size, char *skip, char *more)
+/* The second pass. Its own texts are told where they are others. */
+static void add_hires(struct tern_infotext_line *l, const struct tern_job *j)
+{
+    const struct tern_hires *h = &j->params.hires;
+    const struct tern_job *second = j->hires;
+    if (!second)
+        return;
+    if (tern_scheduler_sampler(second->scheduler) != tern_scheduler_sampler(j->scheduler))
+        tern_infotext_add_text(l, "Hires sampler", a1111_sampler(tern_scheduler_sampler(second->scheduler)));
+    if (h->hr_schedule && h->hr_schedule != j->params.schedule)
+        tern_infotext_add_text(l, "Hires schedule type", tern_schedule_label(h->hr_schedule));
+    if (second->params.cfg != j->params.cfg)
+        tern_infotext_add_number(l, "Hires CFG Scale", second->params.cfg);
+    if (strcmp(second->params.prompt, j->params.prompt))
+        tern_infotext_add_text(l, "Hires prompt", second->params.prompt);
+    if (strcmp(second->params.negative_prompt, j->params.negative_prompt))
+        tern_infotext_add_text(l, "Hires negative prompt", second->params.negative_prompt);
+    if (h->hr_resize_x || h->hr_resize_y)
+        tern_infotext_add(l, "Hires resize", tern_sprintf(l->ctx, "%dx%d", h->hr_resize_x, h->hr_resize_y));
+    else
+        tern_infotext_add_number(l, "Hires upscale", h->hr_scale);
+    if (h->hr_second_pass_steps)
+        tern_infotext_add_number(l, "Hires steps", h->hr_second_pass_steps);
+    tern_infotext_add_text(l, "Hires upscaler", h->hr_upscaler);
+}
+
+/* What counts in prompts: emphasis when it is another one and there are brackets, and that a prompt was filled up. */
+static void add_prompt_fields(struct tern_infotext_line *l, const struct tern_job *j)
 {
     const enum tern_emphasis e = j->params.emphasis;
-    *skip = *more = 0;
-    if (j->params.clip_skip > 1)
-        snprintf(skip, size, ", Clip skip: %d", j->params.clip_skip);
-    snprintf(more, size, "%s%s%s", e && tern_job_has_emphasis(j) ? ", Emphasis: " : "",
-             !e || !tern_job_has_emphasis(j) ? ""
-             : e == TERN_EMPHASIS_NO_NORM    ? "No norm"
-                                             : "Ignore",
-             tern_job_pads_prompt(j) ? ", Pad conds: True" : "");
+    const struct tern_job *second = j->hires;
+    if (e && (tern_job_has_emphasis(j) || (second && tern_job_has_emphasis(second))))
+        tern_infotext_add_text(l, "Emphasis", e == TERN_EMPHASIS_NO_NORM ? "No norm" : "Ignore");
+    if (tern_job_pads_prompt(j) || (second && tern_job_pads_prompt(second)))
+        tern_infotext_add_text(l, "Pad conds", "True");
 }
 
-/* A value that holds what ends one is written as a JSON string, as A1111 does; tern_free. */
-static char *quoted(struct tern_context *ctx, const char *value)
+static void add_size(struct tern_infotext_line *l, const char *name, const int size[2])
 {
-    if (!strpbrk(value, ",:\n\""))
-        return tern_strdup(ctx, value);
-    json_t *text = tern_json_text(ctx, value);
-    char *dumped = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
-    char *out = dumped ? tern_strdup(ctx, dumped) : NULL;
-    free(dumped);
-    json_decref(text);
-    if (!out && !tern_failed(ctx))
-        tern_fail(ctx, TERN_E_NO_MEMORY, "no memory for the infotext");
-    return out;
+    if (size[0] || size[1])
+        tern_infotext_add(l, name, tern_sprintf(l->ctx, "%dx%d", size[1], size[0]));
 }
 
-/* What another reader has to know of calls that are cut short. */
-static void cache_fields(const struct tern_job *j, char *out, size_t size)
+static void add_if(struct tern_infotext_line *l, const char *name, double value)
+{
+    if (value != 0)
+        tern_infotext_add_number(l, name, value);
+}
+
+/* What A1111 has no fields for: SDXL's sizes and scores as they were given, and parts of the steps without a refiner. */
+static void add_xl(struct tern_infotext_line *l, const struct tern_txt2img_params *q)
+{
+    const bool refiner = q->refiner.name && q->denoising_end > 0;
+    add_size(l, "SDXL original size", q->original_size);
+    add_size(l, "SDXL target size", q->target_size);
+    add_if(l, "SDXL crop top", q->crops_coords_top_left[0]);
+    add_if(l, "SDXL crop left", q->crops_coords_top_left[1]);
+    add_size(l, "SDXL negative original size", q->negative_original_size);
+    add_size(l, "SDXL negative target size", q->negative_target_size);
+    add_if(l, "SDXL negative crop top", q->negative_crops_coords_top_left[0]);
+    add_if(l, "SDXL negative crop left", q->negative_crops_coords_top_left[1]);
+    add_if(l, "SDXL aesthetic score", refiner ? q->refiner.aesthetic_score : q->aesthetic_score);
+    add_if(l, "SDXL negative aesthetic score", refiner ? q->refiner.negative_aesthetic_score : q->negative_aesthetic_score);
+    if (refiner)
+        tern_infotext_add(l, "Refiner", tern_model_name(l->ctx, q->refiner.name));
+    add_if(l, refiner ? "Refiner switch at" : "Denoising end", q->denoising_end);
+    add_if(l, "Denoising start", q->denoising_start);
+}
+
+/* A VAE by itself, by the name of its file. */
+static void add_vae(struct tern_infotext_line *l, const struct tern_pipeline *p)
+{
+    const char *path = p->vae_alone ? tern_checkpoint_path(p->vae_alone) : NULL, *slash = path ? strrchr(path, '/') : NULL;
+    if (path)
+        tern_infotext_add_text(l, "VAE", slash && slash[1] ? slash + 1 : path);
+}
+
+/* Textual inversions that the prompts name. */
+static void add_embeddings(struct tern_infotext_line *l, const struct tern_job *j)
+{
+    bool *used = j->p->n_embeddings ? tern_calloc(l->ctx, (size_t)j->p->n_embeddings, sizeof(*used)) : NULL;
+    if (!used)
+        return;
+    tern_job_mark_embeddings(j, used);
+    if (j->hires)
+        tern_job_mark_embeddings(j->hires, used);
+    char *text = tern_pipeline_embedding_text(j->p, used);
+    if (text && *text)
+        tern_infotext_add_text(l, "TI hashes", text);
+    tern_free(l->ctx, text);
+    tern_free(l->ctx, used);
+}
+
+/* Calls that are cut short. */
+static void add_cache(struct tern_infotext_line *l, const struct tern_job *j)
 {
     const struct tern_txt2img_params *q = &j->params;
-    char number[NUMBER_TEXT];
-    out[0] = 0;
     if (!j->caches)
         return;
-    size_t used = (size_t)snprintf(out, size, ", DeepCache interval: %d, DeepCache branch: %d", q->cache_interval, q->cache_branch_id);
-    if (q->cache_pow != 0 && used < size)
-        snprintf(out + used, size - used, ", DeepCache center: %d, DeepCache pow: %s", q->cache_center, number_text(q->cache_pow, number));
+    tern_infotext_add_number(l, "DeepCache interval", q->cache_interval);
+    tern_infotext_add_number(l, "DeepCache branch", q->cache_branch_id);
+    if (q->cache_pow != 0) {
+        tern_infotext_add_number(l, "DeepCache center", q->cache_center);
+        tern_infotext_add_number(l, "DeepCache pow", q->cache_pow);
+    }
 }
 
 static int count_tags(const char *loras)
@@ -141,50 +188,61 @@ static int count_tags(const char *loras)
     return n;
 }
 
-/* What tern needs to read its own text: A1111's programs take a prompt to be in their syntax. */
-static void own_fields(const struct tern_job *j, const char *loras, char *out, size_t size)
+/* The version, and what tern needs to read its own text: A1111's programs take a prompt to be in their syntax. */
+static void add_own_fields(struct tern_infotext_line *l, const struct tern_job *j, const char *loras)
 {
-    int tags = count_tags(loras);
-    out[0] = 0;
+    tern_infotext_add(l, "Version", tern_sprintf(l->ctx, "tern %s", tern_version()));
     if (j->params.prompt_syntax == TERN_PROMPT_A1111)
-        snprintf(out, size, ", Prompt syntax: a1111");
-    else if (tags)
-        snprintf(out, size, ", LoRA tags: %d", tags);
+        tern_infotext_add_text(l, "Prompt syntax", "a1111");
+    else if (count_tags(loras))
+        tern_infotext_add_number(l, "LoRA tags", count_tags(loras));
+}
+
+/* The last line, in A1111's order. */
+static void add_fields(struct tern_infotext_line *l, const struct tern_job *j, int i)
+{
+    const struct tern_txt2img_params *q = &j->params;
+    tern_infotext_add_number(l, "Steps", q->steps);
+    tern_infotext_add_text(l, "Sampler", a1111_sampler(tern_scheduler_sampler(j->scheduler)));
+    if (q->schedule != TERN_SCHEDULE_DEFAULT)
+        tern_infotext_add_text(l, "Schedule type", tern_schedule_label(q->schedule));
+    tern_infotext_add_number(l, "CFG scale", q->cfg);
+    if (tern_pipeline_edits(j->p))
+        tern_infotext_add_number(l, "Image CFG scale", q->image_guidance_scale);
+    tern_infotext_add(l, "Seed", tern_sprintf(l->ctx, "%llu", (unsigned long long)(q->seed + (uint64_t)i)));
+    tern_infotext_add(l, "Size", tern_sprintf(l->ctx, "%dx%d", q->width, q->height));
+    tern_infotext_add_text(l, "Model", j->p->name);
+    add_vae(l, j->p);
+    if (q->clip_skip > 1)
+        tern_infotext_add_number(l, "Clip skip", q->clip_skip);
+    tern_infotext_add_text(l, "RNG", q->generator == TERN_GENERATOR_CUDA ? "NV" : "CPU");
+    if (q->init_image || j->hires)
+        tern_infotext_add_number(l, "Denoising strength", j->hires ? q->hires.denoising_strength : q->strength);
+    add_options(l, j);
+    add_embeddings(l, j);
+    add_prompt_fields(l, j);
+    add_hires(l, j);
+    add_xl(l, q);
+    add_cache(l, j);
 }
 
 char *tern_job_infotext(const struct tern_job *j, int i)
 {
-    const struct tern_txt2img_params *q = &j->params;
     struct tern_context *ctx = j->p->ctx;
-    char strength[64] = "", schedule[64] = "", image_cfg[64] = "", options[256], skip[64], more[64], own[64], cache[160],
-         number[NUMBER_TEXT];
-    const char *negative = q->negative_prompt;
+    struct tern_infotext_line line = {.ctx = ctx};
+    const char *negative = j->params.negative_prompt;
     /* SDXL: an empty text is not the same as none */
     bool empty_counts = j->p->force_zeros && j->guided && !j->zero_negative;
-    if (q->init_image)
-        snprintf(strength, sizeof(strength), ", Denoising strength: %s", number_text(q->strength, number));
-    if (q->schedule != TERN_SCHEDULE_DEFAULT)
-        snprintf(schedule, sizeof(schedule), " Schedule type: %s,", tern_schedule_label(q->schedule));
-    if (tern_pipeline_edits(j->p))
-        snprintf(image_cfg, sizeof(image_cfg), ", Image CFG scale: %s", number_text(q->image_guidance_scale, number));
-    write_options(j, options, sizeof(options));
-    prompt_fields(j, sizeof(skip), skip, more);
-    cache_fields(j, cache, sizeof(cache));
     /* tags are read as the first model's: there is no place for those of a second */
-    char *loras = q->denoising_start > 0 ? tern_strdup(ctx, "") : tern_pipeline_lora_text(j->p),
-         *model = loras ? quoted(ctx, j->p->name) : NULL, *text = NULL;
-    if (model) {
-        own_fields(j, loras, own, sizeof(own));
-        text = tern_sprintf(ctx,
-                            "%s%s%s%s\nSteps: %d, Sampler: %s,%s CFG scale: %s%s, Seed: %llu, Size: %dx%d, Model: %s%s%s%s%s%s%s, "
-                            "Version: tern %s%s",
-                            q->prompt, loras, negative[0] || empty_counts ? "\nNegative prompt: " : "", negative, q->steps,
-                            a1111_sampler(tern_scheduler_sampler(j->scheduler)), schedule, number_text(q->cfg, number), image_cfg,
-                            (unsigned long long)(q->seed + (uint64_t)i), q->width, q->height, model, skip,
-                            q->generator == TERN_GENERATOR_CUDA ? ", RNG: NV" : ", RNG: CPU", strength, options, more, cache,
-                            tern_version(), own);
+    char *loras = j->params.denoising_start > 0 ? tern_strdup(ctx, "") : tern_pipeline_lora_text(j->p), *text = NULL;
+    if (loras) {
+        add_fields(&line, j, i);
+        add_own_fields(&line, j, loras);
+        if (line.text)
+            text = tern_sprintf(ctx, "%s%s%s%s\n%s", j->params.prompt, loras, negative[0] || empty_counts ? "\nNegative prompt: " : "",
+                                negative, line.text);
     }
-    tern_free(ctx, model);
+    tern_free(ctx, line.text);
     tern_free(ctx, loras);
     if (text)
         make_utf8(text);

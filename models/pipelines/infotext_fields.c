@@ -138,7 +138,12 @@ static void read_lines(struct span text, char *prompt, char *negative, bool *has
 
 enum tern_status tern_infotext_split(struct tern_context *ctx, const char *text, struct tern_infotext_fields *out)
 {
+    struct tern_ints characters = {.ctx = ctx};
     *out = (struct tern_infotext_fields){0};
+    enum tern_status st = tern_utf8_decode(text, strlen(text), "infotext", &characters);
+    tern_ints_free(&characters);
+    if (st)
+        return st;
     struct span all = strip((struct span){text, strlen(text)}), last = all;
     for (size_t i = all.size; i > 0; i--)
         if (all.s[i - 1] == '\n') {

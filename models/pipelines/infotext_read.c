@@ -9,12 +9,17 @@
 #include "core/context.h"
 #include "models/pipelines/infotext.h"
 #include "models/pipelines/pipeline.h"
+#include "models/pipelines/upscale.h"
 #include "models/prompts/prompts.h"
 #include "models/schedulers/scheduler.h"
+
+#define SIZE_MOST 8192
+#define XL_MOST 65536
 
 struct reading {
     struct tern_txt2img_params params;
     bool ours;                   /* tern wrote it */
+    bool hires;                  /* there is a second pass */
     enum tern_schedule schedule; /* by its own field; TERN_SCHEDULE_COUNT: there is none */
     unsigned takes;              /* options of the sampler */
     int tags;                    /* of LoRAs behind the prompt */
@@ -92,15 +97,17 @@ static bool take_seed(struct reading *r, const char *v)
     return ok;
 }
 
-static bool take_size(struct reading *r, const char *v)
+static bool take_pair(const char *v, int least, int most, int *width, int *height)
 {
-    int width = 0, height = 0, end = 0;
-    if (sscanf(v, "%5dx%5d%n", &width, &height, &end) != 2 || v[end] || width < 8 || height < 8 || width > 8192 || height > 8192)
+    int w = 0, h = 0, end = 0;
+    if (sscanf(v, "%5dx%5d%n", &w, &h, &end) != 2 || v[end] || w < least || h < least || w > most || h > most)
         return false;
-    r->params.width = width;
-    r->params.height = height;
+    *width = w;
+    *height = h;
     return true;
 }
+
+static bool take_size(struct reading *r, const char *v) { return take_pair(v, 8, SIZE_MOST, &r->params.width, &r->params.height); }
 
 static bool take_sampler(struct reading *r, const char *v)
 {
@@ -180,6 +187,114 @@ static bool take_interval(struct reading *r, const char *v) { return take_int(v,
 static bool take_branch(struct reading *r, const char *v) { return take_int(v, 0, 1000, &r->params.cache_branch_id); }
 static bool take_center(struct reading *r, const char *v) { return take_int(v, 0, 1000, &r->params.cache_center); }
 static bool take_pow(struct reading *r, const char *v) { return number(v, 1.0000001, 10, &r->params.cache_pow); }
+static bool take_hr_scale(struct reading *r, const char *v) { return r->hires = number(v, 1e-3, 8192, &r->params.hires.hr_scale); }
+
+static bool take_hr_resize(struct reading *r, const char *v)
+{
+    struct tern_hires *h = &r->params.hires;
+    if (!take_pair(v, 0, SIZE_MOST, &h->hr_resize_x, &h->hr_resize_y) || (!h->hr_resize_x && !h->hr_resize_y))
+        return false;
+    return r->hires = true;
+}
+
+static bool take_hr_steps(struct reading *r, const char *v)
+{
+    return r->hires && take_int(v, 1, 1000, &r->params.hires.hr_second_pass_steps);
+}
+
+static bool take_hr_upscaler(struct reading *r, const char *v)
+{
+    const struct tern_upscaler *u = tern_upscaler_find(v);
+    if (r->hires && u)
+        r->params.hires.hr_upscaler = u->name;
+    return r->hires && u;
+}
+
+static bool take_hr_sampler(struct reading *r, const char *v)
+{
+    struct tern_hires *h = &r->params.hires;
+    const enum tern_sampler s = r->hires ? tern_sampler_parse(v, &h->hr_schedule) : TERN_SAMPLER_COUNT;
+    if (s < TERN_SAMPLER_COUNT)
+        h->hr_sampler = s;
+    return s < TERN_SAMPLER_COUNT;
+}
+
+/* A1111's own default is the one of choose_schedule. */
+static bool take_hr_schedule(struct reading *r, const char *v)
+{
+    const enum tern_schedule s = r->hires ? tern_schedule_parse(v) : TERN_SCHEDULE_COUNT;
+    if (s < TERN_SCHEDULE_COUNT)
+        r->params.hires.hr_schedule = s == TERN_SCHEDULE_DEFAULT ? TERN_SCHEDULE_NORMAL : s;
+    return s < TERN_SCHEDULE_COUNT;
+}
+
+static bool take_hr_cfg(struct reading *r, const char *v)
+{
+    const bool ok = r->hires && number(v, 0, 1000, &r->params.hires.hr_cfg);
+    if (ok)
+        r->params.hires.hr_cfg = fmax(r->params.hires.hr_cfg, 1);
+    return ok;
+}
+
+/* The fields' own texts, of which the result gets copies. */
+static bool take_hr_prompt(struct reading *r, const char *v)
+{
+    r->params.hires.hr_prompt = v;
+    return r->hires;
+}
+
+static bool take_hr_negative(struct reading *r, const char *v)
+{
+    r->params.hires.hr_negative_prompt = v;
+    return r->hires;
+}
+
+static bool take_xl_size(const char *v, int out[2])
+{
+    int width = 0, height = 0;
+    if (!take_pair(v, 1, XL_MOST, &width, &height))
+        return false;
+    out[0] = height;
+    out[1] = width;
+    return true;
+}
+
+static bool take_original(struct reading *r, const char *v) { return take_xl_size(v, r->params.original_size); }
+static bool take_target(struct reading *r, const char *v) { return take_xl_size(v, r->params.target_size); }
+static bool take_top(struct reading *r, const char *v) { return take_int(v, 1, XL_MOST, &r->params.crops_coords_top_left[0]); }
+static bool take_left(struct reading *r, const char *v) { return take_int(v, 1, XL_MOST, &r->params.crops_coords_top_left[1]); }
+static bool take_negative_original(struct reading *r, const char *v) { return take_xl_size(v, r->params.negative_original_size); }
+static bool take_negative_target(struct reading *r, const char *v) { return take_xl_size(v, r->params.negative_target_size); }
+
+static bool take_negative_top(struct reading *r, const char *v)
+{
+    return take_int(v, 1, XL_MOST, &r->params.negative_crops_coords_top_left[0]);
+}
+
+static bool take_negative_left(struct reading *r, const char *v)
+{
+    return take_int(v, 1, XL_MOST, &r->params.negative_crops_coords_top_left[1]);
+}
+
+static bool take_score(struct reading *r, const char *v) { return number(v, -1000, 1000, &r->params.aesthetic_score); }
+static bool take_negative_score(struct reading *r, const char *v) { return number(v, -1000, 1000, &r->params.negative_aesthetic_score); }
+static bool take_end(struct reading *r, const char *v) { return r->ours && number(v, 1e-6, 0.999999, &r->params.denoising_end); }
+static bool take_switch(struct reading *r, const char *v)
+{
+    return r->params.refiner.name && number(v, 1e-6, 0.999999, &r->params.denoising_end);
+}
+
+static bool take_refiner(struct reading *r, const char *v)
+{
+    r->params.refiner.name = v; /* of which the result gets a copy */
+    return true;
+}
+
+static bool take_discard(struct reading *r, const char *v)
+{
+    const struct tern_sampler_fns *fns = tern_sampler_fns(r->params.sampler);
+    return r->params.sampler_options.discard_penultimate_sigma = !strcmp(v, "True") && fns && fns->has_schedules;
+}
 
 /* Fields that are followed, in the order in which they are read: options depend on the sampler. */
 static const struct {
@@ -188,6 +303,8 @@ static const struct {
 } known[] = {
     {"Version", take_nothing},
     {"Model", take_nothing},
+    {"VAE", take_nothing},
+    {"TI hashes", take_nothing},
     {"Batch size", take_nothing}, /* each picture of a batch has its own seed */
     {"Batch pos", take_nothing},
     {"Prompt syntax", take_syntax},
@@ -215,11 +332,34 @@ static const struct {
     {"DeepCache branch", take_branch},
     {"DeepCache center", take_center},
     {"DeepCache pow", take_pow},
+    {"Discard penultimate sigma", take_discard},
+    {"Hires upscale", take_hr_scale},
+    {"Hires resize", take_hr_resize},
+    {"Hires steps", take_hr_steps},
+    {"Hires upscaler", take_hr_upscaler},
+    {"Hires sampler", take_hr_sampler},
+    {"Hires schedule type", take_hr_schedule},
+    {"Hires CFG Scale", take_hr_cfg},
+    {"Hires prompt", take_hr_prompt},
+    {"Hires negative prompt", take_hr_negative},
+    {"SDXL original size", take_original},
+    {"SDXL target size", take_target},
+    {"SDXL crop top", take_top},
+    {"SDXL crop left", take_left},
+    {"SDXL negative original size", take_negative_original},
+    {"SDXL negative target size", take_negative_target},
+    {"SDXL negative crop top", take_negative_top},
+    {"SDXL negative crop left", take_negative_left},
+    {"SDXL aesthetic score", take_score},
+    {"SDXL negative aesthetic score", take_negative_score},
+    {"Refiner", take_refiner},
+    {"Refiner switch at", take_switch},
+    {"Denoising end", take_end},
 };
 #define KNOWN (sizeof(known) / sizeof(*known))
 
 /* A1111's samplers of k-diffusion step through all noise levels evenly when nothing else is said; the checkpoint's own
- * scheduler, which is the default here, does not. */
+ * scheduler, which is the default here, does not. Some discard a level without saying so. */
 static void choose_schedule(struct reading *r)
 {
     const struct tern_sampler_fns *fns = tern_sampler_fns(r->params.sampler);
@@ -227,6 +367,8 @@ static void choose_schedule(struct reading *r)
         r->params.schedule = r->schedule;
     if (!r->ours && r->params.schedule == TERN_SCHEDULE_DEFAULT && fns && fns->has_schedules && r->params.sampler != TERN_SAMPLER_UNIPC)
         r->params.schedule = TERN_SCHEDULE_NORMAL;
+    if (!r->ours && fns && fns->discards)
+        r->params.sampler_options.discard_penultimate_sigma = true;
 }
 
 #define MOST_IGNORED 4096 /* bytes of the list, and of a value in it */
@@ -274,7 +416,34 @@ static enum tern_status follow(struct tern_context *ctx, const struct tern_infot
             return tern_error_status(ctx);
     }
     choose_schedule(r);
+    if (r->hires) { /* the strength is that of the second pass */
+        r->params.hires.denoising_strength = r->params.strength;
+        r->params.strength = 0;
+    }
+    if (r->params.refiner.name) { /* it is told the scores */
+        struct tern_txt2img_params *p = &r->params;
+        p->refiner.aesthetic_score = p->aesthetic_score;
+        p->refiner.negative_aesthetic_score = p->negative_aesthetic_score;
+        p->aesthetic_score = p->negative_aesthetic_score = 0;
+    }
     return TERN_OK;
+}
+
+static char *copy(struct tern_context *ctx, const char *text) { return text ? tern_strdup(ctx, text) : NULL; }
+
+/* Texts of fields become the result's. */
+static enum tern_status copy_texts(struct tern_context *ctx, const struct tern_infotext_fields *f, struct tern_txt2img_params *q,
+                                   struct tern_infotext *out)
+{
+    const char *embeddings = tern_infotext_field(f, "TI hashes");
+    q->hires.hr_prompt = copy(ctx, q->hires.hr_prompt);
+    q->hires.hr_negative_prompt = copy(ctx, q->hires.hr_negative_prompt);
+    q->refiner.name = copy(ctx, q->refiner.name);
+    out->params = *q;
+    out->model = copy(ctx, tern_infotext_field(f, "Model"));
+    out->vae = copy(ctx, tern_infotext_field(f, "VAE"));
+    out->embeddings = tern_strdup(ctx, embeddings ? embeddings : "");
+    return tern_error_status(ctx);
 }
 
 /* A plain prompt is text, so the tags that stand behind it are known by their number alone. Cuts them off. */
@@ -297,7 +466,7 @@ static char *cut_tags(struct tern_context *ctx, char *prompt, int n)
 
 static enum tern_status fill(struct tern_context *ctx, struct tern_infotext_fields *f, struct tern_infotext *out)
 {
-    const char *version = tern_infotext_field(f, "Version"), *model = tern_infotext_field(f, "Model");
+    const char *version = tern_infotext_field(f, "Version");
     struct reading r = {.ours = version && !strncmp(version, "tern ", 5), .schedule = TERN_SCHEDULE_COUNT};
     r.params.prompt_syntax = r.ours ? TERN_PROMPT_PLAIN : TERN_PROMPT_A1111;
     r.params.generator = r.ours ? TERN_GENERATOR_CPU : TERN_GENERATOR_CUDA;
@@ -305,10 +474,8 @@ static enum tern_status fill(struct tern_context *ctx, struct tern_infotext_fiel
     if (!out->ignored || follow(ctx, f, &r, &out->ignored))
         return tern_error_status(ctx);
     out->loras = cut_tags(ctx, f->prompt, r.params.prompt_syntax == TERN_PROMPT_PLAIN ? r.tags : 0);
-    out->model = model ? tern_strdup(ctx, model) : NULL;
-    if (!out->loras || (model && !out->model))
+    if (copy_texts(ctx, f, &r.params, out))
         return tern_error_status(ctx);
-    out->params = r.params;
     out->params.prompt = f->prompt;
     out->params.negative_prompt = f->negative;
     f->prompt = f->negative = NULL; /* they are the result's now */
@@ -335,7 +502,17 @@ enum tern_status tern_infotext_read(struct tern_context *ctx, const char *text, 
 
 void tern_infotext_free(struct tern_context *ctx, struct tern_infotext *t)
 {
-    void *all[] = {(void *)(uintptr_t)t->params.prompt, (void *)(uintptr_t)t->params.negative_prompt, t->model, t->loras, t->ignored};
+    const struct tern_hires *h = &t->params.hires;
+    void *all[] = {(void *)(uintptr_t)t->params.prompt,
+                   (void *)(uintptr_t)t->params.negative_prompt,
+                   (void *)(uintptr_t)h->hr_prompt,
+                   (void *)(uintptr_t)h->hr_negative_prompt,
+                   (void *)(uintptr_t)t->params.refiner.name,
+                   t->model,
+                   t->vae,
+                   t->embeddings,
+                   t->loras,
+                   t->ignored};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         tern_free(ctx, all[i]);
     *t = (struct tern_infotext){0};

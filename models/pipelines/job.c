@@ -72,10 +72,26 @@ static enum tern_status check_latents(struct tern_job *j)
     return TERN_OK;
 }
 
-enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params)
+static enum tern_status make_scheduler(struct tern_job *j)
+{
+    struct tern_context *ctx = j->p->ctx;
+    const struct tern_txt2img_params *q = &j->params;
+    const char *given = q->schedule_config;
+    if (!given && tern_pipeline_edits(j->p)) /* diffusers' pipelines for them correct no old files */
+        given = tern_pipeline_scheduler(j->p);
+    char *config = given ? tern_strdup(ctx, given) : tern_scheduler_correct(ctx, tern_pipeline_scheduler(j->p), q->sampler, q->mask_image);
+    if (config)
+        j->scheduler = tern_scheduler_create(ctx, config, q->sampler, q->schedule);
+    tern_free(ctx, config);
+    if (!j->scheduler || tern_scheduler_set_options(j->scheduler, &q->sampler_options) ||
+        tern_scheduler_set_steps(j->scheduler, q->steps) || tern_scheduler_set_batch(j->scheduler, q->count))
+        return tern_error_status(ctx);
+    return TERN_OK;
+}
+
+enum tern_status tern_job_prepare_pass(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params)
 {
     struct tern_context *ctx = p->ctx;
-    memset(j, 0, sizeof(*j));
     j->p = p;
     j->start = tern_now();
     if (params)
@@ -92,26 +108,25 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
     j->zero_negative = j->zero_negative && j->guided;
     if (check_latents(j) || tern_job_check_preview(j))
         return tern_error_status(ctx);
-    const char *given = j->params.schedule_config;
-    if (!given && tern_pipeline_edits(p)) /* diffusers' pipelines for them correct no old files */
-        given = tern_pipeline_scheduler(p);
-    char *config =
-        given ? tern_strdup(ctx, given) : tern_scheduler_correct(ctx, tern_pipeline_scheduler(p), j->params.sampler, j->params.mask_image);
-    if (config)
-        j->scheduler = tern_scheduler_create(ctx, config, j->params.sampler, j->params.schedule);
-    tern_free(ctx, config);
-    if (!j->scheduler || tern_scheduler_set_options(j->scheduler, &j->params.sampler_options) ||
-        tern_scheduler_set_steps(j->scheduler, j->params.steps) || tern_scheduler_set_batch(j->scheduler, j->params.count))
-        return tern_error_status(ctx);
-    if (tern_job_choose_calls(j) || tern_job_plan_cache(j))
+    if (make_scheduler(j) || tern_job_choose_calls(j) || tern_job_plan_cache(j))
         return tern_error_status(ctx);
     return tern_job_read_prompts(j);
+}
+
+enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params)
+{
+    memset(j, 0, sizeof(*j));
+    if (tern_job_prepare_pass(j, p, params) || !params)
+        return tern_error_status(p->ctx);
+    return tern_job_prepare_hires(j, params);
 }
 
 void tern_job_destroy(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
-    void *all[] = {j->generator, j->latents, j->noise, j->image_latents, j->masked_latents, j->mask, j->whole};
+    void *all[] = {j->generator, j->latents, j->noise, j->image_latents, j->masked_latents, j->mask, j->whole, j->upscaling, j->hires};
+    if (j->hires)
+        tern_job_destroy(j->hires);
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         tern_free(ctx, all[i]);
     tern_job_free_conditions(j);

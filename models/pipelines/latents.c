@@ -145,6 +145,17 @@ enum tern_status tern_job_start_from_noise(struct tern_job *j)
     return tern_error_status(j->p->ctx);
 }
 
+/* The latents of the first pass in another size, with noise on them. */
+static enum tern_status start_from_first(struct tern_job *j)
+{
+    const int64_t n = j->params.count * j->picture;
+    for (int i = 0; i < j->params.count; i++)
+        draw_noise(j, i);
+    if (tern_job_upscale(j) == TERN_OK)
+        tern_scheduler_add_noise(j->scheduler, j->begin, j->latents, j->noise, j->latents, n);
+    return tern_error_status(j->p->ctx);
+}
+
 enum tern_status tern_job_start_latents(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
@@ -159,6 +170,7 @@ enum tern_status tern_job_start_latents(struct tern_job *j)
         return tern_error_status(ctx);
     enum tern_status status = tern_pipeline_edits(j->p) ? tern_job_start_edit(j)
                               : j->params.init_image    ? start_from_picture(j)
+                              : j->first                ? start_from_first(j)
                                                         : tern_job_start_from_noise(j);
     if (j->params.ensd)
         seed_generators(j, j->params.ensd);

@@ -267,8 +267,7 @@ static enum tern_status load_tokenizer_2(struct tern_pipeline *p)
     return TERN_OK;
 }
 
-/* "/models/sd-v1-5.safetensors" -> "sd-v1-5" */
-static char *model_name(struct tern_context *ctx, const char *path)
+char *tern_model_name(struct tern_context *ctx, const char *path)
 {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
@@ -325,7 +324,7 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
     bool zh = model && !strcmp(model, "demo-zh"), shipped = p->shipped;
     char *path = shipped ? tern_demo_path(ctx, model ? model : "demo") : tern_strdup(ctx, model);
     if (path && check_params(ctx, &p->params) == TERN_OK && (!shipped || check_shipped(ctx, path, zh) == TERN_OK)) {
-        p->name = shipped ? tern_strdup(ctx, model ? model : "demo") : model_name(ctx, path);
+        p->name = shipped ? tern_strdup(ctx, model ? model : "demo") : tern_model_name(ctx, path);
         p->checkpoint = tern_checkpoint_open(ctx, path);
         if (p->checkpoint && zh)
             open_shared(p);

@@ -4,6 +4,7 @@
 
 #include "models/files/lora.h"
 #include "models/pipelines/pipeline.h"
+#include "models/prompts/prompts.h"
 
 #define MAX_LORAS 256
 
@@ -215,7 +216,8 @@ char *tern_pipeline_lora_text(const struct tern_pipeline *p)
         if (p->loras[i].scale == 0)
             continue;
         int n = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
-        char *more = tern_sprintf(p->ctx, "%s <lora:%.*s:%g>", text, n, name, p->loras[i].scale);
+        char scale[TERN_NUMBER_TEXT];
+        char *more = tern_sprintf(p->ctx, "%s <lora:%.*s:%s>", text, n, name, tern_prompt_number_text(p->loras[i].scale, scale));
         tern_free(p->ctx, text);
         text = more;
     }

@@ -74,20 +74,29 @@ static size_t unet_runs(const struct tern_job *j)
            more * (size_t)tern_job_deep_values(j) * tern_dtype_size(j->p->params.dtype);
 }
 
+/* Whether the second pass finds a component of the first one where it was. */
+static bool stays(const struct tern_job *j, const char *component)
+{
+    return component[0] == 't' ? j->p->params.keep_text_encoder : component[0] != 'v' && !j->sequential;
+}
+
 /* Brings a component into memory, binds it and runs its plan. What stays is counted, and is the result. */
 static size_t run(struct tally *t, const char *component)
 {
     struct tern_pipeline *p = t->j->p;
-    const struct tern_stage stage = tern_job_stage(t->j, component), shallow = tern_job_shallow_stage(t->j);
+    const struct tern_job *first = t->j->first;
+    const bool beside = first && stays(first, component), left = first && !beside && (component[0] == 'u' || component[0] == 'p');
+    const struct tern_stage stage = tern_job_stage(t->j, component), other = tern_job_stage(beside ? first : t->j, component),
+                            shallow = tern_job_shallow_stage(t->j);
     const struct tern_plan *plan = tern_pipeline_plan(p, &stage);
-    size_t bound = plan ? tern_pipeline_bind_bytes(p, &stage) : 0;
+    size_t bound = plan ? tern_pipeline_bind_bytes(p, &stage, beside ? &other : NULL) : 0;
     if (!plan)
         return 0;
     if (stage.part == TERN_UNET_KEEPS)
-        bound += tern_pipeline_bind_bytes(p, &shallow);
+        bound += tern_pipeline_bind_bytes(p, &shallow, &stage);
     bool there;
     const struct tern_part *part = part_of(p, component, &there);
-    if (!there) {
+    if (!beside && (!there || left)) {
         take(t, part->module + part->loading);
         give(t, part->module + part->loading);
         bound += part->module;
@@ -141,6 +150,10 @@ static void start_latents(struct tally *t)
     const struct tern_job *j = t->j;
     size_t latents = (size_t)(j->params.count * j->picture) * sizeof(float);
     take(t, 2 * latents + (size_t)j->params.count * sizeof(struct tern_generator)); /* latents, noise */
+    if (j->first) {
+        take(t, tern_job_upscale_bytes(j));
+        give(t, tern_job_upscale_bytes(j));
+    }
     if (!j->params.init_image)
         return;
     take(t, (j->params.mask_image ? 2 : 1) * latents + (size_t)(j->lh * j->lw) * sizeof(float));
@@ -180,12 +193,14 @@ static void sample(struct tally *t)
         rows(j) * (size_t)(2 * u->pooled + 2 * (j->tokens ? j->tokens : tern_tokenizer_max_length(j->p->tokenizer)) * u->context[0] +
                            u->channels[0]);
     double low, high;
-    size_t brownian = tern_scheduler_noise_range(j->scheduler, &low, &high) ? tern_brownian_bytes(low, high, j->picture) : 0;
+    size_t brownian = tern_job_noise_range(j, &low, &high) ? tern_brownian_bytes(low, high, j->picture) : 0;
     take(t, history * sizeof(float)); /* stays with the scheduler */
     take(t, (buffers + tensors) * sizeof(float) + brownian);
     size_t bound = run(t, "unet"), shown = preview(t);
     give(t, (buffers + tensors) * sizeof(float) + brownian);
-    if (j->sequential) /* the module leaves, too, which counts from the start if it was there */
+    if (j->sequential && j->first)
+        give(t, bound + shown);
+    else if (j->sequential) /* the module leaves, too, which counts from the start if it was there */
         give(t, bound + (j->p->unet ? j->p->unet_part.module : 0) + shown + (j->p->preview ? j->p->preview_part.module : 0));
 }
 
@@ -209,7 +224,7 @@ static size_t end_stage(struct tally *t, size_t before)
 static enum tern_status make_plans(struct tern_job *j)
 {
     static const char *const components[] = {"text_encoder", "unet", "vae_decoder", "vae_encoder"};
-    for (int i = j->p->second_only; i < (j->params.init_image ? 4 : 3); i++) {
+    for (int i = j->p->second_only; i < (j->params.init_image ? 4 : j->hires ? 2 : 3); i++) {
         const struct tern_stage stage = tern_job_stage(j, components[i]);
         tern_pipeline_plan(j->p, &stage);
     }
@@ -221,7 +236,7 @@ static enum tern_status make_plans(struct tern_job *j)
         tern_pipeline_plan(j->p, &second);
     if (j->p->preview_alone && j->params.on_preview)
         tern_pipeline_plan(j->p, &shown);
-    return tern_error_status(j->p->ctx);
+    return j->hires ? make_plans(j->hires) : tern_error_status(j->p->ctx);
 }
 
 enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak *peak)
@@ -233,12 +248,16 @@ enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak 
     struct tally t = {.j = j, .now = tern_memory_used(j->p->ctx) + SMALL};
     take(&t, tern_pipeline_making(j->p));
     give(&t, tern_pipeline_making(j->p));
-    encode_prompt(&t);
+    for (t.j = j; t.j; t.j = t.j->hires)
+        encode_prompt(&t);
     peak->most = end_stage(&t, peak->most);
-    start_latents(&t);
-    peak->vae = end_stage(&t, peak->vae);
-    sample(&t);
-    peak->sample = end_stage(&t, peak->sample);
+    for (t.j = j; t.j; t.j = t.j->hires) {
+        start_latents(&t);
+        peak->vae = end_stage(&t, peak->vae);
+        sample(&t);
+        peak->sample = end_stage(&t, peak->sample);
+    }
+    t.j = tern_job_last(j);
     decode(&t);
     peak->vae = end_stage(&t, peak->vae);
     peak->most = peak->sample > peak->most ? peak->sample : peak->most;

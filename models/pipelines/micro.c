@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "models/pipelines/pipeline.h"
+#include "models/schedulers/scheduler.h"
 
 #define MAX_SIZE 65536
 #define MAX_SCORE 1000
@@ -113,6 +114,8 @@ enum tern_status tern_job_choose_calls(struct tern_job *j)
                          tern_sampler_name(sampler));
     if (q->init_image && !tern_pipeline_edits(j->p))
         j->begin = tern_scheduler_begin_at(j->scheduler, q->strength);
+    if (j->first)
+        j->begin = tern_scheduler_skip(j->scheduler, j->skipped);
     if (q->denoising_start > 0)
         j->begin = tern_scheduler_begin_behind(j->scheduler, q->denoising_start);
     j->until = q->denoising_end > 0 ? tern_scheduler_calls_until(j->scheduler, q->denoising_end) : INT_MAX;

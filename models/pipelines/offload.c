@@ -31,8 +31,8 @@ struct way {
     size_t unet_algorithm, vae_algorithm, resident, arena;
 };
 
-/* Predicts the peak of a way. The plans of the one that was tried before go: another limit is another plan. */
-static enum tern_status try_way(struct tern_job *j, const struct way *way, struct tern_job_peak *peak)
+/* The plans of the way that was tried before go: another limit is another plan. */
+static void go(struct tern_job *j, const struct way *way)
 {
     static const char *const components[] = {"unet", "vae_decoder", "vae_encoder"};
     const struct tern_stage shallow = tern_job_shallow_stage(j);
@@ -50,6 +50,13 @@ static enum tern_status try_way(struct tern_job *j, const struct way *way, struc
     j->vae_algorithm = way->vae_algorithm;
     j->resident = way->resident;
     j->arena = way->arena;
+}
+
+/* Predicts the peak of a way. */
+static enum tern_status try_way(struct tern_job *j, const struct way *way, struct tern_job_peak *peak)
+{
+    for (struct tern_job *pass = j; pass; pass = pass->hires)
+        go(pass, way);
     return tern_job_predict_peak(j, peak);
 }
 
@@ -88,7 +95,7 @@ static enum tern_status tile(struct tern_job *j, struct way *way, struct tern_jo
     way->arena = 1;
     if (try_way(j, way, peak) || peak->vae > j->budget || use_room(j, way, &way->vae_algorithm, 0, 0.5, peak, &peak->vae))
         return tern_error_status(j->p->ctx);
-    const struct tern_stage stage = tern_job_stage(j, "vae_decoder");
+    const struct tern_stage stage = tern_job_stage(tern_job_last(j), "vae_decoder");
     const struct tern_plan *plan = tern_pipeline_plan(j->p, &stage);
     return plan ? use_room(j, way, &way->arena, tern_plan_facts(plan).arena, 1, peak, &peak->vae) : tern_error_status(j->p->ctx);
 }

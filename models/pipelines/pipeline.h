@@ -113,8 +113,8 @@ struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const struct tern_
 /* The same bound to the component's weights: a new reference, so that a callback's own jobs cannot take it away. A shallow UNet is bound
  * beside the one that keeps what it needs. */
 struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct tern_stage *stage);
-/* Memory that this binding would take now; 0 when it is there. */
-size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage);
+/* Memory that this binding would take now; 0 when it is there. `beside`: a stage of the same component that will be bound then; or NULL. */
+size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage, const struct tern_stage *beside);
 /* The most memory that making any of the plans took that have not been used yet. */
 size_t tern_pipeline_making(const struct tern_pipeline *p);
 /* Drops the bindings of a set of weights; their plans stay. */
@@ -151,6 +151,10 @@ static inline unsigned tern_pipeline_architecture(const struct tern_pipeline *p)
 struct tern_prompt_words tern_pipeline_words(const struct tern_pipeline *p, int encoder);
 /* Vector `row` of all embeddings together, as wide as the encoder; borrowed. */
 const float *tern_pipeline_vector(const struct tern_pipeline *p, int encoder, int64_t row);
+/* The first word whose vectors row is one of. */
+int tern_pipeline_word_of(const struct tern_pipeline *p, int encoder, int64_t row);
+/* "name: hash, name: hash" of the words that are used, as A1111's "TI hashes"; tern_free. */
+char *tern_pipeline_embedding_text(const struct tern_pipeline *p, const bool *used);
 void tern_pipeline_drop_embeddings(struct tern_pipeline *p);
 
 /* The checkpoint that holds a component: the pipeline's own, or the shared one for what that lacks; a VAE by itself before both. */
@@ -221,11 +225,28 @@ struct tern_job {
     bool caches;                          /* some calls of the UNet are shallow */
     bool *whole;                          /* those that are not, of the next `planned` calls; NULL: they follow from the interval */
     int planned;
+    struct tern_job *hires;           /* the second pass; NULL: there is none */
+    const struct tern_job *first;     /* of the second pass; else NULL */
+    int skipped;                      /* second pass: steps of params.steps that are not done */
+    struct tern_upscaling *upscaling; /* second pass: how its latents become of the first's */
 };
 
 /* Fills in defaults and checks everything that can be checked without computing. */
 enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params);
 void tern_job_destroy(struct tern_job *j);
+/* The same of one pass alone, in a job that is all zero, or has what tells a second pass. */
+enum tern_status tern_job_prepare_pass(struct tern_job *j, struct tern_pipeline *p, const struct tern_txt2img_params *params);
+
+/* hires.c. Makes the second pass that `params`, those of the caller, ask for, if any. */
+enum tern_status tern_job_prepare_hires(struct tern_job *j, const struct tern_txt2img_params *params);
+/* The pass that the pictures are of. */
+static inline struct tern_job *tern_job_last(struct tern_job *j) { return j->hires ? j->hires : j; }
+/* Its latents (without noise) of those of the first pass. */
+enum tern_status tern_job_upscale(struct tern_job *j);
+/* What that takes for a moment. */
+size_t tern_job_upscale_bytes(const struct tern_job *j);
+/* tern_scheduler_noise_range; of a second pass that of all steps, also of those that are not done, as in AUTOMATIC1111. */
+bool tern_job_noise_range(const struct tern_job *j, double *low, double *high);
 
 /* edit.c: a part of the checks; whether there are negative rows; the picture's latents, and noise to start from. */
 enum tern_status tern_job_check_edit(const struct tern_job *j);
@@ -277,6 +298,8 @@ double tern_job_guidance(const struct tern_job *j, int branch);
 /* For the infotext: the shorter of prompt and negative prompt was filled up; brackets say how much something counts. */
 bool tern_job_pads_prompt(const struct tern_job *j);
 bool tern_job_has_emphasis(const struct tern_job *j);
+/* Sets used[i] for each word i of the embeddings that the prompts have. */
+void tern_job_mark_embeddings(const struct tern_job *j, bool *used);
 /* What all states of the conditions take. */
 size_t tern_job_condition_bytes(const struct tern_job *j);
 
@@ -295,6 +318,7 @@ tern_tensor *tern_job_text_states(const struct tern_job *j, const struct tern_te
 enum tern_status tern_job_encode_prompt(struct tern_job *j);
 enum tern_status tern_job_start_latents(struct tern_job *j);
 enum tern_status tern_job_sample(struct tern_job *j);
+/* Of the last pass; texts tell of both. */
 enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images);
 
 /* decode.c: "vae_decoder" or "preview_decoder" in use, and host buffers of one picture. End it, also after an error. */
@@ -328,6 +352,8 @@ enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak 
  * the device that has too little. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 
+/* "/models/sd-v1-5.safetensors" -> "sd-v1-5"; tern_free. */
+char *tern_model_name(struct tern_context *ctx, const char *path);
 /* AUTOMATIC1111's "parameters" text of picture i; tern_free. */
 char *tern_job_infotext(const struct tern_job *j, int i);
 

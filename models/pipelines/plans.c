@@ -126,15 +126,14 @@ size_t tern_pipeline_making(const struct tern_pipeline *p)
     return most;
 }
 
-size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage)
+size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage, const struct tern_stage *beside)
 {
-    const struct tern_stage other = keeping(*stage);
-    const struct tern_plan *beside = stage->part == TERN_UNET_SHALLOW ? tern_pipeline_plan(p, &other) : NULL;
+    const struct tern_plan *other = beside ? tern_pipeline_plan(p, beside) : NULL;
     struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, stage);
     const struct tern_weights *weights = weights_of(p, stage->component);
-    if (!e || (e->binding && e->weights == weights))
+    if (!e || (e->binding && e->weights == weights) || e->plan == other)
         return 0;
-    return tern_plan_bind_bytes_beside(e->plan, weights, beside);
+    return tern_plan_bind_bytes_beside(e->plan, other, weights, stage->part == TERN_UNET_SHALLOW);
 }
 
 void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *weights)

@@ -67,18 +67,19 @@ static enum tern_status advance(struct tern_job *j, int call, struct step *s)
 enum tern_status tern_job_sample(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
+    const char *stage = j->first ? "hires" : "sample";
     double start = tern_now(), low, high;
     struct step s = {.noise = tern_alloc(ctx, (size_t)(j->params.count * j->picture) * sizeof(float))};
     tern_predictor_open(j, &s.predictor);
-    if (tern_scheduler_noise_range(j->scheduler, &low, &high))
+    if (tern_job_noise_range(j, &low, &high))
         s.brownian = tern_brownian_create(ctx, j->params.generator, low, high, j->picture);
     if (!tern_failed(ctx))
-        tern_report(ctx, "sample", 0, tern_job_expected_calls(j) - j->begin, 0);
+        tern_report(ctx, stage, 0, tern_job_expected_calls(j) - j->begin, 0);
     for (int i = j->begin; i < tern_job_calls(j) && !tern_failed(ctx); i++) {
         if (tern_check_cancel(ctx) || churn(j, i, &s) || tern_job_predict(j, i, &s.predictor) || advance(j, i, &s))
             break;
         int total = tern_job_expected_calls(j) - j->begin;
-        tern_report(ctx, "sample", i + 1 - j->begin, total, tern_now() - start);
+        tern_report(ctx, stage, i + 1 - j->begin, total, tern_now() - start);
         if (j->params.on_step)
             j->params.on_step(i + 1 - j->begin, total, j->latents, j->params.count * j->picture, j->params.on_step_user);
     }

@@ -24,6 +24,9 @@ size_t tern_prompt_space_before(const char *text, size_t size);
 bool tern_prompt_is_number(const char *s, size_t size);
 /* The number that a text begins with, whatever the locale. */
 double tern_prompt_number(const char *text);
+/* The shortest decimal that gives the number back; returns out. */
+#define TERN_NUMBER_TEXT 32
+const char *tern_prompt_number_text(double v, char out[TERN_NUMBER_TEXT]);
 
 /* ---- attention.c: (more), [less], (as much as that:1.3), BREAK */
 
@@ -60,7 +63,8 @@ struct tern_prompt_schedule {
     char **texts;                 /* each once */
     int n_parts, n_texts, capacity;
 };
-enum tern_status tern_prompt_schedule(struct tern_context *ctx, const char *text, int steps, struct tern_prompt_schedule *out);
+/* Of a second pass `before` is the number of steps of the first: whole numbers count on from there, parts from 1. Else 0. */
+enum tern_status tern_prompt_schedule(struct tern_context *ctx, const char *text, int steps, int before, struct tern_prompt_schedule *out);
 /* The same of a text without such syntax: it holds all the time. */
 enum tern_status tern_prompt_schedule_plain(struct tern_context *ctx, const char *text, struct tern_prompt_schedule *out);
 void tern_prompt_schedule_free(struct tern_prompt_schedule *s);

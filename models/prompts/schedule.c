@@ -27,7 +27,7 @@ struct reader {
     struct tern_context *ctx;
     const char *text;
     size_t size;
-    int steps;
+    int steps, before;  /* of this pass, of the one before it */
     struct pair *pairs; /* by the place of the opening bracket */
     char *out;          /* the text of a step */
     size_t used;
@@ -47,7 +47,9 @@ static bool read_when(const struct reader *r, size_t begin, size_t end, int *whe
     end -= tern_prompt_space_before(r->text + begin, end - begin);
     if (!tern_prompt_is_number(r->text + begin, end - begin))
         return false;
-    const double value = tern_prompt_number(r->text + begin) * (memchr(r->text + begin, '.', end - begin) ? r->steps : 1);
+    const double number = tern_prompt_number(r->text + begin);
+    const bool part = memchr(r->text + begin, '.', end - begin);
+    const double value = part ? (number - (r->before > 0)) * r->steps : number - r->before;
     *when = value >= r->steps ? r->steps : value <= INT_MIN ? INT_MIN : (int)value;
     return true;
 }
@@ -204,9 +206,9 @@ static enum tern_status read_parts(struct reader *r, const bool *ends, struct te
     return tern_error_status(r->ctx);
 }
 
-enum tern_status tern_prompt_schedule(struct tern_context *ctx, const char *text, int steps, struct tern_prompt_schedule *out)
+enum tern_status tern_prompt_schedule(struct tern_context *ctx, const char *text, int steps, int before, struct tern_prompt_schedule *out)
 {
-    struct reader r = {.ctx = ctx, .text = text, .size = strlen(text), .steps = steps};
+    struct reader r = {.ctx = ctx, .text = text, .size = strlen(text), .steps = steps, .before = before};
     *out = (struct tern_prompt_schedule){.ctx = ctx};
     out->parts = tern_calloc(ctx, (size_t)steps, sizeof(*out->parts));
     r.pairs = tern_calloc(ctx, r.size + 1, sizeof(*r.pairs));

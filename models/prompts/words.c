@@ -1,5 +1,6 @@
 /* Characters of prompts: what is white space, where a word stands alone; and which texts are prompts at all. */
 #include <locale.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,4 +106,17 @@ enum tern_status tern_prompt_check(struct tern_context *ctx, const char *what, c
             st = tern_fail(ctx, TERN_E_INVALID, "%s: at byte %zu more than %d brackets are open", what, i, TERN_PROMPT_DEPTH);
     }
     return st;
+}
+
+const char *tern_prompt_number_text(double v, char out[TERN_NUMBER_TEXT])
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(out, TERN_NUMBER_TEXT, "%.*g", digits, v);
+        char *comma = strchr(out, ','); /* of the program's locale */
+        if (comma)
+            *comma = '.';
+        if (tern_prompt_number(out) == v)
+            break;
+    }
+    return out;
 }

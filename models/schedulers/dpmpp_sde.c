@@ -134,6 +134,7 @@ const struct tern_sampler_fns tern_sampler_dpmpp_3m_sde = {
     .name = "dpm++3m_sde",
     .class_name = "k_diffusion.sample_dpmpp_3m_sde",
     .aliases = {"dpmpp3msde"},
+    .discards = true,
     .step = step_3m,
     COMMON,
 };

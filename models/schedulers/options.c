@@ -51,8 +51,18 @@ enum tern_status tern_scheduler_set_options(struct tern_scheduler *s, const stru
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (check(s, &all[i]))
             return TERN_E_INVALID;
-    s->options = (struct tern_sampler_options){or_default(q.eta, s->fns->eta), fmax(q.s_churn, 0), fmax(q.s_tmin, 0),
-                                               or_default(q.s_tmax, INFINITY), or_default(q.s_noise, 1)};
+    if (q.discard_penultimate_sigma && !s->fns->has_schedules) {
+        char list[256];
+        tern_sampler_list(list, sizeof(list), true);
+        return tern_fail(s->ctx, TERN_E_INVALID, "discard_penultimate_sigma: sampler %s does not have it; these do: %s", s->fns->name,
+                         list);
+    }
+    s->options = (struct tern_sampler_options){.eta = or_default(q.eta, s->fns->eta),
+                                               .s_churn = fmax(q.s_churn, 0),
+                                               .s_tmin = fmax(q.s_tmin, 0),
+                                               .s_tmax = or_default(q.s_tmax, INFINITY),
+                                               .s_noise = or_default(q.s_noise, 1),
+                                               .discard_penultimate_sigma = q.discard_penultimate_sigma};
     s->steps = s->calls = s->sigma_count = 0;
     return TERN_OK;
 }

@@ -65,12 +65,12 @@ const char *tern_sampler_name(enum tern_sampler s)
     return fns ? fns->name : s == TERN_SAMPLER_DEFAULT ? "default" : "?";
 }
 
-/* Lower case without blanks, '_' and '-'; "" when the name is too long to be one. */
+/* Lower case without blanks, brackets, '_' and '-'; "" when the name is too long to be one. */
 static void normalise(const char *name, char out[MAX_NAME])
 {
     size_t n = 0;
     for (; *name; name++) {
-        if (*name == ' ' || *name == '_' || *name == '-')
+        if (strchr(" ()_-", *name))
             continue;
         if (n == MAX_NAME - 1) {
             n = 0;
@@ -88,6 +88,13 @@ static bool same_name(const char *normal, const char *name)
         return false;
     normalise(name, other);
     return strcmp(normal, other) == 0;
+}
+
+bool tern_same_name(const char *a, const char *b)
+{
+    char normal[MAX_NAME];
+    normalise(a, normal);
+    return same_name(normal, b);
 }
 
 static bool is_called(const struct tern_sampler_fns *fns, const char *normal)

@@ -110,25 +110,38 @@ static void restart(struct tern_scheduler *s, int begin)
     s->row_memory = NULL;
 }
 
+/* The last level before the end goes, and the step to it. */
+static void discard_penultimate(struct tern_scheduler *s)
+{
+    const float end = s->sigmas[s->calls];
+    s->calls -= s->fns->calls_per_step;
+    s->sigmas[s->calls] = end;
+    s->sigma_count = s->calls + 1;
+}
+
 enum tern_status tern_scheduler_set_steps(struct tern_scheduler *s, int steps)
 {
     if (!s)
         return TERN_E_INVALID;
     restart(s, 0);
     s->steps = s->calls = s->sigma_count = 0;
-    if (steps < 1 || steps > s->config.num_train_timesteps)
-        return tern_fail(s->ctx, TERN_E_INVALID, "steps: expected 1..%lld (the model's training timesteps), found %d",
-                         (long long)s->config.num_train_timesteps, steps);
-    size_t room = TERN_SCHEDULER_ROOM(steps) + (size_t)s->fns->most_calls;
+    const int more = s->options.discard_penultimate_sigma;
+    if (steps < 1 || steps > s->config.num_train_timesteps - more)
+        return tern_fail(s->ctx, TERN_E_INVALID, "steps: expected 1..%lld (the model's training timesteps%s), found %d",
+                         (long long)s->config.num_train_timesteps - more, more ? " but the one that is discarded" : "", steps);
+    size_t room = TERN_SCHEDULER_ROOM(steps + more) + (size_t)s->fns->most_calls;
     tern_free(s->ctx, s->timesteps);
     tern_free(s->ctx, s->sigmas);
     s->timesteps = tern_calloc(s->ctx, room, sizeof(double));
     s->sigmas = tern_calloc(s->ctx, room, sizeof(float));
     enum tern_status status = TERN_E_NO_MEMORY;
     if (s->timesteps && s->sigmas) {
-        s->steps = steps;
+        s->steps = steps + more;
         status = s->fns->set_steps(s);
+        s->steps = steps;
     }
+    if (!status && more)
+        discard_penultimate(s);
     if (status)
         s->steps = s->calls = s->sigma_count = 0;
     return status;
@@ -183,10 +196,15 @@ int tern_scheduler_begin_at(struct tern_scheduler *s, double strength)
         return -1;
     }
     /* StableDiffusionImg2ImgPipeline.get_timesteps: counted in steps, whatever the number of calls. */
-    int skipped = s->steps - (int)(s->steps * strength), begin = skipped * s->fns->calls_per_step;
+    return tern_scheduler_skip(s, s->steps - (int)(s->steps * strength));
+}
+
+int tern_scheduler_skip(struct tern_scheduler *s, int steps)
+{
+    int begin = steps * s->fns->calls_per_step;
     if (s->fns->skip_steps) {
         restart(s, 0);
-        return s->fns->skip_steps(s, skipped) ? -1 : 0;
+        return s->fns->skip_steps(s, steps) ? -1 : 0;
     }
     restart(s, begin < s->calls ? begin : s->calls);
     return s->begin;

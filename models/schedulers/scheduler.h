@@ -63,6 +63,7 @@ struct tern_sampler_fns {
     const char *aliases[3]; /* other names, lower case, without blanks */
     enum tern_noise_form noise;
     bool has_schedules, has_sample_prediction;
+    bool discards;                         /* A1111 discards the last but one of its noise levels unasked */
     int calls_per_step;                    /* the `order` of diffusers, for img2img */
     int most_calls;                        /* 0: set_steps knows them all */
     unsigned takes;                        /* of TERN_TAKES_… */
@@ -120,10 +121,15 @@ struct tern_scheduler {
         .num_train_timesteps = 1000, .beta_start = 0.00085, .beta_end = 0.012, .timestep_spacing = TERN_SPACING_LINSPACE \
     }
 
+/* Begins behind so many steps: the first call, also as begin index, or -1 with the error recorded. */
+int tern_scheduler_skip(struct tern_scheduler *s, int steps);
+
 /* registry.c: the row of a sampler; NULL for DEFAULT and values that are none. */
 const struct tern_sampler_fns *tern_sampler_fns(enum tern_sampler sampler);
 /* "ddim, pndm, …" or, with schedules_only, those that take a schedule. */
 void tern_sampler_list(char *out, size_t size, bool schedules_only);
+/* Whether two names of something are the same to people: case, blanks, brackets, '_' and '-' do not count. */
+bool tern_same_name(const char *a, const char *b);
 /* "default, karras, …" */
 void tern_schedule_list(char *out, size_t size);
 

@@ -127,13 +127,17 @@ char *tern_clip_merges_text(struct tern_context *ctx)
     return text;
 }
 
-#define START "\"<|startoftext|>\""
-#define END "\"<|endoftext|>\""
-#define TOKENS(pad) "  \"bos_token\": " START ",\n  \"eos_token\": " END ",\n  \"pad_token\": " pad ",\n  \"unk_token\": " END
+/* Normalized: they stand in texts in any case, too, as with OpenAI's files. */
+#define TOKEN(type, text) \
+    "{" type "\"content\": \"" text "\", \"lstrip\": false, \"normalized\": true, \"rstrip\": false, \"single_word\": false}"
+#define TOKENS(type, pad)                                                            \
+    "  \"bos_token\": " TOKEN(type, "<|startoftext|>") ",\n  \"eos_token\": " TOKEN( \
+        type, "<|endoftext|>") ",\n  \"pad_token\": \"" pad "\",\n  \"unk_token\": " TOKEN(type, "<|endoftext|>")
+#define SPECIAL(pad) "{\n" TOKENS("", pad) "\n}\n"
 #define CONFIG(pad)                                                                                                            \
     "{\n  \"add_prefix_space\": false,\n  \"do_lower_case\": true,\n  \"errors\": \"replace\",\n  \"model_max_length\": 77,\n" \
-    "  \"tokenizer_class\": \"CLIPTokenizer\",\n" TOKENS(pad) "\n}\n"
+    "  \"tokenizer_class\": \"CLIPTokenizer\",\n" TOKENS("\"__type\": \"AddedToken\", ", pad) "\n}\n"
 
-const char *tern_clip_special_tokens(bool open_clip) { return open_clip ? "{\n" TOKENS("\"!\"") "\n}\n" : "{\n" TOKENS(END) "\n}\n"; }
+const char *tern_clip_special_tokens(bool open_clip) { return open_clip ? SPECIAL("!") : SPECIAL("<|endoftext|>"); }
 
-const char *tern_clip_tokenizer_config(bool open_clip) { return open_clip ? CONFIG("\"!\"") : CONFIG(END); }
+const char *tern_clip_tokenizer_config(bool open_clip) { return open_clip ? CONFIG("!") : CONFIG("<|endoftext|>"); }

@@ -15,7 +15,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static struct tern_context *fuzz_context(void)
+static inline struct tern_context *fuzz_context(void)
 {
     static struct tern_context *ctx;
     const struct tern_context_params params = {.threads = 1, .budget = BUDGET};
@@ -25,7 +25,7 @@ static struct tern_context *fuzz_context(void)
 }
 
 /* A reader must give either a finished set or an error with a message. */
-static void fuzz_check_status(struct tern_context *ctx, enum tern_status st)
+static inline void fuzz_check_status(struct tern_context *ctx, enum tern_status st)
 {
     if (st != TERN_OK && (!tern_failed(ctx) || !*tern_error(ctx)))
         abort();
@@ -34,7 +34,7 @@ static void fuzz_check_status(struct tern_context *ctx, enum tern_status st)
 }
 
 /* Reads every byte of every tensor, so that the sanitizers see where they lie. */
-static void fuzz_touch(const struct tern_weights *w)
+static inline void fuzz_touch(const struct tern_weights *w)
 {
     static volatile uint8_t sink;
     for (int64_t i = 0; i < w->count; i++) {
@@ -50,13 +50,13 @@ static void fuzz_touch(const struct tern_weights *w)
     }
 }
 
-static struct tern_mapping fuzz_mapping(struct tern_context *ctx, const uint8_t *data, size_t size, char *path)
+static inline struct tern_mapping fuzz_mapping(struct tern_context *ctx, const uint8_t *data, size_t size, char *path)
 {
     return (struct tern_mapping){.data = size ? data : NULL, .size = size, .path = path, .ctx = ctx, .refs = REFS};
 }
 
 /* All references given back, all memory too. */
-static void fuzz_end(struct tern_context *ctx, const struct tern_mapping *m, size_t idle)
+static inline void fuzz_end(struct tern_context *ctx, const struct tern_mapping *m, size_t idle)
 {
     if (m->refs != REFS || tern_memory_used(ctx) != idle)
         abort();

@@ -102,8 +102,8 @@ class NoSchedule(Exception):
 class Reader:
     """A tree of strings and of ("scheduled", before, after, when) and ("alternate", choices); lists are sequences."""
 
-    def __init__(self, text, steps):
-        self.text, self.steps, self.ends = text, steps, {steps}
+    def __init__(self, text, steps, before=0):
+        self.text, self.steps, self.before, self.ends = text, steps, before, {steps}
         self.partner = {}
         stack = []
         for i, c in self.symbols():
@@ -199,7 +199,10 @@ class Reader:
         digits = [d for d in (whole, fraction) if d] + ([exponent] if mark else [])
         if not (whole or fraction) or not all(d and set(d) <= set("0123456789") for d in digits):
             return None
-        value = float(text) * (self.steps if "." in text else 1)
+        if "." in text:
+            value = (float(text) - (1 if self.before else 0)) * self.steps
+        else:
+            value = float(text) - self.before
         return self.steps if value >= self.steps else int(value)
 
 
@@ -230,10 +233,10 @@ def text_at(tree, step):
     return out
 
 
-def schedule(text, steps):
-    """[[last step, text]]"""
+def schedule(text, steps, before=0):
+    """[[last step, text]]; of a second pass `before` is the number of steps of the first."""
     try:
-        tree = Reader(text, steps).top()
+        tree = Reader(text, steps, before).top()
     except NoSchedule:
         return [[steps, text]]
     ends = {steps}

@@ -118,9 +118,9 @@ class Encoders(list):
         parts = [e.encode(texts, emphasis) for e in self]
         return [torch.cat(s, -1) for s in zip(*(p[0] for p in parts))], parts[-1][1]
 
-    def conditions(self, prompt, total, **how):
+    def conditions(self, prompt, total, before=0, **how):
         """What holds at a call: call -> (states, pooled)."""
-        parts = a1111.schedule(prompt, total)
+        parts = a1111.schedule(prompt, total, before)
         states, pooled = self.encode([t for _, t in parts], **how)
         return lambda call: (states[a1111.holds_at(parts, call)], pooled[a1111.holds_at(parts, call)])
 

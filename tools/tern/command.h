@@ -26,7 +26,7 @@ struct command {
     const char *arguments; /* "[MODEL]" */
     const char *summary;
     int least, most;           /* arguments beside the options */
-    const struct opt *opts[8]; /* tables, the last followed by NULL; each ends with a row without name */
+    const struct opt *opts[9]; /* tables, the last followed by NULL; each ends with a row without name */
     const char *notes;         /* behind the options in --help */
     /* Takes one option into the command's settings: GO_ON or an exit code. */
     int (*apply)(const struct opt *opt, const char *value, void *settings);
@@ -49,6 +49,9 @@ int value_seed(const struct opt *opt, const char *text, uint64_t *out, bool *giv
 int value_bytes(const struct opt *opt, const char *text, size_t *out);
 /* One of the names, ended by NULL: its index. */
 int value_choice(const struct opt *opt, const char *text, const char *const *names, int *out);
+/* A sampler; *schedule is that of a name such as "DPM++ 2M Karras", else as it is. */
+int value_sampler(const struct opt *opt, const char *text, enum tern_sampler *out, enum tern_schedule *schedule);
+int value_schedule(const struct opt *opt, const char *text, enum tern_schedule *out);
 /* "1.5 GiB" into out, which is returned. */
 #define BYTES_TEXT 32
 const char *bytes_text(size_t bytes, char out[BYTES_TEXT]);

@@ -24,6 +24,22 @@ static int read_picture(const char *path, struct picture_settings *s, const stru
     return code;
 }
 
+/* What SDXL was told. The scores are its refiner's if there was one. */
+static void read_xl(const struct tern_txt2img_params *p, struct xl_options *x)
+{
+    const bool two = p->refiner.name;
+    memcpy(x->original_size, p->original_size, sizeof(x->original_size));
+    memcpy(x->crop, p->crops_coords_top_left, sizeof(x->crop));
+    memcpy(x->target_size, p->target_size, sizeof(x->target_size));
+    memcpy(x->negative_original_size, p->negative_original_size, sizeof(x->negative_original_size));
+    memcpy(x->negative_crop, p->negative_crops_coords_top_left, sizeof(x->negative_crop));
+    memcpy(x->negative_target_size, p->negative_target_size, sizeof(x->negative_target_size));
+    x->score = two ? p->refiner.aesthetic_score : p->aesthetic_score;
+    x->negative_score = two ? p->refiner.negative_aesthetic_score : p->negative_aesthetic_score;
+    x->refiner_start = two ? p->denoising_end : 0;
+    x->end = two ? 0 : p->denoising_end;
+}
+
 int from_read(const char *path, const struct picture_settings *given, struct picture_settings *s)
 {
     int code = read_picture(path, s, &given->run);
@@ -47,6 +63,8 @@ int from_read(const char *path, const struct picture_settings *given, struct pic
     s->ensd = (int)p->ensd;
     s->strength = p->strength;
     deepcache_take(&s->deepcache, p);
+    s->hires = p->hires;
+    read_xl(p, &s->xl);
     if (given->sampler == TERN_SAMPLER_DEFAULT) { /* another sampler has schedules and options of its own */
         s->sampler = p->sampler;
         s->schedule = p->schedule;
@@ -55,11 +73,11 @@ int from_read(const char *path, const struct picture_settings *given, struct pic
     return GO_ON;
 }
 
-/* The name that the library gives a model in infotexts: of the file, without its ending. */
-static bool is_model(const char *path, const char *name)
+/* Whether `name` is that of a file or folder, with its ending or without; A1111 may have written a hash in brackets behind it. */
+static bool is_named(const char *path, const char *name)
 {
-    path = path ? path : "demo";
-    size_t n = strlen(path), k = strlen(name);
+    const char *hash = strstr(name, " [");
+    size_t n = strlen(path), k = hash ? (size_t)(hash - name) : strlen(name);
     while (n > 1 && path[n - 1] == '/')
         n--;
     size_t start = n;
@@ -68,15 +86,45 @@ static bool is_model(const char *path, const char *name)
     return n - start >= k && !strncmp(path + start, name, k) && (n - start == k || path[start + k] == '.');
 }
 
+/* Whether the command line gives a textual inversion of that name. */
+static bool has_embedding(const struct embedding_options *e, const char *name, size_t size)
+{
+    for (int i = 0; i < e->count; i++) {
+        const struct tern_prompt_embedding *a = &e->embedding[i];
+        const char *slash = strrchr(a->path, '/'), *file = slash ? slash + 1 : a->path, *own = a->name ? a->name : file;
+        if (!strncmp(own, name, size) && (!own[size] || (!a->name && own[size] == '.')))
+            return true;
+    }
+    return false;
+}
+
+/* All of a list "name: hash, name: hash". */
+static bool has_embeddings(const struct embedding_options *e, const char *list)
+{
+    while (*list) {
+        size_t n = strcspn(list, ",");
+        if (!has_embedding(e, list, strcspn(list, ":,")))
+            return false;
+        list += n;
+        list += strspn(list, ", ");
+    }
+    return true;
+}
+
 /* What of the picture this job does not follow, in one message. */
-static void tell(const struct picture_settings *s, bool strength, bool image_cfg)
+static void tell(const struct picture_settings *s, bool strength, bool image_cfg, bool hires)
 {
     const struct tern_infotext *t = &s->infotext;
+    const char *refiner = t->params.refiner.name;
     const struct {
         const char *name, *value;
     } more[] = {
-        {"Model: ", t->model && !is_model(s->model, t->model) ? t->model : ""},
+        {"Model: ", t->model && !is_named(s->model ? s->model : "demo", t->model) ? t->model : ""},
+        {"VAE (--vae gives it): ", t->vae && !(s->vae && is_named(s->vae, t->vae)) ? t->vae : ""},
+        {"Refiner (--refiner gives it): ", refiner && !(*s->xl.refiner && is_named(s->xl.refiner, refiner)) ? refiner : ""},
+        {"TI hashes (--embedding gives the files): ", has_embeddings(&s->embeddings, t->embeddings) ? "" : t->embeddings},
         {"Denoising strength", strength ? " (it was made by img2img)" : ""},
+        {"Hires", hires ? " (it was made by txt2img)" : ""},
         {"Image CFG scale", image_cfg ? " (a picture was edited)" : ""},
         {"LoRAs (--lora-dir finds them): ", s->lora_dir || s->loras.count ? "" : t->loras},
         {"", t->ignored},
@@ -106,7 +154,14 @@ void from_fit(struct picture_settings *s, const struct picture_settings *given)
         s->image_cfg = 0;
     if (s->prompt_syntax == TERN_PROMPT_PLAIN && given->emphasis == TERN_EMPHASIS_ORIGINAL)
         s->emphasis = TERN_EMPHASIS_ORIGINAL;
-    tell(s, strength, image_cfg);
+    bool hires = s->image && hires_wanted(&s->hires) && !hires_wanted(&given->hires);
+    if (hires)
+        s->hires = (struct tern_hires){0};
+    if (s->infotext.params.refiner.name && !*s->xl.refiner) { /* the base alone is told no scores */
+        s->xl.score = given->xl.score;
+        s->xl.negative_score = given->xl.negative_score;
+    }
+    tell(s, strength, image_cfg, hires);
 }
 
 void from_free(struct picture_settings *s)

@@ -191,6 +191,8 @@ static int refine(struct job *j, const struct picture_settings *s, const struct 
     int code = open_refiner(j, s, params);
     if (code == GO_ON && !(j->result = tern_generate(j->refiner, &p)))
         code = library_failed(j->ctx, true);
+    for (int i = 0; j->result && i < tern_images_count(first); i++) /* which tells of both models */
+        tern_image_set_text(tern_images_at(j->result, i), "parameters", tern_image_text(tern_images_at(first, i), "parameters"));
     tern_images_destroy(&first);
     return code;
 }
@@ -239,6 +241,7 @@ static int generate(struct job *j, struct picture_settings *s)
         .mask_image = j->mask,
         .strength = s->strength,
         .init_latents = j->latents,
+        .hires = s->hires,
         .on_kernel = s->profile ? trace_kernel : NULL,
         .on_kernel_user = &j->trace,
         .on_preview = s->preview.path ? preview_write : NULL,

@@ -26,13 +26,19 @@ struct deepcache_options {
     double pow;                   /* 0: uniform */
     const char *needs;            /* an option that was given and needs an interval; NULL: none */
 };
-#define OPT_DEEPCACHE (OPT_OWN + 200) /* the first of its options */
+#define OPT_DEEPCACHE (OPT_OWN + 300) /* the first of its options */
 extern const struct opt deepcache_opts[];
 int deepcache_apply(const struct opt *opt, const char *value, struct deepcache_options *d);
 int deepcache_check(const struct deepcache_options *d);
 /* From the parameters of a picture, and into those of a job. */
 void deepcache_take(struct deepcache_options *d, const struct tern_txt2img_params *p);
 void deepcache_give(const struct deepcache_options *d, struct tern_txt2img_params *p);
+/* hires.c: the second pass. check: GO_ON, or USAGE when something is said of it and there is none. */
+#define OPT_HIRES (OPT_OWN + 200) /* the first of its options */
+extern const struct opt hires_opts[];
+int hires_apply(const struct opt *opt, const char *value, struct tern_hires *h);
+bool hires_wanted(const struct tern_hires *h);
+int hires_check(const struct tern_hires *h);
 
 /* preview.c: FILE[:EVERY], and the callback that writes (user: these options). */
 struct preview_options {
@@ -72,6 +78,7 @@ struct picture_settings {
     struct tern_context *from_ctx; /* that of infotext */
     enum tern_offload offload;
     struct xl_options xl;
+    struct tern_hires hires;
     struct preview_options preview;
     struct deepcache_options deepcache;
 };

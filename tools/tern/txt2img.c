@@ -23,6 +23,7 @@ enum {
     OPT_S_TMAX,
     OPT_S_NOISE,
     OPT_ENSD,
+    OPT_DISCARD,
     OPT_COUNT,
     OPT_OUTPUT,
     OPT_INIT_IMAGE,
@@ -99,6 +100,8 @@ static const struct opt picture_opts[] = {
     {OPT_S_TMAX, 0, "s-tmax", "X", "the highest one (default 0: no limit)"},
     {OPT_S_NOISE, 0, "s-noise", "X", "factor of the noise that steps add, 0 to 10 (default 1)"},
     {OPT_ENSD, 0, "ensd", "N", "eta noise seed delta: noise after the first is of the seed\nplus N (default 0: of the seed, going on)"},
+    {OPT_DISCARD, 0, "discard-penultimate-sigma", NULL,
+     "\nleave out the last noise level but one, of one step more;\nAUTOMATIC1111 does so for dpm2, dpm2_a and dpm++3m_sde"},
     {OPT_COUNT, 'b', "count", "N", "pictures to make together, 1 to 256 (default 1)"},
     {OPT_OUTPUT, 'o', "output", "FILE",
      ".png, .jpg, .jpeg or .webp (default out.png); with -b 2 or\nmore FILE out.png becomes out-1.png, out-2.png, ..."},
@@ -140,32 +143,16 @@ static int apply_side(const struct opt *opt, const char *text, int *out)
 static int apply_sampler(const struct opt *opt, const char *text, struct picture_settings *s)
 {
     enum tern_schedule schedule = TERN_SCHEDULE_DEFAULT;
-    s->sampler = tern_sampler_parse(text, &schedule);
-    if (s->sampler < TERN_SAMPLER_COUNT) {
-        if (!s->schedule_given)
-            s->schedule = schedule;
-        return GO_ON;
-    }
-    char list[256] = "";
-    for (int i = TERN_SAMPLER_DEFAULT + 1; i < TERN_SAMPLER_COUNT; i++) {
-        size_t n = strlen(list);
-        snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "", tern_sampler_name((enum tern_sampler)i));
-    }
-    return usage("option --sampler: there is no sampler \"%s\"; there are %s", text, list);
+    int code = value_sampler(opt, text, &s->sampler, &schedule);
+    if (code == GO_ON && !s->schedule_given)
+        s->schedule = schedule;
+    return code;
 }
 
 static int apply_schedule(const struct opt *opt, const char *text, struct picture_settings *s)
 {
-    s->schedule = tern_schedule_parse(text);
     s->schedule_given = true;
-    if (s->schedule < TERN_SCHEDULE_COUNT)
-        return GO_ON;
-    char list[256] = "";
-    for (int i = 0; i < TERN_SCHEDULE_COUNT; i++) {
-        size_t n = strlen(list);
-        snprintf(list + n, sizeof(list) - n, "%s%s", i ? ", " : "", tern_schedule_name((enum tern_schedule)i));
-    }
-    return usage("option --schedule: there is no schedule \"%s\"; there are %s", text, list);
+    return value_schedule(opt, text, &s->schedule);
 }
 
 static int apply_cfg(const struct opt *opt, const char *text, struct picture_settings *s)
@@ -198,6 +185,9 @@ static int apply_sampler_option(const struct opt *opt, const char *text, struct 
         return value_number(opt, text, 0, false, 1e6, &o->s_tmin);
     case OPT_S_TMAX:
         return value_number(opt, text, 0, false, 1e6, &o->s_tmax);
+    case OPT_DISCARD:
+        o->discard_penultimate_sigma = true;
+        return GO_ON;
     default:
         return value_int(opt, text, INT32_MIN, INT32_MAX, &s->ensd);
     }
@@ -278,6 +268,7 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     case OPT_S_TMAX:
     case OPT_S_NOISE:
     case OPT_ENSD:
+    case OPT_DISCARD:
         return apply_sampler_option(opt, value, s);
     case OPT_COUNT:
         return value_int(opt, value, 1, 256, &s->count);
@@ -324,6 +315,7 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         return GO_ON;
     default:
         return opt->id >= OPT_DEEPCACHE ? deepcache_apply(opt, value, &s->deepcache)
+               : opt->id >= OPT_HIRES   ? hires_apply(opt, value, &s->hires)
                : opt->id >= OPT_XL      ? xl_apply(opt, value, &s->xl)
                                         : run_apply(opt, value, &s->run);
     }
@@ -384,9 +376,9 @@ static int run_with(const struct command *command, int argc, char **argv, int im
         return usage("option --refiner-lora: works with --refiner only");
     if (s->preview_vae && !s->preview.path)
         return usage("option --preview-vae: works with --preview only");
-    if (deepcache_check(&s->deepcache) != GO_ON)
-        return USAGE;
-    return picture_make(s);
+    code = deepcache_check(&s->deepcache);
+    code = code == GO_ON ? hires_check(&s->hires) : code;
+    return code == GO_ON ? picture_make(s) : code;
 }
 
 static int run(const struct command *command, int argc, char **argv, int images)
@@ -407,7 +399,7 @@ const struct command txt2img_command = {
     .summary = "Makes pictures from a text.",
     .least = 0,
     .most = 1,
-    .opts = {prompt_opts, from_text_opts, picture_opts, deepcache_opts, xl_opts, run_opts, talk_opts},
+    .opts = {prompt_opts, from_text_opts, hires_opts, picture_opts, deepcache_opts, xl_opts, run_opts, talk_opts},
     .notes = NOTES_MODEL,
     .apply = apply,
     .run = run_txt2img,

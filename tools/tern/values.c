@@ -123,3 +123,29 @@ const char *bytes_text(size_t bytes, char out[BYTES_TEXT])
     snprintf(out, BYTES_TEXT, v < 10 && u ? "%.2f %s" : "%.0f %s", v, units[u]);
     return out;
 }
+
+int value_sampler(const struct opt *opt, const char *text, enum tern_sampler *out, enum tern_schedule *schedule)
+{
+    *out = tern_sampler_parse(text, schedule);
+    if (*out < TERN_SAMPLER_COUNT)
+        return GO_ON;
+    char list[256] = "";
+    for (int i = TERN_SAMPLER_DEFAULT + 1; i < TERN_SAMPLER_COUNT; i++) {
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "", tern_sampler_name((enum tern_sampler)i));
+    }
+    return usage("option --%s: there is no sampler \"%s\"; there are %s", opt->name, text, list);
+}
+
+int value_schedule(const struct opt *opt, const char *text, enum tern_schedule *out)
+{
+    *out = tern_schedule_parse(text);
+    if (*out < TERN_SCHEDULE_COUNT)
+        return GO_ON;
+    char list[256] = "";
+    for (int i = 0; i < TERN_SCHEDULE_COUNT; i++) {
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof(list) - n, "%s%s", i ? ", " : "", tern_schedule_name((enum tern_schedule)i));
+    }
+    return usage("option --%s: there is no schedule \"%s\"; there are %s", opt->name, text, list);
+}

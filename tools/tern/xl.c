@@ -54,7 +54,6 @@ static int apply_refiner(const struct opt *opt, const char *text, struct xl_opti
     const char *colon = strrchr(text, ':');
     bool part = colon && colon[1] && strspn(colon + 1, "0123456789.") == strlen(colon + 1);
     int n = part ? (int)(colon - text) : (int)strlen(text);
-    x->refiner_start = 0.8;
     if (!n || (size_t)snprintf(x->refiner, sizeof(x->refiner), "%.*s", n, text) >= sizeof(x->refiner))
         return usage("option --refiner: expected a model, found \"%.80s\"", text);
     return part ? value_number(opt, colon + 1, 0, true, 0.999, &x->refiner_start) : GO_ON;
@@ -90,6 +89,8 @@ int xl_apply(const struct opt *opt, const char *value, struct xl_options *x)
     }
 }
 
+static double switch_at(const struct xl_options *x) { return x->refiner_start > 0 ? x->refiner_start : 0.8; }
+
 /* The scores are the refiner's when there is one: a base model is told no score. */
 void xl_first(const struct xl_options *x, struct tern_txt2img_params *p)
 {
@@ -102,7 +103,10 @@ void xl_first(const struct xl_options *x, struct tern_txt2img_params *p)
     memcpy(p->negative_target_size, x->negative_target_size, sizeof(p->negative_target_size));
     p->aesthetic_score = two ? 0 : x->score;
     p->negative_aesthetic_score = two ? 0 : x->negative_score;
-    p->denoising_end = two ? x->refiner_start : x->end;
+    p->denoising_end = two ? switch_at(x) : x->end;
+    p->refiner.name = two ? x->refiner : NULL;
+    p->refiner.aesthetic_score = x->score;
+    p->refiner.negative_aesthetic_score = x->negative_score;
     p->denoising_start = x->start;
 }
 
@@ -117,6 +121,6 @@ void xl_second(const struct xl_options *x, struct tern_txt2img_params *p, const 
     memset(p->negative_target_size, 0, sizeof(p->negative_target_size));
     p->aesthetic_score = x->score;
     p->negative_aesthetic_score = x->negative_score;
-    p->denoising_start = x->refiner_start;
+    p->denoising_start = switch_at(x);
     p->denoising_end = 0;
 }
