@@ -1,7 +1,7 @@
 /* Plans of a model's components: time to compile, memory, and a run beside the eager one. usage: bench_graph MODEL [--threads N]
- * [--width N] [--height N] [--runs N] [--profile] [--bf16] [--trace FILE] [--without PASSES] [COMPONENT...]. --profile: where the time of a
- * run goes, by kernel, and how near each comes to the device's peak; --trace: every step of the last component, for Chrome's or Perfetto's
- * viewer. Public headers only; Markdown on standard output. */
+ * [--width N] [--height N] [--runs N] [--profile] [--bf16] [--trace FILE] [--without PASSES] [--quantize WORDS] [COMPONENT...]. --profile:
+ * where the time of a run goes, by kernel, and how near each comes to the device's peak; --trace: every step of the last component, for
+ * Chrome's or Perfetto's viewer. Public headers only; Markdown on standard output. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ struct options {
     const char *model;
     int threads, width, height, runs;
     bool profile;
-    const char *trace, *without;
+    const char *trace, *without, *quantize;
     enum tern_dtype dtype;
     const char *components[8];
     int n_components;
@@ -153,7 +153,7 @@ static bool measure(struct tern_context *ctx, struct tern_pipeline *p, const cha
     double start = now();
     struct tern_graph *g = tern_pipeline_graph(p, component, &(struct tern_graph_size){batch, o->width, o->height});
     r->trace = now() - start;
-    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = o->without});
+    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = o->without, .quantize = o->quantize});
     const struct tern_weights *weights = tern_pipeline_weights(p, component);
     r->predicted = plan ? tern_plan_bind_bytes(plan, weights) + tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs : 0;
     tern_memory_trim(ctx); /* what is kept for reuse would be counted before, not by the measurement */
@@ -229,10 +229,10 @@ static bool parse(int argc, char **argv, struct options *o)
             o->dtype = TERN_BF16;
             continue;
         }
-        if (!strcmp(argv[i], "--trace") || !strcmp(argv[i], "--without")) {
+        if (!strcmp(argv[i], "--trace") || !strcmp(argv[i], "--without") || !strcmp(argv[i], "--quantize")) {
             if (i + 1 >= argc)
                 return false;
-            *(argv[i][2] == 't' ? &o->trace : &o->without) = argv[i + 1];
+            *(argv[i][2] == 't' ? &o->trace : argv[i][2] == 'q' ? &o->quantize : &o->without) = argv[i + 1];
             i++;
             continue;
         }
@@ -257,6 +257,7 @@ int main(int argc, char **argv)
     if (!parse(argc, argv, &o)) {
         fprintf(stderr,
                 "usage: %s MODEL [--threads N] [--width N] [--height N] [--runs N] [--profile] [--bf16] [--trace FILE] [--without PASSES] "
+                "[--quantize WORDS] "
                 "[COMPONENT...]\n",
                 argv[0]);
         return 2;

@@ -74,6 +74,7 @@ enum tern_status tern_graph_key(const struct tern_graph *g, const struct tern_pl
             tern_key_add_text(&k, tern_passes[i]->name);
     if (!params || !tern_pass_is_out(params->without, tern_pass_tune.name))
         tern_key_add(&k, tern_tuner_mode(g->ctx));
+    tern_key_add_text(&k, params ? params->quantize : NULL);
     tern_key_add(&k, params ? params->resident : 0);
     tern_key_add(&k, params ? params->arena : 0);
     tern_key_add(&k, params ? params->algorithm_bytes : 0);

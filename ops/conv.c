@@ -5,14 +5,15 @@
 #include "ops/reference.h"
 #include "ops/rules.h"
 
-/* Dtypes and dimensions of x and weight, which conv2d and conv_transpose2d share. */
-enum tern_status tern_conv_inputs(struct tern_context *ctx, const struct tern_op_desc *d, int64_t groups, const char *weight_shape)
+/* Dtypes and dimensions of x and weight, which all convolutions share. */
+enum tern_status tern_conv_inputs(struct tern_context *ctx, const struct tern_op_desc *d, enum tern_dtype_class weight, int64_t groups,
+                                  const char *weight_shape)
 {
     const struct tern_meta *x = &d->in[0];
     char text[TERN_META_TEXT];
     enum tern_status st = tern_rule_dtype(ctx, d, 0, TERN_FLOAT_ONLY);
     if (!st)
-        st = tern_rule_dtype(ctx, d, 1, TERN_FLOAT_ONLY);
+        st = tern_rule_dtype(ctx, d, 1, weight);
     if (!st)
         st = tern_rule_ndim(ctx, d, 0, 4, "(N, C, H, W)");
     if (!st)
@@ -25,39 +26,48 @@ enum tern_status tern_conv_inputs(struct tern_context *ctx, const struct tern_op
     return st;
 }
 
-enum tern_status tern_shape_conv2d(struct tern_context *ctx, struct tern_op_desc *d)
+enum tern_status tern_rule_conv2d(struct tern_context *ctx, struct tern_op_desc *d, enum tern_dtype_class weight, int bias)
 {
     const struct tern_conv2d_attrs *p = &d->attrs.conv2d;
     const struct tern_meta *x = &d->in[0], *w = &d->in[1];
     char text[TERN_META_TEXT];
-    enum tern_status st = tern_conv_inputs(ctx, d, p->groups, "(O, C / groups, kh, kw)");
+    enum tern_status st = tern_conv_inputs(ctx, d, weight, p->groups, "(O, C / groups, kh, kw)");
     if (st)
         return st;
     /* not w.shape[1] * groups, which may overflow */
     if (x->shape[1] % p->groups || x->shape[1] / p->groups != w->shape[1])
-        return tern_fail(
-            ctx, TERN_E_SHAPE,
-            "conv2d: weight has %lld input channels, x has %lld with groups %lld: expected weight (O, %lld, kh, kw)%s, found %s",
-            (long long)w->shape[1], (long long)x->shape[1], (long long)p->groups, (long long)(x->shape[1] / p->groups),
-            x->shape[1] % p->groups ? " and groups that divide x's channels" : "", tern_meta_text(w, text));
+        return tern_fail(ctx, TERN_E_SHAPE,
+                         "%s: weight has %lld input channels, x has %lld with groups %lld: expected weight (O, %lld, kh, kw)%s, found %s",
+                         tern_rule_op(d), (long long)w->shape[1], (long long)x->shape[1], (long long)p->groups,
+                         (long long)(x->shape[1] / p->groups), x->shape[1] % p->groups ? " and groups that divide x's channels" : "",
+                         tern_meta_text(w, text));
     if (!w->shape[0] || w->shape[0] % p->groups)
-        return tern_fail(ctx, TERN_E_SHAPE, "conv2d: weight has %lld output channels, groups is %lld: expected a multiple of it, found %s",
-                         (long long)w->shape[0], (long long)p->groups, tern_meta_text(w, text));
+        return tern_fail(ctx, TERN_E_SHAPE, "%s: weight has %lld output channels, groups is %lld: expected a multiple of it, found %s",
+                         tern_rule_op(d), (long long)w->shape[0], (long long)p->groups, tern_meta_text(w, text));
     int64_t shape[4] = {x->shape[0], w->shape[0]};
     for (int i = 0; i < 2 && !st; i++)
         st = tern_rule_window(ctx, d,
                               &(struct tern_window){x->shape[2 + i], w->shape[2 + i], p->stride[i], p->padding[i], p->dilation[i], false},
                               &shape[2 + i]);
     if (!st)
-        st = tern_rule_vector(ctx, d, 2, w->shape[0]);
+        st = tern_rule_vector(ctx, d, bias, w->shape[0]);
     return st ? st : tern_rule_out(ctx, d, x->dtype, 4, shape);
 }
 
-/* One output value before the bias; x0 and w0 are the first elements of the sample's group and of the filter. */
-static double convolve(const struct tern_kernel_args *a, int64_t x0, int64_t w0, int64_t oy, int64_t ox)
+enum tern_status tern_shape_conv2d(struct tern_context *ctx, struct tern_op_desc *d)
+{
+    return tern_rule_conv2d(ctx, d, TERN_FLOAT_ONLY, 2);
+}
+
+double tern_convolve(const struct tern_kernel_args *a, int64_t result, double (*value)(const void *arg, int input, int64_t offset),
+                     const void *arg)
 {
     const struct tern_conv2d_attrs *p = &a->desc->attrs.conv2d;
-    const struct tern_meta *x = &a->desc->in[0], *w = &a->desc->in[1];
+    const struct tern_meta *x = &a->desc->in[0], *w = &a->desc->in[1], *out = &a->desc->out;
+    const int64_t ox = result % out->shape[3], oy = result / out->shape[3] % out->shape[2];
+    const int64_t o = result / (out->shape[3] * out->shape[2]) % out->shape[1];
+    const int64_t sample = result / (out->shape[3] * out->shape[2] * out->shape[1]), per_group = w->shape[0] / p->groups;
+    const int64_t x0 = sample * x->stride[0] + o / per_group * w->shape[1] * x->stride[1], w0 = o * w->stride[0];
     double sum = 0;
     for (int64_t ky = 0; ky < w->shape[2]; ky++) {
         int64_t iy = oy * p->stride[0] - p->padding[0] + ky * p->dilation[0];
@@ -69,27 +79,27 @@ static double convolve(const struct tern_kernel_args *a, int64_t x0, int64_t w0,
                 continue;
             int64_t from = x0 + iy * x->stride[2] + ix * x->stride[3], at = w0 + ky * w->stride[2] + kx * w->stride[3];
             for (int64_t c = 0; c < w->shape[1]; c++)
-                sum += tern_in(a, 0, from + c * x->stride[1]) * tern_in(a, 1, at + c * w->stride[1]);
+                sum += value(arg, 0, from + c * x->stride[1]) * value(arg, 1, at + c * w->stride[1]);
         }
     }
     return sum;
 }
 
+static double value_of(const void *args, int input, int64_t offset) { return tern_in(args, input, offset); }
+
 void tern_ref_conv2d(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
-    const struct tern_meta *x = &d->in[0], *w = &d->in[1], *out = &d->out;
-    int64_t per_group = w->shape[0] / d->attrs.conv2d.groups, n = tern_meta_numel(out);
+    const struct tern_meta *out = &d->out;
+    int64_t n = tern_meta_numel(out);
     for (int64_t p = 0; p < n; p++) {
-        int64_t ox = p % out->shape[3], oy = p / out->shape[3] % out->shape[2];
-        int64_t o = p / (out->shape[3] * out->shape[2]) % out->shape[1], sample = p / (out->shape[3] * out->shape[2] * out->shape[1]);
-        int64_t x0 = sample * x->stride[0] + o / per_group * w->shape[1] * x->stride[1];
+        int64_t o = p / (out->shape[3] * out->shape[2]) % out->shape[1];
         double bias = d->present[2] ? tern_in(a, 2, o * d->in[2].stride[0]) : 0;
-        tern_out(a, tern_meta_offset(out, p), convolve(a, x0, o * w->stride[0], oy, ox) + bias);
+        tern_out(a, tern_meta_offset(out, p), tern_convolve(a, p, value_of, a) + bias);
     }
 }
 
-tern_tensor *tern_conv2d_p(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, const struct tern_conv2d_params *params)
+union tern_op_attrs tern_conv2d_attributes(const struct tern_conv2d_params *params)
 {
     union tern_op_attrs attrs = {.conv2d = {.groups = params->groups ? params->groups : 1}};
     struct tern_conv2d_attrs *p = &attrs.conv2d;
@@ -98,6 +108,12 @@ tern_tensor *tern_conv2d_p(tern_tensor *x, tern_tensor *weight, tern_tensor *bia
         p->padding[i] = tern_either(params->padding, params->padding_hw[i], 0);
         p->dilation[i] = tern_either(params->dilation, params->dilation_hw[i], 1);
     }
+    return attrs;
+}
+
+tern_tensor *tern_conv2d_p(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, const struct tern_conv2d_params *params)
+{
+    union tern_op_attrs attrs = tern_conv2d_attributes(params);
     tern_tensor *const in[] = {x, weight, bias};
     return x && weight ? tern_op_call(x->ctx, TERN_OP_conv2d, in, 3, &attrs) : NULL;
 }

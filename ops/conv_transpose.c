@@ -40,7 +40,7 @@ enum tern_status tern_shape_conv_transpose2d(struct tern_context *ctx, struct te
     int64_t groups = d->attrs.conv_transpose2d.groups;
     const struct tern_meta *x = &d->in[0], *w = &d->in[1];
     char text[TERN_META_TEXT];
-    enum tern_status st = tern_conv_inputs(ctx, d, groups, "(C, O / groups, kh, kw)");
+    enum tern_status st = tern_conv_inputs(ctx, d, TERN_FLOAT_ONLY, groups, "(C, O / groups, kh, kw)");
     if (st)
         return st;
     if (w->shape[0] != x->shape[1] || w->shape[0] % groups)

@@ -148,7 +148,8 @@ static bool tidy_inputs(const struct tern_op_desc *d, tern_tensor *const *in, te
 /* Matrices of these ops may be stored in another dtype than x: kernels widen them. */
 static bool keeps_stored_dtype(enum tern_op op, int input)
 {
-    return input == 1 && (op == TERN_OP_linear || op == TERN_OP_linear_geglu || op == TERN_OP_conv2d || op == TERN_OP_conv_transpose2d);
+    return input == 1 && (op == TERN_OP_linear || op == TERN_OP_linear_geglu || op == TERN_OP_conv2d || op == TERN_OP_conv_transpose2d ||
+                          op == TERN_OP_quantized_linear || op == TERN_OP_quantized_linear_geglu || op == TERN_OP_quantized_conv2d);
 }
 
 /* f16 and bf16 computed in f32: casts around the op. */

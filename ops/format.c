@@ -38,6 +38,7 @@ void tern_choose_format(const struct tern_device *device, struct tern_op_desc *d
             tern_meta_channels_last(&d->out);
         break;
     case TERN_OP_conv2d:
+    case TERN_OP_quantized_conv2d:
         if (device->caps.prefers_channels_last)
             tern_meta_channels_last(&d->out);
         break;
@@ -66,6 +67,9 @@ void tern_choose_format(const struct tern_device *device, struct tern_op_desc *d
     case TERN_OP_matmul:
     case TERN_OP_linear:
     case TERN_OP_linear_geglu:
+    case TERN_OP_quantize_scale:
+    case TERN_OP_quantized_linear:
+    case TERN_OP_quantized_linear_geglu:
     case TERN_OP_embedding:
     case TERN_OP_gather:
     case TERN_OP_full:

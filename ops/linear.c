@@ -8,7 +8,7 @@
 #include "ops/rules.h"
 
 /* x (..., K), weight (N, K), bias (N); the result has N / parts columns. */
-static enum tern_status shape_of(struct tern_context *ctx, struct tern_op_desc *d, int64_t parts)
+enum tern_status tern_rule_linear(struct tern_context *ctx, struct tern_op_desc *d, enum tern_dtype_class weight, int bias, int64_t parts)
 {
     const struct tern_meta *x = &d->in[0], *w = &d->in[1];
     const char *op = tern_rule_op(d);
@@ -16,7 +16,7 @@ static enum tern_status shape_of(struct tern_context *ctx, struct tern_op_desc *
     int64_t shape[TERN_MAX_DIMS];
     enum tern_status st = tern_rule_dtype(ctx, d, 0, TERN_FLOAT_ONLY);
     if (!st)
-        st = tern_rule_dtype(ctx, d, 1, TERN_FLOAT_ONLY);
+        st = tern_rule_dtype(ctx, d, 1, weight);
     if (!st)
         st = tern_rule_ndim(ctx, d, 1, 2, "(N, K)");
     if (st)
@@ -27,7 +27,7 @@ static enum tern_status shape_of(struct tern_context *ctx, struct tern_op_desc *
     if (w->shape[0] % parts)
         return tern_fail(ctx, TERN_E_SHAPE, "%s: weight has %lld rows: expected as many for values as for gates, found %s", op,
                          (long long)w->shape[0], tern_meta_text(w, b));
-    st = tern_rule_vector(ctx, d, 2, w->shape[0]);
+    st = tern_rule_vector(ctx, d, bias, w->shape[0]);
     for (int i = 0; i < x->ndim; i++)
         shape[i] = i == x->ndim - 1 ? w->shape[0] / parts : x->shape[i];
     return st ? st : tern_rule_out(ctx, d, x->dtype, x->ndim, shape);
@@ -61,9 +61,15 @@ static void run(const struct tern_kernel_args *a, bool gated)
     }
 }
 
-enum tern_status tern_shape_linear(struct tern_context *ctx, struct tern_op_desc *d) { return shape_of(ctx, d, 1); }
+enum tern_status tern_shape_linear(struct tern_context *ctx, struct tern_op_desc *d)
+{
+    return tern_rule_linear(ctx, d, TERN_FLOAT_ONLY, 2, 1);
+}
 
-enum tern_status tern_shape_linear_geglu(struct tern_context *ctx, struct tern_op_desc *d) { return shape_of(ctx, d, 2); }
+enum tern_status tern_shape_linear_geglu(struct tern_context *ctx, struct tern_op_desc *d)
+{
+    return tern_rule_linear(ctx, d, TERN_FLOAT_ONLY, 2, 2);
+}
 
 void tern_ref_linear(const struct tern_kernel_args *a) { run(a, false); }
 

@@ -26,6 +26,9 @@ enum tern_status tern_rule_dtype(struct tern_context *ctx, const struct tern_op_
     if (allowed == TERN_FLOAT_ONLY && !tern_dtype_is_float(dtype))
         return tern_fail(ctx, TERN_E_DTYPE, "%s: %s is %s: expected f32, f16 or bf16; cast it with tern_cast", tern_rule_op(d),
                          tern_rule_input(d, i, name), tern_dtype_name(dtype));
+    if (allowed == TERN_I8_ONLY && dtype != TERN_I8)
+        return tern_fail(ctx, TERN_E_DTYPE, "%s: %s is %s: expected i8; tern_quantize makes it", tern_rule_op(d),
+                         tern_rule_input(d, i, name), tern_dtype_name(dtype));
     if (allowed == TERN_NO_BOOL && dtype == TERN_BOOL)
         return tern_fail(ctx, TERN_E_DTYPE, "%s: %s is bool: expected a number dtype; cast it with tern_cast", tern_rule_op(d),
                          tern_rule_input(d, i, name));

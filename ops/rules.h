@@ -10,7 +10,7 @@ static inline const char *tern_rule_op(const struct tern_op_desc *d) { return te
 const char *tern_rule_input(const struct tern_op_desc *d, int i, char out[32]);
 
 /* Which dtypes an op takes. Without bool: PyTorch has no arithmetic on it. */
-enum tern_dtype_class { TERN_ANY_DTYPE, TERN_NO_BOOL, TERN_FLOAT_ONLY };
+enum tern_dtype_class { TERN_ANY_DTYPE, TERN_NO_BOOL, TERN_FLOAT_ONLY, TERN_I8_ONLY };
 enum tern_status tern_rule_dtype(struct tern_context *ctx, const struct tern_op_desc *d, int i, enum tern_dtype_class allowed);
 /* Inputs i and j have one dtype. */
 enum tern_status tern_rule_same_dtype(struct tern_context *ctx, const struct tern_op_desc *d, int i, int j);
@@ -40,8 +40,16 @@ struct tern_window {
 /* Checks it and sets the number of positions. */
 enum tern_status tern_rule_window(struct tern_context *ctx, const struct tern_op_desc *d, const struct tern_window *w, int64_t *out);
 
-/* What conv2d and conv_transpose2d check alike (ops/conv.c): dtypes, dimensions, groups; `weight_shape` is text. */
-enum tern_status tern_conv_inputs(struct tern_context *ctx, const struct tern_op_desc *d, int64_t groups, const char *weight_shape);
+/* What convolutions check alike (ops/conv.c): dtypes, dimensions, groups; `weight_shape` is text. */
+enum tern_status tern_conv_inputs(struct tern_context *ctx, const struct tern_op_desc *d, enum tern_dtype_class weight, int64_t groups,
+                                  const char *weight_shape);
+/* The rule of conv2d with weights of that class and `bias` as the index of the bias; attributes are those of conv2d. */
+enum tern_status tern_rule_conv2d(struct tern_context *ctx, struct tern_op_desc *d, enum tern_dtype_class weight, int bias);
+/* The rule of linear with weights of that class; the result has N / parts columns. */
+enum tern_status tern_rule_linear(struct tern_context *ctx, struct tern_op_desc *d, enum tern_dtype_class weight, int bias, int64_t parts);
+
+struct tern_conv2d_params; /* tern/ops.h */
+union tern_op_attrs tern_conv2d_attributes(const struct tern_conv2d_params *params);
 
 /* A number of a params struct: the single one, else that of the direction, else the default. */
 static inline int64_t tern_either(int both, int one, int64_t otherwise) { return both ? both : one ? one : otherwise; }

@@ -7,14 +7,17 @@ double tern_desc_flops(const struct tern_op_desc *d)
 {
     const struct tern_meta *x = &d->in[0], *w = &d->in[1];
     switch (d->op) {
-    case TERN_OP_conv2d: /* (O, C / groups, kh, kw): each output value is a sum over a filter */
+    case TERN_OP_conv2d:
+    case TERN_OP_quantized_conv2d: /* (O, C / groups, kh, kw): each output value is a sum over a filter */
         return 2 * numel(&d->out) * (double)(w->shape[1] * w->shape[2] * w->shape[3]);
     case TERN_OP_conv_transpose2d: /* (C, O / groups, kh, kw): each input value is spread over a filter */
         return 2 * numel(x) * (double)(w->shape[1] * w->shape[2] * w->shape[3]);
     case TERN_OP_linear:
+    case TERN_OP_quantized_linear:
     case TERN_OP_matmul:
         return 2 * numel(&d->out) * (double)(x->ndim ? x->shape[x->ndim - 1] : 1);
-    case TERN_OP_linear_geglu: /* values and gates */
+    case TERN_OP_linear_geglu:
+    case TERN_OP_quantized_linear_geglu: /* values and gates */
         return 4 * numel(&d->out) * (double)(x->ndim ? x->shape[x->ndim - 1] : 1);
     case TERN_OP_sdpa: /* q k' and p v: (…, L, E) with (…, S, E), (…, S, V) */
         return 2 * numel(x) * (double)w->shape[w->ndim - 2] + 2 * numel(&d->out) * (double)w->shape[w->ndim - 2];

@@ -47,6 +47,13 @@ static tern_tensor *sdpa_text(tern_tensor *x)
     return tern_sdpa(x, text, text);
 }
 
+static tern_tensor *quantized_linear(tern_tensor *x) { return tern_quantized_linear(x, NOISE(2, 16, 9), NULL, NOISE(3, 16)); }
+
+static tern_tensor *quantized_conv2d(tern_tensor *x)
+{
+    return tern_quantized_conv2d(channels_last(x), NOISE(2, 16, 8, 3, 3), NULL, NOISE(3, 16), .padding = 1);
+}
+
 static const struct {
     const char *name;
     tern_tensor *(*run)(tern_tensor *x);
@@ -63,6 +70,8 @@ static const struct {
     {"linear", linear},
     {"linear of one row a picture", linear_row},
     {"linear_geglu", linear_geglu},
+    {"quantized_conv2d", quantized_conv2d},
+    {"quantized_linear", quantized_linear},
     {"sdpa", sdpa},
     {"sdpa with a text", sdpa_text},
 };

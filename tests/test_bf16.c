@@ -47,7 +47,7 @@ static struct tern_context *guarded(struct tern_guard *guard, int threads)
     return ctx;
 }
 
-static bool has_bf16(struct tern_context *ctx) { return cpu_level(ctx)->bf16.step > 0; }
+static bool has_bf16(struct tern_context *ctx) { return cpu_level(ctx)->bf16.dot.step > 0; }
 
 static void skip_without_bf16(struct tern_context **ctx)
 {

@@ -84,7 +84,7 @@ static void test_wrong_usage(void **state)
         {"txt2img -p x --seed 18446744073709551616", {"--seed", "18446744073709551615"}},
         {"txt2img -p x -b 0", {"--count", "1 to 256"}},
         {"txt2img -p x --dtype f64", {"--dtype", "f32, bf16, f16, auto", "\"f64\""}},
-        {"txt2img -p x --dtype int8", {"--dtype", "does not have"}},
+        {"txt2img -p x --dtype int4", {"--dtype", "int8", "int4"}},
         {"txt2img -p x --device warp", {"--device", "\"warp\"", "cpu"}},
         {"txt2img -p x --device cpu:x", {"--device", "cpu:x"}},
         {"txt2img -p x --threads 0", {"--threads", "1 to 1024"}},

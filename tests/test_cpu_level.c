@@ -346,11 +346,11 @@ static void test_multiply_add(void **state)
 static void test_multiply_add_bf16(void **state)
 {
     FOR_EACH_LEVEL(l)
-    for (int rounds = 0; rounds < 5 && l->bf16.step; rounds++) {
+    for (int rounds = 0; rounds < 5 && l->bf16.dot.step; rounds++) {
         float sum = -1;
         double operations = l->bf16.multiply_add(rounds, &sum), one = l->bf16.multiply_add(1, &(float){0});
         assert_true(operations == rounds * one && one >= 6 * 2 * 32);
-        assert_true(sum == 2.0f * (float)(rounds * l->bf16.step));
+        assert_true(sum == 2.0f * (float)(rounds * l->bf16.dot.step));
     }
 }
 
@@ -364,7 +364,7 @@ static void test_round_bf16(void **state)
         bias[i] = value(&seed);
     }
     FOR_EACH_LEVEL(l)
-    for (int n = 0; n <= 69 && l->bf16.step; n++)
+    for (int n = 0; n <= 69 && l->bf16.dot.step; n++)
         for (int with = 0; with < 2; with++) {
             uint16_t y[70], expected;
             memset(y, 0x7f, sizeof(y));

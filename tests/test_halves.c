@@ -181,7 +181,7 @@ static void casts_are_posts(void **state)
     tern_scope_begin(ctx);
     check_plan(ctx, norm_cast, NULL, 2, rows, TERN_F32, "layer_norm then cast");
     check_plan(ctx, norm_cast, ctx, 2, rows, TERN_F32, "rms_norm then cast");
-    if (cpu_level(ctx)->bf16.step) { /* elsewhere products are computed in f32, behind casts */
+    if (cpu_level(ctx)->bf16.dot.step) { /* elsewhere products are computed in f32, behind casts */
         tern_tensor *t[] = {support_noise(ctx, 1, 2, weight, 0.1, TERN_BF16), support_noise(ctx, 2, 1, sum + 1, 1, TERN_F32),
                             support_noise(ctx, 3, 2, sum, 1, TERN_F32)};
         check_plan(ctx, linear_cast_add, t, 2, rows, TERN_BF16, "linear, cast and sum");
@@ -239,7 +239,7 @@ static void a_unet_has_no_casts_between_ops(void **state)
 {
     struct tern_context *ctx = model_context(NULL, 1);
     char path[PATH_SIZE];
-    if (!cpu_level(ctx)->bf16.step) {
+    if (!cpu_level(ctx)->bf16.dot.step) {
         print_message("not run: the level %s has no instructions for bf16, so products are computed in f32\n", ctx->device->level);
         tern_context_destroy(&ctx);
         skip();

@@ -147,12 +147,14 @@ static void test_table_is_complete(void **state)
 /* Every row of ops.def has a public function: this does not compile otherwise. */
 #undef tern_conv2d
 #undef tern_conv_transpose2d
+#undef tern_quantized_conv2d
 #undef tern_sdpa
 #undef tern_interpolate
 #undef tern_avg_pool2d
 #undef tern_max_pool2d
 #define tern_conv2d tern_conv2d_p
 #define tern_conv_transpose2d tern_conv_transpose2d_p
+#define tern_quantized_conv2d tern_quantized_conv2d_p
 #define tern_sdpa tern_sdpa_p
 #define tern_interpolate tern_interpolate_p
 #define tern_avg_pool2d tern_avg_pool2d_p

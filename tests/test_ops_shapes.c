@@ -49,6 +49,15 @@ static struct tern_meta draw_meta(enum tern_dtype dtype)
     return m;
 }
 
+/* A weight of i8 with a scale for each of its rows: else next to nothing would fit. */
+static void draw_quantized(struct tern_op_desc *d)
+{
+    d->in[1].dtype = TERN_I8;
+    d->in[2] = (struct tern_meta){.dtype = TERN_F32, .ndim = 1, .shape = {d->in[1].shape[0]}};
+    tern_meta_contiguous(&d->in[2]);
+    d->present[3] = false;
+}
+
 static struct tern_op_desc draw_desc(enum tern_op op, const struct tern_op_info *info)
 {
     struct tern_op_desc d;
@@ -63,6 +72,8 @@ static struct tern_op_desc draw_desc(enum tern_op op, const struct tern_op_info 
         if (d.present[i])
             d.in[i] = i && draw(2) ? d.in[0] : i ? draw_meta(dtype) : first;
     }
+    if (!strncmp(info->name, "quantized", 9) && draw(2))
+        draw_quantized(&d);
     for (int i = 0; i < info->n_attrs; i++)
         for (int k = 0; k < info->attrs[i].count; k++) {
             char *to = (char *)&d.attrs + info->attrs[i].offset;

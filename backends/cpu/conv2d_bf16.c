@@ -3,21 +3,21 @@
  * copy for a 3 x 3 filter than its patches, and nothing where the strip lies inside the picture. */
 #include <string.h>
 
-#include "backends/cpu/gemm_bf16.h"
+#include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/patches.h"
 
-#define HALF (TERN_BF16_ROWS / 2)
+#define HALF (TERN_DOT_ROWS / 2)
 
 /* ---- patches, gathered: any shape */
 
-static int stage_patches(const struct cpu_bf16_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
-                         struct tern_bf16_piece *pieces)
+static int stage_patches(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
+                         struct tern_dot_piece *pieces)
 {
-    int64_t k0, there = cpu_bf16_range(g, part, &k0);
-    cpu_picture_gather(g->source, row0, rows, k0, there, scratch, cpu_bf16_lda(g));
-    return cpu_bf16_gathered(g, rows, part, scratch, pieces);
+    int64_t k0, there = cpu_dot_range(g, part, &k0);
+    cpu_picture_gather(g->source, row0, rows, k0, there, scratch, cpu_dot_lda(g));
+    return cpu_dot_gathered(g, rows, part, scratch, pieces);
 }
 
 /* ---- strips: a part of the depth is a row of the filter and a range of channels */
@@ -27,11 +27,11 @@ static int64_t strip(const struct cpu_picture *s, int64_t n) { return (n - 1) * 
 
 static bool has_strips(const struct cpu_picture *s, int64_t step)
 {
-    return s->ow % HALF == 0 && s->c % step == 0 && s->c % 32 == 0 && s->kw <= TERN_BF16_PIECES;
+    return s->ow % HALF == 0 && s->c % step == 0 && s->c % 32 == 0 && s->kw <= TERN_DOT_PIECES;
 }
 
 /* The most that a block of rows has, in one row of the picture or two. */
-static int64_t most_pixels(const struct cpu_picture *s) { return max64(2 * strip(s, HALF), strip(s, TERN_BF16_ROWS)); }
+static int64_t most_pixels(const struct cpu_picture *s) { return max64(2 * strip(s, HALF), strip(s, TERN_DOT_ROWS)); }
 
 /* The row of the picture that tap row `ky` of an output reads; NULL in the padding. ix: of its first tap. */
 static const uint16_t *row_of(const struct cpu_picture *s, int64_t output, int64_t ky, int64_t *ix)
@@ -54,13 +54,13 @@ static void copy_strip(const struct cpu_picture *s, const uint16_t *row, int64_t
     memset(to + end * n, 0, (size_t)((count - end) * n) * sizeof(*to));
 }
 
-static int stage_strips(const struct cpu_bf16_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
-                        struct tern_bf16_piece *pieces)
+static int stage_strips(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
+                        struct tern_dot_piece *pieces)
 {
     const struct cpu_picture *s = g->source;
     const int64_t most = g->part_depth / s->kw, chunks = ceil_div(s->c, most), ky = part / chunks, c = part % chunks * most;
     const int64_t n = min64(most, s->c - c);
-    const bool one = rows > HALF && s->ow % TERN_BF16_ROWS == 0; /* strip: a block does not leave its row */
+    const bool one = rows > HALF && s->ow % TERN_DOT_ROWS == 0; /* strip: a block does not leave its row */
     const int64_t count = strip(s, one ? rows : HALF);
     const uint16_t *row[2], *a[2];
     int64_t ix[2], pitch = s->c;
@@ -82,7 +82,7 @@ static int stage_strips(const struct cpu_bf16_gemm *g, int64_t row0, int64_t row
         a[1] = a[0] + HALF * s->stride_w * pitch;
     for (int64_t kx = 0; kx < s->kw; kx++) {
         int64_t at = kx * s->dilation_w * pitch;
-        pieces[kx] = (struct tern_bf16_piece){{a[0] + at, a[1] + at}, s->stride_w * pitch, (ky * s->kw + kx) * s->c + c, n};
+        pieces[kx] = (struct tern_dot_piece){{a[0] + at, a[1] + at}, s->stride_w * pitch, (ky * s->kw + kx) * s->c + c, n};
     }
     return (int)s->kw;
 }
@@ -100,19 +100,24 @@ static bool post(const struct tern_op_desc *d)
     return cpu_post_fits(d, TERN_BF16, &rows);
 }
 
-static struct cpu_bf16_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s)
+static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s)
 {
     const int64_t *o = d->out.shape;
-    struct cpu_bf16_gemm g = {
-        .m = o[0] * o[2] * o[3], .n = o[1], .k = s->c * s->kh * s->kw, .step = cpu_level(ctx)->bf16.step, .source = s, .ldc = o[1]};
-    if (has_strips(s, g.step)) {
-        int64_t pixels = most_pixels(s), channels = round_up(cpu_bf16_part(ctx, s->c, pixels), 32);
+    struct cpu_dot_gemm g = {.m = o[0] * o[2] * o[3],
+                             .n = o[1],
+                             .k = s->c * s->kh * s->kw,
+                             .dot = &cpu_level(ctx)->bf16.dot,
+                             .bias_input = 2,
+                             .source = s,
+                             .ldc = o[1]};
+    if (has_strips(s, g.dot->step)) {
+        int64_t pixels = most_pixels(s), channels = round_up(cpu_dot_part(ctx, g.dot, s->c, pixels), 32);
         g.parts = (int)(s->kh * ceil_div(s->c, channels));
         g.part_depth = s->kw * channels;
         g.scratch = (size_t)(pixels * channels);
         g.stage = stage_strips;
     } else {
-        cpu_bf16_parts(ctx, &g);
+        cpu_dot_parts(ctx, &g);
         g.stage = stage_patches;
     }
     return g;
@@ -121,8 +126,8 @@ static struct cpu_bf16_gemm conv_gemm(struct tern_context *ctx, const struct ter
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct cpu_picture s = cpu_picture_make(d, NULL);
-    struct cpu_bf16_gemm g = conv_gemm(ctx, d, &s);
-    return cpu_bf16_workspace(ctx, &g);
+    struct cpu_dot_gemm g = conv_gemm(ctx, d, &s);
+    return cpu_dot_workspace(ctx, &g);
 }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -141,9 +146,9 @@ static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
     struct cpu_picture s = cpu_picture_make(d, tern_arg_host(&a->in[0]));
-    struct cpu_bf16_gemm g = conv_gemm(a->ctx, d, &s);
+    struct cpu_dot_gemm g = conv_gemm(a->ctx, d, &s);
     struct cpu_rows rows = cpu_rows_channels_last();
-    return cpu_bf16_launch(a, &g, &rows);
+    return cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
 }
 
 const struct tern_kernel cpu_conv2d_bf16_igemm = {

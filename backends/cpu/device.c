@@ -120,8 +120,8 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
                  .computes = true,
                  .in_place = true,
                  .cache = l3 && l3->size ? l3->size : d->l2,
-                 .fast_dtype = level->bf16.step ? TERN_BF16 : TERN_F32},
-        .kernels = level->bf16.step ? cpu_kernels_bf16 : cpu_kernels,
+                 .fast_dtype = level->bf16.dot.step ? TERN_BF16 : TERN_F32},
+        .kernels = level->bf16.dot.step ? cpu_kernels_bf16 : cpu_kernels,
         .queue = &d->queue,
     };
     d->queue = (struct tern_queue){.fns = &tern_queue_at_once, .device = &d->base};

@@ -1,11 +1,11 @@
 /* linear and linear_geglu in bf16: x (..., k) contiguous, weight and bias of any floating dtype. */
 #include <string.h>
 
-#include "backends/cpu/gemm_bf16.h"
+#include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 
-#define HALF (TERN_BF16_ROWS / 2)
+#define HALF (TERN_DOT_ROWS / 2)
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
@@ -29,42 +29,43 @@ static bool lies_well(const uint16_t *a, int64_t ld, int64_t rows, int64_t depth
     return rows % HALF == 0 && depth % 32 == 0 && ld % 32 == 0 && (uintptr_t)a % 64 == 0 && rows * lines <= 8 * sets;
 }
 
-static int stage(const struct cpu_bf16_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_bf16_piece *pieces)
+static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
 {
-    int64_t k0, there = cpu_bf16_range(g, part, &k0), lda = cpu_bf16_lda(g);
+    int64_t k0, there = cpu_dot_range(g, part, &k0), lda = cpu_dot_lda(g);
     const uint16_t *a = (const uint16_t *)g->source + row0 * g->k + k0;
     if (lies_well(a, g->k, rows, there)) {
-        *pieces = (struct tern_bf16_piece){{a, a + HALF * g->k}, g->k, k0, there};
+        *pieces = (struct tern_dot_piece){{a, a + HALF * g->k}, g->k, k0, there};
         return 1;
     }
     for (int64_t i = 0; i < rows; i++)
         memcpy(scratch + i * lda, a + i * g->k, (size_t)there * sizeof(*a));
-    return cpu_bf16_gathered(g, rows, part, scratch, pieces);
+    return cpu_dot_gathered(g, rows, part, scratch, pieces);
 }
 
-static struct cpu_bf16_gemm linear_gemm(struct tern_context *ctx, const struct tern_op_desc *d)
+static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     int64_t n = d->out.shape[d->out.ndim - 1], k = d->in[1].shape[1];
-    struct cpu_bf16_gemm g = {.m = tern_meta_numel(&d->in[0]) / k,
-                              .n = n,
-                              .k = k,
-                              .step = cpu_level(ctx)->bf16.step,
-                              .stage = stage,
-                              .ldc = n,
-                              .gated = d->op == TERN_OP_linear_geglu};
-    cpu_bf16_parts(ctx, &g);
+    struct cpu_dot_gemm g = {.m = tern_meta_numel(&d->in[0]) / k,
+                             .n = n,
+                             .k = k,
+                             .dot = &cpu_level(ctx)->bf16.dot,
+                             .bias_input = 2,
+                             .stage = stage,
+                             .ldc = n,
+                             .gated = d->op == TERN_OP_linear_geglu};
+    cpu_dot_parts(ctx, &g);
     return g;
 }
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct cpu_bf16_gemm g = linear_gemm(ctx, d);
-    return cpu_bf16_workspace(ctx, &g);
+    struct cpu_dot_gemm g = linear_gemm(ctx, d);
+    return cpu_dot_workspace(ctx, &g);
 }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    int64_t n = d->in[1].shape[0], columns = d->op == TERN_OP_linear_geglu ? 2 * round_up(n / 2, TERN_BF16_NR) : n;
+    int64_t n = d->in[1].shape[0], columns = d->op == TERN_OP_linear_geglu ? 2 * round_up(n / 2, TERN_DOT_NR) : n;
     return cpu_bf16_packed_size(cpu_level(ctx), columns, d->in[1].shape[1]);
 }
 
@@ -77,10 +78,10 @@ static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
-    struct cpu_bf16_gemm g = linear_gemm(a->ctx, d);
+    struct cpu_dot_gemm g = linear_gemm(a->ctx, d);
     struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
     g.source = tern_arg_host(&a->in[0]);
-    return cpu_bf16_launch(a, &g, &rows);
+    return cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
 }
 
 const struct tern_kernel cpu_linear_bf16_gemm = {

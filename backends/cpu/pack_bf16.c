@@ -1,16 +1,16 @@
 /* Weights packed for products of bf16: panels of pairs along the depth. */
 #include <string.h>
 
-#include "backends/cpu/gemm_bf16.h"
+#include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/transpose.h"
 #include "core/threads.h"
 
 size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k)
 {
-    int64_t rest = n % TERN_BF16_NR;
-    int64_t width = n - rest + (rest == 0 ? 0 : rest <= TERN_BF16_NR / 2 ? TERN_BF16_NR / 2 : TERN_BF16_NR);
-    return level->bf16.step ? (size_t)(width * round_up(k, level->bf16.step)) * 2 : 0;
+    int64_t rest = n % TERN_DOT_NR;
+    int64_t width = n - rest + (rest == 0 ? 0 : rest <= TERN_DOT_NR / 2 ? TERN_DOT_NR / 2 : TERN_DOT_NR);
+    return level->bf16.dot.step ? (size_t)(width * round_up(k, level->bf16.dot.step)) * 2 : 0;
 }
 
 #define VALUES 256 /* of a column that are converted at once */
@@ -29,8 +29,8 @@ struct pack_run {
 /* A piece of the weights of a panel: channels c0 .. c1, taps t0 .. t1, in bf16. */
 struct piece {
     int64_t c0, c1, t0, t1;
-    uint16_t columns[TERN_BF16_NR][PITCH]; /* as they lie in the weights */
-    uint16_t rows[VALUES][TERN_BF16_NR];
+    uint16_t columns[TERN_DOT_NR][PITCH]; /* as they lie in the weights */
+    uint16_t rows[VALUES][TERN_DOT_NR];
 };
 
 /* src: of the panel's first column */
@@ -48,7 +48,7 @@ static void convert(const struct pack_run *r, const char *src, int64_t cols, str
             r->level->from_f32(TERN_BF16, n, wide, p->columns[j]);
         }
     }
-    cpu_transpose_uint16_t(cols, n, p->columns[0], PITCH, p->rows[0], TERN_BF16_NR);
+    cpu_transpose_uint16_t(cols, n, p->columns[0], PITCH, p->rows[0], TERN_DOT_NR);
 }
 
 /* to[2 j] = a[j], to[2 j + 1] = b[j] */
@@ -94,10 +94,10 @@ struct panel {
 
 static struct panel panel_of(const struct pack_run *r, int64_t panel)
 {
-    const int64_t col = (r->gated ? panel / 2 : panel) * TERN_BF16_NR, cols = min64(TERN_BF16_NR, r->n - col), k = r->c * r->taps;
-    const int64_t depth = round_up(k, r->level->bf16.step), gates = r->gated && panel % 2 ? r->n : 0;
-    return (struct panel){cols, cols <= TERN_BF16_NR / 2 ? TERN_BF16_NR / 2 : TERN_BF16_NR, depth,
-                          (size_t)((gates + col) * k) * tern_dtype_size(r->dtype), r->dst + panel * TERN_BF16_NR * depth};
+    const int64_t col = (r->gated ? panel / 2 : panel) * TERN_DOT_NR, cols = min64(TERN_DOT_NR, r->n - col), k = r->c * r->taps;
+    const int64_t depth = round_up(k, r->level->bf16.dot.step), gates = r->gated && panel % 2 ? r->n : 0;
+    return (struct panel){cols, cols <= TERN_DOT_NR / 2 ? TERN_DOT_NR / 2 : TERN_DOT_NR, depth,
+                          (size_t)((gates + col) * k) * tern_dtype_size(r->dtype), r->dst + panel * TERN_DOT_NR * depth};
 }
 
 static void pack_panel(const struct pack_run *r, const struct panel *q, const char *from)
@@ -135,6 +135,6 @@ void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, boo
     struct pack_run r = {ctx, cpu_level(ctx), weight->shape[0] / turns, weight->shape[1], 1, gated, weight->dtype, src, dst};
     for (int i = 2; i < weight->ndim; i++)
         r.taps *= weight->shape[i];
-    const int64_t panels = ceil_div(r.n, TERN_BF16_NR) * turns;
+    const int64_t panels = ceil_div(r.n, TERN_DOT_NR) * turns;
     tern_parallel(ctx, panels, cpu_pack_tile(ctx, panels), pack_task, &r);
 }

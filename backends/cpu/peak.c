@@ -103,7 +103,7 @@ static double measure_flops_bf16(struct tern_context *ctx)
 {
     struct race r = {.level = cpu_level(ctx)};
     float sum;
-    return r.level->bf16.step ? rate_of(ctx, &r, compute_bf16) * r.level->bf16.multiply_add(BF16_ROUNDS, &sum) : 0;
+    return r.level->bf16.dot.step ? rate_of(ctx, &r, compute_bf16) * r.level->bf16.multiply_add(BF16_ROUNDS, &sum) : 0;
 }
 
 /* Four times the last caches, and a tile for each thread. */

@@ -30,7 +30,7 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
     const struct cpu_device *device = cpu_device_of(ctx);
     const int64_t *q = d->in[0].shape, *v = d->in[2].shape;
     struct shape s = {.n = q[0], .h = q[1], .l = q[2], .e = q[3], .s = v[2], .ev = v[3]};
-    s.depth = round_up(s.e, device->level->bf16.step);
+    s.depth = round_up(s.e, device->level->bf16.dot.step);
     s.columns = round_up(s.ev + device->level->attention.ones, 16);
     s.keys = round_up(s.s, 32);
     s.ldq = odd_lines(s.depth, 32);
@@ -104,8 +104,8 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
         int64_t nh = r->head0 + i / blocks, first = i % blocks * BLOCK, last = min64(first + BLOCK, s->s);
         uint16_t *to = r->packed + i / blocks * (s->k_values + s->v_values);
         const uint16_t *k = r->k + head_at(km, nh / s->h, nh % s->h), *v = r->v + head_at(vm, nh / s->h, nh % s->h);
-        for (int64_t j = first; j < last; j += TERN_BF16_NR)
-            r->level->attention.pack_keys(min64(TERN_BF16_NR, last - j), s->e, k + j * km->stride[2], km->stride[2], s->depth,
+        for (int64_t j = first; j < last; j += TERN_DOT_NR)
+            r->level->attention.pack_keys(min64(TERN_DOT_NR, last - j), s->e, k + j * km->stride[2], km->stride[2], s->depth,
                                           to + j * s->depth);
         r->level->attention.pack_values(first, last - first, s->ev, v + first * vm->stride[2], vm->stride[2], s->keys, to + s->k_values);
     }

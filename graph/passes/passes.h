@@ -5,6 +5,6 @@
 #include "graph/graph.h"
 
 extern const struct tern_pass tern_pass_dce, tern_pass_cse, tern_pass_fold, tern_pass_prepare, tern_pass_fuse, tern_pass_algorithm,
-    tern_pass_concat, tern_pass_merge, tern_pass_tile, tern_pass_tune;
+    tern_pass_concat, tern_pass_merge, tern_pass_quantize, tern_pass_tile, tern_pass_tune;
 
 #endif

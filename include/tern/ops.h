@@ -130,6 +130,20 @@ struct tern_conv2d_params {
 TERN_API tern_tensor *tern_conv2d_p(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, const struct tern_conv2d_params *params);
 #define tern_conv2d(x, weight, bias, ...) tern_conv2d_p(x, weight, bias, &(const struct tern_conv2d_params){__VA_ARGS__})
 
+/* int8, symmetric, -127 to 127. Scale of each slice x[i]: its largest |value| / 127. x (N, ...) float -> (N) f32 */
+TERN_API tern_tensor *tern_quantize_scale(tern_tensor *x);
+/* torch.round(x / scale): x (N, ...) float, scale (N) -> (N, ...) i8; zeros where the scale is 0 or no number */
+TERN_API tern_tensor *tern_quantize(tern_tensor *x, tern_tensor *scale);
+/* linear, linear_geglu and conv2d in int8. weight: i8 with the scale of each output channel, or float without (NULL): then it counts as
+ * quantize(weight, quantize_scale(weight)). x (float) is quantised as it comes: each row of a linear layer, each picture of a convolution
+ * by its largest value. Sums are exact; the result has the dtype of x. As torch.ops.quantized.linear_dynamic, but symmetric and by rows. */
+TERN_API tern_tensor *tern_quantized_linear(tern_tensor *x, tern_tensor *weight, tern_tensor *scale, tern_tensor *bias);
+TERN_API tern_tensor *tern_quantized_linear_geglu(tern_tensor *x, tern_tensor *weight, tern_tensor *scale, tern_tensor *bias);
+TERN_API tern_tensor *tern_quantized_conv2d_p(tern_tensor *x, tern_tensor *weight, tern_tensor *scale, tern_tensor *bias,
+                                              const struct tern_conv2d_params *params);
+#define tern_quantized_conv2d(x, weight, scale, bias, ...) \
+    tern_quantized_conv2d_p(x, weight, scale, bias, &(const struct tern_conv2d_params){__VA_ARGS__})
+
 struct tern_conv_transpose2d_params {
     int stride, padding, output_padding, dilation; /* 1, 0, 0, 1 */
     int groups;                                    /* 1 */

@@ -82,6 +82,45 @@ static void exec_text_encoder(struct tern_pipeline *p, struct inputs *in, struct
     tern_free(ctx, mask);
 }
 
+/* A call of the UNet that is recorded. */
+struct unet_call {
+    const struct tern_unet *m;
+    const struct tern_unet_conditions *c;
+};
+
+static enum tern_status unet_forward(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct unet_call *call = user;
+    out[0] = tern_unet_forward(call->m, in[0], call->c, in[1], NULL);
+    return tern_error_status(call->m->ctx);
+}
+
+static struct tern_graph_input as_input(const char *name, const tern_tensor *t)
+{
+    struct tern_graph_input in = {.name = name, .dtype = t->meta.dtype, .ndim = t->meta.ndim};
+    memcpy(in.shape, t->meta.shape, sizeof(in.shape));
+    return in;
+}
+
+/* As a plan: layers are quantised there. */
+static tern_tensor *unet_quantized(struct tern_pipeline *p, struct unet_call *call, tern_tensor *sample, tern_tensor *context)
+{
+    if (!sample || !context)
+        return NULL;
+    tern_tensor *const in[] = {sample, context};
+    const struct tern_graph_input inputs[] = {as_input("sample", sample), as_input("encoder_hidden_states", context)};
+    tern_tensor *out = NULL;
+    struct tern_graph *g = tern_graph_trace(p->ctx, unet_forward, call, call->m->weights, inputs, 2, 1);
+    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.quantize = p->quantize});
+    struct tern_binding *binding = plan ? tern_plan_bind(plan, call->m->weights) : NULL;
+    if (binding)
+        tern_plan_run(binding, in, &out);
+    tern_binding_unref(&binding);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    return out;
+}
+
 static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)
 {
     struct tern_context *ctx = p->ctx;
@@ -106,8 +145,12 @@ static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_we
     for (int64_t i = 0; i < n; i++)
         t[i] = values[i];
     struct tern_unet_conditions c;
-    if (tern_unet_conditions(m, t, (int)n, text_embeds, time_ids, &c) == TERN_OK)
-        give(out, ctx, "sample", tern_unet_forward(m, tern_cast(sample, dtype), &c, tern_cast(context, dtype), NULL));
+    if (tern_unet_conditions(m, t, (int)n, text_embeds, time_ids, &c))
+        return;
+    sample = tern_cast(sample, dtype);
+    context = tern_cast(context, dtype);
+    give(out, ctx, "sample",
+         p->quantize ? unet_quantized(p, &(struct unet_call){m, &c}, sample, context) : tern_unet_forward(m, sample, &c, context, NULL));
 }
 
 static void exec_vae_decoder(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)

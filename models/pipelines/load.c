@@ -324,6 +324,7 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
     bool zh = model && !strcmp(model, "demo-zh"), shipped = p->shipped;
     char *path = shipped ? tern_demo_path(ctx, model ? model : "demo") : tern_strdup(ctx, model);
     if (path && check_params(ctx, &p->params) == TERN_OK && (!shipped || check_shipped(ctx, path, zh) == TERN_OK)) {
+        p->quantize = p->params.quantize ? tern_strdup(ctx, p->params.quantize) : NULL;
         p->name = shipped ? tern_strdup(ctx, model ? model : "demo") : tern_model_name(ctx, path);
         p->checkpoint = tern_checkpoint_open(ctx, path);
         if (p->checkpoint && zh)
@@ -363,6 +364,7 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
     tern_checkpoint_close(&p->vae_alone);
     tern_checkpoint_close(&p->preview_alone);
     tern_free(ctx, p->name);
+    tern_free(ctx, p->quantize);
     tern_free(ctx, p);
     tern_context_unref(ctx);
 }

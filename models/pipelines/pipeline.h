@@ -65,8 +65,9 @@ struct tern_prompt_words;
 struct tern_pipeline {
     struct tern_context *ctx;
     struct tern_pipeline_params params;
-    char *name;   /* of the model, for the infotext */
-    bool shipped; /* it came with tern */
+    char *name;     /* of the model, for the infotext */
+    char *quantize; /* params.quantize; NULL: nothing is quantised */
+    bool shipped;   /* it came with tern */
     struct tern_checkpoint *checkpoint;
     struct tern_checkpoint *shared;        /* lends what the checkpoint lacks (demo-zh: all but the text side); NULL: none */
     struct tern_checkpoint *vae_alone;     /* params.vae; NULL: the checkpoint's */

@@ -63,7 +63,10 @@ static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *
     tern_memory_reset_peak(ctx);
     struct tern_graph *g = tern_pipeline_stage_graph(p, stage);
     const size_t traced = g ? tern_graph_bytes(g) : 0;
-    const struct tern_plan_params params = {.resident = stage->resident, .arena = stage->arena, .algorithm_bytes = stage->algorithm_bytes};
+    const struct tern_plan_params params = {.resident = stage->resident,
+                                            .arena = stage->arena,
+                                            .algorithm_bytes = stage->algorithm_bytes,
+                                            .quantize = strcmp(stage->component, "unet") ? NULL : p->quantize};
     struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &params) : NULL;
     tern_memory_trim(ctx); /* what is kept for reuse is not the plan's */
     *making = tern_memory_peak(ctx) - tern_memory_used(ctx);

@@ -16,7 +16,7 @@ ANYTHING = ("logical_not add mul maximum minimum eq ne lt le gt ge logical_and l
             "cat pad sum amax gather full").split()
 PLAIN = "add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or where".split()  # no attributes
 NO_ATTRIBUTES = PLAIN + [op for op in UNARY if op not in ("gelu", "clamp", "add_scalar", "mul_scalar", "pow_scalar")] + \
-    ["matmul", "linear", "linear_geglu", "embedding"]
+    ["matmul", "linear", "linear_geglu", "embedding", "quantize_scale", "quantize", "quantized_linear", "quantized_linear_geglu"]
 
 
 def cannot(op):
@@ -32,7 +32,7 @@ def cannot(op):
         out |= {"nan", "inf", "-0", "denormal", "bool"}
     if op in MADE:
         out |= {"strided", "broadcast", "last"}
-    if op in ("embedding", "linear", "linear_geglu", "matmul", "sdpa", "layer_norm", "rms_norm"):
+    if op in ("embedding", "linear", "linear_geglu", "quantized_linear", "quantized_linear_geglu", "matmul", "sdpa", "layer_norm", "rms_norm"):
         out.add("last")  # its operands are rows, not pictures
     if op in NO_ATTRIBUTES:
         out.add("limits")

@@ -33,19 +33,18 @@ const struct opt talk_opts[] = {
 
 int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
 {
-    static const char *const dtypes[] = {"f32", "bf16", "f16", "auto", NULL};
+    static const char *const dtypes[] = {"f32", "bf16", "f16", "auto", "int8", NULL};
     static const char *const levels[] = {"off", "fast", "full", NULL}; /* enum tern_tune_level */
-    static const enum tern_dtype dtype_of[] = {TERN_F32, TERN_BF16, TERN_F16, TERN_DTYPE_COUNT};
+    static const enum tern_dtype dtype_of[] = {TERN_F32, TERN_BF16, TERN_F16, TERN_DTYPE_COUNT, TERN_DTYPE_COUNT};
     int choice = 0, code = GO_ON;
     switch (opt->id) {
     case OPT_DEVICE:
         s->device = value;
         break;
     case OPT_DTYPE:
-        if (!strcmp(value, "int8"))
-            return usage("option --dtype: this build does not have int8; it has f32, bf16, f16 and auto");
         code = value_choice(opt, value, dtypes, &choice);
         s->dtype = dtype_of[choice];
+        s->quantize = choice == 4 ? "*" : NULL;
         break;
     case OPT_THREADS:
         return value_int(opt, value, 1, 1024, &s->threads);

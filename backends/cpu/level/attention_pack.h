@@ -7,7 +7,7 @@
 /* Pairs along the depth of each key beside those of the others, as bf16_block reads them. */
 static void pack_keys(int64_t keys, int64_t e, const uint16_t *k, int64_t ld, int64_t depth, uint16_t *to)
 {
-    const int64_t width = keys <= TERN_BF16_NR / 2 ? TERN_BF16_NR / 2 : TERN_BF16_NR;
+    const int64_t width = keys <= TERN_DOT_NR / 2 ? TERN_DOT_NR / 2 : TERN_DOT_NR;
     memset(to, 0, (size_t)(width * depth) * sizeof(*to));
     for (int64_t j = 0; j < keys; j += 8) {
         const __m512i at = _mm512_mullo_epi64(_mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), _mm512_set1_epi64(ld));
@@ -34,15 +34,15 @@ static void pack_values(int64_t key, int64_t keys, int64_t ev, const uint16_t *v
                                    0x250005, 0x240004, 0x230003, 0x220002, 0x210001, 0x200000);
     __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
     __m512i twice = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), low);
-    for (int64_t c = 0; c < columns; c += TERN_BF16_NR) {
-        const int64_t width = columns - c <= TERN_BF16_NR / 2 ? TERN_BF16_NR / 2 : TERN_BF16_NR;
+    for (int64_t c = 0; c < columns; c += TERN_DOT_NR) {
+        const int64_t width = columns - c <= TERN_DOT_NR / 2 ? TERN_DOT_NR / 2 : TERN_DOT_NR;
         uint16_t *at = to + c * depth + key * width;
         for (int64_t i = 0; i < filled(keys, PAIR); i += i % 16 == 15 ? 17 : 1, at += 2 * width) {
             __m512i zero = _mm512_setzero_si512();
             __m512i x = i < keys ? values_at(v + i * ld + c, ev - c) : zero;
             __m512i y = i + 16 < keys ? values_at(v + (i + 16) * ld + c, ev - c) : zero;
             _mm512_storeu_si512(at, _mm512_permutex2var_epi16(x, c == shared_from(ev) ? twice : low, y));
-            if (width == TERN_BF16_NR)
+            if (width == TERN_DOT_NR)
                 _mm512_storeu_si512(at + 32, _mm512_permutex2var_epi16(x, high, y));
         }
     }

@@ -63,9 +63,9 @@ INLINE void product(const struct factors *f, const bool accumulate)
 #else
 static void product(const struct factors *f, bool accumulate)
 {
-    const struct tern_bf16_piece whole = {.a = {f->a}, .ld = f->lda, .k0 = f->k0, .depth = f->k};
-    for (int64_t j = 0; j < f->n; j += TERN_BF16_NR)
-        bf16_block((int)f->rows, 1, &whole, f->b + j * f->depth, f->b + j * f->depth, f->n - j <= TERN_BF16_NR / 2, f->c + j, f->ldc,
+    const struct tern_dot_piece whole = {.a = {f->a}, .ld = f->lda, .k0 = f->k0, .depth = f->k};
+    for (int64_t j = 0; j < f->n; j += TERN_DOT_NR)
+        bf16_block((int)f->rows, 1, &whole, f->b + j * f->depth, f->b + j * f->depth, f->n - j <= TERN_DOT_NR / 2, f->c + j, f->ldc,
                    accumulate);
 }
 

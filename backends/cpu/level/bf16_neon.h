@@ -44,7 +44,7 @@ INLINE bfloat16x8_t rows_at(const uint16_t *a, int64_t lda) { return vreinterpre
 
 /* Rows first .. first + rows (even) of a half. rows and quads (of columns) are constants wherever this is inlined, so that acc lives in
  * registers; col: of the panel. */
-INLINE void bf16_tile(const int rows, const int quads, int half, int first, int n, const struct tern_bf16_piece *pieces,
+INLINE void bf16_tile(const int rows, const int quads, int half, int first, int n, const struct tern_dot_piece *pieces,
                       const uint16_t *panel, int64_t width, int64_t col, float *c, int64_t ldc, bool accumulate)
 {
     vf acc[4][8];
@@ -85,10 +85,11 @@ INLINE void bf16_tile(const int rows, const int quads, int half, int first, int 
 
 /* Tiles of 8 rows x 8 columns: 16 sums, 4 of B, 1 of A; few rows take more columns, so that enough sums are in flight. Strips of columns
  * come first: of B, such a strip stays in L1 for all rows. Of an odd number of rows the last has a neighbour that means nothing. */
-static void bf16_block(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                       float *c, int64_t ldc, bool accumulate)
+static void bf16_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
+                       void *sums, int64_t ldc, bool accumulate)
 {
-    const int width = half_panel ? TERN_BF16_NR / 2 : TERN_BF16_NR;
+    float *c = sums;
+    const int width = half_panel ? TERN_DOT_NR / 2 : TERN_DOT_NR;
 #define HEIGHT(height, quads)                                                                                                     \
     for (; left > height - 2; left -= height, first += height)                                                                    \
         for (int q = 0; q < 16; q += 4 * quads)                                                                                   \

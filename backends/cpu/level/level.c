@@ -16,6 +16,7 @@
 #include "backends/cpu/level/convert.h"
 #include "backends/cpu/level/elementwise.h"
 #include "backends/cpu/level/gemm.h"
+#include "backends/cpu/level/i8.h"
 #include "backends/cpu/level/peak.h"
 #include "backends/cpu/level/rows.h"
 #include "backends/cpu/level/winograd.h"
@@ -30,11 +31,11 @@ static bool has_f16c(void)
 #endif
 
 #if defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
-/* Leaf 7 of cpuid: not every compiler's __builtin_cpu_supports has names for these. */
+/* Leaf 7 of cpuid, with VNNI: not every compiler's __builtin_cpu_supports has names for these. */
 static bool has_avx512_bf16(void)
 {
-    unsigned a = 0, b, c, d;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 5 & 1;
+    unsigned a = 0, b, c = 0, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && c >> 11 & 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 5 & 1;
 }
 #endif
 
@@ -55,7 +56,7 @@ static bool may_use_tiles(void)
 static bool has_amx_bf16(void)
 {
     unsigned a, b, c, d = 0;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 22 & 1 && d >> 24 & 1 && may_use_tiles();
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 22 & 1 && d >> 24 & 1 && d >> 25 & 1 && may_use_tiles();
 }
 #endif
 
@@ -120,8 +121,9 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .gemm_tile_ahead = gemm_tile_ahead,
     .geglu = geglu,
 #if defined(TERN_LEVEL_BF16)
-    .bf16 = {BF16_STEP, BF16_GAIN, bf16_begin, bf16_end, bf16_block, bf16_round, multiply_add_bf16},
+    .bf16 = {{BF16_STEP, bf16_begin, bf16_end, bf16_block}, BF16_GAIN, bf16_round, multiply_add_bf16},
 #endif
+    .i8 = {{I8_STEP, i8_begin, i8_end, i8_block}, I8_ZERO, i8_most, i8_quantize, i8_scale},
 #if defined(LEVEL_ATTENTION)
     .attention = {sizeof(struct attention_scratch), TASK_ROWS, SUMS == 0, attend, pack_keys, pack_values, attention_power},
 #endif

@@ -51,32 +51,52 @@ struct tern_cpu_norm {
     bool center; /* else the mean counts as 0 */
 };
 
-/* Columns of a packed panel of B in bf16; a last panel of at most half as many is half as wide. */
-#define TERN_BF16_NR 32
+/* Products of words: 32 bits with two bf16 or four int8 along the depth, which an instruction multiplies and adds to one sum. Depths and
+ * strides count halves of words: a bf16, or two int8. */
 
-#define TERN_BF16_ROWS 32 /* of a block of A, in two halves */
+/* Columns of a packed panel of B; a last panel of at most half as many is half as wide. */
+#define TERN_DOT_NR 32
 
-/* A part of the depth of a block of A: `depth` values of each row. The rows of a half lie ld apart. */
-struct tern_bf16_piece {
+#define TERN_DOT_ROWS 32 /* of a block of A, in two halves */
+
+/* A part of the depth of a block of A: `depth` halves of words of each row. The rows of a half of the block lie ld apart. */
+struct tern_dot_piece {
     const uint16_t *a[2];
     int64_t ld, k0, depth; /* the row of B that it begins with; both multiples of the level's step */
 };
 
-/* Products of bf16, sums in f32. A panel of B: k / 2 rows of pairs along the depth, element (i, j) at (i / 2 * width + j) * 2 + i % 2. */
-struct tern_cpu_bf16 {
-    int step; /* of the depth; 0: the level has no instructions for bf16, and nothing below is there */
-    int gain; /* multiplications in the time of one in f32, as the instructions go */
+/* A panel of B: k / 2 rows of words, half (i, j) at (i / 2 * width + j) * 2 + i % 2. */
+struct tern_cpu_dot {
+    int step; /* of the depth; 0: the level has no such instructions, and nothing else is there */
     /* Around all blocks of a task, on its thread. */
     void (*begin)(void), (*end)(void);
     /* C (rows x panel width, ldc) = or += the sum of A's n pieces times the panel's rows that belong to them. Memory for whole halves is
      * there, in A and in C: what lies behind the last row is read and written, and means nothing. next: the panel that comes after this
-     * one, or any; its part may be fetched meanwhile. */
-    void (*block)(int rows, int n, const struct tern_bf16_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                  float *c, int64_t ldc, bool accumulate);
+     * one, or any; its part may be fetched meanwhile. c: sums, of 32 bits each. */
+    void (*block)(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
+                  void *c, int64_t ldc, bool accumulate);
+};
+
+/* Products of bf16, sums in f32. */
+struct tern_cpu_bf16 {
+    struct tern_cpu_dot dot;
+    int gain; /* multiplications in the time of one in f32, as the instructions go */
     /* y[i] = x[i] + bias[i] (NULL: none), rounded to nearest even; denormals may become zero */
     void (*round)(int64_t n, const float *x, const float *bias, uint16_t *y);
     /* As multiply_add of the level; sum: of two of the sums, each of which grows by the depth of an instruction in a round. */
     double (*multiply_add)(int64_t rounds, float *sum);
+};
+
+/* Products of int8, sums of 32 bits: those of up to 65,536 products fit. */
+struct tern_cpu_i8 {
+    struct tern_cpu_dot dot; /* A is bytes as quantize makes them, B int8 */
+    int zero;                /* the byte of A that counts as 0 */
+    /* Of n values of f32, f16 or bf16: the largest |x[i]|; infinite or no number if one of them is */
+    float (*most)(enum tern_dtype dtype, int64_t n, const void *x);
+    /* y[i] = x[i] * factor, of at most 127, to the nearest even, plus zero */
+    void (*quantize)(enum tern_dtype dtype, int64_t n, const void *x, float factor, uint8_t *y);
+    /* y[i] = (x[i] - offset[i]) * (scale[i] * factor) + bias[i] (NULL: none); y may be x */
+    void (*scale)(int64_t n, const int32_t *x, const int32_t *offset, const float *scale, float factor, const float *bias, float *y);
 };
 
 /* Attention in bf16: rows of queries of a group, keys of a block. */
@@ -110,7 +130,7 @@ struct tern_cpu_attention {
     int rows;  /* of a task, at most */
     bool ones; /* values have a column of ones behind them */
     void (*attend)(const struct tern_cpu_attend *a);
-    /* A panel of at most TERN_BF16_NR keys of e values, ld apart. */
+    /* A panel of at most TERN_DOT_NR keys of e values, ld apart. */
     void (*pack_keys)(int64_t keys, int64_t e, const uint16_t *k, int64_t ld, int64_t depth, uint16_t *to);
     /* Keys key .. key + keys (key: a multiple of 32) of the values, of which there are ev a key, ld apart; v: that of `key`. depth: of the
      * packed matrix, all keys filled up to 32; to: its start. */
@@ -144,6 +164,7 @@ struct tern_cpu_level {
                             const struct tern_gemm_ahead *ahead);
 
     struct tern_cpu_bf16 bf16;
+    struct tern_cpu_i8 i8;
     struct tern_cpu_attention attention; /* scratch 0: the level has none */
 
     /* y[i] = f(x[i]); s is the scalar of ADD_SCALAR, MUL_SCALAR. y may be x. */

@@ -13,6 +13,7 @@
 #undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_dpbf16ps
+#undef _tile_dpbusd
 #define _tile_loadconfig(config) amx_use(config)
 #define _tile_release() amx_forget()
 #define _tile_zero(t) memset(amx_tile[t], 0, sizeof(amx_tile[t]))
@@ -20,6 +21,7 @@
 #define _tile_stream_loadd(t, from, step) amx_load(t, from, step)
 #define _tile_stored(t, to, step) amx_store(t, to, step)
 #define _tile_dpbf16ps(c, a, b) amx_multiply(c, a, b)
+#define _tile_dpbusd(c, a, b) amx_multiply_bytes(c, a, b)
 
 static __thread uint8_t amx_tile[8][16][64];
 
@@ -60,6 +62,19 @@ static inline void amx_multiply(int c, int a, int b)
         for (int k = 0; k < 32; k++)
             for (int j = 0; j < 16; j++)
                 sums[j] += amx_value(amx_tile[a][i], k) * amx_value(amx_tile[b][k / 2], 2 * j + k % 2);
+        memcpy(amx_tile[c][i], sums, sizeof(sums));
+    }
+}
+
+/* The same of bytes, four in a word: A without, B with a sign. */
+static inline void amx_multiply_bytes(int c, int a, int b)
+{
+    for (int i = 0; i < 16; i++) {
+        uint32_t sums[16];
+        memcpy(sums, amx_tile[c][i], sizeof(sums));
+        for (int k = 0; k < 64; k++)
+            for (int j = 0; j < 16; j++)
+                sums[j] += (uint32_t)(amx_tile[a][i][k] * (int8_t)amx_tile[b][k / 4][4 * j + k % 4]);
         memcpy(amx_tile[c][i], sums, sizeof(sums));
     }
 }

@@ -21,6 +21,9 @@
 #if defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx) || defined(TERN_LEVEL_neonbf16)
 #define TERN_LEVEL_BF16 /* instructions for bf16 */
 #endif
+#if defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
+#define TERN_LEVEL_VNNI /* instructions for words of int8: every processor with avx512_bf16 has them */
+#endif
 
 #if defined(TERN_LEVEL_amx)
 #define LEVEL(name) name##_amx

@@ -2,12 +2,12 @@
  * in scratch; what is finished gets bias, posts and its one rounding while it is in L1. */
 #include <string.h>
 
-#include "backends/cpu/gemm_bf16.h"
+#include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 #include "core/threads.h"
 
-#define ROWS TERN_BF16_ROWS
-#define NR TERN_BF16_NR
+#define ROWS TERN_DOT_ROWS
+#define NR TERN_DOT_NR
 #define GROUP 4 /* panels that are finished together */
 #define PAD 32  /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
 #define MOST_DEPTH 512
@@ -38,14 +38,14 @@ static int64_t splits_of_few(const struct blocking *b, int64_t m, int64_t l2, in
     return 0;
 }
 
-static struct blocking plan(struct tern_context *ctx, const struct cpu_bf16_gemm *g)
+static struct blocking plan(struct tern_context *ctx, const struct cpu_dot_gemm *g)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
     const int64_t threads = tern_thread_count(ctx), tasks = 4 * threads, l2 = (int64_t)d->l2;
     struct blocking b = {0};
     if (g->m < 1 || g->n < 1 || g->k < 1)
         return b;
-    b.depth = round_up(g->k, d->level->bf16.step);
+    b.depth = round_up(g->k, g->dot->step);
     b.turns = g->gated ? 2 : 1;
     b.panels = ceil_div(g->n, NR);
     b.splits = ceil_div(b.panels, max64(1, l2 * 2 / 5 / (g->part_depth * NR * 2 * b.turns))); /* B of a task: two fifths of L2 */
@@ -66,14 +66,14 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_bf16_gemm
     return b;
 }
 
-size_t cpu_bf16_workspace(struct tern_context *ctx, const struct cpu_bf16_gemm *g)
+size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
 {
     size_t slot = plan(ctx, g).slot;
     return slot ? slot * (size_t)tern_thread_count(ctx) + 64 : 0;
 }
 
 struct run {
-    const struct cpu_bf16_gemm *g;
+    const struct cpu_dot_gemm *g;
     const struct tern_cpu_level *level;
     struct blocking b;
     char *workspace;
@@ -94,45 +94,68 @@ static int64_t columns(const struct run *r, int64_t p, int64_t *first)
     return min64(NR, r->g->n - col);
 }
 
+/* Sums of int8 to values with their bias, in their place. Columns of several panels lie beside each other unless they go by turns. */
+static void rescale(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
+{
+    const struct cpu_dot_scales *s = r->g->scales;
+    const int64_t step = r->b.turns > 1 ? 1 : n;
+    for (int64_t i = 0; i < rows; i++, c += r->b.ldc)
+        for (int64_t q = 0; q < n; q += step) {
+            int64_t col, cols = columns(r, p + q, &col);
+            if (step == n)
+                cols = min64((p + n) * NR, r->g->n) - col;
+            r->level->i8.scale(cols, (const int32_t *)(const void *)(c + q * NR), s->offset + col, s->column + col,
+                               s->row[(row + i) / s->rows], t->bias ? t->bias + (p + q - t->p0) * NR : NULL, c + q * NR);
+        }
+}
+
+/* The bias of panel p on, where nobody has added it yet. */
+static const float *bias_at(const struct run *r, const struct task *t, int64_t p)
+{
+    return t->bias && !r->g->scales ? t->bias + (p - t->p0) * NR : NULL;
+}
+
 /* As finish, where panels are of values and of gates by turns. */
 static void finish_gated(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
 {
-    const struct cpu_bf16_gemm *g = r->g;
+    const struct cpu_dot_gemm *g = r->g;
     const struct tern_cpu_level *l = r->level;
-    const float *bias = t->bias ? t->bias + (p - t->p0) * NR : NULL;
+    const float *bias = bias_at(r, t, p);
     for (int64_t i = 0; bias && i < rows; i++)
         l->binary[TERN_CPU_ADD](n * NR, c + i * r->b.ldc, 1, bias, 1, c + i * r->b.ldc);
     for (int64_t q = 0; q < n; q += 2) {
         int64_t col, cols = columns(r, p + q, &col);
-        l->geglu(TERN_BF16, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc, (uint16_t *)g->c + row * g->ldc + col, g->ldc);
+        l->geglu(g->c_dtype, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc,
+                 (char *)g->c + (size_t)(row * g->ldc + col) * tern_dtype_size(g->c_dtype), g->ldc);
     }
 }
 
 /* `rows` rows of sums at c are ready: columns of panels p .. p + n. */
 static void finish(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
 {
-    const struct cpu_bf16_gemm *g = r->g;
+    const struct cpu_dot_gemm *g = r->g;
     const int64_t col = p * NR, cols = min64((p + n) * NR, g->n) - col;
-    const float *bias = t->bias ? t->bias + (p - t->p0) * NR : NULL;
+    const float *bias = bias_at(r, t, p);
+    const bool rounds = g->c_dtype == TERN_BF16 && r->level->bf16.dot.step, adds = !rounds || g->post;
     for (int64_t i = 0; i < rows; i++, c += r->b.ldc) {
         const int64_t at = (row + i) * g->ldc + col;
-        if (bias && (g->post || g->c_dtype == TERN_F32))
+        if (bias && adds)
             r->level->binary[TERN_CPU_ADD](cols, c, 1, bias, 1, c);
         if (g->post)
             cpu_post_apply(g->post, c, row + i, col, cols);
-        if (g->c_dtype == TERN_F32)
-            memcpy((float *)g->c + at, c, (size_t)cols * sizeof(*c));
+        if (rounds) /* and adds the bias in one pass */
+            r->level->bf16.round(cols, c, adds ? NULL : bias, (uint16_t *)g->c + at);
         else
-            r->level->bf16.round(cols, c, g->post ? NULL : bias, (uint16_t *)g->c + at);
+            r->level->from_f32(g->c_dtype, cols, c, (char *)g->c + (size_t)at * tern_dtype_size(g->c_dtype));
     }
 }
 
 /* One part of the depth of a block of rows with all panels of the task; the last part finishes them. */
 static void multiply(const struct run *r, const struct task *t, int64_t i, int64_t rows, int part)
 {
-    const struct cpu_bf16_gemm *g = r->g;
+    const struct cpu_dot_gemm *g = r->g;
     const bool last = part == g->parts - 1;
-    struct tern_bf16_piece pieces[TERN_BF16_PIECES];
+    struct tern_dot_piece pieces[TERN_DOT_PIECES];
     int n = g->stage(g, t->row0 + i, rows, part, t->a, pieces);
     for (int64_t p = t->p0, group; p < t->p1; p += group) {
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
@@ -141,9 +164,10 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
             const uint16_t *panel = (const uint16_t *)g->b + q * NR * r->b.depth;
             const uint16_t *next =
                 q + 1 < t->p1 ? panel + NR * r->b.depth : (const uint16_t *)g->b + (t->p0 * r->b.depth + g->part_depth) * NR;
-            r->level->bf16.block((int)rows, n, pieces, panel, next, g->n - q / r->b.turns * NR <= NR / 2, c + (q - p) * NR, r->b.ldc,
-                                 part > 0);
+            g->dot->block((int)rows, n, pieces, panel, next, g->n - q / r->b.turns * NR <= NR / 2, c + (q - p) * NR, r->b.ldc, part > 0);
         }
+        if (last && g->scales)
+            rescale(r, t, t->row0 + i, rows, p, group, c);
         if (last)
             (g->gated ? finish_gated : finish)(r, t, t->row0 + i, rows, p, group, c);
     }
@@ -152,7 +176,7 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
 static void run_task(void *arg, int slot, int64_t task)
 {
     const struct run *r = arg;
-    const struct cpu_bf16_gemm *g = r->g;
+    const struct cpu_dot_gemm *g = r->g;
     const struct blocking *b = &r->b;
     const int64_t part = task % b->splits;
     char *scratch = r->workspace + (size_t)slot * b->slot;
@@ -170,57 +194,58 @@ static void run_task(void *arg, int slot, int64_t task)
         r->level->to_f32(g->bias_dtype, cols, (const char *)g->bias + (size_t)first * tern_dtype_size(g->bias_dtype),
                          t.bias + (p - t.p0) * NR);
     }
-    r->level->bf16.begin();
+    g->dot->begin();
     for (int k = 0; k < g->parts; k++)
         for (int64_t i = 0; i < t.rows; i += ROWS)
             multiply(r, &t, i, min64(ROWS, t.rows - i), k);
-    r->level->bf16.end();
+    g->dot->end();
 }
 
-enum tern_status cpu_bf16_launch(const struct tern_kernel_args *a, const struct cpu_bf16_gemm *like, const struct cpu_rows *rows)
+enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows,
+                                void *workspace)
 {
-    struct cpu_bf16_gemm g = *like;
+    struct cpu_dot_gemm g = *like;
     struct cpu_post post = cpu_post_make(a, rows);
     g.post = post.n ? &post : NULL;
     g.b = tern_arg_host(&a->packed);
-    g.bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
-    g.bias_dtype = a->desc->in[2].dtype;
+    g.bias = a->desc->present[g.bias_input] ? tern_arg_host(&a->in[g.bias_input]) : NULL;
+    g.bias_dtype = a->desc->in[g.bias_input].dtype;
     g.c = tern_arg_host(&a->out);
     g.c_dtype = a->desc->out.dtype;
-    struct run r = {&g, cpu_level(a->ctx), plan(a->ctx, &g), tern_arg_host(&a->workspace)};
+    struct run r = {&g, cpu_level(a->ctx), plan(a->ctx, &g), workspace};
     r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
     if (r.b.slot)
         tern_parallel_slots(a->ctx, r.b.row_blocks * r.b.splits, run_task, &r);
     return TERN_OK;
 }
 
-int64_t cpu_bf16_part(struct tern_context *ctx, int64_t depth, int64_t rows)
+int64_t cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
     int64_t most = min64(MOST_DEPTH, max64(64, (int64_t)(d->l1 * 2 / 3) / (rows * 2)));
-    return round_up(ceil_div(depth, ceil_div(depth, most)), d->level->bf16.step);
+    return round_up(ceil_div(depth, ceil_div(depth, most)), dot->step);
 }
 
-void cpu_bf16_parts(struct tern_context *ctx, struct cpu_bf16_gemm *g)
+void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
 {
-    g->part_depth = cpu_bf16_part(ctx, g->k, ROWS);
+    g->part_depth = cpu_dot_part(ctx, g->dot, g->k, ROWS);
     g->parts = (int)ceil_div(g->k, g->part_depth);
-    g->scratch = (size_t)(ROWS * cpu_bf16_lda(g));
+    g->scratch = (size_t)(ROWS * cpu_dot_lda(g));
 }
 
-int64_t cpu_bf16_lda(const struct cpu_bf16_gemm *g) { return g->part_depth + PAD; }
+int64_t cpu_dot_lda(const struct cpu_dot_gemm *g) { return g->part_depth + PAD; }
 
-int64_t cpu_bf16_range(const struct cpu_bf16_gemm *g, int part, int64_t *k0)
+int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0)
 {
     *k0 = part * g->part_depth;
     return min64(g->part_depth, g->k - *k0);
 }
 
-int cpu_bf16_gathered(const struct cpu_bf16_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_bf16_piece *pieces)
+int cpu_dot_gathered(const struct cpu_dot_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
 {
-    int64_t k0, there = cpu_bf16_range(g, part, &k0), depth = round_up(there, g->step), lda = cpu_bf16_lda(g);
+    int64_t k0, there = cpu_dot_range(g, part, &k0), depth = round_up(there, g->dot->step), lda = cpu_dot_lda(g);
     for (int64_t i = 0; i < rows && there < depth; i++) /* the weights there are zero, but 0 x NaN is not */
         memset(scratch + i * lda + there, 0, (size_t)(depth - there) * sizeof(*scratch));
-    *pieces = (struct tern_bf16_piece){{scratch, scratch + ROWS / 2 * lda}, lda, k0, depth};
+    *pieces = (struct tern_dot_piece){{scratch, scratch + ROWS / 2 * lda}, lda, k0, depth};
     return 1;
 }

@@ -1,0 +1,217 @@
+/* quantized_conv2d as an implicit GEMM on channels-last pictures of any floating dtype. A picture is quantised first, as a whole: with its
+ * padding around it and its channels filled up to lines of the cache. So each tap of a row of the filter is a shifted view of it where
+ * sixteen neighbouring outputs lie in one row of the picture; elsewhere the views are gathered. */
+#include <math.h>
+#include <string.h>
+
+#include "backends/cpu/gemm_i8.h"
+#include "backends/cpu/integers.h"
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/patches.h"
+#include "core/threads.h"
+
+#define HALF (TERN_DOT_ROWS / 2)
+
+/* The picture that is multiplied: bytes, padded; `x` and `c` count pairs of them. */
+static struct cpu_picture padded(const struct tern_op_desc *d, const void *bytes)
+{
+    struct cpu_picture s = cpu_picture_make(d, bytes);
+    s.h += 2 * s.pad_h;
+    s.w += 2 * s.pad_w;
+    s.c = round_up(s.c, CPU_I8_LINE) / 2;
+    s.pad_h = s.pad_w = 0;
+    return s;
+}
+
+static bool supports(struct tern_device *device, const struct tern_op_desc *d)
+{
+    const int64_t *w = d->in[1].shape;
+    return cpu_i8_fits(d, tern_meta_is_channels_last(&d->in[0]) && tern_meta_is_channels_last(&d->out)) && d->attrs.conv2d.groups == 1 &&
+           w[1] * w[2] * w[3] > 0 && w[3] <= TERN_DOT_PIECES && round_up(w[1], CPU_I8_LINE) * w[2] * w[3] <= CPU_I8_MOST_DEPTH;
+}
+
+static bool post(const struct tern_op_desc *d)
+{
+    struct cpu_rows rows = cpu_rows_channels_last();
+    return cpu_post_fits(d, d->in[0].dtype, &rows);
+}
+
+/* ---- views */
+
+/* Where the filter begins at an output, in the row `ky` of the filter. */
+static const uint16_t *pixel(const struct cpu_picture *s, int64_t output, int64_t ky)
+{
+    int64_t ox = output % s->ow, oy = output / s->ow % s->oh, n = output / s->ow / s->oh;
+    int64_t iy = oy * s->stride_h + ky * s->dilation_h, ix = ox * s->stride_w;
+    return (const uint16_t *)(const void *)s->x + ((n * s->h + iy) * s->w + ix) * s->c;
+}
+
+static bool has_views(const struct cpu_picture *s) { return s->ow % HALF == 0; }
+
+/* A part of the depth is a row of the filter and a range of channels. */
+static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
+{
+    const struct cpu_picture *s = g->source;
+    const int64_t most = g->part_depth / s->kw, chunks = ceil_div(s->c, most), ky = part / chunks, c = part % chunks * most;
+    const int64_t n = min64(most, s->c - c), tap = s->dilation_w * s->c;
+    const bool views = has_views(s);
+    const uint16_t *a[2] = {scratch, scratch + HALF * s->kw * n};
+    for (int i = 0; i < 2 && views; i++)
+        a[i] = pixel(s, i && rows > HALF ? row0 + HALF : row0, ky) + c;
+    for (int64_t i = 0; i < rows && !views; i++)
+        for (int64_t kx = 0; kx < s->kw; kx++)
+            memcpy(scratch + (i * s->kw + kx) * n, pixel(s, row0 + i, ky) + kx * tap + c, (size_t)n * sizeof(*scratch));
+    for (int64_t kx = 0; kx < s->kw; kx++) {
+        const int64_t at = kx * (views ? tap : n);
+        pieces[kx] =
+            (struct tern_dot_piece){{a[0] + at, a[1] + at}, views ? s->stride_w * s->c : s->kw * n, (ky * s->kw + kx) * s->c + c, n};
+    }
+    return (int)s->kw;
+}
+
+static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s)
+{
+    const int64_t *o = d->out.shape;
+    const struct tern_cpu_dot *dot = &cpu_level(ctx)->i8.dot;
+    const int64_t pixels = has_views(s) ? 2 * ((HALF - 1) * s->stride_w + (s->kw - 1) * s->dilation_w + 1) : TERN_DOT_ROWS * s->kw;
+    const int64_t channels = round_up(cpu_dot_part(ctx, dot, s->c, pixels), CPU_I8_LINE / 2);
+    return (struct cpu_dot_gemm){.m = o[0] * o[2] * o[3],
+                                 .n = o[1],
+                                 .k = s->c * s->kh * s->kw,
+                                 .dot = dot,
+                                 .source = s,
+                                 .ldc = o[1],
+                                 .parts = (int)(s->kh * ceil_div(s->c, channels)),
+                                 .part_depth = s->kw * channels,
+                                 .scratch = has_views(s) ? 0 : (size_t)(TERN_DOT_ROWS * s->kw * channels),
+                                 .stage = stage};
+}
+
+/* ---- the picture in bytes */
+
+struct sizes {
+    size_t picture, rows, factors; /* bytes of the padded pictures, of the largest values of their rows, of their factors */
+};
+
+static struct sizes sizes_of(const struct tern_op_desc *d, const struct cpu_picture *s)
+{
+    const int64_t *x = d->in[0].shape;
+    return (struct sizes){(size_t)(x[0] * s->h * s->w * s->c) * 2, (size_t)round_up(x[0] * x[2] * 4, CPU_I8_LINE),
+                          (size_t)round_up(x[0] * 8, CPU_I8_LINE)};
+}
+
+struct quantize {
+    const struct tern_cpu_i8 *i8;
+    const struct tern_op_desc *d;
+    const struct cpu_picture *to; /* padded */
+    const char *x;
+    uint8_t *y;
+    float *most; /* of rows */
+    float *in, *out;
+};
+
+static const char *row_of(const struct quantize *q, int64_t row)
+{
+    const int64_t *x = q->d->in[0].shape;
+    return q->x + (size_t)(row * x[3] * x[1]) * tern_dtype_size(q->d->in[0].dtype);
+}
+
+static void measure_rows(void *arg, int64_t begin, int64_t end)
+{
+    const struct quantize *q = arg;
+    const int64_t *x = q->d->in[0].shape;
+    for (int64_t r = begin; r < end; r++)
+        q->most[r] = q->i8->most(q->d->in[0].dtype, x[3] * x[1], row_of(q, r));
+}
+
+static void find_factors(const struct quantize *q)
+{
+    const int64_t *x = q->d->in[0].shape;
+    for (int64_t n = 0; n < x[0]; n++) {
+        float most = 0;
+        for (int64_t y = 0; y < x[2]; y++)
+            most = q->most[n * x[2] + y] <= most || isnan(most) ? most : q->most[n * x[2] + y];
+        struct cpu_i8_factors f = cpu_i8_factors(most);
+        q->in[n] = f.in;
+        q->out[n] = f.out;
+    }
+}
+
+/* Rows of the padded pictures. */
+static void quantize_rows(void *arg, int64_t begin, int64_t end)
+{
+    const struct quantize *q = arg;
+    const struct cpu_picture *s = q->to;
+    const int64_t *x = q->d->in[0].shape, c = 2 * s->c, left = q->d->attrs.conv2d.padding[1];
+    const enum tern_dtype dtype = q->d->in[0].dtype;
+    for (int64_t r = begin; r < end; r++) {
+        const int64_t n = r / s->h, y = r % s->h - q->d->attrs.conv2d.padding[0];
+        uint8_t *to = q->y + r * s->w * c;
+        if (y < 0 || y >= x[2] || left > 0 || x[1] < c)
+            memset(to, q->i8->zero, (size_t)(s->w * c));
+        if (y < 0 || y >= x[2])
+            continue;
+        const char *from = row_of(q, n * x[2] + y);
+        const int64_t runs = x[1] < c ? x[3] : 1, run = x[1] < c ? x[1] : x[3] * c;
+        for (int64_t i = 0; i < runs; i++)
+            q->i8->quantize(dtype, run, from + (size_t)(i * run) * tern_dtype_size(dtype), q->in[n], to + (left + i) * c);
+    }
+}
+
+/* ---- the kernel */
+
+static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    struct cpu_picture s = padded(d, NULL);
+    struct cpu_dot_gemm g = conv_gemm(ctx, d, &s);
+    struct sizes sizes = sizes_of(d, &s);
+    size_t size = cpu_dot_workspace(ctx, &g);
+    return size ? CPU_I8_LINE + sizes.picture + sizes.rows + sizes.factors + size : 0;
+}
+
+static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    const int64_t *w = d->in[1].shape;
+    return cpu_i8_packed_size(&d->in[1], round_up(w[1], CPU_I8_LINE) * w[2] * w[3], false);
+}
+
+static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
+{
+    cpu_i8_pack(ctx, &d->in[1], false, src, dst);
+    return TERN_OK;
+}
+
+static enum tern_status run(const struct tern_kernel_args *a)
+{
+    const struct tern_op_desc *d = a->desc;
+    if (!a->workspace.buffer)
+        return TERN_OK;
+    char *bytes = tern_arg_host(&a->workspace);
+    bytes += (CPU_I8_LINE - (uintptr_t)bytes % CPU_I8_LINE) % CPU_I8_LINE;
+    const struct cpu_picture s = padded(d, bytes);
+    const struct sizes sizes = sizes_of(d, &s);
+    const struct cpu_dot_gemm g = conv_gemm(a->ctx, d, &s);
+    const struct cpu_rows rows = cpu_rows_channels_last();
+    const int64_t *x = d->in[0].shape;
+    struct quantize q = {
+        &cpu_level(a->ctx)->i8, d, &s, tern_arg_host(&a->in[0]), (uint8_t *)bytes, (float *)(void *)(bytes + sizes.picture)};
+    q.in = (float *)(void *)(bytes + sizes.picture + sizes.rows);
+    q.out = q.in + x[0];
+    const int64_t tile = max64(1, 16384 / (x[1] * x[3]));
+    tern_parallel(a->ctx, x[0] * x[2], tile, measure_rows, &q);
+    find_factors(&q);
+    tern_parallel(a->ctx, x[0] * s.h, tile, quantize_rows, &q);
+    return cpu_i8_launch(a, &g, &rows, q.out, s.oh * s.ow, bytes + sizes.picture + sizes.rows + sizes.factors);
+}
+
+const struct tern_kernel cpu_quantized_conv2d_i8_igemm = {
+    .name = "quantized_conv2d_i8_igemm",
+    .op = TERN_OP_quantized_conv2d,
+    .supports = supports,
+    .post = post,
+    .workspace = workspace,
+    .pack_input = 1,
+    .packed_size = packed_size,
+    .pack = pack,
+    .run = run,
+};

@@ -1,0 +1,67 @@
+/* Matrix products of words (level.h), of bf16 with sums in f32: C (m x n) = A (m x k) B + bias, posts, one rounding. A comes in blocks of
+ * rows and parts of the depth from a callback, which may point into the picture or matrix itself. C is of bf16, or of f32 where a cast is
+ * among the posts. */
+#ifndef TERN_BACKENDS_CPU_GEMM_DOT_H
+#define TERN_BACKENDS_CPU_GEMM_DOT_H
+
+#include "backends/cpu/gemm.h"
+
+#define TERN_DOT_PIECES 8
+
+/* What sums of int8 mean: (sum - offset) x column x row, with a value of `row` for so many rows of C. Columns are those of B as it was
+ * before it was packed. */
+struct cpu_dot_scales {
+    const int32_t *offset;
+    const float *column, *row;
+    int64_t rows;
+};
+
+struct cpu_dot_gemm {
+    int64_t m, n, k;
+    const struct tern_cpu_dot *dot; /* of the level: what multiplies */
+    /* The depth in the parts that a block of rows can have in L1. They decide the order of the sums: threads have no say in them. */
+    int parts;
+    int64_t part_depth; /* of the longest */
+    size_t scratch;     /* values of bf16 that `stage` needs */
+    /* The pieces of rows row0 .. row0 + rows (at most TERN_DOT_ROWS) of A in that part, ready to be multiplied; their number. row0 is a
+     * multiple of TERN_DOT_ROWS. */
+    int (*stage)(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
+    const void *source; /* for stage */
+    const void *b;      /* packed by cpu_bf16_pack */
+    int bias_input;     /* its index among those of the op */
+    const void *bias;   /* n values, or NULL */
+    enum tern_dtype bias_dtype;
+    void *c;
+    enum tern_dtype c_dtype;
+    int64_t ldc;
+    const struct cpu_post *post;         /* on finished rows of C, in f32; NULL: none */
+    const struct cpu_dot_scales *scales; /* of int8; NULL: sums are f32 */
+    /* C = values * gelu(gates), each of n columns: panels of B are of values and of gates by turns, bias is n of values and n of gates. C
+     * is of bf16, without posts. */
+    bool gated;
+};
+
+/* The level has g->dot. */
+size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g);
+/* Weights, bias, output and posts are those of the call. */
+enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows,
+                                void *workspace);
+
+/* Values of a row in a part, so that `rows` of them take two thirds of L1: about equal parts, in steps of the level. */
+int64_t cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows);
+/* Parts of k as it comes: sets parts, part_depth and scratch by k; `stage` is for cpu_dot_gathered. */
+void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g);
+/* The range of the depth of such a part; its length. */
+int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);
+/* Values between the rows of a part in scratch. */
+int64_t cpu_dot_lda(const struct cpu_dot_gemm *g);
+/* A part is in scratch: fills its rows up to the level's step. What `stage` returns. */
+int cpu_dot_gathered(const struct cpu_dot_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
+
+/* B in bf16 from any floating dtype, rounded to nearest even: no copy of it in f32 is made. The depth is filled up with zeros. */
+size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k);
+/* weight (n, c) or (n, c, kh, kw), contiguous; row tap x c + channel of B. gated: weight (2 n, c), a panel of the first n columns of B and
+ * one of the others by turns, each in the place of a whole one. */
+void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst);
+
+#endif

@@ -1,0 +1,183 @@
+/* What the kernels of int8 share: factors, packed weights, the launch. */
+#include "backends/cpu/gemm_i8.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "backends/cpu/integers.h"
+#include "core/threads.h"
+
+#define MOST 127
+#define NR TERN_DOT_NR
+
+struct cpu_i8_factors cpu_i8_factors(float most)
+{
+    float in = MOST / most;
+    if (!isfinite(most))
+        return (struct cpu_i8_factors){0, NAN};
+    return isfinite(in) ? (struct cpu_i8_factors){in, most / MOST} : (struct cpu_i8_factors){0, 0};
+}
+
+static bool is_vector(const struct tern_op_desc *d, int i, bool right_dtype)
+{
+    return !d->present[i] || (right_dtype && tern_meta_is_contiguous(&d->in[i]));
+}
+
+bool cpu_i8_fits(const struct tern_op_desc *d, bool result)
+{
+    return result && tern_meta_is_contiguous(&d->in[1]) && is_vector(d, 2, d->in[2].dtype == TERN_F32) &&
+           is_vector(d, 3, tern_dtype_is_float(d->in[3].dtype));
+}
+
+/* ---- weights */
+
+/* The parts of a packed weight, behind each other: panels, offsets, scales (of weights that were floats). */
+struct packed {
+    int8_t *panels;
+    int32_t *offset;
+    float *scale;
+};
+
+/* `rows` of the weight, in panels; gated: twice as many as there are values. */
+static size_t panels_size(int64_t rows, int64_t k, bool gated)
+{
+    const int64_t n = gated ? 2 * round_up(rows / 2, NR) : rows, rest = n % NR;
+    return (size_t)((n - rest + (rest == 0 ? 0 : rest <= NR / 2 ? NR / 2 : NR)) * k);
+}
+
+static struct packed parts_of(const struct tern_meta *weight, int64_t k, bool gated, void *at)
+{
+    struct packed p = {at, NULL, NULL};
+    p.offset = (int32_t *)(void *)((char *)at + panels_size(weight->shape[0], k, gated));
+    p.scale = (float *)(void *)(p.offset + weight->shape[0]);
+    return p;
+}
+
+size_t cpu_i8_packed_size(const struct tern_meta *weight, int64_t k, bool gated)
+{
+    return panels_size(weight->shape[0], k, gated) +
+           (size_t)weight->shape[0] * (sizeof(int32_t) + (weight->dtype == TERN_I8 ? 0 : sizeof(float)));
+}
+
+#define CHUNK 1024
+
+struct pack_run {
+    struct tern_context *ctx;
+    const struct tern_cpu_level *level;
+    int64_t n, c, taps, depth; /* gated: n of values, n of gates */
+    bool gated;
+    enum tern_dtype dtype;
+    const char *src;
+    struct packed to;
+};
+
+/* round(x / scale) for |x| / scale of at most 127 and a bit; zeros where the scale is none. */
+static void quantize(int64_t n, const float *x, float scale, int8_t *q)
+{
+    const float magic = 12582912.0f; /* 3 * 2^22: the last bit is worth 1 */
+    if (!(scale > 0 && scale <= FLT_MAX)) {
+        memset(q, 0, (size_t)n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float rounded = x[i] / scale + magic;
+        q[i] = (int8_t)(rounded - magic);
+    }
+}
+
+/* Values i .. i + n of a row of the weight as int8. */
+static void read_row(const struct pack_run *r, const char *row, int64_t i, int64_t n, float scale, int8_t *q)
+{
+    float wide[CHUNK];
+    if (r->dtype == TERN_I8) {
+        memcpy(q, row + i, (size_t)n);
+        return;
+    }
+    r->level->to_f32(r->dtype, n, row + (size_t)i * tern_dtype_size(r->dtype), wide);
+    quantize(n, wide, scale, q);
+}
+
+/* Column j of a panel from a row of the weight: channel by channel and tap by tap there, tap by tap here. */
+static void pack_column(const struct pack_run *r, const char *row, int64_t index, int8_t *panel, int64_t width, int64_t j)
+{
+    const int64_t k = r->c * r->taps;
+    const float scale = r->dtype == TERN_I8 ? 0 : r->level->i8.most(r->dtype, k, row) / MOST;
+    int8_t q[CHUNK];
+    int32_t sum = 0;
+    for (int64_t at = 0, c = 0, tap = 0; at < k; at += CHUNK) {
+        const int64_t n = min64(CHUNK, k - at);
+        read_row(r, row, at, n, scale, q);
+        for (int64_t i = 0; i < n; i++)
+            sum += q[i];
+        for (int64_t i = 0; i < n; i++) {
+            panel[((tap * r->depth + c) / 4 * width + j) * 4 + c % 4] = q[i];
+            if (++tap == r->taps) {
+                tap = 0;
+                c++;
+            }
+        }
+    }
+    r->to.offset[index] = sum * r->level->i8.zero;
+    if (r->dtype != TERN_I8)
+        r->to.scale[index] = scale;
+}
+
+struct panel {
+    int64_t row, cols, width; /* row: of the weight, its first */
+    int8_t *to;
+};
+
+static struct panel panel_of(const struct pack_run *r, int64_t panel)
+{
+    const int64_t turns = r->gated ? 2 : 1, first = panel / turns * NR, cols = min64(NR, r->n - first);
+    return (struct panel){first + panel % turns * r->n, cols, cols <= NR / 2 ? NR / 2 : NR, r->to.panels + panel * NR * r->depth * r->taps};
+}
+
+static void pack_task(void *arg, int64_t begin, int64_t end)
+{
+    const struct pack_run *r = arg;
+    const size_t row = (size_t)(r->c * r->taps) * tern_dtype_size(r->dtype);
+    const struct panel last = panel_of(r, end - 1);
+    const int8_t *stop = last.to + last.width * r->depth * r->taps;
+    for (int64_t i = begin; i < end; i++) {
+        const struct panel p = panel_of(r, i);
+        int8_t *room = i + 1 < end ? panel_of(r, i + 1).to : last.to + last.width * r->depth * r->taps;
+        const char *from = cpu_panel_source(r->ctx, r->src + (size_t)p.row * row, (size_t)p.cols * row, room, (size_t)(stop - room));
+        memset(p.to, 0, (size_t)(p.width * r->depth * r->taps));
+        for (int64_t j = 0; j < p.cols; j++)
+            pack_column(r, from + (size_t)j * row, p.row + j, p.to, p.width, j);
+    }
+}
+
+void cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst)
+{
+    const int64_t turns = gated ? 2 : 1;
+    struct pack_run r = {.ctx = ctx,
+                         .level = cpu_level(ctx),
+                         .n = weight->shape[0] / turns,
+                         .c = weight->shape[1],
+                         .taps = 1,
+                         .depth = round_up(weight->shape[1], CPU_I8_LINE),
+                         .gated = gated,
+                         .dtype = weight->dtype,
+                         .src = src};
+    for (int i = 2; i < weight->ndim; i++)
+        r.taps *= weight->shape[i];
+    r.to = parts_of(weight, r.depth * r.taps, gated, dst);
+    const int64_t panels = ceil_div(r.n, NR) * turns;
+    tern_parallel(ctx, panels, cpu_pack_tile(ctx, panels), pack_task, &r);
+}
+
+/* ---- the launch */
+
+enum tern_status cpu_i8_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *g, const struct cpu_rows *rows,
+                               const float *row, int64_t rows_each, void *workspace)
+{
+    const struct packed b = parts_of(&a->desc->in[1], 2 * g->k, g->gated, tern_arg_host(&a->packed));
+    const struct cpu_dot_scales scales = {b.offset, a->desc->present[2] ? tern_arg_host(&a->in[2]) : b.scale, row, rows_each};
+    struct cpu_dot_gemm with = *g;
+    with.bias_input = 3;
+    with.scales = &scales;
+    return cpu_dot_launch(a, &with, rows, workspace);
+}

@@ -1,0 +1,30 @@
+/* Products of int8 on the loops of gemm_dot.h. A is quantised as a whole, into memory of the kernel's: rows of bytes whose depth is filled
+ * up to lines of the cache, in the order in which blocks read them, so that no block is gathered. */
+#ifndef TERN_BACKENDS_CPU_GEMM_I8_H
+#define TERN_BACKENDS_CPU_GEMM_I8_H
+
+#include "backends/cpu/gemm_dot.h"
+
+#define CPU_I8_LINE 64
+#define CPU_I8_MOST_DEPTH 65536 /* products of a sum */
+
+/* What values are multiplied with and, when they are bytes, what each counts: ops/quantized.c. */
+struct cpu_i8_factors {
+    float in, out;
+};
+struct cpu_i8_factors cpu_i8_factors(float most);
+
+/* B: panels, and behind them what the sums are too large by where bytes are unsigned, and the scales of a weight that is of floats. k: its
+ * depth. gated as in cpu_bf16_pack. */
+size_t cpu_i8_packed_size(const struct tern_meta *weight, int64_t k, bool gated);
+/* weight (n, c) or (n, c, kh, kw), contiguous; row tap x depth + channel of B, where depth is c filled up to lines. */
+void cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst);
+
+/* The rest of a kernel with inputs A, weight, scale and bias: A is g->source, a value of `row` counts for so many rows of C. */
+enum tern_status cpu_i8_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *g, const struct cpu_rows *rows,
+                               const float *row, int64_t rows_each, void *workspace);
+
+/* Whether dtypes and layouts of weight, scale, bias and result are right. */
+bool cpu_i8_fits(const struct tern_op_desc *d, bool result);
+
+#endif

@@ -1,0 +1,129 @@
+/* quantized_linear and quantized_linear_geglu: x (..., k) of any floating dtype, contiguous. Rows are quantised first, each once. */
+#include <string.h>
+
+#include "backends/cpu/gemm_i8.h"
+#include "backends/cpu/integers.h"
+#include "backends/cpu/kernels.h"
+#include "core/threads.h"
+
+/* An odd number of lines: rows then begin in all sets of L1. */
+static int64_t pitch_of(int64_t k) { return (ceil_div(k, CPU_I8_LINE) | 1) * CPU_I8_LINE; }
+
+static bool supports(struct tern_device *device, const struct tern_op_desc *d)
+{
+    return cpu_i8_fits(d, tern_meta_is_contiguous(&d->in[0]) && tern_meta_is_contiguous(&d->out)) && d->in[1].shape[1] > 0 &&
+           d->in[1].shape[1] <= CPU_I8_MOST_DEPTH;
+}
+
+static bool post(const struct tern_op_desc *d)
+{
+    struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
+    return cpu_post_fits(d, d->in[0].dtype, &rows);
+}
+
+/* Rows lie `pitch` bytes apart, and the depth counts pairs of them. */
+static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
+{
+    int64_t k0, there = cpu_dot_range(g, part, &k0), ld = pitch_of(2 * g->k) / 2;
+    const uint16_t *a = (const uint16_t *)g->source + row0 * ld + k0;
+    *pieces = (struct tern_dot_piece){{a, a + TERN_DOT_ROWS / 2 * ld}, ld, k0, there};
+    return 1;
+}
+
+static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    int64_t n = d->out.shape[d->out.ndim - 1], k = d->in[1].shape[1];
+    struct cpu_dot_gemm g = {.m = tern_meta_numel(&d->in[0]) / k,
+                             .n = n,
+                             .k = round_up(k, CPU_I8_LINE) / 2,
+                             .dot = &cpu_level(ctx)->i8.dot,
+                             .stage = stage,
+                             .ldc = n,
+                             .gated = d->op == TERN_OP_quantized_linear_geglu};
+    cpu_dot_parts(ctx, &g);
+    g.scratch = 0;
+    return g;
+}
+
+/* Bytes of the quantised rows, whole blocks of them, and of their factors. */
+static size_t rows_size(const struct cpu_dot_gemm *g) { return (size_t)(round_up(g->m, TERN_DOT_ROWS) * pitch_of(2 * g->k)); }
+static size_t factors_size(const struct cpu_dot_gemm *g) { return (size_t)round_up(g->m * (int64_t)sizeof(float), CPU_I8_LINE); }
+
+static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    struct cpu_dot_gemm g = linear_gemm(ctx, d);
+    size_t size = cpu_dot_workspace(ctx, &g);
+    return size ? CPU_I8_LINE + rows_size(&g) + factors_size(&g) + size : 0;
+}
+
+static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    return cpu_i8_packed_size(&d->in[1], round_up(d->in[1].shape[1], CPU_I8_LINE), d->op == TERN_OP_quantized_linear_geglu);
+}
+
+static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
+{
+    cpu_i8_pack(ctx, &d->in[1], d->op == TERN_OP_quantized_linear_geglu, src, dst);
+    return TERN_OK;
+}
+
+struct quantize {
+    const struct tern_cpu_i8 *i8;
+    enum tern_dtype dtype;
+    int64_t k, depth, pitch;
+    const char *x;
+    uint8_t *y;
+    float *factors;
+};
+
+static void quantize_rows(void *arg, int64_t begin, int64_t end)
+{
+    const struct quantize *q = arg;
+    for (int64_t r = begin; r < end; r++) {
+        const char *x = q->x + (size_t)(r * q->k) * tern_dtype_size(q->dtype);
+        uint8_t *y = q->y + r * q->pitch;
+        struct cpu_i8_factors f = cpu_i8_factors(q->i8->most(q->dtype, q->k, x));
+        q->i8->quantize(q->dtype, q->k, x, f.in, y);
+        memset(y + q->k, q->i8->zero, (size_t)(q->depth - q->k));
+        q->factors[r] = f.out;
+    }
+}
+
+static enum tern_status run(const struct tern_kernel_args *a)
+{
+    const struct tern_op_desc *d = a->desc;
+    struct cpu_dot_gemm g = linear_gemm(a->ctx, d);
+    struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
+    if (!a->workspace.buffer)
+        return TERN_OK;
+    char *y = tern_arg_host(&a->workspace);
+    y += (CPU_I8_LINE - (uintptr_t)y % CPU_I8_LINE) % CPU_I8_LINE;
+    struct quantize q = {&cpu_level(a->ctx)->i8, d->in[0].dtype,           d->in[1].shape[1], 2 * g.k,
+                         pitch_of(2 * g.k),      tern_arg_host(&a->in[0]), (uint8_t *)y,      (float *)(void *)(y + rows_size(&g))};
+    tern_parallel(a->ctx, g.m, max64(1, 16384 / q.k), quantize_rows, &q);
+    g.source = y;
+    return cpu_i8_launch(a, &g, &rows, q.factors, 1, y + rows_size(&g) + factors_size(&g));
+}
+
+const struct tern_kernel cpu_quantized_linear_i8_gemm = {
+    .name = "quantized_linear_i8_gemm",
+    .op = TERN_OP_quantized_linear,
+    .supports = supports,
+    .post = post,
+    .workspace = workspace,
+    .pack_input = 1,
+    .packed_size = packed_size,
+    .pack = pack,
+    .run = run,
+};
+
+const struct tern_kernel cpu_quantized_linear_geglu_i8_gemm = {
+    .name = "quantized_linear_geglu_i8_gemm",
+    .op = TERN_OP_quantized_linear_geglu,
+    .supports = supports,
+    .workspace = workspace,
+    .pack_input = 1,
+    .packed_size = packed_size,
+    .pack = pack,
+    .run = run,
+};
