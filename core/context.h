@@ -30,6 +30,7 @@ struct tern_context {
     size_t used, peak;    /* atomic, bytes */
     uint64_t allocations; /* atomic */
     uint64_t buffers;     /* atomic; made so far */
+    uint64_t bindings;    /* likewise */
 
     pthreadpool_t pool;
     struct tern_threads threads;

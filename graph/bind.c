@@ -87,7 +87,11 @@ static enum tern_status bind_values(struct tern_binding *b, const struct tern_we
     }
     for (int i = 0; i < g->n_nodes; i++) {
         const struct tern_node *n = &g->nodes[i];
-        if (!n->dead && n->prepare && !(b->bound[n->out] = prepare(b, n)))
+        if (n->dead || !n->prepare)
+            continue;
+        const int there = b->beside ? tern_plan_same_prepared(b->plan, n->out, b->beside->plan) : -1;
+        b->bound[n->out] = there >= 0 ? tern_tensor_ref(b->beside->bound[there]) : prepare(b, n);
+        if (!b->bound[n->out])
             return tern_error_status(g->ctx);
     }
     return TERN_OK;
@@ -141,10 +145,10 @@ static enum tern_status pack(struct tern_binding *b)
 }
 
 /* What no order of allocations could place is refused before anything is copied. */
-static enum tern_status check_room(const struct tern_plan *p, const struct tern_weights *weights)
+static enum tern_status check_room(const struct tern_plan *p, const struct tern_weights *weights, const struct tern_plan *beside)
 {
     const struct tern_device_caps *c = &p->ctx->device->caps;
-    size_t bound = c->memory ? tern_plan_bind_bytes(p, weights) : 0;
+    size_t bound = c->memory ? tern_plan_bind_bytes_beside(p, beside, weights, true) : 0;
     if (!c->memory || bound + p->facts.arena <= c->memory || bound + p->facts.arena - c->memory <= c->host_share)
         return TERN_OK;
     return tern_fail(
@@ -156,6 +160,11 @@ static enum tern_status check_room(const struct tern_plan *p, const struct tern_
 
 struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_weights *weights)
 {
+    return tern_plan_bind_beside(plan, weights, NULL);
+}
+
+struct tern_binding *tern_plan_bind_beside(struct tern_plan *plan, const struct tern_weights *weights, struct tern_binding *beside)
+{
     if (!plan || tern_failed(plan->ctx))
         return NULL;
     struct tern_context *ctx = plan->ctx;
@@ -164,11 +173,13 @@ struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_we
         return NULL;
     b->refs = 1;
     b->plan = tern_plan_ref(plan);
-    b->id = __atomic_add_fetch(&plan->bindings, 1, __ATOMIC_RELAXED);
+    b->beside = tern_binding_ref(beside);
+    b->id = __atomic_add_fetch(&ctx->bindings, 1, __ATOMIC_RELAXED);
     b->bound = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->bound));
     b->at = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->at));
     b->packed = tern_calloc(ctx, (size_t)plan->n_packed + 1, sizeof(*b->packed));
-    if (!b->bound || !b->at || !b->packed || check_room(plan, weights) || bind_values(b, weights) || place(b) || pack(b))
+    if (!b->bound || !b->at || !b->packed || check_room(plan, weights, beside ? beside->plan : NULL) || bind_values(b, weights) ||
+        place(b) || pack(b))
         tern_binding_unref(&b);
     return b;
 }
@@ -197,61 +208,34 @@ static const tern_tensor *tensor_of(const struct tern_value *v, const struct ter
     return v->kind == TERN_VALUE_WEIGHT && weights ? tern_weights_get(weights, v->name) : NULL;
 }
 
-/* What a step packs: a weight; NULL for all else. */
-static const struct tern_value *packed_weight(const struct tern_plan *p, const struct tern_step *s)
-{
-    const struct tern_value *v = s->packed_index < 0 ? NULL : &p->graph->values[p->graph->nodes[s->node].in[s->kernel->pack_input]];
-    return v && v->kind == TERN_VALUE_WEIGHT ? v : NULL;
-}
-
-/* Whether a plan has the weight that a step packs in the same form: one is enough for both. */
-static bool packs_too(const struct tern_plan *p, const struct tern_value *weight, const struct tern_step *step)
-{
-    for (int i = 0; weight && p && i < p->n_steps; i++) {
-        const struct tern_step *s = &p->steps[i];
-        const struct tern_value *v = packed_weight(p, s);
-        if (v && s->kernel == step->kernel && tern_step_pack_key(s) == tern_step_pack_key(step) && !strcmp(v->name, weight->name))
-            return true;
-    }
-    return false;
-}
-
-/* Whether the device has a copy of the weight because of a plan. */
-static bool reads_too(const struct tern_plan *p, const struct tern_value *weight)
-{
-    for (int i = 0; p && weight->kind == TERN_VALUE_WEIGHT && i < p->graph->n_values; i++) {
-        const struct tern_value *v = &p->graph->values[i];
-        if (v->kind == TERN_VALUE_WEIGHT && !strcmp(v->name, weight->name))
-            return reads_value(p, i);
-    }
-    return false;
-}
-
 size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights *weights)
 {
-    return tern_plan_bind_bytes_beside(p, NULL, weights);
+    return tern_plan_bind_bytes_beside(p, NULL, weights, false);
 }
 
-size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_plan *other, const struct tern_weights *weights)
+size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_plan *other, const struct tern_weights *weights,
+                                   bool shares)
 {
     const struct tern_graph *g = p->graph;
     size_t tables = ((size_t)g->n_values + 1) * (sizeof(void *) + sizeof(struct tern_arg)) + ((size_t)p->n_packed + 1) * sizeof(void *);
     size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64;
     for (int i = 0; i < g->n_nodes; i++)
-        if (!g->nodes[i].dead && g->nodes[i].prepare && g->nodes[i].kind != TERN_CALL_VIEW)
+        if (!g->nodes[i].dead && g->nodes[i].prepare && g->nodes[i].kind != TERN_CALL_VIEW &&
+            (!shares || !other || tern_plan_same_prepared(p, g->nodes[i].out, other) < 0))
             bytes += counted(p->ctx->device, (size_t)tern_meta_span(&g->nodes[i].desc.out) * tern_dtype_size(g->nodes[i].desc.out.dtype));
     pthread_mutex_lock(&p->ctx->lock);
     for (int i = 0; i < p->n_steps; i++) {
         const struct tern_step *s = &p->steps[i];
-        if (s->packed_index < 0 || tern_step_packed_before(p, i))
+        if (s->packed_index < 0 || tern_step_packed_before(p, i) || (other && tern_plan_same_packed(p, s, other, shares)))
             continue;
         const tern_tensor *t = tensor_of(&g->values[g->nodes[s->node].in[s->kernel->pack_input]], weights);
-        if (!has_form(t, s->kernel, tern_step_pack_key(s)) && !packs_too(other, packed_weight(p, s), s))
+        if (!has_form(t, s->kernel, tern_step_pack_key(s)))
             bytes += counted(p->ctx->device, s->kernel->packed_size(p->ctx, s->desc));
     }
     for (int i = 0; i < g->n_values && !p->ctx->device->caps.host_memory; i++) {
         size_t copy = tern_resident_bytes(p->ctx->device, tensor_of(&g->values[i], weights));
-        bytes += copy && reads_value(p, i) && !reads_too(other, &g->values[i]) ? counted(p->ctx->device, copy) : 0;
+        int there = copy && other ? tern_plan_same_weight(p, i, other) : -1;
+        bytes += copy && reads_value(p, i) && (there < 0 || !reads_value(other, there)) ? counted(p->ctx->device, copy) : 0;
     }
     pthread_mutex_unlock(&p->ctx->lock);
     return bytes;
@@ -280,6 +264,7 @@ void tern_binding_unref(struct tern_binding **binding)
     tern_free(ctx, b->bound);
     tern_free(ctx, b->at);
     tern_free(ctx, b->packed);
+    tern_binding_unref(&b->beside);
     tern_plan_unref(&b->plan);
     tern_free(ctx, b);
 }

@@ -41,11 +41,16 @@ struct tern_run_key {
     } at[2 * TERN_GRAPH_MAX_IO]; /* of inputs, then outputs */
 };
 
+/* The last run in some memory. */
+struct tern_last_run {
+    struct tern_run_key key;
+    struct tern_capture *capture; /* the launches of such a run; NULL: there was but one, or the queue does not capture */
+};
+
 /* Memory of one run, kept for the next. */
 struct tern_run_memory {
     struct tern_run_memory *next;
-    struct tern_run_key key;      /* of the last run */
-    struct tern_capture *capture; /* the launches of such a run; NULL: there was but one, or the queue does not capture */
+    struct tern_last_run own, guest; /* of the plan; of another that runs in its memory */
     int n_arena;
     struct tern_buffer *arena[]; /* one for each window of the arena; none when the plan needs none */
 };
@@ -73,18 +78,30 @@ struct tern_plan {
     int n_blocks;
     pthread_mutex_t lock; /* of idle */
     struct tern_run_memory *idle;
-    uint64_t bindings;  /* atomic; made so far */
     bool same_launches; /* every run launches the same kernels: nothing runs on the host, nothing is packed anew */
 };
 
 struct tern_binding {
     int refs;    /* atomic */
-    uint64_t id; /* of all bindings that the plan ever had */
+    uint64_t id; /* of all bindings that the context ever had */
     struct tern_plan *plan;
+    struct tern_binding *beside; /* see tern_plan_bind_beside; NULL: none */
     tern_tensor **bound;         /* by value: weights, constants, results of prepare nodes; else NULL; owned */
     struct tern_arg *at;         /* by value of those: where kernels find them; the memory belongs to the tensors */
     struct tern_buffer **packed; /* by packed_index; belong to the tensors */
 };
+
+/* beside.c: two plans of parts of one model, of which one runs at a time. A binding beside another of the same weights takes what that one
+ * has prepared, and runs in the memory of that one's runs when it is large enough. It keeps the other. `beside` NULL: tern_plan_bind. */
+struct tern_binding *tern_plan_bind_beside(struct tern_plan *plan, const struct tern_weights *weights, struct tern_binding *beside);
+/* Whether runs of the plan have room in the memory of runs of the other. */
+bool tern_plan_fits_beside(const struct tern_plan *plan, const struct tern_plan *beside);
+/* The value of `other` that is the same weight; -1: there is none, or it is no weight. */
+int tern_plan_same_weight(const struct tern_plan *p, int value, const struct tern_plan *other);
+/* The value of `other` that a prepare node makes of the same weights by the same ops; -1: there is none. */
+int tern_plan_same_prepared(const struct tern_plan *p, int value, const struct tern_plan *other);
+/* Whether a step of `other` keeps the packed form that this one keeps; `prepared`: of what prepare nodes make, too. */
+bool tern_plan_same_packed(const struct tern_plan *p, const struct tern_step *s, const struct tern_plan *other, bool prepared);
 
 /* tern_plan_compile without the copy: the graph becomes the plan's, also on failure. */
 struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struct tern_plan_params *params);
@@ -118,8 +135,9 @@ struct tern_placement {
     int n_blocks;
     size_t arena;
 };
-/* tern_plan_bind_bytes when another plan (or NULL) will be bound to the same set then: bind.c. */
-size_t tern_plan_bind_bytes_beside(const struct tern_plan *plan, const struct tern_plan *other, const struct tern_weights *weights);
+/* tern_plan_bind_bytes when another plan (or NULL) will be bound to the same set then; `shares`: and this one beside it: bind.c. */
+size_t tern_plan_bind_bytes_beside(const struct tern_plan *plan, const struct tern_plan *other, const struct tern_weights *weights,
+                                   bool shares);
 /* Steps with equal keys, kernels and weights share a packed form. */
 static inline uint64_t tern_step_pack_key(const struct tern_step *s) { return s->kernel->pack_key ? s->kernel->pack_key(s->desc) : 0; }
 /* layout.c: whether an earlier step has the packed form that this one keeps. */

@@ -11,20 +11,23 @@ struct run {
     const struct tern_binding *binding;
     tern_tensor *const *inputs, *const *outputs;
     struct tern_run_memory *memory;
+    struct tern_last_run *last;                /* of the memory */
     const struct tern_step_observer *observer; /* NULL: nobody is told */
 };
 
-static void drop_capture(struct tern_run_memory *m)
+static void drop_capture(struct tern_last_run *l)
 {
-    if (m->capture)
-        m->capture->fns->destroy(m->capture);
-    m->capture = NULL;
+    if (l->capture)
+        l->capture->fns->destroy(l->capture);
+    l->capture = NULL;
 }
 
 static void free_memory(struct tern_context *ctx, struct tern_run_memory *m)
 {
-    if (m)
-        drop_capture(m);
+    if (m) {
+        drop_capture(&m->own);
+        drop_capture(&m->guest);
+    }
     for (int i = 0; m && i < m->n_arena; i++)
         tern_buffer_unref(&m->arena[i]);
     tern_free(ctx, m);
@@ -64,9 +67,16 @@ static enum tern_status use_weights(const struct tern_plan *p, const struct tern
     return st;
 }
 
-/* Idle memory of an earlier run, or new one. NULL with the error recorded. */
-static struct tern_run_memory *take_memory(struct tern_plan *p, const struct tern_binding *b)
+/* In whose memory a binding runs: its own, or that of the one beside it. */
+static const struct tern_binding *host_of(const struct tern_binding *b)
 {
+    return b->beside && tern_plan_fits_beside(b->plan, b->beside->plan) ? b->beside : b;
+}
+
+/* Idle memory of an earlier run, or new one. NULL with the error recorded. */
+static struct tern_run_memory *take_memory(const struct tern_binding *b)
+{
+    struct tern_plan *p = b->plan;
     pthread_mutex_lock(&p->lock);
     struct tern_run_memory *m = p->idle;
     if (m)
@@ -270,11 +280,11 @@ static void capture(const struct run *r)
     struct tern_queue *q = r->plan->ctx->device->queue;
     if (q->fns->capture_begin(q) == TERN_OK) {
         enum tern_status st = run_steps(r);
-        r->memory->capture = q->fns->capture_end(q);
+        r->last->capture = q->fns->capture_end(q);
         if (st)
-            drop_capture(r->memory);
+            drop_capture(r->last);
     }
-    if (!r->memory->capture && tern_error_status(r->plan->ctx) != TERN_E_CANCELLED)
+    if (!r->last->capture && tern_error_status(r->plan->ctx) != TERN_E_CANCELLED)
         tern_error_clear(r->plan->ctx);
 }
 
@@ -285,18 +295,19 @@ static enum tern_status run_or_replay(const struct run *r)
     struct tern_run_key key;
     if (!q->fns->capture_begin || !r->plan->same_launches || r->observer || !make_key(r, &key))
         return run_steps(r);
-    bool again = !memcmp(&key, &r->memory->key, sizeof(key));
+    struct tern_last_run *last = r->last;
+    bool again = !memcmp(&key, &last->key, sizeof(key));
     if (!again)
-        drop_capture(r->memory);
-    r->memory->key = key;
-    if (again && !r->memory->capture)
+        drop_capture(last);
+    last->key = key;
+    if (again && !last->capture)
         capture(r);
     if (tern_check_cancel(r->plan->ctx))
         return tern_error_status(r->plan->ctx);
-    enum tern_status st = r->memory->capture ? q->fns->replay(q, r->memory->capture) : TERN_OK;
-    if (r->memory->capture && (st || !r->memory->capture->stale))
+    enum tern_status st = last->capture ? q->fns->replay(q, last->capture) : TERN_OK;
+    if (last->capture && (st || !last->capture->stale))
         return st;
-    drop_capture(r->memory);
+    drop_capture(last);
     return run_steps(r);
 }
 
@@ -318,15 +329,16 @@ static enum tern_status run(struct tern_binding *binding, tern_tensor *const *in
     struct tern_context *ctx = p->ctx;
     if (tern_failed(ctx))
         return tern_error_status(ctx);
-    struct tern_run_memory *m = take_memory(p, binding);
+    const struct tern_binding *host = host_of(binding);
+    struct tern_run_memory *m = take_memory(host);
     if (!m)
         return tern_error_status(ctx);
-    struct run r = {p, binding, in, out, m, observer};
+    struct run r = {p, binding, in, out, m, host == binding ? &m->own : &m->guest, observer};
     bool scope = needs_scope(p, inputs, outputs);
     if (scope)
         tern_scope_begin(ctx);
     enum tern_status st = run_in_memory(&r, inputs, outputs, in, out);
-    give_memory(p, m);
+    give_memory(host->plan, m);
     if (!scope)
         return st;
     for (int i = 0; i < p->graph->n_outputs; i++)

@@ -56,6 +56,27 @@ static void test_syntax_and_loras_are_repeated(void **state)
     expect_text(s->err, "\"<lora:a:0.7>\" is a tag and no text", "no folder");
 }
 
+static void test_caches_are_repeated(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s,
+           RUN(s, PAINT, "-p", "a cat", "--steps", "10", "--deepcache", "3", "--deepcache-branch", "1", "--deepcache-schedule", "quad",
+               "--save-latents", "first", "-o", "a.png"),
+           0);
+    EXPECT(s, RUN(s, "info", "a.png"), 0);
+    expect_text(s->out, "DeepCache interval: 3, DeepCache branch: 1, DeepCache center: 3, DeepCache pow: 1.4, Version", "info");
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+    assert_string_equal(s->err, "");
+    assert_true(same_bytes("a.png", "b.png") && same_bytes("first", "again"));
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--deepcache-schedule", "quad:3:1.4"), 0);
+    assert_true(same_bytes("first", "again"));
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--deepcache-schedule", "uniform"), 0);
+    assert_false(same_bytes("first", "again"));
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--deepcache", "1"), 0);
+    EXPECT(s, RUN(s, "info", "b.png"), 0);
+    assert_null(strstr(s->out, "DeepCache"));
+}
+
 static void test_options_count_instead(void **state)
 {
     struct state *s = *state;
@@ -243,6 +264,7 @@ int cli_from_tests(void)
 {
     const struct CMUnitTest tests[] = {TEST(test_pictures_of_each_format_are_repeated),
                                        TEST(test_syntax_and_loras_are_repeated),
+                                       TEST(test_caches_are_repeated),
                                        TEST(test_options_count_instead),
                                        TEST(test_a_picture_of_img2img),
                                        TEST(test_a_second_pass_is_repeated),

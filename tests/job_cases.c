@@ -57,6 +57,10 @@ static void read_more(const json_t *row, struct tern_txt2img_params *q)
     q->negative_aesthetic_score = number(row, "negative_aesthetic_score");
     q->denoising_start = number(row, "denoising_start");
     q->denoising_end = number(row, "denoising_end");
+    q->cache_interval = integer(row, "cache_interval");
+    q->cache_branch_id = integer(row, "cache_branch_id");
+    q->cache_center = integer(row, "cache_center");
+    q->cache_pow = number(row, "cache_pow");
 }
 
 struct job_case job_case_read(struct tern_context *ctx, const json_t *row, const char *folder)

@@ -43,7 +43,7 @@ static void eager(struct tern_pipeline *p, const char *component, tern_tensor *c
         for (int i = 0; i < o.n_hidden; i++)
             out[i + 1] = o.hidden_states[i];
     } else if (!strcmp(component, "unet")) {
-        out[0] = tern_unet_forward(p->unet, in[0], &(struct tern_unet_conditions){in[1], p->xl ? in[3] : NULL}, in[2]);
+        out[0] = tern_unet_forward(p->unet, in[0], &(struct tern_unet_conditions){in[1], p->xl ? in[3] : NULL}, in[2], NULL);
     } else if (!strcmp(component, "vae_decoder")) {
         out[0] = tern_vae_decode(p->vae, in[0]);
     } else {

@@ -33,6 +33,7 @@ PARTS = {
     "penultimate": ("penultimate", ()),
     "hires": ("hires", ("models", "prompts")),
     "taesd": ("taesd", ("models", "pipelines")),
+    "deepcache": ("deepcache", ("models", "pipelines")),
     "taiyi": ("taiyi", ("models",)),
     "infotext": ("infotexts", ()),
     "demo": ("demo", ()),

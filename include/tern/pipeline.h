@@ -186,6 +186,13 @@ struct tern_txt2img_params {
         double aesthetic_score, negative_aesthetic_score;
     } refiner;
 
+    /* DeepCache [Ma 2023]; docs/deepcache.md. One call of the UNet in `cache_interval` is whole, the others compute what is shallower than
+     * a skip connection, and take from the last whole one what is deeper. Names are the reference's. */
+    int cache_interval;  /* 1..1000; 1: every call is whole */
+    int cache_branch_id; /* the skip connection, from the outermost on, three a block of the UNet: 0..11, SDXL 0..8; 0 */
+    int cache_center;    /* with cache_pow: the step, 0..steps, around which the whole calls are most frequent; 0 */
+    double cache_pow;    /* above 1 and at most 10: how much rarer the others are; 0: uniform */
+
     tern_step_callback *on_step; /* after each step */
     void *on_step_user;
     tern_preview_callback *on_preview; /* after every so many calls of the model; latents and pictures of the job are the same without it */

@@ -107,20 +107,23 @@ static tern_tensor *layer(const struct tern_unet_block *block, int i, tern_tenso
     return block->attention[i] ? tern_apply_transformer(block->attention[i], x, context) : x;
 }
 
-static tern_tensor *down(const struct tern_unet *m, const struct tern_unet_block *block, tern_tensor *x, tern_tensor *temb,
-                         tern_tensor *context, struct skips *skips)
+/* The first `layers` layers, and the downsampler behind all of them. */
+static tern_tensor *down(const struct tern_unet *m, const struct tern_unet_block *block, int layers, bool sample, tern_tensor *x,
+                         tern_tensor *temb, tern_tensor *context, struct skips *skips)
 {
-    for (int i = 0; i < block->layers; i++)
+    for (int i = 0; i < layers; i++)
         x = push(skips, layer(block, i, x, temb, context));
-    if (block->sample.w)
+    if (block->sample.w && sample)
         x = push(skips, tern_apply_downsample(&block->sample, x, m->config.downsample_padding));
     return x;
 }
 
-/* The upsampler makes the size of the next skip, so that odd sizes come back as they went. */
-static tern_tensor *up(const struct tern_unet_block *block, tern_tensor *x, tern_tensor *temb, tern_tensor *context, struct skips *skips)
+/* Layers first..end-1, and the upsampler behind the last one. It makes the size of the next skip, so that odd sizes come back as they
+ * went. */
+static tern_tensor *up(const struct tern_unet_block *block, int first, int end, tern_tensor *x, tern_tensor *temb, tern_tensor *context,
+                       struct skips *skips)
 {
-    for (int i = 0; i < block->layers; i++) {
+    for (int i = first; i < end; i++) {
         struct tern_context *ctx = x ? tern_tensor_context(x) : NULL;
         tern_tensor *pair[] = {x, skips->t[--skips->n]};
         if (!ctx)
@@ -128,11 +131,37 @@ static tern_tensor *up(const struct tern_unet_block *block, tern_tensor *x, tern
         tern_scope_begin(ctx);
         x = tern_scope_end(ctx, layer(block, i, tern_cat(pair, 2, 1), temb, context));
     }
-    if (!block->sample.w || !x || !skips->n || !skips->t[skips->n - 1])
+    if (!block->sample.w || end < block->layers || !x || !skips->n || !skips->t[skips->n - 1])
         return x;
     const tern_tensor *next = skips->t[skips->n - 1];
     x = tern_interpolate(x, .size = {tern_tensor_size(next, 2), tern_tensor_size(next, 3)}, .mode = TERN_NEAREST);
     return tern_apply_conv(&block->sample, x);
+}
+
+/* Where a pass through the shallow part turns: it goes down to the block `down`, of which it does `layers`, and up from layer `first` of
+ * the block `up` on. That layer takes what was deeper, and the skip of the branch. */
+struct turn {
+    int down, layers, up, first;
+};
+
+static struct turn turn_of(const struct tern_unet_config *u, int branch)
+{
+    const int block = branch / TERN_UNET_BRANCHES, most = (int)u->layers[block], layer = branch % TERN_UNET_BRANCHES;
+    const int layers = layer < most ? layer : most;
+    return (struct turn){block, layers, u->blocks - 1 - block, most - layers};
+}
+
+void tern_unet_deep_shape(const struct tern_unet_config *u, int branch, int64_t n, int64_t h, int64_t w, int64_t shape[4])
+{
+    const struct turn t = turn_of(u, branch);
+    for (int i = 0; i < t.down; i++) {
+        h = (h + u->downsample_padding) / 2;
+        w = (w + u->downsample_padding) / 2;
+    }
+    shape[0] = n;
+    shape[1] = u->channels[t.first || !t.up ? t.down : t.down + 1];
+    shape[2] = h;
+    shape[3] = w;
 }
 
 static enum tern_status check_inputs(const struct tern_unet *m, const tern_tensor *sample, const struct tern_unet_conditions *c,
@@ -157,23 +186,65 @@ static enum tern_status check_inputs(const struct tern_unet *m, const tern_tenso
     return TERN_OK;
 }
 
-tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, const struct tern_unet_conditions *c, tern_tensor *context)
+static enum tern_status check_cache(const struct tern_unet *m, const tern_tensor *sample, const struct tern_unet_cache *cache)
+{
+    char expected[TERN_META_TEXT], found[TERN_META_TEXT];
+    int64_t shape[4];
+    if (!cache)
+        return TERN_OK;
+    if (cache->branch < 0 || cache->branch >= TERN_UNET_BRANCHES * m->config.blocks)
+        return tern_fail(m->ctx, TERN_E_INVALID, "unet: branch: expected 0..%d, found %d", TERN_UNET_BRANCHES * m->config.blocks - 1,
+                         cache->branch);
+    tern_unet_deep_shape(&m->config, cache->branch, tern_tensor_size(sample, 0), tern_tensor_size(sample, 2), tern_tensor_size(sample, 3),
+                         shape);
+    struct tern_meta want = tern_meta_make(tern_tensor_dtype(sample), 4, shape);
+    if (!cache->deep || (tern_meta_same_shape(&cache->deep->meta, &want) && tern_tensor_dtype(cache->deep) == want.dtype))
+        return TERN_OK;
+    return tern_fail(m->ctx, TERN_E_SHAPE, "unet: what is deeper than branch %d: expected %s, found %s", cache->branch,
+                     tern_meta_text(&want, expected), tern_meta_text(&cache->deep->meta, found));
+}
+
+/* All blocks, or those up to the turn and what was deeper; that is kept when it is computed. */
+static tern_tensor *through(const struct tern_unet *m, tern_tensor *x, tern_tensor *temb, tern_tensor *context,
+                            struct tern_unet_cache *cache)
+{
+    const int blocks = m->config.blocks;
+    const bool shallow = cache && cache->deep;
+    const struct turn t = cache ? turn_of(&m->config, cache->branch) : (struct turn){.up = blocks};
+    struct skips skips = {.n = 0};
+    x = push(&skips, tern_apply_conv(&m->conv_in, x));
+    for (int i = 0; i < (shallow ? t.down : blocks); i++)
+        x = down(m, &m->down[i], m->down[i].layers, true, x, temb, context, &skips);
+    if (shallow) {
+        down(m, &m->down[t.down], t.layers, false, x, temb, context, &skips);
+    } else {
+        x = layer(&m->mid, 0, x, temb, context);
+        x = layer(&m->mid, 1, x, temb, context);
+    }
+    for (int i = shallow ? t.up : 0; i < blocks; i++) {
+        const int first = i == t.up ? t.first : 0;
+        if (i == t.up && !shallow)
+            cache->deep = up(&m->up[i], 0, first, x, temb, context, &skips);
+        x = up(&m->up[i], first, m->up[i].layers, i == t.up ? cache->deep : x, temb, context, &skips);
+    }
+    return x;
+}
+
+tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, const struct tern_unet_conditions *c, tern_tensor *context,
+                               struct tern_unet_cache *cache)
 {
     const struct tern_unet_config *u = &m->config;
-    struct skips skips = {.n = 0};
-    if (check_inputs(m, sample, c, context))
+    if (check_inputs(m, sample, c, context) || check_cache(m, sample, cache))
         return NULL;
     tern_scope_begin(m->ctx);
     tern_tensor *temb = tern_cast(time_embedding(m, c, tern_tensor_size(sample, 0)), tern_tensor_dtype(sample));
-    tern_tensor *x = u->center_input ? tern_add_scalar(tern_mul_scalar(sample, 2), -1) : sample;
-    x = push(&skips, tern_apply_conv(&m->conv_in, x));
-    for (int i = 0; i < u->blocks; i++)
-        x = down(m, &m->down[i], x, temb, context, &skips);
-    x = layer(&m->mid, 0, x, temb, context);
-    x = layer(&m->mid, 1, x, temb, context);
-    for (int i = 0; i < u->blocks; i++)
-        x = up(&m->up[i], x, temb, context, &skips);
+    tern_tensor *given = cache ? cache->deep : NULL, *x = u->center_input ? tern_add_scalar(tern_mul_scalar(sample, 2), -1) : sample;
+    x = through(m, x, temb, context, cache);
     /* What guidance multiplies is not rounded: the end is f32 whatever the dtype of the rest. */
     x = tern_silu(tern_apply_group_norm(&m->norm_out, tern_cast(x, TERN_F32), u->groups, u->eps));
-    return tern_scope_end(m->ctx, tern_apply_conv(&m->conv_out, x));
+    tern_tensor *kept[] = {tern_apply_conv(&m->conv_out, x), cache && !given ? cache->deep : NULL};
+    tern_scope_end_many(m->ctx, kept, 2);
+    if (cache && !given)
+        cache->deep = kept[1];
+    return kept[0];
 }

@@ -67,8 +67,18 @@ enum tern_status tern_unet_conditions(const struct tern_unet *m, const double *t
                                       tern_tensor *time_ids, struct tern_unet_conditions *out);
 /* Other timesteps into the `time` of conditions that were made for as many. */
 enum tern_status tern_unet_set_time(const struct tern_unet *m, const double *timesteps, int n_timesteps, tern_tensor *time);
-/* sample (N, C, H, W), context (N, L, D) -> (N, C', H, W). The result belongs to the open scope or the caller. */
-tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, const struct tern_unet_conditions *c, tern_tensor *context);
+/* DeepCache [Ma 2023]: what lies deeper than a branch changes little from step to step. The branches are skip connections, numbered from
+ * the outermost on, three a block, as in the reference; `deep` is what meets that skip on the way up, (N, C'', H'', W''). */
+struct tern_unet_cache {
+    int branch;
+    tern_tensor *deep; /* given: in place of all that is deeper; NULL: is set by a pass through everything, and belongs as its result */
+};
+#define TERN_UNET_BRANCHES 3 /* of each block */
+/* The shape of `deep` for a sample (N, C, h, w). */
+void tern_unet_deep_shape(const struct tern_unet_config *u, int branch, int64_t n, int64_t h, int64_t w, int64_t shape[4]);
+/* sample (N, C, H, W), context (N, L, D) -> (N, C', H, W). cache: NULL, or as above. The result belongs to the open scope or the caller. */
+tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, const struct tern_unet_conditions *c, tern_tensor *context,
+                               struct tern_unet_cache *cache);
 
 /* struct tern_transformer, in transformer.c */
 struct tern_transformer *tern_bind_transformer(struct tern_bind *b, int64_t channels, int64_t heads, int64_t depth, int64_t context,

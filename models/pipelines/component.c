@@ -26,10 +26,25 @@ static enum tern_status trace_text_vectors(void *user, tern_tensor *const *in, t
     return text_outputs(user, &(struct tern_text_input){.ids = in[0], .keep = in[1], .vectors = in[2]}, out);
 }
 
+/* A part of a UNet. */
+struct unet_part {
+    const struct tern_unet *m;
+    enum tern_unet_part part;
+    int branch;
+};
+
+/* What is kept lies between two plans as convolutions like it on most devices, channels last: so it is not copied. */
 static enum tern_status trace_unet(void *user, tern_tensor *const *in, tern_tensor **out)
 {
-    const struct tern_unet *m = user;
-    out[0] = tern_unet_forward(m, in[0], &(struct tern_unet_conditions){in[1], m->config.pooled ? in[3] : NULL}, in[2]);
+    const struct unet_part *u = user;
+    const struct tern_unet *m = u->m;
+    const struct tern_unet_conditions c = {in[1], m->config.pooled ? in[3] : NULL};
+    struct tern_unet_cache cache = {.branch = u->branch};
+    if (u->part == TERN_UNET_SHALLOW)
+        cache.deep = tern_permute(in[m->config.pooled ? 4 : 3], 4, (const int[]){0, 3, 1, 2});
+    out[0] = tern_unet_forward(m, in[0], &c, in[2], u->part == TERN_UNET_WHOLE ? NULL : &cache);
+    if (u->part == TERN_UNET_KEEPS)
+        out[1] = tern_contiguous(tern_permute(cache.deep, 4, (const int[]){0, 2, 3, 1}), TERN_CONTIGUOUS);
     return tern_error_status(m->ctx);
 }
 
@@ -57,8 +72,9 @@ struct trace {
     tern_graph_fn fn;
     void *module;
     struct tern_weights *weights;
-    struct tern_graph_input inputs[4];
+    struct tern_graph_input inputs[5];
     int n_inputs, n_outputs;
+    struct unet_part unet; /* the module of a UNet's graph */
 };
 
 static struct tern_graph_input input(const char *name, enum tern_dtype dtype, int ndim, int64_t a, int64_t b, int64_t c, int64_t d)
@@ -81,22 +97,28 @@ static bool text_trace(struct tern_pipeline *p, struct tern_text_encoder *m, int
     return true;
 }
 
-static bool unet_trace(struct tern_pipeline *p, int64_t n, int64_t h, int64_t w, int64_t tokens, struct trace *t)
+static bool unet_trace(struct tern_pipeline *p, int64_t n, int64_t h, int64_t w, const struct tern_stage *stage, struct trace *t)
 {
     struct tern_unet *m = tern_pipeline_unet(p);
     enum tern_dtype dtype = p->params.dtype;
     if (!m)
         return false;
     const struct tern_unet_config *u = &m->config;
-    int64_t length = tokens ? tokens : p->tokenizer ? tern_tokenizer_max_length(p->tokenizer) : 77;
+    int64_t length = stage->tokens ? stage->tokens : p->tokenizer ? tern_tokenizer_max_length(p->tokenizer) : 77;
     *t = (struct trace){trace_unet,
-                        m,
+                        &t->unet,
                         m->weights,
                         {input("sample", dtype, 4, n, u->in_channels, h, w), input("time", TERN_F32, 2, 1, u->channels[0], 0, 0),
                          input("encoder_hidden_states", dtype, 3, n, length, u->context[0], 0),
                          input("added", TERN_F32, 2, n, u->pooled, 0, 0)},
                         u->pooled ? 4 : 3,
-                        1};
+                        stage->part == TERN_UNET_KEEPS ? 2 : 1,
+                        {m, stage->part, stage->branch}};
+    if (stage->part == TERN_UNET_SHALLOW) {
+        int64_t s[4];
+        tern_unet_deep_shape(u, stage->branch, n, h, w, s);
+        t->inputs[t->n_inputs++] = input("deep", dtype, 4, s[0], s[2], s[3], s[1]);
+    }
     return true;
 }
 
@@ -131,7 +153,7 @@ static bool find(struct tern_pipeline *p, const struct tern_stage *stage, struct
     if (!strcmp(component, "text_encoder_2"))
         return text_trace(p, tern_pipeline_text_2(p), n, stage->vectors, t);
     if (!strcmp(component, "unet"))
-        return unet_trace(p, n, h, w, stage->tokens, t);
+        return unet_trace(p, n, h, w, stage, t);
     if (!strcmp(component, "vae_decoder") || !strcmp(component, "vae_encoder"))
         return vae_trace(p, tern_pipeline_vae(p), tern_pipeline_vae_dtype(p), component[4] == 'd', n, h, w, t);
     if (p->preview_alone && !strcmp(component, "preview_decoder"))

@@ -91,7 +91,7 @@ struct unet_call {
 static enum tern_status unet_forward(void *user, tern_tensor *const *in, tern_tensor **out)
 {
     const struct unet_call *call = user;
-    out[0] = tern_unet_forward(call->m, in[0], call->c, in[1]);
+    out[0] = tern_unet_forward(call->m, in[0], call->c, in[1], NULL);
     return tern_error_status(call->m->ctx);
 }
 
@@ -150,7 +150,7 @@ static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_we
     sample = tern_cast(sample, dtype);
     context = tern_cast(context, dtype);
     give(out, ctx, "sample",
-         p->quantize ? unet_quantized(p, &(struct unet_call){m, &c}, sample, context) : tern_unet_forward(m, sample, &c, context));
+         p->quantize ? unet_quantized(p, &(struct unet_call){m, &c}, sample, context) : tern_unet_forward(m, sample, &c, context, NULL));
 }
 
 static void exec_vae_decoder(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)

@@ -164,6 +164,20 @@ static void add_embeddings(struct tern_infotext_line *l, const struct tern_job *
     tern_free(l->ctx, used);
 }
 
+/* Calls that are cut short. */
+static void add_cache(struct tern_infotext_line *l, const struct tern_job *j)
+{
+    const struct tern_txt2img_params *q = &j->params;
+    if (!j->caches)
+        return;
+    tern_infotext_add_number(l, "DeepCache interval", q->cache_interval);
+    tern_infotext_add_number(l, "DeepCache branch", q->cache_branch_id);
+    if (q->cache_pow != 0) {
+        tern_infotext_add_number(l, "DeepCache center", q->cache_center);
+        tern_infotext_add_number(l, "DeepCache pow", q->cache_pow);
+    }
+}
+
 static int count_tags(const char *loras)
 {
     int n = 0;
@@ -209,6 +223,7 @@ static void add_fields(struct tern_infotext_line *l, const struct tern_job *j, i
     add_prompt_fields(l, j);
     add_hires(l, j);
     add_xl(l, q);
+    add_cache(l, j);
 }
 
 char *tern_job_infotext(const struct tern_job *j, int i)

@@ -174,6 +174,20 @@ static bool take_tmax(struct tern_infotext_reading *r, const char *v)
     return r->takes & TERN_TAKES_CHURN && tern_infotext_number(v, 0, 1e6, &r->params.sampler_options.s_tmax);
 }
 
+static bool take_interval(struct tern_infotext_reading *r, const char *v)
+{
+    return tern_infotext_int(v, 1, 1000, &r->params.cache_interval);
+}
+static bool take_branch(struct tern_infotext_reading *r, const char *v)
+{
+    return tern_infotext_int(v, 0, 1000, &r->params.cache_branch_id);
+}
+static bool take_center(struct tern_infotext_reading *r, const char *v) { return tern_infotext_int(v, 0, 1000, &r->params.cache_center); }
+static bool take_pow(struct tern_infotext_reading *r, const char *v)
+{
+    return tern_infotext_number(v, 1.0000001, 10, &r->params.cache_pow);
+}
+
 static bool take_discard(struct tern_infotext_reading *r, const char *v)
 {
     const struct tern_sampler_fns *fns = tern_sampler_fns(r->params.sampler);
@@ -209,5 +223,9 @@ const struct tern_infotext_known tern_infotext_basics[] = {
     {"Sigma tmax", take_tmax},
     {"Sigma noise", take_noise},
     {"Discard penultimate sigma", take_discard},
+    {"DeepCache interval", take_interval},
+    {"DeepCache branch", take_branch},
+    {"DeepCache center", take_center},
+    {"DeepCache pow", take_pow},
     {NULL, NULL},
 };

@@ -54,7 +54,9 @@ static enum tern_status check_params(struct tern_job *j)
         return tern_fail(ctx, TERN_E_INVALID, "mask_image: inpainting needs init_image too");
     if (tern_pipeline_inpaints(j->p) && !q->mask_image)
         return tern_fail(ctx, TERN_E_INVALID, "%s is an inpainting model: it needs init_image and mask_image", j->p->name);
-    return tern_job_check_edit(j) || tern_job_check_micro(j->p, q) || tern_job_check_stages(j->p, q) ? tern_error_status(ctx) : TERN_OK;
+    return tern_job_check_edit(j) || tern_job_check_micro(j->p, q) || tern_job_check_stages(j->p, q) || tern_job_check_cache(j)
+               ? tern_error_status(ctx)
+               : TERN_OK;
 }
 
 static enum tern_status check_latents(struct tern_job *j)
@@ -106,7 +108,7 @@ enum tern_status tern_job_prepare_pass(struct tern_job *j, struct tern_pipeline 
     j->zero_negative = j->zero_negative && j->guided;
     if (check_latents(j) || tern_job_check_preview(j))
         return tern_error_status(ctx);
-    if (make_scheduler(j) || tern_job_choose_calls(j))
+    if (make_scheduler(j) || tern_job_choose_calls(j) || tern_job_plan_cache(j))
         return tern_error_status(ctx);
     return tern_job_read_prompts(j);
 }
@@ -122,7 +124,7 @@ enum tern_status tern_job_prepare(struct tern_job *j, struct tern_pipeline *p, c
 void tern_job_destroy(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
-    void *all[] = {j->generator, j->latents, j->noise, j->image_latents, j->masked_latents, j->mask, j->upscaling, j->hires};
+    void *all[] = {j->generator, j->latents, j->noise, j->image_latents, j->masked_latents, j->mask, j->whole, j->upscaling, j->hires};
     if (j->hires)
         tern_job_destroy(j->hires);
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)

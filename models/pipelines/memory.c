@@ -3,6 +3,7 @@
 #include <string.h>
 #include <tern/ops.h>
 
+#include "graph/plan.h"
 #include "models/pipelines/conditions.h"
 #include "models/random/random.h"
 #include "models/schedulers/scheduler.h"
@@ -36,6 +37,8 @@ struct tern_stage tern_job_stage(const struct tern_job *j, const char *component
                                .arena = component[0] == 'v' ? j->arena : 0,
                                .tokens = component[0] == 'u' ? j->tokens : 0,
                                .vectors = text && j->conditions && j->conditions->vectors,
+                               .part = component[0] == 'u' && j->caches ? TERN_UNET_KEEPS : TERN_UNET_WHOLE,
+                               .branch = component[0] == 'u' && j->caches ? j->params.cache_branch_id : 0,
                                .algorithm_bytes = component[0] == 'u'   ? j->unet_algorithm
                                                   : component[0] == 'v' ? j->vae_algorithm
                                                                         : 0};
@@ -56,6 +59,21 @@ static const struct tern_part *part_of(const struct tern_pipeline *p, const char
     return component[0] == 't' ? &p->text_part : component[0] == 'u' ? &p->unet_part : &p->vae_part;
 }
 
+/* What the UNet's runs hold until sampling ends: their memory and results; with a cache those of two plans, of which one runs at a time. */
+static size_t unet_runs(const struct tern_job *j)
+{
+    const struct tern_stage whole = tern_job_stage(j, "unet"), shallow = tern_job_shallow_stage(j);
+    const struct tern_plan *plan = tern_pipeline_plan(j->p, &whole), *less = j->caches ? tern_pipeline_plan(j->p, &shallow) : NULL;
+    if (!plan)
+        return 0;
+    size_t bytes = tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs;
+    if (!less)
+        return bytes;
+    const size_t more = (size_t)(j->params.count / tern_job_group(j) - 1); /* groups */
+    return bytes + tern_plan_facts(less).outputs + (tern_plan_fits_beside(less, plan) ? 0 : tern_plan_facts(less).arena) +
+           more * (size_t)tern_job_deep_values(j) * tern_dtype_size(j->p->params.dtype);
+}
+
 /* Whether the second pass finds a component of the first one where it was. */
 static bool stays(const struct tern_job *j, const char *component)
 {
@@ -68,11 +86,14 @@ static size_t run(struct tally *t, const char *component)
     struct tern_pipeline *p = t->j->p;
     const struct tern_job *first = t->j->first;
     const bool beside = first && stays(first, component), left = first && !beside && (component[0] == 'u' || component[0] == 'p');
-    const struct tern_stage stage = tern_job_stage(t->j, component), other = tern_job_stage(beside ? first : t->j, component);
+    const struct tern_stage stage = tern_job_stage(t->j, component), other = tern_job_stage(beside ? first : t->j, component),
+                            shallow = tern_job_shallow_stage(t->j);
     const struct tern_plan *plan = tern_pipeline_plan(p, &stage);
     size_t bound = plan ? tern_pipeline_bind_bytes(p, &stage, beside ? &other : NULL) : 0;
     if (!plan)
         return 0;
+    if (stage.part == TERN_UNET_KEEPS)
+        bound += tern_pipeline_bind_bytes(p, &shallow, &stage);
     bool there;
     const struct tern_part *part = part_of(p, component, &there);
     if (!beside && (!there || left)) {
@@ -80,7 +101,7 @@ static size_t run(struct tally *t, const char *component)
         give(t, part->module + part->loading);
         bound += part->module;
     }
-    size_t once = tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs;
+    size_t once = component[0] == 'u' ? unet_runs(t->j) : tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs;
     take(t, bound);
     take(t, once);
     give(t, once);
@@ -148,13 +169,11 @@ static void start_latents(struct tally *t)
 static size_t preview(struct tally *t)
 {
     struct tern_job *j = t->j;
-    const struct tern_stage unet = tern_job_stage(j, "unet");
-    const struct tern_plan *plan = tern_pipeline_plan(j->p, &unet);
-    if (!plan || !j->params.on_preview)
+    if (!j->params.on_preview)
         return 0;
     size_t values = (size_t)(j->params.count * j->picture) * sizeof(float), small = (size_t)(j->lh * j->lw) * (3 * sizeof(float) + 6);
     size_t around = values + (j->p->preview_alone ? (3 * sizeof(float) + 6) * pixels(j) + 4 * (size_t)j->picture * sizeof(float) : small);
-    size_t once = tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs;
+    size_t once = unet_runs(j);
     take(t, once + around);
     size_t bound = j->p->preview_alone ? run(t, "preview_decoder") : 0;
     give(t, once + around);
@@ -209,7 +228,10 @@ static enum tern_status make_plans(struct tern_job *j)
         const struct tern_stage stage = tern_job_stage(j, components[i]);
         tern_pipeline_plan(j->p, &stage);
     }
-    const struct tern_stage second = tern_job_stage(j, "text_encoder_2"), shown = tern_job_stage(j, "preview_decoder");
+    const struct tern_stage second = tern_job_stage(j, "text_encoder_2"), shown = tern_job_stage(j, "preview_decoder"),
+                            shallow = tern_job_shallow_stage(j);
+    if (j->caches)
+        tern_pipeline_plan(j->p, &shallow);
     if (j->p->xl)
         tern_pipeline_plan(j->p, &second);
     if (j->p->preview_alone && j->params.on_preview)

@@ -35,12 +35,15 @@ struct way {
 static void go(struct tern_job *j, const struct way *way)
 {
     static const char *const components[] = {"unet", "vae_decoder", "vae_encoder"};
+    const struct tern_stage shallow = tern_job_shallow_stage(j);
     for (int i = 0; i < 3; i++) {
         const struct tern_stage stage = tern_job_stage(j, components[i]);
         bool other = i ? j->arena != way->arena || j->vae_algorithm != way->vae_algorithm
                        : j->resident != way->resident || j->unet_algorithm != way->unet_algorithm;
         if (other)
             tern_pipeline_drop_plan(j->p, &stage);
+        if (other && stage.part == TERN_UNET_KEEPS)
+            tern_pipeline_drop_plan(j->p, &shallow);
     }
     j->sequential = way->sequential;
     j->unet_algorithm = way->unet_algorithm;

@@ -20,6 +20,10 @@ struct tern_part {
                                    * them for a moment; they stay when the module leaves */
 };
 
+/* Which part of the UNet a plan runs, for DeepCache: all; all, and what is deeper than the branch is an output, too; what is shallower,
+ * with that as an input. Both have it as (N, H, W, C). */
+enum tern_unet_part { TERN_UNET_WHOLE, TERN_UNET_KEEPS, TERN_UNET_SHALLOW };
+
 /* What a component's plan is made for. */
 struct tern_stage {
     const char *component; /* as in tern_pipeline_graph; static */
@@ -29,6 +33,8 @@ struct tern_stage {
     size_t algorithm_bytes; /* likewise */
     int64_t tokens;         /* of the text, for the UNet; 0: as many as the tokenizer gives */
     bool vectors;           /* the text encoder takes vectors in place of tokens, too */
+    enum tern_unet_part part;
+    int branch; /* of the UNet's part */
 };
 
 /* A plan, and its binding to the weights that the component had when it was last used. */
@@ -105,7 +111,8 @@ void tern_pipeline_drop_preview(struct tern_pipeline *p);
 
 /* Borrowed; NULL with the error recorded. */
 struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const struct tern_stage *stage);
-/* The same bound to the component's weights: a new reference, so that a callback's own jobs cannot take it away. */
+/* The same bound to the component's weights: a new reference, so that a callback's own jobs cannot take it away. A shallow UNet is bound
+ * beside the one that keeps what it needs. */
 struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct tern_stage *stage);
 /* Memory that this binding would take now; 0 when it is there. `beside`: a stage of the same component that will be bound then; or NULL. */
 size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage, const struct tern_stage *beside);
@@ -216,10 +223,13 @@ struct tern_job {
     size_t arena;                         /* of the VAE's plans: what their arena is to keep to; 0: no limit */
     size_t unet_algorithm, vae_algorithm; /* algorithm_bytes of their plans */
     bool sequential;                      /* each component leaves memory after its stage */
-    struct tern_job *hires;               /* the second pass; NULL: there is none */
-    const struct tern_job *first;         /* of the second pass; else NULL */
-    int skipped;                          /* second pass: steps of params.steps that are not done */
-    struct tern_upscaling *upscaling;     /* second pass: how its latents become of the first's */
+    bool caches;                          /* some calls of the UNet are shallow */
+    bool *whole;                          /* those that are not, of the next `planned` calls; NULL: they follow from the interval */
+    int planned;
+    struct tern_job *hires;           /* the second pass; NULL: there is none */
+    const struct tern_job *first;     /* of the second pass; else NULL */
+    int skipped;                      /* second pass: steps of params.steps that are not done */
+    struct tern_upscaling *upscaling; /* second pass: how its latents become of the first's */
 };
 
 /* Fills in defaults and checks everything that can be checked without computing. */
@@ -252,6 +262,15 @@ enum tern_status tern_job_choose_calls(struct tern_job *j);
 int tern_job_calls(const struct tern_job *j);
 int tern_job_expected_calls(const struct tern_job *j);
 tern_tensor *tern_job_time_ids(const struct tern_job *j);
+
+/* deepcache.c: the checks; after tern_job_choose_calls which calls of the UNet are whole; and whether one is not. */
+enum tern_status tern_job_check_cache(const struct tern_job *j);
+enum tern_status tern_job_plan_cache(struct tern_job *j);
+bool tern_job_is_shallow(const struct tern_job *j, int call);
+/* What a job that caches wants for its shallow calls. */
+struct tern_stage tern_job_shallow_stage(const struct tern_job *j);
+/* Values of what is kept for a group of pictures. */
+int64_t tern_job_deep_values(const struct tern_job *j);
 
 /* How many pictures go through the UNet together; divides their number. */
 int tern_job_group(const struct tern_job *j);

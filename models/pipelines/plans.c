@@ -36,7 +36,8 @@ static bool is(const struct tern_planned *e, const struct tern_stage *s)
     const struct tern_stage *t = &e->stage;
     return e->plan && !strcmp(t->component, s->component) && t->size.batch == s->size.batch && t->size.width == s->size.width &&
            t->size.height == s->size.height && t->resident == s->resident && t->arena == s->arena &&
-           t->algorithm_bytes == s->algorithm_bytes && t->tokens == s->tokens && t->vectors == s->vectors;
+           t->algorithm_bytes == s->algorithm_bytes && t->tokens == s->tokens && t->vectors == s->vectors && t->part == s->part &&
+           t->branch == s->branch;
 }
 
 /* An empty place, or that of the plan that was not used for the longest time. */
@@ -98,18 +99,26 @@ struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const struct tern_
     return e ? e->plan : NULL;
 }
 
+/* What a shallow UNet needs is kept by this one. */
+static struct tern_stage keeping(struct tern_stage shallow)
+{
+    shallow.part = TERN_UNET_KEEPS;
+    return shallow;
+}
+
 struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct tern_stage *stage)
 {
+    const struct tern_stage other = keeping(*stage);
+    struct tern_binding *beside = stage->part == TERN_UNET_SHALLOW ? tern_pipeline_binding(p, &other) : NULL;
     struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, stage);
-    if (!e || !tern_pipeline_weights(p, stage->component))
-        return NULL;
-    if (!e->binding || e->weights != weights_of(p, stage->component)) {
+    if (e && tern_pipeline_weights(p, stage->component) && (!e->binding || e->weights != weights_of(p, stage->component))) {
         unbind(e);
-        e->binding = tern_plan_bind(e->plan, weights_of(p, stage->component));
+        e->binding = tern_plan_bind_beside(e->plan, weights_of(p, stage->component), beside);
         e->weights = e->binding ? tern_weights_ref(weights_of(p, stage->component)) : NULL;
         e->making = 0;
     }
-    return tern_binding_ref(e->binding);
+    tern_binding_unref(&beside);
+    return tern_failed(p->ctx) ? NULL : tern_binding_ref(e->binding);
 }
 
 size_t tern_pipeline_making(const struct tern_pipeline *p)
@@ -127,7 +136,7 @@ size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage
     const struct tern_weights *weights = weights_of(p, stage->component);
     if (!e || (e->binding && e->weights == weights) || e->plan == other)
         return 0;
-    return tern_plan_bind_bytes_beside(e->plan, other, weights);
+    return tern_plan_bind_bytes_beside(e->plan, other, weights, stage->part == TERN_UNET_SHALLOW);
 }
 
 void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *weights)
@@ -176,7 +185,10 @@ enum tern_status tern_job_run_plan(const struct tern_job *j, const char *compone
 
 void tern_job_end_runs(struct tern_binding **binding)
 {
-    if (*binding)
-        tern_plan_trim(tern_binding_plan(*binding));
+    struct tern_plan *plan = *binding ? tern_binding_plan(*binding) : NULL;
+    if (plan) {
+        tern_plan_trim(plan);
+        tern_memory_trim(plan->ctx); /* else the next stage takes what is a little too large, and more than was predicted */
+    }
     tern_binding_unref(binding);
 }

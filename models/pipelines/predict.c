@@ -32,6 +32,11 @@ enum tern_status tern_predictor_open(const struct tern_job *j, struct tern_predi
     *s = (struct tern_predictor){.pictures = tern_job_group(j)};
     s->groups = j->params.count / s->pictures;
     s->binding = tern_pipeline_binding(j->p, &stage);
+    if (j->caches) {
+        const struct tern_stage shallow = tern_job_shallow_stage(j);
+        s->shallow = tern_pipeline_binding(j->p, &shallow);
+    }
+    s->deep = tern_calloc(ctx, (size_t)s->groups, sizeof(*s->deep));
     s->in = tern_calloc(ctx, (size_t)s->groups, sizeof(*s->in));
     s->input = tern_alloc(ctx, (size_t)(rows * input_channels(j) * j->lh * j->lw) * sizeof(float));
     s->output = tern_alloc(ctx, (size_t)(rows * j->picture) * sizeof(float));
@@ -43,8 +48,13 @@ void tern_predictor_close(const struct tern_job *j, struct tern_predictor *s)
     for (int g = 0; s->in && g < s->groups; g++)
         for (int i = 0; i < TERN_UNET_INPUTS; i++)
             tern_tensor_unref(&s->in[g][i]);
+    for (int g = 0; s->deep && g < s->groups; g++)
+        tern_tensor_unref(&s->deep[g]);
     tern_tensor_unref(&s->out);
+    tern_tensor_unref(&s->shallow_out);
+    tern_job_end_runs(&s->shallow);
     tern_job_end_runs(&s->binding);
+    tern_free(j->p->ctx, s->deep);
     tern_free(j->p->ctx, s->in);
     tern_free(j->p->ctx, s->input);
     tern_free(j->p->ctx, s->output);
@@ -155,12 +165,25 @@ static enum tern_status renew_texts(const struct tern_job *j, const struct tern_
     return tern_error_status(ctx);
 }
 
-static enum tern_status run_group(const struct tern_job *j, struct tern_predictor *s, int g)
+/* What the whole UNet keeps is an output behind its own, and an input of the shallow one behind all others. */
+static tern_tensor *run_unet(const struct tern_job *j, struct tern_predictor *s, int g, bool shallow)
+{
+    tern_tensor *in[TERN_UNET_INPUTS + 1] = {NULL}, *out[] = {shallow ? s->shallow_out : s->out, s->deep[g]};
+    memcpy(in, s->in[g], sizeof(s->in[g]));
+    in[in[ADDED] ? ADDED + 1 : ADDED] = s->deep[g];
+    if (tern_job_run_plan(j, "unet", shallow ? s->shallow : s->binding, in, out))
+        return NULL;
+    s->deep[g] = out[1];
+    return *(shallow ? &s->shallow_out : &s->out) = out[0];
+}
+
+static enum tern_status run_group(const struct tern_job *j, struct tern_predictor *s, int g, bool shallow)
 {
     const int64_t rows = s->pictures * j->branches, in = rows * input_channels(j) * j->lh * j->lw, out = rows * j->picture;
-    if (tern_tensor_write(s->in[g][SAMPLE], TERN_F32, s->input + g * in, (size_t)in * sizeof(float)) == TERN_OK &&
-        tern_job_run_plan(j, "unet", s->binding, s->in[g], &s->out) == TERN_OK)
-        tern_tensor_read(s->out, TERN_F32, s->output + g * out, (size_t)out * sizeof(float));
+    tern_tensor_write(s->in[g][SAMPLE], TERN_F32, s->input + g * in, (size_t)in * sizeof(float));
+    const tern_tensor *predicted = tern_failed(j->p->ctx) ? NULL : run_unet(j, s, g, shallow);
+    if (predicted)
+        tern_tensor_read(predicted, TERN_F32, s->output + g * out, (size_t)out * sizeof(float));
     return tern_error_status(j->p->ctx);
 }
 
@@ -200,7 +223,7 @@ enum tern_status tern_job_predict(struct tern_job *j, int call, struct tern_pred
     if (other && call > j->begin && renew_texts(j, unet, t, s))
         return tern_error_status(j->p->ctx);
     for (int g = 0; g < s->groups; g++)
-        if (run_group(j, s, g))
+        if (run_group(j, s, g, tern_job_is_shallow(j, call)))
             return tern_error_status(j->p->ctx);
     if (j->branches > 1)
         guide(j, s);

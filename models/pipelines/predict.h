@@ -8,7 +8,9 @@
 
 /* The UNet, host buffers of one step, and the tensors of all. A group's rows are its pictures' for each branch. */
 struct tern_predictor {
-    struct tern_binding *binding;
+    struct tern_binding *binding, *shallow; /* the latter of a job that caches; else NULL */
+    tern_tensor **deep;                     /* by group: what the last whole call has kept for the shallow ones */
+    tern_tensor *shallow_out;
     int groups, pictures; /* of a group */
     float *input;         /* (groups, rows of a group, channels of the UNet, lh, lw) */
     float *output;        /* as much for 4 channels; in the end (count, 4, lh, lw) what was predicted */

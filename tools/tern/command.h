@@ -18,7 +18,7 @@ struct opt {
     char letter;       /* 'p' or 0 */
     const char *name;  /* "prompt" */
     const char *value; /* "TEXT"; NULL: takes none */
-    const char *help;  /* NULL: an option of the surface that this build has not: refused, not shown */
+    const char *help;
 };
 
 struct command {
@@ -26,7 +26,7 @@ struct command {
     const char *arguments; /* "[MODEL]" */
     const char *summary;
     int least, most;           /* arguments beside the options */
-    const struct opt *opts[8]; /* tables, the last followed by NULL; each ends with a row without name */
+    const struct opt *opts[9]; /* tables, the last followed by NULL; each ends with a row without name */
     const char *notes;         /* behind the options in --help */
     /* Takes one option into the command's settings: GO_ON or an exit code. */
     int (*apply)(const struct opt *opt, const char *value, void *settings);
@@ -79,8 +79,7 @@ enum {
     OPT_JSON,
     OPT_QUIET,
     OPT_VERBOSE,
-    OPT_LATER, /* of a capability that this build has not */
-    OPT_OWN    /* the first of a command's own */
+    OPT_OWN /* the first of a command's own */
 };
 struct run_settings {
     const char *device;

@@ -62,6 +62,7 @@ int from_read(const char *path, const struct picture_settings *given, struct pic
     s->generator = p->generator;
     s->ensd = (int)p->ensd;
     s->strength = p->strength;
+    deepcache_take(&s->deepcache, p);
     s->hires = p->hires;
     read_xl(p, &s->xl);
     if (given->sampler == TERN_SAMPLER_DEFAULT) { /* another sampler has schedules and options of its own */

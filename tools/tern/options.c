@@ -40,8 +40,7 @@ void options_help(const struct command *command)
     int n = all_rows(command, rows);
     printf("usage: tern %s [OPTIONS]%s%s\n\n%s\n\n", command->name, *command->arguments ? " " : "", command->arguments, command->summary);
     for (int i = 0; i < n; i++)
-        if (rows[i]->help)
-            help_line(rows[i]);
+        help_line(rows[i]);
     help_line(&help_row);
     if (command->notes)
         printf("\n%s", command->notes);
@@ -87,8 +86,6 @@ int options_parse(const struct command *command, int argc, char **argv, void *se
         if (found == '?' || found == ':')
             return complain(command, rows, found, argv[optind - 1]);
         const struct opt *opt = rows[found >= LONG_ID ? found - LONG_ID : of_letter[found & 127]];
-        if (!opt->help)
-            return usage("option --%s: this build does not have it", opt->name);
         int code = command->apply(opt, optarg, settings);
         if (code != GO_ON)
             return code;

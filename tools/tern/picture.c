@@ -252,6 +252,7 @@ static int generate(struct job *j, struct picture_settings *s)
     s->preview.ctx = j->ctx;
     s->preview.count = s->count;
     xl_first(&s->xl, &p);
+    deepcache_give(&s->deepcache, &p);
     code = try_refiner(j, s, &pipeline);
     if (code != GO_ON)
         return code;

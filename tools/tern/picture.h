@@ -20,6 +20,19 @@ int xl_apply(const struct opt *opt, const char *value, struct xl_options *x);
 void xl_first(const struct xl_options *x, struct tern_txt2img_params *p);
 void xl_second(const struct xl_options *x, struct tern_txt2img_params *p, const struct tern_images *first);
 
+/* deepcache.c */
+struct deepcache_options {
+    int interval, branch, center; /* center -1: 3 steps in 10 */
+    double pow;                   /* 0: uniform */
+    const char *needs;            /* an option that was given and needs an interval; NULL: none */
+};
+#define OPT_DEEPCACHE (OPT_OWN + 300) /* the first of its options */
+extern const struct opt deepcache_opts[];
+int deepcache_apply(const struct opt *opt, const char *value, struct deepcache_options *d);
+int deepcache_check(const struct deepcache_options *d);
+/* From the parameters of a picture, and into those of a job. */
+void deepcache_take(struct deepcache_options *d, const struct tern_txt2img_params *p);
+void deepcache_give(const struct deepcache_options *d, struct tern_txt2img_params *p);
 /* hires.c: the second pass. check: GO_ON, or USAGE when something is said of it and there is none. */
 #define OPT_HIRES (OPT_OWN + 200) /* the first of its options */
 extern const struct opt hires_opts[];
@@ -67,6 +80,7 @@ struct picture_settings {
     struct xl_options xl;
     struct tern_hires hires;
     struct preview_options preview;
+    struct deepcache_options deepcache;
 };
 
 /* Checks what can be checked without the model, loads it, makes the pictures and writes them. Returns the exit code. */

@@ -123,8 +123,6 @@ static const struct opt picture_opts[] = {
      "prepared anew at every step, too (default: sequential,\nor stream when --budget asks for it)"},
     {OPT_PROFILE, 0, "profile", "FILE.json",
      "what each kernel took, and its share of what the device\ncan do (roofline), for Chrome's or Perfetto's trace viewer"},
-    {OPT_LATER, 0, "offload", "HOW", NULL},
-    {OPT_LATER, 0, "deepcache", "N", NULL},
     {0},
 };
 
@@ -318,9 +316,10 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         s->profile = value;
         return GO_ON;
     default:
-        return opt->id >= OPT_HIRES ? hires_apply(opt, value, &s->hires)
-               : opt->id >= OPT_XL  ? xl_apply(opt, value, &s->xl)
-                                    : run_apply(opt, value, &s->run);
+        return opt->id >= OPT_DEEPCACHE ? deepcache_apply(opt, value, &s->deepcache)
+               : opt->id >= OPT_HIRES   ? hires_apply(opt, value, &s->hires)
+               : opt->id >= OPT_XL      ? xl_apply(opt, value, &s->xl)
+                                        : run_apply(opt, value, &s->run);
     }
 }
 
@@ -379,7 +378,8 @@ static int run_with(const struct command *command, int argc, char **argv, int im
         return usage("option --refiner-lora: works with --refiner only");
     if (s->preview_vae && !s->preview.path)
         return usage("option --preview-vae: works with --preview only");
-    code = hires_check(&s->hires);
+    code = deepcache_check(&s->deepcache);
+    code = code == GO_ON ? hires_check(&s->hires) : code;
     return code == GO_ON ? picture_make(s) : code;
 }
 
@@ -401,7 +401,7 @@ const struct command txt2img_command = {
     .summary = "Makes pictures from a text.",
     .least = 0,
     .most = 1,
-    .opts = {prompt_opts, from_text_opts, hires_opts, picture_opts, xl_opts, run_opts, talk_opts},
+    .opts = {prompt_opts, from_text_opts, hires_opts, picture_opts, deepcache_opts, xl_opts, run_opts, talk_opts},
     .notes = NOTES_MODEL,
     .apply = apply,
     .run = run_txt2img,
@@ -413,7 +413,7 @@ const struct command img2img_command = {
     .summary = "Makes pictures from a picture and a text, or edits it (instruct-pix2pix).",
     .least = 1,
     .most = 2,
-    .opts = {prompt_opts, from_image_opts, picture_opts, xl_opts, run_opts, talk_opts},
+    .opts = {prompt_opts, from_image_opts, picture_opts, deepcache_opts, xl_opts, run_opts, talk_opts},
     .notes = NOTES_IMAGE NOTES_MODEL,
     .apply = apply,
     .run = run_img2img,
@@ -425,7 +425,7 @@ const struct command inpaint_command = {
     .summary = "Paints a part of a picture anew.",
     .least = 2,
     .most = 3,
-    .opts = {prompt_opts, from_image_opts, picture_opts, xl_opts, run_opts, talk_opts},
+    .opts = {prompt_opts, from_image_opts, picture_opts, deepcache_opts, xl_opts, run_opts, talk_opts},
     .notes = "MASK is a picture, too: white is painted anew, black is kept.\n" NOTES_IMAGE NOTES_MODEL,
     .apply = apply,
     .run = run_inpaint,

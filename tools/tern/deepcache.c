@@ -1,0 +1,67 @@
+/* Options of DeepCache: calls of the UNet that are cut short. */
+#include <stdio.h>
+#include <string.h>
+
+#include "picture.h"
+
+enum { OPT_INTERVAL = OPT_DEEPCACHE, OPT_BRANCH, OPT_WHEN };
+
+const struct opt deepcache_opts[] = {
+    {OPT_INTERVAL, 0, "deepcache", "N",
+     "only one call of the UNet in N is whole, the others take from\nit what is deep inside: faster, another picture (default 1:\n"
+     "all are whole)"},
+    {OPT_BRANCH, 0, "deepcache-branch", "N",
+     "what they compute themselves: 0 the outermost layers alone\n(default), up to 11 (SDXL 8), all but the innermost"},
+    {OPT_WHEN, 0, "deepcache-schedule", "HOW",
+     "uniform: each N-th call is whole (default); quad[:STEP:POWER]:\nas many, but more frequent around STEP, the more so the\n"
+     "larger POWER is (default: 3 steps in 10, and 1.4)"},
+    {0},
+};
+
+/* quad, or quad:STEP:POWER */
+static int apply_schedule(const struct opt *opt, const char *text, struct deepcache_options *d)
+{
+    static const char quad[] = "quad:";
+    char step[16];
+    const char *numbers = text + sizeof(quad) - 1, *colon;
+    d->center = -1;
+    d->pow = strcmp(text, "uniform") ? 1.4 : 0;
+    if (!d->pow || !strcmp(text, "quad"))
+        return GO_ON;
+    if (strncmp(text, quad, sizeof(quad) - 1) || !(colon = strchr(numbers, ':')) || (size_t)(colon - numbers) >= sizeof(step))
+        return usage("option --%s: expected uniform, quad or quad:STEP:POWER, found \"%s\"", opt->name, text);
+    snprintf(step, sizeof(step), "%.*s", (int)(colon - numbers), numbers);
+    int code = value_int(opt, step, 0, 1000, &d->center);
+    return code == GO_ON ? value_number(opt, colon + 1, 1, true, 10, &d->pow) : code;
+}
+
+int deepcache_apply(const struct opt *opt, const char *value, struct deepcache_options *d)
+{
+    d->needs = opt->id == OPT_INTERVAL ? d->needs : opt->name;
+    switch (opt->id) {
+    case OPT_INTERVAL:
+        return value_int(opt, value, 1, 1000, &d->interval);
+    case OPT_BRANCH:
+        return value_int(opt, value, 0, 1000, &d->branch);
+    default:
+        return apply_schedule(opt, value, d);
+    }
+}
+
+int deepcache_check(const struct deepcache_options *d)
+{
+    return d->needs && d->interval < 2 ? usage("option --%s: works with --deepcache N only, N at least 2", d->needs) : GO_ON;
+}
+
+void deepcache_take(struct deepcache_options *d, const struct tern_txt2img_params *p)
+{
+    *d = (struct deepcache_options){p->cache_interval, p->cache_branch_id, p->cache_center, p->cache_pow, NULL};
+}
+
+void deepcache_give(const struct deepcache_options *d, struct tern_txt2img_params *p)
+{
+    p->cache_interval = d->interval;
+    p->cache_branch_id = d->branch;
+    p->cache_center = d->center < 0 ? 3 * p->steps / 10 : d->center; /* 15 of 50, as in the reference's example */
+    p->cache_pow = d->pow;
+}
