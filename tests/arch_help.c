@@ -43,7 +43,7 @@ static bool unet_inputs(struct run *r)
     if (tern_tensor_numel(t) != 1)
         return false;
     assert_int_equal(tern_tensor_read(t, TERN_F32, &timestep, sizeof(timestep)), TERN_OK);
-    assert_int_equal(tern_unet_conditions(m, &(double){timestep}, 1, input(r, "text_embeds"), input(r, "time_ids"), &c), TERN_OK);
+    assert_int_equal(tern_unet_conditions(m, &(double){timestep}, 1, 1, input(r, "text_embeds"), input(r, "time_ids"), &c), TERN_OK);
     r->in[0] = input(r, "sample");
     r->in[1] = c.time;
     r->in[2] = input(r, "encoder_hidden_states");

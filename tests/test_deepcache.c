@@ -199,7 +199,7 @@ static void check_branch(struct fixture *f, int branch)
                 *context = noise(f->ctx, 2, 3, (const int64_t[]){2, length, u->context[0]}),
                 *pooled = u->pooled ? noise(f->ctx, 3, 2, (const int64_t[]){2, u->pooled - 6 * u->time_ids}) : NULL,
                 *ids = u->pooled ? noise(f->ctx, 4, 2, (const int64_t[]){2, 6}) : NULL;
-    assert_int_equal(tern_unet_conditions(m, &t, 1, pooled, ids, &c), TERN_OK);
+    assert_int_equal(tern_unet_conditions(m, &t, 1, 1, pooled, ids, &c), TERN_OK);
     tern_tensor *plain = tern_unet_forward(m, sample, &c, context, NULL), *kept = tern_unet_forward(m, sample, &c, context, &cache);
     tern_tensor *shallow = tern_unet_forward(m, sample, &c, context, &cache);
     if (!shallow)
@@ -242,7 +242,7 @@ static void wrong_features_are_refused(void **state)
     tern_scope_begin(f.ctx);
     tern_tensor *x = noise(f.ctx, 1, 4, (const int64_t[]){1, 4, 8, 8}),
                 *context = noise(f.ctx, 2, 3, (const int64_t[]){1, 4, m->config.context[0]});
-    assert_int_equal(tern_unet_conditions(m, &t, 1, NULL, NULL, &c), TERN_OK);
+    assert_int_equal(tern_unet_conditions(m, &t, 1, 1, NULL, NULL, &c), TERN_OK);
     struct tern_unet_cache wrong = {0, x}, none = {9, NULL};
     assert_null(tern_unet_forward(m, x, &c, context, &wrong));
     support_error(f.ctx, TERN_E_SHAPE, "deeper than branch 0: expected (1, 8, 8, 8) f32");

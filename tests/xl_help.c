@@ -28,6 +28,7 @@ static struct place place_of(const char *name)
     static const struct place others[] = {
         {"sd1-pix2pix", "sd1", "pix2pix/sd1-pix2pix", "pix2pix/sd1-pix2pix"},
         {"sdxl-pix2pix", "sdxl", "pix2pix/sdxl-pix2pix", "pix2pix/sdxl-pix2pix"},
+        {"sd1-lcm", "sd1", "lcm/sd1-lcm", "lcm/sd1-lcm"},
         {"sdxl-cosxl", "sdxl", "pix2pix/sdxl-cosxl", "pix2pix/sdxl-pix2pix"},
     };
     static char own[64];
@@ -52,7 +53,7 @@ static bool replace(const char *at, const char *from, const char *folder, const 
     return true;
 }
 
-/* The UNet of the copy, but for the tensors that differ. */
+/* The UNet of the copy, but for the tensors that differ or are new. */
 static void change_unet(struct tern_context *ctx, const char *at, const char *folder)
 {
     char path[2 * PATH_SIZE];
@@ -67,6 +68,9 @@ static void change_unet(struct tern_context *ctx, const char *at, const char *fo
         tern_tensor *other = tern_weights_get(differ, name);
         assert_int_equal(tern_weights_add(w, name, other ? other : tern_weights_at(old, i)), TERN_OK);
     }
+    for (int64_t i = 0; i < tern_weights_count(differ); i++)
+        if (!tern_weights_get(old, tern_weights_name(differ, i)))
+            assert_int_equal(tern_weights_add(w, tern_weights_name(differ, i), tern_weights_at(differ, i)), TERN_OK);
     assert_int_equal(tern_weights_save(w, path), TERN_OK);
     tern_weights_unref(&old);
     tern_weights_unref(&differ);

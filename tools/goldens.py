@@ -24,6 +24,7 @@ PARTS = {
     "pipelines": ("pipelines", ("models",)),
     "xl": ("xl", ("models", "pipelines")),
     "pix2pix": ("pix2pix", ("models", "pipelines")),
+    "lcm": ("lcm", ("models", "pipelines")),
     "xl-negative": ("xl_negative", ("models", "pipelines", "xl")),
     "lora": ("lora", ("models",)),
     "lora-kinds": ("lora_kinds", ("models",)),

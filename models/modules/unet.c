@@ -58,34 +58,78 @@ static tern_tensor *added_conditions(const struct tern_unet *m, tern_tensor *tex
     return tern_cat(parts, 2, 1);
 }
 
-enum tern_status tern_unet_conditions(const struct tern_unet *m, const double *timesteps, int n_timesteps, tern_tensor *text_embeds,
-                                      tern_tensor *time_ids, struct tern_unet_conditions *out)
+int64_t tern_unet_time_width(const struct tern_unet_config *u) { return u->channels[0] + u->guidance; }
+
+/* A row for each timestep: its sinusoids, and those of 1000 (guidance - 1), sine first.             [Luo 2023, 4.2] */
+static float *time_values(const struct tern_unet *m, const double *timesteps, int64_t n, double guidance)
 {
     const struct tern_unet_config *u = &m->config;
-    *out =
-        (struct tern_unet_conditions){sinusoids(m->ctx, timesteps, n_timesteps, u->channels[0], u->flip_sin_to_cos, u->freq_shift), NULL};
+    const int64_t width = tern_unet_time_width(u);
+    const double w = (double)((float)(guidance - 1) * 1000.0f);
+    float *e = tern_calloc(m->ctx, (size_t)(n * width), sizeof(*e));
+    for (int64_t i = 0; e && i < n; i++) {
+        fill_sinusoids(timesteps + i, 1, u->channels[0], u->flip_sin_to_cos, u->freq_shift, e + i * width);
+        if (u->guidance)
+            fill_sinusoids(&w, 1, u->guidance, false, 1, e + i * width + u->channels[0]);
+    }
+    return e;
+}
+
+enum tern_status tern_unet_conditions(const struct tern_unet *m, const double *timesteps, int n_timesteps, double guidance,
+                                      tern_tensor *text_embeds, tern_tensor *time_ids, struct tern_unet_conditions *out)
+{
+    const struct tern_unet_config *u = &m->config;
+    float *e = time_values(m, timesteps, n_timesteps, guidance);
+    *out = (struct tern_unet_conditions){NULL, NULL};
+    if (e)
+        out->time = tern_tensor_create(m->ctx, TERN_F32, 2, (const int64_t[]){n_timesteps, tern_unet_time_width(u)}, e);
+    tern_free(m->ctx, e);
     if (u->pooled)
         out->added = added_conditions(m, text_embeds, time_ids);
     return tern_error_status(m->ctx);
 }
 
-enum tern_status tern_unet_set_time(const struct tern_unet *m, const double *timesteps, int n_timesteps, tern_tensor *time)
+enum tern_status tern_unet_set_time(const struct tern_unet *m, const double *timesteps, int n_timesteps, double guidance, tern_tensor *time)
 {
-    const struct tern_unet_config *u = &m->config;
-    size_t count = (size_t)(n_timesteps * u->channels[0]);
-    float *e = tern_calloc(m->ctx, count, sizeof(*e));
-    if (!e)
-        return TERN_E_NO_MEMORY;
-    fill_sinusoids(timesteps, n_timesteps, u->channels[0], u->flip_sin_to_cos, u->freq_shift, e);
-    enum tern_status st = tern_tensor_write(time, TERN_F32, e, count * sizeof(*e));
+    float *e = time_values(m, timesteps, n_timesteps, guidance);
+    const size_t count = (size_t)(n_timesteps * tern_unet_time_width(&m->config));
+    enum tern_status st = e ? tern_tensor_write(time, TERN_F32, e, count * sizeof(*e)) : TERN_E_NO_MEMORY;
     tern_free(m->ctx, e);
     return st;
+}
+
+void tern_unet_set_guidance(const struct tern_unet *m, tern_tensor *timestep_cond, struct tern_unet_conditions *c)
+{
+    const int64_t width = m->config.guidance, channels = m->config.channels[0];
+    char found[TERN_META_TEXT];
+    if (!width || tern_failed(m->ctx))
+        return;
+    tern_tensor *told = timestep_cond ? tern_cast(timestep_cond, TERN_F32) : tern_full(m->ctx, TERN_F32, 2, (const int64_t[]){1, width}, 0);
+    int64_t rows = tern_tensor_size(c->time, 0), n = told && tern_tensor_ndim(told) == 2 ? tern_tensor_size(told, 0) : 0;
+    if (told && (n < 1 || tern_tensor_size(told, 1) != width || (n != rows && n != 1 && rows != 1))) {
+        tern_fail(m->ctx, TERN_E_SHAPE, "unet: timestep_cond: expected (1, %lld) or one row for each timestep, found %s", (long long)width,
+                  tern_meta_text(&told->meta, found));
+        return;
+    }
+    rows = n > rows ? n : rows;
+    tern_tensor *parts[] = {tern_expand(tern_slice(c->time, 1, 0, channels, 1), 2, (const int64_t[]){rows, channels}),
+                            tern_expand(told, 2, (const int64_t[]){rows, width})};
+    c->time = tern_cat(parts, 2, 1);
+}
+
+/* The timestep as linear_1 takes it. */
+static tern_tensor *timed(const struct tern_unet *m, tern_tensor *time)
+{
+    const int64_t c = m->config.channels[0], all = tern_unet_time_width(&m->config);
+    if (all == c)
+        return time;
+    return tern_add(tern_slice(time, 1, 0, c, 1), tern_apply_linear(&m->guidance, tern_slice(time, 1, c, all, 1)));
 }
 
 /* (N, T), computed in f32 whatever the dtype of the rest */
 static tern_tensor *time_embedding(const struct tern_unet *m, const struct tern_unet_conditions *c, int64_t n)
 {
-    tern_tensor *t = tern_apply_linear(&m->time2, tern_silu(tern_apply_linear(&m->time1, c->time)));
+    tern_tensor *t = tern_apply_linear(&m->time2, tern_silu(tern_apply_linear(&m->time1, timed(m, c->time))));
     if (c->time && tern_tensor_size(c->time, 0) != n)
         t = tern_expand(t, 2, (const int64_t[]){n, -1});
     if (m->config.pooled)

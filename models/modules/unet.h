@@ -20,6 +20,7 @@ struct tern_unet_config {
     enum tern_activation act;
     int64_t sample_h, sample_w; /* latent size of the training pictures */
     int64_t time_ids, pooled;   /* SDXL's "text_time" embedding: width of one time id; width of its input. 0: none */
+    int64_t guidance;           /* width of the embedding of the guidance scale, which distilled models are told; 0: they are not */
 };
 
 /* One transformer block: self attention, cross attention, gated feed-forward.     [Vaswani 2017; Shazeer 2020] */
@@ -46,7 +47,7 @@ struct tern_unet {
     struct tern_context *ctx;
     struct tern_weights *weights; /* its tensors by name */
     struct tern_unet_config config;
-    struct tern_layer conv_in, time1, time2, add1, add2, norm_out, conv_out;
+    struct tern_layer conv_in, time1, time2, guidance, add1, add2, norm_out, conv_out;
     struct tern_unet_block down[TERN_MAX_BLOCKS], mid, up[TERN_MAX_BLOCKS];
 };
 
@@ -57,16 +58,22 @@ struct tern_unet *tern_unet_build(struct tern_context *ctx, const char *config, 
 void tern_unet_destroy(struct tern_unet **m);
 
 /* What a forward pass takes besides the sample: computed on the host, because it depends on numbers and not on tensors.
- * time: (n_timesteps, channels[0]) sinusoids. added: SDXL's (N, P) text embedding and sinusoids of the time ids; else NULL. */
+ * time: (n_timesteps, channels[0]) sinusoids, behind them in a model that is told the guidance scale those of it. added: SDXL's (N, P) text
+ * embedding and sinusoids of the time ids; else NULL. */
 struct tern_unet_conditions {
     tern_tensor *time, *added;
 };
-/* timesteps: one for each row of the sample, or one for all. text_embeds (N, P') and time_ids (N, 6; a refiner's 5) for SDXL, else NULL.
- * The tensors belong to the open scope or the caller. */
-enum tern_status tern_unet_conditions(const struct tern_unet *m, const double *timesteps, int n_timesteps, tern_tensor *text_embeds,
-                                      tern_tensor *time_ids, struct tern_unet_conditions *out);
+/* timesteps: one for each row of the sample, or one for all. guidance: the scale, for models that are told it [Luo 2023]. text_embeds (N,
+ * P') and time_ids (N, 6; a refiner's 5) for SDXL, else NULL. The tensors belong to the open scope or the caller. */
+enum tern_status tern_unet_conditions(const struct tern_unet *m, const double *timesteps, int n_timesteps, double guidance,
+                                      tern_tensor *text_embeds, tern_tensor *time_ids, struct tern_unet_conditions *out);
 /* Other timesteps into the `time` of conditions that were made for as many. */
-enum tern_status tern_unet_set_time(const struct tern_unet *m, const double *timesteps, int n_timesteps, tern_tensor *time);
+enum tern_status tern_unet_set_time(const struct tern_unet *m, const double *timesteps, int n_timesteps, double guidance,
+                                    tern_tensor *time);
+/* Width of `time`. */
+int64_t tern_unet_time_width(const struct tern_unet_config *u);
+/* Puts an embedding (1 or N, D) that diffusers calls timestep_cond in the place of the guidance's; NULL: none counts. */
+void tern_unet_set_guidance(const struct tern_unet *m, tern_tensor *timestep_cond, struct tern_unet_conditions *c);
 /* DeepCache [Ma 2023]: what lies deeper than a branch changes little from step to step. The branches are skip connections, numbered from
  * the outermost on, three a block, as in the reference; `deep` is what meets that skip on the way up, (N, C'', H'', W''). */
 struct tern_unet_cache {

@@ -74,6 +74,8 @@ static void bind_all(struct tern_bind *b, struct tern_unet *m)
     m->conv_in = tern_bind_conv(b, "conv_in", c, u->in_channels, 3);
     m->time1 = tern_bind_linear(b, "time_embedding.linear_1", 4 * c, c, true);
     m->time2 = tern_bind_linear(b, "time_embedding.linear_2", 4 * c, 4 * c, true);
+    if (u->guidance)
+        m->guidance = tern_bind_linear(b, "time_embedding.cond_proj", c, u->guidance, false);
     if (u->pooled) {
         m->add1 = tern_bind_linear(b, "add_embedding.linear_1", 4 * c, u->pooled, true);
         m->add2 = tern_bind_linear(b, "add_embedding.linear_2", 4 * c, 4 * c, true);
@@ -132,7 +134,7 @@ void tern_unet_destroy(struct tern_unet **unet)
         block_destroy(m->ctx, &m->up[i]);
     }
     block_destroy(m->ctx, &m->mid);
-    struct tern_layer *all[] = {&m->conv_in, &m->time1, &m->time2, &m->add1, &m->add2, &m->norm_out, &m->conv_out};
+    struct tern_layer *all[] = {&m->conv_in, &m->time1, &m->time2, &m->guidance, &m->add1, &m->add2, &m->norm_out, &m->conv_out};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         tern_layer_destroy(all[i]);
     tern_weights_unref(&m->weights);

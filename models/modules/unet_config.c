@@ -23,7 +23,6 @@ static void refuse_foreign(const struct tern_config *c)
         {"time_embedding_type", "positional"},
         {"time_embedding_act_fn", ""},
         {"timestep_post_act", ""},
-        {"time_cond_proj_dim", ""},
         {"conv_in_kernel", "3"},
         {"conv_out_kernel", "3"},
         {"cross_attention_norm", ""},
@@ -109,6 +108,8 @@ static void read_sizes(const struct tern_config *c, struct tern_unet_config *u)
     u->act = tern_activation_parse(tern_config_string(c, "act_fn", "silu"));
     if (u->act != TERN_ACT_SILU)
         tern_fail(c->ctx, TERN_E_UNSUPPORTED, "%s: \"act_fn\": only silu is supported", c->where);
+    if (json_is_integer(json_object_get(c->json, "time_cond_proj_dim")))
+        u->guidance = tern_config_int(c, "time_cond_proj_dim", 256, 4, 1 << 12);
     if (json_is_string(json_object_get(c->json, "addition_embed_type"))) {
         u->time_ids = tern_config_int(c, "addition_time_embed_dim", 256, 2, 1 << 12);
         u->pooled = tern_config_int(c, "projection_class_embeddings_input_dim", 2816, 1, 1 << 16);

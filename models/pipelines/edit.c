@@ -7,7 +7,8 @@
 bool tern_job_is_guided(const struct tern_job *j)
 {
     const struct tern_txt2img_params *q = &j->params;
-    return q->cfg > 1 && (!tern_pipeline_edits(j->p) || q->image_guidance_scale >= 1); /* as diffusers: both or none */
+    return q->cfg > 1 && !j->p->unet_config.guidance &&
+           (!tern_pipeline_edits(j->p) || q->image_guidance_scale >= 1); /* as diffusers: both or none */
 }
 
 enum tern_status tern_job_check_edit(const struct tern_job *j)

@@ -131,6 +131,7 @@ static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_we
                 *context = take(in, "encoder_hidden_states", true);
     bool xl = p->unet_config.pooled;
     tern_tensor *text_embeds = xl ? take(in, "text_embeds", true) : NULL, *time_ids = xl ? take(in, "time_ids", true) : NULL;
+    tern_tensor *told = p->unet_config.guidance ? take(in, "timestep_cond", false) : NULL;
     if (!finish(in,
                 xl ? "sample, timestep, encoder_hidden_states, text_embeds and time_ids" : "sample, timestep and encoder_hidden_states"))
         return;
@@ -145,8 +146,9 @@ static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_we
     for (int64_t i = 0; i < n; i++)
         t[i] = values[i];
     struct tern_unet_conditions c;
-    if (tern_unet_conditions(m, t, (int)n, text_embeds, time_ids, &c))
+    if (tern_unet_conditions(m, t, (int)n, 1, text_embeds, time_ids, &c))
         return;
+    tern_unet_set_guidance(m, told, &c);
     sample = tern_cast(sample, dtype);
     context = tern_cast(context, dtype);
     give(out, ctx, "sample",

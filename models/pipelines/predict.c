@@ -141,7 +141,7 @@ static enum tern_status make_inputs(const struct tern_job *j, const struct tern_
     const enum tern_dtype dtype = j->p->params.dtype;
     struct tern_unet_conditions c;
     tern_scope_begin(ctx);
-    tern_unet_conditions(unet, &t, 1, j->pooled, j->time_ids, &c);
+    tern_unet_conditions(unet, &t, 1, j->params.cfg, j->pooled, j->time_ids, &c);
     tern_tensor *sample = tern_tensor_create(ctx, dtype, 4, shape, NULL);
     for (int g = 0; g < s->groups && !tern_failed(ctx); g++) {
         tern_tensor *in[] = {sample, c.time, like(j, s, dtype, j->context), like(j, s, TERN_F32, c.added)};
@@ -159,7 +159,7 @@ static enum tern_status renew_texts(const struct tern_job *j, const struct tern_
     struct tern_context *ctx = j->p->ctx;
     struct tern_unet_conditions c = {NULL, NULL};
     tern_scope_begin(ctx);
-    if (!j->pooled || tern_unet_conditions(unet, &t, 1, j->pooled, j->time_ids, &c) == TERN_OK)
+    if (!j->pooled || tern_unet_conditions(unet, &t, 1, j->params.cfg, j->pooled, j->time_ids, &c) == TERN_OK)
         give_texts(j, s, c.added);
     tern_scope_end(ctx, NULL);
     return tern_error_status(ctx);
@@ -218,7 +218,7 @@ enum tern_status tern_job_predict(struct tern_job *j, int call, struct tern_pred
     const double t = tern_scheduler_timestep(j->scheduler, call);
     fill_input(j, call, s);
     const struct tern_unet *unet = tern_pipeline_unet(j->p); /* a callback's own job may have taken it out of memory */
-    if (!unet || (s->in[0][SAMPLE] ? tern_unet_set_time(unet, &t, 1, s->in[0][TIME]) : make_inputs(j, unet, t, s)))
+    if (!unet || (s->in[0][SAMPLE] ? tern_unet_set_time(unet, &t, 1, j->params.cfg, s->in[0][TIME]) : make_inputs(j, unet, t, s)))
         return tern_error_status(j->p->ctx);
     if (other && call > j->begin && renew_texts(j, unet, t, s))
         return tern_error_status(j->p->ctx);

@@ -1,0 +1,114 @@
+/* Latent consistency models, whose UNet is told the guidance scale and needs no negative rows: as diffusers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/context.h"
+#include "damage.h"
+#include "job_cases.h"
+#include "model_help.h"
+#include "support.h"
+#include "xl_help.h"
+
+struct model {
+    char folder[PATH_SIZE];
+    struct tern_context *ctx;
+    struct tern_pipeline *p;
+};
+
+static struct model open_model(void)
+{
+    struct model m = {.ctx = model_context(NULL, 1)};
+    xl_folder(m.ctx, "sd1-lcm", m.folder);
+    m.p = model_load(m.ctx, m.folder);
+    return m;
+}
+
+static void close_model(struct model *m)
+{
+    tern_pipeline_destroy(&m->p);
+    tern_context_destroy(&m->ctx);
+    damage_remove(m->folder);
+}
+
+static void pictures_agree(void **state)
+{
+    size_t i;
+    json_t *rows = support_json("lcm/cases.json"), *row;
+    struct job_worst w = {0};
+    struct model m = open_model();
+    struct tern_weights *latents = support_tensors(m.ctx, "lcm/latents");
+    json_array_foreach(rows, i, row) {
+        struct job_case c = job_case_read(m.ctx, row, "pipelines");
+        job_check_case(m.ctx, m.p, &c, latents, NULL, &w);
+        job_case_close(&c);
+    }
+    assert_int_equal(w.cases, 5);
+    job_print_worst(&w);
+    tern_weights_unref(&latents);
+    close_model(&m);
+    json_decref(rows);
+}
+
+/* One call of the UNet with the embedding, of the name that diffusers gives it, and without. */
+static void a_call_agrees(void **state)
+{
+    static const char *const names[] = {"sample", "timestep", "encoder_hidden_states", "timestep_cond"};
+    struct model m = open_model();
+    struct tern_weights *golden = support_tensors(m.ctx, "lcm/unet");
+    for (int told = 0; told < 2; told++) {
+        struct tern_weights *inputs = tern_weights_create(m.ctx);
+        for (int i = 0; i < 3 + told; i++)
+            assert_int_equal(tern_weights_add(inputs, names[i], tern_weights_get(golden, names[i])), TERN_OK);
+        struct tern_weights *found = model_exec(m.p, "unet", inputs);
+        int64_t n, k;
+        float *a = support_f32(found, "sample", &n), *b = support_f32(golden, told ? "out" : "out.untold", &k);
+        assert_int_equal(n, k);
+        assert_true(support_nmse(a, b, n) <= 1e-8);
+        free(a);
+        free(b);
+        tern_weights_unref(&found);
+        tern_weights_unref(&inputs);
+    }
+    tern_weights_unref(&golden);
+    close_model(&m);
+}
+
+/* Inputs that are not the model's. */
+static void what_does_not_fit_is_refused(void **state)
+{
+    static const char *const names[] = {"sample", "timestep", "encoder_hidden_states"};
+    char path[PATH_SIZE];
+    struct model m = open_model();
+    struct tern_weights *golden = support_tensors(m.ctx, "lcm/unet"), *inputs = tern_weights_create(m.ctx);
+    for (int i = 0; i < 3; i++)
+        tern_weights_add(inputs, names[i], tern_weights_get(golden, names[i]));
+    tern_tensor *wrong = support_noise(m.ctx, 1, 2, (const int64_t[]){2, 13}, 1, TERN_F32);
+    tern_weights_add(inputs, "timestep_cond", wrong);
+    assert_null(tern_pipeline_exec(m.p, "unet", inputs));
+    support_error(m.ctx, TERN_E_SHAPE, "timestep_cond: expected (1, 12)");
+    struct tern_pipeline *plain = model_load(m.ctx, model_path("sd1", path));
+    assert_null(tern_pipeline_exec(plain, "unet", inputs));
+    support_error(m.ctx, TERN_E_INVALID, "inputs that it does not have");
+    tern_pipeline_destroy(&plain);
+    damage_json(m.folder, "unet/config.json", "time_cond_proj_dim", json_integer(1 << 20));
+    assert_null(tern_pipeline_load(m.ctx, m.folder, NULL));
+    support_error(m.ctx, TERN_E_FORMAT, "time_cond_proj_dim");
+    tern_tensor_unref(&wrong);
+    tern_weights_unref(&inputs);
+    tern_weights_unref(&golden);
+    close_model(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pictures_agree),
+        cmocka_unit_test(a_call_agrees),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
