@@ -207,6 +207,29 @@ static void test_eta_of_tcd(void **state)
     }
 }
 
+/* AUTOMATIC1111's levels of Align Your Steps for SDXL: numpy's interpolation of the logarithms of those that it has for 10 steps. */
+static void test_levels_of_sdxl(void **state)
+{
+    static const struct {
+        int steps;
+        float sigmas[11];
+    } rows[] = {
+        {1, {0.029f}},
+        {4, {14.615f, 1.85504571f, 0.431141729f, 0.029f}},
+        {7, {14.615f, 4.47811738f, 1.85504571f, 0.862f, 0.431141729f, 0.183584799f, 0.029f}},
+        {11, {14.615f, 6.315f, 3.771f, 2.181f, 1.342f, 0.862f, 0.555f, 0.38f, 0.234f, 0.113f, 0.029f}},
+    };
+    struct tern_context *ctx = *state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, TERN_SAMPLER_EULER, TERN_SCHEDULE_ALIGN_YOUR_STEPS);
+        assert_int_equal(tern_scheduler_set_options(s, &(struct tern_sampler_options){.sdxl = true}), TERN_OK);
+        assert_int_equal(tern_scheduler_set_steps(s, rows[i].steps), TERN_OK);
+        for (int k = 0; k < rows[i].steps; k++)
+            assert_true(fabs(tern_scheduler_sigma(s, k) / (double)rows[i].sigmas[k] - 1) <= 1e-6);
+        tern_scheduler_destroy(&s);
+    }
+}
+
 /* Rounding makes 62 points of 61 trailing steps: samplers with sigmas make the call, as diffusers does, with timestep -1 at
  * the lowest sigma; where the timestep is an index it is left out. */
 static void test_trailing_with_one_call_more(void **state)
@@ -459,6 +482,7 @@ int main(void)
         cmocka_unit_test(test_who_discards),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_eta_of_tcd),
+        cmocka_unit_test(test_levels_of_sdxl),
         cmocka_unit_test(test_trailing_with_one_call_more),
         cmocka_unit_test(test_repeated_levels),
         cmocka_unit_test(test_adaptive_gives_up),

@@ -1,4 +1,5 @@
 /* Stable Diffusion XL beyond txt2img: inpainting, the refiner, sizes and scores, two stages, distilled models; against diffusers. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include "damage.h"
 #include "job_cases.h"
 #include "model_help.h"
+#include "models/pipelines/pipeline.h"
 #include "ops/dispatch.h"
 #include "support.h"
 #include "xl_help.h"
@@ -271,6 +273,28 @@ static void a_refiner_is_described(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Align Your Steps has other levels for SDXL, which a job takes by its model. */
+static void levels_are_those_of_the_model(void **state)
+{
+    static const struct {
+        const char *model;
+        double second;
+    } rows[] = {{"sd1", 6.475}, {"sdxl", 6.315}};
+    char path[PATH_SIZE];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_context *ctx = model_context(NULL, 1);
+        struct tern_pipeline *p = model_load(ctx, model_path(rows[i].model, path));
+        struct tern_job j = {0};
+        const struct tern_txt2img_params q = {
+            .prompt = "", .width = 40, .height = 40, .steps = 11, .sampler = TERN_SAMPLER_EULER, .schedule = TERN_SCHEDULE_ALIGN_YOUR_STEPS};
+        assert_int_equal(tern_job_prepare(&j, p, &q), TERN_OK);
+        assert_true(fabs(tern_scheduler_sigma(j.scheduler, 1) - rows[i].second) < 1e-5);
+        tern_job_destroy(&j);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +306,7 @@ int main(void)
         cmocka_unit_test(stages_that_leave_nothing_are_refused),
         cmocka_unit_test(predictions_hold),
         cmocka_unit_test(a_refiner_is_described),
+        cmocka_unit_test(levels_are_those_of_the_model),
         cmocka_unit_test(a_refiner_reads_both_syntaxes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,6 +65,7 @@ struct tern_sampler_options {
     /* Noise levels are those of one step more without the last one before 0: A1111's always_discard_next_to_last_sigma, which it always
      * does for dpm2, dpm2_a and dpm++3m_sde. Samplers with schedules have it. */
     bool discard_penultimate_sigma;
+    bool sdxl; /* the levels of align_your_steps are those for Stable Diffusion XL; jobs choose by their model */
 };
 
 struct tern_scheduler;

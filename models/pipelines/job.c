@@ -77,14 +77,16 @@ static enum tern_status make_scheduler(struct tern_job *j)
     struct tern_context *ctx = j->p->ctx;
     const struct tern_txt2img_params *q = &j->params;
     const char *given = q->schedule_config;
+    struct tern_sampler_options options = q->sampler_options;
+    options.sdxl = options.sdxl || j->p->xl;
     if (!given && tern_pipeline_edits(j->p)) /* diffusers' pipelines for them correct no old files */
         given = tern_pipeline_scheduler(j->p);
     char *config = given ? tern_strdup(ctx, given) : tern_scheduler_correct(ctx, tern_pipeline_scheduler(j->p), q->sampler, q->mask_image);
     if (config)
         j->scheduler = tern_scheduler_create(ctx, config, q->sampler, q->schedule);
     tern_free(ctx, config);
-    if (!j->scheduler || tern_scheduler_set_options(j->scheduler, &q->sampler_options) ||
-        tern_scheduler_set_steps(j->scheduler, q->steps) || tern_scheduler_set_batch(j->scheduler, q->count))
+    if (!j->scheduler || tern_scheduler_set_options(j->scheduler, &options) || tern_scheduler_set_steps(j->scheduler, q->steps) ||
+        tern_scheduler_set_batch(j->scheduler, q->count))
         return tern_error_status(ctx);
     return TERN_OK;
 }

@@ -62,6 +62,7 @@ enum tern_status tern_scheduler_set_options(struct tern_scheduler *s, const stru
                                                .s_tmin = fmax(q.s_tmin, 0),
                                                .s_tmax = or_default(q.s_tmax, INFINITY),
                                                .s_noise = or_default(q.s_noise, 1),
+                                               .sdxl = q.sdxl,
                                                .discard_penultimate_sigma = q.discard_penultimate_sigma};
     s->steps = s->calls = s->sigma_count = 0;
     return TERN_OK;

@@ -41,11 +41,13 @@ static double even(const struct tern_scheduler *s, int points, int i)
     return sigma_at(s, (double)(s->config.num_train_timesteps - 1) * (1 - ramp(points, i)));
 }
 
-/* Levels for 10 steps of Stable Diffusion 1.5, found by optimisation [Sabour 2024]; other numbers of steps interpolate ln sigma. */
-static double align_your_steps(int n, int i)
+/* Levels for 10 steps of Stable Diffusion 1.5 and XL, found by optimisation [Sabour 2024]; other numbers of steps interpolate ln sigma. */
+static double align_your_steps(bool sdxl, int n, int i)
 {
-    static const double rising[] = {0.029, 0.152, 0.399, 0.652, 0.963, 1.396, 1.886, 2.697, 3.861, 6.475, 14.615};
-    enum { LAST = sizeof(rising) / sizeof(rising[0]) - 1 };
+    enum { LAST = 10 };
+    static const double levels[2][LAST + 1] = {{0.029, 0.152, 0.399, 0.652, 0.963, 1.396, 1.886, 2.697, 3.861, 6.475, 14.615},
+                                               {0.029, 0.113, 0.234, 0.38, 0.555, 0.862, 1.342, 2.181, 3.771, 6.315, 14.615}};
+    const double *rising = levels[sdxl];
     double at = ramp(n, n - 1 - i) * LAST; /* one step gets the lowest level, as in A1111 */
     int low = (int)at;
     if (low >= LAST)
@@ -82,7 +84,7 @@ static double level_at(const struct tern_scheduler *s, int i, double min, double
     case TERN_SCHEDULE_SIMPLE:
         return (double)s->train_sigmas[t - 1 - (int64_t)(i * ((double)t / n))];
     default:
-        return align_your_steps(n, i);
+        return align_your_steps(s->options.sdxl, n, i);
     }
 }
 
