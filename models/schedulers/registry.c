@@ -40,7 +40,7 @@ static const struct schedule {
     [TERN_SCHEDULE_SIMPLE] = {"simple", "Simple", NULL},
     [TERN_SCHEDULE_NORMAL] = {"normal", "Normal", "uniform"},
     [TERN_SCHEDULE_DDIM_UNIFORM] = {"ddim_uniform", "DDIM", NULL},
-    [TERN_SCHEDULE_ALIGN_YOUR_STEPS] = {"align_your_steps", "Align Your Steps", NULL},
+    [TERN_SCHEDULE_ALIGN_YOUR_STEPS] = {"align_your_steps", "Align Your Steps", "AYS"},
 };
 
 #define MAX_NAME 64
