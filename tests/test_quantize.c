@@ -1,6 +1,7 @@
 /* int8: the pass that quantises layers by name, and a whole UNet of such layers. Values of the ops themselves: test_ops. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 #include <tern/ops.h>
 
 #include "core/context.h"
+#include "damage.h"
 #include "graph/plan.h"
 #include "lora_help.h"
 #include "model_help.h"
@@ -36,6 +38,7 @@ static struct tern_weights *layers(struct tern_context *ctx)
     struct tern_weights *w = tern_weights_create(ctx);
     for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++) {
         tern_tensor *t = support_noise(ctx, 40 + i, of[i].ndim, of[i].shape, 1, TERN_F32);
+        tern_tensor_make_constant(t); /* as those of a file */
         assert_int_equal(tern_weights_add(w, of[i].name, t), TERN_OK);
         tern_tensor_unref(&t);
     }
@@ -110,6 +113,43 @@ static void layers_are_quantised_by_name(void **state)
         tern_weights_unref((struct tern_weights **)&plain.w);
         tern_context_destroy(&ctx);
     }
+}
+
+/* The plan comes back from its file. */
+static void plans_are_saved(void **state)
+{
+    char folder[PATH_SIZE], path[PATH_SIZE + 16];
+    struct tern_context *ctx = support_context();
+    struct use plain = {.w = layers(ctx)};
+    const struct tern_graph_input input = {"x", TERN_F32, 4, {2, 8, 5, 6}};
+    struct tern_graph *g = tern_graph_trace(ctx, forward, &plain, (struct tern_weights *)plain.w, &input, 1, 1);
+    struct tern_plan *plans[2] = {tern_plan_compile(g, &(struct tern_plan_params){.quantize = "*"})};
+    lora_temporary(folder);
+    snprintf(path, sizeof(path), "%s/plan", folder);
+    assert_int_equal(tern_plan_save(plans[0], path), TERN_OK);
+    plans[1] = tern_plan_load(ctx, path);
+    if (!plans[1])
+        fail_msg("%s", tern_error(ctx));
+    tern_tensor *x = support_noise(ctx, 7, 4, (const int64_t[]){2, 8, 5, 6}, 1, TERN_F32);
+    float *found[2];
+    int64_t n = 0;
+    for (int i = 0; i < 2; i++) {
+        tern_tensor *out = NULL;
+        struct tern_binding *b = tern_plan_bind(plans[i], plain.w);
+        assert_int_equal(tern_plan_run(b, &x, &out), TERN_OK);
+        found[i] = support_values(out, &n);
+        tern_tensor_unref(&out);
+        tern_binding_unref(&b);
+        tern_plan_unref(&plans[i]);
+    }
+    assert_memory_equal(found[1], found[0], (size_t)n * sizeof(float));
+    free(found[0]);
+    free(found[1]);
+    tern_tensor_unref(&x);
+    tern_graph_destroy(&g);
+    tern_weights_unref((struct tern_weights **)&plain.w);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
 }
 
 /* ---- a device without such kernels */
@@ -246,9 +286,8 @@ static void one_call_of_a_unet(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_are_quantised_by_name), cmocka_unit_test(layers_without_a_kernel_stay),
-        cmocka_unit_test(every_layer_of_a_unet),        cmocka_unit_test(streams_and_loras),
-        cmocka_unit_test(one_call_of_a_unet),
+        cmocka_unit_test(layers_are_quantised_by_name), cmocka_unit_test(plans_are_saved),   cmocka_unit_test(layers_without_a_kernel_stay),
+        cmocka_unit_test(every_layer_of_a_unet),        cmocka_unit_test(streams_and_loras), cmocka_unit_test(one_call_of_a_unet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

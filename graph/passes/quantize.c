@@ -50,8 +50,9 @@ static bool convert(struct tern_context *ctx, struct tern_node *n, enum tern_op 
     d.op = op;
     d.n_in = 4;
     d.present[3] = bias;
+    d.constant[3] = bias && d.constant[2];
     d.in[3] = d.in[2];
-    d.present[2] = false;
+    d.present[2] = d.constant[2] = false;
     memset(&d.in[2], 0, sizeof(d.in[2]));
     if (!tern_kernel_choose(ctx, ctx->device, &d))
         return false;
