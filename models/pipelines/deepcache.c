@@ -3,6 +3,7 @@
 #include <complex.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "models/pipelines/pipeline.h"
 #include "models/schedulers/scheduler.h"
@@ -32,16 +33,25 @@ enum tern_status tern_job_check_cache(const struct tern_job *j)
 
 /* ---- calls at uneven distances, bit for bit as Python and numpy compute the reference's formula: where it is rounded decides */
 
+/* CMPLX of C11, which clang 14 lacks. */
+static complex double complex_of(double real, double imaginary)
+{
+    const double parts[] = {real, imaginary};
+    complex double z;
+    memcpy(&z, parts, sizeof(z));
+    return z;
+}
+
 /* base ^ exponent, of a negative base the principal value */
 static complex double power_of(double base, double exponent)
 {
     const double size = pow(fabs(base), exponent), angle = atan2(0, -1) * exponent;
-    return base < 0 ? CMPLX(size * cos(angle), size * sin(angle)) : CMPLX(size, 0);
+    return base < 0 ? complex_of(size * cos(angle), size * sin(angle)) : complex_of(size, 0);
 }
 
 static complex double product(complex double a, complex double b)
 {
-    return CMPLX(creal(a) * creal(b) - cimag(a) * cimag(b), creal(a) * cimag(b) + cimag(a) * creal(b));
+    return complex_of(creal(a) * creal(b) - cimag(a) * cimag(b), creal(a) * cimag(b) + cimag(a) * creal(b));
 }
 
 /* numpy multiplies where the exponent is whole. */
@@ -62,7 +72,7 @@ static int point(int i, int n, int total, int center, double exponent)
     if (!center) /* real numbers */
         return (int)pow(i == n ? creal(last) : i * (creal(all) / n), exponent);
     const double part = 1.0 / n;
-    const complex double x = CMPLX(i * (creal(all) * part) + creal(first), i * (cimag(all) * part) + cimag(first));
+    const complex double x = complex_of(i * (creal(all) * part) + creal(first), i * (cimag(all) * part) + cimag(first));
     return (int)creal(raised(i == n ? last : x, exponent));
 }
 
