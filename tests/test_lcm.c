@@ -86,8 +86,9 @@ static void what_does_not_fit_is_refused(void **state)
     struct tern_weights *golden = support_tensors(m.ctx, "lcm/unet"), *inputs = tern_weights_create(m.ctx);
     for (int i = 0; i < 3; i++)
         tern_weights_add(inputs, names[i], tern_weights_get(golden, names[i]));
-    tern_tensor *wrong = support_noise(m.ctx, 1, 2, (const int64_t[]){2, 13}, 1, TERN_F32);
-    tern_weights_add(inputs, "timestep_cond", wrong);
+    tern_scope_begin(m.ctx);
+    tern_weights_add(inputs, "timestep_cond", support_noise(m.ctx, 1, 2, (const int64_t[]){2, 13}, 1, TERN_F32));
+    tern_scope_end(m.ctx, NULL);
     assert_null(tern_pipeline_exec(m.p, "unet", inputs));
     support_error(m.ctx, TERN_E_SHAPE, "timestep_cond: expected (1, 12)");
     struct tern_pipeline *plain = model_load(m.ctx, model_path("sd1", path));
@@ -97,7 +98,6 @@ static void what_does_not_fit_is_refused(void **state)
     damage_json(m.folder, "unet/config.json", "time_cond_proj_dim", json_integer(1 << 20));
     assert_null(tern_pipeline_load(m.ctx, m.folder, NULL));
     support_error(m.ctx, TERN_E_FORMAT, "time_cond_proj_dim");
-    tern_tensor_unref(&wrong);
     tern_weights_unref(&inputs);
     tern_weights_unref(&golden);
     close_model(&m);

@@ -36,13 +36,21 @@ static struct tern_weights *layers(struct tern_context *ctx)
     } of[] = {
         {"in.weight", 4, {16, 8, 3, 3}}, {"in.bias", 1, {16}}, {"a.weight", 2, {20, 16}}, {"b.weight", 2, {24, 20}}, {"b.bias", 1, {24}}};
     struct tern_weights *w = tern_weights_create(ctx);
+    tern_scope_begin(ctx);
     for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++) {
         tern_tensor *t = support_noise(ctx, 40 + i, of[i].ndim, of[i].shape, 1, TERN_F32);
         tern_tensor_make_constant(t); /* as those of a file */
         assert_int_equal(tern_weights_add(w, of[i].name, t), TERN_OK);
-        tern_tensor_unref(&t);
     }
+    tern_scope_end(ctx, NULL);
     return w;
+}
+
+/* (2, 8, 5, 6), owned by the caller */
+static tern_tensor *picture(struct tern_context *ctx)
+{
+    tern_scope_begin(ctx);
+    return tern_scope_end(ctx, support_noise(ctx, 7, 4, (const int64_t[]){2, 8, 5, 6}, 1, TERN_F32));
 }
 
 struct use {
@@ -85,7 +93,7 @@ static void layers_are_quantised_by_name(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct tern_context *ctx = support_context();
         struct use plain = {.w = layers(ctx)}, said = {plain.w, rows[i].in, rows[i].a, rows[i].b};
-        tern_tensor *x = support_noise(ctx, 7, 4, (const int64_t[]){2, 8, 5, 6}, 1, TERN_F32), *out = NULL, *expected = NULL;
+        tern_tensor *x = picture(ctx), *out = NULL, *expected = NULL;
         const struct tern_graph_input input = {"x", TERN_F32, 4, {2, 8, 5, 6}};
         struct tern_graph *g = tern_graph_trace(ctx, forward, &plain, (struct tern_weights *)plain.w, &input, 1, 1);
         struct tern_plan *p = tern_plan_compile(g, &(struct tern_plan_params){.quantize = rows[i].words});
@@ -130,7 +138,7 @@ static void plans_are_saved(void **state)
     plans[1] = tern_plan_load(ctx, path);
     if (!plans[1])
         fail_msg("%s", tern_error(ctx));
-    tern_tensor *x = support_noise(ctx, 7, 4, (const int64_t[]){2, 8, 5, 6}, 1, TERN_F32);
+    tern_tensor *x = picture(ctx);
     float *found[2];
     int64_t n = 0;
     for (int i = 0; i < 2; i++) {
