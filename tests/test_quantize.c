@@ -207,6 +207,15 @@ static struct tern_pipeline *load(struct tern_context *ctx, const char *quantize
     return p;
 }
 
+/* The latents of the job; free(). */
+static float *latents(struct tern_context *ctx, struct tern_pipeline *p, int64_t *n)
+{
+    char *text;
+    float *values = lora_latents(ctx, p, &job, n, &text);
+    free(text);
+    return values;
+}
+
 static void every_layer_of_a_unet(void **state)
 {
     struct tern_context *ctx = model_context(NULL, 2);
@@ -218,11 +227,7 @@ static void every_layer_of_a_unet(void **state)
     assert_int_equal(count(of_bytes, TERN_OP_quantized_linear_geglu), count(of_floats, TERN_OP_linear_geglu));
     assert_int_equal(count(of_bytes, TERN_OP_quantized_conv2d), count(of_floats, TERN_OP_conv2d));
     int64_t n;
-    char *text;
-    float *expected = lora_latents(ctx, plain, &job, &n, &text), *found;
-    free(text);
-    found = lora_latents(ctx, p, &job, &n, &text);
-    free(text);
+    float *expected = latents(ctx, plain, &n), *found = latents(ctx, p, &n);
     const double error = support_nmse(found, expected, n);
     print_message("latents of int8 against f32: NMSE %.2e\n", error);
     assert_true(error > 1e-8 && error <= 1e-2);
@@ -239,18 +244,17 @@ static void streams_and_loras(void **state)
     struct tern_context *ctx = model_context(NULL, 2);
     struct tern_pipeline *p = load(ctx, "*", TERN_OFFLOAD_NONE), *streamed = load(ctx, "*", TERN_OFFLOAD_STREAM);
     int64_t n;
-    char *text;
-    float *first = lora_latents(ctx, p, &job, &n, &text), *other = lora_latents(ctx, streamed, &job, &n, &(char *){NULL}), *with = NULL;
+    float *first = latents(ctx, p, &n), *other = latents(ctx, streamed, &n), *with = NULL;
     assert_memory_equal(other, first, (size_t)n * sizeof(float));
     const struct lora_spec lora = {.file = "a-kohya.safetensors", .scale = 1};
     for (int i = 0; i < 3; i++) {
         lora_set(ctx, p, &lora, 1);
-        float *changed = lora_latents(ctx, p, &job, &n, &(char *){NULL});
+        float *changed = latents(ctx, p, &n);
         assert_true(support_nmse(changed, first, n) > 1e-6);
         if (with)
             assert_memory_equal(changed, with, (size_t)n * sizeof(float));
         lora_set(ctx, p, NULL, 0);
-        float *again = lora_latents(ctx, p, &job, &n, &(char *){NULL});
+        float *again = latents(ctx, p, &n);
         assert_memory_equal(again, first, (size_t)n * sizeof(float));
         free(again);
         if (with)
@@ -258,7 +262,6 @@ static void streams_and_loras(void **state)
         else
             with = changed;
     }
-    free(text);
     free(first);
     free(other);
     free(with);
