@@ -64,11 +64,11 @@ static void check_chunks(struct tern_context *ctx, const char *text)
     }
 }
 
-/* Parts end at steps that grow up to the last one; each holds one of the texts. */
+/* Parts end at steps that grow up to the last one; each holds one of the texts. Half of them as those of a second pass. */
 static void check_schedule(struct tern_context *ctx, const char *text, int steps)
 {
     struct tern_prompt_schedule s;
-    enum tern_status st = tern_prompt_schedule(ctx, text, steps, &s);
+    enum tern_status st = tern_prompt_schedule(ctx, text, steps, strlen(text) % 2 ? steps : 0, &s);
     fuzz_check_status(ctx, st);
     if (!st && (s.n_parts < 1 || s.parts[s.n_parts - 1].end != steps))
         abort();
