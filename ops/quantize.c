@@ -62,6 +62,14 @@ double tern_quantize_value(float x, float scale)
     return isnan(x / scale) ? 0 : (double)q;
 }
 
+struct tern_quantize_factors tern_quantize_factors_of(float most)
+{
+    float in = MOST / most;
+    if (!isfinite(most))
+        return (struct tern_quantize_factors){0, NAN};
+    return isfinite(in) ? (struct tern_quantize_factors){in, most / MOST} : (struct tern_quantize_factors){0, 0};
+}
+
 void tern_ref_quantize_scale(const struct tern_kernel_args *a)
 {
     for (int64_t i = 0; i < a->desc->in[0].shape[0]; i++)

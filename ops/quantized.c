@@ -10,8 +10,6 @@
 #include "ops/reference.h"
 #include "ops/rules.h"
 
-#define MOST 127
-
 _Static_assert(sizeof(struct tern_quantized_conv2d_attrs) == sizeof(struct tern_conv2d_attrs), "quantized_conv2d has conv2d's attributes");
 
 static enum tern_dtype_class weights_of(const struct tern_op_desc *d)
@@ -46,19 +44,6 @@ enum tern_status tern_shape_quantized_conv2d(struct tern_context *ctx, struct te
 
 /* ---- references */
 
-/* What the values of a row or picture are multiplied with, and what their products are. */
-struct factors {
-    float in, out;
-};
-
-static struct factors factors_of(float most)
-{
-    float in = MOST / most;
-    if (!isfinite(most))
-        return (struct factors){0, NAN};
-    return isfinite(in) ? (struct factors){in, most / MOST} : (struct factors){0, 0};
-}
-
 static float larger(float most, double value)
 {
     float v = fabsf((float)value);
@@ -68,12 +53,12 @@ static float larger(float most, double value)
 /* A product of one row or picture with one output channel. */
 struct product {
     const struct tern_kernel_args *a;
-    struct factors f;
+    struct tern_quantize_factors f;
     int64_t channel;
     float scale; /* of the channel */
 };
 
-static struct product product_of(const struct tern_kernel_args *a, struct factors f, int64_t channel)
+static struct product product_of(const struct tern_kernel_args *a, struct tern_quantize_factors f, int64_t channel)
 {
     const struct tern_op_desc *d = a->desc;
     float scale = d->present[2] ? (float)tern_in(a, 2, channel * d->in[2].stride[0]) : tern_quantize_scale_of(a, 1, channel);
@@ -98,7 +83,7 @@ static double finished(const struct product *p, double sum)
 }
 
 /* The row of x that begins at `from` times row j of the weight. */
-static double row_by_row(const struct tern_kernel_args *a, int64_t from, int64_t j, struct factors f)
+static double row_by_row(const struct tern_kernel_args *a, int64_t from, int64_t j, struct tern_quantize_factors f)
 {
     const struct tern_meta *x = &a->desc->in[0], *w = &a->desc->in[1];
     const struct product p = product_of(a, f, j);
@@ -121,7 +106,7 @@ static void run_linear(const struct tern_kernel_args *a, bool gated)
         float most = 0;
         for (int64_t i = 0; i < x->shape[last]; i++)
             most = larger(most, tern_in(a, 0, from + i * x->stride[last]));
-        struct factors f = factors_of(most);
+        struct tern_quantize_factors f = tern_quantize_factors_of(most);
         for (int64_t j = 0; j < n; j++) {
             double gate = gated ? row_by_row(a, from, n + j, f) : 0, factor = gated ? 0.5 * gate * (1 + erf(gate * sqrt(0.5))) : 1;
             tern_out(a, to + j * d->out.stride[last], row_by_row(a, from, j, f) * factor);
@@ -143,7 +128,7 @@ void tern_ref_quantized_conv2d(const struct tern_kernel_args *a)
         for (int64_t i = 0; i < one; i++)
             most = larger(most, tern_in(a, 0, tern_meta_offset(x, sample * one + i)));
         for (int64_t channel = 0; channel < out->shape[1]; channel++) {
-            const struct product p = product_of(a, factors_of(most), channel);
+            const struct product p = product_of(a, tern_quantize_factors_of(most), channel);
             const int64_t first = (sample * out->shape[1] + channel) * pixels;
             for (int64_t r = first; r < first + pixels; r++)
                 tern_out(a, tern_meta_offset(out, r), finished(&p, tern_convolve(a, r, value_of, &p)));

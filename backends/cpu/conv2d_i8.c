@@ -131,7 +131,7 @@ static void find_factors(const struct quantize *q)
         float most = 0;
         for (int64_t y = 0; y < x[2]; y++)
             most = q->most[n * x[2] + y] <= most || isnan(most) ? most : q->most[n * x[2] + y];
-        struct cpu_i8_factors f = cpu_i8_factors(most);
+        struct tern_quantize_factors f = tern_quantize_factors_of(most);
         q->in[n] = f.in;
         q->out[n] = f.out;
     }

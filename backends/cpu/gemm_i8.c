@@ -2,7 +2,6 @@
 #include "backends/cpu/gemm_i8.h"
 
 #include <float.h>
-#include <math.h>
 #include <string.h>
 
 #include "backends/cpu/integers.h"
@@ -10,14 +9,6 @@
 
 #define MOST 127
 #define NR TERN_DOT_NR
-
-struct cpu_i8_factors cpu_i8_factors(float most)
-{
-    float in = MOST / most;
-    if (!isfinite(most))
-        return (struct cpu_i8_factors){0, NAN};
-    return isfinite(in) ? (struct cpu_i8_factors){in, most / MOST} : (struct cpu_i8_factors){0, 0};
-}
 
 static bool is_vector(const struct tern_op_desc *d, int i, bool right_dtype)
 {
@@ -72,7 +63,7 @@ struct pack_run {
     struct packed to;
 };
 
-/* round(x / scale) for |x| / scale of at most 127 and a bit; zeros where the scale is none. */
+/* round(x / scale); zeros where the scale is none. */
 static void quantize(int64_t n, const float *x, float scale, int8_t *q)
 {
     const float magic = 12582912.0f; /* 3 * 2^22: the last bit is worth 1 */
@@ -81,8 +72,10 @@ static void quantize(int64_t n, const float *x, float scale, int8_t *q)
         return;
     }
     for (int64_t i = 0; i < n; i++) {
-        float rounded = x[i] / scale + magic;
-        q[i] = (int8_t)(rounded - magic);
+        float value = x[i] / scale; /* of a scale so small that it was rounded it may be larger */
+        value = value > MOST ? MOST : value < -MOST ? -MOST : value;
+        value += magic;
+        q[i] = (int8_t)(value - magic);
     }
 }
 

@@ -4,15 +4,10 @@
 #define TERN_BACKENDS_CPU_GEMM_I8_H
 
 #include "backends/cpu/gemm_dot.h"
+#include "ops/quantize.h"
 
 #define CPU_I8_LINE 64
 #define CPU_I8_MOST_DEPTH 65536 /* products of a sum */
-
-/* What values are multiplied with and, when they are bytes, what each counts: ops/quantized.c. */
-struct cpu_i8_factors {
-    float in, out;
-};
-struct cpu_i8_factors cpu_i8_factors(float most);
 
 /* B: panels, and behind them what the sums are too large by where bytes are unsigned, and the scales of a weight that is of floats. k: its
  * depth. gated as in cpu_bf16_pack. */

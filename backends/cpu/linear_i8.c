@@ -82,7 +82,7 @@ static void quantize_rows(void *arg, int64_t begin, int64_t end)
     for (int64_t r = begin; r < end; r++) {
         const char *x = q->x + (size_t)(r * q->k) * tern_dtype_size(q->dtype);
         uint8_t *y = q->y + r * q->pitch;
-        struct cpu_i8_factors f = cpu_i8_factors(q->i8->most(q->dtype, q->k, x));
+        struct tern_quantize_factors f = tern_quantize_factors_of(q->i8->most(q->dtype, q->k, x));
         q->i8->quantize(q->dtype, q->k, x, f.in, y);
         memset(y + q->k, q->i8->zero, (size_t)(q->depth - q->k));
         q->factors[r] = f.out;

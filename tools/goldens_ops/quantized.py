@@ -30,7 +30,7 @@ def weight_of(w, scale):
     w = w.float()
     scale = w.abs().reshape(w.shape[0], -1).amax(1) / 127
     each = scale.reshape(-1, *[1] * (w.dim() - 1))
-    return torch.where(each > 0, torch.round(w / each).nan_to_num(), torch.zeros(())).double(), scale.double()
+    return torch.where(each > 0, torch.round(w / each).nan_to_num().clamp(-127, 127), torch.zeros(())).double(), scale.double()
 
 
 def by_rows(x, w, scale, bias):
@@ -182,3 +182,9 @@ def add_errors(t):
 def add(t):
     for part in (add_weights, add_linear, add_conv, add_errors):
         part(t)
+
+
+def add_denormals(t):
+    """Floats whose scale is one or two of the least f32: the quotient may be above 127."""
+    x, w = t.data([[1e30, 2e30, 3e30]], "f32"), t.data([[2.5e-43, -2.5e-43, 1e-43], [4e-45, 1e-44, -3e-43]], "f32")
+    t.case("float_denormal.f32", "quantized_linear", [x, w, None, None], by_rows, "round")
