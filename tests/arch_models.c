@@ -17,6 +17,7 @@ const struct arch archs[] = {
     {"sd1", "components/sd1", "pipelines", {"txt2img.sd1.euler_a", "img2img.sd1.dpm++2m", "inpaint.sd1.ddim"}},
     {"sd1-heads", "components/sd1-heads", "pipelines", {"txt2img.sd1-heads.ddim"}},
     {"sd1-inpaint", "components/sd1-inpaint", "pipelines", {"inpaint.sd1-inpaint.ddim"}},
+    {"sd1-lcm", NULL, "lcm", {"lcm", "img2img"}},
     {"sd1-pix2pix", NULL, "pix2pix", {"sd1.euler"}},
     {"sd2", "components/sd2", "pipelines", {"txt2img.sd2.ddim"}},
     {"sdxl", "components/sdxl", "xl", {"txt2img.sdxl.sizes", "inpaint.sdxl.euler"}},
@@ -102,7 +103,7 @@ struct arch_model arch_open(struct tern_context *ctx, const struct arch *a)
     struct arch_model m = {.made = ""};
     char path[PATH_SIZE];
     const bool taesd = !strcmp(a->name, "taesd");
-    if (!strncmp(a->name, "sdxl-", 5) || !strcmp(a->name, "sd1-pix2pix"))
+    if (!strncmp(a->name, "sdxl-", 5) || !strcmp(a->name, "sd1-pix2pix") || !strcmp(a->name, "sd1-lcm"))
         xl_folder(ctx, a->name, m.made);
     else if (!strcmp(a->name, "taiyi"))
         make_taiyi(m.made);

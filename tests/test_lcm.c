@@ -40,15 +40,16 @@ static void pictures_agree(void **state)
     json_t *rows = support_json("lcm/cases.json"), *row;
     struct job_worst w = {0};
     struct model m = open_model();
-    struct tern_weights *latents = support_tensors(m.ctx, "lcm/latents");
+    struct tern_weights *latents = support_tensors(m.ctx, "lcm/latents"), *pictures = support_tensors(m.ctx, "lcm/pictures");
     json_array_foreach(rows, i, row) {
         struct job_case c = job_case_read(m.ctx, row, "pipelines");
-        job_check_case(m.ctx, m.p, &c, latents, NULL, &w);
+        job_check_case(m.ctx, m.p, &c, latents, json_is_true(json_object_get(row, "pictures")) ? pictures : NULL, &w);
         job_case_close(&c);
     }
     assert_int_equal(w.cases, 5);
     job_print_worst(&w);
     tern_weights_unref(&latents);
+    tern_weights_unref(&pictures);
     close_model(&m);
     json_decref(rows);
 }

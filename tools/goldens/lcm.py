@@ -1,5 +1,5 @@
 """tests/data/lcm: a latent consistency model, whose UNet is told the guidance scale, as a difference from models/sd1; one forward of it and
-latents of whole jobs."""
+latents and pictures of whole jobs."""
 import json
 import shutil
 import tempfile
@@ -40,15 +40,15 @@ def derive(root, folder, work):
 
 def cases():
     base = {"model": "sd1-lcm", "mode": "txt2img", "sampler": "lcm", "steps": 4, "cfg": 8.5, "width": 48, "height": 40}
-    yield "lcm", base
+    yield "lcm", {**base, "pictures": True}
     yield "batch2", {**base, "batch": 2, "cfg": 3.0}
     yield "cfg-1", {**base, "cfg": 1.0}
-    yield "img2img", {**base, "mode": "img2img", "init_image": "init-48x40.png", "strength": 0.5, "steps": 6}
+    yield "img2img", {**base, "mode": "img2img", "init_image": "init-48x40.png", "strength": 0.5, "steps": 6, "pictures": True}
     yield "ddim", {**base, "sampler": "ddim", "steps": 5, "negative": "text"}
 
 
 def make(root):
-    folder, latents, rows = fresh(root / "lcm"), {}, []
+    folder, latents, pictures, rows = fresh(root / "lcm"), {}, {}, []
     with tempfile.TemporaryDirectory() as tmp:
         work = Path(tmp) / "sd1-lcm"
         (folder / "sd1-lcm").mkdir(exist_ok=True)
@@ -59,6 +59,8 @@ def make(root):
             case = {"name": name, **DEFAULTS, **facts}
             latents[name], shown = run(pipes[case["mode"]], case, root / "pipelines", config)
             assert torch.isfinite(latents[name]).all() and shown.float().std() > 10, name
+            if case.get("pictures"):
+                pictures[name] = shown
             rows.append(case)
         with torch.no_grad():
             pipe = pipes["txt2img"]
@@ -77,4 +79,5 @@ def make(root):
             assert torch.allclose(other, latents["lcm"].reshape(other.shape), atol=1e-5), (other - latents["lcm"]).abs().max()
     write_json(folder / "cases.json", rows)
     write_tensors(folder / "latents.safetensors", latents)
+    write_tensors(folder / "pictures.safetensors", pictures)
     write_tensors(folder / "unet.safetensors", {**x, "out": with_it, "out.untold": without})
