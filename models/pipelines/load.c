@@ -128,13 +128,16 @@ COMPONENT(unet, unet, "unet", tern_pipeline_build_unet)
 COMPONENT(vae, vae, "vae", build_vae)
 COMPONENT(vae, preview, "preview", build_preview)
 
+/* Freed blocks are not kept for reuse: the memory is to be there for others. */
 #define DROP(kind, field)                                    \
     void tern_pipeline_drop_##field(struct tern_pipeline *p) \
     {                                                        \
-        if (p->field)                                        \
-            tern_pipeline_unbind(p, p->field->weights);      \
+        if (!p->field)                                       \
+            return;                                          \
+        tern_pipeline_unbind(p, p->field->weights);          \
         tern_##kind##_destroy(&p->field);                    \
         tern_part_drop(&p->field##_part);                    \
+        tern_memory_trim(p->ctx);                            \
     }
 DROP(text_encoder, text)
 DROP(text_encoder, text_2)
