@@ -1,9 +1,14 @@
 /* What streaming costs: one step of the UNet with its weights in memory, and with most of them brought at every run, in turns.
- * usage: bench_streaming MODEL [--dtype f32|bf16|f16|int8] [--side N] [--runs N] [--threads N] [--keep BYTES]   Public headers only;
- * Markdown on standard output. The file cache is warm: what is measured is what the processor does for it. */
+ * usage: bench_streaming MODEL [--dtype f32|bf16|f16|int8] [--side N] [--runs N] [--threads N] [--keep BYTES] [--cold]   SD 1.x; public
+ * headers only; Markdown on standard output. The file cache is warm: what is measured is what the processor does. --cold: the cache
+ * holds none of the weights when a run begins. */
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <tern/tern.h>
 
@@ -14,6 +19,7 @@
 struct options {
     const char *model, *dtype;
     int side, runs, threads;
+    bool cold;
     size_t keep;
 };
 
@@ -45,6 +51,25 @@ static bool bind(struct tern_pipeline *p, const struct tern_graph *g, const stru
     return w->binding != NULL;
 }
 
+/* Lets the system forget what it holds of the files that a run reads: all that the process has open. */
+static void forget_files(void)
+{
+    char name[300];
+    DIR *d = opendir("/proc/self/fd");
+    for (struct dirent *e; d && (e = readdir(d));) {
+        snprintf(name, sizeof(name), "/proc/self/fd/%s", e->d_name);
+        struct stat st;
+        int file = !stat(name, &st) && S_ISREG(st.st_mode) && st.st_size > 1 << 20 ? open(name, O_RDONLY) : -1;
+        if (file < 0)
+            continue;
+        fdatasync(file);
+        posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+        close(file);
+    }
+    if (d)
+        closedir(d);
+}
+
 static bool run(struct way *w, tern_tensor *const *in, double *seconds)
 {
     double start = now();
@@ -68,8 +93,13 @@ static bool measure(const struct options *o, tern_tensor *const *in)
     for (int i = 0; ok && i < 2 * WAYS; i++) /* the second run writes what the third one reads */
         ok = run(&ways[i % WAYS], in, &ignored);
     for (int r = 0; ok && r < o->runs; r++)
-        for (int i = 0; ok && i < WAYS; i++)
+        for (int i = 0; ok && i < WAYS; i++) {
+            if (o->cold)
+                forget_files();
             ok = run(&ways[(i + r) % WAYS], in, &ways[(i + r) % WAYS].seconds[r]);
+        }
+    if (o->cold)
+        forget_files();
     return ok && time_bring(&ways[PREPARED], in);
 }
 
@@ -77,8 +107,8 @@ static void print(const struct options *o)
 {
     const double copy = ways[PREPARED].bring;
     double base = 0;
-    printf("%s, %d x %d, two rows, %s, %d threads, %d runs in turns; preparing all that streams takes %.3f s of a step\n\n", o->model,
-           o->side, o->side, o->dtype, o->threads, o->runs, copy);
+    printf("%s, %d x %d, two rows, %s, %d threads, %d runs in turns%s; preparing all that streams takes %.3f s of a step\n\n", o->model,
+           o->side, o->side, o->dtype, o->threads, o->runs, o->cold ? ", files not in memory" : "", copy);
     printf("| weights | kept | travel | a step | least | longest | more than in memory | hidden |\n");
     printf("|---|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < WAYS; i++) {
@@ -98,6 +128,10 @@ static void print(const struct options *o)
 static bool parse(int argc, char **argv, struct options *o)
 {
     for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--cold")) {
+            o->cold = true;
+            continue;
+        }
         const char *value = argv[i][0] == '-' && i + 1 < argc ? argv[i + 1] : NULL;
         if (!value && !o->model && argv[i][0] != '-')
             o->model = argv[i];
@@ -138,7 +172,8 @@ int main(int argc, char **argv)
 {
     struct options o = {.dtype = "bf16", .side = 512, .runs = 5, .threads = 2, .keep = 1};
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: %s MODEL [--dtype f32|bf16|f16|int8] [--side N] [--runs N] [--threads N] [--keep BYTES]\n", argv[0]);
+        fprintf(stderr, "usage: %s MODEL [--dtype f32|bf16|f16|int8] [--side N] [--runs N] [--threads N] [--keep BYTES] [--cold]\n",
+                argv[0]);
         return 2;
     }
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = o.threads});
