@@ -179,9 +179,18 @@ struct tern_binding *tern_plan_bind_beside(struct tern_plan *plan, const struct 
     b->at = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->at));
     b->packed = tern_calloc(ctx, (size_t)plan->n_packed + 1, sizeof(*b->packed));
     if (!b->bound || !b->at || !b->packed || check_room(plan, weights, beside ? beside->plan : NULL) || bind_values(b, weights) ||
-        place(b) || pack(b))
+        place(b) || pack(b) || (plan->facts.travels && !(b->spill = tern_spill_create(plan, true))))
         tern_binding_unref(&b);
     return b;
+}
+
+void tern_binding_set_streaming(struct tern_binding *b, enum tern_streaming streaming)
+{
+    if (!b || !b->plan->facts.travels)
+        return;
+    tern_spill_destroy(b->plan->ctx, &b->spill);
+    if (streaming != TERN_STREAMING_PREPARE)
+        b->spill = tern_spill_create(b->plan, streaming == TERN_STREAMING_SPILL);
 }
 
 /* What an allocation of that size counts for, with the structs around it. Buffers of devices with memory of their own know more: where they
@@ -218,7 +227,7 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
 {
     const struct tern_graph *g = p->graph;
     size_t tables = ((size_t)g->n_values + 1) * (sizeof(void *) + sizeof(struct tern_arg)) + ((size_t)p->n_packed + 1) * sizeof(void *);
-    size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64;
+    size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64 + (p->facts.travels ? (size_t)p->n_steps + 2 * 64 : 0);
     for (int i = 0; i < g->n_nodes; i++)
         if (!g->nodes[i].dead && g->nodes[i].prepare && g->nodes[i].kind != TERN_CALL_VIEW &&
             (!shares || !other || tern_plan_same_prepared(p, g->nodes[i].out, other) < 0))
@@ -264,6 +273,7 @@ void tern_binding_unref(struct tern_binding **binding)
     tern_free(ctx, b->bound);
     tern_free(ctx, b->at);
     tern_free(ctx, b->packed);
+    tern_spill_destroy(ctx, &b->spill);
     tern_binding_unref(&b->beside);
     tern_plan_unref(&b->plan);
     tern_free(ctx, b);

@@ -17,6 +17,8 @@ struct layout {
     int streamed;  /* the last step so far whose weights are prepared at every run; -1 */
 };
 
+#define SPILL_ALIGN ((size_t)4096) /* pages of files */
+
 static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
 
 /* Bytes from the start of the root to the first element of a view or part. A prepared view is bound itself. */
@@ -215,8 +217,11 @@ static void place_step(struct layout *l, int s)
         return;
     }
     step->packed = scratch(l, size, s);
-    if (fixed)
-        stream(l, s, packed);
+    if (!fixed)
+        return;
+    stream(l, s, packed);
+    step->spilled = l->plan->facts.travels;
+    l->plan->facts.travels += (size + SPILL_ALIGN - 1) / SPILL_ALIGN * SPILL_ALIGN;
 }
 
 static void resolve(const struct layout *l, struct tern_ref *r)
@@ -281,6 +286,11 @@ static bool copies(const struct tern_step *s)
     for (int k = 0; k < TERN_MAX_INPUTS; k++)
         copies = copies || s->from[k].place != TERN_PLACE_NONE;
     return copies;
+}
+
+bool tern_step_streams(const struct tern_step *s)
+{
+    return copies(s) || (s->packed.place != TERN_PLACE_NONE && s->in[s->kernel->pack_input].place == TERN_PLACE_BOUND);
 }
 
 static bool has_same_launches(const struct tern_plan *p)

@@ -26,6 +26,7 @@ struct tern_step {
     struct tern_ref in[TERN_MAX_INPUTS], out, workspace;
     struct tern_ref packed;                /* of an input that is packed at every run */
     struct tern_ref from[TERN_MAX_INPUTS]; /* of one that is copied to its place in the arena at every run: where it is bound */
+    size_t spilled;                        /* of that form: where it lies in a file of all of them */
     int packed_index;                      /* of the binding's packed forms; -1: none */
     int ahead;                             /* value of the weight that the next streamed step will read; -1: none, or not streamed */
     int node;
@@ -89,7 +90,20 @@ struct tern_binding {
     tern_tensor **bound;         /* by value: weights, constants, results of prepare nodes; else NULL; owned */
     struct tern_arg *at;         /* by value of those: where kernels find them; the memory belongs to the tensors */
     struct tern_buffer **packed; /* by packed_index; belong to the tensors */
+    struct tern_spill *spill;    /* spill.c; NULL: streamed weights are prepared at every run */
 };
+
+/* spill.c: prepared forms of streamed weights in a file. Thread safe but for create and destroy; no run fails because of it. */
+struct tern_spill *tern_spill_create(struct tern_plan *p, bool ahead); /* NULL with the error recorded */
+void tern_spill_destroy(struct tern_context *ctx, struct tern_spill **s);
+/* A run begins. */
+void tern_spill_begin(const struct tern_plan *p, struct tern_spill *s);
+/* Where the packed form of a step lies mapped; false: it is not there. */
+bool tern_spill_find(const struct tern_spill *s, const struct tern_step *step, int number, struct tern_arg *packed);
+/* The step has run with a->packed: pages of the file may go. */
+void tern_spill_leave(const struct tern_spill *s, const struct tern_step *step, const struct tern_kernel_args *a);
+/* a->packed was packed: it may be written. */
+void tern_spill_write(struct tern_spill *s, const struct tern_step *step, int number, const struct tern_kernel_args *a);
 
 /* beside.c: two plans of parts of one model, of which one runs at a time. A binding beside another of the same weights takes what that one
  * has prepared, and runs in the memory of that one's runs when it is large enough. It keeps the other. `beside` NULL: tern_plan_bind. */
@@ -120,8 +134,8 @@ struct tern_step_observer {
     void *user;
     struct tern_device_peak peak;
 };
-/* profile.c: `step` began and ended at these seconds since the run's start. */
-void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *step, double begin, double end);
+/* profile.c: `step` began and ended at these seconds since the run's start; for `bring` of them it had no weights yet. */
+void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *step, double begin, double bring, double end);
 
 /* tuning.c: a key of what measurements say of the plan's steps, as far as that is not what the cost model says; 0: it is. */
 uint64_t tern_plan_tuned(const struct tern_plan *p);
@@ -142,6 +156,8 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *plan, const struct te
 static inline uint64_t tern_step_pack_key(const struct tern_step *s) { return s->kernel->pack_key ? s->kernel->pack_key(s->desc) : 0; }
 /* layout.c: whether an earlier step has the packed form that this one keeps. */
 bool tern_step_packed_before(const struct tern_plan *p, int step);
+/* layout.c: whether a weight is brought at every run of the step, which has a kernel. */
+bool tern_step_streams(const struct tern_step *s);
 /* layout.c: gives every operand of every step its place. The plan's graph and steps' kernels are set. given: where the blocks
  * lie; refused (TERN_E_FORMAT) when two that live at once overlap. They are placed anew when it is NULL or the sizes are others:
  * workspaces depend on the number of threads. */

@@ -15,7 +15,7 @@ static double roofline_of(const struct tern_device_peak *peak, const struct tern
     return (compute > move ? compute : move) / seconds;
 }
 
-void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *step, double begin, double end)
+void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *step, double begin, double bring, double end)
 {
     char meta[TERN_META_TEXT];
     const struct tern_op_desc *d = step->desc;
@@ -25,6 +25,7 @@ void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *
                                                  .output = tern_meta_text(&d->out, meta),
                                                  .start = begin,
                                                  .seconds = end - begin,
+                                                 .bring = bring,
                                                  .flops = flops,
                                                  .bytes = bytes,
                                                  .roofline = roofline_of(&o->peak, d, flops, bytes, end - begin)});

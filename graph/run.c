@@ -131,17 +131,23 @@ static struct tern_arg arg_of(const struct run *r, const struct tern_ref *ref)
     return (struct tern_arg){t->buffer, t->offset + ref->offset};
 }
 
-/* Packs an input for this run alone. A streamed weight's pages go when they are read, and those of the next one are asked for. */
+/* Packs an input for this run alone, or reads what an earlier run has packed. A streamed weight's pages go when they are read, and those of
+ * the next one are asked for. */
 static enum tern_status pack_input(const struct run *r, const struct tern_step *s, struct tern_kernel_args *a)
 {
     struct tern_context *ctx = r->plan->ctx;
-    int k = s->kernel->pack_input;
+    int k = s->kernel->pack_input, step = (int)(s - r->plan->steps);
+    struct tern_spill *spill = s->in[k].place == TERN_PLACE_BOUND ? r->binding->spill : NULL;
+    if (spill && tern_spill_find(spill, s, step, &a->packed))
+        return TERN_OK;
     if (s->ahead >= 0)
         tern_tensor_advise(r->binding->bound[s->ahead], true);
     if (s->kernel->pack(ctx, s->desc, tern_arg_host(&a->in[k]), tern_arg_host(&a->packed)))
         return tern_error_status(ctx);
     if (s->in[k].place == TERN_PLACE_BOUND)
         tern_tensor_advise(r->binding->bound[s->in[k].index], false);
+    if (spill)
+        tern_spill_write(spill, s, step, a);
     return TERN_OK;
 }
 
@@ -163,7 +169,8 @@ static enum tern_status copy_input(const struct run *r, const struct tern_step *
     return st;
 }
 
-static enum tern_status run_step(const struct run *r, const struct tern_step *s)
+/* `brought`: when a streamed weight was there; NULL: nobody asks. */
+static enum tern_status run_step(const struct run *r, const struct tern_step *s, double *brought)
 {
     struct tern_context *ctx = r->plan->ctx;
     struct tern_kernel_args a = {.desc = s->desc, .ctx = ctx};
@@ -181,7 +188,12 @@ static enum tern_status run_step(const struct run *r, const struct tern_step *s)
         a.packed = (struct tern_arg){r->binding->packed[s->packed_index], 0};
     else if (s->packed.place != TERN_PLACE_NONE && pack_input(r, s, &a))
         return tern_error_status(ctx);
-    return ctx->device->queue->fns->launch(ctx->device->queue, s->kernel, &a);
+    if (brought && tern_step_streams(s))
+        *brought = tern_now();
+    enum tern_status st = ctx->device->queue->fns->launch(ctx->device->queue, s->kernel, &a);
+    if (r->binding->spill)
+        tern_spill_leave(r->binding->spill, s, &a);
+    return st;
 }
 
 /* Whether an input cannot be read as it is: strided, or in memory that the device's kernels do not see. */
@@ -247,12 +259,14 @@ static enum tern_status run_steps(const struct run *r)
     const struct tern_plan *p = r->plan;
     enum tern_status st = TERN_OK;
     double start = r->observer ? tern_now() : 0;
+    if (r->binding->spill)
+        tern_spill_begin(p, r->binding->spill);
     tern_threads_begin(p->ctx);
     for (int s = 0; !st && s < p->n_steps; s++) {
-        double begin = r->observer ? tern_now() : 0;
-        st = tern_check_cancel(p->ctx) ? tern_error_status(p->ctx) : run_step(r, &p->steps[s]);
+        double begin = r->observer ? tern_now() : 0, brought = begin;
+        st = tern_check_cancel(p->ctx) ? tern_error_status(p->ctx) : run_step(r, &p->steps[s], r->observer ? &brought : NULL);
         if (!st && r->observer && !(st = p->ctx->device->queue->fns->finish(p->ctx->device->queue)))
-            tern_step_tell(r->observer, &p->steps[s], begin - start, tern_now() - start);
+            tern_step_tell(r->observer, &p->steps[s], begin - start, brought - begin, tern_now() - start);
     }
     tern_threads_end(p->ctx);
     return st;

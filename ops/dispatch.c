@@ -105,13 +105,16 @@ static enum tern_status launch(struct tern_context *ctx, struct tern_device *dev
     }
     if (!st && k->pack) {
         tern_tensor *t = in[k->pack_input];
-        if (d->constant[k->pack_input]) {
+        const bool constant = d->constant[k->pack_input];
+        if (constant && !ctx->passing) {
             a.packed.buffer = tern_packed_form(ctx, device, k, d, t);
         } else {
             packed = tern_buffer_create(device, k->packed_size(ctx, d));
             a.packed.buffer = packed;
             if (packed)
                 k->pack(ctx, d, tern_tensor_host(t), packed->host);
+            if (constant)
+                tern_tensor_advise(t, false);
         }
         st = a.packed.buffer ? tern_error_status(ctx) : TERN_E_NO_MEMORY;
     }

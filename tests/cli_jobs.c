@@ -485,6 +485,8 @@ static void test_offload_and_profile(void **state)
     EXPECT(s, RUN(s, PICTURE, "--offload", "none", "-o", "none.png"), 0);
     EXPECT(s, RUN(s, PICTURE, "--offload", "sequential", "--profile", "trace.json", "-o", "one.png"), 0);
     EXPECT(s, RUN(s, PICTURE, "--offload", "stream", "-o", "stream.png"), 0);
+    EXPECT(s, RUN(s, PICTURE, "--offload", "none,text_encoder=stream,unet=stream,vae=sequential", "-o", "each.png"), 0);
+    assert_true(same_bytes("all.png", "each.png"));
     assert_true(same_bytes("all.png", "none.png"));
     assert_true(same_bytes("all.png", "one.png"));
     assert_true(same_bytes("all.png", "stream.png"));

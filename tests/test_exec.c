@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "core/context.h"
 #include "model_help.h"
 #include "support.h"
 
@@ -224,6 +225,70 @@ static void runs_do_not_leak(void **state)
     tern_weights_unref(&w);
 }
 
+/* The outputs of a component, and what stays in memory behind the run. `tight`: the budget holds one byte less than all its weights. */
+static struct tern_weights *run_once(const struct tern_pipeline_params *params, bool tight, const char *component, const struct input *in,
+                                     struct fixture *f, size_t *left)
+{
+    char path[PATH_SIZE];
+    f->ctx = tern_context_create(&(struct tern_context_params){.threads = 2});
+    f->p = tern_pipeline_load(f->ctx, model_path("demo", path), params);
+    assert_non_null(f->p);
+    struct tern_weights *w = make_inputs(f, in);
+    const struct tern_weights *own = tern_pipeline_weights(f->p, component);
+    size_t budget = tern_memory_used(f->ctx) - 1;
+    for (int64_t k = 0; k < tern_weights_count(own); k++)
+        budget += (size_t)tern_tensor_numel(tern_weights_at(own, k)) * sizeof(float);
+    f->ctx->params.budget = tight ? budget : 0;
+    struct tern_weights *out = tern_pipeline_exec(f->p, component, w);
+    if (!out)
+        fail_msg("%s: %s", component, tern_error(f->ctx));
+    tern_memory_trim(f->ctx);
+    *left = tern_memory_used(f->ctx);
+    tern_weights_unref(&w);
+    return out;
+}
+
+/* A pipeline of one use keeps no prepared weight, nor does one whose budget does not hold them all; the bits are the same. */
+static void weights_that_only_pass(void **state)
+{
+    static const struct {
+        const char *component;
+        struct input in[8];
+    } rows[] = {
+        {"text_encoder", {{"input_ids", TERN_I64, 2, {1, 16}}, {0}}},
+        {"unet",
+         {{"sample", TERN_F32, 4, {1, 4, 8, 8}}, {"timestep", TERN_F32, 1, {1}}, {"encoder_hidden_states", TERN_F32, 3, {1, 16, 160}}, {0}}},
+        {"vae_decoder", {{"latent", TERN_F32, 4, {1, 4, 4, 4}}, {0}}},
+    };
+    for (int r = 0; r < 6; r++) {
+        const struct tern_pipeline_params kept = {.quantize = r > 2 ? "*" : NULL}, single = {.quantize = kept.quantize, .single_use = true};
+        struct fixture f[3];
+        struct tern_weights *out[3];
+        size_t left[3];
+        out[0] = run_once(&kept, false, rows[r % 3].component, rows[r % 3].in, &f[0], &left[0]);
+        out[1] = run_once(&single, false, rows[r % 3].component, rows[r % 3].in, &f[1], &left[1]);
+        out[2] = run_once(&kept, true, rows[r % 3].component, rows[r % 3].in, &f[2], &left[2]);
+        print_message("%s: %zu bytes stay of what all take, %zu of one use, %zu under a budget\n", rows[r % 3].component, left[0], left[1],
+                      left[2]);
+        for (int i = 1; i < 3; i++) {
+            assert_true(left[i] < left[0]);
+            for (int64_t k = 0; k < tern_weights_count(out[0]); k++) {
+                const tern_tensor *a = tern_weights_at(out[0], k), *b = tern_weights_at(out[i], k);
+                const size_t bytes = (size_t)tern_tensor_numel(a) * sizeof(float);
+                float *x = malloc(2 * bytes);
+                assert_int_equal(tern_tensor_read(a, TERN_F32, x, bytes), TERN_OK);
+                assert_int_equal(tern_tensor_read(b, TERN_F32, (char *)x + bytes, bytes), TERN_OK);
+                assert_memory_equal(x, (char *)x + bytes, bytes);
+                free(x);
+            }
+        }
+        for (int i = 0; i < 3; i++) {
+            tern_weights_unref(&out[i]);
+            teardown(&(void *){memcpy(malloc(sizeof(*f)), &f[i], sizeof(*f))});
+        }
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -237,6 +302,7 @@ int main(void)
         TEST(wrong_text_inputs),
         TEST(dtypes_are_converted),
         TEST(runs_do_not_leak),
+        cmocka_unit_test(weights_that_only_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,6 +151,78 @@ static void the_budget_decides(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Each component lives as it is told, and the prediction knows. A text encoder that streams takes less, a component that stays more. */
+static void each_component_as_it_is_told(void **state)
+{
+    static const enum tern_offload ways[] = {TERN_OFFLOAD_AUTO, TERN_OFFLOAD_NONE, TERN_OFFLOAD_SEQUENTIAL, TERN_OFFLOAD_STREAM};
+    char path[PATH_SIZE];
+    struct fixture base = open_fixture("sdxl", 0, TERN_OFFLOAD_NONE);
+    const struct tern_txt2img_params q = job_of(NULL);
+    struct tern_images *expected = job_run(base.ctx, base.p, &q);
+    for (int i = 0; i < 12; i++) {
+        const struct tern_offload_components c = {ways[i % 4], ways[(i + 1) % 4], ways[i / 3], ways[(i / 2 + 2) % 4]};
+        struct fixture f = {.ctx = tern_context_create(&(struct tern_context_params){.threads = 2})};
+        f.p = tern_pipeline_load(f.ctx, model_path("sdxl", path),
+                                 &(struct tern_pipeline_params){.offload = ways[1 + i % 3], .offload_components = c});
+        same_picture(&f, &q, expected, true);
+        const enum tern_offload unet = c.unet ? c.unet : ways[1 + i % 3], vae = c.vae ? c.vae : ways[1 + i % 3];
+        assert_int_equal(f.p->text != NULL, c.text_encoder == TERN_OFFLOAD_NONE);
+        assert_int_equal(f.p->text_2 != NULL, c.text_encoder_2 == TERN_OFFLOAD_NONE);
+        assert_int_equal(f.p->unet != NULL, unet == TERN_OFFLOAD_NONE);
+        assert_int_equal(f.p->vae != NULL, vae == TERN_OFFLOAD_NONE);
+        for (int k = 0; k < TERN_MAX_PLANNED; k++) {
+            const struct tern_planned *e = &f.p->planned[k];
+            const enum tern_offload own = e->plan ? tern_pipeline_offload(f.p, e->stage.component) : TERN_OFFLOAD_AUTO;
+            if (e->plan && own)
+                assert_int_equal(tern_plan_facts(e->plan).streamed > 0, own == TERN_OFFLOAD_STREAM);
+        }
+        close_fixture(&f);
+    }
+    tern_images_destroy(&expected);
+    close_fixture(&base);
+    struct tern_context *ctx = support_context();
+    assert_null(
+        tern_pipeline_load(ctx, model_path("sdxl", path), &(struct tern_pipeline_params){.offload_components.vae = (enum tern_offload)7}));
+    support_error(ctx, TERN_E_INVALID, "offload: 7");
+    tern_context_destroy(&ctx);
+}
+
+/* Where the text encoder is the peak, a budget below it has it streamed. */
+static void a_budget_streams_the_text_encoder(void **state)
+{
+    const struct tern_txt2img_params q = {.prompt = "x", .width = 32, .height = 32, .steps = 1, .seed = 3};
+    struct tern_job_peak peak[3];
+    struct tern_images *expected = NULL;
+    for (int i = 0; i < 3; i++) { /* as it is, streamed, as the budget says */
+        struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 2});
+        struct tern_pipeline *p = tern_pipeline_load(
+            ctx, "demo-zh",
+            &(struct tern_pipeline_params){.offload = TERN_OFFLOAD_STREAM,
+                                           .offload_components = {.vae = TERN_OFFLOAD_STREAM,
+                                                                  .text_encoder = i == 1 ? TERN_OFFLOAD_STREAM : TERN_OFFLOAD_AUTO}});
+        ctx->params.budget = i < 2 ? 0 : peak[0].encode - (128 << 10);
+        struct tern_job j;
+        assert_int_equal(tern_job_prepare(&j, p, &q), TERN_OK);
+        if (tern_job_choose_offload(&j, NULL))
+            fail_msg("%s", tern_error(ctx));
+        assert_int_equal(j.streams_text, i == 2);
+        assert_int_equal(tern_job_predict_peak(&j, &peak[i]), TERN_OK);
+        tern_job_destroy(&j);
+        tern_memory_reset_peak(ctx);
+        struct tern_images *images = job_run(ctx, p, &q);
+        assert_true(tern_memory_peak(ctx) <= peak[i].most);
+        expected = expected ? expected : images;
+        assert_true(job_same(expected, 0, images));
+        if (images != expected)
+            tern_images_destroy(&images);
+        if (i == 2)
+            tern_images_destroy(&expected);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+    }
+    assert_true(peak[0].encode == peak[0].most && peak[2].most < peak[0].most && peak[1].encode + (512 << 10) < peak[0].encode);
+}
+
 static size_t arena_limit(const struct tern_pipeline *p, const char *component)
 {
     for (int i = 0; i < TERN_MAX_PLANNED; i++)
@@ -249,6 +321,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_offload_gives_the_same_bits),
         cmocka_unit_test(the_budget_decides),
+        cmocka_unit_test(each_component_as_it_is_told),
+        cmocka_unit_test(a_budget_streams_the_text_encoder),
         cmocka_unit_test(the_vae_is_tiled),
         cmocka_unit_test(limits_of_resident_weights),
         cmocka_unit_test(binding_takes_what_was_told),

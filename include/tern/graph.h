@@ -108,6 +108,7 @@ struct tern_plan_facts {
     int prepared;        /* nodes that run once for each binding */
     int streamed;        /* steps whose weights are prepared at every run */
     size_t resident;     /* prepared weights of the other steps, once for each weight set */
+    size_t travels;      /* prepared weights of streamed steps: what each run prepares or reads */
     size_t arena;        /* memory of one run beside inputs and outputs */
     size_t outputs;      /* of all outputs together */
     size_t least_arena;  /* the largest sum of tensors that live at once: no plan of this order needs less */
@@ -149,6 +150,18 @@ TERN_API struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struc
 /* Memory that tern_plan_bind would take for that set now: less when other bindings have had its weights prepared. */
 TERN_API size_t tern_plan_bind_bytes(const struct tern_plan *plan, const struct tern_weights *weights);
 TERN_API struct tern_plan *tern_binding_plan(const struct tern_binding *binding); /* borrowed */
+
+/* Where the weights of streamed steps come from when kernels want them prepared (plans whose params have `resident`; on the CPU). */
+enum tern_streaming {
+    TERN_STREAMING_SPILL,  /* the second run of the binding writes what it prepares to a file, and later runs read it there */
+    TERN_STREAMING_DEMAND, /* likewise, but the system is not asked for the pages of the next steps ahead: for comparison */
+    TERN_STREAMING_PREPARE /* each run prepares them anew */
+};
+/* TERN_STREAMING_SPILL is the default, and a call begins it anew. The file lies in the cache folder, has no name, and is gone with the
+ * binding or its process. It is not made where the disk would then have less space free than the file takes; with one line of the log, runs
+ * prepare anew then, and so they do when it cannot be written or read. Not while the binding runs. */
+TERN_API void tern_binding_set_streaming(struct tern_binding *binding, enum tern_streaming streaming);
+
 TERN_API struct tern_binding *tern_binding_ref(struct tern_binding *binding);
 TERN_API void tern_binding_unref(struct tern_binding **binding);
 
@@ -162,6 +175,7 @@ struct tern_step_profile {
     const char *op, *kernel; /* "conv2d", "conv2d_f32_igemm"; "reference" */
     const char *output;      /* "(2, 320, 64, 64) f32" */
     double start, seconds;   /* start: since the run began */
+    double bring;            /* seconds of it until a streamed weight was there; 0: none is streamed */
     double flops;            /* multiplications and additions of products; 0 for all other ops */
     double bytes;            /* operands and result, each once */
     /* Share of the roofline: the least time that the device's peak allows over the time taken, max(flops / peak.flops, bytes /

@@ -23,7 +23,14 @@ enum tern_offload {
     TERN_OFFLOAD_AUTO,       /* none, or what the context's budget asks for */
     TERN_OFFLOAD_NONE,       /* UNet and VAE stay in memory once they were used */
     TERN_OFFLOAD_SEQUENTIAL, /* each component leaves memory when its stage is done */
-    TERN_OFFLOAD_STREAM      /* likewise, and the UNet's weights are prepared anew at every step, one layer after the other */
+    TERN_OFFLOAD_STREAM      /* likewise, and the UNet's weights are brought at every step, one layer after the other */
+};
+
+/* The same for single components, by their names in diffusers. TERN_OFFLOAD_AUTO: as for all, and a text encoder leaves unless it is to be
+ * kept, and is streamed when the budget does not hold it. NONE: it stays, a text encoder, too; STREAM: its weights are brought layer by
+ * layer at every run, and it leaves when its stage is done. Text encoders that a model does not have are passed by. */
+struct tern_offload_components {
+    enum tern_offload text_encoder, text_encoder_2, unet, vae;
 };
 
 /* For every field of the params structs: zero means the default that stands beside it. */
@@ -34,8 +41,9 @@ struct tern_pipeline_params {
     const char *vae;           /* a VAE that replaces the checkpoint's: a weight file or a diffusers folder (docs/models.md) */
     const char *preview_vae;   /* what decodes previews, likewise: a TAESD; NULL: a linear map of the latents */
     enum tern_offload offload; /* TERN_OFFLOAD_AUTO */
-    bool single_use;           /* one job is run, then the pipeline goes: each component leaves when its stage is done */
-    bool keep_text_encoder;    /* keep it in memory between pictures; default: dropped after encoding */
+    struct tern_offload_components offload_components;
+    bool single_use;        /* one job is run, then the pipeline goes: each component leaves when its stage is done */
+    bool keep_text_encoder; /* keep it in memory between pictures; default: dropped after encoding */
 };
 
 /* Opens a checkpoint: a diffusers folder, a single LDM-style .safetensors or .ckpt file, or "demo" (also

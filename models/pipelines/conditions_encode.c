@@ -206,7 +206,7 @@ enum tern_status tern_conditions_encode(struct tern_job *j)
         if (w.binding && w.m)
             encode_all(&w);
         tern_job_end_runs(&w.binding);
-        if (!j->p->params.keep_text_encoder)
+        if (tern_job_leaves(j, e.component))
             e.drop(j->p);
     }
     if (!tern_failed(ctx))

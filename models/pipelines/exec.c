@@ -111,7 +111,7 @@ static tern_tensor *unet_quantized(struct tern_pipeline *p, struct unet_call *ca
     const struct tern_graph_input inputs[] = {as_input("sample", sample), as_input("encoder_hidden_states", context)};
     tern_tensor *out = NULL;
     struct tern_graph *g = tern_graph_trace(p->ctx, unet_forward, call, call->m->weights, inputs, 2, 1);
-    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.quantize = p->quantize});
+    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.quantize = p->quantize, .resident = p->ctx->passing});
     struct tern_binding *binding = plan ? tern_plan_bind(plan, call->m->weights) : NULL;
     if (binding)
         tern_plan_run(binding, in, &out);
@@ -173,6 +173,20 @@ static void exec_vae_encoder(struct tern_pipeline *p, struct inputs *in, struct 
     }
 }
 
+/* Whether the component runs but once, or the budget does not hold its weights as kernels want them beside what is there now: then each is
+ * prepared when it is used, which takes no longer for one run. */
+static bool passes(struct tern_pipeline *p, const char *component)
+{
+    const struct tern_weights *w = p->ctx->params.budget ? tern_pipeline_weights(p, component) : NULL;
+    size_t bytes = tern_memory_used(p->ctx);
+    for (int64_t i = 0; i < tern_weights_count(w); i++) {
+        const tern_tensor *t = tern_weights_at(w, i);
+        const size_t stored = tern_dtype_size(t->meta.dtype), computed = tern_dtype_size(p->params.dtype);
+        bytes += (size_t)tern_tensor_numel(t) * (stored > computed ? stored : computed);
+    }
+    return p->params.single_use || (w && bytes > p->ctx->params.budget);
+}
+
 struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *component, const struct tern_weights *inputs)
 {
     static const struct {
@@ -193,10 +207,12 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
             struct inputs in = {ctx, inputs, component, 0};
             out = tern_weights_create(ctx);
             tern_scope_begin(ctx);
-            bool outer = p->busy;
+            bool outer = p->busy, passed = ctx->passing;
             p->busy = true;
-            if (out)
+            ctx->passing = passes(p, component);
+            if (out && !tern_failed(ctx))
                 table[i].run(p, &in, out);
+            ctx->passing = passed;
             p->busy = outer;
             tern_scope_end(ctx, NULL);
             if (tern_failed(ctx))

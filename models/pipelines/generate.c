@@ -53,11 +53,11 @@ static enum tern_status run_pass(struct tern_job *j)
     struct tern_pipeline *p = j->p;
     if (tern_job_start_latents(j))
         return tern_error_status(p->ctx);
-    if (j->sequential)
+    if (tern_job_leaves(j, "vae"))
         tern_pipeline_drop_vae(p);
     if (tern_job_sample(j))
         return tern_error_status(p->ctx);
-    if (j->sequential) {
+    if (tern_job_leaves(j, "unet")) {
         tern_pipeline_drop_unet(p);
         tern_pipeline_drop_preview(p);
     }
@@ -73,7 +73,7 @@ static enum tern_status run_stages(struct tern_job *j, struct tern_image **image
     if (run_pass(j) || (j->hires && run_pass(j->hires)))
         return tern_error_status(p->ctx);
     tern_job_decode(j, images);
-    if (j->sequential)
+    if (tern_job_leaves(j, "vae"))
         tern_pipeline_drop_vae(p);
     return tern_error_status(p->ctx);
 }

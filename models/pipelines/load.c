@@ -128,13 +128,16 @@ COMPONENT(unet, unet, "unet", tern_pipeline_build_unet)
 COMPONENT(vae, vae, "vae", build_vae)
 COMPONENT(vae, preview, "preview", build_preview)
 
+/* Freed blocks are not kept for reuse: the memory is to be there for others. */
 #define DROP(kind, field)                                    \
     void tern_pipeline_drop_##field(struct tern_pipeline *p) \
     {                                                        \
-        if (p->field)                                        \
-            tern_pipeline_unbind(p, p->field->weights);      \
+        if (!p->field)                                       \
+            return;                                          \
+        tern_pipeline_unbind(p, p->field->weights);          \
         tern_##kind##_destroy(&p->field);                    \
         tern_part_drop(&p->field##_part);                    \
+        tern_memory_trim(p->ctx);                            \
     }
 DROP(text_encoder, text)
 DROP(text_encoder, text_2)
@@ -304,8 +307,11 @@ static enum tern_status check_shipped(struct tern_context *ctx, const char *path
 static enum tern_status check_params(struct tern_context *ctx, const struct tern_pipeline_params *params)
 {
     enum tern_dtype dtype = params->dtype;
-    if ((unsigned)params->offload > TERN_OFFLOAD_STREAM)
-        return tern_fail(ctx, TERN_E_INVALID, "offload: %d is no such value", (int)params->offload);
+    const struct tern_offload_components *c = &params->offload_components;
+    const enum tern_offload ways[] = {params->offload, c->text_encoder, c->text_encoder_2, c->unet, c->vae};
+    for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++)
+        if ((unsigned)ways[i] > TERN_OFFLOAD_STREAM)
+            return tern_fail(ctx, TERN_E_INVALID, "offload: %d is no such value", (int)ways[i]);
     if (!tern_dtype_is_float(dtype))
         return tern_fail(ctx, TERN_E_INVALID, "dtype: expected f32, bf16 or f16, found %s", tern_dtype_name(dtype));
     return TERN_OK;

@@ -27,13 +27,22 @@ static void give(struct tally *t, size_t size) { t->now -= size < t->now ? size 
 static size_t rows(const struct tern_job *j) { return (size_t)j->params.count * (size_t)j->branches; }
 static size_t pixels(const struct tern_job *j) { return (size_t)j->params.width * (size_t)j->params.height; }
 
+/* As in tern_plan_params.resident. */
+static size_t kept_weights(const struct tern_job *j, const char *component)
+{
+    const enum tern_offload own = tern_pipeline_offload(j->p, component);
+    if (component[0] == 'u')
+        return j->resident;
+    return own == TERN_OFFLOAD_STREAM || (component[0] == 't' && own == TERN_OFFLOAD_AUTO && j->streams_text);
+}
+
 struct tern_stage tern_job_stage(const struct tern_job *j, const char *component)
 {
     const bool text = component[0] == 't', two = j->guided && !j->zero_negative && !j->conditions;
     int n = component[0] == 'u' ? tern_job_group(j) * j->branches : text && two ? 2 : 1;
     return (struct tern_stage){.component = component,
                                .size = {n, j->params.width, j->params.height},
-                               .resident = component[0] == 'u' ? j->resident : 0,
+                               .resident = kept_weights(j, component),
                                .arena = component[0] == 'v' ? j->arena : 0,
                                .tokens = component[0] == 'u' ? j->tokens : 0,
                                .vectors = text && j->conditions && j->conditions->vectors,
@@ -75,10 +84,7 @@ static size_t unet_runs(const struct tern_job *j)
 }
 
 /* Whether the second pass finds a component of the first one where it was. */
-static bool stays(const struct tern_job *j, const char *component)
-{
-    return component[0] == 't' ? j->p->params.keep_text_encoder : component[0] != 'v' && !j->sequential;
-}
+static bool stays(const struct tern_job *j, const char *component) { return component[0] != 'v' && !tern_job_leaves(j, component); }
 
 /* Brings a component into memory, binds it and runs its plan. What stays is counted, and is the result. */
 static size_t run(struct tally *t, const char *component)
@@ -117,7 +123,7 @@ static void encode_with(struct tally *t, const char *component, size_t width, co
     take(t, ids + rows(j) * length * width * sizeof(float) + (j->params.clip_skip > 1 ? 2 * rows(j) * length * width * sizeof(float) : 0));
     size_t bound = run(t, component);
     give(t, ids);
-    if (!j->p->params.keep_text_encoder)
+    if (tern_job_leaves(j, component))
         give(t, bound + (m ? tern_part_derived_bytes(part) : 0));
 }
 
@@ -139,7 +145,7 @@ static void encode_prompt(struct tally *t)
         encode_with(t, "text_encoder", first, p->text, &p->text_part);
     take(t, projection + rows(t->j) * (pooled + TERN_XL_NUMBERS) * sizeof(float));
     encode_with(t, "text_encoder_2", (size_t)u->context[0] - first, p->text_2, &p->text_2_part);
-    if (!p->params.keep_text_encoder)
+    if (tern_job_leaves(t->j, "text_encoder_2"))
         give(t, projection);
     take(t, states);
     give(t, states);
@@ -162,7 +168,7 @@ static void start_latents(struct tally *t)
                     2 * 3 * sizeof(float) * pixels(j);
     take(t, around);
     size_t bound = run(t, "vae_encoder");
-    give(t, around + (j->sequential ? bound : 0));
+    give(t, around + (tern_job_leaves(j, "vae") ? bound : 0));
 }
 
 /* Previews between the steps: the UNet's plan keeps its memory meanwhile. Returns what stays. */
@@ -198,9 +204,10 @@ static void sample(struct tally *t)
     take(t, (buffers + tensors) * sizeof(float) + brownian);
     size_t bound = run(t, "unet"), shown = preview(t);
     give(t, (buffers + tensors) * sizeof(float) + brownian);
-    if (j->sequential && j->first)
+    const bool leaves = tern_job_leaves(j, "unet");
+    if (leaves && j->first)
         give(t, bound + shown);
-    else if (j->sequential) /* the module leaves, too, which counts from the start if it was there */
+    else if (leaves) /* the module leaves, too, which counts from the start if it was there */
         give(t, bound + (j->p->unet ? j->p->unet_part.module : 0) + shown + (j->p->preview ? j->p->preview_part.module : 0));
 }
 
@@ -250,7 +257,7 @@ enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak 
     give(&t, tern_pipeline_making(j->p));
     for (t.j = j; t.j; t.j = t.j->hires)
         encode_prompt(&t);
-    peak->most = end_stage(&t, peak->most);
+    peak->most = peak->encode = end_stage(&t, peak->most);
     for (t.j = j; t.j; t.j = t.j->hires) {
         start_latents(&t);
         peak->vae = end_stage(&t, peak->vae);

@@ -1,10 +1,19 @@
 /* What stays in memory between the stages of a job and what does not: as asked for, or as the budget asks. */
+#include <string.h>
+
 #include "graph/plan.h"
 #include "models/pipelines/pipeline.h"
 
 /* Kept free when the budget decides how many weights stay: code and stacks of the process, and the pages of a mapped weight
  * while it is read. */
 #define RESERVE ((size_t)112 << 20)
+
+/* Whether it is the library that decides how all components live. */
+static bool is_free(const struct tern_pipeline *p)
+{
+    const struct tern_offload_components *c = &p->params.offload_components;
+    return !p->params.offload && !c->text_encoder && !c->text_encoder_2 && !c->unet && !c->vae;
+}
 
 static enum tern_status refuse(struct tern_job *j, size_t least)
 {
@@ -17,29 +26,63 @@ static enum tern_status refuse(struct tern_job *j, size_t least)
             "device %s: this picture needs at least %.2f GiB (%zu bytes), its share of the device's memory and of the host's is "
             "%zu and %zu bytes; a smaller size or count%s would help",
             d->name, (double)least / (1 << 30), least, d->caps.memory, d->caps.host_share,
-            j->p->params.offload == TERN_OFFLOAD_AUTO ? "" : ", or offload as the memory asks,");
+            is_free(j->p) ? "" : ", or offload as the memory asks,");
     return tern_fail(ctx, TERN_E_BUDGET,
                      "memory budget: this picture needs at least %.2f GiB (%zu bytes), the budget is %.2f GiB; a smaller size or count%s "
                      "would help",
-                     (double)least / (1 << 30), least, (double)budget / (1 << 30),
-                     j->p->params.offload == TERN_OFFLOAD_AUTO ? "" : ", or offload as the budget asks,");
+                     (double)least / (1 << 30), least, (double)budget / (1 << 30), is_free(j->p) ? "" : ", or offload as the budget asks,");
+}
+
+enum tern_offload tern_pipeline_offload(const struct tern_pipeline *p, const char *component)
+{
+    const struct tern_offload_components *c = &p->params.offload_components;
+    switch (component[0]) {
+    case 't':
+        return strcmp(component, "text_encoder") ? c->text_encoder_2 : c->text_encoder;
+    case 'u':
+    case 'p': /* previews come and go with sampling */
+        return c->unet;
+    default:
+        return c->vae;
+    }
+}
+
+bool tern_job_leaves(const struct tern_job *j, const char *component)
+{
+    const enum tern_offload own = tern_pipeline_offload(j->p, component);
+    if (own != TERN_OFFLOAD_AUTO)
+        return own != TERN_OFFLOAD_NONE;
+    return component[0] == 't' ? !j->p->params.keep_text_encoder : j->sequential;
 }
 
 /* A way to live with little memory; the limits are those of the job. */
 struct way {
     bool sequential;
     size_t unet_algorithm, vae_algorithm, resident, arena;
+    bool streams_text;
 };
+
+/* Whether the plan of a component would be another one. */
+static bool differs(const struct tern_job *j, const struct way *way, const char *component)
+{
+    switch (component[0]) {
+    case 'u':
+        return j->resident != way->resident || j->unet_algorithm != way->unet_algorithm;
+    case 't':
+        return j->streams_text != way->streams_text && tern_pipeline_offload(j->p, component) == TERN_OFFLOAD_AUTO;
+    default:
+        return j->arena != way->arena || j->vae_algorithm != way->vae_algorithm;
+    }
+}
 
 /* The plans of the way that was tried before go: another limit is another plan. */
 static void go(struct tern_job *j, const struct way *way)
 {
-    static const char *const components[] = {"unet", "vae_decoder", "vae_encoder"};
+    static const char *const components[] = {"unet", "vae_decoder", "vae_encoder", "text_encoder", "text_encoder_2"};
     const struct tern_stage shallow = tern_job_shallow_stage(j);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         const struct tern_stage stage = tern_job_stage(j, components[i]);
-        bool other = i ? j->arena != way->arena || j->vae_algorithm != way->vae_algorithm
-                       : j->resident != way->resident || j->unet_algorithm != way->unet_algorithm;
+        bool other = differs(j, way, components[i]);
         if (other)
             tern_pipeline_drop_plan(j->p, &stage);
         if (other && stage.part == TERN_UNET_KEEPS)
@@ -50,6 +93,7 @@ static void go(struct tern_job *j, const struct way *way)
     j->vae_algorithm = way->vae_algorithm;
     j->resident = way->resident;
     j->arena = way->arena;
+    j->streams_text = way->streams_text;
 }
 
 /* Predicts the peak of a way. */
@@ -100,25 +144,46 @@ static enum tern_status tile(struct tern_job *j, struct way *way, struct tern_jo
     return plan ? use_room(j, way, &way->arena, tern_plan_facts(plan).arena, 1, peak, &peak->vae) : tern_error_status(j->p->ctx);
 }
 
-/* The first way that keeps to the budget: fewer prepared copies, each component leaves after its stage, the UNet is streamed, the VAE
- * tiled. The two stages do not live at once: each takes what it needs. What room is left goes to faster kernels. */
+/* Whether the UNet streams: as it is said, or else because sampling does not keep to the budget. */
+static bool streams_unet(const struct tern_job *j, const struct tern_job_peak *peak)
+{
+    const enum tern_offload own = j->p->params.offload_components.unet, all = j->p->params.offload, way = own ? own : all;
+    return way == TERN_OFFLOAD_STREAM || (way == TERN_OFFLOAD_AUTO && j->budget && peak->sample > j->budget);
+}
+
+/* A UNet that streams has no kernels that want more memory. */
+static struct way with(const struct way *way, bool streams)
+{
+    struct way w = *way;
+    w.resident = streams;
+    w.unet_algorithm = streams ? 1 : w.unet_algorithm;
+    return w;
+}
+
+/* The first way that keeps to the budget: fewer prepared copies, each component leaves after its stage; then text encoders and the UNet are
+ * streamed, the VAE tiled. The stages do not live at once: each takes what it needs. What room is left goes to faster kernels. */
 static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
 {
-    static const struct way ways[] = {{false, 0, 0, 0, 0}, {false, 1, 1, 0, 0}, {true, 0, 0, 0, 0}, {true, 1, 1, 0, 0}, {true, 1, 1, 1, 0}};
+    static const struct way ways[] = {
+        {.unet_algorithm = 0}, {false, 1, 1, 0, 0, false}, {true, 0, 0, 0, 0, false}, {true, 1, 1, 0, 0, false}};
     static const struct {
         int first, last;
     } of[] = {
-        [TERN_OFFLOAD_AUTO] = {0, 3}, [TERN_OFFLOAD_NONE] = {0, 1}, [TERN_OFFLOAD_SEQUENTIAL] = {2, 3}, [TERN_OFFLOAD_STREAM] = {4, 4}};
+        [TERN_OFFLOAD_AUTO] = {0, 3}, [TERN_OFFLOAD_NONE] = {0, 1}, [TERN_OFFLOAD_SEQUENTIAL] = {2, 3}, [TERN_OFFLOAD_STREAM] = {3, 3}};
     const struct tern_pipeline_params *q = &j->p->params;
     size_t budget = j->budget;
     int i = q->offload == TERN_OFFLOAD_AUTO && q->single_use ? of[TERN_OFFLOAD_SEQUENTIAL].first : of[q->offload].first;
-    while (!try_way(j, &ways[i], peak) && budget && peak->most > budget && i < of[q->offload].last)
-        i++;
-    struct way way = ways[i];
+    const bool asked = streams_unet(j, &(struct tern_job_peak){0});
+    struct way way = with(&ways[i], asked);
+    while (!try_way(j, &way, peak) && budget && peak->most > budget && i < of[q->offload].last)
+        way = with(&ways[++i], asked);
+    if (!tern_failed(j->p->ctx) && budget && peak->encode > budget && q->offload != TERN_OFFLOAD_NONE) {
+        way.streams_text = true;
+        try_way(j, &way, peak);
+    }
     if (tern_failed(j->p->ctx) || !budget || !way.unet_algorithm)
         return tern_error_status(j->p->ctx);
-    bool streams = way.resident || (q->offload == TERN_OFFLOAD_AUTO && peak->sample > budget);
-    bool tiles = peak->vae > budget;
+    const bool streams = streams_unet(j, peak), tiles = peak->vae > budget;
     enum tern_status st = streams ? stream(j, &way, peak) : TERN_OK;
     st = st || !tiles ? st : tile(j, &way, peak);
     if (st || !way.sequential)

@@ -220,9 +220,10 @@ struct tern_job {
     double start;                         /* tern_now when the job was prepared */
     size_t budget;                        /* the context's, or what its device has if that is less */
     size_t resident;                      /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
+    bool streams_text;                    /* text encoders keep none, unless it is said how they live */
     size_t arena;                         /* of the VAE's plans: what their arena is to keep to; 0: no limit */
     size_t unet_algorithm, vae_algorithm; /* algorithm_bytes of their plans */
-    bool sequential;                      /* each component leaves memory after its stage */
+    bool sequential;                      /* each component leaves memory after its stage, unless it is said how it lives */
     bool caches;                          /* some calls of the UNet are shallow */
     bool *whole;                          /* those that are not, of the next `planned` calls; NULL: they follow from the interval */
     int planned;
@@ -342,14 +343,18 @@ void tern_to_bytes(const float *x, int64_t n, uint8_t *rgb);
 enum tern_status tern_job_check_preview(const struct tern_job *j);
 enum tern_status tern_job_preview(const struct tern_job *j, int call, const float *output);
 
-/* Bytes that the context will hold at most while the job runs, with what it holds now: in all, while it samples, and while the VAE
- * encodes or decodes. */
+/* Bytes that the context will hold at most while the job runs, with what it holds now: in all, while it reads prompts, while it samples,
+ * and while the VAE encodes or decodes. */
 struct tern_job_peak {
-    size_t most, sample, vae;
+    size_t most, encode, sample, vae;
 };
 enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak *peak);
-/* Sets `sequential`, `resident`, `arena` and the two `algorithm`s as the pipeline's offload says; when that is automatic, so that the job
- * keeps to the context's budget. Predicts the peak. TERN_E_BUDGET with the least that would do; TERN_E_NO_MEMORY when it is
+/* What is said of a component alone ("vae_decoder": the VAE); AUTO: nothing. */
+enum tern_offload tern_pipeline_offload(const struct tern_pipeline *p, const char *component);
+/* Whether a component leaves memory when its stage is done. */
+bool tern_job_leaves(const struct tern_job *j, const char *component);
+/* Sets `sequential`, `resident`, `streams_text`, `arena` and the two `algorithm`s as the pipeline's offload says; when that is automatic,
+ * so that the job keeps to the context's budget. Predicts the peak. TERN_E_BUDGET with the least that would do; TERN_E_NO_MEMORY when it is
  * the device that has too little. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 

@@ -89,7 +89,7 @@ static tern_tensor *encode_with(struct tern_job *j, const struct tern_job_encode
     tern_tensor *states = ids ? encode(j, e, binding, ids, length, pooled) : NULL;
     tern_free(p->ctx, ids);
     tern_job_end_runs(&binding);
-    if (!p->params.keep_text_encoder)
+    if (tern_job_leaves(j, e->component))
         e->drop(p);
     return states;
 }

@@ -44,7 +44,8 @@ static int execute(struct tern_context *ctx, const struct settings *s, const cha
     struct tern_pipeline *p = NULL;
     struct tern_weights *outputs = NULL, *inputs = tern_weights_open(ctx, s->inputs);
     int code = GO_ON;
-    const struct tern_pipeline_params params = {.dtype = run_dtype(&s->run, ctx), .quantize = s->run.quantize, .vae = s->vae};
+    const struct tern_pipeline_params params = {
+        .dtype = run_dtype(&s->run, ctx), .quantize = s->run.quantize, .vae = s->vae, .single_use = true};
     if (!inputs || !(p = tern_pipeline_load(ctx, model, &params)))
         code = library_failed(ctx, false);
     else if ((code = lora_set(ctx, p, &s->loras, NULL)) == GO_ON && !(outputs = tern_pipeline_exec(p, component, inputs)))

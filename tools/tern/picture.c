@@ -204,7 +204,8 @@ static int generate(struct job *j, struct picture_settings *s)
                                             .tokenizer_dir = s->tokenizer,
                                             .vae = s->vae,
                                             .preview_vae = s->preview_vae,
-                                            .offload = s->offload,
+                                            .offload = s->offload.all,
+                                            .offload_components = s->offload.components,
                                             .single_use = true};
     j->pipeline = tern_pipeline_load(j->ctx, s->model, &pipeline);
     int code = j->pipeline ? GO_ON : library_failed(j->ctx, false);

@@ -50,6 +50,13 @@ struct preview_options {
 int preview_set(const struct opt *opt, const char *value, struct preview_options *p);
 void preview_write(int step, int steps, int index, const struct tern_image *picture, void *user);
 
+/* offload.c: HOW or COMPONENT=HOW, separated by commas. */
+struct offload_options {
+    enum tern_offload all;
+    struct tern_offload_components components;
+};
+int offload_apply(const struct opt *opt, const char *text, struct offload_options *o);
+
 struct picture_settings {
     struct run_settings run;
     const char *model;        /* NULL: the demo model */
@@ -76,7 +83,7 @@ struct picture_settings {
     const char *from;     /* the picture that is repeated; NULL: none */
     struct tern_infotext infotext;
     struct tern_context *from_ctx; /* that of infotext */
-    enum tern_offload offload;
+    struct offload_options offload;
     struct xl_options xl;
     struct tern_hires hires;
     struct preview_options preview;

@@ -119,8 +119,9 @@ static const struct opt picture_opts[] = {
      "write what the picture becomes to FILE, after every so many\nmodel calls (default 1); the names are those of -o"},
     {OPT_PREVIEW_VAE, 0, "preview-vae", "FILE", "a TAESD that makes them, at full size (default: a linear map,\nat an eighth of it)"},
     {OPT_OFFLOAD, 0, "offload", "HOW",
-     "none: weights stay in memory; sequential: each component\nleaves after its stage; stream: the UNet's weights are\n"
-     "prepared anew at every step, too (default: sequential,\nor stream when --budget asks for it)"},
+     "none: weights stay in memory; sequential: each component\nleaves after its stage; stream: the UNet's weights are brought\n"
+     "layer by layer at every step, too (default: sequential, or\nstream when --budget asks for it); or by component:\n"
+     "COMPONENT=HOW,..., of text_encoder, text_encoder_2, unet, vae\n(\"sequential,unet=stream,vae=none\")"},
     {OPT_PROFILE, 0, "profile", "FILE.json",
      "what each kernel took, and its share of what the device\ncan do (roofline), for Chrome's or Perfetto's trace viewer"},
     {0},
@@ -200,14 +201,6 @@ static int apply_generator(const struct opt *opt, const char *text, struct pictu
     static const char *const kinds[] = {"cpu", "cuda", NULL};
     int kind = 0, code = value_choice(opt, text, kinds, &kind);
     s->generator = kind ? TERN_GENERATOR_CUDA : TERN_GENERATOR_CPU;
-    return code;
-}
-
-static int apply_offload(const struct opt *opt, const char *text, struct picture_settings *s)
-{
-    static const char *const ways[] = {"none", "sequential", "stream", NULL};
-    int way = 0, code = value_choice(opt, text, ways, &way);
-    s->offload = (enum tern_offload)(TERN_OFFLOAD_NONE + way);
     return code;
 }
 
@@ -311,7 +304,7 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     case OPT_FROM:
         return apply_prompt(opt, value, s);
     case OPT_OFFLOAD:
-        return apply_offload(opt, value, s);
+        return offload_apply(opt, value, &s->offload);
     case OPT_PROFILE:
         s->profile = value;
         return GO_ON;

@@ -1,0 +1,204 @@
+/* What streaming costs: one step of the UNet with its weights in memory, and with most of them brought at every run, in turns.
+ * usage: bench_streaming MODEL [--dtype f32|bf16|f16|int8] [--side N] [--runs N] [--threads N] [--keep BYTES] [--cold]   SD 1.x; public
+ * headers only; Markdown on standard output. The file cache is warm: what is measured is what the processor does. --cold: the cache
+ * holds none of the weights when a run begins. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tern/tern.h>
+
+#include "timing.h"
+
+#define MOST_RUNS 64
+
+struct options {
+    const char *model, *dtype;
+    int side, runs, threads;
+    bool cold;
+    size_t keep;
+};
+
+/* A way to have the weights there. */
+struct way {
+    const char *name;
+    enum tern_streaming streaming;
+    bool resident;
+    struct tern_plan *plan;
+    struct tern_binding *binding;
+    tern_tensor *out;
+    double seconds[MOST_RUNS], bring; /* bring: of one run, until weights were there */
+};
+
+static struct way ways[] = {{"in memory", TERN_STREAMING_SPILL, true, NULL, NULL, NULL, {0}, 0},
+                            {"prepared anew", TERN_STREAMING_PREPARE, false, NULL, NULL, NULL, {0}, 0},
+                            {"kept prepared in a file, no prefetch", TERN_STREAMING_DEMAND, false, NULL, NULL, NULL, {0}, 0},
+                            {"kept prepared in a file", TERN_STREAMING_SPILL, false, NULL, NULL, NULL, {0}, 0}};
+enum { IN_MEMORY, PREPARED };
+#define WAYS (int)(sizeof(ways) / sizeof(*ways))
+
+static bool bind(struct tern_pipeline *p, const struct tern_graph *g, const struct options *o, struct way *w)
+{
+    w->plan = tern_plan_compile(g, &(struct tern_plan_params){.algorithm_bytes = 1,
+                                                              .resident = w->resident ? 0 : o->keep,
+                                                              .quantize = strcmp(o->dtype, "int8") ? NULL : "*"});
+    w->binding = tern_plan_bind(w->plan, tern_pipeline_weights(p, "unet"));
+    tern_binding_set_streaming(w->binding, w->streaming);
+    return w->binding != NULL;
+}
+
+/* Lets the system forget what it holds of the files that a run reads: all that the process has open. */
+static void forget_files(void)
+{
+    char name[300];
+    DIR *d = opendir("/proc/self/fd");
+    for (struct dirent *e; d && (e = readdir(d));) {
+        snprintf(name, sizeof(name), "/proc/self/fd/%s", e->d_name);
+        struct stat st;
+        int file = !stat(name, &st) && S_ISREG(st.st_mode) && st.st_size > 1 << 20 ? open(name, O_RDONLY) : -1;
+        if (file < 0)
+            continue;
+        fdatasync(file);
+        posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+        close(file);
+    }
+    if (d)
+        closedir(d);
+}
+
+static bool run(struct way *w, tern_tensor *const *in, double *seconds)
+{
+    double start = now();
+    bool ok = tern_plan_run(w->binding, in, &w->out) == TERN_OK;
+    *seconds = now() - start;
+    return ok;
+}
+
+static void add_bring(void *user, const struct tern_step_profile *s) { *(double *)user += s->bring; }
+
+/* How long it takes to prepare the weights of all steps, by itself. */
+static bool time_bring(struct way *w, tern_tensor *const *in)
+{
+    return tern_plan_profile(w->binding, in, &w->out, add_bring, &w->bring) == TERN_OK;
+}
+
+static bool measure(const struct options *o, tern_tensor *const *in)
+{
+    double ignored;
+    bool ok = true;
+    for (int i = 0; ok && i < 2 * WAYS; i++) /* the second run writes what the third one reads */
+        ok = run(&ways[i % WAYS], in, &ignored);
+    for (int r = 0; ok && r < o->runs; r++)
+        for (int i = 0; ok && i < WAYS; i++) {
+            if (o->cold)
+                forget_files();
+            ok = run(&ways[(i + r) % WAYS], in, &ways[(i + r) % WAYS].seconds[r]);
+        }
+    if (o->cold)
+        forget_files();
+    return ok && time_bring(&ways[PREPARED], in);
+}
+
+static void print(const struct options *o)
+{
+    const double copy = ways[PREPARED].bring;
+    double base = 0;
+    printf("%s, %d x %d, two rows, %s, %d threads, %d runs in turns%s; preparing all that streams takes %.3f s of a step\n\n", o->model,
+           o->side, o->side, o->dtype, o->threads, o->runs, o->cold ? ", files not in memory" : "", copy);
+    printf("| weights | kept | travel | a step | least | longest | more than in memory | hidden |\n");
+    printf("|---|---|---|---|---|---|---|---|\n");
+    for (int i = 0; i < WAYS; i++) {
+        struct way *w = &ways[i];
+        const struct tern_plan_facts f = tern_plan_facts(w->plan);
+        const double s = median(w->seconds, o->runs);
+        base = i == IN_MEMORY ? s : base;
+        printf("| %s | %.0f MiB | %.0f MiB | %.3f s | %.3f s | %.3f s |", w->name, (double)f.resident / (1 << 20),
+               (double)f.travels / (1 << 20), s, w->seconds[0], w->seconds[o->runs - 1]);
+        if (i != IN_MEMORY)
+            printf(" %.3f s | %.0f %% |\n", s - base, 100 * (1 - (s - base) / copy));
+        else
+            printf(" | |\n");
+    }
+}
+
+static bool parse(int argc, char **argv, struct options *o)
+{
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--cold")) {
+            o->cold = true;
+            continue;
+        }
+        const char *value = argv[i][0] == '-' && i + 1 < argc ? argv[i + 1] : NULL;
+        if (!value && !o->model && argv[i][0] != '-')
+            o->model = argv[i];
+        else if (!value)
+            return false;
+        else if (!strcmp(argv[i], "--dtype"))
+            o->dtype = value;
+        else if (!strcmp(argv[i], "--keep"))
+            o->keep = strtoull(value, NULL, 10);
+        else
+            *(!strcmp(argv[i], "--side") ? &o->side : !strcmp(argv[i], "--runs") ? &o->runs : &o->threads) = atoi(value);
+        i += value != NULL;
+    }
+    return o->model && o->side >= 64 && o->runs > 0 && o->runs <= MOST_RUNS && o->threads > 0 && o->keep > 0;
+}
+
+static enum tern_dtype dtype_of(const struct options *o)
+{
+    return !strcmp(o->dtype, "f32") ? TERN_F32 : !strcmp(o->dtype, "f16") ? TERN_F16 : TERN_BF16;
+}
+
+/* What goes into the UNet: noise-like, the same for all. */
+static bool make_inputs(struct tern_context *ctx, const struct options *o, tern_tensor **in)
+{
+    const enum tern_dtype dtype = dtype_of(o);
+    const int64_t lat = o->side / 8, n = 2 * 4 * lat * lat, m = 2 * 77 * 768;
+    float *x = calloc((size_t)(n > m ? n : m), sizeof(*x));
+    for (int64_t i = 0; x && i < (n > m ? n : m); i++)
+        x[i] = (float)((uint32_t)i * 2654435761u >> 8) / (1 << 23) - 1;
+    in[0] = tern_cast(tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){2, 4, lat, lat}, x), dtype);
+    in[1] = tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){1, 320}, x);
+    in[2] = tern_cast(tern_tensor_create(ctx, TERN_F32, 3, (const int64_t[]){2, 77, 768}, x), dtype);
+    free(x);
+    return in[0] && in[1] && in[2];
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {.dtype = "bf16", .side = 512, .runs = 5, .threads = 2, .keep = 1};
+    if (!parse(argc, argv, &o)) {
+        fprintf(stderr, "usage: %s MODEL [--dtype f32|bf16|f16|int8] [--side N] [--runs N] [--threads N] [--keep BYTES] [--cold]\n",
+                argv[0]);
+        return 2;
+    }
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = o.threads});
+    struct tern_pipeline *p = ctx ? tern_pipeline_load(ctx, o.model, &(struct tern_pipeline_params){.dtype = dtype_of(&o)}) : NULL;
+    struct tern_graph *g = p ? tern_pipeline_graph(p, "unet", &(struct tern_graph_size){2, o.side, o.side}) : NULL;
+    tern_tensor *in[4] = {NULL};
+    bool ok = g != NULL;
+    if (ok)
+        tern_scope_begin(ctx);
+    ok = ok && make_inputs(ctx, &o, in);
+    for (int i = 0; ok && i < WAYS; i++)
+        ok = bind(p, g, &o, &ways[i]);
+    ok = ok && measure(&o, in);
+    if (ok)
+        print(&o);
+    else
+        fprintf(stderr, "%s\n", ctx ? tern_error(ctx) : tern_create_error());
+    if (g)
+        tern_scope_end(ctx, NULL);
+    for (int i = 0; i < WAYS; i++) {
+        tern_binding_unref(&ways[i].binding);
+        tern_plan_unref(&ways[i].plan);
+    }
+    tern_graph_destroy(&g);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    return ok ? 0 : 1;
+}
