@@ -129,6 +129,13 @@ uint64_t tern_plan_tuned(const struct tern_plan *p);
 struct tern_plan *tern_plan_create(struct tern_context *ctx);
 enum tern_status tern_plan_steps(struct tern_plan *p, const struct tern_kernel *const *kernels);
 
+/* prepared.c: runs the prepare graph of a binding whose weights and constants are there. With a binding beside it takes from that. */
+enum tern_status tern_binding_prepare(struct tern_binding *b);
+/* Memory that this takes, when another plan (or NULL) has a binding beside it. */
+size_t tern_plan_prepared_bytes(const struct tern_plan *p, const struct tern_plan *other);
+/* bind.c: what an allocation of that size counts for, with the structs around it. */
+size_t tern_bound_bytes(const struct tern_device *d, size_t size);
+
 /* Sizes and offsets of all blocks, from an earlier layout of the same plan. */
 struct tern_placement {
     const struct tern_plan_block *blocks;
