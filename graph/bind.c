@@ -39,7 +39,7 @@ static bool reads_value(const struct tern_plan *p, int value)
     return false;
 }
 
-static enum tern_status bind_values(struct tern_binding *b, const struct tern_weights *weights)
+static enum tern_status bind_values(struct tern_binding *b, const struct tern_weights *weights, const struct tern_binding *former)
 {
     const struct tern_graph *g = b->plan->graph;
     for (int i = 0; i < g->n_values; i++) {
@@ -49,7 +49,7 @@ static enum tern_status bind_values(struct tern_binding *b, const struct tern_we
         else if (v->kind == TERN_VALUE_WEIGHT && v->uses && !(b->bound[i] = take_weight(g->ctx, v, weights)))
             return tern_error_status(g->ctx);
     }
-    return tern_binding_prepare(b);
+    return tern_binding_prepare(b, former);
 }
 
 /* Where kernels find what is bound: weights that lie in the host's memory are copied to a device that has its own. */
@@ -113,12 +113,8 @@ static enum tern_status check_room(const struct tern_plan *p, const struct tern_
         bound, p->facts.arena, p->ctx->device->name, c->memory, c->host_share);
 }
 
-struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_weights *weights)
-{
-    return tern_plan_bind_beside(plan, weights, NULL);
-}
-
-struct tern_binding *tern_plan_bind_beside(struct tern_plan *plan, const struct tern_weights *weights, struct tern_binding *beside)
+static struct tern_binding *bind(struct tern_plan *plan, const struct tern_weights *weights, struct tern_binding *beside,
+                                 const struct tern_binding *former)
 {
     if (!plan || tern_failed(plan->ctx))
         return NULL;
@@ -133,10 +129,22 @@ struct tern_binding *tern_plan_bind_beside(struct tern_plan *plan, const struct 
     b->bound = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->bound));
     b->at = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->at));
     b->packed = tern_calloc(ctx, (size_t)plan->n_packed + 1, sizeof(*b->packed));
-    if (!b->bound || !b->at || !b->packed || check_room(plan, weights, beside ? beside->plan : NULL) || bind_values(b, weights) ||
+    if (!b->bound || !b->at || !b->packed || check_room(plan, weights, beside ? beside->plan : NULL) || bind_values(b, weights, former) ||
         place(b) || pack(b))
         tern_binding_unref(&b);
     return b;
+}
+
+struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_weights *weights) { return bind(plan, weights, NULL, NULL); }
+
+struct tern_binding *tern_plan_bind_beside(struct tern_plan *plan, const struct tern_weights *weights, struct tern_binding *beside)
+{
+    return bind(plan, weights, beside, NULL);
+}
+
+struct tern_binding *tern_plan_bind_anew(struct tern_plan *plan, const struct tern_weights *weights, const struct tern_binding *former)
+{
+    return bind(plan, weights, NULL, former);
 }
 
 /* Buffers of devices with memory of their own know more: where they lie, their neighbours. */

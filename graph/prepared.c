@@ -6,11 +6,13 @@
 #include "graph/plan.h"
 #include "ops/resident.h"
 
-/* By value: the last node that is run and reads it, -1: none; whether a step needs it; whether the device's copy is this preparation's. */
+/* By value: the last node that is run and reads it, -1: none; whether a step needs it; whether the device's copy is this preparation's;
+ * whether it is what it is in the former binding of the plan. */
 struct preparing {
     struct tern_binding *b;
+    const struct tern_binding *former; /* NULL: none */
     int *last;
-    bool *kept, *passing;
+    bool *kept, *passing, *same;
 };
 
 static bool is_wanted(const struct preparing *p, const struct tern_node *n)
@@ -49,6 +51,27 @@ static int there_already(const struct tern_plan *p, int value, const struct tern
     return -1;
 }
 
+/* Equal weights and constants are the same tensors. */
+static void find_same(struct preparing *p)
+{
+    const struct tern_graph *g = p->former ? p->former->plan->graph : NULL;
+    for (int v = 0; g && v < g->n_values; v++)
+        p->same[v] = p->b->bound[v] && p->b->bound[v] == p->former->bound[v];
+    for (int i = 0; g && i < g->n_nodes; i++) {
+        const struct tern_node *n = &g->nodes[i];
+        bool same = !n->dead && n->prepare;
+        for (int k = 0; same && k < n->desc.n_in; k++)
+            same = n->in[k] < 0 || p->same[n->in[k]];
+        p->same[n->out] = same;
+    }
+}
+
+/* Whether another binding has the value: the former one, or that of the other plan. */
+static bool is_there(const struct preparing *p, const struct tern_plan *plan, int value, const struct tern_plan *other)
+{
+    return p->kept[value] && ((p->same[value] && p->former->bound[value]) || there_already(plan, value, other) >= 0);
+}
+
 static bool find_uses(struct preparing *p, const struct tern_plan *plan, const struct tern_plan *other)
 {
     const struct tern_graph *g = plan->graph;
@@ -56,15 +79,17 @@ static bool find_uses(struct preparing *p, const struct tern_plan *plan, const s
     p->last = tern_calloc(g->ctx, n, sizeof(*p->last));
     p->kept = tern_calloc(g->ctx, n, sizeof(*p->kept));
     p->passing = tern_calloc(g->ctx, n, sizeof(*p->passing));
-    if (!p->last || !p->kept || !p->passing)
+    p->same = tern_calloc(g->ctx, n, sizeof(*p->same));
+    if (!p->last || !p->kept || !p->passing || !p->same)
         return false;
+    find_same(p);
     for (int v = 0; v < g->n_values; v++)
         p->last[v] = -1;
     for (int s = 0; s < plan->n_steps; s++)
         mark_kept(plan, &plan->steps[s], p->kept);
     for (int i = g->n_nodes - 1; i >= 0; i--) {
         const struct tern_node *node = &g->nodes[i];
-        if (!is_wanted(p, node) || (p->kept[node->out] && there_already(plan, node->out, other) >= 0))
+        if (!is_wanted(p, node) || is_there(p, plan, node->out, other))
             continue;
         for (int k = 0; k < node->desc.n_in; k++)
             if (node->in[k] >= 0 && p->last[node->in[k]] < 0)
@@ -78,6 +103,7 @@ static void forget(const struct preparing *p, struct tern_context *ctx)
     tern_free(ctx, p->last);
     tern_free(ctx, p->kept);
     tern_free(ctx, p->passing);
+    tern_free(ctx, p->same);
 }
 
 static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
@@ -141,8 +167,10 @@ static enum tern_status run_all(struct preparing *p)
         const struct tern_node *n = &g->nodes[i];
         if (!is_wanted(p, n))
             continue;
-        const int there = p->kept[n->out] ? there_already(b->plan, n->out, other) : -1;
-        b->bound[n->out] = there >= 0 ? tern_tensor_ref(b->beside->bound[there]) : run(p, n);
+        const bool before = p->same[n->out] && p->former->bound[n->out], there = before || is_there(p, b->plan, n->out, other);
+        b->bound[n->out] = before  ? tern_tensor_ref(p->former->bound[n->out])
+                           : there ? tern_tensor_ref(b->beside->bound[there_already(b->plan, n->out, other)])
+                                   : run(p, n);
         if (!b->bound[n->out])
             return tern_error_status(g->ctx);
         let_go(p, i);
@@ -150,10 +178,10 @@ static enum tern_status run_all(struct preparing *p)
     return TERN_OK;
 }
 
-enum tern_status tern_binding_prepare(struct tern_binding *b)
+enum tern_status tern_binding_prepare(struct tern_binding *b, const struct tern_binding *former)
 {
     struct tern_context *ctx = b->plan->ctx;
-    struct preparing p = {.b = b};
+    struct preparing p = {.b = b, .former = former};
     const bool good = find_uses(&p, b->plan, b->beside ? b->beside->plan : NULL);
     if (good)
         run_all(&p);
@@ -173,7 +201,7 @@ size_t tern_plan_prepared_bytes(const struct tern_plan *plan, const struct tern_
     const bool good = find_uses(&p, plan, other);
     for (int i = 0; good && i < g->n_nodes; i++) {
         const struct tern_node *n = &g->nodes[i];
-        if (!is_wanted(&p, n) || (p.kept[n->out] && there_already(plan, n->out, other) >= 0))
+        if (!is_wanted(&p, n) || is_there(&p, plan, n->out, other))
             continue;
         if (n->kind != TERN_CALL_VIEW)
             *(p.kept[n->out] ? &kept : &now) += tern_bound_bytes(plan->ctx->device, bytes_of(&n->desc.out));

@@ -11,6 +11,7 @@
 
 #include "backends/gpu/gpu.h"
 #include "core/context.h"
+#include "damage.h"
 #include "graph/plan.h"
 #include "lora_help.h"
 #include "model_help.h"
@@ -144,6 +145,50 @@ static void memory_falls(void **state)
     assert_true((double)there[1] < 0.6 * (double)there[0]); /* vectors and scales are f32 */
 }
 
+/* Layers whose int8 weight is the same tensor in two bindings of one plan, and those where it is another. */
+static void compare_weights(const struct tern_binding *a, const struct tern_binding *b, int *same, int *other)
+{
+    const struct tern_graph *g = tern_plan_graph(a->plan);
+    assert_ptr_equal(a->plan, b->plan);
+    *same = *other = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tern_node *n = &g->nodes[i];
+        if (n->dead || n->desc.in[1].dtype != TERN_I8)
+            continue;
+        assert_non_null(a->bound[n->in[1]]);
+        *(a->bound[n->in[1]] == b->bound[n->in[1]] ? same : other) += 1;
+    }
+}
+
+/* A LoRA makes the layers anew that it names. */
+static void loras_touch_few_layers(void **state)
+{
+    struct tern_context *ctx = open_device(device);
+    struct tern_pipeline *p = load(ctx, "*", TERN_OFFLOAD_NONE);
+    char folder[PATH_SIZE], path[PATH_SIZE + 32];
+    lora_temporary(folder);
+    snprintf(path, sizeof(path), "%s/one.safetensors", folder);
+    lora_synthesise(ctx, p, path);
+    struct tern_binding *plain = tern_pipeline_binding(p, &stage);
+    const struct tern_lora lora = {.path = path, .scale = 1};
+    assert_int_equal(tern_pipeline_set_loras(p, &lora, 1), TERN_OK);
+    struct tern_binding *with = tern_pipeline_binding(p, &stage);
+    int same, other;
+    compare_weights(plain, with, &same, &other);
+    print_message("%d layers stay, %d are made anew\n", same, other);
+    assert_true(other >= 1 && other <= 4 && same > 100);
+    assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
+    struct tern_binding *again = tern_pipeline_binding(p, &stage);
+    compare_weights(with, again, &same, &other);
+    assert_true(other >= 1 && other <= 4 && same > 100);
+    tern_binding_unref(&plain);
+    tern_binding_unref(&with);
+    tern_binding_unref(&again);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 /* Weights that are made int8 at every step, and those with a LoRA and without it again: the same bits. */
 static void streams_and_loras(void **state)
 {
@@ -210,7 +255,7 @@ int main(int argc, char **argv)
 {
     device = argc > 1 ? argv[1] : "opencl";
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_layer_of_a_unet), cmocka_unit_test(memory_falls),
-                                       cmocka_unit_test(streams_and_loras), cmocka_unit_test(layers_by_name),
-                                       cmocka_unit_test(weaker_devices)};
+                                       cmocka_unit_test(streams_and_loras),     cmocka_unit_test(loras_touch_few_layers),
+                                       cmocka_unit_test(layers_by_name),        cmocka_unit_test(weaker_devices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
