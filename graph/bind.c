@@ -39,43 +39,7 @@ static bool reads_value(const struct tern_plan *p, int value)
     return false;
 }
 
-/* Whether the device has a copy of a bound weight that only this preparation makes. */
-static bool is_passing(const struct tern_binding *b, int value)
-{
-    struct tern_context *ctx = b->plan->ctx;
-    pthread_mutex_lock(&ctx->lock);
-    bool passing =
-        value >= 0 && b->plan->graph->values[value].kind == TERN_VALUE_WEIGHT && tern_resident_bytes(ctx->device, b->bound[value]);
-    pthread_mutex_unlock(&ctx->lock);
-    return passing && !reads_value(b->plan, value);
-}
-
-/* Runs a prepare node on what is bound. */
-static tern_tensor *prepare(struct tern_binding *b, const struct tern_node *n)
-{
-    tern_tensor *in[TERN_MAX_INPUTS] = {NULL};
-    bool passing[TERN_MAX_INPUTS] = {false};
-    struct tern_context *ctx = b->plan->ctx;
-    for (int k = 0; k < n->desc.n_in; k++) {
-        in[k] = n->in[k] >= 0 ? b->bound[n->in[k]] : NULL;
-        passing[k] = is_passing(b, n->in[k]);
-    }
-    tern_scope_begin(ctx);
-    tern_tensor *t = tern_tensor_ref(tern_op_call(ctx, n->desc.op, in, n->desc.n_in, &n->desc.attrs));
-    tern_tensor_make_constant(t);
-    tern_scope_end(ctx, NULL);
-    for (int k = 0; k < n->desc.n_in; k++)
-        if (passing[k])
-            tern_resident_drop(ctx->device, in[k]);
-    if (t && memcmp(&t->meta, &n->desc.out, sizeof(t->meta))) { /* steps rely on it */
-        tern_fail(ctx, TERN_E_INTERNAL, "plan: %s is prepared in another order of memory than it was recorded in",
-                  tern_op_get(n->desc.op).name);
-        tern_tensor_unref(&t);
-    }
-    return t;
-}
-
-static enum tern_status bind_values(struct tern_binding *b, const struct tern_weights *weights)
+static enum tern_status bind_values(struct tern_binding *b, const struct tern_weights *weights, const struct tern_binding *former)
 {
     const struct tern_graph *g = b->plan->graph;
     for (int i = 0; i < g->n_values; i++) {
@@ -85,16 +49,7 @@ static enum tern_status bind_values(struct tern_binding *b, const struct tern_we
         else if (v->kind == TERN_VALUE_WEIGHT && v->uses && !(b->bound[i] = take_weight(g->ctx, v, weights)))
             return tern_error_status(g->ctx);
     }
-    for (int i = 0; i < g->n_nodes; i++) {
-        const struct tern_node *n = &g->nodes[i];
-        if (n->dead || !n->prepare)
-            continue;
-        const int there = b->beside ? tern_plan_same_prepared(b->plan, n->out, b->beside->plan) : -1;
-        b->bound[n->out] = there >= 0 ? tern_tensor_ref(b->beside->bound[there]) : prepare(b, n);
-        if (!b->bound[n->out])
-            return tern_error_status(g->ctx);
-    }
-    return TERN_OK;
+    return tern_binding_prepare(b, former);
 }
 
 /* Where kernels find what is bound: weights that lie in the host's memory are copied to a device that has its own. */
@@ -158,12 +113,8 @@ static enum tern_status check_room(const struct tern_plan *p, const struct tern_
         bound, p->facts.arena, p->ctx->device->name, c->memory, c->host_share);
 }
 
-struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_weights *weights)
-{
-    return tern_plan_bind_beside(plan, weights, NULL);
-}
-
-struct tern_binding *tern_plan_bind_beside(struct tern_plan *plan, const struct tern_weights *weights, struct tern_binding *beside)
+static struct tern_binding *bind(struct tern_plan *plan, const struct tern_weights *weights, struct tern_binding *beside,
+                                 const struct tern_binding *former)
 {
     if (!plan || tern_failed(plan->ctx))
         return NULL;
@@ -178,7 +129,7 @@ struct tern_binding *tern_plan_bind_beside(struct tern_plan *plan, const struct 
     b->bound = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->bound));
     b->at = tern_calloc(ctx, (size_t)plan->graph->n_values + 1, sizeof(*b->at));
     b->packed = tern_calloc(ctx, (size_t)plan->n_packed + 1, sizeof(*b->packed));
-    if (!b->bound || !b->at || !b->packed || check_room(plan, weights, beside ? beside->plan : NULL) || bind_values(b, weights) ||
+    if (!b->bound || !b->at || !b->packed || check_room(plan, weights, beside ? beside->plan : NULL) || bind_values(b, weights, former) ||
         place(b) || pack(b) || (plan->facts.travels && !(b->spill = tern_spill_create(plan, true))))
         tern_binding_unref(&b);
     return b;
@@ -193,9 +144,20 @@ void tern_binding_set_streaming(struct tern_binding *b, enum tern_streaming stre
         b->spill = tern_spill_create(b->plan, streaming == TERN_STREAMING_SPILL);
 }
 
-/* What an allocation of that size counts for, with the structs around it. Buffers of devices with memory of their own know more: where they
- * lie, their neighbours. */
-static size_t counted(const struct tern_device *d, size_t size)
+struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_weights *weights) { return bind(plan, weights, NULL, NULL); }
+
+struct tern_binding *tern_plan_bind_beside(struct tern_plan *plan, const struct tern_weights *weights, struct tern_binding *beside)
+{
+    return bind(plan, weights, beside, NULL);
+}
+
+struct tern_binding *tern_plan_bind_anew(struct tern_plan *plan, const struct tern_weights *weights, const struct tern_binding *former)
+{
+    return bind(plan, weights, NULL, former);
+}
+
+/* Buffers of devices with memory of their own know more: where they lie, their neighbours. */
+size_t tern_bound_bytes(const struct tern_device *d, size_t size)
 {
     size_t more = d->caps.host_memory ? 0 : 192;
     return size + 3 * 64 + sizeof(struct tern_prepared) + sizeof(struct tern_buffer) + sizeof(tern_tensor) + more;
@@ -228,10 +190,7 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
     const struct tern_graph *g = p->graph;
     size_t tables = ((size_t)g->n_values + 1) * (sizeof(void *) + sizeof(struct tern_arg)) + ((size_t)p->n_packed + 1) * sizeof(void *);
     size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64 + (p->facts.travels ? (size_t)p->n_steps + 2 * 64 : 0);
-    for (int i = 0; i < g->n_nodes; i++)
-        if (!g->nodes[i].dead && g->nodes[i].prepare && g->nodes[i].kind != TERN_CALL_VIEW &&
-            (!shares || !other || tern_plan_same_prepared(p, g->nodes[i].out, other) < 0))
-            bytes += counted(p->ctx->device, (size_t)tern_meta_span(&g->nodes[i].desc.out) * tern_dtype_size(g->nodes[i].desc.out.dtype));
+    bytes += tern_plan_prepared_bytes(p, shares ? other : NULL);
     pthread_mutex_lock(&p->ctx->lock);
     for (int i = 0; i < p->n_steps; i++) {
         const struct tern_step *s = &p->steps[i];
@@ -239,12 +198,12 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
             continue;
         const tern_tensor *t = tensor_of(&g->values[g->nodes[s->node].in[s->kernel->pack_input]], weights);
         if (!has_form(t, s->kernel, tern_step_pack_key(s)))
-            bytes += counted(p->ctx->device, s->kernel->packed_size(p->ctx, s->desc));
+            bytes += tern_bound_bytes(p->ctx->device, s->kernel->packed_size(p->ctx, s->desc));
     }
     for (int i = 0; i < g->n_values && !p->ctx->device->caps.host_memory; i++) {
         size_t copy = tern_resident_bytes(p->ctx->device, tensor_of(&g->values[i], weights));
         int there = copy && other ? tern_plan_same_weight(p, i, other) : -1;
-        bytes += copy && reads_value(p, i) && (there < 0 || !reads_value(other, there)) ? counted(p->ctx->device, copy) : 0;
+        bytes += copy && reads_value(p, i) && (there < 0 || !reads_value(other, there)) ? tern_bound_bytes(p->ctx->device, copy) : 0;
     }
     pthread_mutex_unlock(&p->ctx->lock);
     return bytes;

@@ -143,6 +143,16 @@ uint64_t tern_plan_tuned(const struct tern_plan *p);
 struct tern_plan *tern_plan_create(struct tern_context *ctx);
 enum tern_status tern_plan_steps(struct tern_plan *p, const struct tern_kernel *const *kernels);
 
+/* What tern_plan_bind gives for other weights, with what a former binding of the plan has prepared of those that are the same. */
+struct tern_binding *tern_plan_bind_anew(struct tern_plan *plan, const struct tern_weights *weights, const struct tern_binding *former);
+/* prepared.c: runs the prepare graph of a binding whose weights and constants are there. With a binding beside it takes from that, and from
+ * a former one of the plan (NULL: none). */
+enum tern_status tern_binding_prepare(struct tern_binding *b, const struct tern_binding *former);
+/* Memory that this takes, when another plan (or NULL) has a binding beside it. */
+size_t tern_plan_prepared_bytes(const struct tern_plan *p, const struct tern_plan *other);
+/* bind.c: what an allocation of that size counts for, with the structs around it. */
+size_t tern_bound_bytes(const struct tern_device *d, size_t size);
+
 /* Sizes and offsets of all blocks, from an earlier layout of the same plan. */
 struct tern_placement {
     const struct tern_plan_block *blocks;

@@ -1,5 +1,5 @@
 /* One device as a weaker one: with small groups, little shared memory, small buffers, no 16-bit or 8-bit storage, no exchange in
- * subgroups and no matrix units, one at a time and all at once, what it computes stays right. The argument is the device. */
+ * subgroups, no matrix units and no dot products, one at a time and all at once, what it computes stays right. The argument is the device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -66,21 +66,9 @@ static void agrees(void **state)
 /* Other words, other numbers, and more than the device has. */
 static void wrong_limits_are_refused(void **state)
 {
-    static const char *const wrong[] = {"group=63",
-                                        "group=96",
-                                        "group=1048576",
-                                        "shared=8K",
-                                        "shared=1024M",
-                                        "buffer=1",
-                                        "buffer=",
-                                        "storage=no",
-                                        "storage16=yes",
-                                        "subgroups=yes",
-                                        "matrix=yes",
-                                        "group",
-                                        "=",
-                                        "group=64;shared=16K",
-                                        "group=64,,shared=16K"};
+    static const char *const wrong[] = {"group=63", "group=96",   "group=1048576",       "shared=8K",           "shared=1024M", "buffer=1",
+                                        "buffer=",  "storage=no", "storage16=yes",       "subgroups=yes",       "matrix=yes",   "dot=yes",
+                                        "group",    "=",          "group=64;shared=16K", "group=64,,shared=16K"};
     tern_context_destroy(&(struct tern_context *){open_lowered("group=64")});
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         setenv("TERN_GPU_LIMITS", wrong[i], 1);
@@ -94,27 +82,24 @@ static void wrong_limits_are_refused(void **state)
 
 int main(int argc, char **argv)
 {
-    static struct limits all[] = {{"group=64,shared=16K,buffer=32M,storage16=no,storage8=no,subgroups=no,matrix=no", 0},
+    static struct limits all[] = {{"group=64,shared=16K,buffer=32M,storage16=no,storage8=no,subgroups=no,matrix=no,dot=no", 0},
                                   {"group=64", 1},
                                   {"shared=16K", 2},
                                   {"buffer=32M", 3},
                                   {"storage16=no", 4},
                                   {"storage8=no", 5},
                                   {"subgroups=no", 6},
-                                  {"matrix=no", 7}};
+                                  {"matrix=no", 7},
+                                  {"dot=no", 8}};
     device = argc > 1 ? argv[1] : "";
     ops_one_in = argc > 2 ? atoi(argv[2]) : 16;
     graphs_one_in = 40;
     const struct CMUnitTest tests[] = {
-        {"all_at_once", agrees, NULL, NULL, &all[0]},
-        {"small_groups", agrees, NULL, NULL, &all[1]},
-        {"little_shared_memory", agrees, NULL, NULL, &all[2]},
-        {"small_buffers", agrees, NULL, NULL, &all[3]},
-        {"no_16_bit_storage", agrees, NULL, NULL, &all[4]},
-        {"no_8_bit_storage", agrees, NULL, NULL, &all[5]},
-        {"no_subgroups", agrees, NULL, NULL, &all[6]},
-        {"no_matrix_units", agrees, NULL, NULL, &all[7]},
-        cmocka_unit_test(wrong_limits_are_refused),
+        {"all_at_once", agrees, NULL, NULL, &all[0]},          {"small_groups", agrees, NULL, NULL, &all[1]},
+        {"little_shared_memory", agrees, NULL, NULL, &all[2]}, {"small_buffers", agrees, NULL, NULL, &all[3]},
+        {"no_16_bit_storage", agrees, NULL, NULL, &all[4]},    {"no_8_bit_storage", agrees, NULL, NULL, &all[5]},
+        {"no_subgroups", agrees, NULL, NULL, &all[6]},         {"no_matrix_units", agrees, NULL, NULL, &all[7]},
+        {"no_dot_products", agrees, NULL, NULL, &all[8]},      cmocka_unit_test(wrong_limits_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,10 +58,10 @@ static void run_subgroups(void)
     run_all("host C, subgroups of 32", text_limits_subgroups(32), TEXT_REVERSE, TERN_TEXT_ONE_IN);
 }
 
-/* Of 8, several to a group, and of 32, which small groups are one of. Other texts are the same. */
+/* Of 8, several to a group, and of 32, which small groups are one of; with them dot products of int8. Other texts are the same. */
 static void test_subgroups(void **state)
 {
-    static const char *const families[] = {"sum", "mean", "amax", "argmax", "softmax", "layer_norm", "rms_norm", "group_norm"};
+    static const char *const families[] = {"sum", "mean", "amax", "argmax", "softmax", "layer_norm", "rms_norm", "group_norm", "quantize"};
     if (getenv("TERN_TEXT_CASES")) {
         run_subgroups();
         return;

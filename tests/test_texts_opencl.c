@@ -70,10 +70,15 @@ static bool enqueue(struct device *d, cl_kernel kernel, const struct tern_launch
     for (int i = 0; i < 3; i++)
         global[i] = (size_t)l->groups[i] * local[i];
     for (int i = 0; i < l->n_slots && !error; i++) {
-        /* the whole buffer from its base to the argument's end, so that offsets count */
+        /* the whole buffer from its base to the argument's end, so that offsets count; slots of the workspace share it */
         size_t bytes = buffers[i].end + 4;
-        memory[i] = clCreateBuffer(d->context, CL_MEM_READ_WRITE, bytes, NULL, &error);
-        if (!error && buffers[i].end)
+        for (int k = 0; k < i && !memory[i]; k++)
+            if (buffers[k].base == buffers[i].base && !clRetainMemObject(memory[k]))
+                memory[i] = memory[k];
+        const bool shared = memory[i] != NULL;
+        if (!shared)
+            memory[i] = clCreateBuffer(d->context, CL_MEM_READ_WRITE, bytes, NULL, &error);
+        if (!error && buffers[i].end && !shared)
             error = clEnqueueWriteBuffer(d->queue, memory[i], CL_TRUE, 0, buffers[i].end, buffers[i].base, 0, NULL, NULL);
         if (!error)
             error = clSetKernelArg(kernel, (cl_uint)(1 + i), sizeof(memory[i]), &memory[i]);

@@ -36,6 +36,7 @@ struct call {
 #define F32 TERN_F32
 #define F16 TERN_F16
 #define BF16 TERN_BF16
+#define I8 TERN_I8
 #define NONE       \
     {              \
         .ndim = -1 \
@@ -55,7 +56,7 @@ static uint32_t next_random(uint32_t *state)
     return *state >> 8;
 }
 
-/* Values in -1 .. 1; indices below 7; bools. */
+/* Values in -1 .. 1; indices below 7; bools; int8 in -127 .. 127. */
 static tern_tensor *make_input(struct tern_context *ctx, const struct input *spec, uint32_t *seed)
 {
     int64_t shape[4], n = 1;
@@ -75,7 +76,10 @@ static tern_tensor *make_input(struct tern_context *ctx, const struct input *spe
         if (tern_dtype_is_float(spec->dtype))
             tern_store(spec->dtype, data, i, (double)r / 8388608.0 - 1);
         else
-            tern_store_i64(spec->dtype, data, i, spec->dtype == TERN_BOOL ? r % 4 != 0 : r % 7);
+            tern_store_i64(spec->dtype, data, i,
+                           spec->dtype == TERN_BOOL ? r % 4 != 0
+                           : spec->dtype == TERN_I8 ? (int64_t)(r % 255) - 127
+                                                    : (int64_t)(r % 7));
     }
     tern_tensor *x = data ? tern_tensor_create(ctx, spec->dtype, spec->ndim, shape, data) : NULL;
     free(data);

@@ -22,6 +22,7 @@ struct tern_launch_limits text_limits_subgroups(int size)
 {
     struct tern_launch_limits limits = text_limits_full();
     limits.subgroup = size;
+    limits.dot_product = true;
     return limits;
 }
 

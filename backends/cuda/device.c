@@ -135,7 +135,8 @@ static enum tern_status read_facts(struct cuda_device *d)
                                                 .storage16 = true,
                                                 .storage8 = true,
                                                 .vectors = true,
-                                                .subgroup = 32}; /* a warp, of every device so far */
+                                                .subgroup = 32, /* a warp, of every device so far */
+                                                .dot_product = d->capability >= 61};
     if (has_tensor_cores(d)) {
         d->gpu.limits.matrix_subgroup = 32;
         d->gpu.limits.matrix_f16 = true;
@@ -180,6 +181,7 @@ static enum tern_status open_streams(struct cuda_device *d)
 /* An NVRTC that is older than the device makes code for an older one. */
 static void limit_by_compiler(struct cuda_device *d)
 {
+    d->gpu.limits.dot_product = d->gpu.limits.dot_product && d->arch >= 61;
     d->gpu.limits.matrix_f16 = d->gpu.limits.matrix_f16 && d->arch >= 70;
     d->gpu.limits.matrix_bf16 = d->gpu.limits.matrix_bf16 && d->arch >= 80;
     d->gpu.base.caps.fast_dtype = d->gpu.limits.matrix_f16 ? TERN_F16 : TERN_F32;

@@ -45,8 +45,9 @@ extern const struct tern_kernel *const tern_gpu_kernels[];
 /* Sets what all have alike. */
 void tern_gpu_open(struct tern_gpu *gpu, struct tern_context *ctx, const char *name);
 /* limits.c: lowers the limits that the backend has found by what the environment variable TERN_GPU_LIMITS says, so that one device
- * stands for weaker ones: "group=64,shared=16K,buffer=32M,host=1M,storage16=no,storage8=no,subgroups=no,matrix=no"; host: of the host's
- * memory for weights. Called once, when all facts are known. An unknown name or a value above what the device has is TERN_E_INVALID. */
+ * stands for weaker ones: "group=64,shared=16K,buffer=32M,host=1M,storage16=no,storage8=no,subgroups=no,matrix=no,dot=no"; host: of the
+ * host's memory for weights. Called once, when all facts are known. An unknown name or a value above what the device has is TERN_E_INVALID.
+ */
 enum tern_status tern_gpu_lower(struct tern_gpu *gpu);
 /* Releases all programs. The backend calls it while its device still works. */
 void tern_gpu_close(struct tern_gpu *gpu);

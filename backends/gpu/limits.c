@@ -10,7 +10,7 @@ static enum tern_status fail(struct tern_gpu *gpu, const char *entry, size_t n)
 {
     return tern_fail(gpu->base.ctx, TERN_E_INVALID,
                      "TERN_GPU_LIMITS: \"%.*s\": expected group=64…%d (a power of two), shared=16K…%zuK, buffer=1M or more, host=1K or "
-                     "more, storage16=no, storage8=no, subgroups=no or matrix=no, with commas between them",
+                     "more, storage16=no, storage8=no, subgroups=no, matrix=no or dot=no, with commas between them",
                      (int)n, entry, gpu->limits.max_group, gpu->limits.shared_bytes >> 10);
 }
 
@@ -47,6 +47,8 @@ static bool apply(struct tern_gpu *gpu, const char *name, size_t name_length, co
         l->subgroup = 0;
     else if (IS("matrix") && no)
         l->matrix_f16 = l->matrix_bf16 = false;
+    else if (IS("dot") && no)
+        l->dot_product = false;
     else
         return false;
 #undef IS

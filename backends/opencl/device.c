@@ -31,8 +31,9 @@ static void describe(const struct tern_device *device, char *out, size_t size)
     char subgroups[32] = "";
     if (d->gpu.limits.subgroup)
         snprintf(subgroups, sizeof(subgroups), ", subgroups of %d", d->gpu.limits.subgroup);
-    snprintf(out, size, "%s, %.1f GiB, driver %s, groups of %d, %zu KiB shared%s%s%s", d->name, (double)d->memory / (1 << 30), d->driver,
+    snprintf(out, size, "%s, %.1f GiB, driver %s, groups of %d, %zu KiB shared%s%s%s%s", d->name, (double)d->memory / (1 << 30), d->driver,
              d->gpu.limits.max_group, d->gpu.limits.shared_bytes >> 10, subgroups, d->fp16 ? ", f16" : "",
+             d->gpu.limits.dot_product ? ", dot products of i8" : "",
              opencl_clblast_there() ? ", CLBlast" : "; not there: CLBlast (libclblast.so.1)");
 }
 
@@ -110,6 +111,16 @@ static int subgroup_of(const struct opencl_device *d, const char *extensions)
     return largest;
 }
 
+/* Words of four int8 are multiplied by cl_khr_integer_dot_product, in OpenCL C 3.0. */
+static bool dot_product_of(const struct opencl_device *d, const char *extensions)
+{
+    enum { DOT_PRODUCT_CAPABILITIES = 0x1073, PACKED = 1 };
+    char version[32] = "";
+    d->cl.clGetDeviceInfo(d->id, CL_DEVICE_VERSION, sizeof(version) - 1, version, NULL);
+    return !strncmp(version, "OpenCL 3", 8) && strstr(extensions, "cl_khr_integer_dot_product") &&
+           number(d, DOT_PRODUCT_CAPABILITIES, sizeof(cl_bitfield)) & PACKED;
+}
+
 static enum tern_status read_facts(struct opencl_device *d)
 {
     char extensions[8192] = "";
@@ -131,7 +142,8 @@ static enum tern_status read_facts(struct opencl_device *d)
                                                 .storage16 = true,
                                                 .storage8 = true,
                                                 .vectors = true,
-                                                .subgroup = subgroup_of(d, extensions)};
+                                                .subgroup = subgroup_of(d, extensions),
+                                                .dot_product = dot_product_of(d, extensions)};
     if (d->gpu.limits.max_group < 64 || d->gpu.limits.shared_bytes < 16384 || !number(d, CL_DEVICE_AVAILABLE, sizeof(cl_bool)) ||
         !number(d, CL_DEVICE_ENDIAN_LITTLE, sizeof(cl_bool)))
         return tern_fail(

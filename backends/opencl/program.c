@@ -5,8 +5,8 @@
 #include "backends/opencl/opencl.h"
 #include "core/context.h"
 
-/* Subgroups are of a later language. */
-static const char *options_of(const struct tern_launch *l) { return l->subgroups ? "-cl-std=CL3.0" : "-cl-std=CL1.2"; }
+/* Subgroups and dot products are of a later language. */
+static const char *options_of(const struct tern_launch *l) { return l->subgroups || l->dot_product ? "-cl-std=CL3.0" : "-cl-std=CL1.2"; }
 
 /* The file of a source's binary; NULL where there is no cache folder. A driver refuses what is not its own, and then it is built. */
 static char *path_of(const struct opencl_device *d, const char *source)

@@ -92,21 +92,33 @@ static enum tern_status find_family(struct vulkan_device *d)
 /* With the features that the texts use, as far as they are there. */
 static enum tern_status make_device(struct vulkan_device *d)
 {
-    static const char *const extensions[] = {VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME, VULKAN_MATRIX_EXTENSION};
+    const char *extensions[3];
+    uint32_t n = 0;
     const float priority = 1;
-    const bool matrix = d->gpu.limits.matrix_f16, sizes = matrix || d->gpu.limits.subgroup;
+    const bool matrix = d->gpu.limits.matrix_f16, sizes = matrix || d->gpu.limits.subgroup, dots = d->gpu.limits.dot_product;
+    VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot = {.sType =
+                                                                  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR,
+                                                              .shaderIntegerDotProduct = VK_TRUE};
     VkPhysicalDeviceSubgroupSizeControlFeaturesEXT control = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT,
+                                                              .pNext = dots ? &dot : NULL,
                                                               .subgroupSizeControl = matrix,
                                                               .computeFullSubgroups = VK_TRUE};
     struct vulkan_matrix_features matrices = {.sType = (VkStructureType)VULKAN_MATRIX_FEATURES_TYPE, .pNext = &control, .matrix = VK_TRUE};
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
                                             .pNext = matrix  ? (void *)&matrices
                                                      : sizes ? (void *)&control
+                                                     : dots  ? (void *)&dot
                                                              : NULL,
                                             .storageBuffer8BitAccess = d->gpu.limits.storage8,
                                             .shaderFloat16 = matrix,
                                             .vulkanMemoryModel = matrix,
                                             .timelineSemaphore = VK_TRUE};
+    if (sizes)
+        extensions[n++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
+    if (matrix)
+        extensions[n++] = VULKAN_MATRIX_EXTENSION;
+    if (dots)
+        extensions[n++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
     const VkPhysicalDeviceVulkan11Features v11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
                                                   .pNext = &v12,
                                                   .storageBuffer16BitAccess = d->gpu.limits.storage16};
@@ -116,7 +128,7 @@ static enum tern_status make_device(struct vulkan_device *d)
                                      .pNext = &v11,
                                      .queueCreateInfoCount = 1,
                                      .pQueueCreateInfos = &queue,
-                                     .enabledExtensionCount = (uint32_t)sizes + (uint32_t)matrix,
+                                     .enabledExtensionCount = n,
                                      .ppEnabledExtensionNames = extensions};
     VkResult result = d->vk.vkCreateDevice(d->physical, &info, NULL, &d->device);
     if (result) {
@@ -137,7 +149,7 @@ static enum tern_status open_device(struct vulkan_device *d, int ordinal)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     if (vulkan_load(ctx, &d->vk) || make_instance(d) || find_device(d, ordinal) || vulkan_read_facts(d) || find_family(d) ||
-        make_device(d) || vulkan_programs_open(d) || vulkan_probe_matrix(d))
+        make_device(d) || vulkan_programs_open(d) || vulkan_probe_matrix(d) || vulkan_probe_dot_product(d))
         return tern_error_status(ctx);
     d->gpu.base.caps.fast_dtype = d->gpu.limits.matrix_f16 ? TERN_F16 : TERN_F32;
     return vulkan_queue_open(d);

@@ -64,6 +64,7 @@ static void read_features(struct vulkan_device *d)
     d->float16 = v12.shaderFloat16;
     d->int8 = v12.shaderInt8;
     vulkan_read_matrix(d, v12.vulkanMemoryModel);
+    vulkan_read_dot_product(d);
 }
 
 /* Texts exchange values within subgroups where groups can be made of whole ones. */
@@ -163,6 +164,7 @@ void vulkan_describe(const struct tern_device *device, char *out, size_t size)
                     {"exchange in subgroups", d->gpu.limits.subgroup > 0},
                     {"NaN kept", d->keeps_nan},
                     {"denormals kept", d->keeps_denormals},
+                    {"dot products of i8", d->gpu.limits.dot_product},
                     {"cooperative matrix", d->matrix}};
     if (!size)
         return;

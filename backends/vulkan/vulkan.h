@@ -188,6 +188,9 @@ bool vulkan_has_extension(const struct vulkan_device *d, const char *name);
 /* matrix.c: whether the device has cooperative matrices for the texts; then, when it is open, whether GLSL's compiler knows them. */
 void vulkan_read_matrix(struct vulkan_device *d, bool memory_model);
 enum tern_status vulkan_probe_matrix(struct vulkan_device *d);
+/* dot.c: the same of dot products of int8. */
+void vulkan_read_dot_product(struct vulkan_device *d);
+enum tern_status vulkan_probe_dot_product(struct vulkan_device *d);
 void vulkan_describe(const struct tern_device *device, char *out, size_t size);
 
 /* blocks.c. A piece of at least `size` bytes, aligned for bindings; NULL with the error recorded, but where `full` is given and there is no

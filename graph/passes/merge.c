@@ -12,6 +12,7 @@
 
 struct merging {
     struct tern_again again; /* first */
+    const char *quantize;    /* which weights become int8; NULL: none */
     int *leader;             /* by node of the old graph: the first node of its group; -1: in none */
     int64_t *start;          /* by node in a group: its first column of the merged result */
     tern_tensor **merged;    /* by leader */
@@ -33,12 +34,18 @@ static bool may_merge(const struct tern_graph *g, const struct tern_node *n)
 
 static size_t result_bytes(const struct tern_node *n) { return (size_t)tern_meta_numel(&n->desc.out) * tern_dtype_size(n->desc.out.dtype); }
 
-static bool go_together(const struct tern_graph *g, int a, int b)
+static bool is_quantised(const struct merging *m, const struct tern_node *n)
 {
+    return m->quantize && tern_quantize_names(m->quantize, m->again.from->values[n->in[1]].name);
+}
+
+static bool go_together(const struct merging *m, int a, int b)
+{
+    const struct tern_graph *g = m->again.from;
     const struct tern_node *p = &g->nodes[a], *q = &g->nodes[b];
     bool near = b - a <= NEAR || (result_bytes(p) <= SMALL_RESULT && result_bytes(q) <= SMALL_RESULT);
     return near && p->in[0] == q->in[0] && (p->in[2] >= 0) == (q->in[2] >= 0) &&
-           g->values[p->in[1]].meta.dtype == g->values[q->in[1]].meta.dtype;
+           g->values[p->in[1]].meta.dtype == g->values[q->in[1]].meta.dtype && is_quantised(m, p) == is_quantised(m, q);
 }
 
 /* Greedy: the first that is in no group yet leads one. Returns whether there is any. */
@@ -54,7 +61,7 @@ static bool choose(struct merging *m)
             continue;
         int64_t columns = g->nodes[i].desc.in[1].shape[0];
         for (int k = i + 1; k < g->n_nodes && members < TERN_MAX_INPUTS; k++)
-            if (m->leader[k] < 0 && may_merge(g, &g->nodes[k]) && go_together(g, i, k)) {
+            if (m->leader[k] < 0 && may_merge(g, &g->nodes[k]) && go_together(m, i, k)) {
                 m->leader[k] = i;
                 m->start[k] = columns;
                 columns += g->nodes[k].desc.in[1].shape[0];
@@ -99,7 +106,7 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     if (!g->ctx->device->caps.merges || params->resident) /* weights that are read for every run are not prepared */
         return TERN_OK;
     tern_graph_count_uses(g);
-    struct merging m = {.again = {.node = record}};
+    struct merging m = {.again = {.node = record}, .quantize = params->quantize};
     enum tern_status st = tern_again_begin(&m.again, g);
     m.leader = tern_calloc(g->ctx, n, sizeof(*m.leader));
     m.start = tern_calloc(g->ctx, n, sizeof(*m.start));

@@ -142,7 +142,7 @@ struct tern_weights *tern_pipeline_with_loras(struct tern_pipeline *p, struct te
     {                                                                                                                  \
         if (*m && !tern_failed(p->ctx)) {                                                                              \
             struct tern_##kind *former = p->field;                                                                     \
-            tern_pipeline_unbind(p, former->weights);                                                                  \
+            tern_pipeline_rebind(p, former->weights, (*m)->weights);                                                   \
             p->field = *m;                                                                                             \
             *m = former;                                                                                               \
             tern_weights_unref(&p->field##_part.weights);                                                              \

@@ -120,6 +120,9 @@ size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage
 size_t tern_pipeline_making(const struct tern_pipeline *p);
 /* Drops the bindings of a set of weights; their plans stay. */
 void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *weights);
+/* Other weights in the place of those. Where plans prepare some (GPUs), and memory has no limit, a binding is made anew at once, with what
+ * was prepared of weights that stay; else, and where that fails, it is dropped. */
+void tern_pipeline_rebind(struct tern_pipeline *p, const struct tern_weights *former, struct tern_weights *weights);
 /* A plan that will not be used, if it is there; all of them. */
 void tern_pipeline_drop_plan(struct tern_pipeline *p, const struct tern_stage *stage);
 void tern_pipeline_drop_plans(struct tern_pipeline *p);

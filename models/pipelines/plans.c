@@ -1,6 +1,7 @@
 /* The plans of a pipeline's components: made once for each size, bound to the weights that the component has now. */
 #include <string.h>
 
+#include "core/context.h"
 #include "graph/plan.h"
 #include "models/pipelines/pipeline.h"
 
@@ -144,6 +145,22 @@ void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *we
     for (int i = 0; i < TERN_MAX_PLANNED; i++)
         if (p->planned[i].weights == weights)
             unbind(&p->planned[i]);
+}
+
+void tern_pipeline_rebind(struct tern_pipeline *p, const struct tern_weights *former, struct tern_weights *weights)
+{
+    for (int i = 0; i < TERN_MAX_PLANNED; i++) {
+        struct tern_planned *e = &p->planned[i];
+        if (e->weights != former)
+            continue;
+        const bool keeps = e->binding && !e->binding->beside && !p->ctx->device->caps.host_memory && !p->ctx->params.budget;
+        struct tern_binding *b = keeps && !tern_failed(p->ctx) ? tern_plan_bind_anew(e->plan, weights, e->binding) : NULL;
+        unbind(e);
+        e->binding = b;
+        e->weights = b ? tern_weights_ref(weights) : NULL;
+        if (keeps && !b) /* who binds it next will say why */
+            tern_error_clear(p->ctx);
+    }
 }
 
 void tern_pipeline_drop_plan(struct tern_pipeline *p, const struct tern_stage *stage)

@@ -30,6 +30,8 @@ typedef unsigned int uint;
 #define UINT4 uint4
 #define MAKE_UINT4(a, b, c, d) make_uint4(a, b, c, d)
 
+#define DOT_WORDS(a, b) __dp4a(INT(a), INT(b), 0)
+
 #define SCHAR signed char
 #define UCHAR unsigned char
 #define USHORT unsigned short

@@ -240,6 +240,24 @@ FN float tern_pow_scalar(float x, float exponent)
     return tern_pow(x, exponent);
 }
 
+/* x / y rounded to nearest, which the own division of GLSL and OpenCL need not be. */
+FN float tern_quotient(float x, float y)
+{
+    EXACT float q = x / y;
+    EXACT float rest = FMA(-q, y, x);
+    EXACT float better = q + rest / y;
+    return (AS_UINT(better) & 0x7fffffffu) < 0x7f800000u ? better : q;
+}
+
+/* int8 by the rules of ops/quantize.c. */
+FN float tern_quantize(float x, float scale)
+{
+    float q = tern_quotient(x, scale);
+    if (!(scale > 0.0f) || IS_NAN(scale) || IS_NAN(q))
+        return 0.0f;
+    return q > 127.0f ? 127.0f : q < -127.0f ? -127.0f : ROUND(q);
+}
+
 /* The same for integers of at most 32 bits; sums and products wrap. */
 FN int tern_wrap(uint x) { return INT(x); }
 FN int terni_neg(int x) { return tern_wrap(0u - UINT(x)); }

@@ -7,6 +7,12 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
+#ifdef DOT_PRODUCT /* glslang has a word for it of its own only since 2024: OpSDot of four bytes in a word, which is format 0 */
+#extension GL_EXT_spirv_intrinsics : require
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [ 6018, 6019 ],
+                  id = 4450) int tern_dot_of_words(uint a, uint b, spirv_literal int format);
+#define DOT_WORDS(a, b) tern_dot_of_words(a, b, 0)
+#endif
 #ifdef MATRIX /* f16 alone */
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require

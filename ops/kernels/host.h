@@ -65,6 +65,15 @@ FN float shuffle_float(struct tern_host_item *item, float v, int mask, int line)
 #define UINT4 uint4
 #define MAKE_UINT4(a, b, c, d) ((uint4){a, b, c, d})
 
+#define DOT_WORDS(a, b) dot_words(a, b)
+FN int dot_words(uint a, uint b)
+{
+    int8_t left[4], right[4];
+    memcpy(left, &a, 4);
+    memcpy(right, &b, 4);
+    return left[0] * right[0] + left[1] * right[1] + left[2] * right[2] + left[3] * right[3];
+}
+
 #define SCHAR int8_t
 #define UCHAR uint8_t
 #define USHORT uint16_t

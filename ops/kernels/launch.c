@@ -104,6 +104,13 @@ void tern_launch_subgroups(struct tern_launch_maker *m)
         tern_launch_define(m, "SUBGROUP %d", n);
 }
 
+void tern_launch_dot_product(struct tern_launch_maker *m)
+{
+    m->l->dot_product = m->limits->dot_product;
+    if (m->l->dot_product)
+        tern_launch_define(m, "DOT_PRODUCT 1");
+}
+
 /* Sizes of 2^30 and more do not fit indices of 32 bits with room for sums. */
 static bool fits(const struct tern_meta *m)
 {

@@ -25,6 +25,8 @@ TERN_PARAMS_STRUCT(reduce, TERN_PARAMS_REDUCE)
 TERN_PARAMS_STRUCT(matmul, TERN_PARAMS_MATMUL)
 TERN_PARAMS_STRUCT(split_sum, TERN_PARAMS_SPLIT_SUM)
 TERN_PARAMS_STRUCT(conv2d, TERN_PARAMS_CONV2D)
+TERN_PARAMS_STRUCT(quantize_pack, TERN_PARAMS_QUANTIZE_PACK)
+TERN_PARAMS_STRUCT(quantized_product, TERN_PARAMS_QUANTIZED_PRODUCT)
 TERN_PARAMS_STRUCT(rows, TERN_PARAMS_ROWS)
 TERN_PARAMS_STRUCT(group_norm, TERN_PARAMS_GROUP_NORM)
 TERN_PARAMS_STRUCT(sdpa, TERN_PARAMS_SDPA)
@@ -42,6 +44,8 @@ union tern_launch_params {
     struct tern_params_matmul matmul;
     struct tern_params_split_sum split_sum;
     struct tern_params_conv2d conv2d;
+    struct tern_params_quantize_pack quantize_pack;
+    struct tern_params_quantized_product quantized_product;
     struct tern_params_rows rows;
     struct tern_params_group_norm group_norm;
     struct tern_params_sdpa sdpa;
@@ -64,6 +68,7 @@ struct tern_launch_limits {
     /* Matrix units that multiply 16 x 16 x 16 of a kind and sum in f32, for a subgroup of that many items (0: none). They want storage16. */
     int matrix_subgroup;
     bool matrix_f16, matrix_bf16;
+    bool dot_product; /* an instruction for four products of int8 */
 };
 
 /* What a slot of a kernel is bound to: an input by its index, or one of these. */
@@ -76,6 +81,7 @@ struct tern_launch {
     int group_size[2], groups[3];
     bool subgroups;      /* a group is made of whole subgroups of limits->subgroup items */
     int matrix_subgroup; /* items that subgroups have to have, for matrix units; 0: none are used */
+    bool dot_product;    /* the text uses them */
     int n_slots;
     struct {
         int what;     /* input, TERN_SLOT_OUT or TERN_SLOT_WORKSPACE */

@@ -1,7 +1,7 @@
 /* Launches of conv2d and conv_transpose2d. */
 #include "ops/kernels/launch_internal.h"
 
-static struct tern_params_conv2d params_of(const struct tern_op_desc *d)
+struct tern_params_conv2d tern_conv_params(const struct tern_op_desc *d, int bias)
 {
     const struct tern_meta *x = &d->in[0], *w = &d->in[1], *y = &d->out;
     bool transposed = d->op == TERN_OP_conv_transpose2d;
@@ -39,12 +39,12 @@ static struct tern_params_conv2d params_of(const struct tern_op_desc *d)
         .y_c = (int32_t)y->stride[1],
         .y_h = (int32_t)y->stride[2],
         .y_w = (int32_t)y->stride[3],
-        .bias_n = d->present[2] ? (int32_t)d->in[2].stride[0] : 0,
+        .bias_n = d->present[bias] ? (int32_t)d->in[bias].stride[0] : 0,
     };
 }
 
 /* Positions along a direction, and the steps to them, that 32 bits hold. */
-static bool fits(const struct tern_op_desc *d, const struct tern_params_conv2d *p)
+bool tern_conv_fits(const struct tern_op_desc *d, const struct tern_params_conv2d *p)
 {
     int64_t h = ((int64_t)p->out_h + p->in_h) * p->stride_h + p->padding_h + (int64_t)p->kernel_h * p->dilation_h;
     int64_t w = ((int64_t)p->out_w + p->in_w) * p->stride_w + p->padding_w + (int64_t)p->kernel_w * p->dilation_w;
@@ -122,9 +122,9 @@ bool tern_launch_conv(struct tern_launch_maker *m)
     const struct tern_op_desc *d = m->d;
     if (d->op != TERN_OP_conv2d && d->op != TERN_OP_conv_transpose2d)
         return false;
-    struct tern_params_conv2d p = params_of(d);
+    struct tern_params_conv2d p = tern_conv_params(d, 2);
     int64_t pixels = (int64_t)p.batch * p.out_h * p.out_w;
-    if (!fits(d, &p)) {
+    if (!tern_conv_fits(d, &p)) {
         m->failed = true;
         return true;
     }

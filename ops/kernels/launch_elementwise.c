@@ -116,7 +116,7 @@ bool tern_launch_elementwise(struct tern_launch_maker *m)
     char expression[EXPRESSION];
     struct tern_loop loop;
     bool integer;
-    if (!tern_op_is_elementwise(d->op) && d->op != TERN_OP_cast)
+    if (!tern_op_is_elementwise(d->op) && d->op != TERN_OP_cast && d->op != TERN_OP_quantize)
         return false;
     if (!dtype_fits(d->op, d->in[n_own - 1].dtype, d->out.dtype, &integer) || (integer && d->n_post)) {
         m->failed = true;
@@ -129,6 +129,10 @@ bool tern_launch_elementwise(struct tern_launch_maker *m)
             input[n_in++] = (int)d->post[i].input;
     for (int i = 0; i < n_in; i++)
         tern_broadcast_strides(&d->in[input[i]], &d->out, stride[i]);
+    if (d->op == TERN_OP_quantize) { /* a scale for each index of the first dimension */
+        memset(stride[1], 0, sizeof(stride[1]));
+        stride[1][0] = d->in[1].stride[0];
+    }
     memcpy(stride[n_in], d->out.stride, sizeof(stride[0]));
     if (!n)
         return true;

@@ -71,6 +71,37 @@ int tern_matrix_parts(const struct tern_launch_maker *m, const struct tern_matri
 void tern_matrix_sum_parts(struct tern_launch_maker *m, int parts, int64_t rows, int64_t cols, int64_t y_m, int64_t y_n, int channel);
 /* A slot that is read, or the output, by eight elements of 16 bits. */
 void tern_launch_read8(struct tern_launch_maker *m, const char *name, int what);
+/* Lets the text multiply int8 by an instruction for it (DOT_PRODUCT), where the device has one. */
+void tern_launch_dot_product(struct tern_launch_maker *m);
+/* Items for rows of that many elements. */
+int tern_launch_row_items(const struct tern_launch_maker *m, int64_t cols);
+/* A launch of reduce.cl, "SUM", "MEAN", "AMAX", "ARGMAX" or "MOST", of an input; its output, `y`, is the next slot. Strides of rows are
+ * those of the input and of the output. */
+void tern_launch_reduction(struct tern_launch_maker *m, const char *how, int input, const struct tern_loop *rows,
+                           const struct tern_loop *cols);
+/* Of convolutions of any kind; launch_conv.c. bias: the input; and whether 32 bits hold all positions. */
+struct tern_params_conv2d tern_conv_params(const struct tern_op_desc *d, int bias);
+bool tern_conv_fits(const struct tern_op_desc *d, const struct tern_params_conv2d *p);
+
+/* int8, launch_quantize.c. What becomes words of int8: input 0 or 1 as slices of which each has a scale. Sizes and strides as in the
+ * parameters of quantize_pack, `deep` and `parts` apart. */
+struct tern_quantize_view {
+    int input;
+    bool whole; /* slices are pictures; else pixels */
+    int64_t n, h, w, groups, channels, x_n, x_h, x_w, x_c;
+};
+/* Where parts of the workspace begin, in bytes. */
+struct tern_quantize_room {
+    size_t factors, mosts, words;
+};
+/* Bytes of a group's channels, filled up. */
+static inline int64_t tern_quantize_deep(int64_t channels) { return (channels + 15) / 16 * 16; }
+/* What comes into a product: factors of its slices, and words. */
+void tern_quantize_input(struct tern_launch_maker *m, const struct tern_quantize_view *v, const struct tern_quantize_room *room);
+/* A weight: words; of floats the scales of its slices, too, in the place of factors. */
+void tern_quantize_weight(struct tern_launch_maker *m, const struct tern_quantize_view *v, const struct tern_quantize_room *room);
+/* Parts in which the largest |value| of a slice is looked for; 0: the launch that makes the words finds it. */
+int tern_quantize_parts(const struct tern_launch_maker *m, const struct tern_quantize_view *v);
 /* Fails the launch. */
 void tern_launch_refuse(struct tern_launch_maker *m);
 
@@ -82,7 +113,7 @@ bool tern_post_call(const struct tern_post *p, const char *value, const char *op
 static inline int tern_ceil_div(int64_t a, int64_t b) { return (int)((a + b - 1) / b); }
 
 #define TERN_LAUNCH_FAMILIES(F) \
-    F(elementwise) F(copy) F(reduce) F(matmul) F(conv) F(rows) F(group_norm) F(sdpa) F(lookup) F(picture) F(fill)
+    F(elementwise) F(copy) F(reduce) F(matmul) F(conv) F(quantize) F(quantized) F(rows) F(group_norm) F(sdpa) F(lookup) F(picture) F(fill)
 #define DECLARE(family) bool tern_launch_##family(struct tern_launch_maker *m);
 /* False when the op is of another family; m->failed when it is of this one and cannot be run. */
 TERN_LAUNCH_FAMILIES(DECLARE)

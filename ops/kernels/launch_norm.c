@@ -3,8 +3,7 @@
 
 #include "ops/kernels/launch_internal.h"
 
-/* Items for rows of that many elements. */
-static int row_items(const struct tern_launch_maker *m, int64_t cols)
+int tern_launch_row_items(const struct tern_launch_maker *m, int64_t cols)
 {
     int items = m->limits->subgroup > 32 ? m->limits->subgroup : 32;
     while (items < m->limits->max_group && items < 256 && items * 4 < cols)
@@ -91,7 +90,7 @@ bool tern_launch_rows(struct tern_launch_maker *m)
     }
     for (int i = 0; i < n; i++)
         cols *= x->shape[first + i];
-    struct tern_launch *l = tern_launch_begin(m, softmax ? "softmax" : "norm", sizeof(p), row_items(m, cols), 1);
+    struct tern_launch *l = tern_launch_begin(m, softmax ? "softmax" : "norm", sizeof(p), tern_launch_row_items(m, cols), 1);
     l->params.rows = p;
     tern_launch_read(m, "x", 0);
     if (!softmax)

@@ -9,18 +9,17 @@ struct parts {
     int n_rows, n_cols;
     int64_t row[TERN_MAX_DIMS], row_stride[2][TERN_MAX_DIMS]; /* of x, then of the output */
     int64_t col[TERN_MAX_DIMS], col_stride[1][TERN_MAX_DIMS];
-    int64_t rows, cols;
+    int64_t rows;
 };
 
 static struct parts part(const struct tern_op_desc *d, const int64_t *dims, int64_t n, bool keepdim)
 {
     const struct tern_meta *x = &d->in[0];
-    struct parts p = {.rows = 1, .cols = 1};
+    struct parts p = {.rows = 1};
     for (int i = 0; i < x->ndim; i++) {
         if (p.n_cols < n && dims[p.n_cols] == i) {
             p.col_stride[0][p.n_cols] = x->stride[i];
             p.col[p.n_cols++] = x->shape[i];
-            p.cols *= x->shape[i];
         } else {
             p.row_stride[0][p.n_rows] = x->stride[i];
             p.row_stride[1][p.n_rows] = d->out.stride[keepdim ? i : p.n_rows];
@@ -38,6 +37,37 @@ static int lanes_of(int64_t cols, int items)
     while (lanes < items && lanes < cols / 4)
         lanes *= 2;
     return lanes;
+}
+
+void tern_launch_reduction(struct tern_launch_maker *m, const char *how, int input, const struct tern_loop *rows,
+                           const struct tern_loop *cols)
+{
+    int64_t n_rows = 1, n_cols = 1;
+    for (int i = 0; i < rows->ndim; i++)
+        n_rows *= rows->shape[i];
+    for (int i = 0; i < cols->ndim; i++)
+        n_cols *= cols->shape[i];
+    const bool integer = !tern_dtype_is_float(m->d->in[input].dtype);
+    int items = m->limits->max_group < ITEMS ? m->limits->max_group : ITEMS, lanes = lanes_of(n_cols, items);
+    struct tern_launch *l = tern_launch_begin(m, "reduce", sizeof(l->params.reduce), items, 1);
+    struct tern_params_reduce *q = &l->params.reduce;
+    tern_launch_read(m, "x", input);
+    tern_launch_define(m, "REDUCE_%s 1", how);
+    tern_launch_define(m, "LANES %d", lanes);
+    tern_launch_define(m, "ROW_NDIM %d", rows->ndim);
+    tern_launch_define(m, "COL_NDIM %d", cols->ndim);
+    tern_launch_define(m, "VALUE %s", integer ? "int" : "float");
+    if (integer)
+        tern_launch_define(m, "INTEGER 1");
+    tern_launch_subgroups(m);
+    q->rows = (int32_t)n_rows;
+    q->cols = (int32_t)n_cols;
+    memcpy(q->row_shape, rows->shape, sizeof(q->row_shape));
+    memcpy(q->x_row, rows->stride[0], sizeof(q->x_row));
+    memcpy(q->y_row, rows->stride[1], sizeof(q->y_row));
+    memcpy(q->col_shape, cols->shape, sizeof(q->col_shape));
+    memcpy(q->x_col, cols->stride[0], sizeof(q->x_col));
+    tern_launch_items(m, n_rows, items / lanes);
 }
 
 bool tern_launch_reduce(struct tern_launch_maker *m)
@@ -61,26 +91,7 @@ bool tern_launch_reduce(struct tern_launch_maker *m)
         m->failed = true;
         return true;
     }
-    int items = m->limits->max_group < ITEMS ? m->limits->max_group : ITEMS, lanes = lanes_of(p.cols, items);
-    struct tern_launch *l = tern_launch_begin(m, "reduce", sizeof(l->params.reduce), items, 1);
-    struct tern_params_reduce *q = &l->params.reduce;
-    tern_launch_read(m, "x", 0);
+    tern_launch_reduction(m, d->op == TERN_OP_sum ? "SUM" : d->op == TERN_OP_mean ? "MEAN" : place ? "ARGMAX" : "AMAX", 0, &rows, &cols);
     tern_launch_write(m, "y", TERN_SLOT_OUT);
-    tern_launch_define(m, "REDUCE_%s 1", d->op == TERN_OP_sum ? "SUM" : d->op == TERN_OP_mean ? "MEAN" : place ? "ARGMAX" : "AMAX");
-    tern_launch_define(m, "LANES %d", lanes);
-    tern_launch_define(m, "ROW_NDIM %d", rows.ndim);
-    tern_launch_define(m, "COL_NDIM %d", cols.ndim);
-    tern_launch_define(m, "VALUE %s", integer ? "int" : "float");
-    if (integer)
-        tern_launch_define(m, "INTEGER 1");
-    tern_launch_subgroups(m);
-    q->rows = (int32_t)p.rows;
-    q->cols = (int32_t)p.cols;
-    memcpy(q->row_shape, rows.shape, sizeof(q->row_shape));
-    memcpy(q->x_row, rows.stride[0], sizeof(q->x_row));
-    memcpy(q->y_row, rows.stride[1], sizeof(q->y_row));
-    memcpy(q->col_shape, cols.shape, sizeof(q->col_shape));
-    memcpy(q->x_col, cols.stride[0], sizeof(q->x_col));
-    tern_launch_items(m, p.rows, items / lanes);
     return true;
 }

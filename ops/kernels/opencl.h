@@ -1,10 +1,13 @@
 /* What is OpenCL C 1.2 in a kernel text: the language part of portable.h. Needs no extension: f16 is storage only, and
- * vload_half and vstore_half are part of the core. Only subgroups want extensions, and OpenCL C 3.0. */
+ * vload_half and vstore_half are part of the core. Only subgroups and dot products want extensions, and OpenCL C 3.0. */
 #ifdef SUBGROUP
 #pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
 #define SUBGROUP_SIZED __attribute__((intel_reqd_sub_group_size(SUBGROUP)))
 #else
 #define SUBGROUP_SIZED
+#endif
+#ifdef DOT_PRODUCT
+#pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable
 #endif
 #define FN inline static
 #define UNROLL _Pragma("unroll")
@@ -31,6 +34,9 @@
 #define MAKE_INT2(a, b) ((int2)(a, b))
 #define UINT2 uint2
 #define MAKE_UINT2(a, b) ((uint2)(a, b))
+#define UINT4 uint4
+#define MAKE_UINT4(a, b, c, d) ((uint4)(a, b, c, d))
+#define DOT_WORDS(a, b) dot_4x8packed_ss_int(a, b)
 
 #define SCHAR char
 #define UCHAR uchar

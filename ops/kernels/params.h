@@ -43,6 +43,15 @@
     I(outputs) I(groups) I(in_h) I(in_w) I(out_h) I(out_w) I(kernel_h) I(kernel_w) I(stride_h) I(stride_w) I(padding_h) I(padding_w) \
         I(dilation_h) I(dilation_w) I(x_n) I(x_c) I(x_h) I(x_w) I(w_o) I(w_c) I(w_h) I(w_w) I(y_n) I(y_c) I(y_h) I(y_w) I(bias_n)
 
+/* x as slices of pixels, h w of them in a picture, of groups of channels; parts: of what was found of a slice before. */
+#define TERN_PARAMS_QUANTIZE_PACK(I, IV, U, F, FV) \
+    I(slices)                                      \
+    I(pixels)                                      \
+    I(h) I(w) I(groups) I(channels) I(deep) I(parts) I(chunks) I(x_n) I(x_c) I(x_h) I(x_w) I(scale_n)
+
+/* A convolution, or a linear layer as one of 1 x 1: strides of x and w in bytes; channels: filled up to a multiple of 16. */
+#define TERN_PARAMS_QUANTIZED_PRODUCT(I, IV, U, F, FV) TERN_PARAMS_CONV2D(I, IV, U, F, FV) I(scale_n)
+
 /* rows: kept dimensions; cols: the elements of one row, x_step and y_step apart. */
 #define TERN_PARAMS_ROWS(I, IV, U, F, FV)                                                                                    \
     I(rows) I(cols) IV(row_shape, TERN_LOOP_DIMS) IV(x_row, TERN_LOOP_DIMS) IV(y_row, TERN_LOOP_DIMS) I(x_step) I(y_step)    \

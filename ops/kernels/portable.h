@@ -172,6 +172,9 @@ FN VEC4 tern_bf16_of_words(UINT2 w)
 #define BITS_F16X8(v) tern_f16_of_f32(v)
 #define BITS_BF16X8(v) tern_bf16_of_f32(v)
 
+/* Sixteen int8, four to a word, the first in its low bits, for LOAD16; offset and index are multiples of 16. */
+#define STORAGE_I8X16 UINT4
+
 /* ---- what texts call: i counts elements from where the argument begins in its buffer ---- */
 
 #define LOAD(b, i) PASTE(LOAD_, DTYPE_##b)(b, (i) + b##_offset)
@@ -181,6 +184,7 @@ FN VEC4 tern_bf16_of_words(UINT2 w)
 #define STOREI(b, i, v) PASTE(STOREI_, DTYPE_##b)(b, (i) + b##_offset, v)
 #define LOAD8(b, i) READ_ELEMENT(b, ((i) + b##_offset) >> 3)
 #define STORE8(b, i, v) WRITE_ELEMENT(b, ((i) + b##_offset) >> 3, v)
+#define LOAD16(b, i) READ_ELEMENT(b, ((i) + b##_offset) >> 4)
 /* Two values as two elements of b in a word; and an element of 16 bits as it is stored. */
 #define WORD_OF(b, v, w) (PASTE(BITS_, DTYPE_##b)(v) | PASTE(BITS_, DTYPE_##b)(w) << 16)
 #define BITS(b, i) UINT(READ_ELEMENT(b, (i) + b##_offset))
@@ -220,12 +224,25 @@ FN VEC4 tern_mul4(VEC4 a, VEC4 b) { return MAKE_VEC4(a.x * b.x, a.y * b.y, a.z *
             sum[at_ + 3 * ((cols) / 4)] = tern_mad4(left_.w, right_[j_], sum[at_ + 3 * ((cols) / 4)]); \
         }                                                                                              \
     }
-/* Four vectors as the columns of a block of a shared array: its rows begin at `at` and lie `pitch` apart. */
-#define STORE_COLUMNS(array, at, pitch, v0, v1, v2, v3)                    \
-    array[at] = MAKE_VEC4((v0).x, (v1).x, (v2).x, (v3).x);                 \
-    array[(at) + (pitch)] = MAKE_VEC4((v0).y, (v1).y, (v2).y, (v3).y);     \
-    array[(at) + 2 * (pitch)] = MAKE_VEC4((v0).z, (v1).z, (v2).z, (v3).z); \
-    array[(at) + 3 * (pitch)] = MAKE_VEC4((v0).w, (v1).w, (v2).w, (v3).w)
+/* Four vectors as the columns of a block of a shared array of vectors that MAKE makes: its rows begin at `at` and lie `pitch` apart. */
+#define STORE_COLUMNS_BY(MAKE, array, at, pitch, v0, v1, v2, v3)      \
+    array[at] = MAKE((v0).x, (v1).x, (v2).x, (v3).x);                 \
+    array[(at) + (pitch)] = MAKE((v0).y, (v1).y, (v2).y, (v3).y);     \
+    array[(at) + 2 * (pitch)] = MAKE((v0).z, (v1).z, (v2).z, (v3).z); \
+    array[(at) + 3 * (pitch)] = MAKE((v0).w, (v1).w, (v2).w, (v3).w)
+#define STORE_COLUMNS(array, at, pitch, v0, v1, v2, v3) STORE_COLUMNS_BY(MAKE_VEC4, array, at, pitch, v0, v1, v2, v3)
+
+/* ---- int8 ---- */
+
+/* Four products of int8, summed: the bytes of two words. DOT_PRODUCT (defined by the host): the device has an instruction for it. */
+#ifdef DOT_PRODUCT
+#define DOT4(a, b) DOT_WORDS(a, b)
+#else
+#define BYTE_(word, shift) (INT((word) << (shift)) >> 24)
+#define DOT4(a, b) (BYTE_(a, 24) * BYTE_(b, 24) + BYTE_(a, 16) * BYTE_(b, 16) + BYTE_(a, 8) * BYTE_(b, 8) + BYTE_(a, 0) * BYTE_(b, 0))
+#endif
+/* The larger of two |values|: NaN wins. */
+#define MOST(a, b) ((a) > (b) || IS_NAN(a) ? (a) : (b))
 
 /* For each dimension d of the batch, the last one first: `index` is where number `number` of the batch lies along it. Host: BATCH_NDIM. */
 #define EACH_BATCH_DIM(number, steps)                            \

@@ -1,6 +1,6 @@
-/* Sum, mean, largest value and its place over some dimensions. Each output is made by LANES items of a group, which go
+/* Sum, mean, largest value and its place, largest |value| (divided by 127 with SCALE) over some dimensions. Each output is made by LANES items of a group, which go
  * over its elements together; a group makes GROUP_SIZE_X / LANES outputs.
- * Host: REDUCE_SUM, REDUCE_MEAN, REDUCE_AMAX or REDUCE_ARGMAX; LANES a power of two; ROW_NDIM and COL_NDIM 1..6; VALUE float,
+ * Host: REDUCE_SUM, REDUCE_MEAN, REDUCE_AMAX, REDUCE_ARGMAX or REDUCE_MOST; LANES a power of two; ROW_NDIM and COL_NDIM 1..6; VALUE float,
  * or int with INTEGER defined. */
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) WRITE(1, y)
 #define KERNEL_PARAMS TERN_PARAMS_REDUCE
@@ -56,6 +56,11 @@
         rest = b_rest;                                                                                                         \
     }
 #define ELEMENT_REST j
+#elif defined(REDUCE_MOST)
+#define FIRST ZERO
+#define FIRST_REST ZERO
+#define COMBINE(value, rest, b, b_rest) value = MOST(ABS(b), value);
+#define ELEMENT_REST ZERO
 #else
 #define FIRST LEAST
 #define FIRST_REST ZERO
@@ -124,6 +129,8 @@ KERNEL_BEGIN
             value = value / FLOAT(P.cols);
 #endif
             PUT(to, value);
+#elif defined(SCALE)
+            PUT(to, tern_quotient(value, 127.0f));
 #else
             PUT(to, value);
 #endif

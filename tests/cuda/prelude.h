@@ -57,6 +57,12 @@ static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
 
 static inline float __uint_as_float(unsigned u) { return half_float(u); }
 static inline unsigned __float_as_uint(float f) { return half_bits(f); }
+static inline int __dp4a(int a, int b, int sum)
+{
+    for (int shift = 0; shift < 32; shift += 8)
+        sum += (signed char)(a >> shift) * (signed char)(b >> shift);
+    return sum;
+}
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 
 /* PTX instructions that texts write as asm; nvrtc.c puts these calls in their place. */

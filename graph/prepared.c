@@ -1,0 +1,220 @@
+/* What a binding makes once of weights and constants: the nodes of the prepare graph, as far as something needs their results. What only
+ * other such nodes read goes when the last of them has run. */
+#include <string.h>
+
+#include "core/context.h"
+#include "graph/plan.h"
+#include "ops/resident.h"
+
+/* By value: the last node that is run and reads it, -1: none; whether a step needs it; whether the device's copy is this preparation's;
+ * whether it is what it is in the former binding of the plan. */
+struct preparing {
+    struct tern_binding *b;
+    const struct tern_binding *former; /* NULL: none */
+    int *last;
+    bool *kept, *passing, *same;
+};
+
+static bool is_wanted(const struct preparing *p, const struct tern_node *n)
+{
+    return !n->dead && n->prepare && (p->kept[n->out] || p->last[n->out] >= 0);
+}
+
+/* Whether the step reads the value where it is bound, or keeps a packed form of it. */
+static bool keeps(const struct tern_plan *p, const struct tern_step *step, int value)
+{
+    for (int k = 0; k < TERN_MAX_INPUTS; k++)
+        if ((step->in[k].place == TERN_PLACE_BOUND && step->in[k].index == value) ||
+            (step->from[k].place == TERN_PLACE_BOUND && step->from[k].index == value))
+            return true;
+    return step->kernel && step->kernel->pack && p->graph->nodes[step->node].in[step->kernel->pack_input] == value;
+}
+
+static void mark_kept(const struct tern_plan *p, const struct tern_step *step, bool *kept)
+{
+    const struct tern_node *n = &p->graph->nodes[step->node];
+    for (int k = 0; k < TERN_MAX_INPUTS; k++) {
+        const int values[] = {step->in[k].index, step->from[k].index, n->in[k]};
+        for (int i = 0; i < 3; i++)
+            if (values[i] >= 0 && values[i] < p->graph->n_values && keeps(p, step, values[i]))
+                kept[values[i]] = true;
+    }
+}
+
+/* The value of `other`, if there is such a plan, that is the same and that it keeps; -1: none. */
+static int there_already(const struct tern_plan *p, int value, const struct tern_plan *other)
+{
+    const int there = other ? tern_plan_same_prepared(p, value, other) : -1;
+    for (int s = 0; there >= 0 && s < other->n_steps; s++)
+        if (keeps(other, &other->steps[s], there))
+            return there;
+    return -1;
+}
+
+/* Equal weights and constants are the same tensors. */
+static void find_same(struct preparing *p)
+{
+    const struct tern_graph *g = p->former ? p->former->plan->graph : NULL;
+    for (int v = 0; g && v < g->n_values; v++)
+        p->same[v] = p->b->bound[v] && p->b->bound[v] == p->former->bound[v];
+    for (int i = 0; g && i < g->n_nodes; i++) {
+        const struct tern_node *n = &g->nodes[i];
+        bool same = !n->dead && n->prepare;
+        for (int k = 0; same && k < n->desc.n_in; k++)
+            same = n->in[k] < 0 || p->same[n->in[k]];
+        p->same[n->out] = same;
+    }
+}
+
+/* Whether another binding has the value: the former one, or that of the other plan. */
+static bool is_there(const struct preparing *p, const struct tern_plan *plan, int value, const struct tern_plan *other)
+{
+    return p->kept[value] && ((p->same[value] && p->former->bound[value]) || there_already(plan, value, other) >= 0);
+}
+
+static bool find_uses(struct preparing *p, const struct tern_plan *plan, const struct tern_plan *other)
+{
+    const struct tern_graph *g = plan->graph;
+    const size_t n = (size_t)g->n_values + 1;
+    p->last = tern_calloc(g->ctx, n, sizeof(*p->last));
+    p->kept = tern_calloc(g->ctx, n, sizeof(*p->kept));
+    p->passing = tern_calloc(g->ctx, n, sizeof(*p->passing));
+    p->same = tern_calloc(g->ctx, n, sizeof(*p->same));
+    if (!p->last || !p->kept || !p->passing || !p->same)
+        return false;
+    find_same(p);
+    for (int v = 0; v < g->n_values; v++)
+        p->last[v] = -1;
+    for (int s = 0; s < plan->n_steps; s++)
+        mark_kept(plan, &plan->steps[s], p->kept);
+    for (int i = g->n_nodes - 1; i >= 0; i--) {
+        const struct tern_node *node = &g->nodes[i];
+        if (!is_wanted(p, node) || is_there(p, plan, node->out, other))
+            continue;
+        for (int k = 0; k < node->desc.n_in; k++)
+            if (node->in[k] >= 0 && p->last[node->in[k]] < 0)
+                p->last[node->in[k]] = i;
+    }
+    return true;
+}
+
+static void forget(const struct preparing *p, struct tern_context *ctx)
+{
+    tern_free(ctx, p->last);
+    tern_free(ctx, p->kept);
+    tern_free(ctx, p->passing);
+    tern_free(ctx, p->same);
+}
+
+static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
+
+/* Whether the device has a copy of a bound weight that only this preparation makes. */
+static bool is_passing(const struct preparing *p, int value)
+{
+    struct tern_context *ctx = p->b->plan->ctx;
+    if (value < 0 || p->kept[value] || p->b->plan->graph->values[value].kind != TERN_VALUE_WEIGHT)
+        return false;
+    pthread_mutex_lock(&ctx->lock);
+    bool passing = tern_resident_bytes(ctx->device, p->b->bound[value]);
+    pthread_mutex_unlock(&ctx->lock);
+    return passing || p->passing[value];
+}
+
+/* Lets go of what node number i was the last to read. */
+static void let_go(struct preparing *p, int i)
+{
+    const struct tern_node *n = &p->b->plan->graph->nodes[i];
+    for (int k = 0; k < n->desc.n_in; k++) {
+        const int v = n->in[k];
+        if (v < 0 || p->last[v] != i || !p->b->bound[v])
+            continue;
+        if (p->passing[v])
+            tern_resident_drop(p->b->plan->ctx->device, p->b->bound[v]);
+        p->passing[v] = false;
+        if (!p->kept[v] && p->b->plan->graph->values[v].kind == TERN_VALUE_RESULT)
+            tern_tensor_unref(&p->b->bound[v]);
+    }
+}
+
+/* Runs the node on what is bound. */
+static tern_tensor *run(struct preparing *p, const struct tern_node *n)
+{
+    struct tern_context *ctx = p->b->plan->ctx;
+    tern_tensor *in[TERN_MAX_INPUTS] = {NULL};
+    for (int k = 0; k < n->desc.n_in; k++) {
+        in[k] = n->in[k] >= 0 ? p->b->bound[n->in[k]] : NULL;
+        if (n->in[k] >= 0)
+            p->passing[n->in[k]] = is_passing(p, n->in[k]);
+    }
+    tern_scope_begin(ctx);
+    tern_tensor *t = tern_tensor_ref(tern_op_call(ctx, n->desc.op, in, n->desc.n_in, &n->desc.attrs));
+    tern_tensor_make_constant(t);
+    tern_scope_end(ctx, NULL);
+    if (t && memcmp(&t->meta, &n->desc.out, sizeof(t->meta))) { /* steps rely on it */
+        tern_fail(ctx, TERN_E_INTERNAL, "plan: %s is prepared in another order of memory than it was recorded in",
+                  tern_op_get(n->desc.op).name);
+        tern_tensor_unref(&t);
+    }
+    return t;
+}
+
+static enum tern_status run_all(struct preparing *p)
+{
+    struct tern_binding *b = p->b;
+    const struct tern_graph *g = b->plan->graph;
+    const struct tern_plan *other = b->beside ? b->beside->plan : NULL;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tern_node *n = &g->nodes[i];
+        if (!is_wanted(p, n))
+            continue;
+        const bool before = p->same[n->out] && p->former->bound[n->out], there = before || is_there(p, b->plan, n->out, other);
+        b->bound[n->out] = before  ? tern_tensor_ref(p->former->bound[n->out])
+                           : there ? tern_tensor_ref(b->beside->bound[there_already(b->plan, n->out, other)])
+                                   : run(p, n);
+        if (!b->bound[n->out])
+            return tern_error_status(g->ctx);
+        let_go(p, i);
+    }
+    return TERN_OK;
+}
+
+enum tern_status tern_binding_prepare(struct tern_binding *b, const struct tern_binding *former)
+{
+    struct tern_context *ctx = b->plan->ctx;
+    struct preparing p = {.b = b, .former = former};
+    const bool good = find_uses(&p, b->plan, b->beside ? b->beside->plan : NULL);
+    if (good)
+        run_all(&p);
+    for (int v = 0; good && v < b->plan->graph->n_values; v++)
+        if (p.passing[v]) /* an error came in between */
+            tern_resident_drop(ctx->device, b->bound[v]);
+    forget(&p, ctx);
+    return tern_error_status(ctx);
+}
+
+/* The results that stay, and the most that others take meanwhile. */
+size_t tern_plan_prepared_bytes(const struct tern_plan *plan, const struct tern_plan *other)
+{
+    const struct tern_graph *g = plan->graph;
+    struct preparing p = {.b = NULL};
+    size_t kept = 0, now = 0, most = 0;
+    const bool good = find_uses(&p, plan, other);
+    for (int i = 0; good && i < g->n_nodes; i++) {
+        const struct tern_node *n = &g->nodes[i];
+        if (!is_wanted(&p, n) || is_there(&p, plan, n->out, other))
+            continue;
+        if (n->kind != TERN_CALL_VIEW)
+            *(p.kept[n->out] ? &kept : &now) += tern_bound_bytes(plan->ctx->device, bytes_of(&n->desc.out));
+        most = now > most ? now : most;
+        for (int k = 0; k < n->desc.n_in; k++) {
+            const struct tern_value *v = n->in[k] >= 0 ? &g->values[n->in[k]] : NULL;
+            const bool ends = v && v->kind == TERN_VALUE_RESULT && p.last[n->in[k]] == i && !p.kept[n->in[k]];
+            if (ends && g->nodes[v->node].kind != TERN_CALL_VIEW)
+                now -= tern_bound_bytes(plan->ctx->device, bytes_of(&v->meta));
+            if (ends)
+                p.last[n->in[k]] = -1; /* it may be there twice */
+        }
+    }
+    forget(&p, plan->ctx);
+    return kept + most;
+}

@@ -1,0 +1,271 @@
+/* int8 on a device that has its weights made int8 when they are bound: a whole UNet against the CPU's int8, its memory, weights that are
+ * streamed, LoRAs, weaker devices. The argument is the device. Values of the ops themselves: the op table. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/ops.h>
+
+#include "backends/gpu/gpu.h"
+#include "core/context.h"
+#include "damage.h"
+#include "graph/plan.h"
+#include "lora_help.h"
+#include "model_help.h"
+#include "models/pipelines/pipeline.h"
+#include "support.h"
+
+static const char *device;
+
+static struct tern_context *open_device(const char *name)
+{
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.device = name, .threads = 2});
+    if (!ctx) {
+        print_message("%s\n", tern_create_error());
+        skip();
+    }
+    return ctx;
+}
+
+static const struct tern_txt2img_params job = {.prompt = "a red circle", .width = 64, .height = 64, .steps = 2, .seed = 5, .cfg = 1};
+static const struct tern_stage stage = {.component = "unet", .size = {1, 64, 64}};
+
+static struct tern_pipeline *load(struct tern_context *ctx, const char *quantize, enum tern_offload offload)
+{
+    char path[PATH_SIZE];
+    struct tern_pipeline *p =
+        tern_pipeline_load(ctx, model_path("sd1", path), &(struct tern_pipeline_params){.quantize = quantize, .offload = offload});
+    if (!p)
+        fail_msg("%s", tern_error(ctx));
+    return p;
+}
+
+static float *latents(struct tern_context *ctx, struct tern_pipeline *p, int64_t *n)
+{
+    char *text;
+    float *values = lora_latents(ctx, p, &job, n, &text);
+    free(text);
+    return values;
+}
+
+static const struct tern_plan *plan_of(struct tern_context *ctx, struct tern_pipeline *p)
+{
+    const struct tern_plan *plan = tern_pipeline_plan(p, &stage);
+    if (!plan)
+        fail_msg("%s", tern_error(ctx));
+    return plan;
+}
+
+/* Nodes of an op; of those that multiply by int8, whose weight has been made int8 before. */
+static int count(const struct tern_plan *p, enum tern_op op)
+{
+    const struct tern_graph *g = tern_plan_graph(p);
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        n += !g->nodes[i].dead && g->nodes[i].desc.op == op;
+    return n;
+}
+
+static int count_bytes(const struct tern_plan *p)
+{
+    const struct tern_graph *g = tern_plan_graph(p);
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tern_op_desc *d = &g->nodes[i].desc;
+        n += !g->nodes[i].dead && (d->op == TERN_OP_quantized_linear || d->op == TERN_OP_quantized_conv2d) && d->in[1].dtype == TERN_I8;
+    }
+    return n;
+}
+
+/* Every layer, as many launches but one for each layer's rows, one more for each large picture, and what the CPU computes. */
+static void every_layer_of_a_unet(void **state)
+{
+    struct tern_context *ctx = open_device(device), *cpu = open_device("cpu");
+    struct tern_pipeline *floats = load(ctx, NULL, TERN_OFFLOAD_NONE), *bytes = load(ctx, "*", TERN_OFFLOAD_NONE);
+    struct tern_pipeline *expected = load(cpu, "*", TERN_OFFLOAD_NONE), *exact = load(cpu, NULL, TERN_OFFLOAD_NONE);
+    const struct tern_plan *a = plan_of(ctx, floats), *b = plan_of(ctx, bytes);
+    assert_int_equal(count(b, TERN_OP_linear) + count(b, TERN_OP_conv2d), 0);
+    assert_int_equal(count(b, TERN_OP_quantized_linear), count(a, TERN_OP_linear));
+    assert_int_equal(count(b, TERN_OP_quantized_conv2d), count(a, TERN_OP_conv2d));
+    assert_int_equal(count_bytes(b), count(a, TERN_OP_linear) + count(a, TERN_OP_conv2d));
+    assert_int_equal(tern_plan_facts(b).launches, tern_plan_facts(a).launches);
+    int64_t n, m;
+    float *wanted = latents(cpu, expected, &n), *found = latents(ctx, bytes, &m), *of_floats = latents(cpu, exact, &n);
+    assert_int_equal(n, m);
+    const double error = support_nmse(found, wanted, n), noise = support_nmse(found, of_floats, n);
+    print_message("%d layers, NMSE of latents against the CPU's int8 %.2e, against f32 %.2e\n", count_bytes(b), error, noise);
+    assert_true(error <= 2e-3 && noise > 1e-8 && noise <= 1e-2); /* a value that is rounded the other way changes those behind it */
+    free(wanted);
+    free(found);
+    free(of_floats);
+    tern_pipeline_destroy(&exact);
+    tern_pipeline_destroy(&floats);
+    tern_pipeline_destroy(&bytes);
+    tern_pipeline_destroy(&expected);
+    tern_context_destroy(&ctx);
+    tern_context_destroy(&cpu);
+}
+
+/* Bytes of weights on the device. */
+static size_t weights_there(const struct tern_context *ctx)
+{
+    size_t bytes = 0;
+    for (const struct tern_gpu_buffer *w = ((const struct tern_gpu *)ctx->device)->memory.weights; w; w = w->next)
+        bytes += w->base.size;
+    return bytes;
+}
+
+/* A binding takes what was predicted, and no floats of quantised layers stay on the device. */
+static void memory_falls(void **state)
+{
+    size_t predicted[2], there[2];
+    for (int i = 0; i < 2; i++) {
+        struct tern_context *ctx = open_device(device);
+        struct tern_pipeline *p = load(ctx, i ? "*" : NULL, TERN_OFFLOAD_NONE);
+        struct tern_binding *b = tern_pipeline_binding(p, &stage);
+        if (!b)
+            fail_msg("%s", tern_error(ctx));
+        there[i] = weights_there(ctx);
+        tern_binding_unref(&b);
+        tern_pipeline_unbind(p, tern_pipeline_weights(p, "unet"));
+        predicted[i] = tern_pipeline_bind_bytes(p, &stage, NULL); /* of a second binding: kernels are compiled */
+        const size_t before = tern_memory_used(ctx);
+        b = tern_pipeline_binding(p, &stage);
+        if (!b)
+            fail_msg("%s", tern_error(ctx));
+        assert_true(tern_memory_used(ctx) - before <= predicted[i]);
+        tern_binding_unref(&b);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+    }
+    print_message("weights there: %zu bytes in f16 as they are stored, %zu in int8\n", there[0], there[1]);
+    assert_true((double)there[1] < 0.6 * (double)there[0]); /* vectors and scales are f32 */
+}
+
+/* Layers whose int8 weight is the same tensor in two bindings of one plan, and those where it is another. */
+static void compare_weights(const struct tern_binding *a, const struct tern_binding *b, int *same, int *other)
+{
+    const struct tern_graph *g = tern_plan_graph(a->plan);
+    assert_ptr_equal(a->plan, b->plan);
+    *same = *other = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tern_node *n = &g->nodes[i];
+        if (n->dead || n->desc.in[1].dtype != TERN_I8)
+            continue;
+        assert_non_null(a->bound[n->in[1]]);
+        *(a->bound[n->in[1]] == b->bound[n->in[1]] ? same : other) += 1;
+    }
+}
+
+/* A LoRA makes the layers anew that it names. */
+static void loras_touch_few_layers(void **state)
+{
+    struct tern_context *ctx = open_device(device);
+    struct tern_pipeline *p = load(ctx, "*", TERN_OFFLOAD_NONE);
+    char folder[PATH_SIZE], path[PATH_SIZE + 32];
+    lora_temporary(folder);
+    snprintf(path, sizeof(path), "%s/one.safetensors", folder);
+    lora_synthesise(ctx, p, path);
+    struct tern_binding *plain = tern_pipeline_binding(p, &stage);
+    const struct tern_lora lora = {.path = path, .scale = 1};
+    assert_int_equal(tern_pipeline_set_loras(p, &lora, 1), TERN_OK);
+    struct tern_binding *with = tern_pipeline_binding(p, &stage);
+    int same, other;
+    compare_weights(plain, with, &same, &other);
+    print_message("%d layers stay, %d are made anew\n", same, other);
+    assert_true(other >= 1 && other <= 4 && same > 100);
+    assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
+    struct tern_binding *again = tern_pipeline_binding(p, &stage);
+    compare_weights(with, again, &same, &other);
+    assert_true(other >= 1 && other <= 4 && same > 100);
+    tern_binding_unref(&plain);
+    tern_binding_unref(&with);
+    tern_binding_unref(&again);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
+/* Weights that are made int8 at every step, and those with a LoRA and without it again: the same bits. */
+static void streams_and_loras(void **state)
+{
+    struct tern_context *ctx = open_device(device);
+    struct tern_pipeline *p = load(ctx, "*", TERN_OFFLOAD_NONE), *streamed = load(ctx, "*", TERN_OFFLOAD_STREAM);
+    int64_t n;
+    float *first = latents(ctx, p, &n), *other = latents(ctx, streamed, &n);
+    assert_true(support_nmse(other, first, n) <= 2e-3); /* linear layers of one input are not made one there: other tiles */
+    const struct lora_spec lora = {.file = "a-kohya.safetensors", .scale = 1};
+    lora_set(ctx, p, &lora, 1);
+    float *changed = latents(ctx, p, &n);
+    assert_true(support_nmse(changed, first, n) > 1e-6);
+    lora_set(ctx, p, NULL, 0);
+    float *again = latents(ctx, p, &n);
+    assert_memory_equal(again, first, (size_t)n * sizeof(float));
+    free(first);
+    free(other);
+    free(changed);
+    free(again);
+    tern_pipeline_destroy(&p);
+    tern_pipeline_destroy(&streamed);
+    tern_context_destroy(&ctx);
+}
+
+/* A weight of floats is a layer's own, or made of several that all stay as they are. */
+static bool is_left(const struct tern_graph *g, int value)
+{
+    const struct tern_value *v = &g->values[value];
+    bool left = v->kind != TERN_VALUE_WEIGHT || strstr(v->name, ".to_v.weight");
+    for (int k = 0; left && v->kind == TERN_VALUE_RESULT && k < g->nodes[v->node].desc.n_in; k++)
+        left = is_left(g, g->nodes[v->node].in[k]);
+    return left;
+}
+
+/* Layers that go together in floats are quantised together or not at all. */
+static void layers_by_name(void **state)
+{
+    struct tern_context *ctx = open_device(device);
+    struct tern_pipeline *all = load(ctx, "*", TERN_OFFLOAD_NONE), *few = load(ctx, "* !*.to_v.weight", TERN_OFFLOAD_NONE);
+    const struct tern_plan *a = plan_of(ctx, all), *b = plan_of(ctx, few);
+    const int values = count(b, TERN_OP_linear);
+    assert_true(values > 0 && values <= count(a, TERN_OP_quantized_linear));
+    assert_int_equal(count(b, TERN_OP_conv2d), 0);
+    const struct tern_graph *g = tern_plan_graph(b);
+    for (int i = 0; i < g->n_nodes; i++)
+        if (!g->nodes[i].dead && g->nodes[i].desc.op == TERN_OP_linear)
+            assert_true(is_left(g, g->nodes[i].in[1]));
+    tern_pipeline_destroy(&all);
+    tern_pipeline_destroy(&few);
+    tern_context_destroy(&ctx);
+}
+
+/* With little of everything layers are quantised; without a place for bytes they stay. */
+static void weaker_devices(void **state)
+{
+    setenv("TERN_GPU_LIMITS", "group=64,shared=16K,subgroups=no,dot=no", 1);
+    struct tern_context *ctx = open_device(device);
+    struct tern_pipeline *p = load(ctx, "*", TERN_OFFLOAD_NONE);
+    assert_true(count_bytes(plan_of(ctx, p)) > 50);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    setenv("TERN_GPU_LIMITS", "storage8=no", 1);
+    ctx = open_device(device);
+    p = load(ctx, "*", TERN_OFFLOAD_NONE);
+    const struct tern_plan *plan = plan_of(ctx, p);
+    assert_int_equal(count_bytes(plan), 0);
+    assert_true(count(plan, TERN_OP_linear) + count(plan, TERN_OP_conv2d) > 50);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    unsetenv("TERN_GPU_LIMITS");
+}
+
+int main(int argc, char **argv)
+{
+    device = argc > 1 ? argv[1] : "opencl";
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layer_of_a_unet), cmocka_unit_test(memory_falls),
+                                       cmocka_unit_test(streams_and_loras),     cmocka_unit_test(loras_touch_few_layers),
+                                       cmocka_unit_test(layers_by_name),        cmocka_unit_test(weaker_devices)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
