@@ -105,6 +105,14 @@ typedef void tern_step_callback(int step, int steps, const float *latents, int64
  * The picture is borrowed during the call. */
 typedef void tern_preview_callback(int step, int steps, int index, const struct tern_image *picture, void *user);
 
+/* What was chosen in place of the caller, and why: texts for people, valid during the call. */
+struct tern_choice {
+    const char *what;  /* "deepcache", ... */
+    const char *value; /* "3 quad:0:1.4" */
+    const char *why;
+};
+typedef void tern_choice_callback(const struct tern_choice *choice, void *user);
+
 /* How prompts are read. docs/prompts.md tells the second one. */
 enum tern_prompt_syntax {
     TERN_PROMPT_PLAIN, /* as text, nothing else: what diffusers does */
@@ -188,10 +196,14 @@ struct tern_txt2img_params {
 
     /* DeepCache [Ma 2023]; docs/deepcache.md. One call of the UNet in `cache_interval` is whole, the others compute what is shallower than
      * a skip connection, and take from the last whole one what is deeper. Names are the reference's. */
-    int cache_interval;  /* 1..1000; 1: every call is whole */
-    int cache_branch_id; /* the skip connection, from the outermost on, three a block of the UNet: 0..11, SDXL 0..8; 0 */
-    int cache_center;    /* with cache_pow: the step, 0..steps, around which the whole calls are most frequent; 0 */
-    double cache_pow;    /* above 1 and at most 10: how much rarer the others are; 0: uniform */
+    int cache_interval;   /* 1..1000; 1: every call is whole */
+    int cache_branch_id;  /* the skip connection, from the outermost on, three a block of the UNet: 0..11, SDXL 0..8; 0 */
+    int cache_center;     /* with cache_pow: the step, 0..steps, around which the whole calls are most frequent; 0 */
+    double cache_quality; /* in place of the other four, which are chosen: the mean SSIM (tern_image_ssim) to the pictures that whole calls
+                           * would have made, above 0 and below 1; 0: off. With 4 pictures or more the first one is measured, with fewer a
+                           * trial in a fifth of the steps; later jobs of that kind take what was found from the cache folder. Callbacks
+                           * are not told of pictures that are measured */
+    double cache_pow;     /* above 1 and at most 10: how much rarer the others are; 0: uniform */
 
     tern_step_callback *on_step; /* after each step */
     void *on_step_user;
@@ -202,6 +214,9 @@ struct tern_txt2img_params {
      * start of tern_generate, after the device's peak was measured. NULL: nothing is measured. */
     void (*on_kernel)(const char *component, const struct tern_step_profile *step, void *user);
     void *on_kernel_user;
+    /* Told what was chosen, before the pictures are made with it. */
+    tern_choice_callback *on_choice;
+    void *on_choice_user;
     const char *schedule_config; /* reserved for tests: scheduler_config.json text instead of the model's */
 };
 #define tern_txt2img_params(...) ((struct tern_txt2img_params){__VA_ARGS__})

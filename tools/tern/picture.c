@@ -122,6 +122,16 @@ static void announce(const struct picture_settings *s, size_t peak)
     }
 }
 
+static void tell_choice(const struct tern_choice *c, void *user)
+{
+    const struct picture_settings *s = user;
+    progress_break();
+    if (s->run.json)
+        event_send(json_pack("{s:s, s:s, s:s, s:s}", "event", "choice", "what", c->what, "value", c->value, "why", c->why));
+    else if (!s->run.quiet)
+        fprintf(stderr, "%s %s: %s\n", c->what, c->value, c->why);
+}
+
 /* A file that is begun is also ended when Ctrl-C comes; no further one is begun then. */
 static int save_one(struct job *j, const struct picture_settings *s, int i)
 {
@@ -243,6 +253,8 @@ static int generate(struct job *j, struct picture_settings *s)
         .strength = s->strength,
         .init_latents = j->latents,
         .hires = s->hires,
+        .on_choice = tell_choice,
+        .on_choice_user = s,
         .on_kernel = s->profile ? trace_kernel : NULL,
         .on_kernel_user = &j->trace,
         .on_preview = s->preview.path ? preview_write : NULL,

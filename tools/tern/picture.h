@@ -25,6 +25,8 @@ struct deepcache_options {
     int interval, branch, center; /* center -1: 3 steps in 10 */
     double pow;                   /* 0: uniform */
     const char *needs;            /* an option that was given and needs an interval; NULL: none */
+    bool automatic;               /* the interval follows from the quality; branch, center and pow do not count */
+    double quality;               /* 0: not given */
 };
 #define OPT_DEEPCACHE (OPT_OWN + 300) /* the first of its options */
 extern const struct opt deepcache_opts[];
