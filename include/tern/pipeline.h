@@ -230,6 +230,8 @@ struct tern_infotext {
     char *model;                       /* the model's name; NULL: it is not said */
     char *vae;                         /* the name of a VAE's file; NULL: it is the model's own */
     char *embeddings;                  /* "name: hash, ..." of the textual inversions; "" */
+    enum tern_dtype dtype;             /* as in tern_pipeline_params; f32 when it is not said */
+    char *quantize;                    /* likewise; NULL: nothing is quantised */
     char *loras;                       /* a plain prompt's LoRAs as tags, which are not in params.prompt; "" */
     char *ignored;                     /* what cannot be followed, for people: "Model hash: 81761151, Hires upscale: 2"; "" */
 };

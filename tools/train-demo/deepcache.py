@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import time
@@ -24,8 +25,8 @@ def paint(tern, tmp, prompt, seed, steps, count, *more):
     """Pictures, the interval that was chosen, and seconds."""
     text, language, _ = prompt
     model = 'demo' if language == EN else 'demo-zh'
-    cache = tempfile.TemporaryDirectory(dir=tmp) if more else None
-    env = dict(os.environ, XDG_CACHE_HOME=cache.name) if cache else None
+    shutil.rmtree(tmp / 'tern' / 'deepcache', ignore_errors=True)
+    env = dict(os.environ, XDG_CACHE_HOME=str(tmp))
     start = time.monotonic()
     out = subprocess.run([tern, 'txt2img', model, '--json', '-p', text, '--seed', str(seed), '--steps', str(steps), '-b', str(count), '--device',
                           'cpu', '-o', str(tmp / 'p.png'), *more], check=True, capture_output=True, text=True, env=env).stdout
