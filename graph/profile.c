@@ -2,9 +2,13 @@
 #include "graph/plan.h"
 
 /* The least seconds that the peak allows, of those that were taken. */
-static double roofline_of(const struct tern_device_peak *peak, enum tern_dtype dtype, double flops, double bytes, double seconds)
+static double roofline_of(const struct tern_device_peak *peak, const struct tern_op_desc *d, double flops, double bytes, double seconds)
 {
-    double most = dtype == TERN_BF16 && peak->flops_bf16 > 0 ? peak->flops_bf16 : peak->flops;
+    double most = peak->flops;
+    if (tern_op_is_quantized(d->op) && peak->ops_i8 > 0)
+        most = peak->ops_i8;
+    else if (d->in[0].dtype == TERN_BF16 && peak->flops_bf16 > 0)
+        most = peak->flops_bf16;
     if (peak->flops <= 0 || peak->bytes <= 0 || seconds <= 0)
         return 0;
     double compute = flops / most, move = bytes / peak->bytes;
@@ -23,5 +27,5 @@ void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *
                                                  .seconds = end - begin,
                                                  .flops = flops,
                                                  .bytes = bytes,
-                                                 .roofline = roofline_of(&o->peak, d->in[0].dtype, flops, bytes, end - begin)});
+                                                 .roofline = roofline_of(&o->peak, d, flops, bytes, end - begin)});
 }

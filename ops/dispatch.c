@@ -149,7 +149,7 @@ static bool tidy_inputs(const struct tern_op_desc *d, tern_tensor *const *in, te
 static bool keeps_stored_dtype(enum tern_op op, int input)
 {
     return input == 1 && (op == TERN_OP_linear || op == TERN_OP_linear_geglu || op == TERN_OP_conv2d || op == TERN_OP_conv_transpose2d ||
-                          op == TERN_OP_quantized_linear || op == TERN_OP_quantized_linear_geglu || op == TERN_OP_quantized_conv2d);
+                          tern_op_is_quantized(op));
 }
 
 /* f16 and bf16 computed in f32: casts around the op. */

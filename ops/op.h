@@ -59,6 +59,8 @@ struct tern_op_desc {
     struct tern_post post[TERN_MAX_POST];
 };
 
+/* Whether it is a product of int8. */
+bool tern_op_is_quantized(enum tern_op op);
 /* Multiplications and additions of a product; 0 for other ops. And bytes of operands and result, each once. */
 double tern_desc_flops(const struct tern_op_desc *d);
 double tern_desc_bytes(const struct tern_op_desc *d);

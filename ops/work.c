@@ -1,6 +1,11 @@
 /* How much work a description is. */
 #include "ops/op.h"
 
+bool tern_op_is_quantized(enum tern_op op)
+{
+    return op == TERN_OP_quantized_linear || op == TERN_OP_quantized_linear_geglu || op == TERN_OP_quantized_conv2d;
+}
+
 static double numel(const struct tern_meta *m) { return (double)tern_meta_numel(m); }
 
 double tern_desc_flops(const struct tern_op_desc *d)

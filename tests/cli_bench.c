@@ -132,6 +132,27 @@ static void test_rows_of_an_op(void **state)
     decref_all(&e);
 }
 
+/* Products alone, by kernels of int8. */
+static void test_rows_of_int8(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "bench", "ops", "--arch", "vae", "--size", "64", "--dtype", "int8", "--runs", "1", "--json"), 0);
+    struct events e = events_of(s);
+    int rows = 0;
+    for (int i = 0; i < e.count; i++) {
+        if (!is_event(e.at[i], "op"))
+            continue;
+        check_row(e.at[i]);
+        assert_string_equal(text(e.at[i], "dtype"), "int8");
+        assert_non_null(strstr(text(e.at[i], "kernel"), "quantized_"));
+        rows++;
+    }
+    assert_true(rows > 10);
+    decref_all(&e);
+    EXPECT(s, RUN(s, "bench", "ops", "--dtype", "int8,int4"), 2);
+    expect_text(s->err, "int4", "message");
+}
+
 /* Every kernel at most once for a shape, and one of them is the choice. */
 static void test_all_kernels(void **state)
 {
@@ -221,7 +242,7 @@ static void test_peers(void **state)
 int cli_bench_tests(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_all_layers_are_listed), TEST(test_rows_of_an_op), TEST(test_all_kernels), TEST(test_markdown),
+        TEST(test_all_layers_are_listed), TEST(test_rows_of_an_op), TEST(test_rows_of_int8), TEST(test_all_kernels), TEST(test_markdown),
         TEST(test_rows_of_a_model),       TEST(test_peers),
     };
     return cmocka_run_group_tests_name("cli bench", tests, cli_setup, cli_teardown);

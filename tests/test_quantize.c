@@ -244,27 +244,29 @@ static void streams_and_loras(void **state)
     struct tern_context *ctx = model_context(NULL, 2);
     struct tern_pipeline *p = load(ctx, "*", TERN_OFFLOAD_NONE), *streamed = load(ctx, "*", TERN_OFFLOAD_STREAM);
     int64_t n;
-    float *first = latents(ctx, p, &n), *other = latents(ctx, streamed, &n), *with = NULL;
+    float *first = latents(ctx, p, &n), *other = latents(ctx, streamed, &n), *with[2] = {NULL};
     assert_memory_equal(other, first, (size_t)n * sizeof(float));
-    const struct lora_spec lora = {.file = "a-kohya.safetensors", .scale = 1};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 50; i++) { /* 100 switches */
+        const int which = i % 3 == 1;
+        const struct lora_spec lora = {.file = "a-kohya.safetensors", .scale = which ? 0.5f : 1};
         lora_set(ctx, p, &lora, 1);
         float *changed = latents(ctx, p, &n);
-        assert_true(support_nmse(changed, first, n) > 1e-6);
-        if (with)
-            assert_memory_equal(changed, with, (size_t)n * sizeof(float));
+        if (i < 2)
+            assert_true(support_nmse(changed, first, n) > 1e-6);
+        else
+            assert_memory_equal(changed, with[which], (size_t)n * sizeof(float));
+        free(with[which]);
+        with[which] = changed;
         lora_set(ctx, p, NULL, 0);
         float *again = latents(ctx, p, &n);
         assert_memory_equal(again, first, (size_t)n * sizeof(float));
         free(again);
-        if (with)
-            free(changed);
-        else
-            with = changed;
     }
+    assert_memory_not_equal(with[0], with[1], (size_t)n * sizeof(float));
+    free(with[0]);
+    free(with[1]);
     free(first);
     free(other);
-    free(with);
     tern_pipeline_destroy(&p);
     tern_pipeline_destroy(&streamed);
     tern_context_destroy(&ctx);

@@ -19,7 +19,8 @@ struct blocking {
     int64_t panels, most;       /* of C, in all; of B, of a task */
     int64_t row_blocks, splits; /* tasks: row blocks x parts of the panels */
     int64_t ldc;
-    size_t a_bytes, c_bytes, slot; /* scratch of one thread: A, sums, bias */
+    size_t a_bytes, c_bytes, slot; /* scratch of one thread: A, sums, what columns have */
+    size_t columns;                /* bytes of a value for each column */
 };
 
 /* Rows that a task with so many panels of B has room for: their sums take a quarter of L2. */
@@ -62,7 +63,8 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_dot_gemm 
         b.splits = min64(b.panels, ceil_div(tasks, b.row_blocks));
     b.a_bytes = (size_t)round_up((int64_t)g->scratch * 2, 64);
     b.c_bytes = (size_t)round_up((g->parts > 1 ? b.mc : ROWS) * b.ldc * 4, 64);
-    b.slot = b.a_bytes + b.c_bytes + (size_t)round_up(b.most * NR * 4, 64);
+    b.columns = (size_t)round_up(b.most * NR * 4, 64);
+    b.slot = b.a_bytes + b.c_bytes + b.columns * 3;
     return b;
 }
 
@@ -79,11 +81,12 @@ struct run {
     char *workspace;
 };
 
-/* A task's rows and panels and its scratch. */
+/* A task's rows and panels and its scratch: bias and, of int8, scales of its columns lie there as the panels do. */
 struct task {
     int64_t row0, rows, p0, p1;
     uint16_t *a;
-    float *c, *bias;
+    float *c, *bias, *scale;
+    int32_t *offset;
 };
 
 /* Of panel p of B: its columns, the first of them in the bias. */
@@ -94,25 +97,14 @@ static int64_t columns(const struct run *r, int64_t p, int64_t *first)
     return min64(NR, r->g->n - col);
 }
 
-/* Sums of int8 to values with their bias, in their place. Columns of several panels lie beside each other unless they go by turns. */
-static void rescale(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
+/* `cols` sums of int8 of a row, from panel p on, to values with their bias. y may be c. */
+static void rescale(const struct run *r, const struct task *t, int64_t row, int64_t p, int64_t cols, const float *c, enum tern_dtype dtype,
+                    void *y)
 {
     const struct cpu_dot_scales *s = r->g->scales;
-    const int64_t step = r->b.turns > 1 ? 1 : n;
-    for (int64_t i = 0; i < rows; i++, c += r->b.ldc)
-        for (int64_t q = 0; q < n; q += step) {
-            int64_t col, cols = columns(r, p + q, &col);
-            if (step == n)
-                cols = min64((p + n) * NR, r->g->n) - col;
-            r->level->i8.scale(cols, (const int32_t *)(const void *)(c + q * NR), s->offset + col, s->column + col,
-                               s->row[(row + i) / s->rows], t->bias ? t->bias + (p + q - t->p0) * NR : NULL, c + q * NR);
-        }
-}
-
-/* The bias of panel p on, where nobody has added it yet. */
-static const float *bias_at(const struct run *r, const struct task *t, int64_t p)
-{
-    return t->bias && !r->g->scales ? t->bias + (p - t->p0) * NR : NULL;
+    const int64_t at = (p - t->p0) * NR;
+    r->level->i8.scale(dtype, cols, (const int32_t *)(const void *)c, t->offset + at, t->scale + at, s->row[row / s->rows],
+                       t->bias ? t->bias + at : NULL, y);
 }
 
 /* As finish, where panels are of values and of gates by turns. */
@@ -120,9 +112,12 @@ static void finish_gated(const struct run *r, const struct task *t, int64_t row,
 {
     const struct cpu_dot_gemm *g = r->g;
     const struct tern_cpu_level *l = r->level;
-    const float *bias = bias_at(r, t, p);
-    for (int64_t i = 0; bias && i < rows; i++)
-        l->binary[TERN_CPU_ADD](n * NR, c + i * r->b.ldc, 1, bias, 1, c + i * r->b.ldc);
+    const float *bias = t->bias ? t->bias + (p - t->p0) * NR : NULL;
+    for (int64_t i = 0; i < rows; i++)
+        if (g->scales)
+            rescale(r, t, row + i, p, n * NR, c + i * r->b.ldc, TERN_F32, c + i * r->b.ldc);
+        else if (bias)
+            l->binary[TERN_CPU_ADD](n * NR, c + i * r->b.ldc, 1, bias, 1, c + i * r->b.ldc);
     for (int64_t q = 0; q < n; q += 2) {
         int64_t col, cols = columns(r, p + q, &col);
         l->geglu(g->c_dtype, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc,
@@ -135,10 +130,16 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
 {
     const struct cpu_dot_gemm *g = r->g;
     const int64_t col = p * NR, cols = min64((p + n) * NR, g->n) - col;
-    const float *bias = bias_at(r, t, p);
+    const float *bias = t->bias && !g->scales ? t->bias + (p - t->p0) * NR : NULL;
     const bool rounds = g->c_dtype == TERN_BF16 && r->level->bf16.dot.step, adds = !rounds || g->post;
     for (int64_t i = 0; i < rows; i++, c += r->b.ldc) {
         const int64_t at = (row + i) * g->ldc + col;
+        if (g->scales && !g->post) {
+            rescale(r, t, row + i, p, cols, c, g->c_dtype, (char *)g->c + (size_t)at * tern_dtype_size(g->c_dtype));
+            continue;
+        }
+        if (g->scales)
+            rescale(r, t, row + i, p, cols, c, TERN_F32, c);
         if (bias && adds)
             r->level->binary[TERN_CPU_ADD](cols, c, 1, bias, 1, c);
         if (g->post)
@@ -166,10 +167,31 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
                 q + 1 < t->p1 ? panel + NR * r->b.depth : (const uint16_t *)g->b + (t->p0 * r->b.depth + g->part_depth) * NR;
             g->dot->block((int)rows, n, pieces, panel, next, g->n - q / r->b.turns * NR <= NR / 2, c + (q - p) * NR, r->b.ldc, part > 0);
         }
-        if (last && g->scales)
-            rescale(r, t, t->row0 + i, rows, p, group, c);
         if (last)
             (g->gated ? finish_gated : finish)(r, t, t->row0 + i, rows, p, group, c);
+    }
+}
+
+/* A narrow panel is finished whole: what lies behind its columns is zero. */
+static void fill_columns(const struct run *r, struct task *t, char *scratch)
+{
+    const struct cpu_dot_gemm *g = r->g;
+    const size_t size = (size_t)(t->p1 - t->p0) * NR * sizeof(float);
+    if (g->bias)
+        t->bias = memset(scratch, 0, size);
+    if (g->scales) {
+        t->scale = memset(scratch + r->b.columns, 0, size);
+        t->offset = memset(scratch + 2 * r->b.columns, 0, size);
+    }
+    for (int64_t p = t->p0; (g->bias || g->scales) && p < t->p1; p++) {
+        const int64_t at = (p - t->p0) * NR;
+        int64_t first, cols = columns(r, p, &first);
+        if (g->bias)
+            r->level->to_f32(g->bias_dtype, cols, (const char *)g->bias + (size_t)first * tern_dtype_size(g->bias_dtype), t->bias + at);
+        if (g->scales) {
+            memcpy(t->scale + at, g->scales->column + first, (size_t)cols * sizeof(float));
+            memcpy(t->offset + at, g->scales->offset + first, (size_t)cols * sizeof(int32_t));
+        }
     }
 }
 
@@ -186,14 +208,7 @@ static void run_task(void *arg, int slot, int64_t task)
     t.rows = min64(b->mc, g->m - t.row0);
     t.a = (uint16_t *)(void *)scratch;
     t.c = (float *)(void *)(scratch + b->a_bytes);
-    if (g->bias)
-        t.bias = (float *)(void *)(scratch + b->a_bytes + b->c_bytes);
-    for (int64_t p = t.p0; g->bias && p < t.p1; p++) {
-        int64_t first, cols = columns(r, p, &first);
-        memset(t.bias + (p - t.p0) * NR, 0, NR * sizeof(float)); /* a narrow panel is added whole */
-        r->level->to_f32(g->bias_dtype, cols, (const char *)g->bias + (size_t)first * tern_dtype_size(g->bias_dtype),
-                         t.bias + (p - t.p0) * NR);
-    }
+    fill_columns(r, &t, scratch + b->a_bytes + b->c_bytes);
     g->dot->begin();
     for (int k = 0; k < g->parts; k++)
         for (int64_t i = 0; i < t.rows; i += ROWS)

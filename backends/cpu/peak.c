@@ -6,12 +6,12 @@
 #include "backends/cpu/cpu.h"
 #include "core/threads.h"
 
-/* There are three races, four where the level has instructions for bf16, of BINS x BIN_SECONDS: of operations, and of bytes, reading and
- * writing in place and reading alone. Filling the buffer takes about 0.05 s more. */
+/* There are three races, and one each for bf16 and int8 where the level has instructions for them, of BINS x BIN_SECONDS: of operations,
+ * and of bytes, reading and writing in place and reading alone. Filling the buffer takes about 0.05 s more. */
 #define BIN_SECONDS 0.002
 #define BINS 30
 #define ROUNDS 2048             /* of one task: about 10 microseconds, few in a bin are cut by its ends */
-#define BF16_ROUNDS 256         /* of one task: 5 to 15 microseconds */
+#define DOT_ROUNDS 256          /* of one task: 5 to 15 microseconds */
 #define TILE ((int64_t)1 << 16) /* values of one task */
 #define LEAST_BUFFER ((size_t)32 << 20)
 #define MOST_BUFFER ((size_t)256 << 20) /* a tile for each of 1024 threads, the most of a context */
@@ -36,7 +36,13 @@ static void compute(const struct race *r, int slot, int64_t i)
 static void compute_bf16(const struct race *r, int slot, int64_t i)
 {
     float sum;
-    r->level->bf16.multiply_add(BF16_ROUNDS, &sum);
+    r->level->bf16.multiply_add(DOT_ROUNDS, &sum);
+}
+
+static void compute_i8(const struct race *r, int slot, int64_t i)
+{
+    float sum;
+    r->level->i8.multiply_add(DOT_ROUNDS, &sum);
 }
 
 /* A slot goes round in its own part of the buffer: when a tile comes again all others were used, and it is in no cache. */
@@ -103,7 +109,14 @@ static double measure_flops_bf16(struct tern_context *ctx)
 {
     struct race r = {.level = cpu_level(ctx)};
     float sum;
-    return r.level->bf16.dot.step ? rate_of(ctx, &r, compute_bf16) * r.level->bf16.multiply_add(BF16_ROUNDS, &sum) : 0;
+    return r.level->bf16.dot.step ? rate_of(ctx, &r, compute_bf16) * r.level->bf16.multiply_add(DOT_ROUNDS, &sum) : 0;
+}
+
+static double measure_ops_i8(struct tern_context *ctx)
+{
+    struct race r = {.level = cpu_level(ctx)};
+    float sum;
+    return r.level->i8.multiply_add ? rate_of(ctx, &r, compute_i8) * r.level->i8.multiply_add(DOT_ROUNDS, &sum) : 0;
 }
 
 /* Four times the last caches, and a tile for each thread. */
@@ -136,6 +149,7 @@ static enum tern_status measure(struct cpu_device *d, size_t size)
         return st;
     peak.flops = measure_flops(ctx);
     peak.flops_bf16 = measure_flops_bf16(ctx);
+    peak.ops_i8 = measure_ops_i8(ctx);
     d->peak = peak;
     return TERN_OK;
 }

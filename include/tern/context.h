@@ -89,10 +89,11 @@ TERN_API void tern_free_text(struct tern_context *ctx, char *text);
 struct tern_device_peak {
     double flops;      /* multiplications and additions in f32 */
     double flops_bf16; /* the same of bf16 with sums in f32; 0: the device has no instructions for that */
+    double ops_i8;     /* the same of int8 with sums of 32 bits */
     double bytes;      /* read, or read and written, in memory outside of the caches: the faster of the two */
 };
 /* That of the default device. The CPU measures it at the first call, on all threads and with the kernels' instruction set: about
- * 0.3 s, and at most 256 MiB, which are given back and do not count in tern_memory_peak. All zero where a device cannot tell
+ * 0.4 s, and at most 256 MiB, which are given back and do not count in tern_memory_peak. All zero where a device cannot tell
  * ("null"), while the budget has no room, and on an error. Thread safe. */
 TERN_API enum tern_status tern_device_peak(struct tern_context *ctx, struct tern_device_peak *peak);
 

@@ -20,7 +20,8 @@ enum {
 };
 
 static const struct opt opts[] = {
-    {OPT_DTYPES, 0, "dtype", "TYPES", "to compute in: some of f32, bf16, f16, separated by commas\n(default: ops f32,bf16; model f32)"},
+    {OPT_DTYPES, 0, "dtype", "TYPES",
+     "to compute in: some of f32, bf16, f16, int8, separated by\ncommas (default: ops f32,bf16; model f32)"},
     {OPT_SIZE, 0, "size", "PIXELS",
      "of a square picture, or several, \"256,512\" (default: the\nmodel's own; ops: sd15 512, sdxl 1024, vae both)"},
     {OPT_RUNS, 0, "runs", "N", "timed runs of a row, 1 to 101 (default 9)"},
@@ -60,15 +61,15 @@ static int list_of(const struct opt *opt, const char *text, int least, int most,
 
 static int dtypes_of(const struct opt *opt, const char *text, struct bench_settings *s)
 {
-    static const char *const names[] = {"f32", "bf16", "f16", NULL};
-    static const enum tern_dtype dtype_of[] = {TERN_F32, TERN_BF16, TERN_F16};
+    static const char *const names[] = {"f32", "bf16", "f16", "int8", NULL};
+    static const enum tern_dtype dtype_of[] = {TERN_F32, TERN_BF16, TERN_F16, TERN_I8};
     s->n_dtypes = 0;
     for (const char *at = text; at;) {
         char word[24];
         size_t n = strcspn(at, ",");
         int choice;
         snprintf(word, sizeof(word), "%.*s", n < sizeof(word) ? (int)n : (int)sizeof(word) - 1, at);
-        int code = s->n_dtypes == 3 ? usage("option --dtype: at most 3 types") : value_choice(opt, word, names, &choice);
+        int code = s->n_dtypes == 4 ? usage("option --dtype: at most 4 types") : value_choice(opt, word, names, &choice);
         if (code != GO_ON)
             return code;
         s->dtypes[s->n_dtypes++] = dtype_of[choice];
@@ -76,6 +77,8 @@ static int dtypes_of(const struct opt *opt, const char *text, struct bench_setti
     }
     return GO_ON;
 }
+
+const char *bench_dtype_name(enum tern_dtype dtype) { return dtype == TERN_I8 ? "int8" : tern_dtype_name(dtype); }
 
 static int op_of(const struct opt *opt, const char *text, struct bench_settings *s)
 {

@@ -17,13 +17,15 @@ struct bench_list {
 struct bench_settings {
     struct run_settings run;
     struct bench_list sizes, batches, threads;
-    enum tern_dtype dtypes[BENCH_MOST];
+    enum tern_dtype dtypes[BENCH_MOST]; /* TERN_I8: int8, as tern_plan_params.quantize has it; all else as fast as the device is */
     int n_dtypes;
     const char *op, *arch, *plot;
     int runs;
     double limit; /* seconds for the timed runs of one row */
     bool all_kernels, markdown, list;
 };
+
+const char *bench_dtype_name(enum tern_dtype dtype);
 
 /* bench_shapes.c: one call of an op. Its numbers, by kind:
  *   conv2d       N C H W O k s    filters (O, C, k, k), stride s, padding k / 2; channels-last, as models run it
@@ -70,6 +72,8 @@ extern const char *const bench_archs[]; /* ended by NULL */
 const char *bench_kind_name(enum bench_kind kind);
 /* Whether its time counts in FLOP/s and not in bytes/s. */
 bool bench_is_product(enum bench_kind kind);
+/* Whether it is one of those that can be of int8. */
+bool bench_is_quantizable(enum bench_kind kind);
 #define BENCH_SHAPE_TEXT 96
 const char *bench_shape_text(const struct bench_shape *s, char out[BENCH_SHAPE_TEXT]);
 

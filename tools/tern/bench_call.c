@@ -11,6 +11,7 @@ struct made {
     struct tern_context *ctx;
     const struct bench_shape *s;
     bool channels_last; /* how the device runs pictures */
+    bool quantized;
     struct tern_weights *weights;
     struct tern_graph_input inputs[3];
     tern_tensor *in[3];
@@ -154,7 +155,7 @@ static bool wants_channels_last(struct tern_context *ctx)
 /* One run's steps together: what lays the input out comes before the op, and is not of it; casts around it are. */
 struct one_run {
     struct bench_call *call;
-    const char *op;
+    char op[40];
     double seconds;
 };
 
@@ -170,11 +171,17 @@ static void tell(void *user, const struct tern_step_profile *step)
     r->call->bytes = step->bytes;
 }
 
+static void op_name(const struct made *m, char out[static 40])
+{
+    snprintf(out, 40, "%s%s", m->quantized ? "quantized_" : "", bench_kind_name(m->s->kind));
+}
+
 /* Seconds; below 0: it failed. */
 static double run_once(struct made *m, struct bench_call *c)
 {
-    struct one_run r = {c, bench_kind_name(m->s->kind), 0};
+    struct one_run r = {.call = c};
     tern_tensor *made = NULL;
+    op_name(m, r.op);
     tern_scope_begin(m->ctx);
     bool first = !c->out, ok = tern_plan_profile(c->binding, m->in, first ? &made : &c->out, tell, &r) == TERN_OK;
     made = tern_scope_end(m->ctx, ok ? made : NULL);
@@ -195,7 +202,7 @@ static bool prepare(struct made *m, const char *kernel, struct bench_call *c)
     *c = (struct bench_call){.chosen = !kernel};
     bool ok = tern_op_force(m->ctx, kernel) == TERN_OK;
     struct tern_graph *g = ok ? tern_graph_trace(m->ctx, forward, m, m->weights, m->inputs, m->n_inputs, 1) : NULL;
-    c->plan = g ? tern_plan_compile(g, NULL) : NULL;
+    c->plan = g ? tern_plan_compile(g, &(struct tern_plan_params){.quantize = m->quantized ? "*" : NULL}) : NULL;
     tern_graph_destroy(&g);
     enum tern_status before = tern_error_status(m->ctx);
     if (before == TERN_OK)
@@ -210,8 +217,10 @@ static bool prepare(struct made *m, const char *kernel, struct bench_call *c)
 /* All that the device has and that take the call. */
 static int prepare_all(struct made *m, struct bench_call *out, int most)
 {
-    const char *op = bench_kind_name(m->s->kind), *name;
+    const char *name;
+    char op[40];
     int n = 1;
+    op_name(m, op);
     for (int i = 0; n < most && (name = tern_op_kernel(m->ctx, op, i)); i++) {
         if (!strcmp(name, out[0].kernel))
             continue;
@@ -245,8 +254,14 @@ static bool measure(struct made *m, const struct bench_settings *s, struct bench
 int bench_call_measure(struct tern_context *ctx, const struct bench_shape *shape, enum tern_dtype dtype, const struct bench_settings *s,
                        struct bench_call *out, int most)
 {
-    struct made m = {.ctx = ctx, .s = shape, .channels_last = wants_channels_last(ctx), .weights = tern_weights_create(ctx)};
+    struct made m = {.ctx = ctx,
+                     .s = shape,
+                     .channels_last = wants_channels_last(ctx),
+                     .quantized = dtype == TERN_I8,
+                     .weights = tern_weights_create(ctx)};
     int n = 0;
+    if (m.quantized)
+        dtype = tern_context_fast_dtype(ctx);
     tern_scope_begin(ctx);
     if (m.weights && make(&m, dtype) && prepare(&m, NULL, &out[0]))
         n = s->all_kernels ? prepare_all(&m, out, most) : 1;

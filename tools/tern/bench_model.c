@@ -69,7 +69,10 @@ static bool measure(struct tern_context *ctx, struct model_row *r, const struct 
     static double seconds[3][BENCH_MOST_RUNS];
     struct watch w = {0};
     double start = now();
-    const struct tern_pipeline_params params = {.dtype = r->dtype, .keep_text_encoder = true};
+    const bool int8 = r->dtype == TERN_I8;
+    const struct tern_pipeline_params params = {.dtype = int8 ? tern_context_fast_dtype(ctx) : r->dtype,
+                                                .quantize = int8 ? "*" : NULL,
+                                                .keep_text_encoder = true};
     progress_watch(note, &w);
     struct tern_pipeline *p = tern_pipeline_load(ctx, model, &params);
     bool ok = p && paint(p, r);
@@ -115,11 +118,11 @@ static void put_row(const struct bench_table *t, const struct model_row *r)
         snprintf(number[i], sizeof(number[i]), "%.4f", values[i]);
     snprintf(number[7], sizeof(number[7]), "%.3f", 1e-12 * r->flops);
     snprintf(number[8], sizeof(number[8]), "%.0f", rate);
-    bench_table_row(t, (const char *[]){size, batch, threads, tern_dtype_name(r->dtype), number[0], number[1], number[2], number[3],
+    bench_table_row(t, (const char *[]){size, batch, threads, bench_dtype_name(r->dtype), number[0], number[1], number[2], number[3],
                                         number[7], number[8], number[4], number[5], number[6], bytes_text(r->memory, memory)});
     if (t->silent)
         event_send(json_pack("{s:s, s:i, s:i, s:i, s:s, s:i, s:o, s:o, s:o, s:f, s:f, s:I}", "event", "model", "size", r->size, "batch",
-                             r->batch, "threads", r->threads, "dtype", tern_dtype_name(r->dtype), "runs", r->runs, "step",
+                             r->batch, "threads", r->threads, "dtype", bench_dtype_name(r->dtype), "runs", r->runs, "step",
                              stat_json(&r->step), "decode", stat_json(&r->decode), "encode", stat_json(&r->encode), "first_step",
                              r->first_step, "flops", r->flops, "memory", (json_int_t)r->memory));
 }
@@ -148,7 +151,7 @@ static int plot(const struct model_row *rows, int n, const struct bench_settings
     char(*names)[64] = calloc((size_t)n, sizeof(*names));
     for (int i = 0; points && names && i < n; i++) {
         const struct model_row *r = &rows[i];
-        size_t k = (size_t)snprintf(names[i], sizeof(names[i]), "%s, %d threads", tern_dtype_name(r->dtype), r->threads);
+        size_t k = (size_t)snprintf(names[i], sizeof(names[i]), "%s, %d threads", bench_dtype_name(r->dtype), r->threads);
         snprintf(names[i] + k, sizeof(names[i]) - k, over_batch ? ", %d x %d" : ", batch %d", over_batch ? r->size : r->batch, r->size);
         points[i] = (struct bench_point){names[i], over_batch ? r->batch : r->size, r->step.median / r->batch};
     }

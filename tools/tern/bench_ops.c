@@ -30,7 +30,8 @@ static const struct bench_column sum_columns[] = {{"op", -11}, {"calls", 5}, {"m
 /* Seconds that the device's peak allows; 0: not known. */
 static double least_seconds(const struct ops *o, const struct bench_call *c, enum bench_kind kind, enum tern_dtype dtype)
 {
-    double flops = dtype == TERN_BF16 && o->peak.flops_bf16 > 0 ? o->peak.flops_bf16 : o->peak.flops;
+    const double peak = dtype == TERN_BF16 ? o->peak.flops_bf16 : dtype == TERN_I8 ? o->peak.ops_i8 : 0;
+    double flops = peak > 0 ? peak : o->peak.flops;
     if (bench_is_product(kind))
         return flops > 0 ? c->flops / flops : 0;
     return o->peak.bytes > 0 ? c->bytes / o->peak.bytes : 0;
@@ -58,11 +59,11 @@ static void put_call(const struct ops *o, const struct bench_shape *shape, enum 
     snprintf(speed, sizeof(speed), "%.1f %s", rate, product ? "GFLOP/s" : "GB/s");
     share_text(least, t.median, share, sizeof(share));
     snprintf(kernel, sizeof(kernel), "%.63s%s", c->kernel, o->s->all_kernels && c->chosen ? " *" : "");
-    bench_table_row(&o->table, (const char *[]){bench_kind_name(shape->kind), text, calls, tern_dtype_name(dtype), median, fastest, slowest,
-                                                speed, share, kernel});
+    bench_table_row(&o->table, (const char *[]){bench_kind_name(shape->kind), text, calls, bench_dtype_name(dtype), median, fastest,
+                                                slowest, speed, share, kernel});
     if (o->s->run.json)
         event_send(json_pack("{s:s, s:s, s:s, s:i, s:s, s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "event", "op", "op",
-                             bench_kind_name(shape->kind), "shape", text, "calls", shape->count, "dtype", tern_dtype_name(dtype), "kernel",
+                             bench_kind_name(shape->kind), "shape", text, "calls", shape->count, "dtype", bench_dtype_name(dtype), "kernel",
                              c->kernel, "chosen", c->chosen, "runs", c->runs, "median", t.median, "least", t.least, "most", t.most, "flops",
                              c->flops, "bytes", c->bytes, "share", t.median > 0 ? least / t.median : 0.0));
 }
@@ -157,9 +158,9 @@ static int run_arch(struct ops *o, const char *arch, int size)
         char title[96];
         bench_table_head(&o->table);
         for (int i = 0; i < l.count && code == GO_ON; i++)
-            if (wanted(o->s, &l.at[i]))
+            if (wanted(o->s, &l.at[i]) && (o->s->dtypes[d] != TERN_I8 || bench_is_quantizable(l.at[i].kind)))
                 code = run_shape(o, &l.at[i], o->s->dtypes[d]);
-        snprintf(title, sizeof(title), "%s, %s", heading, tern_dtype_name(o->s->dtypes[d]));
+        snprintf(title, sizeof(title), "%s, %s", heading, bench_dtype_name(o->s->dtypes[d]));
         if (code == GO_ON)
             put_sums(o, title);
         if (d + 1 < o->s->n_dtypes && !o->s->run.json)
@@ -173,16 +174,19 @@ static void put_peak(const struct ops *o)
 {
     const struct tern_device_peak *p = &o->peak;
     int threads = tern_thread_count(o->ctx);
-    char bf16[48] = "";
+    char bf16[48] = "", i8[48] = "";
     if (o->s->run.json) {
-        event_send(json_pack("{s:s, s:i, s:f, s:f, s:f}", "event", "peak", "threads", threads, "flops", p->flops, "flops_bf16",
-                             p->flops_bf16, "bytes", p->bytes));
+        event_send(json_pack("{s:s, s:i, s:f, s:f, s:f, s:f}", "event", "peak", "threads", threads, "flops", p->flops, "flops_bf16",
+                             p->flops_bf16, "ops_i8", p->ops_i8, "bytes", p->bytes));
         return;
     }
     if (p->flops_bf16 > 0)
         snprintf(bf16, sizeof(bf16), ", %.1f in bf16", 1e-9 * p->flops_bf16);
+    if (p->ops_i8 > 0)
+        snprintf(i8, sizeof(i8), ", %.1f in int8", 1e-9 * p->ops_i8);
     if (p->flops > 0)
-        printf("%d threads; measured peak: %.1f GFLOP/s in f32%s, %.1f GB/s of memory\n", threads, 1e-9 * p->flops, bf16, 1e-9 * p->bytes);
+        printf("%d threads; measured peak: %.1f GFLOP/s in f32%s%s, %.1f GB/s of memory\n", threads, 1e-9 * p->flops, bf16, i8,
+               1e-9 * p->bytes);
     else
         printf("what this device does at most is not known: shares of it are left out\n");
     fflush(stdout);

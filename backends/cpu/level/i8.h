@@ -50,11 +50,12 @@ INLINE float i8_most_of(const enum tern_dtype dtype, int64_t n, const void *x)
         vi v = (vi)v_abs(n - i < VW ? v_load_as_n(dtype, x, i, n - i) : v_load_as(dtype, x, i));
         most[0] = (vi)v_select(v > most[0], (vf)v, (vf)most[0]);
     }
-    int32_t bits = 0, lanes[I8_SUMS][VW];
+    for (int j = 1; j < I8_SUMS; j++)
+        most[0] = (vi)v_select(most[j] > most[0], (vf)most[j], (vf)most[0]);
+    int32_t bits = 0, lanes[VW];
     memcpy(lanes, most, sizeof(lanes));
-    for (int j = 0; j < I8_SUMS; j++)
-        for (int k = 0; k < VW; k++)
-            bits = lanes[j][k] > bits ? lanes[j][k] : bits;
+    for (int k = 0; k < VW; k++)
+        bits = lanes[k] > bits ? lanes[k] : bits;
     float value;
     memcpy(&value, &bits, sizeof(value));
     return value;
@@ -78,27 +79,49 @@ INLINE void i8_quantize_of(const enum tern_dtype dtype, int64_t n, const void *x
     }
 }
 
-static void i8_quantize(enum tern_dtype dtype, int64_t n, const void *x, float factor, uint8_t *y)
+static void i8_quantize(enum tern_dtype dtype, int64_t n, const void *x, float factor,
+                        uint8_t *y){FOR_DTYPE(dtype, i8_quantize_of, n, x, factor, y)}
+
+/* A result in bf16, where there are instructions for it: they take denormals for zero, as the products do. */
+INLINE void i8_store(const enum tern_dtype dtype, void *y, int64_t i, vf v)
 {
-    FOR_DTYPE(dtype, i8_quantize_of, n, x, factor, y)
+#if defined(TERN_LEVEL_VNNI)
+    if (dtype == TERN_BF16) {
+        __m256bh h = _mm512_cvtneps_pbh((__m512)v);
+        memcpy((uint16_t *)y + i, &h, sizeof(h));
+        return;
+    }
+#endif
+    v_store_as(dtype, y, i, v);
+}
+
+INLINE void i8_scale_of(const enum tern_dtype dtype, int64_t n, const int32_t *x, const int32_t *offset, const float *scale, float factor,
+                        const float *bias, void *y)
+{
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW) {
+        vf v = __builtin_convertvector((vi)v_load((const float *)x + i) - (vi)v_load((const float *)offset + i), vf);
+        i8_store(dtype, y, i, v_fma(v, v_load(scale + i) * factor, bias ? v_load(bias + i) : v_set(0)));
+    }
+    if (i < n) {
+        const int64_t left = n - i;
+        vf v = __builtin_convertvector((vi)v_load_n((const float *)x + i, left) - (vi)v_load_n((const float *)offset + i, left), vf);
+        v = v_fma(v, v_load_n(scale + i, left) * factor, bias ? v_load_n(bias + i, left) : v_set(0));
+        if (dtype == TERN_F32)
+            v_store_n((float *)y + i, v, left);
+        else {
+            uint16_t whole[VW];
+            i8_store(dtype, whole, 0, v);
+            memcpy((uint16_t *)y + i, whole, (size_t)left * sizeof(*whole));
+        }
+    }
 }
 
 /* y may be x. */
-static void i8_scale(int64_t n, const int32_t *x, const int32_t *offset, const float *scale, float factor, const float *bias, float *y)
+static void i8_scale(enum tern_dtype dtype, int64_t n, const int32_t *x, const int32_t *offset, const float *scale, float factor,
+                     const float *bias, void *y)
 {
-    int64_t i = 0;
-    for (; i < n; i += VW) {
-        const int64_t left = n - i < VW ? n - i : VW;
-        vi sum = {0}, from = {0};
-        memcpy(&sum, x + i, (size_t)left * sizeof(*x));
-        memcpy(&from, offset + i, (size_t)left * sizeof(*x));
-        vf v = __builtin_convertvector(sum - from, vf), by = (left < VW ? v_load_n(scale + i, left) : v_load(scale + i)) * factor;
-        v = v_fma(v, by, !bias ? v_set(0) : left < VW ? v_load_n(bias + i, left) : v_load(bias + i));
-        if (left < VW)
-            v_store_n(y + i, v, left);
-        else
-            v_store(y + i, v);
-    }
+    FOR_DTYPE(dtype, i8_scale_of, n, x, offset, scale, factor, bias, y)
 }
 
 #if !defined(TERN_LEVEL_VNNI)

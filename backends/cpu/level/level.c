@@ -123,7 +123,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
 #if defined(TERN_LEVEL_BF16)
     .bf16 = {{BF16_STEP, bf16_begin, bf16_end, bf16_block}, BF16_GAIN, bf16_round, multiply_add_bf16},
 #endif
-    .i8 = {{I8_STEP, i8_begin, i8_end, i8_block}, I8_ZERO, i8_most, i8_quantize, i8_scale},
+    .i8 = {{I8_STEP, i8_begin, i8_end, i8_block}, I8_ZERO, i8_most, i8_quantize, i8_scale, I8_PEAK},
 #if defined(LEVEL_ATTENTION)
     .attention = {sizeof(struct attention_scratch), TASK_ROWS, SUMS == 0, attend, pack_keys, pack_values, attention_power},
 #endif

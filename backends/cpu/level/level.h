@@ -95,8 +95,11 @@ struct tern_cpu_i8 {
     float (*most)(enum tern_dtype dtype, int64_t n, const void *x);
     /* y[i] = x[i] * factor, of at most 127, to the nearest even, plus zero */
     void (*quantize)(enum tern_dtype dtype, int64_t n, const void *x, float factor, uint8_t *y);
-    /* y[i] = (x[i] - offset[i]) * (scale[i] * factor) + bias[i] (NULL: none); y may be x */
-    void (*scale)(int64_t n, const int32_t *x, const int32_t *offset, const float *scale, float factor, const float *bias, float *y);
+    /* y[i] = (x[i] - offset[i]) * (scale[i] * factor) + bias[i] (NULL: none), in f32, f16 or bf16; y may be x */
+    void (*scale)(enum tern_dtype dtype, int64_t n, const int32_t *x, const int32_t *offset, const float *scale, float factor,
+                  const float *bias, void *y);
+    /* As that of bf16; NULL: the level has no instructions for products of bytes */
+    double (*multiply_add)(int64_t rounds, float *sum);
 };
 
 /* Attention in bf16: rows of queries of a group, keys of a block. */

@@ -32,17 +32,18 @@ static double multiply_add(int64_t rounds, float *sum)
 }
 
 #if defined(TERN_LEVEL_BF16)
-/* Ones times ones: each round adds the depth of an instruction to every sum. */
+/* Ones times ones, of bf16 or of bytes: each round adds the depth of an instruction to every sum. */
 #if defined(TERN_LEVEL_amx)
-#define ADD_TILE(t) _tile_dpbf16ps(t, 6, 7)
+#define ADD_TILE(t) TILES_MULTIPLY(bytes, t, 6, 7)
 
-static double multiply_add_bf16(int64_t rounds, float *sum)
+INLINE double multiply_add_dot(const bool bytes, int64_t rounds, float *sum)
 {
     uint16_t ones[16][32];
-    float stored[16][16];
+    uint32_t stored[16][16];
+    float value;
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 32; j++)
-            ones[i][j] = 0x3f80;
+            ones[i][j] = bytes ? 0x0101 : 0x3f80;
     bf16_begin();
     _tile_loadd(6, ones, sizeof(ones[0]));
     _tile_loadd(7, ones, sizeof(ones[0]));
@@ -61,12 +62,16 @@ static double multiply_add_bf16(int64_t rounds, float *sum)
         ADD_TILE(5);
     }
     *sum = 0;
-    _tile_stored(0, stored, sizeof(stored[0]));
-    *sum += stored[0][0];
-    _tile_stored(5, stored, sizeof(stored[0]));
-    *sum += stored[15][15];
+    for (int end = 0; end < 2; end++) {
+        if (end)
+            _tile_stored(5, stored, sizeof(stored[0]));
+        else
+            _tile_stored(0, stored, sizeof(stored[0]));
+        memcpy(&value, &stored[15 * end][15 * end], sizeof(value));
+        *sum += bytes ? (float)stored[15 * end][15 * end] : value;
+    }
     bf16_end();
-    return 2.0 * (double)rounds * 6 * 16 * 16 * 32;
+    return 2.0 * (double)rounds * 6 * 16 * 16 * (bytes ? 64 : 32);
 }
 #elif defined(TERN_LEVEL_neonbf16)
 static double multiply_add_bf16(int64_t rounds, float *sum)
@@ -92,28 +97,40 @@ static double multiply_add_bf16(int64_t rounds, float *sum)
     return 2.0 * (double)rounds * CHAINS * 2 * 2 * 4;
 }
 #else
-static double multiply_add_bf16(int64_t rounds, float *sum)
+INLINE double multiply_add_dot(const bool bytes, int64_t rounds, float *sum)
 {
-    __m512 acc[CHAINS], all = _mm512_setzero_ps();
-    __m512i one = _mm512_set1_epi16(0x3f80);
+    __m512i acc[CHAINS], all = _mm512_setzero_si512(), one = bytes ? _mm512_set1_epi8(1) : _mm512_set1_epi16(0x3f80);
 #pragma GCC unroll 24
     for (int c = 0; c < CHAINS; c++)
-        acc[c] = _mm512_setzero_ps();
+        acc[c] = _mm512_setzero_si512();
     for (int64_t r = 0; r < rounds; r++) {
         __asm__ volatile("" : "+v"(one)); /* else equal sums would become one */
 #pragma GCC unroll 24
         for (int c = 0; c < CHAINS; c++) {
-            acc[c] = _mm512_dpbf16_ps(acc[c], (__m512bh)one, (__m512bh)one);
+            acc[c] =
+                bytes ? _mm512_dpbusd_epi32(acc[c], one, one) : (__m512i)_mm512_dpbf16_ps((__m512)acc[c], (__m512bh)one, (__m512bh)one);
             __asm__ volatile("" : "+v"(acc[c]));
         }
     }
 #pragma GCC unroll 24
-    for (int c = 0; c < CHAINS; c++)
-        all = _mm512_max_ps(all, acc[c]);
-    *sum = 2 * _mm512_reduce_max_ps(all);
-    return 2.0 * (double)rounds * CHAINS * 32;
+    for (int c = 0; c < CHAINS; c++) /* which are of numbers from 0 on: in the order of their bits */
+        all = _mm512_max_epi32(all, acc[c]);
+    const int32_t most = _mm512_reduce_max_epi32(all);
+    memcpy(sum, &most, sizeof(most));
+    *sum = 2 * (bytes ? (float)most : *sum);
+    return 2.0 * (double)rounds * CHAINS * (bytes ? 64 : 32);
 }
 #endif
+
+#if defined(TERN_LEVEL_VNNI)
+static double multiply_add_bf16(int64_t rounds, float *sum) { return multiply_add_dot(false, rounds, sum); }
+static double multiply_add_i8(int64_t rounds, float *sum) { return multiply_add_dot(true, rounds, sum); }
+#define I8_PEAK multiply_add_i8
+#endif
+#endif
+
+#if !defined(I8_PEAK)
+#define I8_PEAK NULL
 #endif
 
 #endif

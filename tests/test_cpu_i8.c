@@ -1,0 +1,194 @@
+/* The inner loops of int8 of every CPU level that this machine has: sums exactly, values to one rounding. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backends/cpu/level/level.h"
+#include "ops/reference.h"
+
+#define FOR_EACH_LEVEL(l)                                   \
+    for (int level_ = 0; tern_cpu_levels[level_]; level_++) \
+        for (const struct tern_cpu_level *l = tern_cpu_levels[level_]; l && l->available(); l = NULL)
+
+#define NR TERN_DOT_NR
+#define ROWS TERN_DOT_ROWS
+#define LDC (NR + 16)
+#define PIECES 3
+
+static uint32_t seed = 1;
+static int random_byte(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (int)(seed >> 24);
+}
+
+/* ---- products */
+
+struct block {
+    int rows, width, n; /* n: pieces */
+    int64_t depth;      /* of each piece, in bytes; between them in B lie as many that are not read */
+    bool accumulate, extreme;
+};
+
+/* Bytes of A are unsigned where the level has a zero, and the sums are those of the bytes as they are. */
+static void check_block(const struct tern_cpu_level *l, const struct block *b)
+{
+    static uint8_t a[PIECES * ROWS * 2048];
+    static int8_t panel[2 * PIECES * 2048 * NR];
+    static int32_t c[ROWS * LDC], before[ROWS * LDC];
+    const int64_t ld = b->depth + 64, k = 2 * b->n * b->depth;
+    struct tern_dot_piece pieces[PIECES];
+    assert_true(b->n * ROWS * ld <= (int64_t)sizeof(a) && k * b->width <= (int64_t)sizeof(panel));
+    for (size_t i = 0; i < sizeof(a); i++)
+        a[i] = (uint8_t)((b->extreme ? (random_byte() & 1 ? 127 : -127) : random_byte() % 255 - 127) + l->i8.zero);
+    for (int64_t i = 0; i < k * b->width; i++)
+        panel[i] = (int8_t)(b->extreme ? (random_byte() & 1 ? 127 : -127) : random_byte() % 255 - 127);
+    for (int i = 0; i < ROWS * LDC; i++)
+        c[i] = before[i] = random_byte() * 65537 - 8000000;
+    for (int p = 0; p < b->n; p++) {
+        const uint16_t *at = (const uint16_t *)(const void *)(a + p * ROWS * ld);
+        pieces[p] = (struct tern_dot_piece){{at, at + ROWS / 2 * ld / 2}, ld / 2, 2 * p * b->depth / 2, b->depth / 2};
+    }
+    l->i8.dot.begin();
+    l->i8.dot.block(b->rows, b->n, pieces, (const uint16_t *)(const void *)panel, (const uint16_t *)(const void *)panel, b->width < NR, c,
+                    LDC, b->accumulate);
+    l->i8.dot.end();
+    for (int i = 0; i < b->rows; i++)
+        for (int j = 0; j < b->width; j++) {
+            int64_t sum = b->accumulate ? before[i * LDC + j] : 0;
+            for (int p = 0; p < b->n; p++)
+                for (int64_t t = 0; t < b->depth; t++) {
+                    const int64_t row = 2 * p * b->depth + t;
+                    const uint8_t byte = a[(p * ROWS + i) * ld + t];
+                    sum += (l->i8.zero ? byte : (int8_t)byte) * panel[(row / 4 * b->width + j) * 4 + row % 4];
+                }
+            if (c[i * LDC + j] != sum)
+                fail_msg("%s: %d rows, %d columns, %d pieces of %lld: (%d, %d) is %d, expected %lld", l->name, b->rows, b->width, b->n,
+                         (long long)b->depth, i, j, c[i * LDC + j], (long long)sum);
+        }
+}
+
+static void sums_are_exact(void **state)
+{
+    FOR_EACH_LEVEL(l)
+    for (int rows = 1; rows <= ROWS; rows++)
+        for (int mode = 0; mode < 8; mode++) {
+            const int64_t step = 2 * l->i8.dot.step;
+            const struct block b = {.rows = rows,
+                                    .width = mode & 1 ? NR / 2 : NR,
+                                    .n = mode & 2 ? 3 : 1,
+                                    .depth = step * (1 + rows % 3),
+                                    .accumulate = (mode & 4) != 0,
+                                    .extreme = rows % 4 == 0};
+            check_block(l, &b);
+        }
+}
+
+/* As deep as a part of a product is. */
+static void deep_sums_are_exact(void **state)
+{
+    FOR_EACH_LEVEL(l)
+    for (int extreme = 0; extreme < 2; extreme++)
+        check_block(l, &(struct block){.rows = ROWS, .width = NR, .n = 2, .depth = 1024, .extreme = extreme});
+}
+
+/* ---- values */
+
+static float value(void) { return (float)(random_byte() * 256 + random_byte() - 32768) / 977.0f; }
+
+static void values_to_bytes(void **state)
+{
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    FOR_EACH_LEVEL(l)
+    for (int d = 0; d < 3; d++)
+        for (int n = 0; n <= 150; n++) {
+            float x[150], most = 0;
+            uint16_t narrow[150];
+            uint8_t y[151];
+            for (int i = 0; i < n; i++) {
+                x[i] = value();
+                if (d) {
+                    tern_store(dtypes[d], narrow, i, x[i]);
+                    x[i] = (float)tern_load(dtypes[d], narrow, i);
+                }
+                most = fmaxf(most, fabsf(x[i]));
+            }
+            const void *from = d ? (const void *)narrow : x;
+            assert_true(l->i8.most(dtypes[d], n, from) == most);
+            y[n] = 77;
+            l->i8.quantize(dtypes[d], n, from, 127 / most, y);
+            for (int i = 0; i < n; i++)
+                assert_int_equal(y[i], (uint8_t)((int)nearbyintf(x[i] * (127 / most)) + l->i8.zero));
+            assert_int_equal(y[n], 77);
+        }
+}
+
+/* Wherever it stands, it is found. */
+static void no_number_is_found(void **state)
+{
+    float x[70];
+    FOR_EACH_LEVEL(l)
+    for (int n = 1; n <= 70; n++)
+        for (int at = 0; at < n; at++)
+            for (int inf = 0; inf < 2; inf++) {
+                for (int i = 0; i < n; i++)
+                    x[i] = -3;
+                x[at] = inf ? -INFINITY : NAN;
+                const float most = l->i8.most(TERN_F32, n, x);
+                assert_true(inf ? most == INFINITY : isnan(most));
+            }
+}
+
+static void sums_to_values(void **state)
+{
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    FOR_EACH_LEVEL(l)
+    for (int d = 0; d < 3; d++)
+        for (int n = 0; n <= 70; n++)
+            for (int with = 0; with < 2; with++) {
+                int32_t x[70], offset[70];
+                float scale[70], bias[70];
+                uint8_t y[71 * 4];
+                const size_t size = tern_dtype_size(dtypes[d]);
+                for (int i = 0; i < n; i++) {
+                    x[i] = random_byte() * 20000 - 2500000;
+                    offset[i] = random_byte() * 128;
+                    scale[i] = 1e-6f * fabsf(value());
+                    bias[i] = value();
+                }
+                memset(y, 0x5a, sizeof(y));
+                l->i8.scale(dtypes[d], n, x, offset, scale, 0.75f, with ? bias : NULL, y);
+                for (int i = 0; i < n; i++) {
+                    const double exact = (double)(x[i] - offset[i]) * (scale[i] * 0.75f) + (with ? bias[i] : 0);
+                    const double found = tern_load(dtypes[d], y, i), unit = d == 0 ? 0x1p-22 : d == 1 ? 0x1p-11 : 0x1p-8;
+                    if (fabs(found - exact) > unit * (fabs(exact) + (with ? fabs(bias[i]) : 0)) + 1e-7)
+                        fail_msg("%s %s: value %d of %d is %g, expected %g", l->name, tern_dtype_name(dtypes[d]), i, n, found, exact);
+                }
+                for (size_t i = (size_t)n * size; i < sizeof(y); i++)
+                    assert_int_equal(y[i], 0x5a);
+            }
+}
+
+/* Two of the sums, each of which grows by 4 (a word) or 64 (a row of a tile) in a round, exactly. */
+static void peak_counts(void **state)
+{
+    FOR_EACH_LEVEL(l)
+    for (int rounds = 0; rounds < 5 && l->i8.multiply_add; rounds++) {
+        float sum = -1;
+        double operations = l->i8.multiply_add(rounds, &sum), one = l->i8.multiply_add(1, &(float){0});
+        assert_true(operations == rounds * one && one >= 6 * 4 * 32);
+        assert_true(sum == 4.0f * (float)(rounds * l->i8.dot.step));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_exact),  cmocka_unit_test(deep_sums_are_exact),
+                                       cmocka_unit_test(values_to_bytes), cmocka_unit_test(no_number_is_found),
+                                       cmocka_unit_test(sums_to_values),  cmocka_unit_test(peak_counts)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
