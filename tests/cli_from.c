@@ -118,6 +118,25 @@ static void test_dtypes_are_repeated(void **state)
     assert_true(same_bytes("a.png", "b.png") && same_bytes("first", "again"));
 }
 
+static void test_what_is_optimized_is_repeated(void **state)
+{
+    static const char *const goals[] = {"speed", "memory", "quality"};
+    struct state *s = *state;
+    for (int i = 0; i < 3; i++) {
+        EXPECT(s, RUN(s, PAINT, "-p", "a cat", "--steps", "10", "--optimize", goals[i], "--json", "--save-latents", "first", "-o", "a.png"),
+               0);
+        expect_text(s->out, "{\"event\":\"choice\",\"what\":\"dtype\",\"value\":", "json");
+        expect_text(s->out, "\"what\":\"tiling\"", "json");
+        EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+        assert_true(same_bytes("a.png", "b.png") && same_bytes("first", "again"));
+    }
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--optimize", "quality", "--dtype", "int8", "--deepcache", "3", "--json"), 0);
+    expect_text(s->out, "\"value\":\"int8\",\"why\":\"as given\"", "json");
+    expect_text(s->out, "\"value\":\"3\",\"why\":\"as given\"", "json");
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--optimize", "speed", "--budget", "100K"), 1);
+    expect_text(s->err, "this picture needs at least", "a small budget");
+}
+
 static void test_options_count_instead(void **state)
 {
     struct state *s = *state;
@@ -308,6 +327,7 @@ int cli_from_tests(void)
                                        TEST(test_caches_are_repeated),
                                        TEST(test_a_chosen_cache_is_repeated),
                                        TEST(test_dtypes_are_repeated),
+                                       TEST(test_what_is_optimized_is_repeated),
                                        TEST(test_options_count_instead),
                                        TEST(test_a_picture_of_img2img),
                                        TEST(test_a_second_pass_is_repeated),

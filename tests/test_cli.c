@@ -105,6 +105,7 @@ static void test_wrong_usage(void **state)
         {"txt2img -p x --deepcache auto --quality 2", {"--quality", "at most 1", "\"2\""}},
         {"txt2img -p x --deepcache auto --quality 1", {"--quality", "below 1", "\"1\""}},
         {"txt2img -p x --deepcache auto --quality 0", {"--quality", "above 0", "\"0\""}},
+        {"txt2img -p x --optimize fast", {"--optimize", "speed, memory, quality", "\"fast\""}},
         {"txt2img -p x --quality 0.9", {"--quality", "--deepcache auto only"}},
         {"txt2img -p x --deepcache auto --deepcache 3 --quality 0.9", {"--quality", "--deepcache auto only"}},
         {"txt2img -p x --deepcache auto --deepcache-branch 1", {"--deepcache-branch", "--deepcache N only"}},

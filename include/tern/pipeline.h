@@ -34,8 +34,9 @@ struct tern_pipeline_params {
     const char *vae;           /* a VAE that replaces the checkpoint's: a weight file or a diffusers folder (docs/models.md) */
     const char *preview_vae;   /* what decodes previews, likewise: a TAESD; NULL: a linear map of the latents */
     enum tern_offload offload; /* TERN_OFFLOAD_AUTO */
-    bool single_use;           /* one job is run, then the pipeline goes: each component leaves when its stage is done */
-    bool keep_text_encoder;    /* keep it in memory between pictures; default: dropped after encoding */
+    size_t budget;   /* bytes that jobs are planned to keep to, as to the context's budget; of both the smaller one counts; 0: that */
+    bool single_use; /* one job is run, then the pipeline goes: each component leaves when its stage is done */
+    bool keep_text_encoder; /* keep it in memory between pictures; default: dropped after encoding */
 };
 
 /* Opens a checkpoint: a diffusers folder, a single LDM-style .safetensors or .ckpt file, or "demo" (also
@@ -43,6 +44,14 @@ struct tern_pipeline_params {
  * tensor's name and shape; weights are mapped and read when first needed. NULL with the error recorded. */
 TERN_API struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *model, const struct tern_pipeline_params *params);
 TERN_API void tern_pipeline_destroy(struct tern_pipeline **p);
+
+/* What was chosen in place of the caller, and why: texts for people, valid during the call. */
+struct tern_choice {
+    const char *what;  /* "dtype", "deepcache", "offload", "tiling" */
+    const char *value; /* "int8", "3 quad:0:1.4" */
+    const char *why;
+};
+typedef void tern_choice_callback(const struct tern_choice *choice, void *user);
 
 /* The strength of a LoRA in a part of the model: multiplied with its scale. The most special part counts. */
 struct tern_lora_strength {
@@ -104,14 +113,6 @@ typedef void tern_step_callback(int step, int steps, const float *latents, int64
  * it is of full size, by the linear map a pixel is one of the latents (an eighth of each side). `index` counts the pictures of the job.
  * The picture is borrowed during the call. */
 typedef void tern_preview_callback(int step, int steps, int index, const struct tern_image *picture, void *user);
-
-/* What was chosen in place of the caller, and why: texts for people, valid during the call. */
-struct tern_choice {
-    const char *what;  /* "deepcache", ... */
-    const char *value; /* "3 quad:0:1.4" */
-    const char *why;
-};
-typedef void tern_choice_callback(const struct tern_choice *choice, void *user);
 
 /* How prompts are read. docs/prompts.md tells the second one. */
 enum tern_prompt_syntax {
@@ -260,6 +261,28 @@ TERN_API struct tern_image *tern_txt2img(struct tern_pipeline *p, const struct t
 
 /* The checks of tern_generate alone, and the memory that it will need at most, in bytes (0 when unknown). */
 TERN_API enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes);
+
+/* What a job is to be good at. docs/quantization.md has what each costs. */
+enum tern_goal {
+    TERN_GOAL_SPEED,  /* the faster one of bf16 or f16 (as tern_context_fast_dtype has it) and int8 by the cost model, DeepCache with
+                       * cache_quality 0.95 */
+    TERN_GOAL_MEMORY, /* the dtype, offload and tiling with the least predicted peak */
+    TERN_GOAL_QUALITY /* f32, or what of the others comes next when the budget is too small for it; no DeepCache */
+};
+struct tern_optimize_params {
+    enum tern_goal goal;
+    bool keep_dtype, keep_offload, keep_cache; /* what the caller's params say of dtype and quantize, offload, DeepCache stays */
+    /* Opens the model, with LoRAs and embeddings that count; NULL with the error recorded. NULL: tern_pipeline_load. */
+    struct tern_pipeline *(*open)(const struct tern_pipeline_params *params, void *user);
+    void *open_user;
+    tern_choice_callback *on_choice; /* each choice; NULL: not told */
+    void *on_choice_user;
+};
+/* Chooses dtype, int8, DeepCache, offload and tiling for a job by what is predicted of memory and time, within the context's budget.
+ * What is chosen stands in *pipeline and *job afterwards: the same params give the same pictures without this call. The pipeline is the
+ * caller's. NULL with the error recorded: TERN_E_BUDGET, with the least that would do and how, where nothing keeps to the budget. */
+TERN_API struct tern_pipeline *tern_pipeline_optimize(struct tern_context *ctx, const char *model, struct tern_pipeline_params *pipeline,
+                                                      struct tern_txt2img_params *job, const struct tern_optimize_params *params);
 
 /* Facts of the checkpoint: one text block for people, or one JSON object for programs: architecture, layout, components,
  * tensors by dtype, parameters, metadata. Free with tern_free_text. */

@@ -45,6 +45,8 @@ struct search {
     struct tern_job job;                      /* of them, with the slowest candidate: checked, and never run */
     int n;                                    /* candidates that can be tried */
     bool single_use;                          /* as the pipeline had it */
+    size_t budget;                            /* likewise */
+    size_t beside;                            /* the pictures that are compared, and what SSIM takes */
 };
 
 /* The caller's parameters with an interval; 1: whole calls alone. */
@@ -235,13 +237,18 @@ static enum tern_status predict_all(const struct search *s, size_t *peak)
 /* Once more when all plans are there, whose memory counts; beside them are the pictures that are compared. */
 static enum tern_status predict(const struct search *s, size_t *peak)
 {
-    const struct tern_txt2img_params *size = s->job.hires ? &s->job.hires->params : &s->job.params;
-    const size_t pictures = 3 * (3 * (size_t)size->width * (size_t)size->height + TEXT), sums = SSIM_ROW * (size_t)size->width;
     if (predict_all(s, peak) || predict_all(s, peak))
         return tern_error_status(s->p->ctx);
     if (peak)
-        *peak += s->n ? pictures + sums : 0;
+        *peak += s->beside;
     return TERN_OK;
+}
+
+/* What of the budget is left for a job; 0: there is none. */
+static size_t budget_beside(const struct search *s)
+{
+    const size_t budget = tern_pipeline_budget(s->p);
+    return !budget ? 0 : budget > s->beside ? budget - s->beside : 1;
 }
 
 /* Checks all that may be run. To be closed, also after an error. */
@@ -250,7 +257,7 @@ static enum tern_status open(struct search *s, struct tern_pipeline *p, const st
     if (peak)
         *peak = 0;
     const struct tern_txt2img_params whole = with(params, 1);
-    *s = (struct search){.p = p, .params = params, .job = {.p = p}, .single_use = p->params.single_use};
+    *s = (struct search){.p = p, .params = params, .job = {.p = p}, .single_use = p->params.single_use, .budget = p->params.budget};
     p->params.single_use = false; /* the UNet of one picture is that of the next */
     if (tern_job_prepare(&s->job, p, &whole) || check(params, p->ctx))
         return tern_error_status(p->ctx);
@@ -259,12 +266,17 @@ static enum tern_status open(struct search *s, struct tern_pipeline *p, const st
         return tern_fail(p->ctx, TERN_E_INVALID, "cache_quality: SSIM is of pictures of %d x %d pixels or more, found %d x %d", LEAST_SIDE,
                          LEAST_SIDE, size->width, size->height);
     s->job.params.cache_quality = params->cache_quality;
-    return count_candidates(s) || predict(s, peak) ? tern_error_status(p->ctx) : TERN_OK;
+    if (count_candidates(s))
+        return tern_error_status(p->ctx);
+    s->beside = s->n ? 3 * (3 * (size_t)size->width * (size_t)size->height + TEXT) + SSIM_ROW * (size_t)size->width : 0;
+    p->params.budget = budget_beside(s);
+    return predict(s, peak) ? tern_error_status(p->ctx) : TERN_OK;
 }
 
 static void close(struct search *s)
 {
     s->p->params.single_use = s->single_use;
+    s->p->params.budget = s->budget;
     tern_job_destroy(&s->job);
 }
 
@@ -310,7 +322,6 @@ static struct tern_images *run(const struct search *s)
     else if (tern_failed(s->p->ctx) || find(s, &choice, &first, why))
         return NULL;
     tell(s, &choice, why);
-    s->p->params.single_use = s->single_use; /* what follows is the last of it */
     return first ? rest(s, choice.interval, first) : all(s, &choice);
 }
 

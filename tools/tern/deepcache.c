@@ -61,6 +61,7 @@ static int apply_quality(const struct opt *opt, const char *text, struct deepcac
 
 int deepcache_apply(const struct opt *opt, const char *value, struct deepcache_options *d)
 {
+    d->given = true;
     switch (opt->id) {
     case OPT_INTERVAL:
         return apply_interval(opt, value, d);

@@ -25,6 +25,7 @@ struct deepcache_options {
     int interval, branch, center; /* center -1: 3 steps in 10 */
     double pow;                   /* 0: uniform */
     const char *needs;            /* an option that was given and needs an interval; NULL: none */
+    bool given;                   /* by the command line */
     bool automatic;               /* the interval follows from the quality; branch, center and pow do not count */
     double quality;               /* 0: not given */
 };
@@ -79,6 +80,7 @@ struct picture_settings {
     struct tern_infotext infotext;
     struct tern_context *from_ctx; /* that of infotext */
     enum tern_offload offload;
+    int optimize; /* 0: off; one more than enum tern_goal */
     struct xl_options xl;
     struct tern_hires hires;
     struct preview_options preview;

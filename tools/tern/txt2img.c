@@ -38,6 +38,7 @@ enum {
     OPT_PREVIEW_VAE,
     OPT_OFFLOAD,
     OPT_PROFILE,
+    OPT_OPTIMIZE,
     OPT_SYNTAX,
     OPT_EMPHASIS,
     OPT_CLIP_SKIP,
@@ -121,6 +122,9 @@ static const struct opt picture_opts[] = {
     {OPT_OFFLOAD, 0, "offload", "HOW",
      "none: weights stay in memory; sequential: each component\nleaves after its stage; stream: the UNet's weights are\n"
      "prepared anew at every step, too (default: sequential,\nor stream when --budget asks for it)"},
+    {OPT_OPTIMIZE, 0, "optimize", "FOR",
+     "speed, memory or quality: choose among --dtype, --deepcache,\n--offload and tiling by what is predicted, within --budget,\n"
+     "and say what and why; options that are given stay"},
     {OPT_PROFILE, 0, "profile", "FILE.json",
      "what each kernel took, and its share of what the device\ncan do (roofline), for Chrome's or Perfetto's trace viewer"},
     {0},
@@ -208,6 +212,14 @@ static int apply_offload(const struct opt *opt, const char *text, struct picture
     static const char *const ways[] = {"none", "sequential", "stream", NULL};
     int way = 0, code = value_choice(opt, text, ways, &way);
     s->offload = (enum tern_offload)(TERN_OFFLOAD_NONE + way);
+    return code;
+}
+
+static int apply_optimize(const struct opt *opt, const char *text, struct picture_settings *s)
+{
+    static const char *const goals[] = {"speed", "memory", "quality", NULL}; /* enum tern_goal */
+    int goal = 0, code = value_choice(opt, text, goals, &goal);
+    s->optimize = goal + 1;
     return code;
 }
 
@@ -312,6 +324,8 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         return apply_prompt(opt, value, s);
     case OPT_OFFLOAD:
         return apply_offload(opt, value, s);
+    case OPT_OPTIMIZE:
+        return apply_optimize(opt, value, s);
     case OPT_PROFILE:
         s->profile = value;
         return GO_ON;
