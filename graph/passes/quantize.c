@@ -62,9 +62,21 @@ static bool convert(struct tern_context *ctx, struct tern_node *n, enum tern_op 
     return true;
 }
 
+/* Attention has no weight and goes by the name of its op. It does not count as left: a kernel of floats serves it as well. */
+static void allow_attention(struct tern_graph *g, const char *words)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        struct tern_node *n = &g->nodes[i];
+        if (!n->dead && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_sdpa && is_named(words, "sdpa"))
+            n->desc.attrs.sdpa.int8 = 1;
+    }
+}
+
 static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
     int left = 0;
+    if (params->quantize)
+        allow_attention(g, params->quantize);
     for (int i = 0; params->quantize && i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
         const enum tern_op op = n->dead || n->kind != TERN_CALL_LAUNCH || n->desc.n_post ? TERN_OP_COUNT : counterpart(&n->desc);
