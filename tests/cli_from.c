@@ -133,7 +133,7 @@ static void test_what_is_optimized_is_repeated(void **state)
     EXPECT(s, REPEAT(s, "a.png", "b.png", "--optimize", "quality", "--dtype", "int8", "--deepcache", "3", "--json"), 0);
     expect_text(s->out, "\"value\":\"int8\",\"why\":\"as given\"", "json");
     expect_text(s->out, "\"value\":\"3\",\"why\":\"as given\"", "json");
-    EXPECT(s, REPEAT(s, "a.png", "b.png", "--optimize", "speed", "--budget", "100K"), 1);
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--optimize", "speed", "--budget", "6M"), 1);
     expect_text(s->err, "this picture needs at least", "a small budget");
 }
 

@@ -50,7 +50,7 @@ static enum tern_status look(const struct choosing *c, struct tern_pipeline *p, 
     struct tern_txt2img_params q = *c->job;
     struct tern_job j;
     struct tern_device_peak peak;
-    size_t bytes;
+    size_t bytes = 0;
     q.cache_interval = q.cache_quality != 0 ? 2 : q.cache_interval;
     q.cache_quality = 0;
     enum tern_status st = tern_job_prepare(&j, p, &q);
@@ -59,7 +59,8 @@ static enum tern_status look(const struct choosing *c, struct tern_pipeline *p, 
     t->tiles = j.arena;
     t->offload = j.resident ? TERN_OFFLOAD_STREAM : j.sequential ? TERN_OFFLOAD_SEQUENTIAL : TERN_OFFLOAD_NONE;
     const struct tern_stage stage = tern_job_stage(&j, "unet");
-    const struct tern_plan *plan = st ? NULL : tern_pipeline_plan(p, &stage);
+    const bool fits = !st && (!j.budget || bytes <= j.budget); /* else its plans have gone */
+    const struct tern_plan *plan = fits ? tern_pipeline_plan(p, &stage) : NULL;
     st = tern_device_peak(c->ctx, &peak);
     t->seconds = plan && !st ? tern_plan_least_seconds(plan, &peak) * (j.params.count / tern_job_group(&j)) : 0;
     tern_job_destroy(&j);
