@@ -137,6 +137,9 @@ struct tern_step_observer {
 /* profile.c: `step` began and ended at these seconds since the run's start; for `bring` of them it had no weights yet. */
 void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *step, double begin, double bring, double end);
 
+/* What a run takes at least, by the peak of the device: each step as fast as its arithmetic or its memory allows. 0: it is not known. */
+double tern_plan_least_seconds(const struct tern_plan *p, const struct tern_device_peak *peak);
+
 /* tuning.c: a key of what measurements say of the plan's steps, as far as that is not what the cost model says; 0: it is. */
 uint64_t tern_plan_tuned(const struct tern_plan *p);
 /* compile.c: an empty plan, and its steps from the graph after all passes. kernels: by node; NULL: they are chosen. */

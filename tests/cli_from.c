@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <tern/tern.h>
 
@@ -75,6 +76,65 @@ static void test_caches_are_repeated(void **state)
     EXPECT(s, REPEAT(s, "a.png", "b.png", "--deepcache", "1"), 0);
     EXPECT(s, RUN(s, "info", "b.png"), 0);
     assert_null(strstr(s->out, "DeepCache"));
+}
+
+static void test_a_chosen_cache_is_repeated(void **state)
+{
+    struct state *s = *state;
+    char quality[32];
+    snprintf(quality, sizeof(quality), "0.01%d", (int)getpid()); /* nothing is remembered of it */
+    EXPECT(s,
+           RUN(s, PAINT, "-p", "a cat", "--steps", "10", "--sampler", "ddim", "--deepcache", "auto", "--quality", quality, "--json",
+               "--save-latents", "first", "-o", "a.png"),
+           0);
+    expect_text(s->out, "; by a trial in a fifth of the steps", "json");
+    EXPECT(s, RUN(s, "info", "a.png"), 0);
+    expect_text(s->out, "DeepCache interval: 8, DeepCache branch: 0, DeepCache center: 0, DeepCache pow: 1.4, Version", "info");
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+    assert_true(same_bytes("a.png", "b.png") && same_bytes("first", "again"));
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--deepcache", "auto", "--quality", quality, "--json"), 0); /* remembered */
+    expect_text(s->out, "{\"event\":\"choice\",\"what\":\"deepcache\",\"value\":\"8 quad:0:1.4\",\"why\":", "json");
+    expect_text(s->out, "found before", "json");
+    assert_true(same_bytes("a.png", "b.png"));
+}
+
+static void test_dtypes_are_repeated(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, PAINT, "-p", "a cat", "--dtype", "bf16", "--save-latents", "first", "-o", "a.png"), 0);
+    EXPECT(s, RUN(s, "info", "a.png"), 0);
+    expect_text(s->out, ", Dtype: bf16, Version", "info");
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+    assert_string_equal(s->err, "");
+    assert_true(same_bytes("a.png", "b.png") && same_bytes("first", "again"));
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--dtype", "f32"), 0);
+    assert_false(same_bytes("first", "again"));
+    EXPECT(s, RUN(s, "info", "b.png"), 0);
+    assert_null(strstr(s->out, "Dtype"));
+    EXPECT(s, RUN(s, PAINT, "-p", "a cat", "--dtype", "int8", "--save-latents", "first", "-o", "a.png"), 0);
+    EXPECT(s, RUN(s, "info", "a.png"), 0);
+    expect_text(s->out, ", Quantize: *, Version", "info");
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+    assert_true(same_bytes("a.png", "b.png") && same_bytes("first", "again"));
+}
+
+static void test_what_is_optimized_is_repeated(void **state)
+{
+    static const char *const goals[] = {"speed", "memory", "quality"};
+    struct state *s = *state;
+    for (int i = 0; i < 3; i++) {
+        EXPECT(s, RUN(s, PAINT, "-p", "a cat", "--steps", "10", "--optimize", goals[i], "--json", "--save-latents", "first", "-o", "a.png"),
+               0);
+        expect_text(s->out, "{\"event\":\"choice\",\"what\":\"dtype\",\"value\":", "json");
+        expect_text(s->out, "\"what\":\"tiling\"", "json");
+        EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+        assert_true(same_bytes("a.png", "b.png") && same_bytes("first", "again"));
+    }
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--optimize", "quality", "--dtype", "int8", "--deepcache", "3", "--json"), 0);
+    expect_text(s->out, "\"value\":\"int8\",\"why\":\"as given\"", "json");
+    expect_text(s->out, "\"value\":\"3\",\"why\":\"as given\"", "json");
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--optimize", "speed", "--budget", "6M"), 1);
+    expect_text(s->err, "this picture needs at least", "a small budget");
 }
 
 static void test_options_count_instead(void **state)
@@ -265,6 +325,9 @@ int cli_from_tests(void)
     const struct CMUnitTest tests[] = {TEST(test_pictures_of_each_format_are_repeated),
                                        TEST(test_syntax_and_loras_are_repeated),
                                        TEST(test_caches_are_repeated),
+                                       TEST(test_a_chosen_cache_is_repeated),
+                                       TEST(test_dtypes_are_repeated),
+                                       TEST(test_what_is_optimized_is_repeated),
                                        TEST(test_options_count_instead),
                                        TEST(test_a_picture_of_img2img),
                                        TEST(test_a_second_pass_is_repeated),

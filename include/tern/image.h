@@ -31,6 +31,12 @@ TERN_API const char *tern_image_text(const struct tern_image *img, const char *k
 /* Resampling to another size with the bytes that Pillow 13's LANCZOS gives; a new picture, without texts. */
 TERN_API struct tern_image *tern_image_resize(const struct tern_image *img, int width, int height);
 
+/* How alike two pictures of one size are: the mean structural similarity [Wang 2004] over all windows of 11 x 11 pixels that lie in the
+ * picture (Gaussian, sigma 1.5; constants 0.01 and 0.03, values of 0..255; plain variances) and over red, green and blue, in f64. 1: they
+ * are the same. scikit-image's structural_similarity with gaussian_weights, without use_sample_covariance. A side has at least 11 pixels.
+ */
+TERN_API enum tern_status tern_image_ssim(const struct tern_image *a, const struct tern_image *b, double *ssim);
+
 /* Writes PNG, JPEG (quality 95) or WebP (quality 90) by the path's ending .png, .jpg, .jpeg or .webp; complete or not at all. */
 TERN_API enum tern_status tern_image_save(const struct tern_image *img, const char *path);
 

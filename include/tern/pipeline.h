@@ -42,7 +42,8 @@ struct tern_pipeline_params {
     const char *preview_vae;   /* what decodes previews, likewise: a TAESD; NULL: a linear map of the latents */
     enum tern_offload offload; /* TERN_OFFLOAD_AUTO */
     struct tern_offload_components offload_components;
-    bool single_use;        /* one job is run, then the pipeline goes: each component leaves when its stage is done */
+    size_t budget;   /* bytes that jobs are planned to keep to, as to the context's budget; of both the smaller one counts; 0: that */
+    bool single_use; /* one job is run, then the pipeline goes: each component leaves when its stage is done */
     bool keep_text_encoder; /* keep it in memory between pictures; default: dropped after encoding */
 };
 
@@ -51,6 +52,14 @@ struct tern_pipeline_params {
  * tensor's name and shape; weights are mapped and read when first needed. NULL with the error recorded. */
 TERN_API struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *model, const struct tern_pipeline_params *params);
 TERN_API void tern_pipeline_destroy(struct tern_pipeline **p);
+
+/* What was chosen in place of the caller, and why: texts for people, valid during the call. */
+struct tern_choice {
+    const char *what;  /* "dtype", "deepcache", "offload", "tiling" */
+    const char *value; /* "int8", "3 quad:0:1.4" */
+    const char *why;
+};
+typedef void tern_choice_callback(const struct tern_choice *choice, void *user);
 
 /* The strength of a LoRA in a part of the model: multiplied with its scale. The most special part counts. */
 struct tern_lora_strength {
@@ -196,10 +205,14 @@ struct tern_txt2img_params {
 
     /* DeepCache [Ma 2023]; docs/deepcache.md. One call of the UNet in `cache_interval` is whole, the others compute what is shallower than
      * a skip connection, and take from the last whole one what is deeper. Names are the reference's. */
-    int cache_interval;  /* 1..1000; 1: every call is whole */
-    int cache_branch_id; /* the skip connection, from the outermost on, three a block of the UNet: 0..11, SDXL 0..8; 0 */
-    int cache_center;    /* with cache_pow: the step, 0..steps, around which the whole calls are most frequent; 0 */
-    double cache_pow;    /* above 1 and at most 10: how much rarer the others are; 0: uniform */
+    int cache_interval;   /* 1..1000; 1: every call is whole */
+    int cache_branch_id;  /* the skip connection, from the outermost on, three a block of the UNet: 0..11, SDXL 0..8; 0 */
+    int cache_center;     /* with cache_pow: the step, 0..steps, around which the whole calls are most frequent; 0 */
+    double cache_quality; /* in place of the other four, which are chosen: the mean SSIM (tern_image_ssim) to the pictures that whole calls
+                           * would have made, above 0 and below 1; 0: off. With 4 pictures or more the first one is measured, with fewer a
+                           * trial in a fifth of the steps; later jobs of that kind take what was found from the cache folder. Callbacks
+                           * are not told of pictures that are measured */
+    double cache_pow;     /* above 1 and at most 10: how much rarer the others are; 0: uniform */
 
     tern_step_callback *on_step; /* after each step */
     void *on_step_user;
@@ -210,6 +223,9 @@ struct tern_txt2img_params {
      * start of tern_generate, after the device's peak was measured. NULL: nothing is measured. */
     void (*on_kernel)(const char *component, const struct tern_step_profile *step, void *user);
     void *on_kernel_user;
+    /* Told what was chosen, before the pictures are made with it. */
+    tern_choice_callback *on_choice;
+    void *on_choice_user;
     const char *schedule_config; /* reserved for tests: scheduler_config.json text instead of the model's */
 };
 #define tern_txt2img_params(...) ((struct tern_txt2img_params){__VA_ARGS__})
@@ -223,6 +239,8 @@ struct tern_infotext {
     char *model;                       /* the model's name; NULL: it is not said */
     char *vae;                         /* the name of a VAE's file; NULL: it is the model's own */
     char *embeddings;                  /* "name: hash, ..." of the textual inversions; "" */
+    enum tern_dtype dtype;             /* as in tern_pipeline_params; f32 when it is not said */
+    char *quantize;                    /* likewise; NULL: nothing is quantised */
     char *loras;                       /* a plain prompt's LoRAs as tags, which are not in params.prompt; "" */
     char *ignored;                     /* what cannot be followed, for people: "Model hash: 81761151, Hires upscale: 2"; "" */
 };
@@ -251,6 +269,28 @@ TERN_API struct tern_image *tern_txt2img(struct tern_pipeline *p, const struct t
 
 /* The checks of tern_generate alone, and the memory that it will need at most, in bytes (0 when unknown). */
 TERN_API enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes);
+
+/* What a job is to be good at. docs/quantization.md has what each costs. */
+enum tern_goal {
+    TERN_GOAL_SPEED,  /* the faster one of bf16 or f16 (as tern_context_fast_dtype has it) and int8 by the cost model, DeepCache with
+                       * cache_quality 0.95 */
+    TERN_GOAL_MEMORY, /* the dtype, offload and tiling with the least predicted peak */
+    TERN_GOAL_QUALITY /* f32, or what of the others comes next when the budget is too small for it; no DeepCache */
+};
+struct tern_optimize_params {
+    enum tern_goal goal;
+    bool keep_dtype, keep_offload, keep_cache; /* what the caller's params say of dtype and quantize, offload, DeepCache stays */
+    /* Opens the model, with LoRAs and embeddings that count; NULL with the error recorded. NULL: tern_pipeline_load. */
+    struct tern_pipeline *(*open)(const struct tern_pipeline_params *params, void *user);
+    void *open_user;
+    tern_choice_callback *on_choice; /* each choice; NULL: not told */
+    void *on_choice_user;
+};
+/* Chooses dtype, int8, DeepCache, offload and tiling for a job by what is predicted of memory and time, within the context's budget.
+ * What is chosen stands in *pipeline and *job afterwards: the same params give the same pictures without this call. The pipeline is the
+ * caller's. NULL with the error recorded: TERN_E_BUDGET, with the least that would do and how, where nothing keeps to the budget. */
+TERN_API struct tern_pipeline *tern_pipeline_optimize(struct tern_context *ctx, const char *model, struct tern_pipeline_params *pipeline,
+                                                      struct tern_txt2img_params *job, const struct tern_optimize_params *params);
 
 /* Facts of the checkpoint: one text block for people, or one JSON object for programs: architecture, layout, components,
  * tensors by dtype, parameters, metadata. Free with tern_free_text. */

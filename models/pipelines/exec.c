@@ -177,14 +177,14 @@ static void exec_vae_encoder(struct tern_pipeline *p, struct inputs *in, struct 
  * prepared when it is used, which takes no longer for one run. */
 static bool passes(struct tern_pipeline *p, const char *component)
 {
-    const struct tern_weights *w = p->ctx->params.budget ? tern_pipeline_weights(p, component) : NULL;
+    const struct tern_weights *w = tern_pipeline_budget(p) ? tern_pipeline_weights(p, component) : NULL;
     size_t bytes = tern_memory_used(p->ctx);
     for (int64_t i = 0; i < tern_weights_count(w); i++) {
         const tern_tensor *t = tern_weights_at(w, i);
         const size_t stored = tern_dtype_size(t->meta.dtype), computed = tern_dtype_size(p->params.dtype);
         bytes += (size_t)tern_tensor_numel(t) * (stored > computed ? stored : computed);
     }
-    return p->params.single_use || (w && bytes > p->ctx->params.budget);
+    return p->params.single_use || (w && bytes > tern_pipeline_budget(p));
 }
 
 struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *component, const struct tern_weights *inputs)

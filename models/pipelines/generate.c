@@ -1,5 +1,5 @@
 /* The whole job: check, encode, sample, decode. */
-#include "models/pipelines/pipeline.h"
+#include "models/pipelines/cache_auto.h"
 
 struct tern_images {
     struct tern_context *ctx;
@@ -25,6 +25,48 @@ void tern_images_destroy(struct tern_images **images)
     tern_free(ctx, x->image);
     tern_free(ctx, x);
     tern_context_unref(ctx);
+}
+
+/* Moves the pictures behind those that are there. */
+static void take_images(struct tern_images *to, struct tern_images *from)
+{
+    for (int i = 0; i < from->count; i++) {
+        to->image[to->count++] = from->image[i];
+        from->image[i] = NULL;
+    }
+}
+
+/* Latents of the one behind those of the other. */
+static tern_tensor *join_latents(const tern_tensor *a, const tern_tensor *b)
+{
+    struct tern_context *ctx = a->ctx;
+    const int64_t n = tern_tensor_numel(a), m = tern_tensor_numel(b), *s = tern_tensor_shape(a);
+    float *values = tern_alloc(ctx, (size_t)(n + m) * sizeof(*values));
+    tern_tensor *out = NULL;
+    if (values && tern_tensor_read(a, TERN_F32, values, (size_t)n * sizeof(*values)) == TERN_OK &&
+        tern_tensor_read(b, TERN_F32, values + n, (size_t)m * sizeof(*values)) == TERN_OK)
+        out = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){s[0] + tern_tensor_shape(b)[0], s[1], s[2], s[3]}, values);
+    tern_free(ctx, values);
+    return out;
+}
+
+struct tern_images *tern_images_join(struct tern_images **first, struct tern_images **rest)
+{
+    struct tern_images *out = NULL;
+    if (*first && *rest && (out = tern_calloc((*first)->ctx, 1, sizeof(*out)))) {
+        struct tern_context *ctx = out->ctx = (*first)->ctx;
+        tern_context_ref(ctx);
+        out->image = tern_calloc(ctx, (size_t)((*first)->count + (*rest)->count), sizeof(*out->image));
+        out->latents = out->image ? join_latents((*first)->latents, (*rest)->latents) : NULL;
+        if (out->latents) {
+            take_images(out, *first);
+            take_images(out, *rest);
+        } else
+            tern_images_destroy(&out);
+    }
+    tern_images_destroy(first);
+    tern_images_destroy(rest);
+    return out;
 }
 
 enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images)
@@ -103,6 +145,8 @@ struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt
     struct tern_device_peak peak;
     if (!p)
         return NULL;
+    if (params && params->cache_quality != 0)
+        return tern_cache_generate(p, params);
     bool outer = p->busy; /* a callback may come back here */
     p->busy = true;
     if (params && params->on_kernel)
@@ -131,6 +175,8 @@ enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_
 {
     struct tern_job j;
     bool outer = p->busy;
+    if (params && params->cache_quality != 0)
+        return tern_cache_check(p, params, peak_bytes);
     p->busy = true;
     enum tern_status st = tern_job_prepare(&j, p, params);
     if (!st)

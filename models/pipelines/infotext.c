@@ -178,6 +178,15 @@ static void add_cache(struct tern_infotext_line *l, const struct tern_job *j)
     }
 }
 
+/* What it was computed in. */
+static void add_dtype(struct tern_infotext_line *l, const struct tern_pipeline *p)
+{
+    if (p->params.dtype != TERN_F32)
+        tern_infotext_add_text(l, "Dtype", tern_dtype_name(p->params.dtype));
+    if (p->quantize)
+        tern_infotext_add_text(l, "Quantize", p->quantize);
+}
+
 static int count_tags(const char *loras)
 {
     int n = 0;
@@ -224,6 +233,7 @@ static void add_fields(struct tern_infotext_line *l, const struct tern_job *j, i
     add_hires(l, j);
     add_xl(l, q);
     add_cache(l, j);
+    add_dtype(l, j->p);
 }
 
 char *tern_job_infotext(const struct tern_job *j, int i)

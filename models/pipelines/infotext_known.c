@@ -188,6 +188,14 @@ static bool take_pow(struct tern_infotext_reading *r, const char *v)
     return tern_infotext_number(v, 1.0000001, 10, &r->params.cache_pow);
 }
 
+static bool take_dtype(struct tern_infotext_reading *r, const char *v)
+{
+    const enum tern_dtype dtype = tern_dtype_parse(v);
+    const bool ok = dtype < TERN_DTYPE_COUNT && tern_dtype_is_float(dtype);
+    r->dtype = ok ? dtype : r->dtype;
+    return ok;
+}
+
 static bool take_discard(struct tern_infotext_reading *r, const char *v)
 {
     const struct tern_sampler_fns *fns = tern_sampler_fns(r->params.sampler);
@@ -223,6 +231,8 @@ const struct tern_infotext_known tern_infotext_basics[] = {
     {"Sigma tmax", take_tmax},
     {"Sigma noise", take_noise},
     {"Discard penultimate sigma", take_discard},
+    {"Dtype", take_dtype},
+    {"Quantize", take_nothing},
     {"DeepCache interval", take_interval},
     {"DeepCache branch", take_branch},
     {"DeepCache center", take_center},

@@ -11,6 +11,7 @@ struct tern_infotext_reading {
     enum tern_schedule schedule; /* by its own field; TERN_SCHEDULE_COUNT: there is none */
     unsigned takes;              /* options of the sampler */
     int tags;                    /* of LoRAs behind the prompt */
+    enum tern_dtype dtype;
 };
 
 /* A field that is followed. */

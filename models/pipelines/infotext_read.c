@@ -99,6 +99,7 @@ static enum tern_status copy_texts(struct tern_context *ctx, const struct tern_i
     out->params = *q;
     out->model = copy(ctx, tern_infotext_field(f, "Model"));
     out->vae = copy(ctx, tern_infotext_field(f, "VAE"));
+    out->quantize = copy(ctx, tern_infotext_field(f, "Quantize"));
     out->embeddings = tern_strdup(ctx, embeddings ? embeddings : "");
     return tern_error_status(ctx);
 }
@@ -130,6 +131,7 @@ static enum tern_status fill(struct tern_context *ctx, struct tern_infotext_fiel
     out->ignored = tern_strdup(ctx, "");
     if (!out->ignored || follow(ctx, f, &r, &out->ignored))
         return tern_error_status(ctx);
+    out->dtype = r.dtype;
     out->loras = cut_tags(ctx, f->prompt, r.params.prompt_syntax == TERN_PROMPT_PLAIN ? r.tags : 0);
     if (copy_texts(ctx, f, &r.params, out))
         return tern_error_status(ctx);
@@ -167,6 +169,7 @@ void tern_infotext_free(struct tern_context *ctx, struct tern_infotext *t)
                    (void *)(uintptr_t)t->params.refiner.name,
                    t->model,
                    t->vae,
+                   t->quantize,
                    t->embeddings,
                    t->loras,
                    t->ignored};

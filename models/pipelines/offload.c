@@ -8,6 +8,18 @@
  * while it is read. */
 #define RESERVE ((size_t)112 << 20)
 
+const char *tern_offload_name(enum tern_offload offload)
+{
+    static const char *const names[] = {"auto", "none", "sequential", "stream"};
+    return names[offload];
+}
+
+size_t tern_pipeline_budget(const struct tern_pipeline *p)
+{
+    const size_t all = p->ctx->params.budget, own = p->params.budget;
+    return own && (!all || own < all) ? own : all;
+}
+
 /* Whether it is the library that decides how all components live. */
 static bool is_free(const struct tern_pipeline *p)
 {
@@ -18,7 +30,7 @@ static bool is_free(const struct tern_pipeline *p)
 static enum tern_status refuse(struct tern_job *j, size_t least)
 {
     struct tern_context *ctx = j->p->ctx;
-    size_t budget = ctx->params.budget;
+    size_t budget = tern_pipeline_budget(j->p);
     const struct tern_device *d = ctx->device;
     if (j->budget != budget)
         return tern_fail(
@@ -204,7 +216,7 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
 {
     struct tern_job_peak peak;
     struct tern_context *ctx = j->p->ctx;
-    size_t budget = ctx->params.budget, room = room_of(ctx->device);
+    size_t given = ctx->params.budget, budget = tern_pipeline_budget(j->p), room = room_of(ctx->device);
     j->budget = budget;
     ctx->params.budget = 0;
     enum tern_status st = choose(j, &peak);
@@ -212,7 +224,7 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
         j->budget = room;
         st = choose(j, &peak);
     }
-    ctx->params.budget = budget;
+    ctx->params.budget = given;
     if (st)
         return st;
     bool fits = !j->budget || peak.most <= j->budget;

@@ -360,6 +360,10 @@ bool tern_job_leaves(const struct tern_job *j, const char *component);
  * so that the job keeps to the context's budget. Predicts the peak. TERN_E_BUDGET with the least that would do; TERN_E_NO_MEMORY when it is
  * the device that has too little. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
+/* That of the context or of the pipeline, the smaller one; 0: there is none. */
+size_t tern_pipeline_budget(const struct tern_pipeline *p);
+/* "none", "sequential" ... */
+const char *tern_offload_name(enum tern_offload offload);
 
 /* "/models/sd-v1-5.safetensors" -> "sd-v1-5"; tern_free. */
 char *tern_model_name(struct tern_context *ctx, const char *path);

@@ -86,6 +86,7 @@ struct run_settings {
     char *behind;          /* owned: what `device` is after a device failed */
     enum tern_dtype dtype; /* TERN_DTYPE_COUNT: auto */
     const char *quantize;  /* as in tern_pipeline_params */
+    bool dtype_given;
     int threads;
     size_t budget, device_budget;
     struct tern_tune_params tune;

@@ -4,12 +4,17 @@
 
 #include "picture.h"
 
-enum { OPT_INTERVAL = OPT_DEEPCACHE, OPT_BRANCH, OPT_WHEN };
+#define DEFAULT_QUALITY 0.95
+
+enum { OPT_INTERVAL = OPT_DEEPCACHE, OPT_QUALITY, OPT_BRANCH, OPT_WHEN };
 
 const struct opt deepcache_opts[] = {
     {OPT_INTERVAL, 0, "deepcache", "N",
      "only one call of the UNet in N is whole, the others take from\nit what is deep inside: faster, another picture (default 1:\n"
-     "all are whole)"},
+     "all are whole); auto: the largest N that --quality allows"},
+    {OPT_QUALITY, 0, "quality", "X",
+     "with --deepcache auto: the SSIM that pictures are to have to\nthose without, above 0 and below 1 (default 0.95); measured,\n"
+     "and remembered for model, sampler, steps, size and guidance"},
     {OPT_BRANCH, 0, "deepcache-branch", "N",
      "what they compute themselves: 0 the outermost layers alone\n(default), up to 11 (SDXL 8), all but the innermost"},
     {OPT_WHEN, 0, "deepcache-schedule", "HOW",
@@ -35,31 +40,61 @@ static int apply_schedule(const struct opt *opt, const char *text, struct deepca
     return code == GO_ON ? value_number(opt, colon + 1, 1, true, 10, &d->pow) : code;
 }
 
+/* auto, or a number; the last of them counts, and auto takes nothing from the picture of --from. */
+static int apply_interval(const struct opt *opt, const char *text, struct deepcache_options *d)
+{
+    d->automatic = !strcmp(text, "auto");
+    if (!d->automatic)
+        return value_int(opt, text, 1, 1000, &d->interval);
+    d->interval = 0;
+    return GO_ON;
+}
+
+static int apply_quality(const struct opt *opt, const char *text, struct deepcache_options *d)
+{
+    int code = value_number(opt, text, 0, true, 1, &d->quality);
+    return code == GO_ON && d->quality == 1 ? usage("option --%s: expected a number above 0 and below 1, found \"%s\"; without --deepcache "
+                                                    "all calls are whole",
+                                                    opt->name, text)
+                                            : code;
+}
+
 int deepcache_apply(const struct opt *opt, const char *value, struct deepcache_options *d)
 {
-    d->needs = opt->id == OPT_INTERVAL ? d->needs : opt->name;
+    d->given = true;
     switch (opt->id) {
     case OPT_INTERVAL:
-        return value_int(opt, value, 1, 1000, &d->interval);
+        return apply_interval(opt, value, d);
+    case OPT_QUALITY:
+        return apply_quality(opt, value, d);
     case OPT_BRANCH:
+        d->needs = opt->name;
         return value_int(opt, value, 0, 1000, &d->branch);
     default:
+        d->needs = opt->name;
         return apply_schedule(opt, value, d);
     }
 }
 
 int deepcache_check(const struct deepcache_options *d)
 {
+    if (d->quality > 0 && !d->automatic)
+        return usage("option --quality: works with --deepcache auto only");
     return d->needs && d->interval < 2 ? usage("option --%s: works with --deepcache N only, N at least 2", d->needs) : GO_ON;
 }
 
 void deepcache_take(struct deepcache_options *d, const struct tern_txt2img_params *p)
 {
-    *d = (struct deepcache_options){p->cache_interval, p->cache_branch_id, p->cache_center, p->cache_pow, NULL};
+    *d = (struct deepcache_options){
+        .interval = p->cache_interval, .branch = p->cache_branch_id, .center = p->cache_center, .pow = p->cache_pow};
 }
 
 void deepcache_give(const struct deepcache_options *d, struct tern_txt2img_params *p)
 {
+    if (d->automatic) {
+        p->cache_quality = d->quality > 0 ? d->quality : DEFAULT_QUALITY;
+        return;
+    }
     p->cache_interval = d->interval;
     p->cache_branch_id = d->branch;
     p->cache_center = d->center < 0 ? 3 * p->steps / 10 : d->center; /* 15 of 50, as in the reference's example */

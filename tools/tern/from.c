@@ -64,6 +64,8 @@ int from_read(const char *path, const struct picture_settings *given, struct pic
     s->strength = p->strength;
     deepcache_take(&s->deepcache, p);
     s->hires = p->hires;
+    s->run.dtype = s->infotext.dtype;
+    s->run.quantize = s->infotext.quantize;
     read_xl(p, &s->xl);
     if (given->sampler == TERN_SAMPLER_DEFAULT) { /* another sampler has schedules and options of its own */
         s->sampler = p->sampler;

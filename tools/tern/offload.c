@@ -32,7 +32,7 @@ int offload_apply(const struct opt *opt, const char *text, struct offload_option
 {
     char one[64];
     int code = GO_ON;
-    *o = (struct offload_options){TERN_OFFLOAD_AUTO, {TERN_OFFLOAD_AUTO}};
+    *o = (struct offload_options){.given = true};
     for (const char *at = text; at && code == GO_ON;) {
         const char *comma = strchr(at, ',');
         snprintf(one, sizeof(one), "%.*s", comma ? (int)(comma - at) : (int)sizeof(one) - 1, at);

@@ -20,6 +20,8 @@ struct job {
     struct tern_prompt_loras named; /* LoRAs of the prompt's tags */
     struct timespec start;
     struct trace trace;
+    const struct picture_settings *settings;
+    int code; /* of opening the model */
 };
 
 static double seconds_since(const struct timespec *start)
@@ -122,6 +124,16 @@ static void announce(const struct picture_settings *s, size_t peak)
     }
 }
 
+static void tell_choice(const struct tern_choice *c, void *user)
+{
+    const struct picture_settings *s = user;
+    progress_break();
+    if (s->run.json)
+        event_send(json_pack("{s:s, s:s, s:s, s:s}", "event", "choice", "what", c->what, "value", c->value, "why", c->why));
+    else if (!s->run.quiet)
+        fprintf(stderr, "%s %s: %s\n", c->what, c->value, c->why);
+}
+
 /* A file that is begun is also ended when Ctrl-C comes; no further one is begun then. */
 static int save_one(struct job *j, const struct picture_settings *s, int i)
 {
@@ -197,32 +209,20 @@ static int refine(struct job *j, const struct picture_settings *s, const struct 
     return code;
 }
 
-static int generate(struct job *j, struct picture_settings *s)
+/* LoRAs that the prompt names; else --from has taken the tags off. */
+static int take_tags(struct job *j, const struct picture_settings *s)
 {
-    struct tern_pipeline_params pipeline = {.dtype = run_dtype(&s->run, j->ctx),
-                                            .quantize = s->run.quantize,
-                                            .tokenizer_dir = s->tokenizer,
-                                            .vae = s->vae,
-                                            .preview_vae = s->preview_vae,
-                                            .offload = s->offload.all,
-                                            .offload_components = s->offload.components,
-                                            .single_use = true};
-    j->pipeline = tern_pipeline_load(j->ctx, s->model, &pipeline);
-    int code = j->pipeline ? GO_ON : library_failed(j->ctx, false);
-    bool a1111 = s->prompt_syntax == TERN_PROMPT_A1111; /* else --from has taken the tags off */
-    const char *tags = a1111 ? s->prompt : s->infotext.loras;
-    if (code == GO_ON && s->lora_dir && tags && tern_prompt_take_loras(j->ctx, tags, s->lora_dir, &j->named))
-        code = library_failed(j->ctx, tern_error_status(j->ctx) == TERN_E_INVALID);
-    if (code == GO_ON)
-        code = lora_set(j->ctx, j->pipeline, &s->loras, &j->named);
-    if (code == GO_ON)
-        code = embedding_set(j->ctx, j->pipeline, &s->embeddings);
-    if (code != GO_ON)
-        return code;
-    if (s->cfg < 0) /* not given */
-        s->cfg = tern_pipeline_guidance(j->pipeline);
-    struct tern_txt2img_params p = {
-        .prompt = s->lora_dir && a1111 ? j->named.prompt : s->prompt,
+    const char *tags = s->prompt_syntax == TERN_PROMPT_A1111 ? s->prompt : s->infotext.loras;
+    if (s->lora_dir && tags && tern_prompt_take_loras(j->ctx, tags, s->lora_dir, &j->named))
+        return library_failed(j->ctx, tern_error_status(j->ctx) == TERN_E_INVALID);
+    return GO_ON;
+}
+
+/* What the settings say; the guidance scale may be the model's. */
+static void fill_params(struct job *j, struct picture_settings *s, struct tern_txt2img_params *p)
+{
+    *p = (struct tern_txt2img_params){
+        .prompt = s->lora_dir && s->prompt_syntax == TERN_PROMPT_A1111 ? j->named.prompt : s->prompt,
         .negative_prompt = s->negative,
         .prompt_syntax = s->prompt_syntax,
         .emphasis = s->emphasis,
@@ -230,7 +230,9 @@ static int generate(struct job *j, struct picture_settings *s)
         .width = s->width,
         .height = s->height,
         .steps = s->steps,
-        .cfg = s->cfg > 0 ? s->cfg : 1, /* the library takes 0 as its default */
+        .cfg = s->cfg < 0   ? 0
+               : s->cfg > 0 ? s->cfg
+                            : 1, /* the library takes 0 as its default */
         .image_guidance_scale = s->image_cfg,
         .seed = s->seed,
         .sampler = s->sampler,
@@ -244,6 +246,8 @@ static int generate(struct job *j, struct picture_settings *s)
         .strength = s->strength,
         .init_latents = j->latents,
         .hires = s->hires,
+        .on_choice = tell_choice,
+        .on_choice_user = s,
         .on_kernel = s->profile ? trace_kernel : NULL,
         .on_kernel_user = &j->trace,
         .on_preview = s->preview.path ? preview_write : NULL,
@@ -252,8 +256,65 @@ static int generate(struct job *j, struct picture_settings *s)
     };
     s->preview.ctx = j->ctx;
     s->preview.count = s->count;
-    xl_first(&s->xl, &p);
-    deepcache_give(&s->deepcache, &p);
+    xl_first(&s->xl, p);
+    deepcache_give(&s->deepcache, p);
+}
+
+/* The model with what is set on it. The message of an error is told. */
+static struct tern_pipeline *open_model(const struct tern_pipeline_params *params, void *user)
+{
+    struct job *j = user;
+    const struct picture_settings *s = j->settings;
+    struct tern_pipeline *p = tern_pipeline_load(j->ctx, s->model, params);
+    j->code = p ? GO_ON : library_failed(j->ctx, false);
+    if (j->code == GO_ON)
+        j->code = lora_set(j->ctx, p, &s->loras, &j->named);
+    if (j->code == GO_ON)
+        j->code = embedding_set(j->ctx, p, &s->embeddings);
+    if (j->code != GO_ON)
+        tern_pipeline_destroy(&p);
+    return p;
+}
+
+/* The same, with what --optimize chooses of the params and the job. */
+static int open_chosen(struct job *j, struct picture_settings *s, struct tern_pipeline_params *params, struct tern_txt2img_params *p)
+{
+    const struct tern_optimize_params o = {.goal = (enum tern_goal)(s->optimize - 1),
+                                           .keep_dtype = s->run.dtype_given,
+                                           .keep_offload = s->offload.given,
+                                           .keep_cache = s->deepcache.given,
+                                           .open = open_model,
+                                           .open_user = j,
+                                           .on_choice = tell_choice,
+                                           .on_choice_user = s};
+    j->code = GO_ON;
+    j->pipeline = s->optimize ? tern_pipeline_optimize(j->ctx, s->model, params, p, &o) : open_model(params, j);
+    if (!j->pipeline && j->code == GO_ON)
+        j->code = library_failed(j->ctx, true);
+    return j->code;
+}
+
+static int generate(struct job *j, struct picture_settings *s)
+{
+    struct tern_pipeline_params pipeline = {.dtype = run_dtype(&s->run, j->ctx),
+                                            .quantize = s->run.quantize,
+                                            .tokenizer_dir = s->tokenizer,
+                                            .vae = s->vae,
+                                            .preview_vae = s->preview_vae,
+                                            .offload = s->offload.all,
+                                            .offload_components = s->offload.components,
+                                            .single_use = true};
+    struct tern_txt2img_params p;
+    j->settings = s;
+    int code = take_tags(j, s);
+    if (code != GO_ON)
+        return code;
+    fill_params(j, s, &p);
+    code = open_chosen(j, s, &pipeline, &p);
+    if (code != GO_ON)
+        return code;
+    if (s->cfg < 0) /* not given */
+        s->cfg = p.cfg = tern_pipeline_guidance(j->pipeline);
     code = try_refiner(j, s, &pipeline);
     if (code != GO_ON)
         return code;

@@ -25,6 +25,9 @@ struct deepcache_options {
     int interval, branch, center; /* center -1: 3 steps in 10 */
     double pow;                   /* 0: uniform */
     const char *needs;            /* an option that was given and needs an interval; NULL: none */
+    bool given;                   /* by the command line */
+    bool automatic;               /* the interval follows from the quality; branch, center and pow do not count */
+    double quality;               /* 0: not given */
 };
 #define OPT_DEEPCACHE (OPT_OWN + 300) /* the first of its options */
 extern const struct opt deepcache_opts[];
@@ -54,6 +57,7 @@ void preview_write(int step, int steps, int index, const struct tern_image *pict
 struct offload_options {
     enum tern_offload all;
     struct tern_offload_components components;
+    bool given;
 };
 int offload_apply(const struct opt *opt, const char *text, struct offload_options *o);
 
@@ -84,6 +88,7 @@ struct picture_settings {
     struct tern_infotext infotext;
     struct tern_context *from_ctx; /* that of infotext */
     struct offload_options offload;
+    int optimize; /* 0: off; one more than enum tern_goal */
     struct xl_options xl;
     struct tern_hires hires;
     struct preview_options preview;

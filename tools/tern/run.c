@@ -45,6 +45,7 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
         code = value_choice(opt, value, dtypes, &choice);
         s->dtype = dtype_of[choice];
         s->quantize = choice == 4 ? "*" : NULL;
+        s->dtype_given = true;
         break;
     case OPT_THREADS:
         return value_int(opt, value, 1, 1024, &s->threads);

@@ -38,6 +38,7 @@ enum {
     OPT_PREVIEW_VAE,
     OPT_OFFLOAD,
     OPT_PROFILE,
+    OPT_OPTIMIZE,
     OPT_SYNTAX,
     OPT_EMPHASIS,
     OPT_CLIP_SKIP,
@@ -122,6 +123,9 @@ static const struct opt picture_opts[] = {
      "none: weights stay in memory; sequential: each component\nleaves after its stage; stream: the UNet's weights are brought\n"
      "layer by layer at every step, too (default: sequential, or\nstream when --budget asks for it); or by component:\n"
      "COMPONENT=HOW,..., of text_encoder, text_encoder_2, unet, vae\n(\"sequential,unet=stream,vae=none\")"},
+    {OPT_OPTIMIZE, 0, "optimize", "FOR",
+     "speed, memory or quality: choose among --dtype, --deepcache,\n--offload and tiling by what is predicted, within --budget,\n"
+     "and say what and why; options that are given stay"},
     {OPT_PROFILE, 0, "profile", "FILE.json",
      "what each kernel took, and its share of what the device\ncan do (roofline), for Chrome's or Perfetto's trace viewer"},
     {0},
@@ -201,6 +205,14 @@ static int apply_generator(const struct opt *opt, const char *text, struct pictu
     static const char *const kinds[] = {"cpu", "cuda", NULL};
     int kind = 0, code = value_choice(opt, text, kinds, &kind);
     s->generator = kind ? TERN_GENERATOR_CUDA : TERN_GENERATOR_CPU;
+    return code;
+}
+
+static int apply_optimize(const struct opt *opt, const char *text, struct picture_settings *s)
+{
+    static const char *const goals[] = {"speed", "memory", "quality", NULL}; /* enum tern_goal */
+    int goal = 0, code = value_choice(opt, text, goals, &goal);
+    s->optimize = goal + 1;
     return code;
 }
 
@@ -305,6 +317,8 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         return apply_prompt(opt, value, s);
     case OPT_OFFLOAD:
         return offload_apply(opt, value, &s->offload);
+    case OPT_OPTIMIZE:
+        return apply_optimize(opt, value, s);
     case OPT_PROFILE:
         s->profile = value;
         return GO_ON;

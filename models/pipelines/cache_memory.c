@@ -1,0 +1,91 @@
+/* Which interval of DeepCache held the quality that was asked for, on disk. Text:
+ *
+ *     tern-deepcache 1
+ *     KIND of job
+ *     INTERVAL SSIM
+ *
+ * The file's name is a hash of the second line. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/cache.h"
+#include "core/files.h"
+#include "core/sha256.h"
+#include "models/pipelines/cache_auto.h"
+#include "models/schedulers/scheduler.h"
+
+#define HEAD "tern-deepcache 1\n"
+#define LIMIT 4096
+
+/* What the loss depends on, as far as it is not the prompt: one line; tern_free. */
+static char *kind_of(const struct tern_job *j)
+{
+    const struct tern_txt2img_params *q = &j->params;
+    const struct tern_unet_config *u = &j->p->unet_config;
+    const struct tern_hires *h = &q->hires;
+    const struct tern_job *last = j->hires ? j->hires : j;
+    return tern_sprintf(
+        j->p->ctx,
+        "architecture %u, %lld blocks from %lld channels, %lld in; %s %s, %d steps from %d, hires %d; %dx%d, %dx%d; cfg %.9g "
+        "%.9g, image cfg %.9g; quality %.9g",
+        tern_pipeline_architecture(j->p), (long long)u->blocks, (long long)u->channels[0], (long long)u->in_channels,
+        tern_sampler_name(tern_scheduler_sampler(j->scheduler)), tern_schedule_name(q->schedule), q->steps, j->begin,
+        h->hr_second_pass_steps, q->width, q->height, last->params.width, last->params.height, q->cfg, last->params.cfg,
+        q->image_guidance_scale, q->cache_quality);
+}
+
+static char *path_of(const struct tern_job *j, const char *kind)
+{
+    char name[TERN_SHA256_TEXT];
+    tern_sha256(kind, strlen(kind), name);
+    return tern_cache_path(j->p->ctx, "deepcache", name);
+}
+
+/* The text after what every file of this kind begins with is an interval and an SSIM, and nothing else. */
+static bool parse(const char *text, size_t size, const char *kind, struct tern_cache_choice *out)
+{
+    const size_t head = strlen(HEAD), n = strlen(kind);
+    int used = 0;
+    if (!size || strlen(text) != size || text[size - 1] != '\n' || strncmp(text, HEAD, head) != 0 || strncmp(text + head, kind, n) != 0 ||
+        text[head + n] != '\n')
+        return false;
+    const char *rest = text + head + n + 1;
+    if (sscanf(rest, "%4d %19lf\n%n", &out->interval, &out->ssim, &used) != 2 || !used || rest[used])
+        return false;
+    return out->interval >= 1 && out->interval <= 1000 && out->ssim >= 0 && out->ssim <= 1;
+}
+
+bool tern_cache_recall(const struct tern_job *j, struct tern_cache_choice *choice)
+{
+    struct tern_context *ctx = j->p->ctx;
+    char *kind = kind_of(j), *path = kind ? path_of(j, kind) : NULL, *text = NULL;
+    size_t size = 0;
+    bool found = false;
+    if (path && tern_path_kind(path) != TERN_PATH_MISSING) {
+        text = tern_read_file(ctx, path, LIMIT, &size);
+        found = text && parse(text, size, kind, choice);
+        if (!found)
+            tern_message(ctx, TERN_LOG_WARN, "%s: damaged, or of another kind of job: DeepCache is measured anew", path);
+        if (!text)
+            tern_error_clear(ctx);
+    }
+    tern_free(ctx, text);
+    tern_free(ctx, path);
+    tern_free(ctx, kind);
+    return found;
+}
+
+void tern_cache_remember(const struct tern_job *j, const struct tern_cache_choice *choice)
+{
+    struct tern_context *ctx = j->p->ctx;
+    char *kind = kind_of(j), *path = kind ? path_of(j, kind) : NULL;
+    struct tern_writer *w = path && tern_cache_prepare(ctx, path) == TERN_OK ? tern_writer_open(ctx, path) : NULL;
+    if (w)
+        fprintf(w->file, "%s%s\n%d %.6f\n", HEAD, kind, choice->interval, choice->ssim);
+    if (path && (!w || tern_writer_commit(&w))) {
+        tern_message(ctx, TERN_LOG_WARN, "the choice of DeepCache is not remembered: %s", tern_error(ctx));
+        tern_error_clear(ctx);
+    }
+    tern_free(ctx, path);
+    tern_free(ctx, kind);
+}
