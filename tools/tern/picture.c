@@ -200,7 +200,8 @@ static int refine(struct job *j, const struct picture_settings *s, const struct 
 static int generate(struct job *j, struct picture_settings *s)
 {
     struct tern_pipeline_params pipeline = {.dtype = run_dtype(&s->run, j->ctx),
-                                            .quantize = s->run.quantize,
+                                            .quantize = run_quantize(&s->run),
+                                            .text_encoder_quantize = s->run.weights,
                                             .tokenizer_dir = s->tokenizer,
                                             .vae = s->vae,
                                             .preview_vae = s->preview_vae,
