@@ -83,6 +83,29 @@ static void suffixes_choose_formats(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Of one set of weights: each way to keep them has a form of its own. */
+static void forms_are_not_mixed(void **state)
+{
+    static const char *const words[] = {NULL, "*:w8", "*:w4"};
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = load(ctx, NULL, NULL, TERN_OFFLOAD_AUTO);
+    struct tern_graph *g = tern_pipeline_graph(p, "unet", &(struct tern_graph_size){2, 64, 64});
+    struct tern_binding *bindings[3];
+    for (int i = 0; i < 3; i++) {
+        struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.quantize = words[i]});
+        assert_true(tern_plan_bind_bytes(plan, tern_pipeline_weights(p, "unet")) > 100000);
+        bindings[i] = tern_plan_bind(plan, tern_pipeline_weights(p, "unet"));
+        assert_non_null(bindings[i]);
+        assert_true(tern_plan_bind_bytes(plan, tern_pipeline_weights(p, "unet")) < 100000);
+        tern_plan_unref(&plan);
+    }
+    for (int i = 0; i < 3; i++)
+        tern_binding_unref(&bindings[i]);
+    tern_graph_destroy(&g);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
 static void wrong_words(void **state)
 {
     static const struct {
@@ -230,8 +253,8 @@ static void text_encoders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(suffixes_choose_formats), cmocka_unit_test(wrong_words),   cmocka_unit_test(every_layer_of_a_unet),
-        cmocka_unit_test(streams_and_loras),       cmocka_unit_test(text_encoders),
+        cmocka_unit_test(suffixes_choose_formats), cmocka_unit_test(wrong_words),       cmocka_unit_test(forms_are_not_mixed),
+        cmocka_unit_test(every_layer_of_a_unet),   cmocka_unit_test(streams_and_loras), cmocka_unit_test(text_encoders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

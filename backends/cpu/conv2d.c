@@ -88,6 +88,7 @@ const struct tern_kernel cpu_weight_only_conv2d_f32_igemm = {
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,
+    .pack_key = cpu_weight_key,
     .pack = pack,
     .run = run,
 };

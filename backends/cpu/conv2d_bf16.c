@@ -201,6 +201,7 @@ const struct tern_kernel cpu_weight_only_conv2d_bf16_igemm = {
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,
+    .pack_key = cpu_weight_key,
     .pack = pack,
     .run = run,
 };

@@ -121,6 +121,7 @@ const struct tern_kernel cpu_weight_only_linear_f32_gemm = {
     .workspace = linear_workspace,
     .pack_input = 1,
     .packed_size = linear_packed_size,
+    .pack_key = cpu_weight_key,
     .pack = linear_pack,
     .run = linear_run,
 };
@@ -144,6 +145,7 @@ const struct tern_kernel cpu_weight_only_linear_geglu_f32_gemm = {
     .workspace = linear_workspace,
     .pack_input = 1,
     .packed_size = linear_packed_size,
+    .pack_key = cpu_weight_key,
     .pack = linear_pack,
     .run = linear_run,
 };

@@ -123,6 +123,7 @@ const struct tern_kernel cpu_weight_only_linear_bf16_gemm = {
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,
+    .pack_key = cpu_weight_key,
     .pack = pack,
     .run = run,
 };
@@ -146,6 +147,7 @@ const struct tern_kernel cpu_weight_only_linear_geglu_bf16_gemm = {
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,
+    .pack_key = cpu_weight_key,
     .pack = pack,
     .run = run,
 };

@@ -17,6 +17,8 @@ int cpu_weight_bits(const struct tern_op_desc *d)
     return (int)(d->op == TERN_OP_weight_only_conv2d ? d->attrs.weight_only_conv2d.bits : d->attrs.weight_only_linear.bits);
 }
 
+uint64_t cpu_weight_key(const struct tern_op_desc *d) { return (uint64_t)cpu_weight_bits(d); }
+
 struct cpu_weights cpu_weights_of(const struct tern_op_desc *d, int64_t width, int64_t step)
 {
     const struct tern_meta *m = &d->in[1];

@@ -6,6 +6,8 @@
 
 /* 8 or 4 where the op keeps its weights so, else 0. */
 int cpu_weight_bits(const struct tern_op_desc *d);
+/* What tells the packed forms of a weight apart, which have one function to make them. */
+uint64_t cpu_weight_key(const struct tern_op_desc *d);
 
 /* Panels of `width` columns, a last one of at most half of them half as wide; the depth filled up to a multiple of `step`. */
 struct cpu_weights {
