@@ -48,6 +48,7 @@ enum tern_status tern_shape_sdpa(struct tern_context *ctx, struct tern_op_desc *
     if (!isfinite(p->scale))
         return tern_fail(ctx, TERN_E_INVALID, "sdpa: scale is %g: expected a finite number, 0 for 1 / sqrt(E)", p->scale);
     p->is_causal = p->is_causal != 0;
+    p->int8 = p->int8 != 0;
     int64_t e = q->shape[q->ndim - 1], shape[TERN_MAX_DIMS];
     if (p->scale == 0)
         p->scale = e ? 1 / sqrt((double)e) : 1;
@@ -143,7 +144,7 @@ void tern_ref_sdpa(const struct tern_kernel_args *a)
 
 tern_tensor *tern_sdpa_p(tern_tensor *query, tern_tensor *key, tern_tensor *value, const struct tern_sdpa_params *params)
 {
-    const union tern_op_attrs attrs = {.sdpa = {.is_causal = params->is_causal, .scale = params->scale}};
+    const union tern_op_attrs attrs = {.sdpa = {.is_causal = params->is_causal, .scale = params->scale, .int8 = params->int8}};
     tern_tensor *const in[] = {query, key, value, params->attn_mask};
     return query && key && value ? tern_op_call(query->ctx, TERN_OP_sdpa, in, 4, &attrs) : NULL;
 }

@@ -25,6 +25,16 @@ static int count(const struct tern_plan *p, enum tern_op op)
     return n;
 }
 
+/* Attention that may compute in int8. */
+static int count_attention(const struct tern_plan *p)
+{
+    const struct tern_graph *g = tern_plan_graph(p);
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        n += !g->nodes[i].dead && g->nodes[i].desc.op == TERN_OP_sdpa && g->nodes[i].desc.attrs.sdpa.int8;
+    return n;
+}
+
 /* ---- layers by name */
 
 static struct tern_weights *layers(struct tern_context *ctx)
@@ -226,6 +236,11 @@ static void every_layer_of_a_unet(void **state)
     assert_int_equal(count(of_bytes, TERN_OP_quantized_linear), count(of_floats, TERN_OP_linear));
     assert_int_equal(count(of_bytes, TERN_OP_quantized_linear_geglu), count(of_floats, TERN_OP_linear_geglu));
     assert_int_equal(count(of_bytes, TERN_OP_quantized_conv2d), count(of_floats, TERN_OP_conv2d));
+    assert_true(count(of_floats, TERN_OP_sdpa) > 8 && count_attention(of_floats) == 0);
+    assert_int_equal(count_attention(of_bytes), count(of_floats, TERN_OP_sdpa));
+    struct tern_pipeline *layers_only = load(ctx, "* !sdpa", TERN_OFFLOAD_AUTO);
+    assert_int_equal(count_attention(tern_pipeline_plan(layers_only, &stage)), 0);
+    tern_pipeline_destroy(&layers_only);
     int64_t n;
     float *expected = latents(ctx, plain, &n), *found = latents(ctx, p, &n);
     const double error = support_nmse(found, expected, n);

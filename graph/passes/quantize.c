@@ -127,6 +127,16 @@ static bool convert(struct tern_context *ctx, struct tern_node *n, enum tern_op 
     return true;
 }
 
+/* Attention has no weight and goes by the name of its op. It does not count as left: a kernel of floats serves it as well. */
+static void allow_attention(struct tern_graph *g, const char *words)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        struct tern_node *n = &g->nodes[i];
+        if (!n->dead && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_sdpa && named(words, "sdpa") == W8A8)
+            n->desc.attrs.sdpa.int8 = 1;
+    }
+}
+
 static bool is_layer(const struct tern_graph *g, const struct tern_node *n)
 {
     return !n->dead && n->kind == TERN_CALL_LAUNCH && !n->desc.n_post && counterpart(&n->desc, W8A8) != TERN_OP_COUNT &&
@@ -137,6 +147,8 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
 {
     static const char *const kinds[FORMATS] = {"", "int8", "w8", "w4"};
     int left[FORMATS] = {0};
+    if (params->quantize)
+        allow_attention(g, params->quantize);
     for (int i = 0; params->quantize && i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
         const enum format f = is_layer(g, n) ? named(params->quantize, g->values[n->in[1]].name) : PLAIN;

@@ -169,6 +169,7 @@ struct tern_sdpa_params {
     tern_tensor *attn_mask; /* bool (true takes part) or x's dtype (added); broadcast to (..., L, S); NULL: none */
     bool is_causal;         /* row i sees columns 0..i; not together with attn_mask */
     double scale;           /* 1 / sqrt(E) */
+    bool int8;              /* products may be of int8, where the device has a kernel for that and there are many keys */
 };
 /* torch.nn.functional.scaled_dot_product_attention: query (..., L, E), key (..., S, E), value (..., S, Ev) */
 TERN_API tern_tensor *tern_sdpa_p(tern_tensor *query, tern_tensor *key, tern_tensor *value, const struct tern_sdpa_params *params);

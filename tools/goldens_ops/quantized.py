@@ -188,3 +188,15 @@ def add_denormals(t):
     """Floats whose scale is one or two of the least f32: the quotient may be above 127."""
     x, w = t.data([[1e30, 2e30, 3e30]], "f32"), t.data([[2.5e-43, -2.5e-43, 1e-43], [4e-45, 1e-44, -3e-43]], "f32")
     t.case("float_denormal.f32", "quantized_linear", [x, w, None, None], by_rows, "round")
+
+
+def add_sdpa(t):
+    """Attention that may compute in int8: many keys, few, sizes that fill nothing up, keys far from zero."""
+    def sdpa(name, q, k, v):
+        t.case(name, "sdpa", [q, k, v, None], F.scaled_dot_product_attention, "int8", {"is_causal": 0, "scale": 0.0, "int8": 1})
+
+    for dtype in FLOATS:
+        sdpa(f"int8.{dtype}", t.gen(dtype, 1, 2, 9, 40), t.gen(dtype, 1, 2, 300, 40), t.gen(dtype, 1, 2, 300, 40))
+    sdpa("int8_few.bf16", t.gen("bf16", 1, 2, 5, 16), t.gen("bf16", 1, 2, 7, 16), t.gen("bf16", 1, 2, 7, 16))
+    sdpa("int8_odd.bf16", t.gen("bf16", 2, 1, 17, 33), t.gen("bf16", 2, 1, 257, 33), t.gen("bf16", 2, 1, 257, 19))
+    sdpa("int8_positive.bf16", t.gen("bf16", 1, 1, 3, 80), t.gen("bf16", 1, 1, 512, 80, positive=True), t.gen("bf16", 1, 1, 512, 80))

@@ -33,6 +33,8 @@ LIMITS = {
     "normal": {"f32": [1e-5, 1e-5, 0]},
     # sums of products and what is built on them
     "sum": {"f32": [1e-7, 1e-6, 5e-6], "f16": [1e-4, 1e-3, 1e-3], "bf16": [1e-3, 8e-3, 8e-3]},
+    # sdpa that may compute in int8, against the exact one: of the largest result
+    "int8": {"f32": [1e-3, 0, 0.1], "f16": [1e-3, 0, 0.1], "bf16": [1e-3, 0, 0.1]},
     # convolutions may go by way of Winograd's transforms
     "conv": {"f32": [1e-6, 1e-6, 2e-5], "f16": [1e-4, 1e-3, 2e-3], "bf16": [1e-3, 8e-3, 1.6e-2]},
 }

@@ -173,7 +173,7 @@ static void tell(void *user, const struct tern_step_profile *step)
 
 static void op_name(const struct made *m, char out[static 40])
 {
-    snprintf(out, 40, "%s%s", m->quantized ? "quantized_" : "", bench_kind_name(m->s->kind));
+    snprintf(out, 40, "%s%s", m->quantized && m->s->kind != BENCH_SDPA ? "quantized_" : "", bench_kind_name(m->s->kind));
 }
 
 /* Seconds; below 0: it failed. */

@@ -60,7 +60,7 @@ static const struct {
 
 const char *bench_kind_name(enum bench_kind kind) { return kinds[kind].op; }
 bool bench_is_product(enum bench_kind kind) { return kinds[kind].product; }
-bool bench_is_quantizable(enum bench_kind kind) { return kind == BENCH_CONV2D || kind == BENCH_LINEAR || kind == BENCH_LINEAR_GEGLU; }
+bool bench_is_quantizable(enum bench_kind kind) { return kind != BENCH_MATMUL && kinds[kind].product; }
 
 const char *bench_shape_text(const struct bench_shape *s, char out[BENCH_SHAPE_TEXT])
 {

@@ -6,22 +6,23 @@
 
 #include "backends/cpu/level/attention_sizes.h"
 
-/* 2^x with half a unit of bf16 on top, so that what is cut to bf16 is rounded to nearest. floor(x) goes to the exponent; for the rest a
- * polynomial (minimax, by Remez' algorithm) whose error is 7.5e-5 of the result at most. Its values are in 1..2, where half a unit is
- * 2^-8. */
-INLINE __m512 power_of_two(__m512 x)
+/* 2^x, and `more` of the power of two below it on top. floor(x) goes to the exponent; for the rest a polynomial (minimax, by Remez'
+ * algorithm) whose error is 7.5e-5 of the result at most. Its values are in 1..2. */
+INLINE __m512 power_of_two(__m512 x, const float more)
 {
     __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     __m512 p = _mm512_fmadd_ps(f, _mm512_set1_ps(7.80245215e-2f), _mm512_set1_ps(2.26067156e-1f));
     p = _mm512_fmadd_ps(f, p, _mm512_set1_ps(6.95833564e-1f));
-    p = _mm512_fmadd_ps(f, p, _mm512_set1_ps(9.99925196e-1f + 0x1p-8f));
+    p = _mm512_fmadd_ps(f, p, _mm512_set1_ps(9.99925196e-1f + more));
     return _mm512_scalef_ps(p, x);
 }
+
+#define HALF_UNIT 0x1p-8f /* of bf16 in 1..2: what is cut then is rounded to nearest */
 
 /* Values of x beside those of y, as bf16. By hand: vcvtne2ps2bf16 takes as long as four additions. */
 INLINE __m512i two_powers(__m512 x, __m512 y, __m512 factor, __m512 most)
 {
-    __m512 a = power_of_two(_mm512_fmsub_ps(x, factor, most)), b = power_of_two(_mm512_fmsub_ps(y, factor, most));
+    __m512 a = power_of_two(_mm512_fmsub_ps(x, factor, most), HALF_UNIT), b = power_of_two(_mm512_fmsub_ps(y, factor, most), HALF_UNIT);
     return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32((__m512i)a, 16), (__m512i)b);
 }
 

@@ -12,6 +12,7 @@
 #endif
 
 #include "backends/cpu/level/attention.h"
+#include "backends/cpu/level/attention_i8.h"
 #include "backends/cpu/level/bf16.h"
 #include "backends/cpu/level/convert.h"
 #include "backends/cpu/level/elementwise.h"
@@ -127,6 +128,9 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .i8 = {{I8_STEP, i8_begin, i8_end, i8_block}, I8_ZERO, i8_most, i8_quantize, i8_scale, I8_PEAK},
 #if defined(LEVEL_ATTENTION)
     .attention = {sizeof(struct attention_scratch), TASK_ROWS, SUMS == 0, attend, pack_keys, pack_values, attention_power},
+#endif
+#if defined(LEVEL_ATTENTION_I8)
+    .attention_i8 = {sizeof(struct i8_scratch), TASK_ROWS, attend_i8, i8_pack_keys, i8_pack_values},
 #endif
 #define UNARY_ENTRY(which, name, expression) [TERN_CPU_##which] = unary_##name,
 #define UNARY_OF_ENTRY(which, name, expression) [TERN_CPU_##which] = unary_of_##name,

@@ -142,6 +142,45 @@ struct tern_cpu_attention {
     bool (*power)(int64_t n, const float *x, float factor, float most, uint16_t *y);
 };
 
+/* Attention in int8: keys of a block, and the widest rows. */
+#define TERN_ATTENTION_I8_KEYS 64
+#define TERN_ATTENTION_I8_WIDTH 256
+
+/* Keys and values of a head. */
+struct tern_cpu_head_i8 {
+    int64_t keys, e, values;
+    int64_t depth, columns; /* e filled up to 4, values to 16 */
+    /* Packed: keys are filled up to whole blocks. For each key what its scores begin with, for each block of keys what a byte counts. */
+    int8_t *k, *v;
+    int32_t *offset;
+    float *k_scale;
+    float *v_scale, *v_mean; /* of columns: what a byte counts, and from where on */
+};
+
+/* Queries of a head against all of its keys. */
+struct tern_cpu_attend_i8 {
+    const struct tern_cpu_head_i8 *head;
+    int64_t rows;
+    const uint8_t *q; /* as quantize of int8 makes them, rows filled up to whole groups of TERN_ATTENTION_ROWS with zeros */
+    int64_t ldq;
+    const float *row; /* what a byte of a row counts, times the factor of scores to exponents of two; 0 behind the last row */
+    /* Results: sums of bytes of values, and of the powers alone; NaN where a score is no number. o is zero before; it has memory for whole
+     * groups and 16 columns more. */
+    int32_t *o;
+    int64_t ldo;
+    float *most, *sum;
+    void *scratch; /* attend_scratch bytes at 64 */
+};
+
+struct tern_cpu_attention_i8 {
+    size_t scratch; /* 0: the level has none */
+    int rows;       /* of a task, at most */
+    void (*attend)(const struct tern_cpu_attend_i8 *a);
+    /* Of bf16, rows ld apart, into the head's memory. */
+    void (*pack_keys)(const struct tern_cpu_head_i8 *h, const uint16_t *k, int64_t ld);
+    void (*pack_values)(const struct tern_cpu_head_i8 *h, const uint16_t *v, int64_t ld);
+};
+
 /* What a tile fetches meanwhile: a line of B at each step of the depth, `step` bytes behind the one before, into L2; and the rows of A
  * that lie behind its own, into L1. */
 struct tern_gemm_ahead {
@@ -169,6 +208,7 @@ struct tern_cpu_level {
     struct tern_cpu_bf16 bf16;
     struct tern_cpu_i8 i8;
     struct tern_cpu_attention attention; /* scratch 0: the level has none */
+    struct tern_cpu_attention_i8 attention_i8;
 
     /* y[i] = f(x[i]); s is the scalar of ADD_SCALAR, MUL_SCALAR. y may be x. */
     void (*unary[TERN_CPU_UNARY_COUNT])(int64_t n, const float *x, float *y, float s);

@@ -1,0 +1,380 @@
+/* Attention in int8 with sums of 32 bits: scores and powers of a block of keys for four queries at a time, in registers, then the sums of
+ * values for eight. As [Zhang 2025, SageAttention]: keys without their mean, which no softmax sees, a scale for each query and each block
+ * of keys. Powers are bytes, cut to whole numbers after a part of one was added that differs from key to key (ordered dither
+ * [Roberts 1962]), so that many small powers keep their sum. */
+#ifndef TERN_BACKENDS_CPU_LEVEL_ATTENTION_I8_H
+#define TERN_BACKENDS_CPU_LEVEL_ATTENTION_I8_H
+
+#include "backends/cpu/level/i8.h"
+
+#if defined(TERN_LEVEL_VNNI) && !defined(TERN_LEVEL_amx) /* whose tiles of bf16 are faster than these instructions */
+#define LEVEL_ATTENTION_I8
+
+#include <math.h>
+
+#include "backends/cpu/level/attention_powers.h"
+
+#define BLOCK TERN_ATTENTION_I8_KEYS
+#define LANES 16
+#define WORDS (BLOCK / 4) /* of the powers of a block: key i, i + 16, i + 32 and i + 48 */
+#define FEW 4             /* queries whose scores are made together */
+#define MOST_WIDTH TERN_ATTENTION_I8_WIDTH
+#define MOST_BYTE 127
+
+#define ROOM 8 /* powers are below 2^ROOM */
+#define TOP 7  /* the power of the largest score when a row gets its `most` */
+
+/* ---- packing */
+
+/* Whether a largest |value| is a number, what values are multiplied with to become bytes, and what these count. */
+INLINE float bytes_by(float most, float *counts)
+{
+    const float in = MOST_BYTE / most;
+    *counts = !(most <= 3.4e38f) ? NAN : in <= 3.4e38f ? most / MOST_BYTE : 0;
+    return *counts > 0 ? in : 0;
+}
+
+INLINE vf value_at(const uint16_t *row, int64_t c, int64_t width)
+{
+    return width - c < LANES ? v_load_as_n(TERN_BF16, row, c, width - c) : v_load_as(TERN_BF16, row, c);
+}
+
+static void means_of(int64_t rows, int64_t width, const uint16_t *x, int64_t ld, float *mean)
+{
+    memset(mean, 0, MOST_WIDTH * sizeof(*mean));
+    for (int64_t i = 0; i < rows; i++, x += ld)
+        for (int64_t c = 0; c < width; c += LANES)
+            v_store(mean + c, v_load(mean + c) + value_at(x, c, width));
+    for (int64_t c = 0; c < width; c++)
+        mean[c] /= (float)rows;
+}
+
+INLINE vi larger(vi most, vf x)
+{
+    const vi bits = (vi)v_abs(x); /* in the order of floats, NaN above all */
+    return (vi)v_select(bits > most, (vf)bits, (vf)most);
+}
+
+/* Sixteen values to bytes. */
+INLINE __m128i bytes_of(vf x) { return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32((__m512)x)); }
+
+/* Words along the depth of each of 64 keys beside those of the others. */
+static void i8_pack_keys(const struct tern_cpu_head_i8 *h, const uint16_t *k, int64_t ld)
+{
+    float mean[MOST_WIDTH];
+    means_of(h->keys, h->e, k, ld, mean);
+    for (int64_t first = 0, b = 0; first < h->keys; first += BLOCK, b++) {
+        const int64_t keys = h->keys - first < BLOCK ? h->keys - first : BLOCK;
+        const uint16_t *x = k + first * ld;
+        int8_t *to = h->k + first * h->depth;
+        vi most = {0};
+        for (int64_t j = 0; j < keys; j++)
+            for (int64_t c = 0; c < h->e; c += LANES)
+                most = larger(most, value_at(x + j * ld, c, h->e) - v_load(mean + c));
+        const int32_t top = _mm512_reduce_max_epi32((__m512i)most);
+        float value;
+        memcpy(&value, &top, sizeof(value));
+        const float by = bytes_by(value, &h->k_scale[b]);
+        memset(to, 0, (size_t)(BLOCK * h->depth));
+        memset(h->offset + first, 0, BLOCK * sizeof(*h->offset));
+        for (int64_t j = 0; j < keys; j++) {
+            int8_t row[MOST_WIDTH];
+            __m512i sum = _mm512_setzero_si512();
+            for (int64_t c = 0; c < h->e; c += LANES) {
+                const __m128i bytes = bytes_of((value_at(x + j * ld, c, h->e) - v_load(mean + c)) * by);
+                _mm_storeu_si128((__m128i *)(void *)(row + c), bytes);
+                sum = _mm512_add_epi32(sum, _mm512_cvtepi8_epi32(bytes));
+            }
+            h->offset[first + j] = -I8_ZERO * _mm512_reduce_add_epi32(sum);
+            for (int64_t c = 0; c < h->depth; c += 4)
+                memcpy(to + (c * BLOCK / 4 + j) * 4, row + c, 4);
+        }
+    }
+}
+
+/* Columns of values that two rows share a vector for: the last eight or fewer behind a pair of vectors. */
+INLINE bool shares(int64_t left) { return left > 2 * LANES && left <= 2 * LANES + LANES / 2; }
+
+static void i8_pack_values(const struct tern_cpu_head_i8 *h, const uint16_t *v, int64_t ld)
+{
+    float by[MOST_WIDTH] = {0};
+    memset(h->v_mean, 0, (size_t)h->columns * sizeof(float));
+    memset(h->v_scale, 0, (size_t)h->columns * sizeof(float));
+    float mean[MOST_WIDTH];
+    means_of(h->keys, h->values, v, ld, mean);
+    memcpy(h->v_mean, mean, (size_t)h->values * sizeof(float));
+    for (int64_t c = 0; c < h->values; c += LANES) {
+        vi most = {0};
+        for (int64_t j = 0; j < h->keys; j++)
+            most = larger(most, value_at(v + j * ld, c, h->values) - v_load(mean + c));
+        for (int64_t i = c; i < h->values && i < c + LANES; i++) {
+            const int32_t bits = most[i - c];
+            float value;
+            memcpy(&value, &bits, sizeof(value));
+            by[i] = bytes_by(value, &h->v_scale[i]);
+        }
+    }
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    for (int64_t first = 0; first < h->keys; first += BLOCK)
+        for (int64_t c = 0; c < h->columns; c += LANES)
+            for (int64_t i = 0; i < WORDS; i++) {
+                __m512i word = _mm512_setzero_si512();
+                for (int64_t part = 3; part >= 0; part--) {
+                    const int64_t j = first + i + part * WORDS;
+                    __m128i bytes = _mm_setzero_si128();
+                    if (j < h->keys && c < h->values)
+                        bytes = bytes_of((value_at(v + j * ld, c, h->values) - v_load(mean + c)) * v_load(by + c));
+                    word = _mm512_or_si512(_mm512_slli_epi32(word, 8), _mm512_cvtepu8_epi32(bytes));
+                }
+                if (c % (2 * LANES) == 0 && c >= 2 * LANES && shares(h->values - (c - 2 * LANES)))
+                    word = _mm512_permutexvar_epi32(twice, word);
+                _mm512_storeu_si512(h->v + ((first / 4 + i) * h->columns + c) * 4, word);
+            }
+}
+
+/* acc += products of unsigned x and signed y, four to a sum. The builtin of gcc 12 copies each sum there and back. */
+INLINE void add_words(__m512i *acc, __m512i x, __m512i y) { __asm__("vpdpbusd %2, %1, %0" : "+v"(*acc) : "v"(x), "v"(y)); }
+
+/* ---- scores and powers */
+
+struct i8_scratch {
+    uint8_t powers[QUERIES * BLOCK];
+    float scores[FEW * BLOCK];
+};
+
+/* Scores of four queries with a block of keys, as whole numbers. */
+INLINE void i8_scores(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t row, __m512i acc[FEW][4])
+{
+    const struct tern_cpu_head_i8 *h = a->head;
+    const int8_t *k = h->k + first * h->depth;
+    const uint8_t *q = a->q + row * a->ldq;
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; v++)
+        acc[0][v] = acc[1][v] = acc[2][v] = acc[3][v] = _mm512_loadu_si512(h->offset + first + v * LANES);
+    for (int64_t t = 0; t < h->depth; t += 4, k += BLOCK * 4) {
+        __m512i y[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++)
+            y[v] = _mm512_loadu_si512(k + v * 64);
+#pragma GCC unroll 4
+        for (int i = 0; i < FEW; i++) {
+            int32_t word;
+            memcpy(&word, q + i * a->ldq + t, sizeof(word));
+            const __m512i x = _mm512_set1_epi32(word);
+#pragma GCC unroll 4
+            for (int v = 0; v < 4; v++)
+                add_words(&acc[i][v], x, y[v]);
+        }
+    }
+}
+
+/* Floats from 2^15 + 2^14 on have a whole number in bits 8 to 15, if it is below 256. Each of 64 keys adds another part of one, each row
+ * in another order. */
+#define WHOLE 0x1.8p15f
+#define PART(v, i) (WHOLE + ((float)(i) + (float)(v) / 4 + 0.125f) / 16)
+#define PARTS(v)                                                                                                                   \
+    {                                                                                                                              \
+        PART(v, 0), PART(v, 8), PART(v, 4), PART(v, 12), PART(v, 2), PART(v, 10), PART(v, 6), PART(v, 14), PART(v, 1), PART(v, 9), \
+            PART(v, 5), PART(v, 13), PART(v, 3), PART(v, 11), PART(v, 7), PART(v, 15)                                              \
+    }
+static const float parts[4][LANES] __attribute__((aligned(64))) = {PARTS(0), PARTS(1), PARTS(2), PARTS(3)};
+
+/* The powers of a row with 64 keys, x being exponents of two; all bits that were seen. */
+INLINE __m512i i8_powers(const int i, const __m512 x[4], uint8_t *to)
+{
+    __m512i y[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; v++)
+        y[v] = (__m512i)_mm512_add_ps(power_of_two(x[v], 0), _mm512_load_ps(parts[(v + i) % 4]));
+    /* a choice of bits by a mask: 0xca */
+    __m512i bytes = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0xff00), y[1], _mm512_srli_epi32(y[0], 8), 0xca);
+    bytes = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0xff0000), _mm512_slli_epi32(y[2], 8), bytes, 0xca);
+    bytes = _mm512_ternarylogic_epi32(_mm512_set1_epi32((int)0xff000000), _mm512_slli_epi32(y[3], 16), bytes, 0xca);
+    _mm512_storeu_si512(to, bytes);
+    return _mm512_or_si512(_mm512_or_si512(y[0], y[1]), _mm512_or_si512(y[2], y[3]));
+}
+
+/* Those of a group with a whole block, from sums that are still in registers. False: one is too large for the `most` of its row, or no
+ * number, and nothing is to be taken from here. */
+static bool i8_powers_at_once(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t row, uint8_t *to)
+{
+    const float scale = a->head->k_scale[first / BLOCK];
+    __m512i seen = _mm512_setzero_si512();
+    for (int64_t few = 0; few < QUERIES; few += FEW) {
+        __m512i acc[FEW][4];
+        i8_scores(a, first, row + few, acc);
+#pragma GCC unroll 4
+        for (int i = 0; i < FEW; i++) {
+            const __m512 factor = _mm512_set1_ps(a->row[row + few + i] * scale), most = _mm512_set1_ps(a->most[row + few + i]);
+            __m512 x[4];
+#pragma GCC unroll 4
+            for (int v = 0; v < 4; v++)
+                x[v] = _mm512_fmsub_ps(_mm512_cvtepi32_ps(acc[i][v]), factor, most);
+            seen = _mm512_or_si512(seen, i8_powers(i, x, to + (few + i) * BLOCK));
+        }
+    }
+    const __m512i high = _mm512_and_si512(seen, _mm512_set1_epi32((int)0xffff0000));
+    return _mm512_cmpeq_epi32_mask(high, _mm512_set1_epi32(0x47400000)) == 0xffff; /* WHOLE */
+}
+
+/* Results of a row by an older `most` become those by a newer one. */
+static void i8_shrink(const struct tern_cpu_attend_i8 *a, int64_t row, float by)
+{
+    const int64_t columns = a->head->columns;
+    for (int64_t c = 0; c < columns + LANES; c += LANES) {
+        const bool shared = c % (2 * LANES) == 0 && c >= 2 * LANES && c < columns && shares(a->head->values - (c - 2 * LANES));
+        int32_t *at = a->o + (shared ? row / 2 * 2 : row) * a->ldo + c;
+        const __m512i x = _mm512_loadu_si512(at), y = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(by)));
+        _mm512_storeu_si512(at, _mm512_mask_mov_epi32(x, shared ? (row % 2 ? 0xaaaa : 0x5555) : 0xffff, y));
+    }
+}
+
+/* A row's exponents with a block, and another `most` where one is too large for the one that it has. NaN where one is no number. */
+static void i8_another_most(const struct tern_cpu_attend_i8 *a, int64_t row, int64_t keys, const float *x)
+{
+    float top = -INFINITY, *most = &a->most[row];
+    bool number = !isnan(*most);
+    for (int64_t j = 0; j < keys; j++) {
+        number = number && isfinite(x[j]);
+        top = x[j] > top ? x[j] : top;
+    }
+    if (!number) {
+        *most = NAN;
+        return;
+    }
+    if (top - *most < ROOM - 0.01f)
+        return;
+    if (*most > -INFINITY)
+        i8_shrink(a, row, exp2f(*most - (top - TOP)));
+    *most = top - TOP;
+}
+
+static void i8_powers_by_rows(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t row, struct i8_scratch *s)
+{
+    const float scale = a->head->k_scale[first / BLOCK];
+    const int64_t keys = a->head->keys - first < BLOCK ? a->head->keys - first : BLOCK;
+    for (int64_t few = 0; few < QUERIES; few += FEW) {
+        __m512i acc[FEW][4];
+        i8_scores(a, first, row + few, acc);
+        for (int i = 0; i < FEW; i++)
+            for (int v = 0; v < 4; v++)
+                _mm512_storeu_ps(s->scores + i * BLOCK + v * LANES,
+                                 _mm512_mul_ps(_mm512_cvtepi32_ps(acc[i][v]), _mm512_set1_ps(a->row[row + few + i] * scale)));
+#pragma GCC unroll 4
+        for (int i = 0; i < FEW; i++) {
+            const int64_t r = row + few + i;
+            float *x = s->scores + i * BLOCK;
+            if (r < a->rows)
+                i8_another_most(a, r, keys, x);
+            for (int64_t j = keys; j < BLOCK; j++)
+                x[j] = -INFINITY;
+            __m512 exponents[4];
+            for (int v = 0; v < 4; v++)
+                exponents[v] = _mm512_sub_ps(_mm512_loadu_ps(x + v * LANES), _mm512_set1_ps(a->most[r]));
+            i8_powers(i, exponents, s->powers + (few + i) * BLOCK);
+        }
+    }
+}
+
+/* ---- sums of values */
+
+/* Eight rows of powers times nv vectors of values, the third of which has eight columns, each twice: even lanes are of even rows. */
+INLINE void i8_add_vectors(const int nv, const uint8_t *p, const int8_t *v, int64_t columns, int32_t *o, int64_t ldo)
+{
+    __m512i acc[8][3];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < nv; j++)
+            if (j < 2 || i % 2 == 0)
+                acc[i][j] = _mm512_loadu_si512(o + i * ldo + j * LANES);
+    for (int64_t t = 0; t < WORDS; t++, v += columns * 4) {
+        __m512i y[3], x[8];
+#pragma GCC unroll 3
+        for (int j = 0; j < nv; j++)
+            y[j] = _mm512_loadu_si512(v + j * 64);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) {
+            int32_t word;
+            memcpy(&word, p + i * BLOCK + t * 4, sizeof(word));
+            x[i] = _mm512_set1_epi32(word);
+            add_words(&acc[i][0], x[i], y[0]);
+            if (nv > 1)
+                add_words(&acc[i][1], x[i], y[1]);
+            if (nv > 2 && i % 2)
+                add_words(&acc[i - 1][2], _mm512_mask_blend_epi32(0xaaaa, x[i - 1], x[i]), y[2]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < nv; j++)
+            if (j < 2 || i % 2 == 0)
+                _mm512_storeu_si512(o + i * ldo + j * LANES, acc[i][j]);
+}
+
+static void i8_add_values(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t row, const uint8_t *p)
+{
+    const struct tern_cpu_head_i8 *h = a->head;
+    const int8_t *v = h->v + first * h->columns;
+    int32_t *o = a->o + row * a->ldo;
+    for (int i = 0; i < QUERIES; i++) {
+        int32_t *sum = o + i * a->ldo + h->columns;
+        const __m512i powers = _mm512_loadu_si512(p + i * BLOCK);
+        _mm512_storeu_si512(sum, _mm512_dpbusd_epi32(_mm512_loadu_si512(sum), powers, _mm512_set1_epi8(1)));
+    }
+    for (int64_t half = 0; half < QUERIES; half += 8, p += 8 * BLOCK, o += 8 * a->ldo)
+        for (int64_t c = 0; c < h->columns; c += 2 * LANES) {
+            if (shares(h->values - c)) {
+                i8_add_vectors(3, p, v + c * 4, h->columns, o + c, a->ldo);
+                break;
+            }
+            if (h->columns - c > LANES)
+                i8_add_vectors(2, p, v + c * 4, h->columns, o + c, a->ldo);
+            else
+                i8_add_vectors(1, p, v + c * 4, h->columns, o + c, a->ldo);
+        }
+}
+
+/* Results of two rows from where i8_add_vectors keeps them. */
+static void i8_part_rows(int32_t *o, int64_t ldo)
+{
+    const __m512i both = _mm512_loadu_si512(o);
+    _mm512_storeu_si512(o, _mm512_maskz_compress_epi32(0x5555, both));
+    _mm512_storeu_si512(o + ldo, _mm512_maskz_compress_epi32(0xaaaa, both));
+}
+
+/* Powers of small exponents are flushed to zero: a denormal takes 200 cycles. */
+static void attend_i8(const struct tern_cpu_attend_i8 *a)
+{
+    const struct tern_cpu_head_i8 *h = a->head;
+    struct i8_scratch *s = a->scratch;
+    const unsigned control = _mm_getcsr();
+    const int64_t rows = filled(a->rows, QUERIES);
+    _mm_setcsr(control | 0x8000);
+    for (int64_t i = 0; i < rows; i++) /* rows that are not there, and zero, need no other */
+        a->most[i] = i < a->rows ? -INFINITY : 0;
+    for (int64_t first = 0; first < h->keys; first += BLOCK)
+        for (int64_t row = 0; row < rows; row += QUERIES) {
+            if (first == 0 || h->keys - first < BLOCK || !i8_powers_at_once(a, first, row, s->powers))
+                i8_powers_by_rows(a, first, row, s);
+            i8_add_values(a, first, row, s->powers);
+        }
+    _mm_setcsr(control);
+    for (int64_t i = 0; i < a->rows; i++) {
+        int32_t *o = a->o + i * a->ldo;
+        for (int64_t c = 0; i % 2 == 0 && c < h->columns; c += 2 * LANES)
+            if (shares(h->values - c))
+                i8_part_rows(o + c + 2 * LANES, a->ldo);
+        a->sum[i] = isnan(a->most[i]) ? NAN : (float)_mm512_reduce_add_epi32(_mm512_loadu_si512(o + h->columns));
+    }
+}
+
+#undef BLOCK
+#undef LANES
+#undef WORDS
+#undef FEW
+#undef ROOM
+#undef TOP
+#endif
+#endif

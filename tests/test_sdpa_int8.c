@@ -1,0 +1,197 @@
+/* Attention that may compute in int8 against attention in f32: how near it is, what is no number, and that threads change nothing. Where
+ * the processor has no kernel for it, that of bf16 is what is tested. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/ops.h>
+
+#include "support.h"
+
+struct sizes {
+    int64_t n, h, l, s, e, ev;
+};
+
+/* Values of a head's matrix: (n, h, rows, width), to be freed. */
+static float *noise(uint32_t seed, const struct sizes *z, int64_t rows, int64_t width)
+{
+    const int64_t count = z->n * z->h * rows * width;
+    float *x = malloc((size_t)count * sizeof(*x) + 1);
+    for (int64_t i = 0; i < count; i++) { /* of twelve even ones, about normal */
+        float sum = -6;
+        for (int k = 0; k < 12; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            sum += (float)(seed >> 8) / 16777216.0f;
+        }
+        x[i] = sum;
+    }
+    return x;
+}
+
+static tern_tensor *tensor(struct tern_context *ctx, const struct sizes *z, int64_t rows, int64_t width, const float *x)
+{
+    const int64_t shape[] = {z->n, z->h, rows, width};
+    return tern_cast(tern_tensor_create(ctx, TERN_F32, 4, shape, x), TERN_BF16);
+}
+
+/* Both results, (n, h, l, ev), to be freed. The values are rounded to bf16 in both. */
+static void attend(int threads, const struct sizes *z, const float *q, const float *k, const float *v, double scale, float **exact,
+                   float **found)
+{
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = threads});
+    int64_t n;
+    tern_scope_begin(ctx);
+    tern_tensor *in[] = {tensor(ctx, z, z->l, z->e, q), tensor(ctx, z, z->s, z->e, k), tensor(ctx, z, z->s, z->ev, v)};
+    tern_tensor *y = tern_sdpa(in[0], in[1], in[2], .scale = scale, .int8 = true);
+    if (!y)
+        fail_msg("%s", tern_error(ctx));
+    *found = support_values(tern_cast(y, TERN_F32), &n);
+    assert_int_equal(n, z->n * z->h * z->l * z->ev);
+    for (int i = 0; i < 3; i++)
+        in[i] = tern_cast(in[i], TERN_F32);
+    if (exact)
+        *exact = support_values(tern_sdpa(in[0], in[1], in[2], .scale = scale, .int8 = true), &n);
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
+static double error_of(const struct sizes *z, const float *q, const float *k, const float *v, double scale)
+{
+    float *exact, *found;
+    attend(2, z, q, k, v, scale, &exact, &found);
+    const double error = support_nmse(found, exact, z->n * z->h * z->l * z->ev);
+    free(exact);
+    free(found);
+    return error;
+}
+
+/* Every rest of a group, of a block, of a word and of a vector. */
+static void sizes_agree(void **state)
+{
+    static const struct sizes sizes[] = {{2, 3, 70, 300, 40, 40},  {1, 2, 64, 256, 80, 80}, {1, 2, 33, 512, 160, 160},
+                                         {1, 1, 17, 319, 33, 17},  {1, 1, 1, 257, 1, 1},    {1, 1, 5, 1000, 64, 36},
+                                         {1, 2, 16, 260, 255, 99}, {1, 1, 130, 70, 40, 40}, {2, 1, 15, 384, 96, 33},
+                                         {1, 1, 40, 4096, 40, 47}};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        const struct sizes *z = &sizes[i];
+        float *q = noise(1, z, z->l, z->e), *k = noise(2, z, z->s, z->e), *v = noise(3, z, z->s, z->ev);
+        const double error = error_of(z, q, k, v, 0);
+        if (!(error <= 2e-3))
+            fail_msg("queries %lld, keys %lld, %lld wide, values %lld: NMSE %.2e", (long long)z->l, (long long)z->s, (long long)z->e,
+                     (long long)z->ev, error);
+        free(q);
+        free(k);
+        free(v);
+    }
+}
+
+/* Scores of every spread, keys and values far from zero, a scale below it. */
+static void distributions_agree(void **state)
+{
+    const struct sizes z = {1, 2, 64, 1024, 40, 40};
+    static const struct {
+        double scale;
+        float k_mean, v_mean;
+    } rows[] = {{0, 0, 0}, {0.01, 0, 0}, {0.5, 0, 0}, {2, 0, 0}, {0.16, 30, 0}, {0.16, 0, 30}, {-0.16, 0, 0}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        float *q = noise(4, &z, z.l, z.e), *k = noise(5, &z, z.s, z.e), *v = noise(6, &z, z.s, z.ev);
+        for (int64_t j = 0; j < z.h * z.s * z.e; j++)
+            k[j] += rows[i].k_mean;
+        for (int64_t j = 0; j < z.h * z.s * z.ev; j++)
+            v[j] += rows[i].v_mean;
+        const double error = error_of(&z, q, k, v, rows[i].scale);
+        print_message("scale %g, keys about %g, values about %g: NMSE %.2e\n", rows[i].scale, rows[i].k_mean, rows[i].v_mean, error);
+        assert_true(error <= 2e-3);
+        free(q);
+        free(k);
+        free(v);
+    }
+}
+
+/* Scores that grow from key to key, so that each block needs another reference; and fall. */
+static void scores_may_grow(void **state)
+{
+    const struct sizes z = {1, 1, 32, 1024, 16, 24};
+    for (int falls = 0; falls < 2; falls++)
+        for (int slope = 1; slope <= 64; slope *= 4) {
+            float *q = noise(7, &z, z.l, z.e), *k = noise(8, &z, z.s, z.e), *v = noise(9, &z, z.s, z.ev);
+            for (int64_t i = 0; i < z.l; i++)
+                q[i * z.e] = 4;
+            for (int64_t j = 0; j < z.s; j++)
+                k[j * z.e] = (float)(falls ? z.s - j : j) / (float)z.s * (float)slope;
+            const double error = error_of(&z, q, k, v, 0);
+            print_message("scores that %s by %d: NMSE %.2e\n", falls ? "fall" : "grow", slope, error);
+            assert_true(error <= 1e-2);
+            free(q);
+            free(k);
+            free(v);
+        }
+}
+
+/* One key is worth 500 others each; together these are worth more: what is below one unit of a byte is not lost. */
+static void many_small_powers_count(void **state)
+{
+    const struct sizes z = {1, 1, 16, 8192, 4, 8};
+    float *q = calloc((size_t)(z.l * z.e), sizeof(*q)), *k = calloc((size_t)(z.s * z.e), sizeof(*k)), *v = noise(10, &z, z.s, z.ev);
+    for (int64_t i = 0; i < z.l; i++)
+        q[i * z.e] = 1;
+    k[37 * z.e] = logf(500);
+    for (int64_t j = 0; j < z.s * z.ev; j++)
+        v[j] = j / z.ev == 37 ? -10 : 1 + 0.1f * v[j];
+    const double error = error_of(&z, q, k, v, 1);
+    print_message("8,191 keys of 1/500: NMSE %.2e\n", error);
+    assert_true(error <= 2e-3);
+    free(q);
+    free(k);
+    free(v);
+}
+
+static void what_is_no_number(void **state)
+{
+    const struct sizes z = {1, 2, 20, 300, 8, 10};
+    const int64_t rows = z.l * z.ev;
+    for (int where = 0; where < 3; where++) {
+        float *x[] = {noise(11, &z, z.l, z.e), noise(12, &z, z.s, z.e), noise(13, &z, z.s, z.ev)}, *found;
+        x[where][where == 2 ? 7 * z.ev + 3 : 7 * z.e + 3] = NAN; /* row 7 of the first head */
+        attend(1, &z, x[0], x[1], x[2], 0, NULL, &found);
+        for (int64_t i = 0; i < 2 * rows; i++) {
+            const bool hit = i < rows && (where == 0 ? i / z.ev == 7 : where == 1 || i % z.ev == 3);
+            if (isnan(found[i]) != hit)
+                fail_msg("NaN in %s: value %lld is %g", (const char *[]){"query", "key", "value"}[where], (long long)i, found[i]);
+        }
+        for (int i = 0; i < 3; i++)
+            free(x[i]);
+        free(found);
+    }
+}
+
+static void threads_change_nothing(void **state)
+{
+    const struct sizes z = {1, 3, 150, 700, 40, 40};
+    float *q = noise(14, &z, z.l, z.e), *k = noise(15, &z, z.s, z.e), *v = noise(16, &z, z.s, z.ev), *first = NULL;
+    for (int threads = 1; threads <= 5; threads += 2) {
+        float *found;
+        attend(threads, &z, q, k, v, 0, NULL, &found);
+        if (first)
+            assert_memory_equal(found, first, (size_t)(z.h * z.l * z.ev) * sizeof(*found));
+        if (first)
+            free(found);
+        else
+            first = found;
+    }
+    free(first);
+    free(q);
+    free(k);
+    free(v);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sizes_agree),       cmocka_unit_test(distributions_agree),
+                                       cmocka_unit_test(scores_may_grow),   cmocka_unit_test(many_small_powers_count),
+                                       cmocka_unit_test(what_is_no_number), cmocka_unit_test(threads_change_nothing)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
