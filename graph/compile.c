@@ -43,7 +43,7 @@ enum tern_status tern_plan_check(struct tern_context *ctx, const struct tern_pla
             return tern_fail(ctx, TERN_E_INVALID, "plan: no pass has the name \"%.*s\"; there are %s", n > 40 ? 40 : (int)n, at, known);
         at = at[n] ? at + n + 1 : NULL;
     }
-    return TERN_OK;
+    return tern_quantize_check(ctx, "plan: quantize", params ? params->quantize : NULL);
 }
 
 static enum tern_status run_passes(struct tern_graph *g, const struct tern_plan_params *q)

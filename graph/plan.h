@@ -126,6 +126,8 @@ struct tern_plan *tern_plan_cached_owned(struct tern_graph **graph, const struct
 void tern_plan_cache_drop(struct tern_context *ctx);
 /* Whether the params name passes that there are. */
 enum tern_status tern_plan_check(struct tern_context *ctx, const struct tern_plan_params *params);
+/* Whether the suffixes of the words are known; field: where they came from, for the message. */
+enum tern_status tern_quantize_check(struct tern_context *ctx, const char *field, const char *words);
 #define TERN_PLAN_CACHE 64 /* plans that a context keeps */
 
 /* Told about every step of a run. */

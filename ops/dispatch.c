@@ -138,7 +138,8 @@ static bool tidy_inputs(const struct tern_op_desc *d, tern_tensor *const *in, te
         tidy[i] = in[i];
         if (!in[i])
             continue;
-        bool wants_last = channels_last && d->in[i].ndim == 4 && !(d->op == TERN_OP_conv2d && i == 1);
+        bool wants_last =
+            channels_last && d->in[i].ndim == 4 && !((d->op == TERN_OP_conv2d || d->op == TERN_OP_weight_only_conv2d) && i == 1);
         bool is_so = wants_last ? tern_meta_is_channels_last(&d->in[i]) : tern_meta_is_contiguous(&d->in[i]);
         if (is_so)
             continue;
@@ -152,7 +153,7 @@ static bool tidy_inputs(const struct tern_op_desc *d, tern_tensor *const *in, te
 static bool keeps_stored_dtype(enum tern_op op, int input)
 {
     return input == 1 && (op == TERN_OP_linear || op == TERN_OP_linear_geglu || op == TERN_OP_conv2d || op == TERN_OP_conv_transpose2d ||
-                          tern_op_is_quantized(op));
+                          tern_op_is_quantized(op) || tern_op_is_weight_only(op));
 }
 
 /* f16 and bf16 computed in f32: casts around the op. */

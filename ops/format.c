@@ -39,6 +39,7 @@ void tern_choose_format(const struct tern_device *device, struct tern_op_desc *d
         break;
     case TERN_OP_conv2d:
     case TERN_OP_quantized_conv2d:
+    case TERN_OP_weight_only_conv2d:
         if (device->caps.prefers_channels_last)
             tern_meta_channels_last(&d->out);
         break;
@@ -70,6 +71,8 @@ void tern_choose_format(const struct tern_device *device, struct tern_op_desc *d
     case TERN_OP_quantize_scale:
     case TERN_OP_quantized_linear:
     case TERN_OP_quantized_linear_geglu:
+    case TERN_OP_weight_only_linear:
+    case TERN_OP_weight_only_linear_geglu:
     case TERN_OP_embedding:
     case TERN_OP_gather:
     case TERN_OP_full:

@@ -66,7 +66,7 @@ static struct product product_of(const struct tern_kernel_args *a, struct tern_q
 }
 
 /* An element of x or of the weight as int8. */
-static double value_of(const void *product, int input, int64_t offset)
+static double value_of(const void *product, int input, int64_t offset, int64_t depth)
 {
     const struct product *p = product;
     const float value = (float)tern_in(p->a, input, offset);
@@ -89,7 +89,7 @@ static double row_by_row(const struct tern_kernel_args *a, int64_t from, int64_t
     const struct product p = product_of(a, f, j);
     double sum = 0;
     for (int64_t i = 0; i < w->shape[1]; i++)
-        sum += value_of(&p, 0, from + i * x->stride[x->ndim - 1]) * value_of(&p, 1, j * w->stride[0] + i * w->stride[1]);
+        sum += value_of(&p, 0, from + i * x->stride[x->ndim - 1], i) * value_of(&p, 1, j * w->stride[0] + i * w->stride[1], i);
     return finished(&p, sum);
 }
 

@@ -22,10 +22,10 @@ int64_t tern_offset_of(int64_t position, int ndim, const int64_t *shape, const i
 void tern_moments(const struct tern_kernel_args *a, int64_t from, int ndim, const int64_t *shape, const int64_t *stride, int64_t n,
                   bool centred, double *mean, double *square);
 
-/* Result number `result` of a convolution, before bias and scales: the sum over a filter of value(arg, 0, offset of an element of x) times
- * value(arg, 1, that of an element of the weight). */
-double tern_convolve(const struct tern_kernel_args *a, int64_t result, double (*value)(const void *arg, int input, int64_t offset),
-                     const void *arg);
+/* Result number `result` of a convolution, before bias and scales: the sum over a filter of value(arg, 0, offset of an element of x, depth)
+ * times value(arg, 1, that of an element of the weight, depth). depth: tap x input channels + channel. */
+double tern_convolve(const struct tern_kernel_args *a, int64_t result,
+                     double (*value)(const void *arg, int input, int64_t offset, int64_t depth), const void *arg);
 
 /* The bits of one element of `size` bytes. */
 static inline void tern_copy_element(size_t size, void *dst, int64_t to, const void *src, int64_t from)

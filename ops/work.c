@@ -6,6 +6,11 @@ bool tern_op_is_quantized(enum tern_op op)
     return op == TERN_OP_quantized_linear || op == TERN_OP_quantized_linear_geglu || op == TERN_OP_quantized_conv2d;
 }
 
+bool tern_op_is_weight_only(enum tern_op op)
+{
+    return op == TERN_OP_weight_only_linear || op == TERN_OP_weight_only_linear_geglu || op == TERN_OP_weight_only_conv2d;
+}
+
 static double numel(const struct tern_meta *m) { return (double)tern_meta_numel(m); }
 
 double tern_desc_flops(const struct tern_op_desc *d)
@@ -13,15 +18,18 @@ double tern_desc_flops(const struct tern_op_desc *d)
     const struct tern_meta *x = &d->in[0], *w = &d->in[1];
     switch (d->op) {
     case TERN_OP_conv2d:
+    case TERN_OP_weight_only_conv2d:
     case TERN_OP_quantized_conv2d: /* (O, C / groups, kh, kw): each output value is a sum over a filter */
         return 2 * numel(&d->out) * (double)(w->shape[1] * w->shape[2] * w->shape[3]);
     case TERN_OP_conv_transpose2d: /* (C, O / groups, kh, kw): each input value is spread over a filter */
         return 2 * numel(x) * (double)(w->shape[1] * w->shape[2] * w->shape[3]);
     case TERN_OP_linear:
     case TERN_OP_quantized_linear:
+    case TERN_OP_weight_only_linear:
     case TERN_OP_matmul:
         return 2 * numel(&d->out) * (double)(x->ndim ? x->shape[x->ndim - 1] : 1);
     case TERN_OP_linear_geglu:
+    case TERN_OP_weight_only_linear_geglu:
     case TERN_OP_quantized_linear_geglu: /* values and gates */
         return 4 * numel(&d->out) * (double)(x->ndim ? x->shape[x->ndim - 1] : 1);
     case TERN_OP_sdpa: /* q k' and p v: (…, L, E) with (…, S, E), (…, S, V) */

@@ -32,6 +32,17 @@ static void test_graph_is_shown(void **state)
     EXPECT(s, RUN(s, "graph", MODEL, "unet", "--dtype", "int8"), 0);
     expect_text(s->out, "= quantized_conv2d(", "graph in int8");
     assert_null(strstr(s->out, "= conv2d("));
+    EXPECT(s, RUN(s, "graph", MODEL, "unet", "--weights", "int4", "--dtype", "bf16"), 0);
+    expect_text(s->out, "= weight_only_conv2d(", "graph with weights in 4 bits");
+    expect_text(s->out, "bits=4", "graph with weights in 4 bits");
+    assert_null(strstr(s->out, "= conv2d("));
+    assert_null(strstr(s->out, "= linear("));
+    EXPECT(s, RUN(s, "graph", MODEL, "text_encoder", "--weights", "int8"), 0);
+    expect_text(s->out, "= weight_only_linear(", "graph of a text encoder");
+    EXPECT(s, RUN(s, "graph", MODEL, "unet", "--weights", "int8", "--dtype", "int8"), 2);
+    expect_text(s->err, "--dtype int8 has the UNet's weights in int8 already", "--weights and --dtype int8");
+    EXPECT(s, RUN(s, "graph", MODEL, "unet", "--weights", "int2"), 2);
+    expect_text(s->err, "int4", "--weights");
     EXPECT(s, RUN(s, "graph", MODEL, "unet", "--after", "trance"), 2);
     expect_text(s->err, "\"trance\"", "--after");
 }

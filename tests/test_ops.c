@@ -148,6 +148,7 @@ static void test_table_is_complete(void **state)
 #undef tern_conv2d
 #undef tern_conv_transpose2d
 #undef tern_quantized_conv2d
+#undef tern_weight_only_conv2d
 #undef tern_sdpa
 #undef tern_interpolate
 #undef tern_avg_pool2d
@@ -155,6 +156,7 @@ static void test_table_is_complete(void **state)
 #define tern_conv2d tern_conv2d_p
 #define tern_conv_transpose2d tern_conv_transpose2d_p
 #define tern_quantized_conv2d tern_quantized_conv2d_p
+#define tern_weight_only_conv2d tern_weight_only_conv2d_p
 #define tern_sdpa tern_sdpa_p
 #define tern_interpolate tern_interpolate_p
 #define tern_avg_pool2d tern_avg_pool2d_p

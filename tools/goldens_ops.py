@@ -17,7 +17,7 @@ def build():
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
 
-    from goldens_ops import errors, gaps, layout, lookups, pictures, pointwise, products, quantized, reductions
+    from goldens_ops import errors, gaps, layout, lookups, pictures, pointwise, products, quantized, reductions, weight_only
     from goldens_ops.table import Table
     table = Table()
     for part in (pointwise, layout, reductions, products, pictures, lookups, errors):
@@ -25,7 +25,7 @@ def build():
     # What came later, in the order of its coming: seeds and stored values count on from case to case, so that a case further up
     # would change all behind it.
     for part in (reductions.add_group_norm_halves, errors.add_group_norm_halves, gaps.add, products.add_linear_geglu, errors.add_linear_geglu,
-                 products.add_conv_halves, quantized.add, quantized.add_denormals, quantized.add_sdpa):
+                 products.add_conv_halves, quantized.add, quantized.add_denormals, quantized.add_sdpa, weight_only.add):
         part(table)
     return table.files()
 

@@ -1,6 +1,7 @@
 /* conv2d in f32 as an implicit GEMM on channels-last pictures. Patches are gathered block by block; there is no im2col buffer. */
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/patches.h"
+#include "backends/cpu/weights.h"
 
 static void gather_patches(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, float *dst, int64_t ld)
 {
@@ -27,18 +28,28 @@ static struct cpu_gemm conv_gemm(const struct tern_op_desc *d)
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
+    const struct cpu_weights kept = cpu_weights_of(d, cpu_level(ctx)->nr, 2);
     struct cpu_gemm g = conv_gemm(d);
+    g.kept = kept.bits ? &kept : NULL;
     return cpu_gemm_workspace(ctx, &g);
 }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const int64_t *w = d->in[1].shape;
+    if (cpu_weight_bits(d)) {
+        const struct cpu_weights kept = cpu_weights_of(d, cpu_level(ctx)->nr, 2);
+        return cpu_weights_size(&kept);
+    }
     return cpu_packed_size(cpu_level(ctx), w[0], w[1] * w[2] * w[3], tern_dtype_size(d->in[1].dtype));
 }
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
+    if (cpu_weight_bits(d)) {
+        const struct cpu_weights kept = cpu_weights_of(d, cpu_level(ctx)->nr, 2);
+        return cpu_weights_pack(ctx, &kept, &d->in[1], src, dst);
+    }
     struct cpu_pack p = cpu_picture_weights(d);
     cpu_pack_b(ctx, &p, src, dst);
     return TERN_OK;
@@ -47,7 +58,9 @@ static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
+    const struct cpu_weights kept = cpu_weights_of(d, cpu_level(a->ctx)->nr, 2);
     struct cpu_gemm g = conv_gemm(d);
+    g.kept = kept.bits ? &kept : NULL;
     struct cpu_picture s = cpu_picture_make(d, tern_arg_host(&a->in[0]));
     struct cpu_rows rows = cpu_rows_channels_last();
     g.source = &s;
@@ -63,6 +76,19 @@ const struct tern_kernel cpu_conv2d_f32_igemm = {
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,
+    .pack = pack,
+    .run = run,
+};
+
+const struct tern_kernel cpu_weight_only_conv2d_f32_igemm = {
+    .name = "weight_only_conv2d_f32_igemm",
+    .op = TERN_OP_weight_only_conv2d,
+    .supports = supports,
+    .post = post,
+    .workspace = workspace,
+    .pack_input = 1,
+    .packed_size = packed_size,
+    .pack_key = cpu_weight_key,
     .pack = pack,
     .run = run,
 };

@@ -7,6 +7,7 @@
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/patches.h"
+#include "backends/cpu/weights.h"
 
 #define HALF (TERN_DOT_ROWS / 2)
 
@@ -52,6 +53,16 @@ static void copy_strip(const struct cpu_picture *s, const uint16_t *row, int64_t
     for (int64_t i = first; n < s->c && i < end; i++)
         memcpy(to + i * n, row + (ix + i) * s->c + c, (size_t)n * sizeof(*to));
     memset(to + end * n, 0, (size_t)((count - end) * n) * sizeof(*to));
+}
+
+/* The rows of B that belong to a part: a range of channels of each tap. */
+static int strip_ranges(const struct cpu_dot_gemm *g, int part, struct tern_dot_piece *pieces)
+{
+    const struct cpu_picture *s = g->source;
+    const int64_t most = g->part_depth / s->kw, chunks = ceil_div(s->c, most), ky = part / chunks, c = part % chunks * most;
+    for (int64_t kx = 0; kx < s->kw; kx++)
+        pieces[kx] = (struct tern_dot_piece){.k0 = (ky * s->kw + kx) * s->c + c, .depth = min64(most, s->c - c)};
+    return (int)s->kw;
 }
 
 static int stage_strips(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
@@ -116,6 +127,7 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
         g.part_depth = s->kw * channels;
         g.scratch = (size_t)(pixels * channels);
         g.stage = stage_strips;
+        g.ranges = strip_ranges;
     } else {
         cpu_dot_parts(ctx, &g);
         g.stage = stage_patches;
@@ -123,21 +135,36 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
     return g;
 }
 
+static struct cpu_weights kept(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    return cpu_weights_of(d, TERN_DOT_NR, cpu_level(ctx)->bf16.dot.step);
+}
+
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct cpu_picture s = cpu_picture_make(d, NULL);
+    const struct cpu_weights w = kept(ctx, d);
     struct cpu_dot_gemm g = conv_gemm(ctx, d, &s);
+    g.kept = w.bits ? &w : NULL;
     return cpu_dot_workspace(ctx, &g);
 }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    const int64_t *w = d->in[1].shape;
-    return cpu_bf16_packed_size(cpu_level(ctx), w[0], w[1] * w[2] * w[3]);
+    const int64_t *shape = d->in[1].shape;
+    if (cpu_weight_bits(d)) {
+        const struct cpu_weights w = kept(ctx, d);
+        return cpu_weights_size(&w);
+    }
+    return cpu_bf16_packed_size(cpu_level(ctx), shape[0], shape[1] * shape[2] * shape[3]);
 }
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
+    if (cpu_weight_bits(d)) {
+        const struct cpu_weights w = kept(ctx, d);
+        return cpu_weights_pack(ctx, &w, &d->in[1], src, dst);
+    }
     cpu_bf16_pack(ctx, &d->in[1], false, src, dst);
     return TERN_OK;
 }
@@ -146,7 +173,9 @@ static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
     struct cpu_picture s = cpu_picture_make(d, tern_arg_host(&a->in[0]));
+    const struct cpu_weights w = kept(a->ctx, d);
     struct cpu_dot_gemm g = conv_gemm(a->ctx, d, &s);
+    g.kept = w.bits ? &w : NULL;
     struct cpu_rows rows = cpu_rows_channels_last();
     return cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
 }
@@ -160,6 +189,19 @@ const struct tern_kernel cpu_conv2d_bf16_igemm = {
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,
+    .pack = pack,
+    .run = run,
+};
+
+const struct tern_kernel cpu_weight_only_conv2d_bf16_igemm = {
+    .name = "weight_only_conv2d_bf16_igemm",
+    .op = TERN_OP_weight_only_conv2d,
+    .supports = supports,
+    .post = post,
+    .workspace = workspace,
+    .pack_input = 1,
+    .packed_size = packed_size,
+    .pack_key = cpu_weight_key,
     .pack = pack,
     .run = run,
 };

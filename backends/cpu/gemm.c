@@ -5,6 +5,7 @@
 
 #include "backends/cpu/integers.h"
 #include "backends/cpu/transpose.h"
+#include "backends/cpu/weights.h"
 #include "core/files.h"
 #include "core/threads.h"
 
@@ -63,7 +64,7 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
     b.panels = ceil_div(g->n, d->level->nr);
     b.splits = ceil_div(tasks, b.row_blocks);
     b.splits = min64(b.panels, b.splits + (b.row_blocks * b.splits % threads != 0));
-    b.wide = g->b_dtype == TERN_F32 ? 0 : (size_t)(b.kc * d->level->nr) * sizeof(float);
+    b.wide = g->b_dtype == TERN_F32 && !g->kept ? 0 : (size_t)(b.kc * d->level->nr) * sizeof(float);
     b.sums = g->gated ? (size_t)(b.mc * 2 * d->level->nr) * sizeof(float) : 0;
     b.slot = b.wide + b.sums + (in_place(g) ? 0 : (size_t)(b.mc * (b.depth + PAD)) * sizeof(float));
     return b;
@@ -100,6 +101,8 @@ static const void *panel_at(const struct run *r, int64_t panel, int64_t k)
 {
     const struct cpu_gemm *g = r->g;
     const int64_t nr = r->level->nr, cols = g->n - (g->gated ? panel / 2 : panel) * nr, width = cols <= nr / 2 ? nr / 2 : nr;
+    if (g->kept)
+        return cpu_weights_panel(g->kept, g->b, panel).values + k * width * g->kept->bits / 8;
     return (const char *)g->b + (size_t)(panel * nr * g->k + k * width) * tern_dtype_size(g->b_dtype);
 }
 
@@ -109,13 +112,19 @@ static void times_part(const struct run *r, const struct block *q, const struct 
     const struct tern_cpu_level *l = r->level;
     const struct cpu_gemm *g = r->g;
     const bool half = s->cols <= l->nr / 2;
-    const int64_t width = half ? l->nr / 2 : l->nr, row = width * (int64_t)tern_dtype_size(g->b_dtype);
+    const int64_t width = half ? l->nr / 2 : l->nr;
+    const int64_t row = g->kept ? width * g->kept->bits / 8 : width * (int64_t)tern_dtype_size(g->b_dtype);
     const void *panel = panel_at(r, s->panel, q->k0 + k);
     struct tern_gemm_ahead ahead = {.b = k + kc < q->depth ? (const char *)panel + kc * row : s->next,
                                     .step = ceil_div(row, ceil_div(q->rows, l->mr)),
                                     .a = q->fresh};
     enum tern_dtype dtype = g->b_dtype;
-    if (dtype != TERN_F32 && q->rows > 2 * l->mr) { /* the tile would widen it once for each of them */
+    if (g->kept) {
+        const struct cpu_weights_panel p = cpu_weights_panel(g->kept, g->b, s->panel);
+        l->expand_f32(g->kept->bits, p.values, p.scales, width, q->k0 + k, kc, q->wide);
+        panel = q->wide;
+        dtype = TERN_F32;
+    } else if (dtype != TERN_F32 && q->rows > 2 * l->mr) { /* the tile would widen it once for each of them */
         l->to_f32(dtype, kc * width, panel, q->wide);
         panel = q->wide;
         dtype = TERN_F32;

@@ -13,7 +13,8 @@ struct cpu_gemm {
     int64_t lda;        /* not 0: source is A, its rows so far apart; it is read there if that is as fast */
     const void *b;      /* packed by cpu_pack_b */
     enum tern_dtype b_dtype;
-    const float *bias; /* n values, or NULL */
+    const struct cpu_weights *kept; /* B is packed by cpu_weights_pack, and expanded part by part; NULL: it is not */
+    const float *bias;              /* n values, or NULL */
     float *c;
     int64_t ldc;
     const struct cpu_post *post; /* on finished rows of C; NULL: none */
@@ -53,6 +54,8 @@ const void *cpu_panel_source(struct tern_context *ctx, const void *from, size_t 
 /* Panels of a task: many, because the last one finds no room. */
 int64_t cpu_pack_tile(struct tern_context *ctx, int64_t panels);
 
+/* Whether an op is values times gelu of gates. */
+bool cpu_is_gated(const struct tern_op_desc *d);
 /* Of linear: whether the layouts are right, whatever the dtypes of x and bias; its weight (n, k). */
 bool cpu_linear_fits(const struct tern_op_desc *d);
 

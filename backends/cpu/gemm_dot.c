@@ -4,6 +4,7 @@
 
 #include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
+#include "backends/cpu/weights.h"
 #include "core/threads.h"
 
 #define ROWS TERN_DOT_ROWS
@@ -21,6 +22,8 @@ struct blocking {
     int64_t ldc;
     size_t a_bytes, c_bytes, slot; /* scratch of one thread: A, sums, what columns have */
     size_t columns;                /* bytes of a value for each column */
+    int64_t part_rows;             /* of B, filled up to the level's step */
+    size_t b_bytes;                /* of a part of B that was kept in few bits, expanded */
 };
 
 /* Rows that a task with so many panels of B has room for: their sums take a quarter of L2. */
@@ -50,7 +53,7 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_dot_gemm 
     b.turns = g->gated ? 2 : 1;
     b.panels = ceil_div(g->n, NR);
     b.splits = ceil_div(b.panels, max64(1, l2 * 2 / 5 / (g->part_depth * NR * 2 * b.turns))); /* B of a task: two fifths of L2 */
-    const int64_t few = splits_of_few(&b, g->m, l2, threads, tasks);
+    const int64_t few = g->kept ? 0 : splits_of_few(&b, g->m, l2, threads, tasks);            /* what is expanded has to stay in L2 */
     if (few)
         b.splits = few;
     b.most = ceil_div(b.panels, b.splits) * b.turns;
@@ -64,7 +67,9 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_dot_gemm 
     b.a_bytes = (size_t)round_up((int64_t)g->scratch * 2, 64);
     b.c_bytes = (size_t)round_up((g->parts > 1 ? b.mc : ROWS) * b.ldc * 4, 64);
     b.columns = (size_t)round_up(b.most * NR * 4, 64);
-    b.slot = b.a_bytes + b.c_bytes + b.columns * 3;
+    b.part_rows = round_up(g->part_depth, g->dot->step);
+    b.b_bytes = g->kept ? (size_t)round_up(b.most * NR * b.part_rows * 2, 64) : 0;
+    b.slot = b.a_bytes + b.c_bytes + b.columns * 3 + b.b_bytes;
     return b;
 }
 
@@ -85,6 +90,7 @@ struct run {
 struct task {
     int64_t row0, rows, p0, p1;
     uint16_t *a;
+    uint16_t *b; /* expanded; NULL: B is read where it is */
     float *c, *bias, *scale;
     int32_t *offset;
 };
@@ -151,6 +157,24 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
     }
 }
 
+/* The rows of B of a part, one range behind the other in each panel. */
+static void expand(const struct run *r, const struct task *t, int part)
+{
+    const struct cpu_dot_gemm *g = r->g;
+    struct tern_dot_piece ranges[TERN_DOT_PIECES] = {{.depth = 0}};
+    int n = 1;
+    if (g->ranges)
+        n = g->ranges(g, part, ranges);
+    else
+        ranges[0].depth = round_up(cpu_dot_range(g, part, &ranges[0].k0), g->dot->step);
+    for (int64_t p = t->p0; p < t->p1; p++) {
+        const struct cpu_weights_panel panel = cpu_weights_panel(g->kept, g->b, p);
+        uint16_t *to = t->b + (p - t->p0) * NR * r->b.part_rows;
+        for (int i = 0; i < n; i++, to += ranges[i - 1].depth * panel.width)
+            r->level->expand_bf16(g->kept->bits, panel.values, panel.scales, panel.width, ranges[i].k0, ranges[i].depth, to);
+    }
+}
+
 /* One part of the depth of a block of rows with all panels of the task; the last part finishes them. */
 static void multiply(const struct run *r, const struct task *t, int64_t i, int64_t rows, int part)
 {
@@ -158,13 +182,16 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
     const bool last = part == g->parts - 1;
     struct tern_dot_piece pieces[TERN_DOT_PIECES];
     int n = g->stage(g, t->row0 + i, rows, part, t->a, pieces);
+    const int64_t depth = t->b ? r->b.part_rows : r->b.depth, ahead = t->b ? 0 : g->part_depth;
+    const uint16_t *b = t->b ? t->b : (const uint16_t *)g->b + t->p0 * NR * depth;
+    int64_t at = 0;
+    for (int k = 0; t->b && k < n; at += pieces[k++].depth)
+        pieces[k].k0 = at;
     for (int64_t p = t->p0, group; p < t->p1; p += group) {
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
         group = min64(GROUP, t->p1 - p);
         for (int64_t q = p; q < p + group; q++) {
-            const uint16_t *panel = (const uint16_t *)g->b + q * NR * r->b.depth;
-            const uint16_t *next =
-                q + 1 < t->p1 ? panel + NR * r->b.depth : (const uint16_t *)g->b + (t->p0 * r->b.depth + g->part_depth) * NR;
+            const uint16_t *panel = b + (q - t->p0) * NR * depth, *next = q + 1 < t->p1 ? panel + NR * depth : b + ahead * NR;
             g->dot->block((int)rows, n, pieces, panel, next, g->n - q / r->b.turns * NR <= NR / 2, c + (q - p) * NR, r->b.ldc, part > 0);
         }
         if (last)
@@ -209,10 +236,14 @@ static void run_task(void *arg, int slot, int64_t task)
     t.a = (uint16_t *)(void *)scratch;
     t.c = (float *)(void *)(scratch + b->a_bytes);
     fill_columns(r, &t, scratch + b->a_bytes + b->c_bytes);
+    t.b = g->kept ? (uint16_t *)(void *)(scratch + b->a_bytes + b->c_bytes + b->columns * 3) : NULL;
     g->dot->begin();
-    for (int k = 0; k < g->parts; k++)
+    for (int k = 0; k < g->parts; k++) {
+        if (g->kept)
+            expand(r, &t, k);
         for (int64_t i = 0; i < t.rows; i += ROWS)
             multiply(r, &t, i, min64(ROWS, t.rows - i), k);
+    }
     g->dot->end();
 }
 

@@ -26,10 +26,14 @@ struct cpu_dot_gemm {
     /* The pieces of rows row0 .. row0 + rows (at most TERN_DOT_ROWS) of A in that part, ready to be multiplied; their number. row0 is a
      * multiple of TERN_DOT_ROWS. */
     int (*stage)(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
-    const void *source; /* for stage */
-    const void *b;      /* packed by cpu_bf16_pack */
-    int bias_input;     /* its index among those of the op */
-    const void *bias;   /* n values, or NULL */
+    const void *source;             /* for stage */
+    const void *b;                  /* packed by cpu_bf16_pack */
+    const struct cpu_weights *kept; /* B is packed by cpu_weights_pack, and expanded part by part; NULL: it is not */
+    /* With `kept`: where the rows of B lie that belong to a part, which `stage` then names in that order, or names none; their number.
+     * NULL: they are the part's range of the depth. */
+    int (*ranges)(const struct cpu_dot_gemm *g, int part, struct tern_dot_piece *pieces);
+    int bias_input;   /* its index among those of the op */
+    const void *bias; /* n values, or NULL */
     enum tern_dtype bias_dtype;
     void *c;
     enum tern_dtype c_dtype;

@@ -4,6 +4,7 @@
 #include "backends/cpu/gemm.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/weights.h"
 #include "core/threads.h"
 
 static void gather_rows(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, float *dst, int64_t ld)
@@ -13,6 +14,8 @@ static void gather_rows(const struct cpu_gemm *g, int64_t row0, int64_t rows, in
 }
 
 /* ---- linear: x (..., k) f32 contiguous, weight (n, k) in any floating dtype, bias f32. linear_geglu: weight (2 n, k), bias (2 n) */
+
+bool cpu_is_gated(const struct tern_op_desc *d) { return d->op == TERN_OP_linear_geglu || d->op == TERN_OP_weight_only_linear_geglu; }
 
 bool cpu_linear_fits(const struct tern_op_desc *d)
 {
@@ -41,18 +44,24 @@ static struct cpu_gemm linear_gemm(const struct tern_op_desc *d)
                              .lda = k,
                              .b_dtype = d->in[1].dtype,
                              .ldc = n,
-                             .gated = d->op == TERN_OP_linear_geglu};
+                             .gated = cpu_is_gated(d)};
 }
 
 static size_t linear_workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
+    const struct cpu_weights w = cpu_weights_of(d, cpu_level(ctx)->nr, 2);
     struct cpu_gemm g = linear_gemm(d);
+    g.kept = w.bits ? &w : NULL;
     return cpu_gemm_workspace(ctx, &g);
 }
 
 static size_t linear_packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const struct tern_cpu_level *l = cpu_level(ctx);
+    if (cpu_weight_bits(d)) {
+        const struct cpu_weights w = cpu_weights_of(d, l->nr, 2);
+        return cpu_weights_size(&w);
+    }
     int64_t n = d->in[1].shape[0], columns = d->op == TERN_OP_linear_geglu ? 2 * round_up(n / 2, l->nr) : n;
     return cpu_packed_size(l, columns, d->in[1].shape[1], tern_dtype_size(d->in[1].dtype));
 }
@@ -66,11 +75,15 @@ static struct cpu_pack linear_weights(const struct tern_op_desc *d)
                              .column = k,
                              .within = 1,
                              .element = tern_dtype_size(d->in[1].dtype),
-                             .gated = d->op == TERN_OP_linear_geglu};
+                             .gated = cpu_is_gated(d)};
 }
 
 static enum tern_status linear_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
+    if (cpu_weight_bits(d)) {
+        const struct cpu_weights w = cpu_weights_of(d, cpu_level(ctx)->nr, 2);
+        return cpu_weights_pack(ctx, &w, &d->in[1], src, dst);
+    }
     struct cpu_pack p = linear_weights(d);
     cpu_pack_b(ctx, &p, src, dst);
     return TERN_OK;
@@ -79,7 +92,9 @@ static enum tern_status linear_pack(struct tern_context *ctx, const struct tern_
 static enum tern_status linear_run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
+    const struct cpu_weights w = cpu_weights_of(d, cpu_level(a->ctx)->nr, 2);
     struct cpu_gemm g = linear_gemm(d);
+    g.kept = w.bits ? &w : NULL;
     struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
     g.source = tern_arg_host(&a->in[0]);
     return cpu_gemm_launch(a, &g, &rows);
@@ -98,6 +113,19 @@ const struct tern_kernel cpu_linear_f32_gemm = {
     .run = linear_run,
 };
 
+const struct tern_kernel cpu_weight_only_linear_f32_gemm = {
+    .name = "weight_only_linear_f32_gemm",
+    .op = TERN_OP_weight_only_linear,
+    .supports = linear_supports,
+    .post = linear_post,
+    .workspace = linear_workspace,
+    .pack_input = 1,
+    .packed_size = linear_packed_size,
+    .pack_key = cpu_weight_key,
+    .pack = linear_pack,
+    .run = linear_run,
+};
+
 const struct tern_kernel cpu_linear_geglu_f32_gemm = {
     .name = "linear_geglu_f32_gemm",
     .revision = 1,
@@ -106,6 +134,18 @@ const struct tern_kernel cpu_linear_geglu_f32_gemm = {
     .workspace = linear_workspace,
     .pack_input = 1,
     .packed_size = linear_packed_size,
+    .pack = linear_pack,
+    .run = linear_run,
+};
+
+const struct tern_kernel cpu_weight_only_linear_geglu_f32_gemm = {
+    .name = "weight_only_linear_geglu_f32_gemm",
+    .op = TERN_OP_weight_only_linear_geglu,
+    .supports = linear_supports,
+    .workspace = linear_workspace,
+    .pack_input = 1,
+    .packed_size = linear_packed_size,
+    .pack_key = cpu_weight_key,
     .pack = linear_pack,
     .run = linear_run,
 };

@@ -4,6 +4,7 @@
 #include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/weights.h"
 
 #define HALF (TERN_DOT_ROWS / 2)
 
@@ -52,25 +53,40 @@ static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct te
                              .bias_input = 2,
                              .stage = stage,
                              .ldc = n,
-                             .gated = d->op == TERN_OP_linear_geglu};
+                             .gated = cpu_is_gated(d)};
     cpu_dot_parts(ctx, &g);
     return g;
 }
 
+static struct cpu_weights kept(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    return cpu_weights_of(d, TERN_DOT_NR, cpu_level(ctx)->bf16.dot.step);
+}
+
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
+    const struct cpu_weights w = kept(ctx, d);
     struct cpu_dot_gemm g = linear_gemm(ctx, d);
+    g.kept = w.bits ? &w : NULL;
     return cpu_dot_workspace(ctx, &g);
 }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
+    if (cpu_weight_bits(d)) {
+        const struct cpu_weights w = kept(ctx, d);
+        return cpu_weights_size(&w);
+    }
     int64_t n = d->in[1].shape[0], columns = d->op == TERN_OP_linear_geglu ? 2 * round_up(n / 2, TERN_DOT_NR) : n;
     return cpu_bf16_packed_size(cpu_level(ctx), columns, d->in[1].shape[1]);
 }
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
+    if (cpu_weight_bits(d)) {
+        const struct cpu_weights w = kept(ctx, d);
+        return cpu_weights_pack(ctx, &w, &d->in[1], src, dst);
+    }
     cpu_bf16_pack(ctx, &d->in[1], d->op == TERN_OP_linear_geglu, src, dst);
     return TERN_OK;
 }
@@ -78,7 +94,9 @@ static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
+    const struct cpu_weights w = kept(a->ctx, d);
     struct cpu_dot_gemm g = linear_gemm(a->ctx, d);
+    g.kept = w.bits ? &w : NULL;
     struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
     g.source = tern_arg_host(&a->in[0]);
     return cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
@@ -97,6 +115,19 @@ const struct tern_kernel cpu_linear_bf16_gemm = {
     .run = run,
 };
 
+const struct tern_kernel cpu_weight_only_linear_bf16_gemm = {
+    .name = "weight_only_linear_bf16_gemm",
+    .op = TERN_OP_weight_only_linear,
+    .supports = supports,
+    .post = post,
+    .workspace = workspace,
+    .pack_input = 1,
+    .packed_size = packed_size,
+    .pack_key = cpu_weight_key,
+    .pack = pack,
+    .run = run,
+};
+
 const struct tern_kernel cpu_linear_geglu_bf16_gemm = {
     .name = "linear_geglu_bf16_gemm",
     .op = TERN_OP_linear_geglu,
@@ -105,6 +136,18 @@ const struct tern_kernel cpu_linear_geglu_bf16_gemm = {
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,
+    .pack = pack,
+    .run = run,
+};
+
+const struct tern_kernel cpu_weight_only_linear_geglu_bf16_gemm = {
+    .name = "weight_only_linear_geglu_bf16_gemm",
+    .op = TERN_OP_weight_only_linear_geglu,
+    .supports = supports,
+    .workspace = workspace,
+    .pack_input = 1,
+    .packed_size = packed_size,
+    .pack_key = cpu_weight_key,
     .pack = pack,
     .run = run,
 };

@@ -34,9 +34,9 @@ static bool may_merge(const struct tern_graph *g, const struct tern_node *n)
 
 static size_t result_bytes(const struct tern_node *n) { return (size_t)tern_meta_numel(&n->desc.out) * tern_dtype_size(n->desc.out.dtype); }
 
-static bool is_quantised(const struct merging *m, const struct tern_node *n)
+static enum tern_layer_format format_of(const struct merging *m, const struct tern_node *n)
 {
-    return m->quantize && tern_quantize_names(m->quantize, m->again.from->values[n->in[1]].name);
+    return m->quantize ? tern_quantize_format(m->quantize, m->again.from->values[n->in[1]].name) : TERN_LAYER_PLAIN;
 }
 
 static bool go_together(const struct merging *m, int a, int b)
@@ -45,7 +45,7 @@ static bool go_together(const struct merging *m, int a, int b)
     const struct tern_node *p = &g->nodes[a], *q = &g->nodes[b];
     bool near = b - a <= NEAR || (result_bytes(p) <= SMALL_RESULT && result_bytes(q) <= SMALL_RESULT);
     return near && p->in[0] == q->in[0] && (p->in[2] >= 0) == (q->in[2] >= 0) &&
-           g->values[p->in[1]].meta.dtype == g->values[q->in[1]].meta.dtype && is_quantised(m, p) == is_quantised(m, q);
+           g->values[p->in[1]].meta.dtype == g->values[q->in[1]].meta.dtype && format_of(m, p) == format_of(m, q);
 }
 
 /* Greedy: the first that is in no group yet leads one. Returns whether there is any. */

@@ -1,5 +1,6 @@
-/* int8: linear layers and convolutions that the params name become products of int8. Their weights become int8 when they are packed, or,
- * where kernels pack nothing, once when they are bound, by ops of the graph. Nothing else of the graph changes. */
+/* Linear layers and convolutions that the params name become products of int8, or products whose weights are kept in few bits. Weights
+ * become so when they are packed, or, where kernels pack nothing, int8 once when they are bound, by ops of the graph. Nothing else of the
+ * graph changes. */
 #include <string.h>
 #include <tern/ops.h>
 
@@ -7,60 +8,54 @@
 #include "graph/passes/again.h"
 #include "graph/passes/passes.h"
 
-/* Whether a text of n characters is the word's, in which * stands for any characters. */
-static bool fits(const char *word, size_t n, const char *text)
-{
-    if (n == 0)
-        return !*text;
-    if (*word != '*')
-        return *word == *text && fits(word + 1, n - 1, text + 1);
-    return fits(word + 1, n - 1, text) || (*text && fits(word, n, text + 1));
-}
-
-bool tern_quantize_names(const char *words, const char *name)
-{
-    bool named = false;
-    for (const char *at = words; *at;) {
-        const size_t n = strcspn(at, " "), out = *at == '!';
-        if (n > out && fits(at + out, n - out, name))
-            named = !out;
-        at += n + strspn(at + n, " ");
-    }
-    return named;
-}
-
-static enum tern_op counterpart(const struct tern_op_desc *d)
+static enum tern_op counterpart(const struct tern_op_desc *d, enum tern_layer_format f)
 {
     switch (d->op) {
     case TERN_OP_linear:
-        return TERN_OP_quantized_linear;
+        return f == TERN_LAYER_W8A8 ? TERN_OP_quantized_linear : TERN_OP_weight_only_linear;
     case TERN_OP_linear_geglu:
-        return TERN_OP_quantized_linear_geglu;
+        return f == TERN_LAYER_W8A8 ? TERN_OP_quantized_linear_geglu : TERN_OP_weight_only_linear_geglu;
     case TERN_OP_conv2d:
-        return TERN_OP_quantized_conv2d;
+        return f == TERN_LAYER_W8A8 ? TERN_OP_quantized_conv2d : TERN_OP_weight_only_conv2d;
     default:
         return TERN_OP_COUNT;
     }
 }
 
-/* Whether the words name the value: a weight, or what the pass `merge` made of several that they name. */
-static bool is_chosen(const struct tern_graph *g, int value, const char *words)
+/* Only the weight is kept otherwise. False where the device has no kernel for it. */
+static bool keep(struct tern_context *ctx, struct tern_node *n, enum tern_op op, int bits)
+{
+    struct tern_op_desc d = n->desc;
+    d.op = op;
+    if (op == TERN_OP_weight_only_conv2d)
+        d.attrs.weight_only_conv2d.bits = bits;
+    else
+        d.attrs.weight_only_linear.bits = bits;
+    if (!tern_kernel_choose(ctx, ctx->device, &d))
+        return false;
+    n->desc = d;
+    return true;
+}
+
+/* What the words say of the value: of a weight, or of what the pass `merge` made of several of which they say the same. */
+static enum tern_layer_format format_of(const struct tern_graph *g, int value, const char *words)
 {
     const struct tern_value *v = &g->values[value];
     if (v->kind == TERN_VALUE_WEIGHT)
-        return tern_quantize_names(words, v->name);
+        return tern_quantize_format(words, v->name);
     const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &g->nodes[v->node] : NULL;
     bool all = n && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_cat && !n->desc.n_post;
     for (int k = 0; all && k < n->desc.n_in; k++)
-        all = g->values[n->in[k]].kind == TERN_VALUE_WEIGHT && tern_quantize_names(words, g->values[n->in[k]].name);
-    return all;
+        all = g->values[n->in[k]].kind == TERN_VALUE_WEIGHT &&
+              tern_quantize_format(words, g->values[n->in[k]].name) == TERN_LAYER_W8A8;
+    return all ? TERN_LAYER_W8A8 : TERN_LAYER_PLAIN;
 }
 
-/* The op of int8 that the node is to become; TERN_OP_COUNT: none. */
-static enum tern_op chosen(const struct tern_graph *g, const struct tern_node *n, const char *words)
+/* How the node's layer is to be kept; PLAIN: as it is, or it is none. */
+static enum tern_layer_format chosen(const struct tern_graph *g, const struct tern_node *n, const char *words)
 {
-    const enum tern_op op = n->dead || n->kind != TERN_CALL_LAUNCH || n->desc.n_post ? TERN_OP_COUNT : counterpart(&n->desc);
-    return op != TERN_OP_COUNT && is_chosen(g, n->in[1], words) ? op : TERN_OP_COUNT;
+    const bool layer = !n->dead && n->kind == TERN_CALL_LAUNCH && !n->desc.n_post && counterpart(&n->desc, TERN_LAYER_W8A8) != TERN_OP_COUNT;
+    return layer ? format_of(g, n->in[1], words) : TERN_LAYER_PLAIN;
 }
 
 /* The bias moves behind the scale, which a weight of floats has not. */
@@ -127,9 +122,10 @@ static void prepare_weight(struct preparing *p, const struct tern_node *n)
 static void record(struct tern_again *again, const struct tern_node *n)
 {
     struct preparing *p = (struct preparing *)again; /* its first member */
-    const enum tern_op op = chosen(again->from, n, p->words);
-    const struct tern_op_desc d = op == TERN_OP_COUNT ? n->desc : of_floats(n, op);
-    if (op == TERN_OP_COUNT || !is_prepared(again->ctx, &d)) {
+    const bool bytes = chosen(again->from, n, p->words) == TERN_LAYER_W8A8;
+    const enum tern_op op = bytes ? counterpart(&n->desc, TERN_LAYER_W8A8) : n->desc.op;
+    const struct tern_op_desc d = bytes ? of_floats(n, op) : n->desc;
+    if (!bytes || !is_prepared(again->ctx, &d)) {
         again->map[n->out] = tern_again_same(again, n);
         return;
     }
@@ -159,34 +155,44 @@ static void allow_attention(struct tern_graph *g, const char *words)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
-        if (!n->dead && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_sdpa && tern_quantize_names(words, "sdpa"))
+        if (!n->dead && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_sdpa && tern_quantize_format(words, "sdpa") == TERN_LAYER_W8A8)
             n->desc.attrs.sdpa.int8 = 1;
     }
 }
 
-/* Weights that are read for every run are not prepared. */
+/* Makes the node a product of int8, in place or, `prepares`, later. False where the device has no kernel for it: it stays. Weights that are
+ * read for every run are not prepared. */
+static bool make_bytes(struct tern_graph *g, struct tern_node *n, bool resident, bool *prepares)
+{
+    const struct tern_op_desc d = of_floats(n, counterpart(&n->desc, TERN_LAYER_W8A8));
+    const struct tern_kernel *k = tern_kernel_choose(g->ctx, g->ctx->device, &d);
+    const bool here = k && (k->pack || resident), later = k && !here && is_prepared(g->ctx, &d);
+    if (here)
+        convert(n, &d);
+    *prepares |= later;
+    return here || later;
+}
+
 static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
-    int left = 0, prepared = 0;
+    static const char *const kinds[TERN_LAYER_FORMATS] = {"", "int8", "w8", "w4"};
+    int left[TERN_LAYER_FORMATS] = {0};
+    bool prepares = false;
     if (params->quantize)
         allow_attention(g, params->quantize);
     for (int i = 0; params->quantize && i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
-        const enum tern_op op = chosen(g, n, params->quantize);
-        if (op == TERN_OP_COUNT)
-            continue;
-        const struct tern_op_desc d = of_floats(n, op);
-        const struct tern_kernel *k = tern_kernel_choose(g->ctx, g->ctx->device, &d);
-        const bool packs = k && k->pack, prepares = k && !packs && !params->resident && is_prepared(g->ctx, &d);
-        if (packs || (k && params->resident))
-            convert(n, &d);
-        prepared += prepares;
-        left += !packs && !prepares && !(k && params->resident);
+        const enum tern_layer_format f = chosen(g, n, params->quantize);
+        if (f == TERN_LAYER_W8A8)
+            left[f] += !make_bytes(g, n, params->resident, &prepares);
+        else if (f != TERN_LAYER_PLAIN)
+            left[f] += !keep(g->ctx, n, counterpart(&n->desc, f), f == TERN_LAYER_W8 ? 8 : 4);
     }
-    if (left)
-        tern_message(g->ctx, TERN_LOG_WARN, "quantize: device %s has no int8 kernel for %d of the layers; they stay as they are",
-                     g->ctx->device->name, left);
-    return prepared ? prepare_weights(g, params->quantize) : TERN_OK;
+    for (int f = 0; f < TERN_LAYER_FORMATS; f++)
+        if (left[f])
+            tern_message(g->ctx, TERN_LOG_WARN, "quantize: device %s has no %s kernel for %d of the layers; they stay as they are",
+                         g->ctx->device->name, kinds[f], left[f]);
+    return prepares ? prepare_weights(g, params->quantize) : TERN_OK;
 }
 
 const struct tern_pass tern_pass_quantize = {"quantize", run};

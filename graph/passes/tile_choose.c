@@ -24,6 +24,7 @@ static bool has_local_rows(const struct tern_node *n)
     const struct tern_op_desc *d = &n->desc;
     switch (d->op) {
     case TERN_OP_conv2d:
+    case TERN_OP_weight_only_conv2d:
     case TERN_OP_group_norm:
         return true;
     case TERN_OP_contiguous:

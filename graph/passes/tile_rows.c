@@ -70,6 +70,7 @@ tern_tensor *tern_tile_node_rows(struct tern_tiling *t, const struct tern_node *
     tern_tensor *in[TERN_MAX_INPUTS] = {NULL};
     switch (n->desc.op) {
     case TERN_OP_conv2d:
+    case TERN_OP_weight_only_conv2d:
         return conv_rows(t, n, r);
     case TERN_OP_pad:
         return pad_rows(t, n, r);

@@ -69,9 +69,10 @@ struct tern_plan_params {
      * of rows, norms with the statistics of the whole picture: no seams, and other rounding. The plan is then the smallest that was
      * found; its facts tell whether it keeps to the limit. 0: no limit. */
     size_t arena;
-    /* Which linear layers and convolutions compute in int8: words separated by spaces, of names of weights as they are in the set, where *
-     * stands for any characters, behind a ! for those that do not; the last word that fits counts ("* !conv_in.weight"). Weights are
-     * quantised as they are bound. NULL: none. */
+    /* Which linear layers and convolutions compute in int8 or keep their weights in few bits: words separated by spaces, of names of
+     * weights as they are in the set, where * stands for any characters, behind a ! for those that do not; the last word that fits counts
+     * ("* !conv_in.weight"). Behind a word, how: ":w8a8", int8, as without it; ":w8" and ":w4", weights in 8 bits and in 4, which are
+     * expanded as they are used ("*:w4 *.to_q.weight:w8"). Weights are quantised as they are bound. NULL: none. */
     const char *quantize;
     /* Called after the trace and after each pass that ran, of each try; NULL: not called. */
     void (*after)(void *user, const char *pass, const struct tern_graph *graph);

@@ -144,6 +144,16 @@ TERN_API tern_tensor *tern_quantized_conv2d_p(tern_tensor *x, tern_tensor *weigh
 #define tern_quantized_conv2d(x, weight, scale, bias, ...) \
     tern_quantized_conv2d_p(x, weight, scale, bias, &(const struct tern_conv2d_params){__VA_ARGS__})
 
+/* linear, linear_geglu and conv2d whose weights (float) count as they are kept in so many bits: 8, int8 with a scale of each output channel
+ * (its largest |value| / 127), or 4, groups of 32 along the depth with a scale in bf16 (the value of largest size / -8). x, sums and result
+ * are as those ops have them. */
+TERN_API tern_tensor *tern_weight_only_linear(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, int bits);
+TERN_API tern_tensor *tern_weight_only_linear_geglu(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, int bits);
+TERN_API tern_tensor *tern_weight_only_conv2d_p(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, int bits,
+                                                const struct tern_conv2d_params *params);
+#define tern_weight_only_conv2d(x, weight, bias, bits, ...) \
+    tern_weight_only_conv2d_p(x, weight, bias, bits, &(const struct tern_conv2d_params){__VA_ARGS__})
+
 struct tern_conv_transpose2d_params {
     int stride, padding, output_padding, dilation; /* 1, 0, 0, 1 */
     int groups;                                    /* 1 */

@@ -35,8 +35,10 @@ struct tern_offload_components {
 
 /* For every field of the params structs: zero means the default that stands beside it. */
 struct tern_pipeline_params {
-    enum tern_dtype dtype;     /* compute type: TERN_F32 (default), TERN_BF16, TERN_F16 */
-    const char *quantize;      /* layers of the UNet that compute in int8, as tern_plan_params has it: "*" all of them; NULL: none */
+    enum tern_dtype dtype; /* compute type: TERN_F32 (default), TERN_BF16, TERN_F16 */
+    /* Layers of the UNet that compute in int8 or keep their weights in few bits, as tern_plan_params has it: "*" all of them in int8,
+     * "*:w8" and "*:w4" the weights of all in 8 and 4 bits; NULL: none. And those of the text encoders. */
+    const char *quantize, *text_encoder_quantize;
     const char *tokenizer_dir; /* a tokenizer folder that replaces the checkpoint's */
     const char *vae;           /* a VAE that replaces the checkpoint's: a weight file or a diffusers folder (docs/models.md) */
     const char *preview_vae;   /* what decodes previews, likewise: a TAESD; NULL: a linear map of the latents */
@@ -241,6 +243,7 @@ struct tern_infotext {
     char *embeddings;                  /* "name: hash, ..." of the textual inversions; "" */
     enum tern_dtype dtype;             /* as in tern_pipeline_params; f32 when it is not said */
     char *quantize;                    /* likewise; NULL: nothing is quantised */
+    char *text_encoder_quantize;       /* likewise */
     char *loras;                       /* a plain prompt's LoRAs as tags, which are not in params.prompt; "" */
     char *ignored;                     /* what cannot be followed, for people: "Model hash: 81761151, Hires upscale: 2"; "" */
 };

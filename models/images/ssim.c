@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/context.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "models/images/image.h"

@@ -55,6 +55,79 @@ static int64_t *read_ids(struct tern_context *ctx, const tern_tensor *t, const c
     return ids;
 }
 
+static struct tern_graph_input as_input(const char *name, const tern_tensor *t)
+{
+    struct tern_graph_input in = {.name = name, .dtype = t->meta.dtype, .ndim = t->meta.ndim};
+    memcpy(in.shape, t->meta.shape, sizeof(in.shape));
+    return in;
+}
+
+/* A call that is recorded: layers are quantised in plans. */
+struct quantized {
+    const char *words;
+    tern_graph_fn fn;
+    void *user;
+    struct tern_weights *weights;
+    const struct tern_graph_input *inputs;
+    int n_inputs, n_outputs;
+};
+
+static enum tern_status run_quantized(const struct quantized *q, tern_tensor *const *in, tern_tensor **out)
+{
+    struct tern_context *ctx = tern_tensor_context(in[0]);
+    struct tern_graph *g = tern_graph_trace(ctx, q->fn, q->user, q->weights, q->inputs, q->n_inputs, q->n_outputs);
+    struct tern_plan *plan = g ? tern_plan_compile(g, &(struct tern_plan_params){.quantize = q->words, .resident = ctx->passing}) : NULL;
+    struct tern_binding *binding = plan ? tern_plan_bind(plan, q->weights) : NULL;
+    if (binding)
+        tern_plan_run(binding, in, out);
+    tern_binding_unref(&binding);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    return tern_error_status(ctx);
+}
+
+/* A call of a text encoder that is recorded. */
+struct text_call {
+    const struct tern_text_encoder *m;
+    bool masked;
+};
+
+/* ids, and the mask where there is one -> last_hidden_state and hidden_states */
+static enum tern_status text_forward(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct text_call *call = user;
+    const struct tern_text_encoder *m = call->m;
+    struct tern_text_output o;
+    if (tern_text_forward(m, &(struct tern_text_input){.ids = in[0], .mask = call->masked ? in[1] : NULL}, &o))
+        return tern_error_status(m->ctx);
+    out[0] = o.last_hidden_state;
+    memcpy(out + 1, o.hidden_states, (size_t)o.n_hidden * sizeof(*out));
+    return TERN_OK;
+}
+
+/* As tern_text_encode, as a plan. */
+static enum tern_status text_quantized(struct tern_pipeline *p, const struct tern_text_encoder *m, const int64_t *ids, const int64_t *mask,
+                                       int64_t n, int64_t length, struct tern_text_output *o)
+{
+    struct tern_text_input made;
+    tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
+    if (!p->text_encoder_quantize)
+        return tern_text_encode(m, ids, mask, n, length, o);
+    if (tern_text_input(m, ids, mask, n, length, &made))
+        return tern_error_status(m->ctx);
+    tern_tensor *const in[] = {made.ids, made.mask};
+    const struct tern_graph_input inputs[] = {as_input("input_ids", made.ids),
+                                              made.mask ? as_input("mask", made.mask) : as_input("", made.ids)};
+    struct text_call call = {m, made.mask != NULL};
+    const struct quantized q = {p->text_encoder_quantize, text_forward, &call, m->weights, inputs, call.masked ? 2 : 1, m->layers + 2};
+    if (run_quantized(&q, in, out))
+        return tern_error_status(m->ctx);
+    *o = (struct tern_text_output){.last_hidden_state = out[0], .n_hidden = m->layers + 1};
+    memcpy(o->hidden_states, out + 1, (size_t)o->n_hidden * sizeof(*out));
+    o->pooled = tern_text_pool(m, o->last_hidden_state, ids);
+    return tern_error_status(m->ctx);
+}
+
 static void exec_text_encoder(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)
 {
     struct tern_context *ctx = p->ctx;
@@ -70,7 +143,7 @@ static void exec_text_encoder(struct tern_pipeline *p, struct inputs *in, struct
             *mask = ids ? read_ids(ctx, mask_in, "attention_mask", &mn, &ml) : NULL;
     if (mask && (mn != n || ml != length))
         tern_fail(ctx, TERN_E_SHAPE, "text_encoder: attention_mask: expected the shape of input_ids");
-    if (ids && !tern_failed(ctx) && tern_text_encode(m, ids, mask, n, length, &o) == TERN_OK) {
+    if (ids && !tern_failed(ctx) && text_quantized(p, m, ids, mask, n, length, &o) == TERN_OK) {
         give(out, ctx, "last_hidden_state", o.last_hidden_state);
         give(out, ctx, m->text_projection.w ? "text_embeds" : "pooler_output", o.pooled);
         for (int i = 0; i < o.n_hidden; i++) {
@@ -95,29 +168,14 @@ static enum tern_status unet_forward(void *user, tern_tensor *const *in, tern_te
     return tern_error_status(call->m->ctx);
 }
 
-static struct tern_graph_input as_input(const char *name, const tern_tensor *t)
-{
-    struct tern_graph_input in = {.name = name, .dtype = t->meta.dtype, .ndim = t->meta.ndim};
-    memcpy(in.shape, t->meta.shape, sizeof(in.shape));
-    return in;
-}
-
-/* As a plan: layers are quantised there. */
 static tern_tensor *unet_quantized(struct tern_pipeline *p, struct unet_call *call, tern_tensor *sample, tern_tensor *context)
 {
+    tern_tensor *const in[] = {sample, context};
+    tern_tensor *out = NULL;
     if (!sample || !context)
         return NULL;
-    tern_tensor *const in[] = {sample, context};
     const struct tern_graph_input inputs[] = {as_input("sample", sample), as_input("encoder_hidden_states", context)};
-    tern_tensor *out = NULL;
-    struct tern_graph *g = tern_graph_trace(p->ctx, unet_forward, call, call->m->weights, inputs, 2, 1);
-    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.quantize = p->quantize, .resident = p->ctx->passing});
-    struct tern_binding *binding = plan ? tern_plan_bind(plan, call->m->weights) : NULL;
-    if (binding)
-        tern_plan_run(binding, in, &out);
-    tern_binding_unref(&binding);
-    tern_plan_unref(&plan);
-    tern_graph_destroy(&g);
+    run_quantized(&(struct quantized){p->quantize, unet_forward, call, call->m->weights, inputs, 2, 1}, in, &out);
     return out;
 }
 

@@ -185,6 +185,8 @@ static void add_dtype(struct tern_infotext_line *l, const struct tern_pipeline *
         tern_infotext_add_text(l, "Dtype", tern_dtype_name(p->params.dtype));
     if (p->quantize)
         tern_infotext_add_text(l, "Quantize", p->quantize);
+    if (p->text_encoder_quantize)
+        tern_infotext_add_text(l, "Quantize text encoder", p->text_encoder_quantize);
 }
 
 static int count_tags(const char *loras)

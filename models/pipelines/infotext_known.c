@@ -233,6 +233,7 @@ const struct tern_infotext_known tern_infotext_basics[] = {
     {"Discard penultimate sigma", take_discard},
     {"Dtype", take_dtype},
     {"Quantize", take_nothing},
+    {"Quantize text encoder", take_nothing},
     {"DeepCache interval", take_interval},
     {"DeepCache branch", take_branch},
     {"DeepCache center", take_center},

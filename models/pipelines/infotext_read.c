@@ -100,6 +100,7 @@ static enum tern_status copy_texts(struct tern_context *ctx, const struct tern_i
     out->model = copy(ctx, tern_infotext_field(f, "Model"));
     out->vae = copy(ctx, tern_infotext_field(f, "VAE"));
     out->quantize = copy(ctx, tern_infotext_field(f, "Quantize"));
+    out->text_encoder_quantize = copy(ctx, tern_infotext_field(f, "Quantize text encoder"));
     out->embeddings = tern_strdup(ctx, embeddings ? embeddings : "");
     return tern_error_status(ctx);
 }
@@ -170,6 +171,7 @@ void tern_infotext_free(struct tern_context *ctx, struct tern_infotext *t)
                    t->model,
                    t->vae,
                    t->quantize,
+                   t->text_encoder_quantize,
                    t->embeddings,
                    t->loras,
                    t->ignored};

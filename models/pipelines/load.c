@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/files.h"
+#include "graph/plan.h"
 #include "models/files/manifest.h"
 #include "models/modules/config.h"
 #include "models/pipelines/pipeline.h"
@@ -314,7 +315,8 @@ static enum tern_status check_params(struct tern_context *ctx, const struct tern
             return tern_fail(ctx, TERN_E_INVALID, "offload: %d is no such value", (int)ways[i]);
     if (!tern_dtype_is_float(dtype))
         return tern_fail(ctx, TERN_E_INVALID, "dtype: expected f32, bf16 or f16, found %s", tern_dtype_name(dtype));
-    return TERN_OK;
+    enum tern_status st = tern_quantize_check(ctx, "quantize", params->quantize);
+    return st ? st : tern_quantize_check(ctx, "text_encoder_quantize", params->text_encoder_quantize);
 }
 
 struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *model, const struct tern_pipeline_params *params)
@@ -331,6 +333,7 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
     char *path = shipped ? tern_demo_path(ctx, model ? model : "demo") : tern_strdup(ctx, model);
     if (path && check_params(ctx, &p->params) == TERN_OK && (!shipped || check_shipped(ctx, path, zh) == TERN_OK)) {
         p->quantize = p->params.quantize ? tern_strdup(ctx, p->params.quantize) : NULL;
+        p->text_encoder_quantize = p->params.text_encoder_quantize ? tern_strdup(ctx, p->params.text_encoder_quantize) : NULL;
         p->name = shipped ? tern_strdup(ctx, model ? model : "demo") : tern_model_name(ctx, path);
         p->checkpoint = tern_checkpoint_open(ctx, path);
         if (p->checkpoint && zh)
@@ -371,6 +374,7 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
     tern_checkpoint_close(&p->preview_alone);
     tern_free(ctx, p->name);
     tern_free(ctx, p->quantize);
+    tern_free(ctx, p->text_encoder_quantize);
     tern_free(ctx, p);
     tern_context_unref(ctx);
 }

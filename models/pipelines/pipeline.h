@@ -65,9 +65,10 @@ struct tern_prompt_words;
 struct tern_pipeline {
     struct tern_context *ctx;
     struct tern_pipeline_params params;
-    char *name;     /* of the model, for the infotext */
-    char *quantize; /* params.quantize; NULL: nothing is quantised */
-    bool shipped;   /* it came with tern */
+    char *name;                  /* of the model, for the infotext */
+    char *quantize;              /* params.quantize; NULL: nothing is quantised */
+    char *text_encoder_quantize; /* likewise */
+    bool shipped;                /* it came with tern */
     struct tern_checkpoint *checkpoint;
     struct tern_checkpoint *shared;        /* lends what the checkpoint lacks (demo-zh: all but the text side); NULL: none */
     struct tern_checkpoint *vae_alone;     /* params.vae; NULL: the checkpoint's */
@@ -172,6 +173,8 @@ enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p);
 enum tern_dtype tern_pipeline_preview_dtype(const struct tern_pipeline *p);
 
 /* tern_pipeline_graph of what a stage wants. */
+/* tern_plan_params.quantize of a component's plans. */
+const char *tern_pipeline_quantize(const struct tern_pipeline *p, const char *component);
 struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const struct tern_stage *stage);
 
 /* SDXL: values of the pooled text. */

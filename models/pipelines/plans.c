@@ -41,6 +41,13 @@ static bool is(const struct tern_planned *e, const struct tern_stage *s)
            t->branch == s->branch;
 }
 
+const char *tern_pipeline_quantize(const struct tern_pipeline *p, const char *component)
+{
+    if (!strcmp(component, "unet"))
+        return p->quantize;
+    return component[0] == 't' ? p->text_encoder_quantize : NULL;
+}
+
 /* An empty place, or that of the plan that was not used for the longest time. */
 static struct tern_planned *place(struct tern_pipeline *p)
 {
@@ -67,7 +74,7 @@ static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *
     const struct tern_plan_params params = {.resident = stage->resident,
                                             .arena = stage->arena,
                                             .algorithm_bytes = stage->algorithm_bytes,
-                                            .quantize = strcmp(stage->component, "unet") ? NULL : p->quantize};
+                                            .quantize = tern_pipeline_quantize(p, stage->component)};
     struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &params) : NULL;
     tern_memory_trim(ctx); /* what is kept for reuse is not the plan's */
     *making = tern_memory_peak(ctx) - tern_memory_used(ctx);

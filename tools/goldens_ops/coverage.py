@@ -17,6 +17,7 @@ ANYTHING = ("logical_not add mul maximum minimum eq ne lt le gt ge logical_and l
 PLAIN = "add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or where".split()  # no attributes
 NO_ATTRIBUTES = PLAIN + [op for op in UNARY if op not in ("gelu", "clamp", "add_scalar", "mul_scalar", "pow_scalar")] + \
     ["matmul", "linear", "linear_geglu", "embedding", "quantize_scale", "quantize", "quantized_linear", "quantized_linear_geglu"]
+FEW_ATTRIBUTES = ["weight_only_linear", "weight_only_linear_geglu"]  # of two values
 
 
 def cannot(op):
@@ -32,9 +33,10 @@ def cannot(op):
         out |= {"nan", "inf", "-0", "denormal", "bool"}
     if op in MADE:
         out |= {"strided", "broadcast", "last"}
-    if op in ("embedding", "linear", "linear_geglu", "quantized_linear", "quantized_linear_geglu", "matmul", "sdpa", "layer_norm", "rms_norm"):
+    if op in ("embedding", "linear", "linear_geglu", "quantized_linear", "quantized_linear_geglu", "weight_only_linear", "weight_only_linear_geglu",
+              "matmul", "sdpa", "layer_norm", "rms_norm"):
         out.add("last")  # its operands are rows, not pictures
-    if op in NO_ATTRIBUTES:
+    if op in NO_ATTRIBUTES + FEW_ATTRIBUTES:
         out.add("limits")
     if op == "logical_not":
         out.add("refused")  # it takes everything

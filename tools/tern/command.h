@@ -69,6 +69,7 @@ int library_failed(const struct tern_context *ctx, bool arguments);
 enum {
     OPT_DEVICE = 1,
     OPT_DTYPE,
+    OPT_WEIGHTS,
     OPT_THREADS,
     OPT_BUDGET,
     OPT_DEVICE_BUDGET,
@@ -87,6 +88,8 @@ struct run_settings {
     enum tern_dtype dtype; /* TERN_DTYPE_COUNT: auto */
     const char *quantize;  /* as in tern_pipeline_params */
     bool dtype_given;
+    const char *weights;   /* likewise, of --weights: those of all components that it is for */
+    const char *text_encoder_quantize; /* likewise, of --from */
     int threads;
     size_t budget, device_budget;
     struct tern_tune_params tune;
@@ -95,6 +98,14 @@ struct run_settings {
 int run_apply(const struct opt *opt, const char *value, struct run_settings *s);
 /* What to compute in, on the context's device. */
 enum tern_dtype run_dtype(const struct run_settings *s, const struct tern_context *ctx);
+
+/* tern_pipeline_params.quantize. */
+const char *run_quantize(const struct run_settings *s);
+const char *run_text_quantize(const struct run_settings *s);
+#define WEIGHTS_HELP                                                                                                                      \
+    "keep the weights of the UNet's and the text encoders' layers\nin few bits, expanded as they are used: int8, or int4, groups\nof 32 " \
+    "with "                                                                                                                               \
+    "a scale (default: as --dtype computes)"
 
 extern const struct opt run_opts[];  /* device, threads, budget, tuning */
 extern const struct opt talk_opts[]; /* json, quiet, verbose */

@@ -66,6 +66,7 @@ int from_read(const char *path, const struct picture_settings *given, struct pic
     s->hires = p->hires;
     s->run.dtype = s->infotext.dtype;
     s->run.quantize = s->infotext.quantize;
+    s->run.text_encoder_quantize = s->infotext.text_encoder_quantize;
     read_xl(p, &s->xl);
     if (given->sampler == TERN_SAMPLER_DEFAULT) { /* another sampler has schedules and options of its own */
         s->sampler = p->sampler;

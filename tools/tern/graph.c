@@ -20,6 +20,8 @@ static const struct opt opts[] = {
     {OPT_DTYPE, 0, "dtype", "TYPE",
      "to compute in: f32 (default), bf16, f16, auto: bf16 or f16\nwhere the device is made for it, or int8: all layers of it\nin int8, the "
      "rest as auto"},
+    {OPT_WEIGHTS, 0, "weights", "TYPE",
+     "keep the weights of its layers in few bits, expanded as\nthey are used: int8, or int4, groups of 32 with a scale"},
     {OPT_AFTER, 0, "after", "PASS",
      "show the graph after that pass: trace, fold, cse, dce,\nmerge, tile, prepare, fuse, tune, algorithm, concat (default),\nor all of "
      "them"},
@@ -220,7 +222,7 @@ static int show(struct tern_context *ctx, const struct settings *s, const char *
     struct tern_pipeline *p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = run_dtype(&s->run, ctx)});
     struct tern_graph *g = p ? tern_pipeline_graph(p, component, &s->size) : NULL;
     struct shown shown = {.settings = s};
-    struct tern_plan_params params = {.without = s->without, .quantize = s->run.quantize, .after = after_pass, .user = &shown};
+    struct tern_plan_params params = {.without = s->without, .quantize = run_quantize(&s->run), .after = after_pass, .user = &shown};
     struct tern_plan *plan = g ? tern_plan_compile(g, &params) : NULL;
     int code = plan ? show_plan(ctx, s, plan, &shown) : library_failed(ctx, p != NULL);
     tern_plan_unref(&plan);

@@ -280,7 +280,7 @@ static struct tern_pipeline *open_model(const struct tern_pipeline_params *param
 static int open_chosen(struct job *j, struct picture_settings *s, struct tern_pipeline_params *params, struct tern_txt2img_params *p)
 {
     const struct tern_optimize_params o = {.goal = (enum tern_goal)(s->optimize - 1),
-                                           .keep_dtype = s->run.dtype_given,
+                                           .keep_dtype = s->run.dtype_given || s->run.weights,
                                            .keep_offload = s->offload.given,
                                            .keep_cache = s->deepcache.given,
                                            .open = open_model,
@@ -297,7 +297,8 @@ static int open_chosen(struct job *j, struct picture_settings *s, struct tern_pi
 static int generate(struct job *j, struct picture_settings *s)
 {
     struct tern_pipeline_params pipeline = {.dtype = run_dtype(&s->run, j->ctx),
-                                            .quantize = s->run.quantize,
+                                            .quantize = run_quantize(&s->run),
+                                            .text_encoder_quantize = run_text_quantize(&s->run),
                                             .tokenizer_dir = s->tokenizer,
                                             .vae = s->vae,
                                             .preview_vae = s->preview_vae,

@@ -34,6 +34,7 @@ const struct opt talk_opts[] = {
 int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
 {
     static const char *const dtypes[] = {"f32", "bf16", "f16", "auto", "int8", NULL};
+    static const char *const weights[] = {"int8", "int4", NULL};
     static const char *const levels[] = {"off", "fast", "full", NULL}; /* enum tern_tune_level */
     static const enum tern_dtype dtype_of[] = {TERN_F32, TERN_BF16, TERN_F16, TERN_DTYPE_COUNT, TERN_DTYPE_COUNT};
     int choice = 0, code = GO_ON;
@@ -45,7 +46,12 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
         code = value_choice(opt, value, dtypes, &choice);
         s->dtype = dtype_of[choice];
         s->quantize = choice == 4 ? "*" : NULL;
+        s->text_encoder_quantize = NULL;
         s->dtype_given = true;
+        break;
+    case OPT_WEIGHTS:
+        code = value_choice(opt, value, weights, &choice);
+        s->weights = choice ? "*:w4" : "*:w8";
         break;
     case OPT_THREADS:
         return value_int(opt, value, 1, 1024, &s->threads);
@@ -76,6 +82,9 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
     }
     return code;
 }
+
+const char *run_quantize(const struct run_settings *s) { return s->weights ? s->weights : s->quantize; }
+const char *run_text_quantize(const struct run_settings *s) { return s->weights ? s->weights : s->text_encoder_quantize; }
 
 enum tern_dtype run_dtype(const struct run_settings *s, const struct tern_context *ctx)
 {
@@ -143,6 +152,11 @@ struct tern_context *run_open(const struct run_settings *s, int *code)
         .progress = progress_show,
         .cancel = is_cancelled,
     };
+    if (s->quantize && s->weights && s->dtype_given) {
+        *code = usage("option --weights: --dtype int8 has the UNet's weights in int8 already, and computes in it; with --weights choose "
+                      "another --dtype, or leave it out");
+        return NULL;
+    }
     progress_setup(s->json, s->quiet);
     struct tern_context *ctx = tern_context_create(&params);
     if (ctx)

@@ -20,6 +20,7 @@
 #include "backends/cpu/level/i8.h"
 #include "backends/cpu/level/peak.h"
 #include "backends/cpu/level/rows.h"
+#include "backends/cpu/level/weights.h"
 #include "backends/cpu/level/winograd.h"
 
 #ifdef TERN_LEVEL_avx2
@@ -139,6 +140,10 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .binary = {BINARY_ROWS(BINARY_ENTRY)},
     .unary_of = {UNARY_ROWS(UNARY_OF_ENTRY)},
     .binary_of = {BINARY_ROWS(BINARY_OF_ENTRY)},
+#if defined(TERN_LEVEL_BF16)
+    .expand_bf16 = expand_bf16,
+#endif
+    .expand_f32 = expand_f32,
     .to_f32 = to_f32,
     .from_f32 = from_f32,
     .moments = moments,

@@ -219,6 +219,11 @@ struct tern_cpu_level {
     void (*binary_of[TERN_CPU_BINARY_COUNT])(enum tern_dtype dtype, int64_t n, const void *x, int x_step, const void *y, int y_step,
                                              void *out);
 
+    /* Rows row0 .. row0 + rows of a panel of weights of 8 or 4 bits (weights.h of the levels): in f32, rows of `width` values; in bf16, as
+     * a panel of words, row0 and rows even (NULL: the level has no instructions for it). */
+    void (*expand_f32)(int bits, const void *values, const void *scales, int64_t width, int64_t row0, int64_t rows, float *y);
+    void (*expand_bf16)(int bits, const void *values, const void *scales, int64_t width, int64_t row0, int64_t rows, uint16_t *y);
+
     /* y = x * gelu(gate), rows of n values, ld and ldy values apart; y of f32, f16 or bf16, rounded once. */
     void (*geglu)(enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, const float *gate, int64_t ld, void *y, int64_t ldy);
 

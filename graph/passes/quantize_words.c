@@ -1,0 +1,78 @@
+/* The words of tern_plan_params.quantize: which layers they name, and how these are to be kept. */
+#include <string.h>
+
+#include "core/context.h"
+#include "graph/passes/passes.h"
+#include "graph/plan.h"
+
+/* Whether a text of n characters is the word's, in which * stands for any characters. */
+static bool fits(const char *word, size_t n, const char *text)
+{
+    if (n == 0)
+        return !*text;
+    if (*word != '*')
+        return *word == *text && fits(word + 1, n - 1, text + 1);
+    return fits(word + 1, n - 1, text) || (*text && fits(word, n, text + 1));
+}
+
+#define FORMATS TERN_LAYER_FORMATS
+
+static const char *const suffixes[FORMATS] = {[TERN_LAYER_W8A8] = "w8a8", [TERN_LAYER_W8] = "w8", [TERN_LAYER_W4] = "w4"};
+
+/* Of what stands behind the colon of a word; FORMATS: there is no such. */
+static enum tern_layer_format format_of(const char *suffix, size_t n)
+{
+    enum tern_layer_format f = TERN_LAYER_W8A8;
+    while (f < FORMATS && (n != strlen(suffixes[f]) || memcmp(suffix, suffixes[f], n) != 0))
+        f++;
+    return f;
+}
+
+/* A word: !, a name with *, a colon and a suffix. A name has no colon. */
+struct word {
+    const char *name, *suffix; /* NULL: it has none */
+    size_t length, suffix_length;
+    bool out;
+};
+
+/* The word at *at, which goes on to the next; false: there is none. */
+static bool next_word(const char **at, struct word *w)
+{
+    const size_t n = strcspn(*at, " "), out = **at == '!', name = strcspn(*at + out, ": ");
+    *w = (struct word){*at + out, NULL, name, 0, out};
+    if ((*at)[out + name] == ':') {
+        w->suffix = *at + out + name + 1;
+        w->suffix_length = n - out - name - 1;
+    }
+    const bool any = n > 0;
+    *at += n + strspn(*at + n, " ");
+    return any || **at;
+}
+
+/* The last word that fits decides. */
+enum tern_layer_format tern_quantize_format(const char *words, const char *name)
+{
+    enum tern_layer_format f = TERN_LAYER_PLAIN;
+    struct word w;
+    while (next_word(&words, &w))
+        if (w.length && fits(w.name, w.length, name))
+            f = w.out ? TERN_LAYER_PLAIN : w.suffix ? format_of(w.suffix, w.suffix_length) : TERN_LAYER_W8A8;
+    return f;
+}
+
+enum tern_status tern_quantize_check(struct tern_context *ctx, const char *field, const char *words)
+{
+    struct word w;
+    for (const char *at = words ? words : ""; next_word(&at, &w);) {
+        const size_t length = w.length + (w.suffix ? 1 + w.suffix_length : 0);
+        const int shown = length > 60 ? 60 : (int)length;
+        if (w.suffix && w.out)
+            return tern_fail(ctx, TERN_E_INVALID,
+                             "%s: word \"!%.*s\" says how a layer is kept, but ! leaves it as it is: expected \"!%.*s\"", field, shown,
+                             w.name, w.length > 60 ? 60 : (int)w.length, w.name);
+        if (w.suffix && format_of(w.suffix, w.suffix_length) == FORMATS)
+            return tern_fail(ctx, TERN_E_INVALID, "%s: word \"%.*s\": behind the colon expected w8a8 (int8), w8 or w4 (weights only)",
+                             field, shown, w.name);
+    }
+    return TERN_OK;
+}

@@ -1,0 +1,49 @@
+/* How weights are kept in few bits. 8 bits: int8 of -127 to 127 times the scale of an output channel, its largest |value| / 127, in f32.
+ * 4 bits: -8 to 7 times the scale of 32 values of an output channel, which is the value of largest size / -8, in bf16. A channel's values
+ * lie tap by tap, and channel by channel there. A scale below the least normal f32 counts as 0, and so do its values; where a value is no
+ * number, or infinite, none of its channel (8) or its 32 (4) is a number. */
+#ifndef TERN_OPS_WEIGHT_ONLY_H
+#define TERN_OPS_WEIGHT_ONLY_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define TERN_WEIGHT_GROUP 32
+
+static inline float tern_weight_scale(float scale)
+{
+    if (!isfinite(scale))
+        return NAN;
+    return fabsf(scale) < FLT_MIN ? 0 : scale;
+}
+
+/* In bf16, rounded to nearest even. */
+static inline float tern_group_scale(int64_t n, const float *x)
+{
+    float most = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(x[i]) <= fabsf(most)) && !isnan(most)) /* NaN counts */
+            most = x[i];
+    float scale = tern_weight_scale(most / -8);
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof(bits));
+    bits = isnan(scale) ? bits : (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    memcpy(&scale, &bits, sizeof(bits));
+    return scale;
+}
+
+/* x / scale as a whole number of least .. most, to nearest even; 0 where the scale is none. */
+static inline float tern_weight_value(float x, float scale, float least, float most)
+{
+    const float magic = 12582912.0f; /* 3 * 2^22: the last bit is worth 1 */
+    if (scale == 0 || isnan(scale))
+        return 0;
+    float q = x / scale;
+    q = q > most ? most : q < least ? least : q;
+    q += magic;
+    return q - magic;
+}
+
+#endif
