@@ -231,6 +231,51 @@ static void test_create_and_text_are_checked(void **state)
     tern_image_destroy(NULL);
 }
 
+/* (i * i / 7 + i * k) mod 256, or the same of x, y and channel in place of i, which is smooth. */
+static struct tern_image *pattern(struct state *s, int w, int h, bool smooth, int64_t k)
+{
+    uint8_t rgb[64 * 64 * 3];
+    for (int64_t i = 0; i < 3 * w * h; i++) {
+        const int64_t c = i % 3, x = i / 3 % w, y = i / 3 / w;
+        rgb[i] = (uint8_t)(smooth ? x * x * 3 / w + y * 5 + c * 40 + k * ((x * 7 + y * 13) % 11) : i * i / 7 + i * k);
+    }
+    return tern_image_create(s->ctx, w, h, rgb);
+}
+
+/* Values of tools/train-demo/dtypes.py, which computes them with PyTorch. */
+static void test_ssim(void **state)
+{
+    static const struct {
+        int w, h, k;
+        bool smooth;
+        double ssim;
+    } rows[] = {{11, 11, 3, false, -0.006616118097855191},
+                {40, 24, 3, false, 0.0049105687283828425},
+                {40, 24, 1, true, 0.9419302147654494},
+                {33, 57, 4, true, 0.3885633042575372}};
+    struct state *s = *state;
+    double found = 0;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_image *a = pattern(s, rows[i].w, rows[i].h, rows[i].smooth, 0),
+                          *b = pattern(s, rows[i].w, rows[i].h, rows[i].smooth, rows[i].k);
+        assert_int_equal(tern_image_ssim(a, b, &found), TERN_OK);
+        assert_float_equal(found, rows[i].ssim, 1e-9);
+        assert_int_equal(tern_image_ssim(b, b, &found), TERN_OK);
+        assert_float_equal(found, 1, 1e-12);
+        tern_image_destroy(&a);
+        tern_image_destroy(&b);
+    }
+    struct tern_image *small = pattern(s, 10, 11, true, 0), *other = pattern(s, 12, 11, true, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tern_image_ssim(small, i ? other : small, &found), TERN_E_SHAPE);
+        assert_non_null(strstr(tern_error(s->ctx), i ? "10 x 11 and 12 x 11" : "at least 11 x 11, found 10 x 11"));
+        tern_error_clear(s->ctx);
+    }
+    assert_int_equal(tern_image_ssim(NULL, small, &found), TERN_E_INVALID);
+    tern_image_destroy(&small);
+    tern_image_destroy(&other);
+}
+
 static void test_image_outlives_its_context_handle(void **state)
 {
     struct tern_context *ctx = tern_context_create(NULL);
@@ -252,6 +297,7 @@ int main(void)
         cmocka_unit_test(test_what_is_written_is_read),
         cmocka_unit_test(test_png_chunk_kinds),
         cmocka_unit_test(test_create_and_text_are_checked),
+        cmocka_unit_test(test_ssim),
         cmocka_unit_test(test_image_outlives_its_context_handle),
     };
     return cmocka_run_group_tests_name("images", tests, images_setup, images_teardown);

@@ -31,6 +31,10 @@ TERN_API const char *tern_image_text(const struct tern_image *img, const char *k
 /* Resampling to another size with the bytes that Pillow 13's LANCZOS gives; a new picture, without texts. */
 TERN_API struct tern_image *tern_image_resize(const struct tern_image *img, int width, int height);
 
+/* Structural similarity of two pictures of one size [Wang 2004]: 1 for equal ones. Gaussian windows of 11 x 11 (sigma 1.5) inside the
+ * picture, of each channel; the mean of all. TERN_E_SHAPE: other sizes, or a side below 11. */
+TERN_API enum tern_status tern_image_ssim(const struct tern_image *a, const struct tern_image *b, double *ssim);
+
 /* Writes PNG, JPEG (quality 95) or WebP (quality 90) by the path's ending .png, .jpg, .jpeg or .webp; complete or not at all. */
 TERN_API enum tern_status tern_image_save(const struct tern_image *img, const char *path);
 
