@@ -30,6 +30,7 @@ enum tern_offload {
 struct tern_pipeline_params {
     enum tern_dtype dtype;     /* compute type: TERN_F32 (default), TERN_BF16, TERN_F16 */
     const char *quantize;      /* layers of the UNet that compute in int8, as tern_plan_params has it: "*" all of them; NULL: none */
+    const char *recipe;        /* in place of it: a recipe's file (tern/quantize.h), which names them */
     const char *tokenizer_dir; /* a tokenizer folder that replaces the checkpoint's */
     const char *vae;           /* a VAE that replaces the checkpoint's: a weight file or a diffusers folder (docs/models.md) */
     const char *preview_vae;   /* what decodes previews, likewise: a TAESD; NULL: a linear map of the latents */

@@ -66,7 +66,7 @@ struct tern_pipeline {
     struct tern_context *ctx;
     struct tern_pipeline_params params;
     char *name;     /* of the model, for the infotext */
-    char *quantize; /* params.quantize; NULL: nothing is quantised */
+    char *quantize; /* params.quantize, or what params.recipe names; NULL: nothing is quantised */
     bool shipped;   /* it came with tern */
     struct tern_checkpoint *checkpoint;
     struct tern_checkpoint *shared;        /* lends what the checkpoint lacks (demo-zh: all but the text side); NULL: none */
@@ -120,6 +120,8 @@ size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage
 size_t tern_pipeline_making(const struct tern_pipeline *p);
 /* Drops the bindings of a set of weights; their plans stay. */
 void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *weights);
+/* Another plan for a stage than the pipeline would make: that of a trial. It stays until it is dropped. */
+void tern_pipeline_put_plan(struct tern_pipeline *p, const struct tern_stage *stage, struct tern_plan *plan);
 /* A plan that will not be used, if it is there; all of them. */
 void tern_pipeline_drop_plan(struct tern_pipeline *p, const struct tern_stage *stage);
 void tern_pipeline_drop_plans(struct tern_pipeline *p);

@@ -153,6 +153,12 @@ void tern_pipeline_drop_plan(struct tern_pipeline *p, const struct tern_stage *s
             forget(&p->planned[i]);
 }
 
+void tern_pipeline_put_plan(struct tern_pipeline *p, const struct tern_stage *stage, struct tern_plan *plan)
+{
+    tern_pipeline_drop_plan(p, stage);
+    *place(p) = (struct tern_planned){.stage = *stage, .plan = tern_plan_ref(plan), .used = ++p->planned_clock};
+}
+
 void tern_pipeline_drop_plans(struct tern_pipeline *p)
 {
     for (int i = 0; i < TERN_MAX_PLANNED; i++)
