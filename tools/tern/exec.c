@@ -18,6 +18,7 @@ static const struct opt opts[] = {
     {OPT_DTYPE, 0, "dtype", "TYPE",
      "to compute in: f32 (default), bf16, f16, auto: bf16 or f16\nwhere the device is made for it, or int8: the UNet's layers\nin int8, "
      "the rest as auto"},
+    {OPT_RECIPE, 0, "recipe", "FILE", RECIPE_HELP},
     {OPT_LORA, 0, "lora", "FILE:SCALE", LORA_HELP},
     {OPT_VAE, 0, "vae", "FILE", VAE_HELP},
     {0},
@@ -44,7 +45,8 @@ static int execute(struct tern_context *ctx, const struct settings *s, const cha
     struct tern_pipeline *p = NULL;
     struct tern_weights *outputs = NULL, *inputs = tern_weights_open(ctx, s->inputs);
     int code = GO_ON;
-    const struct tern_pipeline_params params = {.dtype = run_dtype(&s->run, ctx), .quantize = s->run.quantize, .vae = s->vae};
+    const struct tern_pipeline_params params = {
+        .dtype = run_dtype(&s->run, ctx), .quantize = s->run.quantize, .recipe = s->run.recipe, .vae = s->vae};
     if (!inputs || !(p = tern_pipeline_load(ctx, model, &params)))
         code = library_failed(ctx, false);
     else if ((code = lora_set(ctx, p, &s->loras, NULL)) == GO_ON && !(outputs = tern_pipeline_exec(p, component, inputs)))

@@ -201,6 +201,7 @@ static int generate(struct job *j, struct picture_settings *s)
 {
     struct tern_pipeline_params pipeline = {.dtype = run_dtype(&s->run, j->ctx),
                                             .quantize = s->run.quantize,
+                                            .recipe = s->run.recipe,
                                             .tokenizer_dir = s->tokenizer,
                                             .vae = s->vae,
                                             .preview_vae = s->preview_vae,
@@ -253,7 +254,9 @@ static int generate(struct job *j, struct picture_settings *s)
     s->preview.count = s->count;
     xl_first(&s->xl, &p);
     deepcache_give(&s->deepcache, &p);
-    code = try_refiner(j, s, &pipeline);
+    struct tern_pipeline_params second = pipeline;
+    second.recipe = NULL; /* which is for the first model's architecture */
+    code = try_refiner(j, s, &second);
     if (code != GO_ON)
         return code;
     size_t peak = 0;
@@ -264,7 +267,7 @@ static int generate(struct job *j, struct picture_settings *s)
     if (!j->result)
         return library_failed(j->ctx, true);
     if (s->xl.refiner[0])
-        code = refine(j, s, &pipeline, p);
+        code = refine(j, s, &second, p);
     if (code == GO_ON)
         code = save(j, s);
     if (code == GO_ON && s->profile)

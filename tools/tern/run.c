@@ -44,6 +44,7 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
     case OPT_DTYPE:
         code = value_choice(opt, value, dtypes, &choice);
         s->dtype = dtype_of[choice];
+        s->dtype_given = true;
         s->quantize = choice == 4 ? "*" : NULL;
         break;
     case OPT_THREADS:
@@ -63,6 +64,9 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
         return value_number(opt, value, 0, true, 1e6, &s->tune.seconds);
     case OPT_TUNE_MEMORY:
         return value_bytes(opt, value, &s->tune.bytes);
+    case OPT_RECIPE:
+        s->recipe = value;
+        break;
     case OPT_JSON:
         s->json = true;
         break;
@@ -78,7 +82,7 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
 
 enum tern_dtype run_dtype(const struct run_settings *s, const struct tern_context *ctx)
 {
-    return s->dtype == TERN_DTYPE_COUNT ? tern_context_fast_dtype(ctx) : s->dtype;
+    return s->dtype == TERN_DTYPE_COUNT || (s->recipe && !s->dtype_given) ? tern_context_fast_dtype(ctx) : s->dtype;
 }
 
 static void show_log(enum tern_log_level level, const char *message, void *user)
@@ -142,6 +146,10 @@ struct tern_context *run_open(const struct run_settings *s, int *code)
         .progress = progress_show,
         .cancel = is_cancelled,
     };
+    if (s->recipe && s->quantize) {
+        *code = usage("option --recipe: expected --dtype f32, bf16, f16 or auto beside it, found int8, which is all layers");
+        return NULL;
+    }
     progress_setup(s->json, s->quiet);
     struct tern_context *ctx = tern_context_create(&params);
     if (ctx)
