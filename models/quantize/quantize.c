@@ -139,7 +139,13 @@ static enum tern_status open_run(struct tern_quantize_run *run)
         return tern_fail(run->ctx, TERN_E_NO_MEMORY, "quantize: no memory for its options");
     run->recipe->options = options;
     json_object_set_new(options, "seed", json_sprintf("%llu", (unsigned long long)q->seed)); /* of 64 bits, which JSON's are not */
-    if ((q->state && tern_check_writable(run->ctx, q->state)) || tern_state_open(&run->state, run->ctx, q->state, q->restart, options))
+    json_t *measured = json_copy(options); /* another target needs no other measurements */
+    json_object_del(measured, "ssim");
+    json_object_del(measured, "speedup");
+    if (!q->state || tern_check_writable(run->ctx, q->state) == TERN_OK)
+        tern_state_open(&run->state, run->ctx, q->state, q->restart, measured);
+    json_decref(measured);
+    if (tern_failed(run->ctx))
         return tern_error_status(run->ctx);
     tern_calibration_open(&run->large, run->p, q, q->width, q->height);
     if (!tern_failed(run->ctx))
