@@ -46,15 +46,15 @@ static enum tern_layer_format format_of(const struct tern_graph *g, int value, c
     const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &g->nodes[v->node] : NULL;
     bool all = n && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_cat && !n->desc.n_post;
     for (int k = 0; all && k < n->desc.n_in; k++)
-        all = g->values[n->in[k]].kind == TERN_VALUE_WEIGHT &&
-              tern_quantize_format(words, g->values[n->in[k]].name) == TERN_LAYER_W8A8;
+        all = g->values[n->in[k]].kind == TERN_VALUE_WEIGHT && tern_quantize_format(words, g->values[n->in[k]].name) == TERN_LAYER_W8A8;
     return all ? TERN_LAYER_W8A8 : TERN_LAYER_PLAIN;
 }
 
 /* How the node's layer is to be kept; PLAIN: as it is, or it is none. */
 static enum tern_layer_format chosen(const struct tern_graph *g, const struct tern_node *n, const char *words)
 {
-    const bool layer = !n->dead && n->kind == TERN_CALL_LAUNCH && !n->desc.n_post && counterpart(&n->desc, TERN_LAYER_W8A8) != TERN_OP_COUNT;
+    const bool layer =
+        !n->dead && n->kind == TERN_CALL_LAUNCH && !n->desc.n_post && counterpart(&n->desc, TERN_LAYER_W8A8) != TERN_OP_COUNT;
     return layer ? format_of(g, n->in[1], words) : TERN_LAYER_PLAIN;
 }
 

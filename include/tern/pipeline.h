@@ -39,6 +39,7 @@ struct tern_pipeline_params {
     /* Layers of the UNet that compute in int8 or keep their weights in few bits, as tern_plan_params has it: "*" all of them in int8,
      * "*:w8" and "*:w4" the weights of all in 8 and 4 bits; NULL: none. And those of the text encoders. */
     const char *quantize, *text_encoder_quantize;
+    const char *recipe;        /* in place of it: a recipe's file (tern/quantize.h), which names them */
     const char *tokenizer_dir; /* a tokenizer folder that replaces the checkpoint's */
     const char *vae;           /* a VAE that replaces the checkpoint's: a weight file or a diffusers folder (docs/models.md) */
     const char *preview_vae;   /* what decodes previews, likewise: a TAESD; NULL: a linear map of the latents */

@@ -9,6 +9,7 @@
 #include <tern/image.h>       /* pictures in files */
 #include <tern/ops.h>         /* the op set */
 #include <tern/pipeline.h>    /* txt2img and its parts */
+#include <tern/quantize.h>    /* recipes: which layers compute in int8 */
 #include <tern/random.h>      /* generators */
 #include <tern/scheduler.h>   /* samplers */
 #include <tern/tensor.h>      /* tensors and scopes */

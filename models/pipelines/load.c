@@ -1,6 +1,7 @@
 /* Opening a checkpoint and bringing its components into memory. */
 #include <stdio.h>
 #include <string.h>
+#include <tern/quantize.h>
 
 #include "core/files.h"
 #include "graph/plan.h"
@@ -313,10 +314,20 @@ static enum tern_status check_params(struct tern_context *ctx, const struct tern
     for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++)
         if ((unsigned)ways[i] > TERN_OFFLOAD_STREAM)
             return tern_fail(ctx, TERN_E_INVALID, "offload: %d is no such value", (int)ways[i]);
+    if (params->quantize && params->recipe)
+        return tern_fail(ctx, TERN_E_INVALID, "quantize and recipe: expected one of them, found \"%.80s\" and %s", params->quantize,
+                         params->recipe);
     if (!tern_dtype_is_float(dtype))
         return tern_fail(ctx, TERN_E_INVALID, "dtype: expected f32, bf16 or f16, found %s", tern_dtype_name(dtype));
     enum tern_status st = tern_quantize_check(ctx, "quantize", params->quantize);
     return st ? st : tern_quantize_check(ctx, "text_encoder_quantize", params->text_encoder_quantize);
+}
+
+/* The layers that the recipe names, which must be one for this model. */
+static void follow(struct tern_pipeline *p, const struct tern_recipe *recipe)
+{
+    if (recipe && !tern_failed(p->ctx) && tern_recipe_check(recipe, p) == TERN_OK)
+        p->quantize = tern_recipe_words(recipe);
 }
 
 struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *model, const struct tern_pipeline_params *params)
@@ -328,6 +339,7 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
     p->ctx = ctx;
     if (params)
         p->params = *params;
+    struct tern_recipe *recipe = NULL;
     p->shipped = !model || !strcmp(model, "demo") || !strcmp(model, "demo-zh");
     bool zh = model && !strcmp(model, "demo-zh"), shipped = p->shipped;
     char *path = shipped ? tern_demo_path(ctx, model ? model : "demo") : tern_strdup(ctx, model);
@@ -335,7 +347,8 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
         p->quantize = p->params.quantize ? tern_strdup(ctx, p->params.quantize) : NULL;
         p->text_encoder_quantize = p->params.text_encoder_quantize ? tern_strdup(ctx, p->params.text_encoder_quantize) : NULL;
         p->name = shipped ? tern_strdup(ctx, model ? model : "demo") : tern_model_name(ctx, path);
-        p->checkpoint = tern_checkpoint_open(ctx, path);
+        recipe = p->params.recipe ? tern_recipe_open(ctx, p->params.recipe) : NULL;
+        p->checkpoint = tern_failed(ctx) ? NULL : tern_checkpoint_open(ctx, path);
         if (p->checkpoint && zh)
             open_shared(p);
         if (p->checkpoint && p->params.vae)
@@ -344,7 +357,9 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
             p->preview_alone = tern_checkpoint_open_vae(ctx, p->params.preview_vae, tern_pipeline_holder(p, "vae"));
         if (p->checkpoint && !tern_failed(ctx) && read_configs(p) == TERN_OK && load_tokenizer(p) == TERN_OK)
             load_tokenizer_2(p);
+        follow(p, recipe);
     }
+    tern_recipe_destroy(&recipe);
     tern_free(ctx, path);
     if (tern_failed(ctx))
         tern_pipeline_destroy(&p);

@@ -66,7 +66,7 @@ struct tern_pipeline {
     struct tern_context *ctx;
     struct tern_pipeline_params params;
     char *name;                  /* of the model, for the infotext */
-    char *quantize;              /* params.quantize; NULL: nothing is quantised */
+    char *quantize;              /* params.quantize, or what params.recipe names; NULL: nothing is quantised */
     char *text_encoder_quantize; /* likewise */
     bool shipped;                /* it came with tern */
     struct tern_checkpoint *checkpoint;
@@ -124,6 +124,8 @@ void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *we
 /* Other weights in the place of those. Where plans prepare some (GPUs), and memory has no limit, a binding is made anew at once, with what
  * was prepared of weights that stay; else, and where that fails, it is dropped. */
 void tern_pipeline_rebind(struct tern_pipeline *p, const struct tern_weights *former, struct tern_weights *weights);
+/* Another plan for a stage than the pipeline would make: that of a trial. It stays until it is dropped. */
+void tern_pipeline_put_plan(struct tern_pipeline *p, const struct tern_stage *stage, struct tern_plan *plan);
 /* A plan that will not be used, if it is there; all of them. */
 void tern_pipeline_drop_plan(struct tern_pipeline *p, const struct tern_stage *stage);
 void tern_pipeline_drop_plans(struct tern_pipeline *p);
@@ -174,7 +176,7 @@ enum tern_dtype tern_pipeline_preview_dtype(const struct tern_pipeline *p);
 
 /* tern_pipeline_graph of what a stage wants. */
 /* tern_plan_params.quantize of a component's plans. */
-const char *tern_pipeline_quantize(const struct tern_pipeline *p, const char *component);
+const char *tern_pipeline_layer_words(const struct tern_pipeline *p, const char *component);
 struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const struct tern_stage *stage);
 
 /* SDXL: values of the pooled text. */

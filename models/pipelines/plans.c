@@ -41,7 +41,7 @@ static bool is(const struct tern_planned *e, const struct tern_stage *s)
            t->branch == s->branch;
 }
 
-const char *tern_pipeline_quantize(const struct tern_pipeline *p, const char *component)
+const char *tern_pipeline_layer_words(const struct tern_pipeline *p, const char *component)
 {
     if (!strcmp(component, "unet"))
         return p->quantize;
@@ -74,7 +74,7 @@ static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *
     const struct tern_plan_params params = {.resident = stage->resident,
                                             .arena = stage->arena,
                                             .algorithm_bytes = stage->algorithm_bytes,
-                                            .quantize = tern_pipeline_quantize(p, stage->component)};
+                                            .quantize = tern_pipeline_layer_words(p, stage->component)};
     struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &params) : NULL;
     tern_memory_trim(ctx); /* what is kept for reuse is not the plan's */
     *making = tern_memory_peak(ctx) - tern_memory_used(ctx);
@@ -175,6 +175,12 @@ void tern_pipeline_drop_plan(struct tern_pipeline *p, const struct tern_stage *s
     for (int i = 0; i < TERN_MAX_PLANNED; i++)
         if (is(&p->planned[i], stage))
             forget(&p->planned[i]);
+}
+
+void tern_pipeline_put_plan(struct tern_pipeline *p, const struct tern_stage *stage, struct tern_plan *plan)
+{
+    tern_pipeline_drop_plan(p, stage);
+    *place(p) = (struct tern_planned){.stage = *stage, .plan = tern_plan_ref(plan), .used = ++p->planned_clock};
 }
 
 void tern_pipeline_drop_plans(struct tern_pipeline *p)

@@ -34,7 +34,7 @@ struct command {
 };
 
 extern const struct command txt2img_command, img2img_command, inpaint_command, info_command, exec_command, tokenize_command,
-    devices_command, synth_command, convert_command, graph_command, conformance_command, bench_command;
+    devices_command, synth_command, convert_command, graph_command, quantize_command, conformance_command, bench_command;
 
 /* options.c: getopt_long over the table. argv[0] is the command's name; *arguments are the ones beside the options. */
 int options_parse(const struct command *command, int argc, char **argv, void *settings, char ***arguments, int *count);
@@ -80,15 +80,16 @@ enum {
     OPT_JSON,
     OPT_QUIET,
     OPT_VERBOSE,
+    OPT_RECIPE,
     OPT_OWN /* the first of a command's own */
 };
 struct run_settings {
     const char *device;
-    char *behind;          /* owned: what `device` is after a device failed */
-    enum tern_dtype dtype; /* TERN_DTYPE_COUNT: auto */
-    const char *quantize;  /* as in tern_pipeline_params */
+    char *behind;                  /* owned: what `device` is after a device failed */
+    enum tern_dtype dtype;         /* TERN_DTYPE_COUNT: auto */
+    const char *quantize, *recipe; /* as in tern_pipeline_params; not both */
     bool dtype_given;
-    const char *weights;   /* likewise, of --weights: those of all components that it is for */
+    const char *weights;               /* likewise, of --weights: those of all components that it is for */
     const char *text_encoder_quantize; /* likewise, of --from */
     int threads;
     size_t budget, device_budget;
@@ -125,6 +126,8 @@ void lora_free(struct lora_options *l);
     "a LoRA and how strongly it counts (default 1), as often as\n"  \
     "needed; BLOCK=X,... behind another colon changes its parts:\n" \
     "style.safetensors:0.8:text_encoder=0,down=0.5,up.1.2=0"
+
+#define RECIPE_HELP "which layers of the UNet compute in int8, by a file of\n'tern quantize'; the rest as --dtype (then default: auto)"
 
 #define VAE_HELP "a VAE instead of the model's: a weight file or a diffusers\nfolder"
 

@@ -19,6 +19,7 @@ static const struct opt opts[] = {
      "to compute in: f32 (default), bf16, f16, auto: bf16 or f16\nwhere the device is made for it, or int8: the UNet's layers\nin int8, "
      "the rest as auto"},
     {OPT_WEIGHTS, 0, "weights", "TYPE", WEIGHTS_HELP},
+    {OPT_RECIPE, 0, "recipe", "FILE", RECIPE_HELP},
     {OPT_LORA, 0, "lora", "FILE:SCALE", LORA_HELP},
     {OPT_VAE, 0, "vae", "FILE", VAE_HELP},
     {0},
@@ -45,9 +46,12 @@ static int execute(struct tern_context *ctx, const struct settings *s, const cha
     struct tern_pipeline *p = NULL;
     struct tern_weights *outputs = NULL, *inputs = tern_weights_open(ctx, s->inputs);
     int code = GO_ON;
-    const struct tern_pipeline_params params = {
-        .dtype = run_dtype(&s->run, ctx), .quantize = run_quantize(&s->run), .text_encoder_quantize = run_text_quantize(&s->run), .vae = s->vae,
-        .single_use = true};
+    const struct tern_pipeline_params params = {.dtype = run_dtype(&s->run, ctx),
+                                                .quantize = run_quantize(&s->run),
+                                                .recipe = s->run.recipe,
+                                                .text_encoder_quantize = run_text_quantize(&s->run),
+                                                .vae = s->vae,
+                                                .single_use = true};
     if (!inputs || !(p = tern_pipeline_load(ctx, model, &params)))
         code = library_failed(ctx, false);
     else if ((code = lora_set(ctx, p, &s->loras, NULL)) == GO_ON && !(outputs = tern_pipeline_exec(p, component, inputs)))

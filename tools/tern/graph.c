@@ -1,6 +1,7 @@
 /* tern graph: a component's plan as text, as JSON or for Graphviz, and its memory as a table, as JSON or as a picture. */
 #include <stdio.h>
 #include <string.h>
+#include <tern/quantize.h>
 
 #include "command.h"
 
@@ -22,6 +23,7 @@ static const struct opt opts[] = {
      "rest as auto"},
     {OPT_WEIGHTS, 0, "weights", "TYPE",
      "keep the weights of its layers in few bits, expanded as\nthey are used: int8, or int4, groups of 32 with a scale"},
+    {OPT_RECIPE, 0, "recipe", "FILE", RECIPE_HELP},
     {OPT_AFTER, 0, "after", "PASS",
      "show the graph after that pass: trace, fold, cse, dce,\nmerge, tile, prepare, fuse, tune, algorithm, concat (default),\nor all of "
      "them"},
@@ -219,10 +221,15 @@ static int show_plan(struct tern_context *ctx, const struct settings *s, const s
 
 static int show(struct tern_context *ctx, const struct settings *s, const char *model, const char *component)
 {
-    struct tern_pipeline *p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = run_dtype(&s->run, ctx)});
+    const struct tern_pipeline_params load = {.dtype = run_dtype(&s->run, ctx), .recipe = s->run.recipe};
+    struct tern_pipeline *p = tern_pipeline_load(ctx, model, &load);
+    const bool follows = p && s->run.recipe && !strcmp(component, "unet"); /* names of other components are like some of its */
     struct tern_graph *g = p ? tern_pipeline_graph(p, component, &s->size) : NULL;
     struct shown shown = {.settings = s};
-    struct tern_plan_params params = {.without = s->without, .quantize = run_quantize(&s->run), .after = after_pass, .user = &shown};
+    struct tern_plan_params params = {.without = s->without,
+                                      .quantize = follows ? tern_pipeline_int8_layers(p) : run_quantize(&s->run),
+                                      .after = after_pass,
+                                      .user = &shown};
     struct tern_plan *plan = g ? tern_plan_compile(g, &params) : NULL;
     int code = plan ? show_plan(ctx, s, plan, &shown) : library_failed(ctx, p != NULL);
     tern_plan_unref(&plan);

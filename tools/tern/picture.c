@@ -280,7 +280,7 @@ static struct tern_pipeline *open_model(const struct tern_pipeline_params *param
 static int open_chosen(struct job *j, struct picture_settings *s, struct tern_pipeline_params *params, struct tern_txt2img_params *p)
 {
     const struct tern_optimize_params o = {.goal = (enum tern_goal)(s->optimize - 1),
-                                           .keep_dtype = s->run.dtype_given || s->run.weights,
+                                           .keep_dtype = s->run.dtype_given || s->run.weights || s->run.recipe,
                                            .keep_offload = s->offload.given,
                                            .keep_cache = s->deepcache.given,
                                            .open = open_model,
@@ -298,6 +298,7 @@ static int generate(struct job *j, struct picture_settings *s)
 {
     struct tern_pipeline_params pipeline = {.dtype = run_dtype(&s->run, j->ctx),
                                             .quantize = run_quantize(&s->run),
+                                            .recipe = s->run.recipe,
                                             .text_encoder_quantize = run_text_quantize(&s->run),
                                             .tokenizer_dir = s->tokenizer,
                                             .vae = s->vae,
@@ -316,6 +317,7 @@ static int generate(struct job *j, struct picture_settings *s)
         return code;
     if (s->cfg < 0) /* not given */
         s->cfg = p.cfg = tern_pipeline_guidance(j->pipeline);
+    pipeline.recipe = NULL; /* which is for the first model's architecture */
     code = try_refiner(j, s, &pipeline);
     if (code != GO_ON)
         return code;

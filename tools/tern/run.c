@@ -70,6 +70,9 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
         return value_number(opt, value, 0, true, 1e6, &s->tune.seconds);
     case OPT_TUNE_MEMORY:
         return value_bytes(opt, value, &s->tune.bytes);
+    case OPT_RECIPE:
+        s->recipe = value;
+        break;
     case OPT_JSON:
         s->json = true;
         break;
@@ -83,12 +86,13 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
     return code;
 }
 
-const char *run_quantize(const struct run_settings *s) { return s->weights ? s->weights : s->quantize; }
+const char *run_quantize(const struct run_settings *s) { return s->weights ? s->weights : s->recipe ? NULL : s->quantize; }
+
 const char *run_text_quantize(const struct run_settings *s) { return s->weights ? s->weights : s->text_encoder_quantize; }
 
 enum tern_dtype run_dtype(const struct run_settings *s, const struct tern_context *ctx)
 {
-    return s->dtype == TERN_DTYPE_COUNT ? tern_context_fast_dtype(ctx) : s->dtype;
+    return s->dtype == TERN_DTYPE_COUNT || (s->recipe && !s->dtype_given) ? tern_context_fast_dtype(ctx) : s->dtype;
 }
 
 static void show_log(enum tern_log_level level, const char *message, void *user)
@@ -155,6 +159,11 @@ struct tern_context *run_open(const struct run_settings *s, int *code)
     if (s->quantize && s->weights && s->dtype_given) {
         *code = usage("option --weights: --dtype int8 has the UNet's weights in int8 already, and computes in it; with --weights choose "
                       "another --dtype, or leave it out");
+        return NULL;
+    }
+    if (s->recipe && (s->weights || (s->quantize && s->dtype_given))) {
+        *code = s->weights ? usage("option --recipe: not together with --weights")
+                           : usage("option --recipe: expected --dtype f32, bf16, f16 or auto beside it, found int8, which is all layers");
         return NULL;
     }
     progress_setup(s->json, s->quiet);

@@ -110,6 +110,7 @@ static const struct opt picture_opts[] = {
      "to compute in: f32 (default), bf16, f16, auto: bf16 or f16\nwhere the device is made for it, or int8: the UNet's layers\nin int8, "
      "the rest as auto"},
     {OPT_WEIGHTS, 0, "weights", "TYPE", WEIGHTS_HELP},
+    {OPT_RECIPE, 0, "recipe", "FILE", RECIPE_HELP},
     {OPT_INIT_LATENTS, 0, "init-latents", "FILE",
      "safetensors with \"latents\" (N, 4, H/8, W/8): unit noise\nthat is used instead of the seed's"},
     {OPT_SAVE_LATENTS, 0, "save-latents", "FILE", "safetensors: the latents after the last step"},

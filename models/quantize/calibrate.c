@@ -1,0 +1,87 @@
+/* The jobs that a set of layers is tried with. */
+#include <string.h>
+
+#include "models/quantize/analysis.h"
+
+static struct tern_txt2img_params job_of(const struct tern_calibration *c, int i)
+{
+    struct tern_txt2img_params q = c->job;
+    q.prompt = c->params->prompts[i];
+    q.seed = c->params->seed + (uint64_t)i;
+    return q;
+}
+
+/* The states of its texts, and what all jobs have in common. */
+static void encode(struct tern_calibration *c, int i)
+{
+    const struct tern_txt2img_params q = job_of(c, i);
+    struct tern_job j;
+    if (tern_job_prepare(&j, c->p, &q) == TERN_OK && j.conditions)
+        tern_fail(c->p->ctx, TERN_E_UNSUPPORTED, "quantize: expected a pipeline without textual inversions");
+    if (!tern_failed(c->p->ctx) && tern_job_encode_prompt(&j) == TERN_OK) {
+        c->texts[i].context = tern_tensor_ref(j.context);
+        c->texts[i].pooled = tern_tensor_ref(j.pooled);
+        c->texts[i].time_ids = tern_tensor_ref(j.time_ids);
+        c->values = j.picture;
+        c->stage = tern_job_stage(&j, "unet");
+    }
+    tern_job_destroy(&j);
+}
+
+enum tern_status tern_calibration_open(struct tern_calibration *c, struct tern_pipeline *p, const struct tern_quantize_params *params,
+                                       int width, int height)
+{
+    *c = (struct tern_calibration){.p = p, .params = params};
+    c->job = tern_txt2img_params(.negative_prompt = params->negative_prompt, .width = width, .height = height, .steps = params->steps,
+                                 .cfg = params->cfg, .sampler = params->sampler, .schedule = params->schedule, .count = 1);
+    c->texts = tern_calloc(p->ctx, (size_t)params->n_prompts, sizeof(*c->texts));
+    for (int i = 0; i < params->n_prompts && !tern_failed(p->ctx); i++)
+        encode(c, i);
+    if (!tern_failed(p->ctx))
+        c->graph = tern_pipeline_stage_graph(p, &c->stage);
+    return tern_error_status(p->ctx);
+}
+
+void tern_calibration_close(struct tern_calibration *c)
+{
+    if (!c->p)
+        return;
+    for (int i = 0; c->texts && i < c->params->n_prompts; i++) {
+        tern_tensor_unref(&c->texts[i].context);
+        tern_tensor_unref(&c->texts[i].pooled);
+        tern_tensor_unref(&c->texts[i].time_ids);
+    }
+    tern_free(c->p->ctx, c->texts);
+    tern_graph_destroy(&c->graph);
+    memset(c, 0, sizeof(*c));
+}
+
+static void sample(struct tern_calibration *c, int i, float *latents, struct tern_image **picture)
+{
+    const struct tern_txt2img_params q = job_of(c, i);
+    struct tern_job j;
+    if (tern_job_prepare(&j, c->p, &q) == TERN_OK) {
+        j.context = tern_tensor_ref(c->texts[i].context);
+        j.pooled = tern_tensor_ref(c->texts[i].pooled);
+        j.time_ids = tern_tensor_ref(c->texts[i].time_ids);
+        if (tern_job_start_latents(&j) == TERN_OK && tern_job_sample(&j) == TERN_OK) {
+            memcpy(latents, j.latents, (size_t)c->values * sizeof(*latents));
+            if (picture)
+                tern_job_decode(&j, picture);
+        }
+    }
+    tern_job_destroy(&j);
+}
+
+enum tern_status tern_calibration_run(struct tern_calibration *c, const char *words, float *latents, struct tern_image **pictures)
+{
+    struct tern_context *ctx = c->p->ctx;
+    struct tern_plan *plan = tern_plan_compile(c->graph, &(struct tern_plan_params){.quantize = words});
+    if (plan)
+        tern_pipeline_put_plan(c->p, &c->stage, plan);
+    for (int i = 0; i < c->params->n_prompts && !tern_failed(ctx); i++)
+        sample(c, i, latents + i * c->values, pictures ? &pictures[i] : NULL);
+    tern_pipeline_drop_plan(c->p, &c->stage);
+    tern_plan_unref(&plan);
+    return tern_error_status(ctx);
+}

@@ -1,0 +1,100 @@
+/* Recipes: a list of layers. */
+#include "models/quantize/recipe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct tern_recipe *tern_recipe_create(struct tern_context *ctx)
+{
+    struct tern_recipe *r = tern_calloc(ctx, 1, sizeof(*r));
+    if (r) {
+        tern_context_ref(ctx);
+        r->ctx = ctx;
+    }
+    return r;
+}
+
+void tern_recipe_destroy(struct tern_recipe **recipe)
+{
+    struct tern_recipe *r = recipe ? *recipe : NULL;
+    if (!r)
+        return;
+    *recipe = NULL;
+    struct tern_context *ctx = r->ctx;
+    for (int i = 0; i < r->count; i++) {
+        tern_free(ctx, (char *)r->layer[i].name);
+        tern_free(ctx, (char *)r->layer[i].decision);
+    }
+    tern_free(ctx, r->layer);
+    tern_free(ctx, r->architecture);
+    tern_free(ctx, r->path);
+    json_decref(r->options);
+    tern_free(ctx, r);
+    tern_context_unref(ctx);
+}
+
+const char *tern_recipe_kind(const char *name)
+{
+    static const char *const kinds[] = {"conv", "linear"};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+        if (!strcmp(name, kinds[i]))
+            return kinds[i];
+    return NULL;
+}
+
+enum tern_status tern_recipe_add(struct tern_recipe *r, const char *name, const char *kind, int ndim, const int64_t *shape)
+{
+    struct tern_recipe_layer l = {.kind = tern_recipe_kind(kind), .ndim = ndim};
+    memcpy(l.shape, shape, (size_t)ndim * sizeof(*shape));
+    if (!tern_grow(r->ctx, (void **)&r->layer, r->count, &r->capacity, sizeof(l)))
+        return tern_error_status(r->ctx);
+    l.name = tern_strdup(r->ctx, name);
+    l.decision = tern_strdup(r->ctx, "");
+    r->layer[r->count++] = l;
+    return tern_error_status(r->ctx);
+}
+
+enum tern_status tern_recipe_decide(struct tern_recipe *r, int i, const char *decision)
+{
+    char *text = tern_strdup(r->ctx, decision);
+    if (!text)
+        return tern_error_status(r->ctx);
+    tern_free(r->ctx, (char *)r->layer[i].decision);
+    r->layer[i].decision = text;
+    return TERN_OK;
+}
+
+void tern_recipe_fingerprint(const struct tern_recipe *r, char out[TERN_KEY_TEXT])
+{
+    struct tern_key k = {{TERN_RECIPE_VERSION, (uint64_t)r->count}};
+    for (int i = 0; i < r->count; i++) {
+        tern_key_add_text(&k, r->layer[i].name);
+        for (int d = 0; d < r->layer[i].ndim; d++)
+            tern_key_add(&k, (uint64_t)r->layer[i].shape[d]);
+    }
+    tern_key_text(tern_key_finish(k), out);
+}
+
+const char *tern_recipe_architecture(const struct tern_recipe *r) { return r->architecture; }
+int tern_recipe_count(const struct tern_recipe *r) { return r->count; }
+const struct tern_recipe_layer *tern_recipe_at(const struct tern_recipe *r, int i) { return i >= 0 && i < r->count ? &r->layer[i] : NULL; }
+struct tern_recipe_facts tern_recipe_facts(const struct tern_recipe *r) { return r->facts; }
+
+char *tern_recipe_words(const struct tern_recipe *r)
+{
+    size_t size = 1;
+    for (int i = 0; i < r->count; i++)
+        size += r->layer[i].int8 ? strlen(r->layer[i].name) + 1 : 0;
+    char *words = tern_alloc(r->ctx, size), *to = words;
+    for (int i = 0; words && i < r->count; i++)
+        if (r->layer[i].int8) {
+            const size_t n = strlen(r->layer[i].name);
+            if (to > words)
+                *to++ = ' ';
+            memcpy(to, r->layer[i].name, n);
+            to += n;
+        }
+    if (words)
+        *to = 0;
+    return words;
+}

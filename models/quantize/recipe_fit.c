@@ -1,0 +1,88 @@
+/* Recipes and models: the layers that a model has, and whether a recipe is for them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/graph.h"
+#include "models/quantize/recipe.h"
+
+/* NULL: no layer that could be int8. */
+static const char *kind_of(enum tern_op op)
+{
+    return op == TERN_OP_conv2d ? "conv" : op == TERN_OP_linear || op == TERN_OP_linear_geglu ? "linear" : NULL;
+}
+
+static enum tern_status add_layers(struct tern_recipe *r, const struct tern_graph *g)
+{
+    for (int i = 0; i < g->n_nodes && !tern_failed(r->ctx); i++) {
+        const struct tern_node *n = &g->nodes[i];
+        const char *kind = n->dead || n->kind != TERN_CALL_LAUNCH ? NULL : kind_of(n->desc.op);
+        const struct tern_value *w = kind ? &g->values[n->in[1]] : NULL;
+        if (w && w->kind == TERN_VALUE_WEIGHT)
+            tern_recipe_add(r, w->name, kind, w->meta.ndim, w->meta.shape);
+    }
+    return tern_error_status(r->ctx);
+}
+
+struct tern_recipe *tern_recipe_of_pipeline(struct tern_pipeline *p)
+{
+    char text[TERN_ARCHITECTURE_TEXT];
+    struct tern_graph *g = tern_pipeline_graph(p, "unet", NULL);
+    struct tern_recipe *r = g ? tern_recipe_create(p->ctx) : NULL;
+    if (r && add_layers(r, g) == TERN_OK) {
+        r->architecture = tern_strdup(p->ctx, tern_architecture_text(tern_pipeline_architecture(p), text));
+        tern_recipe_fingerprint(r, r->fingerprint);
+    }
+    tern_graph_destroy(&g);
+    if (tern_failed(p->ctx))
+        tern_recipe_destroy(&r);
+    return r;
+}
+
+const char *tern_recipe_shape(const struct tern_recipe_layer *l, char out[TERN_META_TEXT])
+{
+    size_t n = (size_t)snprintf(out, TERN_META_TEXT, "(");
+    for (int i = 0; i < l->ndim; i++)
+        n += (size_t)snprintf(out + n, TERN_META_TEXT - n, "%s%lld", i ? ", " : "", (long long)l->shape[i]);
+    snprintf(out + n, TERN_META_TEXT - n, ")");
+    return out;
+}
+
+static bool same(const struct tern_recipe_layer *a, const struct tern_recipe_layer *b)
+{
+    return a && b && !strcmp(a->name, b->name) && a->ndim == b->ndim && !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof(*a->shape));
+}
+
+/* "no layer" behind the last one */
+static void layer_text(const struct tern_recipe_layer *l, char *out, size_t size)
+{
+    char shape[TERN_META_TEXT];
+    if (l)
+        snprintf(out, size, "%.120s %s", l->name, tern_recipe_shape(l, shape));
+    else
+        snprintf(out, size, "no layer");
+}
+
+static enum tern_status refuse(const struct tern_recipe *r, const struct tern_recipe *own, const struct tern_pipeline *p)
+{
+    char expected[TERN_META_TEXT + 128], found[TERN_META_TEXT + 128];
+    int i = 0;
+    while (i < r->count && same(tern_recipe_at(r, i), tern_recipe_at(own, i)))
+        i++;
+    layer_text(tern_recipe_at(r, i), expected, sizeof(expected));
+    layer_text(tern_recipe_at(own, i), found, sizeof(found));
+    return tern_fail(p->ctx, TERN_E_FORMAT,
+                     "%s: a recipe for %s (%d layers), the model %s is %s (%d layers): layer %d is %s in the recipe, %s in the model",
+                     r->path ? r->path : "recipe", r->architecture, r->count, p->name, own->architecture, own->count, i + 1, expected,
+                     found);
+}
+
+enum tern_status tern_recipe_check(const struct tern_recipe *r, struct tern_pipeline *p)
+{
+    struct tern_recipe *own = tern_failed(p->ctx) ? NULL : tern_recipe_of_pipeline(p);
+    if (own && strcmp(own->fingerprint, r->fingerprint) != 0)
+        refuse(r, own, p);
+    tern_recipe_destroy(&own);
+    return tern_error_status(p->ctx);
+}
+
+const char *tern_pipeline_int8_layers(const struct tern_pipeline *p) { return p->quantize; }

@@ -1,0 +1,135 @@
+/* What layers take: a call of the UNet at the job's size, in floats and in int8, each step by its own time. */
+#include <math.h>
+#include <string.h>
+
+#include "models/quantize/analysis.h"
+
+/* Of so many runs the shortest time of each step counts: more when they are short. */
+#define LEAST_RUNS 3
+#define MOST_RUNS 50
+#define SECONDS 1.0
+
+/* Of one plan. */
+struct watch {
+    double *seconds; /* by step: the least so far; 0: none */
+    int step;
+};
+
+static void tell(void *user, const struct tern_step_profile *s)
+{
+    struct watch *w = user;
+    double *least = &w->seconds[w->step++];
+    *least = *least > 0 && *least < s->seconds ? *least : s->seconds;
+}
+
+/* Values of moderate size; which ones does not change the time. */
+static tern_tensor *make_input(struct tern_context *ctx, const struct tern_graph_input *in)
+{
+    int64_t n = 1;
+    for (int i = 0; i < in->ndim; i++)
+        n *= in->shape[i];
+    float *values = tern_alloc(ctx, (size_t)n * sizeof(*values));
+    tern_tensor *t = values ? tern_tensor_create(ctx, in->dtype, in->ndim, in->shape, NULL) : NULL;
+    for (int64_t k = 0; values && k < n; k++)
+        values[k] = (float)(k % 17 - 8) / 8;
+    if (t)
+        tern_tensor_write(t, TERN_F32, values, (size_t)n * sizeof(*values));
+    tern_free(ctx, values);
+    return t;
+}
+
+static void run_plan(struct tern_binding *b, struct watch *w)
+{
+    const struct tern_plan *plan = tern_binding_plan(b);
+    const struct tern_graph *g = plan->graph;
+    tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
+    tern_scope_begin(plan->ctx);
+    for (int i = 0; i < g->n_inputs; i++) {
+        const struct tern_value *v = &g->values[g->inputs[i]];
+        struct tern_graph_input declared = {.name = v->name, .dtype = v->meta.dtype, .ndim = v->meta.ndim};
+        memcpy(declared.shape, v->meta.shape, sizeof(declared.shape));
+        in[i] = make_input(plan->ctx, &declared);
+    }
+    if (!tern_failed(plan->ctx))
+        tern_plan_run(b, in, out); /* weights are read, memory is there */
+    const double start = tern_now();
+    for (int i = 0; i < MOST_RUNS && (i < LEAST_RUNS || tern_now() - start < SECONDS) && !tern_failed(plan->ctx); i++) {
+        w->step = 0;
+        tern_plan_profile(b, in, out, tell, w);
+    }
+    tern_scope_end(plan->ctx, NULL);
+}
+
+static int layer_of(const struct tern_recipe *r, const struct tern_plan *plan, const struct tern_step *s)
+{
+    const int w = plan->graph->nodes[s->node].in[1];
+    const struct tern_value *v = w >= 0 ? &plan->graph->values[w] : NULL;
+    for (int i = 0; v && v->kind == TERN_VALUE_WEIGHT && i < r->count; i++)
+        if (!strcmp(r->layer[i].name, v->name))
+            return i;
+    return -1;
+}
+
+static bool is_int8(enum tern_op op)
+{
+    return op == TERN_OP_quantized_conv2d || op == TERN_OP_quantized_linear || op == TERN_OP_quantized_linear_geglu;
+}
+
+/* Adds the steps of a plan to the times of their layers: times[layer][int8]. *total: of all steps. NULL `seconds`: density alone. */
+static void attribute(struct tern_quantize_run *run, const struct tern_plan *plan, const double *seconds, double (*times)[2], bool *able,
+                      double *total)
+{
+    for (int i = 0; i < plan->n_steps; i++) {
+        const struct tern_op_desc *d = plan->steps[i].desc;
+        const int layer = layer_of(run->recipe, plan, &plan->steps[i]), int8 = is_int8(d->op);
+        *total += seconds ? seconds[i] : 0;
+        if (layer < 0)
+            continue;
+        if (seconds)
+            times[layer][int8] += seconds[i];
+        if (int8)
+            able[layer] = true;
+        else
+            run->recipe->layer[layer].density = tern_desc_flops(d) / tern_desc_bytes(d);
+    }
+}
+
+/* One of the two plans. */
+static void measure(struct tern_quantize_run *run, const char *words, bool times_too, double (*times)[2], bool *able, double *total)
+{
+    struct tern_context *ctx = run->ctx;
+    struct tern_plan *plan = tern_plan_compile(run->large.graph, &(struct tern_plan_params){.quantize = words});
+    struct watch w = {.seconds = plan ? tern_calloc(ctx, (size_t)plan->n_steps + 1, sizeof(double)) : NULL};
+    const struct tern_weights *weights = tern_pipeline_weights(run->p, "unet");
+    struct tern_binding *b = w.seconds && weights && times_too ? tern_plan_bind(plan, weights) : NULL;
+    if (b)
+        run_plan(b, &w);
+    if (w.seconds && !tern_failed(ctx))
+        attribute(run, plan, times_too ? w.seconds : NULL, times, able, total);
+    tern_free(ctx, w.seconds);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+}
+
+enum tern_status tern_quantize_measure(struct tern_quantize_run *run, bool *able)
+{
+    struct tern_recipe *r = run->recipe;
+    double(*times)[2] = tern_calloc(run->ctx, (size_t)r->count + 1, sizeof(*times)), total[2] = {0};
+    const bool known = tern_state_times(&run->state, "", total);
+    for (int i = 0; times && i < 2 && !tern_failed(run->ctx); i++)
+        measure(run, i ? "*" : NULL, !known, times, able, &total[i]);
+    for (int i = 0; times && i < r->count && !tern_failed(run->ctx); i++) {
+        if (known)
+            tern_state_times(&run->state, r->layer[i].name, times[i]);
+        else
+            tern_state_put_times(&run->state, r->layer[i].name, times[i]);
+        r->layer[i].seconds = times[i][0];
+        r->layer[i].saved = able[i] ? times[i][0] - times[i][1] : 0;
+    }
+    tern_free(run->ctx, times);
+    r->facts.seconds = total[0];
+    if (tern_failed(run->ctx) || known)
+        return tern_error_status(run->ctx);
+    tern_state_put_times(&run->state, "", total);
+    return tern_state_save(&run->state);
+}

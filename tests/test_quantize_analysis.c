@@ -1,0 +1,443 @@
+/* tern_pipeline_quantize on a small model: layers that lose much are found, an interrupted run ends with the same recipe, targets. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <tern/quantize.h>
+
+#include "core/context.h"
+#include "damage.h"
+#include "lora_help.h"
+#include "model_help.h"
+#include "support.h"
+
+static const char *const prompts[] = {"a red circle", "two cats"};
+
+/* Small and quick; what time the layers of so small a model take does not count. */
+static struct tern_quantize_params usual(void)
+{
+    return tern_quantize_params(.prompts = prompts, .n_prompts = 2, .width = 32, .height = 32, .steps = 2, .seed = 4,
+                                .quantize_slower = true);
+}
+
+/* Cancels when so many units are done; 0: never. */
+struct stop {
+    int at, reached, calls;
+    bool wrong; /* another stage was told, or more done than there is */
+};
+
+static void watch(const struct tern_progress *p, void *user)
+{
+    struct stop *s = user;
+    s->calls++;
+    s->wrong = s->wrong || strcmp(p->stage, "quantize") != 0 || p->done > p->total;
+    s->reached = (int)p->done;
+}
+
+static bool is_cancelled(void *user)
+{
+    const struct stop *s = user;
+    return s->at && s->reached >= s->at;
+}
+
+struct fixture {
+    struct stop stop;
+    struct tern_context *ctx;
+    struct tern_pipeline *p;
+};
+
+static void open_path(struct fixture *f, const char *path)
+{
+    *f = (struct fixture){.stop = {0}};
+    f->ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .progress = watch, .cancel = is_cancelled, .user = &f->stop});
+    f->p = tern_pipeline_load(f->ctx, path, NULL);
+    if (!f->p)
+        fail_msg("%s", tern_error(f->ctx));
+}
+
+static void open_model(struct fixture *f)
+{
+    char path[PATH_SIZE];
+    open_path(f, model_path("sd1", path));
+}
+
+static void close_model(struct fixture *f)
+{
+    tern_pipeline_destroy(&f->p);
+    tern_context_destroy(&f->ctx);
+}
+
+static struct tern_recipe *quantize(struct fixture *f, const struct tern_quantize_params *q)
+{
+    struct tern_recipe *r = tern_pipeline_quantize(f->p, q);
+    if (!r)
+        fail_msg("%s", tern_error(f->ctx));
+    return r;
+}
+
+static const struct tern_recipe_layer *layer(const struct tern_recipe *r, const char *name)
+{
+    for (int i = 0; i < tern_recipe_count(r); i++)
+        if (!strcmp(tern_recipe_at(r, i)->name, name))
+            return tern_recipe_at(r, i);
+    fail_msg("no layer %s", name);
+    return NULL;
+}
+
+static int count_int8(const struct tern_recipe *r)
+{
+    int n = 0;
+    for (int i = 0; i < tern_recipe_count(r); i++)
+        n += tern_recipe_at(r, i)->int8;
+    return n;
+}
+
+/* ---- wrong params */
+
+static void wrong_params_are_told_at_once(void **state)
+{
+    static const char *const hole[] = {"a", NULL};
+#define Q(...)                                          \
+    {                                                   \
+        .prompts = prompts, .n_prompts = 1, __VA_ARGS__ \
+    }
+    static const struct {
+        struct tern_quantize_params q;
+        const char *message;
+    } rows[] = {
+        {{.prompts = NULL}, "prompts: calibration needs at least one, found none"},
+        {{.prompts = prompts, .n_prompts = -1}, "prompts: calibration needs at least one"},
+        {{.prompts = prompts, .n_prompts = 1 << 30}, "prompts: expected at most 1024"},
+        {{.prompts = hole, .n_prompts = 2}, "prompts: number 2 is NULL"},
+        {Q(.bits = 4), "bits: expected 8, found 4"},
+        {Q(.width = 8), "size: expected at least 16 x 16, found 8 x 64"},
+        {Q(.width = 68), "size: expected multiples of 8"},
+        {Q(.steps = 1001), "steps: expected 1..1000, found 1001"},
+        {Q(.ssim = 0.9, .speedup = 2), "target: expected one of ssim and speedup"},
+        {Q(.ssim = 1), "ssim: expected a number in 0..1, found 1"},
+        {Q(.ssim = -0.5), "ssim: expected a number in"},
+        {Q(.speedup = 1), "speedup: expected a number in"},
+        {Q(.speedup = -2), "speedup: expected a number in"},
+        {Q(.conv_mse_threshold = -1), "conv_mse_threshold: expected a number in 0..1e+06, found -1"},
+        {Q(.linear_mse_threshold = 1e300 * 1e300), "linear_mse_threshold: expected a number in"},
+        {Q(.compute_density_threshold = -1), "compute_density_threshold: expected a number in"},
+        {Q(.compute_density_threshold = 1e8), "quantize: none of 202 layers can be int8"},
+        {Q(.state = "/nowhere/state"), "/nowhere/state"},
+    };
+    struct fixture f;
+    open_model(&f);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        assert_null(tern_pipeline_quantize(f.p, &rows[i].q));
+        if (!strstr(tern_error(f.ctx), rows[i].message))
+            fail_msg("expected \"%s\", found \"%s\"", rows[i].message, tern_error(f.ctx));
+        tern_error_clear(f.ctx);
+    }
+    assert_null(tern_pipeline_quantize(f.p, NULL));
+    support_error(f.ctx, TERN_E_INVALID, "prompts: calibration");
+    close_model(&f);
+}
+
+static void only_plain_pipelines(void **state)
+{
+    char path[PATH_SIZE];
+    struct tern_context *ctx = support_context();
+    const struct tern_quantize_params q = usual();
+    struct tern_pipeline *p = tern_pipeline_load(ctx, model_path("sd1", path), &(struct tern_pipeline_params){.quantize = "*"});
+    assert_null(tern_pipeline_quantize(p, &q));
+    support_error(ctx, TERN_E_INVALID, "without int8 layers or a recipe");
+    tern_pipeline_destroy(&p);
+    p = model_load(ctx, model_path("sd1-inpaint", path));
+    assert_null(tern_pipeline_quantize(p, &q));
+    support_error(ctx, TERN_E_UNSUPPORTED, "needs a picture");
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
+/* ---- what is chosen */
+
+/* One weight of every row, or of every input channel, becomes `value`. */
+static tern_tensor *set_first(struct tern_context *ctx, const struct tern_weights *w, const char *name, int64_t rows, int64_t stride,
+                              int64_t width, float value)
+{
+    int64_t n;
+    tern_tensor *old = tern_weights_get(w, name);
+    float *values = support_f32(w, name, &n);
+    tern_tensor *t = tern_tensor_create(ctx, tern_tensor_dtype(old), tern_tensor_ndim(old), tern_tensor_shape(old), NULL);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t k = 0; k < width; k++)
+            values[r * stride + k] = value;
+    assert_int_equal(tern_tensor_write(t, TERN_F32, values, (size_t)n * sizeof(float)), TERN_OK);
+    free(values);
+    return t;
+}
+
+/* One channel of what goes into the last convolution is very large, and the convolution does not read it: in floats that is as if it were
+ * not there, in int8 no other channel is left. */
+static void spoil(const char *folder)
+{
+    char path[2 * PATH_SIZE];
+    struct tern_context *ctx = support_context();
+    snprintf(path, sizeof(path), "%s/unet/diffusion_pytorch_model.safetensors", folder);
+    struct tern_weights *w = tern_weights_open(ctx, path);
+    const int64_t *shape = tern_tensor_shape(tern_weights_get(w, "conv_out.weight"));
+    tern_tensor *norm = set_first(ctx, w, "conv_norm_out.weight", 1, 1, 1, 10000),
+                *conv = set_first(ctx, w, "conv_out.weight", shape[0], shape[1] * 9, 9, 0);
+    struct tern_weights *changed =
+        tern_weights_derive(w, (const struct tern_weights_change[]){{"conv_norm_out.weight", norm}, {"conv_out.weight", conv}}, 2);
+    assert_int_equal(tern_weights_save(changed, path), TERN_OK);
+    tern_tensor_unref(&norm);
+    tern_tensor_unref(&conv);
+    tern_weights_unref(&changed);
+    tern_weights_unref(&w);
+    tern_context_destroy(&ctx);
+}
+
+static void a_spoiled_layer_stays(void **state)
+{
+    char folder[PATH_SIZE];
+    struct fixture f;
+    struct tern_quantize_params q = usual();
+    damage_copy("sd1", folder);
+    spoil(folder);
+    open_path(&f, folder);
+    struct tern_recipe *r = quantize(&f, &q);
+    const struct tern_recipe_layer *last = layer(r, "conv_out.weight"), *first = layer(r, "conv_in.weight");
+    assert_false(last->int8);
+    assert_true(last->error > 0.1 && last->measured_with == 1);
+    assert_non_null(strstr(last->decision, "is above 0.1"));
+    assert_true(first->int8 && first->error < 0.1);
+    assert_true(count_int8(r) > 190);
+    tern_recipe_destroy(&r);
+    q.conv_mse_threshold = 1e6; /* nothing is too much */
+    r = quantize(&f, &q);
+    assert_true(layer(r, "conv_out.weight")->int8);
+    tern_recipe_destroy(&r);
+    close_model(&f);
+    damage_remove(folder);
+}
+
+static void kinds_and_densities(void **state)
+{
+    struct fixture f;
+    struct tern_quantize_params q = usual();
+    q.quantize_linear = true;
+    q.linear_mse_threshold = 1e6;
+    open_model(&f);
+    struct tern_recipe *r = quantize(&f, &q);
+    for (int i = 0; i < tern_recipe_count(r); i++)
+        assert_int_equal(tern_recipe_at(r, i)->int8, !strcmp(tern_recipe_at(r, i)->kind, "linear"));
+    assert_string_equal(layer(r, "conv_in.weight")->decision, "stays: no conv layer is asked for");
+    double density = 0; /* the highest of a linear layer */
+    for (int i = 0; i < tern_recipe_count(r); i++)
+        if (tern_recipe_at(r, i)->int8 && tern_recipe_at(r, i)->density > density)
+            density = tern_recipe_at(r, i)->density;
+    tern_recipe_destroy(&r);
+    q.compute_density_threshold = density;
+    r = quantize(&f, &q);
+    assert_true(count_int8(r) >= 1 && count_int8(r) < 20);
+    assert_non_null(strstr(layer(r, "time_embedding.linear_1.weight")->decision, "is below"));
+    /* 2 x 8 x 32 operations; 8 values in, 8 x 32 weights of 2 bytes, 32 biases and 32 values out */
+    assert_float_equal(layer(r, "time_embedding.linear_1.weight")->density, 2.0 * 8 * 32 / (4 * 8 + 2 * 8 * 32 + 4 * 32 + 4 * 32), 1e-9);
+    tern_recipe_destroy(&r);
+    close_model(&f);
+}
+
+/* ---- targets, and pictures by the recipe */
+
+static void targets(void **state)
+{
+    struct fixture f;
+    struct tern_quantize_params q = usual();
+    open_model(&f);
+    q.speedup = 90;
+    assert_null(tern_pipeline_quantize(f.p, &q));
+    assert_non_null(strstr(tern_error(f.ctx), "speedup: 90 cannot be reached: the best is "));
+    support_error(f.ctx, TERN_E_UNSUPPORTED, " of 202 layers in int8");
+    q.speedup = 0;
+    struct tern_recipe *all = quantize(&f, &q);
+    const double between = (1 + tern_recipe_facts(all).ssim) / 2;
+    q.ssim = between;
+    struct tern_recipe *r = quantize(&f, &q);
+    assert_true(tern_recipe_facts(r).ssim >= between);
+    assert_true(count_int8(r) < count_int8(all) && count_int8(r) > 0);
+    assert_true(tern_recipe_facts(r).verified > 1);
+    tern_recipe_destroy(&all);
+    tern_recipe_destroy(&r);
+    close_model(&f);
+}
+
+/* Bytes of the second picture. */
+struct pictures {
+    uint8_t before[32 * 32 * 3], after[32 * 32 * 3];
+};
+
+static void keep(int prompt, const struct tern_image *before, const struct tern_image *after, void *user)
+{
+    struct pictures *p = user;
+    if (prompt != 1)
+        return;
+    memcpy(p->before, tern_image_data(before), sizeof(p->before));
+    memcpy(p->after, tern_image_data(after), sizeof(p->after));
+}
+
+static void pictures_are_those_of_the_recipe(void **state)
+{
+    char folder[PATH_SIZE], path[2 * PATH_SIZE], model[PATH_SIZE];
+    struct fixture f;
+    struct pictures shown;
+    struct tern_quantize_params q = usual();
+    q.on_picture = keep;
+    q.on_picture_user = &shown;
+    lora_temporary(folder);
+    snprintf(path, sizeof(path), "%s/recipe.json", folder);
+    open_model(&f);
+    struct tern_recipe *r = quantize(&f, &q);
+    assert_int_equal(tern_recipe_save(r, path), TERN_OK);
+    tern_recipe_destroy(&r);
+    assert_true(f.stop.calls > 20 && !f.stop.wrong);
+    struct tern_pipeline *by = tern_pipeline_load(f.ctx, model_path("sd1", model), &(struct tern_pipeline_params){.recipe = path});
+    assert_non_null(by);
+    for (int i = 0; i < 2; i++) {
+        struct tern_image *image =
+            tern_txt2img(i ? by : f.p, &tern_txt2img_params(.prompt = prompts[1], .width = 32, .height = 32, .steps = 2, .seed = 5));
+        assert_non_null(image);
+        assert_memory_equal(tern_image_data(image), i ? shown.after : shown.before, sizeof(shown.after));
+        tern_image_destroy(&image);
+    }
+    assert_true(memcmp(shown.before, shown.after, sizeof(shown.after)) != 0);
+    tern_pipeline_destroy(&by);
+    close_model(&f);
+    damage_remove(folder);
+}
+
+/* ---- interrupted runs */
+
+static char *recipe_text(struct tern_recipe **r, const char *folder)
+{
+    char path[2 * PATH_SIZE];
+    snprintf(path, sizeof(path), "%s/recipe.json", folder);
+    assert_int_equal(tern_recipe_save(*r, path), TERN_OK);
+    tern_recipe_destroy(r);
+    return damage_read(folder, "recipe.json", &(size_t){0});
+}
+
+static void interrupt(struct fixture *f, const struct tern_quantize_params *q, int at)
+{
+    f->stop = (struct stop){.at = at};
+    assert_null(tern_pipeline_quantize(f->p, q));
+    support_error(f->ctx, TERN_E_CANCELLED, "cancelled");
+    assert_int_equal(f->stop.reached, at);
+    f->stop = (struct stop){0};
+}
+
+/* Times are measured once: from there on a run without a stop and one with many write the same bytes. */
+static void interrupted_runs_go_on(void **state)
+{
+    char folder[PATH_SIZE], path[2 * PATH_SIZE];
+    size_t size;
+    struct fixture f;
+    struct tern_quantize_params q = usual();
+    lora_temporary(folder);
+    snprintf(path, sizeof(path), "%s/state", folder);
+    q.state = path;
+    q.ssim = 0.97;
+    open_model(&f);
+    interrupt(&f, &q, 2);
+    char *begun = damage_read(folder, "state", &size);
+    struct tern_recipe *r = quantize(&f, &q);
+    char *whole = recipe_text(&r, folder);
+    assert_int_equal(access(path, F_OK), -1);
+    damage_text(folder, "state", begun, size);
+    const int stops[] = {3, 7, 12, 13, 17};
+    for (size_t i = 0; i < sizeof(stops) / sizeof(*stops); i++)
+        interrupt(&f, &q, stops[i]);
+    r = quantize(&f, &q);
+    char *resumed = recipe_text(&r, folder);
+    assert_string_equal(resumed, whole);
+    free(begun);
+    free(whole);
+    free(resumed);
+    close_model(&f);
+    damage_remove(folder);
+}
+
+/* Of other options, of another model, or no state at all: refused, or begun anew when that is asked for. */
+static void states_of_other_runs(void **state)
+{
+    char folder[PATH_SIZE], path[2 * PATH_SIZE], other[PATH_SIZE];
+    struct fixture f;
+    struct tern_quantize_params q = usual();
+    lora_temporary(folder);
+    snprintf(path, sizeof(path), "%s/state", folder);
+    q.state = path;
+    open_model(&f);
+    interrupt(&f, &q, 4);
+    q.steps = 3;
+    assert_null(tern_pipeline_quantize(f.p, &q));
+    support_error(f.ctx, TERN_E_INVALID, "the state of a run with other options (\"steps\" differs)");
+    q.steps = 2;
+    close_model(&f);
+    damage_copy("sd1", other);
+    spoil(other);
+    open_path(&f, other);
+    assert_null(tern_pipeline_quantize(f.p, &q));
+    support_error(f.ctx, TERN_E_INVALID, "(\"model\" differs)");
+    close_model(&f);
+    open_model(&f);
+    static const char *const bad[] = {"", "[]", "{}",
+                                      "{\"format\": \"tern quantize state\", \"version\": 1, \"times\": [], \"trials\": {}}"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        damage_text(folder, "state", bad[i], strlen(bad[i]));
+        assert_null(tern_pipeline_quantize(f.p, &q));
+        support_error(f.ctx, TERN_E_FORMAT, path);
+    }
+    q.restart = true;
+    struct tern_recipe *r = quantize(&f, &q);
+    tern_recipe_destroy(&r);
+    close_model(&f);
+    damage_remove(other);
+    damage_remove(folder);
+}
+
+/* Nothing stays in memory behind a run, also behind one that was stopped. */
+static void runs_leave_nothing(void **state)
+{
+    struct fixture f;
+    const struct tern_quantize_params q = usual();
+    open_model(&f);
+    struct tern_recipe *r = quantize(&f, &q);
+    tern_recipe_destroy(&r);
+    tern_memory_trim(f.ctx);
+    const size_t used = tern_memory_used(f.ctx);
+    const int stops[] = {0, 1, 2, 3, 10, 16};
+    for (size_t i = 0; i < sizeof(stops) / sizeof(*stops); i++) {
+        if (stops[i])
+            interrupt(&f, &q, stops[i]);
+        else
+            r = quantize(&f, &q);
+        tern_recipe_destroy(&r);
+        tern_memory_trim(f.ctx);
+        assert_int_equal(tern_memory_used(f.ctx), used);
+    }
+    close_model(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_params_are_told_at_once),
+        cmocka_unit_test(only_plain_pipelines),
+        cmocka_unit_test(a_spoiled_layer_stays),
+        cmocka_unit_test(kinds_and_densities),
+        cmocka_unit_test(targets),
+        cmocka_unit_test(pictures_are_those_of_the_recipe),
+        cmocka_unit_test(interrupted_runs_go_on),
+        cmocka_unit_test(states_of_other_runs),
+        cmocka_unit_test(runs_leave_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

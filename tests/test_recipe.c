@@ -1,0 +1,296 @@
+/* Recipes in files: what is refused and how it is told, which models take one, and that a picture by a recipe is that by its words. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "damage.h"
+#include "lora_help.h"
+#include "model_help.h"
+#include "models/quantize/recipe.h"
+#include "support.h"
+
+#define FILE_NAME "recipe.json"
+
+/* The layers of the model "sd1", of which every second one is int8, in a new folder. */
+static void make(struct tern_context *ctx, char *folder, char *path)
+{
+    char model[PATH_SIZE];
+    lora_temporary(folder);
+    snprintf(path, PATH_SIZE, "%.400s/" FILE_NAME, folder);
+    struct tern_pipeline *p = model_load(ctx, model_path("sd1", model));
+    struct tern_recipe *r = tern_recipe_of_pipeline(p);
+    assert_non_null(r);
+    for (int i = 0; i < r->count; i += 2)
+        r->layer[i].int8 = true;
+    assert_int_equal(tern_recipe_save(r, path), TERN_OK);
+    tern_recipe_destroy(&r);
+    tern_pipeline_destroy(&p);
+}
+
+static struct tern_pipeline *load(struct tern_context *ctx, const char *model, const char *recipe, const char *words)
+{
+    return tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.recipe = recipe, .quantize = words});
+}
+
+/* ---- what is refused */
+
+static const struct row {
+    const char *part;  /* "" the whole, "architecture", "layer": the first one */
+    const char *key;   /* of that */
+    const char *value; /* JSON; NULL: it is taken away */
+    const char *message;
+} rows[] = {
+    {"", "format", "\"other\"", "\"format\": expected \"tern recipe\", found \"other\""},
+    {"", "format", NULL, "\"format\": expected a text of 1 to 64 bytes, found nothing"},
+    {"", "format", "3", "\"format\": expected a string, found an integer"},
+    {"", "version", "2", "\"version\": expected 1, found 2; another version of tern"},
+    {"", "version", "-9223372036854775808", "\"version\": expected 1"},
+    {"", "version", "\"1\"", "\"version\": expected an integer, found a string"},
+    {"", "version", NULL, "\"version\": expected 1, found 0"},
+    {"", "layers", NULL, "\"layers\": expected a list of layers, found nothing"},
+    {"", "layers", "{}", "\"layers\": expected a list of layers, found something else"},
+    {"", "layers", "[]", "\"layers\": expected 1 to 4096, found 0"},
+    {"", "layers", "[1]", "layer 1: expected an object"},
+    {"", "architecture", NULL, "\"architecture\": expected an object, found nothing"},
+    {"", "options", "[]", "\"result\" and \"options\": expected objects"},
+    {"", "result", "\"good\"", "\"result\" and \"options\": expected objects"},
+    {"", "result", "{\"ssim\": \"x\"}", "\"ssim\": expected a finite number, found a string"},
+    {"", "result", "{\"seconds\": -1}", "\"seconds\": expected a number of at least 0, found -1"},
+    {"", "result", "{\"trials\": 99999999999}", "\"trials\": expected 0..16777216"},
+    {"architecture", "name", "\"\"", "\"name\": expected a text of 1 to 128 bytes, found an empty one"},
+    {"architecture", "fingerprint", "\"00000000000000000000000000000000\"", "layers were added, taken away or renamed"},
+    {"architecture", "fingerprint", "7", "\"fingerprint\": expected a string"},
+    {"layer", "name", NULL, "layer 1: \"name\": expected a text of 1 to 256 bytes, found nothing"},
+    {"layer", "name", "\"*\"", "layer 1: \"name\": expected the name of a weight, found \"*\""},
+    {"layer", "name", "\"!a\"", "expected the name of a weight"},
+    {"layer", "name", "\"a b\"", "expected the name of a weight"},
+    {"layer", "name", "\"a.weight\"", "layers were added, taken away or renamed"},
+    {"layer", "name", "\"conv_in.weight\"", "\"conv_in.weight\" stands there twice"},
+    {"layer", "kind", "\"norm\"", "layer 1: \"kind\": expected conv or linear, found \"norm\""},
+    {"layer", "int8", "1", "layer 1: \"int8\": expected true or false"},
+    {"layer", "int8", NULL, "layer 1: \"int8\": expected true or false"},
+    {"layer", "shape", "[1, 2, 3]", "\"shape\": expected a list of 2 or 4 numbers, found 3"},
+    {"layer", "shape", "[1, -2]", "\"shape\": expected whole numbers of 1 to"},
+    {"layer", "shape", "[1, 1e3]", "\"shape\": expected whole numbers of 1 to"},
+    {"layer", "shape", "[1, 9223372036854775807]", "\"shape\": expected whole numbers of 1 to"},
+    {"layer", "shape", "[32, 9]", "layers were added, taken away or renamed"},
+    {"layer", "error", "-1", "\"error\": expected a number of at least 0, found -1"},
+    {"layer", "error", "[]", "\"error\": expected a finite number, found an array"},
+    {"layer", "measured_with", "5000", "\"measured_with\": expected 0..4096, found 5000"},
+    {"layer", "decision", "{}", "\"decision\": expected a string, found an object"},
+};
+
+static void change(json_t *root, const struct row *row)
+{
+    json_t *o = !*row->part                       ? root
+                : strcmp(row->part, "layer") != 0 ? json_object_get(root, row->part)
+                                                  : json_array_get(json_object_get(root, "layers"), 0);
+    if (row->value)
+        assert_int_equal(json_object_set_new(o, row->key, json_loads(row->value, JSON_DECODE_ANY, NULL)), 0);
+    else
+        json_object_del(o, row->key);
+}
+
+static void wrong_values_are_told(void **state)
+{
+    char folder[PATH_SIZE], path[PATH_SIZE];
+    struct tern_context *ctx = support_context();
+    make(ctx, folder, path);
+    json_t *good = json_load_file(path, 0, NULL);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        json_t *bad = json_deep_copy(good);
+        change(bad, &rows[i]);
+        assert_int_equal(json_dump_file(bad, path, 0), 0);
+        json_decref(bad);
+        assert_null(tern_recipe_open(ctx, path));
+        if (!strstr(tern_error(ctx), path))
+            fail_msg("row %zu: no path in \"%s\"", i, tern_error(ctx));
+        support_error(ctx, TERN_E_FORMAT, rows[i].message);
+    }
+    json_decref(good);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
+/* More layers than any model has, texts that are too long, numbers beyond what JSON can say, nothing at all. */
+static void files_that_are_no_recipe(void **state)
+{
+    static const struct {
+        const char *text, *message;
+    } texts[] = {
+        {"", "not valid JSON"},
+        {"null", "not valid JSON"},
+        {"[]", "expected a recipe, a JSON object"},
+        {"{\"format\": \"tern recipe\", \"format\": \"tern recipe\"}", "not valid JSON"},
+        {"{\"format\": \"tern recipe\", \"version\": 1, \"result\": NaN}", "not valid JSON"},
+        {"{\"format\": \"tern recipe\", \"version\": 1, \"layers\": [{\"error\": 1e999}]}", "not valid JSON"},
+        {"{\"format\": \"tern\\u0000recipe\"}", "not valid JSON"},
+    };
+    char folder[PATH_SIZE];
+    struct tern_context *ctx = support_context();
+    lora_temporary(folder);
+    char path[2 * PATH_SIZE];
+    snprintf(path, sizeof(path), "%s/" FILE_NAME, folder);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+        damage_text(folder, FILE_NAME, texts[i].text, strlen(texts[i].text));
+        assert_null(tern_recipe_open(ctx, path));
+        support_error(ctx, TERN_E_FORMAT, texts[i].message);
+    }
+    json_t *many = json_pack("{s:s, s:i, s:[]}", "format", TERN_RECIPE_FORMAT, "version", 1, "layers");
+    for (int i = 0; i <= TERN_RECIPE_LAYERS; i++)
+        json_array_append_new(json_object_get(many, "layers"), json_null());
+    assert_int_equal(json_dump_file(many, path, 0), 0);
+    json_decref(many);
+    assert_null(tern_recipe_open(ctx, path));
+    support_error(ctx, TERN_E_FORMAT, "\"layers\": expected 1 to 4096, found 4097");
+    assert_null(tern_recipe_open(ctx, folder));
+    support_error(ctx, TERN_E_IO, "found a folder");
+    assert_null(tern_recipe_open(ctx, "/nowhere/recipe.json"));
+    support_error(ctx, TERN_E_NOT_FOUND, "/nowhere/recipe.json");
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
+/* Cut off anywhere, and with other bytes anywhere: refused, or a recipe that is one. */
+static void damaged_files(void **state)
+{
+    char folder[PATH_SIZE], path[PATH_SIZE];
+    size_t size;
+    struct tern_context *ctx = support_context();
+    make(ctx, folder, path);
+    char *text = damage_read(folder, FILE_NAME, &size);
+    uint32_t random = 1;
+    for (int i = 0; i < 300; i++) {
+        random = random * 1664525u + 1013904223u;
+        const size_t at = random % size;
+        char *copy = malloc(size);
+        memcpy(copy, text, size);
+        copy[at] = (char)(random >> 24);
+        damage_text(folder, FILE_NAME, copy, i % 2 ? size : at);
+        free(copy);
+        struct tern_recipe *r = tern_recipe_open(ctx, path);
+        if (r)
+            assert_int_equal(tern_recipe_count(r), 202);
+        else
+            support_error(ctx, TERN_E_FORMAT, path);
+        tern_recipe_destroy(&r);
+    }
+    free(text);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
+/* ---- which models take one */
+
+static void other_architectures_are_refused(void **state)
+{
+    char folder[PATH_SIZE], path[PATH_SIZE], model[PATH_SIZE];
+    static const struct {
+        const char *model, *name;
+    } others[] = {{"sd2", "is Stable Diffusion 2 ("},
+                  {"sdxl", "is Stable Diffusion XL ("},
+                  {"demo", "is Stable Diffusion 1 (133 layers): layer 1 is"}};
+    struct tern_context *ctx = support_context();
+    make(ctx, folder, path);
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+        assert_null(load(ctx, model_path(others[i].model, model), path, NULL));
+        assert_non_null(strstr(tern_error(ctx), "a recipe for Stable Diffusion 1 (202 layers), the model "));
+        assert_non_null(strstr(tern_error(ctx), " in the recipe, "));
+        support_error(ctx, TERN_E_FORMAT, others[i].name);
+    }
+    assert_null(load(ctx, model_path("sd1", model), path, "*"));
+    support_error(ctx, TERN_E_INVALID, "quantize and recipe: expected one of them");
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
+/* The layer that differs is told, wherever it stands. */
+static void the_layer_that_differs(void **state)
+{
+    char folder[PATH_SIZE], path[PATH_SIZE], model[PATH_SIZE], text[64];
+    struct tern_context *ctx = support_context();
+    make(ctx, folder, path);
+    struct tern_pipeline *p = model_load(ctx, model_path("sd1", model));
+    for (int i = 0; i < 202; i += 67) {
+        struct tern_recipe *r = tern_recipe_open(ctx, path);
+        r->layer[i].shape[1]++;
+        tern_recipe_fingerprint(r, r->fingerprint);
+        assert_int_equal(tern_recipe_check(r, p), TERN_E_FORMAT);
+        snprintf(text, sizeof(text), "layer %d is %.40s", i + 1, r->layer[i].name);
+        support_error(ctx, TERN_E_FORMAT, text);
+        if (i) {
+            const int count = r->count;
+            r->count = i;
+            tern_recipe_fingerprint(r, r->fingerprint);
+            assert_int_equal(tern_recipe_check(r, p), TERN_E_FORMAT);
+            support_error(ctx, TERN_E_FORMAT, "is no layer in the recipe");
+            r->count = count;
+        }
+        tern_recipe_destroy(&r);
+    }
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
+/* ---- pictures */
+
+static float *latents(struct tern_context *ctx, struct tern_pipeline *p, int64_t *n)
+{
+    static const struct tern_txt2img_params job = {.prompt = "a red circle", .width = 64, .height = 64, .steps = 2, .seed = 5, .cfg = 1};
+    char *text;
+    if (!p)
+        fail_msg("%s", tern_error(ctx));
+    float *values = lora_latents(ctx, p, &job, n, &text);
+    free(text);
+    tern_pipeline_destroy(&p);
+    return values;
+}
+
+/* Every second layer by words, by recipe, and by the recipe as it is written again. Another checkpoint of the architecture takes it. */
+static void a_recipe_is_its_words(void **state)
+{
+    char folder[PATH_SIZE], path[PATH_SIZE], model[PATH_SIZE], wide[PATH_SIZE];
+    int64_t n;
+    struct tern_context *ctx = support_context();
+    make(ctx, folder, path);
+    model_path("sd1", model);
+    struct tern_recipe *r = tern_recipe_open(ctx, path);
+    char *words = tern_recipe_words(r);
+    assert_int_equal(strncmp(words, "time_embedding.linear_1.weight conv_in.weight ", 46), 0);
+    float *expected = latents(ctx, load(ctx, model, NULL, words), &n), *found = latents(ctx, load(ctx, model, path, NULL), &n),
+          *plain = latents(ctx, load(ctx, model, NULL, NULL), &n);
+    assert_memory_equal(found, expected, (size_t)n * sizeof(float));
+    assert_true(support_nmse(found, plain, n) > 1e-8);
+    char *before = damage_read(folder, FILE_NAME, &(size_t){0});
+    assert_int_equal(tern_recipe_save(r, path), TERN_OK);
+    char *after = damage_read(folder, FILE_NAME, &(size_t){0});
+    assert_string_equal(before, after);
+    lora_wide_model("sd1", wide);
+    struct tern_pipeline *other = load(ctx, wide, path, NULL);
+    assert_non_null(other);
+    assert_string_equal(tern_pipeline_int8_layers(other), words);
+    tern_pipeline_destroy(&other);
+    damage_remove(wide);
+    void *all[] = {expected, found, plain, before, after};
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        free(all[i]);
+    tern_free_text(ctx, words);
+    tern_recipe_destroy(&r);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_values_are_told),  cmocka_unit_test(files_that_are_no_recipe),
+        cmocka_unit_test(damaged_files),          cmocka_unit_test(other_architectures_are_refused),
+        cmocka_unit_test(the_layer_that_differs), cmocka_unit_test(a_recipe_is_its_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
