@@ -5,7 +5,7 @@
 #include <string.h>
 #include <tern/quantize.h>
 
-#include "quantize.h"
+#include "quantize_report.h"
 
 enum {
     OPT_PROMPT = OPT_OWN,

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "quantize.h"
+#include "quantize_report.h"
 
 /* "report.md" -> "report-before-1.png" */
 static void picture_name(const char *path, const char *which, int prompt, char *out, size_t size)

@@ -1,6 +1,6 @@
 /* What tern quantize says about a recipe. */
-#ifndef TERN_TOOL_QUANTIZE_H
-#define TERN_TOOL_QUANTIZE_H
+#ifndef TERN_TOOL_QUANTIZE_REPORT_H
+#define TERN_TOOL_QUANTIZE_REPORT_H
 
 #include <tern/quantize.h>
 
