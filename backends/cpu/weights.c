@@ -47,10 +47,16 @@ static int64_t columns_of(const struct cpu_weights *w, int64_t panel, int64_t *f
     return min64(w->width, w->n - col);
 }
 
-struct cpu_weights_panel cpu_weights_panel(const struct cpu_weights *w, const void *packed, int64_t panel)
+/* Of its columns and of zeros behind them. */
+static int64_t width_of(const struct cpu_weights *w, int64_t panel)
 {
     int64_t first;
-    struct cpu_weights_panel p = {columns_of(w, panel, &first) <= w->width / 2 ? w->width / 2 : w->width, NULL, NULL};
+    return columns_of(w, panel, &first) <= w->width / 2 ? w->width / 2 : w->width;
+}
+
+struct cpu_weights_panel cpu_weights_panel(const struct cpu_weights *w, const void *packed, int64_t panel)
+{
+    struct cpu_weights_panel p = {width_of(w, panel), NULL, NULL};
     p.values = (uint8_t *)(uintptr_t)packed + (size_t)panel * panel_size(w, w->width);
     p.scales = p.values + values_size(w, p.width);
     return p;
@@ -61,8 +67,7 @@ size_t cpu_weights_size(const struct cpu_weights *w)
     const int64_t panels = panels_of(w);
     if (!panels)
         return 0;
-    const struct cpu_weights_panel last = cpu_weights_panel(w, NULL, panels - 1);
-    return (size_t)(panels - 1) * panel_size(w, w->width) + panel_size(w, w->gated ? w->width : last.width);
+    return (size_t)(panels - 1) * panel_size(w, w->width) + panel_size(w, w->gated ? w->width : width_of(w, panels - 1));
 }
 
 struct pack_run {
