@@ -218,7 +218,7 @@ static void callers_see_one_job(void **state)
     size_t predicted;
     struct tern_txt2img_params q = job_of(f, 0.01, 4);
     tern_scope_begin(f->ctx);
-    q.init_latents = support_noise(f->ctx, 5, 4, (const int64_t[]){4, 4, 5, 6}, 1, TERN_F32);
+    q.init_latents = tern_scope_end(f->ctx, support_noise(f->ctx, 5, 4, (const int64_t[]){4, 4, 5, 6}, 1, TERN_F32));
     q.on_preview = note_index;
     q.on_preview_user = &shown;
     assert_int_equal(tern_generate_check(f->p, &q, &predicted), TERN_OK);
@@ -230,7 +230,7 @@ static void callers_see_one_job(void **state)
     tern_images_destroy(&images);
     q.cache_quality = 0.02;
     run(f, &q);
-    tern_scope_end(f->ctx, NULL);
+    tern_tensor_unref(&q.init_latents);
 }
 
 static void bad_values_are_refused(void **state)

@@ -47,7 +47,8 @@ void cpu_openblas_close(struct cpu_device *d);
 struct cpu_onednn *cpu_onednn_open(struct tern_device *device);
 void cpu_onednn_close(struct cpu_device *d);
 
-/* NULL-terminated. cpu_kernels_bf16: with those for levels that have instructions for bf16. */
-extern const struct tern_kernel *const cpu_kernels[], *const cpu_kernels_bf16[];
+/* NULL-terminated. cpu_kernels_bf16: with those for levels that have instructions for bf16; cpu_kernels_i8_attention: and attention in
+ * int8. */
+extern const struct tern_kernel *const cpu_kernels[], *const cpu_kernels_bf16[], *const cpu_kernels_i8_attention[];
 
 #endif

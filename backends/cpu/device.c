@@ -91,6 +91,11 @@ static const struct tern_cpu_level *choose_level(struct tern_context *ctx)
     return best;
 }
 
+static const struct tern_kernel *const *kernels_of(const struct tern_cpu_level *level)
+{
+    return level->attention_i8.scratch ? cpu_kernels_i8_attention : level->bf16.dot.step ? cpu_kernels_bf16 : cpu_kernels;
+}
+
 static struct tern_device *create(struct tern_context *ctx, int ordinal)
 {
     if (ordinal) {
@@ -121,7 +126,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
                  .in_place = true,
                  .cache = l3 && l3->size ? l3->size : d->l2,
                  .fast_dtype = level->bf16.dot.step ? TERN_BF16 : TERN_F32},
-        .kernels = level->bf16.dot.step ? cpu_kernels_bf16 : cpu_kernels,
+        .kernels = kernels_of(level),
         .queue = &d->queue,
     };
     d->queue = (struct tern_queue){.fns = &tern_queue_at_once, .device = &d->base};

@@ -4,6 +4,7 @@
 #define KERNEL(symbol) &symbol,
 
 #define KERNEL_BF16(symbol)
+#define KERNEL_I8_ATTENTION(symbol)
 const struct tern_kernel *const cpu_kernels[] = {
 #include "backends/cpu/kernels.def"
     NULL};
@@ -11,5 +12,11 @@ const struct tern_kernel *const cpu_kernels[] = {
 
 #define KERNEL_BF16(symbol) &symbol,
 const struct tern_kernel *const cpu_kernels_bf16[] = {
+#include "backends/cpu/kernels.def"
+    NULL};
+#undef KERNEL_I8_ATTENTION
+
+#define KERNEL_I8_ATTENTION(symbol) &symbol,
+const struct tern_kernel *const cpu_kernels_i8_attention[] = {
 #include "backends/cpu/kernels.def"
     NULL};
