@@ -6,9 +6,6 @@
 #include "backends/cpu/kernels.h"
 #include "core/threads.h"
 
-/* An odd number of lines: rows then begin in all sets of L1. */
-static int64_t pitch_of(int64_t k) { return (ceil_div(k, CPU_I8_LINE) | 1) * CPU_I8_LINE; }
-
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
     return cpu_i8_fits(d, tern_meta_is_contiguous(&d->in[0]) && tern_meta_is_contiguous(&d->out)) && d->in[1].shape[1] > 0 &&
@@ -24,7 +21,7 @@ static bool post(const struct tern_op_desc *d)
 /* Rows lie `pitch` bytes apart, and the depth counts pairs of them. */
 static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
 {
-    int64_t k0, there = cpu_dot_range(g, part, &k0), ld = pitch_of(2 * g->k) / 2;
+    int64_t k0, there = cpu_dot_range(g, part, &k0), ld = odd_lines(2 * g->k, CPU_I8_LINE) / 2;
     const uint16_t *a = (const uint16_t *)g->source + row0 * ld + k0;
     *pieces = (struct tern_dot_piece){{a, a + TERN_DOT_ROWS / 2 * ld}, ld, k0, there};
     return 1;
@@ -46,7 +43,7 @@ static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct te
 }
 
 /* Bytes of the quantised rows, whole blocks of them, and of their factors. */
-static size_t rows_size(const struct cpu_dot_gemm *g) { return (size_t)(round_up(g->m, TERN_DOT_ROWS) * pitch_of(2 * g->k)); }
+static size_t rows_size(const struct cpu_dot_gemm *g) { return (size_t)(round_up(g->m, TERN_DOT_ROWS) * odd_lines(2 * g->k, CPU_I8_LINE)); }
 static size_t factors_size(const struct cpu_dot_gemm *g) { return (size_t)round_up(g->m * (int64_t)sizeof(float), CPU_I8_LINE); }
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -98,8 +95,9 @@ static enum tern_status run(const struct tern_kernel_args *a)
         return TERN_OK;
     char *y = tern_arg_host(&a->workspace);
     y += (CPU_I8_LINE - (uintptr_t)y % CPU_I8_LINE) % CPU_I8_LINE;
-    struct quantize q = {&cpu_level(a->ctx)->i8, d->in[0].dtype,           d->in[1].shape[1], 2 * g.k,
-                         pitch_of(2 * g.k),      tern_arg_host(&a->in[0]), (uint8_t *)y,      (float *)(void *)(y + rows_size(&g))};
+    struct quantize q = {
+        &cpu_level(a->ctx)->i8,          d->in[0].dtype,           d->in[1].shape[1], 2 * g.k,
+        odd_lines(2 * g.k, CPU_I8_LINE), tern_arg_host(&a->in[0]), (uint8_t *)y,      (float *)(void *)(y + rows_size(&g))};
     tern_parallel(a->ctx, g.m, max64(1, 16384 / q.k), quantize_rows, &q);
     g.source = y;
     return cpu_i8_launch(a, &g, &rows, q.factors, 1, y + rows_size(&g) + factors_size(&g));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backends/cpu/gemm.h"
+#include "backends/cpu/heads.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "core/threads.h"
@@ -33,17 +34,11 @@ static struct shape shape_of(const struct tern_cpu_level *level, const struct te
     return s;
 }
 
-static bool heads_ok(const struct tern_meta *m, const struct tern_meta *q)
-{
-    return m->ndim == 4 && m->dtype == TERN_F32 && (m->stride[3] == 1 || m->shape[3] == 1) && m->shape[0] == q->shape[0] &&
-           m->shape[1] == q->shape[1];
-}
-
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
     const struct tern_meta *q = &d->in[0];
-    if (!heads_ok(q, q) || !heads_ok(&d->in[1], q) || !heads_ok(&d->in[2], q) || !heads_ok(&d->out, q) || q->shape[3] == 0 ||
-        d->in[1].shape[2] == 0)
+    if (!cpu_heads_fit(q, q, TERN_F32) || !cpu_heads_fit(&d->in[1], q, TERN_F32) || !cpu_heads_fit(&d->in[2], q, TERN_F32) ||
+        !cpu_heads_fit(&d->out, q, TERN_F32) || q->shape[3] == 0 || d->in[1].shape[2] == 0)
         return false;
     return !d->present[3] || d->in[3].dtype == TERN_F32 || d->in[3].dtype == TERN_BOOL;
 }

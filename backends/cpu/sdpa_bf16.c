@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backends/cpu/heads.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "core/threads.h"
@@ -21,9 +22,6 @@ struct shape {
     int64_t heads;                 /* of all n * h that are packed at a time */
     size_t o_bytes, q_bytes, slot; /* scratch of a thread */
 };
-
-/* Lines of 64 bytes between rows: an odd number, so that rows do not share cache sets. */
-static int64_t odd_lines(int64_t values, int64_t line) { return (ceil_div(values, line) | 1) * line; }
 
 static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc *d)
 {
@@ -54,19 +52,13 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
     return s;
 }
 
-static bool heads_ok(const struct tern_meta *m, const struct tern_meta *q)
-{
-    return m->ndim == 4 && m->dtype == TERN_BF16 && (m->stride[3] == 1 || m->shape[3] == 1) && m->shape[0] == q->shape[0] &&
-           m->shape[1] == q->shape[1];
-}
-
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
     const struct tern_meta *q = &d->in[0];
     if (!((const struct cpu_device *)device)->level->attention.scratch)
         return false;
-    if (!heads_ok(q, q) || !heads_ok(&d->in[1], q) || !heads_ok(&d->in[2], q) || !heads_ok(&d->out, q) || q->shape[3] == 0 ||
-        d->in[1].shape[2] == 0)
+    if (!cpu_heads_fit(q, q, TERN_BF16) || !cpu_heads_fit(&d->in[1], q, TERN_BF16) || !cpu_heads_fit(&d->in[2], q, TERN_BF16) ||
+        !cpu_heads_fit(&d->out, q, TERN_BF16) || q->shape[3] == 0 || d->in[1].shape[2] == 0)
         return false;
     return !d->present[3] || d->in[3].dtype == TERN_BF16 || d->in[3].dtype == TERN_BOOL;
 }
@@ -91,8 +83,6 @@ struct run {
     int64_t head0; /* of this chunk */
 };
 
-static int64_t head_at(const struct tern_meta *m, int64_t n, int64_t h) { return n * m->stride[0] + h * m->stride[1]; }
-
 /* A block of keys of one head, and their values. */
 static void pack_task(void *arg, int64_t begin, int64_t end)
 {
@@ -103,7 +93,7 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         int64_t nh = r->head0 + i / blocks, first = i % blocks * BLOCK, last = min64(first + BLOCK, s->s);
         uint16_t *to = r->packed + i / blocks * (s->k_values + s->v_values);
-        const uint16_t *k = r->k + head_at(km, nh / s->h, nh % s->h), *v = r->v + head_at(vm, nh / s->h, nh % s->h);
+        const uint16_t *k = r->k + cpu_head_at(km, nh / s->h, nh % s->h), *v = r->v + cpu_head_at(vm, nh / s->h, nh % s->h);
         for (int64_t j = first; j < last; j += TERN_DOT_NR)
             r->level->attention.pack_keys(min64(TERN_DOT_NR, last - j), s->e, k + j * km->stride[2], km->stride[2], s->depth,
                                           to + j * s->depth);
@@ -178,10 +168,10 @@ static void query_task(void *arg, int slot, int64_t i)
     a.factor = fminf(fmaxf((float)M_LOG2E * (biased ? 1 : r->scale), FLT_MIN), FLT_MAX);
     a.mask = r->mask ? apply_mask : NULL;
     a.mask_arg = &t;
-    gather(r, r->q + head_at(&r->d->in[0], n, h) + l0 * r->d->in[0].stride[2], a.rows, (uint16_t *)(void *)q);
+    gather(r, r->q + cpu_head_at(&r->d->in[0], n, h) + l0 * r->d->in[0].stride[2], a.rows, (uint16_t *)(void *)q);
     memset(o, 0, s->o_bytes);
     r->level->attention.attend(&a);
-    uint16_t *out = r->out + head_at(om, n, h) + l0 * om->stride[2];
+    uint16_t *out = r->out + cpu_head_at(om, n, h) + l0 * om->stride[2];
     for (int64_t j = 0; j < a.rows; j++) { /* a row that sees no key is zero, as in PyTorch */
         float *x = a.o + j * s->ldo, sum = a.sum[j];
         r->level->unary[TERN_CPU_MUL_SCALAR](s->ev, x, x, sum > 0 ? 1 / sum : sum);

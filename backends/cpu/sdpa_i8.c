@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backends/cpu/heads.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "core/threads.h"
@@ -24,9 +25,6 @@ struct shape {
     size_t head;                            /* bytes of a packed one */
     size_t o_bytes, q_bytes, f_bytes, slot; /* scratch of a thread */
 };
-
-/* Lines of 64 bytes between rows: an odd number, so that rows do not share cache sets. */
-static int64_t odd_lines(int64_t values, int64_t line) { return (ceil_div(values, line) | 1) * line; }
 
 static size_t head_bytes(const struct shape *s)
 {
@@ -57,17 +55,16 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
     return s;
 }
 
-static bool heads_ok(const struct tern_meta *m, const struct tern_meta *q)
+static bool fits(const struct tern_meta *m, const struct tern_meta *q)
 {
-    return m->ndim == 4 && m->dtype == TERN_BF16 && (m->stride[3] == 1 || m->shape[3] == 1) && m->shape[0] == q->shape[0] &&
-           m->shape[1] == q->shape[1] && m->shape[3] > 0 && m->shape[3] <= TERN_ATTENTION_I8_WIDTH;
+    return cpu_heads_fit(m, q, TERN_BF16) && m->shape[3] > 0 && m->shape[3] <= TERN_ATTENTION_I8_WIDTH;
 }
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
     const struct tern_meta *q = &d->in[0];
     return ((const struct cpu_device *)device)->level->attention_i8.scratch && d->attrs.sdpa.int8 && !d->attrs.sdpa.is_causal &&
-           !d->present[3] && heads_ok(q, q) && heads_ok(&d->in[1], q) && heads_ok(&d->in[2], q) && heads_ok(&d->out, q) &&
+           !d->present[3] && fits(q, q) && fits(&d->in[1], q) && fits(&d->in[2], q) && fits(&d->out, q) &&
            d->in[1].shape[2] >= LEAST_KEYS && d->in[1].shape[2] <= MOST_KEYS;
 }
 
@@ -86,8 +83,6 @@ struct run {
     char *packed, *scratch;
     int64_t head0; /* of this chunk */
 };
-
-static int64_t head_at(const struct tern_meta *m, int64_t n, int64_t h) { return n * m->stride[0] + h * m->stride[1]; }
 
 /* The i-th head of the chunk. */
 static struct tern_cpu_head_i8 head_of(const struct run *r, int64_t i)
@@ -111,7 +106,7 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         const struct tern_cpu_head_i8 h = head_of(r, i / 2);
         const struct tern_meta *m = &r->d->in[1 + i % 2];
-        const int64_t nh = r->head0 + i / 2, at = head_at(m, nh / r->s.h, nh % r->s.h);
+        const int64_t nh = r->head0 + i / 2, at = cpu_head_at(m, nh / r->s.h, nh % r->s.h);
         if (i % 2)
             r->level->attention_i8.pack_values(&h, r->v + at, m->stride[2]);
         else
@@ -152,10 +147,10 @@ static void query_task(void *arg, int slot, int64_t i)
                                          .most = (float *)(void *)(f + s->f_bytes),
                                          .sum = (float *)(void *)(f + 2 * s->f_bytes),
                                          .scratch = f + 3 * s->f_bytes};
-    quantize_rows(r, r->q + head_at(qm, n, h) + l0 * qm->stride[2], a.rows, (uint8_t *)q, (float *)(void *)f);
+    quantize_rows(r, r->q + cpu_head_at(qm, n, h) + l0 * qm->stride[2], a.rows, (uint8_t *)q, (float *)(void *)f);
     memset(o, 0, s->o_bytes);
     r->level->attention_i8.attend(&a);
-    uint16_t *out = r->out + head_at(om, n, h) + l0 * om->stride[2];
+    uint16_t *out = r->out + cpu_head_at(om, n, h) + l0 * om->stride[2];
     for (int64_t j = 0; j < a.rows; j++)
         r->level->i8.scale(TERN_BF16, s->ev, a.o + j * s->ldo, no_offset, head.v_scale, 1 / a.sum[j], head.v_mean, out + j * om->stride[2]);
 }

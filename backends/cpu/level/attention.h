@@ -168,12 +168,12 @@ static bool powers_at_once(const struct tern_cpu_attend *a, const struct meeting
 }
 #endif
 
-/* Results of two rows from where add_vectors keeps them. */
-static void part_rows(float *o, int64_t ldo)
+/* Results of two rows, of 32 bits each, from where add_vectors keeps them. */
+static void part_rows(void *o, int64_t ldo)
 {
-    __m512 both = _mm512_loadu_ps(o);
-    _mm512_storeu_ps(o, _mm512_maskz_compress_ps(0x5555, both));
-    _mm512_storeu_ps(o + ldo, _mm512_maskz_compress_ps(0xaaaa, both));
+    const __m512i both = _mm512_loadu_si512(o);
+    _mm512_storeu_si512(o, _mm512_maskz_compress_epi32(0x5555, both));
+    _mm512_storeu_si512((int32_t *)o + ldo, _mm512_maskz_compress_epi32(0xaaaa, both));
 }
 
 /* Powers of small exponents are flushed to zero: a denormal takes 200 cycles. */

@@ -12,125 +12,12 @@
 
 #include <math.h>
 
-#include "backends/cpu/level/attention_powers.h"
+#include "backends/cpu/level/attention.h"
+#include "backends/cpu/level/attention_i8_pack.h"
 
-#define BLOCK TERN_ATTENTION_I8_KEYS
-#define LANES 16
-#define WORDS (BLOCK / 4) /* of the powers of a block: key i, i + 16, i + 32 and i + 48 */
-#define FEW 4             /* queries whose scores are made together */
-#define MOST_WIDTH TERN_ATTENTION_I8_WIDTH
-#define MOST_BYTE 127
-
+#define FEW 4  /* queries whose scores are made together */
 #define ROOM 8 /* powers are below 2^ROOM */
 #define TOP 7  /* the power of the largest score when a row gets its `most` */
-
-/* ---- packing */
-
-/* Whether a largest |value| is a number, what values are multiplied with to become bytes, and what these count. */
-INLINE float bytes_by(float most, float *counts)
-{
-    const float in = MOST_BYTE / most;
-    *counts = !(most <= 3.4e38f) ? NAN : in <= 3.4e38f ? most / MOST_BYTE : 0;
-    return *counts > 0 ? in : 0;
-}
-
-INLINE vf value_at(const uint16_t *row, int64_t c, int64_t width)
-{
-    return width - c < LANES ? v_load_as_n(TERN_BF16, row, c, width - c) : v_load_as(TERN_BF16, row, c);
-}
-
-static void means_of(int64_t rows, int64_t width, const uint16_t *x, int64_t ld, float *mean)
-{
-    memset(mean, 0, MOST_WIDTH * sizeof(*mean));
-    for (int64_t i = 0; i < rows; i++, x += ld)
-        for (int64_t c = 0; c < width; c += LANES)
-            v_store(mean + c, v_load(mean + c) + value_at(x, c, width));
-    for (int64_t c = 0; c < width; c++)
-        mean[c] /= (float)rows;
-}
-
-INLINE vi larger(vi most, vf x)
-{
-    const vi bits = (vi)v_abs(x); /* in the order of floats, NaN above all */
-    return (vi)v_select(bits > most, (vf)bits, (vf)most);
-}
-
-/* Sixteen values to bytes. */
-INLINE __m128i bytes_of(vf x) { return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32((__m512)x)); }
-
-/* Words along the depth of each of 64 keys beside those of the others. */
-static void i8_pack_keys(const struct tern_cpu_head_i8 *h, const uint16_t *k, int64_t ld)
-{
-    float mean[MOST_WIDTH];
-    means_of(h->keys, h->e, k, ld, mean);
-    for (int64_t first = 0, b = 0; first < h->keys; first += BLOCK, b++) {
-        const int64_t keys = h->keys - first < BLOCK ? h->keys - first : BLOCK;
-        const uint16_t *x = k + first * ld;
-        int8_t *to = h->k + first * h->depth;
-        vi most = {0};
-        for (int64_t j = 0; j < keys; j++)
-            for (int64_t c = 0; c < h->e; c += LANES)
-                most = larger(most, value_at(x + j * ld, c, h->e) - v_load(mean + c));
-        const int32_t top = _mm512_reduce_max_epi32((__m512i)most);
-        float value;
-        memcpy(&value, &top, sizeof(value));
-        const float by = bytes_by(value, &h->k_scale[b]);
-        memset(to, 0, (size_t)(BLOCK * h->depth));
-        memset(h->offset + first, 0, BLOCK * sizeof(*h->offset));
-        for (int64_t j = 0; j < keys; j++) {
-            int8_t row[MOST_WIDTH];
-            __m512i sum = _mm512_setzero_si512();
-            for (int64_t c = 0; c < h->e; c += LANES) {
-                const __m128i bytes = bytes_of((value_at(x + j * ld, c, h->e) - v_load(mean + c)) * by);
-                _mm_storeu_si128((__m128i *)(void *)(row + c), bytes);
-                sum = _mm512_add_epi32(sum, _mm512_cvtepi8_epi32(bytes));
-            }
-            h->offset[first + j] = -I8_ZERO * _mm512_reduce_add_epi32(sum);
-            for (int64_t c = 0; c < h->depth; c += 4)
-                memcpy(to + (c * BLOCK / 4 + j) * 4, row + c, 4);
-        }
-    }
-}
-
-/* Columns of values that two rows share a vector for: the last eight or fewer behind a pair of vectors. */
-INLINE bool shares(int64_t left) { return left > 2 * LANES && left <= 2 * LANES + LANES / 2; }
-
-static void i8_pack_values(const struct tern_cpu_head_i8 *h, const uint16_t *v, int64_t ld)
-{
-    float by[MOST_WIDTH] = {0};
-    memset(h->v_mean, 0, (size_t)h->columns * sizeof(float));
-    memset(h->v_scale, 0, (size_t)h->columns * sizeof(float));
-    float mean[MOST_WIDTH];
-    means_of(h->keys, h->values, v, ld, mean);
-    memcpy(h->v_mean, mean, (size_t)h->values * sizeof(float));
-    for (int64_t c = 0; c < h->values; c += LANES) {
-        vi most = {0};
-        for (int64_t j = 0; j < h->keys; j++)
-            most = larger(most, value_at(v + j * ld, c, h->values) - v_load(mean + c));
-        for (int64_t i = c; i < h->values && i < c + LANES; i++) {
-            const int32_t bits = most[i - c];
-            float value;
-            memcpy(&value, &bits, sizeof(value));
-            by[i] = bytes_by(value, &h->v_scale[i]);
-        }
-    }
-    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    for (int64_t first = 0; first < h->keys; first += BLOCK)
-        for (int64_t c = 0; c < h->columns; c += LANES)
-            for (int64_t i = 0; i < WORDS; i++) {
-                __m512i word = _mm512_setzero_si512();
-                for (int64_t part = 3; part >= 0; part--) {
-                    const int64_t j = first + i + part * WORDS;
-                    __m128i bytes = _mm_setzero_si128();
-                    if (j < h->keys && c < h->values)
-                        bytes = bytes_of((value_at(v + j * ld, c, h->values) - v_load(mean + c)) * v_load(by + c));
-                    word = _mm512_or_si512(_mm512_slli_epi32(word, 8), _mm512_cvtepu8_epi32(bytes));
-                }
-                if (c % (2 * LANES) == 0 && c >= 2 * LANES && shares(h->values - (c - 2 * LANES)))
-                    word = _mm512_permutexvar_epi32(twice, word);
-                _mm512_storeu_si512(h->v + ((first / 4 + i) * h->columns + c) * 4, word);
-            }
-}
 
 /* acc += products of unsigned x and signed y, four to a sum. The builtin of gcc 12 copies each sum there and back. */
 INLINE void add_words(__m512i *acc, __m512i x, __m512i y) { __asm__("vpdpbusd %2, %1, %0" : "+v"(*acc) : "v"(x), "v"(y)); }
@@ -222,7 +109,7 @@ static void i8_shrink(const struct tern_cpu_attend_i8 *a, int64_t row, float by)
 {
     const int64_t columns = a->head->columns;
     for (int64_t c = 0; c < columns + LANES; c += LANES) {
-        const bool shared = c % (2 * LANES) == 0 && c >= 2 * LANES && c < columns && shares(a->head->values - (c - 2 * LANES));
+        const bool shared = c == shared_from(a->head->values);
         int32_t *at = a->o + (shared ? row / 2 * 2 : row) * a->ldo + c;
         const __m512i x = _mm512_loadu_si512(at), y = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(by)));
         _mm512_storeu_si512(at, _mm512_mask_mov_epi32(x, shared ? (row % 2 ? 0xaaaa : 0x5555) : 0xffff, y));
@@ -325,7 +212,7 @@ static void i8_add_values(const struct tern_cpu_attend_i8 *a, int64_t first, int
     }
     for (int64_t half = 0; half < QUERIES; half += 8, p += 8 * BLOCK, o += 8 * a->ldo)
         for (int64_t c = 0; c < h->columns; c += 2 * LANES) {
-            if (shares(h->values - c)) {
+            if (c + 2 * LANES == shared_from(h->values)) {
                 i8_add_vectors(3, p, v + c * 4, h->columns, o + c, a->ldo);
                 break;
             }
@@ -334,14 +221,6 @@ static void i8_add_values(const struct tern_cpu_attend_i8 *a, int64_t first, int
             else
                 i8_add_vectors(1, p, v + c * 4, h->columns, o + c, a->ldo);
         }
-}
-
-/* Results of two rows from where i8_add_vectors keeps them. */
-static void i8_part_rows(int32_t *o, int64_t ldo)
-{
-    const __m512i both = _mm512_loadu_si512(o);
-    _mm512_storeu_si512(o, _mm512_maskz_compress_epi32(0x5555, both));
-    _mm512_storeu_si512(o + ldo, _mm512_maskz_compress_epi32(0xaaaa, both));
 }
 
 /* Powers of small exponents are flushed to zero: a denormal takes 200 cycles. */
@@ -363,18 +242,11 @@ static void attend_i8(const struct tern_cpu_attend_i8 *a)
     _mm_setcsr(control);
     for (int64_t i = 0; i < a->rows; i++) {
         int32_t *o = a->o + i * a->ldo;
-        for (int64_t c = 0; i % 2 == 0 && c < h->columns; c += 2 * LANES)
-            if (shares(h->values - c))
-                i8_part_rows(o + c + 2 * LANES, a->ldo);
+        if (i % 2 == 0 && shared_from(h->values) < h->columns)
+            part_rows(o + shared_from(h->values), a->ldo);
         a->sum[i] = isnan(a->most[i]) ? NAN : (float)_mm512_reduce_add_epi32(_mm512_loadu_si512(o + h->columns));
     }
 }
 
-#undef BLOCK
-#undef LANES
-#undef WORDS
-#undef FEW
-#undef ROOM
-#undef TOP
 #endif
 #endif

@@ -37,21 +37,24 @@ INLINE vi v_to_int(vf x)
 
 #define I8_SUMS 4
 
+/* The larger of |x| and `most`, as bits: without the sign, floats are in the order of these, and NaN is above all of them. */
+INLINE vi i8_larger(vi most, vf x)
+{
+    const vi v = (vi)v_abs(x);
+    return (vi)v_select(v > most, (vf)v, (vf)most);
+}
+
 INLINE float i8_most_of(const enum tern_dtype dtype, int64_t n, const void *x)
 {
-    vi most[I8_SUMS] = {{0}}; /* without the sign, floats are in the order of their bits, and NaN is above all of them */
+    vi most[I8_SUMS] = {{0}};
     int64_t i = 0;
     for (; i + I8_SUMS * VW <= n; i += I8_SUMS * VW)
-        for (int j = 0; j < I8_SUMS; j++) {
-            vi v = (vi)v_abs(v_load_as(dtype, x, i + j * VW));
-            most[j] = (vi)v_select(v > most[j], (vf)v, (vf)most[j]);
-        }
-    for (; i < n; i += VW) {
-        vi v = (vi)v_abs(n - i < VW ? v_load_as_n(dtype, x, i, n - i) : v_load_as(dtype, x, i));
-        most[0] = (vi)v_select(v > most[0], (vf)v, (vf)most[0]);
-    }
+        for (int j = 0; j < I8_SUMS; j++)
+            most[j] = i8_larger(most[j], v_load_as(dtype, x, i + j * VW));
+    for (; i < n; i += VW)
+        most[0] = i8_larger(most[0], n - i < VW ? v_load_as_n(dtype, x, i, n - i) : v_load_as(dtype, x, i));
     for (int j = 1; j < I8_SUMS; j++)
-        most[0] = (vi)v_select(most[j] > most[0], (vf)most[j], (vf)most[0]);
+        most[0] = i8_larger(most[0], (vf)most[j]);
     int32_t bits = 0, lanes[VW];
     memcpy(lanes, most, sizeof(lanes));
     for (int k = 0; k < VW; k++)
