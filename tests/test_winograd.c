@@ -154,6 +154,11 @@ static void many_chunks_and_threads(void **state)
     const struct shape large = {2, 24, 301, 290, 40, 1, 1, TERN_F32, true}, small = {1, 96, 12, 20, 130, 1, 1, TERN_F16, false};
     assert_true(error_of(ctx, &large, WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
     assert_true(error_of(ctx, &small, WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
+    for (int bits = 4; bits <= 8; bits += 4) {
+        const struct shape parts = {
+            .n = 1, .c = 300, .h = 40, .w = 36, .o = 200, .pad_h = 1, .pad_w = 1, .weights = TERN_BF16, .bits = bits};
+        assert_true(error_of(ctx, &parts, "weight_only_" WINOGRAD, "weight_only_conv2d_f32_igemm") <= 2e-12);
+    }
     tern_context_destroy(&ctx);
     assert_int_equal(tern_guard_damage(&guard), 0);
 }
