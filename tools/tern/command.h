@@ -25,9 +25,9 @@ struct command {
     const char *name;
     const char *arguments; /* "[MODEL]" */
     const char *summary;
-    int least, most;           /* arguments beside the options */
-    const struct opt *opts[9]; /* tables, the last followed by NULL; each ends with a row without name */
-    const char *notes;         /* behind the options in --help */
+    int least, most;            /* arguments beside the options */
+    const struct opt *opts[10]; /* tables, the last followed by NULL; each ends with a row without name */
+    const char *notes;          /* behind the options in --help */
     /* Takes one option into the command's settings: GO_ON or an exit code. */
     int (*apply)(const struct opt *opt, const char *value, void *settings);
     int (*run)(const struct command *command, int argc, char **argv);

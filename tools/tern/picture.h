@@ -95,6 +95,16 @@ struct picture_settings {
     struct deepcache_options deepcache;
 };
 
+/* prompt.c, sampling.c and picture_options.c, which takes those of all tables. */
+#define OPT_SAMPLING (OPT_OWN + 400) /* the first of its options */
+extern const struct opt sampling_opts[];
+int sampling_apply(const struct opt *opt, const char *value, struct picture_settings *s);
+#define OPT_PROMPTS (OPT_OWN + 500) /* likewise */
+extern const struct opt prompt_opts[];
+int prompt_apply(const struct opt *opt, const char *value, struct picture_settings *s);
+extern const struct opt from_text_opts[], from_image_opts[], picture_opts[];
+int picture_apply(const struct opt *opt, const char *value, void *settings);
+
 /* Checks what can be checked without the model, loads it, makes the pictures and writes them. Returns the exit code. */
 int picture_make(struct picture_settings *s);
 
