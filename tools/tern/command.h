@@ -44,6 +44,8 @@ void options_help(const struct command *command);
 int value_int(const struct opt *opt, const char *text, int64_t min, int64_t max, int *out);
 /* `open`: min itself is too small. */
 int value_number(const struct opt *opt, const char *text, double min, bool open, double max, double *out);
+/* Above 0 and below 1. */
+int value_part(const struct opt *opt, const char *text, double *out);
 /* -1: *given is false. */
 int value_seed(const struct opt *opt, const char *text, uint64_t *out, bool *given);
 int value_bytes(const struct opt *opt, const char *text, size_t *out);
