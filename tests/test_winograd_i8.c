@@ -350,11 +350,11 @@ static void rounds_little_more_than_the_direct_one(void **state)
     int64_t n;
     for (int turn = 0; turn < 2; turn++) {
         const int64_t count = turn ? 64 * 128 * 9 : 128 * 1024;
-        tern_tensor *noise = support_noise(ctx, 5 + (uint64_t)turn, 1, &count, 1, TERN_F32);
-        float *drawn = support_values(noise, &n);
+        tern_scope_begin(ctx);
+        float *drawn = support_values(support_noise(ctx, 5 + (uint64_t)turn, 1, &count, 1, TERN_F32), &n);
+        tern_scope_end(ctx, NULL);
         memcpy(turn ? a.w : a.x, drawn, (size_t)count * sizeof(float));
         free(drawn);
-        tern_tensor_unref(&noise);
     }
     float *winograd = convolve(ctx, &a, WINOGRAD, &n), *direct = convolve(ctx, &a, DIRECT, &n);
     tern_scope_begin(ctx);
@@ -408,7 +408,6 @@ static struct kernels run_plan(const struct block *b, const struct tern_graph *g
     if (!binding || tern_plan_profile(binding, &in, &out, note_kernel, &k))
         fail_msg("%s", tern_error(b->ctx));
     *y = support_values(out, n);
-    tern_tensor_unref(&out);
     tern_binding_unref(&binding);
     tern_plan_unref(&plan);
     return k;
