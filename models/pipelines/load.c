@@ -48,7 +48,7 @@ static struct tern_weights *open_weights(struct tern_pipeline *p, const char *co
     struct tern_checkpoint *c = tern_pipeline_holder(p, component);
     const char *name = strcmp(component, "preview") ? component : "vae"; /* what it is in its own checkpoint */
     if (tern_checkpoint_config(c, name))
-        return tern_checkpoint_weights(c, name);
+        return tern_pipeline_follow_file(p, component, tern_checkpoint_weights(c, name));
     tern_fail(p->ctx, TERN_E_NOT_FOUND, "%s has no component \"%s\"", tern_checkpoint_path(c), component);
     return NULL;
 }
@@ -326,8 +326,10 @@ static enum tern_status check_params(struct tern_context *ctx, const struct tern
 /* The layers that the recipe names, which must be one for this model. */
 static void follow(struct tern_pipeline *p, const struct tern_recipe *recipe)
 {
-    if (recipe && !tern_failed(p->ctx) && tern_recipe_check(recipe, p) == TERN_OK)
-        p->quantize = tern_recipe_words(recipe);
+    char *words = recipe && !tern_failed(p->ctx) && tern_recipe_check(recipe, p) == TERN_OK ? tern_recipe_words(recipe) : NULL;
+    if (words)
+        tern_pipeline_take_words(p, "unet", words, p->params.recipe);
+    tern_free(p->ctx, words);
 }
 
 struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *model, const struct tern_pipeline_params *params)
