@@ -361,8 +361,8 @@ static void other_words_are_refused(void **state)
     } rows[] = {
         {"*:w8", NULL, NULL},
         {NULL, "*:w4", NULL},
-        {"*", NULL, "unet: layers are quantised as \"*\" already, found \"*:w8\""},
-        {NULL, "*", "text_encoder: layers are quantised as \"*\" already, found \"*:w4\""},
+        {"*", NULL, "unet comes quantised as \"*:w8\", and \"*\" was asked for"},
+        {NULL, "*", "text_encoder comes quantised as \"*:w4\", and \"*\" was asked for"},
     };
     (void)state;
     char folder[PATH_SIZE], out[PATH_SIZE];

@@ -328,7 +328,7 @@ static void follow(struct tern_pipeline *p, const struct tern_recipe *recipe)
 {
     char *words = recipe && !tern_failed(p->ctx) && tern_recipe_check(recipe, p) == TERN_OK ? tern_recipe_words(recipe) : NULL;
     if (words)
-        tern_pipeline_take_words(p, "unet", words, p->params.recipe);
+        tern_pipeline_follow_recipe(p, words);
     tern_free(p->ctx, words);
 }
 

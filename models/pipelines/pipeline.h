@@ -178,8 +178,8 @@ enum tern_dtype tern_pipeline_preview_dtype(const struct tern_pipeline *p);
 /* quantized.c: the words of a component whose weights' file says that it is quantised are the pipeline's from now on; others that it has
  * already are an error, and so are words that do not fit the weights. Returns w, or NULL with it unreferenced; NULL is allowed. */
 struct tern_weights *tern_pipeline_follow_file(struct tern_pipeline *p, const char *component, struct tern_weights *w);
-/* The words that a file or recipe has for a component: those that are there already must be the same. */
-enum tern_status tern_pipeline_take_words(struct tern_pipeline *p, const char *component, const char *words, const char *from);
+/* Those of a recipe: of a UNet that comes quantised they must be the same. */
+enum tern_status tern_pipeline_follow_recipe(struct tern_pipeline *p, const char *words);
 struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const struct tern_stage *stage);
 
 /* SDXL: values of the pooled text. */

@@ -6,20 +6,27 @@
 #include "models/files/quantized.h"
 #include "models/pipelines/pipeline.h"
 
-enum tern_status tern_pipeline_take_words(struct tern_pipeline *p, const char *component, const char *words, const char *from)
+/* Whose words hold for the component. */
+static char **words_of(struct tern_pipeline *p, const char *component)
 {
-    char **own = strcmp(component, "unet") ? &p->text_encoder_quantize : &p->quantize;
-    if (!*own) {
-        *own = tern_strdup(p->ctx, words);
-        return tern_error_status(p->ctx);
-    }
-    if (!strcmp(*own, words))
-        return TERN_OK;
+    return strcmp(component, "unet") ? &p->text_encoder_quantize : &p->quantize;
+}
+
+static enum tern_status refuse(const struct tern_pipeline *p, const char *component, const char *file, const char *asked)
+{
     return tern_fail(
         p->ctx, TERN_E_INVALID,
-        "%s: %s: layers are quantised as \"%.80s\" already, found \"%.80s\" beside it: expected no other words, no recipe and no "
-        "dtype int8 for a model that comes quantised; tern convert --dtype makes floats of it",
-        from, component, *own, words);
+        "%s: %s comes quantised as \"%.80s\", and \"%.80s\" was asked for: expected no other words, no recipe and no dtype int8 "
+        "beside it; tern convert --dtype makes floats of it",
+        tern_checkpoint_path(tern_pipeline_holder(p, component)), component, file, asked);
+}
+
+enum tern_status tern_pipeline_follow_recipe(struct tern_pipeline *p, const char *words)
+{
+    if (p->quantize)
+        return strcmp(p->quantize, words) ? refuse(p, "unet", p->quantize, words) : TERN_OK;
+    p->quantize = tern_strdup(p->ctx, words);
+    return tern_error_status(p->ctx);
 }
 
 /* What a word says of a weight must be what is kept of it. */
@@ -38,12 +45,15 @@ static enum tern_status check_weights(struct tern_context *ctx, const char *wher
     return TERN_OK;
 }
 
-/* Words without * are names of weights that are there; attention has none. (Those of text encoders may be of the other one.) */
+/* What is no weight, and goes by the name of an op or of how it is done. */
+static bool names_no_weight(const char *word) { return strchr(word, '*') || !strcmp(word, "sdpa") || !strcmp(word, "winograd"); }
+
+/* Other words are names of weights that are there. (Those of text encoders may be of the other one.) */
 static enum tern_status check_words(struct tern_context *ctx, const char *where, const struct tern_weights *w, const char *words)
 {
     char name[TERN_QUANTIZE_NAME], text[TERN_PRINTABLE];
     for (const char *at = words; tern_quantize_next_name(&at, name);)
-        if (*name && !strchr(name, '*') && strcmp(name, "sdpa") != 0 && !tern_weights_get(w, name))
+        if (*name && !names_no_weight(name) && !tern_weights_get(w, name))
             return tern_fail(ctx, TERN_E_FORMAT,
                              "%s: the words of the file name the layer \"%s\": expected a weight of the model, found none", where,
                              tern_printable(name, strlen(name), text));
@@ -57,8 +67,14 @@ struct tern_weights *tern_pipeline_follow_file(struct tern_pipeline *p, const ch
     if (!words || !tern_weights_metadata(w, TERN_QUANTIZED_KEY))
         return w;
     const char *where = tern_checkpoint_path(tern_pipeline_holder(p, component));
-    if (check_weights(p->ctx, where, w, words) || (unet && check_words(p->ctx, where, w, words)) ||
-        tern_pipeline_take_words(p, component, words, where))
+    char **own = words_of(p, component);
+    if (check_weights(p->ctx, where, w, words) || (unet && check_words(p->ctx, where, w, words)))
+        tern_weights_unref(&w);
+    else if (*own && strcmp(*own, words) != 0)
+        refuse(p, component, words, *own);
+    else if (!*own)
+        *own = tern_strdup(p->ctx, words);
+    if (tern_failed(p->ctx))
         tern_weights_unref(&w);
     return w;
 }
