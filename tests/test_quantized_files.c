@@ -332,7 +332,7 @@ static void what_cannot_be_quantised(void **state)
     const tern_tensor *t = tern_weights_get(w, "conv_in.weight");
     const int64_t n = tern_tensor_numel(t), shape[] = {t->meta.shape[0], t->meta.shape[1], t->meta.shape[2], t->meta.shape[3]};
     float *values = calloc((size_t)n, sizeof(float));
-    values[n - 1] = NAN;
+    values[0] = NAN;
     tern_scope_begin(ctx);
     tern_tensor *bad = tern_tensor_create(ctx, TERN_F32, 4, shape, values);
     struct tern_weights *changed =

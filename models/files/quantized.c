@@ -35,7 +35,7 @@ static bool pack_8(int64_t n, const float *x, int8_t *numbers, float *scale)
 {
     float most = 0;
     for (int64_t i = 0; i < n; i++)
-        most = fabsf(x[i]) <= most ? most : fabsf(x[i]); /* NaN stays, or an infinity does */
+        most = fabsf(x[i]) <= most || isnan(most) ? most : fabsf(x[i]); /* NaN stays */
     const float s = tern_weight_scale(most / 127);
     for (int64_t i = 0; i < n; i++)
         numbers[i] = (int8_t)tern_weight_value(x[i], s, -127, 127);
