@@ -106,7 +106,7 @@ struct tern_buffer {
     struct tern_device *device;
     int refs;
     size_t size;
-    void *host;                  /* NULL when the host cannot see it */
+    void *host;                  /* NULL when the host cannot see it, or it makes what is read of it */
     void (*release)(void *user); /* wrapped memory: called instead of freeing */
     void *user;
     uint64_t id; /* of all buffers that the context ever had; 0: memory that something else owns */

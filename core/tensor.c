@@ -59,6 +59,14 @@ tern_tensor *tern_tensor_view(const tern_tensor *t, const struct tern_meta *meta
     return tern_scope_adopt(t->ctx, v);
 }
 
+tern_tensor *tern_tensor_around(struct tern_context *ctx, const struct tern_meta *meta, struct tern_buffer *buffer)
+{
+    tern_tensor *t = tensor_new(ctx, meta, buffer, 0);
+    if (t)
+        t->constant = true;
+    return t;
+}
+
 tern_tensor *tern_tensor_wrap(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape, const void *data,
                               void (*release)(void *), void *user)
 {
@@ -68,10 +76,7 @@ tern_tensor *tern_tensor_wrap(struct tern_context *ctx, enum tern_dtype dtype, i
     struct tern_buffer *b = tern_buffer_wrap(ctx->host, (void *)(uintptr_t)data, size, release, user);
     if (!b && release)
         release(user);
-    tern_tensor *t = tensor_new(ctx, &meta, b, 0);
-    if (t)
-        t->constant = true;
-    return t;
+    return tern_tensor_around(ctx, &meta, b);
 }
 
 void tern_tensor_make_constant(tern_tensor *t)

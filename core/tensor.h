@@ -49,6 +49,9 @@ tern_tensor *tern_tensor_symbol(struct tern_context *ctx, const struct tern_meta
 tern_tensor *tern_tensor_wrap(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape, const void *data,
                               void (*release)(void *), void *user);
 
+/* A constant, contiguous tensor around a buffer whose reference it takes over, also on failure. Never belongs to a scope. */
+tern_tensor *tern_tensor_around(struct tern_context *ctx, const struct tern_meta *meta, struct tern_buffer *buffer);
+
 /* First element on the host; NULL when the buffer is not host memory. */
 void *tern_tensor_host(const tern_tensor *t);
 

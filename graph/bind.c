@@ -179,6 +179,20 @@ static const tern_tensor *tensor_of(const struct tern_value *v, const struct ter
     return v->kind == TERN_VALUE_WEIGHT && weights ? tern_weights_get(weights, v->name) : NULL;
 }
 
+/* What the largest weight takes that has to be expanded before it is packed. */
+static size_t expanding_bytes(const struct tern_plan *p, const struct tern_weights *weights)
+{
+    size_t most = 0;
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct tern_kernel *k = p->steps[i].kernel;
+        const int v = k && k->pack ? p->graph->nodes[p->steps[i].node].in[k->pack_input] : -1;
+        const tern_tensor *t = v >= 0 ? tensor_of(&p->graph->values[v], weights) : NULL;
+        if (t && tern_is_elsewhere(p->ctx->host, t) && t->buffer->size > most)
+            most = t->buffer->size;
+    }
+    return most ? tern_bound_bytes(p->ctx->host, most) : 0;
+}
+
 size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights *weights)
 {
     return tern_plan_bind_bytes_beside(p, NULL, weights, false);
@@ -190,7 +204,7 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
     const struct tern_graph *g = p->graph;
     size_t tables = ((size_t)g->n_values + 1) * (sizeof(void *) + sizeof(struct tern_arg)) + ((size_t)p->n_packed + 1) * sizeof(void *);
     size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64 + (p->facts.travels ? (size_t)p->n_steps + 2 * 64 : 0);
-    bytes += tern_plan_prepared_bytes(p, shares ? other : NULL);
+    bytes += tern_plan_prepared_bytes(p, shares ? other : NULL) + expanding_bytes(p, weights);
     pthread_mutex_lock(&p->ctx->lock);
     for (int i = 0; i < p->n_steps; i++) {
         const struct tern_step *s = &p->steps[i];

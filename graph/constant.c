@@ -4,20 +4,14 @@
 #include "core/context.h"
 #include "graph/graph.h"
 #include "ops/reference.h"
+#include "ops/resident.h"
 
 const void *tern_constant_bytes(struct tern_context *ctx, const tern_tensor *t, size_t *size, void **copy)
 {
     const size_t element = tern_dtype_size(t->meta.dtype);
-    const void *from = tern_tensor_host(t);
+    const void *from = tern_host_elements(t, copy);
     *size = (size_t)tern_meta_span(&t->meta) * element;
-    *copy = NULL;
-    if (!from) { /* memory of the device */
-        *copy = tern_alloc(ctx, *size);
-        if (!*copy || (*size && tern_buffer_read(t->buffer, t->offset, *copy, *size)))
-            return NULL;
-        from = *copy;
-    }
-    if (tern_meta_is_dense(&t->meta))
+    if (!from || tern_meta_is_dense(&t->meta))
         return from;
     void *own = tern_calloc(ctx, *size + 1, 1);
     int64_t n = tern_meta_numel(&t->meta);

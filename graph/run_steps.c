@@ -36,7 +36,16 @@ static enum tern_status pack_input(const struct tern_run *r, const struct tern_s
         return TERN_OK;
     if (s->ahead >= 0)
         tern_tensor_advise(r->binding->bound[s->ahead], true);
-    if (s->kernel->pack(ctx, s->desc, tern_arg_host(&a->in[k]), tern_arg_host(&a->packed)))
+    void *copy = NULL;
+    const char *from = tern_arg_host(&a->in[k]);
+    if (!a->in[k].buffer->host) {
+        from = tern_host_elements(r->binding->bound[s->in[k].index], &copy);
+        from = from ? from + s->in[k].offset : NULL;
+    }
+    if (from)
+        s->kernel->pack(ctx, s->desc, from, tern_arg_host(&a->packed));
+    tern_free(ctx, copy);
+    if (tern_failed(ctx))
         return tern_error_status(ctx);
     if (s->in[k].place == TERN_PLACE_BOUND)
         tern_tensor_advise(r->binding->bound[s->in[k].index], false);
@@ -58,7 +67,10 @@ static enum tern_status copy_input(const struct tern_run *r, const struct tern_s
     if (s->ahead >= 0)
         tern_tensor_advise(r->binding->bound[s->ahead], true);
     size_t size = (size_t)tern_meta_span(&t->meta) * tern_dtype_size(t->meta.dtype);
-    enum tern_status st = tern_buffer_write(arg->buffer, arg->offset - from->offset, tern_tensor_host(t), size);
+    void *copy;
+    const void *host = tern_host_elements(t, &copy);
+    enum tern_status st = host ? tern_buffer_write(arg->buffer, arg->offset - from->offset, host, size) : tern_error_status(t->ctx);
+    tern_free(t->ctx, copy);
     tern_tensor_advise(t, false);
     return st;
 }

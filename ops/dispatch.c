@@ -56,6 +56,20 @@ enum tern_status tern_dispatch_force(struct tern_context *ctx, const char *kerne
     return TERN_OK;
 }
 
+/* A packed form of the tensor in new memory; NULL with the error recorded. */
+static struct tern_buffer *pack(struct tern_context *ctx, struct tern_device *device, const struct tern_kernel *k,
+                                const struct tern_op_desc *d, const tern_tensor *t)
+{
+    void *copy;
+    struct tern_buffer *packed = tern_buffer_create(device, k->packed_size(ctx, d));
+    const void *from = packed ? tern_host_elements(t, &copy) : NULL;
+    if (packed && (!from || k->pack(ctx, d, from, packed->host)))
+        tern_buffer_unref(&packed);
+    if (from)
+        tern_free(ctx, copy);
+    return packed;
+}
+
 struct tern_buffer *tern_packed_form(struct tern_context *ctx, struct tern_device *device, const struct tern_kernel *k,
                                      const struct tern_op_desc *d, tern_tensor *t)
 {
@@ -72,9 +86,8 @@ struct tern_buffer *tern_packed_form(struct tern_context *ctx, struct tern_devic
         return NULL;
     p->kernel = k;
     p->key = key;
-    p->buffer = tern_buffer_create(device, k->packed_size(ctx, d));
-    if (!p->buffer || k->pack(ctx, d, tern_tensor_host(t), p->buffer->host)) {
-        tern_buffer_unref(&p->buffer);
+    p->buffer = pack(ctx, device, k, d, t);
+    if (!p->buffer) {
         tern_free(ctx, p);
         return NULL;
     }
@@ -96,7 +109,7 @@ static enum tern_status launch(struct tern_context *ctx, struct tern_device *dev
     struct tern_buffer *workspace = NULL, *packed = NULL, *copy[TERN_MAX_INPUTS] = {NULL};
     enum tern_status st = TERN_OK;
     for (int i = 0; i < d->n_in && !st; i++)
-        st = in[i] ? tern_resident(device, in[i], &a.in[i], &copy[i]) : TERN_OK;
+        st = in[i] && !(k->pack && i == k->pack_input) ? tern_resident(device, in[i], &a.in[i], &copy[i]) : TERN_OK;
     size_t need = k->workspace ? k->workspace(ctx, d) : 0;
     if (need && !st) {
         workspace = tern_buffer_create(device, need);
@@ -109,10 +122,8 @@ static enum tern_status launch(struct tern_context *ctx, struct tern_device *dev
         if (constant && !ctx->passing) {
             a.packed.buffer = tern_packed_form(ctx, device, k, d, t);
         } else {
-            packed = tern_buffer_create(device, k->packed_size(ctx, d));
+            packed = pack(ctx, device, k, d, t);
             a.packed.buffer = packed;
-            if (packed)
-                k->pack(ctx, d, tern_tensor_host(t), packed->host);
             if (constant)
                 tern_tensor_advise(t, false);
         }

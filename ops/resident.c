@@ -14,19 +14,31 @@ static struct tern_prepared *find(const struct tern_device *device, const tern_t
     return p;
 }
 
+const void *tern_host_elements(const tern_tensor *t, void **copy)
+{
+    const size_t size = bytes_of(&t->meta);
+    *copy = NULL;
+    if (t->buffer->host)
+        return tern_tensor_host(t);
+    *copy = tern_alloc(t->ctx, size ? size : 1);
+    if (*copy && size && tern_buffer_read(t->buffer, t->offset, *copy, size)) {
+        tern_free(t->ctx, *copy);
+        *copy = NULL;
+    }
+    return *copy;
+}
+
 static struct tern_buffer *copy_to(struct tern_device *device, const tern_tensor *t, bool weight)
 {
     size_t size = bytes_of(&t->meta);
-    struct tern_buffer *b = weight ? tern_buffer_create_weight(device, size ? size : 1) : tern_buffer_create(device, size ? size : 1);
-    void *host = t->buffer->host ? NULL : tern_alloc(device->ctx, size);
-    enum tern_status st = !b ? tern_error_status(device->ctx) : TERN_OK;
-    if (!st && !t->buffer->host)
-        st = host ? tern_buffer_read(t->buffer, t->offset, host, size) : TERN_E_NO_MEMORY;
-    if (!st && size)
-        st = tern_buffer_write(b, 0, t->buffer->host ? tern_tensor_host(t) : host, size);
-    tern_free(device->ctx, host);
-    if (st)
+    void *copy;
+    const void *host = tern_host_elements(t, &copy);
+    struct tern_buffer *b = !host    ? NULL
+                            : weight ? tern_buffer_create_weight(device, size ? size : 1)
+                                     : tern_buffer_create(device, size ? size : 1);
+    if (b && size && tern_buffer_write(b, 0, host, size))
         tern_buffer_unref(&b);
+    tern_free(device->ctx, copy);
     return b;
 }
 

@@ -8,7 +8,8 @@
 /* Whether kernels of the device cannot read the tensor where it lies. */
 static inline bool tern_is_elsewhere(const struct tern_device *device, const tern_tensor *t)
 {
-    return t->buffer && t->buffer->device != device && !device->caps.host_memory;
+    const struct tern_buffer *b = t->buffer;
+    return b && (device->caps.host_memory ? b->device == device && !b->host && b->size : b->device != device);
 }
 
 /* Where the device finds the tensor: its own memory, or a copy. A constant tensor keeps its copy as long as it lives; that of any
@@ -16,6 +17,9 @@ static inline bool tern_is_elsewhere(const struct tern_device *device, const ter
 enum tern_status tern_resident(struct tern_device *device, tern_tensor *t, struct tern_arg *arg, struct tern_buffer **copy);
 /* Bytes of that copy if it is not there yet, else 0. The caller holds the context's lock. */
 size_t tern_resident_bytes(const struct tern_device *device, const tern_tensor *t);
+
+/* The elements of a tensor, from the first on: where they lie on the host, or in *copy, for tern_free. NULL with the error recorded. */
+const void *tern_host_elements(const tern_tensor *t, void **copy);
 
 /* Gives such a copy of a constant tensor back, when nothing will read it again. */
 void tern_resident_drop(struct tern_device *device, tern_tensor *t);

@@ -306,7 +306,11 @@ static void test_convert(void **state)
     expect_text(s->err, "expected another name", "same file");
     EXPECT(s, RUN(s, "convert", mini, "c", "--single-file", "--folder"), 2);
     expect_text(s->err, "found both", "forms");
-    EXPECT(s, RUN(s, "convert", mini, "c", "--dtype", "int8"), 2);
+    EXPECT(s, RUN(s, "convert", mini, "c", "--dtype", "int4"), 2);
+    EXPECT(s, RUN(s, "convert", mini, "c", "--dtype", "int8", "--weights", "int8"), 2);
+    expect_text(s->err, "--dtype int8, --weights and --recipe: expected one of them", "two ways");
+    EXPECT(s, RUN(s, "convert", mini, "c", "--recipe", "none.json"), 2);
+    expect_text(s->err, "none.json", "no recipe");
     EXPECT(s, RUN(s, "convert", mini), 2);
     s->file_limit = 20000;
     EXPECT(s, RUN(s, "convert", mini, "c.safetensors"), 1);
@@ -318,6 +322,26 @@ static void test_convert(void **state)
     assert_int_equal(files("."), 3);
     EXPECT(s, RUN(s, "convert", "-q", "folder", "folder/unet", "--folder"), 2);
     assert_int_equal(system("rm -r folder"), 0);
+}
+
+/* Without a word of it where it is used; repeated by its infotext. */
+static void test_quantised_models(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "convert", "-q", MODEL, "model", "--folder", "--weights", "int4"), 0);
+    EXPECT(s, RUN(s, "info", "model"), 0);
+    expect_text(s->out, "quantised: UNet as \"*:w4\"", "info");
+    expect_text(s->out, "f16 int4", "info");
+    EXPECT(s, RUN(s, "graph", "model", "unet"), 0);
+    expect_text(s->out, "weight_only_conv2d", "graph");
+    EXPECT(s, RUN(s, "txt2img", "model", "-p", "a cat", "-W", "64", "-H", "64", "--steps", "2", "-q", "-o", "a.png"), 0);
+    EXPECT(s, RUN(s, "txt2img", "model", "--from", "a.png", "-q", "-o", "b.png"), 0);
+    assert_true(same_bytes("a.png", "b.png"));
+    EXPECT(s, RUN(s, "txt2img", "model", "-p", "a cat", "-W", "64", "-H", "64", "--steps", "2", "-q", "-o", "c.png", "--optimize", "speed"),
+           0);
+    EXPECT(s, RUN(s, "txt2img", "model", "-p", "a cat", "--dtype", "int8", "-o", "c.png"), 1);
+    expect_text(s->err, "unet comes quantised as \"*:w4\", and \"*\" was asked for", "int8");
+    assert_int_equal(system("rm -r model *.png"), 0);
 }
 
 int cli_from_tests(void)
@@ -335,6 +359,7 @@ int cli_from_tests(void)
                                        TEST(test_an_edited_picture),
                                        TEST(test_what_is_not_followed_is_told),
                                        TEST(test_pictures_that_tell_nothing),
-                                       TEST(test_convert)};
+                                       TEST(test_convert),
+                                       TEST(test_quantised_models)};
     return cmocka_run_group_tests_name("cli from", tests, cli_setup, cli_teardown);
 }

@@ -190,6 +190,32 @@ static void streams_and_loras(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A model that comes in int8: what its weights stand for is made int8 again, to the bits of the source, and no floats stay. */
+static void models_that_come_quantised(void **state)
+{
+    char folder[PATH_SIZE], out[PATH_SIZE];
+    struct tern_context *ctx = open_device(device);
+    damage_copy("sd1", folder);
+    assert_true(snprintf(out, sizeof(out), "%s/int8", folder) < PATH_SIZE);
+    const struct tern_convert_params params = {.form = TERN_CONVERT_FOLDER, .quantize = "*"};
+    if (tern_convert(ctx, folder, out, &params))
+        fail_msg("%s", tern_error(ctx));
+    int64_t n;
+    struct tern_pipeline *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
+    float *wanted = quantize_latents(ctx, p, &n);
+    const size_t there = weights_there(ctx);
+    tern_pipeline_destroy(&p);
+    p = model_load(ctx, out);
+    float *found = quantize_latents(ctx, p, &n);
+    assert_memory_equal(found, wanted, (size_t)n * sizeof(float));
+    assert_int_equal(weights_there(ctx), there);
+    free(wanted);
+    free(found);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 /* A weight of floats is a layer's own, or made of several that all stay as they are. */
 static bool is_left(const struct tern_graph *g, int value)
 {
@@ -242,8 +268,9 @@ static void weaker_devices(void **state)
 int main(int argc, char **argv)
 {
     device = argc > 1 ? argv[1] : "opencl";
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layer_of_a_unet), cmocka_unit_test(memory_falls),
-                                       cmocka_unit_test(streams_and_loras),     cmocka_unit_test(loras_touch_few_layers),
-                                       cmocka_unit_test(layers_by_name),        cmocka_unit_test(weaker_devices)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_layer_of_a_unet),     cmocka_unit_test(memory_falls),   cmocka_unit_test(streams_and_loras),
+        cmocka_unit_test(loras_touch_few_layers),    cmocka_unit_test(layers_by_name), cmocka_unit_test(weaker_devices),
+        cmocka_unit_test(models_that_come_quantised)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -271,7 +271,7 @@ static void a_recipe_is_its_words(void **state)
     lora_wide_model("sd1", wide);
     struct tern_pipeline *other = load(ctx, wide, path, NULL);
     assert_non_null(other);
-    assert_string_equal(tern_pipeline_int8_layers(other), words);
+    assert_string_equal(tern_pipeline_layer_words(other, "unet"), words);
     tern_pipeline_destroy(&other);
     damage_remove(wide);
     void *all[] = {expected, found, plain, before, after};

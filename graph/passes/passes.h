@@ -11,5 +11,8 @@ extern const struct tern_pass tern_pass_dce, tern_pass_cse, tern_pass_fold, tern
 enum tern_layer_format { TERN_LAYER_PLAIN, TERN_LAYER_W8A8, TERN_LAYER_W8, TERN_LAYER_W4, TERN_LAYER_FORMATS };
 /* What tern_plan_params.quantize says of a weight: the last word that fits decides. */
 enum tern_layer_format tern_quantize_format(const char *words, const char *name);
+/* The name in the word at *at, which goes on to the next, cut to what fits; "" of one that leaves layers out. False: there is no other. */
+#define TERN_QUANTIZE_NAME 512
+bool tern_quantize_next_name(const char **at, char name[TERN_QUANTIZE_NAME]);
 
 #endif

@@ -1,4 +1,5 @@
 /* The words of tern_plan_params.quantize: which layers they name, and how these are to be kept. */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/context.h"
@@ -58,6 +59,18 @@ enum tern_layer_format tern_quantize_format(const char *words, const char *name)
         if (w.length && fits(w.name, w.length, name))
             f = w.out ? TERN_LAYER_PLAIN : w.suffix ? format_of(w.suffix, w.suffix_length) : TERN_LAYER_W8A8;
     return f;
+}
+
+bool tern_quantize_next_name(const char **at, char name[TERN_QUANTIZE_NAME])
+{
+    struct word w;
+    const bool any = next_word(at, &w);
+    snprintf(name, TERN_QUANTIZE_NAME, "%.*s",
+             !any || w.out                   ? 0
+             : w.length < TERN_QUANTIZE_NAME ? (int)w.length
+                                             : TERN_QUANTIZE_NAME - 1,
+             any ? w.name : "");
+    return any;
 }
 
 enum tern_status tern_quantize_check(struct tern_context *ctx, const char *field, const char *words)

@@ -342,6 +342,10 @@ struct tern_convert_params {
     enum tern_convert_form form; /* TERN_CONVERT_OTHER: the one that the model does not have */
     bool change_dtype;           /* false: tensors keep their own */
     enum tern_dtype dtype;       /* f32, f16 or bf16; rounded to nearest even. Integers stay what they are */
+    /* Layers of the UNet and of the text encoders whose weights are written in int8 or in 4 bits, as in tern_pipeline_params. All NULL: a
+     * model that comes quantised stays so without change_dtype, and becomes floats with it. */
+    const char *quantize, *text_encoder_quantize;
+    const char *recipe; /* in place of quantize */
 };
 /* `model` as in tern_pipeline_load, but for the demo models; `out` appears when it is complete or not at all. Tensor by tensor: memory
  * is that of the largest one. A folder gets the configurations that are recognised, and CLIP's tokenizer. Refused: out is the

@@ -51,8 +51,10 @@ TERN_API char *tern_recipe_words(const struct tern_recipe *recipe);
 /* Whether it is for the architecture of the model: names and shapes of all layers are the same. TERN_E_FORMAT names both, and the
  * first layer that differs. */
 TERN_API enum tern_status tern_recipe_check(const struct tern_recipe *recipe, struct tern_pipeline *p);
-/* The words of the recipe that the pipeline was loaded with, or its `quantize`; NULL: neither. Borrowed. */
-TERN_API const char *tern_pipeline_int8_layers(const struct tern_pipeline *p);
+
+/* tern_plan_params.quantize of a component's plans: that of the params, of a recipe, or of the files of a model that comes quantised; NULL:
+ * none. Borrowed. */
+TERN_API const char *tern_pipeline_layer_words(const struct tern_pipeline *p, const char *component);
 
 /* For every field: zero means the default that stands beside it. */
 struct tern_quantize_params {

@@ -7,6 +7,7 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "models/files/quantized.h"
 #include "models/files/weights.h"
 
 /* Lines of the text's list of groups. */
@@ -17,18 +18,18 @@
 #define GROUP_PARTS 3
 
 struct totals {
-    int64_t count[TERN_DTYPE_COUNT], bytes[TERN_DTYPE_COUNT], parameters;
+    int64_t count[TERN_STORED_KINDS], bytes[TERN_STORED_KINDS], parameters;
 };
 
 static struct totals add_up(const struct tern_weights *w)
 {
     struct totals t = {0};
     for (int64_t i = 0; i < w->count; i++) {
-        const struct tern_meta *m = &w->entries[i].tensor->meta;
-        int64_t n = tern_meta_numel(m);
-        t.count[m->dtype]++;
-        t.bytes[m->dtype] += n * (int64_t)tern_dtype_size(m->dtype);
-        t.parameters += n;
+        const tern_tensor *x = w->entries[i].tensor;
+        const int kind = tern_stored_kind(x);
+        t.count[kind]++;
+        t.bytes[kind] += tern_stored_bytes(x);
+        t.parameters += tern_meta_numel(&x->meta);
     }
     return t;
 }
@@ -39,16 +40,16 @@ static json_t *describe_tensor(const struct tern_weights_entry *e)
     json_t *shape = json_array();
     for (int i = 0; i < m->ndim; i++)
         json_array_append_new(shape, json_integer(m->shape[i]));
-    return json_pack("{s:s,s:s,s:o}", "name", e->name, "dtype", tern_dtype_name(m->dtype), "shape", shape);
+    return json_pack("{s:s,s:s,s:o}", "name", e->name, "dtype", tern_stored_name(tern_stored_kind(e->tensor)), "shape", shape);
 }
 
 static json_t *describe_json(const struct tern_weights *w, const char *path)
 {
     struct totals t = add_up(w);
     json_t *dtypes = json_object(), *metadata = json_object(), *tensors = json_array();
-    for (int d = 0; d < TERN_DTYPE_COUNT; d++)
+    for (int d = 0; d < TERN_STORED_KINDS; d++)
         if (t.count[d])
-            json_object_set_new(dtypes, tern_dtype_name((enum tern_dtype)d),
+            json_object_set_new(dtypes, tern_stored_name(d),
                                 json_pack("{s:I,s:I}", "tensors", (json_int_t)t.count[d], "bytes", (json_int_t)t.bytes[d]));
     for (int64_t i = 0; i < w->metadata_count; i++)
         json_object_set_new(metadata, w->metadata[2 * i], json_string(w->metadata[2 * i + 1]));
@@ -163,9 +164,9 @@ static char *describe_text(const struct tern_weights *w, const char *path)
     struct text t = {w->ctx, tern_strdup(w->ctx, ""), 0, 1};
     put(&t, "file: %s\nformat: %s\n", path, w->format);
     put(&t, "tensors: %lld\nparameters: %lld\n", (long long)w->count, (long long)sums.parameters);
-    for (int d = 0; d < TERN_DTYPE_COUNT; d++)
+    for (int d = 0; d < TERN_STORED_KINDS; d++)
         if (sums.count[d]) {
-            put(&t, "  %s: %lld tensors, ", tern_dtype_name((enum tern_dtype)d), (long long)sums.count[d]);
+            put(&t, "  %s: %lld tensors, ", tern_stored_name(d), (long long)sums.count[d]);
             put_bytes(&t, sums.bytes[d]);
             put(&t, "\n");
         }

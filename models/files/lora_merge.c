@@ -5,12 +5,26 @@
 #include "core/context.h"
 #include "core/tensor.h"
 #include "models/files/lora.h"
+#include "models/files/quantized.h"
 #include "models/files/weights.h"
+#include "ops/resident.h"
 
 /* How strongly a use changes tensor i; 0: not at all. */
 static double strength_at(const struct tern_lora_use *u, enum tern_lora_part part, int64_t i, const char *name)
 {
     return u->file->part[part].module[i].kind ? u->scale * tern_lora_strength(u, part, name) : 0;
+}
+
+/* The base in f32. Of a quantised weight values of its own: none are to stay with it. In the open scope. */
+static tern_tensor *in_f32(tern_tensor *w)
+{
+    if (!tern_quantized_bits(w))
+        return tern_cast(w, TERN_F32);
+    void *copy;
+    const void *values = tern_host_elements(w, &copy);
+    tern_tensor *t = values ? tern_tensor_create(w->ctx, TERN_F32, w->meta.ndim, w->meta.shape, values) : NULL;
+    tern_free(w->ctx, copy);
+    return t;
 }
 
 /* The new tensor, an owned reference; NULL: it stays, or an error is recorded. */
@@ -24,7 +38,7 @@ static tern_tensor *merge(const struct tern_weights *base, enum tern_lora_part p
     if (!changed)
         return NULL;
     tern_scope_begin(ctx);
-    tern_tensor *from = tern_cast(w, TERN_F32);
+    tern_tensor *from = in_f32(w);
     for (int k = 0; k < n && !tern_failed(ctx); k++) {
         double strength = strength_at(&uses[k], part, i, base->entries[i].name);
         if (strength == 0)

@@ -3,6 +3,7 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "models/files/quantized.h"
 #include "models/files/weights.h"
 
 /* A copy may be this many times larger than the file (deflated, transposed or converted tensors), but small files are
@@ -174,6 +175,8 @@ tern_tensor *tern_mapped_tensor(struct tern_mapping *m, const uint8_t *data, enu
 
 tern_tensor *tern_alias_tensor(tern_tensor *t, enum tern_dtype dtype, int ndim, const int64_t *shape, size_t first_byte)
 {
+    if (tern_quantized_bits(t))
+        return tern_quantized_alias(t, ndim, shape, first_byte);
     const uint8_t *data = (const uint8_t *)tern_tensor_host(t) + first_byte;
     tern_tensor *a = tern_tensor_wrap(t->ctx, dtype, ndim, shape, data, release_alias, tern_tensor_ref(t));
     if (a && t->advise)

@@ -6,6 +6,7 @@
 #include "core/tensor.h"
 #include "models/files/layout.h"
 #include "models/files/ldm.h"
+#include "models/files/quantized.h"
 #include "models/files/weights.h"
 
 #define NAME_SIZE 512
@@ -49,12 +50,18 @@ static void vae_name(const char *name, char out[NAME_SIZE])
             snprintf(out, NAME_SIZE, "%.*s%s%s", (int)(at - name), name, names[i][1], at + strlen(names[i][0]));
 }
 
+/* Whether there can be another tensor over its memory. */
+static bool can_be_lent(const tern_tensor *t)
+{
+    return tern_meta_is_contiguous(&t->meta) && (tern_tensor_host(t) || tern_quantized_bits(t));
+}
+
 /* The tensor under its new name; a matrix that is written as 1x1 convolution becomes one. */
 static enum tern_status append(struct tern_weights *out, const char *component, const char *name, tern_tensor *t)
 {
     const struct tern_meta *m = &t->meta;
     bool matrix = m->ndim == 4 && m->shape[2] == 1 && m->shape[3] == 1 && tern_ldm_is_conv1x1(component, name);
-    if (matrix && tern_meta_is_contiguous(m) && tern_tensor_host(t))
+    if (matrix && can_be_lent(t))
         return tern_weights_append(out, name, tern_alias_tensor(t, m->dtype, 2, m->shape, 0));
     return tern_weights_append(out, name, tern_tensor_ref(t));
 }
@@ -63,7 +70,7 @@ static enum tern_status append(struct tern_weights *out, const char *component, 
 static tern_tensor *lent(tern_tensor *t)
 {
     const struct tern_meta *m = &t->meta;
-    return tern_meta_is_contiguous(m) && tern_tensor_host(t) ? tern_alias_tensor(t, m->dtype, m->ndim, m->shape, 0) : tern_tensor_ref(t);
+    return can_be_lent(t) ? tern_alias_tensor(t, m->dtype, m->ndim, m->shape, 0) : tern_tensor_ref(t);
 }
 
 /* Rows of q, of k and of v: three tensors over the memory of one. */
@@ -73,7 +80,7 @@ static enum tern_status append_qkv(struct tern_weights *out, const char *where, 
     char one[NAME_SIZE], text[TERN_META_TEXT], shown[TERN_PRINTABLE];
     const struct tern_meta *m = &t->meta;
     const char *at = strstr(name, mark);
-    if (m->ndim < 1 || m->ndim > 2 || m->shape[0] % 3 || !tern_meta_is_contiguous(m) || !tern_tensor_host(t))
+    if (m->ndim < 1 || m->ndim > 2 || m->shape[0] % 3 || !can_be_lent(t))
         return tern_fail(out->ctx, TERN_E_FORMAT, "%s: \"%s\": expected rows of q, k and v, as many of each, found %s", where,
                          tern_printable(name, strlen(name), shown), tern_meta_text(m, text));
     struct tern_meta part = *m;

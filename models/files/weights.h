@@ -59,7 +59,8 @@ tern_tensor *tern_copied_tensor(struct tern_context *ctx, const uint8_t *data, e
                                 const struct tern_meta *meta);
 /* True when tern_mapped_tensor would copy. */
 bool tern_mapped_needs_copy(const uint8_t *data, enum tern_file_dtype file_dtype, const struct tern_meta *meta);
-/* A contiguous constant tensor over a part of another's host memory, which it keeps alive; never belongs to a scope. */
+/* A contiguous constant tensor over a part of another's host memory, which it keeps alive; never belongs to a scope. Of a quantised weight
+ * whole rows, as f32. */
 tern_tensor *tern_alias_tensor(tern_tensor *t, enum tern_dtype dtype, int ndim, const int64_t *shape, size_t first_byte);
 /* Uninitialised bytes (n) u8 that one tensor owns, to be filled through tern_tensor_host before it is shared. */
 tern_tensor *tern_owned_bytes(struct tern_context *ctx, size_t n);

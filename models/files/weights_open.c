@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/context.h"
+#include "models/files/quantized.h"
 #include "models/files/safetensors.h"
 #include "models/files/weights.h"
 
@@ -93,7 +94,7 @@ struct tern_weights *tern_weights_open(struct tern_context *ctx, const char *pat
     }
     struct tern_mapping *m = tern_map_file(ctx, path);
     struct tern_weights *w = m ? tern_weights_create(ctx) : NULL;
-    if (w && tern_weights_read(w, m, true))
+    if (w && (tern_weights_read(w, m, true) || tern_quantized_join(w, path)))
         tern_weights_unref(&w);
     tern_mapping_unref(&m);
     return w;

@@ -60,9 +60,15 @@ enum tern_status tern_convert(struct tern_context *ctx, const char *model, const
         return tern_error_status(ctx);
     bool was_folder = tern_checkpoint_layout(cp) == TERN_LAYOUT_FOLDER;
     bool folder = q->form == TERN_CONVERT_OTHER ? !was_folder : q->form == TERN_CONVERT_FOLDER;
+    struct tern_convert_params with_words = *q;
+    struct tern_convert_words words = {NULL, NULL};
     enum tern_status st = check_output(ctx, model, out, folder);
     if (!st)
-        st = folder ? tern_convert_folder(ctx, cp, out, q) : tern_convert_single(ctx, cp, out, q);
+        st = tern_convert_choose_words(ctx, model, cp, &with_words, &words);
+    if (!st)
+        st = folder ? tern_convert_folder(ctx, cp, out, &with_words) : tern_convert_single(ctx, cp, out, &with_words);
+    tern_free(ctx, words.unet);
+    tern_free(ctx, words.text);
     tern_checkpoint_close(&cp);
     return st;
 }

@@ -13,6 +13,7 @@ struct tern_convert_item {
     tern_tensor *part[3];                /* borrowed from the sets */
     int parts;
     bool transposed;
+    int bits; /* 8 or 4: a quantised layer, of which the file gets several tensors; 0: it is not */
 };
 
 #define TERN_CONVERT_SETS 4
@@ -23,6 +24,7 @@ struct tern_convert_list {
     int count, capacity;
     struct tern_weights *set[TERN_CONVERT_SETS]; /* what the tensors are of */
     int sets;
+    bool quantized_unet, quantized_text; /* some are quantised, by params */
 };
 
 /* A new item of one tensor under that name, in the dtype that is asked for; NULL with the error recorded. */
@@ -32,6 +34,26 @@ const struct tern_weights *tern_convert_open(struct tern_convert_list *l, struct
 /* Writes the file, with the metadata of the sets. */
 enum tern_status tern_convert_write(struct tern_convert_list *l, const char *path);
 void tern_convert_free(struct tern_convert_list *l);
+
+/* convert_quantize.c: whether params have words for the item, a weight of that name in diffusers folders, and for its other parts. */
+void tern_convert_quantize(struct tern_convert_list *l, struct tern_convert_item *item, const char *component, const char *name);
+/* The tensors that an item is in the file. */
+enum tern_convert_piece { TERN_CONVERT_NUMBERS, TERN_CONVERT_SCALES, TERN_CONVERT_SHAPE, TERN_CONVERT_PIECES };
+/* False: a quantised item has no such piece. */
+bool tern_convert_has_piece(const struct tern_convert_item *item, enum tern_convert_piece piece);
+/* Describes it; the name is for tern_free, NULL with the error recorded. */
+void tern_convert_describe(struct tern_context *ctx, const struct tern_convert_item *item, enum tern_convert_piece piece,
+                           struct tern_safetensors_entry *out);
+/* Its bytes, as many as it is described to have. */
+enum tern_status tern_convert_fill(const struct tern_convert_item *item, enum tern_convert_piece piece, void *bytes);
+
+/* convert_words.c: params with the words that hold: given, of a recipe, or of a model that comes quantised. `own` keeps them, for
+ * tern_free. */
+struct tern_convert_words {
+    char *unet, *text;
+};
+enum tern_status tern_convert_choose_words(struct tern_context *ctx, const char *model, struct tern_checkpoint *cp,
+                                           struct tern_convert_params *params, struct tern_convert_words *own);
 
 /* Facts of a text encoder's configuration. */
 struct tern_convert_text {

@@ -95,6 +95,14 @@ static enum tern_status write_text(struct folder *f, const char *parent, const c
     return write_bytes(f, parent, name, text, strlen(text));
 }
 
+static enum tern_status add_tensor(struct tern_convert_list *l, const char *component, const char *name, tern_tensor *t)
+{
+    struct tern_convert_item *item = tern_convert_add(l, name, t);
+    if (item)
+        tern_convert_quantize(l, item, component, name);
+    return tern_error_status(l->ctx);
+}
+
 static enum tern_status write_component(struct folder *f, struct tern_checkpoint *cp, const char *component,
                                         const struct tern_convert_params *params)
 {
@@ -103,8 +111,7 @@ static enum tern_status write_component(struct folder *f, struct tern_checkpoint
     enum tern_status st = folder ? write_text(f, folder, "config.json", tern_checkpoint_config(cp, component)) : tern_error_status(f->ctx);
     const struct tern_weights *w = st ? NULL : tern_convert_open(&l, cp, component);
     for (int64_t i = 0; w && !st && i < tern_weights_count(w); i++)
-        if (!tern_convert_add(&l, tern_weights_name(w, i), tern_weights_at(w, i)))
-            st = tern_error_status(f->ctx);
+        st = add_tensor(&l, component, tern_weights_name(w, i), tern_weights_at(w, i));
     const char *path = w && !st ? note(f, folder, component[0] == 't' ? "model.safetensors" : "diffusion_pytorch_model.safetensors") : NULL;
     st = path ? tern_convert_write(&l, path) : tern_error_status(f->ctx);
     tern_convert_free(&l);

@@ -1,8 +1,10 @@
 /* The tensors of a converted file, and writing them one by one. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "models/files/quantized.h"
 #include "models/files/weights.h"
 #include "models/pipelines/convert.h"
 
@@ -76,56 +78,121 @@ static enum tern_status gather(const struct tern_convert_item *item, uint8_t *by
     return TERN_OK;
 }
 
-static enum tern_status write_item(struct tern_convert_list *l, struct tern_safetensors_writer *out, const struct tern_convert_item *item,
-                                   int *infinite)
+static enum tern_status write_floats(struct tern_convert_list *l, struct tern_safetensors_writer *out, const struct tern_convert_item *item,
+                                     uint8_t *bytes, size_t size, int *infinite)
 {
-    const struct tern_safetensors_entry *e = &item->entry;
-    struct tern_meta m = tern_meta_make(e->dtype, e->ndim, e->shape);
-    size_t size = 0;
-    if (!tern_mul_size((size_t)tern_meta_numel(&m), tern_dtype_size(e->dtype), &size))
-        return tern_fail(l->ctx, TERN_E_NO_MEMORY, "convert: \"%s\" is too large", e->name);
-    uint8_t *bytes = tern_alloc(l->ctx, size), *turned = item->transposed && bytes ? tern_alloc(l->ctx, size) : NULL;
-    enum tern_status st = bytes && (turned || !item->transposed) ? gather(item, bytes, size, turned) : tern_error_status(l->ctx);
-    if (!st && e->dtype == TERN_F16 && item->part[0]->meta.dtype != TERN_F16)
+    uint8_t *turned = item->transposed ? tern_alloc(l->ctx, size) : NULL;
+    enum tern_status st = turned || !item->transposed ? gather(item, bytes, size, turned) : tern_error_status(l->ctx);
+    if (!st && item->entry.dtype == TERN_F16 && item->part[0]->meta.dtype != TERN_F16)
         *infinite += has_infinite((const uint16_t *)bytes, size / 2);
     if (!st)
         st = tern_safetensors_writer_add(out, turned ? turned : bytes, size);
-    tern_free(l->ctx, bytes);
     tern_free(l->ctx, turned);
     return st;
 }
 
-/* Pairs of all sets, of equal keys the first, in memory of the caller's; how many pairs. */
+/* A tensor of the file. */
+struct output {
+    struct tern_safetensors_entry entry; /* its name is for tern_free */
+    int item;
+    enum tern_convert_piece piece;
+};
+
+static enum tern_status write_output(struct tern_convert_list *l, struct tern_safetensors_writer *out, const struct output *o,
+                                     int *infinite)
+{
+    const struct tern_safetensors_entry *e = &o->entry;
+    const struct tern_convert_item *item = &l->item[o->item];
+    struct tern_meta m = tern_meta_make(e->dtype, e->ndim, e->shape);
+    size_t size = 0;
+    if (!tern_mul_size((size_t)tern_meta_numel(&m), tern_dtype_size(e->dtype), &size))
+        return tern_fail(l->ctx, TERN_E_NO_MEMORY, "convert: \"%s\" is too large", e->name);
+    uint8_t *bytes = tern_alloc(l->ctx, size);
+    enum tern_status st = !bytes       ? tern_error_status(l->ctx)
+                          : item->bits ? tern_convert_fill(item, o->piece, bytes)
+                                       : write_floats(l, out, item, bytes, size, infinite);
+    if (!st && item->bits)
+        st = tern_safetensors_writer_add(out, bytes, size);
+    tern_free(l->ctx, bytes);
+    return st;
+}
+
+static void put(const char **pairs, int64_t *n, const char *key, const char *value)
+{
+    pairs[2 * *n] = key;
+    pairs[2 * (*n)++ + 1] = value;
+}
+
+/* Pairs of all sets, of equal keys the first, in memory of the caller's; how many pairs. What they say of their quantisation is
+ * replaced. */
 static int64_t metadata(const struct tern_convert_list *l, const char **pairs)
 {
     int64_t n = 0;
-    pairs[2 * n] = "format";
-    pairs[2 * n++ + 1] = "pt";
+    put(pairs, &n, "format", "pt");
+    if (l->quantized_unet || l->quantized_text)
+        put(pairs, &n, TERN_QUANTIZED_KEY, TERN_QUANTIZED_VERSION);
+    if (l->quantized_unet)
+        put(pairs, &n, TERN_QUANTIZED_UNET, l->params->quantize);
+    if (l->quantized_text)
+        put(pairs, &n, TERN_QUANTIZED_TEXT, l->params->text_encoder_quantize);
     for (int s = 0; s < l->sets; s++)
         for (int64_t i = 0; i < l->set[s]->metadata_count; i++) {
             const char *key = l->set[s]->metadata[2 * i];
             int64_t k = 0;
             while (k < n && strcmp(pairs[2 * k], key))
                 k++;
-            pairs[2 * k] = key;
-            pairs[2 * k + 1] = k < n && k ? pairs[2 * k + 1] : l->set[s]->metadata[2 * i + 1];
-            n += k == n;
+            if (k == n && strcmp(key, TERN_QUANTIZED_KEY) && strcmp(key, TERN_QUANTIZED_UNET) && strcmp(key, TERN_QUANTIZED_TEXT))
+                put(pairs, &n, key, l->set[s]->metadata[2 * i + 1]);
         }
     return n;
 }
 
-static struct tern_safetensors_writer *open_file(const struct tern_convert_list *l, const char *path)
+/* Large elements first where numbers of one byte are among them, so that each tensor is aligned to its own; else in their order. */
+static int compare_outputs(const void *a, const void *b)
 {
-    size_t most = 1;
+    const struct output *x = a, *y = b;
+    const size_t sx = tern_dtype_size(x->entry.dtype), sy = tern_dtype_size(y->entry.dtype);
+    if (sx != sy)
+        return sx > sy ? -1 : 1;
+    return x->item != y->item ? (x->item < y->item ? -1 : 1) : (int)x->piece - (int)y->piece;
+}
+
+/* The tensors of the file; *count of them need to be freed, also with the error recorded. */
+static struct output *list_outputs(const struct tern_convert_list *l, int *count)
+{
+    struct output *list = tern_calloc(l->ctx, (size_t)l->count * TERN_CONVERT_PIECES + 1, sizeof(*list));
+    int n = 0;
+    for (int i = 0; list && i < l->count; i++)
+        for (int k = 0; k < TERN_CONVERT_PIECES; k++)
+            if (tern_convert_has_piece(&l->item[i], k)) {
+                list[n] = (struct output){.item = i, .piece = k};
+                tern_convert_describe(l->ctx, &l->item[i], k, &list[n++].entry);
+            }
+    if (n && (l->quantized_unet || l->quantized_text))
+        qsort(list, (size_t)n, sizeof(*list), compare_outputs);
+    *count = n;
+    return list;
+}
+
+static void free_outputs(const struct tern_convert_list *l, struct output *list, int count)
+{
+    for (int i = 0; i < count; i++)
+        tern_free(l->ctx, (void *)(uintptr_t)list[i].entry.name);
+    tern_free(l->ctx, list);
+}
+
+static struct tern_safetensors_writer *open_file(const struct tern_convert_list *l, const char *path, const struct output *list, int count)
+{
+    size_t most = 4;
     for (int s = 0; s < l->sets; s++)
         most += (size_t)l->set[s]->metadata_count;
     const char **pairs = tern_calloc(l->ctx, most, 2 * sizeof(*pairs));
-    struct tern_safetensors_entry *entries = tern_calloc(l->ctx, (size_t)l->count, sizeof(*entries));
+    struct tern_safetensors_entry *entries = tern_calloc(l->ctx, (size_t)count + 1, sizeof(*entries));
     struct tern_safetensors_writer *out = NULL;
-    for (int i = 0; entries && i < l->count; i++)
-        entries[i] = l->item[i].entry;
+    for (int i = 0; entries && i < count; i++)
+        entries[i] = list[i].entry;
     if (pairs && entries)
-        out = tern_safetensors_writer_open(l->ctx, path, entries, l->count, pairs, metadata(l, pairs));
+        out = tern_safetensors_writer_open(l->ctx, path, entries, count, pairs, metadata(l, pairs));
     tern_free(l->ctx, entries);
     tern_free(l->ctx, pairs);
     return out;
@@ -134,19 +201,21 @@ static struct tern_safetensors_writer *open_file(const struct tern_convert_list 
 enum tern_status tern_convert_write(struct tern_convert_list *l, const char *path)
 {
     double start = tern_now();
-    int infinite = 0;
-    struct tern_safetensors_writer *out = open_file(l, path);
+    int infinite = 0, count = 0;
+    struct output *list = list_outputs(l, &count);
+    struct tern_safetensors_writer *out = tern_failed(l->ctx) ? NULL : open_file(l, path, list, count);
     enum tern_status st = out ? TERN_OK : tern_error_status(l->ctx);
-    for (int i = 0; !st && i < l->count; i++) {
+    for (int i = 0; !st && i < count; i++) {
         st = tern_check_cancel(l->ctx);
         if (!st)
-            st = write_item(l, out, &l->item[i], &infinite);
-        tern_report(l->ctx, "write", i + 1, l->count, tern_now() - start);
+            st = write_output(l, out, &list[i], &infinite);
+        tern_report(l->ctx, "write", i + 1, count, tern_now() - start);
     }
     if (!st)
         st = tern_safetensors_writer_commit(&out);
     else
         tern_safetensors_writer_discard(&out);
+    free_outputs(l, list, count);
     if (!st && infinite)
         tern_message(l->ctx, TERN_LOG_WARN,
                      "%s: %d tensors have values beyond the range of f16, which are infinite now; bf16 would hold them", path, infinite);

@@ -113,7 +113,10 @@ static enum tern_status add_component(struct tern_convert_list *l, struct tern_c
         item->entry.ndim = e.ndim;
         memcpy(item->entry.shape, e.shape, sizeof(e.shape));
         item->transposed = form == TERN_LDM_TRANSPOSED;
-        if ((form == TERN_LDM_FUSED && add_rows(item, w, name)) || add_unused_layer(l, sizes, ldm))
+        if (form == TERN_LDM_FUSED && add_rows(item, w, name))
+            return tern_error_status(l->ctx);
+        tern_convert_quantize(l, item, component, name);
+        if (add_unused_layer(l, sizes, ldm))
             return tern_error_status(l->ctx);
     }
     return tern_error_status(l->ctx);

@@ -3,11 +3,12 @@
 #include <string.h>
 
 #include "core/json.h"
+#include "models/files/quantized.h"
 #include "models/pipelines/pipeline.h"
 
 /* Tensors, parameters and bytes of a component by dtype. */
 struct tally {
-    int64_t tensors, parameters, bytes, by_dtype[TERN_DTYPE_COUNT];
+    int64_t tensors, parameters, bytes, by_dtype[TERN_STORED_KINDS];
 };
 
 static enum tern_status count(struct tern_pipeline *p, const char *component, struct tally *t)
@@ -18,8 +19,8 @@ static enum tern_status count(struct tern_pipeline *p, const char *component, st
         const tern_tensor *x = tern_weights_at(w, i);
         t->tensors++;
         t->parameters += tern_tensor_numel(x);
-        t->bytes += tern_tensor_numel(x) * (int64_t)tern_dtype_size(tern_tensor_dtype(x));
-        t->by_dtype[tern_tensor_dtype(x)]++;
+        t->bytes += tern_stored_bytes(x);
+        t->by_dtype[tern_stored_kind(x)]++;
     }
     tern_weights_unref(&w);
     return tern_error_status(p->ctx);
@@ -52,9 +53,9 @@ static json_t *component_json(struct tern_pipeline *p, const char *component)
     const struct tern_checkpoint *c = tern_pipeline_holder(p, component);
     const char *class_name = tern_checkpoint_class(c, component), *config = tern_checkpoint_config(c, component);
     json_t *dtypes = json_object(), *parsed = config ? json_loads(config, 0, NULL) : NULL;
-    for (int i = 0; i < TERN_DTYPE_COUNT; i++)
+    for (int i = 0; i < TERN_STORED_KINDS; i++)
         if (t.by_dtype[i])
-            json_object_set_new(dtypes, tern_dtype_name((enum tern_dtype)i), json_integer(t.by_dtype[i]));
+            json_object_set_new(dtypes, tern_stored_name(i), json_integer(t.by_dtype[i]));
     return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "name", component, "class", class_name ? class_name : "", "tensors",
                      (json_int_t)t.tensors, "parameters", (json_int_t)t.parameters, "bytes", (json_int_t)t.bytes, "dtypes", dtypes,
                      "config", parsed ? parsed : json_null());
@@ -71,6 +72,10 @@ static char *describe_json(struct tern_pipeline *p)
     json_t *o = json_pack("{s:s, s:s, s:s, s:o, s:o}", "path", tern_checkpoint_path(c), "layout",
                           tern_checkpoint_layout(c) == TERN_LAYOUT_FOLDER ? "diffusers folder" : "single file", "pipeline",
                           tern_checkpoint_pipeline(c), "components", list, "scheduler", parsed ? parsed : json_null());
+    if (o && p->quantize)
+        json_object_set_new(o, "quantize", json_string(p->quantize));
+    if (o && p->text_encoder_quantize)
+        json_object_set_new(o, "text_encoder_quantize", json_string(p->text_encoder_quantize));
     char *text = o ? json_dumps(o, JSON_INDENT(2)) : NULL, *copy = text && !tern_failed(p->ctx) ? tern_strdup(p->ctx, text) : NULL;
     free(text);
     json_decref(o);
@@ -92,13 +97,20 @@ static void append_component(struct tern_pipeline *p, const char *component, cha
     char dtypes[128] = "";
     if (count(p, component, &t))
         return;
-    for (int i = 0; i < TERN_DTYPE_COUNT; i++)
+    for (int i = 0; i < TERN_STORED_KINDS; i++)
         if (t.by_dtype[i])
-            snprintf(dtypes + strlen(dtypes), sizeof(dtypes) - strlen(dtypes), " %s", tern_dtype_name((enum tern_dtype)i));
+            snprintf(dtypes + strlen(dtypes), sizeof(dtypes) - strlen(dtypes), " %s", tern_stored_name(i));
     const char *class_name = tern_checkpoint_class(tern_pipeline_holder(p, component), component);
     append(p->ctx, text,
            tern_sprintf(p->ctx, "  %-14s %-22s %5lld tensors  %8.2f M parameters  %8.1f MiB %s\n", component, class_name ? class_name : "",
                         (long long)t.tensors, (double)t.parameters / 1e6, (double)t.bytes / (1 << 20), dtypes));
+}
+
+/* A line of words, of which there may be as many as layers. */
+static void append_words(struct tern_pipeline *p, const char *what, const char *words, char **text)
+{
+    if (words)
+        append(p->ctx, text, tern_sprintf(p->ctx, "  quantised: %s as \"%.80s%s\"\n", what, words, strlen(words) > 80 ? "..." : ""));
 }
 
 static char *describe_text(struct tern_pipeline *p)
@@ -119,6 +131,8 @@ static char *describe_text(struct tern_pipeline *p)
                         tern_pipeline_inpaints(p) ? ", for inpainting"
                         : tern_pipeline_edits(p)  ? ", for editing by instructions (instruct-pix2pix)"
                                                   : ""));
+    append_words(p, "UNet", p->quantize, &text);
+    append_words(p, "text encoders", p->text_encoder_quantize, &text);
     return text;
 }
 

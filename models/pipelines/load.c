@@ -75,8 +75,10 @@ static enum tern_status check_params(struct tern_context *ctx, const struct tern
 /* The layers that the recipe names, which must be one for this model. */
 static void follow(struct tern_pipeline *p, const struct tern_recipe *recipe)
 {
-    if (recipe && !tern_failed(p->ctx) && tern_recipe_check(recipe, p) == TERN_OK)
-        p->quantize = tern_recipe_words(recipe);
+    char *words = recipe && !tern_failed(p->ctx) && tern_recipe_check(recipe, p) == TERN_OK ? tern_recipe_words(recipe) : NULL;
+    if (words)
+        tern_pipeline_follow_recipe(p, words);
+    tern_free(p->ctx, words);
 }
 
 struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *model, const struct tern_pipeline_params *params)

@@ -25,7 +25,7 @@ static struct tern_weights *open_weights(struct tern_pipeline *p, const char *co
     struct tern_checkpoint *c = tern_pipeline_holder(p, component);
     const char *name = strcmp(component, "preview") ? component : "vae"; /* what it is in its own checkpoint */
     if (tern_checkpoint_config(c, name))
-        return tern_checkpoint_weights(c, name);
+        return tern_pipeline_follow_file(p, component, tern_checkpoint_weights(c, name));
     tern_fail(p->ctx, TERN_E_NOT_FOUND, "%s has no component \"%s\"", tern_checkpoint_path(c), component);
     return NULL;
 }

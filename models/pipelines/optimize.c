@@ -29,7 +29,8 @@ struct choosing {
     struct tern_pipeline_params *pipeline;
     struct tern_txt2img_params *job;
     const struct tern_optimize_params *params;
-    size_t budget; /* 0: none */
+    size_t budget;  /* 0: none */
+    bool quantized; /* the model comes so: int8 is no choice */
 };
 
 static const char *name_of(const struct trial *t)
@@ -97,7 +98,8 @@ static int list_trials(const struct choosing *c, enum tern_goal goal, struct tri
         list[n++] = (struct trial){.dtype = TERN_F32};
     if (goal != TERN_GOAL_QUALITY || fast != TERN_F32)
         list[n++] = (struct trial){.dtype = fast};
-    list[n++] = (struct trial){.dtype = fast, .quantize = "*"};
+    if (!c->quantized)
+        list[n++] = (struct trial){.dtype = fast, .quantize = "*"};
     if (goal == TERN_GOAL_MEMORY && fast != TERN_F32)
         list[n++] = (struct trial){.dtype = TERN_F32};
     return n;
@@ -240,6 +242,15 @@ static enum tern_status try_all(const struct choosing *c, struct trial *list, in
     return TERN_OK;
 }
 
+/* Whether the files of the UNet say that it is quantised. */
+static enum tern_status find_quantized(struct choosing *c)
+{
+    struct tern_pipeline *p = c->params->keep_dtype ? NULL : open(c, c->pipeline);
+    c->quantized = p && p->quantize;
+    tern_pipeline_destroy(&p);
+    return tern_error_status(c->ctx);
+}
+
 struct tern_pipeline *tern_pipeline_optimize(struct tern_context *ctx, const char *model, struct tern_pipeline_params *pipeline,
                                              struct tern_txt2img_params *job, const struct tern_optimize_params *params)
 {
@@ -252,6 +263,8 @@ struct tern_pipeline *tern_pipeline_optimize(struct tern_context *ctx, const cha
     }
     struct choosing c = {ctx, model, pipeline, job, params, smaller(ctx->params.budget, pipeline->budget)};
     struct trial list[MOST_TRIALS];
+    if (find_quantized(&c))
+        return NULL;
     int n = list_trials(&c, params->goal, list), best = -1;
     set_cache(&c);
     if (try_all(&c, list, &n, &best))

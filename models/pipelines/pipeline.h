@@ -179,8 +179,11 @@ enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p);
 enum tern_dtype tern_pipeline_preview_dtype(const struct tern_pipeline *p);
 
 /* tern_pipeline_graph of what a stage wants. */
-/* tern_plan_params.quantize of a component's plans. */
-const char *tern_pipeline_layer_words(const struct tern_pipeline *p, const char *component);
+/* quantized.c: the words of a component whose weights' file says that it is quantised are the pipeline's from now on; others that it has
+ * already are an error, and so are words that do not fit the weights. Returns w, or NULL with it unreferenced; NULL is allowed. */
+struct tern_weights *tern_pipeline_follow_file(struct tern_pipeline *p, const char *component, struct tern_weights *w);
+/* Those of a recipe: of a UNet that comes quantised they must be the same. */
+enum tern_status tern_pipeline_follow_recipe(struct tern_pipeline *p, const char *words);
 struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const struct tern_stage *stage);
 
 /* SDXL: values of the pooled text. */

@@ -1,5 +1,6 @@
 /* The plans of a pipeline's components: made once for each size, bound to the weights that the component has now. */
 #include <string.h>
+#include <tern/quantize.h>
 
 #include "core/context.h"
 #include "graph/plan.h"

@@ -84,5 +84,3 @@ enum tern_status tern_recipe_check(const struct tern_recipe *r, struct tern_pipe
     tern_recipe_destroy(&own);
     return tern_error_status(p->ctx);
 }
-
-const char *tern_pipeline_int8_layers(const struct tern_pipeline *p) { return p->quantize; }

@@ -221,13 +221,16 @@ static int show_plan(struct tern_context *ctx, const struct settings *s, const s
 
 static int show(struct tern_context *ctx, const struct settings *s, const char *model, const char *component)
 {
-    const struct tern_pipeline_params load = {.dtype = run_dtype(&s->run, ctx), .recipe = s->run.recipe};
+    const bool unet = !strcmp(component, "unet"), text = !strncmp(component, "text_encoder", strlen("text_encoder"));
+    const struct tern_pipeline_params load = {.dtype = run_dtype(&s->run, ctx),
+                                              .quantize = unet ? run_quantize(&s->run) : NULL,
+                                              .text_encoder_quantize = text ? run_quantize(&s->run) : NULL,
+                                              .recipe = s->run.recipe};
     struct tern_pipeline *p = tern_pipeline_load(ctx, model, &load);
-    const bool follows = p && s->run.recipe && !strcmp(component, "unet"); /* names of other components are like some of its */
     struct tern_graph *g = p ? tern_pipeline_graph(p, component, &s->size) : NULL;
     struct shown shown = {.settings = s};
     struct tern_plan_params params = {.without = s->without,
-                                      .quantize = follows ? tern_pipeline_int8_layers(p) : run_quantize(&s->run),
+                                      .quantize = p && (unet || text) ? tern_pipeline_layer_words(p, component) : run_quantize(&s->run),
                                       .after = after_pass,
                                       .user = &shown};
     struct tern_plan *plan = g ? tern_plan_compile(g, &params) : NULL;

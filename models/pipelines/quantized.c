@@ -1,0 +1,80 @@
+/* Checkpoints that come quantised: their files say which layers are kept how, and jobs follow that. */
+#include <string.h>
+
+#include "graph/passes/passes.h"
+#include "graph/plan.h"
+#include "models/files/quantized.h"
+#include "models/pipelines/pipeline.h"
+
+/* Whose words hold for the component. */
+static char **words_of(struct tern_pipeline *p, const char *component)
+{
+    return strcmp(component, "unet") ? &p->text_encoder_quantize : &p->quantize;
+}
+
+static enum tern_status refuse(const struct tern_pipeline *p, const char *component, const char *file, const char *asked)
+{
+    return tern_fail(
+        p->ctx, TERN_E_INVALID,
+        "%s: %s comes quantised as \"%.80s\", and \"%.80s\" was asked for: expected no other words, no recipe and no dtype int8 "
+        "beside it; tern convert --dtype makes floats of it",
+        tern_checkpoint_path(tern_pipeline_holder(p, component)), component, file, asked);
+}
+
+enum tern_status tern_pipeline_follow_recipe(struct tern_pipeline *p, const char *words)
+{
+    if (p->quantize)
+        return strcmp(p->quantize, words) ? refuse(p, "unet", p->quantize, words) : TERN_OK;
+    p->quantize = tern_strdup(p->ctx, words);
+    return tern_error_status(p->ctx);
+}
+
+/* What a word says of a weight must be what is kept of it. */
+static enum tern_status check_weights(struct tern_context *ctx, const char *where, const struct tern_weights *w, const char *words)
+{
+    static const char *const kinds[TERN_LAYER_FORMATS] = {"floats", "w8a8", "w8", "w4"};
+    char text[TERN_PRINTABLE];
+    for (int64_t i = 0; i < w->count; i++) {
+        const char *name = w->entries[i].name;
+        const int bits = tern_quantized_bits(w->entries[i].tensor);
+        const enum tern_layer_format f = tern_quantize_format(words, name);
+        if (bits && (bits == 4 ? f != TERN_LAYER_W4 : f != TERN_LAYER_W8A8 && f != TERN_LAYER_W8))
+            return tern_fail(ctx, TERN_E_FORMAT, "%s: tensor \"%s\": the words of the file expect %s, found %d bits", where,
+                             tern_printable(name, strlen(name), text), kinds[f], bits);
+    }
+    return TERN_OK;
+}
+
+/* What is no weight, and goes by the name of an op or of how it is done. */
+static bool names_no_weight(const char *word) { return strchr(word, '*') || !strcmp(word, "sdpa") || !strcmp(word, "winograd"); }
+
+/* Other words are names of weights that are there. (Those of text encoders may be of the other one.) */
+static enum tern_status check_words(struct tern_context *ctx, const char *where, const struct tern_weights *w, const char *words)
+{
+    char name[TERN_QUANTIZE_NAME], text[TERN_PRINTABLE];
+    for (const char *at = words; tern_quantize_next_name(&at, name);)
+        if (*name && !names_no_weight(name) && !tern_weights_get(w, name))
+            return tern_fail(ctx, TERN_E_FORMAT,
+                             "%s: the words of the file name the layer \"%s\": expected a weight of the model, found none", where,
+                             tern_printable(name, strlen(name), text));
+    return TERN_OK;
+}
+
+struct tern_weights *tern_pipeline_follow_file(struct tern_pipeline *p, const char *component, struct tern_weights *w)
+{
+    const bool unet = !strcmp(component, "unet");
+    const char *words = unet || component[0] == 't' ? tern_weights_metadata(w, unet ? TERN_QUANTIZED_UNET : TERN_QUANTIZED_TEXT) : NULL;
+    if (!words || !tern_weights_metadata(w, TERN_QUANTIZED_KEY))
+        return w;
+    const char *where = tern_checkpoint_path(tern_pipeline_holder(p, component));
+    char **own = words_of(p, component);
+    if (check_weights(p->ctx, where, w, words) || (unet && check_words(p->ctx, where, w, words)))
+        tern_weights_unref(&w);
+    else if (*own && strcmp(*own, words) != 0)
+        refuse(p, component, words, *own);
+    else if (!*own)
+        *own = tern_strdup(p->ctx, words);
+    if (tern_failed(p->ctx))
+        tern_weights_unref(&w);
+    return w;
+}
