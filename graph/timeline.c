@@ -27,9 +27,10 @@ static const struct {
 
 static enum kind kind_of(enum tern_op op)
 {
-    if (op == TERN_OP_conv2d || op == TERN_OP_conv_transpose2d || op == TERN_OP_weight_only_conv2d)
+    if (op == TERN_OP_conv2d || op == TERN_OP_conv_transpose2d || op == TERN_OP_weight_only_conv2d || op == TERN_OP_quantized_conv2d)
         return CONV;
-    if (op == TERN_OP_linear || op == TERN_OP_linear_geglu || op == TERN_OP_matmul || tern_op_is_weight_only(op))
+    if (op == TERN_OP_linear || op == TERN_OP_linear_geglu || op == TERN_OP_matmul || tern_op_is_weight_only(op) ||
+        tern_op_is_quantized(op))
         return PRODUCT;
     if (op == TERN_OP_sdpa)
         return ATTENTION;

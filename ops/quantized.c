@@ -1,8 +1,11 @@
 /* Products of int8. Weights are of int8 with the scale of each output channel, or of a floating dtype, and count as
  * quantize(weight, quantize_scale(weight)). What comes in is quantised as it comes: q = round(x (127 / most)), where most is the largest
  * |x| of a row of a linear layer, or of a picture of a convolution. The sum of the products of int8 is exact; the result is sum x (most /
- * 127) x scale + bias. Scales are computed in f32. Where a value is no number, or infinite, nothing that it is part of is a number. */
+ * 127) x scale + bias. Scales are computed in f32. Where a value is no number, or infinite, nothing that it is part of is a number.
+ * quantized_conv2d with `winograd` allows a kernel to make int8 of Winograd's transforms of x and of the weight's bytes, tile by tile:
+ * other roundings of the same size. */
 #include <math.h>
+#include <stddef.h>
 #include <tern/ops.h>
 
 #include "core/tensor.h"
@@ -10,7 +13,8 @@
 #include "ops/reference.h"
 #include "ops/rules.h"
 
-_Static_assert(sizeof(struct tern_quantized_conv2d_attrs) == sizeof(struct tern_conv2d_attrs), "quantized_conv2d has conv2d's attributes");
+_Static_assert(offsetof(struct tern_quantized_conv2d_attrs, winograd) == sizeof(struct tern_conv2d_attrs),
+               "quantized_conv2d begins with conv2d's attributes");
 
 static enum tern_dtype_class weights_of(const struct tern_op_desc *d)
 {
@@ -39,6 +43,7 @@ enum tern_status tern_shape_quantized_linear_geglu(struct tern_context *ctx, str
 
 enum tern_status tern_shape_quantized_conv2d(struct tern_context *ctx, struct tern_op_desc *d)
 {
+    d->attrs.quantized_conv2d.winograd = d->attrs.quantized_conv2d.winograd != 0;
     return check_scale(ctx, d, tern_rule_conv2d(ctx, d, weights_of(d), 3));
 }
 

@@ -25,7 +25,8 @@ def build():
     # What came later, in the order of its coming: seeds and stored values count on from case to case, so that a case further up
     # would change all behind it.
     for part in (reductions.add_group_norm_halves, errors.add_group_norm_halves, gaps.add, products.add_linear_geglu, errors.add_linear_geglu,
-                 products.add_conv_halves, quantized.add, quantized.add_denormals, quantized.add_sdpa, weight_only.add):
+                 products.add_conv_halves, quantized.add, quantized.add_denormals, quantized.add_sdpa, weight_only.add,
+                 quantized.add_winograd):
         part(table)
     return table.files()
 

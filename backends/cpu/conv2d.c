@@ -28,7 +28,7 @@ static struct cpu_gemm conv_gemm(const struct tern_op_desc *d)
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    const struct cpu_weights kept = cpu_weights_of(d, cpu_level(ctx)->nr, 2);
+    const struct cpu_weights kept = cpu_weights_f32(ctx, d);
     struct cpu_gemm g = conv_gemm(d);
     g.kept = kept.bits ? &kept : NULL;
     return cpu_gemm_workspace(ctx, &g);
@@ -38,7 +38,7 @@ static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d
 {
     const int64_t *w = d->in[1].shape;
     if (cpu_weight_bits(d)) {
-        const struct cpu_weights kept = cpu_weights_of(d, cpu_level(ctx)->nr, 2);
+        const struct cpu_weights kept = cpu_weights_f32(ctx, d);
         return cpu_weights_size(&kept);
     }
     return cpu_packed_size(cpu_level(ctx), w[0], w[1] * w[2] * w[3], tern_dtype_size(d->in[1].dtype));
@@ -47,7 +47,7 @@ static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
     if (cpu_weight_bits(d)) {
-        const struct cpu_weights kept = cpu_weights_of(d, cpu_level(ctx)->nr, 2);
+        const struct cpu_weights kept = cpu_weights_f32(ctx, d);
         return cpu_weights_pack(ctx, &kept, &d->in[1], src, dst);
     }
     struct cpu_pack p = cpu_picture_weights(d);
@@ -58,7 +58,7 @@ static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
-    const struct cpu_weights kept = cpu_weights_of(d, cpu_level(a->ctx)->nr, 2);
+    const struct cpu_weights kept = cpu_weights_f32(a->ctx, d);
     struct cpu_gemm g = conv_gemm(d);
     g.kept = kept.bits ? &kept : NULL;
     struct cpu_picture s = cpu_picture_make(d, tern_arg_host(&a->in[0]));

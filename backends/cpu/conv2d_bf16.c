@@ -135,15 +135,10 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
     return g;
 }
 
-static struct cpu_weights kept(struct tern_context *ctx, const struct tern_op_desc *d)
-{
-    return cpu_weights_of(d, TERN_DOT_NR, cpu_level(ctx)->bf16.dot.step);
-}
-
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct cpu_picture s = cpu_picture_make(d, NULL);
-    const struct cpu_weights w = kept(ctx, d);
+    const struct cpu_weights w = cpu_weights_bf16(ctx, d);
     struct cpu_dot_gemm g = conv_gemm(ctx, d, &s);
     g.kept = w.bits ? &w : NULL;
     return cpu_dot_workspace(ctx, &g);
@@ -153,7 +148,7 @@ static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d
 {
     const int64_t *shape = d->in[1].shape;
     if (cpu_weight_bits(d)) {
-        const struct cpu_weights w = kept(ctx, d);
+        const struct cpu_weights w = cpu_weights_bf16(ctx, d);
         return cpu_weights_size(&w);
     }
     return cpu_bf16_packed_size(cpu_level(ctx), shape[0], shape[1] * shape[2] * shape[3]);
@@ -162,7 +157,7 @@ static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
     if (cpu_weight_bits(d)) {
-        const struct cpu_weights w = kept(ctx, d);
+        const struct cpu_weights w = cpu_weights_bf16(ctx, d);
         return cpu_weights_pack(ctx, &w, &d->in[1], src, dst);
     }
     cpu_bf16_pack(ctx, &d->in[1], false, src, dst);
@@ -173,7 +168,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
     struct cpu_picture s = cpu_picture_make(d, tern_arg_host(&a->in[0]));
-    const struct cpu_weights w = kept(a->ctx, d);
+    const struct cpu_weights w = cpu_weights_bf16(a->ctx, d);
     struct cpu_dot_gemm g = conv_gemm(a->ctx, d, &s);
     g.kept = w.bits ? &w : NULL;
     struct cpu_rows rows = cpu_rows_channels_last();

@@ -23,13 +23,6 @@ bool cpu_i8_fits(const struct tern_op_desc *d, bool result)
 
 /* ---- weights */
 
-/* The parts of a packed weight, behind each other: panels, offsets, scales (of weights that were floats). */
-struct packed {
-    int8_t *panels;
-    int32_t *offset;
-    float *scale;
-};
-
 /* `rows` of the weight, in panels; gated: twice as many as there are values. */
 static size_t panels_size(int64_t rows, int64_t k, bool gated)
 {
@@ -37,9 +30,9 @@ static size_t panels_size(int64_t rows, int64_t k, bool gated)
     return (size_t)((n - rest + (rest == 0 ? 0 : rest <= NR / 2 ? NR / 2 : NR)) * k);
 }
 
-static struct packed parts_of(const struct tern_meta *weight, int64_t k, bool gated, void *at)
+struct cpu_i8_packed cpu_i8_parts(const struct tern_meta *weight, int64_t k, bool gated, void *at)
 {
-    struct packed p = {at, NULL, NULL};
+    struct cpu_i8_packed p = {at, NULL, NULL};
     p.offset = (int32_t *)(void *)((char *)at + panels_size(weight->shape[0], k, gated));
     p.scale = (float *)(void *)(p.offset + weight->shape[0]);
     return p;
@@ -60,7 +53,7 @@ struct pack_run {
     bool gated;
     enum tern_dtype dtype;
     const char *src;
-    struct packed to;
+    struct cpu_i8_packed to;
 };
 
 /* round(x / scale); zeros where the scale is none. */
@@ -157,7 +150,7 @@ void cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool 
                          .src = src};
     for (int i = 2; i < weight->ndim; i++)
         r.taps *= weight->shape[i];
-    r.to = parts_of(weight, r.depth * r.taps, gated, dst);
+    r.to = cpu_i8_parts(weight, r.depth * r.taps, gated, dst);
     const int64_t panels = ceil_div(r.n, NR) * turns;
     tern_parallel(ctx, panels, cpu_pack_tile(ctx, panels), pack_task, &r);
 }
@@ -167,7 +160,7 @@ void cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool 
 enum tern_status cpu_i8_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *g, const struct cpu_rows *rows,
                                const float *row, int64_t rows_each, void *workspace)
 {
-    const struct packed b = parts_of(&a->desc->in[1], 2 * g->k, g->gated, tern_arg_host(&a->packed));
+    const struct cpu_i8_packed b = cpu_i8_parts(&a->desc->in[1], 2 * g->k, g->gated, tern_arg_host(&a->packed));
     const struct cpu_dot_scales scales = {b.offset, a->desc->present[2] ? tern_arg_host(&a->in[2]) : b.scale, row, rows_each};
     struct cpu_dot_gemm with = *g;
     with.bias_input = 3;

@@ -9,6 +9,14 @@
 #define CPU_I8_LINE 64
 #define CPU_I8_MOST_DEPTH 65536 /* products of a sum */
 
+/* The parts of a packed weight, behind each other: panels, offsets, scales (of weights that were floats). */
+struct cpu_i8_packed {
+    int8_t *panels;
+    int32_t *offset;
+    float *scale;
+};
+struct cpu_i8_packed cpu_i8_parts(const struct tern_meta *weight, int64_t k, bool gated, void *at);
+
 /* B: panels, and behind them what the sums are too large by where bytes are unsigned, and the scales of a weight that is of floats. k: its
  * depth. gated as in cpu_bf16_pack. */
 size_t cpu_i8_packed_size(const struct tern_meta *weight, int64_t k, bool gated);

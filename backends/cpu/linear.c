@@ -49,7 +49,7 @@ static struct cpu_gemm linear_gemm(const struct tern_op_desc *d)
 
 static size_t linear_workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    const struct cpu_weights w = cpu_weights_of(d, cpu_level(ctx)->nr, 2);
+    const struct cpu_weights w = cpu_weights_f32(ctx, d);
     struct cpu_gemm g = linear_gemm(d);
     g.kept = w.bits ? &w : NULL;
     return cpu_gemm_workspace(ctx, &g);
@@ -59,7 +59,7 @@ static size_t linear_packed_size(struct tern_context *ctx, const struct tern_op_
 {
     const struct tern_cpu_level *l = cpu_level(ctx);
     if (cpu_weight_bits(d)) {
-        const struct cpu_weights w = cpu_weights_of(d, l->nr, 2);
+        const struct cpu_weights w = cpu_weights_f32(ctx, d);
         return cpu_weights_size(&w);
     }
     int64_t n = d->in[1].shape[0], columns = d->op == TERN_OP_linear_geglu ? 2 * round_up(n / 2, l->nr) : n;
@@ -81,7 +81,7 @@ static struct cpu_pack linear_weights(const struct tern_op_desc *d)
 static enum tern_status linear_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
     if (cpu_weight_bits(d)) {
-        const struct cpu_weights w = cpu_weights_of(d, cpu_level(ctx)->nr, 2);
+        const struct cpu_weights w = cpu_weights_f32(ctx, d);
         return cpu_weights_pack(ctx, &w, &d->in[1], src, dst);
     }
     struct cpu_pack p = linear_weights(d);
@@ -92,7 +92,7 @@ static enum tern_status linear_pack(struct tern_context *ctx, const struct tern_
 static enum tern_status linear_run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
-    const struct cpu_weights w = cpu_weights_of(d, cpu_level(a->ctx)->nr, 2);
+    const struct cpu_weights w = cpu_weights_f32(a->ctx, d);
     struct cpu_gemm g = linear_gemm(d);
     g.kept = w.bits ? &w : NULL;
     struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);

@@ -58,14 +58,9 @@ static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct te
     return g;
 }
 
-static struct cpu_weights kept(struct tern_context *ctx, const struct tern_op_desc *d)
-{
-    return cpu_weights_of(d, TERN_DOT_NR, cpu_level(ctx)->bf16.dot.step);
-}
-
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    const struct cpu_weights w = kept(ctx, d);
+    const struct cpu_weights w = cpu_weights_bf16(ctx, d);
     struct cpu_dot_gemm g = linear_gemm(ctx, d);
     g.kept = w.bits ? &w : NULL;
     return cpu_dot_workspace(ctx, &g);
@@ -74,7 +69,7 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     if (cpu_weight_bits(d)) {
-        const struct cpu_weights w = kept(ctx, d);
+        const struct cpu_weights w = cpu_weights_bf16(ctx, d);
         return cpu_weights_size(&w);
     }
     int64_t n = d->in[1].shape[0], columns = d->op == TERN_OP_linear_geglu ? 2 * round_up(n / 2, TERN_DOT_NR) : n;
@@ -84,7 +79,7 @@ static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
     if (cpu_weight_bits(d)) {
-        const struct cpu_weights w = kept(ctx, d);
+        const struct cpu_weights w = cpu_weights_bf16(ctx, d);
         return cpu_weights_pack(ctx, &w, &d->in[1], src, dst);
     }
     cpu_bf16_pack(ctx, &d->in[1], d->op == TERN_OP_linear_geglu, src, dst);
@@ -94,7 +89,7 @@ static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
-    const struct cpu_weights w = kept(a->ctx, d);
+    const struct cpu_weights w = cpu_weights_bf16(a->ctx, d);
     struct cpu_dot_gemm g = linear_gemm(a->ctx, d);
     g.kept = w.bits ? &w : NULL;
     struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);

@@ -19,7 +19,7 @@ int cpu_weight_bits(const struct tern_op_desc *d)
 
 uint64_t cpu_weight_key(const struct tern_op_desc *d) { return (uint64_t)cpu_weight_bits(d); }
 
-struct cpu_weights cpu_weights_of(const struct tern_op_desc *d, int64_t width, int64_t step)
+static struct cpu_weights weights_of(const struct tern_op_desc *d, int64_t width, int64_t step)
 {
     const struct tern_meta *m = &d->in[1];
     const bool gated = d->op == TERN_OP_weight_only_linear_geglu;
@@ -28,6 +28,13 @@ struct cpu_weights cpu_weights_of(const struct tern_op_desc *d, int64_t width, i
         w.k *= m->shape[i];
     w.depth = round_up(w.k, step);
     return w;
+}
+
+struct cpu_weights cpu_weights_f32(struct tern_context *ctx, const struct tern_op_desc *d) { return weights_of(d, cpu_level(ctx)->nr, 2); }
+
+struct cpu_weights cpu_weights_bf16(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    return weights_of(d, TERN_DOT_NR, cpu_level(ctx)->bf16.dot.step);
 }
 
 static size_t values_size(const struct cpu_weights *w, int64_t width) { return (size_t)(width * w->depth * w->bits / 8); }

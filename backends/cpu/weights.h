@@ -15,7 +15,9 @@ struct cpu_weights {
     int64_t n, k, width, depth;
     bool gated; /* 2 n columns, a panel of the first n and one of the others by turns, each as wide as a whole one */
 };
-struct cpu_weights cpu_weights_of(const struct tern_op_desc *d, int64_t width, int64_t step);
+/* As the loops of f32 want them, and those of bf16. */
+struct cpu_weights cpu_weights_f32(struct tern_context *ctx, const struct tern_op_desc *d);
+struct cpu_weights cpu_weights_bf16(struct tern_context *ctx, const struct tern_op_desc *d);
 size_t cpu_weights_size(const struct cpu_weights *w);
 /* weight: contiguous, any floating dtype; no copy of it in f32 is made but of a row for each thread. */
 enum tern_status cpu_weights_pack(struct tern_context *ctx, const struct cpu_weights *w, const struct tern_meta *weight, const void *src,

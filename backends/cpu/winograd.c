@@ -68,7 +68,7 @@ static int64_t zeros(const struct blocking *k) { return k->parts * k->kc; }
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct cpu_winograd w = cpu_winograd_sizes(d);
+    struct cpu_winograd w = cpu_winograd_sizes(d, 4);
     struct blocking k = plan(ctx, &w);
     return (size_t)(zeros(&k) + k.blocks * k.block) * sizeof(float) + k.slot * (size_t)tern_thread_count(ctx);
 }

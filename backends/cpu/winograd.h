@@ -4,13 +4,14 @@
 
 #include "backends/cpu/gemm.h"
 
-#define TERN_WINOGRAD_POINTS 36
+#define TERN_WINOGRAD_POINTS 36 /* of the largest tile */
 
 struct cpu_winograd {
+    int edge;                      /* of a tile of outputs, 4 or 2 pixels; that of the input is 2 more */
     int64_t n, c, h, w, o, oh, ow; /* (N, C, H, W) to (N, O, OH, OW) */
     int64_t pad_h, pad_w;
     int64_t across, down, tiles; /* of a picture, of a picture, of all pictures */
-    enum tern_dtype dtype;       /* of x: f32 or bf16; all that follows is f32 */
+    enum tern_dtype dtype;       /* of x */
     enum tern_dtype y_dtype;     /* that of x, or f32 */
     const char *x;
     const float *bias; /* or NULL */
@@ -20,18 +21,22 @@ struct cpu_winograd {
     const struct cpu_post *post; /* or NULL */
 };
 
+/* A filter of 3 x 3 and pictures that this is for, whatever their dtypes. */
+bool cpu_winograd_fits(const struct tern_op_desc *d);
 bool cpu_winograd_supports(struct tern_device *device, const struct tern_op_desc *d);
 bool cpu_winograd_supports_bf16(struct tern_device *device, const struct tern_op_desc *d);
 bool cpu_winograd_post(const struct tern_op_desc *d);
 /* Where the implicit gemm of x's dtype costs 1, what one in f32 does. */
 double cpu_winograd_unit(const struct tern_device *device, const struct tern_op_desc *d);
 /* Sizes alone, without data. */
-struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d);
-/* Tiles that the choice of a kernel goes by, those of two pictures. How many there are has no say in it: picture i of a batch has the bits
- * of a run alone. 0: no pictures, or weights that are no constants, which would be packed anew at every run. */
+struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int edge);
+/* Tiles of 4 x 4 that the choice of a kernel goes by, those of two pictures. How many there are has no say in it: picture i of a batch has
+ * the bits of a run alone. 0: no pictures, or weights that are no constants, which would be packed anew at every run. */
 double cpu_winograd_pair(const struct tern_op_desc *d);
-/* And what a call brings. */
+/* And what a call of conv2d brings. */
 struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const void *zero, const struct cpu_post *post);
+/* The rows of the output pixels of tile t among those of all pictures; -1: beyond the edge. */
+void cpu_winograd_rows(const struct cpu_winograd *w, int64_t t, int64_t *row);
 /* The input pixels of tile t, each of c channels. */
 void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const void *pixel[TERN_WINOGRAD_POINTS]);
 /* Output channels col..col+n of tile t from its products, `step` values apart; bias and posts, too. */

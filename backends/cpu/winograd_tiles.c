@@ -1,16 +1,21 @@
-/* The tiles of Winograd's convolution: 6 x 6 pixels in, 4 x 4 pixels out, at the edges of pictures fewer. */
+/* The tiles of Winograd's convolution: 6 x 6 pixels in, 4 x 4 pixels out, or 4 x 4 and 2 x 2; at the edges of pictures fewer. */
 #include "backends/cpu/integers.h"
 #include "backends/cpu/winograd.h"
 
 #define FINISH 128 /* channels of 16 pixels: 8 KiB */
 
-static bool supports(enum tern_dtype dtype, const struct tern_op_desc *d)
+bool cpu_winograd_fits(const struct tern_op_desc *d)
 {
     const struct tern_conv2d_attrs *p = &d->attrs.conv2d;
     const struct tern_meta *w = &d->in[1];
     return p->groups == 1 && p->stride[0] == 1 && p->stride[1] == 1 && p->dilation[0] == 1 && p->dilation[1] == 1 && w->shape[2] == 3 &&
-           w->shape[3] == 3 && w->shape[1] > 0 && tern_dtype_is_float(w->dtype) && tern_meta_is_contiguous(w) && d->in[0].dtype == dtype &&
-           tern_meta_is_channels_last(&d->in[0]) && tern_meta_is_channels_last(&d->out) &&
+           w->shape[3] == 3 && w->shape[1] > 0 && tern_meta_is_contiguous(w) && tern_meta_is_channels_last(&d->in[0]) &&
+           tern_meta_is_channels_last(&d->out);
+}
+
+static bool supports(enum tern_dtype dtype, const struct tern_op_desc *d)
+{
+    return cpu_winograd_fits(d) && tern_dtype_is_float(d->in[1].dtype) && d->in[0].dtype == dtype &&
            (!d->present[2] || (d->in[2].dtype == TERN_F32 && tern_meta_is_contiguous(&d->in[2])));
 }
 
@@ -31,15 +36,16 @@ double cpu_winograd_unit(const struct tern_device *device, const struct tern_op_
     return d->in[0].dtype == TERN_BF16 ? 1.1 * gain * tiles / (tiles + 4) : 1;
 }
 
-struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d)
+struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int edge)
 {
     const int64_t *x = d->in[0].shape, *y = d->out.shape;
-    struct cpu_winograd w = {
-        .n = y[0], .c = x[1], .h = x[2], .w = x[3], .o = y[1], .oh = y[2], .ow = y[3], .dtype = d->in[0].dtype, .y_dtype = d->out.dtype};
+    struct cpu_winograd w = {.edge = edge, .n = y[0], .c = x[1], .h = x[2], .w = x[3], .o = y[1], .oh = y[2], .ow = y[3]};
+    w.dtype = d->in[0].dtype;
+    w.y_dtype = d->out.dtype;
     w.pad_h = d->attrs.conv2d.padding[0];
     w.pad_w = d->attrs.conv2d.padding[1];
-    w.across = ceil_div(w.ow, 4);
-    w.down = ceil_div(w.oh, 4);
+    w.across = ceil_div(w.ow, edge);
+    w.down = ceil_div(w.oh, edge);
     w.tiles = w.n * w.down * w.across;
     return w;
 }
@@ -48,13 +54,13 @@ double cpu_winograd_pair(const struct tern_op_desc *d)
 {
     if (d->in[1].ndim != 4 || d->out.ndim != 4 || !d->constant[1])
         return 0;
-    const struct cpu_winograd w = cpu_winograd_sizes(d);
+    const struct cpu_winograd w = cpu_winograd_sizes(d, 4);
     return 2.0 * (double)(w.down * w.across);
 }
 
 struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const void *zero, const struct cpu_post *post)
 {
-    struct cpu_winograd w = cpu_winograd_sizes(a->desc);
+    struct cpu_winograd w = cpu_winograd_sizes(a->desc, 4);
     w.x = tern_arg_host(&a->in[0]);
     w.bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
     w.zero = zero;
@@ -68,63 +74,59 @@ static int64_t pixel_bytes(const struct cpu_winograd *w) { return (int64_t)tern_
 
 void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const void *pixel[TERN_WINOGRAD_POINTS])
 {
-    const int64_t x0 = t % w->across * 4 - w->pad_w, y0 = t / w->across % w->down * 4 - w->pad_h, bytes = w->c * pixel_bytes(w);
+    const int64_t x0 = t % w->across * w->edge - w->pad_w, y0 = t / w->across % w->down * w->edge - w->pad_h, bytes = w->c * pixel_bytes(w);
     const char *picture = w->x + t / w->across / w->down * w->h * w->w * bytes;
-    for (int p = 0; p < TERN_WINOGRAD_POINTS; p++) {
-        int64_t y = y0 + p / 6, x = x0 + p % 6;
+    const int edge = w->edge + 2;
+    for (int p = 0; p < edge * edge; p++) {
+        int64_t y = y0 + p / edge, x = x0 + p % edge;
         pixel[p] = y >= 0 && y < w->h && x >= 0 && x < w->w ? picture + (y * w->w + x) * bytes : w->zero;
     }
 }
 
-/* Of a tile: its first output pixel, and the first row of its picture among those of all. */
-struct corner {
-    int64_t x, y, row;
-};
-
-/* The row of output pixel p; -1: beyond the edge. */
-static int64_t row_of(const struct cpu_winograd *w, const struct corner *k, int p)
+void cpu_winograd_rows(const struct cpu_winograd *w, int64_t t, int64_t *row)
 {
-    int64_t y = k->y + p / 4, x = k->x + p % 4;
-    return y < w->oh && x < w->ow ? k->row + y * w->ow + x : -1;
+    const int64_t x0 = t % w->across * w->edge, y0 = t / w->across % w->down * w->edge, picture = t / w->across / w->down * w->oh;
+    for (int p = 0; p < w->edge * w->edge; p++) {
+        int64_t y = y0 + p / w->edge, x = x0 + p % w->edge;
+        row[p] = y < w->oh && x < w->ow ? (picture + y) * w->ow + x : -1;
+    }
 }
 
-static void finish_f32(const struct cpu_winograd *w, const struct corner *k, int64_t col, int64_t n, const float *m, int64_t step)
+static void finish_f32(const struct cpu_winograd *w, const int64_t *row, int64_t col, int64_t n, const float *m, int64_t step)
 {
     float *pixel[16];
-    for (int p = 0; p < 16; p++) {
-        int64_t row = row_of(w, k, p);
-        pixel[p] = row < 0 ? NULL : (float *)(void *)w->y + row * w->o + col;
-    }
+    for (int p = 0; p < 16; p++)
+        pixel[p] = row[p] < 0 ? NULL : (float *)(void *)w->y + row[p] * w->o + col;
     w->level->winograd_output(n, m, step, w->bias ? w->bias + col : NULL, pixel);
     for (int p = 0; w->post && p < 16; p++)
         if (pixel[p])
-            cpu_post_apply(w->post, pixel[p], row_of(w, k, p), col, n);
+            cpu_post_apply(w->post, pixel[p], row[p], col, n);
 }
 
 /* Channels, some at a time, in f32 in L1, then posts and one rounding. */
-static void finish_bf16(const struct cpu_winograd *w, const struct corner *k, int64_t col, int64_t n, const float *m, int64_t step)
+static void finish_bf16(const struct cpu_winograd *w, const int64_t *row, int64_t col, int64_t n, const float *m, int64_t step)
 {
     float out[16][FINISH + 16], *pixel[16];
     for (int p = 0; p < 16; p++)
-        pixel[p] = row_of(w, k, p) < 0 ? NULL : out[p];
+        pixel[p] = row[p] < 0 ? NULL : out[p];
     for (int64_t c = 0, part; c < n; c += part) {
         part = min64(n - c, FINISH);
         w->level->winograd_output(part, m + c, step, w->bias ? w->bias + col + c : NULL, pixel);
         for (int p = 0; p < 16; p++) {
-            int64_t row = row_of(w, k, p);
-            if (row < 0)
+            if (row[p] < 0)
                 continue;
             if (w->post)
-                cpu_post_apply(w->post, out[p], row, col + c, part);
-            w->level->from_f32(w->y_dtype, part, out[p], w->y + (row * w->o + col + c) * (int64_t)tern_dtype_size(w->y_dtype));
+                cpu_post_apply(w->post, out[p], row[p], col + c, part);
+            w->level->from_f32(w->y_dtype, part, out[p], w->y + (row[p] * w->o + col + c) * (int64_t)tern_dtype_size(w->y_dtype));
         }
     }
 }
 
 void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n, const float *m, int64_t step)
 {
-    const struct corner k = {t % w->across * 4, t / w->across % w->down * 4, t / w->across / w->down * w->oh * w->ow};
-    (w->y_dtype == TERN_F32 ? finish_f32 : finish_bf16)(w, &k, col, n, m, step);
+    int64_t row[16];
+    cpu_winograd_rows(w, t, row);
+    (w->y_dtype == TERN_F32 ? finish_f32 : finish_bf16)(w, row, col, n, m, step);
 }
 
 struct cpu_pack cpu_winograd_weights(const struct tern_op_desc *d, int64_t n)

@@ -150,13 +150,20 @@ static enum tern_status prepare_weights(struct tern_graph *g, const char *words)
     return tern_error_status(g->ctx);
 }
 
-/* Attention has no weight and goes by the name of its op. It does not count as left: a kernel of floats serves it as well. */
-static void allow_attention(struct tern_graph *g, const char *words)
+/* Attention has no weight and goes by the name of its op. It does not count as left: a kernel of floats serves it as well. Winograd's
+ * transforms of int8 likewise go by their name, for all convolutions that are int8. */
+static void allow(struct tern_graph *g, const char *words)
 {
+    const bool attention = tern_quantize_format(words, "sdpa") == TERN_LAYER_W8A8;
+    const bool winograd = tern_quantize_format(words, "winograd") == TERN_LAYER_W8A8;
     for (int i = 0; i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
-        if (!n->dead && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_sdpa && tern_quantize_format(words, "sdpa") == TERN_LAYER_W8A8)
+        if (n->dead || n->kind != TERN_CALL_LAUNCH)
+            continue;
+        if (n->desc.op == TERN_OP_sdpa && attention)
             n->desc.attrs.sdpa.int8 = 1;
+        if (n->desc.op == TERN_OP_quantized_conv2d && winograd)
+            n->desc.attrs.quantized_conv2d.winograd = 1;
     }
 }
 
@@ -178,8 +185,6 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     static const char *const kinds[TERN_LAYER_FORMATS] = {"", "int8", "w8", "w4"};
     int left[TERN_LAYER_FORMATS] = {0};
     bool prepares = false;
-    if (params->quantize)
-        allow_attention(g, params->quantize);
     for (int i = 0; params->quantize && i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
         const enum tern_layer_format f = chosen(g, n, params->quantize);
@@ -192,7 +197,10 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
         if (left[f])
             tern_message(g->ctx, TERN_LOG_WARN, "quantize: device %s has no %s kernel for %d of the layers; they stay as they are",
                          g->ctx->device->name, kinds[f], left[f]);
-    return prepares ? prepare_weights(g, params->quantize) : TERN_OK;
+    const enum tern_status st = prepares ? prepare_weights(g, params->quantize) : TERN_OK;
+    if (params->quantize && !st)
+        allow(g, params->quantize);
+    return st;
 }
 
 const struct tern_pass tern_pass_quantize = {"quantize", run};

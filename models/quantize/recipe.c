@@ -80,21 +80,28 @@ int tern_recipe_count(const struct tern_recipe *r) { return r->count; }
 const struct tern_recipe_layer *tern_recipe_at(const struct tern_recipe *r, int i) { return i >= 0 && i < r->count ? &r->layer[i] : NULL; }
 struct tern_recipe_facts tern_recipe_facts(const struct tern_recipe *r) { return r->facts; }
 
+#define ALLOWED "winograd" /* to convolutions that are int8 */
+
+static char *put_word(char *to, const char *word)
+{
+    const size_t n = strlen(word);
+    memcpy(to, word, n);
+    to[n] = ' ';
+    return to + n + 1;
+}
+
 char *tern_recipe_words(const struct tern_recipe *r)
 {
-    size_t size = 1;
+    size_t size = 0;
     for (int i = 0; i < r->count; i++)
         size += r->layer[i].int8 ? strlen(r->layer[i].name) + 1 : 0;
-    char *words = tern_alloc(r->ctx, size), *to = words;
+    char *words = tern_alloc(r->ctx, size + sizeof(ALLOWED)), *to = words;
+    if (words && size)
+        to = put_word(to, ALLOWED);
     for (int i = 0; words && i < r->count; i++)
-        if (r->layer[i].int8) {
-            const size_t n = strlen(r->layer[i].name);
-            if (to > words)
-                *to++ = ' ';
-            memcpy(to, r->layer[i].name, n);
-            to += n;
-        }
+        if (r->layer[i].int8)
+            to = put_word(to, r->layer[i].name);
     if (words)
-        *to = 0;
+        to[to > words ? -1 : 0] = 0; /* in place of the last space */
     return words;
 }

@@ -190,6 +190,24 @@ def add_denormals(t):
     t.case("float_denormal.f32", "quantized_linear", [x, w, None, None], by_rows, "round")
 
 
+def add_winograd(t):
+    """Convolutions that may make int8 of Winograd's transforms, against exact ones of the int8 weights: odd sizes, edges, many channels, many tiles."""
+    def conv(name, x, w, s, b, padding=1):
+        def exact(x, w, s, b):
+            w, s = weight_of(w, s)
+            return F.conv2d(x.float().double(), w * s.reshape(-1, 1, 1, 1).double(), None if b is None else b.double(), 1, padding)
+        t.case(name, "quantized_conv2d", [x, w, s, b], exact, "int8", {**conv_attrs(1, padding, 1, 1), "winograd": 1})
+
+    for dtype in FLOATS:
+        conv(f"winograd.{dtype}", t.gen(dtype, 2, 5, 7, 6).channels_last(), weights(t, 4, 5, 3, 3), scales(t, 4), t.gen(dtype, 4))
+    conv("winograd_floats.bf16", t.gen("bf16", 1, 70, 5, 3).channels_last(), t.gen("f16", 18, 70, 3, 3), None, t.gen("f32", 18))
+    conv("winograd_deep.bf16", t.gen("bf16", 1, 1290, 2, 3).channels_last(), weights(t, 5, 1290, 3, 3), scales(t, 5), None)
+    conv("winograd_tiles.f32", t.gen("f32", 1, 9, 14, 15).channels_last(), weights(t, 2, 9, 3, 3), scales(t, 2), None)
+    conv("winograd_panels.bf16", t.gen("bf16", 1, 16, 2, 2).channels_last(), weights(t, 81, 16, 3, 3), scales(t, 81), t.gen("bf16", 81))
+    conv("winograd_bare.f32", t.gen("f32", 2, 8, 3, 5).channels_last(), weights(t, 3, 8, 3, 3), scales(t, 3), None, 0)
+    conv("winograd_padded.f32", t.gen("f32", 1, 8, 2, 1).channels_last(), weights(t, 3, 8, 3, 3), scales(t, 3), None, 3)
+
+
 def add_sdpa(t):
     """Attention that may compute in int8: many keys, few, sizes that fill nothing up, keys far from zero."""
     def sdpa(name, q, k, v):

@@ -44,6 +44,17 @@ INLINE vi i8_larger(vi most, vf x)
     return (vi)v_select(v > most, (vf)v, (vf)most);
 }
 
+INLINE float i8_most_lane(vi most)
+{
+    int32_t bits = 0, lanes[VW];
+    memcpy(lanes, &most, sizeof(lanes));
+    for (int k = 0; k < VW; k++)
+        bits = lanes[k] > bits ? lanes[k] : bits;
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
 INLINE float i8_most_of(const enum tern_dtype dtype, int64_t n, const void *x)
 {
     vi most[I8_SUMS] = {{0}};
@@ -55,13 +66,7 @@ INLINE float i8_most_of(const enum tern_dtype dtype, int64_t n, const void *x)
         most[0] = i8_larger(most[0], n - i < VW ? v_load_as_n(dtype, x, i, n - i) : v_load_as(dtype, x, i));
     for (int j = 1; j < I8_SUMS; j++)
         most[0] = i8_larger(most[0], (vf)most[j]);
-    int32_t bits = 0, lanes[VW];
-    memcpy(lanes, most, sizeof(lanes));
-    for (int k = 0; k < VW; k++)
-        bits = lanes[k] > bits ? lanes[k] : bits;
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
+    return i8_most_lane(most[0]);
 }
 
 static float i8_most(enum tern_dtype dtype, int64_t n, const void *x)
@@ -98,6 +103,20 @@ INLINE void i8_store(const enum tern_dtype dtype, void *y, int64_t i, vf v)
     v_store_as(dtype, y, i, v);
 }
 
+/* The first n of them. */
+INLINE void i8_store_n(const enum tern_dtype dtype, void *y, int64_t i, int64_t n, vf v)
+{
+    if (n >= VW)
+        i8_store(dtype, y, i, v);
+    else if (dtype == TERN_F32)
+        v_store_n((float *)y + i, v, n);
+    else {
+        uint16_t whole[VW];
+        i8_store(dtype, whole, 0, v);
+        memcpy((uint16_t *)y + i, whole, (size_t)n * sizeof(*whole));
+    }
+}
+
 INLINE void i8_scale_of(const enum tern_dtype dtype, int64_t n, const int32_t *x, const int32_t *offset, const float *scale, float factor,
                         const float *bias, void *y)
 {
@@ -109,14 +128,7 @@ INLINE void i8_scale_of(const enum tern_dtype dtype, int64_t n, const int32_t *x
     if (i < n) {
         const int64_t left = n - i;
         vf v = __builtin_convertvector((vi)v_load_n((const float *)x + i, left) - (vi)v_load_n((const float *)offset + i, left), vf);
-        v = v_fma(v, v_load_n(scale + i, left) * factor, bias ? v_load_n(bias + i, left) : v_set(0));
-        if (dtype == TERN_F32)
-            v_store_n((float *)y + i, v, left);
-        else {
-            uint16_t whole[VW];
-            i8_store(dtype, whole, 0, v);
-            memcpy((uint16_t *)y + i, whole, (size_t)left * sizeof(*whole));
-        }
+        i8_store_n(dtype, y, i, left, v_fma(v, v_load_n(scale + i, left) * factor, bias ? v_load_n(bias + i, left) : v_set(0)));
     }
 }
 

@@ -22,6 +22,7 @@
 #include "backends/cpu/level/rows.h"
 #include "backends/cpu/level/weights.h"
 #include "backends/cpu/level/winograd.h"
+#include "backends/cpu/level/winograd_i8.h"
 
 #ifdef TERN_LEVEL_avx2
 /* clang 14's __builtin_cpu_supports has no name for it. */
@@ -126,6 +127,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .bf16 = {{BF16_STEP, bf16_begin, bf16_end, bf16_block}, BF16_GAIN, bf16_round, multiply_add_bf16},
 #endif
     .i8 = {{I8_STEP, i8_begin, i8_end, i8_block}, I8_ZERO, i8_most, i8_quantize, i8_scale, I8_PEAK},
+    .winograd_i8 = {winograd_i8_input, winograd_i8_most, winograd_i8_filter, winograd_i8_output},
 #if defined(LEVEL_ATTENTION)
     .attention = {sizeof(struct attention_scratch), TASK_ROWS, SUMS == 0, attend, pack_keys, pack_values, attention_power},
 #endif

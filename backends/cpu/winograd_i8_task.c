@@ -1,0 +1,122 @@
+/* A task of Winograd's convolution in int8: the sums of taps of some panels, products with some groups of tiles, and their outputs. */
+#include <string.h>
+
+#include "backends/cpu/integers.h"
+#include "backends/cpu/winograd_i8.h"
+
+#define POINTS CPU_WINOGRAD_I8_POINTS
+#define SUMS CPU_WINOGRAD_I8_SUMS
+#define GROUP CPU_WINOGRAD_I8_GROUP
+#define LINE CPU_I8_LINE
+#define NR TERN_DOT_NR
+
+struct task {
+    int64_t row0, rows, p0, p1; /* tiles of the chunk; panels */
+    int8_t *u;
+    int32_t *m, *offset;
+    float *bias, *scale;
+    int16_t *factor;
+};
+
+static struct task task_of(const struct cpu_winograd_i8_run *r, int slot, int64_t task)
+{
+    const struct cpu_winograd_i8_plan *k = &r->k;
+    const int64_t panels = ceil_div(r->w.o, NR), part = task % k->splits;
+    char *scratch = r->scratch + (size_t)slot * k->slot;
+    struct task t = {.row0 = task / k->splits * k->rows, .p0 = panels * part / k->splits, .p1 = panels * (part + 1) / k->splits};
+    t.rows = min64(k->rows, r->tiles - t.row0);
+    t.u = (int8_t *)scratch;
+    t.m = (int32_t *)(void *)(scratch + k->u);
+    t.bias = (float *)(void *)(scratch + k->u + k->m);
+    t.scale = t.bias + k->ldm;
+    t.offset = (int32_t *)(void *)(t.scale + POINTS * k->ldm);
+    t.factor = (int16_t *)(void *)(t.offset + POINTS * k->ldm);
+    return t;
+}
+
+/* Bias, and offset and scale of each point, as the task's columns lie. Behind the last column nothing is stored. */
+static void fill_columns(const struct cpu_winograd_i8_run *r, const struct task *t)
+{
+    const int64_t ldm = r->k.ldm, col = t->p0 * NR, cols = min64(t->p1 * NR, r->w.o) - col;
+    memset(t->bias, 0, (size_t)(1 + 2 * POINTS) * r->k.column);
+    if (r->bias)
+        r->w.level->to_f32(r->bias_dtype, cols, (const char *)r->bias + (size_t)col * tern_dtype_size(r->bias_dtype), t->bias);
+    for (int p = 0; p < POINTS; p++) {
+        memcpy(t->offset + p * ldm, r->weights.offset + p * r->weights.n + col, (size_t)cols * sizeof(int32_t));
+        for (int64_t j = 0; j < cols; j++)
+            t->scale[p * ldm + j] = r->scale[col + j] * cpu_winograd_i8_unit(&r->weights, p, col + j);
+    }
+}
+
+/* The sums of taps of the task's panels in a part of the channels. */
+static void transform_weights(const struct cpu_winograd_i8_run *r, const struct task *t, int64_t c, int64_t n)
+{
+    const int64_t step = r->k.kc * NR + LINE;
+    for (int64_t p = t->p0; p < t->p1; p++) {
+        const struct cpu_winograd_i8_panel b = cpu_winograd_i8_panel(&r->weights, p);
+        cpu_winograd_i8_factors(&r->weights, &b, t->factor);
+        r->w.level->winograd_i8.filter(n * b.width, b.width * 4, b.taps + c * b.width, r->k.depth * b.width, t->factor,
+                                       t->u + (p - t->p0) * SUMS * step, step);
+    }
+}
+
+/* A group of tiles, in a part of the channels, with the task's panels. */
+static void multiply(const struct cpu_winograd_i8_run *r, const struct task *t, int64_t row, int64_t rows, int64_t c, int64_t n, int32_t *m)
+{
+    const int64_t step = r->k.kc * NR + LINE, ld = r->k.ld / 2;
+    const uint16_t *v = (const uint16_t *)(const void *)(cpu_winograd_i8_tile(r, t->row0 + row) + c);
+    for (int64_t p = t->p0; p < t->p1; p++) {
+        const struct cpu_winograd_i8_panel b = cpu_winograd_i8_panel(&r->weights, p);
+        const bool half = b.width < NR;
+        for (int point = 0; point < POINTS; point++) {
+            const int sum = cpu_winograd_i8_point(point);
+            const int8_t *from = sum < 0 ? b.taps + ((-1 - sum) * r->k.depth + c) * b.width : t->u + ((p - t->p0) * SUMS + sum) * step;
+            const uint16_t *words = (const uint16_t *)(const void *)from, *a = v + point * GROUP * ld;
+            const struct tern_dot_piece piece = {{a, a + GROUP / 2 * ld}, ld, 0, n / 2};
+            int32_t *to = m + point * r->k.step_m + (p - t->p0) * NR;
+            r->w.level->i8.dot.block((int)rows, 1, &piece, words, words, half, to, r->k.ldm, c > 0);
+        }
+    }
+}
+
+/* The outputs of a tile, from the task's sums of it. */
+static void finish(const struct cpu_winograd_i8_run *r, const struct task *t, int64_t row, const int32_t *m)
+{
+    const struct cpu_winograd *w = &r->w;
+    const int64_t ldm = r->k.ldm, col0 = t->p0 * NR, cols = min64(t->p1 * NR, w->o) - col0;
+    const float *scales = r->row + (t->row0 + row) * POINTS;
+    float wide[4][CPU_WINOGRAD_I8_PANELS * NR];
+    int64_t at[4];
+    void *y[4];
+    cpu_winograd_rows(w, r->tile0 + t->row0 + row, at);
+    for (int p = 0; p < 4; p++)
+        y[p] = at[p] < 0 ? NULL : w->post ? (void *)wide[p] : w->y + (at[p] * w->o + col0) * (int64_t)tern_dtype_size(w->y_dtype);
+    w->level->winograd_i8.output(w->post ? TERN_F32 : w->y_dtype, cols, m, r->k.step_m, t->offset, t->scale, ldm, scales, t->bias, y);
+    for (int p = 0; p < 4 && w->post; p++) {
+        if (at[p] < 0)
+            continue;
+        cpu_post_apply(w->post, wide[p], at[p], col0, cols);
+        w->level->from_f32(w->y_dtype, cols, wide[p], w->y + (at[p] * w->o + col0) * (int64_t)tern_dtype_size(w->y_dtype));
+    }
+}
+
+void cpu_winograd_i8_task(void *arg, int slot, int64_t task)
+{
+    const struct cpu_winograd_i8_run *r = arg;
+    const struct cpu_winograd_i8_plan *k = &r->k;
+    const struct task t = task_of(r, slot, task);
+    fill_columns(r, &t);
+    r->w.level->i8.dot.begin();
+    for (int64_t c = 0, n; c < k->depth; c += n) {
+        n = min64(k->kc, k->depth - c);
+        transform_weights(r, &t, c, n);
+        for (int64_t i = 0; i < t.rows; i += GROUP) {
+            const int64_t rows = min64(GROUP, t.rows - i);
+            int32_t *m = t.m + (k->parts > 1 ? i * k->ldm : 0);
+            multiply(r, &t, i, rows, c, n, m);
+            for (int64_t j = 0; j < rows && c + n == k->depth; j++)
+                finish(r, &t, i + j, m + j * k->ldm);
+        }
+    }
+    r->w.level->i8.dot.end();
+}
