@@ -17,18 +17,6 @@ struct splitting {
     int *number;         /* in the graph that is being made; -1: not yet there */
 };
 
-static const struct tern_node *maker(const struct tern_graph *g, int value)
-{
-    const struct tern_value *v = &g->values[value];
-    return v->kind == TERN_VALUE_RESULT && v->node >= 0 ? &g->nodes[v->node] : NULL;
-}
-
-static bool is_view(const struct tern_graph *g, int value)
-{
-    const struct tern_node *n = maker(g, value);
-    return n && n->kind == TERN_CALL_VIEW;
-}
-
 static enum tern_status begin(struct splitting *s, const struct tern_graph *g)
 {
     bool **const flags[] = {&s->known, &s->barred, &s->early, &s->fixed, &s->first, &s->last, &s->cut};

@@ -154,14 +154,13 @@ static bool splits(const struct tern_job *j, int kind)
     return good;
 }
 
-/* The plan that computes the values counts, too. */
 static bool pays(const struct tern_job *j, int kind)
 {
     const struct tern_plan *p = early_plan(j, 0, kind);
-    size_t bytes = p ? tern_graph_bytes(p->graph) : 0;
+    size_t bytes = 0;
     for (int part = 0; part <= j->caches; part++)
         bytes += value_bytes(j, part, kind);
-    return p && (j->p->hoist == TERN_HOIST_ALWAYS || tern_plan_bind_bytes(p, NULL) > bytes);
+    return p && (int64_t)tern_plan_bind_bytes(p, NULL) - (int64_t)bytes >= j->p->hoist_least;
 }
 
 enum tern_status tern_job_choose_known(struct tern_job *j)
@@ -169,7 +168,7 @@ enum tern_status tern_job_choose_known(struct tern_job *j)
     struct tern_context *ctx = j->p->ctx;
     unsigned known = 0;
     j->known = 0;
-    if (j->p->hoist == TERN_HOIST_NEVER || !ctx->device->caps.host_memory)
+    if (!ctx->device->caps.host_memory)
         return TERN_OK;
     for (int i = 0; i < TERN_KNOWN_KINDS && !tern_failed(ctx); i++)
         if (is_known(j, i) && splits(j, i) && pays(j, i))

@@ -9,8 +9,7 @@
 /* The graph of a stage, of the UNet's. NULL without an error: the stage is of what is known early, and there is none. */
 struct tern_graph *tern_hoist_part(struct tern_graph **graph, const struct tern_stage *stage);
 
-/* Sets j->known: what is worth it. Packed weights that go must be more than the values that come, but for
- * p->hoist. */
+/* Sets j->known: packed weights that go must be more than the values that come, by p->hoist_least. */
 enum tern_status tern_job_choose_known(struct tern_job *j);
 /* Drops the plans that compute it. */
 void tern_job_drop_known(struct tern_job *j);

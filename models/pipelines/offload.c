@@ -197,8 +197,9 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
     }
     if (tern_failed(j->p->ctx) || !budget || !way.unet_algorithm)
         return tern_error_status(j->p->ctx);
-    const bool streams = streams_unet(j, peak), tiles = peak->vae > budget;
+    const bool streams = streams_unet(j, peak);
     enum tern_status st = streams ? stream(j, &way, peak) : TERN_OK;
+    const bool tiles = peak->vae > budget; /* beside the plans that streaming has made */
     st = st || !tiles ? st : tile(j, &way, peak);
     if (st || !way.sequential)
         return st;

@@ -54,8 +54,8 @@ struct tern_planned {
 };
 #define TERN_MAX_PLANNED 24
 
-/* Whether what is known before the steps is computed then: where it takes less memory. NEVER and ALWAYS are for comparison. */
-enum tern_hoist { TERN_HOIST_AUTO, TERN_HOIST_NEVER, TERN_HOIST_ALWAYS };
+/* Bytes that it has to save to compute what is known before the steps by plans of its own. */
+#define TERN_HOIST_LEAST ((int64_t)1 << 20)
 
 /* Channels of a UNet that is told a picture behind the latents of z channels: mask and masked picture, or what is edited. */
 #define TERN_INPAINT_CHANNELS(z) (2 * (z) + 1)
@@ -101,8 +101,8 @@ struct tern_pipeline {
     int numbers;           /* SDXL: how many beside the pooled text, TERN_XL_NUMBERS or TERN_XL_REFINER_NUMBERS; else 0 */
     bool force_zeros;      /* SDXL: a negative prompt that is not given is zeros, not "" */
     bool scales_edited;    /* CosXL edit: the picture that is edited comes in scaled as latents are */
-    enum tern_hoist hoist;
-    bool busy; /* a call is running: callbacks must not exchange its modules */
+    int64_t hoist_least;   /* TERN_HOIST_LEAST; for comparison INT64_MIN: whatever it takes, INT64_MAX: never */
+    bool busy;             /* a call is running: callbacks must not exchange its modules */
     struct tern_unet_config unet_config;
     struct tern_vae_config vae_config, preview_config; /* the latter if preview_alone is there */
 };
