@@ -154,13 +154,14 @@ static bool splits(const struct tern_job *j, int kind)
     return good;
 }
 
+/* Of the shallow part, too, which is asked last: what it lacks is not kept, but found anew. */
 static bool pays(const struct tern_job *j, int kind)
 {
     const struct tern_plan *p = early_plan(j, 0, kind);
-    size_t bytes = 0;
-    for (int part = 0; part <= j->caches; part++)
-        bytes += value_bytes(j, part, kind);
-    return p && (int64_t)tern_plan_bind_bytes(p, NULL) - (int64_t)bytes >= j->p->hoist_least;
+    int64_t saved = p ? (int64_t)tern_plan_bind_bytes(p, NULL) : 0;
+    for (int part = 0; p && part <= j->caches && saved >= j->p->hoist_least; part++)
+        saved -= (int64_t)value_bytes(j, part, kind);
+    return p && saved >= j->p->hoist_least;
 }
 
 enum tern_status tern_job_choose_known(struct tern_job *j)
