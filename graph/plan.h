@@ -141,6 +141,24 @@ struct tern_step_observer {
 /* profile.c: `step` began and ended at these seconds since the run's start; for `bring` of them it had no weights yet. */
 void tern_step_tell(const struct tern_step_observer *o, const struct tern_step *step, double begin, double bring, double end);
 
+/* One run. */
+struct tern_run {
+    const struct tern_plan *plan;
+    const struct tern_binding *binding;
+    tern_tensor *const *inputs, *const *outputs;
+    struct tern_run_memory *memory;
+    struct tern_last_run *last;                /* of the memory */
+    const struct tern_step_observer *observer; /* NULL: nobody is told */
+};
+/* run_memory.c: idle memory of an earlier run of the binding's plan, or new one; NULL with the error recorded. To be given back. */
+struct tern_run_memory *tern_run_memory_take(const struct tern_binding *b);
+void tern_run_memory_give(struct tern_plan *p, struct tern_run_memory *m);
+void tern_last_run_drop_capture(struct tern_last_run *l);
+/* run_steps.c: launches every step. */
+enum tern_status tern_run_steps(const struct tern_run *r);
+/* replay.c: the same, as one call of the queue where it has captured a run like this. */
+enum tern_status tern_run_or_replay(const struct tern_run *r);
+
 /* What a run takes at least, by the peak of the device: each step as fast as its arithmetic or its memory allows. 0: it is not known. */
 double tern_plan_least_seconds(const struct tern_plan *p, const struct tern_device_peak *peak);
 

@@ -298,7 +298,8 @@ static double weight(int point, int tap)
     return point == 5 ? tap == 2 : power(tap, point) / distance;
 }
 
-/* Filters of 3 channels for panels of one and two vectors, in values that all three dtypes hold; nothing else is written. */
+/* Filters of 3 channels for panels of one and two vectors, in values that all three dtypes hold, channel by channel or tap by tap; nothing
+ * else is written. */
 static void test_winograd_filter(void **state)
 {
     enum { CHANNELS = 3, STEP = CHANNELS * TERN_GEMM_MAX_NR + 8 };
@@ -307,16 +308,16 @@ static void test_winograd_filter(void **state)
     for (int i = 0; i < CHANNELS * 9 * TERN_GEMM_MAX_NR; i++)
         w[i] = (float)(i * 37 % 127 - 63) / 32;
     FOR_EACH_LEVEL(l)
-    for (int at = 0; at < 6; at++) {
-        const int width = at % 2 ? l->nr : l->nr / 2;
-        l->from_f32(dtypes[at / 2], CHANNELS * 9 * width, w, stored);
+    for (int at = 0; at < 12; at++) {
+        const int width = at % 2 ? l->nr : l->nr / 2, channel = at < 6 ? 9 * width : width, tap_step = at < 6 ? width : CHANNELS * width;
+        l->from_f32(dtypes[at / 2 % 3], CHANNELS * 9 * width, w, stored);
         memset(u, 0x7f, sizeof(u));
-        l->winograd_filter(dtypes[at / 2], CHANNELS, width, stored, u, STEP);
+        l->winograd_filter(dtypes[at / 2 % 3], CHANNELS, width, stored, channel, tap_step, u, STEP);
         for (int point = 0; point < 36; point++)
             for (int i = 0; i < STEP; i++) {
                 double exact = 0;
                 for (int tap = 0; tap < 9 && i < CHANNELS * width; tap++)
-                    exact += weight(point / 6, tap / 3) * weight(point % 6, tap % 3) * w[(i / width * 9 + tap) * width + i % width];
+                    exact += weight(point / 6, tap / 3) * weight(point % 6, tap % 3) * w[i / width * channel + tap * tap_step + i % width];
                 const float *found = &u[point * STEP + i];
                 if (i < CHANNELS * width ? fabs(*found - exact) > 2e-6 : memcmp(found, &(uint32_t){0x7f7f7f7f}, 4) != 0)
                     fail_msg("%s: value %d of point %d is %g, expected %g", l->name, i, point, *found, exact);

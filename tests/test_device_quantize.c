@@ -16,6 +16,7 @@
 #include "lora_help.h"
 #include "model_help.h"
 #include "models/pipelines/pipeline.h"
+#include "quantize_help.h"
 #include "support.h"
 
 static const char *device;
@@ -30,26 +31,7 @@ static struct tern_context *open_device(const char *name)
     return ctx;
 }
 
-static const struct tern_txt2img_params job = {.prompt = "a red circle", .width = 64, .height = 64, .steps = 2, .seed = 5, .cfg = 1};
 static const struct tern_stage stage = {.component = "unet", .size = {1, 64, 64}};
-
-static struct tern_pipeline *load(struct tern_context *ctx, const char *quantize, enum tern_offload offload)
-{
-    char path[PATH_SIZE];
-    struct tern_pipeline *p =
-        tern_pipeline_load(ctx, model_path("sd1", path), &(struct tern_pipeline_params){.quantize = quantize, .offload = offload});
-    if (!p)
-        fail_msg("%s", tern_error(ctx));
-    return p;
-}
-
-static float *latents(struct tern_context *ctx, struct tern_pipeline *p, int64_t *n)
-{
-    char *text;
-    float *values = lora_latents(ctx, p, &job, n, &text);
-    free(text);
-    return values;
-}
 
 static const struct tern_plan *plan_of(struct tern_context *ctx, struct tern_pipeline *p)
 {
@@ -59,16 +41,7 @@ static const struct tern_plan *plan_of(struct tern_context *ctx, struct tern_pip
     return plan;
 }
 
-/* Nodes of an op; of those that multiply by int8, whose weight has been made int8 before. */
-static int count(const struct tern_plan *p, enum tern_op op)
-{
-    const struct tern_graph *g = tern_plan_graph(p);
-    int n = 0;
-    for (int i = 0; i < g->n_nodes; i++)
-        n += !g->nodes[i].dead && g->nodes[i].desc.op == op;
-    return n;
-}
-
+/* Layers that multiply by int8, whose weight has been made int8 before. */
 static int count_bytes(const struct tern_plan *p)
 {
     const struct tern_graph *g = tern_plan_graph(p);
@@ -84,16 +57,19 @@ static int count_bytes(const struct tern_plan *p)
 static void every_layer_of_a_unet(void **state)
 {
     struct tern_context *ctx = open_device(device), *cpu = open_device("cpu");
-    struct tern_pipeline *floats = load(ctx, NULL, TERN_OFFLOAD_NONE), *bytes = load(ctx, "*", TERN_OFFLOAD_NONE);
-    struct tern_pipeline *expected = load(cpu, "*", TERN_OFFLOAD_NONE), *exact = load(cpu, NULL, TERN_OFFLOAD_NONE);
+    struct tern_pipeline *floats = quantize_load(ctx, NULL, NULL, TERN_OFFLOAD_NONE),
+                         *bytes = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
+    struct tern_pipeline *expected = quantize_load(cpu, "*", NULL, TERN_OFFLOAD_NONE),
+                         *exact = quantize_load(cpu, NULL, NULL, TERN_OFFLOAD_NONE);
     const struct tern_plan *a = plan_of(ctx, floats), *b = plan_of(ctx, bytes);
-    assert_int_equal(count(b, TERN_OP_linear) + count(b, TERN_OP_conv2d), 0);
-    assert_int_equal(count(b, TERN_OP_quantized_linear), count(a, TERN_OP_linear));
-    assert_int_equal(count(b, TERN_OP_quantized_conv2d), count(a, TERN_OP_conv2d));
-    assert_int_equal(count_bytes(b), count(a, TERN_OP_linear) + count(a, TERN_OP_conv2d));
+    assert_int_equal(quantize_count(b, TERN_OP_linear) + quantize_count(b, TERN_OP_conv2d), 0);
+    assert_int_equal(quantize_count(b, TERN_OP_quantized_linear), quantize_count(a, TERN_OP_linear));
+    assert_int_equal(quantize_count(b, TERN_OP_quantized_conv2d), quantize_count(a, TERN_OP_conv2d));
+    assert_int_equal(count_bytes(b), quantize_count(a, TERN_OP_linear) + quantize_count(a, TERN_OP_conv2d));
     assert_int_equal(tern_plan_facts(b).launches, tern_plan_facts(a).launches);
     int64_t n, m;
-    float *wanted = latents(cpu, expected, &n), *found = latents(ctx, bytes, &m), *of_floats = latents(cpu, exact, &n);
+    float *wanted = quantize_latents(cpu, expected, &n), *found = quantize_latents(ctx, bytes, &m),
+          *of_floats = quantize_latents(cpu, exact, &n);
     assert_int_equal(n, m);
     const double error = support_nmse(found, wanted, n), noise = support_nmse(found, of_floats, n);
     print_message("%d layers, NMSE of latents against the CPU's int8 %.2e, against f32 %.2e\n", count_bytes(b), error, noise);
@@ -124,7 +100,7 @@ static void memory_falls(void **state)
     size_t predicted[2], there[2];
     for (int i = 0; i < 2; i++) {
         struct tern_context *ctx = open_device(device);
-        struct tern_pipeline *p = load(ctx, i ? "*" : NULL, TERN_OFFLOAD_NONE);
+        struct tern_pipeline *p = quantize_load(ctx, i ? "*" : NULL, NULL, TERN_OFFLOAD_NONE);
         struct tern_binding *b = tern_pipeline_binding(p, &stage);
         if (!b)
             fail_msg("%s", tern_error(ctx));
@@ -164,7 +140,7 @@ static void compare_weights(const struct tern_binding *a, const struct tern_bind
 static void loras_touch_few_layers(void **state)
 {
     struct tern_context *ctx = open_device(device);
-    struct tern_pipeline *p = load(ctx, "*", TERN_OFFLOAD_NONE);
+    struct tern_pipeline *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
     char folder[PATH_SIZE], path[PATH_SIZE + 32];
     lora_temporary(folder);
     snprintf(path, sizeof(path), "%s/one.safetensors", folder);
@@ -193,16 +169,17 @@ static void loras_touch_few_layers(void **state)
 static void streams_and_loras(void **state)
 {
     struct tern_context *ctx = open_device(device);
-    struct tern_pipeline *p = load(ctx, "*", TERN_OFFLOAD_NONE), *streamed = load(ctx, "*", TERN_OFFLOAD_STREAM);
+    struct tern_pipeline *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE),
+                         *streamed = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_STREAM);
     int64_t n;
-    float *first = latents(ctx, p, &n), *other = latents(ctx, streamed, &n);
+    float *first = quantize_latents(ctx, p, &n), *other = quantize_latents(ctx, streamed, &n);
     assert_true(support_nmse(other, first, n) <= 2e-3); /* linear layers of one input are not made one there: other tiles */
     const struct lora_spec lora = {.file = "a-kohya.safetensors", .scale = 1};
     lora_set(ctx, p, &lora, 1);
-    float *changed = latents(ctx, p, &n);
+    float *changed = quantize_latents(ctx, p, &n);
     assert_true(support_nmse(changed, first, n) > 1e-6);
     lora_set(ctx, p, NULL, 0);
-    float *again = latents(ctx, p, &n);
+    float *again = quantize_latents(ctx, p, &n);
     assert_memory_equal(again, first, (size_t)n * sizeof(float));
     free(first);
     free(other);
@@ -227,11 +204,12 @@ static bool is_left(const struct tern_graph *g, int value)
 static void layers_by_name(void **state)
 {
     struct tern_context *ctx = open_device(device);
-    struct tern_pipeline *all = load(ctx, "*", TERN_OFFLOAD_NONE), *few = load(ctx, "* !*.to_v.weight", TERN_OFFLOAD_NONE);
+    struct tern_pipeline *all = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE),
+                         *few = quantize_load(ctx, "* !*.to_v.weight", NULL, TERN_OFFLOAD_NONE);
     const struct tern_plan *a = plan_of(ctx, all), *b = plan_of(ctx, few);
-    const int values = count(b, TERN_OP_linear);
-    assert_true(values > 0 && values <= count(a, TERN_OP_quantized_linear));
-    assert_int_equal(count(b, TERN_OP_conv2d), 0);
+    const int values = quantize_count(b, TERN_OP_linear);
+    assert_true(values > 0 && values <= quantize_count(a, TERN_OP_quantized_linear));
+    assert_int_equal(quantize_count(b, TERN_OP_conv2d), 0);
     const struct tern_graph *g = tern_plan_graph(b);
     for (int i = 0; i < g->n_nodes; i++)
         if (!g->nodes[i].dead && g->nodes[i].desc.op == TERN_OP_linear)
@@ -246,16 +224,16 @@ static void weaker_devices(void **state)
 {
     setenv("TERN_GPU_LIMITS", "group=64,shared=16K,subgroups=no,dot=no", 1);
     struct tern_context *ctx = open_device(device);
-    struct tern_pipeline *p = load(ctx, "*", TERN_OFFLOAD_NONE);
+    struct tern_pipeline *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
     assert_true(count_bytes(plan_of(ctx, p)) > 50);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
     setenv("TERN_GPU_LIMITS", "storage8=no", 1);
     ctx = open_device(device);
-    p = load(ctx, "*", TERN_OFFLOAD_NONE);
+    p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
     const struct tern_plan *plan = plan_of(ctx, p);
     assert_int_equal(count_bytes(plan), 0);
-    assert_true(count(plan, TERN_OP_linear) + count(plan, TERN_OP_conv2d) > 50);
+    assert_true(quantize_count(plan, TERN_OP_linear) + quantize_count(plan, TERN_OP_conv2d) > 50);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
     unsetenv("TERN_GPU_LIMITS");

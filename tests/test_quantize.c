@@ -14,16 +14,8 @@
 #include "lora_help.h"
 #include "model_help.h"
 #include "models/pipelines/pipeline.h"
+#include "quantize_help.h"
 #include "support.h"
-
-static int count(const struct tern_plan *p, enum tern_op op)
-{
-    const struct tern_graph *g = tern_plan_graph(p);
-    int n = 0;
-    for (int i = 0; i < g->n_nodes; i++)
-        n += !g->nodes[i].dead && g->nodes[i].desc.op == op;
-    return n;
-}
 
 /* Attention that may compute in int8. */
 static int count_attention(const struct tern_plan *p)
@@ -109,9 +101,9 @@ static void layers_are_quantised_by_name(void **state)
         struct tern_plan *p = tern_plan_compile(g, &(struct tern_plan_params){.quantize = rows[i].words});
         if (!p)
             fail_msg("%s", tern_error(ctx));
-        assert_int_equal(count(p, TERN_OP_quantized_conv2d), rows[i].in);
-        assert_int_equal(count(p, TERN_OP_quantized_linear), rows[i].a);
-        assert_int_equal(count(p, TERN_OP_quantized_linear_geglu), rows[i].b);
+        assert_int_equal(quantize_count(p, TERN_OP_quantized_conv2d), rows[i].in);
+        assert_int_equal(quantize_count(p, TERN_OP_quantized_linear), rows[i].a);
+        assert_int_equal(quantize_count(p, TERN_OP_quantized_linear_geglu), rows[i].b);
         struct tern_binding *b = tern_plan_bind(p, plain.w);
         assert_int_equal(tern_plan_run(b, &x, &out), TERN_OK);
         tern_scope_begin(ctx);
@@ -194,7 +186,7 @@ static void layers_without_a_kernel_stay(void **state)
     struct tern_graph *g = tern_graph_trace(ctx, forward, &plain, (struct tern_weights *)plain.w, &input, 1, 1);
     struct tern_plan *p = tern_plan_compile(g, &(struct tern_plan_params){.quantize = "*"});
     assert_non_null(p);
-    assert_int_equal(count(p, TERN_OP_conv2d) + count(p, TERN_OP_linear) + count(p, TERN_OP_linear_geglu), 3);
+    assert_int_equal(quantize_count(p, TERN_OP_conv2d) + quantize_count(p, TERN_OP_linear) + quantize_count(p, TERN_OP_linear_geglu), 3);
     assert_int_equal(warnings, 1);
     tern_plan_unref(&p);
     tern_graph_destroy(&g);
@@ -205,44 +197,23 @@ static void layers_without_a_kernel_stay(void **state)
 
 /* ---- a UNet */
 
-static const struct tern_txt2img_params job = {.prompt = "a red circle", .width = 64, .height = 64, .steps = 3, .seed = 5, .cfg = 1};
-
-static struct tern_pipeline *load(struct tern_context *ctx, const char *quantize, enum tern_offload offload)
-{
-    char path[PATH_SIZE];
-    struct tern_pipeline *p =
-        tern_pipeline_load(ctx, model_path("sd1", path), &(struct tern_pipeline_params){.quantize = quantize, .offload = offload});
-    if (!p)
-        fail_msg("%s", tern_error(ctx));
-    return p;
-}
-
-/* The latents of the job; free(). */
-static float *latents(struct tern_context *ctx, struct tern_pipeline *p, int64_t *n)
-{
-    char *text;
-    float *values = lora_latents(ctx, p, &job, n, &text);
-    free(text);
-    return values;
-}
-
 static void every_layer_of_a_unet(void **state)
 {
     struct tern_context *ctx = model_context(NULL, 2);
-    struct tern_pipeline *plain = load(ctx, NULL, TERN_OFFLOAD_AUTO), *p = load(ctx, "*", TERN_OFFLOAD_AUTO);
+    struct tern_pipeline *plain = quantize_load(ctx, NULL, NULL, TERN_OFFLOAD_AUTO), *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_AUTO);
     const struct tern_stage stage = {.component = "unet", .size = {2, 64, 64}};
     const struct tern_plan *of_floats = tern_pipeline_plan(plain, &stage), *of_bytes = tern_pipeline_plan(p, &stage);
-    assert_true(count(of_floats, TERN_OP_linear) > 40 && count(of_floats, TERN_OP_conv2d) > 20);
-    assert_int_equal(count(of_bytes, TERN_OP_quantized_linear), count(of_floats, TERN_OP_linear));
-    assert_int_equal(count(of_bytes, TERN_OP_quantized_linear_geglu), count(of_floats, TERN_OP_linear_geglu));
-    assert_int_equal(count(of_bytes, TERN_OP_quantized_conv2d), count(of_floats, TERN_OP_conv2d));
-    assert_true(count(of_floats, TERN_OP_sdpa) > 8 && count_attention(of_floats) == 0);
-    assert_int_equal(count_attention(of_bytes), count(of_floats, TERN_OP_sdpa));
-    struct tern_pipeline *layers_only = load(ctx, "* !sdpa", TERN_OFFLOAD_AUTO);
+    assert_true(quantize_count(of_floats, TERN_OP_linear) > 40 && quantize_count(of_floats, TERN_OP_conv2d) > 20);
+    assert_int_equal(quantize_count(of_bytes, TERN_OP_quantized_linear), quantize_count(of_floats, TERN_OP_linear));
+    assert_int_equal(quantize_count(of_bytes, TERN_OP_quantized_linear_geglu), quantize_count(of_floats, TERN_OP_linear_geglu));
+    assert_int_equal(quantize_count(of_bytes, TERN_OP_quantized_conv2d), quantize_count(of_floats, TERN_OP_conv2d));
+    assert_true(quantize_count(of_floats, TERN_OP_sdpa) > 8 && count_attention(of_floats) == 0);
+    assert_int_equal(count_attention(of_bytes), quantize_count(of_floats, TERN_OP_sdpa));
+    struct tern_pipeline *layers_only = quantize_load(ctx, "* !sdpa", NULL, TERN_OFFLOAD_AUTO);
     assert_int_equal(count_attention(tern_pipeline_plan(layers_only, &stage)), 0);
     tern_pipeline_destroy(&layers_only);
     int64_t n;
-    float *expected = latents(ctx, plain, &n), *found = latents(ctx, p, &n);
+    float *expected = quantize_latents(ctx, plain, &n), *found = quantize_latents(ctx, p, &n);
     const double error = support_nmse(found, expected, n);
     print_message("latents of int8 against f32: NMSE %.2e\n", error);
     assert_true(error > 1e-8 && error <= 1e-2);
@@ -257,15 +228,16 @@ static void every_layer_of_a_unet(void **state)
 static void streams_and_loras(void **state)
 {
     struct tern_context *ctx = model_context(NULL, 2);
-    struct tern_pipeline *p = load(ctx, "*", TERN_OFFLOAD_NONE), *streamed = load(ctx, "*", TERN_OFFLOAD_STREAM);
+    struct tern_pipeline *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE),
+                         *streamed = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_STREAM);
     int64_t n;
-    float *first = latents(ctx, p, &n), *other = latents(ctx, streamed, &n), *with[2] = {NULL};
+    float *first = quantize_latents(ctx, p, &n), *other = quantize_latents(ctx, streamed, &n), *with[2] = {NULL};
     assert_memory_equal(other, first, (size_t)n * sizeof(float));
     for (int i = 0; i < 50; i++) { /* 100 switches */
         const int which = i % 3 == 1;
         const struct lora_spec lora = {.file = "a-kohya.safetensors", .scale = which ? 0.5f : 1};
         lora_set(ctx, p, &lora, 1);
-        float *changed = latents(ctx, p, &n);
+        float *changed = quantize_latents(ctx, p, &n);
         if (i < 2)
             assert_true(support_nmse(changed, first, n) > 1e-6);
         else
@@ -273,7 +245,7 @@ static void streams_and_loras(void **state)
         free(with[which]);
         with[which] = changed;
         lora_set(ctx, p, NULL, 0);
-        float *again = latents(ctx, p, &n);
+        float *again = quantize_latents(ctx, p, &n);
         assert_memory_equal(again, first, (size_t)n * sizeof(float));
         free(again);
     }
@@ -291,7 +263,7 @@ static void streams_and_loras(void **state)
 static void one_call_of_a_unet(void **state)
 {
     struct tern_context *ctx = model_context(NULL, 1);
-    struct tern_pipeline *plain = load(ctx, NULL, TERN_OFFLOAD_AUTO), *p = load(ctx, "*", TERN_OFFLOAD_AUTO);
+    struct tern_pipeline *plain = quantize_load(ctx, NULL, NULL, TERN_OFFLOAD_AUTO), *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_AUTO);
     char path[PATH_SIZE + 64];
     snprintf(path, sizeof(path), "%s/components/sd1/unet.square.safetensors", TERN_TEST_DATA);
     struct golden g = golden_open(ctx, path);

@@ -11,6 +11,7 @@
 #include "lora_help.h"
 #include "model_help.h"
 #include "models/quantize/recipe.h"
+#include "quantize_help.h"
 #include "support.h"
 
 #define FILE_NAME "recipe.json"
@@ -241,12 +242,9 @@ static void the_layer_that_differs(void **state)
 
 static float *latents(struct tern_context *ctx, struct tern_pipeline *p, int64_t *n)
 {
-    static const struct tern_txt2img_params job = {.prompt = "a red circle", .width = 64, .height = 64, .steps = 2, .seed = 5, .cfg = 1};
-    char *text;
     if (!p)
         fail_msg("%s", tern_error(ctx));
-    float *values = lora_latents(ctx, p, &job, n, &text);
-    free(text);
+    float *values = quantize_latents(ctx, p, n);
     tern_pipeline_destroy(&p);
     return values;
 }

@@ -13,6 +13,7 @@
 #include "lora_help.h"
 #include "model_help.h"
 #include "models/pipelines/pipeline.h"
+#include "quantize_help.h"
 #include "support.h"
 
 /* Layers of the op with weights of so many bits; 0: of any. */
@@ -29,32 +30,10 @@ static int count(const struct tern_plan *p, enum tern_op op, int64_t bits)
     return n;
 }
 
-static const struct tern_txt2img_params job = {.prompt = "a red circle", .width = 64, .height = 64, .steps = 3, .seed = 5, .cfg = 1};
-
-static struct tern_pipeline *load(struct tern_context *ctx, const char *unet, const char *text, enum tern_offload offload)
-{
-    char path[PATH_SIZE];
-    struct tern_pipeline *p =
-        tern_pipeline_load(ctx, model_path("sd1", path),
-                           &(struct tern_pipeline_params){.quantize = unet, .text_encoder_quantize = text, .offload = offload});
-    if (!p)
-        fail_msg("%s", tern_error(ctx));
-    return p;
-}
-
-/* The latents of the job; free(). */
-static float *latents(struct tern_context *ctx, struct tern_pipeline *p, int64_t *n)
-{
-    char *text;
-    float *values = lora_latents(ctx, p, &job, n, &text);
-    free(text);
-    return values;
-}
-
 static void suffixes_choose_formats(void **state)
 {
     struct tern_context *ctx = model_context(NULL, 1);
-    struct tern_pipeline *p = load(ctx, NULL, NULL, TERN_OFFLOAD_AUTO);
+    struct tern_pipeline *p = quantize_load(ctx, NULL, NULL, TERN_OFFLOAD_AUTO);
     struct tern_graph *g = tern_pipeline_graph(p, "unet", &(struct tern_graph_size){2, 64, 64});
     static const struct {
         const char *words;
@@ -88,7 +67,7 @@ static void forms_are_not_mixed(void **state)
 {
     static const char *const words[] = {NULL, "*:w8", "*:w4"};
     struct tern_context *ctx = model_context(NULL, 1);
-    struct tern_pipeline *p = load(ctx, NULL, NULL, TERN_OFFLOAD_AUTO);
+    struct tern_pipeline *p = quantize_load(ctx, NULL, NULL, TERN_OFFLOAD_AUTO);
     struct tern_graph *g = tern_pipeline_graph(p, "unet", &(struct tern_graph_size){2, 64, 64});
     struct tern_binding *bindings[3];
     for (int i = 0; i < 3; i++) {
@@ -120,7 +99,7 @@ static void wrong_words(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
         for (int k = 0; k < 3; k++) {
             struct tern_context *ctx = model_context(NULL, 1);
-            struct tern_pipeline *p = k < 2 ? NULL : load(ctx, NULL, NULL, TERN_OFFLOAD_AUTO);
+            struct tern_pipeline *p = k < 2 ? NULL : quantize_load(ctx, NULL, NULL, TERN_OFFLOAD_AUTO);
             struct tern_graph *g = p ? tern_pipeline_graph(p, "text_encoder", NULL) : NULL;
             const char *const words[2] = {k == 0 ? rows[i].words : NULL, k == 1 ? rows[i].words : NULL};
             if (k < 2)
@@ -150,20 +129,20 @@ static void every_layer_of_a_unet(void **state)
         double least, most; /* error of the latents */
     } rows[] = {{"*:w8", 8, 1e-9, 1e-2}, {"*:w4", 4, 1e-7, 0.3}};
     struct tern_context *ctx = model_context(NULL, 2);
-    struct tern_pipeline *plain = load(ctx, NULL, NULL, TERN_OFFLOAD_AUTO);
+    struct tern_pipeline *plain = quantize_load(ctx, NULL, NULL, TERN_OFFLOAD_AUTO);
     const struct tern_stage stage = {.component = "unet", .size = {2, 64, 64}};
     const struct tern_plan *floats = tern_pipeline_plan(plain, &stage);
     const size_t floats_bytes = tern_plan_bind_bytes(floats, tern_pipeline_weights(plain, "unet"));
     int64_t n;
-    float *expected = latents(ctx, plain, &n);
+    float *expected = quantize_latents(ctx, plain, &n);
     for (size_t i = 0; i < 2; i++) {
-        struct tern_pipeline *p = load(ctx, rows[i].words, NULL, TERN_OFFLOAD_AUTO);
+        struct tern_pipeline *p = quantize_load(ctx, rows[i].words, NULL, TERN_OFFLOAD_AUTO);
         struct tern_plan *kept = tern_pipeline_plan(p, &stage);
         assert_int_equal(count(kept, TERN_OP_weight_only_linear, rows[i].bits), count(floats, TERN_OP_linear, 0));
         assert_int_equal(count(kept, TERN_OP_weight_only_linear_geglu, rows[i].bits), count(floats, TERN_OP_linear_geglu, 0));
         assert_int_equal(count(kept, TERN_OP_weight_only_conv2d, rows[i].bits), count(floats, TERN_OP_conv2d, 0));
         const size_t bytes = tern_plan_bind_bytes(kept, tern_pipeline_weights(p, "unet"));
-        float *found = latents(ctx, p, &n);
+        float *found = quantize_latents(ctx, p, &n);
         const double error = support_nmse(found, expected, n);
         print_message("latents of %s: NMSE %.2e; %zu KiB bound, %zu KiB of floats\n", rows[i].words, error, bytes >> 10,
                       floats_bytes >> 10);
@@ -188,17 +167,17 @@ static void streams_and_loras(void **state)
     static const char *const words[] = {"*:w8", "*:w4"};
     for (int i = 0; i < 2; i++) {
         struct tern_context *ctx = model_context(NULL, 2);
-        struct tern_pipeline *p = load(ctx, words[i], words[i], TERN_OFFLOAD_NONE),
-                             *streamed = load(ctx, words[i], words[i], TERN_OFFLOAD_STREAM);
+        struct tern_pipeline *p = quantize_load(ctx, words[i], words[i], TERN_OFFLOAD_NONE),
+                             *streamed = quantize_load(ctx, words[i], words[i], TERN_OFFLOAD_STREAM);
         const struct lora_spec lora = {.file = "a-kohya.safetensors", .scale = 1};
         int64_t n;
-        float *first = latents(ctx, p, &n), *other = latents(ctx, streamed, &n), *with[2];
+        float *first = quantize_latents(ctx, p, &n), *other = quantize_latents(ctx, streamed, &n), *with[2];
         assert_memory_equal(other, first, (size_t)n * sizeof(float));
         for (int k = 0; k < 2; k++) {
             lora_set(ctx, p, &lora, 1);
-            with[k] = latents(ctx, p, &n);
+            with[k] = quantize_latents(ctx, p, &n);
             lora_set(ctx, p, NULL, 0);
-            float *again = latents(ctx, p, &n);
+            float *again = quantize_latents(ctx, p, &n);
             assert_memory_equal(again, first, (size_t)n * sizeof(float));
             free(again);
         }
@@ -219,7 +198,8 @@ static void text_encoders(void **state)
 {
     static const char *const cases[] = {"text_encoder.full", "text_encoder.mask"};
     struct tern_context *ctx = model_context(NULL, 1);
-    struct tern_pipeline *plain = load(ctx, "*:w4", NULL, TERN_OFFLOAD_AUTO), *p = load(ctx, NULL, "*:w8", TERN_OFFLOAD_AUTO);
+    struct tern_pipeline *plain = quantize_load(ctx, "*:w4", NULL, TERN_OFFLOAD_AUTO),
+                         *p = quantize_load(ctx, NULL, "*:w8", TERN_OFFLOAD_AUTO);
     const struct tern_stage stage = {.component = "text_encoder"};
     assert_int_equal(count(tern_pipeline_plan(plain, &stage), TERN_OP_weight_only_linear, 0), 0);
     assert_int_equal(count(tern_pipeline_plan(p, &stage), TERN_OP_weight_only_linear, 8),

@@ -37,6 +37,7 @@ struct shape {
     enum tern_dtype weights;
     bool bias;
     enum tern_dtype dtype; /* of the pictures */
+    int bits;              /* of the weights; 0: they are of a dtype */
 };
 
 /* The NMSE of a kernel against another one ("reference": sums in double). */
@@ -49,7 +50,8 @@ static double error_of(struct tern_context *ctx, const struct shape *s, const ch
     w->constant = true;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(tern_dispatch_force(ctx, i ? other : kernel), TERN_OK);
-        y[i] = tern_conv2d(x, w, b, .padding_hw = {s->pad_h, s->pad_w});
+        y[i] = s->bits ? tern_weight_only_conv2d(x, w, b, s->bits, .padding_hw = {s->pad_h, s->pad_w})
+                       : tern_conv2d(x, w, b, .padding_hw = {s->pad_h, s->pad_w});
     }
     assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
     if (!y[0] || !y[1])
@@ -78,7 +80,7 @@ static bool has(const char *kernel)
 
 /* Pictures below a tile and with every rest, channels and panels with every rest, paddings, dtypes. Of results in bf16 a few are rounded to
  * the other side. */
-static void check_edges(enum tern_dtype dtype, const char *kernel, double most)
+static void check_edges(enum tern_dtype dtype, const char *kernel, bool few_bits, double most)
 {
     static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
     struct tern_guard guard;
@@ -95,16 +97,21 @@ static void check_edges(enum tern_dtype dtype, const char *kernel, double most)
         s.w = DRAW(s.pad_w ? 1 : 3, 13);
         s.weights = dtypes[DRAW(0, 2)];
         s.bias = DRAW(0, 2);
+        s.bits = few_bits ? 4 + 4 * DRAW(0, 1) : 0;
         double e = error_of(ctx, &s, kernel, "reference");
         if (!(e <= most) || tern_guard_damage(&guard))
-            fail_msg("%s, (%d, %d, %d, %d) to %d, padding %d, %d, %s: NMSE %g, %d damages", kernel, (int)s.n, (int)s.c, (int)s.h, (int)s.w,
-                     (int)s.o, s.pad_h, s.pad_w, tern_dtype_name(s.weights), e, (int)tern_guard_damage(&guard));
+            fail_msg("%s, (%d, %d, %d, %d) to %d, padding %d, %d, %s, %d bits: NMSE %g, %d damages", kernel, (int)s.n, (int)s.c, (int)s.h,
+                     (int)s.w, (int)s.o, s.pad_h, s.pad_w, tern_dtype_name(s.weights), s.bits, e, (int)tern_guard_damage(&guard));
     }
     tern_context_destroy(&ctx);
     assert_int_equal(tern_guard_damage(&guard), 0);
 }
 
-static void every_edge(void **state) { check_edges(TERN_F32, WINOGRAD, 2e-12); }
+static void every_edge(void **state)
+{
+    check_edges(TERN_F32, WINOGRAD, false, 2e-12);
+    check_edges(TERN_F32, "weight_only_" WINOGRAD, true, 2e-12);
+}
 
 static void every_edge_in_bf16(void **state)
 {
@@ -112,7 +119,8 @@ static void every_edge_in_bf16(void **state)
         print_message("this level has no instructions for bf16\n");
         skip();
     }
-    check_edges(TERN_BF16, WINOGRAD_BF16, 2e-7);
+    check_edges(TERN_BF16, WINOGRAD_BF16, false, 2e-7);
+    check_edges(TERN_BF16, "weight_only_" WINOGRAD_BF16, true, 2e-7);
 }
 
 /* Tasks are cut by the number of threads, sums are not. */
@@ -146,6 +154,11 @@ static void many_chunks_and_threads(void **state)
     const struct shape large = {2, 24, 301, 290, 40, 1, 1, TERN_F32, true}, small = {1, 96, 12, 20, 130, 1, 1, TERN_F16, false};
     assert_true(error_of(ctx, &large, WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
     assert_true(error_of(ctx, &small, WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
+    for (int bits = 4; bits <= 8; bits += 4) {
+        const struct shape parts = {
+            .n = 1, .c = 300, .h = 40, .w = 36, .o = 200, .pad_h = 1, .pad_w = 1, .weights = TERN_BF16, .bits = bits};
+        assert_true(error_of(ctx, &parts, "weight_only_" WINOGRAD, "weight_only_conv2d_f32_igemm") <= 2e-12);
+    }
     tern_context_destroy(&ctx);
     assert_int_equal(tern_guard_damage(&guard), 0);
 }

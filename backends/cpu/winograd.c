@@ -6,6 +6,7 @@
 
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/weights.h"
 #include "backends/cpu/winograd.h"
 #include "core/threads.h"
 
@@ -17,12 +18,18 @@
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
+    const struct cpu_weights kept = cpu_weights_f32(ctx, d);
+    if (kept.bits)
+        return cpu_weights_size(&kept);
     struct cpu_pack p = cpu_winograd_weights(d, d->in[1].shape[1]);
     return cpu_packed_size(cpu_level(ctx), p.n, p.k, p.element);
 }
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
+    const struct cpu_weights kept = cpu_weights_f32(ctx, d);
+    if (kept.bits)
+        return cpu_weights_pack(ctx, &kept, &d->in[1], src, dst);
     struct cpu_pack p = cpu_winograd_weights(d, d->in[1].shape[1]);
     cpu_pack_b(ctx, &p, src, dst);
     return TERN_OK;
@@ -36,11 +43,12 @@ struct blocking {
     int64_t panels, groups;         /* of a task; tasks of a block */
     int64_t step_v, step_u, step_m; /* values between the 36 matrices of: a part of a block, of a panel's weights, of the products */
     int64_t block;                  /* values of a block of transformed input: part, point, tile, channel */
-    size_t slot;                    /* bytes of scratch for one thread: weights and products */
+    int64_t filters;                /* values of a part of a panel's filters, expanded */
+    size_t slot;                    /* bytes of scratch for one thread: weights, products, filters */
 };
 
 /* The weights of a part of a panel, and the products of a task, each in six tenths of L2: one matrix in 36 of each is at work at a time. */
-static struct blocking plan(struct tern_context *ctx, const struct cpu_winograd *w)
+static struct blocking plan(struct tern_context *ctx, const struct cpu_winograd *w, int bits)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
     const int64_t mr = d->level->mr, nr = d->level->nr, panels = cpu_panel_count(d->level, w->o);
@@ -59,7 +67,8 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_winograd 
     k.step_m = cpu_winograd_apart(k.rows * k.panels * nr);
     k.block = k.parts * POINTS * k.step_v;
     k.blocks = max64(1, min64(ceil_div(w->tiles, k.rows), MOST_WORKSPACE / (int64_t)sizeof(float) / k.block));
-    k.slot = (size_t)(POINTS * (k.step_u + k.step_m)) * sizeof(float);
+    k.filters = bits ? k.kc * nr * 9 : 0;
+    k.slot = (size_t)(POINTS * (k.step_u + k.step_m) + k.filters) * sizeof(float);
     return k;
 }
 
@@ -69,7 +78,7 @@ static int64_t zeros(const struct blocking *k) { return k->parts * k->kc; }
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct cpu_winograd w = cpu_winograd_sizes(d, 4);
-    struct blocking k = plan(ctx, &w);
+    struct blocking k = plan(ctx, &w, cpu_weight_bits(d));
     return (size_t)(zeros(&k) + k.blocks * k.block) * sizeof(float) + k.slot * (size_t)tern_thread_count(ctx);
 }
 
@@ -79,7 +88,8 @@ struct run {
     struct cpu_winograd w;
     struct blocking k;
     const char *weights;
-    enum tern_dtype dtype; /* of the weights */
+    struct cpu_weights kept; /* they are of few bits; 0: of `dtype` */
+    enum tern_dtype dtype;
     float *v;
     char *scratch;
     int64_t tile0; /* of this chunk */
@@ -113,6 +123,22 @@ static void multiply(const struct run *r, int64_t rows, int64_t kc, const float 
                          u + point * k->step_u, TERN_F32, half, m + point * k->step_m + i * ldm, ldm, accumulate, NULL);
 }
 
+/* Input channels c0 .. c0 + n of the filters of a panel that begins with output channel col. */
+static void transform_weights(const struct run *r, int64_t col, int64_t width, int64_t c0, int64_t n, float *u, float *filters)
+{
+    const struct tern_cpu_level *l = r->w.level;
+    const int64_t c = r->w.c;
+    if (!r->kept.bits) {
+        const char *from = r->weights + (size_t)((col * c + c0 * width) * 9) * tern_dtype_size(r->dtype);
+        l->winograd_filter(r->dtype, n, width, from, 9 * width, width, u, r->k.step_u);
+        return;
+    }
+    const struct cpu_weights_panel panel = cpu_weights_panel(&r->kept, r->weights, col / l->nr);
+    for (int64_t tap = 0; tap < 9; tap++)
+        l->expand_f32(r->kept.bits, panel.values, panel.scales, width, tap * c + c0, n, filters + tap * n * width);
+    l->winograd_filter(TERN_F32, n, width, filters, width, n * width, u, r->k.step_u);
+}
+
 /* A block times some panels, part by part of the input channels, and the outputs of that. */
 static void run_task(void *arg, int slot, int64_t task)
 {
@@ -122,13 +148,12 @@ static void run_task(void *arg, int slot, int64_t task)
     const int64_t block = task / k->groups, tile = r->tile0 + block * k->rows, rows = min64(k->rows, w->tiles - tile);
     const int64_t nr = w->level->nr, col0 = task % k->groups * k->panels * nr, end = min64(col0 + k->panels * nr, w->o);
     const float *v = r->v + block * k->block;
-    float *u = (float *)(void *)(r->scratch + (size_t)slot * k->slot), *m = u + POINTS * k->step_u;
+    float *u = (float *)(void *)(r->scratch + (size_t)slot * k->slot), *m = u + POINTS * k->step_u, *filters = m + POINTS * k->step_m;
     for (int64_t c0 = 0; c0 < w->c; c0 += k->kc, v += POINTS * k->step_v)
         for (int64_t col = col0; col < end; col += nr) {
             const bool half = w->o - col <= nr / 2;
             const int64_t width = half ? nr / 2 : nr, kc = min64(k->kc, w->c - c0);
-            const char *filters = r->weights + (size_t)((col * w->c + c0 * width) * 9) * tern_dtype_size(r->dtype);
-            w->level->winograd_filter(r->dtype, kc, width, filters, u, k->step_u);
+            transform_weights(r, col, width, c0, kc, u, filters);
             multiply(r, rows, kc, v, u, half, m + col - col0, c0 > 0);
         }
     for (int64_t i = 0; i < rows; i++)
@@ -140,10 +165,13 @@ static enum tern_status run(const struct tern_kernel_args *a)
     struct cpu_rows rows = cpu_rows_channels_last();
     struct cpu_post post = cpu_post_make(a, &rows);
     float *zero = tern_arg_host(&a->workspace);
-    struct run r = {.w = cpu_winograd_call(a, zero, &post), .weights = tern_arg_host(&a->packed), .dtype = a->desc->in[1].dtype};
+    struct run r = {.w = cpu_winograd_call(a, zero, &post),
+                    .weights = tern_arg_host(&a->packed),
+                    .kept = cpu_weights_f32(a->ctx, a->desc),
+                    .dtype = a->desc->in[1].dtype};
     if (tern_meta_numel(&a->desc->out) == 0)
         return TERN_OK;
-    r.k = plan(a->ctx, &r.w);
+    r.k = plan(a->ctx, &r.w, r.kept.bits);
     memset(zero, 0, (size_t)zeros(&r.k) * sizeof(float));
     r.v = zero + zeros(&r.k);
     r.scratch = (char *)(r.v + r.k.blocks * r.k.block);
@@ -165,21 +193,24 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
     return cpu_winograd_unit(device, d) * ((d->out.shape[1] < 32 ? 0.5 : 0.28) + 1.6 / tiles);
 }
 
-#define WINOGRAD_KERNEL(kind, takes)               \
-    const struct tern_kernel cpu_conv2d_##kind = { \
-        .name = "conv2d_" #kind,                   \
-        .op = TERN_OP_conv2d,                      \
-        .revision = 1,                             \
-        .planned = true,                           \
-        .cost = cost,                              \
-        .supports = takes,                         \
-        .post = cpu_winograd_post,                 \
-        .workspace = workspace,                    \
-        .pack_input = 1,                           \
-        .packed_size = packed_size,                \
-        .pack = pack,                              \
-        .run = run,                                \
+#define WINOGRAD_KERNEL(conv, kind, takes)           \
+    const struct tern_kernel cpu_##conv##_##kind = { \
+        .name = #conv "_" #kind,                     \
+        .op = TERN_OP_##conv,                        \
+        .revision = 1,                               \
+        .planned = true,                             \
+        .cost = cost,                                \
+        .supports = takes,                           \
+        .post = cpu_winograd_post,                   \
+        .workspace = workspace,                      \
+        .pack_input = 1,                             \
+        .packed_size = packed_size,                  \
+        .pack_key = cpu_weight_key,                  \
+        .pack = pack,                                \
+        .run = run,                                  \
     };
 
-WINOGRAD_KERNEL(f32_winograd, cpu_winograd_supports)
-WINOGRAD_KERNEL(bf16_winograd, cpu_winograd_supports_bf16)
+WINOGRAD_KERNEL(conv2d, f32_winograd, cpu_winograd_supports)
+WINOGRAD_KERNEL(conv2d, bf16_winograd, cpu_winograd_supports_bf16)
+WINOGRAD_KERNEL(weight_only_conv2d, f32_winograd, cpu_winograd_supports)
+WINOGRAD_KERNEL(weight_only_conv2d, bf16_winograd, cpu_winograd_supports_bf16)

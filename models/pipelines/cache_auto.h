@@ -14,6 +14,30 @@ struct tern_cache_choice {
 struct tern_images *tern_cache_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params);
 enum tern_status tern_cache_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak);
 
+/* The least interval that is tried. */
+#define TERN_CACHE_LEAST 2
+/* A job whose interval is to be found. */
+struct tern_cache_search {
+    struct tern_pipeline *p;
+    const struct tern_txt2img_params *params; /* the caller's */
+    struct tern_job job;                      /* of them, with whole calls alone: checked, and never run */
+    int n;                                    /* candidates that can be tried */
+    bool single_use;                          /* as the pipeline had it */
+    size_t budget;                            /* likewise */
+    size_t beside;                            /* the pictures that are compared, and what SSIM takes */
+};
+
+/* cache_search.c: the caller's parameters with an interval; 1: whole calls alone. */
+struct tern_txt2img_params tern_cache_params(const struct tern_txt2img_params *params, int interval);
+/* Sets n: the candidates that leave a call to cut short, and whose whole calls can be laid out. */
+enum tern_status tern_cache_count_candidates(struct tern_cache_search *s);
+/* The interval by a trial in a fifth of the steps. */
+enum tern_status tern_cache_estimate(const struct tern_cache_search *s, struct tern_cache_choice *choice);
+/* The fastest candidate that holds by bisection, as less is lost with a smaller interval. *first: the first picture, made with it. */
+enum tern_status tern_cache_measure(const struct tern_cache_search *s, struct tern_cache_choice *choice, struct tern_images **first);
+/* The first picture (taken) and the others, made with the interval. */
+struct tern_images *tern_cache_rest(const struct tern_cache_search *s, int interval, struct tern_images *first);
+
 /* cache_memory.c: choices of earlier jobs, in the cache folder: one file for each kind of job, that is the model's architecture, sampler,
  * steps, sizes, guidance and the quality. A file that is damaged, or of another kind, is ignored with one line of the log. */
 bool tern_cache_recall(const struct tern_job *j, struct tern_cache_choice *choice);

@@ -180,6 +180,10 @@ void tern_pipeline_drop_embeddings(struct tern_pipeline *p);
 struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, const char *component);
 /* scheduler_config.json's text; NULL when there is none. */
 const char *tern_pipeline_scheduler(const struct tern_pipeline *p);
+/* configs.c: what the model is, by its modules, which are brought into memory. Checks that they fit together. */
+enum tern_status tern_pipeline_read_configs(struct tern_pipeline *p);
+/* tokenizers.c: then those of its text encoders. */
+enum tern_status tern_pipeline_load_tokenizers(struct tern_pipeline *p);
 
 /* What the VAE computes in: f32 where the others do in f16 and the model is SDXL, whose VAE leaves the range of f16 (TAESD does
  * not). */

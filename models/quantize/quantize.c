@@ -51,9 +51,10 @@ static enum tern_status check(const struct tern_pipeline *p, const struct tern_q
         return tern_fail(ctx, TERN_E_INVALID, "target: expected one of ssim and speedup, found %g and %g", q->ssim, q->speedup);
     if (check_range(ctx, "conv_mse_threshold", q->conv_mse_threshold, 0, 1e6) ||
         check_range(ctx, "linear_mse_threshold", q->linear_mse_threshold, 0, 1e6) ||
-        check_range(ctx, "compute_density_threshold", q->compute_density_threshold, 0, 1e9) ||
-        check_range(ctx, "ssim", q->ssim, 0, 0.9999999))
+        check_range(ctx, "compute_density_threshold", q->compute_density_threshold, 0, 1e9))
         return tern_error_status(ctx);
+    if (!(q->ssim >= 0 && q->ssim < 1))
+        return tern_fail(ctx, TERN_E_INVALID, "ssim: expected a number above 0 and below 1, or 0: no such target, found %g", q->ssim);
     return q->speedup == 0 ? TERN_OK : check_range(ctx, "speedup", q->speedup, 1.0001, 100);
 }
 

@@ -25,9 +25,9 @@ struct command {
     const char *name;
     const char *arguments; /* "[MODEL]" */
     const char *summary;
-    int least, most;           /* arguments beside the options */
-    const struct opt *opts[9]; /* tables, the last followed by NULL; each ends with a row without name */
-    const char *notes;         /* behind the options in --help */
+    int least, most;            /* arguments beside the options */
+    const struct opt *opts[10]; /* tables, the last followed by NULL; each ends with a row without name */
+    const char *notes;          /* behind the options in --help */
     /* Takes one option into the command's settings: GO_ON or an exit code. */
     int (*apply)(const struct opt *opt, const char *value, void *settings);
     int (*run)(const struct command *command, int argc, char **argv);
@@ -44,6 +44,8 @@ void options_help(const struct command *command);
 int value_int(const struct opt *opt, const char *text, int64_t min, int64_t max, int *out);
 /* `open`: min itself is too small. */
 int value_number(const struct opt *opt, const char *text, double min, bool open, double max, double *out);
+/* Above 0 and below 1. */
+int value_part(const struct opt *opt, const char *text, double *out);
 /* -1: *given is false. */
 int value_seed(const struct opt *opt, const char *text, uint64_t *out, bool *given);
 int value_bytes(const struct opt *opt, const char *text, size_t *out);

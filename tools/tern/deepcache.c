@@ -50,15 +50,6 @@ static int apply_interval(const struct opt *opt, const char *text, struct deepca
     return GO_ON;
 }
 
-static int apply_quality(const struct opt *opt, const char *text, struct deepcache_options *d)
-{
-    int code = value_number(opt, text, 0, true, 1, &d->quality);
-    return code == GO_ON && d->quality == 1 ? usage("option --%s: expected a number above 0 and below 1, found \"%s\"; without --deepcache "
-                                                    "all calls are whole",
-                                                    opt->name, text)
-                                            : code;
-}
-
 int deepcache_apply(const struct opt *opt, const char *value, struct deepcache_options *d)
 {
     d->given = true;
@@ -66,7 +57,7 @@ int deepcache_apply(const struct opt *opt, const char *value, struct deepcache_o
     case OPT_INTERVAL:
         return apply_interval(opt, value, d);
     case OPT_QUALITY:
-        return apply_quality(opt, value, d);
+        return value_part(opt, value, &d->quality);
     case OPT_BRANCH:
         d->needs = opt->name;
         return value_int(opt, value, 0, 1000, &d->branch);

@@ -3,6 +3,7 @@
 #define TERN_TOOL_PICTURE_H
 
 #include <stdio.h>
+#include <time.h>
 
 #include "command.h"
 
@@ -95,6 +96,16 @@ struct picture_settings {
     struct deepcache_options deepcache;
 };
 
+/* prompt.c, sampling.c and picture_options.c, which takes those of all tables. */
+#define OPT_SAMPLING (OPT_OWN + 400) /* the first of its options */
+extern const struct opt sampling_opts[];
+int sampling_apply(const struct opt *opt, const char *value, struct picture_settings *s);
+#define OPT_PROMPTS (OPT_OWN + 500) /* likewise */
+extern const struct opt prompt_opts[];
+int prompt_apply(const struct opt *opt, const char *value, struct picture_settings *s);
+extern const struct opt from_text_opts[], from_image_opts[], picture_opts[];
+int picture_apply(const struct opt *opt, const char *value, void *settings);
+
 /* Checks what can be checked without the model, loads it, makes the pictures and writes them. Returns the exit code. */
 int picture_make(struct picture_settings *s);
 
@@ -118,5 +129,38 @@ bool trace_begin(struct trace *t);
 void trace_kernel(const char *component, const struct tern_step_profile *step, void *user);
 int trace_write(struct trace *t, const char *path);
 void trace_end(struct trace *t);
+
+/* What one call of tern_generate needs, on one device. */
+struct picture_job {
+    struct tern_context *ctx;
+    struct tern_pipeline *pipeline, *refiner;
+    struct tern_image *image, *mask;
+    tern_tensor *latents;
+    struct tern_images *result;
+    struct tern_prompt_loras named; /* LoRAs of the prompt's tags */
+    struct timespec start;
+    struct trace trace;
+    const struct picture_settings *settings;
+    int code; /* of opening the model */
+};
+
+/* picture_check.c: GO_ON or an exit code after a message. */
+int picture_check_outputs(const struct picture_settings *s);
+int picture_choose_seed(struct picture_settings *s);
+/* Pictures and latents, and the size that follows from a picture. */
+int picture_load_inputs(struct picture_job *j, struct picture_settings *s);
+
+/* picture_write.c. What the job will be, with the memory that was predicted; a choice that the library made (user: the settings); its end. */
+void picture_announce(const struct picture_settings *s, size_t peak);
+void picture_tell_choice(const struct tern_choice *c, void *user);
+void picture_tell_done(const struct picture_job *j, const struct picture_settings *s);
+/* All pictures, and the latents if they are wanted: GO_ON or an exit code after a message. */
+int picture_save(struct picture_job *j, const struct picture_settings *s);
+
+/* refiner.c: GO_ON or an exit code after a message. Before the first model paints, so that the second is known to be one. */
+int refiner_try(struct picture_job *j, const struct picture_settings *s, const struct tern_pipeline_params *params);
+/* The second model goes on where the first has ended, which leaves memory. */
+int refiner_run(struct picture_job *j, const struct picture_settings *s, const struct tern_pipeline_params *params,
+                struct tern_txt2img_params p);
 
 #endif

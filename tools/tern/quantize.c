@@ -123,7 +123,7 @@ static int apply_least(const struct opt *opt, const char *text, double most, dou
 static int apply_target(const struct opt *opt, const char *text, struct settings *s)
 {
     const bool ssim = opt->id == OPT_SSIM;
-    int code = ssim ? value_number(opt, text, 0, true, 0.9999999, &s->q.ssim) : value_number(opt, text, 1, true, 100, &s->q.speedup);
+    int code = ssim ? value_part(opt, text, &s->q.ssim) : value_number(opt, text, 1, true, 100, &s->q.speedup);
     return code == GO_ON && s->q.ssim > 0 && s->q.speedup > 0
                ? usage("option --%s: expected one of --ssim and --speedup, found both", opt->name)
                : code;

@@ -53,6 +53,16 @@ int value_number(const struct opt *opt, const char *text, double min, bool open,
     return GO_ON;
 }
 
+int value_part(const struct opt *opt, const char *text, double *out)
+{
+    double v;
+    const char *rest;
+    if (!parse_number(text, &v, &rest) || *rest || v <= 0 || v >= 1)
+        return usage("option --%s: expected a number above 0 and below 1, found \"%s\"", opt->name, text);
+    *out = v;
+    return GO_ON;
+}
+
 int value_seed(const struct opt *opt, const char *text, uint64_t *out, bool *given)
 {
     *given = strcmp(text, "-1") != 0;

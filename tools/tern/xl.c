@@ -56,7 +56,7 @@ static int apply_refiner(const struct opt *opt, const char *text, struct xl_opti
     int n = part ? (int)(colon - text) : (int)strlen(text);
     if (!n || (size_t)snprintf(x->refiner, sizeof(x->refiner), "%.*s", n, text) >= sizeof(x->refiner))
         return usage("option --refiner: expected a model, found \"%.80s\"", text);
-    return part ? value_number(opt, colon + 1, 0, true, 0.999, &x->refiner_start) : GO_ON;
+    return part ? value_part(opt, colon + 1, &x->refiner_start) : GO_ON;
 }
 
 int xl_apply(const struct opt *opt, const char *value, struct xl_options *x)
@@ -79,9 +79,9 @@ int xl_apply(const struct opt *opt, const char *value, struct xl_options *x)
     case OPT_NEGATIVE_SCORE:
         return value_number(opt, value, -1000, false, 1000, &x->negative_score);
     case OPT_END:
-        return value_number(opt, value, 0, true, 0.999, &x->end);
+        return value_part(opt, value, &x->end);
     case OPT_START:
-        return value_number(opt, value, 0, true, 0.999, &x->start);
+        return value_part(opt, value, &x->start);
     case OPT_REFINER_LORA:
         return lora_add(opt, value, &x->loras);
     default:

@@ -270,9 +270,11 @@ struct tern_cpu_level {
     void (*winograd_input)(enum tern_dtype dtype, int64_t n, const void *const *x, float *v, int64_t step);
     /* m + i * step: product i; y: the 16 output pixels, row by row, NULL: not wanted. bias: n values, or NULL. */
     void (*winograd_output)(int64_t n, const float *m, int64_t step, const float *bias, float *const *y);
-    /* Filters of a panel of B (`width` output channels, a multiple of half of nr) and n input channels, each 9 rows of the panel: value i
-     * of input channel j goes to u + i * step + j * width. dtype: f32, f16 or bf16 storage. */
-    void (*winograd_filter)(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, float *u, int64_t step);
+    /* Filters of a panel of B (`width` output channels, a multiple of half of nr) and n input channels, each 9 rows of the panel, which lie
+     * `tap` values apart, and the channels `channel`: value i of input channel j goes to u + i * step + j * width. dtype: f32, f16 or bf16
+     * storage. */
+    void (*winograd_filter)(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap, float *u,
+                            int64_t step);
 
     float (*max)(int64_t n, const float *x); /* -inf when n is 0; NaN is not special */
     float (*sum)(int64_t n, const float *x);

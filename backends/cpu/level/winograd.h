@@ -136,15 +136,15 @@ INLINE void winograd_weight(const vf g[3], vf u[6])
     u[5] = g[2];
 }
 
-/* The filters of a vector of output channels; w: 9 rows `width` apart. */
-INLINE void winograd_filter_vector(const void *w, int64_t at, int64_t width, float *u, int64_t step, const enum storage storage)
+/* The filters of a vector of output channels; w: 9 rows `tap` apart. */
+INLINE void winograd_filter_vector(const void *w, int64_t at, int64_t tap, float *u, int64_t step, const enum storage storage)
 {
     vf t[6][3], g[3], r[6];
 #pragma GCC unroll 3
     for (int j = 0; j < 3; j++) {
 #pragma GCC unroll 3
         for (int i = 0; i < 3; i++)
-            g[i] = load_b(w, at + (i * 3 + j) * width, storage);
+            g[i] = load_b(w, at + (i * 3 + j) * tap, storage);
         winograd_weight(g, r);
 #pragma GCC unroll 6
         for (int i = 0; i < 6; i++)
@@ -161,25 +161,28 @@ INLINE void winograd_filter_vector(const void *w, int64_t at, int64_t width, flo
 
 #define AHEAD 8 /* channels: weights come from memory, and their transform would wait for it three quarters of its time */
 
-INLINE void winograd_filter_as(const enum storage storage, int64_t n, int64_t width, const void *w, float *u, int64_t step)
+INLINE void winograd_filter_as(const enum storage storage, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap, float *u,
+                               int64_t step)
 {
-    const int64_t bytes = 9 * width * (storage == STORE_F32 ? 4 : 2);
+    const int64_t size = storage == STORE_F32 ? 4 : 2;
     for (int64_t i = 0; i < n; i++) {
-        for (int64_t at = 0; at < bytes; at += 4 * LINE)
-            __builtin_prefetch((const char *)w + (i + AHEAD) * bytes + at);
+        for (int64_t row = 0; row < 9; row++)
+            for (int64_t at = 0; at < width * size; at += 4 * LINE)
+                __builtin_prefetch((const char *)w + ((i + AHEAD) * channel + row * tap) * size + at);
         for (int64_t j = 0; j < width; j += VW)
-            winograd_filter_vector(w, i * 9 * width + j, width, u + i * width + j, step, storage);
+            winograd_filter_vector(w, i * channel + j, tap, u + i * width + j, step, storage);
     }
 }
 
-static void winograd_filter(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, float *u, int64_t step)
+static void winograd_filter(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap, float *u,
+                            int64_t step)
 {
     if (dtype == TERN_F32)
-        winograd_filter_as(STORE_F32, n, width, w, u, step);
+        winograd_filter_as(STORE_F32, n, width, w, channel, tap, u, step);
     else if (dtype == TERN_F16)
-        winograd_filter_as(STORE_F16, n, width, w, u, step);
+        winograd_filter_as(STORE_F16, n, width, w, channel, tap, u, step);
     else
-        winograd_filter_as(STORE_BF16, n, width, w, u, step);
+        winograd_filter_as(STORE_BF16, n, width, w, channel, tap, u, step);
 }
 
 #endif

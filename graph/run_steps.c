@@ -1,0 +1,109 @@
+/* One loop over a plan's steps. Everything that could be decided before, was. */
+#include "core/context.h"
+#include "graph/plan.h"
+#include "ops/resident.h"
+
+static struct tern_arg arg_of(const struct tern_run *r, const struct tern_ref *ref)
+{
+    const tern_tensor *t = NULL;
+    size_t window;
+    switch (ref->place) {
+    case TERN_PLACE_NONE:
+        return (struct tern_arg){NULL, 0};
+    case TERN_PLACE_ARENA:
+        window = r->plan->window ? r->plan->window : SIZE_MAX;
+        return (struct tern_arg){r->memory->arena[ref->offset / window], ref->offset % window};
+    case TERN_PLACE_INPUT:
+        t = r->inputs[ref->index];
+        break;
+    case TERN_PLACE_OUTPUT:
+        t = r->outputs[ref->index];
+        break;
+    case TERN_PLACE_BOUND:
+        return (struct tern_arg){r->binding->at[ref->index].buffer, r->binding->at[ref->index].offset + ref->offset};
+    }
+    return (struct tern_arg){t->buffer, t->offset + ref->offset};
+}
+
+/* Packs an input for this run alone, or reads what an earlier run has packed. A streamed weight's pages go when they are read, and those of
+ * the next one are asked for. */
+static enum tern_status pack_input(const struct tern_run *r, const struct tern_step *s, struct tern_kernel_args *a)
+{
+    struct tern_context *ctx = r->plan->ctx;
+    int k = s->kernel->pack_input, step = (int)(s - r->plan->steps);
+    struct tern_spill *spill = s->in[k].place == TERN_PLACE_BOUND ? r->binding->spill : NULL;
+    if (spill && tern_spill_find(spill, s, step, &a->packed))
+        return TERN_OK;
+    if (s->ahead >= 0)
+        tern_tensor_advise(r->binding->bound[s->ahead], true);
+    if (s->kernel->pack(ctx, s->desc, tern_arg_host(&a->in[k]), tern_arg_host(&a->packed)))
+        return tern_error_status(ctx);
+    if (s->in[k].place == TERN_PLACE_BOUND)
+        tern_tensor_advise(r->binding->bound[s->in[k].index], false);
+    if (spill)
+        tern_spill_write(spill, s, step, a);
+    return TERN_OK;
+}
+
+/* A weight on its way to its step: to the place it has there, or where it lies when the device has it already. Queues are in order, so the
+ * copy waits for those who had that place before. */
+static enum tern_status copy_input(const struct tern_run *r, const struct tern_step *s, int k, struct tern_arg *arg)
+{
+    const struct tern_ref *from = &s->from[k];
+    tern_tensor *t = r->binding->bound[from->index];
+    if (!tern_is_elsewhere(r->plan->ctx->device, t)) {
+        *arg = arg_of(r, from);
+        return TERN_OK;
+    }
+    if (s->ahead >= 0)
+        tern_tensor_advise(r->binding->bound[s->ahead], true);
+    size_t size = (size_t)tern_meta_span(&t->meta) * tern_dtype_size(t->meta.dtype);
+    enum tern_status st = tern_buffer_write(arg->buffer, arg->offset - from->offset, tern_tensor_host(t), size);
+    tern_tensor_advise(t, false);
+    return st;
+}
+
+/* `brought`: when a streamed weight was there; NULL: nobody asks. */
+static enum tern_status run_step(const struct tern_run *r, const struct tern_step *s, double *brought)
+{
+    struct tern_context *ctx = r->plan->ctx;
+    struct tern_kernel_args a = {.desc = s->desc, .ctx = ctx};
+    for (int k = 0; k < s->desc->n_in; k++)
+        a.in[k] = arg_of(r, &s->in[k]);
+    for (int k = 0; k < s->desc->n_in; k++)
+        if (s->from[k].place != TERN_PLACE_NONE && copy_input(r, s, k, &a.in[k]))
+            return tern_error_status(ctx);
+    a.out = arg_of(r, &s->out);
+    if (!s->kernel)
+        return tern_reference_run(&a);
+    a.workspace = arg_of(r, &s->workspace);
+    a.packed = arg_of(r, &s->packed);
+    if (s->packed_index >= 0)
+        a.packed = (struct tern_arg){r->binding->packed[s->packed_index], 0};
+    else if (s->packed.place != TERN_PLACE_NONE && pack_input(r, s, &a))
+        return tern_error_status(ctx);
+    if (brought && tern_step_streams(s))
+        *brought = tern_now();
+    enum tern_status st = ctx->device->queue->fns->launch(ctx->device->queue, s->kernel, &a);
+    if (r->binding->spill)
+        tern_spill_leave(r->binding->spill, s, &a);
+    return st;
+}
+
+enum tern_status tern_run_steps(const struct tern_run *r)
+{
+    const struct tern_plan *p = r->plan;
+    enum tern_status st = TERN_OK;
+    double start = r->observer ? tern_now() : 0;
+    if (r->binding->spill)
+        tern_spill_begin(p, r->binding->spill);
+    tern_threads_begin(p->ctx);
+    for (int s = 0; !st && s < p->n_steps; s++) {
+        double begin = r->observer ? tern_now() : 0, brought = begin;
+        st = tern_check_cancel(p->ctx) ? tern_error_status(p->ctx) : run_step(r, &p->steps[s], r->observer ? &brought : NULL);
+        if (!st && r->observer && !(st = p->ctx->device->queue->fns->finish(p->ctx->device->queue)))
+            tern_step_tell(r->observer, &p->steps[s], begin - start, brought - begin, tern_now() - start);
+    }
+    tern_threads_end(p->ctx);
+    return st;
+}

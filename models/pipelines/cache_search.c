@@ -1,0 +1,157 @@
+/* The search for an interval of DeepCache: pictures that are made with some, and how like they are to those of whole calls.
+ *
+ * With few pictures the measurement must be cheap: the first picture is made whole and with every second call in a fifth of the steps.
+ * How the loss shrinks from there to the intervals of all steps is a table. With many pictures the first one is made whole, and then with
+ * the intervals in question, until the fastest one is found that holds. Either way the intervals' whole calls are more frequent at the
+ * beginning, where most is lost. */
+#include "models/pipelines/cache_auto.h"
+
+/* Where whole calls are most frequent, and how much more: docs/deepcache.md has what that brings. */
+#define CENTER 0
+#define POWER 1.4
+/* With fewer calls there is little to save, and nothing to measure in a fifth of them. */
+#define LEAST_CALLS 8
+/* Of the calls that are cheap to measure in. */
+#define PART 5
+#define LEAST_STEPS 4
+/* The slowest first. share: what is lost, of what every second call in a fifth of the steps loses: of 10 pictures of the demo model
+ * 9 lose less (docs/deepcache.md). */
+static const struct {
+    int interval;
+    double share;
+} candidates[] = {{TERN_CACHE_LEAST, 0.23}, {3, 0.66}, {4, 0.8}, {5, 1.15}, {8, 1.6}, {10, 2.3}};
+#define CANDIDATES ((int)(sizeof(candidates) / sizeof(*candidates)))
+
+struct tern_txt2img_params tern_cache_params(const struct tern_txt2img_params *params, int interval)
+{
+    struct tern_txt2img_params q = *params;
+    q.cache_quality = 0;
+    q.cache_interval = interval;
+    q.cache_center = CENTER;
+    q.cache_pow = interval > 1 ? POWER : 0;
+    return q;
+}
+
+/* Rows first..first+count-1 of latents that the caller gives, a new reference; NULL when it gives none. */
+static tern_tensor *rows_of(const struct tern_cache_search *s, int first, int count)
+{
+    const tern_tensor *all = s->params->init_latents;
+    const struct tern_job *j = &s->job;
+    if (!all || tern_failed(s->p->ctx))
+        return NULL;
+    float *values = tern_alloc(s->p->ctx, (size_t)(j->params.count * j->picture) * sizeof(float));
+    tern_tensor *t = NULL;
+    tern_scope_begin(s->p->ctx);
+    if (values && tern_tensor_read(all, TERN_F32, values, (size_t)(j->params.count * j->picture) * sizeof(float)) == TERN_OK)
+        t = tern_tensor_create(s->p->ctx, TERN_F32, 4, (const int64_t[]){count, j->channels, j->lh, j->lw}, values + first * j->picture);
+    tern_free(s->p->ctx, values);
+    tern_tensor_ref(t);
+    tern_scope_end(s->p->ctx, NULL);
+    return t;
+}
+
+/* The first picture, which nobody is told of while it is made. */
+static struct tern_images *try(const struct tern_cache_search *s, int interval, int steps)
+{
+    struct tern_txt2img_params q = tern_cache_params(s->params, interval);
+    q.init_latents = rows_of(s, 0, 1);
+    q.count = 1;
+    if (steps) {
+        q.cache_pow = 0;
+        q.steps = steps;
+        q.hires.hr_second_pass_steps = (q.hires.hr_second_pass_steps + PART - 1) / PART;
+    }
+    q.on_step = NULL;
+    q.on_preview = NULL;
+    q.on_kernel = NULL;
+    struct tern_images *out = tern_failed(s->p->ctx) ? NULL : tern_generate(s->p, &q);
+    tern_tensor_unref(&q.init_latents);
+    if (s->p->unet) /* another interval is another plan, whose memory is counted without this one's */
+        tern_pipeline_unbind(s->p, s->p->unet->weights);
+    return out;
+}
+
+static double likeness(const struct tern_cache_search *s, const struct tern_images *a, const struct tern_images *b)
+{
+    double ssim = 0;
+    if (a && b && !tern_failed(s->p->ctx))
+        tern_image_ssim(tern_images_at(a, 0), tern_images_at(b, 0), &ssim);
+    return ssim;
+}
+
+enum tern_status tern_cache_estimate(const struct tern_cache_search *s, struct tern_cache_choice *choice)
+{
+    const int steps = s->job.params.steps / PART > LEAST_STEPS ? s->job.params.steps / PART : LEAST_STEPS;
+    struct tern_images *whole = try(s, 1, steps), *cut = whole ? try(s, TERN_CACHE_LEAST, steps) : NULL;
+    const double lost = 1 - likeness(s, whole, cut);
+    *choice = (struct tern_cache_choice){1, 1};
+    for (int i = 0; i < s->n && lost * candidates[i].share <= 1 - s->params->cache_quality; i++)
+        *choice = (struct tern_cache_choice){candidates[i].interval, 1 - lost * candidates[i].share};
+    tern_images_destroy(&whole);
+    tern_images_destroy(&cut);
+    return tern_error_status(s->p->ctx);
+}
+
+enum tern_status tern_cache_measure(const struct tern_cache_search *s, struct tern_cache_choice *choice, struct tern_images **first)
+{
+    struct tern_images *whole = try(s, 1, 0), *best = NULL;
+    int low = -1, high = s->n;
+    *choice = (struct tern_cache_choice){1, 1};
+    while (high - low > 1 && !tern_failed(s->p->ctx)) {
+        const int middle = (low + high) / 2;
+        struct tern_images *trial = try(s, candidates[middle].interval, 0);
+        const double ssim = likeness(s, whole, trial);
+        const bool holds = ssim >= s->params->cache_quality;
+        if (holds) {
+            *choice = (struct tern_cache_choice){candidates[middle].interval, ssim};
+            tern_images_destroy(&best);
+            best = trial;
+        } else
+            tern_images_destroy(&trial);
+        *(holds ? &low : &high) = middle;
+    }
+    *first = best ? best : whole;
+    if (best)
+        tern_images_destroy(&whole);
+    if (tern_failed(s->p->ctx))
+        tern_images_destroy(first);
+    return tern_error_status(s->p->ctx);
+}
+
+/* Previews count on behind the first picture. */
+static void show_next(int step, int steps, int index, const struct tern_image *picture, void *user)
+{
+    const struct tern_txt2img_params *q = user;
+    q->on_preview(step, steps, index + 1, picture, q->on_preview_user);
+}
+
+struct tern_images *tern_cache_rest(const struct tern_cache_search *s, int interval, struct tern_images *first)
+{
+    struct tern_txt2img_params q = tern_cache_params(s->params, interval), own = *s->params;
+    q.init_latents = rows_of(s, 1, s->job.params.count - 1);
+    q.count = s->job.params.count - 1;
+    q.seed = s->params->seed + 1;
+    q.on_preview = own.on_preview ? show_next : NULL;
+    q.on_preview_user = &own;
+    struct tern_images *others = tern_failed(s->p->ctx) ? NULL : tern_generate(s->p, &q);
+    tern_tensor_unref(&q.init_latents);
+    return tern_images_join(&first, &others);
+}
+
+enum tern_status tern_cache_count_candidates(struct tern_cache_search *s)
+{
+    const int calls = tern_job_expected_calls(&s->job) - s->job.begin;
+    while (calls >= LEAST_CALLS && s->n < CANDIDATES && candidates[s->n].interval < calls) {
+        const struct tern_txt2img_params q = tern_cache_params(s->params, candidates[s->n].interval);
+        struct tern_job j;
+        const enum tern_status st = tern_job_prepare(&j, s->p, &q);
+        tern_job_destroy(&j);
+        if (st != TERN_OK && st != TERN_E_INVALID)
+            return st;
+        tern_error_clear(s->p->ctx);
+        if (st)
+            break;
+        s->n++;
+    }
+    return TERN_OK;
+}
