@@ -33,13 +33,15 @@ struct tern_step {
     const struct tern_op_desc *desc; /* the node's */
 };
 
+#define TERN_CAPTURED_IO 160 /* most inputs and outputs together of a plan whose launches are captured */
+
 /* What a run reads and writes that another may not: equal keys mean that the launches are the same. */
 struct tern_run_key {
     uint64_t binding;
     struct {
         uint64_t buffer;
         size_t offset;
-    } at[2 * TERN_GRAPH_MAX_IO]; /* of inputs, then outputs */
+    } at[TERN_CAPTURED_IO]; /* of inputs, then outputs */
 };
 
 /* The last run in some memory. */

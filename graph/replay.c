@@ -4,12 +4,14 @@
 #include "core/context.h"
 #include "graph/plan.h"
 
-/* False when a tensor's memory is not the device's own: whether it is the same again cannot be told. */
+/* False when a tensor's memory is not the device's own, or there are too many: whether it is the same again cannot be told. */
 static bool make_key(const struct tern_run *r, struct tern_run_key *key)
 {
     const struct tern_graph *g = r->plan->graph;
     memset(key, 0, sizeof(*key));
     key->binding = r->binding->id;
+    if (g->n_inputs + g->n_outputs > TERN_CAPTURED_IO)
+        return false;
     for (int i = 0; i < g->n_inputs + g->n_outputs; i++) {
         const tern_tensor *t = i < g->n_inputs ? r->inputs[i] : r->outputs[i - g->n_inputs];
         if (!t->buffer->id || t->buffer->device != r->plan->ctx->device)

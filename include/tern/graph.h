@@ -25,7 +25,7 @@ struct tern_graph;
 struct tern_plan;
 struct tern_binding;
 
-#define TERN_GRAPH_MAX_IO 80
+#define TERN_GRAPH_MAX_IO 256
 
 /* What a graph is given at every run: contiguous, of that shape and dtype. */
 struct tern_graph_input {

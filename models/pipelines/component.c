@@ -3,7 +3,7 @@
 #include <tern/graph.h>
 #include <tern/ops.h>
 
-#include "models/pipelines/pipeline.h"
+#include "models/pipelines/hoist.h"
 
 static enum tern_status text_outputs(const struct tern_text_encoder *m, const struct tern_text_input *in, tern_tensor **out)
 {
@@ -168,7 +168,8 @@ struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const stru
     struct trace t;
     if (tern_failed(p->ctx) || !find(p, stage, &t))
         return NULL;
-    return tern_graph_trace(p->ctx, t.fn, t.module, t.weights, t.inputs, t.n_inputs, t.n_outputs);
+    struct tern_graph *g = tern_graph_trace(p->ctx, t.fn, t.module, t.weights, t.inputs, t.n_inputs, t.n_outputs);
+    return tern_hoist_part(&g, stage);
 }
 
 struct tern_graph *tern_pipeline_graph(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size)

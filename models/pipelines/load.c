@@ -88,6 +88,7 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
         return NULL;
     tern_context_ref(ctx);
     p->ctx = ctx;
+    p->hoist_least = TERN_HOIST_LEAST;
     if (params)
         p->params = *params;
     struct tern_recipe *recipe = NULL;

@@ -5,6 +5,7 @@
 
 #include "graph/plan.h"
 #include "models/pipelines/conditions.h"
+#include "models/pipelines/hoist.h"
 #include "models/random/random.h"
 #include "models/schedulers/scheduler.h"
 #include "ops/dispatch.h"
@@ -48,6 +49,7 @@ struct tern_stage tern_job_stage(const struct tern_job *j, const char *component
                                .vectors = text && j->conditions && j->conditions->vectors,
                                .part = component[0] == 'u' && j->caches ? TERN_UNET_KEEPS : TERN_UNET_WHOLE,
                                .branch = component[0] == 'u' && j->caches ? j->params.cache_branch_id : 0,
+                               .known = component[0] == 'u' && !j->resident ? j->known : 0,
                                .algorithm_bytes = component[0] == 'u'   ? j->unet_algorithm
                                                   : component[0] == 'v' ? j->vae_algorithm
                                                                         : 0};
@@ -101,12 +103,18 @@ static size_t run(struct tally *t, const char *component)
     if (stage.part == TERN_UNET_KEEPS)
         bound += tern_pipeline_bind_bytes(p, &shallow, &stage);
     bool there;
+    size_t module = 0, making = 0;
     const struct tern_part *part = part_of(p, component, &there);
     if (!beside && (!there || left)) {
         take(t, part->module + part->loading);
         give(t, part->module + part->loading);
-        bound += part->module;
+        module = part->module;
     }
+    if (component[0] == 'u')
+        tern_job_known_bytes(t->j, &making);
+    take(t, module + making);
+    give(t, module + making);
+    bound += module;
     size_t once = component[0] == 'u' ? unet_runs(t->j) : tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs;
     take(t, bound);
     take(t, once);
@@ -191,7 +199,8 @@ static void sample(struct tally *t)
 {
     const struct tern_job *j = t->j;
     const struct tern_unet_config *u = &j->p->unet_config;
-    size_t input = rows(j) * (size_t)(u->in_channels * j->lh * j->lw), output = rows(j) * (size_t)j->picture;
+    size_t making, known = tern_job_known_bytes(j, &making), input = rows(j) * (size_t)(u->in_channels * j->lh * j->lw),
+                   output = rows(j) * (size_t)j->picture;
     size_t history = TERN_SCHEDULER_MAX_ROWS * (size_t)(j->params.count * j->picture);
     size_t buffers = input + output + (size_t)(j->params.count * j->picture); /* on the host */
     size_t tensors =
@@ -201,9 +210,9 @@ static void sample(struct tally *t)
     double low, high;
     size_t brownian = tern_job_noise_range(j, &low, &high) ? tern_brownian_bytes(low, high, j->picture) : 0;
     take(t, history * sizeof(float)); /* stays with the scheduler */
-    take(t, (buffers + tensors) * sizeof(float) + brownian);
+    take(t, (buffers + tensors) * sizeof(float) + brownian + known);
     size_t bound = run(t, "unet"), shown = preview(t);
-    give(t, (buffers + tensors) * sizeof(float) + brownian);
+    give(t, (buffers + tensors) * sizeof(float) + brownian + known);
     const bool leaves = tern_job_leaves(j, "unet");
     if (leaves && j->first)
         give(t, bound + shown);

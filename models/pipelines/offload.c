@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "graph/plan.h"
-#include "models/pipelines/pipeline.h"
+#include "models/pipelines/hoist.h"
 
 /* Kept free when the budget decides how many weights stay: code and stacks of the process, and the pages of a mapped weight
  * while it is read. */
@@ -99,6 +99,8 @@ static void go(struct tern_job *j, const struct way *way)
             tern_pipeline_drop_plan(j->p, &stage);
         if (other && stage.part == TERN_UNET_KEEPS)
             tern_pipeline_drop_plan(j->p, &shallow);
+        if (other && components[i][0] == 'u' && way->resident)
+            tern_job_drop_known(j);
     }
     j->sequential = way->sequential;
     j->unet_algorithm = way->unet_algorithm;
@@ -195,13 +197,24 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
     }
     if (tern_failed(j->p->ctx) || !budget || !way.unet_algorithm)
         return tern_error_status(j->p->ctx);
-    const bool streams = streams_unet(j, peak), tiles = peak->vae > budget;
+    const bool streams = streams_unet(j, peak);
     enum tern_status st = streams ? stream(j, &way, peak) : TERN_OK;
+    const bool tiles = peak->vae > budget; /* beside the plans that streaming has made */
     st = st || !tiles ? st : tile(j, &way, peak);
     if (st || !way.sequential)
         return st;
     st = streams ? TERN_OK : use_room(j, &way, &way.unet_algorithm, 0, 1, peak, &peak->sample);
     return st || tiles ? st : use_room(j, &way, &way.vae_algorithm, 0, 1, peak, &peak->vae);
+}
+
+/* A UNet that streams keeps no weights that could go. */
+static enum tern_status choose_known(struct tern_job *j)
+{
+    const bool streams = streams_unet(j, &(struct tern_job_peak){0});
+    for (struct tern_job *pass = j; pass && !streams; pass = pass->hires)
+        if (tern_job_choose_known(pass))
+            return tern_error_status(j->p->ctx);
+    return TERN_OK;
 }
 
 /* Bytes that a device with memory of its own has for us, with what it may take of the host's; 0: no limit. */
@@ -219,7 +232,8 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     size_t given = ctx->params.budget, budget = tern_pipeline_budget(j->p), room = room_of(ctx->device);
     j->budget = budget;
     ctx->params.budget = 0;
-    enum tern_status st = choose(j, &peak);
+    enum tern_status st = choose_known(j);
+    st = st ? st : choose(j, &peak);
     if (!st && room && peak.most > room && (!budget || room < budget)) {
         j->budget = room;
         st = choose(j, &peak);

@@ -24,6 +24,10 @@ struct tern_part {
  * with that as an input. Both have it as (N, H, W, C). */
 enum tern_unet_part { TERN_UNET_WHOLE, TERN_UNET_KEEPS, TERN_UNET_SHALLOW };
 
+/* What of the UNet is computed before the steps (hoist.c): what follows from the text, and from the timestep. Bits. */
+#define TERN_KNOWN_KINDS 2
+enum { TERN_KNOWN_TEXT = 1, TERN_KNOWN_TIME = 2 };
+
 /* What a component's plan is made for. */
 struct tern_stage {
     const char *component; /* as in tern_pipeline_graph; static */
@@ -34,7 +38,9 @@ struct tern_stage {
     int64_t tokens;         /* of the text, for the UNet; 0: as many as the tokenizer gives */
     bool vectors;           /* the text encoder takes vectors in place of tokens, too */
     enum tern_unet_part part;
-    int branch; /* of the UNet's part */
+    int branch;     /* of the UNet's part */
+    unsigned known; /* of the UNet: what the plan is given because it was computed before; TERN_KNOWN_… */
+    unsigned early; /* of the UNet: the plan computes that for one with the same part and branch; 0: it is the one of the steps */
 };
 
 /* A plan, and its binding to the weights that the component had when it was last used. */
@@ -46,7 +52,10 @@ struct tern_planned {
     size_t making; /* the most memory that making the plan took beside it, for a moment; 0 once it is in use */
     uint64_t used; /* by planned_clock */
 };
-#define TERN_MAX_PLANNED 16
+#define TERN_MAX_PLANNED 24
+
+/* Bytes that it has to save to compute what is known before the steps by plans of its own. */
+#define TERN_HOIST_LEAST ((int64_t)1 << 20)
 
 /* Channels of a UNet that is told a picture behind the latents of z channels: mask and masked picture, or what is edited. */
 #define TERN_INPAINT_CHANNELS(z) (2 * (z) + 1)
@@ -92,6 +101,7 @@ struct tern_pipeline {
     int numbers;           /* SDXL: how many beside the pooled text, TERN_XL_NUMBERS or TERN_XL_REFINER_NUMBERS; else 0 */
     bool force_zeros;      /* SDXL: a negative prompt that is not given is zeros, not "" */
     bool scales_edited;    /* CosXL edit: the picture that is edited comes in scaled as latents are */
+    int64_t hoist_least;   /* TERN_HOIST_LEAST; for comparison INT64_MIN: whatever it takes, INT64_MAX: never */
     bool busy;             /* a call is running: callbacks must not exchange its modules */
     struct tern_unet_config unet_config;
     struct tern_vae_config vae_config, preview_config; /* the latter if preview_alone is there */
@@ -110,7 +120,9 @@ void tern_pipeline_drop_unet(struct tern_pipeline *p);
 void tern_pipeline_drop_vae(struct tern_pipeline *p);
 void tern_pipeline_drop_preview(struct tern_pipeline *p);
 
-/* Borrowed; NULL with the error recorded. */
+/* Whether the stage's plan is there already. */
+bool tern_pipeline_has_plan(const struct tern_pipeline *p, const struct tern_stage *stage);
+/* Borrowed; NULL with the error recorded, or without one for what tern_hoist_part gives nothing. */
 struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const struct tern_stage *stage);
 /* The same bound to the component's weights: a new reference, so that a callback's own jobs cannot take it away. A shallow UNet is bound
  * beside the one that keeps what it needs. */
@@ -234,6 +246,7 @@ struct tern_job {
     bool zero_negative;                   /* SDXL: the negative rows are zeros and no text */
     double start;                         /* tern_now when the job was prepared */
     size_t budget;                        /* the context's, or what its device has if that is less */
+    unsigned known;                       /* of the UNet, when its weights stay: TERN_KNOWN_… */
     size_t resident;                      /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
     bool streams_text;                    /* text encoders keep none, unless it is said how they live */
     size_t arena;                         /* of the VAE's plans: what their arena is to keep to; 0: no limit */

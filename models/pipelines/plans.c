@@ -39,7 +39,7 @@ static bool is(const struct tern_planned *e, const struct tern_stage *s)
     return e->plan && !strcmp(t->component, s->component) && t->size.batch == s->size.batch && t->size.width == s->size.width &&
            t->size.height == s->size.height && t->resident == s->resident && t->arena == s->arena &&
            t->algorithm_bytes == s->algorithm_bytes && t->tokens == s->tokens && t->vectors == s->vectors && t->part == s->part &&
-           t->branch == s->branch;
+           t->branch == s->branch && t->known == s->known && t->early == s->early;
 }
 
 const char *tern_pipeline_layer_words(const struct tern_pipeline *p, const char *component)
@@ -82,6 +82,14 @@ static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *
     *making = *making > traced + traced / 8 ? *making : traced + traced / 8;
     tern_memory_raise_peak(ctx, peak);
     return plan;
+}
+
+bool tern_pipeline_has_plan(const struct tern_pipeline *p, const struct tern_stage *stage)
+{
+    for (int i = 0; i < TERN_MAX_PLANNED; i++)
+        if (is(&p->planned[i], stage))
+            return true;
+    return false;
 }
 
 static struct tern_planned *get(struct tern_pipeline *p, const struct tern_stage *stage)

@@ -1,11 +1,9 @@
 /* The UNet's part of a step. Pictures that are made together go through it in groups: on a processor a large batch saves nothing, but its
  * tensors leave the cache that those of a small one stay in (docs/kernels.md). */
-#include "models/pipelines/predict.h"
-
 #include <string.h>
 #include <tern/ops.h>
 
-enum { SAMPLE, TIME, CONTEXT, ADDED };
+#include "models/pipelines/hoist.h"
 
 /* Tensors of the UNet's first level that are used at about the same time: operand, result, skip and scratch. */
 #define LIVE 4
@@ -24,27 +22,9 @@ int tern_job_group(const struct tern_job *j)
 
 static int64_t input_channels(const struct tern_job *j) { return j->p->unet_config.in_channels; }
 
-enum tern_status tern_predictor_open(const struct tern_job *j, struct tern_predictor *s)
-{
-    struct tern_context *ctx = j->p->ctx;
-    const struct tern_stage stage = tern_job_stage(j, "unet");
-    const int64_t rows = j->params.count * j->branches;
-    *s = (struct tern_predictor){.pictures = tern_job_group(j)};
-    s->groups = j->params.count / s->pictures;
-    s->binding = tern_pipeline_binding(j->p, &stage);
-    if (j->caches) {
-        const struct tern_stage shallow = tern_job_shallow_stage(j);
-        s->shallow = tern_pipeline_binding(j->p, &shallow);
-    }
-    s->deep = tern_calloc(ctx, (size_t)s->groups, sizeof(*s->deep));
-    s->in = tern_calloc(ctx, (size_t)s->groups, sizeof(*s->in));
-    s->input = tern_alloc(ctx, (size_t)(rows * input_channels(j) * j->lh * j->lw) * sizeof(float));
-    s->output = tern_alloc(ctx, (size_t)(rows * j->picture) * sizeof(float));
-    return tern_error_status(ctx);
-}
-
 void tern_predictor_close(const struct tern_job *j, struct tern_predictor *s)
 {
+    tern_known_close(j, s);
     for (int g = 0; s->in && g < s->groups; g++)
         for (int i = 0; i < TERN_UNET_INPUTS; i++)
             tern_tensor_unref(&s->in[g][i]);
@@ -127,9 +107,9 @@ static tern_tensor *like(const struct tern_job *j, const struct tern_predictor *
 /* What the texts say, into the tensors of all steps. */
 static enum tern_status give_texts(const struct tern_job *j, struct tern_predictor *s, const tern_tensor *added)
 {
-    spread(j, s, CONTEXT, j->context);
+    spread(j, s, TERN_UNET_CONTEXT, j->context);
     if (added)
-        spread(j, s, ADDED, added);
+        spread(j, s, TERN_UNET_ADDED, added);
     return tern_error_status(j->p->ctx);
 }
 
@@ -165,23 +145,59 @@ static enum tern_status renew_texts(const struct tern_job *j, const struct tern_
     return tern_error_status(ctx);
 }
 
-/* What the whole UNet keeps is an output behind its own, and an input of the shallow one behind all others. */
-static tern_tensor *run_unet(const struct tern_job *j, struct tern_predictor *s, int g, bool shallow)
+/* Values that are known before the steps are computed with nothing but the inputs there. */
+enum tern_status tern_predictor_open(struct tern_job *j, struct tern_predictor *s)
 {
-    tern_tensor *in[TERN_UNET_INPUTS + 1] = {NULL}, *out[] = {shallow ? s->shallow_out : s->out, s->deep[g]};
-    memcpy(in, s->in[g], sizeof(s->in[g]));
-    in[in[ADDED] ? ADDED + 1 : ADDED] = s->deep[g];
+    struct tern_context *ctx = j->p->ctx;
+    const struct tern_stage stage = tern_job_stage(j, "unet");
+    const int64_t rows = j->params.count * j->branches;
+    *s = (struct tern_predictor){.pictures = tern_job_group(j)};
+    s->groups = j->params.count / s->pictures;
+    s->deep = tern_calloc(ctx, (size_t)s->groups, sizeof(*s->deep));
+    s->in = tern_calloc(ctx, (size_t)s->groups, sizeof(*s->in));
+    s->input = tern_alloc(ctx, (size_t)(rows * input_channels(j) * j->lh * j->lw) * sizeof(float));
+    s->output = tern_alloc(ctx, (size_t)(rows * j->picture) * sizeof(float));
+    tern_job_follow_prompt(j, j->begin);
+    const struct tern_unet *unet = stage.known ? tern_pipeline_unet(j->p) : NULL;
+    if (unet && make_inputs(j, unet, 0, s) == TERN_OK)
+        tern_known_open(j, s);
+    s->binding = tern_pipeline_binding(j->p, &stage);
+    if (j->caches) {
+        const struct tern_stage shallow = tern_job_shallow_stage(j);
+        s->shallow = tern_pipeline_binding(j->p, &shallow);
+    }
+    return tern_error_status(ctx);
+}
+
+/* The inputs of a plan: those that were not known before, then what the whole UNet keeps for the shallow one, then what was known. */
+static void give_inputs(const struct tern_job *j, const struct tern_predictor *s, int call, int g, tern_tensor **in)
+{
+    const unsigned known = tern_job_stage(j, "unet").known, of[TERN_UNET_INPUTS] = {0, TERN_KNOWN_TIME, TERN_KNOWN_TEXT, TERN_KNOWN_TIME};
+    for (int i = 0; i < TERN_UNET_INPUTS; i++)
+        if (s->in[g][i] && !(known & of[i]))
+            *in++ = s->in[g][i];
+    if (tern_job_is_shallow(j, call))
+        *in++ = s->deep[g];
+    tern_known_give(j, s, call, g, in);
+}
+
+/* What the whole UNet keeps is an output behind its own. */
+static tern_tensor *run_unet(const struct tern_job *j, struct tern_predictor *s, int call, int g)
+{
+    const bool shallow = tern_job_is_shallow(j, call);
+    tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[] = {shallow ? s->shallow_out : s->out, s->deep[g]};
+    give_inputs(j, s, call, g, in);
     if (tern_job_run_plan(j, "unet", shallow ? s->shallow : s->binding, in, out))
         return NULL;
     s->deep[g] = out[1];
     return *(shallow ? &s->shallow_out : &s->out) = out[0];
 }
 
-static enum tern_status run_group(const struct tern_job *j, struct tern_predictor *s, int g, bool shallow)
+static enum tern_status run_group(const struct tern_job *j, struct tern_predictor *s, int call, int g)
 {
     const int64_t rows = s->pictures * j->branches, in = rows * input_channels(j) * j->lh * j->lw, out = rows * j->picture;
-    tern_tensor_write(s->in[g][SAMPLE], TERN_F32, s->input + g * in, (size_t)in * sizeof(float));
-    const tern_tensor *predicted = tern_failed(j->p->ctx) ? NULL : run_unet(j, s, g, shallow);
+    tern_tensor_write(s->in[g][TERN_UNET_SAMPLE], TERN_F32, s->input + g * in, (size_t)in * sizeof(float));
+    const tern_tensor *predicted = tern_failed(j->p->ctx) ? NULL : run_unet(j, s, call, g);
     if (predicted)
         tern_tensor_read(predicted, TERN_F32, s->output + g * out, (size_t)out * sizeof(float));
     return tern_error_status(j->p->ctx);
@@ -218,12 +234,13 @@ enum tern_status tern_job_predict(struct tern_job *j, int call, struct tern_pred
     const double t = tern_scheduler_timestep(j->scheduler, call);
     fill_input(j, call, s);
     const struct tern_unet *unet = tern_pipeline_unet(j->p); /* a callback's own job may have taken it out of memory */
-    if (!unet || (s->in[0][SAMPLE] ? tern_unet_set_time(unet, &t, 1, j->params.cfg, s->in[0][TIME]) : make_inputs(j, unet, t, s)))
+    if (!unet || (s->in[0][TERN_UNET_SAMPLE] ? tern_unet_set_time(unet, &t, 1, j->params.cfg, s->in[0][TERN_UNET_TIME])
+                                             : make_inputs(j, unet, t, s)))
         return tern_error_status(j->p->ctx);
     if (other && call > j->begin && renew_texts(j, unet, t, s))
         return tern_error_status(j->p->ctx);
     for (int g = 0; g < s->groups; g++)
-        if (run_group(j, s, g, tern_job_is_shallow(j, call)))
+        if (run_group(j, s, call, g))
             return tern_error_status(j->p->ctx);
     if (j->branches > 1)
         guide(j, s);

@@ -4,7 +4,14 @@
 
 #include "models/pipelines/pipeline.h"
 
-#define TERN_UNET_INPUTS 4 /* sample, time, context, added */
+enum { TERN_UNET_SAMPLE, TERN_UNET_TIME, TERN_UNET_CONTEXT, TERN_UNET_ADDED, TERN_UNET_INPUTS };
+
+/* What one of the UNet's plans is given that was computed before the steps (hoist.c), of each kind: n values, for the text by group, for
+ * the time by call, and by group where there is pooled text. */
+struct tern_known {
+    int n[TERN_KNOWN_KINDS];
+    tern_tensor **values[TERN_KNOWN_KINDS];
+};
 
 /* The UNet, host buffers of one step, and the tensors of all. A group's rows are its pictures' for each branch. */
 struct tern_predictor {
@@ -15,10 +22,11 @@ struct tern_predictor {
     float *input;         /* (groups, rows of a group, channels of the UNet, lh, lw) */
     float *output;        /* as much for 4 channels; in the end (count, 4, lh, lw) what was predicted */
     tern_tensor *(*in)[TERN_UNET_INPUTS], *out;
+    struct tern_known known[2]; /* of the plan, and of the shallow one */
 };
 
 /* To be closed on failure, too. */
-enum tern_status tern_predictor_open(const struct tern_job *j, struct tern_predictor *s);
+enum tern_status tern_predictor_open(struct tern_job *j, struct tern_predictor *s);
 void tern_predictor_close(const struct tern_job *j, struct tern_predictor *s);
 /* Into s->output, with guidance. */
 enum tern_status tern_job_predict(struct tern_job *j, int call, struct tern_predictor *s);
