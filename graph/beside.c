@@ -1,6 +1,7 @@
 /* Two plans of parts of one model: what their bindings have in common is there once. */
 #include <string.h>
 
+#include "core/context.h"
 #include "graph/plan.h"
 
 bool tern_plan_fits_beside(const struct tern_plan *plan, const struct tern_plan *beside)
@@ -19,29 +20,46 @@ int tern_plan_same_weight(const struct tern_plan *p, int value, const struct ter
     return -1;
 }
 
-/* Constants are each plan's own. */
-static int same_value(const struct tern_plan *p, int value, const struct tern_plan *other)
+static bool same_bytes(struct tern_context *ctx, const tern_tensor *a, const tern_tensor *b)
 {
-    const int weight = tern_plan_same_weight(p, value, other);
-    return weight >= 0 ? weight : tern_plan_same_prepared(p, value, other);
+    size_t size[2];
+    void *copy[2] = {NULL};
+    const void *x = tern_constant_bytes(ctx, a, &size[0], &copy[0]), *y = x ? tern_constant_bytes(ctx, b, &size[1], &copy[1]) : NULL;
+    const bool same = x && y && size[0] == size[1] && !memcmp(x, y, size[0]);
+    tern_free(ctx, copy[0]);
+    tern_free(ctx, copy[1]);
+    return same;
+}
+
+/* Whether two values are the same: weights by name, constants, which are each plan's own, by what they are. */
+static bool is_same(const struct tern_plan *p, int value, const struct tern_plan *other, int there)
+{
+    if (value < 0 || there < 0)
+        return value < 0 && there < 0;
+    const struct tern_value *v = &p->graph->values[value], *o = &other->graph->values[there];
+    if (v->kind != o->kind)
+        return false;
+    if (v->kind == TERN_VALUE_CONSTANT)
+        return v->tensor && o->tensor && !memcmp(&o->meta, &v->meta, sizeof(v->meta)) && same_bytes(p->ctx, v->tensor, o->tensor);
+    return v->kind == TERN_VALUE_WEIGHT ? o->uses && !strcmp(o->name, v->name) : tern_plan_same_prepared(p, value, other) == there;
+}
+
+static bool same_inputs(const struct tern_plan *p, const struct tern_node *n, const struct tern_plan *other, const struct tern_node *o)
+{
+    for (int k = 0; k < TERN_MAX_INPUTS; k++)
+        if (!is_same(p, n->in[k], other, o->in[k]))
+            return false;
+    return true;
 }
 
 int tern_plan_same_prepared(const struct tern_plan *p, int value, const struct tern_plan *other)
 {
     const struct tern_value *v = &p->graph->values[value];
     const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &p->graph->nodes[v->node] : NULL;
-    int in[TERN_MAX_INPUTS];
-    if (!n || !n->prepare)
-        return -1;
-    for (int k = 0; k < TERN_MAX_INPUTS; k++) {
-        in[k] = n->in[k] >= 0 ? same_value(p, n->in[k], other) : -1;
-        if (n->in[k] >= 0 && in[k] < 0)
-            return -1;
-    }
-    for (int i = 0; i < other->graph->n_nodes; i++) {
+    for (int i = 0; n && n->prepare && i < other->graph->n_nodes; i++) {
         const struct tern_node *o = &other->graph->nodes[i];
-        if (!o->dead && o->prepare && o->kind == n->kind && o->offset == n->offset && !memcmp(o->in, in, sizeof(in)) &&
-            !memcmp(&o->desc, &n->desc, sizeof(n->desc)))
+        if (!o->dead && o->prepare && o->kind == n->kind && o->offset == n->offset && !memcmp(&o->desc, &n->desc, sizeof(n->desc)) &&
+            same_inputs(p, n, other, o))
             return o->out;
     }
     return -1;
@@ -50,7 +68,8 @@ int tern_plan_same_prepared(const struct tern_plan *p, int value, const struct t
 bool tern_plan_same_packed(const struct tern_plan *p, const struct tern_step *s, const struct tern_plan *other, bool prepared)
 {
     const int packed = p->graph->nodes[s->node].in[s->kernel->pack_input];
-    const int value = prepared ? same_value(p, packed, other) : tern_plan_same_weight(p, packed, other);
+    const int weight = tern_plan_same_weight(p, packed, other);
+    const int value = weight < 0 && prepared ? tern_plan_same_prepared(p, packed, other) : weight;
     for (int i = 0; value >= 0 && i < other->n_steps; i++) {
         const struct tern_step *o = &other->steps[i];
         if (o->packed_index >= 0 && o->kernel == s->kernel && other->graph->nodes[o->node].in[o->kernel->pack_input] == value &&

@@ -204,7 +204,7 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
     const struct tern_graph *g = p->graph;
     size_t tables = ((size_t)g->n_values + 1) * (sizeof(void *) + sizeof(struct tern_arg)) + ((size_t)p->n_packed + 1) * sizeof(void *);
     size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64 + (p->facts.travels ? (size_t)p->n_steps + 2 * 64 : 0);
-    bytes += tern_plan_prepared_bytes(p, shares ? other : NULL) + expanding_bytes(p, weights);
+    size_t packs = 0;
     pthread_mutex_lock(&p->ctx->lock);
     for (int i = 0; i < p->n_steps; i++) {
         const struct tern_step *s = &p->steps[i];
@@ -212,7 +212,7 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
             continue;
         const tern_tensor *t = tensor_of(&g->values[g->nodes[s->node].in[s->kernel->pack_input]], weights);
         if (!has_form(t, s->kernel, tern_step_pack_key(s)))
-            bytes += tern_bound_bytes(p->ctx->device, s->kernel->packed_size(p->ctx, s->desc));
+            packs += tern_bound_bytes(p->ctx->device, s->kernel->packed_size(p->ctx, s->desc));
     }
     for (int i = 0; i < g->n_values && !p->ctx->device->caps.host_memory; i++) {
         size_t copy = tern_resident_bytes(p->ctx->device, tensor_of(&g->values[i], weights));
@@ -220,7 +220,7 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
         bytes += copy && reads_value(p, i) && (there < 0 || !reads_value(other, there)) ? tern_bound_bytes(p->ctx->device, copy) : 0;
     }
     pthread_mutex_unlock(&p->ctx->lock);
-    return bytes;
+    return bytes + packs + tern_plan_prepared_bytes(p, shares ? other : NULL, packs) + expanding_bytes(p, weights);
 }
 
 struct tern_plan *tern_binding_plan(const struct tern_binding *binding) { return binding->plan; }

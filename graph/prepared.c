@@ -13,6 +13,7 @@ struct preparing {
     const struct tern_binding *former; /* NULL: none */
     int *last;
     bool *kept, *passing, *same;
+    bool *packed; /* steps read but its packed forms: it goes when they are made */
 };
 
 static bool is_wanted(const struct preparing *p, const struct tern_node *n)
@@ -41,13 +42,43 @@ static void mark_kept(const struct tern_plan *p, const struct tern_step *step, b
     }
 }
 
+static bool packs(const struct tern_plan *p, const struct tern_step *step, int value)
+{
+    return step->packed_index >= 0 && p->graph->nodes[step->node].in[step->kernel->pack_input] == value;
+}
+
+/* Whether steps read the value in packed forms alone. */
+static bool is_packed_only(const struct tern_plan *p, int value)
+{
+    bool any = false;
+    for (int s = 0; s < p->n_steps; s++) {
+        const struct tern_step *step = &p->steps[s];
+        any = any || packs(p, step, value);
+        for (int k = 0; k < TERN_MAX_INPUTS; k++)
+            if ((step->in[k].place == TERN_PLACE_BOUND && step->in[k].index == value &&
+                 !(packs(p, step, value) && step->kernel->pack_input == k)) ||
+                (step->from[k].place == TERN_PLACE_BOUND && step->from[k].index == value))
+                return false;
+    }
+    return any;
+}
+
+/* Whether `other`, of whose value packed forms alone are there, has those that the plan wants. */
+static bool has_forms(const struct tern_plan *p, int value, const struct tern_plan *other)
+{
+    for (int s = 0; s < p->n_steps; s++)
+        if (packs(p, &p->steps[s], value) && !tern_plan_same_packed(p, &p->steps[s], other, true))
+            return false;
+    return is_packed_only(p, value);
+}
+
 /* The value of `other`, if there is such a plan, that is the same and that it keeps; -1: none. */
 static int there_already(const struct tern_plan *p, int value, const struct tern_plan *other)
 {
     const int there = other ? tern_plan_same_prepared(p, value, other) : -1;
     for (int s = 0; there >= 0 && s < other->n_steps; s++)
         if (keeps(other, &other->steps[s], there))
-            return there;
+            return !is_packed_only(other, there) || has_forms(p, value, other) ? there : -1;
     return -1;
 }
 
@@ -80,7 +111,8 @@ static bool find_uses(struct preparing *p, const struct tern_plan *plan, const s
     p->kept = tern_calloc(g->ctx, n, sizeof(*p->kept));
     p->passing = tern_calloc(g->ctx, n, sizeof(*p->passing));
     p->same = tern_calloc(g->ctx, n, sizeof(*p->same));
-    if (!p->last || !p->kept || !p->passing || !p->same)
+    p->packed = tern_calloc(g->ctx, n, sizeof(*p->packed));
+    if (!p->last || !p->kept || !p->passing || !p->same || !p->packed)
         return false;
     find_same(p);
     for (int v = 0; v < g->n_values; v++)
@@ -95,6 +127,11 @@ static bool find_uses(struct preparing *p, const struct tern_plan *plan, const s
             if (node->in[k] >= 0 && p->last[node->in[k]] < 0)
                 p->last[node->in[k]] = i;
     }
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tern_node *node = &g->nodes[i];
+        if (!node->dead && node->prepare && node->kind == TERN_CALL_LAUNCH && p->kept[node->out] && p->last[node->out] < 0)
+            p->packed[node->out] = is_packed_only(plan, node->out);
+    }
     return true;
 }
 
@@ -104,6 +141,7 @@ static void forget(const struct preparing *p, struct tern_context *ctx)
     tern_free(ctx, p->kept);
     tern_free(ctx, p->passing);
     tern_free(ctx, p->same);
+    tern_free(ctx, p->packed);
 }
 
 static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
@@ -158,6 +196,19 @@ static tern_tensor *run(struct preparing *p, const struct tern_node *n)
     return t;
 }
 
+/* Makes the packed forms of a value that nothing else is wanted of, and gives its memory back. */
+static enum tern_status pack_and_release(const struct preparing *p, int value)
+{
+    const struct tern_plan *plan = p->b->plan;
+    tern_tensor *t = p->b->bound[value];
+    for (int s = 0; s < plan->n_steps; s++)
+        if (packs(plan, &plan->steps[s], value) &&
+            !tern_packed_form(plan->ctx, plan->ctx->device, plan->steps[s].kernel, plan->steps[s].desc, t))
+            return tern_error_status(plan->ctx);
+    tern_buffer_unref(&t->buffer);
+    return TERN_OK;
+}
+
 static enum tern_status run_all(struct preparing *p)
 {
     struct tern_binding *b = p->b;
@@ -171,7 +222,7 @@ static enum tern_status run_all(struct preparing *p)
         b->bound[n->out] = before  ? tern_tensor_ref(p->former->bound[n->out])
                            : there ? tern_tensor_ref(b->beside->bound[there_already(b->plan, n->out, other)])
                                    : run(p, n);
-        if (!b->bound[n->out])
+        if (!b->bound[n->out] || (!there && p->packed[n->out] && pack_and_release(p, n->out)))
             return tern_error_status(g->ctx);
         let_go(p, i);
     }
@@ -192,20 +243,32 @@ enum tern_status tern_binding_prepare(struct tern_binding *b, const struct tern_
     return tern_error_status(ctx);
 }
 
-/* The results that stay, and the most that others take meanwhile. */
-size_t tern_plan_prepared_bytes(const struct tern_plan *plan, const struct tern_plan *other)
+/* Of the packed forms of a value. */
+static size_t forms_bytes(const struct tern_plan *p, int value)
+{
+    size_t bytes = 0;
+    for (int s = 0; s < p->n_steps; s++)
+        if (packs(p, &p->steps[s], value) && !tern_step_packed_before(p, s))
+            bytes += tern_bound_bytes(p->ctx->device, p->steps[s].kernel->packed_size(p->ctx, p->steps[s].desc));
+    return bytes;
+}
+
+/* The results that stay, and the most that others take meanwhile, as far as packed forms do not take it later. */
+size_t tern_plan_prepared_bytes(const struct tern_plan *plan, const struct tern_plan *other, size_t packs_bytes)
 {
     const struct tern_graph *g = plan->graph;
     struct preparing p = {.b = NULL};
-    size_t kept = 0, now = 0, most = 0;
+    size_t kept = 0, now = 0, made = 0, most = 0;
     const bool good = find_uses(&p, plan, other);
     for (int i = 0; good && i < g->n_nodes; i++) {
         const struct tern_node *n = &g->nodes[i];
         if (!is_wanted(&p, n) || is_there(&p, plan, n->out, other))
             continue;
-        if (n->kind != TERN_CALL_VIEW)
-            *(p.kept[n->out] ? &kept : &now) += tern_bound_bytes(plan->ctx->device, bytes_of(&n->desc.out));
-        most = now > most ? now : most;
+        const size_t own = n->kind == TERN_CALL_VIEW ? 0 : tern_bound_bytes(plan->ctx->device, bytes_of(&n->desc.out));
+        *(p.kept[n->out] && !p.packed[n->out] ? &kept : &now) += own;
+        made += p.packed[n->out] ? forms_bytes(plan, n->out) : 0;
+        most = now + made > most ? now + made : most;
+        now -= p.packed[n->out] ? own : 0;
         for (int k = 0; k < n->desc.n_in; k++) {
             const struct tern_value *v = n->in[k] >= 0 ? &g->values[n->in[k]] : NULL;
             const bool ends = v && v->kind == TERN_VALUE_RESULT && p.last[n->in[k]] == i && !p.kept[n->in[k]];
@@ -216,5 +279,5 @@ size_t tern_plan_prepared_bytes(const struct tern_plan *plan, const struct tern_
         }
     }
     forget(&p, plan->ctx);
-    return kept + most;
+    return kept + (most > packs_bytes ? most - packs_bytes : 0);
 }

@@ -38,6 +38,20 @@ static void test_a_recipe_is_made_and_used(void **state)
     assert_null(strstr(s->out, "= quantized_conv2d("));
 }
 
+/* A picture by a recipe with factors is repeated by its infotext, which has them. */
+static void test_factors_of_norms(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "quantize", MODEL, JOB, "-p", "a", "-q", "--smooth-quant", "0.7", "--report", "r.md"), 0);
+    assert_true(has_text("recipe.json", "\"smooth_quant\": 0.7"));
+    assert_true(has_text("r.md", "| norms with factors | "));
+    EXPECT(s, RUN(s, "txt2img", MODEL, SMALL, "--recipe", "recipe.json", "-o", "a.png"), 0);
+    EXPECT(s, RUN(s, "txt2img", MODEL, "--from", "a.png", "-q", "-o", "b.png"), 0);
+    assert_true(same_bytes("a.png", "b.png"));
+    EXPECT(s, RUN(s, "quantize", MODEL, JOB, "-p", "a", "--smooth-quant", "1"), 2);
+    expect_text(s->err, "option --smooth-quant: expected a number above 0 and below 1", "--smooth-quant");
+}
+
 static void test_recipes_in_exec(void **state)
 {
     struct state *s = *state;
@@ -92,7 +106,8 @@ static void test_interrupted_and_resumed(void **state)
 
 int cli_quantize_tests(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_a_recipe_is_made_and_used), TEST(test_recipes_in_exec), TEST(test_prompts_that_are_none),
-                                       TEST(test_a_target_out_of_reach), TEST(test_interrupted_and_resumed)};
+    const struct CMUnitTest tests[] = {TEST(test_a_recipe_is_made_and_used), TEST(test_factors_of_norms),
+                                       TEST(test_recipes_in_exec),           TEST(test_prompts_that_are_none),
+                                       TEST(test_a_target_out_of_reach),     TEST(test_interrupted_and_resumed)};
     return cmocka_run_group_tests_name("cli quantize", tests, cli_setup, cli_teardown);
 }

@@ -1,4 +1,5 @@
 /* tern_pipeline_quantize on a small model: layers that lose much are found, an interrupted run ends with the same recipe, targets. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -118,6 +119,9 @@ static void wrong_params_are_told_at_once(void **state)
         {Q(.width = 68), "size: expected multiples of 8"},
         {Q(.steps = 1001), "steps: expected 1..1000, found 1001"},
         {Q(.ssim = 0.9, .speedup = 2), "target: expected one of ssim and speedup"},
+        {Q(.smooth_quant = 1), "smooth_quant: expected a number above 0 and below 1, or 0: no factors, found 1"},
+        {Q(.smooth_quant = -0.1), "smooth_quant: expected a number above 0"},
+        {Q(.smooth_quant = 0.0 / 0.0), "smooth_quant: expected a number above 0"},
         {Q(.ssim = 1), "ssim: expected a number above 0 and below 1, or 0: no such target, found 1"},
         {Q(.ssim = -0.5), "ssim: expected a number above 0"},
         {Q(.speedup = 1), "speedup: expected a number in"},
@@ -218,6 +222,75 @@ static void a_spoiled_layer_stays(void **state)
     tern_recipe_destroy(&r);
     close_model(&f);
     damage_remove(folder);
+}
+
+/* The letters of a norm in the recipe's words; borrowed from these. */
+static const char *factors_of(const char *words, const char *norm)
+{
+    char word[128];
+    snprintf(word, sizeof(word), " %s^", norm);
+    const char *at = strstr(words, word);
+    if (!at)
+        fail_msg("no word%s", word);
+    return at + strlen(word);
+}
+
+/* SmoothQuant leaves a range to the other channels: factors of the large one are the most there is, of the others the least. */
+static void factors_save_a_spoiled_layer(void **state)
+{
+    char folder[PATH_SIZE];
+    struct fixture f;
+    struct tern_quantize_params q = usual();
+    q.smooth_quant = 0.7;
+    damage_copy("sd1", folder);
+    spoil(folder);
+    open_path(&f, folder);
+    struct tern_recipe *r = quantize(&f, &q);
+    assert_true(layer(r, "conv_out.weight")->int8 && layer(r, "conv_out.weight")->error < 0.1);
+    assert_true(tern_recipe_smoothed(r) > 60);
+    char *words = tern_recipe_words(r);
+    const char *letters = factors_of(words, "conv_norm_out.weight");
+    assert_int_equal(letters[0], 'z');
+    for (int i = 1; letters[i] && letters[i] != ' '; i++)
+        assert_true(letters[i] >= 'A' && letters[i] <= 'F');
+    tern_free_text(f.ctx, words);
+    tern_recipe_destroy(&r);
+    close_model(&f);
+    damage_remove(folder);
+}
+
+/* With a strength next to 0 factors follow from the weights alone: the larger a channel's largest, the smaller, by quarters of octaves. */
+static void factors_of_weights(void **state)
+{
+    struct fixture f;
+    struct tern_quantize_params q = usual();
+    double power[64] = {0}, least = INFINITY, most = -INFINITY;
+    int64_t n;
+    q.smooth_quant = 1e-12;
+    open_model(&f);
+    const struct tern_weights *w = tern_pipeline_weights(f.p, "unet");
+    const int64_t *shape = tern_tensor_shape(tern_weights_get(w, "conv_out.weight"));
+    float *values = support_f32(w, "conv_out.weight", &n);
+    assert_true(shape[1] <= 64);
+    for (int64_t i = 0; i < n; i++)
+        power[i / 9 % shape[1]] = fmax(power[i / 9 % shape[1]], fabs(values[i]));
+    for (int c = 0; c < shape[1]; c++) {
+        power[c] = -log2(power[c]);
+        least = fmin(least, power[c]);
+        most = fmax(most, power[c]);
+    }
+    struct tern_recipe *r = quantize(&f, &q);
+    char *words = tern_recipe_words(r);
+    const char *letters = factors_of(words, "conv_norm_out.weight");
+    for (int c = 0; c < shape[1]; c++) {
+        const int steps = (int)round(4 * (power[c] - (least + most) / 2));
+        assert_int_equal(letters[c], steps < 0 ? 'Z' + 1 + steps : 'a' + steps);
+    }
+    assert_true(letters[shape[1]] == ' ' || !letters[shape[1]]);
+    free(values);
+    tern_free_text(f.ctx, words);
+    tern_recipe_destroy(&r);
+    close_model(&f);
 }
 
 static void kinds_and_densities(void **state)
@@ -345,14 +418,15 @@ static void interrupted_runs_go_on(void **state)
     snprintf(path, sizeof(path), "%s/state", folder);
     q.state = path;
     q.ssim = 0.97;
+    q.smooth_quant = 0.5;
     open_model(&f);
-    interrupt(&f, &q, 2);
+    interrupt(&f, &q, 3);
     char *begun = damage_read(folder, "state", &size);
     struct tern_recipe *r = quantize(&f, &q);
     char *whole = recipe_text(&r, folder);
     assert_int_equal(access(path, F_OK), -1);
     damage_text(folder, "state", begun, size);
-    const int stops[] = {3, 7, 12, 13, 17};
+    const int stops[] = {4, 7, 12, 13, 17};
     for (size_t i = 0; i < sizeof(stops) / sizeof(*stops); i++)
         interrupt(&f, &q, stops[i]);
     r = quantize(&f, &q);
@@ -407,7 +481,8 @@ static void states_of_other_runs(void **state)
 static void runs_leave_nothing(void **state)
 {
     struct fixture f;
-    const struct tern_quantize_params q = usual();
+    struct tern_quantize_params q = usual();
+    q.smooth_quant = 0.5;
     open_model(&f);
     struct tern_recipe *r = quantize(&f, &q);
     tern_recipe_destroy(&r);
@@ -432,6 +507,8 @@ int main(void)
         cmocka_unit_test(wrong_params_are_told_at_once),
         cmocka_unit_test(only_plain_pipelines),
         cmocka_unit_test(a_spoiled_layer_stays),
+        cmocka_unit_test(factors_save_a_spoiled_layer),
+        cmocka_unit_test(factors_of_weights),
         cmocka_unit_test(kinds_and_densities),
         cmocka_unit_test(targets),
         cmocka_unit_test(pictures_are_those_of_the_recipe),

@@ -27,6 +27,7 @@ static void make(struct tern_context *ctx, char *folder, char *path)
     assert_non_null(r);
     for (int i = 0; i < r->count; i += 2)
         r->layer[i].int8 = true;
+    assert_int_equal(tern_recipe_smooth(r, "conv_norm_out.weight", "aabZaaXc"), TERN_OK);
     assert_int_equal(tern_recipe_save(r, path), TERN_OK);
     tern_recipe_destroy(&r);
     tern_pipeline_destroy(&p);
@@ -65,6 +66,17 @@ static const struct row {
     {"architecture", "name", "\"\"", "\"name\": expected a text of 1 to 128 bytes, found an empty one"},
     {"architecture", "fingerprint", "\"00000000000000000000000000000000\"", "layers were added, taken away or renamed"},
     {"architecture", "fingerprint", "7", "\"fingerprint\": expected a string"},
+    {"", "smooth", "7", "\"smooth\": expected a list of norms, found something else"},
+    {"", "smooth", "[0]", "norm 1: expected an object"},
+    {"", "smooth", "[{\"factors\": \"a\"}]", "norm 1: \"norm\": expected a text of 1 to 256 bytes, found nothing"},
+    {"", "smooth", "[{\"norm\": \"n*\", \"factors\": \"a\"}]", "norm 1: \"norm\": expected the name of a weight, found \"n*\""},
+    {"", "smooth", "[{\"norm\": \"a^b\", \"factors\": \"a\"}]", "norm 1: \"norm\": expected the name of a weight"},
+    {"", "smooth", "[{\"norm\": \"n\"}]", "norm 1: \"factors\": expected a text of 1 to 65536 bytes, found nothing"},
+    {"", "smooth", "[{\"norm\": \"n\", \"factors\": \"\"}]", "\"factors\": expected a text of 1 to 65536 bytes, found an empty one"},
+    {"", "smooth", "[{\"norm\": \"n\", \"factors\": [1, 2]}]", "\"factors\": expected a string, found an array"},
+    {"", "smooth", "[{\"norm\": \"n\", \"factors\": \"aNaN 0\"}]", "\"factors\": expected letters, A to Z and a to z, found another"},
+    {"", "smooth", "[{\"norm\": \"n\", \"factors\": \"a\"}, {\"norm\": \"n\", \"factors\": \"b\"}]", "norm 2: \"n\" stands there twice"},
+    {"layer", "name", "\"a:w4\"", "expected the name of a weight"},
     {"layer", "name", NULL, "layer 1: \"name\": expected a text of 1 to 256 bytes, found nothing"},
     {"layer", "name", "\"*\"", "layer 1: \"name\": expected the name of a weight, found \"*\""},
     {"layer", "name", "\"!a\"", "expected the name of a weight"},
@@ -209,6 +221,36 @@ static void other_architectures_are_refused(void **state)
     damage_remove(folder);
 }
 
+/* Factors that the model has no norm for. */
+static void factors_of_other_norms(void **state)
+{
+    static const struct {
+        const char *norm, *factors, *message;
+    } norms[] = {
+        {"down_blocks.0.resnets.0.norm1.weight", "abc",
+         "\"smooth\": \"down_blocks.0.resnets.0.norm1.weight\": expected 8 factors, found 3"},
+        {"conv_norm_in.weight", "abc", "\"smooth\": the model sd1 has no norm \"conv_norm_in.weight\" that may be divided"},
+        {"conv_in.weight", "abc", "has no norm \"conv_in.weight\""},
+    };
+    char folder[PATH_SIZE], path[PATH_SIZE], model[PATH_SIZE];
+    struct tern_context *ctx = support_context();
+    make(ctx, folder, path);
+    for (size_t i = 0; i < sizeof(norms) / sizeof(*norms); i++) {
+        struct tern_recipe *r = tern_recipe_open(ctx, path);
+        const int before = r->norms;
+        assert_int_equal(tern_recipe_smooth(r, norms[i].norm, norms[i].factors), TERN_OK);
+        assert_int_equal(r->norms, before + 1);
+        char *other = tern_sprintf(ctx, "%s-other", path);
+        assert_int_equal(tern_recipe_save(r, other), TERN_OK);
+        assert_null(load(ctx, model_path("sd1", model), other, NULL));
+        support_error(ctx, TERN_E_FORMAT, norms[i].message);
+        tern_free(ctx, other);
+        tern_recipe_destroy(&r);
+    }
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 /* The layer that differs is told, wherever it stands. */
 static void the_layer_that_differs(void **state)
 {
@@ -288,7 +330,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_values_are_told),  cmocka_unit_test(files_that_are_no_recipe),
         cmocka_unit_test(damaged_files),          cmocka_unit_test(other_architectures_are_refused),
-        cmocka_unit_test(the_layer_that_differs), cmocka_unit_test(a_recipe_is_its_words),
+        cmocka_unit_test(the_layer_that_differs), cmocka_unit_test(factors_of_other_norms),
+        cmocka_unit_test(a_recipe_is_its_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

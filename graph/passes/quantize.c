@@ -37,10 +37,18 @@ static bool keep(struct tern_context *ctx, struct tern_node *n, enum tern_op op,
     return true;
 }
 
-/* What the words say of the value: of a weight, or of what the pass `merge` made of several of which they say the same. */
-static enum tern_layer_format format_of(const struct tern_graph *g, int value, const char *words)
+/* What the pass `smooth` has multiplied by factors; the value itself, where it is another. */
+static int unsmoothed(const struct tern_graph *g, int value)
 {
     const struct tern_value *v = &g->values[value];
+    const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &g->nodes[v->node] : NULL;
+    const bool product = n && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_mul && !n->desc.n_post;
+    return product && g->values[n->in[1]].kind == TERN_VALUE_CONSTANT ? n->in[0] : value;
+}
+
+enum tern_layer_format tern_quantize_format_of(const struct tern_graph *g, int value, const char *words)
+{
+    const struct tern_value *v = &g->values[unsmoothed(g, value)];
     if (v->kind == TERN_VALUE_WEIGHT)
         return tern_quantize_format(words, v->name);
     const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &g->nodes[v->node] : NULL;
@@ -55,7 +63,7 @@ static enum tern_layer_format chosen(const struct tern_graph *g, const struct te
 {
     const bool layer =
         !n->dead && n->kind == TERN_CALL_LAUNCH && !n->desc.n_post && counterpart(&n->desc, TERN_LAYER_W8A8) != TERN_OP_COUNT;
-    return layer ? format_of(g, n->in[1], words) : TERN_LAYER_PLAIN;
+    return layer ? tern_quantize_format_of(g, n->in[1], words) : TERN_LAYER_PLAIN;
 }
 
 /* The bias moves behind the scale, which a weight of floats has not. */

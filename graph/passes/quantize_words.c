@@ -1,4 +1,5 @@
-/* The words of tern_plan_params.quantize: which layers they name, and how these are to be kept. */
+/* The words of tern_plan_params.quantize: which layers they name, and how these are to be kept; and the factors of norms. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,20 +30,21 @@ static enum tern_layer_format format_of(const char *suffix, size_t n)
     return f;
 }
 
-/* A word: !, a name with *, a colon and a suffix. A name has no colon. */
+/* A word: !, a name with *, a colon and a suffix, or ^ and factors. A name has neither colon nor ^. */
 struct word {
-    const char *name, *suffix; /* NULL: it has none */
-    size_t length, suffix_length;
+    const char *name, *suffix, *factors; /* NULL: it has none */
+    size_t length, suffix_length;        /* the latter of either */
     bool out;
 };
 
 /* The word at *at, which goes on to the next; false: there is none. */
 static bool next_word(const char **at, struct word *w)
 {
-    const size_t n = strcspn(*at, " "), out = **at == '!', name = strcspn(*at + out, ": ");
-    *w = (struct word){*at + out, NULL, name, 0, out};
-    if ((*at)[out + name] == ':') {
-        w->suffix = *at + out + name + 1;
+    const size_t n = strcspn(*at, " "), out = **at == '!', name = strcspn(*at + out, ":^ ");
+    const char mark = (*at)[out + name];
+    *w = (struct word){*at + out, NULL, NULL, name, 0, out};
+    if (mark == ':' || mark == '^') {
+        *(mark == ':' ? &w->suffix : &w->factors) = *at + out + name + 1;
         w->suffix_length = n - out - name - 1;
     }
     const bool any = n > 0;
@@ -56,7 +58,7 @@ enum tern_layer_format tern_quantize_format(const char *words, const char *name)
     enum tern_layer_format f = TERN_LAYER_PLAIN;
     struct word w;
     while (next_word(&words, &w))
-        if (w.length && fits(w.name, w.length, name))
+        if (w.length && !w.factors && fits(w.name, w.length, name))
             f = w.out ? TERN_LAYER_PLAIN : w.suffix ? format_of(w.suffix, w.suffix_length) : TERN_LAYER_W8A8;
     return f;
 }
@@ -73,12 +75,63 @@ bool tern_quantize_next_name(const char **at, char name[TERN_QUANTIZE_NAME])
     return any;
 }
 
+const char *tern_quantize_factors(const char *words, const char *name, size_t *count)
+{
+    const char *found = NULL;
+    struct word w;
+    while (next_word(&words, &w))
+        if (w.factors && w.length && fits(w.name, w.length, name)) {
+            found = w.factors;
+            *count = w.suffix_length;
+        }
+    return found;
+}
+
+/* Of A to Z, a to z: a quarter of an octave each. */
+double tern_quantize_factor_power(char letter)
+{
+    const int low = letter - 'a', high = letter - 'A';
+    return low >= 0 && low < TERN_FACTOR_LETTERS / 2 ? 0.25 * low : 0.25 * (high - TERN_FACTOR_LETTERS / 2);
+}
+
+char tern_quantize_factor_letter(double power)
+{
+    const double steps = round(4 * power), least = -TERN_FACTOR_LETTERS / 2, most = TERN_FACTOR_LETTERS / 2 - 1;
+    const int k = (int)(steps > least ? steps < most ? steps : most : least);
+    return (char)(k < 0 ? 'A' + TERN_FACTOR_LETTERS / 2 + k : 'a' + k);
+}
+
+size_t tern_quantize_factor_span(const char *letters)
+{
+    size_t n = 0;
+    while ((letters[n] >= 'A' && letters[n] <= 'Z') || (letters[n] >= 'a' && letters[n] <= 'z'))
+        n++;
+    return n;
+}
+
+/* A word with ^ is a name and letters. */
+static enum tern_status check_factors(struct tern_context *ctx, const char *field, const struct word *w)
+{
+    const int shown = w->length > 60 ? 60 : (int)w->length;
+    const size_t good = tern_quantize_factor_span(w->factors);
+    if (w->out || !w->length)
+        return tern_fail(ctx, TERN_E_INVALID, "%s: word \"%s%.*s^...\": factors are those of a norm: expected its weight's name before ^",
+                         field, w->out ? "!" : "", shown, w->name);
+    if (!w->suffix_length || good < w->suffix_length)
+        return tern_fail(ctx, TERN_E_INVALID,
+                         "%s: word \"%.*s^...\": expected a letter of A to Z or a to z, a for 1, for each channel, found %s", field, shown,
+                         w->name, w->suffix_length ? "another character" : "none");
+    return TERN_OK;
+}
+
 enum tern_status tern_quantize_check(struct tern_context *ctx, const char *field, const char *words)
 {
     struct word w;
     for (const char *at = words ? words : ""; next_word(&at, &w);) {
         const size_t length = w.length + (w.suffix ? 1 + w.suffix_length : 0);
         const int shown = length > 60 ? 60 : (int)length;
+        if (w.factors && check_factors(ctx, field, &w))
+            return tern_error_status(ctx);
         if (w.suffix && w.out)
             return tern_fail(ctx, TERN_E_INVALID,
                              "%s: word \"!%.*s\" says how a layer is kept, but ! leaves it as it is: expected \"!%.*s\"", field, shown,

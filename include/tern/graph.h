@@ -72,7 +72,10 @@ struct tern_plan_params {
     /* Which linear layers and convolutions compute in int8 or keep their weights in few bits: words separated by spaces, of names of
      * weights as they are in the set, where * stands for any characters, behind a ! for those that do not; the last word that fits counts
      * ("* !conv_in.weight"). Behind a word, how: ":w8a8", int8, as without it; ":w8" and ":w4", weights in 8 bits and in 4, which are
-     * expanded as they are used ("*:w4 *.to_q.weight:w8"). Weights are quantised as they are bound. NULL: none. */
+     * expanded as they are used ("*:w4 *.to_q.weight:w8"). Weights are quantised as they are bound. Behind the name of a norm's weight and
+     * a ^: a letter for each of its channels, A to Z for 2^(-26/4) to 2^(-1/4), a to z for 1 to 2^(25/4). Where layers of int8 read the
+     * norm, or silu of it, and no op but linear layers and convolutions, it is divided by these factors and the weights behind it are
+     * multiplied (SmoothQuant). NULL: none. */
     const char *quantize;
     /* Called after the trace and after each pass that ran, of each try; NULL: not called. */
     void (*after)(void *user, const char *pass, const struct tern_graph *graph);

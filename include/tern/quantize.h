@@ -46,10 +46,12 @@ TERN_API int tern_recipe_count(const struct tern_recipe *recipe);
 /* In the order of the network; borrowed. NULL behind the last. */
 TERN_API const struct tern_recipe_layer *tern_recipe_at(const struct tern_recipe *recipe, int i);
 TERN_API struct tern_recipe_facts tern_recipe_facts(const struct tern_recipe *recipe);
-/* The layers that are int8, as tern_plan_params.quantize takes them; tern_free_text. NULL with the error recorded. */
+/* Norms that are divided by factors (SmoothQuant). */
+TERN_API int tern_recipe_smoothed(const struct tern_recipe *recipe);
+/* The layers that are int8, and factors, as tern_plan_params.quantize takes them; tern_free_text. NULL with the error recorded. */
 TERN_API char *tern_recipe_words(const struct tern_recipe *recipe);
-/* Whether it is for the architecture of the model: names and shapes of all layers are the same. TERN_E_FORMAT names both, and the
- * first layer that differs. */
+/* Whether it is for the architecture of the model: names and shapes of all layers are the same, and its factors are of norms that may be
+ * divided. TERN_E_FORMAT names both, and the first layer that differs. */
 TERN_API enum tern_status tern_recipe_check(const struct tern_recipe *recipe, struct tern_pipeline *p);
 
 /* tern_plan_params.quantize of a component's plans: that of the params, of a recipe, or of the files of a model that comes quantised; NULL:
@@ -72,6 +74,8 @@ struct tern_quantize_params {
     bool quantize_slower;                /* layers that take longer in int8, too: their weights take half of the memory */
     double conv_mse_threshold;           /* most error of a convolution by itself, or of a group that is not looked at one by one; 0.1 */
     double linear_mse_threshold;         /* likewise of a linear layer; 0.1 */
+    double smooth_quant;                 /* 0 < x < 1: norms are divided by (largest |x|)^x / (largest |weight|)^(1 - x) of each channel,
+                                            and the weights behind them multiplied [Xiao 2023]; 0: they are not */
     double compute_density_threshold;    /* least operations for each byte that a layer moves; 0: no limit */
     double ssim;                         /* 0 < x < 1: layers are left out until the pictures are that much like; 0: no such target */
     double speedup;                      /* above 1: the layers of least error that make a call of the UNet that much faster; 0: none */

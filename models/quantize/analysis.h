@@ -24,6 +24,8 @@ struct tern_calibration {
 enum tern_status tern_calibration_open(struct tern_calibration *c, struct tern_pipeline *p, const struct tern_quantize_params *params,
                                        int width, int height);
 void tern_calibration_close(struct tern_calibration *c);
+/* The job of a prompt with its texts, before its first step; tern_job_destroy, also after an error. */
+enum tern_status tern_calibration_job(const struct tern_calibration *c, int i, struct tern_job *j);
 /* The latents of all prompts, one behind the other, by a UNet in which those layers are int8 (words; NULL: none). pictures: NULL, or one
  * for each prompt, which the caller owns, also after an error. */
 enum tern_status tern_calibration_run(struct tern_calibration *c, const char *words, float *latents, struct tern_image **pictures);
@@ -75,6 +77,9 @@ struct tern_quantize_run {
     void (*progress)(const struct tern_progress *, void *); /* the context's, which the jobs do not have meanwhile */
 };
 void tern_quantize_tell(struct tern_quantize_run *run, int done, int more);
+
+/* smooth.c: factors of all norms that may be divided, into the recipe. The plain latents are there. */
+enum tern_status tern_quantize_smooth(struct tern_quantize_run *run);
 
 /* times.c: densities, times of all layers, and which have an int8 kernel (`able`, by layer). */
 enum tern_status tern_quantize_measure(struct tern_quantize_run *run, bool *able);

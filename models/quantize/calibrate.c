@@ -56,19 +56,24 @@ void tern_calibration_close(struct tern_calibration *c)
     memset(c, 0, sizeof(*c));
 }
 
-static void sample(struct tern_calibration *c, int i, float *latents, struct tern_image **picture)
+enum tern_status tern_calibration_job(const struct tern_calibration *c, int i, struct tern_job *j)
 {
     const struct tern_txt2img_params q = job_of(c, i);
+    if (tern_job_prepare(j, c->p, &q))
+        return tern_error_status(c->p->ctx);
+    j->context = tern_tensor_ref(c->texts[i].context);
+    j->pooled = tern_tensor_ref(c->texts[i].pooled);
+    j->time_ids = tern_tensor_ref(c->texts[i].time_ids);
+    return tern_job_start_latents(j);
+}
+
+static void sample(struct tern_calibration *c, int i, float *latents, struct tern_image **picture)
+{
     struct tern_job j;
-    if (tern_job_prepare(&j, c->p, &q) == TERN_OK) {
-        j.context = tern_tensor_ref(c->texts[i].context);
-        j.pooled = tern_tensor_ref(c->texts[i].pooled);
-        j.time_ids = tern_tensor_ref(c->texts[i].time_ids);
-        if (tern_job_start_latents(&j) == TERN_OK && tern_job_sample(&j) == TERN_OK) {
-            memcpy(latents, j.latents, (size_t)c->values * sizeof(*latents));
-            if (picture)
-                tern_job_decode(&j, picture);
-        }
+    if (tern_calibration_job(c, i, &j) == TERN_OK && tern_job_sample(&j) == TERN_OK) {
+        memcpy(latents, j.latents, (size_t)c->values * sizeof(*latents));
+        if (picture)
+            tern_job_decode(&j, picture);
     }
     tern_job_destroy(&j);
 }

@@ -55,6 +55,9 @@ static enum tern_status check(const struct tern_pipeline *p, const struct tern_q
         return tern_error_status(ctx);
     if (!(q->ssim >= 0 && q->ssim < 1))
         return tern_fail(ctx, TERN_E_INVALID, "ssim: expected a number above 0 and below 1, or 0: no such target, found %g", q->ssim);
+    if (!(q->smooth_quant >= 0 && q->smooth_quant < 1))
+        return tern_fail(ctx, TERN_E_INVALID, "smooth_quant: expected a number above 0 and below 1, or 0: no factors, found %g",
+                         q->smooth_quant);
     return q->speedup == 0 ? TERN_OK : check_range(ctx, "speedup", q->speedup, 1.0001, 100);
 }
 
@@ -139,6 +142,8 @@ static enum tern_status open_run(struct tern_quantize_run *run)
     if (!options)
         return tern_fail(run->ctx, TERN_E_NO_MEMORY, "quantize: no memory for its options");
     run->recipe->options = options;
+    if (q->smooth_quant > 0)
+        json_object_set_new(options, "smooth_quant", json_real(q->smooth_quant));
     json_object_set_new(options, "seed", json_sprintf("%llu", (unsigned long long)q->seed)); /* of 64 bits, which JSON's are not */
     json_t *measured = json_copy(options); /* another target needs no other measurements */
     json_object_del(measured, "ssim");
@@ -159,9 +164,12 @@ static enum tern_status open_run(struct tern_quantize_run *run)
 static enum tern_status find_recipe(struct tern_quantize_run *run)
 {
     bool *able = NULL;
-    run->total = 5; /* plain latents and pictures, times, the pictures and the latents of the recipe */
+    const bool smooth = run->params.smooth_quant > 0;
+    run->total = 5 + smooth; /* plain latents and pictures, times, factors, the pictures and the latents of the recipe */
     if (open_run(run) || paint_plain(run) ||
         tern_state_model(&run->state, run->recipe, run->plain, run->small.values * run->params.n_prompts))
+        return tern_error_status(run->ctx);
+    if (smooth && tern_quantize_smooth(run))
         return tern_error_status(run->ctx);
     able = tern_calloc(run->ctx, (size_t)run->recipe->count + 1, sizeof(*able));
     if (able && tern_quantize_measure(run, able) == TERN_OK) {

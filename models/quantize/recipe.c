@@ -25,7 +25,12 @@ void tern_recipe_destroy(struct tern_recipe **recipe)
         tern_free(ctx, (char *)r->layer[i].name);
         tern_free(ctx, (char *)r->layer[i].decision);
     }
+    for (int i = 0; i < r->norms; i++) {
+        tern_free(ctx, r->norm[i].name);
+        tern_free(ctx, r->norm[i].factors);
+    }
     tern_free(ctx, r->layer);
+    tern_free(ctx, r->norm);
     tern_free(ctx, r->architecture);
     tern_free(ctx, r->path);
     json_decref(r->options);
@@ -51,6 +56,14 @@ enum tern_status tern_recipe_add(struct tern_recipe *r, const char *name, const 
     l.name = tern_strdup(r->ctx, name);
     l.decision = tern_strdup(r->ctx, "");
     r->layer[r->count++] = l;
+    return tern_error_status(r->ctx);
+}
+
+enum tern_status tern_recipe_smooth(struct tern_recipe *r, const char *norm, const char *factors)
+{
+    if (!tern_grow(r->ctx, (void **)&r->norm, r->norms, &r->norm_capacity, sizeof(*r->norm)))
+        return tern_error_status(r->ctx);
+    r->norm[r->norms++] = (struct tern_recipe_norm){tern_strdup(r->ctx, norm), tern_strdup(r->ctx, factors)};
     return tern_error_status(r->ctx);
 }
 
@@ -80,28 +93,44 @@ int tern_recipe_count(const struct tern_recipe *r) { return r->count; }
 const struct tern_recipe_layer *tern_recipe_at(const struct tern_recipe *r, int i) { return i >= 0 && i < r->count ? &r->layer[i] : NULL; }
 struct tern_recipe_facts tern_recipe_facts(const struct tern_recipe *r) { return r->facts; }
 
+int tern_recipe_smoothed(const struct tern_recipe *r) { return r->norms; }
+
 #define ALLOWED "winograd" /* to convolutions that are int8 */
 
-static char *put_word(char *to, const char *word)
+/* Appends a word, behind a space where it is not the first; returns the length of both. */
+static size_t add_word(char *words, size_t at, const char *name, const char *factors)
 {
-    const size_t n = strlen(word);
-    memcpy(to, word, n);
-    to[n] = ' ';
-    return to + n + 1;
+    const char *const parts[] = {at ? " " : "", name, factors ? "^" : "", factors ? factors : ""};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        const size_t length = strlen(parts[i]);
+        if (words)
+            memcpy(words + at + n, parts[i], length + 1);
+        n += length;
+    }
+    return n;
+}
+
+/* words NULL: the length alone. */
+static size_t add_words(const struct tern_recipe *r, char *words)
+{
+    size_t n = 0;
+    for (int i = 0; i < r->count; i++)
+        if (r->layer[i].int8) {
+            n += n ? 0 : add_word(words, n, ALLOWED, NULL);
+            n += add_word(words, n, r->layer[i].name, NULL);
+        }
+    for (int i = 0; n && i < r->norms; i++)
+        n += add_word(words, n, r->norm[i].name, r->norm[i].factors);
+    return n;
 }
 
 char *tern_recipe_words(const struct tern_recipe *r)
 {
-    size_t size = 0;
-    for (int i = 0; i < r->count; i++)
-        size += r->layer[i].int8 ? strlen(r->layer[i].name) + 1 : 0;
-    char *words = tern_alloc(r->ctx, size + sizeof(ALLOWED)), *to = words;
-    if (words && size)
-        to = put_word(to, ALLOWED);
-    for (int i = 0; words && i < r->count; i++)
-        if (r->layer[i].int8)
-            to = put_word(to, r->layer[i].name);
-    if (words)
-        to[to > words ? -1 : 0] = 0; /* in place of the last space */
+    char *words = tern_alloc(r->ctx, add_words(r, NULL) + 1);
+    if (words) {
+        *words = 0;
+        add_words(r, words);
+    }
     return words;
 }

@@ -10,9 +10,16 @@
 
 #define TERN_RECIPE_FORMAT "tern recipe"
 #define TERN_RECIPE_VERSION 1
-#define TERN_RECIPE_LAYERS 4096 /* most of them */
-#define TERN_RECIPE_NAME 256    /* longest name of one */
-#define TERN_RECIPE_REASON 256  /* longest decision */
+#define TERN_RECIPE_LAYERS 4096   /* most of them */
+#define TERN_RECIPE_NAME 256      /* longest name of one */
+#define TERN_RECIPE_REASON 256    /* longest decision */
+#define TERN_RECIPE_FACTORS 65536 /* most channels of a norm */
+
+/* What a norm is divided by before int8, a letter a channel (graph/passes/passes.h). */
+struct tern_recipe_norm {
+    char *name; /* of its weight */
+    char *factors;
+};
 
 struct tern_recipe {
     struct tern_context *ctx;
@@ -21,6 +28,8 @@ struct tern_recipe {
     char fingerprint[TERN_KEY_TEXT];
     struct tern_recipe_layer *layer; /* strings are tern_alloc'ed, but for the kinds */
     int count, capacity;
+    struct tern_recipe_norm *norm;
+    int norms, norm_capacity;
     struct tern_recipe_facts facts;
     json_t *options; /* of the run that made it; NULL: not known */
 };
@@ -28,6 +37,8 @@ struct tern_recipe {
 struct tern_recipe *tern_recipe_create(struct tern_context *ctx);
 /* Appends a layer: the name is copied. */
 enum tern_status tern_recipe_add(struct tern_recipe *r, const char *name, const char *kind, int ndim, const int64_t *shape);
+/* Appends factors, which are copied. */
+enum tern_status tern_recipe_smooth(struct tern_recipe *r, const char *norm, const char *factors);
 enum tern_status tern_recipe_decide(struct tern_recipe *r, int i, const char *decision);
 /* Of the names and shapes of all layers. */
 void tern_recipe_fingerprint(const struct tern_recipe *r, char out[TERN_KEY_TEXT]);

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graph/graph.h"
+#include "graph/passes/passes.h"
 #include "models/quantize/recipe.h"
 
 /* NULL: no layer that could be int8. */
@@ -76,11 +76,40 @@ static enum tern_status refuse(const struct tern_recipe *r, const struct tern_re
                      found);
 }
 
+/* The weight of the norm of that name that may be divided; NULL: there is none. */
+static const struct tern_value *find_norm(const struct tern_graph *g, const char *name)
+{
+    bool silu;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (tern_smooth_place(g, i, &silu) >= 0 && !strcmp(g->values[g->nodes[i].in[1]].name, name))
+            return &g->values[g->nodes[i].in[1]];
+    return NULL;
+}
+
+static enum tern_status check_norms(const struct tern_recipe *r, struct tern_pipeline *p)
+{
+    struct tern_graph *g = r->norms ? tern_pipeline_graph(p, "unet", NULL) : NULL;
+    for (int i = 0; g && i < r->norms && !tern_failed(p->ctx); i++) {
+        const struct tern_value *w = find_norm(g, r->norm[i].name);
+        const size_t n = strlen(r->norm[i].factors);
+        if (!w)
+            tern_fail(p->ctx, TERN_E_FORMAT, "%s: \"smooth\": the model %s has no norm \"%.80s\" that may be divided",
+                      r->path ? r->path : "recipe", p->name, r->norm[i].name);
+        else if ((int64_t)n != w->meta.shape[0])
+            tern_fail(p->ctx, TERN_E_FORMAT, "%s: \"smooth\": \"%.80s\": expected %lld factors, found %zu", r->path ? r->path : "recipe",
+                      r->norm[i].name, (long long)w->meta.shape[0], n);
+    }
+    tern_graph_destroy(&g);
+    return tern_error_status(p->ctx);
+}
+
 enum tern_status tern_recipe_check(const struct tern_recipe *r, struct tern_pipeline *p)
 {
     struct tern_recipe *own = tern_failed(p->ctx) ? NULL : tern_recipe_of_pipeline(p);
     if (own && strcmp(own->fingerprint, r->fingerprint) != 0)
         refuse(r, own, p);
+    else if (own)
+        check_norms(r, p);
     tern_recipe_destroy(&own);
     return tern_error_status(p->ctx);
 }

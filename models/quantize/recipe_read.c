@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/passes/passes.h"
+
 #define MOST_SIDE ((int64_t)1 << 31)
 
 /* A string that must be there, of 1 to `most` bytes. */
@@ -71,7 +73,7 @@ static enum tern_status read_measured(struct tern_context *ctx, const json_t *ro
 }
 
 /* A name becomes a word of tern_plan_params.quantize. */
-static bool is_name(const char *name) { return name[0] != '!' && !strpbrk(name, " *\t\r\n"); }
+static bool is_name(const char *name) { return name[0] != '!' && !strpbrk(name, " *:^\t\r\n"); }
 
 static enum tern_status read_layer(struct tern_recipe *r, const json_t *row, const char *where)
 {
@@ -99,6 +101,18 @@ static enum tern_status read_layer(struct tern_recipe *r, const json_t *row, con
     return read_measured(ctx, row, where, &r->layer[r->count - 1]);
 }
 
+/* Calls `read` for each in a list. */
+static void read_each(struct tern_recipe *r, const json_t *list, const char *what,
+                      enum tern_status (*read)(struct tern_recipe *r, const json_t *row, const char *where))
+{
+    for (size_t i = 0; i < json_array_size(list) && !tern_failed(r->ctx); i++) {
+        char *where = tern_sprintf(r->ctx, "%s: %s %zu", r->path, what, i + 1);
+        if (where)
+            read(r, json_array_get(list, i), where);
+        tern_free(r->ctx, where);
+    }
+}
+
 static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
 static enum tern_status check_twice(const struct tern_recipe *r)
@@ -121,13 +135,37 @@ static enum tern_status read_layers(struct tern_recipe *r, const json_t *root)
     const size_t n = list ? json_array_size(list) : 0;
     if (list && (n < 1 || n > TERN_RECIPE_LAYERS))
         return tern_fail(r->ctx, TERN_E_FORMAT, "%s: \"layers\": expected 1 to %d, found %zu", r->path, TERN_RECIPE_LAYERS, n);
-    for (size_t i = 0; i < n && !tern_failed(r->ctx); i++) {
-        char *where = tern_sprintf(r->ctx, "%s: layer %zu", r->path, i + 1);
-        if (where)
-            read_layer(r, json_array_get(list, i), where);
-        tern_free(r->ctx, where);
-    }
+    read_each(r, list, "layer", read_layer);
     return tern_failed(r->ctx) ? tern_error_status(r->ctx) : check_twice(r);
+}
+
+static enum tern_status read_norm(struct tern_recipe *r, const json_t *row, const char *where)
+{
+    const char *name, *factors;
+    if (!json_is_object(row))
+        return tern_fail(r->ctx, TERN_E_FORMAT, "%s: expected an object", where);
+    if (text_of(r->ctx, row, where, "norm", TERN_RECIPE_NAME, &name) ||
+        text_of(r->ctx, row, where, "factors", TERN_RECIPE_FACTORS, &factors))
+        return tern_error_status(r->ctx);
+    if (!is_name(name))
+        return tern_fail(r->ctx, TERN_E_FORMAT, "%s: \"norm\": expected the name of a weight, found \"%.80s\"", where, name);
+    if (tern_quantize_factor_span(factors) != strlen(factors))
+        return tern_fail(r->ctx, TERN_E_FORMAT, "%s: \"factors\": expected letters, A to Z and a to z, found another character", where);
+    for (int i = 0; i < r->norms; i++)
+        if (!strcmp(r->norm[i].name, name))
+            return tern_fail(r->ctx, TERN_E_FORMAT, "%s: \"%.80s\" stands there twice", where, name);
+    return tern_recipe_smooth(r, name, factors);
+}
+
+/* Factors, which most recipes have not. */
+static enum tern_status read_smooth(struct tern_recipe *r, const json_t *root)
+{
+    const json_t *list = json_object_get(root, "smooth") ? part(r->ctx, root, r->path, "smooth", JSON_ARRAY, "a list of norms") : NULL;
+    if (json_array_size(list) > TERN_RECIPE_LAYERS)
+        return tern_fail(r->ctx, TERN_E_FORMAT, "%s: \"smooth\": expected at most %d, found %zu", r->path, TERN_RECIPE_LAYERS,
+                         json_array_size(list));
+    read_each(r, list, "norm", read_norm);
+    return tern_error_status(r->ctx);
 }
 
 /* Whose recipe it is; the fingerprint is that of the layers, so that a list that was edited is found. */
@@ -184,7 +222,7 @@ static enum tern_status read_root(struct tern_recipe *r, const json_t *root)
     if (version != TERN_RECIPE_VERSION)
         return tern_fail(r->ctx, TERN_E_FORMAT, "%s: \"version\": expected %d, found %lld; another version of tern wrote it", r->path,
                          TERN_RECIPE_VERSION, (long long)version);
-    return read_layers(r, root) || read_architecture(r, root) ? tern_error_status(r->ctx) : read_facts(r, root);
+    return read_layers(r, root) || read_architecture(r, root) || read_smooth(r, root) ? tern_error_status(r->ctx) : read_facts(r, root);
 }
 
 struct tern_recipe *tern_recipe_open(struct tern_context *ctx, const char *path)

@@ -43,6 +43,12 @@ static json_t *recipe_json(const struct tern_recipe *r)
                             json_pack("{s:f, s:f, s:f, s:f, s:i, s:i}", "error", f->error, "ssim", f->ssim, "seconds", f->seconds, "saved",
                                       f->saved, "trials", f->trials, "verified", f->verified));
     json_object_set_new(root, "layers", layers);
+    json_t *norms = json_array();
+    for (int i = 0; i < r->norms; i++)
+        json_array_append_new(norms, json_pack("{s:s, s:s}", "norm", r->norm[i].name, "factors", r->norm[i].factors));
+    if (r->norms)
+        json_object_set(root, "smooth", norms);
+    json_decref(norms);
     return root;
 }
 

@@ -38,6 +38,8 @@ static void put_totals(FILE *file, const struct tern_recipe *recipe)
     const struct tern_recipe_facts f = tern_recipe_facts(recipe);
     fprintf(file, "# Recipe for %s\n\n", tern_recipe_architecture(recipe));
     fprintf(file, "| | |\n|---|---|\n| layers in int8 | %d of %d |\n", count_int8(recipe), tern_recipe_count(recipe));
+    if (tern_recipe_smoothed(recipe))
+        fprintf(file, "| norms with factors | %d |\n", tern_recipe_smoothed(recipe));
     fprintf(file, "| a call of the UNet | %.4g ms, without the recipe %.4g ms: a speedup of %.3g |\n", 1e3 * (f.seconds - f.saved),
             1e3 * f.seconds, speedup(&f));
     fprintf(file, "| SSIM to the pictures without, mean | %.4f |\n| error of the latents | %.3g |\n", f.ssim, f.error);

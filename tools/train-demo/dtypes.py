@@ -2,7 +2,7 @@
 those of f32 they are (PSNR, and SSIM [Wang 2004]: windows of 11 x 11, of each channel).
 
 python dtypes.py TERN [--dtypes bf16,int8] [--prompts 200] [--steps 20]
-A dtype with + and int8 or int4 behind it has --weights of that ("auto+int4").
+A dtype with + and int8 or int4 behind it has --weights of that ("auto+int4"), with + and a file *.json --recipe ("f32+recipe.json").
 TERN: the command. Prompts are those of evaluate.py, English and Chinese in turn, in four groups; each picture has its own seed. Writes a
 Markdown table on standard output.
 """
@@ -25,7 +25,7 @@ from prompts import GROUPS, test_prompts
 def paint(tern, text, language, seed, steps, dtype, out):
     model = 'demo' if language == EN else 'demo-zh'
     dtype, _, weights = dtype.partition('+')
-    kept = ['--weights', weights] if weights else []
+    kept = ['--recipe' if weights.endswith('.json') else '--weights', weights] if weights else []
     subprocess.run([tern, 'txt2img', model, '-q', '-p', text, '--seed', str(seed), '--steps', str(steps), '--dtype', dtype, *kept,
                     '--device', 'cpu', '-o', str(out)], check=True)
     return np.asarray(Image.open(out).convert('RGB'))
