@@ -19,9 +19,9 @@ static void test_a_recipe_is_made_and_used(void **state)
            RUN(s, "quantize", MODEL, JOB, "--prompts", "prompts.txt", "-o", "r.json", "--report", "report.md", "--conv-mse-threshold",
                "1e6", "--linear-mse-threshold", "1e6", "--dtype", "f32"),
            0);
-    expect_text(s->err, "r.json: 202 of 202 layers in int8, speedup ", "quantize");
+    expect_text(s->err, "r.json: 202 of 203 layers in int8, speedup ", "quantize");
     assert_int_equal(files("."), 7); /* prompts, recipe, report, two pictures for each prompt; no state */
-    assert_true(has_text("report.md", "| layers in int8 | 202 of 202 |"));
+    assert_true(has_text("report.md", "| layers in int8 | 202 of 203 |"));
     assert_true(has_text("report.md", "| ![](report-before-2.png) | ![](report-after-2.png) |"));
     assert_true(has_text("report.md", "| `conv_in.weight` | conv | "));
     assert_true(has_text("r.json", "\"two dogs\""));
@@ -59,7 +59,7 @@ static void test_recipes_in_exec(void **state)
     EXPECT(s, RUN(s, "quantize", MODEL, JOB, "-p", "a", "--linear-mse-threshold", "1e6", "--quantize-linear", "-q"), 0);
     EXPECT(s, RUN(s, "info", inputs), 0);
     EXPECT(s, RUN(s, "exec", TERN_TEST_DATA "/models/sd2", "unet", "--inputs", inputs, "--outputs", "o", "--recipe", "recipe.json"), 1);
-    expect_text(s->err, "a recipe for Stable Diffusion 1 (202 layers), the model sd2 is Stable Diffusion 2", "another architecture");
+    expect_text(s->err, "a recipe for Stable Diffusion 1 (203 layers), the model sd2 is Stable Diffusion 2", "another architecture");
     EXPECT(s, RUN(s, "txt2img", MODEL, SMALL, "--recipe", "absent.json"), 1);
     expect_text(s->err, "absent.json: cannot be opened", "no recipe");
 }

@@ -14,6 +14,7 @@
 #include "damage.h"
 #include "lora_help.h"
 #include "model_help.h"
+#include "ops/dispatch.h"
 #include "support.h"
 
 static const char *const prompts[] = {"a red circle", "two cats"};
@@ -51,14 +52,16 @@ struct fixture {
     struct tern_pipeline *p;
 };
 
-static void open_path(struct fixture *f, const char *path)
+static void open_typed(struct fixture *f, const char *path, enum tern_dtype dtype)
 {
     *f = (struct fixture){.stop = {0}};
     f->ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .progress = watch, .cancel = is_cancelled, .user = &f->stop});
-    f->p = tern_pipeline_load(f->ctx, path, NULL);
+    f->p = tern_pipeline_load(f->ctx, path, &(struct tern_pipeline_params){.dtype = dtype});
     if (!f->p)
         fail_msg("%s", tern_error(f->ctx));
 }
+
+static void open_path(struct fixture *f, const char *path) { open_typed(f, path, 0); }
 
 static void open_model(struct fixture *f)
 {
@@ -129,7 +132,7 @@ static void wrong_params_are_told_at_once(void **state)
         {Q(.conv_mse_threshold = -1), "conv_mse_threshold: expected a number in 0..1e+06, found -1"},
         {Q(.linear_mse_threshold = 1e300 * 1e300), "linear_mse_threshold: expected a number in"},
         {Q(.compute_density_threshold = -1), "compute_density_threshold: expected a number in"},
-        {Q(.compute_density_threshold = 1e8), "quantize: none of 202 layers can be int8"},
+        {Q(.compute_density_threshold = 1e8), "quantize: none of 203 layers can be int8"},
         {Q(.state = "/nowhere/state"), "/nowhere/state"},
     };
     struct fixture f;
@@ -319,6 +322,51 @@ static void kinds_and_densities(void **state)
     close_model(&f);
 }
 
+/* Whether the device multiplies heads of 16 x 16 latents in int8. */
+static bool attends_in_int8(struct tern_context *ctx)
+{
+    const struct tern_meta heads = {.dtype = TERN_BF16, .ndim = 4, .shape = {2, 4, 256, 8}, .stride = {8192, 2048, 8, 1}};
+    struct tern_op_desc d;
+    memset(&d, 0, sizeof(d));
+    d.op = TERN_OP_sdpa;
+    d.n_in = 4;
+    for (int i = 0; i < 3; i++) {
+        d.in[i] = heads;
+        d.present[i] = true;
+    }
+    d.out = heads;
+    const struct tern_kernel *floats = tern_kernel_choose(ctx, ctx->device, &d);
+    d.attrs.sdpa.int8 = 1;
+    return tern_kernel_choose(ctx, ctx->device, &d) != floats;
+}
+
+/* All attention is tried together, where the device has a kernel for it. */
+static void attention_is_a_layer(void **state)
+{
+    char path[PATH_SIZE];
+    struct fixture f;
+    struct tern_quantize_params q = usual();
+    q.width = q.height = 128;
+    q.quantize_attention = true;
+    open_typed(&f, model_path("sd1", path), TERN_BF16);
+    struct tern_recipe *r = tern_pipeline_quantize(f.p, &q);
+    if (attends_in_int8(f.ctx)) {
+        const struct tern_recipe_layer *l = layer(r, "sdpa");
+        char *words = tern_recipe_words(r);
+        assert_string_equal(words, "winograd sdpa");
+        assert_int_equal(count_int8(r), 1);
+        assert_int_equal(l->measured_with, 1);
+        assert_true(l->error > 1e-9 && l->error < 0.1 && l->density > 1 && l->seconds > 0);
+        assert_string_equal(layer(r, "conv_in.weight")->decision, "stays: no conv layer is asked for");
+        tern_free_text(f.ctx, words);
+    } else {
+        assert_null(r);
+        support_error(f.ctx, TERN_E_UNSUPPORTED, "the last, sdpa, stays: the device has no int8 kernel for it");
+    }
+    tern_recipe_destroy(&r);
+    close_model(&f);
+}
+
 /* ---- targets, and pictures by the recipe */
 
 static void targets(void **state)
@@ -329,7 +377,7 @@ static void targets(void **state)
     q.speedup = 90;
     assert_null(tern_pipeline_quantize(f.p, &q));
     assert_non_null(strstr(tern_error(f.ctx), "speedup: 90 cannot be reached: the best is "));
-    support_error(f.ctx, TERN_E_UNSUPPORTED, " of 202 layers in int8");
+    support_error(f.ctx, TERN_E_UNSUPPORTED, " of 203 layers in int8");
     q.speedup = 0;
     struct tern_recipe *all = quantize(&f, &q);
     const double between = (1 + tern_recipe_facts(all).ssim) / 2;
@@ -510,6 +558,7 @@ int main(void)
         cmocka_unit_test(factors_save_a_spoiled_layer),
         cmocka_unit_test(factors_of_weights),
         cmocka_unit_test(kinds_and_densities),
+        cmocka_unit_test(attention_is_a_layer),
         cmocka_unit_test(targets),
         cmocka_unit_test(pictures_are_those_of_the_recipe),
         cmocka_unit_test(interrupted_runs_go_on),

@@ -83,7 +83,13 @@ static const struct row {
     {"layer", "name", "\"a b\"", "expected the name of a weight"},
     {"layer", "name", "\"a.weight\"", "layers were added, taken away or renamed"},
     {"layer", "name", "\"conv_in.weight\"", "\"conv_in.weight\" stands there twice"},
-    {"layer", "kind", "\"norm\"", "layer 1: \"kind\": expected conv or linear, found \"norm\""},
+    {"layer", "name", "\"sdpa\"", "layer 1: \"name\": expected the name of a weight, found \"sdpa\""},
+    {"layer", "kind", "\"norm\"", "layer 1: \"kind\": expected conv, linear or attention, found \"norm\""},
+    {"layer", "kind", "\"attention\"", "layer 1: \"name\": expected sdpa, found \"time_embedding.linear_1.weight\""},
+    {"attention", "name", "\"attn1\"", "layer 203: \"name\": expected sdpa, found \"attn1\""},
+    {"attention", "kind", "\"linear\"", "layer 203: \"name\": expected the name of a weight, found \"sdpa\""},
+    {"attention", "shape", "[1, 2]", "layer 203: \"shape\": expected an empty list, found 2"},
+    {"attention", "shape", NULL, "layer 203: \"shape\": expected an empty list, found nothing"},
     {"layer", "int8", "1", "layer 1: \"int8\": expected true or false"},
     {"layer", "int8", NULL, "layer 1: \"int8\": expected true or false"},
     {"layer", "shape", "[1, 2, 3]", "\"shape\": expected a list of 2 or 4 numbers, found 3"},
@@ -99,9 +105,13 @@ static const struct row {
 
 static void change(json_t *root, const struct row *row)
 {
-    json_t *o = !*row->part                       ? root
-                : strcmp(row->part, "layer") != 0 ? json_object_get(root, row->part)
-                                                  : json_array_get(json_object_get(root, "layers"), 0);
+    json_t *layers = json_object_get(root, "layers"), *o = root;
+    if (!strcmp(row->part, "layer"))
+        o = json_array_get(layers, 0);
+    else if (!strcmp(row->part, "attention"))
+        o = json_array_get(layers, json_array_size(layers) - 1);
+    else if (*row->part)
+        o = json_object_get(root, row->part);
     if (row->value)
         assert_int_equal(json_object_set_new(o, row->key, json_loads(row->value, JSON_DECODE_ANY, NULL)), 0);
     else
@@ -187,7 +197,7 @@ static void damaged_files(void **state)
         free(copy);
         struct tern_recipe *r = tern_recipe_open(ctx, path);
         if (r)
-            assert_int_equal(tern_recipe_count(r), 202);
+            assert_int_equal(tern_recipe_count(r), 203);
         else
             support_error(ctx, TERN_E_FORMAT, path);
         tern_recipe_destroy(&r);
@@ -206,12 +216,12 @@ static void other_architectures_are_refused(void **state)
         const char *model, *name;
     } others[] = {{"sd2", "is Stable Diffusion 2 ("},
                   {"sdxl", "is Stable Diffusion XL ("},
-                  {"demo", "is Stable Diffusion 1 (133 layers): layer 1 is"}};
+                  {"demo", "is Stable Diffusion 1 (134 layers): layer 1 is"}};
     struct tern_context *ctx = support_context();
     make(ctx, folder, path);
     for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
         assert_null(load(ctx, model_path(others[i].model, model), path, NULL));
-        assert_non_null(strstr(tern_error(ctx), "a recipe for Stable Diffusion 1 (202 layers), the model "));
+        assert_non_null(strstr(tern_error(ctx), "a recipe for Stable Diffusion 1 (203 layers), the model "));
         assert_non_null(strstr(tern_error(ctx), " in the recipe, "));
         support_error(ctx, TERN_E_FORMAT, others[i].name);
     }
@@ -325,13 +335,32 @@ static void a_recipe_is_its_words(void **state)
     damage_remove(folder);
 }
 
+/* Recipes that were made before attention was one of their layers: it stays as it is. */
+static void recipes_without_attention(void **state)
+{
+    char folder[PATH_SIZE], path[PATH_SIZE], model[PATH_SIZE];
+    struct tern_context *ctx = support_context();
+    make(ctx, folder, path);
+    json_t *root = json_load_file(path, 0, NULL), *layers = json_object_get(root, "layers");
+    assert_int_equal(json_array_remove(layers, json_array_size(layers) - 1), 0);
+    assert_int_equal(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+    struct tern_pipeline *p = load(ctx, model_path("sd1", model), path, NULL);
+    assert_non_null(p);
+    assert_non_null(strstr(tern_pipeline_layer_words(p, "unet"), " conv_in.weight "));
+    assert_null(strstr(tern_pipeline_layer_words(p, "unet"), "sdpa"));
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_values_are_told),  cmocka_unit_test(files_that_are_no_recipe),
-        cmocka_unit_test(damaged_files),          cmocka_unit_test(other_architectures_are_refused),
-        cmocka_unit_test(the_layer_that_differs), cmocka_unit_test(factors_of_other_norms),
-        cmocka_unit_test(a_recipe_is_its_words),
+        cmocka_unit_test(recipes_without_attention),       cmocka_unit_test(wrong_values_are_told),
+        cmocka_unit_test(files_that_are_no_recipe),        cmocka_unit_test(damaged_files),
+        cmocka_unit_test(other_architectures_are_refused), cmocka_unit_test(the_layer_that_differs),
+        cmocka_unit_test(factors_of_other_norms),          cmocka_unit_test(a_recipe_is_its_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,15 +11,16 @@ extern "C" {
 /* A recipe: all layers of one architecture, and which of them are int8. Any checkpoint of the architecture takes it. */
 struct tern_recipe;
 
-/* One linear layer or convolution. Strings belong to the recipe. */
+/* One linear layer or convolution; or all attention of the network. Strings belong to the recipe. */
 struct tern_recipe_layer {
-    const char *name; /* of its weight: "down_blocks.0.resnets.0.conv1.weight" */
-    const char *kind; /* "conv" or "linear" */
+    const char *name; /* of its weight: "down_blocks.0.resnets.0.conv1.weight"; "sdpa" */
+    const char *kind; /* "conv", "linear" or "attention" */
     int ndim;
-    int64_t shape[4]; /* of its weight */
+    int64_t shape[4]; /* of its weight; attention has none, ndim 0 */
     bool int8;
     const char *decision;  /* why it is int8, or why not; "" in a recipe that says nothing */
-    double density;        /* operations for each byte that it moves, at the size of the job; 0: not known, as all that follows */
+    double density;        /* operations for each byte that it moves, at the size of the job, of attention the highest of a call; 0: not
+                              known, as all that follows */
     int measured_with;     /* layers that were tried together, itself among them; 0: it was not tried */
     double error;          /* of those together: mean square of what the final latents differ by, over the variance of the plain ones */
     double seconds, saved; /* of one call of the UNet: what it takes, and how much less it takes in int8 */
@@ -69,16 +70,16 @@ struct tern_quantize_params {
     enum tern_sampler sampler;
     enum tern_schedule schedule;
 
-    int bits;                            /* 8 */
-    bool quantize_conv, quantize_linear; /* kinds that may be int8; neither: both */
-    bool quantize_slower;                /* layers that take longer in int8, too: their weights take half of the memory */
-    double conv_mse_threshold;           /* most error of a convolution by itself, or of a group that is not looked at one by one; 0.1 */
-    double linear_mse_threshold;         /* likewise of a linear layer; 0.1 */
-    double smooth_quant;                 /* 0 < x < 1: norms are divided by (largest |x|)^x / (largest |weight|)^(1 - x) of each channel,
-                                            and the weights behind them multiplied [Xiao 2023]; 0: they are not */
-    double compute_density_threshold;    /* least operations for each byte that a layer moves; 0: no limit */
-    double ssim;                         /* 0 < x < 1: layers are left out until the pictures are that much like; 0: no such target */
-    double speedup;                      /* above 1: the layers of least error that make a call of the UNet that much faster; 0: none */
+    int bits;                                                /* 8 */
+    bool quantize_conv, quantize_linear, quantize_attention; /* kinds that may be int8; none of them: all */
+    bool quantize_slower;             /* layers that take longer in int8, too: their weights take half of the memory */
+    double conv_mse_threshold;        /* most error of a convolution by itself, or of a group that is not looked at one by one; 0.1 */
+    double linear_mse_threshold;      /* likewise of a linear layer, or of attention; 0.1 */
+    double smooth_quant;              /* 0 < x < 1: norms are divided by (largest |x|)^x / (largest |weight|)^(1 - x) of each channel,
+                                         and the weights behind them multiplied [Xiao 2023]; 0: they are not */
+    double compute_density_threshold; /* least operations for each byte that a layer moves; 0: no limit */
+    double ssim;                      /* 0 < x < 1: layers are left out until the pictures are that much like; 0: no such target */
+    double speedup;                   /* above 1: the layers of least error that make a call of the UNet that much faster; 0: none */
 
     const char *state; /* a file that what was measured is kept in while it runs, so that the next call goes on there; NULL: none */
     bool restart;      /* what that file has does not count */

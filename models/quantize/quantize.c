@@ -71,8 +71,8 @@ static void fill_defaults(struct tern_quantize_params *q, const struct tern_pipe
     q->bits = q->bits ? q->bits : 8;
     q->conv_mse_threshold = q->conv_mse_threshold != 0 ? q->conv_mse_threshold : THRESHOLD;
     q->linear_mse_threshold = q->linear_mse_threshold != 0 ? q->linear_mse_threshold : THRESHOLD;
-    if (!q->quantize_conv && !q->quantize_linear)
-        q->quantize_conv = q->quantize_linear = true;
+    if (!q->quantize_conv && !q->quantize_linear && !q->quantize_attention)
+        q->quantize_conv = q->quantize_linear = q->quantize_attention = true;
 }
 
 /* A side of the trials' size, when the longest side of the job has to be halved n times. */
@@ -88,14 +88,15 @@ static json_t *options_json(const struct tern_quantize_run *run, int width, int 
     json_t *prompts = json_array();
     for (int i = 0; i < q->n_prompts; i++)
         json_array_append_new(prompts, tern_json_text(run->ctx, q->prompts[i]));
-    return json_pack("{s:o, s:o, s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:s, s:s, s:i, s:b, s:b, s:b, s:f, s:f, s:f, s:f, s:f}",
+    return json_pack("{s:o, s:o, s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:s, s:s, s:i, s:b, s:b, s:b, s:b, s:f, s:f, s:f, s:f, s:f}",
                      "model", tern_json_text(run->ctx, run->p->name), "prompts", prompts, "negative_prompt",
                      tern_json_text(run->ctx, q->negative_prompt ? q->negative_prompt : ""), "dtype", tern_dtype_name(run->p->params.dtype),
                      "width", q->width, "height", q->height, "trial_width", width, "trial_height", height, "steps", q->steps, "cfg", q->cfg,
                      "seed", "", "sampler", tern_sampler_name(q->sampler), "schedule", tern_schedule_name(q->schedule), "bits", q->bits,
-                     "quantize_conv", q->quantize_conv, "quantize_linear", q->quantize_linear, "quantize_slower", q->quantize_slower,
-                     "conv_mse_threshold", q->conv_mse_threshold, "linear_mse_threshold", q->linear_mse_threshold,
-                     "compute_density_threshold", q->compute_density_threshold, "ssim", q->ssim, "speedup", q->speedup);
+                     "quantize_conv", q->quantize_conv, "quantize_linear", q->quantize_linear, "quantize_attention", q->quantize_attention,
+                     "quantize_slower", q->quantize_slower, "conv_mse_threshold", q->conv_mse_threshold, "linear_mse_threshold",
+                     q->linear_mse_threshold, "compute_density_threshold", q->compute_density_threshold, "ssim", q->ssim, "speedup",
+                     q->speedup);
 }
 
 /* ---- the run */

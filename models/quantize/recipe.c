@@ -40,7 +40,7 @@ void tern_recipe_destroy(struct tern_recipe **recipe)
 
 const char *tern_recipe_kind(const char *name)
 {
-    static const char *const kinds[] = {"conv", "linear"};
+    static const char *const kinds[] = {"conv", "linear", TERN_RECIPE_ATTENTION};
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
         if (!strcmp(name, kinds[i]))
             return kinds[i];
@@ -50,7 +50,8 @@ const char *tern_recipe_kind(const char *name)
 enum tern_status tern_recipe_add(struct tern_recipe *r, const char *name, const char *kind, int ndim, const int64_t *shape)
 {
     struct tern_recipe_layer l = {.kind = tern_recipe_kind(kind), .ndim = ndim};
-    memcpy(l.shape, shape, (size_t)ndim * sizeof(*shape));
+    if (ndim)
+        memcpy(l.shape, shape, (size_t)ndim * sizeof(*shape));
     if (!tern_grow(r->ctx, (void **)&r->layer, r->count, &r->capacity, sizeof(l)))
         return tern_error_status(r->ctx);
     l.name = tern_strdup(r->ctx, name);
@@ -77,10 +78,18 @@ enum tern_status tern_recipe_decide(struct tern_recipe *r, int i, const char *de
     return TERN_OK;
 }
 
+bool tern_recipe_is_attention(const struct tern_recipe_layer *l) { return !strcmp(l->kind, TERN_RECIPE_ATTENTION); }
+
+/* Attention has no weight. Recipes that do not speak of it are for the same architectures. */
 void tern_recipe_fingerprint(const struct tern_recipe *r, char out[TERN_KEY_TEXT])
 {
-    struct tern_key k = {{TERN_RECIPE_VERSION, (uint64_t)r->count}};
+    uint64_t weights = 0;
+    for (int i = 0; i < r->count; i++)
+        weights += !tern_recipe_is_attention(&r->layer[i]);
+    struct tern_key k = {{TERN_RECIPE_VERSION, weights}};
     for (int i = 0; i < r->count; i++) {
+        if (tern_recipe_is_attention(&r->layer[i]))
+            continue;
         tern_key_add_text(&k, r->layer[i].name);
         for (int d = 0; d < r->layer[i].ndim; d++)
             tern_key_add(&k, (uint64_t)r->layer[i].shape[d]);

@@ -15,6 +15,10 @@
 #define TERN_RECIPE_REASON 256    /* longest decision */
 #define TERN_RECIPE_FACTORS 65536 /* most channels of a norm */
 
+/* All attention of the network: a layer of this kind and this name, which is that of the op, without a shape. */
+#define TERN_RECIPE_ATTENTION "attention"
+#define TERN_RECIPE_ATTENTION_NAME "sdpa"
+
 /* What a norm is divided by before int8, a letter a channel (graph/passes/passes.h). */
 struct tern_recipe_norm {
     char *name; /* of its weight */
@@ -40,7 +44,8 @@ enum tern_status tern_recipe_add(struct tern_recipe *r, const char *name, const 
 /* Appends factors, which are copied. */
 enum tern_status tern_recipe_smooth(struct tern_recipe *r, const char *norm, const char *factors);
 enum tern_status tern_recipe_decide(struct tern_recipe *r, int i, const char *decision);
-/* Of the names and shapes of all layers. */
+bool tern_recipe_is_attention(const struct tern_recipe_layer *l);
+/* Of the names and shapes of all layers that have weights. */
 void tern_recipe_fingerprint(const struct tern_recipe *r, char out[TERN_KEY_TEXT]);
 /* The kind of that name, static; NULL: there is no such kind. */
 const char *tern_recipe_kind(const char *name);

@@ -13,13 +13,19 @@ static const char *kind_of(enum tern_op op)
 
 static enum tern_status add_layers(struct tern_recipe *r, const struct tern_graph *g)
 {
+    bool attention = false;
     for (int i = 0; i < g->n_nodes && !tern_failed(r->ctx); i++) {
         const struct tern_node *n = &g->nodes[i];
-        const char *kind = n->dead || n->kind != TERN_CALL_LAUNCH ? NULL : kind_of(n->desc.op);
+        if (n->dead || n->kind != TERN_CALL_LAUNCH)
+            continue;
+        const char *kind = kind_of(n->desc.op);
         const struct tern_value *w = kind ? &g->values[n->in[1]] : NULL;
+        attention |= n->desc.op == TERN_OP_sdpa;
         if (w && w->kind == TERN_VALUE_WEIGHT)
             tern_recipe_add(r, w->name, kind, w->meta.ndim, w->meta.shape);
     }
+    if (attention && !tern_failed(r->ctx))
+        tern_recipe_add(r, TERN_RECIPE_ATTENTION_NAME, TERN_RECIPE_ATTENTION, 0, NULL);
     return tern_error_status(r->ctx);
 }
 

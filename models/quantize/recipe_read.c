@@ -35,12 +35,15 @@ static const json_t *part(struct tern_context *ctx, const json_t *o, const char 
     return tern_failed(ctx) ? NULL : v;
 }
 
-static enum tern_status read_shape(struct tern_context *ctx, const json_t *row, const char *where, int *ndim, int64_t shape[4])
+static enum tern_status read_shape(struct tern_context *ctx, const json_t *row, const char *where, bool attention, int *ndim,
+                                   int64_t shape[4])
 {
-    const json_t *list = part(ctx, row, where, "shape", JSON_ARRAY, "a list of 2 or 4 numbers");
+    const char *expected = attention ? "an empty list" : "a list of 2 or 4 numbers";
+    const json_t *list = part(ctx, row, where, "shape", JSON_ARRAY, expected);
     const size_t n = list ? json_array_size(list) : 0;
-    if (list && n != 2 && n != 4)
-        return tern_fail(ctx, TERN_E_FORMAT, "%s: \"shape\": expected a list of 2 or 4 numbers, found %zu", where, n);
+    const bool good = attention ? n == 0 : n == 2 || n == 4;
+    if (list && !good)
+        return tern_fail(ctx, TERN_E_FORMAT, "%s: \"shape\": expected %s, found %zu", where, expected, n);
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(list, i);
         shape[i] = json_is_integer(v) ? json_integer_value(v) : 0;
@@ -84,12 +87,16 @@ static enum tern_status read_layer(struct tern_recipe *r, const json_t *row, con
     if (!json_is_object(row))
         return tern_fail(ctx, TERN_E_FORMAT, "%s: expected an object", where);
     if (text_of(ctx, row, where, "name", TERN_RECIPE_NAME, &name) || text_of(ctx, row, where, "kind", 16, &kind) ||
-        read_shape(ctx, row, where, &ndim, shape) || tern_json_string(ctx, row, where, "decision", &decision))
+        tern_json_string(ctx, row, where, "decision", &decision))
         return tern_error_status(ctx);
-    if (!is_name(name))
-        return tern_fail(ctx, TERN_E_FORMAT, "%s: \"name\": expected the name of a weight, found \"%.80s\"", where, name);
     if (!tern_recipe_kind(kind))
-        return tern_fail(ctx, TERN_E_FORMAT, "%s: \"kind\": expected conv or linear, found \"%s\"", where, kind);
+        return tern_fail(ctx, TERN_E_FORMAT, "%s: \"kind\": expected conv, linear or attention, found \"%s\"", where, kind);
+    const bool attention = !strcmp(kind, TERN_RECIPE_ATTENTION);
+    if (attention != !strcmp(name, TERN_RECIPE_ATTENTION_NAME) || !is_name(name))
+        return tern_fail(ctx, TERN_E_FORMAT, "%s: \"name\": expected %s, found \"%.80s\"", where,
+                         attention ? TERN_RECIPE_ATTENTION_NAME : "the name of a weight", name);
+    if (read_shape(ctx, row, where, attention, &ndim, shape))
+        return tern_error_status(ctx);
     if (decision && strlen(decision) > TERN_RECIPE_REASON)
         return tern_fail(ctx, TERN_E_FORMAT, "%s: \"decision\": expected at most %d bytes, found %zu", where, TERN_RECIPE_REASON,
                          strlen(decision));

@@ -64,48 +64,62 @@ static int layer_of(const struct tern_recipe *r, const struct tern_plan *plan, c
 {
     const int w = plan->graph->nodes[s->node].in[1];
     const struct tern_value *v = w >= 0 ? &plan->graph->values[w] : NULL;
-    for (int i = 0; v && v->kind == TERN_VALUE_WEIGHT && i < r->count; i++)
-        if (!strcmp(r->layer[i].name, v->name))
+    const char *name = s->desc->op == TERN_OP_sdpa ? TERN_RECIPE_ATTENTION_NAME : v && v->kind == TERN_VALUE_WEIGHT ? v->name : NULL;
+    for (int i = 0; name && i < r->count; i++)
+        if (!strcmp(r->layer[i].name, name))
             return i;
     return -1;
 }
 
-static bool is_int8(enum tern_op op)
+/* Attention that may be int8 is where that makes a difference to the device. */
+static bool is_int8(struct tern_context *ctx, const struct tern_step *s)
 {
-    return op == TERN_OP_quantized_conv2d || op == TERN_OP_quantized_linear || op == TERN_OP_quantized_linear_geglu;
+    struct tern_op_desc floats = *s->desc;
+    switch (s->desc->op) {
+    case TERN_OP_quantized_conv2d:
+    case TERN_OP_quantized_linear:
+    case TERN_OP_quantized_linear_geglu:
+        return true;
+    case TERN_OP_sdpa:
+        floats.attrs.sdpa.int8 = 0;
+        return s->desc->attrs.sdpa.int8 && s->kernel != tern_kernel_choose(ctx, ctx->device, &floats);
+    default:
+        return false;
+    }
 }
 
 /* Adds the steps of a plan to the times of their layers: times[layer][int8]. *total: of all steps. NULL `seconds`: density alone. */
-static void attribute(struct tern_quantize_run *run, const struct tern_plan *plan, const double *seconds, double (*times)[2], bool *able,
-                      double *total)
+static void attribute(struct tern_quantize_run *run, const struct tern_plan *plan, bool int8, const double *seconds, double (*times)[2],
+                      bool *able, double *total)
 {
     for (int i = 0; i < plan->n_steps; i++) {
-        const struct tern_op_desc *d = plan->steps[i].desc;
-        const int layer = layer_of(run->recipe, plan, &plan->steps[i]), int8 = is_int8(d->op);
+        const struct tern_step *s = &plan->steps[i];
+        const int layer = layer_of(run->recipe, plan, s);
         *total += seconds ? seconds[i] : 0;
         if (layer < 0)
             continue;
         if (seconds)
             times[layer][int8] += seconds[i];
         if (int8)
-            able[layer] = true;
+            able[layer] |= is_int8(run->ctx, s);
         else
-            run->recipe->layer[layer].density = tern_desc_flops(d) / tern_desc_bytes(d);
+            run->recipe->layer[layer].density =
+                fmax(run->recipe->layer[layer].density, tern_desc_flops(s->desc) / tern_desc_bytes(s->desc));
     }
 }
 
 /* One of the two plans. */
-static void measure(struct tern_quantize_run *run, const char *words, bool times_too, double (*times)[2], bool *able, double *total)
+static void measure(struct tern_quantize_run *run, bool int8, bool times_too, double (*times)[2], bool *able, double *total)
 {
     struct tern_context *ctx = run->ctx;
-    struct tern_plan *plan = tern_plan_compile(run->large.graph, &(struct tern_plan_params){.quantize = words});
+    struct tern_plan *plan = tern_plan_compile(run->large.graph, &(struct tern_plan_params){.quantize = int8 ? "*" : NULL});
     struct watch w = {.seconds = plan ? tern_calloc(ctx, (size_t)plan->n_steps + 1, sizeof(double)) : NULL};
     const struct tern_weights *weights = tern_pipeline_weights(run->p, "unet");
     struct tern_binding *b = w.seconds && weights && times_too ? tern_plan_bind(plan, weights) : NULL;
     if (b)
         run_plan(b, &w);
     if (w.seconds && !tern_failed(ctx))
-        attribute(run, plan, times_too ? w.seconds : NULL, times, able, total);
+        attribute(run, plan, int8, times_too ? w.seconds : NULL, times, able, total);
     tern_free(ctx, w.seconds);
     tern_binding_unref(&b);
     tern_plan_unref(&plan);
@@ -117,7 +131,7 @@ enum tern_status tern_quantize_measure(struct tern_quantize_run *run, bool *able
     double(*times)[2] = tern_calloc(run->ctx, (size_t)r->count + 1, sizeof(*times)), total[2] = {0};
     const bool known = tern_state_times(&run->state, "", total);
     for (int i = 0; times && i < 2 && !tern_failed(run->ctx); i++)
-        measure(run, i ? "*" : NULL, !known, times, able, &total[i]);
+        measure(run, i, !known, times, able, &total[i]);
     for (int i = 0; times && i < r->count && !tern_failed(run->ctx); i++) {
         if (known)
             tern_state_times(&run->state, r->layer[i].name, times[i]);

@@ -34,8 +34,10 @@ static bool together(const struct tern_recipe_layer *a, const struct tern_recipe
 /* Why a layer is not even tried; NULL: it is. */
 static const char *refusal(const struct tern_quantize_run *run, const struct tern_recipe_layer *l, bool able, char text[TERN_RECIPE_REASON])
 {
-    const bool conv = l->kind[0] == 'c';
-    if (!(conv ? run->params.quantize_conv : run->params.quantize_linear))
+    const bool asked = tern_recipe_is_attention(l) ? run->params.quantize_attention
+                       : l->kind[0] == 'c'         ? run->params.quantize_conv
+                                                   : run->params.quantize_linear;
+    if (!asked)
         snprintf(text, TERN_RECIPE_REASON, "stays: no %s layer is asked for", l->kind);
     else if (!able)
         snprintf(text, TERN_RECIPE_REASON, "stays: the device has no int8 kernel for it");

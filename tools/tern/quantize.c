@@ -17,6 +17,7 @@ enum {
     OPT_BITS,
     OPT_CONV,
     OPT_LINEAR,
+    OPT_ATTENTION,
     OPT_SLOWER,
     OPT_CONV_THRESHOLD,
     OPT_LINEAR_THRESHOLD,
@@ -52,12 +53,13 @@ static const struct opt opts[] = {
     {OPT_REPORT, 0, "report", "FILE.md", "a table of all layers, and the pictures without and with the\nrecipe beside it"},
     {OPT_RESTART, 0, "restart", NULL, "begin anew where an interrupted run would go on"},
     {OPT_BITS, 0, "bits", "N", "8"},
-    {OPT_CONV, 0, "quantize-conv", NULL, "convolutions may be int8; with neither this nor\n--quantize-linear both may"},
+    {OPT_CONV, 0, "quantize-conv", NULL, "convolutions may be int8; with none of these three options\nall may"},
     {OPT_LINEAR, 0, "quantize-linear", NULL, "linear layers may be int8"},
+    {OPT_ATTENTION, 0, "quantize-attention", NULL, "\nattention may be int8, all of it together"},
     {OPT_SLOWER, 0, "quantize-slower", NULL, "\nlayers that take longer in int8 may be int8, too: their\nweights take half of the memory"},
     {OPT_CONV_THRESHOLD, 0, "conv-mse-threshold", "X",
      "\nmost error of a convolution by itself: mean square of what\nthe latents differ by, over their variance (default 0.1)"},
-    {OPT_LINEAR_THRESHOLD, 0, "linear-mse-threshold", "X", "\nlikewise of a linear layer (default 0.1)"},
+    {OPT_LINEAR_THRESHOLD, 0, "linear-mse-threshold", "X", "\nlikewise of a linear layer, or of attention (default 0.1)"},
     {OPT_DENSITY, 0, "compute-density-threshold", "X", "\nleast operations for each byte that a layer moves\n(default 0: no limit)"},
     {OPT_SMOOTH, 0, "smooth-quant", "X",
      "\ndivide what norms give by factors of each channel, and\nmultiply the weights behind them: above 0 and below 1; 0.7\nleaves about a "
@@ -183,6 +185,9 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         return GO_ON;
     case OPT_LINEAR:
         s->q.quantize_linear = true;
+        return GO_ON;
+    case OPT_ATTENTION:
+        s->q.quantize_attention = true;
         return GO_ON;
     case OPT_SLOWER:
         s->q.quantize_slower = true;
