@@ -7,14 +7,28 @@
 #include "graph/passes/passes.h"
 #include "graph/plan.h"
 
-/* Whether a text of n characters is the word's, in which * stands for any characters. */
+/* Whether a text is the word's, of n characters, in which * stands for any characters. The last * that was met is the one that gives way. */
 static bool fits(const char *word, size_t n, const char *text)
 {
-    if (n == 0)
-        return !*text;
-    if (*word != '*')
-        return *word == *text && fits(word + 1, n - 1, text + 1);
-    return fits(word + 1, n - 1, text) || (*text && fits(word, n, text + 1));
+    size_t at = 0, star = n;
+    const char *behind = text; /* what follows what the star stands for */
+    while (*text) {
+        if (at < n && word[at] == '*') {
+            star = at++;
+            behind = text;
+        } else if (at < n && word[at] == *text) {
+            at++;
+            text++;
+        } else if (star < n) {
+            at = star + 1;
+            text = ++behind;
+        } else {
+            return false;
+        }
+    }
+    while (at < n && word[at] == '*')
+        at++;
+    return at == n;
 }
 
 #define FORMATS TERN_LAYER_FORMATS
