@@ -156,8 +156,10 @@ static void many_chunks_and_threads(void **state)
     assert_true(error_of(ctx, &small, WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
     for (int bits = 4; bits <= 8; bits += 4) {
         const struct shape parts = {
-            .n = 1, .c = 300, .h = 40, .w = 36, .o = 200, .pad_h = 1, .pad_w = 1, .weights = TERN_BF16, .bits = bits};
-        assert_true(error_of(ctx, &parts, "weight_only_" WINOGRAD, "weight_only_conv2d_f32_igemm") <= 2e-12);
+            .n = 1, .c = 300, .h = 20, .w = 18, .o = 200, .pad_h = 1, .pad_w = 1, .weights = TERN_BF16, .bits = bits};
+        const double e = error_of(ctx, &parts, "weight_only_" WINOGRAD, "reference");
+        if (!(e <= 1e-11)) /* as of rounding_error: sums are long */
+            fail_msg("%d bits: NMSE %g", bits, e);
     }
     tern_context_destroy(&ctx);
     assert_int_equal(tern_guard_damage(&guard), 0);

@@ -49,7 +49,7 @@ struct tern_planned {
     struct tern_plan *plan;
     struct tern_weights *weights; /* of the binding; NULL: not bound */
     struct tern_binding *binding;
-    size_t making; /* the most memory that making the plan took beside it, for a moment; 0 once it is in use */
+    size_t making; /* the most memory that making the plan took beside it, for a moment; 0 once a job uses plans */
     uint64_t used; /* by planned_clock */
 };
 #define TERN_MAX_PLANNED 24
@@ -129,7 +129,7 @@ struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const struct tern_
 struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct tern_stage *stage);
 /* Memory that this binding would take now; 0 when it is there. `beside`: a stage of the same component that will be bound then; or NULL. */
 size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage, const struct tern_stage *beside);
-/* The most memory that making any of the plans took that have not been used yet. */
+/* The most memory that making any of the plans took since a job used one. */
 size_t tern_pipeline_making(const struct tern_pipeline *p);
 /* Drops the bindings of a set of weights; their plans stay. */
 void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *weights);

@@ -132,7 +132,8 @@ struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct
         unbind(e);
         e->binding = tern_plan_bind_beside(e->plan, weights_of(p, stage->component), beside);
         e->weights = e->binding ? tern_weights_ref(weights_of(p, stage->component)) : NULL;
-        e->making = 0;
+        for (int i = 0; i < TERN_MAX_PLANNED; i++) /* a job runs: what its check has made is there, also what was not taken */
+            p->planned[i].making = 0;
     }
     tern_binding_unref(&beside);
     return tern_failed(p->ctx) ? NULL : tern_binding_ref(e->binding);
