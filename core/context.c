@@ -65,7 +65,7 @@ static enum tern_status context_open(struct tern_context *ctx)
     ctx->host = tern_device_open(ctx, "cpu");
     if (!ctx->host)
         return tern_error_status(ctx);
-    ctx->device = strcmp(device, "cpu") ? tern_device_choose(ctx, device) : ctx->host;
+    ctx->device = tern_device_choose(ctx, device);
     ctx->params.device = ctx->device ? ctx->device->name : NULL;
     return ctx->device ? TERN_OK : tern_error_status(ctx);
 }

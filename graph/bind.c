@@ -214,7 +214,7 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
         if (!has_form(t, s->kernel, tern_step_pack_key(s)))
             packs += tern_bound_bytes(p->ctx->device, s->kernel->packed_size(p->ctx, s->desc));
     }
-    for (int i = 0; i < g->n_values && !p->ctx->device->caps.host_memory; i++) {
+    for (int i = 0; i < g->n_values; i++) { /* on a CPU: what is expanded and not packed */
         size_t copy = tern_resident_bytes(p->ctx->device, tensor_of(&g->values[i], weights));
         int there = copy && other ? tern_plan_same_weight(p, i, other) : -1;
         bytes += copy && reads_value(p, i) && (there < 0 || !reads_value(other, there)) ? tern_bound_bytes(p->ctx->device, copy) : 0;

@@ -66,6 +66,7 @@ static void the_first_of_a_list_that_works_is_taken(void **state)
     tern_context_destroy(&ctx);
     ctx = open_spec(*state, "cpu,slow", &log);
     expect_device(ctx, "cpu", "slow");
+    assert_ptr_equal(ctx->device, ctx->host);
     tern_context_destroy(&ctx);
     ctx = open_spec(*state, "slow", &log);
     expect_device(ctx, "slow", "nobody");

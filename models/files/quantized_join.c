@@ -48,7 +48,7 @@ static bool is_like(const tern_tensor *t, enum tern_dtype dtype, int64_t rows, i
     return t && t->meta.dtype == dtype && tern_meta_same_shape(&t->meta, &m) && tern_meta_is_contiguous(&t->meta) && tern_tensor_host(t);
 }
 
-/* The first scale that is none; -1: all are good. Those of 4 bits may be negative. */
+/* The first scale that is none, or with which the largest number is infinite; -1: all are good. Those of 4 bits may be negative. */
 static int64_t find_bad_scale(const struct tern_quantized_form *f, const tern_tensor *scales, float *value)
 {
     const int64_t n = f->rows * f->groups;
@@ -56,7 +56,7 @@ static int64_t find_bad_scale(const struct tern_quantized_form *f, const tern_te
     for (int64_t i = 0; i < n; i++) {
         const uint32_t bits = f->bits == 8 ? ((const uint32_t *)at)[i] : (uint32_t)((const uint16_t *)at)[i] << 16;
         memcpy(value, &bits, sizeof(*value));
-        if (!isnormal(*value) || (f->bits == 8 && *value < 0))
+        if (!isnormal(*value) || !isfinite(*value * (f->bits == 8 ? 128 : 8)) || (f->bits == 8 && *value < 0))
             return i;
     }
     return -1;
@@ -76,7 +76,10 @@ static enum tern_status check_scales(const struct joining *j, const struct tern_
     if (bad < 0)
         return TERN_OK;
     snprintf(found, sizeof(found), "%g as number %lld", (double)value, (long long)bad);
-    return fail(j, name, f->bits == 8 ? "scales that are positive and normal numbers" : "scales that are normal numbers", found);
+    return fail(j, name,
+                f->bits == 8 ? "scales that are positive and normal numbers, also times 128"
+                             : "scales that are normal numbers, also times 8",
+                found);
 }
 
 /* One weight of its parts. */
@@ -137,6 +140,23 @@ static enum tern_status take(struct joining *j, const char *name, tern_tensor *t
     return t->meta.dtype == TERN_I8 ? join_8(j, name, t) : tern_weights_append(j->to, name, tern_tensor_ref(t));
 }
 
+#define MOST_WORDS ((size_t)1 << 20) /* bytes */
+
+/* Words go into messages and infotexts. Factors of norms are not what a file has: its numbers stand for the weights without them. */
+static enum tern_status check_words(struct tern_context *ctx, const char *field, const char *words)
+{
+    size_t n = 0;
+    while (words && words[n] >= ' ' && words[n] <= '~' && words[n] != '^')
+        n++;
+    if (words && words[n] == '^')
+        return tern_fail(ctx, TERN_E_UNSUPPORTED, "%s: expected words without factors of norms, found \"^\" at byte %zu", field, n);
+    if (words && words[n])
+        return tern_fail(ctx, TERN_E_FORMAT, "%s: expected printable ASCII, found byte %d at %zu", field, (unsigned char)words[n], n);
+    if (n > MOST_WORDS)
+        return tern_fail(ctx, TERN_E_FORMAT, "%s: expected at most %zu bytes, found %zu", field, MOST_WORDS, n);
+    return tern_quantize_check(ctx, field, words);
+}
+
 /* The version, and the words. */
 static enum tern_status check_metadata(const struct tern_weights *w, const char *path)
 {
@@ -152,7 +172,7 @@ static enum tern_status check_metadata(const struct tern_weights *w, const char 
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
         char *field = tern_sprintf(w->ctx, "%s: metadata \"%s\"", path, keys[i]);
         if (field)
-            tern_quantize_check(w->ctx, field, tern_weights_metadata(w, keys[i]));
+            check_words(w->ctx, field, tern_weights_metadata(w, keys[i]));
         tern_free(w->ctx, field);
     }
     return tern_error_status(w->ctx);

@@ -8,12 +8,14 @@
 #include "models/files/quantized.h"
 #include "models/pipelines/convert.h"
 
-/* What tables of vectors have, beside layers. */
+/* Tables of vectors, beside layers; and the projection of SDXL's pooled text, which is no part of a plan that words are for. */
 #define EMBEDDINGS "embeddings."
+#define PROJECTION "text_projection.weight"
 
 static int bits_of(const char *words, const char *name)
 {
-    const enum tern_layer_format f = strstr(name, EMBEDDINGS) ? TERN_LAYER_PLAIN : tern_quantize_format(words, name);
+    const bool floats = strstr(name, EMBEDDINGS) || !strcmp(name, PROJECTION);
+    const enum tern_layer_format f = floats ? TERN_LAYER_PLAIN : tern_quantize_format(words, name);
     return f == TERN_LAYER_PLAIN ? 0 : f == TERN_LAYER_W4 ? 4 : 8;
 }
 

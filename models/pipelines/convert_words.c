@@ -15,6 +15,17 @@ static bool comes_quantized(struct tern_checkpoint *cp, const char *component)
     return is;
 }
 
+/* What a file cannot say, or would be refused for when it is read. */
+static enum tern_status check(struct tern_pipeline *p)
+{
+    const struct tern_weights *w = p->quantize ? tern_pipeline_weights(p, "unet") : NULL;
+    if (p->quantize && strchr(p->quantize, '^'))
+        return tern_fail(p->ctx, TERN_E_UNSUPPORTED,
+                         "convert: the recipe has factors of norms, which a checkpoint does not hold: expected one without \"smooth\", or "
+                         "the checkpoint as it is beside the recipe");
+    return w ? tern_pipeline_check_words(p->ctx, TERN_E_INVALID, "convert: quantize", w, p->quantize) : tern_error_status(p->ctx);
+}
+
 enum tern_status tern_convert_choose_words(struct tern_context *ctx, const char *model, struct tern_checkpoint *cp,
                                            struct tern_convert_params *params, struct tern_convert_words *own)
 {
@@ -29,7 +40,7 @@ enum tern_status tern_convert_choose_words(struct tern_context *ctx, const char 
         return tern_error_status(ctx);
     char *path = tern_sprintf(ctx, "%s%s", *model == '/' ? "" : "./", model); /* not the demo model */
     struct tern_pipeline *p = path ? tern_pipeline_load(ctx, path, &load) : NULL;
-    if (p) {
+    if (p && check(p) == TERN_OK) {
         own->unet = p->quantize ? tern_strdup(ctx, p->quantize) : NULL;
         own->text = p->text_encoder_quantize ? tern_strdup(ctx, p->text_encoder_quantize) : NULL;
         params->quantize = own->unet;

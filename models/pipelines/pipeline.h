@@ -190,12 +190,16 @@ enum tern_status tern_pipeline_load_tokenizers(struct tern_pipeline *p);
 enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p);
 enum tern_dtype tern_pipeline_preview_dtype(const struct tern_pipeline *p);
 
-/* tern_pipeline_graph of what a stage wants. */
 /* quantized.c: the words of a component whose weights' file says that it is quantised are the pipeline's from now on; others that it has
- * already are an error, and so are words that do not fit the weights. Returns w, or NULL with it unreferenced; NULL is allowed. */
+ * already are an error, and so are words that do not fit the weights, and numbers without words. Returns w, or NULL with it unreferenced;
+ * NULL is allowed. */
 struct tern_weights *tern_pipeline_follow_file(struct tern_pipeline *p, const char *component, struct tern_weights *w);
+/* Words that have no * are names of weights that are there, else the status. (Those of text encoders may be of the other one.) */
+enum tern_status tern_pipeline_check_words(struct tern_context *ctx, enum tern_status status, const char *where,
+                                           const struct tern_weights *w, const char *words);
 /* Those of a recipe: of a UNet that comes quantised they must be the same. */
 enum tern_status tern_pipeline_follow_recipe(struct tern_pipeline *p, const char *words);
+/* tern_pipeline_graph of what a stage wants. */
 struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const struct tern_stage *stage);
 
 /* SDXL: values of the pooled text. */

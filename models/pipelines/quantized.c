@@ -48,15 +48,28 @@ static enum tern_status check_weights(struct tern_context *ctx, const char *wher
 /* What is no weight, and goes by the name of an op or of how it is done. */
 static bool names_no_weight(const char *word) { return strchr(word, '*') || !strcmp(word, "sdpa") || !strcmp(word, "winograd"); }
 
-/* Other words are names of weights that are there. (Those of text encoders may be of the other one.) */
-static enum tern_status check_words(struct tern_context *ctx, const char *where, const struct tern_weights *w, const char *words)
+enum tern_status tern_pipeline_check_words(struct tern_context *ctx, enum tern_status status, const char *where,
+                                           const struct tern_weights *w, const char *words)
 {
     char name[TERN_QUANTIZE_NAME], text[TERN_PRINTABLE];
     for (const char *at = words; tern_quantize_next_name(&at, name);)
         if (*name && !names_no_weight(name) && !tern_weights_get(w, name))
-            return tern_fail(ctx, TERN_E_FORMAT,
-                             "%s: the words of the file name the layer \"%s\": expected a weight of the model, found none", where,
+            return tern_fail(ctx, status, "%s: the words name the layer \"%s\": expected a weight of the model, found none", where,
                              tern_printable(name, strlen(name), text));
+    return TERN_OK;
+}
+
+/* Numbers without words are of a file that was put together by hand: what kernels are to do with them is not said. */
+static enum tern_status check_floats(struct tern_context *ctx, const char *where, const char *component, const struct tern_weights *w)
+{
+    char text[TERN_PRINTABLE];
+    for (int64_t i = 0; i < w->count; i++) {
+        const char *name = w->entries[i].name;
+        const int bits = tern_quantized_bits(w->entries[i].tensor);
+        if (bits)
+            return tern_fail(ctx, TERN_E_FORMAT, "%s: tensor \"%s\": the file has no words for %s: expected floats, found %d bits", where,
+                             tern_printable(name, strlen(name), text), component, bits);
+    }
     return TERN_OK;
 }
 
@@ -64,11 +77,13 @@ struct tern_weights *tern_pipeline_follow_file(struct tern_pipeline *p, const ch
 {
     const bool unet = !strcmp(component, "unet");
     const char *words = unet || component[0] == 't' ? tern_weights_metadata(w, unet ? TERN_QUANTIZED_UNET : TERN_QUANTIZED_TEXT) : NULL;
-    if (!words || !tern_weights_metadata(w, TERN_QUANTIZED_KEY))
+    if (!tern_weights_metadata(w, TERN_QUANTIZED_KEY))
         return w;
     const char *where = tern_checkpoint_path(tern_pipeline_holder(p, component));
     char **own = words_of(p, component);
-    if (check_weights(p->ctx, where, w, words) || (unet && check_words(p->ctx, where, w, words)))
+    if (!words)
+        check_floats(p->ctx, where, component, w);
+    else if (check_weights(p->ctx, where, w, words) || (unet && tern_pipeline_check_words(p->ctx, TERN_E_FORMAT, where, w, words)))
         tern_weights_unref(&w);
     else if (*own && strcmp(*own, words) != 0)
         refuse(p, component, words, *own);

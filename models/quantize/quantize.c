@@ -39,7 +39,9 @@ static enum tern_status check(const struct tern_pipeline *p, const struct tern_q
     if (q->bits != 8)
         return tern_fail(ctx, TERN_E_INVALID, "bits: expected 8, found %d", q->bits);
     if (p->quantize)
-        return tern_fail(ctx, TERN_E_INVALID, "quantize: expected a pipeline without int8 layers or a recipe");
+        return tern_fail(
+            ctx, TERN_E_INVALID,
+            "quantize: expected a model of floats without a recipe, found one with quantised layers; tern convert --dtype makes one");
     if (tern_pipeline_inpaints(p) || tern_pipeline_edits(p))
         return tern_fail(ctx, TERN_E_UNSUPPORTED,
                          "%s: calibration paints from texts alone, and this model needs a picture; a recipe is for one architecture, and "
