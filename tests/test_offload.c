@@ -19,16 +19,21 @@ struct fixture {
     struct tern_pipeline *p;
 };
 
-static struct fixture open_fixture(const char *model, size_t budget, enum tern_offload offload)
+static struct fixture open_typed(const char *model, size_t budget, enum tern_offload offload, enum tern_dtype dtype)
 {
     struct fixture f;
     char path[PATH_SIZE];
     f.ctx = tern_context_create(&(struct tern_context_params){.threads = 2, .budget = budget});
     assert_non_null(f.ctx);
-    f.p = tern_pipeline_load(f.ctx, model_path(model, path), &(struct tern_pipeline_params){.offload = offload});
+    f.p = tern_pipeline_load(f.ctx, model_path(model, path), &(struct tern_pipeline_params){.offload = offload, .dtype = dtype});
     if (!f.p)
         fail_msg("%s: %s", model, tern_error(f.ctx));
     return f;
+}
+
+static struct fixture open_fixture(const char *model, size_t budget, enum tern_offload offload)
+{
+    return open_typed(model, budget, offload, TERN_F32);
 }
 
 static void close_fixture(struct fixture *f)
@@ -149,6 +154,22 @@ static void the_budget_decides(void **state)
     tern_images_destroy(&expected);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
+}
+
+/* What is enough for a picture is so however much more there is: between the ways, too. */
+static void more_is_enough(void **state)
+{
+    const struct tern_txt2img_params q = {.prompt = "a", .width = 256, .height = 256, .steps = 1};
+    bool enough = false;
+    for (size_t budget = (size_t)16 << 20; budget <= (size_t)48 << 20; budget += (size_t)1 << 20) {
+        struct fixture f = open_typed("demo", budget, TERN_OFFLOAD_AUTO, TERN_BF16);
+        const bool good = tern_generate_check(f.p, &q, NULL) == TERN_OK;
+        if (enough && !good)
+            fail_msg("%zu MiB: %s", budget >> 20, tern_error(f.ctx));
+        enough = good;
+        close_fixture(&f);
+    }
+    assert_true(enough);
 }
 
 /* Each component lives as it is told, and the prediction knows. A text encoder that streams takes less, a component that stays more. */
@@ -321,6 +342,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_offload_gives_the_same_bits),
         cmocka_unit_test(the_budget_decides),
+        cmocka_unit_test(more_is_enough),
         cmocka_unit_test(each_component_as_it_is_told),
         cmocka_unit_test(a_budget_streams_the_text_encoder),
         cmocka_unit_test(the_vae_is_tiled),

@@ -197,10 +197,14 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
     }
     if (tern_failed(j->p->ctx) || !budget || !way.unet_algorithm)
         return tern_error_status(j->p->ctx);
-    const bool streams = streams_unet(j, peak);
+    bool streams = streams_unet(j, peak);
     enum tern_status st = streams ? stream(j, &way, peak) : TERN_OK;
     const bool tiles = peak->vae > budget; /* beside the plans that streaming has made */
     st = st || !tiles ? st : tile(j, &way, peak);
+    if (!st && !streams && streams_unet(j, peak)) { /* beside those that bands have made */
+        streams = true;
+        st = stream(j, &way, peak);
+    }
     if (st || !way.sequential)
         return st;
     st = streams ? TERN_OK : use_room(j, &way, &way.unet_algorithm, 0, 1, peak, &peak->sample);
