@@ -38,7 +38,7 @@ static enum tern_status pack_input(const struct tern_run *r, const struct tern_s
         tern_tensor_advise(r->binding->bound[s->ahead], true);
     void *copy = NULL;
     const char *from = tern_arg_host(&a->in[k]);
-    if (!a->in[k].buffer->host) {
+    if (!from) {
         from = tern_host_elements(r->binding->bound[s->in[k].index], &copy);
         from = from ? from + s->in[k].offset : NULL;
     }

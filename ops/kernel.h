@@ -20,8 +20,11 @@ struct tern_kernel_args {
     struct tern_arg workspace; /* workspace() bytes, not cleared */
 };
 
-/* Address of an argument in host memory; NULL when there is none (an empty workspace). */
-static inline void *tern_arg_host(const struct tern_arg *a) { return a->buffer ? (char *)a->buffer->host + a->offset : NULL; }
+/* Address of an argument in host memory; NULL when there is none (an empty workspace, a weight that is expanded where it is read). */
+static inline void *tern_arg_host(const struct tern_arg *a)
+{
+    return a->buffer && a->buffer->host ? (char *)a->buffer->host + a->offset : NULL;
+}
 
 /* Which memory format a kernel wants its 4-D inputs and output in. */
 enum tern_kernel_format { TERN_FORMAT_ANY = 0, TERN_FORMAT_CONTIGUOUS, TERN_FORMAT_CHANNELS_LAST };

@@ -87,7 +87,7 @@ static void check_edges(enum tern_dtype dtype, const char *kernel, bool few_bits
     struct tern_context *ctx = guarded(&guard, 2);
     uint32_t r = 1;
 #define DRAW(from, to) ((from) + (int)((r = r * 1664525u + 1013904223u) >> 8) % ((to) - (from) + 1))
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < 200; i++) {
         struct shape s = {.n = DRAW(1, 2), .dtype = dtype}; /* one draw a statement: they have an order */
         s.c = DRAW(1, 40);
         s.o = DRAW(1, dtype == TERN_F32 ? 70 : 200); /* results in bf16 are finished some channels at a time */
