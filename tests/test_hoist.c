@@ -9,6 +9,7 @@
 
 #include "core/context.h"
 #include "damage.h"
+#include "graph/plan.h"
 #include "job_cases.h"
 #include "lora_help.h"
 #include "model_help.h"
@@ -268,10 +269,36 @@ static void it_is_done_where_it_pays(void **state)
     assert_int_equal(known, 0);
 }
 
+/* A graph has no more inputs than TERN_GRAPH_MAX_IO: of what does not go in, one kind is computed in the UNet, or both are. */
+static void inputs_are_not_too_many(void **state)
+{
+    struct pair m = open_model("sd1");
+    const struct tern_txt2img_params q = job_of("a cat");
+    struct tern_images *expected = job_run(m.ctx, m.whole, &q);
+    bool seen[BOTH + 1] = {false};
+    for (int most = TERN_UNET_INPUTS; most <= TERN_UNET_INPUTS + 120; most += 3) {
+        m.split->hoist_inputs = most;
+        struct tern_images *found = job_run(m.ctx, m.split, &q);
+        const unsigned known = known_of(m.split);
+        for (int i = 0; i < TERN_MAX_PLANNED; i++) {
+            const struct tern_planned *e = &m.split->planned[i];
+            if (e->plan && e->stage.component[0] == 'u' && !e->stage.early && e->stage.known == known)
+                assert_true(e->plan->graph->n_inputs <= most);
+        }
+        assert_true(job_same(expected, 0, found));
+        tern_images_destroy(&found);
+        seen[known] = true;
+    }
+    assert_true(seen[0] && seen[BOTH] && (seen[TERN_KNOWN_TIME] || seen[TERN_KNOWN_TEXT]));
+    tern_images_destroy(&expected);
+    close_pair(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_agree),
+        cmocka_unit_test(inputs_are_not_too_many),
         cmocka_unit_test(a_consistency_model_agrees),
         cmocka_unit_test(samplers_agree),
         cmocka_unit_test(caches_agree),

@@ -164,6 +164,17 @@ static bool pays(const struct tern_job *j, int kind)
     return p && saved >= j->p->hoist_least;
 }
 
+/* Whether plans that are given that kind, too, have no more inputs than a graph may have. The shallow part has no more than the other. */
+static bool fits(const struct tern_job *j, unsigned known, int kind)
+{
+    int left = j->p->hoist_inputs - TERN_UNET_INPUTS;
+    for (int i = 0; i < TERN_KNOWN_KINDS; i++) {
+        const struct tern_plan *p = (known | 1u << kind) >> i & 1 ? early_plan(j, 0, i) : NULL;
+        left -= p ? p->graph->n_outputs : 0;
+    }
+    return left >= 0;
+}
+
 enum tern_status tern_job_choose_known(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
@@ -172,7 +183,7 @@ enum tern_status tern_job_choose_known(struct tern_job *j)
     if (!ctx->device->caps.host_memory)
         return TERN_OK;
     for (int i = 0; i < TERN_KNOWN_KINDS && !tern_failed(ctx); i++)
-        if (is_known(j, i) && splits(j, i) && pays(j, i))
+        if (is_known(j, i) && splits(j, i) && pays(j, i) && fits(j, known, i))
             known |= 1u << i;
     j->known = known;
     return tern_error_status(ctx);
@@ -256,6 +267,7 @@ static enum tern_status compute(const struct tern_job *j, struct tern_predictor 
     if (b)
         run_all(j, s, b, part, kind);
     tern_job_end_runs(&b);
+    tern_memory_trim(ctx); /* blocks that were packed here would be taken for smaller ones of the UNet */
     return tern_error_status(ctx);
 }
 

@@ -11,7 +11,7 @@ struct tern_graph *tern_hoist_part(struct tern_graph **graph, const struct tern_
 
 /* Sets j->known: packed weights that go must be more than the values that come, by p->hoist_least. */
 enum tern_status tern_job_choose_known(struct tern_job *j);
-/* Drops the plans that compute it. */
+/* Drops the plans that compute it, of the job's limits. Those that the choice has made stay for the next one. */
 void tern_job_drop_known(struct tern_job *j);
 /* The values of all calls; and the most that making them takes beside, for a moment. */
 size_t tern_job_known_bytes(const struct tern_job *j, size_t *making);

@@ -89,6 +89,7 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
     tern_context_ref(ctx);
     p->ctx = ctx;
     p->hoist_least = TERN_HOIST_LEAST;
+    p->hoist_inputs = TERN_GRAPH_MAX_IO;
     if (params)
         p->params = *params;
     struct tern_recipe *recipe = NULL;

@@ -102,6 +102,7 @@ struct tern_pipeline {
     bool force_zeros;      /* SDXL: a negative prompt that is not given is zeros, not "" */
     bool scales_edited;    /* CosXL edit: the picture that is edited comes in scaled as latents are */
     int64_t hoist_least;   /* TERN_HOIST_LEAST; for comparison INT64_MIN: whatever it takes, INT64_MAX: never */
+    int hoist_inputs;      /* most inputs of the UNet's plan with those; TERN_GRAPH_MAX_IO, or fewer for comparison */
     bool busy;             /* a call is running: callbacks must not exchange its modules */
     struct tern_unet_config unet_config;
     struct tern_vae_config vae_config, preview_config; /* the latter if preview_alone is there */
