@@ -34,7 +34,7 @@ static void gather_reason(struct tern_context *ctx, char *reasons, size_t size)
 }
 
 /* The CPU is there already: it is the host. */
-static struct tern_device *open(struct tern_context *ctx, const char *name)
+static struct tern_device *open_one(struct tern_context *ctx, const char *name)
 {
     return strcmp(name, "cpu") && strcmp(name, "cpu:0") ? tern_device_open(ctx, name) : ctx->host;
 }
@@ -46,7 +46,7 @@ static struct tern_device *choose(struct tern_context *ctx, const char *spec)
     while (*spec) {
         size_t n = strcspn(spec, ",");
         char *name = tern_strndup(ctx, spec, n);
-        struct tern_device *d = name ? open(ctx, name) : NULL;
+        struct tern_device *d = name ? open_one(ctx, name) : NULL;
         spec += n + (spec[n] == ',');
         if (d) {
             tern_message(ctx, reasons[0] ? TERN_LOG_WARN : TERN_LOG_INFO, "%s is used%s%s", name, reasons[0] ? ": " : "", reasons);
@@ -66,7 +66,7 @@ struct tern_device *tern_device_choose(struct tern_context *ctx, const char *spe
 {
     char line[SPEC_SIZE];
     if (strcmp(spec, "auto"))
-        return strchr(spec, ',') ? choose(ctx, spec) : open(ctx, spec);
+        return strchr(spec, ',') ? choose(ctx, spec) : open_one(ctx, spec);
     return spell(ctx, line) ? NULL : choose(ctx, line);
 }
 
