@@ -115,9 +115,9 @@ static void times_part(const struct run *r, const struct block *q, const struct 
     const int64_t width = half ? l->nr / 2 : l->nr;
     const int64_t row = g->kept ? width * g->kept->bits / 8 : width * (int64_t)tern_dtype_size(g->b_dtype);
     const void *panel = panel_at(r, s->panel, q->k0 + k);
-    struct tern_gemm_ahead ahead = {.b = k + kc < q->depth ? (const char *)panel + kc * row : s->next,
-                                    .step = ceil_div(row, ceil_div(q->rows, l->mr)),
-                                    .a = q->fresh};
+    const struct tern_gemm_ahead ahead = {.b = k + kc < q->depth ? (const char *)panel + kc * row : s->next,
+                                          .step = ceil_div(row, ceil_div(q->rows, l->mr)),
+                                          .a = q->fresh};
     enum tern_dtype dtype = g->b_dtype;
     if (g->kept) {
         const struct cpu_weights_panel p = cpu_weights_panel(g->kept, g->b, s->panel);
@@ -129,11 +129,7 @@ static void times_part(const struct run *r, const struct block *q, const struct 
         panel = q->wide;
         dtype = TERN_F32;
     }
-    for (int64_t i = 0; i < q->rows; i += l->mr) {
-        l->gemm_tile_ahead((int)min64(l->mr, q->rows - i), (int)s->cols, kc, q->a + i * q->lda + k, q->lda, panel, dtype, half,
-                           s->c + i * s->ldc, s->ldc, q->k0 + k > 0, s->bias, &ahead);
-        ahead.b = (const char *)ahead.b + kc * ahead.step;
-    }
+    l->gemm_tile_ahead((int)q->rows, (int)s->cols, kc, q->a + k, q->lda, panel, dtype, half, s->c, s->ldc, q->k0 + k > 0, s->bias, &ahead);
 }
 
 static void times_parts(const struct run *r, const struct block *q, const struct sums *s)

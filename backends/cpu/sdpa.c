@@ -89,13 +89,11 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
 static void times_panels(const struct run *r, int64_t rows, int64_t n, int64_t k, const float *a, int64_t lda, const char *packed,
                          int64_t depth, int64_t k0, float *c, int64_t ldc, bool accumulate)
 {
-    int64_t nr = r->level->nr, mr = r->level->mr;
+    int64_t nr = r->level->nr;
     for (int64_t col = 0; col < n; col += nr) {
         int64_t width = n - col <= nr / 2 ? nr / 2 : nr;
         const char *panel = packed + (col * depth + k0 * width) * 4;
-        for (int64_t i = 0; i < rows; i += mr)
-            r->level->gemm_tile((int)min64(mr, rows - i), (int)width, k, a + i * lda, lda, panel, TERN_F32, width < nr, c + i * ldc + col,
-                                ldc, accumulate, NULL);
+        r->level->gemm_tile((int)rows, (int)width, k, a, lda, panel, TERN_F32, width < nr, c + col, ldc, accumulate, NULL);
     }
 }
 

@@ -118,9 +118,8 @@ static void multiply(const struct run *r, int64_t rows, int64_t kc, const float 
     const struct blocking *k = &r->k;
     const int64_t ldm = k->panels * l->nr;
     for (int point = 0; point < POINTS; point++)
-        for (int64_t i = 0; i < rows; i += l->mr)
-            l->gemm_tile((int)min64(l->mr, rows - i), half ? l->nr / 2 : l->nr, kc, v + point * k->step_v + i * k->kc, k->kc,
-                         u + point * k->step_u, TERN_F32, half, m + point * k->step_m + i * ldm, ldm, accumulate, NULL);
+        l->gemm_tile((int)rows, half ? l->nr / 2 : l->nr, kc, v + point * k->step_v, k->kc, u + point * k->step_u, TERN_F32, half,
+                     m + point * k->step_m, ldm, accumulate, NULL);
 }
 
 /* Input channels c0 .. c0 + n of the filters of a panel that begins with output channel col. */

@@ -1,4 +1,4 @@
-/* The gemm tile: MR rows of A times one packed panel of B, all sums in registers. */
+/* The gemm tile: MR rows of A times one packed panel of B, all sums in registers. Taller blocks are several. */
 #ifndef TERN_BACKENDS_CPU_GEMM_H
 #define TERN_BACKENDS_CPU_GEMM_H
 
@@ -153,6 +153,7 @@ static void gemm_tile_ahead(int rows, int cols, int64_t k, const float *a, int64
             tiles[h][!half_panel][storage](&q);
             q.a += heights[h] * lda;
             q.c += heights[h] * ldc;
+            q.ahead.b = (const char *)q.ahead.b + k * ahead->step;
         }
 }
 

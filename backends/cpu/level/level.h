@@ -216,7 +216,7 @@ struct tern_cpu_level {
     int mr, nr;    /* gemm tile */
 
     /* C (rows x cols, ldc) = or += A (rows x k, rows lda apart) times a packed panel of B (k x nr, nr contiguous; nr is
-     * the level's, or half of it when `half_panel`). rows <= mr, cols <= the panel's width. With `accumulate` C is added to,
+     * the level's, or half of it when `half_panel`), mr rows at a time. cols <= the panel's width. With `accumulate` C is added to,
      * else it starts from bias (cols values, or NULL). b_dtype: f32, f16 or bf16 storage. */
     void (*gemm_tile)(int rows, int cols, int64_t k, const float *a, int64_t lda, const void *b, enum tern_dtype b_dtype, bool half_panel,
                       float *c, int64_t ldc, bool accumulate, const float *bias);
