@@ -19,6 +19,7 @@ const struct arch archs[] = {
     {"sd1-inpaint", "components/sd1-inpaint", "pipelines", {"inpaint.sd1-inpaint.ddim"}},
     {"sd1-lcm", NULL, "lcm", {"lcm", "img2img"}},
     {"sd1-pix2pix", NULL, "pix2pix", {"sd1.euler"}},
+    {"bk-sdm", "bk-sdm", "bk-sdm", {"txt2img", "batch2"}},
     {"sd2", "components/sd2", "pipelines", {"txt2img.sd2.ddim"}},
     {"sdxl", "components/sdxl", "xl", {"txt2img.sdxl.sizes", "inpaint.sdxl.euler"}},
     {"sdxl-inpaint", "xl/sdxl-inpaint/components", "xl", {"inpaint.sdxl-inpaint.euler"}},
@@ -59,6 +60,12 @@ static void make_taiyi(char *folder)
         copy_taiyi(files[i], folder, files[i]);
     damage_json(folder, "model_index.json", "text_encoder", json_pack("[s, s]", "transformers", "BertModel"));
     damage_json(folder, "model_index.json", "tokenizer", json_pack("[s, s]", "transformers", "BertTokenizer"));
+}
+
+static void make_bk_sdm(struct tern_context *ctx, char *folder)
+{
+    damage_copy("sd1", folder);
+    xl_drop_mid_block(ctx, folder);
 }
 
 /* The tower's token embedding with the rows of the added tokens behind its own. */
@@ -105,6 +112,8 @@ struct arch_model arch_open(struct tern_context *ctx, const struct arch *a)
     const bool taesd = !strcmp(a->name, "taesd");
     if (!strncmp(a->name, "sdxl-", 5) || !strcmp(a->name, "sd1-pix2pix") || !strcmp(a->name, "sd1-lcm"))
         xl_folder(ctx, a->name, m.made);
+    else if (!strcmp(a->name, "bk-sdm"))
+        make_bk_sdm(ctx, m.made);
     else if (!strcmp(a->name, "taiyi"))
         make_taiyi(m.made);
     else if (!strcmp(a->name, "taiyi-xl"))

@@ -34,6 +34,7 @@ PARTS = {
     "penultimate": ("penultimate", ()),
     "hires": ("hires", ("models", "prompts")),
     "taesd": ("taesd", ("models", "pipelines")),
+    "bk-sdm": ("bk_sdm", ("models", "pipelines")),
     "deepcache": ("deepcache", ("models", "pipelines")),
     "taiyi": ("taiyi", ("models",)),
     "infotext": ("infotexts", ()),

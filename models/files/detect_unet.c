@@ -9,7 +9,8 @@
 #define SD1_HEADS 8
 
 struct unet {
-    int levels, layers;
+    int levels, layers, attends; /* attends: the last input block with attention */
+    bool mid;
     int64_t channels[TERN_DETECT_LEVELS], depth[TERN_DETECT_LEVELS]; /* depth: transformer blocks, 0 where a level has no attention */
     int64_t in_channels, out_channels, context, mid_depth;
     bool linear;
@@ -38,6 +39,7 @@ static enum tern_status walk_input_blocks(const struct tern_detector *d, struct 
             snprintf(attention, sizeof(attention), "model.diffusion_model.input_blocks.%d.1.", b);
             u->channels[level] = tern_detect_size(conv, 0);
             u->depth[level] = count_depth(d, attention);
+            u->attends = u->depth[level] ? b : u->attends;
             if (++layers > TERN_DETECT_LAYERS)
                 return tern_detect_odd(d, "a level of the UNet has too many layers");
             continue;
@@ -74,14 +76,19 @@ static enum tern_status measure_unet(const struct tern_detector *d, enum tern_ld
         return st;
     u->in_channels = tern_detect_size(in, 1);
     u->out_channels = tern_detect_size(out, 0);
-    u->mid_depth = count_depth(d, "model.diffusion_model.middle_block.1.");
-    u->context = tern_detect_size(tern_detect_get(d, "model.diffusion_model.middle_block.1.transformer_blocks.0.attn2.to_k.weight"), 1);
-    const tern_tensor *proj = tern_detect_get(d, "model.diffusion_model.middle_block.1.proj_in.weight");
+    char attention[TERN_LDM_NAME] = "model.diffusion_model.middle_block.1.";
+    u->mid =
+        tern_detect_get(d, "%sproj_in.weight", attention) || tern_detect_get(d, "model.diffusion_model.middle_block.0.in_layers.2.weight");
+    if (!u->mid) /* not a tensor of it; of half a block the rest is missed later */
+        snprintf(attention, sizeof(attention), "model.diffusion_model.input_blocks.%d.1.", u->attends);
+    u->mid_depth = count_depth(d, attention);
+    u->context = tern_detect_size(tern_detect_get(d, "%stransformer_blocks.0.attn2.to_k.weight", attention), 1);
+    const tern_tensor *proj = tern_detect_get(d, "%sproj_in.weight", attention);
     u->linear = proj && proj->meta.ndim == 2;
     if (family >= TERN_LDM_XL && measure_added(d, family, u))
         return tern_error_status(d->ctx);
     if (!u->in_channels || !u->out_channels || !u->context)
-        return tern_detect_odd(d, "the UNet's first or last convolution or its middle attention is missing");
+        return tern_detect_odd(d, "the UNet's first or last convolution or its attention is missing");
     return tern_detect_groups(u->channels, u->levels) ? TERN_OK : tern_detect_odd(d, "a level of the UNet has no channels");
 }
 
@@ -115,6 +122,8 @@ static char *unet_config(const struct tern_detector *d, const struct unet *u)
                   (json_int_t)u->in_channels, "layers_per_block", u->layers, "mid_block_scale_factor", 1, "norm_eps", 1e-5,
                   "norm_num_groups", tern_detect_groups(u->channels, u->levels), "out_channels", (json_int_t)u->out_channels, "sample_size",
                   sample_size(u), "transformer_layers_per_block", depths, "up_block_types", up, "use_linear_projection", (int)u->linear);
+    if (!u->mid)
+        json_object_set_new(o, "mid_block_type", json_null());
     if (u->added) {
         json_object_set_new(o, "addition_embed_type", json_string("text_time"));
         json_object_set_new(o, "addition_time_embed_dim", json_integer(u->time_ids));

@@ -261,7 +261,7 @@ static tern_tensor *through(const struct tern_unet *m, tern_tensor *x, tern_tens
         x = down(m, &m->down[i], m->down[i].layers, true, x, temb, context, &skips);
     if (shallow) {
         down(m, &m->down[t.down], t.layers, false, x, temb, context, &skips);
-    } else {
+    } else if (m->config.mid) {
         x = layer(&m->mid, 0, x, temb, context);
         x = layer(&m->mid, 1, x, temb, context);
     }

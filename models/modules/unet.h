@@ -10,7 +10,8 @@
 struct tern_unet_config {
     int blocks;
     int64_t in_channels, out_channels, channels[TERN_MAX_BLOCKS];
-    bool cross_down[TERN_MAX_BLOCKS], cross_up[TERN_MAX_BLOCKS], cross_mid;
+    bool cross_down[TERN_MAX_BLOCKS], cross_up[TERN_MAX_BLOCKS];
+    bool mid;                        /* false: none between the way down and the way up (BK-SDM) */
     int64_t layers[TERN_MAX_BLOCKS]; /* resnets of a down block; an up block has one more */
     int64_t heads[TERN_MAX_BLOCKS], depth[TERN_MAX_BLOCKS], context[TERN_MAX_BLOCKS];
     int64_t up_depth[TERN_MAX_BLOCKS];

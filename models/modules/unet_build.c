@@ -82,7 +82,8 @@ static void bind_all(struct tern_bind *b, struct tern_unet *m)
     }
     for (int i = 0; i < u->blocks; i++)
         bind_down(b, m, i);
-    bind_mid(b, m);
+    if (u->mid)
+        bind_mid(b, m);
     for (int i = 0; i < u->blocks; i++)
         bind_up(b, m, i);
     m->norm_out = tern_bind_norm(b, "conv_norm_out", c);

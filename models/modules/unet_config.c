@@ -68,10 +68,10 @@ static void read_blocks(const struct tern_config *c, struct tern_unet_config *u)
     read_types(c, "down_block_types", "DownBlock2D", "CrossAttnDownBlock2D", down, u->blocks, u->cross_down);
     read_types(c, "up_block_types", "UpBlock2D", "CrossAttnUpBlock2D", up, u->blocks, u->cross_up);
     const char *mid = tern_config_string(c, "mid_block_type", "UNetMidBlock2DCrossAttn");
-    u->cross_mid = !strcmp(mid, "UNetMidBlock2DCrossAttn");
-    if (!u->cross_mid)
-        tern_fail(c->ctx, TERN_E_UNSUPPORTED, "%s: \"mid_block_type\": %s is not supported; expected UNetMidBlock2DCrossAttn", c->where,
-                  mid);
+    if (strcmp(mid, "UNetMidBlock2DCrossAttn"))
+        tern_fail(c->ctx, TERN_E_UNSUPPORTED, "%s: \"mid_block_type\": %s is not supported; expected UNetMidBlock2DCrossAttn or null",
+                  c->where, mid);
+    u->mid = !json_is_null(json_object_get(c->json, "mid_block_type")); /* not there is not null */
     tern_config_ints(c, "layers_per_block", u->blocks, 2, 1, TERN_MAX_UNET_LAYERS - 1, u->layers);
     /* diffusers: the key attention_head_dim holds the number of heads unless num_attention_heads is given */
     tern_config_ints(c, "attention_head_dim", u->blocks, 8, 1, 1 << 12, u->heads);
@@ -122,7 +122,7 @@ static void check(const struct tern_config *c, const struct tern_unet_config *u)
         if (u->channels[i] % u->groups)
             tern_fail(c->ctx, TERN_E_FORMAT, "%s: block_out_channels[%d] %lld is no multiple of norm_num_groups %d", c->where, i,
                       (long long)u->channels[i], u->groups);
-        bool attends = u->cross_down[i] || u->cross_up[u->blocks - 1 - i] || i == u->blocks - 1;
+        bool attends = u->cross_down[i] || u->cross_up[u->blocks - 1 - i] || (u->mid && i == u->blocks - 1);
         if (attends && u->channels[i] % u->heads[i])
             tern_fail(c->ctx, TERN_E_FORMAT, "%s: block_out_channels[%d] %lld is no multiple of its %lld heads (attention_head_dim)",
                       c->where, i, (long long)u->channels[i], (long long)u->heads[i]);

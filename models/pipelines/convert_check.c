@@ -65,7 +65,7 @@ static bool same_unet(const struct tern_unet_config *a, const struct tern_unet_c
     bool same = a->blocks == b->blocks && a->groups == b->groups && a->eps == b->eps && a->act == b->act &&
                 a->freq_shift == b->freq_shift && a->flip_sin_to_cos == b->flip_sin_to_cos && a->center_input == b->center_input &&
                 a->downsample_padding == b->downsample_padding && a->linear_projection == b->linear_projection &&
-                a->time_ids == b->time_ids;
+                a->time_ids == b->time_ids && a->mid == b->mid;
     for (int i = 0; i < a->blocks && same; i++)
         same = a->depth[i] == b->depth[i] && a->context[i] == b->context[i] &&
                (a->heads[i] == b->heads[i] || (!a->cross_down[i] && !a->cross_up[a->blocks - 1 - i]));
