@@ -14,53 +14,11 @@
 #include "graph/plan.h"
 #include "model_help.h"
 #include "models/pipelines/pipeline.h"
+#include "step_help.h"
 #include "support.h"
 
-#define MOST_KERNELS 450 /* of a step of SD 1.5; PyTorch's eager mode launches over 1,000 */
-
-static void fill(tern_tensor *t, int step)
-{
-    size_t n = (size_t)tern_tensor_numel(t);
-    float *values = calloc(n, sizeof(*values));
-    assert_non_null(values);
-    for (size_t i = 0; i < n; i++)
-        values[i] = (float)((int)(i * 37 + (size_t)step * 11) % 101 - 50) / 50;
-    assert_int_equal(tern_tensor_write(t, TERN_F32, values, n * sizeof(*values)), TERN_OK);
-    free(values);
-}
-
-struct unet {
-    struct tern_binding *binding;
-    int n;
-    tern_tensor *in[TERN_GRAPH_MAX_IO], *out[1];
-};
-
-static struct unet open_unet(struct tern_pipeline *p, int rows, int side)
-{
-    const struct tern_stage stage = {.component = "unet", .size = {rows, side, side}};
-    struct unet u = {.binding = tern_pipeline_binding(p, &stage)};
-    if (!u.binding)
-        fail_msg("%s", tern_error(p->ctx));
-    const struct tern_graph *g = tern_plan_graph(tern_binding_plan(u.binding));
-    u.n = g->n_inputs;
-    for (int i = 0; i < u.n; i++) {
-        const struct tern_meta *m = &g->values[g->inputs[i]].meta;
-        u.in[i] = tern_tensor_create(p->ctx, m->dtype, m->ndim, m->shape, NULL);
-        fill(u.in[i], i);
-    }
-    return u;
-}
-
-static void close_unet(struct unet *u)
-{
-    for (int i = 0; i < u->n; i++)
-        tern_tensor_unref(&u->in[i]);
-    tern_tensor_unref(&u->out[0]);
-    tern_binding_unref(&u->binding);
-}
-
 /* What the driver saw of one run, and nothing of what came before or after it. */
-static struct standin_counts run_counted(struct unet *u)
+static struct standin_counts run_counted(struct step_unet *u)
 {
     struct standin_counts before = cuda_counts();
     assert_int_equal(tern_plan_run(u->binding, u->in, u->out), TERN_OK);
@@ -78,9 +36,9 @@ static struct standin_counts run_counted(struct unet *u)
 }
 
 /* The run number `step` from 0; kernels of one run. */
-static int check_step(struct unet *u, int step)
+static int check_step(struct step_unet *u, int step)
 {
-    fill(u->in[0], step);
+    step_fill(u->in[0], step);
     struct standin_counts c = run_counted(u);
     bool replayed = step >= 1;
     assert_int_equal(c.synchronisations, 0);
@@ -103,10 +61,10 @@ static void replays_compute(void **state)
     char path[PATH_SIZE];
     struct tern_context *host = model_context(NULL, 2), *ctx = cuda_open();
     struct tern_pipeline *p = model_load(ctx, model_path("sd1", path)), *q = model_load(host, path);
-    struct unet u = open_unet(p, 1, 128), v = open_unet(q, 1, 128);
+    struct step_unet u = step_unet_open(p, 1, 128), v = step_unet_open(q, 1, 128);
     for (int step = 0; step < 5; step++) {
         check_step(&u, step);
-        fill(v.in[0], step);
+        step_fill(v.in[0], step);
         assert_int_equal(tern_plan_run(v.binding, v.in, v.out), TERN_OK);
         assert_int_equal(tern_tensor_read(u.out[0], TERN_F32, found, sizeof(found)), TERN_OK);
         assert_int_equal(tern_tensor_read(v.out[0], TERN_F32, expected, sizeof(expected)), TERN_OK);
@@ -122,8 +80,8 @@ static void replays_compute(void **state)
     assert_int_equal(tern_tensor_read(u.out[0], TERN_F32, found, sizeof(found)), TERN_OK);
     assert_true(support_nmse(found, expected, 4 * 16 * 16) <= 1e-10);
     tern_tensor_unref(&spare);
-    close_unet(&u);
-    close_unet(&v);
+    step_unet_close(&u);
+    step_unet_close(&v);
     tern_pipeline_destroy(&p);
     tern_pipeline_destroy(&q);
     tern_context_destroy(&ctx);
@@ -149,33 +107,26 @@ static void jobs_replay(void **state)
 /* The whole model, 512 x 512 and guided, with kernels that are checked and counted but not run. */
 static void sd15_needs_few_launches(void **state)
 {
-    char folder[] = "/tmp/tern-sd15-XXXXXX", command[64];
+    char folder[STEP_FOLDER];
     struct standin_facts facts = cuda_facts();
     facts.compute = 0;
     facts.memory = (size_t)16 << 30;
     cuda.standin_set_facts(&facts);
     struct tern_context *ctx = cuda_open();
-    assert_non_null(mkdtemp(folder));
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
-    enum tern_status made = tern_synth(ctx, folder, &(const struct tern_synth_params){.arch = "sd15", .dtype = TERN_F16});
-    struct tern_pipeline *p = made ? NULL : tern_pipeline_load(ctx, folder, NULL);
-    if (!p) {
-        system(command);
-        fail_msg("%s", tern_error(ctx));
-    }
-    struct unet u = open_unet(p, 2, 512);
+    struct tern_pipeline *p = step_sd15(ctx, folder);
+    struct step_unet u = step_unet_open(p, 2, 512);
     int kernels = 0;
     for (int step = 0; step < 4; step++) {
         int n = check_step(&u, step);
         assert_true(!step || n == kernels);
         kernels = n;
     }
-    close_unet(&u);
+    step_unet_close(&u);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
-    assert_int_equal(system(command), 0);
-    print_message("SD 1.5, 512 x 512, guided: %d kernels a step (at most %d)\n", kernels, MOST_KERNELS);
-    assert_in_range(kernels, 100, MOST_KERNELS);
+    step_remove(folder);
+    print_message("SD 1.5, 512 x 512, guided: %d kernels a step (at most %d)\n", kernels, STEP_MOST_KERNELS);
+    assert_in_range(kernels, 100, STEP_MOST_KERNELS);
 }
 
 int main(void)

@@ -40,7 +40,6 @@ static VkResult count(VkResult result)
 #define FAILING(F)                                                                                                                   \
     F(vkEnumerateInstanceVersion, (uint32_t * version), (version))                                                                   \
     F(vkEnumeratePhysicalDevices, (VkInstance i, uint32_t * n, VkPhysicalDevice * d), (i, n, d))                                     \
-    F(vkWaitSemaphores, (VkDevice d, const VkSemaphoreWaitInfo *w, uint64_t timeout), (d, w, timeout))                               \
     F(vkGetSemaphoreCounterValue, (VkDevice d, VkSemaphore s, uint64_t * value), (d, s, value))                                      \
     F(vkMapMemory, (VkDevice d, VkDeviceMemory m, VkDeviceSize o, VkDeviceSize n, VkMemoryMapFlags f, void **p), (d, m, o, n, f, p)) \
     F(vkBindBufferMemory, (VkDevice d, VkBuffer b, VkDeviceMemory m, VkDeviceSize o), (d, b, m, o))                                  \
@@ -101,7 +100,8 @@ DESTROYING(WRAP_DESTROYING)
     F(vkEnumerateDeviceExtensionProperties) F(vkGetPhysicalDeviceFeatures2) \
     F(vkCreateInstance) F(vkDestroyInstance) F(vkCreateDevice) F(vkDestroyDevice) F(vkGetDeviceProcAddr) \
     F(vkCreateComputePipelines) F(vkAllocateMemory) F(vkFreeMemory) F(vkQueueSubmit) F(vkDeviceWaitIdle) F(vkGetPhysicalDeviceProperties2) \
-    F(vkGetPhysicalDeviceMemoryProperties2) F(vkGetBufferMemoryRequirements) F(vkCmdCopyBuffer) F(vkCmdBindPipeline)
+    F(vkGetPhysicalDeviceMemoryProperties2) F(vkGetBufferMemoryRequirements) F(vkCmdCopyBuffer) F(vkCmdBindPipeline) \
+    F(vkCmdDispatch) F(vkWaitSemaphores)
 /* clang-format on */
 #define REAL(name) static PFN_##name real_##name;
 OTHERS(REAL)
@@ -299,6 +299,20 @@ static VKAPI_ATTR void VKAPI_CALL own_vkCmdBindPipeline(VkCommandBuffer c, VkPip
 {
     shim.binds++;
     real_vkCmdBindPipeline(c, point, p);
+}
+
+static VKAPI_ATTR void VKAPI_CALL own_vkCmdDispatch(VkCommandBuffer c, uint32_t x, uint32_t y, uint32_t z)
+{
+    shim.dispatches++;
+    if (!shim.drops_dispatches)
+        real_vkCmdDispatch(c, x, y, z);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL own_vkWaitSemaphores(VkDevice d, const VkSemaphoreWaitInfo *w, uint64_t timeout)
+{
+    VkResult v = verdict("vkWaitSemaphores");
+    shim.waits++;
+    return v ? v : real_vkWaitSemaphores(d, w, timeout);
 }
 
 static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL own_vkGetDeviceProcAddr(VkDevice d, const char *wanted);

@@ -11,24 +11,27 @@
 
 struct vulkan_shim {
     /* told by the test */
-    long fail_at;        /* this call (from 1) of those that can fail does, with `fail_with` */
-    int fail_with;       /* a VkResult */
-    const char *fail_of; /* only calls of that function count for fail_at; NULL: all */
-    bool stays_lost;     /* all later ones fail likewise */
-    uint32_t version;    /* of the driver; 0: its own */
-    bool rearranges;     /* has no SignedZeroInfNanPreserve */
-    bool discrete;       /* memory of the device's own beside that of the host */
-    size_t local_bytes;  /* of it there are, with `discrete`; 0: no limit */
-    size_t heap_bytes;   /* of it the driver says there are; 0: as its own */
-    size_t free_bytes;   /* of them, by VK_EXT_memory_budget where the driver has that; 0: all */
+    long fail_at;          /* this call (from 1) of those that can fail does, with `fail_with` */
+    int fail_with;         /* a VkResult */
+    const char *fail_of;   /* only calls of that function count for fail_at; NULL: all */
+    bool stays_lost;       /* all later ones fail likewise */
+    uint32_t version;      /* of the driver; 0: its own */
+    bool rearranges;       /* has no SignedZeroInfNanPreserve */
+    bool discrete;         /* memory of the device's own beside that of the host */
+    size_t local_bytes;    /* of it there are, with `discrete`; 0: no limit */
+    size_t heap_bytes;     /* of it the driver says there are; 0: as its own */
+    size_t free_bytes;     /* of them, by VK_EXT_memory_budget where the driver has that; 0: all */
+    bool drops_dispatches; /* they are counted and not passed on: nothing is computed */
     int matrix; /* has VK_KHR_cooperative_matrix: 1 in the shape of the texts, 2 in another; taken away from what the driver gets */
     /* counted */
     bool tells_free;       /* VK_EXT_memory_budget was asked */
     long calls;            /* that can fail, and count for fail_at */
     long made, live;       /* objects, and those that were not destroyed */
     long submits, idles;   /* of command buffers; waits for the whole device */
+    long waits;            /* for a semaphore */
     long matrices_enabled; /* devices that were opened with cooperative matrices */
     long copies, binds;    /* recorded: copies of buffers, pipelines */
+    long dispatches;
     size_t local_used, host_used;
 };
 
