@@ -97,7 +97,7 @@ static cublasStatus_t choose(struct cuda_blas *s, struct cuda_blas_plan *b)
                                                                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                                                                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
                                                                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    uint32_t alignment = (uint32_t)b->alignment;
+    uint32_t alignment = (uint32_t)b->alignment, reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* parts of a sum stay f32 */
     uint64_t workspace = CUDA_BLAS_WORKSPACE;
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t result;
@@ -107,6 +107,9 @@ static cublasStatus_t choose(struct cuda_blas *s, struct cuda_blas_plan *b)
         return error;
     error =
         s->api.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
+    if (!error)
+        error = s->api.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction,
+                                                            sizeof(reduction));
     for (int i = 0; i < 4 && !error; i++)
         error = s->api.cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &alignment, sizeof(alignment));
     memset(&result, 0, sizeof(result));
@@ -150,21 +153,39 @@ static struct cuda_blas_plan *plan_of(struct cuda_device *d, const struct tern_o
 
 /* ---- the library ---- */
 
-static bool open_library(struct cuda_blas *s, int driver)
+static void close_library(struct cuda_blas *s)
 {
-    static const char *const names[] = {"libcublasLt.so.11", "libcublasLt.so.12", "libcublasLt.so.13"};
-    int newest = driver / 1000 - 11;
-    const char *missing = NULL, *given = getenv("TERN_CUBLASLT_LIBRARY");
-    for (int i = newest < 2 ? newest : 2; i >= 0 && !s->api.library; i = given ? -1 : i - 1)
-        s->api.library = dlopen(given ? given : names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!s->api.library)
+    if (s->api.library)
+        dlclose(s->api.library);
+    memset(&s->api, 0, sizeof(s->api));
+}
+
+static bool open_one(struct cuda_blas *s, const char *name)
+{
+    const char *missing = NULL;
+    if (!(s->api.library = dlopen(name, CUDA_DLOPEN)))
         return false;
 #define LOAD(name, arguments)                                      \
     *(void **)(void *)&s->api.name = dlsym(s->api.library, #name); \
     missing = s->api.name ? missing : #name;
     CUBLAS_FUNCTIONS(LOAD)
 #undef LOAD
-    return !missing && !s->api.cublasLtCreate(&s->handle);
+    if (!missing && !s->api.cublasLtCreate(&s->handle))
+        return true;
+    close_library(s);
+    return false;
+}
+
+/* The newest that the driver runs and that works. That of CUDA 13 opens on devices below 7.5, and has nothing for them. */
+static bool open_library(struct cuda_blas *s, const struct cuda_device *d)
+{
+    static const char *const names[] = {"libcublasLt.so.11", "libcublasLt.so.12", "libcublasLt.so.13"};
+    const char *given = getenv("TERN_CUBLASLT_LIBRARY");
+    const int most = d->capability < 75 ? 1 : 2, newest = d->driver / 1000 - 11;
+    for (int i = newest < most ? newest : most; i >= 0; i = given ? -1 : i - 1)
+        if (open_one(s, given ? given : names[i]))
+            return true;
+    return false;
 }
 
 /* Opened when a product first asks for it. NULL when there is none, or it does not work here: then texts serve. */
@@ -175,11 +196,9 @@ static struct cuda_blas *blas_of(struct cuda_device *d)
     struct cuda_blas *s = tern_calloc(d->gpu.base.ctx, 1, sizeof(*s));
     if (!s)
         return NULL;
-    if (open_library(s, d->driver))
+    if (open_library(s, d))
         return d->blas = s;
     d->no_blas = true;
-    if (s->api.library)
-        dlclose(s->api.library);
     tern_free(d->gpu.base.ctx, s);
     return NULL;
 }
@@ -196,7 +215,7 @@ void cuda_blas_close(struct cuda_device *d)
     if (s && !d->gone)
         s->api.cublasLtDestroy(s->handle);
     if (s)
-        dlclose(s->api.library);
+        close_library(s);
     tern_free(d->gpu.base.ctx, s);
     d->blas = NULL;
 }
@@ -224,8 +243,8 @@ static bool post(const struct tern_op_desc *d)
 /* As much as the text in its place needs, too. */
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    size_t text = tern_gpu_kernels[d->op]->workspace(ctx, d);
-    return text > CUDA_BLAS_WORKSPACE ? text : CUDA_BLAS_WORKSPACE;
+    size_t text = tern_gpu_kernels[d->op]->workspace(ctx, d), own = CUDA_BLAS_WORKSPACE + CUDA_WORKSPACE_ALIGNMENT;
+    return text > own ? text : own;
 }
 /* Of the texts: 1. */
 static double cost(const struct tern_device *device, const struct tern_op_desc *d) { return 0.5; }
@@ -236,9 +255,23 @@ static enum tern_status fail(struct cuda_device *d, const struct tern_op_desc *d
 {
     if (error == CUBLAS_STATUS_EXECUTION_FAILED)
         return cuda_fail(d, "cuBLASLt", CUDA_ERROR_LAUNCH_FAILED);
-    return tern_fail(d->gpu.base.ctx, error == CUBLAS_STATUS_ALLOC_FAILED ? TERN_E_NO_MEMORY : TERN_E_DEVICE,
+    return tern_fail(d->gpu.base.ctx, TERN_E_NO_MEMORY,
                      "cuda: %s: cuBLASLt failed with status %d; TERN_CUBLASLT_LIBRARY=none leaves it out", tern_op_get(desc->op).name,
                      error);
+}
+
+/* A status of the library, not of the device: texts serve from here on. */
+static void give_up(struct cuda_device *d, struct cuda_blas_plan *b, cublasStatus_t error)
+{
+    char shape[TERN_META_TEXT];
+    b->works = false;
+    if (!d->blas->warned)
+        tern_message(
+            d->gpu.base.ctx, TERN_LOG_WARN,
+            "cuda: %s %s: cuBLASLt failed with status %d; what it fails at runs by our own kernels. TERN_CUBLASLT_LIBRARY=none leaves "
+            "it out",
+            tern_op_get(b->desc.op).name, tern_meta_text(&b->desc.in[0], shape), error);
+    d->blas->warned = true;
 }
 
 static cublasStatus_t multiply(struct cuda_device *d, struct cuda_blas_plan *b, const struct tern_kernel_args *a)
@@ -253,9 +286,15 @@ static cublasStatus_t multiply(struct cuda_device *d, struct cuda_blas_plan *b, 
 #define POINTER(address) ((void *)(uintptr_t)(address))
     return error ? error
                  : s->api.cublasLtMatmul(s->handle, b->matmul, &one, POINTER(at(&a->in[1])), b->b, POINTER(at(&a->in[0])), b->a, &beta,
-                                         POINTER(c), b->y, POINTER(y), b->y, &b->algorithm, POINTER(at(&a->workspace)),
+                                         POINTER(c), b->y, POINTER(y), b->y, &b->algorithm, POINTER(cuda_workspace_at(at(&a->workspace))),
                                          a->workspace.buffer ? CUDA_BLAS_WORKSPACE : 0, d->stream);
 #undef POINTER
+}
+
+/* Kernels may read a bias by 16 bytes, whatever alignment they were told of: the preferences do not cover it. */
+static bool bias_fits(const struct tern_kernel_args *a, const struct product *p)
+{
+    return p->dense.bias < 0 || at(&a->in[p->dense.bias]) % 16 == 0;
 }
 
 /* 16 when all that is touched begins at such a multiple, else one element. */
@@ -276,12 +315,16 @@ static enum tern_status run(const struct tern_kernel_args *a)
     if (cuda_enter(d, "cuBLASLt"))
         return TERN_E_DEVICE;
     struct cuda_blas_plan *b = blas_of(d) ? plan_of(d, a->desc, &p, alignment_of(a)) : NULL;
-    cublasStatus_t error = !b ? CUBLAS_STATUS_ALLOC_FAILED : b->works ? multiply(d, b, a) : CUBLAS_STATUS_SUCCESS;
-    d->captured += d->capturing && b && b->works && !error;
+    const bool here = b && b->works && bias_fits(a, &p);
+    cublasStatus_t error = !b ? CUBLAS_STATUS_ALLOC_FAILED : here ? multiply(d, b, a) : CUBLAS_STATUS_SUCCESS;
+    const bool final = error == CUBLAS_STATUS_EXECUTION_FAILED || error == CUBLAS_STATUS_ALLOC_FAILED;
+    if (error && !final)
+        give_up(d, b, error);
+    d->captured += d->capturing && here && !error;
     cuda_leave(d);
-    if (error)
+    if (final)
         return fail(d, a->desc, error);
-    return b->works ? TERN_OK : tern_gpu_kernels[a->desc->op]->run(a); /* memory that is aligned to less than supports() asked for */
+    return here && !error ? TERN_OK : tern_gpu_kernels[a->desc->op]->run(a); /* memory that is aligned to less than supports() asked for */
 }
 
 const struct tern_kernel cuda_matmul_cublaslt = {

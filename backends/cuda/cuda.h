@@ -54,6 +54,16 @@ struct cuda_buffer {
     void *host; /* NULL: it lies on the device */
 };
 
+/* How NVIDIA's libraries are opened. They stay when they are closed: unloading a libcuda whose cuInit failed crashes. */
+#define CUDA_DLOPEN (RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)
+
+/* Workspace of NVIDIA's libraries begins at such a multiple; what plans give out begins at one of 64 bytes. */
+enum { CUDA_WORKSPACE_ALIGNMENT = 256 };
+static inline CUdeviceptr cuda_workspace_at(CUdeviceptr at)
+{
+    return (at + CUDA_WORKSPACE_ALIGNMENT - 1) / CUDA_WORKSPACE_ALIGNMENT * CUDA_WORKSPACE_ALIGNMENT;
+}
+
 /* library.c: libcuda and its functions; TERN_E_NOT_FOUND with what would help. */
 enum tern_status cuda_load(struct cuda_device *d);
 void cuda_unload(struct cuda_device *d);

@@ -67,7 +67,7 @@ static bool load(struct cuda_dnn *s)
     const char *missing = NULL, *given = getenv("TERN_CUDNN_LIBRARY");
     bool none = given && !strcmp(given, "none");
     for (int i = 0; i < 2 && !none && !s->api.library; i += given ? 2 : 1)
-        s->api.library = dlopen(given ? given : names[i], RTLD_NOW | RTLD_LOCAL);
+        s->api.library = dlopen(given ? given : names[i], CUDA_DLOPEN);
     if (!s->api.library) {
         snprintf(s->why, sizeof(s->why), none ? "TERN_CUDNN_LIBRARY=none" : "%.100s cannot be opened",
                  given ? given : "libcudnn.so.9 or .8");
@@ -206,11 +206,13 @@ static void *pointer(const struct tern_arg *a)
     return a->buffer ? (void *)(uintptr_t)(((const struct cuda_buffer *)a->buffer)->at + a->offset) : NULL;
 }
 
+static void *aligned(void *workspace) { return (void *)(uintptr_t)cuda_workspace_at((uintptr_t)workspace); }
+
 /* The pack of a run's pointers: that of the last run when they are the same, which they are in plans. */
 static cudnnStatus_t pack_of(struct cuda_dnn *s, struct cuda_dnn_plan *p, const struct tern_kernel_args *a)
 {
     struct cuda_dnn_graph *g = &p->graph;
-    void *pointers[CUDA_DNN_MOST_IDS] = {NULL}, *workspace = g->workspace ? pointer(&a->workspace) : NULL;
+    void *pointers[CUDA_DNN_MOST_IDS] = {NULL}, *workspace = g->workspace ? aligned(pointer(&a->workspace)) : NULL;
     for (int i = 0; i < g->n_ids; i++)
         pointers[i] = g->ids[i] == CUDA_DNN_OUT     ? pointer(&a->out)
                       : g->ids[i] == CUDA_DNN_SCALE ? (void *)&g->scale
@@ -284,8 +286,8 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *des
     if (cuda_enter(d, NULL))
         return size;
     struct cuda_dnn_plan *p = plan_of(d, desc, 16);
-    if (p && (size_t)p->graph.workspace > size)
-        size = (size_t)p->graph.workspace;
+    if (p && p->graph.workspace && (size_t)p->graph.workspace + CUDA_WORKSPACE_ALIGNMENT > size)
+        size = (size_t)p->graph.workspace + CUDA_WORKSPACE_ALIGNMENT;
     cuda_leave(d);
     return size;
 }

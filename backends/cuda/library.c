@@ -38,7 +38,7 @@ enum tern_status cuda_load(struct cuda_device *d)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     const char *given = getenv("TERN_CUDA_LIBRARY"), *name = given ? given : "libcuda.so.1";
-    d->cu.library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    d->cu.library = dlopen(name, CUDA_DLOPEN);
     if (!d->cu.library)
         return tern_fail(ctx, TERN_E_NOT_FOUND, "cuda: %s cannot be opened; NVIDIA's driver has it (%s)", name, dlerror());
     const char *missing = load_functions(&d->cu);

@@ -19,7 +19,7 @@ void cuda_nvrtc_close(struct cuda_device *d)
 static bool load(struct nvrtc_api *n, const char *name, char *why, size_t size)
 {
     const char *missing = NULL;
-    n->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    n->library = dlopen(name, CUDA_DLOPEN);
     if (!n->library)
         return false;
 #define LOAD(function, arguments)                                  \

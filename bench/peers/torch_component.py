@@ -37,6 +37,7 @@ def call(model, component, batch, device, dtype):
 def main(folder, component, batch, threads, device="cpu", dtype="f32", compiled=""):
     torch.set_num_threads(int(threads))
     torch.set_default_device(device)
+    torch.backends.cudnn.allow_tf32 = False  # f32 is f32, as in tern: by default convolutions round their factors to 10 bits
     start = time.monotonic()
     # channels_last is the faster layout for convolutions
     model = load(folder, component, DTYPES[dtype]).eval().to(device=device, memory_format=torch.channels_last)

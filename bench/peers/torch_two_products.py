@@ -10,6 +10,7 @@ import torch
 def main(device, dtype="f16", side="4096"):
     kind = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[dtype]
     n = int(side)
+    torch.backends.cudnn.allow_tf32 = False  # f32 is f32, as in tern: by default convolutions round their factors to 10 bits
     sync = torch.cuda.synchronize if device != "cpu" else lambda: None
     noise = lambda *shape: (torch.randn(*shape) * 0.02).to(device, kind)  # noqa: E731
     a, b = noise(n, n), noise(n, n)

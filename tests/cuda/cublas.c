@@ -29,14 +29,15 @@ struct cublasLtMatrixLayoutOpaque {
 };
 struct cublasLtMatmulPreferenceOpaque {
     uint64_t workspace;
-    uint32_t alignment[4];
+    uint32_t alignment[4], reduction;
 };
 
-static int live, products;
+static int live, products, refusals;
 static cublasStatus_t next_error;
 
 int standin_blas_live(void) { return live; }
 int standin_blas_products(void) { return products; }
+int standin_blas_refusals(void) { return refusals; }
 void standin_blas_fail(int error) { next_error = error; }
 
 static void *make(size_t size)
@@ -129,6 +130,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 {
     if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && size == sizeof(uint64_t))
         memcpy(&preference->workspace, value, size);
+    else if (what == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && size == 4)
+        memcpy(&preference->reduction, value, size);
     else if (what >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES && what <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES && size == 4)
         memcpy(&preference->alignment[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, size);
     else
@@ -158,6 +161,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 {
     int32_t plain = desc->epilogue & ~(CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_GELU);
     *found = 0;
+    if (preference->reduction != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) /* others sum parts in 16 bits */
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (wanted < 1 || !fits(desc, a, b, c, d) || (plain && desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT))
         return CUBLAS_STATUS_INVALID_VALUE;
     results[0] = (cublasLtMatmulHeuristicResult_t){.workspaceSize = preference->workspace, .state = CUBLAS_STATUS_SUCCESS};
@@ -234,8 +239,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         !holds(handle, b, b_layout, alignment[1]) || !holds(handle, c, c_layout, alignment[2]) ||
         !holds(handle, d, d_layout, alignment[3]) ||
         !handle->holds((uintptr_t)bias, d_layout->rows * element_size(element(d_layout->type))) || workspace_size < alignment[4] ||
-        (workspace_size && !handle->holds((uintptr_t)workspace, workspace_size)))
+        (desc->epilogue & CUBLASLT_EPILOGUE_BIAS && (uintptr_t)bias % 16) || /* of which nobody told: kernels read 16 bytes at once */
+        (workspace_size && ((uintptr_t)workspace % 256 || !handle->holds((uintptr_t)workspace, workspace_size)))) {
+        refusals++;
         return CUBLAS_STATUS_INVALID_VALUE;
+    }
     products++;
     return handle->launch(stream, &kernel, (void *[]){&q, &a, &b, &c, &bias, &d}) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }

@@ -54,12 +54,13 @@ STANDIN_API int standin_nvrtc_compilations(void);
 
 #define STANDIN_NVRTC_FUNCTIONS(F) F(standin_nvrtc_set) F(standin_nvrtc_fail) F(standin_nvrtc_compilations)
 
-/* libcublaslt-standin: descriptors that are there, products so far, the result of the next one. */
+/* libcublaslt-standin: descriptors that are there, products so far, calls that were wrong so far, the result of the next product. */
 STANDIN_API int standin_blas_live(void);
 STANDIN_API int standin_blas_products(void);
+STANDIN_API int standin_blas_refusals(void);
 STANDIN_API void standin_blas_fail(int error);
 
-#define STANDIN_BLAS_FUNCTIONS(F) F(standin_blas_live) F(standin_blas_products) F(standin_blas_fail)
+#define STANDIN_BLAS_FUNCTIONS(F) F(standin_blas_live) F(standin_blas_products) F(standin_blas_refusals) F(standin_blas_fail)
 
 /* libcudnn-standin: descriptors and handles that are there, graphs executed so far; call number nth from now on (1: the next) of a
  * function gives the error; the version it claims to be, and the bytes of workspace that its plans need. */
