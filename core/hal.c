@@ -85,6 +85,13 @@ enum tern_status tern_buffer_write(struct tern_buffer *b, size_t offset, const v
     return st ? st : b->fns->write(b, offset, src, size);
 }
 
+enum tern_status tern_buffer_write_beside(struct tern_buffer *b, const struct tern_event *after, size_t offset, const void *src,
+                                          size_t size)
+{
+    enum tern_status st = check_range(b, offset, size);
+    return st ? st : after->queue->fns->write_beside(after->queue, after, b, offset, src, size);
+}
+
 enum tern_status tern_buffer_read(struct tern_buffer *b, size_t offset, void *dst, size_t size)
 {
     enum tern_status st = check_range(b, offset, size);

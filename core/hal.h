@@ -35,6 +35,10 @@ struct tern_queue_fns {
     enum tern_status (*capture_begin)(struct tern_queue *);
     struct tern_capture *(*capture_end)(struct tern_queue *); /* NULL with the error recorded */
     enum tern_status (*replay)(struct tern_queue *, struct tern_capture *);
+    /* A write beside the launches, by a copy engine: it waits for what was launched before `after` and for no more, and what is launched
+     * from now on waits for it. `src` was read when it returns. No capture is open. NULL: writes are in the queue's order. */
+    enum tern_status (*write_beside)(struct tern_queue *, const struct tern_event *after, struct tern_buffer *, size_t offset,
+                                     const void *src, size_t size);
 };
 
 struct tern_capture_fns {
@@ -44,6 +48,8 @@ struct tern_capture_fns {
 struct tern_event_fns {
     void (*destroy)(struct tern_event *);
     enum tern_status (*wait)(struct tern_event *);
+    /* It happens anew, behind everything that was launched so far. NULL on queues without write_beside. */
+    enum tern_status (*record)(struct tern_event *);
 };
 
 struct tern_program_fns {
@@ -147,6 +153,9 @@ struct tern_buffer *tern_buffer_ref(struct tern_buffer *b);
 void tern_buffer_unref(struct tern_buffer **b);
 enum tern_status tern_buffer_write(struct tern_buffer *b, size_t offset, const void *src, size_t size);
 enum tern_status tern_buffer_read(struct tern_buffer *b, size_t offset, void *dst, size_t size);
+/* write_beside of the device's queue, which has it. */
+enum tern_status tern_buffer_write_beside(struct tern_buffer *b, const struct tern_event *after, size_t offset, const void *src,
+                                          size_t size);
 
 /* The context's default device, and the host's (they are the same on a CPU context). */
 struct tern_device *tern_default_device(struct tern_context *ctx);

@@ -137,6 +137,8 @@ static struct tern_binding *bind(struct tern_plan *plan, const struct tern_weigh
 
 void tern_binding_set_streaming(struct tern_binding *b, enum tern_streaming streaming)
 {
+    if (b)
+        b->in_order = streaming != TERN_STREAMING_SPILL;
     if (!b || !b->plan->facts.travels)
         return;
     tern_spill_destroy(b->plan->ctx, &b->spill);

@@ -174,10 +174,12 @@ static void stream(struct layout *l, int s, int value)
     l->streamed = s;
 }
 
-/* Gives a weight that is not kept a place for this step. */
+/* Gives a weight that is not kept a place for this step, and from the streamed step before on where it can be written meanwhile. */
 static void copy_weights(struct layout *l, int s)
 {
     struct tern_step *step = &l->plan->steps[s];
+    const bool beside = l->plan->ctx->device->queue->fns->write_beside && l->streamed >= 0;
+    const int first = beside ? l->streamed : s;
     for (int k = 0; k < l->graph->nodes[step->node].desc.n_in; k++) {
         const struct tern_ref from = step->in[k];
         bool packs = step->kernel->pack && step->kernel->pack_input == k;
@@ -185,6 +187,7 @@ static void copy_weights(struct layout *l, int s)
             continue;
         step->from[k] = from;
         step->in[k] = scratch(l, bytes_of(&l->graph->values[from.index].meta), s);
+        l->blocks[step->in[k].index].first = first;
         step->in[k].offset = from.offset;
         stream(l, s, from.index);
     }

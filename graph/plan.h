@@ -54,6 +54,7 @@ struct tern_last_run {
 struct tern_run_memory {
     struct tern_run_memory *next;
     struct tern_last_run own, guest; /* of the plan; of another that runs in its memory */
+    struct tern_event *before;       /* the last streamed step of a run, on queues that write beside it; NULL: there was none */
     int n_arena;
     struct tern_buffer *arena[]; /* one for each window of the arena; none when the plan needs none */
 };
@@ -93,6 +94,7 @@ struct tern_binding {
     struct tern_arg *at;         /* by value of those: where kernels find them; the memory belongs to the tensors */
     struct tern_buffer **packed; /* by packed_index; belong to the tensors */
     struct tern_spill *spill;    /* spill.c; NULL: streamed weights are prepared at every run */
+    bool in_order;               /* those that are copied to the device are copied in the queue's order */
 };
 
 /* spill.c: prepared forms of streamed weights in a file. Thread safe but for create and destroy; no run fails because of it. */
@@ -149,15 +151,16 @@ struct tern_run {
     struct tern_run_memory *memory;
     struct tern_last_run *last;                /* of the memory */
     const struct tern_step_observer *observer; /* NULL: nobody is told */
+    const struct tern_event *free;             /* behind it the next streamed weight may be written; NULL: in the queue's order */
 };
 /* run_memory.c: idle memory of an earlier run of the binding's plan, or new one; NULL with the error recorded. To be given back. */
 struct tern_run_memory *tern_run_memory_take(const struct tern_binding *b);
 void tern_run_memory_give(struct tern_plan *p, struct tern_run_memory *m);
 void tern_last_run_drop_capture(struct tern_last_run *l);
 /* run_steps.c: launches every step. */
-enum tern_status tern_run_steps(const struct tern_run *r);
+enum tern_status tern_run_steps(struct tern_run *r);
 /* replay.c: the same, as one call of the queue where it has captured a run like this. */
-enum tern_status tern_run_or_replay(const struct tern_run *r);
+enum tern_status tern_run_or_replay(struct tern_run *r);
 
 /* What a run takes at least, by the peak of the device: each step as fast as its arithmetic or its memory allows. 0: it is not known. */
 double tern_plan_least_seconds(const struct tern_plan *p, const struct tern_device_peak *peak);

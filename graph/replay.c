@@ -23,7 +23,7 @@ static bool make_key(const struct tern_run *r, struct tern_run_key *key)
 }
 
 /* Writes the launches of this run down. What fails here fails in a plain run, too, and is told there. */
-static void capture(const struct tern_run *r)
+static void capture(struct tern_run *r)
 {
     struct tern_queue *q = r->plan->ctx->device->queue;
     if (q->fns->capture_begin(q) == TERN_OK) {
@@ -37,7 +37,7 @@ static void capture(const struct tern_run *r)
 }
 
 /* The first run with a key is a plain one, which also compiles what is not yet; the second is captured, all further ones replay it. */
-enum tern_status tern_run_or_replay(const struct tern_run *r)
+enum tern_status tern_run_or_replay(struct tern_run *r)
 {
     struct tern_queue *q = r->plan->ctx->device->queue;
     struct tern_run_key key;

@@ -92,7 +92,7 @@ static enum tern_status run(struct tern_binding *binding, tern_tensor *const *in
     struct tern_run_memory *m = tern_run_memory_take(host);
     if (!m)
         return tern_error_status(ctx);
-    struct tern_run r = {p, binding, in, out, m, host == binding ? &m->own : &m->guest, observer};
+    struct tern_run r = {p, binding, in, out, m, host == binding ? &m->own : &m->guest, observer, NULL};
     bool scope = needs_scope(p, inputs, outputs);
     if (scope)
         tern_scope_begin(ctx);

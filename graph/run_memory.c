@@ -15,6 +15,8 @@ static void free_memory(struct tern_context *ctx, struct tern_run_memory *m)
         tern_last_run_drop_capture(&m->own);
         tern_last_run_drop_capture(&m->guest);
     }
+    if (m && m->before)
+        m->before->fns->destroy(m->before);
     for (int i = 0; m && i < m->n_arena; i++)
         tern_buffer_unref(&m->arena[i]);
     tern_free(ctx, m);

@@ -54,8 +54,8 @@ static enum tern_status pack_input(const struct tern_run *r, const struct tern_s
     return TERN_OK;
 }
 
-/* A weight on its way to its step: to the place it has there, or where it lies when the device has it already. Queues are in order, so the
- * copy waits for those who had that place before. */
+/* A weight on its way to its step: to the place it has there, or where it lies when the device has it already. Its place is its own from
+ * the streamed step before on, so that it travels while that one and those between are computed; the first waits for all before it. */
 static enum tern_status copy_input(const struct tern_run *r, const struct tern_step *s, int k, struct tern_arg *arg)
 {
     const struct tern_ref *from = &s->from[k];
@@ -69,14 +69,31 @@ static enum tern_status copy_input(const struct tern_run *r, const struct tern_s
     size_t size = (size_t)tern_meta_span(&t->meta) * tern_dtype_size(t->meta.dtype);
     void *copy;
     const void *host = tern_host_elements(t, &copy);
-    enum tern_status st = host ? tern_buffer_write(arg->buffer, arg->offset - from->offset, host, size) : tern_error_status(t->ctx);
+    const size_t at = arg->offset - from->offset;
+    enum tern_status st = !host     ? tern_error_status(t->ctx)
+                          : r->free ? tern_buffer_write_beside(arg->buffer, r->free, at, host, size)
+                                    : tern_buffer_write(arg->buffer, at, host, size);
     tern_free(t->ctx, copy);
     tern_tensor_advise(t, false);
     return st;
 }
 
+/* A streamed step comes next: from here on the weight of the next one may be written beside the launches. */
+static enum tern_status mark(struct tern_run *r)
+{
+    struct tern_queue *q = r->plan->ctx->device->queue;
+    struct tern_run_memory *m = r->memory;
+    if (!q->fns->write_beside || r->binding->in_order)
+        return TERN_OK;
+    enum tern_status st = m->before ? m->before->fns->record(m->before) : TERN_OK;
+    if (!m->before && !(m->before = q->fns->record(q)))
+        st = tern_error_status(r->plan->ctx);
+    r->free = m->before;
+    return st;
+}
+
 /* `brought`: when a streamed weight was there; NULL: nobody asks. */
-static enum tern_status run_step(const struct tern_run *r, const struct tern_step *s, double *brought)
+static enum tern_status run_step(struct tern_run *r, const struct tern_step *s, double *brought)
 {
     struct tern_context *ctx = r->plan->ctx;
     struct tern_kernel_args a = {.desc = s->desc, .ctx = ctx};
@@ -94,6 +111,8 @@ static enum tern_status run_step(const struct tern_run *r, const struct tern_ste
         a.packed = (struct tern_arg){r->binding->packed[s->packed_index], 0};
     else if (s->packed.place != TERN_PLACE_NONE && pack_input(r, s, &a))
         return tern_error_status(ctx);
+    if (s->ahead >= 0 && mark(r))
+        return tern_error_status(ctx);
     if (brought && tern_step_streams(s))
         *brought = tern_now();
     enum tern_status st = ctx->device->queue->fns->launch(ctx->device->queue, s->kernel, &a);
@@ -102,11 +121,12 @@ static enum tern_status run_step(const struct tern_run *r, const struct tern_ste
     return st;
 }
 
-enum tern_status tern_run_steps(const struct tern_run *r)
+enum tern_status tern_run_steps(struct tern_run *r)
 {
     const struct tern_plan *p = r->plan;
     enum tern_status st = TERN_OK;
     double start = r->observer ? tern_now() : 0;
+    r->free = NULL;
     if (r->binding->spill)
         tern_spill_begin(p, r->binding->spill);
     tern_threads_begin(p->ctx);

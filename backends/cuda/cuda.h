@@ -9,8 +9,9 @@
 enum { CUDA_SLOTS = 4, CUDA_SLOT_BYTES = 2 << 20 };
 struct cuda_slot {
     void *memory;
-    CUevent done;  /* the last copy out of it */
-    size_t filled; /* bytes; small writes lie one behind the other */
+    CUevent done;    /* the last copy out of it */
+    CUstream stream; /* of all copies out of it since it was empty */
+    size_t filled;   /* bytes; small writes lie one behind the other */
     bool used;
 };
 
@@ -26,8 +27,9 @@ struct cuda_device {
     CUcontext context;
     bool gone; /* it could not be entered to close: what is in it goes with it */
     CUstream stream;
-    CUstream side;  /* what has to happen at once while `stream` captures */
+    CUstream side;  /* writes beside the launches, and what has to happen at once while `stream` captures */
     CUevent before; /* the last of `stream` before a capture */
+    CUevent copied; /* the last write beside the launches */
     bool capturing; /* under gpu.lock, which a capture holds */
     int captured;   /* kernels */
     bool pools;     /* stream-ordered memory */
@@ -92,6 +94,8 @@ void cuda_memory_trim(struct tern_device *device);
 
 /* transfer.c: between host and device, in d->stream's order. The device is entered; a read is over when it returns. */
 CUresult cuda_copy_in(struct cuda_device *d, CUdeviceptr to, const void *from, size_t size);
+/* The same beside d->stream, which waits for it from now on, behind `after`. */
+CUresult cuda_copy_in_beside(struct cuda_device *d, CUevent after, CUdeviceptr to, const void *from, size_t size);
 CUresult cuda_copy_out(struct cuda_device *d, void *to, CUdeviceptr from, size_t size);
 /* Where commands go that are no launches: the stream, or beside it while it captures. */
 CUstream cuda_stream(const struct cuda_device *d);

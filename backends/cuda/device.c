@@ -22,6 +22,8 @@ static void close_streams(struct cuda_device *d)
     cuda_slots_free(d);
     if (d->before)
         d->cu.cuEventDestroy_v2(d->before);
+    if (d->copied)
+        d->cu.cuEventDestroy_v2(d->copied);
     if (d->side)
         d->cu.cuStreamDestroy_v2(d->side);
     if (d->stream)
@@ -172,6 +174,7 @@ static enum tern_status open_streams(struct cuda_device *d)
     error = d->cu.cuStreamCreate(&d->stream, CU_STREAM_NON_BLOCKING);
     error = error ? error : d->cu.cuStreamCreate(&d->side, CU_STREAM_NON_BLOCKING);
     error = error ? error : d->cu.cuEventCreate(&d->before, CU_EVENT_DISABLE_TIMING);
+    error = error ? error : d->cu.cuEventCreate(&d->copied, CU_EVENT_DISABLE_TIMING);
     error = error ? error : d->cu.cuMemGetInfo_v2(&unused, &total);
     cuda_leave(d);
     tern_gpu_memory_open(&d->gpu, &cuda_memory_fns, unused, d->memory, false);

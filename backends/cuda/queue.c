@@ -10,13 +10,14 @@ struct cuda_event {
 
 static struct cuda_device *device_of(const struct tern_queue *q) { return (struct cuda_device *)q->device; }
 
-/* An event behind everything before; what is only captured is not among it. */
+/* An event behind everything before, a new one where there is none; what is only captured is not among it. */
 static enum tern_status mark(struct cuda_device *d, const char *what, CUevent *event)
 {
+    const bool made = *event != NULL;
     if (cuda_enter(d, what))
         return TERN_E_DEVICE;
-    CUresult error = d->cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-    if (!error && (error = d->cu.cuEventRecord(*event, cuda_stream(d))))
+    CUresult error = made ? CUDA_SUCCESS : d->cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+    if (!error && (error = d->cu.cuEventRecord(*event, cuda_stream(d))) && !made)
         d->cu.cuEventDestroy_v2(*event);
     cuda_leave(d);
     return error ? cuda_fail(d, what, error) : TERN_OK;
@@ -46,7 +47,7 @@ static void drop(struct cuda_device *d, CUevent event)
 static enum tern_status queue_finish(struct tern_queue *q)
 {
     struct cuda_device *d = device_of(q);
-    CUevent end;
+    CUevent end = NULL;
     if (mark(d, "waiting for the queue", &end))
         return TERN_E_DEVICE;
     enum tern_status st = await(d, "waiting for the queue", end);
@@ -65,7 +66,12 @@ static enum tern_status event_wait(struct tern_event *base)
     return await(device_of(base->queue), "waiting for an event", ((struct cuda_event *)base)->event);
 }
 
-static const struct tern_event_fns event_fns = {event_destroy, event_wait};
+static enum tern_status event_record(struct tern_event *base)
+{
+    return mark(device_of(base->queue), "recording an event", &((struct cuda_event *)base)->event);
+}
+
+static const struct tern_event_fns event_fns = {event_destroy, event_wait, event_record};
 
 static struct tern_event *queue_record(struct tern_queue *q)
 {
@@ -79,11 +85,29 @@ static struct tern_event *queue_record(struct tern_queue *q)
     return NULL;
 }
 
+static enum tern_status write_beside(struct tern_queue *q, const struct tern_event *after, struct tern_buffer *b, size_t offset,
+                                     const void *src, size_t size)
+{
+    struct cuda_device *d = device_of(q);
+    if (!size)
+        return TERN_OK;
+    if (cuda_enter(d, "writing a buffer"))
+        return TERN_E_DEVICE;
+    CUresult error = cuda_copy_in_beside(d, ((const struct cuda_event *)after)->event, ((struct cuda_buffer *)b)->at + offset, src, size);
+    cuda_leave(d);
+    return error ? cuda_fail(d, "writing a buffer", error) : TERN_OK;
+}
+
 const struct tern_queue_fns cuda_queue_fns = {.destroy = tern_queue_view_destroy,
                                               .launch = tern_queue_launch,
                                               .finish = queue_finish,
                                               .record = queue_record,
                                               .capture_begin = cuda_capture_begin,
                                               .capture_end = cuda_capture_end,
-                                              .replay = cuda_replay};
-const struct tern_queue_fns cuda_queue_fns_without_capture = {tern_queue_view_destroy, tern_queue_launch, queue_finish, queue_record};
+                                              .replay = cuda_replay,
+                                              .write_beside = write_beside};
+const struct tern_queue_fns cuda_queue_fns_without_capture = {.destroy = tern_queue_view_destroy,
+                                                              .launch = tern_queue_launch,
+                                                              .finish = queue_finish,
+                                                              .record = queue_record,
+                                                              .write_beside = write_beside};

@@ -1,4 +1,4 @@
-/* Copies between host and device, in the order of the stream. Writes go through pinned memory and do not wait for the device. */
+/* Copies between host and device, in the order of the stream or beside it. Writes go through pinned memory and do not wait for the device. */
 #include <string.h>
 
 #include "backends/cuda/cuda.h"
@@ -6,14 +6,14 @@
 CUstream cuda_stream(const struct cuda_device *d) { return d->capturing ? d->side : d->stream; }
 CUresult cuda_drain(struct cuda_device *d) { return d->cu.cuStreamSynchronize(cuda_stream(d)); }
 
-/* A slot with room for `size` bytes behind those that were filled before; an earlier copy out of the next one is waited for. NULL when
- * there is no pinned memory to be had. */
-static struct cuda_slot *take_slot(struct cuda_device *d, size_t size, CUresult *error)
+/* A slot with room for `size` bytes behind those that were filled before for the same stream, so that one event tells of all; an earlier
+ * copy out of the next one is waited for. NULL when there is no pinned memory to be had. */
+static struct cuda_slot *take_slot(struct cuda_device *d, CUstream stream, size_t size, CUresult *error)
 {
     struct cuda_slot *s = &d->slots[d->next_slot];
     if (d->no_slots)
         return NULL;
-    if (s->filled + size > CUDA_SLOT_BYTES) {
+    if (s->filled + size > CUDA_SLOT_BYTES || (s->used && s->stream != stream)) {
         d->next_slot = (d->next_slot + 1) % CUDA_SLOTS;
         s = &d->slots[d->next_slot];
         if (s->used && (*error = d->cu.cuEventSynchronize(s->done)))
@@ -33,12 +33,11 @@ static struct cuda_slot *take_slot(struct cuda_device *d, size_t size, CUresult 
     return s;
 }
 
-static CUresult copy_part(struct cuda_device *d, CUdeviceptr to, const void *from, size_t size, size_t *part)
+static CUresult copy_part(struct cuda_device *d, CUstream stream, CUdeviceptr to, const void *from, size_t size, size_t *part)
 {
     CUresult error = CUDA_SUCCESS;
-    CUstream stream = cuda_stream(d);
     *part = size < CUDA_SLOT_BYTES ? size : CUDA_SLOT_BYTES;
-    struct cuda_slot *s = take_slot(d, *part, &error);
+    struct cuda_slot *s = take_slot(d, stream, *part, &error);
     if (error)
         return error;
     if (!s) { /* the driver's own way for memory that is not pinned */
@@ -55,16 +54,34 @@ static CUresult copy_part(struct cuda_device *d, CUdeviceptr to, const void *fro
     if ((error = d->cu.cuEventRecord(s->done, stream)))
         d->cu.cuStreamSynchronize(stream); /* what is not marked cannot be waited for later */
     s->used = !error;
+    s->stream = stream;
+    return error;
+}
+
+static CUresult copy_parts(struct cuda_device *d, CUstream stream, CUdeviceptr to, const void *from, size_t size)
+{
+    CUresult error = CUDA_SUCCESS;
+    for (size_t done = 0, part = 0; done < size && !error; done += part)
+        error = copy_part(d, stream, to + done, (const char *)from + done, size - done, &part);
     return error;
 }
 
 CUresult cuda_copy_in(struct cuda_device *d, CUdeviceptr to, const void *from, size_t size)
 {
-    CUresult error = CUDA_SUCCESS;
-    for (size_t done = 0, part = 0; done < size && !error; done += part)
-        error = copy_part(d, to + done, (const char *)from + done, size - done, &part);
+    CUresult error = copy_parts(d, cuda_stream(d), to, from, size);
     /* a replay on the stream does not wait for what went beside it */
     return error || !d->capturing ? error : cuda_drain(d);
+}
+
+CUresult cuda_copy_in_beside(struct cuda_device *d, CUevent after, CUdeviceptr to, const void *from, size_t size)
+{
+    CUresult error = d->cu.cuStreamWaitEvent(d->side, after, 0);
+    error = error ? error : copy_parts(d, d->side, to, from, size);
+    CUresult marked = d->cu.cuEventRecord(d->copied, d->side);
+    marked = marked ? marked : d->cu.cuStreamWaitEvent(d->stream, d->copied, 0);
+    if (marked) /* then nothing else keeps the stream from what is still written */
+        d->cu.cuStreamSynchronize(d->side);
+    return error ? error : marked;
 }
 
 CUresult cuda_copy_out(struct cuda_device *d, void *to, CUdeviceptr from, size_t size)
@@ -81,6 +98,6 @@ void cuda_slots_free(struct cuda_device *d)
             d->cu.cuEventDestroy_v2(s->done);
         if (s->memory)
             d->cu.cuMemFreeHost(s->memory);
-        *s = (struct cuda_slot){NULL, NULL, 0, false};
+        *s = (struct cuda_slot){.memory = NULL};
     }
 }

@@ -17,6 +17,8 @@ static void device_destroy(struct tern_device *device)
         d->cl.clFinish(d->commands);
     opencl_clblast_close(d);
     tern_gpu_close(&d->gpu);
+    if (d->copies)
+        d->cl.clReleaseCommandQueue(d->copies);
     if (d->commands)
         d->cl.clReleaseCommandQueue(d->commands);
     if (d->context)
@@ -164,7 +166,8 @@ static enum tern_status open_device(struct opencl_device *d, int ordinal)
     if (!d->context)
         return opencl_fail(ctx, "making a context", error);
     d->commands = d->cl.clCreateCommandQueue(d->context, d->id, 0, &error);
-    return d->commands ? TERN_OK : opencl_fail(ctx, "making a queue", error);
+    d->copies = d->commands ? d->cl.clCreateCommandQueue(d->context, d->id, 0, &error) : NULL;
+    return d->copies ? TERN_OK : opencl_fail(ctx, "making a queue", error);
 }
 
 static struct tern_device *create(struct tern_context *ctx, int ordinal)

@@ -50,6 +50,15 @@ static void trim(struct tern_gpu *gpu)
 
 /* ---- contents ---- */
 
+static enum tern_status await(struct opencl_device *d, const char *what, cl_int error, cl_event done)
+{
+    if (!error) {
+        error = d->cl.clWaitForEvents(1, &done);
+        d->cl.clReleaseEvent(done);
+    }
+    return error ? opencl_fail(d->gpu.base.ctx, what, error) : TERN_OK;
+}
+
 /* Enqueued under the lock, since weights are moved; waited for without it. */
 static enum tern_status copy(struct tern_buffer *base, size_t offset, const void *src, void *dst, size_t size)
 {
@@ -63,11 +72,23 @@ static enum tern_status copy(struct tern_buffer *base, size_t offset, const void
     cl_int error = src ? d->cl.clEnqueueWriteBuffer(d->commands, memory, CL_FALSE, offset, size, src, 0, NULL, &done)
                        : d->cl.clEnqueueReadBuffer(d->commands, memory, CL_FALSE, offset, size, dst, 0, NULL, &done);
     pthread_mutex_unlock(&d->gpu.lock);
-    if (!error) {
-        error = d->cl.clWaitForEvents(1, &done);
-        d->cl.clReleaseEvent(done);
-    }
-    return error ? opencl_fail(d->gpu.base.ctx, what, error) : TERN_OK;
+    return await(d, what, error, done);
+}
+
+/* The commands go on while it is waited for, so they have to be on their way. */
+enum tern_status opencl_write_beside(struct tern_buffer *base, cl_event after, size_t offset, const void *src, size_t size)
+{
+    struct opencl_device *d = (struct opencl_device *)base->device;
+    cl_event done = NULL;
+    if (!size)
+        return TERN_OK;
+    pthread_mutex_lock(&d->gpu.lock);
+    cl_int error = d->cl.clFlush(d->commands);
+    if (!error)
+        error =
+            d->cl.clEnqueueWriteBuffer(d->copies, ((struct opencl_buffer *)base)->memory, CL_FALSE, offset, size, src, 1, &after, &done);
+    pthread_mutex_unlock(&d->gpu.lock);
+    return await(d, "writing a buffer", error, done);
 }
 
 static enum tern_status buffer_write(struct tern_buffer *b, size_t offset, const void *src, size_t size)

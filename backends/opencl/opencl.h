@@ -34,6 +34,7 @@ struct opencl_device {
     cl_device_id id;
     cl_context context;
     cl_command_queue commands;
+    cl_command_queue copies; /* writes beside the commands */
     char name[128], driver[64];
     size_t memory;         /* bytes */
     size_t base_alignment; /* of buffers that are parts of others, in bytes */
@@ -58,8 +59,9 @@ bool opencl_is_memory(cl_int error); /* lack of memory */
 enum tern_status opencl_fail(struct tern_context *ctx, const char *what, cl_int error);
 
 extern const struct tern_gpu_memory_fns opencl_memory_fns; /* memory.c */
-extern const struct tern_queue_fns opencl_queue_fns;       /* queue.c */
-extern const struct tern_gpu_fns opencl_gpu_fns;           /* program.c */
+enum tern_status opencl_write_beside(struct tern_buffer *b, cl_event after, size_t offset, const void *src, size_t size);
+extern const struct tern_queue_fns opencl_queue_fns; /* queue.c */
+extern const struct tern_gpu_fns opencl_gpu_fns;     /* program.c */
 
 /* clblast.c: CLBlast's kernels before those of the texts. */
 void opencl_list_kernels(struct opencl_device *d);

@@ -20,7 +20,8 @@ static enum tern_status queue_finish(struct tern_queue *q)
 static void event_destroy(struct tern_event *base)
 {
     struct opencl_event *e = (struct opencl_event *)base;
-    device_of(base->queue)->cl.clReleaseEvent(e->event);
+    if (e->event)
+        device_of(base->queue)->cl.clReleaseEvent(e->event);
     tern_free(base->queue->device->ctx, e);
 }
 
@@ -31,23 +32,44 @@ static enum tern_status event_wait(struct tern_event *base)
     return error ? opencl_fail(base->queue->device->ctx, "waiting for an event", error) : TERN_OK;
 }
 
-static const struct tern_event_fns event_fns = {event_destroy, event_wait};
+/* A marker in the place of the one before, if there was one. */
+static enum tern_status event_record(struct tern_event *base)
+{
+    struct opencl_device *d = device_of(base->queue);
+    struct opencl_event *e = (struct opencl_event *)base;
+    cl_event marker = NULL;
+    cl_int error = d->cl.clEnqueueMarkerWithWaitList(d->commands, 0, NULL, &marker);
+    if (error)
+        return opencl_fail(base->queue->device->ctx, "recording an event", error);
+    if (e->event)
+        d->cl.clReleaseEvent(e->event);
+    e->event = marker;
+    error = d->cl.clFlush(d->commands);
+    return error ? opencl_fail(base->queue->device->ctx, "recording an event", error) : TERN_OK;
+}
+
+static const struct tern_event_fns event_fns = {event_destroy, event_wait, event_record};
 
 static struct tern_event *queue_record(struct tern_queue *q)
 {
-    struct opencl_device *d = device_of(q);
     struct opencl_event *e = tern_calloc(q->device->ctx, 1, sizeof(*e));
     if (!e)
         return NULL;
     e->base = (struct tern_event){&event_fns, q};
-    cl_int error = d->cl.clEnqueueMarkerWithWaitList(d->commands, 0, NULL, &e->event);
-    if (!error)
-        error = d->cl.clFlush(d->commands);
-    if (!error)
+    if (!event_record(&e->base))
         return &e->base;
-    opencl_fail(q->device->ctx, "recording an event", error);
-    tern_free(q->device->ctx, e);
+    event_destroy(&e->base);
     return NULL;
 }
 
-const struct tern_queue_fns opencl_queue_fns = {tern_queue_view_destroy, tern_queue_launch, queue_finish, queue_record};
+static enum tern_status write_beside(struct tern_queue *q, const struct tern_event *after, struct tern_buffer *b, size_t offset,
+                                     const void *src, size_t size)
+{
+    return opencl_write_beside(b, ((const struct opencl_event *)after)->event, offset, src, size);
+}
+
+const struct tern_queue_fns opencl_queue_fns = {.destroy = tern_queue_view_destroy,
+                                                .launch = tern_queue_launch,
+                                                .finish = queue_finish,
+                                                .record = queue_record,
+                                                .write_beside = write_beside};

@@ -151,6 +151,8 @@ static enum tern_status open_device(struct vulkan_device *d, int ordinal)
     if (vulkan_load(ctx, &d->vk) || make_instance(d) || find_device(d, ordinal) || vulkan_read_facts(d) || find_family(d) ||
         make_device(d) || vulkan_programs_open(d) || vulkan_probe_matrix(d) || vulkan_probe_dot_product(d))
         return tern_error_status(ctx);
+    if (d->unified)
+        d->queue.fns = &vulkan_queue_fns_unified;
     d->gpu.base.caps.fast_dtype = d->gpu.limits.matrix_f16 ? TERN_F16 : TERN_F32;
     return vulkan_queue_open(d);
 }

@@ -71,6 +71,12 @@ static enum tern_status copy(struct vulkan_buffer *b, size_t offset, const char 
     return st;
 }
 
+char *vulkan_buffer_mapped(struct tern_buffer *base)
+{
+    const struct vulkan_buffer *b = (struct vulkan_buffer *)base;
+    return b->piece->block->mapped && !b->gpu.weight ? mapped(b->piece) : NULL;
+}
+
 /* Weights are moved: where one lies is asked under the lock, which is held until its bytes are copied. */
 static enum tern_status access(struct tern_buffer *base, size_t offset, const char *from, char *to, size_t size)
 {

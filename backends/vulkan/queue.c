@@ -1,4 +1,6 @@
 /* The queue of a Vulkan device, in order: batches of launches, which a timeline semaphore counts. All queues are views of one. */
+#include <string.h>
+
 #include "backends/queue.h"
 #include "backends/vulkan/vulkan.h"
 #include "core/context.h"
@@ -156,7 +158,12 @@ static enum tern_status event_wait(struct tern_event *base)
     return vulkan_wait(device_of(base->queue), ((struct vulkan_event *)base)->value);
 }
 
-static const struct tern_event_fns event_fns = {event_destroy, event_wait};
+static enum tern_status event_record(struct tern_event *base)
+{
+    return flush(device_of(base->queue), &((struct vulkan_event *)base)->value);
+}
+
+static const struct tern_event_fns event_fns = {event_destroy, event_wait, event_record};
 
 static struct tern_event *queue_record(struct tern_queue *q)
 {
@@ -164,7 +171,7 @@ static struct tern_event *queue_record(struct tern_queue *q)
     if (!e)
         return NULL;
     e->base = (struct tern_event){&event_fns, q};
-    if (!flush(device_of(q), &e->value))
+    if (!event_record(&e->base))
         return &e->base;
     tern_free(q->device->ctx, e);
     return NULL;
@@ -184,10 +191,28 @@ enum tern_status vulkan_replay(struct tern_queue *q, struct tern_capture *base)
     return st;
 }
 
-const struct tern_queue_fns vulkan_queue_fns = {.destroy = tern_queue_view_destroy,
-                                                .launch = tern_queue_launch,
-                                                .finish = queue_finish,
-                                                .record = queue_record,
-                                                .capture_begin = vulkan_capture_begin,
-                                                .capture_end = vulkan_capture_end,
-                                                .replay = vulkan_replay};
+/* The host writes while the device goes on with what came behind the event. */
+static enum tern_status write_beside(struct tern_queue *q, const struct tern_event *after, struct tern_buffer *b, size_t offset,
+                                     const void *src, size_t size)
+{
+    struct vulkan_device *d = device_of(q);
+    uint64_t value;
+    char *to = vulkan_buffer_mapped(b);
+    if (!to)
+        return b->fns->write(b, offset, src, size);
+    enum tern_status st = flush(d, &value); /* what is recorded should not wait for this */
+    st = st ? st : vulkan_wait(d, ((const struct vulkan_event *)after)->value);
+    if (!st && size)
+        memcpy(to + offset, src, size);
+    return st;
+}
+
+#define CAPTURES .capture_begin = vulkan_capture_begin, .capture_end = vulkan_capture_end, .replay = vulkan_replay
+const struct tern_queue_fns vulkan_queue_fns = {
+    .destroy = tern_queue_view_destroy, .launch = tern_queue_launch, .finish = queue_finish, .record = queue_record, CAPTURES};
+const struct tern_queue_fns vulkan_queue_fns_unified = {.destroy = tern_queue_view_destroy,
+                                                        .launch = tern_queue_launch,
+                                                        .finish = queue_finish,
+                                                        .record = queue_record,
+                                                        CAPTURES,
+                                                        .write_beside = write_beside};

@@ -204,6 +204,8 @@ void vulkan_blocks_close(struct vulkan_device *d);
 
 extern const struct tern_gpu_memory_fns vulkan_memory_fns; /* memory.c */
 void vulkan_stages_close(struct vulkan_device *d);
+/* Where the host sees a buffer that is no weight, or NULL. */
+char *vulkan_buffer_mapped(struct tern_buffer *b);
 
 /* record.c: one command buffer with its sets and parameters. */
 enum tern_status vulkan_recorder_open(struct vulkan_device *d, struct vulkan_recorder *r);
@@ -216,7 +218,7 @@ void vulkan_record_copy(struct vulkan_device *d, struct vulkan_recorder *r, cons
                         const struct vulkan_piece *to, size_t to_offset, size_t size);
 
 /* queue.c; the caller holds gpu.lock but for vulkan_wait, vulkan_done. */
-extern const struct tern_queue_fns vulkan_queue_fns;
+extern const struct tern_queue_fns vulkan_queue_fns, vulkan_queue_fns_unified;
 enum tern_status vulkan_queue_open(struct vulkan_device *d);
 void vulkan_queue_close(struct vulkan_device *d);
 /* The batch that is recorded; a new one when there is none. NULL with the error recorded. */

@@ -86,7 +86,15 @@ struct graph {
     uint64_t number;
 };
 
+/* A range that a copy writes: what is known of it more exactly than of a kernel, which has but pointers. */
+struct span {
+    uintptr_t begin, end;
+    int stream;
+    uint64_t number;
+};
+
 /* A piece of memory that was allocated. */
+enum { SPANS = 32 };
 struct block {
     uintptr_t at;
     size_t size;
@@ -96,6 +104,8 @@ struct block {
     bool freed;                      /* in the order of a stream, and not there yet */
     uint64_t written, read[STREAMS]; /* by which command of which stream */
     int writer;
+    struct span spans[SPANS]; /* of the last copies */
+    int next_span;
 };
 
 struct standin {
@@ -136,6 +146,11 @@ struct block *standin_block(uintptr_t at, size_t size);
 void standin_release(struct block *b);
 /* Whether a command of that stream may touch it now: no other stream may be at it, unless the one has waited for the other. */
 CUresult standin_touch(struct block *b, struct stream *s, bool writes, const char *function);
+/* A copy to the device writes the range: other streams may be at the rest of the block meanwhile. Whether they are at the range shows in
+ * what is computed (facts.eager). */
+void standin_touch_span(struct block *b, struct stream *s, uintptr_t at, size_t size);
+/* Whether a command of that stream may read from there on: what was copied there is waited for. */
+CUresult standin_touch_copied(const struct block *b, const struct stream *s, uintptr_t at, size_t size, const char *function);
 void standin_spoil(void *at, size_t size);
 
 /* stream.c */

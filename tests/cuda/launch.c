@@ -139,7 +139,8 @@ static CUresult check_pointer(struct stream *s, const struct launch *l, int i, c
     if (at % l->kernel.arguments[i].align)
         return standin_misuse(CUDA_ERROR_INVALID_VALUE, "%s: argument %d is %llx, no multiple of %u bytes", function, i, at,
                               l->kernel.arguments[i].align);
-    return standin_touch(b, s, l->kernel.arguments[i].kind == STANDIN_WRITES, function);
+    CUresult error = standin_touch_copied(b, s, (uintptr_t)at, 1, function);
+    return error ? error : standin_touch(b, s, l->kernel.arguments[i].kind == STANDIN_WRITES, function);
 }
 
 CUresult standin_launch(struct stream *s, const struct launch *l, const char *function)

@@ -98,6 +98,23 @@ CUresult standin_touch(struct block *b, struct stream *s, bool writes, const cha
     return CUDA_SUCCESS;
 }
 
+void standin_touch_span(struct block *b, struct stream *s, uintptr_t at, size_t size)
+{
+    b->spans[b->next_span] = (struct span){at, at + size, s->index, s->next};
+    b->next_span = (b->next_span + 1) % SPANS;
+}
+
+CUresult standin_touch_copied(const struct block *b, const struct stream *s, uintptr_t at, size_t size, const char *function)
+{
+    for (int i = 0; i < SPANS; i++) {
+        const struct span *p = &b->spans[i];
+        if (p->number && p->stream != s->index && at < p->end && p->begin < at + size && s->known.over[p->stream] < p->number)
+            return standin_misuse(CUDA_ERROR_INVALID_VALUE, "%s: memory that is copied on stream %d is used on stream %d without waiting",
+                                  function, p->stream, s->index);
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult allocate(CUdeviceptr *at, size_t size, struct block **out)
 {
     if (!size)
@@ -172,6 +189,7 @@ CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
     if (s->capture)
         return standin_misuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuMemFreeAsync on a stream that captures");
     CUresult error = standin_touch(b, s, true, __func__);
+    error = error ? error : standin_touch_copied(b, s, b->at, b->size, __func__);
     if (error)
         return error;
     b->freed = true;

@@ -14,6 +14,7 @@ struct standin_counts {
     uint64_t synchronisations; /* waits of the host for a stream or an event */
     uint64_t allocations, frees;
     uint64_t copies_in, copies_out;
+    uint64_t copies_beside; /* of copies_in: those that did not wait for all that was in other streams */
     uint64_t modules;
 };
 
@@ -24,6 +25,7 @@ struct standin_facts {
     int pools, maps_host, threads, shared;
     int compute; /* 0: kernels are checked and counted, but not run */
     int order;   /* of the items of a group: 0 from the first on, 1 from the last on */
+    int eager;   /* 1: copies to the device run as early as they may; 0: as late */
 };
 
 STANDIN_API void standin_counts(struct standin_counts *counts);

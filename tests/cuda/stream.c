@@ -231,7 +231,13 @@ static CUresult copy(struct stream *s, struct command *c, const char *function)
     if (!device || (device->host && !device->mapped))
         return standin_misuse(CUDA_ERROR_INVALID_VALUE, "%s: %zu bytes at %llx are outside of memory that is there", function, c->size,
                               c->device);
-    CUresult error = standin_touch(device, s, c->what == WHAT_IN, function);
+    CUresult error = CUDA_SUCCESS;
+    if (c->what == WHAT_IN && !device->freed)
+        standin_touch_span(device, s, (uintptr_t)c->device, c->size);
+    else
+        error = standin_touch(device, s, false, function);
+    if (c->what == WHAT_OUT && !error)
+        error = standin_touch_copied(device, s, (uintptr_t)c->device, c->size, function);
     if (!error && host)
         error = standin_touch(host, s, c->what == WHAT_OUT, function);
     if (error)
@@ -240,9 +246,20 @@ static CUresult copy(struct stream *s, struct command *c, const char *function)
         standin_spoil(c->host, c->size); /* who reads it before he waits sees this */
     c->sum = c->what == WHAT_IN && standin.facts.compute ? sum_of(c->host, c->size) : 0;
     standin_enqueue(s, c);
-    if (!host) /* memory that is not pinned is copied when the call returns */
+    if (!host || (c->what == WHAT_IN && standin.facts.eager)) /* memory that is not pinned is copied when the call returns */
         standin_run_until(s, c->number);
     return standin.lost;
+}
+
+/* Whether another stream has commands that one of this stream does not wait for. */
+static bool goes_beside(const struct stream *s)
+{
+    for (int i = 0; i < STREAMS; i++) {
+        const struct stream *o = standin.streams[i];
+        if (o && o != s && o->head < o->n && s->known.over[i] < o->next - 1 && standin.host.over[i] < o->next - 1)
+            return true;
+    }
+    return false;
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream)
@@ -252,6 +269,7 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUs
     if (!s)
         return CUDA_ERROR_INVALID_HANDLE;
     standin.counts.copies_in++;
+    standin.counts.copies_beside += goes_beside(s);
     return copy(s, &(struct command){.what = WHAT_IN, .device = to, .host = (void *)(uintptr_t)from, .size = size}, __func__);
 }
 
