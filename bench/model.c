@@ -17,8 +17,8 @@ static const struct arch archs[] = {{"sd15", 768, 0}, {"sdxl", 2048, 2816}};
 
 struct job {
     const struct arch *arch;
-    const char *model, *component, *device;
-    enum tern_dtype dtype; /* to compute in */
+    const char *model, *component, *device, *quantize; /* quantize: words of tern_plan_params, or NULL */
+    enum tern_dtype dtype;                             /* to compute in */
     int threads, batch, width, height;
 };
 
@@ -111,7 +111,7 @@ static double run_once(const struct job *j, struct tern_binding *b, tern_tensor 
 static struct tern_binding *bind(struct tern_pipeline *p, const struct job *j)
 {
     struct tern_graph *g = tern_pipeline_graph(p, j->component, &(struct tern_graph_size){j->batch, j->width, j->height});
-    struct tern_plan *plan = tern_plan_cached(g, NULL);
+    struct tern_plan *plan = tern_plan_cached(g, &(struct tern_plan_params){.quantize = j->quantize});
     struct tern_binding *b = tern_plan_bind(plan, tern_pipeline_weights(p, j->component));
     tern_plan_unref(&plan);
     tern_graph_destroy(&g);
@@ -186,6 +186,8 @@ static bool parse(int argc, char **argv, struct job *j)
             j->height = number(value, 8192);
         else if (!strcmp(name, "--arch"))
             j->arch = arch_of(value);
+        else if (!strcmp(name, "--quantize"))
+            j->quantize = value;
         else if (!strcmp(name, "--dtype"))
             j->dtype = tern_dtype_parse(value);
         else
@@ -200,7 +202,7 @@ int main(int argc, char **argv)
     if (!parse(argc, argv, &j)) {
         fprintf(stderr,
                 "usage: %s MODEL text_encoder|unet|vae_decoder [--batch N] [--arch sd15|sdxl] [--width N] [--height N] [--threads N] "
-                "[--dtype TYPE] [--device NAME]\n",
+                "[--dtype TYPE] [--quantize WORDS] [--device NAME]\n",
                 argv[0]);
         return 2;
     }
