@@ -117,16 +117,20 @@ static void measure(struct tern_context *ctx, struct tern_line_entry *e)
     tern_context_destroy(&alone);
 }
 
-/* Appends the backend's devices that may stand in line. */
+/* Appends the backend's devices that may stand in line. One that is refused is passed by; two in a row are the end. */
 static int find(struct tern_context *ctx, const struct tern_backend *b, struct tern_line_entry *found, int n)
 {
     bool takes_part = strcmp(b->name, "cpu") != 0; /* it stands in line already */
+    int refused = 0;
     for (int ordinal = 0; takes_part && n < TERN_LINE_MOST; ordinal++) {
         struct tern_line_entry *e = &found[n];
         snprintf(e->name, sizeof(e->name), "%.16s:%d", b->name, ordinal & 255);
         struct tern_context *alone = open_alone(ctx, e->name);
-        if (!alone)
+        refused = alone ? 0 : refused + 1;
+        if (refused == 2)
             break;
+        if (!alone)
+            continue;
         takes_part = alone->device->caps.computes;
         n += takes_part && !alone->device->caps.software;
         tern_context_destroy(&alone);

@@ -46,10 +46,11 @@ static char *add_line(struct tern_context *ctx, char *text, const char *name, co
     return longer;
 }
 
-/* All devices of a backend; of one that has none, why. */
+/* All devices of a backend; of those that are refused, and of a backend that has none, why. Two that are refused in a row are the end: an
+ * error of the whole driver comes for every number. */
 static char *add_backend(struct tern_context *ctx, char *text, const struct tern_backend *b)
 {
-    char line[1024], name[32];
+    char line[1024], name[32], before[1024] = "";
     for (int ordinal = 0; text && ordinal < TERN_LINE_MOST; ordinal++) {
         struct tern_device *d = b->create(ctx, ordinal);
         snprintf(name, sizeof(name), ordinal ? "%s:%d" : "%s", b->name, ordinal);
@@ -60,18 +61,20 @@ static char *add_backend(struct tern_context *ctx, char *text, const struct tern
             bool one = !d->caps.computes || !strcmp(b->name, "cpu");
             d->fns->destroy(d);
             text = add_line(ctx, text, name, line);
+            before[0] = 0;
             if (one)
                 break;
             continue;
         }
         snprintf(line, sizeof(line), "not available: %.900s", tern_error(ctx));
-        bool last = ordinal && tern_error_status(ctx) == TERN_E_NOT_FOUND;
+        bool missing = tern_error_status(ctx) == TERN_E_NOT_FOUND;
         tern_error_clear(ctx);
-        if (last)
+        if ((missing && ordinal) || !strcmp(line, before))
             break;
         text = add_line(ctx, text, name, line);
-        if (!ordinal)
+        if (missing || before[0])
             break;
+        strcpy(before, line);
     }
     return text;
 }

@@ -1,6 +1,7 @@
 /* Backends for tests of lists and "auto": each is the CPU with a queue of its own. With the list of backends, in place of that in
  * backends/backends.c. slow takes its time and computes nothing, quick does not even that, soft says that it is the processor, absent has
- * no driver, lost fails at launch number $TERN_TEST_LOST_AT. */
+ * no driver, lost fails at launch number $TERN_TEST_LOST_AT. With $TERN_TEST_REFUSED the first slow device is refused, and there is a
+ * second. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -57,8 +58,10 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal, enum ch
                                   enum tern_status (*launch)(struct tern_queue *, const struct tern_kernel *,
                                                              const struct tern_kernel_args *))
 {
-    if (ordinal) {
-        tern_fail(ctx, TERN_E_NOT_FOUND, "%s: device %d was asked for, there is 1", name, ordinal);
+    const int refused = k == CHOOSE_SLOW && getenv("TERN_TEST_REFUSED") != NULL;
+    if (ordinal < refused || ordinal > refused) {
+        tern_fail(ctx, ordinal ? TERN_E_NOT_FOUND : TERN_E_UNSUPPORTED, "%s: device %d was asked for, there is %d", name, ordinal,
+                  refused + 1);
         return NULL;
     }
     struct tern_device *d = tern_backend_cpu.create(ctx, 0);

@@ -180,6 +180,24 @@ static void a_device_that_fails_to_be_measured_is_passed_by(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A driver with two devices, of which the first is not good enough. */
+static void a_device_that_is_refused_hides_no_other(void **state)
+{
+    struct log log;
+    setenv("TERN_TEST_REFUSED", "1", 1);
+    struct tern_context *ctx = open_spec(*state, "auto", &log);
+    assert_non_null(ctx);
+    expect_line(*state, ctx, (const char *const[]){"quick:0", "cpu", "lost:0", "slow:1"}, 4);
+    char *text = tern_devices_describe(ctx);
+    unsetenv("TERN_TEST_REFUSED");
+    expect_text(text, "slow   not available: slow: device 0 was asked for", "devices");
+    expect_text(text, "\nslow:1 ", "devices");
+    assert_null(strstr(text, "slow:2"));
+    assert_null(strstr(text, "absent:1"));
+    tern_free_text(ctx, text);
+    tern_context_destroy(&ctx);
+}
+
 static bool now(void *user) { return true; }
 
 static void measuring_can_be_cancelled(void **state)
@@ -233,6 +251,7 @@ int main(void)
         TEST(damaged_lines_are_measured_again),
         TEST(other_limits_are_another_line),
         TEST(a_device_that_fails_to_be_measured_is_passed_by),
+        TEST(a_device_that_is_refused_hides_no_other),
         TEST(measuring_can_be_cancelled),
         TEST(the_next_device_takes_a_job_over),
         TEST(devices_are_listed_with_what_auto_takes),
