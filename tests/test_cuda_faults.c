@@ -224,6 +224,9 @@ static void test_lost(void **state)
                 {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
                 {CUDA_ERROR_LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT"},
                 {CUDA_ERROR_ECC_UNCORRECTABLE, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+                {CUDA_ERROR_NVLINK_UNCORRECTABLE, "CUDA_ERROR_NVLINK_UNCORRECTABLE"},
+                {226, "226"}, /* CUDA_ERROR_CONTAINED and CUDA_ERROR_TENSOR_MEMORY_LEAK: the stand-in is older */
+                {721, "721"},
                 {CUDA_ERROR_MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS"}};
     for (size_t i = 0; i < sizeof(lost) / sizeof(*lost); i++) {
         struct tern_context *ctx = cuda_open();

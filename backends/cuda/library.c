@@ -58,7 +58,9 @@ void cuda_unload(struct cuda_device *d)
 /* Errors of kernels that ran: the context answers every later call with them, and a process does not get another one. */
 static bool is_final(CUresult error)
 {
-    return error == CUDA_ERROR_ECC_UNCORRECTABLE || error == CUDA_ERROR_ILLEGAL_ADDRESS || error == CUDA_ERROR_LAUNCH_TIMEOUT ||
+    enum { CONTAINED = 226, TENSOR_MEMORY_LEAK = 721 }; /* headers have them since 12.8 */
+    return error == CONTAINED || error == TENSOR_MEMORY_LEAK || error == CUDA_ERROR_NVLINK_UNCORRECTABLE ||
+           error == CUDA_ERROR_ECC_UNCORRECTABLE || error == CUDA_ERROR_ILLEGAL_ADDRESS || error == CUDA_ERROR_LAUNCH_TIMEOUT ||
            error == CUDA_ERROR_CONTEXT_IS_DESTROYED || error == CUDA_ERROR_ASSERT ||
            (error >= CUDA_ERROR_HARDWARE_STACK_ERROR && error <= CUDA_ERROR_LAUNCH_FAILED) || error == CUDA_ERROR_UNKNOWN ||
            error == CUDA_ERROR_DEINITIALIZED;
