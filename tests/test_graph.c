@@ -454,7 +454,8 @@ static void values_are_unknown_while_recording(void **state)
     tern_context_destroy(&ctx);
 }
 
-int main(void)
+/* The argument is the pattern of a test's name; none: all. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_agree),  cmocka_unit_test(one_plan_serves_many_sets),
@@ -463,5 +464,7 @@ int main(void)
         cmocka_unit_test(memory_comes_back),    cmocka_unit_test(profiles_tell_every_step),
         cmocka_unit_test(wrong_use_is_refused), cmocka_unit_test(values_are_unknown_while_recording),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
