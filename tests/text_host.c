@@ -45,7 +45,7 @@ static bool compile(const char *source, const char *object, const char *log)
     char command[4096];
     snprintf(command, sizeof(command),
              TERN_TEXT_CC
-             " -std=gnu11 -O1 -g -Wall -Wextra -Wno-unused -Wno-parentheses -Werror -ffp-contract=off -shared -fPIC -o %s %s -lm >%s 2>&1",
+             " -std=gnu11 -g -Wall -Wextra -Wno-unused -Wno-parentheses -Werror -ffp-contract=off -shared -fPIC -o %s %s -lm >%s 2>&1",
              object, source, log);
     char *const arguments[] = {(char[]){"sh"}, (char[]){"-c"}, command, NULL};
     pid_t pid;
