@@ -59,8 +59,7 @@ enum tern_status tern_shape_conv2d(struct tern_context *ctx, struct tern_op_desc
     return tern_rule_conv2d(ctx, d, TERN_FLOAT_ONLY, 2);
 }
 
-double tern_convolve(const struct tern_kernel_args *a, int64_t result,
-                     double (*value)(const void *arg, int input, int64_t offset, int64_t depth), const void *arg)
+double tern_convolve(const struct tern_kernel_args *a, int64_t result, tern_row_fn values, const void *arg)
 {
     const struct tern_conv2d_attrs *p = &a->desc->attrs.conv2d;
     const struct tern_meta *x = &a->desc->in[0], *w = &a->desc->in[1], *out = &a->desc->out;
@@ -78,15 +77,13 @@ double tern_convolve(const struct tern_kernel_args *a, int64_t result,
             if (ix < 0 || ix >= x->shape[3])
                 continue;
             int64_t from = x0 + iy * x->stride[2] + ix * x->stride[3], at = w0 + ky * w->stride[2] + kx * w->stride[3];
-            const int64_t depth = (ky * w->shape[3] + kx) * w->shape[1];
-            for (int64_t c = 0; c < w->shape[1]; c++)
-                sum += value(arg, 0, from + c * x->stride[1], depth + c) * value(arg, 1, at + c * w->stride[1], depth + c);
+            const int64_t depth = (ky * w->shape[3] + kx) * w->shape[1], n = w->shape[1];
+            sum = tern_dot(sum, (struct tern_row){0, from, x->stride[1], depth, n}, (struct tern_row){1, at, w->stride[1], depth, n},
+                           values, arg);
         }
     }
     return sum;
 }
-
-static double value_of(const void *args, int input, int64_t offset, int64_t depth) { return tern_in(args, input, offset); }
 
 void tern_ref_conv2d(const struct tern_kernel_args *a)
 {
@@ -96,7 +93,7 @@ void tern_ref_conv2d(const struct tern_kernel_args *a)
     for (int64_t p = 0; p < n; p++) {
         int64_t o = p / (out->shape[3] * out->shape[2]) % out->shape[1];
         double bias = d->present[2] ? tern_in(a, 2, o * d->in[2].stride[0]) : 0;
-        tern_out(a, tern_meta_offset(out, p), tern_convolve(a, p, value_of, a) + bias);
+        tern_out(a, tern_meta_offset(out, p), tern_convolve(a, p, tern_in_row, a) + bias);
     }
 }
 

@@ -37,11 +37,8 @@ enum tern_status tern_rule_linear(struct tern_context *ctx, struct tern_op_desc 
 static double product(const struct tern_kernel_args *a, int64_t from, int64_t j)
 {
     const struct tern_op_desc *d = a->desc;
-    const struct tern_meta *x = &d->in[0], *w = &d->in[1];
-    double sum = d->present[2] ? tern_in(a, 2, j * d->in[2].stride[0]) : 0;
-    for (int64_t i = 0; i < w->shape[1]; i++)
-        sum += tern_in(a, 0, from + i * x->stride[x->ndim - 1]) * tern_in(a, 1, j * w->stride[0] + i * w->stride[1]);
-    return sum;
+    double bias = d->present[2] ? tern_in(a, 2, j * d->in[2].stride[0]) : 0;
+    return tern_dot_linear(a, bias, from, j, tern_in_row, a);
 }
 
 static void run(const struct tern_kernel_args *a, bool gated)

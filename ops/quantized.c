@@ -70,14 +70,15 @@ static struct product product_of(const struct tern_kernel_args *a, struct tern_q
     return (struct product){a, f, channel, scale};
 }
 
-/* An element of x or of the weight as int8. */
-static double value_of(const void *product, int input, int64_t offset, int64_t depth)
+/* Elements of x or of the weight as int8. */
+static void values_of(const void *product, const struct tern_row *row, double *out)
 {
     const struct product *p = product;
-    const float value = (float)tern_in(p->a, input, offset);
-    if (input == 0)
-        return p->f.in > 0 ? (double)rintf(value * p->f.in) : 0;
-    return p->a->desc->present[2] ? (double)value : tern_quantize_value(value, p->scale);
+    tern_in_row(p->a, row, out);
+    for (int64_t i = 0; i < row->n && row->input == 0; i++)
+        out[i] = p->f.in > 0 ? (double)rintf((float)out[i] * p->f.in) : 0;
+    for (int64_t i = 0; i < row->n && row->input == 1 && !p->a->desc->present[2]; i++)
+        out[i] = tern_quantize_value((float)out[i], p->scale);
 }
 
 static double finished(const struct product *p, double sum)
@@ -90,12 +91,8 @@ static double finished(const struct product *p, double sum)
 /* The row of x that begins at `from` times row j of the weight. */
 static double row_by_row(const struct tern_kernel_args *a, int64_t from, int64_t j, struct tern_quantize_factors f)
 {
-    const struct tern_meta *x = &a->desc->in[0], *w = &a->desc->in[1];
     const struct product p = product_of(a, f, j);
-    double sum = 0;
-    for (int64_t i = 0; i < w->shape[1]; i++)
-        sum += value_of(&p, 0, from + i * x->stride[x->ndim - 1], i) * value_of(&p, 1, j * w->stride[0] + i * w->stride[1], i);
-    return finished(&p, sum);
+    return finished(&p, tern_dot_linear(a, 0, from, j, values_of, &p));
 }
 
 static void run_linear(const struct tern_kernel_args *a, bool gated)
@@ -136,7 +133,7 @@ void tern_ref_quantized_conv2d(const struct tern_kernel_args *a)
             const struct product p = product_of(a, tern_quantize_factors_of(most), channel);
             const int64_t first = (sample * out->shape[1] + channel) * pixels;
             for (int64_t r = first; r < first + pixels; r++)
-                tern_out(a, tern_meta_offset(out, r), finished(&p, tern_convolve(a, r, value_of, &p)));
+                tern_out(a, tern_meta_offset(out, r), finished(&p, tern_convolve(a, r, values_of, &p)));
         }
     }
 }

@@ -160,3 +160,36 @@ void tern_moments(const struct tern_kernel_args *a, int64_t from, int ndim, cons
     }
     *square = squares / (double)n;
 }
+
+void tern_in_row(const void *args, const struct tern_row *row, double *out)
+{
+    const struct tern_kernel_args *a = args;
+    const enum tern_dtype dtype = a->desc->in[row->input].dtype;
+    const void *p = tern_arg_host(&a->in[row->input]);
+    for (int64_t i = 0, at = row->offset; i < row->n; i++, at += row->step)
+        out[i] = dtype == TERN_F32 ? (double)((const float *)p)[at] : tern_load(dtype, p, at);
+}
+
+double tern_dot(double sum, struct tern_row x, struct tern_row w, tern_row_fn values, const void *arg)
+{
+    double a[256], b[256];
+    for (int64_t left = x.n; left > 0; left -= x.n) {
+        x.n = w.n = left < 256 ? left : 256;
+        values(arg, &x, a);
+        values(arg, &w, b);
+        for (int64_t i = 0; i < x.n; i++)
+            sum += a[i] * b[i];
+        x.offset += x.n * x.step;
+        w.offset += w.n * w.step;
+        x.depth += x.n;
+        w.depth += w.n;
+    }
+    return sum;
+}
+
+double tern_dot_linear(const struct tern_kernel_args *a, double sum, int64_t from, int64_t j, tern_row_fn values, const void *arg)
+{
+    const struct tern_meta *x = &a->desc->in[0], *w = &a->desc->in[1];
+    return tern_dot(sum, (struct tern_row){0, from, x->stride[x->ndim - 1], 0, w->shape[1]},
+                    (struct tern_row){1, j * w->stride[0], w->stride[1], 0, w->shape[1]}, values, arg);
+}

@@ -22,10 +22,24 @@ int64_t tern_offset_of(int64_t position, int ndim, const int64_t *shape, const i
 void tern_moments(const struct tern_kernel_args *a, int64_t from, int ndim, const int64_t *shape, const int64_t *stride, int64_t n,
                   bool centred, double *mean, double *square);
 
-/* Result number `result` of a convolution, before bias and scales: the sum over a filter of value(arg, 0, offset of an element of x, depth)
- * times value(arg, 1, that of an element of the weight, depth). depth: tap x input channels + channel. */
-double tern_convolve(const struct tern_kernel_args *a, int64_t result,
-                     double (*value)(const void *arg, int input, int64_t offset, int64_t depth), const void *arg);
+/* Elements of an input, which a product of rows takes: n of them from an offset on, `step` apart. The first is `depth` deep in its row. */
+struct tern_row {
+    int input;
+    int64_t offset, step, depth, n;
+};
+
+/* The values of a row. */
+typedef void (*tern_row_fn)(const void *arg, const struct tern_row *row, double *out);
+
+/* sum + the products of the values of two rows of n elements, one after the other. */
+double tern_dot(double sum, struct tern_row x, struct tern_row w, tern_row_fn values, const void *arg);
+
+/* Of a linear layer: sum + the row of x (input 0) that begins at `from` times row j of the weight (input 1). */
+double tern_dot_linear(const struct tern_kernel_args *a, double sum, int64_t from, int64_t j, tern_row_fn values, const void *arg);
+
+/* Result number `result` of a convolution, before bias and scales: the sum over a filter of elements of x (input 0) times those of the
+ * weight (input 1). Depth: tap x input channels + channel. */
+double tern_convolve(const struct tern_kernel_args *a, int64_t result, tern_row_fn values, const void *arg);
 
 /* The bits of one element of `size` bytes. */
 static inline void tern_copy_element(size_t size, void *dst, int64_t to, const void *src, int64_t from)
@@ -44,6 +58,9 @@ static inline double tern_in(const struct tern_kernel_args *a, int i, int64_t of
 {
     return tern_load(a->desc->in[i].dtype, tern_arg_host(&a->in[i]), offset);
 }
+
+/* The values of a row as they are; args: struct tern_kernel_args. */
+void tern_in_row(const void *args, const struct tern_row *row, double *out);
 
 static inline void tern_out(const struct tern_kernel_args *a, int64_t offset, double value)
 {

@@ -91,29 +91,27 @@ static float group_scale(const struct tern_kernel_args *a, int64_t channel, int6
     return tern_group_scale(i, x);
 }
 
-static double value_of(const void *product, int input, int64_t offset, int64_t depth)
+static void values_of(const void *product, const struct tern_row *row, double *out)
 {
     const struct product *p = product;
     const bool groups = bits_of(p->a->desc) == 4;
-    const int64_t group = groups ? depth / TERN_WEIGHT_GROUP : 0;
-    if (input == 0)
-        return tern_in(p->a, 0, offset);
-    if (p->scale->channel != p->channel || p->scale->group != group)
-        *p->scale = (struct scale){p->channel, group, groups ? group_scale(p->a, p->channel, group) : channel_scale(p->a, p->channel)};
-    const float x = (float)tern_in(p->a, 1, offset), scale = p->scale->value;
-    return (double)tern_weight_value(x, scale, groups ? -8 : -127, groups ? 7 : 127) * (double)scale;
+    tern_in_row(p->a, row, out);
+    for (int64_t i = 0; i < row->n && row->input == 1; i++) {
+        const int64_t group = groups ? (row->depth + i) / TERN_WEIGHT_GROUP : 0;
+        if (p->scale->channel != p->channel || p->scale->group != group)
+            *p->scale = (struct scale){p->channel, group, groups ? group_scale(p->a, p->channel, group) : channel_scale(p->a, p->channel)};
+        const float scale = p->scale->value;
+        out[i] = (double)tern_weight_value((float)out[i], scale, groups ? -8 : -127, groups ? 7 : 127) * (double)scale;
+    }
 }
 
 /* The row of x that begins at `from` times row j of the weight, and the bias. */
 static double row_by_row(const struct tern_kernel_args *a, int64_t from, int64_t j, struct scale *scale)
 {
     const struct tern_op_desc *d = a->desc;
-    const struct tern_meta *x = &d->in[0], *w = &d->in[1];
     const struct product p = {a, j, scale};
-    double sum = d->present[2] ? tern_in(a, 2, j * d->in[2].stride[0]) : 0;
-    for (int64_t i = 0; i < w->shape[1]; i++)
-        sum += value_of(&p, 0, from + i * x->stride[x->ndim - 1], i) * value_of(&p, 1, j * w->stride[0] + i * w->stride[1], i);
-    return sum;
+    double bias = d->present[2] ? tern_in(a, 2, j * d->in[2].stride[0]) : 0;
+    return tern_dot_linear(a, bias, from, j, values_of, &p);
 }
 
 static void run_linear(const struct tern_kernel_args *a, bool gated)
@@ -146,7 +144,7 @@ void tern_ref_weight_only_conv2d(const struct tern_kernel_args *a)
     for (int64_t r = 0; r < n; r++) {
         const struct product p = {a, r / pixels % out->shape[1], &scale};
         double bias = d->present[2] ? tern_in(a, 2, p.channel * d->in[2].stride[0]) : 0;
-        tern_out(a, tern_meta_offset(out, r), tern_convolve(a, r, value_of, &p) + bias);
+        tern_out(a, tern_meta_offset(out, r), tern_convolve(a, r, values_of, &p) + bias);
     }
 }
 
