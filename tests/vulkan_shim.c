@@ -226,6 +226,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL own_vkAllocateMemory(VkDevice d, const VkM
         return v;
     if (shim.discrete && !info->memoryTypeIndex && shim.local_bytes && shim.local_used + info->allocationSize > shim.local_bytes)
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    shim.not_asked_for += info->memoryTypeIndex == 2;
     copy.memoryTypeIndex = 0;
     v = count(real_vkAllocateMemory(d, &copy, a, out));
     if (!v)
@@ -260,16 +261,20 @@ static VKAPI_ATTR void VKAPI_CALL own_vkGetPhysicalDeviceProperties2(VkPhysicalD
         p->properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
 }
 
-/* The device's own heap is as large as the test says; of it the driver has free what is not taken, if it tells at all. */
+/* The device's own heap is as large as the test says; of it the driver has free what is not taken, if it tells at all. Drivers of AMD list
+ * memory that is coherent within the device behind the other, which takes a feature (VUID-vkAllocateMemory-deviceCoherentMemory-02790). */
 static VKAPI_ATTR void VKAPI_CALL own_vkGetPhysicalDeviceMemoryProperties2(VkPhysicalDevice d, VkPhysicalDeviceMemoryProperties2 *p2)
 {
     VkPhysicalDeviceMemoryProperties *p = &p2->memoryProperties;
     real_vkGetPhysicalDeviceMemoryProperties2(d, p2);
     if (!shim.discrete)
         return;
-    p->memoryTypeCount = p->memoryHeapCount = 2;
+    p->memoryTypeCount = 3;
+    p->memoryHeapCount = 2;
     p->memoryTypes[0] = (VkMemoryType){VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, 0};
     p->memoryTypes[1] = (VkMemoryType){VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT, 1};
+    p->memoryTypes[2] = (VkMemoryType){
+        VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD, 0};
     p->memoryHeaps[1] = (VkMemoryHeap){p->memoryHeaps[0].size, 0};
     if (shim.heap_bytes)
         p->memoryHeaps[0].size = shim.heap_bytes;
@@ -286,7 +291,7 @@ static VKAPI_ATTR void VKAPI_CALL own_vkGetBufferMemoryRequirements(VkDevice d, 
 {
     real_vkGetBufferMemoryRequirements(d, b, r);
     if (shim.discrete)
-        r->memoryTypeBits = 3;
+        r->memoryTypeBits = 7;
 }
 
 static VKAPI_ATTR void VKAPI_CALL own_vkCmdCopyBuffer(VkCommandBuffer c, VkBuffer from, VkBuffer to, uint32_t n, const VkBufferCopy *parts)

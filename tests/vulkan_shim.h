@@ -17,7 +17,7 @@ struct vulkan_shim {
     bool stays_lost;       /* all later ones fail likewise */
     uint32_t version;      /* of the driver; 0: its own */
     bool rearranges;       /* has no SignedZeroInfNanPreserve */
-    bool discrete;         /* memory of the device's own beside that of the host */
+    bool discrete;         /* memory of the device's own beside that of the host, and some that is only for who asked for it */
     size_t local_bytes;    /* of it there are, with `discrete`; 0: no limit */
     size_t heap_bytes;     /* of it the driver says there are; 0: as its own */
     size_t free_bytes;     /* of them, by VK_EXT_memory_budget where the driver has that; 0: all */
@@ -31,6 +31,7 @@ struct vulkan_shim {
     long waits;            /* for a semaphore */
     long matrices_enabled; /* devices that were opened with cooperative matrices */
     long copies, binds;    /* recorded: copies of buffers, pipelines */
+    long not_asked_for;    /* allocations of memory that takes a feature that is not enabled */
     long dispatches;
     size_t local_used, host_used;
 };

@@ -11,6 +11,11 @@
 #define LOCAL VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
 #define CACHED VK_MEMORY_PROPERTY_HOST_CACHED_BIT
 
+/* Who has not enabled a feature for them may not allocate these. */
+#define SPECIAL                                                                                                                \
+    (VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT | VK_MEMORY_PROPERTY_PROTECTED_BIT | VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | \
+     VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD | VK_MEMORY_PROPERTY_RDMA_CAPABLE_BIT_NV)
+
 struct kind {
     const char *name;
     size_t block;                    /* bytes of a block that holds several pieces */
@@ -33,7 +38,7 @@ static const struct kind *kind_of(const struct vulkan_device *d, enum vulkan_kin
 /* Memory of the device that the host sees is no place for what has no room on the device. */
 static bool is_wanted(const struct vulkan_device *d, enum vulkan_kind k, VkMemoryPropertyFlags wanted, VkMemoryPropertyFlags flags)
 {
-    return (flags & wanted) == wanted && !(k == VULKAN_MEMORY_HOST && flags & LOCAL && !d->unified);
+    return (flags & wanted) == wanted && !(flags & SPECIAL) && !(k == VULKAN_MEMORY_HOST && flags & LOCAL && !d->unified);
 }
 
 static void block_free(struct vulkan_device *d, struct vulkan_block *b)
