@@ -4,8 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <string.h>
+
 #include <cmocka.h>
 
+#include "backends/gpu/gpu.h"
+#include "core/context.h"
 #include "gpu_help.h"
 
 #define ONE_IN 12 /* cases of the table: each new variant is compiled, and tests/test_texts_opencl.c runs the others */
@@ -65,6 +69,26 @@ static void wrong_use_is_refused(void **state)
     gpu_wrong_use_is_refused("opencl", cache_dir);
 }
 
+/* What the compiler says of a text is told, however much that is. */
+static void a_failed_build_tells_why(void **state)
+{
+    struct tern_context *ctx = open_or_skip();
+    struct tern_gpu *gpu = (struct tern_gpu *)ctx->device;
+    const struct tern_launch l = {.text = "broken"};
+    for (int lines = 1; lines <= 1000; lines *= 10) {
+        char source[64 << 10] = "__kernel void tern_kernel(__global int *y) {\n";
+        for (int i = 0; i < lines; i++)
+            snprintf(source + strlen(source), sizeof(source) - strlen(source), "y[%d] = first_unknown_%d;\n", i, i);
+        strcat(source, "}\n");
+        assert_null(gpu->fns->compile(gpu, source, &l));
+        assert_int_equal(tern_error_status(ctx), TERN_E_DEVICE);
+        assert_non_null(strstr(tern_error(ctx), "kernel text broken"));
+        assert_non_null(strstr(tern_error(ctx), "first_unknown_0"));
+        tern_error_clear(ctx);
+    }
+    tern_context_destroy(&ctx);
+}
+
 static int make_cache_dir(void **state)
 {
     snprintf(cache_dir, sizeof(cache_dir), "/tmp/tern-test-opencl-XXXXXX");
@@ -81,8 +105,13 @@ static int remove_cache_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_agree),          cmocka_unit_test(ops_agree),           cmocka_unit_test(pictures_agree),
-        cmocka_unit_test(the_cache_is_checked), cmocka_unit_test(faults_are_statuses), cmocka_unit_test(wrong_use_is_refused),
+        cmocka_unit_test(plans_agree),
+        cmocka_unit_test(ops_agree),
+        cmocka_unit_test(pictures_agree),
+        cmocka_unit_test(the_cache_is_checked),
+        cmocka_unit_test(faults_are_statuses),
+        cmocka_unit_test(wrong_use_is_refused),
+        cmocka_unit_test(a_failed_build_tells_why),
     };
     return cmocka_run_group_tests(tests, make_cache_dir, remove_cache_dir);
 }

@@ -8,8 +8,10 @@
 
 enum tern_status opencl_load(struct tern_context *ctx, struct opencl_api *cl)
 {
+    static const char *const names[] = {"libOpenCL.so.1", "libOpenCL.so"}; /* the second: of phones */
     memset(cl, 0, sizeof(*cl));
-    cl->library = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; i < 2 && !cl->library; i++)
+        cl->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     if (!cl->library)
         return tern_fail(ctx, TERN_E_NOT_FOUND,
                          "opencl: libOpenCL.so.1 is not there; a driver, or the Debian package ocl-icd-libopencl1, has it");

@@ -35,6 +35,7 @@ struct opencl_device {
     cl_context context;
     cl_command_queue commands;
     cl_command_queue copies; /* writes beside the commands */
+    unsigned launches;       /* so far; under gpu.lock */
     char name[128], driver[64];
     size_t memory;         /* bytes */
     size_t base_alignment; /* of buffers that are parts of others, in bytes */

@@ -58,12 +58,19 @@ static void keep(struct opencl_device *d, const char *path, cl_program program)
     tern_free(ctx, binary);
 }
 
+/* A driver gives its log as a whole, or not at all. */
 static void fail_build(struct opencl_device *d, cl_program program, const struct tern_launch *l, cl_int error)
 {
-    char log[600] = "", text[32];
-    d->cl.clGetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, sizeof(log) - 1, log, NULL);
-    tern_fail(d->gpu.base.ctx, TERN_E_DEVICE, "opencl: kernel text %s on %s: %s; the driver says: %s", l->text, d->name,
-              opencl_error_text(error, text), log);
+    struct tern_context *ctx = d->gpu.base.ctx;
+    size_t size = 0;
+    char text[32];
+    d->cl.clGetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size);
+    char *log = tern_calloc(ctx, 1, size + 1);
+    if (!log || d->cl.clGetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, size, log, NULL))
+        size = 0;
+    tern_fail(ctx, TERN_E_DEVICE, "opencl: kernel text %s on %s: %s; the driver says: %.600s", l->text, d->name,
+              opencl_error_text(error, text), size ? log : "nothing");
+    tern_free(ctx, log);
 }
 
 static void *compile(struct tern_gpu *gpu, const char *source, const struct tern_launch *l)
@@ -89,6 +96,9 @@ static void *compile(struct tern_gpu *gpu, const char *source, const struct tern
     return kernel;
 }
 
+/* Drivers may keep launches back until somebody waits for them: a device that has none would be idle meanwhile. */
+#define LAUNCHES_KEPT_BACK 16
+
 static void release(struct tern_gpu *gpu, void *kernel) { ((struct opencl_device *)gpu)->cl.clReleaseKernel(kernel); }
 
 static enum tern_status enqueue(struct tern_gpu *gpu, void *kernel, const struct tern_launch *l, const struct tern_arg *slots)
@@ -102,6 +112,8 @@ static enum tern_status enqueue(struct tern_gpu *gpu, void *kernel, const struct
         global[i] = (size_t)l->groups[i] * local[i];
     if (!error)
         error = d->cl.clEnqueueNDRangeKernel(d->commands, kernel, 3, NULL, global, local, 0, NULL, NULL);
+    if (!error && ++d->launches % LAUNCHES_KEPT_BACK == 0)
+        error = d->cl.clFlush(d->commands);
     return error ? opencl_fail(gpu->base.ctx, l->text, error) : TERN_OK;
 }
 
