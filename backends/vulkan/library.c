@@ -20,10 +20,12 @@ static enum tern_status fail_missing(struct tern_context *ctx, struct vulkan_api
 
 enum tern_status vulkan_load(struct tern_context *ctx, struct vulkan_api *vk)
 {
+    static const char *const names[] = {"libvulkan.so.1", "libvulkan.so"}; /* the second: of phones */
     const char *path = getenv("TERN_VULKAN_LIBRARY"), *missing = NULL;
     const VkInstance instance = VK_NULL_HANDLE;
     memset(vk, 0, sizeof(*vk));
-    vk->library = dlopen(path ? path : "libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; i < (path ? 1 : 2) && !vk->library; i++)
+        vk->library = dlopen(path ? path : names[i], RTLD_NOW | RTLD_LOCAL);
     if (!vk->library && path)
         return tern_fail(ctx, TERN_E_NOT_FOUND, "vulkan: TERN_VULKAN_LIBRARY: %s", dlerror());
     if (!vk->library)
