@@ -14,6 +14,7 @@
 #include <tern/tern.h>
 
 #include "timing.h"
+#include "unet.h"
 
 #define MOST_RUNS 64
 #define MOST_SIDE 2048
@@ -167,21 +168,6 @@ static enum tern_dtype dtype_of(const struct options *o)
     return !strcmp(o->dtype, "f32") ? TERN_F32 : !strcmp(o->dtype, "f16") ? TERN_F16 : TERN_BF16;
 }
 
-/* What goes into the UNet: noise-like, the same for all. */
-static bool make_inputs(struct tern_context *ctx, const struct options *o, tern_tensor **in)
-{
-    const enum tern_dtype dtype = dtype_of(o);
-    const int64_t lat = o->side / 8, n = 2 * 4 * lat * lat, m = 2 * 77 * 768;
-    float *x = calloc((size_t)(n > m ? n : m), sizeof(*x));
-    for (int64_t i = 0; x && i < (n > m ? n : m); i++)
-        x[i] = (float)((uint32_t)i * 2654435761u >> 8) / (1 << 23) - 1;
-    in[0] = tern_cast(tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){2, 4, lat, lat}, x), dtype);
-    in[1] = tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){1, 320}, x);
-    in[2] = tern_cast(tern_tensor_create(ctx, TERN_F32, 3, (const int64_t[]){2, 77, 768}, x), dtype);
-    free(x);
-    return in[0] && in[1] && in[2];
-}
-
 int main(int argc, char **argv)
 {
     struct options o = {.dtype = "bf16", .device = "cpu", .side = 512, .runs = 5, .threads = 2, .keep = 1};
@@ -198,7 +184,7 @@ int main(int argc, char **argv)
     bool ok = g != NULL;
     if (ok)
         tern_scope_begin(ctx);
-    ok = ok && make_inputs(ctx, &o, in);
+    ok = ok && unet_inputs(ctx, dtype_of(&o), o.side, in);
     for (int i = 0; ok && i < WAYS; i++)
         ok = !name_of(&o, &ways[i]) || bind(p, g, &o, &ways[i]);
     ok = ok && measure(&o, in);
