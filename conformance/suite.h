@@ -39,11 +39,15 @@ struct tern_check {
  * not support the call. */
 typedef bool (*tern_case_runner)(const struct tern_kernel_args *a, void *user, char *message, size_t size);
 
+/* Which strides a runner's output has: as it comes, the dimensions in reverse, or one after the other. */
+enum tern_runner_orders { TERN_ORDERS_BOTH, TERN_ORDERS_FIRST, TERN_ORDERS_REVERSED };
+
 struct tern_conformance {
     tern_case_runner runner; /* of "reference_strides": tests set it. NULL: the reference itself */
     void *runner_user;
-    struct tern_context *ctx;   /* the caller's */
-    struct tern_context *own;   /* where checks run; its memory is guarded */
+    enum tern_runner_orders orders; /* of the runner's output */
+    struct tern_context *ctx;       /* the caller's */
+    struct tern_context *own;       /* where checks run; its memory is guarded */
     struct tern_context *judge; /* whose references say what is right: `own`, or one on the CPU where the host cannot see own's memory */
     struct tern_guard guard;
     struct tern_table table;

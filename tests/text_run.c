@@ -188,6 +188,8 @@ struct text_counts text_run_table(struct text_executor *e)
         bool is_error = json_object_get(tern_table_case(&c->table, c->checks[i].item), "error") != NULL;
         if (check.stage != TERN_CONFORMANCE_OPS || is_error || (only && strncmp(check.name, only, strlen(only))))
             continue;
+        if (e->one_order)
+            c->orders = c->orders == TERN_ORDERS_FIRST ? TERN_ORDERS_REVERSED : TERN_ORDERS_FIRST;
         if (tern_conformance_run(c, i, &out))
             fail_msg("%s", tern_error(ctx));
         counts.passed += out.result == TERN_CONFORMANCE_PASSED;
