@@ -24,7 +24,11 @@
 #endif
 #endif
 #ifdef FIBERS
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+#define UNPOISON(address, size) ASAN_UNPOISON_MEMORY_REGION(address, size)
+#else
+#define UNPOISON(address, size) (void)0
 #endif
 
 extern char **environ;
@@ -277,6 +281,7 @@ static void reset(struct group *g, const int at[3], const int groups[3])
         c->context.uc_stack.ss_size = STACK;
         c->context.uc_link = NULL;
         makecontext(&c->context, (void (*)(void))start, 2, (unsigned)(uintptr_t)c, (unsigned)((uintptr_t)c >> 16 >> 16));
+        c->context.uc_stack.ss_size = 0; /* else ASan unpoisons the whole stack at every switch to it */
     }
 }
 
@@ -405,6 +410,7 @@ bool text_host_run(struct text_host *k, const int groups[3], const void *params,
                 matrix_units_start(&g.units, g.n_items, k->info->subgroup);
                 run_group(&g, order);
             }
+    UNPOISON(stacks, (size_t)g.n_items * STACK);
     munmap(stacks, (size_t)g.n_items * STACK);
     matrix_units_clear(&g.units);
     free(g.items);
