@@ -166,8 +166,9 @@ void tern_in_row(const void *args, const struct tern_row *row, double *out)
     const struct tern_kernel_args *a = args;
     const enum tern_dtype dtype = a->desc->in[row->input].dtype;
     const void *p = tern_arg_host(&a->in[row->input]);
-    for (int64_t i = 0, at = row->offset; i < row->n; i++, at += row->step)
-        out[i] = dtype == TERN_F32 ? (double)((const float *)p)[at] : tern_load(dtype, p, at);
+    const float *f = dtype == TERN_F32 ? (const float *)p + row->offset : NULL;
+    for (int64_t i = 0; i < row->n; i++)
+        out[i] = f ? (double)f[i * row->step] : tern_load(dtype, p, row->offset + i * row->step);
 }
 
 double tern_dot(double sum, struct tern_row x, struct tern_row w, tern_row_fn values, const void *arg)

@@ -39,17 +39,20 @@ enum tern_status tern_shape_weight_only_conv2d(struct tern_context *ctx, struct 
 
 /* ---- references */
 
-/* The scale that was used last: of an output channel, or of a group of it. */
+/* Scales that were used last, of an output channel or of a group of it: each group has its place among so many. */
+enum { SCALES = 256 };
+
 struct scale {
     int64_t channel, group;
     float value;
+    bool known;
 };
 
 /* A product with one output channel. */
 struct product {
     const struct tern_kernel_args *a;
     int64_t channel;
-    struct scale *scale;
+    struct scale *scales;
 };
 
 /* The weight's value so deep in an output channel. */
@@ -98,18 +101,20 @@ static void values_of(const void *product, const struct tern_row *row, double *o
     tern_in_row(p->a, row, out);
     for (int64_t i = 0; i < row->n && row->input == 1; i++) {
         const int64_t group = groups ? (row->depth + i) / TERN_WEIGHT_GROUP : 0;
-        if (p->scale->channel != p->channel || p->scale->group != group)
-            *p->scale = (struct scale){p->channel, group, groups ? group_scale(p->a, p->channel, group) : channel_scale(p->a, p->channel)};
-        const float scale = p->scale->value;
+        struct scale *last = &p->scales[group % SCALES];
+        if (!last->known || last->channel != p->channel || last->group != group)
+            *last =
+                (struct scale){p->channel, group, groups ? group_scale(p->a, p->channel, group) : channel_scale(p->a, p->channel), true};
+        const float scale = last->value;
         out[i] = (double)tern_weight_value((float)out[i], scale, groups ? -8 : -127, groups ? 7 : 127) * (double)scale;
     }
 }
 
 /* The row of x that begins at `from` times row j of the weight, and the bias. */
-static double row_by_row(const struct tern_kernel_args *a, int64_t from, int64_t j, struct scale *scale)
+static double row_by_row(const struct tern_kernel_args *a, int64_t from, int64_t j, struct scale *scales)
 {
     const struct tern_op_desc *d = a->desc;
-    const struct product p = {a, j, scale};
+    const struct product p = {a, j, scales};
     double bias = d->present[2] ? tern_in(a, 2, j * d->in[2].stride[0]) : 0;
     return tern_dot_linear(a, bias, from, j, values_of, &p);
 }
@@ -119,15 +124,15 @@ static void run_linear(const struct tern_kernel_args *a, bool gated)
     const struct tern_op_desc *d = a->desc;
     const struct tern_meta *x = &d->in[0];
     const int last = x->ndim - 1;
-    struct scale scale = {-1, -1, 0};
+    struct scale scales[2][SCALES] = {0}; /* of values, of gates */
     int64_t rows = 1, n = d->out.shape[last];
     for (int i = 0; i < last; i++)
         rows *= x->shape[i];
     for (int64_t j = 0; j < n; j++)
         for (int64_t r = 0; r < rows; r++) {
             int64_t from = tern_offset_of(r, last, x->shape, x->stride), to = tern_offset_of(r, last, x->shape, d->out.stride);
-            double gate = gated ? row_by_row(a, from, n + j, &scale) : 0, factor = gated ? 0.5 * gate * (1 + erf(gate * sqrt(0.5))) : 1;
-            tern_out(a, to + j * d->out.stride[last], row_by_row(a, from, j, &scale) * factor);
+            double gate = gated ? row_by_row(a, from, n + j, scales[1]) : 0, factor = gated ? 0.5 * gate * (1 + erf(gate * sqrt(0.5))) : 1;
+            tern_out(a, to + j * d->out.stride[last], row_by_row(a, from, j, scales[0]) * factor);
         }
 }
 
@@ -140,9 +145,9 @@ void tern_ref_weight_only_conv2d(const struct tern_kernel_args *a)
     const struct tern_op_desc *d = a->desc;
     const struct tern_meta *out = &d->out;
     const int64_t pixels = out->shape[3] * out->shape[2], n = tern_meta_numel(out);
-    struct scale scale = {-1, -1, 0};
+    struct scale scales[SCALES] = {0};
     for (int64_t r = 0; r < n; r++) {
-        const struct product p = {a, r / pixels % out->shape[1], &scale};
+        const struct product p = {a, r / pixels % out->shape[1], scales};
         double bias = d->present[2] ? tern_in(a, 2, p.channel * d->in[2].stride[0]) : 0;
         tern_out(a, tern_meta_offset(out, r), tern_convolve(a, r, values_of, &p) + bias);
     }
