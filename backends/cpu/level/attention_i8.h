@@ -119,12 +119,17 @@ static void i8_shrink(const struct tern_cpu_attend_i8 *a, int64_t row, float by)
 /* A row's exponents with a block, and another `most` where one is too large for the one that it has. NaN where one is no number. */
 static void i8_another_most(const struct tern_cpu_attend_i8 *a, int64_t row, int64_t keys, const float *x)
 {
-    float top = -INFINITY, *most = &a->most[row];
-    bool number = !isnan(*most);
-    for (int64_t j = 0; j < keys; j++) {
-        number = number && isfinite(x[j]);
-        top = x[j] > top ? x[j] : top;
+    float *most = &a->most[row];
+    __m512 tops = _mm512_set1_ps(-INFINITY);
+    __mmask16 wrong = 0;
+    for (int64_t j = 0; j < keys; j += LANES) {
+        const __mmask16 there = (__mmask16)(keys - j < LANES ? (1 << (keys - j)) - 1 : 0xffff);
+        const __m512 v = _mm512_maskz_loadu_ps(there, x + j);
+        wrong |= _mm512_cmp_ps_mask(_mm512_abs_ps(v), _mm512_set1_ps(INFINITY), _CMP_NLT_UQ);
+        tops = _mm512_mask_max_ps(tops, there, tops, v);
     }
+    const float top = _mm512_reduce_max_ps(tops);
+    const bool number = !wrong && !isnan(*most);
     if (!number) {
         *most = NAN;
         return;
