@@ -12,13 +12,15 @@
 #define CHAINS 12
 #endif
 
-/* Chain c starts from c, each round makes x / 2 + 1 of x: it stays between 0 and CHAINS, and no two chains are equal. */
+/* Chain c starts from c, each round makes x / 2 + 1 of x: it stays between 0 and CHAINS, and no two chains are equal. The compiler is not
+ * told where they start: it knows that 2 stays 2 and would leave that chain out. */
 static double multiply_add(int64_t rounds, float *sum)
 {
+    volatile float first = 0;
     vf acc[CHAINS], half = v_set(0.5f), one = v_set(1), all = v_set(0);
 #pragma GCC unroll 24
     for (int c = 0; c < CHAINS; c++)
-        acc[c] = v_set((float)c);
+        acc[c] = v_set(first + (float)c);
     for (int64_t r = 0; r < rounds; r++) {
 #pragma GCC unroll 24
         for (int c = 0; c < CHAINS; c++)
