@@ -13,6 +13,13 @@
 #define SHARE 1
 #endif
 
+/* The tallest tile. Half panels of two vectors have twice as many rows: six sums wait for themselves. */
+#if MR == 6 && NV == 2
+#define MOST_HEIGHT (2 * MR)
+#else
+#define MOST_HEIGHT MR
+#endif
+
 enum storage { STORE_F32, STORE_F16, STORE_BF16 };
 
 INLINE vf load_b(const void *b, int64_t at, enum storage storage)
@@ -38,8 +45,8 @@ struct call {
  * rows, nv (vectors per row) and storage are constants wherever this is inlined, so that acc lives in registers. */
 INLINE void tile(const struct call *q, const int rows, const int nv, const enum storage storage)
 {
-    vf acc[MR][NV];
-    float edge[MR][NR];
+    vf acc[MOST_HEIGHT][NV];
+    float edge[MOST_HEIGHT][NR];
     const bool whole = q->cols == nv * VW, stream = q->ahead.a;
     const float *a = q->a;
     float *c = q->c;
@@ -65,7 +72,7 @@ INLINE void tile(const struct call *q, const int rows, const int nv, const enum 
             acc[i][j] = q->accumulate ? v_set(0) : !whole ? v_load(c + i * ldc + j * VW) : q->bias ? v_load(q->bias + j * VW) : v_set(0);
 
     const int64_t lda = q->lda;
-    const float *row[MR]; /* of A: every SHARE-th one at the current column */
+    const float *row[MOST_HEIGHT]; /* of A: every SHARE-th one at the current column */
     const char *b_row = q->b, *next = q->ahead.b;
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i += SHARE)
@@ -121,26 +128,25 @@ WIDTHS(6)
 #if MR >= 12
 WIDTHS(8)
 WIDTHS(12)
+#elif MOST_HEIGHT == 12
+STORAGES(12, 1)
 #endif
 
+/* Highest first; not every height is there for whole panels. */
 typedef void tile_fn(const struct call *);
-static tile_fn *const tiles[][2][3] = {
+static const struct {
+    int rows;
+    tile_fn *of[2][3]; /* half panels, whole ones */
+} tiles[] = {
 #if MR >= 12
-    {ENTRY(12, 1), ENTRY(12, 2)}, {ENTRY(8, 1), ENTRY(8, 2)},
+    {12, {ENTRY(12, 1), ENTRY(12, 2)}}, {8, {ENTRY(8, 1), ENTRY(8, 2)}},
+#elif MOST_HEIGHT == 12
+    {12, {ENTRY(12, 1)}},
 #endif
 #if MR >= 6
-    {ENTRY(6, 1), ENTRY(6, 2)},
+    {6, {ENTRY(6, 1), ENTRY(6, 2)}},
 #endif
-    {ENTRY(4, 1), ENTRY(4, 2)},   {ENTRY(2, 1), ENTRY(2, 2)}, {ENTRY(1, 1), ENTRY(1, 2)},
-};
-static const int heights[] = {
-#if MR >= 12
-    12, 8,
-#endif
-#if MR >= 6
-    6,
-#endif
-    4,  2, 1,
+    {4, {ENTRY(4, 1), ENTRY(4, 2)}},    {2, {ENTRY(2, 1), ENTRY(2, 2)}}, {1, {ENTRY(1, 1), ENTRY(1, 2)}},
 };
 
 static void gemm_tile_ahead(int rows, int cols, int64_t k, const float *a, int64_t lda, const void *b, enum tern_dtype b_dtype,
@@ -148,13 +154,15 @@ static void gemm_tile_ahead(int rows, int cols, int64_t k, const float *a, int64
 {
     struct call q = {k, lda, ldc, a, bias, b, c, cols, accumulate, *ahead};
     int storage = b_dtype == TERN_F32 ? STORE_F32 : b_dtype == TERN_F16 ? STORE_F16 : STORE_BF16;
-    for (int h = 0; rows; h++)
-        for (; rows >= heights[h]; rows -= heights[h]) {
-            tiles[h][!half_panel][storage](&q);
-            q.a += heights[h] * lda;
-            q.c += heights[h] * ldc;
+    for (int h = 0; rows; h++) {
+        tile_fn *const compute = tiles[h].of[!half_panel][storage];
+        for (const int height = tiles[h].rows; compute && rows >= height; rows -= height) {
+            compute(&q);
+            q.a += height * lda;
+            q.c += height * ldc;
             q.ahead.b = (const char *)q.ahead.b + k * ahead->step;
         }
+    }
 }
 
 /* What is next is not known: B is fetched where it is, in L1. */
