@@ -13,7 +13,8 @@
 #define POINTS TERN_WINOGRAD_POINTS
 #define LINE 16                   /* f32 in a line of cache */
 #define MOST_WORKSPACE (16 << 20) /* bytes of transformed input, of a chunk of blocks as of a block */
-#define MOST_PANELS 4             /* of a task */
+#define COLUMNS 32                /* whose weights are transformed together */
+#define MOST_STRIPS 4             /* of a task */
 #define LEAST_TILES 8
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -35,36 +36,38 @@ static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc
     return TERN_OK;
 }
 
-/* ---- the plan of a call: blocks of tiles, chunks of blocks. A task multiplies a block by some panels. */
+/* ---- the plan of a call: blocks of tiles, chunks of blocks. A task multiplies a block by some strips: one panel each, or two or more of
+ * narrow ones, so that what comes from beyond L2 for a point meets as many columns at any level. */
 
 struct blocking {
     int64_t rows, blocks;           /* tiles of a block; blocks of a chunk */
     int64_t kc, parts;              /* input channels of a part */
-    int64_t panels, groups;         /* of a task; tasks of a block */
-    int64_t step_v, step_u, step_m; /* values between the 36 matrices of: a part of a block, of a panel's weights, of the products */
+    int64_t columns;                /* of a strip */
+    int64_t strips, groups;         /* of a task; tasks of a block */
+    int64_t step_v, step_u, step_m; /* values between the 36 matrices of: a part of a block, of a strip's weights, of the products */
     int64_t block;                  /* values of a block of transformed input: part, point, tile, channel */
     int64_t filters;                /* values of a part of a panel's filters, expanded */
     size_t slot;                    /* bytes of scratch for one thread: weights, products, filters */
 };
 
-/* The weights of a part of a panel, and the products of a task, each in six tenths of L2: one matrix in 36 of each is at work at a time. */
+/* The weights of a part of a strip, and the products of a task, each in six tenths of L2: one matrix in 36 of each is at work at a time. */
 static struct blocking plan(struct tern_context *ctx, const struct cpu_winograd *w, int bits)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
-    const int64_t mr = d->level->mr, nr = d->level->nr, panels = cpu_panel_count(d->level, w->o);
-    const int64_t share = max64((int64_t)(d->l2 * 6 / 10 / sizeof(float)) / POINTS / nr, LINE); /* rows of nr columns */
-    struct blocking k = {0};
+    const int64_t mr = d->level->mr, nr = d->level->nr, columns = max64(1, COLUMNS / nr) * nr, strips = ceil_div(w->o, columns);
+    const int64_t share = max64((int64_t)(d->l2 * 6 / 10 / sizeof(float)) / POINTS / columns, LINE); /* rows of a strip */
+    struct blocking k = {.columns = columns};
     if (w->tiles < 1 || w->o < 1)
         return k;
     k.kc = ceil_div(ceil_div(w->c, ceil_div(w->c, share / LINE * LINE)), LINE) * LINE;
     k.parts = ceil_div(w->c, k.kc);
     const int64_t most = min64(share, MOST_WORKSPACE / (int64_t)sizeof(float) / POINTS / (k.parts * k.kc));
     k.rows = ceil_div(ceil_div(w->tiles, ceil_div(w->tiles, max64(most / mr * mr, mr))), mr) * mr;
-    k.panels = max64(1, min64(min64(share / k.rows, MOST_PANELS), panels / tern_thread_count(ctx)));
-    k.groups = ceil_div(panels, k.panels);
+    k.strips = max64(1, min64(min64(share / k.rows, MOST_STRIPS), strips / tern_thread_count(ctx)));
+    k.groups = ceil_div(strips, k.strips);
     k.step_v = cpu_winograd_apart(k.rows * k.kc);
-    k.step_u = cpu_winograd_apart(k.kc * nr);
-    k.step_m = cpu_winograd_apart(k.rows * k.panels * nr);
+    k.step_u = cpu_winograd_apart(k.kc * columns);
+    k.step_m = cpu_winograd_apart(k.rows * k.strips * columns);
     k.block = k.parts * POINTS * k.step_v;
     k.blocks = max64(1, min64(ceil_div(w->tiles, k.rows), MOST_WORKSPACE / (int64_t)sizeof(float) / k.block));
     k.filters = bits ? k.kc * nr * 9 : 0;
@@ -111,15 +114,18 @@ static void transform_tiles(void *arg, int64_t begin, int64_t end)
     }
 }
 
-/* 36 products of a part of a block (rows x kc) and of a panel; u: its transformed weights. */
-static void multiply(const struct run *r, int64_t rows, int64_t kc, const float *v, const float *u, bool half, float *m, bool accumulate)
+/* 36 products of a part of a block (rows x kc) and of `columns` of a strip; u: its transformed weights, a panel behind the other. */
+static void multiply(const struct run *r, int64_t rows, int64_t kc, const float *v, const float *u, int64_t columns, float *m,
+                     bool accumulate)
 {
     const struct tern_cpu_level *l = r->w.level;
     const struct blocking *k = &r->k;
-    const int64_t ldm = k->panels * l->nr;
-    for (int point = 0; point < POINTS; point++)
-        l->gemm_tile((int)rows, half ? l->nr / 2 : l->nr, kc, v + point * k->step_v, k->kc, u + point * k->step_u, TERN_F32, half,
-                     m + point * k->step_m, ldm, accumulate, NULL);
+    for (int point = 0; point < POINTS; point++, v += k->step_v, u += k->step_u, m += k->step_m)
+        for (int64_t col = 0; col < columns; col += l->nr) {
+            const bool half = columns - col <= l->nr / 2;
+            l->gemm_tile((int)rows, half ? l->nr / 2 : l->nr, kc, v, k->kc, u + col * kc, TERN_F32, half, m + col, k->strips * k->columns,
+                         accumulate, NULL);
+        }
 }
 
 /* Input channels c0 .. c0 + n of the filters of a panel that begins with output channel col. */
@@ -138,25 +144,25 @@ static void transform_weights(const struct run *r, int64_t col, int64_t width, i
     l->winograd_filter(TERN_F32, n, width, filters, width, n * width, u, r->k.step_u);
 }
 
-/* A block times some panels, part by part of the input channels, and the outputs of that. */
+/* A block times some strips, part by part of the input channels, and the outputs of that. */
 static void run_task(void *arg, int slot, int64_t task)
 {
     const struct run *r = arg;
     const struct cpu_winograd *w = &r->w;
     const struct blocking *k = &r->k;
     const int64_t block = task / k->groups, tile = r->tile0 + block * k->rows, rows = min64(k->rows, w->tiles - tile);
-    const int64_t nr = w->level->nr, col0 = task % k->groups * k->panels * nr, end = min64(col0 + k->panels * nr, w->o);
+    const int64_t nr = w->level->nr, col0 = task % k->groups * k->strips * k->columns, end = min64(col0 + k->strips * k->columns, w->o);
     const float *v = r->v + block * k->block;
     float *u = (float *)(void *)(r->scratch + (size_t)slot * k->slot), *m = u + POINTS * k->step_u, *filters = m + POINTS * k->step_m;
     for (int64_t c0 = 0; c0 < w->c; c0 += k->kc, v += POINTS * k->step_v)
-        for (int64_t col = col0; col < end; col += nr) {
-            const bool half = w->o - col <= nr / 2;
-            const int64_t width = half ? nr / 2 : nr, kc = min64(k->kc, w->c - c0);
-            transform_weights(r, col, width, c0, kc, u, filters);
-            multiply(r, rows, kc, v, u, half, m + col - col0, c0 > 0);
+        for (int64_t strip = col0; strip < end; strip += k->columns) {
+            const int64_t columns = min64(k->columns, w->o - strip), kc = min64(k->kc, w->c - c0);
+            for (int64_t col = 0; col < columns; col += nr)
+                transform_weights(r, strip + col, columns - col <= nr / 2 ? nr / 2 : nr, c0, kc, u + col * kc, filters);
+            multiply(r, rows, kc, v, u, columns, m + strip - col0, c0 > 0);
         }
     for (int64_t i = 0; i < rows; i++)
-        cpu_winograd_finish(w, tile + i, col0, end - col0, m + i * k->panels * nr, k->step_m);
+        cpu_winograd_finish(w, tile + i, col0, end - col0, m + i * k->strips * k->columns, k->step_m);
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
@@ -196,7 +202,7 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
     const struct tern_kernel cpu_##conv##_##kind = { \
         .name = #conv "_" #kind,                     \
         .op = TERN_OP_##conv,                        \
-        .revision = 1,                               \
+        .revision = 2,                               \
         .planned = true,                             \
         .cost = cost,                                \
         .supports = takes,                           \
