@@ -1,5 +1,6 @@
 /* The inner loops of every CPU level that this machine has, against double precision. The limits below are the stated
  * errors of the vector functions. */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -173,7 +174,7 @@ static void test_gemm_tile(void **state)
 {
     static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
     FOR_EACH_LEVEL(l)
-    for (int rows = 1; rows <= l->mr; rows++)
+    for (int rows = 1; rows <= TERN_GEMM_MAX_MR; rows++) /* of a tile and more */
         for (int cols = 1; cols <= l->nr; cols++)
             for (int d = 0; d < 3; d++)
                 for (int mode = 0; mode < 3; mode++)
@@ -210,6 +211,35 @@ static void test_rows(void **state)
     }
     free(x);
     free(e);
+}
+
+/* Exponentials below the largest, and powers of two: each and the sum, at every length of tail. What is no normal number may be zero, a
+ * score that is hidden is, and no number stays none. */
+static void test_powers(void **state)
+{
+    enum { COUNT = 3001 };
+    static float x[COUNT], y[COUNT];
+    FOR_EACH_LEVEL(l)
+    for (int two = 0; two < 2; two++)
+        for (int n = COUNT; n > 0; n = n > 70 ? 70 : n - 1) {
+            const float most = 3, from = two ? -123 : -84, to = two ? 126 : 88; /* of x - most */
+            double sum = 0;
+            for (int i = 0; i < n; i++)
+                y[i] = x[i] = most + (i == 0 ? 0 : from + (to - from) * (float)i / (float)n);
+            const double found = (two ? l->power_sum : l->exp_sum)(n, y, most);
+            for (int i = 0; i < n; i++) {
+                const double exact = two ? exp2((double)x[i] - most) : exp((double)x[i] - most);
+                sum += exact;
+                if (!(fabs(y[i] - exact) <= 2e-7 * exact))
+                    fail_msg("%s: %s of %.9g is %.9g, expected %.9g", l->name, two ? "2^x" : "exp", x[i] - most, y[i], exact);
+            }
+            assert_true(sum > FLT_MAX / 2 || fabs(found - sum) <= 1e-5 * sum);
+            assert_true(y[0] == 1);
+            const float special[] = {-INFINITY, -1e30f, NAN, most};
+            memcpy(y, special, sizeof(special));
+            assert_true(isnan((two ? l->power_sum : l->exp_sum)(4, y, most)));
+            assert_true(y[0] == 0 && y[1] == 0 && isnan(y[2]) && y[3] == 1);
+        }
 }
 
 /* Coefficients of the product of (x - q) over the finite points q but `skip` (5: none), lowest power first. */
@@ -413,10 +443,11 @@ static void test_power_bf16(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_functions),       cmocka_unit_test(test_special_values), cmocka_unit_test(test_conversions),
-        cmocka_unit_test(test_gemm_tile),       cmocka_unit_test(test_rows),           cmocka_unit_test(test_winograd),
-        cmocka_unit_test(test_winograd_filter), cmocka_unit_test(test_multiply_add),   cmocka_unit_test(test_multiply_add_bf16),
-        cmocka_unit_test(test_round_bf16),      cmocka_unit_test(test_power_bf16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions),    cmocka_unit_test(test_special_values),
+                                       cmocka_unit_test(test_conversions),  cmocka_unit_test(test_gemm_tile),
+                                       cmocka_unit_test(test_rows),         cmocka_unit_test(test_powers),
+                                       cmocka_unit_test(test_winograd),     cmocka_unit_test(test_winograd_filter),
+                                       cmocka_unit_test(test_multiply_add), cmocka_unit_test(test_multiply_add_bf16),
+                                       cmocka_unit_test(test_round_bf16),   cmocka_unit_test(test_power_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* Attention in bf16 on the CPU: every edge of groups, blocks and tiles against sums in double of the same operands, masks, rows that see
  * nothing, values that are no numbers, threads, choice. */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -162,6 +163,35 @@ static void a_row_that_sees_nothing(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* The least float as a mask is finite: a row that is masked so sees all keys alike, where -inf would leave it none; another sees key 7. In
+ * f32. */
+static void the_least_float_as_a_mask(void **state)
+{
+    enum { L = 2, S = 300, E = 8, SEEN = 7 };
+    static float mask[L * S];
+    int64_t n;
+    struct tern_context *ctx = support_context();
+    for (int i = 0; i < L * S; i++)
+        mask[i] = i == S + SEEN ? 0 : -FLT_MAX;
+    tern_scope_begin(ctx);
+    tern_tensor *q = support_noise(ctx, 1, 4, (const int64_t[]){1, 1, L, E}, 1, TERN_F32);
+    tern_tensor *k = support_noise(ctx, 2, 4, (const int64_t[]){1, 1, S, E}, 1, TERN_F32);
+    float *v = support_values(k, &n);
+    float *y = support_values(tern_sdpa(q, k, k, .attn_mask = tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){L, S}, mask)), &n);
+    assert_int_equal(n, L * E);
+    for (int j = 0; j < E; j++) {
+        double mean = 0;
+        for (int i = 0; i < S; i++)
+            mean += (double)v[i * E + j] / S;
+        assert_true(fabs(y[j] - mean) < 1e-6);
+        assert_true(fabs(y[E + j] - v[SEEN * E + j]) < 1e-6);
+    }
+    free(v);
+    free(y);
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
 /* A query that is no number makes its row so and no other; a key that is infinite the rows that it is compared with. */
 static void nan_stays_in_its_row(void **state)
 {
@@ -245,6 +275,7 @@ int main(void)
         cmocka_unit_test(edges),
         cmocka_unit_test(large_scores),
         cmocka_unit_test(a_row_that_sees_nothing),
+        cmocka_unit_test(the_least_float_as_a_mask),
         cmocka_unit_test(nan_stays_in_its_row),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(some_heads_are_packed_at_a_time),

@@ -1,5 +1,6 @@
 /* Attention without the L x S matrix: blocks of queries meet blocks of keys, the softmax is kept as a running sum of powers that refer to
  * about the maximum so far [Milakov 2018; Dao 2022]. Keys and values are packed once per head for the gemm tile. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@
 
 #define KEYS 256 /* keys of a block; a multiple of every level's nr */
 #define PAD 16
-#define GROWTH 8 /* of a row's scores above what its powers refer to, before they refer to the new maximum: e^8 costs no digits */
+#define GROWTH 12 /* of a row's scores above what its powers refer to, before they refer to the new maximum: 2^12 costs no digits */
+#define LOG2_E 1.44269504088896341
 
 struct shape {
     int64_t n, h, l, s, e, ev;
@@ -57,7 +59,7 @@ struct run {
     const char *mask;
     int64_t mask_stride[TERN_MAX_DIMS]; /* under (n, h, l, s) */
     float *out;
-    float scale;
+    float scale; /* of queries: scores are exponents of two */
     char *packed, *scratch;
 };
 
@@ -97,6 +99,13 @@ static void times_panels(const struct run *r, int64_t rows, int64_t n, int64_t k
     }
 }
 
+/* A summand of scores as one of exponents of two. What is finite stays so: a row whose keys all have the least float sees them alike. */
+static float as_exponent(float x)
+{
+    const float y = x * (float)LOG2_E;
+    return isinf(y) && !isinf(x) ? copysignf(FLT_MAX, x) : y;
+}
+
 /* Mask and causality of one row of scores, for keys s0 .. s0+keys. */
 static void mask_row(const struct run *r, int64_t n, int64_t h, int64_t l, int64_t s0, int64_t keys, float *x)
 {
@@ -113,7 +122,7 @@ static void mask_row(const struct run *r, int64_t n, int64_t h, int64_t l, int64
                 x[j] = -INFINITY;
     } else {
         for (int64_t j = 0; j < keys; j++)
-            x[j] += ((const float *)(const void *)r->mask)[base + j * t[3]];
+            x[j] += as_exponent(((const float *)(const void *)r->mask)[base + j * t[3]]);
     }
 }
 
@@ -138,12 +147,12 @@ static void meet_keys(const struct run *r, const struct block *b, int64_t nh, in
             continue;
         }
         if (m > b->max[i] + GROWTH) {
-            float shrink = expf(b->max[i] - m);
+            float shrink = exp2f(b->max[i] - m);
             b->sum[i] *= shrink;
             b->max[i] = m;
             r->level->unary[TERN_CPU_MUL_SCALAR](s->ev, b->o + i * s->ldo, b->o + i * s->ldo, shrink);
         }
-        b->sum[i] += r->level->exp_sum(keys, x, b->max[i]);
+        b->sum[i] += r->level->power_sum(keys, x, b->max[i]);
     }
     times_panels(r, rows, s->ev, keys, b->scores, lds, v, s->s, s0, b->o, s->ldo, true);
 }
@@ -185,7 +194,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
     r.k = tern_arg_host(&a->in[1]);
     r.v = tern_arg_host(&a->in[2]);
     r.out = tern_arg_host(&a->out);
-    r.scale = (float)(d->attrs.sdpa.scale != 0 ? d->attrs.sdpa.scale : 1 / sqrt((double)s->e));
+    r.scale = (float)((d->attrs.sdpa.scale != 0 ? d->attrs.sdpa.scale : 1 / sqrt((double)s->e)) * LOG2_E);
     if (d->present[3]) {
         struct tern_meta scores = tern_meta_make(TERN_F32, 4, (const int64_t[]){s->n, s->h, s->l, s->s});
         tern_broadcast_strides(&d->in[3], &scores, r.mask_stride);
@@ -200,4 +209,4 @@ static enum tern_status run(const struct tern_kernel_args *a)
 }
 
 const struct tern_kernel cpu_sdpa_f32_flash = {
-    .name = "sdpa_f32_flash", .op = TERN_OP_sdpa, .supports = supports, .workspace = workspace, .run = run};
+    .name = "sdpa_f32_flash", .op = TERN_OP_sdpa, .revision = 1, .supports = supports, .workspace = workspace, .run = run};

@@ -38,11 +38,7 @@ INLINE vi v_to_int(vf x)
 #define I8_SUMS 4
 
 /* The larger of |x| and `most`, as bits: without the sign, floats are in the order of these, and NaN is above all of them. */
-INLINE vi i8_larger(vi most, vf x)
-{
-    const vi v = (vi)v_abs(x);
-    return (vi)v_select(v > most, (vf)v, (vf)most);
-}
+INLINE vi i8_larger(vi most, vf x) { return v_larger(most, (vi)v_abs(x)); }
 
 INLINE float i8_most_lane(vi most)
 {

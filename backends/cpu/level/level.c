@@ -158,5 +158,6 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .max = max_of,
     .sum = sum_of,
     .exp_sum = exp_sum,
+    .power_sum = power_sum,
     .multiply_add = multiply_add,
 };

@@ -278,8 +278,10 @@ struct tern_cpu_level {
 
     float (*max)(int64_t n, const float *x); /* -inf when n is 0; NaN is not special */
     float (*sum)(int64_t n, const float *x);
-    /* x[i] = exp((x[i] - max) * 1) and their sum */
+    /* x[i] = exp(x[i] - max) and their sum; no x is above max + 88, and what is no normal number may become zero */
     float (*exp_sum)(int64_t n, float *x, float max);
+    /* The same of powers of two, no x above max + 127. Errors are within 1.7e-7 of each */
+    float (*power_sum)(int64_t n, float *x, float max);
 
     /* Multiplies and adds in registers, as fast as the level can; returns the number of operations, proportional to `rounds`. sum:
      * of what was computed. */

@@ -135,20 +135,32 @@ INLINE vh h_load(const uint16_t *p)
     return h;
 }
 
-/* mask ? a : b, lane by lane; mask lanes are 0 or -1 */
+/* mask ? a : b, lane by lane; mask lanes are 0 or -1. v_max, v_min: b where one is NaN. v_zero_below: v, but zero where x is below the
+ * limit. x86 has instructions for that, which GCC 12 does not find. */
+#if defined(TERN_LEVEL_avx2)
+INLINE vf v_select(vi mask, vf a, vf b) { return (vf)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)mask); }
+#else
 INLINE vf v_select(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
-#if defined(TERN_LEVEL_512) /* the same: the second operand where one is NaN */
+#endif
+#if defined(TERN_LEVEL_512)
 INLINE vf v_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 INLINE vf v_min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+INLINE vi v_larger(vi a, vi b) { return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b); }
 INLINE vf v_zero_below(vf x, float limit, vf v)
 {
     return (vf)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(limit), _CMP_NLT_UQ), (__m512)v);
 }
 #else
+#if defined(TERN_LEVEL_avx2)
+INLINE vf v_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+INLINE vf v_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+INLINE vi v_larger(vi a, vi b) { return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b); }
+#else
 INLINE vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
 INLINE vf v_min(vf a, vf b) { return v_select(a < b, a, b); }
-/* v, but zero where x is below the limit. */
-INLINE vf v_zero_below(vf x, float limit, vf v) { return v_select(x < limit, v_set(0), v); }
+INLINE vi v_larger(vi a, vi b) { return (vi)v_select(a > b, (vf)a, (vf)b); }
+#endif
+INLINE vf v_zero_below(vf x, float limit, vf v) { return (vf)((vi)v & ~(x < limit)); }
 #endif
 INLINE vf v_abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
 
