@@ -142,7 +142,9 @@ static void meet_keys(const struct run *r, const struct block *b, int64_t nh, in
         if (r->mask || r->d->attrs.sdpa.is_causal)
             mask_row(r, nh / s->h, nh % s->h, l0 + i, s0, keys, x);
         float m = r->level->max(keys, x);
-        if (m == -INFINITY && b->max[i] == -INFINITY) { /* nothing visible so far */
+        if (m == -INFINITY && b->max[i] == -INFINITY) { /* nothing visible so far, or what is no number, which the maximum passes over */
+            for (int64_t j = 0; j < keys; j++)
+                b->sum[i] = isnan(x[j]) ? x[j] : b->sum[i];
             memset(x, 0, (size_t)keys * sizeof(float));
             continue;
         }
