@@ -21,6 +21,7 @@ struct tern_tensor {
     struct tern_meta meta;
     struct tern_buffer *buffer;                 /* NULL: a value of the graph that is being recorded */
     int value;                                  /* its number there */
+    int wide;                                   /* there, 1 more than the number of what the dispatcher rounded it from; 0: of nothing */
     size_t offset;                              /* bytes into the buffer */
     bool constant;                              /* never changes while it lives: kernels may keep prepared forms of it */
     struct tern_prepared *prepared;             /* guarded by the context's lock */

@@ -54,8 +54,8 @@ int tern_graph_add_value(struct tern_graph *g, enum tern_value_kind kind, const 
         tern_free(g->ctx, copy);
         return -1;
     }
-    g->values[g->n_values] =
-        (struct tern_value){.kind = kind, .meta = *meta, .name = copy, .tensor = tern_tensor_ref(tensor), .node = -1, .whole = -1};
+    g->values[g->n_values] = (struct tern_value){
+        .kind = kind, .meta = *meta, .name = copy, .tensor = tern_tensor_ref(tensor), .node = -1, .whole = -1, .wide = -1};
     return g->n_values++;
 }
 
@@ -85,6 +85,7 @@ struct tern_graph *tern_graph_copy(const struct tern_graph *g)
             c->values[i].node = v->node;
             c->values[i].whole = v->whole;
             c->values[i].whole_offset = v->whole_offset;
+            c->values[i].wide = v->wide;
         }
     }
     for (int i = 0; ok && i < g->n_nodes; i++) {

@@ -23,6 +23,7 @@ struct tern_value {
     int uses;            /* by nodes and outputs; tern_graph_count_uses */
     int whole;           /* the result of a join in whose memory it lies, `whole_offset` elements behind the start; -1 */
     int64_t whole_offset;
+    int wide; /* of a cast to f32: the value that was rounded before for lack of kernels for its dtype; -1 */
 };
 
 struct tern_node {

@@ -44,6 +44,7 @@ static enum tern_status add_value(struct tern_key *k, struct tern_context *ctx, 
     tern_key_add(k, (uint64_t)v->kind);
     tern_key_add_meta(k, &v->meta);
     tern_key_add_text(k, v->name);
+    tern_key_add(k, (uint64_t)v->wide);
     if (v->kind != TERN_VALUE_CONSTANT)
         return TERN_OK;
     const void *data = tern_constant_bytes(ctx, v->tensor, &size, &copy);

@@ -95,6 +95,8 @@ static tern_tensor *record(struct tern_recorder *base, enum tern_call_kind kind,
         if (d->present[i] && (values[i] = value_of(r, in[i])) < 0)
             return NULL;
     int out = tern_graph_add_node(r->graph, kind, d, values, offset);
+    if (out >= 0 && d->op == TERN_OP_cast && d->out.dtype == TERN_F32)
+        r->graph->values[out].wide = in[0]->wide - 1;
     return out < 0 ? NULL : tern_tensor_symbol(r->graph->ctx, &d->out, out);
 }
 

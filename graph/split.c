@@ -158,6 +158,9 @@ static void add_rest(struct splitting *s, struct tern_graph *to, const bool *nee
         for (int k = 0; k < TERN_MAX_INPUTS; k++)
             in[k] = n->in[k] >= 0 ? s->number[n->in[k]] : -1;
         s->number[n->out] = tern_graph_add_node(to, n->kind, &n->desc, in, n->offset);
+        const int wide = g->values[n->out].wide;
+        if (wide >= 0 && s->number[n->out] >= 0)
+            to->values[s->number[n->out]].wide = s->number[wide];
     }
 }
 

@@ -167,15 +167,34 @@ static bool keeps_stored_dtype(enum tern_op op, int input)
                           tern_op_is_quantized(op) || tern_op_is_weight_only(op));
 }
 
+/* A plan may give y as it was computed to who wants it in f32, as a kernel of that dtype does whose post a cast is (pass "fuse"). */
+static tern_tensor *rounded(tern_tensor *y, enum tern_dtype dtype)
+{
+    tern_tensor *narrow = tern_cast(y, dtype);
+    if (narrow && !y->buffer)
+        narrow->wide = y->value + 1;
+    return narrow;
+}
+
+/* What the op reads is rounded, as a kernel of x's dtype would read it. */
+static tern_tensor *widened(tern_tensor *x)
+{
+    const int wide = x->wide;
+    x->wide = 0;
+    tern_tensor *y = tern_cast(x, TERN_F32);
+    x->wide = wide;
+    return y;
+}
+
 /* f16 and bf16 computed in f32: casts around the op. */
 static tern_tensor *call_in_f32(struct tern_context *ctx, const struct tern_op_desc *d, tern_tensor *const *in,
                                 const union tern_op_attrs *attrs)
 {
     tern_tensor *wide[TERN_MAX_INPUTS] = {NULL};
     for (int i = 0; i < d->n_in; i++)
-        wide[i] = in[i] && tern_dtype_is_float(in[i]->meta.dtype) && !keeps_stored_dtype(d->op, i) ? tern_cast(in[i], TERN_F32) : in[i];
+        wide[i] = in[i] && tern_dtype_is_float(in[i]->meta.dtype) && !keeps_stored_dtype(d->op, i) ? widened(in[i]) : in[i];
     tern_tensor *y = tern_op_call(ctx, d->op, wide, d->n_in, attrs);
-    return y && d->out.dtype != y->meta.dtype ? tern_cast(y, d->out.dtype) : y;
+    return y && d->out.dtype != y->meta.dtype ? rounded(y, d->out.dtype) : y;
 }
 
 static bool has_half_input(const struct tern_op_desc *d)

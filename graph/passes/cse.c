@@ -5,10 +5,10 @@
 #include "core/context.h"
 #include "graph/passes/passes.h"
 
-static bool is_equal(const struct tern_node *a, const struct tern_node *b)
+static bool is_equal(const struct tern_graph *g, const struct tern_node *a, const struct tern_node *b)
 {
-    return a->kind == b->kind && a->offset == b->offset && !memcmp(a->in, b->in, sizeof(a->in)) &&
-           !memcmp(&a->desc, &b->desc, sizeof(a->desc));
+    return g->values[a->out].wide == g->values[b->out].wide && a->kind == b->kind && a->offset == b->offset &&
+           !memcmp(a->in, b->in, sizeof(a->in)) && !memcmp(&a->desc, &b->desc, sizeof(a->desc));
 }
 
 static uint64_t hash(const struct tern_node *n)
@@ -32,7 +32,7 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
         if (n->dead || tern_graph_is_output(g, n->out))
             continue;
         unsigned at = (unsigned)hash(n) & (unsigned)(capacity - 1);
-        while (table[at] && !is_equal(&g->nodes[table[at] - 1], n))
+        while (table[at] && !is_equal(g, &g->nodes[table[at] - 1], n))
             at = (at + 1) & (unsigned)(capacity - 1);
         if (!table[at]) {
             table[at] = i + 1;

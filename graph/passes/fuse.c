@@ -1,6 +1,7 @@
 /* Fusion: an element-wise op becomes a post of the node that makes its operand, where a kernel of the device says that it
  * applies it: activations, residuals, time embeddings, gates, and a cast between floating dtypes, which spares the rounding to the
- * narrower one. The fused node stands at the place of the element-wise one, where all operands are there. */
+ * narrower one, also where a device computes it in f32 for lack of kernels. The fused node stands at the place of the element-wise one,
+ * where all operands are there. */
 #include <string.h>
 
 #include "core/context.h"
@@ -113,8 +114,26 @@ static void fuse_node(struct tern_graph *g, int at)
     }
 }
 
+/* n widens what was computed in f32 and rounded for lack of kernels: who reads n reads that. */
+static void skip_rounding(struct tern_graph *g, struct tern_node *n)
+{
+    const int wide = g->values[n->out].wide;
+    if (n->dead || n->prepare || wide < 0 || (tern_graph_is_output(g, n->out) && tern_graph_is_output(g, wide)) ||
+        memcmp(&g->values[wide].meta, &n->desc.out, sizeof(n->desc.out)) || g->nodes[g->values[wide].node].prepare ||
+        g->nodes[g->values[wide].node].kind == TERN_CALL_VIEW)
+        return;
+    const struct tern_value *narrow = &g->values[n->in[0]];
+    if (narrow->kind == TERN_VALUE_RESULT && narrow->uses == 1 && !tern_graph_is_output(g, n->in[0]))
+        g->nodes[narrow->node].dead = true;
+    tern_graph_replace(g, n->out, wide);
+    n->dead = true;
+}
+
 static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
+    tern_graph_count_uses(g);
+    for (int i = 0; i < g->n_nodes; i++)
+        skip_rounding(g, &g->nodes[i]);
     tern_graph_count_uses(g);
     for (int i = 0; i < g->n_nodes; i++)
         fuse_node(g, i);
