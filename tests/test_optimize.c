@@ -81,12 +81,15 @@ static void close_chosen(struct chosen *c)
     tern_context_destroy(&c->ctx);
 }
 
-/* What is told is how the job lives, and is what its parameters say. */
+/* What is told is how the job lives, and is what its parameters say. With DeepCache by quality it is one of several, whose plans are there
+ * by then: they are made before the first picture is. */
 static void is_done(struct chosen *c)
 {
     struct tern_txt2img_params q = c->job;
     struct tern_job j;
     size_t peak;
+    if (q.cache_quality > 0)
+        assert_int_equal(tern_generate_check(c->p, &q, &peak), TERN_OK);
     q.cache_interval = q.cache_quality > 0 ? 2 : 0;
     q.cache_quality = 0;
     assert_int_equal(tern_job_prepare(&j, c->p, &q), TERN_OK);
