@@ -39,8 +39,9 @@ def machine(args):
 
 
 def file_name(m):
+    """By what computes, too: a virtual machine may hide instructions of its processor."""
     name = re.sub(r"\((R|TM)\)|@.*| CPU", "", m["processor"])
-    return re.sub(r"[^a-z0-9]+", "-", f"{name} {m['family']}-{m['model']}".lower()).strip("-")
+    return re.sub(r"[^a-z0-9]+", "-", f"{name} {m['family']}-{m['model']} {m['kernel_level']}".lower()).strip("-")
 
 
 def gib(n):
