@@ -180,6 +180,8 @@ static tern_tensor *rounded(tern_tensor *y, enum tern_dtype dtype)
 static tern_tensor *widened(tern_tensor *x)
 {
     const int wide = x->wide;
+    if (!wide) /* other threads may read x */
+        return tern_cast(x, TERN_F32);
     x->wide = 0;
     tern_tensor *y = tern_cast(x, TERN_F32);
     x->wide = wide;

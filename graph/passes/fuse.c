@@ -118,7 +118,8 @@ static void fuse_node(struct tern_graph *g, int at)
 static void skip_rounding(struct tern_graph *g, struct tern_node *n)
 {
     const int wide = g->values[n->out].wide;
-    if (n->dead || n->prepare || wide < 0 || (tern_graph_is_output(g, n->out) && tern_graph_is_output(g, wide)) ||
+    if (n->dead || n->prepare || wide < 0 || g->values[wide].node < 0 ||
+        (tern_graph_is_output(g, n->out) && tern_graph_is_output(g, wide)) ||
         memcmp(&g->values[wide].meta, &n->desc.out, sizeof(n->desc.out)) || g->nodes[g->values[wide].node].prepare ||
         g->nodes[g->values[wide].node].kind == TERN_CALL_VIEW)
         return;
