@@ -24,7 +24,7 @@ void step_fill(tern_tensor *t, int step)
 
 struct step_unet step_unet_open(struct tern_pipeline *p, int rows, int side)
 {
-    const struct tern_stage stage = {.component = "unet", .size = {rows, side, side}};
+    const struct tern_stage stage = {.component = "unet", .size = {rows, side, side}, .share = rows};
     struct step_unet u = {.binding = tern_pipeline_binding(p, &stage)};
     if (!u.binding)
         fail_msg("%s", tern_error(p->ctx));

@@ -13,7 +13,7 @@ struct step_unet {
     int n;
     tern_tensor *in[TERN_GRAPH_MAX_IO], *out[1];
 };
-/* For `rows` pictures of side x side pixels; its inputs are filled. */
+/* For `rows` texts that share one picture of side x side pixels, as with guidance; its inputs are filled. */
 struct step_unet step_unet_open(struct tern_pipeline *p, int rows, int side);
 void step_unet_close(struct step_unet *u);
 /* Values from -1 to 1, others for each step. */

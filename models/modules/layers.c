@@ -79,6 +79,23 @@ tern_tensor *tern_from_tokens(tern_tensor *x, int64_t h, int64_t w)
     return tern_permute(tern_reshape(x, 4, (const int64_t[]){n, h, w, c}), 4, (const int[]){0, 3, 1, 2});
 }
 
+tern_tensor *tern_repeat_tokens(tern_tensor *x, int64_t n)
+{
+    const int64_t rows = x ? tern_tensor_size(x, 0) : n;
+    if (rows == n)
+        return x;
+    const int64_t l = tern_tensor_size(x, 1), c = tern_tensor_size(x, 2);
+    x = tern_expand(tern_reshape(x, 4, (const int64_t[]){1, rows, l, c}), 4, (const int64_t[]){n / rows, rows, l, c});
+    return tern_contiguous(tern_reshape(x, 3, (const int64_t[]){n, l, c}), TERN_CONTIGUOUS);
+}
+
+tern_tensor *tern_repeat_picture(tern_tensor *x, int64_t n)
+{
+    if (!x || tern_tensor_size(x, 0) == n)
+        return x;
+    return tern_from_tokens(tern_repeat_tokens(tern_to_tokens(x), n), tern_tensor_size(x, 2), tern_tensor_size(x, 3));
+}
+
 /* (N, L, C) -> (N, heads, L, C / heads) */
 static tern_tensor *split_heads(tern_tensor *x, int heads)
 {
@@ -90,14 +107,15 @@ static tern_tensor *split_heads(tern_tensor *x, int heads)
 
 tern_tensor *tern_attend(const struct tern_attention *m, tern_tensor *x, tern_tensor *context, tern_tensor *mask, bool causal)
 {
-    if (!x)
+    if (!x || !context)
         return NULL;
-    tern_tensor *q = split_heads(tern_apply_linear(&m->q, x), m->heads);       /* (N, H, L, E) */
-    tern_tensor *k = split_heads(tern_apply_linear(&m->k, context), m->heads); /* (N, H, S, E) */
+    const int64_t n = tern_tensor_size(context, 0);
+    tern_tensor *q = split_heads(tern_repeat_tokens(tern_apply_linear(&m->q, x), n), m->heads); /* (N, H, L, E) */
+    tern_tensor *k = split_heads(tern_apply_linear(&m->k, context), m->heads);                  /* (N, H, S, E) */
     tern_tensor *v = split_heads(tern_apply_linear(&m->v, context), m->heads);
     tern_tensor *y = tern_sdpa(q, k, v, .attn_mask = mask, .is_causal = causal);
     y = tern_permute(y, 4, (const int[]){0, 2, 1, 3});
-    y = tern_reshape(y, 3, (const int64_t[]){tern_tensor_size(x, 0), tern_tensor_size(x, 1), -1});
+    y = tern_reshape(y, 3, (const int64_t[]){n, tern_tensor_size(x, 1), -1});
     return tern_apply_linear(&m->out, y);
 }
 

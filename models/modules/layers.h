@@ -30,9 +30,12 @@ tern_tensor *tern_apply_layer_norm(const struct tern_layer *l, tern_tensor *x, d
 /* (N, C, H, W) -> (N, H * W, C) and back; views of channels-last pictures. */
 tern_tensor *tern_to_tokens(tern_tensor *x);
 tern_tensor *tern_from_tokens(tern_tensor *x, int64_t h, int64_t w);
+/* (M, L, C) or (M, C, H, W), all rows again and again -> n rows, a multiple of M. x itself where M is n. */
+tern_tensor *tern_repeat_tokens(tern_tensor *x, int64_t n);
+tern_tensor *tern_repeat_picture(tern_tensor *x, int64_t n);
 
 /* Multi-head attention of x (N, L, C) to context (N, S, D), heads split from C.      [Vaswani 2017, 3.2.2]
- * mask NULL or as in tern_sdpa. */
+ * mask NULL or as in tern_sdpa. x may have fewer rows, which are repeated once they are projected. */
 struct tern_attention {
     struct tern_layer q, k, v, out;
     int heads;

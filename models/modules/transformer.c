@@ -63,12 +63,14 @@ static tern_tensor *normed(const struct tern_layer *norm, tern_tensor *x, const 
     return tern_cast(tern_apply_layer_norm(norm, x, 1e-5), tern_tensor_dtype(context));
 }
 
-/* x (N, L, C), which may be wider than context (N, S, D), whose dtype the rest is computed in */
+/* x (N, L, C), which may be wider than context (N, S, D), whose dtype the rest is computed in. Rows of x that several texts share are
+ * repeated when they meet them. */
 static tern_tensor *apply_block(const struct tern_transformer_block *m, tern_tensor *x, tern_tensor *context)
 {
     tern_tensor *h = normed(&m->norm1, x, context);
     x = add_branch(x, tern_attend(&m->self, h, h, NULL, false));
     h = normed(&m->norm2, x, context);
+    x = tern_repeat_tokens(x, tern_tensor_size(context, 0));
     x = add_branch(x, tern_attend(&m->cross, h, context, NULL, false));
     return add_branch(x, feed_forward(m, normed(&m->norm3, x, context)));
 }
@@ -103,6 +105,7 @@ tern_tensor *tern_apply_transformer(const struct tern_transformer *m, tern_tenso
     for (int i = 0; i < m->depth; i++)
         y = tern_scope_next(ctx, apply_block(&m->block[i], y, context));
     y = tern_scope_end(ctx, tern_cast(y, dtype));
+    x = tern_repeat_picture(x, tern_tensor_size(context, 0));
     return tern_scope_end(ctx, x ? tern_cast(leave(m, y, x), dtype) : NULL);
 }
 

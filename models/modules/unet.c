@@ -126,12 +126,10 @@ static tern_tensor *timed(const struct tern_unet *m, tern_tensor *time)
     return tern_add(tern_slice(time, 1, 0, c, 1), tern_apply_linear(&m->guidance, tern_slice(time, 1, c, all, 1)));
 }
 
-/* (N, T), computed in f32 whatever the dtype of the rest */
-static tern_tensor *time_embedding(const struct tern_unet *m, const struct tern_unet_conditions *c, int64_t n)
+/* (N, T), or (1, T) where all rows are told the same; computed in f32 whatever the dtype of the rest */
+static tern_tensor *time_embedding(const struct tern_unet *m, const struct tern_unet_conditions *c)
 {
     tern_tensor *t = tern_apply_linear(&m->time2, tern_silu(tern_apply_linear(&m->time1, timed(m, c->time))));
-    if (c->time && tern_tensor_size(c->time, 0) != n)
-        t = tern_expand(t, 2, (const int64_t[]){n, -1});
     if (m->config.pooled)
         t = tern_add(t, tern_apply_linear(&m->add2, tern_silu(tern_apply_linear(&m->add1, c->added))));
     return t;
@@ -173,6 +171,7 @@ static tern_tensor *up(const struct tern_unet_block *block, int first, int end, 
         if (!ctx)
             continue;
         tern_scope_begin(ctx);
+        pair[1] = tern_repeat_picture(pair[1], tern_tensor_size(x, 0));
         x = tern_scope_end(ctx, layer(block, i, tern_cat(pair, 2, 1), temb, context));
     }
     if (!block->sample.w || end < block->layers || !x || !skips->n || !skips->t[skips->n - 1])
@@ -216,21 +215,21 @@ static enum tern_status check_inputs(const struct tern_unet *m, const tern_tenso
         return tern_failed(m->ctx) ? tern_error_status(m->ctx)
                                    : tern_fail(m->ctx, TERN_E_INVALID, "unet: sample and encoder_hidden_states are needed");
     char a[TERN_META_TEXT], b[TERN_META_TEXT];
-    int64_t n = tern_tensor_size(sample, 0);
     if (tern_tensor_ndim(sample) != 4 || tern_tensor_size(sample, 1) != u->in_channels || tern_tensor_numel(sample) == 0)
         return tern_fail(m->ctx, TERN_E_SHAPE, "unet: sample: expected (N, %lld, H, W), found %s", (long long)u->in_channels,
                          tern_meta_text(&sample->meta, a));
-    if (tern_tensor_ndim(context) != 3 || tern_tensor_size(context, 0) != n || tern_tensor_size(context, 1) < 1 ||
-        tern_tensor_size(context, 2) != u->context[0])
-        return tern_fail(m->ctx, TERN_E_SHAPE, "unet: encoder_hidden_states: expected (%lld, L, %lld), found %s", (long long)n,
+    const int64_t rows = tern_tensor_size(sample, 0), times = tern_tensor_size(c->time, 0);
+    if (tern_tensor_ndim(context) != 3 || tern_tensor_size(context, 0) < 1 || tern_tensor_size(context, 0) % rows ||
+        tern_tensor_size(context, 1) < 1 || tern_tensor_size(context, 2) != u->context[0])
+        return tern_fail(m->ctx, TERN_E_SHAPE, "unet: encoder_hidden_states: expected (%lld, L, %lld), found %s", (long long)rows,
                          (long long)u->context[0], tern_meta_text(&context->meta, b));
-    int64_t times = tern_tensor_size(c->time, 0);
+    const int64_t n = tern_tensor_size(context, 0);
     if (times != 1 && times != n)
         return tern_fail(m->ctx, TERN_E_SHAPE, "unet: timestep: expected 1 or %lld values, found %lld", (long long)n, (long long)times);
     return TERN_OK;
 }
 
-static enum tern_status check_cache(const struct tern_unet *m, const tern_tensor *sample, const struct tern_unet_cache *cache)
+static enum tern_status check_cache(const struct tern_unet *m, const tern_tensor *sample, int64_t n, const struct tern_unet_cache *cache)
 {
     char expected[TERN_META_TEXT], found[TERN_META_TEXT];
     int64_t shape[4];
@@ -239,8 +238,7 @@ static enum tern_status check_cache(const struct tern_unet *m, const tern_tensor
     if (cache->branch < 0 || cache->branch >= TERN_UNET_BRANCHES * m->config.blocks)
         return tern_fail(m->ctx, TERN_E_INVALID, "unet: branch: expected 0..%d, found %d", TERN_UNET_BRANCHES * m->config.blocks - 1,
                          cache->branch);
-    tern_unet_deep_shape(&m->config, cache->branch, tern_tensor_size(sample, 0), tern_tensor_size(sample, 2), tern_tensor_size(sample, 3),
-                         shape);
+    tern_unet_deep_shape(&m->config, cache->branch, n, tern_tensor_size(sample, 2), tern_tensor_size(sample, 3), shape);
     struct tern_meta want = tern_meta_make(tern_tensor_dtype(sample), 4, shape);
     if (!cache->deep || (tern_meta_same_shape(&cache->deep->meta, &want) && tern_tensor_dtype(cache->deep) == want.dtype))
         return TERN_OK;
@@ -278,12 +276,15 @@ tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, c
                                struct tern_unet_cache *cache)
 {
     const struct tern_unet_config *u = &m->config;
-    if (check_inputs(m, sample, c, context) || check_cache(m, sample, cache))
+    const int64_t n = context ? tern_tensor_size(context, 0) : 0;
+    if (check_inputs(m, sample, c, context) || check_cache(m, sample, n, cache))
         return NULL;
     tern_scope_begin(m->ctx);
-    tern_tensor *temb = tern_cast(time_embedding(m, c, tern_tensor_size(sample, 0)), tern_tensor_dtype(sample));
+    tern_tensor *temb = tern_cast(time_embedding(m, c), tern_tensor_dtype(sample));
     tern_tensor *given = cache ? cache->deep : NULL, *x = u->center_input ? tern_add_scalar(tern_mul_scalar(sample, 2), -1) : sample;
-    x = through(m, x, temb, context, cache);
+    if (temb && tern_tensor_size(temb, 0) != 1)
+        x = tern_repeat_picture(x, n);
+    x = tern_repeat_picture(through(m, x, temb, context, cache), n);
     /* What guidance multiplies is not rounded: the end is f32 whatever the dtype of the rest. */
     x = tern_silu(tern_apply_group_norm(&m->norm_out, tern_cast(x, TERN_F32), u->groups, u->eps));
     tern_tensor *kept[] = {tern_apply_conv(&m->conv_out, x), cache && !given ? cache->deep : NULL};

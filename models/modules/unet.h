@@ -84,7 +84,9 @@ struct tern_unet_cache {
 #define TERN_UNET_BRANCHES 3 /* of each block */
 /* The shape of `deep` for a sample (N, C, h, w). */
 void tern_unet_deep_shape(const struct tern_unet_config *u, int branch, int64_t n, int64_t h, int64_t w, int64_t shape[4]);
-/* sample (N, C, H, W), context (N, L, D) -> (N, C', H, W). cache: NULL, or as above. The result belongs to the open scope or the caller. */
+/* sample (M, C, H, W), context (N, L, D), N a multiple of M -> (N, C', H, W): row i of the context goes with row i % M of the sample. With
+ * guidance all texts of a picture share its row, and what does not depend on the text is computed once: the first residual block and
+ * self-attention, if all rows are told the same of the time. cache: NULL, or as above. The result belongs to the open scope or the caller. */
 tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, const struct tern_unet_conditions *c, tern_tensor *context,
                                struct tern_unet_cache *cache);
 
@@ -92,7 +94,7 @@ tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, c
 struct tern_transformer *tern_bind_transformer(struct tern_bind *b, int64_t channels, int64_t heads, int64_t depth, int64_t context,
                                                int groups, bool linear);
 /* x (N, C, H, W) and the result have the dtype of context (N, S, D). Where that is bf16, sums over layers are f32: rounding them is most of
- * what bf16 loses (docs/kernels.md). */
+ * what bf16 loses (docs/kernels.md). x may have fewer rows, which are repeated where they meet the texts. */
 tern_tensor *tern_apply_transformer(const struct tern_transformer *m, tern_tensor *x, tern_tensor *context);
 void tern_transformer_destroy(struct tern_context *ctx, struct tern_transformer **m);
 

@@ -104,16 +104,18 @@ static bool unet_trace(struct tern_pipeline *p, int64_t n, int64_t h, int64_t w,
     if (!m)
         return false;
     const struct tern_unet_config *u = &m->config;
+    const int64_t rows = stage->share ? n / stage->share : n;
     int64_t length = stage->tokens ? stage->tokens : p->tokenizer ? tern_tokenizer_max_length(p->tokenizer) : 77;
-    *t = (struct trace){trace_unet,
-                        &t->unet,
-                        m->weights,
-                        {input("sample", dtype, 4, n, u->in_channels, h, w), input("time", TERN_F32, 2, 1, tern_unet_time_width(u), 0, 0),
-                         input("encoder_hidden_states", dtype, 3, n, length, u->context[0], 0),
-                         input("added", TERN_F32, 2, n, u->pooled, 0, 0)},
-                        u->pooled ? 4 : 3,
-                        stage->part == TERN_UNET_KEEPS ? 2 : 1,
-                        {m, stage->part, stage->branch}};
+    *t =
+        (struct trace){trace_unet,
+                       &t->unet,
+                       m->weights,
+                       {input("sample", dtype, 4, rows, u->in_channels, h, w), input("time", TERN_F32, 2, 1, tern_unet_time_width(u), 0, 0),
+                        input("encoder_hidden_states", dtype, 3, n, length, u->context[0], 0),
+                        input("added", TERN_F32, 2, n, u->pooled, 0, 0)},
+                       u->pooled ? 4 : 3,
+                       stage->part == TERN_UNET_KEEPS ? 2 : 1,
+                       {m, stage->part, stage->branch}};
     if (stage->part == TERN_UNET_SHALLOW) {
         int64_t s[4];
         tern_unet_deep_shape(u, stage->branch, n, h, w, s);

@@ -86,6 +86,7 @@ static enum tern_status count_branches(struct tern_job *j)
     const int prompts = j->conditions ? j->conditions->count : 1 + j->guided;
     j->image_guided = j->guided && tern_pipeline_edits(j->p) && j->params.image_guidance_scale != 1; /* else it changes nothing */
     j->branches = prompts + j->image_guided;
+    j->share = j->image_guided || j->p->unet_config.pooled ? 1 : j->branches;
     if ((int64_t)j->params.count * j->branches <= MOST_ROWS)
         return TERN_OK;
     return tern_fail(j->p->ctx, TERN_E_INVALID,

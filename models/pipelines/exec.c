@@ -179,6 +179,18 @@ static tern_tensor *unet_quantized(struct tern_pipeline *p, struct unet_call *ca
     return out;
 }
 
+/* As in forward() of diffusers; tern_unet_forward, which checks all else, takes more texts than samples. */
+static enum tern_status check_rows(struct tern_context *ctx, const tern_tensor *sample, const tern_tensor *context)
+{
+    char found[TERN_META_TEXT];
+    const bool told = tern_tensor_ndim(sample) == 4 && tern_tensor_ndim(context) == 3;
+    const int64_t rows = told ? tern_tensor_size(sample, 0) : 0;
+    if (!told || tern_tensor_size(context, 0) == rows)
+        return TERN_OK;
+    return tern_fail(ctx, TERN_E_SHAPE, "unet: encoder_hidden_states: expected (%lld, L, D), as many rows as in sample, found %s",
+                     (long long)rows, tern_meta_text(&context->meta, found));
+}
+
 static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)
 {
     struct tern_context *ctx = p->ctx;
@@ -204,7 +216,7 @@ static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_we
     for (int64_t i = 0; i < n; i++)
         t[i] = values[i];
     struct tern_unet_conditions c;
-    if (tern_unet_conditions(m, t, (int)n, 1, text_embeds, time_ids, &c))
+    if (check_rows(ctx, sample, context) || tern_unet_conditions(m, t, (int)n, 1, text_embeds, time_ids, &c))
         return;
     tern_unet_set_guidance(m, told, &c);
     sample = tern_cast(sample, dtype);

@@ -49,6 +49,7 @@ struct tern_stage tern_job_stage(const struct tern_job *j, const char *component
                                .vectors = text && j->conditions && j->conditions->vectors,
                                .part = component[0] == 'u' && j->caches ? TERN_UNET_KEEPS : TERN_UNET_WHOLE,
                                .branch = component[0] == 'u' && j->caches ? j->params.cache_branch_id : 0,
+                               .share = component[0] == 'u' ? j->share : 0,
                                .known = component[0] == 'u' && !j->resident ? j->known : 0,
                                .algorithm_bytes = component[0] == 'u'   ? j->unet_algorithm
                                                   : component[0] == 'v' ? j->vae_algorithm
@@ -199,7 +200,7 @@ static void sample(struct tally *t)
 {
     const struct tern_job *j = t->j;
     const struct tern_unet_config *u = &j->p->unet_config;
-    size_t making, known = tern_job_known_bytes(j, &making), input = rows(j) * (size_t)(u->in_channels * j->lh * j->lw),
+    size_t making, known = tern_job_known_bytes(j, &making), input = rows(j) / (size_t)j->share * (size_t)(u->in_channels * j->lh * j->lw),
                    output = rows(j) * (size_t)j->picture;
     size_t history = TERN_SCHEDULER_MAX_ROWS * (size_t)(j->params.count * j->picture);
     size_t buffers = input + output + (size_t)(j->params.count * j->picture); /* on the host */

@@ -39,6 +39,7 @@ struct tern_stage {
     bool vectors;           /* the text encoder takes vectors in place of tokens, too */
     enum tern_unet_part part;
     int branch;     /* of the UNet's part */
+    int share;      /* of the UNet: rows of the text for each of the sample; 0: one */
     unsigned known; /* of the UNet: what the plan is given because it was computed before; TERN_KNOWN_… */
     unsigned early; /* of the UNet: the plan computes that for one with the same part and branch; 0: it is the one of the steps */
 };
@@ -233,11 +234,12 @@ char *tern_demo_path(struct tern_context *ctx, const char *name);
 struct tern_job {
     struct tern_pipeline *p;
     struct tern_txt2img_params params;
-    int64_t lh, lw, channels, picture;  /* latent size; values of one picture's latents */
-    bool guided;                        /* a negative row of the UNet for each picture */
-    bool image_guided;                  /* editing: the first one is not told the picture, and a last one is */
-    int branches;                       /* rows of the UNet a picture: 1; 2 when guided, more with prompts that are joined and so on */
-    int64_t tokens;                     /* of the text that the UNet sees; 0: as many as the tokenizer gives */
+    int64_t lh, lw, channels, picture; /* latent size; values of one picture's latents */
+    bool guided;                       /* a negative row of the UNet for each picture */
+    bool image_guided;                 /* editing: the first one is not told the picture, and a last one is */
+    int branches;                      /* rows of the UNet a picture: 1; 2 when guided, more with prompts that are joined and so on */
+    int share;      /* of these, those that the UNet is given once: branches, or 1 where more than the text tells them apart */
+    int64_t tokens; /* of the text that the UNet sees; 0: as many as the tokenizer gives */
     struct tern_conditions *conditions; /* prompts that are more than one plain text; else NULL */
     struct tern_scheduler *scheduler;
     int begin, until;                 /* first model call, and the one before which the job stops if the sampler has more */

@@ -39,7 +39,7 @@ static bool is(const struct tern_planned *e, const struct tern_stage *s)
     return e->plan && !strcmp(t->component, s->component) && t->size.batch == s->size.batch && t->size.width == s->size.width &&
            t->size.height == s->size.height && t->resident == s->resident && t->arena == s->arena &&
            t->algorithm_bytes == s->algorithm_bytes && t->tokens == s->tokens && t->vectors == s->vectors && t->part == s->part &&
-           t->branch == s->branch && t->known == s->known && t->early == s->early;
+           t->branch == s->branch && t->share == s->share && t->known == s->known && t->early == s->early;
 }
 
 const char *tern_pipeline_layer_words(const struct tern_pipeline *p, const char *component)

@@ -40,6 +40,9 @@ void tern_predictor_close(const struct tern_job *j, struct tern_predictor *s)
     tern_free(j->p->ctx, s->output);
 }
 
+/* Rows of the sample that a group's plan is given. */
+static int samples_of(const struct tern_job *j, const struct tern_predictor *s) { return s->pictures * (j->branches / j->share); }
+
 /* Row r of a group among those of all: branch by branch, the pictures of the group in each. */
 static int64_t row_of(const struct tern_job *j, const struct tern_predictor *s, int group, int r)
 {
@@ -61,11 +64,11 @@ static void fill_told(const struct tern_job *j, int branch, int64_t picture, flo
         memcpy(to, j->image_latents, bytes);
 }
 
-/* Scaled latents, again for each branch, and what the UNet is told behind them. Group by group. */
+/* Scaled latents, again for each branch that is not shared, and what the UNet is told behind them. Group by group. */
 static void fill_input(const struct tern_job *j, int call, struct tern_predictor *s)
 {
     const int64_t row = input_channels(j) * j->lh * j->lw;
-    const int rows = s->pictures * j->branches;
+    const int rows = samples_of(j, s);
     float *to = s->input;
     tern_scheduler_scale_input(j->scheduler, call, j->latents, s->output, j->params.count * j->picture); /* output is scratch here */
     for (int g = 0; g < s->groups; g++)
@@ -117,7 +120,7 @@ static enum tern_status give_texts(const struct tern_job *j, struct tern_predict
 static enum tern_status make_inputs(const struct tern_job *j, const struct tern_unet *unet, double t, struct tern_predictor *s)
 {
     struct tern_context *ctx = j->p->ctx;
-    const int64_t shape[] = {s->pictures * j->branches, input_channels(j), j->lh, j->lw};
+    const int64_t shape[] = {samples_of(j, s), input_channels(j), j->lh, j->lw};
     const enum tern_dtype dtype = j->p->params.dtype;
     struct tern_unet_conditions c;
     tern_scope_begin(ctx);
@@ -155,7 +158,7 @@ enum tern_status tern_predictor_open(struct tern_job *j, struct tern_predictor *
     s->groups = j->params.count / s->pictures;
     s->deep = tern_calloc(ctx, (size_t)s->groups, sizeof(*s->deep));
     s->in = tern_calloc(ctx, (size_t)s->groups, sizeof(*s->in));
-    s->input = tern_alloc(ctx, (size_t)(rows * input_channels(j) * j->lh * j->lw) * sizeof(float));
+    s->input = tern_alloc(ctx, (size_t)(rows / j->share * input_channels(j) * j->lh * j->lw) * sizeof(float));
     s->output = tern_alloc(ctx, (size_t)(rows * j->picture) * sizeof(float));
     tern_job_follow_prompt(j, j->begin);
     const struct tern_unet *unet = stage.known ? tern_pipeline_unet(j->p) : NULL;
@@ -195,7 +198,7 @@ static tern_tensor *run_unet(const struct tern_job *j, struct tern_predictor *s,
 
 static enum tern_status run_group(const struct tern_job *j, struct tern_predictor *s, int call, int g)
 {
-    const int64_t rows = s->pictures * j->branches, in = rows * input_channels(j) * j->lh * j->lw, out = rows * j->picture;
+    const int64_t in = samples_of(j, s) * input_channels(j) * j->lh * j->lw, out = s->pictures * j->branches * j->picture;
     tern_tensor_write(s->in[g][TERN_UNET_SAMPLE], TERN_F32, s->input + g * in, (size_t)in * sizeof(float));
     const tern_tensor *predicted = tern_failed(j->p->ctx) ? NULL : run_unet(j, s, call, g);
     if (predicted)

@@ -19,8 +19,8 @@ struct tern_predictor {
     tern_tensor **deep;                     /* by group: what the last whole call has kept for the shallow ones */
     tern_tensor *shallow_out;
     int groups, pictures; /* of a group */
-    float *input;         /* (groups, rows of a group, channels of the UNet, lh, lw) */
-    float *output;        /* as much for 4 channels; in the end (count, 4, lh, lw) what was predicted */
+    float *input;         /* (groups, rows of the sample in a group, channels of the UNet, lh, lw) */
+    float *output;        /* (groups, rows of a group, 4, lh, lw); in the end (count, 4, lh, lw) what was predicted */
     tern_tensor *(*in)[TERN_UNET_INPUTS], *out;
     struct tern_known known[2]; /* of the plan, and of the shallow one */
 };

@@ -96,16 +96,16 @@ static struct tern_plan *make_plan(const struct smoothing *s, int first, int n)
     return plan;
 }
 
-/* Of the UNet's rows in its dtype, the latents once for each. */
+/* The latents in the UNet's dtype, once for each of its rows that is not shared. */
 static tern_tensor *sample_of(const struct tern_job *j, int call, const float *latents)
 {
-    const int64_t channels = j->p->unet_config.in_channels, shape[] = {j->branches, channels, j->lh, j->lw};
-    float *values = tern_alloc(j->p->ctx, (size_t)(j->branches * j->picture) * sizeof(*values));
+    const int64_t rows = j->branches / j->share, shape[] = {rows, j->p->unet_config.in_channels, j->lh, j->lw};
+    float *values = tern_alloc(j->p->ctx, (size_t)(rows * j->picture) * sizeof(*values));
     tern_tensor *t = values ? tern_tensor_create(j->p->ctx, j->p->params.dtype, 4, shape, NULL) : NULL;
-    for (int b = 0; values && b < j->branches; b++)
+    for (int64_t b = 0; values && b < rows; b++)
         tern_scheduler_scale_input(j->scheduler, call, latents, values + b * j->picture, j->picture);
     if (t)
-        tern_tensor_write(t, TERN_F32, values, (size_t)(j->branches * j->picture) * sizeof(*values));
+        tern_tensor_write(t, TERN_F32, values, (size_t)(rows * j->picture) * sizeof(*values));
     tern_free(j->p->ctx, values);
     return t;
 }
