@@ -43,7 +43,7 @@ static void test_wrong_usage(void **state)
         {"conformance --kernel conv2d_fast", {"\"conv2d_fast\"", "chosen, constant, reference", "conv2d_f32_igemm"}},
         {"conformance --op add --kernel mul_float", {"\"mul_float\" of add", "add_float"}},
         {"conformance --device warp", {"\"warp\"", "cpu"}},
-        {"conformance --level sse2", {"scalar, avx2, avx512, avx512bf16, amx, neon, neonbf16", "\"sse2\""}},
+        {"conformance --level sse2", {"scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon, neondot, neonbf16", "\"sse2\""}},
         {"conformance --level scalar --device null", {"--level", "null"}},
         {"conformance --json", {"--json", "value is missing"}},
         {"conformance --json a --junit a", {"two reports", "a"}},

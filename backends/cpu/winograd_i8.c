@@ -145,8 +145,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
  * channel one of the output, each tile one of the weights; that takes as long at every level, but products do not. */
 static double cost(const struct tern_device *device, const struct tern_op_desc *d)
 {
-    const double tiles = 4 * cpu_winograd_pair(d), gain = ((const struct cpu_device *)device)->level->bf16.gain;
-    const double unit = gain > 0 ? gain / 2 : 0.5;
+    const double tiles = 4 * cpu_winograd_pair(d), unit = ((const struct cpu_device *)device)->level->i8.gain / 4.0;
     if (tiles < LEAST_TILES)
         return 3;
     return 0.51 + unit * (13.5 / (double)d->out.shape[1] + 13.5 / (double)d->in[1].shape[1] + 5 / tiles);

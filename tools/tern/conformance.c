@@ -22,8 +22,8 @@ static const struct opt opts[] = {
     {OPT_KERNEL, 0, "kernel", "KERNEL",
      "only the checks of single ops by that kernel, or by chosen, constant,\nreference or reference_strides"},
     {OPT_LEVEL, 0, "level", "LEVEL",
-     "of the CPU's kernels: scalar, avx2, avx512, avx512bf16 or amx; on Arm\nscalar, neon or neonbf16 (default: the highest that the "
-     "processor has)"},
+     "of the CPU's kernels: scalar, avx2, avxvnni, avx512, avx512vnni,\navx512bf16 or amx; on Arm scalar, neon, neondot or neonbf16\n"
+     "(default: the highest that the processor has)"},
     {OPT_LIMITS, 0, "limits", "LIST",
      "lowered limits of a GPU, so that it stands for a weaker "
      "one:\ngroup=64,shared=16K,buffer=32M,storage16=no,storage8=no,subgroups=no,matrix=no,dot=no"},
@@ -55,7 +55,8 @@ static int add_report(struct settings *s, const char *path)
 
 static int apply(const struct opt *opt, const char *value, void *settings)
 {
-    static const char *const levels[] = {"scalar", "avx2", "avx512", "avx512bf16", "amx", "neon", "neonbf16", NULL};
+    static const char *const levels[] = {"scalar", "avx2", "avxvnni", "avx512",   "avx512vnni", "avx512bf16",
+                                         "amx",    "neon", "neondot", "neonbf16", NULL};
     struct settings *s = settings;
     int choice;
     switch (opt->id) {

@@ -7,7 +7,7 @@
 
 #include "backends/cpu/level/i8.h"
 
-#if defined(TERN_LEVEL_VNNI) && !defined(TERN_LEVEL_amx) /* whose tiles of bf16 are faster than these instructions */
+#if defined(TERN_LEVEL_avx512bf16) /* not with AMX, whose tiles of bf16 are faster than these instructions */
 #define LEVEL_ATTENTION_I8
 
 #include <math.h>

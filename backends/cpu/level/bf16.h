@@ -1,6 +1,6 @@
 /* Products of bf16 with sums in f32, by vdpbf16ps, the tiles of AMX, or bfmmla. All read the same packed panel of B and rows of A, and take
- * denormals for zero, as the instructions do. Of int8 with sums of 32 bits likewise, by vpdpbusd and the tiles: only the instruction is
- * another. */
+ * denormals for zero, as the instructions do. Of int8 with sums of 32 bits likewise, by vpdpbusd, the tiles, or smmla: only the instruction
+ * is another. */
 #ifndef TERN_BACKENDS_CPU_LEVEL_BF16_H
 #define TERN_BACKENDS_CPU_LEVEL_BF16_H
 
@@ -48,6 +48,7 @@ static void bf16_round(int64_t n, const float *x, const float *bias, uint16_t *y
 #define BF16_STEP 32
 #define BF16_GAIN 16
 #define I8_STEP 32
+#define I8_GAIN 32
 
 /* Every tile is 16 rows of 64 bytes: rows and columns that a product lacks are computed too, into scratch. */
 static void bf16_begin(void)
@@ -149,104 +150,9 @@ static void i8_block(int rows, int n, const struct tern_dot_piece *pieces, const
 }
 
 #else
-
-#define BF16_STEP 2
-#define BF16_GAIN 2
-#define I8_STEP 2
-#define BF16_TILE 11 /* rows whose sums, two vectors each, are in registers at most */
-
-static void bf16_begin(void) {}
-static void bf16_end(void) {}
-
-#define i8_begin bf16_begin
-#define i8_end bf16_end
-
-/* Rows first .. first + rows of a half. rows and nv (vectors of columns) are constants wherever this is inlined, so that acc lives in
- * registers. A quarter of the panel `next` is fetched meanwhile: four such calls make a block of 32 rows. */
-INLINE void dot_rows(const bool bytes, const int rows, const int nv, int half, int first, int n, const struct tern_dot_piece *pieces,
-                     const uint16_t *panel, const uint16_t *next, float *c, int64_t ldc, bool accumulate)
-{
-    __m512i acc[BF16_TILE][2];
-#pragma GCC unroll 11
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
-        for (int j = 0; j < nv; j++)
-            acc[i][j] = accumulate ? _mm512_loadu_si512(c + i * ldc + j * 16) : _mm512_setzero_si512();
-    for (int p = 0; p < n; p++) {
-        const uint16_t *a = pieces[p].a[half] + first * pieces[p].ld, *b = panel + pieces[p].k0 * nv * 16;
-        const uint16_t *ahead = next + (pieces[p].k0 + pieces[p].depth * (half * 2 + (first > 0)) / 4) * nv * 16;
-        for (int64_t t = 0; t < pieces[p].depth; t += BF16_STEP) {
-            __m512i y[2];
-            __builtin_prefetch(ahead + t * nv * 4, 0, 2);
-#pragma GCC unroll 2
-            for (int j = 0; j < nv; j++)
-                y[j] = _mm512_loadu_si512(b + (t * nv + j * 2) * 16);
-#pragma GCC unroll 11
-            for (int i = 0; i < rows; i++) {
-                int32_t pair;
-                memcpy(&pair, a + i * pieces[p].ld + t, sizeof(pair));
-                __m512i x = _mm512_set1_epi32(pair);
-#pragma GCC unroll 2
-                for (int j = 0; j < nv; j++)
-                    acc[i][j] = bytes ? _mm512_dpbusd_epi32(acc[i][j], x, y[j])
-                                      : (__m512i)_mm512_dpbf16_ps((__m512)acc[i][j], (__m512bh)x, (__m512bh)y[j]);
-            }
-        }
-    }
-#pragma GCC unroll 11
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
-        for (int j = 0; j < nv; j++)
-            _mm512_storeu_si512(c + i * ldc + j * 16, acc[i][j]);
-}
-
-/* Halves are two tiles of rows, a last one of up to 11 rows is one: with 8 sums or fewer, each waits for itself. */
-INLINE int bf16_height(int left) { return left <= BF16_TILE ? left : (left + 1) / 2; }
-
-INLINE void dot_block(const bool bytes, int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next,
-                      bool half_panel, float *c, int64_t ldc, bool accumulate)
-{
-#define HEIGHT(height)                                                                           \
-    case height:                                                                                 \
-        if (half_panel)                                                                          \
-            dot_rows(bytes, height, 1, half, first, n, pieces, panel, next, c, ldc, accumulate); \
-        else                                                                                     \
-            dot_rows(bytes, height, 2, half, first, n, pieces, panel, next, c, ldc, accumulate); \
-        break;
-    for (int half = 0; half * 16 < rows; half++) {
-        const int there = rows - half * 16 < 16 ? rows - half * 16 : 16;
-        for (int first = 0, height; first < there; first += height, c += height * ldc) {
-            height = bf16_height(there - first);
-            switch (height) {
-                HEIGHT(1)
-                HEIGHT(2)
-                HEIGHT(3)
-                HEIGHT(4)
-                HEIGHT(5)
-                HEIGHT(6)
-                HEIGHT(7)
-                HEIGHT(8)
-                HEIGHT(9)
-                HEIGHT(10)
-                HEIGHT(11)
-            }
-        }
-    }
-#undef HEIGHT
-}
-
-static void bf16_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                       void *c, int64_t ldc, bool accumulate)
-{
-    dot_block(false, rows, n, pieces, panel, next, half_panel, c, ldc, accumulate);
-}
-
-static void i8_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                     void *c, int64_t ldc, bool accumulate)
-{
-    dot_block(true, rows, n, pieces, panel, next, half_panel, c, ldc, accumulate);
-}
-
+#include "backends/cpu/level/dot_rows.h"
 #endif
+#elif defined(TERN_LEVEL_VNNI)
+#include "backends/cpu/level/dot_rows.h"
 #endif
 #endif

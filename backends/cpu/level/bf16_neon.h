@@ -1,5 +1,5 @@
-/* Products of bf16 by bfmmla: a sum is 2 rows x 2 columns, two rows of A times two columns of B, four of the depth at a time.
- * Included by bf16.h. */
+/* Products of bf16 by bfmmla, of int8 by smmla: a sum is 2 rows x 2 columns, two rows of A times two columns of B, 8 bytes of the depth at
+ * a time. Included by bf16.h. */
 #ifndef TERN_BACKENDS_CPU_LEVEL_BF16_NEON_H
 #define TERN_BACKENDS_CPU_LEVEL_BF16_NEON_H
 
@@ -7,9 +7,14 @@
 
 #define BF16_STEP 4
 #define BF16_GAIN 4
+#define I8_STEP 4
+#define I8_GAIN 8
 
 static void bf16_begin(void) {}
 static void bf16_end(void) {}
+
+#define i8_begin bf16_begin
+#define i8_end bf16_end
 
 /* y[i] = bf16(x[i] + bias[i]) */
 static void bf16_round(int64_t n, const float *x, const float *bias, uint16_t *y)
@@ -32,20 +37,26 @@ INLINE void swap_halves(vf *p, vf *q)
     *q = (vf)vzip2q_f64(low, high);
 }
 
-/* Columns 0 and 1, 2 and 3 of a panel, four of the depth: from two rows of pairs. */
-INLINE void columns_at(const uint16_t *b, int64_t width, bfloat16x8_t y[2])
+/* Columns 0 and 1, 2 and 3 of a panel, 8 bytes of the depth: from two rows of words. */
+INLINE void columns_at(const uint16_t *b, int64_t width, uint16x8_t y[2])
 {
     uint32x4_t first = vreinterpretq_u32_u16(vld1q_u16(b)), second = vreinterpretq_u32_u16(vld1q_u16(b + 2 * width));
-    y[0] = vreinterpretq_bf16_u32(vzip1q_u32(first, second));
-    y[1] = vreinterpretq_bf16_u32(vzip2q_u32(first, second));
+    y[0] = vreinterpretq_u16_u32(vzip1q_u32(first, second));
+    y[1] = vreinterpretq_u16_u32(vzip2q_u32(first, second));
 }
 
-INLINE bfloat16x8_t rows_at(const uint16_t *a, int64_t lda) { return vreinterpretq_bf16_u16(vcombine_u16(vld1_u16(a), vld1_u16(a + lda))); }
+INLINE uint16x8_t rows_at(const uint16_t *a, int64_t lda) { return vcombine_u16(vld1_u16(a), vld1_u16(a + lda)); }
+
+INLINE vf dot_add(const bool bytes, vf sum, uint16x8_t x, uint16x8_t y)
+{
+    return bytes ? (vf)vmmlaq_s32((int32x4_t)sum, vreinterpretq_s8_u16(x), vreinterpretq_s8_u16(y))
+                 : (vf)vbfmmlaq_f32((float32x4_t)sum, vreinterpretq_bf16_u16(x), vreinterpretq_bf16_u16(y));
+}
 
 /* Rows first .. first + rows (even) of a half. rows and quads (of columns) are constants wherever this is inlined, so that acc lives in
  * registers; col: of the panel. */
-INLINE void bf16_tile(const int rows, const int quads, int half, int first, int n, const struct tern_dot_piece *pieces,
-                      const uint16_t *panel, int64_t width, int64_t col, float *c, int64_t ldc, bool accumulate)
+INLINE void dot_tile(const bool bytes, const int rows, const int quads, int half, int first, int n, const struct tern_dot_piece *pieces,
+                     const uint16_t *panel, int64_t width, int64_t col, float *c, int64_t ldc, bool accumulate)
 {
     vf acc[4][8];
 #pragma GCC unroll 4
@@ -60,16 +71,16 @@ INLINE void bf16_tile(const int rows, const int quads, int half, int first, int 
         const int64_t ld = pieces[p].ld;
         const uint16_t *a = pieces[p].a[half] + first * ld, *b = panel + pieces[p].k0 * width + 2 * col;
         for (int64_t t = 0; t < pieces[p].depth; t += BF16_STEP) {
-            bfloat16x8_t y[8];
+            uint16x8_t y[8];
 #pragma GCC unroll 4
             for (int j = 0; j < quads; j++)
                 columns_at(b + t * width + 8 * j, width, y + 2 * j);
 #pragma GCC unroll 4
             for (int i = 0; i < rows / 2; i++) {
-                bfloat16x8_t x = rows_at(a + 2 * i * ld + t, ld);
+                uint16x8_t x = rows_at(a + 2 * i * ld + t, ld);
 #pragma GCC unroll 8
                 for (int j = 0; j < 2 * quads; j++)
-                    acc[i][j] = (vf)vbfmmlaq_f32((float32x4_t)acc[i][j], x, y[j]);
+                    acc[i][j] = dot_add(bytes, acc[i][j], x, y[j]);
             }
         }
     }
@@ -85,16 +96,15 @@ INLINE void bf16_tile(const int rows, const int quads, int half, int first, int 
 
 /* Tiles of 8 rows x 8 columns: 16 sums, 4 of B, 1 of A; few rows take more columns, so that enough sums are in flight. Strips of columns
  * come first: of B, such a strip stays in L1 for all rows. Of an odd number of rows the last has a neighbour that means nothing. */
-static void bf16_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                       void *sums, int64_t ldc, bool accumulate)
+INLINE void dot_block(const bool bytes, int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, bool half_panel,
+                      float *c, int64_t ldc, bool accumulate)
 {
-    float *c = sums;
     const int width = half_panel ? TERN_DOT_NR / 2 : TERN_DOT_NR;
-#define HEIGHT(height, quads)                                                                                                     \
-    for (; left > height - 2; left -= height, first += height)                                                                    \
-        for (int q = 0; q < 16; q += 4 * quads)                                                                                   \
-            bf16_tile(height, quads, half, first, n, pieces, panel, width, col + q, c + (half * 16 + first) * ldc + col + q, ldc, \
-                      accumulate);
+#define HEIGHT(height, quads)                                                                                                           \
+    for (; left > height - 2; left -= height, first += height)                                                                          \
+        for (int q = 0; q < 16; q += 4 * quads)                                                                                         \
+            dot_tile(bytes, height, quads, half, first, n, pieces, panel, width, col + q, c + (half * 16 + first) * ldc + col + q, ldc, \
+                     accumulate);
     for (int col = 0; col < width; col += 16)
         for (int half = 0; half * 16 < rows; half++) {
             int first = 0, left = rows - half * 16 < 16 ? rows - half * 16 : 16;
@@ -103,6 +113,18 @@ static void bf16_block(int rows, int n, const struct tern_dot_piece *pieces, con
             HEIGHT(2, 4)
         }
 #undef HEIGHT
+}
+
+static void bf16_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
+                       void *c, int64_t ldc, bool accumulate)
+{
+    dot_block(false, rows, n, pieces, panel, half_panel, c, ldc, accumulate);
+}
+
+static void i8_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
+                     void *c, int64_t ldc, bool accumulate)
+{
+    dot_block(true, rows, n, pieces, panel, half_panel, c, ldc, accumulate);
 }
 
 #endif

@@ -28,7 +28,7 @@ INLINE vh to_bf16(vf x)
 
 #if defined(TERN_LEVEL_512)
 INLINE vh to_f16(vf x) { return (vh)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-#elif defined(TERN_LEVEL_avx2)
+#elif defined(TERN_LEVEL_256)
 INLINE vh to_f16(vf x) { return (vh)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 #elif defined(TERN_LEVEL_NEON)
 INLINE vh to_f16(vf x) { return (vh)vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)x)); }

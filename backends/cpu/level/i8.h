@@ -1,4 +1,4 @@
-/* int8: values to bytes and sums to values; the products themselves where dot.h has no instruction for words of bytes. */
+/* int8: values to bytes and sums to values; the products themselves where bf16.h has none for words of bytes. */
 #ifndef TERN_BACKENDS_CPU_LEVEL_I8_H
 #define TERN_BACKENDS_CPU_LEVEL_I8_H
 
@@ -19,7 +19,7 @@ INLINE vi v_to_int(vf x) { return (vi)_mm512_cvtps_epi32((__m512)x); }
 INLINE vb v_bytes(vi x) { return (vb)_mm512_cvtepi32_epi8((__m512i)x); }
 #else
 INLINE vb v_bytes(vi x) { return __builtin_convertvector(x, vb); }
-#if defined(TERN_LEVEL_avx2)
+#if defined(TERN_LEVEL_256)
 INLINE vi v_to_int(vf x) { return (vi)_mm256_cvtps_epi32((__m256)x); }
 #elif defined(TERN_LEVEL_NEON)
 INLINE vi v_to_int(vf x) { return (vi)vcvtnq_s32_f32((float32x4_t)x); }
@@ -89,7 +89,7 @@ static void i8_quantize(enum tern_dtype dtype, int64_t n, const void *x, float f
 /* A result in bf16, where there are instructions for it: they take denormals for zero, as the products do. */
 INLINE void i8_store(const enum tern_dtype dtype, void *y, int64_t i, vf v)
 {
-#if defined(TERN_LEVEL_VNNI)
+#if defined(TERN_LEVEL_512) && defined(TERN_LEVEL_BF16)
     if (dtype == TERN_BF16) {
         __m256bh h = _mm512_cvtneps_pbh((__m512)v);
         memcpy((uint16_t *)y + i, &h, sizeof(h));
@@ -135,14 +135,17 @@ static void i8_scale(enum tern_dtype dtype, int64_t n, const int32_t *x, const i
     FOR_DTYPE(dtype, i8_scale_of, n, x, offset, scale, factor, bias, y)
 }
 
-#if !defined(TERN_LEVEL_VNNI)
+#if defined(TERN_LEVEL_neondot)
+#include "backends/cpu/level/i8_neon.h"
+#elif !defined(I8_STEP)
 
 #define I8_STEP 2
+#define I8_GAIN 2
 
 static void i8_begin(void) {}
 static void i8_end(void) {}
 
-#if defined(TERN_LEVEL_512) || defined(TERN_LEVEL_avx2)
+#if defined(TERN_LEVEL_512) || defined(TERN_LEVEL_256)
 /* By vpmaddwd: bytes are widened to 16 bits, those of A once for all columns of a panel. vpmaddubsw takes 32 bytes at a time, but wants one
  * side without signs, and its sums in 16 bits have to be widened too: that is four instructions in place of two for 16 products each. */
 #define I8_ROWS 6

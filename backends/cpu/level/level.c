@@ -1,13 +1,13 @@
 /* One level: compiled once per instruction set with TERN_LEVEL_<name> defined and the compiler told that it may use
  * that set. Only the table leaves this file. */
-#if defined(TERN_LEVEL_avx2) || defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
+#if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 #if defined(TERN_LEVEL_amx) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
-#if defined(TERN_LEVEL_neonbf16) && defined(__linux__)
+#if (defined(TERN_LEVEL_neondot) || defined(TERN_LEVEL_neonbf16)) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
 
@@ -24,7 +24,7 @@
 #include "backends/cpu/level/winograd.h"
 #include "backends/cpu/level/winograd_i8.h"
 
-#ifdef TERN_LEVEL_avx2
+#ifdef TERN_LEVEL_256
 /* clang 14's __builtin_cpu_supports has no name for it. */
 static bool has_f16c(void)
 {
@@ -33,12 +33,28 @@ static bool has_f16c(void)
 }
 #endif
 
-#if defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
-/* Leaf 7 of cpuid, with VNNI: not every compiler's __builtin_cpu_supports has names for these. */
-static bool has_avx512_bf16(void)
+/* Leaf 7 of cpuid: not every compiler's __builtin_cpu_supports has names for these. */
+#if defined(TERN_LEVEL_VNNI) && defined(TERN_LEVEL_512)
+static bool has_vnni(void)
 {
-    unsigned a = 0, b, c = 0, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && c >> 11 & 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 5 & 1;
+    unsigned a, b, c = 0, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && c >> 11 & 1;
+}
+#elif defined(TERN_LEVEL_VNNI) && !defined(TERN_EMULATE_TILES)
+static bool has_vnni(void)
+{
+    unsigned a = 0, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
+}
+#elif defined(TERN_LEVEL_256) || defined(TERN_LEVEL_512)
+static bool has_vnni(void) { return true; } /* is not asked for, or computed without */
+#endif
+
+#if defined(TERN_LEVEL_BF16) && defined(TERN_LEVEL_512)
+static bool has_bf16(void)
+{
+    unsigned a = 0, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 5 & 1;
 }
 #endif
 
@@ -63,16 +79,19 @@ static bool has_amx_bf16(void)
 }
 #endif
 
-#ifdef TERN_LEVEL_neonbf16
-/* The kernel's word (HWCAP2_BF16), which needs no /proc. */
-static bool has_neon_bf16(void)
+/* The kernel's word, which needs no /proc. */
+#if defined(TERN_LEVEL_neonbf16) && defined(__linux__)
+/* HWCAP2_BF16 and HWCAP2_I8MM: processors have both or none. */
+static bool has_extensions(void)
 {
-#ifdef __linux__
-    return getauxval(AT_HWCAP2) >> 14 & 1;
-#else
-    return false;
-#endif
+    const unsigned long caps = getauxval(AT_HWCAP2);
+    return caps >> 14 & 1 && caps >> 13 & 1;
 }
+#elif defined(TERN_LEVEL_neondot) && defined(__linux__)
+/* HWCAP_ASIMDDP */
+static bool has_extensions(void) { return getauxval(AT_HWCAP) >> 20 & 1; }
+#elif defined(TERN_LEVEL_neonbf16) || defined(TERN_LEVEL_neondot)
+static bool has_extensions(void) { return false; }
 #endif
 
 static bool available(void)
@@ -80,17 +99,18 @@ static bool available(void)
 #if defined(TERN_LEVEL_512)
     bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512dq");
-#if defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
-    has = has && has_avx512_bf16();
+    has = has && has_vnni();
+#if defined(TERN_LEVEL_BF16)
+    has = has && has_bf16();
 #endif
 #if defined(TERN_LEVEL_amx)
     has = has && has_amx_bf16();
 #endif
     return has;
-#elif defined(TERN_LEVEL_avx2)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-#elif defined(TERN_LEVEL_neonbf16)
-    return has_neon_bf16();
+#elif defined(TERN_LEVEL_256)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() && has_vnni();
+#elif defined(TERN_LEVEL_neonbf16) || defined(TERN_LEVEL_neondot)
+    return has_extensions();
 #else
     return true;
 #endif
@@ -98,7 +118,7 @@ static bool available(void)
 
 extern const struct tern_cpu_level LEVEL(tern_cpu_level);
 const struct tern_cpu_level LEVEL(tern_cpu_level) = {
-#if defined(TERN_LEVEL_amx) && defined(TERN_EMULATE_TILES)
+#if (defined(TERN_LEVEL_amx) || defined(TERN_LEVEL_avxvnni)) && defined(TERN_EMULATE_TILES)
     .emulated = true,
 #endif
     .name =
@@ -106,12 +126,18 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
         "amx",
 #elif defined(TERN_LEVEL_avx512bf16)
         "avx512bf16",
+#elif defined(TERN_LEVEL_avx512vnni)
+        "avx512vnni",
 #elif defined(TERN_LEVEL_avx512)
         "avx512",
+#elif defined(TERN_LEVEL_avxvnni)
+        "avxvnni",
 #elif defined(TERN_LEVEL_avx2)
         "avx2",
 #elif defined(TERN_LEVEL_neonbf16)
         "neonbf16",
+#elif defined(TERN_LEVEL_neondot)
+        "neondot",
 #elif defined(TERN_LEVEL_neon)
         "neon",
 #else
@@ -126,7 +152,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
 #if defined(TERN_LEVEL_BF16)
     .bf16 = {{BF16_STEP, bf16_begin, bf16_end, bf16_block}, BF16_GAIN, bf16_round, multiply_add_bf16},
 #endif
-    .i8 = {{I8_STEP, i8_begin, i8_end, i8_block}, I8_ZERO, i8_most, i8_quantize, i8_scale, I8_PEAK},
+    .i8 = {{I8_STEP, i8_begin, i8_end, i8_block}, I8_GAIN, I8_ZERO, i8_most, i8_quantize, i8_scale, I8_PEAK},
     .winograd_i8 = {winograd_i8_input, winograd_i8_most, winograd_i8_filter, winograd_i8_output},
 #if defined(LEVEL_ATTENTION)
     .attention = {sizeof(struct attention_scratch), TASK_ROWS, SUMS == 0, attend, pack_keys, pack_values, attention_power},

@@ -90,6 +90,7 @@ struct tern_cpu_bf16 {
 /* Products of int8, sums of 32 bits: those of up to 65,536 products fit. */
 struct tern_cpu_i8 {
     struct tern_cpu_dot dot; /* A is bytes as quantize makes them, B int8 */
+    int gain;                /* as that of bf16 */
     int zero;                /* the byte of A that counts as 0 */
     /* Of n values of f32, f16 or bf16: the largest |x[i]|; infinite or no number if one of them is */
     float (*most)(enum tern_dtype dtype, int64_t n, const void *x);

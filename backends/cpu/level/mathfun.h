@@ -82,7 +82,7 @@ INLINE vf v_reciprocal(vf x)
 #if defined(TERN_LEVEL_512)
     vf r = (vf)_mm512_rcp14_ps((__m512)x);
     return r + r * (1.0f - x * r);
-#elif defined(TERN_LEVEL_avx2)
+#elif defined(TERN_LEVEL_256)
     vf r = (vf)_mm256_rcp_ps((__m256)x);
     return r + r * (1.0f - x * r);
 #else

@@ -33,7 +33,6 @@ static double multiply_add(int64_t rounds, float *sum)
     return 2.0 * (double)rounds * CHAINS * VW;
 }
 
-#if defined(TERN_LEVEL_BF16)
 /* Ones times ones, of bf16 or of bytes: each round adds the depth of an instruction to every sum. */
 #if defined(TERN_LEVEL_amx)
 #define ADD_TILE(t) TILES_MULTIPLY(bytes, t, 6, 7)
@@ -98,37 +97,71 @@ static double multiply_add_bf16(int64_t rounds, float *sum)
     *sum = 2 * vmaxvq_f32(all);
     return 2.0 * (double)rounds * CHAINS * 2 * 2 * 4;
 }
-#else
+#elif defined(TERN_LEVEL_VNNI)
 INLINE double multiply_add_dot(const bool bytes, int64_t rounds, float *sum)
 {
-    __m512i acc[CHAINS], all = _mm512_setzero_si512(), one = bytes ? _mm512_set1_epi8(1) : _mm512_set1_epi16(0x3f80);
+    vd acc[CHAINS], one = vd_word(bytes ? 0x01010101 : 0x3f803f80);
+    int32_t most = 0, lanes[VW];
+    vi all = {0};
 #pragma GCC unroll 24
     for (int c = 0; c < CHAINS; c++)
-        acc[c] = _mm512_setzero_si512();
+        acc[c] = vd_zero();
     for (int64_t r = 0; r < rounds; r++) {
         __asm__ volatile("" : "+v"(one)); /* else equal sums would become one */
 #pragma GCC unroll 24
         for (int c = 0; c < CHAINS; c++) {
-            acc[c] =
-                bytes ? _mm512_dpbusd_epi32(acc[c], one, one) : (__m512i)_mm512_dpbf16_ps((__m512)acc[c], (__m512bh)one, (__m512bh)one);
+            acc[c] = vd_multiply_add(bytes, acc[c], one, one);
             __asm__ volatile("" : "+v"(acc[c]));
         }
     }
 #pragma GCC unroll 24
     for (int c = 0; c < CHAINS; c++) /* which are of numbers from 0 on: in the order of their bits */
-        all = _mm512_max_epi32(all, acc[c]);
-    const int32_t most = _mm512_reduce_max_epi32(all);
+        all = v_larger(all, (vi)acc[c]);
+    memcpy(lanes, &all, sizeof(lanes));
+    for (int k = 0; k < VW; k++)
+        most = lanes[k] > most ? lanes[k] : most;
     memcpy(sum, &most, sizeof(most));
     *sum = 2 * (bytes ? (float)most : *sum);
-    return 2.0 * (double)rounds * CHAINS * (bytes ? 64 : 32);
+    return 2.0 * (double)rounds * CHAINS * VW * (bytes ? 4 : 2);
 }
 #endif
 
 #if defined(TERN_LEVEL_VNNI)
+#if defined(TERN_LEVEL_BF16)
 static double multiply_add_bf16(int64_t rounds, float *sum) { return multiply_add_dot(false, rounds, sum); }
+#endif
 static double multiply_add_i8(int64_t rounds, float *sum) { return multiply_add_dot(true, rounds, sum); }
 #define I8_PEAK multiply_add_i8
 #endif
+
+#if defined(TERN_LEVEL_neonbf16) || defined(TERN_LEVEL_neondot)
+/* A step of the depth in a round: one smmla, or sdot for each of four words. */
+static double multiply_add_i8(int64_t rounds, float *sum)
+{
+    int32x4_t acc[CHAINS], all = vdupq_n_s32(0);
+    const int8x16_t one = vdupq_n_s8(1);
+#pragma GCC unroll 24
+    for (int c = 0; c < CHAINS; c++)
+        acc[c] = vdupq_n_s32(0);
+    for (int64_t r = 0; r < rounds; r++) {
+#pragma GCC unroll 24
+        for (int c = 0; c < CHAINS; c++) {
+#if defined(TERN_LEVEL_neonbf16)
+            acc[c] = vmmlaq_s32(acc[c], one, one);
+#else
+            for (int word = 0; word < 4; word++)
+                acc[c] = vdotq_s32(acc[c], one, one);
+#endif
+            __asm__ volatile("" : "+w"(acc[c])); /* else equal sums would become one */
+        }
+    }
+#pragma GCC unroll 24
+    for (int c = 0; c < CHAINS; c++)
+        all = vmaxq_s32(all, acc[c]);
+    *sum = 2 * (float)vmaxvq_s32(all);
+    return 2.0 * (double)rounds * CHAINS * 2 * 2 * I8_STEP * 2;
+}
+#define I8_PEAK multiply_add_i8
 #endif
 
 #if !defined(I8_PEAK)

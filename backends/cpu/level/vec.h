@@ -8,20 +8,23 @@
 #if defined(__F16C__) || defined(__AVX512F__)
 #include <immintrin.h>
 #endif
-#if defined(TERN_LEVEL_neon) || defined(TERN_LEVEL_neonbf16)
+#if defined(TERN_LEVEL_neon) || defined(TERN_LEVEL_neondot) || defined(TERN_LEVEL_neonbf16)
 #define TERN_LEVEL_NEON
 #include <arm_neon.h>
 #endif
 
 #include "backends/cpu/level/level.h"
 
-#if defined(TERN_LEVEL_avx512) || defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
+#if defined(TERN_LEVEL_avx512) || defined(TERN_LEVEL_avx512vnni) || defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
 #define TERN_LEVEL_512
+#endif
+#if defined(TERN_LEVEL_avx2) || defined(TERN_LEVEL_avxvnni)
+#define TERN_LEVEL_256
 #endif
 #if defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx) || defined(TERN_LEVEL_neonbf16)
 #define TERN_LEVEL_BF16 /* instructions for bf16 */
 #endif
-#if defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
+#if defined(TERN_LEVEL_avxvnni) || defined(TERN_LEVEL_avx512vnni) || defined(TERN_LEVEL_avx512bf16) || defined(TERN_LEVEL_amx)
 #define TERN_LEVEL_VNNI /* instructions for words of int8: every processor with avx512_bf16 has them */
 #endif
 
@@ -29,12 +32,18 @@
 #define LEVEL(name) name##_amx
 #elif defined(TERN_LEVEL_avx512bf16)
 #define LEVEL(name) name##_avx512bf16
+#elif defined(TERN_LEVEL_avx512vnni)
+#define LEVEL(name) name##_avx512vnni
 #elif defined(TERN_LEVEL_avx512)
 #define LEVEL(name) name##_avx512
+#elif defined(TERN_LEVEL_avxvnni)
+#define LEVEL(name) name##_avxvnni
 #elif defined(TERN_LEVEL_avx2)
 #define LEVEL(name) name##_avx2
 #elif defined(TERN_LEVEL_neonbf16)
 #define LEVEL(name) name##_neonbf16
+#elif defined(TERN_LEVEL_neondot)
+#define LEVEL(name) name##_neondot
 #elif defined(TERN_LEVEL_neon)
 #define LEVEL(name) name##_neon
 #else
@@ -44,7 +53,7 @@
 #if defined(TERN_LEVEL_512)
 #define VW 16 /* f32 per vector */
 #define MR 12 /* gemm tile: 24 accumulators, 2 of B, 1 of A */
-#elif defined(TERN_LEVEL_avx2)
+#elif defined(TERN_LEVEL_256)
 #define VW 8
 #define MR 6
 #elif defined(TERN_LEVEL_NEON)
@@ -84,7 +93,7 @@ INLINE vf v_fma(vf a, vf b, vf c)
 {
 #if defined(TERN_LEVEL_512)
     return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif defined(TERN_LEVEL_avx2)
+#elif defined(TERN_LEVEL_256)
     return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #elif defined(TERN_LEVEL_NEON)
     return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
@@ -137,7 +146,7 @@ INLINE vh h_load(const uint16_t *p)
 
 /* mask ? a : b, lane by lane; mask lanes are 0 or -1. v_max, v_min: b where one is NaN. v_zero_below: v, but zero where x is below the
  * limit. x86 has instructions for that, which GCC 12 does not find. */
-#if defined(TERN_LEVEL_avx2)
+#if defined(TERN_LEVEL_256)
 INLINE vf v_select(vi mask, vf a, vf b) { return (vf)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)mask); }
 #else
 INLINE vf v_select(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
@@ -151,7 +160,7 @@ INLINE vf v_zero_below(vf x, float limit, vf v)
     return (vf)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(limit), _CMP_NLT_UQ), (__m512)v);
 }
 #else
-#if defined(TERN_LEVEL_avx2)
+#if defined(TERN_LEVEL_256)
 INLINE vf v_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE vf v_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE vi v_larger(vi a, vi b) { return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b); }
@@ -192,7 +201,7 @@ INLINE float v_most(vf v)
 #if defined(TERN_LEVEL_512)
 INLINE vf v_widen_bf16(vh h) { return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16); }
 INLINE vf v_widen_f16(vh h) { return (vf)_mm512_cvtph_ps((__m256i)h); }
-#elif defined(TERN_LEVEL_avx2)
+#elif defined(TERN_LEVEL_256)
 INLINE vf v_widen_bf16(vh h) { return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)h), 16); }
 INLINE vf v_widen_f16(vh h) { return (vf)_mm256_cvtph_ps((__m128i)h); }
 #elif defined(TERN_LEVEL_NEON)

@@ -11,7 +11,7 @@
 #if defined(TERN_LEVEL_512)
 INLINE vi bytes_at(const void *p) { return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128(p)); }
 INLINE vi halves_at(const void *p) { return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
-#elif defined(TERN_LEVEL_avx2)
+#elif defined(TERN_LEVEL_256)
 INLINE vi bytes_at(const void *p) { return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)); }
 INLINE vi halves_at(const void *p) { return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
 #else

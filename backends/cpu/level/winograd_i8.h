@@ -91,7 +91,7 @@ INLINE void v16_narrow(int8_t *p, v16 x)
     memcpy(p, &b, sizeof(b));
 }
 
-#if defined(TERN_LEVEL_avx2)
+#if defined(TERN_LEVEL_256)
 INLINE v16 v16_scale(v16 x, v16 f) { return (v16)_mm256_mulhrs_epi16((__m256i)x, (__m256i)f); }
 #elif defined(TERN_LEVEL_NEON)
 INLINE v16 v16_scale(v16 x, v16 f) { return (v16)vqrdmulhq_s16((int16x8_t)x, (int16x8_t)f); }
