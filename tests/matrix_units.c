@@ -11,7 +11,10 @@ enum { SIDE = 16, SIZE = SIDE * SIDE };
 
 struct matrix {
     int word, kind; /* what filled it */
-    float at[SIZE];
+    union {
+        float at[SIZE];
+        int32_t ints[SIZE]; /* of int8, and their sums */
+    };
 };
 
 /* A word as the first item said it. */
@@ -68,6 +71,11 @@ static void *grow(void *all, int n, int *room, size_t size)
     return all;
 }
 
+static size_t element(const struct tern_host_matrix *m)
+{
+    return m->word == TERN_HOST_STORE || m->word == TERN_HOST_LOAD_SUM ? 4 : m->kind & TERN_HOST_I8 ? 1 : 2;
+}
+
 static float load(const void *tile, ptrdiff_t i, int kind)
 {
     uint16_t bits;
@@ -82,9 +90,14 @@ static void fill(struct matrix *x, const struct tern_host_matrix *m)
     for (int row = 0; row < SIDE; row++)
         for (int col = 0; col < SIDE; col++) {
             ptrdiff_t at = m->kind & TERN_HOST_COLUMNS ? (ptrdiff_t)col * m->pitch + row : (ptrdiff_t)row * m->pitch + col;
-            x->at[row * SIDE + col] = m->word == TERN_HOST_ZERO       ? 0
-                                      : m->word == TERN_HOST_LOAD_SUM ? ((const float *)m->tile)[m->i + at]
-                                                                      : load(m->tile, m->i + at, m->kind);
+            if (m->kind & TERN_HOST_I8)
+                x->ints[row * SIDE + col] = m->word == TERN_HOST_ZERO       ? 0
+                                            : m->word == TERN_HOST_LOAD_SUM ? ((const int32_t *)m->tile)[m->i + at]
+                                                                            : ((const int8_t *)m->tile)[m->i + at];
+            else
+                x->at[row * SIDE + col] = m->word == TERN_HOST_ZERO       ? 0
+                                          : m->word == TERN_HOST_LOAD_SUM ? ((const float *)m->tile)[m->i + at]
+                                                                          : load(m->tile, m->i + at, m->kind);
         }
 }
 
@@ -93,14 +106,16 @@ static void multiply(struct matrix *sum, const struct matrix *a, const struct ma
     for (int row = 0; row < SIDE; row++)
         for (int k = 0; k < SIDE; k++)
             for (int col = 0; col < SIDE; col++)
-                sum->at[row * SIDE + col] += a->at[row * SIDE + k] * b->at[k * SIDE + col];
+                if (sum->kind & TERN_HOST_I8)
+                    sum->ints[row * SIDE + col] += a->ints[row * SIDE + k] * b->ints[k * SIDE + col];
+                else
+                    sum->at[row * SIDE + col] += a->at[row * SIDE + k] * b->at[k * SIDE + col];
 }
 
 /* Every row of the matrix lies in the array, where hardware can load it: 32 bytes from 32 bytes on, rows 16 bytes apart. */
 static const char *check_tile(const struct tern_host_matrix *m, const char *from, const char *to)
 {
-    ptrdiff_t size = m->word == TERN_HOST_STORE || m->word == TERN_HOST_LOAD_SUM ? 4 : 2,
-              begin = (const char *)m->tile - from + m->i * size;
+    ptrdiff_t size = (ptrdiff_t)element(m), begin = (const char *)m->tile - from + m->i * size;
     if (!from)
         return "a matrix unit is given memory that is not shared";
     if (m->i < 0 || m->pitch < SIDE || begin < 0 || begin + ((SIDE - 1) * (ptrdiff_t)m->pitch + SIDE) * size > to - from)
@@ -125,12 +140,14 @@ static const char *check(const struct matrix_subgroup *s, const struct tern_host
         return NULL;
     case TERN_HOST_MULTIPLY:
         if (!is_filled(s, m->a, TERN_HOST_LOAD_A, m->kind) || !is_filled(s, m->b, TERN_HOST_LOAD_B, m->b_kind) ||
-            !is_filled(s, x, TERN_HOST_ZERO, 0) || (s->matrices[m->a - 1].kind ^ s->matrices[m->b - 1].kind) & TERN_HOST_BF16)
+            !is_filled(s, x, TERN_HOST_ZERO, 0) ||
+            (s->matrices[m->a - 1].kind ^ s->matrices[m->b - 1].kind) & (TERN_HOST_BF16 | TERN_HOST_I8) ||
+            (s->matrices[m->a - 1].kind ^ s->matrices[x - 1].kind) & TERN_HOST_I8)
             return "a matrix unit multiplies what was not filled, or filled otherwise";
         return NULL;
     case TERN_HOST_STORE:
-        if (!is_filled(s, x, TERN_HOST_ZERO, 0))
-            return "a matrix that was not filled is stored";
+        if (!is_filled(s, x, TERN_HOST_ZERO, 0) || (m->kind ^ s->matrices[x - 1].kind) & TERN_HOST_I8)
+            return "a matrix that was not filled is stored, or as another kind";
         return check_tile(m, from, to);
     default:
         return check_tile(m, from, to);

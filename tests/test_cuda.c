@@ -29,7 +29,7 @@ static void products_agree(void **state)
         without ? setenv("TERN_GPU_LIMITS", "matrix=no", 1) : unsetenv("TERN_GPU_LIMITS");
         struct tern_context *ctx = cuda_open();
         ctx->device->fns->describe(ctx->device, line, sizeof(line));
-        assert_non_null(strstr(line, without ? "tensor cores not used" : "tensor cores used for f16 and bf16"));
+        assert_non_null(strstr(line, without ? "tensor cores not used" : "tensor cores used for f16, bf16 and int8"));
         assert_int_equal(tern_context_fast_dtype(ctx), without ? TERN_F32 : TERN_F16);
         struct tern_conformance *c =
             tern_conformance_create(ctx, &(const struct tern_conformance_params){.device = "cuda", .kernel = "chosen"});

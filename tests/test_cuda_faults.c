@@ -35,7 +35,7 @@ static void test_describes(void **state)
     struct tern_context *ctx = cuda_open();
     char line[512];
     ctx->device->fns->describe(ctx->device, line, sizeof(line));
-    assert_text(line, "stand-in, 16.0 GiB, driver of CUDA 12.8, sm_86, tensor cores used for f16 and bf16, NVRTC 12.9");
+    assert_text(line, "stand-in, 16.0 GiB, driver of CUDA 12.8, sm_86, tensor cores used for f16, bf16 and int8, NVRTC 12.9");
     tern_context_destroy(&ctx);
 }
 
@@ -83,7 +83,7 @@ static void test_new_device(void **state)
     cuda.standin_nvrtc_set(12080, (const int[]){80, 90, 0});
     struct tern_context *ctx = cuda_open();
     ctx->device->fns->describe(ctx->device, line, sizeof(line));
-    assert_text(line, "sm_100, tensor cores used for f16 and bf16, NVRTC 12.8 (older than the device: PTX)");
+    assert_text(line, "sm_100, tensor cores used for f16, bf16 and int8, NVRTC 12.8 (older than the device: PTX)");
     assert_true(cuda_small_job(ctx));
     tern_context_destroy(&ctx);
     cuda.standin_nvrtc_set(12090, (const int[]){80, 90, 0});

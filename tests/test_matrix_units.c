@@ -192,6 +192,42 @@ static void test_launches(void **state)
     assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 64, 64, 64, &limits, &l), "matmul");
 }
 
+/* The last launch: what packs x comes before. */
+static const struct tern_launch *quantized(int64_t m, int64_t n, int64_t k, const struct tern_launch_limits *limits,
+                                           struct tern_launches *l)
+{
+    struct tern_op_desc d = {.op = TERN_OP_quantized_linear, .n_in = 3, .present = {true, true, true}};
+    d.in[0] = tern_meta_make(TERN_BF16, 2, (const int64_t[]){m, k});
+    d.in[1] = tern_meta_make(TERN_I8, 2, (const int64_t[]){n, k});
+    d.in[2] = tern_meta_make(TERN_F32, 1, (const int64_t[]){n});
+    d.out = tern_meta_make(TERN_BF16, 2, (const int64_t[]){m, n});
+    assert_true(tern_launches_make(&d, limits, l));
+    return &l->launch[l->n - 1];
+}
+
+static void test_launches_of_bytes(void **state)
+{
+    static struct tern_launches l;
+    struct tern_launch_limits limits = text_limits_matrix();
+    limits.vectors = limits.dot_product = true;
+    const struct tern_launch *q = quantized(4096, 4096, 4096, &limits, &l);
+    assert_string_equal(q->text, "quantized_matrix");
+    assert_int_equal(q->matrix_subgroup, 32);
+    assert_int_equal(q->group_size[0], 256); /* 128 x 128 */
+    assert_int_equal(q->groups[0] * q->groups[1], 32 * 32);
+    assert_non_null(strstr(q->defines, "MATRIX_I8 1\n"));
+    assert_null(strstr(q->defines, "MATRIX_BF16")); /* x is of bf16, the factors are not */
+    assert_null(strstr(q->defines, "DOT_PRODUCT"));
+    q = quantized(5, 640, 64, &limits, &l);
+    assert_int_equal(q->groups[0] * q->groups[1], 10);                                 /* 16 x 64 */
+    assert_string_equal(quantized(64, 64, 0, &limits, &l)->text, "quantized_product"); /* nothing to multiply */
+    limits.matrix_i8 = false;
+    q = quantized(4096, 4096, 4096, &limits, &l);
+    assert_string_equal(q->text, "quantized_product");
+    assert_int_equal(q->matrix_subgroup, 0);
+    assert_non_null(strstr(q->defines, "DOT_PRODUCT 1\n"));
+}
+
 /* A deep product of few tiles: 40 groups of 64 x 64, whose 40 steps are shared out to three parts. */
 static void test_parts(void **state)
 {
@@ -220,7 +256,8 @@ static void test_parts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_multiplies), cmocka_unit_test(test_barriers_missing),
-                                       cmocka_unit_test(test_misuse), cmocka_unit_test(test_launches), cmocka_unit_test(test_parts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_multiplies), cmocka_unit_test(test_barriers_missing),  cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_launches),   cmocka_unit_test(test_launches_of_bytes), cmocka_unit_test(test_parts)};
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -132,8 +132,12 @@ static bool compile_for(struct compiler *c, const char *source, int generation, 
     return good;
 }
 
-/* Matrix units are there for f16 from Volta on, for bf16 from the A100 on. */
-static bool compiles_for(const char *source, int generation) { return generation >= 80 || !strstr(source, "#define MATRIX_BF16 1\n"); }
+/* Matrix units are there for f16 from Volta on, for int8 from Turing on, for bf16 from the A100 on. */
+static bool compiles_for(const char *source, int generation)
+{
+    return generation >= 80 ||
+           (!strstr(source, "#define MATRIX_BF16 1\n") && (generation >= 75 || !strstr(source, "#define MATRIX_I8 1\n")));
+}
 
 /* The first variant of a text for every generation, the others for one of them, in turn. */
 static bool compile(void *user, const char *source, const struct tern_launch *l, const struct text_buffer *buffers, char *message,

@@ -100,7 +100,7 @@ static void test_compiles(void **state)
         print_message("no glslang with cooperative matrices: tools/glslang fetches one; its path goes into TERN_GLSLANG\n");
         skip();
     }
-    limits.matrix_bf16 = false; /* as the Vulkan backend says it */
+    limits.matrix_bf16 = limits.matrix_i8 = false; /* as the Vulkan backend says it */
     struct text_executor e = {.name = "GLSL, cooperative matrices",
                               .language = TERN_TEXT_GLSL,
                               .limits = limits,

@@ -36,7 +36,7 @@ struct tern_launch_limits text_limits_matrix(void)
     struct tern_launch_limits limits = text_limits_full();
     limits.shared_bytes = 48 << 10;
     limits.matrix_subgroup = 32;
-    limits.matrix_f16 = limits.matrix_bf16 = true;
+    limits.matrix_f16 = limits.matrix_bf16 = limits.matrix_i8 = true;
     return limits;
 }
 

@@ -55,7 +55,8 @@ static bool has_tensor_cores(const struct cuda_device *d) { return d->capability
 static const char *matrix_units(const struct cuda_device *d)
 {
     const struct tern_launch_limits *l = &d->gpu.limits;
-    return l->matrix_bf16        ? "tensor cores used for f16 and bf16"
+    return l->matrix_bf16        ? "tensor cores used for f16, bf16 and int8"
+           : l->matrix_i8        ? "tensor cores used for f16 and int8"
            : l->matrix_f16       ? "tensor cores used for f16"
            : has_tensor_cores(d) ? "tensor cores not used"
                                  : "no tensor cores";
@@ -143,6 +144,7 @@ static enum tern_status read_facts(struct cuda_device *d)
         d->gpu.limits.matrix_subgroup = 32;
         d->gpu.limits.matrix_f16 = true;
         d->gpu.limits.matrix_bf16 = d->capability >= 80;
+        d->gpu.limits.matrix_i8 = d->capability >= 72;
     }
     if (d->capability < 53 || d->gpu.limits.max_group < 64 || d->gpu.limits.shared_bytes < 16384)
         return tern_fail(
@@ -187,6 +189,7 @@ static void limit_by_compiler(struct cuda_device *d)
     d->gpu.limits.dot_product = d->gpu.limits.dot_product && d->arch >= 61;
     d->gpu.limits.matrix_f16 = d->gpu.limits.matrix_f16 && d->arch >= 70;
     d->gpu.limits.matrix_bf16 = d->gpu.limits.matrix_bf16 && d->arch >= 80;
+    d->gpu.limits.matrix_i8 = d->gpu.limits.matrix_i8 && d->arch >= 72;
     d->gpu.base.caps.fast_dtype = d->gpu.limits.matrix_f16 ? TERN_F16 : TERN_F32;
 }
 

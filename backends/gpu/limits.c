@@ -46,7 +46,7 @@ static bool apply(struct tern_gpu *gpu, const char *name, size_t name_length, co
     else if (IS("subgroups") && no)
         l->subgroup = 0;
     else if (IS("matrix") && no)
-        l->matrix_f16 = l->matrix_bf16 = false;
+        l->matrix_f16 = l->matrix_bf16 = l->matrix_i8 = false;
     else if (IS("dot") && no)
         l->dot_product = false;
     else

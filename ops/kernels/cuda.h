@@ -70,17 +70,15 @@ FN uint tern_f16_of_f32(float v)
 }
 
 #ifdef MATRIX
-/* Matrix units: `wmma` of sm_70 (f16) and sm_80 (bf16), as PTX since NVRTC has no headers at a user's. The stand-in driver of the tests
- * brings its own words. */
+/* Matrix units: `wmma` of sm_70 (f16), sm_72 (int8) and sm_80 (bf16), as PTX since NVRTC has no headers at a user's. The stand-in driver of
+ * the tests brings its own words. */
 #define SUBGROUP_ID (LOCAL_X / MATRIX_SUBGROUP)
 #define LANE (LOCAL_X % MATRIX_SUBGROUP)
 #define SHARED_FLOAT(tile, i) (((const float *)(tile))[i])
+#define SHARED_INT(tile, i) (((const int *)(tile))[i])
 #define MATRIX_ROWS "row"
 #define MATRIX_COLUMNS "col"
 #ifndef MATRIX_LOAD_A
-struct tern_sums {
-    float at[8];
-};
 FN uint tern_shared_address(const void *p)
 {
     uint at;
@@ -91,8 +89,29 @@ FN uint tern_shared_address(const void *p)
 #define TERN_4_IN(x, c) c((x).at[0]), c((x).at[1]), c((x).at[2]), c((x).at[3])
 #define TERN_UINT_IN "r"
 #define TERN_UINT_OUT "=r"
-#define TERN_FLOAT_IN "f"
-#define TERN_FLOAT_OUT "+f"
+#ifdef MATRIX_I8
+struct tern_sums {
+    int at[8];
+};
+#define TERN_SUM_DTYPE "s32"
+#define TERN_SUM_IN "r"
+#define TERN_SUM_OUT "+r"
+#define TERN_ELEMENT 1
+struct tern_factor {
+    uint at[2];
+};
+#define TERN_FACTOR(x, c) c((x).at[0]), c((x).at[1])
+#define TERN_LOAD_FORM ".s8 {%0, %1}, [%2], %3;"
+#define TERN_MULTIPLY_FORM \
+    ".m16n16k16.s32.s8.s8.s32 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9}, {%10, %11}, {%0, %1, %2, %3, %4, %5, %6, %7};"
+#else
+struct tern_sums {
+    float at[8];
+};
+#define TERN_SUM_DTYPE "f32"
+#define TERN_SUM_IN "f"
+#define TERN_SUM_OUT "+f"
+#define TERN_ELEMENT 2
 #ifdef MATRIX_BF16 /* four registers of two values each; f16 has every value twice, in eight */
 struct tern_factor {
     uint at[4];
@@ -112,31 +131,32 @@ struct tern_factor {
     ".m16n16k16.f32.f32 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19, %20, %21, %22, " \
     "%23}, {%0, %1, %2, %3, %4, %5, %6, %7};"
 #endif
+#endif
 #define MATRIX_A(name, n) struct tern_factor name[n]
 #define MATRIX_B(name, n) struct tern_factor name[n]
 #define MATRIX_SUM(name, n) struct tern_sums name[n]
-#define MATRIX_ZERO(x) UNROLL for (int i_ = 0; i_ < 8; i_++)(x).at[i_] = 0.0f
+#define MATRIX_ZERO(x) UNROLL for (int i_ = 0; i_ < 8; i_++)(x).at[i_] = 0
 #define TERN_LOAD(which, x, tile, i, pitch, layout)                                            \
     asm volatile("wmma.load." which ".sync.aligned." layout ".m16n16k16.shared" TERN_LOAD_FORM \
                  : TERN_FACTOR(x, TERN_UINT_OUT)                                               \
-                 : "r"(tern_shared_address(tile) + 2 * (i)), "r"(pitch)                        \
+                 : "r"(tern_shared_address(tile) + TERN_ELEMENT * (i)), "r"(pitch)             \
                  : "memory")
 #define MATRIX_LOAD_A(x, tile, i, pitch, layout) TERN_LOAD("a", x, tile, i, pitch, layout)
 #define MATRIX_LOAD_B(x, tile, i, pitch, layout) TERN_LOAD("b", x, tile, i, pitch, layout)
-#define MATRIX_LOAD_SUM(x, tile, i, pitch)                                                                       \
-    asm volatile("wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8], %9;" \
-                 : TERN_8_IN(x, TERN_FLOAT_OUT)                                                                  \
-                 : "r"(tern_shared_address(tile) + 4 * (i)), "r"(pitch)                                          \
+#define MATRIX_LOAD_SUM(x, tile, i, pitch)                                                                                      \
+    asm volatile("wmma.load.c.sync.aligned.row.m16n16k16.shared." TERN_SUM_DTYPE " {%0, %1, %2, %3, %4, %5, %6, %7}, [%8], %9;" \
+                 : TERN_8_IN(x, TERN_SUM_OUT)                                                                                   \
+                 : "r"(tern_shared_address(tile) + 4 * (i)), "r"(pitch)                                                         \
                  : "memory")
 #define MATRIX_MULTIPLY(sum, a, a_layout, b, b_layout)                             \
     asm volatile("wmma.mma.sync.aligned." a_layout "." b_layout TERN_MULTIPLY_FORM \
-                 : TERN_8_IN(sum, TERN_FLOAT_OUT)                                  \
+                 : TERN_8_IN(sum, TERN_SUM_OUT)                                    \
                  : TERN_FACTOR(a, TERN_UINT_IN), TERN_FACTOR(b, TERN_UINT_IN))
-#define MATRIX_STORE(x, tile, i, pitch)                                                                                                 \
-    asm volatile(                                                                                                                       \
-        "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%8], {%0, %1, %2, %3, %4, %5, %6, %7}, %9;" ::TERN_8_IN(x, TERN_FLOAT_IN), \
-        "r"(tern_shared_address(tile) + 4 * (i)), "r"(pitch)                                                                            \
-        : "memory")
+#define MATRIX_STORE(x, tile, i, pitch)                                                      \
+    asm volatile("wmma.store.d.sync.aligned.row.m16n16k16.shared." TERN_SUM_DTYPE            \
+                 " [%8], {%0, %1, %2, %3, %4, %5, %6, %7}, %9;" ::TERN_8_IN(x, TERN_SUM_IN), \
+                 "r"(tern_shared_address(tile) + 4 * (i)), "r"(pitch)                        \
+                 : "memory")
 #endif
 #endif
 

@@ -100,29 +100,35 @@ FN float tern_f32_of_f16(uint h)
 #define TERN_OWN_FUNCTIONS 1
 
 #ifdef MATRIX /* the values are the runner's, an item keeps their number */
-#ifdef MATRIX_BF16
-#define TERN_BF16 TERN_HOST_BF16
+#if defined(MATRIX_I8)
+#define TERN_FACTORS TERN_HOST_I8
+#define TERN_SUMS TERN_HOST_I8
+#elif defined(MATRIX_BF16)
+#define TERN_FACTORS TERN_HOST_BF16
+#define TERN_SUMS 0
 #else
-#define TERN_BF16 0
+#define TERN_FACTORS 0
+#define TERN_SUMS 0
 #endif
 #define SUBGROUP_ID (LOCAL_X / MATRIX_SUBGROUP)
 #define LANE (LOCAL_X % MATRIX_SUBGROUP)
 #define SHARED_FLOAT(tile, i) AS_FLOAT(((const uint *)(tile))[i])
+#define SHARED_INT(tile, i) INT(((const uint *)(tile))[i])
 #define MATRIX_ROWS 0
 #define MATRIX_COLUMNS TERN_HOST_COLUMNS
 #define MATRIX_A(name, n) int name[n] = {0}
 #define MATRIX_B(name, n) int name[n] = {0}
 #define MATRIX_SUM(name, n) int name[n] = {0}
 #define TERN_WORD(...) item->matrix(item, &(const struct tern_host_matrix){__VA_ARGS__, .line = __LINE__})
-#define MATRIX_ZERO(X) TERN_WORD(TERN_HOST_ZERO, .x = &(X))
+#define MATRIX_ZERO(X) TERN_WORD(TERN_HOST_ZERO, .x = &(X), .kind = TERN_SUMS)
 #define MATRIX_LOAD_A(X, TILE, I, PITCH, LAYOUT) \
-    TERN_WORD(TERN_HOST_LOAD_A, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH, .kind = (LAYOUT) | TERN_BF16)
+    TERN_WORD(TERN_HOST_LOAD_A, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH, .kind = (LAYOUT) | TERN_FACTORS)
 #define MATRIX_LOAD_B(X, TILE, I, PITCH, LAYOUT) \
-    TERN_WORD(TERN_HOST_LOAD_B, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH, .kind = (LAYOUT) | TERN_BF16)
-#define MATRIX_LOAD_SUM(X, TILE, I, PITCH) TERN_WORD(TERN_HOST_LOAD_SUM, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH)
+    TERN_WORD(TERN_HOST_LOAD_B, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH, .kind = (LAYOUT) | TERN_FACTORS)
+#define MATRIX_LOAD_SUM(X, TILE, I, PITCH) TERN_WORD(TERN_HOST_LOAD_SUM, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH, .kind = TERN_SUMS)
 #define MATRIX_MULTIPLY(SUM, A, A_LAYOUT, B, B_LAYOUT) \
     TERN_WORD(TERN_HOST_MULTIPLY, .x = &(SUM), .a = A, .b = B, .kind = (A_LAYOUT), .b_kind = (B_LAYOUT))
-#define MATRIX_STORE(X, TILE, I, PITCH) TERN_WORD(TERN_HOST_STORE, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH)
+#define MATRIX_STORE(X, TILE, I, PITCH) TERN_WORD(TERN_HOST_STORE, .x = &(X), .tile = TILE, .i = I, .pitch = PITCH, .kind = TERN_SUMS)
 #else
 #define MATRIX_SUBGROUP 0
 #endif

@@ -12,13 +12,13 @@
 /* A word of a text for its matrix units. The values of a matrix are the runner's, and a subgroup's; an item has their number in *x, which
  * is 0 until it was filled. */
 enum { TERN_HOST_ZERO, TERN_HOST_LOAD_A, TERN_HOST_LOAD_B, TERN_HOST_LOAD_SUM, TERN_HOST_MULTIPLY, TERN_HOST_STORE };
-enum { TERN_HOST_COLUMNS = 1, TERN_HOST_BF16 = 2 };
+enum { TERN_HOST_COLUMNS = 1, TERN_HOST_BF16 = 2, TERN_HOST_I8 = 4 };
 struct tern_host_matrix {
     int word;
     int *x;             /* what is filled, added to or stored */
     int a, b;           /* factors */
     int kind, b_kind;   /* of what is loaded, or of the factors */
-    void *tile;         /* in shared memory: of 16-bit elements, or of f32 for sums */
+    void *tile;         /* in shared memory: of 16-bit elements or of f32 for sums; of int8, and of int32 for sums */
     int i, pitch, line; /* i: where the matrix begins, in elements */
 };
 

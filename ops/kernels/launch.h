@@ -65,9 +65,10 @@ struct tern_launch_limits {
     bool storage8;       /* i8, u8 and bool can be stored */
     bool vectors;        /* every argument begins at a multiple of 16 bytes of a buffer that does, too */
     int subgroup;        /* items that exchange values without a barrier: a power of two; 0: none do */
-    /* Matrix units that multiply 16 x 16 x 16 of a kind and sum in f32, for a subgroup of that many items (0: none). They want storage16. */
+    /* Matrix units that multiply 16 x 16 x 16 of a kind and sum in f32, or in 32 bits of int8, for a subgroup of that many items (0: none).
+     * Those of floats want storage16. */
     int matrix_subgroup;
-    bool matrix_f16, matrix_bf16;
+    bool matrix_f16, matrix_bf16, matrix_i8;
     bool dot_product; /* an instruction for four products of int8 */
 };
 

@@ -50,14 +50,15 @@ struct tern_tile {
 struct tern_tile tern_tile_choose(const struct tern_launch_maker *m, int64_t rows, int64_t cols);
 /* Its macros, and groups for that many values. */
 void tern_tile_define(struct tern_launch_maker *m, const struct tern_tile *t, int64_t rows, int64_t cols, int64_t batch);
-/* The same for matrix units: SM x SN subgroups of MM x MN matrices each, TK deep; launch_matrix.c. */
+/* The same for matrix units: SM x SN subgroups of MM x MN matrices each, TK deep (in 16 bits); launch_matrix.c. */
 struct tern_matrix_tile {
     int tk, mm, mn, sm, sn;
+    enum tern_dtype factors;
 };
 /* Whether the device has matrix units for factors of these dtypes. */
 bool tern_matrix_has(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b);
-/* The macros that every text for them wants; the first input has the dtype of the factors. */
-void tern_matrix_define(struct tern_launch_maker *m);
+/* The macros that every text for them wants. */
+void tern_matrix_define(struct tern_launch_maker *m, enum tern_dtype factors);
 /* False when the device has none for these dtypes, or no tile fits it; then another text has to do. */
 bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b, int64_t rows, int64_t cols, int64_t batch,
                         struct tern_matrix_tile *t);

@@ -25,16 +25,20 @@ static int64_t groups(const struct tern_matrix_tile *t, int64_t rows, int64_t co
 bool tern_matrix_has(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b)
 {
     const struct tern_launch_limits *l = m->limits;
-    return a == b && l->matrix_subgroup > 0 && l->storage16 && (a == TERN_F16 ? l->matrix_f16 : a == TERN_BF16 && l->matrix_bf16);
+    if (a != b || l->matrix_subgroup <= 0)
+        return false;
+    return a == TERN_I8 ? l->matrix_i8 : l->storage16 && (a == TERN_F16 ? l->matrix_f16 : a == TERN_BF16 && l->matrix_bf16);
 }
 
-void tern_matrix_define(struct tern_launch_maker *m)
+void tern_matrix_define(struct tern_launch_maker *m, enum tern_dtype factors)
 {
     m->l->matrix_subgroup = m->limits->matrix_subgroup;
     tern_launch_define(m, "MATRIX 1");
     tern_launch_define(m, "MATRIX_SUBGROUP %d", m->limits->matrix_subgroup);
-    if (m->d->in[0].dtype == TERN_BF16)
+    if (factors == TERN_BF16)
         tern_launch_define(m, "MATRIX_BF16 1");
+    if (factors == TERN_I8)
+        tern_launch_define(m, "MATRIX_I8 1");
 }
 
 bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b, int64_t rows, int64_t cols, int64_t batch,
@@ -48,6 +52,7 @@ bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, en
         return false;
     bool fits = rows > 64 && cols > 64 && items(m, &large) <= l->max_group && shared(&large) <= l->shared_bytes;
     *t = rows <= 16 ? thin : fits && groups(&large, rows, cols, batch) >= ENOUGH ? large : middle;
+    t->factors = a;
     return items(m, t) <= l->max_group && shared(t) <= l->shared_bytes;
 }
 
@@ -55,7 +60,7 @@ struct tern_launch *tern_matrix_begin(struct tern_launch_maker *m, const char *t
                                       int64_t rows, int64_t cols, int64_t batch)
 {
     struct tern_launch *l = tern_launch_begin(m, text, params_size, items(m, t), 1);
-    tern_matrix_define(m);
+    tern_matrix_define(m, t->factors);
     tern_launch_define(m, "TK %d", t->tk);
     tern_launch_define(m, "MM %d", t->mm);
     tern_launch_define(m, "MN %d", t->mn);

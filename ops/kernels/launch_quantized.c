@@ -138,13 +138,27 @@ static void slot_at(struct tern_launch_maker *m, const char *name, const char *d
     m->l->params.head.offset[m->l->n_slots - 1] = (int32_t)(begin / size);
 }
 
+/* By matrix units where the device has them for int8, else with a dot product of words, or without. */
+static void begin(struct tern_launch_maker *m, const struct tern_params_quantized_product *p, int64_t pixels, int64_t cols)
+{
+    struct tern_matrix_tile units;
+    if (p->channels && tern_matrix_choose(m, TERN_I8, TERN_I8, pixels, cols, p->groups, &units)) {
+        tern_matrix_begin(m, "quantized_matrix", sizeof(*p), &units, pixels, cols, p->groups)->params.quantized_product = *p;
+        return;
+    }
+    const struct tern_tile tile = tern_tile_choose(m, pixels, cols);
+    tern_launch_begin(m, "quantized_product", sizeof(*p), tile.tn / tile.rn, tile.tm / tile.rm)->params.quantized_product = *p;
+    if (p->kernel_h * p->kernel_w == 1 && p->stride_h == 1 && p->stride_w == 1 && p->padding_h == 0 && p->padding_w == 0)
+        tern_launch_define(m, "FLAT 1");
+    tern_launch_dot_product(m);
+    tern_tile_define(m, &tile, pixels, cols, p->groups);
+}
+
 static void multiply(struct tern_launch_maker *m, const struct quantized *q)
 {
     const struct tern_op_desc *d = m->d;
     const struct tern_params_quantized_product *p = &q->p;
-    const int64_t pixels = (int64_t)p->batch * p->out_h * p->out_w, cols = (int64_t)p->outputs * (q->gated ? 2 : 1);
-    const struct tern_tile tile = tern_tile_choose(m, pixels, cols);
-    tern_launch_begin(m, "quantized_product", sizeof(*p), tile.tn / tile.rn, tile.tm / tile.rm)->params.quantized_product = *p;
+    begin(m, p, (int64_t)p->batch * p->out_h * p->out_w, (int64_t)p->outputs * (q->gated ? 2 : 1));
     slot_at(m, "x", "I8X16", 1, q->x_room.words);
     slot_at(m, "factors", "F32", sizeof(float), q->x_room.factors);
     if (q->in_place)
@@ -162,12 +176,8 @@ static void multiply(struct tern_launch_maker *m, const struct quantized *q)
     tern_launch_write(m, "y", TERN_SLOT_OUT);
     if (!q->conv)
         tern_launch_define(m, "BY_ROW 1");
-    if (p->kernel_h * p->kernel_w == 1 && p->stride_h == 1 && p->stride_w == 1 && p->padding_h == 0 && p->padding_w == 0)
-        tern_launch_define(m, "FLAT 1");
     if (q->gated)
         tern_launch_define(m, "GATED 1");
-    tern_launch_dot_product(m);
-    tern_tile_define(m, &tile, pixels, cols, p->groups);
     tern_launch_posts(m, q->conv ? 1 : d->out.ndim - 1);
 }
 

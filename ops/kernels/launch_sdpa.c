@@ -150,7 +150,7 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     tern_launch_define(m, "E %d", (int)e);
     tern_launch_define(m, "EV %d", (int)ev);
     if (matrix) {
-        tern_matrix_define(m);
+        tern_matrix_define(m, q->dtype);
         if (wide_y)
             tern_launch_define(m, "WIDE_Y 1");
     } else {

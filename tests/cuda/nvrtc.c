@@ -180,8 +180,11 @@ static bool compile(struct _nvrtcProgram *p, const char *path)
     FILE *f = fopen(source, "w");
     if (!f)
         return false;
-    fprintf(f, "#define STANDIN_ARCH %d\n#define STANDIN_MATRIX %d\n#define STANDIN_BF16 %d\n#include \"prelude.h\"\n#line 1 \"text.cu\"\n",
-            p->arch, strstr(p->source, "#define MATRIX 1\n") != NULL, strstr(p->source, "#define MATRIX_BF16 1\n") != NULL);
+    fprintf(f,
+            "#define STANDIN_ARCH %d\n#define STANDIN_MATRIX %d\n#define STANDIN_BF16 %d\n#define STANDIN_I8 %d\n#include "
+            "\"prelude.h\"\n#line 1 \"text.cu\"\n",
+            p->arch, strstr(p->source, "#define MATRIX 1\n") != NULL, strstr(p->source, "#define MATRIX_BF16 1\n") != NULL,
+            strstr(p->source, "#define MATRIX_I8 1\n") != NULL);
     write_translated(f, p->source);
     fputs("\n#include \"epilogue.h\"\n", f);
     fclose(f);

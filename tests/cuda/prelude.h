@@ -70,20 +70,21 @@ static inline float ptx_cvt_f32_f16(unsigned short h) { return half_to_float(h);
 static inline unsigned short ptx_cvt_rn_f16_f32(float v) { return half_from_float(v); }
 
 /* The words for matrix units, in place of those of cuda.h, which are PTX. nvrtc.c says whether a text has them, and for which dtype. */
-#if STANDIN_MATRIX && STANDIN_ARCH < (STANDIN_BF16 ? 80 : 70)
+#if STANDIN_MATRIX && STANDIN_ARCH < (STANDIN_BF16 ? 80 : STANDIN_I8 ? 72 : 70)
 #error "no such matrix units"
 #endif
-enum { WORD_ZERO, WORD_LOAD_A, WORD_LOAD_B, WORD_LOAD_SUM, WORD_MULTIPLY, WORD_STORE, KIND_COLUMNS = 1, KIND_BF16 = 2 };
+enum { WORD_ZERO, WORD_LOAD_A, WORD_LOAD_B, WORD_LOAD_SUM, WORD_MULTIPLY, WORD_STORE, KIND_COLUMNS = 1, KIND_BF16 = 2, KIND_I8 = 4 };
 #define KIND_OF(layout) (*(layout) == 'c' ? KIND_COLUMNS : 0)
+#define KIND_OF_SUMS (STANDIN_I8 ? KIND_I8 : 0)
 #define MATRIX_A(name, n) int name[n] = {}
 #define MATRIX_B(name, n) int name[n] = {}
 #define MATRIX_SUM(name, n) int name[n] = {}
-#define MATRIX_ZERO(x) standin_matrix(WORD_ZERO, &(x), 0, 0, 0, 0, 0, 0, 0, __LINE__)
+#define MATRIX_ZERO(x) standin_matrix(WORD_ZERO, &(x), 0, 0, KIND_OF_SUMS, 0, 0, 0, 0, __LINE__)
 #define MATRIX_LOAD(word, x, tile, i, pitch, layout) \
-    standin_matrix(word, &(x), 0, 0, KIND_OF(layout) | (STANDIN_BF16 ? KIND_BF16 : 0), 0, tile, i, pitch, __LINE__)
+    standin_matrix(word, &(x), 0, 0, KIND_OF(layout) | (STANDIN_BF16 ? KIND_BF16 : STANDIN_I8 ? KIND_I8 : 0), 0, tile, i, pitch, __LINE__)
 #define MATRIX_LOAD_A(x, tile, i, pitch, layout) MATRIX_LOAD(WORD_LOAD_A, x, tile, i, pitch, layout)
 #define MATRIX_LOAD_B(x, tile, i, pitch, layout) MATRIX_LOAD(WORD_LOAD_B, x, tile, i, pitch, layout)
-#define MATRIX_LOAD_SUM(x, tile, i, pitch) standin_matrix(WORD_LOAD_SUM, &(x), 0, 0, 0, 0, tile, i, pitch, __LINE__)
+#define MATRIX_LOAD_SUM(x, tile, i, pitch) standin_matrix(WORD_LOAD_SUM, &(x), 0, 0, KIND_OF_SUMS, 0, tile, i, pitch, __LINE__)
 #define MATRIX_MULTIPLY(sum, a, a_layout, b, b_layout) \
     standin_matrix(WORD_MULTIPLY, &(sum), a, b, KIND_OF(a_layout), KIND_OF(b_layout), 0, 0, 0, __LINE__)
-#define MATRIX_STORE(x, tile, i, pitch) standin_matrix(WORD_STORE, &(x), 0, 0, 0, 0, tile, i, pitch, __LINE__)
+#define MATRIX_STORE(x, tile, i, pitch) standin_matrix(WORD_STORE, &(x), 0, 0, KIND_OF_SUMS, 0, tile, i, pitch, __LINE__)
