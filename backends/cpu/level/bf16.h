@@ -124,8 +124,8 @@ INLINE void dot_tiles(const bool bytes, const bool high, const bool wide, int n,
         _tile_stored(3, c1 + 16, c_row);
 }
 
-INLINE void dot_block(const bool bytes, int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, bool half_panel,
-                      void *c, int64_t ldc, bool accumulate)
+INLINE void dot_block(const bool bytes, int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next,
+                      bool half_panel, void *c, int64_t ldc, bool accumulate)
 {
     if (rows > 16 && !half_panel)
         dot_tiles(bytes, true, true, n, pieces, panel, c, ldc, accumulate);
@@ -137,22 +137,26 @@ INLINE void dot_block(const bool bytes, int rows, int n, const struct tern_dot_p
         dot_tiles(bytes, false, false, n, pieces, panel, c, ldc, accumulate);
 }
 
-static void bf16_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                       void *c, int64_t ldc, bool accumulate)
-{
-    dot_block(false, rows, n, pieces, panel, half_panel, c, ldc, accumulate);
-}
-
-static void i8_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                     void *c, int64_t ldc, bool accumulate)
-{
-    dot_block(true, rows, n, pieces, panel, half_panel, c, ldc, accumulate);
-}
-
 #else
 #include "backends/cpu/level/dot_rows.h"
 #endif
 #elif defined(TERN_LEVEL_VNNI)
 #include "backends/cpu/level/dot_rows.h"
+#endif
+
+/* dot_block is that of the instructions. */
+#if defined(TERN_LEVEL_BF16)
+static void bf16_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
+                       void *c, int64_t ldc, bool accumulate)
+{
+    dot_block(false, rows, n, pieces, panel, next, half_panel, c, ldc, accumulate);
+}
+#endif
+#if defined(I8_STEP)
+static void i8_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
+                     void *c, int64_t ldc, bool accumulate)
+{
+    dot_block(true, rows, n, pieces, panel, next, half_panel, c, ldc, accumulate);
+}
 #endif
 #endif

@@ -96,8 +96,8 @@ INLINE void dot_tile(const bool bytes, const int rows, const int quads, int half
 
 /* Tiles of 8 rows x 8 columns: 16 sums, 4 of B, 1 of A; few rows take more columns, so that enough sums are in flight. Strips of columns
  * come first: of B, such a strip stays in L1 for all rows. Of an odd number of rows the last has a neighbour that means nothing. */
-INLINE void dot_block(const bool bytes, int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, bool half_panel,
-                      float *c, int64_t ldc, bool accumulate)
+INLINE void dot_block(const bool bytes, int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next,
+                      bool half_panel, float *c, int64_t ldc, bool accumulate)
 {
     const int width = half_panel ? TERN_DOT_NR / 2 : TERN_DOT_NR;
 #define HEIGHT(height, quads)                                                                                                           \
@@ -113,18 +113,6 @@ INLINE void dot_block(const bool bytes, int rows, int n, const struct tern_dot_p
             HEIGHT(2, 4)
         }
 #undef HEIGHT
-}
-
-static void bf16_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                       void *c, int64_t ldc, bool accumulate)
-{
-    dot_block(false, rows, n, pieces, panel, half_panel, c, ldc, accumulate);
-}
-
-static void i8_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                     void *c, int64_t ldc, bool accumulate)
-{
-    dot_block(true, rows, n, pieces, panel, half_panel, c, ldc, accumulate);
 }
 
 #endif

@@ -139,18 +139,6 @@ INLINE void dot_block(const bool bytes, int rows, int n, const struct tern_dot_p
 
 static void bf16_begin(void) {}
 static void bf16_end(void) {}
-
-static void bf16_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                       void *c, int64_t ldc, bool accumulate)
-{
-    dot_block(false, rows, n, pieces, panel, next, half_panel, c, ldc, accumulate);
-}
 #endif
-
-static void i8_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                     void *c, int64_t ldc, bool accumulate)
-{
-    dot_block(true, rows, n, pieces, panel, next, half_panel, c, ldc, accumulate);
-}
 
 #endif
