@@ -2,54 +2,69 @@
 #include "core/threads.h"
 
 #include <sys/resource.h>
+#include <time.h>
 
 #include "core/context.h"
 
 /* Waking a worker takes as long as a small product: a text encoder has 109 loops, and 9 % of its time was that. But a worker that spins
  * on a core which the thread it waits for needs holds that up at every loop: a picture of the demo in 18 s instead of 2.3 s on a busy
- * machine. So workers spin while a plan runs, unless the process was switched off against its will: then they sleep for a while, for longer
- * if that goes on. */
-#define LEAST_REST 64
-#define MOST_REST 16384
+ * machine. So workers spin while a plan runs, unless the process is switched off against its will again and again: then they sleep for a
+ * while, for longer if that goes on. Who shares a core is switched off some hundred times a second; 15 to 30 times is what an idle system
+ * does by itself. */
+#define LEAST_REST ((int64_t)2000000) /* ns */
+#define MOST_REST ((int64_t)2000000000)
+#define SWITCH ((int64_t)16000000) /* a switch is forgiven in that time */
+#define MOST_DEBT (3 * SWITCH)
 
-static int load(const int *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
-static void store(int *at, int value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
+static int64_t load(const int64_t *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
+static void store(int64_t *at, int64_t value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static bool was_disturbed(struct tern_threads *t)
+static int64_t nanoseconds(void)
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_MONOTONIC, &t) ? 0 : (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Time pays for switches and shortens the next rest. counts: whether switches since the last call matter. */
+static bool was_disturbed(struct tern_threads *t, int64_t now, bool counts)
 {
     struct rusage usage;
     if (getrusage(RUSAGE_SELF, &usage))
         return true;
-    return __atomic_exchange_n(&t->switches, usage.ru_nivcsw, __ATOMIC_RELAXED) != usage.ru_nivcsw;
+    const int64_t passed = now - load(&t->at), switches = usage.ru_nivcsw - load(&t->switches);
+    const int64_t debt = larger(0, load(&t->debt) - passed) + (counts ? switches * SWITCH : 0);
+    store(&t->at, now);
+    store(&t->switches, usage.ru_nivcsw);
+    store(&t->debt, debt < MOST_DEBT ? debt : 0);
+    store(&t->rest, larger(LEAST_REST, load(&t->rest) - passed / 4));
+    return debt >= MOST_DEBT;
 }
 
 /* How workers wait behind the loop that comes. */
 static uint32_t waiting(struct tern_context *ctx)
 {
     struct tern_threads *t = &ctx->threads;
-    const int asleep = load(&t->asleep), rest = load(&t->rest) > LEAST_REST ? load(&t->rest) : LEAST_REST;
-    if (load(&t->runs) < 1)
+    if (__atomic_load_n(&t->runs, __ATOMIC_RELAXED) < 1)
         return PTHREADPOOL_FLAG_YIELD_WORKERS;
-    if (asleep > 0) {
-        store(&t->asleep, asleep - 1);
-        if (asleep == 1)
-            was_disturbed(t); /* what happened meanwhile does not count */
+    const int64_t now = nanoseconds(), until = load(&t->until);
+    if (now < until)
         return PTHREADPOOL_FLAG_YIELD_WORKERS;
-    }
-    if (was_disturbed(t)) {
-        store(&t->asleep, rest);
-        store(&t->rest, rest < MOST_REST ? 4 * rest : MOST_REST);
+    store(&t->until, 0);
+    if (was_disturbed(t, now, until == 0)) { /* what happened while they slept does not count */
+        const int64_t rest = load(&t->rest);
+        store(&t->until, now + rest);
+        store(&t->rest, rest < MOST_REST / 4 ? 4 * rest : MOST_REST);
         return PTHREADPOOL_FLAG_YIELD_WORKERS;
     }
-    store(&t->rest, rest - rest / LEAST_REST);
-    store(&t->awake, 1);
+    __atomic_store_n(&t->awake, 1, __ATOMIC_RELAXED);
     return 0;
 }
 
 void tern_threads_begin(struct tern_context *ctx)
 {
     if (__atomic_fetch_add(&ctx->threads.runs, 1, __ATOMIC_RELAXED) == 0)
-        was_disturbed(&ctx->threads); /* before */
+        was_disturbed(&ctx->threads, nanoseconds(), false); /* what happened before */
 }
 
 static void nothing(void *arg, size_t i) {}

@@ -11,10 +11,11 @@ void tern_threads_end(struct tern_context *ctx);
 
 /* Of a context; all atomic. */
 struct tern_threads {
-    int runs;         /* begun */
-    int awake;        /* workers may be */
-    int asleep, rest; /* loops to go until they may be again; how many it will be at the next disturbance */
-    long switches;    /* that the process did not want, so far */
+    int runs;            /* begun */
+    int awake;           /* workers may be */
+    int64_t until, rest; /* ns: when they may be again, 0: they may; how long it will be at the next disturbance */
+    int64_t at, debt;    /* ns: when this was counted last; what the switches cost that time has not paid yet */
+    int64_t switches;    /* that the process did not want, so far */
 };
 
 /* Calls fn(arg, begin, end) over disjoint ranges that cover 0..n, each a multiple of `tile` long but the
