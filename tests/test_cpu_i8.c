@@ -29,9 +29,9 @@ static int random_byte(void)
 /* ---- products */
 
 struct block {
-    int rows, width, n; /* n: pieces */
-    int64_t depth;      /* of each piece, in bytes; between them in B lie as many that are not read */
-    bool accumulate, extreme;
+    int rows, width, n;               /* n: pieces */
+    int64_t depth;                    /* of each piece, in bytes; between them in B lie as many that are not read */
+    bool starts, accumulate, extreme; /* starts: each row of sums with a given one */
 };
 
 /* Bytes of A are unsigned where the level has a zero, and the sums are those of the bytes as they are. */
@@ -39,7 +39,7 @@ static void check_block(const struct tern_cpu_level *l, const struct block *b)
 {
     static uint8_t a[PIECES * ROWS * 2048];
     static int8_t panel[2 * PIECES * 2048 * NR];
-    static int32_t c[ROWS * LDC], before[ROWS * LDC];
+    static int32_t c[ROWS * LDC], before[ROWS * LDC], start[NR];
     const int64_t ld = b->depth + 64, k = 2 * b->n * b->depth;
     struct tern_dot_piece pieces[PIECES];
     assert_true(b->n * ROWS * ld <= (int64_t)sizeof(a) && k * b->width <= (int64_t)sizeof(panel));
@@ -49,17 +49,28 @@ static void check_block(const struct tern_cpu_level *l, const struct block *b)
         panel[i] = (int8_t)(b->extreme ? (random_byte() & 1 ? 127 : -127) : random_byte() % 255 - 127);
     for (int i = 0; i < ROWS * LDC; i++)
         c[i] = before[i] = random_byte() * 65537 - 8000000;
+    for (int i = 0; i < NR; i++)
+        start[i] = random_byte() * 65537 - 8000000;
     for (int p = 0; p < b->n; p++) {
         const uint16_t *at = (const uint16_t *)(const void *)(a + p * ROWS * ld);
         pieces[p] = (struct tern_dot_piece){{at, at + ROWS / 2 * ld / 2}, ld / 2, 2 * p * b->depth / 2, b->depth / 2};
     }
     l->i8.dot.begin();
-    l->i8.dot.block(b->rows, b->n, pieces, (const uint16_t *)(const void *)panel, (const uint16_t *)(const void *)panel, b->width < NR, c,
-                    LDC, b->accumulate);
+    const uint16_t *words = (const uint16_t *)(const void *)panel;
+    l->i8.dot.block(&(struct tern_dot_block){.rows = b->rows,
+                                             .n = b->n,
+                                             .half_panel = b->width < NR,
+                                             .accumulate = b->accumulate,
+                                             .pieces = pieces,
+                                             .panel = words,
+                                             .next = words,
+                                             .start = b->starts ? start : NULL,
+                                             .c = c,
+                                             .ldc = LDC});
     l->i8.dot.end();
     for (int i = 0; i < b->rows; i++)
         for (int j = 0; j < b->width; j++) {
-            int64_t sum = b->accumulate ? before[i * LDC + j] : 0;
+            int64_t sum = b->accumulate ? before[i * LDC + j] : b->starts ? start[j] : 0;
             for (int p = 0; p < b->n; p++)
                 for (int64_t t = 0; t < b->depth; t++) {
                     const int64_t row = 2 * p * b->depth + t;
@@ -76,13 +87,14 @@ static void sums_are_exact(void **state)
 {
     FOR_EACH_LEVEL(l)
     for (int rows = 1; rows <= ROWS; rows++)
-        for (int mode = 0; mode < 8; mode++) {
+        for (int mode = 0; mode < 16; mode++) {
             const int64_t step = 2 * l->i8.dot.step;
             const struct block b = {.rows = rows,
                                     .width = mode & 1 ? NR / 2 : NR,
                                     .n = mode & 2 ? 3 : 1,
                                     .depth = step * (1 + rows % 3),
                                     .accumulate = (mode & 4) != 0,
+                                    .starts = (mode & 8) != 0,
                                     .extreme = rows % 4 == 0};
             check_block(l, &b);
         }

@@ -385,26 +385,72 @@ static void test_multiply_add_bf16(void **state)
     }
 }
 
-/* Every rest of a vector: the sum with the bias, rounded once; nothing behind it is written. */
+/* Every rest of a vector; nothing behind it is written. */
 static void test_round_bf16(void **state)
 {
-    float x[70], bias[70];
+    float x[70];
     uint32_t seed = 11;
-    for (int i = 0; i < 70; i++) {
+    for (int i = 0; i < 70; i++)
         x[i] = value(&seed);
-        bias[i] = value(&seed);
-    }
     FOR_EACH_LEVEL(l)
-    for (int n = 0; n <= 69 && l->bf16.dot.step; n++)
-        for (int with = 0; with < 2; with++) {
-            uint16_t y[70], expected;
-            memset(y, 0x7f, sizeof(y));
-            l->bf16.round(n, x, with ? bias : NULL, y);
-            for (int i = 0; i < 70; i++) {
-                float sum = with ? x[i] + bias[i] : x[i];
-                tern_store(TERN_BF16, &expected, 0, (double)sum);
-                assert_int_equal(y[i], i < n ? expected : 0x7f7f);
-            }
+    for (int n = 0; n <= 69 && l->bf16.dot.step; n++) {
+        uint16_t y[70], expected;
+        memset(y, 0x7f, sizeof(y));
+        l->bf16.round(n, x, y);
+        for (int i = 0; i < 70; i++) {
+            tern_store(TERN_BF16, &expected, 0, (double)x[i]);
+            assert_int_equal(y[i], i < n ? expected : 0x7f7f);
+        }
+    }
+}
+
+/* Blocks of every height with whole numbers, whose sums are exact: they begin with zeros, with a row, or go on with what is there. Two
+ * pieces of three rows of B, of which the one between them is left out. */
+static void test_blocks_bf16(void **state)
+{
+    enum { ROWS = TERN_DOT_ROWS, NR = TERN_DOT_NR, LDC = NR + 16, MOST = 64, LD = MOST + 32 };
+    static uint16_t a[2][ROWS * LD], panel[3 * MOST * NR];
+    float start[NR], before[ROWS * LDC], c[ROWS * LDC];
+    uint32_t seed = 5;
+    for (int i = 0; i < NR; i++)
+        start[i] = (float)(i - 9);
+    for (int i = 0; i < ROWS * LDC; i++)
+        before[i] = (float)(i % 37 - 18);
+    for (int i = 0; i < 2 * ROWS * LD; i++)
+        tern_store(TERN_BF16, a, i, (double)(int)(8 * value(&seed)));
+    for (int i = 0; i < 3 * MOST * NR; i++)
+        tern_store(TERN_BF16, panel, i, (double)(i % 11 - 5));
+    FOR_EACH_LEVEL(l)
+    for (int rows = 1; rows <= ROWS && l->bf16.dot.step; rows++)
+        for (int mode = 0; mode < 6; mode++) {
+            const int64_t depth = l->bf16.dot.step * (1 + rows % 2), width = mode % 2 ? NR / 2 : NR;
+            const struct tern_dot_piece pieces[] = {{{a[0], a[0] + ROWS / 2 * LD}, LD, 0, depth},
+                                                    {{a[1], a[1] + ROWS / 2 * LD}, LD, 2 * depth, depth}};
+            memcpy(c, before, sizeof(c));
+            l->bf16.dot.begin();
+            l->bf16.dot.block(&(struct tern_dot_block){.rows = rows,
+                                                       .n = 2,
+                                                       .half_panel = mode % 2,
+                                                       .accumulate = mode / 2 == 2,
+                                                       .pieces = pieces,
+                                                       .panel = panel,
+                                                       .next = panel,
+                                                       .start = mode / 2 ? start : NULL,
+                                                       .c = c,
+                                                       .ldc = LDC});
+            l->bf16.dot.end();
+            for (int i = 0; i < rows; i++)
+                for (int j = 0; j < width; j++) {
+                    double sum = mode / 2 == 2 ? before[i * LDC + j] : mode / 2 ? start[j] : 0;
+                    for (int64_t t = 0; t < 2 * depth; t++) {
+                        const int64_t k = t < depth ? t : t + depth;
+                        sum += tern_load(TERN_BF16, a[t / depth], i * LD + t % depth) *
+                               tern_load(TERN_BF16, panel, (k / 2 * width + j) * 2 + k % 2);
+                    }
+                    if ((double)c[i * LDC + j] != sum)
+                        fail_msg("%s: %d rows, mode %d: (%d, %d) is %g, expected %g", l->name, rows, mode, i, j, (double)c[i * LDC + j],
+                                 sum);
+                }
         }
 }
 
@@ -448,6 +494,7 @@ int main(void)
                                        cmocka_unit_test(test_rows),         cmocka_unit_test(test_powers),
                                        cmocka_unit_test(test_winograd),     cmocka_unit_test(test_winograd_filter),
                                        cmocka_unit_test(test_multiply_add), cmocka_unit_test(test_multiply_add_bf16),
-                                       cmocka_unit_test(test_round_bf16),   cmocka_unit_test(test_power_bf16)};
+                                       cmocka_unit_test(test_round_bf16),   cmocka_unit_test(test_blocks_bf16),
+                                       cmocka_unit_test(test_power_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,7 +71,7 @@ static void rows_part(void *arg, int64_t begin, int64_t end)
             if (u->dtype != TERN_F32)
                 r->level->to_f32(u->dtype, n, from, tile);
             r->level->unary[r->which](n, u->dtype == TERN_F32 ? from : tile, wide, u->s);
-            cpu_post_apply(&r->post, wide, i, c, n);
+            cpu_post_apply(&r->post, wide, wide, i, c, n);
             if (u->dtype != TERN_F32)
                 r->level->from_f32(u->dtype, n, tile, to);
         }

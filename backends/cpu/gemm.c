@@ -145,7 +145,7 @@ static void times_panel(const struct run *r, const struct block *q, int64_t p, c
     const struct sums s = {p, cols, g->bias ? g->bias + col : NULL, g->c + q->row0 * g->ldc + col, g->ldc, next};
     times_parts(r, q, &s);
     for (int64_t i = 0; g->post && q->k0 + q->depth == g->k && i < q->rows; i++)
-        cpu_post_apply(g->post, g->c + (q->row0 + i) * g->ldc + col, q->row0 + i, col, cols);
+        cpu_post_apply(g->post, s.c + i * s.ldc, s.c + i * s.ldc, q->row0 + i, col, cols);
 }
 
 /* The whole depth: panels of values and of gates, and the rows of C that they make. */

@@ -118,12 +118,8 @@ static void finish_gated(const struct run *r, const struct task *t, int64_t row,
 {
     const struct cpu_dot_gemm *g = r->g;
     const struct tern_cpu_level *l = r->level;
-    const float *bias = t->bias ? t->bias + (p - t->p0) * NR : NULL;
-    for (int64_t i = 0; i < rows; i++)
-        if (g->scales)
-            rescale(r, t, row + i, p, n * NR, c + i * r->b.ldc, TERN_F32, c + i * r->b.ldc);
-        else if (bias)
-            l->binary[TERN_CPU_ADD](n * NR, c + i * r->b.ldc, 1, bias, 1, c + i * r->b.ldc);
+    for (int64_t i = 0; g->scales && i < rows; i++)
+        rescale(r, t, row + i, p, n * NR, c + i * r->b.ldc, TERN_F32, c + i * r->b.ldc);
     for (int64_t q = 0; q < n; q += 2) {
         int64_t col, cols = columns(r, p + q, &col);
         l->geglu(g->c_dtype, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc,
@@ -131,29 +127,24 @@ static void finish_gated(const struct run *r, const struct task *t, int64_t row,
     }
 }
 
-/* `rows` rows of sums at c are ready: columns of panels p .. p + n. */
+/* `rows` rows of sums at c are ready: columns of panels p .. p + n. What comes last writes to C. */
 static void finish(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
 {
     const struct cpu_dot_gemm *g = r->g;
     const int64_t col = p * NR, cols = min64((p + n) * NR, g->n) - col;
-    const float *bias = t->bias && !g->scales ? t->bias + (p - t->p0) * NR : NULL;
-    const bool rounds = g->c_dtype == TERN_BF16 && r->level->bf16.dot.step, adds = !rounds || g->post;
+    const bool rounds = g->c_dtype == TERN_BF16 && r->level->bf16.dot.step, whole = g->c_dtype == TERN_F32;
     for (int64_t i = 0; i < rows; i++, c += r->b.ldc) {
-        const int64_t at = (row + i) * g->ldc + col;
-        if (g->scales && !g->post) {
-            rescale(r, t, row + i, p, cols, c, g->c_dtype, (char *)g->c + (size_t)at * tern_dtype_size(g->c_dtype));
-            continue;
-        }
+        void *to = (char *)g->c + (size_t)((row + i) * g->ldc + col) * tern_dtype_size(g->c_dtype);
         if (g->scales)
-            rescale(r, t, row + i, p, cols, c, TERN_F32, c);
-        if (bias && adds)
-            r->level->binary[TERN_CPU_ADD](cols, c, 1, bias, 1, c);
+            rescale(r, t, row + i, p, cols, c, g->post ? TERN_F32 : g->c_dtype, g->post ? c : to);
         if (g->post)
-            cpu_post_apply(g->post, c, row + i, col, cols);
-        if (rounds) /* and adds the bias in one pass */
-            r->level->bf16.round(cols, c, adds ? NULL : bias, (uint16_t *)g->c + at);
+            cpu_post_apply(g->post, c, whole ? to : c, row + i, col, cols);
+        if ((g->scales && !g->post) || (g->post && whole))
+            continue;
+        if (rounds)
+            r->level->bf16.round(cols, c, to);
         else
-            r->level->from_f32(g->c_dtype, cols, c, (char *)g->c + (size_t)at * tern_dtype_size(g->c_dtype));
+            r->level->from_f32(g->c_dtype, cols, c, to);
     }
 }
 
@@ -191,8 +182,17 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
         group = min64(GROUP, t->p1 - p);
         for (int64_t q = p; q < p + group; q++) {
-            const uint16_t *panel = b + (q - t->p0) * NR * depth, *next = q + 1 < t->p1 ? panel + NR * depth : b + ahead * NR;
-            g->dot->block((int)rows, n, pieces, panel, next, g->n - q / r->b.turns * NR <= NR / 2, c + (q - p) * NR, r->b.ldc, part > 0);
+            const uint16_t *panel = b + (q - t->p0) * NR * depth;
+            g->dot->block(&(struct tern_dot_block){.rows = (int)rows,
+                                                   .n = n,
+                                                   .half_panel = g->n - q / r->b.turns * NR <= NR / 2,
+                                                   .accumulate = part > 0,
+                                                   .pieces = pieces,
+                                                   .panel = panel,
+                                                   .next = q + 1 < t->p1 ? panel + NR * depth : b + ahead * NR,
+                                                   .start = t->bias && !g->scales ? t->bias + (q - t->p0) * NR : NULL,
+                                                   .c = c + (q - p) * NR,
+                                                   .ldc = r->b.ldc});
         }
         if (last)
             (g->gated ? finish_gated : finish)(r, t, t->row0 + i, rows, p, group, c);

@@ -73,7 +73,7 @@ static void scale_part(const struct groups *r, const struct tern_cpu_affine *a, 
             float *wide = r->y_dtype == TERN_F32 ? (float *)(void *)(y + i * size) : tile;
             part = n - i < TILE ? n - i : TILE;
             r->level->affine(r->dtype, TERN_F32, 1, part, x + i * r->size, 0, &here, vectors, wide, 0);
-            cpu_post_apply(&r->post, wide, row + k, col + i, part);
+            cpu_post_apply(&r->post, wide, wide, row + k, col + i, part);
             if (r->y_dtype != TERN_F32)
                 r->level->from_f32(r->y_dtype, part, tile, y + i * size);
         }

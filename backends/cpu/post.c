@@ -107,30 +107,30 @@ struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu
     return post;
 }
 
-/* y and an operand that lies at `at`; f16 and bf16 are widened piece by piece. */
-static void apply_binary(const struct cpu_post *p, int i, float *y, int64_t at, int64_t n)
+/* x and an operand that lies at `at`; f16 and bf16 are widened piece by piece. */
+static void apply_binary(const struct cpu_post *p, int i, const float *x, float *y, int64_t at, int64_t n)
 {
     int step = p->step[i].operand.step;
     float wide[256];
     if (p->step[i].dtype == TERN_F32) {
-        p->step[i].binary(n, y, 1, (const float *)p->step[i].data + at, step, y);
+        p->step[i].binary(n, x, 1, (const float *)p->step[i].data + at, step, y);
         return;
     }
     const uint16_t *data = (const uint16_t *)p->step[i].data + at;
     for (int64_t j = 0, part; j < n; j += part) {
         part = n - j < 256 ? n - j : 256;
         p->level->to_f32(p->step[i].dtype, step ? part : 1, data + j * step, wide);
-        p->step[i].binary(part, y + j, 1, wide, step, y + j);
+        p->step[i].binary(part, x + j, 1, wide, step, y + j);
     }
 }
 
-void cpu_post_apply(const struct cpu_post *p, float *y, int64_t row, int64_t col, int64_t n)
+void cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int64_t row, int64_t col, int64_t n)
 {
-    for (int i = 0; i < p->n; i++) {
+    for (int i = 0; i < p->n; i++, x = y) {
         const struct cpu_operand *o = &p->step[i].operand;
         if (p->step[i].unary)
-            p->step[i].unary(n, y, y, p->step[i].scalar);
+            p->step[i].unary(n, x, y, p->step[i].scalar);
         else
-            apply_binary(p, i, y, row / o->inner * o->ld + col * o->step, n);
+            apply_binary(p, i, x, y, row / o->inner * o->ld + col * o->step, n);
     }
 }

@@ -38,7 +38,7 @@ struct cpu_post {
 /* Whether all posts can be applied to an output that is gone through in that way, by a kernel that stores values of that dtype or of f32. */
 bool cpu_post_fits(const struct tern_op_desc *d, enum tern_dtype dtype, const struct cpu_rows *rows);
 struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu_rows *rows);
-/* y: columns col .. col + n of a row, in f32 whatever the dtype of the output. */
-void cpu_post_apply(const struct cpu_post *p, float *y, int64_t row, int64_t col, int64_t n);
+/* Columns col .. col + n of a row at x, in f32 whatever the dtype of the output, to y, which may be x. p->n is not 0. */
+void cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int64_t row, int64_t col, int64_t n);
 
 #endif

@@ -175,7 +175,7 @@ static void query_task(void *arg, int slot, int64_t i)
     for (int64_t j = 0; j < a.rows; j++) { /* a row that sees no key is zero, as in PyTorch */
         float *x = a.o + j * s->ldo, sum = a.sum[j];
         r->level->unary[TERN_CPU_MUL_SCALAR](s->ev, x, x, sum > 0 ? 1 / sum : sum);
-        r->level->bf16.round(s->ev, x, NULL, out + j * om->stride[2]);
+        r->level->bf16.round(s->ev, x, out + j * om->stride[2]);
     }
 }
 

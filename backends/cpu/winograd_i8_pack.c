@@ -97,7 +97,14 @@ static void find_offsets(const struct pack_run *r, const struct cpu_winograd_i8_
             const int sum = cpu_winograd_i8_point(point);
             const int8_t *b = sum < 0 ? p->taps + (-1 - sum) * tap + c * p->width : u + sum * PART * NR;
             const uint16_t *words = (const uint16_t *)(const void *)b;
-            dot->block(1, 1, &piece, words, words, p->width<NR, sums[point], NR, c> 0);
+            dot->block(&(struct tern_dot_block){.rows = 1,
+                                                .n = 1,
+                                                .half_panel = p->width<NR, .accumulate = c> 0,
+                                                .pieces = &piece,
+                                                .panel = words,
+                                                .next = words,
+                                                .c = sums[point],
+                                                .ldc = NR});
         }
     }
     dot->end();

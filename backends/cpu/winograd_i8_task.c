@@ -74,7 +74,15 @@ static void multiply(const struct cpu_winograd_i8_run *r, const struct task *t, 
             const uint16_t *words = (const uint16_t *)(const void *)from, *a = v + point * GROUP * ld;
             const struct tern_dot_piece piece = {{a, a + GROUP / 2 * ld}, ld, 0, n / 2};
             int32_t *to = m + point * r->k.step_m + (p - t->p0) * NR;
-            r->w.level->i8.dot.block((int)rows, 1, &piece, words, words, half, to, r->k.ldm, c > 0);
+            r->w.level->i8.dot.block(&(struct tern_dot_block){.rows = (int)rows,
+                                                              .n = 1,
+                                                              .half_panel = half,
+                                                              .accumulate = c > 0,
+                                                              .pieces = &piece,
+                                                              .panel = words,
+                                                              .next = words,
+                                                              .c = to,
+                                                              .ldc = r->k.ldm});
         }
     }
 }
@@ -95,7 +103,7 @@ static void finish(const struct cpu_winograd_i8_run *r, const struct task *t, in
     for (int p = 0; p < 4 && w->post; p++) {
         if (at[p] < 0)
             continue;
-        cpu_post_apply(w->post, wide[p], at[p], col0, cols);
+        cpu_post_apply(w->post, wide[p], wide[p], at[p], col0, cols);
         w->level->from_f32(w->y_dtype, cols, wide[p], w->y + (at[p] * w->o + col0) * (int64_t)tern_dtype_size(w->y_dtype));
     }
 }

@@ -100,7 +100,7 @@ static void finish_f32(const struct cpu_winograd *w, const int64_t *row, int64_t
     w->level->winograd_output(n, m, step, w->bias ? w->bias + col : NULL, pixel);
     for (int p = 0; w->post && p < 16; p++)
         if (pixel[p])
-            cpu_post_apply(w->post, pixel[p], row[p], col, n);
+            cpu_post_apply(w->post, pixel[p], pixel[p], row[p], col, n);
 }
 
 /* Channels, some at a time, in f32 in L1, then posts and one rounding. */
@@ -116,7 +116,7 @@ static void finish_bf16(const struct cpu_winograd *w, const int64_t *row, int64_
             if (row[p] < 0)
                 continue;
             if (w->post)
-                cpu_post_apply(w->post, out[p], row[p], col + c, part);
+                cpu_post_apply(w->post, out[p], out[p], row[p], col + c, part);
             w->level->from_f32(w->y_dtype, part, out[p], w->y + (row[p] * w->o + col + c) * (int64_t)tern_dtype_size(w->y_dtype));
         }
     }

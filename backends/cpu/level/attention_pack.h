@@ -4,20 +4,45 @@
 
 #include "backends/cpu/level/attention_sizes.h"
 
+/* Pairs of up to 16 keys beside each other, 16 rows of them at most: a square of words is turned over its diagonal. */
+INLINE void turn_keys(int64_t keys, int64_t e, const uint16_t *k, int64_t ld, uint16_t *to, int64_t to_ld)
+{
+    const __mmask32 there = e >= 32 ? ~0u : (1u << e) - 1;
+    __m512i x[16], y[16];
+    for (int i = 0; i < 16; i++)
+        x[i] = i < keys ? _mm512_maskz_loadu_epi16(there, k + i * ld) : _mm512_setzero_si512();
+    for (int i = 0; i < 16; i += 2) {
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int j = 0; j < 2; j++) {
+            x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + j + 2]);
+            x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + j + 2]);
+        }
+    /* x[i]: rows i % 4, and 4, 8 and 12 more, of the keys 4 (i / 4) .. + 4 */
+    for (int i = 0; i < 4; i++) {
+        y[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
+        y[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
+        y[i + 8] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
+        y[i + 12] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 8; i++) {
+        x[i] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0x88);
+        x[i + 8] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0xdd);
+    }
+    for (int i = 0; i < 16 && 2 * i < e; i++)
+        _mm512_storeu_si512(to + i * to_ld, x[i]);
+}
+
 /* Pairs along the depth of each key beside those of the others, as bf16_block reads them. */
 static void pack_keys(int64_t keys, int64_t e, const uint16_t *k, int64_t ld, int64_t depth, uint16_t *to)
 {
     const int64_t width = keys <= TERN_DOT_NR / 2 ? TERN_DOT_NR / 2 : TERN_DOT_NR;
-    memset(to, 0, (size_t)(width * depth) * sizeof(*to));
-    for (int64_t j = 0; j < keys; j += 8) {
-        const __m512i at = _mm512_mullo_epi64(_mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), _mm512_set1_epi64(ld));
-        const __mmask8 there = (__mmask8)(keys - j >= 8 ? 0xff : (1 << (keys - j)) - 1);
-        for (int64_t i = 0; i + 2 <= e; i += 2)
-            _mm256_storeu_si256((__m256i *)(void *)(to + i * width + j * 2),
-                                _mm512_mask_i64gather_epi32(_mm256_setzero_si256(), there, at, k + j * ld + i, 2));
-    }
-    for (int64_t j = 0; e % 2 && j < keys; j++)
-        to[(e - 1) * width + j * 2] = k[j * ld + e - 1];
+    for (int64_t j = 0; j < width; j += 16)
+        for (int64_t i = 0; i < e; i += 32)
+            turn_keys(keys - j, e - i, k + j * ld + i, ld, to + i * width + j * 2, 2 * width);
+    memset(to + filled(e, 2) * width, 0, (size_t)((depth - filled(e, 2)) * width) * sizeof(*to));
 }
 
 /* A key of a panel of values: those that are there, and the one behind them. */

@@ -64,9 +64,13 @@ INLINE void product(const struct factors *f, const bool accumulate)
 static void product(const struct factors *f, bool accumulate)
 {
     const struct tern_dot_piece whole = {.a = {f->a}, .ld = f->lda, .k0 = f->k0, .depth = f->k};
-    for (int64_t j = 0; j < f->n; j += TERN_DOT_NR)
-        bf16_block((int)f->rows, 1, &whole, f->b + j * f->depth, f->b + j * f->depth, f->n - j <= TERN_DOT_NR / 2, f->c + j, f->ldc,
-                   accumulate);
+    struct tern_dot_block block = {.rows = (int)f->rows, .n = 1, .pieces = &whole, .ldc = f->ldc, .accumulate = accumulate};
+    for (int64_t j = 0; j < f->n; j += TERN_DOT_NR) {
+        block.panel = block.next = f->b + j * f->depth;
+        block.half_panel = f->n - j <= TERN_DOT_NR / 2;
+        block.c = f->c + j;
+        bf16_block(&block);
+    }
 }
 
 /* Eight rows of A, rows of B: panels of two vectors, of one where nv is 1. third: where nv is 3, a panel behind b that is one vector wide,

@@ -16,25 +16,15 @@ INLINE __m512bh pairs_at(const uint16_t *p)
     return (__m512bh)v;
 }
 
-/* y[i] = bf16(x[i] + bias[i]) */
-static void bf16_round(int64_t n, const float *x, const float *bias, uint16_t *y)
+static void bf16_round(int64_t n, const float *x, uint16_t *y)
 {
-    const __m512 zero = _mm512_setzero_ps();
     int64_t i = 0;
-    for (; i + 32 <= n; i += 32) {
-        __m512 low = _mm512_loadu_ps(x + i), high = _mm512_loadu_ps(x + i + 16);
-        if (bias) {
-            low = _mm512_add_ps(low, _mm512_loadu_ps(bias + i));
-            high = _mm512_add_ps(high, _mm512_loadu_ps(bias + i + 16));
-        }
-        _mm512_storeu_si512(y + i, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-    }
+    for (; i + 32 <= n; i += 32)
+        _mm512_storeu_si512(y + i, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + 16), _mm512_loadu_ps(x + i)));
     if (i < n) {
         uint32_t left = ~0u >> (32 - (n - i));
         __mmask16 first = (__mmask16)left, second = (__mmask16)(left >> 16);
         __m512 low = _mm512_maskz_loadu_ps(first, x + i), high = _mm512_maskz_loadu_ps(second, x + i + 16);
-        low = _mm512_add_ps(low, bias ? _mm512_maskz_loadu_ps(first, bias + i) : zero);
-        high = _mm512_add_ps(high, bias ? _mm512_maskz_loadu_ps(second, bias + i + 16) : zero);
         _mm512_mask_storeu_epi16(y + i, left, (__m512i)_mm512_cvtne2ps_pbh(high, low));
     }
 }
@@ -76,29 +66,31 @@ static void bf16_end(void) { _tile_release(); }
     } while (0)
 
 /* Sums are tiles 0..3, A 4 and 5, B 6 and 7: what is loaded once is used twice. high: 32 rows, else 16; wide: 32 columns. */
-INLINE void dot_tiles(const bool bytes, const bool high, const bool wide, int n, const struct tern_dot_piece *pieces, const uint16_t *panel,
-                      float *c, int64_t ldc, bool accumulate)
+INLINE void dot_tiles(const bool bytes, const bool high, const bool wide, const struct tern_dot_block *d)
 {
-    const int64_t b_row = wide ? 128 : 64, c_row = ldc * 4;
-    float *c1 = c + 16 * ldc;
-    if (accumulate) {
-        _tile_loadd(0, c, c_row);
+    const int64_t b_row = wide ? 128 : 64, c_row = d->ldc * 4;
+    float *c = d->c, *c1 = c + 16 * d->ldc;
+    if (d->accumulate || d->start) { /* rows that lie on each other: one that all begin with */
+        const int64_t row = d->accumulate ? c_row : 0;
+        const float *from = d->accumulate ? c : d->start, *from1 = d->accumulate ? c1 : from;
+        _tile_loadd(0, from, row);
         if (wide)
-            _tile_loadd(1, c + 16, c_row);
+            _tile_loadd(1, from + 16, row);
         if (high)
-            _tile_loadd(2, c1, c_row);
+            _tile_loadd(2, from1, row);
         if (high && wide)
-            _tile_loadd(3, c1 + 16, c_row);
+            _tile_loadd(3, from1 + 16, row);
     } else {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (int p = 0; p < n; p++) {
-        const uint16_t *a = pieces[p].a[0], *a1 = pieces[p].a[1], *b = panel + pieces[p].k0 * (b_row / 4);
-        const int64_t a_row = pieces[p].ld * 2;
-        for (int64_t i = 0; i < pieces[p].depth; i += BF16_STEP) { /* B comes from L2 and goes by L1, which A fills */
+    for (int p = 0; p < d->n; p++) {
+        const struct tern_dot_piece *piece = &d->pieces[p];
+        const uint16_t *a = piece->a[0], *a1 = piece->a[1], *b = d->panel + piece->k0 * (b_row / 4);
+        const int64_t a_row = piece->ld * 2;
+        for (int64_t i = 0; i < piece->depth; i += BF16_STEP) { /* B comes from L2 and goes by L1, which A fills */
             _tile_stream_loadd(6, b, b_row);
             if (wide)
                 _tile_stream_loadd(7, b + 32, b_row);
@@ -124,17 +116,16 @@ INLINE void dot_tiles(const bool bytes, const bool high, const bool wide, int n,
         _tile_stored(3, c1 + 16, c_row);
 }
 
-INLINE void dot_block(const bool bytes, int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next,
-                      bool half_panel, void *c, int64_t ldc, bool accumulate)
+INLINE void dot_block(const bool bytes, const struct tern_dot_block *d)
 {
-    if (rows > 16 && !half_panel)
-        dot_tiles(bytes, true, true, n, pieces, panel, c, ldc, accumulate);
-    else if (rows > 16)
-        dot_tiles(bytes, true, false, n, pieces, panel, c, ldc, accumulate);
-    else if (!half_panel)
-        dot_tiles(bytes, false, true, n, pieces, panel, c, ldc, accumulate);
+    if (d->rows > 16 && !d->half_panel)
+        dot_tiles(bytes, true, true, d);
+    else if (d->rows > 16)
+        dot_tiles(bytes, true, false, d);
+    else if (!d->half_panel)
+        dot_tiles(bytes, false, true, d);
     else
-        dot_tiles(bytes, false, false, n, pieces, panel, c, ldc, accumulate);
+        dot_tiles(bytes, false, false, d);
 }
 
 #else
@@ -146,17 +137,9 @@ INLINE void dot_block(const bool bytes, int rows, int n, const struct tern_dot_p
 
 /* dot_block is that of the instructions. */
 #if defined(TERN_LEVEL_BF16)
-static void bf16_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                       void *c, int64_t ldc, bool accumulate)
-{
-    dot_block(false, rows, n, pieces, panel, next, half_panel, c, ldc, accumulate);
-}
+static void bf16_block(const struct tern_dot_block *b) { dot_block(false, b); }
 #endif
 #if defined(I8_STEP)
-static void i8_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                     void *c, int64_t ldc, bool accumulate)
-{
-    dot_block(true, rows, n, pieces, panel, next, half_panel, c, ldc, accumulate);
-}
+static void i8_block(const struct tern_dot_block *b) { dot_block(true, b); }
 #endif
 #endif

@@ -16,14 +16,11 @@ static void bf16_end(void) {}
 #define i8_begin bf16_begin
 #define i8_end bf16_end
 
-/* y[i] = bf16(x[i] + bias[i]) */
-static void bf16_round(int64_t n, const float *x, const float *bias, uint16_t *y)
+static void bf16_round(int64_t n, const float *x, uint16_t *y)
 {
     for (int64_t i = 0; i < n; i += VW) {
         int64_t left = n - i < VW ? n - i : VW;
         vf v = left == VW ? v_load(x + i) : v_load_n(x + i, left);
-        if (bias)
-            v += left == VW ? v_load(bias + i) : v_load_n(bias + i, left);
         bfloat16x4_t r = vcvt_bf16_f32((float32x4_t)v);
         memcpy(y + i, &r, (size_t)left * sizeof(*y));
     }
@@ -55,22 +52,25 @@ INLINE vf dot_add(const bool bytes, vf sum, uint16x8_t x, uint16x8_t y)
 
 /* Rows first .. first + rows (even) of a half. rows and quads (of columns) are constants wherever this is inlined, so that acc lives in
  * registers; col: of the panel. */
-INLINE void dot_tile(const bool bytes, const int rows, const int quads, int half, int first, int n, const struct tern_dot_piece *pieces,
-                     const uint16_t *panel, int64_t width, int64_t col, float *c, int64_t ldc, bool accumulate)
+INLINE void dot_tile(const bool bytes, const int rows, const int quads, const struct tern_dot_block *d, int half, int first, int col)
 {
+    const int64_t width = d->half_panel ? TERN_DOT_NR / 2 : TERN_DOT_NR, ldc = d->ldc;
+    float *c = (float *)d->c + (half * 16 + first) * ldc + col;
+    const float *start = d->accumulate ? c : d->start ? (const float *)d->start + col : NULL;
+    const int64_t start_ld = d->accumulate ? ldc : 0;
     vf acc[4][8];
 #pragma GCC unroll 4
     for (int i = 0; i < rows / 2; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < quads; j++) {
-            acc[i][2 * j] = accumulate ? v_load(c + 2 * i * ldc + 4 * j) : v_set(0);
-            acc[i][2 * j + 1] = accumulate ? v_load(c + (2 * i + 1) * ldc + 4 * j) : v_set(0);
+            acc[i][2 * j] = start ? v_load(start + 2 * i * start_ld + 4 * j) : v_set(0);
+            acc[i][2 * j + 1] = start ? v_load(start + (2 * i + 1) * start_ld + 4 * j) : v_set(0);
             swap_halves(&acc[i][2 * j], &acc[i][2 * j + 1]);
         }
-    for (int p = 0; p < n; p++) {
-        const int64_t ld = pieces[p].ld;
-        const uint16_t *a = pieces[p].a[half] + first * ld, *b = panel + pieces[p].k0 * width + 2 * col;
-        for (int64_t t = 0; t < pieces[p].depth; t += BF16_STEP) {
+    for (int p = 0; p < d->n; p++) {
+        const int64_t ld = d->pieces[p].ld;
+        const uint16_t *a = d->pieces[p].a[half] + first * ld, *b = d->panel + d->pieces[p].k0 * width + 2 * col;
+        for (int64_t t = 0; t < d->pieces[p].depth; t += BF16_STEP) {
             uint16x8_t y[8];
 #pragma GCC unroll 4
             for (int j = 0; j < quads; j++)
@@ -96,18 +96,16 @@ INLINE void dot_tile(const bool bytes, const int rows, const int quads, int half
 
 /* Tiles of 8 rows x 8 columns: 16 sums, 4 of B, 1 of A; few rows take more columns, so that enough sums are in flight. Strips of columns
  * come first: of B, such a strip stays in L1 for all rows. Of an odd number of rows the last has a neighbour that means nothing. */
-INLINE void dot_block(const bool bytes, int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next,
-                      bool half_panel, float *c, int64_t ldc, bool accumulate)
+INLINE void dot_block(const bool bytes, const struct tern_dot_block *d)
 {
-    const int width = half_panel ? TERN_DOT_NR / 2 : TERN_DOT_NR;
-#define HEIGHT(height, quads)                                                                                                           \
-    for (; left > height - 2; left -= height, first += height)                                                                          \
-        for (int q = 0; q < 16; q += 4 * quads)                                                                                         \
-            dot_tile(bytes, height, quads, half, first, n, pieces, panel, width, col + q, c + (half * 16 + first) * ldc + col + q, ldc, \
-                     accumulate);
+    const int width = d->half_panel ? TERN_DOT_NR / 2 : TERN_DOT_NR;
+#define HEIGHT(height, quads)                                  \
+    for (; left > height - 2; left -= height, first += height) \
+        for (int q = 0; q < 16; q += 4 * quads)                \
+            dot_tile(bytes, height, quads, d, half, first, col + q);
     for (int col = 0; col < width; col += 16)
-        for (int half = 0; half * 16 < rows; half++) {
-            int first = 0, left = rows - half * 16 < 16 ? rows - half * 16 : 16;
+        for (int half = 0; half * 16 < d->rows; half++) {
+            int first = 0, left = d->rows - half * 16 < 16 ? d->rows - half * 16 : 16;
             HEIGHT(8, 2)
             HEIGHT(4, 4)
             HEIGHT(2, 4)

@@ -192,6 +192,15 @@ INLINE void i8_widen(int64_t words, const uint16_t *a, int16_t *to)
         _mm_storel_epi64((__m128i *)(void *)(to + 4 * t), _mm_cvtepi8_epi16(_mm_loadu_si32(a + 2 * t)));
 }
 
+/* What a row of sums begins with. */
+INLINE void i8_start(int width, const int32_t *start, int32_t *c)
+{
+    if (start)
+        memcpy(c, start, (size_t)width * sizeof(*c));
+    else
+        memset(c, 0, (size_t)width * sizeof(*c));
+}
+
 #define I8_COLUMNS(n)                                                                                                                   \
     static void i8_columns_##n(int64_t words, const int16_t *a, const uint16_t *b, int width, int32_t *c, int64_t ldc, bool accumulate) \
     {                                                                                                                                   \
@@ -208,44 +217,47 @@ static const struct {
     i8_columns_fn *columns;
 } i8_heights[] = {{6, i8_columns_6}, {4, i8_columns_4}, {2, i8_columns_2}, {1, i8_columns_1}};
 
-static void i8_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                     void *sums, int64_t ldc, bool accumulate)
+static void i8_block(const struct tern_dot_block *d)
 {
-    const int width = half_panel ? TERN_DOT_NR / 2 : TERN_DOT_NR;
+    const int width = d->half_panel ? TERN_DOT_NR / 2 : TERN_DOT_NR;
     int16_t wide[I8_ROWS * I8_PITCH];
-    for (int row = 0, h = 0; row < rows; row += i8_heights[h].rows) {
-        int32_t *c = (int32_t *)sums + row * ldc;
-        bool more = accumulate;
-        while (i8_heights[h].rows > rows - row)
+    for (int row = 0, h = 0; row < d->rows; row += i8_heights[h].rows) {
+        int32_t *c = (int32_t *)d->c + row * d->ldc;
+        bool more = d->accumulate || d->start || d->n == 0;
+        while (i8_heights[h].rows > d->rows - row)
             h++;
-        for (int i = 0; !accumulate && n == 0 && i < i8_heights[h].rows; i++)
-            memset(c + i * ldc, 0, (size_t)width * sizeof(*c));
-        for (int p = 0; p < n; p++)
-            for (int64_t t = 0, words; t < pieces[p].depth; t += 2 * words, more = true) {
-                words = pieces[p].depth - t < 2 * I8_WORDS ? (pieces[p].depth - t) / 2 : I8_WORDS;
+        for (int i = 0; more && !d->accumulate && i < i8_heights[h].rows; i++)
+            i8_start(width, d->start, c + i * d->ldc);
+        for (int p = 0; p < d->n; p++) {
+            const struct tern_dot_piece *piece = &d->pieces[p];
+            for (int64_t t = 0, words; t < piece->depth; t += 2 * words, more = true) {
+                words = piece->depth - t < 2 * I8_WORDS ? (piece->depth - t) / 2 : I8_WORDS;
                 for (int i = 0; i < i8_heights[h].rows; i++)
-                    i8_widen(words, pieces[p].a[(row + i) / 16] + (row + i) % 16 * pieces[p].ld + t, wide + i * I8_PITCH);
+                    i8_widen(words, piece->a[(row + i) / 16] + (row + i) % 16 * piece->ld + t, wide + i * I8_PITCH);
                 for (int col = 0; col < width; col += 8)
-                    i8_heights[h].columns(words, wide, panel + (pieces[p].k0 + t) * width + 2 * col, width, c + col, ldc, more);
+                    i8_heights[h].columns(words, wide, d->panel + (piece->k0 + t) * width + 2 * col, width, c + col, d->ldc, more);
             }
+        }
     }
 }
 
 #else
 #define I8_ROWS 4
-INLINE void i8_rows(const int rows, const int nv, int n, const struct tern_dot_piece *pieces, int half, int first, const uint16_t *panel,
-                    int32_t *c, int64_t ldc, bool accumulate)
+INLINE void i8_rows(const int rows, const int nv, const struct tern_dot_block *d, int row)
 {
-    const int width = nv * 8;
-    int32_t acc[I8_ROWS][TERN_DOT_NR];
+    const int width = nv * 8, half = row / 16, first = row % 16;
+    const int64_t ldc = d->ldc;
+    const int32_t *start = d->start;
+    int32_t acc[I8_ROWS][TERN_DOT_NR], *c = (int32_t *)d->c + row * ldc;
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < width; j++)
-            acc[i][j] = accumulate ? c[i * ldc + j] : 0;
-    for (int p = 0; p < n; p++) {
-        const uint16_t *a = pieces[p].a[half] + first * pieces[p].ld, *b = panel + pieces[p].k0 * width;
-        for (int64_t t = 0; t < pieces[p].depth; t += I8_STEP, b += width * 2)
+            acc[i][j] = d->accumulate ? c[i * ldc + j] : start ? start[j] : 0;
+    for (int p = 0; p < d->n; p++) {
+        const int64_t ld = d->pieces[p].ld;
+        const uint16_t *a = d->pieces[p].a[half] + first * ld, *b = d->panel + d->pieces[p].k0 * width;
+        for (int64_t t = 0; t < d->pieces[p].depth; t += I8_STEP, b += width * 2)
             for (int i = 0; i < rows; i++) {
-                const int8_t *x = (const int8_t *)(a + i * pieces[p].ld + t), *y = (const int8_t *)b;
+                const int8_t *x = (const int8_t *)(a + i * ld + t), *y = (const int8_t *)b;
                 for (int j = 0; j < width; j++)
                     acc[i][j] += x[0] * y[4 * j] + x[1] * y[4 * j + 1] + x[2] * y[4 * j + 2] + x[3] * y[4 * j + 3];
             }
@@ -255,21 +267,18 @@ INLINE void i8_rows(const int rows, const int nv, int n, const struct tern_dot_p
             c[i * ldc + j] = acc[i][j];
 }
 
-static void i8_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                     void *sums, int64_t ldc, bool accumulate)
+static void i8_block(const struct tern_dot_block *d)
 {
-    int32_t *c = sums;
-    for (int i = 0, height; i < rows; i += height, c += height * ldc) {
-        const int half = i / 16, first = i % 16;
-        height = rows - i < I8_ROWS ? 1 : I8_ROWS;
-        if (half_panel && height > 1)
-            i8_rows(I8_ROWS, 2, n, pieces, half, first, panel, c, ldc, accumulate);
-        else if (half_panel)
-            i8_rows(1, 2, n, pieces, half, first, panel, c, ldc, accumulate);
+    for (int row = 0, height; row < d->rows; row += height) {
+        height = d->rows - row < I8_ROWS ? 1 : I8_ROWS;
+        if (d->half_panel && height > 1)
+            i8_rows(I8_ROWS, 2, d, row);
+        else if (d->half_panel)
+            i8_rows(1, 2, d, row);
         else if (height > 1)
-            i8_rows(I8_ROWS, 4, n, pieces, half, first, panel, c, ldc, accumulate);
+            i8_rows(I8_ROWS, 4, d, row);
         else
-            i8_rows(1, 4, n, pieces, half, first, panel, c, ldc, accumulate);
+            i8_rows(1, 4, d, row);
     }
 }
 #endif

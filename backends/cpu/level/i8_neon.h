@@ -23,17 +23,19 @@ static void i8_end(void) {}
 
 /* Rows first .. first + rows of a half. rows and quads (of columns) are constants wherever this is inlined, so that acc lives in registers;
  * col: of the panel. */
-INLINE void i8_tile(const int rows, const int quads, int half, int first, int n, const struct tern_dot_piece *pieces, const uint16_t *panel,
-                    int64_t width, int64_t col, int32_t *c, int64_t ldc, bool accumulate)
+INLINE void i8_tile(const int rows, const int quads, const struct tern_dot_block *d, int half, int first, int col)
 {
+    const int64_t width = d->half_panel ? TERN_DOT_NR / 2 : TERN_DOT_NR, ldc = d->ldc;
+    int32_t *c = (int32_t *)d->c + (half * 16 + first) * ldc + col;
+    const int32_t *start = d->start;
     int32x4_t acc[8][4];
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < quads; j++)
-            acc[i][j] = accumulate ? vld1q_s32(c + i * ldc + 4 * j) : vdupq_n_s32(0);
-    for (int p = 0; p < n; p++) {
-        const int64_t ld = pieces[p].ld;
-        const uint16_t *a = pieces[p].a[half] + first * ld, *b = panel + pieces[p].k0 * width + 2 * col;
-        for (int64_t t = 0; t < pieces[p].depth; t += I8_STEP) {
+            acc[i][j] = d->accumulate ? vld1q_s32(c + i * ldc + 4 * j) : start ? vld1q_s32(start + col + 4 * j) : vdupq_n_s32(0);
+    for (int p = 0; p < d->n; p++) {
+        const int64_t ld = d->pieces[p].ld;
+        const uint16_t *a = d->pieces[p].a[half] + first * ld, *b = d->panel + d->pieces[p].k0 * width + 2 * col;
+        for (int64_t t = 0; t < d->pieces[p].depth; t += I8_STEP) {
             int8x16_t x[8];
             for (int i = 0; i < rows; i++)
                 x[i] = vreinterpretq_s8_u16(vld1q_u16(a + i * ld + t));
@@ -50,18 +52,16 @@ INLINE void i8_tile(const int rows, const int quads, int half, int first, int n,
 #undef I8_WORD
 
 /* Tiles of 8 rows x 8 columns: 16 sums, 8 of A, 2 of B; few rows take more columns, so that enough sums are in flight. */
-static void i8_block(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                     void *sums, int64_t ldc, bool accumulate)
+static void i8_block(const struct tern_dot_block *d)
 {
-    int32_t *c = sums;
-    const int width = half_panel ? TERN_DOT_NR / 2 : TERN_DOT_NR;
+    const int width = d->half_panel ? TERN_DOT_NR / 2 : TERN_DOT_NR;
 #define HEIGHT(height, quads)                               \
     for (; left >= height; left -= height, first += height) \
         for (int q = 0; q < 16; q += 4 * quads)             \
-            i8_tile(height, quads, half, first, n, pieces, panel, width, col + q, c + (half * 16 + first) * ldc + col + q, ldc, accumulate);
+            i8_tile(height, quads, d, half, first, col + q);
     for (int col = 0; col < width; col += 16)
-        for (int half = 0; half * 16 < rows; half++) {
-            int first = 0, left = rows - half * 16 < 16 ? rows - half * 16 : 16;
+        for (int half = 0; half * 16 < d->rows; half++) {
+            int first = 0, left = d->rows - half * 16 < 16 ? d->rows - half * 16 : 16;
             HEIGHT(8, 2)
             HEIGHT(4, 4)
             HEIGHT(2, 4)

@@ -65,24 +65,33 @@ struct tern_dot_piece {
     int64_t ld, k0, depth; /* the row of B that it begins with; both multiples of the level's step */
 };
 
+/* C (rows x panel width, ldc) = or += the sum of A's n pieces times the panel's rows that belong to them. Memory for whole halves is
+ * there, in A and in C: what lies behind the last row is read and written, and means nothing. */
+struct tern_dot_block {
+    int rows, n;
+    bool half_panel, accumulate;
+    const struct tern_dot_piece *pieces;
+    /* next: the panel that comes after this one, or any; its part may be fetched meanwhile. */
+    const uint16_t *panel, *next;
+    const void *start; /* of each row of sums, as wide as the panel; NULL: zeros. Not read where they accumulate. */
+    void *c;           /* sums, of 32 bits each */
+    int64_t ldc;
+};
+
 /* A panel of B: k / 2 rows of words, half (i, j) at (i / 2 * width + j) * 2 + i % 2. */
 struct tern_cpu_dot {
     int step; /* of the depth; 0: the level has no such instructions, and nothing else is there */
     /* Around all blocks of a task, on its thread. */
     void (*begin)(void), (*end)(void);
-    /* C (rows x panel width, ldc) = or += the sum of A's n pieces times the panel's rows that belong to them. Memory for whole halves is
-     * there, in A and in C: what lies behind the last row is read and written, and means nothing. next: the panel that comes after this
-     * one, or any; its part may be fetched meanwhile. c: sums, of 32 bits each. */
-    void (*block)(int rows, int n, const struct tern_dot_piece *pieces, const uint16_t *panel, const uint16_t *next, bool half_panel,
-                  void *c, int64_t ldc, bool accumulate);
+    void (*block)(const struct tern_dot_block *block);
 };
 
 /* Products of bf16, sums in f32. */
 struct tern_cpu_bf16 {
     struct tern_cpu_dot dot;
     int gain; /* multiplications in the time of one in f32, as the instructions go */
-    /* y[i] = x[i] + bias[i] (NULL: none), rounded to nearest even; denormals may become zero */
-    void (*round)(int64_t n, const float *x, const float *bias, uint16_t *y);
+    /* y[i] = x[i], rounded to nearest even; denormals may become zero */
+    void (*round)(int64_t n, const float *x, uint16_t *y);
     /* As multiply_add of the level; sum: of two of the sums, each of which grows by the depth of an instruction in a round. */
     double (*multiply_add)(int64_t rounds, float *sum);
 };
