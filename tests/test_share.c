@@ -8,10 +8,12 @@
 #include <cmocka.h>
 #include <tern/ops.h>
 
+#include "damage.h"
 #include "graph/plan.h"
 #include "model_help.h"
 #include "models/pipelines/pipeline.h"
 #include "support.h"
+#include "xl_help.h"
 
 /* What a UNet is given: `samples` rows, each for `share` rows of the text. */
 struct given {
@@ -98,6 +100,32 @@ static void every_model_agrees(enum tern_dtype dtype)
     tern_context_destroy(&ctx);
 }
 
+/* Blocks without attention meet no text: what they keep has a row for each text all the same. */
+static void blocks_without_attention(void **state)
+{
+    static const char *const ups[] = {"[\"UpBlock2D\", \"CrossAttnUpBlock2D\", \"CrossAttnUpBlock2D\"]",
+                                      "[\"UpBlock2D\", \"UpBlock2D\", \"UpBlock2D\"]"};
+    static const char *const transformers[] = {"down_blocks.0.att", "down_blocks.1.att", "up_blocks.1.att", "up_blocks.2.att"};
+    static const char file[] = "unet/config.json", downs[] = "[\"DownBlock2D\", \"DownBlock2D\", \"DownBlock2D\"]";
+    struct tern_context *ctx = model_context(NULL, 2);
+    for (int i = 0; i < 2; i++) {
+        char folder[PATH_SIZE];
+        damage_copy("sd1", folder);
+        xl_drop_mid_block(ctx, folder);
+        for (int k = 0; k < (i ? 4 : 2); k++)
+            xl_drop_tensors(ctx, folder, transformers[k]);
+        damage_json(folder, file, "down_block_types", json_loads(downs, 0, NULL));
+        damage_json(folder, file, "up_block_types", json_loads(ups[i], 0, NULL));
+        struct tern_pipeline *p = tern_pipeline_load(ctx, folder, NULL);
+        if (!p)
+            fail_msg("%s", tern_error(ctx));
+        calls_agree(p, 1, 2, 1, 1, ups[i]);
+        tern_pipeline_destroy(&p);
+        damage_remove(folder);
+    }
+    tern_context_destroy(&ctx);
+}
+
 static void calls_in_f32(void **state) { every_model_agrees(TERN_F32); }
 static void calls_in_bf16(void **state) { every_model_agrees(TERN_BF16); }
 
@@ -149,10 +177,8 @@ static void texts_that_fit_no_row(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_in_f32),
-        cmocka_unit_test(calls_in_bf16),
-        cmocka_unit_test(plans),
-        cmocka_unit_test(texts_that_fit_no_row),
+        cmocka_unit_test(calls_in_f32), cmocka_unit_test(calls_in_bf16),         cmocka_unit_test(blocks_without_attention),
+        cmocka_unit_test(plans),        cmocka_unit_test(texts_that_fit_no_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,20 +77,24 @@ static void change_unet(struct tern_context *ctx, const char *at, const char *fo
     tern_weights_unref(&w);
 }
 
-void xl_drop_mid_block(struct tern_context *ctx, const char *folder)
+void xl_drop_tensors(struct tern_context *ctx, const char *folder, const char *first)
 {
-    static const char mid[] = "mid_block.";
     char path[2 * PATH_SIZE];
     snprintf(path, sizeof(path), "%s/" UNET, folder);
     struct tern_weights *whole = tern_weights_open(ctx, path), *rest = tern_weights_create(ctx);
     assert_non_null(whole);
     for (int64_t i = 0; i < tern_weights_count(whole); i++)
-        if (strncmp(tern_weights_name(whole, i), mid, strlen(mid)))
+        if (strncmp(tern_weights_name(whole, i), first, strlen(first)))
             assert_int_equal(tern_weights_add(rest, tern_weights_name(whole, i), tern_weights_at(whole, i)), TERN_OK);
     assert_true(tern_weights_count(rest) < tern_weights_count(whole));
     assert_int_equal(tern_weights_save(rest, path), TERN_OK);
     tern_weights_unref(&whole);
     tern_weights_unref(&rest);
+}
+
+void xl_drop_mid_block(struct tern_context *ctx, const char *folder)
+{
+    xl_drop_tensors(ctx, folder, "mid_block.");
     damage_json(folder, "unet/config.json", "mid_block_type", json_null());
 }
 

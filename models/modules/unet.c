@@ -266,7 +266,7 @@ static tern_tensor *through(const struct tern_unet *m, tern_tensor *x, tern_tens
     for (int i = shallow ? t.up : 0; i < blocks; i++) {
         const int first = i == t.up ? t.first : 0;
         if (i == t.up && !shallow)
-            cache->deep = up(&m->up[i], 0, first, x, temb, context, &skips);
+            cache->deep = tern_repeat_picture(up(&m->up[i], 0, first, x, temb, context, &skips), tern_tensor_size(context, 0));
         x = up(&m->up[i], first, m->up[i].layers, i == t.up ? cache->deep : x, temb, context, &skips);
     }
     return x;
