@@ -26,37 +26,47 @@ static int64_t nanoseconds(void)
     return clock_gettime(CLOCK_MONOTONIC, &t) ? 0 : (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Time pays for switches and shortens the next rest. counts: whether switches since the last call matter. */
-static bool was_disturbed(struct tern_threads *t, int64_t now, bool counts)
+/* So far. */
+static int64_t switches(void)
 {
     struct rusage usage;
-    if (getrusage(RUSAGE_SELF, &usage))
-        return true;
-    const int64_t passed = now - load(&t->at), switches = usage.ru_nivcsw - load(&t->switches);
-    const int64_t debt = larger(0, load(&t->debt) - passed) + (counts ? switches * SWITCH : 0);
+    return getrusage(RUSAGE_SELF, &usage) ? 0 : usage.ru_nivcsw;
+}
+
+/* Time pays for switches and shortens the next rest. counts: whether switches since the last call matter. */
+static bool was_disturbed(struct tern_threads *t, int64_t now, int64_t switched, bool counts)
+{
+    const int64_t passed = now - load(&t->at), more = counts ? switched - load(&t->switches) : 0;
+    const int64_t debt = larger(0, load(&t->debt) - passed) + more * SWITCH;
     store(&t->at, now);
-    store(&t->switches, usage.ru_nivcsw);
+    store(&t->switches, switched);
     store(&t->debt, debt < MOST_DEBT ? debt : 0);
     store(&t->rest, larger(LEAST_REST, load(&t->rest) - passed / 4));
     return debt >= MOST_DEBT;
+}
+
+void tern_threads_forget(struct tern_threads *t, int64_t now, int64_t switched) { was_disturbed(t, now, switched, false); }
+
+bool tern_threads_rest(struct tern_threads *t, int64_t now, int64_t switched)
+{
+    const int64_t until = load(&t->until);
+    if (now < until)
+        return true;
+    store(&t->until, 0);
+    if (!was_disturbed(t, now, switched, until == 0)) /* what happened while they slept does not count */
+        return false;
+    const int64_t rest = load(&t->rest);
+    store(&t->until, now + rest);
+    store(&t->rest, rest < MOST_REST / 4 ? 4 * rest : MOST_REST);
+    return true;
 }
 
 /* How workers wait behind the loop that comes. */
 static uint32_t waiting(struct tern_context *ctx)
 {
     struct tern_threads *t = &ctx->threads;
-    if (__atomic_load_n(&t->runs, __ATOMIC_RELAXED) < 1)
+    if (__atomic_load_n(&t->runs, __ATOMIC_RELAXED) < 1 || tern_threads_rest(t, nanoseconds(), switches()))
         return PTHREADPOOL_FLAG_YIELD_WORKERS;
-    const int64_t now = nanoseconds(), until = load(&t->until);
-    if (now < until)
-        return PTHREADPOOL_FLAG_YIELD_WORKERS;
-    store(&t->until, 0);
-    if (was_disturbed(t, now, until == 0)) { /* what happened while they slept does not count */
-        const int64_t rest = load(&t->rest);
-        store(&t->until, now + rest);
-        store(&t->rest, rest < MOST_REST / 4 ? 4 * rest : MOST_REST);
-        return PTHREADPOOL_FLAG_YIELD_WORKERS;
-    }
     __atomic_store_n(&t->awake, 1, __ATOMIC_RELAXED);
     return 0;
 }
@@ -64,7 +74,7 @@ static uint32_t waiting(struct tern_context *ctx)
 void tern_threads_begin(struct tern_context *ctx)
 {
     if (__atomic_fetch_add(&ctx->threads.runs, 1, __ATOMIC_RELAXED) == 0)
-        was_disturbed(&ctx->threads, nanoseconds(), false); /* what happened before */
+        tern_threads_forget(&ctx->threads, nanoseconds(), switches()); /* what happened before */
 }
 
 static void nothing(void *arg, size_t i) {}

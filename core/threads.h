@@ -18,6 +18,11 @@ struct tern_threads {
     int64_t switches;    /* that the process did not want, so far */
 };
 
+/* Whether workers are to sleep behind the loop that comes: at `now` (ns) the process has been switched off against its will so often. */
+bool tern_threads_rest(struct tern_threads *t, int64_t now, int64_t switched);
+/* Switches up to now do not matter. */
+void tern_threads_forget(struct tern_threads *t, int64_t now, int64_t switched);
+
 /* Calls fn(arg, begin, end) over disjoint ranges that cover 0..n, each a multiple of `tile` long but the
  * last, from several threads; returns when all are done. */
 void tern_parallel(struct tern_context *ctx, int64_t n, int64_t tile, void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);

@@ -417,6 +417,40 @@ static void workers_sleep_behind_a_run(void **state)
     tern_context_destroy(&ctx);
 }
 
+#define MS ((int64_t)1000000)
+
+/* Loops of one millisecond each, a switch in every `apart`-th; how many of them had workers that slept. */
+static int slept(struct tern_threads *t, int64_t *now, int64_t *switched, int loops, int apart)
+{
+    int n = 0;
+    for (int i = 1; i <= loops; i++) {
+        *switched += i % apart == 0;
+        n += tern_threads_rest(t, *now += MS, *switched);
+    }
+    return n;
+}
+
+/* 30 switches a second are an idle system's, 300 a shared core's: then rests begin with 2 ms and grow to 2 s, and get shorter again. */
+static void workers_rest_where_cores_are_shared(void **state)
+{
+    struct tern_threads t = {0};
+    int64_t now = 5 * MS, switched = 1000;
+    tern_threads_forget(&t, now, switched);
+    assert_int_equal(slept(&t, &now, &switched, 3000, 33), 0);
+    assert_int_equal(slept(&t, &now, &switched, 3, 1), 0);
+    assert_int_equal(slept(&t, &now, &switched, 1, 1), 1);          /* 16 ms for each of four, of which three have passed */
+    assert_int_equal(slept(&t, &now, &switched, 1000, 1000000), 1); /* 2 ms in all */
+    const int first = slept(&t, &now, &switched, 300, 3);
+    assert_in_range(first, 100, 299);
+    assert_in_range(slept(&t, &now, &switched, 60000, 3), 58000, 59990);
+    slept(&t, &now, &switched, 2000, 1000000); /* sleeps no longer than two seconds more */
+    assert_int_equal(slept(&t, &now, &switched, 9000, 1000000), 0);
+    assert_int_equal(t.rest, 2 * MS);
+    switched += 1000; /* between two runs */
+    tern_threads_forget(&t, now, switched);
+    assert_int_equal(slept(&t, &now, &switched, 100, 1000000), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -437,6 +471,7 @@ int main(void)
         cmocka_unit_test(buffers_check_their_ranges),
         cmocka_unit_test(loops_cover_their_range_once),
         cmocka_unit_test(workers_sleep_behind_a_run),
+        cmocka_unit_test(workers_rest_where_cores_are_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
