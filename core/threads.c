@@ -9,8 +9,8 @@
 /* Waking a worker takes as long as a small product: a text encoder has 109 loops, and 9 % of its time was that. But a worker that spins
  * on a core which the thread it waits for needs holds that up at every loop: a picture of the demo in 18 s instead of 2.3 s on a busy
  * machine. So workers spin while a plan runs, unless the process is switched off against its will again and again: then they sleep for a
- * while, for longer if that goes on. Who shares a core is switched off some hundred times a second; 15 to 30 times is what an idle system
- * does by itself. */
+ * while, for longer if that goes on. Two threads that share their cores are switched off some hundred times a second;
+ * 15 to 30 times is what an idle system does by itself. */
 #define LEAST_REST ((int64_t)2000000) /* ns */
 #define MOST_REST ((int64_t)2000000000)
 #define SWITCH ((int64_t)16000000) /* a switch is forgiven in that time */
@@ -26,11 +26,11 @@ static int64_t nanoseconds(void)
     return clock_gettime(CLOCK_MONOTONIC, &t) ? 0 : (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* So far. */
-static int64_t switches(void)
+/* So far, of two threads: those of more have as many times more that mean nothing. */
+static int64_t switches(const struct tern_context *ctx)
 {
     struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) ? 0 : usage.ru_nivcsw;
+    return getrusage(RUSAGE_SELF, &usage) ? 0 : (int64_t)usage.ru_nivcsw * 2 / tern_thread_count(ctx);
 }
 
 /* Time pays for switches and shortens the next rest. counts: whether switches since the last call matter. */
@@ -65,7 +65,7 @@ bool tern_threads_rest(struct tern_threads *t, int64_t now, int64_t switched)
 static uint32_t waiting(struct tern_context *ctx)
 {
     struct tern_threads *t = &ctx->threads;
-    if (__atomic_load_n(&t->runs, __ATOMIC_RELAXED) < 1 || tern_threads_rest(t, nanoseconds(), switches()))
+    if (__atomic_load_n(&t->runs, __ATOMIC_RELAXED) < 1 || tern_threads_rest(t, nanoseconds(), switches(ctx)))
         return PTHREADPOOL_FLAG_YIELD_WORKERS;
     __atomic_store_n(&t->awake, 1, __ATOMIC_RELAXED);
     return 0;
@@ -74,7 +74,7 @@ static uint32_t waiting(struct tern_context *ctx)
 void tern_threads_begin(struct tern_context *ctx)
 {
     if (__atomic_fetch_add(&ctx->threads.runs, 1, __ATOMIC_RELAXED) == 0)
-        tern_threads_forget(&ctx->threads, nanoseconds(), switches()); /* what happened before */
+        tern_threads_forget(&ctx->threads, nanoseconds(), switches(ctx)); /* what happened before */
 }
 
 static void nothing(void *arg, size_t i) {}
