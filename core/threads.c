@@ -47,13 +47,13 @@ static bool was_disturbed(struct tern_threads *t, int64_t now, int64_t switched,
 
 void tern_threads_forget(struct tern_threads *t, int64_t now, int64_t switched) { was_disturbed(t, now, switched, false); }
 
+bool tern_threads_asleep(const struct tern_threads *t, int64_t now) { return now < load(&t->until); }
+
 bool tern_threads_rest(struct tern_threads *t, int64_t now, int64_t switched)
 {
-    const int64_t until = load(&t->until);
-    if (now < until)
-        return true;
+    const bool awake = load(&t->until) == 0;
     store(&t->until, 0);
-    if (!was_disturbed(t, now, switched, until == 0)) /* what happened while they slept does not count */
+    if (!was_disturbed(t, now, switched, awake)) /* what happened while they slept does not count */
         return false;
     const int64_t rest = load(&t->rest);
     store(&t->until, now + rest);
@@ -65,7 +65,8 @@ bool tern_threads_rest(struct tern_threads *t, int64_t now, int64_t switched)
 static uint32_t waiting(struct tern_context *ctx)
 {
     struct tern_threads *t = &ctx->threads;
-    if (__atomic_load_n(&t->runs, __ATOMIC_RELAXED) < 1 || tern_threads_rest(t, nanoseconds(), switches(ctx)))
+    const int64_t now = nanoseconds();
+    if (__atomic_load_n(&t->runs, __ATOMIC_RELAXED) < 1 || tern_threads_asleep(t, now) || tern_threads_rest(t, now, switches(ctx)))
         return PTHREADPOOL_FLAG_YIELD_WORKERS;
     __atomic_store_n(&t->awake, 1, __ATOMIC_RELAXED);
     return 0;

@@ -18,7 +18,9 @@ struct tern_threads {
     int64_t switches;    /* that the process did not want, so far */
 };
 
-/* Whether workers are to sleep behind the loop that comes: at `now` (ns) the process has been switched off against its will so often. */
+/* Whether workers rest at `now` (ns): then nobody needs to count switches. */
+bool tern_threads_asleep(const struct tern_threads *t, int64_t now);
+/* They do not. Whether they are to begin: up to `now` the process has been switched off against its will so often. */
 bool tern_threads_rest(struct tern_threads *t, int64_t now, int64_t switched);
 /* Switches up to now do not matter. */
 void tern_threads_forget(struct tern_threads *t, int64_t now, int64_t switched);

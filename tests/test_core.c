@@ -425,7 +425,8 @@ static int slept(struct tern_threads *t, int64_t *now, int64_t *switched, int lo
     int n = 0;
     for (int i = 1; i <= loops; i++) {
         *switched += i % apart == 0;
-        n += tern_threads_rest(t, *now += MS, *switched);
+        *now += MS;
+        n += tern_threads_asleep(t, *now) || tern_threads_rest(t, *now, *switched);
     }
     return n;
 }
