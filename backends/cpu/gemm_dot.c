@@ -133,17 +133,16 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
     const struct cpu_dot_gemm *g = r->g;
     const int64_t col = p * NR, cols = min64((p + n) * NR, g->n) - col;
     const bool rounds = g->c_dtype == TERN_BF16 && r->level->bf16.dot.step, whole = g->c_dtype == TERN_F32;
+    const bool done = g->post ? whole : g->scales != NULL; /* by the last of posts, or by what rescales */
     for (int64_t i = 0; i < rows; i++, c += r->b.ldc) {
         void *to = (char *)g->c + (size_t)((row + i) * g->ldc + col) * tern_dtype_size(g->c_dtype);
         if (g->scales)
             rescale(r, t, row + i, p, cols, c, g->post ? TERN_F32 : g->c_dtype, g->post ? c : to);
         if (g->post)
             cpu_post_apply(g->post, c, whole ? to : c, row + i, col, cols);
-        if ((g->scales && !g->post) || (g->post && whole))
-            continue;
-        if (rounds)
+        if (!done && rounds)
             r->level->bf16.round(cols, c, to);
-        else
+        else if (!done)
             r->level->from_f32(g->c_dtype, cols, c, to);
     }
 }

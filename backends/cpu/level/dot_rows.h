@@ -57,7 +57,7 @@ struct dot_part {
 };
 
 /* rows and nv (vectors of columns) are constants wherever this is inlined, so that acc lives in registers. What is fetched goes to L1: by
- * way of L2 alone it came later (Zen 5, weights in memory: 1.28 of the time of those in L2, in place of 1.09). */
+ * way of L2 alone it came later (Zen 5, weights in memory: 1.13 to 1.33 of the time of those in L2, in place of 1.08 to 1.15). */
 INLINE void dot_rows(const bool bytes, const int rows, const int nv, const struct tern_dot_block *d, const struct dot_part *part)
 {
     const int64_t ldc = d->ldc, width = part->width, step = 2 * width / part->calls;
