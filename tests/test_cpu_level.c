@@ -213,33 +213,67 @@ static void test_rows(void **state)
     free(e);
 }
 
-/* Exponentials below the largest, and powers of two: each and the sum, at every length of tail. What is no normal number may be zero, a
- * score that is hidden is, and no number stays none. */
-static void test_powers(void **state)
+/* Exponentials below the largest: each and the sum, at every length of tail. What is no normal number may be zero, a score that is hidden
+ * is, and no number stays none. */
+static void test_exp_sum(void **state)
 {
     enum { COUNT = 3001 };
     static float x[COUNT], y[COUNT];
     FOR_EACH_LEVEL(l)
-    for (int two = 0; two < 2; two++)
-        for (int n = COUNT; n > 0; n = n > 70 ? 70 : n - 1) {
-            const float most = 3, from = two ? -123 : -84, to = two ? 126 : 88; /* of x - most */
-            double sum = 0;
-            for (int i = 0; i < n; i++)
-                y[i] = x[i] = most + (i == 0 ? 0 : from + (to - from) * (float)i / (float)n);
-            const double found = (two ? l->power_sum : l->exp_sum)(n, y, most);
-            for (int i = 0; i < n; i++) {
-                const double exact = two ? exp2((double)x[i] - most) : exp((double)x[i] - most);
-                sum += exact;
-                if (!(fabs(y[i] - exact) <= 2e-7 * exact))
-                    fail_msg("%s: %s of %.9g is %.9g, expected %.9g", l->name, two ? "2^x" : "exp", x[i] - most, y[i], exact);
-            }
-            assert_true(sum > FLT_MAX / 2 || fabs(found - sum) <= 1e-5 * sum);
-            assert_true(y[0] == 1);
-            const float special[] = {-INFINITY, -1e30f, NAN, most};
-            memcpy(y, special, sizeof(special));
-            assert_true(isnan((two ? l->power_sum : l->exp_sum)(4, y, most)));
-            assert_true(y[0] == 0 && y[1] == 0 && isnan(y[2]) && y[3] == 1);
+    for (int n = COUNT; n > 0; n = n > 70 ? 70 : n - 1) {
+        const float most = 3, from = -84, to = 88; /* of x - most */
+        double sum = 0;
+        for (int i = 0; i < n; i++)
+            y[i] = x[i] = most + (i == 0 ? 0 : from + (to - from) * (float)i / (float)n);
+        const double found = l->exp_sum(n, y, most);
+        for (int i = 0; i < n; i++) {
+            const double exact = exp((double)x[i] - most);
+            sum += exact;
+            if (!(fabs(y[i] - exact) <= 2e-7 * exact))
+                fail_msg("%s: exp of %.9g is %.9g, expected %.9g", l->name, x[i] - most, y[i], exact);
         }
+        assert_true(sum > FLT_MAX / 2 || fabs(found - sum) <= 1e-5 * sum);
+        assert_true(y[0] == 1);
+        const float special[] = {-INFINITY, -1e30f, NAN, most};
+        memcpy(y, special, sizeof(special));
+        assert_true(isnan(l->exp_sum(4, y, most)));
+        assert_true(y[0] == 0 && y[1] == 0 && isnan(y[2]) && y[3] == 1);
+    }
+}
+
+/* Powers of two in f32: of normal results within 1.7e-7 of each, 1 where the exponent is zero, and
+ * zero far below. What is too large, or no number, is told. */
+static void test_power_f32(void **state)
+{
+    enum { COUNT = 32 * 4000 };
+    float *x = malloc(COUNT * sizeof(*x)), *y = malloc(COUNT * sizeof(*y));
+    assert_true(x && y);
+    FOR_EACH_LEVEL(l)
+    {
+        const float most = 1.5f;
+        double worst = 0;
+        for (int i = 0; i < COUNT; i++)
+            x[i] = most + (float)(i - COUNT / 32 * 30) * 0x1p-9f; /* 2^-234 to 2^15 */
+        assert_false(l->attention_f32.power(COUNT, x, 1, most, y));
+        for (int i = 0; i < COUNT; i++) {
+            const double exact = exp2((double)x[i] - most);
+            if (exact >= FLT_MIN)
+                worst = fmax(worst, fabs(y[i] / exact - 1));
+            else
+                assert_true(y[i] >= 0 && y[i] <= FLT_MIN);
+        }
+        print_message("%s: largest error of a power %.3g\n", l->name, worst);
+        assert_true(worst <= 1.7e-7 && y[COUNT / 32 * 30] == 1 && y[0] == 0);
+        for (int i = 0; i < 7; i++) {
+            const float odd[] = {-INFINITY, -1e30f, 7.99f, 8.01f, 128, 3e38f, NAN};
+            float row[32] = {0};
+            row[i * 5] = odd[i];
+            assert_int_equal(l->attention_f32.power(32, row, 1, 0, y), i < 3);
+            assert_true(i > 1 || y[i * 5] == 0);
+        }
+    }
+    free(x);
+    free(y);
 }
 
 /* Coefficients of the product of (x - q) over the finite points q but `skip` (5: none), lowest power first. */
@@ -465,10 +499,10 @@ static void test_power_bf16(void **state)
     for (int i = 0; i < COUNT; i++)
         x[i] = (float)i * 140 / COUNT - 125; /* to 2^15 */
     FOR_EACH_LEVEL(l)
-    for (int k = 0; k < 2 && l->attention.scratch; k++) {
+    for (int k = 0; k < 2 && l->attention_bf16.scratch; k++) {
         const float factor = k ? 0.5f : 1, most = k ? 1.25f : 0;
         double worst = 0;
-        assert_true(l->attention.power(COUNT, x, factor, most, y));
+        assert_true(l->attention_bf16.power(COUNT, x, factor, most, y));
         for (int i = 0; i < COUNT; i++) {
             double exact = exp2((double)x[i] * factor - most), power = tern_load(TERN_BF16, y, i / 32 * 32 + i % 16 * 2 + i / 16 % 2);
             worst = fmax(worst, fabs(power / exact - 1));
@@ -478,7 +512,7 @@ static void test_power_bf16(void **state)
         for (int i = 0; i < 4; i++) {
             float row[32] = {0};
             row[i * 9] = i == 0 ? 17 : i == 1 ? NAN : i == 2 ? INFINITY : -INFINITY;
-            assert_int_equal(l->attention.power(32, row, 1, 0, y), i == 3);
+            assert_int_equal(l->attention_bf16.power(32, row, 1, 0, y), i == 3);
             if (i == 3)
                 assert_int_equal(y[27 % 16 * 2 + 1], 0);
         }
@@ -489,12 +523,19 @@ static void test_power_bf16(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions),    cmocka_unit_test(test_special_values),
-                                       cmocka_unit_test(test_conversions),  cmocka_unit_test(test_gemm_tile),
-                                       cmocka_unit_test(test_rows),         cmocka_unit_test(test_powers),
-                                       cmocka_unit_test(test_winograd),     cmocka_unit_test(test_winograd_filter),
-                                       cmocka_unit_test(test_multiply_add), cmocka_unit_test(test_multiply_add_bf16),
-                                       cmocka_unit_test(test_round_bf16),   cmocka_unit_test(test_blocks_bf16),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions),
+                                       cmocka_unit_test(test_special_values),
+                                       cmocka_unit_test(test_conversions),
+                                       cmocka_unit_test(test_gemm_tile),
+                                       cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_exp_sum),
+                                       cmocka_unit_test(test_power_f32),
+                                       cmocka_unit_test(test_winograd),
+                                       cmocka_unit_test(test_winograd_filter),
+                                       cmocka_unit_test(test_multiply_add),
+                                       cmocka_unit_test(test_multiply_add_bf16),
+                                       cmocka_unit_test(test_round_bf16),
+                                       cmocka_unit_test(test_blocks_bf16),
                                        cmocka_unit_test(test_power_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

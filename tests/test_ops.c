@@ -85,7 +85,7 @@ static void test_null_device(void **state)
 static bool is_absent(struct tern_context *ctx, const char *kernel)
 {
     if (!strcmp(kernel, "sdpa_bf16_flash"))
-        return cpu_level(ctx)->attention.scratch == 0;
+        return cpu_level(ctx)->attention_bf16.scratch == 0;
     const char *vendor = strrchr(kernel, '_') + 1, *file;
     if (!strcmp(vendor, "openblas")) {
         file = "libopenblas.so.0";

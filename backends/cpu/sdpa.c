@@ -1,214 +1,255 @@
-/* Attention without the L x S matrix: blocks of queries meet blocks of keys, the softmax is kept as a running sum of powers that refer to
- * about the maximum so far [Milakov 2018; Dao 2022]. Keys and values are packed once per head for the gemm tile. */
+/* Attention in f32 and in bf16 without the L x S matrix [Milakov 2018; Dao 2022]: keys and values are packed once for each head, some heads
+ * at a time, then a task takes some groups of queries of one head through the level's attention. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "backends/cpu/gemm.h"
 #include "backends/cpu/heads.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "core/threads.h"
 
-#define KEYS 256 /* keys of a block; a multiple of every level's nr */
-#define PAD 16
-#define GROWTH 12 /* of a row's scores above what its powers refer to, before they refer to the new maximum: 2^12 costs no digits */
-#define LOG2_E 1.44269504088896341
+#define MOST_PACKED (2 << 20) /* keys and values that a chunk of heads aims at */
 
 struct shape {
     int64_t n, h, l, s, e, ev;
-    int64_t k_bytes, v_bytes; /* packed, of one head */
-    int64_t rows;             /* queries of a block */
+    int64_t depth, columns, keys; /* e, ev or one more, s: filled up */
     int64_t ldq, ldo;
-    size_t slot; /* scratch of a thread */
+    int64_t rows;                                 /* queries of a task */
+    size_t element, k_bytes, v_bytes;             /* packed, of one head */
+    int64_t heads;                                /* of all n * h that are packed at a time */
+    size_t o_bytes, q_bytes, most_bytes, scratch; /* of a thread */
+    size_t slot;                                  /* all of them */
 };
 
-static struct shape shape_of(const struct tern_cpu_level *level, const struct tern_op_desc *d)
+static const struct tern_cpu_attention *attention_of(const struct tern_cpu_level *level, enum tern_dtype dtype)
 {
-    const int64_t *q = d->in[0].shape, *v = d->in[2].shape;
+    return dtype == TERN_F32 ? &level->attention_f32 : &level->attention_bf16;
+}
+
+static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    const struct cpu_device *device = cpu_device_of(ctx);
+    const struct tern_cpu_attention *at = attention_of(device->level, d->out.dtype);
+    const int64_t *q = d->in[0].shape, *v = d->in[2].shape, group = at->group, tasks = 4 * tern_thread_count(ctx);
     struct shape s = {.n = q[0], .h = q[1], .l = q[2], .e = q[3], .s = v[2], .ev = v[3]};
-    s.k_bytes = round_up((int64_t)cpu_packed_size(level, s.s, s.e, 4), 64);
-    s.v_bytes = round_up((int64_t)cpu_packed_size(level, s.ev, s.s, 4), 64);
-    s.rows = 4 * level->mr;
-    s.ldq = round_up(s.e, PAD) + PAD;
-    s.ldo = round_up(s.ev, PAD) + PAD;
-    s.slot = (size_t)round_up(s.rows * (s.ldq + s.ldo + KEYS + PAD + 2) * 4, 64);
+    s.element = tern_dtype_size(d->out.dtype);
+    s.depth = round_up(s.e, at->e_step);
+    s.columns = round_up(s.ev + at->ones, at->column_step);
+    s.keys = round_up(s.s, at->key_step);
+    s.ldq = odd_lines(s.depth, 64 / (int64_t)s.element);
+    s.ldo = odd_lines(s.columns + at->sums, 16);
+    s.k_bytes = s.element * (size_t)(round_up(s.s, 32) * s.depth);
+    s.v_bytes = s.element * (size_t)(round_up(s.keys, 32) * s.columns);
+    s.k_bytes = (size_t)round_up((int64_t)s.k_bytes, 64);
+    /* Queries and results of a task: a quarter of L2. Some tasks for each thread. */
+    int64_t most = min64(at->rows, (int64_t)device->l2 / 4 / (s.ldq * (int64_t)s.element + s.ldo * 4)) / group * group;
+    s.rows = min64(most, round_up(s.l, group));
+    while (s.rows > group && s.n * s.h * ceil_div(s.l, s.rows) < tasks)
+        s.rows -= group;
+    if (s.rows < group)
+        s.rows = group;
+    /* Some tasks for each thread here, too. */
+    const int64_t packed = (int64_t)((s.k_bytes + s.v_bytes) / s.element);
+    s.heads = max64(MOST_PACKED / max64(packed, 1), ceil_div(tasks, max64(ceil_div(s.l, s.rows), 1)));
+    s.heads = min64(s.heads, s.n * s.h);
+    s.o_bytes = (size_t)(s.rows * s.ldo) * sizeof(float);
+    s.q_bytes = (size_t)(s.rows * s.ldq) * s.element;
+    s.most_bytes = (size_t)round_up(s.rows * 2 * (int64_t)sizeof(float), 64);
+    s.scratch = (size_t)round_up((int64_t)at->scratch, 64);
+    s.slot = s.o_bytes + s.q_bytes + s.most_bytes + s.scratch;
     return s;
 }
 
-static bool supports(struct tern_device *device, const struct tern_op_desc *d)
+static bool supports(struct tern_device *device, const struct tern_op_desc *d, enum tern_dtype dtype)
 {
     const struct tern_meta *q = &d->in[0];
-    if (!cpu_heads_fit(q, q, TERN_F32) || !cpu_heads_fit(&d->in[1], q, TERN_F32) || !cpu_heads_fit(&d->in[2], q, TERN_F32) ||
-        !cpu_heads_fit(&d->out, q, TERN_F32) || q->shape[3] == 0 || d->in[1].shape[2] == 0)
+    if (!attention_of(((const struct cpu_device *)device)->level, dtype)->scratch)
         return false;
-    return !d->present[3] || d->in[3].dtype == TERN_F32 || d->in[3].dtype == TERN_BOOL;
+    if (!cpu_heads_fit(q, q, dtype) || !cpu_heads_fit(&d->in[1], q, dtype) || !cpu_heads_fit(&d->in[2], q, dtype) ||
+        !cpu_heads_fit(&d->out, q, dtype) || q->shape[3] == 0 || d->in[1].shape[2] == 0)
+        return false;
+    return !d->present[3] || d->in[3].dtype == dtype || d->in[3].dtype == TERN_BOOL;
 }
+
+static bool supports_f32(struct tern_device *device, const struct tern_op_desc *d) { return supports(device, d, TERN_F32); }
+static bool supports_bf16(struct tern_device *device, const struct tern_op_desc *d) { return supports(device, d, TERN_BF16); }
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct shape s = shape_of(cpu_level(ctx), d);
-    return (size_t)(s.n * s.h * (s.k_bytes + s.v_bytes)) + s.slot * (size_t)tern_thread_count(ctx);
+    const struct shape s = shape_of(ctx, d);
+    return (size_t)s.heads * (s.k_bytes + s.v_bytes) + s.slot * (size_t)tern_thread_count(ctx) + 64;
 }
 
 struct run {
     const struct tern_op_desc *d;
     const struct tern_cpu_level *level;
+    const struct tern_cpu_attention *at;
     struct shape s;
-    const float *q, *k, *v;
-    const char *mask;
+    const char *q, *k, *v, *mask;
+    char *out;
     int64_t mask_stride[TERN_MAX_DIMS]; /* under (n, h, l, s) */
-    float *out;
-    float scale; /* of queries: scores are exponents of two */
+    float factor;                       /* of scores to exponents of two, without its sign */
     char *packed, *scratch;
+    int64_t head0; /* of this chunk */
 };
 
-static const float *head(const struct tern_meta *m, const float *p, int64_t n, int64_t h)
+/* Row `row` of a head. */
+static size_t row_at(const struct run *r, const struct tern_meta *m, int64_t nh, int64_t row)
 {
-    return p + n * m->stride[0] + h * m->stride[1];
+    return r->s.element * (size_t)(cpu_head_at(m, nh / r->s.h, nh % r->s.h) + row * m->stride[2]);
 }
 
-/* One panel of keys or values of one head. */
+/* A block of keys of one head, and their values. */
 static void pack_task(void *arg, int64_t begin, int64_t end)
 {
     const struct run *r = arg;
     const struct shape *s = &r->s;
-    int64_t k_panels = cpu_panel_count(r->level, s->s), v_panels = cpu_panel_count(r->level, s->ev), panels = k_panels + v_panels;
+    const struct tern_meta *km = &r->d->in[1], *vm = &r->d->in[2];
+    const int64_t block = r->at->block, blocks = ceil_div(s->s, block);
     for (int64_t i = begin; i < end; i++) {
-        int64_t nh = i / panels, p = i % panels, n = nh / s->h, h = nh % s->h;
-        char *to = r->packed + nh * (s->k_bytes + s->v_bytes);
-        struct cpu_pack keys = {.n = s->s, .k = s->e, .inner = s->e, .column = r->d->in[1].stride[2], .within = 1, .element = 4};
-        struct cpu_pack values = {.n = s->ev, .k = s->s, .inner = s->s, .column = 1, .within = r->d->in[2].stride[2], .element = 4};
-        if (p < k_panels)
-            cpu_pack_panel(r->level, &keys, head(&r->d->in[1], r->k, n, h), to, p);
-        else
-            cpu_pack_panel(r->level, &values, head(&r->d->in[2], r->v, n, h), to + s->k_bytes, p - k_panels);
+        const int64_t nh = r->head0 + i / blocks, first = i % blocks * block, keys = min64(block, s->s - first);
+        char *to = r->packed + (size_t)(i / blocks) * (s->k_bytes + s->v_bytes);
+        r->at->pack_keys(keys, s->e, r->k + row_at(r, km, nh, first), km->stride[2], s->depth,
+                         to + (size_t)(first * s->depth) * s->element);
+        r->at->pack_values(first, keys, s->ev, r->v + row_at(r, vm, nh, first), vm->stride[2], s->keys, to + s->k_bytes);
     }
 }
 
-/* c (rows x n) = or += a (rows x k) times panels of a packed matrix of depth `depth`, from row k0 on. Columns are computed up to the width
- * of the last panel: there is memory for them in c, and what is stored there means nothing. */
-static void times_panels(const struct run *r, int64_t rows, int64_t n, int64_t k, const float *a, int64_t lda, const char *packed,
-                         int64_t depth, int64_t k0, float *c, int64_t ldc, bool accumulate)
-{
-    int64_t nr = r->level->nr;
-    for (int64_t col = 0; col < n; col += nr) {
-        int64_t width = n - col <= nr / 2 ? nr / 2 : nr;
-        const char *panel = packed + (col * depth + k0 * width) * 4;
-        r->level->gemm_tile((int)rows, (int)width, k, a, lda, panel, TERN_F32, width < nr, c + col, ldc, accumulate, NULL);
-    }
-}
+struct task {
+    const struct run *r;
+    int64_t mask; /* offset of its first row */
+};
 
 /* A summand of scores as one of exponents of two. What is finite stays so: a row whose keys all have the least float sees them alike. */
 static float as_exponent(float x)
 {
-    const float y = x * (float)LOG2_E;
+    const float y = x * (float)M_LOG2E;
     return isinf(y) && !isinf(x) ? copysignf(FLT_MAX, x) : y;
 }
 
-/* Mask and causality of one row of scores, for keys s0 .. s0+keys. */
-static void mask_row(const struct run *r, int64_t n, int64_t h, int64_t l, int64_t s0, int64_t keys, float *x)
+/* Scores become exponents with the mask on top, or -infinity. */
+static void apply_mask(const void *arg, int64_t row, int64_t key, int64_t keys, float *x)
 {
-    const int64_t *t = r->mask_stride;
-    if (r->d->attrs.sdpa.is_causal)
-        for (int64_t j = l + 1 > s0 ? l + 1 - s0 : 0; j < keys; j++)
-            x[j] = -INFINITY;
-    if (!r->mask)
-        return;
-    int64_t base = n * t[0] + h * t[1] + l * t[2] + s0 * t[3];
+    const struct task *t = arg;
+    const struct run *r = t->r;
+    const int64_t at = t->mask + row * r->mask_stride[2] + key * r->mask_stride[3], step = r->mask_stride[3];
+    const float factor = r->at->scaled ? 1 : r->factor;
     if (r->d->in[3].dtype == TERN_BOOL) {
         for (int64_t j = 0; j < keys; j++)
-            if (!r->mask[base + j * t[3]])
+            if (!r->mask[at + j * step])
                 x[j] = -INFINITY;
-    } else {
-        for (int64_t j = 0; j < keys; j++)
-            x[j] += as_exponent(((const float *)(const void *)r->mask)[base + j * t[3]]);
+        return;
+    }
+    for (int64_t j = 0; j < keys; j++) {
+        float bias;
+        if (r->d->in[3].dtype == TERN_F32) {
+            bias = ((const float *)(const void *)r->mask)[at + j * step];
+        } else {
+            uint32_t bits = (uint32_t)((const uint16_t *)(const void *)r->mask)[at + j * step] << 16;
+            memcpy(&bias, &bits, sizeof(bias));
+        }
+        x[j] = x[j] * factor + as_exponent(bias);
     }
 }
 
-struct block { /* scratch of a thread */
-    float *q, *scores, *o, *max, *sum;
-};
-
-/* Folds a block of keys into the running result of `rows` queries. */
-static void meet_keys(const struct run *r, const struct block *b, int64_t nh, int64_t l0, int64_t rows, int64_t s0, int64_t keys)
+/* A row of queries, with the factor of scores where the level wants it, else with its sign; filled up with zeros. */
+static void gather(const struct run *r, const char *q, char *to)
 {
     const struct shape *s = &r->s;
-    const char *k = r->packed + nh * (s->k_bytes + s->v_bytes), *v = k + s->k_bytes;
-    int64_t lds = KEYS + PAD;
-    times_panels(r, rows, keys, s->e, b->q, s->ldq, k + s0 * s->e * 4, s->e, 0, b->scores, lds, false);
-    for (int64_t i = 0; i < rows; i++) {
-        float *x = b->scores + i * lds;
-        if (r->mask || r->d->attrs.sdpa.is_causal)
-            mask_row(r, nh / s->h, nh % s->h, l0 + i, s0, keys, x);
-        float m = r->level->max(keys, x);
-        if (m == -INFINITY && b->max[i] == -INFINITY) { /* nothing visible so far, or what is no number, which the maximum passes over */
-            for (int64_t j = 0; j < keys; j++)
-                b->sum[i] = isnan(x[j]) ? x[j] : b->sum[i];
-            memset(x, 0, (size_t)keys * sizeof(float));
-            continue;
-        }
-        if (m > b->max[i] + GROWTH) {
-            float shrink = exp2f(b->max[i] - m);
-            b->sum[i] *= shrink;
-            b->max[i] = m;
-            r->level->unary[TERN_CPU_MUL_SCALAR](s->ev, b->o + i * s->ldo, b->o + i * s->ldo, shrink);
-        }
-        b->sum[i] += r->level->power_sum(keys, x, b->max[i]);
-    }
-    times_panels(r, rows, s->ev, keys, b->scores, lds, v, s->s, s0, b->o, s->ldo, true);
+    const size_t size = (size_t)s->e * s->element;
+    const bool negative = r->d->attrs.sdpa.scale < 0;
+    if (r->at->scaled)
+        r->level->unary[TERN_CPU_MUL_SCALAR](s->e, (const float *)(const void *)q, (float *)(void *)to, negative ? -r->factor : r->factor);
+    else
+        memcpy(to, q, size);
+    for (size_t sign = s->element - 1; negative && !r->at->scaled && sign < size; sign += s->element)
+        to[sign] = (char)(to[sign] ^ 0x80); /* in the last byte of a value */
+    if (s->depth > s->e)
+        memset(to + size, 0, (size_t)(s->depth - s->e) * s->element);
 }
 
-/* One block of queries of one head. */
-static void query_task(void *arg, int slot, int64_t task)
+/* Queries that come soon: rows of a head lie too far apart for the processor to see them coming. */
+static void fetch(const struct run *r, int64_t nh, int64_t row)
+{
+    const char *q = r->q + row_at(r, &r->d->in[0], nh, min64(row + 8, r->s.l - 1));
+    for (int64_t at = 0; at < r->s.e * (int64_t)r->s.element; at += 64)
+        __builtin_prefetch(q + at);
+}
+
+static void query_task(void *arg, int slot, int64_t i)
 {
     const struct run *r = arg;
     const struct shape *s = &r->s;
-    int64_t blocks = ceil_div(s->l, s->rows), nh = task / blocks, l0 = task % blocks * s->rows, rows = min64(s->rows, s->l - l0);
-    struct block b;
-    b.q = (float *)(void *)(r->scratch + (size_t)slot * s->slot);
-    b.o = b.q + s->rows * s->ldq;
-    b.scores = b.o + s->rows * s->ldo;
-    b.max = b.scores + s->rows * (KEYS + PAD);
-    b.sum = b.max + s->rows;
-    const struct tern_meta *qm = &r->d->in[0], *om = &r->d->out;
-    const float *q = head(qm, r->q, nh / s->h, nh % s->h) + l0 * qm->stride[2];
-    for (int64_t i = 0; i < rows; i++) {
-        r->level->unary[TERN_CPU_MUL_SCALAR](s->e, q + i * qm->stride[2], b.q + i * s->ldq, r->scale);
-        b.max[i] = -INFINITY;
-        b.sum[i] = 0;
+    int64_t tasks = ceil_div(s->l, s->rows), nh = r->head0 + i / tasks, l0 = i % tasks * s->rows;
+    struct task t = {.r = r, .mask = nh / s->h * r->mask_stride[0] + nh % s->h * r->mask_stride[1] + l0 * r->mask_stride[2]};
+    char *o = r->scratch + (size_t)slot * s->slot, *q = o + s->o_bytes, *most = q + s->q_bytes;
+    const bool biased = r->mask && r->d->in[3].dtype != TERN_BOOL;
+    struct tern_cpu_attend a = {.rows = min64(s->rows, s->l - l0),
+                                .keys = s->s,
+                                .depth = s->depth,
+                                .values = s->ev,
+                                .columns = s->columns,
+                                .q = q,
+                                .ldq = s->ldq,
+                                .k = r->packed + (size_t)(i / tasks) * (s->k_bytes + s->v_bytes),
+                                .causal = r->d->attrs.sdpa.is_causal,
+                                .first = l0,
+                                .mask = r->mask ? apply_mask : NULL,
+                                .mask_arg = &t,
+                                .o = (float *)(void *)o,
+                                .ldo = s->ldo,
+                                .most = (float *)(void *)most,
+                                .scratch = most + s->most_bytes};
+    a.v = (const char *)a.k + s->k_bytes;
+    a.sum = a.most + s->rows;
+    a.factor = biased || r->at->scaled ? 1 : fminf(fmaxf(r->factor, FLT_MIN), FLT_MAX);
+    for (int64_t j = 0; j < a.rows; j++) {
+        fetch(r, nh, l0 + j);
+        gather(r, r->q + row_at(r, &r->d->in[0], nh, l0 + j), q + (size_t)(j * s->ldq) * s->element);
     }
-    memset(b.o, 0, (size_t)(rows * s->ldo) * sizeof(float));
-    int64_t end = r->d->attrs.sdpa.is_causal ? min64(s->s, l0 + rows) : s->s;
-    for (int64_t s0 = 0; s0 < end; s0 += KEYS)
-        meet_keys(r, &b, nh, l0, rows, s0, min64(KEYS, s->s - s0));
-    float *out = r->out + nh / s->h * om->stride[0] + nh % s->h * om->stride[1] + l0 * om->stride[2];
-    for (int64_t i = 0; i < rows; i++) /* a row that sees no key is zero, as in PyTorch */
-        r->level->unary[TERN_CPU_MUL_SCALAR](s->ev, b.o + i * s->ldo, out + i * om->stride[2], b.sum[i] > 0 ? 1 / b.sum[i] : b.sum[i]);
+    const int64_t there = round_up(a.rows, r->at->group);
+    memset(q + (size_t)(a.rows * s->ldq) * s->element, 0, (size_t)((there - a.rows) * s->ldq) * s->element);
+    memset(o, 0, (size_t)(there * s->ldo) * sizeof(float));
+    r->at->attend(&a);
+    char *out = r->out + row_at(r, &r->d->out, nh, l0);
+    for (int64_t j = 0; j < a.rows;
+         j++, out += s->element * (size_t)r->d->out.stride[2]) { /* a row that sees no key is zero, as in PyTorch */
+        float *x = a.o + j * s->ldo, sum = a.sum[j];
+        const bool rounds = r->d->out.dtype == TERN_BF16;
+        r->level->unary[TERN_CPU_MUL_SCALAR](s->ev, x, rounds ? x : (float *)(void *)out, sum > 0 ? 1 / sum : sum);
+        if (rounds)
+            r->level->bf16.round(s->ev, x, (uint16_t *)(void *)out);
+    }
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
-    struct run r = {.d = d, .level = cpu_level(a->ctx), .s = shape_of(cpu_level(a->ctx), d)};
+    struct run r = {.d = d, .level = cpu_level(a->ctx), .at = attention_of(cpu_level(a->ctx), d->out.dtype), .s = shape_of(a->ctx, d)};
     const struct shape *s = &r.s;
     r.q = tern_arg_host(&a->in[0]);
     r.k = tern_arg_host(&a->in[1]);
     r.v = tern_arg_host(&a->in[2]);
     r.out = tern_arg_host(&a->out);
-    r.scale = (float)((d->attrs.sdpa.scale != 0 ? d->attrs.sdpa.scale : 1 / sqrt((double)s->e)) * LOG2_E);
+    r.factor = (float)(fabs(d->attrs.sdpa.scale) * M_LOG2E);
     if (d->present[3]) {
         struct tern_meta scores = tern_meta_make(TERN_F32, 4, (const int64_t[]){s->n, s->h, s->l, s->s});
         tern_broadcast_strides(&d->in[3], &scores, r.mask_stride);
         r.mask = tern_arg_host(&a->in[3]);
     }
     r.packed = tern_arg_host(&a->workspace);
-    r.scratch = r.packed + s->n * s->h * (s->k_bytes + s->v_bytes);
-    int64_t panels = cpu_panel_count(r.level, s->s) + cpu_panel_count(r.level, s->ev);
-    tern_parallel(a->ctx, s->n * s->h * panels, 4, pack_task, &r);
-    tern_parallel_slots(a->ctx, s->n * s->h * ceil_div(s->l, s->rows), query_task, &r);
+    r.packed += (64 - (uintptr_t)r.packed % 64) % 64;
+    r.scratch = r.packed + (size_t)s->heads * (s->k_bytes + s->v_bytes);
+    for (; r.head0 < s->n * s->h; r.head0 += s->heads) {
+        const int64_t heads = min64(s->heads, s->n * s->h - r.head0);
+        tern_parallel(a->ctx, heads * ceil_div(s->s, r.at->block), 1, pack_task, &r);
+        tern_parallel_slots(a->ctx, heads * ceil_div(s->l, s->rows), query_task, &r);
+    }
     return TERN_OK;
 }
 
 const struct tern_kernel cpu_sdpa_f32_flash = {
-    .name = "sdpa_f32_flash", .op = TERN_OP_sdpa, .revision = 1, .supports = supports, .workspace = workspace, .run = run};
+    .name = "sdpa_f32_flash", .op = TERN_OP_sdpa, .revision = 2, .supports = supports_f32, .workspace = workspace, .run = run};
+const struct tern_kernel cpu_sdpa_bf16_flash = {
+    .name = "sdpa_bf16_flash", .op = TERN_OP_sdpa, .supports = supports_bf16, .workspace = workspace, .run = run};

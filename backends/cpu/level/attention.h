@@ -27,6 +27,10 @@ INLINE int64_t rows_of(const struct tern_cpu_attend *a, const struct meeting *m)
     return a->rows - m->row < QUERIES ? a->rows - m->row : QUERIES;
 }
 
+INLINE const uint16_t *queries_of(const struct tern_cpu_attend *a, int64_t row) { return (const uint16_t *)a->q + row * a->ldq; }
+INLINE const uint16_t *keys_at(const struct tern_cpu_attend *a, int64_t key) { return (const uint16_t *)a->k + key * a->depth; }
+INLINE const uint16_t *values_of(const struct tern_cpu_attend *a) { return a->v; }
+
 /* All groups meet a block of keys before the next block, but for those that causality keeps from it. */
 static struct meeting after(const struct tern_cpu_attend *a, struct meeting m)
 {
@@ -59,8 +63,7 @@ static void hide(const struct tern_cpu_attend *a, const struct meeting *m, float
 static void scores_of(const struct tern_cpu_attend *a, const struct meeting *m, float *x)
 {
     int64_t keys = keys_of(a, m);
-    const struct factors f = {
-        rows_of(a, m), keys, a->depth, 0, a->depth, a->ldq, LD_SCORES, a->q + m->row * a->ldq, a->k + m->key * a->depth, x};
+    const struct factors f = {rows_of(a, m), keys, a->depth, 0, a->depth, a->ldq, LD_SCORES, queries_of(a, m->row), keys_at(a, m->key), x};
     product(&f, false);
     if (a->mask || a->causal || keys % PAIR)
         hide(a, m, x);
@@ -70,7 +73,7 @@ static void scores_of(const struct tern_cpu_attend *a, const struct meeting *m, 
 static void add_values(const struct tern_cpu_attend *a, const struct meeting *m, const uint16_t *p)
 {
     const struct factors f = {
-        rows_of(a, m),         a->columns, filled(keys_of(a, m), PAIR), m->key, filled(a->keys, PAIR), LD_POWERS, a->ldo, p, a->v,
+        rows_of(a, m),         a->columns, filled(keys_of(a, m), PAIR), m->key, filled(a->keys, PAIR), LD_POWERS, a->ldo, p, values_of(a),
         a->o + m->row * a->ldo};
     product(&f, true);
 }
@@ -114,7 +117,8 @@ static void add_values(const struct tern_cpu_attend *a, const struct meeting *m,
     for (int64_t half = 0; half < QUERIES; half += 8, p += 8 * LD_POWERS, o += 8 * a->ldo)
         for (int64_t j = 0; j < a->columns; j += 32) {
             const int64_t left = a->values - j;
-            const struct tile s = {p, a->v + j * depth + m->key * (left > 16 ? 32 : 16), a->v + (j + 32) * depth + m->key * 16, LD_POWERS};
+            const struct tile s = {p, values_of(a) + j * depth + m->key * (left > 16 ? 32 : 16),
+                                   values_of(a) + (j + 32) * depth + m->key * 16, LD_POWERS};
             if (left > 32 && half_vector(left - 32)) {
                 add_vectors(3, keys, &s, o + j, a->ldo);
                 break;
@@ -150,13 +154,13 @@ static bool powers_at_once(const struct tern_cpu_attend *a, const struct meeting
     __m512i high = _mm512_setzero_si512();
     for (int64_t j = 0; j < KEYS; j += PAIR)
         for (int64_t half = 0; half < QUERIES; half += 8) {
-            const uint16_t *k = a->k + (m->key + j) * a->depth;
+            const uint16_t *k = keys_at(a, m->key + j);
             const float *most = a->most + m->row + half;
             __m512 acc[8][3];
 #pragma GCC unroll 8
             for (int i = 0; i < 8; i++)
                 acc[i][0] = acc[i][1] = _mm512_setzero_ps();
-            multiply(2, a->depth, &(struct tile){a->q + (m->row + half) * a->ldq, k, k, a->ldq}, acc);
+            multiply(2, a->depth, &(struct tile){queries_of(a, m->row + half), k, k, a->ldq}, acc);
 #pragma GCC unroll 8
             for (int i = 0; i < 8; i++) {
                 __m512i both = two_powers(acc[i][0], acc[i][1], factor, _mm512_set1_ps(most[i]));

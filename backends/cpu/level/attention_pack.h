@@ -36,13 +36,17 @@ INLINE void turn_keys(int64_t keys, int64_t e, const uint16_t *k, int64_t ld, ui
 }
 
 /* Pairs along the depth of each key beside those of the others, as bf16_block reads them. */
-static void pack_keys(int64_t keys, int64_t e, const uint16_t *k, int64_t ld, int64_t depth, uint16_t *to)
+static void pack_keys(int64_t keys, int64_t e, const void *src, int64_t ld, int64_t depth, void *dst)
 {
-    const int64_t width = keys <= TERN_DOT_NR / 2 ? TERN_DOT_NR / 2 : TERN_DOT_NR;
-    for (int64_t j = 0; j < width; j += 16)
-        for (int64_t i = 0; i < e; i += 32)
-            turn_keys(keys - j, e - i, k + j * ld + i, ld, to + i * width + j * 2, 2 * width);
-    memset(to + filled(e, 2) * width, 0, (size_t)((depth - filled(e, 2)) * width) * sizeof(*to));
+    for (int64_t first = 0; first < keys; first += TERN_DOT_NR) {
+        const int64_t left = keys - first, width = left <= TERN_DOT_NR / 2 ? TERN_DOT_NR / 2 : TERN_DOT_NR;
+        const uint16_t *k = (const uint16_t *)src + first * ld;
+        uint16_t *to = (uint16_t *)dst + first * depth;
+        for (int64_t j = 0; j < width; j += 16)
+            for (int64_t i = 0; i < e; i += 32)
+                turn_keys(left - j, e - i, k + j * ld + i, ld, to + i * width + j * 2, 2 * width);
+        memset(to + filled(e, 2) * width, 0, (size_t)((depth - filled(e, 2)) * width) * sizeof(*to));
+    }
 }
 
 /* A key of a panel of values: those that are there, and the one behind them. */
@@ -52,8 +56,9 @@ INLINE __m512i values_at(const uint16_t *v, int64_t left)
     return _mm512_mask_mov_epi16(_mm512_maskz_loadu_epi16(there, v), one, _mm512_set1_epi16(0x3f80));
 }
 
-static void pack_values(int64_t key, int64_t keys, int64_t ev, const uint16_t *v, int64_t ld, int64_t depth, uint16_t *to)
+static void pack_values(int64_t key, int64_t keys, int64_t ev, const void *src, int64_t ld, int64_t depth, void *to)
 {
+    const uint16_t *v = src;
     const int64_t columns = filled(ev + (SUMS == 0), 16);
     __m512i low = _mm512_set_epi32(0x2f000f, 0x2e000e, 0x2d000d, 0x2c000c, 0x2b000b, 0x2a000a, 0x290009, 0x280008, 0x270007, 0x260006,
                                    0x250005, 0x240004, 0x230003, 0x220002, 0x210001, 0x200000);
@@ -61,7 +66,7 @@ static void pack_values(int64_t key, int64_t keys, int64_t ev, const uint16_t *v
     __m512i twice = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), low);
     for (int64_t c = 0; c < columns; c += TERN_DOT_NR) {
         const int64_t width = columns - c <= TERN_DOT_NR / 2 ? TERN_DOT_NR / 2 : TERN_DOT_NR;
-        uint16_t *at = to + c * depth + key * width;
+        uint16_t *at = (uint16_t *)to + c * depth + key * width;
         for (int64_t i = 0; i < filled(keys, PAIR); i += i % 16 == 15 ? 17 : 1, at += 2 * width) {
             __m512i zero = _mm512_setzero_si512();
             __m512i x = i < keys ? values_at(v + i * ld + c, ev - c) : zero;

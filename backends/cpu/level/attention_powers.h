@@ -39,7 +39,7 @@ INLINE bool powers_of(int64_t n, const float *x, float factor, float most, uint1
     return !_mm512_cmpge_epu16_mask(high, _mm512_set1_epi16((short)TOO_MUCH));
 }
 
-static bool attention_power(int64_t n, const float *x, float factor, float most, uint16_t *y) { return powers_of(n, x, factor, most, y); }
+static bool attention_power(int64_t n, const float *x, float factor, float most, void *y) { return powers_of(n, x, factor, most, y); }
 
 /* The powers of a block of keys and a group of queries, row by row. */
 struct powers {

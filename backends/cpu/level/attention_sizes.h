@@ -5,8 +5,8 @@
 #include "backends/cpu/level/bf16.h"
 
 #define QUERIES TERN_ATTENTION_ROWS /* of a tile */
-#define KEYS TERN_ATTENTION_KEYS
-#define PAIR 32 /* keys whose powers are rounded together: key i beside key i + 16, in P as in the packed values */
+#define KEYS 64                     /* of a block */
+#define PAIR 32                     /* keys whose powers are rounded together: key i beside key i + 16, in P as in the packed values */
 /* Values between rows: odd numbers of lines, so that rows do not share cache sets. */
 #define LD_SCORES (KEYS + 16)
 #define LD_POWERS (KEYS + 32)

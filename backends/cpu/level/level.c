@@ -12,6 +12,7 @@
 #endif
 
 #include "backends/cpu/level/attention.h"
+#include "backends/cpu/level/attention_f32.h"
 #include "backends/cpu/level/attention_i8.h"
 #include "backends/cpu/level/bf16.h"
 #include "backends/cpu/level/convert.h"
@@ -154,8 +155,11 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
 #endif
     .i8 = {{I8_STEP, i8_begin, i8_end, i8_block}, I8_GAIN, I8_ZERO, i8_most, i8_quantize, i8_scale, I8_PEAK},
     .winograd_i8 = {winograd_i8_input, winograd_i8_most, winograd_i8_filter, winograd_i8_output},
+    .attention_f32 = {sizeof(struct f32_scratch), F32_QUERIES, F32_TASK, F32_KEYS, 1, 1, NR / 2, false, VW, true, attend_f32, f32_pack_keys,
+                      f32_pack_values, f32_power},
 #if defined(LEVEL_ATTENTION)
-    .attention = {sizeof(struct attention_scratch), TASK_ROWS, SUMS == 0, attend, pack_keys, pack_values, attention_power},
+    .attention_bf16 = {sizeof(struct attention_scratch), QUERIES, TASK_ROWS, KEYS, BF16_STEP, PAIR, 16, SUMS == 0, SUMS, false, attend,
+                       pack_keys, pack_values, attention_power},
 #endif
 #if defined(LEVEL_ATTENTION_I8)
     .attention_i8 = {sizeof(struct i8_scratch), TASK_ROWS, attend_i8, i8_pack_keys, i8_pack_values},
@@ -184,6 +188,5 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .max = max_of,
     .sum = sum_of,
     .exp_sum = exp_sum,
-    .power_sum = power_sum,
     .multiply_add = multiply_add,
 };

@@ -132,44 +132,50 @@ struct tern_cpu_winograd_i8 {
                    int64_t columns, const float *row, const float *bias, void *const *y);
 };
 
-/* Attention in bf16: rows of queries of a group, keys of a block. */
+/* Attention in bf16 and int8: rows of queries of a group. */
 #define TERN_ATTENTION_ROWS 16
-#define TERN_ATTENTION_KEYS 64
 
-/* Queries of one head against all of its keys. Leading sizes are in elements. */
+/* Queries of one head against all of its keys, f32 or bf16. Leading sizes are in elements. */
 struct tern_cpu_attend {
     int64_t rows, keys;
-    int64_t depth;           /* of q and k, filled up with zeros to the level's step */
-    int64_t values, columns; /* of v, and filled up to 16, on levels with `ones` to one more than there are */
-    const uint16_t *q;       /* rows filled up to whole groups */
+    int64_t depth;           /* of q and k, filled up with zeros */
+    int64_t values, columns; /* of v, and filled up, on levels with `ones` to one more than there are */
+    const void *q;           /* rows filled up to whole groups */
     int64_t ldq;
-    const uint16_t *k, *v; /* from pack_keys and pack_values */
-    float factor;          /* of scores to exponents of two; finite and above zero */
+    const void *k, *v; /* from pack_keys and pack_values */
+    float factor;      /* of scores to exponents of two; finite and above zero. Where the level says that queries have it: 1 */
     bool causal;
     int64_t first; /* index of the first row, for causal */
     /* Changes the scores of a row (counted from the first one) with keys key .. key + keys; NULL: nothing to change. */
     void (*mask)(const void *arg, int64_t row, int64_t key, int64_t keys, float *scores);
     const void *mask_arg;
     /* Results: sums of values times 2^(score x factor - most[row]), and of the powers alone. o is zero before; it has memory for whole
-     * groups and 16 columns more. */
+     * groups and `sums` columns more. */
     float *o;
     int64_t ldo;
-    float *most, *sum;
-    void *scratch; /* attend_scratch bytes at 64 */
+    float *most, *sum; /* for whole groups, too */
+    void *scratch;     /* as many bytes as the level says, at 64 */
 };
 
 struct tern_cpu_attention {
-    size_t scratch;
-    int rows;  /* of a task, at most */
-    bool ones; /* values have a column of ones behind them */
+    size_t scratch; /* 0: the level has none */
+    int group;      /* rows that are always there together */
+    int rows;       /* of a task, at most: whole groups */
+    int block;      /* keys that are packed at a time, all but the last */
+    /* What is filled up: e, and the depth and columns of packed values, to multiples of these. */
+    int e_step, key_step, column_step;
+    bool ones;   /* values have a column of ones behind them */
+    int sums;    /* columns behind a row of results */
+    bool scaled; /* queries come with the factor: scores are exponents of two */
     void (*attend)(const struct tern_cpu_attend *a);
-    /* A panel of at most TERN_DOT_NR keys of e values, ld apart. */
-    void (*pack_keys)(int64_t keys, int64_t e, const uint16_t *k, int64_t ld, int64_t depth, uint16_t *to);
-    /* Keys key .. key + keys (key: a multiple of 32) of the values, of which there are ev a key, ld apart; v: that of `key`. depth: of the
-     * packed matrix, all keys filled up to 32; to: its start. */
-    void (*pack_values)(int64_t key, int64_t keys, int64_t ev, const uint16_t *v, int64_t ld, int64_t depth, uint16_t *to);
-    /* y[i] = bf16(2^(x[i] * factor - most)), n a multiple of 32. False: a result is no number, or 2^TERN_ATTENTION_GROWTH and more */
-    bool (*power)(int64_t n, const float *x, float factor, float most, uint16_t *y);
+    /* A block of keys of e values, ld apart. */
+    void (*pack_keys)(int64_t keys, int64_t e, const void *k, int64_t ld, int64_t depth, void *to);
+    /* Keys key .. key + keys, a block, of the values, of which there are ev a key, ld apart; v: that of `key`. depth: of the packed matrix,
+     * all keys filled up; to: its start. */
+    void (*pack_values)(int64_t key, int64_t keys, int64_t ev, const void *v, int64_t ld, int64_t depth, void *to);
+    /* y[i] = 2^(x[i] * factor - most), n a multiple of 32; of bf16 those of 16 values and of the next 16 by turns. False: a result is no
+     * number, or so large that another `most` is wanted */
+    bool (*power)(int64_t n, const float *x, float factor, float most, void *y);
 };
 
 /* Attention in int8: keys of a block, and the widest rows. */
@@ -238,7 +244,7 @@ struct tern_cpu_level {
     struct tern_cpu_bf16 bf16;
     struct tern_cpu_i8 i8;
     struct tern_cpu_winograd_i8 winograd_i8;
-    struct tern_cpu_attention attention; /* scratch 0: the level has none */
+    struct tern_cpu_attention attention_f32, attention_bf16;
     struct tern_cpu_attention_i8 attention_i8;
 
     /* y[i] = f(x[i]); s is the scalar of ADD_SCALAR, MUL_SCALAR. y may be x. */
@@ -290,8 +296,6 @@ struct tern_cpu_level {
     float (*sum)(int64_t n, const float *x);
     /* x[i] = exp(x[i] - max) and their sum; no x is above max + 88, and what is no normal number may become zero */
     float (*exp_sum)(int64_t n, float *x, float max);
-    /* The same of powers of two, no x above max + 127. Errors are within 1.7e-7 of each */
-    float (*power_sum)(int64_t n, float *x, float max);
 
     /* Multiplies and adds in registers, as fast as the level can; returns the number of operations, proportional to `rounds`. sum:
      * of what was computed. */

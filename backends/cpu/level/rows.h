@@ -266,24 +266,21 @@ static float sum_of(int64_t n, const float *x)
     return r;
 }
 
-INLINE float powers_sum(const bool two, int64_t n, float *x, float max)
+static float exp_sum(int64_t n, float *x, float max)
 {
     vf s = v_set(0);
     int64_t i = 0;
     for (; i + VW <= n; i += VW) {
-        vf e = two ? v_power_of_two(v_load(x + i) - max) : v_exp_normal(v_load(x + i) - max);
+        vf e = v_exp_normal(v_load(x + i) - max);
         v_store(x + i, e);
         s += e;
     }
     if (i < n) {
-        vf e = two ? v_power_of_two(v_load_n(x + i, n - i) - max) : v_exp_normal(v_load_n(x + i, n - i) - max);
+        vf e = v_exp_normal(v_load_n(x + i, n - i) - max);
         v_store_n(x + i, e, n - i);
         s += v_keep(e, n - i);
     }
     return v_sum(s);
 }
-
-static float exp_sum(int64_t n, float *x, float max) { return powers_sum(false, n, x, max); }
-static float power_sum(int64_t n, float *x, float max) { return powers_sum(true, n, x, max); }
 
 #endif
