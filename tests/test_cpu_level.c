@@ -241,8 +241,8 @@ static void test_exp_sum(void **state)
     }
 }
 
-/* Powers of two in f32: of normal results within 1.7e-7 of each, 1 where the exponent is zero, and
- * zero far below. What is too large, or no number, is told. */
+/* Powers of two in f32: of normal results within 1.7e-7 of each, 1 where the exponent is zero, and zero far below. What is too large, or
+ * no number, is told. */
 static void test_power_f32(void **state)
 {
     enum { COUNT = 32 * 4000 };

@@ -41,7 +41,6 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
     s.ldo = odd_lines(s.columns + at->sums, 16);
     s.k_bytes = s.element * (size_t)(round_up(s.s, 32) * s.depth);
     s.v_bytes = s.element * (size_t)(round_up(s.keys, 32) * s.columns);
-    s.k_bytes = (size_t)round_up((int64_t)s.k_bytes, 64);
     /* Queries and results of a task: a quarter of L2. Some tasks for each thread. */
     int64_t most = min64(at->rows, (int64_t)device->l2 / 4 / (s.ldq * (int64_t)s.element + s.ldo * 4)) / group * group;
     s.rows = min64(most, round_up(s.l, group));
@@ -128,7 +127,7 @@ static float as_exponent(float x)
     return isinf(y) && !isinf(x) ? copysignf(FLT_MAX, x) : y;
 }
 
-/* Scores become exponents with the mask on top, or -infinity. */
+/* Scores become -infinity where the mask says no, or exponents with the mask on top. */
 static void apply_mask(const void *arg, int64_t row, int64_t key, int64_t keys, float *x)
 {
     const struct task *t = arg;
@@ -217,6 +216,8 @@ static void query_task(void *arg, int slot, int64_t i)
          j++, out += s->element * (size_t)r->d->out.stride[2]) { /* a row that sees no key is zero, as in PyTorch */
         float *x = a.o + j * s->ldo, sum = a.sum[j];
         const bool rounds = r->d->out.dtype == TERN_BF16;
+        if (sum == 0) /* powers of zero times values that are infinite are no numbers */
+            memset(x, 0, (size_t)s->ev * sizeof(float));
         r->level->unary[TERN_CPU_MUL_SCALAR](s->ev, x, rounds ? x : (float *)(void *)out, sum > 0 ? 1 / sum : sum);
         if (rounds)
             r->level->bf16.round(s->ev, x, (uint16_t *)(void *)out);
@@ -252,4 +253,4 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel cpu_sdpa_f32_flash = {
     .name = "sdpa_f32_flash", .op = TERN_OP_sdpa, .revision = 2, .supports = supports_f32, .workspace = workspace, .run = run};
 const struct tern_kernel cpu_sdpa_bf16_flash = {
-    .name = "sdpa_bf16_flash", .op = TERN_OP_sdpa, .supports = supports_bf16, .workspace = workspace, .run = run};
+    .name = "sdpa_bf16_flash", .op = TERN_OP_sdpa, .revision = 1, .supports = supports_bf16, .workspace = workspace, .run = run};

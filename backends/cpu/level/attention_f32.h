@@ -8,8 +8,8 @@
 #include "backends/cpu/level/attention_f32_tiles.h"
 #include "backends/cpu/level/mathfun.h"
 
-/* A row's powers are relative to the maximum of the first block that it sees, until one reaches 2^F32_GROWTH: that costs no digits. A
- * block's powers are summed in the places of a vector; below F32_LIMIT, none of them is too large. */
+/* A row's powers are relative to the maximum of the first block that it sees, until one lies 2^F32_GROWTH above, which costs no digits. The
+ * powers of a whole block are summed in the places of a vector: from F32_LIMIT on, or where a sum is no number, a row is looked at again. */
 #define F32_GROWTH 8
 #define F32_LIMIT (F32_KEYS / VW * 256.0f)
 
@@ -24,7 +24,8 @@ struct f32_meeting {
 INLINE struct f32_tile f32_operands(const struct f32_meeting *m, int64_t j, int64_t i)
 {
     const struct tern_cpu_attend *a = m->a;
-    return (struct f32_tile){(const float *)a->q + (m->row + i) * a->ldq, (const float *)a->k + (m->key + j) * a->depth, NULL, a->ldq};
+    const float *k = (const float *)a->k + (m->key + j) * a->depth;
+    return (struct f32_tile){(const float *)a->q + (m->row + i) * a->ldq, k, k, a->ldq};
 }
 
 /* Whether all are below the limit: no number is not. */
@@ -167,7 +168,7 @@ static void f32_row_powers(const struct f32_meeting *m, int64_t i)
     v_store(sums, f32_powers_of(m->end, x, *most, x));
 }
 
-/* Rows of powers times nv vectors of values, added to results. */
+/* Rows of powers times nv vectors of values, added to results; of a single tile of scores also some rows behind it, which mean nothing. */
 INLINE void f32_add(const int rows, const int nv, const bool shared, const struct f32_meeting *m, struct f32_tile t, float *o)
 {
     const int64_t ldo = m->a->ldo;
@@ -192,9 +193,10 @@ static void f32_add_values(const struct f32_meeting *m)
     for (int64_t c = 0; c < a->columns; c += NR) {
         const int64_t left = a->columns - c, width = left < NR ? left : NR;
         const float *v = (const float *)a->v + c * a->keys;
-        const struct f32_tile t = {m->s->powers, v + m->key * width, v + NR * a->keys + m->key * (NR / 2), F32_LD};
+        struct f32_tile t = {m->s->powers, v + m->key * width, v, F32_LD};
         if (left == NR + NR / 2) {
-            if (c + NR == shared)
+            t.half = v + NR * a->keys + m->key * (NR / 2);
+            if (F32_SHARED && c + NR == shared)
                 f32_add(F32_WIDE, NV + HALF_NV, true, m, t, o + c);
             else
                 f32_add(F32_WIDE, NV + HALF_NV, false, m, t, o + c);

@@ -36,12 +36,12 @@ INLINE vf f32_halves(vf x, vf y)
 #if defined(TERN_LEVEL_512)
     return (vf)_mm512_mask_mov_ps((__m512)x, 0xff00, (__m512)y);
 #else
-    memcpy(&x, &y, sizeof(x) / 2);
+    memcpy((char *)&x + sizeof(x) / 2, &y, sizeof(x) / 2);
     return x;
 #endif
 }
 
-/* Rows of A, a panel of B, and half of one behind it. */
+/* Rows of A, a panel of B, and half of one behind it, or any memory. */
 struct f32_tile {
     const float *a, *b, *half;
     int64_t lda;

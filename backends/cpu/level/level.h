@@ -173,8 +173,8 @@ struct tern_cpu_attention {
     /* Keys key .. key + keys, a block, of the values, of which there are ev a key, ld apart; v: that of `key`. depth: of the packed matrix,
      * all keys filled up; to: its start. */
     void (*pack_values)(int64_t key, int64_t keys, int64_t ev, const void *v, int64_t ld, int64_t depth, void *to);
-    /* y[i] = 2^(x[i] * factor - most), n a multiple of 32; of bf16 those of 16 values and of the next 16 by turns. False: a result is no
-     * number, or so large that another `most` is wanted */
+    /* y[i] = 2^(x[i] * factor - most), n a multiple of 32, factor 1 where queries have it; of bf16 those of 16 values and of the next 16 by
+     * turns. False: a result is no number, or so large that another `most` is wanted */
     bool (*power)(int64_t n, const float *x, float factor, float most, void *y);
 };
 
