@@ -1,6 +1,7 @@
 /* What the CPU does at most: multiplications and additions in registers, and bytes from and to memory, each on all threads.
  * Profiles compare kernels with it. */
 #include <cpuinfo.h>
+#include <math.h>
 #include <string.h>
 
 #include "backends/cpu/cpu.h"
@@ -10,8 +11,7 @@
  * and of bytes, reading and writing in place and reading alone. Filling the buffer takes about 0.05 s more. */
 #define BIN_SECONDS 0.002
 #define BINS 30
-#define ROUNDS 2048             /* of one task: about 10 microseconds, few in a bin are cut by its ends */
-#define DOT_ROUNDS 256          /* of one task: 5 to 15 microseconds */
+#define TASK_SECONDS 8e-6       /* of operations: few in a bin are cut by its ends, and looking at the clock between them takes no share */
 #define TILE ((int64_t)1 << 16) /* values of one task */
 #define LEAST_BUFFER ((size_t)32 << 20)
 #define MOST_BUFFER ((size_t)256 << 20) /* a tile for each of 1024 threads, the most of a context */
@@ -21,6 +21,8 @@
 struct race {
     const struct tern_cpu_level *level;
     void (*task)(const struct race *r, int slot, int64_t i);
+    double (*multiply_add)(int64_t rounds, float *sum); /* of races of operations */
+    int64_t rounds;                                     /* of a task */
     float *x;
     int64_t tiles; /* of each slot */
     double begin;
@@ -30,19 +32,7 @@ struct race {
 static void compute(const struct race *r, int slot, int64_t i)
 {
     float sum;
-    r->level->multiply_add(ROUNDS, &sum);
-}
-
-static void compute_bf16(const struct race *r, int slot, int64_t i)
-{
-    float sum;
-    r->level->bf16.multiply_add(DOT_ROUNDS, &sum);
-}
-
-static void compute_i8(const struct race *r, int slot, int64_t i)
-{
-    float sum;
-    r->level->i8.multiply_add(DOT_ROUNDS, &sum);
+    r->multiply_add(r->rounds, &sum);
 }
 
 /* A slot goes round in its own part of the buffer: when a tile comes again all others were used, and it is in no cache. */
@@ -59,12 +49,18 @@ static void read_and_write(const struct race *r, int slot, int64_t i)
 static void run_until_the_end(void *arg, int slot, int64_t unused)
 {
     struct race *r = arg;
-    for (int64_t i = 0;; i++) {
+    int64_t ended = 0; /* in a bin: threads meet in memory as seldom as bins end */
+    int last = 0;
+    for (int64_t i = 0;; i++, ended++) {
         r->task(r, slot, i);
-        double bin = (tern_now() - r->begin) / BIN_SECONDS;
-        if (bin >= BINS)
+        const double bin = (tern_now() - r->begin) / BIN_SECONDS;
+        if (bin >= last + 1) {
+            __atomic_add_fetch(&r->ended[last], ended, __ATOMIC_RELAXED);
+            ended = 0;
+            last = (int)fmin(bin, BINS);
+        }
+        if (last == BINS)
             return;
-        __atomic_add_fetch(&r->ended[(int)bin], 1, __ATOMIC_RELAXED);
     }
 }
 
@@ -98,25 +94,22 @@ static enum tern_status measure_bytes(struct tern_context *ctx, size_t size, dou
     return TERN_OK;
 }
 
-static double measure_flops(struct tern_context *ctx)
+/* Operations a second; multiply_add: of the level, or NULL. */
+static double measure_operations(struct tern_context *ctx, double (*multiply_add)(int64_t rounds, float *sum))
 {
-    struct race r = {.level = cpu_level(ctx)};
+    struct race r = {.level = cpu_level(ctx), .multiply_add = multiply_add, .rounds = 64};
+    double seconds = 0, operations = 0;
     float sum;
-    return rate_of(ctx, &r, compute) * r.level->multiply_add(ROUNDS, &sum);
-}
-
-static double measure_flops_bf16(struct tern_context *ctx)
-{
-    struct race r = {.level = cpu_level(ctx)};
-    float sum;
-    return r.level->bf16.dot.step ? rate_of(ctx, &r, compute_bf16) * r.level->bf16.multiply_add(DOT_ROUNDS, &sum) : 0;
-}
-
-static double measure_ops_i8(struct tern_context *ctx)
-{
-    struct race r = {.level = cpu_level(ctx)};
-    float sum;
-    return r.level->i8.multiply_add ? rate_of(ctx, &r, compute_i8) * r.level->i8.multiply_add(DOT_ROUNDS, &sum) : 0;
+    while (multiply_add && seconds < TASK_SECONDS) {
+        r.rounds *= 2;
+        seconds = INFINITY;
+        for (int turn = 0; turn < 2; turn++) { /* of which one may be interrupted */
+            const double begin = tern_now();
+            operations = multiply_add(r.rounds, &sum);
+            seconds = fmin(seconds, tern_now() - begin);
+        }
+    }
+    return multiply_add ? rate_of(ctx, &r, compute) * operations : 0;
 }
 
 /* Four times the last caches, and a tile for each thread. */
@@ -147,9 +140,10 @@ static enum tern_status measure(struct cpu_device *d, size_t size)
     tern_memory_raise_peak(ctx, before);
     if (st)
         return st;
-    peak.flops = measure_flops(ctx);
-    peak.flops_bf16 = measure_flops_bf16(ctx);
-    peak.ops_i8 = measure_ops_i8(ctx);
+    const struct tern_cpu_level *l = cpu_level(ctx);
+    peak.flops = measure_operations(ctx, l->multiply_add);
+    peak.flops_bf16 = l->bf16.dot.step ? measure_operations(ctx, l->bf16.multiply_add) : 0;
+    peak.ops_i8 = measure_operations(ctx, l->i8.multiply_add);
     d->peak = peak;
     return TERN_OK;
 }
