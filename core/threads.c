@@ -111,26 +111,55 @@ void tern_parallel(struct tern_context *ctx, int64_t n, int64_t tile, void (*fn)
         pthreadpool_parallelize_1d_tile_1d(ctx->pool, run_tile, &c, (size_t)n, (size_t)tile, waiting(ctx));
 }
 
+/* Tasks that nobody has taken yet: the first of them, and behind its 32 bits how many there are. */
+struct share {
+    uint64_t left; /* atomic */
+    char line[56]; /* no two in a line of cache */
+};
+#define MOST_SHARES 64
+#define MOST_TASKS ((int64_t)1 << 31)
+
 struct slot_call {
     void (*fn)(void *arg, int slot, int64_t i);
     void *arg;
-    int64_t n, next; /* next is atomic */
+    int64_t n, unit; /* unit: calls of a task */
+    int shares;
+    struct share share[MOST_SHARES];
 };
+
+/* One of them, or -1: who owns the share takes the first, others the last. */
+static int64_t take(struct share *s, bool first)
+{
+    uint64_t left = __atomic_load_n(&s->left, __ATOMIC_RELAXED), then;
+    do {
+        if (left >> 32 == 0)
+            return -1;
+        then = left - ((uint64_t)1 << 32) + first;
+    } while (!__atomic_compare_exchange_n(&s->left, &left, then, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return (int64_t)((left & UINT32_MAX) + (first ? 0 : (left >> 32) - 1));
+}
 
 static void run_slot(void *p, size_t slot)
 {
     struct slot_call *c = p;
-    int64_t i;
-    while ((i = __atomic_fetch_add(&c->next, 1, __ATOMIC_RELAXED)) < c->n)
-        c->fn(c->arg, (int)slot, i);
+    for (int other = 0; other < c->shares; other++)
+        for (int64_t task; (task = take(&c->share[(slot + (size_t)other) % (size_t)c->shares], other == 0)) >= 0;)
+            for (int64_t i = task * c->unit; i < (task + 1) * c->unit && i < c->n; i++)
+                c->fn(c->arg, (int)slot, i);
 }
 
 void tern_parallel_slots(struct tern_context *ctx, int64_t n, void (*fn)(void *arg, int slot, int64_t i), void *arg)
 {
-    struct slot_call c = {fn, arg, n, 0};
-    int64_t threads = tern_thread_count(ctx);
-    if (n > 0)
-        pthreadpool_parallelize_1d(ctx->pool, run_slot, &c, (size_t)(n < threads ? n : threads), waiting(ctx));
+    struct slot_call c = {.fn = fn, .arg = arg, .n = n, .unit = n / MOST_TASKS + 1};
+    const int64_t threads = tern_thread_count(ctx), tasks = n / c.unit + (n % c.unit != 0), slots = tasks < threads ? tasks : threads;
+    if (n <= 0)
+        return;
+    c.shares = (int)(slots < MOST_SHARES ? slots : MOST_SHARES);
+    for (int s = 0; s < c.shares; s++) {
+        const uint64_t begin = (uint64_t)(tasks * s / c.shares), end = (uint64_t)(tasks * (s + 1) / c.shares);
+        c.share[s].left = (end - begin) << 32 | begin;
+    }
+    pthreadpool_parallelize_1d(ctx->pool, run_slot, &c, (size_t)slots, waiting(ctx));
 }
 
 int tern_thread_count(const struct tern_context *ctx) { return (int)pthreadpool_get_threads_count(ctx->pool); }

@@ -1,4 +1,5 @@
 /* The core: contexts, memory, errors and messages, scopes and tensors, buffers, threads. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -389,6 +390,37 @@ static void loops_cover_their_range_once(void **state)
     tern_context_destroy(&ctx);
 }
 
+struct starts {
+    int64_t first[4]; /* that a slot was given; -1: none */
+    int there;        /* atomic */
+};
+
+static void wait_for_all(void *arg, int slot, int64_t i)
+{
+    struct starts *s = arg;
+    if (s->first[slot] >= 0)
+        return;
+    s->first[slot] = i;
+    __atomic_add_fetch(&s->there, 1, __ATOMIC_ACQ_REL);
+    while (__atomic_load_n(&s->there, __ATOMIC_ACQUIRE) < 4)
+        sched_yield();
+}
+
+/* Each thread begins with its own part of a loop's calls, as in the loop before. */
+static void slots_have_their_own_parts(void **state)
+{
+    static const int64_t sizes[] = {4, 7, 64, 1001};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 4});
+    assert_non_null(ctx);
+    for (int i = 0; i < 4; i++) {
+        struct starts s = {.first = {-1, -1, -1, -1}};
+        tern_parallel_slots(ctx, sizes[i], wait_for_all, &s);
+        for (int slot = 0; slot < 4; slot++)
+            assert_int_equal(s.first[slot], sizes[i] * slot / 4);
+    }
+    tern_context_destroy(&ctx);
+}
+
 static double processor_seconds(void)
 {
     struct timespec t;
@@ -471,6 +503,7 @@ int main(void)
         cmocka_unit_test(callbacks_are_called),
         cmocka_unit_test(buffers_check_their_ranges),
         cmocka_unit_test(loops_cover_their_range_once),
+        cmocka_unit_test(slots_have_their_own_parts),
         cmocka_unit_test(workers_sleep_behind_a_run),
         cmocka_unit_test(workers_rest_where_cores_are_shared),
     };

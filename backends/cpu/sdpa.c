@@ -17,7 +17,7 @@ struct shape {
     int64_t ldq, ldo;
     int64_t rows;                                 /* queries of a task */
     size_t element, k_bytes, v_bytes;             /* packed, of one head */
-    int64_t heads;                                /* of all n * h that are packed at a time */
+    int64_t regions, region, heads;               /* of all heads, one for each thread, or one; heads of one, in all and packed at a time */
     size_t o_bytes, q_bytes, most_bytes, scratch; /* of a thread */
     size_t slot;                                  /* all of them */
 };
@@ -50,8 +50,10 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
         s.rows = group;
     /* Some tasks for each thread here, too. */
     const int64_t packed = (int64_t)((s.k_bytes + s.v_bytes) / s.element);
-    s.heads = max64(MOST_PACKED / max64(packed, 1), ceil_div(tasks, max64(ceil_div(s.l, s.rows), 1)));
-    s.heads = min64(s.heads, s.n * s.h);
+    const int64_t heads = max64(MOST_PACKED / max64(packed, 1), ceil_div(tasks, max64(ceil_div(s.l, s.rows), 1)));
+    s.regions = s.n * s.h % tern_thread_count(ctx) ? 1 : tern_thread_count(ctx);
+    s.region = s.n * s.h / s.regions;
+    s.heads = min64(max64(heads / s.regions, 1), s.region);
     s.o_bytes = (size_t)(s.rows * s.ldo) * sizeof(float);
     s.q_bytes = (size_t)(s.rows * s.ldq) * s.element;
     s.most_bytes = (size_t)round_up(s.rows * 2 * (int64_t)sizeof(float), 64);
@@ -77,7 +79,7 @@ static bool supports_bf16(struct tern_device *device, const struct tern_op_desc 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const struct shape s = shape_of(ctx, d);
-    return (size_t)s.heads * (s.k_bytes + s.v_bytes) + s.slot * (size_t)tern_thread_count(ctx) + 64;
+    return (size_t)(s.regions * s.heads) * (s.k_bytes + s.v_bytes) + s.slot * (size_t)tern_thread_count(ctx) + 64;
 }
 
 struct run {
@@ -90,8 +92,11 @@ struct run {
     int64_t mask_stride[TERN_MAX_DIMS]; /* under (n, h, l, s) */
     float factor;                       /* of scores to exponents of two, without its sign */
     char *packed, *scratch;
-    int64_t head0; /* of this chunk */
+    int64_t first, heads; /* of a chunk: heads first .. first + heads of each region */
 };
+
+/* Head i of a chunk. A thread has its own region, in all loops: it reads what it packed, and of few pictures its own. */
+static int64_t head_of(const struct run *r, int64_t i) { return i / r->heads * r->s.region + r->first + i % r->heads; }
 
 /* Row `row` of a head. */
 static size_t row_at(const struct run *r, const struct tern_meta *m, int64_t nh, int64_t row)
@@ -107,7 +112,7 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
     const struct tern_meta *km = &r->d->in[1], *vm = &r->d->in[2];
     const int64_t block = r->at->block, blocks = ceil_div(s->s, block);
     for (int64_t i = begin; i < end; i++) {
-        const int64_t nh = r->head0 + i / blocks, first = i % blocks * block, keys = min64(block, s->s - first);
+        const int64_t nh = head_of(r, i / blocks), first = i % blocks * block, keys = min64(block, s->s - first);
         char *to = r->packed + (size_t)(i / blocks) * (s->k_bytes + s->v_bytes);
         r->at->pack_keys(keys, s->e, r->k + row_at(r, km, nh, first), km->stride[2], s->depth,
                          to + (size_t)(first * s->depth) * s->element);
@@ -180,7 +185,7 @@ static void query_task(void *arg, int slot, int64_t i)
 {
     const struct run *r = arg;
     const struct shape *s = &r->s;
-    int64_t tasks = ceil_div(s->l, s->rows), nh = r->head0 + i / tasks, l0 = i % tasks * s->rows;
+    int64_t tasks = ceil_div(s->l, s->rows), nh = head_of(r, i / tasks), l0 = i % tasks * s->rows;
     struct task t = {.r = r, .mask = nh / s->h * r->mask_stride[0] + nh % s->h * r->mask_stride[1] + l0 * r->mask_stride[2]};
     char *o = r->scratch + (size_t)slot * s->slot, *q = o + s->o_bytes, *most = q + s->q_bytes;
     const bool biased = r->mask && r->d->in[3].dtype != TERN_BOOL;
@@ -241,11 +246,11 @@ static enum tern_status run(const struct tern_kernel_args *a)
     }
     r.packed = tern_arg_host(&a->workspace);
     r.packed += (64 - (uintptr_t)r.packed % 64) % 64;
-    r.scratch = r.packed + (size_t)s->heads * (s->k_bytes + s->v_bytes);
-    for (; r.head0 < s->n * s->h; r.head0 += s->heads) {
-        const int64_t heads = min64(s->heads, s->n * s->h - r.head0);
-        tern_parallel(a->ctx, heads * ceil_div(s->s, r.at->block), 1, pack_task, &r);
-        tern_parallel_slots(a->ctx, heads * ceil_div(s->l, s->rows), query_task, &r);
+    r.scratch = r.packed + (size_t)(s->regions * s->heads) * (s->k_bytes + s->v_bytes);
+    for (; r.first < s->region; r.first += s->heads) {
+        r.heads = min64(s->heads, s->region - r.first);
+        tern_parallel(a->ctx, s->regions * r.heads * ceil_div(s->s, r.at->block), 1, pack_task, &r);
+        tern_parallel_slots(a->ctx, s->regions * r.heads * ceil_div(s->l, s->rows), query_task, &r);
     }
     return TERN_OK;
 }
