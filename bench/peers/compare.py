@@ -210,7 +210,11 @@ def main():
     for folder in ("sdxl-f16",) if args.only == XL else ("sd15-f16", "openvino"):
         read_everything(f"{args.work}/{folder}")
     machine = report.machine(args)
-    result = {"machine": machine, "runs": args.runs, "parts": {name: parts[name]() for name in args.only.split(",")}}
+    result = {"machine": machine, "runs": args.runs, "parts": {}}
+    for name in args.only.split(","):
+        machine["apart_ns"].append(report.apart(args))
+        result["parts"][name] = parts[name]()
+    machine["apart_ns"].append(report.apart(args))
     report.write(result, args.out, os.path.join(ROOT, "README.md") if args.readme else None)
 
 

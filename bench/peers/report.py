@@ -35,7 +35,13 @@ def machine(args):
         "cores": os.cpu_count(), "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "threads": args.threads,
         "kernel_level": level[1] if level else "?", "date": time.strftime("%Y-%m-%d"),
         "load_average": os.getloadavg()[0],
+        "apart_ns": [],  # before each part, and at the end
     }
+
+
+def apart(args):
+    """Nanoseconds from one core to another; None: there is one core. A host may move the cores of a virtual machine."""
+    return json.loads(subprocess.run([f"{args.build}/bench/bench_apart"], capture_output=True, text=True, check=True).stdout)["apart_ns"]
 
 
 def file_name(m):
@@ -131,6 +137,11 @@ def model_of(parts):
     return " and ".join([n for n, there in (("Stable Diffusion 1.5", set(parts) - {"unet_xl"}), ("Stable Diffusion XL", "unet_xl" in parts)) if there])
 
 
+def distance(ns):
+    known = [x for x in ns if x is not None]
+    return [f"- from one core to the other {min(known)} … {max(known)} ns"] if known else []
+
+
 def page(result, name):
     m, parts = result["machine"], result["parts"]
     versions = {r["name"]: r["version"] for part in parts.values() for rows in part.values() for r in rows if "version" in r}
@@ -139,6 +150,7 @@ def page(result, name):
              "stands in [bench/README.md](../../bench/README.md).", "",
              f"- {m['date']}; {m['threads']} threads of {m['cores']} cores; {gib(m['memory'])} of memory; load {m['load_average']:.1f} at the start",
              f"- processor family {m['family']}, model {m['model']}; {', '.join(m['instructions'])}; tern's kernels: {m['kernel_level']}",
+             *distance(m["apart_ns"]),
              "- " + ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) if versions else "- no other engine told its version",
              f"- medians of {result['runs']} runs (text encoder {result['runs'] + 2}), one of each engine in turn. f32 and bf16 are two groups, one after the "
              "other, since the processes of both do not fit into memory at once: compare engines within a dtype.", ""]
