@@ -173,12 +173,34 @@ static void gather(const struct run *r, const char *q, char *to)
         memset(to + size, 0, (size_t)(s->depth - s->e) * s->element);
 }
 
-/* Queries that come soon: rows of a head lie too far apart for the processor to see them coming. */
-static void fetch(const struct run *r, int64_t nh, int64_t row)
+/* Rows of queries; rows up to a whole group are zero. Those that come soon are fetched: they lie too far apart for the processor to see
+ * them coming. */
+static void gather_rows(const struct run *r, const char *q, int64_t rows, char *to)
 {
-    const char *q = r->q + row_at(r, &r->d->in[0], nh, min64(row + 8, r->s.l - 1));
-    for (int64_t at = 0; at < r->s.e * (int64_t)r->s.element; at += 64)
-        __builtin_prefetch(q + at);
+    const struct shape *s = &r->s;
+    const int64_t step = (int64_t)s->element * r->d->in[0].stride[2], ld = (int64_t)s->element * s->ldq;
+    for (int64_t j = 0; j < rows; j++) {
+        const char *soon = q + min64(j + 8, rows - 1) * step;
+        for (int64_t at = 0; at < s->e * (int64_t)s->element; at += 64)
+            __builtin_prefetch(soon + at);
+        gather(r, q + j * step, to + j * ld);
+    }
+    memset(to + rows * ld, 0, (size_t)((round_up(rows, r->at->group) - rows) * ld));
+}
+
+/* Sums of values over sums of powers; a row that sees no key is zero, as in PyTorch. */
+static void write_rows(const struct run *r, const struct tern_cpu_attend *a, char *out)
+{
+    const int64_t step = (int64_t)r->s.element * r->d->out.stride[2];
+    const bool rounds = r->d->out.dtype == TERN_BF16;
+    for (int64_t j = 0; j < a->rows; j++, out += step) {
+        float *x = a->o + j * a->ldo, sum = a->sum[j];
+        if (sum == 0) /* powers of zero times values that are infinite are no numbers */
+            memset(x, 0, (size_t)a->values * sizeof(float));
+        r->level->unary[TERN_CPU_MUL_SCALAR](a->values, x, rounds ? x : (float *)(void *)out, sum > 0 ? 1 / sum : sum);
+        if (rounds)
+            r->level->bf16.round(a->values, x, (uint16_t *)(void *)out);
+    }
 }
 
 static void query_task(void *arg, int slot, int64_t i)
@@ -208,25 +230,10 @@ static void query_task(void *arg, int slot, int64_t i)
     a.v = (const char *)a.k + s->k_bytes;
     a.sum = a.most + s->rows;
     a.factor = biased || r->at->scaled ? 1 : fminf(fmaxf(r->factor, FLT_MIN), FLT_MAX);
-    for (int64_t j = 0; j < a.rows; j++) {
-        fetch(r, nh, l0 + j);
-        gather(r, r->q + row_at(r, &r->d->in[0], nh, l0 + j), q + (size_t)(j * s->ldq) * s->element);
-    }
-    const int64_t there = round_up(a.rows, r->at->group);
-    memset(q + (size_t)(a.rows * s->ldq) * s->element, 0, (size_t)((there - a.rows) * s->ldq) * s->element);
-    memset(o, 0, (size_t)(there * s->ldo) * sizeof(float));
+    gather_rows(r, r->q + row_at(r, &r->d->in[0], nh, l0), a.rows, q);
+    memset(o, 0, (size_t)(round_up(a.rows, r->at->group) * s->ldo) * sizeof(float));
     r->at->attend(&a);
-    char *out = r->out + row_at(r, &r->d->out, nh, l0);
-    for (int64_t j = 0; j < a.rows;
-         j++, out += s->element * (size_t)r->d->out.stride[2]) { /* a row that sees no key is zero, as in PyTorch */
-        float *x = a.o + j * s->ldo, sum = a.sum[j];
-        const bool rounds = r->d->out.dtype == TERN_BF16;
-        if (sum == 0) /* powers of zero times values that are infinite are no numbers */
-            memset(x, 0, (size_t)s->ev * sizeof(float));
-        r->level->unary[TERN_CPU_MUL_SCALAR](s->ev, x, rounds ? x : (float *)(void *)out, sum > 0 ? 1 / sum : sum);
-        if (rounds)
-            r->level->bf16.round(s->ev, x, (uint16_t *)(void *)out);
-    }
+    write_rows(r, &a, r->out + row_at(r, &r->d->out, nh, l0));
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
