@@ -17,7 +17,7 @@ struct shape {
     int64_t ldq, ldo;
     int64_t rows;                                 /* queries of a task */
     size_t element, k_bytes, v_bytes;             /* packed, of one head */
-    int64_t regions, region, heads;               /* of all heads, one for each thread, or one; heads of one, in all and packed at a time */
+    int64_t regions, region, heads;               /* one for each thread, or one; heads of each, in all and packed at a time */
     size_t o_bytes, q_bytes, most_bytes, scratch; /* of a thread */
     size_t slot;                                  /* all of them */
 };
@@ -51,9 +51,9 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
     /* Some tasks for each thread here, too. */
     const int64_t packed = (int64_t)((s.k_bytes + s.v_bytes) / s.element);
     const int64_t heads = max64(MOST_PACKED / max64(packed, 1), ceil_div(tasks, max64(ceil_div(s.l, s.rows), 1)));
-    s.regions = s.n * s.h % tern_thread_count(ctx) ? 1 : tern_thread_count(ctx);
+    s.regions = heads < tern_thread_count(ctx) || s.n * s.h % tern_thread_count(ctx) ? 1 : tern_thread_count(ctx);
     s.region = s.n * s.h / s.regions;
-    s.heads = min64(max64(heads / s.regions, 1), s.region);
+    s.heads = min64(heads / s.regions, s.region);
     s.o_bytes = (size_t)(s.rows * s.ldo) * sizeof(float);
     s.q_bytes = (size_t)(s.rows * s.ldq) * s.element;
     s.most_bytes = (size_t)round_up(s.rows * 2 * (int64_t)sizeof(float), 64);
