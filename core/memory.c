@@ -6,8 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/context.h"
+#include "core/threads.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; older ones refuse it */
+#endif
 
 #define HEADER ((size_t)64)
 #ifdef TERN_HEAP_ONLY
@@ -156,6 +162,19 @@ void tern_free(struct tern_context *ctx, void *ptr)
     size_t size = h->size;
     raw_free(ctx, h, size);
     __atomic_sub_fetch(&ctx->used, size, __ATOMIC_RELAXED);
+}
+
+static void populate_task(void *arg, int64_t begin, int64_t end)
+{
+    madvise((char *)arg + begin, (size_t)(end - begin), MADV_POPULATE_WRITE);
+}
+
+void tern_memory_populate(struct tern_context *ctx, void *ptr, size_t size)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)ptr + page - 1) & ~(page - 1),
+                    to = ((uintptr_t)ptr + size) & ~(page - 1);
+    if (size >= MAP_FROM)
+        tern_parallel(ctx, (int64_t)(to - from), 1 << 20, populate_task, (void *)from);
 }
 
 void *tern_realloc(struct tern_context *ctx, void *ptr, size_t size)

@@ -17,6 +17,10 @@ bool tern_grow(struct tern_context *ctx, void **array, int count, int *capacity,
 /* NULL is allowed. Thread safe. */
 void tern_free(struct tern_context *ctx, void *ptr);
 
+/* Asks the system at once, with all threads, for the pages of new memory that will be written whole: one fault for each page takes longer.
+ * What is in them stays. Linux before 5.14 has no such call: nothing happens. */
+void tern_memory_populate(struct tern_context *ctx, void *ptr, size_t size);
+
 /* Counts memory that a device has of its own against the budget; caches are freed before it is refused. */
 enum tern_status tern_memory_charge(struct tern_context *ctx, const char *device, size_t size);
 void tern_memory_discharge(struct tern_context *ctx, size_t size);

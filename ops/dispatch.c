@@ -63,6 +63,8 @@ static struct tern_buffer *pack(struct tern_context *ctx, struct tern_device *de
     void *copy;
     struct tern_buffer *packed = tern_buffer_create(device, k->packed_size(ctx, d));
     const void *from = packed ? tern_host_elements(t, &copy) : NULL;
+    if (from)
+        tern_memory_populate(ctx, packed->host, k->packed_size(ctx, d));
     if (packed && (!from || k->pack(ctx, d, from, packed->host)))
         tern_buffer_unref(&packed);
     if (from)

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <tern/ops.h>
@@ -141,6 +143,27 @@ static void cleared_blocks_take_what_is_written(void **state)
     assert_in_range(resident_pages() - before + 256, 0, 512); /* 1 MiB */
     for (size_t i = 0; i < size; i += 4096)
         assert_int_equal(p[i], 0);
+    tern_free(ctx, p);
+    tern_context_destroy(&ctx);
+}
+
+/* Of a part that begins and ends within pages. */
+static void pages_are_there_before_they_are_written(void **state)
+{
+    const size_t size = 64 << 20, at = 5000;
+    struct tern_context *ctx = support_context();
+    char *p = tern_alloc(ctx, size);
+    assert_non_null(p);
+    p[at] = p[size - at] = 7;
+    const long before = resident_pages();
+    tern_memory_populate(ctx, p + at, size - 2 * at + 1);
+    const long more = resident_pages() - before, pages = (long)(size / (size_t)sysconf(_SC_PAGESIZE));
+    const int advice = 23; /* MADV_POPULATE_WRITE, which Linux has since 5.14 */
+    if (!madvise((char *)((uintptr_t)p & ~(uintptr_t)65535) + (1 << 20), 65536, advice))
+        assert_in_range(more, pages - 256, pages + 256);
+    assert_int_equal(p[at] + p[size - at], 14);
+    tern_memory_populate(ctx, p + at, 10); /* no whole page */
+    tern_memory_populate(ctx, p + at, 0);
     tern_free(ctx, p);
     tern_context_destroy(&ctx);
 }
@@ -493,6 +516,7 @@ int main(void)
         cmocka_unit_test(allocations_are_counted),
 #ifndef TERN_HEAP_ONLY
         cmocka_unit_test(cleared_blocks_take_what_is_written),
+        cmocka_unit_test(pages_are_there_before_they_are_written),
 #endif
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(budgets_hold),
