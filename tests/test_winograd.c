@@ -123,14 +123,14 @@ static void every_edge_in_bf16(void **state)
     check_edges(TERN_BF16, "weight_only_" WINOGRAD_BF16, true, 2e-7);
 }
 
-/* Tasks are cut by the number of threads, sums are not. */
-static void bits_of_any_number_of_threads(void **state)
+/* Tasks and regions are cut by the number of threads, sums are not. */
+static void same_bits(const int64_t *x_shape, const int64_t *w_shape)
 {
-    const int64_t x_shape[] = {1, 200, 17, 30}, w_shape[] = {330, 200, 3, 3};
+    static const int threads[] = {1, 2, 4, 5};
     float *first = NULL;
-    for (int i = 0; i < 3; i++) {
-        static const int threads[] = {1, 2, 5};
-        struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = threads[i]});
+    for (int i = 0; i < 4; i++) {
+        struct tern_guard guard;
+        struct tern_context *ctx = guarded(&guard, threads[i]);
         int64_t n;
         tern_scope_begin(ctx);
         tern_tensor *x = tern_contiguous(support_noise(ctx, 1, 4, x_shape, 1, TERN_F32), TERN_CHANNELS_LAST);
@@ -138,12 +138,20 @@ static void bits_of_any_number_of_threads(void **state)
         float *y = support_values(tern_conv2d(x, support_noise(ctx, 2, 4, w_shape, 1, TERN_F32), NULL, .padding = 1), &n);
         tern_scope_end(ctx, NULL);
         tern_context_destroy(&ctx);
+        assert_int_equal(tern_guard_damage(&guard), 0);
         if (i)
             assert_memory_equal(y, first, (size_t)n * sizeof(*y));
         free(i ? y : NULL);
         first = i ? first : y;
     }
     free(first);
+}
+
+static void bits_of_any_number_of_threads(void **state)
+{
+    same_bits((const int64_t[]){1, 200, 17, 30}, (const int64_t[]){330, 200, 3, 3});
+    same_bits((const int64_t[]){1, 20, 146, 102}, (const int64_t[]){40, 20, 3, 3}); /* 962 tiles: regions do not divide them */
+    same_bits((const int64_t[]){2, 700, 64, 30}, (const int64_t[]){33, 700, 3, 3}); /* 256 tiles: chunks of a region, one of them short */
 }
 
 /* More tiles than one chunk holds; more threads than there are products. */

@@ -12,10 +12,11 @@
 
 #define POINTS TERN_WINOGRAD_POINTS
 #define LINE 16                   /* f32 in a line of cache */
-#define MOST_WORKSPACE (16 << 20) /* bytes of transformed input, of a chunk of blocks as of a block */
+#define MOST_WORKSPACE (16 << 20) /* bytes of transformed input, of a chunk of blocks as of a block; twice that for blocks of regions */
 #define COLUMNS 32                /* whose weights are transformed together */
 #define MOST_STRIPS 4             /* of a task */
 #define LEAST_TILES 8
+#define LEAST_REGION 128 /* tiles */
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
@@ -40,7 +41,8 @@ static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc
  * narrow ones, so that what comes from beyond L2 for a point meets as many columns at any level. */
 
 struct blocking {
-    int64_t rows, blocks;           /* tiles of a block; blocks of a chunk */
+    int64_t regions, region;        /* of the tiles, each of which has its threads; tiles of each */
+    int64_t rows, blocks;           /* tiles of a block; blocks of a chunk of each region */
     int64_t kc, parts;              /* input channels of a part */
     int64_t columns;                /* of a strip */
     int64_t strips, groups;         /* of a task; tasks of a block */
@@ -49,6 +51,16 @@ struct blocking {
     int64_t filters;                /* values of a part of a panel's filters, expanded */
     size_t slot;                    /* bytes of scratch for one thread: weights, products, filters */
 };
+
+/* A thread that transforms the input it multiplies reads no other's, which may lie far away. But each region transforms the weights. */
+static int64_t regions(int64_t channels, int64_t tiles, int64_t most, int64_t threads)
+{
+    int64_t n = threads;
+    while (n > 1 && (tiles / n < LEAST_REGION ||
+                     n * min64(ceil_div(tiles, n), most) * channels * POINTS * (int64_t)sizeof(float) > 2 * MOST_WORKSPACE))
+        n = n % 2 ? 1 : n / 2;
+    return n;
+}
 
 /* The weights of a part of a strip, and the products of a task, each in six tenths of L2: one matrix in 36 of each is at work at a time. */
 static struct blocking plan(struct tern_context *ctx, const struct cpu_winograd *w, int bits)
@@ -62,14 +74,16 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_winograd 
     k.kc = ceil_div(ceil_div(w->c, ceil_div(w->c, share / LINE * LINE)), LINE) * LINE;
     k.parts = ceil_div(w->c, k.kc);
     const int64_t most = min64(share, MOST_WORKSPACE / (int64_t)sizeof(float) / POINTS / (k.parts * k.kc));
-    k.rows = ceil_div(ceil_div(w->tiles, ceil_div(w->tiles, max64(most / mr * mr, mr))), mr) * mr;
+    k.regions = regions(k.parts * k.kc, w->tiles, most, (int64_t)tern_thread_count(ctx));
+    k.region = ceil_div(w->tiles, k.regions);
+    k.rows = ceil_div(ceil_div(k.region, ceil_div(k.region, max64(most / mr * mr, mr))), mr) * mr;
     k.strips = max64(1, min64(min64(share / k.rows, MOST_STRIPS), strips / tern_thread_count(ctx)));
     k.groups = ceil_div(strips, k.strips);
     k.step_v = cpu_winograd_apart(k.rows * k.kc);
     k.step_u = cpu_winograd_apart(k.kc * columns);
     k.step_m = cpu_winograd_apart(k.rows * k.strips * columns);
     k.block = k.parts * POINTS * k.step_v;
-    k.blocks = max64(1, min64(ceil_div(w->tiles, k.rows), MOST_WORKSPACE / (int64_t)sizeof(float) / k.block));
+    k.blocks = max64(1, min64(ceil_div(k.region, k.rows), MOST_WORKSPACE / (int64_t)sizeof(float) / k.block / k.regions));
     k.filters = bits ? k.kc * nr * 9 : 0;
     k.slot = (size_t)(POINTS * (k.step_u + k.step_m) + k.filters) * sizeof(float);
     return k;
@@ -82,7 +96,7 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct cpu_winograd w = cpu_winograd_sizes(d, 4);
     struct blocking k = plan(ctx, &w, cpu_weight_bits(d));
-    return (size_t)(zeros(&k) + k.blocks * k.block) * sizeof(float) + k.slot * (size_t)tern_thread_count(ctx);
+    return (size_t)(zeros(&k) + k.regions * k.blocks * k.block) * sizeof(float) + k.slot * (size_t)tern_thread_count(ctx);
 }
 
 /* ---- a chunk of blocks */
@@ -95,8 +109,16 @@ struct run {
     enum tern_dtype dtype;
     float *v;
     char *scratch;
-    int64_t tile0; /* of this chunk */
+    int64_t first, tiles; /* of this chunk: tiles first .. first + tiles of each region */
 };
+
+/* Tile `i` of a region's chunk, and how many there are from it on: 0 or fewer behind the last. */
+static int64_t tile_of(const struct run *r, int64_t region, int64_t i, int64_t *left)
+{
+    const int64_t tile = region * r->k.region + r->first + i;
+    *left = min64(r->tiles - i, r->w.tiles - tile);
+    return tile;
+}
 
 static void transform_tiles(void *arg, int64_t begin, int64_t end)
 {
@@ -104,8 +126,12 @@ static void transform_tiles(void *arg, int64_t begin, int64_t end)
     const struct blocking *k = &r->k;
     const void *pixel[POINTS];
     for (int64_t i = begin; i < end; i++) {
-        float *v = r->v + i / k->rows * k->block + i % k->rows * k->kc;
-        cpu_winograd_pixels(&r->w, r->tile0 + i, pixel);
+        const int64_t region = i / r->tiles, j = i % r->tiles;
+        float *v = r->v + (region * k->blocks + j / k->rows) * k->block + j % k->rows * k->kc;
+        int64_t left, tile = tile_of(r, region, j, &left);
+        if (left <= 0)
+            continue;
+        cpu_winograd_pixels(&r->w, tile, pixel);
         for (int64_t c0 = 0; c0 < r->w.c; c0 += k->kc, v += POINTS * k->step_v) {
             r->w.level->winograd_input(r->w.dtype, min64(k->kc, r->w.c - c0), pixel, v, k->step_v);
             for (int p = 0; p < POINTS; p++)
@@ -150,10 +176,14 @@ static void run_task(void *arg, int slot, int64_t task)
     const struct run *r = arg;
     const struct cpu_winograd *w = &r->w;
     const struct blocking *k = &r->k;
-    const int64_t block = task / k->groups, tile = r->tile0 + block * k->rows, rows = min64(k->rows, w->tiles - tile);
+    const int64_t blocks = ceil_div(r->tiles, k->rows), region = task / k->groups / blocks, block = task / k->groups % blocks;
+    int64_t left;
+    const int64_t tile = tile_of(r, region, block * k->rows, &left), rows = min64(k->rows, left);
     const int64_t nr = w->level->nr, col0 = task % k->groups * k->strips * k->columns, end = min64(col0 + k->strips * k->columns, w->o);
-    const float *v = r->v + block * k->block;
+    const float *v = r->v + (region * k->blocks + block) * k->block;
     float *u = (float *)(void *)(r->scratch + (size_t)slot * k->slot), *m = u + POINTS * k->step_u, *filters = m + POINTS * k->step_m;
+    if (left <= 0)
+        return;
     for (int64_t c0 = 0; c0 < w->c; c0 += k->kc, v += POINTS * k->step_v)
         for (int64_t strip = col0; strip < end; strip += k->columns) {
             const int64_t columns = min64(k->columns, w->o - strip), kc = min64(k->kc, w->c - c0);
@@ -179,11 +209,11 @@ static enum tern_status run(const struct tern_kernel_args *a)
     r.k = plan(a->ctx, &r.w, r.kept.bits);
     memset(zero, 0, (size_t)zeros(&r.k) * sizeof(float));
     r.v = zero + zeros(&r.k);
-    r.scratch = (char *)(r.v + r.k.blocks * r.k.block);
-    for (int64_t most = r.k.blocks * r.k.rows; r.tile0 < r.w.tiles; r.tile0 += most) {
-        int64_t tiles = min64(most, r.w.tiles - r.tile0);
-        tern_parallel(a->ctx, tiles, 4, transform_tiles, &r);
-        tern_parallel_slots(a->ctx, ceil_div(tiles, r.k.rows) * r.k.groups, run_task, &r);
+    r.scratch = (char *)(r.v + r.k.regions * r.k.blocks * r.k.block);
+    for (const int64_t most = r.k.blocks * r.k.rows; r.first < r.k.region; r.first += most) {
+        r.tiles = min64(most, r.k.region - r.first);
+        tern_parallel(a->ctx, r.k.regions * r.tiles, 4, transform_tiles, &r);
+        tern_parallel_slots(a->ctx, r.k.regions * ceil_div(r.tiles, r.k.rows) * r.k.groups, run_task, &r);
     }
     return TERN_OK;
 }
@@ -202,7 +232,7 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
     const struct tern_kernel cpu_##conv##_##kind = { \
         .name = #conv "_" #kind,                     \
         .op = TERN_OP_##conv,                        \
-        .revision = 2,                               \
+        .revision = 3,                               \
         .planned = true,                             \
         .cost = cost,                                \
         .supports = takes,                           \
