@@ -150,8 +150,8 @@ static void same_bits(const int64_t *x_shape, const int64_t *w_shape)
 static void bits_of_any_number_of_threads(void **state)
 {
     same_bits((const int64_t[]){1, 200, 17, 30}, (const int64_t[]){330, 200, 3, 3});
-    same_bits((const int64_t[]){1, 20, 146, 102}, (const int64_t[]){40, 20, 3, 3}); /* 962 tiles: regions do not divide them */
-    same_bits((const int64_t[]){2, 700, 64, 30}, (const int64_t[]){33, 700, 3, 3}); /* 256 tiles: chunks of a region, one of them short */
+    same_bits((const int64_t[]){1, 20, 146, 102}, (const int64_t[]){40, 20, 3, 3});  /* 962 tiles: regions do not divide them */
+    same_bits((const int64_t[]){1, 500, 80, 118}, (const int64_t[]){33, 500, 3, 3}); /* chunks of a region, one of them short */
 }
 
 /* More tiles than one chunk holds; more threads than there are products. */

@@ -7,16 +7,11 @@
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/weights.h"
-#include "backends/cpu/winograd.h"
+#include "backends/cpu/winograd_blocks.h"
 #include "core/threads.h"
 
 #define POINTS TERN_WINOGRAD_POINTS
-#define LINE 16                   /* f32 in a line of cache */
-#define MOST_WORKSPACE (16 << 20) /* bytes of transformed input, of a chunk of blocks as of a block; twice that for blocks of regions */
-#define COLUMNS 32                /* whose weights are transformed together */
-#define MOST_STRIPS 4             /* of a task */
 #define LEAST_TILES 8
-#define LEAST_REGION 128 /* tiles */
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
@@ -37,65 +32,13 @@ static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc
     return TERN_OK;
 }
 
-/* ---- the plan of a call: blocks of tiles, chunks of blocks. A task multiplies a block by some strips: one panel each, or two or more of
- * narrow ones, so that what comes from beyond L2 for a point meets as many columns at any level. */
-
-struct blocking {
-    int64_t regions, region;        /* of the tiles, each of which has its threads; tiles of each */
-    int64_t rows, blocks;           /* tiles of a block; blocks of a chunk of each region */
-    int64_t kc, parts;              /* input channels of a part */
-    int64_t columns;                /* of a strip */
-    int64_t strips, groups;         /* of a task; tasks of a block */
-    int64_t step_v, step_u, step_m; /* values between the 36 matrices of: a part of a block, of a strip's weights, of the products */
-    int64_t block;                  /* values of a block of transformed input: part, point, tile, channel */
-    int64_t filters;                /* values of a part of a panel's filters, expanded */
-    size_t slot;                    /* bytes of scratch for one thread: weights, products, filters */
-};
-
-/* A thread that transforms the input it multiplies reads no other's, which may lie far away. But each region transforms the weights. */
-static int64_t regions(int64_t channels, int64_t tiles, int64_t most, int64_t threads)
-{
-    int64_t n = threads;
-    while (n > 1 && (tiles / n < LEAST_REGION ||
-                     n * min64(ceil_div(tiles, n), most) * channels * POINTS * (int64_t)sizeof(float) > 2 * MOST_WORKSPACE))
-        n = n % 2 ? 1 : n / 2;
-    return n;
-}
-
-/* The weights of a part of a strip, and the products of a task, each in six tenths of L2: one matrix in 36 of each is at work at a time. */
-static struct blocking plan(struct tern_context *ctx, const struct cpu_winograd *w, int bits)
-{
-    const struct cpu_device *d = cpu_device_of(ctx);
-    const int64_t mr = d->level->mr, nr = d->level->nr, columns = max64(1, COLUMNS / nr) * nr, strips = ceil_div(w->o, columns);
-    const int64_t share = max64((int64_t)(d->l2 * 6 / 10 / sizeof(float)) / POINTS / columns, LINE); /* rows of a strip */
-    struct blocking k = {.columns = columns};
-    if (w->tiles < 1 || w->o < 1)
-        return k;
-    k.kc = ceil_div(ceil_div(w->c, ceil_div(w->c, share / LINE * LINE)), LINE) * LINE;
-    k.parts = ceil_div(w->c, k.kc);
-    const int64_t most = min64(share, MOST_WORKSPACE / (int64_t)sizeof(float) / POINTS / (k.parts * k.kc));
-    k.regions = regions(k.parts * k.kc, w->tiles, most, (int64_t)tern_thread_count(ctx));
-    k.region = ceil_div(w->tiles, k.regions);
-    k.rows = ceil_div(ceil_div(k.region, ceil_div(k.region, max64(most / mr * mr, mr))), mr) * mr;
-    k.strips = max64(1, min64(min64(share / k.rows, MOST_STRIPS), strips / tern_thread_count(ctx)));
-    k.groups = ceil_div(strips, k.strips);
-    k.step_v = cpu_winograd_apart(k.rows * k.kc);
-    k.step_u = cpu_winograd_apart(k.kc * columns);
-    k.step_m = cpu_winograd_apart(k.rows * k.strips * columns);
-    k.block = k.parts * POINTS * k.step_v;
-    k.blocks = max64(1, min64(ceil_div(k.region, k.rows), MOST_WORKSPACE / (int64_t)sizeof(float) / k.block / k.regions));
-    k.filters = bits ? k.kc * nr * 9 : 0;
-    k.slot = (size_t)(POINTS * (k.step_u + k.step_m) + k.filters) * sizeof(float);
-    return k;
-}
-
 /* A pixel of the padding. */
-static int64_t zeros(const struct blocking *k) { return k->parts * k->kc; }
+static int64_t zeros(const struct cpu_winograd_blocks *k) { return k->parts * k->kc; }
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct cpu_winograd w = cpu_winograd_sizes(d, 4);
-    struct blocking k = plan(ctx, &w, cpu_weight_bits(d));
+    struct cpu_winograd_blocks k = cpu_winograd_blocks(ctx, &w, cpu_weight_bits(d));
     return (size_t)(zeros(&k) + k.regions * k.blocks * k.block) * sizeof(float) + k.slot * (size_t)tern_thread_count(ctx);
 }
 
@@ -103,7 +46,7 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 
 struct run {
     struct cpu_winograd w;
-    struct blocking k;
+    struct cpu_winograd_blocks k;
     const char *weights;
     struct cpu_weights kept; /* they are of few bits; 0: of `dtype` */
     enum tern_dtype dtype;
@@ -123,7 +66,7 @@ static int64_t tile_of(const struct run *r, int64_t region, int64_t i, int64_t *
 static void transform_tiles(void *arg, int64_t begin, int64_t end)
 {
     const struct run *r = arg;
-    const struct blocking *k = &r->k;
+    const struct cpu_winograd_blocks *k = &r->k;
     const void *pixel[POINTS];
     for (int64_t i = begin; i < end; i++) {
         const int64_t region = i / r->tiles, j = i % r->tiles;
@@ -145,7 +88,7 @@ static void multiply(const struct run *r, int64_t rows, int64_t kc, const float 
                      bool accumulate)
 {
     const struct tern_cpu_level *l = r->w.level;
-    const struct blocking *k = &r->k;
+    const struct cpu_winograd_blocks *k = &r->k;
     for (int point = 0; point < POINTS; point++, v += k->step_v, u += k->step_u, m += k->step_m)
         for (int64_t col = 0; col < columns; col += l->nr) {
             const bool half = columns - col <= l->nr / 2;
@@ -175,7 +118,7 @@ static void run_task(void *arg, int slot, int64_t task)
 {
     const struct run *r = arg;
     const struct cpu_winograd *w = &r->w;
-    const struct blocking *k = &r->k;
+    const struct cpu_winograd_blocks *k = &r->k;
     const int64_t blocks = ceil_div(r->tiles, k->rows), region = task / k->groups / blocks, block = task / k->groups % blocks;
     int64_t left;
     const int64_t tile = tile_of(r, region, block * k->rows, &left), rows = min64(k->rows, left);
@@ -206,7 +149,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
                     .dtype = a->desc->in[1].dtype};
     if (tern_meta_numel(&a->desc->out) == 0)
         return TERN_OK;
-    r.k = plan(a->ctx, &r.w, r.kept.bits);
+    r.k = cpu_winograd_blocks(a->ctx, &r.w, r.kept.bits);
     memset(zero, 0, (size_t)zeros(&r.k) * sizeof(float));
     r.v = zero + zeros(&r.k);
     r.scratch = (char *)(r.v + r.k.regions * r.k.blocks * r.k.block);

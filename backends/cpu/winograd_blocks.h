@@ -1,0 +1,24 @@
+/* How a call of Winograd's convolution in floats is cut: regions of tiles, chunks of a block or more of each region, tasks of a chunk. A
+ * task multiplies a block by some strips: one panel each, or two or more of narrow ones, so that what comes from beyond L2 for a point
+ * meets as many columns at any level. */
+#ifndef TERN_BACKENDS_CPU_WINOGRAD_BLOCKS_H
+#define TERN_BACKENDS_CPU_WINOGRAD_BLOCKS_H
+
+#include "backends/cpu/winograd.h"
+
+struct cpu_winograd_blocks {
+    int64_t regions, region;        /* of the tiles, each of which has its threads; tiles of each */
+    int64_t rows, blocks;           /* tiles of a block; blocks of a chunk of each region */
+    int64_t kc, parts;              /* input channels of a part */
+    int64_t columns;                /* of a strip */
+    int64_t strips, groups;         /* of a task; tasks of a block */
+    int64_t step_v, step_u, step_m; /* values between the 36 matrices of: a part of a block, of a strip's weights, of the products */
+    int64_t block;                  /* values of a block of transformed input: part, point, tile, channel */
+    int64_t filters;                /* values of a part of a panel's filters, expanded */
+    size_t slot;                    /* bytes of scratch for one thread: weights, products, filters */
+};
+
+/* bits: of weights that are kept in few of them, else 0. Nothing but `columns` when there are no tiles or no output channels. */
+struct cpu_winograd_blocks cpu_winograd_blocks(struct tern_context *ctx, const struct cpu_winograd *w, int bits);
+
+#endif
