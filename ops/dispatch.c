@@ -61,10 +61,11 @@ static struct tern_buffer *pack(struct tern_context *ctx, struct tern_device *de
                                 const struct tern_op_desc *d, const tern_tensor *t)
 {
     void *copy;
-    struct tern_buffer *packed = tern_buffer_create(device, k->packed_size(ctx, d));
+    const size_t size = k->packed_size(ctx, d);
+    struct tern_buffer *packed = tern_buffer_create(device, size);
     const void *from = packed ? tern_host_elements(t, &copy) : NULL;
     if (from)
-        tern_memory_populate(ctx, packed->host, k->packed_size(ctx, d));
+        tern_memory_populate(ctx, packed->host, size);
     if (packed && (!from || k->pack(ctx, d, from, packed->host)))
         tern_buffer_unref(&packed);
     if (from)

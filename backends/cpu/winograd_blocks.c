@@ -1,3 +1,4 @@
+/* Sizes of blocks, chunks, tasks and regions, from those of the caches and the number of threads. */
 #include "backends/cpu/winograd_blocks.h"
 
 #include "backends/cpu/integers.h"
