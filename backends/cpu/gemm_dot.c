@@ -4,6 +4,7 @@
 
 #include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
+#include "backends/cpu/slots.h"
 #include "backends/cpu/weights.h"
 #include "core/threads.h"
 
@@ -19,6 +20,7 @@ struct blocking {
     int64_t turns;              /* panels of B to a panel of C: 2 where each has its gates */
     int64_t panels, most;       /* of C, in all; of B, of a task */
     int64_t row_blocks, splits; /* tasks: row blocks x parts of the panels */
+    bool by_panels;             /* those of the same panels one after the other */
     int64_t ldc;
     size_t a_bytes, c_bytes, slot; /* scratch of one thread: A, sums, what columns have */
     size_t columns;                /* bytes of a value for each column */
@@ -64,19 +66,20 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_dot_gemm 
     b.row_blocks = ceil_div(g->m, b.mc);
     if (!few && b.row_blocks * b.splits < tasks)
         b.splits = min64(b.panels, ceil_div(tasks, b.row_blocks));
+    b.by_panels = g->n * b.turns > g->m; /* a thread reads its part of the larger one of A and B */
     b.a_bytes = (size_t)round_up((int64_t)g->scratch * 2, 64);
     b.c_bytes = (size_t)round_up((g->parts > 1 ? b.mc : ROWS) * b.ldc * 4, 64);
     b.columns = (size_t)round_up(b.most * NR * 4, 64);
     b.part_rows = round_up(g->part_depth, g->dot->step);
     b.b_bytes = g->kept ? (size_t)round_up(b.most * NR * b.part_rows * 2, 64) : 0;
-    b.slot = b.a_bytes + b.c_bytes + b.columns * 3 + b.b_bytes;
+    b.slot = cpu_slot(b.a_bytes + b.c_bytes + b.columns * 3 + b.b_bytes);
     return b;
 }
 
 size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
 {
     size_t slot = plan(ctx, g).slot;
-    return slot ? slot * (size_t)tern_thread_count(ctx) + 64 : 0;
+    return slot ? cpu_slots(slot, tern_thread_count(ctx)) + 64 : 0;
 }
 
 struct run {
@@ -226,9 +229,10 @@ static void run_task(void *arg, int slot, int64_t task)
     const struct run *r = arg;
     const struct cpu_dot_gemm *g = r->g;
     const struct blocking *b = &r->b;
-    const int64_t part = task % b->splits;
+    const int64_t block = b->by_panels ? task % b->row_blocks : task / b->splits;
+    const int64_t part = b->by_panels ? task / b->row_blocks : task % b->splits;
     char *scratch = r->workspace + (size_t)slot * b->slot;
-    struct task t = {.row0 = task / b->splits * b->mc,
+    struct task t = {.row0 = block * b->mc,
                      .p0 = b->panels * part / b->splits * b->turns,
                      .p1 = b->panels * (part + 1) / b->splits * b->turns};
     t.rows = min64(b->mc, g->m - t.row0);

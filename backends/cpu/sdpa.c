@@ -7,6 +7,7 @@
 #include "backends/cpu/heads.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/slots.h"
 #include "core/threads.h"
 
 #define MOST_PACKED (2 << 20) /* keys and values that a chunk of heads aims at */
@@ -58,7 +59,7 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
     s.q_bytes = (size_t)(s.rows * s.ldq) * s.element;
     s.most_bytes = (size_t)round_up(s.rows * 2 * (int64_t)sizeof(float), 64);
     s.scratch = (size_t)round_up((int64_t)at->scratch, 64);
-    s.slot = s.o_bytes + s.q_bytes + s.most_bytes + s.scratch;
+    s.slot = cpu_slot(s.o_bytes + s.q_bytes + s.most_bytes + s.scratch);
     return s;
 }
 
@@ -79,7 +80,7 @@ static bool supports_bf16(struct tern_device *device, const struct tern_op_desc 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const struct shape s = shape_of(ctx, d);
-    return (size_t)(s.regions * s.heads) * (s.k_bytes + s.v_bytes) + s.slot * (size_t)tern_thread_count(ctx) + 64;
+    return (size_t)(s.regions * s.heads) * (s.k_bytes + s.v_bytes) + cpu_slots(s.slot, tern_thread_count(ctx)) + 64;
 }
 
 struct run {

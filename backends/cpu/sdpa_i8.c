@@ -7,6 +7,7 @@
 #include "backends/cpu/heads.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/slots.h"
 #include "core/threads.h"
 #include "ops/quantize.h"
 
@@ -51,7 +52,7 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
     s.o_bytes = (size_t)(s.rows * s.ldo) * sizeof(int32_t);
     s.q_bytes = (size_t)(s.rows * s.ldq);
     s.f_bytes = (size_t)round_up(s.rows * 4, 64);
-    s.slot = s.o_bytes + s.q_bytes + 3 * s.f_bytes + (size_t)round_up((int64_t)level->scratch, 64);
+    s.slot = cpu_slot(s.o_bytes + s.q_bytes + 3 * s.f_bytes + level->scratch);
     return s;
 }
 
@@ -71,7 +72,7 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct shape s = shape_of(ctx, d);
-    return (size_t)s.heads * s.head + s.slot * (size_t)tern_thread_count(ctx) + 64;
+    return (size_t)s.heads * s.head + cpu_slots(s.slot, tern_thread_count(ctx)) + 64;
 }
 
 struct run {

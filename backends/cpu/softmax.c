@@ -1,5 +1,6 @@
 /* softmax over the last dimension of contiguous rows of f32, f16 or bf16. Exponentials are f32: in the output, or in a row of scratch. */
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/slots.h"
 #include "core/threads.h"
 
 struct run {
@@ -7,12 +8,12 @@ struct run {
     enum tern_dtype dtype;
     const char *x;
     char *y;
-    float *scratch; /* a row for each thread; NULL: y is f32 */
+    char *scratch; /* a row for each thread; NULL: y is f32 */
     int64_t rows, n, rows_of_task;
 };
 
-/* Floats from one thread's row to the next one's: they share no cache line. */
-static int64_t pitch(int64_t n) { return (n + 31) / 16 * 16; }
+/* Bytes from one thread's row to the next one's. */
+static size_t pitch(int64_t n) { return cpu_slot((size_t)n * sizeof(float)); }
 
 static void task(void *arg, int slot, int64_t i)
 {
@@ -20,7 +21,7 @@ static void task(void *arg, int slot, int64_t i)
     const int64_t row = r->n * (int64_t)tern_dtype_size(r->dtype), begin = i * r->rows_of_task;
     const int64_t end = begin + r->rows_of_task < r->rows ? begin + r->rows_of_task : r->rows;
     for (int64_t j = begin; j < end; j++) {
-        float *wide = r->scratch ? r->scratch + slot * pitch(r->n) : (float *)(void *)(r->y + j * row);
+        float *wide = (float *)(void *)(r->scratch ? r->scratch + (size_t)slot * pitch(r->n) : r->y + j * row);
         r->level->to_f32(r->dtype, r->n, r->x + j * row, wide);
         float sum = r->level->exp_sum(r->n, wide, r->level->max(r->n, wide));
         r->level->unary[TERN_CPU_MUL_SCALAR](r->n, wide, wide, 1 / sum);
@@ -38,7 +39,7 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const struct tern_meta *m = &d->in[0];
-    return m->dtype == TERN_F32 ? 0 : (size_t)(pitch(m->shape[m->ndim - 1]) * tern_thread_count(ctx)) * sizeof(float);
+    return m->dtype == TERN_F32 ? 0 : cpu_slots(pitch(m->shape[m->ndim - 1]), tern_thread_count(ctx));
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)

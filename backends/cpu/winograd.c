@@ -6,6 +6,7 @@
 
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/slots.h"
 #include "backends/cpu/weights.h"
 #include "backends/cpu/winograd_blocks.h"
 #include "core/threads.h"
@@ -39,7 +40,7 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct cpu_winograd w = cpu_winograd_sizes(d, 4);
     struct cpu_winograd_blocks k = cpu_winograd_blocks(ctx, &w, cpu_weight_bits(d));
-    return (size_t)(zeros(&k) + k.regions * k.blocks * k.block) * sizeof(float) + k.slot * (size_t)tern_thread_count(ctx);
+    return (size_t)(zeros(&k) + k.regions * k.blocks * k.block) * sizeof(float) + cpu_slots(k.slot, tern_thread_count(ctx));
 }
 
 /* ---- a chunk of blocks */

@@ -3,6 +3,7 @@
 
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/slots.h"
 #include "core/threads.h"
 
 #define POINTS TERN_WINOGRAD_POINTS
@@ -47,6 +48,6 @@ struct cpu_winograd_blocks cpu_winograd_blocks(struct tern_context *ctx, const s
     k.block = k.parts * POINTS * k.step_v;
     k.blocks = max64(1, min64(ceil_div(k.region, k.rows), MOST_WORKSPACE / (int64_t)sizeof(float) / k.block / k.regions));
     k.filters = bits ? k.kc * nr * 9 : 0;
-    k.slot = (size_t)(POINTS * (k.step_u + k.step_m) + k.filters) * sizeof(float);
+    k.slot = cpu_slot((size_t)(POINTS * (k.step_u + k.step_m) + k.filters) * sizeof(float));
     return k;
 }

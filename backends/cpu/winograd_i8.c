@@ -6,6 +6,7 @@
 
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/slots.h"
 #include "backends/cpu/winograd.h"
 #include "backends/cpu/winograd_i8.h"
 #include "core/threads.h"
@@ -59,7 +60,7 @@ static struct cpu_winograd_i8_plan plan(struct tern_context *ctx, const struct c
     k.m = (size_t)(POINTS * k.step_m) * 4;
     k.column = (size_t)k.ldm * 4;
     k.wide = max64(POINTS * (k.depth + LINE / 4) * 4, SUMS * NR * 4 * 2);
-    k.slot = (size_t)round_up((int64_t)(k.u + k.m + (1 + 2 * POINTS) * k.column + k.wide), LINE);
+    k.slot = cpu_slot(k.u + k.m + (1 + 2 * POINTS) * k.column + k.wide);
     return k;
 }
 
@@ -70,7 +71,7 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct cpu_winograd w = cpu_winograd_sizes(d, 2);
     struct cpu_winograd_i8_plan k = plan(ctx, &w);
-    return k.slot ? LINE + zeros(&w) + k.v + k.row + k.slot * (size_t)tern_thread_count(ctx) : 0;
+    return k.slot ? LINE + zeros(&w) + k.v + k.row + cpu_slots(k.slot, tern_thread_count(ctx)) : 0;
 }
 
 /* ---- a chunk */
