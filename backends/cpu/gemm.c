@@ -5,6 +5,7 @@
 
 #include "backends/cpu/integers.h"
 #include "backends/cpu/slots.h"
+#include "backends/cpu/tasks.h"
 #include "backends/cpu/transpose.h"
 #include "backends/cpu/weights.h"
 #include "core/files.h"
@@ -19,7 +20,6 @@ struct blocking {
     int64_t depth, mc;          /* block of A; the depth is a multiple of kc */
     int64_t tiles, panels;      /* of rows, and of C, in all */
     int64_t row_blocks, splits; /* tasks: row blocks x parts of the panels */
-    bool by_panels;             /* those of the same panels one after the other */
     size_t wide, sums, slot;    /* bytes of scratch for one thread: a part of a panel in f32, values and gates of a panel, all */
 };
 
@@ -66,7 +66,6 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
     b.panels = ceil_div(g->n, d->level->nr);
     b.splits = ceil_div(tasks, b.row_blocks);
     b.splits = min64(b.panels, b.splits + (b.row_blocks * b.splits % threads != 0));
-    b.by_panels = g->n * (g->gated ? 2 : 1) > g->m; /* a thread reads its part of the larger one of A and B */
     b.wide = g->b_dtype == TERN_F32 && !g->kept ? 0 : (size_t)(b.kc * d->level->nr) * sizeof(float);
     b.sums = g->gated ? (size_t)(b.mc * 2 * d->level->nr) * sizeof(float) : 0;
     b.slot = cpu_slot(b.wide + b.sums + (in_place(g) ? 0 : (size_t)(b.mc * (b.depth + PAD)) * sizeof(float)));
@@ -187,16 +186,15 @@ static void run_task(void *arg, int slot, int64_t task)
     const struct blocking *b = &r->b;
     char *scratch = b->slot ? r->workspace + (size_t)slot * b->slot : NULL; /* where nothing is gathered or widened there is none */
     float *sums = scratch ? (float *)(void *)(scratch + b->wide) : NULL, *a = scratch ? sums + b->sums / sizeof(float) : NULL;
-    const int64_t block = b->by_panels ? task % b->row_blocks : task / b->splits;
-    const int64_t part = b->by_panels ? task / b->row_blocks : task % b->splits;
-    const int64_t p0 = share_begin(b->panels, b->splits, part), p1 = share_begin(b->panels, b->splits, part + 1);
+    const struct cpu_task_place at = cpu_task_place(task, b->row_blocks, b->splits, g->m, g->gated ? 2 * g->n : g->n);
+    const int64_t p0 = share_begin(b->panels, b->splits, at.part), p1 = share_begin(b->panels, b->splits, at.part + 1);
     struct block q = {.a = a,
                       .lda = in_place(g) ? g->lda : b->depth + PAD,
-                      .row0 = share_begin(b->tiles, b->row_blocks, block) * r->level->mr,
+                      .row0 = share_begin(b->tiles, b->row_blocks, at.block) * r->level->mr,
                       .wide = (float *)(void *)scratch,
                       .sums = sums};
 
-    q.rows = min64(share_begin(b->tiles, b->row_blocks, block + 1) * r->level->mr, g->m) - q.row0;
+    q.rows = min64(share_begin(b->tiles, b->row_blocks, at.block + 1) * r->level->mr, g->m) - q.row0;
     for (; q.k0 < g->k; q.k0 += b->depth) {
         q.depth = min64(b->depth, g->k - q.k0);
         if (in_place(g))

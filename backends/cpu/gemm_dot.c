@@ -5,6 +5,7 @@
 #include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/slots.h"
+#include "backends/cpu/tasks.h"
 #include "backends/cpu/weights.h"
 #include "core/threads.h"
 
@@ -20,7 +21,6 @@ struct blocking {
     int64_t turns;              /* panels of B to a panel of C: 2 where each has its gates */
     int64_t panels, most;       /* of C, in all; of B, of a task */
     int64_t row_blocks, splits; /* tasks: row blocks x parts of the panels */
-    bool by_panels;             /* those of the same panels one after the other */
     int64_t ldc;
     size_t a_bytes, c_bytes, slot; /* scratch of one thread: A, sums, what columns have */
     size_t columns;                /* bytes of a value for each column */
@@ -66,7 +66,6 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_dot_gemm 
     b.row_blocks = ceil_div(g->m, b.mc);
     if (!few && b.row_blocks * b.splits < tasks)
         b.splits = min64(b.panels, ceil_div(tasks, b.row_blocks));
-    b.by_panels = g->n * b.turns > g->m; /* a thread reads its part of the larger one of A and B */
     b.a_bytes = (size_t)round_up((int64_t)g->scratch * 2, 64);
     b.c_bytes = (size_t)round_up((g->parts > 1 ? b.mc : ROWS) * b.ldc * 4, 64);
     b.columns = (size_t)round_up(b.most * NR * 4, 64);
@@ -229,12 +228,11 @@ static void run_task(void *arg, int slot, int64_t task)
     const struct run *r = arg;
     const struct cpu_dot_gemm *g = r->g;
     const struct blocking *b = &r->b;
-    const int64_t block = b->by_panels ? task % b->row_blocks : task / b->splits;
-    const int64_t part = b->by_panels ? task / b->row_blocks : task % b->splits;
+    const struct cpu_task_place at = cpu_task_place(task, b->row_blocks, b->splits, g->m, g->n * b->turns);
     char *scratch = r->workspace + (size_t)slot * b->slot;
-    struct task t = {.row0 = block * b->mc,
-                     .p0 = b->panels * part / b->splits * b->turns,
-                     .p1 = b->panels * (part + 1) / b->splits * b->turns};
+    struct task t = {.row0 = at.block * b->mc,
+                     .p0 = b->panels * at.part / b->splits * b->turns,
+                     .p1 = b->panels * (at.part + 1) / b->splits * b->turns};
     t.rows = min64(b->mc, g->m - t.row0);
     t.a = (uint16_t *)(void *)scratch;
     t.c = (float *)(void *)(scratch + b->a_bytes);

@@ -6,8 +6,8 @@
 
 #define CPU_SLOT_GAP ((size_t)64 << 10)
 
-/* Bytes from one slot to the next, of which a thread uses so many; 0: nothing is needed. There is room between them: processors fetch
- * ahead, and took lines of the next slot from the thread that writes them (docs/kernels.md#gemm-of-bf16). */
+/* Bytes from one slot to the next, of which a thread uses so many; 0: nothing is needed. There is room between them: without
+ * it threads disturb each other, it seems by what their processors fetch ahead (docs/kernels.md#gemm-of-bf16). */
 static inline size_t cpu_slot(size_t bytes) { return bytes ? (bytes + 63) / 64 * 64 + CPU_SLOT_GAP : 0; }
 
 /* Bytes of all slots, of which the last one needs no gap. */
