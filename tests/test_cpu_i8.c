@@ -10,9 +10,9 @@
 #include "backends/cpu/level/level.h"
 #include "ops/reference.h"
 
-#define FOR_EACH_LEVEL(l)                                   \
-    for (int level_ = 0; tern_cpu_levels[level_]; level_++) \
-        for (const struct tern_cpu_level *l = tern_cpu_levels[level_]; l && l->available(); l = NULL)
+#define FOR_EACH_LEVEL(l)                                     \
+    for (int level_ = 0; tern_cpu_levels()[level_]; level_++) \
+        for (const struct tern_cpu_level *l = tern_cpu_levels()[level_]; l && l->available(); l = NULL)
 
 #define NR TERN_DOT_NR
 #define ROWS TERN_DOT_ROWS

@@ -12,9 +12,9 @@
 #include "backends/cpu/level/level.h"
 #include "ops/reference.h"
 
-#define FOR_EACH_LEVEL(l)                                   \
-    for (int level_ = 0; tern_cpu_levels[level_]; level_++) \
-        for (const struct tern_cpu_level *l = tern_cpu_levels[level_]; l && l->available(); l = NULL)
+#define FOR_EACH_LEVEL(l)                                     \
+    for (int level_ = 0; tern_cpu_levels()[level_]; level_++) \
+        for (const struct tern_cpu_level *l = tern_cpu_levels()[level_]; l && l->available(); l = NULL)
 
 struct function {
     enum tern_cpu_unary which;
@@ -521,6 +521,43 @@ static void test_power_bf16(void **state)
     free(y);
 }
 
+static const struct tern_cpu_level *level_named(const char *name)
+{
+    for (int i = 0; tern_cpu_levels()[i]; i++)
+        if (!strcmp(tern_cpu_levels()[i]->name, name))
+            return tern_cpu_levels()[i];
+    return NULL;
+}
+
+/* Those that are compiled as what their instructions change have that, and all else of the level below, whether the machine has them or
+ * not. */
+static void test_levels_over_others(void **state)
+{
+    static const char *const pairs[][2] = {{"avxvnni", "avx2"}, {"avx512vnni", "avx512"}, {"amx", "avx512bf16"}, {"neondot", "neon"}};
+    int found = 0;
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
+        const struct tern_cpu_level *l = level_named(pairs[i][0]), *below = level_named(pairs[i][1]);
+        if (!l || !below)
+            continue;
+        assert_null(l->over);
+        assert_true(l->available != below->available);
+        assert_true(l->i8.dot.block != below->i8.dot.block);
+        assert_true(l->gemm_tile == below->gemm_tile && l->unary[TERN_CPU_EXP] == below->unary[TERN_CPU_EXP]);
+        assert_true(l->attention_f32.attend == below->attention_f32.attend && l->winograd_i8.input == below->winograd_i8.input);
+        assert_int_equal(l->mr, below->mr);
+        assert_int_equal(l->bf16.dot.step > 0, below->bf16.dot.step > 0);
+        if (l->bf16.dot.step) {
+            assert_true(l->bf16.dot.block != below->bf16.dot.block && l->attention_bf16.attend != below->attention_bf16.attend);
+            assert_int_equal(l->attention_i8.scratch, 0); /* tiles of bf16 are faster */
+        }
+        found++;
+    }
+    if (!found) {
+        print_message("built without a level that is one above another\n");
+        skip();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions),
@@ -536,6 +573,7 @@ int main(void)
                                        cmocka_unit_test(test_multiply_add_bf16),
                                        cmocka_unit_test(test_round_bf16),
                                        cmocka_unit_test(test_blocks_bf16),
-                                       cmocka_unit_test(test_power_bf16)};
+                                       cmocka_unit_test(test_power_bf16),
+                                       cmocka_unit_test(test_levels_over_others)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

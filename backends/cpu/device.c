@@ -52,10 +52,11 @@ static const struct tern_device_fns device_fns = {
 /* TERN_CPU_LEVEL names none of the levels that this build has. */
 static void fail_unknown(struct tern_context *ctx, const char *limit)
 {
+    const struct tern_cpu_level *const *l = tern_cpu_levels();
     char names[128] = "";
-    for (int i = 0; tern_cpu_levels[i]; i++) {
+    for (int i = 0; l[i]; i++) {
         size_t used = strlen(names);
-        snprintf(names + used, sizeof(names) - used, "%s%s", !i ? "" : tern_cpu_levels[i + 1] ? ", " : " or ", tern_cpu_levels[i]->name);
+        snprintf(names + used, sizeof(names) - used, "%s%s", !i ? "" : l[i + 1] ? ", " : " or ", l[i]->name);
     }
     tern_fail(ctx, TERN_E_INVALID, "TERN_CPU_LEVEL: this build has no \"%s\"; expected %s", limit, names);
 }
@@ -74,11 +75,10 @@ static const struct tern_cpu_level *choose_level(struct tern_context *ctx)
     const char *limit = getenv("TERN_CPU_LEVEL");
     const struct tern_cpu_level *best = NULL;
     bool known = !limit || !limit[0];
-    for (int i = 0; tern_cpu_levels[i]; i++) {
-        const struct tern_cpu_level *l = tern_cpu_levels[i];
-        bool named = limit && !strcmp(limit, l->name);
-        if (l->available() && (named || is_faster(l)))
-            best = l;
+    for (const struct tern_cpu_level *const *l = tern_cpu_levels(); *l; l++) {
+        bool named = limit && !strcmp(limit, (*l)->name);
+        if ((*l)->available() && (named || is_faster(*l)))
+            best = *l;
         if (named) {
             known = true;
             break;

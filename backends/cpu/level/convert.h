@@ -99,6 +99,7 @@ INLINE void convert(const enum tern_dtype from, const enum tern_dtype to, int64_
         v_store_as_n(to, y, i, v_load_as_n(from, x, i, n - i), n - i);
 }
 
+#if !defined(LEVEL_OVER)
 static void to_f32(enum tern_dtype dtype, int64_t n, const void *x, float *y)
 {
     if (dtype == TERN_F32)
@@ -118,6 +119,7 @@ static void from_f32(enum tern_dtype dtype, int64_t n, const float *x, void *y)
     else
         convert(TERN_F32, TERN_BF16, n, x, y);
 }
+#endif
 
 /* f(dtype, …) with a dtype that is a constant there: one text, three loops. */
 #define FOR_DTYPE(dtype, f, ...)   \

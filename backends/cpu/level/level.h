@@ -229,7 +229,10 @@ struct tern_cpu_level {
     const char *name;
     bool (*available)(void);
     bool emulated; /* computes slowly what the processor lacks: only who names it gets it */
-    int mr, nr;    /* gemm tile */
+    /* In the text of a level: the level whose functions it has, but for `i8`, and `bf16` and attention in bf16 and int8 where it has these.
+     * NULL: it is whole. Those of tern_cpu_levels are. */
+    const struct tern_cpu_level *over;
+    int mr, nr; /* gemm tile */
 
     /* C (rows x cols, ldc) = or += A (rows x k, rows lda apart) times a packed panel of B (k x nr, nr contiguous; nr is
      * the level's, or half of it when `half_panel`), mr rows at a time. cols <= the panel's width. With `accumulate` C is added to,
@@ -303,6 +306,6 @@ struct tern_cpu_level {
 };
 
 /* NULL-terminated, lowest first. Which are there depends on the target of the build. */
-extern const struct tern_cpu_level *const tern_cpu_levels[];
+const struct tern_cpu_level *const *tern_cpu_levels(void);
 
 #endif

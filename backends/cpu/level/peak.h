@@ -12,6 +12,7 @@
 #define CHAINS 12
 #endif
 
+#if !defined(LEVEL_OVER)
 /* Chain c starts from c, each round makes x / 2 + 1 of x: it stays between 0 and CHAINS, and no two chains are equal. The compiler is not
  * told where they start: it knows that 2 stays 2 and would leave that chain out. */
 static double multiply_add(int64_t rounds, float *sum)
@@ -32,6 +33,7 @@ static double multiply_add(int64_t rounds, float *sum)
     *sum = v_sum(all);
     return 2.0 * (double)rounds * CHAINS * VW;
 }
+#endif
 
 /* Ones times ones, of bf16 or of bytes: each round adds the depth of an instruction to every sum. */
 #if defined(TERN_LEVEL_amx)

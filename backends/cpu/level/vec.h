@@ -28,6 +28,17 @@
 #define TERN_LEVEL_VNNI /* instructions for words of int8: every processor with avx512_bf16 has them */
 #endif
 
+/* Whose functions serve where a level's own instructions change nothing. */
+#if defined(TERN_LEVEL_amx)
+#define LEVEL_OVER tern_cpu_level_avx512bf16
+#elif defined(TERN_LEVEL_avx512vnni)
+#define LEVEL_OVER tern_cpu_level_avx512
+#elif defined(TERN_LEVEL_avxvnni)
+#define LEVEL_OVER tern_cpu_level_avx2
+#elif defined(TERN_LEVEL_neondot)
+#define LEVEL_OVER tern_cpu_level_neon
+#endif
+
 #if defined(TERN_LEVEL_amx)
 #define LEVEL(name) name##_amx
 #elif defined(TERN_LEVEL_avx512bf16)
