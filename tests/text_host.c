@@ -383,6 +383,18 @@ static bool check(struct group *g, size_t params_size)
     return false;
 }
 
+/* Memory for the stacks of MAX_ITEMS items, kept: page faults of new ones took longer than most kernels. */
+static char *stacks_of_all(void)
+{
+    static char *stacks;
+    if (!stacks) {
+        stacks = mmap(NULL, (size_t)MAX_ITEMS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (stacks == MAP_FAILED)
+            abort();
+    }
+    return stacks;
+}
+
 bool text_host_run(struct text_host *k, const int groups[3], const void *params, size_t params_size, const struct text_buffer *buffers,
                    int n_buffers, enum text_order order, char *message, size_t size)
 {
@@ -398,8 +410,8 @@ bool text_host_run(struct text_host *k, const int groups[3], const void *params,
     for (int i = 0; i < n_buffers; i++)
         g.bases[i] = buffers[i].base;
     g.items = calloc((size_t)g.n_items, sizeof(*g.items));
-    char *stacks = mmap(NULL, (size_t)g.n_items * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!g.items || stacks == MAP_FAILED)
+    char *stacks = stacks_of_all();
+    if (!g.items)
         abort();
     for (int i = 0; i < g.n_items; i++)
         g.items[i].stack = stacks + (size_t)i * STACK;
@@ -410,8 +422,8 @@ bool text_host_run(struct text_host *k, const int groups[3], const void *params,
                 matrix_units_start(&g.units, g.n_items, k->info->subgroup);
                 run_group(&g, order);
             }
-    UNPOISON(stacks, (size_t)g.n_items * STACK);
-    munmap(stacks, (size_t)g.n_items * STACK);
+    if (g.bad) /* items that were left where they were have frames there */
+        UNPOISON(stacks, (size_t)g.n_items * STACK);
     matrix_units_clear(&g.units);
     free(g.items);
     return !g.bad;
