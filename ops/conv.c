@@ -59,41 +59,55 @@ enum tern_status tern_shape_conv2d(struct tern_context *ctx, struct tern_op_desc
     return tern_rule_conv2d(ctx, d, TERN_FLOAT_ONLY, 2);
 }
 
-double tern_convolve(const struct tern_kernel_args *a, int64_t result, tern_row_fn values, const void *arg)
+/* The elements of x that meet a tap of the filter in result number `result`. */
+static struct tern_row row_of(const struct tern_kernel_args *a, int64_t result, int64_t ky, int64_t kx)
 {
     const struct tern_conv2d_attrs *p = &a->desc->attrs.conv2d;
     const struct tern_meta *x = &a->desc->in[0], *w = &a->desc->in[1], *out = &a->desc->out;
-    const int64_t ox = result % out->shape[3], oy = result / out->shape[3] % out->shape[2];
-    const int64_t o = result / (out->shape[3] * out->shape[2]) % out->shape[1];
-    const int64_t sample = result / (out->shape[3] * out->shape[2] * out->shape[1]), per_group = w->shape[0] / p->groups;
-    const int64_t x0 = sample * x->stride[0] + o / per_group * w->shape[1] * x->stride[1], w0 = o * w->stride[0];
-    double sum = 0;
-    for (int64_t ky = 0; ky < w->shape[2]; ky++) {
-        int64_t iy = oy * p->stride[0] - p->padding[0] + ky * p->dilation[0];
-        if (iy < 0 || iy >= x->shape[2])
-            continue;
+    const int64_t pixels = out->shape[3] * out->shape[2], sample = result / pixels / out->shape[1];
+    const int64_t group = result / pixels % out->shape[1] / (w->shape[0] / p->groups);
+    const int64_t iy = result / out->shape[3] % out->shape[2] * p->stride[0] - p->padding[0] + ky * p->dilation[0];
+    const int64_t ix = result % out->shape[3] * p->stride[1] - p->padding[1] + kx * p->dilation[1];
+    if (iy < 0 || iy >= x->shape[2] || ix < 0 || ix >= x->shape[3])
+        return (struct tern_row){.n = 0};
+    return (struct tern_row){.offset = sample * x->stride[0] + group * w->shape[1] * x->stride[1] + iy * x->stride[2] + ix * x->stride[3],
+                             .step = x->stride[1],
+                             .depth = (ky * w->shape[3] + kx) * w->shape[1],
+                             .n = w->shape[1]};
+}
+
+void tern_convolve(const struct tern_kernel_args *a, int64_t first, int n, tern_row_fn values, const void *arg, double *sums)
+{
+    const struct tern_meta *w = &a->desc->in[1], *out = &a->desc->out;
+    const int64_t filter = first / (out->shape[3] * out->shape[2]) % out->shape[1] * w->stride[0];
+    struct tern_row x[TERN_CONVOLVED];
+    memset(sums, 0, (size_t)n * sizeof(*sums));
+    for (int64_t ky = 0; ky < w->shape[2]; ky++)
         for (int64_t kx = 0; kx < w->shape[3]; kx++) {
-            int64_t ix = ox * p->stride[1] - p->padding[1] + kx * p->dilation[1];
-            if (ix < 0 || ix >= x->shape[3])
-                continue;
-            int64_t from = x0 + iy * x->stride[2] + ix * x->stride[3], at = w0 + ky * w->stride[2] + kx * w->stride[3];
-            const int64_t depth = (ky * w->shape[3] + kx) * w->shape[1], n = w->shape[1];
-            sum = tern_dot(sum, (struct tern_row){0, from, x->stride[1], depth, n}, (struct tern_row){1, at, w->stride[1], depth, n},
-                           values, arg);
+            const struct tern_row tap = {.input = 1,
+                                         .offset = filter + ky * w->stride[2] + kx * w->stride[3],
+                                         .step = w->stride[1],
+                                         .depth = (ky * w->shape[3] + kx) * w->shape[1],
+                                         .n = w->shape[1]};
+            for (int i = 0; i < n; i++)
+                x[i] = row_of(a, first + i, ky, kx);
+            tern_dots(n, sums, x, tap, values, arg);
         }
-    }
-    return sum;
 }
 
 void tern_ref_conv2d(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
     const struct tern_meta *out = &d->out;
-    int64_t n = tern_meta_numel(out);
-    for (int64_t p = 0; p < n; p++) {
-        int64_t o = p / (out->shape[3] * out->shape[2]) % out->shape[1];
-        double bias = d->present[2] ? tern_in(a, 2, o * d->in[2].stride[0]) : 0;
-        tern_out(a, tern_meta_offset(out, p), tern_convolve(a, p, tern_in_row, a) + bias);
+    const int64_t all = tern_meta_numel(out);
+    double sums[TERN_CONVOLVED];
+    for (int64_t p = 0, n; p < all; p += n) {
+        const int64_t o = p / (out->shape[3] * out->shape[2]) % out->shape[1];
+        const double bias = d->present[2] ? tern_in(a, 2, o * d->in[2].stride[0]) : 0;
+        n = tern_convolved(out, p);
+        tern_convolve(a, p, (int)n, tern_in_row, a, sums);
+        for (int64_t i = 0; i < n; i++)
+            tern_out(a, tern_meta_offset(out, p + i), sums[i] + bias);
     }
 }
 

@@ -125,6 +125,7 @@ void tern_ref_quantized_conv2d(const struct tern_kernel_args *a)
     const struct tern_op_desc *d = a->desc;
     const struct tern_meta *x = &d->in[0], *out = &d->out;
     const int64_t one = x->shape[0] ? tern_meta_numel(x) / x->shape[0] : 0, pixels = out->shape[2] * out->shape[3];
+    double sums[TERN_CONVOLVED];
     for (int64_t sample = 0; sample < x->shape[0]; sample++) {
         float most = 0;
         for (int64_t i = 0; i < one; i++)
@@ -132,8 +133,12 @@ void tern_ref_quantized_conv2d(const struct tern_kernel_args *a)
         for (int64_t channel = 0; channel < out->shape[1]; channel++) {
             const struct product p = product_of(a, tern_quantize_factors_of(most), channel);
             const int64_t first = (sample * out->shape[1] + channel) * pixels;
-            for (int64_t r = first; r < first + pixels; r++)
-                tern_out(a, tern_meta_offset(out, r), finished(&p, tern_convolve(a, r, values_of, &p)));
+            for (int64_t r = first, n; r < first + pixels; r += n) {
+                n = tern_convolved(out, r);
+                tern_convolve(a, r, (int)n, values_of, &p, sums);
+                for (int64_t i = 0; i < n; i++)
+                    tern_out(a, tern_meta_offset(out, r + i), finished(&p, sums[i]));
+            }
         }
     }
 }

@@ -171,26 +171,33 @@ void tern_in_row(const void *args, const struct tern_row *row, double *out)
         out[i] = f ? (double)f[i * row->step] : tern_load(dtype, p, row->offset + i * row->step);
 }
 
-double tern_dot(double sum, struct tern_row x, struct tern_row w, tern_row_fn values, const void *arg)
+void tern_dots(int n, double *sums, const struct tern_row *x, struct tern_row w, tern_row_fn values, const void *arg)
 {
     double a[256], b[256];
-    for (int64_t left = x.n; left > 0; left -= x.n) {
-        x.n = w.n = left < 256 ? left : 256;
-        values(arg, &x, a);
+    const int64_t whole = w.n;
+    for (int64_t done = 0; done < whole; done += w.n) {
+        w.n = whole - done < 256 ? whole - done : 256;
         values(arg, &w, b);
-        for (int64_t i = 0; i < x.n; i++)
-            sum += a[i] * b[i];
-        x.offset += x.n * x.step;
+        for (int k = 0; k < n; k++) {
+            struct tern_row row = x[k];
+            if (row.n == 0)
+                continue;
+            row.offset += done * row.step;
+            row.depth += done;
+            row.n = w.n;
+            values(arg, &row, a);
+            for (int64_t i = 0; i < row.n; i++)
+                sums[k] += a[i] * b[i];
+        }
         w.offset += w.n * w.step;
-        x.depth += x.n;
         w.depth += w.n;
     }
-    return sum;
 }
 
 double tern_dot_linear(const struct tern_kernel_args *a, double sum, int64_t from, int64_t j, tern_row_fn values, const void *arg)
 {
     const struct tern_meta *x = &a->desc->in[0], *w = &a->desc->in[1];
-    return tern_dot(sum, (struct tern_row){0, from, x->stride[x->ndim - 1], 0, w->shape[1]},
-                    (struct tern_row){1, j * w->stride[0], w->stride[1], 0, w->shape[1]}, values, arg);
+    const struct tern_row row = {0, from, x->stride[x->ndim - 1], 0, w->shape[1]};
+    tern_dots(1, &sum, &row, (struct tern_row){1, j * w->stride[0], w->stride[1], 0, w->shape[1]}, values, arg);
+    return sum;
 }

@@ -31,15 +31,23 @@ struct tern_row {
 /* The values of a row. */
 typedef void (*tern_row_fn)(const void *arg, const struct tern_row *row, double *out);
 
-/* sum + the products of the values of two rows of n elements, one after the other. */
-double tern_dot(double sum, struct tern_row x, struct tern_row w, tern_row_fn values, const void *arg);
+/* To each of n sums the products of the values of its row x and of w, one after the other. Rows are as long as w, or have no elements. */
+void tern_dots(int n, double *sums, const struct tern_row *x, struct tern_row w, tern_row_fn values, const void *arg);
 
 /* Of a linear layer: sum + the row of x (input 0) that begins at `from` times row j of the weight (input 1). */
 double tern_dot_linear(const struct tern_kernel_args *a, double sum, int64_t from, int64_t j, tern_row_fn values, const void *arg);
 
-/* Result number `result` of a convolution, before bias and scales: the sum over a filter of elements of x (input 0) times those of the
- * weight (input 1). Depth: tap x input channels + channel. */
-double tern_convolve(const struct tern_kernel_args *a, int64_t result, tern_row_fn values, const void *arg);
+/* Results `first` to first + n - 1 of a convolution, which are of one channel, at most so many, before bias and scales: the sums over a
+ * filter of elements of x (input 0) times those of the weight (input 1). Depth: tap x input channels + channel. */
+#define TERN_CONVOLVED 16
+void tern_convolve(const struct tern_kernel_args *a, int64_t first, int n, tern_row_fn values, const void *arg, double *sums);
+
+/* How many can be had from `first` on. */
+static inline int tern_convolved(const struct tern_meta *out, int64_t first)
+{
+    const int64_t pixels = out->shape[2] * out->shape[3], left = pixels - first % pixels;
+    return left < TERN_CONVOLVED ? (int)left : TERN_CONVOLVED;
+}
 
 /* The bits of one element of `size` bytes. */
 static inline void tern_copy_element(size_t size, void *dst, int64_t to, const void *src, int64_t from)

@@ -144,12 +144,16 @@ void tern_ref_weight_only_conv2d(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
     const struct tern_meta *out = &d->out;
-    const int64_t pixels = out->shape[3] * out->shape[2], n = tern_meta_numel(out);
+    const int64_t pixels = out->shape[3] * out->shape[2], all = tern_meta_numel(out);
     struct scale scales[SCALES] = {0};
-    for (int64_t r = 0; r < n; r++) {
+    double sums[TERN_CONVOLVED];
+    for (int64_t r = 0, n; r < all; r += n) {
         const struct product p = {a, r / pixels % out->shape[1], scales};
-        double bias = d->present[2] ? tern_in(a, 2, p.channel * d->in[2].stride[0]) : 0;
-        tern_out(a, tern_meta_offset(out, r), tern_convolve(a, r, values_of, &p) + bias);
+        const double bias = d->present[2] ? tern_in(a, 2, p.channel * d->in[2].stride[0]) : 0;
+        n = tern_convolved(out, r);
+        tern_convolve(a, r, (int)n, values_of, &p, sums);
+        for (int64_t i = 0; i < n; i++)
+            tern_out(a, tern_meta_offset(out, r + i), sums[i] + bias);
     }
 }
 
