@@ -230,8 +230,10 @@ struct text_counts text_run_more(struct text_executor *e)
     e->launches = 0;
     e->one_in = 0;
     for (size_t i = 0; ctx && i < sizeof(calls) / sizeof(*calls); i++) {
-        bool large = strstr(calls[i].name, ".matrix_large") != NULL; /* many groups: only where the tile is another one by that */
-        if ((only && strncmp(calls[i].name, only, strlen(only))) || (large && !e->limits.matrix_subgroup))
+        /* Without matrix units other calls run the same tiles; those of many groups are for nothing else, the rest where time does not
+         * count. */
+        bool matrix = strstr(calls[i].name, e->one_order ? ".matrix" : ".matrix_large") != NULL;
+        if ((only && strncmp(calls[i].name, only, strlen(only))) || (matrix && !e->limits.matrix_subgroup))
             continue;
         tern_scope_begin(ctx);
         enum tern_status st = run_one(ctx, &calls[i], e, message, sizeof(message));

@@ -15,8 +15,10 @@ struct text_executor {
     void *user;
     int one_in;         /* of the element-wise, copy and reduce texts: so many variants, chosen by their macros, count as one; 0: all run */
     bool only_compiles; /* the results are the reference's */
-    bool one_order;     /* a case of the table has its output as it comes, or with the dimensions in reverse, in turns; else both */
-    int launches;       /* so far */
+    /* A case of the table has its output as it comes, or with the dimensions in reverse, in turns; else both. And what is for matrix units
+     * runs only with these. */
+    bool one_order;
+    int launches; /* so far */
 };
 
 /* A tern_case_runner: user is a struct text_executor. */
