@@ -160,31 +160,39 @@ static void transform_tile(const struct operands *a, int64_t n, int64_t y, int64
     }
 }
 
+/* Of each of the 16 points. */
+static void products_of(int64_t c, const double *v, const double *u, double product[16])
+{
+    for (int p = 0; p < 16; p++) {
+        product[p] = 0;
+        for (int64_t k = 0; k < c; k++)
+            product[p] += v[p * c + k] * u[p * c + k];
+    }
+}
+
 static float *rule(const struct operands *a)
 {
     const struct shape *s = &a->s;
     const int64_t oh = s->h + 2 * s->pad_h - 2, ow = s->w + 2 * s->pad_w - 2;
     double *u = malloc((size_t)(s->o * 16 * s->c) * sizeof(*u)), *unit = malloc((size_t)(s->o * 16) * sizeof(*unit)),
-           *v = malloc((size_t)(16 * s->c) * sizeof(*v));
+           *v = malloc((size_t)(16 * s->c) * sizeof(*v)), product[16];
     float *out = malloc((size_t)(s->n * s->o * oh * ow) * sizeof(*out) + 1), tile[16];
     transform_weights(a, u, unit);
     for (int64_t n = 0; n < s->n; n++)
         for (int64_t y = 0; y < oh; y += 2)
             for (int64_t x = 0; x < ow; x += 2) {
                 transform_tile(a, n, y, x, v, tile);
-                for (int64_t o = 0; o < s->o; o++)
+                for (int64_t o = 0; o < s->o; o++) {
+                    products_of(s->c, v, u + o * 16 * s->c, product);
                     for (int i = 0; i < 4; i++) {
                         double sum = s->bias ? (double)a->bias[o] : 0;
                         if (y + i / 2 >= oh || x + i % 2 >= ow)
                             continue;
-                        for (int p = 0; p < 16; p++) {
-                            double product = 0;
-                            for (int64_t k = 0; k < s->c; k++)
-                                product += v[p * s->c + k] * u[(o * 16 + p) * s->c + k];
-                            sum += AT[i / 2][p / 4] * AT[i % 2][p % 4] * product * (double)tile[p] * unit[o * 16 + p];
-                        }
+                        for (int p = 0; p < 16; p++)
+                            sum += AT[i / 2][p / 4] * AT[i % 2][p % 4] * product[p] * (double)tile[p] * unit[o * 16 + p];
                         out[((n * s->o + o) * oh + y + i / 2) * ow + x + i % 2] = (float)sum;
                     }
+                }
             }
     free(u);
     free(unit);
