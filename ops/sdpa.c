@@ -82,9 +82,9 @@ static double score(const struct row *r, int64_t j)
             bias = 0;
         }
     }
-    for (int64_t e = 0; e < q->shape[last]; e++)
-        dot += tern_in(r->a, QUERY, r->query + e * q->stride[last]) *
-               tern_in(r->a, KEY, r->key + j * k->stride[last - 1] + e * k->stride[last]);
+    const struct tern_row query = {QUERY, r->query, q->stride[last], 0, q->shape[last]};
+    tern_dots(1, &dot, &query, (struct tern_row){KEY, r->key + j * k->stride[last - 1], k->stride[last], 0, q->shape[last]}, tern_in_row,
+              r->a);
     return dot * d->attrs.sdpa.scale + bias;
 }
 
@@ -96,7 +96,7 @@ static void attend(const struct row *r, int64_t value, int64_t to)
     const struct tern_meta *v = &d->in[VALUE], *out = &d->out;
     int last = v->ndim - 1;
     int64_t s = v->shape[last - 1], ev = v->shape[last];
-    double max = -INFINITY, total = 0, part[PART];
+    double max = -INFINITY, total = 0, part[PART], values[PART];
     bool nan = false;
     for (int64_t j = 0; j < s; j++) {
         double x = score(r, j);
@@ -112,8 +112,10 @@ static void attend(const struct row *r, int64_t value, int64_t to)
         for (int64_t j = 0; j < s && !none; j++) {
             double p = exp(score(r, j) - max);
             total += p;
+            tern_in_row(r->a, &(struct tern_row){VALUE, value + j * v->stride[last - 1] + first * v->stride[last], v->stride[last], 0, n},
+                        values);
             for (int64_t e = 0; e < n; e++)
-                part[e] += p * tern_in(r->a, VALUE, value + j * v->stride[last - 1] + (first + e) * v->stride[last]);
+                part[e] += p * values[e];
         }
         for (int64_t e = 0; e < n; e++)
             tern_out(r->a, to + (first + e) * out->stride[last], none ? 0 : part[e] / total);
