@@ -46,34 +46,52 @@ static void fail_with(struct tern_context *ctx, const struct tern_random_graph *
         fail_msg("graph %llu: %s: %s", (unsigned long long)r->seed, what, tern_error(ctx));
 }
 
-/* Runs graph `seed` eagerly and as a plan without some passes; the worst NMSE of its outputs. */
-static double compare(struct tern_context *ctx, uint64_t seed, const char *without)
+/* A random graph, its inputs, and what it gives eagerly. */
+struct subject {
+    struct tern_context *ctx;
+    struct tern_random_graph r;
+    struct tern_graph *g;
+    tern_tensor *in[4], *eager[TERN_GRAPH_MAX_IO];
+};
+
+static void open_subject(struct subject *s, struct tern_context *ctx, uint64_t seed)
 {
-    struct tern_random_graph r = tern_random_graph_make(ctx, seed, 1);
-    tern_tensor *in[4], *eager[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
-    double worst = 0;
+    *s = (struct subject){.ctx = ctx, .r = tern_random_graph_make(ctx, seed, 1)};
     tern_scope_begin(ctx);
-    tern_random_graph_inputs(&r, seed, in);
-    tern_random_graph_fn(&r, in, eager);
-    fail_with(ctx, &r, "eager");
-    struct tern_graph *g = tern_graph_trace(ctx, tern_random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
-    fail_with(ctx, &r, "trace");
-    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = without});
-    fail_with(ctx, &r, "compile");
-    struct tern_binding *b = tern_plan_bind(plan, r.weights);
-    fail_with(ctx, &r, "bind");
+    tern_random_graph_inputs(&s->r, seed, s->in);
+    tern_random_graph_fn(&s->r, s->in, s->eager);
+    fail_with(ctx, &s->r, "eager");
+    s->g = tern_graph_trace(ctx, tern_random_graph_fn, &s->r, s->r.weights, s->r.inputs, s->r.n_inputs, s->r.n_outputs);
+    fail_with(ctx, &s->r, "trace");
+}
+
+static void close_subject(struct subject *s)
+{
+    tern_scope_end(s->ctx, NULL);
+    tern_graph_destroy(&s->g);
+    tern_random_graph_close(&s->r);
+}
+
+/* Runs it as a plan without some passes; the worst NMSE of its outputs. */
+static double compare(const struct subject *s, const char *without)
+{
+    tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
+    double worst = 0;
+    tern_scope_begin(s->ctx);
+    struct tern_plan *plan = tern_plan_compile(s->g, &(struct tern_plan_params){.without = without});
+    fail_with(s->ctx, &s->r, "compile");
+    struct tern_binding *b = tern_plan_bind(plan, s->r.weights);
+    fail_with(s->ctx, &s->r, "bind");
     for (int again = 0; again < 2; again++) { /* the second run has the memory of the first */
-        assert_int_equal(tern_plan_run(b, in, out), TERN_OK);
-        for (int i = 0; i < r.n_outputs; i++) {
-            double e = difference(out[i], eager[i]);
+        assert_int_equal(tern_plan_run(b, s->in, out), TERN_OK);
+        for (int i = 0; i < s->r.n_outputs; i++) {
+            double e = difference(out[i], s->eager[i]);
             worst = e > worst ? e : worst;
         }
     }
-    tern_scope_end(ctx, NULL);
+    tern_scope_end(s->ctx, NULL);
     tern_binding_unref(&b);
     tern_plan_unref(&plan);
-    tern_graph_destroy(&g);
-    tern_random_graph_close(&r);
     return worst;
 }
 
@@ -90,25 +108,28 @@ static const char *all_but(const char *a, const char *b, char out[128])
     return out;
 }
 
-static void check(struct tern_context *ctx, uint64_t seed, const char *without)
+static void check(const struct subject *s, const char *without)
 {
-    double e = compare(ctx, seed, without);
+    double e = compare(s, without);
     if (!(e <= limit_of(without)))
-        fail_msg("graph %llu without %s: NMSE %g", (unsigned long long)seed, without ? without : "nothing", e);
+        fail_msg("graph %llu without %s: NMSE %g", (unsigned long long)s->r.seed, without ? without : "nothing", e);
 }
 
 /* No pass, each pass alone, each pair, all. */
 static void random_graphs_agree(void **state)
 {
     struct tern_context *ctx = support_context();
+    struct subject s;
     char without[128];
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
-        check(ctx, seed, "all");
-        check(ctx, seed, NULL);
-        check(ctx, seed, "algorithm");
+        open_subject(&s, ctx, seed);
+        check(&s, "all");
+        check(&s, NULL);
+        check(&s, "algorithm");
         for (int a = 0; tern_passes[a]; a++)
             for (int b = a; tern_passes[b]; b++)
-                check(ctx, seed, all_but(tern_passes[a]->name, tern_passes[b]->name, without));
+                check(&s, all_but(tern_passes[a]->name, tern_passes[b]->name, without));
+        close_subject(&s);
     }
     tern_context_destroy(&ctx);
 }
