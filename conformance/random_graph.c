@@ -131,6 +131,8 @@ static tern_tensor *unary(struct pool *p, tern_tensor *x)
     case 5:
         return tern_quick_gelu(x);
     case 6:
+        if (below(p, 3) == 0) /* equal but for an attribute */
+            return tern_sub(tern_mul_scalar(x, 0.7), tern_mul_scalar(x, -0.4));
         return tern_mul_scalar(x, 0.7);
     case 7:
         return tern_add_scalar(x, -0.3);
