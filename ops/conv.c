@@ -76,10 +76,12 @@ static struct tern_row row_of(const struct tern_kernel_args *a, int64_t result, 
                              .n = w->shape[1]};
 }
 
-void tern_convolve(const struct tern_kernel_args *a, int64_t first, int n, tern_row_fn values, const void *arg, double *sums)
+int tern_convolve(const struct tern_kernel_args *a, int64_t first, tern_row_fn values, const void *arg, double sums[TERN_CONVOLVED])
 {
     const struct tern_meta *w = &a->desc->in[1], *out = &a->desc->out;
-    const int64_t filter = first / (out->shape[3] * out->shape[2]) % out->shape[1] * w->stride[0];
+    const int64_t pixels = out->shape[3] * out->shape[2], left = pixels - first % pixels;
+    const int64_t filter = first / pixels % out->shape[1] * w->stride[0];
+    const int n = left < TERN_CONVOLVED ? (int)left : TERN_CONVOLVED;
     struct tern_row x[TERN_CONVOLVED];
     memset(sums, 0, (size_t)n * sizeof(*sums));
     for (int64_t ky = 0; ky < w->shape[2]; ky++)
@@ -93,6 +95,7 @@ void tern_convolve(const struct tern_kernel_args *a, int64_t first, int n, tern_
                 x[i] = row_of(a, first + i, ky, kx);
             tern_dots(n, sums, x, tap, values, arg);
         }
+    return n;
 }
 
 void tern_ref_conv2d(const struct tern_kernel_args *a)
@@ -104,8 +107,7 @@ void tern_ref_conv2d(const struct tern_kernel_args *a)
     for (int64_t p = 0, n; p < all; p += n) {
         const int64_t o = p / (out->shape[3] * out->shape[2]) % out->shape[1];
         const double bias = d->present[2] ? tern_in(a, 2, o * d->in[2].stride[0]) : 0;
-        n = tern_convolved(out, p);
-        tern_convolve(a, p, (int)n, tern_in_row, a, sums);
+        n = tern_convolve(a, p, tern_in_row, a, sums);
         for (int64_t i = 0; i < n; i++)
             tern_out(a, tern_meta_offset(out, p + i), sums[i] + bias);
     }

@@ -134,8 +134,7 @@ void tern_ref_quantized_conv2d(const struct tern_kernel_args *a)
             const struct product p = product_of(a, tern_quantize_factors_of(most), channel);
             const int64_t first = (sample * out->shape[1] + channel) * pixels;
             for (int64_t r = first, n; r < first + pixels; r += n) {
-                n = tern_convolved(out, r);
-                tern_convolve(a, r, (int)n, values_of, &p, sums);
+                n = tern_convolve(a, r, values_of, &p, sums);
                 for (int64_t i = 0; i < n; i++)
                     tern_out(a, tern_meta_offset(out, r + i), finished(&p, sums[i]));
             }

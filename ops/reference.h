@@ -37,17 +37,10 @@ void tern_dots(int n, double *sums, const struct tern_row *x, struct tern_row w,
 /* Of a linear layer: sum + the row of x (input 0) that begins at `from` times row j of the weight (input 1). */
 double tern_dot_linear(const struct tern_kernel_args *a, double sum, int64_t from, int64_t j, tern_row_fn values, const void *arg);
 
-/* Results `first` to first + n - 1 of a convolution, which are of one channel, at most so many, before bias and scales: the sums over a
- * filter of elements of x (input 0) times those of the weight (input 1). Depth: tap x input channels + channel. */
+/* Results of a convolution from number `first` on, of its channel alone and at most so many, before bias and scales: the sums over a filter
+ * of elements of x (input 0) times those of the weight (input 1). Depth: tap x input channels + channel. Returns how many there are. */
 #define TERN_CONVOLVED 16
-void tern_convolve(const struct tern_kernel_args *a, int64_t first, int n, tern_row_fn values, const void *arg, double *sums);
-
-/* How many can be had from `first` on. */
-static inline int tern_convolved(const struct tern_meta *out, int64_t first)
-{
-    const int64_t pixels = out->shape[2] * out->shape[3], left = pixels - first % pixels;
-    return left < TERN_CONVOLVED ? (int)left : TERN_CONVOLVED;
-}
+int tern_convolve(const struct tern_kernel_args *a, int64_t first, tern_row_fn values, const void *arg, double sums[TERN_CONVOLVED]);
 
 /* The bits of one element of `size` bytes. */
 static inline void tern_copy_element(size_t size, void *dst, int64_t to, const void *src, int64_t from)

@@ -150,8 +150,7 @@ void tern_ref_weight_only_conv2d(const struct tern_kernel_args *a)
     for (int64_t r = 0, n; r < all; r += n) {
         const struct product p = {a, r / pixels % out->shape[1], scales};
         const double bias = d->present[2] ? tern_in(a, 2, p.channel * d->in[2].stride[0]) : 0;
-        n = tern_convolved(out, r);
-        tern_convolve(a, r, (int)n, values_of, &p, sums);
+        n = tern_convolve(a, r, values_of, &p, sums);
         for (int64_t i = 0; i < n; i++)
             tern_out(a, tern_meta_offset(out, r + i), sums[i] + bias);
     }

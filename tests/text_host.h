@@ -22,7 +22,7 @@ struct text_buffer {
  * lacks a barrier gives other results in at least one of them. */
 enum text_order { TEXT_FORWARD = 0, TEXT_REVERSE, TEXT_SHUFFLED, TEXT_ORDERS };
 
-/* False with the reason in message. */
+/* False with the reason in message. From one thread at a time: the stacks of items are kept. */
 bool text_host_run(struct text_host *k, const int groups[3], const void *params, size_t params_size, const struct text_buffer *buffers,
                    int n_buffers, enum text_order order, char *message, size_t size);
 
