@@ -43,7 +43,5 @@ void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const void *pi
 void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n, const float *m, int64_t step);
 /* Input channels c0..c0+n of the weights (O, C, 3, 3), the depth is a channel, then a tap; channel c0 begins at src + c0 * 9. */
 struct cpu_pack cpu_winograd_weights(const struct tern_op_desc *d, int64_t n);
-/* n values, filled up to an odd number of lines behind whole pages: else 36 matrices would lie in the same sets of the cache. */
-int64_t cpu_winograd_apart(int64_t n);
 
 #endif

@@ -25,6 +25,10 @@ static int64_t regions(int64_t channels, int64_t tiles, int64_t threads)
     return n;
 }
 
+/* n values, filled up to an odd number of lines: else 36 matrices would lie in the same sets of the cache. No more than that, since who
+ * reads one to its end has begun to fetch what lies behind it. */
+static int64_t apart(int64_t n) { return (ceil_div(n, LINE) | 1) * LINE; }
+
 /* The weights of a part of a strip, and the products of a task, each in six tenths of L2: one matrix in 36 of each is at work at a time. */
 struct cpu_winograd_blocks cpu_winograd_blocks(struct tern_context *ctx, const struct cpu_winograd *w, int bits)
 {
@@ -42,9 +46,9 @@ struct cpu_winograd_blocks cpu_winograd_blocks(struct tern_context *ctx, const s
     k.rows = ceil_div(ceil_div(k.region, ceil_div(k.region, max64(most / mr * mr, mr))), mr) * mr;
     k.strips = max64(1, min64(min64(share / k.rows, MOST_STRIPS), strips / tern_thread_count(ctx)));
     k.groups = ceil_div(strips, k.strips);
-    k.step_v = cpu_winograd_apart(k.rows * k.kc);
-    k.step_u = cpu_winograd_apart(k.kc * columns);
-    k.step_m = cpu_winograd_apart(k.rows * k.strips * columns);
+    k.step_v = apart(k.rows * k.kc);
+    k.step_u = apart(k.kc * columns);
+    k.step_m = apart(k.rows * k.strips * columns);
     k.block = k.parts * POINTS * k.step_v;
     k.blocks = max64(1, min64(ceil_div(k.region, k.rows), MOST_WORKSPACE / (int64_t)sizeof(float) / k.block / k.regions));
     k.filters = bits ? k.kc * nr * 9 : 0;

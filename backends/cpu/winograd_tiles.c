@@ -138,5 +138,3 @@ struct cpu_pack cpu_winograd_weights(const struct tern_op_desc *d, int64_t n)
                              .within = 1,
                              .element = tern_dtype_size(d->in[1].dtype)};
 }
-
-int64_t cpu_winograd_apart(int64_t n) { return ceil_div(n, 1024) * 1024 + 16; }

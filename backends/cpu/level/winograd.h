@@ -151,11 +151,12 @@ INLINE void winograd_filter_vector(const void *w, int64_t at, int64_t tap, float
             t[i][j] = r[i];
     }
 #pragma GCC unroll 6
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 6; i++, u += 6 * step) {
+        __asm__("" : "+r"(u)); /* else gcc makes 36 addresses a channel and keeps them in memory */
         winograd_weight(t[i], r);
 #pragma GCC unroll 6
         for (int j = 0; j < 6; j++)
-            v_store(u + (i * 6 + j) * step, r[j]);
+            v_store(u + j * step, r[j]);
     }
 }
 
