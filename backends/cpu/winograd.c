@@ -176,7 +176,7 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
     const struct tern_kernel cpu_##conv##_##kind = { \
         .name = #conv "_" #kind,                     \
         .op = TERN_OP_##conv,                        \
-        .revision = 3,                               \
+        .revision = 4,                               \
         .planned = true,                             \
         .cost = cost,                                \
         .supports = takes,                           \
