@@ -114,6 +114,15 @@ static enum tern_status norm_silu(void *user, tern_tensor *const *in, tern_tenso
     return tern_error_status(tern_tensor_context(in[0]));
 }
 
+/* Operands of its posts: one like the result, and a value for each channel of a picture. */
+static enum tern_status norm_sum(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *x = user ? tern_contiguous(in[0], TERN_CHANNELS_LAST) : in[0];
+    tern_tensor *y = tern_add(tern_silu(tern_group_norm(x, 3, NULL, NULL, 1e-5)), x);
+    out[0] = tern_mul(y, tern_slice(tern_slice(x, 2, 1, 2, 1), 3, 2, 3, 1));
+    return tern_error_status(tern_tensor_context(in[0]));
+}
+
 /* What runs at each run but copies. */
 static void count_launch(void *user, const struct tern_step_profile *s) { *(int *)user += strcmp(s->op, "contiguous") != 0; }
 
@@ -144,16 +153,18 @@ static void check_plan(struct tern_context *ctx, tern_graph_fn fn, void *user, i
     tern_graph_destroy(&g);
 }
 
-/* Rows longer and shorter than what is widened at once. */
+/* Rows longer than what is widened at once, and several rows at once. */
 static void posts_come_before_the_rounding(void **state)
 {
     struct tern_context *ctx = support_context();
     for (int d = 0; d < 3; d++)
         for (int large = 0; large < 2; large++) {
-            const int64_t rows[] = {7, large ? 2 * 1100 : 2 * 19}, picture[] = {2, large ? 600 : 9, 5, large ? 3 : 131};
+            const int64_t rows[] = {7, large ? 2 * 1100 : 2 * 19}, picture[] = {2, large ? 2100 : 9, 5, large ? 3 : 131};
             check_plan(ctx, geglu, NULL, 2, rows, dtypes[d], "geglu");
             check_plan(ctx, norm_silu, NULL, 4, picture, dtypes[d], "group_norm then silu");
             check_plan(ctx, norm_silu, ctx, 4, picture, dtypes[d], "group_norm then silu, channels-last");
+            check_plan(ctx, norm_sum, NULL, 4, picture, dtypes[d], "group_norm then sums");
+            check_plan(ctx, norm_sum, ctx, 4, picture, dtypes[d], "group_norm then sums, channels-last");
         }
     tern_context_destroy(&ctx);
 }

@@ -6,7 +6,7 @@
 
 #include "core/threads.h"
 
-#define TILE 512 /* values that wait in f32 for their posts */
+#define TILE 2048 /* values that wait in f32 for their posts */
 
 /* The mean is base + delta, a value of the data and a small difference. */
 struct moments {
@@ -54,29 +54,34 @@ static struct moments moments_of(const struct groups *r, int64_t i)
     return r->channels_last ? channels_last_moments(r, i) : contiguous_moments(r, i);
 }
 
-/* `rows` rows of n values, ld apart: columns col .. col + n of rows row, row + 1, … of the output. */
-static void scale_part(const struct groups *r, const struct tern_cpu_affine *a, bool vectors, int64_t at, int64_t ld, int64_t row,
-                       int64_t rows, int64_t col, int64_t n)
+/* Columns col .. col + n of `rows` rows of `width` values, from row `row` on, by way of f32: several rows only when they are whole. */
+static void scale_tile(const struct groups *r, const struct tern_cpu_affine *a, bool vectors, int64_t row, int64_t rows, int64_t col,
+                       int64_t n, int64_t width)
 {
     float tile[TILE];
-    const char *x = r->x + at * r->size;
-    const int64_t size = (int64_t)tern_dtype_size(r->y_dtype);
-    char *y = r->y + at * size;
+    const int64_t at = row * width + col, from = vectors ? col : 0;
+    const struct tern_cpu_affine here = {a->shift + from, a->delta + from, a->scale + from, a->offset + from};
+    char *y = r->y + at * (int64_t)tern_dtype_size(r->y_dtype);
+    float *wide = r->y_dtype == TERN_F32 ? (float *)(void *)y : tile;
+    r->level->affine(r->dtype, TERN_F32, rows, n, r->x + at * r->size, width, &here, vectors, wide, n);
+    cpu_post_apply_rows(&r->post, wide, row, rows, col, n);
+    if (r->y_dtype != TERN_F32)
+        r->level->from_f32(r->y_dtype, rows * n, tile, y);
+}
+
+/* Rows row .. row + rows of n values that lie behind each other. */
+static void scale_rows(const struct groups *r, const struct tern_cpu_affine *a, bool vectors, int64_t row, int64_t rows, int64_t n)
+{
     if (!r->post.n) {
-        r->level->affine(r->dtype, r->y_dtype, rows, n, x, ld, a, vectors, y, ld);
+        const int64_t at = row * n;
+        r->level->affine(r->dtype, r->y_dtype, rows, n, r->x + at * r->size, n, a, vectors,
+                         r->y + at * (int64_t)tern_dtype_size(r->y_dtype), n);
         return;
     }
-    for (int64_t k = 0; k < rows; k++, x += ld * r->size, y += ld * size)
-        for (int64_t i = 0, part; i < n; i += part) {
-            const int64_t from = vectors ? i : 0;
-            struct tern_cpu_affine here = {a->shift + from, a->delta + from, a->scale + from, a->offset + from};
-            float *wide = r->y_dtype == TERN_F32 ? (float *)(void *)(y + i * size) : tile;
-            part = n - i < TILE ? n - i : TILE;
-            r->level->affine(r->dtype, TERN_F32, 1, part, x + i * r->size, 0, &here, vectors, wide, 0);
-            cpu_post_apply(&r->post, wide, wide, row + k, col + i, part);
-            if (r->y_dtype != TERN_F32)
-                r->level->from_f32(r->y_dtype, part, tile, y + i * size);
-        }
+    const int64_t high = n < TILE ? TILE / n : 1;
+    for (int64_t k = 0; k < rows; k += high)
+        for (int64_t i = 0; i < n; i += TILE)
+            scale_tile(r, a, vectors, row + k, rows - k < high ? rows - k : high, i, n - i < TILE ? n - i : TILE, n);
 }
 
 /* ---- contiguous: a group after the other */
@@ -91,7 +96,7 @@ static void contiguous_part(void *arg, int64_t begin, int64_t end)
         for (int64_t row = i * per; row < (i + 1) * per; row++) {
             int64_t c = row % r->c;
             float delta = (float)m.delta, scale = (float)(inv * (r->weight ? r->weight[c] : 1)), offset = r->bias ? r->bias[c] : 0;
-            scale_part(r, &(struct tern_cpu_affine){&m.base, &delta, &scale, &offset}, false, row * r->hw, 0, row, 1, 0, r->hw);
+            scale_rows(r, &(struct tern_cpu_affine){&m.base, &delta, &scale, &offset}, false, row, 1, r->hw);
         }
     }
 }
@@ -122,10 +127,9 @@ static void spread(const struct groups *r, int64_t i)
 
 static void scale_piece(const struct groups *r, int64_t n, int64_t piece)
 {
-    int64_t p = piece * CPU_GROUPS_PIECE, rows = r->hw - p < CPU_GROUPS_PIECE ? r->hw - p : CPU_GROUPS_PIECE, at = n * r->c,
-            row = n * r->hw + p;
+    int64_t p = piece * CPU_GROUPS_PIECE, rows = r->hw - p < CPU_GROUPS_PIECE ? r->hw - p : CPU_GROUPS_PIECE, at = n * r->c;
     struct tern_cpu_affine affine = {r->shift + at, r->delta + at, r->scale + at, r->offset + at};
-    scale_part(r, &affine, true, row * r->c, r->c, row, rows, 0, r->c);
+    scale_rows(r, &affine, true, n * r->hw + p, rows, r->c);
 }
 
 /* Of part i of the pictures. */
@@ -137,13 +141,15 @@ static void sum_range(void *arg, int64_t begin, int64_t end)
         sum_block(r, r->from + b / r->blocks, b % r->blocks);
 }
 
-/* What was summed last is in cache and comes first. */
+/* Where what was summed last is in cache it comes first; what comes from memory is fetched ahead in order. */
 static void scale_range(void *arg, int64_t begin, int64_t end)
 {
     const struct groups *r = arg;
-    const int64_t all = r->pictures * r->pieces;
-    for (int64_t p = all * end / r->parts; p-- > all * begin / r->parts;)
+    const int64_t all = r->pictures * r->pieces, first = all * begin / r->parts, behind = all * end / r->parts;
+    for (int64_t i = first; i < behind; i++) {
+        const int64_t p = r->in_cache ? first + behind - 1 - i : i;
         scale_piece(r, r->from + p / r->pieces, p % r->pieces);
+    }
 }
 
 static void spread_part(void *arg, int64_t begin, int64_t end)
@@ -172,6 +178,7 @@ static void begin_rounds(struct tern_context *ctx, struct groups *r)
 {
     const int64_t threads = tern_thread_count(ctx), room = threads * (int64_t)cpu_device_of(ctx)->l2 / 4 * 3;
     const int64_t fit = room / (r->hw * r->c * r->size);
+    r->in_cache = fit > 0;
     r->pictures = fit < 1 || fit > r->n ? r->n : fit;
     r->parts = fit < 1 ? 8 * threads : threads;
 }

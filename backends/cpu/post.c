@@ -124,13 +124,26 @@ static void apply_binary(const struct cpu_post *p, int i, const float *x, float 
     }
 }
 
+/* Step i: of `rows` rows, which lie behind each other at x and at y. */
+static void apply_step(const struct cpu_post *p, int i, const float *x, float *y, int64_t row, int64_t rows, int64_t col, int64_t n)
+{
+    const struct cpu_operand *o = &p->step[i].operand;
+    if (p->step[i].unary) {
+        p->step[i].unary(rows * n, x, y, p->step[i].scalar);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++)
+        apply_binary(p, i, x + r * n, y + r * n, (row + r) / o->inner * o->ld + col * o->step, n);
+}
+
 void cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int64_t row, int64_t col, int64_t n)
 {
-    for (int i = 0; i < p->n; i++, x = y) {
-        const struct cpu_operand *o = &p->step[i].operand;
-        if (p->step[i].unary)
-            p->step[i].unary(n, x, y, p->step[i].scalar);
-        else
-            apply_binary(p, i, x, y, row / o->inner * o->ld + col * o->step, n);
-    }
+    for (int i = 0; i < p->n; i++, x = y)
+        apply_step(p, i, x, y, row, 1, col, n);
+}
+
+void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_t rows, int64_t col, int64_t n)
+{
+    for (int i = 0; i < p->n; i++)
+        apply_step(p, i, y, y, row, rows, col, n);
 }

@@ -40,5 +40,7 @@ bool cpu_post_fits(const struct tern_op_desc *d, enum tern_dtype dtype, const st
 struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu_rows *rows);
 /* Columns col .. col + n of a row at x, in f32 whatever the dtype of the output, to y, which may be x. p->n is not 0. */
 void cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int64_t row, int64_t col, int64_t n);
+/* The same for `rows` rows that lie behind each other at y, in place. */
+void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_t rows, int64_t col, int64_t n);
 
 #endif
