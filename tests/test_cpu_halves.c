@@ -28,7 +28,8 @@ static bool same_half(enum tern_dtype dtype, uint16_t a, uint16_t b)
     return a == b || (isnan(tern_load(dtype, &a, 0)) && isnan(tern_load(dtype, &b, 0)));
 }
 
-/* Every half of both kinds, so NaN, -0, denormals and the largest: what the f32 function gives for its value, rounded once. */
+/* Every half of both kinds, so NaN, -0, denormals and the largest: what the function of f32 gives that is there for results of 16 bits,
+ * rounded once. */
 static void test_functions_of_halves(void **state)
 {
     enum { COUNT = 65536 };
@@ -42,7 +43,7 @@ static void test_functions_of_halves(void **state)
             x[i] = (float)tern_load(halves[d], h, i);
         }
         for (int f = 0; f < TERN_CPU_UNARY_COUNT; f++) {
-            l->unary[f](COUNT, x, wide, 0.3f);
+            l->unary_half[f](COUNT, x, wide, 0.3f);
             l->unary_of[f](halves[d], COUNT, h, y, 0.3f);
             for (int i = 0; i < COUNT; i++) {
                 tern_store(halves[d], &expected, 0, wide[i]);

@@ -18,6 +18,7 @@
 
 struct function {
     enum tern_cpu_unary which;
+    bool half; /* that for results of 16 bits */
     const char *name;
     double (*exact)(double);
     float from, to;
@@ -26,22 +27,27 @@ struct function {
 
 static double sigmoid_exact(double x) { return 1 / (1 + exp(-x)); }
 static double silu_exact(double x) { return x * sigmoid_exact(x); }
-static double gelu_exact(double x) { return 0.5 * x * (1 + erf(x * M_SQRT1_2)); }
-static double gelu_tanh_exact(double x) { return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))); }
+static double gelu_exact(double x) { return 0.5 * x * erfc(-x * M_SQRT1_2); }
+static double gelu_tanh_exact(double x) { return x * sigmoid_exact(2 * 0.79788456080286536 * (x + 0.044715 * x * x * x)); }
 static double quick_gelu_exact(double x) { return x * sigmoid_exact(1.702 * x); }
 static double rsqrt_exact(double x) { return 1 / sqrt(x); }
 
 static const struct function functions[] = {
-    {TERN_CPU_EXP, "exp", exp, -87, 88.7f, 2e-7, 0},
-    {TERN_CPU_EXP, "exp of small results", exp, -103, -87, 0, 2e-45},
-    {TERN_CPU_TANH, "tanh", tanh, -12, 12, 3e-7, 0},
-    {TERN_CPU_SIGMOID, "sigmoid", sigmoid_exact, -80, 80, 4e-7, 0},
-    {TERN_CPU_SILU, "silu", silu_exact, -80, 80, 5e-7, 0},
-    {TERN_CPU_GELU, "gelu", gelu_exact, -12, 12, 3e-7, 3e-7},
-    {TERN_CPU_GELU_TANH, "gelu_tanh", gelu_tanh_exact, -12, 12, 3e-7, 5e-7},
-    {TERN_CPU_QUICK_GELU, "quick_gelu", quick_gelu_exact, -40, 40, 5e-6, 0}, /* 1.702 x is rounded */
-    {TERN_CPU_SQRT, "sqrt", sqrt, 0, 1e6f, 1e-7, 0},
-    {TERN_CPU_RSQRT, "rsqrt", rsqrt_exact, 1e-6f, 1e6f, 2e-7, 0},
+    {TERN_CPU_EXP, false, "exp", exp, -87, 88.7f, 2e-7, 0},
+    {TERN_CPU_EXP, false, "exp of small results", exp, -103, -87, 0, 2e-45},
+    {TERN_CPU_TANH, false, "tanh", tanh, -12, 12, 3e-7, 0},
+    {TERN_CPU_SIGMOID, false, "sigmoid", sigmoid_exact, -80, 80, 4e-7, 0},
+    {TERN_CPU_SILU, false, "silu", silu_exact, -80, 80, 5e-7, 0},
+    {TERN_CPU_GELU, false, "gelu", gelu_exact, -12, 12, 3e-7, 3e-7},
+    {TERN_CPU_GELU_TANH, false, "gelu_tanh", gelu_tanh_exact, -12, 12, 3e-7, 5e-7},
+    {TERN_CPU_QUICK_GELU, false, "quick_gelu", quick_gelu_exact, -40, 40, 5e-6, 0}, /* 1.702 x is rounded */
+    {TERN_CPU_SQRT, false, "sqrt", sqrt, 0, 1e6f, 1e-7, 0},
+    {TERN_CPU_RSQRT, false, "rsqrt", rsqrt_exact, 1e-6f, 1e6f, 2e-7, 0},
+    {TERN_CPU_SIGMOID, true, "sigmoid of 16 bits", sigmoid_exact, -80, 80, 1e-4, 0},
+    {TERN_CPU_SILU, true, "silu of 16 bits", silu_exact, -80, 80, 1e-4, 0},
+    {TERN_CPU_GELU, true, "gelu of 16 bits", gelu_exact, -12, 12, 1.5e-4, 0},
+    {TERN_CPU_GELU_TANH, true, "gelu_tanh of 16 bits", gelu_tanh_exact, -9, 12, 1e-4, 0},
+    {TERN_CPU_QUICK_GELU, true, "quick_gelu of 16 bits", quick_gelu_exact, -40, 40, 1e-4, 0},
 };
 
 static void test_functions(void **state)
@@ -56,7 +62,7 @@ static void test_functions(void **state)
         double worst = 0;
         for (int i = 0; i < COUNT; i++)
             x[i] = q->from + (q->to - q->from) * (float)i / (COUNT - 1);
-        l->unary[q->which](COUNT, x, y, 0);
+        (q->half ? l->unary_half : l->unary)[q->which](COUNT, x, y, 0);
         for (int i = 0; i < COUNT; i++) {
             double exact = q->exact(x[i]), off = fabs(y[i] - exact), error = off == 0 ? 0 : off / (q->relative * fabs(exact) + q->absolute);
             if (!(error <= worst))
@@ -72,16 +78,27 @@ static void test_functions(void **state)
 
 static void test_special_values(void **state)
 {
-    const float x[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-40f, 200, -200};
-    float y[8];
+    const float x[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-40f, 200, -200, -3e38f};
+    float y[9];
     FOR_EACH_LEVEL(l)
     {
         l->unary[TERN_CPU_EXP](8, x, y, 0);
         assert_true(isnan(y[0]) && isinf(y[1]) && y[1] > 0 && y[2] == 0 && y[3] == 1 && y[4] == 1 && y[5] == 1 && isinf(y[6]) && y[7] == 0);
         l->unary[TERN_CPU_TANH](8, x, y, 0);
         assert_true(isnan(y[0]) && y[1] == 1 && y[2] == -1 && y[3] == 0 && signbit(y[4]) && y[6] == 1 && y[7] == -1);
-        l->unary[TERN_CPU_GELU](8, x, y, 0);
-        assert_true(isnan(y[0]) && isinf(y[1]) && y[3] == 0 && y[6] == 200 && y[7] == 0);
+        for (int half = 0; half < 2; half++) {
+            void (*const *unary)(int64_t, const float *, float *, float) = half ? l->unary_half : l->unary;
+            const float near = half ? 1e-4f : 1e-6f;
+            unary[TERN_CPU_SIGMOID](9, x, y, 0);
+            assert_true(isnan(y[0]) && fabsf(y[1] - 1) < near && y[2] >= 0 && y[2] < 1e-37f && fabsf(y[3] - 0.5f) < near &&
+                        fabsf(y[6] - 1) < near && y[7] < 1e-37f && y[8] == 0);
+            static const enum tern_cpu_unary alike[] = {TERN_CPU_SILU, TERN_CPU_GELU, TERN_CPU_GELU_TANH, TERN_CPU_QUICK_GELU};
+            for (int i = 0; i < 4; i++) {
+                unary[alike[i]](9, x, y, 0);
+                assert_true(isnan(y[0]) && isinf(y[1]) && y[1] > 0 && y[3] == 0 && y[4] == 0 && fabsf(y[6] - 200) < 200 * near &&
+                            fabsf(y[7]) < 1e-35f && fabsf(y[8]) < 1e-35f);
+            }
+        }
         l->unary[TERN_CPU_RELU](8, x, y, 0);
         assert_true(isnan(y[0]) && isinf(y[1]) && y[2] == 0 && y[6] == 200 && y[7] == 0);
     }

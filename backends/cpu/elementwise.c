@@ -35,7 +35,7 @@ static void unary_part(void *arg, const struct cpu_loop *l, const int64_t *at, i
 /* With posts: row by row, in tiles of f32 that stay in L1. */
 struct rows_run {
     const struct tern_cpu_level *level;
-    enum tern_cpu_unary which;
+    void (*unary_wide)(int64_t n, const float *x, float *y, float s); /* of f32, for posts behind it */
     struct unary_run unary;
     struct cpu_operand x;
     struct cpu_post post;
@@ -70,7 +70,7 @@ static void rows_part(void *arg, int64_t begin, int64_t end)
             n = r->columns - c < TILE ? r->columns - c : TILE;
             if (u->dtype != TERN_F32)
                 r->level->to_f32(u->dtype, n, from, tile);
-            r->level->unary[r->which](n, u->dtype == TERN_F32 ? from : tile, wide, u->s);
+            r->unary_wide(n, u->dtype == TERN_F32 ? from : tile, wide, u->s);
             cpu_post_apply(&r->post, wide, wide, i, c, n);
             if (u->dtype != TERN_F32)
                 r->level->from_f32(u->dtype, n, tile, to);
@@ -82,7 +82,12 @@ static enum tern_status run_rows(const struct tern_kernel_args *a, enum tern_cpu
 {
     const struct tern_meta *o = &a->desc->out;
     struct cpu_rows rows = last_dimension(a->desc);
-    struct rows_run r = {cpu_level(a->ctx), which, *unary, {0}, cpu_post_make(a, &rows), o->ndim ? o->shape[o->ndim - 1] : 1};
+    const struct tern_cpu_level *l = cpu_level(a->ctx);
+    struct rows_run r = {.level = l,
+                         .unary_wide = (o->dtype == TERN_F32 ? l->unary : l->unary_half)[which],
+                         .unary = *unary,
+                         .post = cpu_post_make(a, &rows),
+                         .columns = o->ndim ? o->shape[o->ndim - 1] : 1};
     cpu_operand_make(&a->desc->in[0], o, &rows, &r.x);
     if (tern_meta_numel(o))
         tern_parallel(a->ctx, tern_meta_numel(o) / r.columns, 1 + 16384 / r.columns, rows_part, &r);

@@ -15,44 +15,60 @@ INLINE vf v_sqrt(vf x)
     return r;
 }
 
-/* One function a row: the expression sees x (and s), vectors of VW values. */
-#define UNARY_ROWS(ROW)                                                                                         \
-    ROW(NEG, neg, -x)                                                                                           \
-    ROW(ABS, abs, v_abs(x))                                                                                     \
-    ROW(EXP, exp, v_exp(x))                                                                                     \
-    ROW(SQRT, sqrt, v_sqrt(x))                                                                                  \
-    ROW(RSQRT, rsqrt, 1.0f / v_sqrt(x))                                                                         \
-    ROW(RECIPROCAL, reciprocal, 1.0f / x)                                                                       \
-    ROW(SQUARE, square, (x * x))                                                                                \
-    ROW(TANH, tanh, v_tanh(x))                                                                                  \
-    ROW(SIGMOID, sigmoid, v_sigmoid(x))                                                                         \
-    ROW(RELU, relu, v_select(x < 0.0f, v_set(0), x))                                                            \
-    ROW(SILU, silu, (x * v_sigmoid(x)))                                                                         \
-    ROW(GELU, gelu, v_gelu(x))                                                                                  \
-    ROW(GELU_TANH, gelu_tanh, (0.5f * x * (1.0f + v_tanh(0.79788456080286536f * (x + 0.044715f * x * x * x))))) \
-    ROW(QUICK_GELU, quick_gelu, (x * v_sigmoid(1.702f * x)))                                                    \
-    ROW(ADD_SCALAR, add_scalar, (x + s))                                                                        \
-    ROW(MUL_SCALAR, mul_scalar, (x * s))
+/* One function a row: the expression sees x (and s), vectors of VW values. TWO: another one serves where the result is of 16 bits. */
+#define UNARY_ROWS(ONE, TWO)                                                                                                         \
+    ONE(NEG, neg, -x)                                                                                                                \
+    ONE(ABS, abs, v_abs(x))                                                                                                          \
+    ONE(EXP, exp, v_exp(x))                                                                                                          \
+    ONE(SQRT, sqrt, v_sqrt(x))                                                                                                       \
+    ONE(RSQRT, rsqrt, 1.0f / v_sqrt(x))                                                                                              \
+    ONE(RECIPROCAL, reciprocal, 1.0f / x)                                                                                            \
+    ONE(SQUARE, square, (x * x))                                                                                                     \
+    ONE(TANH, tanh, v_tanh(x))                                                                                                       \
+    TWO(SIGMOID, sigmoid, v_sigmoid(x), v_sigmoid_half(x, 1))                                                                        \
+    ONE(RELU, relu, v_select(x < 0.0f, v_set(0), x))                                                                                 \
+    TWO(SILU, silu, (x * v_sigmoid(x)), (x * v_sigmoid_half(x, 1)))                                                                  \
+    TWO(GELU, gelu, v_gelu(x), v_gelu_half(x))                                                                                       \
+    TWO(GELU_TANH, gelu_tanh, (0.5f * x * (1.0f + v_tanh(0.79788456080286536f * (x + 0.044715f * x * x * x)))), v_gelu_tanh_half(x)) \
+    TWO(QUICK_GELU, quick_gelu, (x * v_sigmoid(1.702f * x)), (x * v_sigmoid_half(x, 1.702f)))                                        \
+    ONE(ADD_SCALAR, add_scalar, (x + s))                                                                                             \
+    ONE(MUL_SCALAR, mul_scalar, (x * s))
 
 #define BINARY_ROWS(ROW) ROW(ADD, add, (x + y)) ROW(SUB, sub, (x - y)) ROW(MUL, mul, (x * y)) ROW(DIV, div, (x / y))
 
-#define UNARY(which, name, expression)                                                                            \
-    INLINE vf f_##name(vf x, vf s) { return expression; }                                                         \
-    INLINE void loop_##name(const enum tern_dtype dtype, int64_t n, const void *px, void *py, float ps)           \
-    {                                                                                                             \
-        vf s = v_set(ps);                                                                                         \
-        int64_t i = 0;                                                                                            \
-        for (; i + VW <= n; i += VW)                                                                              \
-            v_store_as(dtype, py, i, f_##name(v_load_as(dtype, px, i), s));                                       \
-        if (i < n)                                                                                                \
-            v_store_as_n(dtype, py, i, f_##name(v_load_as_n(dtype, px, i, n - i), s), n - i);                     \
-    }                                                                                                             \
-    static void unary_##name(int64_t n, const float *x, float *y, float s) { loop_##name(TERN_F32, n, x, y, s); } \
-    static void unary_of_##name(enum tern_dtype dtype, int64_t n, const void *x, void *y, float s)                \
-    {                                                                                                             \
-        FOR_DTYPE(dtype, loop_##name, n, x, y, s)                                                                 \
+/* Loops of f(x, s), or of h(x, s) for results of 16 bits, which `half` says. */
+#define UNARY_LOOPS(name, f, h)                                                                                          \
+    INLINE void loop_##name(const enum tern_dtype dtype, const bool half, int64_t n, const void *px, void *py, float ps) \
+    {                                                                                                                    \
+        vf s = v_set(ps);                                                                                                \
+        int64_t i = 0;                                                                                                   \
+        for (; i + VW <= n; i += VW) {                                                                                   \
+            vf x = v_load_as(dtype, px, i);                                                                              \
+            v_store_as(dtype, py, i, half ? h(x, s) : f(x, s));                                                          \
+        }                                                                                                                \
+        if (i < n) {                                                                                                     \
+            vf x = v_load_as_n(dtype, px, i, n - i);                                                                     \
+            v_store_as_n(dtype, py, i, half ? h(x, s) : f(x, s), n - i);                                                 \
+        }                                                                                                                \
+    }                                                                                                                    \
+    INLINE void many_##name(const enum tern_dtype dtype, int64_t n, const void *x, void *y, float s)                     \
+    {                                                                                                                    \
+        loop_##name(dtype, dtype != TERN_F32, n, x, y, s);                                                               \
+    }                                                                                                                    \
+    static void unary_##name(int64_t n, const float *x, float *y, float s) { loop_##name(TERN_F32, false, n, x, y, s); } \
+    static void unary_of_##name(enum tern_dtype dtype, int64_t n, const void *x, void *y, float s)                       \
+    {                                                                                                                    \
+        FOR_DTYPE(dtype, many_##name, n, x, y, s)                                                                        \
     }
-UNARY_ROWS(UNARY)
+#define UNARY_ONE(which, name, expression)                \
+    INLINE vf f_##name(vf x, vf s) { return expression; } \
+    UNARY_LOOPS(name, f_##name, f_##name)
+#define UNARY_TWO(which, name, expression, expression_half)    \
+    INLINE vf f_##name(vf x, vf s) { return expression; }      \
+    INLINE vf h_##name(vf x, vf s) { return expression_half; } \
+    UNARY_LOOPS(name, f_##name, h_##name)                      \
+    static void unary_half_##name(int64_t n, const float *x, float *y, float s) { loop_##name(TERN_F32, true, n, x, y, s); }
+UNARY_ROWS(UNARY_ONE, UNARY_TWO)
 
 /* An operand with step 0 is one value for all. */
 #define BINARY(which, name, expression)                                                                                                  \
@@ -77,15 +93,17 @@ UNARY_ROWS(UNARY)
     }
 BINARY_ROWS(BINARY)
 
+INLINE vf gelu_for(const enum tern_dtype dtype, vf x) { return dtype == TERN_F32 ? v_gelu(x) : v_gelu_half(x); }
+
 INLINE void geglu_rows(const enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, const float *gate, int64_t ld, void *y,
                        int64_t ldy)
 {
     for (int64_t r = 0; r < rows; r++, x += ld, gate += ld) {
         int64_t i = 0;
         for (; i + VW <= n; i += VW)
-            v_store_as(dtype, y, r * ldy + i, v_load(x + i) * v_gelu(v_load(gate + i)));
+            v_store_as(dtype, y, r * ldy + i, v_load(x + i) * gelu_for(dtype, v_load(gate + i)));
         if (i < n)
-            v_store_as_n(dtype, y, r * ldy + i, v_load_n(x + i, n - i) * v_gelu(v_load_n(gate + i, n - i)), n - i);
+            v_store_as_n(dtype, y, r * ldy + i, v_load_n(x + i, n - i) * gelu_for(dtype, v_load_n(gate + i, n - i)), n - i);
     }
 }
 

@@ -70,13 +70,15 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
 #if defined(LEVEL_ATTENTION_I8)
     .attention_i8 = {sizeof(struct i8_scratch), TASK_ROWS, attend_i8, i8_pack_keys, i8_pack_values},
 #endif
-#define UNARY_ENTRY(which, name, expression) [TERN_CPU_##which] = unary_##name,
-#define UNARY_OF_ENTRY(which, name, expression) [TERN_CPU_##which] = unary_of_##name,
+#define UNARY_ENTRY(which, name, ...) [TERN_CPU_##which] = unary_##name,
+#define UNARY_HALF_ENTRY(which, name, ...) [TERN_CPU_##which] = unary_half_##name,
+#define UNARY_OF_ENTRY(which, name, ...) [TERN_CPU_##which] = unary_of_##name,
 #define BINARY_ENTRY(which, name, expression) [TERN_CPU_##which] = binary_##name,
 #define BINARY_OF_ENTRY(which, name, expression) [TERN_CPU_##which] = binary_of_##name,
-    .unary = {UNARY_ROWS(UNARY_ENTRY)},
+    .unary = {UNARY_ROWS(UNARY_ENTRY, UNARY_ENTRY)},
+    .unary_half = {UNARY_ROWS(UNARY_ENTRY, UNARY_HALF_ENTRY)},
     .binary = {BINARY_ROWS(BINARY_ENTRY)},
-    .unary_of = {UNARY_ROWS(UNARY_OF_ENTRY)},
+    .unary_of = {UNARY_ROWS(UNARY_OF_ENTRY, UNARY_OF_ENTRY)},
     .binary_of = {BINARY_ROWS(BINARY_OF_ENTRY)},
 #if defined(TERN_LEVEL_BF16)
     .expand_bf16 = expand_bf16,

@@ -252,9 +252,12 @@ struct tern_cpu_level {
 
     /* y[i] = f(x[i]); s is the scalar of ADD_SCALAR, MUL_SCALAR. y may be x. */
     void (*unary[TERN_CPU_UNARY_COUNT])(int64_t n, const float *x, float *y, float s);
+    /* The same for what is then rounded to f16 or bf16: relative errors of the logistic function and of what is made of it, and of gelu,
+     * up to 1.5e-4. */
+    void (*unary_half[TERN_CPU_UNARY_COUNT])(int64_t n, const float *x, float *y, float s);
     /* step 1 or 0: each operand is an array or one value. */
     void (*binary[TERN_CPU_BINARY_COUNT])(int64_t n, const float *x, int x_step, const float *y, int y_step, float *out);
-    /* The same on arrays of f32, f16 or bf16: computed in f32, rounded once, to nearest even. */
+    /* `unary`, `binary` on arrays of f32, `unary_half`, `binary` on those of f16 or bf16: computed in f32, rounded once, to nearest even. */
     void (*unary_of[TERN_CPU_UNARY_COUNT])(enum tern_dtype dtype, int64_t n, const void *x, void *y, float s);
     void (*binary_of[TERN_CPU_BINARY_COUNT])(enum tern_dtype dtype, int64_t n, const void *x, int x_step, const void *y, int y_step,
                                              void *out);

@@ -1,4 +1,5 @@
-/* Vector exp, tanh, sigmoid and gelu. Errors against double over the whole range are stated in tests/test_cpu_level.c. */
+/* Vector exp, tanh, sigmoid and gelu, and some that are exact enough for results of 16 bits. Errors against double over the whole range are
+ * stated in tests/test_cpu_level.c. */
 #ifndef TERN_BACKENDS_CPU_MATHFUN_H
 #define TERN_BACKENDS_CPU_MATHFUN_H
 
@@ -68,16 +69,17 @@ static const struct power_terms power_terms = {LEAST_POWER,
                                                {1.3264727e-3f, 9.671513e-3f, 5.5507336e-2f, 2.4022242e-1f, 6.93147e-1f, 1}};
 #endif
 
-INLINE vf v_power_of_two(const struct power_terms *c, vf x)
+/* By the polynomial's coefficients from `first` on. */
+INLINE vf power_of_two_from(const int first, const struct power_terms *c, vf x)
 {
 #if defined(TERN_LEVEL_512)
     const vf r = (vf)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 #else
     const vf t = v_min(v_set(128), v_max(v_set(c->least), x)), shifted = t + v_set(c->magic), r = t - (shifted - v_set(c->magic));
 #endif
-    vf p = v_set(c->polynomial[0]);
+    vf p = v_set(c->polynomial[first]);
 #pragma GCC unroll 6
-    for (int i = 1; i < 6; i++)
+    for (int i = first + 1; i < 6; i++)
         p = v_fma(p, r, v_set(c->polynomial[i]));
 #if defined(TERN_LEVEL_512)
     return (vf)_mm512_scalef_ps((__m512)p, (__m512)x);
@@ -85,6 +87,8 @@ INLINE vf v_power_of_two(const struct power_terms *c, vf x)
     return p * (vf)((vu)shifted << 23); /* its last bits are round(x) + 127 */
 #endif
 }
+
+INLINE vf v_power_of_two(const struct power_terms *c, vf x) { return power_of_two_from(0, c, x); }
 
 /* 1 / x for 2^-126 < x < 2^126: an estimate of 12 bits or more and one step of Newton's, which takes half of the time of a division. */
 INLINE vf v_reciprocal(vf x)
@@ -134,5 +138,60 @@ INLINE vf v_gelu(vf x)
     vf half = 0.5f * x + 0.5f * t; /* exact; NaN for NaN and minus infinity */
     return half - near * (p * v_exp_normal(-0.5f * (near * near)));
 }
+
+/* ---- for results that are rounded to f16 or bf16: relative errors within 1e-4, of gelu 1.5e-4, where half a unit of f16 is 2.4e-4 or more
+ */
+
+/* 2^x as above, by a polynomial of degree 4; its error is 2.6e-6. */
+INLINE vf v_power_of_two_half(vf x)
+{
+#if defined(TERN_LEVEL_512)
+    static const struct power_terms terms = {0, 0, {0, 1.35341678e-2f, 5.20114638e-2f, 2.41442755e-1f, 6.93003833e-1f, 1.0000026f}};
+#else
+    static const struct power_terms terms = {LEAST_POWER,
+                                             12582912.0f + 127,
+                                             {0, 9.5701022e-3f, 5.59178628e-2f, 2.40247443e-1f, 6.93121791e-1f, 0.999999285f}};
+#endif
+    return power_of_two_from(1, &terms, x);
+}
+
+/* 1 / x; 6.1e-5 with AVX-512. */
+INLINE vf v_reciprocal_half(vf x)
+{
+#if defined(TERN_LEVEL_512)
+    return (vf)_mm512_rcp14_ps((__m512)x);
+#else
+    return v_reciprocal(x);
+#endif
+}
+
+/* sigmoid(factor x); zero far below, so that the least floats times it are zero, too */
+INLINE vf v_sigmoid_half(vf x, const float factor)
+{
+    const vf t = x * (-1.44269504088896341f * factor);
+#if defined(TERN_LEVEL_256) /* of infinity Newton's step makes no number */
+    return v_zero_below(-t, -126.0f, v_reciprocal_half(1.0f + v_power_of_two_half(v_min(v_set(126.0f), t))));
+#else
+    return v_reciprocal_half(1.0f + v_power_of_two_half(t));
+#endif
+}
+
+/* As v_gelu; R within 1.1e-5. */
+INLINE vf v_gelu_half(vf x)
+{
+    vf t = v_abs(x), near = v_min(t, v_set(16.0f));
+    vf u = v_reciprocal_half(1.0f + 0.36f * near);
+    vf p = v_set(-0.09927664697f);
+    p = p * u + 0.25639805198f;
+    p = p * u + 0.03312301263f;
+    p = p * u + 0.16961590946f;
+    p = p * u + 0.13992747664f;
+    p = p * u + 2.06805038e-4f;
+    vf half = 0.5f * x + 0.5f * t;
+    return half - near * (p * v_power_of_two_half((-0.5f * 1.44269504088896341f) * (near * near)));
+}
+
+/* By the logistic function: (1 + tanh(y)) / 2 = sigmoid(2 y). */
+INLINE vf v_gelu_tanh_half(vf x) { return x * v_sigmoid_half(x + 0.044715f * x * x * x, 1.59576912160573071f); }
 
 #endif
