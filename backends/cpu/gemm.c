@@ -149,8 +149,11 @@ static void times_panel(const struct run *r, const struct block *q, int64_t p, c
     const int64_t col = p * r->level->nr, cols = min64(r->level->nr, g->n - col);
     const struct sums s = {p, cols, g->bias ? g->bias + col : NULL, g->c + q->row0 * g->ldc + col, g->ldc, next};
     times_parts(r, q, &s);
-    for (int64_t i = 0; g->post && q->k0 + q->depth == g->k && i < q->rows; i++)
+    for (int64_t i = 0; g->post && q->k0 + q->depth == g->k && i < q->rows; i++) {
+        if (i + CPU_POST_AHEAD < q->rows)
+            cpu_post_fetch(g->post, q->row0 + i + CPU_POST_AHEAD, col, cols);
         cpu_post_apply(g->post, s.c + i * s.ldc, s.c + i * s.ldc, q->row0 + i, col, cols);
+    }
 }
 
 /* The whole depth: panels of values and of gates, and the rows of C that they make. */

@@ -129,6 +129,16 @@ static void finish_gated(const struct run *r, const struct task *t, int64_t row,
     }
 }
 
+/* Begins to fetch where a row of columns of panels p .. p + n will be written, and what its posts will read. */
+static void fetch(const struct run *r, int64_t row, int64_t p, int64_t n)
+{
+    const struct cpu_dot_gemm *g = r->g;
+    const int64_t col = p / r->b.turns * NR, cols = min64(n / r->b.turns * NR, g->n - col);
+    cpu_fetch_to_write(g->c, g->c_dtype, row * g->ldc + col, cols);
+    if (g->post)
+        cpu_post_fetch(g->post, row, col, cols);
+}
+
 /* `rows` rows of sums at c are ready: columns of panels p .. p + n. What comes last writes to C. */
 static void finish(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
 {
@@ -137,6 +147,8 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
     const bool rounds = g->c_dtype == TERN_BF16 && r->level->bf16.dot.step, whole = g->c_dtype == TERN_F32;
     const bool done = g->post ? whole : g->scales != NULL; /* by the last of posts, or by what rescales */
     for (int64_t i = 0; i < rows; i++, c += r->b.ldc) {
+        if (i + CPU_POST_AHEAD < rows)
+            fetch(r, row + i + CPU_POST_AHEAD, p, n);
         void *to = (char *)g->c + (size_t)((row + i) * g->ldc + col) * tern_dtype_size(g->c_dtype);
         if (g->scales)
             rescale(r, t, row + i, p, cols, c, g->post ? TERN_F32 : g->c_dtype, g->post ? c : to);
@@ -182,6 +194,8 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
     for (int64_t p = t->p0, group; p < t->p1; p += group) {
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
         group = min64(GROUP, t->p1 - p);
+        for (int64_t k = 0; last && k < (g->gated ? rows : min64(rows, CPU_POST_AHEAD)); k++) /* others are finished row by row */
+            fetch(r, t->row0 + i + k, p, group);
         for (int64_t q = p; q < p + group; q++) {
             const uint16_t *panel = b + (q - t->p0) * NR * depth;
             g->dot->block(&(struct tern_dot_block){.rows = (int)rows,

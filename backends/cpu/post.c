@@ -147,3 +147,24 @@ void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_
     for (int i = 0; i < p->n; i++)
         apply_step(p, i, y, y, row, rows, col, n);
 }
+
+#define LINE 64
+
+void cpu_fetch_to_write(const void *y, enum tern_dtype dtype, int64_t at, int64_t n)
+{
+    const int64_t size = (int64_t)tern_dtype_size(dtype);
+    for (int64_t i = 0; i < n * size; i += LINE)
+        __builtin_prefetch((const char *)y + at * size + i, 1);
+}
+
+void cpu_post_fetch(const struct cpu_post *p, int64_t row, int64_t col, int64_t n)
+{
+    for (int i = 0; i < p->n; i++) {
+        const struct cpu_operand *o = &p->step[i].operand;
+        if (p->step[i].unary || !o->step)
+            continue;
+        const int64_t size = (int64_t)tern_dtype_size(p->step[i].dtype), at = row / o->inner * o->ld + col;
+        for (int64_t j = 0; j < n * size; j += LINE)
+            __builtin_prefetch((const char *)p->step[i].data + at * size + j);
+    }
+}

@@ -42,5 +42,11 @@ struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu
 void cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int64_t row, int64_t col, int64_t n);
 /* The same for `rows` rows that lie behind each other at y, in place. */
 void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_t rows, int64_t col, int64_t n);
+/* Begins to fetch the operands of columns col .. col + n of a row into L1. Results of tiles are short pieces of rows, far apart, which no
+ * processor fetches ahead by itself. */
+void cpu_post_fetch(const struct cpu_post *p, int64_t row, int64_t col, int64_t n);
+#define CPU_POST_AHEAD 8 /* rows, where one after the other is finished */
+/* The same for n values that will be written, from value `at` of y on. */
+void cpu_fetch_to_write(const void *y, enum tern_dtype dtype, int64_t at, int64_t n);
 
 #endif

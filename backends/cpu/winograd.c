@@ -13,6 +13,7 @@
 
 #define POINTS TERN_WINOGRAD_POINTS
 #define LEAST_TILES 8
+#define AHEAD 2 /* tiles whose pixels are fetched while another one is finished */
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
@@ -75,6 +76,8 @@ static void transform_tiles(void *arg, int64_t begin, int64_t end)
         int64_t left, tile = tile_of(r, region, j, &left);
         if (left <= 0)
             continue;
+        if (left > 1)
+            cpu_winograd_fetch_pixels(&r->w, tile + 1);
         cpu_winograd_pixels(&r->w, tile, pixel);
         for (int64_t c0 = 0; c0 < r->w.c; c0 += k->kc, v += POINTS * k->step_v) {
             r->w.level->winograd_input(r->w.dtype, min64(k->kc, r->w.c - c0), pixel, v, k->step_v);
@@ -135,8 +138,11 @@ static void run_task(void *arg, int slot, int64_t task)
                 transform_weights(r, strip + col, columns - col <= nr / 2 ? nr / 2 : nr, c0, kc, u + col * kc, filters);
             multiply(r, rows, kc, v, u, columns, m + strip - col0, c0 > 0);
         }
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t i = 0; i < rows; i++) {
+        if (i + AHEAD < rows)
+            cpu_winograd_fetch_rows(w, tile + i + AHEAD, col0, end - col0);
         cpu_winograd_finish(w, tile + i, col0, end - col0, m + i * k->strips * k->columns, k->step_m);
+    }
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)

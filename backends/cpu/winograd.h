@@ -39,6 +39,10 @@ struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const vo
 void cpu_winograd_rows(const struct cpu_winograd *w, int64_t t, int64_t *row);
 /* The input pixels of tile t, each of c channels. */
 void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const void *pixel[TERN_WINOGRAD_POINTS]);
+/* Begins to fetch those of tile t that the tile before it has not, into L2: that has room for them at any number of channels. */
+void cpu_winograd_fetch_pixels(const struct cpu_winograd *w, int64_t t);
+/* Begins to fetch where tile t will be written, and what its posts will read: channels col .. col + n. */
+void cpu_winograd_fetch_rows(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n);
 /* Output channels col..col+n of tile t from its products, `step` values apart; bias and posts, too. */
 void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n, const float *m, int64_t step);
 /* Input channels c0..c0+n of the weights (O, C, 3, 3), the depth is a channel, then a tap; channel c0 begins at src + c0 * 9. */

@@ -86,6 +86,8 @@ static void transform_group(void *arg, int slot, int64_t group)
     memset(wide, 0, (size_t)(POINTS * step) * sizeof(float));
     for (int64_t i = group * GROUP; i < end; i++) {
         uint8_t *to = cpu_winograd_i8_tile(r, i);
+        if (i + 1 < r->tiles)
+            cpu_winograd_fetch_pixels(&r->w, r->tile0 + i + 1);
         cpu_winograd_pixels(&r->w, r->tile0 + i, pixel);
         l->winograd_i8.input(r->w.dtype, r->w.c, pixel, wide, step, most);
         for (int p = 0; p < POINTS; p++) {

@@ -9,6 +9,7 @@
 #define GROUP CPU_WINOGRAD_I8_GROUP
 #define LINE CPU_I8_LINE
 #define NR TERN_DOT_NR
+#define AHEAD 4 /* tiles whose pixels are fetched while another one is finished */
 
 struct task {
     int64_t row0, rows, p0, p1; /* tiles of the chunk; panels */
@@ -108,6 +109,12 @@ static void finish(const struct cpu_winograd_i8_run *r, const struct task *t, in
     }
 }
 
+static void fetch(const struct cpu_winograd_i8_run *r, const struct task *t, int64_t row)
+{
+    const int64_t col0 = t->p0 * NR;
+    cpu_winograd_fetch_rows(&r->w, r->tile0 + t->row0 + row, col0, min64(t->p1 * NR, r->w.o) - col0);
+}
+
 void cpu_winograd_i8_task(void *arg, int slot, int64_t task)
 {
     const struct cpu_winograd_i8_run *r = arg;
@@ -122,8 +129,11 @@ void cpu_winograd_i8_task(void *arg, int slot, int64_t task)
             const int64_t rows = min64(GROUP, t.rows - i);
             int32_t *m = t.m + (k->parts > 1 ? i * k->ldm : 0);
             multiply(r, &t, i, rows, c, n, m);
-            for (int64_t j = 0; j < rows && c + n == k->depth; j++)
+            for (int64_t j = 0; j < rows && c + n == k->depth; j++) {
+                if (j + AHEAD < rows)
+                    fetch(r, &t, i + j + AHEAD);
                 finish(r, &t, i + j, m + j * k->ldm);
+            }
         }
     }
     r->w.level->i8.dot.end();

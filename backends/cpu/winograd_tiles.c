@@ -3,6 +3,7 @@
 #include "backends/cpu/winograd.h"
 
 #define FINISH 128 /* channels of 16 pixels: 8 KiB */
+#define LINE 64
 
 bool cpu_winograd_fits(const struct tern_op_desc *d)
 {
@@ -83,6 +84,16 @@ void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const void *pi
     }
 }
 
+void cpu_winograd_fetch_pixels(const struct cpu_winograd *w, int64_t t)
+{
+    const void *pixel[TERN_WINOGRAD_POINTS];
+    const int64_t bytes = w->c * pixel_bytes(w), edge = w->edge + 2;
+    cpu_winograd_pixels(w, t, pixel);
+    for (int64_t p = 0; p < edge * edge; p++)
+        for (int64_t at = 0; at < bytes && p % edge >= 2 && pixel[p] != w->zero; at += LINE)
+            __builtin_prefetch((const char *)pixel[p] + at, 0, 2);
+}
+
 void cpu_winograd_rows(const struct cpu_winograd *w, int64_t t, int64_t *row)
 {
     const int64_t x0 = t % w->across * w->edge, y0 = t / w->across % w->down * w->edge, picture = t / w->across / w->down * w->oh;
@@ -127,6 +138,19 @@ void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, i
     int64_t row[16];
     cpu_winograd_rows(w, t, row);
     (w->y_dtype == TERN_F32 ? finish_f32 : finish_bf16)(w, row, col, n, m, step);
+}
+
+void cpu_winograd_fetch_rows(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n)
+{
+    int64_t row[16];
+    cpu_winograd_rows(w, t, row);
+    for (int p = 0; p < w->edge * w->edge; p++) {
+        if (row[p] < 0)
+            continue;
+        cpu_fetch_to_write(w->y, w->y_dtype, row[p] * w->o + col, n);
+        if (w->post)
+            cpu_post_fetch(w->post, row[p], col, n);
+    }
 }
 
 struct cpu_pack cpu_winograd_weights(const struct tern_op_desc *d, int64_t n)
