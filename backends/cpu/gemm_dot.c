@@ -86,6 +86,7 @@ struct run {
     const struct tern_cpu_level *level;
     struct blocking b;
     char *workspace;
+    int64_t c_size; /* bytes of a value of C */
 };
 
 /* A task's rows and panels and its scratch: bias and, of int8, scales of its columns lie there as the panels do. */
@@ -124,8 +125,7 @@ static void finish_gated(const struct run *r, const struct task *t, int64_t row,
         rescale(r, t, row + i, p, n * NR, c + i * r->b.ldc, TERN_F32, c + i * r->b.ldc);
     for (int64_t q = 0; q < n; q += 2) {
         int64_t col, cols = columns(r, p + q, &col);
-        l->geglu(g->c_dtype, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc,
-                 (char *)g->c + (size_t)(row * g->ldc + col) * tern_dtype_size(g->c_dtype), g->ldc);
+        l->geglu(g->c_dtype, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc, (char *)g->c + (row * g->ldc + col) * r->c_size, g->ldc);
     }
 }
 
@@ -134,7 +134,7 @@ static void fetch(const struct run *r, int64_t row, int64_t p, int64_t n)
 {
     const struct cpu_dot_gemm *g = r->g;
     const int64_t col = p / r->b.turns * NR, cols = min64(n / r->b.turns * NR, g->n - col);
-    cpu_fetch_to_write(g->c, g->c_dtype, row * g->ldc + col, cols);
+    cpu_fetch_to_write((char *)g->c + (row * g->ldc + col) * r->c_size, cols * r->c_size);
     if (g->post)
         cpu_post_fetch(g->post, row, col, cols);
 }
@@ -149,7 +149,7 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
     for (int64_t i = 0; i < rows; i++, c += r->b.ldc) {
         if (i + CPU_POST_AHEAD < rows)
             fetch(r, row + i + CPU_POST_AHEAD, p, n);
-        void *to = (char *)g->c + (size_t)((row + i) * g->ldc + col) * tern_dtype_size(g->c_dtype);
+        void *to = (char *)g->c + ((row + i) * g->ldc + col) * r->c_size;
         if (g->scales)
             rescale(r, t, row + i, p, cols, c, g->post ? TERN_F32 : g->c_dtype, g->post ? c : to);
         if (g->post)
@@ -273,7 +273,7 @@ enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct c
     g.bias_dtype = a->desc->in[g.bias_input].dtype;
     g.c = tern_arg_host(&a->out);
     g.c_dtype = a->desc->out.dtype;
-    struct run r = {&g, cpu_level(a->ctx), plan(a->ctx, &g), workspace};
+    struct run r = {&g, cpu_level(a->ctx), plan(a->ctx, &g), workspace, (int64_t)tern_dtype_size(g.c_dtype)};
     r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
     if (r.b.slot)
         tern_parallel_slots(a->ctx, r.b.row_blocks * r.b.splits, run_task, &r);

@@ -1,6 +1,8 @@
 /* Posts on the CPU: the vector functions of the element-wise kernels, on pieces of rows that are still in cache. */
 #include "backends/cpu/post.h"
 
+#define LINE 64 /* bytes */
+
 static const struct {
     enum tern_op op;
     enum tern_cpu_unary which;
@@ -102,6 +104,7 @@ struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu
         step->binary = l->binary[binary_of(p)];
         step->data = tern_arg_host(&a->in[p->input]);
         step->dtype = d->in[p->input].dtype;
+        step->size = (int64_t)tern_dtype_size(step->dtype);
         cpu_operand_make(&d->in[p->input], &d->out, rows, &step->operand);
     }
     return post;
@@ -148,23 +151,23 @@ void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_
         apply_step(p, i, y, y, row, rows, col, n);
 }
 
-#define LINE 64
-
-void cpu_fetch_to_write(const void *y, enum tern_dtype dtype, int64_t at, int64_t n)
+static void fetch(const char *from, int64_t bytes)
 {
-    const int64_t size = (int64_t)tern_dtype_size(dtype);
-    for (int64_t i = 0; i < n * size; i += LINE)
-        __builtin_prefetch((const char *)y + at * size + i, 1);
+    for (int64_t i = 0; i < bytes; i += LINE)
+        __builtin_prefetch(from + i);
+}
+
+void cpu_fetch_to_write(const void *y, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += LINE)
+        __builtin_prefetch((const char *)y + i, 1);
 }
 
 void cpu_post_fetch(const struct cpu_post *p, int64_t row, int64_t col, int64_t n)
 {
     for (int i = 0; i < p->n; i++) {
-        const struct cpu_operand *o = &p->step[i].operand;
-        if (p->step[i].unary || !o->step)
-            continue;
-        const int64_t size = (int64_t)tern_dtype_size(p->step[i].dtype), at = row / o->inner * o->ld + col;
-        for (int64_t j = 0; j < n * size; j += LINE)
-            __builtin_prefetch((const char *)p->step[i].data + at * size + j);
+        const struct cpu_post_step *s = &p->step[i];
+        if (!s->unary && s->operand.step)
+            fetch((const char *)s->data + (row / s->operand.inner * s->operand.ld + col) * s->size, n * s->size);
     }
 }

@@ -31,6 +31,7 @@ struct cpu_post {
         float scalar;
         const void *data;
         enum tern_dtype dtype; /* of data */
+        int64_t size;          /* bytes of a value of it */
         struct cpu_operand operand;
     } step[TERN_MAX_POST];
 };
@@ -46,7 +47,7 @@ void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_
  * processor fetches ahead by itself. */
 void cpu_post_fetch(const struct cpu_post *p, int64_t row, int64_t col, int64_t n);
 #define CPU_POST_AHEAD 8 /* rows, where one after the other is finished */
-/* The same for n values that will be written, from value `at` of y on. */
-void cpu_fetch_to_write(const void *y, enum tern_dtype dtype, int64_t at, int64_t n);
+/* The same for bytes that will be written. */
+void cpu_fetch_to_write(const void *y, int64_t bytes);
 
 #endif

@@ -142,12 +142,12 @@ void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, i
 
 void cpu_winograd_fetch_rows(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n)
 {
-    int64_t row[16];
+    int64_t row[16], size = (int64_t)tern_dtype_size(w->y_dtype);
     cpu_winograd_rows(w, t, row);
     for (int p = 0; p < w->edge * w->edge; p++) {
         if (row[p] < 0)
             continue;
-        cpu_fetch_to_write(w->y, w->y_dtype, row[p] * w->o + col, n);
+        cpu_fetch_to_write(w->y + (row[p] * w->o + col) * size, n * size);
         if (w->post)
             cpu_post_fetch(w->post, row[p], col, n);
     }
