@@ -182,7 +182,7 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
     const struct tern_kernel cpu_##conv##_##kind = { \
         .name = #conv "_" #kind,                     \
         .op = TERN_OP_##conv,                        \
-        .revision = 4,                               \
+        .revision = 5,                               \
         .planned = true,                             \
         .cost = cost,                                \
         .supports = takes,                           \
