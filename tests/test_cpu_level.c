@@ -86,8 +86,10 @@ static void test_special_values(void **state)
         assert_true(isnan(y[0]) && isinf(y[1]) && y[1] > 0 && y[2] == 0 && y[3] == 1 && y[4] == 1 && y[5] == 1 && isinf(y[6]) && y[7] == 0);
         l->unary[TERN_CPU_TANH](8, x, y, 0);
         assert_true(isnan(y[0]) && y[1] == 1 && y[2] == -1 && y[3] == 0 && signbit(y[4]) && y[6] == 1 && y[7] == -1);
+        l->unary[TERN_CPU_GELU](8, x, y, 0);
+        assert_true(isnan(y[0]) && isinf(y[1]) && y[3] == 0 && y[6] == 200 && y[7] == 0);
         for (int half = 0; half < 2; half++) {
-            void (*const *unary)(int64_t, const float *, float *, float) = half ? l->unary_half : l->unary;
+            tern_cpu_unary_fn *const *unary = half ? l->unary_half : l->unary;
             const float near = half ? 1e-4f : 1e-6f;
             unary[TERN_CPU_SIGMOID](9, x, y, 0);
             assert_true(isnan(y[0]) && fabsf(y[1] - 1) < near && y[2] >= 0 && y[2] < 1e-37f && fabsf(y[3] - 0.5f) < near &&

@@ -35,7 +35,7 @@ static void unary_part(void *arg, const struct cpu_loop *l, const int64_t *at, i
 /* With posts: row by row, in tiles of f32 that stay in L1. */
 struct rows_run {
     const struct tern_cpu_level *level;
-    void (*unary_wide)(int64_t n, const float *x, float *y, float s); /* of f32, for posts behind it */
+    tern_cpu_unary_fn *unary_wide; /* of f32, for posts behind it */
     struct unary_run unary;
     struct cpu_operand x;
     struct cpu_post post;
@@ -84,7 +84,7 @@ static enum tern_status run_rows(const struct tern_kernel_args *a, enum tern_cpu
     struct cpu_rows rows = last_dimension(a->desc);
     const struct tern_cpu_level *l = cpu_level(a->ctx);
     struct rows_run r = {.level = l,
-                         .unary_wide = (o->dtype == TERN_F32 ? l->unary : l->unary_half)[which],
+                         .unary_wide = cpu_unary_for(l, o->dtype, which),
                          .unary = *unary,
                          .post = cpu_post_make(a, &rows),
                          .columns = o->ndim ? o->shape[o->ndim - 1] : 1};

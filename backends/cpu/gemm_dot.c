@@ -184,6 +184,9 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
 {
     const struct cpu_dot_gemm *g = r->g;
     const bool last = part == g->parts - 1;
+    const int64_t begun = !last      ? 0
+                          : g->gated ? rows
+                                     : min64(rows, CPU_POST_AHEAD); /* rows that are not fetched while others are finished */
     struct tern_dot_piece pieces[TERN_DOT_PIECES];
     int n = g->stage(g, t->row0 + i, rows, part, t->a, pieces);
     const int64_t depth = t->b ? r->b.part_rows : r->b.depth, ahead = t->b ? 0 : g->part_depth;
@@ -194,7 +197,7 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
     for (int64_t p = t->p0, group; p < t->p1; p += group) {
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
         group = min64(GROUP, t->p1 - p);
-        for (int64_t k = 0; last && k < (g->gated ? rows : min64(rows, CPU_POST_AHEAD)); k++) /* others are finished row by row */
+        for (int64_t k = 0; k < begun; k++)
             fetch(r, t->row0 + i + k, p, group);
         for (int64_t q = p; q < p + group; q++) {
             const uint16_t *panel = b + (q - t->p0) * NR * depth;

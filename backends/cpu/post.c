@@ -98,7 +98,7 @@ struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu
         struct cpu_post_step *step = &post.step[post.n++];
         step->scalar = (float)p->value;
         if (p->input < 0) {
-            step->unary = (d->out.dtype == TERN_F32 ? l->unary : l->unary_half)[unary_of(p)];
+            step->unary = cpu_unary_for(l, d->out.dtype, (enum tern_cpu_unary)unary_of(p));
             continue;
         }
         step->binary = l->binary[binary_of(p)];

@@ -22,11 +22,17 @@ struct cpu_operand {
 /* `m` under the shape of `out`, of a floating dtype; false when it does not have that form. */
 bool cpu_operand_make(const struct tern_meta *m, const struct tern_meta *out, const struct cpu_rows *rows, struct cpu_operand *o);
 
+/* Of f32, for a result that is stored in that dtype: `unary` or `unary_half` of the level. */
+static inline tern_cpu_unary_fn *cpu_unary_for(const struct tern_cpu_level *l, enum tern_dtype stored, enum tern_cpu_unary which)
+{
+    return (stored == TERN_F32 ? l->unary : l->unary_half)[which];
+}
+
 struct cpu_post {
     int n;
     const struct tern_cpu_level *level;
     struct cpu_post_step {
-        void (*unary)(int64_t n, const float *x, float *y, float s);
+        tern_cpu_unary_fn *unary;
         void (*binary)(int64_t n, const float *x, int x_step, const float *y, int y_step, float *out);
         float scalar;
         const void *data;

@@ -3,7 +3,7 @@
 #include "backends/cpu/winograd.h"
 
 #define FINISH 128 /* channels of 16 pixels: 8 KiB */
-#define LINE 64
+#define LINE 64    /* bytes */
 
 bool cpu_winograd_fits(const struct tern_op_desc *d)
 {
@@ -89,9 +89,12 @@ void cpu_winograd_fetch_pixels(const struct cpu_winograd *w, int64_t t)
     const void *pixel[TERN_WINOGRAD_POINTS];
     const int64_t bytes = w->c * pixel_bytes(w), edge = w->edge + 2;
     cpu_winograd_pixels(w, t, pixel);
-    for (int64_t p = 0; p < edge * edge; p++)
-        for (int64_t at = 0; at < bytes && p % edge >= 2 && pixel[p] != w->zero; at += LINE)
+    for (int64_t p = 0; p < edge * edge; p++) {
+        if (p % edge < 2 || pixel[p] == w->zero)
+            continue;
+        for (int64_t at = 0; at < bytes; at += LINE)
             __builtin_prefetch((const char *)pixel[p] + at, 0, 2);
+    }
 }
 
 void cpu_winograd_rows(const struct cpu_winograd *w, int64_t t, int64_t *row)

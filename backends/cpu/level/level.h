@@ -225,6 +225,8 @@ struct tern_gemm_ahead {
     bool a;
 };
 
+typedef void tern_cpu_unary_fn(int64_t n, const float *x, float *y, float s);
+
 struct tern_cpu_level {
     const char *name;
     bool (*available)(void);
@@ -251,10 +253,10 @@ struct tern_cpu_level {
     struct tern_cpu_attention_i8 attention_i8;
 
     /* y[i] = f(x[i]); s is the scalar of ADD_SCALAR, MUL_SCALAR. y may be x. */
-    void (*unary[TERN_CPU_UNARY_COUNT])(int64_t n, const float *x, float *y, float s);
+    tern_cpu_unary_fn *unary[TERN_CPU_UNARY_COUNT];
     /* The same for what is then rounded to f16 or bf16: relative errors of the logistic function and of what is made of it, and of gelu,
      * up to 1.5e-4. */
-    void (*unary_half[TERN_CPU_UNARY_COUNT])(int64_t n, const float *x, float *y, float s);
+    tern_cpu_unary_fn *unary_half[TERN_CPU_UNARY_COUNT];
     /* step 1 or 0: each operand is an array or one value. */
     void (*binary[TERN_CPU_BINARY_COUNT])(int64_t n, const float *x, int x_step, const float *y, int y_step, float *out);
     /* `unary`, `binary` on arrays of f32, `unary_half`, `binary` on those of f16 or bf16: computed in f32, rounded once, to nearest even. */
@@ -267,7 +269,8 @@ struct tern_cpu_level {
     void (*expand_f32)(int bits, const void *values, const void *scales, int64_t width, int64_t row0, int64_t rows, float *y);
     void (*expand_bf16)(int bits, const void *values, const void *scales, int64_t width, int64_t row0, int64_t rows, uint16_t *y);
 
-    /* y = x * gelu(gate), rows of n values, ld and ldy values apart; y of f32, f16 or bf16, rounded once. */
+    /* y = x * gelu(gate), rows of n values, ld and ldy values apart; y of f32, or of f16 or bf16 with the gelu of unary_half,
+     * rounded once. */
     void (*geglu)(enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, const float *gate, int64_t ld, void *y, int64_t ldy);
 
     /* Conversions; bf16 and f16 round to nearest even. */
