@@ -490,8 +490,9 @@ static void the_choice(void **state)
             m->stride[2] = m->stride[3] * m->shape[3];
             m->stride[0] = m->stride[2] * m->shape[2];
         }
-        assert_string_equal(tern_kernel_choose(ctx, ctx->device, &d)->name, "conv2d_f32_igemm");
-        assert_string_equal(tern_kernel_choose_planned(ctx, ctx->device, &d)->name, i ? "conv2d_f32_igemm" : WINOGRAD);
+        const char *other = cpu_level(ctx)->bf16x3.dot.step ? "conv2d_f32_bf16x3" : "conv2d_f32_igemm";
+        assert_string_equal(tern_kernel_choose(ctx, ctx->device, &d)->name, other);
+        assert_string_equal(tern_kernel_choose_planned(ctx, ctx->device, &d)->name, i ? other : WINOGRAD);
     }
     tern_context_destroy(&ctx);
 }

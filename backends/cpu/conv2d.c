@@ -8,12 +8,12 @@ static void gather_patches(const struct cpu_gemm *g, int64_t row0, int64_t rows,
     cpu_picture_gather(g->source, row0, rows, k0, kc, dst, ld);
 }
 
-static bool supports(struct tern_device *device, const struct tern_op_desc *d)
+bool cpu_conv2d_supports_f32(struct tern_device *device, const struct tern_op_desc *d)
 {
     return d->in[0].dtype == TERN_F32 && (!d->present[2] || d->in[2].dtype == TERN_F32) && cpu_picture_fits(d);
 }
 
-static bool post(const struct tern_op_desc *d)
+bool cpu_conv2d_post_f32(const struct tern_op_desc *d)
 {
     struct cpu_rows rows = cpu_rows_channels_last();
     return cpu_post_fits(d, TERN_F32, &rows);
@@ -34,7 +34,7 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
     return cpu_gemm_workspace(ctx, &g);
 }
 
-static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
+size_t cpu_conv2d_packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const int64_t *w = d->in[1].shape;
     if (cpu_weight_bits(d)) {
@@ -44,7 +44,7 @@ static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d
     return cpu_packed_size(cpu_level(ctx), w[0], w[1] * w[2] * w[3], tern_dtype_size(d->in[1].dtype));
 }
 
-static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
+enum tern_status cpu_conv2d_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
     if (cpu_weight_bits(d)) {
         const struct cpu_weights kept = cpu_weights_f32(ctx, d);
@@ -71,24 +71,24 @@ const struct tern_kernel cpu_conv2d_f32_igemm = {
     .name = "conv2d_f32_igemm",
     .revision = 1,
     .op = TERN_OP_conv2d,
-    .supports = supports,
-    .post = post,
+    .supports = cpu_conv2d_supports_f32,
+    .post = cpu_conv2d_post_f32,
     .workspace = workspace,
     .pack_input = 1,
-    .packed_size = packed_size,
-    .pack = pack,
+    .packed_size = cpu_conv2d_packed_size,
+    .pack = cpu_conv2d_pack,
     .run = run,
 };
 
 const struct tern_kernel cpu_weight_only_conv2d_f32_igemm = {
     .name = "weight_only_conv2d_f32_igemm",
     .op = TERN_OP_weight_only_conv2d,
-    .supports = supports,
-    .post = post,
+    .supports = cpu_conv2d_supports_f32,
+    .post = cpu_conv2d_post_f32,
     .workspace = workspace,
     .pack_input = 1,
-    .packed_size = packed_size,
+    .packed_size = cpu_conv2d_packed_size,
     .pack_key = cpu_weight_key,
-    .pack = pack,
+    .pack = cpu_conv2d_pack,
     .run = run,
 };

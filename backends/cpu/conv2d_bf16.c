@@ -6,10 +6,8 @@
 #include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
-#include "backends/cpu/patches.h"
+#include "backends/cpu/strips.h"
 #include "backends/cpu/weights.h"
-
-#define HALF (TERN_DOT_ROWS / 2)
 
 /* ---- patches, gathered: any shape */
 
@@ -23,26 +21,6 @@ static int stage_patches(const struct cpu_dot_gemm *g, int64_t row0, int64_t row
 
 /* ---- strips: a part of the depth is a row of the filter and a range of channels */
 
-/* Pixels of the strip of n outputs. */
-static int64_t strip(const struct cpu_picture *s, int64_t n) { return (n - 1) * s->stride_w + (s->kw - 1) * s->dilation_w + 1; }
-
-static bool has_strips(const struct cpu_picture *s, int64_t step)
-{
-    return s->ow % HALF == 0 && s->c % step == 0 && s->c % 32 == 0 && s->kw <= TERN_DOT_PIECES;
-}
-
-/* The most that a block of rows has, in one row of the picture or two. */
-static int64_t most_pixels(const struct cpu_picture *s) { return max64(2 * strip(s, HALF), strip(s, TERN_DOT_ROWS)); }
-
-/* The row of the picture that tap row `ky` of an output reads; NULL in the padding. ix: of its first tap. */
-static const uint16_t *row_of(const struct cpu_picture *s, int64_t output, int64_t ky, int64_t *ix)
-{
-    int64_t ox = output % s->ow, oy = output / s->ow % s->oh, n = output / s->ow / s->oh;
-    int64_t iy = oy * s->stride_h - s->pad_h + ky * s->dilation_h;
-    *ix = ox * s->stride_w - s->pad_w;
-    return iy < 0 || iy >= s->h ? NULL : (const uint16_t *)(const void *)s->x + (n * s->h + iy) * s->w * s->c;
-}
-
 /* Channels c .. c + n of pixels ix .. ix + count of a row of the picture, zeros outside of it; packed. */
 static void copy_strip(const struct cpu_picture *s, const uint16_t *row, int64_t ix, int64_t count, int64_t c, int64_t n, uint16_t *to)
 {
@@ -55,47 +33,27 @@ static void copy_strip(const struct cpu_picture *s, const uint16_t *row, int64_t
     memset(to + end * n, 0, (size_t)((count - end) * n) * sizeof(*to));
 }
 
-/* The rows of B that belong to a part: a range of channels of each tap. */
-static int strip_ranges(const struct cpu_dot_gemm *g, int part, struct tern_dot_piece *pieces)
-{
-    const struct cpu_picture *s = g->source;
-    const int64_t most = g->part_depth / s->kw, chunks = ceil_div(s->c, most), ky = part / chunks, c = part % chunks * most;
-    for (int64_t kx = 0; kx < s->kw; kx++)
-        pieces[kx] = (struct tern_dot_piece){.k0 = (ky * s->kw + kx) * s->c + c, .depth = min64(most, s->c - c)};
-    return (int)s->kw;
-}
-
 static int stage_strips(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
                         struct tern_dot_piece *pieces)
 {
     const struct cpu_picture *s = g->source;
-    const int64_t most = g->part_depth / s->kw, chunks = ceil_div(s->c, most), ky = part / chunks, c = part % chunks * most;
-    const int64_t n = min64(most, s->c - c);
-    const bool one = rows > HALF && s->ow % TERN_DOT_ROWS == 0; /* strip: a block does not leave its row */
-    const int64_t count = strip(s, one ? rows : HALF);
-    const uint16_t *row[2], *a[2];
-    int64_t ix[2], pitch = s->c;
+    const struct cpu_strips t = cpu_strips_of(g, row0, rows, part);
+    const uint16_t *a[2];
+    int64_t pitch = s->c;
     bool inside = true;
-    for (int i = 0; i < 2; i++) {
-        row[i] = row_of(s, i && rows > HALF && !one ? row0 + HALF : row0, ky, &ix[i]);
-        inside = inside && row[i] && ix[i] >= 0 && ix[i] + count <= s->w;
-    }
-    if (!row[0] && !row[1])
+    for (int i = 0; i < 2; i++)
+        inside = inside && t.row[i] && t.ix[i] >= 0 && t.ix[i] + t.pixels <= s->w;
+    if (!t.row[0] && !t.row[1])
         return 0;
     if (!inside)
-        pitch = n;
-    for (int i = 0; i < (one ? 1 : 2); i++) {
-        a[i] = inside ? row[i] + ix[i] * s->c + c : scratch + i * count * n;
+        pitch = t.n;
+    for (int i = 0; i < t.count; i++) {
+        const uint16_t *row = (const uint16_t *)(const void *)t.row[i];
+        a[i] = inside ? row + t.ix[i] * s->c + t.c : scratch + i * t.pixels * t.n;
         if (!inside)
-            copy_strip(s, row[i], ix[i], count, c, n, scratch + i * count * n);
+            copy_strip(s, row, t.ix[i], t.pixels, t.c, t.n, scratch + i * t.pixels * t.n);
     }
-    if (one)
-        a[1] = a[0] + HALF * s->stride_w * pitch;
-    for (int64_t kx = 0; kx < s->kw; kx++) {
-        int64_t at = kx * s->dilation_w * pitch;
-        pieces[kx] = (struct tern_dot_piece){{a[0] + at, a[1] + at}, s->stride_w * pitch, (ky * s->kw + kx) * s->c + c, n};
-    }
-    return (int)s->kw;
+    return cpu_strips_pieces(g, &t, a[0], t.count > 1 ? a[1] : NULL, pitch, pieces);
 }
 
 /* ---- the kernel */
@@ -121,13 +79,11 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
                              .bias_input = 2,
                              .source = s,
                              .ldc = o[1]};
-    if (has_strips(s, g.dot->step)) {
-        int64_t pixels = most_pixels(s), channels = round_up(cpu_dot_part(ctx, g.dot, s->c, pixels), 32);
-        g.parts = (int)(s->kh * ceil_div(s->c, channels));
-        g.part_depth = s->kw * channels;
+    if (cpu_has_strips(s)) {
+        int64_t pixels = cpu_strips_most(s), channels = round_up(cpu_dot_part(ctx, g.dot, s->c, pixels), 32);
+        cpu_strips_parts(&g, channels);
         g.scratch = (size_t)(pixels * channels);
         g.stage = stage_strips;
-        g.ranges = strip_ranges;
     } else {
         cpu_dot_parts(ctx, &g);
         g.stage = stage_patches;

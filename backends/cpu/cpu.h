@@ -48,7 +48,8 @@ struct cpu_onednn *cpu_onednn_open(struct tern_device *device);
 void cpu_onednn_close(struct cpu_device *d);
 
 /* NULL-terminated. cpu_kernels_bf16: with those for levels that have instructions for bf16; cpu_kernels_i8_attention: and attention in
- * int8. */
+ * int8; cpu_kernels_bf16x3: and products of f32 by pieces of bf16, in place of that. */
 extern const struct tern_kernel *const cpu_kernels[], *const cpu_kernels_bf16[], *const cpu_kernels_i8_attention[];
+extern const struct tern_kernel *const cpu_kernels_bf16x3[];
 
 #endif

@@ -93,6 +93,8 @@ static const struct tern_cpu_level *choose_level(struct tern_context *ctx)
 
 static const struct tern_kernel *const *kernels_of(const struct tern_cpu_level *level)
 {
+    if (level->bf16x3.dot.step)
+        return cpu_kernels_bf16x3;
     return level->attention_i8.scratch ? cpu_kernels_i8_attention : level->bf16.dot.step ? cpu_kernels_bf16 : cpu_kernels;
 }
 

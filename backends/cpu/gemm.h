@@ -58,5 +58,10 @@ int64_t cpu_pack_tile(struct tern_context *ctx, int64_t panels);
 bool cpu_is_gated(const struct tern_op_desc *d);
 /* Of linear: whether the layouts are right, whatever the dtypes of x and bias; its weight (n, k). */
 bool cpu_linear_fits(const struct tern_op_desc *d);
+/* Of linear and linear_geglu in f32: kernels that share the packed weights. */
+bool cpu_linear_supports_f32(struct tern_device *device, const struct tern_op_desc *d);
+bool cpu_linear_post_f32(const struct tern_op_desc *d);
+size_t cpu_linear_packed_size(struct tern_context *ctx, const struct tern_op_desc *d);
+enum tern_status cpu_linear_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst);
 
 #endif

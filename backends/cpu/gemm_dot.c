@@ -2,7 +2,7 @@
  * in scratch; what is finished gets bias, posts and its one rounding while it is in L1. */
 #include <string.h>
 
-#include "backends/cpu/gemm_dot.h"
+#include "backends/cpu/gemm_dot_blocks.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/slots.h"
 #include "backends/cpu/tasks.h"
@@ -11,80 +11,19 @@
 
 #define ROWS TERN_DOT_ROWS
 #define NR TERN_DOT_NR
-#define GROUP 4 /* panels that are finished together */
-#define PAD 32  /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
+#define PAD 32 /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
 #define MOST_DEPTH 512
-
-struct blocking {
-    int64_t mc;                 /* rows of a task, whole blocks */
-    int64_t depth;              /* of B, filled up to the level's step */
-    int64_t turns;              /* panels of B to a panel of C: 2 where each has its gates */
-    int64_t panels, most;       /* of C, in all; of B, of a task */
-    int64_t row_blocks, splits; /* tasks: row blocks x parts of the panels */
-    int64_t ldc;
-    size_t a_bytes, c_bytes, slot; /* scratch of one thread: A, sums, what columns have */
-    size_t columns;                /* bytes of a value for each column */
-    int64_t part_rows;             /* of B, filled up to the level's step */
-    size_t b_bytes;                /* of a part of B that was kept in few bits, expanded */
-};
-
-/* Rows that a task with so many panels of B has room for: their sums take a quarter of L2. */
-static int64_t rows_of(int64_t l2, int64_t panels) { return max64(1, l2 / 4 / (panels * NR * 4) / ROWS) * ROWS; }
-
-/* So few rows that a task has them all: then B is read by one thread only, and A the fewest times. Equally many tasks for each thread,
- * unless panels do not divide by them: 0. */
-static int64_t splits_of_few(const struct blocking *b, int64_t m, int64_t l2, int64_t threads, int64_t tasks)
-{
-    const int64_t least = round_up(b->splits, threads);
-    for (int64_t splits = least; splits <= max64(least, tasks); splits += threads) {
-        int64_t most = ceil_div(b->panels, splits);
-        if (m <= rows_of(l2, most * b->turns) && most * splits * 19 <= b->panels * 20)
-            return splits;
-    }
-    return 0;
-}
-
-static struct blocking plan(struct tern_context *ctx, const struct cpu_dot_gemm *g)
-{
-    const struct cpu_device *d = cpu_device_of(ctx);
-    const int64_t threads = tern_thread_count(ctx), tasks = 4 * threads, l2 = (int64_t)d->l2;
-    struct blocking b = {0};
-    if (g->m < 1 || g->n < 1 || g->k < 1)
-        return b;
-    b.depth = round_up(g->k, g->dot->step);
-    b.turns = g->gated ? 2 : 1;
-    b.panels = ceil_div(g->n, NR);
-    b.splits = ceil_div(b.panels, max64(1, l2 * 2 / 5 / (g->part_depth * NR * 2 * b.turns))); /* B of a task: two fifths of L2 */
-    const int64_t few = g->kept ? 0 : splits_of_few(&b, g->m, l2, threads, tasks);            /* what is expanded has to stay in L2 */
-    if (few)
-        b.splits = few;
-    b.most = ceil_div(b.panels, b.splits) * b.turns;
-    b.ldc = (g->parts > 1 ? b.most : min64(b.most, GROUP)) * NR + 16;
-    b.mc = min64(rows_of(l2, b.most), round_up(g->m, ROWS));
-    while (!few && b.mc > 2 * ROWS && ceil_div(g->m, b.mc) * b.splits < tasks)
-        b.mc -= ROWS;
-    b.row_blocks = ceil_div(g->m, b.mc);
-    if (!few && b.row_blocks * b.splits < tasks)
-        b.splits = min64(b.panels, ceil_div(tasks, b.row_blocks));
-    b.a_bytes = (size_t)round_up((int64_t)g->scratch * 2, 64);
-    b.c_bytes = (size_t)round_up((g->parts > 1 ? b.mc : ROWS) * b.ldc * 4, 64);
-    b.columns = (size_t)round_up(b.most * NR * 4, 64);
-    b.part_rows = round_up(g->part_depth, g->dot->step);
-    b.b_bytes = g->kept ? (size_t)round_up(b.most * NR * b.part_rows * 2, 64) : 0;
-    b.slot = cpu_slot(b.a_bytes + b.c_bytes + b.columns * 3 + b.b_bytes);
-    return b;
-}
 
 size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
 {
-    size_t slot = plan(ctx, g).slot;
+    size_t slot = cpu_dot_blocks(ctx, g).slot;
     return slot ? cpu_slots(slot, tern_thread_count(ctx)) + 64 : 0;
 }
 
 struct run {
     const struct cpu_dot_gemm *g;
     const struct tern_cpu_level *level;
-    struct blocking b;
+    struct cpu_dot_blocks b;
     char *workspace;
     int64_t c_size; /* bytes of a value of C */
 };
@@ -161,6 +100,17 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
     }
 }
 
+/* The same of a panel that is split; ranges go to the end of the depth at most. */
+static void split_panel(const struct run *r, int64_t p, int n, const struct tern_dot_piece *ranges, uint16_t *to)
+{
+    const struct cpu_dot_gemm *g = r->g;
+    const int64_t width = g->n - p / r->b.turns * NR <= NR / 2 ? NR / 2 : NR;
+    for (int i = 0; i < n; i++, to += ranges[i - 1].depth * width) {
+        const char *from = (const char *)g->b + (size_t)(p * NR * g->k + ranges[i].k0 * width) * tern_dtype_size(g->b_dtype);
+        g->split->split_panel(g->b_dtype, min64(ranges[i].depth, g->k - ranges[i].k0), width, from, to, NR * r->b.part_rows);
+    }
+}
+
 /* The rows of B of a part, one range behind the other in each panel. */
 static void expand(const struct run *r, const struct task *t, int part)
 {
@@ -172,8 +122,12 @@ static void expand(const struct run *r, const struct task *t, int part)
     else
         ranges[0].depth = round_up(cpu_dot_range(g, part, &ranges[0].k0), g->dot->step);
     for (int64_t p = t->p0; p < t->p1; p++) {
+        uint16_t *to = t->b + (p - t->p0) * NR * r->b.part_rows * r->b.planes;
+        if (g->split) {
+            split_panel(r, p, n, ranges, to);
+            continue;
+        }
         const struct cpu_weights_panel panel = cpu_weights_panel(g->kept, g->b, p);
-        uint16_t *to = t->b + (p - t->p0) * NR * r->b.part_rows;
         for (int i = 0; i < n; i++, to += ranges[i - 1].depth * panel.width)
             r->level->expand_bf16(g->kept->bits, panel.values, panel.scales, panel.width, ranges[i].k0, ranges[i].depth, to);
     }
@@ -189,14 +143,14 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
                                      : min64(rows, CPU_POST_AHEAD); /* rows that are not fetched while others are finished */
     struct tern_dot_piece pieces[TERN_DOT_PIECES];
     int n = g->stage(g, t->row0 + i, rows, part, t->a, pieces);
-    const int64_t depth = t->b ? r->b.part_rows : r->b.depth, ahead = t->b ? 0 : g->part_depth;
+    const int64_t depth = t->b ? r->b.part_rows * r->b.planes : r->b.depth, ahead = t->b ? 0 : g->part_depth;
     const uint16_t *b = t->b ? t->b : (const uint16_t *)g->b + t->p0 * NR * depth;
     int64_t at = 0;
     for (int k = 0; t->b && k < n; at += pieces[k++].depth)
         pieces[k].k0 = at;
     for (int64_t p = t->p0, group; p < t->p1; p += group) {
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
-        group = min64(GROUP, t->p1 - p);
+        group = min64(CPU_DOT_GROUP, t->p1 - p);
         for (int64_t k = 0; k < begun; k++)
             fetch(r, t->row0 + i + k, p, group);
         for (int64_t q = p; q < p + group; q++) {
@@ -210,7 +164,10 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
                                                    .next = q + 1 < t->p1 ? panel + NR * depth : b + ahead * NR,
                                                    .start = t->bias && !g->scales ? t->bias + (q - t->p0) * NR : NULL,
                                                    .c = c + (q - p) * NR,
-                                                   .ldc = r->b.ldc});
+                                                   .ldc = r->b.ldc,
+                                                   .planes = r->b.planes,
+                                                   .a_plane = g->a_plane,
+                                                   .b_plane = NR * r->b.part_rows});
         }
         if (last)
             (g->gated ? finish_gated : finish)(r, t, t->row0 + i, rows, p, group, c);
@@ -244,7 +201,7 @@ static void run_task(void *arg, int slot, int64_t task)
 {
     const struct run *r = arg;
     const struct cpu_dot_gemm *g = r->g;
-    const struct blocking *b = &r->b;
+    const struct cpu_dot_blocks *b = &r->b;
     const struct cpu_task_place at = cpu_task_place(task, b->row_blocks, b->splits, g->m, g->n * b->turns);
     char *scratch = r->workspace + (size_t)slot * b->slot;
     struct task t = {.row0 = at.block * b->mc,
@@ -254,10 +211,10 @@ static void run_task(void *arg, int slot, int64_t task)
     t.a = (uint16_t *)(void *)scratch;
     t.c = (float *)(void *)(scratch + b->a_bytes);
     fill_columns(r, &t, scratch + b->a_bytes + b->c_bytes);
-    t.b = g->kept ? (uint16_t *)(void *)(scratch + b->a_bytes + b->c_bytes + b->columns * 3) : NULL;
+    t.b = b->b_bytes ? (uint16_t *)(void *)(scratch + b->a_bytes + b->c_bytes + b->columns * 3) : NULL;
     g->dot->begin();
     for (int k = 0; k < g->parts; k++) {
-        if (g->kept)
+        if (t.b)
             expand(r, &t, k);
         for (int64_t i = 0; i < t.rows; i += ROWS)
             multiply(r, &t, i, min64(ROWS, t.rows - i), k);
@@ -276,7 +233,7 @@ enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct c
     g.bias_dtype = a->desc->in[g.bias_input].dtype;
     g.c = tern_arg_host(&a->out);
     g.c_dtype = a->desc->out.dtype;
-    struct run r = {&g, cpu_level(a->ctx), plan(a->ctx, &g), workspace, (int64_t)tern_dtype_size(g.c_dtype)};
+    struct run r = {&g, cpu_level(a->ctx), cpu_dot_blocks(a->ctx, &g), workspace, (int64_t)tern_dtype_size(g.c_dtype)};
     r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
     if (r.b.slot)
         tern_parallel_slots(a->ctx, r.b.row_blocks * r.b.splits, run_task, &r);
@@ -292,9 +249,11 @@ int64_t cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, i
 
 void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
 {
-    g->part_depth = cpu_dot_part(ctx, g->dot, g->k, ROWS);
+    const int64_t planes = g->split ? CPU_X3_PLANES : 1;
+    g->part_depth = cpu_dot_part(ctx, g->dot, g->k, ROWS * planes);
     g->parts = (int)ceil_div(g->k, g->part_depth);
-    g->scratch = (size_t)(ROWS * cpu_dot_lda(g));
+    g->a_plane = ROWS * cpu_dot_lda(g);
+    g->scratch = (size_t)(g->a_plane * planes);
 }
 
 int64_t cpu_dot_lda(const struct cpu_dot_gemm *g) { return g->part_depth + PAD; }

@@ -7,6 +7,7 @@
 #include "backends/cpu/gemm.h"
 
 #define TERN_DOT_PIECES 8
+#define CPU_X3_PLANES 3 /* of A, of products of f32 by pieces of bf16 */
 
 /* What sums of int8 mean: (sum - offset) x column x row, with a value of `row` for so many rows of C. Columns are those of B as it was
  * before it was packed. */
@@ -27,10 +28,15 @@ struct cpu_dot_gemm {
      * multiple of TERN_DOT_ROWS. */
     int (*stage)(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
     const void *source;             /* for stage */
-    const void *b;                  /* packed by cpu_bf16_pack */
+    const void *b;                  /* packed by cpu_bf16_pack, or with `split` by cpu_pack_b */
     const struct cpu_weights *kept; /* B is packed by cpu_weights_pack, and expanded part by part; NULL: it is not */
-    /* With `kept`: where the rows of B lie that belong to a part, which `stage` then names in that order, or names none; their number.
-     * NULL: they are the part's range of the depth. */
+    /* Products of f32 by pieces of bf16, `dot` is of it: A comes in three planes, a_plane values apart, and B of b_dtype is split part by
+     * part. C is of f32. NULL: they are not. */
+    const struct tern_cpu_bf16x3 *split;
+    int64_t a_plane;
+    enum tern_dtype b_dtype;
+    /* With `kept` or `split`: where the rows of B lie that belong to a part, which `stage` then names in that order, or names none; their
+     * number. NULL: they are the part's range of the depth. */
     int (*ranges)(const struct cpu_dot_gemm *g, int part, struct tern_dot_piece *pieces);
     int bias_input;   /* its index among those of the op */
     const void *bias; /* n values, or NULL */
@@ -53,7 +59,7 @@ enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct c
 
 /* Values of a row in a part, so that `rows` of them take two thirds of L1: about equal parts, in steps of the level. */
 int64_t cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows);
-/* Parts of k as it comes: sets parts, part_depth and scratch by k; `stage` is for cpu_dot_gathered. */
+/* Parts of k as it comes: sets parts, part_depth, scratch and a_plane by k; `stage` is for cpu_dot_gathered. */
 void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g);
 /* The range of the depth of such a part; its length. */
 int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);

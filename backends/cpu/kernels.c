@@ -5,6 +5,7 @@
 
 #define KERNEL_BF16(symbol)
 #define KERNEL_I8_ATTENTION(symbol)
+#define KERNEL_BF16X3(symbol)
 const struct tern_kernel *const cpu_kernels[] = {
 #include "backends/cpu/kernels.def"
     NULL};
@@ -18,5 +19,13 @@ const struct tern_kernel *const cpu_kernels_bf16[] = {
 
 #define KERNEL_I8_ATTENTION(symbol) &symbol,
 const struct tern_kernel *const cpu_kernels_i8_attention[] = {
+#include "backends/cpu/kernels.def"
+    NULL};
+#undef KERNEL_I8_ATTENTION
+#undef KERNEL_BF16X3
+
+#define KERNEL_I8_ATTENTION(symbol)
+#define KERNEL_BF16X3(symbol) &symbol,
+const struct tern_kernel *const cpu_kernels_bf16x3[] = {
 #include "backends/cpu/kernels.def"
     NULL};

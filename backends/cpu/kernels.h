@@ -7,7 +7,9 @@
 #define KERNEL(symbol) extern const struct tern_kernel symbol;
 #define KERNEL_BF16(symbol) KERNEL(symbol)
 #define KERNEL_I8_ATTENTION(symbol) KERNEL(symbol)
+#define KERNEL_BF16X3(symbol) KERNEL(symbol)
 #include "backends/cpu/kernels.def"
+#undef KERNEL_BF16X3
 #undef KERNEL_I8_ATTENTION
 #undef KERNEL_BF16
 #undef KERNEL

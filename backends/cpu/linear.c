@@ -23,12 +23,12 @@ bool cpu_linear_fits(const struct tern_op_desc *d)
            (!d->present[2] || tern_meta_is_contiguous(&d->in[2])) && tern_meta_is_contiguous(&d->out) && d->in[1].shape[1] > 0;
 }
 
-static bool linear_supports(struct tern_device *device, const struct tern_op_desc *d)
+bool cpu_linear_supports_f32(struct tern_device *device, const struct tern_op_desc *d)
 {
     return d->in[0].dtype == TERN_F32 && (!d->present[2] || d->in[2].dtype == TERN_F32) && cpu_linear_fits(d);
 }
 
-static bool linear_post(const struct tern_op_desc *d)
+bool cpu_linear_post_f32(const struct tern_op_desc *d)
 {
     struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
     return cpu_post_fits(d, TERN_F32, &rows);
@@ -55,7 +55,7 @@ static size_t linear_workspace(struct tern_context *ctx, const struct tern_op_de
     return cpu_gemm_workspace(ctx, &g);
 }
 
-static size_t linear_packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
+size_t cpu_linear_packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const struct tern_cpu_level *l = cpu_level(ctx);
     if (cpu_weight_bits(d)) {
@@ -78,7 +78,7 @@ static struct cpu_pack linear_weights(const struct tern_op_desc *d)
                              .gated = cpu_is_gated(d)};
 }
 
-static enum tern_status linear_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
+enum tern_status cpu_linear_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
     if (cpu_weight_bits(d)) {
         const struct cpu_weights w = cpu_weights_f32(ctx, d);
@@ -104,25 +104,25 @@ const struct tern_kernel cpu_linear_f32_gemm = {
     .name = "linear_f32_gemm",
     .revision = 1,
     .op = TERN_OP_linear,
-    .supports = linear_supports,
-    .post = linear_post,
+    .supports = cpu_linear_supports_f32,
+    .post = cpu_linear_post_f32,
     .workspace = linear_workspace,
     .pack_input = 1,
-    .packed_size = linear_packed_size,
-    .pack = linear_pack,
+    .packed_size = cpu_linear_packed_size,
+    .pack = cpu_linear_pack,
     .run = linear_run,
 };
 
 const struct tern_kernel cpu_weight_only_linear_f32_gemm = {
     .name = "weight_only_linear_f32_gemm",
     .op = TERN_OP_weight_only_linear,
-    .supports = linear_supports,
-    .post = linear_post,
+    .supports = cpu_linear_supports_f32,
+    .post = cpu_linear_post_f32,
     .workspace = linear_workspace,
     .pack_input = 1,
-    .packed_size = linear_packed_size,
+    .packed_size = cpu_linear_packed_size,
     .pack_key = cpu_weight_key,
-    .pack = linear_pack,
+    .pack = cpu_linear_pack,
     .run = linear_run,
 };
 
@@ -130,23 +130,23 @@ const struct tern_kernel cpu_linear_geglu_f32_gemm = {
     .name = "linear_geglu_f32_gemm",
     .revision = 1,
     .op = TERN_OP_linear_geglu,
-    .supports = linear_supports,
+    .supports = cpu_linear_supports_f32,
     .workspace = linear_workspace,
     .pack_input = 1,
-    .packed_size = linear_packed_size,
-    .pack = linear_pack,
+    .packed_size = cpu_linear_packed_size,
+    .pack = cpu_linear_pack,
     .run = linear_run,
 };
 
 const struct tern_kernel cpu_weight_only_linear_geglu_f32_gemm = {
     .name = "weight_only_linear_geglu_f32_gemm",
     .op = TERN_OP_weight_only_linear_geglu,
-    .supports = linear_supports,
+    .supports = cpu_linear_supports_f32,
     .workspace = linear_workspace,
     .pack_input = 1,
-    .packed_size = linear_packed_size,
+    .packed_size = cpu_linear_packed_size,
     .pack_key = cpu_weight_key,
-    .pack = linear_pack,
+    .pack = cpu_linear_pack,
     .run = linear_run,
 };
 

@@ -20,4 +20,10 @@ bool cpu_picture_fits(const struct tern_op_desc *d);
 /* The weight (O, C, kh, kw): the depth is a tap, then a channel. */
 struct cpu_pack cpu_picture_weights(const struct tern_op_desc *d);
 
+/* Of conv2d in f32: kernels that share the packed weights. */
+bool cpu_conv2d_supports_f32(struct tern_device *device, const struct tern_op_desc *d);
+bool cpu_conv2d_post_f32(const struct tern_op_desc *d);
+size_t cpu_conv2d_packed_size(struct tern_context *ctx, const struct tern_op_desc *d);
+enum tern_status cpu_conv2d_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst);
+
 #endif

@@ -3,6 +3,7 @@
 #include "backends/cpu/level/attention.h"
 #include "backends/cpu/level/available.h"
 #include "backends/cpu/level/bf16.h"
+#include "backends/cpu/level/bf16x3.h"
 #include "backends/cpu/level/i8.h"
 #include "backends/cpu/level/peak.h"
 #if !defined(LEVEL_OVER)
@@ -50,6 +51,9 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .available = available,
 #if defined(TERN_LEVEL_BF16)
     .bf16 = {{BF16_STEP, bf16_begin, bf16_end, bf16_block}, BF16_GAIN, bf16_round, multiply_add_bf16},
+#endif
+#if defined(LEVEL_BF16X3)
+    .bf16x3 = {{X3_STEP, bf16_begin, bf16_end, x3_block}, x3_split_rows, x3_split_panel},
 #endif
     .i8 = {{I8_STEP, i8_begin, i8_end, i8_block}, I8_GAIN, I8_ZERO, i8_most, i8_quantize, i8_scale, I8_PEAK},
 #if defined(LEVEL_ATTENTION)

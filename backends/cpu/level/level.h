@@ -76,6 +76,9 @@ struct tern_dot_block {
     const void *start; /* of each row of sums, as wide as the panel; NULL: zeros. Not read where they accumulate. */
     void *c;           /* sums, of 32 bits each */
     int64_t ldc;
+    /* Of products of f32: pieces of a value of B, and values between the planes that hold the first, second and third ones. */
+    int planes;
+    int64_t a_plane, b_plane;
 };
 
 /* A panel of B: k / 2 rows of words, half (i, j) at (i / 2 * width + j) * 2 + i % 2. */
@@ -94,6 +97,17 @@ struct tern_cpu_bf16 {
     void (*round)(int64_t n, const float *x, uint16_t *y);
     /* As multiply_add of the level; sum: of two of the sums, each of which grows by the depth of an instruction in a round. */
     double (*multiply_add)(int64_t rounds, float *sum);
+};
+
+/* Products of f32 by instructions for bf16: a value is the sum of up to three of bf16. Those of A lie in three planes, of B in as many as
+ * its dtype needs. */
+struct tern_cpu_bf16x3 {
+    struct tern_cpu_dot dot;
+    /* Rows of n values, ldx apart, to rows in each plane of y, ldy values apart and filled up with zeros to the step; rows i and i + 16 of
+     * each 32 of the depth are a word, here and in panels. */
+    void (*split_rows)(int64_t rows, int64_t n, const float *x, int64_t ldx, uint16_t *y, int64_t ldy, int64_t plane);
+    /* Rows of `width` values of a panel as gemm_tile has them, of f32, f16 or bf16, to 3, 2 or 1 planes of words; likewise filled up. */
+    void (*split_panel)(enum tern_dtype dtype, int64_t rows, int64_t width, const void *b, uint16_t *y, int64_t plane);
 };
 
 /* Products of int8, sums of 32 bits: those of up to 65,536 products fit. */
@@ -247,6 +261,7 @@ struct tern_cpu_level {
                             const struct tern_gemm_ahead *ahead);
 
     struct tern_cpu_bf16 bf16;
+    struct tern_cpu_bf16x3 bf16x3;
     struct tern_cpu_i8 i8;
     struct tern_cpu_winograd_i8 winograd_i8;
     struct tern_cpu_attention attention_f32, attention_bf16;

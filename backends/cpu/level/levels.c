@@ -55,6 +55,7 @@ static struct tern_cpu_level made_whole(const struct tern_cpu_level *l)
     w.i8 = l->i8;
     if (l->bf16.dot.step) {
         w.bf16 = l->bf16;
+        w.bf16x3 = l->bf16x3;
         w.attention_bf16 = l->attention_bf16;
         w.attention_i8 = l->attention_i8;
     }
