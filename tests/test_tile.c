@@ -66,7 +66,7 @@ static void random_graphs_agree(void **state)
 {
     struct tern_context *ctx = support_context();
     int tiled = 0, smaller = 0;
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    for (uint64_t seed = 0; seed < 450; seed++) {
         struct tern_random_graph r = tern_random_graph_make(ctx, seed, 1);
         struct tern_plan_facts facts, whole;
         tern_tensor *in[4], *expected[TERN_GRAPH_MAX_IO] = {NULL};
@@ -90,7 +90,7 @@ static void random_graphs_agree(void **state)
         tern_graph_destroy(&g);
         tern_random_graph_close(&r);
     }
-    print_message("%d of 300 graphs are tiled, %d are smaller\n", tiled, smaller);
+    print_message("%d of 450 graphs are tiled, %d are smaller\n", tiled, smaller);
     assert_true(tiled > 15 && smaller >= tiled);
     tern_context_destroy(&ctx);
 }
