@@ -60,22 +60,87 @@ static void hide(const struct tern_cpu_attend *a, const struct meeting *m, float
     }
 }
 
-static void scores_of(const struct tern_cpu_attend *a, const struct meeting *m, float *x)
+/* Some scores of a meeting are not those of queries and keys. */
+INLINE bool hides(const struct tern_cpu_attend *a, const struct meeting *m) { return a->mask || a->causal || keys_of(a, m) % PAIR; }
+
+INLINE struct factors score_factors(const struct tern_cpu_attend *a, const struct meeting *m, float *x)
 {
-    int64_t keys = keys_of(a, m);
-    const struct factors f = {rows_of(a, m), keys, a->depth, 0, a->depth, a->ldq, LD_SCORES, queries_of(a, m->row), keys_at(a, m->key), x};
-    product(&f, false);
-    if (a->mask || a->causal || keys % PAIR)
-        hide(a, m, x);
+    return (struct factors){rows_of(a, m), keys_of(a, m),         a->depth,           0, a->depth, a->ldq,
+                            LD_SCORES,     queries_of(a, m->row), keys_at(a, m->key), x};
+}
+
+/* The powers of a meeting, one by one where a row may need another `most`: results by an older one follow. */
+static void powers_for(const struct tern_cpu_attend *a, const struct meeting *m, float *scores, uint16_t *to)
+{
+    struct powers w = {.a = a, .x = scores, .to = to, .most = a->most + m->row, .rows = rows_of(a, m), .keys = filled(keys_of(a, m), PAIR)};
+    for (int i = 0; i < QUERIES; i++)
+        w.shrink[i] = 1;
+    while (w.row < w.rows)
+        next_row(&w);
+    if (w.grown)
+        shrink_results(&w, a->o + m->row * a->ldo);
 }
 
 #if defined(TERN_LEVEL_amx)
-static void add_values(const struct tern_cpu_attend *a, const struct meeting *m, const uint16_t *p)
+INLINE struct factors value_factors(const struct tern_cpu_attend *a, const struct meeting *m, const uint16_t *p)
 {
-    const struct factors f = {
+    return (struct factors){
         rows_of(a, m),         a->columns, filled(keys_of(a, m), PAIR), m->key, filled(a->keys, PAIR), LD_POWERS, a->ldo, p, values_of(a),
         a->o + m->row * a->ldo};
-    product(&f, true);
+}
+
+/* Scores of the meeting that comes next and values of the last one, panel by panel; between panels a share of the rows of powers of the one
+ * that is there now, so that tiles and vectors are at work together. False: a row of these needs another `most`. */
+static bool meet(const struct tern_cpu_attend *a, const struct factors *s, const struct factors *v, const struct meeting *now,
+                 const float *x, uint16_t *to)
+{
+    const int64_t first = filled(s->n, 32), end = first + v->n;
+    const int panels = (int)(filled(end, 32) / 32), rows = now->there ? QUERIES : 0;
+    struct row_powers r = row_powers_begin(x, to, a->factor, a->most + now->row);
+    int at = 0, row = 0;
+    for (int64_t j = 0; j < end; j += 32) {
+        const bool second = at % 2;
+        if (j >= first)
+            multiply_panel(v, j - first, true, second);
+        else
+            multiply_panel(s, j, false, second);
+        if (j > first)
+            store_panel(v, j - 32 - first, !second);
+        else if (j > 0)
+            store_panel(s, j - 32, !second);
+        at++;
+        for (; row < rows * at / panels; row++)
+            row_powers_next(&r);
+    }
+    for (; row < rows; row++)
+        row_powers_next(&r);
+    if (v->n)
+        store_panel(v, (v->n - 1) / 32 * 32, (at - 1) % 2);
+    else if (s->n)
+        store_panel(s, (s->n - 1) / 32 * 32, (at - 1) % 2);
+    return !row_powers_too_much(&r);
+}
+
+static void all_meetings(const struct tern_cpu_attend *a)
+{
+    struct attention_scratch *scratch = a->scratch;
+    struct meeting last = {0}, now = {0}, next = {.there = true};
+    for (int turn = 0; next.there || now.there || last.there; turn++) {
+        float *x = scratch->scores[(turn + 1) % 2];
+        uint16_t *p = scratch->powers[(turn + 1) % 2];
+        const struct factors s = next.there ? score_factors(a, &next, scratch->scores[turn % 2]) : (struct factors){0};
+        const struct factors v = last.there ? value_factors(a, &last, scratch->powers[turn % 2]) : (struct factors){0};
+        const bool hidden = now.there && hides(a, &now), whole = now.there && !hidden && keys_of(a, &now) == KEYS && now.key > 0;
+        if (hidden)
+            hide(a, &now, x);
+        const struct meeting fast = {now.key, now.row, whole};
+        /* The last meeting's values are in the results when this one's may need another `most`. */
+        if (!meet(a, &s, &v, &fast, x, p) || (now.there && !whole))
+            powers_for(a, &now, x, p);
+        last = now;
+        now = next;
+        next = after(a, next);
+    }
 }
 #else
 /* Eight rows of powers times nv vectors of values, beside each other. */
@@ -129,23 +194,7 @@ static void add_values(const struct tern_cpu_attend *a, const struct meeting *m,
                 add_vectors(1, keys, &s, o + j, a->ldo);
         }
 }
-#endif
 
-/* The powers of a meeting; results by an older `most` follow. */
-static void powers_for(const struct tern_cpu_attend *a, const struct meeting *m, struct attention_scratch *s)
-{
-    struct powers w = {.a = a, .x = s->scores, .to = s->powers, .most = a->most + m->row};
-    w.rows = rows_of(a, m);
-    w.keys = filled(keys_of(a, m), PAIR);
-    for (int i = 0; i < QUERIES; i++)
-        w.shrink[i] = 1;
-    while (w.row < w.rows)
-        next_row(&w);
-    if (w.grown)
-        shrink_results(&w, a->o + m->row * a->ldo);
-}
-
-#if !defined(TERN_LEVEL_amx)
 /* Powers of a whole block of keys from sums that are still in registers, so that the processor makes them while it multiplies for the next
  * tile. False: a row needs another `most`, and nothing is to be taken from here. */
 static bool powers_at_once(const struct tern_cpu_attend *a, const struct meeting *m, uint16_t *to)
@@ -170,6 +219,21 @@ static bool powers_at_once(const struct tern_cpu_attend *a, const struct meeting
         }
     return !_mm512_cmpge_epu16_mask(high, _mm512_set1_epi16((short)TOO_MUCH));
 }
+
+static void all_meetings(const struct tern_cpu_attend *a)
+{
+    struct attention_scratch *s = a->scratch;
+    for (struct meeting m = {.there = true}; m.there; m = after(a, m)) {
+        if (m.key == 0 || a->mask || a->causal || a->keys - m.key < KEYS || !powers_at_once(a, &m, s->powers[0])) {
+            const struct factors f = score_factors(a, &m, s->scores[0]);
+            product(&f, false);
+            if (hides(a, &m))
+                hide(a, &m, s->scores[0]);
+            powers_for(a, &m, s->scores[0], s->powers[0]);
+        }
+        add_values(a, &m, s->powers[0]);
+    }
+}
 #endif
 
 /* Results of two rows, of 32 bits each, from where add_vectors keeps them. */
@@ -183,22 +247,12 @@ static void part_rows(void *o, int64_t ldo)
 /* Powers of small exponents are flushed to zero: a denormal takes 200 cycles. */
 static void attend(const struct tern_cpu_attend *a)
 {
-    struct attention_scratch *s = a->scratch;
     const unsigned control = _mm_getcsr();
     _mm_setcsr(control | 0x8000);
     bf16_begin();
     for (int64_t i = 0; i < filled(a->rows, QUERIES); i++) /* rows that are not there, and zero, need no other */
         a->most[i] = i < a->rows ? -INFINITY : 0;
-    for (struct meeting m = {.there = true}; m.there; m = after(a, m)) {
-#if !defined(TERN_LEVEL_amx)
-        if (m.key == 0 || a->mask || a->causal || a->keys - m.key < KEYS || !powers_at_once(a, &m, s->powers))
-#endif
-        {
-            scores_of(a, &m, s->scores);
-            powers_for(a, &m, s);
-        }
-        add_values(a, &m, s->powers);
-    }
+    all_meetings(a);
     bf16_end();
     _mm_setcsr(control);
     for (int64_t i = 0; i < a->rows; i++) {

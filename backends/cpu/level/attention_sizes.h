@@ -27,9 +27,10 @@
 #define SHARED true
 #endif
 
+/* By tiles, scores and powers of one meeting are made while those of another one are read. */
 struct attention_scratch {
-    float scores[QUERIES * LD_SCORES];
-    uint16_t powers[QUERIES * LD_POWERS];
+    float scores[SUMS ? 1 : 2][QUERIES * LD_SCORES];
+    uint16_t powers[SUMS ? 1 : 2][QUERIES * LD_POWERS];
 };
 
 INLINE int64_t filled(int64_t n, int64_t step) { return (n + step - 1) / step * step; }

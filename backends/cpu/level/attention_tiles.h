@@ -13,50 +13,58 @@ struct factors {
 
 #if defined(TERN_LEVEL_amx)
 /* A panel of 32 columns, or 16: sums in the tiles t0 and t1. */
-#define MULTIPLY(t0, t1, j)                                                       \
-    {                                                                             \
-        const bool wide = f->n - (j) > 16;                                        \
-        const int64_t b_row = wide ? 128 : 64;                                    \
-        const uint16_t *b = f->b + (j)*f->depth + f->k0 * (b_row / 4), *a = f->a; \
-        if (accumulate) {                                                         \
-            _tile_loadd(t0, f->c + (j), c_row);                                   \
-            if (wide)                                                             \
-                _tile_loadd(t1, f->c + (j) + 16, c_row);                          \
-        } else {                                                                  \
-            _tile_zero(t0);                                                       \
-            _tile_zero(t1);                                                       \
-        }                                                                         \
-        for (int64_t i = 0; i < f->k; i += BF16_STEP, b += 8 * b_row, a += 32) {  \
-            _tile_loadd(4, a, a_row);                                             \
-            _tile_loadd(6, b, b_row);                                             \
-            _tile_dpbf16ps(t0, 4, 6);                                             \
-            if (wide) {                                                           \
-                _tile_loadd(7, b + 32, b_row);                                    \
-                _tile_dpbf16ps(t1, 4, 7);                                         \
-            }                                                                     \
-        }                                                                         \
-    }
-#define STORE(t0, t1, j)                              \
-    {                                                 \
-        _tile_stored(t0, f->c + (j), c_row);          \
-        if (f->n - (j) > 16)                          \
-            _tile_stored(t1, f->c + (j) + 16, c_row); \
-    }
+#define MULTIPLY(t0, t1)                                                         \
+    do {                                                                         \
+        if (accumulate) {                                                        \
+            _tile_loadd(t0, c, c_row);                                           \
+            if (wide)                                                            \
+                _tile_loadd(t1, c + 16, c_row);                                  \
+        } else {                                                                 \
+            _tile_zero(t0);                                                      \
+            _tile_zero(t1);                                                      \
+        }                                                                        \
+        for (int64_t i = 0; i < f->k; i += BF16_STEP, b += 8 * b_row, a += 32) { \
+            _tile_loadd(4, a, a_row);                                            \
+            _tile_loadd(6, b, b_row);                                            \
+            _tile_dpbf16ps(t0, 4, 6);                                            \
+            if (wide) {                                                          \
+                _tile_loadd(7, b + 32, b_row);                                   \
+                _tile_dpbf16ps(t1, 4, 7);                                        \
+            }                                                                    \
+        }                                                                        \
+    } while (0)
+#define STORE(t0, t1)                        \
+    do {                                     \
+        _tile_stored(t0, c, c_row);          \
+        if (wide)                            \
+            _tile_stored(t1, c + 16, c_row); \
+    } while (0)
 
-/* Sums are stored when those of the next panel are on their way: a store waits for its tile, and what is behind it for the store. */
-INLINE void product(const struct factors *f, const bool accumulate)
+INLINE bool is_wide(const struct factors *f, int64_t j) { return f->n - j > 16; }
+
+/* Begins to multiply columns j .. of C, in the first pair of tiles or the second. */
+INLINE void multiply_panel(const struct factors *f, int64_t j, const bool accumulate, const bool second)
 {
-    const int64_t a_row = f->lda * 2, c_row = f->ldc * 4;
-    for (int64_t j = 0; j < f->n; j += 64) {
-        MULTIPLY(0, 1, j)
-        if (j)
-            STORE(2, 3, j - 32)
-        if (j + 32 < f->n)
-            MULTIPLY(2, 3, j + 32)
-        STORE(0, 1, j)
-        if (j + 32 < f->n && j + 64 >= f->n)
-            STORE(2, 3, j + 32)
-    }
+    const bool wide = is_wide(f, j);
+    const int64_t a_row = f->lda * 2, c_row = f->ldc * 4, b_row = wide ? 128 : 64;
+    const uint16_t *b = f->b + j * f->depth + f->k0 * (b_row / 4), *a = f->a;
+    const float *c = f->c + j;
+    if (second)
+        MULTIPLY(2, 3);
+    else
+        MULTIPLY(0, 1);
+}
+
+/* Waits for them, and what is behind it waits for the store. */
+INLINE void store_panel(const struct factors *f, int64_t j, const bool second)
+{
+    const bool wide = is_wide(f, j);
+    const int64_t c_row = f->ldc * 4;
+    float *c = f->c + j;
+    if (second)
+        STORE(2, 3);
+    else
+        STORE(0, 1);
 }
 #undef MULTIPLY
 #undef STORE

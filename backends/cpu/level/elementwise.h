@@ -3,6 +3,9 @@
 #define TERN_BACKENDS_CPU_ELEMENTWISE_H
 
 #include <math.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "backends/cpu/level/convert.h"
 #include "backends/cpu/level/mathfun.h"
@@ -109,7 +112,14 @@ INLINE void geglu_rows(const enum tern_dtype dtype, int64_t rows, int64_t n, con
 
 static void geglu(enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, const float *gate, int64_t ld, void *y, int64_t ldy)
 {
+#if defined(__x86_64__) /* the tail of gelu: a result below the normal numbers takes Intel's processors 150 cycles */
+    const unsigned control = _mm_getcsr();
+    _mm_setcsr(control | 0x8000);
+#endif
     FOR_DTYPE(dtype, geglu_rows, rows, n, x, gate, ld, y, ldy)
+#if defined(__x86_64__)
+    _mm_setcsr(control);
+#endif
 }
 
 #endif
