@@ -234,9 +234,10 @@ enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct c
     g.c = tern_arg_host(&a->out);
     g.c_dtype = a->desc->out.dtype;
     struct run r = {&g, cpu_level(a->ctx), cpu_dot_blocks(a->ctx, &g), workspace, (int64_t)tern_dtype_size(g.c_dtype)};
+    if (!r.b.slot)
+        return TERN_OK;
     r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
-    if (r.b.slot)
-        tern_parallel_slots(a->ctx, r.b.row_blocks * r.b.splits, run_task, &r);
+    tern_parallel_slots(a->ctx, r.b.row_blocks * r.b.splits, run_task, &r);
     return TERN_OK;
 }
 
