@@ -5,7 +5,6 @@
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/strips.h"
 
-#define HALF (TERN_DOT_ROWS / 2)
 #define PAD 32 /* values between pixels: so they do not share cache sets */
 
 /* Patches, gathered behind the planes of their pieces: any shape. */
@@ -15,9 +14,7 @@ static int stage_patches(const struct cpu_dot_gemm *g, int64_t row0, int64_t row
     int64_t k0, there = cpu_dot_range(g, part, &k0), lda = cpu_dot_lda(g);
     float *whole = (float *)(void *)(scratch + CPU_X3_PLANES * g->a_plane);
     cpu_picture_gather(g->source, row0, rows, k0, there, whole, lda);
-    g->split->split_rows(rows, there, whole, lda, scratch, lda, g->a_plane);
-    *pieces = (struct tern_dot_piece){{scratch, scratch + HALF * lda}, lda, k0, round_up(there, g->dot->step)};
-    return 1;
+    return cpu_dot_split(g, rows, part, whole, lda, scratch, pieces);
 }
 
 /* Channels c .. c + n of pixels ix .. ix + count of a row of the picture in pieces, zeros outside of it. */

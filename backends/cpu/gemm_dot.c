@@ -265,11 +265,26 @@ int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0)
     return min64(g->part_depth, g->k - *k0);
 }
 
+static int whole_part(const struct cpu_dot_gemm *g, int part, const uint16_t *scratch, struct tern_dot_piece *pieces)
+{
+    const int64_t lda = cpu_dot_lda(g);
+    int64_t k0, there = cpu_dot_range(g, part, &k0);
+    *pieces = (struct tern_dot_piece){{scratch, scratch + ROWS / 2 * lda}, lda, k0, round_up(there, g->dot->step)};
+    return 1;
+}
+
+int cpu_dot_split(const struct cpu_dot_gemm *g, int64_t rows, int part, const float *x, int64_t ldx, uint16_t *scratch,
+                  struct tern_dot_piece *pieces)
+{
+    int64_t k0, there = cpu_dot_range(g, part, &k0);
+    g->split->split_rows(rows, there, x, ldx, scratch, cpu_dot_lda(g), g->a_plane);
+    return whole_part(g, part, scratch, pieces);
+}
+
 int cpu_dot_gathered(const struct cpu_dot_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
 {
     int64_t k0, there = cpu_dot_range(g, part, &k0), depth = round_up(there, g->dot->step), lda = cpu_dot_lda(g);
     for (int64_t i = 0; i < rows && there < depth; i++) /* the weights there are zero, but 0 x NaN is not */
         memset(scratch + i * lda + there, 0, (size_t)(depth - there) * sizeof(*scratch));
-    *pieces = (struct tern_dot_piece){{scratch, scratch + ROWS / 2 * lda}, lda, k0, depth};
-    return 1;
+    return whole_part(g, part, scratch, pieces);
 }

@@ -65,6 +65,9 @@ void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g);
 int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);
 /* Values between the rows of a part in scratch. */
 int64_t cpu_dot_lda(const struct cpu_dot_gemm *g);
+/* With `split`: rows of a part in f32, ldx values apart, to scratch in pieces. What `stage` returns. */
+int cpu_dot_split(const struct cpu_dot_gemm *g, int64_t rows, int part, const float *x, int64_t ldx, uint16_t *scratch,
+                  struct tern_dot_piece *pieces);
 /* A part is in scratch: fills its rows up to the level's step. What `stage` returns. */
 int cpu_dot_gathered(const struct cpu_dot_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
 

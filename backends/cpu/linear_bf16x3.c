@@ -1,16 +1,12 @@
 /* linear and linear_geglu in f32 by pieces of bf16 (level/bf16x3.h); weights as linear_f32_gemm has them. */
 #include "backends/cpu/gemm_dot.h"
-#include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
-
-#define HALF (TERN_DOT_ROWS / 2)
 
 static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
 {
-    int64_t k0, there = cpu_dot_range(g, part, &k0), lda = cpu_dot_lda(g);
-    g->split->split_rows(rows, there, (const float *)g->source + row0 * g->k + k0, g->k, scratch, lda, g->a_plane);
-    *pieces = (struct tern_dot_piece){{scratch, scratch + HALF * lda}, lda, k0, round_up(there, g->dot->step)};
-    return 1;
+    int64_t k0;
+    cpu_dot_range(g, part, &k0);
+    return cpu_dot_split(g, rows, part, (const float *)g->source + row0 * g->k + k0, g->k, scratch, pieces);
 }
 
 static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct tern_op_desc *d)

@@ -90,13 +90,12 @@ INLINE struct factors value_factors(const struct tern_cpu_attend *a, const struc
 }
 
 /* Scores of the meeting that comes next and values of the last one, panel by panel; between panels a share of the rows of powers of the one
- * that is there now, so that tiles and vectors are at work together. False: a row of these needs another `most`. */
-static bool meet(const struct tern_cpu_attend *a, const struct factors *s, const struct factors *v, const struct meeting *now,
-                 const float *x, uint16_t *to)
+ * that is there now, so that tiles and vectors are at work together. A panel is stored when the next one is on its way. False: one of
+ * the rows needs another `most`. */
+static bool meet(const struct factors *s, const struct factors *v, int rows, struct row_powers now)
 {
     const int64_t first = filled(s->n, 32), end = first + v->n;
-    const int panels = (int)(filled(end, 32) / 32), rows = now->there ? QUERIES : 0;
-    struct row_powers r = row_powers_begin(x, to, a->factor, a->most + now->row);
+    const int panels = (int)(filled(end, 32) / 32);
     int at = 0, row = 0;
     for (int64_t j = 0; j < end; j += 32) {
         const bool second = at % 2;
@@ -110,15 +109,15 @@ static bool meet(const struct tern_cpu_attend *a, const struct factors *s, const
             store_panel(s, j - 32, !second);
         at++;
         for (; row < rows * at / panels; row++)
-            row_powers_next(&r);
+            row_powers_next(&now);
     }
     for (; row < rows; row++)
-        row_powers_next(&r);
+        row_powers_next(&now);
     if (v->n)
         store_panel(v, (v->n - 1) / 32 * 32, (at - 1) % 2);
     else if (s->n)
         store_panel(s, (s->n - 1) / 32 * 32, (at - 1) % 2);
-    return !row_powers_too_much(&r);
+    return !row_powers_too_much(&now);
 }
 
 static void all_meetings(const struct tern_cpu_attend *a)
@@ -133,9 +132,8 @@ static void all_meetings(const struct tern_cpu_attend *a)
         const bool hidden = now.there && hides(a, &now), whole = now.there && !hidden && keys_of(a, &now) == KEYS && now.key > 0;
         if (hidden)
             hide(a, &now, x);
-        const struct meeting fast = {now.key, now.row, whole};
         /* The last meeting's values are in the results when this one's may need another `most`. */
-        if (!meet(a, &s, &v, &fast, x, p) || (now.there && !whole))
+        if (!meet(&s, &v, whole ? QUERIES : 0, row_powers_begin(x, p, a->factor, a->most + now.row)) || (now.there && !whole))
             powers_for(a, &now, x, p);
         last = now;
         now = next;
