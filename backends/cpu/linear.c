@@ -128,7 +128,7 @@ const struct tern_kernel cpu_weight_only_linear_f32_gemm = {
 
 const struct tern_kernel cpu_linear_geglu_f32_gemm = {
     .name = "linear_geglu_f32_gemm",
-    .revision = 1,
+    .revision = 2,
     .op = TERN_OP_linear_geglu,
     .supports = cpu_linear_supports_f32,
     .workspace = linear_workspace,
@@ -140,6 +140,7 @@ const struct tern_kernel cpu_linear_geglu_f32_gemm = {
 
 const struct tern_kernel cpu_weight_only_linear_geglu_f32_gemm = {
     .name = "weight_only_linear_geglu_f32_gemm",
+    .revision = 1,
     .op = TERN_OP_weight_only_linear_geglu,
     .supports = cpu_linear_supports_f32,
     .workspace = linear_workspace,

@@ -118,6 +118,7 @@ const struct tern_kernel cpu_quantized_linear_i8_gemm = {
 const struct tern_kernel cpu_quantized_linear_geglu_i8_gemm = {
     .name = "quantized_linear_geglu_i8_gemm",
     .op = TERN_OP_quantized_linear_geglu,
+    .revision = 1,
     .supports = supports,
     .workspace = workspace,
     .pack_input = 1,
