@@ -1,5 +1,6 @@
 /* What several test programs need: a context, golden files, comparisons. */
 #include "support.h"
+#include "conformance/guard.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -128,6 +129,26 @@ double support_nmse(const float *a, const float *b, int64_t n)
     if (isnan(error) || isnan(power))
         return INFINITY;
     return error == 0 ? 0 : error / power;
+}
+
+double support_tensor_nmse(const tern_tensor *a, const tern_tensor *b)
+{
+    int64_t n, m;
+    float *x = support_values(a, &n), *y = support_values(b, &m);
+    assert_int_equal(n, m);
+    const double e = support_nmse(x, y, n);
+    free(x);
+    free(y);
+    return e;
+}
+
+struct tern_context *support_guarded(struct tern_guard *guard, int threads)
+{
+    tern_guard_init(guard);
+    struct tern_context *ctx =
+        tern_context_create(&(struct tern_context_params){.threads = threads, .allocator = tern_guard_allocator(guard)});
+    assert_non_null(ctx);
+    return ctx;
 }
 
 void support_error(struct tern_context *ctx, enum tern_status status, const char *part)

@@ -29,6 +29,12 @@ int support_conformance(struct tern_context *ctx, const char *device, const char
 
 /* sum (a - b)^2 / sum b^2; NaN counts as infinite. */
 double support_nmse(const float *a, const float *b, int64_t n);
+/* The same of two tensors with as many values. */
+double support_tensor_nmse(const tern_tensor *a, const tern_tensor *b);
+
+/* A context whose allocations the guard watches; never NULL. */
+struct tern_guard;
+struct tern_context *support_guarded(struct tern_guard *guard, int threads);
 
 /* Fails unless an error of that status is recorded whose message holds `part`; clears it. */
 void support_error(struct tern_context *ctx, enum tern_status status, const char *part);

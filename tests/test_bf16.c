@@ -39,15 +39,6 @@ static bool same_but_for_ties(const tern_tensor *y, const tern_tensor *exact)
     return near && differ <= 2 + n / 50;
 }
 
-static struct tern_context *guarded(struct tern_guard *guard, int threads)
-{
-    tern_guard_init(guard);
-    struct tern_context *ctx =
-        tern_context_create(&(struct tern_context_params){.threads = threads, .allocator = tern_guard_allocator(guard)});
-    assert_non_null(ctx);
-    return ctx;
-}
-
 static bool has_bf16(struct tern_context *ctx) { return cpu_level(ctx)->bf16.dot.step > 0; }
 
 static void skip_without_bf16(struct tern_context **ctx)
@@ -99,7 +90,7 @@ static void check_conv(struct tern_context *ctx, struct tern_guard *guard, const
 static void edges_of_conv(void **state)
 {
     struct tern_guard guard;
-    struct tern_context *ctx = guarded(&guard, 2);
+    struct tern_context *ctx = support_guarded(&guard, 2);
     skip_without_bf16(&ctx);
     for (int i = 0; i < 200; i++) {
         struct conv c = {.x[0] = draw(1, 2)}; /* one draw a statement: they have an order */
@@ -126,7 +117,7 @@ static void large_filters(void **state)
 {
     static const int64_t sides[][2] = {{17, 17}, {1, 257}, {13, 13}, {16, 16}, {8, 16}};
     struct tern_guard guard;
-    struct tern_context *ctx = guarded(&guard, 2);
+    struct tern_context *ctx = support_guarded(&guard, 2);
     skip_without_bf16(&ctx);
     for (int i = 0; i < 15; i++) {
         const int64_t *side = sides[i % 5];
@@ -147,7 +138,7 @@ static void large_filters(void **state)
 static void strips_of_conv(void **state)
 {
     struct tern_guard guard;
-    struct tern_context *ctx = guarded(&guard, 2);
+    struct tern_context *ctx = support_guarded(&guard, 2);
     skip_without_bf16(&ctx);
     for (int i = 0; i < 70; i++) {
         struct conv c = {.x[0] = draw(1, 2), .bias = TERN_F32, .has_bias = i % 2};
@@ -204,7 +195,7 @@ static void edges_of_linear(void **state)
     static const struct linear large[] = {
         {67, 97, 1601, TERN_F16, true}, {1, 2100, 515, TERN_BF16, false}, {300, 40, 1027, TERN_F32, true}, {70, 1500, 96, TERN_F16, false}};
     struct tern_guard guard;
-    struct tern_context *ctx = guarded(&guard, 2);
+    struct tern_context *ctx = support_guarded(&guard, 2);
     skip_without_bf16(&ctx);
     for (int i = 1; i <= 70; i++) {
         check_linear(ctx, &guard, &(struct linear){i, draw(1, 70), draw(1, 90), dtypes[i % 3], i % 2});

@@ -25,10 +25,7 @@ static int draw(int from, int to) { return from + (int)((seed = seed * 1664525u 
 
 static struct tern_context *guarded(struct tern_guard *guard, int threads)
 {
-    tern_guard_init(guard);
-    struct tern_context *ctx =
-        tern_context_create(&(struct tern_context_params){.threads = threads, .allocator = tern_guard_allocator(guard)});
-    assert_non_null(ctx);
+    struct tern_context *ctx = support_guarded(guard, threads);
     if (cpu_level(ctx)->bf16x3.dot.step)
         return ctx;
     print_message("not run: the level %s does not multiply f32 by pieces of bf16\n", ctx->device->level);
@@ -66,21 +63,10 @@ static tern_tensor *multiply(struct tern_context *ctx, const struct product *c, 
     return y;
 }
 
-static double nmse(const tern_tensor *y, const tern_tensor *exact)
-{
-    int64_t n, m;
-    float *a = support_values(y, &n), *b = support_values(exact, &m);
-    assert_int_equal(n, m);
-    double e = support_nmse(a, b, n);
-    free(a);
-    free(b);
-    return e;
-}
-
 static void check(struct tern_context *ctx, struct tern_guard *guard, const struct product *c, const char *kernel)
 {
     tern_scope_begin(ctx);
-    const double e = nmse(multiply(ctx, c, kernel), multiply(ctx, c, "reference"));
+    const double e = support_tensor_nmse(multiply(ctx, c, kernel), multiply(ctx, c, "reference"));
     if (!(e <= 2e-13) || tern_guard_damage(guard))
         fail_msg("%s: (%d, %d, %d, %d) by (%d, %d, %d, %d), stride %d, padding %d, dilation %d, %s: NMSE %g, %d damages", kernel,
                  (int)c->x[0], (int)c->x[1], (int)c->x[2], (int)c->x[3], (int)c->w[0], (int)c->w[1], (int)c->w[2], (int)c->w[3],
@@ -149,8 +135,8 @@ static void as_exact_as_f32(void **state)
         const struct product *c = i < 9 ? &linear : &conv;
         tern_scope_begin(ctx);
         const tern_tensor *exact = multiply(ctx, c, "reference");
-        const double e = nmse(multiply(ctx, c, i < 9 ? LINEAR : CONV), exact),
-                     plain = nmse(multiply(ctx, c, i < 9 ? "linear_f32_gemm" : "conv2d_f32_igemm"), exact);
+        const double e = support_tensor_nmse(multiply(ctx, c, i < 9 ? LINEAR : CONV), exact),
+                     plain = support_tensor_nmse(multiply(ctx, c, i < 9 ? "linear_f32_gemm" : "conv2d_f32_igemm"), exact);
         print_message("%s, %s weights, size %g: NMSE %.2g, of products of f32 %.2g\n", i < 9 ? LINEAR : CONV, tern_dtype_name(c->weights),
                       (double)c->size, e, plain);
         assert_true(e <= plain);

@@ -17,20 +17,6 @@
 
 #define NEAR 1e-12 /* NMSE: statistics are rounded once more */
 
-static double difference(const tern_tensor *y, const tern_tensor *x)
-{
-    int64_t n = tern_tensor_numel(x);
-    float *a = calloc((size_t)n, sizeof(*a)), *b = calloc((size_t)n, sizeof(*b));
-    assert_int_equal(n, tern_tensor_numel(y));
-    assert_true(a && b);
-    assert_int_equal(tern_tensor_read(y, TERN_F32, a, (size_t)n * sizeof(*a)), TERN_OK);
-    assert_int_equal(tern_tensor_read(x, TERN_F32, b, (size_t)n * sizeof(*b)), TERN_OK);
-    double e = support_nmse(a, b, n);
-    free(a);
-    free(b);
-    return e;
-}
-
 static int joins(const struct tern_plan *p)
 {
     const struct tern_graph *g = tern_plan_graph(p);
@@ -51,7 +37,7 @@ static double compare(struct tern_context *ctx, const struct tern_graph *g, cons
     if (tern_plan_run(b, in, out))
         fail_msg("%s", tern_error(ctx));
     for (int i = 0; expected[i]; i++) {
-        double e = difference(out[i], expected[i]);
+        double e = support_tensor_nmse(out[i], expected[i]);
         worst = e > worst ? e : worst;
     }
     *facts = tern_plan_facts(plan);

@@ -20,17 +20,6 @@
 #define WINOGRAD_BF16 "conv2d_bf16_winograd"
 #define HUNGRY "conv2d_hungry" /* the same with weights of four times the size */
 
-static double nmse(const tern_tensor *y, const tern_tensor *x)
-{
-    int64_t n, m;
-    float *a = support_values(y, &n), *b = support_values(x, &m);
-    assert_int_equal(n, m);
-    double e = support_nmse(a, b, n);
-    free(a);
-    free(b);
-    return e;
-}
-
 struct shape {
     int64_t n, c, h, w, o;
     int pad_h, pad_w;
@@ -56,18 +45,9 @@ static double error_of(struct tern_context *ctx, const struct shape *s, const ch
     assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
     if (!y[0] || !y[1])
         fail_msg("%s", tern_error(ctx));
-    double e = nmse(y[0], y[1]);
+    double e = support_tensor_nmse(y[0], y[1]);
     tern_scope_end(ctx, NULL);
     return e;
-}
-
-static struct tern_context *guarded(struct tern_guard *guard, int threads)
-{
-    tern_guard_init(guard);
-    struct tern_context *ctx =
-        tern_context_create(&(struct tern_context_params){.threads = threads, .allocator = tern_guard_allocator(guard)});
-    assert_non_null(ctx);
-    return ctx;
 }
 
 static bool has(const char *kernel)
@@ -84,7 +64,7 @@ static void check_edges(enum tern_dtype dtype, const char *kernel, bool few_bits
 {
     static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
     struct tern_guard guard;
-    struct tern_context *ctx = guarded(&guard, 2);
+    struct tern_context *ctx = support_guarded(&guard, 2);
     uint32_t r = 1;
 #define DRAW(from, to) ((from) + (int)((r = r * 1664525u + 1013904223u) >> 8) % ((to) - (from) + 1))
     for (int i = 0; i < 200; i++) {
@@ -130,7 +110,7 @@ static void same_bits(const int64_t *x_shape, const int64_t *w_shape)
     float *first = NULL;
     for (int i = 0; i < 4; i++) {
         struct tern_guard guard;
-        struct tern_context *ctx = guarded(&guard, threads[i]);
+        struct tern_context *ctx = support_guarded(&guard, threads[i]);
         int64_t n;
         tern_scope_begin(ctx);
         tern_tensor *x = tern_contiguous(support_noise(ctx, 1, 4, x_shape, 1, TERN_F32), TERN_CHANNELS_LAST);
@@ -158,7 +138,7 @@ static void bits_of_any_number_of_threads(void **state)
 static void many_chunks_and_threads(void **state)
 {
     struct tern_guard guard;
-    struct tern_context *ctx = guarded(&guard, 24);
+    struct tern_context *ctx = support_guarded(&guard, 24);
     const struct shape large = {2, 24, 178, 177, 40, 1, 1, TERN_F32, true}, small = {1, 96, 12, 20, 130, 1, 1, TERN_F16, false};
     assert_true(error_of(ctx, &large, WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
     assert_true(error_of(ctx, &small, WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
@@ -244,7 +224,7 @@ static double run_block(struct tern_context *ctx, const struct shape *s, const c
         if (tern_plan_profile(binding, in, out, count_steps, steps))
             fail_msg("%s", tern_error(ctx));
         for (int i = 0; i < 2; i++) {
-            double e = nmse(out[i], eager[i]);
+            double e = support_tensor_nmse(out[i], eager[i]);
             worst = e > worst ? e : worst;
         }
     }
@@ -260,7 +240,7 @@ static void plans_take_it_with_posts(void **state)
 {
     static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
     struct tern_guard guard;
-    struct tern_context *ctx = guarded(&guard, 2);
+    struct tern_context *ctx = support_guarded(&guard, 2);
     for (int i = 0; i < 3; i++) {
         const struct shape s = {.n = 2, .c = 48, .h = 43, .w = 35, .o = 72, .weights = dtypes[i]};
         struct steps steps, plain;
@@ -400,7 +380,7 @@ static void bf16_goes_by_the_levels_instructions(void **state)
     assert_string_equal(kernel, gain == 2 ? WINOGRAD_BF16 : "conv2d_bf16_igemm");
     tern_tensor *wide[] = {tern_cast(in[0], TERN_F32), tern_cast(in[1], TERN_F32)}, *exact[1];
     assert_int_equal(layer_with_posts(&b, wide, exact), TERN_OK);
-    assert_true(nmse(out[0], tern_cast(exact[0], TERN_BF16)) <= 2e-7);
+    assert_true(support_tensor_nmse(out[0], tern_cast(exact[0], TERN_BF16)) <= 2e-7);
     tern_scope_end(ctx, NULL);
     tern_binding_unref(&binding);
     tern_plan_unref(&plan);
