@@ -38,7 +38,7 @@ static int stage_strips(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows
 {
     const struct cpu_picture *s = g->source;
     const struct cpu_strips t = cpu_strips_of(g, row0, rows, part);
-    const uint16_t *a[2];
+    const uint16_t *a[2] = {NULL, NULL};
     int64_t pitch = s->c;
     bool inside = true;
     for (int i = 0; i < 2; i++)
@@ -53,7 +53,7 @@ static int stage_strips(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows
         if (!inside)
             copy_strip(s, row, t.ix[i], t.pixels, t.c, t.n, scratch + i * t.pixels * t.n);
     }
-    return cpu_strips_pieces(g, &t, a[0], t.count > 1 ? a[1] : NULL, pitch, pieces);
+    return cpu_strips_pieces(g, &t, a[0], a[1], pitch, pieces);
 }
 
 /* ---- the kernel */

@@ -21,7 +21,8 @@ struct cpu_strips {
     int64_t ix[2];      /* of the first pixel; it may lie beside the picture */
 };
 struct cpu_strips cpu_strips_of(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part);
-/* The pieces of that part, one for each tap. a, b: where the strips begin (b: of count 2), pitch: values between pixels; their number. */
+/* The pieces of that part, one for each tap. a, b: where the strips begin (b is not read where count is 1), pitch: values between pixels;
+ * their number. */
 int cpu_strips_pieces(const struct cpu_dot_gemm *g, const struct cpu_strips *t, const uint16_t *a, const uint16_t *b, int64_t pitch,
                       struct tern_dot_piece *pieces);
 
