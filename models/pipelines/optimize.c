@@ -214,13 +214,15 @@ static void set_cache(struct choosing *c)
     q->cache_quality = c->params->goal == TERN_GOAL_SPEED && q->denoising_start == 0 && q->denoising_end == 0 ? QUALITY : 0;
 }
 
-/* Opens what was chosen and says so. */
-static struct tern_pipeline *take(struct choosing *c, const struct trial *list, int n, const struct trial *best)
+/* Opens what was chosen and says so. What can live with the least may have room for more in that: then it does not live as it was tried. */
+static struct tern_pipeline *take(struct choosing *c, struct trial *list, int n, struct trial *best)
 {
     struct tern_pipeline_params *q = c->pipeline;
     q->dtype = best->dtype;
     q->quantize = best->quantize;
     q->budget = c->params->goal == TERN_GOAL_MEMORY ? best->peak : q->budget;
+    if (c->params->goal == TERN_GOAL_MEMORY && try(c, q->budget, best))
+        return NULL;
     explain(c, list, n, best);
     return open(c, q);
 }
