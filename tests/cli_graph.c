@@ -190,7 +190,10 @@ static void test_graph_tuned(void **state)
     free(text);
     EXPECT(s, RUN(s, "graph", MODEL, "unet", "--tune-cache", "a.tune", "--json"), 0);
     json_t *event = event_of(s, 1, "tuned");
-    assert_string_equal(json_string_value(json_object_get(event, "op")), "conv2d");
+    for (int i = 2; strcmp(json_string_value(json_object_get(event, "op")), "conv2d") != 0; i++) { /* others have several kernels, too */
+        json_decref(event);
+        event = event_of(s, i, "tuned");
+    }
     assert_true(json_integer_value(json_object_get(event, "steps")) > 0);
     assert_true(json_number_value(json_object_get(event, "seconds")) > 0);
     json_decref(event);
