@@ -540,6 +540,55 @@ static void test_power_bf16(void **state)
     free(y);
 }
 
+/* Those of a whole block of keys, by a table: what x counts in (2^-9 of it at most is lost), a table's step (2^-7 of the slope of 2^f - f,
+ * which is 0.39 at most) and bf16. Together no more than 0.6 %, 0.2 % in the mean square, and nothing in the mean. */
+static void test_quick_power_bf16(void **state)
+{
+    (void)state;
+    FOR_EACH_LEVEL(l)
+    {
+        const int block = l->attention_bf16.block, rounds = 2000;
+        if (!l->attention_bf16.quick_power)
+            continue;
+        float *x = calloc((size_t)block, sizeof(*x));
+        uint16_t *y = malloc((size_t)block * sizeof(*y));
+        assert_true(x && y);
+        for (int k = 0; k < 2; k++) {
+            const float factor = k ? 0.5f : 1, most = k ? 1.25f : 0;
+            double worst = 0, sum = 0, squares = 0;
+            for (int r = 0; r < rounds; r++) {
+                for (int i = 0; i < block; i++)
+                    x[i] = ((float)(r * block + i) * 127.8f / (float)(rounds * block) - 110.95f + most) / factor;
+                assert_true(l->attention_bf16.quick_power(x, factor, most, y));
+                for (int i = 0; i < block; i++) {
+                    const double exact = exp2((double)x[i] * factor - most);
+                    const double error = tern_load(TERN_BF16, y, i / 32 * 32 + i % 16 * 2 + i / 16 % 2) / exact - 1;
+                    worst = fmax(worst, fabs(error));
+                    sum += error;
+                    squares += error * error;
+                }
+            }
+            const double n = (double)rounds * block;
+            print_message("%s: quick powers: largest error %.3g, mean %.2g, root of the mean square %.3g\n", l->name, worst, sum / n,
+                          sqrt(squares / n));
+            assert_true(worst <= 6e-3 && fabs(sum / n) <= 1e-4 && sqrt(squares / n) <= 2e-3);
+        }
+        const float other[] = {17, 1e5f, -111.1f, -300, -32768, -40000, 1e30f, -1e30f, INFINITY, -INFINITY, NAN, -NAN};
+        for (size_t i = 0; i < sizeof(other) / sizeof(*other); i++)
+            for (int at = 0; at < block; at += 13) {
+                memset(x, 0, (size_t)block * sizeof(*x));
+                x[at] = other[i];
+                assert_false(l->attention_bf16.quick_power(x, 1, 0, y));
+            }
+        memset(x, 0, (size_t)block * sizeof(*x));
+        assert_true(l->attention_bf16.quick_power(x, 1, 0, y));
+        assert_int_equal(y[0], 0x3f80); /* the power of a row's largest score */
+        assert_false(l->attention_bf16.quick_power(x, 1, -INFINITY, y));
+        free(x);
+        free(y);
+    }
+}
+
 static const struct tern_cpu_level *level_named(const char *name)
 {
     for (int i = 0; tern_cpu_levels()[i]; i++)
@@ -593,6 +642,7 @@ int main(void)
                                        cmocka_unit_test(test_round_bf16),
                                        cmocka_unit_test(test_blocks_bf16),
                                        cmocka_unit_test(test_power_bf16),
+                                       cmocka_unit_test(test_quick_power_bf16),
                                        cmocka_unit_test(test_levels_over_others)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,41 +41,6 @@ INLINE bool powers_of(int64_t n, const float *x, float factor, float most, uint1
 
 static bool attention_power(int64_t n, const float *x, float factor, float most, void *y) { return powers_of(n, x, factor, most, y); }
 
-#if defined(TERN_LEVEL_amx)
-/* Rows of powers of a whole block of keys, one after the other, by a `most` that each has. */
-struct row_powers {
-    const float *x, *most;
-    uint16_t *to;
-    __m512 factor;
-    __m512i high;
-};
-
-INLINE struct row_powers row_powers_begin(const float *x, uint16_t *to, float factor, const float *most)
-{
-    return (struct row_powers){x, most, to, _mm512_set1_ps(factor), _mm512_setzero_si512()};
-}
-
-INLINE void row_powers_next(struct row_powers *r)
-{
-    const __m512 most = _mm512_set1_ps(*r->most);
-#pragma GCC unroll 2
-    for (int j = 0; j < KEYS; j += PAIR) {
-        const __m512i both = two_powers(_mm512_loadu_ps(r->x + j), _mm512_loadu_ps(r->x + j + 16), r->factor, most);
-        _mm512_storeu_si512(r->to + j, both);
-        r->high = _mm512_max_epu16(r->high, both);
-    }
-    r->x += LD_SCORES;
-    r->to += LD_POWERS;
-    r->most++;
-}
-
-/* One was no number, or so large that its row needs another `most`. */
-INLINE bool row_powers_too_much(const struct row_powers *r)
-{
-    return _mm512_cmpge_epu16_mask(r->high, _mm512_set1_epi16((short)TOO_MUCH)) != 0;
-}
-#endif
-
 /* The powers of a block of keys and a group of queries, row by row. */
 struct powers {
     const struct tern_cpu_attend *a;

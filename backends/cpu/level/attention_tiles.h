@@ -55,12 +55,9 @@ INLINE void multiply_panel(const struct factors *f, int64_t j, const bool accumu
         MULTIPLY(0, 1);
 }
 
-/* Waits for them, and what is behind it waits for the store. */
-INLINE void store_panel(const struct factors *f, int64_t j, const bool second)
+INLINE void store_panel(float *c, int64_t ldc, const bool wide, const bool second)
 {
-    const bool wide = is_wide(f, j);
-    const int64_t c_row = f->ldc * 4;
-    float *c = f->c + j;
+    const int64_t c_row = ldc * 4;
     if (second)
         STORE(2, 3);
     else

@@ -49,6 +49,14 @@ static bool has_bf16(void)
 }
 #endif
 
+#if defined(TERN_LEVEL_amx)
+static bool has_vbmi(void)
+{
+    unsigned a, b, c = 0, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && c >> 1 & 1;
+}
+#endif
+
 #if defined(TERN_LEVEL_amx) && defined(TERN_EMULATE_TILES)
 static bool has_amx_bf16(void) { return true; }
 #elif defined(TERN_LEVEL_amx)
@@ -95,7 +103,7 @@ static bool available(void)
     has = has && has_bf16();
 #endif
 #if defined(TERN_LEVEL_amx)
-    has = has && has_amx_bf16();
+    has = has && has_vbmi() && has_amx_bf16();
 #endif
     return has;
 #elif defined(TERN_LEVEL_256)
