@@ -144,14 +144,17 @@ static enum tern_status run(const struct tern_kernel_args *a)
     return TERN_OK;
 }
 
-/* The implicit gemm costs 1, its products 0.51 here (measured on a Zen 5). Each output channel shares a transform of the input, each input
- * channel one of the output, each tile one of the weights; that takes as long at every level, but products do not. */
+/* The implicit gemm costs 1, its products 0.51 here (measured on a Zen 5). By the tiles of AMX they cost 0.9: both kernels wait for memory
+ * more than for products there (SD 1.5's convolutions of 640 channels and more took 1.05 to 1.35 in all). Each output channel shares a
+ * transform of the input, each input channel one of the output, each tile one of the weights; that takes as long at every level, but
+ * products do not. */
 static double cost(const struct tern_device *device, const struct tern_op_desc *d)
 {
     const double tiles = 4 * cpu_winograd_pair(d), unit = ((const struct cpu_device *)device)->level->i8.gain / 4.0;
+    const double products = unit > 2 ? 0.9 : 0.51;
     if (tiles < LEAST_TILES)
         return 3;
-    return 0.51 + unit * (13.5 / (double)d->out.shape[1] + 13.5 / (double)d->in[1].shape[1] + 5 / tiles);
+    return products + unit * (13.5 / (double)d->out.shape[1] + 13.5 / (double)d->in[1].shape[1] + 5 / tiles);
 }
 
 const struct tern_kernel cpu_quantized_conv2d_i8_winograd = {
