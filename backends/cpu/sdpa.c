@@ -266,4 +266,4 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel cpu_sdpa_f32_flash = {
     .name = "sdpa_f32_flash", .op = TERN_OP_sdpa, .revision = 2, .supports = supports_f32, .workspace = workspace, .run = run};
 const struct tern_kernel cpu_sdpa_bf16_flash = {
-    .name = "sdpa_bf16_flash", .op = TERN_OP_sdpa, .revision = 3, .supports = supports_bf16, .workspace = workspace, .run = run};
+    .name = "sdpa_bf16_flash", .op = TERN_OP_sdpa, .revision = 4, .supports = supports_bf16, .workspace = workspace, .run = run};

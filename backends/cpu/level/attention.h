@@ -10,11 +10,9 @@
 
 #include "backends/cpu/level/attention_meeting.h"
 #include "backends/cpu/level/attention_pack.h"
+#include "backends/cpu/level/attention_quick_powers.h"
 #if defined(TERN_LEVEL_amx)
 #include "backends/cpu/level/attention_amx.h"
-#define LEVEL_QUICK_POWER quick_power
-#else
-#define LEVEL_QUICK_POWER NULL
 #endif
 
 #if !defined(TERN_LEVEL_amx)
@@ -71,11 +69,10 @@ static void add_values(const struct tern_cpu_attend *a, const struct meeting *m,
 }
 
 /* Powers of a whole block of keys from sums that are still in registers, so that the processor makes them while it multiplies for the next
- * tile. False: a row needs another `most`, and nothing is to be taken from here. */
+ * tile. False: a row needs another `most`, or other powers, and nothing is to be taken from here. */
 static bool powers_at_once(const struct tern_cpu_attend *a, const struct meeting *m, uint16_t *to)
 {
-    const __m512 factor = _mm512_set1_ps(a->factor);
-    __m512i high = _mm512_setzero_si512();
+    struct quick_powers q = quick_powers_begin(NULL, to, a->factor, a->most + m->row);
     for (int64_t j = 0; j < KEYS; j += PAIR)
         for (int64_t half = 0; half < QUERIES; half += 8) {
             const uint16_t *k = keys_at(a, m->key + j);
@@ -86,13 +83,11 @@ static bool powers_at_once(const struct tern_cpu_attend *a, const struct meeting
                 acc[i][0] = acc[i][1] = _mm512_setzero_ps();
             multiply(2, a->depth, &(struct tile){queries_of(a, m->row + half), k, k, a->ldq}, acc);
 #pragma GCC unroll 8
-            for (int i = 0; i < 8; i++) {
-                __m512i both = two_powers(acc[i][0], acc[i][1], factor, _mm512_set1_ps(most[i]));
-                _mm512_storeu_si512(to + (half + i) * LD_POWERS + j, both);
-                high = _mm512_max_epu16(high, both);
-            }
+            for (int i = 0; i < 8; i++)
+                _mm512_storeu_si512(to + (half + i) * LD_POWERS + j,
+                                    quick_pairs(&q, acc[i][0], acc[i][1], _mm512_set1_ps(QUICK_SHIFT - most[i])));
         }
-    return !_mm512_cmpge_epu16_mask(high, _mm512_set1_epi16((short)TOO_MUCH));
+    return quick_powers_fit(&q);
 }
 
 static void all_meetings(const struct tern_cpu_attend *a)

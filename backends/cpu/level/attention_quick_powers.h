@@ -1,4 +1,5 @@
-/* Powers of two of the scores of attention as bf16, by additions and a table: what stands beside tiles has few multiplications to spare. */
+/* Powers of two of the scores of attention as bf16, by additions and a table: the products beside them need all
+ * multiplications. */
 #ifndef TERN_BACKENDS_CPU_LEVEL_ATTENTION_QUICK_POWERS_H
 #define TERN_BACKENDS_CPU_LEVEL_ATTENTION_QUICK_POWERS_H
 

@@ -47,9 +47,7 @@ static bool has_bf16(void)
     unsigned a = 0, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 5 & 1;
 }
-#endif
 
-#if defined(TERN_LEVEL_amx)
 static bool has_vbmi(void)
 {
     unsigned a, b, c = 0, d;
@@ -100,10 +98,10 @@ static bool available(void)
                __builtin_cpu_supports("avx512dq");
     has = has && has_vnni();
 #if defined(TERN_LEVEL_BF16)
-    has = has && has_bf16();
+    has = has && has_bf16() && has_vbmi();
 #endif
 #if defined(TERN_LEVEL_amx)
-    has = has && has_vbmi() && has_amx_bf16();
+    has = has && has_amx_bf16();
 #endif
     return has;
 #elif defined(TERN_LEVEL_256)

@@ -58,7 +58,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .i8 = {{I8_STEP, i8_begin, i8_end, i8_block}, I8_GAIN, I8_ZERO, i8_most, i8_quantize, i8_scale, I8_PEAK},
 #if defined(LEVEL_ATTENTION)
     .attention_bf16 = {sizeof(struct attention_scratch), QUERIES, TASK_ROWS, KEYS, BF16_STEP, PAIR, 16, SUMS == 0, SUMS, false, attend,
-                       pack_keys, pack_values, attention_power, LEVEL_QUICK_POWER},
+                       pack_keys, pack_values, attention_power, quick_power},
 #endif
 #if defined(LEVEL_OVER)
     .over = &LEVEL_OVER,

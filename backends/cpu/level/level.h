@@ -190,7 +190,7 @@ struct tern_cpu_attention {
     /* y[i] = 2^(x[i] * factor - most), n a multiple of 32, factor 1 where queries have it; of bf16 those of 16 values and of the next 16 by
      * turns. False: a result is no number, or so large that another `most` is wanted */
     bool (*power)(int64_t n, const float *x, float factor, float most, void *y);
-    /* Of a whole block of keys, quicker and less exact, in bf16; NULL: the level has none. False, too, where a result is below 2^-111. */
+    /* Of a whole block of keys, quicker and less exact, in bf16; NULL in f32. False, too, where a result is below 2^-111. */
     bool (*quick_power)(const float *x, float factor, float most, uint16_t *y);
 };
 
