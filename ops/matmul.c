@@ -2,16 +2,9 @@
 #include <tern/ops.h>
 
 #include "core/tensor.h"
+#include "ops/matmul.h"
 #include "ops/reference.h"
 #include "ops/rules.h"
-
-/* x (..., M, K) x other (..., K, N); a vector is a matrix of one row (x) or one column (other), whose dimension is
- * left out of the result. */
-struct product {
-    struct tern_meta x, other; /* with the vectors as matrices */
-    struct tern_meta batch;    /* broadcast leading dimensions */
-    int64_t m, n, k;
-};
 
 static void insert_dim(struct tern_meta *m, int at)
 {
@@ -23,8 +16,7 @@ static void insert_dim(struct tern_meta *m, int at)
     m->stride[at] = 0;
 }
 
-/* False when the leading dimensions do not broadcast. */
-static bool product_of(const struct tern_op_desc *d, struct product *p)
+bool tern_product_of(const struct tern_op_desc *d, struct tern_product *p)
 {
     p->x = d->in[0];
     p->other = d->in[1];
@@ -41,10 +33,19 @@ static bool product_of(const struct tern_op_desc *d, struct product *p)
     return tern_broadcast_shape(&a, &b, &p->batch);
 }
 
+void tern_product_strides(const struct tern_product *p, int64_t *x, int64_t *other)
+{
+    struct tern_meta a = p->x, b = p->other;
+    a.ndim -= 2;
+    b.ndim -= 2;
+    tern_broadcast_strides(&a, &p->batch, x);
+    tern_broadcast_strides(&b, &p->batch, other);
+}
+
 enum tern_status tern_shape_matmul(struct tern_context *ctx, struct tern_op_desc *d)
 {
     char a[TERN_META_TEXT], b[TERN_META_TEXT];
-    struct product p = {.m = 0};
+    struct tern_product p = {.m = 0};
     enum tern_status st = tern_rule_dtype(ctx, d, 0, TERN_FLOAT_ONLY);
     if (!st)
         st = tern_rule_same_dtype(ctx, d, 0, 1);
@@ -54,7 +55,7 @@ enum tern_status tern_shape_matmul(struct tern_context *ctx, struct tern_op_desc
     tern_meta_text(&d->in[1], b);
     if (!d->in[0].ndim || !d->in[1].ndim)
         return tern_fail(ctx, TERN_E_SHAPE, "matmul: a scalar: expected at least one dimension each, found %s and %s", a, b);
-    bool broadcast = product_of(d, &p);
+    bool broadcast = tern_product_of(d, &p);
     if (p.other.shape[p.other.ndim - 2] != p.k)
         return tern_fail(ctx, TERN_E_SHAPE,
                          "matmul: x ends in %lld columns, other has %lld rows: expected (..., M, K) and (..., K, N), found %s and %s",
@@ -73,17 +74,14 @@ void tern_ref_matmul(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
     const struct tern_meta *out = &d->out;
-    struct product p = {.m = 0};
-    product_of(d, &p);
+    struct tern_product p = {.m = 0};
+    tern_product_of(d, &p);
     int nb = p.batch.ndim, last = nb;
     int64_t m_step = d->in[0].ndim > 1 ? out->stride[last++] : 0, n_step = d->in[1].ndim > 1 ? out->stride[last] : 0;
     int64_t xk = p.x.stride[p.x.ndim - 1], xm = p.x.stride[p.x.ndim - 2];
     int64_t on = p.other.stride[p.other.ndim - 1], ok = p.other.stride[p.other.ndim - 2];
     int64_t x_stride[TERN_MAX_DIMS], other_stride[TERN_MAX_DIMS], batches = tern_meta_numel(&p.batch);
-    p.x.ndim -= 2;
-    p.other.ndim -= 2;
-    tern_broadcast_strides(&p.x, &p.batch, x_stride);
-    tern_broadcast_strides(&p.other, &p.batch, other_stride);
+    tern_product_strides(&p, x_stride, other_stride);
     for (int64_t r = 0; r < batches * p.m; r++) {
         int64_t b = r / p.m, i = r % p.m;
         int64_t x0 = tern_offset_of(b, nb, p.batch.shape, x_stride) + i * xm;

@@ -6,9 +6,7 @@
 #include "backends/cpu/integers.h"
 #include "backends/cpu/slots.h"
 #include "backends/cpu/tasks.h"
-#include "backends/cpu/transpose.h"
 #include "backends/cpu/weights.h"
-#include "core/files.h"
 #include "core/threads.h"
 
 #define PAD 16         /* values between the rows of a gathered block: rows do not share cache sets */
@@ -43,14 +41,21 @@ static int64_t share_rows(int64_t m, int64_t most, int64_t least, int64_t tasks,
 static int64_t share_begin(int64_t total, int64_t shares, int64_t i) { return total / shares * i + min64(i, total % shares); }
 
 /* Rows that would all fall into the same few sets of L1 are gathered. */
-static bool in_place(const struct cpu_gemm *g) { return g->lda && g->lda % 512; }
+static bool in_place(const struct cpu_gemm *g) { return !g->gather && g->lda % 512; }
+
+static void gather_rows(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, float *dst, int64_t ld)
+{
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(dst + i * ld, (const float *)g->source + (row0 + i) * g->lda + k0, (size_t)kc * sizeof(float));
+}
 
 /* A block of A takes half of L2. It is as deep as the rows that it should have allow: while a panel of it goes by, all parts of a sum meet
  * in the same few lines of C. */
 static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
-    const int64_t mr = d->level->mr, room = (int64_t)(d->l2 / 2 / sizeof(float)), threads = tern_thread_count(ctx), tasks = 4 * threads;
+    const int64_t mr = d->level->mr, room = (int64_t)(d->l2 / 2 / sizeof(float)), threads = tern_thread_count(ctx);
+    const int64_t batch = max64(g->batch, 1), tasks = ceil_div(4 * threads, batch);
     struct blocking b;
     if (g->m < 1 || g->n < 1 || g->k < 1)
         return (struct blocking){0};
@@ -65,7 +70,7 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
     b.mc = ceil_div(b.tiles, b.row_blocks) * mr;
     b.panels = ceil_div(g->n, d->level->nr);
     b.splits = ceil_div(tasks, b.row_blocks);
-    b.splits = min64(b.panels, b.splits + (b.row_blocks * b.splits % threads != 0));
+    b.splits = min64(b.panels, b.splits + (batch * b.row_blocks * b.splits % threads != 0));
     b.wide = g->b_dtype == TERN_F32 && !g->kept ? 0 : (size_t)(b.kc * d->level->nr) * sizeof(float);
     b.sums = g->gated ? (size_t)(b.mc * 2 * d->level->nr) * sizeof(float) : 0;
     b.slot = cpu_slot(b.wide + b.sums + (in_place(g) ? 0 : (size_t)(b.mc * (b.depth + PAD)) * sizeof(float)));
@@ -182,9 +187,9 @@ static void times_panels(const struct run *r, struct block *q, int64_t p0, int64
     }
 }
 
-static void run_task(void *arg, int slot, int64_t task)
+/* A task of a product. */
+static void multiply(const struct run *r, int slot, int64_t task)
 {
-    const struct run *r = arg;
     const struct cpu_gemm *g = r->g;
     const struct blocking *b = &r->b;
     char *scratch = b->slot ? r->workspace + (size_t)slot * b->slot : NULL; /* where nothing is gathered or widened there is none */
@@ -203,16 +208,31 @@ static void run_task(void *arg, int slot, int64_t task)
         if (in_place(g))
             q.a = (const float *)g->source + q.row0 * g->lda + q.k0;
         else
-            g->gather(g, q.row0, q.rows, q.k0, q.depth, a, q.lda);
+            (g->gather ? g->gather : gather_rows)(g, q.row0, q.rows, q.k0, q.depth, a, q.lda);
         times_panels(r, &q, p0, p1);
     }
+}
+
+static void run_task(void *arg, int slot, int64_t i)
+{
+    const struct run *r = arg;
+    const int64_t tasks = r->b.row_blocks * r->b.splits;
+    if (!r->g->batch) {
+        multiply(r, slot, i);
+        return;
+    }
+    struct cpu_gemm g = *r->g;
+    struct run one = *r;
+    one.g = &g;
+    g.product(g.products, i / tasks, &g);
+    multiply(&one, slot, i % tasks);
 }
 
 void cpu_gemm_run(struct tern_context *ctx, const struct cpu_gemm *g, void *workspace)
 {
     struct run r = {g, cpu_level(ctx), plan(ctx, g), workspace};
     if (g->m > 0 && g->n > 0)
-        tern_parallel_slots(ctx, r.b.row_blocks * r.b.splits, run_task, &r);
+        tern_parallel_slots(ctx, max64(g->batch, 1) * r.b.row_blocks * r.b.splits, run_task, &r);
 }
 
 enum tern_status cpu_gemm_launch(const struct tern_kernel_args *a, const struct cpu_gemm *like, const struct cpu_rows *rows)
@@ -225,104 +245,4 @@ enum tern_status cpu_gemm_launch(const struct tern_kernel_args *a, const struct 
     g.c = tern_arg_host(&a->out);
     cpu_gemm_run(a->ctx, &g, tern_arg_host(&a->workspace));
     return TERN_OK;
-}
-
-size_t cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k, size_t element)
-{
-    int64_t rest = n % level->nr;
-    int64_t width = n - rest + (rest == 0 ? 0 : rest <= level->nr / 2 ? level->nr / 2 : level->nr);
-    return (size_t)(width * k) * element;
-}
-
-/* One panel, in blocks of up to a line of the weights of one inner run, so that both sides stay in cache and no index is divided inside. */
-#define PACK_PANEL(type)                                                                                     \
-    static void pack_panel_##type(const struct cpu_pack *p, const type *src, type *dst, int width, int cols) \
-    {                                                                                                        \
-        const int64_t line = 64 / sizeof(type);                                                              \
-        for (int64_t i = 0, n; i < p->k; i += n) {                                                           \
-            const type *from = src + i % p->inner * p->within + i / p->inner * p->between;                   \
-            n = min64(line, p->inner - i % p->inner);                                                        \
-            if (p->column == 1) {                                                                            \
-                for (int64_t t = 0; t < n; t++)                                                              \
-                    memcpy(dst + (i + t) * width, from + t * p->within, (size_t)cols * sizeof(type));        \
-            } else if (p->within == 1) {                                                                     \
-                cpu_transpose_##type(cols, n, from, p->column, dst + i * width, width);                      \
-            } else {                                                                                         \
-                for (int j = 0; j < cols; j++)                                                               \
-                    for (int64_t t = 0; t < n; t++)                                                          \
-                        dst[(i + t) * width + j] = from[j * p->column + t * p->within];                      \
-            }                                                                                                \
-            for (int64_t t = 0; cols < width && t < n; t++)                                                  \
-                memset(dst + (i + t) * width + cols, 0, (size_t)(width - cols) * sizeof(type));              \
-        }                                                                                                    \
-    }
-PACK_PANEL(uint16_t)
-PACK_PANEL(uint32_t)
-
-/* A panel of B: its columns, those that it has memory for, where it lies; it is `panel` whole ones behind the first. */
-struct panel {
-    int cols, width;
-    size_t from, to; /* bytes */
-};
-
-static struct panel panel_of(const struct tern_cpu_level *level, const struct cpu_pack *p, int64_t panel)
-{
-    const int64_t col = (p->gated ? panel / 2 : panel) * level->nr, gates = p->gated && panel % 2 ? p->n : 0;
-    const int cols = (int)min64(level->nr, p->n - col);
-    return (struct panel){cols, cols <= level->nr / 2 ? level->nr / 2 : level->nr, (size_t)((gates + col) * p->column) * p->element,
-                          (size_t)(panel * level->nr * p->k) * p->element};
-}
-
-static void pack_panel(const struct cpu_pack *p, const struct panel *q, const void *from, void *to)
-{
-    if (p->element == 2)
-        pack_panel_uint16_t(p, from, to, q->width, q->cols);
-    else
-        pack_panel_uint32_t(p, from, to, q->width, q->cols);
-}
-
-void cpu_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel)
-{
-    const struct panel q = panel_of(level, p, panel);
-    pack_panel(p, &q, (const char *)src + q.from, (char *)dst + q.to);
-}
-
-int64_t cpu_panel_count(const struct tern_cpu_level *level, int64_t n) { return ceil_div(n, level->nr); }
-
-const void *cpu_panel_source(struct tern_context *ctx, const void *from, size_t size, void *room, size_t room_size)
-{
-    return size <= room_size && tern_mapping_read(ctx, from, size, room) ? room : from;
-}
-
-int64_t cpu_pack_tile(struct tern_context *ctx, int64_t panels) { return ceil_div(panels, 2 * tern_thread_count(ctx)); }
-
-struct pack_run {
-    struct tern_context *ctx;
-    const struct cpu_pack *p;
-    const char *src;
-    char *dst;
-};
-
-static void pack_task(void *arg, int64_t begin, int64_t end)
-{
-    const struct pack_run *r = arg;
-    const struct cpu_pack *p = r->p;
-    const struct tern_cpu_level *level = cpu_level(r->ctx);
-    const struct panel last = panel_of(level, p, end - 1);
-    const size_t stop = last.to + (size_t)(last.width * p->k) * p->element;
-    for (int64_t i = begin; i < end; i++) {
-        const struct panel q = panel_of(level, p, i);
-        const size_t size = (size_t)(q.cols * p->column) * p->element, next = i + 1 < end ? panel_of(level, p, i + 1).to : stop;
-        const void *from = r->src + q.from;
-        if (p->column == p->k) /* columns one behind the other */
-            from = cpu_panel_source(r->ctx, from, size, r->dst + next, stop - next);
-        pack_panel(p, &q, from, r->dst + q.to);
-    }
-}
-
-void cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst)
-{
-    struct pack_run r = {ctx, p, src, dst};
-    const int64_t panels = cpu_panel_count(cpu_level(ctx), p->n) * (p->gated ? 2 : 1);
-    tern_parallel(ctx, panels, cpu_pack_tile(ctx, panels), pack_task, &r);
 }

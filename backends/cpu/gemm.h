@@ -7,10 +7,10 @@
 
 struct cpu_gemm {
     int64_t m, n, k;
-    /* Writes rows row0..row0+rows of A, columns k0..k0+kc, to dst with ld values between rows. */
+    /* Writes rows row0..row0+rows of A, columns k0..k0+kc, to dst with ld values between rows. NULL: source is A, rows lda values apart. */
     void (*gather)(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, float *dst, int64_t ld);
     const void *source; /* for gather */
-    int64_t lda;        /* not 0: source is A, its rows so far apart; it is read there if that is as fast */
+    int64_t lda;        /* without gather; A is read where it lies if that is as fast */
     const void *b;      /* packed by cpu_pack_b */
     enum tern_dtype b_dtype;
     const struct cpu_weights *kept; /* B is packed by cpu_weights_pack, and expanded part by part; NULL: it is not */
@@ -21,6 +21,10 @@ struct cpu_gemm {
     /* C = values * gelu(gates), each of n columns: panels of B, which cpu_pack made so, are of values and of gates by turns, bias is n
      * of values and n of gates. No posts. */
     bool gated;
+    /* Many products of one kind, 0: this one alone. `product` gives product i, a copy of this, its source, b and c. No posts. */
+    int64_t batch;
+    void (*product)(const void *products, int64_t i, struct cpu_gemm *one);
+    const void *products;
 };
 
 /* Bytes of scratch that cpu_gemm_run needs. */

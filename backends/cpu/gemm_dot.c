@@ -11,8 +11,6 @@
 
 #define ROWS TERN_DOT_ROWS
 #define NR TERN_DOT_NR
-#define PAD 32 /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
-#define MOST_DEPTH 512
 
 size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
 {
@@ -197,9 +195,8 @@ static void fill_columns(const struct run *r, struct task *t, char *scratch)
     }
 }
 
-static void run_task(void *arg, int slot, int64_t task)
+static void do_task(const struct run *r, int slot, int64_t task)
 {
-    const struct run *r = arg;
     const struct cpu_dot_gemm *g = r->g;
     const struct cpu_dot_blocks *b = &r->b;
     const struct cpu_task_place at = cpu_task_place(task, b->row_blocks, b->splits, g->m, g->n * b->turns);
@@ -222,6 +219,30 @@ static void run_task(void *arg, int slot, int64_t task)
     g->dot->end();
 }
 
+static void run_task(void *arg, int slot, int64_t i)
+{
+    const struct run *r = arg;
+    const int64_t tasks = r->b.row_blocks * r->b.splits;
+    if (!r->g->batch) {
+        do_task(r, slot, i);
+        return;
+    }
+    struct cpu_dot_gemm g = *r->g;
+    struct run one = *r;
+    one.g = &g;
+    g.product(g.products, i / tasks, &g);
+    do_task(&one, slot, i % tasks);
+}
+
+void cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, void *workspace)
+{
+    struct run r = {g, cpu_level(ctx), cpu_dot_blocks(ctx, g), workspace, (int64_t)tern_dtype_size(g->c_dtype)};
+    if (!r.b.slot)
+        return;
+    r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
+    tern_parallel_slots(ctx, max64(g->batch, 1) * r.b.row_blocks * r.b.splits, run_task, &r);
+}
+
 enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows,
                                 void *workspace)
 {
@@ -233,58 +254,6 @@ enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct c
     g.bias_dtype = a->desc->in[g.bias_input].dtype;
     g.c = tern_arg_host(&a->out);
     g.c_dtype = a->desc->out.dtype;
-    struct run r = {&g, cpu_level(a->ctx), cpu_dot_blocks(a->ctx, &g), workspace, (int64_t)tern_dtype_size(g.c_dtype)};
-    if (!r.b.slot)
-        return TERN_OK;
-    r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
-    tern_parallel_slots(a->ctx, r.b.row_blocks * r.b.splits, run_task, &r);
+    cpu_dot_run(a->ctx, &g, workspace);
     return TERN_OK;
-}
-
-int64_t cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows)
-{
-    const struct cpu_device *d = cpu_device_of(ctx);
-    int64_t most = min64(MOST_DEPTH, max64(64, (int64_t)(d->l1 * 2 / 3) / (rows * 2)));
-    return round_up(ceil_div(depth, ceil_div(depth, most)), dot->step);
-}
-
-void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
-{
-    const int64_t planes = g->split ? CPU_X3_PLANES : 1;
-    g->part_depth = cpu_dot_part(ctx, g->dot, g->k, ROWS * planes);
-    g->parts = (int)ceil_div(g->k, g->part_depth);
-    g->a_plane = ROWS * cpu_dot_lda(g);
-    g->scratch = (size_t)(g->a_plane * planes);
-}
-
-int64_t cpu_dot_lda(const struct cpu_dot_gemm *g) { return g->part_depth + PAD; }
-
-int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0)
-{
-    *k0 = part * g->part_depth;
-    return min64(g->part_depth, g->k - *k0);
-}
-
-static int whole_part(const struct cpu_dot_gemm *g, int part, const uint16_t *scratch, struct tern_dot_piece *pieces)
-{
-    const int64_t lda = cpu_dot_lda(g);
-    int64_t k0, there = cpu_dot_range(g, part, &k0);
-    *pieces = (struct tern_dot_piece){{scratch, scratch + ROWS / 2 * lda}, lda, k0, round_up(there, g->dot->step)};
-    return 1;
-}
-
-int cpu_dot_split(const struct cpu_dot_gemm *g, int64_t rows, int part, const float *x, int64_t ldx, uint16_t *scratch,
-                  struct tern_dot_piece *pieces)
-{
-    int64_t k0, there = cpu_dot_range(g, part, &k0);
-    g->split->split_rows(rows, there, x, ldx, scratch, cpu_dot_lda(g), g->a_plane);
-    return whole_part(g, part, scratch, pieces);
-}
-
-int cpu_dot_gathered(const struct cpu_dot_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
-{
-    int64_t k0, there = cpu_dot_range(g, part, &k0), depth = round_up(there, g->dot->step), lda = cpu_dot_lda(g);
-    for (int64_t i = 0; i < rows && there < depth; i++) /* the weights there are zero, but 0 x NaN is not */
-        memset(scratch + i * lda + there, 0, (size_t)(depth - there) * sizeof(*scratch));
-    return whole_part(g, part, scratch, pieces);
 }

@@ -28,6 +28,7 @@ struct cpu_dot_gemm {
      * multiple of TERN_DOT_ROWS. */
     int (*stage)(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
     const void *source;             /* for stage */
+    int64_t lda;                    /* for cpu_dot_rows: values between rows of source */
     const void *b;                  /* packed by cpu_bf16_pack, or with `split` by cpu_pack_b */
     const struct cpu_weights *kept; /* B is packed by cpu_weights_pack, and expanded part by part; NULL: it is not */
     /* Products of f32 by pieces of bf16, `dot` is of it: A comes in three planes, a_plane values apart, and B of b_dtype is split part by
@@ -49,6 +50,10 @@ struct cpu_dot_gemm {
     /* C = values * gelu(gates), each of n columns: panels of B are of values and of gates by turns, bias is n of values and n of gates. C
      * is of bf16, without posts. */
     bool gated;
+    /* Many products of one kind, 0: this one alone. `product` gives product i, a copy of this, its source, b and c. No posts. */
+    int64_t batch;
+    void (*product)(const void *products, int64_t i, struct cpu_dot_gemm *one);
+    const void *products;
 };
 
 /* The level has g->dot. */
@@ -56,6 +61,9 @@ size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
 /* Weights, bias, output and posts are those of the call. */
 enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows,
                                 void *workspace);
+
+/* b, c and what belongs to them are there. */
+void cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, void *workspace);
 
 /* Values of a row in a part, so that `rows` of them take two thirds of L1: about equal parts, in steps of the level. */
 int64_t cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows);
@@ -65,6 +73,8 @@ void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g);
 int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);
 /* Values between the rows of a part in scratch. */
 int64_t cpu_dot_lda(const struct cpu_dot_gemm *g);
+/* As `stage`, of a matrix of bf16: rows are read where they lie, or copied. */
+int cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
 /* With `split`: rows of a part in f32, ldx values apart, to scratch in pieces. What `stage` returns. */
 int cpu_dot_split(const struct cpu_dot_gemm *g, int64_t rows, int part, const float *x, int64_t ldx, uint16_t *scratch,
                   struct tern_dot_piece *pieces);
@@ -76,5 +86,7 @@ size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64
 /* weight (n, c) or (n, c, kh, kw), contiguous; row tap x c + channel of B. gated: weight (2 n, c), a panel of the first n columns of B and
  * one of the others by turns, each in the place of a whole one. */
 void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst);
+/* One panel of a B of bf16 that lies in any strides; dst is the start of the whole packed matrix. */
+void cpu_bf16_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel);
 
 #endif

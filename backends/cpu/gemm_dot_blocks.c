@@ -27,9 +27,9 @@ static int64_t splits_of_few(const struct cpu_dot_blocks *b, int64_t m, int64_t 
 /* B of a task in two fifths of L2, some tasks for each thread. */
 static void share(struct cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2, int64_t threads)
 {
-    const int64_t tasks = 4 * threads;
+    const int64_t batch = max64(g->batch, 1), tasks = ceil_div(4 * threads, batch);
     b->splits = ceil_div(b->panels, max64(1, l2 * 2 / 5 / (g->part_depth * NR * 2 * b->turns)));
-    const int64_t few = g->kept ? 0 : splits_of_few(b, g->m, l2, threads, tasks); /* what is expanded has to stay in L2 */
+    const int64_t few = g->kept ? 0 : splits_of_few(b, g->m, l2, max64(threads / batch, 1), tasks); /* what is expanded has to stay in L2 */
     if (few)
         b->splits = few;
     b->most = ceil_div(b->panels, b->splits) * b->turns;

@@ -1,19 +1,10 @@
-/* linear, linear_geglu and matmul on the gemm: weights are packed once. */
-#include <string.h>
-
+/* linear and linear_geglu on the gemm: weights are packed once. */
 #include "backends/cpu/gemm.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/weights.h"
-#include "core/threads.h"
 
-static void gather_rows(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, float *dst, int64_t ld)
-{
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(dst + i * ld, (const float *)g->source + (row0 + i) * g->lda + k0, (size_t)kc * sizeof(float));
-}
-
-/* ---- linear: x (..., k) f32 contiguous, weight (n, k) in any floating dtype, bias f32. linear_geglu: weight (2 n, k), bias (2 n) */
+/* x (..., k) f32 contiguous, weight (n, k) in any floating dtype, bias f32. linear_geglu: weight (2 n, k), bias (2 n) */
 
 bool cpu_is_gated(const struct tern_op_desc *d) { return d->op == TERN_OP_linear_geglu || d->op == TERN_OP_weight_only_linear_geglu; }
 
@@ -40,7 +31,6 @@ static struct cpu_gemm linear_gemm(const struct tern_op_desc *d)
     return (struct cpu_gemm){.m = k ? tern_meta_numel(&d->in[0]) / k : 0,
                              .n = n,
                              .k = k,
-                             .gather = gather_rows,
                              .lda = k,
                              .b_dtype = d->in[1].dtype,
                              .ldc = n,
@@ -149,101 +139,4 @@ const struct tern_kernel cpu_weight_only_linear_geglu_f32_gemm = {
     .pack_key = cpu_weight_key,
     .pack = cpu_linear_pack,
     .run = linear_run,
-};
-
-/* ---- matmul: f32, both contiguous or the last two dimensions of `other` swapped; leading dimensions equal, or
- * `other` a plain matrix */
-
-struct product {
-    int64_t batch, m, n, k;
-    int64_t other_batch; /* elements between matrices of other; 0: one for all */
-    bool swapped;        /* other is stored as (n, k) */
-};
-
-static bool leading_dense(const struct tern_meta *m)
-{
-    struct tern_meta t = *m;
-    int n = t.ndim;
-    int64_t s = t.shape[n - 1];
-    t.shape[n - 1] = t.shape[n - 2];
-    t.shape[n - 2] = s;
-    s = t.stride[n - 1];
-    t.stride[n - 1] = t.stride[n - 2];
-    t.stride[n - 2] = s;
-    return tern_meta_is_contiguous(&t);
-}
-
-static bool as_product(const struct tern_op_desc *d, struct product *p)
-{
-    const struct tern_meta *x = &d->in[0], *y = &d->in[1];
-    if (x->ndim < 2 || y->ndim < 2 || x->dtype != TERN_F32 || y->dtype != TERN_F32 || !tern_meta_is_contiguous(x))
-        return false;
-    p->swapped = !tern_meta_is_contiguous(y);
-    if (p->swapped && !leading_dense(y))
-        return false;
-    p->m = x->shape[x->ndim - 2];
-    p->k = x->shape[x->ndim - 1];
-    p->n = y->shape[y->ndim - 1];
-    p->batch = 1;
-    for (int i = 0; i < x->ndim - 2; i++)
-        p->batch *= x->shape[i];
-    p->other_batch = p->n * p->k;
-    bool equal = x->ndim == y->ndim && !memcmp(x->shape, y->shape, sizeof(x->shape[0]) * (size_t)(x->ndim - 2));
-    if (!equal) {
-        if (tern_meta_numel(y) != p->n * p->k || y->ndim > x->ndim)
-            return false;
-        p->m *= p->batch;
-        p->batch = 1;
-        p->other_batch = 0;
-    }
-    return p->k > 0;
-}
-
-static bool matmul_supports(struct tern_device *device, const struct tern_op_desc *d)
-{
-    struct product p = {0};
-    return as_product(d, &p) && tern_meta_is_contiguous(&d->out);
-}
-
-static struct cpu_gemm matmul_gemm(const struct product *p)
-{
-    return (struct cpu_gemm){.m = p->m, .n = p->n, .k = p->k, .gather = gather_rows, .lda = p->k, .b_dtype = TERN_F32, .ldc = p->n};
-}
-
-static size_t aligned(size_t n) { return (n + 63) / 64 * 64; }
-
-static size_t matmul_workspace(struct tern_context *ctx, const struct tern_op_desc *d)
-{
-    struct product p = {0};
-    as_product(d, &p);
-    struct cpu_gemm g = matmul_gemm(&p);
-    return aligned(cpu_packed_size(cpu_level(ctx), p.n, p.k, 4)) + cpu_gemm_workspace(ctx, &g);
-}
-
-static enum tern_status matmul_run(const struct tern_kernel_args *a)
-{
-    struct product p = {0};
-    as_product(a->desc, &p);
-    struct cpu_gemm g = matmul_gemm(&p);
-    struct cpu_pack pack = {.n = p.n, .k = p.k, .inner = p.k, .column = p.swapped ? p.k : 1, .within = p.swapped ? 1 : p.n, .element = 4};
-    char *w = tern_arg_host(&a->workspace);
-    const float *x = tern_arg_host(&a->in[0]), *y = tern_arg_host(&a->in[1]);
-    float *out = tern_arg_host(&a->out);
-    for (int64_t i = 0; i < p.batch; i++) {
-        cpu_pack_b(a->ctx, &pack, y + i * p.other_batch, w);
-        g.source = x + i * p.m * p.k;
-        g.b = w;
-        g.c = out + i * p.m * p.n;
-        cpu_gemm_run(a->ctx, &g, w + aligned(cpu_packed_size(cpu_level(a->ctx), p.n, p.k, 4)));
-    }
-    return TERN_OK;
-}
-
-const struct tern_kernel cpu_matmul_f32_gemm = {
-    .name = "matmul_f32_gemm",
-    .revision = 1,
-    .op = TERN_OP_matmul,
-    .supports = matmul_supports,
-    .workspace = matmul_workspace,
-    .run = matmul_run,
 };

@@ -1,12 +1,8 @@
 /* linear and linear_geglu in bf16: x (..., k) contiguous, weight and bias of any floating dtype. */
-#include <string.h>
-
 #include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/weights.h"
-
-#define HALF (TERN_DOT_ROWS / 2)
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
@@ -19,30 +15,6 @@ static bool post(const struct tern_op_desc *d)
     return cpu_post_fits(d, TERN_BF16, &rows);
 }
 
-/* Whole halves of rows and whole lines are read where they lie, unless so many of their lines would share the sets of L1 (64 in the caches
- * we know) that they drive each other out. */
-static bool lies_well(const uint16_t *a, int64_t ld, int64_t rows, int64_t depth)
-{
-    int64_t lines = depth * 2 / 64, pitch = ld * 2 / 64, shared = 1;
-    while (shared < 64 && pitch % (2 * shared) == 0)
-        shared *= 2;
-    int64_t sets = 64 / shared * lines < 64 ? 64 / shared * lines : 64;
-    return rows % HALF == 0 && depth % 32 == 0 && ld % 32 == 0 && (uintptr_t)a % 64 == 0 && rows * lines <= 8 * sets;
-}
-
-static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
-{
-    int64_t k0, there = cpu_dot_range(g, part, &k0), lda = cpu_dot_lda(g);
-    const uint16_t *a = (const uint16_t *)g->source + row0 * g->k + k0;
-    if (lies_well(a, g->k, rows, there)) {
-        *pieces = (struct tern_dot_piece){{a, a + HALF * g->k}, g->k, k0, there};
-        return 1;
-    }
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(scratch + i * lda, a + i * g->k, (size_t)there * sizeof(*a));
-    return cpu_dot_gathered(g, rows, part, scratch, pieces);
-}
-
 static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     int64_t n = d->out.shape[d->out.ndim - 1], k = d->in[1].shape[1];
@@ -51,7 +23,8 @@ static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct te
                              .k = k,
                              .dot = &cpu_level(ctx)->bf16.dot,
                              .bias_input = 2,
-                             .stage = stage,
+                             .stage = cpu_dot_rows,
+                             .lda = k,
                              .ldc = n,
                              .gated = cpu_is_gated(d)};
     cpu_dot_parts(ctx, &g);

@@ -138,3 +138,32 @@ void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, boo
     const int64_t panels = ceil_div(r.n, TERN_DOT_NR) * turns;
     tern_parallel(ctx, panels, cpu_pack_tile(ctx, panels), pack_task, &r);
 }
+
+/* Words of rows first .. k, two of a column, from where they are. */
+static void gather_words(const struct cpu_pack *p, const uint16_t *src, int64_t first, int64_t cols, int64_t width, uint16_t *dst)
+{
+    for (int64_t i = first; i < p->k; i++)
+        for (int64_t j = 0; j < cols; j++)
+            dst[(i / 2 * width + j) * 2 + i % 2] = src[j * p->column + i * p->within];
+}
+
+void cpu_bf16_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel)
+{
+    const int64_t col = panel * TERN_DOT_NR, cols = min64(TERN_DOT_NR, p->n - col),
+                  width = cols <= TERN_DOT_NR / 2 ? TERN_DOT_NR / 2 : TERN_DOT_NR;
+    const int64_t depth = round_up(p->k, level->bf16.dot.step), pairs = p->k / 2;
+    const uint16_t *from = (const uint16_t *)src + col * p->column;
+    uint16_t *to = (uint16_t *)dst + col * depth;
+    if (cols < width || p->k < depth)
+        memset(to, 0, (size_t)(width * depth) * sizeof(*to));
+    if (p->column == 1) {
+        for (int64_t i = 0; i < pairs; i++)
+            interleave(cols, from + 2 * i * p->within, from + (2 * i + 1) * p->within, to + i * width * 2);
+        gather_words(p, from, 2 * pairs, cols, width, to);
+    } else if (p->within == 1 && p->column % 2 == 0 && (uintptr_t)from % 4 == 0) { /* a column is of whole words */
+        cpu_transpose_uint32_t(cols, pairs, (const uint32_t *)(const void *)from, p->column / 2, (uint32_t *)(void *)to, width);
+        gather_words(p, from, 2 * pairs, cols, width, to);
+    } else {
+        gather_words(p, from, 0, cols, width, to);
+    }
+}
