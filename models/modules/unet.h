@@ -94,7 +94,7 @@ tern_tensor *tern_unet_forward(const struct tern_unet *m, tern_tensor *sample, c
 struct tern_transformer *tern_bind_transformer(struct tern_bind *b, int64_t channels, int64_t heads, int64_t depth, int64_t context,
                                                int groups, bool linear);
 /* x (N, C, H, W) and the result have the dtype of context (N, S, D). Where that is bf16, sums over layers are f32: rounding them is most of
- * what bf16 loses (docs/kernels.md). x may have fewer rows, which are repeated where they meet the texts. */
+ * what bf16 loses (docs/kernels/bf16.md). x may have fewer rows, which are repeated where they meet the texts. */
 tern_tensor *tern_apply_transformer(const struct tern_transformer *m, tern_tensor *x, tern_tensor *context);
 void tern_transformer_destroy(struct tern_context *ctx, struct tern_transformer **m);
 

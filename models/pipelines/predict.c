@@ -1,5 +1,5 @@
 /* The UNet's part of a step. Pictures that are made together go through it in groups: on a processor a large batch saves nothing, but its
- * tensors leave the cache that those of a small one stay in (docs/kernels.md). */
+ * tensors leave the cache that those of a small one stay in (docs/kernels/where-time-goes.md). */
 #include <string.h>
 #include <tern/ops.h>
 
