@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "models/tokenizers/tokenizer.h"
+#include "models/tokenizers/vocab.h"
 #include "support.h"
 
 #define LONG ((size_t)1 << 20)
@@ -134,13 +135,35 @@ static void test_no_memory(void **state)
     assert_int_equal(memory.live, 0);
 }
 
+/* Pieces whose hashes are the same in all bits that a table of their number uses: each would be looked for among all before it. */
+static void test_colliding_pieces(void **state)
+{
+    (void)state;
+    const size_t n = 3000;
+    const uint32_t mask = 8191;
+    struct tern_context *ctx = support_context();
+    struct tern_vocab v = {.ctx = ctx};
+    assert_true(tern_vocab_reserve(&v, n, n * sizeof(uint32_t)) && v.mask == mask);
+    size_t found = 0;
+    bool taken = true;
+    for (uint32_t text = 1; taken && found < n && text; text++) {
+        const uint32_t hash = tern_hash(TERN_HASH_START, &text, sizeof(text));
+        if ((hash ^ hash >> 15) & mask)
+            continue;
+        taken = tern_vocab_put(&v, (const char *)&text, sizeof(text), (int32_t)found);
+        found += taken;
+    }
+    assert_true(!taken && found > 500);
+    support_error(ctx, TERN_E_FORMAT, "made to collide");
+    tern_vocab_free(&v);
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long_texts),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_long_texts), cmocka_unit_test(test_threads),   cmocka_unit_test(test_colliding_pieces),
+        cmocka_unit_test(test_arguments),  cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

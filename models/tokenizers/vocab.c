@@ -25,10 +25,16 @@ bool tern_vocab_reserve(struct tern_vocab *v, size_t n, size_t bytes)
     return v->pieces && v->slots && v->texts;
 }
 
+/* Slots that are looked at for a text. The longest way in a table that is half full grows as the logarithm of its size: some 70 of a
+ * million pieces. Pieces that were made to collide would take time as the square of their number. */
+#define MOST_PROBES 1000
+
+static size_t first_slot(const struct tern_vocab *v, uint32_t hash) { return (hash ^ hash >> 15) & v->mask; }
+
 /* The slot that holds the text, or the empty one where it belongs. */
 static size_t slot_of(const struct tern_vocab *v, uint32_t hash, const char *a, size_t a_size, const char *b, size_t b_size)
 {
-    size_t i = (hash ^ hash >> 15) & v->mask;
+    size_t i = first_slot(v, hash);
     for (; v->slots[i]; i = (i + 1) & v->mask) {
         const struct tern_piece *p = &v->pieces[v->slots[i] - 1];
         const char *text = v->texts + p->text;
@@ -51,6 +57,13 @@ bool tern_vocab_put(struct tern_vocab *v, const char *text, size_t size, int32_t
         return false;
     }
     v->pieces[v->count] = (struct tern_piece){.text = v->used, .size = (uint32_t)size, .hash = hash, .id = id};
+    if (((i - first_slot(v, hash)) & v->mask) > MOST_PROBES) {
+        tern_fail(v->ctx, TERN_E_FORMAT,
+                  "tokenizer: more than %d pieces of the vocabulary hash to one place: expected pieces of texts, found some that were made "
+                  "to collide",
+                  MOST_PROBES);
+        return false;
+    }
     memcpy(v->texts + v->used, text, size);
     v->used += size;
     v->slots[i] = (uint32_t)++v->count;
