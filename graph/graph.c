@@ -144,6 +144,9 @@ void tern_graph_replace(struct tern_graph *g, int from, int to)
     for (int i = 0; i < g->n_outputs; i++)
         if (g->outputs[i] == from)
             g->outputs[i] = to;
+    for (int i = 0; i < g->n_values; i++)
+        if (g->values[i].wide == from)
+            g->values[i].wide = to;
 }
 
 void tern_graph_count_uses(struct tern_graph *g)

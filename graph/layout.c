@@ -61,7 +61,8 @@ static struct tern_ref ref_of(const struct layout *l, int value)
 static int add_block(struct layout *l, size_t size, int first, int last)
 {
     l->plan->blocks[l->n_blocks] = (struct tern_plan_block){.node = l->plan->steps[first].node};
-    l->blocks[l->n_blocks] = (struct tern_block){.size = size, .first = first, .last = last};
+    l->blocks[l->n_blocks] =
+        (struct tern_block){.size = size ? size : 1, .first = first, .last = last}; /* what is empty lies somewhere, too */
     return l->n_blocks++;
 }
 

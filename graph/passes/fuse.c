@@ -120,8 +120,10 @@ static void skip_rounding(struct tern_graph *g, struct tern_node *n)
     const int wide = g->values[n->out].wide;
     if (n->dead || n->prepare || wide < 0 || g->values[wide].node < 0 ||
         (tern_graph_is_output(g, n->out) && tern_graph_is_output(g, wide)) ||
-        memcmp(&g->values[wide].meta, &n->desc.out, sizeof(n->desc.out)) || g->nodes[g->values[wide].node].prepare ||
-        g->nodes[g->values[wide].node].kind == TERN_CALL_VIEW)
+        memcmp(&g->values[wide].meta, &n->desc.out, sizeof(n->desc.out)))
+        return;
+    const struct tern_node *maker = &g->nodes[g->values[wide].node];
+    if (maker->dead || maker->prepare || maker->kind == TERN_CALL_VIEW)
         return;
     const struct tern_value *narrow = &g->values[n->in[0]];
     if (narrow->kind == TERN_VALUE_RESULT && narrow->uses == 1 && !tern_graph_is_output(g, n->in[0]))

@@ -1,0 +1,100 @@
+/* Graphs that random ones do not make: what a plan gives is what eager calls give. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/graph.h>
+#include <tern/ops.h>
+
+#include "support.h"
+
+typedef tern_tensor *op_fn(tern_tensor *x);
+static tern_tensor *sine(tern_tensor *x) { return tern_sin(x); }
+static tern_tensor *logarithm(tern_tensor *x) { return tern_log(tern_abs(x)); }
+static tern_tensor *lower(tern_tensor *x) { return tern_floor(tern_mul_scalar(x, 3)); }
+static tern_tensor *root(tern_tensor *x) { return tern_pow_scalar(tern_abs(x), 0.5); }
+static tern_tensor *total(tern_tensor *x) { return tern_sum(x, 1, (const int[]){1}, true); }
+static tern_tensor *largest(tern_tensor *x) { return tern_amax(x, 1, (const int[]){1}, true); }
+static tern_tensor *square(tern_tensor *x) { return tern_matmul(x, tern_transpose(x, 0, 1)); }
+static tern_tensor *share(tern_tensor *x) { return tern_softmax(x, 1); }
+static tern_tensor *norm(tern_tensor *x) { return tern_layer_norm(x, 1, NULL, NULL, 1e-5); }
+static tern_tensor *negative(tern_tensor *x) { return tern_neg(x); }
+static const struct {
+    const char *name;
+    op_fn *fn;
+} ops[] = {{"sin", sine},     {"log", logarithm}, {"floor", lower},   {"pow", root},        {"sum", total},
+           {"amax", largest}, {"matmul", square}, {"softmax", share}, {"layer_norm", norm}, {"neg", negative}};
+#define OPS (int)(sizeof(ops) / sizeof(*ops))
+
+/* What is made of two equal calls: both are used, one narrowed and widened again; only that one; both so. */
+enum { ONE_WIDENED, THE_LAST, BOTH_WIDENED, SHAPES };
+struct graph {
+    const char *name;
+    op_fn *op;
+    int shape;
+};
+
+static tern_tensor *through_f32(tern_tensor *x) { return tern_cast(tern_cast(x, TERN_F32), tern_tensor_dtype(x)); }
+
+static enum tern_status build(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct graph *g = user;
+    tern_tensor *a = g->op(in[0]), *b = g->op(in[0]);
+    out[0] = g->shape == ONE_WIDENED ? tern_add(a, through_f32(b))
+             : g->shape == THE_LAST  ? through_f32(b)
+                                     : tern_sub(through_f32(a), through_f32(b));
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
+/* The plan's result to the eager call's: an f16 or bf16 may be rounded once less. */
+static void check(struct tern_context *ctx, struct graph *g, enum tern_dtype dtype, int64_t rows)
+{
+    const struct tern_graph_input input = {"x", dtype, 2, {rows, 40}};
+    tern_scope_begin(ctx);
+    tern_tensor *x = support_noise(ctx, 1, 2, input.shape, 1, dtype), *eager = NULL, *y = NULL;
+    assert_int_equal(build(g, &x, &eager), TERN_OK);
+    struct tern_graph *graph = tern_graph_trace(ctx, build, g, NULL, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(graph, NULL);
+    struct tern_binding *b = tern_plan_bind(plan, NULL);
+    if (tern_plan_run(b, &x, &y))
+        fail_msg("%s", tern_error(ctx));
+    int64_t n, m;
+    float *expected = support_values(eager, &n), *found = support_values(y, &m);
+    assert_int_equal(n, m);
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(expected[i] - found[i]) <= 0.02f * (1 + fabsf(expected[i]))))
+            fail_msg("%s, shape %d, %s: value %d is %g in a plan and %g eager", g->name, g->shape, tern_dtype_name(dtype), (int)i,
+                     (double)found[i], (double)expected[i]);
+    free(expected);
+    free(found);
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&graph);
+}
+
+static void each(int64_t rows)
+{
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    struct tern_context *ctx = support_context();
+    for (int i = 0; i < OPS; i++)
+        for (int shape = 0; shape < SHAPES; shape++)
+            for (int d = 0; d < 3; d++)
+                check(ctx, &(struct graph){ops[i].name, ops[i].fn, shape}, dtypes[d], rows);
+    tern_context_destroy(&ctx);
+}
+
+/* The value that was rounded is remembered, so that who widens it reads it: it has to be that of the call that is left. */
+static void equal_calls_that_were_rounded(void **state) { each(6); }
+
+static void nothing_in_tensors(void **state) { each(0); }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(equal_calls_that_were_rounded), cmocka_unit_test(nothing_in_tensors)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
