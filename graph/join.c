@@ -21,7 +21,7 @@ static bool is_laid_out_as(const struct tern_meta *part, const struct tern_meta 
 static bool is_part(const struct tern_graph *g, const struct tern_node *n, int input)
 {
     int v = n->in[input];
-    if (v < 0 || n->desc.in[input].ndim != n->desc.out.ndim || tern_meta_numel(&n->desc.in[input]) == 0)
+    if (v < 0 || tern_meta_numel(&n->desc.in[input]) == 0)
         return false;
     for (int k = 0; k < input; k++)
         if (n->in[k] == v)

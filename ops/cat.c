@@ -44,18 +44,30 @@ void tern_ref_cat(const struct tern_kernel_args *a)
     }
 }
 
+/* As in PyTorch tensors of shape (0,) are left out, whatever the others' dimensions are. */
+static bool is_left_out(const tern_tensor *t, enum tern_dtype dtype)
+{
+    return t->meta.ndim == 1 && t->meta.shape[0] == 0 && t->meta.dtype == dtype;
+}
+
 tern_tensor *tern_cat(tern_tensor *const *tensors, int n, int dim)
 {
     const union tern_op_attrs attrs = {.cat = {.dim = dim}};
-    struct tern_context *ctx = NULL;
+    tern_tensor *list[TERN_MAX_INPUTS], *last = NULL;
+    int count = 0;
     for (int i = 0; i < n; i++) {
         if (!tensors[i])
             return NULL;
-        ctx = tensors[i]->ctx;
+        last = tensors[i];
+        if (is_left_out(last, tensors[0]->meta.dtype))
+            continue;
+        if (count < TERN_MAX_INPUTS)
+            list[count] = last;
+        count++;
     }
-    if (ctx && n > TERN_MAX_INPUTS) {
-        tern_fail(ctx, TERN_E_INVALID, "cat: %d tensors were given: expected 1..%d", n, TERN_MAX_INPUTS);
-        return NULL;
-    }
-    return ctx ? tern_op_call(ctx, TERN_OP_cat, tensors, n, &attrs) : NULL;
+    if (last && !count)
+        list[count++] = last;
+    if (count > TERN_MAX_INPUTS)
+        tern_fail(last->ctx, TERN_E_INVALID, "cat: %d tensors were given: expected 1..%d", count, TERN_MAX_INPUTS);
+    return count && count <= TERN_MAX_INPUTS ? tern_op_call(last->ctx, TERN_OP_cat, list, count, &attrs) : NULL;
 }

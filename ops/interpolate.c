@@ -3,6 +3,7 @@
 #include <tern/ops.h>
 
 #include "core/tensor.h"
+#include "ops/interpolate.h"
 #include "ops/reference.h"
 #include "ops/rules.h"
 
@@ -44,18 +45,6 @@ enum tern_status tern_shape_interpolate(struct tern_context *ctx, struct tern_op
     if (!st)
         st = output_size(ctx, p, 1, x->shape[3], p->scale_w);
     return st ? st : tern_rule_out(ctx, d, x->dtype, 4, (int64_t[]){x->shape[0], x->shape[1], p->size[0], p->size[1]});
-}
-
-/* PyTorch computes this in f32; so must everyone, because the result is an index. */
-static int64_t nearest(int64_t o, int64_t in, int64_t out, double scale)
-{
-    if (out == in)
-        return o;
-    if (out == 2 * in)
-        return o / 2;
-    float step = scale > 0 ? (float)(1.0 / scale) : (float)in / (float)out;
-    int64_t i = (int64_t)floorf((float)o * step);
-    return i < in - 1 ? i : in - 1;
 }
 
 /* The two neighbours of an output position and the second one's weight. */
@@ -103,7 +92,8 @@ void tern_ref_interpolate(const struct tern_kernel_args *a)
             tern_out(a, to, bilinear(a, x0, oy, ox));
             continue;
         }
-        int64_t iy = nearest(oy, x->shape[2], out->shape[2], p->scale_h), ix = nearest(ox, x->shape[3], out->shape[3], p->scale_w);
+        int64_t iy = tern_nearest(oy, x->shape[2], out->shape[2], p->scale_h),
+                ix = tern_nearest(ox, x->shape[3], out->shape[3], p->scale_w);
         tern_copy_element(tern_dtype_size(x->dtype), tern_arg_host(&a->out), to, tern_arg_host(&a->in[0]),
                           x0 + iy * x->stride[2] + ix * x->stride[3]);
     }

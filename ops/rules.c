@@ -145,13 +145,14 @@ enum tern_status tern_rule_window(struct tern_context *ctx, const struct tern_op
         st = tern_rule_range(ctx, d, "dilation", w->dilation, 1);
     if (st)
         return st;
-    int64_t padded = w->in + 2 * w->padding, extent = w->dilation * (w->kernel - 1) + 1;
-    if (extent > padded)
+    /* With ceil_mode a window may go beyond the padded input, but has to begin a stride before. */
+    const int64_t padded = w->in + 2 * w->padding, extent = w->dilation * (w->kernel - 1) + 1, beyond = w->ceil_mode ? w->stride - 1 : 0;
+    if (extent > padded + beyond)
         return tern_fail(ctx, TERN_E_SHAPE,
                          "%s: a kernel of %lld with dilation %lld does not fit: expected at most %lld (input %lld, padding %lld)",
-                         tern_rule_op(d), (long long)w->kernel, (long long)w->dilation, (long long)padded, (long long)w->in,
+                         tern_rule_op(d), (long long)w->kernel, (long long)w->dilation, (long long)(padded + beyond), (long long)w->in,
                          (long long)w->padding);
-    *out = (padded - extent + (w->ceil_mode ? w->stride - 1 : 0)) / w->stride + 1;
+    *out = (padded + beyond - extent) / w->stride + 1;
     if (w->ceil_mode && (*out - 1) * w->stride >= w->in + w->padding)
         --*out; /* the last window would begin behind the input */
     return TERN_OK;

@@ -192,6 +192,30 @@ static void test_other_params(void **state)
 }
 
 /* What only the public functions can refuse. */
+/* What PyTorch does, by its values (2.15). */
+static void test_as_pytorch(void **state)
+{
+    tern_tensor *four = counting(SHAPE(1, 1, 2, 2)), *pair[] = {counting(SHAPE(0)), counting(SHAPE(1, 3)), counting(SHAPE(0))};
+    /* a window larger than the picture, as long as it begins a stride before */
+    ASSERT_VALUES(tern_max_pool2d(four, .kernel_size = 3, .stride = 2, .ceil_mode = true), 3);
+    ASSERT_VALUES(tern_avg_pool2d(four, .kernel_size = 3, .stride = 2, .ceil_mode = true), 1.5);
+    assert_null(tern_max_pool2d(four, .kernel_size = 4, .stride = 2, .ceil_mode = true));
+    tern_error_clear(ctx);
+    assert_null(tern_max_pool2d(four, .kernel_size = 3, .stride = 2));
+    tern_error_clear(ctx);
+    /* tensors of shape (0,) beside others */
+    ASSERT_VALUES(tern_cat(pair, 3, 1), 0, 1, 2);
+    ASSERT_VALUES(tern_cat(pair, 2, 0), 0, 1, 2);
+    assert_shape(tern_cat(pair, 1, 0), SHAPE(0));
+    /* the same size and twice the size whatever the scale is, in every order of memory */
+    for (int last = 0; last < 2; last++) {
+        tern_tensor *rows = tern_contiguous(counting(SHAPE(1, 1, 3, 1)), last ? TERN_CHANNELS_LAST : TERN_CONTIGUOUS);
+        ASSERT_VALUES(tern_interpolate(rows, .scale_factor_hw = {1.2, 1}), 0, 1, 2);
+        ASSERT_VALUES(tern_interpolate(rows, .scale_factor_hw = {2.3, 1}), 0, 0, 1, 1, 2, 2);
+        ASSERT_VALUES(tern_interpolate(rows, .scale_factor_hw = {1.7, 1}), 0, 0, 1, 1, 2);
+    }
+}
+
 static void test_messages(void **state)
 {
     tern_tensor *x = counting(SHAPE(2, 3)), *nine[9] = {x, x, x, x, x, x, x, x, x};
@@ -403,6 +427,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_convolution_params, setup, teardown),
         cmocka_unit_test_setup_teardown(test_picture_params, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_params, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_as_pytorch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_messages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_group_norm_halves, setup, teardown),
         cmocka_unit_test_setup_teardown(test_null, setup, teardown),

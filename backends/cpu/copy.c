@@ -129,8 +129,6 @@ static enum tern_status run_cat(const struct tern_kernel_args *a)
     size_t size = tern_dtype_size(d->out.dtype);
     for (int i = 0; i < d->n_in; i++) {
         struct tern_meta part = d->in[i];
-        if (part.ndim != d->out.ndim) /* torch.cat skips tensors of shape (0,) */
-            continue;
         memcpy(part.stride, d->out.stride, sizeof(part.stride));
         copy_strided(a->ctx, &d->in[i], tern_arg_host(&a->in[i]), &part,
                      (char *)tern_arg_host(&a->out) + (size_t)(at * part.stride[dim]) * size);

@@ -1,34 +1,28 @@
 /* Nearest-neighbour resizing of channels-last pictures: whole pixels are copied. */
-#include <math.h>
 #include <string.h>
 #include <tern/ops.h>
 
 #include "backends/cpu/kernels.h"
 #include "core/threads.h"
+#include "ops/interpolate.h"
 
 struct run {
     const char *x;
     char *y;
     int64_t h, w, oh, ow;
-    size_t pixel; /* bytes */
-    float scale_h, scale_w;
+    size_t pixel;            /* bytes */
+    double scale_h, scale_w; /* 0: by the sizes */
 };
-
-static int64_t source(int64_t i, float scale, int64_t n)
-{
-    int64_t s = (int64_t)floorf((float)i * scale);
-    return s < n - 1 ? s : n - 1;
-}
 
 static void part(void *arg, int64_t begin, int64_t end)
 {
     const struct run *r = arg;
     for (int64_t i = begin; i < end; i++) {
-        int64_t n = i / r->oh, iy = source(i % r->oh, r->scale_h, r->h);
+        int64_t n = i / r->oh, iy = tern_nearest(i % r->oh, r->h, r->oh, r->scale_h);
         const char *x = r->x + (size_t)((n * r->h + iy) * r->w) * r->pixel;
         char *y = r->y + (size_t)(i * r->ow) * r->pixel;
         for (int64_t ox = 0; ox < r->ow; ox++)
-            memcpy(y + (size_t)ox * r->pixel, x + (size_t)source(ox, r->scale_w, r->w) * r->pixel, r->pixel);
+            memcpy(y + (size_t)ox * r->pixel, x + (size_t)tern_nearest(ox, r->w, r->ow, r->scale_w) * r->pixel, r->pixel);
     }
 }
 
@@ -37,9 +31,6 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
     return d->attrs.interpolate.mode == TERN_NEAREST && tern_meta_is_channels_last(&d->in[0]) && tern_meta_is_channels_last(&d->out) &&
            tern_meta_numel(&d->in[0]) > 0;
 }
-
-/* 1 / scale_factor when one was given, as PyTorch. */
-static float scale(double factor, int64_t in, int64_t out) { return factor > 0 ? (float)(1 / factor) : (float)in / (float)out; }
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
@@ -52,8 +43,8 @@ static enum tern_status run(const struct tern_kernel_args *a)
                     .oh = y[2],
                     .ow = y[3],
                     .pixel = (size_t)x[1] * tern_dtype_size(d->in[0].dtype),
-                    .scale_h = scale(d->attrs.interpolate.scale_h, x[2], y[2]),
-                    .scale_w = scale(d->attrs.interpolate.scale_w, x[3], y[3])};
+                    .scale_h = d->attrs.interpolate.scale_h,
+                    .scale_w = d->attrs.interpolate.scale_w};
     tern_parallel(a->ctx, y[0] * y[2], 4, part, &r);
     return TERN_OK;
 }
