@@ -16,6 +16,7 @@
 
 #define K "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn2_to_k" /* (8, 40) */
 #define C "lora_unet_down_blocks_0_resnets_0_conv1"                              /* (8, 8, 3, 3) */
+#define X "lora_unet_down_blocks_0_attentions_0_proj_in"                         /* (8, 8, 1, 1) */
 #define M "lora_unet_mid_block_attentions_0_transformer_blocks_0_attn1_to_out_0" /* (24, 24), (24) */
 #define N "lora_unet_down_blocks_0_resnets_0_norm1"                              /* (8), (8) */
 #define P "unet.down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k"
@@ -24,7 +25,7 @@
 struct tensor {
     const char *name;
     int ndim;
-    int64_t shape[4];
+    int64_t shape[6];
     enum tern_dtype dtype;
 };
 
@@ -213,6 +214,18 @@ static const struct file files[] = {
     {{{K ".oft_blocks", 4, {1, 8, 1, 1}}}, NULL, TERN_E_SHAPE, {"turns no outputs"}},
     {{{K ".oft_blocks", 4, {40, 2, 4, 4}}}, NULL, TERN_E_SHAPE, {"turns no outputs"}},
     {{{K ".oft_diag", 4, {1, 2, 4, 4}}}, NULL, TERN_E_SHAPE, {"expected (2, 4, 4) f32"}},
+    /* sizes of 1 left out or added: the form is another */
+    {{{K ".oft_blocks", 2, {8, 1}}}, NULL, TERN_E_SHAPE, {K ".oft_blocks\"", "expected (8, 1, 1) f32", "found (8, 1) f32"}},
+    {{{K ".oft_blocks", 6, {8, 1, 1, 1, 1, 1}}}, NULL, TERN_E_SHAPE, {"expected (8, 1, 1) f32"}},
+    {{{K ".oft_diag", 4, {8, 1, 1, 1}}}, NULL, TERN_E_SHAPE, {K ".oft_diag\"", "expected (8, 1, 1) f32"}},
+    {{{C ".lora_down.weight", 4, {2, 8, 1, 1}}, {C ".lora_up.weight", 2, {8, 2}}, {C ".lora_mid.weight", 5, {2, 2, 3, 3, 1}}},
+     NULL,
+     TERN_E_SHAPE,
+     {C ".lora_mid.weight\"", "expected (2, 2, 3, 3) f32", "found (2, 2, 3, 3, 1) f32"}},
+    {{{X ".lora_down.weight", 2, {2, 8}}, {X ".lora_up.weight", 2, {8, 2}}, {X ".lora_mid.weight", 2, {2, 2}}},
+     NULL,
+     TERN_E_SHAPE,
+     {X ".lora_mid.weight\"", "expected (2, 2, 1, 1) f32", "found (2, 2) f32"}},
     {{{K ".oft_diag", 3, {2, 4, 4}}, {K ".oft_blocks", 3, {2, 4, 4}}}, NULL, TERN_E_FORMAT, {K ".oft_diag\"", "other rotations"}},
     {{{K ".rescale", 2, {8, 1}}}, NULL, TERN_E_FORMAT, {K ".rescale\" stands alone", "oft_blocks"}},
     {{{K ".oft_diag", 3, {2, 4, 4}}, {K ".dora_scale", 2, {8, 1}}}, NULL, TERN_E_FORMAT, {"a magnitude beside other"}},

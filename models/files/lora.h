@@ -57,6 +57,7 @@ struct tern_lora_module {
     int64_t tensor[TERN_LORA_ROLES]; /* indices into its tensors plus one; 0: none */
     int64_t weight;                  /* of a bias: index of the weight that it belongs to, whose alpha counts for UP_BIAS */
     bool on_input;                   /* ON_INPUT's value; DORA_SCALE has a number for each input */
+    bool butterfly;                  /* OFT_BLOCKS are BOFT's */
     double scale;                    /* alpha / rank; 1 where there is none */
     double constraint;               /* OFT, BOFT: alpha x out, the largest norm of B - B^T; 0: none */
 };

@@ -30,16 +30,11 @@ struct check {
 /* What does not fit may be of another architecture, which says more than a shape. True: that is recorded. */
 static bool is_foreign(const struct check *c) { return tern_lora_check_model(c->f, c->bases, true) != TERN_OK; }
 
-/* TERN_OK when tensor t - 1 is of floating point and its sizes are these, missing ones being 1. */
-static enum tern_status check_shape(const struct check *c, int64_t t, int ndim, const int64_t *shape)
+/* That tensor t - 1 is not what was expected. */
+static enum tern_status wrong_shape(const struct check *c, int64_t t, int ndim, const int64_t *shape)
 {
     const struct tern_meta *is = &tern_weights_at(c->f->weights, t - 1)->meta;
     char text[TERN_PRINTABLE], expected[TERN_META_TEXT], found[TERN_META_TEXT], own[TERN_ARCHITECTURE_TEXT];
-    bool same = tern_dtype_is_float(is->dtype);
-    for (int d = 0; d < TERN_MAX_DIMS; d++)
-        same = same && (d < is->ndim ? is->shape[d] : 1) == (d < ndim ? shape[d] : 1);
-    if (same)
-        return TERN_OK;
     if (is_foreign(c))
         return tern_error_status(c->f->ctx);
     struct tern_meta want = tern_meta_make(tern_dtype_is_float(is->dtype) ? is->dtype : TERN_F32, ndim, shape);
@@ -47,6 +42,22 @@ static enum tern_status check_shape(const struct check *c, int64_t t, int ndim, 
                      "%s: tensor \"%s\": expected %s for this model (%s), found %s; is the LoRA made for another one?", c->f->path,
                      tern_lora_name_text(c->f, t - 1, text), tern_meta_text(&want, expected), tern_architecture_text(c->f->model, own),
                      tern_meta_text(is, found));
+}
+
+/* TERN_OK when tensor t - 1 is of floating point and its sizes are these, missing ones being 1: it will be reshaped. */
+static enum tern_status check_shape(const struct check *c, int64_t t, int ndim, const int64_t *shape)
+{
+    const struct tern_meta *is = &tern_weights_at(c->f->weights, t - 1)->meta;
+    bool same = tern_dtype_is_float(is->dtype);
+    for (int d = 0; d < TERN_MAX_DIMS; d++)
+        same = same && (d < is->ndim ? is->shape[d] : 1) == (d < ndim ? shape[d] : 1);
+    return same ? TERN_OK : wrong_shape(c, t, ndim, shape);
+}
+
+/* The same for what is computed with in the form that it has: as many sizes, too. */
+static enum tern_status check_exactly(const struct check *c, int64_t t, int ndim, const int64_t *shape)
+{
+    return tern_weights_at(c->f->weights, t - 1)->meta.ndim == ndim ? check_shape(c, t, ndim, shape) : wrong_shape(c, t, ndim, shape);
 }
 
 /* Size d of tensor t - 1, at least 1, so that a tensor without elements fits nowhere. */
@@ -73,7 +84,7 @@ static enum tern_status check_core(const struct check *c, int64_t core, const ch
     if (c->base->ndim != 4)
         return tern_fail(c->f->ctx, TERN_E_SHAPE, "%s: tensor \"%s\" belongs to a matrix; only convolutions have a %s", c->f->path,
                          tern_lora_name_text(c->f, core - 1, text), what);
-    return check_shape(c, core, 4, shape);
+    return check_exactly(c, core, 4, shape);
 }
 
 /* The rows of A are the columns of B: the rank. With a mid the rank of A is the mid's second size. */
@@ -193,7 +204,7 @@ static enum tern_status check_rotation(const struct check *c)
         return tern_fail(c->f->ctx, TERN_E_FORMAT, "%s: tensor \"%s\": the file has other rotations of the same weight", c->f->path,
                          tern_lora_name_text(c->f, diag - 1, text));
     const struct tern_meta *is = &tern_weights_at(c->f->weights, t - 1)->meta;
-    const bool butterfly = blocks && is->ndim == 4;
+    const bool butterfly = c->m->butterfly = blocks && is->ndim == 4;
     const int64_t n = size_of(c, t, is->ndim ? is->ndim - 1 : 0), factors = butterfly ? size_of(c, t, 0) : 1;
     if (out % n || (butterfly && (n % 2 || factors > 32 || out / n % (INT64_C(1) << (factors - 1)))))
         return is_foreign(c)
@@ -202,7 +213,7 @@ static enum tern_status check_rotation(const struct check *c)
                                "%s: tensor \"%s\": %s turns no outputs of a weight of %s; is the LoRA made for another model?", c->f->path,
                                tern_lora_name_text(c->f, t - 1, text), tern_meta_text(is, found), tern_meta_text(c->base, base));
     const int64_t shape[] = {factors, out / n, n, n};
-    if (check_shape(c, t, butterfly ? 4 : 3, butterfly ? shape : shape + 1))
+    if (check_exactly(c, t, butterfly ? 4 : 3, butterfly ? shape : shape + 1))
         return tern_error_status(c->f->ctx);
     return rescale ? check_shape(c, rescale, 1, &out) : TERN_OK;
 }

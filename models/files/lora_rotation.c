@@ -120,10 +120,10 @@ tern_tensor *tern_lora_rotation(const struct tern_lora_file *f, const struct ter
     flat = tern_reshape(w, 2, (const int64_t[]){w->meta.shape[0], -1});
     if (diag)
         x = turn(tern_cast(t, TERN_F32), flat);
-    else if (tern_tensor_ndim(t) == 3)
-        x = turn(rotations(f, t, m->constraint), flat);
-    else
+    else if (m->butterfly)
         x = turn_butterfly(rotations(f, t, m->constraint), tern_tensor_size(t, 0), flat);
+    else
+        x = turn(rotations(f, t, m->constraint), flat);
     x = tern_reshape(x, 2, (const int64_t[]){w->meta.shape[0], -1});
     if (rescale)
         x = tern_mul(x, tern_reshape(tern_cast(tern_weights_at(f->weights, rescale - 1), TERN_F32), 2, (const int64_t[]){-1, 1}));
