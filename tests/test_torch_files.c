@@ -257,6 +257,68 @@ static void nesting_is_limited(void **state)
     refuse_body(f, (char *)b.data, b.size, "more than 4000000 entries in its dicts");
 }
 
+/* Puts a dict that has `key` n times, each time with what the memo has at `value`. The memo gets the dict at `at`, its key behind it. */
+static void put_same(struct bytes *b, const char *key, int n, uint8_t value, uint8_t at)
+{
+    const uint8_t dict[] = {'}', 'q', at, '('}, name[] = {'q', (uint8_t)(at + 1), 'h', value},
+                  again[] = {'h', (uint8_t)(at + 1), 'h', value};
+    put_raw(b, dict, sizeof(dict));
+    pickle_str(b, key);
+    put_raw(b, name, sizeof(name));
+    for (int i = 1; i < n; i++)
+        put_raw(b, again, sizeof(again));
+    put_text(b, "u");
+}
+
+/* A file of one tensor that is `inner` times in a dict, which is `outer` times in another; keys have `length` letters. */
+static const char *same_dicts(struct fixture *f, int outer, int inner, int length)
+{
+    struct bytes b = {.size = 0};
+    char key[256];
+    memset(key, 'k', sizeof(key));
+    key[length] = 0;
+    pickle_begin(&b);
+    pickle_tensor(&b, "0", 1, 0, 1, (const int32_t[]){1}, (const int32_t[]){1});
+    put_raw(&b, "q\0010", 3);
+    put_same(&b, key, inner, 1, 2);
+    put_text(&b, "0");
+    put_same(&b, key, outer, 2, 4);
+    put_text(&b, ".");
+    return help_zip_of(f, &b, (const float[]){1}, 4, 0);
+}
+
+/* Kilobytes whose names would fill gigabytes: refused before they do. */
+static void names_are_limited(void **state)
+{
+    struct fixture *f = *state;
+    help_refused(f, same_dicts(f, 1990, 1990, 250), TERN_E_FORMAT, "which is more than a file of");
+    assert_true(tern_memory_peak(f->ctx) < (size_t)16 << 20);
+    help_refused(f, same_dicts(f, 1990, 1990, 1), TERN_E_FORMAT, "which is more than a file of");
+    assert_true(tern_memory_peak(f->ctx) < (size_t)16 << 20);
+    help_refused(f, same_dicts(f, 4, 4, 250), TERN_E_FORMAT, "twice");
+}
+
+/* Two names for one dict, as some trainers' files have. */
+static void dicts_may_be_shared(void **state)
+{
+    struct fixture *f = *state;
+    struct bytes b = {.size = 0};
+    pickle_begin(&b);
+    pickle_tensor(&b, "0", 1, 0, 1, (const int32_t[]){1}, (const int32_t[]){1});
+    put_raw(&b, "q\0010", 3);
+    put_same(&b, "w", 1, 1, 2);
+    put_text(&b, "0}(");
+    pickle_str(&b, "model");
+    put_raw(&b, "h\2", 2);
+    pickle_str(&b, "ema");
+    put_raw(&b, "h\2u.", 4);
+    struct tern_weights *w = help_open(f, help_zip_of(f, &b, (const float[]){1}, 4, 0));
+    assert_int_equal(tern_weights_count(w), 2);
+    assert_non_null(tern_weights_get(w, "model.w"));
+    assert_non_null(tern_weights_get(w, "ema.w"));
+    tern_weights_unref(&w);
+}
+
 static void damaged_legacy_files_are_refused(void **state)
 {
     struct fixture *f = *state;
@@ -413,6 +475,8 @@ int main(void)
         TEST(permuted_tensors_become_contiguous),
         TEST(damaged_pickles_are_refused),
         TEST(nesting_is_limited),
+        TEST(names_are_limited),
+        TEST(dicts_may_be_shared),
         TEST(damaged_legacy_files_are_refused),
         TEST(legacy_storages_are_checked),
         TEST(budgets_hold),

@@ -11,6 +11,12 @@
 #define NAME_LIMIT 2048
 /* A dict may be reached in several ways; more visits than this are an attack. */
 #define VISIT_LIMIT 4000000
+/* What a name is counted as beside its bytes, and what all together may be: so many times the file, which has a tensor's place, sizes and
+ * storage beside each, even where a few names lead to the same dict. Small files may do as they like. */
+#define NAME_COST 64
+#define NAMES_FACTOR 4
+#define NAMES_ALWAYS ((size_t)1 << 20)
+#define NAMES_MOST ((size_t)256 << 20)
 
 struct named {
     char *name;
@@ -22,7 +28,7 @@ struct walk {
     struct tern_torch_file *f;
     struct tern_context *ctx;
     struct named *found;
-    size_t count, capacity, visits;
+    size_t count, capacity, visits, names, names_limit; /* names: bytes */
     char name[NAME_LIMIT];
     struct frame {
         const struct tern_pickle_value *dict;
@@ -85,8 +91,22 @@ void tern_torch_release(struct tern_torch_file *f)
     f->count = 0;
 }
 
+static size_t names_limit(size_t file_size)
+{
+    if (file_size > NAMES_MOST / NAMES_FACTOR)
+        return NAMES_MOST;
+    return file_size * NAMES_FACTOR > NAMES_ALWAYS ? file_size * NAMES_FACTOR : NAMES_ALWAYS;
+}
+
 static enum tern_status record(struct walk *k, const struct tern_pickle_tensor *t)
 {
+    k->names += strlen(k->name) + NAME_COST;
+    if (k->names > k->names_limit)
+        return tern_fail(
+            k->ctx, TERN_E_FORMAT,
+            "%s: its dicts name more than %zu tensors, which is more than a file of %zu bytes can need; are the same dicts in it "
+            "many times?",
+            k->f->m->path, k->count, k->f->m->size);
     if (k->count == k->capacity) {
         size_t n = k->capacity ? 2 * k->capacity : 256;
         struct named *p = tern_realloc(k->ctx, k->found, n * sizeof(*p));
@@ -272,6 +292,7 @@ enum tern_status tern_torch_add(struct tern_torch_file *f, const struct tern_pic
         return TERN_E_NO_MEMORY;
     k->f = f;
     k->ctx = ctx;
+    k->names_limit = names_limit(f->m->size);
     enum tern_status st = walk_dicts(k, root);
     for (size_t i = 0; !st && i < k->count; i++) {
         struct tern_torch_storage *s;
