@@ -97,7 +97,8 @@ static void test_wrong_usage(void **state)
         {"txt2img -p x --seed 12a", {"--seed", "\"12a\"", "-1"}},
         {"txt2img -p x --seed -2", {"--seed", "\"-2\""}},
         {"txt2img -p x --seed 18446744073709551616", {"--seed", "18446744073709551615"}},
-        {"txt2img -p x -b 0", {"--count", "1 to 256"}},
+        {"txt2img -p x -b 0", {"--count", "1 to 64"}},
+        {"txt2img -p x -b 65 nowhere", {"--count", "1 to 64", "\"65\""}}, /* before the model is looked for */
         {"txt2img -p x --dtype f64", {"--dtype", "f32, bf16, f16, auto", "\"f64\""}},
         {"txt2img -p x --dtype int4", {"--dtype", "int8", "int4"}},
         {"txt2img -p x --device warp", {"--device", "\"warp\"", "cpu"}},

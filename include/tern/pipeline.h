@@ -155,6 +155,9 @@ struct tern_hires {
     double hr_cfg;
 };
 
+/* Of a job. */
+#define TERN_MAX_PICTURES 64
+
 struct tern_txt2img_params {
     const char *prompt;          /* "" */
     const char *negative_prompt; /* ""; SDXL: NULL is zeros in place of a text, as its model_index.json asks for; A1111: "" is, too */
@@ -174,7 +177,7 @@ struct tern_txt2img_params {
     struct tern_sampler_options sampler_options; /* eta, churn … as tern_scheduler_set_options takes them */
     int64_t ensd;                       /* A1111's "eta noise seed delta": noise after the first is of the seed plus that; 0: goes on */
     enum tern_generator_kind generator; /* TERN_GENERATOR_CPU */
-    int count;                          /* pictures made together; 1 */
+    int count;                          /* pictures made together, at most TERN_MAX_PICTURES; 1 */
 
     const struct tern_image *init_image; /* img2img: starts from this picture (resized to width x height); instruct-pix2pix: edits it */
     const struct tern_image *mask_image; /* inpaint: white is painted anew, black kept; needs init_image */

@@ -6,7 +6,6 @@
 #include "models/schedulers/scheduler.h"
 
 #define MAX_SIDE 8192
-#define MAX_COUNT 64
 
 static void fill_defaults(struct tern_txt2img_params *q, const struct tern_pipeline *p)
 {
@@ -36,8 +35,8 @@ static enum tern_status check_params(struct tern_job *j)
         return tern_fail(ctx, TERN_E_INVALID, "steps: expected 1..1000, found %d", q->steps);
     if (!isfinite(q->cfg) || q->cfg < 0 || q->cfg > 1000)
         return tern_fail(ctx, TERN_E_INVALID, "cfg: expected a number in 0..1000, found %g", q->cfg);
-    if (q->count < 1 || q->count > MAX_COUNT)
-        return tern_fail(ctx, TERN_E_INVALID, "count: expected 1..%d, found %d", MAX_COUNT, q->count);
+    if (q->count < 1 || q->count > TERN_MAX_PICTURES)
+        return tern_fail(ctx, TERN_E_INVALID, "count: expected 1..%d, found %d", TERN_MAX_PICTURES, q->count);
     if (!(q->strength > 0 && q->strength <= 1))
         return tern_fail(ctx, TERN_E_INVALID, "strength: expected a number above 0 and at most 1, found %g", q->strength);
     if ((unsigned)q->sampler >= TERN_SAMPLER_COUNT || (unsigned)q->schedule >= TERN_SCHEDULE_COUNT)

@@ -37,8 +37,10 @@ const struct opt from_image_opts[] = {
     {0},
 };
 
+_Static_assert(TERN_MAX_PICTURES == 64, "the help of --count says so");
+
 const struct opt picture_opts[] = {
-    {OPT_COUNT, 'b', "count", "N", "pictures to make together, 1 to 256 (default 1)"},
+    {OPT_COUNT, 'b', "count", "N", "pictures to make together, 1 to 64 (default 1)"},
     {OPT_OUTPUT, 'o', "output", "FILE",
      ".png, .jpg, .jpeg or .webp (default out.png); with -b 2 or\nmore FILE out.png becomes out-1.png, out-2.png, ..."},
     {OPT_DTYPE, 0, "dtype", "TYPE",
@@ -102,7 +104,7 @@ int picture_apply(const struct opt *opt, const char *value, void *settings)
     case OPT_HEIGHT:
         return apply_side(opt, value, &s->height);
     case OPT_COUNT:
-        return value_int(opt, value, 1, 256, &s->count);
+        return value_int(opt, value, 1, TERN_MAX_PICTURES, &s->count);
     case OPT_OUTPUT:
         s->output = value;
         return output_check_ending(opt, value);
