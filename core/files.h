@@ -35,11 +35,17 @@ enum tern_path_kind tern_path_kind(const char *path);
 /* "dir/name"; free with tern_free. */
 char *tern_path_join(struct tern_context *ctx, const char *dir, const char *name);
 
+/* The name behind symbolic links, of what need not be there; free with tern_free. NULL with the error recorded. */
+char *tern_path_target(struct tern_context *ctx, const char *path);
+
 /* Output that appears under its name only when complete. Write to `file`, then commit (renames) or
- * discard (removes). Both free the writer and set it to NULL. A failed write is found by commit. */
+ * discard (removes). Both free the writer and set it to NULL. A failed write is found by commit.
+ * A symbolic link stays; what it leads to is replaced. Pipes and character devices are written straight into: do not seek. */
 struct tern_writer {
     FILE *file;
-    char *path, *temporary;
+    char *path;      /* as given, for messages */
+    char *target;    /* behind links */
+    char *temporary; /* beside it; NULL: written straight into */
     struct tern_context *ctx;
 };
 struct tern_writer *tern_writer_open(struct tern_context *ctx, const char *path);
@@ -47,7 +53,8 @@ enum tern_status tern_writer_commit(struct tern_writer **w);
 void tern_writer_discard(struct tern_writer **w);
 
 /* TERN_OK when a file of that name could be written now (folder exists and is writable, name is no
- * folder); leaves nothing behind. For finding a bad output path before a long job. */
+ * folder, a device or pipe may be written into); leaves nothing behind, and opens no pipe. For finding a bad output path before a long job.
+ */
 enum tern_status tern_check_writable(struct tern_context *ctx, const char *path);
 
 #endif

@@ -1,15 +1,41 @@
-/* Atomic writing. */
+/* Atomic writing: what is there stays until the new file is complete. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/context.h"
 #include "core/files.h"
 
+#define LINKS 40 /* as many as Linux follows */
+
+char *tern_path_target(struct tern_context *ctx, const char *path)
+{
+    char text[PATH_MAX], *at = tern_strdup(ctx, path);
+    for (int i = 0; at; i++) {
+        ssize_t n = readlink(at, text, sizeof(text) - 1);
+        if (n < 0) /* no link; whatever else is wrong with the name is said when it is opened */
+            return at;
+        if (i == LINKS) {
+            tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(ELOOP));
+            break;
+        }
+        text[n] = 0;
+        const char *slash = *text == '/' ? NULL : strrchr(at, '/');
+        char *next = slash ? tern_sprintf(ctx, "%.*s%s", (int)(slash + 1 - at), at, text) : tern_strdup(ctx, text);
+        tern_free(ctx, at);
+        at = next;
+    }
+    tern_free(ctx, at);
+    return NULL;
+}
+
 static void writer_free(struct tern_writer *w)
 {
     tern_free(w->ctx, w->path);
+    tern_free(w->ctx, w->target);
     tern_free(w->ctx, w->temporary);
     tern_free(w->ctx, w);
 }
@@ -23,7 +49,7 @@ static int create_beside(struct tern_writer *w)
     for (int tries = 0; fd < 0 && tries < 100; tries++) {
         unsigned n = __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED);
         tern_free(w->ctx, w->temporary);
-        w->temporary = tern_sprintf(w->ctx, "%s.%ld-%u", w->path, (long)getpid(), n);
+        w->temporary = tern_sprintf(w->ctx, "%s.%ld-%u", w->target, (long)getpid(), n);
         if (!w->temporary)
             return -1;
         fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -33,27 +59,37 @@ static int create_beside(struct tern_writer *w)
     return fd;
 }
 
+/* Where the output goes: beside the target, or straight into a pipe or device, which a file in its place would end. */
+static enum tern_status choose_way(struct tern_context *ctx, const char *path, bool *straight)
+{
+    struct stat st;
+    const bool there = !stat(path, &st);
+    *straight = there && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode));
+    if (!there || *straight || S_ISREG(st.st_mode))
+        return TERN_OK;
+    return tern_fail(ctx, TERN_E_IO, "%s: expected a file name, found %s", path,
+                     S_ISDIR(st.st_mode) ? "a folder" : "a socket or a disk, which cannot be written into");
+}
+
 struct tern_writer *tern_writer_open(struct tern_context *ctx, const char *path)
 {
     struct tern_writer *w = tern_calloc(ctx, 1, sizeof(*w));
+    bool straight = false;
     if (!w)
         return NULL;
     w->ctx = ctx;
     w->path = tern_strdup(ctx, path);
-    int fd = -1;
-    if (w->path && tern_path_kind(path) == TERN_PATH_FOLDER)
-        tern_fail(ctx, TERN_E_IO, "%s: expected a file name, found a folder", path);
-    else if (w->path && (fd = create_beside(w)) < 0 && !tern_failed(ctx))
-        tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(errno));
-    if (fd >= 0) {
+    w->target = w->path && choose_way(ctx, path, &straight) == TERN_OK ? tern_path_target(ctx, path) : NULL;
+    int fd = !w->target ? -1 : straight ? open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC) : create_beside(w);
+    if (fd >= 0)
         w->file = fdopen(fd, "wb");
-        if (!w->file) {
-            tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(errno));
-            close(fd);
-            unlink(w->temporary);
-        }
-    }
     if (!w->file) {
+        if (w->target && !tern_failed(ctx))
+            tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        if (fd >= 0 && w->temporary)
+            unlink(w->temporary);
         writer_free(w);
         return NULL;
     }
@@ -65,20 +101,20 @@ enum tern_status tern_writer_commit(struct tern_writer **writer)
     struct tern_writer *w = *writer;
     enum tern_status st = TERN_OK;
     *writer = NULL;
-    bool bad = ferror(w->file) || fflush(w->file) || fsync(fileno(w->file));
+    bool bad = ferror(w->file) || fflush(w->file) || (w->temporary && fsync(fileno(w->file)));
     int error = errno;
     if (fclose(w->file) && !bad) {
         bad = true;
         error = errno;
     }
-    if (!bad && rename(w->temporary, w->path)) {
+    if (!bad && w->temporary && rename(w->temporary, w->target)) {
         bad = true;
         error = errno;
     }
-    if (bad) {
+    if (bad)
         st = tern_fail(w->ctx, TERN_E_IO, "%s: could not be written: %s", w->path, strerror(error));
+    if (bad && w->temporary)
         unlink(w->temporary);
-    }
     writer_free(w);
     return st;
 }
@@ -90,12 +126,18 @@ void tern_writer_discard(struct tern_writer **writer)
     if (!w)
         return;
     fclose(w->file);
-    unlink(w->temporary);
+    if (w->temporary)
+        unlink(w->temporary);
     writer_free(w);
 }
 
 enum tern_status tern_check_writable(struct tern_context *ctx, const char *path)
 {
+    bool straight;
+    if (choose_way(ctx, path, &straight))
+        return tern_error_status(ctx);
+    if (straight) /* opened, a pipe would wait for a reader, and be at its end for one that is there */
+        return access(path, W_OK) ? tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(errno)) : TERN_OK;
     struct tern_writer *w = tern_writer_open(ctx, path);
     if (!w)
         return tern_error_status(ctx);

@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -323,6 +326,90 @@ static void bad_outputs_are_found_early(void **state)
     assert_int_equal(count_files(f), 2);
 }
 
+static enum tern_status write_text(struct fixture *f, const char *name, const char *text)
+{
+    struct tern_writer *w = tern_writer_open(f->ctx, help_path(f, name));
+    if (!w)
+        return tern_error_status(f->ctx);
+    fputs(text, w->file);
+    return tern_writer_commit(&w);
+}
+
+static mode_t kind_of(struct fixture *f, const char *name)
+{
+    struct stat st;
+    assert_int_equal(lstat(help_path(f, name), &st), 0);
+    return st.st_mode & S_IFMT;
+}
+
+/* What a link leads to is replaced or made, there; the link stays. */
+static void links_keep_their_place(void **state)
+{
+    static const char *const links[][2] = {
+        {"link", "first"}, {"sub/inner", "link"}, {"target", "sub/inner"}, {"round", "round"}, {"sub", "folder"}};
+    struct fixture *f = *state;
+    char absolute[256];
+    help_folder(f, "sub");
+    write_all(help_path(f, "sub/target"), "old");
+    strcpy(absolute, f->path);
+    assert_int_equal(symlink(absolute, help_path(f, "absolute")), 0);
+    for (size_t i = 0; i < sizeof(links) / sizeof(*links); i++)
+        assert_int_equal(symlink(links[i][0], help_path(f, links[i][1])), 0);
+    assert_int_equal(tern_check_writable(f->ctx, help_path(f, "first")), TERN_OK);
+    assert_int_equal(write_text(f, "first", "new"), TERN_OK);
+    holds(absolute, "new");
+    assert_int_equal(write_text(f, "absolute", "newer"), TERN_OK);
+    holds(absolute, "newer");
+    assert_int_equal(kind_of(f, "sub/target"), S_IFREG);
+    unlink(absolute);
+    assert_int_equal(write_text(f, "first", "made"), TERN_OK);
+    holds(absolute, "made");
+    assert_int_equal(write_text(f, "round", "never"), TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "round: cannot be written: Too many levels");
+    assert_int_equal(write_text(f, "folder", "never"), TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "folder: expected a file name, found a folder");
+    for (size_t i = 0; i < sizeof(links) / sizeof(*links); i++)
+        assert_int_equal(kind_of(f, links[i][1]), S_IFLNK);
+    assert_int_equal(kind_of(f, "absolute"), S_IFLNK);
+    assert_int_equal(count_files(f), 6);
+}
+
+/* They are written into, and are there afterwards. Whether they can be is asked without opening them: nobody reads this pipe then. */
+static void pipes_and_devices_stay(void **state)
+{
+    struct fixture *f = *state;
+    char found[16] = "";
+    assert_int_equal(mkfifo(help_path(f, "pipe"), 0600), 0);
+    assert_int_equal(tern_check_writable(f->ctx, f->path), TERN_OK);
+    int reader = open(f->path, O_RDONLY | O_NONBLOCK);
+    assert_int_equal(write_text(f, "pipe", "through"), TERN_OK);
+    assert_int_equal(read(reader, found, sizeof(found) - 1), 7);
+    assert_string_equal(found, "through");
+    struct tern_writer *w = tern_writer_open(f->ctx, f->path);
+    tern_writer_discard(&w);
+    close(reader);
+    assert_int_equal(kind_of(f, "pipe"), S_IFIFO);
+    assert_int_equal(count_files(f), 1);
+
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+    snprintf(at.sun_path, sizeof(at.sun_path), "%s/socket", f->folder);
+    assert_int_equal(bind(s, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(tern_check_writable(f->ctx, at.sun_path), TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "socket: expected a file name, found a socket");
+    close(s);
+
+    if (mknod(help_path(f, "null"), S_IFCHR | 0600, makedev(1, 3)) || access(f->path, W_OK)) { /* never the one in /dev */
+        print_message("no device can be made here\n");
+        return;
+    }
+    assert_int_equal(tern_check_writable(f->ctx, f->path), TERN_OK);
+    if (write_text(f, "null", "gone"))
+        support_error(f->ctx, TERN_E_IO, "null: cannot be written: "); /* mounted without devices */
+    assert_int_equal(kind_of(f, "null"), S_IFCHR);
+    assert_int_equal(count_files(f), 3);
+}
+
 /* ---- the cache */
 
 static void check_cache(const char *dir, const char *xdg, const char *home, const char *expected)
@@ -499,6 +586,7 @@ int main(void)
         TEST(paths_are_joined_and_told_apart), TEST(a_file_appears_when_it_is_complete),
         TEST(a_new_file_has_the_usual_mode),   TEST(a_killed_writer_leaves_the_old_file),
         TEST(a_full_disk_leaves_the_old_file), TEST(half_written_products_vanish),
+        TEST(links_keep_their_place),          TEST(pipes_and_devices_stay),
         TEST(bad_outputs_are_found_early),     cmocka_unit_test(the_cache_is_where_xdg_says),
         TEST(cache_folders_are_made),          TEST(bad_json_is_located),
         TEST(json_values_have_types),

@@ -248,7 +248,7 @@ static void unfinished_files_vanish(void **state)
         assert_int_equal(plan_folder_count(&f), !failed);
         tern_error_clear(ctx);
     }
-    assert_int_equal(faults, 4); /* three of the writer, then the constant's copy */
+    assert_int_equal(faults, 5); /* four of the writer, then the constant's copy */
     tern_plan_unref(&p);
     tern_random_graph_close(&r);
     plan_folder_close(&f);
