@@ -63,5 +63,6 @@ int cli_bench_tests(void);       /* cli_bench.c */
 int cli_prompt_tests(void);      /* cli_prompts.c */
 int cli_from_tests(void);        /* cli_from.c */
 int cli_quantize_tests(void);    /* cli_quantize.c */
+int cli_output_tests(void);      /* cli_outputs.c */
 
 #endif

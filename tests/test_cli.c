@@ -240,5 +240,6 @@ int main(void)
         TEST(test_lost_output_is_an_error),
     };
     return cmocka_run_group_tests_name("cli usage", tests, cli_setup, cli_teardown) + cli_input_tests() + cli_job_tests() +
-           cli_graph_tests() + cli_conformance_tests() + cli_bench_tests() + cli_prompt_tests() + cli_from_tests() + cli_quantize_tests();
+           cli_graph_tests() + cli_conformance_tests() + cli_bench_tests() + cli_prompt_tests() + cli_from_tests() + cli_quantize_tests() +
+           cli_output_tests();
 }

@@ -172,13 +172,15 @@ void progress_break(void);
 void progress_clear(void);
 
 /* output.c */
-/* GO_ON when a file of that name can be made: the folder exists and is writable. Leaves nothing behind. */
+/* GO_ON when a file of that name can be made: the folder exists and is writable; or a pipe or device of that name be written into. Leaves
+ * nothing behind. */
 int output_check(const char *path);
 /* USAGE when the ending is none of a picture. */
 int output_check_ending(const struct opt *opt, const char *path);
 /* The name of picture i of n: path itself, or with "-1" .. "-n" before the ending. Free it. */
 char *output_name(const char *path, int i, int n);
-/* A file of what `fill` writes, which appears under its name when it is complete: GO_ON or FAILED after a message. */
+/* A file of what `fill` writes, which appears under its name when it is complete: GO_ON or FAILED after a message. Links are followed,
+ * pipes and devices written into. */
 int output_write(const char *path, void (*fill)(FILE *file, const void *user), const void *user);
 
 #endif

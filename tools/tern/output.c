@@ -1,6 +1,7 @@
 /* Names of output files, and whether they can be written: asked before a long job, not after it. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,24 +11,59 @@
 
 #include "command.h"
 
-int output_check(const char *path)
+#define LINKS 40 /* as many as Linux follows */
+
+/* The name behind symbolic links, of what need not be there; free it. NULL with errno set. The library does the same for what it writes. */
+static char *behind_links(const char *path)
+{
+    char text[PATH_MAX], *at = strdup(path);
+    for (int i = 0; at; i++) {
+        ssize_t n = readlink(at, text, sizeof(text) - 1);
+        if (n < 0)
+            return at;
+        text[n] = 0;
+        const char *slash = *text == '/' ? NULL : strrchr(at, '/');
+        size_t folder = slash ? (size_t)(slash - at) + 1 : 0;
+        char *next = i < LINKS ? malloc(folder + (size_t)n + 1) : NULL;
+        if (next)
+            sprintf(next, "%.*s%s", (int)folder, at, text);
+        else
+            errno = i < LINKS ? ENOMEM : ELOOP;
+        free(at);
+        at = next;
+    }
+    return NULL;
+}
+
+/* Where an output goes: straight into a pipe or device, else to *target, behind links; free it. GO_ON or FAILED after a message. */
+static int find_target(const char *path, bool *straight, char **target)
+{
+    struct stat st;
+    const bool there = !stat(path, &st);
+    *straight = there && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode));
+    *target = NULL;
+    if (there && S_ISDIR(st.st_mode))
+        return failed("%s: cannot be written: it is a folder", path);
+    if (there && !*straight && !S_ISREG(st.st_mode))
+        return failed("%s: cannot be written: it is a socket or a disk", path);
+    *target = behind_links(path);
+    return *target ? GO_ON : failed("%s: cannot be written: %s", path, strerror(errno));
+}
+
+/* Whether a file can be made beside `target`, which is what `path` leads to. */
+static int check_beside(const char *path, const char *target)
 {
     static const char trial[] = ".tern-XXXXXX";
-    struct stat st;
-    if (!*path)
-        return usage("the name of the output file is empty");
-    if (!stat(path, &st) && S_ISDIR(st.st_mode))
-        return failed("%s: cannot be written: it is a folder", path);
-    const char *slash = strrchr(path, '/');
-    size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
+    const char *slash = strrchr(target, '/');
+    size_t folder = slash ? (size_t)(slash - target) + 1 : 0;
     if (slash && !slash[1])
         return failed("%s: cannot be written: the name of a file is missing", path);
-    if (strlen(path) - folder > 240)
+    if (strlen(target) - folder > 240)
         return failed("%s: cannot be written: %s", path, strerror(ENAMETOOLONG));
     char *temporary = malloc(folder + sizeof(trial));
     if (!temporary)
         return failed("out of memory");
-    memcpy(temporary, path, folder);
+    memcpy(temporary, target, folder);
     memcpy(temporary + folder, trial, sizeof(trial));
     int fd = mkstemp(temporary); /* made with O_EXCL */
     int reason = errno;
@@ -37,6 +73,21 @@ int output_check(const char *path)
     }
     free(temporary);
     return fd < 0 ? failed("%s: cannot be written: %s", path, strerror(reason)) : GO_ON;
+}
+
+int output_check(const char *path)
+{
+    bool straight;
+    char *target;
+    if (!*path)
+        return usage("the name of the output file is empty");
+    int code = find_target(path, &straight, &target);
+    if (code == GO_ON && straight) /* not opened: a pipe would wait for its reader */
+        code = access(path, W_OK) ? failed("%s: cannot be written: %s", path, strerror(errno)) : GO_ON;
+    else if (code == GO_ON)
+        code = check_beside(path, target);
+    free(target);
+    return code;
 }
 
 static const char *ending_of(const char *path)
@@ -78,13 +129,10 @@ static char *unfinished_name(const char *path)
     return name;
 }
 
-int output_write(const char *path, void (*fill)(FILE *file, const void *user), const void *user)
+/* What `fill` writes goes into `name`, which becomes `target`; target NULL: it stays. 0 or errno. */
+static int write_to(const char *name, const char *target, void (*fill)(FILE *file, const void *user), const void *user)
 {
-    char *name = unfinished_name(path);
-    if (!name)
-        return failed("out of memory");
-    interrupt_hold(true);
-    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open(name, target ? O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC : O_WRONLY | O_NOCTTY | O_CLOEXEC, 0666);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
     bool bad = !file;
     if (file) {
@@ -96,13 +144,28 @@ int output_write(const char *path, void (*fill)(FILE *file, const void *user), c
         bad = true;
         reason = errno;
     }
-    if (!bad && rename(name, path)) {
+    if (!bad && target && rename(name, target)) {
         bad = true;
         reason = errno;
     }
-    if (bad && fd >= 0)
+    if (bad && target && fd >= 0)
         unlink(name);
-    interrupt_hold(false);
+    return bad ? reason : 0;
+}
+
+int output_write(const char *path, void (*fill)(FILE *file, const void *user), const void *user)
+{
+    bool straight;
+    char *target, *name = NULL;
+    int code = find_target(path, &straight, &target), reason = 0;
+    if (code == GO_ON && !straight && !(name = unfinished_name(target)))
+        code = failed("out of memory");
+    if (code == GO_ON) {
+        interrupt_hold(true);
+        reason = straight ? write_to(path, NULL, fill, user) : write_to(name, target, fill, user);
+        interrupt_hold(false);
+    }
     free(name);
-    return bad ? failed("%s: could not be written: %s", path, strerror(reason)) : GO_ON;
+    free(target);
+    return reason ? failed("%s: could not be written: %s", path, strerror(reason)) : code;
 }

@@ -1,9 +1,7 @@
 /* The profile of a job as a trace-event file, which Chrome (about:tracing) and Perfetto show: one row a component, one bar a
  * kernel, with what it made, its rates, and its share of the roofline (0: not known). */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "picture.h"
 
@@ -35,24 +33,13 @@ void trace_kernel(const char *component, const struct tern_step_profile *step, v
             step->roofline);
 }
 
-int trace_write(struct trace *t, const char *path)
+static void fill(FILE *file, const void *user)
 {
-    if (fflush(t->out))
-        return failed("out of memory");
-    char *temporary = malloc(strlen(path) + sizeof(".XXXXXX"));
-    if (!temporary)
-        return failed("out of memory");
-    sprintf(temporary, "%s.XXXXXX", path);
-    int fd = mkstemp(temporary);
-    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
-    bool ok = f && fprintf(f, "%s%s\n]\n", t->size ? "" : "[", t->text) > 0;
-    ok = f && !fclose(f) && ok && !rename(temporary, path);
-    int reason = errno;
-    if (!ok && fd >= 0)
-        unlink(temporary);
-    free(temporary);
-    return ok ? GO_ON : failed("%s: cannot be written: %s", path, strerror(reason));
+    const struct trace *t = user;
+    fprintf(file, "%s%s\n]\n", t->size ? "" : "[", t->text);
 }
+
+int trace_write(struct trace *t, const char *path) { return fflush(t->out) ? failed("out of memory") : output_write(path, fill, t); }
 
 void trace_end(struct trace *t)
 {
