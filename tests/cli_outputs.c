@@ -2,7 +2,9 @@
 #include "cli.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -44,10 +46,86 @@ static void test_links_and_pipes(void **state)
     assert_int_equal(files("sub"), 2);
 }
 
+/* Until the file holds the text, which the process writes. */
+static void wait_for(const char *path, const char *text)
+{
+    for (int i = 0; i < 6000 && !(access(path, R_OK) == 0 && has_text(path, text)); i++)
+        usleep(5000);
+    if (!has_text(path, text))
+        fail_msg("%s: \"%s\" does not come", path, text);
+}
+
+#define SYNTH "synth", "sd15", "model.safetensors", "--single-file", "--json"
+#define LONG "txt2img", MODEL, "-p", "x", "--steps", "1000", "--sampler", "euler", "-W", "64", "-H", "64", "--json"
+
+/* One that comes twice at once, as from timeout, is one. */
+static void test_signals_leave_nothing(void **state)
+{
+    static const struct {
+        int number, times, code;
+        bool synth;
+    } rows[] = {{SIGTERM, 1, 143, true}, {SIGHUP, 1, 129, true}, {SIGTERM, 5, 143, true}, {SIGINT, 5, 130, true}, {SIGTERM, 1, 143, false}};
+    struct state *s = *state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        pid_t pid = cli_start(s, rows[i].synth ? (const char *const[]){SYNTH, NULL} : (const char *const[]){LONG, NULL});
+        wait_for(".stdout", "\"done\":1,");
+        for (int k = 0; k < rows[i].times; k++) {
+            kill(pid, rows[i].number);
+            usleep(1000);
+        }
+        EXPECT(s, cli_finish(s, pid), rows[i].code);
+        expect_text(s->err, "cancelled", "a signal");
+        assert_int_equal(files("."), 0);
+    }
+}
+
+static void test_nohup(void **state)
+{
+    struct state *s = *state;
+    void (*before)(int) = signal(SIGHUP, SIG_IGN);
+    pid_t pid = cli_start(s, (const char *const[]){LONG, NULL});
+    signal(SIGHUP, before);
+    wait_for(".stdout", "\"sample\",\"done\":1,");
+    kill(pid, SIGHUP);
+    wait_for(".stdout", "\"sample\",\"done\":20,");
+    kill(pid, SIGTERM);
+    EXPECT(s, cli_finish(s, pid), 143);
+}
+
+/* A pipe that nobody reads: the job hangs while it writes its output, where the second signal is not enough. */
+static void test_third_signal_ends(void **state)
+{
+    struct state *s = *state;
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    pid_t pid = cli_start(s, (const char *const[]){PICTURE, "--save-latents", "pipe", "-o", "o.png", NULL});
+    wait_for("o.png", "PNG");
+    for (int i = 0; i < 3; i++) {
+        kill(pid, SIGTERM);
+        usleep(600000);
+    }
+    EXPECT(s, cli_finish(s, pid), 143);
+    assert_int_equal(files("."), 2);
+}
+
+static void test_lost_reader(void **state)
+{
+    struct state *s = *state;
+    char command[512];
+    snprintf(command, sizeof(command),
+             "{ '%s' synth sd15 model.safetensors --single-file --json 2> .err; echo $? > .code; } | head -n 1 > .head", s->tool);
+    assert_int_equal(system(command), 0);
+    assert_true(has_text(".code", "1\n"));
+    assert_true(has_text(".head", "\"done\":1,"));
+    slurp(".err", s->err, sizeof(s->err));
+    expect_text(s->err, "standard output could not be written: Broken pipe", "head -n 1");
+    assert_int_equal(files("."), 2);
+}
+
 int cli_output_tests(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_links_and_pipes),
+        TEST(test_links_and_pipes),   TEST(test_signals_leave_nothing), TEST(test_nohup),
+        TEST(test_third_signal_ends), TEST(test_lost_reader),
     };
     return cmocka_run_group_tests_name("cli outputs", tests, cli_setup, cli_teardown);
 }

@@ -189,7 +189,7 @@ static void put_peak(const struct ops *o)
                1e-9 * p->bytes);
     else
         printf("what this device does at most is not known: shares of it are left out\n");
-    fflush(stdout);
+    output_flush();
 }
 
 /* Each architecture at the sizes that were asked for, else at its own; the VAE is that of both. */

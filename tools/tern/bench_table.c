@@ -43,7 +43,7 @@ void bench_table_row(const struct bench_table *t, const char *const *cells)
 {
     if (!t->silent)
         (t->markdown ? markdown_row : text_row)(t, cells);
-    fflush(stdout);
+    output_flush();
 }
 
 static int compare(const void *a, const void *b)

@@ -61,6 +61,8 @@ const char *bytes_text(size_t bytes, char out[BYTES_TEXT]);
 /* message.c. With --json each is also an event on standard output. Both return the code that they are named after. */
 void message_setup(const char *command, bool json);
 void event_send(json_t *event); /* one line on standard output; takes the reference, NULL is ignored */
+/* Standard output so far; 0, or the errno with which it failed first. */
+int output_flush(void);
 int usage(const char *fmt, ...) TERN_PRINTF(1, 2);
 int failed(const char *fmt, ...) TERN_PRINTF(1, 2);
 /* The error of the library: CANCELLED or FAILED; USAGE when the call only read `arguments` of the command line and one
@@ -156,9 +158,11 @@ void run_wrote(const struct run_settings *s, const char *path, const char *fmt, 
 /* Frees what run_takes_over left. */
 void run_end(struct run_settings *s);
 
-/* interrupt.c: SIGINT asks the job to stop, a second one ends the process, but not while a file is being written. */
+/* interrupt.c: SIGINT, SIGTERM and SIGHUP ask the job to stop; another one, half a second later or more, ends the process, but not while a
+ * file is being written. After interrupt_catch a reader of standard output that goes ends no process, either: writes fail. */
 void interrupt_catch(void);
 bool interrupt_seen(void);
+int interrupt_code(void); /* the exit code of a cancelled job: 128 and the signal */
 void interrupt_hold(bool writing);
 
 /* progress.c: tern_progress events as a bar, as lines, or as JSON. */

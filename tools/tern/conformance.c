@@ -144,7 +144,7 @@ static int run_checks(struct tern_context *ctx, struct tern_conformance *suite, 
         if (!s->run.quiet || report_tally(r, group, i + 1).failed) {
             progress_clear();
             report_print_group(r, group, i + 1, s->run.verbose);
-            fflush(stdout);
+            output_flush();
         }
         group = i + 1;
     }

@@ -1,5 +1,4 @@
 /* The command tern: finds the subcommand and runs it. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +16,7 @@ static void help(FILE *out)
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(out, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(out, "\n'tern COMMAND --help' explains a command; 'tern --version' prints the version.\n"
-                 "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled.\n");
+                 "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled (by SIGTERM 143, by SIGHUP 129).\n");
 }
 
 static int unknown(const char *name)
@@ -67,11 +66,10 @@ static int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     int code = run(argc, argv);
-    errno = 0;
-    bool lost = fflush(stdout) || ferror(stdout);
-    if (lost && code == DONE) {
-        fprintf(stderr, "tern: standard output could not be written: %s\n", strerror(errno));
+    const int reason = output_flush();
+    if ((reason || ferror(stdout)) && (code == DONE || (code == CANCELLED && !interrupt_seen()))) { /* jobs are cancelled for it */
+        fprintf(stderr, "tern: standard output could not be written%s%s\n", reason ? ": " : "", reason ? strerror(reason) : "");
         code = FAILED;
     }
-    return code;
+    return code == CANCELLED ? interrupt_code() : code;
 }

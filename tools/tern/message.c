@@ -1,4 +1,5 @@
 /* Errors for people on standard error and, with --json, for programs on standard output. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -7,6 +8,7 @@
 static struct {
     const char *command; /* NULL before there is one */
     bool json;
+    int lost; /* why standard output could not be written */
 } state;
 
 void message_setup(const char *command, bool json)
@@ -19,8 +21,16 @@ void event_send(json_t *event)
 {
     if (event && !json_dumpf(event, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10)))
         putchar('\n');
-    fflush(stdout);
+    output_flush();
     json_decref(event);
+}
+
+int output_flush(void)
+{
+    errno = 0;
+    if (fflush(stdout) && !state.lost)
+        state.lost = errno;
+    return state.lost;
 }
 
 static void tell(const char *kind, const char *text)

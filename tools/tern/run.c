@@ -101,7 +101,8 @@ static void show_log(enum tern_log_level level, const char *message, void *user)
     fprintf(stderr, "tern: %s%s\n", level >= TERN_LOG_WARN ? "warning: " : "", message);
 }
 
-static bool is_cancelled(void *user) { return interrupt_seen(); }
+/* Also when nobody can read what comes of it. */
+static bool is_cancelled(void *user) { return interrupt_seen() || ferror(stdout); }
 
 bool run_takes_over(struct run_settings *s, struct tern_context **ctx, int code)
 {
