@@ -57,4 +57,25 @@ void tern_writer_discard(struct tern_writer **w);
  */
 enum tern_status tern_check_writable(struct tern_context *ctx, const char *path);
 
+/* A folder that appears under its name only when complete; until then it lies beside it, in `root`. Every function but tern_folder_close
+ * gives an error that is recorded; then close it with that. */
+struct tern_folder {
+    struct tern_context *ctx;
+    char *root;
+    char *target; /* the name, behind links */
+    char **made;  /* in order; each is removed when the folder is given up */
+    int count, capacity;
+};
+/* TERN_E_INVALID unless nothing of that name is there, or an empty folder. */
+enum tern_status tern_folder_check(struct tern_context *ctx, const char *path);
+enum tern_status tern_folder_open(struct tern_folder *f, struct tern_context *ctx, const char *path);
+/* "parent/name", which is made; borrowed. Parents begin with f->root. */
+const char *tern_folder_make(struct tern_folder *f, const char *parent, const char *name);
+/* "parent/name", which the caller will make; borrowed. */
+const char *tern_folder_note(struct tern_folder *f, const char *parent, const char *name);
+enum tern_status tern_folder_write(struct tern_folder *f, const char *parent, const char *name, const char *bytes, size_t size);
+enum tern_status tern_folder_write_text(struct tern_folder *f, const char *parent, const char *name, const char *text);
+/* st TERN_OK: under its name; else, or when that fails, gone. Gives back the status. */
+enum tern_status tern_folder_close(struct tern_folder *f, enum tern_status st);
+
 #endif

@@ -1,39 +1,19 @@
 /* Converting a checkpoint: what it is, what it becomes, and what is refused before anything is written. */
 #include "models/pipelines/convert.h"
 
-#include <dirent.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "core/context.h"
 #include "core/files.h"
 
-static bool is_empty(const char *folder)
-{
-    const struct dirent *e;
-    DIR *d = opendir(folder);
-    bool empty = d;
-    while (d && empty && (e = readdir(d)))
-        empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
-    if (d)
-        closedir(d);
-    return empty;
-}
-
 static enum tern_status check_output(struct tern_context *ctx, const char *model, const char *out, bool folder)
 {
     struct stat a, b;
-    enum tern_path_kind kind = tern_path_kind(out);
     if (!*out)
         return tern_fail(ctx, TERN_E_INVALID, "convert: the name of the output is empty");
     if (!stat(model, &a) && !stat(out, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
         return tern_fail(ctx, TERN_E_INVALID, "%s: expected another name for the output than for the model", out);
-    if (!folder)
-        return tern_check_writable(ctx, out);
-    if (kind != TERN_PATH_MISSING && (kind != TERN_PATH_FOLDER || !is_empty(out)))
-        return tern_fail(ctx, TERN_E_INVALID, "%s: expected the name of a new or empty folder, found %s", out,
-                         kind == TERN_PATH_FOLDER ? "one that is not empty" : "a file");
-    return TERN_OK;
+    return folder ? tern_folder_check(ctx, out) : tern_check_writable(ctx, out);
 }
 
 static enum tern_status check_params(struct tern_context *ctx, const struct tern_convert_params *q)

@@ -2,10 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/context.h"
 #include "core/files.h"
@@ -18,83 +15,6 @@
 #define TOKENIZER_FILE ((size_t)64 << 20)
 #define CLIP_IDS 49408
 
-/* A folder under another name, and what was made in it. */
-struct folder {
-    struct tern_context *ctx;
-    char *root;
-    char **made; /* in order; each is removed when the folder is given up */
-    int count, capacity;
-};
-
-/* Remembers "parent/name" before it is made; borrowed. NULL with the error recorded. */
-static const char *note(struct folder *f, const char *parent, const char *name)
-{
-    if (!tern_grow(f->ctx, (void **)&f->made, f->count, &f->capacity, sizeof(*f->made)))
-        return NULL;
-    char *path = name ? tern_path_join(f->ctx, parent, name) : tern_strdup(f->ctx, parent);
-    if (path)
-        f->made[f->count++] = path;
-    return path;
-}
-
-static const char *make_folder(struct folder *f, const char *parent, const char *name)
-{
-    char *path = name ? tern_path_join(f->ctx, parent, name) : tern_strdup(f->ctx, parent);
-    bool made = path && !mkdir(path, 0777);
-    if (path && !made)
-        tern_fail(f->ctx, TERN_E_IO, "%s: the folder cannot be made: %s", path, strerror(errno));
-    const char *kept = made ? note(f, path, NULL) : NULL;
-    if (made && !kept)
-        rmdir(path);
-    tern_free(f->ctx, path);
-    return kept;
-}
-
-static void folder_free(struct folder *f)
-{
-    for (int i = 0; i < f->count; i++)
-        tern_free(f->ctx, f->made[i]);
-    tern_free(f->ctx, f->made);
-    tern_free(f->ctx, f->root);
-}
-
-static enum tern_status folder_open(struct folder *f, const char *out)
-{
-    size_t n = strlen(out);
-    while (n > 1 && out[n - 1] == '/')
-        n--;
-    f->root = tern_sprintf(f->ctx, "%.*s.%ld.part", (int)n, out, (long)getpid());
-    return f->root && make_folder(f, f->root, NULL) ? TERN_OK : tern_error_status(f->ctx);
-}
-
-/* Under its name, or gone. */
-static enum tern_status folder_close(struct folder *f, const char *out, enum tern_status st)
-{
-    if (!st && rename(f->root, out))
-        st = tern_fail(f->ctx, TERN_E_IO, "%s: the folder cannot be made: %s", out, strerror(errno));
-    for (int i = f->count; st && i-- > 0;)
-        remove(f->made[i]);
-    folder_free(f);
-    return st;
-}
-
-static enum tern_status write_bytes(struct folder *f, const char *parent, const char *name, const char *bytes, size_t size)
-{
-    const char *path = note(f, parent, name);
-    struct tern_writer *w = path ? tern_writer_open(f->ctx, path) : NULL;
-    if (!w)
-        return tern_error_status(f->ctx);
-    if (fwrite(bytes, 1, size, w->file) == size)
-        return tern_writer_commit(&w);
-    tern_writer_discard(&w);
-    return tern_fail(f->ctx, TERN_E_IO, "%s: could not be written; is the disk full?", path);
-}
-
-static enum tern_status write_text(struct folder *f, const char *parent, const char *name, const char *text)
-{
-    return write_bytes(f, parent, name, text, strlen(text));
-}
-
 static enum tern_status add_tensor(struct tern_convert_list *l, const char *component, const char *name, tern_tensor *t)
 {
     struct tern_convert_item *item = tern_convert_add(l, name, t);
@@ -103,23 +23,25 @@ static enum tern_status add_tensor(struct tern_convert_list *l, const char *comp
     return tern_error_status(l->ctx);
 }
 
-static enum tern_status write_component(struct folder *f, struct tern_checkpoint *cp, const char *component,
+static enum tern_status write_component(struct tern_folder *f, struct tern_checkpoint *cp, const char *component,
                                         const struct tern_convert_params *params)
 {
     struct tern_convert_list l = {.ctx = f->ctx, .params = params};
-    const char *folder = make_folder(f, f->root, component);
-    enum tern_status st = folder ? write_text(f, folder, "config.json", tern_checkpoint_config(cp, component)) : tern_error_status(f->ctx);
+    const char *folder = tern_folder_make(f, f->root, component);
+    enum tern_status st =
+        folder ? tern_folder_write_text(f, folder, "config.json", tern_checkpoint_config(cp, component)) : tern_error_status(f->ctx);
     const struct tern_weights *w = st ? NULL : tern_convert_open(&l, cp, component);
     for (int64_t i = 0; w && !st && i < tern_weights_count(w); i++)
         st = add_tensor(&l, component, tern_weights_name(w, i), tern_weights_at(w, i));
-    const char *path = w && !st ? note(f, folder, component[0] == 't' ? "model.safetensors" : "diffusion_pytorch_model.safetensors") : NULL;
+    const char *path =
+        w && !st ? tern_folder_note(f, folder, component[0] == 't' ? "model.safetensors" : "diffusion_pytorch_model.safetensors") : NULL;
     st = path ? tern_convert_write(&l, path) : tern_error_status(f->ctx);
     tern_convert_free(&l);
     return st;
 }
 
 /* The files of a tokenizer's folder. */
-static enum tern_status copy_files(struct folder *f, const char *from, const char *to)
+static enum tern_status copy_files(struct tern_folder *f, const char *from, const char *to)
 {
     DIR *d = opendir(from);
     enum tern_status st = d ? TERN_OK : tern_fail(f->ctx, TERN_E_IO, "%s: cannot be read: %s", from, strerror(errno));
@@ -129,7 +51,7 @@ static enum tern_status copy_files(struct folder *f, const char *from, const cha
         bool file = path && tern_path_kind(path) == TERN_PATH_FILE;
         char *bytes = file ? tern_read_file(f->ctx, path, TOKENIZER_FILE, &size) : NULL;
         if (bytes)
-            st = write_bytes(f, to, e->d_name, bytes, size);
+            st = tern_folder_write(f, to, e->d_name, bytes, size);
         else
             st = tern_error_status(f->ctx);
         tern_free(f->ctx, bytes);
@@ -141,16 +63,16 @@ static enum tern_status copy_files(struct folder *f, const char *from, const cha
 }
 
 /* CLIP's, which single files do not hold. */
-static enum tern_status write_clip(struct folder *f, const char *to, bool open_clip)
+static enum tern_status write_clip(struct tern_folder *f, const char *to, bool open_clip)
 {
     char *vocabulary = tern_clip_vocabulary_json(f->ctx), *merges = vocabulary ? tern_clip_merges_text(f->ctx) : NULL;
-    enum tern_status st = merges ? write_text(f, to, "vocab.json", vocabulary) : tern_error_status(f->ctx);
+    enum tern_status st = merges ? tern_folder_write_text(f, to, "vocab.json", vocabulary) : tern_error_status(f->ctx);
     if (!st)
-        st = write_text(f, to, "merges.txt", merges);
+        st = tern_folder_write_text(f, to, "merges.txt", merges);
     if (!st)
-        st = write_text(f, to, "special_tokens_map.json", tern_clip_special_tokens(open_clip));
+        st = tern_folder_write_text(f, to, "special_tokens_map.json", tern_clip_special_tokens(open_clip));
     if (!st)
-        st = write_text(f, to, "tokenizer_config.json", tern_clip_tokenizer_config(open_clip));
+        st = tern_folder_write_text(f, to, "tokenizer_config.json", tern_clip_tokenizer_config(open_clip));
     tern_free(f->ctx, vocabulary);
     tern_free(f->ctx, merges);
     return st;
@@ -164,7 +86,7 @@ static json_t *config_value(struct tern_context *ctx, const char *config, const 
 }
 
 /* Tokenizer 0 or 1 of a text encoder; *there: it was written. */
-static enum tern_status write_tokenizer(struct folder *f, const struct tern_checkpoint *cp, int index, bool *there)
+static enum tern_status write_tokenizer(struct tern_folder *f, const struct tern_checkpoint *cp, int index, bool *there)
 {
     static const char *const names[] = {"tokenizer", "tokenizer_2"}, *const encoders[] = {"text_encoder", "text_encoder_2"};
     const char *from = tern_checkpoint_tokenizer(cp, index), *config = tern_checkpoint_config(cp, encoders[index]);
@@ -181,7 +103,7 @@ static enum tern_status write_tokenizer(struct folder *f, const struct tern_chec
                      cp->path, CLIP_IDS);
         return TERN_OK;
     }
-    const char *to = make_folder(f, f->root, names[index]);
+    const char *to = tern_folder_make(f, f->root, names[index]);
     *there = to;
     return !to ? tern_error_status(f->ctx) : from ? copy_files(f, from, to) : write_clip(f, to, open_clip);
 }
@@ -192,7 +114,7 @@ static json_t *row(const char *library, const char *class_name)
 }
 
 /* model_index.json: what the folder of the source has and was written, and null for the rest; a single file's is made up. */
-static enum tern_status write_index(struct folder *f, const struct tern_checkpoint *cp, const bool tokenizer[2])
+static enum tern_status write_index(struct tern_folder *f, const struct tern_checkpoint *cp, const bool tokenizer[2])
 {
     const char *text = tern_checkpoint_index(cp), *scheduler = tern_checkpoint_scheduler(cp), *key;
     json_t *o = text ? tern_json_parse(f->ctx, text, strlen(text), cp->path)
@@ -219,20 +141,20 @@ static enum tern_status write_index(struct folder *f, const struct tern_checkpoi
             json_object_set_new(o, "tokenizer", row(NULL, NULL));
     json_decref(class_name);
     char *dumped = tern_detect_dump(f->ctx, o);
-    enum tern_status st = dumped ? write_text(f, f->root, "model_index.json", dumped) : tern_error_status(f->ctx);
+    enum tern_status st = dumped ? tern_folder_write_text(f, f->root, "model_index.json", dumped) : tern_error_status(f->ctx);
     tern_free(f->ctx, dumped);
     return st;
 }
 
-static enum tern_status write_all(struct folder *f, struct tern_checkpoint *cp, const struct tern_convert_params *params)
+static enum tern_status write_all(struct tern_folder *f, struct tern_checkpoint *cp, const struct tern_convert_params *params)
 {
     bool tokenizer[2] = {false, false};
     enum tern_status st = TERN_OK;
     for (int i = 0; !st && i < cp->count; i++)
         st = write_component(f, cp, cp->components[i].name, params);
-    const char *scheduler = st || !cp->scheduler ? NULL : make_folder(f, f->root, "scheduler");
+    const char *scheduler = st || !cp->scheduler ? NULL : tern_folder_make(f, f->root, "scheduler");
     if (!st && cp->scheduler)
-        st = scheduler ? write_text(f, scheduler, "scheduler_config.json", cp->scheduler) : tern_error_status(f->ctx);
+        st = scheduler ? tern_folder_write_text(f, scheduler, "scheduler_config.json", cp->scheduler) : tern_error_status(f->ctx);
     for (int i = 0; i < 2 && !st; i++)
         st = write_tokenizer(f, cp, i, &tokenizer[i]);
     return st ? st : write_index(f, cp, tokenizer);
@@ -241,9 +163,9 @@ static enum tern_status write_all(struct folder *f, struct tern_checkpoint *cp, 
 enum tern_status tern_convert_folder(struct tern_context *ctx, struct tern_checkpoint *cp, const char *out,
                                      const struct tern_convert_params *params)
 {
-    struct folder f = {.ctx = ctx};
-    enum tern_status st = folder_open(&f, out);
+    struct tern_folder f;
+    enum tern_status st = tern_folder_open(&f, ctx, out);
     if (!st)
         st = write_all(&f, cp, params);
-    return folder_close(&f, out, st);
+    return tern_folder_close(&f, st);
 }

@@ -1,0 +1,99 @@
+/* A folder that appears under its name when it is complete. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/context.h"
+#include "core/files.h"
+
+static bool is_empty(const char *folder)
+{
+    const struct dirent *e;
+    DIR *d = opendir(folder);
+    bool empty = d;
+    while (d && empty && (e = readdir(d)))
+        empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
+    if (d)
+        closedir(d);
+    return empty;
+}
+
+enum tern_status tern_folder_check(struct tern_context *ctx, const char *path)
+{
+    enum tern_path_kind kind = tern_path_kind(path);
+    if (kind == TERN_PATH_MISSING || (kind == TERN_PATH_FOLDER && is_empty(path)))
+        return TERN_OK;
+    return tern_fail(ctx, TERN_E_INVALID, "%s: expected the name of a new or empty folder, found %s", path,
+                     kind == TERN_PATH_FOLDER ? "one that is not empty" : "a file");
+}
+
+/* Remembers "parent/name" before it is made; borrowed. NULL with the error recorded. */
+const char *tern_folder_note(struct tern_folder *f, const char *parent, const char *name)
+{
+    if (!tern_grow(f->ctx, (void **)&f->made, f->count, &f->capacity, sizeof(*f->made)))
+        return NULL;
+    char *path = name ? tern_path_join(f->ctx, parent, name) : tern_strdup(f->ctx, parent);
+    if (path)
+        f->made[f->count++] = path;
+    return path;
+}
+
+const char *tern_folder_make(struct tern_folder *f, const char *parent, const char *name)
+{
+    char *path = name ? tern_path_join(f->ctx, parent, name) : tern_strdup(f->ctx, parent);
+    bool made = path && !mkdir(path, 0777);
+    if (path && !made)
+        tern_fail(f->ctx, TERN_E_IO, "%s: the folder cannot be made: %s", path, strerror(errno));
+    const char *kept = made ? tern_folder_note(f, path, NULL) : NULL;
+    if (made && !kept)
+        rmdir(path);
+    tern_free(f->ctx, path);
+    return kept;
+}
+
+enum tern_status tern_folder_open(struct tern_folder *f, struct tern_context *ctx, const char *path)
+{
+    *f = (struct tern_folder){.ctx = ctx};
+    char *bare = tern_strdup(ctx, path);
+    for (size_t n = bare ? strlen(bare) : 0; n > 1 && bare[n - 1] == '/'; n--)
+        bare[n - 1] = 0;
+    f->target = bare ? tern_path_target(ctx, bare) : NULL;
+    f->root = f->target ? tern_sprintf(ctx, "%s.%ld.part", f->target, (long)getpid()) : NULL;
+    tern_free(ctx, bare);
+    return f->root && tern_folder_make(f, f->root, NULL) ? TERN_OK : tern_error_status(ctx);
+}
+
+enum tern_status tern_folder_close(struct tern_folder *f, enum tern_status st)
+{
+    if (!st && rename(f->root, f->target))
+        st = tern_fail(f->ctx, TERN_E_IO, "%s: the folder cannot be made: %s", f->target, strerror(errno));
+    for (int i = f->count; st && i-- > 0;)
+        remove(f->made[i]);
+    for (int i = 0; i < f->count; i++)
+        tern_free(f->ctx, f->made[i]);
+    tern_free(f->ctx, f->made);
+    tern_free(f->ctx, f->root);
+    tern_free(f->ctx, f->target);
+    *f = (struct tern_folder){.ctx = f->ctx};
+    return st;
+}
+
+enum tern_status tern_folder_write(struct tern_folder *f, const char *parent, const char *name, const char *bytes, size_t size)
+{
+    const char *path = tern_folder_note(f, parent, name);
+    struct tern_writer *w = path ? tern_writer_open(f->ctx, path) : NULL;
+    if (!w)
+        return tern_error_status(f->ctx);
+    if (fwrite(bytes, 1, size, w->file) == size)
+        return tern_writer_commit(&w);
+    tern_writer_discard(&w);
+    return tern_fail(f->ctx, TERN_E_IO, "%s: could not be written; is the disk full?", path);
+}
+
+enum tern_status tern_folder_write_text(struct tern_folder *f, const char *parent, const char *name, const char *text)
+{
+    return tern_folder_write(f, parent, name, text, strlen(text));
+}
