@@ -121,11 +121,36 @@ static void test_lost_reader(void **state)
     assert_int_equal(files("."), 2);
 }
 
+/* A folder is new, and whole or not there. */
+static void test_synth_folders(void **state)
+{
+    struct state *s = *state;
+    assert_int_equal(mkdir("empty", 0700) || mkdir("model", 0700), 0);
+    write_file("model/model_index.json", "{}", 2);
+    EXPECT(s, RUN(s, "synth", "sd15", "model"), 2);
+    expect_text(s->err, "model: expected the name of a new or empty folder, found one that is not empty", "synth");
+    assert_int_equal(files("model"), 1);
+    assert_int_equal(file_size("model/model_index.json"), 2);
+    static const char *const names[] = {"new", "empty/"};
+    for (int i = 0; i < 2; i++) {
+        pid_t pid = cli_start(s, (const char *const[]){"synth", "sd15", names[i], "--json", NULL});
+        wait_for(".stdout", "\"done\":1,");
+        assert_int_equal(files("."), 5); /* with .stdout and .stderr */
+        kill(pid, SIGINT);
+        EXPECT(s, cli_finish(s, pid), 130);
+        assert_int_equal(files("."), 2);
+        assert_int_equal(files("empty"), 0);
+    }
+    s->file_limit = 100000;
+    EXPECT(s, RUN(s, "synth", "sd15", "new"), 1);
+    assert_int_equal(files("."), 2);
+}
+
 int cli_output_tests(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_links_and_pipes),   TEST(test_signals_leave_nothing), TEST(test_nohup),
-        TEST(test_third_signal_ends), TEST(test_lost_reader),
+        TEST(test_third_signal_ends), TEST(test_lost_reader),           TEST(test_synth_folders),
     };
     return cmocka_run_group_tests_name("cli outputs", tests, cli_setup, cli_teardown);
 }

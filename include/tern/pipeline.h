@@ -330,7 +330,8 @@ TERN_API const struct tern_weights *tern_pipeline_weights(struct tern_pipeline *
 TERN_API struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *component, const struct tern_weights *inputs);
 
 /* Writes a full-size checkpoint with seeded random weights, scaled so that activations stay finite in f16.
- * A diffusers folder, or with single_file one LDM-style .safetensors (not of "taiyi"). dtype f16 or f32. */
+ * A diffusers folder, or with single_file one LDM-style .safetensors (not of "taiyi"). dtype f16 or f32. The folder must be new or empty;
+ * it appears when it is complete, as the file does. */
 struct tern_synth_params {
     const char *arch; /* "sd15" (also NULL), "sd2", "sdxl", "taiyi" */
     enum tern_dtype dtype;

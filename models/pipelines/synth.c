@@ -1,11 +1,8 @@
 /* Checkpoints of full size with random weights, for measuring speed and memory without a download. */
 #include "models/pipelines/synth.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <tern/ops.h>
 
 #include "core/files.h"
@@ -75,72 +72,53 @@ static enum tern_status write_list(struct tern_synth_list *l, const char *path, 
     return tern_error_status(ctx);
 }
 
-static enum tern_status write_text(struct tern_context *ctx, const char *folder, const char *name, const char *text)
-{
-    char *path = tern_path_join(ctx, folder, name);
-    struct tern_writer *w = path ? tern_writer_open(ctx, path) : NULL;
-    if (w) {
-        fputs(text, w->file);
-        tern_writer_commit(&w);
-    }
-    tern_free(ctx, path);
-    return tern_error_status(ctx);
-}
-
-static char *make_folder(struct tern_context *ctx, const char *parent, const char *name)
-{
-    char *path = name ? tern_path_join(ctx, parent, name) : tern_strdup(ctx, parent);
-    if (path && mkdir(path, 0777) && (errno != EEXIST || tern_path_kind(path) != TERN_PATH_FOLDER)) {
-        tern_fail(ctx, TERN_E_IO, "%s: the folder cannot be made: %s", path, strerror(errno));
-        tern_free(ctx, path);
-        return NULL;
-    }
-    return path;
-}
-
-static enum tern_status write_component(struct tern_synth_list *l, const char *out, const struct tern_synth_component *component,
+static enum tern_status write_component(struct tern_synth_list *l, struct tern_folder *f, const struct tern_synth_component *component,
                                         uint64_t seed)
 {
-    struct tern_context *ctx = l->ctx;
     bool text = component->name[0] == 't';
-    char *folder = tern_failed(ctx) ? NULL : make_folder(ctx, out, component->name);
-    char *path = folder ? tern_path_join(ctx, folder, text ? "model.safetensors" : "diffusion_pytorch_model.safetensors") : NULL;
-    if (path && write_text(ctx, folder, "config.json", component->config) == TERN_OK) {
-        tern_synth_list_add(l, component);
-        write_list(l, path, seed);
-        tern_synth_list_free(l);
-    }
-    tern_free(ctx, path);
-    tern_free(ctx, folder);
-    return tern_error_status(ctx);
+    const char *folder = tern_folder_make(f, f->root, component->name);
+    if (!folder || tern_folder_write_text(f, folder, "config.json", component->config))
+        return tern_error_status(l->ctx);
+    const char *path = tern_folder_note(f, folder, text ? "model.safetensors" : "diffusion_pytorch_model.safetensors");
+    if (!path)
+        return tern_error_status(l->ctx);
+    tern_synth_list_add(l, component);
+    write_list(l, path, seed);
+    tern_synth_list_free(l);
+    return tern_error_status(l->ctx);
 }
 
-static enum tern_status write_tokenizer(struct tern_context *ctx, const char *out, const char *config)
+static enum tern_status write_tokenizer(struct tern_folder *f, const char *config)
 {
-    char *folder = make_folder(ctx, out, "tokenizer"), *vocabulary = folder ? tern_synth_vocabulary(ctx) : NULL;
-    if (vocabulary && write_text(ctx, folder, "tokenizer_config.json", config) == TERN_OK)
-        write_text(ctx, folder, "vocab.txt", vocabulary);
-    tern_free(ctx, vocabulary);
-    tern_free(ctx, folder);
-    return tern_error_status(ctx);
+    const char *folder = tern_folder_make(f, f->root, "tokenizer");
+    char *vocabulary = folder ? tern_synth_vocabulary(f->ctx) : NULL;
+    if (vocabulary && tern_folder_write_text(f, folder, "tokenizer_config.json", config) == TERN_OK)
+        tern_folder_write_text(f, folder, "vocab.txt", vocabulary);
+    tern_free(f->ctx, vocabulary);
+    return tern_error_status(f->ctx);
+}
+
+static enum tern_status write_all(struct tern_synth_list *l, const struct tern_synth_arch *arch, struct tern_folder *f, uint64_t seed)
+{
+    const char *scheduler = tern_folder_make(f, f->root, "scheduler");
+    enum tern_status st =
+        scheduler ? tern_folder_write_text(f, scheduler, "scheduler_config.json", arch->scheduler) : tern_error_status(l->ctx);
+    for (int i = 0; !st && i < TERN_SYNTH_COMPONENTS && arch->components[i].name; i++)
+        st = write_component(l, f, &arch->components[i], seed + 10000 * (uint64_t)i);
+    if (!st && arch->tokenizer)
+        st = write_tokenizer(f, arch->tokenizer);
+    return st ? st : tern_folder_write_text(f, f->root, "model_index.json", arch->index);
 }
 
 static enum tern_status write_folder(struct tern_synth_list *l, const struct tern_synth_arch *arch, const char *out, uint64_t seed)
 {
-    struct tern_context *ctx = l->ctx;
-    char *root = make_folder(ctx, out, NULL), *scheduler = root ? make_folder(ctx, out, "scheduler") : NULL;
-    if (scheduler) {
-        write_text(ctx, scheduler, "scheduler_config.json", arch->scheduler);
-        for (int i = 0; i < TERN_SYNTH_COMPONENTS && arch->components[i].name; i++)
-            write_component(l, out, &arch->components[i], seed + 10000 * (uint64_t)i);
-        if (!tern_failed(ctx) && arch->tokenizer)
-            write_tokenizer(ctx, out, arch->tokenizer);
-        if (!tern_failed(ctx))
-            write_text(ctx, out, "model_index.json", arch->index); /* last: a folder without it is no model */
-    }
-    tern_free(ctx, scheduler);
-    tern_free(ctx, root);
-    return tern_error_status(ctx);
+    struct tern_folder f;
+    if (tern_folder_check(l->ctx, out))
+        return tern_error_status(l->ctx);
+    enum tern_status st = tern_folder_open(&f, l->ctx, out);
+    if (!st)
+        st = write_all(l, arch, &f, seed);
+    return tern_folder_close(&f, st);
 }
 
 /* The text encoders first, as in published files. */

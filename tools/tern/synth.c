@@ -65,7 +65,8 @@ const struct command synth_command = {
     .most = 2,
     .opts = {opts, talk_opts},
     .notes = "ARCH is sd15 (Stable Diffusion 1.5: 2.1 GB of f16, twice that of f32), sd2 (2.1: 2.6 GB),\n"
-             "sdxl (XL base: 6.9 GB) or taiyi (1.x with a Chinese BERT, as a folder only: 2.1 GB).\n",
+             "sdxl (XL base: 6.9 GB) or taiyi (1.x with a Chinese BERT, as a folder only: 2.1 GB). OUT appears when\n"
+             "it is complete; a folder must be new or empty.\n",
     .apply = apply,
     .run = run,
 };
