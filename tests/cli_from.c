@@ -309,9 +309,11 @@ static void test_convert(void **state)
     EXPECT(s, RUN(s, "convert", mini, "c", "--dtype", "int4"), 2);
     EXPECT(s, RUN(s, "convert", mini, "c", "--dtype", "int8", "--weights", "int8"), 2);
     expect_text(s->err, "--dtype int8, --weights and --recipe: expected one of them", "two ways");
-    EXPECT(s, RUN(s, "convert", mini, "c", "--recipe", "none.json"), 2);
+    EXPECT(s, RUN(s, "convert", mini, "c", "--recipe", "none.json"), 1);
     expect_text(s->err, "none.json", "no recipe");
     EXPECT(s, RUN(s, "convert", mini), 2);
+    EXPECT(s, RUN(s, "convert", "absent", "c"), 1);
+    expect_text(s->err, "absent: no such file or folder", "no model");
     s->file_limit = 20000;
     EXPECT(s, RUN(s, "convert", mini, "c.safetensors"), 1);
     expect_text(s->err, "c.safetensors", "full disk");

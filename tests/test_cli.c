@@ -46,7 +46,7 @@ static void test_wrong_usage(void **state)
         {"conformance --level sse2", {"scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon, neondot, neonbf16", "\"sse2\""}},
         {"conformance --level scalar --device null", {"--level", "null"}},
         {"conformance --json", {"--json", "value is missing"}},
-        {"conformance --json a --junit a", {"two reports", "a"}},
+        {"conformance --json a --junit a", {"two outputs", "a"}},
         {"quantize", {"MODEL", "0 arguments"}},
         {"quantize a b -p x", {"MODEL", "2 arguments"}},
         {"quantize " MODEL, {"--prompt", "missing", "--prompts"}},
@@ -99,6 +99,9 @@ static void test_wrong_usage(void **state)
         {"txt2img -p x --seed 18446744073709551616", {"--seed", "18446744073709551615"}},
         {"txt2img -p x -b 0", {"--count", "1 to 64"}},
         {"txt2img -p x -b 65 nowhere", {"--count", "1 to 64", "\"65\""}}, /* before the model is looked for */
+        {"txt2img -p x -o a.png --save-latents a.png nowhere", {"two outputs", "a.png"}},
+        {"txt2img -p x -b 2 -o a.png --profile a-2.png nowhere", {"two outputs", "a-2.png"}},
+        {"quantize a -p x -o r.json --report r.json", {"two outputs", "r.json"}},
         {"txt2img -p x --dtype f64", {"--dtype", "f32, bf16, f16, auto", "\"f64\""}},
         {"txt2img -p x --dtype int4", {"--dtype", "int8", "int4"}},
         {"txt2img -p x --device warp", {"--device", "\"warp\"", "cpu"}},

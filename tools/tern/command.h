@@ -179,6 +179,9 @@ void progress_clear(void);
 /* GO_ON when a file of that name can be made: the folder exists and is writable; or a pipe or device of that name be written into. Leaves
  * nothing behind. */
 int output_check(const char *path);
+/* The same of all names of a job, NULL: none; USAGE when two of them are one, of which the last would be left. Pipes and devices take many.
+ */
+int output_check_all(const char *const *paths, int n);
 /* USAGE when the ending is none of a picture. */
 int output_check_ending(const struct opt *opt, const char *path);
 /* The name of picture i of n: path itself, or with "-1" .. "-n" before the ending. Free it. */

@@ -101,15 +101,7 @@ static int check(const struct settings *s)
         return usage("option --limits: is of a GPU; the CPU has --level");
     if (s->added && !s->markdown)
         return usage("option --add: is for --markdown, which is missing");
-    for (int i = 0; i < 3; i++) {
-        int code = paths[i] ? output_check(paths[i]) : GO_ON;
-        if (code != GO_ON)
-            return code;
-        for (int k = 0; k < i && paths[i]; k++)
-            if (paths[k] && !strcmp(paths[k], paths[i]))
-                return usage("two reports cannot have one name, %s", paths[i]);
-    }
-    return GO_ON;
+    return output_check_all(paths, 3);
 }
 
 static void show_progress(const struct conformance_report *r, int i, double stage_began)

@@ -90,6 +90,29 @@ int output_check(const char *path)
     return code;
 }
 
+/* A file that is not there yet has its name alone. */
+static bool is_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    const bool there = !stat(a, &x), other = !stat(b, &y);
+    if (there && other)
+        return x.st_dev == y.st_dev && x.st_ino == y.st_ino && !S_ISFIFO(x.st_mode) && !S_ISCHR(x.st_mode);
+    return !there && !other && !strcmp(a, b);
+}
+
+int output_check_all(const char *const *paths, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const int code = paths[i] ? output_check(paths[i]) : GO_ON;
+        if (code != GO_ON)
+            return code;
+        for (int k = 0; k < i; k++)
+            if (paths[i] && paths[k] && is_same(paths[k], paths[i]))
+                return usage("two outputs cannot have one name, %s", paths[i]);
+    }
+    return GO_ON;
+}
+
 static const char *ending_of(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');

@@ -9,15 +9,16 @@
 
 int picture_check_outputs(const struct picture_settings *s)
 {
-    char *first = output_name(s->output, 0, s->count);
-    int code = first ? output_check(first) : failed("out of memory");
-    free(first);
-    if (code == GO_ON && s->preview.path)
-        code = output_check(s->preview.path);
-    if (code == GO_ON && s->save_latents)
-        code = output_check(s->save_latents);
-    if (code == GO_ON && s->profile)
-        code = output_check(s->profile);
+    const char *paths[3 + TERN_MAX_PICTURES] = {s->preview.path, s->save_latents, s->profile};
+    char *pictures[TERN_MAX_PICTURES];
+    int code = GO_ON, n = 0;
+    for (; code == GO_ON && n < s->count; n++)
+        if (!(paths[3 + n] = pictures[n] = output_name(s->output, n, s->count)))
+            code = failed("out of memory");
+    if (code == GO_ON)
+        code = output_check_all(paths, 3 + n);
+    while (n-- > 0)
+        free(pictures[n]);
     return code;
 }
 

@@ -241,13 +241,11 @@ static int run_with(const struct command *command, int argc, char **argv, struct
             "option --prompt is missing, or --prompts: calibration needs texts, best those that are usually painted with the model");
     if (s->run.quantize)
         return usage("option --dtype: expected f32, bf16, f16 or auto, found \"int8\": that is what is measured");
-    code = output_check(s->output);
-    if (code == GO_ON && s->report)
-        code = output_check(s->report);
-    if (code != GO_ON)
-        return code;
     if ((size_t)snprintf(state, sizeof(state), "%s.state", s->output) >= sizeof(state))
         return failed("%s: cannot be written: the name is too long", s->output);
+    code = output_check_all((const char *const[]){s->output, s->report, state}, 3);
+    if (code != GO_ON)
+        return code;
     s->q.state = state;
     s->q.prompts = (const char *const *)s->prompt;
     s->q.n_prompts = s->n_prompts;
