@@ -14,8 +14,9 @@
 struct tern_scope_stack {
     tern_tensor **tensors; /* all open scopes, outermost first */
     int count, capacity;
-    int *starts; /* first tensor of each scope */
-    int depth, depth_capacity;
+    int *starts; /* first tensor of each scope that has its own: the outermost ones */
+    int n_starts, starts_capacity;
+    int depth; /* begun and not ended; more than n_starts while there is no memory */
 };
 
 struct tern_context {

@@ -33,18 +33,18 @@ tern_tensor *tern_scope_adopt(struct tern_context *ctx, tern_tensor *t)
 void tern_scope_begin(struct tern_context *ctx)
 {
     struct tern_scope_stack *s = &ctx->scopes;
-    /* Without memory the depth still counts, so that begin and end stay paired; tensors then
-     * belong to the enclosing scope. The error is recorded. */
-    if (tern_grow(ctx, (void **)&s->starts, s->depth, &s->depth_capacity, sizeof(*s->starts)))
-        s->starts[s->depth] = s->count;
+    /* Without memory the depth still counts, so that begin and end stay paired; tensors of this scope and of those within
+     * belong to the enclosing one, until it is the innermost again. The error is recorded. */
+    if (s->n_starts == s->depth && tern_grow(ctx, (void **)&s->starts, s->n_starts, &s->starts_capacity, sizeof(*s->starts)))
+        s->starts[s->n_starts++] = s->count;
     s->depth++;
 }
 
 static void pop(struct tern_context *ctx)
 {
     struct tern_scope_stack *s = &ctx->scopes;
-    s->depth--;
-    int start = s->depth < s->depth_capacity ? s->starts[s->depth] : s->count;
+    const bool own = s->n_starts == s->depth--;
+    const int start = own ? s->starts[--s->n_starts] : s->depth ? s->count : 0; /* what none owns goes with the outermost scope */
     while (s->count > start)
         tern_tensor_unref(&s->tensors[--s->count]);
     tern_tensor **less = !s->depth && s->capacity > ROOM ? tern_realloc(ctx, s->tensors, ROOM * sizeof(*less)) : NULL;

@@ -424,17 +424,81 @@ static void scopes_survive_without_memory(void **state)
     }
 }
 
+/* Memory that is not cleared and is refused while `refuse` is set. */
+struct moody {
+    bool refuse;
+    long live;
+};
+
+static void *moody_alloc(size_t size, size_t alignment, void *user)
+{
+    struct moody *m = user;
+    void *p = NULL;
+    if (m->refuse || posix_memalign(&p, alignment, size))
+        return NULL;
+    m->live++;
+    return memset(p, 0xee, size);
+}
+
+static void moody_free(void *ptr, size_t size, void *user)
+{
+    ((struct moody *)user)->live--;
+    free(ptr);
+}
+
+/* A scope that found no memory for its start owns nothing when those within find some: its end releases nothing. */
+static void scopes_without_memory_own_nothing(void **state)
+{
+    for (int outer = 0; outer <= 128; outer += 64) { /* the list of starts is full at each */
+        struct moody m = {0};
+        struct tern_context *ctx =
+            tern_context_create(&(struct tern_context_params){.threads = 1, .allocator = {moody_alloc, moody_free, &m}});
+        for (int i = 0; i < outer; i++)
+            tern_scope_begin(ctx);
+        tern_tensor *first = number(ctx, 3);
+        m.refuse = true;
+        for (int i = 0; i < 200; i++)
+            tern_scope_begin(ctx);
+        m.refuse = false;
+        support_error(ctx, TERN_E_NO_MEMORY, "out of memory");
+        tern_scope_begin(ctx);
+        tern_tensor *second = number(ctx, 4);
+        for (int i = 0; i < 201; i++)
+            tern_scope_end(ctx, NULL);
+        assert_int_equal(ctx->scopes.depth, outer);
+        assert_int_equal(ctx->scopes.count, outer ? 2 : 0); /* both of the scope before; where there is none they are gone */
+        assert_true(value(first) == 3 && (!outer || value(second) == 4));
+        tern_scope_begin(ctx);
+        number(ctx, 5);
+        tern_scope_end(ctx, NULL);
+        assert_int_equal(ctx->scopes.count, outer ? 2 : 0);
+        if (!outer)
+            tern_tensor_unref(&first); /* of no scope */
+        tern_context_destroy(&ctx);
+        assert_int_equal(m.live, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dtypes_have_names_and_sizes), cmocka_unit_test(broadcasting_is_pytorchs),
-        cmocka_unit_test(contiguity_is_pytorchs),      cmocka_unit_test(shapes_that_overflow_are_invalid),
-        cmocka_unit_test(shapes_have_a_text),          cmocka_unit_test(values_are_converted_when_read),
-        cmocka_unit_test(facts_of_a_tensor),           cmocka_unit_test(references_are_counted),
-        cmocka_unit_test(views_share_and_hold_memory), cmocka_unit_test(wrapped_memory_is_released_once),
-        cmocka_unit_test(scopes_release_and_keep),     cmocka_unit_test(scopes_keep_what_is_not_theirs),
-        cmocka_unit_test(scopes_end_with_many),        cmocka_unit_test(scopes_go_on_with_next),
-        cmocka_unit_test(scopes_nest_deeply),          cmocka_unit_test(scopes_survive_without_memory),
+        cmocka_unit_test(dtypes_have_names_and_sizes),
+        cmocka_unit_test(broadcasting_is_pytorchs),
+        cmocka_unit_test(contiguity_is_pytorchs),
+        cmocka_unit_test(shapes_that_overflow_are_invalid),
+        cmocka_unit_test(shapes_have_a_text),
+        cmocka_unit_test(values_are_converted_when_read),
+        cmocka_unit_test(facts_of_a_tensor),
+        cmocka_unit_test(references_are_counted),
+        cmocka_unit_test(views_share_and_hold_memory),
+        cmocka_unit_test(wrapped_memory_is_released_once),
+        cmocka_unit_test(scopes_release_and_keep),
+        cmocka_unit_test(scopes_keep_what_is_not_theirs),
+        cmocka_unit_test(scopes_end_with_many),
+        cmocka_unit_test(scopes_go_on_with_next),
+        cmocka_unit_test(scopes_nest_deeply),
+        cmocka_unit_test(scopes_survive_without_memory),
+        cmocka_unit_test(scopes_without_memory_own_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
