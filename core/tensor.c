@@ -87,6 +87,27 @@ void tern_tensor_make_constant(tern_tensor *t)
     tern_buffer_mark_weight(t->buffer);
 }
 
+/* Most bytes of zeros that are made for a device at once: a tensor that fits in the budget is not refused for them. */
+#define ZEROS ((size_t)1 << 20)
+
+/* The first bytes of a buffer; data NULL: zeros. */
+static enum tern_status fill(struct tern_context *ctx, struct tern_buffer *b, const void *data, size_t size)
+{
+    if (data)
+        return tern_buffer_write(b, 0, data, size);
+    if (b->host) {
+        memset(b->host, 0, size);
+        return TERN_OK;
+    }
+    const size_t piece = size < ZEROS ? size : ZEROS;
+    void *zeros = tern_calloc(ctx, 1, piece);
+    enum tern_status st = zeros ? TERN_OK : tern_error_status(ctx);
+    for (size_t at = 0; at < size && !st; at += piece)
+        st = tern_buffer_write(b, at, zeros, size - at < piece ? size - at : piece);
+    tern_free(ctx, zeros);
+    return st;
+}
+
 tern_tensor *tern_tensor_create(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape, const void *data)
 {
     int64_t n;
@@ -99,19 +120,11 @@ tern_tensor *tern_tensor_create(struct tern_context *ctx, enum tern_dtype dtype,
     struct tern_meta meta = tern_meta_make(dtype, ndim, shape);
     tern_tensor *t = tern_tensor_empty(ctx, &meta);
     size_t size = (size_t)n * tern_dtype_size(dtype);
-    if (!t || !size)
+    if (!t || !size || fill(ctx, t->buffer, data, size) == TERN_OK)
         return t;
-    if (data) {
-        tern_buffer_write(t->buffer, 0, data, size);
-    } else if (t->buffer->host) {
-        memset(t->buffer->host, 0, size);
-    } else {
-        void *zeros = tern_calloc(ctx, 1, size);
-        if (zeros)
-            tern_buffer_write(t->buffer, 0, zeros, size);
-        tern_free(ctx, zeros);
-    }
-    return t;
+    if (!ctx->scopes.depth)
+        tern_tensor_unref(&t);
+    return NULL;
 }
 
 tern_tensor *tern_tensor_ref(tern_tensor *t)

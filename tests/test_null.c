@@ -120,6 +120,51 @@ static void budgets_hold(void **state)
     tern_context_destroy(&ctx);
 }
 
+static enum tern_status refuse_write(struct tern_buffer *b, size_t offset, const void *src, size_t size)
+{
+    return tern_fail(b->device->ctx, TERN_E_DEVICE, "the device is gone");
+}
+
+/* A buffer of the host that cannot be written: it stands for one of a device that fails. */
+static struct tern_buffer *create_refusing(struct tern_device *d, size_t size)
+{
+    static struct tern_buffer_fns refusing;
+    struct tern_buffer *b = tern_buffer_create(d->ctx->host, size);
+    if (b) {
+        refusing = *b->fns;
+        refusing.write = refuse_write;
+        b->fns = &refusing;
+    }
+    return b;
+}
+
+/* A tensor whose values did not get there is none: neither those that were given, nor the zeros. */
+static void unwritten_tensors_are_none(void **state)
+{
+    const float one = 1;
+    for (int scope = 0; scope < 2; scope++) {
+        struct tern_context *ctx = null_context((size_t)8 << 20);
+        for (int i = 0; i < scope; i++)
+            tern_scope_begin(ctx);
+        size_t idle = tern_memory_used(ctx);
+        int64_t most = ((int64_t)(8 << 20) - (int64_t)idle) / 4 - 4096; /* fits, but not with zeros beside it */
+        assert_null(tern_tensor_create(ctx, TERN_F32, 1, &most, NULL));
+        support_error(ctx, TERN_E_BUDGET, "8388608");
+        struct tern_device_fns fns = *ctx->device->fns;
+        const struct tern_device_fns *own = ctx->device->fns;
+        fns.buffer_create = create_refusing;
+        ctx->device->fns = &fns;
+        assert_null(tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){1}, &one));
+        support_error(ctx, TERN_E_DEVICE, "the device is gone");
+        ctx->device->fns = own;
+        for (int i = 0; i < scope; i++)
+            tern_scope_end(ctx, NULL);
+        tern_memory_trim(ctx);
+        assert_true(tern_memory_used(ctx) <= idle + 8192); /* the list of tensors in a scope */
+        tern_context_destroy(&ctx);
+    }
+}
+
 /* A whole job runs: every shape of every layer fits. */
 static void whole_pictures_run(void **state)
 {
@@ -245,6 +290,7 @@ int main(void)
         cmocka_unit_test(memory_is_counted_not_taken),
         cmocka_unit_test(memory_comes_back),
         cmocka_unit_test(budgets_hold),
+        cmocka_unit_test(unwritten_tensors_are_none),
         cmocka_unit_test(whole_pictures_run),
         cmocka_unit_test(predictions_hold),
         cmocka_unit_test(predicting_leaves_no_trace),

@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 /* Copies `data` (contiguous, row-major) into a new tensor on the context's device.
- * data NULL: zeros. The caller owns the result, unless a scope is open (see below). */
+ * data NULL: zeros. The caller owns the result, unless a scope is open (see below). NULL with the error recorded: also when a
+ * device does not take the values. */
 TERN_API tern_tensor *tern_tensor_create(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape, const void *data);
 
 /* Scalar of shape (). */
