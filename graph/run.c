@@ -15,8 +15,13 @@ static bool needs_copy(const struct tern_plan *p, const tern_tensor *t)
 static tern_tensor *copy_of(const struct tern_plan *p, tern_tensor *t)
 {
     const struct tern_meta *m = &t->meta;
-    return tern_meta_is_contiguous(m) ? tern_tensor_create(p->ctx, m->dtype, m->ndim, m->shape, tern_tensor_host(t))
-                                      : tern_contiguous(t, TERN_CONTIGUOUS);
+    if (!tern_meta_is_contiguous(m))
+        return tern_contiguous(t, TERN_CONTIGUOUS);
+    void *read; /* of a quantised weight, whose values lie nowhere */
+    const void *values = tern_host_elements(t, &read);
+    tern_tensor *own = values ? tern_tensor_create(p->ctx, m->dtype, m->ndim, m->shape, values) : NULL;
+    tern_free(p->ctx, read);
+    return own;
 }
 
 /* The inputs as the trace declared them; what cannot be read as it is is copied into the open scope. */

@@ -1,0 +1,97 @@
+/* What a plan is given at a run: inputs wherever their values are, and tensors that do not belong there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/graph.h>
+#include <tern/ops.h>
+
+#include "core/context.h"
+#include "core/tensor.h"
+#include "models/files/quantized.h"
+#include "support.h"
+
+static const struct tern_graph_input matrix = {"x", TERN_F32, 2, {2, 3}};
+
+static enum tern_status negative(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_neg(in[0]);
+    return TERN_OK;
+}
+
+/* A plan of one input and so many outputs, bound. */
+static struct tern_binding *bound(struct tern_context *ctx, tern_graph_fn fn, int n_outputs)
+{
+    struct tern_graph *g = tern_graph_trace(ctx, fn, NULL, NULL, &matrix, 1, n_outputs);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_binding *b = tern_plan_bind(plan, NULL);
+    if (!b)
+        fail_msg("%s", tern_error(ctx));
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    return b;
+}
+
+/* (2, 3) numbers of a file with a scale for each row: its buffer has no address. */
+static tern_tensor *quantised(struct tern_context *ctx)
+{
+    const int64_t shape[] = {2, 3};
+    struct tern_quantized_form form;
+    assert_true(tern_quantized_form(8, 2, shape, &form));
+    tern_tensor *numbers = tern_tensor_create(ctx, TERN_I8, 2, shape, (const int8_t[]){1, -2, 127, 0, 5, -6});
+    tern_tensor *scales = tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){2, 1}, (const float[]){0.5f, 2});
+    tern_tensor *t = tern_quantized_tensor(numbers, scales, &form, 0, 2, shape);
+    tern_tensor_unref(&numbers);
+    tern_tensor_unref(&scales);
+    assert_non_null(t);
+    return t;
+}
+
+static void assert_values(const tern_tensor *t, const float *expected)
+{
+    float found[6];
+    assert_int_equal(tern_tensor_read(t, TERN_F32, found, sizeof(found)), TERN_OK);
+    assert_memory_equal(found, expected, sizeof(found));
+}
+
+/* As it is and as a view of rows with steps between; and without memory for its values it is no input of zeros. */
+static void values_without_an_address_are_read(void **state)
+{
+    struct support_allocator m = {0};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .allocator = support_failing(&m)});
+    struct tern_binding *b = bound(ctx, negative, 1);
+    tern_tensor *t = quantised(ctx), *out = NULL;
+    assert_int_equal(tern_plan_run(b, &t, &out), TERN_OK);
+    assert_values(out, (const float[]){-0.5f, 1, -63.5f, -0.f, -10, 12});
+    tern_tensor *turned = tern_reshape(t, 2, (const int64_t[]){3, 2}), *view = tern_transpose(turned, 0, 1);
+    assert_int_equal(tern_plan_run(b, &view, &out), TERN_OK);
+    assert_values(out, (const float[]){-0.5f, -63.5f, -10, 1, -0.f, 12});
+    tern_tensor_unref(&view);
+    tern_tensor_unref(&turned);
+    for (long n = 1, failed = 1; failed; n++) {
+        m.fail_at = m.count + n;
+        enum tern_status st = tern_plan_run(b, &t, &out);
+        m.fail_at = 0;
+        failed = st != TERN_OK;
+        assert_int_equal(tern_error_status(ctx), st);
+        assert_true(n > 1 || failed);
+        tern_error_clear(ctx);
+    }
+    assert_values(out, (const float[]){-0.5f, 1, -63.5f, -0.f, -10, 12});
+    tern_tensor_unref(&t);
+    tern_tensor_unref(&out);
+    tern_binding_unref(&b);
+    tern_context_destroy(&ctx);
+    assert_int_equal(m.live, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_without_an_address_are_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
