@@ -32,6 +32,7 @@ struct tern_context {
     uint64_t allocations; /* atomic */
     uint64_t buffers;     /* atomic; made so far */
     uint64_t bindings;    /* likewise */
+    unsigned recordings;  /* of graphs, begun so far */
 
     pthreadpool_t pool;
     struct tern_threads threads;

@@ -34,8 +34,10 @@ static tern_tensor *tensor_new(struct tern_context *ctx, const struct tern_meta 
 tern_tensor *tern_tensor_symbol(struct tern_context *ctx, const struct tern_meta *meta, int value)
 {
     tern_tensor *t = tensor_alone(ctx, meta);
-    if (t)
+    if (t) {
+        t->recording = ctx->recordings;
         t->value = value;
+    }
     return tern_scope_adopt(ctx, t);
 }
 

@@ -16,10 +16,11 @@ struct tern_prepared {
 };
 
 struct tern_tensor {
-    int refs; /* atomic */
+    int refs;           /* atomic */
+    unsigned recording; /* of its context, of which it is a value; 0: it has values of its own */
     struct tern_context *ctx;
     struct tern_meta meta;
-    struct tern_buffer *buffer;                 /* NULL: a value of the graph that is being recorded */
+    struct tern_buffer *buffer;                 /* NULL: a value of a graph that is being recorded, or was */
     int value;                                  /* its number there */
     int wide;                                   /* there, 1 more than the number of what the dispatcher rounded it from; 0: of nothing */
     size_t offset;                              /* bytes into the buffer */
@@ -43,7 +44,7 @@ tern_tensor *tern_tensor_empty(struct tern_context *ctx, const struct tern_meta 
 tern_tensor *tern_tensor_empty_on(struct tern_device *device, const struct tern_meta *meta);
 /* Another meta over the same memory. */
 tern_tensor *tern_tensor_view(const tern_tensor *t, const struct tern_meta *meta, size_t offset);
-/* A value of a graph under recording: a meta without memory. Belongs to the open scope, if any. */
+/* A value of the graph under recording: a meta without memory. Belongs to the open scope, if any. */
 tern_tensor *tern_tensor_symbol(struct tern_context *ctx, const struct tern_meta *meta, int value);
 /* A constant, contiguous tensor over host memory that something else owns; release(user) when the
  * last reference goes (on failure, too). Never belongs to a scope: the caller owns it. */

@@ -72,11 +72,19 @@ static bool remember_weights(struct recording *r)
     return true;
 }
 
-/* The value of a tensor; one with values that is no weight is a constant. -1 with the error recorded. */
-static int value_of(struct recording *r, tern_tensor *t)
+/* The value of a tensor that `what` uses; one with values that is no weight is a constant. -1 with the error recorded. */
+static int value_of(struct recording *r, const char *what, tern_tensor *t)
 {
-    if (!t->buffer)
+    struct tern_context *ctx = r->graph->ctx;
+    if (!t->buffer && t->recording == ctx->recordings)
         return t->value;
+    if (!t->buffer) {
+        tern_fail(ctx, TERN_E_INVALID,
+                  "graph: %s: expected tensors with values or of this recording, found one of a graph whose recording has ended; as an "
+                  "input of this one it could be used",
+                  what);
+        return -1;
+    }
     if (!grow(r))
         return -1;
     const struct known *k = find(r->known, r->capacity, t);
@@ -91,8 +99,9 @@ static tern_tensor *record(struct tern_recorder *base, enum tern_call_kind kind,
 {
     struct recording *r = (struct recording *)base;
     int values[TERN_MAX_INPUTS];
+    const char *name = tern_op_get(d->op).name;
     for (int i = 0; i < d->n_in; i++)
-        if (d->present[i] && (values[i] = value_of(r, in[i])) < 0)
+        if (d->present[i] && (values[i] = value_of(r, name, in[i])) < 0)
             return NULL;
     int out = tern_graph_add_node(r->graph, kind, d, values, offset);
     if (out >= 0 && d->op == TERN_OP_cast && d->out.dtype == TERN_F32)
@@ -147,10 +156,10 @@ static bool add_outputs(struct recording *r, tern_tensor *const *outputs, int n)
             tern_fail(g->ctx, TERN_E_INVALID, "graph: the function gave no output %d of %d", i, n);
             return false;
         }
-        int v = value_of(r, outputs[i]);
+        int v = value_of(r, "outputs", outputs[i]);
         if (v >= 0 && !is_own(g, v)) {
             tern_tensor *t = copy(outputs[i]);
-            v = t ? value_of(r, t) : -1;
+            v = t ? value_of(r, "outputs", t) : -1;
         }
         if (v < 0)
             return false;
@@ -196,6 +205,7 @@ struct tern_graph *tern_graph_trace(struct tern_context *ctx, tern_graph_fn fn, 
     struct recording r = {.base = {record}, .graph = tern_graph_create(ctx), .weights = weights};
     if (!r.graph)
         return NULL;
+    ctx->recordings++;
     tern_scope_begin(ctx);
     if (remember_weights(&r) && add_inputs(r.graph, inputs, n_inputs, in))
         record_calls(&r, fn, user, in, n_outputs);
@@ -211,6 +221,7 @@ enum tern_status tern_graph_extend(struct tern_graph *g, tern_graph_fn fn, void 
     struct recording r = {.base = {record}, .graph = g};
     if (g->ctx->recorder)
         return tern_fail(g->ctx, TERN_E_INVALID, "graph: a trace inside of a trace");
+    g->ctx->recordings++;
     tern_scope_begin(g->ctx);
     record_calls(&r, fn, user, NULL, n_outputs);
     tern_scope_end(g->ctx, NULL);

@@ -37,8 +37,20 @@ static enum tern_status take_inputs(const struct tern_plan *p, tern_tensor *cons
         taken[i] = needs_copy(p, inputs[i]) ? copy_of(p, inputs[i]) : inputs[i];
         if (!taken[i])
             return tern_error_status(p->ctx);
+        if (!taken[i]->buffer)
+            return tern_fail(p->ctx, TERN_E_INVALID,
+                             "plan: input \"%s\": expected values, found a tensor of a graph that is or was recorded", v->name);
     }
     return TERN_OK;
+}
+
+/* Whether outputs[i] lies in the memory of one before it: the run would write both there. */
+static bool is_given_twice(tern_tensor *const *outputs, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (outputs[i] && outputs[k] && outputs[i]->buffer == outputs[k]->buffer)
+            return true;
+    return false;
 }
 
 static enum tern_status take_outputs(const struct tern_plan *p, tern_tensor *const *outputs, tern_tensor **taken)
@@ -50,6 +62,8 @@ static enum tern_status take_outputs(const struct tern_plan *p, tern_tensor *con
         if (outputs[i] && (memcmp(&outputs[i]->meta, m, sizeof(*m)) || outputs[i]->constant || !outputs[i]->buffer))
             return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected %s from an earlier run, found %s", i,
                              tern_meta_text(m, expected), tern_meta_text(&outputs[i]->meta, found));
+        if (is_given_twice(outputs, i))
+            return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected memory of its own, found that of an output before it", i);
         taken[i] = outputs[i] ? outputs[i] : tern_tensor_empty(p->ctx, m);
         if (!taken[i])
             return tern_error_status(p->ctx);

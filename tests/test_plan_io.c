@@ -88,10 +88,106 @@ static void values_without_an_address_are_read(void **state)
     assert_int_equal(m.live, 0);
 }
 
+/* Symbols of a trace that has ended: an early one, whose number is one of every later trace, too, and a late one. */
+static tern_tensor *early, *late;
+
+static enum tern_status leaks(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *x = in[0];
+    early = tern_tensor_ref(x);
+    for (int i = 0; i < 200; i++)
+        x = tern_exp(x);
+    late = tern_tensor_ref(x);
+    out[0] = x;
+    return TERN_OK;
+}
+
+static enum tern_status uses(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *x = tern_exp(in[0]);
+    out[0] = tern_add(x, *(tern_tensor **)user);
+    return TERN_OK;
+}
+
+static enum tern_status hands_on(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = *(tern_tensor **)user;
+    return TERN_OK;
+}
+
+static enum tern_status casts(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_cast(*(tern_tensor **)user, TERN_F32); /* itself */
+    return TERN_OK;
+}
+
+static void symbols_belong_to_their_recording(void **state)
+{
+    static const tern_graph_fn fns[] = {uses, hands_on, casts};
+    struct tern_context *ctx = support_context();
+    struct tern_graph *g = tern_graph_trace(ctx, leaks, NULL, NULL, &matrix, 1, 1);
+    assert_non_null(g);
+    for (int i = 0; i < 6; i++) {
+        assert_null(tern_graph_trace(ctx, fns[i / 2], i % 2 ? &late : &early, NULL, &matrix, 1, 1));
+        support_error(ctx, TERN_E_INVALID, "a graph whose recording has ended");
+    }
+    tern_graph_destroy(&g);
+
+    struct tern_binding *b = bound(ctx, negative, 1);
+    tern_tensor *out = NULL;
+    assert_int_equal(tern_plan_run(b, &early, &out), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "plan: input \"x\": expected values");
+    assert_null(out);
+    tern_binding_unref(&b);
+
+    struct tern_weights *w = tern_weights_create(ctx);
+    assert_int_equal(tern_weights_add(w, "x", early), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "tern_weights_add: \"x\": expected values");
+    tern_tensor *t = tern_tensor_create(ctx, TERN_F32, 2, matrix.shape, NULL);
+    assert_int_equal(tern_weights_add(w, "x", t), TERN_OK);
+    assert_null(tern_weights_derive(w, &(struct tern_weights_change){"x", early}, 1));
+    support_error(ctx, TERN_E_INVALID, "without a tensor that has values");
+    tern_weights_unref(&w);
+    tern_tensor_unref(&t);
+    tern_tensor_unref(&early);
+    tern_tensor_unref(&late);
+    tern_context_destroy(&ctx);
+}
+
+static enum tern_status sign_and_square(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_neg(in[0]);
+    out[1] = tern_square(in[0]);
+    return TERN_OK;
+}
+
+static void outputs_have_memory_of_their_own(void **state)
+{
+    struct tern_context *ctx = support_context();
+    struct tern_binding *b = bound(ctx, sign_and_square, 2);
+    tern_tensor *in = tern_tensor_create(ctx, TERN_F32, 2, matrix.shape, (const float[]){1, 2, 3, 4, 5, 6}), *out[2] = {NULL};
+    assert_int_equal(tern_plan_run(b, &in, out), TERN_OK);
+    tern_tensor *view = tern_reshape(out[0], 2, matrix.shape), *same[] = {out[0], out[0]}, *alike[] = {view, out[0]};
+    assert_int_equal(tern_plan_run(b, &in, same), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "plan: output 1: expected memory of its own");
+    assert_int_equal(tern_plan_run(b, &in, alike), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "plan: output 1: expected memory of its own");
+    assert_int_equal(tern_plan_run(b, &in, out), TERN_OK);
+    assert_values(out[0], (const float[]){-1, -2, -3, -4, -5, -6});
+    assert_values(out[1], (const float[]){1, 4, 9, 16, 25, 36});
+    tern_tensor *all[] = {in, view, out[0], out[1]};
+    for (int i = 0; i < 4; i++)
+        tern_tensor_unref(&all[i]);
+    tern_binding_unref(&b);
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_without_an_address_are_read),
+        cmocka_unit_test(symbols_belong_to_their_recording),
+        cmocka_unit_test(outputs_have_memory_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,8 +35,9 @@ struct tern_graph_input {
     int64_t shape[TERN_MAX_DIMS];
 };
 
-/* Computes outputs from inputs with ops. While it is recorded its tensors have no values: reading one is an error. Tensors
- * of the weight set are named slots of the graph; any other tensor that it uses becomes a constant of the graph. */
+/* Computes outputs from inputs with ops. While it is recorded its tensors have no values, reading one is an error, and
+ * they belong to this recording: nothing else takes them. Tensors of the weight set are named slots of the graph; any other tensor that it
+ * uses becomes a constant of the graph. */
 typedef enum tern_status (*tern_graph_fn)(void *user, tern_tensor *const *inputs, tern_tensor **outputs);
 
 /* Records fn. `weights` may be NULL. At most TERN_GRAPH_MAX_IO inputs and outputs. NULL with the error recorded. */
@@ -173,8 +174,8 @@ TERN_API struct tern_binding *tern_binding_ref(struct tern_binding *binding);
 TERN_API void tern_binding_unref(struct tern_binding **binding);
 
 /* One run. inputs: as the trace declared them, any strides, on the device or the host. outputs[i]: NULL gets a new tensor (of the open
- * scope, or the caller's), a tensor from an earlier run is written again (then nothing is allocated). On an error the contents of given
- * outputs are undefined and nothing new is left. */
+ * scope, or the caller's), a tensor from an earlier run is written again (then nothing is allocated), each at most once. On an error the
+ * contents of given outputs are undefined and nothing new is left. */
 TERN_API enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs);
 
 /* One step of a run. Strings are valid during the call. */

@@ -9,8 +9,8 @@
 static int64_t find_target(const struct tern_weights *base, const struct tern_weights_change *c)
 {
     char name[TERN_PRINTABLE], expected[TERN_META_TEXT], found[TERN_META_TEXT];
-    if (!c->name || !c->tensor) {
-        tern_fail(base->ctx, TERN_E_INVALID, "tern_weights_derive: a change without a name or without a tensor");
+    if (!c->name || !c->tensor || !c->tensor->buffer) {
+        tern_fail(base->ctx, TERN_E_INVALID, "tern_weights_derive: a change without a name or without a tensor that has values");
         return -1;
     }
     tern_printable(c->name, strlen(c->name), name);

@@ -120,6 +120,9 @@ enum tern_status tern_weights_add(struct tern_weights *w, const char *name, tern
         return TERN_E_INVALID;
     if (!t)
         return tern_fail(w->ctx, TERN_E_INVALID, "tern_weights_add: \"%s\": expected a tensor, found NULL", name);
+    if (!t->buffer)
+        return tern_fail(w->ctx, TERN_E_INVALID,
+                         "tern_weights_add: \"%s\": expected values, found a tensor of a graph that is or was recorded", name);
     int64_t i = lower_bound(w, name);
     if (i < w->count && !strcmp(w->entries[i].name, name))
         return tern_fail(w->ctx, TERN_E_INVALID, "tern_weights_add: \"%s\" is in the set already", name);
