@@ -14,6 +14,10 @@ static tern_tensor *take_weight(struct tern_context *ctx, const struct tern_valu
         tern_fail(ctx, TERN_E_NOT_FOUND, "plan: weight \"%s\" %s is not in the set", v->name, tern_meta_text(&v->meta, expected));
         return NULL;
     }
+    if (t->ctx != ctx) {
+        tern_fail(ctx, TERN_E_INVALID, "plan: weight \"%s\": expected a tensor of the plan's context, found one of another", v->name);
+        return NULL;
+    }
     if (memcmp(&t->meta, &v->meta, sizeof(t->meta))) {
         tern_fail(ctx, TERN_E_SHAPE, "plan: weight \"%s\": expected %s, found %s%s", v->name, tern_meta_text(&v->meta, expected),
                   tern_meta_text(&t->meta, found),

@@ -76,6 +76,10 @@ static bool remember_weights(struct recording *r)
 static int value_of(struct recording *r, const char *what, tern_tensor *t)
 {
     struct tern_context *ctx = r->graph->ctx;
+    if (t->ctx != ctx) {
+        tern_fail(ctx, TERN_E_INVALID, "graph: %s: expected tensors of the context that records, found one of another", what);
+        return -1;
+    }
     if (!t->buffer && t->recording == ctx->recordings)
         return t->value;
     if (!t->buffer) {

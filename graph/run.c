@@ -34,6 +34,9 @@ static enum tern_status take_inputs(const struct tern_plan *p, tern_tensor *cons
         if (!inputs[i] || !tern_meta_same_shape(&inputs[i]->meta, &v->meta) || inputs[i]->meta.dtype != v->meta.dtype)
             return tern_fail(p->ctx, TERN_E_SHAPE, "plan: input \"%s\": expected %s, found %s", v->name, tern_meta_text(&v->meta, expected),
                              inputs[i] ? tern_meta_text(&inputs[i]->meta, found) : "none");
+        if (inputs[i]->ctx != p->ctx)
+            return tern_fail(p->ctx, TERN_E_INVALID, "plan: input \"%s\": expected a tensor of the plan's context, found one of another",
+                             v->name);
         taken[i] = needs_copy(p, inputs[i]) ? copy_of(p, inputs[i]) : inputs[i];
         if (!taken[i])
             return tern_error_status(p->ctx);
@@ -62,6 +65,8 @@ static enum tern_status take_outputs(const struct tern_plan *p, tern_tensor *con
         if (outputs[i] && (memcmp(&outputs[i]->meta, m, sizeof(*m)) || outputs[i]->constant || !outputs[i]->buffer))
             return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected %s from an earlier run, found %s", i,
                              tern_meta_text(m, expected), tern_meta_text(&outputs[i]->meta, found));
+        if (outputs[i] && outputs[i]->ctx != p->ctx)
+            return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected a tensor of the plan's context, found one of another", i);
         if (is_given_twice(outputs, i))
             return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected memory of its own, found that of an output before it", i);
         taken[i] = outputs[i] ? outputs[i] : tern_tensor_empty(p->ctx, m);

@@ -303,6 +303,12 @@ static bool describe(struct tern_context *ctx, enum tern_op op, tern_tensor *con
             return false;
         }
         d->present[i] = in[i] != NULL;
+        if (in[i] && in[i]->ctx != ctx) {
+            tern_fail(ctx, TERN_E_INVALID,
+                      "%s: input %d of (%s) is of another context: expected tensors of one; read its values and make a tensor of this one",
+                      info.name, i, info.inputs);
+            return false;
+        }
         if (in[i] && !in[i]->buffer && !ctx->recorder) {
             tern_fail(ctx, TERN_E_INVALID, "%s: input %d of (%s) is of a graph whose recording has ended", info.name, i, info.inputs);
             return false;

@@ -182,12 +182,72 @@ static void outputs_have_memory_of_their_own(void **state)
     tern_context_destroy(&ctx);
 }
 
+static enum tern_status scales(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_mul(in[0], tern_weights_get(user, "w"));
+    return TERN_OK;
+}
+
+static void refused(struct tern_context *ctx, const tern_tensor *result)
+{
+    assert_null(result);
+    support_error(ctx, TERN_E_INVALID, "of another");
+}
+
+/* Of another context, on the same device and on one whose memory is nowhere. */
+static void tensors_belong_to_their_context(void **state)
+{
+    static const char *const devices[] = {"cpu", "null"};
+    struct tern_context *ctx = support_context();
+    tern_scope_begin(ctx);
+    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 2, matrix.shape, NULL), *m = tern_reshape(x, 2, (const int64_t[]){3, 2});
+    for (int i = 0; i < 2; i++) {
+        struct tern_context *other = tern_context_create(&(struct tern_context_params){.device = devices[i], .threads = 1});
+        tern_scope_begin(other);
+        tern_tensor *y = tern_tensor_create(other, TERN_F32, 2, matrix.shape, NULL), *out = NULL;
+        refused(ctx, tern_add(x, y));
+        refused(other, tern_add(y, x));
+        refused(ctx, tern_where(tern_eq(x, x), x, y));
+        refused(ctx, tern_matmul(m, y));
+        refused(ctx, tern_linear(x, y, NULL));
+        refused(ctx, tern_sdpa(x, x, x, .attn_mask = y));
+        refused(other, tern_cat((tern_tensor *[]){x, y}, 2, 0));
+
+        struct tern_binding *b = bound(ctx, negative, 1);
+        assert_int_equal(tern_plan_run(b, &y, &out), TERN_E_INVALID);
+        support_error(ctx, TERN_E_INVALID, "plan: input \"x\": expected a tensor of the plan's context");
+        assert_int_equal(tern_plan_run(b, &x, &y), TERN_E_INVALID);
+        support_error(ctx, TERN_E_INVALID, "plan: output 0: expected a tensor of the plan's context");
+        tern_binding_unref(&b);
+
+        struct tern_weights *own = tern_weights_create(ctx), *w = tern_weights_create(other);
+        tern_weights_add(own, "w", x);
+        tern_weights_add(w, "w", y);
+        assert_null(tern_graph_trace(ctx, uses, &y, NULL, &matrix, 1, 1));
+        support_error(ctx, TERN_E_INVALID, "add: input 1 of (x other) is of another context");
+        assert_null(tern_graph_trace(ctx, hands_on, &y, NULL, &matrix, 1, 1));
+        support_error(ctx, TERN_E_INVALID, "graph: outputs: expected tensors of the context that records");
+        struct tern_graph *g = tern_graph_trace(ctx, scales, own, own, &matrix, 1, 1);
+        struct tern_plan *plan = tern_plan_compile(g, NULL);
+        assert_non_null(plan);
+        assert_null(tern_plan_bind(plan, w));
+        support_error(ctx, TERN_E_INVALID, "plan: weight \"w\": expected a tensor of the plan's context");
+        tern_plan_unref(&plan);
+        tern_graph_destroy(&g);
+        tern_weights_unref(&own);
+        tern_weights_unref(&w);
+        tern_context_destroy(&other);
+    }
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_without_an_address_are_read),
         cmocka_unit_test(symbols_belong_to_their_recording),
         cmocka_unit_test(outputs_have_memory_of_their_own),
+        cmocka_unit_test(tensors_belong_to_their_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
