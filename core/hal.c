@@ -100,6 +100,8 @@ enum tern_status tern_buffer_read(struct tern_buffer *b, size_t offset, void *ds
 
 enum tern_status tern_device_peak(struct tern_context *ctx, struct tern_device_peak *peak)
 {
+    if (!peak)
+        return tern_fail(ctx, TERN_E_INVALID, "tern_device_peak: expected a place for the result, found NULL");
     *peak = (struct tern_device_peak){0};
     if (tern_failed(ctx))
         return tern_error_status(ctx);

@@ -228,17 +228,26 @@ char *tern_sprintf(struct tern_context *ctx, const char *fmt, ...)
     return p;
 }
 
-size_t tern_memory_used(const struct tern_context *ctx) { return __atomic_load_n(&ctx->used, __ATOMIC_RELAXED); }
-size_t tern_memory_peak(const struct tern_context *ctx) { return __atomic_load_n(&ctx->peak, __ATOMIC_RELAXED); }
-uint64_t tern_memory_allocations(const struct tern_context *ctx) { return __atomic_load_n(&ctx->allocations, __ATOMIC_RELAXED); }
-void tern_memory_reset_peak(struct tern_context *ctx) { __atomic_store_n(&ctx->peak, tern_memory_used(ctx), __ATOMIC_RELAXED); }
+size_t tern_memory_used(const struct tern_context *ctx) { return ctx ? __atomic_load_n(&ctx->used, __ATOMIC_RELAXED) : 0; }
+size_t tern_memory_peak(const struct tern_context *ctx) { return ctx ? __atomic_load_n(&ctx->peak, __ATOMIC_RELAXED) : 0; }
+uint64_t tern_memory_allocations(const struct tern_context *ctx) { return ctx ? __atomic_load_n(&ctx->allocations, __ATOMIC_RELAXED) : 0; }
+
+void tern_memory_reset_peak(struct tern_context *ctx)
+{
+    if (ctx)
+        __atomic_store_n(&ctx->peak, tern_memory_used(ctx), __ATOMIC_RELAXED);
+}
 
 void tern_memory_trim(struct tern_context *ctx)
 {
-    struct tern_device *devices[] = {ctx->device, ctx->host};
+    struct tern_device *devices[] = {ctx ? ctx->device : NULL, ctx ? ctx->host : NULL};
     for (int i = 0; i < 2; i++)
         if (devices[i] && devices[i]->fns->trim)
             devices[i]->fns->trim(devices[i]);
 }
 
-void tern_free_text(struct tern_context *ctx, char *text) { tern_free(ctx, text); }
+void tern_free_text(struct tern_context *ctx, char *text)
+{
+    if (ctx)
+        tern_free(ctx, text);
+}

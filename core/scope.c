@@ -32,6 +32,8 @@ tern_tensor *tern_scope_adopt(struct tern_context *ctx, tern_tensor *t)
 
 void tern_scope_begin(struct tern_context *ctx)
 {
+    if (!ctx)
+        return;
     struct tern_scope_stack *s = &ctx->scopes;
     /* Without memory the depth still counts, so that begin and end stay paired; tensors of this scope and of those within
      * belong to the enclosing one, until it is the innermost again. The error is recorded. */
@@ -56,9 +58,13 @@ static void pop(struct tern_context *ctx)
 
 void tern_scope_end_many(struct tern_context *ctx, tern_tensor **keep, int n)
 {
-    if (!ctx->scopes.depth) {
+    if (!ctx || !ctx->scopes.depth) {
         tern_fail(ctx, TERN_E_INVALID, "tern_scope_end without tern_scope_begin");
         return;
+    }
+    if (!keep && n > 0) {
+        tern_fail(ctx, TERN_E_INVALID, "tern_scope_end_many: expected %d tensors to keep, found NULL", n);
+        n = 0; /* the scope ends: begin and end stay paired */
     }
     for (int i = 0; i < n; i++)
         tern_tensor_ref(keep[i]);
@@ -75,6 +81,8 @@ tern_tensor *tern_scope_end(struct tern_context *ctx, tern_tensor *keep)
 
 tern_tensor *tern_scope_next(struct tern_context *ctx, tern_tensor *keep)
 {
+    if (!ctx)
+        return keep;
     tern_tensor_ref(keep);
     if (ctx->scopes.depth) {
         pop(ctx);

@@ -97,7 +97,7 @@ bool tern_shape_valid(int ndim, const int64_t *shape, int64_t *numel)
 {
     int64_t n = 1;
     bool empty = false;
-    if (ndim < 0 || ndim > TERN_MAX_DIMS)
+    if (ndim < 0 || ndim > TERN_MAX_DIMS || (ndim && !shape))
         return false;
     for (int i = 0; i < ndim; i++) {
         if (shape[i] < 0)

@@ -32,6 +32,8 @@ const char *tern_version(void) { return TERN_VERSION; }
 enum tern_status tern_fail(struct tern_context *ctx, enum tern_status status, const char *fmt, ...)
 {
     va_list ap;
+    if (!ctx)
+        return status;
     pthread_mutex_lock(&ctx->lock);
     if (ctx->status == TERN_OK) {
         va_start(ap, fmt);
@@ -58,7 +60,7 @@ void tern_fail_prefix(struct tern_context *ctx, const char *fmt, ...)
     pthread_mutex_unlock(&ctx->lock);
 }
 
-bool tern_failed(const struct tern_context *ctx) { return __atomic_load_n(&ctx->status, __ATOMIC_ACQUIRE) != TERN_OK; }
+bool tern_failed(const struct tern_context *ctx) { return !ctx || __atomic_load_n(&ctx->status, __ATOMIC_ACQUIRE) != TERN_OK; }
 
 const char *tern_error(const struct tern_context *ctx) { return ctx && tern_failed(ctx) ? ctx->error : ""; }
 
@@ -69,6 +71,8 @@ enum tern_status tern_error_status(const struct tern_context *ctx)
 
 void tern_error_clear(struct tern_context *ctx)
 {
+    if (!ctx)
+        return;
     pthread_mutex_lock(&ctx->lock);
     __atomic_store_n(&ctx->status, TERN_OK, __ATOMIC_RELEASE);
     ctx->error[0] = 0;

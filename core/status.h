@@ -8,13 +8,14 @@
 #define TERN_ERROR_SIZE 1024
 
 /* Records the error unless there is one already; returns `status`, so that callers can write
- * return tern_fail(ctx, TERN_E_FORMAT, "%s: header of %llu bytes in a file of %llu", …). Thread safe. */
+ * return tern_fail(ctx, TERN_E_FORMAT, "%s: header of %llu bytes in a file of %llu", …). A context that is NULL records nothing. Thread
+ * safe. */
 enum tern_status tern_fail(struct tern_context *ctx, enum tern_status status, const char *fmt, ...) TERN_PRINTF(3, 4);
 
 /* Puts "prefix: " before the recorded message; for callers that know more of the place. */
 void tern_fail_prefix(struct tern_context *ctx, const char *fmt, ...) TERN_PRINTF(2, 3);
 
-/* True while an error is recorded. */
+/* True while an error is recorded, and of no context (NULL): a function that asks for this first needs no other guard. */
 bool tern_failed(const struct tern_context *ctx);
 
 /* Sends a message to the log callback. Thread safe if the callback is. */

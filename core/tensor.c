@@ -113,10 +113,12 @@ static enum tern_status fill(struct tern_context *ctx, struct tern_buffer *b, co
 tern_tensor *tern_tensor_create(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape, const void *data)
 {
     int64_t n;
+    if (!ctx)
+        return NULL;
     if (!tern_dtype_size(dtype) || !tern_shape_valid(ndim, shape, &n)) {
         tern_fail(ctx, TERN_E_INVALID,
-                  "tensor: dtype %d with %d dimensions is not valid: at most %d sizes, none negative, a product that fits", (int)dtype,
-                  ndim, TERN_MAX_DIMS);
+                  "tensor: dtype %d with %d dimensions%s is not valid: at most %d sizes, none negative, a product that fits", (int)dtype,
+                  ndim, shape || !ndim ? "" : " and no sizes", TERN_MAX_DIMS);
         return NULL;
     }
     struct tern_meta meta = tern_meta_make(dtype, ndim, shape);
@@ -156,16 +158,16 @@ void tern_tensor_unref(tern_tensor **t)
     tern_context_unref(ctx);
 }
 
-struct tern_context *tern_tensor_context(const tern_tensor *t) { return t->ctx; }
-enum tern_dtype tern_tensor_dtype(const tern_tensor *t) { return t->meta.dtype; }
-int tern_tensor_ndim(const tern_tensor *t) { return t->meta.ndim; }
-const int64_t *tern_tensor_shape(const tern_tensor *t) { return t->meta.shape; }
-const int64_t *tern_tensor_strides(const tern_tensor *t) { return t->meta.stride; }
-int64_t tern_tensor_numel(const tern_tensor *t) { return tern_meta_numel(&t->meta); }
+struct tern_context *tern_tensor_context(const tern_tensor *t) { return t ? t->ctx : NULL; }
+enum tern_dtype tern_tensor_dtype(const tern_tensor *t) { return t ? t->meta.dtype : TERN_DTYPE_COUNT; }
+int tern_tensor_ndim(const tern_tensor *t) { return t ? t->meta.ndim : 0; }
+const int64_t *tern_tensor_shape(const tern_tensor *t) { return t ? t->meta.shape : NULL; }
+const int64_t *tern_tensor_strides(const tern_tensor *t) { return t ? t->meta.stride : NULL; }
+int64_t tern_tensor_numel(const tern_tensor *t) { return t ? tern_meta_numel(&t->meta) : 0; }
 
 int64_t tern_tensor_size(const tern_tensor *t, int dim)
 {
-    int d = tern_wrap_dim(dim, t->meta.ndim);
+    int d = t ? tern_wrap_dim(dim, t->meta.ndim) : -1;
     return d < 0 ? 0 : t->meta.shape[d];
 }
 

@@ -162,4 +162,4 @@ void tern_parallel_slots(struct tern_context *ctx, int64_t n, void (*fn)(void *a
     pthreadpool_parallelize_1d(ctx->pool, run_slot, &c, (size_t)slots, waiting(ctx));
 }
 
-int tern_thread_count(const struct tern_context *ctx) { return (int)pthreadpool_get_threads_count(ctx->pool); }
+int tern_thread_count(const struct tern_context *ctx) { return ctx ? (int)pthreadpool_get_threads_count(ctx->pool) : 0; }

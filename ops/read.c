@@ -32,6 +32,8 @@ enum tern_status tern_tensor_read(const tern_tensor *t, enum tern_dtype dtype, v
                          numel * tern_dtype_size(dtype), numel, tern_dtype_name(dtype), size);
     if (!numel)
         return TERN_OK;
+    if (!out)
+        return tern_fail(ctx, TERN_E_INVALID, "tern_tensor_read: expected a buffer of %zu bytes, found NULL", size);
     if (dtype == t->meta.dtype && tern_meta_is_contiguous(&t->meta))
         return tern_buffer_read(t->buffer, t->offset, out, size);
     if (t->buffer->host)
@@ -74,6 +76,8 @@ enum tern_status tern_tensor_write(tern_tensor *t, enum tern_dtype dtype, const 
     if (!tern_dtype_size(dtype) || size != numel * tern_dtype_size(dtype))
         return tern_fail(ctx, TERN_E_INVALID, "tern_tensor_write: expected %zu bytes for %zu elements of %s, found %zu",
                          numel * tern_dtype_size(dtype), numel, tern_dtype_name(dtype), size);
+    if (numel && !data)
+        return tern_fail(ctx, TERN_E_INVALID, "tern_tensor_write: expected %zu bytes, found NULL", size);
     if (!numel || dtype == t->meta.dtype)
         return numel ? tern_buffer_write(t->buffer, t->offset, data, size) : TERN_OK;
     void *copy = tern_alloc(ctx, bytes);

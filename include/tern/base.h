@@ -59,6 +59,8 @@ TERN_API const char *tern_status_name(enum tern_status status);
 /* "0.1.0" */
 TERN_API const char *tern_version(void);
 
+/* NULL in place of a context, of another object or of what a function is to read or fill is no crash: nothing happens, and TERN_E_INVALID,
+ * NULL, 0 or false is returned, with the error recorded where a context is known. Where NULL means something, its function says so. */
 struct tern_context;
 typedef struct tern_tensor tern_tensor;
 

@@ -21,6 +21,7 @@ TERN_API tern_tensor *tern_tensor_ref(tern_tensor *t);
 /* One reference less and *t = NULL; the last one frees. Thread safe. */
 TERN_API void tern_tensor_unref(tern_tensor **t);
 
+/* Facts. Of NULL: 0 or NULL, as dtype TERN_DTYPE_COUNT. */
 TERN_API struct tern_context *tern_tensor_context(const tern_tensor *t);
 TERN_API enum tern_dtype tern_tensor_dtype(const tern_tensor *t);
 TERN_API int tern_tensor_ndim(const tern_tensor *t);
