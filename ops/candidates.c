@@ -8,7 +8,7 @@
 const char *tern_op_kernel(const struct tern_context *ctx, const char *op, int i)
 {
     enum tern_op wanted = op ? tern_op_find(op) : TERN_OP_COUNT;
-    if (wanted == TERN_OP_COUNT || i < 0)
+    if (!ctx || wanted == TERN_OP_COUNT || i < 0)
         return NULL;
     for (int k = 0; ctx->device->kernels[k]; k++)
         if (ctx->device->kernels[k]->op == wanted && i-- == 0)
@@ -16,4 +16,7 @@ const char *tern_op_kernel(const struct tern_context *ctx, const char *op, int i
     return NULL;
 }
 
-enum tern_status tern_op_force(struct tern_context *ctx, const char *kernel) { return tern_dispatch_force(ctx, kernel); }
+enum tern_status tern_op_force(struct tern_context *ctx, const char *kernel)
+{
+    return ctx ? tern_dispatch_force(ctx, kernel) : TERN_E_INVALID;
+}

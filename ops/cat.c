@@ -56,7 +56,7 @@ tern_tensor *tern_cat(tern_tensor *const *tensors, int n, int dim)
     tern_tensor *list[TERN_MAX_INPUTS], *last = NULL;
     int count = 0;
     for (int i = 0; i < n; i++) {
-        if (!tensors[i])
+        if (!tensors || !tensors[i])
             return NULL;
         last = tensors[i];
         if (is_left_out(last, tensors[0]->meta.dtype))

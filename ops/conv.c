@@ -115,6 +115,8 @@ void tern_ref_conv2d(const struct tern_kernel_args *a)
 
 union tern_op_attrs tern_conv2d_attributes(const struct tern_conv2d_params *params)
 {
+    static const struct tern_conv2d_params defaults;
+    params = params ? params : &defaults;
     union tern_op_attrs attrs = {.conv2d = {.groups = params->groups ? params->groups : 1}};
     struct tern_conv2d_attrs *p = &attrs.conv2d;
     for (int i = 0; i < 2; i++) {

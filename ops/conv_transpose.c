@@ -106,6 +106,8 @@ void tern_ref_conv_transpose2d(const struct tern_kernel_args *a)
 tern_tensor *tern_conv_transpose2d_p(tern_tensor *x, tern_tensor *weight, tern_tensor *bias,
                                      const struct tern_conv_transpose2d_params *params)
 {
+    static const struct tern_conv_transpose2d_params defaults;
+    params = params ? params : &defaults;
     union tern_op_attrs attrs = {.conv_transpose2d = {.groups = params->groups ? params->groups : 1}};
     struct tern_conv_transpose2d_attrs *p = &attrs.conv_transpose2d;
     for (int i = 0; i < 2; i++) {

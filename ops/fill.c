@@ -35,7 +35,7 @@ void tern_ref_full(const struct tern_kernel_args *a)
 tern_tensor *tern_full(struct tern_context *ctx, enum tern_dtype dtype, int ndim, const int64_t *shape, double fill_value)
 {
     union tern_op_attrs attrs = {.full = {.shape_n = ndim, .dtype = dtype, .fill_value = fill_value}};
-    if (!tern_ndim_fits(ctx, "full", ndim))
+    if (!tern_ndim_fits(ctx, "full", ndim, shape))
         return NULL;
     for (int i = 0; i < ndim; i++)
         attrs.full.shape[i] = shape[i];

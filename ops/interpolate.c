@@ -101,6 +101,8 @@ void tern_ref_interpolate(const struct tern_kernel_args *a)
 
 tern_tensor *tern_interpolate_p(tern_tensor *x, const struct tern_interpolate_params *params)
 {
+    static const struct tern_interpolate_params defaults;
+    params = params ? params : &defaults;
     double both = params->scale_factor;
     const union tern_op_attrs attrs = {.interpolate = {.size = {params->size[0], params->size[1]},
                                                        .mode = params->mode,

@@ -66,6 +66,10 @@ tern_tensor *tern_pad(tern_tensor *x, int n, const int64_t *pad, double value)
         tern_fail(x->ctx, TERN_E_INVALID, "pad: %d amounts were given: expected 0..%d", n, 2 * TERN_MAX_DIMS);
         return NULL;
     }
+    if (n && !pad) {
+        tern_fail(x->ctx, TERN_E_INVALID, "pad: expected %d amounts, found NULL", n);
+        return NULL;
+    }
     for (int i = 0; i < n; i++)
         attrs.pad.pad[i] = pad[i];
     return tern_call_unary(TERN_OP_pad, x, &attrs);

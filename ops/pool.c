@@ -152,6 +152,8 @@ void tern_ref_max_pool2d(const struct tern_kernel_args *a) { run(a, maximum(a->d
 
 tern_tensor *tern_avg_pool2d_p(tern_tensor *x, const struct tern_pool2d_params *params)
 {
+    static const struct tern_pool2d_params defaults;
+    params = params ? params : &defaults;
     union tern_op_attrs attrs = {.avg_pool2d = {.ceil_mode = params->ceil_mode, .count_include_pad = !params->exclude_pad}};
     struct tern_avg_pool2d_attrs *p = &attrs.avg_pool2d;
     for (int i = 0; i < 2; i++) {
@@ -164,6 +166,8 @@ tern_tensor *tern_avg_pool2d_p(tern_tensor *x, const struct tern_pool2d_params *
 
 tern_tensor *tern_max_pool2d_p(tern_tensor *x, const struct tern_pool2d_params *params)
 {
+    static const struct tern_pool2d_params defaults;
+    params = params ? params : &defaults;
     union tern_op_attrs attrs = {.max_pool2d = {.ceil_mode = params->ceil_mode}};
     struct tern_max_pool2d_attrs *p = &attrs.max_pool2d;
     for (int i = 0; i < 2; i++) {

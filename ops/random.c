@@ -36,7 +36,7 @@ void tern_ref_randn(const struct tern_kernel_args *a) { run(a, tern_philox_norma
 static tern_tensor *call(struct tern_context *ctx, enum tern_op op, int ndim, const int64_t *shape, uint64_t seed, uint64_t offset)
 {
     union tern_op_attrs attrs = {.rand = {.shape_n = ndim, .seed = (int64_t)seed, .offset = (int64_t)offset}};
-    if (!tern_ndim_fits(ctx, tern_op_get(op).name, ndim))
+    if (!tern_ndim_fits(ctx, tern_op_get(op).name, ndim, shape))
         return NULL;
     for (int i = 0; i < ndim; i++)
         attrs.rand.shape[i] = shape[i];

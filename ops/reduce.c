@@ -205,7 +205,7 @@ void tern_ref_argmax(const struct tern_kernel_args *a)
 static tern_tensor *call(enum tern_op op, tern_tensor *x, int n, const int *dim, bool keepdim)
 {
     union tern_op_attrs attrs = {.sum = {.dim_n = n, .keepdim = keepdim}};
-    if (!x || !tern_ndim_fits(x->ctx, tern_op_get(op).name, n))
+    if (!x || !tern_ndim_fits(x->ctx, tern_op_get(op).name, n, dim))
         return NULL;
     for (int i = 0; i < n; i++)
         attrs.sum.dim[i] = dim[i];

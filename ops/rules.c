@@ -158,12 +158,15 @@ enum tern_status tern_rule_window(struct tern_context *ctx, const struct tern_op
     return TERN_OK;
 }
 
-bool tern_ndim_fits(struct tern_context *ctx, const char *op, int ndim)
+bool tern_ndim_fits(struct tern_context *ctx, const char *op, int ndim, const void *list)
 {
-    if (ndim >= 0 && ndim <= TERN_MAX_DIMS)
-        return true;
-    tern_fail(ctx, TERN_E_INVALID, "%s: %d dimensions were given: expected 0..%d", op, ndim, TERN_MAX_DIMS);
-    return false;
+    if (ndim < 0 || ndim > TERN_MAX_DIMS) {
+        tern_fail(ctx, TERN_E_INVALID, "%s: %d dimensions were given: expected 0..%d", op, ndim, TERN_MAX_DIMS);
+        return false;
+    }
+    if (ndim && !list)
+        tern_fail(ctx, TERN_E_INVALID, "%s: expected a list for %d dimensions, found NULL", op, ndim);
+    return !ndim || list;
 }
 
 static const union tern_op_attrs none;

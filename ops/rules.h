@@ -54,8 +54,9 @@ union tern_op_attrs tern_conv2d_attributes(const struct tern_conv2d_params *para
 /* A number of a params struct: the single one, else that of the direction, else the default. */
 static inline int64_t tern_either(int both, int one, int64_t otherwise) { return both ? both : one ? one : otherwise; }
 
-/* Checks of the public functions' arguments, before there is a description. */
-bool tern_ndim_fits(struct tern_context *ctx, const char *op, int ndim);
+/* Check of the public functions' arguments, before there is a description: ndim sizes or dimensions in a list, which may be NULL when
+ * there are none. */
+bool tern_ndim_fits(struct tern_context *ctx, const char *op, int ndim, const void *list);
 
 /* tern_op_call with one and two inputs; NULL when one is NULL. */
 tern_tensor *tern_call_unary(enum tern_op op, tern_tensor *x, const union tern_op_attrs *attrs);

@@ -146,6 +146,8 @@ void tern_ref_sdpa(const struct tern_kernel_args *a)
 
 tern_tensor *tern_sdpa_p(tern_tensor *query, tern_tensor *key, tern_tensor *value, const struct tern_sdpa_params *params)
 {
+    static const struct tern_sdpa_params defaults;
+    params = params ? params : &defaults;
     const union tern_op_attrs attrs = {.sdpa = {.is_causal = params->is_causal, .scale = params->scale, .int8 = params->int8}};
     tern_tensor *const in[] = {query, key, value, params->attn_mask};
     return query && key && value ? tern_op_call(query->ctx, TERN_OP_sdpa, in, 4, &attrs) : NULL;

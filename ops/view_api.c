@@ -7,7 +7,7 @@
 tern_tensor *tern_reshape(tern_tensor *x, int ndim, const int64_t *shape)
 {
     union tern_op_attrs attrs = {.reshape = {.shape_n = ndim}};
-    if (!x || !tern_ndim_fits(x->ctx, "reshape", ndim))
+    if (!x || !tern_ndim_fits(x->ctx, "reshape", ndim, shape))
         return NULL;
     for (int i = 0; i < ndim; i++)
         attrs.reshape.shape[i] = shape[i];
@@ -17,7 +17,7 @@ tern_tensor *tern_reshape(tern_tensor *x, int ndim, const int64_t *shape)
 tern_tensor *tern_permute(tern_tensor *x, int ndim, const int *dims)
 {
     union tern_op_attrs attrs = {.permute = {.dims_n = ndim}};
-    if (!x || !tern_ndim_fits(x->ctx, "permute", ndim))
+    if (!x || !tern_ndim_fits(x->ctx, "permute", ndim, dims))
         return NULL;
     for (int i = 0; i < ndim; i++)
         attrs.permute.dims[i] = dims[i];
@@ -27,7 +27,7 @@ tern_tensor *tern_permute(tern_tensor *x, int ndim, const int *dims)
 tern_tensor *tern_expand(tern_tensor *x, int ndim, const int64_t *shape)
 {
     union tern_op_attrs attrs = {.expand = {.shape_n = ndim}};
-    if (!x || !tern_ndim_fits(x->ctx, "expand", ndim))
+    if (!x || !tern_ndim_fits(x->ctx, "expand", ndim, shape))
         return NULL;
     for (int i = 0; i < ndim; i++)
         attrs.expand.shape[i] = shape[i];

@@ -16,7 +16,7 @@
 
 /* What calls are given in the places that are not NULL. */
 static struct tern_context *ctx;
-static tern_tensor *t;
+static tern_tensor *t, *picture;
 static const int64_t shape[] = {2, 3};
 
 /* cmocka's handlers would go on with the tests in the child. */
@@ -60,12 +60,14 @@ static int open_things(void **state)
 {
     ctx = support_context();
     t = tern_tensor_create(ctx, TERN_F32, 2, shape, NULL);
-    return t ? 0 : 1;
+    picture = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 1, 4, 4}, NULL);
+    return t && picture ? 0 : 1;
 }
 
 static int close_things(void **state)
 {
     tern_tensor_unref(&t);
+    tern_tensor_unref(&picture);
     tern_context_destroy(&ctx);
     return 0;
 }
@@ -127,11 +129,136 @@ static void of_tensors(void **state)
     assert_int_equal(failures, 0);
 }
 
+/* NULL among the tensors passes through, without an error. */
+#define PASSES(...) HOLDS(!(__VA_ARGS__) && tern_error_status(ctx) == TERN_OK)
+
+static void of_elementwise_ops(void **state)
+{
+    static tern_tensor *(*const one[])(tern_tensor *) = {tern_neg,     tern_abs,           tern_exp,    tern_log,        tern_sqrt,
+                                                         tern_rsqrt,   tern_reciprocal,    tern_square, tern_sin,        tern_cos,
+                                                         tern_tanh,    tern_erf,           tern_floor,  tern_ceil,       tern_round,
+                                                         tern_sigmoid, tern_relu,          tern_silu,   tern_quick_gelu, tern_logical_not,
+                                                         tern_as_nc11, tern_quantize_scale};
+    static tern_tensor *(*const two[])(tern_tensor *, tern_tensor *) = {
+        tern_add, tern_sub, tern_mul, tern_div, tern_pow,         tern_maximum,    tern_minimum, tern_eq,        tern_ne,
+        tern_lt,  tern_le,  tern_gt,  tern_ge,  tern_logical_and, tern_logical_or, tern_matmul,  tern_embedding, tern_quantize};
+    failures = 0;
+    for (size_t i = 0; i < sizeof(one) / sizeof(*one); i++)
+        PASSES(one[i](NULL));
+    for (size_t i = 0; i < sizeof(two) / sizeof(*two); i++) {
+        PASSES(two[i](NULL, t));
+        PASSES(two[i](t, NULL));
+    }
+    PASSES(tern_gelu(NULL, TERN_GELU_NONE));
+    PASSES(tern_clamp(NULL, 0, 1));
+    PASSES(tern_add_scalar(NULL, 1));
+    PASSES(tern_mul_scalar(NULL, 1));
+    PASSES(tern_pow_scalar(NULL, 1));
+    PASSES(tern_where(NULL, t, t));
+    PASSES(tern_where(t, NULL, t));
+    PASSES(tern_where(t, t, NULL));
+    PASSES(tern_cast(NULL, TERN_F32));
+    PASSES(tern_contiguous(NULL, TERN_CONTIGUOUS));
+    assert_int_equal(failures, 0);
+}
+
+static void of_views_and_reductions(void **state)
+{
+    failures = 0;
+    PASSES(tern_reshape(NULL, 2, shape));
+    REFUSED(!tern_reshape(t, 2, NULL));
+    PASSES(tern_permute(NULL, 0, NULL));
+    REFUSED(!tern_permute(t, 2, NULL));
+    PASSES(tern_transpose(NULL, 0, 1));
+    PASSES(tern_unsqueeze(NULL, 0));
+    PASSES(tern_squeeze(NULL, 0));
+    PASSES(tern_flatten(NULL, 0, 1));
+    PASSES(tern_expand(NULL, 2, shape));
+    REFUSED(!tern_expand(t, 2, NULL));
+    PASSES(tern_slice(NULL, 0, 0, 1, 1));
+    PASSES(tern_cat(NULL, 2, 0));
+    PASSES(tern_cat((tern_tensor *[]){t, NULL}, 2, 0));
+    PASSES(tern_pad(NULL, 2, shape, 0));
+    REFUSED(!tern_pad(t, 2, NULL, 0));
+    PASSES(tern_sum(NULL, 0, NULL, false));
+    PASSES(tern_mean(NULL, 0, NULL, false));
+    PASSES(tern_amax(NULL, 0, NULL, false));
+    HOLDS(tern_sum(t, 0, NULL, false));
+    REFUSED(!tern_sum(t, 2, NULL, false));
+    REFUSED(!tern_mean(t, 1, NULL, false));
+    REFUSED(!tern_amax(t, 1, NULL, false));
+    PASSES(tern_argmax(NULL, 0, false));
+    PASSES(tern_softmax(NULL, 0));
+    PASSES(tern_gather(NULL, 0, t));
+    PASSES(tern_gather(t, 0, NULL));
+    assert_int_equal(failures, 0);
+}
+
+/* Without params as with defaults. */
+static void of_networks_ops(void **state)
+{
+    failures = 0;
+    PASSES(tern_layer_norm(NULL, 1, t, t, 0));
+    PASSES(tern_rms_norm(NULL, 1, t, 0));
+    PASSES(tern_group_norm(NULL, 1, t, t, 0));
+    PASSES(tern_group_norm_stats(NULL, 1));
+    PASSES(tern_group_norm_apply(NULL, t, t, t, 0));
+    PASSES(tern_group_norm_apply(t, NULL, t, t, 0));
+    PASSES(tern_linear(NULL, t, t));
+    PASSES(tern_linear(t, NULL, t));
+    PASSES(tern_linear_geglu(NULL, t, t));
+    PASSES(tern_quantized_linear(NULL, t, t, t));
+    PASSES(tern_quantized_linear(t, NULL, t, t));
+    PASSES(tern_quantized_linear_geglu(NULL, t, t, t));
+    PASSES(tern_weight_only_linear(NULL, t, t, 8));
+    PASSES(tern_weight_only_linear(t, NULL, t, 8));
+    PASSES(tern_weight_only_linear_geglu(NULL, t, t, 8));
+    PASSES(tern_conv2d(NULL, picture, NULL));
+    PASSES(tern_conv2d_p(picture, NULL, NULL, NULL));
+    HOLDS(tern_conv2d_p(picture, picture, NULL, NULL));
+    HOLDS(tern_conv_transpose2d_p(picture, picture, NULL, NULL));
+    PASSES(tern_conv_transpose2d_p(NULL, picture, NULL, NULL));
+    HOLDS(tern_quantized_conv2d_p(picture, picture, NULL, NULL, NULL));
+    PASSES(tern_quantized_conv2d_p(NULL, picture, NULL, NULL, NULL));
+    HOLDS(tern_weight_only_conv2d_p(picture, picture, NULL, 8, NULL));
+    PASSES(tern_weight_only_conv2d_p(NULL, picture, NULL, 8, NULL));
+    HOLDS(tern_sdpa_p(t, t, t, NULL));
+    PASSES(tern_sdpa_p(NULL, t, t, NULL));
+    PASSES(tern_sdpa_p(t, NULL, t, NULL));
+    PASSES(tern_sdpa_p(t, t, NULL, NULL));
+    PASSES(tern_interpolate_p(NULL, NULL));
+    PASSES(tern_avg_pool2d_p(NULL, NULL));
+    PASSES(tern_max_pool2d_p(NULL, NULL));
+    HOLDS(!tern_interpolate_p(picture, NULL) && tern_error_status(ctx)); /* a size is needed */
+    HOLDS(!tern_avg_pool2d_p(picture, NULL) && tern_error_status(ctx));  /* kernel_size, likewise */
+    HOLDS(!tern_max_pool2d_p(picture, NULL) && tern_error_status(ctx));
+    assert_int_equal(failures, 0);
+}
+
+static void of_ops_of_contexts(void **state)
+{
+    failures = 0;
+    HOLDS(!tern_full(NULL, TERN_F32, 2, shape, 1));
+    REFUSED(!tern_full(ctx, TERN_F32, 2, NULL, 1));
+    HOLDS(tern_full(ctx, TERN_F32, 0, NULL, 1));
+    HOLDS(!tern_arange(NULL, TERN_F32, 0, 3, 1));
+    HOLDS(!tern_randn(NULL, 2, shape, 0, 0));
+    REFUSED(!tern_randn(ctx, 2, NULL, 0, 0));
+    HOLDS(!tern_rand(NULL, 2, shape, 0, 0));
+    REFUSED(!tern_rand(ctx, 2, NULL, 0, 0));
+    HOLDS(!tern_op_kernel(NULL, "conv2d", 0));
+    HOLDS(!tern_op_kernel(ctx, NULL, 0));
+    HOLDS(tern_op_force(NULL, "reference") == TERN_E_INVALID);
+    HOLDS(tern_op_force(ctx, NULL) == TERN_OK);
+    assert_int_equal(failures, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_contexts),
-        cmocka_unit_test(of_tensors),
+        cmocka_unit_test(of_contexts),        cmocka_unit_test(of_tensors),
+        cmocka_unit_test(of_elementwise_ops), cmocka_unit_test(of_views_and_reductions),
+        cmocka_unit_test(of_networks_ops),    cmocka_unit_test(of_ops_of_contexts),
     };
     return cmocka_run_group_tests(tests, open_things, close_things);
 }

@@ -3,7 +3,7 @@
  * All functions: tensors are of one context (else TERN_E_INVALID) and are not changed, the result is new and belongs to the open scope, or
  * to the caller when none is open. NULL among the required inputs gives NULL, so that a model reads as straight-line code and is checked
  * once at its end. On an error NULL is returned and the context keeps the message (op, shapes, expected, found). Any strides are allowed.
- * Zero in a params field means the default. */
+ * Zero in a params field means the default, params NULL all defaults. */
 #ifndef TERN_OPS_H
 #define TERN_OPS_H
 
