@@ -201,7 +201,7 @@ static size_t expanding_bytes(const struct tern_plan *p, const struct tern_weigh
 
 size_t tern_plan_bind_bytes(const struct tern_plan *p, const struct tern_weights *weights)
 {
-    return tern_plan_bind_bytes_beside(p, NULL, weights, false);
+    return p ? tern_plan_bind_bytes_beside(p, NULL, weights, false) : 0;
 }
 
 size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_plan *other, const struct tern_weights *weights,
@@ -229,7 +229,7 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
     return bytes + packs + tern_plan_prepared_bytes(p, shares ? other : NULL, packs) + expanding_bytes(p, weights);
 }
 
-struct tern_plan *tern_binding_plan(const struct tern_binding *binding) { return binding->plan; }
+struct tern_plan *tern_binding_plan(const struct tern_binding *binding) { return binding ? binding->plan : NULL; }
 
 struct tern_binding *tern_binding_ref(struct tern_binding *binding)
 {

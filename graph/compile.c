@@ -223,11 +223,11 @@ void tern_plan_unref(struct tern_plan **plan)
 
 struct tern_plan_facts tern_plan_facts(const struct tern_plan *plan)
 {
-    struct tern_plan_facts facts = plan->facts;
+    struct tern_plan_facts facts = plan ? plan->facts : (struct tern_plan_facts){0};
     facts.flops = 0;
-    for (int i = 0; i < plan->n_steps; i++)
+    for (int i = 0; plan && i < plan->n_steps; i++)
         facts.flops += tern_desc_flops(plan->steps[i].desc);
     return facts;
 }
 
-const struct tern_graph *tern_plan_graph(const struct tern_plan *plan) { return plan->graph; }
+const struct tern_graph *tern_plan_graph(const struct tern_plan *plan) { return plan ? plan->graph : NULL; }

@@ -38,6 +38,8 @@ static void put_box(const struct tern_graph *g, const struct tern_node *n, write
 void tern_graph_print_dot(const struct tern_graph *g, write_fn *write, void *user)
 {
     char line[512], name[256];
+    if (!tern_can_tell(g ? g->ctx : NULL, write))
+        return;
     write(user, "digraph plan {");
     for (int i = 0; i < g->n_inputs; i++) {
         snprintf(line, sizeof(line), "  v%d [label=\"%s\"];", g->inputs[i], quoted(g->values[g->inputs[i]].name, name));

@@ -192,7 +192,7 @@ enum tern_status tern_plan_save(const struct tern_plan *plan, const char *path)
 {
     int n_live;
     if (!plan || !path)
-        return TERN_E_INVALID;
+        return tern_fail(plan ? plan->ctx : NULL, TERN_E_INVALID, "plan: no path to save to");
     if (tern_failed(plan->ctx) || check_sizes(plan, &n_live))
         return tern_error_status(plan->ctx);
     struct tern_writer *w = tern_writer_open(plan->ctx, path);

@@ -60,6 +60,9 @@ int tern_graph_add_value(struct tern_graph *g, enum tern_value_kind kind, const 
                          tern_tensor *tensor);
 /* Appends a node and its result; the result's value, -1 with the error recorded. */
 int tern_graph_add_node(struct tern_graph *g, enum tern_call_kind kind, const struct tern_op_desc *d, const int *in, int64_t offset);
+/* Whether there is a graph or plan, by its context (NULL: there is none), and a function that takes the report of it. False with the error
+ * recorded where it can be. (text.c) */
+bool tern_can_tell(struct tern_context *ctx, bool somebody);
 /* constant.c */
 /* A constant's memory from its first element to behind its last; elements between that are not its own read as 0. *copy: to be
  * freed by the caller. NULL with the error recorded. */

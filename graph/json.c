@@ -208,10 +208,10 @@ static enum tern_status print(const struct tern_graph *g, const struct tern_plan
 enum tern_status tern_graph_print_json(const struct tern_graph *g, const char *pass, void (*write)(void *user, const char *line),
                                        void *user)
 {
-    return print(g, NULL, pass, write, user);
+    return tern_can_tell(g ? g->ctx : NULL, write) ? print(g, NULL, pass, write, user) : TERN_E_INVALID;
 }
 
 enum tern_status tern_plan_print_json(const struct tern_plan *p, void (*write)(void *user, const char *line), void *user)
 {
-    return print(p->graph, p, NULL, write, user);
+    return tern_can_tell(p ? p->ctx : NULL, write) ? print(p->graph, p, NULL, write, user) : TERN_E_INVALID;
 }

@@ -64,9 +64,9 @@ static void print_relief(const struct tern_plan *p, const struct tern_relief *r,
 void tern_plan_print_memory(const struct tern_plan *p, write_fn *write, void *user)
 {
     char line[256];
-    struct tern_relief r = tern_plan_relief(p);
-    if (!p->n_steps)
+    if (!tern_can_tell(p ? p->ctx : NULL, write) || !p->n_steps)
         return;
+    struct tern_relief r = tern_plan_relief(p);
     snprintf(line, sizeof(line), "%9.2f MiB  alive at step %d of %d: %%%d %s", mib(r.now.alive), r.now.step, p->n_steps,
              node_at(p, r.now.step)->out, op_at(p, r.now.step));
     write(user, line);

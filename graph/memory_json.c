@@ -61,6 +61,8 @@ static int set_relief(json_t *o, const struct tern_plan *p)
 
 enum tern_status tern_plan_print_memory_json(const struct tern_plan *p, void (*write)(void *user, const char *line), void *user)
 {
+    if (!tern_can_tell(p ? p->ctx : NULL, write))
+        return TERN_E_INVALID;
     json_t *o = json_object();
     int bad = set_size(o, "arena", p->facts.arena) | set_size(o, "least_arena", p->facts.least_arena) | set_number(o, "steps", p->n_steps);
     bad |= set_relief(o, p) | set_blocks(o, p);

@@ -206,6 +206,11 @@ struct tern_graph *tern_graph_trace(struct tern_context *ctx, tern_graph_fn fn, 
                   TERN_GRAPH_MAX_IO, TERN_GRAPH_MAX_IO, n_inputs, n_outputs);
         return NULL;
     }
+    if (!fn || (n_inputs && !inputs)) {
+        tern_fail(ctx, TERN_E_INVALID, "graph: expected a function and %d inputs, found NULL as the %s", n_inputs,
+                  fn ? "inputs" : "function");
+        return NULL;
+    }
     struct recording r = {.base = {record}, .graph = tern_graph_create(ctx), .weights = weights};
     if (!r.graph)
         return NULL;

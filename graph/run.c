@@ -112,6 +112,9 @@ static enum tern_status run(struct tern_binding *binding, tern_tensor *const *in
     struct tern_context *ctx = p->ctx;
     if (tern_failed(ctx))
         return tern_error_status(ctx);
+    if (!outputs || (p->graph->n_inputs && !inputs))
+        return tern_fail(ctx, TERN_E_INVALID, "plan: expected %d inputs and %d outputs, found NULL as the %s", p->graph->n_inputs,
+                         p->graph->n_outputs, outputs ? "inputs" : "outputs");
     const struct tern_binding *host = host_of(binding);
     struct tern_run_memory *m = tern_run_memory_take(host);
     if (!m)
@@ -143,7 +146,7 @@ enum tern_status tern_plan_profile(struct tern_binding *binding, tern_tensor *co
                                    void (*tell)(void *user, const struct tern_step_profile *step), void *user)
 {
     struct tern_step_observer o = {tell, user, {0}};
-    if (!binding)
+    if (!tern_can_tell(binding ? binding->plan->ctx : NULL, tell))
         return TERN_E_INVALID;
     enum tern_status st = tern_device_peak(binding->plan->ctx, &o.peak);
     return st ? st : run(binding, inputs, outputs, &o);

@@ -72,6 +72,8 @@ struct tern_run_memory *tern_run_memory_take(const struct tern_binding *b)
 
 void tern_plan_trim(struct tern_plan *p)
 {
+    if (!p)
+        return;
     pthread_mutex_lock(&p->lock);
     struct tern_run_memory *idle = p->idle;
     p->idle = NULL;

@@ -69,9 +69,18 @@ static void put_node(struct line *l, const struct tern_graph *g, const struct te
                                          : "");
 }
 
+bool tern_can_tell(struct tern_context *ctx, bool somebody)
+{
+    if (!ctx || !somebody)
+        tern_fail(ctx, TERN_E_INVALID, "graph: expected a function that takes the report, found NULL");
+    return ctx && somebody;
+}
+
 void tern_graph_print(const struct tern_graph *g, void (*write)(void *user, const char *line), void *user)
 {
     char meta[TERN_META_TEXT];
+    if (!tern_can_tell(g ? g->ctx : NULL, write))
+        return;
     for (int i = 0; i < g->n_inputs; i++) {
         struct line l = {.length = 0};
         put(&l, "input %s %s", g->values[g->inputs[i]].name, tern_meta_text(&g->values[g->inputs[i]].meta, meta));

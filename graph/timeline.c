@@ -307,6 +307,8 @@ static void draw_title(const struct drawing *d)
 
 void tern_plan_draw_memory(const struct tern_plan *p, void (*write)(void *user, const char *line), void *user)
 {
+    if (!tern_can_tell(p ? p->ctx : NULL, write))
+        return;
     struct drawing d = {p, tern_plan_relief(p), write, user};
     put(&d, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">", WIDTH, HEIGHT, WIDTH, HEIGHT);
     draw_styles(&d);

@@ -57,7 +57,7 @@ static int find(const struct tern_plan *p, struct tern_tuner *t, struct found *l
 enum tern_status tern_plan_tuning(const struct tern_plan *plan, void (*tell)(void *user, const struct tern_tuned_step *step), void *user)
 {
     char output[TERN_META_TEXT];
-    if (!plan)
+    if (!tern_can_tell(plan ? plan->ctx : NULL, tell))
         return TERN_E_INVALID;
     struct tern_tuner *t = tern_tuner_get(plan->ctx);
     struct found *list = t ? tern_calloc(plan->ctx, (size_t)plan->n_steps + 1, sizeof(*list)) : NULL;

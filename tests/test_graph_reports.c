@@ -296,7 +296,7 @@ static void pictures_show_every_block(void **state)
         tern_random_graph_close(&g);
     }
     assert_true(blocks > 300);
-    check_picture(&(struct tern_plan){.n_steps = 0}); /* nothing to show */
+    check_picture(&(struct tern_plan){.ctx = ctx, .n_steps = 0}); /* nothing to show */
 }
 
 static void pictures_bear_odd_names(void **state)

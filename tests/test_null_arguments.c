@@ -253,12 +253,108 @@ static void of_ops_of_contexts(void **state)
     assert_int_equal(failures, 0);
 }
 
+static enum tern_status negative(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_neg(in[0]);
+    return TERN_OK;
+}
+
+static void hear_line(void *user, const char *line) {}
+static void hear_tuned(void *user, const struct tern_tuned_step *step) {}
+static void hear_step(void *user, const struct tern_step_profile *step) {}
+
+static void of_graphs(void **state)
+{
+    const struct tern_graph_input input = {NULL, TERN_F32, 2, {2, 3}};
+    struct tern_graph *g = tern_graph_trace(ctx, negative, NULL, NULL, &input, 1, 1);
+    assert_non_null(g);
+    failures = 0;
+    HOLDS(!tern_graph_trace(NULL, negative, NULL, NULL, &input, 1, 1));
+    REFUSED(!tern_graph_trace(ctx, NULL, NULL, NULL, &input, 1, 1));
+    REFUSED(!tern_graph_trace(ctx, negative, NULL, NULL, NULL, 1, 1));
+    RETURNS(tern_graph_destroy(NULL));
+    RETURNS(tern_graph_print(NULL, hear_line, NULL));
+    REFUSED((tern_graph_print(g, NULL, NULL), true));
+    RETURNS(tern_graph_print_dot(NULL, hear_line, NULL));
+    REFUSED((tern_graph_print_dot(g, NULL, NULL), true));
+    HOLDS(tern_graph_print_json(NULL, NULL, hear_line, NULL) == TERN_E_INVALID);
+    REFUSED(tern_graph_print_json(g, NULL, NULL, NULL) == TERN_E_INVALID);
+    HOLDS(!tern_plan_compile(NULL, NULL));
+    HOLDS(!tern_plan_cached(NULL, NULL));
+    HOLDS(!tern_plan_load(NULL, "x"));
+    REFUSED(!tern_plan_load(ctx, NULL));
+    tern_graph_destroy(&g);
+    assert_int_equal(failures, 0);
+}
+
+static void of_plans(void **state)
+{
+    const struct tern_graph_input input = {NULL, TERN_F32, 2, {2, 3}};
+    struct tern_graph *g = tern_graph_trace(ctx, negative, NULL, NULL, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    assert_non_null(plan);
+    failures = 0;
+    HOLDS(!tern_plan_ref(NULL));
+    RETURNS(tern_plan_unref(NULL));
+    HOLDS(tern_plan_save(NULL, "x") == TERN_E_INVALID);
+    REFUSED(tern_plan_save(plan, NULL) == TERN_E_INVALID);
+    HOLDS(!tern_plan_graph(NULL));
+    HOLDS(tern_plan_print_json(NULL, hear_line, NULL) == TERN_E_INVALID);
+    REFUSED(tern_plan_print_json(plan, NULL, NULL) == TERN_E_INVALID);
+    HOLDS(tern_plan_facts(NULL).launches == 0 && tern_plan_facts(NULL).flops == 0);
+    HOLDS(tern_plan_tuning(NULL, hear_tuned, NULL) == TERN_E_INVALID);
+    REFUSED(tern_plan_tuning(plan, NULL, NULL) == TERN_E_INVALID);
+    RETURNS(tern_plan_trim(NULL));
+    RETURNS(tern_plan_print_memory(NULL, hear_line, NULL));
+    REFUSED((tern_plan_print_memory(plan, NULL, NULL), true));
+    HOLDS(tern_plan_print_memory_json(NULL, hear_line, NULL) == TERN_E_INVALID);
+    REFUSED(tern_plan_print_memory_json(plan, NULL, NULL) == TERN_E_INVALID);
+    RETURNS(tern_plan_draw_memory(NULL, hear_line, NULL));
+    REFUSED((tern_plan_draw_memory(plan, NULL, NULL), true));
+    HOLDS(!tern_plan_bind(NULL, NULL));
+    HOLDS(tern_plan_bind(plan, NULL)); /* it has no weights */
+    HOLDS(tern_plan_bind_bytes(NULL, NULL) == 0);
+    HOLDS(tern_plan_bind_bytes(plan, NULL) > 0);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    assert_int_equal(failures, 0);
+}
+
+static void of_bindings(void **state)
+{
+    const struct tern_graph_input input = {NULL, TERN_F32, 2, {2, 3}};
+    struct tern_graph *g = tern_graph_trace(ctx, negative, NULL, NULL, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_binding *b = tern_plan_bind(plan, NULL);
+    tern_tensor *out = NULL, *none = NULL;
+    assert_non_null(b);
+    failures = 0;
+    HOLDS(!tern_binding_plan(NULL));
+    RETURNS(tern_binding_set_streaming(NULL, TERN_STREAMING_SPILL));
+    HOLDS(!tern_binding_ref(NULL));
+    RETURNS(tern_binding_unref(NULL));
+    HOLDS(tern_plan_run(NULL, &t, &out) == TERN_E_INVALID);
+    REFUSED(tern_plan_run(b, NULL, &out) == TERN_E_INVALID);
+    REFUSED(tern_plan_run(b, &t, NULL) == TERN_E_INVALID);
+    HOLDS(tern_plan_run(b, &none, &out) == TERN_E_SHAPE);
+    HOLDS(tern_plan_profile(NULL, &t, &out, hear_step, NULL) == TERN_E_INVALID);
+    REFUSED(tern_plan_profile(b, &t, &out, NULL, NULL) == TERN_E_INVALID);
+    REFUSED(tern_plan_profile(b, NULL, &out, hear_step, NULL) == TERN_E_INVALID);
+    REFUSED(tern_plan_profile(b, &t, NULL, hear_step, NULL) == TERN_E_INVALID);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    assert_int_equal(failures, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_contexts),        cmocka_unit_test(of_tensors),
         cmocka_unit_test(of_elementwise_ops), cmocka_unit_test(of_views_and_reductions),
         cmocka_unit_test(of_networks_ops),    cmocka_unit_test(of_ops_of_contexts),
+        cmocka_unit_test(of_graphs),          cmocka_unit_test(of_plans),
+        cmocka_unit_test(of_bindings),
     };
     return cmocka_run_group_tests(tests, open_things, close_things);
 }
