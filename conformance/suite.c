@@ -175,6 +175,8 @@ void tern_conformance_destroy(struct tern_conformance **suite)
 
 struct tern_conformance_facts tern_conformance_facts(const struct tern_conformance *c)
 {
+    if (!c)
+        return (struct tern_conformance_facts){"", "", "", 0, 0};
     const struct tern_device *d = c->own->device;
     return (struct tern_conformance_facts){d->name, d->level ? d->level : "", c->description, c->cases, c->count};
 }
@@ -182,7 +184,7 @@ struct tern_conformance_facts tern_conformance_facts(const struct tern_conforman
 struct tern_conformance_check tern_conformance_get(const struct tern_conformance *c, int i)
 {
     static const struct tern_conformance_check none = {TERN_CONFORMANCE_OPS, "", "", ""};
-    if (i < 0 || i >= c->count)
+    if (!c || i < 0 || i >= c->count)
         return none;
     const struct tern_check *k = &c->checks[i];
     return (struct tern_conformance_check){k->stage, k->group, k->name, k->way};
@@ -192,6 +194,8 @@ enum tern_status tern_conformance_run(struct tern_conformance *c, int i, struct 
 {
     static void (*const run_stage[])(struct tern_conformance * c, const struct tern_check *check) = {tern_ops_run, tern_graphs_run,
                                                                                                      tern_models_run, tern_pictures_run};
+    if (!c || !out)
+        return tern_fail(c ? c->ctx : NULL, TERN_E_INVALID, "tern_conformance_run: expected a place for the outcome, found NULL");
     struct tern_verdict *v = &c->verdict;
     double start = tern_now();
     if (i < 0 || i >= c->count)

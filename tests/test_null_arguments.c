@@ -12,6 +12,8 @@
 #include <cmocka.h>
 #include <tern/tern.h>
 
+#include "model_help.h"
+#include "models/quantize/recipe.h"
 #include "support.h"
 
 /* What calls are given in the places that are not NULL. */
@@ -347,6 +349,295 @@ static void of_bindings(void **state)
     assert_int_equal(failures, 0);
 }
 
+static void of_weights(void **state)
+{
+    const struct tern_weights_change nothing = {NULL, NULL};
+    struct tern_weights *w = tern_weights_create(ctx);
+    assert_int_equal(tern_weights_add(w, "t", t), TERN_OK);
+    failures = 0;
+    HOLDS(!tern_weights_open(NULL, "x"));
+    REFUSED(!tern_weights_open(ctx, NULL));
+    HOLDS(!tern_weights_create(NULL));
+    HOLDS(tern_weights_add(NULL, "a", t) == TERN_E_INVALID);
+    REFUSED(tern_weights_add(w, NULL, t) == TERN_E_INVALID);
+    REFUSED(tern_weights_add(w, "a", NULL) == TERN_E_INVALID);
+    HOLDS(!tern_weights_ref(NULL));
+    RETURNS(tern_weights_unref(NULL));
+    HOLDS(!tern_weights_derive(NULL, &nothing, 1));
+    HOLDS(tern_weights_derive(w, NULL, 1) == w);
+    REFUSED(!tern_weights_derive(w, &nothing, 1));
+    HOLDS(tern_weights_count(NULL) == 0);
+    HOLDS(!tern_weights_name(NULL, 0));
+    HOLDS(!tern_weights_at(NULL, 0));
+    HOLDS(!tern_weights_get(NULL, "t"));
+    HOLDS(!tern_weights_get(w, NULL));
+    HOLDS(!tern_weights_metadata(NULL, "a"));
+    HOLDS(!tern_weights_metadata(w, NULL));
+    HOLDS(tern_weights_metadata_count(NULL) == 0);
+    RETURNS(tern_weights_metadata_at(NULL, 0, NULL, NULL));
+    RETURNS(tern_weights_metadata_at(w, 0, NULL, NULL));
+    HOLDS(tern_weights_save(NULL, "x") == TERN_E_INVALID);
+    REFUSED(tern_weights_save(w, NULL) == TERN_E_INVALID);
+    HOLDS(!tern_weights_describe(NULL, "x", false));
+    REFUSED(!tern_weights_describe(ctx, NULL, true));
+    tern_weights_unref(&w);
+    assert_int_equal(failures, 0);
+}
+
+static void of_tokenizers(void **state)
+{
+    struct tern_tokenizer *k = tern_tokenizer_clip(ctx, 0);
+    int32_t *ids;
+    int64_t count, padded[77];
+    assert_non_null(k);
+    failures = 0;
+    HOLDS(!tern_tokenizer_load(NULL, "x"));
+    REFUSED(!tern_tokenizer_load(ctx, NULL));
+    HOLDS(!tern_tokenizer_clip(NULL, 0));
+    RETURNS(tern_tokenizer_destroy(NULL));
+    HOLDS(tern_tokenize(NULL, "x", &ids, &count) == TERN_E_INVALID);
+    REFUSED(tern_tokenize(k, NULL, &ids, &count) == TERN_E_INVALID);
+    REFUSED(tern_tokenize(k, "x", NULL, &count) == TERN_E_INVALID);
+    REFUSED(tern_tokenize(k, "x", &ids, NULL) == TERN_E_INVALID);
+    RETURNS(tern_tokenizer_free_ids(NULL, NULL));
+    RETURNS(tern_tokenizer_free_ids(k, NULL));
+    HOLDS(tern_tokenize_padded(NULL, "x", padded) == TERN_E_INVALID);
+    REFUSED(tern_tokenize_padded(k, NULL, padded) == TERN_E_INVALID);
+    REFUSED(tern_tokenize_padded(k, "x", NULL) == TERN_E_INVALID);
+    HOLDS(tern_tokenizer_max_length(NULL) == 0);
+    HOLDS(tern_tokenizer_vocab_size(NULL) == 0);
+    HOLDS(tern_tokenizer_begin_id(NULL) == -1);
+    HOLDS(tern_tokenizer_end_id(NULL) == -1);
+    HOLDS(tern_tokenizer_pad_id(NULL) == -1);
+    tern_tokenizer_destroy(&k);
+    assert_int_equal(failures, 0);
+}
+
+static void of_images(void **state)
+{
+    struct tern_image *img = tern_image_create(ctx, 16, 16, NULL);
+    double ssim;
+    assert_non_null(img);
+    failures = 0;
+    HOLDS(!tern_image_create(NULL, 1, 1, NULL));
+    HOLDS(!tern_image_load(NULL, "x"));
+    REFUSED(!tern_image_load(ctx, NULL));
+    RETURNS(tern_image_destroy(NULL));
+    HOLDS(tern_image_width(NULL) == 0);
+    HOLDS(tern_image_height(NULL) == 0);
+    HOLDS(!tern_image_data(NULL));
+    HOLDS(tern_image_set_text(NULL, "a", "b") == TERN_E_INVALID);
+    REFUSED(tern_image_set_text(img, NULL, "b") == TERN_E_INVALID);
+    REFUSED(tern_image_set_text(img, "a", NULL) == TERN_E_INVALID);
+    HOLDS(!tern_image_text(NULL, "a"));
+    HOLDS(!tern_image_text(img, NULL));
+    HOLDS(!tern_image_resize(NULL, 8, 8));
+    HOLDS(tern_image_ssim(NULL, NULL, &ssim) == TERN_E_INVALID);
+    REFUSED(tern_image_ssim(img, NULL, &ssim) == TERN_E_INVALID);
+    REFUSED(tern_image_ssim(NULL, img, &ssim) == TERN_E_INVALID);
+    REFUSED(tern_image_ssim(img, img, NULL) == TERN_E_INVALID);
+    HOLDS(tern_image_save(NULL, "x.png") == TERN_E_INVALID);
+    REFUSED(tern_image_save(img, NULL) == TERN_E_INVALID);
+    tern_image_destroy(&img);
+    assert_int_equal(failures, 0);
+}
+
+static void of_generators(void **state)
+{
+    struct tern_brownian *b = tern_brownian_create(ctx, TERN_GENERATOR_CPU, 0, 1, 4);
+    struct tern_generator g;
+    float x[4];
+    assert_non_null(b);
+    tern_generator_seed(&g, TERN_GENERATOR_CPU, 1);
+    failures = 0;
+    RETURNS(tern_generator_seed(NULL, TERN_GENERATOR_CPU, 1));
+    RETURNS(tern_generator_randn(NULL, x, 4));
+    RETURNS(tern_generator_randn(&g, NULL, 4));
+    RETURNS(tern_generator_rand(NULL, x, 4));
+    RETURNS(tern_generator_rand(&g, NULL, 4));
+    HOLDS(!tern_brownian_create(NULL, TERN_GENERATOR_CPU, 0, 1, 4));
+    RETURNS(tern_brownian_destroy(NULL));
+    HOLDS(tern_brownian_noise(NULL, 1, 0, 1, x) == TERN_E_INVALID);
+    REFUSED(tern_brownian_noise(b, 1, 0, 1, NULL) == TERN_E_INVALID);
+    tern_brownian_destroy(&b);
+    assert_int_equal(failures, 0);
+}
+
+static void of_schedulers_that_are_not_there(void **state)
+{
+    double a, b;
+    float x[4] = {0}, y[4] = {0};
+    failures = 0;
+    HOLDS(tern_sampler_parse(NULL, NULL) == TERN_SAMPLER_COUNT);
+    HOLDS(tern_schedule_parse(NULL) == TERN_SCHEDULE_COUNT);
+    HOLDS(!tern_scheduler_create(NULL, NULL, TERN_SAMPLER_EULER, TERN_SCHEDULE_DEFAULT));
+    RETURNS(tern_scheduler_destroy(NULL));
+    HOLDS(tern_scheduler_sampler(NULL) == TERN_SAMPLER_DEFAULT);
+    HOLDS(tern_scheduler_set_options(NULL, NULL) == TERN_E_INVALID);
+    HOLDS(tern_scheduler_set_steps(NULL, 4) == TERN_E_INVALID);
+    HOLDS(tern_scheduler_calls(NULL) == 0);
+    HOLDS(tern_scheduler_expected_calls(NULL) == 0);
+    HOLDS(tern_scheduler_timestep(NULL, 0) == 0);
+    HOLDS(tern_scheduler_sigma_count(NULL) == 0);
+    HOLDS(tern_scheduler_sigma(NULL, 0) == 0);
+    HOLDS(tern_scheduler_init_noise_sigma(NULL) == 1);
+    HOLDS(tern_scheduler_begin_at(NULL, 1) == -1);
+    HOLDS(tern_scheduler_calls_until(NULL, 1) == 0);
+    HOLDS(tern_scheduler_begin_behind(NULL, 1) == -1);
+    HOLDS(tern_scheduler_set_batch(NULL, 1) == TERN_E_INVALID);
+    RETURNS(tern_scheduler_scale_input(NULL, 0, x, y, 4));
+    RETURNS(tern_scheduler_add_noise(NULL, 0, x, x, y, 4));
+    HOLDS(!tern_scheduler_draws_noise(NULL, 0));
+    HOLDS(!tern_scheduler_churns(NULL, 0));
+    HOLDS(tern_scheduler_churn(NULL, 0, x, y, 4) == TERN_E_INVALID);
+    HOLDS(!tern_scheduler_noise_range(NULL, &a, &b));
+    HOLDS(!tern_scheduler_noise_span(NULL, 0, &a, &b));
+    HOLDS(tern_scheduler_step(NULL, 0, x, x, y, 4) == TERN_E_INVALID);
+    assert_int_equal(failures, 0);
+}
+
+static void of_schedulers(void **state)
+{
+    struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, TERN_SAMPLER_DPMPP_SDE, TERN_SCHEDULE_DEFAULT);
+    double level;
+    float x[4] = {0};
+    assert_int_equal(tern_scheduler_set_steps(s, 4), TERN_OK);
+    failures = 0;
+    HOLDS(tern_scheduler_set_options(s, NULL) == TERN_OK);
+    RETURNS(tern_scheduler_scale_input(s, 0, NULL, x, 4));
+    RETURNS(tern_scheduler_scale_input(s, 0, x, NULL, 4));
+    RETURNS(tern_scheduler_add_noise(s, 0, NULL, x, x, 4));
+    RETURNS(tern_scheduler_add_noise(s, 0, x, NULL, x, 4));
+    RETURNS(tern_scheduler_add_noise(s, 0, x, x, NULL, 4));
+    REFUSED(tern_scheduler_churn(s, 0, NULL, NULL, 4) == TERN_E_INVALID);
+    REFUSED(!tern_scheduler_noise_range(s, NULL, &level));
+    REFUSED(!tern_scheduler_noise_range(s, &level, NULL));
+    REFUSED(!tern_scheduler_noise_span(s, 0, NULL, &level));
+    REFUSED(!tern_scheduler_noise_span(s, 0, &level, NULL));
+    REFUSED(tern_scheduler_step(s, 0, NULL, x, x, 4) == TERN_E_INVALID);
+    REFUSED(tern_scheduler_step(s, 0, x, x, NULL, 4) == TERN_E_INVALID);
+    REFUSED(tern_scheduler_step(s, 0, x, NULL, x, 4) == TERN_E_INVALID); /* it draws noise */
+    tern_scheduler_destroy(&s);
+    assert_int_equal(failures, 0);
+}
+
+/* The first lines of a program, where the context could not be made. */
+static void of_pipelines_that_are_not_there(void **state)
+{
+    size_t peak;
+    failures = 0;
+    HOLDS(!tern_pipeline_load(NULL, "demo", NULL));
+    HOLDS(!tern_txt2img(tern_pipeline_load(NULL, "demo", NULL), &tern_txt2img_params(.prompt = "x")));
+    RETURNS(tern_pipeline_destroy(NULL));
+    HOLDS(tern_pipeline_guidance(NULL) == 0);
+    HOLDS(tern_pipeline_set_loras(NULL, NULL, 0) == TERN_E_INVALID);
+    HOLDS(tern_pipeline_set_embeddings(NULL, NULL, 0) == TERN_E_INVALID);
+    HOLDS(!tern_generate(NULL, NULL));
+    HOLDS(tern_generate_check(NULL, NULL, &peak) == TERN_E_INVALID);
+    HOLDS(tern_images_count(NULL) == 0);
+    HOLDS(!tern_images_at(NULL, 0));
+    HOLDS(!tern_images_latents(NULL));
+    RETURNS(tern_images_destroy(NULL));
+    HOLDS(!tern_pipeline_describe(NULL, false));
+    HOLDS(!tern_pipeline_describe(NULL, true));
+    HOLDS(!tern_pipeline_tokenizer(NULL, 0));
+    HOLDS(!tern_pipeline_graph(NULL, "unet", NULL));
+    HOLDS(!tern_pipeline_weights(NULL, "unet"));
+    HOLDS(!tern_pipeline_exec(NULL, "unet", NULL));
+    HOLDS(!tern_pipeline_layer_words(NULL, "unet"));
+    HOLDS(!tern_pipeline_quantize(NULL, NULL));
+    HOLDS(!tern_pipeline_optimize(NULL, "demo", NULL, NULL, NULL));
+    REFUSED(!tern_pipeline_optimize(ctx, "demo", NULL, NULL, NULL));
+    HOLDS(tern_synth(NULL, "x", NULL) == TERN_E_INVALID);
+    REFUSED(tern_synth(ctx, NULL, NULL) == TERN_E_INVALID);
+    HOLDS(tern_convert(NULL, "a", "b", NULL) == TERN_E_INVALID);
+    REFUSED(tern_convert(ctx, NULL, "b", NULL) == TERN_E_INVALID);
+    REFUSED(tern_convert(ctx, "a", NULL, NULL) == TERN_E_INVALID);
+    assert_int_equal(failures, 0);
+}
+
+static void of_pipelines(void **state)
+{
+    char path[PATH_SIZE];
+    struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
+    const struct tern_lora no_path = {0}, no_blocks = {.path = "x", .n_blocks = 1};
+    const struct tern_prompt_embedding no_file = {0};
+    failures = 0;
+    HOLDS(tern_generate_check(p, NULL, NULL) == TERN_OK); /* the defaults */
+    REFUSED(tern_pipeline_set_loras(p, NULL, 1) == TERN_E_INVALID);
+    REFUSED(tern_pipeline_set_loras(p, &no_path, 1) == TERN_E_INVALID);
+    REFUSED(tern_pipeline_set_loras(p, &no_blocks, 1) == TERN_E_INVALID);
+    REFUSED(tern_pipeline_set_embeddings(p, NULL, 1) == TERN_E_INVALID);
+    REFUSED(tern_pipeline_set_embeddings(p, &no_file, 1) == TERN_E_INVALID);
+    HOLDS(!tern_pipeline_graph(p, NULL, NULL) && tern_error_status(ctx));
+    HOLDS(!tern_pipeline_weights(p, NULL));
+    HOLDS(!tern_pipeline_exec(p, NULL, NULL) && tern_error_status(ctx));
+    REFUSED(!tern_pipeline_exec(p, "unet", NULL)); /* the inputs are missing */
+    HOLDS(!tern_pipeline_layer_words(p, NULL));
+    REFUSED(!tern_pipeline_quantize(p, NULL));
+    REFUSED(tern_recipe_check(NULL, p) == TERN_E_INVALID);
+    struct tern_recipe *recipe = tern_recipe_of_pipeline(p);
+    assert_non_null(recipe);
+    REFUSED(tern_recipe_check(recipe, NULL) == TERN_E_INVALID);
+    REFUSED(tern_recipe_save(recipe, NULL) == TERN_E_INVALID);
+    tern_recipe_destroy(&recipe);
+    tern_pipeline_destroy(&p);
+    assert_int_equal(failures, 0);
+}
+
+static void of_recipes(void **state)
+{
+    failures = 0;
+    HOLDS(!tern_recipe_open(NULL, "x"));
+    REFUSED(!tern_recipe_open(ctx, NULL));
+    RETURNS(tern_recipe_destroy(NULL));
+    HOLDS(tern_recipe_save(NULL, "x") == TERN_E_INVALID);
+    HOLDS(!tern_recipe_architecture(NULL));
+    HOLDS(tern_recipe_count(NULL) == 0);
+    HOLDS(!tern_recipe_at(NULL, 0));
+    HOLDS(tern_recipe_facts(NULL).trials == 0);
+    HOLDS(tern_recipe_smoothed(NULL) == 0);
+    HOLDS(!tern_recipe_words(NULL));
+    HOLDS(tern_recipe_check(NULL, NULL) == TERN_E_INVALID);
+    assert_int_equal(failures, 0);
+}
+
+static void of_texts(void **state)
+{
+    struct tern_prompt_loras l;
+    struct tern_infotext i;
+    failures = 0;
+    HOLDS(tern_prompt_take_loras(NULL, "x", "y", &l) == TERN_E_INVALID && !l.prompt);
+    REFUSED(tern_prompt_take_loras(ctx, NULL, "y", &l) == TERN_E_INVALID);
+    REFUSED(tern_prompt_take_loras(ctx, "x", NULL, &l) == TERN_E_INVALID);
+    REFUSED(tern_prompt_take_loras(ctx, "x", "y", NULL) == TERN_E_INVALID);
+    RETURNS(tern_prompt_loras_free(NULL, NULL));
+    RETURNS(tern_prompt_loras_free(ctx, NULL));
+    HOLDS(tern_infotext_read(NULL, "a\nSteps: 1", &i) == TERN_E_INVALID && !i.model);
+    REFUSED(tern_infotext_read(ctx, NULL, &i) == TERN_E_INVALID);
+    REFUSED(tern_infotext_read(ctx, "a\nSteps: 1", NULL) == TERN_E_INVALID);
+    RETURNS(tern_infotext_free(NULL, NULL));
+    RETURNS(tern_infotext_free(ctx, NULL));
+    assert_int_equal(failures, 0);
+}
+
+static void of_conformance(void **state)
+{
+    struct tern_conformance *c = tern_conformance_create(ctx, &(struct tern_conformance_params){.stages = "ops", .op = "neg"});
+    struct tern_conformance_outcome out;
+    if (!c)
+        fail_msg("%s", tern_error(ctx));
+    failures = 0;
+    HOLDS(!tern_conformance_create(NULL, NULL));
+    RETURNS(tern_conformance_destroy(NULL));
+    HOLDS(tern_conformance_facts(NULL).checks == 0 && !tern_conformance_facts(NULL).device[0]);
+    HOLDS(!tern_conformance_get(NULL, 0).name[0]);
+    HOLDS(tern_conformance_run(NULL, 0, &out) == TERN_E_INVALID);
+    REFUSED(tern_conformance_run(c, 0, NULL) == TERN_E_INVALID);
+    tern_conformance_destroy(&c);
+    assert_int_equal(failures, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,7 +645,12 @@ int main(void)
         cmocka_unit_test(of_elementwise_ops), cmocka_unit_test(of_views_and_reductions),
         cmocka_unit_test(of_networks_ops),    cmocka_unit_test(of_ops_of_contexts),
         cmocka_unit_test(of_graphs),          cmocka_unit_test(of_plans),
-        cmocka_unit_test(of_bindings),
+        cmocka_unit_test(of_bindings),        cmocka_unit_test(of_weights),
+        cmocka_unit_test(of_tokenizers),      cmocka_unit_test(of_images),
+        cmocka_unit_test(of_generators),      cmocka_unit_test(of_schedulers_that_are_not_there),
+        cmocka_unit_test(of_schedulers),      cmocka_unit_test(of_pipelines_that_are_not_there),
+        cmocka_unit_test(of_pipelines),       cmocka_unit_test(of_recipes),
+        cmocka_unit_test(of_texts),           cmocka_unit_test(of_conformance),
     };
     return cmocka_run_group_tests(tests, open_things, close_things);
 }

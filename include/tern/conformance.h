@@ -39,7 +39,7 @@ TERN_API struct tern_conformance *tern_conformance_create(struct tern_context *c
 /* NULL is allowed. */
 TERN_API void tern_conformance_destroy(struct tern_conformance **c);
 
-/* Of the suite and its device. Strings live as long as the suite. */
+/* Of the suite and its device. Strings live as long as the suite; of no suite (NULL) they are empty. */
 struct tern_conformance_facts {
     const char *device;      /* "cpu" */
     const char *level;       /* which of its kernels' variants run: "avx2"; "" when there is one */
@@ -49,7 +49,7 @@ struct tern_conformance_facts {
 };
 TERN_API struct tern_conformance_facts tern_conformance_facts(const struct tern_conformance *c);
 
-/* One check. Strings live as long as the suite. */
+/* One check. Strings live as long as the suite; of no suite or check they are empty. */
 struct tern_conformance_check {
     enum tern_conformance_stage stage;
     const char *group; /* the op; "random"; the model */

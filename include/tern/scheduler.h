@@ -95,7 +95,7 @@ TERN_API double tern_scheduler_timestep(const struct tern_scheduler *s, int i);
  * between the levels (dpm2 …) the noise level of each call; before churn. */
 TERN_API int tern_scheduler_sigma_count(const struct tern_scheduler *s);
 TERN_API double tern_scheduler_sigma(const struct tern_scheduler *s, int i);
-/* What unit noise is multiplied with before the first call. */
+/* What unit noise is multiplied with before the first call; of NULL 1. */
 TERN_API double tern_scheduler_init_noise_sigma(const struct tern_scheduler *s);
 
 /* img2img: the first call for that strength (0..1), as diffusers' get_timesteps; sets the begin index. Of dpm_fast and

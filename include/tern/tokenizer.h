@@ -31,6 +31,7 @@ TERN_API void tern_tokenizer_free_ids(const struct tern_tokenizer *t, int32_t *i
  * max_length - 1 ids and the end token. out holds max_length values. */
 TERN_API enum tern_status tern_tokenize_padded(const struct tern_tokenizer *t, const char *text, int64_t *out);
 
+/* Facts. Of NULL: sizes are 0, ids -1. */
 TERN_API int32_t tern_tokenizer_max_length(const struct tern_tokenizer *t);
 TERN_API int32_t tern_tokenizer_vocab_size(const struct tern_tokenizer *t);
 TERN_API int32_t tern_tokenizer_begin_id(const struct tern_tokenizer *t);

@@ -193,7 +193,7 @@ enum tern_status tern_safetensors_writer_add_tensor(struct tern_safetensors_writ
 enum tern_status tern_weights_save(const struct tern_weights *w, const char *path)
 {
     if (!w || !path)
-        return TERN_E_INVALID;
+        return tern_fail(w ? w->ctx : NULL, TERN_E_INVALID, "tern_weights_save: expected a path, found NULL");
     struct tern_context *ctx = w->ctx;
     struct tern_weights_entry *sorted = tern_calloc(ctx, (size_t)w->count, sizeof(*sorted));
     struct tern_safetensors_entry *entries = tern_calloc(ctx, (size_t)w->count, sizeof(*entries));

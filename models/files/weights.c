@@ -9,7 +9,7 @@
 
 struct tern_weights *tern_weights_create(struct tern_context *ctx)
 {
-    struct tern_weights *w = tern_calloc(ctx, 1, sizeof(*w));
+    struct tern_weights *w = ctx ? tern_calloc(ctx, 1, sizeof(*w)) : NULL;
     if (!w)
         return NULL;
     tern_context_ref(ctx);
@@ -117,7 +117,7 @@ static int64_t lower_bound(const struct tern_weights *w, const char *name)
 enum tern_status tern_weights_add(struct tern_weights *w, const char *name, tern_tensor *t)
 {
     if (!w || !name)
-        return TERN_E_INVALID;
+        return tern_fail(w ? w->ctx : NULL, TERN_E_INVALID, "tern_weights_add: expected a name, found NULL");
     if (!t)
         return tern_fail(w->ctx, TERN_E_INVALID, "tern_weights_add: \"%s\": expected a tensor, found NULL", name);
     if (!t->buffer)
@@ -172,8 +172,10 @@ int64_t tern_weights_metadata_count(const struct tern_weights *w) { return w ? w
 void tern_weights_metadata_at(const struct tern_weights *w, int64_t i, const char **key, const char **value)
 {
     bool there = w && i >= 0 && i < w->metadata_count;
-    *key = there ? w->metadata[2 * i] : NULL;
-    *value = there ? w->metadata[2 * i + 1] : NULL;
+    if (key)
+        *key = there ? w->metadata[2 * i] : NULL;
+    if (value)
+        *value = there ? w->metadata[2 * i + 1] : NULL;
 }
 
 const char *tern_printable(const char *s, size_t n, char out[TERN_PRINTABLE])

@@ -90,7 +90,7 @@ enum tern_status tern_pipeline_read_configs(struct tern_pipeline *p)
 
 int tern_pipeline_scale(const struct tern_pipeline *p) { return 1 << (p->vae_config.blocks - 1); }
 
-double tern_pipeline_guidance(const struct tern_pipeline *p) { return p->shipped ? 4 : p->xl ? 5 : 7.5; }
+double tern_pipeline_guidance(const struct tern_pipeline *p) { return !p ? 0 : p->shipped ? 4 : p->xl ? 5 : 7.5; }
 
 static enum tern_dtype dtype_of(const struct tern_pipeline *p, const struct tern_vae_config *v)
 {

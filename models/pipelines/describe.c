@@ -136,4 +136,4 @@ static char *describe_text(struct tern_pipeline *p)
     return text;
 }
 
-char *tern_pipeline_describe(struct tern_pipeline *p, bool json) { return json ? describe_json(p) : describe_text(p); }
+char *tern_pipeline_describe(struct tern_pipeline *p, bool json) { return !p ? NULL : json ? describe_json(p) : describe_text(p); }

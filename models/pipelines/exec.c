@@ -267,7 +267,7 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
                  {"unet", exec_unet},
                  {"vae_decoder", exec_vae_decoder},
                  {"vae_encoder", exec_vae_encoder}};
-    struct tern_context *ctx = p->ctx;
+    struct tern_context *ctx = p ? p->ctx : NULL;
     struct tern_weights *out = NULL;
     if (tern_failed(ctx))
         return NULL;

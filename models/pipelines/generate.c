@@ -8,9 +8,12 @@ struct tern_images {
     tern_tensor *latents;
 };
 
-int tern_images_count(const struct tern_images *images) { return images->count; }
-struct tern_image *tern_images_at(const struct tern_images *images, int i) { return i >= 0 && i < images->count ? images->image[i] : NULL; }
-tern_tensor *tern_images_latents(const struct tern_images *images) { return images->latents; }
+int tern_images_count(const struct tern_images *images) { return images ? images->count : 0; }
+struct tern_image *tern_images_at(const struct tern_images *images, int i)
+{
+    return images && i >= 0 && i < images->count ? images->image[i] : NULL;
+}
+tern_tensor *tern_images_latents(const struct tern_images *images) { return images ? images->latents : NULL; }
 
 void tern_images_destroy(struct tern_images **images)
 {
@@ -174,6 +177,8 @@ struct tern_image *tern_txt2img(struct tern_pipeline *p, const struct tern_txt2i
 enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes)
 {
     struct tern_job j;
+    if (!p)
+        return TERN_E_INVALID;
     bool outer = p->busy;
     if (params && params->cache_quality != 0)
         return tern_cache_check(p, params, peak_bytes);

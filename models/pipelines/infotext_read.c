@@ -144,9 +144,10 @@ static enum tern_status fill(struct tern_context *ctx, struct tern_infotext_fiel
 
 enum tern_status tern_infotext_read(struct tern_context *ctx, const char *text, struct tern_infotext *out)
 {
-    *out = (struct tern_infotext){0};
-    if (!text)
-        return tern_fail(ctx, TERN_E_INVALID, "tern_infotext_read: expected a text, found NULL");
+    if (out)
+        *out = (struct tern_infotext){0};
+    if (!ctx || !text || !out)
+        return tern_fail(ctx, TERN_E_INVALID, "tern_infotext_read: expected a text and a place for the result, found NULL");
     struct tern_infotext_fields f;
     enum tern_status st = tern_infotext_split(ctx, text, &f);
     if (!st && !f.count)
@@ -162,6 +163,8 @@ enum tern_status tern_infotext_read(struct tern_context *ctx, const char *text, 
 
 void tern_infotext_free(struct tern_context *ctx, struct tern_infotext *t)
 {
+    if (!ctx || !t)
+        return;
     const struct tern_hires *h = &t->params.hires;
     void *all[] = {(void *)(uintptr_t)t->params.prompt,
                    (void *)(uintptr_t)t->params.negative_prompt,

@@ -44,6 +44,8 @@ static bool is(const struct tern_planned *e, const struct tern_stage *s)
 
 const char *tern_pipeline_layer_words(const struct tern_pipeline *p, const char *component)
 {
+    if (!p || !component)
+        return NULL;
     if (!strcmp(component, "unet"))
         return p->quantize;
     return component[0] == 't' ? p->text_encoder_quantize : NULL;

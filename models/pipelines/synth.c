@@ -142,6 +142,8 @@ enum tern_status tern_synth(struct tern_context *ctx, const char *out, const str
     struct tern_synth_list l = {.ctx = ctx, .dtype = q->dtype};
     if (tern_failed(ctx))
         return tern_error_status(ctx);
+    if (!out)
+        return tern_fail(ctx, TERN_E_INVALID, "tern_synth: expected the path of the output, found NULL");
     const struct tern_synth_arch *arch = tern_synth_arch_find(ctx, q->arch ? q->arch : "sd15");
     if (!arch)
         return tern_error_status(ctx);

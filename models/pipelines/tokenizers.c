@@ -50,6 +50,8 @@ enum tern_status tern_pipeline_load_tokenizers(struct tern_pipeline *p)
 
 struct tern_tokenizer *tern_pipeline_tokenizer(struct tern_pipeline *p, int index)
 {
+    if (!p)
+        return NULL;
     const char *path = tern_checkpoint_path(p->checkpoint);
     if (index == 1 && p->tokenizer_2)
         return p->tokenizer_2;

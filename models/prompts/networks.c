@@ -131,9 +131,10 @@ enum tern_status tern_prompt_take_loras(struct tern_context *ctx, const char *pr
 {
     struct tag t;
     size_t from = 0, used = 0;
-    *out = (struct tern_prompt_loras){0};
-    if (!prompt || !folder)
-        return tern_fail(ctx, TERN_E_INVALID, "tern_prompt_take_loras: expected a prompt and a folder, found NULL");
+    if (out)
+        *out = (struct tern_prompt_loras){0};
+    if (!ctx || !prompt || !folder || !out)
+        return tern_fail(ctx, TERN_E_INVALID, "tern_prompt_take_loras: expected a prompt, a folder and a place for the result, found NULL");
     if (tern_prompt_check(ctx, "prompt", prompt))
         return tern_error_status(ctx);
     out->prompt = tern_calloc(ctx, strlen(prompt) + 1, 1);
@@ -152,6 +153,8 @@ enum tern_status tern_prompt_take_loras(struct tern_context *ctx, const char *pr
 
 void tern_prompt_loras_free(struct tern_context *ctx, struct tern_prompt_loras *l)
 {
+    if (!ctx || !l)
+        return;
     for (int i = 0; i < l->count; i++) {
         tern_free(ctx, (void *)(uintptr_t)l->loras[i].path);
         tern_free(ctx, (void *)(uintptr_t)l->loras[i].blocks);

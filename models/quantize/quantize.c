@@ -208,6 +208,8 @@ static void close_run(struct tern_quantize_run *run)
 
 struct tern_recipe *tern_pipeline_quantize(struct tern_pipeline *p, const struct tern_quantize_params *params)
 {
+    if (!p)
+        return NULL;
     struct tern_quantize_run run = {.ctx = p->ctx, .p = p, .start = tern_now(), .progress = p->ctx->params.progress};
     if (params)
         run.params = *params;

@@ -97,12 +97,15 @@ void tern_recipe_fingerprint(const struct tern_recipe *r, char out[TERN_KEY_TEXT
     tern_key_text(tern_key_finish(k), out);
 }
 
-const char *tern_recipe_architecture(const struct tern_recipe *r) { return r->architecture; }
-int tern_recipe_count(const struct tern_recipe *r) { return r->count; }
-const struct tern_recipe_layer *tern_recipe_at(const struct tern_recipe *r, int i) { return i >= 0 && i < r->count ? &r->layer[i] : NULL; }
-struct tern_recipe_facts tern_recipe_facts(const struct tern_recipe *r) { return r->facts; }
+const char *tern_recipe_architecture(const struct tern_recipe *r) { return r ? r->architecture : NULL; }
+int tern_recipe_count(const struct tern_recipe *r) { return r ? r->count : 0; }
+const struct tern_recipe_layer *tern_recipe_at(const struct tern_recipe *r, int i)
+{
+    return r && i >= 0 && i < r->count ? &r->layer[i] : NULL;
+}
+struct tern_recipe_facts tern_recipe_facts(const struct tern_recipe *r) { return r ? r->facts : (struct tern_recipe_facts){0}; }
 
-int tern_recipe_smoothed(const struct tern_recipe *r) { return r->norms; }
+int tern_recipe_smoothed(const struct tern_recipe *r) { return r ? r->norms : 0; }
 
 #define ALLOWED "winograd" /* to convolutions that are int8 */
 
@@ -136,7 +139,7 @@ static size_t add_words(const struct tern_recipe *r, char *words)
 
 char *tern_recipe_words(const struct tern_recipe *r)
 {
-    char *words = tern_alloc(r->ctx, add_words(r, NULL) + 1);
+    char *words = r ? tern_alloc(r->ctx, add_words(r, NULL) + 1) : NULL;
     if (words) {
         *words = 0;
         add_words(r, words);

@@ -111,6 +111,8 @@ static enum tern_status check_norms(const struct tern_recipe *r, struct tern_pip
 
 enum tern_status tern_recipe_check(const struct tern_recipe *r, struct tern_pipeline *p)
 {
+    if (!r || !p)
+        return tern_fail(p ? p->ctx : r ? r->ctx : NULL, TERN_E_INVALID, "tern_recipe_check: expected a recipe and a pipeline, found NULL");
     struct tern_recipe *own = tern_failed(p->ctx) ? NULL : tern_recipe_of_pipeline(p);
     if (own && strcmp(own->fingerprint, r->fingerprint) != 0)
         refuse(r, own, p);

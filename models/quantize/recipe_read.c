@@ -234,9 +234,11 @@ static enum tern_status read_root(struct tern_recipe *r, const json_t *root)
 
 struct tern_recipe *tern_recipe_open(struct tern_context *ctx, const char *path)
 {
+    if (!path)
+        tern_fail(ctx, TERN_E_INVALID, "tern_recipe_open: expected a path, found NULL");
     struct tern_recipe *r = tern_failed(ctx) ? NULL : tern_recipe_create(ctx);
     json_t *root = NULL;
-    if (r && (r->path = tern_strdup(ctx, path ? path : "")) && (root = tern_json_load(ctx, r->path)))
+    if (r && (r->path = tern_strdup(ctx, path)) && (root = tern_json_load(ctx, r->path)))
         read_root(r, root);
     json_decref(root);
     if (tern_failed(ctx))

@@ -54,6 +54,8 @@ static json_t *recipe_json(const struct tern_recipe *r)
 
 enum tern_status tern_recipe_save(const struct tern_recipe *r, const char *path)
 {
+    if (!r || !path)
+        return tern_fail(r ? r->ctx : NULL, TERN_E_INVALID, "tern_recipe_save: expected a path, found NULL");
     json_t *root = recipe_json(r);
     struct tern_writer *w = root ? tern_writer_open(r->ctx, path) : NULL;
     if (!root)

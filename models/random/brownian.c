@@ -139,7 +139,7 @@ static double clamp(const struct tern_brownian *b, double x) { return to_unit(x 
 enum tern_status tern_brownian_noise(struct tern_brownian *b, uint64_t seed, double from, double to, float *out)
 {
     if (!b || !out)
-        return TERN_E_INVALID;
+        return tern_fail(b ? b->ctx : NULL, TERN_E_INVALID, "tern_brownian_noise: expected a place for the values, found NULL");
     if (isnan(from) || isnan(to))
         return tern_fail(b->ctx, TERN_E_INVALID, "brownian: expected two noise levels, found %g and %g", from, to);
     double low = clamp(b, fmin(from, to)), high = clamp(b, fmax(from, to));

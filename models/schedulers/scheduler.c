@@ -279,9 +279,18 @@ bool tern_scheduler_draws_noise(const struct tern_scheduler *s, int i)
     return s && i >= 0 && i < s->calls && s->fns->draws_noise && s->fns->draws_noise(s, i);
 }
 
+/* Whether there is a sampler, and places for two levels. */
+static bool two_places(const struct tern_scheduler *s, const double *a, const double *b)
+{
+    if (s && a && b)
+        return true;
+    tern_fail(s ? s->ctx : NULL, TERN_E_INVALID, "scheduler: expected places for two noise levels, found NULL");
+    return false;
+}
+
 bool tern_scheduler_noise_span(const struct tern_scheduler *s, int i, double *from, double *to)
 {
-    if (!tern_scheduler_draws_noise(s, i) || !s->fns->noise_span)
+    if (!two_places(s, from, to) || !tern_scheduler_draws_noise(s, i) || !s->fns->noise_span)
         return false;
     struct tern_noise_span span = s->fns->noise_span(s, i);
     *from = (double)span.from;
@@ -291,7 +300,7 @@ bool tern_scheduler_noise_span(const struct tern_scheduler *s, int i, double *fr
 
 bool tern_scheduler_noise_range(const struct tern_scheduler *s, double *low, double *high)
 {
-    if (!s || !s->fns->noise_span || s->begin >= s->calls)
+    if (!two_places(s, low, high) || !s->fns->noise_span || s->begin >= s->calls)
         return false;
     float min = INFINITY, max = 0;
     for (int i = s->begin; i < s->sigma_count; i++) {
