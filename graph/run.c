@@ -47,16 +47,16 @@ static enum tern_status take_inputs(const struct tern_plan *p, tern_tensor *cons
     return TERN_OK;
 }
 
-/* Whether outputs[i] lies in the memory of one before it: the run would write both there. */
-static bool is_given_twice(tern_tensor *const *outputs, int i)
+/* Whether a given output lies in the memory of one of n tensors: the run would write it over what it reads, or writes, too. */
+static bool is_among(const tern_tensor *output, tern_tensor *const *tensors, int n)
 {
-    for (int k = 0; k < i; k++)
-        if (outputs[i] && outputs[k] && outputs[i]->buffer == outputs[k]->buffer)
+    for (int k = 0; k < n; k++)
+        if (output->buffer == tensors[k]->buffer)
             return true;
     return false;
 }
 
-static enum tern_status take_outputs(const struct tern_plan *p, tern_tensor *const *outputs, tern_tensor **taken)
+static enum tern_status take_outputs(const struct tern_plan *p, tern_tensor *const *in, tern_tensor *const *outputs, tern_tensor **taken)
 {
     char expected[TERN_META_TEXT], found[TERN_META_TEXT];
     const struct tern_graph *g = p->graph;
@@ -67,8 +67,9 @@ static enum tern_status take_outputs(const struct tern_plan *p, tern_tensor *con
                              tern_meta_text(m, expected), tern_meta_text(&outputs[i]->meta, found));
         if (outputs[i] && outputs[i]->ctx != p->ctx)
             return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected a tensor of the plan's context, found one of another", i);
-        if (is_given_twice(outputs, i))
-            return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected memory of its own, found that of an output before it", i);
+        if (outputs[i] && (is_among(outputs[i], taken, i) || is_among(outputs[i], in, g->n_inputs)))
+            return tern_fail(p->ctx, TERN_E_INVALID,
+                             "plan: output %d: expected memory of its own, found that of another output or an input", i);
         taken[i] = outputs[i] ? outputs[i] : tern_tensor_empty(p->ctx, m);
         if (!taken[i])
             return tern_error_status(p->ctx);
@@ -98,7 +99,7 @@ static enum tern_status run_in_memory(struct tern_run *r, tern_tensor *const *in
                                       tern_tensor **out)
 {
     enum tern_status st = take_inputs(r->plan, inputs, in);
-    st = st ? st : take_outputs(r->plan, outputs, out);
+    st = st ? st : take_outputs(r->plan, in, outputs, out);
     return st ? st : tern_run_or_replay(r);
 }
 

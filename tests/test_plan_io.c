@@ -172,6 +172,10 @@ static void outputs_have_memory_of_their_own(void **state)
     support_error(ctx, TERN_E_INVALID, "plan: output 1: expected memory of its own");
     assert_int_equal(tern_plan_run(b, &in, alike), TERN_E_INVALID);
     support_error(ctx, TERN_E_INVALID, "plan: output 1: expected memory of its own");
+    assert_int_equal(tern_plan_run(b, out, out), TERN_E_INVALID); /* the input would be gone before the second op reads it */
+    support_error(ctx, TERN_E_INVALID, "plan: output 0: expected memory of its own");
+    assert_int_equal(tern_plan_run(b, &view, out), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "plan: output 0: expected memory of its own");
     assert_int_equal(tern_plan_run(b, &in, out), TERN_OK);
     assert_values(out[0], (const float[]){-1, -2, -3, -4, -5, -6});
     assert_values(out[1], (const float[]){1, 4, 9, 16, 25, 36});

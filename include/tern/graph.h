@@ -174,8 +174,8 @@ TERN_API struct tern_binding *tern_binding_ref(struct tern_binding *binding);
 TERN_API void tern_binding_unref(struct tern_binding **binding);
 
 /* One run. inputs: of the plan's context, as the trace declared them, any strides, on the device or the host. outputs[i]: NULL gets a new
- * tensor (of the open scope, or the caller's), a tensor from an earlier run is written again (then nothing is allocated), each at most
- * once. On an error the contents of given outputs are undefined and nothing new is left. */
+ * tensor (of the open scope, or the caller's), a tensor from an earlier run that is no input is written again (then nothing is allocated),
+ * each at most once. On an error the contents of given outputs are undefined and nothing new is left. */
 TERN_API enum tern_status tern_plan_run(struct tern_binding *binding, tern_tensor *const *inputs, tern_tensor **outputs);
 
 /* One step of a run. Strings are valid during the call. */
