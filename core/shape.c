@@ -63,6 +63,8 @@ bool tern_meta_is_channels_last(const struct tern_meta *m)
 
 bool tern_meta_is_dense(const struct tern_meta *m)
 {
+    if (tern_meta_numel(m) == 0)
+        return true;
     for (int i = 0; i < m->ndim; i++)
         if (m->shape[i] > 1 && m->stride[i] <= 0)
             return false;

@@ -224,6 +224,7 @@ static void place_step(struct layout *l, int s)
     if (!fixed)
         return;
     stream(l, s, packed);
+    step->spills = true;
     step->spilled = l->plan->facts.travels;
     l->plan->facts.travels += (size + SPILL_ALIGN - 1) / SPILL_ALIGN * SPILL_ALIGN;
 }

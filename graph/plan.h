@@ -26,7 +26,8 @@ struct tern_step {
     struct tern_ref in[TERN_MAX_INPUTS], out, workspace;
     struct tern_ref packed;                /* of an input that is packed at every run */
     struct tern_ref from[TERN_MAX_INPUTS]; /* of one that is copied to its place in the arena at every run: where it is bound */
-    size_t spilled;                        /* of that form: where it lies in a file of all of them */
+    bool spills;                           /* that form is of a weight, and streamed: it is kept in a file of all of them */
+    size_t spilled;                        /* where it lies there */
     int packed_index;                      /* of the binding's packed forms; -1: none */
     int ahead;                             /* value of the weight that the next streamed step will read; -1: none, or not streamed */
     int node;

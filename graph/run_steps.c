@@ -31,7 +31,7 @@ static enum tern_status pack_input(const struct tern_run *r, const struct tern_s
 {
     struct tern_context *ctx = r->plan->ctx;
     int k = s->kernel->pack_input, step = (int)(s - r->plan->steps);
-    struct tern_spill *spill = s->in[k].place == TERN_PLACE_BOUND ? r->binding->spill : NULL;
+    struct tern_spill *spill = s->spills ? r->binding->spill : NULL;
     if (spill && tern_spill_find(spill, s, step, &a->packed))
         return TERN_OK;
     if (s->ahead >= 0)

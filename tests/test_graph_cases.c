@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <tern/graph.h>
 #include <tern/ops.h>
+#include <tern/weights.h>
 
 #include "support.h"
 
@@ -93,8 +94,69 @@ static void equal_calls_that_were_rounded(void **state) { each(6); }
 
 static void nothing_in_tensors(void **state) { each(0); }
 
+/* Of two layers the second one's weight is a view of one: by itself no weight, so it is packed at every run and not kept in the file of
+ * those that are streamed. */
+static enum tern_status by_a_view(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *h = tern_linear(in[0], tern_weights_get(user, "a"), NULL);
+    out[0] = tern_linear(h, tern_reshape(tern_weights_get(user, "b"), 2, (const int64_t[]){8, 8}), NULL);
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
+static void streamed_weights_and_views(void **state)
+{
+    const struct tern_graph_input input = {"x", TERN_F32, 2, {4, 8}};
+    struct tern_context *ctx = support_context();
+    tern_scope_begin(ctx);
+    struct tern_weights *w = tern_weights_create(ctx);
+    tern_weights_add(w, "a", support_noise(ctx, 1, 2, (const int64_t[]){8, 8}, 1, TERN_F32));
+    tern_weights_add(w, "b", support_noise(ctx, 2, 1, (const int64_t[]){64}, 1, TERN_F32));
+    tern_tensor *x = support_noise(ctx, 3, 2, input.shape, 1, TERN_F32), *eager = NULL;
+    assert_int_equal(by_a_view(w, &x, &eager), TERN_OK);
+    struct tern_graph *graph = tern_graph_trace(ctx, by_a_view, w, w, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(graph, &(struct tern_plan_params){.without = "prepare", .resident = 1});
+    struct tern_binding *b = tern_plan_bind(plan, w);
+    for (int run = 0; run < 4; run++) { /* the second one writes the file */
+        tern_tensor *y = NULL;
+        assert_int_equal(tern_plan_run(b, &x, &y), TERN_OK);
+        assert_true(support_tensor_nmse(y, eager) < 1e-12);
+    }
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&graph);
+    tern_weights_unref(&w);
+    tern_context_destroy(&ctx);
+}
+
+/* The query's heads have a stride of 0 rows. */
+static enum tern_status attention_of_nothing(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *q = tern_transpose(in[0], 1, 2);
+    out[0] = tern_silu(tern_sdpa(q, q, q, .is_causal = false));
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
+static void plans_of_nothing_are_read_back(void **state)
+{
+    const struct tern_graph_input input = {"x", TERN_F32, 4, {2, 0, 2, 4}};
+    struct tern_context *ctx = support_context();
+    struct tern_graph *graph = tern_graph_trace(ctx, attention_of_nothing, NULL, NULL, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(graph, NULL);
+    assert_int_equal(tern_plan_save(plan, "graph-cases.plan"), TERN_OK);
+    struct tern_plan *again = tern_plan_load(ctx, "graph-cases.plan");
+    if (!again)
+        fail_msg("%s", tern_error(ctx));
+    remove("graph-cases.plan");
+    tern_plan_unref(&again);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&graph);
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(equal_calls_that_were_rounded), cmocka_unit_test(nothing_in_tensors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(equal_calls_that_were_rounded), cmocka_unit_test(nothing_in_tensors),
+                                       cmocka_unit_test(streamed_weights_and_views), cmocka_unit_test(plans_of_nothing_are_read_back)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

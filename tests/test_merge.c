@@ -70,6 +70,35 @@ static struct tern_context *merging_context(bool merges)
     return ctx;
 }
 
+/* Biases of two dtypes cannot become one. */
+static enum tern_status use_biases(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_add(tern_linear(in[0], tern_weights_get(user, "w"), tern_weights_get(user, "b")),
+                      tern_linear(in[0], tern_weights_get(user, "v"), tern_weights_get(user, "c")));
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
+static void biases_of_two_dtypes_stay(void **state)
+{
+    struct tern_context *ctx = merging_context(true);
+    struct tern_weights *w = tern_weights_create(ctx);
+    const struct tern_graph_input input = {"x", TERN_F32, 2, {4, 8}};
+    tern_scope_begin(ctx);
+    tern_weights_add(w, "w", support_noise(ctx, 1, 2, (const int64_t[]){8, 8}, 1, TERN_F32));
+    tern_weights_add(w, "v", support_noise(ctx, 2, 2, (const int64_t[]){8, 8}, 1, TERN_F32));
+    tern_weights_add(w, "b", support_noise(ctx, 3, 1, (const int64_t[]){8}, 1, TERN_F32));
+    tern_weights_add(w, "c", support_noise(ctx, 4, 1, (const int64_t[]){8}, 1, TERN_F16));
+    tern_scope_end(ctx, NULL);
+    struct tern_graph *g = tern_graph_trace(ctx, use_biases, w, w, &input, 1, 1);
+    struct tern_plan *p = tern_plan_compile(g, NULL);
+    if (!p)
+        fail_msg("%s", tern_error(ctx));
+    tern_plan_unref(&p);
+    tern_graph_destroy(&g);
+    tern_weights_unref(&w);
+    tern_context_destroy(&ctx);
+}
+
 static void layers_of_one_input_become_one(void **state)
 {
     float found[2][3][ROWS * 4];
@@ -142,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_of_one_input_become_one),
+        cmocka_unit_test(biases_of_two_dtypes_stay),
         cmocka_unit_test(a_unet_computes_what_it_did),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,12 +47,12 @@ static bool has_cast(const struct tern_op_desc *d)
     return d->op == TERN_OP_cast;
 }
 
-/* What n makes lies as the result of m, but for the dtype where n is a cast. One that widens what another has narrowed stays: who wrote
- * both wants the rounding. */
+/* What n makes lies as the result of m, but for the dtype where n is a cast. One of what another has narrowed stays: who wrote both wants
+ * the rounding. */
 static bool is_alike(const struct tern_node *n, const struct tern_node *m)
 {
     struct tern_meta out = m->desc.out;
-    if (n->desc.op == TERN_OP_cast && (n->desc.out.dtype != TERN_F32 || !has_cast(&m->desc)))
+    if (n->desc.op == TERN_OP_cast && (m->desc.out.dtype == TERN_F32 || !has_cast(&m->desc)))
         out.dtype = n->desc.out.dtype;
     return !memcmp(&out, &n->desc.out, sizeof(out));
 }

@@ -39,13 +39,18 @@ static enum tern_layer_format format_of(const struct merging *m, const struct te
     return m->quantize ? tern_quantize_format(m->quantize, m->again.from->values[n->in[1]].name) : TERN_LAYER_PLAIN;
 }
 
+static bool has_equal_dtype(const struct tern_graph *g, int a, int b)
+{
+    return a < 0 || g->values[a].meta.dtype == g->values[b].meta.dtype;
+}
+
 static bool go_together(const struct merging *m, int a, int b)
 {
     const struct tern_graph *g = m->again.from;
     const struct tern_node *p = &g->nodes[a], *q = &g->nodes[b];
     bool near = b - a <= NEAR || (result_bytes(p) <= SMALL_RESULT && result_bytes(q) <= SMALL_RESULT);
-    return near && p->in[0] == q->in[0] && (p->in[2] >= 0) == (q->in[2] >= 0) &&
-           g->values[p->in[1]].meta.dtype == g->values[q->in[1]].meta.dtype && format_of(m, p) == format_of(m, q);
+    return near && p->in[0] == q->in[0] && (p->in[2] >= 0) == (q->in[2] >= 0) && has_equal_dtype(g, p->in[1], q->in[1]) &&
+           has_equal_dtype(g, p->in[2], q->in[2]) && format_of(m, p) == format_of(m, q);
 }
 
 /* Greedy: the first that is in no group yet leads one. Returns whether there is any. */
