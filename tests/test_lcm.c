@@ -10,6 +10,7 @@
 #include "damage.h"
 #include "job_cases.h"
 #include "model_help.h"
+#include "models/pipelines/pipeline.h"
 #include "support.h"
 #include "xl_help.h"
 
@@ -95,7 +96,14 @@ static void what_does_not_fit_is_refused(void **state)
     struct tern_pipeline *plain = model_load(m.ctx, model_path("sd1", path));
     assert_null(tern_pipeline_exec(plain, "unet", inputs));
     support_error(m.ctx, TERN_E_INVALID, "inputs that it does not have");
+    /* a scale below 1 is told to a model that is told the scale; to others it is no guidance */
+    assert_true(tern_pipeline_cfg(m.p, 0.5) == 0.5 && tern_pipeline_cfg(m.p, TERN_CFG_ZERO) == TERN_CFG_ZERO);
+    assert_true(tern_pipeline_cfg(plain, 0.5) == 1 && tern_pipeline_cfg(plain, 1.5) == 1.5);
     tern_pipeline_destroy(&plain);
+    damage_json(m.folder, "text_encoder/config.json", "use_attention_mask", json_true());
+    assert_null(tern_pipeline_load(m.ctx, m.folder, NULL));
+    support_error(m.ctx, TERN_E_UNSUPPORTED, "\"use_attention_mask\" is true");
+    damage_json(m.folder, "text_encoder/config.json", "use_attention_mask", json_false());
     damage_json(m.folder, "unet/config.json", "time_cond_proj_dim", json_integer(1 << 20));
     assert_null(tern_pipeline_load(m.ctx, m.folder, NULL));
     support_error(m.ctx, TERN_E_FORMAT, "time_cond_proj_dim");

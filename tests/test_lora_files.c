@@ -69,7 +69,10 @@ static const struct file files[] = {
      {"2 of its 4 tensors have no place", "\"lora_te_text_model_encoder_layers_9_mlp_fc1.lora_down.weight\"",
       "\"lora_unet_down_blocks_7_resnets_0_conv1.lora_up.weight\""}},
     {{{K ".diff", 2, {8, 40}}, {K ".diff_b", 1, {8}}}, NULL, TERN_OK, {"1 of its 2", K ".diff_b"}}, /* it has no bias */
-    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}, {P ".lora_B.bias", 1, {8}}}, NULL, TERN_OK, {"1 of its 3"}},
+    {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}, {P ".lora_B.bias", 1, {8}}},
+     NULL,
+     TERN_E_UNSUPPORTED,
+     {"a bias of PEFT for a layer that has none", P ".lora_B.bias"}},
     {{{K ".lora_down.weight", 2, {2, 40}}, {K ".lora_up.weight", 2, {8, 2}}, {"emb_params", 2, {2, 40}}}, NULL, TERN_OK, {"\"emb_params\""}},
     /* of another architecture */
     {{{C ".lora_down.weight", 4, {2, 8, 3, 3}},

@@ -132,6 +132,12 @@ static void embeddings_of_sdxl(void **state)
     set(xl, list, 1);
     struct tern_images *with = job_run(ctx, xl, &q);
     assert_false(job_same(with, 0, without));
+    /* plain, the pooled text is taken at the last vector, as in diffusers; A1111 takes it at the end */
+    q.prompt_syntax = TERN_PROMPT_PLAIN;
+    struct tern_images *other = job_run(ctx, xl, &q);
+    assert_false(job_same(with, 0, other));
+    tern_images_destroy(&other);
+    q.prompt_syntax = TERN_PROMPT_A1111;
     assert_int_equal(tern_pipeline_set_embeddings(xl, words, 1), TERN_E_SHAPE);
     support_error(ctx, TERN_E_SHAPE,
                   "an embedding of width 40 (another architecture); the text encoders of sdxl (Stable Diffusion XL) need 16 and 24");

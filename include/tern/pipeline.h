@@ -157,6 +157,7 @@ struct tern_hires {
 
 /* Of a job. */
 #define TERN_MAX_PICTURES 64
+#define TERN_CFG_ZERO 1e-9 /* as cfg: a guidance scale of 0, which as a number is the default */
 
 struct tern_txt2img_params {
     const char *prompt;          /* "" */
@@ -167,7 +168,8 @@ struct tern_txt2img_params {
                         * text encoder is OpenAI's CLIP alone (SD 1.x): elsewhere it changes nothing, as in AUTOMATIC1111 */
     int width, height; /* pixels, multiples of 8, at most 8192; the model's own size */
     int steps;         /* 1..1000; 20 */
-    double cfg;        /* guidance scale; tern_pipeline_guidance. At most 1: no guidance, one UNet row */
+    double cfg;        /* guidance scale; tern_pipeline_guidance. At most 1: no guidance, one UNet row, and
+                        * all the same but to a model that is told the scale (LCM) */
     double image_guidance_scale; /* instruct-pix2pix: guidance by init_image; 1.5. Higher is nearer to it, at 1 it does nothing (two UNet
                                   * rows in place of three), below 1 there is no guidance, cfg's neither, as in diffusers. Other models
                                   * refuse it */

@@ -174,7 +174,13 @@ static enum tern_status place_tensor(struct reading *r, int64_t i)
                          f->path, tern_lora_name_text(f, i, text), e->format);
     if (e && !f->format)
         f->format = e->format;
-    if (!e || !find_place(r, name, length, e->target == BIAS, &part, &target)) {
+    const bool placed = e && find_place(r, name, length, e->target == BIAS, &part, &target);
+    if (e && !placed && e->role == TERN_LORA_UP_BIAS && find_place(r, name, length, false, &part, &target))
+        return tern_fail(
+            f->ctx, TERN_E_UNSUPPORTED,
+            "%s: tensor \"%s\": a bias of PEFT for a layer that has none in this model; expected lora_bias on layers with a bias only",
+            f->path, tern_lora_name_text(f, i, text));
+    if (!placed) {
         if (r->lost < SHOWN)
             r->first_lost[r->lost] = i;
         r->lost++;

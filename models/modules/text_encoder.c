@@ -25,6 +25,7 @@ static void read_config(struct tern_text_encoder *m, const struct tern_config *c
                   "%s: \"hidden_act\": \"%s\" is not supported; expected quick_gelu, gelu, gelu_new, relu or silu", c->where, act);
     if (m->bert)
         tern_config_only(c, "position_embedding_type", "absolute");
+    tern_config_only(c, "use_attention_mask", "");
     if (m->hidden % m->heads)
         tern_fail(m->ctx, TERN_E_FORMAT, "%s: hidden_size %lld is no multiple of num_attention_heads %d", c->where, (long long)m->hidden,
                   m->heads);

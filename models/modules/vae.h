@@ -12,8 +12,8 @@ struct tern_vae_config {
     int blocks, layers, groups;
     int64_t in_channels, out_channels, latent_channels, channels[TERN_MAX_BLOCKS];
     bool mid_attention, quant_conv, post_quant_conv;
-    double scaling_factor, shift_factor;
-    bool tiny; /* AutoencoderTiny: `encoder` and `decoder` are its sizes, `blocks` its stages */
+    double scaling_factor; /* of latents; those of SD have no shift, whatever a config says, as in diffusers */
+    bool tiny;             /* AutoencoderTiny: `encoder` and `decoder` are its sizes, `blocks` its stages */
     struct tern_taesd_config encoder, decoder;
 };
 

@@ -23,7 +23,6 @@ static void read_common(const struct tern_config *c, struct tern_vae_config *v)
     v->out_channels = tern_config_int(c, "out_channels", 3, 3, 3);
     v->latent_channels = tern_config_int(c, "latent_channels", 4, 1, 1 << 8);
     v->scaling_factor = tern_config_number(c, "scaling_factor", v->tiny ? 1 : 0.18215);
-    v->shift_factor = tern_config_number(c, "shift_factor", 0);
     tern_config_only(c, "latents_mean", "");
     tern_config_only(c, "latents_std", "");
     if (v->scaling_factor == 0)

@@ -63,6 +63,9 @@ static void run_chunk(const struct work *w, const int64_t *ids, float *out, floa
     const tern_tensor *states = tern_job_text_states(w->j, w->m, result);
     if (states)
         tern_tensor_read(states, TERN_F32, out, (size_t)(c->length * w->width) * sizeof(float));
+    /* In diffusers a vector has the next id behind the vocabulary, and configs that pool at the largest id (eos_token_id 2) do so there. */
+    for (int64_t i = 0; w->j->params.prompt_syntax == TERN_PROMPT_PLAIN && i < c->length; i++)
+        w->ids[i] = ids[i] < 0 ? w->m->vocab - 1 - ids[i] : ids[i];
     const tern_tensor *row = pooled && states ? tern_text_pool(w->m, result[0], w->ids) : NULL;
     if (row)
         tern_tensor_read(row, TERN_F32, pooled, (size_t)tern_tensor_numel(row) * sizeof(float));

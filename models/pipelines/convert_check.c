@@ -74,8 +74,8 @@ static bool same_unet(const struct tern_unet_config *a, const struct tern_unet_c
 
 static bool same_vae(const struct tern_vae_config *a, const struct tern_vae_config *b)
 {
-    return a->groups == b->groups && a->scaling_factor == b->scaling_factor && a->shift_factor == b->shift_factor &&
-           a->quant_conv == b->quant_conv && a->post_quant_conv == b->post_quant_conv && a->mid_attention == b->mid_attention;
+    return a->groups == b->groups && a->scaling_factor == b->scaling_factor && a->quant_conv == b->quant_conv &&
+           a->post_quant_conv == b->post_quant_conv && a->mid_attention == b->mid_attention;
 }
 
 /* What a reader makes of the file is the model that there is. */

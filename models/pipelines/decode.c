@@ -39,8 +39,6 @@ struct tern_image *tern_decoder_run(const struct tern_job *j, const struct tern_
     tern_scope_begin(ctx);
     tern_tensor *z = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, j->channels, j->lh, j->lw}, latents);
     z = tern_div(z, tern_tensor_scalar(ctx, TERN_F32, d->config->scaling_factor));
-    if (d->config->shift_factor != 0)
-        z = tern_add_scalar(z, d->config->shift_factor);
     tern_tensor *in[] = {tern_cast(z, d->dtype)}, *out[] = {NULL};
     if (tern_job_run_plan(j, d->component, d->binding, in, out) == TERN_OK &&
         tern_tensor_read(out[0], TERN_F32, d->pixels, (size_t)(3 * n) * sizeof(float)) == TERN_OK)

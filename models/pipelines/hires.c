@@ -113,7 +113,7 @@ static void second_params(const struct tern_job *j, const struct tern_hires *h, 
     q->height = (int)(u->rows - u->cut_y) * scale;
     q->prompt = given(h->hr_prompt) ? h->hr_prompt : q->prompt;
     q->negative_prompt = given(h->hr_negative_prompt) ? h->hr_negative_prompt : q->negative_prompt;
-    q->cfg = h->hr_cfg != 0 ? h->hr_cfg : q->cfg;
+    q->cfg = tern_pipeline_cfg(j->p, h->hr_cfg != 0 ? h->hr_cfg : q->cfg);
     q->init_latents = NULL;
     q->hires = (struct tern_hires){0};
     choose_sampler(j, h, q);

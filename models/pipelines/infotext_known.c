@@ -69,12 +69,10 @@ static bool take_strength(struct tern_infotext_reading *r, const char *v) { retu
 static bool take_nothing(struct tern_infotext_reading *r, const char *v) { return true; }
 static bool take_padding(struct tern_infotext_reading *r, const char *v) { return !strcmp(v, "True"); }
 
-/* Up to 1 is all the same, and 0 would be the default. */
 static bool take_cfg(struct tern_infotext_reading *r, const char *v)
 {
-    bool ok = tern_infotext_number(v, 0, 1000, &r->params.cfg);
-    if (ok)
-        r->params.cfg = fmax(r->params.cfg, 1);
+    const bool ok = tern_infotext_number(v, 0, 1000, &r->params.cfg);
+    r->params.cfg = ok && r->params.cfg == 0 ? TERN_CFG_ZERO : r->params.cfg;
     return ok;
 }
 

@@ -53,8 +53,7 @@ static bool take_hr_schedule(struct tern_infotext_reading *r, const char *v)
 static bool take_hr_cfg(struct tern_infotext_reading *r, const char *v)
 {
     const bool ok = r->hires && tern_infotext_number(v, 0, 1000, &r->params.hires.hr_cfg);
-    if (ok)
-        r->params.hires.hr_cfg = fmax(r->params.hires.hr_cfg, 1);
+    r->params.hires.hr_cfg = ok && r->params.hires.hr_cfg == 0 ? TERN_CFG_ZERO : r->params.hires.hr_cfg;
     return ok;
 }
 

@@ -7,6 +7,9 @@
 
 #define MAX_SIDE 8192
 
+/* Up to 1 all guidance is none, but in a model that is told the scale. */
+double tern_pipeline_cfg(const struct tern_pipeline *p, double cfg) { return cfg > 0 && cfg < 1 && !p->unet_config.guidance ? 1 : cfg; }
+
 static void fill_defaults(struct tern_txt2img_params *q, const struct tern_pipeline *p)
 {
     int scale = tern_pipeline_scale(p);
@@ -15,7 +18,7 @@ static void fill_defaults(struct tern_txt2img_params *q, const struct tern_pipel
     q->width = q->width ? q->width : (int)p->unet_config.sample_w * scale;
     q->height = q->height ? q->height : (int)p->unet_config.sample_h * scale;
     q->steps = q->steps ? q->steps : 20;
-    q->cfg = q->cfg != 0 ? q->cfg : tern_pipeline_guidance(p);
+    q->cfg = tern_pipeline_cfg(p, q->cfg != 0 ? q->cfg : tern_pipeline_guidance(p));
     q->count = q->count ? q->count : 1;
     q->clip_skip = q->clip_skip ? q->clip_skip : 1;
     q->strength = q->strength != 0 ? q->strength : q->mask_image || tern_pipeline_edits(p) ? 1 : 0.8;

@@ -37,7 +37,7 @@ static enum tern_status draw_encoding(struct tern_job *j, int i, const float *pi
         if (draws)
             tern_generator_randn(&j->generator[i], noise, j->picture);
         for (int64_t k = 0; k < j->picture; k++)
-            out[k] = (float)c->scaling_factor * (m[k] + (draws ? expf(0.5f * v[k]) * noise[k] : 0) - (float)c->shift_factor);
+            out[k] = (float)c->scaling_factor * (m[k] + (draws ? expf(0.5f * v[k]) * noise[k] : 0));
     }
     tern_free(j->p->ctx, m);
     return tern_error_status(j->p->ctx);

@@ -330,6 +330,8 @@ static inline bool tern_job_is_negative(const struct tern_job *j, int branch)
 {
     return j->guided && (!branch || (j->image_guided && branch == j->branches - 1));
 }
+/* The guidance scale that counts for one that was given, or is the default. (job.c) */
+double tern_pipeline_cfg(const struct tern_pipeline *p, double cfg);
 /* How strongly a branch pulls away from the negative one. */
 double tern_job_guidance(const struct tern_job *j, int branch);
 /* For the infotext: the shorter of prompt and negative prompt was filled up; brackets say how much something counts. */

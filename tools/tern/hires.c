@@ -74,7 +74,7 @@ int hires_apply(const struct opt *opt, const char *value, struct tern_hires *h)
         return value_schedule(opt, value, &h->hr_schedule);
     case OPT_CFG:
         code = value_number(opt, value, 0, false, 1000, &h->hr_cfg);
-        h->hr_cfg = h->hr_cfg < 1 ? 1 : h->hr_cfg; /* 0 is the library's default, and all up to 1 is the same */
+        h->hr_cfg = h->hr_cfg == 0 ? TERN_CFG_ZERO : h->hr_cfg;
         return code;
     case OPT_PROMPT:
         h->hr_prompt = value;

@@ -147,7 +147,7 @@ static int apply_job(const struct opt *opt, const char *value, struct settings *
         return value_int(opt, value, 1, 1000, &s->q.steps);
     case OPT_CFG:
         code = value_number(opt, value, 0, false, 1000, &s->q.cfg);
-        s->q.cfg = s->q.cfg < 1 ? 1 : s->q.cfg;
+        s->q.cfg = s->q.cfg == 0 ? TERN_CFG_ZERO : s->q.cfg;
         return code;
     case OPT_SEED:
         return value_seed(opt, value, &s->q.seed, &s->seed_given);

@@ -54,8 +54,7 @@ static int apply_sampler(const struct opt *opt, const char *text, struct picture
 static int apply_cfg(const struct opt *opt, const char *text, struct picture_settings *s)
 {
     int code = value_number(opt, text, 0, false, 1000, &s->cfg);
-    if (code == GO_ON && s->cfg < 1)
-        s->cfg = 1; /* as 0 means the default to the library, and all up to 1 is the same */
+    s->cfg = s->cfg == 0 ? TERN_CFG_ZERO : s->cfg;
     return code;
 }
 
