@@ -1,12 +1,7 @@
-/* matmul in f32 on the gemm. Matrices of `other` are packed for each call, many of a batch at a time; then threads share the products of
- * all. */
+/* matmul: batches of products, in chunks whose matrices are packed together. */
 #include "backends/cpu/matmul.h"
 
-#include <string.h>
-
-#include "backends/cpu/gemm.h"
 #include "backends/cpu/integers.h"
-#include "backends/cpu/kernels.h"
 #include "core/threads.h"
 #include "ops/reference.h"
 
@@ -52,105 +47,72 @@ bool cpu_matmul_of(const struct tern_op_desc *d, enum tern_dtype dtype, struct c
     return true;
 }
 
-int64_t cpu_matmul_x(const struct cpu_matmul *p, int64_t i) { return tern_offset_of(i, p->dims.ndim, p->dims.shape, p->x_stride); }
-int64_t cpu_matmul_other(const struct cpu_matmul *p, int64_t i) { return tern_offset_of(i, p->dims.ndim, p->dims.shape, p->other_stride); }
+static size_t bytes(const struct cpu_matmul_run *r, int64_t values) { return (size_t)values * tern_dtype_size(r->kind->dtype); }
 
-int64_t cpu_matmul_chunk(struct tern_context *ctx, const struct cpu_matmul *p, size_t packed)
+const void *cpu_matmul_x(const struct cpu_matmul_run *r, int64_t i)
+{
+    return r->x + bytes(r, tern_offset_of(r->first + i, r->p.dims.ndim, r->p.dims.shape, r->p.x_stride));
+}
+
+static const void *other_at(const struct cpu_matmul_run *r, int64_t i)
+{
+    return r->other + bytes(r, tern_offset_of(r->first + i, r->p.dims.ndim, r->p.dims.shape, r->p.other_stride));
+}
+
+const void *cpu_matmul_b(const struct cpu_matmul_run *r, int64_t i) { return r->packed + (size_t)i * r->packed_size; }
+void *cpu_matmul_out(const struct cpu_matmul_run *r, int64_t i) { return r->out + bytes(r, (r->first + i) * r->p.m * r->p.n); }
+
+static size_t packed_size(const struct tern_cpu_level *level, const struct cpu_matmul *p, const struct cpu_matmul_kind *kind)
+{
+    return (size_t)round_up((int64_t)kind->packed_size(level, p), 64);
+}
+
+/* Products that are packed and multiplied together. */
+static int64_t chunk_of(struct tern_context *ctx, const struct cpu_matmul *p, size_t packed)
 {
     const int64_t most = max64(packed ? (int64_t)(MOST_PACKED / packed) : p->batch, 1);
     const int64_t chunk = ceil_div(p->batch, max64(ceil_div(p->batch, most), 1)), threads = tern_thread_count(ctx);
     return chunk > threads ? min64(round_up(chunk, threads), p->batch) : chunk;
 }
 
-struct cpu_matmul_run cpu_matmul_begin(const struct tern_kernel_args *a, const struct cpu_matmul *p)
+size_t cpu_matmul_workspace(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_matmul_kind *kind)
 {
-    char *packed = tern_arg_host(&a->workspace);
-    return (struct cpu_matmul_run){.level = cpu_level(a->ctx),
-                                   .p = *p,
-                                   .x = tern_arg_host(&a->in[0]),
-                                   .other = tern_arg_host(&a->in[1]),
-                                   .out = tern_arg_host(&a->out),
-                                   .packed = packed + (64 - (uintptr_t)packed % 64) % 64,
-                                   .element = tern_dtype_size(a->desc->out.dtype)};
+    struct cpu_matmul p;
+    if (!cpu_matmul_of(d, kind->dtype, &p) || !p.batch)
+        return 0;
+    const size_t packed = packed_size(cpu_level(ctx), &p, kind);
+    const int64_t chunk = chunk_of(ctx, &p, packed), rest = p.batch % chunk;
+    const size_t all = kind->workspace(ctx, &p, chunk), last = rest ? kind->workspace(ctx, &p, rest) : 0;
+    return (size_t)chunk * packed + (all > last ? all : last) + 64;
 }
 
 static void pack_task(void *arg, int64_t begin, int64_t end)
 {
     const struct cpu_matmul_run *r = arg;
-    for (int64_t i = begin; i < end; i++) {
-        const int64_t matrix = i / r->panels;
-        const char *from = r->other + cpu_matmul_other(&r->p, r->first + matrix) * (int64_t)r->element;
-        r->pack(r, from, r->packed + (size_t)matrix * r->packed_size, i % r->panels);
-    }
+    const struct cpu_pack pack = {
+        .n = r->p.n, .k = r->p.k, .inner = r->p.k, .column = r->p.column, .within = r->p.row, .element = bytes(r, 1)};
+    const int64_t panels = ceil_div(r->p.n, r->kind->panel_width(r->level));
+    for (int64_t i = begin; i < end; i++)
+        r->kind->pack(r->level, &pack, other_at(r, i / panels), r->packed + (size_t)(i / panels) * r->packed_size, i % panels);
 }
 
-void cpu_matmul_pack(struct tern_context *ctx, const struct cpu_matmul_run *r, int64_t count)
+enum tern_status cpu_matmul_launch(const struct tern_kernel_args *a, const struct cpu_matmul_kind *kind)
 {
-    const int64_t n = count * r->panels;
-    tern_parallel(ctx, n, ceil_div(max64(n, 1), 2 * tern_thread_count(ctx)), pack_task, (void *)(uintptr_t)r);
-}
-
-static bool supports(struct tern_device *device, const struct tern_op_desc *d)
-{
-    struct cpu_matmul p;
-    return cpu_matmul_of(d, TERN_F32, &p);
-}
-
-static struct cpu_gemm gemm_of(const struct cpu_matmul *p, int64_t batch)
-{
-    return (struct cpu_gemm){.m = p->m, .n = p->n, .k = p->k, .lda = p->lda, .b_dtype = TERN_F32, .ldc = p->n, .batch = batch};
-}
-
-static size_t packed_size(struct tern_context *ctx, const struct cpu_matmul *p)
-{
-    return (size_t)round_up((int64_t)cpu_packed_size(cpu_level(ctx), p->n, p->k, 4), 64);
-}
-
-static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
-{
-    struct cpu_matmul p;
-    if (!cpu_matmul_of(d, TERN_F32, &p))
-        return 0;
-    const size_t packed = packed_size(ctx, &p);
-    const int64_t chunk = cpu_matmul_chunk(ctx, &p, packed), rest = chunk ? p.batch % chunk : 0;
-    const struct cpu_gemm all = gemm_of(&p, chunk), last = gemm_of(&p, rest);
-    const size_t most = cpu_gemm_workspace(ctx, &all), least = rest ? cpu_gemm_workspace(ctx, &last) : 0;
-    return (size_t)chunk * packed + (most > least ? most : least) + 64;
-}
-
-static void pack(const struct cpu_matmul_run *r, const void *other, void *packed, int64_t panel)
-{
-    const struct cpu_pack p = {.n = r->p.n, .k = r->p.k, .inner = r->p.k, .column = r->p.column, .within = r->p.row, .element = r->element};
-    cpu_pack_panel(r->level, &p, other, packed, panel);
-}
-
-static void product(const void *products, int64_t i, struct cpu_gemm *one)
-{
-    const struct cpu_matmul_run *r = products;
-    one->source = (const float *)(const void *)r->x + cpu_matmul_x(&r->p, r->first + i);
-    one->b = r->packed + (size_t)i * r->packed_size;
-    one->c = (float *)(void *)r->out + (r->first + i) * r->p.m * r->p.n;
-}
-
-static enum tern_status run(const struct tern_kernel_args *a)
-{
-    struct cpu_matmul p;
-    if (!cpu_matmul_of(a->desc, TERN_F32, &p))
+    char *packed = tern_arg_host(&a->workspace);
+    struct cpu_matmul_run r = {.kind = kind,
+                               .level = cpu_level(a->ctx),
+                               .x = tern_arg_host(&a->in[0]),
+                               .other = tern_arg_host(&a->in[1]),
+                               .out = tern_arg_host(&a->out),
+                               .packed = packed + (64 - (uintptr_t)packed % 64) % 64};
+    if (!cpu_matmul_of(a->desc, kind->dtype, &r.p) || !r.p.batch)
         return TERN_OK;
-    struct cpu_matmul_run r = cpu_matmul_begin(a, &p);
-    r.packed_size = packed_size(a->ctx, &p);
-    r.panels = cpu_panel_count(r.level, p.n);
-    r.pack = pack;
-    const int64_t chunk = cpu_matmul_chunk(a->ctx, &p, r.packed_size);
-    for (; r.first < p.batch; r.first += chunk) {
-        struct cpu_gemm g = gemm_of(&p, min64(chunk, p.batch - r.first));
-        g.product = product;
-        g.products = &r;
-        cpu_matmul_pack(a->ctx, &r, g.batch);
-        cpu_gemm_run(a->ctx, &g, r.packed + (size_t)chunk * r.packed_size);
+    r.packed_size = packed_size(r.level, &r.p, kind);
+    const int64_t chunk = chunk_of(a->ctx, &r.p, r.packed_size), panels = ceil_div(r.p.n, kind->panel_width(r.level));
+    for (; r.first < r.p.batch; r.first += chunk) {
+        const int64_t count = min64(chunk, r.p.batch - r.first);
+        tern_parallel(a->ctx, count * panels, ceil_div(max64(count * panels, 1), 2 * tern_thread_count(a->ctx)), pack_task, &r);
+        kind->multiply(a->ctx, &r, count, r.packed + (size_t)chunk * r.packed_size);
     }
     return TERN_OK;
 }
-
-const struct tern_kernel cpu_matmul_f32_gemm = {
-    .name = "matmul_f32_gemm", .revision = 2, .op = TERN_OP_matmul, .supports = supports, .workspace = workspace, .run = run};
