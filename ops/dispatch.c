@@ -202,10 +202,15 @@ static tern_tensor *call_in_f32(struct tern_context *ctx, const struct tern_op_d
     return y && d->out.dtype != y->meta.dtype ? rounded(y, d->out.dtype) : y;
 }
 
+/* Of x, or beside an x of floats, as a bias may be; not a stored matrix. */
 static bool has_half_input(const struct tern_op_desc *d)
 {
-    return d->op != TERN_OP_cast && d->op != TERN_OP_contiguous && d->n_in && d->present[0] &&
-           (d->in[0].dtype == TERN_F16 || d->in[0].dtype == TERN_BF16);
+    if (d->op == TERN_OP_cast || d->op == TERN_OP_contiguous || !d->n_in || !d->present[0] || !tern_dtype_is_float(d->in[0].dtype))
+        return false;
+    for (int i = 0; i < d->n_in; i++)
+        if (d->present[i] && !keeps_stored_dtype(d->op, i) && (d->in[i].dtype == TERN_F16 || d->in[i].dtype == TERN_BF16))
+            return true;
+    return false;
 }
 
 /* What the op is on a device whose kernels would not even take it tidied and in f32; NULL: it is no op of several others. */

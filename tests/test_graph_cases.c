@@ -154,9 +154,45 @@ static void plans_of_nothing_are_read_back(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Layers of an f16 file beside f32: the kernels widen matrices, and vectors are widened for them. */
+static enum tern_status mixed(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *y = tern_linear(in[0], tern_weights_get(user, "w"), tern_weights_get(user, "b"));
+    out[0] = tern_conv2d(tern_reshape(y, 4, (const int64_t[]){1, 8, 2, 2}), tern_weights_get(user, "f"), tern_weights_get(user, "b"));
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
+static void no_reference(void *user, const char *line)
+{
+    if (strstr(line, "by reference"))
+        fail_msg("%s", line);
+}
+
+static void biases_of_halves_have_kernels(void **state)
+{
+    const struct tern_graph_input input = {"x", TERN_F32, 2, {4, 8}};
+    struct tern_context *ctx = support_context();
+    struct tern_weights *w = tern_weights_create(ctx);
+    tern_scope_begin(ctx);
+    tern_weights_add(w, "w", support_noise(ctx, 1, 2, (const int64_t[]){8, 8}, 1, TERN_F16));
+    tern_weights_add(w, "f", support_noise(ctx, 2, 4, (const int64_t[]){8, 8, 1, 1}, 1, TERN_F16));
+    tern_weights_add(w, "b", support_noise(ctx, 3, 1, (const int64_t[]){8}, 1, TERN_F16));
+    struct tern_graph *graph = tern_graph_trace(ctx, mixed, w, w, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(graph, NULL);
+    if (!plan)
+        fail_msg("%s", tern_error(ctx));
+    tern_graph_print(tern_plan_graph(plan), no_reference, NULL);
+    tern_scope_end(ctx, NULL);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&graph);
+    tern_weights_unref(&w);
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(equal_calls_that_were_rounded), cmocka_unit_test(nothing_in_tensors),
-                                       cmocka_unit_test(streamed_weights_and_views), cmocka_unit_test(plans_of_nothing_are_read_back)};
+                                       cmocka_unit_test(streamed_weights_and_views), cmocka_unit_test(plans_of_nothing_are_read_back),
+                                       cmocka_unit_test(biases_of_halves_have_kernels)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
