@@ -219,6 +219,24 @@ static void a_prediction_of_v_is_kept(void **state)
     damage_remove(folder);
 }
 
+/* The class that counts is the index's, also in what is written. */
+static void the_class_of_the_scheduler_is_kept(void **state)
+{
+    (void)state;
+    struct tern_context *ctx = context();
+    char folder[PATH_SIZE], copy[PATH_SIZE];
+    copy_model("sd1", folder);
+    damage_json(folder, "model_index.json", "scheduler", json_pack("[s,s]", "diffusers", "EulerDiscreteScheduler"));
+    beside(folder, "copy", copy);
+    convert(ctx, folder, copy, &(struct tern_convert_params){.form = TERN_CONVERT_FOLDER});
+    struct tern_checkpoint *cp = tern_checkpoint_open(ctx, copy);
+    assert_non_null(cp);
+    assert_string_equal(tern_checkpoint_scheduler_class(cp), "EulerDiscreteScheduler");
+    tern_checkpoint_close(&cp);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 /* transformers finds "<|STARTOFTEXT|>" in a text only where its files say that special tokens are normalized. */
 static void check_special_tokens(const char *text, const char *pad)
 {
@@ -398,6 +416,7 @@ int main(void)
         cmocka_unit_test(there_and_back_are_the_same_bytes),
         cmocka_unit_test(pictures_are_the_same),
         cmocka_unit_test(a_prediction_of_v_is_kept),
+        cmocka_unit_test(the_class_of_the_scheduler_is_kept),
         TEST(a_single_file_is_that_of_the_goldens),
         TEST(dtypes_are_rounded_to_nearest),
         TEST(the_tokenizer_that_is_written_is_the_one_inside),

@@ -274,6 +274,7 @@ static void old_schedulers_are_corrected(void **state)
     char folder[PATH_SIZE];
     damage_copy("sd1", folder);
     damage_json(folder, file, "_class_name", json_string("DDIMScheduler"));
+    damage_json(folder, "model_index.json", "scheduler", json_pack("[s,s]", "diffusers", "DDIMScheduler"));
     struct tern_context *ctx = model_context(NULL, 1);
     struct tern_images *images[2];
     for (int i = 0; i < 2; i++) {
@@ -288,6 +289,47 @@ static void old_schedulers_are_corrected(void **state)
     assert_true(job_same(images[0], 0, images[1]));
     tern_images_destroy(&images[0]);
     tern_images_destroy(&images[1]);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
+/* Of the class in model_index.json, as diffusers' from_pretrained: whatever class the configuration has or has not, its values are read
+ * as by a configuration of that class. Without a row in the index, the
+ * configuration's class. A class that is not there is refused, but for a job that names its sampler. */
+static void index_names_the_scheduler(void **state)
+{
+    static const struct {
+        const char *index, *file;
+    } rows[] = {
+        {"DDIMScheduler", "DDIMScheduler"}, {"DDIMScheduler", "EulerDiscreteScheduler"}, {"DDIMScheduler", NULL}, {NULL, "DDIMScheduler"}};
+    char folder[PATH_SIZE];
+    struct tern_images *images[4];
+    damage_copy("sd1", folder);
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_txt2img_params q = some_job(1);
+    q.sampler = TERN_SAMPLER_DEFAULT;
+    damage_json(folder, "scheduler/scheduler_config.json", "clip_sample", NULL); /* corrected for a file of DDIM alone */
+    for (int i = 0; i < 4; i++) {
+        const char *c = rows[i].index, *f = rows[i].file;
+        damage_json(folder, "model_index.json", "scheduler", c ? json_pack("[s,s]", "diffusers", c) : NULL);
+        damage_json(folder, "scheduler/scheduler_config.json", "_class_name", f ? json_string(f) : NULL);
+        struct tern_pipeline *p = model_load(ctx, folder);
+        images[i] = job_run(ctx, p, &q);
+        tern_pipeline_destroy(&p);
+        if (i)
+            assert_true(job_same(images[0], 0, images[i]));
+    }
+    damage_json(folder, "model_index.json", "scheduler", json_pack("[s,s]", "diffusers", "KDPM3DiscreteScheduler"));
+    struct tern_pipeline *p = model_load(ctx, folder);
+    assert_null(tern_txt2img(p, &q));
+    support_error(ctx, TERN_E_UNSUPPORTED,
+                  "model_index.json: \"scheduler\": KDPM3DiscreteScheduler is not available; choose a sampler: ddim");
+    q.sampler = TERN_SAMPLER_DDIM;
+    tern_images_destroy(&images[1]);
+    images[1] = job_run(ctx, p, &q);
+    tern_pipeline_destroy(&p);
+    for (int i = 0; i < 4; i++)
+        tern_images_destroy(&images[i]);
     tern_context_destroy(&ctx);
     damage_remove(folder);
 }
@@ -308,6 +350,7 @@ int main(void)
         cmocka_unit_test(given_noise_is_the_seeds),
         cmocka_unit_test(generators_differ),
         cmocka_unit_test(old_schedulers_are_corrected),
+        cmocka_unit_test(index_names_the_scheduler),
         cmocka_unit_test(half_precision_is_near),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

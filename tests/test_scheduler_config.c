@@ -456,7 +456,7 @@ static void test_old_files(void **state)
     for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
         char file[256];
         snprintf(file, sizeof(file), "{\"_class_name\": %s}", rows[i / 2].file);
-        char *text = tern_scheduler_correct(ctx, file, rows[i / 2].sampler, i % 2);
+        char *text = tern_scheduler_correct(ctx, file, NULL, rows[i / 2].sampler, i % 2);
         assert_non_null(text);
         json_t *config = json_loads(text, 0, NULL), *value = json_object_get(config, rows[i / 2].key);
         char *found = value ? json_dumps(value, JSON_ENCODE_ANY) : strdup("-");
@@ -465,7 +465,7 @@ static void test_old_files(void **state)
         json_decref(config);
         tern_free(ctx, text);
     }
-    assert_null(tern_scheduler_correct(ctx, "[]", TERN_SAMPLER_DEFAULT, false));
+    assert_null(tern_scheduler_correct(ctx, "[]", NULL, TERN_SAMPLER_DEFAULT, false));
     support_error(ctx, TERN_E_FORMAT, "scheduler_config.json");
     tern_context_destroy(&ctx);
 }

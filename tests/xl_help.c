@@ -98,12 +98,24 @@ void xl_drop_mid_block(struct tern_context *ctx, const char *folder)
     damage_json(folder, "unet/config.json", "mid_block_type", json_null());
 }
 
+/* The index names the class of the folder's scheduler_config.json. */
+static void name_scheduler(const char *folder)
+{
+    size_t size;
+    char *text = damage_read(folder, "scheduler/scheduler_config.json", &size);
+    json_t *config = json_loadb(text, size, 0, NULL);
+    damage_json(folder, "model_index.json", "scheduler", json_pack("[s,O]", "diffusers", json_object_get(config, "_class_name")));
+    json_decref(config);
+    free(text);
+}
+
 void xl_folder(struct tern_context *ctx, const char *name, char *folder)
 {
     const struct place at = place_of(name);
     damage_copy(at.base, folder);
     replace(at.own, "model_index.json", folder, "model_index.json");
-    replace(at.own, "scheduler_config.json", folder, "scheduler/scheduler_config.json");
+    if (replace(at.own, "scheduler_config.json", folder, "scheduler/scheduler_config.json"))
+        name_scheduler(folder);
     if (replace(at.unet, "unet.json", folder, "unet/config.json"))
         change_unet(ctx, at.unet, folder);
     if (!strcmp(name, "sdxl-refiner")) {

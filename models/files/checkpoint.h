@@ -15,7 +15,7 @@ struct tern_component {
 struct tern_checkpoint {
     struct tern_context *ctx;
     enum tern_layout layout;
-    char *path, *pipeline, *index, *scheduler, *tokenizers[2];
+    char *path, *pipeline, *index, *scheduler, *scheduler_class, *tokenizers[2];
     struct tern_component components[TERN_MAX_COMPONENTS];
     int count;
     struct tern_weights *source; /* single file: all tensors under their LDM names */

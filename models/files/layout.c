@@ -68,14 +68,23 @@ static enum tern_status add_row(struct tern_checkpoint *cp, const char *where, c
     return st;
 }
 
-static enum tern_status read_texts(struct tern_checkpoint *cp)
+/* The scheduler's text, and its class by its row of the index: a scheduler has no config.json, so it is no component. */
+static enum tern_status read_scheduler(struct tern_checkpoint *cp, const json_t *root)
 {
     enum tern_status st = TERN_OK;
+    const char *class_name = json_string_value(json_array_get(json_object_get(root, "scheduler"), 1));
     char *path = existing(cp, "scheduler", "scheduler_config.json", TERN_PATH_FILE, &st);
-    if (path && !(cp->scheduler = tern_read_file(cp->ctx, path, TERN_CONFIG_LIMIT, NULL)))
+    if (path && (!(cp->scheduler = tern_read_file(cp->ctx, path, TERN_CONFIG_LIMIT, NULL)) ||
+                 (class_name && !(cp->scheduler_class = tern_strdup(cp->ctx, class_name)))))
         st = tern_error_status(cp->ctx);
     tern_free(cp->ctx, path);
-    cp->tokenizers[0] = st ? NULL : existing(cp, "tokenizer", NULL, TERN_PATH_FOLDER, &st);
+    return st;
+}
+
+static enum tern_status find_tokenizers(struct tern_checkpoint *cp)
+{
+    enum tern_status st = TERN_OK;
+    cp->tokenizers[0] = existing(cp, "tokenizer", NULL, TERN_PATH_FOLDER, &st);
     cp->tokenizers[1] = st ? NULL : existing(cp, "tokenizer_2", NULL, TERN_PATH_FOLDER, &st);
     return st;
 }
@@ -104,7 +113,9 @@ static enum tern_status open_folder(struct tern_checkpoint *cp)
             if (!st)
                 st = add_row(cp, path, key, row);
     if (!st)
-        st = read_texts(cp);
+        st = read_scheduler(cp, root);
+    if (!st)
+        st = find_tokenizers(cp);
     if (!st && !cp->count)
         st = tern_fail(cp->ctx, TERN_E_NOT_FOUND,
                        "%s: none of the components that it lists is there: expected folders such as %s/unet with a config.json", path,
@@ -189,6 +200,7 @@ void tern_checkpoint_close(struct tern_checkpoint **checkpoint)
     tern_free(ctx, cp->pipeline);
     tern_free(ctx, cp->index);
     tern_free(ctx, cp->scheduler);
+    tern_free(ctx, cp->scheduler_class);
     tern_free(ctx, cp->tokenizers[0]);
     tern_free(ctx, cp->tokenizers[1]);
     tern_free(ctx, cp);
@@ -200,6 +212,7 @@ const char *tern_checkpoint_path(const struct tern_checkpoint *cp) { return cp->
 const char *tern_checkpoint_pipeline(const struct tern_checkpoint *cp) { return cp->pipeline; }
 const char *tern_checkpoint_index(const struct tern_checkpoint *cp) { return cp->index; }
 const char *tern_checkpoint_scheduler(const struct tern_checkpoint *cp) { return cp->scheduler; }
+const char *tern_checkpoint_scheduler_class(const struct tern_checkpoint *cp) { return cp->scheduler_class; }
 int tern_checkpoint_count(const struct tern_checkpoint *cp) { return cp->count; }
 bool tern_checkpoint_has(const struct tern_checkpoint *cp, const char *component) { return find(cp, component); }
 

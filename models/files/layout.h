@@ -54,6 +54,9 @@ char *tern_checkpoint_weights_path(const struct tern_checkpoint *cp, const char 
 
 /* scheduler/scheduler_config.json's text; a single file's: SD 1.5's or 2.1's. NULL when the folder has none. */
 const char *tern_checkpoint_scheduler(const struct tern_checkpoint *cp);
+/* The scheduler's class in model_index.json, which counts whatever _class_name that text has. NULL: the index names none, or there is
+ * no text. */
+const char *tern_checkpoint_scheduler_class(const struct tern_checkpoint *cp);
 /* The tokenizer folder, index 0 or 1 ("tokenizer", "tokenizer_2"). NULL: none there, use tern_tokenizer_clip. */
 const char *tern_checkpoint_tokenizer(const struct tern_checkpoint *cp, int index);
 

@@ -120,7 +120,9 @@ static enum tern_status write_index(struct tern_folder *f, const struct tern_che
     json_t *o = text ? tern_json_parse(f->ctx, text, strlen(text), cp->path)
                      : json_pack("{s:s,s:s}", "_class_name", cp->pipeline, "_diffusers_version", "0.30.0"),
            *value;
-    json_t *class_name = scheduler ? config_value(f->ctx, scheduler, cp->path, "_class_name") : NULL;
+    json_t *class_name = cp->scheduler_class ? json_string(cp->scheduler_class)
+                         : scheduler         ? config_value(f->ctx, scheduler, cp->path, "_class_name")
+                                             : NULL;
     if (tern_failed(f->ctx)) {
         json_decref(o);
         return tern_error_status(f->ctx);

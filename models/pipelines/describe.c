@@ -68,7 +68,10 @@ static char *describe_json(struct tern_pipeline *p)
     for (int i = 0; i < component_count(p) && !tern_failed(p->ctx); i++)
         json_array_append_new(list, component_json(p, component_name(p, i)));
     const char *scheduler = tern_pipeline_scheduler(p);
+    const char *class_name = tern_pipeline_scheduler_class(p);
     json_t *parsed = scheduler ? json_loads(scheduler, 0, NULL) : NULL;
+    if (class_name)
+        json_object_set_new(parsed, "_class_name", json_string(class_name)); /* the one that counts */
     json_t *o = json_pack("{s:s, s:s, s:s, s:o, s:o}", "path", tern_checkpoint_path(c), "layout",
                           tern_checkpoint_layout(c) == TERN_LAYOUT_FOLDER ? "diffusers folder" : "single file", "pipeline",
                           tern_checkpoint_pipeline(c), "components", list, "scheduler", parsed ? parsed : json_null());

@@ -74,18 +74,32 @@ static enum tern_status check_latents(struct tern_job *j)
     return TERN_OK;
 }
 
+/* The sampler of the job, or else that of the class in model_index.json, which is the one that diffusers loads; DEFAULT leaves it to the
+ * configuration. */
+static enum tern_sampler choose_sampler(const struct tern_job *j, const char *index_class)
+{
+    const struct tern_txt2img_params *q = &j->params;
+    if (q->sampler != TERN_SAMPLER_DEFAULT || q->schedule_config || !index_class)
+        return q->sampler;
+    const struct tern_sampler_fns *fns = tern_sampler_of_class(j->p->ctx, "model_index.json: \"scheduler\"", index_class);
+    return fns ? fns->sampler : TERN_SAMPLER_DEFAULT;
+}
+
 static enum tern_status make_scheduler(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
     const struct tern_txt2img_params *q = &j->params;
-    const char *given = q->schedule_config;
+    const char *given = q->schedule_config, *index_class = tern_pipeline_scheduler_class(j->p);
+    const enum tern_sampler sampler = choose_sampler(j, index_class);
     struct tern_sampler_options options = q->sampler_options;
     options.sdxl = options.sdxl || j->p->xl;
     if (!given && tern_pipeline_edits(j->p)) /* diffusers' pipelines for them correct no old files */
         given = tern_pipeline_scheduler(j->p);
-    char *config = given ? tern_strdup(ctx, given) : tern_scheduler_correct(ctx, tern_pipeline_scheduler(j->p), q->sampler, q->mask_image);
+    char *config = tern_failed(ctx) ? NULL
+                   : given          ? tern_strdup(ctx, given)
+                                    : tern_scheduler_correct(ctx, tern_pipeline_scheduler(j->p), index_class, sampler, q->mask_image);
     if (config)
-        j->scheduler = tern_scheduler_create(ctx, config, q->sampler, q->schedule);
+        j->scheduler = tern_scheduler_create(ctx, config, sampler, q->schedule);
     tern_free(ctx, config);
     if (!j->scheduler || tern_scheduler_set_options(j->scheduler, &options) || tern_scheduler_set_steps(j->scheduler, q->steps) ||
         tern_scheduler_set_batch(j->scheduler, q->count))

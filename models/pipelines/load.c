@@ -15,11 +15,14 @@ struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, cons
     return p->shared && !tern_checkpoint_has(p->checkpoint, component) ? p->shared : p->checkpoint;
 }
 
-const char *tern_pipeline_scheduler(const struct tern_pipeline *p)
+/* The model whose scheduler counts. */
+static const struct tern_checkpoint *scheduler_holder(const struct tern_pipeline *p)
 {
-    const char *config = tern_checkpoint_scheduler(p->checkpoint);
-    return config || !p->shared ? config : tern_checkpoint_scheduler(p->shared);
+    return tern_checkpoint_scheduler(p->checkpoint) || !p->shared ? p->checkpoint : p->shared;
 }
+
+const char *tern_pipeline_scheduler(const struct tern_pipeline *p) { return tern_checkpoint_scheduler(scheduler_holder(p)); }
+const char *tern_pipeline_scheduler_class(const struct tern_pipeline *p) { return tern_checkpoint_scheduler_class(scheduler_holder(p)); }
 
 char *tern_model_name(struct tern_context *ctx, const char *path)
 {

@@ -182,6 +182,8 @@ void tern_pipeline_drop_embeddings(struct tern_pipeline *p);
 struct tern_checkpoint *tern_pipeline_holder(const struct tern_pipeline *p, const char *component);
 /* scheduler_config.json's text; NULL when there is none. */
 const char *tern_pipeline_scheduler(const struct tern_pipeline *p);
+/* tern_checkpoint_scheduler_class of the model that this text is of. */
+const char *tern_pipeline_scheduler_class(const struct tern_pipeline *p);
 /* configs.c: what the model is, by its modules, which are brought into memory. Checks that they fit together. */
 enum tern_status tern_pipeline_read_configs(struct tern_pipeline *p);
 /* tokenizers.c: then those of its text encoders. */

@@ -71,15 +71,15 @@ static bool applies(const json_t *config, const struct correction *c, const char
     return own && !c->classes[0];
 }
 
-/* The class that the file names; NULL when the job asks for another one. */
-static const char *own_class(const json_t *config, enum tern_sampler sampler)
+/* The class that the index or else the file names; NULL when the job asks for another one. */
+static const char *own_class(const json_t *config, const char *index_class, enum tern_sampler sampler)
 {
-    const char *name = json_string_value(json_object_get(config, "_class_name"));
+    const char *name = index_class ? index_class : json_string_value(json_object_get(config, "_class_name"));
     const struct tern_sampler_fns *fns = sampler == TERN_SAMPLER_DEFAULT ? NULL : tern_sampler_fns(sampler);
     return name && (sampler == TERN_SAMPLER_DEFAULT || (fns && !strcmp(fns->class_name, name))) ? name : NULL;
 }
 
-char *tern_scheduler_correct(struct tern_context *ctx, const char *text, enum tern_sampler sampler, bool inpaint)
+char *tern_scheduler_correct(struct tern_context *ctx, const char *text, const char *index_class, enum tern_sampler sampler, bool inpaint)
 {
     static const struct correction offset = {"steps_offset", "integer", "1", {NULL}},
                                    clip = {"clip_sample", "true", "false", {"DDIMScheduler", "DDPMScheduler"}},
@@ -89,7 +89,7 @@ char *tern_scheduler_correct(struct tern_context *ctx, const char *text, enum te
     if (!config)
         return NULL;
     for (int i = 0; i < 2; i++)
-        if (applies(config, both[i], own_class(config, sampler)))
+        if (applies(config, both[i], own_class(config, index_class, sampler)))
             json_object_set_new(config, both[i]->key, json_loads(both[i]->to, JSON_DECODE_ANY, NULL));
     char *dumped = json_dumps(config, JSON_COMPACT), *out = dumped ? tern_strdup(ctx, dumped) : NULL;
     if (!dumped)

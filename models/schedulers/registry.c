@@ -50,6 +50,17 @@ const struct tern_sampler_fns *tern_sampler_fns(enum tern_sampler sampler)
     return (unsigned)sampler < TERN_SAMPLER_COUNT ? samplers[sampler] : NULL;
 }
 
+const struct tern_sampler_fns *tern_sampler_of_class(struct tern_context *ctx, const char *where, const char *class_name)
+{
+    char list[256];
+    for (int i = 0; i < TERN_SAMPLER_COUNT; i++)
+        if (samplers[i] && strcmp(samplers[i]->class_name, class_name) == 0)
+            return samplers[i];
+    tern_sampler_list(list, sizeof(list), false);
+    tern_fail(ctx, TERN_E_UNSUPPORTED, "%s: %.60s is not available; choose a sampler: %s", where, class_name, list);
+    return NULL;
+}
+
 void tern_sampler_list(char *out, size_t size, bool schedules_only)
 {
     size_t used = 0;

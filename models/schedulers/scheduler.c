@@ -24,13 +24,7 @@ static const struct tern_sampler_fns *choose(struct tern_context *ctx, const jso
         tern_fail(ctx, TERN_E_FORMAT, WHERE ": no \"_class_name\"; choose a sampler: %s", list);
         return NULL;
     }
-    for (int i = 0; i < TERN_SAMPLER_COUNT; i++) {
-        const struct tern_sampler_fns *fns = tern_sampler_fns((enum tern_sampler)i);
-        if (fns && strcmp(fns->class_name, name) == 0)
-            return fns;
-    }
-    tern_fail(ctx, TERN_E_UNSUPPORTED, WHERE ": \"_class_name\": %.60s is not available; choose a sampler: %s", name, list);
-    return NULL;
+    return tern_sampler_of_class(ctx, WHERE ": \"_class_name\"", name);
 }
 
 /* The schedule that was asked for, or the one that the config names. */

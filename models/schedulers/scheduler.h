@@ -126,6 +126,8 @@ int tern_scheduler_skip(struct tern_scheduler *s, int steps);
 
 /* registry.c: the row of a sampler; NULL for DEFAULT and values that are none. */
 const struct tern_sampler_fns *tern_sampler_fns(enum tern_sampler sampler);
+/* The row of a class of diffusers. NULL with the error recorded, which begins with where the class is named. */
+const struct tern_sampler_fns *tern_sampler_of_class(struct tern_context *ctx, const char *where, const char *class_name);
 /* "ddim, pndm, …" or, with schedules_only, those that take a schedule. */
 void tern_sampler_list(char *out, size_t size, bool schedules_only);
 /* Whether two names of something are the same to people: case, blanks, brackets, '_' and '-' do not count. */
@@ -139,9 +141,9 @@ void tern_schedule_list(char *out, size_t size);
 json_t *tern_scheduler_parse(struct tern_context *ctx, const char *text);
 /* The text with what diffusers' pipelines correct in old files (StableDiffusionPipeline.__init__ and its img2img and inpaint
  * sisters): steps_offset is 1; clip_sample is off, or when inpainting skip_prk_steps is on. A sampler that is not the
- * file's own gets only values that stand in the file, as by from_config(pipe.scheduler.config). tern_free; NULL with the
- * error recorded. */
-char *tern_scheduler_correct(struct tern_context *ctx, const char *text, enum tern_sampler sampler, bool inpaint);
+ * own gets only values that stand in the file, as by from_config(pipe.scheduler.config). The own one is index_class, of
+ * model_index.json, or where that is NULL the file's. tern_free; NULL with the error recorded. */
+char *tern_scheduler_correct(struct tern_context *ctx, const char *text, const char *index_class, enum tern_sampler sampler, bool inpaint);
 
 /* config.c: reads the keys that the class of s->fns knows over its defaults. */
 enum tern_status tern_scheduler_read_config(struct tern_scheduler *s, const json_t *config, const char *where);
