@@ -259,6 +259,42 @@ static void test_schedule_of_the_file(void **state)
     }
 }
 
+/* sigma_min and sigma_max of a file count for classes that do not take them, too: sigmas of diffusers 0.42 after set_timesteps(4). */
+static void test_ends_of_levels(void **state)
+{
+    static const struct {
+        enum tern_sampler sampler;
+        enum tern_schedule schedule;
+        double levels[4];
+    } rows[] = {
+        {TERN_SAMPLER_LMS, TERN_SCHEDULE_KARRAS, {14.614647, 3.168611, 0.4469209, 0.029167535}}, /* its own way */
+        {TERN_SAMPLER_LMS, TERN_SCHEDULE_EXPONENTIAL, {9, 2.0082989, 0.44814047, 0.1}},
+        {TERN_SAMPLER_LMS, TERN_SCHEDULE_BETA, {9, 6.5488219, 2.5511782, 0.1}},
+        {TERN_SAMPLER_LMS, TERN_SCHEDULE_DEFAULT, {14.614647, 2.9183085, 0.93235838, 0.029167535}},
+        {TERN_SAMPLER_DPM2, TERN_SCHEDULE_KARRAS, {9, 2.6989152, 0.62957788, 0.1}},
+        {TERN_SAMPLER_DPM2, TERN_SCHEDULE_EXPONENTIAL, {9, 2.0082989, 0.44814047, 0.1}},
+        {TERN_SAMPLER_DPM2, TERN_SCHEDULE_BETA, {9, 6.5488219, 2.5511782, 0.1}},
+        {TERN_SAMPLER_DPM2, TERN_SCHEDULE_DEFAULT, {14.614647, 2.9183085, 0.93235838, 0.029167535}},
+        {TERN_SAMPLER_DPM2_A, TERN_SCHEDULE_KARRAS, {9, 2.6989152, 0.62957788, 0.1}},
+        {TERN_SAMPLER_DPM2_A, TERN_SCHEDULE_EXPONENTIAL, {9, 2.0082989, 0.44814047, 0.1}},
+        {TERN_SAMPLER_DPM2_A, TERN_SCHEDULE_BETA, {9, 6.5488219, 2.5511782, 0.1}},
+        {TERN_SAMPLER_DPM2_A, TERN_SCHEDULE_DEFAULT, {14.614647, 2.9183085, 0.93235838, 0.029167535}},
+    };
+    static const char config[] = "{\"beta_start\": 0.00085, \"beta_end\": 0.012, \"beta_schedule\": \"scaled_linear\", "
+                                 "\"sigma_min\": 0.1, \"sigma_max\": 9.0}";
+    struct tern_context *ctx = *state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, config, rows[i].sampler, rows[i].schedule);
+        assert_int_equal(tern_scheduler_set_steps(s, 4), TERN_OK);
+        for (int k = 0; k < 4; k++) {
+            double found = tern_scheduler_sigma(s, k * s->fns->calls_per_step);
+            if (!(fabs(found - rows[i].levels[k]) <= 1e-6 * rows[i].levels[k]))
+                fail_msg("%s %s, level %d: %.8g", s->fns->name, tern_schedule_name(rows[i].schedule), k, found);
+        }
+        tern_scheduler_destroy(&s);
+    }
+}
+
 static void test_steps_out_of_range(void **state)
 {
     static const char zero_snr[] = "{\"rescale_betas_zero_snr\": true, \"timestep_spacing\": \"trailing\"}";
@@ -481,6 +517,7 @@ int main(void)
         cmocka_unit_test(test_default_and_python_json),
         cmocka_unit_test(test_schedules),
         cmocka_unit_test(test_schedule_of_the_file),
+        cmocka_unit_test(test_ends_of_levels),
         cmocka_unit_test(test_steps_out_of_range),
         cmocka_unit_test(test_wrong_use),
         cmocka_unit_test(test_begin_at),

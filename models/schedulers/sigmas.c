@@ -33,9 +33,11 @@ double tern_timestep_of(const struct tern_scheduler *s, double sigma)
 /* Replaces timesteps and sigmas by the schedule's levels from `max` down to `min`; the last, before rounding, in *last. */
 static enum tern_status levels(struct tern_scheduler *s, double min, double max, double *last)
 {
-    if (!isnan(s->config.sigma_min))
+    /* LMSDiscreteScheduler._convert_to_karras is the one that does not ask for them */
+    const bool asks = s->fns->sampler != TERN_SAMPLER_LMS || s->schedule != TERN_SCHEDULE_KARRAS;
+    if (asks && !isnan(s->config.sigma_min))
         min = s->config.sigma_min;
-    if (!isnan(s->config.sigma_max))
+    if (asks && !isnan(s->config.sigma_max))
         max = s->config.sigma_max;
     if (min > max)
         return tern_fail(s->ctx, TERN_E_INVALID, "scheduler_config.json: sigma_min %g is above sigma_max %g", min, max);
