@@ -483,6 +483,14 @@ static void folders_that_are_no_model_are_explained(void **state)
     refused(f, help_path(f, "files"), TERN_E_FORMAT, "not valid JSON");
     help_file(f, "files/model_index.json", "{\"../unet\": [\"a\", \"b\"]}", 23);
     refused(f, help_path(f, "files"), TERN_E_FORMAT, "a component's name is no plain word");
+    static const char more[] =
+        "{\"_class_name\": \"StableDiffusionControlNetPipeline\", \"controlnet\": [\"diffusers\", \"ControlNetModel\"]}";
+    help_file(f, "files/model_index.json", more, sizeof(more) - 1);
+    refused(f, help_path(f, "files"), TERN_E_UNSUPPORTED,
+            "the component \"controlnet\" (ControlNetModel), which a StableDiffusionControlNetPipeline needs, is not available");
+    static const char less[] = "{\"controlnet\": [null, null]}";
+    help_file(f, "files/model_index.json", less, sizeof(less) - 1);
+    refused(f, help_path(f, "files"), TERN_E_NOT_FOUND, "none of the components that it lists is there");
 }
 
 /* The full weights before the variant, safetensors before torch.save; a missing file lists what was tried. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sys/stat.h>
 
 #include "core/context.h"
 #include "damage.h"
@@ -14,6 +15,7 @@
 #include "model_help.h"
 #include "models/pipelines/predict.h"
 #include "support.h"
+#include "xl_help.h"
 
 /* All cases of a model. */
 static void model_agrees(void **state)
@@ -334,6 +336,62 @@ static void index_names_the_scheduler(void **state)
     damage_remove(folder);
 }
 
+/* The last warning. */
+static char warning[256];
+static void keep_warning(enum tern_log_level level, const char *message, void *user)
+{
+    (void)user;
+    if (level == TERN_LOG_WARN)
+        snprintf(warning, sizeof(warning), "%s", message);
+}
+
+static void loads_with(struct tern_context *ctx, const char *model, const char *part)
+{
+    warning[0] = 0;
+    struct tern_pipeline *p = model_load(ctx, model);
+    tern_pipeline_destroy(&p);
+    if (part ? !strstr(warning, part) : warning[0] != 0)
+        fail_msg("%s: expected %s, found %s", model, part ? part : "no warning", warning);
+}
+
+/* Models of classes whose pipelines do no more than tern's load without a word; others say what is left out. */
+static void what_is_left_out_is_said(void **state)
+{
+    static const char *const plain[] = {"StableDiffusionImg2ImgPipeline", "StableDiffusionInpaintPipeline", "AltDiffusionPipeline",
+                                        "StableDiffusionInstructPix2PixPipeline", "LatentConsistencyModelImg2ImgPipeline"},
+                             *const models[] = {"sd1",          "sd1-heads",    "sd1-inpaint", "sd1-mini",     "sd2",        "sdxl",
+                                                "sdxl-inpaint", "sdxl-refiner", "sd1-pix2pix", "sdxl-pix2pix", "sdxl-cosxl", "sd1-lcm"};
+    static const char index[] = "model_index.json";
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .log = keep_warning});
+    char folder[PATH_SIZE];
+    for (int i = 0; i < 12; i++) {
+        if (i < 6)
+            damage_copy(models[i], folder);
+        else
+            xl_folder(ctx, models[i], folder);
+        loads_with(ctx, folder, NULL);
+        damage_remove(folder);
+    }
+    loads_with(ctx, "demo", NULL);
+    loads_with(ctx, "demo-zh", NULL);
+    damage_copy("sd1", folder);
+    for (int i = 0; i < 5; i++) {
+        damage_json(folder, index, "_class_name", json_string(plain[i]));
+        loads_with(ctx, folder, NULL);
+    }
+    damage_json(folder, index, "_class_name", json_string("StableDiffusionPAGPipeline"));
+    loads_with(ctx, folder, "a StableDiffusionPAGPipeline is painted as a StableDiffusionPipeline, without what it does besides");
+    damage_json(folder, index, "_class_name", NULL);
+    damage_json(folder, index, "image_encoder", json_pack("[s,s]", "transformers", "CLIPVisionModelWithProjection"));
+    char path[PATH_SIZE + 16];
+    snprintf(path, sizeof(path), "%s/image_encoder", folder);
+    assert_int_equal(mkdir(path, 0777), 0);
+    damage_text(folder, "image_encoder/config.json", "{}", 2);
+    loads_with(ctx, folder, "its image_encoder is not used: there are no IP-Adapters");
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +409,7 @@ int main(void)
         cmocka_unit_test(generators_differ),
         cmocka_unit_test(old_schedulers_are_corrected),
         cmocka_unit_test(index_names_the_scheduler),
+        cmocka_unit_test(what_is_left_out_is_said),
         cmocka_unit_test(half_precision_is_near),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

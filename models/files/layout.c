@@ -46,8 +46,32 @@ static bool plain_name(const char *name)
     return *name && strlen(name) < 64 && strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(name);
 }
 
+/* Whether painting without this row is what diffusers' plain pipelines do, or what tern does with it. */
+static bool known_row(const char *name)
+{
+    static const char *const names[] = {
+        "unet",
+        "vae",
+        "text_encoder",
+        "text_encoder_2",
+        "tokenizer",
+        "tokenizer_2",
+        "scheduler",
+        "watermark",
+        "watermarker",
+        "safety_checker",
+        "feature_extractor",
+        "image_encoder",      /* of IP-Adapters alone */
+        "pag_applied_layers", /* names of layers, no component */
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return false;
+}
+
 /* One row of model_index.json: "unet": ["diffusers", "UNet2DConditionModel"]. Rows of null, and those whose folder is not
- * there, are no components. */
+ * there, are no components. One that tern has not is refused: the pictures would be others than the model's. */
 static enum tern_status add_row(struct tern_checkpoint *cp, const char *where, const char *name, const json_t *row)
 {
     enum tern_status st = TERN_OK;
@@ -56,6 +80,13 @@ static enum tern_status add_row(struct tern_checkpoint *cp, const char *where, c
         return TERN_OK;
     if (!plain_name(name))
         return tern_fail(cp->ctx, TERN_E_FORMAT, "%s: a component's name is no plain word", where);
+    if (!known_row(name)) {
+        char text[TERN_PRINTABLE], pipeline[TERN_PRINTABLE];
+        return tern_fail(cp->ctx, TERN_E_UNSUPPORTED,
+                         "%s: the component \"%s\" (%s), which a %s needs, is not available; [null, null] there leaves it out", where, name,
+                         tern_printable(class_name, strlen(class_name), text),
+                         tern_printable(cp->pipeline, strlen(cp->pipeline), pipeline));
+    }
     char *path = existing(cp, name, "config.json", TERN_PATH_FILE, &st);
     if (!path)
         return st;

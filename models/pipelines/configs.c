@@ -1,6 +1,7 @@
 /* What the model is: read from the configs of its components, which must fit together. */
 #include <string.h>
 
+#include "models/files/weights.h"
 #include "models/modules/config.h"
 #include "models/pipelines/pipeline.h"
 
@@ -60,6 +61,43 @@ static enum tern_status check_channels(const struct tern_pipeline *p)
     return TERN_OK;
 }
 
+/* Whether diffusers' pipeline of this name does what tern does. */
+static bool plain_class(const char *name)
+{
+    static const char *const names[] = {
+        "DiffusionPipeline", /* an index without a class */
+        "StableDiffusionPipeline",
+        "StableDiffusionImg2ImgPipeline",
+        "StableDiffusionInpaintPipeline",
+        "StableDiffusionInpaintPipelineLegacy",
+        "StableDiffusionInstructPix2PixPipeline",
+        "StableDiffusionXLPipeline",
+        "StableDiffusionXLImg2ImgPipeline",
+        "StableDiffusionXLInpaintPipeline",
+        "StableDiffusionXLInstructPix2PixPipeline",
+        "LatentConsistencyModelPipeline",
+        "LatentConsistencyModelImg2ImgPipeline",
+        "AltDiffusionPipeline",
+        "AltDiffusionImg2ImgPipeline",
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return false;
+}
+
+/* Says what of the model is left out. */
+static void warn_of_more(const struct tern_pipeline *p)
+{
+    const char *path = tern_checkpoint_path(p->checkpoint), *name = tern_checkpoint_pipeline(p->checkpoint);
+    char text[TERN_PRINTABLE];
+    if (!plain_class(name))
+        tern_message(p->ctx, TERN_LOG_WARN, "%s: a %s is painted as a StableDiffusion%sPipeline, without what it does besides", path,
+                     tern_printable(name, strlen(name), text), p->xl ? "XL" : "");
+    if (tern_checkpoint_has(p->checkpoint, "image_encoder"))
+        tern_message(p->ctx, TERN_LOG_WARN, "%s: its image_encoder is not used: there are no IP-Adapters", path);
+}
+
 enum tern_status tern_pipeline_read_configs(struct tern_pipeline *p)
 {
     struct tern_checkpoint *c = p->checkpoint;
@@ -85,7 +123,10 @@ enum tern_status tern_pipeline_read_configs(struct tern_pipeline *p)
     if (!p->xl && u->context[0] != p->text->hidden)
         return tern_fail(p->ctx, TERN_E_FORMAT, "%s: the UNet expects text states of width %lld, the text encoder gives %lld",
                          tern_checkpoint_path(c), (long long)u->context[0], (long long)p->text->hidden);
-    return check_channels(p);
+    enum tern_status st = check_channels(p);
+    if (!st)
+        warn_of_more(p);
+    return st;
 }
 
 int tern_pipeline_scale(const struct tern_pipeline *p) { return 1 << (p->vae_config.blocks - 1); }
