@@ -295,6 +295,32 @@ static void levels_are_those_of_the_model(void **state)
     }
 }
 
+/* A negative prompt that is not given is zeros by default and by true, but "" by false and by null, as in diffusers' encode_prompt. */
+static void zeros_are_not_for_null(void **state)
+{
+    static const char key[] = "force_zeros_for_empty_prompt";
+    json_t *values[] = {NULL, json_true(), json_false(), json_null()};
+    struct tern_images *images[4];
+    char folder[PATH_SIZE];
+    (void)state;
+    struct tern_context *ctx = model_context(NULL, 1);
+    damage_copy("sdxl", folder);
+    for (int i = 0; i < 4; i++) {
+        struct tern_txt2img_params q = {.prompt = "a boat", .width = 24, .height = 16, .steps = 1, .cfg = 5, .count = 1};
+        damage_json(folder, "model_index.json", key, values[i]);
+        struct tern_pipeline *p = model_load(ctx, folder);
+        images[i] = job_run(ctx, p, &q);
+        tern_pipeline_destroy(&p);
+    }
+    assert_true(job_same(images[0], 0, images[1]));
+    assert_true(job_same(images[2], 0, images[3]));
+    assert_false(job_same(images[0], 0, images[2]));
+    for (int i = 0; i < 4; i++)
+        tern_images_destroy(&images[i]);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +331,7 @@ int main(void)
         cmocka_unit_test(negative_sizes_that_would_not_count_are_refused),
         cmocka_unit_test(stages_that_leave_nothing_are_refused),
         cmocka_unit_test(predictions_hold),
+        cmocka_unit_test(zeros_are_not_for_null),
         cmocka_unit_test(a_refiner_is_described),
         cmocka_unit_test(levels_are_those_of_the_model),
         cmocka_unit_test(a_refiner_reads_both_syntaxes),
