@@ -70,6 +70,11 @@ static void test_wrong_usage(void **state)
         {"txt2img -p x --colour", {"--colour", "--help"}},
         {"txt2img -p x -x", {"-x", "--help"}},
         {"txt2img -p x -qx", {"-x"}},
+        {"txt2img -Ω", {"unknown option -Ω;"}}, /* a character of two bytes, at the end and before others */
+        {"txt2img -p é -qжx y", {"unknown option -ж;"}},
+        {"txt2img -p x -😀 -q", {"unknown option -😀;"}},
+        {"txt2img -p x -q\xce", {"unknown option -?;"}},
+        {"txt2img -\x1b[1m", {"unknown option -?;"}},
         {"txt2img -p x --json=1", {"--json", "no value"}},
         {"txt2img -p x a b", {"[MODEL]", "2 arguments"}},
         {"txt2img -p x --steps 0", {"--steps", "1 to 1000", "\"0\""}},

@@ -46,19 +46,42 @@ void options_help(const struct command *command)
         printf("\n%s", command->notes);
 }
 
-/* What getopt could not take. optopt is the letter, or the value of a long option, or 0 when there is no such long one. */
-static int complain(const struct command *command, const struct opt *const *rows, int found, const char *text)
+/* The letter that getopt did not know: of a character of several bytes it knows the first one alone, and its word tells the rest. "?" for
+ * one that cannot be shown. */
+static void read_letter(char *const *argv, char out[5])
 {
+    const char byte = (char)optopt;
+    snprintf(out, 5, "%c", byte > ' ' && byte < 127 ? byte : '?');
+    for (int i = 0; i < 2 && byte & 0x80; i++) { /* getopt stands at the word, or behind it where that was its last byte */
+        const char *at = argv[optind - i];
+        while (at && *at && !(*at & 0x80))
+            at++;
+        for (size_t n = 2; at && *at == byte && n <= 4 && at[n - 1]; n++) {
+            json_t *whole = json_stringn(at, n); /* NULL when it is no UTF-8 */
+            if (whole) {
+                snprintf(out, 5, "%s", json_string_value(whole));
+                json_decref(whole);
+                return;
+            }
+        }
+    }
+}
+
+/* What getopt could not take. optopt is the letter, or the value of a long option, or 0 when there is no such long one. */
+static int complain(const struct command *command, const struct opt *const *rows, int found, char *const *argv)
+{
+    char letter[5];
     if (found == ':' && optopt >= LONG_ID)
         return usage("option --%s: a value is missing; see 'tern %s --help'", rows[optopt - LONG_ID]->name, command->name);
     if (found == ':')
         return usage("option -%c: a value is missing; see 'tern %s --help'", optopt, command->name);
     if (optopt >= LONG_ID || optopt == 'h')
         return usage("option --%s: takes no value", optopt == 'h' ? "help" : rows[optopt - LONG_ID]->name);
-    if (optopt)
-        return usage("unknown option -%c; 'tern %s --help' lists them, and '--' stands before an argument that begins with '-'", optopt,
-                     command->name);
-    return usage("unknown or ambiguous option %s; 'tern %s --help' lists them", text, command->name);
+    if (!optopt)
+        return usage("unknown or ambiguous option %s; 'tern %s --help' lists them", argv[optind - 1], command->name);
+    read_letter(argv, letter);
+    return usage("unknown option -%s; 'tern %s --help' lists them, and '--' stands before an argument that begins with '-'", letter,
+                 command->name);
 }
 
 int options_parse(const struct command *command, int argc, char **argv, void *settings, char ***arguments, int *count)
@@ -84,7 +107,7 @@ int options_parse(const struct command *command, int argc, char **argv, void *se
             return DONE;
         }
         if (found == '?' || found == ':')
-            return complain(command, rows, found, argv[optind - 1]);
+            return complain(command, rows, found, argv);
         const struct opt *opt = rows[found >= LONG_ID ? found - LONG_ID : of_letter[found & 127]];
         int code = command->apply(opt, optarg, settings);
         if (code != GO_ON)
