@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 enum tern_sampler {
-    TERN_SAMPLER_DEFAULT = 0, /* the one that the model's scheduler_config.json names */
+    TERN_SAMPLER_DEFAULT = 0, /* the one that the model's index names, or else its scheduler_config.json */
     TERN_SAMPLER_DDIM,
     TERN_SAMPLER_PNDM,
     TERN_SAMPLER_EULER,
