@@ -98,15 +98,15 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
 
 enum tern_status cpu_matmul_launch(const struct tern_kernel_args *a, const struct cpu_matmul_kind *kind)
 {
-    char *packed = tern_arg_host(&a->workspace);
     struct cpu_matmul_run r = {.kind = kind,
                                .level = cpu_level(a->ctx),
                                .x = tern_arg_host(&a->in[0]),
                                .other = tern_arg_host(&a->in[1]),
                                .out = tern_arg_host(&a->out),
-                               .packed = packed + (64 - (uintptr_t)packed % 64) % 64};
-    if (!cpu_matmul_of(a->desc, kind->dtype, &r.p) || !r.p.batch)
+                               .packed = tern_arg_host(&a->workspace)};
+    if (!cpu_matmul_of(a->desc, kind->dtype, &r.p) || !r.p.batch) /* without products there is no workspace */
         return TERN_OK;
+    r.packed += (64 - (uintptr_t)r.packed % 64) % 64;
     r.packed_size = packed_size(r.level, &r.p, kind);
     const int64_t chunk = chunk_of(a->ctx, &r.p, r.packed_size), panels = ceil_div(r.p.n, kind->panel_width(r.level));
     for (; r.first < r.p.batch; r.first += chunk) {
