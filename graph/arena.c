@@ -9,7 +9,8 @@
 
 #define ALIGN ((size_t)64)
 #define ROUNDS 32 /* for each order */
-/* Pairs of blocks after which no further round is begun: about two seconds. 32 rounds of 2,500 blocks have fewer, a model's plan has 400. */
+/* Pairs of blocks after which no further round is begun: some two seconds. All rounds of 4,096 blocks have as many; the plan of SD 1.5's
+ * UNet has 813 blocks. */
 #define MOST_PAIRS ((size_t)1 << 30)
 
 static size_t aligned(size_t size) { return (size + ALIGN - 1) & ~(ALIGN - 1); }
