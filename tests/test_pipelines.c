@@ -229,6 +229,27 @@ static void generators_differ(void **state)
     close_sd1(&x);
 }
 
+/* diffusers' pipelines of Stable Diffusion do not read it. */
+static void vaes_have_no_shift(void **state)
+{
+    char folder[PATH_SIZE];
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_txt2img_params q = tern_txt2img_params(.prompt = "a house", .width = 32, .height = 32, .steps = 2, .seed = 3);
+    struct tern_images *images[2];
+    damage_copy("sd1", folder);
+    for (int shifted = 0; shifted < 2; shifted++) {
+        damage_json(folder, "vae/config.json", "shift_factor", shifted ? json_real(0.5) : json_null());
+        struct tern_pipeline *p = model_load(ctx, folder);
+        images[shifted] = job_run(ctx, p, &q);
+        tern_pipeline_destroy(&p);
+    }
+    assert_true(job_same(images[0], 0, images[1]));
+    tern_images_destroy(&images[0]);
+    tern_images_destroy(&images[1]);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 /* f16 and bf16 compute the same pictures, to their precision: the mean over some jobs. */
 static void half_precision_is_near(void **state)
 {
@@ -410,6 +431,7 @@ int main(void)
         cmocka_unit_test(old_schedulers_are_corrected),
         cmocka_unit_test(index_names_the_scheduler),
         cmocka_unit_test(what_is_left_out_is_said),
+        cmocka_unit_test(vaes_have_no_shift),
         cmocka_unit_test(half_precision_is_near),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
