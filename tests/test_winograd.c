@@ -60,21 +60,21 @@ static bool has(const char *kernel)
 
 /* Pictures below a tile and with every rest, channels and panels with every rest, paddings, dtypes. Of results in bf16 a few are rounded to
  * the other side. */
-static void check_edges(enum tern_dtype dtype, const char *kernel, bool few_bits, double most)
+static void check_edges(enum tern_dtype dtype, const char *kernel, bool few_bits, int from, int to, int cases, double most)
 {
     static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
     struct tern_guard guard;
     struct tern_context *ctx = support_guarded(&guard, 2);
     uint32_t r = 1;
 #define DRAW(from, to) ((from) + (int)((r = r * 1664525u + 1013904223u) >> 8) % ((to) - (from) + 1))
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < cases; i++) {
         struct shape s = {.n = DRAW(1, 2), .dtype = dtype}; /* one draw a statement: they have an order */
         s.c = DRAW(1, 40);
         s.o = DRAW(1, dtype == TERN_F32 ? 70 : 200); /* results in bf16 are finished some channels at a time */
         s.pad_h = DRAW(0, 2);
         s.pad_w = DRAW(0, 2);
-        s.h = DRAW(s.pad_h ? 1 : 3, 13);
-        s.w = DRAW(s.pad_w ? 1 : 3, 13);
+        s.h = DRAW(s.pad_h ? from : from + 2, to);
+        s.w = DRAW(s.pad_w ? from : from + 2, to);
         s.weights = dtypes[DRAW(0, 2)];
         s.bias = DRAW(0, 2);
         s.bits = few_bits ? 4 + 4 * DRAW(0, 1) : 0;
@@ -89,8 +89,8 @@ static void check_edges(enum tern_dtype dtype, const char *kernel, bool few_bits
 
 static void every_edge(void **state)
 {
-    check_edges(TERN_F32, WINOGRAD, false, 2e-12);
-    check_edges(TERN_F32, "weight_only_" WINOGRAD, true, 2e-12);
+    check_edges(TERN_F32, WINOGRAD, false, 1, 13, 200, 2e-12);
+    check_edges(TERN_F32, "weight_only_" WINOGRAD, true, 1, 13, 200, 2e-12);
 }
 
 static void every_edge_in_bf16(void **state)
@@ -99,12 +99,14 @@ static void every_edge_in_bf16(void **state)
         print_message("this level has no instructions for bf16\n");
         skip();
     }
-    check_edges(TERN_BF16, WINOGRAD_BF16, false, 2e-7);
-    check_edges(TERN_BF16, "weight_only_" WINOGRAD_BF16, true, 2e-7);
+    check_edges(TERN_BF16, WINOGRAD_BF16, false, 1, 13, 200, 2e-7);
+    check_edges(TERN_BF16, "weight_only_" WINOGRAD_BF16, true, 1, 13, 200, 2e-7);
+    check_edges(TERN_BF16, WINOGRAD_BF16, false, 22, 46, 60, 2e-7); /* tiles of 8 x 8 pixels */
+    check_edges(TERN_BF16, "weight_only_" WINOGRAD_BF16, true, 22, 46, 30, 2e-7);
 }
 
 /* Tasks and regions are cut by the number of threads, sums are not. */
-static void same_bits(const int64_t *x_shape, const int64_t *w_shape)
+static void same_bits(enum tern_dtype dtype, const char *kernel, const int64_t *x_shape, const int64_t *w_shape)
 {
     static const int threads[] = {1, 2, 4, 5};
     float *first = NULL;
@@ -113,8 +115,8 @@ static void same_bits(const int64_t *x_shape, const int64_t *w_shape)
         struct tern_context *ctx = support_guarded(&guard, threads[i]);
         int64_t n;
         tern_scope_begin(ctx);
-        tern_tensor *x = tern_contiguous(support_noise(ctx, 1, 4, x_shape, 1, TERN_F32), TERN_CHANNELS_LAST);
-        assert_int_equal(tern_dispatch_force(ctx, WINOGRAD), TERN_OK);
+        tern_tensor *x = tern_contiguous(support_noise(ctx, 1, 4, x_shape, 1, dtype), TERN_CHANNELS_LAST);
+        assert_int_equal(tern_dispatch_force(ctx, kernel), TERN_OK);
         float *y = support_values(tern_conv2d(x, support_noise(ctx, 2, 4, w_shape, 1, TERN_F32), NULL, .padding = 1), &n);
         tern_scope_end(ctx, NULL);
         tern_context_destroy(&ctx);
@@ -129,9 +131,16 @@ static void same_bits(const int64_t *x_shape, const int64_t *w_shape)
 
 static void bits_of_any_number_of_threads(void **state)
 {
-    same_bits((const int64_t[]){1, 200, 17, 30}, (const int64_t[]){330, 200, 3, 3});
-    same_bits((const int64_t[]){1, 20, 146, 102}, (const int64_t[]){40, 20, 3, 3});  /* 962 tiles: regions do not divide them */
-    same_bits((const int64_t[]){1, 500, 80, 118}, (const int64_t[]){33, 500, 3, 3}); /* chunks of a region, one of them short */
+    static const int64_t shapes[][2][4] = {
+        {{1, 200, 17, 30}, {330, 200, 3, 3}},
+        {{1, 20, 146, 102}, {40, 20, 3, 3}},  /* 962 tiles, or 247: regions do not divide them */
+        {{1, 500, 80, 118}, {33, 500, 3, 3}}, /* chunks of a region, one of them short */
+    };
+    for (int i = 0; i < 3; i++) {
+        same_bits(TERN_F32, WINOGRAD, shapes[i][0], shapes[i][1]);
+        if (has(WINOGRAD_BF16))
+            same_bits(TERN_BF16, WINOGRAD_BF16, shapes[i][0], shapes[i][1]);
+    }
 }
 
 /* More tiles than one chunk holds: of 24 regions each has 169, and room for 151. More threads than there are products. */
@@ -142,6 +151,11 @@ static void many_chunks_and_threads(void **state)
     const struct shape large = {2, 24, 178, 177, 40, 1, 1, TERN_F32, true}, small = {1, 96, 12, 20, 130, 1, 1, TERN_F16, false};
     assert_true(error_of(ctx, &large, WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
     assert_true(error_of(ctx, &small, WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
+    if (has(WINOGRAD_BF16)) {
+        struct shape eight = large; /* of 24 regions each has 43 of the larger tiles */
+        eight.dtype = TERN_BF16;
+        assert_true(error_of(ctx, &eight, WINOGRAD_BF16, "reference") <= 2e-7);
+    }
     for (int bits = 4; bits <= 8; bits += 4) {
         const struct shape parts = {
             .n = 1, .c = 300, .h = 20, .w = 18, .o = 200, .pad_h = 1, .pad_w = 1, .weights = TERN_BF16, .bits = bits};
@@ -389,6 +403,51 @@ static void bf16_goes_by_the_levels_instructions(void **state)
     tern_context_destroy(&ctx);
 }
 
+static enum tern_status wide_layer(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct block *b = user;
+    out[0] = tern_cast(tern_conv2d(in[0], tern_weights_get(b->weights, "w"), NULL, .padding = 1), TERN_F32);
+    return tern_error_status(b->ctx);
+}
+
+/* The error of tiles of 8 x 8 pixels where nothing rounds to bf16 behind them; that rounding would be 1e-6. */
+static double error_of_larger_tiles(struct tern_context *ctx, int64_t channels, char kernel[64])
+{
+    const int64_t filter[] = {32, channels, 3, 3};
+    const struct tern_graph_input input = {"x", TERN_BF16, 4, {1, channels, 32, 32}};
+    struct block b = {ctx, tern_weights_create(ctx)};
+    tern_scope_begin(ctx);
+    tern_tensor *w = support_noise(ctx, 1, 4, filter, 1, TERN_BF16), *in = support_noise(ctx, 2, 4, input.shape, 1, TERN_BF16), *out = NULL;
+    assert_int_equal(tern_weights_add(b.weights, "w", w), TERN_OK);
+    struct tern_graph *g = tern_graph_trace(ctx, wide_layer, &b, b.weights, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_binding *binding = tern_plan_bind(plan, b.weights);
+    if (!binding || tern_plan_profile(binding, &in, &out, note_kernel, kernel))
+        fail_msg("%s", tern_error(ctx));
+    assert_int_equal(tern_dispatch_force(ctx, "reference"), TERN_OK);
+    const double e = support_tensor_nmse(out, tern_conv2d(tern_cast(in, TERN_F32), tern_cast(w, TERN_F32), NULL, .padding = 1));
+    assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&binding);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    tern_weights_unref(&b.weights);
+    return e;
+}
+
+static void rounding_error_of_larger_tiles(void **state)
+{
+    struct tern_context *ctx = support_context();
+    char kernel[64] = WINOGRAD_BF16;
+    for (int64_t channels = 64; channels <= 640 && !strcmp(kernel, WINOGRAD_BF16); channels *= channels < 320 ? 5 : 2) {
+        const double e = error_of_larger_tiles(ctx, channels, kernel);
+        print_message("%d channels by %s: NMSE %.2g\n", (int)channels, kernel, e);
+        assert_true(e <= 2e-9);
+        assert_true(e >= 5e-11 || strcmp(kernel, WINOGRAD_BF16)); /* less is what smaller tiles have */
+    }
+    tern_context_destroy(&ctx);
+}
+
 /* Two layers of equal weights, on a picture and on half of it, twice. */
 static enum tern_status two_sizes(void *user, tern_tensor *const *in, tern_tensor **out)
 {
@@ -486,6 +545,7 @@ int main(void)
         cmocka_unit_test(bits_of_any_number_of_threads),
         cmocka_unit_test(many_chunks_and_threads),
         cmocka_unit_test(rounding_error),
+        cmocka_unit_test(rounding_error_of_larger_tiles),
         cmocka_unit_test(plans_take_it_with_posts),
         cmocka_unit_test(small_ones_keep_the_eager_kernel),
         cmocka_unit_test(memory_has_to_pay),

@@ -1,7 +1,7 @@
 /* conv2d by Winograd's minimal filtering [Lavin and Gray 2016]: 4 x 4 outputs of a 3 x 3 filter cost 36 multiplications in place of
- * 144. Tiles of the picture are transformed, 36 matrix products go over the channels, and what they give is transformed back. Weights are
- * transformed while it runs, a part of a panel at a time: that costs as much as the products of some two tiles do; transformed weights
- * of a layer would be four to eight times as many bytes, read from memory instead. */
+ * 144, 8 x 8 outputs 100 in place of 576. Tiles of the picture are transformed, as many matrix products go over the channels, and what they
+ * give is transformed back. Weights are transformed while it runs, a part of a panel at a time: that costs as much as the products of some
+ * two tiles do; transformed weights of a layer would be four to eight times as many bytes, read from memory instead. */
 #include <string.h>
 
 #include "backends/cpu/integers.h"
@@ -11,7 +11,6 @@
 #include "backends/cpu/winograd_blocks.h"
 #include "core/threads.h"
 
-#define POINTS TERN_WINOGRAD_POINTS
 #define LEAST_TILES 8
 #define AHEAD 2 /* tiles whose pixels are fetched while another one is finished */
 
@@ -39,7 +38,7 @@ static int64_t zeros(const struct cpu_winograd_blocks *k) { return k->parts * k-
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct cpu_winograd w = cpu_winograd_sizes(d, 4);
+    struct cpu_winograd w = cpu_winograd_sizes(d, cpu_winograd_edge(d));
     struct cpu_winograd_blocks k = cpu_winograd_blocks(ctx, &w, cpu_weight_bits(d));
     return (size_t)(zeros(&k) + k.regions * k.blocks * k.block) * sizeof(float) + cpu_slots(k.slot, tern_thread_count(ctx));
 }
@@ -68,8 +67,9 @@ static int64_t tile_of(const struct run *r, int64_t region, int64_t i, int64_t *
 static void transform_tiles(void *arg, int64_t begin, int64_t end)
 {
     const struct run *r = arg;
+    const struct cpu_winograd *w = &r->w;
     const struct cpu_winograd_blocks *k = &r->k;
-    const void *pixel[POINTS];
+    const void *pixel[TERN_WINOGRAD_POINTS];
     for (int64_t i = begin; i < end; i++) {
         const int64_t region = i / r->tiles, j = i % r->tiles;
         float *v = r->v + (region * k->blocks + j / k->rows) * k->block + j % k->rows * k->kc;
@@ -77,23 +77,23 @@ static void transform_tiles(void *arg, int64_t begin, int64_t end)
         if (left <= 0)
             continue;
         if (left > 1)
-            cpu_winograd_fetch_pixels(&r->w, tile + 1);
-        cpu_winograd_pixels(&r->w, tile, pixel);
-        for (int64_t c0 = 0; c0 < r->w.c; c0 += k->kc, v += POINTS * k->step_v) {
-            r->w.level->winograd_input(r->w.dtype, min64(k->kc, r->w.c - c0), pixel, v, k->step_v);
-            for (int p = 0; p < POINTS; p++)
-                pixel[p] = (const char *)pixel[p] + (size_t)k->kc * tern_dtype_size(r->w.dtype);
+            cpu_winograd_fetch_pixels(w, tile + 1);
+        cpu_winograd_pixels(w, tile, pixel);
+        for (int64_t c0 = 0; c0 < w->c; c0 += k->kc, v += w->points * k->step_v) {
+            w->level->winograd_input(w->edge, w->dtype, min64(k->kc, w->c - c0), pixel, v, k->step_v);
+            for (int p = 0; p < w->points; p++)
+                pixel[p] = (const char *)pixel[p] + (size_t)k->kc * tern_dtype_size(w->dtype);
         }
     }
 }
 
-/* 36 products of a part of a block (rows x kc) and of `columns` of a strip; u: its transformed weights, a panel behind the other. */
+/* The products of a part of a block (rows x kc) and of `columns` of a strip; u: its transformed weights, a panel behind the other. */
 static void multiply(const struct run *r, int64_t rows, int64_t kc, const float *v, const float *u, int64_t columns, float *m,
                      bool accumulate)
 {
     const struct tern_cpu_level *l = r->w.level;
     const struct cpu_winograd_blocks *k = &r->k;
-    for (int point = 0; point < POINTS; point++, v += k->step_v, u += k->step_u, m += k->step_m)
+    for (int point = 0; point < r->w.points; point++, v += k->step_v, u += k->step_u, m += k->step_m)
         for (int64_t col = 0; col < columns; col += l->nr) {
             const bool half = columns - col <= l->nr / 2;
             l->gemm_tile((int)rows, half ? l->nr / 2 : l->nr, kc, v, k->kc, u + col * kc, TERN_F32, half, m + col, k->strips * k->columns,
@@ -108,13 +108,13 @@ static void transform_weights(const struct run *r, int64_t col, int64_t width, i
     const int64_t c = r->w.c;
     if (!r->kept.bits) {
         const char *from = r->weights + (size_t)((col * c + c0 * width) * 9) * tern_dtype_size(r->dtype);
-        l->winograd_filter(r->dtype, n, width, from, 9 * width, width, u, r->k.step_u);
+        l->winograd_filter(r->w.edge, r->dtype, n, width, from, 9 * width, width, u, r->k.step_u);
         return;
     }
     const struct cpu_weights_panel panel = cpu_weights_panel(&r->kept, r->weights, col / l->nr);
     for (int64_t tap = 0; tap < 9; tap++)
         l->expand_f32(r->kept.bits, panel.values, panel.scales, width, tap * c + c0, n, filters + tap * n * width);
-    l->winograd_filter(TERN_F32, n, width, filters, width, n * width, u, r->k.step_u);
+    l->winograd_filter(r->w.edge, TERN_F32, n, width, filters, width, n * width, u, r->k.step_u);
 }
 
 /* A block times some strips, part by part of the input channels, and the outputs of that. */
@@ -128,10 +128,10 @@ static void run_task(void *arg, int slot, int64_t task)
     const int64_t tile = tile_of(r, region, block * k->rows, &left), rows = min64(k->rows, left);
     const int64_t nr = w->level->nr, col0 = task % k->groups * k->strips * k->columns, end = min64(col0 + k->strips * k->columns, w->o);
     const float *v = r->v + (region * k->blocks + block) * k->block;
-    float *u = (float *)(void *)(r->scratch + (size_t)slot * k->slot), *m = u + POINTS * k->step_u, *filters = m + POINTS * k->step_m;
+    float *u = (float *)(void *)(r->scratch + (size_t)slot * k->slot), *m = u + w->points * k->step_u, *filters = m + w->points * k->step_m;
     if (left <= 0)
         return;
-    for (int64_t c0 = 0; c0 < w->c; c0 += k->kc, v += POINTS * k->step_v)
+    for (int64_t c0 = 0; c0 < w->c; c0 += k->kc, v += w->points * k->step_v)
         for (int64_t strip = col0; strip < end; strip += k->columns) {
             const int64_t columns = min64(k->columns, w->o - strip), kc = min64(k->kc, w->c - c0);
             for (int64_t col = 0; col < columns; col += nr)
@@ -182,7 +182,7 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
     const struct tern_kernel cpu_##conv##_##kind = { \
         .name = #conv "_" #kind,                     \
         .op = TERN_OP_##conv,                        \
-        .revision = 5,                               \
+        .revision = 6,                               \
         .planned = true,                             \
         .cost = cost,                                \
         .supports = takes,                           \

@@ -4,10 +4,12 @@
 
 #include "backends/cpu/gemm.h"
 
-#define TERN_WINOGRAD_POINTS 36 /* of the largest tile */
+#define TERN_WINOGRAD_PIXELS (TERN_WINOGRAD_MOST * TERN_WINOGRAD_MOST)             /* of the largest tile of outputs */
+#define TERN_WINOGRAD_POINTS ((TERN_WINOGRAD_MOST + 2) * (TERN_WINOGRAD_MOST + 2)) /* and of its inputs */
 
 struct cpu_winograd {
-    int edge;                      /* of a tile of outputs, 4 or 2 pixels; that of the input is 2 more */
+    int edge;                      /* of a tile of outputs, 8, 4 or 2 pixels; that of the input is 2 more */
+    int points;                    /* of a tile of inputs */
     int64_t n, c, h, w, o, oh, ow; /* (N, C, H, W) to (N, O, OH, OW) */
     int64_t pad_h, pad_w;
     int64_t across, down, tiles; /* of a picture, of a picture, of all pictures */
@@ -28,6 +30,10 @@ bool cpu_winograd_supports_bf16(struct tern_device *device, const struct tern_op
 bool cpu_winograd_post(const struct tern_op_desc *d);
 /* Where the implicit gemm of x's dtype costs 1, what one in f32 does. */
 double cpu_winograd_unit(const struct tern_device *device, const struct tern_op_desc *d);
+/* Pixels along the edge of a tile: 4 or 8. The squared error of the larger ones is some 500 times that of the smaller, and less than a
+ * thousandth of what rounding a result to bf16 has: so they are for pictures of bf16. Which of both is cheaper goes by a picture's size,
+ * never by how many there are. */
+int cpu_winograd_edge(const struct tern_op_desc *d);
 /* Sizes alone, without data. */
 struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int edge);
 /* Tiles of 4 x 4 that the choice of a kernel goes by, those of two pictures. How many there are has no say in it: picture i of a batch has

@@ -12,7 +12,7 @@ struct cpu_winograd_blocks {
     int64_t kc, parts;              /* input channels of a part */
     int64_t columns;                /* of a strip */
     int64_t strips, groups;         /* of a task; tasks of a block */
-    int64_t step_v, step_u, step_m; /* values between the 36 matrices of: a part of a block, of a strip's weights, of the products */
+    int64_t step_v, step_u, step_m; /* values between the matrices of: a part of a block, of a strip's weights, of the products */
     int64_t block;                  /* values of a block of transformed input: part, point, tile, channel */
     int64_t filters;                /* values of a part of a panel's filters, expanded */
     size_t slot;                    /* bytes of scratch for one thread: weights, products, filters */

@@ -1,9 +1,10 @@
-/* The tiles of Winograd's convolution: 6 x 6 pixels in, 4 x 4 pixels out, or 4 x 4 and 2 x 2; at the edges of pictures fewer. */
+/* The tiles of Winograd's convolution: 10 x 10 pixels in, 8 x 8 pixels out, or 6 x 6 and 4 x 4, or 4 x 4 and 2 x 2; at the edges of
+ * pictures fewer. */
 #include "backends/cpu/integers.h"
 #include "backends/cpu/winograd.h"
 
-#define FINISH 128 /* channels of 16 pixels: 8 KiB */
-#define LINE 64    /* bytes */
+#define FINISH 2048 /* values: 8 KiB */
+#define LINE 64     /* bytes */
 
 bool cpu_winograd_fits(const struct tern_op_desc *d)
 {
@@ -40,7 +41,8 @@ double cpu_winograd_unit(const struct tern_device *device, const struct tern_op_
 struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int edge)
 {
     const int64_t *x = d->in[0].shape, *y = d->out.shape;
-    struct cpu_winograd w = {.edge = edge, .n = y[0], .c = x[1], .h = x[2], .w = x[3], .o = y[1], .oh = y[2], .ow = y[3]};
+    struct cpu_winograd w = {
+        .edge = edge, .points = (edge + 2) * (edge + 2), .n = y[0], .c = x[1], .h = x[2], .w = x[3], .o = y[1], .oh = y[2], .ow = y[3]};
     w.dtype = d->in[0].dtype;
     w.y_dtype = d->out.dtype;
     w.pad_h = d->attrs.conv2d.padding[0];
@@ -49,6 +51,19 @@ struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int edge)
     w.down = ceil_div(w.oh, edge);
     w.tiles = w.n * w.down * w.across;
     return w;
+}
+
+/* Vector multiplications for a vector of the weights: products with the tiles of two pictures, and about six tiles' for its transform. */
+static double multiplications(const struct tern_op_desc *d, int edge)
+{
+    const struct cpu_winograd w = cpu_winograd_sizes(d, edge);
+    return (double)w.points * (2.0 * (double)(w.down * w.across) + 6);
+}
+
+int cpu_winograd_edge(const struct tern_op_desc *d)
+{
+    const bool large = d->in[0].dtype == TERN_BF16 && d->out.shape[1] >= 32 && multiplications(d, 8) < multiplications(d, 4);
+    return large ? 8 : 4;
 }
 
 double cpu_winograd_pair(const struct tern_op_desc *d)
@@ -61,7 +76,7 @@ double cpu_winograd_pair(const struct tern_op_desc *d)
 
 struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const void *zero, const struct cpu_post *post)
 {
-    struct cpu_winograd w = cpu_winograd_sizes(a->desc, 4);
+    struct cpu_winograd w = cpu_winograd_sizes(a->desc, cpu_winograd_edge(a->desc));
     w.x = tern_arg_host(&a->in[0]);
     w.bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
     w.zero = zero;
@@ -108,11 +123,12 @@ void cpu_winograd_rows(const struct cpu_winograd *w, int64_t t, int64_t *row)
 
 static void finish_f32(const struct cpu_winograd *w, const int64_t *row, int64_t col, int64_t n, const float *m, int64_t step)
 {
-    float *pixel[16];
-    for (int p = 0; p < 16; p++)
+    float *pixel[TERN_WINOGRAD_PIXELS] = {NULL};
+    const int pixels = w->edge * w->edge;
+    for (int p = 0; p < pixels; p++)
         pixel[p] = row[p] < 0 ? NULL : (float *)(void *)w->y + row[p] * w->o + col;
-    w->level->winograd_output(n, m, step, w->bias ? w->bias + col : NULL, pixel);
-    for (int p = 0; w->post && p < 16; p++)
+    w->level->winograd_output(w->edge, n, m, step, w->bias ? w->bias + col : NULL, pixel);
+    for (int p = 0; w->post && p < pixels; p++)
         if (pixel[p])
             cpu_post_apply(w->post, pixel[p], pixel[p], row[p], col, n);
 }
@@ -120,32 +136,33 @@ static void finish_f32(const struct cpu_winograd *w, const int64_t *row, int64_t
 /* Channels, some at a time, in f32 in L1, then posts and one rounding. */
 static void finish_bf16(const struct cpu_winograd *w, const int64_t *row, int64_t col, int64_t n, const float *m, int64_t step)
 {
-    float out[16][FINISH + 16], *pixel[16];
-    for (int p = 0; p < 16; p++)
-        pixel[p] = row[p] < 0 ? NULL : out[p];
+    const int pixels = w->edge * w->edge, most = FINISH / pixels;
+    float out[FINISH + TERN_WINOGRAD_PIXELS * 16], *pixel[TERN_WINOGRAD_PIXELS];
+    for (int p = 0; p < pixels; p++)
+        pixel[p] = row[p] < 0 ? NULL : out + p * (most + 16);
     for (int64_t c = 0, part; c < n; c += part) {
-        part = min64(n - c, FINISH);
-        w->level->winograd_output(part, m + c, step, w->bias ? w->bias + col + c : NULL, pixel);
-        for (int p = 0; p < 16; p++) {
+        part = min64(n - c, most);
+        w->level->winograd_output(w->edge, part, m + c, step, w->bias ? w->bias + col + c : NULL, pixel);
+        for (int p = 0; p < pixels; p++) {
             if (row[p] < 0)
                 continue;
             if (w->post)
-                cpu_post_apply(w->post, out[p], out[p], row[p], col + c, part);
-            w->level->from_f32(w->y_dtype, part, out[p], w->y + (row[p] * w->o + col + c) * (int64_t)tern_dtype_size(w->y_dtype));
+                cpu_post_apply(w->post, pixel[p], pixel[p], row[p], col + c, part);
+            w->level->from_f32(w->y_dtype, part, pixel[p], w->y + (row[p] * w->o + col + c) * (int64_t)tern_dtype_size(w->y_dtype));
         }
     }
 }
 
 void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n, const float *m, int64_t step)
 {
-    int64_t row[16];
+    int64_t row[TERN_WINOGRAD_PIXELS];
     cpu_winograd_rows(w, t, row);
     (w->y_dtype == TERN_F32 ? finish_f32 : finish_bf16)(w, row, col, n, m, step);
 }
 
 void cpu_winograd_fetch_rows(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n)
 {
-    int64_t row[16], size = (int64_t)tern_dtype_size(w->y_dtype);
+    int64_t row[TERN_WINOGRAD_PIXELS], size = (int64_t)tern_dtype_size(w->y_dtype);
     cpu_winograd_rows(w, t, row);
     for (int p = 0; p < w->edge * w->edge; p++) {
         if (row[p] < 0)

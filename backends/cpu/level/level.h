@@ -12,10 +12,7 @@
 #define TERN_GEMM_MAX_MR 16
 #define TERN_GEMM_MAX_NR 48
 
-/* Winograd's points are 0, +-A, +-B and infinity. Their squares are exact. Of ten pairs tried these round least, with (11/16, 3/2):
- * a fifth of the squared error of (1, 2). */
-#define TERN_WINOGRAD_A 0.625f
-#define TERN_WINOGRAD_B 1.5f
+#define TERN_WINOGRAD_MOST 8 /* pixels along an edge of Winograd's tiles of outputs */
 
 enum tern_cpu_unary {
     TERN_CPU_NEG,
@@ -307,16 +304,16 @@ struct tern_cpu_level {
     void (*normalize)(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p,
                       void *y);
 
-    /* The transforms of Winograd's convolution on n channels of one tile. x: its 36 input pixels in f32, f16 or bf16, row by row; result
-     * i goes to v + i * step. */
-    void (*winograd_input)(enum tern_dtype dtype, int64_t n, const void *const *x, float *v, int64_t step);
-    /* m + i * step: product i; y: the 16 output pixels, row by row, NULL: not wanted. bias: n values, or NULL. */
-    void (*winograd_output)(int64_t n, const float *m, int64_t step, const float *bias, float *const *y);
+    /* The transforms of Winograd's convolution on n channels of one tile of edge x edge outputs, 4 or 8. x: its (edge + 2)^2 input pixels
+     * in f32, f16 or bf16, row by row; result i goes to v + i * step. */
+    void (*winograd_input)(int edge, enum tern_dtype dtype, int64_t n, const void *const *x, float *v, int64_t step);
+    /* m + i * step: product i; y: the edge^2 output pixels, row by row, NULL: not wanted. bias: n values, or NULL. */
+    void (*winograd_output)(int edge, int64_t n, const float *m, int64_t step, const float *bias, float *const *y);
     /* Filters of a panel of B (`width` output channels, a multiple of half of nr) and n input channels, each 9 rows of the panel, which lie
      * `tap` values apart, and the channels `channel`: value i of input channel j goes to u + i * step + j * width. dtype: f32, f16 or bf16
      * storage. */
-    void (*winograd_filter)(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap, float *u,
-                            int64_t step);
+    void (*winograd_filter)(int edge, enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
+                            float *u, int64_t step);
 
     float (*max)(int64_t n, const float *x); /* -inf when n is 0; NaN is not special */
     float (*sum)(int64_t n, const float *x);
