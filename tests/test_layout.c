@@ -422,6 +422,13 @@ static void full_sizes_are_recognised(void **state)
     assert_int_equal(d.sizes.open_clip_layers, 23);
     tern_detected_free(f->ctx, &d);
     tern_weights_unref(&w);
+    w = unet_like_sd(f, true, 4); /* as diffusers' script for such files writes it: without the layer that nobody uses */
+    add_open_clip(f, w, 23);
+    assert_int_equal(tern_detect_sd(f->ctx, w, "sd21", &d), TERN_OK);
+    check_config(d.text_encoder, "{\"hidden_size\":1024,\"num_hidden_layers\":23}");
+    assert_int_equal(d.sizes.open_clip_layers, 23);
+    tern_detected_free(f->ctx, &d);
+    tern_weights_unref(&w);
     w = unet_like_sd(f, true, 9);
     assert_int_equal(tern_detect_sd(f->ctx, w, "sd2-inpaint", &d), TERN_OK);
     check_config(d.unet,

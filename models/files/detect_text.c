@@ -3,6 +3,7 @@
 #include "models/files/detect.h"
 
 #define MAX_LAYERS 1000
+#define SD2_LAYERS 23 /* that SD 2 uses, of OpenCLIP's 24 */
 
 /* What a CLIP text encoder's config.json says. */
 struct clip {
@@ -48,8 +49,8 @@ static enum tern_status detect_clip(const struct tern_detector *d, const char *p
     return *config ? TERN_OK : TERN_E_NO_MEMORY;
 }
 
-/* OpenCLIP. SD 2 is conditioned by the last but one layer's result, so its last layer is left out; SDXL pools the last one's, too, and
- * projects it. */
+/* OpenCLIP. SD 2 is conditioned by the last but one layer's result, so its last layer is left out, unless the file has been written of a
+ * diffusers folder, which lacks it; SDXL pools the last one's, too, and projects it. */
 static enum tern_status detect_open_clip(const struct tern_detector *d, const char *prefix, struct tern_ldm_sizes *sizes, char **config)
 {
     bool xl = sizes->family != TERN_LDM_SD2;
@@ -63,7 +64,7 @@ static enum tern_status detect_open_clip(const struct tern_detector *d, const ch
                      .projection = xl ? tern_detect_size(tern_detect_get(d, "%stext_projection", prefix), 1) : 512};
     while (c.layers < MAX_LAYERS && tern_detect_get(d, "%stransformer.resblocks.%d.ln_1.weight", prefix, c.layers))
         c.layers++;
-    c.layers -= !xl;
+    c.layers -= !xl && c.layers != SD2_LAYERS;
     if (!token || check(d, &c))
         return tern_error_status(d->ctx);
     sizes->open_clip_layers = c.layers;
