@@ -264,6 +264,40 @@ static void legacy_files_give_the_same_values(void **state)
     tern_context_destroy(&r.ctx);
 }
 
+/* What programs save along with a model: the rest of a CLIP, and of a VAE's training. diffusers leaves it, too. */
+static void what_is_saved_along_is_left(void **state)
+{
+    static const char *const names[] = {"cond_stage_model.transformer.text_projection.weight", "cond_stage_model.transformer.logit_scale",
+                                        "first_stage_model.loss.logvar", "first_stage_model.model_ema.decay"};
+    char path[] = "/tmp/tern-formats-XXXXXX.safetensors";
+    struct run r = {.ctx = model_context(NULL, 1)};
+    struct tern_weights *model = tern_weights_open(r.ctx, FORMATS "mini.safetensors"), *joined = tern_weights_create(r.ctx);
+    tern_tensor *one = tern_full(r.ctx, TERN_F32, 1, (const int64_t[]){1}, 1);
+    add_all(joined, model, "", false);
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        assert_int_equal(tern_weights_add(joined, names[i], one), TERN_OK);
+    int fd = mkstemps(path, 12);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(tern_weights_save(joined, path), TERN_OK);
+    r.p[0] = model_load(r.ctx, FORMATS "mini");
+    r.p[1] = model_load(r.ctx, path);
+    static const char *const components[] = {"text_encoder", "vae_decoder"};
+    for (int i = 0; i < 2; i++) {
+        const struct tern_weights *w = tern_pipeline_weights(r.p[1], components[i]);
+        if (!w)
+            fail_msg("%s", tern_error(r.ctx));
+        same_bytes(tern_pipeline_weights(r.p[0], components[i]), w, components[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        tern_pipeline_destroy(&r.p[i]);
+    tern_tensor_unref(&one);
+    tern_weights_unref(&model);
+    tern_weights_unref(&joined);
+    remove(path);
+    tern_context_destroy(&r.ctx);
+}
+
 /* ---- Stable Diffusion 2 in one file: its text encoder has OpenCLIP's names */
 
 /* The networks of a folder under LDM names. */
@@ -398,15 +432,11 @@ static void other_files_are_no_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(containers_give_the_same_bytes),
-        cmocka_unit_test(containers_are_recognised),
-        cmocka_unit_test(descriptions_can_be_read),
-        cmocka_unit_test(inpainting_is_recognised),
-        cmocka_unit_test(legacy_files_give_the_same_values),
-        cmocka_unit_test(foreign_pickles_are_refused),
-        cmocka_unit_test(nothing_stays_of_components_that_left),
-        cmocka_unit_test(sd2_files_give_the_same_values),
-        cmocka_unit_test(other_files_are_no_models),
+        cmocka_unit_test(containers_give_the_same_bytes),    cmocka_unit_test(containers_are_recognised),
+        cmocka_unit_test(descriptions_can_be_read),          cmocka_unit_test(inpainting_is_recognised),
+        cmocka_unit_test(legacy_files_give_the_same_values), cmocka_unit_test(what_is_saved_along_is_left),
+        cmocka_unit_test(foreign_pickles_are_refused),       cmocka_unit_test(nothing_stays_of_components_that_left),
+        cmocka_unit_test(sd2_files_give_the_same_values),    cmocka_unit_test(other_files_are_no_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -268,14 +268,22 @@ static const struct component *owner_of(const char *ldm)
     return NULL;
 }
 
+static bool begins(const char *name, const char *with) { return !strncmp(name, with, strlen(with)); }
+
 bool tern_ldm_is_unused(const struct tern_ldm_sizes *sizes, const char *ldm)
 {
     const struct component *c = owner_of(ldm);
     int layer = 0;
-    if (!c || c->rules != open_clip_rules)
+    if (!c || c->rules == unet_rules)
         return false;
     const char *name = ldm + strlen(c->prefix);
-    if (!strcmp(name, "logit_scale") || !strcmp(name, "attn_mask"))
+    if (c->rules == vae_rules)
+        return begins(name, "loss.") || begins(name, "model_ema.");
+    if (!strcmp(name, "logit_scale"))
+        return true;
+    if (c->rules == text_rules)
+        return !strcmp(name, "text_projection.weight");
+    if (!strcmp(name, "attn_mask"))
         return true;
     if (sizes->family != TERN_LDM_SD2)
         return false;

@@ -75,7 +75,8 @@ bool tern_ldm_is_qkv(const char *name);
 /* True when LDM stores that matrix (diffusers name) as (in, out) and diffusers as (out, in): OpenCLIP's projection. */
 bool tern_ldm_is_transposed(const char *name);
 
-/* True for a tensor that a component has and does not use: OpenCLIP's logit_scale; in SD 2 its projection and last layer. */
+/* True for a tensor that a component has and does not use: CLIP's logit_scale and, but for SDXL's second one, its projection; in SD 2 the
+ * last layer; what training left beside a VAE. */
 bool tern_ldm_is_unused(const struct tern_ldm_sizes *sizes, const char *ldm);
 
 /* The weights of one component of a single file under their diffusers names; the caller owns the reference. */

@@ -153,8 +153,7 @@ struct tern_weights *tern_ldm_component(struct tern_context *ctx, const struct t
     for (int64_t i = 0; !st && i < w->count; i++) {
         const char *owner = "", *old = w->entries[i].name;
         bool known = tern_ldm_to_diffusers(sizes, old, &owner, name);
-        if (strcmp(owner, component) || ends_with(old, "position_ids") || starts_with(old, "first_stage_model.loss.") ||
-            tern_ldm_is_unused(sizes, old))
+        if (strcmp(owner, component) || ends_with(old, "position_ids") || tern_ldm_is_unused(sizes, old))
             continue;
         tern_tensor *t = lent(w->entries[i].tensor);
         if (!t)

@@ -65,9 +65,6 @@ static int levels_of(const struct tern_weights *w)
     return levels;
 }
 
-/* What training left in a file beside the VAE. */
-static bool is_foreign(const char *name) { return begins(name, "loss.") || begins(name, "model_ema."); }
-
 /* The tensors by the names that a single file of the whole model would have; others than the VAE's are left out. */
 static struct tern_weights *as_ldm(struct tern_context *ctx, const struct tern_weights *w, enum naming naming)
 {
@@ -77,7 +74,7 @@ static struct tern_weights *as_ldm(struct tern_context *ctx, const struct tern_w
     enum tern_status st = out ? TERN_OK : TERN_E_NO_MEMORY;
     for (int64_t i = 0; !st && i < w->count; i++) {
         const char *old = w->entries[i].name;
-        if (naming == PREFIXED ? !begins(old, prefix) : is_foreign(old))
+        if (naming == PREFIXED && !begins(old, prefix))
             continue;
         if (naming != DIFFUSERS || !tern_ldm_name(&sizes, "vae", old, name))
             snprintf(name, sizeof(name), "%s%s", naming == PREFIXED ? "" : prefix, old);
