@@ -487,6 +487,45 @@ static void interrupted_runs_go_on(void **state)
     damage_remove(folder);
 }
 
+/* Numbers that nobody can have measured are measured anew: of a trial the recipe is the same, of times tern reads it. */
+static void damaged_numbers_are_measured_anew(void **state)
+{
+    static const char *const bad[] = {"-5", "1e31", "\"x\"", "[-1, 5]", "[1e12, 0]", "[1]"};
+    char folder[PATH_SIZE], path[2 * PATH_SIZE], name[3 * PATH_SIZE];
+    size_t size;
+    struct fixture f;
+    struct tern_quantize_params q = usual();
+    lora_temporary(folder);
+    snprintf(path, sizeof(path), "%s/state", folder);
+    snprintf(name, sizeof(name), "%s/recipe.json", folder);
+    q.state = path;
+    open_model(&f);
+    interrupt(&f, &q, 4);
+    char *begun = damage_read(folder, "state", &size);
+    struct tern_recipe *r = quantize(&f, &q);
+    char *whole = recipe_text(&r, folder);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        json_t *root = json_loads(begun, 0, NULL), *numbers = json_object_get(root, *bad[i] == '[' ? "times" : "trials");
+        assert_int_equal(
+            json_object_set_new(numbers, json_object_iter_key(json_object_iter(numbers)), json_loads(bad[i], JSON_DECODE_ANY, NULL)), 0);
+        assert_int_equal(json_dump_file(root, path, 0), 0);
+        json_decref(root);
+        r = quantize(&f, &q);
+        char *resumed = recipe_text(&r, folder);
+        if (*bad[i] != '[')
+            assert_string_equal(resumed, whole);
+        r = tern_recipe_open(f.ctx, name);
+        if (!r || tern_recipe_at(r, 0)->seconds <= 0)
+            fail_msg("%s: %s", bad[i], r ? "a layer without a time" : tern_error(f.ctx));
+        tern_recipe_destroy(&r);
+        free(resumed);
+    }
+    free(begun);
+    free(whole);
+    close_model(&f);
+    damage_remove(folder);
+}
+
 /* Of other options, of another model, or no state at all: refused, or begun anew when that is asked for. */
 static void states_of_other_runs(void **state)
 {
@@ -562,6 +601,7 @@ int main(void)
         cmocka_unit_test(targets),
         cmocka_unit_test(pictures_are_those_of_the_recipe),
         cmocka_unit_test(interrupted_runs_go_on),
+        cmocka_unit_test(damaged_numbers_are_measured_anew),
         cmocka_unit_test(states_of_other_runs),
         cmocka_unit_test(runs_leave_nothing),
     };

@@ -42,14 +42,16 @@ enum tern_status tern_state_open(struct tern_quantize_state *s, struct tern_cont
                                  const json_t *options);
 /* The plain latents and the layers tell which model it is. TERN_E_INVALID when the file is another's. */
 enum tern_status tern_state_model(struct tern_quantize_state *s, const struct tern_recipe *r, const float *latents, int64_t n);
-/* A number by its key. */
-bool tern_state_get(const struct tern_quantize_state *s, const char *key, double *value);
+/* A number of least..most by its key. False: it is to be measured; a damaged file's is, too. */
+bool tern_state_get(const struct tern_quantize_state *s, const char *key, double least, double most, double *value);
 enum tern_status tern_state_put(struct tern_quantize_state *s, const char *key, double value);
-/* What was measured of each layer, by its name: seconds in floats, and in int8. */
+/* What was measured of each layer, by its name: seconds in floats, and in int8. False: as above. */
 bool tern_state_times(const struct tern_quantize_state *s, const char *name, double seconds[2]);
 void tern_state_put_times(struct tern_quantize_state *s, const char *name, const double seconds[2]);
 enum tern_status tern_state_save(const struct tern_quantize_state *s);
 void tern_state_close(struct tern_quantize_state *s, bool done);
+
+#define TERN_WORST_ERROR 1e30 /* of latents that are no numbers */
 
 /* Layers that were tried together: run->order[first .. first + n - 1]. */
 struct tern_unit {

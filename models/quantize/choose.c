@@ -117,7 +117,7 @@ static enum tern_status verify(struct tern_quantize_run *run, double *ssim, bool
         return tern_error_status(run->ctx);
     tern_key_add_text(&k, words);
     tern_key_text(tern_key_finish(k), key);
-    *painted = !tern_state_get(&run->state, key, ssim);
+    *painted = !tern_state_get(&run->state, key, -1, 1, ssim);
     if (*painted && paint(run, words, run->after) == TERN_OK && compare(run, ssim) == TERN_OK)
         tern_state_put(&run->state, key, *ssim);
     tern_free(run->ctx, words);

@@ -9,6 +9,7 @@
 
 #define FORMAT "tern quantize state"
 #define VERSION 1
+#define MOST_SECONDS 1e9 /* a recipe that says more is refused */
 
 static json_t *empty(const json_t *options)
 {
@@ -76,13 +77,18 @@ enum tern_status tern_state_model(struct tern_quantize_state *s, const struct te
     return TERN_OK;
 }
 
-bool tern_state_get(const struct tern_quantize_state *s, const char *key, double *value)
+static bool get(const json_t *v, double least, double most, double *value)
 {
-    const json_t *v = json_object_get(json_object_get(s->root, "trials"), key);
-    if (!json_is_number(v))
+    const double x = json_is_number(v) ? json_number_value(v) : NAN;
+    if (!(x >= least && x <= most))
         return false;
-    *value = json_number_value(v);
+    *value = x;
     return true;
+}
+
+bool tern_state_get(const struct tern_quantize_state *s, const char *key, double least, double most, double *value)
+{
+    return get(json_object_get(json_object_get(s->root, "trials"), key), least, most, value);
 }
 
 enum tern_status tern_state_put(struct tern_quantize_state *s, const char *key, double value)
@@ -94,12 +100,7 @@ enum tern_status tern_state_put(struct tern_quantize_state *s, const char *key, 
 bool tern_state_times(const struct tern_quantize_state *s, const char *name, double seconds[2])
 {
     const json_t *v = json_object_get(json_object_get(s->root, "times"), name);
-    for (int i = 0; i < 2; i++) {
-        if (!json_is_number(json_array_get(v, (size_t)i)))
-            return false;
-        seconds[i] = json_number_value(json_array_get(v, (size_t)i));
-    }
-    return true;
+    return get(json_array_get(v, 0), 0, MOST_SECONDS, &seconds[0]) && get(json_array_get(v, 1), 0, MOST_SECONDS, &seconds[1]);
 }
 
 void tern_state_put_times(struct tern_quantize_state *s, const char *name, const double seconds[2])

@@ -125,17 +125,29 @@ static void measure(struct tern_quantize_run *run, bool int8, bool times_too, do
     tern_plan_unref(&plan);
 }
 
+/* The times of an earlier run, of all layers; all zero where one is missing. */
+static bool recall(struct tern_quantize_run *run, double (*times)[2], double total[2])
+{
+    const struct tern_recipe *r = run->recipe;
+    bool known = times && tern_state_times(&run->state, "", total);
+    for (int i = 0; known && i < r->count; i++)
+        known = tern_state_times(&run->state, r->layer[i].name, times[i]);
+    for (int i = 0; times && !known && i < r->count; i++)
+        times[i][0] = times[i][1] = 0;
+    if (!known)
+        total[0] = total[1] = 0;
+    return known;
+}
+
 enum tern_status tern_quantize_measure(struct tern_quantize_run *run, bool *able)
 {
     struct tern_recipe *r = run->recipe;
     double(*times)[2] = tern_calloc(run->ctx, (size_t)r->count + 1, sizeof(*times)), total[2] = {0};
-    const bool known = tern_state_times(&run->state, "", total);
+    const bool known = recall(run, times, total);
     for (int i = 0; times && i < 2 && !tern_failed(run->ctx); i++)
         measure(run, i, !known, times, able, &total[i]);
     for (int i = 0; times && i < r->count && !tern_failed(run->ctx); i++) {
-        if (known)
-            tern_state_times(&run->state, r->layer[i].name, times[i]);
-        else
+        if (!known)
             tern_state_put_times(&run->state, r->layer[i].name, times[i]);
         r->layer[i].seconds = times[i][0];
         r->layer[i].saved = able[i] ? times[i][0] - times[i][1] : 0;

@@ -5,9 +5,8 @@
 
 #include "models/quantize/analysis.h"
 
-#define FAR_BELOW 0.25   /* of its threshold: a group of that error needs no look at its layers */
-#define SLOWER 0.05      /* more of its time than that is not the measurement's */
-#define WORST_ERROR 1e30 /* of latents that are no numbers */
+#define FAR_BELOW 0.25 /* of its threshold: a group of that error needs no look at its layers */
+#define SLOWER 0.05    /* more of its time than that is not the measurement's */
 
 double tern_quantize_threshold(const struct tern_quantize_run *run, const struct tern_unit *u)
 {
@@ -100,7 +99,7 @@ static double error_of(const struct tern_quantize_run *run, const float *latents
         sum += d * d;
     }
     const double error = sum / (double)n / run->variance;
-    return error < WORST_ERROR ? error : WORST_ERROR; /* also of NaN */
+    return error < TERN_WORST_ERROR ? error : TERN_WORST_ERROR; /* also of NaN */
 }
 
 /* The layers that the recipe says are int8 now. */
@@ -113,7 +112,8 @@ enum tern_status tern_quantize_try(struct tern_quantize_run *run, double *error)
         return tern_error_status(run->ctx);
     tern_key_add_text(&k, words);
     tern_key_text(tern_key_finish(k), key);
-    if (!tern_state_get(&run->state, key, error) && tern_calibration_run(&run->small, words, run->latents, NULL) == TERN_OK) {
+    const bool known = tern_state_get(&run->state, key, 0, TERN_WORST_ERROR, error);
+    if (!known && tern_calibration_run(&run->small, words, run->latents, NULL) == TERN_OK) {
         *error = error_of(run, run->latents);
         tern_state_put(&run->state, key, *error);
     }
