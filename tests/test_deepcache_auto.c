@@ -192,7 +192,8 @@ static void a_choice_is_remembered(void **state)
     }
     assert_int_equal(f->logged, 4);
     /* the right first lines, and then what is no choice */
-    static const char *const ends[] = {"0 0.9\n", "3 nan\n", "3 1.5\n", "3 0.9", "3 0.9\nmore\n", "99999 0.5\n"};
+    static const char *const ends[] = {"0 0.9\n",     "3 nan\n", "3 1.5\n", "3 0.9",    "3 0.9\nmore\n",
+                                       "99999 0.5\n", "7 1\n",   "900 1\n", "2 0.001\n"};
     FILE *file = fopen(remembered(f, path), "r");
     char head[512];
     size_t size = fread(head, 1, sizeof(head) - 1, file);

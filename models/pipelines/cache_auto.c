@@ -144,7 +144,7 @@ static struct tern_images *run(const struct tern_cache_search *s)
     char why[WHY];
     if (!s->n)
         snprintf(why, WHY, "too few calls of the UNet to cut any short");
-    else if (tern_cache_recall(&s->job, &choice))
+    else if (tern_cache_recall(s, &choice))
         snprintf(why, WHY, "found before for this kind of job");
     else if (tern_failed(s->p->ctx) || find(s, &choice, &first, why))
         return NULL;

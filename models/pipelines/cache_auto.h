@@ -31,6 +31,8 @@ struct tern_cache_search {
 struct tern_txt2img_params tern_cache_params(const struct tern_txt2img_params *params, int interval);
 /* Sets n: the candidates that leave a call to cut short, and whose whole calls can be laid out. */
 enum tern_status tern_cache_count_candidates(struct tern_cache_search *s);
+/* Whether the search can end with that: no call is cut short, or one of the candidates holds what was asked for. */
+bool tern_cache_is_choice(const struct tern_cache_search *s, const struct tern_cache_choice *choice);
 /* The interval by a trial in a fifth of the steps. */
 enum tern_status tern_cache_estimate(const struct tern_cache_search *s, struct tern_cache_choice *choice);
 /* The fastest candidate that holds by bisection, as less is lost with a smaller interval. *first: the first picture, made with it. */
@@ -40,7 +42,7 @@ struct tern_images *tern_cache_rest(const struct tern_cache_search *s, int inter
 
 /* cache_memory.c: choices of earlier jobs, in the cache folder: one file for each kind of job, that is the model's architecture, sampler,
  * steps, sizes, guidance and the quality. A file that is damaged, or of another kind, is ignored with one line of the log. */
-bool tern_cache_recall(const struct tern_job *j, struct tern_cache_choice *choice);
+bool tern_cache_recall(const struct tern_cache_search *s, struct tern_cache_choice *choice);
 /* Does nothing but tell the log where it cannot be written. */
 void tern_cache_remember(const struct tern_job *j, const struct tern_cache_choice *choice);
 

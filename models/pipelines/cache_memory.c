@@ -52,19 +52,22 @@ static bool parse(const char *text, size_t size, const char *kind, struct tern_c
     const char *rest = text + head + n + 1;
     if (sscanf(rest, "%4d %19lf\n%n", &out->interval, &out->ssim, &used) != 2 || !used || rest[used])
         return false;
-    return out->interval >= 1 && out->interval <= 1000 && out->ssim >= 0 && out->ssim <= 1;
+    return out->ssim >= 0 && out->ssim <= 1;
 }
 
-bool tern_cache_recall(const struct tern_job *j, struct tern_cache_choice *choice)
+bool tern_cache_recall(const struct tern_cache_search *s, struct tern_cache_choice *choice)
 {
-    struct tern_context *ctx = j->p->ctx;
-    char *kind = kind_of(j), *path = kind ? path_of(j, kind) : NULL, *text = NULL;
+    struct tern_context *ctx = s->p->ctx;
+    char *kind = kind_of(&s->job), *path = kind ? path_of(&s->job, kind) : NULL, *text = NULL;
+    struct tern_cache_choice read;
     size_t size = 0;
     bool found = false;
     if (path && tern_path_kind(path) != TERN_PATH_MISSING) {
         text = tern_read_file(ctx, path, LIMIT, &size);
-        found = text && parse(text, size, kind, choice);
-        if (!found)
+        found = text && parse(text, size, kind, &read) && tern_cache_is_choice(s, &read);
+        if (found)
+            *choice = read;
+        else
             tern_message(ctx, TERN_LOG_WARN, "%s: damaged, or of another kind of job: DeepCache is measured anew", path);
         if (!text)
             tern_error_clear(ctx);

@@ -138,6 +138,15 @@ struct tern_images *tern_cache_rest(const struct tern_cache_search *s, int inter
     return tern_images_join(&first, &others);
 }
 
+/* A remembered SSIM has six digits. */
+bool tern_cache_is_choice(const struct tern_cache_search *s, const struct tern_cache_choice *choice)
+{
+    bool candidate = false;
+    for (int i = 0; i < s->n; i++)
+        candidate = candidate || candidates[i].interval == choice->interval;
+    return choice->interval == 1 || (candidate && choice->ssim >= s->params->cache_quality - 1e-6);
+}
+
 enum tern_status tern_cache_count_candidates(struct tern_cache_search *s)
 {
     const int calls = tern_job_expected_calls(&s->job) - s->job.begin;
