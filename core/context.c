@@ -1,6 +1,7 @@
 /* Making and ending a context. */
 #include "core/context.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,9 +38,11 @@ static void context_free(struct tern_context *ctx)
         free(ctx);
 }
 
+/* Those that the process may use: of a container's or a job's share a system counts all of its machine. */
 static int core_count(void)
 {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t set;
+    long n = sched_getaffinity(0, sizeof(set), &set) ? sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
     return n < 1 ? 1 : n > 256 ? 256 : (int)n;
 }
 

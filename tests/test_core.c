@@ -444,6 +444,26 @@ static void slots_have_their_own_parts(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A process that may use one core of several has one thread. */
+static void threads_are_as_many_as_cores(void **state)
+{
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    int core = 0;
+    while (!CPU_ISSET(core, &all))
+        core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    struct tern_context *ctx = tern_context_create(NULL);
+    assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+    assert_int_equal(tern_thread_count(ctx), 1);
+    tern_context_destroy(&ctx);
+    ctx = tern_context_create(NULL);
+    assert_int_equal(tern_thread_count(ctx), CPU_COUNT(&all) < 256 ? CPU_COUNT(&all) : 256);
+    tern_context_destroy(&ctx);
+}
+
 static double processor_seconds(void)
 {
     struct timespec t;
@@ -528,6 +548,7 @@ int main(void)
         cmocka_unit_test(buffers_check_their_ranges),
         cmocka_unit_test(loops_cover_their_range_once),
         cmocka_unit_test(slots_have_their_own_parts),
+        cmocka_unit_test(threads_are_as_many_as_cores),
         cmocka_unit_test(workers_sleep_behind_a_run),
         cmocka_unit_test(workers_rest_where_cores_are_shared),
     };
