@@ -43,7 +43,7 @@ static int core_count(void)
 {
     cpu_set_t set;
     long n = sched_getaffinity(0, sizeof(set), &set) ? sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
-    return n < 1 ? 1 : n > 256 ? 256 : (int)n;
+    return n < 1 ? 1 : (int)n;
 }
 
 /* Everything that can fail; the error is in the context then. */
@@ -62,7 +62,9 @@ static enum tern_status context_open(struct tern_context *ctx)
     if (tune->cache && !(ctx->tune_cache = tern_strdup(ctx, tune->cache)))
         return TERN_E_NO_MEMORY;
     ctx->params.tune.cache = ctx->tune_cache;
-    ctx->pool = pthreadpool_create((size_t)(ctx->params.threads ? ctx->params.threads : core_count()));
+    const int cores = core_count(), threads = ctx->params.threads ? ctx->params.threads : cores < 256 ? cores : 256;
+    ctx->threads.crowded = threads > cores;
+    ctx->pool = pthreadpool_create((size_t)threads);
     if (!ctx->pool)
         return tern_fail(ctx, TERN_E_NO_MEMORY, "the thread pool cannot be made");
     ctx->host = tern_device_open(ctx, "cpu");

@@ -9,8 +9,9 @@
 void tern_threads_begin(struct tern_context *ctx);
 void tern_threads_end(struct tern_context *ctx);
 
-/* Of a context; all atomic. */
+/* Of a context; all but the first atomic. */
 struct tern_threads {
+    bool crowded;        /* they are more than the cores: who spins holds one that another needs */
     int runs;            /* begun */
     int awake;           /* workers may be */
     int64_t until, rest; /* ns: when they may be again, 0: they may; how long it will be at the next disturbance */

@@ -492,6 +492,25 @@ static void workers_sleep_behind_a_run(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Nor while one goes on when a core has two threads. */
+static void crowded_workers_never_spin(void **state)
+{
+    struct cover c = {.tile = 1, .n = 64};
+    struct tern_context *one_a_core = tern_context_create(NULL);
+    const int cores = tern_thread_count(one_a_core);
+    assert_false(one_a_core->threads.crowded);
+    tern_context_destroy(&one_a_core);
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 2 * cores});
+    assert_non_null(ctx);
+    tern_threads_begin(ctx);
+    for (int i = 0; i < 200; i++) {
+        tern_parallel(ctx, 64, 1, mark_range, &c);
+        assert_int_equal(ctx->threads.awake, 0);
+    }
+    tern_threads_end(ctx);
+    tern_context_destroy(&ctx);
+}
+
 #define MS ((int64_t)1000000)
 
 /* Loops of one millisecond each, a switch in every `apart`-th; how many of them had workers that slept. */
@@ -550,6 +569,7 @@ int main(void)
         cmocka_unit_test(slots_have_their_own_parts),
         cmocka_unit_test(threads_are_as_many_as_cores),
         cmocka_unit_test(workers_sleep_behind_a_run),
+        cmocka_unit_test(crowded_workers_never_spin),
         cmocka_unit_test(workers_rest_where_cores_are_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
