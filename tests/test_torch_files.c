@@ -1,6 +1,7 @@
 /* Files of torch.save, zip and legacy: equal to safetensors of the same tensors, and harmless whatever they hold. */
 #include "weights_help.h"
 
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -287,6 +288,35 @@ static const char *same_dicts(struct fixture *f, int outer, int inner, int lengt
     return help_zip_of(f, &b, (const float[]){1}, 4, 0);
 }
 
+/* Numbers that stand as text have a point, also in a program whose locale has a comma. */
+static void numbers_have_a_point_in_every_locale(void **state)
+{
+    struct fixture *f = *state;
+    struct bytes b = {.size = 0};
+    char command[256];
+    if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) { /* few systems have it ready */
+        snprintf(command, sizeof(command), "localedef -i de_DE -f UTF-8 %s > /dev/null 2>&1", help_path(f, "de_DE.UTF-8"));
+        (void)!system(command);
+        setenv("LOCPATH", f->folder, 1);
+        const bool there = setlocale(LC_NUMERIC, "de_DE.UTF-8");
+        unsetenv("LOCPATH");
+        if (!there)
+            skip();
+    }
+    assert_string_equal(localeconv()->decimal_point, ",");
+    pickle_begin(&b);
+    put_text(&b, "}(");
+    pickle_str(&b, "w");
+    pickle_tensor(&b, "0", 1, 0, 1, (const int32_t[]){1}, (const int32_t[]){1});
+    pickle_str(&b, "rate");
+    put_text(&b, "F0.25\nu.");
+    struct tern_weights *w = tern_weights_open(f->ctx, help_zip_of(f, &b, (const float[]){1}, 4, 0));
+    setlocale(LC_NUMERIC, "C");
+    assert_string_equal(tern_error(f->ctx), "");
+    assert_non_null(tern_weights_get(w, "w"));
+    tern_weights_unref(&w);
+}
+
 /* Kilobytes whose names would fill gigabytes: refused before they do. */
 static void names_are_limited(void **state)
 {
@@ -476,6 +506,7 @@ int main(void)
         TEST(damaged_pickles_are_refused),
         TEST(nesting_is_limited),
         TEST(names_are_limited),
+        TEST(numbers_have_a_point_in_every_locale),
         TEST(dicts_may_be_shared),
         TEST(damaged_legacy_files_are_refused),
         TEST(legacy_storages_are_checked),

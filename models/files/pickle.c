@@ -5,6 +5,7 @@
 #include <utf8proc.h>
 
 #include "core/context.h"
+#include "core/number.h"
 #include "models/files/pickle_machine.h"
 #include "models/files/weights.h"
 
@@ -86,7 +87,7 @@ static bool push_text_number(struct tern_pickle *p, uint8_t op)
         if (op == 'I' && n == 2 && text[0] == '0' && (text[1] == '0' || text[1] == '1'))
             return push_int(p, TERN_PICKLE_BOOL, text[1] - '0');
         errno = 0;
-        double f = op == 'F' ? strtod(text, &end) : 0;
+        double f = op == 'F' ? tern_number_parse(text, &end) : 0;
         long long i = op == 'F' ? 0 : strtoll(text, &end, 10);
         if (end == text + n && (op == 'F' || !errno))
             return op == 'F' ? push_float(p, f) : push_int(p, TERN_PICKLE_INT, i);

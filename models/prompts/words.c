@@ -1,9 +1,8 @@
 /* Characters of prompts: what is white space, where a word stands alone; and which texts are prompts at all. */
-#include <locale.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "core/number.h"
 #include "core/status.h"
 #include "models/prompts/prompts.h"
 #include "models/tokenizers/unicode.h"
@@ -50,14 +49,7 @@ bool tern_prompt_is_number(const char *s, size_t size)
     return digits && i == size;
 }
 
-double tern_prompt_number(const char *text)
-{
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* the program's own may have a comma for the point */
-    const double value = c ? strtod_l(text, NULL, c) : strtod(text, NULL);
-    if (c)
-        freelocale(c);
-    return value;
-}
+double tern_prompt_number(const char *text) { return tern_number_parse(text, NULL); }
 
 /* As Python has it: with the separators of ASCII. */
 static bool is_space(int32_t c) { return (c >= 0x1c && c <= 0x1f) || tern_cp_is(TERN_CP_SPACE, c); }
