@@ -65,10 +65,8 @@ pid_t cli_start(struct state *s, const char *const *args)
     int out = open(".stdout", O_WRONLY | O_CREAT | O_TRUNC, 0600), err = open(".stderr", O_WRONLY | O_CREAT | O_TRUNC, 0600);
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
-    if (s->file_limit) {
-        signal(SIGXFSZ, SIG_IGN); /* as on a full disk, write() fails then */
+    if (s->file_limit) /* as on a full disk, write() fails then; the signal that comes with it ends nothing */
         setrlimit(RLIMIT_FSIZE, &(struct rlimit){s->file_limit, s->file_limit});
-    }
     execv(s->tool, argv);
     _exit(99);
 }

@@ -41,15 +41,16 @@ static void catch_one(int number, void (*handler)(int))
     sigaction(number, &action, NULL);
 }
 
-/* Of SIGPIPE: the write fails, which is told. Not SIG_IGN, which programs that are started would inherit. */
-static void on_pipe(int number) {}
+/* Of SIGPIPE, and SIGXFSZ of ulimit -f: the write fails, which is told. Not SIG_IGN, which programs that are started would inherit. */
+static void on_failed_write(int number) {}
 
 void interrupt_catch(void)
 {
     catch_one(SIGINT, on_signal);
     catch_one(SIGTERM, on_signal);
     catch_one(SIGHUP, on_signal);
-    catch_one(SIGPIPE, on_pipe);
+    catch_one(SIGPIPE, on_failed_write);
+    catch_one(SIGXFSZ, on_failed_write);
 }
 
 bool interrupt_seen(void) { return seen; }
