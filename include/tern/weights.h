@@ -13,7 +13,8 @@ struct tern_weights;
 
 /* Opens a weight file by its content: a .safetensors file, its *.safetensors.index.json, a torch.save
  * archive (zip) or a legacy torch.save file. Contiguous tensors of safetensors and of stored (not
- * deflated) zip members are mapped, not copied. A pickle may build tensors and plain containers and
+ * deflated) zip members are mapped, not copied: a file that is shortened while they are used ends the process (SIGBUS); one that
+ * another replaces under its name does no harm. A pickle may build tensors and plain containers and
  * nothing else. NULL with the error recorded: missing, truncated, overlapping, unknown dtype, foreign
  * global (named) … */
 TERN_API struct tern_weights *tern_weights_open(struct tern_context *ctx, const char *path);
