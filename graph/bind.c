@@ -254,6 +254,7 @@ void tern_binding_unref(struct tern_binding **binding)
     tern_free(ctx, b->packed);
     tern_spill_destroy(ctx, &b->spill);
     tern_binding_unref(&b->beside);
-    tern_plan_unref(&b->plan);
+    struct tern_plan *plan = b->plan; /* may be all that holds the context */
     tern_free(ctx, b);
+    tern_plan_unref(&plan);
 }

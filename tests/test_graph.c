@@ -183,6 +183,44 @@ static void *work(void *arg)
     return NULL;
 }
 
+static void *cleared_alloc(size_t size, size_t alignment, void *live)
+{
+    void *p = NULL;
+    ++*(int *)live;
+    return posix_memalign(&p, alignment, size) ? NULL : memset(p, 0, size);
+}
+
+/* Who looks at the memory afterwards finds no allocator there. */
+static void cleared_free(void *p, size_t size, void *live)
+{
+    --*(int *)live;
+    free(memset(p, 0, size));
+}
+
+static enum tern_status twice(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_add(in[0], in[0]);
+    return TERN_OK;
+}
+
+/* The context goes with the last object that was made of it, whichever that is. */
+static void a_binding_keeps_its_context(void **state)
+{
+    int live = 0;
+    struct tern_context *ctx =
+        tern_context_create(&(struct tern_context_params){.threads = 1, .allocator = {cleared_alloc, cleared_free, &live}});
+    const struct tern_graph_input input = {"x", TERN_F32, 1, {4}};
+    struct tern_graph *g = tern_graph_trace(ctx, twice, NULL, NULL, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_binding *b = tern_plan_bind(plan, NULL);
+    assert_non_null(b);
+    tern_graph_destroy(&g);
+    tern_plan_unref(&plan);
+    tern_context_destroy(&ctx);
+    tern_binding_unref(&b);
+    assert_int_equal(live, 0);
+}
+
 /* Two threads, two weight sets, one plan. */
 static void threads_share_a_plan(void **state)
 {
@@ -479,11 +517,17 @@ static void values_are_unknown_while_recording(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_graphs_agree),  cmocka_unit_test(one_plan_serves_many_sets),
-        cmocka_unit_test(threads_share_a_plan), cmocka_unit_test(steady_runs_allocate_nothing),
-        cmocka_unit_test(faults_are_statuses),  cmocka_unit_test(runs_can_be_cancelled),
-        cmocka_unit_test(memory_comes_back),    cmocka_unit_test(profiles_tell_every_step),
-        cmocka_unit_test(wrong_use_is_refused), cmocka_unit_test(values_are_unknown_while_recording),
+        cmocka_unit_test(random_graphs_agree),
+        cmocka_unit_test(one_plan_serves_many_sets),
+        cmocka_unit_test(a_binding_keeps_its_context),
+        cmocka_unit_test(threads_share_a_plan),
+        cmocka_unit_test(steady_runs_allocate_nothing),
+        cmocka_unit_test(faults_are_statuses),
+        cmocka_unit_test(runs_can_be_cancelled),
+        cmocka_unit_test(memory_comes_back),
+        cmocka_unit_test(profiles_tell_every_step),
+        cmocka_unit_test(wrong_use_is_refused),
+        cmocka_unit_test(values_are_unknown_while_recording),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
