@@ -80,6 +80,33 @@ static void written_roundings_stay(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A number that changes from call to call, as samplers have them: what is kept of each call makes room for the next ones. */
+static void numbers_take_no_memory(void **state)
+{
+    struct tern_context *ctx = open_or_skip();
+    const struct tern_gpu *gpu = (struct tern_gpu *)ctx->device;
+    float value = 0;
+    int most = 0;
+    for (int i = 0; i < 3000; i++) {
+        tern_scope_begin(ctx);
+        tern_tensor *y = tern_mul_scalar(tern_tensor_scalar(ctx, TERN_F32, 2), i);
+        assert_non_null(y);
+        if (i % 1000 == 0) {
+            assert_int_equal(tern_tensor_read(y, TERN_F32, &value, sizeof(value)), TERN_OK);
+            assert_true(value == 2 * (float)i);
+        }
+        tern_scope_end(ctx, NULL);
+    }
+    for (int i = 0; i < TERN_GPU_TABLE; i++) {
+        int n = 0;
+        for (const struct tern_gpu_call *c = gpu->calls[i]; c; c = c->next)
+            n++;
+        most = n > most ? n : most;
+    }
+    assert_int_equal(most, TERN_GPU_CHAIN);
+    tern_context_destroy(&ctx);
+}
+
 static void the_cache_is_checked(void **state)
 {
     skip_without_device();
@@ -134,9 +161,9 @@ static int remove_cache_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_agree),          cmocka_unit_test(written_roundings_stay),   cmocka_unit_test(ops_agree),
-        cmocka_unit_test(pictures_agree),       cmocka_unit_test(the_cache_is_checked),     cmocka_unit_test(faults_are_statuses),
-        cmocka_unit_test(wrong_use_is_refused), cmocka_unit_test(a_failed_build_tells_why),
+        cmocka_unit_test(plans_agree),         cmocka_unit_test(written_roundings_stay), cmocka_unit_test(numbers_take_no_memory),
+        cmocka_unit_test(ops_agree),           cmocka_unit_test(pictures_agree),         cmocka_unit_test(the_cache_is_checked),
+        cmocka_unit_test(faults_are_statuses), cmocka_unit_test(wrong_use_is_refused),   cmocka_unit_test(a_failed_build_tells_why),
     };
     return cmocka_run_group_tests(tests, make_cache_dir, remove_cache_dir);
 }

@@ -32,21 +32,36 @@ static struct tern_gpu_call *make(struct tern_gpu *gpu, const struct tern_op_des
     return c;
 }
 
+/* Of a chain that has grown too long the call that was asked for longest ago goes. */
+static void shorten(struct tern_gpu *gpu, struct tern_gpu_call **at)
+{
+    for (int i = 0; *at && i < TERN_GPU_CHAIN; i++)
+        at = &(*at)->next;
+    tern_free(gpu->base.ctx, *at);
+    *at = NULL;
+}
+
 struct tern_gpu_call *tern_gpu_call(struct tern_gpu *gpu, const struct tern_op_desc *d, bool aligned)
 {
     uint64_t hash = tern_gpu_hash(aligned, d, sizeof(*d));
     if (!gpu->calls && !(gpu->calls = tern_calloc(gpu->base.ctx, TERN_GPU_TABLE, sizeof(struct tern_gpu_call *))))
         return NULL;
-    struct tern_gpu_call **chain = &gpu->calls[hash % TERN_GPU_TABLE], *c = *chain;
-    while (c && (c->hash != hash || c->aligned != aligned || memcmp(&c->desc, d, sizeof(*d))))
-        c = c->next;
-    if (c || !(c = make(gpu, d, aligned)))
-        return c;
-    c->hash = hash;
-    c->aligned = aligned;
-    c->desc = *d;
+    struct tern_gpu_call **chain = &gpu->calls[hash % TERN_GPU_TABLE], **at = chain, *c;
+    while ((c = *at) && (c->hash != hash || c->aligned != aligned || memcmp(&c->desc, d, sizeof(*d))))
+        at = &c->next;
+    if (c) {
+        *at = c->next;
+    } else {
+        if (!(c = make(gpu, d, aligned)))
+            return NULL;
+        c->hash = hash;
+        c->aligned = aligned;
+        c->desc = *d;
+    }
     c->next = *chain;
-    return *chain = c;
+    *chain = c;
+    shorten(gpu, chain);
+    return c;
 }
 
 void tern_gpu_drop_calls(struct tern_gpu *gpu)

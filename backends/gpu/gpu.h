@@ -64,7 +64,7 @@ size_t tern_gpu_slot_bytes(const struct tern_op_desc *d, int what, size_t worksp
 void *tern_gpu_program(struct tern_gpu *gpu, const struct tern_launch *launch);
 void tern_gpu_drop_programs(struct tern_gpu *gpu);
 /* calls.c: the launches of a description with their programs. `aligned`: every argument begins at a multiple of 16 bytes. NULL with
- * the error recorded. Borrowed. */
+ * the error recorded. Borrowed until the next: those used last are kept, so that numbers that change from call to call take no memory. */
 struct tern_gpu_call {
     struct tern_gpu_call *next;
     uint64_t hash;
@@ -87,6 +87,7 @@ void *tern_gpu_binary_read(struct tern_context *ctx, const char *path, const cha
 void tern_gpu_binary_keep(struct tern_context *ctx, const char *path, const void *binary, size_t size);
 
 #define TERN_GPU_TABLE 1024 /* chains */
+#define TERN_GPU_CHAIN 4    /* calls that a chain keeps */
 static inline uint64_t tern_gpu_hash(uint64_t h, const void *data, size_t n)
 {
     const unsigned char *p = data;
