@@ -60,23 +60,51 @@ static enum tern_status narrowed_twice(void *user, tern_tensor *const *in, tern_
     return out[0] ? TERN_OK : TERN_E_INVALID;
 }
 
+/* The values that a plan of `fn` has for those of its input. */
+static void run_plan(struct tern_context *ctx, tern_graph_fn fn, const struct tern_graph_input *input, const float *values, float *found,
+                     size_t size)
+{
+    tern_scope_begin(ctx);
+    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, input->ndim, input->shape, values), *y = NULL;
+    struct tern_graph *g = tern_graph_trace(ctx, fn, ctx, NULL, input, 1, 1);
+    struct tern_plan *p = tern_plan_compile(g, NULL);
+    struct tern_binding *b = tern_plan_bind(p, NULL);
+    assert_int_equal(tern_plan_run(b, &x, &y), TERN_OK);
+    assert_int_equal(tern_tensor_read(y, TERN_F32, found, size), TERN_OK);
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&p);
+    tern_graph_destroy(&g);
+}
+
 static void written_roundings_stay(void **state)
 {
     struct tern_context *ctx = open_or_skip();
     const struct tern_graph_input input = {"x", TERN_F32, 1, {2}};
     float found[2] = {0, 0};
-    tern_scope_begin(ctx);
-    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 1, input.shape, (const float[]){80, 1}), *y = NULL;
-    struct tern_graph *g = tern_graph_trace(ctx, narrowed_twice, NULL, NULL, &input, 1, 1);
-    struct tern_plan *p = tern_plan_compile(g, NULL);
-    struct tern_binding *b = tern_plan_bind(p, NULL);
-    assert_int_equal(tern_plan_run(b, &x, &y), TERN_OK);
-    assert_int_equal(tern_tensor_read(y, TERN_F32, found, sizeof(found)), TERN_OK);
+    run_plan(ctx, narrowed_twice, &input, (const float[]){80, 1}, found, sizeof(found));
     assert_true(found[0] > 1e38f && found[1] == 1000);
-    tern_scope_end(ctx, NULL);
-    tern_binding_unref(&b);
-    tern_plan_unref(&p);
-    tern_graph_destroy(&g);
+    tern_context_destroy(&ctx);
+}
+
+/* x (B, M, K) times ones (K), plus a vector (M). */
+static enum tern_status row_sums(void *ctx, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *ones = tern_full(ctx, TERN_F32, 1, (const int64_t[]){2}, 1);
+    out[0] = tern_add(tern_matmul(in[0], ones), tern_arange(ctx, TERN_F32, 0, 3, 1));
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
+/* The result of a product with a vector ends with the rows: what is added to it changes along them, not along columns. */
+static void rows_of_vectors_are_added_to(void **state)
+{
+    struct tern_context *ctx = open_or_skip();
+    const struct tern_graph_input input = {"x", TERN_F32, 3, {2, 3, 2}};
+    const float x[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    float found[6] = {0};
+    run_plan(ctx, row_sums, &input, x, found, sizeof(found));
+    for (int i = 0; i < 6; i++)
+        assert_true(found[i] == x[2 * i] + x[2 * i + 1] + (float)(i % 3));
     tern_context_destroy(&ctx);
 }
 
@@ -161,9 +189,16 @@ static int remove_cache_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_agree),         cmocka_unit_test(written_roundings_stay), cmocka_unit_test(numbers_take_no_memory),
-        cmocka_unit_test(ops_agree),           cmocka_unit_test(pictures_agree),         cmocka_unit_test(the_cache_is_checked),
-        cmocka_unit_test(faults_are_statuses), cmocka_unit_test(wrong_use_is_refused),   cmocka_unit_test(a_failed_build_tells_why),
+        cmocka_unit_test(plans_agree),
+        cmocka_unit_test(written_roundings_stay),
+        cmocka_unit_test(rows_of_vectors_are_added_to),
+        cmocka_unit_test(numbers_take_no_memory),
+        cmocka_unit_test(ops_agree),
+        cmocka_unit_test(pictures_agree),
+        cmocka_unit_test(the_cache_is_checked),
+        cmocka_unit_test(faults_are_statuses),
+        cmocka_unit_test(wrong_use_is_refused),
+        cmocka_unit_test(a_failed_build_tells_why),
     };
     return cmocka_run_group_tests(tests, make_cache_dir, remove_cache_dir);
 }

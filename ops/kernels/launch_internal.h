@@ -106,7 +106,7 @@ int tern_quantize_parts(const struct tern_launch_maker *m, const struct tern_qua
 /* Fails the launch. */
 void tern_launch_refuse(struct tern_launch_maker *m);
 
-/* Posts of the description as POST and POST_BUFFERS; channel: the dimension of the output that the text's c counts. */
+/* Posts of the description as POST and POST_BUFFERS; channel: the dimension of the output that the text's c counts, -1 where c is 0. */
 void tern_launch_posts(struct tern_launch_maker *m, int channel);
 /* The call of function of `p` on `value` ("tern_silu(v)"), its second operand given; false when there is none. */
 bool tern_post_call(const struct tern_post *p, const char *value, const char *operand, char *out, size_t size);

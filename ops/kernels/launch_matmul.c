@@ -121,6 +121,9 @@ static void define(struct tern_launch_maker *m, const struct wide *w, int n_batc
         tern_launch_define(m, "B_ALONG_N 1");
 }
 
+/* The output's dimension along n: none where b is a vector, whose output ends with m. */
+static int channel_of(const struct tern_op_desc *d) { return d->op == TERN_OP_matmul && d->in[1].ndim == 1 ? -1 : d->out.ndim - 1; }
+
 /* bias and output, in that order of slots, and what happens to results */
 static void finish(struct tern_launch_maker *m, bool bias, bool wide_y)
 {
@@ -131,7 +134,7 @@ static void finish(struct tern_launch_maker *m, bool bias, bool wide_y)
     wide_y ? tern_launch_read8(m, "y", TERN_SLOT_OUT) : tern_launch_write(m, "y", TERN_SLOT_OUT);
     if (wide_y)
         tern_launch_define(m, "WIDE_Y 1");
-    tern_launch_posts(m, m->d->out.ndim - 1);
+    tern_launch_posts(m, channel_of(m->d));
 }
 
 static void begin_plain(struct tern_launch_maker *m, const struct tern_params_matmul *q, int n_batch, int64_t batch, bool bias)
@@ -168,7 +171,7 @@ static void begin_matrix(struct tern_launch_maker *m, const struct tern_params_m
     p->y_m = q->n;
     p->y_n = 1;
     define(m, &w, 1);
-    tern_matrix_sum_parts(m, parts, q->m, q->n, q->y_m, q->y_n, m->d->out.ndim - 1);
+    tern_matrix_sum_parts(m, parts, q->m, q->n, q->y_m, q->y_n, channel_of(m->d));
 }
 
 bool tern_launch_matmul(struct tern_launch_maker *m)
