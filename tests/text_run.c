@@ -143,6 +143,13 @@ static bool wants(const struct text_executor *e, const struct tern_launch *l)
     return true;
 }
 
+static size_t workspace_of(const struct tern_op_desc *d, struct tern_launch_limits limits, bool vectors)
+{
+    static struct tern_launches launches; /* large */
+    limits.vectors = vectors;
+    return tern_launches_make(d, &limits, &launches) ? launches.workspace : 0;
+}
+
 bool text_run_call(const struct tern_kernel_args *a, void *user, char *message, size_t size)
 {
     struct text_executor *e = user;
@@ -154,6 +161,11 @@ bool text_run_call(const struct tern_kernel_args *a, void *user, char *message, 
         limits.vectors = limits.vectors && a->in[i].offset % 16 == 0;
     if (!tern_launches_make(a->desc, &limits, &launches))
         return false;
+    if (workspace_of(a->desc, limits, false) >
+        workspace_of(a->desc, limits, true)) { /* it is taken before it is known where arguments begin */
+        snprintf(message, size, "needs more workspace where arguments are not aligned");
+        return false;
+    }
     for (int i = 0; i < launches.n; i++)
         if (!wants(e, &launches.launch[i]))
             return false;

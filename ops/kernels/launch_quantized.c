@@ -98,9 +98,10 @@ static bool view_conv(const struct tern_op_desc *d, struct quantized *q)
     return tern_conv_fits(d, &c);
 }
 
+/* Wherever it begins: the workspace is that of the description. */
 static bool lies_in_words(const struct tern_launch_maker *m, const struct tern_quantize_view *w)
 {
-    return m->d->in[w->input].dtype == TERN_I8 && m->limits->vectors && w->x_c == 1 && w->channels % 16 == 0 && w->x_n % 16 == 0 &&
+    return m->d->in[w->input].dtype == TERN_I8 && w->x_c == 1 && w->channels % 16 == 0 && w->x_n % 16 == 0 &&
            (w->h == 1 || w->x_h % 16 == 0) && (w->w == 1 || w->x_w % 16 == 0);
 }
 
@@ -161,8 +162,10 @@ static void multiply(struct tern_launch_maker *m, const struct quantized *q)
     begin(m, p, (int64_t)p->batch * p->out_h * p->out_w, (int64_t)p->outputs * (q->gated ? 2 : 1));
     slot_at(m, "x", "I8X16", 1, q->x_room.words);
     slot_at(m, "factors", "F32", sizeof(float), q->x_room.factors);
-    if (q->in_place)
+    if (q->in_place && m->limits->vectors)
         tern_launch_slot(m, "w", 1, "I8X16", 1);
+    else if (q->in_place)
+        tern_launch_read(m, "w", 1);
     else
         slot_at(m, "w", "I8X16", 1, q->w_room.words);
     if (d->present[2])

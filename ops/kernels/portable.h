@@ -172,8 +172,17 @@ FN VEC4 tern_bf16_of_words(UINT2 w)
 #define BITS_F16X8(v) tern_f16_of_f32(v)
 #define BITS_BF16X8(v) tern_bf16_of_f32(v)
 
-/* Sixteen int8, four to a word, the first in its low bits, for LOAD16; offset and index are multiples of 16. */
+/* Sixteen int8, four to a word, the first in its low bits, for LOAD16; offset and index are multiples of 16, but where they are read one by
+ * one (I8, I8W). */
 #define STORAGE_I8X16 UINT4
+#define LOAD16_I8X16(b, i) READ_ELEMENT(b, (i) >> 4)
+#define BYTE_OF_I8(b, i) (UINT(LOADI_I8(b, i)) & 255u)
+#define WORD_OF_BYTES(BYTE, b, i) (BYTE(b, i) | BYTE(b, (i) + 1) << 8 | BYTE(b, (i) + 2) << 16 | BYTE(b, (i) + 3) << 24)
+#define LOAD16_BY(BYTE, b, i)                                                                               \
+    MAKE_UINT4(WORD_OF_BYTES(BYTE, b, i), WORD_OF_BYTES(BYTE, b, (i) + 4), WORD_OF_BYTES(BYTE, b, (i) + 8), \
+               WORD_OF_BYTES(BYTE, b, (i) + 12))
+#define LOAD16_I8(b, i) LOAD16_BY(BYTE_OF_I8, b, i)
+#define LOAD16_I8W(b, i) LOAD16_BY(BYTE_OF_WORD, b, i)
 
 /* ---- what texts call: i counts elements from where the argument begins in its buffer ---- */
 
@@ -184,7 +193,7 @@ FN VEC4 tern_bf16_of_words(UINT2 w)
 #define STOREI(b, i, v) PASTE(STOREI_, DTYPE_##b)(b, (i) + b##_offset, v)
 #define LOAD8(b, i) READ_ELEMENT(b, ((i) + b##_offset) >> 3)
 #define STORE8(b, i, v) WRITE_ELEMENT(b, ((i) + b##_offset) >> 3, v)
-#define LOAD16(b, i) READ_ELEMENT(b, ((i) + b##_offset) >> 4)
+#define LOAD16(b, i) PASTE(LOAD16_, DTYPE_##b)(b, (i) + b##_offset)
 /* Two values as two elements of b in a word; and an element of 16 bits as it is stored. */
 #define WORD_OF(b, v, w) (PASTE(BITS_, DTYPE_##b)(v) | PASTE(BITS_, DTYPE_##b)(w) << 16)
 #define BITS(b, i) UINT(READ_ELEMENT(b, (i) + b##_offset))
