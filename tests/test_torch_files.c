@@ -98,8 +98,8 @@ static void foreign_globals_are_named(void **state)
          "ctorch.storage\n_load_from_bytes\n.",
          "it names \"torch.storage._load_from_bytes\""},
         {"\x80\x02"
-         "cpytorch_lightning.callbacks.model_checkpoint\nModelCheckpoint\n.",
-         "it names \"pytorch_lightning.callbacks.model_checkpoint.ModelCheckpoint\""},
+         "cpytorch_lightning.callbacks.model_checkpoint\nModelCheckpoin\n.",
+         "it names \"pytorch_lightning.callbacks.model_checkpoint.ModelCheckpoin\""},
         {"\x80\x02"
          "ctorch\n\x1b[31m\n.",
          "it names \"torch.?[31m\""}, /* no control characters in messages */
@@ -162,6 +162,69 @@ static void views_of_a_storage_are_checked(void **state)
         assert_true(x[0] == cases[i].first);
         tern_weights_unref(&w);
     }
+}
+
+/* Files of whole trainings, as the first ones of Stable Diffusion: a class as a key, numbers of NumPy with their states, a tensor that
+ * belongs to no state dict. */
+static void what_trainings_leave_is_passed_over(void **state)
+{
+    struct fixture *f = *state;
+    struct bytes b = {.size = 0};
+    static const float data[2] = {3, 4};
+    pickle_begin(&b);
+    put_text(&b, "}");
+    pickle_str(&b, "callbacks");
+    put_text(&b, "}");
+    pickle_global(&b, "pytorch_lightning.callbacks.model_checkpoint", "ModelCheckpoint");
+    put_text(&b, "}");
+    pickle_str(&b, "best_model_score");
+    pickle_global(&b, "numpy.core.multiarray", "scalar");
+    pickle_global(&b, "numpy", "dtype");
+    pickle_str(&b, "f8");
+    put_text(&b, "\x85R"); /* dtype("f8") */
+    pickle_ints(&b, 1, (const int32_t[]){3});
+    put_text(&b, "b"); /* its state */
+    pickle_str(&b, "12345678");
+    put_text(&b, "\x86R"); /* scalar(dtype, bytes) */
+    put_text(&b, "sss");
+    pickle_str(&b, "state_dict");
+    put_text(&b, "}");
+    pickle_str(&b, "w");
+    pickle_tensor(&b, "0", 2, 0, 1, (const int32_t[]){2}, (const int32_t[]){1});
+    put_text(&b, "ss.");
+    struct tern_weights *w = help_open(f, help_zip_of(f, &b, data, sizeof(data), 0));
+    float x[2];
+    assert_int_equal(tern_weights_count(w), 1);
+    assert_int_equal(tern_tensor_read(tern_weights_get(w, "w"), TERN_F32, x, sizeof(x)), TERN_OK);
+    assert_true(x[0] == 3 && x[1] == 4);
+    tern_weights_unref(&w);
+}
+
+/* As the original code of textual inversion saves its vectors: a module, whose parameters are set as an attribute. */
+static void parameter_dicts_are_dicts(void **state)
+{
+    struct fixture *f = *state;
+    struct bytes b = {.size = 0};
+    static const float data[2] = {5, 6};
+    pickle_begin(&b);
+    put_text(&b, "}");
+    pickle_str(&b, "string_to_param");
+    pickle_global(&b, "torch.nn.modules.container", "ParameterDict");
+    put_text(&b, ")\x81}"); /* NEWOBJ; its attributes: */
+    pickle_str(&b, "training");
+    put_text(&b, "\x89s");
+    pickle_str(&b, "_parameters");
+    pickle_global(&b, "collections", "OrderedDict");
+    put_text(&b, ")R");
+    pickle_str(&b, "*");
+    pickle_tensor(&b, "0", 2, 0, 2, (const int32_t[]){1, 2}, (const int32_t[]){2, 1});
+    put_text(&b, "ssbs.");
+    struct tern_weights *w = help_open(f, help_zip_of(f, &b, data, sizeof(data), 0));
+    float x[2];
+    assert_int_equal(tern_weights_count(w), 1);
+    assert_int_equal(tern_tensor_read(tern_weights_get(w, "string_to_param.*"), TERN_F32, x, sizeof(x)), TERN_OK);
+    assert_true(x[0] == 5 && x[1] == 6);
+    tern_weights_unref(&w);
 }
 
 /* Three dimensions in another order than the memory's. */
@@ -501,6 +564,8 @@ int main(void)
         TEST(cut_anywhere_is_refused),
         TEST(any_changed_byte_is_survived),
         TEST(foreign_globals_are_named),
+        TEST(what_trainings_leave_is_passed_over),
+        TEST(parameter_dicts_are_dicts),
         TEST(views_of_a_storage_are_checked),
         TEST(permuted_tensors_become_contiguous),
         TEST(damaged_pickles_are_refused),

@@ -226,13 +226,11 @@ static bool push_instance(struct tern_pickle *p, bool inst)
     return args && tern_pickle_push(p, tern_pickle_call(p, callable, args));
 }
 
-/* BUILD sets attributes: those of an OrderedDict (a state dict's _metadata) and of a parameter are of no interest. */
 static bool build(struct tern_pickle *p)
 {
-    const value *state = tern_pickle_pop(p), *object = state ? tern_pickle_top(p) : NULL;
-    if (object && object->type != TERN_PICKLE_DICT && object->type != TERN_PICKLE_TENSOR)
-        tern_pickle_fail(p, "it sets attributes of something that is no dict and no tensor; the file is refused");
-    return object && (object->type == TERN_PICKLE_DICT || object->type == TERN_PICKLE_TENSOR);
+    const value *state = tern_pickle_pop(p);
+    value *object = state ? tern_pickle_top(p) : NULL;
+    return object && tern_pickle_set_state(p, object, state);
 }
 
 static bool push_persistent(struct tern_pickle *p)

@@ -21,7 +21,7 @@ enum tern_pickle_type {
     TERN_PICKLE_GLOBAL,
     TERN_PICKLE_STORAGE,
     TERN_PICKLE_TENSOR,
-    TERN_PICKLE_OPAQUE /* a device or the like, of no interest */
+    TERN_PICKLE_OPAQUE /* a device, a number of NumPy or the like, of no interest */
 };
 
 /* Element types of torch storages; what tern makes of them is told in torch_tensors.c. */

@@ -7,8 +7,11 @@
 #include "models/files/pickle_machine.h"
 #include "models/files/weights.h"
 
+#define MODULE_ATTRIBUTES 64 /* at most; torch has some twenty */
+
 enum kind {
     DICT,
+    MODULE, /* of parameters: a dict, see tern_pickle_set_state */
     SET,
     SIZE,      /* torch.Size: a tuple */
     OPAQUE,    /* called or not, of no interest */
@@ -19,7 +22,8 @@ enum kind {
     PARAMETER  /* (tensor, …) */
 };
 
-/* What torch.save of current and old versions writes for state dicts. */
+/* What torch.save of current and old versions writes for state dicts; and what stands beside them in files of whole trainings: the first
+ * Stable Diffusion files name Lightning's callback, others numbers of NumPy, textual inversions of the original code a ParameterDict. */
 static const struct global {
     const char *module, *name;
     enum kind kind;
@@ -32,6 +36,12 @@ static const struct global {
     {"builtins", "frozenset", SET, 0, 0},
     {"__builtin__", "frozenset", SET, 0, 0},
     {"_codecs", "encode", OPAQUE, 0, 0},
+    {"pytorch_lightning.callbacks.model_checkpoint", "ModelCheckpoint", OPAQUE, 0, 0},
+    {"lightning.pytorch.callbacks.model_checkpoint", "ModelCheckpoint", OPAQUE, 0, 0},
+    {"numpy", "dtype", OPAQUE, 0, 0},
+    {"numpy.core.multiarray", "scalar", OPAQUE, 0, 0},
+    {"numpy._core.multiarray", "scalar", OPAQUE, 0, 0},
+    {"torch.nn.modules.container", "ParameterDict", MODULE, 0, 0},
     {"torch", "Size", SIZE, 0, 0},
     {"torch", "device", OPAQUE, 0, 0},
     {"torch._utils", "_rebuild_tensor", TENSOR, 0, 0},
@@ -206,6 +216,8 @@ value *tern_pickle_call(struct tern_pickle *p, const value *callable, const valu
     switch (g->kind) {
     case DICT:
         return build_dict(p, args);
+    case MODULE:
+        return tern_pickle_value_new(p, TERN_PICKLE_DICT);
     case SET:
     case SIZE:
         return build_sequence(p, g, args);
@@ -222,6 +234,20 @@ value *tern_pickle_call(struct tern_pickle *p, const value *callable, const valu
     }
     tern_pickle_fail(p, "it calls \"%s.%s\", which builds no tensor; the file is refused", g->module, g->name);
     return NULL;
+}
+
+bool tern_pickle_set_state(struct tern_pickle *p, value *object, const value *state)
+{
+    const bool few =
+        state->type == TERN_PICKLE_DICT && state->items.count <= 2 * MODULE_ATTRIBUTES; /* else it is none, and slow to look through */
+    const value *parameters = few ? tern_pickle_get(state, "_parameters") : NULL;
+    if (object->type != TERN_PICKLE_DICT && object->type != TERN_PICKLE_TENSOR && object->type != TERN_PICKLE_OPAQUE) {
+        tern_pickle_fail(p, "it sets attributes of something that is no dict and no tensor; the file is refused");
+        return false;
+    }
+    if (object->type != TERN_PICKLE_DICT || object->items.count || !parameters || parameters->type != TERN_PICKLE_DICT)
+        return true;
+    return !tern_pickle_items_add(p, object, parameters->items.at, parameters->items.count);
 }
 
 /* ("storage", torch.FloatStorage, "key", "cpu", numel), in legacy files with a view's description or None behind. */

@@ -59,6 +59,9 @@ const char *tern_pickle_take_line(struct tern_pickle *p, size_t *n);           /
 value *tern_pickle_global(struct tern_pickle *p, const char *module, size_t module_size, const char *name, size_t name_size);
 /* What calling a global with these arguments builds. */
 value *tern_pickle_call(struct tern_pickle *p, const value *callable, const value *args);
+/* Attributes of an object, which are of no interest (a state dict's _metadata, a parameter's hooks) but for the parameters of a module:
+ * those are its items. False with the error recorded where nothing has attributes. */
+bool tern_pickle_set_state(struct tern_pickle *p, value *object, const value *state);
 /* What a persistent id stands for: a storage. */
 value *tern_pickle_persistent(struct tern_pickle *p, const value *id);
 
