@@ -371,7 +371,7 @@ static void test_winograd(void **state)
     }
     FOR_EACH_LEVEL(l)
     for (int edge = 4; edge <= 8; edge += 4)
-        for (int n = 1; n <= (edge == 4 ? 70 : 36); n++) {
+        for (int n = 1; n <= 70; n += edge == 4 ? 1 : 7) { /* tails of 0 to 15 */
             for (enum tern_dtype dtype = TERN_F32; dtype <= TERN_BF16; dtype++)
                 check_winograd(l, edge, dtype, n, false, in, NULL);
             check_winograd(l, edge, TERN_F32, n, true, in, n % 2 ? bias : NULL);
