@@ -290,6 +290,10 @@ static void test_components_ids_and_facts(void **state)
     json_t *facts = json_loads(s->out, 0, NULL);
     assert_true(json_is_object(facts));
     json_decref(facts);
+    assert_int_equal(symlink(MODEL, "model\xff"), 0); /* JSON has no such name */
+    EXPECT(s, RUN(s, "info", "model\xff", "--json"), 0);
+    expect_text(s->out, "\"path\": null", "info");
+    assert_int_equal(remove("model\xff"), 0);
     EXPECT(s, RUN(s, "info", MODEL "/vae/diffusion_pytorch_model.safetensors", "--json"), 0);
     facts = json_loads(s->out, 0, NULL);
     assert_true(json_is_object(facts));

@@ -6,6 +6,7 @@
 #include <tern/pipeline.h>
 
 #include "core/context.h"
+#include "core/status.h"
 #include "core/tensor.h"
 #include "models/files/quantized.h"
 #include "models/files/weights.h"
@@ -191,10 +192,12 @@ char *tern_weights_describe(struct tern_context *ctx, const char *path, bool jso
     if (w && json) {
         json_t *o = describe_json(w, path);
         size_t n = o ? json_dumpb(o, NULL, 0, JSON_INDENT(1)) : 0;
-        text = tern_alloc(ctx, n + 1);
+        text = n ? tern_alloc(ctx, n + 1) : NULL;
         if (text) {
             json_dumpb(o, text, n, JSON_INDENT(1));
             text[n] = 0;
+        } else if (!n) {
+            tern_fail(ctx, TERN_E_NO_MEMORY, "%s: its description does not fit in memory", path);
         }
         json_decref(o);
     } else if (w) {

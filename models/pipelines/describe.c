@@ -72,7 +72,8 @@ static char *describe_json(struct tern_pipeline *p)
     json_t *parsed = scheduler ? json_loads(scheduler, 0, NULL) : NULL;
     if (class_name)
         json_object_set_new(parsed, "_class_name", json_string(class_name)); /* the one that counts */
-    json_t *o = json_pack("{s:s, s:s, s:s, s:o, s:o}", "path", tern_checkpoint_path(c), "layout",
+    json_t *path = json_string(tern_checkpoint_path(c));                     /* none when it is not UTF-8 */
+    json_t *o = json_pack("{s:o, s:s, s:s, s:o, s:o}", "path", path ? path : json_null(), "layout",
                           tern_checkpoint_layout(c) == TERN_LAYOUT_FOLDER ? "diffusers folder" : "single file", "pipeline",
                           tern_checkpoint_pipeline(c), "components", list, "scheduler", parsed ? parsed : json_null());
     if (o && p->quantize)
@@ -80,6 +81,8 @@ static char *describe_json(struct tern_pipeline *p)
     if (o && p->text_encoder_quantize)
         json_object_set_new(o, "text_encoder_quantize", json_string(p->text_encoder_quantize));
     char *text = o ? json_dumps(o, JSON_INDENT(2)) : NULL, *copy = text && !tern_failed(p->ctx) ? tern_strdup(p->ctx, text) : NULL;
+    if (!copy && !tern_failed(p->ctx))
+        tern_fail(p->ctx, TERN_E_NO_MEMORY, "%s: its description does not fit in memory", tern_checkpoint_path(c));
     free(text);
     json_decref(o);
     return copy;
