@@ -437,6 +437,34 @@ static void test_thresholding(void **state)
     tern_scheduler_destroy(&s);
 }
 
+/* A flag of null is false, also where the class's default is true: as None in Python. DDIM from timestep 0: x0 itself to alpha 1, and
+ * clipped; without set_alpha_to_one to the alpha of timestep 0, which the first beta of 0.5 makes a half. */
+static void test_null_flags(void **state)
+{
+    static const struct {
+        const char *flags;
+        float expected;
+    } rows[] = {
+        {"\"clip_sample\": true, \"set_alpha_to_one\": true", 1},
+        {"\"clip_sample\": null, \"set_alpha_to_one\": true", 3},
+        {"\"clip_sample\": null, \"set_alpha_to_one\": null", 3 * 0.70710678f},
+        {"\"clip_sample\": true, \"set_alpha_to_one\": null", 0.70710678f},
+    };
+    struct tern_context *ctx = *state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char config[256];
+        snprintf(config, sizeof(config), "{\"prediction_type\": \"sample\", \"num_train_timesteps\": 2, \"trained_betas\": [0.5, 0.5], %s}",
+                 rows[i].flags);
+        struct tern_scheduler *s = tern_scheduler_create(ctx, config, TERN_SAMPLER_DDIM, TERN_SCHEDULE_DEFAULT);
+        assert_non_null(s);
+        assert_int_equal(tern_scheduler_set_steps(s, 1), TERN_OK);
+        float x[1] = {3 * 0.70710678f}, m[1] = {3};
+        assert_int_equal(tern_scheduler_step(s, 0, m, NULL, x, 1), TERN_OK);
+        assert_true(fabsf(x[0] - rows[i].expected) < 1e-6f);
+        tern_scheduler_destroy(&s);
+    }
+}
+
 /* Every allocation fails once: an error, no crash, nothing left over. */
 static void test_out_of_memory(void **state)
 {
@@ -486,6 +514,10 @@ static void test_old_files(void **state)
         {"\"PNDMScheduler\", \"skip_prk_steps\": false, \"steps_offset\": 0", TERN_SAMPLER_DDIM, "steps_offset", "1", "1"},
         {"\"EulerDiscreteScheduler\"", TERN_SAMPLER_DEFAULT, "steps_offset", "1", "1"},
         {"\"EulerDiscreteScheduler\", \"steps_offset\": \"one\"", TERN_SAMPLER_DEFAULT, "steps_offset", "\"one\"", "\"one\""},
+        {"\"DDIMScheduler\", \"steps_offset\": null", TERN_SAMPLER_DEFAULT, "steps_offset", "1", "1"},
+        {"\"DDIMScheduler\", \"steps_offset\": null", TERN_SAMPLER_PNDM, "steps_offset", "1", "1"},
+        {"\"DDIMScheduler\", \"clip_sample\": null", TERN_SAMPLER_DEFAULT, "clip_sample", "null", "null"},
+        {"\"PNDMScheduler\", \"skip_prk_steps\": null", TERN_SAMPLER_DEFAULT, "skip_prk_steps", "null", "null"},
         {"\"DPMSolverMultistepScheduler\", \"lambda_min_clipped\": -Infinity", TERN_SAMPLER_DEFAULT, "clip_sample", "-", "-"},
     };
     struct tern_context *ctx = support_context();
@@ -521,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_steps_out_of_range),
         cmocka_unit_test(test_wrong_use),
         cmocka_unit_test(test_begin_at),
+        cmocka_unit_test(test_null_flags),
         cmocka_unit_test(test_thresholding),
         cmocka_unit_test(test_out_of_memory),
     };

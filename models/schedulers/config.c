@@ -143,6 +143,8 @@ static enum tern_status read_key(struct tern_context *ctx, const json_t *config,
     case NUMBER:
         return read_number(ctx, config, where, k, (double *)(void *)field);
     case FLAG:
+        if (json_is_null(json_object_get(config, k->name))) /* as None does in Python, whatever the default is */
+            *(bool *)field = false;
         return tern_json_bool(ctx, config, where, k->name, (bool *)field);
     default:
         return read_choice(ctx, config, where, k, (int *)(void *)field);

@@ -57,14 +57,15 @@ struct correction {
     const char *classes[3]; /* whose default is `from`, as the file's class name; none: any class */
 };
 
-/* A value that the file lacks is corrected for the class that the file names, `own`: from_config does not hand defaults on. */
+/* A value that the file lacks is corrected for the class that the file names, `own`: from_config does not hand defaults on. A null is
+ * no default: it is no 1, so it becomes one for every class, and neither true nor false, so it stays. */
 static bool applies(const json_t *config, const struct correction *c, const char *own)
 {
     const json_t *v = json_object_get(config, c->key);
     if (json_is_boolean(v))
         return !strcmp(c->from, json_is_true(v) ? "true" : "false");
-    if (v && !json_is_null(v))
-        return json_is_integer(v) && !strcmp(c->from, "integer");
+    if (v)
+        return (json_is_integer(v) || json_is_null(v)) && !strcmp(c->from, "integer");
     for (int i = 0; own && c->classes[i]; i++)
         if (!strcmp(own, c->classes[i]))
             return true;
