@@ -67,6 +67,8 @@ static enum tern_status add_tokens(struct tern_tokenizer *t, const struct tern_g
             x.normalized = false;
         }
         x.special = x.special || is_name(g, x.text);
+        if (list->at[i].follows)
+            x.normalized = !x.special;
         x.id = id_of(t, v, x.text, &highest_added);
         if (!tern_added_put(&t->added, &x))
             return tern_error_status(t->ctx);

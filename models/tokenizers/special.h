@@ -14,6 +14,7 @@ struct tern_token_value {
     bool plain;     /* a string without flags */
     bool from_kind; /* a default, not from a file */
     bool typed;     /* an object of tokenizer_config.json */
+    bool follows;   /* an object without "normalized": that is what "special" comes out not to be */
 };
 
 struct tern_token_values {

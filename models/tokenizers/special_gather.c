@@ -48,6 +48,8 @@ static enum tern_status parse(struct tern_context *ctx, const json_t *o, const c
     struct tern_added_token *t = &out->token;
     t->text = text;
     enum tern_status st = tern_json_bool(ctx, o, where, "special", &t->special);
+    const json_t *normalized = json_object_get(o, "normalized");
+    out->follows = !normalized || json_is_null(normalized);
     t->normalized = !t->special;
     st = st ? st : tern_json_bool(ctx, o, where, "normalized", &t->normalized);
     st = st ? st : tern_json_bool(ctx, o, where, "lstrip", &t->lstrip);
@@ -104,8 +106,10 @@ static enum tern_status gather_others(struct tern_gathered *g, struct tern_conte
     return st;
 }
 
-/* A list of tokens, or an object of names and tokens; anything else adds nothing. */
-static enum tern_status gather_list(struct tern_gathered *g, struct tern_context *ctx, const struct tern_tokenizer_file *f, const char *key)
+/* A list of tokens, or an object of names and tokens; anything else adds nothing. `special`: of an object in the list that does not
+ * say. */
+static enum tern_status gather_list(struct tern_gathered *g, struct tern_context *ctx, const struct tern_tokenizer_file *f, const char *key,
+                                    bool special)
 {
     json_t *list = json_object_get(f->json, key), *o;
     const char *name;
@@ -113,7 +117,8 @@ static enum tern_status gather_list(struct tern_gathered *g, struct tern_context
     enum tern_status st = TERN_OK;
     struct tern_token_value v;
     json_array_foreach(list, i, o) {
-        st = st ? st : parse(ctx, o, f->path, key, true, &v);
+        st = st ? st : parse(ctx, o, f->path, key, special, &v);
+        v.typed = !st && !special && !v.plain;
         st = st ? st : tern_token_push(&g->extra, v);
     }
     json_object_foreach(list, name, o) {
@@ -196,7 +201,7 @@ static enum tern_status gather_added(struct tern_gathered *g, struct tern_contex
             special = special || (!n->from_kind && !n->typed && n->token.text && !strcmp(n->token.text, key));
         }
         for (size_t i = 0; i < g->extra.count; i++)
-            special = special || !strcmp(g->extra.at[i].token.text, key);
+            special = special || (!g->extra.at[i].typed && !strcmp(g->extra.at[i].token.text, key));
         struct tern_token_value v = {.token = {.text = key, .special = special, .normalized = !special}};
         st = put_decoder(g, v, json_integer_value(id), f->path);
     }
@@ -246,15 +251,15 @@ enum tern_status tern_special_gather(struct tern_gathered *g, const struct tern_
         st = st ? st : gather_others(g, ctx, &f->special, true);
     }
     st = st ? st : gather_others(g, ctx, &f->config, false);
-    st = st ? st : gather_list(g, ctx, &f->config, config_has_old_list(f) ? old_key : extra_key);
+    st = st ? st : gather_list(g, ctx, &f->config, config_has_old_list(f) ? old_key : extra_key, false);
     if (decoder) {
         st = st ? st : gather_decoder(g, ctx, &f->config, decoder);
     } else {
-        st = st ? st : gather_list(g, ctx, &f->special, extra_key);
+        st = st ? st : gather_list(g, ctx, &f->special, extra_key, true);
         st = st ? st : gather_added(g, ctx, &f->added);
         st = st ? st : gather_whole(g, ctx, &f->whole);
         if (!st && map_has_old_list(f))
-            st = gather_list(g, ctx, &f->special, old_key);
+            st = gather_list(g, ctx, &f->special, old_key, true);
     }
     if (st)
         return st;
