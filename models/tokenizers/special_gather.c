@@ -71,6 +71,14 @@ static bool is_token_key(const char *key)
     return n > 6 && !strcmp(key + n - 6, "_token");
 }
 
+/* special_tokens_map.json makes its objects special before they are compared. */
+static void make_special(struct tern_token_value *v)
+{
+    v->token.special = true;
+    if (v->follows)
+        v->token.normalized = false;
+}
+
 /* The seven names in tokenizer_config.json or special_tokens_map.json; in the latter, an object is a special token. */
 static enum tern_status gather_named(struct tern_gathered *g, struct tern_context *ctx, const struct tern_tokenizer_file *f, bool special)
 {
@@ -81,7 +89,8 @@ static enum tern_status gather_named(struct tern_gathered *g, struct tern_contex
             continue;
         struct tern_token_value v;
         if (!(st = parse(ctx, o, f->path, tern_token_names[i], special, &v))) {
-            v.token.special = special || v.token.special;
+            if (special)
+                make_special(&v);
             v.typed = !special && !v.plain;
             g->named[i] = v;
         }
@@ -100,7 +109,8 @@ static enum tern_status gather_others(struct tern_gathered *g, struct tern_conte
         if (st || is_named(key) || !is_token_key(key) || !(json_is_string(o) || json_is_object(o)))
             continue;
         st = parse(ctx, o, f->path, key, special, &v);
-        v.token.special = special || v.token.special;
+        if (special && !st)
+            make_special(&v);
         st = st ? st : tern_token_push(&g->others, v);
     }
     return st;
