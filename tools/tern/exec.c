@@ -110,7 +110,8 @@ const struct command exec_command = {
     .opts = {opts, run_opts, talk_opts},
     .notes = "MODEL is a diffusers folder, a single .safetensors or .ckpt file, or \"demo\".\n"
              "Tensors are named as in the forward() of diffusers and transformers:\n\n"
-             "  text_encoder  input_ids (N, L) i64 -> last_hidden_state, pooler_output, hidden_states.0 ...\n"
+             "  text_encoder  input_ids (N, L) i64, may have attention_mask (N, L) -> last_hidden_state,\n"
+             "                pooler_output, hidden_states.0 ...\n"
              "  text_encoder_2  SDXL's second: the same, with text_embeds for pooler_output\n"
              "  unet          sample (N, C, H, W), timestep (1) or (N), encoder_hidden_states (N, L, D),\n"
              "                SDXL also text_embeds (N, P), time_ids (N, 6) -> sample\n"

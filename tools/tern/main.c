@@ -16,7 +16,9 @@ static void help(FILE *out)
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(out, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(out, "\n'tern COMMAND --help' explains a command; 'tern --version' prints the version.\n"
-                 "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled (by SIGTERM 143, by SIGHUP 129).\n");
+                 "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled (by SIGTERM 143, by SIGHUP 129).\n"
+                 "Plans, compiled kernels and what was measured are kept for later runs in the cache folder,\n"
+                 "$XDG_CACHE_HOME/tern or else ~/.cache/tern. It may be deleted.\n");
 }
 
 static int unknown(const char *name)
