@@ -1,5 +1,6 @@
 /* What the tests of backends for GPUs share. */
 #include <glob.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,6 +34,26 @@ int gpu_ops_agree(struct tern_context *ctx, const char *device, int one_in)
     assert_int_equal(failed, 0);
     tern_conformance_destroy(&c);
     return passed;
+}
+
+void gpu_sines_agree(struct tern_context *ctx)
+{
+    enum { COUNT = 8192 };
+    float x[COUNT], found[2][COUNT];
+    for (int i = 0; i < COUNT; i++) { /* all exponents, both signs */
+        uint32_t bits = (uint32_t)i * 0x9e3779b1u ^ (uint32_t)i >> 3;
+        memcpy(&x[i], &bits, sizeof(bits));
+    }
+    tern_scope_begin(ctx);
+    tern_tensor *in = tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){COUNT}, x);
+    assert_int_equal(tern_tensor_read(tern_sin(in), TERN_F32, found[0], sizeof(found[0])), TERN_OK);
+    assert_int_equal(tern_tensor_read(tern_cos(in), TERN_F32, found[1], sizeof(found[1])), TERN_OK);
+    tern_scope_end(ctx, NULL);
+    for (int i = 0; i < 2 * COUNT; i++) {
+        double of = x[i % COUNT], expected = i < COUNT ? sin(of) : cos(of), f = found[i / COUNT][i % COUNT];
+        if (isnan(expected) ? !isnan(f) : !(fabs(f - expected) <= 3e-7))
+            fail_msg("%s(%.9g) is %.9g, expected %.9g", i < COUNT ? "sin" : "cos", of, f, expected);
+    }
 }
 
 struct tern_image *gpu_paint(struct tern_context *ctx, const char *prompt)

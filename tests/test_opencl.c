@@ -39,6 +39,13 @@ static void ops_agree(void **state)
     tern_context_destroy(&ctx);
 }
 
+static void sines_agree(void **state)
+{
+    struct tern_context *ctx = open_or_skip();
+    gpu_sines_agree(ctx);
+    tern_context_destroy(&ctx);
+}
+
 static void pictures_agree(void **state)
 {
     struct tern_context *ctx = open_or_skip();
@@ -194,6 +201,7 @@ int main(void)
         cmocka_unit_test(rows_of_vectors_are_added_to),
         cmocka_unit_test(numbers_take_no_memory),
         cmocka_unit_test(ops_agree),
+        cmocka_unit_test(sines_agree),
         cmocka_unit_test(pictures_agree),
         cmocka_unit_test(the_cache_is_checked),
         cmocka_unit_test(faults_are_statuses),

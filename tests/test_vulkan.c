@@ -26,6 +26,13 @@ static void ops_agree(void **state)
     assert_int_equal(vulkan_shim()->live, 0);
 }
 
+static void sines_agree(void **state)
+{
+    struct tern_context *ctx = vulkan_open_or_skip();
+    gpu_sines_agree(ctx);
+    tern_context_destroy(&ctx);
+}
+
 static void pictures_agree(void **state)
 {
     struct tern_context *ctx = vulkan_open_or_skip(), *cpu = support_context();
@@ -332,19 +339,13 @@ static void validation_is_silent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(plans_agree, vulkan_reset),
-        cmocka_unit_test_setup(launches_are_cheap, vulkan_reset),
-        cmocka_unit_test_setup(captures_replay, vulkan_reset),
-        cmocka_unit_test_setup(events_wait, vulkan_reset),
-        cmocka_unit_test_setup(memory_of_its_own, vulkan_reset),
-        cmocka_unit_test_setup(full_memory_gives_way, vulkan_reset),
-        cmocka_unit_test_setup(weights_move, vulkan_reset),
-        cmocka_unit_test_setup(windows_are_bound, vulkan_reset),
-        cmocka_unit_test_setup(the_cache_is_checked, vulkan_reset),
-        cmocka_unit_test_setup(validation_is_silent, vulkan_reset),
-        cmocka_unit_test_setup(pictures_agree, vulkan_reset),
-        cmocka_unit_test_setup(values_are_kept, vulkan_reset),
-        cmocka_unit_test_setup(ops_agree, vulkan_reset),
+        cmocka_unit_test_setup(plans_agree, vulkan_reset),          cmocka_unit_test_setup(launches_are_cheap, vulkan_reset),
+        cmocka_unit_test_setup(captures_replay, vulkan_reset),      cmocka_unit_test_setup(events_wait, vulkan_reset),
+        cmocka_unit_test_setup(memory_of_its_own, vulkan_reset),    cmocka_unit_test_setup(full_memory_gives_way, vulkan_reset),
+        cmocka_unit_test_setup(weights_move, vulkan_reset),         cmocka_unit_test_setup(windows_are_bound, vulkan_reset),
+        cmocka_unit_test_setup(the_cache_is_checked, vulkan_reset), cmocka_unit_test_setup(validation_is_silent, vulkan_reset),
+        cmocka_unit_test_setup(sines_agree, vulkan_reset),          cmocka_unit_test_setup(pictures_agree, vulkan_reset),
+        cmocka_unit_test_setup(values_are_kept, vulkan_reset),      cmocka_unit_test_setup(ops_agree, vulkan_reset),
     };
     return cmocka_run_group_tests(tests, vulkan_setup, vulkan_teardown);
 }

@@ -15,7 +15,8 @@
 #include "ops/reference.h"
 #include "tests/text_run.h"
 
-/* layout: c contiguous, l channels-last, t last two dimensions swapped in memory, s a slice of wider rows, from the second on */
+/* layout: c contiguous, l channels-last, t last two dimensions swapped in memory, s a slice of wider rows, from the second on;
+ * b contiguous, f32 of random bits: numbers of all sizes, infinities and NaN among them */
 struct input {
     enum tern_dtype dtype;
     char layout;
@@ -31,6 +32,7 @@ struct call {
     union tern_op_attrs attrs;
     int n_post;
     struct tern_post post[TERN_MAX_POST];
+    double limit; /* of an error; 0: the dtype's */
 };
 
 #define F32 TERN_F32
@@ -56,7 +58,7 @@ static uint32_t next_random(uint32_t *state)
     return *state >> 8;
 }
 
-/* Values in -1 .. 1; indices below 7; bools; int8 in -127 .. 127. */
+/* Values in -1 .. 1 or, by the layout, of random bits; indices below 7; bools; int8 in -127 .. 127. */
 static tern_tensor *make_input(struct tern_context *ctx, const struct input *spec, uint32_t *seed)
 {
     int64_t shape[4], n = 1;
@@ -73,7 +75,9 @@ static tern_tensor *make_input(struct tern_context *ctx, const struct input *spe
     void *data = malloc((size_t)n * tern_dtype_size(spec->dtype) + 1);
     for (int64_t i = 0; i < n && data; i++) {
         uint32_t r = next_random(seed);
-        if (tern_dtype_is_float(spec->dtype))
+        if (spec->layout == 'b')
+            ((uint32_t *)data)[i] = r << 16 ^ next_random(seed);
+        else if (tern_dtype_is_float(spec->dtype))
             tern_store(spec->dtype, data, i, (double)r / 8388608.0 - 1);
         else
             tern_store_i64(spec->dtype, data, i,
@@ -152,17 +156,17 @@ static tern_tensor *expected_of(struct tern_context *ctx, const struct tern_op_d
     return value;
 }
 
-static bool compare(const tern_tensor *expected, const tern_tensor *found, char *message, size_t size)
+static bool compare(const tern_tensor *expected, const tern_tensor *found, double own_limit, char *message, size_t size)
 {
     static const double limits[TERN_DTYPE_COUNT] = {[TERN_F32] = 2e-5, [TERN_F16] = 2e-3, [TERN_BF16] = 1.6e-2};
-    double largest = 0, limit = limits[found->meta.dtype];
+    double largest = 0, limit = own_limit > 0 ? own_limit : limits[found->meta.dtype];
     int64_t n = tern_meta_numel(&found->meta);
     for (int64_t i = 0; i < n; i++)
         largest = fmax(largest, fabs(tern_load(expected->meta.dtype, tern_tensor_host(expected), tern_meta_offset(&expected->meta, i))));
     for (int64_t i = 0; i < n; i++) {
         double e = tern_load(expected->meta.dtype, tern_tensor_host(expected), tern_meta_offset(&expected->meta, i));
         double f = tern_load(found->meta.dtype, tern_tensor_host(found), tern_meta_offset(&found->meta, i));
-        if (!(fabs(e - f) <= limit * (largest > 1 ? largest : 1))) {
+        if (isnan(e) ? !isnan(f) : !(fabs(e - f) <= limit * (largest > 1 ? largest : 1))) {
             snprintf(message, size, "element %lld: expected %.9g, found %.9g, largest %.3g", (long long)i, e, f, largest);
             return false;
         }
@@ -218,7 +222,7 @@ static enum tern_status run_one(struct tern_context *ctx, const struct call *c, 
     a.out = (struct tern_arg){found->buffer, found->offset};
     if (!text_run_call(&a, e, message, size))
         return message[0] ? TERN_E_INTERNAL : TERN_E_UNSUPPORTED;
-    return e->only_compiles || compare(expected, found, message, size) ? TERN_OK : TERN_E_INTERNAL;
+    return e->only_compiles || compare(expected, found, c->limit, message, size) ? TERN_OK : TERN_E_INTERNAL;
 }
 
 struct text_counts text_run_more(struct text_executor *e)

@@ -57,10 +57,35 @@ FN float tern_log(float x)
     return m + rest + 0.693359375f * n;
 }
 
-/* x - n pi / 2 with n = round(2 x / pi), in four steps of few bits; exact enough below 2^17 */
-FN float tern_quarter(float x, float n)
+/* Word i, in 0 .. 3, of four that follow each other */
+FN uint tern_word(int i, uint a, uint b, uint c, uint d) { return i < 2 ? (i == 0 ? a : b) : (i == 2 ? c : d); }
+
+/* The same as tern_quarter for |x| in 2 .. infinity: of 2 x / pi no more is computed than its two lowest whole bits and 62 behind the
+ * point (Payne and Hanek 1983). The constants are the first bits of 2 / pi. */
+FN UINT2 tern_quarter_of_large(float x)
 {
-    return x - n * 1.5703125f - n * 4.837512969970703125e-4f - n * 7.549533620476722717e-8f - n * 2.5632829192545614e-12f;
+    uint m = AS_UINT(x) << 8 | 0x80000000u, e = (AS_UINT(x) >> 23 & 255u) - 128u, up = e & 31u; /* |x| = m 2^(e - 30) */
+    int i = INT(e >> 5);
+    uint w0 = tern_word(i, 0u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u);
+    uint w1 = tern_word(i, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u);
+    uint w2 = tern_word(i, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u);
+    uint w3 = tern_word(i, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u);
+    uint first = w0 << up | w1 >> 1 >> (31u - up), second = w1 << up | w2 >> 1 >> (31u - up), third = w2 << up | w3 >> 1 >> (31u - up);
+    uint carry = MULHI(m, third), low = m * second + carry, high = m * first + MULHI(m, second) + (low < carry ? 1u : 0u);
+    uint n = (high >> 29) + 1u >> 1; /* to nearest: the rest is in -1/2 .. 1/2 */
+    high = high << 2 | low >> 30;
+    float rest = (FLOAT(INT(high)) * 2.3283064365386963e-10f + FLOAT(low << 2) * 5.421010862427522e-20f) * 1.57079632679489662f;
+    return x < 0.0f ? MAKE_UINT2(AS_UINT(-rest), 0u - n) : MAKE_UINT2(AS_UINT(rest), n);
+}
+
+/* n = round(2 x / pi), as a second part, and the bits of x - n pi / 2, in four steps of few bits where those are enough */
+FN UINT2 tern_quarter(float x)
+{
+    float n = ROUND(x * 0.636619772367581343f);
+    float rest = x - n * 1.5703125f - n * 4.837512969970703125e-4f - n * 7.549533620476722717e-8f - n * 2.5632829192545614e-12f;
+    if (!(ABS(x) < 8192.0f))
+        return tern_quarter_of_large(x);
+    return MAKE_UINT2(AS_UINT(rest), UINT(INT(n)));
 }
 
 FN float tern_sine(float r, int quadrant)
@@ -74,18 +99,14 @@ FN float tern_sine(float r, int quadrant)
 
 FN float tern_sin(float x)
 {
-    float n = ROUND(x * 0.636619772367581343f);
-    if (!(ABS(x) < 131072.0f))
-        return ABS(x) < INFINITE ? sin(x) : NO_NUMBER;
-    return tern_sine(tern_quarter(x, n), INT(n));
+    UINT2 q = tern_quarter(x);
+    return ABS(x) < INFINITE ? tern_sine(AS_FLOAT(q.x), INT(q.y)) : NO_NUMBER;
 }
 
 FN float tern_cos(float x)
 {
-    float n = ROUND(x * 0.636619772367581343f);
-    if (!(ABS(x) < 131072.0f))
-        return ABS(x) < INFINITE ? cos(x) : NO_NUMBER;
-    return tern_sine(tern_quarter(x, n), INT(n) + 1);
+    UINT2 q = tern_quarter(x);
+    return ABS(x) < INFINITE ? tern_sine(AS_FLOAT(q.x), INT(q.y) + 1) : NO_NUMBER;
 }
 
 FN float tern_erf(float x)
