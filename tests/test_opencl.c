@@ -84,11 +84,20 @@ static void run_plan(struct tern_context *ctx, tern_graph_fn fn, const struct te
     tern_graph_destroy(&g);
 }
 
+/* What is left of x where f16 holds every second whole number. */
+static enum tern_status narrowed_and_moved(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_add_scalar(tern_cast(in[0], TERN_F16), -2048);
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
 static void written_roundings_stay(void **state)
 {
     struct tern_context *ctx = open_or_skip();
     const struct tern_graph_input input = {"x", TERN_F32, 1, {2}};
     float found[2] = {0, 0};
+    run_plan(ctx, narrowed_and_moved, &input, (const float[]){2049, 2051}, found, sizeof(found));
+    assert_true(found[0] == 0 && found[1] == 4);
     run_plan(ctx, narrowed_twice, &input, (const float[]){80, 1}, found, sizeof(found));
     assert_true(found[0] > 1e38f && found[1] == 1000);
     tern_context_destroy(&ctx);

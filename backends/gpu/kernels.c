@@ -41,7 +41,11 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 }
 
 /* Which posts a text applies is part of making its launches. */
-static bool post(const struct tern_op_desc *d) { return true; }
+/* A post works on the f32 value: of a cast to fewer bits that would undo all that it is for. */
+static bool post(const struct tern_op_desc *d)
+{
+    return d->op != TERN_OP_cast || tern_dtype_size(d->out.dtype) >= tern_dtype_size(d->in[0].dtype);
+}
 
 static size_t workspace_of(struct tern_context *ctx, const struct tern_op_desc *d)
 {

@@ -72,7 +72,7 @@ FN UINT2 tern_quarter_of_large(float x)
     uint w3 = tern_word(i, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u);
     uint first = w0 << up | w1 >> 1 >> (31u - up), second = w1 << up | w2 >> 1 >> (31u - up), third = w2 << up | w3 >> 1 >> (31u - up);
     uint carry = MULHI(m, third), low = m * second + carry, high = m * first + MULHI(m, second) + (low < carry ? 1u : 0u);
-    uint n = (high >> 29) + 1u >> 1; /* to nearest: the rest is in -1/2 .. 1/2 */
+    uint n = ((high >> 29) + 1u) >> 1; /* to nearest: the rest is in -1/2 .. 1/2 */
     high = high << 2 | low >> 30;
     float rest = (FLOAT(INT(high)) * 2.3283064365386963e-10f + FLOAT(low << 2) * 5.421010862427522e-20f) * 1.57079632679489662f;
     return x < 0.0f ? MAKE_UINT2(AS_UINT(-rest), 0u - n) : MAKE_UINT2(AS_UINT(rest), n);
