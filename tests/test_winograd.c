@@ -441,12 +441,17 @@ static double error_of_larger_tiles(struct tern_context *ctx, int64_t channels, 
 static void rounding_error_of_larger_tiles(void **state)
 {
     struct tern_context *ctx = support_context();
-    char kernel[64] = WINOGRAD_BF16;
-    for (int64_t channels = 64; channels <= 640 && !strcmp(kernel, WINOGRAD_BF16); channels *= 10) {
+    char kernel[64] = "";
+    if (cpu_level(ctx)->bf16.gain != 2) {
+        tern_context_destroy(&ctx);
+        print_message("plans of this level have no pictures of bf16, or multiply them as they are\n");
+        skip();
+    }
+    for (int64_t channels = 64; channels <= 640; channels *= 10) {
         const double e = error_of_larger_tiles(ctx, channels, kernel);
         print_message("%d channels by %s: NMSE %.2g\n", (int)channels, kernel, e);
-        assert_true(e <= 2e-9);
-        assert_true(e >= 5e-11 || strcmp(kernel, WINOGRAD_BF16)); /* less is what smaller tiles have */
+        assert_string_equal(kernel, WINOGRAD_BF16);
+        assert_true(e >= 5e-11 && e <= 2e-9); /* less is what smaller tiles have */
     }
     tern_context_destroy(&ctx);
 }
