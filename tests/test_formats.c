@@ -220,6 +220,17 @@ static void add_all(struct tern_weights *to, const struct tern_weights *from, co
     }
 }
 
+/* Both pipelines: the folder "mini", and a file of those weights, which is made at path, a pattern of mkstemps. */
+static void load_beside_mini(struct run *r, struct tern_weights *w, char *path)
+{
+    int fd = mkstemps(path, 12);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(tern_weights_save(w, path), TERN_OK);
+    r->p[0] = model_load(r->ctx, FORMATS "mini");
+    r->p[1] = model_load(r->ctx, path);
+}
+
 static void check_vae_case(void *arg, const char *path, const char *component_name, const char *name)
 {
     struct run *r = arg;
@@ -247,12 +258,7 @@ static void legacy_files_give_the_same_values(void **state)
     assert_int_equal(tern_tensor_dtype(tern_weights_get(vae, "decoder.conv_in.weight")), TERN_F32);
     add_all(joined, model, "", true);
     add_all(joined, vae, vae_prefix, false);
-    int fd = mkstemps(path, 12);
-    assert_true(fd >= 0);
-    close(fd);
-    assert_int_equal(tern_weights_save(joined, path), TERN_OK);
-    r.p[0] = model_load(r.ctx, FORMATS "mini");
-    r.p[1] = model_load(r.ctx, path);
+    load_beside_mini(&r, joined, path);
     golden_each("sd1-mini", check_vae_case, &r);
     assert_int_equal(r.cases, 2);
     for (int i = 0; i < 2; i++)
@@ -276,12 +282,7 @@ static void what_is_saved_along_is_left(void **state)
     add_all(joined, model, "", false);
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         assert_int_equal(tern_weights_add(joined, names[i], one), TERN_OK);
-    int fd = mkstemps(path, 12);
-    assert_true(fd >= 0);
-    close(fd);
-    assert_int_equal(tern_weights_save(joined, path), TERN_OK);
-    r.p[0] = model_load(r.ctx, FORMATS "mini");
-    r.p[1] = model_load(r.ctx, path);
+    load_beside_mini(&r, joined, path);
     static const char *const components[] = {"text_encoder", "vae_decoder"};
     for (int i = 0; i < 2; i++) {
         const struct tern_weights *w = tern_pipeline_weights(r.p[1], components[i]);

@@ -164,13 +164,24 @@ static void views_of_a_storage_are_checked(void **state)
     }
 }
 
+/* The file of a pickle whose storage "0" has two numbers has one tensor, these under that name. */
+static void expect_only(struct fixture *f, const struct bytes *pickle, const char *name)
+{
+    static const float data[2] = {3, 4};
+    float x[2];
+    struct tern_weights *w = help_open(f, help_zip_of(f, pickle, data, sizeof(data), 0));
+    assert_int_equal(tern_weights_count(w), 1);
+    assert_int_equal(tern_tensor_read(tern_weights_get(w, name), TERN_F32, x, sizeof(x)), TERN_OK);
+    assert_memory_equal(x, data, sizeof(x));
+    tern_weights_unref(&w);
+}
+
 /* Files of whole trainings, as the first ones of Stable Diffusion: a class as a key, numbers of NumPy with their states, a tensor that
  * belongs to no state dict. */
 static void what_trainings_leave_is_passed_over(void **state)
 {
     struct fixture *f = *state;
     struct bytes b = {.size = 0};
-    static const float data[2] = {3, 4};
     pickle_begin(&b);
     put_text(&b, "}");
     pickle_str(&b, "callbacks");
@@ -192,12 +203,7 @@ static void what_trainings_leave_is_passed_over(void **state)
     pickle_str(&b, "w");
     pickle_tensor(&b, "0", 2, 0, 1, (const int32_t[]){2}, (const int32_t[]){1});
     put_text(&b, "ss.");
-    struct tern_weights *w = help_open(f, help_zip_of(f, &b, data, sizeof(data), 0));
-    float x[2];
-    assert_int_equal(tern_weights_count(w), 1);
-    assert_int_equal(tern_tensor_read(tern_weights_get(w, "w"), TERN_F32, x, sizeof(x)), TERN_OK);
-    assert_true(x[0] == 3 && x[1] == 4);
-    tern_weights_unref(&w);
+    expect_only(f, &b, "w");
 }
 
 /* As the original code of textual inversion saves its vectors: a module, whose parameters are set as an attribute. */
@@ -205,7 +211,6 @@ static void parameter_dicts_are_dicts(void **state)
 {
     struct fixture *f = *state;
     struct bytes b = {.size = 0};
-    static const float data[2] = {5, 6};
     pickle_begin(&b);
     put_text(&b, "}");
     pickle_str(&b, "string_to_param");
@@ -219,12 +224,7 @@ static void parameter_dicts_are_dicts(void **state)
     pickle_str(&b, "*");
     pickle_tensor(&b, "0", 2, 0, 2, (const int32_t[]){1, 2}, (const int32_t[]){2, 1});
     put_text(&b, "ssbs.");
-    struct tern_weights *w = help_open(f, help_zip_of(f, &b, data, sizeof(data), 0));
-    float x[2];
-    assert_int_equal(tern_weights_count(w), 1);
-    assert_int_equal(tern_tensor_read(tern_weights_get(w, "string_to_param.*"), TERN_F32, x, sizeof(x)), TERN_OK);
-    assert_true(x[0] == 5 && x[1] == 6);
-    tern_weights_unref(&w);
+    expect_only(f, &b, "string_to_param.*");
 }
 
 /* Three dimensions in another order than the memory's. */
