@@ -53,7 +53,7 @@ enum { SUMS = 1, AFFINES = 2 };
 static size_t room(const struct tern_op_desc *d, int parts)
 {
     struct groups r = groups_of(d, 1);
-    int64_t rows = 1 + (parts & SUMS ? 2 * r.blocks : 0) + (parts & AFFINES ? 4 : 0);
+    int64_t rows = 1 + (parts & SUMS ? 2 * r.blocks : 0) + (parts & AFFINES ? 3 : 0);
     return r.channels_last ? (size_t)(r.n * r.c * rows) * sizeof(float) : 0;
 }
 
@@ -74,9 +74,8 @@ static struct groups begin_run(const struct tern_kernel_args *a, int64_t num_gro
     }
     if (parts & AFFINES) {
         r.shift = workspace;
-        r.delta = workspace + step;
-        r.scale = workspace + 2 * step;
-        r.offset = workspace + 3 * step;
+        r.scale = workspace + step;
+        r.offset = workspace + 2 * step;
     }
     return r;
 }

@@ -54,13 +54,24 @@ static struct moments moments_of(const struct groups *r, int64_t i)
     return r->channels_last ? channels_last_moments(r, i) : contiguous_moments(r, i);
 }
 
+/* What is done with x - base of a channel. */
+struct channel {
+    float scale, offset;
+};
+
+static struct channel channel_of(const struct groups *r, const struct moments *m, double inv, int64_t c)
+{
+    const double scale = inv * (r->weight ? r->weight[c] : 1);
+    return (struct channel){(float)scale, (float)((r->bias ? r->bias[c] : 0) - m->delta * scale)};
+}
+
 /* Columns col .. col + n of `rows` rows of `width` values, from row `row` on, by way of f32: several rows only when they are whole. */
 static void scale_tile(const struct groups *r, const struct tern_cpu_affine *a, bool vectors, int64_t row, int64_t rows, int64_t col,
                        int64_t n, int64_t width)
 {
     float tile[TILE];
     const int64_t at = row * width + col, from = vectors ? col : 0;
-    const struct tern_cpu_affine here = {a->shift + from, a->delta + from, a->scale + from, a->offset + from};
+    const struct tern_cpu_affine here = {a->shift + from, a->scale + from, a->offset + from};
     char *y = r->y + at * (int64_t)tern_dtype_size(r->y_dtype);
     float *wide = r->y_dtype == TERN_F32 ? (float *)(void *)y : tile;
     r->level->affine(r->dtype, TERN_F32, rows, n, r->x + at * r->size, width, &here, vectors, wide, n);
@@ -94,9 +105,8 @@ static void contiguous_part(void *arg, int64_t begin, int64_t end)
         struct moments m = moments_of(r, i);
         double inv = cpu_norm_scale(m.variance, r->eps);
         for (int64_t row = i * per; row < (i + 1) * per; row++) {
-            int64_t c = row % r->c;
-            float delta = (float)m.delta, scale = (float)(inv * (r->weight ? r->weight[c] : 1)), offset = r->bias ? r->bias[c] : 0;
-            scale_rows(r, &(struct tern_cpu_affine){&m.base, &delta, &scale, &offset}, false, row, 1, r->hw);
+            const struct channel k = channel_of(r, &m, inv, row % r->c);
+            scale_rows(r, &(struct tern_cpu_affine){&m.base, &k.scale, &k.offset}, false, row, 1, r->hw);
         }
     }
 }
@@ -118,17 +128,17 @@ static void spread(const struct groups *r, int64_t i)
     struct moments m = moments_of(r, i);
     double inv = cpu_norm_scale(m.variance, r->eps);
     for (int64_t at = i * per; at < (i + 1) * per; at++) {
+        const struct channel k = channel_of(r, &m, inv, at % r->c);
         r->shift[at] = m.base;
-        r->delta[at] = (float)m.delta;
-        r->scale[at] = (float)(inv * (r->weight ? r->weight[at % r->c] : 1));
-        r->offset[at] = r->bias ? r->bias[at % r->c] : 0;
+        r->scale[at] = k.scale;
+        r->offset[at] = k.offset;
     }
 }
 
 static void scale_piece(const struct groups *r, int64_t n, int64_t piece)
 {
     int64_t p = piece * CPU_GROUPS_PIECE, rows = r->hw - p < CPU_GROUPS_PIECE ? r->hw - p : CPU_GROUPS_PIECE, at = n * r->c;
-    struct tern_cpu_affine affine = {r->shift + at, r->delta + at, r->scale + at, r->offset + at};
+    struct tern_cpu_affine affine = {r->shift + at, r->scale + at, r->offset + at};
     scale_rows(r, &affine, true, n * r->hw + p, rows, r->c);
 }
 

@@ -19,11 +19,11 @@ struct groups {
     int64_t n, c, hw, g;
     double eps;
     bool channels_last;
-    int64_t blocks, pieces;                        /* channels-last: per picture */
-    int64_t from, pictures, parts;                 /* channels-last: what is done now, and by how many tasks */
-    bool in_cache;                                 /* channels-last: what is done now is in L2 when it has been summed */
-    float *sums;                                   /* channels-last: (n, blocks, 2, c), of deviations and of their squares */
-    float *first, *shift, *delta, *scale, *offset; /* channels-last: (n, c), the first pixel; the affine of each channel */
+    int64_t blocks, pieces;                /* channels-last: per picture */
+    int64_t from, pictures, parts;         /* channels-last: what is done now, and by how many tasks */
+    bool in_cache;                         /* channels-last: what is done now is in L2 when it has been summed */
+    float *sums;                           /* channels-last: (n, blocks, 2, c), of deviations and of their squares */
+    float *first, *shift, *scale, *offset; /* channels-last: (n, c), the first pixel; the affine of each channel */
     struct cpu_post post;
 };
 

@@ -6,14 +6,37 @@
 
 /* Nearest even; NaN stays NaN. By integers also where there is an instruction: that one takes denormals for zero. */
 #if defined(TERN_LEVEL_512)
-INLINE vh to_bf16(vf x)
+/* In the high halves; of the other 16 bits of each nothing is to be used. */
+INLINE __m512i rounded_bf16(vf x)
 {
-    const __m512i odd = _mm512_set_epi16(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7,
-                                         5, 3, 1); /* the high halves; of the other 16 nothing is used */
     vu u = (vu)x;
     __m512i rounded = (__m512i)(u + 0x7fff + ((u >> 16) & 1));
-    rounded = _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q), (__m512i)u, _mm512_set1_epi32(1 << 22));
-    return (vh)_mm512_castsi512_si256(_mm512_permutexvar_epi16(odd, rounded));
+    return _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q), (__m512i)u, _mm512_set1_epi32(1 << 22));
+}
+
+INLINE __m512i odd_words(__m512i a, __m512i b)
+{
+    const __m512i odd = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21, 19, 17, 15,
+                                         13, 11, 9, 7, 5, 3, 1);
+    return _mm512_permutex2var_epi16(a, odd, b);
+}
+
+INLINE vh to_bf16(vf x)
+{
+    __m512i rounded = rounded_bf16(x);
+    return (vh)_mm512_castsi512_si256(odd_words(rounded, rounded));
+}
+
+#define DENORMAL 0x20
+
+/* Those of a before those of b. */
+INLINE __m512i two_to_bf16(vf a, vf b)
+{
+#if defined(TERN_LEVEL_BF16)
+    if (__builtin_expect(_kortestz_mask16_u8(_mm512_fpclass_ps_mask((__m512)a, DENORMAL), _mm512_fpclass_ps_mask((__m512)b, DENORMAL)), 1))
+        return (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
+#endif
+    return odd_words(rounded_bf16(a), rounded_bf16(b));
 }
 #else
 INLINE vh to_bf16(vf x)
@@ -58,6 +81,21 @@ INLINE vf v_load_as(const enum tern_dtype dtype, const void *p, int64_t i)
     return dtype == TERN_F32 ? v_load((const float *)p + i) : dtype == TERN_F16 ? v_from_f16(h) : v_from_bf16(h);
 }
 
+/* 2 VW values from element i on, in any order. */
+INLINE void v_load_any_two_as(const enum tern_dtype dtype, const void *p, int64_t i, vf v[2])
+{
+#if defined(TERN_LEVEL_512)
+    if (dtype == TERN_BF16) { /* those in even places and those in odd ones */
+        const __m512i pairs = _mm512_loadu_si512((const uint16_t *)p + i);
+        v[0] = (vf)_mm512_slli_epi32(pairs, 16);
+        v[1] = (vf)_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000));
+        return;
+    }
+#endif
+    v[0] = v_load_as(dtype, p, i);
+    v[1] = v_load_as(dtype, p, i + VW);
+}
+
 /* The first n < VW of them; the rest is zero. */
 INLINE vf v_load_as_n(const enum tern_dtype dtype, const void *p, int64_t i, int64_t n)
 {
@@ -77,6 +115,29 @@ INLINE void v_store_as(const enum tern_dtype dtype, void *p, int64_t i, vf v)
     memcpy((uint16_t *)p + i, &h, sizeof(h));
 }
 
+/* Whether two vectors at once are stored in less time than one after the other. */
+INLINE bool stores_two(const enum tern_dtype dtype)
+{
+#if defined(TERN_LEVEL_512)
+    return dtype == TERN_BF16;
+#else
+    return false;
+#endif
+}
+
+/* 2 VW values from element i on. */
+INLINE void v_store_two_as(const enum tern_dtype dtype, void *p, int64_t i, vf a, vf b)
+{
+#if defined(TERN_LEVEL_512)
+    if (dtype == TERN_BF16) {
+        _mm512_storeu_si512((uint16_t *)p + i, two_to_bf16(a, b));
+        return;
+    }
+#endif
+    v_store_as(dtype, p, i, a);
+    v_store_as(dtype, p, i + VW, b);
+}
+
 INLINE void v_store_as_n(const enum tern_dtype dtype, void *p, int64_t i, vf v, int64_t n)
 {
     if (dtype == TERN_F32)
@@ -93,6 +154,8 @@ INLINE float load_as(const enum tern_dtype dtype, const void *p, int64_t i)
 INLINE void convert(const enum tern_dtype from, const enum tern_dtype to, int64_t n, const void *x, void *y)
 {
     int64_t i = 0;
+    for (; stores_two(to) && i + 2 * VW <= n; i += 2 * VW)
+        v_store_two_as(to, y, i, v_load_as(from, x, i), v_load_as(from, x, i + VW));
     for (; i + VW <= n; i += VW)
         v_store_as(to, y, i, v_load_as(from, x, i));
     if (i < n)

@@ -45,6 +45,10 @@ INLINE vf v_sqrt(vf x)
     {                                                                                                                    \
         vf s = v_set(ps);                                                                                                \
         int64_t i = 0;                                                                                                   \
+        for (; stores_two(dtype) && i + 2 * VW <= n; i += 2 * VW) {                                                      \
+            vf x = v_load_as(dtype, px, i), y = v_load_as(dtype, px, i + VW);                                            \
+            v_store_two_as(dtype, py, i, half ? h(x, s) : f(x, s), half ? h(y, s) : f(y, s));                            \
+        }                                                                                                                \
         for (; i + VW <= n; i += VW) {                                                                                   \
             vf x = v_load_as(dtype, px, i);                                                                              \
             v_store_as(dtype, py, i, half ? h(x, s) : f(x, s));                                                          \
@@ -80,6 +84,9 @@ UNARY_ROWS(UNARY_ONE, UNARY_TWO)
     {                                                                                                                                    \
         vf x = v_set(n ? load_as(dtype, px, 0) : 0), y = v_set(n ? load_as(dtype, py, 0) : 0);                                           \
         int64_t i = 0;                                                                                                                   \
+        for (; stores_two(dtype) && i + 2 * VW <= n; i += 2 * VW)                                                                        \
+            v_store_two_as(dtype, out, i, g_##name(x_step ? v_load_as(dtype, px, i) : x, y_step ? v_load_as(dtype, py, i) : y),          \
+                           g_##name(x_step ? v_load_as(dtype, px, i + VW) : x, y_step ? v_load_as(dtype, py, i + VW) : y));              \
         for (; i + VW <= n; i += VW)                                                                                                     \
             v_store_as(dtype, out, i, g_##name(x_step ? v_load_as(dtype, px, i) : x, y_step ? v_load_as(dtype, py, i) : y));             \
         if (i < n)                                                                                                                       \
@@ -103,6 +110,9 @@ INLINE void geglu_rows(const enum tern_dtype dtype, int64_t rows, int64_t n, con
 {
     for (int64_t r = 0; r < rows; r++, x += ld, gate += ld) {
         int64_t i = 0;
+        for (; stores_two(dtype) && i + 2 * VW <= n; i += 2 * VW)
+            v_store_two_as(dtype, y, r * ldy + i, v_load(x + i) * gelu_for(dtype, v_load(gate + i)),
+                           v_load(x + i + VW) * gelu_for(dtype, v_load(gate + i + VW)));
         for (; i + VW <= n; i += VW)
             v_store_as(dtype, y, r * ldy + i, v_load(x + i) * gelu_for(dtype, v_load(gate + i)));
         if (i < n)

@@ -35,10 +35,9 @@ enum tern_cpu_unary {
 };
 enum tern_cpu_binary { TERN_CPU_ADD, TERN_CPU_SUB, TERN_CPU_MUL, TERN_CPU_DIV, TERN_CPU_BINARY_COUNT };
 
-/* A normalisation. The mean is shift + delta, a value of the data and a small difference, so that large means cost no
- * digits. */
+/* A normalisation. shift is a value of the data, so that large means cost no digits; what the mean is beside it is part of offset. */
 struct tern_cpu_affine {
-    const float *shift, *delta, *scale, *offset;
+    const float *shift, *scale, *offset;
 };
 
 /* A normalisation of rows. */
@@ -296,7 +295,7 @@ struct tern_cpu_level {
     /* sum[i] += x[i] - shift[i], square[i] += (x[i] - shift[i])^2 for `rows` rows of n values, ldx values apart */
     void (*moments_by_column)(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const float *shift, float *sum,
                               float *square);
-    /* y[i] = ((x[i] - a->shift[i]) - a->delta[i]) * a->scale[i] + a->offset[i], or with the first value of each for all: rows of n values,
+    /* y[i] = (x[i] - a->shift[i]) * a->scale[i] + a->offset[i], or with the first value of each for all: rows of n values,
      * ldx and ldy values apart. The dtypes are the same, or one of them is f32. */
     void (*affine)(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64_t n, const void *x, int64_t ldx,
                    const struct tern_cpu_affine *a, bool vectors, void *y, int64_t ldy);

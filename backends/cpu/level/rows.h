@@ -14,15 +14,18 @@
 
 INLINE void moments_chunk(const enum tern_dtype dtype, int64_t n, const void *x, int64_t at, float shift, double *sum, double *square)
 {
-    vf s[NORM_SUMS], q[NORM_SUMS], d;
+    vf s[NORM_SUMS], q[NORM_SUMS], two[2], d;
     int64_t i = at, end = at + n;
     for (int j = 0; j < NORM_SUMS; j++)
         s[j] = q[j] = v_set(0);
     for (; i + NORM_SUMS * VW <= end; i += NORM_SUMS * VW)
-        for (int j = 0; j < NORM_SUMS; j++) {
-            d = v_load_as(dtype, x, i + j * VW) - shift;
-            s[j] += d;
-            q[j] += d * d;
+        for (int j = 0; j < NORM_SUMS; j += 2) {
+            v_load_any_two_as(dtype, x, i + j * VW, two);
+            for (int k = j; k < j + 2; k++) {
+                d = two[k - j] - shift;
+                s[k] += d;
+                q[k] += d * d;
+            }
         }
     for (; i < end; i += VW) {
         d = end - i < VW ? v_keep(v_load_as_n(dtype, x, i, end - i) - shift, end - i) : v_load_as(dtype, x, i) - shift;
@@ -98,39 +101,51 @@ INLINE void moments_by_column_of(const enum tern_dtype dtype, int64_t rows, int6
 }
 
 static void moments_by_column(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const float *shift, float *sum,
-                              float *square){FOR_DTYPE(dtype, moments_by_column_of, rows, n, x, ldx, shift, sum, square)}
-
-INLINE vf v_affine(vf x, vf shift, vf delta, vf scale, vf offset)
+                              float *square)
 {
-    return ((x - shift) - delta) * scale + offset;
+    FOR_DTYPE(dtype, moments_by_column_of, rows, n, x, ldx, shift, sum, square)
 }
+
+/* What is done with n <= VW columns. */
+struct columns {
+    vf shift, scale, offset;
+};
+
+INLINE struct columns columns_of(const struct tern_cpu_affine *a, int64_t c, int64_t n)
+{
+    if (n == VW)
+        return (struct columns){v_load(a->shift + c), v_load(a->scale + c), v_load(a->offset + c)};
+    return (struct columns){v_load_n(a->shift + c, n), v_load_n(a->scale + c, n), v_load_n(a->offset + c, n)};
+}
+
+INLINE vf v_affine(vf x, const struct columns *c) { return v_fma(x - c->shift, c->scale, c->offset); }
 
 INLINE void affine_rows(const enum tern_dtype from, const enum tern_dtype to, const int rows, int64_t n, const void *x, int64_t ldx,
                         const struct tern_cpu_affine *a, bool vectors, void *y, int64_t ldy)
 {
-    int64_t i = 0, left;
-    vf shift = v_set(*a->shift), delta = v_set(*a->delta), scale = v_set(*a->scale), offset = v_set(*a->offset);
-    for (; i + VW <= n; i += VW) {
+    int64_t i = 0;
+    struct columns c = {v_set(*a->shift), v_set(*a->scale), v_set(*a->offset)}, d = c;
+    for (; stores_two(to) && i + 2 * VW <= n; i += 2 * VW) {
         if (vectors) {
-            shift = v_load(a->shift + i);
-            delta = v_load(a->delta + i);
-            scale = v_load(a->scale + i);
-            offset = v_load(a->offset + i);
+            c = columns_of(a, i, VW);
+            d = columns_of(a, i + VW, VW);
         }
         for (int r = 0; r < rows; r++)
-            v_store_as(to, y, r * ldy + i, v_affine(v_load_as(from, x, r * ldx + i), shift, delta, scale, offset));
+            v_store_two_as(to, y, r * ldy + i, v_affine(v_load_as(from, x, r * ldx + i), &c),
+                           v_affine(v_load_as(from, x, r * ldx + i + VW), &d));
+    }
+    for (; i + VW <= n; i += VW) {
+        if (vectors)
+            c = columns_of(a, i, VW);
+        for (int r = 0; r < rows; r++)
+            v_store_as(to, y, r * ldy + i, v_affine(v_load_as(from, x, r * ldx + i), &c));
     }
     if (i == n)
         return;
-    left = n - i;
-    if (vectors) {
-        shift = v_load_n(a->shift + i, left);
-        delta = v_load_n(a->delta + i, left);
-        scale = v_load_n(a->scale + i, left);
-        offset = v_load_n(a->offset + i, left);
-    }
+    if (vectors)
+        c = columns_of(a, i, n - i);
     for (int r = 0; r < rows; r++)
-        v_store_as_n(to, y, r * ldy + i, v_affine(v_load_as_n(from, x, r * ldx + i, left), shift, delta, scale, offset), left);
+        v_store_as_n(to, y, r * ldy + i, v_affine(v_load_as_n(from, x, r * ldx + i, n - i), &c), n - i);
 }
 
 INLINE void affine_of(const enum tern_dtype from, const enum tern_dtype to, int64_t rows, int64_t n, const void *x, int64_t ldx,
@@ -172,40 +187,59 @@ static void affine(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64
         FOR_DTYPE(to, affine_narrow, rows, n, x, ldx, a, vectors, y, ldy)
 }
 
-/* y = (x - shift - delta) scale weight + bias; a row that comes later is asked for meanwhile. */
-INLINE void normalize_row(const enum tern_dtype from, const enum tern_dtype to, int64_t n, const void *x, float shift, float delta,
-                          float scale, const float *weight, const float *bias, void *y)
+/* Columns i .. i + n of a row, n <= VW, by (x - shift) scale + offset. affine: with weights and a bias. */
+INLINE vf normalized(const enum tern_dtype from, const bool affine, const void *x, int64_t i, int64_t n, const struct columns *by,
+                     const float *weight, const float *bias)
 {
-    const vf one = v_set(1), zero = v_set(0);
+    const bool whole = n == VW;
+    const vf v = v_affine(whole ? v_load_as(from, x, i) : v_load_as_n(from, x, i, n), by);
+    if (affine)
+        return whole ? v_fma(v, v_load(weight + i), v_load(bias + i)) : v_fma(v, v_load_n(weight + i, n), v_load_n(bias + i, n));
+    return v * (weight ? v_load_n(weight + i, n) : v_set(1)) + (bias ? v_load_n(bias + i, n) : v_set(0));
+}
+
+/* A row that comes later is asked for meanwhile. */
+INLINE void normalize_row(const enum tern_dtype from, const enum tern_dtype to, const bool affine, int64_t n, const void *x,
+                          const struct columns *by, const struct tern_cpu_norm *p, void *y)
+{
+    const float *weight = p->weight, *bias = p->bias;
     int64_t i = 0;
-    for (; i + VW <= n; i += VW) {
-        vf v = ((v_load_as(from, x, i) - shift) - delta) * scale;
+    for (; stores_two(to) && i + 2 * VW <= n; i += 2 * VW) {
         __builtin_prefetch(row_of(from, x, NORM_ROWS * n + i));
-        v_store_as(to, y, i, v * (weight ? v_load(weight + i) : one) + (bias ? v_load(bias + i) : zero));
+        v_store_two_as(to, y, i, normalized(from, affine, x, i, VW, by, weight, bias),
+                       normalized(from, affine, x, i + VW, VW, by, weight, bias));
     }
-    if (i < n) {
-        vf v = ((v_load_as_n(from, x, i, n - i) - shift) - delta) * scale;
-        v = v * (weight ? v_load_n(weight + i, n - i) : one) + (bias ? v_load_n(bias + i, n - i) : zero);
-        v_store_as_n(to, y, i, v, n - i);
+    for (; i + VW <= n; i += VW) {
+        __builtin_prefetch(row_of(from, x, NORM_ROWS * n + i));
+        v_store_as(to, y, i, normalized(from, affine, x, i, VW, by, weight, bias));
     }
+    if (i < n)
+        v_store_as_n(to, y, i, normalized(from, affine, x, i, n - i, by, weight, bias), n - i);
 }
 
 /* Several rows, so that they do not wait for each other's roots and divisions. */
 INLINE void normalize_rows(const enum tern_dtype from, const enum tern_dtype to, int rows, int64_t n, const void *x,
                            const struct tern_cpu_norm *p, void *y)
 {
-    float shift[NORM_ROWS], delta[NORM_ROWS], scale[NORM_ROWS];
+    float shift[NORM_ROWS], scale[NORM_ROWS], offset[NORM_ROWS];
     for (int r = 0; r < rows; r++) {
         double sum, square;
         const void *row = row_of(from, x, r * n);
         shift[r] = p->center ? load_as(from, row, 0) : 0;
         moments_of(from, n, row, shift[r], &sum, &square);
-        double mean = p->center ? sum / (double)n : 0, variance = square / (double)n - mean * mean;
-        delta[r] = (float)mean;
-        scale[r] = (float)(1 / __builtin_sqrt((variance < 0 ? 0 : variance) + p->eps)); /* NaN stays NaN */
+        const double mean = p->center ? sum / (double)n : 0, variance = square / (double)n - mean * mean;
+        const double by = 1 / __builtin_sqrt((variance < 0 ? 0 : variance) + p->eps); /* NaN stays NaN */
+        scale[r] = (float)by;
+        offset[r] = (float)(-mean * by);
     }
-    for (int r = 0; r < rows; r++)
-        normalize_row(from, to, n, row_of(from, x, r * n), shift[r], delta[r], scale[r], p->weight, p->bias, (void *)row_of(to, y, r * n));
+    for (int r = 0; r < rows; r++) {
+        const struct columns by = {v_set(shift[r]), v_set(scale[r]), v_set(offset[r])};
+        const void *row = row_of(from, x, r * n);
+        if (p->weight && p->bias)
+            normalize_row(from, to, true, n, row, &by, p, (void *)row_of(to, y, r * n));
+        else
+            normalize_row(from, to, false, n, row, &by, p, (void *)row_of(to, y, r * n));
+    }
 }
 
 INLINE void normalize_of(const enum tern_dtype from, const enum tern_dtype to, int64_t rows, int64_t n, const void *x,
