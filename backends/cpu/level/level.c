@@ -12,6 +12,7 @@
 #include "backends/cpu/level/convert.h"
 #include "backends/cpu/level/elementwise.h"
 #include "backends/cpu/level/gemm.h"
+#include "backends/cpu/level/norms.h"
 #include "backends/cpu/level/rows.h"
 #include "backends/cpu/level/weights.h"
 #include "backends/cpu/level/winograd.h"
