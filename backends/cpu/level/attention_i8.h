@@ -14,10 +14,10 @@
 
 #include "backends/cpu/level/attention.h"
 #include "backends/cpu/level/attention_i8_pack.h"
+#include "backends/cpu/level/attention_i8_powers.h"
 
-#define FEW 4  /* queries whose scores are made together */
-#define ROOM 8 /* powers are below 2^ROOM */
-#define TOP 7  /* the power of the largest score when a row gets its `most` */
+#define FEW 4 /* queries whose scores are made together */
+#define TOP 7 /* the power of the largest score when a row gets its `most` */
 
 /* acc += products of unsigned x and signed y, four to a sum. The builtin of gcc 12 copies each sum there and back. */
 INLINE void add_words(__m512i *acc, __m512i x, __m512i y) { __asm__("vpdpbusd %2, %1, %0" : "+v"(*acc) : "v"(x), "v"(y)); }
@@ -55,53 +55,30 @@ INLINE void i8_scores(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t
     }
 }
 
-/* Floats from 2^15 + 2^14 on have a whole number in bits 8 to 15, if it is below 256. Each of 64 keys adds another part of one, each row
- * in another order. */
-#define WHOLE 0x1.8p15f
-#define PART(v, i) (WHOLE + ((float)(i) + (float)(v) / 4 + 0.125f) / 16)
-#define PARTS(v)                                                                                                                   \
-    {                                                                                                                              \
-        PART(v, 0), PART(v, 8), PART(v, 4), PART(v, 12), PART(v, 2), PART(v, 10), PART(v, 6), PART(v, 14), PART(v, 1), PART(v, 9), \
-            PART(v, 5), PART(v, 13), PART(v, 3), PART(v, 11), PART(v, 7), PART(v, 15)                                              \
-    }
-static const float parts[4][LANES] __attribute__((aligned(64))) = {PARTS(0), PARTS(1), PARTS(2), PARTS(3)};
-
-/* The powers of a row with 64 keys, x being exponents of two; all bits that were seen. */
-INLINE __m512i i8_powers(const int i, const __m512 x[4], uint8_t *to)
-{
-    __m512i y[4];
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; v++)
-        y[v] = (__m512i)_mm512_add_ps(power_of_two(x[v], 0), _mm512_load_ps(parts[(v + i) % 4]));
-    /* a choice of bits by a mask: 0xca */
-    __m512i bytes = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0xff00), y[1], _mm512_srli_epi32(y[0], 8), 0xca);
-    bytes = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0xff0000), _mm512_slli_epi32(y[2], 8), bytes, 0xca);
-    bytes = _mm512_ternarylogic_epi32(_mm512_set1_epi32((int)0xff000000), _mm512_slli_epi32(y[3], 16), bytes, 0xca);
-    _mm512_storeu_si512(to, bytes);
-    return _mm512_or_si512(_mm512_or_si512(y[0], y[1]), _mm512_or_si512(y[2], y[3]));
-}
-
 /* Those of a group with a whole block, from sums that are still in registers. False: one is too large for the `most` of its row, or no
  * number, and nothing is to be taken from here. */
 static bool i8_powers_at_once(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t row, uint8_t *to)
 {
     const float scale = a->head->k_scale[first / BLOCK];
-    __m512i seen = _mm512_setzero_si512();
+    const __m512i base = _mm512_set1_epi32(BYTES_BASE);
+    __m512i strange = _mm512_setzero_si512(); /* bits of what is not in 2^15 .. 2^15 + 256 */
     for (int64_t few = 0; few < QUERIES; few += FEW) {
         __m512i acc[FEW][4];
         i8_scores(a, first, row + few, acc);
 #pragma GCC unroll 4
         for (int i = 0; i < FEW; i++) {
-            const __m512 factor = _mm512_set1_ps(a->row[row + few + i] * scale), most = _mm512_set1_ps(a->most[row + few + i]);
-            __m512 x[4];
+            const __m512 factor = _mm512_set1_ps(a->row[row + few + i] * scale),
+                         shift = _mm512_set1_ps(BYTES_SHIFT + a->most[row + few + i]);
+            __m512 y[4];
 #pragma GCC unroll 4
-            for (int v = 0; v < 4; v++)
-                x[v] = _mm512_fmsub_ps(_mm512_cvtepi32_ps(acc[i][v]), factor, most);
-            seen = _mm512_or_si512(seen, i8_powers(i, x, to + (few + i) * BLOCK));
+            for (int v = 0; v < 4; v++) {
+                y[v] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(acc[i][v]), factor, shift);
+                strange = _mm512_ternarylogic_epi32(strange, (__m512i)y[v], base, 0xf6); /* strange | (y ^ base) */
+            }
+            i8_powers(i, y, to + (few + i) * BLOCK);
         }
     }
-    const __m512i high = _mm512_and_si512(seen, _mm512_set1_epi32((int)0xffff0000));
-    return _mm512_cmpeq_epi32_mask(high, _mm512_set1_epi32(0x47400000)) == 0xffff; /* WHOLE */
+    return !_mm512_test_epi32_mask(strange, _mm512_set1_epi32((int)0xffff0000));
 }
 
 /* Results of a row by an older `most` become those by a newer one. */
@@ -141,6 +118,18 @@ static void i8_another_most(const struct tern_cpu_attend_i8 *a, int64_t row, int
     *most = top - TOP;
 }
 
+/* Those of row i, x being exponents of two. What is far below, or no number, gives zero. */
+INLINE void i8_row_powers(const int i, const float *x, float most, uint8_t *to)
+{
+    const __m512 least = _mm512_set1_ps(0x1p15f), far = _mm512_set1_ps(BYTES_MOST);
+    __m512 y[4];
+    for (int v = 0; v < 4; v++) {
+        y[v] = _mm512_sub_ps(_mm512_set1_ps(BYTES_SHIFT + most), _mm512_loadu_ps(x + v * LANES));
+        y[v] = _mm512_max_ps(_mm512_min_ps(y[v], far), least); /* of NaN and a number min makes the latter */
+    }
+    i8_powers(i, y, to);
+}
+
 static void i8_powers_by_rows(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t row, struct i8_scratch *s)
 {
     const float scale = a->head->k_scale[first / BLOCK];
@@ -160,10 +149,7 @@ static void i8_powers_by_rows(const struct tern_cpu_attend_i8 *a, int64_t first,
                 i8_another_most(a, r, keys, x);
             for (int64_t j = keys; j < BLOCK; j++)
                 x[j] = -INFINITY;
-            __m512 exponents[4];
-            for (int v = 0; v < 4; v++)
-                exponents[v] = _mm512_sub_ps(_mm512_loadu_ps(x + v * LANES), _mm512_set1_ps(a->most[r]));
-            i8_powers(i, exponents, s->powers + (few + i) * BLOCK);
+            i8_row_powers(i, x, a->most[r], s->powers + (few + i) * BLOCK);
         }
     }
 }
@@ -228,14 +214,11 @@ static void i8_add_values(const struct tern_cpu_attend_i8 *a, int64_t first, int
         }
 }
 
-/* Powers of small exponents are flushed to zero: a denormal takes 200 cycles. */
 static void attend_i8(const struct tern_cpu_attend_i8 *a)
 {
     const struct tern_cpu_head_i8 *h = a->head;
     struct i8_scratch *s = a->scratch;
-    const unsigned control = _mm_getcsr();
     const int64_t rows = filled(a->rows, QUERIES);
-    _mm_setcsr(control | 0x8000);
     for (int64_t i = 0; i < rows; i++) /* rows that are not there, and zero, need no other */
         a->most[i] = i < a->rows ? -INFINITY : 0;
     for (int64_t first = 0; first < h->keys; first += BLOCK)
@@ -244,7 +227,6 @@ static void attend_i8(const struct tern_cpu_attend_i8 *a)
                 i8_powers_by_rows(a, first, row, s);
             i8_add_values(a, first, row, s->powers);
         }
-    _mm_setcsr(control);
     for (int64_t i = 0; i < a->rows; i++) {
         int32_t *o = a->o + i * a->ldo;
         if (i % 2 == 0 && shared_from(h->values) < h->columns)
