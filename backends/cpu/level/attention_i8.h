@@ -16,8 +16,9 @@
 #include "backends/cpu/level/attention_i8_pack.h"
 #include "backends/cpu/level/attention_i8_powers.h"
 
-#define FEW 4 /* queries whose scores are made together */
-#define TOP 7 /* the power of the largest score when a row gets its `most` */
+#define FEW 4                /* queries whose scores are made together */
+#define LD_BYTES (2 * BLOCK) /* from a row of powers to the next: two blocks meet their values together, so that sums come and go less */
+#define TOP 7                /* the power of the largest score when a row gets its `most` */
 
 /* acc += products of unsigned x and signed y, four to a sum. The builtin of gcc 12 copies each sum there and back. */
 INLINE void add_words(__m512i *acc, __m512i x, __m512i y) { __asm__("vpdpbusd %2, %1, %0" : "+v"(*acc) : "v"(x), "v"(y)); }
@@ -25,7 +26,7 @@ INLINE void add_words(__m512i *acc, __m512i x, __m512i y) { __asm__("vpdpbusd %2
 /* ---- scores and powers */
 
 struct i8_scratch {
-    uint8_t powers[QUERIES * BLOCK];
+    uint8_t powers[QUERIES * LD_BYTES];
     float scores[FEW * BLOCK];
 };
 
@@ -75,7 +76,7 @@ static bool i8_powers_at_once(const struct tern_cpu_attend_i8 *a, int64_t first,
                 y[v] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(acc[i][v]), factor, shift);
                 strange = _mm512_ternarylogic_epi32(strange, (__m512i)y[v], base, 0xf6); /* strange | (y ^ base) */
             }
-            i8_powers(i, y, to + (few + i) * BLOCK);
+            i8_powers(i, y, to + (few + i) * LD_BYTES);
         }
     }
     return !_mm512_test_epi32_mask(strange, _mm512_set1_epi32((int)0xffff0000));
@@ -130,7 +131,7 @@ INLINE void i8_row_powers(const int i, const float *x, float most, uint8_t *to)
     i8_powers(i, y, to);
 }
 
-static void i8_powers_by_rows(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t row, struct i8_scratch *s)
+static void i8_powers_by_rows(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t row, float *scores, uint8_t *to)
 {
     const float scale = a->head->k_scale[first / BLOCK];
     const int64_t keys = a->head->keys - first < BLOCK ? a->head->keys - first : BLOCK;
@@ -139,17 +140,17 @@ static void i8_powers_by_rows(const struct tern_cpu_attend_i8 *a, int64_t first,
         i8_scores(a, first, row + few, acc);
         for (int i = 0; i < FEW; i++)
             for (int v = 0; v < 4; v++)
-                _mm512_storeu_ps(s->scores + i * BLOCK + v * LANES,
+                _mm512_storeu_ps(scores + i * BLOCK + v * LANES,
                                  _mm512_mul_ps(_mm512_cvtepi32_ps(acc[i][v]), _mm512_set1_ps(a->row[row + few + i] * scale)));
 #pragma GCC unroll 4
         for (int i = 0; i < FEW; i++) {
             const int64_t r = row + few + i;
-            float *x = s->scores + i * BLOCK;
+            float *x = scores + i * BLOCK;
             if (r < a->rows)
                 i8_another_most(a, r, keys, x);
             for (int64_t j = keys; j < BLOCK; j++)
                 x[j] = -INFINITY;
-            i8_row_powers(i, x, a->most[r], s->powers + (few + i) * BLOCK);
+            i8_row_powers(i, x, a->most[r], to + (few + i) * LD_BYTES);
         }
     }
 }
@@ -157,7 +158,7 @@ static void i8_powers_by_rows(const struct tern_cpu_attend_i8 *a, int64_t first,
 /* ---- sums of values */
 
 /* Eight rows of powers times nv vectors of values, the third of which has eight columns, each twice: even lanes are of even rows. */
-INLINE void i8_add_vectors(const int nv, const uint8_t *p, const int8_t *v, int64_t columns, int32_t *o, int64_t ldo)
+INLINE void i8_add_vectors(const int nv, int64_t words, const uint8_t *p, const int8_t *v, int64_t columns, int32_t *o, int64_t ldo)
 {
     __m512i acc[8][3];
 #pragma GCC unroll 8
@@ -166,7 +167,7 @@ INLINE void i8_add_vectors(const int nv, const uint8_t *p, const int8_t *v, int6
         for (int j = 0; j < nv; j++)
             if (j < 2 || i % 2 == 0)
                 acc[i][j] = _mm512_loadu_si512(o + i * ldo + j * LANES);
-    for (int64_t t = 0; t < WORDS; t++, v += columns * 4) {
+    for (int64_t t = 0; t < words; t++, v += columns * 4) {
         __m512i y[3], x[8];
 #pragma GCC unroll 3
         for (int j = 0; j < nv; j++)
@@ -174,7 +175,7 @@ INLINE void i8_add_vectors(const int nv, const uint8_t *p, const int8_t *v, int6
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++) {
             int32_t word;
-            memcpy(&word, p + i * BLOCK + t * 4, sizeof(word));
+            memcpy(&word, p + i * LD_BYTES + t * 4, sizeof(word));
             x[i] = _mm512_set1_epi32(word);
             add_words(&acc[i][0], x[i], y[0]);
             if (nv > 1)
@@ -191,42 +192,54 @@ INLINE void i8_add_vectors(const int nv, const uint8_t *p, const int8_t *v, int6
                 _mm512_storeu_si512(o + i * ldo + j * LANES, acc[i][j]);
 }
 
-static void i8_add_values(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t row, const uint8_t *p)
+static void i8_add_values(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t blocks, int64_t row, const uint8_t *p)
 {
     const struct tern_cpu_head_i8 *h = a->head;
     const int8_t *v = h->v + first * h->columns;
     int32_t *o = a->o + row * a->ldo;
     for (int i = 0; i < QUERIES; i++) {
         int32_t *sum = o + i * a->ldo + h->columns;
-        const __m512i powers = _mm512_loadu_si512(p + i * BLOCK);
-        _mm512_storeu_si512(sum, _mm512_dpbusd_epi32(_mm512_loadu_si512(sum), powers, _mm512_set1_epi8(1)));
+        __m512i all = _mm512_loadu_si512(sum);
+        for (int64_t b = 0; b < blocks; b++)
+            all = _mm512_dpbusd_epi32(all, _mm512_loadu_si512(p + i * LD_BYTES + b * BLOCK), _mm512_set1_epi8(1));
+        _mm512_storeu_si512(sum, all);
     }
-    for (int64_t half = 0; half < QUERIES; half += 8, p += 8 * BLOCK, o += 8 * a->ldo)
+    for (int64_t half = 0; half < QUERIES; half += 8, p += 8 * LD_BYTES, o += 8 * a->ldo)
         for (int64_t c = 0; c < h->columns; c += 2 * LANES) {
             if (c + 2 * LANES == shared_from(h->values)) {
-                i8_add_vectors(3, p, v + c * 4, h->columns, o + c, a->ldo);
+                i8_add_vectors(3, blocks * WORDS, p, v + c * 4, h->columns, o + c, a->ldo);
                 break;
             }
             if (h->columns - c > LANES)
-                i8_add_vectors(2, p, v + c * 4, h->columns, o + c, a->ldo);
+                i8_add_vectors(2, blocks * WORDS, p, v + c * 4, h->columns, o + c, a->ldo);
             else
-                i8_add_vectors(1, p, v + c * 4, h->columns, o + c, a->ldo);
+                i8_add_vectors(1, blocks * WORDS, p, v + c * 4, h->columns, o + c, a->ldo);
         }
+}
+
+/* A group and two blocks of keys, or the last one. Where the second needs another `most`, what the first gave is added before. */
+static void i8_meet(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t row, struct i8_scratch *s)
+{
+    const int64_t keys = a->head->keys - first, second = first + BLOCK;
+    if (first == 0 || keys < BLOCK || !i8_powers_at_once(a, first, row, s->powers))
+        i8_powers_by_rows(a, first, row, s->scores, s->powers);
+    const bool both = keys >= 2 * BLOCK && i8_powers_at_once(a, second, row, s->powers + BLOCK);
+    i8_add_values(a, first, both ? 2 : 1, row, s->powers);
+    if (both || keys <= BLOCK)
+        return;
+    i8_powers_by_rows(a, second, row, s->scores, s->powers);
+    i8_add_values(a, second, 1, row, s->powers);
 }
 
 static void attend_i8(const struct tern_cpu_attend_i8 *a)
 {
     const struct tern_cpu_head_i8 *h = a->head;
-    struct i8_scratch *s = a->scratch;
     const int64_t rows = filled(a->rows, QUERIES);
     for (int64_t i = 0; i < rows; i++) /* rows that are not there, and zero, need no other */
         a->most[i] = i < a->rows ? -INFINITY : 0;
-    for (int64_t first = 0; first < h->keys; first += BLOCK)
-        for (int64_t row = 0; row < rows; row += QUERIES) {
-            if (first == 0 || h->keys - first < BLOCK || !i8_powers_at_once(a, first, row, s->powers))
-                i8_powers_by_rows(a, first, row, s);
-            i8_add_values(a, first, row, s->powers);
-        }
+    for (int64_t first = 0; first < h->keys; first += 2 * BLOCK)
+        for (int64_t row = 0; row < rows; row += QUERIES)
+            i8_meet(a, first, row, a->scratch);
     for (int64_t i = 0; i < a->rows; i++) {
         int32_t *o = a->o + i * a->ldo;
         if (i % 2 == 0 && shared_from(h->values) < h->columns)
