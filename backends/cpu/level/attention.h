@@ -46,10 +46,10 @@ static void add_powers(int64_t keys, const uint16_t *p, float *sums, int64_t ldo
     }
 }
 
-/* All rows of a group, those that are not there, too. */
-static void add_values(const struct tern_cpu_attend *a, const struct meeting *m, const uint16_t *p)
+/* Of `keys` keys, a multiple of PAIR. All rows of a group, those that are not there, too. */
+static void add_values(const struct tern_cpu_attend *a, const struct meeting *m, int64_t keys, const uint16_t *p)
 {
-    const int64_t keys = filled(keys_of(a, m), PAIR), depth = filled(a->keys, PAIR);
+    const int64_t depth = filled(a->keys, PAIR);
     float *o = a->o + m->row * a->ldo;
     add_powers(keys, p, o + a->columns, a->ldo);
     for (int64_t half = 0; half < QUERIES; half += 8, p += 8 * LD_POWERS, o += 8 * a->ldo)
@@ -90,19 +90,38 @@ static bool powers_at_once(const struct tern_cpu_attend *a, const struct meeting
     return quick_powers_fit(&q);
 }
 
-static void all_meetings(const struct tern_cpu_attend *a)
+/* Powers of any block of keys, and another `most` for rows that need one. */
+static void powers_by_rows(const struct tern_cpu_attend *a, const struct meeting *m, float *scores, uint16_t *to)
+{
+    const struct factors f = score_factors(a, m, scores);
+    product(&f, false);
+    if (hides(a, m))
+        hide(a, m, scores);
+    powers_for(a, m, scores, to);
+}
+
+/* A group and two blocks of keys, or one. Where the second needs another `most`, what the first gave is added before. */
+static void two_meetings(const struct tern_cpu_attend *a, const struct meeting *m)
 {
     struct attention_scratch *s = a->scratch;
-    for (struct meeting m = {.there = true}; m.there; m = after(a, m)) {
-        if (m.key == 0 || a->mask || a->causal || a->keys - m.key < KEYS || !powers_at_once(a, &m, s->powers[0])) {
-            const struct factors f = score_factors(a, &m, s->scores[0]);
-            product(&f, false);
-            if (hides(a, &m))
-                hide(a, &m, s->scores[0]);
-            powers_for(a, &m, s->scores[0], s->powers[0]);
-        }
-        add_values(a, &m, s->powers[0]);
-    }
+    const struct meeting next = {.key = m->key + KEYS, .row = m->row};
+    const bool visible = a->mask || a->causal, there = next.key < a->keys && meets(a, &next);
+    if (m->key == 0 || visible || keys_of(a, m) < KEYS || !powers_at_once(a, m, s->powers[0]))
+        powers_by_rows(a, m, s->scores[0], s->powers[0]);
+    const bool both = there && !visible && keys_of(a, &next) == KEYS && powers_at_once(a, &next, s->powers[0] + KEYS);
+    add_values(a, m, both ? 2 * KEYS : filled(keys_of(a, m), PAIR), s->powers[0]);
+    if (both || !there)
+        return;
+    powers_by_rows(a, &next, s->scores[0], s->powers[0]);
+    add_values(a, &next, filled(keys_of(a, &next), PAIR), s->powers[0]);
+}
+
+static void all_meetings(const struct tern_cpu_attend *a)
+{
+    for (struct meeting m = {0}; m.key < a->keys; m.key += 2 * KEYS)
+        for (m.row = 0; m.row < a->rows; m.row += QUERIES)
+            if (meets(a, &m))
+                two_meetings(a, &m);
 }
 #endif
 

@@ -24,8 +24,11 @@ INLINE const uint16_t *queries_of(const struct tern_cpu_attend *a, int64_t row) 
 INLINE const uint16_t *keys_at(const struct tern_cpu_attend *a, int64_t key) { return (const uint16_t *)a->k + key * a->depth; }
 INLINE const uint16_t *values_of(const struct tern_cpu_attend *a) { return a->v; }
 
+/* Some of the queries see some of the keys, as far as causality goes. */
+INLINE bool meets(const struct tern_cpu_attend *a, const struct meeting *m) { return !a->causal || m->key < a->first + m->row + QUERIES; }
+
 /* All groups meet a block of keys before the next block, but for those that causality keeps from it. */
-static struct meeting after(const struct tern_cpu_attend *a, struct meeting m)
+INLINE struct meeting after(const struct tern_cpu_attend *a, struct meeting m)
 {
     do {
         m.row += QUERIES;
@@ -34,7 +37,7 @@ static struct meeting after(const struct tern_cpu_attend *a, struct meeting m)
             m.key += KEYS;
         }
         m.there = m.there && m.key < a->keys;
-    } while (m.there && a->causal && m.key >= a->first + m.row + QUERIES);
+    } while (m.there && !meets(a, &m));
     return m;
 }
 

@@ -7,9 +7,8 @@
 #define QUERIES TERN_ATTENTION_ROWS /* of a tile */
 #define KEYS 64                     /* of a block */
 #define PAIR 32                     /* keys whose powers are rounded together: key i beside key i + 16, in P as in the packed values */
-/* Values between rows: odd numbers of lines, so that rows do not share cache sets. */
+/* Values between rows, also of LD_POWERS: odd numbers of lines, so that rows do not share cache sets. */
 #define LD_SCORES (KEYS + 16)
-#define LD_POWERS (KEYS + 32)
 
 /* 2^(x factor - most) for the powers above which a row gets another `most`. */
 #define GROWTH 16
@@ -19,11 +18,13 @@
  * half a vector of columns is SHARED by two rows. */
 #if defined(TERN_LEVEL_amx)
 #define SUMS 0
+#define LD_POWERS (KEYS + 32)
 #define TASK_ROWS 256
 #define SHARED false
 #else
 #define SUMS 16
-#define TASK_ROWS 64 /* queries, results and a block of keys and values lie in L1 */
+#define LD_POWERS (2 * KEYS + 32) /* two blocks meet their values together, so that sums come and go less */
+#define TASK_ROWS 64              /* queries, results and a block of keys and values lie in L1 */
 #define SHARED true
 #endif
 
