@@ -29,6 +29,8 @@ static void set(struct tern_pipeline *to, const struct tern_prompt_embedding *li
 static const struct tern_prompt_embedding words[] = {{DATA "tiny-style.safetensors", NULL}, {DATA "learned.bin", "bad-one"}};
 static const struct tern_prompt_embedding plain_words[] = {{DATA "learned.bin", NULL}, {DATA "a1111.pt", "my-style"}};
 
+static const struct tern_prompt_embedding sd2_words[] = {{DATA "sd2-style.safetensors", NULL}};
+
 static void latents_agree(void **state)
 {
     (void)state;
@@ -42,7 +44,7 @@ static void latents_agree(void **state)
         const bool plain = !strncmp(c.name, "plain.", 6), sd1 = !strcmp(c.model, "sd1");
         struct tern_pipeline *of = sd1 ? p : model_load(ctx, model_path(c.model, path));
         if (plain || json_is_true(json_object_get(row, "embeddings")))
-            set(of, plain ? plain_words : words, 2);
+            set(of, !plain ? words : sd1 ? plain_words : sd2_words, !plain || sd1 ? 2 : 1);
         c.params.prompt_syntax = plain ? TERN_PROMPT_PLAIN : TERN_PROMPT_A1111;
         struct tern_images *images = job_run(ctx, of, &c.params);
         job_check_latents(images, expected, c.name, &w);
@@ -53,7 +55,7 @@ static void latents_agree(void **state)
             tern_pipeline_destroy(&of);
         job_case_close(&c);
     }
-    assert_true(w.cases >= 15);
+    assert_true(w.cases >= 16);
     job_print_worst(&w);
     tern_weights_unref(&expected);
     json_decref(rows);

@@ -32,16 +32,6 @@ enum tern_status tern_prompt_tokens(const struct tern_tokenizer *t, const char *
     return st;
 }
 
-/* Padding has a token of its own in some models: it takes the place of all behind the first end token. */
-static void pad(const struct tern_tokenizer *t, int64_t *ids, int64_t length)
-{
-    int64_t i = 0;
-    while (i < length && ids[i] != t->end)
-        i++;
-    for (i++; t->pad != t->end && i < length; i++)
-        ids[i] = t->pad;
-}
-
 /* Room for one more chunk of the result. */
 static bool grow(struct filling *f)
 {
@@ -57,7 +47,7 @@ static bool grow(struct filling *f)
     return weights;
 }
 
-/* Closes the open chunk and opens another. */
+/* Closes the open chunk and opens another. In some models padding has a token of its own; a text of diffusers' may hold the end token. */
 static void next_chunk(struct filling *f)
 {
     struct tern_chunks *c = f->out;
@@ -69,10 +59,9 @@ static void next_chunk(struct filling *f)
     float *weights = c->weights + c->count * c->length;
     for (int64_t i = 0; i < c->length; i++) {
         const bool text = i && i <= f->used;
-        ids[i] = text ? f->ids[i - 1] : i ? f->t->end : f->t->begin;
+        ids[i] = text ? f->ids[i - 1] : !i ? f->t->begin : i == f->used + 1 ? f->t->end : f->t->pad;
         weights[i] = text ? f->weights[i - 1] : 1;
     }
-    pad(f->t, ids, c->length);
     c->count++;
     f->used = 0;
     f->comma = -1;

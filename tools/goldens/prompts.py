@@ -201,6 +201,7 @@ def write_inversions(folder):
     style, bad, xl = vectors(1, 3, 40), vectors(2, 40), (vectors(3, 2, 16), vectors(4, 2, 24))
     write_tensors(folder / "tiny-style.safetensors", {"emb_params": style})
     write_tensors(folder / "xl-style.safetensors", {"clip_l": xl[0], "clip_g": xl[1]})
+    write_tensors(folder / "sd2-style.safetensors", {"emb_params": vectors(5, 2, 32)})
     torch.save({"string_to_token": {"*": torch.tensor(265)}, "string_to_param": {"*": style}, "name": "inside", "step": 500,
                 "sd_checkpoint": "0123", "sd_checkpoint_name": "x"}, folder / "a1111.pt")
     torch.save({"<cat-toy>": bad}, folder / "learned.bin")
@@ -208,18 +209,27 @@ def write_inversions(folder):
     return [("tiny-style", (style,)), ("bad-one", (bad[None],))], xl
 
 
+# model -> (the files and their words, the runs); OpenCLIP's tokenizer pads with a token of its own
+PLAIN = {
+    "sd1": ((("learned.bin", None), ("a1111.pt", "my-style")), (
+        ("plain.one", "a <cat-toy>, in the snow", "text"), ("plain.three", "a house by my-style!", "<cat-toy>"),
+        ("plain.many", "my-style " * 14 + "a cat", ""))),
+    "sd2": ((("sd2-style.safetensors", "sd2-style"),), (("plain.end-token", "a <|endoftext|> house by sd2-style", "text!"),)),
+}
+
+
 def plain_runs(root, folder):
     """diffusers' load_textual_inversion."""
-    pipe = StableDiffusionPipeline.from_pretrained(root / "models" / "sd1", dtype=torch.float32, safety_checker=None)
-    pipe.set_progress_bar_config(disable=True)
-    pipe.load_textual_inversion(folder / "learned.bin")
-    pipe.load_textual_inversion(folder / "a1111.pt", token="my-style")
-    pipe.scheduler = scheduler("ddim", dict(pipe.scheduler.config), False)
-    for name, prompt, negative in (("plain.one", "a <cat-toy>, in the snow", "text"), ("plain.three", "a house by my-style!", "<cat-toy>"),
-                                   ("plain.many", "my-style " * 14 + "a cat", "")):
-        latents = pipe(prompt, negative_prompt=negative, width=48, height=40, num_inference_steps=3, guidance_scale=5.0,
-                       generator=generator(42), output_type="latent").images
-        yield {**DEFAULTS, "name": name, "prompt": prompt, "negative": negative, "sampler": "ddim", "steps": 3}, latents
+    for model, (files, runs) in PLAIN.items():
+        pipe = StableDiffusionPipeline.from_pretrained(root / "models" / model, dtype=torch.float32, safety_checker=None)
+        pipe.set_progress_bar_config(disable=True)
+        for file, word in files:
+            pipe.load_textual_inversion(folder / file, token=word)
+        pipe.scheduler = scheduler("ddim", dict(pipe.scheduler.config), False)
+        for name, prompt, negative in runs:
+            latents = pipe(prompt, negative_prompt=negative, width=48, height=40, num_inference_steps=3, guidance_scale=5.0,
+                           generator=generator(42), output_type="latent").images
+            yield {**DEFAULTS, "model": model, "name": name, "prompt": prompt, "negative": negative, "sampler": "ddim", "steps": 3}, latents
 
 
 def make(root):
