@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -121,6 +122,42 @@ static void embeddings_have_names(void **state)
     tern_images_destroy(&without);
     for (int i = 0; i < 4; i++)
         tern_images_destroy(&images[i]);
+}
+
+/* Two files with one name: the second one is called by the name inside. */
+static void names_that_are_taken(void **state)
+{
+    (void)state;
+    char folder[PATH_SIZE], bin[PATH_SIZE + 8], pt[PATH_SIZE + 8];
+    lora_temporary(folder);
+    snprintf(bin, sizeof(bin), "%s/x.bin", folder);
+    snprintf(pt, sizeof(pt), "%s/x.pt", folder);
+    assert_int_equal(symlink(DATA "learned.bin", bin) | symlink(DATA "a1111.pt", pt), 0);
+    const struct tern_prompt_embedding a[] = {{bin, "one"}, {pt, "two"}}, b[] = {{bin, NULL}, {pt, NULL}}, c[] = {{pt, NULL}, {bin, NULL}},
+                                       none[] = {{pt, "x"}, {bin, "<cat-toy>"}, {bin, NULL}};
+    const struct {
+        const struct tern_prompt_embedding *list;
+        const char *prompt;
+    } rows[][2] = {{{a, "a one, two"}, {b, "a x, inside"}},
+                   {{a, "a one, one"}, {b, "a x, <cat-toy>"}},
+                   {{a, "a one two"}, {c, "a <cat-toy> x"}},
+                   {{a, "a two, two"}, {c, "a x, inside"}}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_images *images[2];
+        for (int k = 0; k < 2; k++) {
+            const struct tern_txt2img_params q = small(rows[i][k].prompt);
+            set(p, rows[i][k].list, 2);
+            images[k] = job_run(ctx, p, &q);
+        }
+        if (!job_same(images[0], 0, images[1]))
+            fail_msg("\"%s\" is not \"%s\"", rows[i][1].prompt, rows[i][0].prompt);
+        for (int k = 0; k < 2; k++)
+            tern_images_destroy(&images[k]);
+    }
+    set(p, NULL, 0);
+    assert_int_equal(tern_pipeline_set_embeddings(p, none, 3), TERN_E_INVALID);
+    support_error(ctx, TERN_E_INVALID, "another embedding with the name \"x\"");
+    damage_remove(folder);
 }
 
 static void embeddings_of_sdxl(void **state)
@@ -323,7 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(latents_agree),       cmocka_unit_test(plain_prompts_stay_text),    cmocka_unit_test(embeddings_have_names),
         cmocka_unit_test(embeddings_of_sdxl),  cmocka_unit_test(embeddings_are_checked),     cmocka_unit_test(odd_tensors_are_refused),
-        cmocka_unit_test(prompts_are_checked), cmocka_unit_test(infotexts_tell_what_counts),
+        cmocka_unit_test(prompts_are_checked), cmocka_unit_test(infotexts_tell_what_counts), cmocka_unit_test(names_that_are_taken),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

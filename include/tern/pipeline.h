@@ -107,7 +107,8 @@ TERN_API void tern_prompt_loras_free(struct tern_context *ctx, struct tern_promp
 /* A textual inversion: a word of prompts that stands for vectors [Gal 2022]. */
 struct tern_prompt_embedding {
     const char *path; /* .safetensors, .pt, .bin */
-    const char *name; /* NULL: the name of the file without its ending, and the one that the file gives it */
+    const char *name; /* NULL: the name of the file without its ending, and the one that the file gives it, but not one of an
+                       * embedding before it in the list */
 };
 
 /* Sets the embeddings of the pipeline: those of the list and no others; n = 0: none. A prompt that has the name of one gets its

@@ -120,14 +120,26 @@ static enum tern_status check_width(const struct tern_pipeline *p, const char *p
                      p->second_only ? "a pair with clip_g of width " : "", expected);
 }
 
+/* The word of that name; NULL: there is none. */
+static const struct tern_prompt_word *find_word(const struct tern_pipeline *p, const struct tern_active_embedding *s, const char *name,
+                                                size_t size)
+{
+    for (int i = 0; i < s->n_words; i++) {
+        const struct tern_prompt_word *w = &s->words[first(p)][i];
+        if (strlen(w->name) == size && !memcmp(w->name, name, size))
+            return w;
+    }
+    return NULL;
+}
+
 static enum tern_status add_word(struct tern_pipeline *p, struct tern_active_embedding *s, const char *path, const char *hash,
                                  const char *name, size_t size, int64_t vectors)
 {
-    for (int i = 0; i < s->n_words; i++)
-        if (strlen(s->words[first(p)][i].name) == size && !memcmp(s->words[first(p)][i].name, name, size))
-            return s->words[first(p)][i].first == s->rows
-                       ? TERN_OK /* the file calls it as it is called itself */
-                       : tern_fail(p->ctx, TERN_E_INVALID, "%s: there is another embedding with the name \"%.*s\"", path, (int)size, name);
+    const struct tern_prompt_word *same = find_word(p, s, name, size);
+    if (same)
+        return same->first == s->rows
+                   ? TERN_OK /* the file calls it as it is called itself */
+                   : tern_fail(p->ctx, TERN_E_INVALID, "%s: there is another embedding with the name \"%.*s\"", path, (int)size, name);
     for (int e = first(p); e < end(p); e++)
         if (!tern_grow(p->ctx, (void **)&s->words[e], s->n_words, &s->capacity[e], sizeof(*s->words[e])))
             return tern_error_status(p->ctx);
@@ -146,7 +158,27 @@ static enum tern_status add_word(struct tern_pipeline *p, struct tern_active_emb
     return tern_error_status(p->ctx);
 }
 
-/* The name that is asked for; else that of the file, and the one inside. */
+/* The name of the file and the one inside. One that another embedding has is left to it: diffusers calls each file learned_embeds. */
+static enum tern_status add_default_words(struct tern_pipeline *p, struct tern_active_embedding *s, const char *path, const char *hash,
+                                          const struct tern_embedding_file *f)
+{
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path, *dot = strrchr(file, '.');
+    const char *names[] = {file, f->own_name};
+    const size_t sizes[] = {dot && dot > file ? (size_t)(dot - file) : strlen(file), f->own_name ? strlen(f->own_name) : 0};
+    bool mine[2];
+    for (int i = 0; i < 2; i++)
+        mine[i] = names[i] && !find_word(p, s, names[i], sizes[i]);
+    mine[0] |= !mine[1]; /* with none left there is an error */
+    for (int i = 0; i < 2 && !tern_failed(p->ctx); i++)
+        if (mine[i])
+            add_word(p, s, path, hash, names[i], sizes[i], f->vectors);
+        else if (names[i])
+            tern_message(p->ctx, TERN_LOG_WARN, "%s: another embedding has the name \"%.*s\"; in prompts this one is \"%.*s\"", path,
+                         (int)sizes[i], names[i], (int)sizes[1 - i], names[1 - i]);
+    return tern_error_status(p->ctx);
+}
+
+/* The name that is asked for, or those of the file. */
 static enum tern_status add_words(struct tern_pipeline *p, struct tern_active_embedding *s, const struct tern_prompt_embedding *a,
                                   const struct tern_embedding_file *f)
 {
@@ -157,12 +189,7 @@ static enum tern_status add_words(struct tern_pipeline *p, struct tern_active_em
     tern_sha256(file->data, file->size, hash);
     tern_mapping_unref(&file);
     hash[HASH] = 0;
-    if (a->name)
-        return add_word(p, s, a->path, hash, a->name, strlen(a->name), f->vectors);
-    const char *slash = strrchr(a->path, '/'), *name = slash ? slash + 1 : a->path, *dot = strrchr(name, '.');
-    if (add_word(p, s, a->path, hash, name, dot && dot > name ? (size_t)(dot - name) : strlen(name), f->vectors))
-        return tern_error_status(p->ctx);
-    return f->own_name ? add_word(p, s, a->path, hash, f->own_name, strlen(f->own_name), f->vectors) : TERN_OK;
+    return a->name ? add_word(p, s, a->path, hash, a->name, strlen(a->name), f->vectors) : add_default_words(p, s, a->path, hash, f);
 }
 
 static enum tern_status add_vectors(struct tern_pipeline *p, struct tern_active_embedding *s, const struct tern_embedding_file *f)
