@@ -24,6 +24,9 @@ static const struct {
     {"<lora:conv:te=0.5:unet=2>", "", "/conv.safetensors", 1, 0.5, 2},
     {"<lora:conv:unet=2>", "", "/conv.safetensors", 1, 1, 2},
     {"<lora:conv:3:3>", "", "/conv.safetensors", 3, 0, 0},
+    {"<lora:a: 0.7 >", "", "/a.safetensors", 0.7, 0, 0}, /* what Python's float() reads */
+    {"<lora:conv: .5\t:\u00a00.25>", "", "/conv.safetensors", 1, 0.5, 0.25},
+    {"<lora:conv:unet= 2>", "", "/conv.safetensors", 1, 1, 2},
     {"a < b, <>, <:>, <a>, <lora:>, <lora", "a < b, <>, <:>, <a>, <lora:>, <lora", NULL, 0, 0, 0},
     {"", "", NULL, 0, 0, 0},
 };
@@ -63,6 +66,8 @@ static void odd_tags_are_refused(void **state)
         {"<lora:a:nan>", TERN_E_INVALID, "expected a number"},
         {"<lora:a:1e999>", TERN_E_INVALID, "expected a number"},
         {"<lora:a:>", TERN_E_INVALID, "expected a number"},
+        {"<lora:a: >", TERN_E_INVALID, "expected a number"},
+        {"<lora:a:1 2>", TERN_E_INVALID, "expected a number"},
         {"<lora:a:1:1:dyn=4>", TERN_E_UNSUPPORTED, "<lora:...:dyn>: expected at most two scales"},
         {"<lora:a:1:1:1>", TERN_E_UNSUPPORTED, "expected at most two scales"},
         {"a <hypernet:x:1>", TERN_E_UNSUPPORTED, "<hypernet:...>: only tags of LoRAs are known"},

@@ -67,10 +67,13 @@ static char *find_file(struct tern_context *ctx, const char *folder, const char 
     return NULL;
 }
 
+/* Blanks may stand around it, as in A1111. */
 static enum tern_status read_scale(struct tern_context *ctx, const char *text, double *out)
 {
-    *out = tern_prompt_number(text);
-    return tern_prompt_is_number(text, strlen(text)) && isfinite(*out)
+    const char *number = text + tern_prompt_space(text, strlen(text));
+    const size_t size = strlen(number) - tern_prompt_space_before(number, strlen(number));
+    *out = tern_prompt_number(number);
+    return tern_prompt_is_number(number, size) && isfinite(*out)
                ? TERN_OK
                : tern_fail(ctx, TERN_E_INVALID, "prompt: <lora:...:%.40s>: expected a number", text);
 }
