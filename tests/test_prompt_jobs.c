@@ -338,6 +338,51 @@ static void infotexts_tell_what_counts(void **state)
     }
 }
 
+static char told[512]; /* what the log was told last */
+
+static void listen(enum tern_log_level level, const char *message, void *user)
+{
+    (void)user;
+    if (level == TERN_LOG_WARN)
+        snprintf(told, sizeof(told), "%s", message);
+}
+
+/* A digit is a token; the text encoder reads 32. */
+static void texts_that_are_cut_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        int prompt, negative; /* digits */
+        double cfg;
+        enum tern_prompt_syntax syntax;
+        const char *told;
+    } rows[] = {
+        {30, 30, 5, TERN_PROMPT_PLAIN, ""},
+        {31, 1, 5, TERN_PROMPT_PLAIN, "prompt: cut off, because it has 33 tokens and the text encoder reads 32"},
+        {3, 40, 5, TERN_PROMPT_PLAIN, "negative prompt: cut off, because it has 42 tokens"},
+        {3, 40, 1, TERN_PROMPT_PLAIN, ""},
+        {31, 40, 5, TERN_PROMPT_A1111, ""},
+    };
+    char path[PATH_SIZE], texts[2][128];
+    struct tern_context *own = tern_context_create(&(struct tern_context_params){.log = listen});
+    struct tern_pipeline *of = model_load(own, model_path("sd1", path));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        snprintf(texts[0], sizeof(texts[0]), "%0*d", rows[i].prompt, 0);
+        snprintf(texts[1], sizeof(texts[1]), "%0*d", rows[i].negative, 0);
+        struct tern_txt2img_params q = small(texts[0]);
+        q.negative_prompt = texts[1];
+        q.cfg = rows[i].cfg;
+        q.prompt_syntax = rows[i].syntax;
+        *told = 0;
+        struct tern_images *images = job_run(own, of, &q);
+        if (strncmp(told, rows[i].told, strlen(rows[i].told)) || !*rows[i].told != !*told)
+            fail_msg("row %d: \"%s\"; expected \"%s\"", (int)i, told, rows[i].told);
+        tern_images_destroy(&images);
+    }
+    tern_pipeline_destroy(&of);
+    tern_context_destroy(&own);
+}
+
 static int setup(void **state)
 {
     char path[PATH_SIZE];
@@ -358,9 +403,11 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(latents_agree),       cmocka_unit_test(plain_prompts_stay_text),    cmocka_unit_test(embeddings_have_names),
-        cmocka_unit_test(embeddings_of_sdxl),  cmocka_unit_test(embeddings_are_checked),     cmocka_unit_test(odd_tensors_are_refused),
-        cmocka_unit_test(prompts_are_checked), cmocka_unit_test(infotexts_tell_what_counts), cmocka_unit_test(names_that_are_taken),
+        cmocka_unit_test(latents_agree),          cmocka_unit_test(plain_prompts_stay_text),
+        cmocka_unit_test(embeddings_have_names),  cmocka_unit_test(embeddings_of_sdxl),
+        cmocka_unit_test(embeddings_are_checked), cmocka_unit_test(odd_tensors_are_refused),
+        cmocka_unit_test(prompts_are_checked),    cmocka_unit_test(infotexts_tell_what_counts),
+        cmocka_unit_test(names_that_are_taken),   cmocka_unit_test(texts_that_are_cut_are_told),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -355,6 +355,8 @@ struct tern_job_encoder tern_job_encoder(const struct tern_job *j, int i);
 /* The states that the UNet is told, of all outputs of the text encoder's graph. */
 tern_tensor *tern_job_text_states(const struct tern_job *j, const struct tern_text_encoder *m, tern_tensor *const *out);
 
+/* Warns of plain texts that are longer than the text encoder reads. */
+enum tern_status tern_job_tell_cut_texts(const struct tern_job *j);
 /* The stages, in this order. */
 enum tern_status tern_job_encode_prompt(struct tern_job *j);
 enum tern_status tern_job_start_latents(struct tern_job *j);

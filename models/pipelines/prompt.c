@@ -53,6 +53,31 @@ static tern_tensor *spread(const struct tern_job *j, tern_tensor *x)
     return tern_cat(parts, n, 0);
 }
 
+static enum tern_status tell_cut_text(const struct tern_job *j, const char *what, const char *text)
+{
+    const struct tern_tokenizer *t = j->p->tokenizer;
+    const int32_t most = tern_tokenizer_max_length(t);
+    int32_t *ids;
+    int64_t n;
+    if (tern_tokenize(t, text, &ids, &n))
+        return tern_error_status(j->p->ctx);
+    tern_tokenizer_free_ids(t, ids);
+    if (n > most)
+        tern_message(j->p->ctx, TERN_LOG_WARN,
+                     "%s: cut off, because it has %lld tokens and the text encoder reads %d, begin and end among them; in A1111's syntax "
+                     "prompts have any length",
+                     what, (long long)n, most);
+    return TERN_OK;
+}
+
+enum tern_status tern_job_tell_cut_texts(const struct tern_job *j)
+{
+    if (j->conditions)
+        return TERN_OK;
+    const enum tern_status st = tell_cut_text(j, "prompt", j->params.prompt);
+    return st || texts(j) == 1 ? st : tell_cut_text(j, "negative prompt", j->params.negative_prompt);
+}
+
 static enum tern_status read_prompts(const struct tern_job *j, const struct tern_tokenizer *tokenizer, int64_t *ids, int64_t length)
 {
     if (texts(j) == 2 && tern_tokenize_padded(tokenizer, j->params.negative_prompt, ids))
