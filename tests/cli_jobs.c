@@ -389,6 +389,46 @@ static void test_loras(void **state)
     assert_int_equal(file_size("no.png"), 0);
 }
 
+#define XL TERN_TEST_DATA "/models/sdxl"
+
+/* Without -q, so that the first model's steps would be told. */
+static void refiners_are_refused_before_the_first_model_paints(struct state *s)
+{
+    static const struct {
+        const char *refiner, *score, *error;
+    } cases[] = {
+        {XL, "7", "aesthetic_score: sdxl is not told that"},
+        {XL ":0.9995", "0", "denoising_start 0.9995 and denoising_end 0 of 5 steps leave no step to do"},
+        {TERN_TEST_DATA "/models/sd1-inpaint", "0", "sd1-inpaint is an inpainting model"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        EXPECT(s,
+               RUN(s, "txt2img", XL, "-p", "a cat", "--steps", "5", "-o", "x.png", "--refiner", cases[i].refiner, "--aesthetic-score",
+                   cases[i].score),
+               2);
+        expect_text(s->err, cases[i].error, cases[i].refiner);
+        assert_null(strstr(s->err, "sample"));
+    }
+}
+
+/* With a black mask the latents are those of the picture, with one model or two. */
+static void what_a_mask_keeps_a_refiner_keeps(struct state *s)
+{
+#define INPAINT(...)                                                                                                                  \
+    RUN(s, "inpaint", TERN_TEST_DATA "/images/webp-lossless.webp", "black-8x8.png", XL, "-p", "a cat", "--steps", "5", "--seed", "1", \
+        "-q", "-o", "x.png", __VA_ARGS__)
+    struct tern_context *ctx = tern_context_create(NULL);
+    struct tern_image *black = tern_image_create(ctx, 8, 8, NULL);
+    assert_int_equal(tern_image_save(black, "black-8x8.png"), TERN_OK);
+    tern_image_destroy(&black);
+    tern_context_destroy(&ctx);
+    EXPECT(s, INPAINT("--save-latents", "one"), 0);
+    EXPECT(s, INPAINT("--save-latents", "two", "--refiner", XL ":0.6"), 0);
+    assert_true(same_bytes("one", "two"));
+#undef INPAINT
+}
+#undef XL
+
 /* --offload in its three ways and --profile change no picture; the profile is JSON that names every stage and tells each kernel's
  * share of the roofline. */
 /* What auto takes is one of the two, and level scalar has no bf16. */
@@ -418,6 +458,8 @@ static void test_two_models(void **state)
     expect_text(s->err, "denoising_start: expected the latents of the first model", "--denoising-start");
     EXPECT(s, WITH("-o", "x.png", "--refiner", "none"), 1);
     expect_text(s->err, "none: no such file or folder", "--refiner");
+    refiners_are_refused_before_the_first_model_paints(s);
+    what_a_mask_keeps_a_refiner_keeps(s);
 
     /* The refiner's LoRAs are its own: as its part of the steps alone has them. */
     EXPECT(s,

@@ -71,7 +71,7 @@ static void model_agrees(void **state)
     static const struct {
         const char *name;
         int cases;
-    } models[] = {{"sdxl", 6}, {"sdxl-inpaint", 3}, {"sdxl-refiner", 6}, {"sdxl-turbo", 3}, {"sdxl-lightning", 1}};
+    } models[] = {{"sdxl", 8}, {"sdxl-inpaint", 3}, {"sdxl-refiner", 8}, {"sdxl-turbo", 3}, {"sdxl-lightning", 1}};
     size_t i;
     json_t *rows = support_json("xl/cases.json"), *row;
     struct tern_context *ctx = model_context(NULL, 1);

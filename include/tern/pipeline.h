@@ -204,7 +204,8 @@ struct tern_txt2img_params {
 
     /* One picture by two models, as SDXL's base and refiner: the first ends where `denoising_end` (0 < x < 1) of the training steps are
      * done, the second has the same steps and begins behind `denoising_start` with init_latents, which are the latents that the first
-     * ended with (tern_images_latents) and no noise. 0: all steps. */
+     * ended with (tern_images_latents) and no noise. 0: all steps. The second has no init_image, but when both inpaint: then it gets
+     * init_image and mask_image, too, and keeps what the first has kept. */
     double denoising_end, denoising_start;
     /* For the infotext alone: the model behind denoising_end, by its path or name, and the scores that it is told. NULL: it is not known. */
     struct {
@@ -277,7 +278,8 @@ TERN_API struct tern_images *tern_generate(struct tern_pipeline *p, const struct
 /* The same for one picture, which the caller owns. */
 TERN_API struct tern_image *tern_txt2img(struct tern_pipeline *p, const struct tern_txt2img_params *params);
 
-/* The checks of tern_generate alone, and the memory that it will need at most, in bytes (0 when unknown). */
+/* The checks of tern_generate alone, and the memory that it will need at most, in bytes (0 when unknown). What goes on behind
+ * denoising_start is checked also while it has no init_latents, before the first model makes them. */
 TERN_API enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes);
 
 /* What a job is to be good at. docs/quantization.md has what each costs. */

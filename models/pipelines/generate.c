@@ -154,7 +154,7 @@ struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt
     p->busy = true;
     if (params && params->on_kernel)
         tern_device_peak(p->ctx, &peak); /* before the job's time begins; prepare finds its error */
-    if (tern_job_prepare(&j, p, params) == TERN_OK && tern_job_choose_offload(&j, NULL) == TERN_OK)
+    if (tern_job_prepare(&j, p, params) == TERN_OK && tern_job_check_begun(&j) == TERN_OK && tern_job_choose_offload(&j, NULL) == TERN_OK)
         out = run(&j);
     tern_job_destroy(&j);
     p->busy = outer;

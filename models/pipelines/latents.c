@@ -85,10 +85,13 @@ static enum tern_status read_mask(struct tern_job *j, float *pixels)
     return tern_error_status(ctx);
 }
 
+/* Whether the job goes on with a picture that another model has begun: then init_latents are its latents and no noise. */
+static bool goes_on(const struct tern_job *j) { return j->params.denoising_start > 0; }
+
 /* Unit noise of every picture, drawn or given. */
 static enum tern_status draw_noise(struct tern_job *j, int i)
 {
-    if (!j->params.init_latents)
+    if (!j->params.init_latents || goes_on(j))
         tern_generator_randn(&j->generator[i], j->noise + i * j->picture, j->picture);
     return tern_error_status(j->p->ctx);
 }
@@ -104,7 +107,7 @@ static enum tern_status start_from_picture(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
     bool inpaint = j->params.mask_image != NULL, nine = tern_pipeline_inpaints(j->p);
-    bool pure = inpaint && j->params.strength == 1; /* diffusers: inpainting at full strength starts from noise alone */
+    bool pure = inpaint && j->params.strength == 1 && !goes_on(j); /* diffusers: inpainting at full strength starts from noise alone */
     size_t bytes = (size_t)(j->params.count * j->picture) * sizeof(float);
     float *pixels = tern_job_pixels(j, j->params.init_image);
     float *masked = pixels && inpaint ? tern_alloc(ctx, (size_t)(3 * j->params.width) * (size_t)j->params.height * sizeof(float)) : NULL;
@@ -116,15 +119,17 @@ static enum tern_status start_from_picture(struct tern_job *j)
     }
     for (int i = 0; i < j->params.count && !tern_failed(ctx); i++) {
         int64_t at = i * j->picture;
-        if (!nine || !pure)
+        if (!nine || !(pure || goes_on(j)))
             draw_encoding(j, i, pixels, j->image_latents + at);
         draw_noise(j, i);
-        if (inpaint)
+        if (inpaint && (nine || !goes_on(j))) /* as diffusers, which draws it for every UNet, but has none beside latents */
             draw_encoding(j, i, masked, j->masked_latents + at);
     }
     int64_t n = j->params.count * j->picture;
     float sigma = (float)tern_scheduler_init_noise_sigma(j->scheduler);
-    if (!tern_failed(ctx) && pure)
+    if (!tern_failed(ctx) && goes_on(j))
+        tern_tensor_read(j->params.init_latents, TERN_F32, j->latents, bytes);
+    else if (!tern_failed(ctx) && pure)
         for (int64_t k = 0; k < n; k++)
             j->latents[k] = j->noise[k] * sigma;
     else if (!tern_failed(ctx))
@@ -137,8 +142,8 @@ static enum tern_status start_from_picture(struct tern_job *j)
 enum tern_status tern_job_start_from_noise(struct tern_job *j)
 {
     /* what another model has begun has its noise already */
-    float sigma = j->params.denoising_start > 0 ? 1 : (float)tern_scheduler_init_noise_sigma(j->scheduler);
-    for (int i = 0; i < j->params.count; i++)
+    float sigma = goes_on(j) ? 1 : (float)tern_scheduler_init_noise_sigma(j->scheduler);
+    for (int i = 0; i < j->params.count && !goes_on(j); i++)
         draw_noise(j, i);
     for (int64_t k = 0; k < j->params.count * j->picture; k++)
         j->latents[k] = j->noise[k] * sigma;

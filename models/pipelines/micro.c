@@ -92,9 +92,18 @@ enum tern_status tern_job_check_stages(const struct tern_pipeline *p, const stru
                          start, end);
     if (start > 0 && end > 0 && start >= end)
         return tern_fail(p->ctx, TERN_E_INVALID, "denoising_start %g leaves nothing to do until denoising_end %g", start, end);
-    if (start > 0 && (!q->init_latents || q->init_image))
-        return tern_fail(p->ctx, TERN_E_INVALID, "denoising_start: expected the latents of the first model in init_latents, and %s",
-                         q->init_image ? "no init_image" : "found none");
+    if (start > 0 && q->init_image && !q->mask_image) /* with a mask it is what is kept */
+        return tern_fail(
+            p->ctx, TERN_E_INVALID,
+            "denoising_start: expected the latents of the first model in init_latents, and no init_image without a mask_image");
+    return TERN_OK;
+}
+
+enum tern_status tern_job_check_begun(const struct tern_job *j)
+{
+    if (j->params.denoising_start > 0 && !j->params.init_latents)
+        return tern_fail(j->p->ctx, TERN_E_INVALID,
+                         "denoising_start: expected the latents of the first model in init_latents, and found none");
     return TERN_OK;
 }
 

@@ -295,6 +295,8 @@ enum tern_status tern_job_start_edit(struct tern_job *j);
 /* micro.c: parts of the checks; the scheduler's first and last call; (rows, numbers), negative rows first, NULL with the error recorded. */
 enum tern_status tern_job_check_micro(const struct tern_pipeline *p, const struct tern_txt2img_params *q);
 enum tern_status tern_job_check_stages(const struct tern_pipeline *p, const struct tern_txt2img_params *q);
+/* Of what goes on behind denoising_start, whether what it goes on with is there. */
+enum tern_status tern_job_check_begun(const struct tern_job *j);
 enum tern_status tern_job_choose_calls(struct tern_job *j);
 /* One behind the last call that is known, or that is expected. */
 int tern_job_calls(const struct tern_job *j);

@@ -115,6 +115,8 @@ def run(pipe, case, images, config):
     pipe.scheduler = type(pipe.scheduler).from_config(config) if own else scheduler(case["sampler"], config,
                                                                                     case["schedule"] == "karras")
     seeds = [generator(case["seed"] + i) for i in range(case["batch"])]
+    for g in seeds if case.get("encoded") else ():  # tern has drawn for the encoding of the picture that is kept
+        torch.randn(1, 4, case["height"] // 8, case["width"] // 8, generator=g)
     given = {"prompt": case["prompt"], "negative_prompt": case["negative"], "num_inference_steps": case["steps"],
              "guidance_scale": case["cfg"], "num_images_per_prompt": case["batch"],
              "generator": seeds if case["batch"] > 1 else seeds[0], "output_type": "latent"}

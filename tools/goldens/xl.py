@@ -129,6 +129,11 @@ def cases():
         yield f"stages.{sampler}.base", {**text, **stages, "more": {"denoising_end": 0.6}}
         yield f"stages.{sampler}.refiner", {**text, **stages, "mode": "img2img", "model": "sdxl-refiner", "strength": 0.3,
                                             "latents": f"stages.{sampler}.base", "more": {"denoising_start": 0.6}}
+    for sampler in ("euler", "euler_a"):
+        both = {**masked, "steps": 6, "sampler": sampler, "strength": 1.0}
+        yield f"stages.inpaint.{sampler}.base", {**both, "model": "sdxl", "more": {"denoising_end": 0.6}}
+        yield f"stages.inpaint.{sampler}.refiner", {**both, "model": "sdxl-refiner", "latents": f"stages.inpaint.{sampler}.base",
+                                                    "encoded": True, "more": {"denoising_start": 0.6}}
 
 
 def pipes_of(name, mode, work):

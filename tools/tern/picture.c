@@ -111,7 +111,7 @@ static int generate(struct picture_job *j, struct picture_settings *s)
     if (s->cfg < 0) /* not given */
         s->cfg = p.cfg = tern_pipeline_guidance(j->pipeline);
     pipeline.recipe = NULL; /* which is for the first model's architecture */
-    code = refiner_try(j, s, &pipeline);
+    code = refiner_try(j, s, &pipeline, p);
     if (code != GO_ON)
         return code;
     size_t peak = 0;

@@ -17,9 +17,9 @@ struct xl_options {
 #define OPT_XL (OPT_OWN + 100) /* the first of its options */
 extern const struct opt xl_opts[];
 int xl_apply(const struct opt *opt, const char *value, struct xl_options *x);
-/* Into the parameters of the only model or the first of two; from them into those of the second, which borrow latents of `first`. */
+/* Into the parameters of the only model or the first of two; from them into those of the second, but for the latents of the first. */
 void xl_first(const struct xl_options *x, struct tern_txt2img_params *p);
-void xl_second(const struct xl_options *x, struct tern_txt2img_params *p, const struct tern_images *first);
+void xl_second(const struct xl_options *x, struct tern_txt2img_params *p);
 
 /* deepcache.c */
 struct deepcache_options {
@@ -157,8 +157,10 @@ void picture_tell_done(const struct picture_job *j, const struct picture_setting
 /* All pictures, and the latents if they are wanted: GO_ON or an exit code after a message. */
 int picture_save(struct picture_job *j, const struct picture_settings *s);
 
-/* refiner.c: GO_ON or an exit code after a message. Before the first model paints, so that the second is known to be one. */
-int refiner_try(struct picture_job *j, const struct picture_settings *s, const struct tern_pipeline_params *params);
+/* refiner.c: GO_ON or an exit code after a message. Before the first model paints by `p`, so that the second is known to be one that can
+ * go on. */
+int refiner_try(struct picture_job *j, const struct picture_settings *s, const struct tern_pipeline_params *params,
+                struct tern_txt2img_params p);
 /* The second model goes on where the first has ended, which leaves memory. */
 int refiner_run(struct picture_job *j, const struct picture_settings *s, const struct tern_pipeline_params *params,
                 struct tern_txt2img_params p);

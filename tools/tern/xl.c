@@ -110,13 +110,12 @@ void xl_first(const struct xl_options *x, struct tern_txt2img_params *p)
     p->denoising_start = x->start;
 }
 
-void xl_second(const struct xl_options *x, struct tern_txt2img_params *p, const struct tern_images *first)
+void xl_second(const struct xl_options *x, struct tern_txt2img_params *p)
 {
-    p->width = tern_image_width(tern_images_at(first, 0));
-    p->height = tern_image_height(tern_images_at(first, 0));
-    p->init_image = p->mask_image = NULL;
+    if (!p->mask_image) /* which says what stays as it is in that picture */
+        p->init_image = NULL;
     p->image_guidance_scale = 0;
-    p->init_latents = tern_images_latents(first);
+    p->init_latents = NULL;
     memset(p->target_size, 0, sizeof(p->target_size));
     memset(p->negative_target_size, 0, sizeof(p->negative_target_size));
     p->aesthetic_score = x->score;
