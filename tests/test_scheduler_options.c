@@ -276,6 +276,23 @@ static void test_repeated_levels(void **state)
     }
 }
 
+/* What inpainting puts noise on for each call: by diffusers' KDPM2DiscreteScheduler.add_noise, of 4 steps. */
+static void test_noise_between_levels(void **state)
+{
+    static const float expected[] = {14.614647f, 2.9183085f, 2.9183085f, 0.93235838f, 0.93235838f, 0.029167535f, 0.029167535f, 0};
+    struct tern_context *ctx = *state;
+    struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, TERN_SAMPLER_DPM2, TERN_SCHEDULE_DEFAULT);
+    assert_int_equal(tern_scheduler_set_steps(s, 4), TERN_OK);
+    assert_int_equal(tern_scheduler_calls(s), 7);
+    for (int i = 0; i < 8; i++) {
+        const float zero = 0, one = 1;
+        float got;
+        tern_scheduler_add_noise(s, i, &zero, &one, &got, 1);
+        assert_float_equal(got, expected[i], 1e-6 * (double)expected[i]);
+    }
+    tern_scheduler_destroy(&s);
+}
+
 /* dpm_adaptive ends with an error where no step is good enough: outputs that are no numbers, and outputs of which 1000 steps are too
  * short: the second and the third of each step pull in opposite directions. */
 static void test_adaptive_gives_up(void **state)
@@ -485,6 +502,7 @@ int main(void)
         cmocka_unit_test(test_levels_of_sdxl),
         cmocka_unit_test(test_trailing_with_one_call_more),
         cmocka_unit_test(test_repeated_levels),
+        cmocka_unit_test(test_noise_between_levels),
         cmocka_unit_test(test_adaptive_gives_up),
         cmocka_unit_test(test_range_of_dpm_solvers),
         cmocka_unit_test(test_sampler_options),

@@ -261,7 +261,8 @@ void tern_scheduler_add_noise(const struct tern_scheduler *s, int i, const float
             keep = u.alpha;
             add = u.sigma;
         } else {
-            add = s->sigmas[i];
+            /* KDPM2DiscreteScheduler: before a call between two levels that of the lower one */
+            add = s->sigmas[i + (s->fns->middle && i % 2)];
         }
     }
     for (int64_t j = 0; j < n; j++)
