@@ -80,6 +80,34 @@ static void test_jpeg_and_webp(void **state)
     expect_pixels(*state, "webp-lossy.webp", 24, 40, 2); /* turned by its EXIF */
 }
 
+/* Over white and over black, values are as far apart as alpha says. */
+static void test_masks_lie_over_black(void **state)
+{
+    static const char *const files[] = {"rgba8.png", "rgba16-adam7.png", "gray-alpha8.png", "palette8.png", "webp-alpha.webp", "rgb8.png"};
+    struct state *s = *state;
+    for (size_t f = 0; f < sizeof(files) / sizeof(files[0]); f++) {
+        char path[256];
+        snprintf(path, sizeof(path), DATA "%s", files[f]);
+        struct tern_image *img = load(s, files[f]), *mask = tern_image_load_mask(s->ctx, path);
+        assert_non_null(mask);
+        const uint8_t *white = tern_image_data(img), *black = tern_image_data(mask);
+        int transparent = 0;
+        for (int i = 0; i < tern_image_width(img) * tern_image_height(img); i++, white += 3, black += 3) {
+            const int apart = white[0] - black[0];
+            transparent += apart > 0;
+            for (int c = 0; c < 3; c++)
+                if (abs(white[c] - black[c] - apart) > 1 || white[c] < black[c] || black[c] > 255 - apart + 1)
+                    fail_msg("%s, pixel %d: %d over white, %d over black", files[f], i, white[c], black[c]);
+        }
+        assert_int_equal(transparent > 0, strcmp(files[f], "rgb8.png") != 0);
+        tern_image_destroy(&img);
+        tern_image_destroy(&mask);
+    }
+    assert_null(tern_image_load_mask(s->ctx, NULL));
+    assert_non_null(strstr(tern_error(s->ctx), "tern_image_load_mask"));
+    tern_error_clear(s->ctx);
+}
+
 static void test_texts_are_read(void **state)
 {
     struct state *s = *state;
@@ -247,6 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_kind_of_png),
         cmocka_unit_test(test_jpeg_and_webp),
+        cmocka_unit_test(test_masks_lie_over_black),
         cmocka_unit_test(test_texts_are_read),
         cmocka_unit_test(test_resize_is_pillows),
         cmocka_unit_test(test_what_is_written_is_read),

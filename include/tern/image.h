@@ -15,6 +15,8 @@ TERN_API struct tern_image *tern_image_create(struct tern_context *ctx, int widt
 /* Reads PNG, JPEG or WebP, recognised by content; alpha is laid over white; grey becomes RGB; a photograph is turned
  * upright as its EXIF says. NULL with the error recorded: no picture, damaged, truncated, too large. */
 TERN_API struct tern_image *tern_image_load(struct tern_context *ctx, const char *path);
+/* The same for a mask, in which white is painted anew: alpha is laid over black, so that what is transparent is kept. */
+TERN_API struct tern_image *tern_image_load_mask(struct tern_context *ctx, const char *path);
 TERN_API void tern_image_destroy(struct tern_image **img);
 
 TERN_API int tern_image_width(const struct tern_image *img);

@@ -80,12 +80,13 @@ int tern_image_width(const struct tern_image *img) { return img ? img->width : 0
 int tern_image_height(const struct tern_image *img) { return img ? img->height : 0; }
 const uint8_t *tern_image_data(const struct tern_image *img) { return img ? img->rgb : NULL; }
 
-void tern_image_over_white(uint8_t *dst, const uint8_t *rgba, size_t n)
+void tern_image_lay(const struct tern_image_file *file, uint8_t *dst, const uint8_t *rgba, size_t n)
 {
+    const unsigned behind = file->behind;
     for (size_t i = 0; i < n; i++, dst += 3, rgba += 4) {
         unsigned a = rgba[3];
         for (int c = 0; c < 3; c++)
-            dst[c] = (uint8_t)((rgba[c] * a + 255 * (255 - a) + 127) / 255);
+            dst[c] = (uint8_t)((rgba[c] * a + behind * (255 - a) + 127) / 255);
     }
 }
 
@@ -100,19 +101,19 @@ static const struct format *recognise(const uint8_t *d, size_t size)
     return NULL;
 }
 
-struct tern_image *tern_image_load(struct tern_context *ctx, const char *path)
+static struct tern_image *load(struct tern_context *ctx, const char *path, uint8_t behind, const char *where)
 {
     if (!ctx)
         return NULL;
     if (!path) {
-        tern_fail(ctx, TERN_E_INVALID, "tern_image_load: the path is NULL");
+        tern_fail(ctx, TERN_E_INVALID, "%s: the path is NULL", where);
         return NULL;
     }
     size_t size = 0;
     char *data = tern_read_file(ctx, path, MAX_FILE_BYTES, &size);
     if (!data)
         return NULL;
-    struct tern_image_file file = {ctx, path, (const uint8_t *)data, size};
+    struct tern_image_file file = {ctx, path, (const uint8_t *)data, size, behind};
     struct tern_image *img = NULL;
     const struct format *format = recognise(file.data, size);
     if (format)
@@ -126,6 +127,10 @@ struct tern_image *tern_image_load(struct tern_context *ctx, const char *path)
     tern_free(ctx, data);
     return img;
 }
+
+struct tern_image *tern_image_load(struct tern_context *ctx, const char *path) { return load(ctx, path, 255, "tern_image_load"); }
+
+struct tern_image *tern_image_load_mask(struct tern_context *ctx, const char *path) { return load(ctx, path, 0, "tern_image_load_mask"); }
 
 static const struct format *format_of_name(const char *path)
 {

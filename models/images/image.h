@@ -33,13 +33,14 @@ struct tern_image_file {
     const char *path; /* for messages */
     const uint8_t *data;
     size_t size;
+    uint8_t behind; /* what alpha is laid over: a grey value */
 };
 
 /* A picture with undefined pixels. NULL with the error recorded when the size is out of range; `where` is the file or function. */
 struct tern_image *tern_image_empty(struct tern_context *ctx, int64_t width, int64_t height, const char *where);
 
-/* dst = the opaque picture `rgba` laid over white; n pixels. */
-void tern_image_over_white(uint8_t *dst, const uint8_t *rgba, size_t n);
+/* dst = the picture `rgba` laid over what is behind the file's alpha; n pixels. */
+void tern_image_lay(const struct tern_image_file *file, uint8_t *dst, const uint8_t *rgba, size_t n);
 
 /* Keeps a text that was found in a file, unless it cannot be kept: not UTF-8, too long, or a bad key (then logged). */
 enum tern_status tern_image_keep_text(struct tern_image *img, const char *path, const char *key, const char *value, size_t size);

@@ -70,7 +70,7 @@ static enum tern_status read_pixels(struct tern_image *img, const struct tern_im
     if (!code)
         code = spng_decode_chunks(png); /* what stands behind the pixels, up to IEND */
     if (!code)
-        tern_image_over_white(img->rgb, rgba, pixels);
+        tern_image_lay(file, img->rgb, rgba, pixels);
     tern_free(file->ctx, rgba);
     return code ? fail(file, code) : TERN_OK;
 }

@@ -39,7 +39,7 @@ static enum tern_status read_pixels(struct tern_image *img, const struct tern_im
         return TERN_E_NO_MEMORY;
     enum tern_status status = WebPDecodeRGBAInto(file->data, file->size, rgba, pixels * 4, img->width * 4) ? TERN_OK : damaged(file);
     if (!status)
-        tern_image_over_white(img->rgb, rgba, pixels);
+        tern_image_lay(file, img->rgb, rgba, pixels);
     tern_free(file->ctx, rgba);
     return status;
 }

@@ -58,7 +58,7 @@ int picture_load_inputs(struct picture_job *j, struct picture_settings *s)
 {
     if (s->image && !(j->image = tern_image_load(j->ctx, s->image)))
         return library_failed(j->ctx, false);
-    if (s->mask && !(j->mask = tern_image_load(j->ctx, s->mask)))
+    if (s->mask && !(j->mask = tern_image_load_mask(j->ctx, s->mask)))
         return library_failed(j->ctx, false);
     if (s->init_latents && !(j->latents = latents_load(j->ctx, s->init_latents)))
         return FAILED;

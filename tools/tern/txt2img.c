@@ -114,7 +114,7 @@ const struct command inpaint_command = {
     .least = 2,
     .most = 3,
     .opts = {prompt_opts, from_image_opts, sampling_opts, picture_opts, deepcache_opts, xl_opts, run_opts, talk_opts},
-    .notes = "MASK is a picture, too: white is painted anew, black is kept.\n" NOTES_IMAGE NOTES_MODEL,
+    .notes = "MASK is a picture, too: white is painted anew, black and what is transparent is kept.\n" NOTES_IMAGE NOTES_MODEL,
     .apply = picture_apply,
     .run = run_inpaint,
 };
