@@ -43,14 +43,15 @@ struct text_host {
 
 /* ---- compiling ---- */
 
-/* The compiler of the build, with its sanitizers if any; its messages go to `log`. */
-static bool compile(const char *source, const char *object, const char *log)
+/* The compiler of the build, with its sanitizers if any; its messages go to `log`. The linker is called by itself: the compiler as its
+ * driver starts itself twice, which takes as long as most texts. What a text lacks the program has: libc, libm, the sanitizers. */
+static bool compile(const char *source, const char *object, const char *library, const char *log)
 {
     char command[4096];
     snprintf(command, sizeof(command),
-             TERN_TEXT_CC
-             " -std=gnu11 -g -Wall -Wextra -Wno-unused -Wno-parentheses -Werror -ffp-contract=off -shared -fPIC -o %s %s -lm >%s 2>&1",
-             object, source, log);
+             "{ " TERN_TEXT_CC " -std=gnu11 -g -Wall -Wextra -Wno-unused -Wno-parentheses -Werror -ffp-contract=off -fPIC -c -o %s %s && "
+             "ld -shared -o %s %s; } >%s 2>&1",
+             object, source, library, object, log);
     char *const arguments[] = {(char[]){"sh"}, (char[]){"-c"}, command, NULL};
     pid_t pid;
     int status;
@@ -76,26 +77,26 @@ static bool write_file(const char *path, const char *text)
 
 struct text_host *text_host_load(const char *source, char *message, size_t size)
 {
-    char folder[] = "/tmp/tern-text-XXXXXX", path[3][64];
-    static const char *const files[3] = {"kernel.c", "kernel.so", "log"};
+    char folder[] = "/tmp/tern-text-XXXXXX", path[4][64];
+    static const char *const files[4] = {"kernel.c", "kernel.o", "kernel.so", "log"};
     struct text_host *k = calloc(1, sizeof(*k));
     if (!k || !mkdtemp(folder)) {
         snprintf(message, size, "no memory, or no temporary folder");
         free(k);
         return NULL;
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         snprintf(path[i], sizeof(path[i]), "%s/%s", folder, files[i]);
     message[0] = 0;
-    if (!write_file(path[0], source) || !compile(path[0], path[1], path[2]))
-        read_start(path[2], message, size);
-    else if (!(k->library = dlopen(path[1], RTLD_NOW | RTLD_LOCAL)))
+    if (!write_file(path[0], source) || !compile(path[0], path[1], path[2], path[3]))
+        read_start(path[3], message, size);
+    else if (!(k->library = dlopen(path[2], RTLD_NOW | RTLD_LOCAL)))
         snprintf(message, size, "%s", dlerror());
     if (k->library) {
         *(void **)&k->kernel = dlsym(k->library, "tern_kernel");
         k->info = dlsym(k->library, "tern_kernel_info");
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         unlink(path[i]);
     rmdir(folder);
     if (!k->kernel || !k->info) {
