@@ -32,9 +32,12 @@ static struct tern_context *open_or_skip(void)
 
 static void skip_without_device(void) { tern_context_destroy(&(struct tern_context *){open_or_skip()}); }
 
+/* The environment has no cache folder: what is not kept PoCL need not compile for groups of any size. */
 static void ops_agree(void **state)
 {
-    struct tern_context *ctx = open_or_skip();
+    skip_without_device();
+    struct tern_context *ctx = tern_context_create(&(const struct tern_context_params){.device = "opencl", .threads = 2});
+    assert_non_null(ctx);
     assert_true(gpu_ops_agree(ctx, "opencl", ONE_IN) > 100);
     tern_context_destroy(&ctx);
 }
