@@ -66,10 +66,10 @@ readme_code_is_tested() {
     esac
 }
 
-# Every fuzz target for some seconds.
+# fuzz_targets FOLDER SECONDS: every fuzz target, of clang's build with sanitizers.
 fuzz_targets() {
     command -v clang >/dev/null || { echo "libFuzzer needs clang, which is not installed"; return 77; }
-    tests/fuzz/run "$1"
+    tests/fuzz/run --build "$1" "$2"
 }
 
 # The formatter's major version decides how code looks, so only one counts; where it is to be had it is installed.
