@@ -105,10 +105,10 @@ static void two_meetings(const struct tern_cpu_attend *a, const struct meeting *
 {
     struct attention_scratch *s = a->scratch;
     const struct meeting next = {.key = m->key + KEYS, .row = m->row};
-    const bool visible = a->mask || a->causal, there = next.key < a->keys && meets(a, &next);
-    if (m->key == 0 || visible || keys_of(a, m) < KEYS || !powers_at_once(a, m, s->powers[0]))
+    const bool there = next.key < a->keys && meets(a, &next);
+    if (m->key == 0 || !is_whole(a, m) || !powers_at_once(a, m, s->powers[0]))
         powers_by_rows(a, m, s->scores[0], s->powers[0]);
-    const bool both = there && !visible && keys_of(a, &next) == KEYS && powers_at_once(a, &next, s->powers[0] + KEYS);
+    const bool both = there && is_whole(a, &next) && powers_at_once(a, &next, s->powers[0] + KEYS);
     add_values(a, m, both ? 2 * KEYS : filled(keys_of(a, m), PAIR), s->powers[0]);
     if (both || !there)
         return;

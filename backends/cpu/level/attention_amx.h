@@ -5,6 +5,20 @@
 #include "backends/cpu/level/attention_meeting.h"
 #include "backends/cpu/level/attention_quick_powers.h"
 
+/* All groups meet a block of keys before the next block, but for those that causality keeps from it. */
+static struct meeting after(const struct tern_cpu_attend *a, struct meeting m)
+{
+    do {
+        m.row += QUERIES;
+        if (m.row >= a->rows) {
+            m.row = 0;
+            m.key += KEYS;
+        }
+        m.there = m.there && m.key < a->keys;
+    } while (m.there && !meets(a, &m));
+    return m;
+}
+
 INLINE struct factors value_factors(const struct tern_cpu_attend *a, const struct meeting *m, const uint16_t *p)
 {
     return (struct factors){
@@ -102,13 +116,13 @@ static void all_meetings(const struct tern_cpu_attend *a)
         uint16_t *p = scratch->powers[(turn + 1) % 2];
         const struct factors s = next.there ? score_factors(a, &next, scratch->scores[turn % 2]) : (struct factors){0};
         const struct factors v = last.there ? value_factors(a, &last, scratch->powers[turn % 2]) : (struct factors){0};
-        const bool hidden = now.there && hides(a, &now), whole = now.there && !hidden && keys_of(a, &now) == KEYS && now.key > 0;
+        const bool whole = now.there && is_whole(a, &now) && now.key > 0;
         const struct quick_powers powers = quick_powers_begin(x, p, a->factor, a->most + now.row);
         const bool fits = whole && s.n == KEYS && v.k == KEYS ? meet_whole(a, &s, &v, powers, &kept)
                                                               : meet_any(&s, &v, whole ? QUERIES : 0, powers, &kept);
         if (now.there && !(whole && fits)) { /* results, too, may need another `most`: of those nothing is left in tiles */
             store_kept(&kept);
-            if (hidden)
+            if (hides(a, &now))
                 hide(a, &now, x);
             powers_for(a, &now, x, p);
         }

@@ -27,20 +27,6 @@ INLINE const uint16_t *values_of(const struct tern_cpu_attend *a) { return a->v;
 /* Some of the queries see some of the keys, as far as causality goes. */
 INLINE bool meets(const struct tern_cpu_attend *a, const struct meeting *m) { return !a->causal || m->key < a->first + m->row + QUERIES; }
 
-/* All groups meet a block of keys before the next block, but for those that causality keeps from it. */
-INLINE struct meeting after(const struct tern_cpu_attend *a, struct meeting m)
-{
-    do {
-        m.row += QUERIES;
-        if (m.row >= a->rows) {
-            m.row = 0;
-            m.key += KEYS;
-        }
-        m.there = m.there && m.key < a->keys;
-    } while (m.there && !meets(a, &m));
-    return m;
-}
-
 /* What is no key, or invisible, has the score -infinity. */
 static void hide(const struct tern_cpu_attend *a, const struct meeting *m, float *x)
 {
@@ -58,6 +44,9 @@ static void hide(const struct tern_cpu_attend *a, const struct meeting *m, float
 
 /* Some scores of a meeting are not those of queries and keys. */
 INLINE bool hides(const struct tern_cpu_attend *a, const struct meeting *m) { return a->mask || a->causal || keys_of(a, m) % PAIR; }
+
+/* All scores are, of a whole block: their powers can be made at once. */
+INLINE bool is_whole(const struct tern_cpu_attend *a, const struct meeting *m) { return !hides(a, m) && keys_of(a, m) == KEYS; }
 
 INLINE struct factors score_factors(const struct tern_cpu_attend *a, const struct meeting *m, float *x)
 {
