@@ -261,11 +261,23 @@ FN float tern_pow_scalar(float x, float exponent)
     return tern_pow(x, exponent);
 }
 
-/* x / y rounded to nearest, which the own division of GLSL and OpenCL need not be. */
+/* x / y rounded to nearest, which the own division of GLSL and OpenCL need not be. What is left of x, by halves of q and y, whose products
+ * are exact [Dekker 1971]: FMA may round its product, as Mesa's lavapipe does. */
+FN float tern_high_half(float x) { return AS_FLOAT(AS_UINT(x) & 0xfffff000u); }
 FN float tern_quotient(float x, float y)
 {
     EXACT float q = x / y;
-    EXACT float rest = FMA(-q, y, x);
+    EXACT float product = q * y;
+    EXACT float q_high = tern_high_half(q);
+    EXACT float y_high = tern_high_half(y);
+    EXACT float q_low = q - q_high;
+    EXACT float y_low = y - y_high;
+    EXACT float lost = q_high * y_high - product;
+    lost += q_high * y_low;
+    lost += q_low * y_high;
+    lost += q_low * y_low;
+    EXACT float rest = x - product;
+    rest -= lost;
     EXACT float better = q + rest / y;
     return (AS_UINT(better) & 0x7fffffffu) < 0x7f800000u ? better : q;
 }
