@@ -43,6 +43,10 @@ void tern_choose_format(const struct tern_device *device, struct tern_op_desc *d
         if (device->caps.prefers_channels_last)
             tern_meta_channels_last(&d->out);
         break;
+    case TERN_OP_unpack_weight: /* filters, as they are packed */
+        if (d->out.ndim == 4)
+            tern_meta_channels_last(&d->out);
+        break;
     case TERN_OP_conv_transpose2d:
     case TERN_OP_group_norm:
     case TERN_OP_group_norm_apply:
@@ -73,6 +77,7 @@ void tern_choose_format(const struct tern_device *device, struct tern_op_desc *d
     case TERN_OP_quantized_linear_geglu:
     case TERN_OP_weight_only_linear:
     case TERN_OP_weight_only_linear_geglu:
+    case TERN_OP_pack_weight:
     case TERN_OP_embedding:
     case TERN_OP_gather:
     case TERN_OP_full:

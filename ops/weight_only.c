@@ -55,17 +55,16 @@ struct product {
     struct scale *scales;
 };
 
-/* The weight's value so deep in an output channel. */
-static float weight_at(const struct tern_kernel_args *a, int64_t channel, int64_t depth)
+float tern_weight_at(const struct tern_kernel_args *a, int input, int64_t channel, int64_t depth)
 {
-    const struct tern_meta *w = &a->desc->in[1];
+    const struct tern_meta *w = &a->desc->in[input];
     int64_t at = channel * w->stride[0] + depth % w->shape[1] * w->stride[1];
     if (w->ndim == 4)
         at += depth / w->shape[1] / w->shape[3] * w->stride[2] + depth / w->shape[1] % w->shape[3] * w->stride[3];
-    return (float)tern_in(a, 1, at);
+    return (float)tern_in(a, input, at);
 }
 
-static int64_t depth_of(const struct tern_meta *w)
+int64_t tern_weight_depth(const struct tern_meta *w)
 {
     int64_t n = 1;
     for (int i = 1; i < w->ndim; i++)
@@ -73,24 +72,24 @@ static int64_t depth_of(const struct tern_meta *w)
     return n;
 }
 
-static float channel_scale(const struct tern_kernel_args *a, int64_t channel)
+float tern_weight_channel_scale(const struct tern_kernel_args *a, int input, int64_t channel)
 {
-    const int64_t n = depth_of(&a->desc->in[1]);
+    const int64_t n = tern_weight_depth(&a->desc->in[input]);
     float most = 0;
     for (int64_t i = 0; i < n && !isnan(most); i++) {
-        float v = fabsf(weight_at(a, channel, i));
+        float v = fabsf(tern_weight_at(a, input, channel, i));
         most = v <= most ? most : v; /* NaN counts */
     }
     return tern_weight_scale(most / 127);
 }
 
-static float group_scale(const struct tern_kernel_args *a, int64_t channel, int64_t group)
+float tern_weight_group_scale(const struct tern_kernel_args *a, int input, int64_t channel, int64_t group)
 {
-    const int64_t first = group * TERN_WEIGHT_GROUP, n = depth_of(&a->desc->in[1]) - first;
+    const int64_t first = group * TERN_WEIGHT_GROUP, n = tern_weight_depth(&a->desc->in[input]) - first;
     float x[TERN_WEIGHT_GROUP];
     int64_t i = 0;
     for (; i < n && i < TERN_WEIGHT_GROUP; i++)
-        x[i] = weight_at(a, channel, first + i);
+        x[i] = tern_weight_at(a, input, channel, first + i);
     return tern_group_scale(i, x);
 }
 
@@ -103,8 +102,10 @@ static void values_of(const void *product, const struct tern_row *row, double *o
         const int64_t group = groups ? (row->depth + i) / TERN_WEIGHT_GROUP : 0;
         struct scale *last = &p->scales[group % SCALES];
         if (!last->known || last->channel != p->channel || last->group != group)
-            *last =
-                (struct scale){p->channel, group, groups ? group_scale(p->a, p->channel, group) : channel_scale(p->a, p->channel), true};
+            *last = (struct scale){p->channel, group,
+                                   groups ? tern_weight_group_scale(p->a, 1, p->channel, group)
+                                          : tern_weight_channel_scale(p->a, 1, p->channel),
+                                   true};
         const float scale = last->value;
         out[i] = (double)tern_weight_value((float)out[i], scale, groups ? -8 : -127, groups ? 7 : 127) * (double)scale;
     }

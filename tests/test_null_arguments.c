@@ -215,6 +215,10 @@ static void of_networks_ops(void **state)
     PASSES(tern_weight_only_linear(NULL, t, t, 8));
     PASSES(tern_weight_only_linear(t, NULL, t, 8));
     PASSES(tern_weight_only_linear_geglu(NULL, t, t, 8));
+    PASSES(tern_pack_weight(NULL, 8));
+    PASSES(tern_unpack_weight(NULL, 2, NULL, TERN_F32, 8));
+    HOLDS(!tern_unpack_weight(t, 2, NULL, TERN_F32, 8) && tern_error_status(ctx)); /* a shape is needed */
+    tern_error_clear(ctx);
     PASSES(tern_conv2d(NULL, picture, NULL));
     PASSES(tern_conv2d_p(picture, NULL, NULL, NULL));
     HOLDS(tern_conv2d_p(picture, picture, NULL, NULL));

@@ -325,6 +325,8 @@ static void test_null(void **state)
         tern_weight_only_linear(x, NULL, x, 8),
         tern_weight_only_linear_geglu(NULL, x, x, 4),
         tern_weight_only_conv2d(x, NULL, x, 8),
+        tern_pack_weight(NULL, 8),
+        tern_unpack_weight(NULL, 2, (const int64_t[]){1, 1}, TERN_F32, 8),
         tern_conv2d(NULL, x, NULL),
         tern_conv_transpose2d(x, NULL, NULL),
         tern_sdpa(x, x, NULL),

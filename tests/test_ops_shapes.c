@@ -64,6 +64,17 @@ static void draw_quantized(struct tern_op_desc *d)
     d->present[3] = false;
 }
 
+/* Words as many as that matrix has: likewise. */
+static void draw_packed(struct tern_op_desc *d)
+{
+    struct tern_unpack_weight_attrs *p = &d->attrs.unpack_weight;
+    d->in[0] = (struct tern_meta){.dtype = TERN_I32, .ndim = 2, .shape = {(int64_t)draw(3), (int64_t)draw(20)}};
+    tern_meta_contiguous(&d->in[0]);
+    p->shape_n = 2;
+    p->shape[0] = d->in[0].shape[0];
+    p->shape[1] = (int64_t)draw(80);
+}
+
 static struct tern_op_desc draw_desc(enum tern_op op, const struct tern_op_info *info)
 {
     struct tern_op_desc d;
@@ -88,6 +99,8 @@ static struct tern_op_desc draw_desc(enum tern_op op, const struct tern_op_info 
             else
                 ((int64_t *)(void *)to)[k] = draw_attribute(info->attrs[i].name, tame);
         }
+    if (op == TERN_OP_unpack_weight && draw(2))
+        draw_packed(&d);
     return d;
 }
 

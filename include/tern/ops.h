@@ -154,6 +154,12 @@ TERN_API tern_tensor *tern_weight_only_conv2d_p(tern_tensor *x, tern_tensor *wei
 #define tern_weight_only_conv2d(x, weight, bias, bits, ...) \
     tern_weight_only_conv2d_p(x, weight, bias, bits, &(const struct tern_conv2d_params){__VA_ARGS__})
 
+/* A weight (O, C) or (O, C, kh, kw) as these ops keep it, in words: (O, C kh kw) values of so many bits with their scales, in the order
+ * of ops/weight_only.h -> (O, words) i32: 1 + C kh kw / 4 words of 8 bits, 9 words for each 64 values of 4 bits, rounded up. */
+TERN_API tern_tensor *tern_pack_weight(tern_tensor *weight, int bits);
+/* What such words stand for: values times scales, in a floating dtype, in that shape. */
+TERN_API tern_tensor *tern_unpack_weight(tern_tensor *packed, int ndim, const int64_t *shape, enum tern_dtype dtype, int bits);
+
 struct tern_conv_transpose2d_params {
     int stride, padding, output_padding, dilation; /* 1, 0, 0, 1 */
     int groups;                                    /* 1 */

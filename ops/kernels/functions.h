@@ -291,6 +291,22 @@ FN float tern_quantize(float x, float scale)
     return q > 127.0f ? 127.0f : q < -127.0f ? -127.0f : ROUND(q);
 }
 
+/* As ops/weight_only.h has them. */
+FN float tern_weight_scale(float scale)
+{
+    float size = ABS(scale);
+    if (IS_NAN(scale) || size == INFINITE)
+        return NO_NUMBER;
+    return size < AS_FLOAT(0x00800000u) ? 0.0f : scale;
+}
+FN float tern_weight_value(float x, float scale, float least, float most)
+{
+    float q = tern_quotient(x, scale);
+    if (scale == 0.0f || IS_NAN(scale))
+        return 0.0f;
+    return q > most ? most : q < least ? least : ROUND(q);
+}
+
 /* The same for integers of at most 32 bits; sums and products wrap. */
 FN int tern_wrap(uint x) { return INT(x); }
 FN int terni_neg(int x) { return tern_wrap(0u - UINT(x)); }

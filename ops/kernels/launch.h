@@ -27,6 +27,7 @@ TERN_PARAMS_STRUCT(split_sum, TERN_PARAMS_SPLIT_SUM)
 TERN_PARAMS_STRUCT(conv2d, TERN_PARAMS_CONV2D)
 TERN_PARAMS_STRUCT(quantize_pack, TERN_PARAMS_QUANTIZE_PACK)
 TERN_PARAMS_STRUCT(quantized_product, TERN_PARAMS_QUANTIZED_PRODUCT)
+TERN_PARAMS_STRUCT(packed_weight, TERN_PARAMS_PACKED_WEIGHT)
 TERN_PARAMS_STRUCT(rows, TERN_PARAMS_ROWS)
 TERN_PARAMS_STRUCT(group_norm, TERN_PARAMS_GROUP_NORM)
 TERN_PARAMS_STRUCT(sdpa, TERN_PARAMS_SDPA)
@@ -46,6 +47,7 @@ union tern_launch_params {
     struct tern_params_conv2d conv2d;
     struct tern_params_quantize_pack quantize_pack;
     struct tern_params_quantized_product quantized_product;
+    struct tern_params_packed_weight packed_weight;
     struct tern_params_rows rows;
     struct tern_params_group_norm group_norm;
     struct tern_params_sdpa sdpa;

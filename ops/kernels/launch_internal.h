@@ -114,7 +114,8 @@ bool tern_post_call(const struct tern_post *p, const char *value, const char *op
 static inline int tern_ceil_div(int64_t a, int64_t b) { return (int)((a + b - 1) / b); }
 
 #define TERN_LAUNCH_FAMILIES(F) \
-    F(elementwise) F(copy) F(reduce) F(matmul) F(conv) F(quantize) F(quantized) F(rows) F(group_norm) F(sdpa) F(lookup) F(picture) F(fill)
+    F(elementwise)              \
+    F(copy) F(reduce) F(matmul) F(conv) F(quantize) F(quantized) F(packed_weight) F(rows) F(group_norm) F(sdpa) F(lookup) F(picture) F(fill)
 #define DECLARE(family) bool tern_launch_##family(struct tern_launch_maker *m);
 /* False when the op is of another family; m->failed when it is of this one and cannot be run. */
 TERN_LAUNCH_FAMILIES(DECLARE)

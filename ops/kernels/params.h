@@ -52,6 +52,10 @@
 /* A convolution, or a linear layer as one of 1 x 1: strides of x and w in bytes; channels: filled up to a multiple of 16. */
 #define TERN_PARAMS_QUANTIZED_PRODUCT(I, IV, U, F, FV) TERN_PARAMS_CONV2D(I, IV, U, F, FV) I(scale_n)
 
+/* A weight (O, C, kh, kw), depth values in each of its rows, and the words of a row. */
+#define TERN_PARAMS_PACKED_WEIGHT(I, IV, U, F, FV)                                                                           \
+    I(rows) I(depth) I(channels) I(kernel_w) I(w_o) I(w_c) I(w_h) I(w_w) I(word_row) I(word_step)
+
 /* rows: kept dimensions; cols: the elements of one row, x_step and y_step apart. */
 #define TERN_PARAMS_ROWS(I, IV, U, F, FV)                                                                                    \
     I(rows) I(cols) IV(row_shape, TERN_LOOP_DIMS) IV(x_row, TERN_LOOP_DIMS) IV(y_row, TERN_LOOP_DIMS) I(x_step) I(y_step)    \

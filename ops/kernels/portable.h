@@ -243,6 +243,11 @@ FN VEC4 tern_mul4(VEC4 a, VEC4 b) { return MAKE_VEC4(a.x * b.x, a.y * b.y, a.z *
 
 /* ---- int8 ---- */
 
+/* Where value i of an output channel of a weight lies: tap by tap, channel by channel there. */
+#define WEIGHT_TAP_(i) ((i) / P.channels)
+#define WEIGHT_PLACE(row, i) \
+    ((row)*P.w_o + WEIGHT_TAP_(i) / P.kernel_w * P.w_h + WEIGHT_TAP_(i) % P.kernel_w * P.w_w + ((i)-WEIGHT_TAP_(i) * P.channels) * P.w_c)
+
 /* Four products of int8, summed: the bytes of two words. DOT_PRODUCT (defined by the host): the device has an instruction for it. */
 #ifdef DOT_PRODUCT
 #define DOT4(a, b) DOT_WORDS(a, b)

@@ -17,7 +17,7 @@ ANYTHING = ("logical_not add mul maximum minimum eq ne lt le gt ge logical_and l
 PLAIN = "add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or where".split()  # no attributes
 NO_ATTRIBUTES = PLAIN + [op for op in UNARY if op not in ("gelu", "clamp", "add_scalar", "mul_scalar", "pow_scalar")] + \
     ["matmul", "linear", "linear_geglu", "embedding", "quantize_scale", "quantize", "quantized_linear", "quantized_linear_geglu"]
-FEW_ATTRIBUTES = ["weight_only_linear", "weight_only_linear_geglu"]  # of two values
+FEW_ATTRIBUTES = ["weight_only_linear", "weight_only_linear_geglu", "pack_weight"]  # of two values
 
 
 def cannot(op):
@@ -36,6 +36,8 @@ def cannot(op):
     if op in ("embedding", "linear", "linear_geglu", "quantized_linear", "quantized_linear_geglu", "weight_only_linear", "weight_only_linear_geglu",
               "matmul", "sdpa", "layer_norm", "rms_norm"):
         out.add("last")  # its operands are rows, not pictures
+    if op == "unpack_weight":
+        out |= {"last", "inf"}  # of a matrix of words whose scales are none
     if op in NO_ATTRIBUTES + FEW_ATTRIBUTES:
         out.add("limits")
     if op == "logical_not":
@@ -71,7 +73,7 @@ def properties(case, values):
     if "error" in case:
         return {"refused"}
     given, out = [i for i in case["in"] if i], set()
-    specs = given or [case["out"]]
+    specs = given + [case["out"]] if case["op"] == "unpack_weight" else given or [case["out"]]
     for s in specs:
         n = int(np.prod(s["shape"], dtype=np.int64))
         out |= {"integer" if s["dtype"] in INTEGERS else s["dtype"]} | special(s, values)

@@ -1,4 +1,4 @@
-"""Cases of weights in few bits: weight_only_linear, weight_only_linear_geglu and weight_only_conv2d."""
+"""Cases of weights in few bits: weight_only_linear, weight_only_linear_geglu and weight_only_conv2d; pack_weight and unpack_weight."""
 import math
 
 import torch
@@ -16,28 +16,55 @@ def known(scale):
     return torch.where(scale.abs() < LEAST, torch.zeros(()), scale)
 
 
-def multiples(x, scale, least, most):
+def whole(x, scale, least, most):
     q = torch.round(x / scale).clamp(least, most)
-    return torch.where(torch.isfinite(scale) & (scale != 0), q, torch.zeros(())).double() * scale.double()
+    return torch.where(torch.isfinite(scale) & (scale != 0), q, torch.zeros(()))
+
+
+def numbers(w, bits):
+    """Rows of whole numbers, tap by tap and channel by channel there, and the scale of each group, by the rule of ops/weight_only.h. With 4
+    bits groups are filled with zeros."""
+    w = w.float()
+    rows = w.permute(0, *range(2, w.dim()), 1).reshape(w.shape[0], math.prod(w.shape[1:]))
+    if bits == 8:
+        most = rows.abs().amax(1, keepdim=True) if rows.numel() else torch.zeros(w.shape[0], 1)
+        scale = known(most / 127)
+        return whole(rows, scale, -127, 127), scale
+    groups = F.pad(rows, (0, -rows.shape[1] % 32)).reshape(w.shape[0], -1, 32)
+    if not groups.numel():
+        return rows, rows
+    size = groups.abs()
+    most = groups.gather(2, torch.where(size.isnan(), torch.full((), INF), size).argmax(2, keepdim=True))
+    most = torch.where(size.isnan().any(2, keepdim=True), torch.full((), NAN), most)
+    scale = known(most / -8).to(torch.bfloat16).float()
+    return whole(groups, scale, -8, 7).reshape(w.shape[0], -1), scale[..., 0]
 
 
 def kept(w, bits):
-    """What a weight (O, C, ...) of floats stands for, by the rule of ops/weight_only.h."""
-    w = w.float()
-    rows = w.permute(0, *range(2, w.dim()), 1).reshape(w.shape[0], -1)
-    if not rows.numel():
+    """What a weight (O, C, ...) of floats stands for."""
+    if not w.numel():
         return w.double()
-    if bits == 8:
-        rows = multiples(rows, known(rows.abs().amax(1, keepdim=True) / 127), -127, 127)
-    else:
-        n = rows.shape[1]
-        groups = F.pad(rows, (0, -n % 32)).reshape(w.shape[0], -1, 32)
-        size = groups.abs()
-        most = groups.gather(2, torch.where(size.isnan(), torch.full((), INF), size).argmax(2, keepdim=True))
-        most = torch.where(size.isnan().any(2, keepdim=True), torch.full((), NAN), most)
-        scale = known(most / -8).to(torch.bfloat16).float()
-        rows = multiples(groups, scale, -8, 7).reshape(w.shape[0], -1)[:, :n]
+    q, scale = numbers(w, bits)
+    rows = (q.reshape(*scale.shape, -1).double() * scale.double().unsqueeze(-1)).reshape(w.shape[0], -1)[:, :math.prod(w.shape[1:])]
     return rows.reshape(w.shape[0], *w.shape[2:], w.shape[1]).permute(0, w.dim() - 1, *range(1, w.dim() - 1))
+
+
+def words(parts, bits):
+    """Numbers below 2^bits, the first in the low bits of a word."""
+    parts = F.pad(parts, (0, -parts.shape[1] % (32 // bits))).long() % 2**bits
+    return (parts.reshape(parts.shape[0], -1, 32 // bits) << torch.arange(0, 32, bits)).sum(2)
+
+
+def packed(w, bits):
+    """The words of a weight."""
+    q, scale = numbers(w, bits)
+    if bits == 8:
+        return torch.cat([torch.where(scale.isnan(), torch.full((), 0x7fc00000), scale.view(torch.int32).long()), words(q, 8)], 1).to(torch.int32)
+    odd = -scale.shape[1] % 2  # two groups go together
+    bf16 = torch.where(scale.isnan(), torch.full((), 0x7fc0), scale.to(torch.bfloat16).view(torch.int16).long())
+    values = words(F.pad(q, (0, odd * 32)) + 8, 4).reshape(w.shape[0], (scale.shape[1] + odd) // 2, 8)
+    both = torch.cat([words(F.pad(bf16, (0, odd)), 16).unsqueeze(2), values], 2)
+    return both.reshape(w.shape[0], -1).to(torch.int32)
 
 
 def add_linear(t):
@@ -121,6 +148,68 @@ def add_errors(t):
     t.error("channels", "weight_only_conv2d", [picture, t.gen("f32", 4, 2, 3, 3), None], {**plain, "bits": 8}, "shape",
             "weight_only_conv2d: weight has 2 input channels, x has 3 with groups 1")
     t.error("stride", "weight_only_conv2d", [picture, filters, None], {**conv_attrs(2**31, 0, 1, 1), "bits": 8}, "invalid", "weight_only_conv2d")
+
+
+SPECIAL = [[1.0, NAN, 2.0], [0.0, 0.0, -0.0], [INF, 1.0, 2.0], [3.0, -3.0, 0.5], [1e-40, -1e-41, 3e-39], [3e38, -3e38, 1.0], [2.0**-123, 1e-38, 0.0]]
+
+
+def add_packed(t):
+    def both(name, w, bits, dtypes=("f32",)):
+        t.case(f"{name}.{bits}", "pack_weight", [w], lambda v: packed(v, bits), "bits", {"bits": bits})
+        for dtype in dtypes:
+            t.case(f"{name}.{bits}.to_{dtype}", "unpack_weight", [t.data(packed(w.tensor, bits), "i32")], lambda _: kept(w.tensor, bits), "round",
+                   {"shape": list(w.tensor.shape), "dtype": FLOATS.index(dtype), "bits": bits}, dtype)
+
+    for bits in (8, 4):
+        for dtype in FLOATS:
+            both(f"matrix.{dtype}", t.gen(dtype, 5, 77), bits, FLOATS)
+        both("filters.f32", t.gen("f32", 3, 5, 3, 3), bits, FLOATS)
+        both("filters_last.f16", t.gen("f16", 3, 24, 3, 3).channels_last(), bits)
+        both("uneven.bf16", t.gen("bf16", 2, 7, 2, 5), bits)
+        both("deep.f32", t.gen("f32", 2, 1300), bits)
+        both("pairs.f32", t.gen("f32", 3, 128), bits)
+        both("half_a_pair.f32", t.gen("f32", 3, 96), bits)
+        both("strided.f32", t.gen("f32", 40, 6).permute(1, 0), bits)
+        both("expanded.f32", t.gen("f32", 1, 6).expand(4, 6), bits)
+        both("one.f32", t.gen("f32", 1, 1), bits)
+        both("special.f32", t.data(SPECIAL, "f32"), bits)
+        both("tiny.f16", t.data([[6e-5, -3e-5, 1e-6, 0.0], [1e-5, 2e-5, -2e-5, 3e-6]], "f16"), bits, FLOATS)
+        both("one_word.f32", t.data([[-0.5]], "f32"), bits)
+        for name, turn in (("strided", lambda x: x.permute(1, 0)), ("expanded", lambda x: x.expand(3, x.tensor.shape[1]))):
+            w = t.gen("f32", 1 if name == "expanded" else 3, 70).tensor
+            rows = packed(w, bits).T.contiguous() if name == "strided" else packed(w, bits)
+            w = w.expand(3, 70)
+            t.case(f"{name}.{bits}", "unpack_weight", [turn(t.data(rows, "i32"))], lambda _: kept(w, bits), "round",
+                   {"shape": [3, 70], "dtype": 0, "bits": bits}, "f32")
+        t.case(f"special.f16.{bits}", "pack_weight", [t.data([[1.0, NAN, 2.0], [6e-8, -1.2e-7, 0.0], [-INF, 1.0, 2.0], [65504.0, 6e-5, 1.0]], "f16")],
+               lambda v: packed(v, bits), "bits", {"bits": bits})
+        t.case(f"no_rows.f32.{bits}", "pack_weight", [t.gen("f32", 0, 5)], lambda _: torch.zeros(0, 3 if bits == 8 else 9, dtype=torch.int32), "bits",
+               {"bits": bits})
+        t.case(f"no_depth.f32.{bits}", "pack_weight", [t.gen("f32", 3, 0)], lambda _: torch.zeros(3, bits // 8, dtype=torch.int32), "bits",
+               {"bits": bits})
+        t.case(f"no_rows.{bits}", "unpack_weight", [t.gen("i32", 0, 3 if bits == 8 else 9)], lambda _: torch.zeros(0, 8).double(), "round",
+               {"shape": [0, 8], "dtype": 0, "bits": bits}, "f32")
+
+
+def add_packed_errors(t):
+    for bits in (5, 2**31):
+        t.error(f"bits_{bits}", "pack_weight", [t.gen("f32", 2, 3)], {"bits": bits}, "invalid", f"pack_weight: bits: expected 8 or 4, found {bits}")
+        t.error(f"bits_{bits}", "unpack_weight", [t.gen("i32", 2, 3)], {"shape": [2, 8], "dtype": 0, "bits": bits}, "invalid",
+                f"unpack_weight: bits: expected 8 or 4, found {bits}")
+    t.error("integer", "pack_weight", [t.gen("i32", 2, 3)], {"bits": 8}, "dtype", "pack_weight: weight is i32")
+    for shape in ((3,), (2, 3, 4), (1, 1, 1, 1, 1)):
+        t.error(f"dims_{len(shape)}", "pack_weight", [t.gen("f32", *shape)], {"bits": 8}, "shape", "pack_weight: weight: expected (O, C) or (O, C, kh, kw), found")
+        t.error(f"dims_{len(shape)}", "unpack_weight", [t.gen("i32", 2, 3)], {"shape": list(shape), "dtype": 0, "bits": 8}, "shape",
+                f"unpack_weight: shape: expected (O, C) or (O, C, kh, kw), found {len(shape)} dimensions")
+    for name, found, shape, bits, expected in (("rows", (3, 3), [2, 8], 8, "(2, 3)"), ("words", (2, 3), [2, 9], 8, "(2, 4)"),
+                                               ("words_4", (2, 9), [2, 65], 4, "(2, 18)"), ("dims", (2, 3, 1), [2, 8], 8, "(2, 3)")):
+        t.error(name, "unpack_weight", [t.gen("i32", *found)], {"shape": shape, "dtype": 0, "bits": bits}, "shape",
+                f"unpack_weight: packed: expected {expected}, found ({', '.join(map(str, found))})")
+    t.error("floats", "unpack_weight", [t.gen("f32", 2, 3)], {"shape": [2, 8], "dtype": 0, "bits": 8}, "dtype", "unpack_weight: packed is f32: expected i32")
+    for dtype in (3, -1, 2**40):
+        t.error(f"dtype_{dtype}", "unpack_weight", [t.gen("i32", 2, 3)], {"shape": [2, 8], "dtype": dtype, "bits": 8}, "dtype", f"unpack_weight: dtype is {dtype}")
+    for shape in ([2, -8], [2**62, 8]):
+        t.error(f"shape_{shape[0]}", "unpack_weight", [t.gen("i32", 2, 3)], {"shape": shape, "dtype": 0, "bits": 8}, "shape", "unpack_weight")
 
 
 def add(t):
