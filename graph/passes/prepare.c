@@ -1,5 +1,5 @@
-/* The prepare graph: nodes that depend on weights and constants alone run once for each binding, not at every run; but not those whose
- * results are as large as weights, where these may not stay. */
+/* The prepare graph: nodes that depend on weights and constants alone run once for each binding, not at every run; but not those that make
+ * values of packed weights, and not those whose results are as large as weights, where these may not stay. */
 #include "graph/passes/passes.h"
 
 #define SMALL ((size_t)64 << 10) /* bytes */
@@ -10,12 +10,18 @@ static bool is_large_product(const struct tern_op_desc *d)
     return d->op == TERN_OP_mul && (size_t)tern_meta_numel(&d->out) * tern_dtype_size(d->out.dtype) > SMALL;
 }
 
+/* Whether a node that depends on weights alone runs once for each binding. `streams`: weights may not stay. */
+static bool runs_once(const struct tern_op_desc *d, bool streams)
+{
+    return d->op != TERN_OP_unpack_weight && !(streams && (d->op == TERN_OP_pack_weight || is_large_product(d)));
+}
+
 static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
         bool fixed = !n->dead && n->desc.n_in > 0 && !tern_graph_is_output(g, n->out);
-        fixed = fixed && !(params->resident && is_large_product(&n->desc));
+        fixed = fixed && runs_once(&n->desc, params->resident);
         for (int k = 0; k < n->desc.n_in; k++)
             if (n->in[k] >= 0 && tern_graph_is_fixed(g, n->in[k]))
                 n->desc.constant[k] = true;

@@ -1,14 +1,13 @@
 /* Linear layers and convolutions that the params name become products of int8, or products whose weights are kept in few bits. Weights
- * become so when they are packed, or, where kernels pack nothing, int8 once when they are bound, by ops of the graph. Nothing else of the
- * graph changes. */
+ * become so when they are packed, or, where kernels pack nothing, once when they are bound, by ops of the graph: int8 is what products read
+ * then, words of few bits become values just before. Nothing else of the graph changes. */
 #include <string.h>
 #include <tern/ops.h>
 
 #include "core/context.h"
-#include "graph/passes/again.h"
-#include "graph/passes/passes.h"
+#include "graph/passes/quantize.h"
 
-static enum tern_op counterpart(const struct tern_op_desc *d, enum tern_layer_format f)
+enum tern_op tern_quantize_counterpart(const struct tern_op_desc *d, enum tern_layer_format f)
 {
     switch (d->op) {
     case TERN_OP_linear:
@@ -22,19 +21,21 @@ static enum tern_op counterpart(const struct tern_op_desc *d, enum tern_layer_fo
     }
 }
 
-/* Only the weight is kept otherwise. False where the device has no kernel for it. */
-static bool keep(struct tern_context *ctx, struct tern_node *n, enum tern_op op, int bits)
+/* Only the weight is kept otherwise, in place or, `prepares`, later. False where the device has no kernel for it. */
+static bool keep(struct tern_context *ctx, struct tern_node *n, enum tern_layer_format f, bool *prepares)
 {
+    const int bits = f == TERN_LAYER_W8 ? 8 : 4;
     struct tern_op_desc d = n->desc;
-    d.op = op;
-    if (op == TERN_OP_weight_only_conv2d)
+    d.op = tern_quantize_counterpart(&n->desc, f);
+    if (d.op == TERN_OP_weight_only_conv2d)
         d.attrs.weight_only_conv2d.bits = bits;
     else
         d.attrs.weight_only_linear.bits = bits;
-    if (!tern_kernel_choose(ctx, ctx->device, &d))
-        return false;
-    n->desc = d;
-    return true;
+    const bool here = tern_kernel_choose(ctx, ctx->device, &d), later = !here && tern_quantize_is_unpacked(ctx, &n->desc, bits);
+    if (here)
+        n->desc = d;
+    *prepares |= later;
+    return here || later;
 }
 
 /* What the pass `smooth` has multiplied by factors; the value itself, where it is another. */
@@ -53,21 +54,24 @@ enum tern_layer_format tern_quantize_format_of(const struct tern_graph *g, int v
         return tern_quantize_format(words, v->name);
     const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &g->nodes[v->node] : NULL;
     bool all = n && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_cat && !n->desc.n_post;
-    for (int k = 0; all && k < n->desc.n_in; k++)
-        all = g->values[n->in[k]].kind == TERN_VALUE_WEIGHT && tern_quantize_format(words, g->values[n->in[k]].name) == TERN_LAYER_W8A8;
-    return all ? TERN_LAYER_W8A8 : TERN_LAYER_PLAIN;
+    enum tern_layer_format format = TERN_LAYER_PLAIN;
+    for (int k = 0; all && k < n->desc.n_in; k++) {
+        const struct tern_value *part = &g->values[n->in[k]];
+        const enum tern_layer_format f = part->kind == TERN_VALUE_WEIGHT ? tern_quantize_format(words, part->name) : TERN_LAYER_PLAIN;
+        all = k == 0 || f == format;
+        format = f;
+    }
+    return all ? format : TERN_LAYER_PLAIN;
 }
 
-/* How the node's layer is to be kept; PLAIN: as it is, or it is none. */
-static enum tern_layer_format chosen(const struct tern_graph *g, const struct tern_node *n, const char *words)
+enum tern_layer_format tern_quantize_chosen(const struct tern_graph *g, const struct tern_node *n, const char *words)
 {
     const bool layer =
-        !n->dead && n->kind == TERN_CALL_LAUNCH && !n->desc.n_post && counterpart(&n->desc, TERN_LAYER_W8A8) != TERN_OP_COUNT;
+        !n->dead && n->kind == TERN_CALL_LAUNCH && !n->desc.n_post && tern_quantize_counterpart(&n->desc, TERN_LAYER_W8A8) != TERN_OP_COUNT;
     return layer ? tern_quantize_format_of(g, n->in[1], words) : TERN_LAYER_PLAIN;
 }
 
-/* The bias moves behind the scale, which a weight of floats has not. */
-static struct tern_op_desc of_floats(const struct tern_node *n, enum tern_op op)
+struct tern_op_desc tern_quantize_of_floats(const struct tern_node *n, enum tern_op op)
 {
     struct tern_op_desc d = n->desc;
     const bool bias = d.n_in > 2 && d.present[2];
@@ -87,75 +91,6 @@ static void convert(struct tern_node *n, const struct tern_op_desc *d)
     n->desc = *d;
     n->in[3] = d->present[3] ? n->in[2] : -1;
     n->in[2] = -1;
-}
-
-/* ---- weights that are made int8 when they are bound: kernels that pack nothing would do it at every run */
-
-struct preparing {
-    struct tern_again again; /* first */
-    const char *words;
-    tern_tensor **scale, **bytes; /* of a weight, by value of the old graph; NULL: not met yet */
-};
-
-/* Whether the device itself makes int8 of the weight, and multiplies with it. */
-static bool is_prepared(struct tern_context *ctx, const struct tern_op_desc *floats)
-{
-    struct tern_op_desc product = *floats, quantize;
-    memset(&quantize, 0, sizeof(quantize));
-    quantize.op = TERN_OP_quantize;
-    quantize.n_in = 2;
-    quantize.present[0] = quantize.present[1] = true;
-    quantize.in[0] = quantize.out = floats->in[1];
-    quantize.out.dtype = TERN_I8;
-    quantize.in[1] = (struct tern_meta){.dtype = TERN_F32, .ndim = 1, .shape = {floats->in[1].shape[0]}, .stride = {1}};
-    product.in[1] = quantize.out;
-    product.in[2] = quantize.in[1];
-    product.present[2] = true;
-    return tern_kernel_choose(ctx, ctx->device, &quantize) && tern_kernel_choose(ctx, ctx->device, &product);
-}
-
-/* A filter's channels lie together, as kernels read them. */
-static void prepare_weight(struct preparing *p, const struct tern_node *n)
-{
-    const int v = n->in[1];
-    tern_tensor *w = p->again.map[v];
-    if (p->bytes[v])
-        return;
-    p->scale[v] = tern_quantize_scale(w);
-    p->bytes[v] = tern_quantize(w, p->scale[v]);
-    if (n->desc.op == TERN_OP_conv2d)
-        p->bytes[v] = tern_contiguous(p->bytes[v], TERN_CHANNELS_LAST);
-}
-
-static void record(struct tern_again *again, const struct tern_node *n)
-{
-    struct preparing *p = (struct preparing *)again; /* its first member */
-    const bool bytes = chosen(again->from, n, p->words) == TERN_LAYER_W8A8;
-    const enum tern_op op = bytes ? counterpart(&n->desc, TERN_LAYER_W8A8) : n->desc.op;
-    const struct tern_op_desc d = bytes ? of_floats(n, op) : n->desc;
-    if (!bytes || !is_prepared(again->ctx, &d)) {
-        again->map[n->out] = tern_again_same(again, n);
-        return;
-    }
-    prepare_weight(p, n);
-    tern_tensor *const in[] = {again->map[n->in[0]], p->scale[n->in[1]] ? p->bytes[n->in[1]] : NULL, p->scale[n->in[1]],
-                               d.present[3] ? again->map[n->in[2]] : NULL};
-    again->map[n->out] = in[1] ? tern_op_call(again->ctx, op, in, 4, &d.attrs) : NULL;
-}
-
-static enum tern_status prepare_weights(struct tern_graph *g, const char *words)
-{
-    const size_t n = (size_t)g->n_values + 1;
-    struct preparing p = {.again = {.node = record}, .words = words};
-    const enum tern_status st = tern_again_begin(&p.again, g);
-    p.scale = tern_calloc(g->ctx, n, sizeof(*p.scale));
-    p.bytes = tern_calloc(g->ctx, n, sizeof(*p.bytes));
-    if (!st && p.scale && p.bytes)
-        tern_again_record(&p.again, g);
-    tern_again_end(&p.again);
-    tern_free(g->ctx, p.scale);
-    tern_free(g->ctx, p.bytes);
-    return tern_error_status(g->ctx);
 }
 
 /* Attention has no weight and goes by the name of its op. It does not count as left: a kernel of floats serves it as well. Winograd's
@@ -179,9 +114,9 @@ static void allow(struct tern_graph *g, const char *words)
  * read for every run are not prepared. */
 static bool make_bytes(struct tern_graph *g, struct tern_node *n, bool resident, bool *prepares)
 {
-    const struct tern_op_desc d = of_floats(n, counterpart(&n->desc, TERN_LAYER_W8A8));
+    const struct tern_op_desc d = tern_quantize_of_floats(n, tern_quantize_counterpart(&n->desc, TERN_LAYER_W8A8));
     const struct tern_kernel *k = tern_kernel_choose(g->ctx, g->ctx->device, &d);
-    const bool here = k && (k->pack || resident), later = k && !here && is_prepared(g->ctx, &d);
+    const bool here = k && (k->pack || resident), later = k && !here && tern_quantize_is_prepared(g->ctx, &d);
     if (here)
         convert(n, &d);
     *prepares |= later;
@@ -195,17 +130,17 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     bool prepares = false;
     for (int i = 0; params->quantize && i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
-        const enum tern_layer_format f = chosen(g, n, params->quantize);
+        const enum tern_layer_format f = tern_quantize_chosen(g, n, params->quantize);
         if (f == TERN_LAYER_W8A8)
             left[f] += !make_bytes(g, n, params->resident, &prepares);
         else if (f != TERN_LAYER_PLAIN)
-            left[f] += !keep(g->ctx, n, counterpart(&n->desc, f), f == TERN_LAYER_W8 ? 8 : 4);
+            left[f] += !keep(g->ctx, n, f, &prepares);
     }
     for (int f = 0; f < TERN_LAYER_FORMATS; f++)
         if (left[f])
             tern_message(g->ctx, TERN_LOG_WARN, "quantize: device %s has no %s kernel for %d of the layers; they stay as they are",
                          g->ctx->device->name, kinds[f], left[f]);
-    const enum tern_status st = prepares ? prepare_weights(g, params->quantize) : TERN_OK;
+    const enum tern_status st = prepares ? tern_quantize_prepare(g, params->quantize) : TERN_OK;
     if (params->quantize && !st)
         allow(g, params->quantize);
     return st;

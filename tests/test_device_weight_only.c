@@ -1,0 +1,243 @@
+/* Weights in few bits on a device whose kernels pack nothing: words that stay there, values made of them just before each product. A whole
+ * UNet against the CPU's, its memory, weights that are streamed, LoRAs, models that come quantised. The argument is the device. Values of
+ * the ops themselves: the op table. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/ops.h>
+
+#include "backends/gpu/gpu.h"
+#include "core/context.h"
+#include "damage.h"
+#include "graph/plan.h"
+#include "lora_help.h"
+#include "model_help.h"
+#include "models/pipelines/pipeline.h"
+#include "quantize_help.h"
+#include "support.h"
+
+static const char *device;
+static struct tern_context *ctx, *cpu; /* of most tests: kernels are compiled once */
+static const char *const words[] = {"*:w8", "*:w4"};
+static const struct tern_stage stage = {.component = "unet", .size = {1, 64, 64}};
+
+static struct tern_context *open_device(const char *name)
+{
+    struct tern_context *on = tern_context_create(&(struct tern_context_params){.device = name, .threads = 2});
+    if (!on) {
+        print_message("%s\n", tern_create_error());
+        skip();
+    }
+    return on;
+}
+
+static void open_devices(void)
+{
+    ctx = ctx ? ctx : open_device(device);
+    cpu = cpu ? cpu : open_device("cpu");
+}
+
+static int close_devices(void **state)
+{
+    tern_context_destroy(&ctx);
+    tern_context_destroy(&cpu);
+    return 0;
+}
+
+static const struct tern_plan *plan_of(struct tern_context *on, struct tern_pipeline *p)
+{
+    const struct tern_plan *plan = tern_pipeline_plan(p, &stage);
+    if (!plan)
+        fail_msg("%s", tern_error(on));
+    return plan;
+}
+
+static int products(const struct tern_plan *p) { return quantize_count(p, TERN_OP_linear) + quantize_count(p, TERN_OP_conv2d); }
+
+/* Every layer, one more launch for each, and what the CPU computes with the same words. */
+static void every_layer_of_a_unet(void **state)
+{
+    open_devices();
+    for (int i = 0; i < 2; i++) {
+        struct tern_pipeline *floats = quantize_load(ctx, NULL, NULL, TERN_OFFLOAD_NONE),
+                             *kept = quantize_load(ctx, words[i], NULL, TERN_OFFLOAD_NONE);
+        struct tern_pipeline *expected = quantize_load(cpu, words[i], NULL, TERN_OFFLOAD_NONE),
+                             *exact = quantize_load(cpu, NULL, NULL, TERN_OFFLOAD_NONE);
+        const struct tern_plan *a = plan_of(ctx, floats), *b = plan_of(ctx, kept);
+        assert_true(products(a) > 50);
+        assert_int_equal(products(b), products(a));
+        assert_int_equal(quantize_count(b, TERN_OP_unpack_weight), products(a));
+        assert_int_equal(quantize_count(b, TERN_OP_pack_weight), products(a));
+        assert_int_equal(tern_plan_facts(b).launches, tern_plan_facts(a).launches + products(a));
+        int64_t n, m;
+        float *wanted = quantize_latents(cpu, expected, &n), *found = quantize_latents(ctx, kept, &m),
+              *of_floats = quantize_latents(cpu, exact, &n);
+        assert_int_equal(n, m);
+        const double error = support_nmse(found, wanted, n), noise = support_nmse(found, of_floats, n);
+        print_message("%s: NMSE of latents against the CPU's %.2e, against f32 %.2e\n", words[i], error, noise);
+        assert_true(error <= 1e-6 && noise > 1e-8 && noise <= (i ? 0.3 : 1e-2));
+        free(wanted);
+        free(found);
+        free(of_floats);
+        tern_pipeline_destroy(&exact);
+        tern_pipeline_destroy(&floats);
+        tern_pipeline_destroy(&kept);
+        tern_pipeline_destroy(&expected);
+    }
+}
+
+/* Bytes of weights on the device. */
+static size_t weights_there(const struct tern_context *on)
+{
+    size_t bytes = 0;
+    for (const struct tern_gpu_buffer *w = ((const struct tern_gpu *)on->device)->memory.weights; w; w = w->next)
+        bytes += w->base.size;
+    return bytes;
+}
+
+/* A binding takes what was predicted, and no floats of the layers stay on the device. */
+static void memory_falls(void **state)
+{
+    size_t there[3];
+    for (int i = 0; i < 3; i++) {
+        struct tern_context *on = open_device(device);
+        struct tern_pipeline *p = quantize_load(on, i ? words[i - 1] : NULL, NULL, TERN_OFFLOAD_NONE);
+        struct tern_binding *b = tern_pipeline_binding(p, &stage);
+        if (!b)
+            fail_msg("%s", tern_error(on));
+        there[i] = weights_there(on);
+        tern_binding_unref(&b);
+        tern_pipeline_unbind(p, tern_pipeline_weights(p, "unet"));
+        const size_t predicted = tern_pipeline_bind_bytes(p, &stage, NULL); /* of a second binding: kernels are compiled */
+        const size_t before = tern_memory_used(on);
+        b = tern_pipeline_binding(p, &stage);
+        if (!b)
+            fail_msg("%s", tern_error(on));
+        assert_true(tern_memory_used(on) - before <= predicted);
+        tern_binding_unref(&b);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&on);
+    }
+    print_message("weights there: %zu bytes in f16 as they are stored, %zu in 8 bits, %zu in 4\n", there[0], there[1], there[2]);
+    assert_true((double)there[1] < 0.6 * (double)there[0]); /* vectors are f32 */
+    assert_true(there[2] < there[1]);                       /* rows of this model's layers are short of 64 values */
+}
+
+/* Layers whose words are the same tensor in two bindings of one plan, and those where they are another. */
+static void compare_words(const struct tern_binding *a, const struct tern_binding *b, int *same, int *other)
+{
+    const struct tern_graph *g = tern_plan_graph(a->plan);
+    assert_ptr_equal(a->plan, b->plan);
+    *same = *other = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tern_node *n = &g->nodes[i];
+        if (n->dead || n->desc.op != TERN_OP_unpack_weight)
+            continue;
+        assert_non_null(a->bound[n->in[0]]);
+        *(a->bound[n->in[0]] == b->bound[n->in[0]] ? same : other) += 1;
+    }
+}
+
+/* A LoRA makes the layers anew that it names; without it again the bits are the same. */
+static void loras_touch_few_layers(void **state)
+{
+    char folder[PATH_SIZE], path[PATH_SIZE + 32];
+    int64_t n;
+    open_devices();
+    struct tern_pipeline *p = quantize_load(ctx, "*:w4", NULL, TERN_OFFLOAD_NONE);
+    lora_temporary(folder);
+    snprintf(path, sizeof(path), "%s/one.safetensors", folder);
+    lora_synthesise(ctx, p, path);
+    float *first = quantize_latents(ctx, p, &n);
+    struct tern_binding *plain = tern_pipeline_binding(p, &stage);
+    const struct tern_lora lora = {.path = path, .scale = 1};
+    assert_int_equal(tern_pipeline_set_loras(p, &lora, 1), TERN_OK);
+    struct tern_binding *with = tern_pipeline_binding(p, &stage);
+    int same, other;
+    compare_words(plain, with, &same, &other);
+    print_message("%d layers stay, %d are made anew\n", same, other);
+    assert_true(other >= 1 && other <= 4 && same > 50);
+    float *changed = quantize_latents(ctx, p, &n);
+    assert_true(support_nmse(changed, first, n) > 1e-6);
+    assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
+    float *again = quantize_latents(ctx, p, &n);
+    assert_memory_equal(again, first, (size_t)n * sizeof(float));
+    free(first);
+    free(changed);
+    free(again);
+    tern_binding_unref(&plain);
+    tern_binding_unref(&with);
+    tern_pipeline_destroy(&p);
+    damage_remove(folder);
+}
+
+/* Weights that come for every step become words and values there. */
+static void streams(void **state)
+{
+    open_devices();
+    for (int i = 0; i < 2; i++) {
+        struct tern_pipeline *p = quantize_load(ctx, words[i], words[i], TERN_OFFLOAD_NONE),
+                             *streamed = quantize_load(ctx, words[i], words[i], TERN_OFFLOAD_STREAM);
+        int64_t n;
+        float *first = quantize_latents(ctx, p, &n), *other = quantize_latents(ctx, streamed, &n);
+        assert_true(support_nmse(other, first, n) <= 1e-6); /* layers of one input are not made one there: other tiles */
+        free(first);
+        free(other);
+        tern_pipeline_destroy(&p);
+        tern_pipeline_destroy(&streamed);
+    }
+}
+
+/* A model that comes in 4 bits: what its weights stand for is packed to the same words, and no floats stay. */
+static void models_that_come_quantised(void **state)
+{
+    char folder[PATH_SIZE], out[PATH_SIZE];
+    open_devices();
+    damage_copy("sd1", folder);
+    assert_true(snprintf(out, sizeof(out), "%s/int4", folder) < PATH_SIZE);
+    const struct tern_convert_params params = {.form = TERN_CONVERT_FOLDER, .quantize = "*:w4"};
+    if (tern_convert(ctx, folder, out, &params))
+        fail_msg("%s", tern_error(ctx));
+    int64_t n;
+    struct tern_pipeline *p = quantize_load(ctx, "*:w4", NULL, TERN_OFFLOAD_NONE);
+    float *wanted = quantize_latents(ctx, p, &n);
+    const size_t there = weights_there(ctx);
+    tern_pipeline_destroy(&p);
+    p = model_load(ctx, out);
+    float *found = quantize_latents(ctx, p, &n);
+    assert_memory_equal(found, wanted, (size_t)n * sizeof(float));
+    assert_int_equal(weights_there(ctx), there);
+    free(wanted);
+    free(found);
+    tern_pipeline_destroy(&p);
+    damage_remove(folder);
+}
+
+/* Words are of 32 bits: a device without a place for bytes has them, too, and one with little of everything. */
+static void weaker_devices(void **state)
+{
+    static const char *const limits[] = {"group=64,shared=16K,subgroups=no", "storage8=no"};
+    for (int i = 0; i < 2; i++) {
+        setenv("TERN_GPU_LIMITS", limits[i], 1);
+        struct tern_context *on = open_device(device);
+        struct tern_pipeline *p = quantize_load(on, "*:w8", NULL, TERN_OFFLOAD_NONE);
+        assert_int_equal(quantize_count(plan_of(on, p), TERN_OP_unpack_weight), products(plan_of(on, p)));
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&on);
+    }
+    unsetenv("TERN_GPU_LIMITS");
+}
+
+int main(int argc, char **argv)
+{
+    device = argc > 1 ? argv[1] : "opencl";
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_layer_of_a_unet),  cmocka_unit_test(memory_falls),   cmocka_unit_test(streams),
+        cmocka_unit_test(loras_touch_few_layers), cmocka_unit_test(weaker_devices), cmocka_unit_test(models_that_come_quantised),
+    };
+    return cmocka_run_group_tests(tests, NULL, close_devices);
+}
