@@ -194,6 +194,30 @@ static void copy_weights(struct layout *l, int s)
     }
 }
 
+/* The prepared form of a streamed weight, in a file from the second run on. */
+static void spill(struct layout *l, struct tern_step *step)
+{
+    const size_t size = tern_step_spilled_size(l->plan->ctx, step);
+    step->spills = true;
+    step->spilled = l->plan->facts.travels;
+    l->plan->facts.travels += (size + SPILL_ALIGN - 1) / SPILL_ALIGN * SPILL_ALIGN;
+}
+
+/* What a step makes of a streamed weight alone travels in its place, once it is in the file: to where the result lies, which is its own
+ * from the streamed step before on. */
+static void spill_result(struct layout *l, int s, int before)
+{
+    struct tern_step *step = &l->plan->steps[s];
+    const struct tern_node *n = &l->graph->nodes[step->node];
+    int root;
+    if (!tern_op_prepares(n->desc.op) || step->from[0].place == TERN_PLACE_NONE || offset_of(l->graph, n->out, &root) ||
+        l->block_of[root] < 0)
+        return;
+    spill(l, step);
+    if (before >= 0 && l->plan->ctx->device->queue->fns->write_beside)
+        l->blocks[l->block_of[root]].first = before;
+}
+
 static void place_step(struct layout *l, int s)
 {
     struct tern_step *step = &l->plan->steps[s];
@@ -207,7 +231,9 @@ static void place_step(struct layout *l, int s)
     const struct tern_kernel *kernel = step->kernel;
     if (!kernel)
         return;
+    const int before = l->streamed;
     copy_weights(l, s);
+    spill_result(l, s, before);
     step->workspace = scratch(l, kernel->workspace ? kernel->workspace(ctx, step->desc) : 0, s);
     if (!kernel->pack)
         return;
@@ -224,9 +250,7 @@ static void place_step(struct layout *l, int s)
     if (!fixed)
         return;
     stream(l, s, packed);
-    step->spills = true;
-    step->spilled = l->plan->facts.travels;
-    l->plan->facts.travels += (size + SPILL_ALIGN - 1) / SPILL_ALIGN * SPILL_ALIGN;
+    spill(l, step);
 }
 
 static void resolve(const struct layout *l, struct tern_ref *r)

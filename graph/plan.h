@@ -26,10 +26,10 @@ struct tern_step {
     struct tern_ref in[TERN_MAX_INPUTS], out, workspace;
     struct tern_ref packed;                /* of an input that is packed at every run */
     struct tern_ref from[TERN_MAX_INPUTS]; /* of one that is copied to its place in the arena at every run: where it is bound */
-    bool spills;                           /* that form is of a weight, and streamed: it is kept in a file of all of them */
-    size_t spilled;                        /* where it lies there */
-    int packed_index;                      /* of the binding's packed forms; -1: none */
-    int ahead;                             /* value of the weight that the next streamed step will read; -1: none, or not streamed */
+    bool spills;      /* that form, or else the result, is made of a streamed weight, and kept in a file of all of them */
+    size_t spilled;   /* where it lies there */
+    int packed_index; /* of the binding's packed forms; -1: none */
+    int ahead;        /* value of the weight that the next streamed step will read; -1: none, or not streamed */
     int node;
     const struct tern_op_desc *desc; /* the node's */
 };
@@ -98,17 +98,20 @@ struct tern_binding {
     bool in_order;               /* those that are copied to the device are copied in the queue's order */
 };
 
-/* spill.c: prepared forms of streamed weights in a file. Thread safe but for create and destroy; no run fails because of it. */
+/* spill.c: prepared forms of streamed weights in a file: packed ones, and results of steps on devices with memory of their own. Thread safe
+ * but for create and destroy; no run fails because of the file. */
 struct tern_spill *tern_spill_create(struct tern_plan *p, bool ahead); /* NULL with the error recorded */
 void tern_spill_destroy(struct tern_context *ctx, struct tern_spill **s);
 /* A run begins. */
 void tern_spill_begin(const struct tern_plan *p, struct tern_spill *s);
-/* Where the packed form of a step lies mapped; false: it is not there. */
-bool tern_spill_find(const struct tern_spill *s, const struct tern_step *step, int number, struct tern_arg *packed);
-/* The step has run with a->packed: pages of the file may go. */
-void tern_spill_leave(const struct tern_spill *s, const struct tern_step *step, const struct tern_kernel_args *a);
-/* a->packed was packed: it may be written. */
-void tern_spill_write(struct tern_spill *s, const struct tern_step *step, int number, const struct tern_kernel_args *a);
+/* Bytes of a step's prepared form; of what it spills. */
+size_t tern_step_spilled_size(struct tern_context *ctx, const struct tern_step *step);
+/* Where the prepared form of a step lies mapped; false: it is not there. */
+bool tern_spill_find(const struct tern_spill *s, const struct tern_step *step, int number, struct tern_arg *form);
+/* The step has run with the form that was found: pages of the file may go. */
+void tern_spill_leave(const struct tern_spill *s, struct tern_context *ctx, const struct tern_step *step, const struct tern_arg *form);
+/* The form has been made, there, and may be written: the packed one, or the result. A status when the device could not read it. */
+enum tern_status tern_spill_write(struct tern_spill *s, const struct tern_step *step, int number, const struct tern_kernel_args *a);
 
 /* beside.c: two plans of parts of one model, of which one runs at a time. A binding beside another of the same weights takes what that one
  * has prepared, and runs in the memory of that one's runs when it is large enough. It keeps the other. `beside` NULL: tern_plan_bind. */

@@ -49,9 +49,13 @@ static enum tern_status pack_input(const struct tern_run *r, const struct tern_s
         return tern_error_status(ctx);
     if (s->in[k].place == TERN_PLACE_BOUND)
         tern_tensor_advise(r->binding->bound[s->in[k].index], false);
-    if (spill)
-        tern_spill_write(spill, s, step, a);
-    return TERN_OK;
+    return spill ? tern_spill_write(spill, s, step, a) : TERN_OK;
+}
+
+/* To the device, beside the launches where that may be. */
+static enum tern_status bring(const struct tern_run *r, struct tern_buffer *to, size_t offset, const void *host, size_t size)
+{
+    return r->free ? tern_buffer_write_beside(to, r->free, offset, host, size) : tern_buffer_write(to, offset, host, size);
 }
 
 /* A weight on its way to its step: to the place it has there, or where it lies when the device has it already. Its place is its own from
@@ -69,10 +73,7 @@ static enum tern_status copy_input(const struct tern_run *r, const struct tern_s
     size_t size = (size_t)tern_meta_span(&t->meta) * tern_dtype_size(t->meta.dtype);
     void *copy;
     const void *host = tern_host_elements(t, &copy);
-    const size_t at = arg->offset - from->offset;
-    enum tern_status st = !host     ? tern_error_status(t->ctx)
-                          : r->free ? tern_buffer_write_beside(arg->buffer, r->free, at, host, size)
-                                    : tern_buffer_write(arg->buffer, at, host, size);
+    enum tern_status st = host ? bring(r, arg->buffer, arg->offset - from->offset, host, size) : tern_error_status(t->ctx);
     tern_free(t->ctx, copy);
     tern_tensor_advise(t, false);
     return st;
@@ -92,11 +93,31 @@ static enum tern_status mark(struct tern_run *r)
     return st;
 }
 
+/* Where the file has what the step would make of a streamed weight: it travels in the weight's place. *there: so it was. */
+static enum tern_status bring_result(struct tern_run *r, const struct tern_step *s, bool *there)
+{
+    struct tern_spill *spill = r->binding->spill;
+    struct tern_arg form;
+    *there = s->spills && !s->kernel->pack && spill && tern_spill_find(spill, s, (int)(s - r->plan->steps), &form);
+    if (!*there)
+        return TERN_OK;
+    const struct tern_arg out = arg_of(r, &s->out);
+    enum tern_status st = bring(r, out.buffer, out.offset, tern_arg_host(&form), tern_step_spilled_size(r->plan->ctx, s));
+    tern_spill_leave(spill, r->plan->ctx, s, &form);
+    return st || s->ahead < 0 ? st : mark(r);
+}
+
 /* `brought`: when a streamed weight was there; NULL: nobody asks. */
 static enum tern_status run_step(struct tern_run *r, const struct tern_step *s, double *brought)
 {
     struct tern_context *ctx = r->plan->ctx;
     struct tern_kernel_args a = {.desc = s->desc, .ctx = ctx};
+    bool there;
+    if (bring_result(r, s, &there) || there) {
+        if (brought)
+            *brought = tern_now();
+        return tern_error_status(ctx);
+    }
     for (int k = 0; k < s->desc->n_in; k++)
         a.in[k] = arg_of(r, &s->in[k]);
     for (int k = 0; k < s->desc->n_in; k++)
@@ -116,8 +137,10 @@ static enum tern_status run_step(struct tern_run *r, const struct tern_step *s, 
     if (brought && tern_step_streams(s))
         *brought = tern_now();
     enum tern_status st = ctx->device->queue->fns->launch(ctx->device->queue, s->kernel, &a);
-    if (r->binding->spill)
-        tern_spill_leave(r->binding->spill, s, &a);
+    if (r->binding->spill && s->kernel->pack)
+        tern_spill_leave(r->binding->spill, ctx, s, &a.packed);
+    else if (r->binding->spill && s->spills && !st)
+        st = tern_spill_write(r->binding->spill, s, (int)(s - r->plan->steps), &a);
     return st;
 }
 

@@ -1,8 +1,9 @@
-/* Prepared forms of streamed weights in a file. Kernels read them where they are mapped, so that a run neither prepares nor copies a
- * weight: in int8 half of the bytes travel, and no weight is quantised twice. The file has no name: nothing is left of it, and nobody finds
- * an old one. */
+/* Prepared forms of streamed weights in a file. Kernels of the CPU read them where they are mapped, so that a run neither prepares nor
+ * copies a weight; to other devices they are copied in the weight's place. In int8 half of the bytes travel, and no weight is quantised
+ * twice. The file has no name: nothing is left of it, and nobody finds an old one. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
@@ -13,6 +14,7 @@
 #include "graph/plan.h"
 
 #define FROM 2                    /* the run that writes: whoever runs once would only lose */
+#define PART ((size_t)1 << 20)    /* bytes that are read from a device at once */
 #define AHEAD ((size_t)128 << 20) /* bytes before which pages are asked for: what a disk reads while some steps run */
 
 struct tern_spill {
@@ -105,34 +107,67 @@ void tern_spill_begin(const struct tern_plan *p, struct tern_spill *s)
                      s->map.size, strerror(errno));
 }
 
-bool tern_spill_find(const struct tern_spill *s, const struct tern_step *step, int number, struct tern_arg *packed)
+size_t tern_step_spilled_size(struct tern_context *ctx, const struct tern_step *step)
+{
+    const struct tern_meta *out = &step->desc->out;
+    return step->kernel->pack ? step->kernel->packed_size(ctx, step->desc) : (size_t)tern_meta_span(out) * tern_dtype_size(out->dtype);
+}
+
+bool tern_spill_find(const struct tern_spill *s, const struct tern_step *step, int number, struct tern_arg *form)
 {
     if (!__atomic_load_n(&s->there[number], __ATOMIC_ACQUIRE))
         return false;
-    *packed = (struct tern_arg){(struct tern_buffer *)&s->map, step->spilled};
+    *form = (struct tern_arg){(struct tern_buffer *)&s->map, step->spilled};
     return true;
 }
 
-void tern_spill_leave(const struct tern_spill *s, const struct tern_step *step, const struct tern_kernel_args *a)
+void tern_spill_leave(const struct tern_spill *s, struct tern_context *ctx, const struct tern_step *step, const struct tern_arg *form)
 {
-    if (a->packed.buffer != &s->map)
+    if (form->buffer != &s->map)
         return;
-    size_t size = step->kernel->packed_size(a->ctx, a->desc);
-    madvise(tern_arg_host(&a->packed), size, MADV_DONTNEED);
+    size_t size = tern_step_spilled_size(ctx, step);
+    madvise(tern_arg_host(form), size, MADV_DONTNEED);
     ask(s, step->spilled + AHEAD, size); /* steps lie there in their order */
 }
 
-void tern_spill_write(struct tern_spill *s, const struct tern_step *step, int number, const struct tern_kernel_args *a)
+static bool write_all(int file, const char *from, size_t size, off_t to)
 {
-    if (!__atomic_load_n(&s->open, __ATOMIC_ACQUIRE))
-        return;
-    const char *from = tern_arg_host(&a->packed);
-    const size_t size = step->kernel->packed_size(a->ctx, a->desc);
     for (size_t n = 0; n < size;) {
-        ssize_t put = pwrite(s->file, from + n, size - n, (off_t)(step->spilled + n));
+        ssize_t put = pwrite(file, from + n, size - n, to + (off_t)n);
         if (put <= 0 && !(put < 0 && errno == EINTR))
-            return;
+            return false;
         n += put > 0 ? (size_t)put : 0;
     }
-    __atomic_store_n(&s->there[number], true, __ATOMIC_RELEASE);
+    return true;
+}
+
+/* The device's memory, part by part. *written: all of it. */
+static enum tern_status write_from(int file, struct tern_context *ctx, const struct tern_arg *from, size_t size, off_t to, bool *written)
+{
+    char *part = malloc(PART);
+    enum tern_status st = TERN_OK;
+    size_t n = 0;
+    for (size_t next; part && !st && n < size; n += next) {
+        next = size - n < PART ? size - n : PART;
+        st = tern_buffer_read(from->buffer, from->offset + n, part, next);
+        if (st || !write_all(file, part, next, to + (off_t)n))
+            break;
+    }
+    free(part);
+    *written = n == size;
+    return st ? tern_error_status(ctx) : TERN_OK;
+}
+
+enum tern_status tern_spill_write(struct tern_spill *s, const struct tern_step *step, int number, const struct tern_kernel_args *a)
+{
+    if (!__atomic_load_n(&s->open, __ATOMIC_ACQUIRE))
+        return TERN_OK;
+    const struct tern_arg *from = step->kernel->pack ? &a->packed : &a->out;
+    const size_t size = tern_step_spilled_size(a->ctx, step);
+    const char *host = tern_arg_host(from);
+    bool written = host && write_all(s->file, host, size, (off_t)step->spilled);
+    enum tern_status st = host ? TERN_OK : write_from(s->file, a->ctx, from, size, (off_t)step->spilled, &written);
+    if (written)
+        __atomic_store_n(&s->there[number], true, __ATOMIC_RELEASE);
+    return st;
 }

@@ -61,6 +61,8 @@ struct tern_op_desc {
 
 /* Whether it is a product of int8. */
 bool tern_op_is_quantized(enum tern_op op);
+/* What is made of a weight by itself to be kept: quantize, pack_weight. */
+bool tern_op_prepares(enum tern_op op);
 bool tern_op_is_weight_only(enum tern_op op);
 /* Multiplications and additions of a product; 0 for other ops. And bytes of operands and result, each once. */
 double tern_desc_flops(const struct tern_op_desc *d);

@@ -4,16 +4,17 @@
 
 #define SMALL ((size_t)64 << 10) /* bytes */
 
-/* A weight times factors, by the pass `smooth`. */
-static bool is_large_product(const struct tern_op_desc *d)
+/* What is made of a weight by the pass `quantize`, or a weight times factors, by the pass `smooth`. */
+static bool is_as_large_as_weights(const struct tern_op_desc *d)
 {
-    return d->op == TERN_OP_mul && (size_t)tern_meta_numel(&d->out) * tern_dtype_size(d->out.dtype) > SMALL;
+    return tern_op_prepares(d->op) || (d->op == TERN_OP_contiguous && d->out.dtype == TERN_I8) ||
+           (d->op == TERN_OP_mul && (size_t)tern_meta_numel(&d->out) * tern_dtype_size(d->out.dtype) > SMALL);
 }
 
 /* Whether a node that depends on weights alone runs once for each binding. `streams`: weights may not stay. */
 static bool runs_once(const struct tern_op_desc *d, bool streams)
 {
-    return d->op != TERN_OP_unpack_weight && !(streams && (d->op == TERN_OP_pack_weight || is_large_product(d)));
+    return d->op != TERN_OP_unpack_weight && !(streams && is_as_large_as_weights(d));
 }
 
 static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)

@@ -110,13 +110,13 @@ static void allow(struct tern_graph *g, const char *words)
     }
 }
 
-/* Makes the node a product of int8, in place or, `prepares`, later. False where the device has no kernel for it: it stays. Weights that are
- * read for every run are not prepared. */
-static bool make_bytes(struct tern_graph *g, struct tern_node *n, bool resident, bool *prepares)
+/* Makes the node a product of int8, in place or, `prepares`, later. False where the device has no kernel for it: it stays. `streams`:
+ * weights are read for every run, so kernels that pack nothing may make int8 of them as well. */
+static bool make_bytes(struct tern_graph *g, struct tern_node *n, bool streams, bool *prepares)
 {
     const struct tern_op_desc d = tern_quantize_of_floats(n, tern_quantize_counterpart(&n->desc, TERN_LAYER_W8A8));
     const struct tern_kernel *k = tern_kernel_choose(g->ctx, g->ctx->device, &d);
-    const bool here = k && (k->pack || resident), later = k && !here && tern_quantize_is_prepared(g->ctx, &d);
+    const bool later = k && !k->pack && tern_quantize_is_prepared(g->ctx, &d), here = k && !later && (k->pack || streams);
     if (here)
         convert(n, &d);
     *prepares |= later;

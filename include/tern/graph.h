@@ -159,11 +159,12 @@ TERN_API struct tern_plan *tern_binding_plan(const struct tern_binding *binding)
 /* Where the weights of streamed steps come from (plans whose params have `resident`): on the CPU, where kernels want them prepared, and on
  * devices with memory of their own, to which they are copied. */
 enum tern_streaming {
-    TERN_STREAMING_SPILL,  /* CPU: the second run of the binding writes what it prepares to a file, and later runs read it there. Else:
+    TERN_STREAMING_SPILL,  /* the second run of the binding writes what it prepares to a file, and later runs read it there: on the CPU
+                            * packed weights, else int8 and weights in few bits, which are then copied in place of the weights. There
                             * a weight is copied while steps before it are computed, where the device can do both */
     TERN_STREAMING_DEMAND, /* likewise, but the system is not asked for the pages of the next steps ahead, and weights are copied in
                             * their steps' turn: for comparison */
-    TERN_STREAMING_PREPARE /* CPU: each run prepares them anew. Else: as the one before */
+    TERN_STREAMING_PREPARE /* each run prepares them anew; copies are as with the one before */
 };
 /* TERN_STREAMING_SPILL is the default, and a call begins it anew. The file lies in the cache folder, has no name, and is gone with the
  * binding or its process. It is not made where the disk would then have less space free than the file takes; with one line of the log, runs

@@ -14,6 +14,7 @@ struct standin_counts {
     uint64_t synchronisations; /* waits of the host for a stream or an event */
     uint64_t allocations, frees;
     uint64_t copies_in, copies_out;
+    uint64_t bytes_in;
     uint64_t copies_beside; /* of copies_in: those that did not wait for all that was in other streams */
     uint64_t modules;
 };

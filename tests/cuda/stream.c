@@ -269,6 +269,7 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUs
     if (!s)
         return CUDA_ERROR_INVALID_HANDLE;
     standin.counts.copies_in++;
+    standin.counts.bytes_in += size;
     standin.counts.copies_beside += goes_beside(s);
     return copy(s, &(struct command){.what = WHAT_IN, .device = to, .host = (void *)(uintptr_t)from, .size = size}, __func__);
 }
