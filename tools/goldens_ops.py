@@ -26,7 +26,7 @@ def build():
     # would change all behind it.
     for part in (reductions.add_group_norm_halves, errors.add_group_norm_halves, gaps.add, products.add_linear_geglu, errors.add_linear_geglu,
                  products.add_conv_halves, quantized.add, quantized.add_denormals, quantized.add_sdpa, weight_only.add,
-                 quantized.add_winograd, weight_only.add_packed, weight_only.add_packed_errors):
+                 quantized.add_winograd, weight_only.add_packed, weight_only.add_packed_errors, weight_only.add_packed_wide):
         part(table)
     return table.files()
 

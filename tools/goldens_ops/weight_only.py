@@ -191,6 +191,16 @@ def add_packed(t):
                {"shape": [0, 8], "dtype": 0, "bits": bits}, "f32")
 
 
+def add_packed_wide(t):
+    """Channels by eight, which a text may store at once."""
+    for bits in (8, 4):
+        for name, shape in (("wide", (3, 200)), ("wide_filters", (2, 40, 3, 3))):
+            w = t.gen("f32", *shape).tensor
+            for dtype in ("f16", "bf16"):
+                t.case(f"{name}.{bits}.to_{dtype}", "unpack_weight", [t.data(packed(w, bits), "i32")], lambda _: kept(w, bits), "round",
+                       {"shape": list(shape), "dtype": FLOATS.index(dtype), "bits": bits}, dtype)
+
+
 def add_packed_errors(t):
     for bits in (5, 2**31):
         t.error(f"bits_{bits}", "pack_weight", [t.gen("f32", 2, 3)], {"bits": bits}, "invalid", f"pack_weight: bits: expected 8 or 4, found {bits}")
