@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include "backends/gpu/gpu.h"
+#include "core/context.h"
 #include "lora_help.h"
 #include "model_help.h"
 
@@ -27,6 +29,60 @@ float *quantize_latents(struct tern_context *ctx, struct tern_pipeline *p, int64
     float *values = lora_latents(ctx, p, &job, n, &text);
     free(text);
     return values;
+}
+
+struct tern_context *quantize_device(const char *name)
+{
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.device = name, .threads = 2});
+    if (!ctx) {
+        print_message("%s\n", tern_create_error());
+        skip();
+    }
+    return ctx;
+}
+
+const struct tern_stage quantize_stage = {.component = "unet", .size = {1, 64, 64}};
+
+const struct tern_plan *quantize_plan(struct tern_context *ctx, struct tern_pipeline *p)
+{
+    const struct tern_plan *plan = tern_pipeline_plan(p, &quantize_stage);
+    if (!plan)
+        fail_msg("%s", tern_error(ctx));
+    return plan;
+}
+
+struct tern_binding *quantize_binding(struct tern_context *ctx, struct tern_pipeline *p)
+{
+    struct tern_binding *b = tern_pipeline_binding(p, &quantize_stage);
+    if (!b)
+        fail_msg("%s", tern_error(ctx));
+    return b;
+}
+
+size_t quantize_weights_there(const struct tern_context *ctx)
+{
+    size_t bytes = 0;
+    for (const struct tern_gpu_buffer *w = ((const struct tern_gpu *)ctx->device)->memory.weights; w; w = w->next)
+        bytes += w->base.size;
+    return bytes;
+}
+
+size_t quantize_bind(const char *device, const char *words)
+{
+    struct tern_context *ctx = quantize_device(device);
+    struct tern_pipeline *p = quantize_load(ctx, words, NULL, TERN_OFFLOAD_NONE);
+    struct tern_binding *b = quantize_binding(ctx, p);
+    const size_t there = quantize_weights_there(ctx);
+    tern_binding_unref(&b);
+    tern_pipeline_unbind(p, tern_pipeline_weights(p, "unet"));
+    const size_t predicted = tern_pipeline_bind_bytes(p, &quantize_stage, NULL); /* of a second binding: kernels are compiled */
+    const size_t before = tern_memory_used(ctx);
+    b = quantize_binding(ctx, p);
+    assert_true(tern_memory_used(ctx) - before <= predicted);
+    tern_binding_unref(&b);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    return there;
 }
 
 int quantize_count(const struct tern_plan *p, enum tern_op op)

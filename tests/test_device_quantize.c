@@ -9,7 +9,6 @@
 #include <cmocka.h>
 #include <tern/ops.h>
 
-#include "backends/gpu/gpu.h"
 #include "core/context.h"
 #include "damage.h"
 #include "graph/plan.h"
@@ -20,26 +19,6 @@
 #include "support.h"
 
 static const char *device;
-
-static struct tern_context *open_device(const char *name)
-{
-    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.device = name, .threads = 2});
-    if (!ctx) {
-        print_message("%s\n", tern_create_error());
-        skip();
-    }
-    return ctx;
-}
-
-static const struct tern_stage stage = {.component = "unet", .size = {1, 64, 64}};
-
-static const struct tern_plan *plan_of(struct tern_context *ctx, struct tern_pipeline *p)
-{
-    const struct tern_plan *plan = tern_pipeline_plan(p, &stage);
-    if (!plan)
-        fail_msg("%s", tern_error(ctx));
-    return plan;
-}
 
 /* Layers that multiply by int8, whose weight has been made int8 before. */
 static int count_bytes(const struct tern_plan *p)
@@ -56,12 +35,12 @@ static int count_bytes(const struct tern_plan *p)
 /* Every layer, as many launches but one for each layer's rows, one more for each large picture, and what the CPU computes. */
 static void every_layer_of_a_unet(void **state)
 {
-    struct tern_context *ctx = open_device(device), *cpu = open_device("cpu");
+    struct tern_context *ctx = quantize_device(device), *cpu = quantize_device("cpu");
     struct tern_pipeline *floats = quantize_load(ctx, NULL, NULL, TERN_OFFLOAD_NONE),
                          *bytes = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
     struct tern_pipeline *expected = quantize_load(cpu, "*", NULL, TERN_OFFLOAD_NONE),
                          *exact = quantize_load(cpu, NULL, NULL, TERN_OFFLOAD_NONE);
-    const struct tern_plan *a = plan_of(ctx, floats), *b = plan_of(ctx, bytes);
+    const struct tern_plan *a = quantize_plan(ctx, floats), *b = quantize_plan(ctx, bytes);
     assert_int_equal(quantize_count(b, TERN_OP_linear) + quantize_count(b, TERN_OP_conv2d), 0);
     assert_int_equal(quantize_count(b, TERN_OP_quantized_linear), quantize_count(a, TERN_OP_linear));
     assert_int_equal(quantize_count(b, TERN_OP_quantized_conv2d), quantize_count(a, TERN_OP_conv2d));
@@ -85,40 +64,12 @@ static void every_layer_of_a_unet(void **state)
     tern_context_destroy(&cpu);
 }
 
-/* Bytes of weights on the device. */
-static size_t weights_there(const struct tern_context *ctx)
-{
-    size_t bytes = 0;
-    for (const struct tern_gpu_buffer *w = ((const struct tern_gpu *)ctx->device)->memory.weights; w; w = w->next)
-        bytes += w->base.size;
-    return bytes;
-}
-
 /* A binding takes what was predicted, and no floats of quantised layers stay on the device. */
 static void memory_falls(void **state)
 {
-    size_t predicted[2], there[2];
-    for (int i = 0; i < 2; i++) {
-        struct tern_context *ctx = open_device(device);
-        struct tern_pipeline *p = quantize_load(ctx, i ? "*" : NULL, NULL, TERN_OFFLOAD_NONE);
-        struct tern_binding *b = tern_pipeline_binding(p, &stage);
-        if (!b)
-            fail_msg("%s", tern_error(ctx));
-        there[i] = weights_there(ctx);
-        tern_binding_unref(&b);
-        tern_pipeline_unbind(p, tern_pipeline_weights(p, "unet"));
-        predicted[i] = tern_pipeline_bind_bytes(p, &stage, NULL); /* of a second binding: kernels are compiled */
-        const size_t before = tern_memory_used(ctx);
-        b = tern_pipeline_binding(p, &stage);
-        if (!b)
-            fail_msg("%s", tern_error(ctx));
-        assert_true(tern_memory_used(ctx) - before <= predicted[i]);
-        tern_binding_unref(&b);
-        tern_pipeline_destroy(&p);
-        tern_context_destroy(&ctx);
-    }
-    print_message("weights there: %zu bytes in f16 as they are stored, %zu in int8\n", there[0], there[1]);
-    assert_true((double)there[1] < 0.6 * (double)there[0]); /* vectors and scales are f32 */
+    const size_t floats = quantize_bind(device, NULL), bytes = quantize_bind(device, "*");
+    print_message("weights there: %zu bytes in f16 as they are stored, %zu in int8\n", floats, bytes);
+    assert_true((double)bytes < 0.6 * (double)floats); /* vectors and scales are f32 */
 }
 
 /* Layers whose int8 weight is the same tensor in two bindings of one plan, and those where it is another. */
@@ -139,22 +90,22 @@ static void compare_weights(const struct tern_binding *a, const struct tern_bind
 /* A LoRA makes the layers anew that it names. */
 static void loras_touch_few_layers(void **state)
 {
-    struct tern_context *ctx = open_device(device);
+    struct tern_context *ctx = quantize_device(device);
     struct tern_pipeline *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
     char folder[PATH_SIZE], path[PATH_SIZE + 32];
     lora_temporary(folder);
     snprintf(path, sizeof(path), "%s/one.safetensors", folder);
     lora_synthesise(ctx, p, path);
-    struct tern_binding *plain = tern_pipeline_binding(p, &stage);
+    struct tern_binding *plain = quantize_binding(ctx, p);
     const struct tern_lora lora = {.path = path, .scale = 1};
     assert_int_equal(tern_pipeline_set_loras(p, &lora, 1), TERN_OK);
-    struct tern_binding *with = tern_pipeline_binding(p, &stage);
+    struct tern_binding *with = quantize_binding(ctx, p);
     int same, other;
     compare_weights(plain, with, &same, &other);
     print_message("%d layers stay, %d are made anew\n", same, other);
     assert_true(other >= 1 && other <= 4 && same > 100);
     assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
-    struct tern_binding *again = tern_pipeline_binding(p, &stage);
+    struct tern_binding *again = quantize_binding(ctx, p);
     compare_weights(with, again, &same, &other);
     assert_true(other >= 1 && other <= 4 && same > 100);
     tern_binding_unref(&plain);
@@ -168,7 +119,7 @@ static void loras_touch_few_layers(void **state)
 /* Weights that are made int8 at every step, and those with a LoRA and without it again: the same bits. */
 static void streams_and_loras(void **state)
 {
-    struct tern_context *ctx = open_device(device);
+    struct tern_context *ctx = quantize_device(device);
     struct tern_pipeline *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE),
                          *streamed = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_STREAM);
     int64_t n;
@@ -194,7 +145,7 @@ static void streams_and_loras(void **state)
 static void models_that_come_quantised(void **state)
 {
     char folder[PATH_SIZE], out[PATH_SIZE];
-    struct tern_context *ctx = open_device(device);
+    struct tern_context *ctx = quantize_device(device);
     damage_copy("sd1", folder);
     assert_true(snprintf(out, sizeof(out), "%s/int8", folder) < PATH_SIZE);
     const struct tern_convert_params params = {.form = TERN_CONVERT_FOLDER, .quantize = "*"};
@@ -203,12 +154,12 @@ static void models_that_come_quantised(void **state)
     int64_t n;
     struct tern_pipeline *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
     float *wanted = quantize_latents(ctx, p, &n);
-    const size_t there = weights_there(ctx);
+    const size_t there = quantize_weights_there(ctx);
     tern_pipeline_destroy(&p);
     p = model_load(ctx, out);
     float *found = quantize_latents(ctx, p, &n);
     assert_memory_equal(found, wanted, (size_t)n * sizeof(float));
-    assert_int_equal(weights_there(ctx), there);
+    assert_int_equal(quantize_weights_there(ctx), there);
     free(wanted);
     free(found);
     tern_pipeline_destroy(&p);
@@ -229,10 +180,10 @@ static bool is_left(const struct tern_graph *g, int value)
 /* Layers that go together in floats are quantised together or not at all. */
 static void layers_by_name(void **state)
 {
-    struct tern_context *ctx = open_device(device);
+    struct tern_context *ctx = quantize_device(device);
     struct tern_pipeline *all = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE),
                          *few = quantize_load(ctx, "* !*.to_v.weight", NULL, TERN_OFFLOAD_NONE);
-    const struct tern_plan *a = plan_of(ctx, all), *b = plan_of(ctx, few);
+    const struct tern_plan *a = quantize_plan(ctx, all), *b = quantize_plan(ctx, few);
     const int values = quantize_count(b, TERN_OP_linear);
     assert_true(values > 0 && values <= quantize_count(a, TERN_OP_quantized_linear));
     assert_int_equal(quantize_count(b, TERN_OP_conv2d), 0);
@@ -249,15 +200,15 @@ static void layers_by_name(void **state)
 static void weaker_devices(void **state)
 {
     setenv("TERN_GPU_LIMITS", "group=64,shared=16K,subgroups=no,dot=no", 1);
-    struct tern_context *ctx = open_device(device);
+    struct tern_context *ctx = quantize_device(device);
     struct tern_pipeline *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
-    assert_true(count_bytes(plan_of(ctx, p)) > 50);
+    assert_true(count_bytes(quantize_plan(ctx, p)) > 50);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
     setenv("TERN_GPU_LIMITS", "storage8=no", 1);
-    ctx = open_device(device);
+    ctx = quantize_device(device);
     p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
-    const struct tern_plan *plan = plan_of(ctx, p);
+    const struct tern_plan *plan = quantize_plan(ctx, p);
     assert_int_equal(count_bytes(plan), 0);
     assert_true(quantize_count(plan, TERN_OP_linear) + quantize_count(plan, TERN_OP_conv2d) > 50);
     tern_pipeline_destroy(&p);

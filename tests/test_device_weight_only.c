@@ -10,7 +10,6 @@
 #include <cmocka.h>
 #include <tern/ops.h>
 
-#include "backends/gpu/gpu.h"
 #include "core/context.h"
 #include "damage.h"
 #include "graph/plan.h"
@@ -23,22 +22,10 @@
 static const char *device;
 static struct tern_context *ctx, *cpu; /* of most tests: kernels are compiled once */
 static const char *const words[] = {"*:w8", "*:w4"};
-static const struct tern_stage stage = {.component = "unet", .size = {1, 64, 64}};
-
-static struct tern_context *open_device(const char *name)
-{
-    struct tern_context *on = tern_context_create(&(struct tern_context_params){.device = name, .threads = 2});
-    if (!on) {
-        print_message("%s\n", tern_create_error());
-        skip();
-    }
-    return on;
-}
-
 static void open_devices(void)
 {
-    ctx = ctx ? ctx : open_device(device);
-    cpu = cpu ? cpu : open_device("cpu");
+    ctx = ctx ? ctx : quantize_device(device);
+    cpu = cpu ? cpu : quantize_device("cpu");
 }
 
 static int close_devices(void **state)
@@ -46,14 +33,6 @@ static int close_devices(void **state)
     tern_context_destroy(&ctx);
     tern_context_destroy(&cpu);
     return 0;
-}
-
-static const struct tern_plan *plan_of(struct tern_context *on, struct tern_pipeline *p)
-{
-    const struct tern_plan *plan = tern_pipeline_plan(p, &stage);
-    if (!plan)
-        fail_msg("%s", tern_error(on));
-    return plan;
 }
 
 static int products(const struct tern_plan *p) { return quantize_count(p, TERN_OP_linear) + quantize_count(p, TERN_OP_conv2d); }
@@ -67,7 +46,7 @@ static void every_layer_of_a_unet(void **state)
                              *kept = quantize_load(ctx, words[i], NULL, TERN_OFFLOAD_NONE);
         struct tern_pipeline *expected = quantize_load(cpu, words[i], NULL, TERN_OFFLOAD_NONE),
                              *exact = quantize_load(cpu, NULL, NULL, TERN_OFFLOAD_NONE);
-        const struct tern_plan *a = plan_of(ctx, floats), *b = plan_of(ctx, kept);
+        const struct tern_plan *a = quantize_plan(ctx, floats), *b = quantize_plan(ctx, kept);
         assert_true(products(a) > 50);
         assert_int_equal(products(b), products(a));
         assert_int_equal(quantize_count(b, TERN_OP_unpack_weight), products(a));
@@ -90,41 +69,13 @@ static void every_layer_of_a_unet(void **state)
     }
 }
 
-/* Bytes of weights on the device. */
-static size_t weights_there(const struct tern_context *on)
-{
-    size_t bytes = 0;
-    for (const struct tern_gpu_buffer *w = ((const struct tern_gpu *)on->device)->memory.weights; w; w = w->next)
-        bytes += w->base.size;
-    return bytes;
-}
-
 /* A binding takes what was predicted, and no floats of the layers stay on the device. */
 static void memory_falls(void **state)
 {
-    size_t there[3];
-    for (int i = 0; i < 3; i++) {
-        struct tern_context *on = open_device(device);
-        struct tern_pipeline *p = quantize_load(on, i ? words[i - 1] : NULL, NULL, TERN_OFFLOAD_NONE);
-        struct tern_binding *b = tern_pipeline_binding(p, &stage);
-        if (!b)
-            fail_msg("%s", tern_error(on));
-        there[i] = weights_there(on);
-        tern_binding_unref(&b);
-        tern_pipeline_unbind(p, tern_pipeline_weights(p, "unet"));
-        const size_t predicted = tern_pipeline_bind_bytes(p, &stage, NULL); /* of a second binding: kernels are compiled */
-        const size_t before = tern_memory_used(on);
-        b = tern_pipeline_binding(p, &stage);
-        if (!b)
-            fail_msg("%s", tern_error(on));
-        assert_true(tern_memory_used(on) - before <= predicted);
-        tern_binding_unref(&b);
-        tern_pipeline_destroy(&p);
-        tern_context_destroy(&on);
-    }
-    print_message("weights there: %zu bytes in f16 as they are stored, %zu in 8 bits, %zu in 4\n", there[0], there[1], there[2]);
-    assert_true((double)there[1] < 0.6 * (double)there[0]); /* vectors are f32 */
-    assert_true(there[2] < there[1]);                       /* rows of this model's layers are short of 64 values */
+    const size_t floats = quantize_bind(device, NULL), eight = quantize_bind(device, "*:w8"), four = quantize_bind(device, "*:w4");
+    print_message("weights there: %zu bytes in f16 as they are stored, %zu in 8 bits, %zu in 4\n", floats, eight, four);
+    assert_true((double)eight < 0.6 * (double)floats); /* vectors are f32 */
+    assert_true(four < eight);                         /* rows of this model's layers are short of 64 values */
 }
 
 /* Layers whose words are the same tensor in two bindings of one plan, and those where they are another. */
@@ -153,10 +104,10 @@ static void loras_touch_few_layers(void **state)
     snprintf(path, sizeof(path), "%s/one.safetensors", folder);
     lora_synthesise(ctx, p, path);
     float *first = quantize_latents(ctx, p, &n);
-    struct tern_binding *plain = tern_pipeline_binding(p, &stage);
+    struct tern_binding *plain = quantize_binding(ctx, p);
     const struct tern_lora lora = {.path = path, .scale = 1};
     assert_int_equal(tern_pipeline_set_loras(p, &lora, 1), TERN_OK);
-    struct tern_binding *with = tern_pipeline_binding(p, &stage);
+    struct tern_binding *with = quantize_binding(ctx, p);
     int same, other;
     compare_words(plain, with, &same, &other);
     print_message("%d layers stay, %d are made anew\n", same, other);
@@ -205,12 +156,12 @@ static void models_that_come_quantised(void **state)
     int64_t n;
     struct tern_pipeline *p = quantize_load(ctx, "*:w4", NULL, TERN_OFFLOAD_NONE);
     float *wanted = quantize_latents(ctx, p, &n);
-    const size_t there = weights_there(ctx);
+    const size_t there = quantize_weights_there(ctx);
     tern_pipeline_destroy(&p);
     p = model_load(ctx, out);
     float *found = quantize_latents(ctx, p, &n);
     assert_memory_equal(found, wanted, (size_t)n * sizeof(float));
-    assert_int_equal(weights_there(ctx), there);
+    assert_int_equal(quantize_weights_there(ctx), there);
     free(wanted);
     free(found);
     tern_pipeline_destroy(&p);
@@ -223,9 +174,9 @@ static void weaker_devices(void **state)
     static const char *const limits[] = {"group=64,shared=16K,subgroups=no", "storage8=no"};
     for (int i = 0; i < 2; i++) {
         setenv("TERN_GPU_LIMITS", limits[i], 1);
-        struct tern_context *on = open_device(device);
+        struct tern_context *on = quantize_device(device);
         struct tern_pipeline *p = quantize_load(on, "*:w8", NULL, TERN_OFFLOAD_NONE);
-        assert_int_equal(quantize_count(plan_of(on, p), TERN_OP_unpack_weight), products(plan_of(on, p)));
+        assert_int_equal(quantize_count(quantize_plan(on, p), TERN_OP_unpack_weight), products(quantize_plan(on, p)));
         tern_pipeline_destroy(&p);
         tern_context_destroy(&on);
     }
