@@ -112,12 +112,54 @@ static void what_does_not_fit_is_refused(void **state)
     close_model(&m);
 }
 
+/* diffusers' pipelines of Stable Diffusion 1, the one for inpainting alike, correct an old steps_offset, those of latent consistency models
+ * and of SDXL take the file as it is: as a configuration that the job is given. */
+static void scheduler_files_count_as_they_are(void **state)
+{
+    static const char config[] = "{\"_class_name\": \"DDIMScheduler\", \"beta_schedule\": \"scaled_linear\", \"beta_start\": 0.00085, "
+                                 "\"beta_end\": 0.012, \"clip_sample\": true, \"steps_offset\": 0}";
+    static const struct {
+        const char *model;
+        bool inpaints, corrected;
+    } rows[] = {{"sd1", false, true}, {"sd1-lcm", false, false}, {"sd1-lcm", true, true}, {"sdxl", false, false}};
+    struct tern_context *ctx = model_context(NULL, 1);
+    uint8_t white[40 * 40 * 3];
+    memset(white, 255, sizeof(white));
+    struct tern_image *picture = tern_image_create(ctx, 40, 40, white);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        char folder[PATH_SIZE];
+        struct tern_images *images[2];
+        if (strstr(rows[i].model, "lcm"))
+            xl_folder(ctx, rows[i].model, folder);
+        else
+            damage_copy(rows[i].model, folder);
+        damage_json(folder, "model_index.json", "scheduler", NULL);
+        damage_text(folder, "scheduler/scheduler_config.json", config, sizeof(config) - 1);
+        struct tern_pipeline *p = model_load(ctx, folder);
+        struct tern_txt2img_params q = tern_txt2img_params(.prompt = "a cat", .width = 40, .height = 40, .steps = 3, .seed = 1);
+        if (rows[i].inpaints)
+            q.init_image = q.mask_image = picture;
+        for (int k = 0; k < 2; k++) {
+            q.schedule_config = k ? config : NULL;
+            images[k] = job_run(ctx, p, &q);
+        }
+        assert_int_equal(job_same(images[0], 0, images[1]), !rows[i].corrected);
+        for (int k = 0; k < 2; k++)
+            tern_images_destroy(&images[k]);
+        tern_pipeline_destroy(&p);
+        damage_remove(folder);
+    }
+    tern_image_destroy(&picture);
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_agree),
         cmocka_unit_test(a_call_agrees),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(scheduler_files_count_as_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

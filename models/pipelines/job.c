@@ -85,6 +85,14 @@ static enum tern_sampler choose_sampler(const struct tern_job *j, const char *in
     return fns ? fns->sampler : TERN_SAMPLER_DEFAULT;
 }
 
+/* Whether diffusers' pipeline for the job corrects what old scheduler files say. Those of Stable Diffusion 1 and 2 do; those of SDXL, of
+ * instruct-pix2pix and of latent consistency models, which have none of their own for inpainting, take the file as it is. */
+static bool corrects_files(const struct tern_job *j)
+{
+    const bool consistency = strstr(tern_checkpoint_pipeline(j->p->checkpoint), "LatentConsistencyModel") && !j->params.mask_image;
+    return !j->p->xl && !tern_pipeline_edits(j->p) && !consistency;
+}
+
 static enum tern_status make_scheduler(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
@@ -93,7 +101,7 @@ static enum tern_status make_scheduler(struct tern_job *j)
     const enum tern_sampler sampler = choose_sampler(j, index_class);
     struct tern_sampler_options options = q->sampler_options;
     options.sdxl = options.sdxl || j->p->xl;
-    if (!given && tern_pipeline_edits(j->p)) /* diffusers' pipelines for them correct no old files */
+    if (!given && !corrects_files(j))
         given = tern_pipeline_scheduler(j->p);
     char *config = tern_failed(ctx) ? NULL
                    : given          ? tern_strdup(ctx, given)
