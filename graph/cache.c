@@ -101,7 +101,8 @@ static struct tern_plan *load(struct tern_context *ctx, const char *path)
 
 static void save(struct tern_context *ctx, const struct tern_plan *p, const char *path)
 {
-    if (p->n_steps < WORTH || p->tuning_cut || (tern_cache_prepare(ctx, path) == TERN_OK && tern_plan_save(p, path) == TERN_OK))
+    if (p->n_steps < WORTH || p->tuning_cut || p->graph->warned ||
+        (tern_cache_prepare(ctx, path) == TERN_OK && tern_plan_save(p, path) == TERN_OK))
         return;
     tern_message(ctx, TERN_LOG_INFO, "a plan was not kept on disk: %s", tern_error(ctx));
     tern_error_clear(ctx);

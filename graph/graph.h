@@ -46,6 +46,7 @@ struct tern_graph {
     int n_nodes, node_capacity;
     int inputs[TERN_GRAPH_MAX_IO], n_inputs;
     int outputs[TERN_GRAPH_MAX_IO], n_outputs;
+    bool warned; /* a pass has told something that every process is to be told: the plan is not kept on disk */
 };
 
 struct tern_graph *tern_graph_create(struct tern_context *ctx);

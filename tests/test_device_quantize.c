@@ -216,12 +216,45 @@ static void weaker_devices(void **state)
     unsetenv("TERN_GPU_LIMITS");
 }
 
+static int warnings;
+
+static void count_warning(enum tern_log_level level, const char *text, void *user)
+{
+    warnings += level == TERN_LOG_WARN && strstr(text, "of the layers; they stay as they are") != NULL;
+}
+
+/* Also where plans of an earlier process lie on disk. */
+static void layers_that_stay_are_told_in_each_process(void **state)
+{
+    char folder[PATH_SIZE];
+    lora_temporary(folder);
+    setenv("TERN_GPU_LIMITS", "storage8=no", 1);
+    for (int i = 0; i < 2; i++) {
+        struct tern_context *ctx = tern_context_create(&(struct tern_context_params){
+            .device = device, .threads = 2, .cache_dir = folder, .log_level = TERN_LOG_WARN, .log = count_warning});
+        if (!ctx)
+            skip();
+        struct tern_pipeline *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
+        warnings = 0;
+        quantize_plan(ctx, p);
+        assert_int_equal(warnings, 1);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+    }
+    unsetenv("TERN_GPU_LIMITS");
+    damage_remove(folder);
+}
+
 int main(int argc, char **argv)
 {
     device = argc > 1 ? argv[1] : "opencl";
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_layer_of_a_unet),     cmocka_unit_test(memory_falls),   cmocka_unit_test(streams_and_loras),
-        cmocka_unit_test(loras_touch_few_layers),    cmocka_unit_test(layers_by_name), cmocka_unit_test(weaker_devices),
-        cmocka_unit_test(models_that_come_quantised)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layer_of_a_unet),
+                                       cmocka_unit_test(memory_falls),
+                                       cmocka_unit_test(streams_and_loras),
+                                       cmocka_unit_test(loras_touch_few_layers),
+                                       cmocka_unit_test(layers_by_name),
+                                       cmocka_unit_test(weaker_devices),
+                                       cmocka_unit_test(models_that_come_quantised),
+                                       cmocka_unit_test(layers_that_stay_are_told_in_each_process)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,7 @@ enum tern_status tern_again_record(struct tern_again *a, struct tern_graph *g)
 {
     if (add_values(a) || tern_graph_extend(a->to, record, a, g->n_outputs))
         return tern_error_status(a->ctx);
+    a->to->warned = g->warned;
     struct tern_graph old = *g;
     *g = *a->to;
     *a->to = old;

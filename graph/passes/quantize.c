@@ -136,10 +136,12 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
         else if (f != TERN_LAYER_PLAIN)
             left[f] += !keep(g->ctx, n, f, &prepares);
     }
-    for (int f = 0; f < TERN_LAYER_FORMATS; f++)
+    for (int f = 0; f < TERN_LAYER_FORMATS; f++) {
+        g->warned = g->warned || left[f];
         if (left[f])
             tern_message(g->ctx, TERN_LOG_WARN, "quantize: device %s has no %s kernel for %d of the layers; they stay as they are",
                          g->ctx->device->name, kinds[f], left[f]);
+    }
     const enum tern_status st = prepares ? tern_quantize_prepare(g, params->quantize) : TERN_OK;
     if (params->quantize && !st)
         allow(g, params->quantize);
