@@ -1,21 +1,92 @@
 /* JSON with errors that name file and key. */
 #include "core/json.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
 #include "core/context.h"
 #include "core/files.h"
 
+/* A text that jansson gets in pieces, each up to a quote: numbers stand behind it. */
+struct text {
+    const char *at;
+    size_t left;
+    bool ended; /* memory did */
+};
+
+static size_t next_piece(void *buffer, size_t size, void *user)
+{
+    struct text *t = user;
+    t->ended = t->ended || errno == ENOMEM;
+    if (t->ended || !t->left || !size)
+        return 0;
+    const size_t most = t->left < size ? t->left : size;
+    const char *quote = memchr(t->at, '"', most);
+    const size_t n = quote ? (size_t)(quote + 1 - t->at) : most;
+    memcpy(buffer, t->at, n);
+    t->at += n;
+    t->left -= n;
+    return n;
+}
+
+/* Where memory ends for a longer token, jansson loses its bytes and goes on with what is left of it; only errno tells, until it reads the
+ * next number. */
+json_t *tern_json_read(const char *text, size_t size, size_t flags, json_error_t *e)
+{
+    struct text t = {.at = text, .left = size};
+    errno = 0;
+    json_t *o = json_load_callback(next_piece, &t, flags, e);
+    if (!t.ended && errno != ENOMEM) {
+        errno = 0;
+        return o;
+    }
+    json_decref(o);
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* jansson leaves a key out that finds no memory. */
+char *tern_json_dumps(const json_t *o, size_t flags)
+{
+    errno = 0;
+    char *text = json_dumps(o, flags);
+    if (errno != ENOMEM)
+        return text;
+    free(text);
+    return NULL;
+}
+
 json_t *tern_json_parse(struct tern_context *ctx, const char *text, size_t size, const char *where)
 {
     json_error_t e;
-    json_t *o = json_loadb(text, size, JSON_REJECT_DUPLICATES, &e);
+    json_t *o = tern_json_read(text, size, JSON_REJECT_DUPLICATES, &e);
     if (!o)
-        tern_fail(ctx, TERN_E_FORMAT, "%s: not valid JSON: line %d, column %d: %s", where, e.line, e.column, e.text);
+        tern_json_fail(ctx, where, &e);
     return o;
 }
+
+/* jansson takes memory that ends for a wrong character, or says nothing. */
+enum tern_status tern_json_fail(struct tern_context *ctx, const char *where, const json_error_t *e)
+{
+    if (tern_errno_status(TERN_E_FORMAT) == TERN_E_NO_MEMORY)
+        return tern_fail(ctx, TERN_E_NO_MEMORY, "%s: no memory to read it", where);
+    return tern_fail(ctx, TERN_E_FORMAT, "%s: not valid JSON: line %d, column %d: %s", where, e->line, e->column, e->text);
+}
+
+static void drop_unless(bool took, json_t **o)
+{
+    if (took)
+        return;
+    json_decref(*o);
+    *o = NULL;
+}
+
+void tern_json_set(json_t **o, const char *key, json_t *value) { drop_unless(!json_object_set_new(*o, key, value), o); }
+
+void tern_json_append(json_t **list, json_t *value) { drop_unless(!json_array_append_new(*list, value), list); }
 
 json_t *tern_json_load(struct tern_context *ctx, const char *path)
 {

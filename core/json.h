@@ -18,6 +18,17 @@ enum tern_status tern_json_bool(struct tern_context *ctx, const json_t *o, const
 /* Borrowed from the object. */
 enum tern_status tern_json_string(struct tern_context *ctx, const json_t *o, const char *where, const char *key, const char **out);
 
+/* json_object_set_new and json_array_append_new of what is written later: without memory for the part *o becomes NULL, so that nobody takes
+ * what is left for all. A NULL in *o stays. */
+void tern_json_set(json_t **o, const char *key, json_t *value);
+void tern_json_append(json_t **list, json_t *value);
+/* json_loadb that ends where memory does: NULL, and errno is ENOMEM then, else 0. */
+json_t *tern_json_read(const char *text, size_t size, size_t flags, json_error_t *e);
+/* json_dumps that ends where memory does: NULL. free() */
+char *tern_json_dumps(const json_t *o, size_t flags);
+/* Records why a text could not be parsed, behind tern_json_read: memory, or what and where. */
+enum tern_status tern_json_fail(struct tern_context *ctx, const char *where, const json_error_t *e);
+
 /* A string for writing: each byte that is no part of UTF-8 becomes U+FFFD. NULL without memory. */
 json_t *tern_json_text(struct tern_context *ctx, const char *s);
 

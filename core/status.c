@@ -1,6 +1,7 @@
 /* Errors, messages, progress and cancel: everything that a context tells the program around it. */
 #include "core/status.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -44,6 +45,8 @@ enum tern_status tern_fail(struct tern_context *ctx, enum tern_status status, co
     pthread_mutex_unlock(&ctx->lock);
     return status;
 }
+
+enum tern_status tern_errno_status(enum tern_status status) { return errno == ENOMEM ? TERN_E_NO_MEMORY : status; }
 
 void tern_fail_prefix(struct tern_context *ctx, const char *fmt, ...)
 {

@@ -12,6 +12,9 @@
  * safe. */
 enum tern_status tern_fail(struct tern_context *ctx, enum tern_status status, const char *fmt, ...) TERN_PRINTF(3, 4);
 
+/* What made a call of the system or of a library fail: memory, where errno says so, else `status`. errno is 0 before the call. */
+enum tern_status tern_errno_status(enum tern_status status);
+
 /* Puts "prefix: " before the recorded message; for callers that know more of the place. */
 void tern_fail_prefix(struct tern_context *ctx, const char *fmt, ...) TERN_PRINTF(2, 3);
 

@@ -184,7 +184,7 @@ static int fill(json_t *o, const struct tern_graph *g, const struct tern_plan *p
 
 enum tern_status tern_report_send(struct tern_context *ctx, json_t *o, int bad, void (*write)(void *, const char *), void *user)
 {
-    char *text = bad ? NULL : json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    char *text = bad ? NULL : tern_json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(o);
     if (!text)
         return tern_fail(ctx, TERN_E_NO_MEMORY, "report: out of memory");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/context.h"
+#include "core/json.h"
 #include "core/tensor.h"
 #include "models/files/detect.h"
 #include "models/files/weights.h"
@@ -53,7 +54,7 @@ json_t *tern_detect_ints(const int64_t *values, int n)
 {
     json_t *a = json_array();
     for (int i = 0; i < n; i++)
-        json_array_append_new(a, json_integer(values[i]));
+        tern_json_append(&a, json_integer(values[i]));
     return a;
 }
 
@@ -73,7 +74,7 @@ static json_t *repeated(const char *text, int n)
 {
     json_t *a = json_array();
     for (int i = 0; i < n; i++)
-        json_array_append_new(a, json_string(text));
+        tern_json_append(&a, json_string(text));
     return a;
 }
 

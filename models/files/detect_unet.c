@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "core/context.h"
+#include "core/json.h"
 #include "core/tensor.h"
 #include "models/files/detect.h"
 
@@ -110,9 +111,9 @@ static char *unet_config(const struct tern_detector *d, const struct unet *u)
     json_t *down = json_array(), *up = json_array(), *depths = json_array();
     for (int i = 0; i < u->levels; i++) {
         bool last = u->depth[u->levels - 1 - i];
-        json_array_append_new(down, json_string(u->depth[i] ? "CrossAttnDownBlock2D" : "DownBlock2D"));
-        json_array_append_new(up, json_string(last ? "CrossAttnUpBlock2D" : "UpBlock2D"));
-        json_array_append_new(depths, json_integer(u->depth[i] ? u->depth[i] : i == u->levels - 1 ? u->mid_depth : 1));
+        tern_json_append(&down, json_string(u->depth[i] ? "CrossAttnDownBlock2D" : "DownBlock2D"));
+        tern_json_append(&up, json_string(last ? "CrossAttnUpBlock2D" : "UpBlock2D"));
+        tern_json_append(&depths, json_integer(u->depth[i] ? u->depth[i] : i == u->levels - 1 ? u->mid_depth : 1));
     }
     json_t *o =
         json_pack("{s:s,s:s,s:o,s:o,s:b,s:I,s:o,s:i,s:b,s:i,s:I,s:i,s:i,s:f,s:i,s:I,s:i,s:o,s:o,s:b}", "_class_name",
@@ -123,11 +124,11 @@ static char *unet_config(const struct tern_detector *d, const struct unet *u)
                   "norm_num_groups", tern_detect_groups(u->channels, u->levels), "out_channels", (json_int_t)u->out_channels, "sample_size",
                   sample_size(u), "transformer_layers_per_block", depths, "up_block_types", up, "use_linear_projection", (int)u->linear);
     if (!u->mid)
-        json_object_set_new(o, "mid_block_type", json_null());
+        tern_json_set(&o, "mid_block_type", json_null());
     if (u->added) {
-        json_object_set_new(o, "addition_embed_type", json_string("text_time"));
-        json_object_set_new(o, "addition_time_embed_dim", json_integer(u->time_ids));
-        json_object_set_new(o, "projection_class_embeddings_input_dim", json_integer(u->added));
+        tern_json_set(&o, "addition_embed_type", json_string("text_time"));
+        tern_json_set(&o, "addition_time_embed_dim", json_integer(u->time_ids));
+        tern_json_set(&o, "projection_class_embeddings_input_dim", json_integer(u->added));
     }
     return tern_detect_dump(d->ctx, o);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/context.h"
+#include "core/json.h"
 #include "models/files/weights.h"
 
 /* The format's own limit for the header. */
@@ -235,7 +236,9 @@ enum tern_status tern_safetensors_read(struct tern_weights *w, struct tern_mappi
         return tern_fail(r.ctx, TERN_E_FORMAT, "%s: header of %llu bytes, expected at most %llu", m->path, (unsigned long long)n,
                          (unsigned long long)HEADER_LIMIT);
     json_error_t e;
-    json_t *header = json_loadb((const char *)m->data + 8, (size_t)n, JSON_REJECT_DUPLICATES, &e);
+    json_t *header = tern_json_read((const char *)m->data + 8, (size_t)n, JSON_REJECT_DUPLICATES, &e);
+    if (!header && tern_errno_status(TERN_E_FORMAT) == TERN_E_NO_MEMORY)
+        return tern_fail(r.ctx, TERN_E_NO_MEMORY, "%s: no memory to read the header", m->path);
     if (!header)
         return tern_fail(r.ctx, TERN_E_FORMAT, "%s: the header is not valid JSON: byte %d: %s", m->path, e.position, e.text);
     enum tern_status st = TERN_OK;

@@ -1,4 +1,5 @@
 /* Writing safetensors, tensor by tensor or a whole set, through a temporary name. */
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,19 @@ static void writer_free(struct tern_safetensors_writer *w)
     tern_free(w->ctx, w);
 }
 
+static enum tern_status no_memory(const struct tern_safetensors_writer *w)
+{
+    return tern_fail(w->ctx, TERN_E_NO_MEMORY, "%s: no memory for the header", w->out->path);
+}
+
+/* Why jansson did not take a text. */
+static enum tern_status not_utf8(const struct tern_safetensors_writer *w, const char *what, const char *name)
+{
+    if (tern_errno_status(TERN_E_INVALID) == TERN_E_NO_MEMORY)
+        return no_memory(w);
+    return tern_fail(w->ctx, TERN_E_INVALID, "%s: %s \"%s\": it is not valid UTF-8", w->out->path, what, name);
+}
+
 /* The header's object of one tensor that lies at *offset, which moves behind it. NULL with the error recorded. */
 static json_t *describe(struct tern_safetensors_writer *w, int64_t i, const struct tern_safetensors_entry *e, uint64_t *offset)
 {
@@ -44,7 +58,7 @@ static json_t *describe(struct tern_safetensors_writer *w, int64_t i, const stru
     json_t *o = json_pack("{s:s,s:o,s:[I,I]}", "dtype", dtype_names[e->dtype], "shape", shape, "data_offsets", (json_int_t)*offset,
                           (json_int_t)end);
     if (!o || json_array_size(shape) != (size_t)e->ndim) {
-        tern_fail(w->ctx, TERN_E_NO_MEMORY, "%s: no memory for the header", w->out->path);
+        no_memory(w);
         json_decref(o);
         return NULL;
     }
@@ -54,13 +68,14 @@ static json_t *describe(struct tern_safetensors_writer *w, int64_t i, const stru
 
 static enum tern_status add_metadata(struct tern_safetensors_writer *w, json_t *header, const char *const *pairs, int64_t n)
 {
+    errno = 0;
     json_t *o = json_object();
     for (int64_t i = 0; i < n; i++)
         if (json_object_set_new(o, pairs[2 * i], json_string(pairs[2 * i + 1]))) {
             json_decref(o);
-            return tern_fail(w->ctx, TERN_E_INVALID, "%s: metadata \"%s\" is not valid UTF-8", w->out->path, pairs[2 * i]);
+            return not_utf8(w, "metadata", pairs[2 * i]);
         }
-    return json_object_set_new(header, "__metadata__", o) ? TERN_E_NO_MEMORY : TERN_OK;
+    return json_object_set_new(header, "__metadata__", o) ? no_memory(w) : TERN_OK;
 }
 
 static int count_bytes(const char *text, size_t size, void *n)
@@ -77,13 +92,15 @@ static enum tern_status write_header(struct tern_safetensors_writer *w, const js
 {
     uint8_t length[8];
     size_t n = 0;
-    json_dump_callback(header, count_bytes, &n, JSON_COMPACT);
+    errno = 0;
+    if (json_dump_callback(header, count_bytes, &n, JSON_COMPACT))
+        return no_memory(w);
     size_t padded = (n + 7) / 8 * 8;
     for (int i = 0; i < 8; i++)
         length[i] = (uint8_t)((uint64_t)padded >> 8 * i);
     if (write_bytes((const char *)length, 8, w->out->file) || json_dump_callback(header, write_bytes, w->out->file, JSON_COMPACT) ||
         write_bytes("       ", padded - n, w->out->file))
-        return tern_fail(w->ctx, TERN_E_IO, "%s: could not be written", w->out->path);
+        return tern_fail(w->ctx, tern_errno_status(TERN_E_IO), "%s: could not be written: %s", w->out->path, strerror(errno));
     return TERN_OK;
 }
 
@@ -92,15 +109,18 @@ static enum tern_status begin(struct tern_safetensors_writer *w, const struct te
 {
     uint64_t offset = 0;
     json_t *header = json_object();
-    enum tern_status st = metadata_count ? add_metadata(w, header, metadata, metadata_count) : TERN_OK;
+    enum tern_status st = !header ? no_memory(w) : metadata_count ? add_metadata(w, header, metadata, metadata_count) : TERN_OK;
     for (int64_t i = 0; !st && i < w->count; i++) {
+        errno = 0;
         json_t *o = describe(w, i, &entries[i], &offset);
-        if (!o || json_object_get(header, entries[i].name) || !strcmp(entries[i].name, "__metadata__")) {
+        if (!o) {
+            st = tern_error_status(w->ctx);
+        } else if (json_object_get(header, entries[i].name) || !strcmp(entries[i].name, "__metadata__")) {
             st =
                 tern_fail(w->ctx, TERN_E_INVALID, "%s: tensor \"%s\": the name occurs twice or is reserved", w->out->path, entries[i].name);
             json_decref(o);
         } else if (json_object_set_new(header, entries[i].name, o)) {
-            st = tern_fail(w->ctx, TERN_E_INVALID, "%s: tensor \"%s\": the name is not valid UTF-8", w->out->path, entries[i].name);
+            st = not_utf8(w, "the name of tensor", entries[i].name);
         } else if (!(w->names[i] = tern_strdup(w->ctx, entries[i].name))) {
             st = TERN_E_NO_MEMORY;
         }

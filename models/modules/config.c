@@ -125,9 +125,11 @@ void tern_config_only(const struct tern_config *c, const char *key, const char *
     const json_t *v = json_object_get(c->json, key);
     if (!v || json_is_null(v) || json_is_false(v))
         return;
-    char *text = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    const char *word = text ? text : json_is_string(v) ? json_string_value(v) : "?";
-    if (!is_one_of(word, allowed))
+    char *text = json_is_string(v) ? NULL : tern_json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    const char *word = json_is_string(v) ? json_string_value(v) : text;
+    if (!word)
+        tern_fail(c->ctx, TERN_E_NO_MEMORY, "%s: no memory to read it", c->where);
+    else if (!is_one_of(word, allowed))
         tern_fail(c->ctx, TERN_E_UNSUPPORTED, "%s: \"%s\" is %.80s: this kind of model is not supported%s%s", c->where, key, word,
                   allowed[0] ? "; supported: " : "", allowed);
     free(text);

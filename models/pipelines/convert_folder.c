@@ -128,19 +128,24 @@ static enum tern_status write_index(struct tern_folder *f, const struct tern_che
         return tern_error_status(f->ctx);
     }
     void *next;
-    json_object_foreach_safe(o, next, key, value) /* what has no configuration here, as a safety checker's processor, is not there */
-        if (*key != '_' && json_is_array(value) && json_array_size(value) == 2) json_object_set_new(o, key, row(NULL, NULL));
+    bool ended = cp->scheduler_class && !class_name; /* memory did */
+    json_object_foreach_safe(o, next, key, value)    /* what has no configuration here, as a safety checker's processor, is not there */
+        if (*key != '_' && json_is_array(value) && json_array_size(value) == 2) ended |= json_object_set_new(o, key, row(NULL, NULL)) != 0;
+    if (ended) {
+        json_decref(o);
+        o = NULL;
+    }
     for (int i = 0; i < cp->count; i++)
-        json_object_set_new(o, cp->components[i].name,
-                            row(cp->components[i].name[0] == 't' ? "transformers" : "diffusers", cp->components[i].class_name));
+        tern_json_set(&o, cp->components[i].name,
+                      row(cp->components[i].name[0] == 't' ? "transformers" : "diffusers", cp->components[i].class_name));
     if (class_name)
-        json_object_set_new(o, "scheduler", row("diffusers", json_string_value(class_name)));
+        tern_json_set(&o, "scheduler", row("diffusers", json_string_value(class_name)));
     for (int i = 0; i < 2; i++)
         if (tokenizer[i])
-            json_object_set_new(o, i ? "tokenizer_2" : "tokenizer",
-                                row("transformers", !text || !strstr(text, "BertTokenizer") ? "CLIPTokenizer" : "BertTokenizer"));
+            tern_json_set(&o, i ? "tokenizer_2" : "tokenizer",
+                          row("transformers", !text || !strstr(text, "BertTokenizer") ? "CLIPTokenizer" : "BertTokenizer"));
         else if (!text && !i && strcmp(cp->pipeline, "StableDiffusionXLImg2ImgPipeline"))
-            json_object_set_new(o, "tokenizer", row(NULL, NULL));
+            tern_json_set(&o, "tokenizer", row(NULL, NULL));
     json_decref(class_name);
     char *dumped = tern_detect_dump(f->ctx, o);
     enum tern_status st = dumped ? tern_folder_write_text(f, f->root, "model_index.json", dumped) : tern_error_status(f->ctx);

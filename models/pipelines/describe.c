@@ -80,7 +80,7 @@ static char *describe_json(struct tern_pipeline *p)
         json_object_set_new(o, "quantize", json_string(p->quantize));
     if (o && p->text_encoder_quantize)
         json_object_set_new(o, "text_encoder_quantize", json_string(p->text_encoder_quantize));
-    char *text = o ? json_dumps(o, JSON_INDENT(2)) : NULL, *copy = text && !tern_failed(p->ctx) ? tern_strdup(p->ctx, text) : NULL;
+    char *text = o ? tern_json_dumps(o, JSON_INDENT(2)) : NULL, *copy = text && !tern_failed(p->ctx) ? tern_strdup(p->ctx, text) : NULL;
     if (!copy && !tern_failed(p->ctx))
         tern_fail(p->ctx, TERN_E_NO_MEMORY, "%s: its description does not fit in memory", tern_checkpoint_path(c));
     free(text);

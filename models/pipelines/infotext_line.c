@@ -13,7 +13,7 @@
 static char *quoted(struct tern_context *ctx, const char *value)
 {
     json_t *text = tern_json_text(ctx, value);
-    char *dumped = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
+    char *dumped = text ? tern_json_dumps(text, JSON_ENCODE_ANY) : NULL;
     char *out = dumped ? tern_strdup(ctx, dumped) : NULL;
     free(dumped);
     json_decref(text);

@@ -89,7 +89,7 @@ static json_t *options_json(const struct tern_quantize_run *run, int width, int 
     const struct tern_quantize_params *q = &run->params;
     json_t *prompts = json_array();
     for (int i = 0; i < q->n_prompts; i++)
-        json_array_append_new(prompts, tern_json_text(run->ctx, q->prompts[i]));
+        tern_json_append(&prompts, tern_json_text(run->ctx, q->prompts[i]));
     return json_pack("{s:o, s:o, s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:s, s:s, s:i, s:b, s:b, s:b, s:b, s:f, s:f, s:f, s:f, s:f}",
                      "model", tern_json_text(run->ctx, run->p->name), "prompts", prompts, "negative_prompt",
                      tern_json_text(run->ctx, q->negative_prompt ? q->negative_prompt : ""), "dtype", tern_dtype_name(run->p->params.dtype),

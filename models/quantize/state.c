@@ -1,4 +1,5 @@
 /* The state file: every number that was measured, so that a run that was interrupted goes on, and ends with the same recipe. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,8 +74,9 @@ enum tern_status tern_state_model(struct tern_quantize_state *s, const struct te
     if (before && strcmp(before, s->model) != 0)
         return tern_fail(s->ctx, TERN_E_INVALID, "%s: the state of another model, device or version of tern; a restart begins anew",
                          s->path);
-    json_object_set_new(s->root, "model", json_string(s->model));
-    return TERN_OK;
+    return json_object_set_new(s->root, "model", json_string(s->model))
+               ? tern_fail(s->ctx, TERN_E_NO_MEMORY, "quantize: no memory for its state")
+               : TERN_OK;
 }
 
 static bool get(const json_t *v, double least, double most, double *value)
@@ -93,7 +95,8 @@ bool tern_state_get(const struct tern_quantize_state *s, const char *key, double
 
 enum tern_status tern_state_put(struct tern_quantize_state *s, const char *key, double value)
 {
-    json_object_set_new(json_object_get(s->root, "trials"), key, json_real(value));
+    if (json_object_set_new(json_object_get(s->root, "trials"), key, json_real(value)))
+        return tern_fail(s->ctx, TERN_E_NO_MEMORY, "quantize: no memory for its state");
     return tern_state_save(s);
 }
 
@@ -113,10 +116,12 @@ enum tern_status tern_state_save(const struct tern_quantize_state *s)
     struct tern_writer *w = s->path && !tern_failed(s->ctx) ? tern_writer_open(s->ctx, s->path) : NULL;
     if (!w)
         return tern_error_status(s->ctx);
+    errno = 0;
     if (!json_dumpf(s->root, w->file, JSON_COMPACT | JSON_REAL_PRECISION(17)))
         return tern_writer_commit(&w);
+    tern_fail(s->ctx, tern_errno_status(TERN_E_IO), "%s: could not be written: %s", s->path, strerror(errno));
     tern_writer_discard(&w);
-    return tern_fail(s->ctx, TERN_E_IO, "%s: could not be written", s->path);
+    return tern_error_status(s->ctx);
 }
 
 void tern_state_close(struct tern_quantize_state *s, bool done)

@@ -156,11 +156,13 @@ static enum tern_status check_fixed(const struct tern_scheduler *s, const json_t
     const json_t *v = json_object_get(config, f->name);
     if (!v || json_is_null(v))
         return TERN_OK;
-    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    bool ok = text && (strcmp(text, f->allowed[0]) == 0 || (f->allowed[1] && strcmp(text, f->allowed[1]) == 0));
+    char *text = tern_json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!text)
+        return tern_fail(s->ctx, TERN_E_NO_MEMORY, "%s: no memory to read it", where);
+    bool ok = strcmp(text, f->allowed[0]) == 0 || (f->allowed[1] && strcmp(text, f->allowed[1]) == 0);
     if (!ok)
         tern_fail(s->ctx, TERN_E_UNSUPPORTED, "%s: \"%s\": %s knows only %s, found %.60s; another sampler may do", where, f->name,
-                  s->fns->name, f->allowed[0], text ? text : "a long value");
+                  s->fns->name, f->allowed[0], text);
     free(text);
     return ok ? TERN_OK : TERN_E_UNSUPPORTED;
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/json.h"
 #include "models/schedulers/scheduler.h"
 
 /* Stable Diffusion 1.5 */
@@ -91,8 +92,8 @@ char *tern_scheduler_correct(struct tern_context *ctx, const char *text, const c
         return NULL;
     for (int i = 0; i < 2; i++)
         if (applies(config, both[i], own_class(config, index_class, sampler)))
-            json_object_set_new(config, both[i]->key, json_loads(both[i]->to, JSON_DECODE_ANY, NULL));
-    char *dumped = json_dumps(config, JSON_COMPACT), *out = dumped ? tern_strdup(ctx, dumped) : NULL;
+            tern_json_set(&config, both[i]->key, json_loads(both[i]->to, JSON_DECODE_ANY, NULL));
+    char *dumped = config ? tern_json_dumps(config, JSON_COMPACT) : NULL, *out = dumped ? tern_strdup(ctx, dumped) : NULL;
     if (!dumped)
         tern_fail(ctx, TERN_E_NO_MEMORY, "out of memory: " TERN_SCHEDULER_CONFIG);
     free(dumped);

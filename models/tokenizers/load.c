@@ -5,6 +5,7 @@
 #include <tern/context.h>
 
 #include "core/files.h"
+#include "core/json.h"
 #include "core/memory.h"
 #include "core/status.h"
 
@@ -26,12 +27,12 @@ static enum tern_status read_object(const struct tern_tokenizer_files *f, const 
         return tern_error_status(ctx);
     json_error_t e;
     enum tern_status st = TERN_OK;
-    file->json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &e);
+    file->json = tern_json_read(text, size, JSON_REJECT_DUPLICATES, &e);
     /* "model_max_length": 1000000000000000019884624838656 is no 64-bit integer */
     if (!file->json && json_error_code(&e) == json_error_numeric_overflow)
-        file->json = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &e);
+        file->json = tern_json_read(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &e);
     if (!file->json)
-        st = tern_fail(ctx, TERN_E_FORMAT, "%s: not valid JSON: line %d, column %d: %s", file->path, e.line, e.column, e.text);
+        st = tern_json_fail(ctx, file->path, &e);
     else if (!json_is_object(file->json))
         st = tern_fail(ctx, TERN_E_FORMAT, "%s: expected an object", file->path);
     tern_free(ctx, text);

@@ -1,0 +1,164 @@
+/* Memory that ends inside jansson, at any of its allocations: it is told as that, nothing is left behind, and what is written is whole. */
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "weights_help.h"
+
+#include "core/memory.h"
+#include "damage.h"
+#include "model_help.h"
+#include "models/quantize/recipe.h"
+#include "models/schedulers/scheduler.h"
+#include "support.h"
+
+static long count, fail_at; /* of jansson's allocations, from 1; 0: none fails */
+
+static void *take(size_t size)
+{
+    if (++count != fail_at)
+        return malloc(size);
+    errno = ENOMEM; /* as malloc does */
+    return NULL;
+}
+
+/* What is tried: it writes `out`, or nothing. */
+typedef enum tern_status attempt(struct tern_context *ctx, const char *out);
+
+static enum tern_status to_file(struct tern_context *ctx, const char *out)
+{
+    return tern_convert(ctx, FORMATS "mini", out, &(struct tern_convert_params){.form = TERN_CONVERT_SINGLE_FILE});
+}
+
+static enum tern_status to_folder(struct tern_context *ctx, const char *out)
+{
+    return tern_convert(ctx, FORMATS "mini.safetensors", out, &(struct tern_convert_params){.form = TERN_CONVERT_FOLDER});
+}
+
+static enum tern_status write_recipe(struct tern_context *ctx, const char *out)
+{
+    struct tern_recipe *r = tern_recipe_create(ctx);
+    assert_non_null(r);
+    assert_int_equal(tern_recipe_add(r, "conv_in.weight", "conv", 4, (const int64_t[]){8, 4, 3, 3}), TERN_OK);
+    r->architecture = tern_strdup(ctx, "Stable Diffusion 1");
+    r->layer[0].density = r->layer[0].seconds = r->layer[0].measured_with = 1;
+    assert_int_equal(tern_recipe_smooth(r, "conv_norm_out.weight", "aabZaaXc"), TERN_OK);
+    enum tern_status st = tern_recipe_save(r, out);
+    tern_recipe_destroy(&r);
+    return st;
+}
+
+/* What diffusers makes of a configuration that is old: steps_offset 1 and clip_sample false. */
+static enum tern_status correct(struct tern_context *ctx, const char *out)
+{
+    char *text = tern_scheduler_correct(ctx, "{\"_class_name\": \"DDIMScheduler\", \"trained_betas\": [0.5, 0.25]}", NULL,
+                                        TERN_SAMPLER_DEFAULT, false);
+    FILE *f = text ? fopen(out, "w") : NULL;
+    if (f) {
+        fputs(text, f);
+        fclose(f);
+    }
+    tern_free_text(ctx, text);
+    return tern_error_status(ctx);
+}
+
+static enum tern_status tokenizer(struct tern_context *ctx, const char *out)
+{
+    struct tern_tokenizer *t = tern_tokenizer_load(ctx, TERN_TEST_DATA "/models/sd1/tokenizer");
+    tern_tokenizer_destroy(&t);
+    return tern_error_status(ctx);
+}
+
+/* What two files or folders of files have is the same; neither may be there. */
+static void same(const char *a, const char *b)
+{
+    char x[PATH_SIZE], y[PATH_SIZE];
+    DIR *d = opendir(a);
+    size_t n = 0, m = 0;
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.') {
+            assert_true(snprintf(x, sizeof(x), "%s/%s", a, e->d_name) < PATH_SIZE);
+            assert_true(snprintf(y, sizeof(y), "%s/%s", b, e->d_name) < PATH_SIZE);
+            same(x, y);
+        }
+    if (d) {
+        closedir(d);
+        return;
+    }
+    FILE *f = fopen(a, "rb");
+    if (!f)
+        return;
+    fclose(f);
+    uint8_t *p = help_read(a, &n), *q = help_read(b, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(p, q, n);
+    free(p);
+    free(q);
+}
+
+static int entries(const char *folder)
+{
+    int n = 0;
+    DIR *d = opendir(folder);
+    while (d && readdir(d))
+        n++;
+    closedir(d);
+    return n - 2;
+}
+
+static void try_everywhere(struct fixture *f, const char *name, attempt *run)
+{
+    char whole[PATH_SIZE], out[PATH_SIZE];
+    int failures = 0, runs = 0;
+    snprintf(whole, sizeof(whole), "%s", help_path(f, "whole"));
+    snprintf(out, sizeof(out), "%s", help_path(f, "out"));
+    count = fail_at = 0;
+    assert_int_equal(run(f->ctx, whole), TERN_OK);
+    const long total = count;
+    const int before = entries(f->folder);
+    for (long n = 1; n <= total; n += 1 + n / 15, runs++) {
+        count = 0;
+        fail_at = n;
+        const enum tern_status st = run(f->ctx, out);
+        fail_at = 0;
+        if (st != tern_error_status(f->ctx) || (st && st != TERN_E_NO_MEMORY))
+            fail_msg("%s, allocation %ld of jansson: status %d, \"%s\"", name, n, st, tern_error(f->ctx));
+        failures += st != TERN_OK;
+        if (!st && getenv("DBG"))
+            print_message("ok at %ld\n", n);
+        if (!st) {
+            same(whole, out);
+            damage_remove(out);
+        }
+        tern_error_clear(f->ctx);
+        assert_int_equal(entries(f->folder), before);
+    }
+    damage_remove(whole);
+    print_message("%s: %d of %d failures are told, of %ld allocations\n", name, failures, runs, total);
+    assert_true(failures > 5);
+}
+
+static void json_that_ends_is_told(void **state)
+{
+    static const struct {
+        const char *name;
+        attempt *run;
+    } rows[] = {
+        {"to a file", to_file}, {"to a folder", to_folder}, {"recipe", write_recipe}, {"scheduler", correct}, {"tokenizer", tokenizer}};
+    json_malloc_t usual_take;
+    json_free_t usual_give;
+    json_get_alloc_funcs(&usual_take, &usual_give);
+    json_set_alloc_funcs(take, free);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        try_everywhere(*state, rows[i].name, rows[i].run);
+    json_set_alloc_funcs(usual_take, usual_give);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(json_that_ends_is_told, help_setup, help_teardown)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
