@@ -85,7 +85,7 @@ struct tern_writer *tern_writer_open(struct tern_context *ctx, const char *path)
         w->file = fdopen(fd, "wb");
     if (!w->file) {
         if (w->target && !tern_failed(ctx))
-            tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(errno));
+            tern_fail(ctx, tern_errno_status(TERN_E_IO), "%s: cannot be written: %s", path, strerror(errno));
         if (fd >= 0)
             close(fd);
         if (fd >= 0 && w->temporary)

@@ -209,7 +209,8 @@ static enum tern_status run_encoder(struct writer *w, const struct tern_image *i
     int reason = errno;
     char message[JMSG_LENGTH_MAX];
     w->errors.format_message((j_common_ptr)&w->jpeg, message);
-    return tern_fail(img->ctx, TERN_E_IO, "%s: writing the JPEG failed: %s", path, reason ? strerror(reason) : message);
+    return tern_fail(img->ctx, reason == ENOMEM ? TERN_E_NO_MEMORY : TERN_E_IO, "%s: writing the JPEG failed: %s", path,
+                     reason ? strerror(reason) : message);
 }
 
 enum tern_status tern_jpeg_write(const struct tern_image *img, FILE *out, const char *path)

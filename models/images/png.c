@@ -14,7 +14,7 @@
 
 static enum tern_status fail(const struct tern_image_file *file, int code)
 {
-    if (code == SPNG_EMEM)
+    if (code == SPNG_EMEM || tern_errno_status(TERN_E_FORMAT) == TERN_E_NO_MEMORY) /* zlib's is told as damage */
         return tern_fail(file->ctx, TERN_E_NO_MEMORY, "%s: no memory to read the PNG", file->path);
     if (code == SPNG_IO_EOF || code == SPNG_EIDAT_TOO_SHORT)
         return tern_fail(file->ctx, TERN_E_FORMAT, "%s: the PNG is truncated (%zu bytes)", file->path, file->size);
@@ -66,6 +66,7 @@ static enum tern_status read_pixels(struct tern_image *img, const struct tern_im
     uint8_t *rgba = tern_alloc(file->ctx, size);
     if (!rgba)
         return TERN_E_NO_MEMORY;
+    errno = 0;
     code = spng_decode_image(png, rgba, size, SPNG_FMT_RGBA8, SPNG_DECODE_TRNS);
     if (!code)
         code = spng_decode_chunks(png); /* what stands behind the pixels, up to IEND */
@@ -77,6 +78,7 @@ static enum tern_status read_pixels(struct tern_image *img, const struct tern_im
 
 struct tern_image *tern_png_read(const struct tern_image_file *file)
 {
+    errno = 0;
     spng_ctx *png = spng_ctx_new(0);
     if (!png) {
         fail(file, SPNG_EMEM);
@@ -156,6 +158,7 @@ enum tern_status tern_png_write(const struct tern_image *img, FILE *out, const c
     if (code == SPNG_EMEM)
         return tern_fail(img->ctx, TERN_E_NO_MEMORY, "%s: no memory to write the PNG", path);
     if (code)
-        return tern_fail(img->ctx, TERN_E_IO, "%s: writing the PNG failed: %s", path, reason ? strerror(reason) : spng_strerror(code));
+        return tern_fail(img->ctx, reason == ENOMEM ? TERN_E_NO_MEMORY : TERN_E_IO, "%s: writing the PNG failed: %s", path,
+                         reason ? strerror(reason) : spng_strerror(code));
     return TERN_OK;
 }

@@ -11,8 +11,11 @@
 
 #define QUALITY 90.0f
 
+/* libwebp does not tell memory that ended from damage. errno is 0 before it is called. */
 static enum tern_status damaged(const struct tern_image_file *file)
 {
+    if (tern_errno_status(TERN_E_FORMAT) == TERN_E_NO_MEMORY)
+        return tern_fail(file->ctx, TERN_E_NO_MEMORY, "%s: no memory to read the WebP", file->path);
     return tern_fail(file->ctx, TERN_E_FORMAT, "%s: the WebP is damaged or truncated (%zu bytes)", file->path, file->size);
 }
 
@@ -32,11 +35,13 @@ static enum tern_status read_exif(struct tern_image *img, const struct tern_imag
 static enum tern_status read_pixels(struct tern_image *img, const struct tern_image_file *file, bool alpha)
 {
     size_t pixels = (size_t)img->width * (size_t)img->height;
+    errno = 0;
     if (!alpha)
         return WebPDecodeRGBInto(file->data, file->size, img->rgb, pixels * 3, img->width * 3) ? TERN_OK : damaged(file);
     uint8_t *rgba = tern_alloc(file->ctx, pixels * 4);
     if (!rgba)
         return TERN_E_NO_MEMORY;
+    errno = 0;
     enum tern_status status = WebPDecodeRGBAInto(file->data, file->size, rgba, pixels * 4, img->width * 4) ? TERN_OK : damaged(file);
     if (!status)
         tern_image_lay(file, img->rgb, rgba, pixels);
@@ -47,6 +52,7 @@ static enum tern_status read_pixels(struct tern_image *img, const struct tern_im
 struct tern_image *tern_webp_read(const struct tern_image_file *file)
 {
     WebPBitstreamFeatures features;
+    errno = 0;
     if (WebPGetFeatures(file->data, file->size, &features) != VP8_STATUS_OK) {
         damaged(file);
         return NULL;
