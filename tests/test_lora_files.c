@@ -281,6 +281,34 @@ static void write_file(const struct file *f)
     tern_weights_unref(&w);
 }
 
+/* A value in each dtype; one that has no place is not told of. */
+static void values_that_are_no_numbers_are_told(void **state)
+{
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    static const double values[] = {1, NAN, INFINITY, -INFINITY, 1};
+    static const int64_t down[] = {2, 40}, up[] = {8, 2};
+    for (int d = 0; d < 3; d++)
+        for (int v = 0; v < 5; v++) {
+            struct tern_weights *w = tern_weights_create(ctx);
+            tern_tensor *a = tern_full(ctx, dtypes[d], 2, down, 1), *b = tern_full(ctx, dtypes[d], 2, up, values[v]);
+            tern_tensor *nowhere = tern_full(ctx, dtypes[d], 1, down, v == 4 ? NAN : 1);
+            assert_int_equal(tern_weights_add(w, K ".lora_down.weight", a), TERN_OK);
+            assert_int_equal(tern_weights_add(w, K ".lora_up.weight", b), TERN_OK);
+            assert_int_equal(tern_weights_add(w, "emb_params", nowhere), TERN_OK);
+            assert_int_equal(tern_weights_save(w, path), TERN_OK);
+            tern_weights_unref(&w);
+            tern_tensor_unref(&a);
+            tern_tensor_unref(&b);
+            tern_tensor_unref(&nowhere);
+            *told = 0;
+            assert_int_equal(tern_pipeline_set_loras(p, &(struct tern_lora){.path = path, .scale = 1}, 1), TERN_OK);
+            const bool said = strstr(told, path) && strstr(told, "\"" K ".lora_up.weight\" are NaN or infinite");
+            if (said != (v > 0 && v < 4))
+                fail_msg("%s, %g: \"%s\"", tern_dtype_name(dtypes[d]), values[v], told);
+            assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
+        }
+}
+
 static enum tern_status set(const char *file, double scale)
 {
     return tern_pipeline_set_loras(p, &(struct tern_lora){.path = file, .scale = scale}, 1);
@@ -450,8 +478,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_say_what_is_wrong), cmocka_unit_test(errors_keep_the_former), cmocka_unit_test(damaged_files_are_refused),
-        cmocka_unit_test(arguments_are_checked),   cmocka_unit_test(alphas_are_read),
+        cmocka_unit_test(files_say_what_is_wrong),   cmocka_unit_test(errors_keep_the_former),
+        cmocka_unit_test(damaged_files_are_refused), cmocka_unit_test(values_that_are_no_numbers_are_told),
+        cmocka_unit_test(arguments_are_checked),     cmocka_unit_test(alphas_are_read),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -85,7 +85,8 @@ struct tern_lora {
  * that the result depends on this list alone, and an empty list gives the very weights of the checkpoint back.
  *
  * Paths and lists are copied. A file that stays in the list is not read again, so a scale of 0 keeps a LoRA at hand.
- * Tensors that the model has no place for are not used; when a file is read, one warning tells the log how many and which they are.
+ * Tensors that the model has no place for are not used; when a file is read, one warning tells the log how many and which they are, and one
+ * names the first with values that are NaN or infinite.
  * On an error (no such file, no LoRA, one for another architecture, no tensor that has a place, shapes that do not fit, a block that the
  * model does not have, no memory, cancelled) the pipeline is as it was. While new weights are computed, the former ones are still there:
  * the call needs the memory of both. Not from a callback of a running job. One thread at a time, as for all of a context. */

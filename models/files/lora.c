@@ -256,7 +256,7 @@ static enum tern_status read_modules(struct reading *r)
             return tern_error_status(f->ctx);
     if (report_lost(r) || tern_lora_check_modules(f, r->bases))
         return tern_error_status(f->ctx);
-    return tern_lora_read_alphas(f, r->bases);
+    return tern_lora_read_alphas(f, r->bases) ? tern_error_status(f->ctx) : tern_lora_warn_of_values(f);
 }
 
 struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path, unsigned model,

@@ -116,6 +116,9 @@ enum tern_status tern_lora_check_modules(struct tern_lora_file *f, struct tern_w
 /* Sets the scale of every module: from its alpha tensor, else from the file's metadata, else 1. */
 enum tern_status tern_lora_read_alphas(struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS]);
 
+/* One warning of values that are NaN or infinite, in tensors that have a place: other programs take such files, too. An error: no memory. */
+enum tern_status tern_lora_warn_of_values(const struct tern_lora_file *f);
+
 /* Refuses a file for another architecture than the model's, as far as that can be told: by the header, by widths that do not fit, and by
  * names if it is asked for. TERN_OK: it may fit. */
 enum tern_status tern_lora_check_model(const struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS], bool by_names);
