@@ -237,6 +237,40 @@ static void the_class_of_the_scheduler_is_kept(void **state)
     damage_remove(folder);
 }
 
+static void listen(enum tern_log_level level, const char *message, void *user)
+{
+    if (level == TERN_LOG_WARN)
+        snprintf(user, PATH_SIZE, "%s", message);
+}
+
+/* A file whose text encoder has names that nobody knows, or the names that are known. */
+static void a_text_encoder_that_is_not_found_is_told(void **state)
+{
+    static const char known[] = "cond_stage_model.", start[] = "conditioner_x.";
+    struct fixture *f = *state;
+    char told[PATH_SIZE], file[PATH_SIZE], out[PATH_SIZE], name[256];
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .log = listen, .user = told});
+    snprintf(file, sizeof(file), "%s", help_path(f, "x.safetensors"));
+    snprintf(out, sizeof(out), "%s", help_path(f, "x"));
+    for (int unknown = 0; unknown < 2; unknown++) {
+        struct tern_weights *from = tern_weights_open(ctx, FORMATS "mini.safetensors"), *to = tern_weights_create(ctx);
+        for (int64_t i = 0; i < tern_weights_count(from); i++) {
+            const char *old = tern_weights_name(from, i);
+            const bool other = unknown && !strncmp(old, known, strlen(known));
+            snprintf(name, sizeof(name), "%s%s", other ? start : "", other ? old + strlen(known) : old);
+            assert_int_equal(tern_weights_add(to, name, tern_weights_at(from, i)), TERN_OK);
+        }
+        assert_int_equal(tern_weights_save(to, file), TERN_OK);
+        tern_weights_unref(&to);
+        tern_weights_unref(&from);
+        *told = 0;
+        convert(ctx, file, out, NULL);
+        assert_int_equal(strstr(told, "no text encoder is found") != NULL, unknown);
+        damage_remove(out);
+    }
+    tern_context_destroy(&ctx);
+}
+
 /* transformers finds "<|STARTOFTEXT|>" in a text only where its files say that special tokens are normalized. */
 static void check_special_tokens(const char *text, const char *pad)
 {
@@ -418,6 +452,7 @@ int main(void)
         cmocka_unit_test(a_prediction_of_v_is_kept),
         cmocka_unit_test(the_class_of_the_scheduler_is_kept),
         TEST(a_single_file_is_that_of_the_goldens),
+        TEST(a_text_encoder_that_is_not_found_is_told),
         TEST(dtypes_are_rounded_to_nearest),
         TEST(the_tokenizer_that_is_written_is_the_one_inside),
         TEST(what_cannot_be_is_refused),

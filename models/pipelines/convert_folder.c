@@ -159,6 +159,12 @@ static enum tern_status write_all(struct tern_folder *f, struct tern_checkpoint 
     enum tern_status st = TERN_OK;
     for (int i = 0; !st && i < cp->count; i++)
         st = write_component(f, cp, cp->components[i].name, params);
+    if (!st && !tern_checkpoint_has(cp, "text_encoder") && !tern_checkpoint_has(cp, "text_encoder_2"))
+        tern_message(
+            f->ctx, TERN_LOG_WARN,
+            "%s: no text encoder is found in it, under none of the names that are known: the folder gets none, and no prompt will be "
+            "read with it",
+            cp->path);
     const char *scheduler = st || !cp->scheduler ? NULL : tern_folder_make(f, f->root, "scheduler");
     if (!st && cp->scheduler)
         st = scheduler ? tern_folder_write_text(f, scheduler, "scheduler_config.json", cp->scheduler) : tern_error_status(f->ctx);
