@@ -41,17 +41,37 @@ const char *tern_folder_note(struct tern_folder *f, const char *parent, const ch
     return path;
 }
 
-const char *tern_folder_make(struct tern_folder *f, const char *parent, const char *name)
+/* Notes a folder that was made, or not, with errno set. */
+static const char *note_made(struct tern_folder *f, const char *path, bool made)
 {
-    char *path = name ? tern_path_join(f->ctx, parent, name) : tern_strdup(f->ctx, parent);
-    bool made = path && !mkdir(path, 0777);
-    if (path && !made)
+    if (!made)
         tern_fail(f->ctx, TERN_E_IO, "%s: the folder cannot be made: %s", path, strerror(errno));
     const char *kept = made ? tern_folder_note(f, path, NULL) : NULL;
     if (made && !kept)
         rmdir(path);
+    return kept;
+}
+
+const char *tern_folder_make(struct tern_folder *f, const char *parent, const char *name)
+{
+    char *path = tern_path_join(f->ctx, parent, name);
+    const char *kept = path ? note_made(f, path, !mkdir(path, 0777)) : NULL;
     tern_free(f->ctx, path);
     return kept;
+}
+
+/* The folder to work in, beside the target. A process of the same number, before this one or in another container, may have left one. */
+static bool make_root(struct tern_folder *f)
+{
+    bool made = false;
+    for (int n = 0; !made && n < 100 && (!n || errno == EEXIST); n++) {
+        tern_free(f->ctx, f->root);
+        f->root = tern_sprintf(f->ctx, "%s.%ld-%d.part", f->target, (long)getpid(), n);
+        if (!f->root)
+            return false;
+        made = !mkdir(f->root, 0777);
+    }
+    return note_made(f, f->root, made);
 }
 
 enum tern_status tern_folder_open(struct tern_folder *f, struct tern_context *ctx, const char *path)
@@ -61,9 +81,8 @@ enum tern_status tern_folder_open(struct tern_folder *f, struct tern_context *ct
     for (size_t n = bare ? strlen(bare) : 0; n > 1 && bare[n - 1] == '/'; n--)
         bare[n - 1] = 0;
     f->target = bare ? tern_path_target(ctx, bare) : NULL;
-    f->root = f->target ? tern_sprintf(ctx, "%s.%ld.part", f->target, (long)getpid()) : NULL;
     tern_free(ctx, bare);
-    return f->root && tern_folder_make(f, f->root, NULL) ? TERN_OK : tern_error_status(ctx);
+    return f->target && make_root(f) ? TERN_OK : tern_error_status(ctx);
 }
 
 enum tern_status tern_folder_close(struct tern_folder *f, enum tern_status st)

@@ -8,6 +8,7 @@
 #include "core/cache.h"
 #include "core/context.h"
 #include "core/files.h"
+#include "core/number.h"
 #include "core/registry.h"
 
 /* What decides which devices there are, as far as it can change without a new start of the machine. */
@@ -71,11 +72,14 @@ static int from_cache(struct tern_context *ctx, const char *path, struct tern_li
     for (const char *at = text; at && *at; at += used) {
         struct tern_line_entry e;
         used = 0;
-        if (sscanf(at, "%23[a-z0-9:] %lf%n", e.name, &e.flops, &used) < 2 || at[used] != '\n' || !(e.flops >= 0)) {
+        char *end = NULL;
+        if (sscanf(at, "%23[a-z0-9:] %n", e.name, &used) == 1 && used)
+            e.flops = tern_number_parse(at + used, &end);
+        if (!end || end == at + used || *end != '\n' || !(e.flops >= 0)) {
             n = 0;
             break;
         }
-        used++;
+        used = (int)(end + 1 - at);
         cpu = cpu || !strcmp(e.name, "cpu");
         insert(line, &n, &e);
     }
@@ -87,8 +91,9 @@ static int from_cache(struct tern_context *ctx, const char *path, struct tern_li
 static void keep(struct tern_context *ctx, const char *path, const struct tern_line_entry *line, int n)
 {
     struct tern_writer *w = path && !tern_cache_prepare(ctx, path) ? tern_writer_open(ctx, path) : NULL;
+    char text[TERN_NUMBER_TEXT];
     for (int i = 0; w && i < n; i++)
-        fprintf(w->file, "%s %.6g\n", line[i].name, line[i].flops);
+        fprintf(w->file, "%s %s\n", line[i].name, tern_number_text(line[i].flops, text));
     if (w)
         tern_writer_commit(&w);
     tern_error_clear(ctx);

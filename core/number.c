@@ -1,8 +1,10 @@
-/* strtod of the locale "C". */
+/* strtod and printf of the locale "C". */
 #include "core/number.h"
 
 #include <locale.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 double tern_number_parse(const char *text, char **end)
 {
@@ -11,4 +13,17 @@ double tern_number_parse(const char *text, char **end)
     if (c)
         freelocale(c);
     return value;
+}
+
+const char *tern_number_text(double v, char out[TERN_NUMBER_TEXT])
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(out, TERN_NUMBER_TEXT, "%.*g", digits, v);
+        char *comma = strchr(out, ','); /* of the program's locale */
+        if (comma)
+            *comma = '.';
+        if (tern_number_parse(out, NULL) == v)
+            break;
+    }
+    return out;
 }

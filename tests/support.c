@@ -2,6 +2,7 @@
 #include "support.h"
 #include "conformance/guard.h"
 
+#include <locale.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -183,3 +184,20 @@ struct tern_allocator support_failing(struct support_allocator *state)
 {
     return (struct tern_allocator){.alloc = failing_alloc, .free = failing_free, .user = state};
 }
+
+void support_comma(const char *folder)
+{
+    char command[512];
+    if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) { /* few systems have it ready */
+        snprintf(command, sizeof(command), "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 > /dev/null 2>&1", folder);
+        (void)!system(command);
+        setenv("LOCPATH", folder, 1);
+        const bool there = setlocale(LC_NUMERIC, "de_DE.UTF-8");
+        unsetenv("LOCPATH");
+        if (!there)
+            skip();
+    }
+    assert_string_equal(localeconv()->decimal_point, ",");
+}
+
+void support_point(void) { setlocale(LC_NUMERIC, "C"); }

@@ -32,6 +32,10 @@ double support_nmse(const float *a, const float *b, int64_t n);
 /* The same of two tensors with as many values. */
 double support_tensor_nmse(const tern_tensor *a, const tern_tensor *b);
 
+/* From here on numbers have a comma, as in German; a folder for what that needs. Where it cannot be, the test is skipped. */
+void support_comma(const char *folder);
+void support_point(void);
+
 /* A context whose allocations the guard watches; never NULL. */
 struct tern_guard;
 struct tern_context *support_guarded(struct tern_guard *guard, int threads);

@@ -129,6 +129,22 @@ static void auto_takes_the_fastest_and_measures_once(void **state)
     assert_int_equal(measured(), before);
 }
 
+/* Programs of other locales share the line. */
+static void lines_have_a_point_in_every_locale(void **state)
+{
+    struct state *s = *state;
+    struct log log;
+    support_comma(s->folder);
+    for (int i = 0; i < 2; i++) {
+        const int before = measured();
+        struct tern_context *ctx = open_spec(s, "auto", &log);
+        support_point();
+        assert_non_null(ctx);
+        assert_true(i ? measured() == before : measured() > before);
+        tern_context_destroy(&ctx);
+    }
+}
+
 static void damaged_lines_are_measured_again(void **state)
 {
     static const char *const damage[] = {"",     "quick:0 1e9\n", "cpu 1e9\nquick:0", "cpu -1\n", "cpu nan\n", "cpu 1e9\nQ 3\n",
@@ -248,6 +264,7 @@ int main(void)
         TEST(the_first_of_a_list_that_works_is_taken),
         TEST(a_list_without_one_that_works_tells_every_reason),
         TEST(auto_takes_the_fastest_and_measures_once),
+        TEST(lines_have_a_point_in_every_locale),
         TEST(damaged_lines_are_measured_again),
         TEST(other_limits_are_another_line),
         TEST(a_device_that_fails_to_be_measured_is_passed_by),

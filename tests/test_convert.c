@@ -369,6 +369,20 @@ static void a_model_without_weights_leaves_nothing(void **state)
     damage_remove(folder);
 }
 
+/* What a process of the same number left is in nobody's way: it is not this one's. */
+static void a_folder_that_was_left_half_written_does_not_matter(void **state)
+{
+    struct fixture *f = *state;
+    char out[PATH_SIZE], left[PATH_SIZE + 64];
+    beside(f->folder, "out", out);
+    snprintf(left, sizeof(left), "%s.%ld-0.part", out, (long)getpid());
+    assert_int_equal(mkdir(left, 0777), 0);
+    convert(f->ctx, FORMATS "mini.safetensors", out, &(struct tern_convert_params){.form = TERN_CONVERT_FOLDER});
+    assert_int_equal(entries(left), 2);
+    assert_int_equal(rmdir(left), 0);
+    damage_remove(out);
+}
+
 static void a_full_disk_leaves_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -457,6 +471,7 @@ int main(void)
         TEST(the_tokenizer_that_is_written_is_the_one_inside),
         TEST(what_cannot_be_is_refused),
         TEST(a_model_without_weights_leaves_nothing),
+        TEST(a_folder_that_was_left_half_written_does_not_matter),
         TEST(a_full_disk_leaves_nothing),
         TEST(a_cancelled_job_leaves_nothing),
         TEST(failed_allocations_are_reported),

@@ -1,7 +1,6 @@
 /* Files of torch.save, zip and legacy: equal to safetensors of the same tensors, and harmless whatever they hold. */
 #include "weights_help.h"
 
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "models/files/layout.h"
+#include "support.h"
 
 static void same_files(struct fixture *f, const char *a, const char *b)
 {
@@ -356,17 +356,7 @@ static void numbers_have_a_point_in_every_locale(void **state)
 {
     struct fixture *f = *state;
     struct bytes b = {.size = 0};
-    char command[256];
-    if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) { /* few systems have it ready */
-        snprintf(command, sizeof(command), "localedef -i de_DE -f UTF-8 %s > /dev/null 2>&1", help_path(f, "de_DE.UTF-8"));
-        (void)!system(command);
-        setenv("LOCPATH", f->folder, 1);
-        const bool there = setlocale(LC_NUMERIC, "de_DE.UTF-8");
-        unsetenv("LOCPATH");
-        if (!there)
-            skip();
-    }
-    assert_string_equal(localeconv()->decimal_point, ",");
+    support_comma(f->folder);
     pickle_begin(&b);
     put_text(&b, "}(");
     pickle_str(&b, "w");
@@ -374,7 +364,7 @@ static void numbers_have_a_point_in_every_locale(void **state)
     pickle_str(&b, "rate");
     put_text(&b, "F0.25\nu.");
     struct tern_weights *w = tern_weights_open(f->ctx, help_zip_of(f, &b, (const float[]){1}, 4, 0));
-    setlocale(LC_NUMERIC, "C");
+    support_point();
     assert_string_equal(tern_error(f->ctx), "");
     assert_non_null(tern_weights_get(w, "w"));
     tern_weights_unref(&w);

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "core/number.h"
+
 /* From so many pictures on the first one is measured in full: what that takes comes back with the others. */
 #define MANY 4
 /* The window of SSIM, and bytes of its sums for each pixel of a row. */
@@ -16,11 +18,12 @@
 static void tell(const struct tern_cache_search *s, const struct tern_cache_choice *choice, const char *why)
 {
     const struct tern_txt2img_params q = tern_cache_params(s->params, choice->interval);
-    char value[64], text[256];
+    char value[64], text[256], number[TERN_NUMBER_TEXT];
     const struct tern_choice c = {"deepcache", value, text};
     if (!s->params->on_choice)
         return;
-    snprintf(value, sizeof(value), choice->interval > 1 ? "%d quad:%d:%g" : "%d", choice->interval, q.cache_center, q.cache_pow);
+    snprintf(value, sizeof(value), choice->interval > 1 ? "%d quad:%d:%s" : "%d", choice->interval, q.cache_center,
+             tern_number_text(q.cache_pow, number));
     snprintf(text, sizeof(text), "SSIM %.3f, asked %g; %s", choice->ssim, s->params->cache_quality, why);
     s->params->on_choice(&c, s->params->on_choice_user);
 }

@@ -10,6 +10,7 @@
 
 #include "core/cache.h"
 #include "core/files.h"
+#include "core/number.h"
 #include "core/sha256.h"
 #include "models/pipelines/cache_auto.h"
 #include "models/schedulers/scheduler.h"
@@ -23,15 +24,16 @@ static char *kind_of(const struct tern_job *j)
     const struct tern_txt2img_params *q = &j->params;
     const struct tern_unet_config *u = &j->p->unet_config;
     const struct tern_hires *h = &q->hires;
+    char number[4][TERN_NUMBER_TEXT];
     const struct tern_job *last = j->hires ? j->hires : j;
-    return tern_sprintf(
-        j->p->ctx,
-        "architecture %u, %lld blocks from %lld channels, %lld in; %s %s, %d steps from %d, hires %d; %dx%d, %dx%d; cfg %.9g "
-        "%.9g, image cfg %.9g; quality %.9g",
-        tern_pipeline_architecture(j->p), (long long)u->blocks, (long long)u->channels[0], (long long)u->in_channels,
-        tern_sampler_name(tern_scheduler_sampler(j->scheduler)), tern_schedule_name(q->schedule), q->steps, j->begin,
-        h->hr_second_pass_steps, q->width, q->height, last->params.width, last->params.height, q->cfg, last->params.cfg,
-        q->image_guidance_scale, q->cache_quality);
+    return tern_sprintf(j->p->ctx,
+                        "architecture %u, %lld blocks from %lld channels, %lld in; %s %s, %d steps from %d, hires %d; %dx%d, %dx%d; cfg %s "
+                        "%s, image cfg %s; quality %s",
+                        tern_pipeline_architecture(j->p), (long long)u->blocks, (long long)u->channels[0], (long long)u->in_channels,
+                        tern_sampler_name(tern_scheduler_sampler(j->scheduler)), tern_schedule_name(q->schedule), q->steps, j->begin,
+                        h->hr_second_pass_steps, q->width, q->height, last->params.width, last->params.height,
+                        tern_number_text(q->cfg, number[0]), tern_number_text(last->params.cfg, number[1]),
+                        tern_number_text(q->image_guidance_scale, number[2]), tern_number_text(q->cache_quality, number[3]));
 }
 
 static char *path_of(const struct tern_job *j, const char *kind)
@@ -50,9 +52,11 @@ static bool parse(const char *text, size_t size, const char *kind, struct tern_c
         text[head + n] != '\n')
         return false;
     const char *rest = text + head + n + 1;
-    if (sscanf(rest, "%4d %19lf\n%n", &out->interval, &out->ssim, &used) != 2 || !used || rest[used])
+    char *end;
+    if (sscanf(rest, "%4d %n", &out->interval, &used) != 1 || !used)
         return false;
-    return out->ssim >= 0 && out->ssim <= 1;
+    out->ssim = tern_number_parse(rest + used, &end);
+    return end != rest + used && end[0] == '\n' && !end[1] && out->ssim >= 0 && out->ssim <= 1;
 }
 
 bool tern_cache_recall(const struct tern_cache_search *s, struct tern_cache_choice *choice)
@@ -81,10 +85,10 @@ bool tern_cache_recall(const struct tern_cache_search *s, struct tern_cache_choi
 void tern_cache_remember(const struct tern_job *j, const struct tern_cache_choice *choice)
 {
     struct tern_context *ctx = j->p->ctx;
-    char *kind = kind_of(j), *path = kind ? path_of(j, kind) : NULL;
+    char *kind = kind_of(j), *path = kind ? path_of(j, kind) : NULL, number[TERN_NUMBER_TEXT];
     struct tern_writer *w = path && tern_cache_prepare(ctx, path) == TERN_OK ? tern_writer_open(ctx, path) : NULL;
     if (w)
-        fprintf(w->file, "%s%s\n%d %.6f\n", HEAD, kind, choice->interval, choice->ssim);
+        fprintf(w->file, "%s%s\n%d %s\n", HEAD, kind, choice->interval, tern_number_text(choice->ssim, number));
     if (path && (!w || tern_writer_commit(&w))) {
         tern_message(ctx, TERN_LOG_WARN, "the choice of DeepCache is not remembered: %s", tern_error(ctx));
         tern_error_clear(ctx);

@@ -6,6 +6,7 @@
 #include "core/context.h"
 #include "core/json.h"
 #include "core/memory.h"
+#include "core/number.h"
 #include "models/pipelines/infotext.h"
 #include "models/prompts/prompts.h"
 
@@ -43,5 +44,5 @@ void tern_infotext_add_text(struct tern_infotext_line *l, const char *name, cons
 void tern_infotext_add_number(struct tern_infotext_line *l, const char *name, double value)
 {
     char text[TERN_NUMBER_TEXT];
-    tern_infotext_add(l, name, tern_strdup(l->ctx, tern_prompt_number_text(value, text)));
+    tern_infotext_add(l, name, tern_strdup(l->ctx, tern_number_text(value, text)));
 }

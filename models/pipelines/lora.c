@@ -2,6 +2,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/number.h"
 #include "models/files/lora.h"
 #include "models/pipelines/pipeline.h"
 #include "models/prompts/prompts.h"
@@ -217,7 +218,7 @@ char *tern_pipeline_lora_text(const struct tern_pipeline *p)
             continue;
         int n = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
         char scale[TERN_NUMBER_TEXT];
-        char *more = tern_sprintf(p->ctx, "%s <lora:%.*s:%s>", text, n, name, tern_prompt_number_text(p->loras[i].scale, scale));
+        char *more = tern_sprintf(p->ctx, "%s <lora:%.*s:%s>", text, n, name, tern_number_text(p->loras[i].scale, scale));
         tern_free(p->ctx, text);
         text = more;
     }

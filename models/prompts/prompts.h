@@ -24,9 +24,6 @@ size_t tern_prompt_space_before(const char *text, size_t size);
 bool tern_prompt_is_number(const char *s, size_t size);
 /* The number that a text begins with, whatever the locale. */
 double tern_prompt_number(const char *text);
-/* The shortest decimal that gives the number back; returns out. */
-#define TERN_NUMBER_TEXT 32
-const char *tern_prompt_number_text(double v, char out[TERN_NUMBER_TEXT]);
 
 /* ---- attention.c: (more), [less], (as much as that:1.3), BREAK */
 

@@ -99,16 +99,3 @@ enum tern_status tern_prompt_check(struct tern_context *ctx, const char *what, c
     }
     return st;
 }
-
-const char *tern_prompt_number_text(double v, char out[TERN_NUMBER_TEXT])
-{
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(out, TERN_NUMBER_TEXT, "%.*g", digits, v);
-        char *comma = strchr(out, ','); /* of the program's locale */
-        if (comma)
-            *comma = '.';
-        if (tern_prompt_number(out) == v)
-            break;
-    }
-    return out;
-}
