@@ -1,8 +1,8 @@
 /* What streaming costs: one step of the UNet with its weights in memory, and with most of them brought at every run, in turns.
- * usage: bench_streaming MODEL [--dtype f32|bf16|f16|int8] [--side N] [--runs N] [--threads N] [--keep BYTES] [--cold] [--device NAME]
- * SD 1.x; public headers only; Markdown on standard output. The file cache is warm: what is measured is what the processor does, and of
- * a GPU its bus. --cold: the cache holds none of the weights when a run begins. What is hidden: of the time that preparing all weights
- * takes by itself; of a GPU, of what copying them in their turn costs. */
+ * usage: bench_streaming MODEL [--dtype f32|bf16|f16|int8] [--quantize WORDS] [--side N] [--runs N] [--threads N] [--keep BYTES] [--cold]
+ * [--device NAME]. int8: --dtype bf16 --quantize "*". SD 1.x; public headers only; Markdown on standard output. The file cache is warm:
+ * what is measured is what the processor does, and of a GPU its bus. --cold: the cache holds none of the weights when a run begins. What is
+ * hidden: of the time that preparing all weights takes by itself; of a GPU, of what copying them in their turn costs. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 #define MOST_SIDE 2048
 
 struct options {
-    const char *model, *dtype, *device;
+    const char *model, *dtype, *device, *quantize;
     int side, runs, threads;
     bool cold;
     size_t keep;
@@ -48,9 +48,9 @@ static const char *name_of(const struct options *o, const struct way *w) { retur
 
 static bool bind(struct tern_pipeline *p, const struct tern_graph *g, const struct options *o, struct way *w)
 {
-    w->plan = tern_plan_compile(g, &(struct tern_plan_params){.algorithm_bytes = 1,
-                                                              .resident = w->resident ? 0 : o->keep,
-                                                              .quantize = strcmp(o->dtype, "int8") ? NULL : "*"});
+    w->plan =
+        tern_plan_compile(g,
+                          &(struct tern_plan_params){.algorithm_bytes = 1, .resident = w->resident ? 0 : o->keep, .quantize = o->quantize});
     w->binding = tern_plan_bind(w->plan, tern_pipeline_weights(p, "unet"));
     tern_binding_set_streaming(w->binding, w->streaming);
     return w->binding != NULL;
@@ -118,8 +118,9 @@ static void print(const struct options *o)
 {
     double base = median(ways[IN_MEMORY].seconds, o->runs);
     const double copy = name_of(o, &ways[PREPARED]) ? ways[PREPARED].bring : median(ways[DEMANDED].seconds, o->runs) - base;
-    printf("%s on %s, %d x %d, two rows, %s, %d threads, %d runs in turns%s; bringing all that streams takes %.3f s of a step\n\n",
-           o->model, o->device, o->side, o->side, o->dtype, o->threads, o->runs, o->cold ? ", files not in memory" : "", copy);
+    printf("%s on %s, %d x %d, two rows, %s%s%s, %d threads, %d runs in turns%s; bringing all that streams takes %.3f s of a step\n\n",
+           o->model, o->device, o->side, o->side, o->dtype, o->quantize ? ", " : "", o->quantize ? o->quantize : "", o->threads, o->runs,
+           o->cold ? ", files not in memory" : "", copy);
     printf(
         "| weights | kept | prepared forms travel | steps streamed | arena | a step | least | longest | more than in memory | hidden |\n");
     printf("|---|---|---|---|---|---|---|---|---|---|\n");
@@ -154,12 +155,16 @@ static bool parse(int argc, char **argv, struct options *o)
             o->dtype = value;
         else if (!strcmp(argv[i], "--device"))
             o->device = value;
+        else if (!strcmp(argv[i], "--quantize"))
+            o->quantize = value;
         else if (!strcmp(argv[i], "--keep"))
             o->keep = strtoull(value, NULL, 10);
         else
             *(!strcmp(argv[i], "--side") ? &o->side : !strcmp(argv[i], "--runs") ? &o->runs : &o->threads) = atoi(value);
         i += value != NULL;
     }
+    if (!strcmp(o->dtype, "int8") && !o->quantize)
+        o->quantize = "*";
     return o->model && o->side >= 64 && o->side <= MOST_SIDE && o->runs > 0 && o->runs <= MOST_RUNS && o->threads > 0 && o->keep > 0;
 }
 
@@ -172,9 +177,11 @@ int main(int argc, char **argv)
 {
     struct options o = {.dtype = "bf16", .device = "cpu", .side = 512, .runs = 5, .threads = 2, .keep = 1};
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr,
-                "usage: %s MODEL [--dtype f32|bf16|f16|int8] [--side N] [--runs N] [--threads N] [--keep BYTES] [--cold] [--device NAME]\n",
-                argv[0]);
+        fprintf(
+            stderr,
+            "usage: %s MODEL [--dtype f32|bf16|f16|int8] [--quantize WORDS] [--side N] [--runs N] [--threads N] [--keep BYTES] [--cold] "
+            "[--device NAME]\n",
+            argv[0]);
         return 2;
     }
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.device = o.device, .threads = o.threads});
