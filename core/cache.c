@@ -8,16 +8,27 @@
 
 #include "core/context.h"
 
-char *tern_cache_path(struct tern_context *ctx, const char *kind, const char *name)
+/* The folder that is named, and what lies between it and kinds of entries. NULL: none is. */
+static const char *folder_of(const struct tern_context *ctx, const char **below)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const bool own = xdg && xdg[0] == '/';
+    *below = ctx->params.cache_dir ? "" : own ? "/tern" : "/.cache/tern";
     if (ctx->params.cache_dir)
-        return tern_sprintf(ctx, "%s/%s/%s", ctx->params.cache_dir, kind, name);
-    if (xdg && xdg[0] == '/')
-        return tern_sprintf(ctx, "%s/tern/%s/%s", xdg, kind, name);
-    if (home && home[0])
-        return tern_sprintf(ctx, "%s/.cache/tern/%s/%s", home, kind, name);
-    return NULL;
+        return ctx->params.cache_dir;
+    return own ? xdg : home && home[0] ? home : NULL;
+}
+
+char *tern_cache_path(struct tern_context *ctx, const char *kind, const char *name)
+{
+    const char *below, *folder = folder_of(ctx, &below);
+    return folder ? tern_sprintf(ctx, "%s%s/%s/%s", folder, below, kind, name) : NULL;
+}
+
+size_t tern_cache_path_size(const struct tern_context *ctx, const char *kind, const char *name)
+{
+    const char *below, *folder = folder_of(ctx, &below);
+    return folder ? strlen(folder) + strlen(below) + strlen(kind) + strlen(name) + 3 : 0;
 }
 
 enum tern_status tern_cache_prepare(struct tern_context *ctx, const char *path)

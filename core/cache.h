@@ -6,6 +6,8 @@
 
 /* Path of a cache entry "kind/name"; free with tern_free. NULL when the system tells no home. */
 char *tern_cache_path(struct tern_context *ctx, const char *kind, const char *name);
+/* Bytes of that text with its end; 0 when there is none. */
+size_t tern_cache_path_size(const struct tern_context *ctx, const char *kind, const char *name);
 /* Makes the folder of such a path. */
 enum tern_status tern_cache_prepare(struct tern_context *ctx, const char *path);
 

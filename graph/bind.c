@@ -209,7 +209,7 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
 {
     const struct tern_graph *g = p->graph;
     size_t tables = ((size_t)g->n_values + 1) * (sizeof(void *) + sizeof(struct tern_arg)) + ((size_t)p->n_packed + 1) * sizeof(void *);
-    size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64 + (p->facts.travels ? (size_t)p->n_steps + 2 * 64 : 0);
+    size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64 + (p->facts.travels ? tern_spill_bytes(p) : 0);
     size_t packs = 0;
     pthread_mutex_lock(&p->ctx->lock);
     for (int i = 0; i < p->n_steps; i++) {

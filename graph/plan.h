@@ -101,6 +101,8 @@ struct tern_binding {
 /* spill.c: prepared forms of streamed weights in a file: packed ones, and results of steps on devices with memory of their own. Thread safe
  * but for create and destroy; no run fails because of the file. */
 struct tern_spill *tern_spill_create(struct tern_plan *p, bool ahead); /* NULL with the error recorded */
+/* What that takes, at most. */
+size_t tern_spill_bytes(const struct tern_plan *p);
 void tern_spill_destroy(struct tern_context *ctx, struct tern_spill **s);
 /* A run begins. */
 void tern_spill_begin(const struct tern_plan *p, struct tern_spill *s);

@@ -27,6 +27,11 @@ struct tern_spill {
     bool there[];           /* by step; atomic */
 };
 
+size_t tern_spill_bytes(const struct tern_plan *p)
+{
+    return sizeof(struct tern_spill) + (size_t)p->n_steps + tern_cache_path_size(p->ctx, "stream", "") + 2 * (size_t)64;
+}
+
 struct tern_spill *tern_spill_create(struct tern_plan *p, bool ahead)
 {
     struct tern_context *ctx = p->ctx;

@@ -315,15 +315,15 @@ static void limits_of_resident_weights(void **state)
     close_fixture(&f);
 }
 
-/* What binding takes is told before: when nothing is prepared, when all is, and for a set of which a part is. */
+/* What binding takes is told before: when nothing is prepared, when all is, and for weights that are streamed. */
 static void binding_takes_what_was_told(void **state)
 {
     struct fixture f = open_fixture("sd1", 0, TERN_OFFLOAD_NONE);
     const struct tern_graph_size size = {2, 64, 64};
     struct tern_graph *g = tern_pipeline_graph(f.p, "unet", &size);
-    struct tern_plan *plan = tern_plan_compile(g, NULL);
     const struct tern_weights *w = tern_pipeline_weights(f.p, "unet");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
+        struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.resident = i == 2});
         size_t told = tern_plan_bind_bytes(plan, w), before = tern_memory_used(f.ctx);
         struct tern_binding *b = tern_plan_bind(plan, w);
         assert_non_null(b);
@@ -331,8 +331,8 @@ static void binding_takes_what_was_told(void **state)
         if (ratio > 1 || ratio < 0.9)
             fail_msg("told %zu bytes, taken %.3f of that", told, ratio);
         tern_binding_unref(&b);
+        tern_plan_unref(&plan);
     }
-    tern_plan_unref(&plan);
     tern_graph_destroy(&g);
     close_fixture(&f);
 }
