@@ -214,8 +214,9 @@ static void spill_result(struct layout *l, int s, int before)
         l->block_of[root] < 0)
         return;
     spill(l, step);
-    if (before >= 0 && l->plan->ctx->device->queue->fns->write_beside)
-        l->blocks[l->block_of[root]].first = before;
+    struct tern_block *block = &l->blocks[l->block_of[root]];
+    if (before >= 0 && before < block->first && l->plan->ctx->device->queue->fns->write_beside)
+        block->first = before;
 }
 
 static void place_step(struct layout *l, int s)
