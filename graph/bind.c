@@ -95,6 +95,8 @@ static enum tern_status pack(struct tern_binding *b)
         tern_tensor *t = packed_from(b, step);
         if (!t)
             continue;
+        if (tern_check_cancel(p->ctx)) /* all of a UNet take seconds */
+            return tern_error_status(p->ctx);
         b->packed[step->packed_index] = tern_packed_form(p->ctx, p->ctx->device, step->kernel, step->desc, t);
         if (!b->packed[step->packed_index])
             return tern_error_status(p->ctx);

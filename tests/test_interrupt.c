@@ -116,6 +116,36 @@ static void cancelled_checks_and_components(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Weights are prepared one by one: of a whole UNet that takes seconds. */
+static void cancelled_bindings_can_be_made_later(void **state)
+{
+    struct cancel c = {0};
+    char path[PATH_SIZE];
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = answer, .user = &c});
+    struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
+    struct tern_graph *g = tern_pipeline_graph(p, "unet", &(struct tern_graph_size){1, 16, 16});
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    const struct tern_weights *weights = tern_pipeline_weights(p, "unet");
+    assert_non_null(weights);
+    for (int n = 1; n <= 40; n++) {
+        c = (struct cancel){.at = n};
+        assert_null(tern_plan_bind(plan, weights));
+        support_error(ctx, TERN_E_CANCELLED, "cancelled");
+        assert_int_equal(c.asked, n);
+    }
+    c = (struct cancel){0};
+    tern_memory_trim(ctx);
+    size_t before = tern_memory_used(ctx), left = tern_plan_bind_bytes(plan, weights); /* what was prepared stays with the weights */
+    struct tern_binding *b = tern_plan_bind(plan, weights);
+    assert_non_null(b);
+    assert_true(tern_memory_used(ctx) - before <= left);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
 /* ---- out of memory */
 
 /* Allocations number `from` to `to - 1` fail. */
@@ -244,9 +274,13 @@ static void contexts_say_that_there_is_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cancelled_jobs_leave_nothing), cmocka_unit_test(cancelled_checks_and_components),
-        cmocka_unit_test(one_failure_is_survived),      cmocka_unit_test(two_failures_are_an_error),
-        cmocka_unit_test(lasting_failure_is_an_error),  cmocka_unit_test(contexts_say_that_there_is_no_memory),
+        cmocka_unit_test(cancelled_jobs_leave_nothing),
+        cmocka_unit_test(cancelled_checks_and_components),
+        cmocka_unit_test(cancelled_bindings_can_be_made_later),
+        cmocka_unit_test(one_failure_is_survived),
+        cmocka_unit_test(two_failures_are_an_error),
+        cmocka_unit_test(lasting_failure_is_an_error),
+        cmocka_unit_test(contexts_say_that_there_is_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
