@@ -173,6 +173,31 @@ static void more_is_enough(void **state)
 }
 
 /* Each component lives as it is told, and the prediction knows. A text encoder that streams takes less, a component that stays more. */
+/* Pictures of one kind have the same plans, one after the other: nothing is compiled anew, and nothing adds up. */
+static void pictures_under_a_budget_add_nothing(void **state)
+{
+    struct fixture f = open_typed("demo", (size_t)124 << 20, TERN_OFFLOAD_STREAM, TERN_BF16); /* room for a part of the UNet */
+    const struct tern_txt2img_params q = {.prompt = "a red circle", .width = 64, .height = 64, .steps = 2, .seed = 1, .cfg = 7};
+    char path[PATH_SIZE];
+    size_t used = 0;
+    for (int i = 0; i < 4; i++) {
+        struct tern_images *images = tern_generate(f.p, &q);
+        if (!images)
+            fail_msg("%s", tern_error(f.ctx));
+        tern_images_destroy(&images);
+        tern_pipeline_destroy(&f.p);
+        tern_memory_trim(f.ctx);
+        print_message("%zu bytes stay\n", tern_memory_used(f.ctx));
+        if (i >= 2)
+            assert_int_equal(tern_memory_used(f.ctx), used);
+        used = tern_memory_used(f.ctx);
+        f.p = tern_pipeline_load(f.ctx, model_path("demo", path),
+                                 &(struct tern_pipeline_params){.offload = TERN_OFFLOAD_STREAM, .dtype = TERN_BF16});
+        assert_non_null(f.p);
+    }
+    close_fixture(&f);
+}
+
 static void each_component_as_it_is_told(void **state)
 {
     static const enum tern_offload ways[] = {TERN_OFFLOAD_AUTO, TERN_OFFLOAD_NONE, TERN_OFFLOAD_SEQUENTIAL, TERN_OFFLOAD_STREAM};
@@ -344,6 +369,7 @@ int main(void)
         cmocka_unit_test(the_budget_decides),
         cmocka_unit_test(more_is_enough),
         cmocka_unit_test(each_component_as_it_is_told),
+        cmocka_unit_test(pictures_under_a_budget_add_nothing),
         cmocka_unit_test(a_budget_streams_the_text_encoder),
         cmocka_unit_test(the_vae_is_tiled),
         cmocka_unit_test(limits_of_resident_weights),

@@ -118,6 +118,13 @@ static enum tern_status try_way(struct tern_job *j, const struct way *way, struc
     return tern_job_predict_peak(j, peak);
 }
 
+/* Room in whole steps: a job finds a little less of it than the one before left, and with the very same limits it finds that one's plans. */
+static size_t in_steps(size_t room, size_t budget)
+{
+    const size_t step = budget / 64;
+    return step && room > step ? room / step * step : room;
+}
+
 /* A way that keeps to the budget, with a limit of one stage (`limit` points into the way, `stage` into the peak) that may be larger.
  * `part` of the room that is left is added to `from`. Plans have arenas and tables of their own, so what a first guess leaves is tried
  * again; when that is too much, too, all stays as it was. */
@@ -127,6 +134,7 @@ static enum tern_status use_room(struct tern_job *j, struct way *way, size_t *li
     size_t budget = j->budget, keep = budget > RESERVE ? budget - RESERVE : 0, old = *limit;
     size_t room = keep > *stage ? (size_t)((double)(keep - *stage) * part) : 0;
     for (int i = 0; i < 2 && room > 1; i++) {
+        room = in_steps(room, budget);
         *limit = from + room;
         if (try_way(j, way, peak) || *stage <= keep)
             return tern_error_status(j->p->ctx);
