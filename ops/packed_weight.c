@@ -6,13 +6,6 @@
 #include "ops/rules.h"
 #include "ops/weight_only.h"
 
-static enum tern_status check_bits(struct tern_context *ctx, const struct tern_op_desc *d, int64_t bits)
-{
-    if (bits == 8 || bits == 4)
-        return TERN_OK;
-    return tern_fail(ctx, TERN_E_INVALID, "%s: bits: expected 8 or 4, found %lld", tern_rule_op(d), (long long)bits);
-}
-
 /* A weight is a matrix, or filters. */
 static bool is_weight(int64_t ndim) { return ndim == 2 || ndim == 4; }
 
@@ -24,8 +17,7 @@ enum tern_status tern_shape_pack_weight(struct tern_context *ctx, struct tern_op
     if (!st && !is_weight(w->ndim))
         st = tern_fail(ctx, TERN_E_SHAPE, "%s: weight: expected (O, C) or (O, C, kh, kw), found %s", tern_rule_op(d),
                        tern_meta_text(w, text));
-    if (!st)
-        st = check_bits(ctx, d, d->attrs.pack_weight.bits);
+    st = tern_weight_check_bits(ctx, d, d->attrs.pack_weight.bits, st);
     if (st)
         return st;
     const int64_t shape[] = {w->shape[0], tern_packed_words(tern_weight_depth(w), d->attrs.pack_weight.bits)};
@@ -54,7 +46,7 @@ static enum tern_status check_packed(struct tern_context *ctx, const struct tern
 enum tern_status tern_shape_unpack_weight(struct tern_context *ctx, struct tern_op_desc *d)
 {
     const struct tern_unpack_weight_attrs *p = &d->attrs.unpack_weight;
-    enum tern_status st = check_bits(ctx, d, p->bits);
+    enum tern_status st = tern_weight_check_bits(ctx, d, p->bits, TERN_OK);
     if (!st && is_weight(p->shape_n))
         st = tern_rule_out(ctx, d, TERN_F32, (int)p->shape_n, p->shape);
     if (!st)

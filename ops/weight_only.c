@@ -15,26 +15,26 @@ static int64_t bits_of(const struct tern_op_desc *d)
     return d->op == TERN_OP_weight_only_conv2d ? d->attrs.weight_only_conv2d.bits : d->attrs.weight_only_linear.bits;
 }
 
-static enum tern_status check_bits(struct tern_context *ctx, const struct tern_op_desc *d, enum tern_status st)
+enum tern_status tern_weight_check_bits(struct tern_context *ctx, const struct tern_op_desc *d, int64_t bits, enum tern_status st)
 {
-    if (st || bits_of(d) == 8 || bits_of(d) == 4)
+    if (st || bits == 8 || bits == 4)
         return st;
-    return tern_fail(ctx, TERN_E_INVALID, "%s: bits: expected 8 or 4, found %lld", tern_rule_op(d), (long long)bits_of(d));
+    return tern_fail(ctx, TERN_E_INVALID, "%s: bits: expected 8 or 4, found %lld", tern_rule_op(d), (long long)bits);
 }
 
 enum tern_status tern_shape_weight_only_linear(struct tern_context *ctx, struct tern_op_desc *d)
 {
-    return check_bits(ctx, d, tern_rule_linear(ctx, d, TERN_FLOAT_ONLY, 2, 1));
+    return tern_weight_check_bits(ctx, d, bits_of(d), tern_rule_linear(ctx, d, TERN_FLOAT_ONLY, 2, 1));
 }
 
 enum tern_status tern_shape_weight_only_linear_geglu(struct tern_context *ctx, struct tern_op_desc *d)
 {
-    return check_bits(ctx, d, tern_rule_linear(ctx, d, TERN_FLOAT_ONLY, 2, 2));
+    return tern_weight_check_bits(ctx, d, bits_of(d), tern_rule_linear(ctx, d, TERN_FLOAT_ONLY, 2, 2));
 }
 
 enum tern_status tern_shape_weight_only_conv2d(struct tern_context *ctx, struct tern_op_desc *d)
 {
-    return check_bits(ctx, d, tern_rule_conv2d(ctx, d, TERN_FLOAT_ONLY, 2));
+    return tern_weight_check_bits(ctx, d, bits_of(d), tern_rule_conv2d(ctx, d, TERN_FLOAT_ONLY, 2));
 }
 
 /* ---- references */

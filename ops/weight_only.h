@@ -21,6 +21,9 @@
 /* Words of a row so deep. */
 static inline int64_t tern_packed_words(int64_t depth, int64_t bits) { return bits == 8 ? 1 + (depth + 3) / 4 : (depth + 63) / 64 * 9; }
 
+/* Of 8 and 4; anything else is an error, behind `st`. */
+enum tern_status tern_weight_check_bits(struct tern_context *ctx, const struct tern_op_desc *d, int64_t bits, enum tern_status st);
+
 /* What references need of a weight (O, ...) or (O, C, kh, kw), which is an input: values of a channel; the value so deep in one; the scale
  * of a channel (8 bits), and of a group of it (4). ops/weight_only.c */
 int64_t tern_weight_depth(const struct tern_meta *weight);

@@ -1,6 +1,4 @@
 /* Launches of pack_weight and unpack_weight. */
-#include <string.h>
-
 #include "ops/kernels/launch_internal.h"
 
 /* One struct for both texts: the weight, and the words of its rows. */
@@ -30,28 +28,50 @@ static bool stores_eight(const struct tern_launch_maker *m, const struct tern_pa
            p->w_o % 8 == 0 && p->w_h % 8 == 0 && p->w_w % 8 == 0;
 }
 
+static int most_items(const struct tern_launch_maker *m) { return m->limits->max_group < 256 ? m->limits->max_group : 256; }
+
+static void begin(struct tern_launch_maker *m, const char *text, const struct tern_params_packed_weight *p, int64_t bits, int items)
+{
+    tern_launch_begin(m, text, sizeof(*p), items, 1)->params.packed_weight = *p;
+    tern_launch_define(m, "WEIGHT_BITS %d", (int)bits);
+}
+
+/* Of 8 bits a group makes a row, of 4 an item what 64 values become. */
+static void pack(struct tern_launch_maker *m)
+{
+    const struct tern_params_packed_weight p = params_of(&m->d->in[0], &m->d->out);
+    const int64_t bits = m->d->attrs.pack_weight.bits;
+    const int items = bits == 8 ? tern_launch_row_items(m, p.depth) : most_items(m);
+    begin(m, "pack_weight", &p, bits, items);
+    tern_launch_read(m, "weight", 0);
+    tern_launch_write(m, "y", TERN_SLOT_OUT);
+    if (bits == 8) {
+        tern_launch_items(m, p.rows, 1);
+        tern_launch_subgroups(m);
+    } else {
+        tern_launch_items(m, p.rows * (((int64_t)p.depth + 63) / 64), items);
+    }
+}
+
+static void unpack(struct tern_launch_maker *m)
+{
+    const struct tern_params_packed_weight p = params_of(&m->d->out, &m->d->in[0]);
+    const int items = most_items(m), width = stores_eight(m, &p) ? 8 : 1;
+    begin(m, "unpack_weight", &p, m->d->attrs.unpack_weight.bits, items);
+    tern_launch_read(m, "packed", 0);
+    width > 1 ? tern_launch_read8(m, "y", TERN_SLOT_OUT) : tern_launch_write(m, "y", TERN_SLOT_OUT);
+    if (width > 1)
+        tern_launch_define(m, "WIDE_Y 1");
+    tern_launch_items(m, (int64_t)p.rows * p.depth / width, items);
+}
+
 bool tern_launch_packed_weight(struct tern_launch_maker *m)
 {
     const struct tern_op_desc *d = m->d;
-    const bool packs = d->op == TERN_OP_pack_weight;
-    if (!packs && d->op != TERN_OP_unpack_weight)
+    if (d->op != TERN_OP_pack_weight && d->op != TERN_OP_unpack_weight)
         return false;
     m->failed = m->failed || d->n_post;
-    if (!tern_meta_numel(&d->out))
-        return true;
-    const struct tern_params_packed_weight p = packs ? params_of(&d->in[0], &d->out) : params_of(&d->out, &d->in[0]);
-    const int64_t bits = packs ? d->attrs.pack_weight.bits : d->attrs.unpack_weight.bits, pairs = (p.depth + 63) / 64;
-    const bool by_row = packs && bits == 8, eight = !packs && stores_eight(m, &p);
-    const int most = m->limits->max_group < 256 ? m->limits->max_group : 256;
-    const int items = by_row ? tern_launch_row_items(m, p.depth) : most;
-    tern_launch_begin(m, packs ? "pack_weight" : "unpack_weight", sizeof(p), items, 1)->params.packed_weight = p;
-    tern_launch_define(m, "WEIGHT_BITS %d", (int)bits);
-    tern_launch_read(m, packs ? "weight" : "packed", 0);
-    eight ? tern_launch_read8(m, "y", TERN_SLOT_OUT) : tern_launch_write(m, "y", TERN_SLOT_OUT);
-    if (eight)
-        tern_launch_define(m, "WIDE_Y 1");
-    tern_launch_items(m, p.rows * (by_row ? 1 : packs ? pairs : eight ? p.depth / 8 : p.depth), by_row ? 1 : items);
-    if (by_row)
-        tern_launch_subgroups(m);
+    if (tern_meta_numel(&d->out))
+        d->op == TERN_OP_pack_weight ? pack(m) : unpack(m);
     return true;
 }
