@@ -106,7 +106,7 @@ size_t tern_spill_bytes(const struct tern_plan *p);
 void tern_spill_destroy(struct tern_context *ctx, struct tern_spill **s);
 /* A run begins. */
 void tern_spill_begin(const struct tern_plan *p, struct tern_spill *s);
-/* Bytes of a step's prepared form; of what it spills. */
+/* Bytes of the form that a step spills. */
 size_t tern_step_spilled_size(struct tern_context *ctx, const struct tern_step *step);
 /* Where the prepared form of a step lies mapped; false: it is not there. */
 bool tern_spill_find(const struct tern_spill *s, const struct tern_step *step, int number, struct tern_arg *form);

@@ -3,7 +3,6 @@
  * twice. The file has no name: nothing is left of it, and nobody finds an old one. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
@@ -14,7 +13,7 @@
 #include "graph/plan.h"
 
 #define FROM 2                    /* the run that writes: whoever runs once would only lose */
-#define PART ((size_t)1 << 20)    /* bytes that are read from a device at once */
+#define PART ((size_t)256 << 10)  /* bytes that are read from a device at once */
 #define AHEAD ((size_t)128 << 20) /* bytes before which pages are asked for: what a disk reads while some steps run */
 
 struct tern_spill {
@@ -146,11 +145,13 @@ static bool write_all(int file, const char *from, size_t size, off_t to)
     return true;
 }
 
-/* The device's memory, part by part. *written: all of it. */
+/* The device's memory, part by part. *written: all of it; without memory for a part nothing is. */
 static enum tern_status write_from(int file, struct tern_context *ctx, const struct tern_arg *from, size_t size, off_t to, bool *written)
 {
-    char *part = malloc(PART);
+    char *part = tern_alloc(ctx, PART);
     enum tern_status st = TERN_OK;
+    if (!part)
+        tern_error_clear(ctx);
     size_t n = 0;
     for (size_t next; part && !st && n < size; n += next) {
         next = size - n < PART ? size - n : PART;
@@ -158,7 +159,7 @@ static enum tern_status write_from(int file, struct tern_context *ctx, const str
         if (st || !write_all(file, part, next, to + (off_t)n))
             break;
     }
-    free(part);
+    tern_free(ctx, part);
     *written = n == size;
     return st ? tern_error_status(ctx) : TERN_OK;
 }
