@@ -20,6 +20,11 @@ struct tern_binding *quantize_binding(struct tern_context *ctx, struct tern_pipe
 size_t quantize_weights_there(const struct tern_context *ctx);
 /* The same after a binding with those words, which takes what was predicted. */
 size_t quantize_bind(const char *device, const char *words);
+/* A model that tern_convert made with the words: the bits of those words on its source, and as many bytes of weights. */
+void quantize_converted(struct tern_context *ctx, const char *words);
+/* A LoRA on one attention: of the steps that read a kept weight (`kept` gives its value; -1: none) few have another with it, and again few
+ * without it. */
+void quantize_loras(struct tern_context *ctx, const char *words, int (*kept)(const struct tern_node *n));
 /* Nodes of the op that have not been taken out. */
 int quantize_count(const struct tern_plan *p, enum tern_op op);
 

@@ -72,48 +72,14 @@ static void memory_falls(void **state)
     assert_true((double)bytes < 0.6 * (double)floats); /* vectors and scales are f32 */
 }
 
-/* Layers whose int8 weight is the same tensor in two bindings of one plan, and those where it is another. */
-static void compare_weights(const struct tern_binding *a, const struct tern_binding *b, int *same, int *other)
-{
-    const struct tern_graph *g = tern_plan_graph(a->plan);
-    assert_ptr_equal(a->plan, b->plan);
-    *same = *other = 0;
-    for (int i = 0; i < g->n_nodes; i++) {
-        const struct tern_node *n = &g->nodes[i];
-        if (n->dead || n->desc.in[1].dtype != TERN_I8)
-            continue;
-        assert_non_null(a->bound[n->in[1]]);
-        *(a->bound[n->in[1]] == b->bound[n->in[1]] ? same : other) += 1;
-    }
-}
+static int bytes_of(const struct tern_node *n) { return n->desc.in[1].dtype == TERN_I8 ? n->in[1] : -1; }
 
 /* A LoRA makes the layers anew that it names. */
 static void loras_touch_few_layers(void **state)
 {
     struct tern_context *ctx = quantize_device(device);
-    struct tern_pipeline *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
-    char folder[PATH_SIZE], path[PATH_SIZE + 32];
-    lora_temporary(folder);
-    snprintf(path, sizeof(path), "%s/one.safetensors", folder);
-    lora_synthesise(ctx, p, path);
-    struct tern_binding *plain = quantize_binding(ctx, p);
-    const struct tern_lora lora = {.path = path, .scale = 1};
-    assert_int_equal(tern_pipeline_set_loras(p, &lora, 1), TERN_OK);
-    struct tern_binding *with = quantize_binding(ctx, p);
-    int same, other;
-    compare_weights(plain, with, &same, &other);
-    print_message("%d layers stay, %d are made anew\n", same, other);
-    assert_true(other >= 1 && other <= 4 && same > 100);
-    assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
-    struct tern_binding *again = quantize_binding(ctx, p);
-    compare_weights(with, again, &same, &other);
-    assert_true(other >= 1 && other <= 4 && same > 100);
-    tern_binding_unref(&plain);
-    tern_binding_unref(&with);
-    tern_binding_unref(&again);
-    tern_pipeline_destroy(&p);
+    quantize_loras(ctx, "*", bytes_of);
     tern_context_destroy(&ctx);
-    damage_remove(folder);
 }
 
 /* Weights that are made int8 at every step, and those with a LoRA and without it again: the same bits. */
@@ -144,27 +110,9 @@ static void streams_and_loras(void **state)
 /* A model that comes in int8: what its weights stand for is made int8 again, to the bits of the source, and no floats stay. */
 static void models_that_come_quantised(void **state)
 {
-    char folder[PATH_SIZE], out[PATH_SIZE];
     struct tern_context *ctx = quantize_device(device);
-    damage_copy("sd1", folder);
-    assert_true(snprintf(out, sizeof(out), "%s/int8", folder) < PATH_SIZE);
-    const struct tern_convert_params params = {.form = TERN_CONVERT_FOLDER, .quantize = "*"};
-    if (tern_convert(ctx, folder, out, &params))
-        fail_msg("%s", tern_error(ctx));
-    int64_t n;
-    struct tern_pipeline *p = quantize_load(ctx, "*", NULL, TERN_OFFLOAD_NONE);
-    float *wanted = quantize_latents(ctx, p, &n);
-    const size_t there = quantize_weights_there(ctx);
-    tern_pipeline_destroy(&p);
-    p = model_load(ctx, out);
-    float *found = quantize_latents(ctx, p, &n);
-    assert_memory_equal(found, wanted, (size_t)n * sizeof(float));
-    assert_int_equal(quantize_weights_there(ctx), there);
-    free(wanted);
-    free(found);
-    tern_pipeline_destroy(&p);
+    quantize_converted(ctx, "*");
     tern_context_destroy(&ctx);
-    damage_remove(folder);
 }
 
 /* A weight of floats is a layer's own, or made of several that all stay as they are. */

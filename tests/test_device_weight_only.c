@@ -3,18 +3,13 @@
  * the ops themselves: the op table. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 #include <tern/ops.h>
 
 #include "core/context.h"
-#include "damage.h"
 #include "graph/plan.h"
-#include "lora_help.h"
-#include "model_help.h"
 #include "models/pipelines/pipeline.h"
 #include "quantize_help.h"
 #include "support.h"
@@ -78,52 +73,13 @@ static void memory_falls(void **state)
     assert_true(four < eight);                         /* rows of this model's layers are short of 64 values */
 }
 
-/* Layers whose words are the same tensor in two bindings of one plan, and those where they are another. */
-static void compare_words(const struct tern_binding *a, const struct tern_binding *b, int *same, int *other)
-{
-    const struct tern_graph *g = tern_plan_graph(a->plan);
-    assert_ptr_equal(a->plan, b->plan);
-    *same = *other = 0;
-    for (int i = 0; i < g->n_nodes; i++) {
-        const struct tern_node *n = &g->nodes[i];
-        if (n->dead || n->desc.op != TERN_OP_unpack_weight)
-            continue;
-        assert_non_null(a->bound[n->in[0]]);
-        *(a->bound[n->in[0]] == b->bound[n->in[0]] ? same : other) += 1;
-    }
-}
+static int words_of(const struct tern_node *n) { return n->desc.op == TERN_OP_unpack_weight ? n->in[0] : -1; }
 
 /* A LoRA makes the layers anew that it names; without it again the bits are the same. */
 static void loras_touch_few_layers(void **state)
 {
-    char folder[PATH_SIZE], path[PATH_SIZE + 32];
-    int64_t n;
     open_devices();
-    struct tern_pipeline *p = quantize_load(ctx, "*:w4", NULL, TERN_OFFLOAD_NONE);
-    lora_temporary(folder);
-    snprintf(path, sizeof(path), "%s/one.safetensors", folder);
-    lora_synthesise(ctx, p, path);
-    float *first = quantize_latents(ctx, p, &n);
-    struct tern_binding *plain = quantize_binding(ctx, p);
-    const struct tern_lora lora = {.path = path, .scale = 1};
-    assert_int_equal(tern_pipeline_set_loras(p, &lora, 1), TERN_OK);
-    struct tern_binding *with = quantize_binding(ctx, p);
-    int same, other;
-    compare_words(plain, with, &same, &other);
-    print_message("%d layers stay, %d are made anew\n", same, other);
-    assert_true(other >= 1 && other <= 4 && same > 50);
-    float *changed = quantize_latents(ctx, p, &n);
-    assert_true(support_nmse(changed, first, n) > 1e-6);
-    assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
-    float *again = quantize_latents(ctx, p, &n);
-    assert_memory_equal(again, first, (size_t)n * sizeof(float));
-    free(first);
-    free(changed);
-    free(again);
-    tern_binding_unref(&plain);
-    tern_binding_unref(&with);
-    tern_pipeline_destroy(&p);
-    damage_remove(folder);
+    quantize_loras(ctx, "*:w4", words_of);
 }
 
 /* Weights that come for every step become words and values there. */
@@ -146,26 +102,8 @@ static void streams(void **state)
 /* A model that comes in 4 bits: what its weights stand for is packed to the same words, and no floats stay. */
 static void models_that_come_quantised(void **state)
 {
-    char folder[PATH_SIZE], out[PATH_SIZE];
     open_devices();
-    damage_copy("sd1", folder);
-    assert_true(snprintf(out, sizeof(out), "%s/int4", folder) < PATH_SIZE);
-    const struct tern_convert_params params = {.form = TERN_CONVERT_FOLDER, .quantize = "*:w4"};
-    if (tern_convert(ctx, folder, out, &params))
-        fail_msg("%s", tern_error(ctx));
-    int64_t n;
-    struct tern_pipeline *p = quantize_load(ctx, "*:w4", NULL, TERN_OFFLOAD_NONE);
-    float *wanted = quantize_latents(ctx, p, &n);
-    const size_t there = quantize_weights_there(ctx);
-    tern_pipeline_destroy(&p);
-    p = model_load(ctx, out);
-    float *found = quantize_latents(ctx, p, &n);
-    assert_memory_equal(found, wanted, (size_t)n * sizeof(float));
-    assert_int_equal(quantize_weights_there(ctx), there);
-    free(wanted);
-    free(found);
-    tern_pipeline_destroy(&p);
-    damage_remove(folder);
+    quantize_converted(ctx, "*:w4");
 }
 
 /* Words are of 32 bits: a device without a place for bytes has them, too, and one with little of everything. */
