@@ -295,133 +295,130 @@ static void test_power_f32(void **state)
     free(y);
 }
 
-/* The finite points of Winograd's tiles by the edge of a tile of outputs; behind them there is infinity. */
-static const double *points(int edge)
-{
-    static const double four[] = {0, 0.625, -0.625, 1.5, -1.5}, eight[] = {0, 0.4, -0.4, 0.8, -0.8, 1.25, -1.25, 2, -2};
-    return edge == 4 ? four : eight;
-}
+/* The finite points of Winograd's tiles; behind them there is infinity. */
+static const double points[] = {0, 0.625, -0.625, 1.5, -1.5};
 
-/* Coefficients of the product of (x - q) over the finite points q but `skip` (edge + 1: none), lowest power first. */
-static void product_without(int edge, int skip, double out[10])
+/* Coefficients of the product of (x - q) over the finite points q but `skip` (5: none), lowest power first. */
+static void product_without(int skip, double out[6])
 {
-    double p[12] = {0, 1}; /* p[i + 1]: of x^i */
-    for (int q = 0; q <= edge; q++)
-        for (int i = 11; q != skip && i > 0; i--)
-            p[i] = p[i - 1] - points(edge)[q] * p[i];
-    memcpy(out, p + 1, 10 * sizeof(*out));
+    double p[7] = {0, 1}; /* p[i + 1]: of x^i */
+    for (int q = 0; q < 5; q++)
+        for (int i = 6; q != skip && i > 0; i--)
+            p[i] = p[i - 1] - points[q] * p[i];
+    memcpy(out, p + 1, 6 * sizeof(*out));
 }
 
 /* Row j of the output's matrix: powers of the points; infinity counts for the highest. */
-static double power(int edge, int row, int point) { return point == edge + 1 ? row == edge - 1 : pow(points(edge)[point], row); }
+static double power(int row, int point) { return point == 5 ? row == 3 : pow(points[point], row); }
 
 enum { WINOGRAD_STEP = 80 };
 typedef float winograd_rows[WINOGRAD_STEP];
 
-/* Both transforms of n channels as matrix products in double; nothing else is written. dtype: of the input's pixels. */
-static void check_winograd(const struct tern_cpu_level *l, int edge, enum tern_dtype dtype, int n, bool back, winograd_rows *values,
-                           const float *bias)
+/* Both transforms of n channels as matrix products in double; nothing else is written. dtype: of the input's pixels. unit: of products, or
+ * NULL. */
+static void check_winograd(const struct tern_cpu_level *l, enum tern_dtype dtype, int n, bool back, winograd_rows *values,
+                           winograd_rows *unit, const float *bias)
 {
-    static winograd_rows out[100], in[100], stored[100];
-    const void *x[100];
-    float *y[64];
-    double b[10][10];
-    const int width = edge + 2, side = back ? edge : width;
+    static winograd_rows out[36], in[36], stored[36];
+    const void *x[36];
+    float *y[16];
+    double b[6][6];
+    const int side = back ? 4 : 6;
     memset(out, 0x7f, sizeof(out));
-    for (int i = 0; i < width; i++)
-        product_without(edge, i, b[i]);
-    for (int i = 0; i < width * width; i++) {
+    for (int i = 0; i < 6; i++)
+        product_without(i, b[i]);
+    for (int i = 0; i < 36; i++) {
         x[i] = stored[i];
         for (int c = 0; c < WINOGRAD_STEP; c++) {
             tern_store(dtype, stored[i], c, values[i][c]);
             in[i][c] = (float)tern_load(dtype, stored[i], c);
         }
     }
-    for (int i = 0; i < edge * edge; i++)
+    for (int i = 0; i < 16; i++)
         y[i] = i == 5 ? NULL : out[i]; /* an output outside of the picture */
     if (back)
-        l->winograd_output(edge, n, in[0], WINOGRAD_STEP, bias, y);
+        l->winograd_output(n, in[0], WINOGRAD_STEP, unit ? unit[0] : NULL, WINOGRAD_STEP, bias, y);
     else
-        l->winograd_input(edge, dtype, n, x, out[0], WINOGRAD_STEP);
-    for (int i = 0; i < width * width; i++)
+        l->winograd_input(dtype, n, x, out[0], WINOGRAD_STEP);
+    for (int i = 0; i < 36; i++)
         for (int c = 0; c < WINOGRAD_STEP; c++) {
             double exact = back && bias ? bias[c] : 0, size = fabs(exact) + 1;
-            for (int k = 0; k < width * width && i < side * side; k++) {
-                const double one = in[k][c] * (back ? power(edge, i / side, k / width) * power(edge, i % side, k % width)
-                                                    : b[i / side][k / width] * b[i % side][k % width]);
+            for (int k = 0; k < 36 && i < side * side; k++) {
+                const double one = in[k][c] * (unit ? unit[k][c] : 1) *
+                                   (back ? power(i / side, k / 6) * power(i % side, k % 6) : b[i / side][k / 6] * b[i % side][k % 6]);
                 exact += one;
                 size += fabs(one);
             }
             bool untouched = c >= n || i >= side * side || (back && i == 5);
             if (untouched ? memcmp(&out[i][c], &(uint32_t){0x7f7f7f7f}, 4) != 0 : !(fabs(out[i][c] - exact) <= 4e-7 * size))
-                fail_msg("%s: %s of %d channels of %s, edge %d: value %d of channel %d is %g, expected %g", l->name,
-                         back ? "output" : "input", n, tern_dtype_name(dtype), edge, i, c, out[i][c], exact);
+                fail_msg("%s: %s of %d channels of %s: value %d of channel %d is %g, expected %g", l->name, back ? "output" : "input", n,
+                         tern_dtype_name(dtype), i, c, out[i][c], exact);
         }
 }
 
 /* Every length of tail. */
 static void test_winograd(void **state)
 {
-    static winograd_rows in[100], bias;
+    static winograd_rows in[36], unit[36], bias;
     uint32_t seed = 9;
     for (int c = 0; c < WINOGRAD_STEP; c++) {
         bias[c] = value(&seed);
-        for (int i = 0; i < 100; i++)
+        for (int i = 0; i < 36; i++) {
             in[i][c] = value(&seed);
+            unit[i][c] = value(&seed);
+        }
     }
     FOR_EACH_LEVEL(l)
-    for (int edge = 4; edge <= 8; edge += 4)
-        for (int n = 1; n <= 70; n += edge == 4 ? 1 : 7) { /* tails of 0 to 15 */
-            for (enum tern_dtype dtype = TERN_F32; dtype <= TERN_BF16; dtype++)
-                check_winograd(l, edge, dtype, n, false, in, NULL);
-            check_winograd(l, edge, TERN_F32, n, true, in, n % 2 ? bias : NULL);
-        }
+    for (int n = 1; n <= 70; n++) {
+        for (enum tern_dtype dtype = TERN_F32; dtype <= TERN_BF16; dtype++)
+            check_winograd(l, dtype, n, false, in, NULL, NULL);
+        check_winograd(l, TERN_F32, n, true, in, n % 3 ? unit : NULL, n % 2 ? bias : NULL);
+    }
 }
 
 /* G: 1, p, p^2 over the product of the distances to the other finite points; infinity counts for the highest. */
-static double weight(int edge, int point, int tap)
+static double weight(int point, int tap)
 {
-    double b[10], distance = 0;
-    product_without(edge, point, b);
-    for (int i = 0; i <= edge; i++)
-        distance += b[i] * power(edge, i, point);
-    return point == edge + 1 ? tap == 2 : power(edge, tap, point) / distance;
+    double b[6], distance = 0;
+    product_without(point, b);
+    for (int i = 0; i < 5; i++)
+        distance += b[i] * power(i, point);
+    return point == 5 ? tap == 2 : power(tap, point) / distance;
 }
 
 /* Filters of 3 channels for panels of one and two vectors, in values that all three dtypes hold, channel by channel or tap by tap; nothing
  * else is written. */
-static void check_filter(const struct tern_cpu_level *l, int edge, enum tern_dtype dtype, int width, bool by_channel)
+static void check_filter(const struct tern_cpu_level *l, enum tern_dtype dtype, int width, bool by_channel)
 {
     enum { CHANNELS = 3, STEP = CHANNELS * TERN_GEMM_MAX_NR + 8 };
-    static float w[CHANNELS * 9 * TERN_GEMM_MAX_NR], stored[CHANNELS * 9 * TERN_GEMM_MAX_NR], u[100 * STEP];
-    const int channel = by_channel ? 9 * width : width, tap_step = by_channel ? width : CHANNELS * width, side = edge + 2;
+    static float w[CHANNELS * 9 * TERN_GEMM_MAX_NR], stored[CHANNELS * 9 * TERN_GEMM_MAX_NR], u[36 * STEP];
+    const int channel = by_channel ? 9 * width : width, tap_step = by_channel ? width : CHANNELS * width;
     for (int i = 0; i < CHANNELS * 9 * TERN_GEMM_MAX_NR; i++)
         w[i] = (float)(i * 37 % 127 - 63) / 32;
     l->from_f32(dtype, CHANNELS * 9 * width, w, stored);
     memset(u, 0x7f, sizeof(u));
-    l->winograd_filter(edge, dtype, CHANNELS, width, stored, channel, tap_step, u, STEP);
-    for (int point = 0; point < side * side; point++)
+    l->winograd_filter(dtype, CHANNELS, width, stored, channel, tap_step, u, STEP);
+    for (int point = 0; point < 36; point++)
         for (int i = 0; i < STEP; i++) {
             double exact = 0, size = 1e-3;
             for (int tap = 0; tap < 9 && i < CHANNELS * width; tap++) {
-                const double one = weight(edge, point / side, tap / 3) * weight(edge, point % side, tap % 3) *
-                                   w[i / width * channel + tap * tap_step + i % width];
+                const double one =
+                    weight(point / 6, tap / 3) * weight(point % 6, tap % 3) * w[i / width * channel + tap * tap_step + i % width];
                 exact += one;
                 size += fabs(one);
             }
             const float *found = &u[point * STEP + i];
             if (i < CHANNELS * width ? !(fabs(*found - exact) <= 4e-7 * size) : memcmp(found, &(uint32_t){0x7f7f7f7f}, 4) != 0)
-                fail_msg("%s, edge %d: value %d of point %d is %g, expected %g", l->name, edge, i, point, *found, exact);
+                fail_msg("%s: value %d of point %d is %g, expected %g", l->name, i, point, *found, exact);
         }
 }
 
 static void test_winograd_filter(void **state)
 {
     FOR_EACH_LEVEL(l)
-    for (int edge = 4; edge <= 8; edge += 4)
-        for (enum tern_dtype dtype = TERN_F32; dtype <= TERN_BF16; dtype++)
-            for (int at = 0; at < 4; at++)
-                check_filter(l, edge, dtype, at % 2 ? l->nr : l->nr / 2, at < 2);
+    for (enum tern_dtype dtype = TERN_F32; dtype <= TERN_BF16; dtype++)
+        for (int at = 0; at < 4; at++)
+            check_filter(l, dtype, at % 2 ? l->nr : l->nr / 2, at < 2);
 }
 
 /* Chain c starts from c and is x / 2 + 1 of itself in each round: after r rounds 2 + (c - 2) / 2^r, exact in f32. */

@@ -18,7 +18,9 @@
 
 #define WINOGRAD "conv2d_f32_winograd"
 #define WINOGRAD_BF16 "conv2d_bf16_winograd"
-#define HUNGRY "conv2d_hungry" /* the same with weights of four times the size */
+#define HUNGRY "conv2d_hungry" /* the f32 one with weights of four times the size */
+/* NMSE of two results in bf16, one of products of 16 bits: what is off by 1 / 1500 is the next bf16 in one of ten cases. */
+#define MOST_BF16 5e-6
 
 struct shape {
     int64_t n, c, h, w, o;
@@ -61,27 +63,26 @@ static bool has(const char *kernel)
     return found;
 }
 
-/* Pictures of from..to pixels, below a tile and with every rest, channels and panels with every rest, paddings, dtypes. Of results in bf16
- * a few are rounded to the other side. */
-static void check_edges(enum tern_dtype dtype, const char *kernel, const char *other, bool few_bits, int from, int to, double most)
+/* Pictures of up to 13 pixels, below a tile and with every rest, channels and panels with every rest, paddings, dtypes. */
+static void check_edges(enum tern_dtype dtype, const char *kernel, bool few_bits, double most)
 {
     static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
     struct tern_guard guard;
     struct tern_context *ctx = support_guarded(&guard, 2);
     uint32_t r = 1;
 #define DRAW(from, to) ((from) + (int)((r = r * 1664525u + 1013904223u) >> 8) % ((to) - (from) + 1))
-    for (int i = 0; i < (to <= 13 ? 200 : 40); i++) {
-        struct shape s = {.n = DRAW(1, 2), .dtype = dtype}; /* one draw a statement: they have an order */
-        s.c = DRAW(1, 40);
-        s.o = DRAW(1, dtype == TERN_F32 ? 70 : 200); /* results in bf16 are finished some channels at a time */
+    for (int i = 0; i < 200; i++) {
+        struct shape s = {.n = DRAW(1, 2), .dtype = dtype};          /* one draw a statement: they have an order */
+        s.c = DRAW(1, dtype == TERN_BF16 && i % 16 == 0 ? 400 : 40); /* parts of 160 */
+        s.o = DRAW(1, dtype == TERN_F32 ? 70 : 200);                 /* results in bf16 are finished some channels at a time */
         s.pad_h = DRAW(0, 2);
         s.pad_w = DRAW(0, 2);
-        s.h = DRAW(s.pad_h ? from : from + 2, to);
-        s.w = DRAW(s.pad_w ? from : from + 2, to);
+        s.h = DRAW(s.pad_h ? 1 : 3, 13);
+        s.w = DRAW(s.pad_w ? 1 : 3, 13);
         s.weights = dtypes[DRAW(0, 2)];
         s.bias = DRAW(0, 2);
         s.bits = few_bits ? 4 + 4 * DRAW(0, 1) : 0;
-        double e = error_of(ctx, &s, kernel, other);
+        double e = error_of(ctx, &s, kernel, "reference");
         if (!(e <= most) || tern_guard_damage(&guard))
             fail_msg("%s, (%d, %d, %d, %d) to %d, padding %d, %d, %s, %d bits: NMSE %g, %d damages", kernel, (int)s.n, (int)s.c, (int)s.h,
                      (int)s.w, (int)s.o, s.pad_h, s.pad_w, tern_dtype_name(s.weights), s.bits, e, (int)tern_guard_damage(&guard));
@@ -92,20 +93,18 @@ static void check_edges(enum tern_dtype dtype, const char *kernel, const char *o
 
 static void every_edge(void **state)
 {
-    check_edges(TERN_F32, WINOGRAD, "reference", false, 1, 13, 2e-12);
-    check_edges(TERN_F32, "weight_only_" WINOGRAD, "reference", true, 1, 13, 2e-12);
+    check_edges(TERN_F32, WINOGRAD, false, 2e-12);
+    check_edges(TERN_F32, "weight_only_" WINOGRAD, true, 2e-12);
 }
 
 static void every_edge_in_bf16(void **state)
 {
     if (!has(WINOGRAD_BF16)) {
-        print_message("this level has no instructions for bf16\n");
+        print_message("this level has no instructions for it\n");
         skip();
     }
-    check_edges(TERN_BF16, WINOGRAD_BF16, "reference", false, 1, 13, 2e-7);
-    check_edges(TERN_BF16, "weight_only_" WINOGRAD_BF16, "reference", true, 1, 13, 2e-7);
-    check_edges(TERN_BF16, WINOGRAD_BF16, "conv2d_f32_igemm", false, 22, 46, 2e-7); /* tiles of 8 x 8 pixels */
-    check_edges(TERN_BF16, "weight_only_" WINOGRAD_BF16, "weight_only_conv2d_f32_igemm", true, 22, 46, 2e-7);
+    check_edges(TERN_BF16, WINOGRAD_BF16, false, MOST_BF16);
+    check_edges(TERN_BF16, "weight_only_" WINOGRAD_BF16, true, MOST_BF16);
 }
 
 /* Tasks and regions are cut by the number of threads, sums are not. */
@@ -136,7 +135,7 @@ static void bits_of_any_number_of_threads(void **state)
 {
     static const int64_t shapes[][2][4] = {
         {{1, 200, 17, 30}, {330, 200, 3, 3}},
-        {{1, 20, 146, 102}, {40, 20, 3, 3}},  /* 962 tiles, or 247: regions do not divide them */
+        {{1, 20, 146, 102}, {40, 20, 3, 3}},  /* 962 tiles: regions do not divide them */
         {{1, 500, 80, 118}, {33, 500, 3, 3}}, /* chunks of a region, one of them short */
     };
     for (int i = 0; i < 3; i++) {
@@ -155,9 +154,9 @@ static void many_chunks_and_threads(void **state)
     assert_true(error_of(ctx, &large, WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
     assert_true(error_of(ctx, &small, WINOGRAD, "conv2d_f32_igemm") <= 2e-12);
     if (has(WINOGRAD_BF16)) {
-        struct shape eight = large; /* of 24 regions each has 43 of the larger tiles */
-        eight.dtype = TERN_BF16;
-        assert_true(error_of(ctx, &eight, WINOGRAD_BF16, "conv2d_f32_igemm") <= 2e-7);
+        struct shape whole = large;
+        whole.dtype = TERN_BF16;
+        assert_true(error_of(ctx, &whole, WINOGRAD_BF16, "conv2d_f32_igemm") <= MOST_BF16);
     }
     for (int bits = 4; bits <= 8; bits += 4) {
         const struct shape parts = {
@@ -369,7 +368,7 @@ static void note_kernel(void *user, const struct tern_step_profile *step)
         snprintf(user, 64, "%s", step->kernel);
 }
 
-/* Products of f32 are a quarter as many: they beat those of bf16 where these are twice as fast, and not where they are 16 times. A result
+/* Products of 16 bits are a quarter as many: they beat those of bf16 where these are as fast, and not where they are eight times. A result
  * is rounded once, behind its posts. */
 static void bf16_goes_by_the_levels_instructions(void **state)
 {
@@ -397,62 +396,12 @@ static void bf16_goes_by_the_levels_instructions(void **state)
     assert_string_equal(kernel, gain == 2 ? WINOGRAD_BF16 : "conv2d_bf16_igemm");
     tern_tensor *wide[] = {tern_cast(in[0], TERN_F32), tern_cast(in[1], TERN_F32)}, *exact[1];
     assert_int_equal(layer_with_posts(&b, wide, exact), TERN_OK);
-    assert_true(support_tensor_nmse(out[0], tern_cast(exact[0], TERN_BF16)) <= 2e-7);
+    assert_true(support_tensor_nmse(out[0], tern_cast(exact[0], TERN_BF16)) <= MOST_BF16);
     tern_scope_end(ctx, NULL);
     tern_binding_unref(&binding);
     tern_plan_unref(&plan);
     tern_graph_destroy(&g);
     tern_weights_unref(&b.weights);
-    tern_context_destroy(&ctx);
-}
-
-static enum tern_status wide_layer(void *user, tern_tensor *const *in, tern_tensor **out)
-{
-    const struct block *b = user;
-    out[0] = tern_cast(tern_conv2d(in[0], tern_weights_get(b->weights, "w"), NULL, .padding = 1), TERN_F32);
-    return tern_error_status(b->ctx);
-}
-
-/* The error of tiles of 8 x 8 pixels where nothing rounds to bf16 behind them; that rounding would be 1e-6. */
-static double error_of_larger_tiles(struct tern_context *ctx, int64_t channels, char kernel[64])
-{
-    const int64_t filter[] = {32, channels, 3, 3};
-    const struct tern_graph_input input = {"x", TERN_BF16, 4, {1, channels, 32, 32}};
-    struct block b = {ctx, tern_weights_create(ctx)};
-    tern_scope_begin(ctx);
-    tern_tensor *w = support_noise(ctx, 1, 4, filter, 1, TERN_BF16), *in = support_noise(ctx, 2, 4, input.shape, 1, TERN_BF16), *out = NULL;
-    assert_int_equal(tern_weights_add(b.weights, "w", w), TERN_OK);
-    struct tern_graph *g = tern_graph_trace(ctx, wide_layer, &b, b.weights, &input, 1, 1);
-    struct tern_plan *plan = tern_plan_compile(g, NULL);
-    struct tern_binding *binding = tern_plan_bind(plan, b.weights);
-    if (!binding || tern_plan_profile(binding, &in, &out, note_kernel, kernel))
-        fail_msg("%s", tern_error(ctx));
-    assert_int_equal(tern_dispatch_force(ctx, "reference"), TERN_OK);
-    const double e = support_tensor_nmse(out, tern_conv2d(tern_cast(in, TERN_F32), tern_cast(w, TERN_F32), NULL, .padding = 1));
-    assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
-    tern_scope_end(ctx, NULL);
-    tern_binding_unref(&binding);
-    tern_plan_unref(&plan);
-    tern_graph_destroy(&g);
-    tern_weights_unref(&b.weights);
-    return e;
-}
-
-static void rounding_error_of_larger_tiles(void **state)
-{
-    struct tern_context *ctx = support_context();
-    char kernel[64] = "";
-    if (cpu_level(ctx)->bf16.gain != 2) {
-        tern_context_destroy(&ctx);
-        print_message("plans of this level have no pictures of bf16, or multiply them as they are\n");
-        skip();
-    }
-    for (int64_t channels = 64; channels <= 640; channels *= 10) {
-        const double e = error_of_larger_tiles(ctx, channels, kernel);
-        print_message("%d channels by %s: NMSE %.2g\n", (int)channels, kernel, e);
-        assert_string_equal(kernel, WINOGRAD_BF16);
-        assert_true(e >= 5e-11 && e <= 2e-9); /* less is what smaller tiles have */
-    }
     tern_context_destroy(&ctx);
 }
 
@@ -553,7 +502,6 @@ int main(void)
         cmocka_unit_test(bits_of_any_number_of_threads),
         cmocka_unit_test(many_chunks_and_threads),
         cmocka_unit_test(rounding_error),
-        cmocka_unit_test(rounding_error_of_larger_tiles),
         cmocka_unit_test(plans_take_it_with_posts),
         cmocka_unit_test(small_ones_keep_the_eager_kernel),
         cmocka_unit_test(memory_has_to_pay),

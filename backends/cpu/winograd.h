@@ -4,11 +4,12 @@
 
 #include "backends/cpu/gemm.h"
 
-#define TERN_WINOGRAD_PIXELS (TERN_WINOGRAD_MOST * TERN_WINOGRAD_MOST)             /* of the largest tile of outputs */
-#define TERN_WINOGRAD_POINTS ((TERN_WINOGRAD_MOST + 2) * (TERN_WINOGRAD_MOST + 2)) /* and of its inputs */
+#define TERN_WINOGRAD_EDGE 4    /* of a tile of outputs in floats; the input's is 2 more */
+#define TERN_WINOGRAD_PIXELS 16 /* of such a tile, the largest */
+#define TERN_WINOGRAD_POINTS 36 /* and of its inputs */
 
 struct cpu_winograd {
-    int edge;                      /* of a tile of outputs, 8, 4 or 2 pixels; that of the input is 2 more */
+    int edge;                      /* of a tile of outputs, 4 or 2 pixels; that of the input is 2 more */
     int points;                    /* of a tile of inputs */
     int64_t n, c, h, w, o, oh, ow; /* (N, C, H, W) to (N, O, OH, OW) */
     int64_t pad_h, pad_w;
@@ -17,6 +18,7 @@ struct cpu_winograd {
     enum tern_dtype y_dtype;     /* that of x, or f32 */
     const char *x;
     const float *bias; /* or NULL */
+    const float *unit; /* of products by whole numbers: what those of each point and output channel count, o for each point; else NULL */
     const void *zero;  /* c zeros: a pixel of the padding */
     char *y;
     const struct tern_cpu_level *level;
@@ -28,14 +30,10 @@ bool cpu_winograd_fits(const struct tern_op_desc *d);
 bool cpu_winograd_supports(struct tern_device *device, const struct tern_op_desc *d);
 bool cpu_winograd_supports_bf16(struct tern_device *device, const struct tern_op_desc *d);
 bool cpu_winograd_post(const struct tern_op_desc *d);
-/* Where the implicit gemm of x's dtype costs 1, what one in f32 does. */
-double cpu_winograd_unit(const struct tern_device *device, const struct tern_op_desc *d);
-/* Pixels along the edge of a tile: 4 or 8. The squared error of the larger ones is some 500 times that of the smaller, and less than a
- * thousandth of what rounding a result to bf16 has: so they are for pictures of bf16. Which of both is cheaper goes by a picture's size,
- * never by how many there are. */
-int cpu_winograd_edge(const struct tern_op_desc *d);
 /* Sizes alone, without data. */
 struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int edge);
+/* Products are of 16 bits: pictures are bf16. Else they are of f32. */
+static inline bool cpu_winograd_is_i16(const struct cpu_winograd *w) { return w->dtype == TERN_BF16; }
 /* Tiles of 4 x 4 that the choice of a kernel goes by, those of two pictures. How many there are has no say in it: picture i of a batch has
  * the bits of a run alone. 0: no pictures, or weights that are no constants, which would be packed anew at every run. */
 double cpu_winograd_pair(const struct tern_op_desc *d);
@@ -51,7 +49,5 @@ void cpu_winograd_fetch_pixels(const struct cpu_winograd *w, int64_t t);
 void cpu_winograd_fetch_rows(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n);
 /* Output channels col..col+n of tile t from its products, `step` values apart; bias and posts, too. */
 void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n, const float *m, int64_t step);
-/* Input channels c0..c0+n of the weights (O, C, 3, 3), the depth is a channel, then a tap; channel c0 begins at src + c0 * 9. */
-struct cpu_pack cpu_winograd_weights(const struct tern_op_desc *d, int64_t n);
 
 #endif

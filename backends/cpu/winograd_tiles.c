@@ -1,5 +1,4 @@
-/* The tiles of Winograd's convolution: 10 x 10 pixels in, 8 x 8 pixels out, or 6 x 6 and 4 x 4, or 4 x 4 and 2 x 2; at the edges of
- * pictures fewer. */
+/* The tiles of Winograd's convolution: 6 x 6 pixels in, 4 x 4 pixels out, or 4 x 4 and 2 x 2; at the edges of pictures fewer. */
 #include "backends/cpu/integers.h"
 #include "backends/cpu/winograd.h"
 
@@ -23,19 +22,15 @@ static bool supports(enum tern_dtype dtype, const struct tern_op_desc *d)
 
 bool cpu_winograd_supports(struct tern_device *device, const struct tern_op_desc *d) { return supports(TERN_F32, d); }
 
-bool cpu_winograd_supports_bf16(struct tern_device *device, const struct tern_op_desc *d) { return supports(TERN_BF16, d); }
+bool cpu_winograd_supports_bf16(struct tern_device *device, const struct tern_op_desc *d)
+{
+    return ((const struct cpu_device *)device)->level->winograd_i16.multiply && supports(TERN_BF16, d);
+}
 
 bool cpu_winograd_post(const struct tern_op_desc *d)
 {
     struct cpu_rows rows = cpu_rows_channels_last();
     return cpu_post_fits(d, d->in[0].dtype, &rows);
-}
-
-/* With few pixels the implicit gemm of bf16 waits for its weights. */
-double cpu_winograd_unit(const struct tern_device *device, const struct tern_op_desc *d)
-{
-    const double tiles = cpu_winograd_pair(d), gain = ((const struct cpu_device *)device)->level->bf16.gain;
-    return d->in[0].dtype == TERN_BF16 ? 1.1 * gain * tiles / (tiles + 4) : 1;
 }
 
 struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int edge)
@@ -53,30 +48,17 @@ struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int edge)
     return w;
 }
 
-/* Vector multiplications for a vector of the weights: products with the tiles of two pictures, and about six tiles' for its transform. */
-static double multiplications(const struct tern_op_desc *d, int edge)
-{
-    const struct cpu_winograd w = cpu_winograd_sizes(d, edge);
-    return (double)w.points * (2.0 * (double)(w.down * w.across) + 6);
-}
-
-int cpu_winograd_edge(const struct tern_op_desc *d)
-{
-    const bool large = d->in[0].dtype == TERN_BF16 && d->out.shape[1] >= 32 && multiplications(d, 8) < multiplications(d, 4);
-    return large ? 8 : 4;
-}
-
 double cpu_winograd_pair(const struct tern_op_desc *d)
 {
     if (d->in[1].ndim != 4 || d->out.ndim != 4 || !d->constant[1])
         return 0;
-    const struct cpu_winograd w = cpu_winograd_sizes(d, 4);
+    const struct cpu_winograd w = cpu_winograd_sizes(d, TERN_WINOGRAD_EDGE);
     return 2.0 * (double)(w.down * w.across);
 }
 
 struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const void *zero, const struct cpu_post *post)
 {
-    struct cpu_winograd w = cpu_winograd_sizes(a->desc, cpu_winograd_edge(a->desc));
+    struct cpu_winograd w = cpu_winograd_sizes(a->desc, TERN_WINOGRAD_EDGE);
     w.x = tern_arg_host(&a->in[0]);
     w.bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
     w.zero = zero;
@@ -121,13 +103,15 @@ void cpu_winograd_rows(const struct cpu_winograd *w, int64_t t, int64_t *row)
     }
 }
 
+static const float *unit_of(const struct cpu_winograd *w, int64_t col) { return w->unit ? w->unit + col : NULL; }
+
 static void finish_f32(const struct cpu_winograd *w, const int64_t *row, int64_t col, int64_t n, const float *m, int64_t step)
 {
     float *pixel[TERN_WINOGRAD_PIXELS] = {NULL};
     const int pixels = w->edge * w->edge;
     for (int p = 0; p < pixels; p++)
         pixel[p] = row[p] < 0 ? NULL : (float *)(void *)w->y + row[p] * w->o + col;
-    w->level->winograd_output(w->edge, n, m, step, w->bias ? w->bias + col : NULL, pixel);
+    w->level->winograd_output(n, m, step, unit_of(w, col), w->o, w->bias ? w->bias + col : NULL, pixel);
     for (int p = 0; w->post && p < pixels; p++)
         if (pixel[p])
             cpu_post_apply(w->post, pixel[p], pixel[p], row[p], col, n);
@@ -142,7 +126,7 @@ static void finish_bf16(const struct cpu_winograd *w, const int64_t *row, int64_
         pixel[p] = row[p] < 0 ? NULL : out + p * (most + 16);
     for (int64_t c = 0, part; c < n; c += part) {
         part = min64(n - c, most);
-        w->level->winograd_output(w->edge, part, m + c, step, w->bias ? w->bias + col + c : NULL, pixel);
+        w->level->winograd_output(part, m + c, step, unit_of(w, col + c), w->o, w->bias ? w->bias + col + c : NULL, pixel);
         for (int p = 0; p < pixels; p++) {
             if (row[p] < 0)
                 continue;
@@ -171,14 +155,4 @@ void cpu_winograd_fetch_rows(const struct cpu_winograd *w, int64_t t, int64_t co
         if (w->post)
             cpu_post_fetch(w->post, row[p], col, n);
     }
-}
-
-struct cpu_pack cpu_winograd_weights(const struct tern_op_desc *d, int64_t n)
-{
-    return (struct cpu_pack){.n = d->in[1].shape[0],
-                             .k = n * 9,
-                             .inner = n * 9,
-                             .column = d->in[1].shape[1] * 9,
-                             .within = 1,
-                             .element = tern_dtype_size(d->in[1].dtype)};
 }

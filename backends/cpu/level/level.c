@@ -16,6 +16,7 @@
 #include "backends/cpu/level/rows.h"
 #include "backends/cpu/level/weights.h"
 #include "backends/cpu/level/winograd.h"
+#include "backends/cpu/level/winograd_i16.h"
 #include "backends/cpu/level/winograd_i8.h"
 #endif
 
@@ -70,6 +71,9 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .gemm_tile_ahead = gemm_tile_ahead,
     .geglu = geglu,
     .winograd_i8 = {winograd_i8_input, winograd_i8_most, winograd_i8_filter, winograd_i8_output},
+#if defined(LEVEL_WINOGRAD_I16)
+    .winograd_i16 = {winograd_i16_input, winograd_i16_squares, winograd_i16_filter, winograd_i16_multiply},
+#endif
     .attention_f32 = {sizeof(struct f32_scratch), F32_QUERIES, F32_TASK, F32_KEYS, 1, 1, NR / 2, false, VW, true, attend_f32, f32_pack_keys,
                       f32_pack_values, f32_power},
 #if defined(LEVEL_ATTENTION_I8)

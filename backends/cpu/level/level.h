@@ -12,8 +12,6 @@
 #define TERN_GEMM_MAX_MR 16
 #define TERN_GEMM_MAX_NR 48
 
-#define TERN_WINOGRAD_MOST 8 /* pixels along an edge of Winograd's tiles of outputs */
-
 enum tern_cpu_unary {
     TERN_CPU_NEG,
     TERN_CPU_ABS,
@@ -142,6 +140,26 @@ struct tern_cpu_winograd_i8 {
                    int64_t columns, const float *row, const float *bias, void *const *y);
 };
 
+/* Winograd's convolution by whole numbers of 16 bits, two to a word; sums of 32 bits. */
+#define TERN_WINOGRAD_I16_DEPTH 160     /* input channels of a part at most */
+#define TERN_WINOGRAD_I16_NORM 32760.0f /* of a row or a column of a part, in what it counts: rounded it is below 2^15 */
+#define TERN_WINOGRAD_I16_LEAST 1e-32f  /* smaller norms count as that */
+
+struct tern_cpu_winograd_i16 {
+    /* As winograd_input, of a part: value p of channel c is v[p * step + c] * unit[p * unit_step]; no number where one of the channels is
+     * none. Up to a multiple of 32 channels zeros are written. */
+    void (*input)(enum tern_dtype dtype, int64_t n, const void *const *x, int16_t *v, int64_t step, float *unit, int64_t unit_step);
+    /* As winograd_filter: squares[p * width + j] += those of value p of column j. */
+    void (*squares)(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap, float *squares);
+    /* Value p of channel i, column j, times scale[p * width + j], goes to u[p * step + (i / 2 * width + j) * 2 + i % 2]; behind an odd last
+     * channel zeros. */
+    void (*filter)(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap, const float *scale,
+                   int16_t *u, int64_t step);
+    /* m (rows x panel width, ldm) = or += the products of rows of v (depth values, an even number) with a panel, times unit[row]. */
+    void (*multiply)(int64_t rows, int64_t depth, const int16_t *v, int64_t ldv, const int16_t *u, bool half_panel, const float *unit,
+                     float *m, int64_t ldm, bool accumulate);
+};
+
 /* Attention in bf16 and int8: rows of queries of a group. */
 #define TERN_ATTENTION_ROWS 16
 
@@ -262,6 +280,7 @@ struct tern_cpu_level {
     struct tern_cpu_bf16x3 bf16x3;
     struct tern_cpu_i8 i8;
     struct tern_cpu_winograd_i8 winograd_i8;
+    struct tern_cpu_winograd_i16 winograd_i16; /* empty: the level has no instructions for it */
     struct tern_cpu_attention attention_f32, attention_bf16;
     struct tern_cpu_attention_i8 attention_i8;
 
@@ -303,16 +322,18 @@ struct tern_cpu_level {
     void (*normalize)(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p,
                       void *y);
 
-    /* The transforms of Winograd's convolution on n channels of one tile of edge x edge outputs, 4 or 8. x: its (edge + 2)^2 input pixels
-     * in f32, f16 or bf16, row by row; result i goes to v + i * step. */
-    void (*winograd_input)(int edge, enum tern_dtype dtype, int64_t n, const void *const *x, float *v, int64_t step);
-    /* m + i * step: product i; y: the edge^2 output pixels, row by row, NULL: not wanted. bias: n values, or NULL. */
-    void (*winograd_output)(int edge, int64_t n, const float *m, int64_t step, const float *bias, float *const *y);
+    /* The transforms of Winograd's convolution on n channels of one tile of 4 x 4 outputs. x: its 6 x 6 input pixels in f32, f16 or bf16,
+     * row by row; result i goes to v + i * step. */
+    void (*winograd_input)(enum tern_dtype dtype, int64_t n, const void *const *x, float *v, int64_t step);
+    /* m + i * step: product i, which counts unit[i * columns + c] in channel c (NULL: 1); y: the 16 output pixels, row by row, NULL: not
+     * wanted. bias: n values, or NULL. */
+    void (*winograd_output)(int64_t n, const float *m, int64_t step, const float *unit, int64_t columns, const float *bias,
+                            float *const *y);
     /* Filters of a panel of B (`width` output channels, a multiple of half of nr) and n input channels, each 9 rows of the panel, which lie
      * `tap` values apart, and the channels `channel`: value i of input channel j goes to u + i * step + j * width. dtype: f32, f16 or bf16
      * storage. */
-    void (*winograd_filter)(int edge, enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
-                            float *u, int64_t step);
+    void (*winograd_filter)(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap, float *u,
+                            int64_t step);
 
     float (*max)(int64_t n, const float *x); /* -inf when n is 0; NaN is not special */
     float (*sum)(int64_t n, const float *x);

@@ -1,0 +1,160 @@
+/* Winograd's convolution by whole numbers of 16 bits, which an instruction multiplies in pairs and adds to a sum of 32: twice as many
+ * products as in f32. What a row of a tile's values, or a column of the weights', counts in is such that its norm over a part of the depth
+ * is I16_NORM: so no sum of products is above its square [Cauchy and Schwarz], and none overflows. */
+#ifndef TERN_BACKENDS_CPU_LEVEL_WINOGRAD_I16_H
+#define TERN_BACKENDS_CPU_LEVEL_WINOGRAD_I16_H
+
+#include "backends/cpu/level/winograd.h"
+
+#if defined(TERN_LEVEL_avx512bf16)
+#define LEVEL_WINOGRAD_I16
+
+#include "backends/cpu/level/winograd_i16_tile.h"
+
+#define I16_DEPTH TERN_WINOGRAD_I16_DEPTH
+#define I16_NORM TERN_WINOGRAD_I16_NORM
+#define MAGIC 12582912.0f /* 3 * 2^22: in a sum with it the low bits are the other one, rounded to a whole number */
+
+INLINE __m512i i16_whole(vf x, vf scale) { return (__m512i)v_fma(x, scale, v_set(MAGIC)); }
+
+/* Of channel i in the low halves, of channel i + 1 in the high ones. */
+INLINE __m512i i16_pairs(__m512i low, __m512i high) { return _mm512_mask_blend_epi16(0xaaaaaaaau, low, _mm512_slli_epi32(high, 16)); }
+
+/* ---- the input */
+
+INLINE float i16_squares(const float *x, float factor)
+{
+    vf sum[2] = {v_set(0), v_set(0)};
+#pragma GCC unroll 10
+    for (int64_t i = 0; i < I16_DEPTH; i += VW) {
+        const vf v = v_load(x + i) * factor;
+        sum[i / VW % 2] += v * v;
+    }
+    return v_sum(sum[0] + sum[1]);
+}
+
+/* The norm of a row, where its squares leave the range of f32. */
+static float i16_odd_norm(const float *x)
+{
+    float most = 0;
+    for (int64_t i = 0; i < I16_DEPTH; i++) {
+        if (!(__builtin_fabsf(x[i]) < __builtin_inff()))
+            return __builtin_nanf("");
+        most = __builtin_fabsf(x[i]) > most ? __builtin_fabsf(x[i]) : most;
+    }
+    return most < TERN_WINOGRAD_I16_LEAST ? 0 : most * __builtin_sqrtf(i16_squares(x, 1 / most));
+}
+
+INLINE float i16_row(const float *x, int16_t *y, int64_t n)
+{
+    const __m512i even = _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28, 26, 24, 22, 20, 18, 16,
+                                          14, 12, 10, 8, 6, 4, 2, 0);
+    const float squares = i16_squares(x, 1);
+    float norm = squares > 1e-30f && squares < 1e30f ? __builtin_sqrtf(squares) : i16_odd_norm(x);
+    if (norm < TERN_WINOGRAD_I16_LEAST)
+        norm = TERN_WINOGRAD_I16_LEAST;
+    const vf scale = v_set(I16_NORM / norm);
+    for (int64_t i = 0; i < n; i += 2 * VW) {
+        const __m512i words = _mm512_permutex2var_epi16(i16_whole(v_load(x + i), scale), even, i16_whole(v_load(x + i + VW), scale));
+        _mm512_storeu_si512(y + i, words);
+    }
+    return norm / I16_NORM;
+}
+
+static void winograd_i16_input(enum tern_dtype dtype, int64_t n, const void *const *x, int16_t *v, int64_t step, float *unit,
+                               int64_t unit_step)
+{
+    float wide[36 * I16_DEPTH];
+    const int64_t whole = (n + 2 * VW - 1) / (2 * VW) * 2 * VW;
+    for (int p = 0; n < I16_DEPTH && p < 36; p++)
+        memset(wide + p * I16_DEPTH + n, 0, (size_t)(I16_DEPTH - n) * sizeof(*wide));
+    winograd_input(dtype, n, x, wide, I16_DEPTH);
+    for (int p = 0; p < 36; p++)
+        unit[p * unit_step] = i16_row(wide + p * I16_DEPTH, v + p * step, whole);
+}
+
+/* ---- the weights */
+
+/* What a channel of a vector of columns becomes along one side of the filter. */
+INLINE void i16_filter_rows(const void *w, int64_t at, int64_t tap, const enum storage storage, vf t[6][3])
+{
+    vf g[3], r[6];
+#pragma GCC unroll 3
+    for (int j = 0; j < 3; j++) {
+#pragma GCC unroll 3
+        for (int i = 0; i < 3; i++)
+            g[i] = load_b(w, at + (i * 3 + j) * tap, storage);
+        winograd_weight(g, r);
+#pragma GCC unroll 6
+        for (int i = 0; i < 6; i++)
+            t[i][j] = r[i];
+    }
+}
+
+INLINE void i16_filter_vector(const void *w, int64_t at, int64_t next, int64_t tap, const enum storage storage, const float *scale,
+                              int64_t width, int16_t *u, int64_t step)
+{
+    vf low[6][3], high[6][3], r[6], s[6];
+    i16_filter_rows(w, at, tap, storage, low);
+    if (next >= 0)
+        i16_filter_rows(w, next, tap, storage, high);
+#pragma GCC unroll 6
+    for (int i = 0; i < 6; i++, u += 6 * step, scale += 6 * width) {
+        __asm__("" : "+r"(u), "+r"(scale)); /* as in winograd_filter_vector */
+        winograd_weight(low[i], r);
+        if (next >= 0)
+            winograd_weight(high[i], s);
+#pragma GCC unroll 6
+        for (int j = 0; j < 6; j++) {
+            const vf factor = v_load(scale + j * width);
+            const __m512i odd = next >= 0 ? i16_whole(s[j], factor) : _mm512_setzero_si512();
+            _mm512_storeu_si512(u + j * step, i16_pairs(i16_whole(r[j], factor), odd));
+        }
+    }
+}
+
+INLINE void winograd_i16_filter_as(const enum storage storage, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
+                                   const float *scale, int16_t *u, int64_t step)
+{
+    for (int64_t i = 0; i < n; i += 2) {
+        winograd_fetch_filter(storage, width, w, i, channel, tap);
+        winograd_fetch_filter(storage, width, w, i + 1, channel, tap);
+        for (int64_t j = 0; j < width; j += VW)
+            if (i + 1 < n)
+                i16_filter_vector(w, i * channel + j, (i + 1) * channel + j, tap, storage, scale + j, width, u + i * width + 2 * j, step);
+            else
+                i16_filter_vector(w, i * channel + j, -1, tap, storage, scale + j, width, u + i * width + 2 * j, step);
+    }
+}
+
+static void winograd_i16_filter(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
+                                const float *scale, int16_t *u,
+                                int64_t step){FOR_STORAGE(dtype, winograd_i16_filter_as, n, width, w, channel, tap, scale, u, step)}
+
+INLINE void winograd_i16_squares_as(const enum storage storage, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
+                                    float *squares)
+{
+    for (int64_t j = 0; j < width; j += VW)
+        for (int64_t i = 0; i < n; i++) {
+            vf t[6][3], r[6];
+            i16_filter_rows(w, i * channel + j, tap, storage, t);
+#pragma GCC unroll 6
+            for (int p = 0; p < 6; p++) {
+                winograd_weight(t[p], r);
+#pragma GCC unroll 6
+                for (int q = 0; q < 6; q++) {
+                    float *sum = squares + (p * 6 + q) * width + j;
+                    v_store(sum, v_fma(r[q], r[q], v_load(sum)));
+                }
+            }
+        }
+}
+
+static void winograd_i16_squares(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
+                                 float *squares)
+{
+    FOR_STORAGE(dtype, winograd_i16_squares_as, n, width, w, channel, tap, squares)
+}
+
+#endif
+#endif
