@@ -47,8 +47,8 @@ void cpu_openblas_close(struct cpu_device *d);
 struct cpu_onednn *cpu_onednn_open(struct tern_device *device);
 void cpu_onednn_close(struct cpu_device *d);
 
-/* NULL-terminated. cpu_kernels_bf16: with those for levels that have instructions for bf16; cpu_kernels_i8_attention: and attention in
- * int8; cpu_kernels_bf16x3: and products of f32 by pieces of bf16, in place of that. */
+/* NULL-terminated. cpu_kernels_bf16: with those for levels that have instructions for bf16; cpu_kernels_i8_attention: and Winograd's
+ * products of 16 bits, and attention in int8; cpu_kernels_bf16x3: and products of f32 by pieces of bf16, in place of that attention. */
 extern const struct tern_kernel *const cpu_kernels[], *const cpu_kernels_bf16[], *const cpu_kernels_i8_attention[];
 extern const struct tern_kernel *const cpu_kernels_bf16x3[];
 

@@ -4,6 +4,7 @@
 #define KERNEL(symbol) &symbol,
 
 #define KERNEL_BF16(symbol)
+#define KERNEL_I16(symbol)
 #define KERNEL_I8_ATTENTION(symbol)
 #define KERNEL_BF16X3(symbol)
 const struct tern_kernel *const cpu_kernels[] = {
@@ -15,8 +16,10 @@ const struct tern_kernel *const cpu_kernels[] = {
 const struct tern_kernel *const cpu_kernels_bf16[] = {
 #include "backends/cpu/kernels.def"
     NULL};
+#undef KERNEL_I16
 #undef KERNEL_I8_ATTENTION
 
+#define KERNEL_I16(symbol) &symbol,
 #define KERNEL_I8_ATTENTION(symbol) &symbol,
 const struct tern_kernel *const cpu_kernels_i8_attention[] = {
 #include "backends/cpu/kernels.def"

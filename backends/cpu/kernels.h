@@ -6,11 +6,13 @@
 
 #define KERNEL(symbol) extern const struct tern_kernel symbol;
 #define KERNEL_BF16(symbol) KERNEL(symbol)
+#define KERNEL_I16(symbol) KERNEL(symbol)
 #define KERNEL_I8_ATTENTION(symbol) KERNEL(symbol)
 #define KERNEL_BF16X3(symbol) KERNEL(symbol)
 #include "backends/cpu/kernels.def"
 #undef KERNEL_BF16X3
 #undef KERNEL_I8_ATTENTION
+#undef KERNEL_I16
 #undef KERNEL_BF16
 #undef KERNEL
 

@@ -172,9 +172,9 @@ static enum tern_status run(const struct tern_kernel_args *a)
     struct cpu_rows rows = cpu_rows_channels_last();
     struct cpu_post post = cpu_post_make(a, &rows);
     float *zero = tern_arg_host(&a->workspace);
-    struct run r = {.w = cpu_winograd_call(a, zero, &post), .weights = cpu_winograd_packed(a->ctx, a->desc, tern_arg_host(&a->packed))};
     if (tern_meta_numel(&a->desc->out) == 0)
         return TERN_OK;
+    struct run r = {.w = cpu_winograd_call(a, zero, &post), .weights = cpu_winograd_packed(a->ctx, a->desc, tern_arg_host(&a->packed))};
     r.k = cpu_winograd_blocks(a->ctx, &r.w, r.weights.kept.bits);
     r.w.unit = r.weights.units;
     memset(zero, 0, (size_t)zeros(&r.k) * sizeof(float));

@@ -34,7 +34,8 @@ static int64_t part(int64_t channels, int64_t most, int64_t step) { return round
 
 int64_t cpu_winograd_i16_part(int64_t channels) { return part(channels, TERN_WINOGRAD_I16_DEPTH, STEP_I16); }
 
-/* The weights of a part of a strip, and the products of a task, each in six tenths of L2: one matrix in 36 of each is at work at a time. */
+/* The weights of a part of a strip, where they are of f32, and the products of a task, each in six tenths of L2: one matrix in 36 of each
+ * is at work at a time. */
 struct cpu_winograd_blocks cpu_winograd_blocks(struct tern_context *ctx, const struct cpu_winograd *w, int bits)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
@@ -60,7 +61,7 @@ struct cpu_winograd_blocks cpu_winograd_blocks(struct tern_context *ctx, const s
     k.block = k.parts * w->points * k.step_v;
     k.blocks = max64(1, min64(ceil_div(k.region, k.rows), MOST_WORKSPACE / k.element / k.block / k.regions));
     k.units = i16 ? k.parts * w->points * k.rows : 0;
-    k.scales = i16 ? w->points * columns : 0;
+    k.scales = i16 ? w->points * nr : 0;
     k.filters = bits ? k.kc * nr * 9 : 0;
     k.slot = cpu_slot((size_t)(w->points * k.step_u * k.element) + (size_t)(w->points * k.step_m + k.scales + k.filters) * sizeof(float));
     return k;

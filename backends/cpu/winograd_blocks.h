@@ -16,7 +16,7 @@ struct cpu_winograd_blocks {
     int64_t step_v, step_u, step_m; /* values between the matrices of: a part of a block, of a strip's weights, of the products */
     int64_t block;                  /* values of a block of transformed input: part, point, tile, channel */
     int64_t units;                  /* of whole numbers: what a row of a block counts, part, point, tile; else 0 */
-    int64_t scales;                 /* of whole numbers: what a strip's columns are multiplied with, point, column; else 0 */
+    int64_t scales;                 /* of whole numbers: what a panel's columns are multiplied with, point, column; else 0 */
     int64_t filters;                /* values of a part of a panel's filters, expanded */
     size_t slot;                    /* bytes of scratch for one thread: weights, products, scales, filters */
 };

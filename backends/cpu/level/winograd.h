@@ -151,10 +151,10 @@ INLINE void winograd_weight(const vf g[3], vf u[6])
     u[5] = g[2];
 }
 
-/* The filters of a vector of output channels; w: 9 rows `tap` apart. */
-INLINE void winograd_filter_vector(const void *w, int64_t at, int64_t tap, float *u, int64_t step, const enum storage storage)
+/* What a channel of a vector of output channels becomes along one side of the filter; w: 9 rows `tap` apart. */
+INLINE void winograd_filter_side(const void *w, int64_t at, int64_t tap, const enum storage storage, vf t[6][3])
 {
-    vf t[6][3], g[3], r[6];
+    vf g[3], r[6];
 #pragma GCC unroll 3
     for (int j = 0; j < 3; j++) {
 #pragma GCC unroll 3
@@ -165,6 +165,12 @@ INLINE void winograd_filter_vector(const void *w, int64_t at, int64_t tap, float
         for (int i = 0; i < 6; i++)
             t[i][j] = r[i];
     }
+}
+
+INLINE void winograd_filter_vector(const void *w, int64_t at, int64_t tap, float *u, int64_t step, const enum storage storage)
+{
+    vf t[6][3], r[6];
+    winograd_filter_side(w, at, tap, storage, t);
 #pragma GCC unroll 6
     for (int i = 0; i < 6; i++, u += 6 * step) {
         __asm__("" : "+r"(u)); /* else gcc makes 36 addresses a channel and keeps them in memory */

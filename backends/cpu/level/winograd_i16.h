@@ -1,6 +1,6 @@
 /* Winograd's convolution by whole numbers of 16 bits, which an instruction multiplies in pairs and adds to a sum of 32: twice as many
  * products as in f32. What a row of a tile's values, or a column of the weights', counts in is such that its norm over a part of the depth
- * is I16_NORM: so no sum of products is above its square [Cauchy and Schwarz], and none overflows. */
+ * is I16_NORM, rounded at most 32,767: so no sum of products is above the square of that [Cauchy and Schwarz], and none overflows. */
 #ifndef TERN_BACKENDS_CPU_LEVEL_WINOGRAD_I16_H
 #define TERN_BACKENDS_CPU_LEVEL_WINOGRAD_I16_H
 
@@ -75,29 +75,13 @@ static void winograd_i16_input(enum tern_dtype dtype, int64_t n, const void *con
 
 /* ---- the weights */
 
-/* What a channel of a vector of columns becomes along one side of the filter. */
-INLINE void i16_filter_rows(const void *w, int64_t at, int64_t tap, const enum storage storage, vf t[6][3])
-{
-    vf g[3], r[6];
-#pragma GCC unroll 3
-    for (int j = 0; j < 3; j++) {
-#pragma GCC unroll 3
-        for (int i = 0; i < 3; i++)
-            g[i] = load_b(w, at + (i * 3 + j) * tap, storage);
-        winograd_weight(g, r);
-#pragma GCC unroll 6
-        for (int i = 0; i < 6; i++)
-            t[i][j] = r[i];
-    }
-}
-
 INLINE void i16_filter_vector(const void *w, int64_t at, int64_t next, int64_t tap, const enum storage storage, const float *scale,
                               int64_t width, int16_t *u, int64_t step)
 {
     vf low[6][3], high[6][3], r[6], s[6];
-    i16_filter_rows(w, at, tap, storage, low);
+    winograd_filter_side(w, at, tap, storage, low);
     if (next >= 0)
-        i16_filter_rows(w, next, tap, storage, high);
+        winograd_filter_side(w, next, tap, storage, high);
 #pragma GCC unroll 6
     for (int i = 0; i < 6; i++, u += 6 * step, scale += 6 * width) {
         __asm__("" : "+r"(u), "+r"(scale)); /* as in winograd_filter_vector */
@@ -137,7 +121,7 @@ INLINE void winograd_i16_squares_as(const enum storage storage, int64_t n, int64
     for (int64_t j = 0; j < width; j += VW)
         for (int64_t i = 0; i < n; i++) {
             vf t[6][3], r[6];
-            i16_filter_rows(w, i * channel + j, tap, storage, t);
+            winograd_filter_side(w, i * channel + j, tap, storage, t);
 #pragma GCC unroll 6
             for (int p = 0; p < 6; p++) {
                 winograd_weight(t[p], r);
