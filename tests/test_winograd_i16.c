@@ -245,6 +245,11 @@ static bool run_layer(struct tern_context *ctx, tern_tensor *x, tern_tensor *w, 
     return taken;
 }
 
+static tern_tensor *rounded(struct tern_context *ctx, int64_t n, int64_t c, int64_t h, int64_t w, const float *values)
+{
+    return tern_cast(tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){n, c, h, w}, values), TERN_BF16);
+}
+
 /* A context whose level has it; plans of levels with tiles, which have it from the level below, multiply bf16 as it is. */
 static struct tern_context *context(void)
 {
@@ -284,17 +289,9 @@ static void sizes_of_values(void **state)
         tern_scope_begin(ctx);
         tern_tensor *x = support_noise(ctx, 2, 4, (const int64_t[]){1, 72, 24, 20}, sizes[i][0], TERN_BF16);
         assert_true(run_layer(ctx, x, support_noise(ctx, 1, 4, (const int64_t[]){40, 72, 3, 3}, sizes[i][1], TERN_BF16), &found, &exact));
-        int64_t n;
-        float *a = support_values(found, &n), *b = support_values(exact, &n);
-        double error = 0, all = 0;
-        for (int64_t k = 0; k < n; k++) {
-            error += ((double)a[k] - b[k]) * ((double)a[k] - b[k]);
-            all += (double)b[k] * b[k];
-        }
-        if (i < 6 ? !(error <= 8e-7 * all) : error != 0)
-            fail_msg("pictures of %g, weights of %g: NMSE %g", sizes[i][0], sizes[i][1], error / all);
-        free(a);
-        free(b);
+        const double e = support_tensor_nmse(found, exact);
+        if (!(e <= (i < 6 ? 8e-7 : 0)))
+            fail_msg("pictures of %g, weights of %g: NMSE %g", sizes[i][0], sizes[i][1], e);
         tern_scope_end(ctx, NULL);
     }
     tern_context_destroy(&ctx);
@@ -316,9 +313,7 @@ static void one_large_channel(void **state)
             x[5 * H * W + i] *= (float)times;
         for (int i = 0; i < O * 9; i++)
             w[(i / 9 * C + 5) * 9 + i % 9] /= (float)times;
-        tern_tensor *pictures = tern_cast(tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, C, H, W}, x), TERN_BF16);
-        tern_tensor *filters = tern_cast(tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){O, C, 3, 3}, w), TERN_BF16);
-        assert_true(run_layer(ctx, pictures, filters, &found, &exact));
+        assert_true(run_layer(ctx, rounded(ctx, 1, C, H, W, x), rounded(ctx, O, C, 3, 3, w), &found, &exact));
         const double e = support_tensor_nmse(found, exact);
         print_message("a channel of %d times the others: NMSE %.2g\n", times, e);
         assert_true(e <= 4e-7 + 4e-9 * times * times);
@@ -339,8 +334,7 @@ static void bits_of_a_batch(void **state)
     float *x = support_values(support_noise(ctx, 1, 4, (const int64_t[]){3, C, H, W}, 1, TERN_F32), &n);
     tern_tensor *w = support_noise(ctx, 2, 4, (const int64_t[]){O, C, 3, 3}, 1, TERN_BF16), *y[4], *exact;
     for (int i = 0; i < 4; i++) { /* all, then each */
-        const int64_t shape[] = {i ? 1 : 3, C, H, W};
-        tern_tensor *in = tern_cast(tern_tensor_create(ctx, TERN_F32, 4, shape, i ? x + (i - 1) * (C * H * W) : x), TERN_BF16);
+        tern_tensor *in = i ? rounded(ctx, 1, C, H, W, x + (i - 1) * (C * H * W)) : rounded(ctx, 3, C, H, W, x);
         assert_true(run_layer(ctx, in, w, &y[i], &exact));
     }
     float *all = support_values(y[0], &n);
@@ -368,9 +362,7 @@ static void what_is_no_number(void **state)
         float *x = support_values(support_noise(ctx, 1, 4, (const int64_t[]){1, C, H, W}, 1, TERN_F32), &n);
         float *w = support_values(support_noise(ctx, 2, 4, (const int64_t[]){O, C, 3, 3}, 1, TERN_F32), &n);
         *(i ? &x[(5 * H + 9) * W + 9] : &w[(7 * C + 3) * 9 + 4]) = INFINITY; /* channel 5, pixel (9, 9); filter 7, input channel 3 */
-        tern_tensor *pictures = tern_cast(tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, C, H, W}, x), TERN_BF16);
-        tern_tensor *filters = tern_cast(tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){O, C, 3, 3}, w), TERN_BF16);
-        assert_true(run_layer(ctx, pictures, filters, &found, &exact));
+        assert_true(run_layer(ctx, rounded(ctx, 1, C, H, W, x), rounded(ctx, O, C, 3, 3, w), &found, &exact));
         float *y = support_values(found, &n);
         for (int64_t k = 0; k < n; k++) {
             const int64_t o = k / (H * W), row = k / W % H, col = k % W;

@@ -59,7 +59,7 @@ static void transform_part(const struct run *r, int64_t n, const void *const *pi
 {
     const struct cpu_winograd *w = &r->w;
     const struct cpu_winograd_blocks *k = &r->k;
-    if (cpu_winograd_is_i16(w))
+    if (cpu_winograd_is_i16(w->dtype))
         w->level->winograd_i16.input(w->dtype, n, pixel, (int16_t *)(void *)v + row * k->kc, k->step_v, unit + row, k->rows);
     else
         w->level->winograd_input(w->dtype, n, pixel, (float *)(void *)v + row * k->kc, k->step_v);
@@ -109,7 +109,7 @@ static void multiply(const struct run *r, const struct part *t)
             const bool half = t->columns - col <= l->nr / 2;
             const char *v = t->v + point * k->step_v * k->element, *u = t->u + (point * k->step_u + col * t->kc) * k->element;
             float *m = t->m + point * k->step_m + col;
-            if (cpu_winograd_is_i16(&r->w))
+            if (cpu_winograd_is_i16(r->w.dtype))
                 l->winograd_i16.multiply(t->rows, t->kc, (const int16_t *)(const void *)v, k->kc, (const int16_t *)(const void *)u, half,
                                          t->unit + point * k->rows, m, ldm, t->accumulate);
             else
@@ -125,7 +125,7 @@ static void transform_weights(const struct run *r, int64_t col, int64_t width, i
 {
     const struct tern_cpu_level *l = r->w.level;
     const struct cpu_winograd_filters f = cpu_winograd_filters(&r->weights, l, col, width, c0, n, expanded);
-    if (cpu_winograd_is_i16(&r->w)) {
+    if (cpu_winograd_is_i16(r->w.dtype)) {
         cpu_winograd_scales(&r->weights, col, width, scales);
         l->winograd_i16.filter(f.dtype, n, width, f.w, f.channel, f.tap, scales, (int16_t *)(void *)u, r->k.step_u);
     } else
@@ -152,7 +152,7 @@ static void run_task(void *arg, int slot, int64_t task)
         for (int64_t strip = col0; strip < end; strip += k->columns) {
             const int64_t n = min64(k->kc, w->c - c0);
             t.columns = min64(k->columns, w->o - strip);
-            t.kc = cpu_winograd_is_i16(w) ? round_up(n, 2) : n;
+            t.kc = cpu_winograd_is_i16(w->dtype) ? round_up(n, 2) : n;
             t.m = m + strip - col0;
             t.accumulate = c0 > 0;
             for (int64_t col = 0; col < t.columns; col += nr)
@@ -198,7 +198,7 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
     const bool few = d->out.shape[1] < 32;
     if (tiles < LEAST_TILES || d->in[0].shape[1] < 32)
         return 3;
-    return d->in[0].dtype == TERN_BF16 ? gain / 2 * ((few ? 0.7 : 0.3) + 2.5 / tiles) : (few ? 0.5 : 0.28) + 1.6 / tiles;
+    return cpu_winograd_is_i16(d->in[0].dtype) ? gain / 2 * ((few ? 0.7 : 0.3) + 2.5 / tiles) : (few ? 0.5 : 0.28) + 1.6 / tiles;
 }
 
 #define WINOGRAD_KERNEL(conv, kind, takes)           \

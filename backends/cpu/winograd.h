@@ -33,7 +33,7 @@ bool cpu_winograd_post(const struct tern_op_desc *d);
 /* Sizes alone, without data. */
 struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int edge);
 /* Products are of 16 bits: pictures are bf16. Else they are of f32. */
-static inline bool cpu_winograd_is_i16(const struct cpu_winograd *w) { return w->dtype == TERN_BF16; }
+static inline bool cpu_winograd_is_i16(enum tern_dtype x) { return x == TERN_BF16; }
 /* Tiles of 4 x 4 that the choice of a kernel goes by, those of two pictures. How many there are has no say in it: picture i of a batch has
  * the bits of a run alone. 0: no pictures, or weights that are no constants, which would be packed anew at every run. */
 double cpu_winograd_pair(const struct tern_op_desc *d);

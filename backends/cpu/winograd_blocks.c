@@ -39,7 +39,7 @@ int64_t cpu_winograd_i16_part(int64_t channels) { return part(channels, TERN_WIN
 struct cpu_winograd_blocks cpu_winograd_blocks(struct tern_context *ctx, const struct cpu_winograd *w, int bits)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
-    const bool i16 = cpu_winograd_is_i16(w);
+    const bool i16 = cpu_winograd_is_i16(w->dtype);
     const int64_t mr = d->level->mr, nr = d->level->nr, columns = max64(1, COLUMNS / nr) * nr, strips = ceil_div(w->o, columns);
     const int64_t line = LINE / (int64_t)sizeof(float), values = (int64_t)(d->l2 * 6 / 10 / sizeof(float));
     const int64_t share = max64(values / w->points / columns, line); /* rows of a strip */

@@ -15,12 +15,12 @@
 
 static struct cpu_pack panels_of(const struct tern_op_desc *d)
 {
-    const int64_t k = d->in[1].shape[1] * TAPS;
-    return (
-        struct cpu_pack){.n = d->in[1].shape[0], .k = k, .inner = k, .column = k, .within = 1, .element = tern_dtype_size(d->in[1].dtype)};
+    const struct tern_meta *w = &d->in[1];
+    const int64_t k = w->shape[1] * TAPS;
+    return (struct cpu_pack){.n = w->shape[0], .k = k, .inner = k, .column = k, .within = 1, .element = tern_dtype_size(w->dtype)};
 }
 
-static bool is_i16(const struct tern_op_desc *d) { return d->in[0].dtype == TERN_BF16; }
+static bool is_i16(const struct tern_op_desc *d) { return cpu_winograd_is_i16(d->in[0].dtype); }
 
 static size_t panels_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
@@ -68,9 +68,13 @@ struct cpu_winograd_filters cpu_winograd_filters(const struct cpu_winograd_weigh
 
 void cpu_winograd_scales(const struct cpu_winograd_weights *w, int64_t col, int64_t width, float *scales)
 {
-    for (int p = 0; p < POINTS; p++)
-        for (int64_t j = 0; j < width; j++)
-            scales[p * width + j] = col + j < w->o ? 1 / w->units[p * w->o + col + j] : 0;
+    const int64_t n = min64(width, w->o - col);
+    memset(scales, 0, (size_t)(POINTS * width) * sizeof(*scales));
+    for (int p = 0; p < POINTS; p++) {
+        const float *unit = w->units + p * w->o + col;
+        for (int64_t j = 0; j < n; j++)
+            scales[p * width + j] = 1 / unit[j];
+    }
 }
 
 /* ---- what whole numbers count */

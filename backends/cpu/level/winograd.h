@@ -75,15 +75,8 @@ INLINE void winograd_input_as(const enum tern_dtype dtype, int64_t n, const void
         winograd_input_vector(dtype, c, n - c, x, v, step);
 }
 
-static void winograd_input(enum tern_dtype dtype, int64_t n, const void *const *x, float *v, int64_t step)
-{
-    if (dtype == TERN_F32)
-        winograd_input_as(TERN_F32, n, x, v, step);
-    else if (dtype == TERN_F16)
-        winograd_input_as(TERN_F16, n, x, v, step);
-    else
-        winograd_input_as(TERN_BF16, n, x, v, step);
-}
+static void winograd_input(enum tern_dtype dtype, int64_t n, const void *const *x, float *v,
+                           int64_t step){FOR_DTYPE(dtype, winograd_input_as, n, x, v, step)}
 
 INLINE void winograd_output_vector(int64_t c, int64_t n, const float *m, int64_t step, const float *unit, int64_t columns,
                                    const float *bias, float *const *y)
@@ -152,14 +145,14 @@ INLINE void winograd_weight(const vf g[3], vf u[6])
 }
 
 /* What a channel of a vector of output channels becomes along one side of the filter; w: 9 rows `tap` apart. */
-INLINE void winograd_filter_side(const void *w, int64_t at, int64_t tap, const enum storage storage, vf t[6][3])
+INLINE void winograd_filter_side(const enum tern_dtype dtype, const void *w, int64_t at, int64_t tap, vf t[6][3])
 {
     vf g[3], r[6];
 #pragma GCC unroll 3
     for (int j = 0; j < 3; j++) {
 #pragma GCC unroll 3
         for (int i = 0; i < 3; i++)
-            g[i] = load_b(w, at + (i * 3 + j) * tap, storage);
+            g[i] = v_load_as(dtype, w, at + (i * 3 + j) * tap);
         winograd_weight(g, r);
 #pragma GCC unroll 6
         for (int i = 0; i < 6; i++)
@@ -167,10 +160,10 @@ INLINE void winograd_filter_side(const void *w, int64_t at, int64_t tap, const e
     }
 }
 
-INLINE void winograd_filter_vector(const void *w, int64_t at, int64_t tap, float *u, int64_t step, const enum storage storage)
+INLINE void winograd_filter_vector(const enum tern_dtype dtype, const void *w, int64_t at, int64_t tap, float *u, int64_t step)
 {
     vf t[6][3], r[6];
-    winograd_filter_side(w, at, tap, storage, t);
+    winograd_filter_side(dtype, w, at, tap, t);
 #pragma GCC unroll 6
     for (int i = 0; i < 6; i++, u += 6 * step) {
         __asm__("" : "+r"(u)); /* else gcc makes 36 addresses a channel and keeps them in memory */
@@ -184,36 +177,28 @@ INLINE void winograd_filter_vector(const void *w, int64_t at, int64_t tap, float
 #define AHEAD 8 /* channels: weights come from memory, and their transform would wait for it three quarters of its time */
 
 /* Begins to fetch a channel's rows of a panel, AHEAD of the one that is transformed. */
-INLINE void winograd_fetch_filter(const enum storage storage, int64_t width, const void *w, int64_t i, int64_t channel, int64_t tap)
+INLINE void winograd_fetch_filter(const enum tern_dtype dtype, int64_t width, const void *w, int64_t i, int64_t channel, int64_t tap)
 {
-    const int64_t size = storage == STORE_F32 ? 4 : 2;
+    const int64_t size = dtype == TERN_F32 ? 4 : 2;
     for (int64_t row = 0; row < 9; row++)
         for (int64_t at = 0; at < width * size; at += 4 * LINE)
             __builtin_prefetch((const char *)w + ((i + AHEAD) * channel + row * tap) * size + at);
 }
 
-INLINE void winograd_filter_as(const enum storage storage, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap, float *u,
+INLINE void winograd_filter_as(const enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap, float *u,
                                int64_t step)
 {
     for (int64_t i = 0; i < n; i++) {
-        winograd_fetch_filter(storage, width, w, i, channel, tap);
+        winograd_fetch_filter(dtype, width, w, i, channel, tap);
         for (int64_t j = 0; j < width; j += VW)
-            winograd_filter_vector(w, i * channel + j, tap, u + i * width + j, step, storage);
+            winograd_filter_vector(dtype, w, i * channel + j, tap, u + i * width + j, step);
     }
 }
-
-#define FOR_STORAGE(dtype, function, ...) \
-    if ((dtype) == TERN_F32)              \
-        function(STORE_F32, __VA_ARGS__); \
-    else if ((dtype) == TERN_F16)         \
-        function(STORE_F16, __VA_ARGS__); \
-    else                                  \
-        function(STORE_BF16, __VA_ARGS__);
 
 static void winograd_filter(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap, float *u,
                             int64_t step)
 {
-    FOR_STORAGE(dtype, winograd_filter_as, n, width, w, channel, tap, u, step)
+    FOR_DTYPE(dtype, winograd_filter_as, n, width, w, channel, tap, u, step)
 }
 
 #endif

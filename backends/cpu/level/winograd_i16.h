@@ -75,13 +75,13 @@ static void winograd_i16_input(enum tern_dtype dtype, int64_t n, const void *con
 
 /* ---- the weights */
 
-INLINE void i16_filter_vector(const void *w, int64_t at, int64_t next, int64_t tap, const enum storage storage, const float *scale,
+INLINE void i16_filter_vector(const enum tern_dtype dtype, const void *w, int64_t at, int64_t next, int64_t tap, const float *scale,
                               int64_t width, int16_t *u, int64_t step)
 {
     vf low[6][3], high[6][3], r[6], s[6];
-    winograd_filter_side(w, at, tap, storage, low);
+    winograd_filter_side(dtype, w, at, tap, low);
     if (next >= 0)
-        winograd_filter_side(w, next, tap, storage, high);
+        winograd_filter_side(dtype, w, next, tap, high);
 #pragma GCC unroll 6
     for (int i = 0; i < 6; i++, u += 6 * step, scale += 6 * width) {
         __asm__("" : "+r"(u), "+r"(scale)); /* as in winograd_filter_vector */
@@ -97,31 +97,31 @@ INLINE void i16_filter_vector(const void *w, int64_t at, int64_t next, int64_t t
     }
 }
 
-INLINE void winograd_i16_filter_as(const enum storage storage, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
+INLINE void winograd_i16_filter_as(const enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
                                    const float *scale, int16_t *u, int64_t step)
 {
     for (int64_t i = 0; i < n; i += 2) {
-        winograd_fetch_filter(storage, width, w, i, channel, tap);
-        winograd_fetch_filter(storage, width, w, i + 1, channel, tap);
+        winograd_fetch_filter(dtype, width, w, i, channel, tap);
+        winograd_fetch_filter(dtype, width, w, i + 1, channel, tap);
         for (int64_t j = 0; j < width; j += VW)
             if (i + 1 < n)
-                i16_filter_vector(w, i * channel + j, (i + 1) * channel + j, tap, storage, scale + j, width, u + i * width + 2 * j, step);
+                i16_filter_vector(dtype, w, i * channel + j, (i + 1) * channel + j, tap, scale + j, width, u + i * width + 2 * j, step);
             else
-                i16_filter_vector(w, i * channel + j, -1, tap, storage, scale + j, width, u + i * width + 2 * j, step);
+                i16_filter_vector(dtype, w, i * channel + j, -1, tap, scale + j, width, u + i * width + 2 * j, step);
     }
 }
 
 static void winograd_i16_filter(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
                                 const float *scale, int16_t *u,
-                                int64_t step){FOR_STORAGE(dtype, winograd_i16_filter_as, n, width, w, channel, tap, scale, u, step)}
+                                int64_t step){FOR_DTYPE(dtype, winograd_i16_filter_as, n, width, w, channel, tap, scale, u, step)}
 
-INLINE void winograd_i16_squares_as(const enum storage storage, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
+INLINE void winograd_i16_squares_as(const enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
                                     float *squares)
 {
     for (int64_t j = 0; j < width; j += VW)
         for (int64_t i = 0; i < n; i++) {
             vf t[6][3], r[6];
-            winograd_filter_side(w, i * channel + j, tap, storage, t);
+            winograd_filter_side(dtype, w, i * channel + j, tap, t);
 #pragma GCC unroll 6
             for (int p = 0; p < 6; p++) {
                 winograd_weight(t[p], r);
@@ -137,7 +137,7 @@ INLINE void winograd_i16_squares_as(const enum storage storage, int64_t n, int64
 static void winograd_i16_squares(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
                                  float *squares)
 {
-    FOR_STORAGE(dtype, winograd_i16_squares_as, n, width, w, channel, tap, squares)
+    FOR_DTYPE(dtype, winograd_i16_squares_as, n, width, w, channel, tap, squares)
 }
 
 #endif
