@@ -155,34 +155,47 @@ static void no_number_is_found(void **state)
             }
 }
 
+static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+
+/* more: a dtype, or -1 for none. Nothing behind the last value is read or written. */
+static void check_values(const struct tern_cpu_level *l, enum tern_dtype dtype, int n, bool with, int more)
+{
+    int32_t x[70], offset[70];
+    float scale[70], bias[70], last[70];
+    uint8_t y[71 * 4], end[71 * 4];
+    const enum tern_dtype more_dtype = more < 0 ? TERN_F32 : dtypes[more];
+    char *sum = (char *)end + sizeof(end) - (size_t)n * tern_dtype_size(more_dtype);
+    for (int i = 0; i < n; i++) {
+        x[i] = random_byte() * 20000 - 2500000;
+        offset[i] = random_byte() * 128;
+        scale[i] = 1e-6f * fabsf(value());
+        bias[i] = value();
+        last[i] = value();
+        tern_store(more_dtype, sum, i, last[i]);
+        last[i] = (float)tern_load(more_dtype, sum, i);
+    }
+    memset(y, 0x5a, sizeof(y));
+    const struct tern_i8_values v = {offset, scale, 0.75f, with ? bias : NULL, more < 0 ? NULL : sum, more_dtype};
+    l->i8.scale(dtype, n, x, &v, y);
+    for (int i = 0; i < n; i++) {
+        const double terms[] = {(double)(x[i] - offset[i]) * (scale[i] * 0.75f), with ? bias[i] : 0, more < 0 ? 0 : last[i]};
+        const double exact = terms[0] + terms[1] + terms[2], size = fabs(exact) + fabs(terms[1]) + fabs(terms[2]);
+        const double found = tern_load(dtype, y, i), unit = dtype == TERN_F32 ? 0x1p-22 : dtype == TERN_F16 ? 0x1p-11 : 0x1p-8;
+        if (fabs(found - exact) > unit * size + 1e-7)
+            fail_msg("%s %s: value %d of %d is %g, expected %g", l->name, tern_dtype_name(dtype), i, n, found, exact);
+    }
+    for (size_t i = (size_t)n * tern_dtype_size(dtype); i < sizeof(y); i++)
+        assert_int_equal(y[i], 0x5a);
+}
+
 static void sums_to_values(void **state)
 {
-    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
     FOR_EACH_LEVEL(l)
     for (int d = 0; d < 3; d++)
         for (int n = 0; n <= 70; n++)
-            for (int with = 0; with < 2; with++) {
-                int32_t x[70], offset[70];
-                float scale[70], bias[70];
-                uint8_t y[71 * 4];
-                const size_t size = tern_dtype_size(dtypes[d]);
-                for (int i = 0; i < n; i++) {
-                    x[i] = random_byte() * 20000 - 2500000;
-                    offset[i] = random_byte() * 128;
-                    scale[i] = 1e-6f * fabsf(value());
-                    bias[i] = value();
-                }
-                memset(y, 0x5a, sizeof(y));
-                l->i8.scale(dtypes[d], n, x, offset, scale, 0.75f, with ? bias : NULL, y);
-                for (int i = 0; i < n; i++) {
-                    const double exact = (double)(x[i] - offset[i]) * (scale[i] * 0.75f) + (with ? bias[i] : 0);
-                    const double found = tern_load(dtypes[d], y, i), unit = d == 0 ? 0x1p-22 : d == 1 ? 0x1p-11 : 0x1p-8;
-                    if (fabs(found - exact) > unit * (fabs(exact) + (with ? fabs(bias[i]) : 0)) + 1e-7)
-                        fail_msg("%s %s: value %d of %d is %g, expected %g", l->name, tern_dtype_name(dtypes[d]), i, n, found, exact);
-                }
-                for (size_t i = (size_t)n * size; i < sizeof(y); i++)
-                    assert_int_equal(y[i], 0x5a);
-            }
+            for (int with = 0; with < 2; with++)
+                for (int more = -1; more < 3; more++)
+                    check_values(l, dtypes[d], n, with, more);
 }
 
 /* Two of the sums, each of which grows by 4 (a word) or 64 (a row of a tile) in a round, exactly. */

@@ -43,14 +43,19 @@ static int64_t columns(const struct run *r, int64_t p, int64_t *first)
     return min64(NR, r->g->n - col);
 }
 
-/* `cols` sums of int8 of a row, from panel p on, to values with their bias. y may be c. */
+/* `cols` sums of int8 of a row, from panel p on, to values with their bias and the post that was taken. y may be c. */
 static void rescale(const struct run *r, const struct task *t, int64_t row, int64_t p, int64_t cols, const float *c, enum tern_dtype dtype,
                     void *y)
 {
     const struct cpu_dot_scales *s = r->g->scales;
+    const struct cpu_post *post = r->g->post;
     const int64_t at = (p - t->p0) * NR;
-    r->level->i8.scale(dtype, cols, (const int32_t *)(const void *)c, t->offset + at, t->scale + at, s->row[row / s->rows],
-                       t->bias ? t->bias + at : NULL, y);
+    struct tern_i8_values v = {t->offset + at, t->scale + at, s->row[row / s->rows], t->bias ? t->bias + at : NULL};
+    if (post && post->taken) {
+        v.more = cpu_post_taken(post, row, p * NR);
+        v.more_dtype = post->step[0].dtype;
+    }
+    r->level->i8.scale(dtype, cols, (const int32_t *)(const void *)c, &v, y);
 }
 
 /* As finish, where panels are of values and of gates by turns. */
@@ -82,14 +87,15 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
     const struct cpu_dot_gemm *g = r->g;
     const int64_t col = p * NR, cols = min64((p + n) * NR, g->n) - col;
     const bool rounds = g->c_dtype == TERN_BF16 && r->level->bf16.dot.step, whole = g->c_dtype == TERN_F32;
-    const bool done = g->post ? whole : g->scales != NULL; /* by the last of posts, or by what rescales */
+    const bool posts = g->post && g->post->taken < g->post->n;
+    const bool done = posts ? whole : g->scales != NULL; /* by the last of posts, or by what rescales */
     for (int64_t i = 0; i < rows; i++, c += r->b.ldc) {
         if (i + CPU_POST_AHEAD < rows)
             fetch(r, row + i + CPU_POST_AHEAD, p, n);
         void *to = (char *)g->c + ((row + i) * g->ldc + col) * r->c_size;
         if (g->scales)
-            rescale(r, t, row + i, p, cols, c, g->post ? TERN_F32 : g->c_dtype, g->post ? c : to);
-        if (g->post)
+            rescale(r, t, row + i, p, cols, c, posts ? TERN_F32 : g->c_dtype, posts ? c : to);
+        if (posts)
             cpu_post_apply(g->post, c, whole ? to : c, row + i, col, cols);
         if (!done && rounds)
             r->level->bf16.round(cols, c, to);
@@ -248,6 +254,8 @@ enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct c
 {
     struct cpu_dot_gemm g = *like;
     struct cpu_post post = cpu_post_make(a, rows);
+    if (g.scales)
+        cpu_post_take_sum(&post);
     g.post = post.n ? &post : NULL;
     g.b = tern_arg_host(&a->packed);
     g.bias = a->desc->present[g.bias_input] ? tern_arg_host(&a->in[g.bias_input]) : NULL;

@@ -110,6 +110,23 @@ struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu
     return post;
 }
 
+bool cpu_post_take_sum(struct cpu_post *p)
+{
+    p->taken = p->n > 0 && !p->step[0].unary && p->step[0].binary == p->level->binary[TERN_CPU_ADD] && p->step[0].operand.step == 1;
+    return p->taken;
+}
+
+/* Bytes to where columns from col on of a row lie. */
+static int64_t operand_at(const struct cpu_post_step *s, int64_t row, int64_t col)
+{
+    return (row / s->operand.inner * s->operand.ld + col * s->operand.step) * s->size;
+}
+
+const void *cpu_post_taken(const struct cpu_post *p, int64_t row, int64_t col)
+{
+    return (const char *)p->step[0].data + operand_at(&p->step[0], row, col);
+}
+
 /* x and an operand that lies at `at`; f16 and bf16 are widened piece by piece. */
 static void apply_binary(const struct cpu_post *p, int i, const float *x, float *y, int64_t at, int64_t n)
 {
@@ -141,13 +158,13 @@ static void apply_step(const struct cpu_post *p, int i, const float *x, float *y
 
 void cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int64_t row, int64_t col, int64_t n)
 {
-    for (int i = 0; i < p->n; i++, x = y)
+    for (int i = p->taken; i < p->n; i++, x = y)
         apply_step(p, i, x, y, row, 1, col, n);
 }
 
 void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_t rows, int64_t col, int64_t n)
 {
-    for (int i = 0; i < p->n; i++)
+    for (int i = p->taken; i < p->n; i++)
         apply_step(p, i, y, y, row, rows, col, n);
 }
 
@@ -168,6 +185,6 @@ void cpu_post_fetch(const struct cpu_post *p, int64_t row, int64_t col, int64_t 
     for (int i = 0; i < p->n; i++) {
         const struct cpu_post_step *s = &p->step[i];
         if (!s->unary && s->operand.step)
-            fetch((const char *)s->data + (row / s->operand.inner * s->operand.ld + col) * s->size, n * s->size);
+            fetch((const char *)s->data + operand_at(s, row, col), n * s->size);
     }
 }

@@ -29,7 +29,7 @@ static inline tern_cpu_unary_fn *cpu_unary_for(const struct tern_cpu_level *l, e
 }
 
 struct cpu_post {
-    int n;
+    int n, taken; /* steps from `taken` on are applied; those before are done by the kernel that makes the values */
     const struct tern_cpu_level *level;
     struct cpu_post_step {
         tern_cpu_unary_fn *unary;
@@ -45,7 +45,10 @@ struct cpu_post {
 /* Whether all posts can be applied to an output that is gone through in that way, by a kernel that stores values of that dtype or of f32. */
 bool cpu_post_fits(const struct tern_op_desc *d, enum tern_dtype dtype, const struct cpu_rows *rows);
 struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu_rows *rows);
-/* Columns col .. col + n of a row at x, in f32 whatever the dtype of the output, to y, which may be x. p->n is not 0. */
+/* Takes the first step, if it is a sum with an array: a kernel adds what is at `taken`, columns from col on of a row, of step[0].dtype. */
+bool cpu_post_take_sum(struct cpu_post *p);
+const void *cpu_post_taken(const struct cpu_post *p, int64_t row, int64_t col);
+/* Columns col .. col + n of a row at x, in f32 whatever the dtype of the output, to y, which may be x. A step is left. */
 void cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int64_t row, int64_t col, int64_t n);
 /* The same for `rows` rows that lie behind each other at y, in place. */
 void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_t rows, int64_t col, int64_t n);

@@ -113,27 +113,46 @@ INLINE void i8_store_n(const enum tern_dtype dtype, void *y, int64_t i, int64_t 
     }
 }
 
-INLINE void i8_scale_of(const enum tern_dtype dtype, int64_t n, const int32_t *x, const int32_t *offset, const float *scale, float factor,
-                        const float *bias, void *y)
+/* Values i .. i + n of a vector's width, of an array of f32 or of words. */
+INLINE vf i8_lanes(const void *p, int64_t i, int64_t n) { return n < VW ? v_load_n((const float *)p + i, n) : v_load((const float *)p + i); }
+
+/* more: its dtype, or TERN_I32 where there is none. */
+INLINE void i8_scale_vector(const enum tern_dtype dtype, const enum tern_dtype more, int64_t i, int64_t n, const int32_t *x,
+                            const struct tern_i8_values *s, void *y)
 {
+    vf v = __builtin_convertvector((vi)i8_lanes(x, i, n) - (vi)i8_lanes(s->offset, i, n), vf);
+    v = v_fma(v, i8_lanes(s->scale, i, n) * s->factor, s->bias ? i8_lanes(s->bias, i, n) : v_set(0));
+    if (more != TERN_I32)
+        v += n < VW ? v_load_as_n(more, s->more, i, n) : v_load_as(more, s->more, i);
+    i8_store_n(dtype, y, i, n, v);
+}
+
+INLINE void i8_scale_more(const enum tern_dtype dtype, const enum tern_dtype more, int64_t n, const int32_t *x,
+                          const struct tern_i8_values *s, void *y)
+{
+    const struct tern_i8_values local = *s; /* that y does not touch */
     int64_t i = 0;
-    for (; i + VW <= n; i += VW) {
-        vf v = __builtin_convertvector((vi)v_load((const float *)x + i) - (vi)v_load((const float *)offset + i), vf);
-        i8_store(dtype, y, i, v_fma(v, v_load(scale + i) * factor, bias ? v_load(bias + i) : v_set(0)));
-    }
-    if (i < n) {
-        const int64_t left = n - i;
-        vf v = __builtin_convertvector((vi)v_load_n((const float *)x + i, left) - (vi)v_load_n((const float *)offset + i, left), vf);
-        i8_store_n(dtype, y, i, left, v_fma(v, v_load_n(scale + i, left) * factor, bias ? v_load_n(bias + i, left) : v_set(0)));
-    }
+    for (; i + VW <= n; i += VW)
+        i8_scale_vector(dtype, more, i, VW, x, &local, y);
+    if (i < n)
+        i8_scale_vector(dtype, more, i, n - i, x, &local, y);
+}
+
+INLINE void i8_scale_of(const enum tern_dtype dtype, int64_t n, const int32_t *x, const struct tern_i8_values *s, void *y)
+{
+    if (!s->more)
+        i8_scale_more(dtype, TERN_I32, n, x, s, y);
+    else if (s->more_dtype == TERN_F32)
+        i8_scale_more(dtype, TERN_F32, n, x, s, y);
+    else if (s->more_dtype == TERN_F16)
+        i8_scale_more(dtype, TERN_F16, n, x, s, y);
+    else
+        i8_scale_more(dtype, TERN_BF16, n, x, s, y);
 }
 
 /* y may be x. */
-static void i8_scale(enum tern_dtype dtype, int64_t n, const int32_t *x, const int32_t *offset, const float *scale, float factor,
-                     const float *bias, void *y)
-{
-    FOR_DTYPE(dtype, i8_scale_of, n, x, offset, scale, factor, bias, y)
-}
+static void i8_scale(enum tern_dtype dtype, int64_t n, const int32_t *x, const struct tern_i8_values *s,
+                     void *y){FOR_DTYPE(dtype, i8_scale_of, n, x, s, y)}
 
 #if defined(TERN_LEVEL_neondot)
 #include "backends/cpu/level/i8_neon.h"
