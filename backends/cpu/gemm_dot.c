@@ -32,6 +32,7 @@ struct task {
     uint16_t *a;
     uint16_t *b; /* expanded; NULL: B is read where it is */
     float *c, *bias, *scale;
+    const float *factor; /* of rows that became bytes in a; NULL: they came so */
     int32_t *offset;
 };
 
@@ -50,7 +51,8 @@ static void rescale(const struct run *r, const struct task *t, int64_t row, int6
     const struct cpu_dot_scales *s = r->g->scales;
     const struct cpu_post *post = r->g->post;
     const int64_t at = (p - t->p0) * NR;
-    struct tern_i8_values v = {t->offset + at, t->scale + at, s->row[row / s->rows], t->bias ? t->bias + at : NULL};
+    struct tern_i8_values v = {t->offset + at, t->scale + at, t->factor ? t->factor[row - t->row0] : s->row[row / s->rows],
+                               t->bias ? t->bias + at : NULL};
     if (post && post->taken) {
         v.more = cpu_post_taken(post, row, p * NR);
         v.more_dtype = post->step[0].dtype;
@@ -90,8 +92,6 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
     const bool posts = g->post && g->post->taken < g->post->n;
     const bool done = posts ? whole : g->scales != NULL; /* by the last of posts, or by what rescales */
     for (int64_t i = 0; i < rows; i++, c += r->b.ldc) {
-        if (i + CPU_POST_AHEAD < rows)
-            fetch(r, row + i + CPU_POST_AHEAD, p, n);
         void *to = (char *)g->c + ((row + i) * g->ldc + col) * r->c_size;
         if (g->scales)
             rescale(r, t, row + i, p, cols, c, posts ? TERN_F32 : g->c_dtype, posts ? c : to);
@@ -142,11 +142,8 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
 {
     const struct cpu_dot_gemm *g = r->g;
     const bool last = part == g->parts - 1;
-    const int64_t begun = !last      ? 0
-                          : g->gated ? rows
-                                     : min64(rows, CPU_POST_AHEAD); /* rows that are not fetched while others are finished */
     struct tern_dot_piece pieces[TERN_DOT_PIECES];
-    int n = g->stage(g, t->row0 + i, rows, part, t->a, pieces);
+    int n = g->values ? cpu_dot_bytes(g, i, part, t->a, pieces) : g->stage(g, t->row0 + i, rows, part, t->a, pieces);
     const int64_t depth = t->b ? r->b.part_rows * r->b.planes : r->b.depth, ahead = t->b ? 0 : g->part_depth;
     const uint16_t *b = t->b ? t->b : (const uint16_t *)g->b + t->p0 * NR * depth;
     int64_t at = 0;
@@ -155,9 +152,9 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
     for (int64_t p = t->p0, group; p < t->p1; p += group) {
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
         group = min64(CPU_DOT_GROUP, t->p1 - p);
-        for (int64_t k = 0; k < begun; k++)
-            fetch(r, t->row0 + i + k, p, group);
         for (int64_t q = p; q < p + group; q++) {
+            for (int64_t k = last ? rows * (q - p) / group : rows; k < (q + 1 == p + group ? rows : rows * (q - p + 1) / group); k++)
+                fetch(r, t->row0 + i + k, p, group);
             const uint16_t *panel = b + (q - t->p0) * NR * depth;
             g->dot->block(&(struct tern_dot_block){.rows = (int)rows,
                                                    .n = n,
@@ -215,6 +212,11 @@ static void do_task(const struct run *r, int slot, int64_t task)
     t.c = (float *)(void *)(scratch + b->a_bytes);
     fill_columns(r, &t, scratch + b->a_bytes + b->c_bytes);
     t.b = b->b_bytes ? (uint16_t *)(void *)(scratch + b->a_bytes + b->c_bytes + b->columns * 3) : NULL;
+    if (g->values) {
+        float *factor = (float *)(void *)(scratch + b->a_bytes - b->factors);
+        cpu_i8_quantize_rows(&r->level->i8, g->values, t.row0, t.rows, (uint8_t *)scratch, factor);
+        t.factor = factor;
+    }
     g->dot->begin();
     for (int k = 0; k < g->parts; k++) {
         if (t.b)

@@ -17,6 +17,14 @@ struct cpu_dot_scales {
     int64_t rows;
 };
 
+/* A of int8 as it comes: rows of k values, which lie behind each other. A task makes bytes of its rows, `pitch` apart, each by its own
+ * largest value. */
+struct cpu_dot_values {
+    enum tern_dtype dtype;
+    const void *x;
+    int64_t k, pitch;
+};
+
 struct cpu_dot_gemm {
     int64_t m, n, k;
     const struct tern_cpu_dot *dot; /* of the level: what multiplies */
@@ -27,6 +35,7 @@ struct cpu_dot_gemm {
     /* The pieces of rows row0 .. row0 + rows (at most TERN_DOT_ROWS) of A in that part, ready to be multiplied; their number. row0 is a
      * multiple of TERN_DOT_ROWS. */
     int (*stage)(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
+    const struct cpu_dot_values *values; /* in place of stage; NULL: `stage` it is */
     const void *source;             /* for stage */
     int64_t lda;                    /* for cpu_dot_rows: values between rows of source */
     const void *b;                  /* packed by cpu_bf16_pack, or with `split` by cpu_pack_b */
@@ -73,6 +82,10 @@ void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g);
 int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);
 /* Values between the rows of a part in scratch. */
 int64_t cpu_dot_lda(const struct cpu_dot_gemm *g);
+/* As `stage`, of rows that a task has made bytes of: those from row i of them on. */
+int cpu_dot_bytes(const struct cpu_dot_gemm *g, int64_t i, int part, const uint16_t *bytes, struct tern_dot_piece *pieces);
+/* Bytes of rows row0 .. row0 + rows to y, and what each byte counts. */
+void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row0, int64_t rows, uint8_t *y, float *factors);
 /* As `stage`, of a matrix of bf16: rows are read where they lie, or copied. */
 int cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
 /* With `split`: rows of a part in f32, ldx values apart, to scratch in pieces. What `stage` returns. */

@@ -84,6 +84,10 @@ struct cpu_dot_blocks cpu_dot_blocks(struct tern_context *ctx, const struct cpu_
     (g->split ? share_split : share)(&b, g, (int64_t)d->l2, tern_thread_count(ctx));
     b.ldc = (g->parts > 1 ? b.most : min64(b.most, CPU_DOT_GROUP)) * NR + 16;
     b.a_bytes = (size_t)round_up((int64_t)g->scratch * 2, 64);
+    if (g->values) {
+        b.factors = (size_t)round_up(b.mc * (int64_t)sizeof(float), 64);
+        b.a_bytes = (size_t)(b.mc * g->values->pitch) + b.factors;
+    }
     b.c_bytes = (size_t)round_up((g->parts > 1 ? b.mc : ROWS) * b.ldc * 4, 64);
     b.columns = (size_t)round_up(b.most * NR * 4, 64);
     b.part_rows = round_up(g->part_depth, g->dot->step);

@@ -15,6 +15,7 @@ struct cpu_dot_blocks {
     int64_t ldc;
     size_t a_bytes, c_bytes, slot; /* scratch of one thread: A, sums, what columns have */
     size_t columns;                /* bytes of a value for each column */
+    size_t factors;                /* of A: of those of rows that become bytes, behind them */
     int64_t part_rows;             /* of B, filled up to the level's step */
     int planes;                    /* of B */
     size_t b_bytes;                /* of a part of B that is expanded: kept in few bits, or split */

@@ -41,6 +41,15 @@ static int whole_part(const struct cpu_dot_gemm *g, int part, const uint16_t *sc
     return 1;
 }
 
+int cpu_dot_bytes(const struct cpu_dot_gemm *g, int64_t i, int part, const uint16_t *bytes, struct tern_dot_piece *pieces)
+{
+    const int64_t ld = g->values->pitch / 2;
+    int64_t k0, there = cpu_dot_range(g, part, &k0);
+    const uint16_t *a = bytes + i * ld + k0;
+    *pieces = (struct tern_dot_piece){{a, a + HALF * ld}, ld, k0, there};
+    return 1;
+}
+
 int cpu_dot_split(const struct cpu_dot_gemm *g, int64_t rows, int part, const float *x, int64_t ldx, uint16_t *scratch,
                   struct tern_dot_piece *pieces)
 {

@@ -9,6 +9,7 @@
 
 #define MOST 127
 #define NR TERN_DOT_NR
+#define AHEAD 2 /* rows that are fetched while one becomes bytes */
 
 static bool is_vector(const struct tern_op_desc *d, int i, bool right_dtype)
 {
@@ -153,6 +154,22 @@ void cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool 
     r.to = cpu_i8_parts(weight, r.depth * r.taps, gated, dst);
     const int64_t panels = ceil_div(r.n, NR) * turns;
     tern_parallel(ctx, panels, cpu_pack_tile(ctx, panels), pack_task, &r);
+}
+
+/* ---- rows of values */
+
+void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row0, int64_t rows, uint8_t *y, float *factors)
+{
+    const int64_t size = v->k * (int64_t)tern_dtype_size(v->dtype);
+    const char *x = (const char *)v->x + row0 * size;
+    for (int64_t r = 0; r < rows; r++, x += size, y += v->pitch) {
+        if (r + AHEAD < rows)
+            cpu_fetch(x + AHEAD * size, size);
+        const struct tern_quantize_factors f = tern_quantize_factors_of(i8->most(v->dtype, v->k, x));
+        i8->quantize(v->dtype, v->k, x, f.in, y);
+        memset(y + v->k, i8->zero, (size_t)(round_up(v->k, CPU_I8_LINE) - v->k));
+        factors[r] = f.out;
+    }
 }
 
 /* ---- the launch */

@@ -1,10 +1,13 @@
 /* quantized_linear and quantized_linear_geglu: x (..., k) of any floating dtype, contiguous. Rows are quantised first, each once. */
 #include <string.h>
 
+#include "backends/cpu/gemm_dot_blocks.h"
 #include "backends/cpu/gemm_i8.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "core/threads.h"
+
+#define MOST_TIMES 2 /* that a row is quantised, by tasks */
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
@@ -27,30 +30,45 @@ static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int p
     return 1;
 }
 
-static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct tern_op_desc *d)
+/* What a call multiplies: rows that tasks make bytes of, each those of its own, where that is not done many times over; else all rows are
+ * quantised first, each once. */
+struct product {
+    struct cpu_dot_values values;
+    struct cpu_dot_gemm g;
+    bool first;
+};
+
+static void product(struct tern_context *ctx, const struct tern_op_desc *d, struct product *p)
 {
-    int64_t n = d->out.shape[d->out.ndim - 1], k = d->in[1].shape[1];
-    struct cpu_dot_gemm g = {.m = tern_meta_numel(&d->in[0]) / k,
-                             .n = n,
-                             .k = round_up(k, CPU_I8_LINE) / 2,
-                             .dot = &cpu_level(ctx)->i8.dot,
-                             .stage = stage,
-                             .ldc = n,
-                             .gated = d->op == TERN_OP_quantized_linear_geglu};
-    cpu_dot_parts(ctx, &g);
-    g.scratch = 0;
-    return g;
+    const int64_t n = d->out.shape[d->out.ndim - 1], k = d->in[1].shape[1];
+    p->g = (struct cpu_dot_gemm){.m = tern_meta_numel(&d->in[0]) / k,
+                                 .n = n,
+                                 .k = round_up(k, CPU_I8_LINE) / 2,
+                                 .dot = &cpu_level(ctx)->i8.dot,
+                                 .stage = stage,
+                                 .ldc = n,
+                                 .gated = d->op == TERN_OP_quantized_linear_geglu};
+    cpu_dot_parts(ctx, &p->g);
+    p->g.scratch = 0;
+    p->values = (struct cpu_dot_values){d->in[0].dtype, NULL, k, odd_lines(2 * p->g.k, CPU_I8_LINE)};
+    const struct cpu_dot_blocks b = cpu_dot_blocks(ctx, &p->g);
+    p->first = b.splits > MOST_TIMES || b.mc * p->values.pitch > (int64_t)cpu_device_of(ctx)->l2 / 4;
+    p->g.values = p->first ? NULL : &p->values;
 }
 
 /* Bytes of the quantised rows, whole blocks of them, and of their factors. */
-static size_t rows_size(const struct cpu_dot_gemm *g) { return (size_t)(round_up(g->m, TERN_DOT_ROWS) * odd_lines(2 * g->k, CPU_I8_LINE)); }
-static size_t factors_size(const struct cpu_dot_gemm *g) { return (size_t)round_up(g->m * (int64_t)sizeof(float), CPU_I8_LINE); }
+static size_t rows_size(const struct product *p) { return p->first ? (size_t)(round_up(p->g.m, TERN_DOT_ROWS) * p->values.pitch) : 0; }
+static size_t factors_size(const struct product *p)
+{
+    return p->first ? (size_t)round_up(p->g.m * (int64_t)sizeof(float), CPU_I8_LINE) : 0;
+}
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct cpu_dot_gemm g = linear_gemm(ctx, d);
-    size_t size = cpu_dot_workspace(ctx, &g);
-    return size ? CPU_I8_LINE + rows_size(&g) + factors_size(&g) + size : 0;
+    struct product p;
+    product(ctx, d, &p);
+    size_t size = cpu_dot_workspace(ctx, &p.g);
+    return size ? CPU_I8_LINE + rows_size(&p) + factors_size(&p) + size : 0;
 }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -66,9 +84,7 @@ static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc
 
 struct quantize {
     const struct tern_cpu_i8 *i8;
-    enum tern_dtype dtype;
-    int64_t k, depth, pitch;
-    const char *x;
+    const struct cpu_dot_values *values;
     uint8_t *y;
     float *factors;
 };
@@ -76,31 +92,24 @@ struct quantize {
 static void quantize_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct quantize *q = arg;
-    for (int64_t r = begin; r < end; r++) {
-        const char *x = q->x + (size_t)(r * q->k) * tern_dtype_size(q->dtype);
-        uint8_t *y = q->y + r * q->pitch;
-        struct tern_quantize_factors f = tern_quantize_factors_of(q->i8->most(q->dtype, q->k, x));
-        q->i8->quantize(q->dtype, q->k, x, f.in, y);
-        memset(y + q->k, q->i8->zero, (size_t)(q->depth - q->k));
-        q->factors[r] = f.out;
-    }
+    cpu_i8_quantize_rows(q->i8, q->values, begin, end - begin, q->y + begin * q->values->pitch, q->factors + begin);
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
-    const struct tern_op_desc *d = a->desc;
-    struct cpu_dot_gemm g = linear_gemm(a->ctx, d);
-    struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
+    struct product p;
+    const struct cpu_rows rows = cpu_rows_contiguous(a->desc->out.ndim, a->desc->out.ndim - 1);
     if (!a->workspace.buffer)
         return TERN_OK;
+    product(a->ctx, a->desc, &p);
+    p.values.x = tern_arg_host(&a->in[0]);
     char *y = tern_arg_host(&a->workspace);
     y += (CPU_I8_LINE - (uintptr_t)y % CPU_I8_LINE) % CPU_I8_LINE;
-    struct quantize q = {
-        &cpu_level(a->ctx)->i8,          d->in[0].dtype,           d->in[1].shape[1], 2 * g.k,
-        odd_lines(2 * g.k, CPU_I8_LINE), tern_arg_host(&a->in[0]), (uint8_t *)y,      (float *)(void *)(y + rows_size(&g))};
-    tern_parallel(a->ctx, g.m, max64(1, 16384 / q.k), quantize_rows, &q);
-    g.source = y;
-    return cpu_i8_launch(a, &g, &rows, q.factors, 1, y + rows_size(&g) + factors_size(&g));
+    const struct quantize q = {&cpu_level(a->ctx)->i8, &p.values, (uint8_t *)y, (float *)(void *)(y + rows_size(&p))};
+    if (p.first)
+        tern_parallel(a->ctx, p.g.m, max64(1, 16384 / p.values.k), quantize_rows, (void *)&q);
+    p.g.source = y;
+    return cpu_i8_launch(a, &p.g, &rows, q.factors, 1, y + rows_size(&p) + factors_size(&p));
 }
 
 const struct tern_kernel cpu_quantized_linear_i8_gemm = {

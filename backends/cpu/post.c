@@ -168,10 +168,10 @@ void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_
         apply_step(p, i, y, y, row, rows, col, n);
 }
 
-static void fetch(const char *from, int64_t bytes)
+void cpu_fetch(const void *x, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += LINE)
-        __builtin_prefetch(from + i);
+        __builtin_prefetch((const char *)x + i, 0, 2);
 }
 
 void cpu_fetch_to_write(const void *y, int64_t bytes)
@@ -185,6 +185,6 @@ void cpu_post_fetch(const struct cpu_post *p, int64_t row, int64_t col, int64_t 
     for (int i = 0; i < p->n; i++) {
         const struct cpu_post_step *s = &p->step[i];
         if (!s->unary && s->operand.step)
-            fetch((const char *)s->data + operand_at(s, row, col), n * s->size);
+            cpu_fetch((const char *)s->data + operand_at(s, row, col), n * s->size);
     }
 }

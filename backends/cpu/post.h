@@ -56,7 +56,8 @@ void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_
  * processor fetches ahead by itself. */
 void cpu_post_fetch(const struct cpu_post *p, int64_t row, int64_t col, int64_t n);
 #define CPU_POST_AHEAD 8 /* rows, where one after the other is finished */
-/* The same for bytes that will be written. */
+/* Bytes that will be read; that will be written. */
+void cpu_fetch(const void *x, int64_t bytes);
 void cpu_fetch_to_write(const void *y, int64_t bytes);
 
 #endif
