@@ -39,8 +39,8 @@ float cpu_winograd_i8_unit(const struct cpu_winograd_i8_weights *w, int point, i
 #define CPU_WINOGRAD_I8_PANELS 4            /* of a task at most */
 
 struct cpu_winograd_i8_plan {
-    int64_t depth, ld;         /* bytes of a tile's point: filled up to lines; and to an odd number of them */
-    int64_t kc, parts;         /* channels of a part */
+    int64_t depth;             /* channels, filled up to lines */
+    int64_t kc, parts, ld;     /* channels of a part; bytes of them of a tile's point: an odd number of lines */
     int64_t chunk, rows;       /* tiles of a chunk, of a task: whole groups */
     int64_t splits, panels;    /* of the panels; panels of a task at most */
     int64_t ldm, step_m;       /* sums between tiles, between points */
@@ -55,16 +55,17 @@ struct cpu_winograd_i8_run {
     const float *scale; /* of output channels */
     const void *bias;   /* or NULL */
     enum tern_dtype bias_dtype;
-    uint8_t *v; /* group, point, tile, channel */
+    uint8_t *v; /* group, part, point, tile, channel */
     float *row; /* of tiles: what a byte of each point counts */
     char *scratch;
     int64_t tile0, tiles; /* of this chunk */
 };
 
-/* The first point of tile i of the chunk. */
-static inline uint8_t *cpu_winograd_i8_tile(const struct cpu_winograd_i8_run *r, int64_t i)
+/* The first point of tile i of the chunk, in a part of the channels. */
+static inline uint8_t *cpu_winograd_i8_tile(const struct cpu_winograd_i8_run *r, int64_t i, int64_t part)
 {
-    return r->v + (i / CPU_WINOGRAD_I8_GROUP * CPU_WINOGRAD_I8_POINTS * CPU_WINOGRAD_I8_GROUP + i % CPU_WINOGRAD_I8_GROUP) * r->k.ld;
+    const int64_t group = (i / CPU_WINOGRAD_I8_GROUP * r->k.parts + part) * CPU_WINOGRAD_I8_POINTS;
+    return r->v + (group * CPU_WINOGRAD_I8_GROUP + i % CPU_WINOGRAD_I8_GROUP) * r->k.ld;
 }
 
 /* As tern_parallel_slots has it; arg: a struct cpu_winograd_i8_run. */

@@ -9,6 +9,7 @@
 #define GROUP CPU_WINOGRAD_I8_GROUP
 #define LINE CPU_I8_LINE
 #define NR TERN_DOT_NR
+#define TAPS 9
 #define AHEAD 4 /* tiles whose pixels are fetched while another one is finished */
 
 struct task {
@@ -61,11 +62,22 @@ static void transform_weights(const struct cpu_winograd_i8_run *r, const struct 
     }
 }
 
-/* A group of tiles, in a part of the channels, with the task's panels. */
+/* A tap of what will be transformed where panel p has been multiplied from channel c on: the next part of its channels, or the first one of
+ * the panel that takes its place, likely by this thread. */
+static const int8_t *tap_behind(const struct cpu_winograd_i8_run *r, const struct task *t, int64_t p, int64_t c, int tap)
+{
+    const int64_t then = c + r->k.kc < r->k.depth ? c + r->k.kc : 0, panels = ceil_div(r->w.o, NR);
+    const struct cpu_winograd_i8_panel b = cpu_winograd_i8_panel(&r->weights, then ? p : (p + t->p1 - t->p0) % panels);
+    return b.taps + (tap * r->k.depth + then) * b.width;
+}
+
+/* A group of tiles, in a part of the channels, with the task's panels. What comes next is fetched: the next point of these tiles, or of the
+ * next ones, and behind the last of them what weights will be made of. */
 static void multiply(const struct cpu_winograd_i8_run *r, const struct task *t, int64_t row, int64_t rows, int64_t c, int64_t n, int32_t *m)
 {
     const int64_t step = r->k.kc * NR + LINE, ld = r->k.ld / 2;
-    const uint16_t *v = (const uint16_t *)(const void *)(cpu_winograd_i8_tile(r, t->row0 + row) + c);
+    const bool last = row + rows >= t->rows;
+    const uint16_t *v = (const uint16_t *)(const void *)cpu_winograd_i8_tile(r, t->row0 + row, c / r->k.kc);
     for (int64_t p = t->p0; p < t->p1; p++) {
         const struct cpu_winograd_i8_panel b = cpu_winograd_i8_panel(&r->weights, p);
         const bool half = b.width < NR;
@@ -74,6 +86,7 @@ static void multiply(const struct cpu_winograd_i8_run *r, const struct task *t, 
             const int8_t *from = sum < 0 ? b.taps + ((-1 - sum) * r->k.depth + c) * b.width : t->u + ((p - t->p0) * SUMS + sum) * step;
             const uint16_t *words = (const uint16_t *)(const void *)from, *a = v + point * GROUP * ld;
             const struct tern_dot_piece piece = {{a, a + GROUP / 2 * ld}, ld, 0, n / 2};
+            const void *next = last && point < TAPS ? (const void *)tap_behind(r, t, p, c, point) : a + GROUP * ld;
             int32_t *to = m + point * r->k.step_m + (p - t->p0) * NR;
             r->w.level->i8.dot.block(&(struct tern_dot_block){.rows = (int)rows,
                                                               .n = 1,
@@ -81,7 +94,7 @@ static void multiply(const struct cpu_winograd_i8_run *r, const struct task *t, 
                                                               .accumulate = c > 0,
                                                               .pieces = &piece,
                                                               .panel = words,
-                                                              .next = words,
+                                                              .next = next,
                                                               .c = to,
                                                               .ldc = r->k.ldm});
         }
