@@ -87,16 +87,39 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
                                  .stage = stage};
 }
 
+/* Each pixel is a row of the product. */
+static bool is_matrix(const struct tern_op_desc *d, const struct cpu_picture *s)
+{
+    const int64_t *x = d->in[0].shape;
+    return s->kh == 1 && s->kw == 1 && s->h == x[2] && s->w == x[3] && s->oh == s->h && s->ow == s->w;
+}
+
+/* What a call multiplies. first: pictures are quantised first, as wholes, and not by tasks. */
+struct product {
+    struct cpu_picture s;
+    struct cpu_dot_values values;
+    struct cpu_dot_gemm g;
+    bool first;
+};
+
+static void product(struct tern_context *ctx, const struct tern_op_desc *d, void *bytes, struct product *p)
+{
+    p->s = padded(d, bytes);
+    p->g = conv_gemm(ctx, d, &p->s);
+    p->values = (struct cpu_dot_values){.dtype = d->in[0].dtype, .k = d->in[0].shape[1], .pitch = odd_lines(2 * p->s.c, CPU_I8_LINE)};
+    p->first = !is_matrix(d, &p->s) || !cpu_i8_rows_by_tasks(ctx, &p->g, &p->values);
+}
+
 /* ---- the picture in bytes */
 
 struct sizes {
     size_t picture, rows, factors; /* bytes of the padded pictures, of the largest values of their rows, of their factors */
 };
 
-static struct sizes sizes_of(const struct tern_op_desc *d, const struct cpu_picture *s)
+static struct sizes sizes_of(const struct tern_op_desc *d, const struct product *p)
 {
     const int64_t *x = d->in[0].shape;
-    return (struct sizes){(size_t)(x[0] * s->h * s->w * s->c) * 2, (size_t)round_up(x[0] * x[2] * 4, CPU_I8_LINE),
+    return (struct sizes){p->first ? (size_t)(x[0] * p->s.h * p->s.w * p->s.c) * 2 : 0, (size_t)round_up(x[0] * x[2] * 4, CPU_I8_LINE),
                           (size_t)round_up(x[0] * 8, CPU_I8_LINE)};
 }
 
@@ -162,10 +185,10 @@ static void quantize_rows(void *arg, int64_t begin, int64_t end)
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct cpu_picture s = padded(d, NULL);
-    struct cpu_dot_gemm g = conv_gemm(ctx, d, &s);
-    struct sizes sizes = sizes_of(d, &s);
-    size_t size = cpu_dot_workspace(ctx, &g);
+    struct product p;
+    product(ctx, d, NULL, &p);
+    struct sizes sizes = sizes_of(d, &p);
+    size_t size = cpu_dot_workspace(ctx, &p.g);
     return size ? CPU_I8_LINE + sizes.picture + sizes.rows + sizes.factors + size : 0;
 }
 
@@ -188,20 +211,24 @@ static enum tern_status run(const struct tern_kernel_args *a)
         return TERN_OK;
     char *bytes = tern_arg_host(&a->workspace);
     bytes += (CPU_I8_LINE - (uintptr_t)bytes % CPU_I8_LINE) % CPU_I8_LINE;
-    const struct cpu_picture s = padded(d, bytes);
-    const struct sizes sizes = sizes_of(d, &s);
-    const struct cpu_dot_gemm g = conv_gemm(a->ctx, d, &s);
+    struct product p;
+    product(a->ctx, d, bytes, &p);
+    const struct sizes sizes = sizes_of(d, &p);
     const struct cpu_rows rows = cpu_rows_channels_last();
     const int64_t *x = d->in[0].shape;
     struct quantize q = {
-        &cpu_level(a->ctx)->i8, d, &s, tern_arg_host(&a->in[0]), (uint8_t *)bytes, (float *)(void *)(bytes + sizes.picture)};
+        &cpu_level(a->ctx)->i8, d, &p.s, tern_arg_host(&a->in[0]), (uint8_t *)bytes, (float *)(void *)(bytes + sizes.picture)};
     q.in = (float *)(void *)(bytes + sizes.picture + sizes.rows);
     q.out = q.in + x[0];
     const int64_t tile = max64(1, 16384 / (x[1] * x[3]));
     tern_parallel(a->ctx, x[0] * x[2], tile, measure_rows, &q);
     find_factors(&q);
-    tern_parallel(a->ctx, x[0] * s.h, tile, quantize_rows, &q);
-    return cpu_i8_launch(a, &g, &rows, q.out, s.oh * s.ow, bytes + sizes.picture + sizes.rows + sizes.factors);
+    if (p.first)
+        tern_parallel(a->ctx, x[0] * p.s.h, tile, quantize_rows, &q);
+    p.values.x = q.x;
+    p.values.in = q.in;
+    p.values.rows = p.s.oh * p.s.ow;
+    return cpu_i8_launch(a, &p.g, &rows, q.out, p.values.rows, bytes + sizes.picture + sizes.rows + sizes.factors);
 }
 
 const struct tern_kernel cpu_quantized_conv2d_i8_igemm = {

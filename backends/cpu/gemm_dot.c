@@ -215,7 +215,7 @@ static void do_task(const struct run *r, int slot, int64_t task)
     if (g->values) {
         float *factor = (float *)(void *)(scratch + b->a_bytes - b->factors);
         cpu_i8_quantize_rows(&r->level->i8, g->values, t.row0, t.rows, (uint8_t *)scratch, factor);
-        t.factor = factor;
+        t.factor = g->values->in ? NULL : factor;
     }
     g->dot->begin();
     for (int k = 0; k < g->parts; k++) {

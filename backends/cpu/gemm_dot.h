@@ -18,11 +18,13 @@ struct cpu_dot_scales {
 };
 
 /* A of int8 as it comes: rows of k values, which lie behind each other. A task makes bytes of its rows, `pitch` apart, each by its own
- * largest value. */
+ * largest value, or those of `rows` rows by in[], whose scales are those of the product. */
 struct cpu_dot_values {
     enum tern_dtype dtype;
     const void *x;
     int64_t k, pitch;
+    const float *in; /* NULL: by their own */
+    int64_t rows;
 };
 
 struct cpu_dot_gemm {
@@ -84,7 +86,7 @@ int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);
 int64_t cpu_dot_lda(const struct cpu_dot_gemm *g);
 /* As `stage`, of rows that a task has made bytes of: those from row i of them on. */
 int cpu_dot_bytes(const struct cpu_dot_gemm *g, int64_t i, int part, const uint16_t *bytes, struct tern_dot_piece *pieces);
-/* Bytes of rows row0 .. row0 + rows to y, and what each byte counts. */
+/* Bytes of rows row0 .. row0 + rows to y, and what they count by their own largest values to `factors`. */
 void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row0, int64_t rows, uint8_t *y, float *factors);
 /* As `stage`, of a matrix of bf16: rows are read where they lie, or copied. */
 int cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);

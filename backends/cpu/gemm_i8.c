@@ -4,12 +4,14 @@
 #include <float.h>
 #include <string.h>
 
+#include "backends/cpu/gemm_dot_blocks.h"
 #include "backends/cpu/integers.h"
 #include "core/threads.h"
 
 #define MOST 127
 #define NR TERN_DOT_NR
-#define AHEAD 2 /* rows that are fetched while one becomes bytes */
+#define AHEAD 2      /* rows that are fetched while one becomes bytes */
+#define MOST_TIMES 2 /* that a row is quantised, by tasks */
 
 static bool is_vector(const struct tern_op_desc *d, int i, bool right_dtype)
 {
@@ -158,6 +160,26 @@ void cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool 
 
 /* ---- rows of values */
 
+bool cpu_i8_rows_by_tasks(struct tern_context *ctx, struct cpu_dot_gemm *g, const struct cpu_dot_values *values)
+{
+    const struct cpu_dot_blocks b = cpu_dot_blocks(ctx, g);
+    const bool by_tasks = b.splits <= MOST_TIMES && b.mc * values->pitch <= (int64_t)cpu_device_of(ctx)->l2 / 4;
+    g->values = by_tasks ? values : NULL;
+    return by_tasks;
+}
+
+static float quantize_row(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row, const char *x, uint8_t *y)
+{
+    struct tern_quantize_factors f = {0};
+    if (v->in)
+        f.in = v->in[row / v->rows];
+    else
+        f = tern_quantize_factors_of(i8->most(v->dtype, v->k, x));
+    i8->quantize(v->dtype, v->k, x, f.in, y);
+    memset(y + v->k, i8->zero, (size_t)(round_up(v->k, CPU_I8_LINE) - v->k));
+    return f.out;
+}
+
 void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row0, int64_t rows, uint8_t *y, float *factors)
 {
     const int64_t size = v->k * (int64_t)tern_dtype_size(v->dtype);
@@ -165,10 +187,9 @@ void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_val
     for (int64_t r = 0; r < rows; r++, x += size, y += v->pitch) {
         if (r + AHEAD < rows)
             cpu_fetch(x + AHEAD * size, size);
-        const struct tern_quantize_factors f = tern_quantize_factors_of(i8->most(v->dtype, v->k, x));
-        i8->quantize(v->dtype, v->k, x, f.in, y);
-        memset(y + v->k, i8->zero, (size_t)(round_up(v->k, CPU_I8_LINE) - v->k));
-        factors[r] = f.out;
+        const float factor = quantize_row(i8, v, row0 + r, x, y);
+        if (!v->in)
+            factors[r] = factor;
     }
 }
 

@@ -23,6 +23,9 @@ size_t cpu_i8_packed_size(const struct tern_meta *weight, int64_t k, bool gated)
 /* weight (n, c) or (n, c, kh, kw), contiguous; row tap x depth + channel of B, where depth is c filled up to lines. */
 void cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst);
 
+/* Whether tasks make bytes of their rows of A, which g->values then says: where that is not done many times over, and takes little of L2. */
+bool cpu_i8_rows_by_tasks(struct tern_context *ctx, struct cpu_dot_gemm *g, const struct cpu_dot_values *values);
+
 /* The rest of a kernel with inputs A, weight, scale and bias: A is g->source, a value of `row` counts for so many rows of C. */
 enum tern_status cpu_i8_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *g, const struct cpu_rows *rows,
                                const float *row, int64_t rows_each, void *workspace);

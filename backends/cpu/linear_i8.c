@@ -1,13 +1,10 @@
 /* quantized_linear and quantized_linear_geglu: x (..., k) of any floating dtype, contiguous. Rows are quantised first, each once. */
 #include <string.h>
 
-#include "backends/cpu/gemm_dot_blocks.h"
 #include "backends/cpu/gemm_i8.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "core/threads.h"
-
-#define MOST_TIMES 2 /* that a row is quantised, by tasks */
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
@@ -30,8 +27,7 @@ static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int p
     return 1;
 }
 
-/* What a call multiplies: rows that tasks make bytes of, each those of its own, where that is not done many times over; else all rows are
- * quantised first, each once. */
+/* What a call multiplies. first: all rows are quantised first, each once, and not by tasks. */
 struct product {
     struct cpu_dot_values values;
     struct cpu_dot_gemm g;
@@ -50,10 +46,8 @@ static void product(struct tern_context *ctx, const struct tern_op_desc *d, stru
                                  .gated = d->op == TERN_OP_quantized_linear_geglu};
     cpu_dot_parts(ctx, &p->g);
     p->g.scratch = 0;
-    p->values = (struct cpu_dot_values){d->in[0].dtype, NULL, k, odd_lines(2 * p->g.k, CPU_I8_LINE)};
-    const struct cpu_dot_blocks b = cpu_dot_blocks(ctx, &p->g);
-    p->first = b.splits > MOST_TIMES || b.mc * p->values.pitch > (int64_t)cpu_device_of(ctx)->l2 / 4;
-    p->g.values = p->first ? NULL : &p->values;
+    p->values = (struct cpu_dot_values){.dtype = d->in[0].dtype, .k = k, .pitch = odd_lines(2 * p->g.k, CPU_I8_LINE)};
+    p->first = !cpu_i8_rows_by_tasks(ctx, &p->g, &p->values);
 }
 
 /* Bytes of the quantised rows, whole blocks of them, and of their factors. */
