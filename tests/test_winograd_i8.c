@@ -101,14 +101,49 @@ static float *convolve(struct tern_context *ctx, const struct operands *a, const
     return found;
 }
 
-/* ---- the rule: transforms of Lavin and Gray for points 0, 1, -1 and infinity, in double */
+/* ---- the rule: transforms of Lavin and Gray, in double, down for points 0, 1, -1 and infinity, across for 0, 2/3, -2/3, 3/2, -3/2 and
+ * infinity. Rows of the input's and of the weights' have factors, which `UNIT` takes back: G is of whole numbers. */
 
-static const double BT[4][4] = {{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}};
-static const double G[4][3] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
-static const double AT[2][4] = {{1, 1, 1, 0}, {0, 1, -1, -1}};
-#define WHOLE(i) ((i) == 1 || (i) == 2 ? 2 : 1) /* times which a row of G is of whole numbers */
+static const double BT_DOWN[4][4] = {{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}};
+static const double G_DOWN[4][3] = {{1, 0, 0}, {1, 1, 1}, {1, -1, 1}, {0, 0, 1}};
+static const double AT_DOWN[2][4] = {{1, 1, 1, 0}, {0, 1, -1, -1}};
+static const double UNIT_DOWN[4] = {1, 0.5, 0.5, 1};
 
-/* Bytes of the points of all filters, (O, 16, C), and what each counts, (O, 16). */
+static const double BT_ACROSS[6][6] = {{36, 0, -97, 0, 36, 0},  {0, 18, 27, -8, -12, 0}, {0, -18, 27, 8, -12, 0},
+                                       {0, -12, -8, 27, 18, 0}, {0, 12, -8, -27, 18, 0}, {0, 36, 0, -97, 0, 36}};
+static const double G_ACROSS[6][3] = {{1, 0, 0}, {9, 6, 4}, {9, -6, 4}, {4, 6, 9}, {4, -6, 9}, {0, 0, 1}};
+static const double AT_ACROSS[4][6] = {{1, 1, 1, 1, 1, 0},
+                                       {0, 2.0 / 3, -2.0 / 3, 3.0 / 2, -3.0 / 2, 0},
+                                       {0, 4.0 / 9, 4.0 / 9, 9.0 / 4, 9.0 / 4, 0},
+                                       {0, 8.0 / 27, -8.0 / 27, 27.0 / 8, -27.0 / 8, 1}};
+static const double UNIT_ACROSS[6] = {1.0 / 36, 3.0 / 520, 3.0 / 520, 1.0 / 585, 1.0 / 585, 1.0 / 36};
+
+#define HIGH 2
+#define WIDE 4
+#define POINTS 24
+
+/* What the tables say: they are of a filter's minimal algorithm, whatever its taps and pixels. */
+static void the_rule_is_a_convolution(void **state)
+{
+    for (int i = 0; i < HIGH; i++)
+        for (int t = 0; t < 3; t++)
+            for (int j = 0; j < 4; j++) {
+                double sum = 0;
+                for (int p = 0; p < 4; p++)
+                    sum += AT_DOWN[i][p] * G_DOWN[p][t] * BT_DOWN[p][j] * UNIT_DOWN[p];
+                assert_true(fabs(sum - (j == i + t)) < 1e-12);
+            }
+    for (int i = 0; i < WIDE; i++)
+        for (int t = 0; t < 3; t++)
+            for (int j = 0; j < 6; j++) {
+                double sum = 0;
+                for (int p = 0; p < 6; p++)
+                    sum += AT_ACROSS[i][p] * G_ACROSS[p][t] * BT_ACROSS[p][j] * UNIT_ACROSS[p];
+                assert_true(fabs(sum - (j == i + t)) < 1e-12);
+            }
+}
+
+/* Bytes of the points of all filters, (O, 24, C), and what each counts, (O, 24). */
 static void transform_weights(const struct operands *a, double *u, double *unit)
 {
     const int64_t c = a->s.c;
@@ -119,37 +154,36 @@ static void transform_weights(const struct operands *a, double *u, double *unit)
             most = fmaxf(most, fabsf(w[i]));
         if (!a->s.bytes)
             scale = most / 127;
-        for (int p = 0; p < 16; p++) {
-            double *to = u + (o * 16 + p) * c, largest = 127;
-            const double whole = WHOLE(p / 4) * WHOLE(p % 4);
+        for (int p = 0; p < POINTS; p++) {
+            double *to = u + (o * POINTS + p) * c, largest = 127;
             for (int64_t k = 0; k < c; k++) {
                 to[k] = 0;
                 for (int t = 0; t < 9; t++) {
                     const double byte = a->s.bytes ? (double)w[k * 9 + t] : nearbyint((double)(w[k * 9 + t] / scale));
-                    to[k] += whole * G[p / 4][t / 3] * G[p % 4][t % 3] * byte;
+                    to[k] += G_DOWN[p / 6][t / 3] * G_ACROSS[p % 6][t % 3] * byte;
                 }
                 largest = fmax(largest, fabs(to[k]));
             }
             const double factor = fmin(32767, floor(127 * 32768 / largest));
             for (int64_t k = 0; k < c; k++)
                 to[k] = floor(to[k] * factor / 32768 + 0.5);
-            unit[o * 16 + p] = (double)scale / whole * (factor < 32767 ? 32768 / factor : 1);
+            unit[o * POINTS + p] = (double)scale * UNIT_DOWN[p / 6] * UNIT_ACROSS[p % 6] * (factor < 32767 ? 32768 / factor : 1);
         }
     }
 }
 
-/* Of a tile whose first output pixel is (y, x) of picture n: bytes (16, C), and what each counts. */
+/* Of a tile whose first output pixel is (y, x) of picture n: bytes (24, C), and what each counts. */
 static void transform_tile(const struct operands *a, int64_t n, int64_t y, int64_t x, double *v, float *unit)
 {
     const struct shape *s = &a->s;
-    for (int p = 0; p < 16; p++) {
+    for (int p = 0; p < POINTS; p++) {
         float most = 0;
         for (int64_t k = 0; k < s->c; k++) {
             double sum = 0;
-            for (int i = 0; i < 16; i++) {
-                const int64_t h = y - s->pad_h + i / 4, w = x - s->pad_w + i % 4;
+            for (int i = 0; i < POINTS; i++) {
+                const int64_t h = y - s->pad_h + i / 6, w = x - s->pad_w + i % 6;
                 if (h >= 0 && h < s->h && w >= 0 && w < s->w)
-                    sum += BT[p / 4][i / 4] * BT[p % 4][i % 4] * (double)a->x[((n * s->c + k) * s->h + h) * s->w + w];
+                    sum += BT_DOWN[p / 6][i / 6] * BT_ACROSS[p % 6][i % 6] * (double)a->x[((n * s->c + k) * s->h + h) * s->w + w];
             }
             v[p * s->c + k] = sum;
             most = fmaxf(most, fabsf((float)sum));
@@ -160,10 +194,9 @@ static void transform_tile(const struct operands *a, int64_t n, int64_t y, int64
     }
 }
 
-/* Of each of the 16 points. */
-static void products_of(int64_t c, const double *v, const double *u, double product[16])
+static void products_of(int64_t c, const double *v, const double *u, double product[POINTS])
 {
-    for (int p = 0; p < 16; p++) {
+    for (int p = 0; p < POINTS; p++) {
         product[p] = 0;
         for (int64_t k = 0; k < c; k++)
             product[p] += v[p * c + k] * u[p * c + k];
@@ -174,23 +207,23 @@ static float *rule(const struct operands *a)
 {
     const struct shape *s = &a->s;
     const int64_t oh = s->h + 2 * s->pad_h - 2, ow = s->w + 2 * s->pad_w - 2;
-    double *u = malloc((size_t)(s->o * 16 * s->c) * sizeof(*u)), *unit = malloc((size_t)(s->o * 16) * sizeof(*unit)),
-           *v = malloc((size_t)(16 * s->c) * sizeof(*v)), product[16];
-    float *out = malloc((size_t)(s->n * s->o * oh * ow) * sizeof(*out) + 1), tile[16];
+    double *u = malloc((size_t)(s->o * POINTS * s->c) * sizeof(*u)), *unit = malloc((size_t)(s->o * POINTS) * sizeof(*unit)),
+           *v = malloc((size_t)(POINTS * s->c) * sizeof(*v)), product[POINTS];
+    float *out = malloc((size_t)(s->n * s->o * oh * ow) * sizeof(*out) + 1), tile[POINTS];
     transform_weights(a, u, unit);
     for (int64_t n = 0; n < s->n; n++)
-        for (int64_t y = 0; y < oh; y += 2)
-            for (int64_t x = 0; x < ow; x += 2) {
+        for (int64_t y = 0; y < oh; y += HIGH)
+            for (int64_t x = 0; x < ow; x += WIDE) {
                 transform_tile(a, n, y, x, v, tile);
                 for (int64_t o = 0; o < s->o; o++) {
-                    products_of(s->c, v, u + o * 16 * s->c, product);
-                    for (int i = 0; i < 4; i++) {
+                    products_of(s->c, v, u + o * POINTS * s->c, product);
+                    for (int i = 0; i < HIGH * WIDE; i++) {
                         double sum = s->bias ? (double)a->bias[o] : 0;
-                        if (y + i / 2 >= oh || x + i % 2 >= ow)
+                        if (y + i / WIDE >= oh || x + i % WIDE >= ow)
                             continue;
-                        for (int p = 0; p < 16; p++)
-                            sum += AT[i / 2][p / 4] * AT[i % 2][p % 4] * product[p] * (double)tile[p] * unit[o * 16 + p];
-                        out[((n * s->o + o) * oh + y + i / 2) * ow + x + i % 2] = (float)sum;
+                        for (int p = 0; p < POINTS; p++)
+                            sum += AT_DOWN[i / WIDE][p / 6] * AT_ACROSS[i % WIDE][p % 6] * product[p] * (double)tile[p] * unit[o * POINTS + p];
+                        out[((n * s->o + o) * oh + y + i / WIDE) * ow + x + i % WIDE] = (float)sum;
                     }
                 }
             }
@@ -306,7 +339,7 @@ static void no_number_spoils_what_reads_it(void **state)
             const int64_t dy = llabs(i / 12 % 12 - 5), dx = llabs(i % 12 - 6);
             if (dy <= 1 && dx <= 1)
                 assert_true(isnan(found[i]));
-            if (dy > 3 || dx > 3)
+            if (dy > 3 || dx > 5)
                 assert_true(found[i] == plain[i]);
         }
         free(found);
@@ -349,9 +382,9 @@ static void extremes(void **state)
     tern_context_destroy(&ctx);
 }
 
-/* Of white noise the transforms leave 1.7 times the direct one's squared error: 2.8 by theory, less what scales of each point of a
+/* Of white noise the transforms leave 4.3 times the direct one's squared error: 7.9 by theory, less what scales of each point of a
  * tile save. */
-static void rounds_little_more_than_the_direct_one(void **state)
+static void rounds_no_more_than_the_points_do(void **state)
 {
     struct tern_context *ctx = context(2, NULL);
     struct operands a = make((struct shape){1, 128, 32, 32, 64, 1, 1, TERN_F32, false, false});
@@ -371,7 +404,7 @@ static void rounds_little_more_than_the_direct_one(void **state)
     float *exact = support_values(tern_conv2d(x, w, NULL, .padding = 1), &n);
     tern_scope_end(ctx, NULL);
     const double off = support_nmse(winograd, exact, n), least = support_nmse(direct, exact, n);
-    if (!(off <= 2 * least))
+    if (!(off <= 5 * least))
         fail_msg("NMSE %g, of the direct one %g", off, least);
     free(winograd);
     free(direct);
@@ -457,13 +490,14 @@ static void plans_choose_by_cost_and_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_rule_is_a_convolution),
         cmocka_unit_test(every_edge),
         cmocka_unit_test(large_ones),
         cmocka_unit_test(many_chunks),
         cmocka_unit_test(bits_of_any_number_of_threads),
         cmocka_unit_test(no_number_spoils_what_reads_it),
         cmocka_unit_test(extremes),
-        cmocka_unit_test(rounds_little_more_than_the_direct_one),
+        cmocka_unit_test(rounds_no_more_than_the_points_do),
         cmocka_unit_test(plans_choose_by_cost_and_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -153,8 +153,8 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
         group = min64(CPU_DOT_GROUP, t->p1 - p);
         for (int64_t q = p; q < p + group; q++) {
-            for (int64_t k = last ? rows * (q - p) / group : rows; k < (q + 1 == p + group ? rows : rows * (q - p + 1) / group); k++)
-                fetch(r, t->row0 + i + k, p, group);
+            for (int64_t k = rows * (q - p) / group; last && k < rows * (q - p + 1) / group; k++)
+                fetch(r, t->row0 + i + k, p, group); /* as they will be finished, some in front of each product: all at once would wait */
             const uint16_t *panel = b + (q - t->p0) * NR * depth;
             g->dot->block(&(struct tern_dot_block){.rows = (int)rows,
                                                    .n = n,

@@ -171,7 +171,7 @@ void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_
 void cpu_fetch(const void *x, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += LINE)
-        __builtin_prefetch((const char *)x + i, 0, 2);
+        __builtin_prefetch((const char *)x + i);
 }
 
 void cpu_fetch_to_write(const void *y, int64_t bytes)

@@ -29,7 +29,7 @@ static size_t units(const struct cpu_winograd_blocks *k)
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct cpu_winograd w = cpu_winograd_sizes(d, TERN_WINOGRAD_EDGE);
+    struct cpu_winograd w = cpu_winograd_sizes(d, TERN_WINOGRAD_EDGE, TERN_WINOGRAD_EDGE);
     struct cpu_winograd_blocks k = cpu_winograd_blocks(ctx, &w, cpu_weight_bits(d));
     return (size_t)zeros(&k) * sizeof(float) + transformed(&k) + units(&k) + cpu_slots(k.slot, tern_thread_count(ctx));
 }

@@ -4,13 +4,13 @@
 
 #include "backends/cpu/gemm.h"
 
-#define TERN_WINOGRAD_EDGE 4    /* of a tile of outputs in floats; the input's is 2 more */
-#define TERN_WINOGRAD_PIXELS 16 /* of such a tile, the largest */
+#define TERN_WINOGRAD_EDGE 4    /* of a tile of outputs, for products of floats and of 16 bits */
+#define TERN_WINOGRAD_PIXELS 16 /* of such a tile, the largest one */
 #define TERN_WINOGRAD_POINTS 36 /* and of its inputs */
 
 struct cpu_winograd {
-    int edge;                      /* of a tile of outputs, 4 or 2 pixels; that of the input is 2 more */
-    int points;                    /* of a tile of inputs */
+    int high, wide;                /* a tile of outputs, pixels; that of the input has 2 more each way */
+    int pixels, points;            /* of a tile of outputs, of inputs */
     int64_t n, c, h, w, o, oh, ow; /* (N, C, H, W) to (N, O, OH, OW) */
     int64_t pad_h, pad_w;
     int64_t across, down, tiles; /* of a picture, of a picture, of all pictures */
@@ -30,8 +30,8 @@ bool cpu_winograd_fits(const struct tern_op_desc *d);
 bool cpu_winograd_supports(struct tern_device *device, const struct tern_op_desc *d);
 bool cpu_winograd_supports_bf16(struct tern_device *device, const struct tern_op_desc *d);
 bool cpu_winograd_post(const struct tern_op_desc *d);
-/* Sizes alone, without data. */
-struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int edge);
+/* Sizes alone, without data, in tiles of so many outputs. */
+struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int high, int wide);
 /* Products are of 16 bits: pictures are bf16. Else they are of f32. */
 static inline bool cpu_winograd_is_i16(enum tern_dtype x) { return x == TERN_BF16; }
 /* Tiles of 4 x 4 that the choice of a kernel goes by, those of two pictures. How many there are has no say in it: picture i of a batch has

@@ -1,5 +1,5 @@
-/* quantized_conv2d by Winograd's minimal filtering [Lavin and Gray 2016]: 2 x 2 outputs of a 3 x 3 filter cost 16 multiplications in place
- * of 36. Tiles of the picture are transformed, and each point of a tile is quantised by itself, with its channels' largest value; 16
+/* quantized_conv2d by Winograd's minimal filtering [Lavin and Gray 2016]: 2 x 4 outputs of a 3 x 3 filter cost 24 multiplications in place
+ * of 72. Tiles of the picture are transformed, and each point of a tile is quantised by itself, with its channels' largest value; 24
  * products of int8 go over the channels, and what they give is transformed back. Weights are transformed while it runs, as in winograd.c,
  * from the bytes that the implicit gemm has: to bytes again, by factors of 15 bits that were chosen when they were packed. */
 #include <string.h>
@@ -69,7 +69,7 @@ static size_t zeros(const struct cpu_winograd *w) { return (size_t)round_up(w->c
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct cpu_winograd w = cpu_winograd_sizes(d, 2);
+    struct cpu_winograd w = cpu_winograd_sizes(d, TERN_WINOGRAD_I8_HIGH, TERN_WINOGRAD_I8_WIDE);
     struct cpu_winograd_i8_plan k = plan(ctx, &w);
     return k.slot ? LINE + zeros(&w) + k.v + k.row + cpu_slots(k.slot, tern_thread_count(ctx)) : 0;
 }
@@ -123,7 +123,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
         return TERN_OK;
     char *at = tern_arg_host(&a->workspace);
     at += (LINE - (uintptr_t)at % LINE) % LINE;
-    struct cpu_winograd_i8_run r = {.w = cpu_winograd_sizes(d, 2),
+    struct cpu_winograd_i8_run r = {.w = cpu_winograd_sizes(d, TERN_WINOGRAD_I8_HIGH, TERN_WINOGRAD_I8_WIDE),
                                     .weights = cpu_winograd_i8_weights(&d->in[1], tern_arg_host(&a->packed))};
     r.k = plan(a->ctx, &r.w);
     r.w.x = tern_arg_host(&a->in[0]);
@@ -161,7 +161,7 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
 const struct tern_kernel cpu_quantized_conv2d_i8_winograd = {
     .name = "quantized_conv2d_i8_winograd",
     .op = TERN_OP_quantized_conv2d,
-    .revision = 1,
+    .revision = 2,
     .cost = cost,
     .supports = supports,
     .post = cpu_winograd_post,

@@ -30,7 +30,8 @@ struct cpu_winograd_i8_panel cpu_winograd_i8_panel(const struct cpu_winograd_i8_
 int cpu_winograd_i8_point(int point);
 /* Factors of the panel's sums as the transform wants them: CPU_WINOGRAD_I8_SUMS rows of 4 * width. */
 void cpu_winograd_i8_factors(const struct cpu_winograd_i8_weights *w, const struct cpu_winograd_i8_panel *p, int16_t *to);
-/* What a whole number of a weight of that point and column counts in the units of the column's bytes. */
+/* What a whole number of a weight of that point and column counts in the units of the column's bytes, with the factor that the input's
+ * transform has. */
 float cpu_winograd_i8_unit(const struct cpu_winograd_i8_weights *w, int point, int64_t col);
 
 /* ---- a call: chunks of tiles, transformed, then multiplied. A task multiplies some rows of a chunk by some panels. */

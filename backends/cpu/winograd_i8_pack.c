@@ -1,5 +1,5 @@
 /* Weights of Winograd's convolution in int8. What is kept is the filter's taps as bytes, as the implicit gemm has them: transformed weights
- * would be 16 bytes in place of 9. They are made from the taps while a kernel runs; how large they become is known here. */
+ * would be 24 bytes in place of 9. They are made from the taps while a kernel runs; how large they become is known here. */
 #include <string.h>
 
 #include "backends/cpu/integers.h"
@@ -14,7 +14,7 @@
 
 int cpu_winograd_i8_point(int point)
 {
-    static const int8_t of[POINTS] = {-1, 0, 1, -3, 2, 3, 4, 5, 6, 7, 8, 9, -7, 10, 11, -9};
+    static const int8_t of[POINTS] = {-1, 0, 1, 2, 3, -3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, -7, 16, 17, 18, 19, -9};
     return of[point];
 }
 
@@ -50,10 +50,12 @@ void cpu_winograd_i8_factors(const struct cpu_winograd_i8_weights *w, const stru
 
 float cpu_winograd_i8_unit(const struct cpu_winograd_i8_weights *w, int point, int64_t col)
 {
-    static const float share[POINTS] = {1, 0.5f, 0.5f, 1, 0.5f, 0.25f, 0.25f, 0.5f, 0.5f, 0.25f, 0.25f, 0.5f, 1, 0.5f, 0.5f, 1};
+    static const float down[4] = {1, 1.0f / 2, 1.0f / 2, 1};
+    static const float across[6] = {64.0f / 36, 64 * 3.0f / 520, 64 * 3.0f / 520, 64.0f / 585, 64.0f / 585, 64.0f / 36};
     const int sum = cpu_winograd_i8_point(point);
     const int16_t factor = sum < 0 ? INT16_MAX : w->factor[sum * w->n + col];
-    return factor == INT16_MAX ? share[point] : share[point] * 32768.0f / (float)factor; /* the largest changes no byte */
+    const float share = down[point / 6] * across[point % 6];
+    return factor == INT16_MAX ? share : share * 32768.0f / (float)factor; /* the largest changes no byte */
 }
 
 /* ---- what the sums need */

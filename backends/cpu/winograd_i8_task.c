@@ -10,6 +10,7 @@
 #define LINE CPU_I8_LINE
 #define NR TERN_DOT_NR
 #define TAPS 9
+#define PIXELS (TERN_WINOGRAD_I8_HIGH * TERN_WINOGRAD_I8_WIDE)
 #define AHEAD 4 /* tiles whose pixels are fetched while another one is finished */
 
 struct task {
@@ -107,14 +108,14 @@ static void finish(const struct cpu_winograd_i8_run *r, const struct task *t, in
     const struct cpu_winograd *w = &r->w;
     const int64_t ldm = r->k.ldm, col0 = t->p0 * NR, cols = min64(t->p1 * NR, w->o) - col0;
     const float *scales = r->row + (t->row0 + row) * POINTS;
-    float wide[4][CPU_WINOGRAD_I8_PANELS * NR];
-    int64_t at[4];
-    void *y[4];
+    float wide[PIXELS][CPU_WINOGRAD_I8_PANELS * NR];
+    int64_t at[PIXELS];
+    void *y[PIXELS];
     cpu_winograd_rows(w, r->tile0 + t->row0 + row, at);
-    for (int p = 0; p < 4; p++)
+    for (int p = 0; p < PIXELS; p++)
         y[p] = at[p] < 0 ? NULL : w->post ? (void *)wide[p] : w->y + (at[p] * w->o + col0) * (int64_t)tern_dtype_size(w->y_dtype);
     w->level->winograd_i8.output(w->post ? TERN_F32 : w->y_dtype, cols, m, r->k.step_m, t->offset, t->scale, ldm, scales, t->bias, y);
-    for (int p = 0; p < 4 && w->post; p++) {
+    for (int p = 0; p < PIXELS && w->post; p++) {
         if (at[p] < 0)
             continue;
         cpu_post_apply(w->post, wide[p], wide[p], at[p], col0, cols);

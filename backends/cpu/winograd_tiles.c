@@ -1,4 +1,4 @@
-/* The tiles of Winograd's convolution: 6 x 6 pixels in, 4 x 4 pixels out, or 4 x 4 and 2 x 2; at the edges of pictures fewer. */
+/* The tiles of Winograd's convolution: 6 x 6 pixels in, 4 x 4 pixels out, or 4 x 6 and 2 x 4; at the edges of pictures fewer. */
 #include "backends/cpu/integers.h"
 #include "backends/cpu/winograd.h"
 
@@ -33,17 +33,18 @@ bool cpu_winograd_post(const struct tern_op_desc *d)
     return cpu_post_fits(d, d->in[0].dtype, &rows);
 }
 
-struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int edge)
+struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int high, int wide)
 {
     const int64_t *x = d->in[0].shape, *y = d->out.shape;
-    struct cpu_winograd w = {
-        .edge = edge, .points = (edge + 2) * (edge + 2), .n = y[0], .c = x[1], .h = x[2], .w = x[3], .o = y[1], .oh = y[2], .ow = y[3]};
+    struct cpu_winograd w = {.high = high, .wide = wide, .n = y[0], .c = x[1], .h = x[2], .w = x[3], .o = y[1], .oh = y[2], .ow = y[3]};
+    w.pixels = high * wide;
+    w.points = (high + 2) * (wide + 2);
     w.dtype = d->in[0].dtype;
     w.y_dtype = d->out.dtype;
     w.pad_h = d->attrs.conv2d.padding[0];
     w.pad_w = d->attrs.conv2d.padding[1];
-    w.across = ceil_div(w.ow, edge);
-    w.down = ceil_div(w.oh, edge);
+    w.across = ceil_div(w.ow, wide);
+    w.down = ceil_div(w.oh, high);
     w.tiles = w.n * w.down * w.across;
     return w;
 }
@@ -52,13 +53,13 @@ double cpu_winograd_pair(const struct tern_op_desc *d)
 {
     if (d->in[1].ndim != 4 || d->out.ndim != 4 || !d->constant[1])
         return 0;
-    const struct cpu_winograd w = cpu_winograd_sizes(d, TERN_WINOGRAD_EDGE);
+    const struct cpu_winograd w = cpu_winograd_sizes(d, TERN_WINOGRAD_EDGE, TERN_WINOGRAD_EDGE);
     return 2.0 * (double)(w.down * w.across);
 }
 
 struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const void *zero, const struct cpu_post *post)
 {
-    struct cpu_winograd w = cpu_winograd_sizes(a->desc, TERN_WINOGRAD_EDGE);
+    struct cpu_winograd w = cpu_winograd_sizes(a->desc, TERN_WINOGRAD_EDGE, TERN_WINOGRAD_EDGE);
     w.x = tern_arg_host(&a->in[0]);
     w.bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
     w.zero = zero;
@@ -72,11 +73,11 @@ static int64_t pixel_bytes(const struct cpu_winograd *w) { return (int64_t)tern_
 
 void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const void *pixel[TERN_WINOGRAD_POINTS])
 {
-    const int64_t x0 = t % w->across * w->edge - w->pad_w, y0 = t / w->across % w->down * w->edge - w->pad_h, bytes = w->c * pixel_bytes(w);
+    const int64_t x0 = t % w->across * w->wide - w->pad_w, y0 = t / w->across % w->down * w->high - w->pad_h, bytes = w->c * pixel_bytes(w);
     const char *picture = w->x + t / w->across / w->down * w->h * w->w * bytes;
-    const int edge = w->edge + 2;
-    for (int p = 0; p < edge * edge; p++) {
-        int64_t y = y0 + p / edge, x = x0 + p % edge;
+    const int wide = w->wide + 2;
+    for (int p = 0; p < w->points; p++) {
+        int64_t y = y0 + p / wide, x = x0 + p % wide;
         pixel[p] = y >= 0 && y < w->h && x >= 0 && x < w->w ? picture + (y * w->w + x) * bytes : w->zero;
     }
 }
@@ -84,10 +85,10 @@ void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const void *pi
 void cpu_winograd_fetch_pixels(const struct cpu_winograd *w, int64_t t)
 {
     const void *pixel[TERN_WINOGRAD_POINTS];
-    const int64_t bytes = w->c * pixel_bytes(w), edge = w->edge + 2;
+    const int64_t bytes = w->c * pixel_bytes(w), wide = w->wide + 2;
     cpu_winograd_pixels(w, t, pixel);
-    for (int64_t p = 0; p < edge * edge; p++) {
-        if (p % edge < 2 || pixel[p] == w->zero)
+    for (int64_t p = 0; p < w->points; p++) {
+        if (p % wide < 2 || pixel[p] == w->zero)
             continue;
         for (int64_t at = 0; at < bytes; at += LINE)
             __builtin_prefetch((const char *)pixel[p] + at, 0, 2);
@@ -96,9 +97,9 @@ void cpu_winograd_fetch_pixels(const struct cpu_winograd *w, int64_t t)
 
 void cpu_winograd_rows(const struct cpu_winograd *w, int64_t t, int64_t *row)
 {
-    const int64_t x0 = t % w->across * w->edge, y0 = t / w->across % w->down * w->edge, picture = t / w->across / w->down * w->oh;
-    for (int p = 0; p < w->edge * w->edge; p++) {
-        int64_t y = y0 + p / w->edge, x = x0 + p % w->edge;
+    const int64_t x0 = t % w->across * w->wide, y0 = t / w->across % w->down * w->high, picture = t / w->across / w->down * w->oh;
+    for (int p = 0; p < w->pixels; p++) {
+        int64_t y = y0 + p / w->wide, x = x0 + p % w->wide;
         row[p] = y < w->oh && x < w->ow ? (picture + y) * w->ow + x : -1;
     }
 }
@@ -108,7 +109,7 @@ static const float *unit_of(const struct cpu_winograd *w, int64_t col) { return 
 static void finish_f32(const struct cpu_winograd *w, const int64_t *row, int64_t col, int64_t n, const float *m, int64_t step)
 {
     float *pixel[TERN_WINOGRAD_PIXELS] = {NULL};
-    const int pixels = w->edge * w->edge;
+    const int pixels = w->pixels;
     for (int p = 0; p < pixels; p++)
         pixel[p] = row[p] < 0 ? NULL : (float *)(void *)w->y + row[p] * w->o + col;
     w->level->winograd_output(n, m, step, unit_of(w, col), w->o, w->bias ? w->bias + col : NULL, pixel);
@@ -120,7 +121,7 @@ static void finish_f32(const struct cpu_winograd *w, const int64_t *row, int64_t
 /* Channels, some at a time, in f32 in L1, then posts and one rounding. */
 static void finish_bf16(const struct cpu_winograd *w, const int64_t *row, int64_t col, int64_t n, const float *m, int64_t step)
 {
-    const int pixels = w->edge * w->edge, most = FINISH / pixels;
+    const int pixels = w->pixels, most = FINISH / pixels;
     float out[FINISH + TERN_WINOGRAD_PIXELS * 16], *pixel[TERN_WINOGRAD_PIXELS];
     for (int p = 0; p < pixels; p++)
         pixel[p] = row[p] < 0 ? NULL : out + p * (most + 16);
@@ -148,7 +149,7 @@ void cpu_winograd_fetch_rows(const struct cpu_winograd *w, int64_t t, int64_t co
 {
     int64_t row[TERN_WINOGRAD_PIXELS], size = (int64_t)tern_dtype_size(w->y_dtype);
     cpu_winograd_rows(w, t, row);
-    for (int p = 0; p < w->edge * w->edge; p++) {
+    for (int p = 0; p < w->pixels; p++) {
         if (row[p] < 0)
             continue;
         cpu_fetch_to_write(w->y + (row[p] * w->o + col) * size, n * size);

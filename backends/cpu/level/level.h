@@ -130,13 +130,15 @@ struct tern_cpu_i8 {
     double (*multiply_add)(int64_t rounds, float *sum);
 };
 
-/* Winograd's convolution in int8: tiles of 2 x 2 outputs, 4 x 4 points, row by row. The weights of the four at the corners are single taps
- * of the filter: 0, 2, 6 and 8. Those of the other twelve are sums. */
-#define TERN_WINOGRAD_I8_POINTS 16
-#define TERN_WINOGRAD_I8_SUMS 12
+/* Winograd's convolution in int8: tiles of 2 x 4 outputs (rows, columns), 4 x 6 points, row by row. The weights of the four at the corners
+ * are single taps of the filter: 0, 2, 6 and 8. Those of the other twenty are sums. */
+#define TERN_WINOGRAD_I8_HIGH 2
+#define TERN_WINOGRAD_I8_WIDE 4
+#define TERN_WINOGRAD_I8_POINTS 24
+#define TERN_WINOGRAD_I8_SUMS 20
 
 struct tern_cpu_winograd_i8 {
-    /* n channels of a tile; x: its 16 pixels in f32, f16 or bf16. Value p goes to v + p * step, in whole vectors with zeros behind the last
+    /* n channels of a tile; x: its 24 pixels in f32, f16 or bf16. Value p goes to v + p * step, in whole vectors with zeros behind the last
      * channel; most[p]: the largest |value|, infinite or no number if one of them is. */
     void (*input)(enum tern_dtype dtype, int64_t n, const void *const *x, float *v, int64_t step, float *most);
     /* n bytes of each of the nine taps of a panel of weights, which lie `step` apart and are rows of `row` bytes. most: for each of the
@@ -144,7 +146,7 @@ struct tern_cpu_winograd_i8 {
     void (*most)(int64_t n, int64_t row, const int8_t *taps, int64_t step, int16_t *most);
     /* Sum s of the same to y + s * y_step, times factor[s * row + i] / 2^15 at place i of a row: floor(x f / 2^15 + 1 / 2), which fits. */
     void (*filter)(int64_t n, int64_t row, const int8_t *taps, int64_t step, const int16_t *factor, int8_t *y, int64_t y_step);
-    /* y: the four output pixels in f32, f16 or bf16, NULL: not wanted. m + p * step: sums of point p, each counts
+    /* y: the eight output pixels in f32, f16 or bf16, NULL: not wanted. m + p * step: sums of point p, each counts
      * (m - offset[p * columns + i]) * (scale[p * columns + i] * row[p]). bias: n values, or NULL. Whole vectors of all but y are read. */
     void (*output)(enum tern_dtype dtype, int64_t n, const int32_t *m, int64_t step, const int32_t *offset, const float *scale,
                    int64_t columns, const float *row, const float *bias, void *const *y);
