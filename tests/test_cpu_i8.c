@@ -157,42 +157,54 @@ static void no_number_is_found(void **state)
 
 static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
 
-/* more: a dtype, or -1 for none. Nothing behind the last value is read or written. */
+#define VALUE_ROWS 3
+#define MOST_VALUES 70
+
+/* more: a dtype, or -1 for none. Nothing behind the last value of a row is read or written. */
 static void check_values(const struct tern_cpu_level *l, enum tern_dtype dtype, int n, bool with, int more)
 {
-    int32_t x[70], offset[70];
-    float scale[70], bias[70], last[70];
-    uint8_t y[71 * 4], end[71 * 4];
+    int32_t x[VALUE_ROWS * (MOST_VALUES + 5)], offset[MOST_VALUES];
+    float scale[MOST_VALUES], bias[MOST_VALUES], factor[VALUE_ROWS] = {0.75f, -2, 3};
+    uint8_t y[VALUE_ROWS * (MOST_VALUES + 3) * 4], end[VALUE_ROWS][MOST_VALUES * 4];
     const enum tern_dtype more_dtype = more < 0 ? TERN_F32 : dtypes[more];
-    char *sum = (char *)end + sizeof(end) - (size_t)n * tern_dtype_size(more_dtype);
-    for (int i = 0; i < n; i++) {
+    const size_t size = tern_dtype_size(dtype);
+    const void *sums[VALUE_ROWS];
+    for (int i = 0; i < VALUE_ROWS * (MOST_VALUES + 5); i++)
         x[i] = random_byte() * 20000 - 2500000;
+    for (int i = 0; i < n; i++) {
         offset[i] = random_byte() * 128;
         scale[i] = 1e-6f * fabsf(value());
         bias[i] = value();
-        last[i] = value();
-        tern_store(more_dtype, sum, i, last[i]);
-        last[i] = (float)tern_load(more_dtype, sum, i);
+    }
+    for (int r = 0; r < VALUE_ROWS; r++) {
+        char *sum = (char *)end[r] + sizeof(end[r]) - (size_t)n * tern_dtype_size(more_dtype);
+        for (int i = 0; i < n; i++)
+            tern_store(more_dtype, sum, i, (double)value());
+        sums[r] = sum;
     }
     memset(y, 0x5a, sizeof(y));
-    const struct tern_i8_values v = {offset, scale, 0.75f, with ? bias : NULL, more < 0 ? NULL : sum, more_dtype};
-    l->i8.scale(dtype, n, x, &v, y);
-    for (int i = 0; i < n; i++) {
-        const double terms[] = {(double)(x[i] - offset[i]) * (scale[i] * 0.75f), with ? bias[i] : 0, more < 0 ? 0 : last[i]};
-        const double exact = terms[0] + terms[1] + terms[2], size = fabs(exact) + fabs(terms[1]) + fabs(terms[2]);
-        const double found = tern_load(dtype, y, i), unit = dtype == TERN_F32 ? 0x1p-22 : dtype == TERN_F16 ? 0x1p-11 : 0x1p-8;
-        if (fabs(found - exact) > unit * size + 1e-7)
-            fail_msg("%s %s: value %d of %d is %g, expected %g", l->name, tern_dtype_name(dtype), i, n, found, exact);
+    const struct tern_i8_values v = {offset, scale, factor, with ? bias : NULL, more < 0 ? NULL : sums, more_dtype};
+    l->i8.scale(dtype, VALUE_ROWS, n, x, MOST_VALUES + 5, &v, y, MOST_VALUES + 3);
+    for (int r = 0; r < VALUE_ROWS; r++) {
+        const uint8_t *row = y + (size_t)(r * (MOST_VALUES + 3)) * size;
+        for (int i = 0; i < n; i++) {
+            const double sum = (double)(x[r * (MOST_VALUES + 5) + i] - offset[i]) * (scale[i] * factor[r]);
+            const double terms[] = {with ? bias[i] : 0, more < 0 ? 0 : tern_load(more_dtype, sums[r], i)};
+            const double exact = sum + terms[0] + terms[1], most = fabs(exact) + fabs(terms[0]) + fabs(terms[1]);
+            const double found = tern_load(dtype, row, i), unit = dtype == TERN_F32 ? 0x1p-22 : dtype == TERN_F16 ? 0x1p-11 : 0x1p-8;
+            if (fabs(found - exact) > unit * most + 1e-7)
+                fail_msg("%s %s: value %d of %d is %g, expected %g", l->name, tern_dtype_name(dtype), i, n, found, exact);
+        }
+        for (size_t i = (size_t)n * size; i < (MOST_VALUES + 3) * size; i++)
+            assert_int_equal(row[i], 0x5a);
     }
-    for (size_t i = (size_t)n * tern_dtype_size(dtype); i < sizeof(y); i++)
-        assert_int_equal(y[i], 0x5a);
 }
 
 static void sums_to_values(void **state)
 {
     FOR_EACH_LEVEL(l)
     for (int d = 0; d < 3; d++)
-        for (int n = 0; n <= 70; n++)
+        for (int n = 0; n <= MOST_VALUES; n++)
             for (int with = 0; with < 2; with++)
                 for (int more = -1; more < 3; more++)
                     check_values(l, dtypes[d], n, with, more);

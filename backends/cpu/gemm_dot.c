@@ -44,20 +44,25 @@ static int64_t columns(const struct run *r, int64_t p, int64_t *first)
     return min64(NR, r->g->n - col);
 }
 
-/* `cols` sums of int8 of a row, from panel p on, to values with their bias and the post that was taken. y may be c. */
-static void rescale(const struct run *r, const struct task *t, int64_t row, int64_t p, int64_t cols, const float *c, enum tern_dtype dtype,
-                    void *y)
+/* Rows of `cols` sums of int8, from panel p on, to values with their bias and the post that was taken. y may be c. */
+static void rescale(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t cols, const float *c,
+                    enum tern_dtype dtype, void *y, int64_t ldy)
 {
     const struct cpu_dot_scales *s = r->g->scales;
     const struct cpu_post *post = r->g->post;
     const int64_t at = (p - t->p0) * NR;
-    struct tern_i8_values v = {t->offset + at, t->scale + at, t->factor ? t->factor[row - t->row0] : s->row[row / s->rows],
-                               t->bias ? t->bias + at : NULL};
+    const void *more[ROWS];
+    float factor[ROWS];
+    struct tern_i8_values v = {t->offset + at, t->scale + at, factor, t->bias ? t->bias + at : NULL};
+    for (int64_t i = 0; i < rows; i++)
+        factor[i] = t->factor ? t->factor[row + i - t->row0] : s->row[(row + i) / s->rows];
     if (post && post->taken) {
-        v.more = cpu_post_taken(post, row, p * NR);
+        for (int64_t i = 0; i < rows; i++)
+            more[i] = cpu_post_taken(post, row + i, p * NR);
+        v.more = more;
         v.more_dtype = post->step[0].dtype;
     }
-    r->level->i8.scale(dtype, cols, (const int32_t *)(const void *)c, &v, y);
+    r->level->i8.scale(dtype, rows, cols, (const int32_t *)(const void *)c, r->b.ldc, &v, y, ldy);
 }
 
 /* As finish, where panels are of values and of gates by turns. */
@@ -65,8 +70,8 @@ static void finish_gated(const struct run *r, const struct task *t, int64_t row,
 {
     const struct cpu_dot_gemm *g = r->g;
     const struct tern_cpu_level *l = r->level;
-    for (int64_t i = 0; g->scales && i < rows; i++)
-        rescale(r, t, row + i, p, n * NR, c + i * r->b.ldc, TERN_F32, c + i * r->b.ldc);
+    if (g->scales)
+        rescale(r, t, row, rows, p, n * NR, c, TERN_F32, c, r->b.ldc);
     for (int64_t q = 0; q < n; q += 2) {
         int64_t col, cols = columns(r, p + q, &col);
         l->geglu(g->c_dtype, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc, (char *)g->c + (row * g->ldc + col) * r->c_size, g->ldc);
@@ -90,16 +95,22 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
     const int64_t col = p * NR, cols = min64((p + n) * NR, g->n) - col;
     const bool rounds = g->c_dtype == TERN_BF16 && r->level->bf16.dot.step, whole = g->c_dtype == TERN_F32;
     const bool posts = g->post && g->post->taken < g->post->n;
-    const bool done = posts ? whole : g->scales != NULL; /* by the last of posts, or by what rescales */
-    for (int64_t i = 0; i < rows; i++, c += r->b.ldc) {
-        void *to = (char *)g->c + ((row + i) * g->ldc + col) * r->c_size;
-        if (g->scales)
-            rescale(r, t, row + i, p, cols, c, posts ? TERN_F32 : g->c_dtype, posts ? c : to);
+    const int64_t ld = g->ldc * r->c_size;
+    char *to = (char *)g->c + (row * g->ldc + col) * r->c_size;
+    if (g->scales && !posts) {
+        rescale(r, t, row, rows, p, cols, c, g->c_dtype, to, g->ldc);
+        return;
+    }
+    if (g->scales)
+        rescale(r, t, row, rows, p, cols, c, TERN_F32, c, r->b.ldc);
+    for (int64_t i = 0; i < rows; i++, c += r->b.ldc, to += ld) {
         if (posts)
-            cpu_post_apply(g->post, c, whole ? to : c, row + i, col, cols);
-        if (!done && rounds)
-            r->level->bf16.round(cols, c, to);
-        else if (!done)
+            cpu_post_apply(g->post, c, whole ? (float *)(void *)to : c, row + i, col, cols);
+        if (posts && whole)
+            continue;
+        if (rounds)
+            r->level->bf16.round(cols, c, (uint16_t *)(void *)to);
+        else
             r->level->from_f32(g->c_dtype, cols, c, to);
     }
 }

@@ -153,10 +153,9 @@ static void query_task(void *arg, int slot, int64_t i)
     r->level->attention_i8.attend(&a);
     uint16_t *out = r->out + cpu_head_at(om, n, h) + l0 * om->stride[2];
     for (int64_t j = 0; j < a.rows; j++)
-        r->level->i8.scale(
-            TERN_BF16, s->ev, a.o + j * s->ldo,
-            &(struct tern_i8_values){.offset = no_offset, .scale = head.v_scale, .factor = 1 / a.sum[j], .bias = head.v_mean},
-            out + j * om->stride[2]);
+        a.sum[j] = 1 / a.sum[j];
+    const struct tern_i8_values values = {.offset = no_offset, .scale = head.v_scale, .factor = a.sum, .bias = head.v_mean};
+    r->level->i8.scale(TERN_BF16, a.rows, s->ev, a.o, s->ldo, &values, out, om->stride[2]);
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)

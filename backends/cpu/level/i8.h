@@ -116,43 +116,58 @@ INLINE void i8_store_n(const enum tern_dtype dtype, void *y, int64_t i, int64_t 
 /* Values i .. i + n of a vector's width, of an array of f32 or of words. */
 INLINE vf i8_lanes(const void *p, int64_t i, int64_t n) { return n < VW ? v_load_n((const float *)p + i, n) : v_load((const float *)p + i); }
 
-/* more: its dtype, or TERN_I32 where there is none. */
-INLINE void i8_scale_vector(const enum tern_dtype dtype, const enum tern_dtype more, int64_t i, int64_t n, const int32_t *x,
-                            const struct tern_i8_values *s, void *y)
+/* Columns c .. c + n, of one vector or two whole ones, of all rows: what columns have in common stays in registers. more: its dtype, or
+ * TERN_I32 where there is none. */
+INLINE void i8_scale_columns(const enum tern_dtype dtype, const enum tern_dtype more, int64_t rows, int64_t c, int64_t n, const int32_t *x,
+                             int64_t ldx, const struct tern_i8_values *s, void *y, int64_t ldy)
 {
-    vf v = __builtin_convertvector((vi)i8_lanes(x, i, n) - (vi)i8_lanes(s->offset, i, n), vf);
-    v = v_fma(v, i8_lanes(s->scale, i, n) * s->factor, s->bias ? i8_lanes(s->bias, i, n) : v_set(0));
-    if (more != TERN_I32)
-        v += n < VW ? v_load_as_n(more, s->more, i, n) : v_load_as(more, s->more, i);
-    i8_store_n(dtype, y, i, n, v);
+    const int vectors = n > VW ? 2 : 1;
+    vi offset[2];
+    vf scale[2], bias[2];
+    for (int j = 0; j < vectors; j++) {
+        offset[j] = (vi)i8_lanes(s->offset, c + j * VW, n);
+        scale[j] = i8_lanes(s->scale, c + j * VW, n);
+        bias[j] = s->bias ? i8_lanes(s->bias, c + j * VW, n) : v_set(0);
+    }
+    for (int64_t r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++) {
+            const int64_t i = c + j * VW;
+            vf v = __builtin_convertvector((vi)i8_lanes(x + r * ldx, i, n) - offset[j], vf);
+            v = v_fma(v, scale[j] * s->factor[r], bias[j]);
+            if (more != TERN_I32)
+                v += n < VW ? v_load_as_n(more, s->more[r], i, n) : v_load_as(more, s->more[r], i);
+            i8_store_n(dtype, y, r * ldy + i, n, v);
+        }
 }
 
-INLINE void i8_scale_more(const enum tern_dtype dtype, const enum tern_dtype more, int64_t n, const int32_t *x,
-                          const struct tern_i8_values *s, void *y)
+INLINE void i8_scale_more(const enum tern_dtype dtype, const enum tern_dtype more, int64_t rows, int64_t n, const int32_t *x, int64_t ldx,
+                          const struct tern_i8_values *s, void *y, int64_t ldy)
 {
     const struct tern_i8_values local = *s; /* that y does not touch */
-    int64_t i = 0;
-    for (; i + VW <= n; i += VW)
-        i8_scale_vector(dtype, more, i, VW, x, &local, y);
-    if (i < n)
-        i8_scale_vector(dtype, more, i, n - i, x, &local, y);
+    int64_t c = 0;
+    for (; c + 2 * VW <= n; c += 2 * VW)
+        i8_scale_columns(dtype, more, rows, c, 2 * VW, x, ldx, &local, y, ldy);
+    for (; c + VW <= n; c += VW)
+        i8_scale_columns(dtype, more, rows, c, VW, x, ldx, &local, y, ldy);
+    if (c < n)
+        i8_scale_columns(dtype, more, rows, c, n - c, x, ldx, &local, y, ldy);
 }
 
-INLINE void i8_scale_of(const enum tern_dtype dtype, int64_t n, const int32_t *x, const struct tern_i8_values *s, void *y)
+INLINE void i8_scale_of(const enum tern_dtype dtype, int64_t rows, int64_t n, const int32_t *x, int64_t ldx, const struct tern_i8_values *s,
+                        void *y, int64_t ldy)
 {
     if (!s->more)
-        i8_scale_more(dtype, TERN_I32, n, x, s, y);
+        i8_scale_more(dtype, TERN_I32, rows, n, x, ldx, s, y, ldy);
     else if (s->more_dtype == TERN_F32)
-        i8_scale_more(dtype, TERN_F32, n, x, s, y);
+        i8_scale_more(dtype, TERN_F32, rows, n, x, ldx, s, y, ldy);
     else if (s->more_dtype == TERN_F16)
-        i8_scale_more(dtype, TERN_F16, n, x, s, y);
+        i8_scale_more(dtype, TERN_F16, rows, n, x, ldx, s, y, ldy);
     else
-        i8_scale_more(dtype, TERN_BF16, n, x, s, y);
+        i8_scale_more(dtype, TERN_BF16, rows, n, x, ldx, s, y, ldy);
 }
 
-/* y may be x. */
-static void i8_scale(enum tern_dtype dtype, int64_t n, const int32_t *x, const struct tern_i8_values *s,
-                     void *y){FOR_DTYPE(dtype, i8_scale_of, n, x, s, y)}
+static void i8_scale(enum tern_dtype dtype, int64_t rows, int64_t n, const int32_t *x, int64_t ldx, const struct tern_i8_values *s, void *y,
+                     int64_t ldy){FOR_DTYPE(dtype, i8_scale_of, rows, n, x, ldx, s, y, ldy)}
 
 #if defined(TERN_LEVEL_neondot)
 #include "backends/cpu/level/i8_neon.h"

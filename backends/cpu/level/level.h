@@ -105,14 +105,12 @@ struct tern_cpu_bf16x3 {
 };
 
 /* Products of int8, sums of 32 bits: those of up to 65,536 products fit. */
-/* What sums x of int8 are worth: (x[i] - offset[i]) * (scale[i] * factor) + bias[i] + more[i]; bias and more may be NULL. The product and bias
- * are rounded once to f32, and again with more, which is of f32, f16 or bf16. */
+/* What sums x of int8 are worth in row r, column i: (x - offset[i]) * (scale[i] * factor[r]) + bias[i] + more[r][i]; bias and more may be
+ * NULL. The product and bias are rounded once to f32, and again with more, which is of f32, f16 or bf16. */
 struct tern_i8_values {
     const int32_t *offset;
-    const float *scale;
-    float factor;
-    const float *bias;
-    const void *more;
+    const float *scale, *factor, *bias;
+    const void *const *more;
     enum tern_dtype more_dtype;
 };
 
@@ -124,8 +122,9 @@ struct tern_cpu_i8 {
     float (*most)(enum tern_dtype dtype, int64_t n, const void *x);
     /* y[i] = x[i] * factor, of at most 127, to the nearest even, plus zero */
     void (*quantize)(enum tern_dtype dtype, int64_t n, const void *x, float factor, uint8_t *y);
-    /* n values of so many sums, in f32, f16 or bf16; y may be x */
-    void (*scale)(enum tern_dtype dtype, int64_t n, const int32_t *x, const struct tern_i8_values *values, void *y);
+    /* Rows of n values of so many sums, ldx and ldy apart, in f32, f16 or bf16; y may be x */
+    void (*scale)(enum tern_dtype dtype, int64_t rows, int64_t n, const int32_t *x, int64_t ldx, const struct tern_i8_values *values,
+                  void *y, int64_t ldy);
     /* As that of bf16; NULL: the level has no instructions for products of bytes */
     double (*multiply_add)(int64_t rounds, float *sum);
 };
