@@ -222,7 +222,8 @@ static float *rule(const struct operands *a)
                         if (y + i / WIDE >= oh || x + i % WIDE >= ow)
                             continue;
                         for (int p = 0; p < POINTS; p++)
-                            sum += AT_DOWN[i / WIDE][p / 6] * AT_ACROSS[i % WIDE][p % 6] * product[p] * (double)tile[p] * unit[o * POINTS + p];
+                            sum +=
+                                AT_DOWN[i / WIDE][p / 6] * AT_ACROSS[i % WIDE][p % 6] * product[p] * (double)tile[p] * unit[o * POINTS + p];
                         out[((n * s->o + o) * oh + y + i / WIDE) * ow + x + i % WIDE] = (float)sum;
                     }
                 }

@@ -38,10 +38,10 @@ struct cpu_dot_gemm {
      * multiple of TERN_DOT_ROWS. */
     int (*stage)(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
     const struct cpu_dot_values *values; /* in place of stage; NULL: `stage` it is */
-    const void *source;             /* for stage */
-    int64_t lda;                    /* for cpu_dot_rows: values between rows of source */
-    const void *b;                  /* packed by cpu_bf16_pack, or with `split` by cpu_pack_b */
-    const struct cpu_weights *kept; /* B is packed by cpu_weights_pack, and expanded part by part; NULL: it is not */
+    const void *source;                  /* for stage */
+    int64_t lda;                         /* for cpu_dot_rows: values between rows of source */
+    const void *b;                       /* packed by cpu_bf16_pack, or with `split` by cpu_pack_b */
+    const struct cpu_weights *kept;      /* B is packed by cpu_weights_pack, and expanded part by part; NULL: it is not */
     /* Products of f32 by pieces of bf16, `dot` is of it: A comes in three planes, a_plane values apart, and B of b_dtype is split part by
      * part. C is of f32. NULL: they are not. */
     const struct tern_cpu_bf16x3 *split;
@@ -87,7 +87,8 @@ int64_t cpu_dot_lda(const struct cpu_dot_gemm *g);
 /* As `stage`, of rows that a task has made bytes of: those from row i of them on. */
 int cpu_dot_bytes(const struct cpu_dot_gemm *g, int64_t i, int part, const uint16_t *bytes, struct tern_dot_piece *pieces);
 /* Bytes of rows row0 .. row0 + rows to y, and what they count by their own largest values to `factors`. */
-void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row0, int64_t rows, uint8_t *y, float *factors);
+void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row0, int64_t rows, uint8_t *y,
+                          float *factors);
 /* As `stage`, of a matrix of bf16: rows are read where they lie, or copied. */
 int cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
 /* With `split`: rows of a part in f32, ldx values apart, to scratch in pieces. What `stage` returns. */

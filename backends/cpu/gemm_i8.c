@@ -180,7 +180,8 @@ static float quantize_row(const struct tern_cpu_i8 *i8, const struct cpu_dot_val
     return f.out;
 }
 
-void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row0, int64_t rows, uint8_t *y, float *factors)
+void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row0, int64_t rows, uint8_t *y,
+                          float *factors)
 {
     const int64_t size = v->k * (int64_t)tern_dtype_size(v->dtype);
     const char *x = (const char *)v->x + row0 * size;

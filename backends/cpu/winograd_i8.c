@@ -18,7 +18,7 @@
 #define GROUP CPU_WINOGRAD_I8_GROUP
 #define MOST_WORKSPACE (8 << 20) /* bytes of transformed input */
 #define LEAST_ROWS 256           /* tiles of a task, if there are so many: it transforms its weights for these */
-#define LEAST_TILES 8
+#define LEAST_TILES 4
 
 /* ---- the plan of a call: chunks of tiles, transformed, then multiplied. A task multiplies some rows of them by some panels. */
 
@@ -145,17 +145,17 @@ static enum tern_status run(const struct tern_kernel_args *a)
     return TERN_OK;
 }
 
-/* The implicit gemm costs 1, its products 0.51 here (measured on a Zen 5). By the tiles of AMX they cost 0.9: both kernels wait for memory
- * more than for products there (SD 1.5's convolutions of 640 channels and more took 1.05 to 1.35 in all). Each output channel shares a
- * transform of the input, each input channel one of the output, each tile one of the weights; that takes as long at every level, but
- * products do not. */
+/* The implicit gemm costs 1, its products 0.34 here (measured on a Zen 4, as what follows). By the tiles of AMX they cost 0.9: both kernels
+ * wait for memory more than for products there (SD 1.5's convolutions of 640 channels and more took 1.05 to 1.35 in all). Each output
+ * channel shares a transform of the input, each input channel one of the output, each tile one of the weights; that takes as long at every
+ * level, but products do not. */
 static double cost(const struct tern_device *device, const struct tern_op_desc *d)
 {
-    const double tiles = 4 * cpu_winograd_pair(d), unit = ((const struct cpu_device *)device)->level->i8.gain / 4.0;
-    const double products = unit > 2 ? 0.9 : 0.51;
+    const double tiles = 2 * cpu_winograd_pair(d), unit = ((const struct cpu_device *)device)->level->i8.gain / 4.0;
+    const double products = unit > 2 ? 0.9 : 0.34;
     if (tiles < LEAST_TILES)
         return 3;
-    return products + unit * (13.5 / (double)d->out.shape[1] + 13.5 / (double)d->in[1].shape[1] + 5 / tiles);
+    return products + unit * (30 / (double)d->out.shape[1] + 18 / (double)d->in[1].shape[1] + 3 / tiles);
 }
 
 const struct tern_kernel cpu_quantized_conv2d_i8_winograd = {

@@ -114,7 +114,10 @@ INLINE void i8_store_n(const enum tern_dtype dtype, void *y, int64_t i, int64_t 
 }
 
 /* Values i .. i + n of a vector's width, of an array of f32 or of words. */
-INLINE vf i8_lanes(const void *p, int64_t i, int64_t n) { return n < VW ? v_load_n((const float *)p + i, n) : v_load((const float *)p + i); }
+INLINE vf i8_lanes(const void *p, int64_t i, int64_t n)
+{
+    return n < VW ? v_load_n((const float *)p + i, n) : v_load((const float *)p + i);
+}
 
 /* Columns c .. c + n, of one vector or two whole ones, of all rows: what columns have in common stays in registers. more: its dtype, or
  * TERN_I32 where there is none. */
@@ -167,7 +170,10 @@ INLINE void i8_scale_of(const enum tern_dtype dtype, int64_t rows, int64_t n, co
 }
 
 static void i8_scale(enum tern_dtype dtype, int64_t rows, int64_t n, const int32_t *x, int64_t ldx, const struct tern_i8_values *s, void *y,
-                     int64_t ldy){FOR_DTYPE(dtype, i8_scale_of, rows, n, x, ldx, s, y, ldy)}
+                     int64_t ldy)
+{
+    FOR_DTYPE(dtype, i8_scale_of, rows, n, x, ldx, s, y, ldy)
+}
 
 #if defined(TERN_LEVEL_neondot)
 #include "backends/cpu/level/i8_neon.h"

@@ -166,11 +166,10 @@ INLINE void winograd_i8_weights(const int8_t *taps, int64_t step, v16 u[4][6])
 }
 
 /* f(sum, value) for the points that are sums, in their order. */
-#define FOR_SUMS(u, f)                                                                                                      \
-    f(0, u[0][1]) f(1, u[0][2]) f(2, u[0][3]) f(3, u[0][4])                                                                 \
-    f(4, u[1][0]) f(5, u[1][1]) f(6, u[1][2]) f(7, u[1][3]) f(8, u[1][4]) f(9, u[1][5])                                     \
-    f(10, u[2][0]) f(11, u[2][1]) f(12, u[2][2]) f(13, u[2][3]) f(14, u[2][4]) f(15, u[2][5])                               \
-    f(16, u[3][1]) f(17, u[3][2]) f(18, u[3][3]) f(19, u[3][4])
+#define FOR_SUMS(u, f)                                                                                                            \
+    f(0, u[0][1]) f(1, u[0][2]) f(2, u[0][3]) f(3, u[0][4]) f(4, u[1][0]) f(5, u[1][1]) f(6, u[1][2]) f(7, u[1][3]) f(8, u[1][4]) \
+        f(9, u[1][5]) f(10, u[2][0]) f(11, u[2][1]) f(12, u[2][2]) f(13, u[2][3]) f(14, u[2][4]) f(15, u[2][5]) f(16, u[3][1])    \
+            f(17, u[3][2]) f(18, u[3][3]) f(19, u[3][4])
 
 static void winograd_i8_most(int64_t n, int64_t row, const int8_t *taps, int64_t step, int16_t *most)
 {
