@@ -134,7 +134,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel cpu_conv2d_bf16_igemm = {
     .name = "conv2d_bf16_igemm",
     .op = TERN_OP_conv2d,
-    .revision = 1,
+    .revision = 2,
     .supports = supports,
     .post = post,
     .workspace = workspace,

@@ -94,15 +94,15 @@ static bool is_matrix(const struct tern_op_desc *d, const struct cpu_picture *s)
     return s->kh == 1 && s->kw == 1 && s->h == x[2] && s->w == x[3] && s->oh == s->h && s->ow == s->w;
 }
 
-/* What a call multiplies. first: pictures are quantised first, as wholes, and not by tasks. */
-struct product {
+/* first: pictures are quantised first, as wholes, and not by tasks. */
+struct plan {
     struct cpu_picture s;
     struct cpu_dot_values values;
     struct cpu_dot_gemm g;
     bool first;
 };
 
-static void product(struct tern_context *ctx, const struct tern_op_desc *d, void *bytes, struct product *p)
+static void plan_of(struct tern_context *ctx, const struct tern_op_desc *d, void *bytes, struct plan *p)
 {
     p->s = padded(d, bytes);
     p->g = conv_gemm(ctx, d, &p->s);
@@ -116,7 +116,7 @@ struct sizes {
     size_t picture, rows, factors; /* bytes of the padded pictures, of the largest values of their rows, of their factors */
 };
 
-static struct sizes sizes_of(const struct tern_op_desc *d, const struct product *p)
+static struct sizes sizes_of(const struct tern_op_desc *d, const struct plan *p)
 {
     const int64_t *x = d->in[0].shape;
     return (struct sizes){p->first ? (size_t)(x[0] * p->s.h * p->s.w * p->s.c) * 2 : 0, (size_t)round_up(x[0] * x[2] * 4, CPU_I8_LINE),
@@ -185,8 +185,8 @@ static void quantize_rows(void *arg, int64_t begin, int64_t end)
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct product p;
-    product(ctx, d, NULL, &p);
+    struct plan p;
+    plan_of(ctx, d, NULL, &p);
     struct sizes sizes = sizes_of(d, &p);
     size_t size = cpu_dot_workspace(ctx, &p.g);
     return size ? CPU_I8_LINE + sizes.picture + sizes.rows + sizes.factors + size : 0;
@@ -211,8 +211,8 @@ static enum tern_status run(const struct tern_kernel_args *a)
         return TERN_OK;
     char *bytes = tern_arg_host(&a->workspace);
     bytes += (CPU_I8_LINE - (uintptr_t)bytes % CPU_I8_LINE) % CPU_I8_LINE;
-    struct product p;
-    product(a->ctx, d, bytes, &p);
+    struct plan p;
+    plan_of(a->ctx, d, bytes, &p);
     const struct sizes sizes = sizes_of(d, &p);
     const struct cpu_rows rows = cpu_rows_channels_last();
     const int64_t *x = d->in[0].shape;
@@ -234,6 +234,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel cpu_quantized_conv2d_i8_igemm = {
     .name = "quantized_conv2d_i8_igemm",
     .op = TERN_OP_quantized_conv2d,
+    .revision = 1,
     .supports = supports,
     .post = post,
     .workspace = workspace,

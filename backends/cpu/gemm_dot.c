@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backends/cpu/gemm_dot_blocks.h"
+#include "backends/cpu/gemm_i8.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/slots.h"
 #include "backends/cpu/tasks.h"

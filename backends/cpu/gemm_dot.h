@@ -86,9 +86,6 @@ int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);
 int64_t cpu_dot_lda(const struct cpu_dot_gemm *g);
 /* As `stage`, of rows that a task has made bytes of: those from row i of them on. */
 int cpu_dot_bytes(const struct cpu_dot_gemm *g, int64_t i, int part, const uint16_t *bytes, struct tern_dot_piece *pieces);
-/* Bytes of rows row0 .. row0 + rows to y, and what they count by their own largest values to `factors`. */
-void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row0, int64_t rows, uint8_t *y,
-                          float *factors);
 /* As `stage`, of a matrix of bf16: rows are read where they lie, or copied. */
 int cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
 /* With `split`: rows of a part in f32, ldx values apart, to scratch in pieces. What `stage` returns. */

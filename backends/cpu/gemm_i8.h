@@ -1,5 +1,5 @@
-/* Products of int8 on the loops of gemm_dot.h. A is quantised as a whole, into memory of the kernel's: rows of bytes whose depth is filled
- * up to lines of the cache, in the order in which blocks read them, so that no block is gathered. */
+/* Products of int8 on the loops of gemm_dot.h. A becomes bytes, by tasks or as a whole before them: rows whose depth is filled up to lines
+ * of the cache, in the order in which blocks read them, so that no block is gathered. */
 #ifndef TERN_BACKENDS_CPU_GEMM_I8_H
 #define TERN_BACKENDS_CPU_GEMM_I8_H
 
@@ -26,7 +26,12 @@ void cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool 
 /* Whether tasks make bytes of their rows of A, which g->values then says: where that is not done many times over, and takes little of L2. */
 bool cpu_i8_rows_by_tasks(struct tern_context *ctx, struct cpu_dot_gemm *g, const struct cpu_dot_values *values);
 
-/* The rest of a kernel with inputs A, weight, scale and bias: A is g->source, a value of `row` counts for so many rows of C. */
+/* Bytes of rows row0 .. row0 + rows to y; what they count by their own largest values to `factors`, which is not written with v->in. */
+void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row0, int64_t rows, uint8_t *y,
+                          float *factors);
+
+/* The rest of a kernel with inputs A, weight, scale and bias. A value of `row` counts for so many rows of C; it is not read where tasks
+ * find the values of rows by themselves. */
 enum tern_status cpu_i8_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *g, const struct cpu_rows *rows,
                                const float *row, int64_t rows_each, void *workspace);
 

@@ -1,6 +1,4 @@
-/* quantized_linear and quantized_linear_geglu: x (..., k) of any floating dtype, contiguous. Rows are quantised first, each once. */
-#include <string.h>
-
+/* quantized_linear and quantized_linear_geglu: x (..., k) of any floating dtype, contiguous. */
 #include "backends/cpu/gemm_i8.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
@@ -27,14 +25,14 @@ static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int p
     return 1;
 }
 
-/* What a call multiplies. first: all rows are quantised first, each once, and not by tasks. */
-struct product {
+/* first: all rows are quantised first, each once, and not by tasks. */
+struct plan {
     struct cpu_dot_values values;
     struct cpu_dot_gemm g;
     bool first;
 };
 
-static void product(struct tern_context *ctx, const struct tern_op_desc *d, struct product *p)
+static void plan_of(struct tern_context *ctx, const struct tern_op_desc *d, struct plan *p)
 {
     const int64_t n = d->out.shape[d->out.ndim - 1], k = d->in[1].shape[1];
     p->g = (struct cpu_dot_gemm){.m = tern_meta_numel(&d->in[0]) / k,
@@ -51,16 +49,13 @@ static void product(struct tern_context *ctx, const struct tern_op_desc *d, stru
 }
 
 /* Bytes of the quantised rows, whole blocks of them, and of their factors. */
-static size_t rows_size(const struct product *p) { return p->first ? (size_t)(round_up(p->g.m, TERN_DOT_ROWS) * p->values.pitch) : 0; }
-static size_t factors_size(const struct product *p)
-{
-    return p->first ? (size_t)round_up(p->g.m * (int64_t)sizeof(float), CPU_I8_LINE) : 0;
-}
+static size_t rows_size(const struct plan *p) { return p->first ? (size_t)(round_up(p->g.m, TERN_DOT_ROWS) * p->values.pitch) : 0; }
+static size_t factors_size(const struct plan *p) { return p->first ? (size_t)round_up(p->g.m * (int64_t)sizeof(float), CPU_I8_LINE) : 0; }
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct product p;
-    product(ctx, d, &p);
+    struct plan p;
+    plan_of(ctx, d, &p);
     size_t size = cpu_dot_workspace(ctx, &p.g);
     return size ? CPU_I8_LINE + rows_size(&p) + factors_size(&p) + size : 0;
 }
@@ -91,17 +86,17 @@ static void quantize_rows(void *arg, int64_t begin, int64_t end)
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
-    struct product p;
+    struct plan p;
     const struct cpu_rows rows = cpu_rows_contiguous(a->desc->out.ndim, a->desc->out.ndim - 1);
     if (!a->workspace.buffer)
         return TERN_OK;
-    product(a->ctx, a->desc, &p);
+    plan_of(a->ctx, a->desc, &p);
     p.values.x = tern_arg_host(&a->in[0]);
     char *y = tern_arg_host(&a->workspace);
     y += (CPU_I8_LINE - (uintptr_t)y % CPU_I8_LINE) % CPU_I8_LINE;
-    const struct quantize q = {&cpu_level(a->ctx)->i8, &p.values, (uint8_t *)y, (float *)(void *)(y + rows_size(&p))};
+    struct quantize q = {&cpu_level(a->ctx)->i8, &p.values, (uint8_t *)y, (float *)(void *)(y + rows_size(&p))};
     if (p.first)
-        tern_parallel(a->ctx, p.g.m, max64(1, 16384 / p.values.k), quantize_rows, (void *)&q);
+        tern_parallel(a->ctx, p.g.m, max64(1, 16384 / p.values.k), quantize_rows, &q);
     p.g.source = y;
     return cpu_i8_launch(a, &p.g, &rows, q.factors, 1, y + rows_size(&p) + factors_size(&p));
 }
@@ -109,6 +104,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel cpu_quantized_linear_i8_gemm = {
     .name = "quantized_linear_i8_gemm",
     .op = TERN_OP_quantized_linear,
+    .revision = 1,
     .supports = supports,
     .post = post,
     .workspace = workspace,
@@ -121,7 +117,7 @@ const struct tern_kernel cpu_quantized_linear_i8_gemm = {
 const struct tern_kernel cpu_quantized_linear_geglu_i8_gemm = {
     .name = "quantized_linear_geglu_i8_gemm",
     .op = TERN_OP_quantized_linear_geglu,
-    .revision = 1,
+    .revision = 2,
     .supports = supports,
     .workspace = workspace,
     .pack_input = 1,

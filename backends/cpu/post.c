@@ -110,10 +110,9 @@ struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu
     return post;
 }
 
-bool cpu_post_take_sum(struct cpu_post *p)
+void cpu_post_take_sum(struct cpu_post *p)
 {
     p->taken = p->n > 0 && !p->step[0].unary && p->step[0].binary == p->level->binary[TERN_CPU_ADD] && p->step[0].operand.step == 1;
-    return p->taken;
 }
 
 /* Bytes to where columns from col on of a row lie. */

@@ -45,8 +45,9 @@ struct cpu_post {
 /* Whether all posts can be applied to an output that is gone through in that way, by a kernel that stores values of that dtype or of f32. */
 bool cpu_post_fits(const struct tern_op_desc *d, enum tern_dtype dtype, const struct cpu_rows *rows);
 struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu_rows *rows);
-/* Takes the first step, if it is a sum with an array: a kernel adds what is at `taken`, columns from col on of a row, of step[0].dtype. */
-bool cpu_post_take_sum(struct cpu_post *p);
+/* Takes the first step, if it is a sum with an array (`taken` says so): a kernel adds what is there, columns from col on of a row, of
+ * step[0].dtype. */
+void cpu_post_take_sum(struct cpu_post *p);
 const void *cpu_post_taken(const struct cpu_post *p, int64_t row, int64_t col);
 /* Columns col .. col + n of a row at x, in f32 whatever the dtype of the output, to y, which may be x. A step is left. */
 void cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int64_t row, int64_t col, int64_t n);
@@ -55,7 +56,7 @@ void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_
 /* Begins to fetch the operands of columns col .. col + n of a row into L1. Results of tiles are short pieces of rows, far apart, which no
  * processor fetches ahead by itself. */
 void cpu_post_fetch(const struct cpu_post *p, int64_t row, int64_t col, int64_t n);
-#define CPU_POST_AHEAD 8 /* rows, where one after the other is finished */
+#define CPU_POST_AHEAD 8 /* rows, where one after the other is finished in f32 */
 /* Bytes that will be read; that will be written. */
 void cpu_fetch(const void *x, int64_t bytes);
 void cpu_fetch_to_write(const void *y, int64_t bytes);

@@ -18,7 +18,6 @@
 #define GROUP CPU_WINOGRAD_I8_GROUP
 #define MOST_WORKSPACE (8 << 20) /* bytes of transformed input */
 #define LEAST_ROWS 256           /* tiles of a task, if there are so many: it transforms its weights for these */
-#define LEAST_TILES 4
 
 /* ---- the plan of a call: chunks of tiles, transformed, then multiplied. A task multiplies some rows of them by some panels. */
 
@@ -153,7 +152,7 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
 {
     const double tiles = 2 * cpu_winograd_pair(d), unit = ((const struct cpu_device *)device)->level->i8.gain / 4.0;
     const double products = unit > 2 ? 0.9 : 0.34;
-    if (tiles < LEAST_TILES)
+    if (tiles < 1) /* no pictures, or weights that would be packed at every run */
         return 3;
     return products + unit * (30 / (double)d->out.shape[1] + 18 / (double)d->in[1].shape[1] + 3 / tiles);
 }

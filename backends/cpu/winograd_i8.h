@@ -41,7 +41,7 @@ float cpu_winograd_i8_unit(const struct cpu_winograd_i8_weights *w, int point, i
 
 struct cpu_winograd_i8_plan {
     int64_t depth;             /* channels, filled up to lines */
-    int64_t kc, parts, ld;     /* channels of a part; bytes of them of a tile's point: an odd number of lines */
+    int64_t kc, parts, ld;     /* channels of a part; bytes between tiles: as many, so that a point's lie behind each other */
     int64_t chunk, rows;       /* tiles of a chunk, of a task: whole groups */
     int64_t splits, panels;    /* of the panels; panels of a task at most */
     int64_t ldm, step_m;       /* sums between tiles, between points */

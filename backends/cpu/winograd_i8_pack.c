@@ -88,7 +88,7 @@ static void find_offsets(const struct pack_run *r, const struct cpu_winograd_i8_
     uint8_t ones[PART];
     int8_t u[SUMS * PART * NR];
     int16_t factors[SUMS * NR * 4];
-    int32_t sums[POINTS][NR * TERN_DOT_ROWS / 2]; /* the first row of each is wanted */
+    int32_t sums[NR * TERN_DOT_ROWS / 2], all[POINTS][NR] = {{0}}; /* of sums the first row is wanted */
     memset(ones, 1, sizeof(ones));
     cpu_winograd_i8_factors(&r->w, p, factors);
     dot->begin();
@@ -99,20 +99,16 @@ static void find_offsets(const struct pack_run *r, const struct cpu_winograd_i8_
             const int sum = cpu_winograd_i8_point(point);
             const int8_t *b = sum < 0 ? p->taps + (-1 - sum) * tap + c * p->width : u + sum * PART * NR;
             const uint16_t *words = (const uint16_t *)(const void *)b;
-            dot->block(&(struct tern_dot_block){.rows = 1,
-                                                .n = 1,
-                                                .half_panel = p->width<NR, .accumulate = c> 0,
-                                                .pieces = &piece,
-                                                .panel = words,
-                                                .next = words,
-                                                .c = sums[point],
-                                                .ldc = NR});
+            dot->block(&(struct tern_dot_block){
+                .rows = 1, .n = 1, .half_panel = p->width < NR, .pieces = &piece, .panel = words, .next = words, .c = sums, .ldc = NR});
+            for (int64_t j = 0; j < p->cols; j++)
+                all[point][j] += sums[j];
         }
     }
     dot->end();
     for (int point = 0; point < POINTS; point++)
         for (int64_t j = 0; j < p->cols; j++)
-            r->w.offset[point * r->w.n + p->col + j] = sums[point][j] * r->level->i8.zero;
+            r->w.offset[point * r->w.n + p->col + j] = all[point][j] * r->level->i8.zero;
 }
 
 static void pack_task(void *arg, int64_t begin, int64_t end)

@@ -104,7 +104,6 @@ struct tern_cpu_bf16x3 {
     void (*split_panel)(enum tern_dtype dtype, int64_t rows, int64_t width, const void *b, uint16_t *y, int64_t plane);
 };
 
-/* Products of int8, sums of 32 bits: those of up to 65,536 products fit. */
 /* What sums x of int8 are worth in row r, column i: (x - offset[i]) * (scale[i] * factor[r]) + bias[i] + more[r][i]; bias and more may be
  * NULL. The product and bias are rounded once to f32, and again with more, which is of f32, f16 or bf16. */
 struct tern_i8_values {
@@ -114,6 +113,7 @@ struct tern_i8_values {
     enum tern_dtype more_dtype;
 };
 
+/* Products of int8, sums of 32 bits: those of up to 65,536 products fit. */
 struct tern_cpu_i8 {
     struct tern_cpu_dot dot; /* A is bytes as quantize makes them, B int8 */
     int gain;                /* as that of bf16 */

@@ -1,7 +1,7 @@
 /* Winograd's transforms for products of int8: tiles of 2 x 4 outputs of a 3 x 3 filter [Lavin and Gray 2016], down by the points 0, 1, -1
- * and infinity, across by 0, 2/3, -2/3, 3/2, -3/2 and infinity. Of all tiles of four outputs these have the least error where each point is
- * rounded in its own units (docs/kernels/int8.md). Every row of a transform may have a factor of its own, which the units of its point take
- * back: those of the input are such that whole numbers stay exact, those of the weights are of whole numbers. */
+ * and infinity, across by 0, 2/3, -2/3, 3/2, -3/2 and infinity (docs/kernels/int8.md compares them with others). Every row of a transform
+ * may have a factor of its own, which the units of its point take back: those of the input are such that whole numbers stay exact, those of
+ * the weights are of whole numbers. */
 #ifndef TERN_BACKENDS_CPU_LEVEL_WINOGRAD_I8_H
 #define TERN_BACKENDS_CPU_LEVEL_WINOGRAD_I8_H
 

@@ -1,0 +1,155 @@
+/* Products of int8 with what follows them: posts that are added where sums become values and those that come later, rows that tasks make
+ * bytes of and rows that are made before, of linear layers and of convolutions of 1 x 1. Against the reference in f32. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tern/ops.h>
+
+#include "conformance/guard.h"
+#include "core/context.h"
+#include "ops/dispatch.h"
+#include "support.h"
+
+enum { ALIKE, OF_COLUMNS, OF_PICTURES, OF_ROWS }; /* what a residual has values for */
+
+struct after {
+    const char *name;
+    int residual;     /* -1: none */
+    bool first, last; /* silu in front of the sum, behind it */
+};
+static const struct after afters[] = {{"nothing", -1, false, false},
+                                      {"silu", -1, true, false},
+                                      {"a sum", ALIKE, false, false},
+                                      {"a sum and silu", ALIKE, false, true},
+                                      {"silu and a sum", ALIKE, true, false},
+                                      {"a value for each column", OF_COLUMNS, false, false},
+                                      {"a value for each picture and column", OF_PICTURES, false, true},
+                                      {"a value for each row", OF_ROWS, false, false}};
+
+/* m rows of k values, in two pictures of 1 x m / 2, to n. */
+struct size {
+    int64_t m, n, k;
+};
+
+static struct tern_arg arg_of(const tern_tensor *t) { return (struct tern_arg){t->buffer, t->offset}; }
+
+static tern_tensor *run_kernel(struct tern_context *ctx, struct tern_op_desc *d, tern_tensor *const *in, const char *name)
+{
+    for (int i = 0; i < d->n_in; i++) {
+        d->present[i] = in[i] != NULL;
+        if (in[i])
+            d->in[i] = in[i]->meta;
+    }
+    d->constant[1] = true;
+    const struct tern_kernel *k = tern_kernel_choose(ctx, ctx->device, d);
+    assert_non_null(k);
+    assert_string_equal(k->name, name);
+    tern_tensor *out = tern_tensor_empty(ctx, &d->out);
+    struct tern_kernel_args a = {.desc = d, .ctx = ctx, .out = arg_of(out)};
+    for (int i = 0; i < d->n_in; i++)
+        if (in[i])
+            a.in[i] = arg_of(in[i]);
+    a.packed.buffer = tern_buffer_create(ctx->device, k->packed_size(ctx, d));
+    a.workspace.buffer = tern_buffer_create(ctx->device, k->workspace(ctx, d));
+    assert_true(a.packed.buffer && a.workspace.buffer);
+    assert_int_equal(k->pack(ctx, d, tern_tensor_host(in[1]), a.packed.buffer->host), TERN_OK);
+    assert_int_equal(k->run(&a), TERN_OK);
+    tern_buffer_unref(&a.packed.buffer);
+    tern_buffer_unref(&a.workspace.buffer);
+    return out;
+}
+
+static void post(struct tern_op_desc *d, enum tern_op op, int input)
+{
+    d->post[d->n_post++] = (struct tern_post){.op = op, .input = input};
+}
+
+static tern_tensor *residual_of(struct tern_context *ctx, const struct size *s, int which, bool conv, enum tern_dtype dtype)
+{
+    const int64_t rows = which == ALIKE || which == OF_ROWS ? s->m / 2 : 1, pictures = which == OF_COLUMNS ? 1 : 2,
+                  n = which == OF_ROWS ? 1 : s->n;
+    tern_tensor *r =
+        support_noise(ctx, 9, 4, conv ? (const int64_t[]){pictures, n, 1, rows} : (const int64_t[]){pictures, 1, rows, n}, 1, dtype);
+    return conv ? tern_contiguous(r, TERN_CHANNELS_LAST) : r;
+}
+
+/* A product of bf16 rows, and what the reference makes of it in f32. */
+struct operands {
+    struct size s;
+    bool conv;
+    tern_tensor *x, *w, *bias, *exact;
+};
+
+static struct operands make(struct tern_context *ctx, const struct size *s, bool conv)
+{
+    struct operands p = {.s = *s, .conv = conv};
+    const int64_t rows[] = {2, 1, s->m / 2, s->k}, pixels[] = {2, s->k, 1, s->m / 2}, weight[] = {s->n, s->k, 1, 1};
+    p.x = tern_contiguous(support_noise(ctx, 1, 4, conv ? pixels : rows, 1, TERN_BF16), conv ? TERN_CHANNELS_LAST : TERN_CONTIGUOUS);
+    p.w = support_noise(ctx, 2, conv ? 4 : 2, weight, 1, TERN_F32);
+    p.bias = support_noise(ctx, 3, 1, &s->n, 1, TERN_F32);
+    tern_tensor *wide = tern_cast(p.x, TERN_F32);
+    assert_int_equal(tern_dispatch_force(ctx, "reference"), TERN_OK);
+    p.exact = conv ? tern_quantized_conv2d(wide, p.w, NULL, p.bias, .stride = 1) : tern_quantized_linear(wide, p.w, NULL, p.bias);
+    assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
+    return p;
+}
+
+static void check(struct tern_context *ctx, const struct operands *p, const struct after *after, enum tern_dtype out, enum tern_dtype more)
+{
+    tern_scope_begin(ctx);
+    tern_tensor *r = after->residual < 0 ? NULL : residual_of(ctx, &p->s, after->residual, p->conv, more), *y = p->exact;
+    struct tern_op_desc d = {.op = p->conv ? TERN_OP_quantized_conv2d : TERN_OP_quantized_linear, .n_in = r ? 5 : 4};
+    if (p->conv)
+        d.attrs = (union tern_op_attrs){.quantized_conv2d = {.stride = {1, 1}, .dilation = {1, 1}, .groups = 1}};
+    if (after->first) {
+        post(&d, TERN_OP_silu, -1);
+        y = tern_silu(y);
+    }
+    if (r) {
+        post(&d, TERN_OP_add, 4);
+        y = tern_add(y, tern_cast(r, TERN_F32));
+    }
+    if (after->last) {
+        post(&d, TERN_OP_silu, -1);
+        y = tern_silu(y);
+    }
+    if (out == TERN_F32)
+        post(&d, TERN_OP_cast, -1);
+    d.out = tern_contiguous(tern_cast(y, out), p->conv ? TERN_CHANNELS_LAST : TERN_CONTIGUOUS)->meta;
+    tern_tensor *const in[] = {p->x, p->w, NULL, p->bias, r};
+    tern_tensor *found = run_kernel(ctx, &d, in, p->conv ? "quantized_conv2d_i8_igemm" : "quantized_linear_i8_gemm");
+    const double e = support_tensor_nmse(tern_cast(found, TERN_F32), y);
+    if (!(e <= (out == TERN_F32 ? 1e-12 : 1e-5)))
+        fail_msg("%s of %d x %d x %d to %s, %s of %s: NMSE %g", p->conv ? "conv2d" : "linear", (int)p->s.m, (int)p->s.n, (int)p->s.k,
+                 tern_dtype_name(out), after->name, tern_dtype_name(more), e);
+    tern_scope_end(ctx, NULL);
+}
+
+/* Few rows for many columns are made bytes before, many rows by tasks; rests of rows, columns and depth; several parts of the depth. */
+static void what_follows_a_product(void **state)
+{
+    static const struct size sizes[] = {{2, 1, 3}, {6, 130, 70}, {70, 33, 130}, {700, 160, 64}, {600, 48, 1500}, {90, 700, 200}};
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    struct tern_guard guard;
+    struct tern_context *ctx = support_guarded(&guard, 2);
+    for (size_t s = 0; s < 2 * sizeof(sizes) / sizeof(*sizes); s++) {
+        tern_scope_begin(ctx);
+        const struct operands p = make(ctx, &sizes[s / 2], s % 2);
+        for (size_t i = 0; i < sizeof(afters) / sizeof(*afters); i++)
+            for (int d = 0; d < 3; d++)
+                for (int o = 0; o < 2 && (d == 0 || afters[i].residual >= 0); o++)
+                    check(ctx, &p, &afters[i], o ? TERN_F32 : TERN_BF16, dtypes[d]);
+        tern_scope_end(ctx, NULL);
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(tern_guard_damage(&guard), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_follows_a_product)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
