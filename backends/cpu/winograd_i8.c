@@ -43,17 +43,16 @@ static struct cpu_winograd_i8_plan plan(struct tern_context *ctx, const struct c
     k.depth = round_up(w->c, LINE);
     k.kc = round_up(ceil_div(k.depth, ceil_div(k.depth, max64(share / (SUMS * NR) / LINE, 1) * LINE)), LINE);
     k.parts = ceil_div(k.depth, k.kc);
-    k.ld = k.kc;
     k.splits = k.parts > 1 ? panels : ceil_div(panels, max64(1, min64(share / (SUMS * NR * k.kc), CPU_WINOGRAD_I8_PANELS)));
     k.panels = ceil_div(panels, k.splits);
-    const int64_t most = max64(MOST_WORKSPACE / (POINTS * k.ld * k.parts) / GROUP, 1) * GROUP;
+    const int64_t most = max64(MOST_WORKSPACE / (POINTS * k.kc * k.parts) / GROUP, 1) * GROUP;
     k.chunk = round_up(ceil_div(w->tiles, ceil_div(w->tiles, most)), GROUP);
     k.rows = k.parts > 1 ? max64(GROUP, l2 / 2 / (POINTS * NR * 4) / GROUP * GROUP) : k.chunk;
     k.rows = round_up(ceil_div(k.chunk, ceil_div(k.chunk, k.rows)), GROUP);
     split(&k, k.chunk, panels, tern_thread_count(ctx));
     k.ldm = k.panels * NR;
     k.step_m = (k.parts > 1 ? k.rows : GROUP) * k.ldm + LINE / 4;
-    k.v = (size_t)(k.chunk * POINTS * k.ld * k.parts);
+    k.v = (size_t)(k.chunk * POINTS * k.kc * k.parts);
     k.row = (size_t)(k.chunk * POINTS) * sizeof(float);
     k.u = (size_t)(k.panels * SUMS * (k.kc * NR + LINE));
     k.m = (size_t)(POINTS * k.step_m) * 4;
@@ -93,7 +92,7 @@ static void transform_group(void *arg, int slot, int64_t group)
             r->row[i * POINTS + p] = f.out;
             for (int64_t c = 0; c < depth; c += r->k.kc)
                 l->i8.quantize(TERN_F32, min64(r->k.kc, depth - c), wide + p * step + c, f.in,
-                               cpu_winograd_i8_tile(r, i, c / r->k.kc) + p * GROUP * r->k.ld);
+                               cpu_winograd_i8_tile(r, i, c / r->k.kc) + p * GROUP * r->k.kc);
         }
     }
 }

@@ -41,7 +41,7 @@ float cpu_winograd_i8_unit(const struct cpu_winograd_i8_weights *w, int point, i
 
 struct cpu_winograd_i8_plan {
     int64_t depth;             /* channels, filled up to lines */
-    int64_t kc, parts, ld;     /* channels of a part; bytes between tiles: as many, so that a point's lie behind each other */
+    int64_t kc, parts;         /* channels of a part, which are the bytes between its tiles, too */
     int64_t chunk, rows;       /* tiles of a chunk, of a task: whole groups */
     int64_t splits, panels;    /* of the panels; panels of a task at most */
     int64_t ldm, step_m;       /* sums between tiles, between points */
@@ -66,7 +66,7 @@ struct cpu_winograd_i8_run {
 static inline uint8_t *cpu_winograd_i8_tile(const struct cpu_winograd_i8_run *r, int64_t i, int64_t part)
 {
     const int64_t group = (i / CPU_WINOGRAD_I8_GROUP * r->k.parts + part) * CPU_WINOGRAD_I8_POINTS;
-    return r->v + (group * CPU_WINOGRAD_I8_GROUP + i % CPU_WINOGRAD_I8_GROUP) * r->k.ld;
+    return r->v + (group * CPU_WINOGRAD_I8_GROUP + i % CPU_WINOGRAD_I8_GROUP) * r->k.kc;
 }
 
 /* As tern_parallel_slots has it; arg: a struct cpu_winograd_i8_run. */

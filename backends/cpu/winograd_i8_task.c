@@ -72,15 +72,24 @@ static const int8_t *tap_behind(const struct cpu_winograd_i8_run *r, const struc
     return b.taps + (tap * r->k.depth + then) * b.width;
 }
 
-/* A group of tiles, in a part of the channels, with the task's panels. What comes next is fetched: the next point of these tiles, the first
- * one of the next, and with the last ones what weights will be made of. */
+/* What is fetched while a point of the tiles from `row` on meets panel p: the next point, or the first one of the next tiles; with the last
+ * tiles what weights will be made of. */
+static const void *behind(const struct cpu_winograd_i8_run *r, const struct task *t, int64_t row, int64_t p, int64_t c, int point)
+{
+    const bool last = row + GROUP >= t->rows;
+    const int64_t tile = t->row0 + row, part = c / r->k.kc;
+    if (last && point < TAPS)
+        return tap_behind(r, t, p, c, point);
+    if (point + 1 == POINTS)
+        return cpu_winograd_i8_tile(r, last ? tile : tile + GROUP, part);
+    return cpu_winograd_i8_tile(r, tile, part) + (point + 1) * GROUP * r->k.kc;
+}
+
+/* A group of tiles, in a part of the channels, with the task's panels. */
 static void multiply(const struct cpu_winograd_i8_run *r, const struct task *t, int64_t row, int64_t rows, int64_t c, int64_t n, int32_t *m)
 {
-    const int64_t step = r->k.kc * NR + LINE, ld = r->k.ld / 2;
-    const bool last = row + rows >= t->rows;
-    const void *first = cpu_winograd_i8_tile(r, t->row0 + row, c / r->k.kc);
-    const void *then = last ? first : cpu_winograd_i8_tile(r, t->row0 + row + rows, c / r->k.kc);
-    const uint16_t *v = first;
+    const int64_t step = r->k.kc * NR + LINE, ld = r->k.kc / 2;
+    const uint16_t *v = (const uint16_t *)(const void *)cpu_winograd_i8_tile(r, t->row0 + row, c / r->k.kc);
     for (int64_t p = t->p0; p < t->p1; p++) {
         const struct cpu_winograd_i8_panel b = cpu_winograd_i8_panel(&r->weights, p);
         const bool half = b.width < NR;
@@ -89,9 +98,6 @@ static void multiply(const struct cpu_winograd_i8_run *r, const struct task *t, 
             const int8_t *from = sum < 0 ? b.taps + ((-1 - sum) * r->k.depth + c) * b.width : t->u + ((p - t->p0) * SUMS + sum) * step;
             const uint16_t *words = (const uint16_t *)(const void *)from, *a = v + point * GROUP * ld;
             const struct tern_dot_piece piece = {{a, a + GROUP / 2 * ld}, ld, 0, n / 2};
-            const void *next = last && point < TAPS ? (const void *)tap_behind(r, t, p, c, point)
-                               : point + 1 < POINTS ? a + GROUP * ld
-                                                    : then;
             int32_t *to = m + point * r->k.step_m + (p - t->p0) * NR;
             r->w.level->i8.dot.block(&(struct tern_dot_block){.rows = (int)rows,
                                                               .n = 1,
@@ -99,7 +105,7 @@ static void multiply(const struct cpu_winograd_i8_run *r, const struct task *t, 
                                                               .accumulate = c > 0,
                                                               .pieces = &piece,
                                                               .panel = words,
-                                                              .next = next,
+                                                              .next = behind(r, t, row, p, c, point),
                                                               .c = to,
                                                               .ldc = r->k.ldm});
         }
