@@ -166,16 +166,16 @@ static void test_launches(void **state)
     assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 4096, 4096, 4096, &limits, &l), "matmul_matrix");
     assert_int_equal(l.launch[0].group_size[0], 256); /* 128 x 128 */
     assert_int_equal(l.launch[0].groups[0] * l.launch[0].groups[1], 32 * 32);
-    assert_non_null(strstr(l.launch[0].defines, "WIDE_A 1\n"));
-    assert_non_null(strstr(l.launch[0].defines, "WIDE_B 1\n"));
-    assert_non_null(strstr(l.launch[0].defines, "WIDE_Y 1\n"));
-    assert_null(strstr(l.launch[0].defines, "MATRIX_BF16"));
+    assert_non_null(strstr(l.defines[0], "WIDE_A 1\n"));
+    assert_non_null(strstr(l.defines[0], "WIDE_B 1\n"));
+    assert_non_null(strstr(l.defines[0], "WIDE_Y 1\n"));
+    assert_null(strstr(l.defines[0], "MATRIX_BF16"));
     assert_string_equal(text_of(TERN_OP_matmul, TERN_BF16, TERN_BF16, 100, 100, 99, &limits, &l), "matmul_matrix");
     assert_int_equal(l.launch[0].group_size[0], 128); /* 64 x 64 */
     assert_int_equal(l.launch[0].groups[0] * l.launch[0].groups[1], 2 * 2);
-    assert_non_null(strstr(l.launch[0].defines, "MATRIX_BF16 1\n"));
-    assert_non_null(strstr(l.launch[0].defines, "B_ALONG_N 1\n"));
-    assert_null(strstr(l.launch[0].defines, "WIDE_"));
+    assert_non_null(strstr(l.defines[0], "MATRIX_BF16 1\n"));
+    assert_non_null(strstr(l.defines[0], "B_ALONG_N 1\n"));
+    assert_null(strstr(l.defines[0], "WIDE_"));
     assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 2, 640, 640, &limits, &l), "matmul_matrix");
     assert_int_equal(l.launch[0].groups[0] * l.launch[0].groups[1], 10); /* 16 x 64 */
     assert_string_equal(text_of(TERN_OP_linear, TERN_F32, TERN_F32, 64, 64, 64, &limits, &l), "matmul");
@@ -215,9 +215,9 @@ static void test_launches_of_bytes(void **state)
     assert_int_equal(q->matrix_subgroup, 32);
     assert_int_equal(q->group_size[0], 256); /* 128 x 128 */
     assert_int_equal(q->groups[0] * q->groups[1], 32 * 32);
-    assert_non_null(strstr(q->defines, "MATRIX_I8 1\n"));
-    assert_null(strstr(q->defines, "MATRIX_BF16")); /* x is of bf16, the factors are not */
-    assert_null(strstr(q->defines, "DOT_PRODUCT"));
+    assert_non_null(strstr(l.defines[l.n - 1], "MATRIX_I8 1\n"));
+    assert_null(strstr(l.defines[l.n - 1], "MATRIX_BF16")); /* x is of bf16, the factors are not */
+    assert_null(strstr(l.defines[l.n - 1], "DOT_PRODUCT"));
     q = quantized(5, 640, 64, &limits, &l);
     assert_int_equal(q->groups[0] * q->groups[1], 10);                                 /* 16 x 64 */
     assert_string_equal(quantized(64, 64, 0, &limits, &l)->text, "quantized_product"); /* nothing to multiply */
@@ -225,7 +225,7 @@ static void test_launches_of_bytes(void **state)
     q = quantized(4096, 4096, 4096, &limits, &l);
     assert_string_equal(q->text, "quantized_product");
     assert_int_equal(q->matrix_subgroup, 0);
-    assert_non_null(strstr(q->defines, "DOT_PRODUCT 1\n"));
+    assert_non_null(strstr(l.defines[l.n - 1], "DOT_PRODUCT 1\n"));
 }
 
 /* A deep product of few tiles: 40 groups of 64 x 64, whose 40 steps are shared out to three parts. */
@@ -245,8 +245,8 @@ static void test_parts(void **state)
     assert_int_equal(l.launch[0].groups[0] * l.launch[0].groups[1], 40);
     assert_int_equal(l.launch[0].groups[2], 3);
     assert_int_equal(l.workspace, 3 * 128 * 1280 * 4);
-    assert_null(strstr(l.launch[0].defines, "BIAS"));
-    assert_non_null(strstr(l.launch[1].defines, "BIAS 1\n"));
+    assert_null(strstr(l.defines[0], "BIAS"));
+    assert_non_null(strstr(l.defines[1], "BIAS 1\n"));
     d.in[0].shape[1] = d.out.shape[1] = 256; /* 160 groups fill a device */
     d.in[0].stride[0] = d.out.stride[0] = 256 * 1280;
     assert_true(tern_launches_make(&d, &limits, &l));

@@ -241,8 +241,8 @@ static void test_launches(void **state)
     assert_int_equal(l.launch[0].n_slots, 3);
     assert_int_equal(l.launch[0].slot[2].what, TERN_SLOT_OUT);
     assert_int_equal(l.launch[0].slot[2].size, 2);
-    assert_non_null(strstr(l.launch[0].defines, "NDIM 1\n")); /* merged */
-    assert_false(make(&d, &least, &l));                       /* f16 cannot be stored there */
+    assert_non_null(strstr(l.defines[0], "NDIM 1\n")); /* merged */
+    assert_false(make(&d, &least, &l));                /* f16 cannot be stored there */
     d.in[0].shape[1] = d.in[1].shape[1] = 0;
     assert_true(make(&d, &full, &l));
     assert_int_equal(l.n, 0); /* nothing to do */
@@ -262,8 +262,8 @@ static void test_limits(void **state)
             d.in[i] = tern_meta_make(TERN_F32, 3, (const int64_t[]){2, 9, e});
         assert_true(make(&d, &least, &l));
         const struct tern_launch *one = &l.launch[0];
-        int x = one->group_size[0], ec = atoi(strstr(one->defines, "EC ") + 3);
-        int kc = atoi(strstr(one->defines, "KC ") + 3), queries = one->group_size[1], row = ((int)e + x - 1) / x * x;
+        int x = one->group_size[0], ec = atoi(strstr(l.defines[0], "EC ") + 3);
+        int kc = atoi(strstr(l.defines[0], "KC ") + 3), queries = one->group_size[1], row = ((int)e + x - 1) / x * x;
         assert_true(queries >= 1 && ec >= 1 && kc >= 1);
         assert_true((ec * (queries + x + 1) + 4 * x * (queries + 1) + x * queries) * 16 + kc * row * 4 <= 16384); /* KERNEL_SHARED */
         assert_true(x * one->group_size[1] <= 64);

@@ -100,11 +100,12 @@ static struct text_buffer bind(const struct tern_kernel_args *a, struct tern_lau
     return (struct text_buffer){arg->buffer->host, arg->offset, arg->offset + (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype)};
 }
 
-static bool run_launch(struct text_executor *e, const struct tern_kernel_args *a, struct tern_launch *l, void *workspace,
-                       size_t workspace_size, char *message, size_t size)
+static bool run_launch(struct text_executor *e, const struct tern_kernel_args *a, struct tern_launches *all, int at, void *workspace,
+                       char *message, size_t size)
 {
+    struct tern_launch *l = &all->launch[at];
     struct text_buffer buffers[TERN_MAX_SLOTS];
-    char *source = tern_text_source(a->ctx, e->language, l->text, l->defines);
+    char *source = tern_text_source(a->ctx, e->language, l->text, all->defines[at]);
     if (!source) {
         snprintf(message, size, "%s", tern_error(a->ctx));
         return false;
@@ -113,7 +114,7 @@ static bool run_launch(struct text_executor *e, const struct tern_kernel_args *a
     void *copies[TERN_MAX_SLOTS] = {NULL};
     bool good = true;
     for (int i = 0; i < l->n_slots; i++) {
-        buffers[i] = bind(a, l, i, workspace, workspace_size);
+        buffers[i] = bind(a, l, i, workspace, all->workspace);
         if (l->slot[i].what >= TERN_SLOT_OUT)
             continue;
         copies[i] = calloc(1, (buffers[i].end + 3) / 4 * 4 + !buffers[i].end);
@@ -134,12 +135,12 @@ static bool run_launch(struct text_executor *e, const struct tern_kernel_args *a
 }
 
 /* The families with hundreds of variants. */
-static bool wants(const struct text_executor *e, const struct tern_launch *l)
+static bool wants(const struct text_executor *e, const struct tern_launches *all, int at)
 {
     static const char *const many[] = {"elementwise", "copy", "reduce"};
     for (size_t i = 0; i < sizeof(many) / sizeof(*many); i++)
-        if (e->one_in && !strcmp(l->text, many[i]))
-            return hash_of(l->defines) % (uint64_t)e->one_in == 0;
+        if (e->one_in && !strcmp(all->launch[at].text, many[i]))
+            return hash_of(all->defines[at]) % (uint64_t)e->one_in == 0;
     return true;
 }
 
@@ -167,14 +168,14 @@ bool text_run_call(const struct tern_kernel_args *a, void *user, char *message, 
         return false;
     }
     for (int i = 0; i < launches.n; i++)
-        if (!wants(e, &launches.launch[i]))
+        if (!wants(e, &launches, i))
             return false;
     void *workspace = malloc(launches.workspace + 1);
     bool good = workspace != NULL;
     if (good)
         memset(workspace, 0xFF, launches.workspace);
     for (int i = 0; i < launches.n && good; i++)
-        good = run_launch(e, a, &launches.launch[i], workspace, launches.workspace, message, size);
+        good = run_launch(e, a, &launches, i, workspace, message, size);
     if (good && e->only_compiles)
         tern_op_get(a->desc->op).reference(a);
     free(workspace);

@@ -103,7 +103,11 @@ static void trim(struct tern_gpu *gpu)
     cuda_leave(d);
 }
 
-void cuda_memory_trim(struct tern_device *device) { trim((struct tern_gpu *)device); }
+void cuda_memory_trim(struct tern_device *device)
+{
+    tern_gpu_trim(device);
+    trim((struct tern_gpu *)device);
+}
 
 /* ---- contents ---- */
 

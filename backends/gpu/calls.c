@@ -21,7 +21,7 @@ static struct tern_gpu_call *make(struct tern_gpu *gpu, const struct tern_op_des
         c->launch[i] = all->launch[i];
         for (int s = 0; s < c->launch[i].n_slots; s++)
             c->launch[i].slot[s].bytes = tern_gpu_slot_bytes(d, c->launch[i].slot[s].what, all->workspace);
-        if (!(c->program[i] = tern_gpu_program(gpu, &all->launch[i]))) {
+        if (!(c->program[i] = tern_gpu_program(gpu, &all->launch[i], all->defines[i]))) {
             tern_free(ctx, c);
             c = NULL;
         }
@@ -29,6 +29,29 @@ static struct tern_gpu_call *make(struct tern_gpu *gpu, const struct tern_op_des
     if (c)
         c->n = all->n;
     tern_free(ctx, all);
+    return c;
+}
+
+/* Out of its chain; NULL when it was not met before, or is gone. */
+static struct tern_gpu_call *take(struct tern_gpu_call **at, uint64_t hash, const struct tern_op_desc *d, bool aligned)
+{
+    struct tern_gpu_call *c;
+    while ((c = *at) && (c->hash != hash || c->aligned != aligned || memcmp(&c->desc, d, sizeof(*d))))
+        at = &c->next;
+    if (c)
+        *at = c->next;
+    return c;
+}
+
+struct tern_gpu_call *tern_gpu_borrow_call(struct tern_gpu *gpu, const struct tern_op_desc *d, bool aligned)
+{
+    const uint64_t hash = tern_gpu_hash(aligned, d, sizeof(*d));
+    struct tern_gpu_call *c = take(&gpu->calls[hash % TERN_GPU_TABLE], hash, d, aligned);
+    if (!c && (c = make(gpu, d, aligned))) {
+        c->hash = hash;
+        c->aligned = aligned;
+        c->desc = *d;
+    }
     return c;
 }
 
@@ -41,37 +64,29 @@ static void shorten(struct tern_gpu *gpu, struct tern_gpu_call **at)
     *at = NULL;
 }
 
-struct tern_gpu_call *tern_gpu_call(struct tern_gpu *gpu, const struct tern_op_desc *d, bool aligned)
+void tern_gpu_return_call(struct tern_gpu *gpu, struct tern_gpu_call *c)
 {
-    uint64_t hash = tern_gpu_hash(aligned, d, sizeof(*d));
-    if (!gpu->calls && !(gpu->calls = tern_calloc(gpu->base.ctx, TERN_GPU_TABLE, sizeof(struct tern_gpu_call *))))
-        return NULL;
-    struct tern_gpu_call **chain = &gpu->calls[hash % TERN_GPU_TABLE], **at = chain, *c;
-    while ((c = *at) && (c->hash != hash || c->aligned != aligned || memcmp(&c->desc, d, sizeof(*d))))
-        at = &c->next;
-    if (c) {
-        *at = c->next;
-    } else {
-        if (!(c = make(gpu, d, aligned)))
-            return NULL;
-        c->hash = hash;
-        c->aligned = aligned;
-        c->desc = *d;
-    }
+    struct tern_gpu_call **chain = &gpu->calls[c->hash % TERN_GPU_TABLE];
     c->next = *chain;
     *chain = c;
     shorten(gpu, chain);
-    return c;
 }
 
 void tern_gpu_drop_calls(struct tern_gpu *gpu)
 {
-    for (int i = 0; gpu->calls && i < TERN_GPU_TABLE; i++)
+    for (int i = 0; i < TERN_GPU_TABLE; i++)
         while (gpu->calls[i]) {
             struct tern_gpu_call *c = gpu->calls[i];
             gpu->calls[i] = c->next;
             tern_free(gpu->base.ctx, c);
         }
-    tern_free(gpu->base.ctx, gpu->calls);
-    gpu->calls = NULL;
+}
+
+void tern_gpu_trim(struct tern_device *device)
+{
+    struct tern_gpu *gpu = (struct tern_gpu *)device;
+    if (pthread_mutex_trylock(&gpu->lock)) /* another thread works with them: it may be the one that waits for this one */
+        return;
+    tern_gpu_drop_calls(gpu);
+    pthread_mutex_unlock(&gpu->lock);
 }

@@ -24,6 +24,9 @@ struct tern_gpu_program;
 /* The launches of a description that was met before. */
 struct tern_gpu_call;
 
+#define TERN_GPU_TABLE 1024 /* chains of a table */
+#define TERN_GPU_CHAIN 4    /* calls that a chain keeps */
+
 struct tern_gpu {
     struct tern_device base;
     const struct tern_gpu_fns *fns;
@@ -35,8 +38,8 @@ struct tern_gpu {
     pthread_mutex_t lock; /* recursive; held while a kernel is looked up and enqueued: threads may share a device. Where a
                            * buffer lies may be asked under it only: weights are moved */
     struct tern_gpu_memory memory;
-    struct tern_gpu_program **programs; /* hash tables, of chains */
-    struct tern_gpu_call **calls;
+    struct tern_gpu_program *programs[TERN_GPU_TABLE];
+    struct tern_gpu_call *calls[TERN_GPU_TABLE];
 };
 
 /* The text of each op, by its number; NULL-terminated. */
@@ -60,11 +63,12 @@ static inline size_t tern_gpu_bound(const struct tern_gpu *gpu, size_t offset)
 /* kernels.c: bytes that the argument of a slot has from its offset on. */
 size_t tern_gpu_slot_bytes(const struct tern_op_desc *d, int what, size_t workspace);
 
-/* programs.c: the program of a launch, compiled when it is met first. NULL with the error recorded. Borrowed. */
-void *tern_gpu_program(struct tern_gpu *gpu, const struct tern_launch *launch);
+/* programs.c: the program of a launch and its macros, compiled when it is met first. NULL with the error recorded. Borrowed. */
+void *tern_gpu_program(struct tern_gpu *gpu, const struct tern_launch *launch, const char *defines);
 void tern_gpu_drop_programs(struct tern_gpu *gpu);
 /* calls.c: the launches of a description with their programs. `aligned`: every argument begins at a multiple of 16 bytes. NULL with
- * the error recorded. Borrowed until the next: those used last are kept, so that numbers that change from call to call take no memory. */
+ * the error recorded. What was borrowed goes back. Those used last are kept, so that numbers that change from call to call take no
+ * memory, and only while there is memory: a plan's calls are some hundred KB that no prediction counts. */
 struct tern_gpu_call {
     struct tern_gpu_call *next;
     uint64_t hash;
@@ -74,7 +78,10 @@ struct tern_gpu_call {
     void *program[TERN_MAX_INPUTS];
     struct tern_launch launch[]; /* n of them */
 };
-struct tern_gpu_call *tern_gpu_call(struct tern_gpu *gpu, const struct tern_op_desc *d, bool aligned);
+struct tern_gpu_call *tern_gpu_borrow_call(struct tern_gpu *gpu, const struct tern_op_desc *d, bool aligned);
+void tern_gpu_return_call(struct tern_gpu *gpu, struct tern_gpu_call *call);
+/* All that are not borrowed go. A part of each device's trim. */
+void tern_gpu_trim(struct tern_device *device);
 void tern_gpu_drop_calls(struct tern_gpu *gpu);
 
 /* binaries.c: what a driver's compiler made of a source, on disk. Path: by what `facts` says of device, driver and options, and by
@@ -86,8 +93,6 @@ void *tern_gpu_binary_read(struct tern_context *ctx, const char *path, const cha
 /* What cannot be kept is built again in the next process. Nothing is done without a path. */
 void tern_gpu_binary_keep(struct tern_context *ctx, const char *path, const void *binary, size_t size);
 
-#define TERN_GPU_TABLE 1024 /* chains */
-#define TERN_GPU_CHAIN 4    /* calls that a chain keeps */
 static inline uint64_t tern_gpu_hash(uint64_t h, const void *data, size_t n)
 {
     const unsigned char *p = data;

@@ -80,7 +80,7 @@ static enum tern_status add_offset(struct tern_context *ctx, struct tern_launch 
 
 static enum tern_status enqueue(struct tern_gpu *gpu, const struct tern_kernel_args *a)
 {
-    struct tern_gpu_call *c = tern_gpu_call(gpu, a->desc, is_aligned(a));
+    struct tern_gpu_call *c = tern_gpu_borrow_call(gpu, a->desc, is_aligned(a));
     enum tern_status st = c ? TERN_OK : tern_error_status(a->ctx);
     for (int i = 0; !st && i < c->n; i++) {
         struct tern_launch l = c->launch[i];
@@ -91,6 +91,8 @@ static enum tern_status enqueue(struct tern_gpu *gpu, const struct tern_kernel_a
         }
         st = st ? st : gpu->fns->enqueue(gpu, c->program[i], &l, slots);
     }
+    if (c)
+        tern_gpu_return_call(gpu, c);
     return st;
 }
 
@@ -123,6 +125,7 @@ void tern_gpu_open(struct tern_gpu *gpu, struct tern_context *ctx, const char *n
     gpu->base.caps.prefers_channels_last = true;
     gpu->base.caps.computes = true;
     gpu->base.caps.merges = true;
+    gpu->base.caps.compiling = (size_t)512 << 10;
     pthread_mutexattr_t recursive; /* a capture holds it over many launches */
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);

@@ -45,7 +45,8 @@ static const struct tern_device_fns device_fns = {.destroy = device_destroy,
                                                   .weight_create = tern_gpu_weight_create,
                                                   .weight_mark = tern_gpu_weight_mark,
                                                   .weights_use = tern_gpu_weights_use,
-                                                  .queue_create = tern_queue_view_create};
+                                                  .queue_create = tern_queue_view_create,
+                                                  .trim = tern_gpu_trim};
 
 /* Devices of all platforms in their order; the one of that number. */
 static enum tern_status find_device(struct tern_context *ctx, const struct opencl_api *cl, int ordinal, cl_device_id *id)

@@ -226,7 +226,11 @@ static void free_empty(struct vulkan_device *d, size_t keep)
     }
 }
 
-void vulkan_trim(struct tern_device *device) { free_empty((struct vulkan_device *)device, 0); }
+void vulkan_trim(struct tern_device *device)
+{
+    tern_gpu_trim(device);
+    free_empty((struct vulkan_device *)device, 0);
+}
 
 /* Of the blocks there are. NULL when none has room; `rest` is used up when it comes back as NULL. */
 static struct vulkan_piece *take_piece(struct vulkan_device *d, enum vulkan_kind kind, size_t size, uint64_t *used,

@@ -10,7 +10,9 @@ void tern_launch_refuse(struct tern_launch_maker *m) { m->failed = true; }
 
 struct tern_launch *tern_launch_begin(struct tern_launch_maker *m, const char *text, size_t params_size, int group_x, int group_y)
 {
-    m->l = &m->out->launch[m->out->n++];
+    m->l = &m->out->launch[m->out->n];
+    m->defines = m->out->defines[m->out->n++];
+    m->defines[0] = 0;
     *m->l = (struct tern_launch){.text = text, .params_size = params_size, .group_size = {group_x, group_y}, .groups = {1, 1, 1}};
     tern_launch_define(m, "GROUP_SIZE_X %d", group_x);
     tern_launch_define(m, "GROUP_SIZE_Y %d", group_y);
@@ -19,17 +21,17 @@ struct tern_launch *tern_launch_begin(struct tern_launch_maker *m, const char *t
 
 void tern_launch_define(struct tern_launch_maker *m, const char *fmt, ...)
 {
-    size_t used = strlen(m->l->defines), room = sizeof(m->l->defines) - used;
+    size_t used = strlen(m->defines), room = TERN_LAUNCH_DEFINES - used;
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(m->l->defines + used, room, fmt, ap);
+    int n = vsnprintf(m->defines + used, room, fmt, ap);
     va_end(ap);
     if (n < 0 || (size_t)n + 2 > room) {
-        m->l->defines[used] = 0;
+        m->defines[used] = 0;
         m->failed = true;
         return;
     }
-    memcpy(m->l->defines + used + n, "\n", 2);
+    memcpy(m->defines + used + n, "\n", 2);
 }
 
 /* Upper-case names of include/tern/base.h's dtypes. */

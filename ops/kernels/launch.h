@@ -77,10 +77,8 @@ struct tern_launch_limits {
 /* What a slot of a kernel is bound to: an input by its index, or one of these. */
 enum { TERN_SLOT_OUT = TERN_MAX_INPUTS, TERN_SLOT_WORKSPACE };
 
-#define TERN_LAUNCH_DEFINES 2048
 struct tern_launch {
     const char *text;
-    char defines[TERN_LAUNCH_DEFINES]; /* for tern_text_source; with `text` it is the key of the program */
     int group_size[2], groups[3];
     bool subgroups;      /* a group is made of whole subgroups of limits->subgroup items */
     int matrix_subgroup; /* items that subgroups have to have, for matrix units; 0: none are used */
@@ -97,11 +95,13 @@ struct tern_launch {
     union tern_launch_params params;
 };
 
+#define TERN_LAUNCH_DEFINES 2048
 /* The launches of one op, one behind the other; each sees what those before it wrote. */
 struct tern_launches {
     int n; /* 0: there is nothing to do (an empty result) */
     struct tern_launch launch[TERN_MAX_INPUTS];
-    size_t workspace; /* bytes */
+    char defines[TERN_MAX_INPUTS][TERN_LAUNCH_DEFINES]; /* of each, for tern_text_source; with `text` they are the key of the program */
+    size_t workspace;                                   /* bytes */
 };
 
 /* False when no text runs the description under these limits (dtypes, sizes of 2^30 elements and more, too many dimensions). */

@@ -24,6 +24,7 @@ struct tern_launch_maker {
     const struct tern_launch_limits *limits;
     struct tern_launches *out;
     struct tern_launch *l; /* the one that is being made */
+    char *defines;         /* its */
     bool failed;
 };
 
