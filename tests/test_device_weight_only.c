@@ -106,11 +106,12 @@ static void models_that_come_quantised(void **state)
     quantize_converted(ctx, "*:w4");
 }
 
-/* Words are of 32 bits: a device without a place for bytes has them, too, and one with little of everything. */
+/* Words are of 32 bits: a device without a place for bytes has them, too, and one with little of everything. One without a place for f16
+ * makes one layer of query, key and value in f32. */
 static void weaker_devices(void **state)
 {
-    static const char *const limits[] = {"group=64,shared=16K,subgroups=no", "storage8=no"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const limits[] = {"group=64,shared=16K,subgroups=no", "storage8=no", "storage16=no"};
+    for (int i = 0; i < 3; i++) {
         setenv("TERN_GPU_LIMITS", limits[i], 1);
         struct tern_context *on = quantize_device(device);
         struct tern_pipeline *p = quantize_load(on, "*:w8", NULL, TERN_OFFLOAD_NONE);

@@ -47,16 +47,28 @@ static int unsmoothed(const struct tern_graph *g, int value)
     return product && g->values[n->in[1]].kind == TERN_VALUE_CONSTANT ? n->in[0] : value;
 }
 
+/* The value itself, behind casts: a device that joins no f16 does it in f32. */
+static const struct tern_value *uncast(const struct tern_graph *g, int value)
+{
+    for (;;) {
+        const struct tern_value *v = &g->values[value];
+        const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &g->nodes[v->node] : NULL;
+        if (!n || n->desc.op != TERN_OP_cast || n->desc.n_post)
+            return v;
+        value = n->in[0];
+    }
+}
+
 enum tern_layer_format tern_quantize_format_of(const struct tern_graph *g, int value, const char *words)
 {
-    const struct tern_value *v = &g->values[unsmoothed(g, value)];
+    const struct tern_value *v = uncast(g, unsmoothed(g, value));
     if (v->kind == TERN_VALUE_WEIGHT)
         return tern_quantize_format(words, v->name);
     const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &g->nodes[v->node] : NULL;
     bool all = n && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_cat && !n->desc.n_post;
     enum tern_layer_format format = TERN_LAYER_PLAIN;
     for (int k = 0; all && k < n->desc.n_in; k++) {
-        const struct tern_value *part = &g->values[n->in[k]];
+        const struct tern_value *part = uncast(g, n->in[k]);
         const enum tern_layer_format f = part->kind == TERN_VALUE_WEIGHT ? tern_quantize_format(words, part->name) : TERN_LAYER_PLAIN;
         all = k == 0 || f == format;
         format = f;
