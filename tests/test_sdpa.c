@@ -160,6 +160,33 @@ static void large_scores(void **state)
     assert_int_equal(tern_guard_damage(&guard), 0);
 }
 
+/* Scores that are all far from zero, and of each row so by itself; values so small that powers of theirs would vanish. */
+static void scores_far_from_zero(void **state)
+{
+    const struct kind *kind = *state;
+    static const float far[] = {-100, -60, -40, -25, -10, 0, 20, 28, 60, 90};
+    enum { L = 40, S = 77, E = 40, FAR = sizeof(far) / sizeof(*far) };
+    static float row[L];
+    struct tern_guard guard;
+    struct tern_context *ctx = guarded(&guard, kind);
+    for (int i = 0; i < 2 * (FAR + 1); i++) {
+        const struct attention a = {1, 1, L, S, E, E, i % 2 ? CAUSAL : NONE, false, 1}, less = {1, 1, L, S, E - 1, E, NONE, false, 1};
+        for (int j = 0; j < L; j++)
+            row[j] = far[i / 2 < FAR ? i / 2 : j % FAR];
+        tern_scope_begin(ctx);
+        tern_tensor *q = tern_cast(tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 1, L, 1}, row), kind->dtype);
+        tern_tensor *ones = tern_full(ctx, kind->dtype, 4, (const int64_t[]){1, 1, S, 1}, 1);
+        tern_tensor *const rest[] = {tern_mul_scalar(heads(ctx, kind, &less, 1, L, E - 1), 0.2), heads(ctx, kind, &less, 2, S, E - 1)};
+        tern_tensor *const x[] = {tern_cat((tern_tensor *const[]){rest[0], q}, 2, 3), tern_cat((tern_tensor *const[]){rest[1], ones}, 2, 3),
+                                  tern_mul_scalar(heads(ctx, kind, &a, 3, S, E), 0x1p-60)};
+        tern_tensor *found = attend(ctx, kind, &a, x, kind->kernel), *exact = attend(ctx, kind, &a, x, "reference");
+        compare(kind, kind->large, &a, tern_mul_scalar(found, 0x1p60), tern_mul_scalar(exact, 0x1p60), false);
+        tern_scope_end(ctx, NULL);
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(tern_guard_damage(&guard), 0);
+}
+
 /* Row `hidden` sees no key and is zeros, of infinite values, too; the others are means of equal values. */
 static void a_row_that_sees_nothing(void **state)
 {
@@ -318,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BOTH(edges),
         BOTH(large_scores),
+        BOTH(scores_far_from_zero),
         BOTH(a_row_that_sees_nothing),
         BOTH(the_least_float_as_a_mask),
         BOTH(nan_stays_in_its_row),

@@ -193,15 +193,19 @@ static void gather_rows(const struct run *r, const char *q, int64_t rows, char *
 static void write_rows(const struct run *r, const struct tern_cpu_attend *a, char *out)
 {
     const int64_t step = (int64_t)r->s.element * r->d->out.stride[2];
-    const bool rounds = r->d->out.dtype == TERN_BF16;
     for (int64_t j = 0; j < a->rows; j++, out += step) {
         float *x = a->o + j * a->ldo, sum = a->sum[j];
         if (sum == 0) /* powers of zero times values that are infinite are no numbers */
             memset(x, 0, (size_t)a->values * sizeof(float));
-        r->level->unary[TERN_CPU_MUL_SCALAR](a->values, x, rounds ? x : (float *)(void *)out, sum > 0 ? 1 / sum : sum);
-        if (rounds)
-            r->level->bf16.round(a->values, x, (uint16_t *)(void *)out);
+        r->at->write(a->values, x, sum > 0 ? 1 / sum : sum, out);
     }
+}
+
+/* Queries that meet few keys, in whole groups and without anything to fill up or to change, are not worth a copy. */
+static bool reads_in_place(const struct run *r, int64_t rows)
+{
+    const struct shape *s = &r->s;
+    return s->s <= 2 * r->at->block && s->depth == s->e && rows % r->at->group == 0 && !r->at->scaled && r->d->attrs.sdpa.scale >= 0;
 }
 
 static void query_task(void *arg, int slot, int64_t i)
@@ -231,7 +235,13 @@ static void query_task(void *arg, int slot, int64_t i)
     a.v = (const char *)a.k + s->k_bytes;
     a.sum = a.most + s->rows;
     a.factor = biased || r->at->scaled ? 1 : fminf(fmaxf(r->factor, FLT_MIN), FLT_MAX);
-    gather_rows(r, r->q + row_at(r, &r->d->in[0], nh, l0), a.rows, q);
+    const char *rows = r->q + row_at(r, &r->d->in[0], nh, l0);
+    if (reads_in_place(r, a.rows)) {
+        a.q = rows;
+        a.ldq = r->d->in[0].stride[2];
+    } else {
+        gather_rows(r, rows, a.rows, q);
+    }
     memset(o, 0, (size_t)(round_up(a.rows, r->at->group) * s->ldo) * sizeof(float));
     r->at->attend(&a);
     write_rows(r, &a, r->out + row_at(r, &r->d->out, nh, l0));
@@ -266,4 +276,4 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel cpu_sdpa_f32_flash = {
     .name = "sdpa_f32_flash", .op = TERN_OP_sdpa, .revision = 2, .supports = supports_f32, .workspace = workspace, .run = run};
 const struct tern_kernel cpu_sdpa_bf16_flash = {
-    .name = "sdpa_bf16_flash", .op = TERN_OP_sdpa, .revision = 4, .supports = supports_bf16, .workspace = workspace, .run = run};
+    .name = "sdpa_bf16_flash", .op = TERN_OP_sdpa, .revision = 5, .supports = supports_bf16, .workspace = workspace, .run = run};

@@ -68,26 +68,68 @@ static void add_values(const struct tern_cpu_attend *a, const struct meeting *m,
         }
 }
 
-/* Powers of a whole block of keys from sums that are still in registers, so that the processor makes them while it multiplies for the next
- * tile. False: a row needs another `most`, or other powers, and nothing is to be taken from here. */
-static bool powers_at_once(const struct tern_cpu_attend *a, const struct meeting *m, uint16_t *to)
+/* Keys of a meeting that some of its queries see, in whole panels where that leaves some out. */
+INLINE int64_t seen_keys(const struct tern_cpu_attend *a, const struct meeting *m)
 {
-    struct quick_powers q = quick_powers_begin(NULL, to, a->factor, a->most + m->row);
-    for (int64_t j = 0; j < KEYS; j += PAIR)
+    const int64_t keys = keys_of(a, m), last = filled(a->first + m->row + QUERIES - m->key, PAIR);
+    return a->causal && last < keys ? last : keys;
+}
+
+/* Eight rows of powers of the keys of a panel; of those that a row does not see, zeros. nv is 2, or 1 where the panel is half as wide. */
+INLINE void panel_at_once(const int nv, const struct tern_cpu_attend *a, const struct meeting *m, const float *most, struct quick_powers *q,
+                          uint16_t *to)
+{
+    const uint16_t *k = keys_at(a, m->key);
+    const int64_t there = a->keys - m->key, last = a->first + m->row - m->key + 1;
+    __m512 acc[8][3];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        acc[i][0] = acc[i][1] = _mm512_setzero_ps();
+    multiply(nv, a->depth, &(struct tile){queries_of(a, m->row), k, k, a->ldq}, acc);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const __m512i powers = quick_pairs(q, acc[i][0], acc[i][1], _mm512_set1_ps(QUICK_SHIFT - most[i]));
+        const int64_t seen = a->causal && last + i < there ? last + i : there;
+        _mm512_storeu_si512(to + i * LD_POWERS, seen < PAIR ? _mm512_maskz_mov_epi16(pairs_there(seen), powers) : powers);
+    }
+}
+
+/* Powers of a block of keys from sums that are still in registers, so that the processor makes them while it multiplies for the next
+ * tile. False: a row needs another `most` than its own here, or other powers, and nothing is to be taken from here. */
+static bool powers_at_once(const struct tern_cpu_attend *a, const struct meeting *m, const float *most, uint16_t *to)
+{
+    struct quick_powers q = quick_powers_begin(NULL, to, a->factor, most);
+    const int64_t keys = seen_keys(a, m);
+    for (int64_t j = 0; j < keys; j += PAIR)
         for (int64_t half = 0; half < QUERIES; half += 8) {
-            const uint16_t *k = keys_at(a, m->key + j);
-            const float *most = a->most + m->row + half;
-            __m512 acc[8][3];
-#pragma GCC unroll 8
-            for (int i = 0; i < 8; i++)
-                acc[i][0] = acc[i][1] = _mm512_setzero_ps();
-            multiply(2, a->depth, &(struct tile){queries_of(a, m->row + half), k, k, a->ldq}, acc);
-#pragma GCC unroll 8
-            for (int i = 0; i < 8; i++)
-                _mm512_storeu_si512(to + (half + i) * LD_POWERS + j,
-                                    quick_pairs(&q, acc[i][0], acc[i][1], _mm512_set1_ps(QUICK_SHIFT - most[i])));
+            const struct meeting part = {.key = m->key + j, .row = m->row + half};
+            if (keys - j > PAIR / 2)
+                panel_at_once(2, a, &part, most + half, &q, to + half * LD_POWERS + j);
+            else
+                panel_at_once(1, a, &part, most + half, &q, to + half * LD_POWERS + j);
         }
     return quick_powers_fit(&q);
+}
+
+/* The first block of keys, by a reference that is the same for all rows: powers of bf16 are as exact wherever they lie, so any will do from
+ * which the scores are not too far. False: no row has one yet. */
+static bool first_powers_at_once(const struct tern_cpu_attend *a, const struct meeting *m, uint16_t *to)
+{
+    float most[QUERIES];
+    for (int i = 0; i < QUERIES; i++)
+        most[i] = FIRST_MOST;
+    if (!powers_at_once(a, m, most, to))
+        return false;
+    const int64_t keys = filled(seen_keys(a, m), PAIR), rows = rows_of(a, m);
+    for (int64_t i = 0; i < rows; i++, to += LD_POWERS) {
+        __m512i largest = _mm512_loadu_si512(to);
+        for (int64_t j = PAIR; j < keys; j += PAIR)
+            largest = _mm512_max_epu16(largest, _mm512_loadu_si512(to + j));
+        if (!_mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(FIRST_LEAST)))
+            return false;
+    }
+    memcpy(a->most + m->row, most, sizeof(most));
+    return true;
 }
 
 /* Powers of any block of keys, and another `most` for rows that need one. */
@@ -106,14 +148,14 @@ static void two_meetings(const struct tern_cpu_attend *a, const struct meeting *
     struct attention_scratch *s = a->scratch;
     const struct meeting next = {.key = m->key + KEYS, .row = m->row};
     const bool there = next.key < a->keys && meets(a, &next);
-    if (m->key == 0 || !is_whole(a, m) || !powers_at_once(a, m, s->powers[0]))
+    if (a->mask || !(m->key ? powers_at_once(a, m, a->most + m->row, s->powers[0]) : first_powers_at_once(a, m, s->powers[0])))
         powers_by_rows(a, m, s->scores[0], s->powers[0]);
-    const bool both = there && is_whole(a, &next) && powers_at_once(a, &next, s->powers[0] + KEYS);
-    add_values(a, m, both ? 2 * KEYS : filled(keys_of(a, m), PAIR), s->powers[0]);
+    const bool both = there && !a->mask && powers_at_once(a, &next, a->most + m->row, s->powers[0] + KEYS);
+    add_values(a, m, filled(both ? KEYS + seen_keys(a, &next) : seen_keys(a, m), PAIR), s->powers[0]);
     if (both || !there)
         return;
     powers_by_rows(a, &next, s->scores[0], s->powers[0]);
-    add_values(a, &next, filled(keys_of(a, &next), PAIR), s->powers[0]);
+    add_values(a, &next, filled(seen_keys(a, &next), PAIR), s->powers[0]);
 }
 
 static void all_meetings(const struct tern_cpu_attend *a)
@@ -131,6 +173,20 @@ static void part_rows(void *o, int64_t ldo)
     const __m512i both = _mm512_loadu_si512(o);
     _mm512_storeu_si512(o, _mm512_maskz_compress_epi32(0x5555, both));
     _mm512_storeu_si512((int32_t *)o + ldo, _mm512_maskz_compress_epi32(0xaaaa, both));
+}
+
+/* By whole loads: a masked one waits for all that was stored there. */
+static void write_row(int64_t n, const float *x, float factor, void *to)
+{
+    const __m512 f = _mm512_set1_ps(factor);
+    uint16_t *y = to;
+    for (; n > 0; n -= 16, x += 16, y += 16) {
+        const __m256i rounded = (__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(_mm512_loadu_ps(x), f));
+        if (n >= 16)
+            _mm256_storeu_si256((__m256i *)(void *)y, rounded);
+        else
+            _mm256_mask_storeu_epi16(y, (__mmask16)((1u << n) - 1), rounded);
+    }
 }
 
 /* Powers of small exponents are flushed to zero: a denormal takes 200 cycles. */

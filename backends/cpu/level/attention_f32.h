@@ -135,6 +135,15 @@ static void f32_meet(struct f32_meeting *m)
     f32_add_values(m);
 }
 
+static void f32_write(int64_t n, const float *x, float factor, void *to)
+{
+    float *y = to;
+    for (; n >= VW; n -= VW, x += VW, y += VW)
+        v_store(y, v_load(x) * v_set(factor));
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] * factor;
+}
+
 /* Powers of small exponents are flushed to zero: products with denormals are slow. */
 static void attend_f32(const struct tern_cpu_attend *a)
 {

@@ -60,7 +60,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .i8 = {{I8_STEP, i8_begin, i8_end, i8_block}, I8_GAIN, I8_ZERO, i8_most, i8_quantize, i8_scale, I8_PEAK},
 #if defined(LEVEL_ATTENTION)
     .attention_bf16 = {sizeof(struct attention_scratch), QUERIES, TASK_ROWS, KEYS, BF16_STEP, PAIR, 16, SUMS == 0, SUMS, false, attend,
-                       pack_keys, pack_values, attention_power, quick_power},
+                       pack_keys, pack_values, attention_power, quick_power, write_row},
 #endif
 #if defined(LEVEL_OVER)
     .over = &LEVEL_OVER,
@@ -75,7 +75,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .winograd_i16 = {winograd_i16_input, winograd_i16_squares, winograd_i16_filter, winograd_i16_multiply},
 #endif
     .attention_f32 = {sizeof(struct f32_scratch), F32_QUERIES, F32_TASK, F32_KEYS, 1, 1, NR / 2, false, VW, true, attend_f32, f32_pack_keys,
-                      f32_pack_values, f32_power},
+                      f32_pack_values, f32_power, NULL, f32_write},
 #if defined(LEVEL_ATTENTION_I8)
     .attention_i8 = {sizeof(struct i8_scratch), TASK_ROWS, attend_i8, i8_pack_keys, i8_pack_values},
 #endif

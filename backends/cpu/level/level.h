@@ -217,6 +217,8 @@ struct tern_cpu_attention {
     bool (*power)(int64_t n, const float *x, float factor, float most, void *y);
     /* Of a whole block of keys, quicker and less exact, in bf16; NULL in f32. False, too, where a result is below 2^-111. */
     bool (*quick_power)(const float *x, float factor, float most, uint16_t *y);
+    /* A row of results: y[i] = x[i] * factor, n of them, in the tensors' dtype. x is filled up to column_step. */
+    void (*write)(int64_t n, const float *x, float factor, void *y);
 };
 
 /* Attention in int8: keys of a block, and the widest rows. */
