@@ -8,6 +8,7 @@
 
 #include "core/line.h"
 #include "core/registry.h"
+#include "core/threads.h"
 
 static _Thread_local const char *create_error = "";
 
@@ -50,8 +51,8 @@ static int core_count(void)
 static enum tern_status context_open(struct tern_context *ctx)
 {
     const char *device = ctx->params.device ? ctx->params.device : "cpu";
-    if (ctx->params.threads < 0 || ctx->params.threads > 1024)
-        return tern_fail(ctx, TERN_E_INVALID, "threads: expected 0..1024, found %d", ctx->params.threads);
+    if (ctx->params.threads < 0 || ctx->params.threads > TERN_MOST_THREADS)
+        return tern_fail(ctx, TERN_E_INVALID, "threads: expected 0..%d, found %d", TERN_MOST_THREADS, ctx->params.threads);
     if (ctx->params.cache_dir && !(ctx->cache_dir = tern_strdup(ctx, ctx->params.cache_dir)))
         return TERN_E_NO_MEMORY;
     ctx->params.cache_dir = ctx->cache_dir;
@@ -62,11 +63,8 @@ static enum tern_status context_open(struct tern_context *ctx)
     if (tune->cache && !(ctx->tune_cache = tern_strdup(ctx, tune->cache)))
         return TERN_E_NO_MEMORY;
     ctx->params.tune.cache = ctx->tune_cache;
-    const int cores = core_count(), threads = ctx->params.threads ? ctx->params.threads : cores < 256 ? cores : 256;
-    ctx->threads.crowded = threads > cores;
-    ctx->pool = pthreadpool_create((size_t)threads);
-    if (!ctx->pool)
-        return tern_fail(ctx, TERN_E_NO_MEMORY, "the thread pool cannot be made");
+    if (tern_pool_open(ctx, ctx->params.threads, core_count()))
+        return tern_error_status(ctx);
     ctx->host = tern_device_open(ctx, "cpu");
     if (!ctx->host)
         return tern_error_status(ctx);

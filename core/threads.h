@@ -4,6 +4,12 @@
 
 #include <tern/base.h>
 
+#define TERN_MOST_THREADS 1024
+
+/* Makes the pool of the context: with `asked` threads, or the error is recorded; 0: with one for each of the cores, or as many as can be
+ * started. */
+enum tern_status tern_pool_open(struct tern_context *ctx, int asked, int cores);
+
 /* Between begin and end (which may be nested, also from several threads) one loop follows the other at once. Workers stay awake from one to
  * the next, as long as nobody else wants the cores. */
 void tern_threads_begin(struct tern_context *ctx);

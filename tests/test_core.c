@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -464,6 +466,50 @@ static void threads_are_as_many_as_cores(void **state)
     tern_context_destroy(&ctx);
 }
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define WATCHED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WATCHED
+#endif
+
+/* With room for few stacks or for none: 0 when it is as expected. Whatever waits for a thread that is not there is ended. */
+static int in_little(int threads, size_t more)
+{
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%lu", &pages) != 1)
+        return 2;
+    fclose(f);
+    const rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + more;
+    if (setrlimit(RLIMIT_AS, &(struct rlimit){most, most}))
+        return 2;
+    alarm(20);
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = threads});
+    if (threads)
+        return ctx || !strstr(tern_create_error(), "as no more can be started (") || !strstr(tern_create_error(), "), found 1024");
+    float x = 0;
+    tern_tensor *t = tern_tensor_scalar(ctx, TERN_F32, 2.5);
+    return tern_thread_count(ctx) < 1 || tern_tensor_read(t, TERN_F32, &x, sizeof(x)) || x != 2.5f;
+}
+
+/* What is asked for is refused; one per core is as many as can be started. */
+static void threads_that_cannot_be_started(void **state)
+{
+#ifndef WATCHED
+    for (int threads = 0; threads <= 1024; threads += 1024) {
+        int status = 1;
+        const pid_t child = fork();
+        if (!child)
+            _exit(in_little(threads, threads ? 64 << 20 : 1 << 20));
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+#endif
+}
+
 static double processor_seconds(void)
 {
     struct timespec t;
@@ -549,6 +595,7 @@ static void workers_rest_where_cores_are_shared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_that_cannot_be_started), /* first: stacks of threads are kept for others */
         cmocka_unit_test(wrong_parameters_are_named),
         cmocka_unit_test(objects_keep_their_context),
         cmocka_unit_test(devices_are_listed),

@@ -31,7 +31,7 @@ struct tern_allocator {
 struct tern_context_params {
     const char *device;    /* "cpu" (default), "cuda:0", "vulkan", "opencl:1", …; a list "cuda,opencl,cpu": the first that works;
                               "auto": the best by a short measurement, which the cache folder keeps */
-    int threads;           /* threads for CPU kernels; 0: one per core that the process may use */
+    int threads;           /* threads for CPU kernels; 0: one per core that the process may use, or as many as can be started */
     size_t budget;         /* most bytes that may be allocated at once; 0: no limit */
     size_t device_budget;  /* of them, most bytes of a GPU's own memory: weights beyond lie in the host's; 0: as its driver has free */
     const char *cache_dir; /* NULL: $XDG_CACHE_HOME/tern or ~/.cache/tern */
