@@ -104,10 +104,27 @@ static void test_interrupted_and_resumed(void **state)
     assert_int_equal(files("."), 1);
 }
 
+/* A disk that is full in the end: what was measured is not lost. */
+static void test_no_room_for_the_recipe(void **state)
+{
+    struct state *s = *state;
+    s->file_limit = 40000; /* the recipe has some 60 KB, what was measured has 25 */
+    EXPECT(s, RUN(s, "quantize", MODEL, JOB, "-p", "a"), 1);
+    expect_text(s->err, "recipe.json: could not be written: ", "quantize");
+    assert_int_equal(files("."), 1);
+    assert_int_equal(access("recipe.json.state", F_OK), 0);
+    EXPECT(s, RUN(s, "quantize", MODEL, JOB, "-p", "b"), 2);
+    expect_text(s->err, "the state of a run with other options", "what was measured");
+    EXPECT(s, RUN(s, "quantize", MODEL, JOB, "-p", "a"), 0);
+    assert_int_equal(files("."), 1);
+    assert_int_equal(access("recipe.json", F_OK), 0);
+}
+
 int cli_quantize_tests(void)
 {
     const struct CMUnitTest tests[] = {TEST(test_a_recipe_is_made_and_used), TEST(test_factors_of_norms),
                                        TEST(test_recipes_in_exec),           TEST(test_prompts_that_are_none),
-                                       TEST(test_a_target_out_of_reach),     TEST(test_interrupted_and_resumed)};
+                                       TEST(test_a_target_out_of_reach),     TEST(test_interrupted_and_resumed),
+                                       TEST(test_no_room_for_the_recipe)};
     return cmocka_run_group_tests_name("cli quantize", tests, cli_setup, cli_teardown);
 }

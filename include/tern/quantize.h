@@ -83,6 +83,7 @@ struct tern_quantize_params {
 
     const char *state; /* a file that what was measured is kept in while it runs, so that the next call goes on there; NULL: none */
     bool restart;      /* what that file has does not count */
+    bool keep_state;   /* it is left there when the call succeeds, too: for who removes it when the recipe is written */
 
     /* The pictures of each prompt without and with the recipe, in the end; borrowed. */
     void (*on_picture)(int prompt, const struct tern_image *before, const struct tern_image *after, void *user);
@@ -94,7 +95,7 @@ struct tern_quantize_params {
  * and the sampler's latents compared; what a layer saves is measured. Progress is told as the stage "quantize". The pipeline is one
  * without `quantize` or recipe; it is as it was in the end. NULL with the error recorded: wrong params before anything is computed; no
  * int8 kernel on the device; a state file of another run; TERN_E_UNSUPPORTED when the target cannot be reached, with the best that can;
- * TERN_E_CANCELLED, and then the state file is there. It goes when the call succeeds. */
+ * TERN_E_CANCELLED, and then the state file is there. It goes when the call succeeds, without keep_state. */
 TERN_API struct tern_recipe *tern_pipeline_quantize(struct tern_pipeline *p, const struct tern_quantize_params *params);
 
 #ifdef __cplusplus

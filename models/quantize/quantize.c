@@ -194,7 +194,7 @@ static void close_run(struct tern_quantize_run *run)
 {
     tern_calibration_close(&run->small);
     tern_calibration_close(&run->large);
-    tern_state_close(&run->state, !tern_failed(run->ctx));
+    tern_state_close(&run->state, !tern_failed(run->ctx) && !run->params.keep_state);
     for (int i = 0; run->before && run->after && i < run->params.n_prompts; i++) {
         tern_image_destroy(&run->before[i]);
         tern_image_destroy(&run->after[i]);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tern/quantize.h>
+#include <unistd.h>
 
 #include "quantize_report.h"
 
@@ -222,8 +223,10 @@ static int quantize(struct tern_context *ctx, struct settings *s, const char *mo
     }
     if (code == GO_ON && s->report)
         code = report_write(report, recipe, s->report);
-    if (code == GO_ON)
+    if (code == GO_ON) {
+        unlink(s->q.state); /* not before: a full disk would cost what took hours to measure */
         report_tell(&s->run, recipe, s->output);
+    }
     tern_recipe_destroy(&recipe);
     tern_pipeline_destroy(&p);
     return code == GO_ON ? DONE : code;
@@ -247,6 +250,7 @@ static int run_with(const struct command *command, int argc, char **argv, struct
     if (code != GO_ON)
         return code;
     s->q.state = state;
+    s->q.keep_state = true;
     s->q.prompts = (const char *const *)s->prompt;
     s->q.n_prompts = s->n_prompts;
     report.path = s->report;
