@@ -38,6 +38,10 @@ char *tern_path_join(struct tern_context *ctx, const char *dir, const char *name
 /* The name behind symbolic links, of what need not be there; free with tern_free. NULL with the error recorded. */
 char *tern_path_target(struct tern_context *ctx, const char *path);
 
+/* "path" + "end", beside it: of a name that would be longer than names may be the end is cut off before; free with tern_free. NULL with the
+ * error recorded. */
+char *tern_path_beside(struct tern_context *ctx, const char *path, const char *end);
+
 /* Output that appears under its name only when complete. Write to `file`, then commit (renames) or
  * discard (removes). Both free the writer and set it to NULL. A failed write is found by commit.
  * A symbolic link stays; what it leads to is replaced. Pipes and character devices are written straight into: do not seek. */

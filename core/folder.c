@@ -64,9 +64,11 @@ const char *tern_folder_make(struct tern_folder *f, const char *parent, const ch
 static bool make_root(struct tern_folder *f)
 {
     bool made = false;
+    char end[48];
     for (int n = 0; !made && n < 100 && (!n || errno == EEXIST); n++) {
         tern_free(f->ctx, f->root);
-        f->root = tern_sprintf(f->ctx, "%s.%ld-%d.part", f->target, (long)getpid(), n);
+        snprintf(end, sizeof(end), ".%ld-%d.part", (long)getpid(), n);
+        f->root = tern_path_beside(f->ctx, f->target, end);
         if (!f->root)
             return false;
         made = !mkdir(f->root, 0777);

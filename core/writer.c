@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,6 +33,16 @@ char *tern_path_target(struct tern_context *ctx, const char *path)
     return NULL;
 }
 
+char *tern_path_beside(struct tern_context *ctx, const char *path, const char *end)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t n = strlen(name), most = NAME_MAX - strlen(end);
+    if (n > most && n <= NAME_MAX) /* what is too long by itself stays so */
+        for (n = most; n && (name[n] & 0xc0) == 0x80; n--)
+            ; /* to the end of a character */
+    return tern_sprintf(ctx, "%.*s%s", (int)((size_t)(name - path) + n), path, end);
+}
+
 static void writer_free(struct tern_writer *w)
 {
     tern_free(w->ctx, w->path);
@@ -45,11 +56,13 @@ static void writer_free(struct tern_writer *w)
 static int create_beside(struct tern_writer *w)
 {
     static unsigned serial; /* atomic */
+    char end[48];
     int fd = -1;
     for (int tries = 0; fd < 0 && tries < 100; tries++) {
         unsigned n = __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED);
         tern_free(w->ctx, w->temporary);
-        w->temporary = tern_sprintf(w->ctx, "%s.%ld-%u", w->target, (long)getpid(), n);
+        snprintf(end, sizeof(end), ".%ld-%u", (long)getpid(), n);
+        w->temporary = tern_path_beside(w->ctx, w->target, end);
         if (!w->temporary)
             return -1;
         fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int count(const char *text, const char *part)
 {
@@ -169,6 +170,12 @@ static void test_graph_picture(void **state)
     expect_text(s->err, "old.svg", "full disk");
     assert_true(has_text("old.svg", "old"));
     assert_int_equal(files("."), 2); /* nothing half is left */
+    char longest[256];               /* that names may be */
+    memset(longest, 'x', 255);
+    longest[255] = 0;
+    EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--svg", longest), 0);
+    assert_int_equal(file_size(longest), file_size("arena.svg"));
+    assert_int_equal(unlink(longest), 0);
     slurp("arena.svg", text, sizeof(text));
     assert_memory_equal(text, "<svg xmlns=", 11);
     EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--svg", "no/folder.svg"), 1);

@@ -1,4 +1,5 @@
 /* Files, the cache folder and configuration files: what is read, what is written whole or not at all, what is refused. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -308,6 +309,42 @@ static void half_written_products_vanish(void **state)
     tern_weights_unref(&w);
 }
 
+/* As long as names may be, of bytes and of letters of three: not longer while it is written either. One byte more is said before the work. */
+static void names_may_be_long(void **state)
+{
+    struct fixture *f = *state;
+    char path[1024];
+    for (int letters = 0; letters < 2; letters++) {
+        int n = snprintf(path, sizeof(path), "%s/", f->folder);
+        for (int i = 0; i < 255; i++)
+            path[n + i] = letters ? "\xe4\xb8\xad"[i % 3] : 'x';
+        path[n + 255] = 0;
+        assert_int_equal(tern_check_writable(f->ctx, path), TERN_OK);
+        struct tern_writer *w = tern_writer_open(f->ctx, path);
+        assert_non_null(w);
+        DIR *d = opendir(f->folder);
+        for (const struct dirent *e = readdir(d); e; e = readdir(d)) /* no half of a letter */
+            assert_true(!letters || *e->d_name == '.' || strspn(e->d_name, "\xe4\xb8\xad") % 3 == 0);
+        closedir(d);
+        fputs("new", w->file);
+        assert_int_equal(tern_writer_commit(&w), TERN_OK);
+        holds(path, "new");
+        assert_int_equal(unlink(path), 0);
+        struct tern_folder folder;
+        assert_int_equal(tern_folder_open(&folder, f->ctx, path), TERN_OK);
+        assert_int_equal(tern_folder_close(&folder, TERN_OK), TERN_OK);
+        assert_int_equal(rmdir(path), 0);
+        assert_int_equal(count_files(f), 0);
+    }
+    strcat(path, "x");
+    assert_int_equal(tern_check_writable(f->ctx, path), TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "cannot be written: File name too long");
+    struct tern_folder folder;
+    assert_int_equal(tern_folder_open(&folder, f->ctx, path), TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "the folder cannot be made: File name too long");
+    assert_int_equal(tern_folder_close(&folder, TERN_E_IO), TERN_E_IO);
+}
+
 static void bad_outputs_are_found_early(void **state)
 {
     struct fixture *f = *state;
@@ -580,15 +617,25 @@ static void test_sha256(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sha256),         TEST(files_are_mapped),
-        TEST(large_mappings_survive_dropping), TEST(mappings_are_read_without_their_pages),
-        TEST(what_cannot_be_read_is_named),    TEST(small_files_are_read_whole),
-        TEST(paths_are_joined_and_told_apart), TEST(a_file_appears_when_it_is_complete),
-        TEST(a_new_file_has_the_usual_mode),   TEST(a_killed_writer_leaves_the_old_file),
-        TEST(a_full_disk_leaves_the_old_file), TEST(half_written_products_vanish),
-        TEST(links_keep_their_place),          TEST(pipes_and_devices_stay),
-        TEST(bad_outputs_are_found_early),     cmocka_unit_test(the_cache_is_where_xdg_says),
-        TEST(cache_folders_are_made),          TEST(bad_json_is_located),
+        cmocka_unit_test(test_sha256),
+        TEST(files_are_mapped),
+        TEST(large_mappings_survive_dropping),
+        TEST(mappings_are_read_without_their_pages),
+        TEST(what_cannot_be_read_is_named),
+        TEST(small_files_are_read_whole),
+        TEST(paths_are_joined_and_told_apart),
+        TEST(a_file_appears_when_it_is_complete),
+        TEST(a_new_file_has_the_usual_mode),
+        TEST(a_killed_writer_leaves_the_old_file),
+        TEST(a_full_disk_leaves_the_old_file),
+        TEST(half_written_products_vanish),
+        TEST(links_keep_their_place),
+        TEST(pipes_and_devices_stay),
+        TEST(names_may_be_long),
+        TEST(bad_outputs_are_found_early),
+        cmocka_unit_test(the_cache_is_where_xdg_says),
+        TEST(cache_folders_are_made),
+        TEST(bad_json_is_located),
         TEST(json_values_have_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

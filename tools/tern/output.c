@@ -58,7 +58,7 @@ static int check_beside(const char *path, const char *target)
     size_t folder = slash ? (size_t)(slash - target) + 1 : 0;
     if (slash && !slash[1])
         return failed("%s: cannot be written: the name of a file is missing", path);
-    if (strlen(target) - folder > 240)
+    if (strlen(target) - folder > NAME_MAX)
         return failed("%s: cannot be written: %s", path, strerror(ENAMETOOLONG));
     char *temporary = malloc(folder + sizeof(trial));
     if (!temporary)
@@ -142,13 +142,18 @@ char *output_name(const char *path, int i, int n)
     return name;
 }
 
-/* The name that a file has while it is written; free it. */
+/* The name that a file has while it is written; free it. Where it would be longer than names may be the file's is cut off in it. */
 static char *unfinished_name(const char *path)
 {
-    size_t size = strlen(path) + 32;
-    char *name = malloc(size);
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    char end[32], *name = malloc(strlen(path) + sizeof(end));
+    snprintf(end, sizeof(end), ".%ld", (long)getpid());
+    size_t n = strlen(base), most = NAME_MAX - strlen(end);
+    if (n > most && n <= NAME_MAX)
+        for (n = most; n && (base[n] & 0xc0) == 0x80; n--)
+            ; /* to the end of a character */
     if (name)
-        snprintf(name, size, "%s.%ld", path, (long)getpid());
+        sprintf(name, "%.*s%s", (int)((size_t)(base - path) + n), path, end);
     return name;
 }
 
