@@ -356,6 +356,23 @@ static void what_cannot_be_is_refused(void **state)
     assert_int_equal(entries(f->folder), 2);
 }
 
+/* The weights of a component would be gone, under whatever name; another file in the model's folder is none of it. */
+static void a_component_is_not_written_over(void **state)
+{
+    struct fixture *f = *state;
+    char model[PATH_SIZE - 64], unet[PATH_SIZE], link[PATH_SIZE], other[PATH_SIZE];
+    snprintf(model, sizeof(model), "%s/model", f->folder);
+    snprintf(unet, sizeof(unet), "%s/unet/diffusion_pytorch_model.safetensors", model);
+    snprintf(link, sizeof(link), "%s/link", f->folder);
+    snprintf(other, sizeof(other), "%s/other.safetensors", model);
+    convert(f->ctx, FORMATS "mini.safetensors", model, NULL);
+    assert_int_equal(symlink(unet, link), 0);
+    refused(f->ctx, model, unet, NULL, TERN_E_INVALID, "expected another name");
+    refused(f->ctx, model, link, NULL, TERN_E_INVALID, "expected another name");
+    for (int i = 0; i < 2; i++) /* the second over the first */
+        convert(f->ctx, model, other, NULL);
+}
+
 static void a_model_without_weights_leaves_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -470,6 +487,7 @@ int main(void)
         TEST(dtypes_are_rounded_to_nearest),
         TEST(the_tokenizer_that_is_written_is_the_one_inside),
         TEST(what_cannot_be_is_refused),
+        TEST(a_component_is_not_written_over),
         TEST(a_model_without_weights_leaves_nothing),
         TEST(a_folder_that_was_left_half_written_does_not_matter),
         TEST(a_full_disk_leaves_nothing),

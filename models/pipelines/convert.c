@@ -6,12 +6,33 @@
 #include "core/context.h"
 #include "core/files.h"
 
-static enum tern_status check_output(struct tern_context *ctx, const char *model, const char *out, bool folder)
+static bool is_same(const char *path, const struct stat *a)
 {
-    struct stat a, b;
+    struct stat b;
+    return !stat(path, &b) && a->st_dev == b.st_dev && a->st_ino == b.st_ino;
+}
+
+/* Whether the output is there and is the model, or the weights of one of its components. */
+static bool is_of_model(struct tern_context *ctx, const struct tern_checkpoint *cp, const char *out)
+{
+    struct stat st;
+    const bool there = !stat(out, &st);
+    bool same = there && is_same(tern_checkpoint_path(cp), &st);
+    for (int i = 0; there && !same && i < tern_checkpoint_count(cp); i++) {
+        char *weights = tern_checkpoint_weights_path(cp, tern_checkpoint_component(cp, i));
+        if (!weights)
+            tern_error_clear(ctx); /* said when they are needed */
+        same = weights && is_same(weights, &st);
+        tern_free(ctx, weights);
+    }
+    return same;
+}
+
+static enum tern_status check_output(struct tern_context *ctx, const struct tern_checkpoint *cp, const char *out, bool folder)
+{
     if (!*out)
         return tern_fail(ctx, TERN_E_INVALID, "convert: the name of the output is empty");
-    if (!stat(model, &a) && !stat(out, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+    if (is_of_model(ctx, cp, out))
         return tern_fail(ctx, TERN_E_INVALID, "%s: expected another name for the output than for the model", out);
     return folder ? tern_folder_check(ctx, out) : tern_check_writable(ctx, out);
 }
@@ -42,7 +63,7 @@ enum tern_status tern_convert(struct tern_context *ctx, const char *model, const
     bool folder = q->form == TERN_CONVERT_OTHER ? !was_folder : q->form == TERN_CONVERT_FOLDER;
     struct tern_convert_params with_words = *q;
     struct tern_convert_words words = {NULL, NULL};
-    enum tern_status st = check_output(ctx, model, out, folder);
+    enum tern_status st = check_output(ctx, cp, out, folder);
     if (!st)
         st = tern_convert_choose_words(ctx, model, cp, &with_words, &words);
     if (!st)
