@@ -239,13 +239,26 @@ static void test_lost_output_is_an_error(void **state)
     expect_text(s->err, "standard output", "devices > /dev/full");
 }
 
+/* Events of a closed standard output do not go into a file that is written. */
+static void test_closed_streams(void **state)
+{
+    struct state *s = *state;
+    char command[1024];
+    for (int i = 0; i < 2; i++) {
+        snprintf(command, sizeof(command), "'%s' convert %s %s events --folder <&- >&- 2>&-", s->tool, i ? "--json" : "-v", MODEL);
+        int status = system(command);
+        assert_int_equal(WEXITSTATUS(status), i ? 1 : 0);
+        assert_int_equal(access("events", F_OK), i ? -1 : 0);
+        assert_int_equal(system("rm -rf events"), 0);
+    }
+    assert_int_equal(files("."), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_wrong_usage),
-        TEST(test_help_and_version),
-        TEST(test_errors_are_events_too),
-        TEST(test_lost_output_is_an_error),
+        TEST(test_wrong_usage),    TEST(test_help_and_version), TEST(test_errors_are_events_too), TEST(test_lost_output_is_an_error),
+        TEST(test_closed_streams),
     };
     return cmocka_run_group_tests_name("cli usage", tests, cli_setup, cli_teardown) + cli_input_tests() + cli_job_tests() +
            cli_graph_tests() + cli_conformance_tests() + cli_bench_tests() + cli_prompt_tests() + cli_from_tests() + cli_quantize_tests() +

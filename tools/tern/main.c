@@ -1,6 +1,8 @@
 /* The command tern: finds the subcommand and runs it. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "command.h"
 
@@ -65,8 +67,20 @@ static int run(int argc, char **argv)
     return unknown(argv[1]);
 }
 
+/* Where standard input, output or error is closed the next files that are opened would take its number, and events and messages would go
+ * into a checkpoint. Opened for reading: what is written is lost and told, as before. */
+static void hold_places(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO)
+        ;
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
+    hold_places();
     int code = run(argc, argv);
     const int reason = output_flush();
     if ((reason || ferror(stdout)) && (code == DONE || (code == CANCELLED && !interrupt_seen()))) { /* jobs are cancelled for it */
