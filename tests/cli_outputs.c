@@ -117,8 +117,20 @@ static void test_lost_reader(void **state)
     assert_true(has_text(".code", "1\n"));
     assert_true(has_text(".head", "\"done\":1,"));
     slurp(".err", s->err, sizeof(s->err));
-    expect_text(s->err, "standard output could not be written: Broken pipe", "head -n 1");
+    expect_text(s->err, "tern: standard output could not be written: Broken pipe\n", "head -n 1");
+    assert_null(strstr(s->err, "cancelled"));
     assert_int_equal(files("."), 2);
+}
+
+/* What a killed process of the same number left is neither taken nor in the way. */
+static void test_names_left_behind(void **state)
+{
+    struct state *s = *state;
+    char command[512];
+    snprintf(command, sizeof(command), "echo left > a.svg.$$-0; exec '%s' graph '%s' vae_decoder --svg a.svg > .out", s->tool, MODEL);
+    assert_int_equal(system(command), 0);
+    assert_true(has_text("a.svg", "<svg"));
+    assert_int_equal(files("."), 3); /* with .out */
 }
 
 /* A folder is new, and whole or not there. */
@@ -151,6 +163,7 @@ int cli_output_tests(void)
     const struct CMUnitTest tests[] = {
         TEST(test_links_and_pipes),   TEST(test_signals_leave_nothing), TEST(test_nohup),
         TEST(test_third_signal_ends), TEST(test_lost_reader),           TEST(test_synth_folders),
+        TEST(test_names_left_behind),
     };
     return cmocka_run_group_tests_name("cli outputs", tests, cli_setup, cli_teardown);
 }

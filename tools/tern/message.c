@@ -74,7 +74,8 @@ int library_failed(const struct tern_context *ctx, bool arguments)
 {
     enum tern_status status = tern_error_status(ctx);
     const char *text = tern_error(ctx);
-    tell(tern_status_name(status), *text ? text : "out of memory");
+    if (status != TERN_E_CANCELLED || interrupt_seen()) /* else for want of a standard output, which is told in the end */
+        tell(tern_status_name(status), *text ? text : "out of memory");
     if (status == TERN_E_CANCELLED)
         return CANCELLED;
     return arguments && (status == TERN_E_INVALID || status == TERN_E_NOT_FOUND) ? USAGE : FAILED;

@@ -142,12 +142,13 @@ char *output_name(const char *path, int i, int n)
     return name;
 }
 
-/* The name that a file has while it is written; free it. Where it would be longer than names may be the file's is cut off in it. */
-static char *unfinished_name(const char *path)
+/* The name of that number that a file may have while it is written; free it. Where it would be longer than names may be the file's is cut
+ * off. */
+static char *unfinished_name(const char *path, int number)
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     char end[32], *name = malloc(strlen(path) + sizeof(end));
-    snprintf(end, sizeof(end), ".%ld", (long)getpid());
+    snprintf(end, sizeof(end), ".%ld-%d", (long)getpid(), number);
     size_t n = strlen(base), most = NAME_MAX - strlen(end);
     if (n > most && n <= NAME_MAX)
         for (n = most; n && (base[n] & 0xc0) == 0x80; n--)
@@ -181,19 +182,28 @@ static int write_to(const char *name, const char *target, void (*fill)(FILE *fil
     return bad ? reason : 0;
 }
 
+/* What a killed process has left may have the name: in a container the next one often has its number. */
+static int write_beside(const char *target, void (*fill)(FILE *file, const void *user), const void *user)
+{
+    int reason = EEXIST;
+    for (int i = 0; reason == EEXIST && i < 100; i++) {
+        char *name = unfinished_name(target, i);
+        reason = name ? write_to(name, target, fill, user) : ENOMEM;
+        free(name);
+    }
+    return reason;
+}
+
 int output_write(const char *path, void (*fill)(FILE *file, const void *user), const void *user)
 {
     bool straight;
-    char *target, *name = NULL;
+    char *target;
     int code = find_target(path, &straight, &target), reason = 0;
-    if (code == GO_ON && !straight && !(name = unfinished_name(target)))
-        code = failed("out of memory");
     if (code == GO_ON) {
         interrupt_hold(true);
-        reason = straight ? write_to(path, NULL, fill, user) : write_to(name, target, fill, user);
+        reason = straight ? write_to(path, NULL, fill, user) : write_beside(target, fill, user);
         interrupt_hold(false);
     }
-    free(name);
     free(target);
     return reason ? failed("%s: could not be written: %s", path, strerror(reason)) : code;
 }
