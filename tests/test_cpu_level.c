@@ -451,21 +451,33 @@ static void test_multiply_add_bf16(void **state)
     }
 }
 
-/* Every rest of a vector; nothing behind it is written. */
-static void test_round_bf16(void **state)
+/* Every rest of a vector, of two rows, with and without what is added; nothing behind a row is written. */
+static void test_store_rows(void **state)
 {
-    float x[70];
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    enum { WIDTH = 70, ROWS = 2 };
+    float x[ROWS * WIDTH];
+    double more[ROWS * WIDTH], y[ROWS * WIDTH + 1]; /* of any dtype */
     uint32_t seed = 11;
-    for (int i = 0; i < 70; i++)
+    for (int i = 0; i < ROWS * WIDTH; i++)
         x[i] = value(&seed);
     FOR_EACH_LEVEL(l)
-    for (int n = 0; n <= 69 && l->bf16.dot.step; n++) {
-        uint16_t y[70], expected;
+    for (int i = 0; i < 3 * 4 * WIDTH; i++) {
+        const enum tern_dtype dtype = dtypes[i % 3], of = i / 3 % 4 ? dtypes[i / 3 % 4 - 1] : TERN_DTYPE_COUNT;
+        const int n = i / 12;
+        const size_t size = tern_dtype_size(dtype);
         memset(y, 0x7f, sizeof(y));
-        l->bf16.round(n, x, y);
-        for (int i = 0; i < 70; i++) {
-            tern_store(TERN_BF16, &expected, 0, (double)x[i]);
-            assert_int_equal(y[i], i < n ? expected : 0x7f7f);
+        for (int k = 0; k < ROWS * WIDTH && of != TERN_DTYPE_COUNT; k++)
+            tern_store(of, more, k, (double)x[(k * 7) % (ROWS * WIDTH)]);
+        const void *rows[ROWS] = {more, (const char *)more + WIDTH * tern_dtype_size(of != TERN_DTYPE_COUNT ? of : TERN_F32)};
+        l->store_rows(dtype, ROWS, n, x, WIDTH, of != TERN_DTYPE_COUNT ? rows : NULL, of, y, WIDTH);
+        for (int k = 0; k < ROWS * WIDTH; k++) {
+            double expected;
+            memset(&expected, 0x7f, sizeof(expected));
+            const double added = of != TERN_DTYPE_COUNT ? tern_load(of, more, k) : 0;
+            if (k % WIDTH < n)
+                tern_store(dtype, &expected, 0, (double)(float)((double)x[k] + added));
+            assert_memory_equal((const char *)y + (size_t)k * size, &expected, size);
         }
     }
 }
@@ -652,7 +664,7 @@ int main(void)
                                        cmocka_unit_test(test_winograd_filter),
                                        cmocka_unit_test(test_multiply_add),
                                        cmocka_unit_test(test_multiply_add_bf16),
-                                       cmocka_unit_test(test_round_bf16),
+                                       cmocka_unit_test(test_store_rows),
                                        cmocka_unit_test(test_blocks_bf16),
                                        cmocka_unit_test(test_power_bf16),
                                        cmocka_unit_test(test_quick_power_bf16),

@@ -45,25 +45,40 @@ static int64_t columns(const struct run *r, int64_t p, int64_t *first)
     return min64(NR, r->g->n - col);
 }
 
+/* Where the post that was taken has what is added to rows, from panel p on; its dtype, or TERN_DTYPE_COUNT: none was. */
+static enum tern_dtype taken(const struct run *r, int64_t row, int64_t rows, int64_t p, const void **more)
+{
+    const struct cpu_post *post = r->g->post;
+    if (!post || !post->taken)
+        return TERN_DTYPE_COUNT;
+    for (int64_t i = 0; i < rows; i++)
+        more[i] = cpu_post_taken(post, row + i, p * NR);
+    return post->step[0].dtype;
+}
+
 /* Rows of `cols` sums of int8, from panel p on, to values with their bias and the post that was taken. y may be c. */
 static void rescale(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t cols, const float *c,
                     enum tern_dtype dtype, void *y, int64_t ldy)
 {
     const struct cpu_dot_scales *s = r->g->scales;
-    const struct cpu_post *post = r->g->post;
     const int64_t at = (p - t->p0) * NR;
     const void *more[ROWS];
     float factor[ROWS];
     struct tern_i8_values v = {t->offset + at, t->scale + at, factor, t->bias ? t->bias + at : NULL};
     for (int64_t i = 0; i < rows; i++)
         factor[i] = t->factor ? t->factor[row + i - t->row0] : s->row[(row + i) / s->rows];
-    if (post && post->taken) {
-        for (int64_t i = 0; i < rows; i++)
-            more[i] = cpu_post_taken(post, row + i, p * NR);
-        v.more = more;
-        v.more_dtype = post->step[0].dtype;
-    }
+    v.more_dtype = taken(r, row, rows, p, more);
+    v.more = v.more_dtype == TERN_DTYPE_COUNT ? NULL : more;
     r->level->i8.scale(dtype, rows, cols, (const int32_t *)(const void *)c, r->b.ldc, &v, y, ldy);
+}
+
+/* The same of f32, whose bias is there. */
+static void store(const struct run *r, int64_t row, int64_t rows, int64_t p, int64_t cols, const float *c, enum tern_dtype dtype, void *y,
+                  int64_t ldy)
+{
+    const void *more[ROWS];
+    const enum tern_dtype of = taken(r, row, rows, p, more);
+    r->level->store_rows(dtype, rows, cols, c, r->b.ldc, of == TERN_DTYPE_COUNT ? NULL : more, of, y, ldy);
 }
 
 /* As finish, where panels are of values and of gates by turns. */
@@ -94,26 +109,20 @@ static void finish(const struct run *r, const struct task *t, int64_t row, int64
 {
     const struct cpu_dot_gemm *g = r->g;
     const int64_t col = p * NR, cols = min64((p + n) * NR, g->n) - col;
-    const bool rounds = g->c_dtype == TERN_BF16 && r->level->bf16.dot.step, whole = g->c_dtype == TERN_F32;
     const bool posts = g->post && g->post->taken < g->post->n;
-    const int64_t ld = g->ldc * r->c_size;
     char *to = (char *)g->c + (row * g->ldc + col) * r->c_size;
-    if (g->scales && !posts) {
-        rescale(r, t, row, rows, p, cols, c, g->c_dtype, to, g->ldc);
-        return;
-    }
+    void *y = posts ? (void *)c : to;
+    const int64_t ldy = posts ? r->b.ldc : g->ldc;
+    const enum tern_dtype dtype = posts ? TERN_F32 : g->c_dtype;
     if (g->scales)
-        rescale(r, t, row, rows, p, cols, c, TERN_F32, c, r->b.ldc);
-    for (int64_t i = 0; i < rows; i++, c += r->b.ldc, to += ld) {
-        if (posts)
-            cpu_post_apply(g->post, c, whole ? (float *)(void *)to : c, row + i, col, cols);
-        if (posts && whole)
-            continue;
-        if (rounds)
-            r->level->bf16.round(cols, c, (uint16_t *)(void *)to);
-        else
-            r->level->from_f32(g->c_dtype, cols, c, to);
-    }
+        rescale(r, t, row, rows, p, cols, c, dtype, y, ldy);
+    else if (!posts || g->post->taken)
+        store(r, row, rows, p, cols, c, dtype, y, ldy);
+    if (!posts)
+        return;
+    for (int64_t i = 0; i < rows; i++)
+        cpu_post_apply(g->post, c + i * r->b.ldc, c + i * r->b.ldc, row + i, col, cols);
+    r->level->store_rows(g->c_dtype, rows, cols, c, r->b.ldc, NULL, TERN_F32, to, g->ldc);
 }
 
 /* The same of a panel that is split; ranges go to the end of the depth at most. */
@@ -268,8 +277,7 @@ enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct c
 {
     struct cpu_dot_gemm g = *like;
     struct cpu_post post = cpu_post_make(a, rows);
-    if (g.scales)
-        cpu_post_take_sum(&post);
+    cpu_post_take_sum(&post);
     g.post = post.n ? &post : NULL;
     g.b = tern_arg_host(&a->packed);
     g.bias = a->desc->present[g.bias_input] ? tern_arg_host(&a->in[g.bias_input]) : NULL;

@@ -16,19 +16,6 @@ INLINE __m512bh pairs_at(const uint16_t *p)
     return (__m512bh)v;
 }
 
-static void bf16_round(int64_t n, const float *x, uint16_t *y)
-{
-    int64_t i = 0;
-    for (; i + 32 <= n; i += 32)
-        _mm512_storeu_si512(y + i, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + 16), _mm512_loadu_ps(x + i)));
-    if (i < n) {
-        uint32_t left = ~0u >> (32 - (n - i));
-        __mmask16 first = (__mmask16)left, second = (__mmask16)(left >> 16);
-        __m512 low = _mm512_maskz_loadu_ps(first, x + i), high = _mm512_maskz_loadu_ps(second, x + i + 16);
-        _mm512_mask_storeu_epi16(y + i, left, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-    }
-}
-
 #if defined(TERN_LEVEL_amx)
 
 #if defined(TERN_EMULATE_TILES)

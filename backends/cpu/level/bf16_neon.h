@@ -16,16 +16,6 @@ static void bf16_end(void) {}
 #define i8_begin bf16_begin
 #define i8_end bf16_end
 
-static void bf16_round(int64_t n, const float *x, uint16_t *y)
-{
-    for (int64_t i = 0; i < n; i += VW) {
-        int64_t left = n - i < VW ? n - i : VW;
-        vf v = left == VW ? v_load(x + i) : v_load_n(x + i, left);
-        bfloat16x4_t r = vcvt_bf16_f32((float32x4_t)v);
-        memcpy(y + i, &r, (size_t)left * sizeof(*y));
-    }
-}
-
 /* Two sums beside each other and two rows of four values are each other's halves. */
 INLINE void swap_halves(vf *p, vf *q)
 {

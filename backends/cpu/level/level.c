@@ -52,7 +52,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
 #endif
     .available = available,
 #if defined(TERN_LEVEL_BF16)
-    .bf16 = {{BF16_STEP, bf16_begin, bf16_end, bf16_block}, BF16_GAIN, bf16_round, multiply_add_bf16},
+    .bf16 = {{BF16_STEP, bf16_begin, bf16_end, bf16_block}, BF16_GAIN, multiply_add_bf16},
 #endif
 #if defined(LEVEL_BF16X3)
     .bf16x3 = {{X3_STEP, bf16_begin, bf16_end, x3_block}, x3_split_rows, x3_split_panel},
@@ -70,6 +70,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .gemm_tile = gemm_tile,
     .gemm_tile_ahead = gemm_tile_ahead,
     .geglu = geglu,
+    .store_rows = store_rows,
     .winograd_i8 = {winograd_i8_input, winograd_i8_most, winograd_i8_filter, winograd_i8_output},
 #if defined(LEVEL_WINOGRAD_I16)
     .winograd_i16 = {winograd_i16_input, winograd_i16_squares, winograd_i16_filter, winograd_i16_multiply},

@@ -87,8 +87,6 @@ struct tern_cpu_dot {
 struct tern_cpu_bf16 {
     struct tern_cpu_dot dot;
     int gain; /* multiplications in the time of one in f32, as the instructions go */
-    /* y[i] = x[i], rounded to nearest even; denormals may become zero */
-    void (*round)(int64_t n, const float *x, uint16_t *y);
     /* As multiply_add of the level; sum: of two of the sums, each of which grows by the depth of an instruction in a round. */
     double (*multiply_add)(int64_t rounds, float *sum);
 };
@@ -317,6 +315,11 @@ struct tern_cpu_level {
     /* y = x * gelu(gate), rows of n values, ld and ldy values apart; y of f32, or of f16 or bf16 with the gelu of unary_half,
      * rounded once. */
     void (*geglu)(enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, const float *gate, int64_t ld, void *y, int64_t ldy);
+
+    /* y = x + more[row], of f32, f16 or bf16, or x where more is NULL: rows of n values, ldx and ldy apart, y rounded once to nearest even;
+     * where there are instructions for bf16 denormals become zero. y may be x. */
+    void (*store_rows)(enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, int64_t ldx, const void *const *more,
+                       enum tern_dtype more_dtype, void *y, int64_t ldy);
 
     /* Conversions; bf16 and f16 round to nearest even. */
     void (*to_f32)(enum tern_dtype dtype, int64_t n, const void *x, float *y);   /* f16, bf16, f32 */
