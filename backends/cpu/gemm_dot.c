@@ -2,7 +2,7 @@
  * in scratch; what is finished gets bias, posts and its one rounding while it is in L1. */
 #include <string.h>
 
-#include "backends/cpu/gemm_dot_blocks.h"
+#include "backends/cpu/gemm_dot_finish.h"
 #include "backends/cpu/gemm_i8.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/slots.h"
@@ -19,114 +19,8 @@ size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
     return slot ? cpu_slots(slot, tern_thread_count(ctx)) + 64 : 0;
 }
 
-struct run {
-    const struct cpu_dot_gemm *g;
-    const struct tern_cpu_level *level;
-    struct cpu_dot_blocks b;
-    char *workspace;
-    int64_t c_size; /* bytes of a value of C */
-};
-
-/* A task's rows and panels and its scratch: bias and, of int8, scales of its columns lie there as the panels do. */
-struct task {
-    int64_t row0, rows, p0, p1;
-    uint16_t *a;
-    uint16_t *b; /* expanded; NULL: B is read where it is */
-    float *c, *bias, *scale;
-    const float *factor; /* of rows that became bytes in a; NULL: they came so */
-    int32_t *offset;
-};
-
-/* Of panel p of B: its columns, the first of them in the bias. */
-static int64_t columns(const struct run *r, int64_t p, int64_t *first)
-{
-    const int64_t col = p / r->b.turns * NR;
-    *first = col + p % r->b.turns * r->g->n;
-    return min64(NR, r->g->n - col);
-}
-
-/* Where the post that was taken has what is added to rows, from panel p on; its dtype, or TERN_DTYPE_COUNT: none was. */
-static enum tern_dtype taken(const struct run *r, int64_t row, int64_t rows, int64_t p, const void **more)
-{
-    const struct cpu_post *post = r->g->post;
-    if (!post || !post->taken)
-        return TERN_DTYPE_COUNT;
-    for (int64_t i = 0; i < rows; i++)
-        more[i] = cpu_post_taken(post, row + i, p * NR);
-    return post->step[0].dtype;
-}
-
-/* Rows of `cols` sums of int8, from panel p on, to values with their bias and the post that was taken. y may be c. */
-static void rescale(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t cols, const float *c,
-                    enum tern_dtype dtype, void *y, int64_t ldy)
-{
-    const struct cpu_dot_scales *s = r->g->scales;
-    const int64_t at = (p - t->p0) * NR;
-    const void *more[ROWS];
-    float factor[ROWS];
-    struct tern_i8_values v = {t->offset + at, t->scale + at, factor, t->bias ? t->bias + at : NULL};
-    for (int64_t i = 0; i < rows; i++)
-        factor[i] = t->factor ? t->factor[row + i - t->row0] : s->row[(row + i) / s->rows];
-    v.more_dtype = taken(r, row, rows, p, more);
-    v.more = v.more_dtype == TERN_DTYPE_COUNT ? NULL : more;
-    r->level->i8.scale(dtype, rows, cols, (const int32_t *)(const void *)c, r->b.ldc, &v, y, ldy);
-}
-
-/* The same of f32, whose bias is there. */
-static void store(const struct run *r, int64_t row, int64_t rows, int64_t p, int64_t cols, const float *c, enum tern_dtype dtype, void *y,
-                  int64_t ldy)
-{
-    const void *more[ROWS];
-    const enum tern_dtype of = taken(r, row, rows, p, more);
-    r->level->store_rows(dtype, rows, cols, c, r->b.ldc, of == TERN_DTYPE_COUNT ? NULL : more, of, y, ldy);
-}
-
-/* As finish, where panels are of values and of gates by turns. */
-static void finish_gated(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
-{
-    const struct cpu_dot_gemm *g = r->g;
-    const struct tern_cpu_level *l = r->level;
-    if (g->scales)
-        rescale(r, t, row, rows, p, n * NR, c, TERN_F32, c, r->b.ldc);
-    for (int64_t q = 0; q < n; q += 2) {
-        int64_t col, cols = columns(r, p + q, &col);
-        l->geglu(g->c_dtype, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc, (char *)g->c + (row * g->ldc + col) * r->c_size, g->ldc);
-    }
-}
-
-/* Begins to fetch where a row of columns of panels p .. p + n will be written, and what its posts will read. */
-static void fetch(const struct run *r, int64_t row, int64_t p, int64_t n)
-{
-    const struct cpu_dot_gemm *g = r->g;
-    const int64_t col = p / r->b.turns * NR, cols = min64(n / r->b.turns * NR, g->n - col);
-    cpu_fetch_to_write((char *)g->c + (row * g->ldc + col) * r->c_size, cols * r->c_size);
-    if (g->post)
-        cpu_post_fetch(g->post, row, col, cols);
-}
-
-/* `rows` rows of sums at c are ready: columns of panels p .. p + n. What comes last writes to C. */
-static void finish(const struct run *r, const struct task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
-{
-    const struct cpu_dot_gemm *g = r->g;
-    const int64_t col = p * NR, cols = min64((p + n) * NR, g->n) - col;
-    const bool posts = g->post && g->post->taken < g->post->n;
-    char *to = (char *)g->c + (row * g->ldc + col) * r->c_size;
-    void *y = posts ? (void *)c : to;
-    const int64_t ldy = posts ? r->b.ldc : g->ldc;
-    const enum tern_dtype dtype = posts ? TERN_F32 : g->c_dtype;
-    if (g->scales)
-        rescale(r, t, row, rows, p, cols, c, dtype, y, ldy);
-    else if (!posts || g->post->taken)
-        store(r, row, rows, p, cols, c, dtype, y, ldy);
-    if (!posts)
-        return;
-    for (int64_t i = 0; i < rows; i++)
-        cpu_post_apply(g->post, c + i * r->b.ldc, c + i * r->b.ldc, row + i, col, cols);
-    r->level->store_rows(g->c_dtype, rows, cols, c, r->b.ldc, NULL, TERN_F32, to, g->ldc);
-}
-
 /* The same of a panel that is split; ranges go to the end of the depth at most. */
-static void split_panel(const struct run *r, int64_t p, int n, const struct tern_dot_piece *ranges, uint16_t *to)
+static void split_panel(const struct cpu_dot_call *r, int64_t p, int n, const struct tern_dot_piece *ranges, uint16_t *to)
 {
     const struct cpu_dot_gemm *g = r->g;
     const int64_t width = g->n - p / r->b.turns * NR <= NR / 2 ? NR / 2 : NR;
@@ -137,7 +31,7 @@ static void split_panel(const struct run *r, int64_t p, int n, const struct tern
 }
 
 /* The rows of B of a part, one range behind the other in each panel. */
-static void expand(const struct run *r, const struct task *t, int part)
+static void expand(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int part)
 {
     const struct cpu_dot_gemm *g = r->g;
     struct tern_dot_piece ranges[TERN_DOT_PIECES] = {{.depth = 0}};
@@ -159,7 +53,7 @@ static void expand(const struct run *r, const struct task *t, int part)
 }
 
 /* One part of the depth of a block of rows with all panels of the task; the last part finishes them. */
-static void multiply(const struct run *r, const struct task *t, int64_t i, int64_t rows, int part)
+static void multiply(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int64_t i, int64_t rows, int part)
 {
     const struct cpu_dot_gemm *g = r->g;
     const bool last = part == g->parts - 1;
@@ -175,7 +69,8 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
         group = min64(CPU_DOT_GROUP, t->p1 - p);
         for (int64_t q = p; q < p + group; q++) {
             for (int64_t k = rows * (q - p) / group; last && k < rows * (q - p + 1) / group; k++)
-                fetch(r, t->row0 + i + k, p, group); /* as they will be finished, some in front of each product: all at once would wait */
+                cpu_dot_fetch(r, t->row0 + i + k, p,
+                              group); /* as they will be finished, some in front of each product: all at once would wait */
             const uint16_t *panel = b + (q - t->p0) * NR * depth;
             g->dot->block(&(struct tern_dot_block){.rows = (int)rows,
                                                    .n = n,
@@ -192,12 +87,12 @@ static void multiply(const struct run *r, const struct task *t, int64_t i, int64
                                                    .b_plane = NR * r->b.part_rows});
         }
         if (last)
-            (g->gated ? finish_gated : finish)(r, t, t->row0 + i, rows, p, group, c);
+            cpu_dot_finish(r, t, t->row0 + i, rows, p, group, c);
     }
 }
 
 /* A narrow panel is finished whole: what lies behind its columns is zero. */
-static void fill_columns(const struct run *r, struct task *t, char *scratch)
+static void fill_columns(const struct cpu_dot_call *r, struct cpu_dot_task *t, char *scratch)
 {
     const struct cpu_dot_gemm *g = r->g;
     const size_t size = (size_t)(t->p1 - t->p0) * NR * sizeof(float);
@@ -209,7 +104,7 @@ static void fill_columns(const struct run *r, struct task *t, char *scratch)
     }
     for (int64_t p = t->p0; (g->bias || g->scales) && p < t->p1; p++) {
         const int64_t at = (p - t->p0) * NR;
-        int64_t first, cols = columns(r, p, &first);
+        int64_t first, cols = cpu_dot_columns(r, p, &first);
         if (g->bias)
             r->level->to_f32(g->bias_dtype, cols, (const char *)g->bias + (size_t)first * tern_dtype_size(g->bias_dtype), t->bias + at);
         if (g->scales) {
@@ -219,15 +114,15 @@ static void fill_columns(const struct run *r, struct task *t, char *scratch)
     }
 }
 
-static void do_task(const struct run *r, int slot, int64_t task)
+static void do_task(const struct cpu_dot_call *r, int slot, int64_t task)
 {
     const struct cpu_dot_gemm *g = r->g;
     const struct cpu_dot_blocks *b = &r->b;
     const struct cpu_task_place at = cpu_task_place(task, b->row_blocks, b->splits, g->m, g->n * b->turns);
     char *scratch = r->workspace + (size_t)slot * b->slot;
-    struct task t = {.row0 = at.block * b->mc,
-                     .p0 = b->panels * at.part / b->splits * b->turns,
-                     .p1 = b->panels * (at.part + 1) / b->splits * b->turns};
+    struct cpu_dot_task t = {.row0 = at.block * b->mc,
+                             .p0 = b->panels * at.part / b->splits * b->turns,
+                             .p1 = b->panels * (at.part + 1) / b->splits * b->turns};
     t.rows = min64(b->mc, g->m - t.row0);
     t.a = (uint16_t *)(void *)scratch;
     t.c = (float *)(void *)(scratch + b->a_bytes);
@@ -250,14 +145,14 @@ static void do_task(const struct run *r, int slot, int64_t task)
 
 static void run_task(void *arg, int slot, int64_t i)
 {
-    const struct run *r = arg;
+    const struct cpu_dot_call *r = arg;
     const int64_t tasks = r->b.row_blocks * r->b.splits;
     if (!r->g->batch) {
         do_task(r, slot, i);
         return;
     }
     struct cpu_dot_gemm g = *r->g;
-    struct run one = *r;
+    struct cpu_dot_call one = *r;
     one.g = &g;
     g.product(g.products, i / tasks, &g);
     do_task(&one, slot, i % tasks);
@@ -265,7 +160,7 @@ static void run_task(void *arg, int slot, int64_t i)
 
 void cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, void *workspace)
 {
-    struct run r = {g, cpu_level(ctx), cpu_dot_blocks(ctx, g), workspace, (int64_t)tern_dtype_size(g->c_dtype)};
+    struct cpu_dot_call r = {g, cpu_level(ctx), cpu_dot_blocks(ctx, g), workspace, (int64_t)tern_dtype_size(g->c_dtype)};
     if (!r.b.slot)
         return;
     r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
