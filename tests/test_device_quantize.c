@@ -144,6 +144,24 @@ static void layers_by_name(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Without a place for f16 weights are joined and multiplied by factors in f32, with casts around: all layers are quantised there, too. */
+static void factors_without_halves(void **state)
+{
+    setenv("TERN_GPU_LIMITS", "storage16=no", 1);
+    struct tern_context *ctx = quantize_device(device);
+    struct tern_pipeline *floats = quantize_load(ctx, NULL, NULL, TERN_OFFLOAD_NONE);
+    struct tern_pipeline *p = quantize_load(ctx,
+                                            "* down_blocks.0.resnets.0.norm1.weight^abcdeABC"
+                                            " down_blocks.0.attentions.0.transformer_blocks.0.norm1.weight^abcdeABC",
+                                            NULL, TERN_OFFLOAD_NONE);
+    const struct tern_plan *a = quantize_plan(ctx, floats), *b = quantize_plan(ctx, p);
+    assert_int_equal(count_bytes(b), quantize_count(a, TERN_OP_linear) + quantize_count(a, TERN_OP_conv2d));
+    tern_pipeline_destroy(&floats);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    unsetenv("TERN_GPU_LIMITS");
+}
+
 /* With little of everything layers are quantised; without a place for bytes they stay. */
 static void weaker_devices(void **state)
 {
@@ -202,6 +220,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(loras_touch_few_layers),
                                        cmocka_unit_test(layers_by_name),
                                        cmocka_unit_test(weaker_devices),
+                                       cmocka_unit_test(factors_without_halves),
                                        cmocka_unit_test(models_that_come_quantised),
                                        cmocka_unit_test(layers_that_stay_are_told_in_each_process)};
     return cmocka_run_group_tests(tests, NULL, NULL);

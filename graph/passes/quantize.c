@@ -38,37 +38,38 @@ static bool keep(struct tern_context *ctx, struct tern_node *n, enum tern_layer_
     return here || later;
 }
 
-/* What the pass `smooth` has multiplied by factors; the value itself, where it is another. */
-static int unsmoothed(const struct tern_graph *g, int value)
-{
-    const struct tern_value *v = &g->values[value];
-    const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &g->nodes[v->node] : NULL;
-    const bool product = n && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_mul && !n->desc.n_post;
-    return product && g->values[n->in[1]].kind == TERN_VALUE_CONSTANT ? n->in[0] : value;
-}
-
-/* The value itself, behind casts: a device that joins no f16 does it in f32. */
-static const struct tern_value *uncast(const struct tern_graph *g, int value)
+/* The value itself, behind casts: a device that joins or multiplies no f16 does it in f32. */
+static int uncast(const struct tern_graph *g, int value)
 {
     for (;;) {
         const struct tern_value *v = &g->values[value];
         const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &g->nodes[v->node] : NULL;
         if (!n || n->desc.op != TERN_OP_cast || n->desc.n_post)
-            return v;
+            return value;
         value = n->in[0];
     }
 }
 
+/* What the pass `smooth` has multiplied by factors; the value itself, where it is another. Both behind casts. */
+static int unsmoothed(const struct tern_graph *g, int value)
+{
+    const int at = uncast(g, value);
+    const struct tern_value *v = &g->values[at];
+    const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &g->nodes[v->node] : NULL;
+    const bool product = n && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_mul && !n->desc.n_post;
+    return product && g->values[uncast(g, n->in[1])].kind == TERN_VALUE_CONSTANT ? uncast(g, n->in[0]) : at;
+}
+
 enum tern_layer_format tern_quantize_format_of(const struct tern_graph *g, int value, const char *words)
 {
-    const struct tern_value *v = uncast(g, unsmoothed(g, value));
+    const struct tern_value *v = &g->values[unsmoothed(g, value)];
     if (v->kind == TERN_VALUE_WEIGHT)
         return tern_quantize_format(words, v->name);
     const struct tern_node *n = v->kind == TERN_VALUE_RESULT ? &g->nodes[v->node] : NULL;
     bool all = n && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_cat && !n->desc.n_post;
     enum tern_layer_format format = TERN_LAYER_PLAIN;
     for (int k = 0; all && k < n->desc.n_in; k++) {
-        const struct tern_value *part = uncast(g, n->in[k]);
+        const struct tern_value *part = &g->values[uncast(g, n->in[k])];
         const enum tern_layer_format f = part->kind == TERN_VALUE_WEIGHT ? tern_quantize_format(words, part->name) : TERN_LAYER_PLAIN;
         all = k == 0 || f == format;
         format = f;
