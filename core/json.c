@@ -10,10 +10,14 @@
 #include "core/context.h"
 #include "core/files.h"
 
-/* A text that jansson gets in pieces, each up to a quote: numbers stand behind it. */
-struct text {
-    const char *at;
+/* What jansson gets: a list of a string and the text, in pieces, each up to a quote: numbers stand behind it. */
+struct part {
+    const char *at; /* NULL: the letter x, `left` times */
     size_t left;
+};
+
+struct text {
+    struct part *part, *last;
     bool ended; /* memory did */
 };
 
@@ -21,22 +25,44 @@ static size_t next_piece(void *buffer, size_t size, void *user)
 {
     struct text *t = user;
     t->ended = t->ended || errno == ENOMEM;
-    if (t->ended || !t->left || !size)
+    while (!t->part->left && t->part < t->last)
+        t->part++;
+    struct part *part = t->part;
+    if (t->ended || !part->left || !size)
         return 0;
-    const size_t most = t->left < size ? t->left : size;
-    const char *quote = memchr(t->at, '"', most);
-    const size_t n = quote ? (size_t)(quote + 1 - t->at) : most;
-    memcpy(buffer, t->at, n);
-    t->at += n;
-    t->left -= n;
+    const size_t most = part->left < size ? part->left : size;
+    const char *quote = part->at ? memchr(part->at, '"', most) : NULL;
+    const size_t n = quote ? (size_t)(quote + 1 - part->at) : most;
+    if (part->at) {
+        memcpy(buffer, part->at, n);
+        part->at += n;
+    } else {
+        memset(buffer, 'x', n);
+    }
+    part->left -= n;
     return n;
 }
 
-/* Where memory ends for a longer token, jansson loses its bytes and goes on with what is left of it; only errno tells, until it reads the
- * next number. */
-json_t *tern_json_read(const char *text, size_t size, size_t flags, json_error_t *e)
+/* Bytes of the longest token, or a few more. */
+static size_t longest_token(const char *text, size_t size)
 {
-    struct text t = {.at = text, .left = size};
+    size_t most = 0, run = 0;
+    bool string = false, escaped = false;
+    for (const char *c = text; c < text + size; c++) {
+        const bool quote = *c == '"' && !escaped;
+        escaped = string && !escaped && *c == '\\';
+        most = ++run > most ? run : most;
+        if (string ? quote : !quote && strchr(" \t\r\n,:[]{}", *c))
+            run = 0;
+        string = string != quote;
+    }
+    return most;
+}
+
+/* NULL with errno as it is where memory ended. */
+static json_t *read_parts(struct part *parts, int n, size_t flags, json_error_t *e)
+{
+    struct text t = {.part = parts, .last = parts + n - 1};
     errno = 0;
     json_t *o = json_load_callback(next_piece, &t, flags, e);
     if (!t.ended && errno != ENOMEM) {
@@ -46,6 +72,24 @@ json_t *tern_json_read(const char *text, size_t size, size_t flags, json_error_t
     json_decref(o);
     errno = ENOMEM;
     return NULL;
+}
+
+/* jansson collects a token in a buffer that doubles when it is full. Where memory ends there, it loses bytes and goes on with what is left:
+ * only errno tells, until it reads the next number, and a string without its closing quote, or with half an escape, is read beyond its end.
+ * So a string of x comes first, which makes the buffer large enough for all tokens; its own quote is not the byte at which it grows. */
+json_t *tern_json_read(const char *text, size_t size, size_t flags, json_error_t *e)
+{
+    size_t room = 16; /* the buffer's at first */
+    for (const size_t most = longest_token(text, size); room < most;)
+        room *= 2;
+    struct part list[] = {{"[\"", 2}, {NULL, room - 1}, {"\",", 2}, {text, size}, {"]", 1}}, alone = {text, size};
+    json_t *both = read_parts(list, sizeof(list) / sizeof(*list), flags, e), *o = json_array_get(both, 1);
+    if (json_array_size(both) == 2 && (json_is_object(o) || json_is_array(o) || flags & JSON_DECODE_ANY))
+        json_incref(o);
+    else
+        o = NULL;
+    json_decref(both);
+    return o || errno == ENOMEM ? o : read_parts(&alone, 1, flags, e); /* what is wrong, and where */
 }
 
 /* jansson leaves a key out that finds no memory. */

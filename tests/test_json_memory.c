@@ -8,6 +8,7 @@
 
 #include "weights_help.h"
 
+#include "core/json.h"
 #include "core/memory.h"
 #include "damage.h"
 #include "model_help.h"
@@ -24,6 +25,9 @@ static void *take(size_t size)
     errno = ENOMEM; /* as malloc does */
     return NULL;
 }
+
+#define TEN(x) x x x x x x x x x x
+static const char as[] = TEN("aaaaaaaaaa"), ones[] = TEN("1111111111");
 
 /* What is tried: it writes `out`, or nothing. */
 typedef enum tern_status attempt(struct tern_context *ctx, const char *out);
@@ -70,6 +74,36 @@ static enum tern_status tokenizer(struct tern_context *ctx, const char *out)
     struct tern_tokenizer *t = tern_tokenizer_load(ctx, TERN_TEST_DATA "/models/sd1/tokenizer");
     tern_tokenizer_destroy(&t);
     return tern_error_status(ctx);
+}
+
+/* Strings of every length up to 70, plain and with escapes, one by one and together, and long numbers: wherever the buffer of a token
+ * grows. */
+static void tokens_that_grow_are_whole(void **state)
+{
+    struct fixture *f = *state;
+    char text[2048];
+    long failures = 0;
+    for (int length = 0; length <= 70; length++)
+        for (int kind = 0; kind < 5; kind++) {
+            static const char *const ends[] = {"", "\\n", "\\\"", "\\u00e9\\\\", "\xc3\xa9"};
+            int n =
+                snprintf(text, sizeof(text), "[\"%.*s%s\", 0.%.*s, {\"%.*s\": 1}]", length, as, ends[kind], length + 1, ones, length, as);
+            json_t *whole = json_loads(text, 0, NULL), *again = NULL;
+            assert_non_null(whole);
+            for (long at = 1; !again; at++, failures++) {
+                count = 0;
+                fail_at = at;
+                again = tern_json_parse(f->ctx, text, (size_t)n, "a text");
+                fail_at = 0;
+                if (!again)
+                    support_error(f->ctx, TERN_E_NO_MEMORY, "a text: no memory to read it");
+            }
+            assert_true(json_equal(whole, again));
+            json_decref(whole);
+            json_decref(again);
+        }
+    print_message("%ld failures are told\n", failures);
+    assert_true(failures > 4000);
 }
 
 /* What two files or folders of files have is the same; neither may be there. */
@@ -148,17 +182,14 @@ static void json_that_ends_is_told(void **state)
         attempt *run;
     } rows[] = {
         {"to a file", to_file}, {"to a folder", to_folder}, {"recipe", write_recipe}, {"scheduler", correct}, {"tokenizer", tokenizer}};
-    json_malloc_t usual_take;
-    json_free_t usual_give;
-    json_get_alloc_funcs(&usual_take, &usual_give);
-    json_set_alloc_funcs(take, free);
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
         try_everywhere(*state, rows[i].name, rows[i].run);
-    json_set_alloc_funcs(usual_take, usual_give);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(json_that_ends_is_told, help_setup, help_teardown)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(tokens_that_grow_are_whole, help_setup, help_teardown),
+                                       cmocka_unit_test_setup_teardown(json_that_ends_is_told, help_setup, help_teardown)};
+    json_set_alloc_funcs(take, free);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
