@@ -14,6 +14,7 @@
 #include "model_help.h"
 #include "models/quantize/recipe.h"
 #include "models/schedulers/scheduler.h"
+#include "models/tokenizers/clip_files.h"
 #include "support.h"
 
 static long count, fail_at; /* of jansson's allocations, from 1; 0: none fails */
@@ -55,11 +56,9 @@ static enum tern_status write_recipe(struct tern_context *ctx, const char *out)
     return st;
 }
 
-/* What diffusers makes of a configuration that is old: steps_offset 1 and clip_sample false. */
-static enum tern_status correct(struct tern_context *ctx, const char *out)
+/* Frees the text. */
+static enum tern_status put(struct tern_context *ctx, const char *out, char *text)
 {
-    char *text = tern_scheduler_correct(ctx, "{\"_class_name\": \"DDIMScheduler\", \"trained_betas\": [0.5, 0.25]}", NULL,
-                                        TERN_SAMPLER_DEFAULT, false);
     FILE *f = text ? fopen(out, "w") : NULL;
     if (f) {
         fputs(text, f);
@@ -68,6 +67,33 @@ static enum tern_status correct(struct tern_context *ctx, const char *out)
     tern_free_text(ctx, text);
     return tern_error_status(ctx);
 }
+
+/* What diffusers makes of a configuration that is old: steps_offset 1 and clip_sample false. */
+static enum tern_status correct(struct tern_context *ctx, const char *out)
+{
+    char *text = tern_scheduler_correct(ctx, "{\"_class_name\": \"DDIMScheduler\", \"trained_betas\": [0.5, 0.25]}", NULL,
+                                        TERN_SAMPLER_DEFAULT, false);
+    return put(ctx, out, text);
+}
+
+static enum tern_status describe_model(struct tern_context *ctx, const char *out)
+{
+    const long at = fail_at;
+    fail_at = 0;
+    struct tern_pipeline *p = tern_pipeline_load(ctx, TERN_TEST_DATA "/models/sd1-heads", NULL);
+    count = 0; /* of the description alone */
+    fail_at = at;
+    char *text = p ? tern_pipeline_describe(p, true) : NULL;
+    tern_pipeline_destroy(&p);
+    return put(ctx, out, text);
+}
+
+static enum tern_status describe_file(struct tern_context *ctx, const char *out)
+{
+    return put(ctx, out, tern_weights_describe(ctx, FORMATS "mini.safetensors", true));
+}
+
+static enum tern_status vocabulary(struct tern_context *ctx, const char *out) { return put(ctx, out, tern_clip_vocabulary_json(ctx)); }
 
 static enum tern_status tokenizer(struct tern_context *ctx, const char *out)
 {
@@ -180,10 +206,14 @@ static void json_that_ends_is_told(void **state)
     static const struct {
         const char *name;
         attempt *run;
-    } rows[] = {
-        {"to a file", to_file}, {"to a folder", to_folder}, {"recipe", write_recipe}, {"scheduler", correct}, {"tokenizer", tokenizer}};
+    } rows[] = {{"to a file", to_file},   {"to a folder", to_folder}, {"recipe", write_recipe}, {"scheduler", correct},
+                {"tokenizer", tokenizer}, {"model", describe_model},  {"file", describe_file},  {"vocabulary", vocabulary}};
+    struct fixture *f = *state;
+    struct tern_pipeline *p = model_load(f->ctx, TERN_TEST_DATA "/models/sd1-heads");
+    tern_pipeline_destroy(&p);
+    f->idle = tern_memory_used(f->ctx); /* with the tables of kernels and plans */
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-        try_everywhere(*state, rows[i].name, rows[i].run);
+        try_everywhere(f, rows[i].name, rows[i].run);
 }
 
 int main(void)

@@ -1,11 +1,13 @@
 /* What a weight file holds, as text for people and as JSON for programs. */
-#include <jansson.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <tern/pipeline.h>
 
 #include "core/context.h"
+#include "core/json.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "models/files/quantized.h"
@@ -44,9 +46,11 @@ static json_t *describe_tensor(const struct tern_weights_entry *e)
     return json_pack("{s:s,s:s,s:o}", "name", e->name, "dtype", tern_stored_name(tern_stored_kind(e->tensor)), "shape", shape);
 }
 
+/* What is not UTF-8 is left out; NULL without memory. */
 static json_t *describe_json(const struct tern_weights *w, const char *path)
 {
     struct totals t = add_up(w);
+    errno = 0;
     json_t *dtypes = json_object(), *metadata = json_object(), *tensors = json_array();
     for (int d = 0; d < TERN_STORED_KINDS; d++)
         if (t.count[d])
@@ -57,14 +61,17 @@ static json_t *describe_json(const struct tern_weights *w, const char *path)
     for (int64_t i = 0; i < w->count; i++)
         json_array_append_new(tensors, describe_tensor(&w->entries[i]));
     json_t *o = json_object();
-    json_object_set_new(o, "file", json_string(path)); /* left out when the path is not UTF-8 */
+    json_object_set_new(o, "file", json_string(path));
     json_object_set_new(o, "format", json_string(w->format));
     json_object_set_new(o, "tensor_count", json_integer(w->count));
     json_object_set_new(o, "parameters", json_integer(t.parameters));
     json_object_set_new(o, "dtypes", dtypes);
     json_object_set_new(o, "metadata", metadata);
     json_object_set_new(o, "tensors", tensors);
-    return o;
+    if (errno != ENOMEM)
+        return o;
+    json_decref(o);
+    return NULL;
 }
 
 /* Text that grows; data NULL once memory ran out (the error is recorded). */
@@ -191,14 +198,11 @@ char *tern_weights_describe(struct tern_context *ctx, const char *path, bool jso
     char *text = NULL;
     if (w && json) {
         json_t *o = describe_json(w, path);
-        size_t n = o ? json_dumpb(o, NULL, 0, JSON_INDENT(1)) : 0;
-        text = n ? tern_alloc(ctx, n + 1) : NULL;
-        if (text) {
-            json_dumpb(o, text, n, JSON_INDENT(1));
-            text[n] = 0;
-        } else if (!n) {
+        char *dumped = o ? tern_json_dumps(o, JSON_INDENT(1)) : NULL;
+        text = dumped ? tern_strdup(ctx, dumped) : NULL;
+        if (!dumped)
             tern_fail(ctx, TERN_E_NO_MEMORY, "%s: its description does not fit in memory", path);
-        }
+        free(dumped);
         json_decref(o);
     } else if (w) {
         text = describe_text(w, path);

@@ -1,10 +1,10 @@
 /* Whether a VAE by itself is of the architecture that a model has, by their configurations. */
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "core/context.h"
+#include "core/json.h"
 #include "models/files/checkpoint.h"
 
 /* What two VAEs must share for the latents of one to be read by the other, with diffusers' defaults. */
@@ -64,14 +64,14 @@ static enum tern_status compare(struct tern_checkpoint *cp, const json_t *own, c
 static enum tern_status borrow(struct tern_checkpoint *cp, json_t *own, const json_t *model, const char *text)
 {
     static const char *const sizes[] = {"block_out_channels", "layers_per_block"}, *const scaling[] = {"scaling_factor", "shift_factor"};
-    bool same = true;
+    bool same = true, ended = false;
     for (int i = 0; i < 2; i++) {
         same = same && json_equal(json_object_get(own, sizes[i]), json_object_get(model, sizes[i]));
         json_t *value = json_object_get(model, scaling[i]);
         if (value)
-            json_object_set(own, scaling[i], value);
+            ended |= json_object_set(own, scaling[i], value) != 0;
     }
-    char *dumped = same ? NULL : json_dumps(own, 0);
+    char *dumped = same || ended ? NULL : tern_json_dumps(own, 0);
     if (!same && !dumped)
         return tern_fail(cp->ctx, TERN_E_NO_MEMORY, "no memory for a configuration text");
     char *config = tern_strdup(cp->ctx, same ? text : dumped);

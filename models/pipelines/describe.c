@@ -1,4 +1,5 @@
 /* What a checkpoint is, for people and for programs. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,22 @@ static int component_count(const struct tern_pipeline *p)
     return n;
 }
 
+/* A configuration as JSON, null where it is none or damaged; NULL without memory. */
+static json_t *config_json(const char *text)
+{
+    json_t *o = text ? tern_json_read(text, strlen(text), 0, NULL) : json_null();
+    return o || errno == ENOMEM ? o : json_null();
+}
+
+/* null where it is not UTF-8; NULL without memory. */
+static json_t *path_json(const char *path)
+{
+    errno = 0;
+    json_t *o = json_string(path);
+    return o || errno == ENOMEM ? o : json_null();
+}
+
+/* NULL without memory, or with the error recorded. */
 static json_t *component_json(struct tern_pipeline *p, const char *component)
 {
     struct tally t;
@@ -52,13 +69,13 @@ static json_t *component_json(struct tern_pipeline *p, const char *component)
         return NULL;
     const struct tern_checkpoint *c = tern_pipeline_holder(p, component);
     const char *class_name = tern_checkpoint_class(c, component), *config = tern_checkpoint_config(c, component);
-    json_t *dtypes = json_object(), *parsed = config ? json_loads(config, 0, NULL) : NULL;
+    json_t *dtypes = json_object();
     for (int i = 0; i < TERN_STORED_KINDS; i++)
         if (t.by_dtype[i])
-            json_object_set_new(dtypes, tern_stored_name(i), json_integer(t.by_dtype[i]));
+            tern_json_set(&dtypes, tern_stored_name(i), json_integer(t.by_dtype[i]));
     return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "name", component, "class", class_name ? class_name : "", "tensors",
                      (json_int_t)t.tensors, "parameters", (json_int_t)t.parameters, "bytes", (json_int_t)t.bytes, "dtypes", dtypes,
-                     "config", parsed ? parsed : json_null());
+                     "config", config_json(config));
 }
 
 static char *describe_json(struct tern_pipeline *p)
@@ -66,20 +83,19 @@ static char *describe_json(struct tern_pipeline *p)
     const struct tern_checkpoint *c = p->checkpoint;
     json_t *list = json_array();
     for (int i = 0; i < component_count(p) && !tern_failed(p->ctx); i++)
-        json_array_append_new(list, component_json(p, component_name(p, i)));
+        tern_json_append(&list, component_json(p, component_name(p, i)));
     const char *scheduler = tern_pipeline_scheduler(p);
     const char *class_name = tern_pipeline_scheduler_class(p);
-    json_t *parsed = scheduler ? json_loads(scheduler, 0, NULL) : NULL;
-    if (class_name)
-        json_object_set_new(parsed, "_class_name", json_string(class_name)); /* the one that counts */
-    json_t *path = json_string(tern_checkpoint_path(c));                     /* none when it is not UTF-8 */
-    json_t *o = json_pack("{s:o, s:s, s:s, s:o, s:o}", "path", path ? path : json_null(), "layout",
+    json_t *parsed = config_json(scheduler);
+    if (class_name && json_is_object(parsed))
+        tern_json_set(&parsed, "_class_name", json_string(class_name)); /* the one that counts */
+    json_t *o = json_pack("{s:o, s:s, s:s, s:o, s:o}", "path", path_json(tern_checkpoint_path(c)), "layout",
                           tern_checkpoint_layout(c) == TERN_LAYOUT_FOLDER ? "diffusers folder" : "single file", "pipeline",
-                          tern_checkpoint_pipeline(c), "components", list, "scheduler", parsed ? parsed : json_null());
-    if (o && p->quantize)
-        json_object_set_new(o, "quantize", json_string(p->quantize));
-    if (o && p->text_encoder_quantize)
-        json_object_set_new(o, "text_encoder_quantize", json_string(p->text_encoder_quantize));
+                          tern_checkpoint_pipeline(c), "components", list, "scheduler", parsed);
+    if (p->quantize)
+        tern_json_set(&o, "quantize", json_string(p->quantize));
+    if (p->text_encoder_quantize)
+        tern_json_set(&o, "text_encoder_quantize", json_string(p->text_encoder_quantize));
     char *text = o ? tern_json_dumps(o, JSON_INDENT(2)) : NULL, *copy = text && !tern_failed(p->ctx) ? tern_strdup(p->ctx, text) : NULL;
     if (!copy && !tern_failed(p->ctx))
         tern_fail(p->ctx, TERN_E_NO_MEMORY, "%s: its description does not fit in memory", tern_checkpoint_path(c));

@@ -142,12 +142,12 @@ static enum tern_status open_run(struct tern_quantize_run *run)
     const int width = halved(q->width, n, scale), height = halved(q->height, n, scale);
     run->recipe = tern_recipe_of_pipeline(run->p);
     json_t *options = run->recipe ? options_json(run, width, height) : NULL;
+    if (q->smooth_quant > 0)
+        tern_json_set(&options, "smooth_quant", json_real(q->smooth_quant));
+    tern_json_set(&options, "seed", json_sprintf("%llu", (unsigned long long)q->seed)); /* of 64 bits, which JSON's are not */
     if (!options)
         return tern_fail(run->ctx, TERN_E_NO_MEMORY, "quantize: no memory for its options");
     run->recipe->options = options;
-    if (q->smooth_quant > 0)
-        json_object_set_new(options, "smooth_quant", json_real(q->smooth_quant));
-    json_object_set_new(options, "seed", json_sprintf("%llu", (unsigned long long)q->seed)); /* of 64 bits, which JSON's are not */
     json_t *measured = json_copy(options); /* another target needs no other measurements */
     json_object_del(measured, "ssim");
     json_object_del(measured, "speedup");

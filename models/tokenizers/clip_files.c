@@ -1,10 +1,11 @@
 /* vocab.json and merges.txt from the merges inside the library (data/README.md says how ids and texts follow from them). */
 #include "models/tokenizers/clip_files.h"
 
-#include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
+#include "core/json.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "models/tokenizers/bpe.h"
@@ -94,16 +95,14 @@ char *tern_clip_vocabulary_json(struct tern_context *ctx)
         size_t n = p.at[i + 1] - p.at[i];
         memcpy(name, p.text + p.at[i], n);
         name[n] = 0;
-        json_object_set_new(o, name, json_integer(i));
+        tern_json_set(&o, name, json_integer(i));
     }
-    json_object_set_new(o, "<|startoftext|>", json_integer(FIRST_MERGE + TERN_CLIP_MERGES));
-    json_object_set_new(o, "<|endoftext|>", json_integer(FIRST_MERGE + TERN_CLIP_MERGES + 1));
-    size_t size = o ? json_dumpb(o, NULL, 0, JSON_COMPACT) : 0;
-    char *text = size ? tern_calloc(ctx, size + 1, 1) : NULL;
-    if (text)
-        json_dumpb(o, text, size, JSON_COMPACT);
-    else if (!tern_failed(ctx))
+    tern_json_set(&o, "<|startoftext|>", json_integer(FIRST_MERGE + TERN_CLIP_MERGES));
+    tern_json_set(&o, "<|endoftext|>", json_integer(FIRST_MERGE + TERN_CLIP_MERGES + 1));
+    char *dumped = o ? tern_json_dumps(o, JSON_COMPACT) : NULL, *text = dumped ? tern_strdup(ctx, dumped) : NULL;
+    if (!text && !tern_failed(ctx))
         tern_fail(ctx, TERN_E_NO_MEMORY, "no memory for CLIP's vocabulary");
+    free(dumped);
     json_decref(o);
     pieces_free(ctx, &p);
     tern_free(ctx, planes);
