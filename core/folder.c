@@ -110,8 +110,9 @@ enum tern_status tern_folder_write(struct tern_folder *f, const char *parent, co
         return tern_error_status(f->ctx);
     if (fwrite(bytes, 1, size, w->file) == size)
         return tern_writer_commit(&w);
+    const int error = errno;
     tern_writer_discard(&w);
-    return tern_fail(f->ctx, TERN_E_IO, "%s: could not be written; is the disk full?", path);
+    return tern_fail(f->ctx, TERN_E_IO, "%s: could not be written: %s", path, strerror(error));
 }
 
 enum tern_status tern_folder_write_text(struct tern_folder *f, const char *parent, const char *name, const char *text)

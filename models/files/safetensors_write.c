@@ -157,7 +157,7 @@ enum tern_status tern_safetensors_writer_add(struct tern_safetensors_writer *w, 
                          w->sizes[w->next], size);
     w->next++;
     if (size && fwrite(data, 1, size, w->out->file) != size)
-        return tern_fail(w->ctx, TERN_E_IO, "%s: could not be written; is the disk full?", w->out->path);
+        return tern_fail(w->ctx, TERN_E_IO, "%s: could not be written: %s", w->out->path, strerror(errno));
     return TERN_OK;
 }
 
