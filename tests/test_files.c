@@ -470,6 +470,25 @@ static void check_cache(const char *dir, const char *xdg, const char *home, cons
     tern_context_destroy(&ctx);
 }
 
+/* A process may go to another folder: the cache and what was measured stay where they were. */
+static void caches_stay_where_they_were(void **state)
+{
+    struct fixture *f = *state;
+    char before[512], expected[600];
+    assert_true(getcwd(before, sizeof(before)) && !chdir(f->folder));
+    struct tern_context *ctx =
+        tern_context_create(&(struct tern_context_params){.threads = 1, .cache_dir = "kept", .tune.cache = "t.json"});
+    assert_int_equal(chdir("/"), 0);
+    char *path = tern_cache_path(ctx, "tune", "a.json");
+    snprintf(expected, sizeof(expected), "%s/kept/tune/a.json", f->folder);
+    assert_string_equal(path, expected);
+    snprintf(expected, sizeof(expected), "%s/t.json", f->folder);
+    assert_string_equal(ctx->params.tune.cache, expected);
+    tern_free(ctx, path);
+    tern_context_destroy(&ctx);
+    assert_int_equal(chdir(before), 0);
+}
+
 static void the_cache_is_where_xdg_says(void **state)
 {
     char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -639,6 +658,7 @@ int main(void)
         TEST(pipes_and_devices_stay),
         TEST(names_may_be_long),
         TEST(bad_outputs_are_found_early),
+        cmocka_unit_test_setup_teardown(caches_stay_where_they_were, help_setup, help_teardown),
         cmocka_unit_test(the_cache_is_where_xdg_says),
         TEST(cache_folders_are_made),
         TEST(bad_json_is_located),
