@@ -46,13 +46,15 @@ static size_t next_piece(void *buffer, size_t size, void *user)
 /* Bytes of the longest token, or a few more. */
 static size_t longest_token(const char *text, size_t size)
 {
+    static const bool ends[256] = {[' '] = true, ['\t'] = true, ['\r'] = true, ['\n'] = true, [','] = true,
+                                   [':'] = true, ['['] = true,  [']'] = true,  ['{'] = true,  ['}'] = true};
     size_t most = 0, run = 0;
     bool string = false, escaped = false;
     for (const char *c = text; c < text + size; c++) {
         const bool quote = *c == '"' && !escaped;
         escaped = string && !escaped && *c == '\\';
         most = ++run > most ? run : most;
-        if (string ? quote : !quote && strchr(" \t\r\n,:[]{}", *c))
+        if (string ? quote : !quote && ends[(unsigned char)*c])
             run = 0;
         string = string != quote;
     }
