@@ -50,11 +50,11 @@ static size_t longest_token(const char *text, size_t size)
                                    [':'] = true, ['['] = true,  [']'] = true,  ['{'] = true,  ['}'] = true};
     size_t most = 0, run = 0;
     bool string = false, escaped = false;
-    for (const char *c = text; c < text + size; c++) {
-        const bool quote = *c == '"' && !escaped;
-        escaped = string && !escaped && *c == '\\';
+    for (size_t i = 0; i < size; i++) { /* text may be NULL */
+        const bool quote = text[i] == '"' && !escaped;
+        escaped = string && !escaped && text[i] == '\\';
         most = ++run > most ? run : most;
-        if (string ? quote : !quote && ends[(unsigned char)*c])
+        if (string ? quote : !quote && ends[(unsigned char)text[i]])
             run = 0;
         string = string != quote;
     }

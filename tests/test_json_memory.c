@@ -130,6 +130,8 @@ static void tokens_that_grow_are_whole(void **state)
         }
     print_message("%ld failures are told\n", failures);
     assert_true(failures > 4000);
+    assert_null(tern_json_parse(f->ctx, NULL, 0, "nothing"));
+    support_error(f->ctx, TERN_E_FORMAT, "nothing: ");
 }
 
 /* What two files or folders of files have is the same; neither may be there. */
