@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <tern/conformance.h>
@@ -201,3 +203,14 @@ void support_comma(const char *folder)
 }
 
 void support_point(void) { setlocale(LC_NUMERIC, "C"); }
+
+bool support_leave_space(size_t more)
+{
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    const bool read = f && fscanf(f, "%lu", &pages) == 1;
+    if (f)
+        fclose(f);
+    const rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + more;
+    return read && !setrlimit(RLIMIT_AS, &(struct rlimit){most, most});
+}

@@ -43,6 +43,17 @@ struct tern_context *support_guarded(struct tern_guard *guard, int threads);
 /* Fails unless an error of that status is recorded whose message holds `part`; clears it. */
 void support_error(struct tern_context *ctx, enum tern_status status, const char *part);
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SUPPORT_WATCHED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SUPPORT_WATCHED /* a sanitizer needs address space of its own */
+#endif
+/* The process gets so many bytes of address space more than it has; false when that cannot be. For a child. */
+bool support_leave_space(size_t more);
+
 /* An allocator whose allocation number `fail_at` (from 1; 0: none) fails, and every later one, too. */
 struct support_allocator {
     long count, fail_at, live;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -466,25 +465,11 @@ static void threads_are_as_many_as_cores(void **state)
     tern_context_destroy(&ctx);
 }
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define WATCHED
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define WATCHED
-#endif
-
+#ifndef SUPPORT_WATCHED
 /* With room for few stacks or for none: 0 when it is as expected. Whatever waits for a thread that is not there is ended. */
 static int in_little(int threads, size_t more)
 {
-    unsigned long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f || fscanf(f, "%lu", &pages) != 1)
-        return 2;
-    fclose(f);
-    const rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + more;
-    if (setrlimit(RLIMIT_AS, &(struct rlimit){most, most}))
+    if (!support_leave_space(more))
         return 2;
     alarm(20);
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = threads});
@@ -494,11 +479,12 @@ static int in_little(int threads, size_t more)
     tern_tensor *t = tern_tensor_scalar(ctx, TERN_F32, 2.5);
     return tern_thread_count(ctx) < 1 || tern_tensor_read(t, TERN_F32, &x, sizeof(x)) || x != 2.5f;
 }
+#endif
 
 /* What is asked for is refused; one per core is as many as can be started. */
 static void threads_that_cannot_be_started(void **state)
 {
-#ifndef WATCHED
+#ifndef SUPPORT_WATCHED
     for (int threads = 0; threads <= 1024; threads += 1024) {
         int status = 1;
         const pid_t child = fork();

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support.h"
+
 static void expect_load_error(struct state *s, const char *path, enum tern_status status, const char *word)
 {
     assert_null(tern_image_load(s->ctx, path));
@@ -243,26 +245,11 @@ static void test_no_memory_at_any_point(void **state)
 
 /* ---- memory that ends inside a library */
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WATCHED
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define WATCHED
-#endif
-
-#if defined(__GLIBC__) && !defined(WATCHED)
+#if defined(__GLIBC__) && !defined(SUPPORT_WATCHED)
 /* Reads or writes the picture with so much more address space than there is: 0 when it worked, 1 when it was told, 2 else. */
 static int in_little(struct state *s, const char *path, const struct tern_image *img, size_t more)
 {
-    unsigned long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f || fscanf(f, "%lu", &pages) != 1)
-        return 2;
-    fclose(f);
-    const rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + more;
-    if (setrlimit(RLIMIT_AS, &(struct rlimit){most, most}))
+    if (!support_leave_space(more))
         return 2;
     struct tern_image *read = img ? NULL : tern_image_load(s->ctx, path);
     if (img ? tern_image_save(img, path) == TERN_OK : read != NULL)

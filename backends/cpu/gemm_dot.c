@@ -19,7 +19,7 @@ size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
     return slot ? cpu_slots(slot, tern_thread_count(ctx)) + 64 : 0;
 }
 
-/* The same of a panel that is split; ranges go to the end of the depth at most. */
+/* The rows of B of a part in a panel that is split, one range behind the other; ranges go to the end of the depth at most. */
 static void split_panel(const struct cpu_dot_call *r, int64_t p, int n, const struct tern_dot_piece *ranges, uint16_t *to)
 {
     const struct cpu_dot_gemm *g = r->g;
@@ -30,7 +30,7 @@ static void split_panel(const struct cpu_dot_call *r, int64_t p, int n, const st
     }
 }
 
-/* The rows of B of a part, one range behind the other in each panel. */
+/* The same in all panels of a task. */
 static void expand(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int part)
 {
     const struct cpu_dot_gemm *g = r->g;
@@ -68,9 +68,9 @@ static void multiply(const struct cpu_dot_call *r, const struct cpu_dot_task *t,
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
         group = min64(CPU_DOT_GROUP, t->p1 - p);
         for (int64_t q = p; q < p + group; q++) {
+            /* as they will be finished, some in front of each product: all at once would wait */
             for (int64_t k = rows * (q - p) / group; last && k < rows * (q - p + 1) / group; k++)
-                cpu_dot_fetch(r, t->row0 + i + k, p,
-                              group); /* as they will be finished, some in front of each product: all at once would wait */
+                cpu_dot_fetch(r, t->row0 + i + k, p, group);
             const uint16_t *panel = b + (q - t->p0) * NR * depth;
             g->dot->block(&(struct tern_dot_block){.rows = (int)rows,
                                                    .n = n,

@@ -125,8 +125,8 @@ void tern_gpu_open(struct tern_gpu *gpu, struct tern_context *ctx, const char *n
     gpu->base.caps.prefers_channels_last = true;
     gpu->base.caps.computes = true;
     gpu->base.caps.merges = true;
-    gpu->base.caps.compiling = (size_t)512 << 10;
-    pthread_mutexattr_t recursive; /* a capture holds it over many launches */
+    gpu->base.caps.compiling = (size_t)512 << 10; /* a source has up to 63 KB; what a driver's binary has is not known before */
+    pthread_mutexattr_t recursive;                /* a capture holds it over many launches */
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&gpu->lock, &recursive);

@@ -106,6 +106,9 @@ static bool meet_whole(const struct tern_cpu_attend *a, const struct factors *s,
     return meet_any(s, v, QUERIES, now, kept);
 }
 
+/* All scores are, of a whole block: their powers can be made at once. */
+INLINE bool is_whole(const struct tern_cpu_attend *a, const struct meeting *m) { return !hides(a, m) && keys_of(a, m) == KEYS; }
+
 static void all_meetings(const struct tern_cpu_attend *a)
 {
     struct attention_scratch *scratch = a->scratch;

@@ -4,6 +4,7 @@
 #define TERN_BACKENDS_CPU_LEVEL_ATTENTION_F32_H
 
 #include "backends/cpu/level/attention_f32_powers.h"
+#include "backends/cpu/level/elementwise.h"
 
 INLINE struct f32_tile f32_operands(const struct f32_meeting *m, int64_t j, int64_t i)
 {
@@ -135,14 +136,7 @@ static void f32_meet(struct f32_meeting *m)
     f32_add_values(m);
 }
 
-static void f32_write(int64_t n, const float *x, float factor, void *to)
-{
-    float *y = to;
-    for (; n >= VW; n -= VW, x += VW, y += VW)
-        v_store(y, v_load(x) * v_set(factor));
-    for (int64_t i = 0; i < n; i++)
-        y[i] = x[i] * factor;
-}
+static void f32_write(int64_t n, const float *x, float factor, void *to) { unary_mul_scalar(n, x, to, factor); }
 
 /* Powers of small exponents are flushed to zero: products with denormals are slow. */
 static void attend_f32(const struct tern_cpu_attend *a)

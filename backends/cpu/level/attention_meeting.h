@@ -45,9 +45,6 @@ static void hide(const struct tern_cpu_attend *a, const struct meeting *m, float
 /* Some scores of a meeting are not those of queries and keys. */
 INLINE bool hides(const struct tern_cpu_attend *a, const struct meeting *m) { return a->mask || a->causal || keys_of(a, m) % PAIR; }
 
-/* All scores are, of a whole block: their powers can be made at once. */
-INLINE bool is_whole(const struct tern_cpu_attend *a, const struct meeting *m) { return !hides(a, m) && keys_of(a, m) == KEYS; }
-
 INLINE struct factors score_factors(const struct tern_cpu_attend *a, const struct meeting *m, float *x)
 {
     return (struct factors){rows_of(a, m), keys_of(a, m),         a->depth,           0, a->depth, a->ldq,

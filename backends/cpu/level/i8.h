@@ -1,9 +1,10 @@
-/* int8: values to bytes and sums to values; the products themselves where bf16.h has none for words of bytes. */
+/* int8: values to bytes; the products themselves where bf16.h has none for words of bytes. */
 #ifndef TERN_BACKENDS_CPU_LEVEL_I8_H
 #define TERN_BACKENDS_CPU_LEVEL_I8_H
 
 #include "backends/cpu/level/bf16.h"
 #include "backends/cpu/level/convert.h"
+#include "backends/cpu/level/sums.h"
 
 typedef uint8_t vb __attribute__((vector_size(VW)));
 
@@ -83,113 +84,10 @@ INLINE void i8_quantize_of(const enum tern_dtype dtype, int64_t n, const void *x
     }
 }
 
-static void i8_quantize(enum tern_dtype dtype, int64_t n, const void *x, float factor,
-                        uint8_t *y){FOR_DTYPE(dtype, i8_quantize_of, n, x, factor, y)}
-
-/* A result in bf16, where there are instructions for it: they take denormals for zero, as the products do. */
-INLINE void i8_store(const enum tern_dtype dtype, void *y, int64_t i, vf v)
+static void i8_quantize(enum tern_dtype dtype, int64_t n, const void *x, float factor, uint8_t *y)
 {
-#if defined(TERN_LEVEL_512) && defined(TERN_LEVEL_BF16)
-    if (dtype == TERN_BF16) {
-        __m256bh h = _mm512_cvtneps_pbh((__m512)v);
-        memcpy((uint16_t *)y + i, &h, sizeof(h));
-        return;
-    }
-#elif defined(TERN_LEVEL_neonbf16)
-    if (dtype == TERN_BF16) {
-        bfloat16x4_t h = vcvt_bf16_f32((float32x4_t)v);
-        memcpy((uint16_t *)y + i, &h, sizeof(h));
-        return;
-    }
-#endif
-    v_store_as(dtype, y, i, v);
+    FOR_DTYPE(dtype, i8_quantize_of, n, x, factor, y)
 }
-
-/* The first n of them. */
-INLINE void i8_store_n(const enum tern_dtype dtype, void *y, int64_t i, int64_t n, vf v)
-{
-    if (n >= VW)
-        i8_store(dtype, y, i, v);
-    else if (dtype == TERN_F32)
-        v_store_n((float *)y + i, v, n);
-    else {
-        uint16_t whole[VW];
-        i8_store(dtype, whole, 0, v);
-        memcpy((uint16_t *)y + i, whole, (size_t)n * sizeof(*whole));
-    }
-}
-
-/* Values i .. i + n of a vector's width, of an array of f32 or of words. */
-INLINE vf i8_lanes(const void *p, int64_t i, int64_t n)
-{
-    return n < VW ? v_load_n((const float *)p + i, n) : v_load((const float *)p + i);
-}
-
-/* Columns c .. c + n, of one vector or two whole ones, of all rows: what columns have in common stays in registers. bytes: x are sums of
- * int8, else values. more: its dtype, or TERN_I32 where there is none. */
-INLINE void i8_scale_columns(const bool bytes, const enum tern_dtype dtype, const enum tern_dtype more, int64_t rows, int64_t c, int64_t n,
-                             const int32_t *x, int64_t ldx, const struct tern_i8_values *s, void *y, int64_t ldy)
-{
-    const int vectors = n > VW ? 2 : 1;
-    vi offset[2];
-    vf scale[2], bias[2];
-    for (int j = 0; bytes && j < vectors; j++) {
-        offset[j] = (vi)i8_lanes(s->offset, c + j * VW, n);
-        scale[j] = i8_lanes(s->scale, c + j * VW, n);
-        bias[j] = s->bias ? i8_lanes(s->bias, c + j * VW, n) : v_set(0);
-    }
-    for (int64_t r = 0; r < rows; r++)
-        for (int j = 0; j < vectors; j++) {
-            const int64_t i = c + j * VW;
-            vf v = i8_lanes(x + r * ldx, i, n);
-            if (bytes)
-                v = v_fma(__builtin_convertvector((vi)v - offset[j], vf), scale[j] * s->factor[r], bias[j]);
-            if (more != TERN_I32)
-                v += n < VW ? v_load_as_n(more, s->more[r], i, n) : v_load_as(more, s->more[r], i);
-            i8_store_n(dtype, y, r * ldy + i, n, v);
-        }
-}
-
-INLINE void i8_scale_more(const bool bytes, const enum tern_dtype dtype, const enum tern_dtype more, int64_t rows, int64_t n,
-                          const int32_t *x, int64_t ldx, const struct tern_i8_values *s, void *y, int64_t ldy)
-{
-    const struct tern_i8_values local = *s; /* that y does not touch */
-    int64_t c = 0;
-    for (; c + 2 * VW <= n; c += 2 * VW)
-        i8_scale_columns(bytes, dtype, more, rows, c, 2 * VW, x, ldx, &local, y, ldy);
-    for (; c + VW <= n; c += VW)
-        i8_scale_columns(bytes, dtype, more, rows, c, VW, x, ldx, &local, y, ldy);
-    if (c < n)
-        i8_scale_columns(bytes, dtype, more, rows, c, n - c, x, ldx, &local, y, ldy);
-}
-
-INLINE void i8_scale_of(const enum tern_dtype dtype, const bool bytes, int64_t rows, int64_t n, const int32_t *x, int64_t ldx,
-                        const struct tern_i8_values *s, void *y, int64_t ldy)
-{
-    if (!s->more)
-        i8_scale_more(bytes, dtype, TERN_I32, rows, n, x, ldx, s, y, ldy);
-    else if (s->more_dtype == TERN_F32)
-        i8_scale_more(bytes, dtype, TERN_F32, rows, n, x, ldx, s, y, ldy);
-    else if (s->more_dtype == TERN_F16)
-        i8_scale_more(bytes, dtype, TERN_F16, rows, n, x, ldx, s, y, ldy);
-    else
-        i8_scale_more(bytes, dtype, TERN_BF16, rows, n, x, ldx, s, y, ldy);
-}
-
-static void i8_scale(enum tern_dtype dtype, int64_t rows, int64_t n, const int32_t *x, int64_t ldx, const struct tern_i8_values *s, void *y,
-                     int64_t ldy)
-{
-    FOR_DTYPE(dtype, i8_scale_of, true, rows, n, x, ldx, s, y, ldy)
-}
-
-#if !defined(LEVEL_OVER)
-static void store_rows(enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, int64_t ldx, const void *const *more,
-                       enum tern_dtype more_dtype, void *y, int64_t ldy)
-{
-    const struct tern_i8_values s = {.more = more, .more_dtype = more_dtype};
-    FOR_DTYPE(dtype, i8_scale_of, false, rows, n, (const int32_t *)(const void *)x, ldx, &s, y, ldy)
-}
-#endif
 
 #if defined(TERN_LEVEL_neondot)
 #include "backends/cpu/level/i8_neon.h"

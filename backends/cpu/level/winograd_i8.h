@@ -235,7 +235,7 @@ INLINE void winograd_i8_output_of(const enum tern_dtype dtype, int64_t n, const 
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++)
                 if (y[i * 4 + j])
-                    i8_store_n(dtype, y[i * 4 + j], c, n - c, r[j]);
+                    store_value_n(dtype, y[i * 4 + j], c, n - c, r[j]);
         }
     }
 }
