@@ -102,6 +102,49 @@ static void biases_of_two_dtypes_stay(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* a's result is wanted in f32; d and e become one. */
+static enum tern_status use_halves(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *(*of)(const struct tern_weights *, const char *) = tern_weights_get;
+    out[0] = tern_cast(tern_linear(tern_relu(in[0]), of(user, "a"), NULL), TERN_F32);
+    out[1] = tern_add(tern_linear(in[0], of(user, "d"), NULL), tern_linear(in[0], of(user, "e"), NULL));
+    return out[1] ? TERN_OK : TERN_E_INVALID;
+}
+
+/* Where bf16 is computed in f32 a layer that stays by itself gives f32 that was not rounded, merging or not. */
+static void a_graph_that_is_recorded_anew_rounds_no_more(void **state)
+{
+    uint32_t found[2][ROWS * 3]; /* the bits of f32 */
+    for (int merges = 0; merges < 2; merges++) {
+        struct tern_context *ctx = model_context("scalar", 1);
+        ctx->device->caps.merges = merges;
+        struct tern_weights *w = layers(ctx);
+        const struct tern_graph_input input = {"x", TERN_BF16, 2, {ROWS, IN}};
+        tern_tensor *x = support_noise(ctx, 7, 2, (const int64_t[]){ROWS, IN}, 1, TERN_BF16), *out[2] = {NULL};
+        struct tern_graph *g = tern_graph_trace(ctx, use_halves, w, w, &input, 1, 2);
+        struct tern_plan *p = tern_plan_compile(g, NULL);
+        if (!p)
+            fail_msg("%s", tern_error(ctx));
+        assert_int_equal(count(p, TERN_OP_linear), merges ? 2 : 3);
+        struct tern_binding *b = tern_plan_bind(p, w);
+        assert_int_equal(tern_plan_run(b, &x, out), TERN_OK);
+        assert_int_equal(tern_tensor_read(out[0], TERN_F32, found[merges], sizeof(found[merges])), TERN_OK);
+        tern_tensor_unref(&out[0]);
+        tern_tensor_unref(&out[1]);
+        tern_tensor_unref(&x);
+        tern_binding_unref(&b);
+        tern_plan_unref(&p);
+        tern_graph_destroy(&g);
+        tern_weights_unref(&w);
+        tern_context_destroy(&ctx);
+    }
+    assert_memory_equal(found[1], found[0], sizeof(found[0]));
+    uint32_t low = 0;
+    for (int i = 0; i < ROWS * 3; i++)
+        low |= found[0][i] & 0xffff;
+    assert_int_not_equal(low, 0); /* bf16 has the upper half alone */
+}
+
 static void layers_of_one_input_become_one(void **state)
 {
     float found[2][3][ROWS * 4];
@@ -174,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_of_one_input_become_one),
+        cmocka_unit_test(a_graph_that_is_recorded_anew_rounds_no_more),
         cmocka_unit_test(biases_of_two_dtypes_stay),
         cmocka_unit_test(a_unet_computes_what_it_did),
     };

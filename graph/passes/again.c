@@ -33,6 +33,24 @@ enum tern_status tern_again_begin(struct tern_again *a, struct tern_graph *g)
     return a->to && a->number && a->map ? TERN_OK : tern_error_status(g->ctx);
 }
 
+static int made_by_cast(const struct tern_graph *g, int value)
+{
+    const struct tern_value *v = &g->values[value];
+    return v->kind == TERN_VALUE_RESULT && g->nodes[v->node].desc.op == TERN_OP_cast ? g->nodes[v->node].in[0] : -1;
+}
+
+/* What the node makes widens what had been rounded, if it did so before. */
+static void keep_wide(const struct tern_again *a, const struct tern_node *n)
+{
+    const int old = a->from->values[n->out].wide;
+    const tern_tensor *out = a->map[n->out], *wide = old < 0 ? NULL : a->map[old];
+    if (!out || !wide || out->buffer || wide->buffer)
+        return;
+    const int narrow = made_by_cast(a->to, out->value);
+    if (narrow >= 0 && made_by_cast(a->to, narrow) == wide->value)
+        a->to->values[out->value].wide = wide->value;
+}
+
 /* A tern_graph_fn. */
 static enum tern_status record(void *user, tern_tensor *const *in, tern_tensor **out)
 {
@@ -42,8 +60,10 @@ static enum tern_status record(void *user, tern_tensor *const *in, tern_tensor *
         if (g->values[i].kind != TERN_VALUE_RESULT)
             a->map[i] = tern_graph_symbol(a->to, a->number[i]);
     for (int i = 0; i < g->n_nodes && !tern_failed(a->ctx); i++)
-        if (!g->nodes[i].dead)
+        if (!g->nodes[i].dead) {
             a->node(a, &g->nodes[i]);
+            keep_wide(a, &g->nodes[i]);
+        }
     for (int i = 0; i < g->n_outputs; i++)
         out[i] = a->map[g->outputs[i]];
     return tern_error_status(a->ctx);
