@@ -264,6 +264,37 @@ static void streamed_products_are_not_kept(void **state)
     tern_context_destroy(&ctx);
 }
 
+static enum tern_status add_in_f32(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_add(in[0], tern_cast(tern_weights_get(user, "w"), TERN_F32));
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
+/* Nor is a large one in f32, which a product is made of where kernels lack its dtype. */
+static void streamed_casts_are_not_kept(void **state)
+{
+    struct tern_context *ctx = support_context();
+    struct tern_weights *w = tern_weights_create(ctx);
+    const struct tern_graph_input input = {"x", TERN_F32, 2, {256, 256}};
+    tern_tensor *t = support_noise(ctx, 1, 2, input.shape, 1, TERN_F16);
+    tern_tensor_make_constant(t);
+    assert_int_equal(tern_weights_add(w, "w", t), TERN_OK);
+    struct tern_graph *g = tern_graph_trace(ctx, add_in_f32, w, w, &input, 1, 1);
+    size_t bytes[2];
+    for (int streams = 0; streams < 2; streams++) {
+        struct tern_plan *p = tern_plan_compile(g, &(struct tern_plan_params){.resident = streams ? 1 : 0});
+        if (!p)
+            fail_msg("%s", tern_error(ctx));
+        bytes[streams] = tern_plan_bind_bytes(p, w);
+        tern_plan_unref(&p);
+    }
+    assert_true(bytes[0] > 256 * 256 * sizeof(float) && bytes[1] < 16384);
+    tern_graph_destroy(&g);
+    tern_weights_unref(&w);
+    tern_tensor_unref(&t);
+    tern_context_destroy(&ctx);
+}
+
 static double error_of(struct tern_context *ctx, struct use *u, const char *words)
 {
     int64_t n;
@@ -397,6 +428,7 @@ int main(void)
         cmocka_unit_test(powers_of_two_change_no_float),
         cmocka_unit_test(words_are_weights_by_hand),
         cmocka_unit_test(streamed_products_are_not_kept),
+        cmocka_unit_test(streamed_casts_are_not_kept),
         cmocka_unit_test(factors_repair_outliers),
         cmocka_unit_test(streams_and_loras),
         cmocka_unit_test(memory_is_that_of_int8),
