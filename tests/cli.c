@@ -67,6 +67,8 @@ pid_t cli_start(struct state *s, const char *const *args)
     dup2(err, STDERR_FILENO);
     if (s->file_limit) /* as on a full disk, write() fails then; the signal that comes with it ends nothing */
         setrlimit(RLIMIT_FSIZE, &(struct rlimit){s->file_limit, s->file_limit});
+    if (s->space_limit)
+        setrlimit(RLIMIT_AS, &(struct rlimit){s->space_limit, s->space_limit});
     execv(s->tool, argv);
     _exit(99);
 }
@@ -77,7 +79,7 @@ int cli_finish(struct state *s, pid_t pid)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     slurp(".stdout", s->out, sizeof(s->out));
     slurp(".stderr", s->err, sizeof(s->err));
-    s->file_limit = 0;
+    s->file_limit = s->space_limit = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 

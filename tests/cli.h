@@ -21,6 +21,7 @@ struct state {
     char folder[64];
     char out[1 << 20], err[65536]; /* of the last run */
     rlim_t file_limit;             /* for the next run: a disk with so much room for a file; 0: no limit */
+    rlim_t space_limit;            /* for the next run: bytes of addresses; 0: no limit */
 };
 
 int cli_setup(void **state);

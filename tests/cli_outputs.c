@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "support.h"
+
 #define PICTURE "txt2img", MODEL, "-W", "32", "-H", "32", "--steps", "1", "--seed", "3", "-q", "-p", "x"
 
 static mode_t kind_of(const char *path)
@@ -158,12 +160,30 @@ static void test_synth_folders(void **state)
     assert_int_equal(files("."), 2);
 }
 
+/* With too little memory for a checkpoint to be loaded it is not told to be a file of weights. */
+static void test_info_without_memory(void **state)
+{
+#ifndef SUPPORT_WATCHED
+    struct state *s = *state;
+    int code = 1, without = 0;
+    EXPECT(s, RUN(s, "convert", "-q", TERN_TEST_DATA "/formats/mini", "a.safetensors", "--single-file"), 0);
+    for (rlim_t space = 8 << 20; code && space < 256 << 20; space += 512 << 10) {
+        s->space_limit = space;
+        code = RUN(s, "info", "a.safetensors");
+        if (!code)
+            expect_text(s->out, "UNet2DConditionModel", "info");
+        without += code == 1 && strstr(s->err, "out of memory");
+    }
+    assert_true(!code && without);
+#endif
+}
+
 int cli_output_tests(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_links_and_pipes),   TEST(test_signals_leave_nothing), TEST(test_nohup),
         TEST(test_third_signal_ends), TEST(test_lost_reader),           TEST(test_synth_folders),
-        TEST(test_names_left_behind),
+        TEST(test_names_left_behind), TEST(test_info_without_memory),
     };
     return cmocka_run_group_tests_name("cli outputs", tests, cli_setup, cli_teardown);
 }

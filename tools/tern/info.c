@@ -48,7 +48,7 @@ static int show_model(struct tern_context *ctx, const char *path, bool json)
     bool file = !stat(path, &st) && S_ISREG(st.st_mode);
     struct tern_pipeline *p = tern_pipeline_load(ctx, path, NULL);
     char *text = p ? tern_pipeline_describe(p, json) : NULL;
-    if (!p && file) {
+    if (!p && file && tern_error_status(ctx) != TERN_E_NO_MEMORY) {
         char reason[1024];
         snprintf(reason, sizeof(reason), "%s", tern_error(ctx));
         tern_error_clear(ctx);
