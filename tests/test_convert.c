@@ -341,6 +341,7 @@ static void what_cannot_be_is_refused(void **state)
     refused(f->ctx, TERN_SOURCE_ROOT "/models/demo/zh", out, &single, TERN_E_UNSUPPORTED, "text_encoder is a BertModel");
     refused(f->ctx, TERN_TEST_DATA "/models/sd1-heads", out, &single, TERN_E_UNSUPPORTED, "there is no single file of it");
     refused(f->ctx, TERN_TEST_DATA "/models/sd1", out, &single, TERN_E_UNSUPPORTED, "heads, groups or other settings");
+    refused(f->ctx, TERN_SOURCE_ROOT "/models/demo", out, NULL, TERN_E_UNSUPPORTED, "models/demo: there is no single file of it");
     refused(f->ctx, FORMATS "mini.safetensors", FORMATS "mini.safetensors", &single, TERN_E_INVALID, "expected another name");
     refused(f->ctx, FORMATS "mini", FORMATS "mini", &folder, TERN_E_INVALID, "expected another name");
     refused(f->ctx, FORMATS "mini.safetensors", FORMATS "mini-bin", NULL, TERN_E_INVALID, "one that is not empty");
