@@ -387,6 +387,18 @@ static void a_model_without_weights_leaves_nothing(void **state)
     damage_remove(folder);
 }
 
+/* Attention on the way up with more blocks than on the way down: a single file is read with as many. */
+static void a_way_up_of_its_own_stays_a_folder(void **state)
+{
+    struct fixture *f = *state;
+    char folder[PATH_SIZE], out[PATH_SIZE];
+    copy_model("sd2", folder);
+    damage_json(folder, "unet/config.json", "reverse_transformer_layers_per_block", json_pack("[i, i]", 2, 2));
+    snprintf(out, sizeof(out), "%s/out", f->folder);
+    refused(f->ctx, folder, out, NULL, TERN_E_UNSUPPORTED, "there is no single file of it");
+    damage_remove(folder);
+}
+
 /* What a process of the same number left is in nobody's way: it is not this one's. */
 static void a_folder_that_was_left_half_written_does_not_matter(void **state)
 {
@@ -490,6 +502,7 @@ int main(void)
         TEST(what_cannot_be_is_refused),
         TEST(a_component_is_not_written_over),
         TEST(a_model_without_weights_leaves_nothing),
+        TEST(a_way_up_of_its_own_stays_a_folder),
         TEST(a_folder_that_was_left_half_written_does_not_matter),
         TEST(a_full_disk_leaves_nothing),
         TEST(a_cancelled_job_leaves_nothing),

@@ -67,7 +67,7 @@ static bool same_unet(const struct tern_unet_config *a, const struct tern_unet_c
                 a->downsample_padding == b->downsample_padding && a->linear_projection == b->linear_projection &&
                 a->time_ids == b->time_ids && a->mid == b->mid;
     for (int i = 0; i < a->blocks && same; i++)
-        same = a->depth[i] == b->depth[i] && a->context[i] == b->context[i] &&
+        same = a->depth[i] == b->depth[i] && a->context[i] == b->context[i] && (a->up_depth[i] == b->up_depth[i] || !a->cross_up[i]) &&
                (a->heads[i] == b->heads[i] || (!a->cross_down[i] && !a->cross_up[a->blocks - 1 - i]));
     return same;
 }
