@@ -156,6 +156,30 @@ static void the_budget_decides(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A model whose weights are less than the plans that stream them: what is told to be the least is enough. */
+static void the_least_is_enough(void **state)
+{
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16};
+    const struct tern_txt2img_params q = job_of(NULL);
+    for (int i = 0; i < 2; i++) {
+        struct fixture f = open_typed("sd1", (size_t)5 << 20, TERN_OFFLOAD_AUTO, dtypes[i]);
+        const size_t least = need_of(&f, &q);
+        assert_null(tern_generate(f.p, &q));
+        support_error(f.ctx, TERN_E_BUDGET, "needs at least");
+        close_fixture(&f);
+        f = open_typed("sd1", least, TERN_OFFLOAD_AUTO, dtypes[i]);
+        struct tern_images *images = tern_generate(f.p, &q);
+        if (!images)
+            fail_msg("%zu bytes: %s", least, tern_error(f.ctx));
+        assert_true(tern_memory_peak(f.ctx) <= least);
+        tern_images_destroy(&images);
+        close_fixture(&f);
+        f = open_typed("sd1", 0, TERN_OFFLOAD_AUTO, dtypes[i]);
+        assert_true(least <= need_of(&f, &q));
+        close_fixture(&f);
+    }
+}
+
 /* What is enough for a picture is so however much more there is: between the ways, too. */
 static void more_is_enough(void **state)
 {
@@ -367,6 +391,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_offload_gives_the_same_bits),
         cmocka_unit_test(the_budget_decides),
+        cmocka_unit_test(the_least_is_enough),
         cmocka_unit_test(more_is_enough),
         cmocka_unit_test(each_component_as_it_is_told),
         cmocka_unit_test(pictures_under_a_budget_add_nothing),

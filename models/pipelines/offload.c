@@ -110,12 +110,15 @@ static void go(struct tern_job *j, const struct way *way)
     j->streams_text = way->streams_text;
 }
 
-/* Predicts the peak of a way. */
+/* Predicts the peak of a way. What should save memory may take more: with small weights, plans that stream them are larger than they. */
 static enum tern_status try_way(struct tern_job *j, const struct way *way, struct tern_job_peak *peak)
 {
     for (struct tern_job *pass = j; pass; pass = pass->hires)
         go(pass, way);
-    return tern_job_predict_peak(j, peak);
+    const enum tern_status st = tern_job_predict_peak(j, peak);
+    if (!st && peak->most < j->least)
+        j->least = peak->most;
+    return st;
 }
 
 /* Room in whole steps: a job finds a little less of it than the one before left, and with the very same limits it finds that one's plans. */
@@ -243,6 +246,7 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     struct tern_context *ctx = j->p->ctx;
     size_t given = ctx->params.budget, budget = tern_pipeline_budget(j->p), room = room_of(ctx->device);
     j->budget = budget;
+    j->least = SIZE_MAX;
     ctx->params.budget = 0;
     enum tern_status st = choose_known(j);
     st = st ? st : choose(j, &peak);
@@ -259,6 +263,6 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
         tern_plan_cache_drop(ctx);
     }
     if (bytes)
-        *bytes = peak.most;
-    return bytes || fits ? TERN_OK : refuse(j, peak.most);
+        *bytes = fits ? peak.most : j->least;
+    return bytes || fits ? TERN_OK : refuse(j, j->least);
 }

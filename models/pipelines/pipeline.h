@@ -255,6 +255,7 @@ struct tern_job {
     bool zero_negative;                   /* SDXL: the negative rows are zeros and no text */
     double start;                         /* tern_now when the job was prepared */
     size_t budget;                        /* the context's, or what its device has if that is less */
+    size_t least;                         /* the smallest peak of all ways that were tried */
     unsigned known;                       /* of the UNet, when its weights stay: TERN_KNOWN_… */
     size_t resident;                      /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
     bool streams_text;                    /* text encoders keep none, unless it is said how they live */
