@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/context.h"
 #include "damage.h"
@@ -106,6 +107,37 @@ static void again_is_the_same(void **state)
     tern_images_destroy(&a);
     tern_images_destroy(&b);
     tern_images_destroy(&c);
+    close_sd1(&x);
+}
+
+static void no_preview(int step, int steps, int index, const struct tern_image *picture, void *user) {}
+
+/* A process may go to another folder: components that leave and come back are those of relative paths, too. */
+static void folders_may_be_left(void **state)
+{
+    char before[PATH_SIZE];
+    struct pair x = open_sd1(NULL, 1);
+    struct tern_txt2img_params q = some_job(1);
+    struct tern_images *expected = job_run(x.ctx, x.p, &q);
+    const struct tern_pipeline_params ways[] = {
+        {.vae = "models/sd1/vae", .offload = TERN_OFFLOAD_SEQUENTIAL},
+        {.preview_vae = "taesd/vae/diffusion_pytorch_model.safetensors", .tokenizer_dir = "models/sd1/tokenizer"},
+    };
+    q.on_preview = no_preview;
+    assert_true(getcwd(before, sizeof(before)));
+    for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+        assert_int_equal(chdir(TERN_TEST_DATA), 0);
+        struct tern_pipeline *p = tern_pipeline_load(x.ctx, "models/sd1", &ways[i]);
+        assert_int_equal(chdir("/"), 0);
+        for (int again = 0; again < 2; again++) {
+            struct tern_images *images = job_run(x.ctx, p, &q);
+            assert_true(job_same(expected, 0, images));
+            tern_images_destroy(&images);
+        }
+        tern_pipeline_destroy(&p);
+    }
+    assert_int_equal(chdir(before), 0);
+    tern_images_destroy(&expected);
     close_sd1(&x);
 }
 
@@ -423,6 +455,7 @@ int main(void)
         {"sdxl", model_agrees, NULL, NULL, (void *)(uintptr_t) "sdxl"},
         cmocka_unit_test(prompts_agree),
         cmocka_unit_test(again_is_the_same),
+        cmocka_unit_test(folders_may_be_left),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(batches_do_not_matter),
         cmocka_unit_test(groups_do_not_matter),

@@ -52,7 +52,8 @@ struct tern_pipeline_params {
 
 /* Opens a checkpoint: a diffusers folder, a single LDM-style .safetensors or .ckpt file, or "demo" (also
  * NULL) and "demo-zh" for the model that ships with tern. Reads headers and configuration and checks every
- * tensor's name and shape; weights are mapped and read when first needed. NULL with the error recorded. */
+ * tensor's name and shape; weights are mapped and read when first needed. Paths that are relative lead from where the process is now,
+ * also when it goes to another folder. NULL with the error recorded. */
 TERN_API struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *model, const struct tern_pipeline_params *params);
 TERN_API void tern_pipeline_destroy(struct tern_pipeline **p);
 

@@ -1,7 +1,9 @@
 /* Which file of a component's folder holds its weights, and what to say of a folder that is no model. */
 #include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/context.h"
 #include "core/files.h"
@@ -44,29 +46,39 @@ static char *find_weights(struct tern_context *ctx, const char *folder)
     return NULL;
 }
 
+/* Components are opened as they are needed, and the process may have gone to another folder by then. */
+static char *path_from_here(const struct tern_checkpoint *cp)
+{
+    char here[PATH_MAX];
+    if (!cp->from || (getcwd(here, sizeof(here)) && !strcmp(here, cp->from)))
+        return tern_strdup(cp->ctx, cp->path);
+    return tern_path_join(cp->ctx, cp->from, cp->path);
+}
+
 char *tern_checkpoint_weights_path(const struct tern_checkpoint *cp, const char *component)
 {
     if (!tern_checkpoint_has(cp, component)) {
         tern_fail(cp->ctx, TERN_E_NOT_FOUND, "%s: it has no %s", cp->path, component);
         return NULL;
     }
-    if (cp->layout == TERN_LAYOUT_SINGLE_FILE)
-        return tern_strdup(cp->ctx, cp->path);
-    char *folder = cp->layout == TERN_LAYOUT_COMPONENT ? tern_strdup(cp->ctx, cp->path) : tern_path_join(cp->ctx, cp->path, component);
+    char *place = path_from_here(cp);
+    if (!place || cp->layout == TERN_LAYOUT_SINGLE_FILE)
+        return place;
+    char *folder = cp->layout == TERN_LAYOUT_COMPONENT ? tern_strdup(cp->ctx, place) : tern_path_join(cp->ctx, place, component);
     char *path = folder ? find_weights(cp->ctx, folder) : NULL;
     tern_free(cp->ctx, folder);
+    tern_free(cp->ctx, place);
     return path;
 }
 
 struct tern_weights *tern_checkpoint_weights(struct tern_checkpoint *cp, const char *component)
 {
-    if (cp->layout == TERN_LAYOUT_SINGLE_FILE && tern_checkpoint_has(cp, component) && !cp->source) /* TAESD by itself */
-        return tern_taesd_open(cp->ctx, cp->path);
-    if (cp->layout == TERN_LAYOUT_SINGLE_FILE && tern_checkpoint_has(cp, component))
+    if (cp->source && tern_checkpoint_has(cp, component))
         return tern_ldm_component(cp->ctx, cp->source, &cp->sizes, component, cp->path);
     char *path = tern_checkpoint_weights_path(cp, component);
-    struct tern_weights *w = path ? tern_weights_open(cp->ctx, path) : NULL;
-    struct tern_weights *out = w ? tern_weights_normalise(cp->ctx, w, component) : NULL;
+    const bool alone = cp->layout == TERN_LAYOUT_SINGLE_FILE; /* a TAESD by itself */
+    struct tern_weights *w = !path ? NULL : alone ? tern_taesd_open(cp->ctx, path) : tern_weights_open(cp->ctx, path);
+    struct tern_weights *out = w && !alone ? tern_weights_normalise(cp->ctx, w, component) : tern_weights_ref(w);
     tern_weights_unref(&w);
     tern_free(cp->ctx, path);
     return out;
