@@ -14,7 +14,10 @@
 static void test_a_recipe_is_made_and_used(void **state)
 {
     struct state *s = *state;
-    write_file("prompts.txt", "a cat\n\ntwo dogs\r\n", 17);
+    write_file("prompts.txt",
+               "\xef\xbb\xbf"
+               "a cat\n\ntwo dogs\r\n",
+               20);
     EXPECT(s,
            RUN(s, "quantize", MODEL, JOB, "--prompts", "prompts.txt", "-o", "r.json", "--report", "report.md", "--conv-mse-threshold",
                "1e6", "--linear-mse-threshold", "1e6", "--dtype", "f32"),
@@ -24,6 +27,7 @@ static void test_a_recipe_is_made_and_used(void **state)
     assert_true(has_text("report.md", "| layers in int8 | 202 of 203 |"));
     assert_true(has_text("report.md", "| ![](report-before-2.png) | ![](report-after-2.png) |"));
     assert_true(has_text("report.md", "| `conv_in.weight` | conv | "));
+    assert_true(has_text("r.json", "\"a cat\""));
     assert_true(has_text("r.json", "\"two dogs\""));
     EXPECT(s, RUN(s, "txt2img", MODEL, SMALL, "--recipe", "r.json", "--dtype", "f32", "--save-latents", "recipe"), 0);
     EXPECT(s, RUN(s, "txt2img", MODEL, SMALL, "--save-latents", "plain"), 0);

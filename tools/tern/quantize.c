@@ -35,6 +35,7 @@ enum {
 };
 
 #define MOST_PROMPTS 1024
+#define MARK "\xef\xbb\xbf" /* of UTF-8 */
 
 struct settings {
     struct run_settings run;
@@ -88,7 +89,7 @@ static int add_prompt(struct settings *s, const char *text)
     return s->prompt[s->n_prompts++] ? GO_ON : failed("out of memory");
 }
 
-/* Empty lines are not prompts. */
+/* Empty lines are not prompts, and the mark that editors of Windows put before UTF-8 is none of a prompt's letters. */
 static int read_prompts(struct settings *s, const char *path)
 {
     FILE *file = fopen(path, "r");
@@ -97,12 +98,13 @@ static int read_prompts(struct settings *s, const char *path)
     int code = GO_ON, before = s->n_prompts;
     if (!file)
         return failed("%s: cannot be opened: %s", path, strerror(errno));
-    while (code == GO_ON && getline(&line, &size, file) >= 0) {
+    for (bool first = true; code == GO_ON && getline(&line, &size, file) >= 0; first = false) {
+        const char *text = line + (first && !strncmp(line, MARK, strlen(MARK)) ? strlen(MARK) : 0);
         line[strcspn(line, "\r\n")] = 0;
-        if (*line)
-            code = add_prompt(s, line);
+        if (*text)
+            code = add_prompt(s, text);
     }
-    if (code == GO_ON && ferror(file))
+    if (code == GO_ON && !feof(file)) /* without memory for a line there is no error in the file */
         code = failed("%s: cannot be read: %s", path, strerror(errno));
     else if (code == GO_ON && s->n_prompts == before)
         code = failed("%s: expected prompts, one a line, found none", path);
