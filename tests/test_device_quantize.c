@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 #include <tern/ops.h>
+#include <tern/quantize.h>
 
 #include "core/context.h"
 #include "damage.h"
@@ -211,17 +212,60 @@ static void layers_that_stay_are_told_in_each_process(void **state)
     damage_remove(folder);
 }
 
+/* What a recipe says of a layer of the middle block's self-attention. */
+static const struct tern_recipe_layer *part_of(const struct tern_recipe *r, const char *part)
+{
+    char name[128];
+    snprintf(name, sizeof(name), "mid_block.attentions.0.transformer_blocks.0.attn1.%s.weight", part);
+    for (int i = 0; i < tern_recipe_count(r); i++)
+        if (!strcmp(tern_recipe_at(r, i)->name, name))
+            return tern_recipe_at(r, i);
+    fail_msg("no layer %s", name);
+    return NULL;
+}
+
+/* Every layer has its own time there, though weights have been made int8 before and several are one: what they take together is shared by
+ * their sizes. Most layers are too thin to be tried, which would take long. */
+static void layers_are_measured(void **state)
+{
+    static const char *const prompt = "a red circle";
+    struct tern_context *ctx = quantize_device(device);
+    struct tern_pipeline *p = quantize_load(ctx, NULL, NULL, TERN_OFFLOAD_NONE);
+    const struct tern_quantize_params q =
+        tern_quantize_params(.prompts = &prompt, .n_prompts = 1, .width = 32, .height = 32, .steps = 1, .cfg = 1, .quantize_linear = true,
+                             .quantize_conv = true, .quantize_slower = true, .conv_mse_threshold = 1e6, .linear_mse_threshold = 1e6,
+                             .compute_density_threshold = 10);
+    struct tern_recipe *r = tern_pipeline_quantize(p, &q);
+    if (!r)
+        fail_msg("%s", tern_error(ctx));
+    double sum = 0;
+    int bytes = 0, thin = 0;
+    for (int i = 0; i < tern_recipe_count(r); i++) {
+        const struct tern_recipe_layer *l = tern_recipe_at(r, i);
+        sum += l->seconds;
+        bytes += l->int8;
+        thin += !strncmp(l->decision, "stays: density", 14);
+        assert_true(l->seconds > 0 && l->density > 0);
+    }
+    print_message("%d layers in int8, %d too thin\n", bytes, thin);
+    assert_true(bytes > 0 && bytes + thin == tern_recipe_count(r) - 1); /* all but attention, which was not asked for */
+    assert_true(sum <= tern_recipe_facts(r).seconds);
+    const struct tern_recipe_layer *query = part_of(r, "to_q"), *key = part_of(r, "to_k"), *value = part_of(r, "to_v");
+    assert_true(query->seconds == key->seconds && key->seconds == value->seconds);
+    assert_true(query->saved == key->saved && key->saved == value->saved);
+    tern_recipe_destroy(&r);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
 int main(int argc, char **argv)
 {
     device = argc > 1 ? argv[1] : "opencl";
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layer_of_a_unet),
-                                       cmocka_unit_test(memory_falls),
-                                       cmocka_unit_test(streams_and_loras),
-                                       cmocka_unit_test(loras_touch_few_layers),
-                                       cmocka_unit_test(layers_by_name),
-                                       cmocka_unit_test(weaker_devices),
-                                       cmocka_unit_test(factors_without_halves),
-                                       cmocka_unit_test(models_that_come_quantised),
-                                       cmocka_unit_test(layers_that_stay_are_told_in_each_process)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_layer_of_a_unet),  cmocka_unit_test(memory_falls),
+        cmocka_unit_test(streams_and_loras),      cmocka_unit_test(loras_touch_few_layers),
+        cmocka_unit_test(layers_by_name),         cmocka_unit_test(weaker_devices),
+        cmocka_unit_test(factors_without_halves), cmocka_unit_test(models_that_come_quantised),
+        cmocka_unit_test(layers_are_measured),    cmocka_unit_test(layers_that_stay_are_told_in_each_process)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,15 +60,40 @@ static void run_plan(struct tern_binding *b, struct watch *w)
     tern_scope_end(plan->ctx, NULL);
 }
 
-static int layer_of(const struct tern_recipe *r, const struct tern_plan *plan, const struct tern_step *s)
+static int find_layer(const struct tern_recipe *r, const char *name)
 {
-    const int w = plan->graph->nodes[s->node].in[1];
-    const struct tern_value *v = w >= 0 ? &plan->graph->values[w] : NULL;
-    const char *name = s->desc->op == TERN_OP_sdpa ? TERN_RECIPE_ATTENTION_NAME : v && v->kind == TERN_VALUE_WEIGHT ? v->name : NULL;
     for (int i = 0; name && i < r->count; i++)
         if (!strcmp(r->layer[i].name, name))
             return i;
     return -1;
+}
+
+/* Elements of layers' weights, by layer, that a value is or, on devices whose kernels pack nothing, is made of when weights are bound:
+ * int8 of them, several that are joined. Returns those of all. */
+static double find_weights(const struct tern_recipe *r, const struct tern_graph *g, int value, double *elements)
+{
+    const struct tern_value *v = value >= 0 ? &g->values[value] : NULL;
+    const int layer = v && v->kind == TERN_VALUE_WEIGHT ? find_layer(r, v->name) : -1;
+    const struct tern_node *n = v && v->kind == TERN_VALUE_RESULT && tern_graph_is_fixed(g, value) ? &g->nodes[v->node] : NULL;
+    double all = layer >= 0 ? (double)tern_meta_numel(&v->meta) : 0;
+    if (layer >= 0)
+        elements[layer] += all;
+    for (int k = 0; n && k < (n->desc.op == TERN_OP_cat ? n->desc.n_in : 1); k++)
+        all += find_weights(r, g, n->in[k], elements);
+    return all;
+}
+
+/* The layers of a step: what each has of its time, by layer. False: it is of none. */
+static bool find_shares(const struct tern_recipe *r, const struct tern_plan *plan, const struct tern_step *s, double *share)
+{
+    const int attention = s->desc->op == TERN_OP_sdpa ? find_layer(r, TERN_RECIPE_ATTENTION_NAME) : -1;
+    memset(share, 0, (size_t)r->count * sizeof(*share));
+    if (attention >= 0)
+        share[attention] = 1;
+    const double all = attention >= 0 ? 1 : find_weights(r, plan->graph, plan->graph->nodes[s->node].in[1], share);
+    for (int i = 0; all > 0 && i < r->count; i++)
+        share[i] /= all;
+    return all > 0;
 }
 
 /* Attention that may be int8 is where that makes a difference to the device. */
@@ -92,20 +117,24 @@ static bool is_int8(struct tern_context *ctx, const struct tern_step *s)
 static void attribute(struct tern_quantize_run *run, const struct tern_plan *plan, bool int8, const double *seconds, double (*times)[2],
                       bool *able, double *total)
 {
-    for (int i = 0; i < plan->n_steps; i++) {
+    struct tern_recipe *r = run->recipe;
+    double *share = tern_calloc(run->ctx, (size_t)r->count + 1, sizeof(*share));
+    for (int i = 0; share && i < plan->n_steps; i++) {
         const struct tern_step *s = &plan->steps[i];
-        const int layer = layer_of(run->recipe, plan, s);
         *total += seconds ? seconds[i] : 0;
-        if (layer < 0)
+        if (!find_shares(r, plan, s, share))
             continue;
-        if (seconds)
-            times[layer][int8] += seconds[i];
-        if (int8)
-            able[layer] |= is_int8(run->ctx, s);
-        else
-            run->recipe->layer[layer].density =
-                fmax(run->recipe->layer[layer].density, tern_desc_flops(s->desc) / tern_desc_bytes(s->desc));
+        const bool bytes = int8 && is_int8(run->ctx, s);
+        const double density = int8 ? 0 : tern_desc_flops(s->desc) / tern_desc_bytes(s->desc);
+        for (int k = 0; k < r->count; k++) {
+            if (share[k] <= 0)
+                continue;
+            times[k][int8] += seconds ? share[k] * seconds[i] : 0;
+            able[k] |= bytes;
+            r->layer[k].density = fmax(r->layer[k].density, density);
+        }
     }
+    tern_free(run->ctx, share);
 }
 
 /* One of the two plans. */
