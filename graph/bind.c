@@ -125,6 +125,10 @@ static struct tern_binding *bind(struct tern_plan *plan, const struct tern_weigh
     if (!plan || tern_failed(plan->ctx))
         return NULL;
     struct tern_context *ctx = plan->ctx;
+    if (ctx->recorder) {
+        tern_fail(ctx, TERN_E_INVALID, "plan: cannot be bound inside of a trace");
+        return NULL;
+    }
     struct tern_binding *b = tern_calloc(ctx, 1, sizeof(*b));
     if (!b)
         return NULL;

@@ -45,6 +45,8 @@ enum tern_status tern_plan_check(struct tern_context *ctx, const struct tern_pla
 {
     const char *without = params ? params->without : NULL;
     char known[256] = "all";
+    if (ctx->recorder)
+        return tern_fail(ctx, TERN_E_INVALID, "plan: cannot be compiled inside of a trace");
     for (int i = 0; tern_passes[i]; i++)
         snprintf(known + strlen(known), sizeof(known) - strlen(known), ",%s", tern_passes[i]->name);
     for (const char *at = without; at;) {

@@ -15,6 +15,10 @@ static bool needs_copy(const struct tern_plan *p, const tern_tensor *t)
 static tern_tensor *copy_of(const struct tern_plan *p, tern_tensor *t)
 {
     const struct tern_meta *m = &t->meta;
+    if (p->ctx->recorder) {
+        tern_fail(p->ctx, TERN_E_INVALID, "plan: inputs that are not contiguous, or on another device, cannot be copied inside of a trace");
+        return NULL;
+    }
     if (!tern_meta_is_contiguous(m))
         return tern_contiguous(t, TERN_CONTIGUOUS);
     void *read; /* of a quantised weight, whose values lie nowhere */

@@ -449,6 +449,67 @@ static enum tern_status scaled(void *user, tern_tensor *const *in, tern_tensor *
     return tern_error_status(r->ctx);
 }
 
+/* What takes the context while a graph is recorded. */
+struct nested {
+    struct tern_graph *graph;
+    struct tern_plan *plan;
+    struct tern_weights *weights;
+    struct tern_binding *binding;
+    tern_tensor *apart;
+    int refused;
+};
+
+static enum tern_status others_within(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    struct nested *n = user;
+    struct tern_context *ctx = tern_tensor_context(in[0]);
+    tern_tensor *got[1] = {NULL};
+    n->refused += !tern_plan_compile(n->graph, NULL);
+    support_error(ctx, TERN_E_INVALID, "plan: cannot be compiled inside of a trace");
+    n->refused += !tern_plan_bind(n->plan, n->weights);
+    support_error(ctx, TERN_E_INVALID, "plan: cannot be bound inside of a trace");
+    n->refused += tern_plan_run(n->binding, &n->apart, got) && !got[0];
+    support_error(ctx, TERN_E_INVALID, "inputs that are not contiguous, or on another device, cannot be copied inside of a trace");
+    out[0] = tern_relu(in[0]);
+    return tern_error_status(ctx);
+}
+
+static enum tern_status with_a_constant(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    struct nested *n = user;
+    out[0] = tern_add(tern_add(in[0], n->apart), tern_weights_get(n->weights, "w"));
+    return tern_error_status(tern_tensor_context(in[0]));
+}
+
+static void a_trace_has_nothing_else_within(void **state)
+{
+    struct tern_context *ctx = support_context();
+    const struct tern_graph_input input = {"x", TERN_F32, 2, {2, 3}};
+    struct nested n = {.weights = tern_weights_create(ctx)};
+    tern_scope_begin(ctx);
+    n.apart = tern_transpose(tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){3, 2}, (const float[]){1, 2, 3, 4, 5, 6}), 0, 1);
+    assert_int_equal(tern_weights_add(n.weights, "w", tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){3}, NULL)), TERN_OK);
+    n.graph = tern_graph_trace(ctx, with_a_constant, &n, n.weights, &input, 1, 1);
+    n.plan = tern_plan_compile(n.graph, NULL);
+    n.binding = tern_plan_bind(n.plan, n.weights);
+    struct tern_graph *g = tern_graph_trace(ctx, others_within, &n, NULL, &input, 1, 1);
+    assert_non_null(g);
+    assert_int_equal(n.refused, 3);
+    tern_tensor *out[1] = {NULL};
+    const float expected[] = {2, 6, 10, 4, 8, 12};
+    float values[6];
+    assert_int_equal(tern_plan_run(n.binding, &n.apart, out), TERN_OK);
+    assert_int_equal(tern_tensor_read(out[0], TERN_F32, values, sizeof(values)), TERN_OK);
+    assert_memory_equal(values, expected, sizeof(values));
+    tern_scope_end(ctx, NULL);
+    tern_graph_destroy(&g);
+    tern_binding_unref(&n.binding);
+    tern_plan_unref(&n.plan);
+    tern_graph_destroy(&n.graph);
+    tern_weights_unref(&n.weights);
+    tern_context_destroy(&ctx);
+}
+
 static void wrong_use_is_refused(void **state)
 {
     struct tern_context *ctx = support_context();
@@ -517,17 +578,12 @@ static void values_are_unknown_while_recording(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_graphs_agree),
-        cmocka_unit_test(one_plan_serves_many_sets),
-        cmocka_unit_test(a_binding_keeps_its_context),
-        cmocka_unit_test(threads_share_a_plan),
-        cmocka_unit_test(steady_runs_allocate_nothing),
-        cmocka_unit_test(faults_are_statuses),
-        cmocka_unit_test(runs_can_be_cancelled),
-        cmocka_unit_test(memory_comes_back),
-        cmocka_unit_test(profiles_tell_every_step),
-        cmocka_unit_test(wrong_use_is_refused),
-        cmocka_unit_test(values_are_unknown_while_recording),
+        cmocka_unit_test(random_graphs_agree),          cmocka_unit_test(one_plan_serves_many_sets),
+        cmocka_unit_test(a_binding_keeps_its_context),  cmocka_unit_test(threads_share_a_plan),
+        cmocka_unit_test(steady_runs_allocate_nothing), cmocka_unit_test(faults_are_statuses),
+        cmocka_unit_test(runs_can_be_cancelled),        cmocka_unit_test(memory_comes_back),
+        cmocka_unit_test(profiles_tell_every_step),     cmocka_unit_test(a_trace_has_nothing_else_within),
+        cmocka_unit_test(wrong_use_is_refused),         cmocka_unit_test(values_are_unknown_while_recording),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
