@@ -100,3 +100,21 @@ void tern_scope_release_all(struct tern_context *ctx)
     tern_free(ctx, s->starts);
     memset(s, 0, sizeof(*s));
 }
+
+struct tern_scope_stack tern_scopes_leave(struct tern_context *ctx)
+{
+    struct tern_scope_stack left = {0};
+    if (ctx->scopes.depth) {
+        left = ctx->scopes;
+        memset(&ctx->scopes, 0, sizeof(ctx->scopes));
+    }
+    return left;
+}
+
+void tern_scopes_return(struct tern_context *ctx, const struct tern_scope_stack *left)
+{
+    if (!left->depth)
+        return;
+    tern_scope_release_all(ctx);
+    ctx->scopes = *left;
+}

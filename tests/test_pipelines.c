@@ -110,6 +110,28 @@ static void again_is_the_same(void **state)
     close_sd1(&x);
 }
 
+/* A scope that the caller has open gets nothing of what belongs to the images. */
+static void scopes_leave_latents(void **state)
+{
+    struct pair x = open_sd1(NULL, 1);
+    struct tern_txt2img_params q = some_job(1);
+    struct tern_images *a = job_run(x.ctx, x.p, &q);
+    tern_scope_begin(x.ctx);
+    struct tern_images *b = job_run(x.ctx, x.p, &q);
+    size_t used = tern_memory_used(x.ctx);
+    tern_scope_end(x.ctx, NULL);
+    assert_int_equal(tern_memory_used(x.ctx), used);
+    assert_true(job_same(a, 0, b));
+    int64_t n;
+    float *first = job_latents(a, &n), *second = job_latents(b, &n);
+    assert_memory_equal(first, second, (size_t)n * sizeof(*first));
+    free(first);
+    free(second);
+    tern_images_destroy(&a);
+    tern_images_destroy(&b);
+    close_sd1(&x);
+}
+
 static void no_preview(int step, int steps, int index, const struct tern_image *picture, void *user) {}
 
 /* A process may go to another folder: components that leave and come back are those of relative paths, too. */
@@ -455,6 +477,7 @@ int main(void)
         {"sdxl", model_agrees, NULL, NULL, (void *)(uintptr_t) "sdxl"},
         cmocka_unit_test(prompts_agree),
         cmocka_unit_test(again_is_the_same),
+        cmocka_unit_test(scopes_leave_latents),
         cmocka_unit_test(folders_may_be_left),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(batches_do_not_matter),

@@ -141,13 +141,11 @@ static struct tern_images *run(struct tern_job *j)
     return out;
 }
 
-struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params)
+static struct tern_images *generate(struct tern_pipeline *p, const struct tern_txt2img_params *params)
 {
     struct tern_job j;
     struct tern_images *out = NULL;
     struct tern_device_peak peak;
-    if (!p)
-        return NULL;
     if (params && params->cache_quality != 0)
         return tern_cache_generate(p, params);
     bool outer = p->busy; /* a callback may come back here */
@@ -158,6 +156,16 @@ struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt
         out = run(&j);
     tern_job_destroy(&j);
     p->busy = outer;
+    return out;
+}
+
+struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params)
+{
+    if (!p)
+        return NULL;
+    const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
+    struct tern_images *out = generate(p, params);
+    tern_scopes_return(p->ctx, &left);
     return out;
 }
 
@@ -183,10 +191,12 @@ enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_
     if (params && params->cache_quality != 0)
         return tern_cache_check(p, params, peak_bytes);
     p->busy = true;
+    const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
     enum tern_status st = tern_job_prepare(&j, p, params);
     if (!st)
         st = tern_job_choose_offload(&j, peak_bytes);
     tern_job_destroy(&j);
+    tern_scopes_return(p->ctx, &left);
     p->busy = outer;
     return st;
 }

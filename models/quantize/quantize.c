@@ -219,8 +219,10 @@ struct tern_recipe *tern_pipeline_quantize(struct tern_pipeline *p, const struct
     const bool outer = p->busy;
     p->busy = true;
     p->ctx->params.progress = NULL;
+    const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
     find_recipe(&run);
     close_run(&run);
+    tern_scopes_return(p->ctx, &left);
     p->ctx->params.progress = run.progress;
     p->busy = outer;
     return run.recipe;
