@@ -81,13 +81,13 @@ tern_tensor *tern_scope_end(struct tern_context *ctx, tern_tensor *keep)
 
 tern_tensor *tern_scope_next(struct tern_context *ctx, tern_tensor *keep)
 {
-    if (!ctx)
+    if (!ctx || !ctx->scopes.depth) {
+        tern_fail(ctx, TERN_E_INVALID, "tern_scope_next without tern_scope_begin");
         return keep;
-    tern_tensor_ref(keep);
-    if (ctx->scopes.depth) {
-        pop(ctx);
-        tern_scope_begin(ctx);
     }
+    tern_tensor_ref(keep);
+    pop(ctx);
+    tern_scope_begin(ctx);
     return tern_scope_adopt(ctx, keep);
 }
 

@@ -373,6 +373,11 @@ static void scopes_go_on_with_next(void **state)
     assert_int_equal(ctx->scopes.depth, 1);
     assert_null(tern_scope_end(ctx, NULL));
     assert_int_equal(tern_memory_used(ctx), idle);
+    tern_tensor *mine = number(ctx, 1);
+    assert_ptr_equal(tern_scope_next(ctx, mine), mine); /* of no scope: no reference that nobody would give back */
+    support_error(ctx, TERN_E_INVALID, "tern_scope_next without tern_scope_begin");
+    tern_tensor_unref(&mine);
+    assert_int_equal(tern_memory_used(ctx), idle);
     tern_context_destroy(&ctx);
 }
 

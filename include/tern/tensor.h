@@ -45,7 +45,8 @@ TERN_API enum tern_status tern_tensor_write(tern_tensor *t, enum tern_dtype dtyp
 TERN_API void tern_scope_begin(struct tern_context *ctx);
 TERN_API tern_tensor *tern_scope_end(struct tern_context *ctx, tern_tensor *keep);
 /* Releases every tensor of the innermost scope but `keep`, and leaves the scope open: the boundary between two stages,
- * behind which only the result of the first is needed. Returns `keep`, which then belongs to the scope. */
+ * behind which only the result of the first is needed. Returns `keep`, which then belongs to the scope; without a scope TERN_E_INVALID is
+ * recorded and `keep` stays as it was. */
 TERN_API tern_tensor *tern_scope_next(struct tern_context *ctx, tern_tensor *keep);
 /* tern_scope_end for `n` tensors; entries may be NULL. */
 TERN_API void tern_scope_end_many(struct tern_context *ctx, tern_tensor **keep, int n);
