@@ -274,7 +274,8 @@ TERN_API void tern_images_destroy(struct tern_images **images);
 /* Makes params->count pictures: txt2img, img2img (init_image) or inpaint (init_image and mask_image); with an instruct-pix2pix model
  * what the prompt asks to make of init_image.
  * All parameters are checked before anything is computed. NULL with the error recorded, also
- * TERN_E_CANCELLED. Each picture carries its infotext under "parameters". */
+ * TERN_E_CANCELLED. Each picture carries its infotext under "parameters". Scopes that the caller has open are set aside until it returns:
+ * what a callback makes belongs to the callback. */
 TERN_API struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params);
 
 /* The same for one picture, which the caller owns. */
