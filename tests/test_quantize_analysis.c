@@ -133,6 +133,9 @@ static void wrong_params_are_told_at_once(void **state)
         {Q(.linear_mse_threshold = 1e300 * 1e300), "linear_mse_threshold: expected a number in"},
         {Q(.compute_density_threshold = -1), "compute_density_threshold: expected a number in"},
         {Q(.compute_density_threshold = 1e8), "quantize: none of 203 layers can be int8"},
+        {Q(.compute_density_threshold = 1e8, .quantize_linear = true), "can be int8: the densest that is asked for, "},
+        {Q(.compute_density_threshold = 1e8, .quantize_linear = true),
+         ", stays: density"}, /* not: "stays: no attention layer is asked for" */
         {Q(.state = "/nowhere/state"), "/nowhere/state"},
     };
     struct fixture f;

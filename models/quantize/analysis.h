@@ -88,6 +88,8 @@ enum tern_status tern_quantize_measure(struct tern_quantize_run *run, bool *able
 
 /* trials.c: candidates in groups; errors of groups and, where they are large, of their halves. */
 enum tern_status tern_quantize_group(struct tern_quantize_run *run, const bool *able);
+/* Of the layers that are asked for the one with the highest density: what is in its way is in the way of all. */
+const struct tern_recipe_layer *tern_quantize_densest(const struct tern_quantize_run *run);
 enum tern_status tern_quantize_search(struct tern_quantize_run *run);
 enum tern_status tern_quantize_try(struct tern_quantize_run *run, double *error);
 /* Measures both halves of a unit, which are units then: it becomes the first, the other stands at the end. */

@@ -180,9 +180,11 @@ static enum tern_status find_recipe(struct tern_quantize_run *run)
         tern_quantize_group(run, able);
     }
     tern_free(run->ctx, able);
-    if (!tern_failed(run->ctx) && !run->candidates)
-        return tern_fail(run->ctx, TERN_E_UNSUPPORTED, "quantize: none of %d layers can be int8: the last, %s, %s", run->recipe->count,
-                         run->recipe->layer[run->recipe->count - 1].name, run->recipe->layer[run->recipe->count - 1].decision);
+    if (!tern_failed(run->ctx) && !run->candidates) {
+        const struct tern_recipe_layer *l = tern_quantize_densest(run);
+        return tern_fail(run->ctx, TERN_E_UNSUPPORTED, "quantize: none of %d layers can be int8: the densest that is asked for, %s, %s",
+                         run->recipe->count, l->name, l->decision);
+    }
     if (tern_failed(run->ctx) || tern_quantize_search(run) || tern_quantize_choose(run))
         return tern_error_status(run->ctx);
     for (int i = 0; run->params.on_picture && i < run->params.n_prompts; i++)

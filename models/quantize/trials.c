@@ -30,13 +30,17 @@ static bool together(const struct tern_recipe_layer *a, const struct tern_recipe
     return a->kind == b->kind && n == block_of(b->name) && !memcmp(a->name, b->name, n);
 }
 
+static bool is_asked_for(const struct tern_quantize_run *run, const struct tern_recipe_layer *l)
+{
+    return tern_recipe_is_attention(l) ? run->params.quantize_attention
+           : l->kind[0] == 'c'         ? run->params.quantize_conv
+                                       : run->params.quantize_linear;
+}
+
 /* Why a layer is not even tried; NULL: it is. */
 static const char *refusal(const struct tern_quantize_run *run, const struct tern_recipe_layer *l, bool able, char text[TERN_RECIPE_REASON])
 {
-    const bool asked = tern_recipe_is_attention(l) ? run->params.quantize_attention
-                       : l->kind[0] == 'c'         ? run->params.quantize_conv
-                                                   : run->params.quantize_linear;
-    if (!asked)
+    if (!is_asked_for(run, l))
         snprintf(text, TERN_RECIPE_REASON, "stays: no %s layer is asked for", l->kind);
     else if (!able)
         snprintf(text, TERN_RECIPE_REASON, "stays: the device has no int8 kernel for it");
@@ -47,6 +51,17 @@ static const char *refusal(const struct tern_quantize_run *run, const struct ter
     else
         return NULL;
     return text;
+}
+
+const struct tern_recipe_layer *tern_quantize_densest(const struct tern_quantize_run *run)
+{
+    const struct tern_recipe_layer *found = NULL;
+    for (int i = 0; i < run->recipe->count; i++) {
+        const struct tern_recipe_layer *l = &run->recipe->layer[i];
+        if (is_asked_for(run, l) && (!found || l->density > found->density))
+            found = l;
+    }
+    return found ? found : run->recipe->layer;
 }
 
 static enum tern_status add_unit(struct tern_quantize_run *run, int first, int n)
