@@ -187,6 +187,49 @@ static void scores_far_from_zero(void **state)
     assert_int_equal(tern_guard_damage(&guard), 0);
 }
 
+/* Of scores of up to 2^100 each row has the value of its largest: in the first block of keys, in another, with and without causality. */
+static void huge_scores(void **state)
+{
+    const struct kind *kind = *state;
+    enum { L = 33, S = 200, E = 40 };
+    static const int keys[] = {1, 37, 200};
+    static const double sizes[] = {0x1p26, 0x1p29, 0x1p32, 0x1p40, 0x1p96};
+    struct tern_context *ctx = support_context();
+    skip_without(&ctx, kind);
+    for (int at = 0; at < 30; at++) {
+        const int s = keys[at % 3];
+        const bool causal = at / 15;
+        int64_t n;
+        tern_scope_begin(ctx);
+        tern_tensor *q = tern_mul_scalar(support_noise(ctx, 1, 4, (const int64_t[]){1, 1, L, E}, 1, kind->dtype), sizes[at / 3 % 5]);
+        tern_tensor *k = support_noise(ctx, 2, 4, (const int64_t[]){1, 1, s, E}, 1, kind->dtype);
+        tern_tensor *v = support_noise(ctx, 3, 4, (const int64_t[]){1, 1, s, E}, 1, kind->dtype);
+        float *a = support_values(q, &n), *b = support_values(k, &n), *c = support_values(v, &n);
+        float *y = support_values(tern_sdpa(q, k, v, .is_causal = causal), &n);
+        assert_int_equal(n, L * E);
+        for (int i = 0; i < L; i++) {
+            double top = -INFINITY, second = -INFINITY;
+            int best = 0;
+            for (int j = 0; j < s && (j <= i || !causal); j++) {
+                double score = 0;
+                for (int e = 0; e < E; e++)
+                    score += (double)a[i * E + e] * (double)b[j * E + e];
+                second = fmax(second, fmin(score, top));
+                best = score > top ? j : best;
+                top = fmax(top, score);
+            }
+            for (int e = 0; e < E && top - second > 1e-4 * fabs(top); e++)
+                assert_true(fabs(y[i * E + e] - c[best * E + e]) <= 1e-6 * fabs(c[best * E + e]));
+        }
+        free(a);
+        free(b);
+        free(c);
+        free(y);
+        tern_scope_end(ctx, NULL);
+    }
+    tern_context_destroy(&ctx);
+}
+
 /* Row `hidden` sees no key and is zeros, of infinite values, too; the others are means of equal values. */
 static void a_row_that_sees_nothing(void **state)
 {
@@ -346,6 +389,7 @@ int main(void)
         BOTH(edges),
         BOTH(large_scores),
         BOTH(scores_far_from_zero),
+        BOTH(huge_scores),
         BOTH(a_row_that_sees_nothing),
         BOTH(the_least_float_as_a_mask),
         BOTH(nan_stays_in_its_row),

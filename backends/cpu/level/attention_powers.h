@@ -52,8 +52,12 @@ struct powers {
     float shrink[QUERIES]; /* where `most` has grown: what the row's results are to be multiplied by */
 };
 
+/* From here on what a reference lacks for its rounding is 16 or more in the exponent of each power: infinity, or nothing at all. So far
+ * from zero scores of two keys are the same or so different that one of the keys counts. */
+#define LARGE_MOST 0x1p28f
+
 /* A row whose powers are too large for its `most`, as in its first block, or no numbers. */
-static __attribute__((noinline)) void another_most(struct powers *w, const float *x, uint16_t *to)
+static __attribute__((noinline)) void another_most(struct powers *w, float *x, uint16_t *to)
 {
     __m512 most = _mm512_set1_ps(-INFINITY);
     __mmask16 nan = 0;
@@ -69,18 +73,22 @@ static __attribute__((noinline)) void another_most(struct powers *w, const float
             to[j] = nan ? 0x7fc0 : 0;
         return;
     }
+    const float largest = top;
     top *= w->a->factor;
     if (top > *m) {
         w->shrink[w->row] = *m == -INFINITY ? 0 : exp2f(*m - top);
         w->grown = true;
         *m = top;
     }
-    powers_of(w->keys, x, w->a->factor, top, to);
+    const bool large = fabsf(top) > LARGE_MOST;
+    for (int64_t j = 0; j < w->keys && large; j += 16)
+        _mm512_storeu_ps(x + j, _mm512_sub_ps(_mm512_loadu_ps(x + j), _mm512_set1_ps(largest)));
+    powers_of(w->keys, x, w->a->factor, large ? 0 : top, to);
 }
 
 INLINE void next_row(struct powers *w)
 {
-    const float *x = w->x + w->row * LD_SCORES;
+    float *x = w->x + w->row * LD_SCORES;
     uint16_t *to = w->to + w->row * LD_POWERS;
     bool fits = w->most[w->row] > -INFINITY;
     if (fits) /* a constant number of keys, of all blocks but the last, is unrolled */
