@@ -17,6 +17,7 @@ struct tern_scope_stack {
     int *starts; /* first tensor of each scope that has its own: the outermost ones */
     int n_starts, starts_capacity;
     int depth; /* begun and not ended; more than n_starts while there is no memory */
+    int floor; /* of them, those that are not the running callback's to end */
 };
 
 struct tern_context {
@@ -66,5 +67,9 @@ void tern_scope_release_all(struct tern_context *ctx);
 /* For calls whose tensors belong to objects: as if the caller had no scope open, until tern_scopes_return. */
 struct tern_scope_stack tern_scopes_leave(struct tern_context *ctx);
 void tern_scopes_return(struct tern_context *ctx, const struct tern_scope_stack *left);
+/* Around a callback: what is open now it cannot end. _unguard takes what _guard returned; scopes that the callback has left open are an
+ * error of `who`, and end. */
+int tern_scopes_guard(struct tern_context *ctx);
+void tern_scopes_unguard(struct tern_context *ctx, int floor, const char *who);
 
 #endif

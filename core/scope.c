@@ -56,9 +56,11 @@ static void pop(struct tern_context *ctx)
     }
 }
 
+static bool none_open(const struct tern_context *ctx) { return !ctx || ctx->scopes.depth <= ctx->scopes.floor; }
+
 void tern_scope_end_many(struct tern_context *ctx, tern_tensor **keep, int n)
 {
-    if (!ctx || !ctx->scopes.depth) {
+    if (none_open(ctx)) {
         tern_fail(ctx, TERN_E_INVALID, "tern_scope_end without tern_scope_begin");
         return;
     }
@@ -81,7 +83,7 @@ tern_tensor *tern_scope_end(struct tern_context *ctx, tern_tensor *keep)
 
 tern_tensor *tern_scope_next(struct tern_context *ctx, tern_tensor *keep)
 {
-    if (!ctx || !ctx->scopes.depth) {
+    if (none_open(ctx)) {
         tern_fail(ctx, TERN_E_INVALID, "tern_scope_next without tern_scope_begin");
         return keep;
     }
@@ -117,4 +119,21 @@ void tern_scopes_return(struct tern_context *ctx, const struct tern_scope_stack 
         return;
     tern_scope_release_all(ctx);
     ctx->scopes = *left;
+}
+
+int tern_scopes_guard(struct tern_context *ctx)
+{
+    const int floor = ctx->scopes.floor;
+    ctx->scopes.floor = ctx->scopes.depth;
+    return floor;
+}
+
+void tern_scopes_unguard(struct tern_context *ctx, int floor, const char *who)
+{
+    const int open = ctx->scopes.depth - ctx->scopes.floor;
+    if (open > 0 && !tern_failed(ctx)) /* code that stops at an error may leave them */
+        tern_fail(ctx, TERN_E_INVALID, "%s left %d scope%s open", who, open, open == 1 ? "" : "s");
+    while (ctx->scopes.depth > ctx->scopes.floor)
+        pop(ctx);
+    ctx->scopes.floor = floor;
 }

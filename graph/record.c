@@ -178,9 +178,11 @@ static void record_calls(struct recording *r, tern_graph_fn fn, void *user, tern
     struct tern_context *ctx = r->graph->ctx;
     tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
     ctx->recorder = &r->base;
+    const int floor = tern_scopes_guard(ctx);
     enum tern_status st = fn(user, in, out);
     if (st && !tern_failed(ctx))
         tern_fail(ctx, st, "graph: the function failed without a message");
+    tern_scopes_unguard(ctx, floor, "graph: the function");
     if (!tern_failed(ctx))
         add_outputs(r, out, n_outputs);
     ctx->recorder = NULL;

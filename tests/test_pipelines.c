@@ -132,6 +132,29 @@ static void scopes_leave_latents(void **state)
     close_sd1(&x);
 }
 
+/* Callbacks that leave a scope open, or end one more than they began, end the job and nothing else. */
+static void step_opens(int step, int steps, const float *latents, int64_t count, void *user) { tern_scope_begin(user); }
+static void step_ends(int step, int steps, const float *latents, int64_t count, void *user) { tern_scope_end(user, NULL); }
+static void preview_opens(int step, int steps, int index, const struct tern_image *picture, void *user) { tern_scope_begin(user); }
+
+static void callbacks_keep_to_their_scopes(void **state)
+{
+    struct pair x = open_sd1(NULL, 1);
+    struct tern_txt2img_params q = some_job(1);
+    q.on_step_user = q.on_preview_user = x.ctx;
+    for (int i = 0; i < 3; i++) {
+        q.on_step = i == 0 ? step_opens : i == 1 ? step_ends : NULL;
+        q.on_preview = i == 2 ? preview_opens : NULL;
+        assert_null(tern_generate(x.p, &q));
+        support_error(x.ctx, TERN_E_INVALID,
+                      i == 0   ? "on_step left 1 scope open"
+                      : i == 1 ? "tern_scope_end without"
+                               : "on_preview left 1");
+        assert_int_equal(x.ctx->scopes.depth, 0);
+    }
+    close_sd1(&x);
+}
+
 static void no_preview(int step, int steps, int index, const struct tern_image *picture, void *user) {}
 
 /* A process may go to another folder: components that leave and come back are those of relative paths, too. */
@@ -478,6 +501,7 @@ int main(void)
         cmocka_unit_test(prompts_agree),
         cmocka_unit_test(again_is_the_same),
         cmocka_unit_test(scopes_leave_latents),
+        cmocka_unit_test(callbacks_keep_to_their_scopes),
         cmocka_unit_test(folders_may_be_left),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(batches_do_not_matter),

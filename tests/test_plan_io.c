@@ -154,6 +154,46 @@ static void symbols_belong_to_their_recording(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A function that leaves a scope open, one that ends or renews a scope that is not its own, and one that stops within a scope of its own. */
+static enum tern_status mistakes_scopes(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    struct tern_context *ctx = tern_tensor_context(in[0]);
+    const int how = *(int *)user;
+    if (how == 0 || how == 3)
+        tern_scope_begin(ctx);
+    out[0] = how == 3 ? tern_reshape(in[0], 1, (const int64_t[]){7}) : tern_neg(in[0]);
+    if (how == 1)
+        tern_scope_end(ctx, NULL);
+    if (how == 2)
+        tern_scope_next(ctx, NULL);
+    return how == 3 ? tern_error_status(ctx) : TERN_OK;
+}
+
+static void scopes_of_a_trace_are_its_own(void **state)
+{
+    static const char *const said[] = {"the function left 1 scope open", "tern_scope_end without", "tern_scope_next without", "reshape"};
+    struct tern_context *ctx = support_context();
+    for (int i = 0; i < 8; i++) {
+        const bool within = i >= 4;
+        int how = i % 4;
+        float x = 0;
+        if (within)
+            tern_scope_begin(ctx);
+        tern_tensor *t = tern_tensor_scalar(ctx, TERN_F32, 3);
+        assert_null(tern_graph_trace(ctx, mistakes_scopes, &how, NULL, &matrix, 1, 1));
+        support_error(ctx, how == 3 ? TERN_E_SHAPE : TERN_E_INVALID, said[how]);
+        assert_int_equal(ctx->scopes.depth, within);
+        assert_int_equal(tern_tensor_read(t, TERN_F32, &x, sizeof(x)), TERN_OK);
+        assert_float_equal(x, 3, 0);
+        if (within)
+            tern_scope_end(ctx, NULL);
+        else
+            tern_tensor_unref(&t);
+        assert_int_equal(ctx->scopes.depth, 0);
+    }
+    tern_context_destroy(&ctx);
+}
+
 static enum tern_status sign_and_square(void *user, tern_tensor *const *in, tern_tensor **out)
 {
     out[0] = tern_neg(in[0]);
@@ -248,9 +288,8 @@ static void tensors_belong_to_their_context(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_without_an_address_are_read),
-        cmocka_unit_test(symbols_belong_to_their_recording),
-        cmocka_unit_test(outputs_have_memory_of_their_own),
+        cmocka_unit_test(values_without_an_address_are_read), cmocka_unit_test(symbols_belong_to_their_recording),
+        cmocka_unit_test(scopes_of_a_trace_are_its_own),      cmocka_unit_test(outputs_have_memory_of_their_own),
         cmocka_unit_test(tensors_belong_to_their_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,8 +36,8 @@ struct tern_graph_input {
 };
 
 /* Computes outputs from inputs with ops. While it is recorded its tensors have no values, reading one is an error, and
- * they belong to this recording: nothing else takes them. Tensors of the weight set are named slots of the graph; any other tensor that it
- * uses becomes a constant of the graph. */
+ * they belong to this recording: nothing else takes them. Scopes that it begins it ends, and no others. Tensors of the weight set are named
+ * slots of the graph; any other tensor that it uses becomes a constant of the graph. */
 typedef enum tern_status (*tern_graph_fn)(void *user, tern_tensor *const *inputs, tern_tensor **outputs);
 
 /* Records fn. `weights` may be NULL. At most TERN_GRAPH_MAX_IO inputs and outputs. NULL with the error recorded. */

@@ -78,10 +78,11 @@ enum tern_status tern_job_sample(struct tern_job *j)
     for (int i = j->begin; i < tern_job_calls(j) && !tern_failed(ctx); i++) {
         if (tern_check_cancel(ctx) || churn(j, i, &s) || tern_job_predict(j, i, &s.predictor) || advance(j, i, &s))
             break;
-        int total = tern_job_expected_calls(j) - j->begin;
+        int total = tern_job_expected_calls(j) - j->begin, floor = tern_scopes_guard(ctx);
         tern_report(ctx, stage, i + 1 - j->begin, total, tern_now() - start);
         if (j->params.on_step)
             j->params.on_step(i + 1 - j->begin, total, j->latents, j->params.count * j->picture, j->params.on_step_user);
+        tern_scopes_unguard(ctx, floor, "on_step");
     }
     tern_predictor_close(j, &s.predictor);
     tern_free(ctx, s.noise);
