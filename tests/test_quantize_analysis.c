@@ -148,6 +148,11 @@ static void wrong_params_are_told_at_once(void **state)
     }
     assert_null(tern_pipeline_quantize(f.p, NULL));
     support_error(f.ctx, TERN_E_INVALID, "prompts: calibration");
+    /* Layers that references compute are layers, too. */
+    const struct tern_quantize_params least = {.prompts = prompts, .n_prompts = 1, .width = 16, .height = 16, .steps = 1};
+    assert_int_equal(tern_op_force(f.ctx, "reference"), TERN_OK);
+    assert_null(tern_pipeline_quantize(f.p, &least));
+    support_error(f.ctx, TERN_E_UNSUPPORTED, "quantize: none of 203 layers can be int8");
     close_model(&f);
 }
 

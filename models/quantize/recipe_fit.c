@@ -16,7 +16,7 @@ static enum tern_status add_layers(struct tern_recipe *r, const struct tern_grap
     bool attention = false;
     for (int i = 0; i < g->n_nodes && !tern_failed(r->ctx); i++) {
         const struct tern_node *n = &g->nodes[i];
-        if (n->dead || n->kind != TERN_CALL_LAUNCH)
+        if (n->dead || (n->kind != TERN_CALL_LAUNCH && n->kind != TERN_CALL_REFERENCE))
             continue;
         const char *kind = kind_of(n->desc.op);
         const struct tern_value *w = kind ? &g->values[n->in[1]] : NULL;
