@@ -231,6 +231,8 @@ static tern_tensor *(*pieces_of(struct tern_context *ctx, const struct tern_op_d
 static tern_tensor *call_reference(struct tern_context *ctx, const struct tern_op_desc *d, tern_tensor *const *in)
 {
     struct tern_kernel_args a = {.desc = d, .ctx = ctx};
+    if (tern_failed(ctx)) /* no memory for the scope of its temporaries */
+        return NULL;
     if (ctx->recorder)
         return ctx->recorder->record(ctx->recorder, TERN_CALL_REFERENCE, d, in, 0);
     tern_tensor *out = tern_tensor_empty(ctx, &d->out);

@@ -429,17 +429,18 @@ static void scopes_survive_without_memory(void **state)
     }
 }
 
-/* Memory that is not cleared and is refused while `refuse` is set. */
+/* Memory that is not cleared and is refused while `refuse` is set; also the last two that `next` counts down to: of
+ * what is refused once, the library asks again. */
 struct moody {
     bool refuse;
-    long live;
+    long live, next;
 };
 
 static void *moody_alloc(size_t size, size_t alignment, void *user)
 {
     struct moody *m = user;
     void *p = NULL;
-    if (m->refuse || posix_memalign(&p, alignment, size))
+    if ((m->next && m->next-- <= 2) || m->refuse || posix_memalign(&p, alignment, size))
         return NULL;
     m->live++;
     return memset(p, 0xee, size);
@@ -484,6 +485,25 @@ static void scopes_without_memory_own_nothing(void **state)
     }
 }
 
+/* An op whose temporaries find no scope gives no result beside the error. */
+static void ops_give_a_result_or_an_error(void **state)
+{
+    for (long n = 2, worked = 0; !worked; n++) {
+        struct moody m = {0};
+        struct tern_context *ctx =
+            tern_context_create(&(struct tern_context_params){.threads = 1, .allocator = {moody_alloc, moody_free, &m}});
+        tern_tensor *x = number(ctx, 3);
+        m.next = n;
+        tern_tensor *y = tern_rand(ctx, 1, (const int64_t[]){4}, 1, 0); /* by the reference */
+        worked = m.next > 2;
+        assert_int_equal(tern_error_status(ctx), y ? TERN_OK : TERN_E_NO_MEMORY);
+        tern_tensor_unref(&x);
+        tern_tensor_unref(&y);
+        tern_context_destroy(&ctx);
+        assert_int_equal(m.live, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -498,6 +518,7 @@ int main(void)
         cmocka_unit_test(views_share_and_hold_memory),
         cmocka_unit_test(wrapped_memory_is_released_once),
         cmocka_unit_test(scopes_release_and_keep),
+        cmocka_unit_test(ops_give_a_result_or_an_error),
         cmocka_unit_test(scopes_keep_what_is_not_theirs),
         cmocka_unit_test(scopes_end_with_many),
         cmocka_unit_test(scopes_go_on_with_next),
