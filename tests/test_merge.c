@@ -120,6 +120,7 @@ static void a_graph_that_is_recorded_anew_rounds_no_more(void **state)
         ctx->device->caps.merges = merges;
         struct tern_weights *w = layers(ctx);
         const struct tern_graph_input input = {"x", TERN_BF16, 2, {ROWS, IN}};
+        tern_scope_begin(ctx);
         tern_tensor *x = support_noise(ctx, 7, 2, (const int64_t[]){ROWS, IN}, 1, TERN_BF16), *out[2] = {NULL};
         struct tern_graph *g = tern_graph_trace(ctx, use_halves, w, w, &input, 1, 2);
         struct tern_plan *p = tern_plan_compile(g, NULL);
@@ -129,9 +130,7 @@ static void a_graph_that_is_recorded_anew_rounds_no_more(void **state)
         struct tern_binding *b = tern_plan_bind(p, w);
         assert_int_equal(tern_plan_run(b, &x, out), TERN_OK);
         assert_int_equal(tern_tensor_read(out[0], TERN_F32, found[merges], sizeof(found[merges])), TERN_OK);
-        tern_tensor_unref(&out[0]);
-        tern_tensor_unref(&out[1]);
-        tern_tensor_unref(&x);
+        tern_scope_end(ctx, NULL);
         tern_binding_unref(&b);
         tern_plan_unref(&p);
         tern_graph_destroy(&g);
