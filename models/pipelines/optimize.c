@@ -126,28 +126,6 @@ static bool is_better(enum tern_goal goal, const struct trial *a, const struct t
     return b->seconds > 0 && b->seconds < WORTH * a->seconds;
 }
 
-/* The least that would do, and how: after everything else failed. */
-static enum tern_status refuse(struct choosing *c)
-{
-    struct trial list[MOST_TRIALS], *least = list;
-    const int n = list_trials(c, TERN_GOAL_MEMORY, list);
-    if (!c->params->keep_cache) {
-        c->job->cache_quality = 0;
-        c->job->cache_interval = 0;
-    }
-    for (int i = 0; i < n; i++) {
-        if (try(c, 1, &list[i]))
-            return tern_error_status(c->ctx);
-        least = list[i].peak < least->peak ? &list[i] : least;
-    }
-    return tern_fail(
-        c->ctx, TERN_E_BUDGET,
-        "memory budget: this picture needs at least %.2f GiB (%zu bytes), with dtype %s and offload %s; the budget is %.2f GiB; a "
-        "smaller size or count%s would help",
-        (double)least->peak / (1 << 30), least->peak, name_of(least), tern_offload_name(least->offload), (double)c->budget / (1 << 30),
-        c->params->keep_dtype || c->params->keep_offload ? ", or dtype and offload left open," : "");
-}
-
 /* What counts of one of them. */
 static int describe(const struct choosing *c, const struct trial *t, char *out, size_t size)
 {
@@ -227,6 +205,31 @@ static struct tern_pipeline *take(struct choosing *c, struct trial *list, int n,
     return open(c, q);
 }
 
+/* What needs the least of all, after everything that the goal would rather have failed: f32 may be it where weights are small. */
+static struct tern_pipeline *take_least(struct choosing *c)
+{
+    struct trial list[MOST_TRIALS], *least = list;
+    const int n = list_trials(c, TERN_GOAL_MEMORY, list);
+    if (!c->params->keep_cache) {
+        c->job->cache_quality = 0;
+        c->job->cache_interval = 0;
+    }
+    for (int i = 0; i < n; i++) {
+        if (try(c, 1, &list[i]))
+            return NULL;
+        list[i].fits = list[i].peak <= c->budget;
+        least = list[i].peak < least->peak ? &list[i] : least;
+    }
+    if (least->fits)
+        return try(c, c->budget, least) ? NULL : take(c, list, n, least);
+    tern_fail(c->ctx, TERN_E_BUDGET,
+              "memory budget: this picture needs at least %.2f GiB (%zu bytes), with dtype %s and offload %s; the budget is %.2f GiB; a "
+              "smaller size or count%s would help",
+              (double)least->peak / (1 << 30), least->peak, name_of(least), tern_offload_name(least->offload),
+              (double)c->budget / (1 << 30), c->params->keep_dtype || c->params->keep_offload ? ", or dtype and offload left open," : "");
+    return NULL;
+}
+
 /* Predicts those of the list, of *n, and finds the best; in order of quality the first that fits, and the others are not tried. */
 static enum tern_status try_all(const struct choosing *c, struct trial *list, int *n, int *best)
 {
@@ -276,8 +279,5 @@ struct tern_pipeline *tern_pipeline_optimize(struct tern_context *ctx, const cha
         if (try_all(&c, list, &n, &best))
             return NULL;
     }
-    if (list[best].fits)
-        return take(&c, list, n, &list[best]);
-    refuse(&c);
-    return NULL;
+    return list[best].fits ? take(&c, list, n, &list[best]) : take_least(&c);
 }
