@@ -1,7 +1,6 @@
 /* Making and ending a context. */
 #include "core/context.h"
 
-#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,27 +48,20 @@ static int core_count(void)
     return n < 1 ? 1 : (int)n;
 }
 
-/* A path that leads to the same place when the process goes to another folder. */
-static char *fixed_path(struct tern_context *ctx, const char *path)
-{
-    char here[PATH_MAX];
-    return path[0] && path[0] != '/' && getcwd(here, sizeof(here)) ? tern_path_join(ctx, here, path) : tern_strdup(ctx, path);
-}
-
 /* Everything that can fail; the error is in the context then. */
 static enum tern_status context_open(struct tern_context *ctx)
 {
     const char *device = ctx->params.device ? ctx->params.device : "cpu";
     if (ctx->params.threads < 0 || ctx->params.threads > TERN_MOST_THREADS)
         return tern_fail(ctx, TERN_E_INVALID, "threads: expected 0..%d, found %d", TERN_MOST_THREADS, ctx->params.threads);
-    if (ctx->params.cache_dir && !(ctx->cache_dir = fixed_path(ctx, ctx->params.cache_dir)))
+    if (ctx->params.cache_dir && !(ctx->cache_dir = tern_path_fixed(ctx, ctx->params.cache_dir)))
         return TERN_E_NO_MEMORY;
     ctx->params.cache_dir = ctx->cache_dir;
     const struct tern_tune_params *tune = &ctx->params.tune;
     if ((int)tune->level < TERN_TUNE_OFF || tune->level > TERN_TUNE_FULL || !(tune->seconds >= 0))
         return tern_fail(ctx, TERN_E_INVALID, "tune: expected a level of 0..2 and seconds of 0 or more, found %d and %g", (int)tune->level,
                          tune->seconds);
-    if (tune->cache && !(ctx->tune_cache = fixed_path(ctx, tune->cache)))
+    if (tune->cache && !(ctx->tune_cache = tern_path_fixed(ctx, tune->cache)))
         return TERN_E_NO_MEMORY;
     ctx->params.tune.cache = ctx->tune_cache;
     if (tern_pool_open(ctx, ctx->params.threads, core_count()))

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -169,4 +170,10 @@ char *tern_path_join(struct tern_context *ctx, const char *dir, const char *name
 {
     size_t n = strlen(dir);
     return tern_sprintf(ctx, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
+}
+
+char *tern_path_fixed(struct tern_context *ctx, const char *path)
+{
+    char here[PATH_MAX];
+    return path[0] && path[0] != '/' && getcwd(here, sizeof(here)) ? tern_path_join(ctx, here, path) : tern_strdup(ctx, path);
 }

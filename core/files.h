@@ -35,6 +35,9 @@ enum tern_path_kind tern_path_kind(const char *path);
 /* "dir/name"; free with tern_free. */
 char *tern_path_join(struct tern_context *ctx, const char *dir, const char *name);
 
+/* What leads to the same place when the process goes to another folder; free with tern_free. NULL with the error recorded. */
+char *tern_path_fixed(struct tern_context *ctx, const char *path);
+
 /* The name behind symbolic links, of what need not be there; free with tern_free. NULL with the error recorded. */
 char *tern_path_target(struct tern_context *ctx, const char *path);
 

@@ -204,6 +204,23 @@ void support_comma(const char *folder)
 
 void support_point(void) { setlocale(LC_NUMERIC, "C"); }
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define WATCHED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WATCHED
+#endif
+
+void support_skip_watched(void)
+{
+#ifdef WATCHED
+    print_message("not run: the sanitizer needs address space of its own\n");
+    skip();
+#endif
+}
+
 bool support_leave_space(size_t more)
 {
     unsigned long pages = 0;

@@ -43,14 +43,8 @@ struct tern_context *support_guarded(struct tern_guard *guard, int threads);
 /* Fails unless an error of that status is recorded whose message holds `part`; clears it. */
 void support_error(struct tern_context *ctx, enum tern_status status, const char *part);
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SUPPORT_WATCHED
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SUPPORT_WATCHED /* a sanitizer needs address space of its own */
-#endif
+/* Skips, and says why, where address space cannot be limited: a sanitizer needs its own. */
+void support_skip_watched(void);
 /* The process gets so many bytes of address space more than it has; false when that cannot be. For a child. */
 bool support_leave_space(size_t more);
 

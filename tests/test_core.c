@@ -465,7 +465,6 @@ static void threads_are_as_many_as_cores(void **state)
     tern_context_destroy(&ctx);
 }
 
-#ifndef SUPPORT_WATCHED
 /* With room for few stacks or for none: 0 when it is as expected. Whatever waits for a thread that is not there is ended. */
 static int in_little(int threads, size_t more)
 {
@@ -479,12 +478,11 @@ static int in_little(int threads, size_t more)
     tern_tensor *t = tern_tensor_scalar(ctx, TERN_F32, 2.5);
     return tern_thread_count(ctx) < 1 || tern_tensor_read(t, TERN_F32, &x, sizeof(x)) || x != 2.5f;
 }
-#endif
 
 /* What is asked for is refused; one per core is as many as can be started. */
 static void threads_that_cannot_be_started(void **state)
 {
-#ifndef SUPPORT_WATCHED
+    support_skip_watched();
     for (int threads = 0; threads <= 1024; threads += 1024) {
         int status = 1;
         const pid_t child = fork();
@@ -493,7 +491,6 @@ static void threads_that_cannot_be_started(void **state)
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_int_equal(status, 0);
     }
-#endif
 }
 
 static double processor_seconds(void)

@@ -288,7 +288,7 @@ TERN_API enum tern_status tern_generate_check(struct tern_pipeline *p, const str
 /* What a job is to be good at. docs/quantization.md has what each costs. */
 enum tern_goal {
     TERN_GOAL_SPEED,  /* the faster one of bf16 or f16 (as tern_context_fast_dtype has it) and int8 by the cost model, DeepCache with
-                       * cache_quality 0.95 */
+                       * cache_quality 0.95; what needs the least memory where neither keeps to the budget */
     TERN_GOAL_MEMORY, /* the dtype, offload and tiling with the least predicted peak */
     TERN_GOAL_QUALITY /* f32, or what of the others comes next when the budget is too small for it; no DeepCache */
 };

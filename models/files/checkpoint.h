@@ -16,7 +16,7 @@ struct tern_checkpoint {
     struct tern_context *ctx;
     enum tern_layout layout;
     char *path, *pipeline, *index, *scheduler, *scheduler_class, *tokenizers[2];
-    char *from; /* where the process was when a path that is relative was given; NULL for others */
+    char *fixed; /* the path, also when the process has gone to another folder */
     struct tern_component components[TERN_MAX_COMPONENTS];
     int count;
     struct tern_weights *source; /* single file: all tensors under their LDM names */

@@ -1,9 +1,7 @@
 /* Opening a checkpoint: a diffusers folder or a single file, its components and their texts. */
 #include "models/files/layout.h"
 
-#include <limits.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/context.h"
 #include "core/files.h"
@@ -190,7 +188,6 @@ static enum tern_status open_file(struct tern_checkpoint *cp)
 
 struct tern_checkpoint *tern_checkpoint_create(struct tern_context *ctx, const char *path, const char *expected)
 {
-    char here[PATH_MAX];
     enum tern_path_kind kind = tern_path_kind(path);
     if (kind == TERN_PATH_MISSING) {
         tern_fail(ctx, TERN_E_NOT_FOUND, "%s: no such file or folder; expected %s", path, expected);
@@ -203,8 +200,8 @@ struct tern_checkpoint *tern_checkpoint_create(struct tern_context *ctx, const c
     cp->ctx = ctx;
     cp->layout = kind == TERN_PATH_FOLDER ? TERN_LAYOUT_FOLDER : TERN_LAYOUT_SINGLE_FILE;
     cp->path = tern_strdup(ctx, path);
-    cp->from = path[0] != '/' && getcwd(here, sizeof(here)) ? tern_strdup(ctx, here) : NULL;
-    if (tern_failed(ctx))
+    cp->fixed = tern_path_fixed(ctx, path);
+    if (!cp->path || !cp->fixed)
         tern_checkpoint_close(&cp);
     return cp;
 }
@@ -232,7 +229,7 @@ void tern_checkpoint_close(struct tern_checkpoint **checkpoint)
     }
     tern_weights_unref(&cp->source);
     tern_free(ctx, cp->path);
-    tern_free(ctx, cp->from);
+    tern_free(ctx, cp->fixed);
     tern_free(ctx, cp->pipeline);
     tern_free(ctx, cp->index);
     tern_free(ctx, cp->scheduler);

@@ -1,9 +1,7 @@
 /* Which file of a component's folder holds its weights, and what to say of a folder that is no model. */
 #include <dirent.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/context.h"
 #include "core/files.h"
@@ -49,10 +47,10 @@ static char *find_weights(struct tern_context *ctx, const char *folder)
 /* Components are opened as they are needed, and the process may have gone to another folder by then. */
 static char *path_from_here(const struct tern_checkpoint *cp)
 {
-    char here[PATH_MAX];
-    if (!cp->from || (getcwd(here, sizeof(here)) && !strcmp(here, cp->from)))
-        return tern_strdup(cp->ctx, cp->path);
-    return tern_path_join(cp->ctx, cp->from, cp->path);
+    char *now = tern_path_fixed(cp->ctx, cp->path);
+    char *path = now ? tern_strdup(cp->ctx, strcmp(now, cp->fixed) ? cp->fixed : cp->path) : NULL;
+    tern_free(cp->ctx, now);
+    return path;
 }
 
 char *tern_checkpoint_weights_path(const struct tern_checkpoint *cp, const char *component)
