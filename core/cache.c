@@ -36,6 +36,7 @@ enum tern_status tern_cache_prepare(struct tern_context *ctx, const char *path)
     char *p = tern_strdup(ctx, path);
     if (!p)
         return TERN_E_NO_MEMORY;
+    struct stat there;
     enum tern_status st = TERN_OK;
     for (char *slash = strchr(p + 1, '/'); slash && !st; slash = strchr(slash + 1, '/')) {
         *slash = 0;
@@ -44,5 +45,7 @@ enum tern_status tern_cache_prepare(struct tern_context *ctx, const char *path)
         *slash = '/';
     }
     tern_free(ctx, p);
+    if (!st && !stat(path, &there) && S_ISFIFO(there.st_mode)) /* it would wait for a reader, who may never come */
+        st = tern_fail(ctx, TERN_E_IO, "%s: expected a file of the cache, found a pipe", path);
     return st;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -218,6 +219,28 @@ static void plans_are_found_on_disk(void **state)
     free(expected);
 }
 
+/* A pipe in the place of a plan: nobody reads it, and nobody waits for who might. */
+static void a_pipe_is_no_plan(void **state)
+{
+    struct fixture *f = *state;
+    char path[PATH_SIZE];
+    for (int i = 0; i < 2; i++) {
+        struct tern_context *ctx = open_context(f);
+        struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
+        alarm(60);
+        assert_non_null(unet_plan(p));
+        alarm(0);
+        assert_int_equal(tern_error_status(ctx), TERN_OK);
+        assert_true(find_file(f));
+        if (i)
+            assert_non_null(strstr(f->last, "not kept on disk"));
+        else
+            assert_int_equal(unlink(f->file) || mkfifo(f->file, 0600), 0);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+    }
+}
+
 /* What a job is told to need does not depend on whether its plans were compiled or found. Tiling leaves the most behind. */
 static void a_plan_takes_the_same_memory_from_disk(void **state)
 {
@@ -261,6 +284,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_oldest_goes_first, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plan_outlives_its_context, setup, teardown),
         cmocka_unit_test_setup_teardown(plans_are_found_on_disk, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_pipe_is_no_plan, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plan_takes_the_same_memory_from_disk, setup, teardown),
         cmocka_unit_test(a_folder_that_cannot_be_written),
     };
