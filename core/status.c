@@ -97,8 +97,11 @@ void tern_message(struct tern_context *ctx, int level, const char *fmt, ...)
 void tern_report(struct tern_context *ctx, const char *stage, int64_t done, int64_t total, double seconds)
 {
     struct tern_progress p = {.stage = stage, .done = done, .total = total, .seconds = seconds};
-    if (ctx->params.progress)
-        ctx->params.progress(&p, ctx->params.user);
+    if (!ctx->params.progress)
+        return;
+    const int floor = tern_scopes_guard(ctx);
+    ctx->params.progress(&p, ctx->params.user);
+    tern_scopes_unguard(ctx, floor, "the progress callback");
 }
 
 enum tern_status tern_check_cancel(struct tern_context *ctx)

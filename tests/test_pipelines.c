@@ -137,6 +137,12 @@ static void step_opens(int step, int steps, const float *latents, int64_t count,
 static void step_ends(int step, int steps, const float *latents, int64_t count, void *user) { tern_scope_end(user, NULL); }
 static void preview_opens(int step, int steps, int index, const struct tern_image *picture, void *user) { tern_scope_begin(user); }
 
+static void progress_opens(const struct tern_progress *progress, void *user)
+{
+    struct tern_context *const *ctx = user;
+    tern_scope_begin(*ctx);
+}
+
 static void callbacks_keep_to_their_scopes(void **state)
 {
     struct pair x = open_sd1(NULL, 1);
@@ -152,6 +158,12 @@ static void callbacks_keep_to_their_scopes(void **state)
                                : "on_preview left 1");
         assert_int_equal(x.ctx->scopes.depth, 0);
     }
+    q.on_preview = NULL;
+    x.ctx->params.progress = progress_opens;
+    x.ctx->params.user = &x.ctx;
+    assert_null(tern_generate(x.p, &q));
+    support_error(x.ctx, TERN_E_INVALID, "the progress callback left 1 scope open");
+    assert_int_equal(x.ctx->scopes.depth, 0);
     close_sd1(&x);
 }
 

@@ -25,7 +25,9 @@ static void tell(const struct tern_cache_search *s, const struct tern_cache_choi
     snprintf(value, sizeof(value), choice->interval > 1 ? "%d quad:%d:%s" : "%d", choice->interval, q.cache_center,
              tern_number_text(q.cache_pow, number));
     snprintf(text, sizeof(text), "SSIM %.3f, asked %g; %s", choice->ssim, s->params->cache_quality, why);
+    const int floor = tern_scopes_guard(s->p->ctx);
     s->params->on_choice(&c, s->params->on_choice_user);
+    tern_scopes_unguard(s->p->ctx, floor, "on_choice");
 }
 
 static enum tern_status check(const struct tern_txt2img_params *q, struct tern_context *ctx)

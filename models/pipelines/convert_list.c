@@ -207,9 +207,10 @@ enum tern_status tern_convert_write(struct tern_convert_list *l, const char *pat
     enum tern_status st = out ? TERN_OK : tern_error_status(l->ctx);
     for (int i = 0; !st && i < count; i++) {
         st = tern_check_cancel(l->ctx);
-        if (!st)
-            st = write_output(l, out, &list[i], &infinite);
-        tern_report(l->ctx, "write", i + 1, count, tern_now() - start);
+        if (!st && (st = write_output(l, out, &list[i], &infinite)) == TERN_OK) {
+            tern_report(l->ctx, "write", i + 1, count, tern_now() - start);
+            st = tern_error_status(l->ctx);
+        }
     }
     if (!st)
         st = tern_safetensors_writer_commit(&out);

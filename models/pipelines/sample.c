@@ -78,8 +78,9 @@ enum tern_status tern_job_sample(struct tern_job *j)
     for (int i = j->begin; i < tern_job_calls(j) && !tern_failed(ctx); i++) {
         if (tern_check_cancel(ctx) || churn(j, i, &s) || tern_job_predict(j, i, &s.predictor) || advance(j, i, &s))
             break;
-        int total = tern_job_expected_calls(j) - j->begin, floor = tern_scopes_guard(ctx);
+        const int total = tern_job_expected_calls(j) - j->begin;
         tern_report(ctx, stage, i + 1 - j->begin, total, tern_now() - start);
+        const int floor = tern_scopes_guard(ctx);
         if (j->params.on_step)
             j->params.on_step(i + 1 - j->begin, total, j->latents, j->params.count * j->picture, j->params.on_step_user);
         tern_scopes_unguard(ctx, floor, "on_step");
