@@ -19,14 +19,14 @@ static void test_a_recipe_is_made_and_used(void **state)
                "a cat\n\ntwo dogs\r\n",
                20);
     EXPECT(s,
-           RUN(s, "quantize", MODEL, JOB, "--prompts", "prompts.txt", "-o", "r.json", "--report", "report.md", "--conv-mse-threshold",
+           RUN(s, "quantize", MODEL, JOB, "--prompts", "prompts.txt", "-o", "r.json", "--report", "report (1).md", "--conv-mse-threshold",
                "1e6", "--linear-mse-threshold", "1e6", "--dtype", "f32"),
            0);
     expect_text(s->err, "r.json: 202 of 203 layers in int8, speedup ", "quantize");
     assert_int_equal(files("."), 7); /* prompts, recipe, report, two pictures for each prompt; no state */
-    assert_true(has_text("report.md", "| layers in int8 | 202 of 203 |"));
-    assert_true(has_text("report.md", "| ![](report-before-2.png) | ![](report-after-2.png) |"));
-    assert_true(has_text("report.md", "| `conv_in.weight` | conv | "));
+    assert_true(has_text("report (1).md", "| layers in int8 | 202 of 203 |"));
+    assert_true(has_text("report (1).md", "| ![](report%20%281%29-before-2.png) | ![](report%20%281%29-after-2.png) |"));
+    assert_true(has_text("report (1).md", "| `conv_in.weight` | conv | "));
     assert_true(has_text("r.json", "\"a cat\""));
     assert_true(has_text("r.json", "\"two dogs\""));
     EXPECT(s, RUN(s, "txt2img", MODEL, SMALL, "--recipe", "r.json", "--dtype", "f32", "--save-latents", "recipe"), 0);

@@ -1,4 +1,5 @@
 /* The report of tern quantize: a table of all layers in Markdown, pictures beside it. */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,15 @@ void report_picture(int prompt, const struct tern_image *before, const struct te
         r->failed = tern_image_save(i ? after : before, name) != TERN_OK;
     }
     r->pictures++;
+}
+
+/* A file's name as a link reads it (RFC 3986): blanks, brackets and bars would end the link or the cell. */
+static void put_link(FILE *file, const char *name)
+{
+    fputs("| ![](", file);
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+        fprintf(file, isalnum(*c) || *c >= 0x80 || strchr("-._~", *c) ? "%c" : "%%%02X", *c);
+    fputs(") ", file);
 }
 
 static int count_int8(const struct tern_recipe *recipe)
@@ -71,7 +81,7 @@ static void fill(FILE *file, const void *user)
         for (int k = 0; k < 2; k++) {
             picture_name(j->report->path, k ? "after" : "before", i, name, sizeof(name));
             const char *slash = strrchr(name, '/');
-            fprintf(file, "| ![](%s) ", slash ? slash + 1 : name);
+            put_link(file, slash ? slash + 1 : name);
         }
         fprintf(file, "|\n");
     }
