@@ -87,9 +87,23 @@ static void agrees(void **state)
 /* Other words, other numbers, and more than the device has. */
 static void wrong_limits_are_refused(void **state)
 {
-    static const char *const wrong[] = {"group=63", "group=96",   "group=1048576",       "shared=8K",           "shared=1024M", "buffer=1",
-                                        "buffer=",  "storage=no", "storage16=yes",       "subgroups=yes",       "matrix=yes",   "dot=yes",
-                                        "group",    "=",          "group=64;shared=16K", "group=64,,shared=16K"};
+    static const char *const wrong[] = {"group=63",
+                                        "group=96",
+                                        "group=1048576",
+                                        "shared=8K",
+                                        "shared=1024M",
+                                        "buffer=1",
+                                        "buffer=",
+                                        "storage=no",
+                                        "storage16=yes",
+                                        "subgroups=yes",
+                                        "matrix=yes",
+                                        "dot=yes",
+                                        "flops=1",
+                                        "group",
+                                        "=",
+                                        "group=64;shared=16K",
+                                        "group=64,,shared=16K"};
     tern_context_destroy(&(struct tern_context *){open_lowered("group=64")});
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         setenv("TERN_GPU_LIMITS", wrong[i], 1);
@@ -113,6 +127,8 @@ int main(int argc, char **argv)
                                   {"matrix=no", 7},
                                   {"dot=no", 8}};
     device = argc > 1 ? argv[1] : "";
+    if (!strcmp(device, "vulkan"))
+        all[0].text = "group=64,shared=16K,buffer=32M,flops=1M,storage16=no,storage8=no,subgroups=no,matrix=no,dot=no";
     ops_one_in = argc > 2 ? atoi(argv[2]) : 16;
     graphs_one_in = 40;
     const struct CMUnitTest tests[] = {

@@ -293,9 +293,41 @@ static void weights_move(void **state)
 
 /* ---- the validation layer, with its checks of synchronisation ---- */
 
+/* A product in parts, and a capture of it in several command buffers. */
+static void check_parts(struct tern_context *ctx)
+{
+    enum { N = 256 };
+    static float ones[N * N], v[N * N];
+    struct tern_queue *q = ctx->device->queue;
+    for (int i = 0; i < N * N; i++)
+        ones[i] = 1;
+    tern_scope_begin(ctx);
+    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 2, (int64_t[]){N, N}, ones), *y = tern_matmul(x, x);
+    long parts = vulkan_shim()->parts, submits;
+    assert_int_equal(q->fns->capture_begin(q), TERN_OK);
+    tern_tensor *z = tern_matmul(y, x);
+    struct tern_capture *c = q->fns->capture_end(q);
+    assert_non_null(c);
+    assert_true(vulkan_shim()->parts - parts >= 3);
+    assert_int_equal(q->fns->finish(q), TERN_OK);
+    submits = vulkan_shim()->submits;
+    assert_int_equal(q->fns->replay(q, c), TERN_OK);
+    assert_true(vulkan_shim()->submits - submits >= 4);
+    assert_int_equal(tern_tensor_read(z, TERN_F32, v, sizeof(v)), TERN_OK);
+    for (int i = 0; i < N * N; i++)
+        assert_true(v[i] == N * N);
+    c->fns->destroy(c);
+    tern_scope_end(ctx, NULL);
+}
+
 static void use_all(void)
 {
+    setenv("TERN_GPU_LIMITS", "flops=1M", 1);
     struct tern_context *ctx = vulkan_open_or_skip();
+    check_parts(ctx);
+    tern_context_destroy(&ctx);
+    unsetenv("TERN_GPU_LIMITS");
+    ctx = vulkan_open_or_skip();
     gpu_plan_agrees(ctx, NULL);
     check_capture(ctx);
     gpu_ops_agree(ctx, "vulkan", 97);

@@ -101,7 +101,7 @@ DESTROYING(WRAP_DESTROYING)
     F(vkCreateInstance) F(vkDestroyInstance) F(vkCreateDevice) F(vkDestroyDevice) F(vkGetDeviceProcAddr) \
     F(vkCreateComputePipelines) F(vkAllocateMemory) F(vkFreeMemory) F(vkQueueSubmit) F(vkDeviceWaitIdle) F(vkGetPhysicalDeviceProperties2) \
     F(vkGetPhysicalDeviceMemoryProperties2) F(vkGetBufferMemoryRequirements) F(vkCmdCopyBuffer) F(vkCmdBindPipeline) \
-    F(vkCmdDispatch) F(vkWaitSemaphores)
+    F(vkCmdDispatch) F(vkCmdDispatchBase) F(vkWaitSemaphores)
 /* clang-format on */
 #define REAL(name) static PFN_##name real_##name;
 OTHERS(REAL)
@@ -311,6 +311,14 @@ static VKAPI_ATTR void VKAPI_CALL own_vkCmdDispatch(VkCommandBuffer c, uint32_t 
     shim.dispatches++;
     if (!shim.drops_dispatches)
         real_vkCmdDispatch(c, x, y, z);
+}
+
+static VKAPI_ATTR void VKAPI_CALL own_vkCmdDispatchBase(VkCommandBuffer c, uint32_t at_x, uint32_t at_y, uint32_t at_z, uint32_t x,
+                                                        uint32_t y, uint32_t z)
+{
+    shim.parts++;
+    if (!shim.drops_dispatches)
+        real_vkCmdDispatchBase(c, at_x, at_y, at_z, x, y, z);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL own_vkWaitSemaphores(VkDevice d, const VkSemaphoreWaitInfo *w, uint64_t timeout)

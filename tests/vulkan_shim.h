@@ -24,15 +24,15 @@ struct vulkan_shim {
     bool drops_dispatches; /* they are counted and not passed on: nothing is computed */
     int matrix; /* has VK_KHR_cooperative_matrix: 1 in the shape of the texts, 2 in another; taken away from what the driver gets */
     /* counted */
-    bool tells_free;       /* VK_EXT_memory_budget was asked */
-    long calls;            /* that can fail, and count for fail_at */
-    long made, live;       /* objects, and those that were not destroyed */
-    long submits, idles;   /* of command buffers; waits for the whole device */
-    long waits;            /* for a semaphore */
-    long matrices_enabled; /* devices that were opened with cooperative matrices */
-    long copies, binds;    /* recorded: copies of buffers, pipelines */
-    long not_asked_for;    /* allocations of memory that takes a feature that is not enabled */
-    long dispatches;
+    bool tells_free;        /* VK_EXT_memory_budget was asked */
+    long calls;             /* that can fail, and count for fail_at */
+    long made, live;        /* objects, and those that were not destroyed */
+    long submits, idles;    /* of command buffers; waits for the whole device */
+    long waits;             /* for a semaphore */
+    long matrices_enabled;  /* devices that were opened with cooperative matrices */
+    long copies, binds;     /* recorded: copies of buffers, pipelines */
+    long not_asked_for;     /* allocations of memory that takes a feature that is not enabled */
+    long dispatches, parts; /* whole launches, or their first parts; further parts */
     size_t local_used, host_used;
 };
 

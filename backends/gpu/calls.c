@@ -3,6 +3,7 @@
 
 #include "backends/gpu/gpu.h"
 #include "core/context.h"
+#include "ops/op.h"
 
 static struct tern_gpu_call *make(struct tern_gpu *gpu, const struct tern_op_desc *d, bool aligned)
 {
@@ -19,6 +20,7 @@ static struct tern_gpu_call *make(struct tern_gpu *gpu, const struct tern_op_des
         c = tern_calloc(ctx, 1, sizeof(*c) + (size_t)all->n * sizeof(c->launch[0]));
     for (int i = 0; c && i < all->n; i++) {
         c->launch[i] = all->launch[i];
+        c->launch[i].flops = tern_desc_flops(d);
         for (int s = 0; s < c->launch[i].n_slots; s++)
             c->launch[i].slot[s].bytes = tern_gpu_slot_bytes(d, c->launch[i].slot[s].what, all->workspace);
         if (!(c->program[i] = tern_gpu_program(gpu, &all->launch[i], all->defines[i]))) {

@@ -35,6 +35,7 @@ struct tern_gpu {
     char lowered[128]; /* what TERN_GPU_LIMITS said; then it is the device's level, so that plans and reports tell it apart */
     /* How buffers are bound: from a multiple of binding_alignment (a power of two) on, at most max_binding bytes. 0: from their start. */
     size_t binding_alignment, max_binding;
+    double max_flops;     /* of what the driver gets at once, where it ends what takes long; 0: as much as there is */
     pthread_mutex_t lock; /* recursive; held while a kernel is looked up and enqueued: threads may share a device. Where a
                            * buffer lies may be asked under it only: weights are moved */
     struct tern_gpu_memory memory;
@@ -48,8 +49,9 @@ extern const struct tern_kernel *const tern_gpu_kernels[];
 /* Sets what all have alike. */
 void tern_gpu_open(struct tern_gpu *gpu, struct tern_context *ctx, const char *name);
 /* limits.c: lowers the limits that the backend has found by what the environment variable TERN_GPU_LIMITS says, so that one device
- * stands for weaker ones: "group=64,shared=16K,buffer=32M,host=1M,storage16=no,storage8=no,subgroups=no,matrix=no,dot=no"; host: of the
- * host's memory for weights. Called once, when all facts are known. An unknown name or a value above what the device has is TERN_E_INVALID.
+ * stands for weaker ones: "group=64,shared=16K,buffer=32M,host=1M,flops=1M,storage16=no,storage8=no,subgroups=no,matrix=no,dot=no"; host:
+ * of the host's memory for weights; flops: of a submission of Vulkan. Called once, when all facts are known. An unknown name or a value
+ * above what the device has is TERN_E_INVALID.
  */
 enum tern_status tern_gpu_lower(struct tern_gpu *gpu);
 /* Releases all programs. The backend calls it while its device still works. */

@@ -10,8 +10,8 @@ static enum tern_status fail(struct tern_gpu *gpu, const char *entry, size_t n)
 {
     return tern_fail(gpu->base.ctx, TERN_E_INVALID,
                      "TERN_GPU_LIMITS: \"%.*s\": expected group=64…%d (a power of two), shared=16K…%zuK, buffer=1M or more, host=1K or "
-                     "more, storage16=no, storage8=no, subgroups=no, matrix=no or dot=no, with commas between them",
-                     (int)n, entry, gpu->limits.max_group, gpu->limits.shared_bytes >> 10);
+                     "more, %sstorage16=no, storage8=no, subgroups=no, matrix=no or dot=no, with commas between them",
+                     (int)n, entry, gpu->limits.max_group, gpu->limits.shared_bytes >> 10, gpu->max_flops > 0 ? "flops=1M or more, " : "");
 }
 
 /* "64", "16K", "32M"; 0 when it is none of these. */
@@ -39,6 +39,8 @@ static bool apply(struct tern_gpu *gpu, const char *name, size_t name_length, co
         *largest = value;
     else if (IS("host") && value >= 1024 && (!gpu->memory.host_share || value <= gpu->memory.host_share))
         gpu->memory.host_share = gpu->base.caps.host_share = value;
+    else if (IS("flops") && value >= 1 << 20 && (double)value <= gpu->max_flops)
+        gpu->max_flops = (double)value;
     else if (IS("storage16") && no)
         l->storage16 = false;
     else if (IS("storage8") && no)

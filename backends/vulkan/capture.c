@@ -57,7 +57,7 @@ struct tern_capture *vulkan_capture_end(struct tern_queue *q)
     struct vulkan_device *d = (struct vulkan_device *)q->device;
     struct vulkan_capture *c = d->capture;
     d->capture = NULL;
-    if (vulkan_recorder_end(d, &c->r) || c->failed) {
+    if (c->failed || vulkan_recorder_end(d, &c->r)) { /* what failed may have left none to end */
         tern_fail(q->device->ctx, TERN_E_DEVICE, "vulkan: a launch of a capture failed");
         capture_free(d, c);
         c = NULL;

@@ -123,6 +123,7 @@ static enum tern_status make_pipeline(struct vulkan_device *d, const uint32_t *w
         return vulkan_failed(d, l->text, result);
     const bool whole = l->subgroups || l->matrix_subgroup;
     const VkComputePipelineCreateInfo compute = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+                                                 .flags = l->separable ? VK_PIPELINE_CREATE_DISPATCH_BASE_BIT : 0,
                                                  .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                                                            .pNext = l->matrix_subgroup ? &subgroup : NULL,
                                                            .flags =

@@ -1,4 +1,5 @@
 /* The queue of a Vulkan device, in order: batches of launches, which a timeline semaphore counts. All queues are views of one. */
+#include <math.h>
 #include <string.h>
 
 #include "backends/queue.h"
@@ -117,21 +118,47 @@ static void mark(struct vulkan_device *d, const struct tern_launch *l, const str
     }
 }
 
+/* Where a launch of that many operations is recorded: behind what came before, if the driver may get both at once. */
+static struct vulkan_recorder *recorder_for(struct vulkan_device *d, double flops)
+{
+    struct vulkan_recorder *r = d->capture ? &d->capture->r : vulkan_recording(d);
+    if (!r || r->flops == 0 || r->flops + flops <= d->gpu.max_flops)
+        return r;
+    if (d->capture)
+        return vulkan_recorder_next(d, r) ? NULL : r;
+    return vulkan_submit(d) ? NULL : vulkan_recording(d);
+}
+
+static enum tern_status enqueue_part(struct vulkan_device *d, void *kernel, const struct tern_launch *l, const struct tern_arg *slots,
+                                     const struct vulkan_part *part, double flops)
+{
+    struct vulkan_recorder *r = recorder_for(d, flops);
+    if (!r || vulkan_record_launch(d, r, kernel, l, slots, part))
+        return tern_error_status(d->gpu.base.ctx);
+    r->flops += flops;
+    mark(d, l, slots);
+    return !d->capture && r->chunks->n == VULKAN_CHUNK_LAUNCHES ? vulkan_submit(d) : TERN_OK;
+}
+
 enum tern_status vulkan_enqueue(struct tern_gpu *gpu, void *kernel, const struct tern_launch *l, const struct tern_arg *slots)
 {
     struct vulkan_device *d = (struct vulkan_device *)gpu;
-    struct vulkan_recorder *r = d->capture ? &d->capture->r : vulkan_recording(d);
-    if (!r || vulkan_record_launch(d, r, kernel, l, slots)) {
-        if (d->capture)
-            d->capture->failed = true;
-        return tern_error_status(gpu->base.ctx);
+    struct vulkan_part part = {{0}, {(uint32_t)l->groups[0], (uint32_t)l->groups[1], (uint32_t)l->groups[2]}};
+    const int longest = l->groups[2] > l->groups[1] && l->groups[2] > l->groups[0] ? 2 : l->groups[1] > l->groups[0];
+    const int64_t all = l->groups[longest];
+    int64_t parts = l->separable ? (int64_t)ceil(l->flops / gpu->max_flops) : 1;
+    parts = parts < 1 ? 1 : parts > all ? all : parts;
+    enum tern_status st = TERN_OK;
+    for (int64_t i = 0; i < parts && !st; i++) {
+        part.first[longest] = (uint32_t)(all * i / parts);
+        part.groups[longest] = (uint32_t)(all * (i + 1) / parts) - part.first[longest];
+        st = enqueue_part(d, kernel, l, slots, &part, l->flops / (double)parts);
     }
-    mark(d, l, slots);
-    if (d->capture)
+    if (d->capture) {
         d->capture->base.launches++;
-    else if (r->chunks->n == VULKAN_CHUNK_LAUNCHES)
-        return vulkan_submit(d);
-    return TERN_OK;
+        d->capture->failed = d->capture->failed || st;
+    }
+    return st;
 }
 
 /* Submits what is recorded; what must be waited for to have it done. */
@@ -184,7 +211,8 @@ enum tern_status vulkan_replay(struct tern_queue *q, struct tern_capture *base)
     pthread_mutex_lock(&d->gpu.lock);
     bool stale = tern_gpu_capture_is_stale(&d->gpu, base);
     enum tern_status st = stale ? TERN_OK : vulkan_submit(d);
-    st = st || stale ? st : hand_over(d, c->r.commands, &c->value);
+    for (int i = 0; i <= c->r.n_ended && !st && !stale; i++)
+        st = hand_over(d, i < c->r.n_ended ? c->r.ended[i] : c->r.commands, &c->value);
     if (!st && !stale)
         __atomic_store_n(&d->replayed, c->value, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&d->gpu.lock);

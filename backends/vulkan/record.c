@@ -63,6 +63,17 @@ static enum tern_status add_chunk(struct vulkan_device *d, struct vulkan_recorde
 
 /* ---- the command buffer ---- */
 
+static enum tern_status make_commands(struct vulkan_device *d, struct vulkan_recorder *r)
+{
+    const VkCommandBufferAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                              .commandPool = r->pool,
+                                              .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+                                              .commandBufferCount = 1};
+    r->commands = NULL;
+    VkResult result = d->vk.vkAllocateCommandBuffers(d->device, &info, &r->commands);
+    return result ? vulkan_failed(d, "making a command buffer", result) : TERN_OK;
+}
+
 enum tern_status vulkan_recorder_open(struct vulkan_device *d, struct vulkan_recorder *r)
 {
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
@@ -73,12 +84,8 @@ enum tern_status vulkan_recorder_open(struct vulkan_device *d, struct vulkan_rec
         r->pool = VK_NULL_HANDLE;
         return vulkan_failed(d, "making a command pool", result);
     }
-    const VkCommandBufferAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-                                              .commandPool = r->pool,
-                                              .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-                                              .commandBufferCount = 1};
-    result = d->vk.vkAllocateCommandBuffers(d->device, &info, &r->commands);
-    return result ? vulkan_failed(d, "making a command buffer", result) : add_chunk(d, r);
+    enum tern_status st = make_commands(d, r);
+    return st ? st : add_chunk(d, r);
 }
 
 void vulkan_recorder_close(struct vulkan_device *d, struct vulkan_recorder *r, uint64_t used)
@@ -89,8 +96,9 @@ void vulkan_recorder_close(struct vulkan_device *d, struct vulkan_recorder *r, u
         chunk_free(d, c, used);
     }
     if (r->pool)
-        d->vk.vkDestroyCommandPool(d->device, r->pool, NULL); /* with its command buffer */
+        d->vk.vkDestroyCommandPool(d->device, r->pool, NULL); /* with its command buffers */
     r->pool = VK_NULL_HANDLE;
+    tern_free(d->gpu.base.ctx, r->ended);
 }
 
 #define WORK_STAGES (VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT)
@@ -107,16 +115,37 @@ static void barrier(struct vulkan_device *d, struct vulkan_recorder *r)
     r->n_spans = 0;
 }
 
-enum tern_status vulkan_recorder_begin(struct vulkan_device *d, struct vulkan_recorder *r, VkCommandBufferUsageFlags usage)
+static enum tern_status begin(struct vulkan_device *d, struct vulkan_recorder *r, VkCommandBufferUsageFlags usage)
 {
     const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, .flags = usage};
     VkResult result = d->vk.vkBeginCommandBuffer(r->commands, &info);
     if (result)
         return vulkan_failed(d, "beginning a command buffer", result);
-    for (struct vulkan_chunk *c = r->chunks; c; c = c->next)
-        c->n = 0;
+    r->flops = 0;
     barrier(d, r);
     return TERN_OK;
+}
+
+enum tern_status vulkan_recorder_begin(struct vulkan_device *d, struct vulkan_recorder *r, VkCommandBufferUsageFlags usage)
+{
+    for (struct vulkan_chunk *c = r->chunks; c; c = c->next)
+        c->n = 0;
+    return begin(d, r, usage);
+}
+
+enum tern_status vulkan_recorder_next(struct vulkan_device *d, struct vulkan_recorder *r)
+{
+    struct tern_context *ctx = d->gpu.base.ctx;
+    VkCommandBuffer *ended = tern_realloc(ctx, r->ended, ((size_t)r->n_ended + 1) * sizeof(VkCommandBuffer));
+    if (!ended)
+        return TERN_E_NO_MEMORY;
+    r->ended = ended;
+    enum tern_status st = vulkan_recorder_end(d, r);
+    if (st)
+        return st;
+    r->ended[r->n_ended++] = r->commands;
+    st = make_commands(d, r);
+    return st ? st : begin(d, r, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT);
 }
 
 /* The host sees what was written once it has waited for the batch. */
@@ -159,7 +188,7 @@ static VkDescriptorBufferInfo bind(const struct vulkan_device *d, const struct t
 }
 
 enum tern_status vulkan_record_launch(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_kernel *k,
-                                      const struct tern_launch *l, const struct tern_arg *slots)
+                                      const struct tern_launch *l, const struct tern_arg *slots, const struct vulkan_part *part)
 {
     VkDescriptorBufferInfo buffers[BINDINGS];
     struct vulkan_span spans[TERN_MAX_SLOTS];
@@ -193,7 +222,11 @@ enum tern_status vulkan_record_launch(struct vulkan_device *d, struct vulkan_rec
     d->vk.vkUpdateDescriptorSets(d->device, 1, &write, 0, NULL);
     d->vk.vkCmdBindPipeline(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, k->pipeline);
     d->vk.vkCmdBindDescriptorSets(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, d->layout, 0, 1, &c->sets[n], 0, NULL);
-    d->vk.vkCmdDispatch(r->commands, (uint32_t)l->groups[0], (uint32_t)l->groups[1], (uint32_t)l->groups[2]);
+    const uint32_t *at = part->first, *n_groups = part->groups;
+    if (at[0] | at[1] | at[2])
+        d->vk.vkCmdDispatchBase(r->commands, at[0], at[1], at[2], n_groups[0], n_groups[1], n_groups[2]);
+    else
+        d->vk.vkCmdDispatch(r->commands, n_groups[0], n_groups[1], n_groups[2]);
     return TERN_OK;
 }
 

@@ -20,7 +20,7 @@
     F(vkCreateSemaphore) F(vkDestroySemaphore) F(vkWaitSemaphores) F(vkGetSemaphoreCounterValue) \
     F(vkAllocateMemory) F(vkFreeMemory) F(vkMapMemory) F(vkCreateBuffer) F(vkDestroyBuffer) F(vkGetBufferMemoryRequirements) \
     F(vkBindBufferMemory) F(vkCreateCommandPool) F(vkDestroyCommandPool) F(vkAllocateCommandBuffers) F(vkBeginCommandBuffer) \
-    F(vkEndCommandBuffer) F(vkCmdBindPipeline) F(vkCmdBindDescriptorSets) F(vkCmdDispatch) F(vkCmdPipelineBarrier) \
+    F(vkEndCommandBuffer) F(vkCmdBindPipeline) F(vkCmdBindDescriptorSets) F(vkCmdDispatch) F(vkCmdDispatchBase) F(vkCmdPipelineBarrier) \
     F(vkCmdCopyBuffer) F(vkCreateDescriptorSetLayout) F(vkDestroyDescriptorSetLayout) F(vkCreateDescriptorPool) \
     F(vkDestroyDescriptorPool) F(vkAllocateDescriptorSets) F(vkUpdateDescriptorSets) F(vkCreatePipelineLayout) \
     F(vkDestroyPipelineLayout) F(vkCreateShaderModule) F(vkDestroyShaderModule) F(vkCreateComputePipelines) F(vkDestroyPipeline) \
@@ -67,6 +67,9 @@ struct vulkan_piece {
 #define VULKAN_PARAMS_STRIDE 1024 /* bytes for the parameters of a launch; above every minStorageBufferOffsetAlignment */
 #define VULKAN_BATCHES 4
 #define VULKAN_SPANS 64
+/* Drivers end a submission that takes some seconds (2 on Windows, 2 to 10 on Linux), and the device is lost: that much is a quarter of a
+ * second on one of 0.2 TFLOP/s. */
+#define VULKAN_FLOPS 5e10
 
 /* Descriptor sets and parameters of 64 launches. */
 struct vulkan_chunk {
@@ -86,7 +89,9 @@ struct vulkan_span {
 
 struct vulkan_recorder {
     VkCommandPool pool;
-    VkCommandBuffer commands;
+    VkCommandBuffer commands, *ended; /* the one that is recorded, and those before it: of captures */
+    int n_ended;
+    double flops;                /* of the one that is recorded */
     struct vulkan_chunk *chunks; /* the last one is filled; a batch has one */
     struct vulkan_span spans[VULKAN_SPANS];
     int n_spans;
@@ -102,6 +107,11 @@ struct vulkan_capture {
     struct vulkan_recorder r;
     bool failed;
     uint64_t value; /* of its last replay */
+};
+
+/* Groups of a launch. */
+struct vulkan_part {
+    uint32_t first[3], groups[3];
 };
 
 struct vulkan_kernel {
@@ -210,10 +220,12 @@ char *vulkan_buffer_mapped(struct tern_buffer *b);
 /* record.c: one command buffer with its sets and parameters. */
 enum tern_status vulkan_recorder_open(struct vulkan_device *d, struct vulkan_recorder *r);
 enum tern_status vulkan_recorder_begin(struct vulkan_device *d, struct vulkan_recorder *r, VkCommandBufferUsageFlags usage);
+/* What comes goes into another command buffer, which may run beside a second submission of it. */
+enum tern_status vulkan_recorder_next(struct vulkan_device *d, struct vulkan_recorder *r);
 enum tern_status vulkan_recorder_end(struct vulkan_device *d, struct vulkan_recorder *r);
 void vulkan_recorder_close(struct vulkan_device *d, struct vulkan_recorder *r, uint64_t used);
 enum tern_status vulkan_record_launch(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_kernel *k,
-                                      const struct tern_launch *l, const struct tern_arg *slots);
+                                      const struct tern_launch *l, const struct tern_arg *slots, const struct vulkan_part *part);
 void vulkan_record_copy(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_piece *from, size_t from_offset,
                         const struct vulkan_piece *to, size_t to_offset, size_t size);
 

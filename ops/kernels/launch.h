@@ -83,6 +83,8 @@ struct tern_launch {
     bool subgroups;      /* a group is made of whole subgroups of limits->subgroup items */
     int matrix_subgroup; /* items that subgroups have to have, for matrix units; 0: none are used */
     bool dot_product;    /* the text uses them */
+    bool separable;      /* no group asks how many there are: some of them are a launch of their own */
+    double flops;        /* of the whole op; backends/gpu fills it in */
     int n_slots;
     struct {
         int what;     /* input, TERN_SLOT_OUT or TERN_SLOT_WORKSPACE */

@@ -25,6 +25,7 @@ void tern_tile_define(struct tern_launch_maker *m, const struct tern_tile *t, in
     m->l->groups[0] = tern_ceil_div(cols, t->tn);
     m->l->groups[1] = tern_ceil_div(rows, t->tm);
     m->l->groups[2] = (int)batch;
+    m->l->separable = true;
     for (int i = 0; i < 3; i++)
         m->failed = m->failed || m->l->groups[i] > m->limits->max_groups;
 }

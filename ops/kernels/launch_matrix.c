@@ -69,6 +69,7 @@ struct tern_launch *tern_matrix_begin(struct tern_launch_maker *m, const char *t
     l->groups[0] = tern_ceil_div(cols, cols_of(t));
     l->groups[1] = tern_ceil_div(rows, rows_of(t));
     l->groups[2] = (int)batch;
+    l->separable = true;
     for (int i = 0; i < 3; i++)
         m->failed = m->failed || l->groups[i] > m->limits->max_groups;
     return l;

@@ -164,6 +164,7 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
         tern_launch_define(m, "CAUSAL 1");
     l->groups[0] = tern_ceil_div(q->shape[last - 1], cut.y * 4);
     l->groups[1] = (int)batch;
+    l->separable = true;
     m->failed = m->failed || l->groups[0] > m->limits->max_groups;
     tern_launch_posts(m, last);
     return true;
