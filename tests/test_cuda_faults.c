@@ -130,6 +130,19 @@ static void test_compile_fails(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* What the pool keeps goes back when the driver has no memory for a kernel. */
+static void test_kernels_find_room(void **state)
+{
+    tern_context_destroy(&(struct tern_context *){cuda_open()});
+    struct tern_context *ctx =
+        tern_context_create(&(const struct tern_context_params){.device = "cuda", .threads = 1, .cache_dir = "/dev/null/none"});
+    assert_non_null(ctx);
+    cuda.standin_fail("cuModuleLoadData", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_true(cuda_small_job(ctx));
+    assert_false(cuda.standin_pending());
+    tern_context_destroy(&ctx);
+}
+
 /* ---- every function of the driver fails once, at each of its calls ---- */
 
 /* From opening to the result, with a capture; true when all of it went well. */
@@ -296,6 +309,7 @@ int main(void)
         CUDA_TEST(test_new_device),
         CUDA_TEST(test_libraries_missing),
         CUDA_TEST(test_compile_fails),
+        CUDA_TEST(test_kernels_find_room),
         CUDA_TEST(test_every_call_fails),
         CUDA_TEST(test_lost),
         CUDA_TEST(test_memory_fails_everywhere),

@@ -23,6 +23,10 @@ static char *path_of(const struct cuda_device *d, const char *source)
 static CUresult load(struct cuda_device *d, const char *image, struct cuda_kernel *k)
 {
     CUresult error = d->cu.cuModuleLoadData(&k->module, image);
+    if (error == CUDA_ERROR_OUT_OF_MEMORY && !d->capturing) { /* the pool may have kept what it needs */
+        d->gpu.memory.fns->trim(&d->gpu);
+        error = d->cu.cuModuleLoadData(&k->module, image);
+    }
     if (error) {
         k->module = NULL;
         return error;
