@@ -188,6 +188,60 @@ static void embeddings_of_sdxl(void **state)
     tern_pipeline_destroy(&xl);
 }
 
+/* A job behind another one that ended there; the caller's. */
+static struct tern_images *second(struct tern_txt2img_params q, const char *prompt)
+{
+    q.denoising_end = 0.6;
+    struct tern_images *first = job_run(ctx, p, &q);
+    q.denoising_end = 0;
+    q.denoising_start = 0.6;
+    q.init_latents = tern_images_latents(first);
+    q.prompt = prompt;
+    struct tern_images *images = job_run(ctx, p, &q);
+    tern_images_destroy(&first);
+    return images;
+}
+
+/* One model in two parts paints what it paints at once. */
+static void a_second_model_counts_on(void **state)
+{
+    (void)state;
+    static const char *const prompts[] = {"a [cat:dog:0.5]", "a [cat|dog]"};
+    for (int i = 0; i < 2; i++) {
+        struct tern_txt2img_params q = small(prompts[i]);
+        q.steps = 5;
+        struct tern_images *whole = job_run(ctx, p, &q), *parts = second(q, q.prompt);
+        if (!job_same(whole, 0, parts))
+            fail_msg("%s: another picture", q.prompt);
+        tern_images_destroy(&whole);
+        tern_images_destroy(&parts);
+    }
+}
+
+/* Where both inpaint, from the first step of the strength: 6 of 10 steps, of which the second model does those from 2 on. */
+static void a_second_model_counts_on_in_a_picture(void **state)
+{
+    (void)state;
+    static uint8_t rgb[3 * 48 * 40];
+    static const char *const rows[][2] = {{"a [cat:dog:1]", "a dog"}, {"a [cat:dog:5]", "a cat"}};
+    memset(rgb, 255, sizeof(rgb) / 2);
+    struct tern_image *picture = tern_image_create(ctx, 48, 40, NULL), *mask = tern_image_create(ctx, 48, 40, rgb);
+    struct tern_txt2img_params q = small("a bird");
+    q.steps = 10;
+    q.strength = 0.6;
+    q.init_image = picture;
+    q.mask_image = mask;
+    for (int i = 0; i < 2; i++) {
+        struct tern_images *found = second(q, rows[i][0]), *expected = second(q, rows[i][1]);
+        if (!job_same(found, 0, expected))
+            fail_msg("%s is not %s", rows[i][0], rows[i][1]);
+        tern_images_destroy(&found);
+        tern_images_destroy(&expected);
+    }
+    tern_image_destroy(&picture);
+    tern_image_destroy(&mask);
+}
+
 /* ---- what is refused */
 
 static void refused_embedding(const struct tern_prompt_embedding *list, int n, enum tern_status status, const char *part)
@@ -403,11 +457,18 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(latents_agree),          cmocka_unit_test(plain_prompts_stay_text),
-        cmocka_unit_test(embeddings_have_names),  cmocka_unit_test(embeddings_of_sdxl),
-        cmocka_unit_test(embeddings_are_checked), cmocka_unit_test(odd_tensors_are_refused),
-        cmocka_unit_test(prompts_are_checked),    cmocka_unit_test(infotexts_tell_what_counts),
-        cmocka_unit_test(names_that_are_taken),   cmocka_unit_test(texts_that_are_cut_are_told),
+        cmocka_unit_test(latents_agree),
+        cmocka_unit_test(plain_prompts_stay_text),
+        cmocka_unit_test(embeddings_have_names),
+        cmocka_unit_test(embeddings_of_sdxl),
+        cmocka_unit_test(embeddings_are_checked),
+        cmocka_unit_test(odd_tensors_are_refused),
+        cmocka_unit_test(prompts_are_checked),
+        cmocka_unit_test(infotexts_tell_what_counts),
+        cmocka_unit_test(names_that_are_taken),
+        cmocka_unit_test(texts_that_are_cut_are_told),
+        cmocka_unit_test(a_second_model_counts_on),
+        cmocka_unit_test(a_second_model_counts_on_in_a_picture),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -221,7 +221,7 @@ bool tern_job_follow_prompt(struct tern_job *j, int call)
     struct tern_conditions *c = j->conditions;
     bool changed = false;
     for (int i = 0; c && i < c->count; i++) {
-        const int text = tern_prompt_schedule_at(&c->at[i].schedule, call - j->begin)->text;
+        const int text = tern_prompt_schedule_at(&c->at[i].schedule, call - j->counted)->text;
         changed |= text != c->shown[i];
         c->shown[i] = text;
     }

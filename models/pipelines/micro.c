@@ -125,6 +125,7 @@ enum tern_status tern_job_choose_calls(struct tern_job *j)
         j->begin = tern_scheduler_begin_at(j->scheduler, q->strength);
     if (j->first)
         j->begin = tern_scheduler_skip(j->scheduler, j->skipped);
+    j->counted = j->begin;
     if (q->denoising_start > 0)
         j->begin = tern_scheduler_begin_behind(j->scheduler, q->denoising_start);
     j->until = q->denoising_end > 0 ? tern_scheduler_calls_until(j->scheduler, q->denoising_end) : INT_MAX;

@@ -245,6 +245,7 @@ struct tern_job {
     struct tern_conditions *conditions; /* prompts that are more than one plain text; else NULL */
     struct tern_scheduler *scheduler;
     int begin, until;                 /* first model call, and the one before which the job stops if the sampler has more */
+    int counted;                      /* the call from which prompts count: begin, or that of the first of two models */
     struct tern_generator *generator; /* one a picture */
     float *latents, *noise;
     float *image_latents;                 /* inpaint with a 4-channel UNet: the clean picture; editing: what is edited, one for all */
