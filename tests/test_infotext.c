@@ -367,6 +367,34 @@ static void second_passes_are_repeated(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Options that the first pass does not have, or that are its defaults, count in the second. */
+static void options_of_second_passes_are_repeated(void **state)
+{
+    (void)state;
+    static const struct {
+        enum tern_sampler sampler, hr_sampler;
+        double eta;
+        int64_t ensd;
+    } rows[] = {
+        {TERN_SAMPLER_EULER, TERN_SAMPLER_EULER_A, 0, 31337},
+        {TERN_SAMPLER_TCD, TERN_SAMPLER_EULER_A, 0.3, 0},
+        {TERN_SAMPLER_EULER_A, TERN_SAMPLER_TCD, 1, 0},
+        {TERN_SAMPLER_TCD, TERN_SAMPLER_EULER_A, 0, 0}, /* each has its own */
+    };
+    char path[PATH_SIZE];
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_txt2img_params q = {.prompt = "a cat", .width = 24, .height = 16, .steps = 2, .seed = 7, .sampler = rows[i].sampler};
+        q.hires = (struct tern_hires){.hr_scale = 1.5, .hr_sampler = rows[i].hr_sampler};
+        q.sampler_options.eta = rows[i].eta;
+        q.ensd = rows[i].ensd;
+        repeat(ctx, p, &q);
+    }
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
 /* What SDXL was told, and a part of the steps. */
 static void conditions_of_sdxl_are_repeated(void **state)
 {
@@ -424,6 +452,13 @@ static void an_empty_negative_prompt_is_kept(void **state)
     repeat(ctx, p, &q);
     q.negative_prompt = "";
     repeat(ctx, p, &q);
+    q.cfg = 1; /* it counts in the second pass alone */
+    q.hires = (struct tern_hires){.hr_scale = 1.5, .hr_cfg = 7};
+    repeat(ctx, p, &q);
+    q.cfg = 5;
+    q.negative_prompt = NULL;
+    q.hires.hr_negative_prompt = "a dog"; /* a text there makes none here */
+    repeat(ctx, p, &q);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
 }
@@ -442,6 +477,7 @@ int main(void)
         cmocka_unit_test(allocations_may_fail),
         cmocka_unit_test(pictures_are_repeated),
         cmocka_unit_test(second_passes_are_repeated),
+        cmocka_unit_test(options_of_second_passes_are_repeated),
         cmocka_unit_test(conditions_of_sdxl_are_repeated),
         cmocka_unit_test(other_models_are_told),
         cmocka_unit_test(an_empty_negative_prompt_is_kept),

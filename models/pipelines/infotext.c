@@ -47,25 +47,26 @@ static void make_utf8(char *text)
     }
 }
 
-/* The options that are not A1111's defaults, under its names. */
+/* The options that are not A1111's defaults, under its names. What is the default of the first pass may be none of the second. */
 static void add_options(struct tern_infotext_line *l, const struct tern_job *j)
 {
-    const struct tern_scheduler *s = j->scheduler;
+    const struct tern_scheduler *s = j->scheduler, *last = j->hires ? j->hires->scheduler : s;
     const struct tern_sampler_options *o = &s->options;
     const struct {
         const char *name;
-        double value, normal;
+        double value;
+        bool counts;
     } all[] = {
-        {s->fns->sampler == TERN_SAMPLER_DDIM ? "Eta DDIM" : "Eta", o->eta, s->fns->eta},
-        {"Sigma churn", o->s_churn, 0},
-        {"Sigma tmin", o->s_tmin, 0},
-        {"Sigma tmax", o->s_tmax, INFINITY},
-        {"Sigma noise", o->s_noise, 1},
+        {s->fns->sampler == TERN_SAMPLER_DDIM ? "Eta DDIM" : "Eta", o->eta, o->eta != s->fns->eta || last->options.eta != last->fns->eta},
+        {"Sigma churn", o->s_churn, o->s_churn != 0},
+        {"Sigma tmin", o->s_tmin, o->s_tmin != 0},
+        {"Sigma tmax", o->s_tmax, o->s_tmax != INFINITY},
+        {"Sigma noise", o->s_noise, o->s_noise != 1},
     };
-    if (j->params.ensd && tern_scheduler_draws_fresh(s))
+    if (j->params.ensd && (tern_scheduler_draws_fresh(s) || tern_scheduler_draws_fresh(last)))
         tern_infotext_add(l, "ENSD", tern_sprintf(l->ctx, "%lld", (long long)j->params.ensd));
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        if (all[i].value != all[i].normal)
+        if (all[i].counts)
             tern_infotext_add_number(l, all[i].name, all[i].value);
     if (o->discard_penultimate_sigma)
         tern_infotext_add_text(l, "Discard penultimate sigma", "True");
@@ -238,21 +239,25 @@ static void add_fields(struct tern_infotext_line *l, const struct tern_job *j, i
     add_dtype(l, j->p);
 }
 
+/* SDXL: an empty text is not the same as none. */
+static bool empty_counts(const struct tern_job *j)
+{
+    return j->p->force_zeros && j->guided && !j->zero_negative && !*j->params.negative_prompt;
+}
+
 char *tern_job_infotext(const struct tern_job *j, int i)
 {
     struct tern_context *ctx = j->p->ctx;
     struct tern_infotext_line line = {.ctx = ctx};
     const char *negative = j->params.negative_prompt;
-    /* SDXL: an empty text is not the same as none */
-    bool empty_counts = j->p->force_zeros && j->guided && !j->zero_negative;
+    const bool told = *negative || empty_counts(j) || (j->hires && empty_counts(j->hires));
     /* tags are read as the first model's: there is no place for those of a second */
     char *loras = j->params.denoising_start > 0 ? tern_strdup(ctx, "") : tern_pipeline_lora_text(j->p), *text = NULL;
     if (loras) {
         add_fields(&line, j, i);
         add_own_fields(&line, j, loras);
         if (line.text)
-            text = tern_sprintf(ctx, "%s%s%s%s\n%s", j->params.prompt, loras, negative[0] || empty_counts ? "\nNegative prompt: " : "",
-                                negative, line.text);
+            text = tern_sprintf(ctx, "%s%s%s%s\n%s", j->params.prompt, loras, told ? "\nNegative prompt: " : "", negative, line.text);
     }
     tern_free(ctx, line.text);
     tern_free(ctx, loras);
