@@ -1,5 +1,6 @@
 /* The second pass of a picture: upscaled latents, sizes, steps and prompts by AUTOMATIC1111's rules, against a loop in Python; memory,
  * previews, jobs that end early. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -244,6 +245,31 @@ static void another_sampler_keeps_what_it_has(void **state)
     tern_job_destroy(&j);
 }
 
+/* k-diffusion's sample_lms gets the levels from `begin` on: its first step has order 1 and is Euler's, and those behind are exact for
+ * slopes that are linear, as here that of sigma^2 / 2. */
+static void lms_builds_its_order_up(void **state)
+{
+    (void)state;
+    struct tern_job j;
+    struct tern_txt2img_params q = small();
+    q.steps = 9;
+    q.count = 1;
+    q.sampler = TERN_SAMPLER_LMS;
+    assert_int_equal(tern_job_prepare(&j, p, &q), TERN_OK);
+    struct tern_scheduler *s = j.hires->scheduler;
+    const int begin = j.hires->begin;
+    const double a = tern_scheduler_sigma(s, begin), b = tern_scheduler_sigma(s, begin + 1), expected = (b - a) * a - b * b / 2;
+    assert_true(begin >= 3);
+    float x = 0;
+    for (int i = begin; i < tern_scheduler_calls(s); i++) {
+        const float slope = (float)tern_scheduler_sigma(s, i);
+        assert_int_equal(tern_scheduler_step(s, i, &slope, NULL, &x, 1), TERN_OK);
+    }
+    if (!(fabs((double)x - expected) <= 1e-5 * fabs(expected)))
+        fail_msg("%.9g, expected %.9g", (double)x, expected);
+    tern_job_destroy(&j);
+}
+
 /* A picture of a batch is the one that its seed gives alone. */
 static void batches_are_single_pictures(void **state)
 {
@@ -456,6 +482,7 @@ int main(void)
         cmocka_unit_test(latents_agree),
         cmocka_unit_test(sizes_and_steps),
         cmocka_unit_test(another_sampler_keeps_what_it_has),
+        cmocka_unit_test(lms_builds_its_order_up),
         cmocka_unit_test(batches_are_single_pictures),
         cmocka_unit_test(both_passes_are_seen),
         cmocka_unit_test(memory_is_predicted),

@@ -34,8 +34,8 @@ static void step(struct tern_scheduler *s, int i, const float *m, const float *n
         slope[j] = (x[j] - x0[j]) / sigma;
 
     /* The order follows the place in the schedule, also when a run began in its middle (img2img) and fewer slopes are
-     * there: the missing ones count as 0. This is what diffusers does. */
-    int order = i + 1 < MAX_ORDER ? i + 1 : MAX_ORDER;
+     * there: the missing ones count as 0. This is what diffusers does; k-diffusion's order is that of the slopes. */
+    int order = s->anew ? s->stored : i + 1 < MAX_ORDER ? i + 1 : MAX_ORDER;
     for (int k = 1; k < order; k++)
         if (s->sigmas[i - k] == s->sigmas[i - k + 1])
             order = k; /* the schedule repeats a noise level: no polynomial goes through both */

@@ -98,6 +98,7 @@ enum tern_sampler tern_scheduler_sampler(const struct tern_scheduler *s) { retur
 static void restart(struct tern_scheduler *s, int begin)
 {
     s->begin = begin;
+    s->anew = false;
     s->done = s->stored = s->order = s->churned = 0;
     s->n = 0;
     tern_free(s->ctx, s->row_memory);
@@ -180,6 +181,17 @@ double tern_scheduler_init_noise_sigma(const struct tern_scheduler *s)
     return (double)(s->config.timestep_spacing == TERN_SPACING_LEADING ? sqrtf(max * max + 1) : max);
 }
 
+static int skip(struct tern_scheduler *s, int steps)
+{
+    int begin = steps * s->fns->calls_per_step;
+    if (s->fns->skip_steps) {
+        restart(s, 0);
+        return s->fns->skip_steps(s, steps) ? -1 : 0;
+    }
+    restart(s, begin < s->calls ? begin : s->calls);
+    return s->begin;
+}
+
 int tern_scheduler_begin_at(struct tern_scheduler *s, double strength)
 {
     if (!s)
@@ -190,18 +202,14 @@ int tern_scheduler_begin_at(struct tern_scheduler *s, double strength)
         return -1;
     }
     /* StableDiffusionImg2ImgPipeline.get_timesteps: counted in steps, whatever the number of calls. */
-    return tern_scheduler_skip(s, s->steps - (int)(s->steps * strength));
+    return skip(s, s->steps - (int)(s->steps * strength));
 }
 
 int tern_scheduler_skip(struct tern_scheduler *s, int steps)
 {
-    int begin = steps * s->fns->calls_per_step;
-    if (s->fns->skip_steps) {
-        restart(s, 0);
-        return s->fns->skip_steps(s, steps) ? -1 : 0;
-    }
-    restart(s, begin < s->calls ? begin : s->calls);
-    return s->begin;
+    const int begin = skip(s, steps);
+    s->anew = true;
+    return begin;
 }
 
 int tern_scheduler_calls_until(const struct tern_scheduler *s, double part)

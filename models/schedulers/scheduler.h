@@ -101,6 +101,7 @@ struct tern_scheduler {
     int steps; /* of set_steps; 0 before it */
     int calls;
     int begin;         /* first call */
+    bool anew;         /* it begins with nothing known, as if no call were before it */
     int done;          /* calls made since begin */
     double *timesteps; /* calls; TERN_SCHEDULER_ROOM */
     float *sigmas;     /* sigma_count = calls + 1, or none; TERN_SCHEDULER_ROOM */
@@ -121,7 +122,8 @@ struct tern_scheduler {
         .num_train_timesteps = 1000, .beta_start = 0.00085, .beta_end = 0.012, .timestep_spacing = TERN_SPACING_LINSPACE \
     }
 
-/* Begins behind so many steps: the first call, also as begin index, or -1 with the error recorded. */
+/* Begins anew behind so many steps, as k-diffusion's samplers do when they get the last noise levels alone, where tern_scheduler_begin_at
+ * does what diffusers does: the first call, also as begin index, or -1 with the error recorded. */
 int tern_scheduler_skip(struct tern_scheduler *s, int steps);
 
 /* registry.c: the row of a sampler; NULL for DEFAULT and values that are none. */
