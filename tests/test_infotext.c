@@ -191,7 +191,7 @@ static void odd_values_are_listed(void **state)
                                       "Eta: 11",
                                       "Eta DDIM: 1",
                                       "LoRA tags: 1",
-                                      "SDXL original size: 0x8",
+                                      "SDXL original size: 0x0",
                                       "SDXL target size: 65537x1",
                                       "SDXL crop top: -1",
                                       "SDXL crop left: 1.5",
@@ -414,6 +414,9 @@ static void conditions_of_sdxl_are_repeated(void **state)
     if (!strstr(text, part))
         fail_msg("\"%s\": expected \"%s\"", text, part);
     tern_images_destroy(&images);
+    q = (struct tern_txt2img_params){.prompt = "a cat", .width = 24, .height = 16, .steps = 2, .original_size = {0, 640}};
+    q.hires.hr_scale = 1.5; /* the other side is that of each pass */
+    repeat(ctx, p, &q);
     tern_pipeline_destroy(&p);
     xl_folder(ctx, "sdxl-refiner", path);
     p = model_load(ctx, path);

@@ -3,10 +3,11 @@
 
 #define XL_MOST 65536
 
+/* A side of 0 is that of the pass, as where none is given. */
 static bool take_xl_size(const char *v, int out[2])
 {
     int width = 0, height = 0;
-    if (!tern_infotext_pair(v, 1, XL_MOST, &width, &height))
+    if (!tern_infotext_pair(v, 0, XL_MOST, &width, &height) || (!width && !height))
         return false;
     out[0] = height;
     out[1] = width;
