@@ -135,6 +135,11 @@ static void wrong_numbers(void **state)
         q.count = rows[i].count;
         refused(f, &q, TERN_E_INVALID, rows[i].message);
     }
+    struct tern_txt2img_params q = tiny();
+    q.ensd = (int64_t)INT32_MAX + 1;
+    refused(f, &q, TERN_E_INVALID, "ensd: expected -2147483648..2147483647, found 2147483648");
+    q.ensd = (int64_t)INT32_MIN - 1;
+    refused(f, &q, TERN_E_INVALID, "found -2147483649");
     works(f);
 }
 

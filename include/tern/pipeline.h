@@ -180,7 +180,7 @@ struct tern_txt2img_params {
     enum tern_sampler sampler;   /* the checkpoint's */
     enum tern_schedule schedule;
     struct tern_sampler_options sampler_options; /* eta, churn … as tern_scheduler_set_options takes them */
-    int64_t ensd;                       /* A1111's "eta noise seed delta": noise after the first is of the seed plus that; 0: goes on */
+    int64_t ensd; /* A1111's "eta noise seed delta": noise after the first is of the seed plus that, which fits into 32 bits; 0: goes on */
     enum tern_generator_kind generator; /* TERN_GENERATOR_CPU */
     int count;                          /* pictures made together, at most TERN_MAX_PICTURES; 1 */
 

@@ -42,6 +42,8 @@ static enum tern_status check_params(struct tern_job *j)
         return tern_fail(ctx, TERN_E_INVALID, "count: expected 1..%d, found %d", TERN_MAX_PICTURES, q->count);
     if (!(q->strength > 0 && q->strength <= 1))
         return tern_fail(ctx, TERN_E_INVALID, "strength: expected a number above 0 and at most 1, found %g", q->strength);
+    if (q->ensd < INT32_MIN || q->ensd > INT32_MAX)
+        return tern_fail(ctx, TERN_E_INVALID, "ensd: expected %d..%d, found %lld", INT32_MIN, INT32_MAX, (long long)q->ensd);
     if ((unsigned)q->sampler >= TERN_SAMPLER_COUNT || (unsigned)q->schedule >= TERN_SCHEDULE_COUNT)
         return tern_fail(ctx, TERN_E_INVALID, "sampler or schedule: %d and %d are no such values", (int)q->sampler, (int)q->schedule);
     if (q->generator != TERN_GENERATOR_CPU && q->generator != TERN_GENERATOR_CUDA)
