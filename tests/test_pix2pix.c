@@ -194,6 +194,14 @@ static void what_does_not_go_together_is_refused(void **state)
         refused(&m, m.p, &q, "image_guidance_scale: expected a number above 0 and at most 1000");
     }
     q = job(&m);
+    q.image_guidance_scale = 0.5;
+    q.prompt_syntax = TERN_PROMPT_A1111;
+    assert_int_equal(tern_generate_check(m.p, &q, NULL), TERN_OK);
+    q.prompt = "a red boat :1.2";
+    refused(&m, m.p, &q, "prompt: AND and a weight behind a text are guidance, and image_guidance_scale 0.5 is none; expected at least 1");
+    q.prompt = "a red boat AND a tree";
+    refused(&m, m.p, &q, "prompt: AND and a weight");
+    q = job(&m);
     q.count = 64;
     refused(&m, m.p, &q, "3 rows each for 64 pictures at once, because of image guidance; expected at most 128 rows in all");
     struct tern_pipeline *others[] = {model_load(m.ctx, model_path("sd1", path)), model_load(m.ctx, model_path("sd1-inpaint", path))};

@@ -174,8 +174,8 @@ struct tern_txt2img_params {
     double cfg;        /* guidance scale; tern_pipeline_guidance. At most 1: no guidance, one UNet row, and
                         * all the same but to a model that is told the scale (LCM) */
     double image_guidance_scale; /* instruct-pix2pix: guidance by init_image; 1.5. Higher is nearer to it, at 1 it does nothing (two UNet
-                                  * rows in place of three), below 1 there is no guidance, cfg's neither, as in diffusers. Other models
-                                  * refuse it */
+                                  * rows in place of three), below 1 there is no guidance, cfg's neither, as in diffusers, and AND and
+                                  * a weight behind a text are refused. Other models refuse it */
     uint64_t seed;               /* of the first picture; the next has seed + 1 … */
     enum tern_sampler sampler;   /* the checkpoint's */
     enum tern_schedule schedule;

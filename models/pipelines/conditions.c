@@ -65,7 +65,12 @@ static void count_chunks(struct tern_conditions *c)
 static enum tern_status read_all(struct tern_job *j, const struct tern_subprompt *parts, int n)
 {
     struct tern_conditions *c = j->conditions;
-    j->guided = j->guided || n > 1 || parts[0].weight != 1;
+    const bool weighted = n > 1 || parts[0].weight != 1;
+    if (weighted && tern_pipeline_edits(j->p) && j->params.image_guidance_scale < 1)
+        return tern_fail(j->p->ctx, TERN_E_INVALID,
+                         "prompt: AND and a weight behind a text are guidance, and image_guidance_scale %g is none; expected at least 1",
+                         j->params.image_guidance_scale);
+    j->guided = j->guided || weighted;
     j->zero_negative = j->guided && (j->zero_negative || (is_a1111(j) && j->p->xl && !*j->params.negative_prompt));
     if (j->guided)
         add(j, j->params.negative_prompt, 0, j->zero_negative);
