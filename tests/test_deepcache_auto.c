@@ -10,94 +10,19 @@
 #include <cmocka.h>
 
 #include "core/context.h"
+#include "deepcache_help.h"
 #include "job_cases.h"
 #include "model_help.h"
 #include "models/pipelines/pipeline.h"
 #include "support.h"
 
-struct fixture {
-    struct tern_context *ctx;
-    struct tern_pipeline *p;
-    char folder[64]; /* the cache */
-    int logged, choices;
-    char value[64], why[256];
-};
-
-static void count_log(enum tern_log_level level, const char *message, void *user)
-{
-    struct fixture *f = user;
-    f->logged += level == TERN_LOG_WARN && strstr(message, "measured anew");
-}
-
-static void keep_choice(const struct tern_choice *c, void *user)
-{
-    struct fixture *f = user;
-    assert_string_equal(c->what, "deepcache");
-    snprintf(f->value, sizeof(f->value), "%s", c->value);
-    snprintf(f->why, sizeof(f->why), "%s", c->why);
-    f->choices++;
-}
-
-static int open_model(void **state)
-{
-    char path[PATH_SIZE];
-    struct fixture *f = calloc(1, sizeof(*f));
-    snprintf(f->folder, sizeof(f->folder), "/tmp/tern-auto-XXXXXX");
-    assert_non_null(mkdtemp(f->folder));
-    f->ctx = tern_context_create(&(struct tern_context_params){.threads = 2, .cache_dir = f->folder, .log = count_log, .user = f});
-    f->p = model_load(f->ctx, model_path("sd1", path));
-    *state = f;
-    return 0;
-}
-
-static int close_model(void **state)
-{
-    struct fixture *f = *state;
-    char command[128];
-    tern_pipeline_destroy(&f->p);
-    tern_context_destroy(&f->ctx);
-    snprintf(command, sizeof(command), "rm -r %s", f->folder);
-    const int code = system(command);
-    free(f);
-    return code;
-}
-
-static struct tern_txt2img_params job_of(struct fixture *f, double quality, int count)
-{
-    return tern_txt2img_params(.prompt = "a cat", .width = 48, .height = 40, .steps = 12, .seed = 3, .count = count,
-                               .sampler = TERN_SAMPLER_EULER_A, .cache_quality = quality, .on_choice = keep_choice, .on_choice_user = f);
-}
-
-static int chosen(const struct fixture *f) { return atoi(f->value); }
-
-/* The same job with an interval, as the choice says it. */
-static struct tern_txt2img_params with(struct tern_txt2img_params q, int interval)
-{
-    q.cache_quality = 0;
-    q.cache_interval = interval;
-    q.cache_pow = interval > 1 ? 1.4 : 0;
-    return q;
-}
-
-static double quality_of(struct fixture *f, struct tern_txt2img_params q, int interval)
-{
-    struct tern_txt2img_params whole = with(q, 1), cut = with(q, interval);
-    double ssim;
-    whole.count = cut.count = 1;
-    struct tern_images *a = job_run(f->ctx, f->p, &whole), *b = job_run(f->ctx, f->p, &cut);
-    assert_int_equal(tern_image_ssim(tern_images_at(a, 0), tern_images_at(b, 0), &ssim), TERN_OK);
-    tern_images_destroy(&a);
-    tern_images_destroy(&b);
-    return ssim;
-}
-
 /* Runs the job, checks that its pictures and their texts are those of the interval, and returns that. */
-static int run(struct fixture *f, const struct tern_txt2img_params *q)
+static int run(struct choosing *f, const struct tern_txt2img_params *q)
 {
     const int before = f->choices;
     struct tern_images *images = job_run(f->ctx, f->p, q);
     assert_int_equal(f->choices, before + 1);
-    const struct tern_txt2img_params plain = with(*q, chosen(f));
+    const struct tern_txt2img_params plain = choosing_with(*q, choosing_interval(f));
     struct tern_images *other = job_run(f->ctx, f->p, &plain);
     assert_int_equal(tern_images_count(images), q->count);
     assert_true(job_same(images, 0, other));
@@ -106,26 +31,26 @@ static int run(struct fixture *f, const struct tern_txt2img_params *q)
                             tern_image_text(tern_images_at(other, i), "parameters"));
     tern_images_destroy(&images);
     tern_images_destroy(&other);
-    return chosen(f);
+    return choosing_interval(f);
 }
 
 /* Half way between what two candidates lose: the slower one holds. */
 static void many_pictures_are_measured(void **state)
 {
     static const int candidates[] = {1, 2, 3, 4, 5, 8, 10};
-    struct fixture *f = *state;
-    struct tern_txt2img_params q = job_of(f, 0.5, 4);
+    struct choosing *f = *state;
+    struct tern_txt2img_params q = choosing_job(f, 0.5, 4);
     double last = 1;
     int tried = 0;
     for (int i = 1; i < 7; i++) {
-        const double ssim = quality_of(f, q, candidates[i]), between = (last + ssim) / 2;
+        const double ssim = choosing_quality_of(f, q, candidates[i]), between = (last + ssim) / 2;
         if (last - ssim < 1e-4) { /* 12 steps have as many whole calls with both, or it is no worse */
             last = ssim < last ? ssim : last;
             continue;
         }
         q.cache_quality = between;
         const int n = run(f, &q);
-        assert_true(quality_of(f, q, n) >= between);
+        assert_true(choosing_quality_of(f, q, n) >= between);
         assert_non_null(strstr(f->why, "measured on the first of 4 pictures"));
         for (int k = 0; k < i; k++)
             if (n == candidates[k])
@@ -138,20 +63,20 @@ static void many_pictures_are_measured(void **state)
 
 static void few_pictures_are_tried_in_few_steps(void **state)
 {
-    struct fixture *f = *state;
-    struct tern_txt2img_params q = job_of(f, 0.01, 1);
+    struct choosing *f = *state;
+    struct tern_txt2img_params q = choosing_job(f, 0.01, 1);
     assert_int_equal(run(f, &q), 10);
     assert_non_null(strstr(f->why, "a fifth of the steps"));
-    q = job_of(f, 0.999999, 2);
+    q = choosing_job(f, 0.999999, 2);
     assert_int_equal(run(f, &q), 1);
-    q = job_of(f, 0.9, 1);
+    q = choosing_job(f, 0.9, 1);
     q.steps = 7;
     assert_int_equal(run(f, &q), 1);
     assert_non_null(strstr(f->why, "too few calls"));
 }
 
 /* The only file of the folder. */
-static const char *remembered(const struct fixture *f, char path[512])
+static const char *remembered(const struct choosing *f, char path[512])
 {
     char folder[128];
     snprintf(folder, sizeof(folder), "%s/deepcache", f->folder);
@@ -170,9 +95,9 @@ static const char *remembered(const struct fixture *f, char path[512])
 
 static void a_choice_is_remembered(void **state)
 {
-    struct fixture *f = *state;
+    struct choosing *f = *state;
     char path[512];
-    struct tern_txt2img_params q = job_of(f, 0.01, 1);
+    struct tern_txt2img_params q = choosing_job(f, 0.01, 1);
     const int n = run(f, &q);
     q.prompt = "a dog";
     q.count = 4;
@@ -214,10 +139,10 @@ static void note_index(int step, int steps, int index, const struct tern_image *
 /* Previews count on behind the picture that was measured; given latents are those of each picture; predictions hold. */
 static void callers_see_one_job(void **state)
 {
-    struct fixture *f = *state;
+    struct choosing *f = *state;
     unsigned shown = 0;
     size_t predicted;
-    struct tern_txt2img_params q = job_of(f, 0.01, 4);
+    struct tern_txt2img_params q = choosing_job(f, 0.01, 4);
     tern_scope_begin(f->ctx);
     q.init_latents = tern_scope_end(f->ctx, support_noise(f->ctx, 5, 4, (const int64_t[]){4, 4, 5, 6}, 1, TERN_F32));
     q.on_preview = note_index;
@@ -236,26 +161,26 @@ static void callers_see_one_job(void **state)
 
 static void bad_values_are_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct choosing *f = *state;
     static const double bad[] = {1, 2, -0.5, 0.0 / 0.0};
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-        struct tern_txt2img_params q = job_of(f, bad[i], 1);
+        struct tern_txt2img_params q = choosing_job(f, bad[i], 1);
         assert_null(tern_generate(f->p, &q));
         support_error(f->ctx, TERN_E_INVALID, "cache_quality: expected an SSIM above 0 and below 1");
     }
-    struct tern_txt2img_params q = job_of(f, 0.9, 1);
+    struct tern_txt2img_params q = choosing_job(f, 0.9, 1);
     q.cache_interval = 3;
     assert_null(tern_generate(f->p, &q));
     support_error(f->ctx, TERN_E_INVALID, "chooses cache_interval");
-    q = job_of(f, 0.9, 1);
+    q = choosing_job(f, 0.9, 1);
     q.denoising_end = 0.8;
     assert_int_equal(tern_generate_check(f->p, &q, NULL), TERN_E_INVALID);
     support_error(f->ctx, TERN_E_INVALID, "by two models");
-    q = job_of(f, 0.9, 1);
+    q = choosing_job(f, 0.9, 1);
     q.height = 8;
     assert_null(tern_generate(f->p, &q));
     support_error(f->ctx, TERN_E_INVALID, "11 x 11 pixels or more");
-    q = job_of(f, 0.9, 65);
+    q = choosing_job(f, 0.9, 65);
     assert_null(tern_generate(f->p, &q));
     support_error(f->ctx, TERN_E_INVALID, "count: expected");
     assert_int_equal(f->choices, 0);
@@ -268,12 +193,12 @@ static void ends_cleanly(void **state)
 {
     char path[PATH_SIZE];
     struct support_allocator a = {0};
-    struct fixture *f = *state;
+    struct choosing *f = *state;
     int asked = 0, failures = 0, cancelled = 0;
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){
         .threads = 1, .cache_dir = f->folder, .allocator = support_failing(&a), .cancel = cancel, .user = &asked});
     struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
-    struct tern_txt2img_params q = job_of(f, 0.9, 4);
+    struct tern_txt2img_params q = choosing_job(f, 0.9, 4);
     struct tern_images *images = NULL;
     q.width = q.height = 16;
     q.on_choice = NULL;
@@ -304,7 +229,7 @@ static void ends_cleanly(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, open_model, close_model)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, choosing_open, choosing_close)
     const struct CMUnitTest tests[] = {TEST(many_pictures_are_measured), TEST(few_pictures_are_tried_in_few_steps),
                                        TEST(a_choice_is_remembered),     TEST(callers_see_one_job),
                                        TEST(bad_values_are_refused),     TEST(ends_cleanly)};
