@@ -222,7 +222,7 @@ struct tern_txt2img_params {
     int cache_center;     /* with cache_pow: the step, 0..steps, around which the whole calls are most frequent; 0 */
     double cache_quality; /* in place of the other four, which are chosen: the mean SSIM (tern_image_ssim) to the pictures that whole calls
                            * would have made, above 0 and below 1; 0: off. With 4 pictures or more the first one is measured, with fewer a
-                           * trial in a fifth of the steps; later jobs of that kind take what was found from the cache folder. Callbacks
+                           * trial in few steps; later jobs of that kind take what was found from the cache folder. Callbacks
                            * are not told of pictures that are measured */
     double cache_pow;     /* above 1 and at most 10: how much rarer the others are; 0: uniform */
 

@@ -135,7 +135,7 @@ static enum tern_status find(const struct tern_cache_search *s, struct tern_cach
         return tern_error_status(s->p->ctx);
     tern_cache_remember(&s->job, choice);
     if (count < MANY)
-        snprintf(why, WHY, "by a trial in a fifth of the steps: to measure it in full costs more than %d of %d pictures save", count, MANY);
+        snprintf(why, WHY, "by a trial in few steps: to measure it in full costs more than %d of %d pictures save", count, MANY);
     else
         snprintf(why, WHY, "measured on the first of %d pictures", count);
     return TERN_OK;

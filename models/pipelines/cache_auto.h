@@ -33,7 +33,7 @@ struct tern_txt2img_params tern_cache_params(const struct tern_txt2img_params *p
 enum tern_status tern_cache_count_candidates(struct tern_cache_search *s);
 /* Whether the search can end with that: no call is cut short, or one of the candidates holds what was asked for. */
 bool tern_cache_is_choice(const struct tern_cache_search *s, const struct tern_cache_choice *choice);
-/* The interval by a trial in a fifth of the steps. */
+/* The interval by a trial in few steps. */
 enum tern_status tern_cache_estimate(const struct tern_cache_search *s, struct tern_cache_choice *choice);
 /* The fastest candidate that holds by bisection, as less is lost with a smaller interval. *first: the first picture, made with it. */
 enum tern_status tern_cache_measure(const struct tern_cache_search *s, struct tern_cache_choice *choice, struct tern_images **first);
