@@ -1,4 +1,5 @@
-/* DeepCache by the quality that is asked for: the trial of few pictures has calls to cut short, whatever the job begins with. */
+/* DeepCache by the quality that is asked for: the trial of few pictures has calls to cut short, whatever the job begins with, and what it
+ * finds is remembered for jobs alone that lose as much. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,12 +11,19 @@
 #include "deepcache_help.h"
 #include "job_cases.h"
 
-/* Stripes to start from. */
+/* Stripes to start from, and the upper half of it to paint anew. */
 static struct tern_image *picture(const struct choosing *f)
 {
     uint8_t rgb[3 * 16 * 16];
     for (int i = 0; i < 3 * 16 * 16; i++)
         rgb[i] = i / 3 % 16 < 8 ? 0xe0 : 0x30;
+    return tern_image_create(f->ctx, 16, 16, rgb);
+}
+
+static struct tern_image *mask(const struct choosing *f)
+{
+    uint8_t rgb[3 * 16 * 16] = {0};
+    memset(rgb, 0xff, sizeof(rgb) / 2);
     return tern_image_create(f->ctx, 16, 16, rgb);
 }
 
@@ -68,9 +76,52 @@ static void trials_lose_what_can_be_lost(void **state)
     tern_image_destroy(&from);
 }
 
+/* Jobs that differ in one thing each. */
+static struct tern_txt2img_params kind(struct choosing *f, int i, const struct tern_image *from, const struct tern_image *painted)
+{
+    static const struct tern_hires hires = {.hr_scale = 2, .hr_second_pass_steps = 4, .denoising_strength = 0.5};
+    struct tern_txt2img_params q = choosing_job(f, 0.01, 1);
+    q.width = q.height = 16;
+    q.sampler_options.eta = i == 1 ? 0.5 : 0;
+    q.sampler_options.s_noise = i == 2 ? 0.9 : 0;
+    q.sampler = i == 3 || i == 4 ? TERN_SAMPLER_EULER : i == 7 || i == 8 ? TERN_SAMPLER_DPM_FAST : q.sampler;
+    q.sampler_options.s_churn = i == 4 ? 5 : 0;
+    q.init_image = i >= 5 && i <= 8 ? from : NULL;
+    q.mask_image = i == 6 ? painted : NULL;
+    q.strength = i == 7 ? 0.9 : i == 8 ? 0.8 : 1;
+    q.hires = i >= 9 ? hires : q.hires;
+    q.hires.denoising_strength = i == 10 ? 0.9 : q.hires.denoising_strength;
+    q.hires.hr_sampler = i == 11 ? TERN_SAMPLER_EULER : TERN_SAMPLER_DEFAULT;
+    q.hires.hr_schedule = i == 12 ? TERN_SCHEDULE_KARRAS : TERN_SCHEDULE_DEFAULT;
+    return q;
+}
+#define KINDS 13
+
+static void kinds_are_told_apart(void **state)
+{
+    struct choosing *f = *state;
+    struct tern_image *from = picture(f), *painted = mask(f);
+    for (int again = 0; again < 2; again++) {
+        int found = 0;
+        for (int i = 0; i < KINDS; i++) {
+            struct tern_txt2img_params q = kind(f, i, from, painted);
+            q.prompt = again ? "a dog" : "a cat";
+            struct tern_images *images = job_run(f->ctx, f->p, &q);
+            const bool before = strstr(f->why, "found before");
+            if (before != (again == 1))
+                print_message("kind %d: %s\n", i, f->why);
+            found += before;
+            tern_images_destroy(&images);
+        }
+        assert_int_equal(found, again ? KINDS : 0);
+    }
+    tern_image_destroy(&from);
+    tern_image_destroy(&painted);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, choosing_open, choosing_close)
-    const struct CMUnitTest tests[] = {TEST(trials_lose_what_can_be_lost)};
+    const struct CMUnitTest tests[] = {TEST(trials_lose_what_can_be_lost), TEST(kinds_are_told_apart)};
     return cmocka_run_group_tests_name("deepcache_trial", tests, NULL, NULL);
 }

@@ -40,8 +40,9 @@ enum tern_status tern_cache_measure(const struct tern_cache_search *s, struct te
 /* The first picture (taken) and the others, made with the interval. */
 struct tern_images *tern_cache_rest(const struct tern_cache_search *s, int interval, struct tern_images *first);
 
-/* cache_memory.c: choices of earlier jobs, in the cache folder: one file for each kind of job, that is the model's architecture, sampler,
- * steps, sizes, guidance and the quality. A file that is damaged, or of another kind, is ignored with one line of the log. */
+/* cache_memory.c: choices of earlier jobs, in the cache folder: one file for each kind of job, that is the model's architecture, what the
+ * job starts from, the quality, and of each pass sampler, steps, size and guidance. A file that is damaged, or of another kind, is ignored
+ * with one line of the log. */
 bool tern_cache_recall(const struct tern_cache_search *s, struct tern_cache_choice *choice);
 /* Does nothing but tell the log where it cannot be written. */
 void tern_cache_remember(const struct tern_job *j, const struct tern_cache_choice *choice);

@@ -18,22 +18,42 @@
 #define HEAD "tern-deepcache 1\n"
 #define LIMIT 4096
 
-/* What the loss depends on, as far as it is not the prompt: one line; tern_free. */
+/* What a pass does; tern_free. Options are those that count, with defaults filled in. */
+static char *pass_of(const struct tern_job *j)
+{
+    const struct tern_txt2img_params *q = &j->params;
+    const struct tern_sampler_options *o = &j->scheduler->options;
+    const double values[] = {q->cfg, o->eta, o->s_churn, o->s_tmin, o->s_tmax, o->s_noise};
+    char number[6][TERN_NUMBER_TEXT];
+    for (int i = 0; i < 6; i++)
+        tern_number_text(values[i], number[i]);
+    return tern_sprintf(j->p->ctx, "%s %s, %d steps, %d skipped, from call %d, %dx%d, cfg %s, eta %s, churn %s of %s to %s, noise %s%s",
+                        tern_sampler_name(tern_scheduler_sampler(j->scheduler)), tern_schedule_name(j->scheduler->schedule), q->steps,
+                        j->skipped, j->begin, q->width, q->height, number[0], number[1], number[2], number[3], number[4], number[5],
+                        o->discard_penultimate_sigma ? ", penultimate discarded" : "");
+}
+
+/* What the loss depends on, as far as it is not the prompt: one line; tern_free. The strength is told by itself, because samplers that lay
+ * their calls out anew for it begin with the first. */
 static char *kind_of(const struct tern_job *j)
 {
     const struct tern_txt2img_params *q = &j->params;
     const struct tern_unet_config *u = &j->p->unet_config;
-    const struct tern_hires *h = &q->hires;
-    char number[4][TERN_NUMBER_TEXT];
-    const struct tern_job *last = j->hires ? j->hires : j;
-    return tern_sprintf(j->p->ctx,
-                        "architecture %u, %lld blocks from %lld channels, %lld in; %s %s, %d steps from %d, hires %d; %dx%d, %dx%d; cfg %s "
-                        "%s, image cfg %s; quality %s",
-                        tern_pipeline_architecture(j->p), (long long)u->blocks, (long long)u->channels[0], (long long)u->in_channels,
-                        tern_sampler_name(tern_scheduler_sampler(j->scheduler)), tern_schedule_name(q->schedule), q->steps, j->begin,
-                        h->hr_second_pass_steps, q->width, q->height, last->params.width, last->params.height,
-                        tern_number_text(q->cfg, number[0]), tern_number_text(last->params.cfg, number[1]),
-                        tern_number_text(q->image_guidance_scale, number[2]), tern_number_text(q->cache_quality, number[3]));
+    char strength[TERN_NUMBER_TEXT], image_cfg[TERN_NUMBER_TEXT], quality[TERN_NUMBER_TEXT];
+    char *first = pass_of(j), *second = j->hires ? pass_of(j->hires) : NULL, *kind = NULL;
+    if (!tern_failed(j->p->ctx))
+        kind = tern_sprintf(j->p->ctx,
+                            "architecture %u, %lld blocks from %lld channels, %lld in; from %s, strength %s; %s; hires %s; image cfg %s; "
+                            "quality %s",
+                            tern_pipeline_architecture(j->p), (long long)u->blocks, (long long)u->channels[0], (long long)u->in_channels,
+                            q->mask_image   ? "picture and mask"
+                            : q->init_image ? "picture"
+                                            : "text",
+                            tern_number_text(q->init_image ? q->strength : 1, strength), first, second ? second : "none",
+                            tern_number_text(q->image_guidance_scale, image_cfg), tern_number_text(q->cache_quality, quality));
+    tern_free(j->p->ctx, first);
+    tern_free(j->p->ctx, second);
+    return kind;
 }
 
 static char *path_of(const struct tern_job *j, const char *kind)
