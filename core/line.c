@@ -12,9 +12,9 @@
 #include "core/registry.h"
 
 /* What decides which devices there are, as far as it can change without a new start of the machine. */
-static const char *const environment[] = {"TERN_GPU_LIMITS",     "TERN_CPU_LEVEL",       "TERN_CUDA_LIBRARY", "TERN_NVRTC_LIBRARY",
-                                          "TERN_VULKAN_LIBRARY", "CUDA_VISIBLE_DEVICES", "OCL_ICD_VENDORS",   "OCL_ICD_FILENAMES",
-                                          "VK_ICD_FILENAMES",    "VK_DRIVER_FILES",      "LD_LIBRARY_PATH"};
+static const char *const environment[] = {"TERN_GPU_LIMITS",     "TERN_CPU_LEVEL",      "TERN_CUDA_LIBRARY",    "TERN_NVRTC_LIBRARY",
+                                          "TERN_VULKAN_LIBRARY", "TERN_OPENCL_LIBRARY", "CUDA_VISIBLE_DEVICES", "OCL_ICD_VENDORS",
+                                          "OCL_ICD_FILENAMES",   "VK_ICD_FILENAMES",    "VK_DRIVER_FILES",      "LD_LIBRARY_PATH"};
 
 static uint64_t hash_text(uint64_t h, const char *text)
 {

@@ -233,6 +233,25 @@ static void wrong_use_is_refused(void **state)
     assert_int_equal(shim->live, 0);
 }
 
+/* A driver's largest allocation holds what is put behind a buffer, too: plans make buffers as large as the device says. */
+static void the_largest_buffer_can_be_made(void **state)
+{
+    struct vulkan_shim *shim = vulkan_shim();
+    skip_without_device();
+    shim->max_allocation = (64 << 20) + 1000;
+    struct tern_context *ctx = vulkan_open("vulkan");
+    size_t most = ctx->device->caps.max_buffer;
+    assert_true(most > (64 << 20) && most <= shim->max_allocation);
+    struct tern_buffer *b = tern_buffer_create(ctx->device, most);
+    if (!b)
+        fail_msg("%s", tern_error(ctx));
+    tern_buffer_unref(&b);
+    assert_null(tern_buffer_create(ctx->device, most + 1));
+    support_error(ctx, TERN_E_NO_MEMORY, "the device allows");
+    tern_context_destroy(&ctx);
+    assert_int_equal(shim->live, 0);
+}
+
 /* A capability each at the beginning, an execution mode each behind the entry point, in a module with one of either. */
 static void modes_are_asked_for(void **state)
 {
@@ -274,6 +293,7 @@ int main(void)
         cmocka_unit_test_setup(compilers_fail, vulkan_reset),
         cmocka_unit_test_setup(glslc_compiles, vulkan_reset),
         cmocka_unit_test_setup(wrong_use_is_refused, vulkan_reset),
+        cmocka_unit_test_setup(the_largest_buffer_can_be_made, vulkan_reset),
         cmocka_unit_test(modes_are_asked_for),
         cmocka_unit_test_setup(matrices_are_used_where_all_have_them, vulkan_reset),
     };

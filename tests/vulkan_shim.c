@@ -226,6 +226,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL own_vkAllocateMemory(VkDevice d, const VkM
         return v;
     if (shim.discrete && !info->memoryTypeIndex && shim.local_bytes && shim.local_used + info->allocationSize > shim.local_bytes)
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    if (shim.max_allocation && info->allocationSize > shim.max_allocation)
+        return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     shim.not_asked_for += info->memoryTypeIndex == 2;
     copy.memoryTypeIndex = 0;
     v = count(real_vkAllocateMemory(d, &copy, a, out));
@@ -254,9 +256,12 @@ static VKAPI_ATTR void VKAPI_CALL own_vkGetPhysicalDeviceProperties2(VkPhysicalD
     real_vkGetPhysicalDeviceProperties2(d, p);
     if (shim.version)
         p->properties.apiVersion = shim.version;
-    for (VkBaseOutStructure *next = p->pNext; next && shim.rearranges; next = next->pNext)
-        if (next->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES)
+    for (VkBaseOutStructure *next = p->pNext; next; next = next->pNext) {
+        if (shim.rearranges && next->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES)
             ((VkPhysicalDeviceVulkan12Properties *)(void *)next)->shaderSignedZeroInfNanPreserveFloat32 = VK_FALSE;
+        if (shim.max_allocation && next->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES)
+            ((VkPhysicalDeviceVulkan11Properties *)(void *)next)->maxMemoryAllocationSize = shim.max_allocation;
+    }
     if (shim.discrete)
         p->properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
 }

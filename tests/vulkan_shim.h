@@ -21,6 +21,7 @@ struct vulkan_shim {
     size_t local_bytes;    /* of it there are, with `discrete`; 0: no limit */
     size_t heap_bytes;     /* of it the driver says there are; 0: as its own */
     size_t free_bytes;     /* of them, by VK_EXT_memory_budget where the driver has that; 0: all */
+    size_t max_allocation; /* bytes that an allocation may have; 0: as its own */
     bool drops_dispatches; /* they are counted and not passed on: nothing is computed */
     int matrix; /* has VK_KHR_cooperative_matrix: 1 in the shape of the texts, 2 in another; taken away from what the driver gets */
     /* counted */

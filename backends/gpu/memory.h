@@ -38,6 +38,12 @@ struct tern_gpu_memory {
     bool told; /* that some lie in the host's memory */
 };
 
+/* What a driver is asked for: whole units, and a word behind the last element, which kernels may read where those of a small dtype end. */
+#define TERN_GPU_BEHIND 4
+static inline size_t tern_gpu_padded(size_t size, size_t unit) { return (size + TERN_GPU_BEHIND + unit - 1) / unit * unit; }
+/* The largest size for which that is at most `most`; 0: no limit, or none that is known. */
+static inline size_t tern_gpu_largest(size_t most, size_t unit) { return most < unit ? 0 : most / unit * unit - TERN_GPU_BEHIND; }
+
 /* Called once, when the facts are known. unused: bytes of the device's memory that its driver has free, 0: it does not tell; total: all
  * of it; unified: it is the host's. */
 void tern_gpu_memory_open(struct tern_gpu *gpu, const struct tern_gpu_memory_fns *fns, size_t unused, size_t total, bool unified);

@@ -138,7 +138,7 @@ static enum tern_status read_facts(struct opencl_device *d)
     d->base_alignment = d->base_alignment ? d->base_alignment : 1;
     d->fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
     d->gpu.base.caps.software = number(d, CL_DEVICE_TYPE, sizeof(cl_device_type)) & CL_DEVICE_TYPE_CPU;
-    d->gpu.base.caps.max_buffer = number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong));
+    d->gpu.base.caps.max_buffer = tern_gpu_largest(number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong)), OPENCL_UNIT);
     d->gpu.limits = (struct tern_launch_limits){.max_group = power_of_two_below(number(d, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t))),
                                                 .shared_bytes = number(d, CL_DEVICE_LOCAL_MEM_SIZE, sizeof(cl_ulong)),
                                                 .max_groups = 65535,

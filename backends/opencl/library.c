@@ -1,6 +1,7 @@
 /* The OpenCL loader, opened at run time, and names of its errors. */
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backends/opencl/opencl.h"
@@ -9,9 +10,12 @@
 enum tern_status opencl_load(struct tern_context *ctx, struct opencl_api *cl)
 {
     static const char *const names[] = {"libOpenCL.so.1", "libOpenCL.so"}; /* the second: of phones */
+    const char *path = getenv("TERN_OPENCL_LIBRARY");
     memset(cl, 0, sizeof(*cl));
-    for (int i = 0; i < 2 && !cl->library; i++)
-        cl->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; i < (path ? 1 : 2) && !cl->library; i++)
+        cl->library = dlopen(path ? path : names[i], RTLD_NOW | RTLD_LOCAL);
+    if (!cl->library && path)
+        return tern_fail(ctx, TERN_E_NOT_FOUND, "opencl: TERN_OPENCL_LIBRARY: %s", dlerror());
     if (!cl->library)
         return tern_fail(ctx, TERN_E_NOT_FOUND,
                          "opencl: libOpenCL.so.1 is not there; a driver, or the Debian package ocl-icd-libopencl1, has it");

@@ -2,12 +2,12 @@
 #include "backends/opencl/opencl.h"
 #include "core/context.h"
 
-/* NULL without memory: *full; or with the error recorded. Kernels may read a whole word where the last elements of a small dtype end. */
+/* NULL without memory: *full; or with the error recorded. */
 static cl_mem make(struct opencl_device *d, size_t size, bool on_host, bool *full)
 {
     cl_int error = CL_SUCCESS;
     cl_mem_flags flags = CL_MEM_READ_WRITE | (on_host ? CL_MEM_ALLOC_HOST_PTR : 0);
-    cl_mem memory = d->cl.clCreateBuffer(d->context, flags, (size + 19) / 16 * 16, NULL, &error);
+    cl_mem memory = d->cl.clCreateBuffer(d->context, flags, tern_gpu_padded(size, OPENCL_UNIT), NULL, &error);
     *full = !memory && opencl_is_memory(error);
     if (!memory && !*full)
         opencl_fail(d->gpu.base.ctx, "making a buffer", error);

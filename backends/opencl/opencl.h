@@ -27,6 +27,8 @@ struct opencl_api {
 
 struct opencl_clblast;
 
+#define OPENCL_UNIT ((size_t)16) /* bytes: buffers are multiples of it */
+
 struct opencl_device {
     struct tern_gpu gpu; /* first */
     struct tern_queue queue;

@@ -5,7 +5,6 @@
 
 #define MIB ((size_t)1 << 20)
 #define KEPT_EMPTY (256 * MIB) /* of a device's blocks without live pieces */
-#define ALIGN ((size_t)256)    /* of pieces: at least every minStorageBufferOffsetAlignment that the specification allows */
 
 #define HOST (VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT)
 #define LOCAL VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
@@ -292,8 +291,7 @@ struct vulkan_piece *vulkan_piece_create(struct vulkan_device *d, enum vulkan_ki
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     struct vulkan_piece *p = NULL, *rest = tern_calloc(ctx, 1, sizeof(*rest));
-    /* kernels may read a whole word where the last elements of a small dtype end */
-    size_t whole = size < SIZE_MAX - 2 * ALIGN ? (size + 3 + ALIGN) / ALIGN * ALIGN : size;
+    size_t whole = size < SIZE_MAX - 2 * VULKAN_UNIT ? tern_gpu_padded(size, VULKAN_UNIT) : size;
     if (full)
         *full = false;
     if (!rest || vulkan_alive(d)) {

@@ -91,7 +91,7 @@ static void read_limits(struct vulkan_device *d, const VkPhysicalDeviceVulkan11P
     d->gpu.limits.max_groups = (int)least(groups, INT32_MAX);
     d->gpu.limits.vectors = true;
     d->gpu.max_flops = VULKAN_FLOPS;
-    d->gpu.base.caps.max_buffer = v11->maxMemoryAllocationSize;
+    d->gpu.base.caps.max_buffer = tern_gpu_largest(v11->maxMemoryAllocationSize, VULKAN_UNIT);
     d->gpu.max_binding = l->maxStorageBufferRange;
     d->gpu.binding_alignment = l->minStorageBufferOffsetAlignment > 16 ? l->minStorageBufferOffsetAlignment : 16;
 }

@@ -39,6 +39,9 @@ struct vulkan_api {
 
 /* ---- memory: blocks of the device, each with one VkBuffer over all of it, cut into pieces ---- */
 
+/* Bytes that pieces are multiples of: at least every minStorageBufferOffsetAlignment that the specification allows. */
+#define VULKAN_UNIT ((size_t)256)
+
 enum vulkan_kind { VULKAN_MEMORY_DEVICE = 0, VULKAN_MEMORY_HOST, VULKAN_MEMORY_PARAMS, VULKAN_MEMORY_STAGING };
 
 struct vulkan_block {

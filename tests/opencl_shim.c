@@ -1,0 +1,58 @@
+/* The stand-in for the OpenCL loader: see opencl_shim.h. What is not here the caller finds in the loader itself, which is linked. */
+#include "tests/opencl_shim.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static struct opencl_shim shim;
+EXPORT struct opencl_shim *opencl_shim(void);
+EXPORT struct opencl_shim *opencl_shim(void) { return &shim; }
+
+/* Without a use of the loader it would not be linked. */
+EXPORT extern __typeof__(clFinish) *const opencl_shim_rest;
+__typeof__(clFinish) *const opencl_shim_rest = clFinish;
+
+static void *real(const char *name)
+{
+    static void *library;
+    library = library ? library : dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
+    return dlsym(library, name);
+}
+#define REAL(name)               \
+    __typeof__(name) *passed_on; \
+    *(void **)(void *)&passed_on = real(#name)
+
+static cl_int answer(const void *value, size_t size, size_t room, void *out, size_t *needed)
+{
+    if (needed)
+        *needed = size;
+    if (out && room < size)
+        return CL_INVALID_VALUE;
+    if (out)
+        memcpy(out, value, size);
+    return CL_SUCCESS;
+}
+
+EXPORT cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t room, void *out, size_t *needed)
+{
+    const cl_ulong most = shim.max_allocation;
+    REAL(clGetDeviceInfo);
+    if (what == CL_DEVICE_MAX_MEM_ALLOC_SIZE && most)
+        return answer(&most, sizeof(most), room, out, needed);
+    return passed_on(d, what, room, out, needed);
+}
+
+EXPORT cl_mem clCreateBuffer(cl_context c, cl_mem_flags flags, size_t size, void *host, cl_int *error)
+{
+    REAL(clCreateBuffer);
+    if (shim.max_allocation && size > shim.max_allocation) {
+        *error = CL_INVALID_BUFFER_SIZE;
+        return NULL;
+    }
+    return passed_on(c, flags, size, host, error);
+}
