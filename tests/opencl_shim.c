@@ -38,12 +38,27 @@ static cl_int answer(const void *value, size_t size, size_t room, void *out, siz
     return CL_SUCCESS;
 }
 
+static const char *text_of(cl_device_info what)
+{
+    return what == CL_DRIVER_VERSION      ? shim.driver
+           : what == CL_DEVICE_VERSION    ? shim.version
+           : what == CL_DEVICE_EXTENSIONS ? shim.extensions
+                                          : NULL;
+}
+
 EXPORT cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t room, void *out, size_t *needed)
 {
+    enum { DOT_PRODUCT_CAPABILITIES = 0x1073 };
     const cl_ulong most = shim.max_allocation;
+    const cl_bitfield packed = 1;
+    const char *text = text_of(what);
     REAL(clGetDeviceInfo);
     if (what == CL_DEVICE_MAX_MEM_ALLOC_SIZE && most)
         return answer(&most, sizeof(most), room, out, needed);
+    if (what == DOT_PRODUCT_CAPABILITIES && shim.dot_products)
+        return answer(&packed, sizeof(packed), room, out, needed);
+    if (text)
+        return answer(text, strlen(text) + 1, room, out, needed);
     return passed_on(d, what, room, out, needed);
 }
 

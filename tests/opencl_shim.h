@@ -7,7 +7,11 @@
 #include <stddef.h>
 
 struct opencl_shim {
-    size_t max_allocation; /* bytes that a buffer may have; 0: as its own */
+    size_t max_allocation;  /* bytes that a buffer may have; 0: as its own */
+    const char *driver;     /* CL_DRIVER_VERSION; NULL: its own */
+    const char *version;    /* CL_DEVICE_VERSION; NULL: its own */
+    const char *extensions; /* NULL: its own */
+    bool dot_products;      /* of packed words: what cl_khr_integer_dot_product has to say */
 };
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <tern/ops.h>
 
 #include "core/context.h"
 #include "support.h"
@@ -49,6 +50,81 @@ static void the_largest_buffer_can_be_made(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Files of what the driver compiled. */
+static int binaries(void)
+{
+    char command[400];
+    int n = -1;
+    snprintf(command, sizeof(command), "find '%s' -name '*.bin' | wc -l", cache_dir);
+    FILE *f = popen(command, "r");
+    assert_true(f && fscanf(f, "%d", &n) == 1);
+    pclose(f);
+    return n;
+}
+
+static void compute(void)
+{
+    struct tern_context *ctx = open_or_skip();
+    float values[2] = {4, 9};
+    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){2}, values), *y = tern_sqrt(x);
+    assert_int_equal(tern_tensor_read(y, TERN_F32, values, sizeof(values)), TERN_OK);
+    assert_true(values[0] == 2 && values[1] == 3);
+    tern_tensor_unref(&x);
+    tern_tensor_unref(&y);
+    tern_context_destroy(&ctx);
+}
+
+/* What a driver compiled is another's no more, however long their names are: of 64 characters Qualcomm's differ in the last ones. */
+static void binaries_are_of_one_driver(void **state)
+{
+    static const struct {
+        const char *driver, *version;
+        int binaries;
+    } all[] = {{"OpenCL 3.0 QUALCOMM build: commit unknown Compiler E031.45.02.06", "OpenCL 3.0 Adreno(TM) 740", 1},
+               {"OpenCL 3.0 QUALCOMM build: commit unknown Compiler E031.45.02.07", "OpenCL 3.0 Adreno(TM) 740", 2},
+               {"OpenCL 3.0 QUALCOMM build: commit unknown Compiler E031.45.02.07", "OpenCL 3.1 Adreno(TM) 740", 3},
+               {"OpenCL 3.0 QUALCOMM build: commit unknown Compiler E031.45.02.06", "OpenCL 3.0 Adreno(TM) 740", 3}};
+    char line[1000];
+    skip_without_device();
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        shim->driver = all[i].driver;
+        shim->version = all[i].version;
+        compute();
+        assert_int_equal(binaries(), all[i].binaries);
+    }
+    struct tern_context *ctx = open_device();
+    ctx->device->fns->describe(ctx->device, line, sizeof(line));
+    assert_non_null(strstr(line, "E031.45.02.06"));
+    tern_context_destroy(&ctx);
+}
+
+static void expect_line(const char *part, bool there)
+{
+    char line[1000];
+    struct tern_context *ctx = open_device();
+    if (!ctx)
+        fail_msg("%s", tern_create_error());
+    ctx->device->fns->describe(ctx->device, line, sizeof(line));
+    if ((strstr(line, part) != NULL) != there)
+        fail_msg("expected %s\"%s\" in \"%s\"", there ? "" : "no ", part, line);
+    tern_context_destroy(&ctx);
+}
+
+/* A version of 59 characters, as Mali's are, and ten thousand characters of extensions. */
+static void long_texts_are_read(void **state)
+{
+    char extensions[10000];
+    skip_without_device();
+    memset(extensions, 'x', sizeof(extensions));
+    strcpy(extensions + sizeof(extensions) - 40, " cl_khr_integer_dot_product");
+    shim->extensions = extensions;
+    shim->dot_products = true;
+    shim->version = "OpenCL 2.1 v1.r44p1-01eac0.c1a71ed9acd4c7e4cf4a9d3ee1a7a6e5";
+    expect_line(", dot products of i8", false);
+    shim->version = "OpenCL 3.0 v1.r44p1-01eac0.c1a71ed9acd4c7e4cf4a9d3ee1a7a6e5";
+    expect_line(", dot products of i8", true);
+}
+
 static int reset(void **state)
 {
     if (shim)
@@ -82,6 +158,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_largest_buffer_can_be_made, reset),
+        cmocka_unit_test_setup(binaries_are_of_one_driver, reset),
+        cmocka_unit_test_setup(long_texts_are_read, reset),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

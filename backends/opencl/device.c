@@ -79,6 +79,26 @@ static size_t number(const struct opencl_device *d, cl_device_info what, size_t 
     return (size_t)value;
 }
 
+/* All of a text: a driver writes nothing of one that is longer than the room for it. NULL without memory; tern_free. */
+static char *text_of(const struct opencl_device *d, cl_device_info what)
+{
+    size_t n = 0;
+    if (d->cl.clGetDeviceInfo(d->id, what, 0, NULL, &n))
+        n = 0;
+    char *text = tern_calloc(d->gpu.base.ctx, 1, n + 1);
+    if (text && n && d->cl.clGetDeviceInfo(d->id, what, n, text, NULL))
+        text[0] = 0;
+    return text;
+}
+
+/* As much of it as there is room for. */
+static void read_text(const struct opencl_device *d, cl_device_info what, char *out, size_t room)
+{
+    char *text = text_of(d, what);
+    snprintf(out, room, "%s", text ? text : "");
+    tern_free(d->gpu.base.ctx, text);
+}
+
 /* Bytes, where the driver tells (cl_amd_device_attribute_query: in KiB, the whole and the largest block); else 0. */
 static size_t free_memory(const struct opencl_device *d, const char *extensions)
 {
@@ -103,9 +123,7 @@ static int subgroup_of(const struct opencl_device *d, const char *extensions)
 {
     size_t sizes[16] = {0};
     int largest = 0;
-    char version[32] = "";
-    d->cl.clGetDeviceInfo(d->id, CL_DEVICE_VERSION, sizeof(version) - 1, version, NULL);
-    if (strncmp(version, "OpenCL 3", 8) || !strstr(extensions, "cl_khr_subgroup_shuffle ") ||
+    if (strncmp(d->version, "OpenCL 3", 8) || !strstr(extensions, "cl_khr_subgroup_shuffle ") ||
         !strstr(extensions, "cl_intel_required_subgroup_size") || d->cl.clGetDeviceInfo(d->id, SUB_GROUP_SIZES, sizeof(sizes), sizes, NULL))
         return 0;
     for (int i = 0; i < 16; i++)
@@ -118,19 +136,12 @@ static int subgroup_of(const struct opencl_device *d, const char *extensions)
 static bool dot_product_of(const struct opencl_device *d, const char *extensions)
 {
     enum { DOT_PRODUCT_CAPABILITIES = 0x1073, PACKED = 1 };
-    char version[32] = "";
-    d->cl.clGetDeviceInfo(d->id, CL_DEVICE_VERSION, sizeof(version) - 1, version, NULL);
-    return !strncmp(version, "OpenCL 3", 8) && strstr(extensions, "cl_khr_integer_dot_product") &&
+    return !strncmp(d->version, "OpenCL 3", 8) && strstr(extensions, "cl_khr_integer_dot_product") &&
            number(d, DOT_PRODUCT_CAPABILITIES, sizeof(cl_bitfield)) & PACKED;
 }
 
-static enum tern_status read_facts(struct opencl_device *d)
+static void read_features(struct opencl_device *d, const char *extensions)
 {
-    char extensions[8192] = "";
-    const struct opencl_api *cl = &d->cl;
-    cl->clGetDeviceInfo(d->id, CL_DEVICE_NAME, sizeof(d->name) - 1, d->name, NULL);
-    cl->clGetDeviceInfo(d->id, CL_DRIVER_VERSION, sizeof(d->driver) - 1, d->driver, NULL);
-    cl->clGetDeviceInfo(d->id, CL_DEVICE_EXTENSIONS, sizeof(extensions) - 1, extensions, NULL);
     d->memory = number(d, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof(cl_ulong));
     bool unified = number(d, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof(cl_bool));
     tern_gpu_memory_open(&d->gpu, &opencl_memory_fns, free_memory(d, extensions), d->memory, unified);
@@ -147,6 +158,19 @@ static enum tern_status read_facts(struct opencl_device *d)
                                                 .vectors = true,
                                                 .subgroup = subgroup_of(d, extensions),
                                                 .dot_product = dot_product_of(d, extensions)};
+}
+
+static enum tern_status read_facts(struct opencl_device *d)
+{
+    read_text(d, CL_DEVICE_NAME, d->name, sizeof(d->name));
+    read_text(d, CL_DRIVER_VERSION, d->driver, sizeof(d->driver));
+    read_text(d, CL_DEVICE_VERSION, d->version, sizeof(d->version));
+    char *extensions = text_of(d, CL_DEVICE_EXTENSIONS);
+    if (extensions)
+        read_features(d, extensions);
+    tern_free(d->gpu.base.ctx, extensions);
+    if (tern_failed(d->gpu.base.ctx))
+        return tern_error_status(d->gpu.base.ctx);
     if (d->gpu.limits.max_group < 64 || d->gpu.limits.shared_bytes < 16384 || !number(d, CL_DEVICE_AVAILABLE, sizeof(cl_bool)) ||
         !number(d, CL_DEVICE_ENDIAN_LITTLE, sizeof(cl_bool)))
         return tern_fail(

@@ -36,11 +36,11 @@ struct opencl_device {
     cl_device_id id;
     cl_context context;
     cl_command_queue commands;
-    cl_command_queue copies; /* writes beside the commands */
-    unsigned launches;       /* so far; under gpu.lock */
-    char name[128], driver[64];
-    size_t memory;         /* bytes */
-    size_t base_alignment; /* of buffers that are parts of others, in bytes */
+    cl_command_queue copies;                   /* writes beside the commands */
+    unsigned launches;                         /* so far; under gpu.lock */
+    char name[256], driver[256], version[256]; /* "OpenCL 3.0 ..." */
+    size_t memory;                             /* bytes */
+    size_t base_alignment;                     /* of buffers that are parts of others, in bytes */
     bool fp16;
     struct opencl_clblast *clblast; /* NULL: not asked for yet, or no_clblast */
     bool no_clblast;

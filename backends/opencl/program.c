@@ -11,8 +11,8 @@ static const char *options_of(const struct tern_launch *l) { return l->subgroups
 /* The file of a source's binary; NULL where there is no cache folder. A driver refuses what is not its own, and then it is built. */
 static char *path_of(const struct opencl_device *d, const char *source)
 {
-    char facts[256];
-    snprintf(facts, sizeof(facts), "%s driver %s", d->name, d->driver);
+    char facts[sizeof(d->name) + sizeof(d->driver) + sizeof(d->version) + 16];
+    snprintf(facts, sizeof(facts), "%s driver %s, %s", d->name, d->driver, d->version);
     return tern_gpu_binary_path(d->gpu.base.ctx, "opencl", facts, source);
 }
 
