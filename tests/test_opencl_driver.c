@@ -125,6 +125,23 @@ static void long_texts_are_read(void **state)
     expect_line(", dot products of i8", true);
 }
 
+static void old_devices_are_refused(void **state)
+{
+    static const char *const versions[] = {"OpenCL 1.1 Mesa 11.2.0", "OpenCL 0.9", ""};
+    skip_without_device();
+    for (int i = 0; i < 3; i++) {
+        char expected[100];
+        snprintf(expected, sizeof(expected), "expected a device of OpenCL 1.2 or later, found \"%s\" (driver of old)", versions[i]);
+        shim->version = versions[i];
+        shim->driver = "of old";
+        assert_null(open_device());
+        if (!strstr(tern_create_error(), expected))
+            fail_msg("expected \"%s\" in \"%s\"", expected, tern_create_error());
+    }
+    shim->version = "OpenCL 1.2 pocl 1.0";
+    tern_context_destroy(&(struct tern_context *){open_or_skip()});
+}
+
 static int reset(void **state)
 {
     if (shim)
@@ -160,6 +177,7 @@ int main(void)
         cmocka_unit_test_setup(the_largest_buffer_can_be_made, reset),
         cmocka_unit_test_setup(binaries_are_of_one_driver, reset),
         cmocka_unit_test_setup(long_texts_are_read, reset),
+        cmocka_unit_test_setup(old_devices_are_refused, reset),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -160,6 +160,17 @@ static void read_features(struct opencl_device *d, const char *extensions)
                                                 .dot_product = dot_product_of(d, extensions)};
 }
 
+/* "OpenCL 1.2 ...": the form of it is the specification's. */
+static enum tern_status check_version(const struct opencl_device *d)
+{
+    int major = 0, minor = 0;
+    if (sscanf(d->version, "OpenCL %d.%d", &major, &minor) == 2 && (major > 1 || (major == 1 && minor >= 2)))
+        return TERN_OK;
+    return tern_fail(d->gpu.base.ctx, TERN_E_UNSUPPORTED,
+                     "opencl: %s: expected a device of OpenCL 1.2 or later, found \"%.100s\" (driver %.100s); a newer driver would help",
+                     d->name, d->version, d->driver);
+}
+
 static enum tern_status read_facts(struct opencl_device *d)
 {
     read_text(d, CL_DEVICE_NAME, d->name, sizeof(d->name));
@@ -169,7 +180,7 @@ static enum tern_status read_facts(struct opencl_device *d)
     if (extensions)
         read_features(d, extensions);
     tern_free(d->gpu.base.ctx, extensions);
-    if (tern_failed(d->gpu.base.ctx))
+    if (tern_failed(d->gpu.base.ctx) || check_version(d))
         return tern_error_status(d->gpu.base.ctx);
     if (d->gpu.limits.max_group < 64 || d->gpu.limits.shared_bytes < 16384 || !number(d, CL_DEVICE_AVAILABLE, sizeof(cl_bool)) ||
         !number(d, CL_DEVICE_ENDIAN_LITTLE, sizeof(cl_bool)))
