@@ -56,6 +56,25 @@ void gpu_sines_agree(struct tern_context *ctx)
     }
 }
 
+void gpu_quotients_agree(struct tern_context *ctx)
+{
+    enum { COUNT = 8192 };
+    float x[COUNT], found[COUNT];
+    for (int i = 0; i < COUNT; i++) { /* all fractions, exponents from -16 to 15 */
+        uint32_t bits = (uint32_t)i * 0x9e3779b1u ^ (uint32_t)i >> 3;
+        bits = (bits & 0x007fffffu) | (111 + bits % 32) << 23;
+        memcpy(&x[i], &bits, sizeof(bits));
+    }
+    tern_scope_begin(ctx);
+    tern_tensor *scale = tern_quantize_scale(tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){COUNT, 1}, x));
+    if (tern_tensor_read(scale, TERN_F32, found, sizeof(found)))
+        fail_msg("%s", tern_error(ctx));
+    tern_scope_end(ctx, NULL);
+    for (int i = 0; i < COUNT; i++)
+        if (found[i] != x[i] / 127)
+            fail_msg("%.9g / 127 is %.9g, expected %.9g", (double)x[i], (double)found[i], (double)(x[i] / 127));
+}
+
 struct tern_image *gpu_paint(struct tern_context *ctx, const char *prompt)
 {
     char path[PATH_SIZE];

@@ -9,6 +9,8 @@ int gpu_ops_agree(struct tern_context *ctx, const char *device, int one_in);
 
 /* Sines and cosines of numbers of all sizes against the host's in double: within 3e-7, NaN where those are. */
 void gpu_sines_agree(struct tern_context *ctx);
+/* Quotients that int8 rests on, rounded to nearest as the host does. */
+void gpu_quotients_agree(struct tern_context *ctx);
 
 /* A small picture by the demo model, in two steps. */
 struct tern_image *gpu_paint(struct tern_context *ctx, const char *prompt);

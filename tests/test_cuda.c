@@ -58,6 +58,13 @@ static void products_agree(void **state)
     unsetenv("TERN_GPU_LIMITS");
 }
 
+static void quotients_agree(void **state)
+{
+    struct tern_context *ctx = cuda_open();
+    gpu_quotients_agree(ctx);
+    tern_context_destroy(&ctx);
+}
+
 static void pictures_agree(void **state)
 {
     struct tern_context *ctx = cuda_open();
@@ -112,9 +119,8 @@ static void wrong_use_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CUDA_TEST(plans_agree),          CUDA_TEST(ops_agree),
-                                       CUDA_TEST(products_agree),       CUDA_TEST(pictures_agree),
-                                       CUDA_TEST(the_cache_is_checked), CUDA_TEST(faults_are_statuses),
-                                       CUDA_TEST(wrong_use_is_refused)};
+    const struct CMUnitTest tests[] = {CUDA_TEST(plans_agree),         CUDA_TEST(ops_agree),           CUDA_TEST(products_agree),
+                                       CUDA_TEST(quotients_agree),     CUDA_TEST(pictures_agree),      CUDA_TEST(the_cache_is_checked),
+                                       CUDA_TEST(faults_are_statuses), CUDA_TEST(wrong_use_is_refused)};
     return cmocka_run_group_tests(tests, cuda_group_setup, cuda_group_teardown);
 }

@@ -81,6 +81,24 @@ static void test_images(void **state)
     tern_free(ctx, source);
 }
 
+/* A quotient rounded to nearest is a division alone: a correction behind it could be contracted to another one. */
+static void test_quotients(void **state)
+{
+    static const char defines[] = "REDUCE_MOST 1\nSCALE 1\nLANES 1\nROW_NDIM 1\nCOL_NDIM 1\nVALUE float\nGROUP_SIZE_X 64\nGROUP_SIZE_Y 1\n"
+                                  "DTYPE_x F32\nDTYPE_y F32\n";
+    struct tern_context *ctx = *state;
+    size_t size = 0;
+    open_or_skip();
+    char *source = tern_text_source(ctx, TERN_TEXT_CUDA, "reduce", defines);
+    assert_non_null(source);
+    char *ptx = compile(source, 80, false, &size);
+    assert_non_null(strstr(ptx, "div.rn.f32"));
+    assert_null(strstr(ptx, "mul.f32"));
+    assert_null(strstr(ptx, "fma.rn.f32"));
+    free(ptx);
+    tern_free(ctx, source);
+}
+
 /* Architectures are listed as numbers, which is what the choice of one builds on. */
 static void test_architectures(void **state)
 {
@@ -97,6 +115,7 @@ static void test_architectures(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_images), cmocka_unit_test(test_architectures)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_images), cmocka_unit_test(test_quotients),
+                                       cmocka_unit_test(test_architectures)};
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

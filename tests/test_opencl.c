@@ -49,6 +49,40 @@ static void sines_agree(void **state)
     tern_context_destroy(&ctx);
 }
 
+static const struct tern_gpu_fns *driver_fns;
+
+/* As compilers of GPUs do unless they are told: one operation is made of a product and a sum wherever that may be, across statements, even
+ * if the product itself has to be made once more for another use. PoCL's leaves one with two uses alone, so the text makes it twice. */
+static void *compile_contracted(struct tern_gpu *gpu, const char *source, const struct tern_launch *l)
+{
+    static const char use[] = "- product;\n", again[] = "- again;\n";
+    const char *at = strstr(source, use);
+    const char *line = strstr(source, "EXACT float lost");
+    assert_true(at && line && line < at);
+    char *all = tern_sprintf(gpu->base.ctx, "#pragma clang fp contract(fast)\n%.*svolatile float copy = q, again = copy * y;\n%.*s%s%s",
+                             (int)(line - source), source, (int)(at - line), line, again, at + strlen(use));
+    assert_non_null(all);
+    void *kernel = driver_fns->compile(gpu, all, l);
+    tern_free(gpu->base.ctx, all);
+    return kernel;
+}
+
+static void quotients_agree(void **state)
+{
+    for (int contracted = 0; contracted < 2; contracted++) {
+        skip_without_device();
+        struct tern_context *ctx = tern_context_create(&(const struct tern_context_params){.device = "opencl", .threads = 2});
+        struct tern_gpu *gpu = (struct tern_gpu *)ctx->device;
+        driver_fns = gpu->fns;
+        const struct tern_gpu_fns fns = {compile_contracted, driver_fns->release, driver_fns->enqueue};
+        if (contracted)
+            gpu->fns = &fns;
+        gpu_quotients_agree(ctx);
+        gpu->fns = driver_fns;
+        tern_context_destroy(&ctx);
+    }
+}
+
 static void pictures_agree(void **state)
 {
     struct tern_context *ctx = open_or_skip();
@@ -214,6 +248,7 @@ int main(void)
         cmocka_unit_test(numbers_take_no_memory),
         cmocka_unit_test(ops_agree),
         cmocka_unit_test(sines_agree),
+        cmocka_unit_test(quotients_agree),
         cmocka_unit_test(pictures_agree),
         cmocka_unit_test(the_cache_is_checked),
         cmocka_unit_test(faults_are_statuses),

@@ -47,6 +47,7 @@ typedef unsigned int uint;
 #define ABS(x) fabsf(x)
 #define FMA(a, b, c) fmaf(a, b, c)
 #define MULHI(a, b) __umulhi(a, b)
+#define tern_quotient(x, y) __fdiv_rn(x, y)
 #define tern_exp(x) expf(x)
 #define tern_log(x) logf(x)
 #define tern_sin(x) sinf(x)

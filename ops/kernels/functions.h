@@ -262,10 +262,15 @@ FN float tern_pow_scalar(float x, float exponent)
 }
 
 /* x / y rounded to nearest, which the own division of GLSL and OpenCL need not be. What is left of x, by halves of q and y, whose products
- * are exact [Dekker 1971]: FMA may round its product, as Mesa's lavapipe does. */
+ * are exact [Dekker 1971]: FMA may round its product, as Mesa's lavapipe does. A compiler that makes an FMA of `x - product` takes what was
+ * lost away twice. */
+#ifndef tern_quotient
 FN float tern_high_half(float x) { return AS_FLOAT(AS_UINT(x) & 0xfffff000u); }
 FN float tern_quotient(float x, float y)
 {
+#ifdef __OPENCL_VERSION__
+#pragma OPENCL FP_CONTRACT OFF
+#endif
     EXACT float q = x / y;
     EXACT float product = q * y;
     EXACT float q_high = tern_high_half(q);
@@ -281,6 +286,7 @@ FN float tern_quotient(float x, float y)
     EXACT float better = q + rest / y;
     return (AS_UINT(better) & 0x7fffffffu) < 0x7f800000u ? better : q;
 }
+#endif
 
 /* int8 by the rules of ops/quantize.c. */
 FN float tern_quantize(float x, float scale)
