@@ -110,8 +110,9 @@ FN float tern_f32_of_f16(uint h)
 #define TERN_FACTORS 0
 #define TERN_SUMS 0
 #endif
-#define SUBGROUP_ID (LOCAL_X / MATRIX_SUBGROUP)
-#define LANE (LOCAL_X % MATRIX_SUBGROUP)
+/* Vulkan does not say how items are counted within a group: here backwards. */
+#define SUBGROUP_ID ((GROUP_SIZE_X - 1 - LOCAL_X) / MATRIX_SUBGROUP)
+#define LANE (MATRIX_SUBGROUP - 1 - LOCAL_X % MATRIX_SUBGROUP)
 #define SHARED_FLOAT(tile, i) AS_FLOAT(((const uint *)(tile))[i])
 #define SHARED_INT(tile, i) INT(((const uint *)(tile))[i])
 #define MATRIX_ROWS 0

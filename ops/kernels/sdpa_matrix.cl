@@ -184,7 +184,7 @@ KERNEL_BEGIN
             }
         }
     }
-    sums[LOCAL_X] = sum;
+    sums[SUBGROUP_ID * MATRIX_SUBGROUP + LANE] = sum;
     BARRIER();
     UNROLL for (int j = 0; j < NV; j++) {
         MATRIX_STORE(result[j], tile, strip, PITCH_S);
