@@ -67,6 +67,32 @@ static void calls_fail(void **state)
     skip_without_device();
 }
 
+/* A wait for a lost device may succeed (the specification, "Lost Device"): the counter shows it. */
+static void a_loss_shows_in_the_counter(void **state)
+{
+    struct vulkan_shim *shim = vulkan_shim();
+    skip_without_device();
+    for (int way = 0; way < 3; way++) {
+        struct tern_context *ctx = vulkan_open("vulkan");
+        assert_true(gpu_compute(ctx));
+        shim->counter = way == 0 ? 1 : way == 1 ? UINT64_MAX : 0;
+        shim->fail_of = "vkGetSemaphoreCounterValue";
+        shim->fail_with = VK_ERROR_DEVICE_LOST;
+        shim->stays_lost = true;
+        shim->fail_at = way == 2 ? shim->calls + 1 : 0;
+        assert_false(gpu_compute(ctx));
+        support_error(ctx, TERN_E_DEVICE, "the device is lost");
+        shim->fail_at = 0;
+        shim->counter = 0;
+        assert_false(gpu_compute(ctx));
+        support_error(ctx, TERN_E_DEVICE, "the device is lost");
+        tern_context_destroy(&ctx);
+        assert_int_equal(shim->live, 0);
+    }
+    vulkan_reset(NULL);
+    skip_without_device();
+}
+
 /* Lost in the middle: everything later says so at once, and a new context works. */
 static void a_lost_device_stays_lost(void **state)
 {
@@ -289,6 +315,7 @@ int main(void)
         cmocka_unit_test_setup(allocations_fail, vulkan_reset),
         cmocka_unit_test_setup(calls_fail, vulkan_reset),
         cmocka_unit_test_setup(a_lost_device_stays_lost, vulkan_reset),
+        cmocka_unit_test_setup(a_loss_shows_in_the_counter, vulkan_reset),
         cmocka_unit_test_setup(drivers_are_refused, vulkan_reset),
         cmocka_unit_test_setup(compilers_fail, vulkan_reset),
         cmocka_unit_test_setup(glslc_compiles, vulkan_reset),

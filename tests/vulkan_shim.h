@@ -15,6 +15,7 @@ struct vulkan_shim {
     int fail_with;         /* a VkResult */
     const char *fail_of;   /* only calls of that function count for fail_at; NULL: all */
     bool stays_lost;       /* all later ones fail likewise */
+    uint64_t counter;      /* of the semaphore, as it says; 0: the truth */
     uint32_t version;      /* of the driver; 0: its own */
     bool rearranges;       /* has no SignedZeroInfNanPreserve */
     bool discrete;         /* memory of the device's own beside that of the host, and some that is only for who asked for it */

@@ -52,7 +52,13 @@ enum tern_status vulkan_wait(struct vulkan_device *d, uint64_t value)
         .sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO, .semaphoreCount = 1, .pSemaphores = &d->timeline, .pValues = &value};
     if (vulkan_alive(d))
         return TERN_E_DEVICE;
-    VkResult result = value ? d->vk.vkWaitSemaphores(d->device, &info, UINT64_MAX) : VK_SUCCESS;
+    if (!value)
+        return TERN_OK;
+    uint64_t reached = 0;
+    VkResult result = d->vk.vkWaitSemaphores(d->device, &info, UINT64_MAX);
+    result = result ? result : d->vk.vkGetSemaphoreCounterValue(d->device, d->timeline, &reached);
+    if (!result && (reached < value || reached == UINT64_MAX)) /* the wait for a lost device may succeed */
+        result = VK_ERROR_DEVICE_LOST;
     return result ? vulkan_failed(d, "waiting for the queue", result) : TERN_OK;
 }
 
