@@ -196,10 +196,6 @@ static void test_failures(void **state)
     assert_true(run_plan(ctx, values));
     assert_true(support_nmse(values, expected, ROWS * WIDTH) < 1e-11);
     assert_int_equal(blas.standin_blas_products() - products, 1);
-    blas.standin_blas_fail(CUBLAS_STATUS_ALLOC_FAILED);
-    assert_false(run_plan(ctx, values));
-    support_error(ctx, TERN_E_NO_MEMORY, "linear: cuBLASLt failed with status 3");
-    assert_true(run_plan(ctx, values));
     tern_context_destroy(&ctx);
     for (long n = 1;; n++) { /* every allocation of the library fails once */
         struct support_allocator m = {.fail_at = n};
@@ -213,6 +209,70 @@ static void test_failures(void **state)
         if (good && m.count < n)
             break;
     }
+}
+
+/* Lack of memory, and a launch that was refused on a device that is well: the text serves, now and later. */
+static void test_refused_launches(void **state)
+{
+    static const int errors[] = {CUBLAS_STATUS_ALLOC_FAILED, CUBLAS_STATUS_EXECUTION_FAILED};
+    float expected[ROWS * WIDTH], values[ROWS * WIDTH];
+    for (int i = 0; i < 2; i++) {
+        struct tern_context *ctx = cuda_open();
+        assert_true(run_plan(ctx, expected));
+        blas.standin_blas_fail(errors[i]);
+        for (int again = 0; again < 2; again++) {
+            int products = blas.standin_blas_products();
+            if (!run_plan(ctx, values))
+                fail_msg("%s", tern_error(ctx));
+            assert_true(support_nmse(values, expected, ROWS * WIDTH) < 1e-11);
+            assert_int_equal(blas.standin_blas_products() - products, 1);
+        }
+        tern_context_destroy(&ctx);
+    }
+}
+
+/* A kernel that failed: the stream says so, and the device is lost. */
+static void test_failed_kernel(void **state)
+{
+    struct tern_context *ctx = cuda_open();
+    float values[ROWS * WIDTH];
+    assert_true(run_plan(ctx, values));
+    blas.standin_blas_fail(CUBLAS_STATUS_EXECUTION_FAILED);
+    cuda.standin_fail("cuStreamSynchronize", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_false(run_plan(ctx, values));
+    support_error(ctx, TERN_E_DEVICE, "cuda: cuBLASLt: CUDA_ERROR_ILLEGAL_ADDRESS");
+    assert_false(run_plan(ctx, values));
+    support_error(ctx, TERN_E_DEVICE, "the device was lost to an earlier launch");
+    tern_context_destroy(&ctx);
+}
+
+/* Refused in a capture: that fails, the device is well, and the text serves from then on. */
+static void test_refused_capture(void **state)
+{
+    struct tern_context *ctx = cuda_open();
+    struct tern_queue *q = ctx->device->queue;
+    float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1}, y[4];
+    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){2, 4}, ones);
+    tern_tensor *out = tern_linear(x, x, NULL);
+    assert_non_null(out);
+    tern_tensor_unref(&out);
+    blas.standin_blas_fail(CUBLAS_STATUS_EXECUTION_FAILED);
+    assert_int_equal(q->fns->capture_begin(q), TERN_OK);
+    out = tern_linear(x, x, NULL);
+    assert_null(out);
+    struct tern_capture *c = q->fns->capture_end(q);
+    if (c)
+        c->fns->destroy(c);
+    support_error(ctx, TERN_E_DEVICE, "linear: cuBLASLt failed with status 13 in a capture");
+    int products = blas.standin_blas_products();
+    out = tern_linear(x, x, NULL);
+    if (!out || tern_tensor_read(out, TERN_F32, y, sizeof(y)))
+        fail_msg("%s", tern_error(ctx));
+    assert_true(y[0] == 4 && y[3] == 4);
+    assert_int_equal(blas.standin_blas_products(), products);
+    tern_tensor_unref(&out);
+    tern_tensor_unref(&x);
+    tern_context_destroy(&ctx);
 }
 
 /* Texts serve where the library is not there, or does not work. */
@@ -237,7 +297,8 @@ static void test_without(void **state)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, cuda_setup, teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_table),          TEST(test_epilogues), TEST(test_alignment),
-                                       TEST(test_bias_alignment), TEST(test_failures),  TEST(test_without)};
+    const struct CMUnitTest tests[] = {TEST(test_table),          TEST(test_epilogues),       TEST(test_alignment),
+                                       TEST(test_bias_alignment), TEST(test_failures),        TEST(test_refused_launches),
+                                       TEST(test_failed_kernel),  TEST(test_refused_capture), TEST(test_without)};
     return cmocka_run_group_tests(tests, group_setup, cuda_group_teardown);
 }

@@ -251,15 +251,6 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
 
 static CUdeviceptr at(const struct tern_arg *a) { return a->buffer ? ((const struct cuda_buffer *)a->buffer)->at + a->offset : 0; }
 
-static enum tern_status fail(struct cuda_device *d, const struct tern_op_desc *desc, cublasStatus_t error)
-{
-    if (error == CUBLAS_STATUS_EXECUTION_FAILED)
-        return cuda_fail(d, "cuBLASLt", CUDA_ERROR_LAUNCH_FAILED);
-    return tern_fail(d->gpu.base.ctx, TERN_E_NO_MEMORY,
-                     "cuda: %s: cuBLASLt failed with status %d; TERN_CUBLASLT_LIBRARY=none leaves it out", tern_op_get(desc->op).name,
-                     error);
-}
-
 /* A status of the library, not of the device: texts serve from here on. */
 static void give_up(struct cuda_device *d, struct cuda_blas_plan *b, cublasStatus_t error)
 {
@@ -272,6 +263,21 @@ static void give_up(struct cuda_device *d, struct cuda_blas_plan *b, cublasStatu
             "it out",
             tern_op_get(b->desc.op).name, tern_meta_text(&b->desc.in[0], shape), error);
     d->blas->warned = true;
+}
+
+/* The library says alike that a kernel failed and that a launch was refused: no memory for a kernel that is loaded when it is used first, a
+ * call that a capture does not permit. The stream tells them apart; one that captures cannot be asked, and that run fails alone. */
+static enum tern_status recover(struct cuda_device *d, struct cuda_blas_plan *b, cublasStatus_t error)
+{
+    const bool refused = error == CUBLAS_STATUS_EXECUTION_FAILED;
+    CUresult of_stream = refused && !d->capturing ? d->cu.cuStreamSynchronize(d->stream) : CUDA_SUCCESS;
+    if (of_stream)
+        return cuda_fail(d, "cuBLASLt", of_stream);
+    give_up(d, b, error);
+    if (refused && d->capturing)
+        return tern_fail(d->gpu.base.ctx, TERN_E_DEVICE, "cuda: %s: cuBLASLt failed with status %d in a capture",
+                         tern_op_get(b->desc.op).name, error);
+    return TERN_OK;
 }
 
 static cublasStatus_t multiply(struct cuda_device *d, struct cuda_blas_plan *b, const struct tern_kernel_args *a)
@@ -316,15 +322,12 @@ static enum tern_status run(const struct tern_kernel_args *a)
         return TERN_E_DEVICE;
     struct cuda_blas_plan *b = blas_of(d) ? plan_of(d, a->desc, &p, alignment_of(a)) : NULL;
     const bool here = b && b->works && bias_fits(a, &p);
-    cublasStatus_t error = !b ? CUBLAS_STATUS_ALLOC_FAILED : here ? multiply(d, b, a) : CUBLAS_STATUS_SUCCESS;
-    const bool final = error == CUBLAS_STATUS_EXECUTION_FAILED || error == CUBLAS_STATUS_ALLOC_FAILED;
-    if (error && !final)
-        give_up(d, b, error);
+    cublasStatus_t error = here ? multiply(d, b, a) : CUBLAS_STATUS_SUCCESS;
+    enum tern_status st = error ? recover(d, b, error) : !b ? tern_error_status(a->ctx) : TERN_OK;
     d->captured += d->capturing && here && !error;
     cuda_leave(d);
-    if (final)
-        return fail(d, a->desc, error);
-    return here && !error ? TERN_OK : tern_gpu_kernels[a->desc->op]->run(a); /* memory that is aligned to less than supports() asked for */
+    return st || (here && !error) ? st
+                                  : tern_gpu_kernels[a->desc->op]->run(a); /* memory that is aligned to less than supports() asked for */
 }
 
 const struct tern_kernel cuda_matmul_cublaslt = {
