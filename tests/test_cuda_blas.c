@@ -275,6 +275,31 @@ static void test_refused_capture(void **state)
     tern_context_destroy(&ctx);
 }
 
+static void expect_described(struct tern_context *ctx, const char *part)
+{
+    char line[1200];
+    ctx->device->fns->describe(ctx->device, line, sizeof(line));
+    if (!strstr(line, part))
+        fail_msg("expected \"%s\" in \"%s\"", part, line);
+}
+
+/* What is described is what serves: it is opened once, and stays. */
+static void test_described(void **state)
+{
+    char name[256], part[260];
+    struct tern_context *ctx = cuda_open();
+    snprintf(name, 200, "%s", getenv("TERN_CUBLASLT_LIBRARY"));
+    snprintf(part, sizeof(part), ", %s", name);
+    expect_described(ctx, part);
+    setenv("TERN_CUBLASLT_LIBRARY", "none", 1);
+    int products = blas.standin_blas_products();
+    assert_true(check_small(ctx));
+    assert_int_equal(blas.standin_blas_products() - products, 1);
+    expect_described(ctx, part);
+    setenv("TERN_CUBLASLT_LIBRARY", name, 1);
+    tern_context_destroy(&ctx);
+}
+
 /* Texts serve where the library is not there, or does not work. */
 static void test_without(void **state)
 {
@@ -287,6 +312,7 @@ static void test_without(void **state)
     for (int i = 0; i < 2; i++) {
         setenv("TERN_CUBLASLT_LIBRARY", without[i], 1);
         struct tern_context *ctx = cuda_open();
+        expect_described(ctx, ", no cuBLASLt,");
         assert_true(run_plan(ctx, values));
         tern_context_destroy(&ctx);
     }
@@ -299,6 +325,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(test_table),          TEST(test_epilogues),       TEST(test_alignment),
                                        TEST(test_bias_alignment), TEST(test_failures),        TEST(test_refused_launches),
-                                       TEST(test_failed_kernel),  TEST(test_refused_capture), TEST(test_without)};
+                                       TEST(test_failed_kernel),  TEST(test_refused_capture), TEST(test_described),
+                                       TEST(test_without)};
     return cmocka_run_group_tests(tests, group_setup, cuda_group_teardown);
 }

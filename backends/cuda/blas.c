@@ -1,6 +1,7 @@
 /* matmul and linear by cuBLASLt, when it is there: products of dense matrices of one dtype, sums in f32, with bias, tanh-GELU or the sum
  * with another tensor as epilogue. */
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,18 +161,20 @@ static void close_library(struct cuda_blas *s)
     memset(&s->api, 0, sizeof(s->api));
 }
 
-static bool open_one(struct cuda_blas *s, const char *name)
+static bool open_one(struct cuda_blas *s, const char *file)
 {
     const char *missing = NULL;
-    if (!(s->api.library = dlopen(name, CUDA_DLOPEN)))
+    if (!(s->api.library = dlopen(file, CUDA_DLOPEN)))
         return false;
 #define LOAD(name, arguments)                                      \
     *(void **)(void *)&s->api.name = dlsym(s->api.library, #name); \
     missing = s->api.name ? missing : #name;
     CUBLAS_FUNCTIONS(LOAD)
 #undef LOAD
-    if (!missing && !s->api.cublasLtCreate(&s->handle))
+    if (!missing && !s->api.cublasLtCreate(&s->handle)) {
+        snprintf(s->name, sizeof(s->name), "%s", file);
         return true;
+    }
     close_library(s);
     return false;
 }
@@ -188,7 +191,7 @@ static bool open_library(struct cuda_blas *s, const struct cuda_device *d)
     return false;
 }
 
-/* Opened when a product first asks for it. NULL when there is none, or it does not work here: then texts serve. */
+/* Opened when a product or a description first asks for it. NULL when there is none, or it does not work here: then texts serve. */
 static struct cuda_blas *blas_of(struct cuda_device *d)
 {
     if (d->blas || d->no_blas)
@@ -201,6 +204,15 @@ static struct cuda_blas *blas_of(struct cuda_device *d)
     d->no_blas = true;
     tern_free(d->gpu.base.ctx, s);
     return NULL;
+}
+
+void cuda_blas_describe(struct cuda_device *d, char *out, size_t size)
+{
+    const bool entered = !cuda_enter(d, NULL);
+    const struct cuda_blas *s = entered ? blas_of(d) : NULL;
+    snprintf(out, size, "%s", s ? s->name : "no cuBLASLt");
+    if (entered)
+        cuda_leave(d);
 }
 
 void cuda_blas_close(struct cuda_device *d)

@@ -10,9 +10,13 @@ enum { CUDA_BLAS_TABLE = 256, CUDA_BLAS_WORKSPACE = 4 << 20 };
 struct cuda_blas {
     struct cublas_api api;
     cublasLtHandle_t handle;
+    char name[240];                                /* of the library's file */
     bool warned;                                   /* that it failed */
     struct cuda_blas_plan *plans[CUDA_BLAS_TABLE]; /* chains, by description */
 };
+
+/* The file of the library that serves, or that there is none. Opens it. */
+void cuda_blas_describe(struct cuda_device *d, char *out, size_t size);
 
 extern const struct tern_kernel cuda_matmul_cublaslt, cuda_linear_cublaslt;
 

@@ -76,8 +76,6 @@ enum tern_status cuda_fail(struct cuda_device *d, const char *what, CUresult err
  * to leave, when the device is lost; nothing is recorded when `what` is NULL, where things are given back. */
 enum tern_status cuda_enter(struct cuda_device *d, const char *what);
 void cuda_leave(struct cuda_device *d);
-/* A library of the system that is there: its file's name, or NULL. names: NULL-terminated, tried in order. */
-const char *cuda_find_library(const char *variable, const char *const *names);
 
 /* nvrtc.c: opens the first NVRTC that serves device and driver. */
 enum tern_status cuda_nvrtc_open(struct cuda_device *d);

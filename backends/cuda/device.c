@@ -64,14 +64,13 @@ static const char *matrix_units(const struct cuda_device *d)
 
 static void describe(const struct tern_device *device, char *out, size_t size)
 {
-    static const char *const blas[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", NULL};
-    struct cuda_device *d = (struct cuda_device *)(uintptr_t)device; /* cuDNN is opened by it */
-    char dnn[240];
-    const char *lt = cuda_find_library("TERN_CUBLASLT_LIBRARY", blas);
+    struct cuda_device *d = (struct cuda_device *)(uintptr_t)device; /* the libraries are opened by it */
+    char blas[240], dnn[240];
+    cuda_blas_describe(d, blas, sizeof(blas));
     cuda_dnn_describe(d, dnn, sizeof(dnn));
     snprintf(out, size, "%s, %.1f GiB, driver of CUDA %d.%d, sm_%d, %s, NVRTC %d.%d%s, %s, %s", d->name, (double)d->memory / (1 << 30),
              d->driver / 1000, d->driver / 10 % 100, d->capability, matrix_units(d), d->nvrtc_version / 1000, d->nvrtc_version / 10 % 100,
-             d->arch == d->capability ? "" : " (older than the device: PTX)", lt ? lt : "no cuBLASLt", dnn);
+             d->arch == d->capability ? "" : " (older than the device: PTX)", blas, dnn);
 }
 
 static const struct tern_device_fns device_fns = {.destroy = device_destroy,

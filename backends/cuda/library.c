@@ -7,20 +7,6 @@
 #include "backends/cuda/cuda.h"
 #include "core/status.h"
 
-const char *cuda_find_library(const char *variable, const char *const *names)
-{
-    const char *given = getenv(variable);
-    for (int i = 0; given ? i < 1 : names[i] != NULL; i++) {
-        const char *name = given ? given : names[i];
-        void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-        if (library) {
-            dlclose(library);
-            return name;
-        }
-    }
-    return NULL;
-}
-
 static const char *load_functions(struct cuda_api *cu)
 {
     const char *missing = NULL;
