@@ -57,6 +57,8 @@ EXPORT cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t room, 
         return answer(&most, sizeof(most), room, out, needed);
     if (what == DOT_PRODUCT_CAPABILITIES && shim.dot_products)
         return answer(&packed, sizeof(packed), room, out, needed);
+    if (what == CL_DEVICE_HOST_UNIFIED_MEMORY && shim.discrete)
+        return answer(&(const cl_bool){CL_FALSE}, sizeof(cl_bool), room, out, needed);
     if (text)
         return answer(text, strlen(text) + 1, room, out, needed);
     return passed_on(d, what, room, out, needed);
@@ -70,4 +72,17 @@ EXPORT cl_mem clCreateBuffer(cl_context c, cl_mem_flags flags, size_t size, void
         return NULL;
     }
     return passed_on(c, flags, size, host, error);
+}
+
+EXPORT cl_int clEnqueueWriteBuffer(cl_command_queue q, cl_mem memory, cl_bool waits, size_t offset, size_t size, const void *from,
+                                   cl_uint n, const cl_event *after, cl_event *done)
+{
+    REAL(clEnqueueWriteBuffer);
+    cl_mem_flags flags = 0;
+    size_t bytes = 0;
+    clGetMemObjectInfo(memory, CL_MEM_FLAGS, sizeof(flags), &flags, NULL);
+    clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof(bytes), &bytes, NULL);
+    if (shim.discrete && !(flags & CL_MEM_ALLOC_HOST_PTR) && bytes > shim.most_found)
+        return CL_OUT_OF_RESOURCES;
+    return passed_on(q, memory, waits, offset, size, from, n, after, done);
 }

@@ -8,6 +8,8 @@
 
 struct opencl_shim {
     size_t max_allocation;  /* bytes that a buffer may have; 0: as its own */
+    bool discrete;          /* with memory of its own, which is looked for when a buffer is first written to */
+    size_t most_found;      /* bytes of a buffer for which it is found then */
     const char *driver;     /* CL_DRIVER_VERSION; NULL: its own */
     const char *version;    /* CL_DEVICE_VERSION; NULL: its own */
     const char *extensions; /* NULL: its own */

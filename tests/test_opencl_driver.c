@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <tern/ops.h>
 
+#include "backends/gpu/gpu.h"
 #include "core/context.h"
 #include "support.h"
 #include "tests/opencl_shim.h"
@@ -142,6 +143,27 @@ static void old_devices_are_refused(void **state)
     tern_context_destroy(&(struct tern_context *){open_or_skip()});
 }
 
+/* A driver that finds no memory for a buffer when it is used: the buffer lies in the host's then, as if it had said so at once. */
+static void memory_is_looked_for_at_once(void **state)
+{
+    enum { SMALL = 1 << 20, LARGE = 2 << 20 };
+    skip_without_device();
+    shim->discrete = true;
+    shim->most_found = SMALL + 100;
+    struct tern_context *ctx = open_or_skip();
+    const struct tern_gpu_memory *m = &((const struct tern_gpu *)ctx->device)->memory;
+    struct tern_buffer *small = tern_buffer_create(ctx->device, SMALL), *large = tern_buffer_create(ctx->device, LARGE);
+    uint32_t word = 7;
+    assert_true(small && large);
+    assert_true(m->on_device == SMALL && m->on_host == LARGE);
+    if (tern_buffer_write(large, LARGE - 4, &(const uint32_t){42}, 4) || tern_buffer_read(large, LARGE - 4, &word, 4))
+        fail_msg("%s", tern_error(ctx));
+    assert_int_equal(word, 42);
+    tern_buffer_unref(&small);
+    tern_buffer_unref(&large);
+    tern_context_destroy(&ctx);
+}
+
 static int reset(void **state)
 {
     if (shim)
@@ -178,6 +200,7 @@ int main(void)
         cmocka_unit_test_setup(binaries_are_of_one_driver, reset),
         cmocka_unit_test_setup(long_texts_are_read, reset),
         cmocka_unit_test_setup(old_devices_are_refused, reset),
+        cmocka_unit_test_setup(memory_is_looked_for_at_once, reset),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -143,8 +143,8 @@ static bool dot_product_of(const struct opencl_device *d, const char *extensions
 static void read_features(struct opencl_device *d, const char *extensions)
 {
     d->memory = number(d, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof(cl_ulong));
-    bool unified = number(d, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof(cl_bool));
-    tern_gpu_memory_open(&d->gpu, &opencl_memory_fns, free_memory(d, extensions), d->memory, unified);
+    d->unified = number(d, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof(cl_bool));
+    tern_gpu_memory_open(&d->gpu, &opencl_memory_fns, free_memory(d, extensions), d->memory, d->unified);
     d->base_alignment = number(d, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof(cl_uint)) / 8;
     d->base_alignment = d->base_alignment ? d->base_alignment : 1;
     d->fp16 = strstr(extensions, "cl_khr_fp16") != NULL;

@@ -2,12 +2,25 @@
 #include "backends/opencl/opencl.h"
 #include "core/context.h"
 
+/* Many drivers find memory for a buffer only when it is used: so it is, by its last word, beside the commands. */
+static cl_int use(struct opencl_device *d, cl_mem memory, size_t size)
+{
+    static const cl_uint zero = 0;
+    size_t last = tern_gpu_padded(size, OPENCL_UNIT) - sizeof(zero);
+    cl_int error = d->cl.clEnqueueWriteBuffer(d->copies, memory, CL_TRUE, last, sizeof(zero), &zero, 0, NULL, NULL);
+    return error == CL_OUT_OF_RESOURCES ? CL_MEM_OBJECT_ALLOCATION_FAILURE : error; /* as NVIDIA's says it */
+}
+
 /* NULL without memory: *full; or with the error recorded. */
 static cl_mem make(struct opencl_device *d, size_t size, bool on_host, bool *full)
 {
     cl_int error = CL_SUCCESS;
     cl_mem_flags flags = CL_MEM_READ_WRITE | (on_host ? CL_MEM_ALLOC_HOST_PTR : 0);
     cl_mem memory = d->cl.clCreateBuffer(d->context, flags, tern_gpu_padded(size, OPENCL_UNIT), NULL, &error);
+    if (memory && !d->unified && (error = use(d, memory, size))) {
+        d->cl.clReleaseMemObject(memory);
+        memory = NULL;
+    }
     *full = !memory && opencl_is_memory(error);
     if (!memory && !*full)
         opencl_fail(d->gpu.base.ctx, "making a buffer", error);
@@ -36,7 +49,7 @@ static enum tern_status move(struct tern_gpu *gpu, struct tern_gpu_buffer *base,
         return *full ? TERN_OK : tern_error_status(gpu->base.ctx);
     cl_int error = d->cl.clEnqueueCopyBuffer(d->commands, b->memory, to, 0, 0, base->base.size, 0, NULL, NULL);
     d->cl.clReleaseMemObject(error ? to : b->memory);
-    *full = error && opencl_is_memory(error); /* many drivers find memory for a buffer only when it is used */
+    *full = error && opencl_is_memory(error);
     if (!error)
         b->memory = to;
     return error && !*full ? opencl_fail(gpu->base.ctx, "moving a weight", error) : TERN_OK;

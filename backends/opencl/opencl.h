@@ -41,8 +41,8 @@ struct opencl_device {
     char name[256], driver[256], version[256]; /* "OpenCL 3.0 ..." */
     size_t memory;                             /* bytes */
     size_t base_alignment;                     /* of buffers that are parts of others, in bytes */
-    bool fp16;
-    struct opencl_clblast *clblast; /* NULL: not asked for yet, or no_clblast */
+    bool fp16, unified;                        /* unified: its memory is the host's */
+    struct opencl_clblast *clblast;            /* NULL: not asked for yet, or no_clblast */
     bool no_clblast;
     const struct tern_kernel *kernels[TERN_OP_COUNT + 3];
 };
