@@ -12,9 +12,10 @@
 #include "core/registry.h"
 
 /* What decides which devices there are, as far as it can change without a new start of the machine. */
-static const char *const environment[] = {"TERN_GPU_LIMITS",     "TERN_CPU_LEVEL",      "TERN_CUDA_LIBRARY",    "TERN_NVRTC_LIBRARY",
-                                          "TERN_VULKAN_LIBRARY", "TERN_OPENCL_LIBRARY", "CUDA_VISIBLE_DEVICES", "OCL_ICD_VENDORS",
-                                          "OCL_ICD_FILENAMES",   "VK_ICD_FILENAMES",    "VK_DRIVER_FILES",      "LD_LIBRARY_PATH"};
+static const char *const environment[] = {"TERN_GPU_LIMITS",       "TERN_CPU_LEVEL",      "TERN_CUDA_LIBRARY",    "TERN_NVRTC_LIBRARY",
+                                          "TERN_CUBLASLT_LIBRARY", "TERN_CUDNN_LIBRARY",  "TERN_CLBLAST_LIBRARY", "TERN_SHADERC_LIBRARY",
+                                          "TERN_VULKAN_LIBRARY",   "TERN_OPENCL_LIBRARY", "CUDA_VISIBLE_DEVICES", "OCL_ICD_VENDORS",
+                                          "OCL_ICD_FILENAMES",     "VK_ICD_FILENAMES",    "VK_DRIVER_FILES",      "LD_LIBRARY_PATH"};
 
 static uint64_t hash_text(uint64_t h, const char *text)
 {
@@ -25,14 +26,14 @@ static uint64_t hash_text(uint64_t h, const char *text)
 
 static uint64_t key(const struct tern_context *ctx)
 {
-    char boot[64] = "", threads[16];
+    char boot[64] = "", numbers[64];
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
     if (f) {
         boot[fread(boot, 1, sizeof(boot) - 1, f)] = 0;
         fclose(f);
     }
-    snprintf(threads, sizeof(threads), "%d", ctx->params.threads);
-    uint64_t h = hash_text(hash_text(hash_text(0xcbf29ce484222325u, tern_version()), boot), threads);
+    snprintf(numbers, sizeof(numbers), "%d %zu %zu", ctx->params.threads, ctx->params.budget, ctx->params.device_budget);
+    uint64_t h = hash_text(hash_text(hash_text(0xcbf29ce484222325u, tern_version()), boot), numbers);
     for (int i = 0; tern_backends[i]; i++)
         h = hash_text(h, tern_backends[i]->name);
     for (size_t i = 0; i < sizeof(environment) / sizeof(environment[0]); i++)
@@ -113,13 +114,16 @@ static struct tern_context *open_alone(const struct tern_context *ctx, const cha
     return tern_context_create(&p);
 }
 
-static void measure(struct tern_context *ctx, struct tern_line_entry *e)
+/* False: it had no memory for that, which it may have the next time. */
+static bool measure(struct tern_context *ctx, struct tern_line_entry *e)
 {
     struct tern_context *alone = open_alone(ctx, e->name);
     e->flops = alone ? tern_device_score(alone) : 0;
-    if (!e->flops)
+    if (!tern_check_cancel(ctx) && !e->flops)
         tern_message(ctx, TERN_LOG_WARN, "%s is passed by: %s", e->name, alone ? tern_error(alone) : tern_create_error());
+    const enum tern_status st = alone ? tern_error_status(alone) : TERN_OK;
     tern_context_destroy(&alone);
+    return st != TERN_E_NO_MEMORY && st != TERN_E_BUDGET;
 }
 
 /* Appends the backend's devices that may stand in line. One that is refused is passed by; two in a row are the end. */
@@ -148,18 +152,19 @@ int tern_line(struct tern_context *ctx, bool fresh, struct tern_line_entry line[
     struct tern_line_entry found[TERN_LINE_MOST] = {{"cpu", 0}};
     char *path = path_of(ctx);
     int n = 0, n_found = 1;
+    bool good = true;
     if (!fresh)
         n = from_cache(ctx, path, line);
     for (int i = 0; !n && tern_backends[i]; i++)
         n_found = find(ctx, tern_backends[i], found, n_found);
     if (!n) {
-        for (int i = 0; i < n_found; i++) {
+        for (int i = 0; i < n_found && !tern_failed(ctx); i++) {
             if (n_found > 1)
-                measure(ctx, &found[i]);
+                good &= measure(ctx, &found[i]);
             if (i == 0 || found[i].flops > 0)
                 insert(line, &n, &found[i]);
         }
-        if (!tern_check_cancel(ctx)) /* measurements that were broken off are not kept */
+        if (!tern_check_cancel(ctx) && good) /* measurements that were broken off are not kept */
             keep(ctx, path, line, n);
     }
     tern_free(ctx, path);

@@ -1,7 +1,8 @@
 /* Backends for tests of lists and "auto": each is the CPU with a queue of its own. With the list of backends, in place of that in
  * backends/backends.c. slow takes its time and computes nothing, quick does not even that, soft says that it is the processor, absent has
  * no driver, lost fails at launch number $TERN_TEST_LOST_AT. With $TERN_TEST_REFUSED the first slow device is refused, and there is a
- * second. */
+ * second. With $TERN_TEST_INTERRUPT its first launch is one at which the process is interrupted, with $TERN_TEST_NO_ROOM it has no memory. */
+#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -30,7 +31,10 @@ static enum tern_status pass_on(enum choose_kind k, struct tern_queue *q, const 
 
 static enum tern_status launch_slow(struct tern_queue *q, const struct tern_kernel *k, const struct tern_kernel_args *a)
 {
-    choose_launches[CHOOSE_SLOW]++;
+    if (!choose_launches[CHOOSE_SLOW]++ && getenv("TERN_TEST_INTERRUPT"))
+        raise(SIGINT);
+    if (getenv("TERN_TEST_NO_ROOM"))
+        return tern_fail(a->ctx, TERN_E_NO_MEMORY, "slow: no room");
     nanosleep(&(struct timespec){0, 20000000}, NULL);
     return TERN_OK;
 }

@@ -170,16 +170,25 @@ static void damaged_lines_are_measured_again(void **state)
     tern_context_destroy(&ctx);
 }
 
-/* What changes the devices changes the key. */
+/* What changes the devices, or may be what one of them lacked, changes the key. */
 static void other_limits_are_another_line(void **state)
 {
-    struct log log;
-    struct tern_context *ctx = open_spec(*state, "auto", &log);
-    tern_context_destroy(&ctx);
+    static const char *const names[] = {NULL, "CUDA_VISIBLE_DEVICES", "TERN_CUDNN_LIBRARY"};
+    struct state *s = *state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        int before = measured();
+        if (names[i])
+            setenv(names[i], "none", 1);
+        struct log log;
+        struct tern_context *ctx = open_spec(s, "auto", &log);
+        if (names[i])
+            unsetenv(names[i]);
+        tern_context_destroy(&ctx);
+        assert_true(measured() > before);
+    }
     int before = measured();
-    setenv("CUDA_VISIBLE_DEVICES", "none", 1);
-    ctx = open_spec(*state, "auto", &log);
-    unsetenv("CUDA_VISIBLE_DEVICES");
+    struct tern_context *ctx = tern_context_create(
+        &(struct tern_context_params){.device = "auto", .threads = 1, .cache_dir = s->folder, .budget = (size_t)1 << 30});
     tern_context_destroy(&ctx);
     assert_true(measured() > before);
 }
@@ -226,6 +235,26 @@ static void measuring_can_be_cancelled(void **state)
     assert_null(opendir(folder)); /* nothing was kept */
 }
 
+/* What has no memory now may have some the next time. */
+static void a_lack_of_memory_is_not_kept(void **state)
+{
+    struct state *s = *state;
+    struct log log;
+    char path[512];
+    setenv("TERN_TEST_NO_ROOM", "1", 1);
+    struct tern_context *ctx = open_spec(s, "auto", &log);
+    assert_non_null(ctx);
+    expect_text(log.text, "slow:0 is passed by: slow: no room", "log");
+    tern_context_destroy(&ctx);
+    unsetenv("TERN_TEST_NO_ROOM");
+    snprintf(path, sizeof(path), "%s/devices", s->folder);
+    assert_null(opendir(path));
+    ctx = open_spec(s, "auto", &log);
+    assert_non_null(strstr(ctx->behind, "slow:0"));
+    line_path(s, path, sizeof(path));
+    tern_context_destroy(&ctx);
+}
+
 /* ---- jobs; $TERN_TOOL is the command with these devices */
 
 #define JOB "txt2img", MODEL, "-p", "a cat", "-W", "64", "-H", "64", "--steps", "2", "--seed", "3", "--threads", "1"
@@ -245,6 +274,20 @@ static void the_next_device_takes_a_job_over(void **state)
     assert_int_equal(file_size("none.png"), 0);
     EXPECT(s, RUN(s, JOB, "-o", "whole.png", "--device", "lost,cpu"), 0);
     assert_null(strstr(s->err, "starts again"));
+}
+
+/* The first job on a machine, while its devices are measured: the code of an interrupt, and no word of an option that nobody gave. */
+static void measuring_can_be_interrupted(void **state)
+{
+    struct state *s = *state;
+    char *const cache = strdup(getenv("XDG_CACHE_HOME"));
+    setenv("TERN_TEST_INTERRUPT", "1", 1);
+    setenv("XDG_CACHE_HOME", s->folder, 1); /* where nothing was measured */
+    EXPECT(s, RUN(s, "txt2img", MODEL, "-p", "a cat", "--steps", "1", "-W", "64", "-H", "64"), 130);
+    unsetenv("TERN_TEST_INTERRUPT");
+    setenv("XDG_CACHE_HOME", cache, 1);
+    free(cache);
+    assert_string_equal(s->err, "tern txt2img: cancelled\n");
 }
 
 static void devices_are_listed_with_what_auto_takes(void **state)
@@ -270,6 +313,8 @@ int main(void)
         TEST(a_device_that_fails_to_be_measured_is_passed_by),
         TEST(a_device_that_is_refused_hides_no_other),
         TEST(measuring_can_be_cancelled),
+        TEST(a_lack_of_memory_is_not_kept),
+        TEST(measuring_can_be_interrupted),
         TEST(the_next_device_takes_a_job_over),
         TEST(devices_are_listed_with_what_auto_takes),
     };

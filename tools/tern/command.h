@@ -58,13 +58,14 @@ int value_schedule(const struct opt *opt, const char *text, enum tern_schedule *
 #define BYTES_TEXT 32
 const char *bytes_text(size_t bytes, char out[BYTES_TEXT]);
 
-/* message.c. With --json each is also an event on standard output. Both return the code that they are named after. */
+/* message.c. With --json each is also an event on standard output. Those three return the code that they are named after. */
 void message_setup(const char *command, bool json);
 void event_send(json_t *event); /* one line on standard output; takes the reference, NULL is ignored */
 /* Standard output so far; 0, or the errno with which it failed first. */
 int output_flush(void);
 int usage(const char *fmt, ...) TERN_PRINTF(1, 2);
 int failed(const char *fmt, ...) TERN_PRINTF(1, 2);
+int cancelled(const char *reason); /* said where there was a signal, not for want of a standard output */
 /* The error of the library: CANCELLED or FAILED; USAGE when the call only read `arguments` of the command line and one
  * of them was wrong. */
 int library_failed(const struct tern_context *ctx, bool arguments);

@@ -70,13 +70,19 @@ int failed(const char *fmt, ...)
     return FAILED;
 }
 
+int cancelled(const char *reason)
+{
+    if (interrupt_seen()) /* want of a standard output is told in the end */
+        tell(tern_status_name(TERN_E_CANCELLED), reason);
+    return CANCELLED;
+}
+
 int library_failed(const struct tern_context *ctx, bool arguments)
 {
     enum tern_status status = tern_error_status(ctx);
     const char *text = tern_error(ctx);
-    if (status != TERN_E_CANCELLED || interrupt_seen()) /* else for want of a standard output, which is told in the end */
-        tell(tern_status_name(status), *text ? text : "out of memory");
     if (status == TERN_E_CANCELLED)
-        return CANCELLED;
+        return cancelled(text);
+    tell(tern_status_name(status), *text ? text : "out of memory");
     return arguments && (status == TERN_E_INVALID || status == TERN_E_NOT_FOUND) ? USAGE : FAILED;
 }

@@ -171,19 +171,15 @@ struct tern_context *run_open(const struct run_settings *s, int *code)
     struct tern_context *ctx = tern_context_create(&params);
     if (ctx)
         return ctx;
-    const char *reason = tern_create_error();
-    *code = FAILED;
-    params.device = NULL; /* whether it was the device's name */
-    struct tern_context *other = s->device ? tern_context_create(&params) : NULL;
-    if (other) {
-        tern_context_destroy(&other);
-        *code = USAGE;
-        params.device = s->device;
-        if (!tern_context_create(&params)) /* the message again: it belongs to the last call */
-            reason = tern_create_error();
-        usage("option --device: %s", reason);
-    } else {
-        failed("%s", reason);
+    char reason[1024]; /* the text belongs to the last call */
+    snprintf(reason, sizeof(reason), "%s", tern_create_error());
+    if (is_cancelled(NULL)) {
+        *code = cancelled(reason);
+        return NULL;
     }
+    params.device = NULL; /* whether it was the device's name */
+    struct tern_context *other = s->device && strcmp(s->device, "auto") != 0 ? tern_context_create(&params) : NULL;
+    *code = other ? usage("option --device: %s", reason) : failed("%s", reason);
+    tern_context_destroy(&other);
     return NULL;
 }
