@@ -58,6 +58,7 @@ struct tern_lora_module {
     int64_t weight;                  /* of a bias: index of the weight that it belongs to, whose alpha counts for UP_BIAS */
     bool on_input;                   /* ON_INPUT's value; DORA_SCALE has a number for each input */
     bool butterfly;                  /* OFT_BLOCKS are BOFT's */
+    int64_t inputs;                  /* it is for so many of the first inputs of W and leaves the others; 0: for all */
     double scale;                    /* alpha / rank; 1 where there is none */
     double constraint;               /* OFT, BOFT: alpha x out, the largest norm of B - B^T; 0: none */
 };
@@ -122,6 +123,10 @@ enum tern_status tern_lora_warn_of_values(const struct tern_lora_file *f);
 /* Refuses a file for another architecture than the model's, as far as that can be told: by the header, by widths that do not fit, and by
  * names if it is asked for. TERN_OK: it may fit. */
 enum tern_status tern_lora_check_model(const struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS], bool by_names);
+
+/* How many inputs the weight has that a module was made for, by tensors that nobody has checked; `kernel`: the elements for each of them,
+ * kh kw. 0: they do not tell. */
+int64_t tern_lora_inputs(const struct tern_lora_file *f, const struct tern_lora_module *m, int64_t kernel);
 
 /* The factor of tensor `name`, without the LoRA's scale. */
 double tern_lora_strength(const struct tern_lora_use *u, enum tern_lora_part part, const char *name);

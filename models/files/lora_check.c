@@ -291,11 +291,30 @@ static enum tern_status check_module(const struct check *c)
     return st ? st : check_magnitude(c);
 }
 
+/* The first convolution of a UNet for inpainting or instructions has inputs behind those of the latents, and many files are made for a
+ * model without: as AUTOMATIC1111 does for inpainting, they change the inputs that both have. Then *narrow is that model's weight. */
+static void fit_first_layer(const struct tern_weights *unet, int64_t i, const struct tern_lora_file *f, struct tern_lora_module *m,
+                            struct tern_meta *narrow)
+{
+    const tern_tensor *out = tern_weights_get(unet, "conv_out.weight");
+    if (strcmp(tern_weights_name(unet, i), "conv_in.weight") || narrow->ndim != 4 || !out || tern_tensor_ndim(out) != 4)
+        return;
+    const int64_t latents = tern_tensor_size(out, 0), kernel = narrow->shape[2] * narrow->shape[3];
+    if (latents >= narrow->shape[1] || kernel < 1 || tern_lora_inputs(f, m, kernel) != latents)
+        return;
+    m->inputs = latents;
+    narrow->shape[1] = latents;
+}
+
 enum tern_status tern_lora_check_modules(struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS])
 {
     for (int part = 0; part < TERN_LORA_PARTS; part++)
         for (int64_t i = 0; i < f->part[part].count; i++) {
-            const struct check c = {f, &f->part[part].module[i], &tern_weights_at(bases[part], i)->meta, bases};
+            struct tern_meta base = tern_weights_at(bases[part], i)->meta;
+            struct tern_lora_module *m = &f->part[part].module[i];
+            if (part == TERN_LORA_UNET)
+                fit_first_layer(bases[part], i, f, m, &base);
+            const struct check c = {f, m, &base, bases};
             if (check_module(&c))
                 return tern_error_status(f->ctx);
         }

@@ -115,11 +115,20 @@ static tern_tensor *rescale(const struct tern_lora_file *f, int64_t magnitude, b
 
 /* DoRA's V is W and the whole difference. What `strength` multiplies differs: in PEFT the difference inside of V; in LyCORIS's form, as
  * AUTOMATIC1111 and ComfyUI read it, what comes out of it all. */
-tern_tensor *tern_lora_difference(const struct tern_lora_file *f, const struct tern_lora_module *m, tern_tensor *w, double strength)
+static tern_tensor *difference(const struct tern_lora_file *f, const struct tern_lora_module *m, tern_tensor *w, double strength)
 {
     const int64_t inside = m->tensor[TERN_LORA_MAGNITUDE], outside = m->tensor[TERN_LORA_DORA_SCALE];
     tern_tensor *d = plain(f, m, w, (outside ? 1 : strength) * m->scale);
     if (inside || outside)
         d = tern_sub(rescale(f, inside ? inside : outside, m->on_input, tern_add(w, d)), w);
     return outside ? tern_mul_scalar(d, strength) : d;
+}
+
+tern_tensor *tern_lora_difference(const struct tern_lora_file *f, const struct tern_lora_module *m, tern_tensor *w, double strength)
+{
+    if (!m->inputs)
+        return difference(f, m, w, strength);
+    const int64_t others[] = {0, 0, 0, 0, 0, w->meta.shape[1] - m->inputs};
+    w = tern_slice(w, 1, 0, m->inputs, 1);
+    return w ? tern_pad(difference(f, m, w, strength), 6, others, 0) : NULL;
 }

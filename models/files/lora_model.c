@@ -100,23 +100,40 @@ static int64_t size_of(const struct tern_lora_file *f, int64_t t, int d)
     return n < 1 << 20 ? n : 0;
 }
 
-/* How many inputs the weight has that a module was made for, by tensors that nobody has checked; 0: they do not tell. `square`: it has as
- * many outputs. */
+/* Elements of a row of tensor t - 1 by `kernel`, as limited. */
+static int64_t row_of(const struct tern_lora_file *f, int64_t t, int64_t kernel)
+{
+    const tern_tensor *x = tern_weights_at(f->weights, t - 1);
+    const int64_t rows = size_of(f, t, 0), n = rows ? tern_tensor_numel(x) / rows : 0;
+    return n % kernel == 0 && n / kernel < 1 << 20 ? n / kernel : 0;
+}
+
+int64_t tern_lora_inputs(const struct tern_lora_file *f, const struct tern_lora_module *m, int64_t kernel)
+{
+    static const int whole[][2] = {{TERN_LORA_DOWN, TERN_LORA_MID},
+                                   {TERN_LORA_HADA_W1_B, TERN_LORA_HADA_T1},
+                                   {TERN_LORA_DIFF, TERN_LORA_ROLES}};
+    const int64_t *t = m->tensor;
+    for (size_t i = 0; i < sizeof(whole) / sizeof(*whole); i++)
+        if (t[whole[i][0]])
+            return row_of(f, t[whole[i][0]], whole[i][1] < TERN_LORA_ROLES && t[whole[i][1]] ? 1 : kernel);
+    const int64_t first = t[TERN_LORA_KRON_W1] ? t[TERN_LORA_KRON_W1] : t[TERN_LORA_KRON_W1_B];
+    const int64_t second = t[TERN_LORA_KRON_W2] ? t[TERN_LORA_KRON_W2] : t[TERN_LORA_KRON_W2_B];
+    return first && second ? row_of(f, first, 1) * row_of(f, second, t[TERN_LORA_KRON_T2] ? 1 : kernel) : 0;
+}
+
+/* The same of a matrix. `square`: it has as many outputs. */
 static int64_t inputs_of(const struct tern_lora_file *f, const struct tern_lora_module *m, bool square)
 {
     const int64_t *t = m->tensor, turned = t[TERN_LORA_OFT_BLOCKS] ? t[TERN_LORA_OFT_BLOCKS] : t[TERN_LORA_OFT_DIAG];
-    const int whole[] = {TERN_LORA_DOWN, TERN_LORA_HADA_W1_B, TERN_LORA_DIFF};
-    for (size_t i = 0; i < sizeof(whole) / sizeof(*whole); i++)
-        if (t[whole[i]])
-            return size_of(f, t[whole[i]], 1);
-    if (t[TERN_LORA_KRON_W1] || t[TERN_LORA_KRON_W1_B])
-        return size_of(f, t[TERN_LORA_KRON_W1] ? t[TERN_LORA_KRON_W1] : t[TERN_LORA_KRON_W1_B], 1) *
-               size_of(f, t[TERN_LORA_KRON_W2] ? t[TERN_LORA_KRON_W2] : t[TERN_LORA_KRON_W2_B], 1);
-    if (square && turned) {
+    const int64_t n = tern_lora_inputs(f, m, 1);
+    if (n || !square)
+        return n;
+    if (turned) {
         const int last = tern_tensor_ndim(tern_weights_at(f->weights, turned - 1)) - 1;
         return size_of(f, turned, last) * size_of(f, turned, last - 2);
     }
-    return square ? size_of(f, t[TERN_LORA_FACTOR], 0) : 0;
+    return size_of(f, t[TERN_LORA_FACTOR], 0);
 }
 
 /* By the width of the text: what cross attention reads, and what a text encoder's own attention reads and writes. What the model has, too,
