@@ -1,4 +1,5 @@
-/* The weights that LoRA files give, number by number, against sums made here: first layers of UNets for inpainting. */
+/* The weights that LoRA files give, number by number, against sums made here: first layers of UNets for inpainting, layers with
+ * two names. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@
 #define TENSORS 6
 #define MOST 2400 /* elements of a tensor of a file */
 
-/* What lies in a file for one weight. */
+/* What lies in a file for one weight, or beside it: a whole name. */
 struct tensor {
     const char *ending;
     int ndim;
@@ -34,7 +35,7 @@ struct weight {
 typedef double (*added)(const struct weight *m, int64_t o, int64_t i, int64_t k);
 
 struct layer {
-    const char *name, *module; /* in the model, in the file */
+    const char *name, *module; /* in the model, in the file; NULL: the tensors have whole names */
     struct tensor tensor[TENSORS];
     int64_t rank;
     added added;
@@ -51,7 +52,7 @@ static float *values_of(const struct tensor *t, int which, int64_t *n)
     float *v = malloc((size_t)*n * sizeof(*v));
     for (int64_t i = 0; i < *n; i++)
         v[i] = 0.1f * (float)((i * i + 7 * i + 3 * which) % 11 - 4);
-    if (!strcmp(t->ending, ".alpha"))
+    if (strstr(t->ending, ".alpha"))
         *v = (float)ALPHA;
     return v;
 }
@@ -133,6 +134,43 @@ static const struct layer first_layers[] = {
      dora},
 };
 
+#define DOWN \
+    "transformer_blocks_0_attn2_to_k.lora_down.weight", 2, { 2, 24 }
+#define UP \
+    "transformer_blocks_0_attn2_to_k.lora_up.weight", 2, { 8, 2 }
+#define TO_K_ALPHA \
+    "transformer_blocks_0_attn2_to_k.alpha", 0, { 0 }
+static const struct layer two_names[] = {
+    {"down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k.weight",
+     NULL,
+     {{"lora_unet_down_blocks_0_attentions_0_" DOWN},
+      {"lora_unet_down_blocks_0_attentions_0_" UP},
+      {"lora_unet_down_blocks_0_attentions_0_" TO_K_ALPHA},
+      {"lora_unet_input_blocks_1_1_" DOWN},
+      {"lora_unet_input_blocks_1_1_" UP},
+      {"lora_unet_input_blocks_1_1_" TO_K_ALPHA}},
+     2,
+     locon_of_all},
+    {"up_blocks.1.attentions.0.transformer_blocks.0.attn2.to_k.weight", /* in order of names LDM's come first */
+     NULL,
+     {{"lora_unet_up_blocks_1_attentions_0_" DOWN},
+      {"lora_unet_up_blocks_1_attentions_0_" UP},
+      {"lora_unet_up_blocks_1_attentions_0_" TO_K_ALPHA},
+      {"lora_unet_output_blocks_2_1_" DOWN},
+      {"lora_unet_output_blocks_2_1_" UP},
+      {"lora_unet_output_blocks_2_1_" TO_K_ALPHA}},
+     2,
+     locon_of_all},
+    {"up_blocks.1.attentions.0.transformer_blocks.0.attn2.to_k.weight", /* a layer that has LDM's name alone */
+     NULL,
+     {{"lora_unet_output_blocks_2_1_" DOWN},
+      {"lora_unet_output_blocks_2_1_" UP},
+      {"lora_unet_output_blocks_2_1_" TO_K_ALPHA},
+      {"lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn2_to_k.diff", 2, {8, 24}}},
+     2,
+     locon_of_all},
+};
+
 /* Writes the file of a layer; its values are the caller's. */
 static void write_file(struct tern_context *ctx, const struct layer *l, float *values[TENSORS])
 {
@@ -141,7 +179,7 @@ static void write_file(struct tern_context *ctx, const struct layer *l, float *v
         char name[256];
         int64_t n;
         values[k] = values_of(&l->tensor[k], k, &n);
-        snprintf(name, sizeof(name), "%s%s", l->module, l->tensor[k].ending);
+        snprintf(name, sizeof(name), "%s%s", *l->tensor[k].ending == '.' ? l->module : "", l->tensor[k].ending);
         tern_tensor *t = tern_tensor_create(ctx, TERN_F32, l->tensor[k].ndim, l->tensor[k].shape, values[k]);
         assert_int_equal(tern_weights_add(w, name, t), TERN_OK);
         tern_tensor_unref(&t);
@@ -206,6 +244,9 @@ static void other_numbers_of_inputs_are_refused(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* As in diffusers; a layer that only LDM's names have counts, as in AUTOMATIC1111 and ComfyUI. */
+static void names_of_diffusers_win(void **state) { check_layers(two_names, sizeof(two_names) / sizeof(*two_names)); }
+
 static int setup(void **state)
 {
     lora_temporary(folder);
@@ -225,6 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inputs_behind_the_latents_stay),
+        cmocka_unit_test(names_of_diffusers_win),
         cmocka_unit_test(other_numbers_of_inputs_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

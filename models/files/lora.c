@@ -99,6 +99,7 @@ struct reading {
     struct tern_weights *const *bases;
     struct tern_lora_names *names[TERN_LORA_PARTS];
     int64_t lost, first_lost[SHOWN]; /* tensors that no place was found for */
+    int64_t twice;                   /* those that another spelling takes the place of */
 };
 
 static const struct ending *find_ending(const struct tern_weights *w, const char *name, size_t *length)
@@ -158,6 +159,21 @@ const char *tern_lora_name_text(const struct tern_lora_file *f, int64_t i, char 
     return tern_printable(name, strlen(name), out);
 }
 
+/* LDM's names of a UNet's blocks. */
+static bool is_ldm(const char *name)
+{
+    return strstr(name, "input_blocks") || strstr(name, "middle_block") || strstr(name, "output_blocks");
+}
+
+/* Whether diffusers' names have a part of the module. */
+static bool has_diffusers_names(const struct tern_lora_file *f, const struct tern_lora_module *m)
+{
+    for (int role = 0; role < TERN_LORA_ROLES; role++)
+        if (m->tensor[role] && !is_ldm(tern_weights_name(f->weights, m->tensor[role] - 1)))
+            return true;
+    return false;
+}
+
 static enum tern_status place_tensor(struct reading *r, int64_t i)
 {
     struct tern_lora_file *f = r->f;
@@ -187,6 +203,10 @@ static enum tern_status place_tensor(struct reading *r, int64_t i)
         return TERN_OK;
     }
     struct tern_lora_module *m = &f->part[part].module[target];
+    if (is_ldm(name) && has_diffusers_names(f, m)) {
+        r->twice++;
+        return TERN_OK;
+    }
     if (e->target == BIAS && !find_place(r, name, length, false, &part, &m->weight))
         m->weight = target;
     int64_t *slot = &m->tensor[e->role];
@@ -234,6 +254,10 @@ static enum tern_status report_lost(const struct reading *r)
     if (lost)
         tern_message(f->ctx, TERN_LOG_WARN, "%s: %lld of its %lld tensors have no place in this model and are not used: %s", f->path, lost,
                      n, names);
+    if (r->twice)
+        tern_message(f->ctx, TERN_LOG_WARN,
+                     "%s: %lld of its %lld tensors have LDM's names for layers that diffusers' names have, too, and are not used", f->path,
+                     (long long)r->twice, n);
     return TERN_OK;
 }
 
@@ -251,9 +275,10 @@ static enum tern_status read_modules(struct reading *r)
         if (!r->names[part])
             return tern_error_status(f->ctx);
     }
-    for (int64_t i = 0; i < tern_weights_count(f->weights); i++)
-        if (place_tensor(r, i))
-            return tern_error_status(f->ctx);
+    for (int ldm = 0; ldm < 2; ldm++) /* merged files may have a layer under both names: as in diffusers, LDM's do not count */
+        for (int64_t i = 0; i < tern_weights_count(f->weights); i++)
+            if (is_ldm(tern_weights_name(f->weights, i)) == ldm && place_tensor(r, i))
+                return tern_error_status(f->ctx);
     if (report_lost(r) || tern_lora_check_modules(f, r->bases))
         return tern_error_status(f->ctx);
     return tern_lora_read_alphas(f, r->bases) ? tern_error_status(f->ctx) : tern_lora_warn_of_values(f);
