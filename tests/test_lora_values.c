@@ -1,5 +1,5 @@
 /* The weights that LoRA files give, number by number, against sums made here: first layers of UNets for inpainting, layers with
- * two names. */
+ * two names, GLoRA. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,6 +91,41 @@ static double loha(const struct weight *m, int64_t o, int64_t i, int64_t k)
                : 0;
 }
 
+/* a1, a2, b1, b2, by LyCORIS' (W a1) a2 + b1 b2; `inputs` are those that the file knows. */
+static double generalised(const struct weight *m, int64_t inputs, int64_t o, int64_t i, int64_t k)
+{
+    double sum = product(m->t[2], m->t[3], m->rank, inputs * m->kernel, o, i * m->kernel + k);
+    for (int64_t c = 0; c < inputs; c++)
+        sum += (double)m->w[(o * m->in + c) * m->kernel + k] * product(m->t[0], m->t[1], m->rank, inputs, c, i);
+    return SCALE * m->alpha * sum;
+}
+
+static double glora(const struct weight *m, int64_t o, int64_t i, int64_t k) { return generalised(m, m->in, o, i, k); }
+
+static double glora_of_latents(const struct weight *m, int64_t o, int64_t i, int64_t k)
+{
+    return i < LATENTS ? generalised(m, LATENTS, o, i, k) : 0;
+}
+
+/* The older (W a2) a1 + b2 b1 */
+static double old_glora(const struct weight *m, int64_t o, int64_t i, int64_t k)
+{
+    const struct weight other = {m->w, {m->t[1], m->t[0], m->t[3], m->t[2]}, m->in, m->kernel, m->rank, m->alpha};
+    return glora(&other, o, i, k);
+}
+
+/* b1, bm, b2: the sum over both ranks of b1 (o, r), bm (r, q, k) and b2 (q, i). */
+static double glora_with_core(const struct weight *m, int64_t o, int64_t i, int64_t k)
+{
+    double sum = 0;
+    for (int64_t r = 0; r < m->rank; r++)
+        for (int64_t q = 0; q < m->rank; q++)
+            sum += (double)m->t[2][o * m->rank + r] * (double)m->t[4][(r * m->rank + q) * m->kernel + k] * (double)m->t[3][q * m->in + i];
+    for (int64_t c = 0; c < m->in; c++)
+        sum += (double)m->w[(o * m->in + c) * m->kernel + k] * product(m->t[0], m->t[1], m->rank, m->in, c, i);
+    return SCALE * m->alpha * sum;
+}
+
 /* w1 (2, 2), w2 (4, 2, kh, kw) */
 static double lokr(const struct weight *m, int64_t o, int64_t i, int64_t k)
 {
@@ -132,6 +167,59 @@ static const struct layer first_layers[] = {
      {{".lora_down.weight", 4, {2, 4, 3, 3}}, {".lora_up.weight", 4, {8, 2, 1, 1}}, {".dora_scale", 4, {8, 1, 1, 1}}, {".alpha", 0, {0}}},
      2,
      dora},
+    {FIRST,
+     {{".a1.weight", 4, {4, 2, 1, 1}},
+      {".a2.weight", 4, {2, 4, 1, 1}},
+      {".b1.weight", 4, {8, 2, 1, 1}},
+      {".b2.weight", 4, {2, 4, 3, 3}},
+      {".alpha", 0, {0}}},
+     2,
+     glora_of_latents},
+};
+
+#define CROSS                                                            \
+    "down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k.weight", \
+        "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn2_to_k"
+#define SQUARE                                                           \
+    "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q.weight", \
+        "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q"
+#define CONV "down_blocks.1.resnets.0.conv1.weight", "lora_unet_down_blocks_1_resnets_0_conv1" /* (16, 8, 3, 3) */
+#define GLORA(in, out, r)                                                                                                \
+    {                                                                                                                    \
+        {".a1.weight", 2, {in, r}}, {".a2.weight", 2, {r, in}}, {".b1.weight", 2, {out, r}}, {".b2.weight", 2, {r, in}}, \
+        {                                                                                                                \
+            ".alpha", 0, { 0 }                                                                                           \
+        }                                                                                                                \
+    }
+#define OLD_GLORA(in, out, r)                                                                                            \
+    {                                                                                                                    \
+        {".a1.weight", 2, {r, in}}, {".a2.weight", 2, {in, r}}, {".b1.weight", 2, {r, in}}, {".b2.weight", 2, {out, r}}, \
+        {                                                                                                                \
+            ".alpha", 0, { 0 }                                                                                           \
+        }                                                                                                                \
+    }
+static const struct layer gloras[] = {
+    {CROSS, GLORA(24, 8, 2), 2, glora},
+    {CROSS, OLD_GLORA(24, 8, 2), 2, old_glora},
+    {SQUARE, GLORA(8, 8, 3), 3, glora},
+    {SQUARE, OLD_GLORA(8, 8, 3), 3, old_glora},
+    {CONV,
+     {{".a1.weight", 4, {8, 2, 1, 1}},
+      {".a2.weight", 4, {2, 8, 1, 1}},
+      {".b1.weight", 4, {16, 2, 1, 1}},
+      {".b2.weight", 4, {2, 8, 3, 3}},
+      {".alpha", 0, {0}}},
+     2,
+     glora},
+    {CONV,
+     {{".a1.weight", 4, {8, 2, 1, 1}},
+      {".a2.weight", 4, {2, 8, 1, 1}},
+      {".b1.weight", 4, {16, 2, 1, 1}},
+      {".b2.weight", 4, {2, 8, 1, 1}},
+      {".bm.weight", 4, {2, 2, 3, 3}},
+      {".alpha", 0, {0}}},
+     2,
+     glora_with_core},
 };
 
 #define DOWN \
@@ -247,6 +335,8 @@ static void other_numbers_of_inputs_are_refused(void **state)
 /* As in diffusers; a layer that only LDM's names have counts, as in AUTOMATIC1111 and ComfyUI. */
 static void names_of_diffusers_win(void **state) { check_layers(two_names, sizeof(two_names) / sizeof(*two_names)); }
 
+static void generalised_loras_depend_on_the_weight(void **state) { check_layers(gloras, sizeof(gloras) / sizeof(*gloras)); }
+
 static int setup(void **state)
 {
     lora_temporary(folder);
@@ -267,6 +357,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inputs_behind_the_latents_stay),
         cmocka_unit_test(names_of_diffusers_win),
+        cmocka_unit_test(generalised_loras_depend_on_the_weight),
         cmocka_unit_test(other_numbers_of_inputs_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -73,7 +73,7 @@ struct tern_lora_strength {
 };
 
 /* A LoRA file and how strongly it counts: W' = W + scale x alpha / rank x B A for each matrix W that it names [Hu 2021]; or another kind
- * of adapter: LoHa, LoKr, IA3, OFT, BOFT, DoRA, whole differences (docs/models.md). */
+ * of adapter: LoHa, LoKr, GLoRA, IA3, OFT, BOFT, DoRA, whole differences (docs/models.md). */
 struct tern_lora {
     const char *path;                        /* .safetensors, .pt, .bin; names as diffusers, PEFT, kohya's scripts or LyCORIS write them */
     double scale;                            /* 1: as it was trained; 0: not at all; any finite number */

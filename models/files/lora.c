@@ -54,6 +54,11 @@ static const struct ending {
     {".lokr_w2_a", TERN_LORA_KRON_W2_A, WEIGHT, lycoris},
     {".lokr_w2_b", TERN_LORA_KRON_W2_B, WEIGHT, lycoris},
     {".lokr_t2", TERN_LORA_KRON_T2, WEIGHT, lycoris},
+    {".a1.weight", TERN_LORA_GLORA_A1, WEIGHT, lycoris},
+    {".a2.weight", TERN_LORA_GLORA_A2, WEIGHT, lycoris},
+    {".b1.weight", TERN_LORA_GLORA_B1, WEIGHT, lycoris},
+    {".b2.weight", TERN_LORA_GLORA_B2, WEIGHT, lycoris},
+    {".bm.weight", TERN_LORA_GLORA_BM, WEIGHT, lycoris},
     {".diff", TERN_LORA_DIFF, WEIGHT, lycoris},
     {".diff_b", TERN_LORA_DIFF, BIAS, lycoris},
     {".w_norm", TERN_LORA_DIFF, WEIGHT, lycoris},
@@ -185,8 +190,8 @@ static enum tern_status place_tensor(struct reading *r, int64_t i)
     const struct ending *e = find_ending(f->weights, name, &length);
     if (e && e->target == FOREIGN)
         return tern_fail(f->ctx, TERN_E_UNSUPPORTED,
-                         "%s: tensor \"%s\" is of %s, which is not supported; LoRA, LoCon, LoHa, LoKr, IA3, OFT and "
-                         "BOFT of LyCORIS, DoRA and whole differences are",
+                         "%s: tensor \"%s\" is of %s, which is not supported; LoRA, LoCon, LoHa, LoKr, GLoRA, IA3, OFT "
+                         "and BOFT of LyCORIS, DoRA and whole differences are",
                          f->path, tern_lora_name_text(f, i, text), e->format);
     if (e && !f->format)
         f->format = e->format;

@@ -30,6 +30,11 @@ enum tern_lora_role {
     TERN_LORA_KRON_W2_A, /* as hada_w1_a … of that shape */
     TERN_LORA_KRON_W2_B,
     TERN_LORA_KRON_T2,
+    TERN_LORA_GLORA_A1, /* GLoRA's A = a1 a2: (in, r), (r, in). Older LyCORIS: (r, in), (in, r), and b1 (r, in), b2 (out, r) */
+    TERN_LORA_GLORA_A2,
+    TERN_LORA_GLORA_B1,   /* its B as UP and DOWN: (out, r) */
+    TERN_LORA_GLORA_B2,   /* (r, in, kh, kw); with a core (r, in, 1, 1) */
+    TERN_LORA_GLORA_BM,   /* the core, (r, r, kh, kw) */
     TERN_LORA_DIFF,       /* as the base */
     TERN_LORA_UP_BIAS,    /* of a bias: (out) */
     TERN_LORA_FACTOR,     /* IA3: (out) or (in); convolutions (1, out, 1, 1) or (1, in, 1, 1) */
@@ -43,12 +48,13 @@ enum tern_lora_role {
 /* What a module of a file does with the weight W that it names. */
 enum tern_lora_kind {
     TERN_LORA_NONE,
-    TERN_LORA_LOW_RANK,  /* LoRA, LoCon: W + s alpha / r B A             [Hu 2021] */
-    TERN_LORA_HADAMARD,  /* LoHa: W + s alpha / r (B1 A1) * (B2 A2)      [Hyeon-Woo 2021; Yeh 2023] */
-    TERN_LORA_KRONECKER, /* LoKr: W + s alpha / r W1 (x) W2              [Edalati 2022; Yeh 2023] */
-    TERN_LORA_WHOLE,     /* W + s D; also of biases and norms */
-    TERN_LORA_FACTORS,   /* IA3: W (1 + s v), by row or column           [Liu 2022] */
-    TERN_LORA_ORTHOGONAL /* OFT, BOFT: W + s (g R W - W), g by row       [Qiu 2023; Liu 2023] */
+    TERN_LORA_LOW_RANK,    /* LoRA, LoCon: W + s alpha / r B A             [Hu 2021] */
+    TERN_LORA_HADAMARD,    /* LoHa: W + s alpha / r (B1 A1) * (B2 A2)      [Hyeon-Woo 2021; Yeh 2023] */
+    TERN_LORA_KRONECKER,   /* LoKr: W + s alpha / r W1 (x) W2              [Edalati 2022; Yeh 2023] */
+    TERN_LORA_GENERALISED, /* GLoRA: W + s alpha / r (W A + B), A between the inputs   [Chavan 2023] */
+    TERN_LORA_WHOLE,       /* W + s D; also of biases and norms */
+    TERN_LORA_FACTORS,     /* IA3: W (1 + s v), by row or column           [Liu 2022] */
+    TERN_LORA_ORTHOGONAL   /* OFT, BOFT: W + s (g R W - W), g by row       [Qiu 2023; Liu 2023] */
 };
 
 /* What a file holds for one tensor of the model. */
@@ -58,6 +64,7 @@ struct tern_lora_module {
     int64_t weight;                  /* of a bias: index of the weight that it belongs to, whose alpha counts for UP_BIAS */
     bool on_input;                   /* ON_INPUT's value; DORA_SCALE has a number for each input */
     bool butterfly;                  /* OFT_BLOCKS are BOFT's */
+    bool turned;                     /* GLoRA is of older LyCORIS */
     int64_t inputs;                  /* it is for so many of the first inputs of W and leaves the others; 0: for all */
     double scale;                    /* alpha / rank; 1 where there is none */
     double constraint;               /* OFT, BOFT: alpha x out, the largest norm of B - B^T; 0: none */

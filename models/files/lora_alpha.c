@@ -130,6 +130,8 @@ static double rank_of(const struct tern_lora_file *f, const struct tern_lora_mod
         rows = t[TERN_LORA_DOWN];
     else if (m->kind == TERN_LORA_HADAMARD)
         rows = t[TERN_LORA_HADA_W1_B];
+    else if (m->kind == TERN_LORA_GENERALISED)
+        rows = t[m->turned ? TERN_LORA_GLORA_B1 : TERN_LORA_GLORA_B2];
     else if (m->kind == TERN_LORA_KRONECKER) /* none where both matrices are whole */
         rows = t[TERN_LORA_KRON_W2_B] ? t[TERN_LORA_KRON_W2_B] : t[TERN_LORA_KRON_W1_B];
     return rows ? (double)tern_tensor_size(tern_weights_at(f->weights, rows - 1), 0) : 0;

@@ -9,14 +9,20 @@
 
 /* The kind that a role belongs to; NONE: it goes with others. */
 static const enum tern_lora_kind kinds[TERN_LORA_ROLES] = {
-    [TERN_LORA_DOWN] = TERN_LORA_LOW_RANK,       [TERN_LORA_UP] = TERN_LORA_LOW_RANK,         [TERN_LORA_MID] = TERN_LORA_LOW_RANK,
-    [TERN_LORA_HADA_W1_A] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_W1_B] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_T1] = TERN_LORA_HADAMARD,
-    [TERN_LORA_HADA_W2_A] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_W2_B] = TERN_LORA_HADAMARD,  [TERN_LORA_HADA_T2] = TERN_LORA_HADAMARD,
-    [TERN_LORA_KRON_W1] = TERN_LORA_KRONECKER,   [TERN_LORA_KRON_W1_A] = TERN_LORA_KRONECKER, [TERN_LORA_KRON_W1_B] = TERN_LORA_KRONECKER,
-    [TERN_LORA_KRON_W2] = TERN_LORA_KRONECKER,   [TERN_LORA_KRON_W2_A] = TERN_LORA_KRONECKER, [TERN_LORA_KRON_W2_B] = TERN_LORA_KRONECKER,
-    [TERN_LORA_KRON_T2] = TERN_LORA_KRONECKER,   [TERN_LORA_DIFF] = TERN_LORA_WHOLE,          [TERN_LORA_UP_BIAS] = TERN_LORA_WHOLE,
-    [TERN_LORA_FACTOR] = TERN_LORA_FACTORS,      [TERN_LORA_ON_INPUT] = TERN_LORA_FACTORS,    [TERN_LORA_OFT_BLOCKS] = TERN_LORA_ORTHOGONAL,
-    [TERN_LORA_OFT_DIAG] = TERN_LORA_ORTHOGONAL, [TERN_LORA_RESCALE] = TERN_LORA_ORTHOGONAL,
+    [TERN_LORA_DOWN] = TERN_LORA_LOW_RANK,        [TERN_LORA_UP] = TERN_LORA_LOW_RANK,
+    [TERN_LORA_MID] = TERN_LORA_LOW_RANK,         [TERN_LORA_HADA_W1_A] = TERN_LORA_HADAMARD,
+    [TERN_LORA_HADA_W1_B] = TERN_LORA_HADAMARD,   [TERN_LORA_HADA_T1] = TERN_LORA_HADAMARD,
+    [TERN_LORA_HADA_W2_A] = TERN_LORA_HADAMARD,   [TERN_LORA_HADA_W2_B] = TERN_LORA_HADAMARD,
+    [TERN_LORA_HADA_T2] = TERN_LORA_HADAMARD,     [TERN_LORA_KRON_W1] = TERN_LORA_KRONECKER,
+    [TERN_LORA_KRON_W1_A] = TERN_LORA_KRONECKER,  [TERN_LORA_KRON_W1_B] = TERN_LORA_KRONECKER,
+    [TERN_LORA_KRON_W2] = TERN_LORA_KRONECKER,    [TERN_LORA_KRON_W2_A] = TERN_LORA_KRONECKER,
+    [TERN_LORA_KRON_W2_B] = TERN_LORA_KRONECKER,  [TERN_LORA_KRON_T2] = TERN_LORA_KRONECKER,
+    [TERN_LORA_DIFF] = TERN_LORA_WHOLE,           [TERN_LORA_UP_BIAS] = TERN_LORA_WHOLE,
+    [TERN_LORA_GLORA_A1] = TERN_LORA_GENERALISED, [TERN_LORA_GLORA_A2] = TERN_LORA_GENERALISED,
+    [TERN_LORA_GLORA_B1] = TERN_LORA_GENERALISED, [TERN_LORA_GLORA_B2] = TERN_LORA_GENERALISED,
+    [TERN_LORA_GLORA_BM] = TERN_LORA_GENERALISED, [TERN_LORA_FACTOR] = TERN_LORA_FACTORS,
+    [TERN_LORA_ON_INPUT] = TERN_LORA_FACTORS,     [TERN_LORA_OFT_BLOCKS] = TERN_LORA_ORTHOGONAL,
+    [TERN_LORA_OFT_DIAG] = TERN_LORA_ORTHOGONAL,  [TERN_LORA_RESCALE] = TERN_LORA_ORTHOGONAL,
 };
 
 /* A module and the weight that it changes. */
@@ -88,12 +94,9 @@ static enum tern_status check_core(const struct check *c, int64_t core, const ch
 }
 
 /* The rows of A are the columns of B: the rank. With a mid the rank of A is the mid's second size. */
-static enum tern_status check_low_rank(const struct check *c)
+static enum tern_status check_up_and_down(const struct check *c, int64_t up, int64_t down, int64_t mid)
 {
-    const int64_t down = c->m->tensor[TERN_LORA_DOWN], up = c->m->tensor[TERN_LORA_UP], mid = c->m->tensor[TERN_LORA_MID];
     const struct tern_meta *base = c->base;
-    if (!down || !up)
-        return missing(c, down ? "up (B) matrix" : "down (A) matrix");
     int64_t rank = size_of(c, down, 0), shape[TERN_MAX_DIMS] = {rank};
     for (int d = 1; d < base->ndim; d++)
         shape[d] = mid && d > 1 ? 1 : base->shape[d];
@@ -106,6 +109,30 @@ static enum tern_status check_low_rank(const struct check *c)
         rank = want[0];
     }
     return check_shape(c, up, 2, (const int64_t[]){base->shape[0], rank});
+}
+
+static enum tern_status check_low_rank(const struct check *c)
+{
+    const int64_t down = c->m->tensor[TERN_LORA_DOWN], up = c->m->tensor[TERN_LORA_UP];
+    return down && up ? check_up_and_down(c, up, down, c->m->tensor[TERN_LORA_MID])
+                      : missing(c, down ? "up (B) matrix" : "down (A) matrix");
+}
+
+/* B, and A of the same rank. Older LyCORIS' have no kernel and are known, as in ComfyUI, by how many rows a2 and b2 have. */
+static enum tern_status check_generalised(const struct check *c)
+{
+    const int64_t *t = c->m->tensor, a1 = t[TERN_LORA_GLORA_A1], a2 = t[TERN_LORA_GLORA_A2], b1 = t[TERN_LORA_GLORA_B1],
+                  b2 = t[TERN_LORA_GLORA_B2], mid = t[TERN_LORA_GLORA_BM], in = c->base->shape[1];
+    if (!a1 || !a2 || !b1 || !b2)
+        return missing(c, "other factor (a1, a2, b1, b2)");
+    const bool turned = c->m->turned =
+        !mid && tern_meta_numel(c->base) == c->base->shape[0] * in && size_of(c, a2, 0) == in && size_of(c, b2, 0) == c->base->shape[0];
+    if (check_up_and_down(c, turned ? b2 : b1, turned ? b1 : b2, mid))
+        return tern_error_status(c->f->ctx);
+    const int64_t rank = size_of(c, turned ? b1 : b2, 0);
+    if (check_shape(c, turned ? a2 : a1, 2, (const int64_t[]){in, rank}))
+        return tern_error_status(c->f->ctx);
+    return check_shape(c, turned ? a1 : a2, 2, (const int64_t[]){rank, in});
 }
 
 /* Two factors, and a core between them, of something of these sizes: (out, in, kh, kw). */
@@ -226,7 +253,8 @@ static enum tern_status check_magnitude(const struct check *c)
     char text[TERN_PRINTABLE];
     if (!peft && !lycoris)
         return TERN_OK;
-    if (c->m->kind == TERN_LORA_WHOLE || c->m->kind == TERN_LORA_FACTORS || c->m->kind == TERN_LORA_ORTHOGONAL || (peft && lycoris))
+    if (c->m->kind == TERN_LORA_GENERALISED || c->m->kind == TERN_LORA_WHOLE || c->m->kind == TERN_LORA_FACTORS ||
+        c->m->kind == TERN_LORA_ORTHOGONAL || (peft && lycoris))
         return tern_fail(c->f->ctx, TERN_E_FORMAT, "%s: tensor \"%s\": a magnitude beside other tensors than LoRA's, LoHa's or LoKr's",
                          c->f->path, tern_lora_name_text(c->f, (peft ? peft : lycoris) - 1, text));
     if (peft)
@@ -277,6 +305,9 @@ static enum tern_status check_module(const struct check *c)
         break;
     case TERN_LORA_KRONECKER:
         st = check_kronecker(c);
+        break;
+    case TERN_LORA_GENERALISED:
+        st = check_generalised(c);
         break;
     case TERN_LORA_WHOLE:
         st = check_shape(c, diff ? diff : c->m->tensor[TERN_LORA_UP_BIAS], c->base->ndim, c->base->shape);

@@ -1,5 +1,5 @@
 /* What a module of a LoRA file adds to a weight, from its factors, in f32.
- * LoRA [Hu 2021]; LoCon, LoHa, LoKr [Yeh 2023]; IA3 [Liu 2022]; DoRA [Liu 2024]. Rotations are in lora_rotation.c. */
+ * LoRA [Hu 2021]; LoCon, LoHa, LoKr [Yeh 2023]; GLoRA [Chavan 2023]; IA3 [Liu 2022]; DoRA [Liu 2024]. Rotations are in lora_rotation.c. */
 #include <float.h>
 #include <tern/ops.h>
 
@@ -59,6 +59,21 @@ static tern_tensor *kronecker_of(const struct tern_lora_file *f, const int64_t *
     return kronecker(a, b);
 }
 
+/* GLoRA: W A + B, A for each place of a kernel. */
+static tern_tensor *generalised(const struct tern_lora_file *f, const struct tern_lora_module *m, tern_tensor *w, double scale)
+{
+    const int64_t *t = m->tensor, out = w->meta.shape[0], in = w->meta.shape[1];
+    const int64_t up = t[m->turned ? TERN_LORA_GLORA_B2 : TERN_LORA_GLORA_B1],
+                  down = t[m->turned ? TERN_LORA_GLORA_B1 : TERN_LORA_GLORA_B2];
+    const int64_t first = t[m->turned ? TERN_LORA_GLORA_A2 : TERN_LORA_GLORA_A1],
+                  second = t[m->turned ? TERN_LORA_GLORA_A1 : TERN_LORA_GLORA_A2];
+    tern_tensor *x = tern_permute(tern_reshape(w, 3, (const int64_t[]){out, in, -1}), 3, (const int[]){0, 2, 1});
+    x = tern_matmul(tern_reshape(x, 2, (const int64_t[]){-1, in}), tern_mul_scalar(matrix(f, first), scale));
+    x = tern_reshape(tern_matmul(x, matrix(f, second)), 3, (const int64_t[]){out, -1, in});
+    x = tern_reshape(tern_permute(x, 3, (const int[]){0, 2, 1}), 2, (const int64_t[]){out, -1});
+    return tern_add(x, product(f, up, down, t[TERN_LORA_GLORA_BM], false, scale));
+}
+
 /* IA3: W times a number for each row or column. */
 static tern_tensor *factors_of(const struct tern_lora_file *f, const struct tern_lora_module *m, tern_tensor *w, double scale)
 {
@@ -85,6 +100,9 @@ static tern_tensor *plain(const struct tern_lora_file *f, const struct tern_lora
         break;
     case TERN_LORA_KRONECKER:
         d = kronecker_of(f, t, scale);
+        break;
+    case TERN_LORA_GENERALISED:
+        d = generalised(f, m, w, scale);
         break;
     case TERN_LORA_WHOLE:
         d = tern_mul_scalar(matrix(f, t[TERN_LORA_DIFF] ? t[TERN_LORA_DIFF] : t[TERN_LORA_UP_BIAS]), scale);

@@ -117,6 +117,12 @@ int64_t tern_lora_inputs(const struct tern_lora_file *f, const struct tern_lora_
     for (size_t i = 0; i < sizeof(whole) / sizeof(*whole); i++)
         if (t[whole[i][0]])
             return row_of(f, t[whole[i][0]], whole[i][1] < TERN_LORA_ROLES && t[whole[i][1]] ? 1 : kernel);
+    if (t[TERN_LORA_GLORA_B2] && kernel > 1)
+        return row_of(f, t[TERN_LORA_GLORA_B2], t[TERN_LORA_GLORA_BM] ? 1 : kernel);
+    if (t[TERN_LORA_GLORA_A1]) { /* (in, r) or (r, in): the rank is the smaller one */
+        const int64_t rows = size_of(f, t[TERN_LORA_GLORA_A1], 0), columns = size_of(f, t[TERN_LORA_GLORA_A1], 1);
+        return rows > columns ? rows : columns;
+    }
     const int64_t first = t[TERN_LORA_KRON_W1] ? t[TERN_LORA_KRON_W1] : t[TERN_LORA_KRON_W1_B];
     const int64_t second = t[TERN_LORA_KRON_W2] ? t[TERN_LORA_KRON_W2] : t[TERN_LORA_KRON_W2_B];
     return first && second ? row_of(f, first, 1) * row_of(f, second, t[TERN_LORA_KRON_T2] ? 1 : kernel) : 0;
