@@ -1,5 +1,6 @@
 /* What an infotext says, as parameters of a job. */
 #include <string.h>
+#include <strings.h>
 
 #include "core/context.h"
 #include "models/pipelines/infotext.h"
@@ -123,12 +124,18 @@ static char *cut_tags(struct tern_context *ctx, char *prompt, int n)
     return tags;
 }
 
+/* The noise of a text that does not say it. ComfyUI, whose save nodes write A1111's form, draws it on the CPU; A1111 on a GPU. */
+static enum tern_generator_kind usual_generator(const struct tern_infotext_reading *r, const char *version)
+{
+    return r->ours || (version && !strncasecmp(version, "ComfyUI", 7)) ? TERN_GENERATOR_CPU : TERN_GENERATOR_CUDA;
+}
+
 static enum tern_status fill(struct tern_context *ctx, struct tern_infotext_fields *f, struct tern_infotext *out)
 {
     const char *version = tern_infotext_field(f, "Version");
     struct tern_infotext_reading r = {.ours = version && !strncmp(version, "tern ", 5), .schedule = TERN_SCHEDULE_COUNT};
     r.params.prompt_syntax = r.ours ? TERN_PROMPT_PLAIN : TERN_PROMPT_A1111;
-    r.params.generator = r.ours ? TERN_GENERATOR_CPU : TERN_GENERATOR_CUDA;
+    r.params.generator = usual_generator(&r, version);
     out->ignored = tern_strdup(ctx, "");
     if (!out->ignored || follow(ctx, f, &r, &out->ignored))
         return tern_error_status(ctx);
