@@ -41,6 +41,12 @@ static void test_links_and_pipes(void **state)
     expect_text(text, "<svg", "--svg");
     close(reader);
     assert_int_equal(kind_of("pipe"), S_IFIFO);
+    assert_int_equal(unlink("sub/latents") || symlink("sub", "folder"), 0); /* two names of a file that is not there */
+    EXPECT(s, RUN(s, PICTURE, "--save-latents", "l.safetensors", "--profile", "folder/latents"), 2);
+    expect_text(s->err, "two outputs cannot have one name", "a link and a folder's");
+    EXPECT(s, RUN(s, PICTURE, "--save-latents", "l.safetensors", "--profile", "latents"), 0); /* one name in two folders */
+    assert_true(file_size("sub/latents") > 100 && file_size("latents") > 1000);
+    assert_int_equal(unlink("latents") || unlink("folder"), 0);
     assert_int_equal(symlink("loop", "loop"), 0);
     EXPECT(s, RUN(s, PICTURE, "--profile", "loop"), 1);
     expect_text(s->err, "loop: cannot be written: Too many levels", "a link to itself");

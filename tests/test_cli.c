@@ -106,6 +106,8 @@ static void test_wrong_usage(void **state)
         {"txt2img -p x -b 65 nowhere", {"--count", "1 to 64", "\"65\""}}, /* before the model is looked for */
         {"txt2img -p x -o a.png --save-latents a.png nowhere", {"two outputs", "a.png"}},
         {"txt2img -p x -b 2 -o a.png --profile a-2.png nowhere", {"two outputs", "a-2.png"}},
+        {"txt2img -p x --save-latents x --profile ./x nowhere", {"two outputs", "./x"}},
+        {"txt2img -p x --save-latents .//x --profile x nowhere", {"two outputs", "x"}},
         {"quantize a -p x -o r.json --report r.json", {"two outputs", "r.json"}},
         {"txt2img -p x --dtype f64", {"--dtype", "f32, bf16, f16, auto", "\"f64\""}},
         {"txt2img -p x --dtype int4", {"--dtype", "int8", "int4"}},

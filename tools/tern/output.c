@@ -90,14 +90,41 @@ int output_check(const char *path)
     return code;
 }
 
-/* A file that is not there yet has its name alone. */
+/* The folder that a name lies in. */
+static bool stat_folder(const char *name, struct stat *st)
+{
+    const char *slash = strrchr(name, '/');
+    char *folder = slash ? strndup(name, (size_t)(slash - name) + 1) : strdup(".");
+    const bool there = folder && !stat(folder, st);
+    free(folder);
+    return there;
+}
+
+static const char *last_of(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return slash ? slash + 1 : name;
+}
+
+/* The same for files that are not there yet: one name in one folder, behind links. */
+static bool is_same_place(const char *a, const char *b)
+{
+    struct stat x, y;
+    char *first = behind_links(a), *second = behind_links(b);
+    const bool same = first && second && !strcmp(last_of(first), last_of(second)) && stat_folder(first, &x) && stat_folder(second, &y) &&
+                      x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    free(first);
+    free(second);
+    return same;
+}
+
 static bool is_same(const char *a, const char *b)
 {
     struct stat x, y;
     const bool there = !stat(a, &x), other = !stat(b, &y);
     if (there && other)
         return x.st_dev == y.st_dev && x.st_ino == y.st_ino && !S_ISFIFO(x.st_mode) && !S_ISCHR(x.st_mode);
-    return !there && !other && !strcmp(a, b);
+    return !there && !other && is_same_place(a, b);
 }
 
 int output_check_all(const char *const *paths, int n)
@@ -115,7 +142,7 @@ int output_check_all(const char *const *paths, int n)
 
 static const char *ending_of(const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+    const char *name = last_of(path), *dot = strrchr(name, '.');
     return dot && dot != name ? dot : path + strlen(path); /* ".png" is a name without ending */
 }
 
@@ -146,7 +173,7 @@ char *output_name(const char *path, int i, int n)
  * off. */
 static char *unfinished_name(const char *path, int number)
 {
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *base = last_of(path);
     char end[32], *name = malloc(strlen(path) + sizeof(end));
     snprintf(end, sizeof(end), ".%ld-%d", (long)getpid(), number);
     size_t n = strlen(base), most = NAME_MAX - strlen(end);
