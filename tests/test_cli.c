@@ -99,6 +99,7 @@ static void test_wrong_usage(void **state)
         {"txt2img -p x --cfg 7,5", {"--cfg", "\"7,5\""}},
         {"txt2img -p x --cfg inf", {"--cfg", "\"inf\""}},
         {"txt2img -p x --cfg 0x7", {"--cfg", "\"0x7\""}},
+        {"txt2img -p x --cfg +0x7", {"--cfg", "\"+0x7\""}},
         {"txt2img -p x --seed 12a", {"--seed", "\"12a\"", "-1"}},
         {"txt2img -p x --seed -2", {"--seed", "\"-2\""}},
         {"txt2img -p x --seed 18446744073709551616", {"--seed", "18446744073709551615"}},

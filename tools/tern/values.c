@@ -25,7 +25,7 @@ static bool parse_number(const char *text, double *out, const char **rest)
 {
     size_t n = strspn(text, "+-.0123456789eE");
     const char *digits = text + strspn(text, "+-");
-    if (!n || (*digits != '.' && (*digits < '0' || *digits > '9')) || text[1] == 'x' || text[1] == 'X')
+    if (!n || (*digits != '.' && (*digits < '0' || *digits > '9')) || digits[1] == 'x' || digits[1] == 'X')
         return false;
     char *end;
     *out = strtod(text, &end);
