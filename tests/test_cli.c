@@ -227,6 +227,14 @@ static void test_errors_are_events_too(void **state)
     expect_text(json_string_value(json_object_get(event, "message")), "--steps", "message");
     expect_text(s->err, "--steps", "standard error");
     json_decref(event);
+    EXPECT(s, RUN(s, "txt2img", "-p", "x", "--steps", "0", "--js"), 2); /* a beginning of its name */
+    expect_text(s->out, "{\"event\":\"error\"", "--js");
+    EXPECT(s, RUN(s, "txt2img", "-p", "--json", "--steps", "0"), 2); /* it is the prompt */
+    assert_string_equal(s->out, "");
+    EXPECT(s, RUN(s, "txt2img", "-p", "x", "--steps", "0", "--", "--json"), 2); /* the model */
+    assert_string_equal(s->out, "");
+    EXPECT(s, RUN(s, "txt2img", "nowhere", "-p", "x", "--js"), 1); /* behind the arguments */
+    expect_text(s->out, "{\"event\":\"error\"", "--js");
 }
 
 static void test_lost_output_is_an_error(void **state)

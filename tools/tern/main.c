@@ -32,19 +32,6 @@ static int unknown(const char *name)
     return usage("unknown command \"%s\"; there are %s", name, names);
 }
 
-/* --json without a value is there: errors are events, too. In some commands --json names a file. */
-static bool wants_events(const struct command *command, int argc, char **argv)
-{
-    for (int t = 0; command->opts[t]; t++)
-        for (const struct opt *o = command->opts[t]; o->name; o++)
-            if (!strcmp(o->name, "json") && o->value)
-                return false;
-    for (int a = 2; a < argc && strcmp(argv[a], "--"); a++)
-        if (!strcmp(argv[a], "--json"))
-            return true;
-    return false;
-}
-
 static int run(int argc, char **argv)
 {
     if (argc < 2) {
@@ -61,7 +48,7 @@ static int run(int argc, char **argv)
     }
     for (size_t i = 0; i < COMMANDS; i++)
         if (!strcmp(argv[1], commands[i]->name)) {
-            message_setup(argv[1], wants_events(commands[i], argc, argv));
+            message_setup(argv[1], false);
             return commands[i]->run(commands[i], argc - 1, argv + 1);
         }
     return unknown(argv[1]);

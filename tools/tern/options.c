@@ -84,31 +84,53 @@ static int complain(const struct command *command, const struct opt *const *rows
                  command->name);
 }
 
-int options_parse(const struct command *command, int argc, char **argv, void *settings, char ***arguments, int *count)
-{
+/* A command's rows as getopt_long has them. */
+struct table {
     const struct opt *rows[MOST_OPTS];
     struct option longs[MOST_OPTS + 2];
-    char letters[2 * MOST_OPTS + 4] = ":h";
-    int n = all_rows(command, rows), of_letter[128] = {0};
-    for (int i = 0; i < n; i++) {
-        longs[i] = (struct option){rows[i]->name, rows[i]->value ? required_argument : no_argument, NULL, LONG_ID + i};
-        if (!rows[i]->letter)
-            continue;
-        of_letter[rows[i]->letter & 127] = i;
-        snprintf(letters + strlen(letters), 3, "%c%s", rows[i]->letter, rows[i]->value ? ":" : "");
-    }
-    longs[n] = (struct option){"help", no_argument, NULL, 'h'};
-    longs[n + 1] = (struct option){0};
+    char letters[2 * MOST_OPTS + 4];
+    int of_letter[128];
+};
 
+static void fill_table(const struct command *command, struct table *t)
+{
+    *t = (struct table){.letters = ":h"};
+    int n = all_rows(command, t->rows);
+    for (int i = 0; i < n; i++) {
+        const struct opt *o = t->rows[i];
+        t->longs[i] = (struct option){o->name, o->value ? required_argument : no_argument, NULL, LONG_ID + i};
+        if (!o->letter)
+            continue;
+        t->of_letter[o->letter & 127] = i;
+        snprintf(t->letters + strlen(t->letters), 3, "%c%s", o->letter, o->value ? ":" : "");
+    }
+    t->longs[n] = (struct option){"help", no_argument, NULL, 'h'};
+}
+
+/* Whether --json is there: errors of the options before it are events, too. Asked of getopt, which takes --js and knows a value. */
+static bool wants_events(const struct table *t, int argc, char **argv)
+{
+    bool json = false;
+    for (int found; (found = getopt_long(argc, argv, t->letters, t->longs, NULL)) != -1;)
+        json = json || (found >= LONG_ID && t->rows[found - LONG_ID]->id == OPT_JSON);
+    optind = 0; /* getopt begins anew */
+    return json;
+}
+
+int options_parse(const struct command *command, int argc, char **argv, void *settings, char ***arguments, int *count)
+{
+    struct table t;
+    fill_table(command, &t);
     opterr = 0;
-    for (int found; (found = getopt_long(argc, argv, letters, longs, NULL)) != -1;) {
+    message_setup(command->name, wants_events(&t, argc, argv));
+    for (int found; (found = getopt_long(argc, argv, t.letters, t.longs, NULL)) != -1;) {
         if (found == 'h') {
             options_help(command);
             return DONE;
         }
         if (found == '?' || found == ':')
-            return complain(command, rows, found, argv);
-        const struct opt *opt = rows[found >= LONG_ID ? found - LONG_ID : of_letter[found & 127]];
+            return complain(command, t.rows, found, argv);
+        const struct opt *opt = t.rows[found >= LONG_ID ? found - LONG_ID : t.of_letter[found & 127]];
         int code = command->apply(opt, optarg, settings);
         if (code != GO_ON)
             return code;
