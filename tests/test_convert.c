@@ -237,6 +237,44 @@ static void the_class_of_the_scheduler_is_kept(void **state)
     damage_remove(folder);
 }
 
+/* What no prompt needs is left out, whether it has weights or a configuration alone: diffusers reads a row of null as none. */
+static void a_safety_checker_is_left_out(void **state)
+{
+    static const char weights[] = "safety_checker/model.safetensors";
+    (void)state;
+    struct tern_context *ctx = context();
+    char folder[PATH_SIZE], copy[PATH_SIZE], path[PATH_SIZE];
+    copy_model("sd1", folder);
+    damage_json(folder, "model_index.json", "safety_checker", json_pack("[s,s]", "stable_diffusion", "StableDiffusionSafetyChecker"));
+    damage_json(folder, "model_index.json", "feature_extractor", json_pack("[s,s]", "transformers", "CLIPImageProcessor"));
+    beside(folder, "safety_checker", path);
+    assert_int_equal(mkdir(path, 0777), 0);
+    damage_text(folder, "safety_checker/config.json", "{}", 2);
+    beside(folder, "copy", copy);
+    for (int with = 0; with < 2; with++) {
+        if (with) {
+            size_t size;
+            char *some = damage_read(folder, "vae/diffusion_pytorch_model.safetensors", &size);
+            damage_text(folder, weights, some, size);
+            free(some);
+        }
+        convert(ctx, folder, copy, &(struct tern_convert_params){.form = TERN_CONVERT_FOLDER});
+        same_model(ctx, folder, copy);
+        beside(copy, "safety_checker", path);
+        assert_int_equal(access(path, F_OK), -1);
+        beside(copy, "model_index.json", path);
+        json_t *index = json_load_file(path, 0, NULL), *none = json_pack("[n,n]");
+        assert_true(json_equal(json_object_get(index, "safety_checker"), none));
+        assert_true(json_equal(json_object_get(index, "feature_extractor"), none));
+        assert_string_equal(json_string_value(json_array_get(json_object_get(index, "unet"), 1)), "UNet2DConditionModel");
+        json_decref(index);
+        json_decref(none);
+        damage_remove(copy);
+    }
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 static void listen(enum tern_log_level level, const char *message, void *user)
 {
     if (level == TERN_LOG_WARN)
@@ -495,6 +533,7 @@ int main(void)
         cmocka_unit_test(pictures_are_the_same),
         cmocka_unit_test(a_prediction_of_v_is_kept),
         cmocka_unit_test(the_class_of_the_scheduler_is_kept),
+        cmocka_unit_test(a_safety_checker_is_left_out),
         TEST(a_single_file_is_that_of_the_goldens),
         TEST(a_text_encoder_that_is_not_found_is_told),
         TEST(dtypes_are_rounded_to_nearest),

@@ -17,6 +17,9 @@ struct tern_convert_item {
 };
 
 #define TERN_CONVERT_SETS 4
+/* The components that are written: what else a folder has, as a safety checker, is left out. */
+extern const char *const tern_convert_components[TERN_CONVERT_SETS];
+
 struct tern_convert_list {
     struct tern_context *ctx;
     const struct tern_convert_params *params;

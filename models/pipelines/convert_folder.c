@@ -129,15 +129,17 @@ static enum tern_status write_index(struct tern_folder *f, const struct tern_che
     }
     void *next;
     bool ended = cp->scheduler_class && !class_name; /* memory did */
-    json_object_foreach_safe(o, next, key, value)    /* what has no configuration here, as a safety checker's processor, is not there */
+    json_object_foreach_safe(o, next, key, value)    /* what is not written, as a safety checker and its processor, is not there */
         if (*key != '_' && json_is_array(value) && json_array_size(value) == 2) ended |= json_object_set_new(o, key, row(NULL, NULL)) != 0;
     if (ended) {
         json_decref(o);
         o = NULL;
     }
-    for (int i = 0; i < cp->count; i++)
-        tern_json_set(&o, cp->components[i].name,
-                      row(cp->components[i].name[0] == 't' ? "transformers" : "diffusers", cp->components[i].class_name));
+    for (int i = 0; i < TERN_CONVERT_SETS; i++) {
+        const char *component = tern_convert_components[i];
+        if (tern_checkpoint_has(cp, component))
+            tern_json_set(&o, component, row(component[0] == 't' ? "transformers" : "diffusers", tern_checkpoint_class(cp, component)));
+    }
     if (class_name)
         tern_json_set(&o, "scheduler", row("diffusers", json_string_value(class_name)));
     for (int i = 0; i < 2; i++)
@@ -157,8 +159,9 @@ static enum tern_status write_all(struct tern_folder *f, struct tern_checkpoint 
 {
     bool tokenizer[2] = {false, false};
     enum tern_status st = TERN_OK;
-    for (int i = 0; !st && i < cp->count; i++)
-        st = write_component(f, cp, cp->components[i].name, params);
+    for (int i = 0; !st && i < TERN_CONVERT_SETS; i++)
+        if (tern_checkpoint_has(cp, tern_convert_components[i]))
+            st = write_component(f, cp, tern_convert_components[i], params);
     if (!st && !tern_checkpoint_has(cp, "text_encoder") && !tern_checkpoint_has(cp, "text_encoder_2"))
         tern_message(
             f->ctx, TERN_LOG_WARN,

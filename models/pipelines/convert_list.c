@@ -8,6 +8,9 @@
 #include "models/files/weights.h"
 #include "models/pipelines/convert.h"
 
+/* The text encoders first, as in published single files. */
+const char *const tern_convert_components[TERN_CONVERT_SETS] = {"text_encoder", "text_encoder_2", "unet", "vae"};
+
 static bool is_float(enum tern_dtype d) { return d == TERN_F32 || d == TERN_F16 || d == TERN_BF16; }
 
 struct tern_convert_item *tern_convert_add(struct tern_convert_list *l, const char *name, tern_tensor *t)

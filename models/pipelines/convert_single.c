@@ -9,18 +9,15 @@
 #include "models/pipelines/convert.h"
 #include "models/pipelines/pipeline.h"
 
-/* The text encoders first, as in published files. */
-static const char *const components[TERN_CONVERT_SETS] = {"text_encoder", "text_encoder_2", "unet", "vae"};
-
 /* Families by their text encoders: OpenCLIP's is known by its exact GELU. */
 static enum tern_status choose_family(struct tern_context *ctx, const struct tern_checkpoint *cp, struct tern_ldm_sizes *out)
 {
     bool first = tern_checkpoint_has(cp, "text_encoder"), second = tern_checkpoint_has(cp, "text_encoder_2");
     struct tern_convert_text t = {0};
     for (int i = 0; i < 2; i++) {
-        const char *class_name = tern_checkpoint_class(cp, components[i]);
+        const char *class_name = tern_checkpoint_class(cp, tern_convert_components[i]);
         char what[128];
-        snprintf(what, sizeof(what), "%s is a %.60s, and single files have CLIP's text encoders", components[i],
+        snprintf(what, sizeof(what), "%s is a %.60s, and single files have CLIP's text encoders", tern_convert_components[i],
                  class_name ? class_name : "");
         if (class_name && strcmp(class_name, "CLIPTextModel") && strcmp(class_name, "CLIPTextModelWithProjection"))
             return tern_convert_no_form(cp, what);
@@ -143,8 +140,8 @@ enum tern_status tern_convert_single(struct tern_context *ctx, struct tern_check
     tern_tensor *mark = tern_tensor_wrap(ctx, TERN_F32, 1, (const int64_t[]){0}, "", NULL, NULL);
     enum tern_status st = mark ? choose_sizes(ctx, cp, &sizes) : tern_error_status(ctx);
     for (int i = 0; !st && i < TERN_CONVERT_SETS; i++)
-        if (tern_checkpoint_has(cp, components[i]))
-            st = add_component(&l, cp, &sizes, components[i]);
+        if (tern_checkpoint_has(cp, tern_convert_components[i]))
+            st = add_component(&l, cp, &sizes, tern_convert_components[i]);
     if (!st)
         st = add_marks(&l, cp, &sizes, mark);
     if (!st)
