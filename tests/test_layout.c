@@ -10,6 +10,7 @@
 #include "core/tensor.h"
 #include "models/files/layout.h"
 #include "models/files/ldm.h"
+#include "models/files/weights.h"
 
 static const char *const component_names[] = {"text_encoder", "unet", "vae"};
 
@@ -439,6 +440,76 @@ static void full_sizes_are_recognised(void **state)
     tern_weights_unref(&w);
 }
 
+#define LAST_BIAS "model.diffusion_model.output_blocks.11.1.transformer_blocks.0.norm1.bias"
+
+/* 320 elements around 1, as many above as below: that far from it is their deviation; 0: the file has no such tensor. */
+static void add_last_bias(struct fixture *f, struct tern_weights *w, float deviation)
+{
+    float x[320];
+    for (int i = 0; i < 320; i++)
+        x[i] = 1 + (i % 2 ? deviation : -deviation);
+    tern_tensor *t = deviation ? tern_tensor_create(f->ctx, TERN_F32, 1, (int64_t[]){320}, x) : NULL;
+    if (t)
+        assert_int_equal(tern_weights_add(w, LAST_BIAS, t), TERN_OK);
+    tern_tensor_unref(&t);
+}
+
+static char told[512];
+
+static void listen(enum tern_log_level level, const char *message, void *user)
+{
+    snprintf(told, sizeof(told), "%d %s", (int)level, message);
+}
+
+/* By the header, by a mark, and of SD 2 by the weights; `deviation` is that of ComfyUI's rule, whose bound is 0.09. */
+static void what_is_predicted_is_recognised(void **state)
+{
+    static const char epsilon[] = "{\"prediction_type\":\"epsilon\"}", v[] = "{\"prediction_type\":\"v_prediction\"}";
+    static const char at_512[] = "{\"sample_size\":64}", at_768[] = "{\"sample_size\":96}";
+    static const struct {
+        int sd, channels;
+        const char *key, *value;
+        float deviation;
+        const char *scheduler, *unet, *log;
+    } cases[] = {
+        {1, 4, NULL, NULL, 0.2f, "{\"_class_name\":\"PNDMScheduler\"}", at_512, ""},
+        {1, 4, "modelspec.prediction_type", "v", 0, v, at_512, ""},
+        {1, 4, "modelspec.predict_key", "v", 0, v, at_512, ""},
+        {1, 4, NULL, "v_pred", 0, v, at_512, ""},
+        {2, 4, NULL, NULL, 0, v, at_768, "1 file: it does not say what it predicts: v is taken"},
+        {2, 4, NULL, NULL, 0.0901f, v, at_768, "1 file: it does not say what it predicts: v is taken, as \"" LAST_BIAS "\""},
+        {2, 4, NULL, NULL, 0.0899f, epsilon, at_512, "1 file: it does not say what it predicts: the noise is taken"},
+        {2, 4, "modelspec.prediction_type", "epsilon", 0.2f, epsilon, at_512, ""},
+        {2, 4, "modelspec.prediction_type", "v", 0.01f, v, at_768, ""},
+        {2, 4, "modelspec.architecture", "stable-diffusion-v2-512", 0.2f, epsilon, at_512, ""},
+        {2, 4, "modelspec.architecture", "stable-diffusion-v2-768-v", 0.01f, v, at_768, ""},
+        {2, 4, NULL, "v_pred", 0.01f, v, at_768, ""},
+        {2, 9, NULL, NULL, 0.2f, epsilon, at_512, ""},
+        {2, 9, "modelspec.prediction_type", "v", 0, v, at_512, ""},
+    };
+    struct fixture g = *(struct fixture *)*state, *f = &g;
+    g.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .log = listen, .log_level = TERN_LOG_INFO});
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct tern_weights *w = unet_like_sd(f, cases[i].sd == 2, cases[i].channels);
+        struct tern_detected d;
+        add_last_bias(f, w, cases[i].deviation);
+        if (cases[i].key)
+            assert_int_equal(tern_weights_add_metadata(w, cases[i].key, cases[i].value), TERN_OK);
+        else if (cases[i].value)
+            add_shape(f, w, cases[i].value, 1, 0, 1);
+        *told = 0;
+        assert_int_equal(tern_detect_sd(g.ctx, w, "file", &d), TERN_OK);
+        check_config(d.scheduler, cases[i].scheduler);
+        assert_true(i || !strstr(d.scheduler, "prediction_type")); /* as the published one */
+        check_config(d.unet, cases[i].unet);
+        if (*cases[i].log ? strncmp(told, cases[i].log, strlen(cases[i].log)) : *told)
+            fail_msg("case %zu: said \"%s\"", i, told);
+        tern_detected_free(g.ctx, &d);
+        tern_weights_unref(&w);
+    }
+    tern_context_destroy(&g.ctx);
+}
+
 static void other_single_files_are_named(void **state)
 {
     struct fixture *f = *state;
@@ -584,6 +655,7 @@ int main(void)
         TEST(sd2_files_are_their_folder),
         TEST(odd_open_clip_is_refused),
         TEST(full_sizes_are_recognised),
+        TEST(what_is_predicted_is_recognised),
         TEST(other_single_files_are_named),
         TEST(folders_that_are_no_model_are_explained),
         TEST(weight_files_are_preferred_in_order),

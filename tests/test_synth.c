@@ -9,6 +9,7 @@
 #include <tern/pipeline.h>
 
 #include "core/tensor.h"
+#include "models/files/weights.h"
 #include "models/pipelines/synth.h"
 #include "support.h"
 
@@ -57,7 +58,7 @@ static void parameters_are_those_of_the_published_models(void **state)
 }
 
 /* What the list would be as a file. */
-static struct tern_weights *as_file(struct fixture *f, const struct tern_synth_list *l)
+static struct tern_weights *as_file(struct fixture *f, const struct tern_synth_list *l, const char *predicts)
 {
     static const char zeros[2 * 1280 * 1280]; /* of the one matrix that is copied */
     struct tern_weights *w = tern_weights_create(f->ctx);
@@ -67,6 +68,8 @@ static struct tern_weights *as_file(struct fixture *f, const struct tern_synth_l
         assert_int_equal(tern_weights_add(w, e->name, t), TERN_OK);
         tern_tensor_unref(&t);
     }
+    if (predicts)
+        assert_int_equal(tern_weights_add_metadata(w, TERN_LDM_PREDICTION, predicts), TERN_OK);
     return w;
 }
 
@@ -113,7 +116,7 @@ static void single_files_are_recognised(void **state)
         struct tern_detected d;
         for (int k = 0; k < TERN_SYNTH_COMPONENTS && arch->components[k].name; k++)
             tern_synth_list_add(&l, &arch->components[k]);
-        struct tern_weights *w = as_file(f, &l);
+        struct tern_weights *w = as_file(f, &l, arch->predicts);
         if (tern_detect_sd(f->ctx, w, archs[i], &d))
             fail_msg("%s", tern_error(f->ctx));
         const char *const found[] = {d.unet, d.vae, d.text_encoder, d.text_encoder_2};

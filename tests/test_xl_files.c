@@ -13,6 +13,7 @@
 #include "model_help.h"
 #include "models/files/layout.h"
 #include "models/files/ldm.h"
+#include "models/files/weights.h"
 #include "support.h"
 #include "weights_help.h"
 #include "xl_help.h"
@@ -313,21 +314,25 @@ static void full_sizes_are_recognised(void **state)
     tern_weights_unref(&w);
 }
 
-/* By marks that trainers leave. */
+/* By marks that trainers leave, which count more, and by the header. */
 static void what_is_predicted_is_recognised(void **state)
 {
     static const char *const marks[] = {"v_pred", "ztsnr"};
+    static const char *const in_header[] = {NULL, "epsilon", NULL, "v"};
     static const char *const expected[] = {
         "{\"prediction_type\":\"epsilon\",\"rescale_betas_zero_snr\":false,\"timestep_spacing\":\"leading\"}",
         "{\"prediction_type\":\"v_prediction\",\"rescale_betas_zero_snr\":false,\"timestep_spacing\":\"leading\"}",
-        "{\"prediction_type\":\"v_prediction\",\"rescale_betas_zero_snr\":true,\"timestep_spacing\":\"trailing\"}"};
+        "{\"prediction_type\":\"v_prediction\",\"rescale_betas_zero_snr\":true,\"timestep_spacing\":\"trailing\"}",
+        "{\"prediction_type\":\"v_prediction\",\"rescale_betas_zero_snr\":false,\"timestep_spacing\":\"leading\"}"};
     struct fixture *f = *state;
-    for (int n = 0; n < 3; n++) {
+    for (int n = 0; n < 4; n++) {
         struct tern_detected d;
         struct tern_weights *w = unet_of(f, (int[]){320, 640, 1280}, (int[]){0, 2, 10}, 3, 10, 2048, 2816);
         add_big_clip(f, w, 1);
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n && n < 3; i++)
             add(f, w, marks[i], 1, 1, 1);
+        if (in_header[n])
+            assert_int_equal(tern_weights_add_metadata(w, TERN_LDM_PREDICTION, in_header[n]), TERN_OK);
         assert_int_equal(tern_detect_sd(f->ctx, w, "file", &d), TERN_OK);
         check_text(d.scheduler, expected[n]);
         tern_detected_free(f->ctx, &d);

@@ -36,9 +36,12 @@ enum tern_status tern_detect_unet(const struct tern_detector *d, struct tern_det
 /* The text encoders, when the file has some: CLIP by OpenAI's names or by OpenCLIP's. */
 enum tern_status tern_detect_text(const struct tern_detector *d, struct tern_detected *out);
 
+/* Whether the UNet predicts v, else the noise: as the file says, or `by_weights` where it says nothing. May record an error. */
+bool tern_detect_predicts_v(const struct tern_detector *d, bool by_weights);
+
 /* scheduler_config.json of the published models; NULL with the error recorded. */
-char *tern_detect_scheduler_sd1(struct tern_context *ctx);
-char *tern_detect_scheduler_sd2(struct tern_context *ctx, bool inpaint);
-char *tern_detect_scheduler_xl(const struct tern_detector *d);
+char *tern_detect_scheduler_sd1(struct tern_context *ctx, bool v);
+char *tern_detect_scheduler_sd2(struct tern_context *ctx, bool v);
+char *tern_detect_scheduler_xl(const struct tern_detector *d, bool v);
 
 #endif

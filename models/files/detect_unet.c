@@ -14,7 +14,7 @@ struct unet {
     bool mid;
     int64_t channels[TERN_DETECT_LEVELS], depth[TERN_DETECT_LEVELS]; /* depth: transformer blocks, 0 where a level has no attention */
     int64_t in_channels, out_channels, context, mid_depth;
-    bool linear;
+    bool linear, v;          /* v: it predicts v, not the noise */
     int64_t added, time_ids; /* SDXL: width of the pooled text with all its time ids, and of one; else 0 */
 };
 
@@ -103,8 +103,8 @@ static json_t *heads(const struct unet *u)
     return u->linear ? tern_detect_ints(n, u->levels) : json_integer(SD1_HEADS);
 }
 
-/* In latents, as the published models were trained: SDXL at 1024, SD 2.1 at 768, its inpainting and all of SD 1.x at 512. */
-static int sample_size(const struct unet *u) { return u->added ? 128 : u->linear && u->in_channels == 4 ? 96 : 64; }
+/* In latents, as the published models were trained: SDXL at 1024, SD 2.1 at 768, its base, its inpainting and all of SD 1.x at 512. */
+static int sample_size(const struct unet *u) { return u->added ? 128 : u->linear && u->in_channels == 4 && u->v ? 96 : 64; }
 
 static char *unet_config(const struct tern_detector *d, const struct unet *u)
 {
@@ -139,13 +139,14 @@ enum tern_status tern_detect_unet(const struct tern_detector *d, struct tern_det
     enum tern_ldm_family family = out->sizes.family;
     if (measure_unet(d, family, &u))
         return tern_error_status(d->ctx);
+    u.v = tern_detect_predicts_v(d, family < TERN_LDM_XL && u.linear && u.in_channels == 4);
     out->sizes.unet_levels = u.levels;
     out->sizes.unet_layers = u.layers;
     for (int i = 0; i < u.levels; i++)
         out->sizes.unet_up_attention |= (u.depth[u.levels - 1 - i] ? 1u : 0u) << i;
     out->unet = unet_config(d, &u);
-    out->scheduler = family >= TERN_LDM_XL ? tern_detect_scheduler_xl(d)
-                     : u.linear            ? tern_detect_scheduler_sd2(d->ctx, u.in_channels == 9)
-                                           : tern_detect_scheduler_sd1(d->ctx);
-    return out->unet && out->scheduler ? TERN_OK : tern_error_status(d->ctx);
+    out->scheduler = family >= TERN_LDM_XL ? tern_detect_scheduler_xl(d, u.v)
+                     : u.linear            ? tern_detect_scheduler_sd2(d->ctx, u.v)
+                                           : tern_detect_scheduler_sd1(d->ctx, u.v);
+    return tern_error_status(d->ctx);
 }

@@ -26,6 +26,7 @@ struct tern_ldm_sizes {
 };
 
 #define TERN_LDM_NAME 256
+#define TERN_LDM_PREDICTION "modelspec.prediction_type" /* in the header of a single file: "epsilon" or "v" */
 
 /* The LDM name of a tensor of a component ("unet", "vae", "text_encoder", "text_encoder_2"), with its prefix:
  * "unet", "down_blocks.0.resnets.0.norm1.weight" -> "model.diffusion_model.input_blocks.1.0.in_layers.0.weight".

@@ -28,6 +28,7 @@ struct tern_convert_list {
     struct tern_weights *set[TERN_CONVERT_SETS]; /* what the tensors are of */
     int sets;
     bool quantized_unet, quantized_text; /* some are quantised, by params */
+    const char *prediction;              /* of TERN_LDM_PREDICTION, for the header; NULL: it has none */
 };
 
 /* A new item of one tensor under that name, in the dtype that is asked for; NULL with the error recorded. */

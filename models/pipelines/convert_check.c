@@ -45,18 +45,22 @@ enum tern_status tern_convert_prediction(struct tern_context *ctx, const char *c
     return tern_error_status(ctx);
 }
 
-/* The set that a reader will find, without elements. */
+/* The set that a reader will find, without elements but for vectors: a norm's may tell what is predicted. */
 static struct tern_weights *as_read(const struct tern_convert_list *l)
 {
     static const char nothing[1];
     struct tern_weights *w = tern_weights_create(l->ctx);
     for (int i = 0; w && i < l->count; i++) {
         const struct tern_safetensors_entry *e = &l->item[i].entry;
-        tern_tensor *t = tern_tensor_wrap(l->ctx, e->dtype, e->ndim, e->shape, nothing, NULL, NULL);
+        const bool whole = e->ndim == 1 && l->item[i].parts == 1;
+        tern_tensor *t =
+            whole ? tern_tensor_ref(l->item[i].part[0]) : tern_tensor_wrap(l->ctx, e->dtype, e->ndim, e->shape, nothing, NULL, NULL);
         if (!t || tern_weights_add(w, e->name, t))
             tern_weights_unref(&w);
         tern_tensor_unref(&t);
     }
+    if (w && l->prediction && tern_weights_add_metadata(w, TERN_LDM_PREDICTION, l->prediction))
+        tern_weights_unref(&w);
     return w;
 }
 

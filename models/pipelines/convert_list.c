@@ -126,12 +126,23 @@ static void put(const char **pairs, int64_t *n, const char *key, const char *val
     pairs[2 * (*n)++ + 1] = value;
 }
 
-/* Pairs of all sets, of equal keys the first, in memory of the caller's; how many pairs. What they say of their quantisation is
- * replaced. */
+/* Said anew of what is written, or, as the prediction in a folder, elsewhere. */
+static bool is_replaced(const char *key)
+{
+    static const char *const keys[] = {TERN_QUANTIZED_KEY, TERN_QUANTIZED_UNET, TERN_QUANTIZED_TEXT, TERN_LDM_PREDICTION};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+        if (!strcmp(key, keys[i]))
+            return true;
+    return false;
+}
+
+/* Pairs of all sets, of equal keys the first, in memory of the caller's; how many pairs. */
 static int64_t metadata(const struct tern_convert_list *l, const char **pairs)
 {
     int64_t n = 0;
     put(pairs, &n, "format", "pt");
+    if (l->prediction)
+        put(pairs, &n, TERN_LDM_PREDICTION, l->prediction);
     if (l->quantized_unet || l->quantized_text)
         put(pairs, &n, TERN_QUANTIZED_KEY, TERN_QUANTIZED_VERSION);
     if (l->quantized_unet)
@@ -144,7 +155,7 @@ static int64_t metadata(const struct tern_convert_list *l, const char **pairs)
             int64_t k = 0;
             while (k < n && strcmp(pairs[2 * k], key))
                 k++;
-            if (k == n && strcmp(key, TERN_QUANTIZED_KEY) && strcmp(key, TERN_QUANTIZED_UNET) && strcmp(key, TERN_QUANTIZED_TEXT))
+            if (k == n && !is_replaced(key))
                 put(pairs, &n, key, l->set[s]->metadata[2 * i + 1]);
         }
     return n;
@@ -186,7 +197,7 @@ static void free_outputs(const struct tern_convert_list *l, struct output *list,
 
 static struct tern_safetensors_writer *open_file(const struct tern_convert_list *l, const char *path, const struct output *list, int count)
 {
-    size_t most = 4;
+    size_t most = 5;
     for (int s = 0; s < l->sets; s++)
         most += (size_t)l->set[s]->metadata_count;
     const char **pairs = tern_calloc(l->ctx, most, 2 * sizeof(*pairs));

@@ -119,15 +119,17 @@ static enum tern_status add_component(struct tern_convert_list *l, struct tern_c
     return tern_error_status(l->ctx);
 }
 
-/* SDXL's files say by empty tensors that they predict v; others cannot say it. */
-static enum tern_status add_marks(struct tern_convert_list *l, const struct tern_checkpoint *cp, const struct tern_ldm_sizes *sizes,
-                                  tern_tensor *mark)
+/* A file says in its header what it predicts; SDXL's say v by empty tensors, too, which is what other programs read. */
+static enum tern_status say_prediction(struct tern_convert_list *l, const struct tern_checkpoint *cp, const struct tern_ldm_sizes *sizes,
+                                       tern_tensor *mark)
 {
     char kind[32];
     bool zero_snr;
     if (tern_convert_prediction(l->ctx, tern_checkpoint_scheduler(cp), kind, &zero_snr))
         return tern_error_status(l->ctx);
-    if (sizes->family < TERN_LDM_XL || strcmp(kind, "v_prediction"))
+    const bool v = !strcmp(kind, "v_prediction");
+    l->prediction = v ? "v" : !strcmp(kind, "epsilon") ? "epsilon" : NULL;
+    if (sizes->family < TERN_LDM_XL || !v)
         return TERN_OK;
     return tern_convert_add(l, "v_pred", mark) && (!zero_snr || tern_convert_add(l, "ztsnr", mark)) ? TERN_OK : tern_error_status(l->ctx);
 }
@@ -143,7 +145,7 @@ enum tern_status tern_convert_single(struct tern_context *ctx, struct tern_check
         if (tern_checkpoint_has(cp, tern_convert_components[i]))
             st = add_component(&l, cp, &sizes, tern_convert_components[i]);
     if (!st)
-        st = add_marks(&l, cp, &sizes, mark);
+        st = say_prediction(&l, cp, &sizes, mark);
     if (!st)
         st = tern_convert_check(&l, cp, out);
     if (!st)

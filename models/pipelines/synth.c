@@ -56,10 +56,11 @@ static enum tern_status write_tensor(struct tern_context *ctx, struct tern_safet
 
 static enum tern_status write_list(struct tern_synth_list *l, const char *path, uint64_t seed)
 {
-    static const char *const metadata[] = {"format", "pt"};
+    const char *const metadata[] = {"format", "pt", TERN_LDM_PREDICTION, l->predicts};
     struct tern_context *ctx = l->ctx;
     double start = tern_now();
-    struct tern_safetensors_writer *w = tern_failed(ctx) ? NULL : tern_safetensors_writer_open(ctx, path, l->entry, l->count, metadata, 1);
+    struct tern_safetensors_writer *w =
+        tern_failed(ctx) ? NULL : tern_safetensors_writer_open(ctx, path, l->entry, l->count, metadata, l->predicts ? 2 : 1);
     for (int64_t i = 0; w && i < l->count; i++) {
         if (tern_check_cancel(ctx) || write_tensor(ctx, w, &l->entry[i], seed + (uint64_t)i))
             break;
@@ -127,6 +128,7 @@ static enum tern_status write_single(struct tern_synth_list *l, const struct ter
     if (!arch->sizes)
         return tern_fail(l->ctx, TERN_E_UNSUPPORTED, "synth: %s has no form as a single file; its folder would help", arch->name);
     l->ldm = arch->sizes;
+    l->predicts = arch->predicts;
     for (int i = TERN_SYNTH_COMPONENTS - 1; i >= 0; i--)
         if (arch->components[i].name)
             tern_synth_list_add(l, &arch->components[i]);

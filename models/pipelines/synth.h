@@ -17,6 +17,7 @@ struct tern_synth_arch {
     struct tern_synth_component components[TERN_SYNTH_COMPONENTS]; /* name NULL: no more */
     const struct tern_ldm_sizes *sizes;                            /* of the single file; NULL: there is no such form */
     const char *tokenizer; /* tokenizer_config.json of a BERT; NULL: the tokenizers that ship with tern */
+    const char *predicts;  /* TERN_LDM_PREDICTION of the single file; NULL: it does not say it */
 };
 
 /* NULL with the error recorded, which lists those that there are. */
@@ -29,6 +30,7 @@ struct tern_synth_list {
     int64_t count, capacity;
     const char *component;            /* of what is being listed */
     const struct tern_ldm_sizes *ldm; /* NULL: diffusers names */
+    const char *predicts;             /* as that of the architecture */
     enum tern_dtype dtype;
 };
 void tern_synth_list_add(struct tern_synth_list *l, const struct tern_synth_component *component);
