@@ -159,6 +159,41 @@ static void files_are_their_folder(void **state)
     }
 }
 
+/* What an older diffusers' script wrote: the projection under diffusers' name, as it is there. */
+static void a_projection_of_diffusers_is_read(void **state)
+{
+    static const char projection[] = ".model.text_projection";
+    struct fixture *f = *state;
+    for (int i = 0; i < MODELS; i++) {
+        char folder[PATH_SIZE], name[TERN_LDM_NAME];
+        xl_folder(f->ctx, models[i], folder);
+        struct tern_checkpoint *a = tern_checkpoint_open(f->ctx, folder);
+        struct tern_weights *x = tern_checkpoint_weights(a, "text_encoder_2"), *w = xl_single(f->ctx, models[i], folder),
+                            *other = tern_weights_create(f->ctx);
+        for (int64_t k = 0; k < tern_weights_count(w); k++) {
+            const char *old = tern_weights_name(w, k), *at = strstr(old, projection);
+            snprintf(name, sizeof(name), "%s%s", old, at ? ".weight" : "");
+            assert_int_equal(tern_weights_add(other, name, at ? tern_weights_get(x, "text_projection.weight") : tern_weights_at(w, k)),
+                             TERN_OK);
+        }
+        assert_int_equal(tern_weights_save(other, help_path(f, "model.safetensors")), TERN_OK);
+        struct tern_checkpoint *b = tern_checkpoint_open(f->ctx, help_path(f, "model.safetensors"));
+        if (!b)
+            fail_msg("%s", tern_error(f->ctx));
+        struct tern_weights *y = tern_checkpoint_weights(b, "text_encoder_2");
+        help_same_weights(x, y);
+        check_component(a, b, "text_encoder_2");
+        check_component(a, b, "unet");
+        tern_weights_unref(&x);
+        tern_weights_unref(&y);
+        tern_weights_unref(&w);
+        tern_weights_unref(&other);
+        tern_checkpoint_close(&a);
+        tern_checkpoint_close(&b);
+        damage_remove(folder);
+    }
+}
+
 struct run {
     struct tern_pipeline *folder, *file;
     struct tern_context *ctx;
@@ -383,8 +418,13 @@ static void odd_files_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(names_are_known),           TEST(files_are_their_folder),          TEST(components_give_the_same_bytes),
-        TEST(full_sizes_are_recognised), TEST(what_is_predicted_is_recognised), TEST(odd_files_are_refused),
+        TEST(names_are_known),
+        TEST(files_are_their_folder),
+        TEST(a_projection_of_diffusers_is_read),
+        TEST(components_give_the_same_bytes),
+        TEST(full_sizes_are_recognised),
+        TEST(what_is_predicted_is_recognised),
+        TEST(odd_files_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

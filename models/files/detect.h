@@ -36,6 +36,9 @@ enum tern_status tern_detect_unet(const struct tern_detector *d, struct tern_det
 /* The text encoders, when the file has some: CLIP by OpenAI's names or by OpenCLIP's. */
 enum tern_status tern_detect_text(const struct tern_detector *d, struct tern_detected *out);
 
+/* Width of the pooled text of an OpenCLIP whose names begin so; 0: it has none. */
+int64_t tern_detect_pooled(const struct tern_detector *d, const char *prefix);
+
 /* Whether the UNet predicts v, else the noise: as the file says, or `by_weights` where it says nothing. May record an error. */
 bool tern_detect_predicts_v(const struct tern_detector *d, bool by_weights);
 

@@ -49,6 +49,12 @@ static enum tern_status detect_clip(const struct tern_detector *d, const char *p
     return *config ? TERN_OK : TERN_E_NO_MEMORY;
 }
 
+int64_t tern_detect_pooled(const struct tern_detector *d, const char *prefix)
+{
+    const tern_tensor *open_clip = tern_detect_get(d, "%stext_projection", prefix);
+    return open_clip ? tern_detect_size(open_clip, 1) : tern_detect_size(tern_detect_get(d, "%stext_projection.weight", prefix), 0);
+}
+
 /* OpenCLIP. SD 2 is conditioned by the last but one layer's result, so its last layer is left out, unless the file has been written of a
  * diffusers folder, which lacks it; SDXL pools the last one's, too, and projects it. */
 static enum tern_status detect_open_clip(const struct tern_detector *d, const char *prefix, struct tern_ldm_sizes *sizes, char **config)
@@ -61,7 +67,7 @@ static enum tern_status detect_open_clip(const struct tern_detector *d, const ch
                      .positions = tern_detect_size(tern_detect_get(d, "%spositional_embedding", prefix), 0),
                      .hidden = tern_detect_size(token, 1),
                      .inner = tern_detect_size(tern_detect_get(d, "%stransformer.resblocks.0.mlp.c_fc.weight", prefix), 0),
-                     .projection = xl ? tern_detect_size(tern_detect_get(d, "%stext_projection", prefix), 1) : 512};
+                     .projection = xl ? tern_detect_pooled(d, prefix) : 512};
     while (c.layers < MAX_LAYERS && tern_detect_get(d, "%stransformer.resblocks.%d.ln_1.weight", prefix, c.layers))
         c.layers++;
     c.layers -= !xl && c.layers != SD2_LAYERS;

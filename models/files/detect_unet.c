@@ -61,7 +61,7 @@ static enum tern_status walk_input_blocks(const struct tern_detector *d, struct 
 static enum tern_status measure_added(const struct tern_detector *d, enum tern_ldm_family family, struct unet *u)
 {
     int64_t numbers = family == TERN_LDM_REFINER ? 5 : 6;
-    int64_t pooled = tern_detect_size(tern_detect_get(d, "conditioner.embedders.%d.model.text_projection", family == TERN_LDM_XL), 1);
+    int64_t pooled = tern_detect_pooled(d, family == TERN_LDM_XL ? "conditioner.embedders.1.model." : "conditioner.embedders.0.model.");
     u->added = tern_detect_size(tern_detect_get(d, "model.diffusion_model.label_emb.0.0.weight"), 1);
     u->time_ids = (u->added - pooled) / numbers;
     if (!pooled || u->time_ids < 2 || u->added != pooled + numbers * u->time_ids)

@@ -110,6 +110,7 @@ static const struct rule open_clip_rules[] = {
     {NULL, NULL, SAME, NULL},
 };
 
+#define PROJECTION "text_projection.weight"
 #define FAMILY(f) (1u << TERN_LDM_##f)
 
 static const struct component {
@@ -257,7 +258,7 @@ static bool translate(const struct rule *rules, const struct tern_ldm_sizes *siz
 
 bool tern_ldm_is_qkv(const char *name) { return strstr(name, ".self_attn.qkv_proj."); }
 
-bool tern_ldm_is_transposed(const char *name) { return !strcmp(name, "text_projection.weight"); }
+bool tern_ldm_is_transposed(const char *name) { return !strcmp(name, PROJECTION); }
 
 /* The component that a name belongs to; NULL: none. */
 static const struct component *owner_of(const char *ldm)
@@ -282,12 +283,12 @@ bool tern_ldm_is_unused(const struct tern_ldm_sizes *sizes, const char *ldm)
     if (!strcmp(name, "logit_scale"))
         return true;
     if (c->rules == text_rules)
-        return !strcmp(name, "text_projection.weight");
+        return !strcmp(name, PROJECTION);
     if (!strcmp(name, "attn_mask"))
         return true;
     if (sizes->family != TERN_LDM_SD2)
         return false;
-    return !strcmp(name, "text_projection") ||
+    return !strcmp(name, "text_projection") || !strcmp(name, PROJECTION) ||
            (sscanf(name, "transformer.resblocks.%4d.", &layer) == 1 && layer == sizes->open_clip_layers);
 }
 
@@ -318,11 +319,11 @@ bool tern_ldm_to_diffusers(const struct tern_ldm_sizes *sizes, const char *ldm, 
     if (is_position_ids(ldm))
         return false;
     const char *name = ldm + strlen(c->prefix);
-    /* some files leave text_model. out */
-    bool prefixed = c->rules != text_rules || !strncmp(name, "text_model.", 11);
-    if (prefixed)
+    const bool shorter = c->rules == text_rules && strncmp(name, "text_model.", 11) != 0,
+               same = c->rules == open_clip_rules && !strcmp(name, PROJECTION);
+    if (!shorter && !same)
         return translate(c->rules, sizes, true, name, out, TERN_LDM_NAME);
-    int k = snprintf(out, TERN_LDM_NAME, "text_model.%s", name);
+    int k = snprintf(out, TERN_LDM_NAME, "%s%s", shorter ? "text_model." : "", name);
     return k >= 0 && k < TERN_LDM_NAME;
 }
 

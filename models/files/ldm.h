@@ -33,8 +33,9 @@ struct tern_ldm_sizes {
  * False when there is no such name or it does not fit. */
 bool tern_ldm_name(const struct tern_ldm_sizes *sizes, const char *component, const char *name, char out[TERN_LDM_NAME]);
 
-/* The other way: a name with its prefix -> the component (static text) and its diffusers name. False for a tensor that no
- * component has (model_ema.*, sqrt_alphas_cumprod, position_ids …). */
+/* The other way: a name with its prefix -> the component (static text) and its diffusers name, which some files have inside the prefix
+ * already: OpenAI's CLIP without "text_model.", OpenCLIP with "text_projection.weight", the matrix as diffusers has it. False for a tensor
+ * that no component has (model_ema.*, sqrt_alphas_cumprod, position_ids …). */
 bool tern_ldm_to_diffusers(const struct tern_ldm_sizes *sizes, const char *ldm, const char **component, char out[TERN_LDM_NAME]);
 
 /* True when LDM stores that tensor (diffusers name) as a 1x1 convolution (C, C, 1, 1) and diffusers as a linear (C, C):

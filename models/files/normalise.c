@@ -160,7 +160,7 @@ struct tern_weights *tern_ldm_component(struct tern_context *ctx, const struct t
             st = tern_error_status(ctx);
         else if (known && tern_ldm_is_qkv(name))
             st = append_qkv(out, where, name, t);
-        else if (known && tern_ldm_is_transposed(name))
+        else if (known && tern_ldm_is_transposed(name) && !ends_with(old, name)) /* under that name it is as diffusers has it */
             st = append_transposed(out, where, name, t);
         else /* a name that does not translate stays as it is: whoever builds the component reports it as left over */
             st = append(out, component, known ? name : old, t);
