@@ -103,8 +103,11 @@ static json_t *heads(const struct unet *u)
     return u->linear ? tern_detect_ints(n, u->levels) : json_integer(SD1_HEADS);
 }
 
+/* SD 2.1 for 768 pixels. */
+static bool is_sd2_768(const struct unet *u) { return !u->added && u->linear && u->in_channels == 4 && u->v; }
+
 /* In latents, as the published models were trained: SDXL at 1024, SD 2.1 at 768, its base, its inpainting and all of SD 1.x at 512. */
-static int sample_size(const struct unet *u) { return u->added ? 128 : u->linear && u->in_channels == 4 && u->v ? 96 : 64; }
+static int sample_size(const struct unet *u) { return u->added ? 128 : is_sd2_768(u) ? 96 : 64; }
 
 static char *unet_config(const struct tern_detector *d, const struct unet *u)
 {
@@ -123,6 +126,8 @@ static char *unet_config(const struct tern_detector *d, const struct unet *u)
                   (json_int_t)u->in_channels, "layers_per_block", u->layers, "mid_block_scale_factor", 1, "norm_eps", 1e-5,
                   "norm_num_groups", tern_detect_groups(u->channels, u->levels), "out_channels", (json_int_t)u->out_channels, "sample_size",
                   sample_size(u), "transformer_layers_per_block", depths, "up_block_types", up, "use_linear_projection", (int)u->linear);
+    if (is_sd2_768(u)) /* as published: its scores may leave the range of f16, in which diffusers would keep them */
+        tern_json_set(&o, "upcast_attention", json_true());
     if (!u->mid)
         tern_json_set(&o, "mid_block_type", json_null());
     if (u->added) {
