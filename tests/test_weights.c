@@ -221,6 +221,7 @@ static void bad_headers_are_refused(void **state)
         {"{\"a\":" T("U64", "1", "0,8") "}", 8, TERN_E_UNSUPPORTED, "tensor \"a\" is U64"},
         {"{\"a\":" T("Q4_0", "1", "0,8") "}", 8, TERN_E_FORMAT, "tensor \"a\": unknown dtype \"Q4_0\""},
         {"{\"a\":{\"dtype\":7,\"shape\":[2],\"data_offsets\":[0,8]}}", 8, TERN_E_FORMAT, "expected a \"dtype\" that is a string"},
+        {"{\"a\":" T("F32\\u0000", "2", "0,8") "}", 8, TERN_E_FORMAT, "expected a \"dtype\" that is a string without NUL"},
         {"{\"a\":[1]}", 8, TERN_E_FORMAT, "expected an object with dtype, shape and data_offsets"},
         {"{\"a\":" T("F32", "1", "0,4") ",\"a\":" T("F32", "1", "4,8") "}", 8, TERN_E_FORMAT, "duplicate object key"},
         {"{\"__metadata__\":{\"a\":1}}", 0, TERN_E_FORMAT, "\"__metadata__\": expected an object of strings"},
@@ -233,6 +234,18 @@ static void bad_headers_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
         help_refused(f, help_safetensors(f, cases[i].header, cases[i].data), cases[i].status, cases[i].text);
+}
+
+/* As the format's own reader takes it; the C text of the value ends there. */
+static void metadata_may_hold_a_nul(void **state)
+{
+    struct fixture *f = *state;
+    struct tern_weights *w =
+        help_open(f, help_safetensors(f, "{\"__metadata__\":{\"a\":\"x\\u0000y\",\"b\":\"z\"},\"t\":" T("F32", "1", "0,4") "}", 4));
+    assert_int_equal(tern_weights_count(w), 1);
+    assert_string_equal(tern_weights_metadata(w, "a"), "x");
+    assert_string_equal(tern_weights_metadata(w, "b"), "z");
+    tern_weights_unref(&w);
 }
 
 static void a_header_of_deep_brackets_does_not_crash(void **state)
@@ -444,6 +457,7 @@ int main(void)
         TEST(unaligned_tensors_are_copied),
         TEST(scopes_do_not_own_weights),
         TEST(bad_headers_are_refused),
+        TEST(metadata_may_hold_a_nul),
         TEST(a_header_of_deep_brackets_does_not_crash),
         TEST(bad_lengths_are_refused),
         TEST(mistaken_files_are_named),

@@ -58,8 +58,8 @@ static enum tern_status read_dtype(struct reader *r, struct entry *e, const json
     char name[TERN_PRINTABLE], text[TERN_PRINTABLE];
     const json_t *v = json_object_get(o, "dtype");
     const char *s = json_string_value(v);
-    if (!s)
-        return fail(r, e->name, "expected a \"dtype\" that is a string");
+    if (!s || strlen(s) != json_string_length(v))
+        return fail(r, e->name, "expected a \"dtype\" that is a string without NUL");
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(*dtypes); i++)
         if (!strcmp(s, dtypes[i].name)) {
             e->meta.dtype = dtypes[i].dtype;
@@ -140,6 +140,7 @@ static enum tern_status read_entry(struct reader *r, const char *name, const jso
     return st;
 }
 
+/* A value ends at its first NUL, if it has one: values are C texts. */
 static enum tern_status read_metadata(struct reader *r, json_t *o)
 {
     const char *key;
@@ -236,7 +237,7 @@ enum tern_status tern_safetensors_read(struct tern_weights *w, struct tern_mappi
         return tern_fail(r.ctx, TERN_E_FORMAT, "%s: header of %llu bytes, expected at most %llu", m->path, (unsigned long long)n,
                          (unsigned long long)HEADER_LIMIT);
     json_error_t e;
-    json_t *header = tern_json_read((const char *)m->data + 8, (size_t)n, JSON_REJECT_DUPLICATES, &e);
+    json_t *header = tern_json_read((const char *)m->data + 8, (size_t)n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
     if (!header && tern_errno_status(TERN_E_FORMAT) == TERN_E_NO_MEMORY)
         return tern_fail(r.ctx, TERN_E_NO_MEMORY, "%s: no memory to read the header", m->path);
     if (!header)
