@@ -14,6 +14,7 @@
 #include "job_cases.h"
 #include "lora_help.h"
 #include "model_help.h"
+#include "models/files/embedding.h"
 #include "support.h"
 
 #define DATA TERN_TEST_DATA "/prompts/"
@@ -186,6 +187,39 @@ static void embeddings_of_sdxl(void **state)
     tern_images_destroy(&with);
     tern_images_destroy(&without);
     tern_pipeline_destroy(&xl);
+}
+
+/* The names that cog-sdxl and diffusers' pivotal tuning give the two tensors, in their order. */
+static void pairs_have_other_names(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {{"clip_l", "text_encoders_0"}, {"clip_g", "text_encoders_1"}};
+    char folder[PATH_SIZE], path[PATH_SIZE + 32];
+    lora_temporary(folder);
+    snprintf(path, sizeof(path), "%s/embeddings.pti", folder);
+    struct tern_weights *from = tern_weights_open(ctx, DATA "xl-style.safetensors"), *to = tern_weights_create(ctx);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(tern_weights_add(to, names[i][1], tern_weights_get(from, names[i][0])), TERN_OK);
+    assert_int_equal(tern_weights_save(to, path), TERN_OK);
+    struct tern_embedding_file f;
+    if (tern_embedding_read(ctx, path, &f))
+        fail_msg("%s", tern_error(ctx));
+    assert_int_equal(f.encoders, 2);
+    assert_null(f.own_name);
+    for (int i = 0; i < 2; i++) {
+        float values[256];
+        const tern_tensor *t = tern_weights_get(from, names[i][0]);
+        const size_t size = (size_t)tern_tensor_numel(t) * sizeof(float);
+        assert_true(size <= sizeof(values));
+        assert_int_equal(f.width[i], i ? 24 : 16);
+        assert_int_equal(f.vectors * f.width[i], tern_tensor_numel(t));
+        assert_int_equal(tern_tensor_read(t, TERN_F32, values, size), TERN_OK);
+        assert_memory_equal(values, f.values[i], size);
+    }
+    tern_embedding_free(&f);
+    tern_weights_unref(&to);
+    tern_weights_unref(&from);
+    damage_remove(folder);
 }
 
 /* A job behind another one that ended there; the caller's. */
@@ -461,6 +495,7 @@ int main(void)
         cmocka_unit_test(plain_prompts_stay_text),
         cmocka_unit_test(embeddings_have_names),
         cmocka_unit_test(embeddings_of_sdxl),
+        cmocka_unit_test(pairs_have_other_names),
         cmocka_unit_test(embeddings_are_checked),
         cmocka_unit_test(odd_tensors_are_refused),
         cmocka_unit_test(prompts_are_checked),

@@ -64,10 +64,19 @@ static enum tern_status read_own_name(struct tern_embedding_file *f, const struc
     return tern_error_status(f->ctx);
 }
 
-static enum tern_status read_pair(struct tern_embedding_file *f, const char *path, const tern_tensor *l, const tern_tensor *g)
+/* SDXL's two tensors; false: the file has no such. cog-sdxl and diffusers' pivotal tuning call them otherwise. */
+static bool read_pair(struct tern_embedding_file *f, const char *path, const struct tern_weights *w)
 {
-    enum tern_status st = read_vectors(f, path, "clip_l", l);
-    return st ? st : read_vectors(f, path, "clip_g", g);
+    static const char *const names[][2] = {{"clip_l", "clip_g"}, {"text_encoders_0", "text_encoders_1"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        const tern_tensor *l = tern_weights_get(w, names[i][0]), *g = tern_weights_get(w, names[i][1]);
+        if (!l || !g)
+            continue;
+        if (!read_vectors(f, path, names[i][0], l))
+            read_vectors(f, path, names[i][1], g);
+        return true;
+    }
+    return false;
 }
 
 static enum tern_status read_alone(struct tern_embedding_file *f, const char *path, const struct tern_weights *w, const char *name,
@@ -83,14 +92,12 @@ enum tern_status tern_embedding_read(struct tern_context *ctx, const char *path,
     struct tern_weights *w = tern_weights_open(ctx, path);
     if (!w)
         return tern_error_status(ctx);
-    const tern_tensor *l = tern_weights_get(w, "clip_l"), *g = tern_weights_get(w, "clip_g");
     const char *name = NULL;
-    const tern_tensor *single = l && g ? NULL : find_single(w, &name);
-    if (l && g)
-        read_pair(out, path, l, g);
-    else if (single)
+    const bool pair = read_pair(out, path, w);
+    const tern_tensor *single = pair ? NULL : find_single(w, &name);
+    if (single)
         read_alone(out, path, w, name, single);
-    else
+    else if (!pair)
         tern_fail(ctx, TERN_E_FORMAT,
                   "%s: no embedding: expected emb_params, clip_l and clip_g, string_to_param or one tensor alone, found %lld tensors", path,
                   (long long)tern_weights_count(w));

@@ -13,8 +13,8 @@ struct tern_embedding_file {
     float *values[2]; /* (vectors, width) */
 };
 
-/* Reads `emb_params`, `clip_l` and `clip_g`, `string_to_param` with its one entry, or one tensor under the word itself. TERN_E_FORMAT for
- * other files. Free also after an error. */
+/* Reads `emb_params`, `clip_l` and `clip_g` (or `text_encoders_0` and `text_encoders_1`), `string_to_param` with its one entry, or one
+ * tensor under the word itself. TERN_E_FORMAT for other files. Free also after an error. */
 enum tern_status tern_embedding_read(struct tern_context *ctx, const char *path, struct tern_embedding_file *out);
 void tern_embedding_free(struct tern_embedding_file *f);
 
