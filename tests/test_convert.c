@@ -459,6 +459,19 @@ static void a_model_without_weights_leaves_nothing(void **state)
     damage_remove(folder);
 }
 
+/* The weight by which a UNet is told the guidance scale: diffusers' reader of single files knows no name for it. */
+static void a_consistency_model_stays_a_folder(void **state)
+{
+    struct fixture *f = *state;
+    char folder[PATH_SIZE], out[PATH_SIZE];
+    xl_folder(f->ctx, "sd1-lcm", folder);
+    snprintf(out, sizeof(out), "%s/out", f->folder);
+    refused(f->ctx, folder, out, NULL, TERN_E_UNSUPPORTED,
+            "unet: the tensor \"time_embedding.cond_proj.weight\" has no name in single files");
+    assert_int_equal(entries(f->folder), 2);
+    damage_remove(folder);
+}
+
 /* Attention on the way up with more blocks than on the way down: a single file is read with as many. */
 static void a_way_up_of_its_own_stays_a_folder(void **state)
 {
@@ -575,6 +588,7 @@ int main(void)
         TEST(what_cannot_be_is_refused),
         TEST(a_component_is_not_written_over),
         TEST(a_model_without_weights_leaves_nothing),
+        TEST(a_consistency_model_stays_a_folder),
         TEST(a_way_up_of_its_own_stays_a_folder),
         TEST(a_folder_that_was_left_half_written_does_not_matter),
         TEST(a_full_disk_leaves_nothing),
