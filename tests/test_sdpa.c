@@ -360,6 +360,25 @@ static void some_heads_are_packed_at_a_time(void **state)
     }
 }
 
+/* One key, expanded to so many that the bytes of packed ones, of any number of values each, are few modulo 2^64. */
+static void more_keys_than_can_be_packed(void **state)
+{
+    const struct kind *kind = *state;
+    struct tern_context *ctx = support_context();
+    tern_scope_begin(ctx);
+    tern_tensor *x = tern_cast(support_noise(ctx, 1, 4, (const int64_t[]){1, 1, 1, 1}, 1, TERN_F32), kind->dtype);
+    for (int64_t values = 32 / (int64_t)tern_dtype_size(kind->dtype) + 1; values <= 256; values++) {
+        const int64_t keys = (UINT64_MAX / tern_dtype_size(kind->dtype) / (uint64_t)values + 32) / 32 * 32;
+        tern_tensor *k = tern_expand(x, 4, (const int64_t[]){1, 1, keys, 1});
+        assert_non_null(k);
+        assert_null(tern_sdpa(x, k, k));
+        assert_int_equal(tern_error_status(ctx), TERN_E_NO_MEMORY);
+        tern_error_clear(ctx);
+    }
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
 /* bf16 where the level has it, f32 everywhere; heads whose values are not side by side elsewhere. */
 static void the_choice(void **state)
 {
@@ -395,6 +414,7 @@ int main(void)
         BOTH(nan_stays_in_its_row),
         BOTH(threads_do_not_matter),
         BOTH(some_heads_are_packed_at_a_time),
+        BOTH(more_keys_than_can_be_packed),
         cmocka_unit_test(the_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,8 @@
 #include "backends/cpu/slots.h"
 #include "core/threads.h"
 
-#define MOST_PACKED (2 << 20) /* keys and values that a chunk of heads aims at */
+#define MOST_PACKED (2 << 20)           /* keys and values that a chunk of heads aims at */
+#define MOST_OF_HEAD ((int64_t)1 << 47) /* of one head: more than memory has */
 
 struct shape {
     int64_t n, h, l, s, e, ev;
@@ -28,16 +29,24 @@ static const struct tern_cpu_attention *attention_of(const struct tern_cpu_level
     return dtype == TERN_F32 ? &level->attention_f32 : &level->attention_bf16;
 }
 
-static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc *d)
+/* What does not depend on threads and caches, and is no product. */
+static struct shape sizes_of(const struct tern_cpu_attention *at, const struct tern_op_desc *d)
 {
-    const struct cpu_device *device = cpu_device_of(ctx);
-    const struct tern_cpu_attention *at = attention_of(device->level, d->out.dtype);
-    const int64_t *q = d->in[0].shape, *v = d->in[2].shape, group = at->group, tasks = 4 * tern_thread_count(ctx);
+    const int64_t *q = d->in[0].shape, *v = d->in[2].shape;
     struct shape s = {.n = q[0], .h = q[1], .l = q[2], .e = q[3], .s = v[2], .ev = v[3]};
     s.element = tern_dtype_size(d->out.dtype);
     s.depth = round_up(s.e, at->e_step);
     s.columns = round_up(s.ev + at->ones, at->column_step);
     s.keys = round_up(s.s, at->key_step);
+    return s;
+}
+
+static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    const struct cpu_device *device = cpu_device_of(ctx);
+    const struct tern_cpu_attention *at = attention_of(device->level, d->out.dtype);
+    const int64_t group = at->group, tasks = 4 * tern_thread_count(ctx);
+    struct shape s = sizes_of(at, d);
     s.ldq = odd_lines(s.depth, 64 / (int64_t)s.element);
     s.ldo = odd_lines(s.columns + at->sums, 16);
     s.k_bytes = s.element * (size_t)(round_up(s.s, 32) * s.depth);
@@ -63,13 +72,24 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
     return s;
 }
 
+/* An expanded key lies in memory once, so there may be more of them than packed ones can be counted. */
+static bool can_be_packed(const struct shape *s)
+{
+    int64_t values;
+    return !__builtin_mul_overflow(round_up(s->keys, 32), s->depth + s->columns, &values) && values <= MOST_OF_HEAD;
+}
+
 static bool supports(struct tern_device *device, const struct tern_op_desc *d, enum tern_dtype dtype)
 {
     const struct tern_meta *q = &d->in[0];
-    if (!attention_of(((const struct cpu_device *)device)->level, dtype)->scratch)
+    const struct tern_cpu_attention *at = attention_of(((const struct cpu_device *)device)->level, dtype);
+    if (!at->scratch)
         return false;
     if (!cpu_heads_fit(q, q, dtype) || !cpu_heads_fit(&d->in[1], q, dtype) || !cpu_heads_fit(&d->in[2], q, dtype) ||
         !cpu_heads_fit(&d->out, q, dtype) || q->shape[3] == 0 || d->in[1].shape[2] == 0)
+        return false;
+    const struct shape s = sizes_of(at, d);
+    if (!can_be_packed(&s))
         return false;
     return !d->present[3] || d->in[3].dtype == dtype || d->in[3].dtype == TERN_BOOL;
 }
