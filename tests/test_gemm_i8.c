@@ -148,8 +148,42 @@ static void what_follows_a_product(void **state)
     assert_int_equal(tern_guard_damage(&guard), 0);
 }
 
+/* A pixel of 64 ones under a filter of 64 ones with the scale 1/2, and 3: 35 where it meets the filter, else 3. Padding that no memory
+ * holds is not laid out; at worst the bytes of the padded picture are 64 modulo 2^64. */
+static void padding_beyond_memory(void **state)
+{
+    static const struct {
+        int64_t padding[2], stride, rows, columns;
+    } rows[] = {{{268451840, 268419072}, 536870912, 2, 1}, {{200000, 200000}, 200000, 3, 3}, {{60000, 0}, 60000, 3, 1}};
+    const int64_t one[] = {1, 64, 1, 1};
+    float ones[64], half = 0.5f, three = 3;
+    int8_t filter[64];
+    for (int i = 0; i < 64; i++)
+        ones[i] = filter[i] = 1;
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.budget = (size_t)64 << 20});
+    assert_non_null(ctx);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        int64_t n;
+        tern_scope_begin(ctx);
+        tern_tensor *y =
+            tern_quantized_conv2d(tern_tensor_create(ctx, TERN_F32, 4, one, ones), tern_tensor_create(ctx, TERN_I8, 4, one, filter),
+                                  tern_tensor_create(ctx, TERN_F32, 1, one, &half), tern_tensor_create(ctx, TERN_F32, 1, one, &three),
+                                  .padding_hw = {rows[i].padding[0], rows[i].padding[1]}, .stride = rows[i].stride);
+        if (!y)
+            fail_msg("%s", tern_error(ctx));
+        assert_int_equal(tern_tensor_size(y, 2), rows[i].rows);
+        assert_int_equal(tern_tensor_size(y, 3), rows[i].columns);
+        float *found = support_values(y, &n);
+        for (int64_t k = 0; k < n; k++) /* the pixel lies in the middle; of two rows, in none */
+            assert_float_equal(found[k], (n % 2 && k == n / 2) ? 35 : 3, 1e-4);
+        free(found);
+        tern_scope_end(ctx, NULL);
+    }
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_follows_a_product)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_follows_a_product), cmocka_unit_test(padding_beyond_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

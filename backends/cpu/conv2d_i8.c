@@ -23,11 +23,27 @@ static struct cpu_picture padded(const struct tern_op_desc *d, const void *bytes
     return s;
 }
 
+#define LEAST_PADDED ((int64_t)1 << 18) /* pixels that are never too many */
+#define MOST_TIMES 64                   /* as many pixels as the picture and the result have */
+#define MOST_BYTES ((int64_t)1 << 47)   /* more than memory has */
+
+/* Padding takes no memory in a call and may be of any size; here each pixel of it does. */
+static bool can_be_padded(const struct tern_op_desc *d)
+{
+    const int64_t *x = d->in[0].shape, *o = d->out.shape, there = x[0] * x[2] * x[3] + o[0] * o[2] * o[3];
+    const int64_t *padding = d->attrs.conv2d.padding;
+    int64_t pixels, bytes;
+    return !__builtin_mul_overflow(x[2] + 2 * padding[0], x[3] + 2 * padding[1], &pixels) &&
+           !__builtin_mul_overflow(pixels, x[0], &pixels) && (pixels <= LEAST_PADDED || pixels / MOST_TIMES <= there) &&
+           !__builtin_mul_overflow(pixels, round_up(x[1], CPU_I8_LINE), &bytes) && bytes <= MOST_BYTES;
+}
+
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
     const int64_t *w = d->in[1].shape;
     return cpu_i8_fits(d, tern_meta_is_channels_last(&d->in[0]) && tern_meta_is_channels_last(&d->out)) && d->attrs.conv2d.groups == 1 &&
-           w[1] * w[2] * w[3] > 0 && w[3] <= TERN_DOT_PIECES && round_up(w[1], CPU_I8_LINE) * w[2] * w[3] <= CPU_I8_MOST_DEPTH;
+           w[1] * w[2] * w[3] > 0 && w[3] <= TERN_DOT_PIECES && round_up(w[1], CPU_I8_LINE) * w[2] * w[3] <= CPU_I8_MOST_DEPTH &&
+           can_be_padded(d);
 }
 
 static bool post(const struct tern_op_desc *d)
