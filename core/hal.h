@@ -116,7 +116,8 @@ struct tern_buffer {
     void *host;                  /* NULL when the host cannot see it, or it makes what is read of it */
     void (*release)(void *user); /* wrapped memory: called instead of freeing */
     void *user;
-    uint64_t id; /* of all buffers that the context ever had; 0: memory that something else owns */
+    uint64_t id;   /* of all buffers that the context ever had; 0: memory that something else owns */
+    bool constant; /* no tensor over it is written to any more */
 };
 
 struct tern_queue {

@@ -65,7 +65,7 @@ tern_tensor *tern_tensor_around(struct tern_context *ctx, const struct tern_meta
 {
     tern_tensor *t = tensor_new(ctx, meta, buffer, 0);
     if (t)
-        t->constant = true;
+        t->constant = t->buffer->constant = true;
     return t;
 }
 
@@ -85,7 +85,7 @@ void tern_tensor_make_constant(tern_tensor *t)
 {
     if (!t)
         return;
-    t->constant = true;
+    t->constant = t->buffer->constant = true;
     tern_buffer_mark_weight(t->buffer);
 }
 

@@ -36,7 +36,8 @@ static inline void tern_tensor_advise(tern_tensor *t, bool needed)
         t->advise(t, needed);
 }
 
-/* What was computed is a weight from now on: it never changes, and its device may move it. NULL is allowed. */
+/* What was computed is a weight from now on: it never changes, through no tensor over its memory, and its device may move it. NULL is
+ * allowed. */
 void tern_tensor_make_constant(tern_tensor *t);
 
 /* Not cleared. Belongs to the open scope, if any. */

@@ -24,6 +24,8 @@ static tern_tensor *take_weight(struct tern_context *ctx, const struct tern_valu
                   tern_meta_same_shape(&t->meta, &v->meta) ? " (dtypes and strides must be equal, too)" : "");
         return NULL;
     }
+    if (!t->constant) /* kernels keep other forms of it from now on */
+        tern_tensor_make_constant(t);
     return tern_tensor_ref(t);
 }
 

@@ -78,8 +78,8 @@ void tern_graph_shrink(struct tern_graph *g);
 /* Every use of value `from` becomes one of `to`; descriptions keep their metas, which must be equal. */
 void tern_graph_replace(struct tern_graph *g, int from, int to);
 void tern_graph_count_uses(struct tern_graph *g);
-/* Frees names and constants that nothing uses, by the counts, and copies small constants that the model shares: a plan then takes the
- * memory that it takes when it is read from a file. */
+/* Frees names and constants that nothing uses, by the counts. Copies constants that somebody may write to, and small ones that the model
+ * shares: a plan then takes the memory that it takes when it is read from a file. */
 enum tern_status tern_graph_settle(struct tern_graph *g);
 /* The value whose memory `value` lies in: itself, through views what they look at, or the whole that it is a part of. */
 int tern_graph_root(const struct tern_graph *g, int value);

@@ -66,9 +66,10 @@ static enum tern_status take_outputs(const struct tern_plan *p, tern_tensor *con
     const struct tern_graph *g = p->graph;
     for (int i = 0; i < g->n_outputs; i++) {
         const struct tern_meta *m = &g->values[g->outputs[i]].meta;
-        if (outputs[i] && (memcmp(&outputs[i]->meta, m, sizeof(*m)) || outputs[i]->constant || !outputs[i]->buffer))
-            return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected %s from an earlier run, found %s", i,
-                             tern_meta_text(m, expected), tern_meta_text(&outputs[i]->meta, found));
+        const bool fixed = outputs[i] && outputs[i]->buffer && outputs[i]->buffer->constant;
+        if (outputs[i] && (memcmp(&outputs[i]->meta, m, sizeof(*m)) || fixed || !outputs[i]->buffer))
+            return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected %s from an earlier run, found %s%s", i,
+                             tern_meta_text(m, expected), tern_meta_text(&outputs[i]->meta, found), fixed ? " of a weight" : "");
         if (outputs[i] && outputs[i]->ctx != p->ctx)
             return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected a tensor of the plan's context, found one of another", i);
         if (outputs[i] && (is_among(outputs[i], taken, i) || is_among(outputs[i], in, g->n_inputs)))

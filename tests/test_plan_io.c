@@ -285,12 +285,114 @@ static void tensors_belong_to_their_context(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* ---- what plans keep other forms of does not change */
+
+static enum tern_status plus_weight(void *weights, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_add(in[0], tern_weights_get(weights, "w"));
+    return TERN_OK;
+}
+
+/* Neither itself nor through a view from before. */
+static void bound_weights_are_not_written_to(void **state)
+{
+    static const float values[] = {1, 2, 3, 4, 5, 6}, zeros[6];
+    struct tern_context *ctx = support_context();
+    struct tern_weights *weights = tern_weights_create(ctx);
+    tern_scope_begin(ctx);
+    tern_tensor *w = tern_tensor_create(ctx, TERN_F32, 2, matrix.shape, zeros), *flat = tern_reshape(w, 1, (const int64_t[]){6});
+    tern_tensor *again = tern_reshape(flat, 2, matrix.shape), *x = tern_tensor_create(ctx, TERN_F32, 2, matrix.shape, values);
+    assert_int_equal(tern_weights_add(weights, "w", w), TERN_OK);
+    struct tern_graph *g = tern_graph_trace(ctx, plus_weight, weights, weights, &matrix, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    assert_int_equal(tern_tensor_write(w, TERN_F32, values, sizeof(values)), TERN_OK); /* a set may be filled until it is bound */
+    struct tern_binding *b = tern_plan_bind(plan, weights);
+    assert_non_null(b);
+    tern_tensor *const over[] = {w, flat, again};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tern_tensor_write(over[i], TERN_F32, zeros, sizeof(zeros)), TERN_E_INVALID);
+        support_error(ctx, TERN_E_INVALID, "found a weight");
+    }
+    for (int i = 0; i < 3; i += 2) {
+        tern_tensor *out = over[i];
+        assert_int_equal(tern_plan_run(b, &x, &out), TERN_E_INVALID);
+        support_error(ctx, TERN_E_INVALID, "output 0: expected (2, 3) f32 from an earlier run, found (2, 3) f32 of a weight");
+    }
+    tern_tensor *out = NULL;
+    assert_int_equal(tern_plan_run(b, &x, &out), TERN_OK);
+    assert_values(out, (const float[]){2, 4, 6, 8, 10, 12});
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    tern_weights_unref(&weights);
+    tern_context_destroy(&ctx);
+}
+
+#define SIDE 200 /* a matrix of f32 is more than the 64 KiB that were always copied */
+
+static enum tern_status plus_constant(void *c, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_add(in[0], c);
+    out[1] = tern_mul(in[0], tern_transpose(c, 0, 1));
+    return TERN_OK;
+}
+
+static void fill(tern_tensor *t, float value)
+{
+    static float values[SIDE * SIDE];
+    for (int i = 0; i < SIDE * SIDE; i++)
+        values[i] = value;
+    assert_int_equal(tern_tensor_write(t, TERN_F32, values, sizeof(values)), TERN_OK);
+}
+
+/* Every value of a run on ones, with a constant whose values were that when the plan was compiled. */
+static void assert_run(struct tern_binding *b, tern_tensor *x, float constant)
+{
+    static float found[SIDE * SIDE];
+    tern_tensor *out[2] = {NULL, NULL};
+    assert_int_equal(tern_plan_run(b, &x, out), TERN_OK);
+    for (int o = 0; o < 2; o++) {
+        assert_int_equal(tern_tensor_read(out[o], TERN_F32, found, sizeof(found)), TERN_OK);
+        for (int i = 0; i < SIDE * SIDE; i++)
+            assert_true(found[i] == (o ? constant : 1 + constant));
+    }
+}
+
+/* And the plan that the context keeps is no other graph's, whose constant has other values. */
+static void constants_are_those_of_the_compilation(void **state)
+{
+    const struct tern_graph_input input = {"x", TERN_F32, 2, {SIDE, SIDE}};
+    struct tern_context *ctx = support_context();
+    struct tern_binding *b[3];
+    tern_scope_begin(ctx);
+    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 2, input.shape, NULL), *c = tern_tensor_create(ctx, TERN_F32, 2, input.shape, NULL);
+    fill(x, 1);
+    for (int i = 0; i < 3; i++) { /* 2, 3 and 2 again */
+        fill(c, (float)(2 + i % 2));
+        struct tern_graph *g = tern_graph_trace(ctx, plus_constant, c, NULL, &input, 1, 2);
+        struct tern_plan *plan = tern_plan_compile(g, NULL);
+        b[i] = tern_plan_bind(plan, NULL);
+        assert_non_null(b[i]);
+        tern_plan_unref(&plan);
+        tern_graph_destroy(&g);
+    }
+    fill(c, 7);
+    for (int i = 0; i < 3; i++) {
+        assert_run(b[i], x, (float)(2 + i % 2));
+        tern_binding_unref(&b[i]);
+    }
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_without_an_address_are_read), cmocka_unit_test(symbols_belong_to_their_recording),
-        cmocka_unit_test(scopes_of_a_trace_are_its_own),      cmocka_unit_test(outputs_have_memory_of_their_own),
-        cmocka_unit_test(tensors_belong_to_their_context),
+        cmocka_unit_test(values_without_an_address_are_read),     cmocka_unit_test(symbols_belong_to_their_recording),
+        cmocka_unit_test(scopes_of_a_trace_are_its_own),          cmocka_unit_test(outputs_have_memory_of_their_own),
+        cmocka_unit_test(tensors_belong_to_their_context),        cmocka_unit_test(bound_weights_are_not_written_to),
+        cmocka_unit_test(constants_are_those_of_the_compilation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,10 @@ static enum tern_status fold(struct tern_graph *g, struct tern_node *n)
         struct tern_value *v = &g->values[n->out];
         v->kind = TERN_VALUE_CONSTANT;
         v->tensor = tern_tensor_ref(t);
-        tern_tensor_make_constant(v->tensor);
+        if (n->kind == TERN_CALL_VIEW)
+            v->tensor->constant = true; /* of the plan: what it looks at may be the caller's (tern_graph_settle) */
+        else
+            tern_tensor_make_constant(v->tensor);
         v->node = -1;
         n->dead = true;
     }

@@ -37,7 +37,8 @@ struct tern_graph_input {
 
 /* Computes outputs from inputs with ops. While it is recorded its tensors have no values, reading one is an error, and
  * they belong to this recording: nothing else takes them. Scopes that it begins it ends, and no others. Tensors of the weight set are named
- * slots of the graph; any other tensor that it uses becomes a constant of the graph. */
+ * slots of the graph; any other tensor that it uses becomes a constant of the graph, with the values that it has when a plan is
+ * compiled. */
 typedef enum tern_status (*tern_graph_fn)(void *user, tern_tensor *const *inputs, tern_tensor **outputs);
 
 /* Records fn. `weights` may be NULL. At most TERN_GRAPH_MAX_IO inputs and outputs. NULL with the error recorded. */
@@ -150,7 +151,8 @@ TERN_API enum tern_status tern_plan_print_memory_json(const struct tern_plan *pl
 TERN_API void tern_plan_draw_memory(const struct tern_plan *plan, void (*write)(void *user, const char *line), void *user);
 
 /* Looks every weight up by name and prepares what kernels want prepared. A weight that is missing or of another shape or
- * dtype is refused by name. The binding holds the tensors that it needs. NULL with the error recorded. */
+ * dtype is refused by name. The binding holds the tensors that it needs. From then on nothing writes to their memory: neither
+ * tern_tensor_write nor a run that is given them as outputs. NULL with the error recorded. */
 TERN_API struct tern_binding *tern_plan_bind(struct tern_plan *plan, const struct tern_weights *weights);
 /* Memory that tern_plan_bind would take for that set now: less when other bindings have had its weights prepared. */
 TERN_API size_t tern_plan_bind_bytes(const struct tern_plan *plan, const struct tern_weights *weights);

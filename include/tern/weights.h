@@ -19,7 +19,8 @@ struct tern_weights;
  * global (named) … */
 TERN_API struct tern_weights *tern_weights_open(struct tern_context *ctx, const char *path);
 
-/* An empty set, and adding to it (before it is shared): the name is copied, the tensor referenced. */
+/* An empty set, and adding to it (before it is shared): the name is copied, the tensor referenced. What a plan is bound to is not written
+ * to any more (tern_plan_bind). */
 TERN_API struct tern_weights *tern_weights_create(struct tern_context *ctx);
 TERN_API enum tern_status tern_weights_add(struct tern_weights *w, const char *name, tern_tensor *t);
 
