@@ -44,6 +44,7 @@ struct tern_context {
     char *chosen, *behind;      /* of a list: the one that was taken, those behind it; else NULL */
 
     struct tern_scope_stack scopes;
+    bool asking; /* atomic; a thread is in params.cancel, whose own calls are not asked again */
 
     /* Set by the layers above; core only carries and releases them. */
     struct tern_dispatch *dispatch; /* ops/dispatch.c */

@@ -106,9 +106,12 @@ void tern_report(struct tern_context *ctx, const char *stage, int64_t done, int6
 
 enum tern_status tern_check_cancel(struct tern_context *ctx)
 {
-    if (ctx->params.cancel && ctx->params.cancel(ctx->params.user))
-        return tern_fail(ctx, TERN_E_CANCELLED, "cancelled");
-    return TERN_OK;
+    /* Plans may run in several threads: one is asked at a time, and the others go on until they ask next. */
+    if (!ctx->params.cancel || __atomic_exchange_n(&ctx->asking, true, __ATOMIC_ACQUIRE))
+        return TERN_OK;
+    const bool stop = ctx->params.cancel(ctx->params.user);
+    __atomic_store_n(&ctx->asking, false, __ATOMIC_RELEASE);
+    return stop ? tern_fail(ctx, TERN_E_CANCELLED, "cancelled") : TERN_OK;
 }
 
 double tern_now(void)

@@ -345,12 +345,21 @@ static bool wants_cast_bias(const struct tern_context *ctx, enum tern_op op, ter
            in[2]->constant && in[2]->meta.dtype == TERN_F32 && (in[0]->meta.dtype == TERN_F16 || in[0]->meta.dtype == TERN_BF16);
 }
 
+/* Ops have the context's scopes, which runs of plans in other threads, who ask, too, have not. */
+static bool is_cancelled(struct tern_context *ctx)
+{
+    const int floor = tern_scopes_guard(ctx);
+    const enum tern_status st = tern_check_cancel(ctx);
+    tern_scopes_unguard(ctx, floor, "the cancel callback");
+    return st || tern_failed(ctx);
+}
+
 tern_tensor *tern_op_call(struct tern_context *ctx, enum tern_op op, tern_tensor *const *in, int n_in, const union tern_op_attrs *attrs)
 {
     struct tern_op_desc d;
     struct tern_meta view;
     int64_t offset;
-    if (tern_failed(ctx) || !dispatch_get(ctx) || tern_check_cancel(ctx) || !describe(ctx, op, in, n_in, attrs, &d))
+    if (tern_failed(ctx) || !dispatch_get(ctx) || is_cancelled(ctx) || !describe(ctx, op, in, n_in, attrs, &d))
         return NULL;
     if (is_identity(&d))
         return tern_scope_adopt(ctx, tern_tensor_ref(in[0]));

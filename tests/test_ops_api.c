@@ -420,6 +420,52 @@ static void test_kernels_by_name(void **state)
     assert_non_null(tern_add(whole, whole));
 }
 
+/* A cancel callback that has a result made, or ends a scope that is not its own. */
+struct answering {
+    struct tern_context *ctx;
+    tern_tensor *x;
+    bool ends;
+    int asked, depth, deepest;
+};
+
+static bool answer(void *user)
+{
+    struct answering *a = user;
+    a->asked++;
+    a->depth++;
+    a->deepest = a->depth > a->deepest ? a->depth : a->deepest;
+    if (a->ends)
+        tern_scope_end(a->ctx, NULL);
+    else if (a->depth < 9)
+        tern_neg(a->x);
+    a->depth--;
+    return false;
+}
+
+/* It is not asked about what it calls itself, and asked again about what comes then. */
+static void test_cancel_may_call_ops(void **state)
+{
+    struct answering a = {0};
+    a.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = answer, .user = &a});
+    assert_non_null(a.ctx);
+    tern_scope_begin(a.ctx);
+    a.x = tern_tensor_scalar(a.ctx, TERN_F32, 3);
+    for (int i = 1; i < 4; i++) {
+        float found = 0;
+        assert_int_equal(tern_tensor_read(tern_add(a.x, a.x), TERN_F32, &found, sizeof(found)), TERN_OK);
+        assert_true(found == 6);
+        assert_int_equal(a.asked, i);
+        assert_int_equal(a.deepest, 1);
+    }
+    a.ends = true;
+    assert_null(tern_add(a.x, a.x));
+    assert_non_null(strstr(tern_error(a.ctx), "tern_scope_end without tern_scope_begin"));
+    tern_error_clear(a.ctx);
+    assert_int_equal(a.ctx->scopes.depth, 1);
+    tern_scope_end(a.ctx, NULL);
+    tern_context_destroy(&a.ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +480,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_group_norm_halves, setup, teardown),
         cmocka_unit_test_setup_teardown(test_null, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kernels_by_name, setup, teardown),
+        cmocka_unit_test(test_cancel_may_call_ops),
         cmocka_unit_test(test_conversions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

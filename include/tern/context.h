@@ -39,7 +39,8 @@ struct tern_context_params {
     enum tern_log_level log_level; /* messages below this level are not sent; default debug */
     void (*log)(enum tern_log_level level, const char *message, void *user);
     void (*progress)(const struct tern_progress *progress, void *user);
-    bool (*cancel)(void *user); /* asked between ops, from the calling thread; true stops the job */
+    bool (*cancel)(void *user); /* asked between ops, from the calling thread, by one thread at a time; true stops the job. What it
+                                   calls of this context is not asked about. */
     void *user;                 /* handed to the three callbacks */
 
     struct tern_allocator allocator;
