@@ -95,7 +95,7 @@ static char *add_auto(struct tern_context *ctx, char *text)
 
 char *tern_devices_describe(struct tern_context *ctx)
 {
-    char *text = ctx ? tern_strdup(ctx, "") : NULL;
+    char *text = tern_failed(ctx) ? NULL : tern_strdup(ctx, ""); /* an error from before is not a device's */
     for (int i = 0; text && tern_backends[i]; i++)
         text = add_backend(ctx, text, tern_backends[i]);
     return add_auto(ctx, text);

@@ -82,6 +82,9 @@ static void devices_are_listed(void **state)
     assert_non_null(strstr(text, "null "));
     tern_free_text(ctx, text);
     assert_string_equal(tern_error(ctx), "");
+    tern_fail(ctx, TERN_E_SHAPE, "an error from before"); /* it is no device's, and stays */
+    assert_null(tern_devices_describe(ctx));
+    support_error(ctx, TERN_E_SHAPE, "an error from before");
     tern_context_destroy(&ctx);
 }
 

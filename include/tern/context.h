@@ -83,7 +83,8 @@ TERN_API char *tern_context_devices_behind(struct tern_context *ctx);
  * f16 on a GPU whose matrix units are used, else f32. What `--dtype auto` takes. Thread safe. */
 TERN_API enum tern_dtype tern_context_fast_dtype(const struct tern_context *ctx);
 
-/* Devices: what was found and what is missing. One text block, a line each; free with tern_free_text. */
+/* Devices: what was found and what is missing. One text block, a line each; free with tern_free_text. NULL while an error is recorded, and
+ * without memory (recorded). */
 TERN_API char *tern_devices_describe(struct tern_context *ctx);
 TERN_API void tern_free_text(struct tern_context *ctx, char *text);
 
