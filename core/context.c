@@ -54,7 +54,8 @@ static enum tern_status context_open(struct tern_context *ctx)
     const char *device = ctx->params.device ? ctx->params.device : "cpu";
     if (ctx->params.threads < 0 || ctx->params.threads > TERN_MOST_THREADS)
         return tern_fail(ctx, TERN_E_INVALID, "threads: expected 0..%d, found %d", TERN_MOST_THREADS, ctx->params.threads);
-    if (ctx->params.cache_dir && !(ctx->cache_dir = tern_path_fixed(ctx, ctx->params.cache_dir)))
+    const char *cache_dir = ctx->params.cache_dir;
+    if (cache_dir && cache_dir[0] && !(ctx->cache_dir = tern_path_fixed(ctx, cache_dir)))
         return TERN_E_NO_MEMORY;
     ctx->params.cache_dir = ctx->cache_dir;
     const struct tern_tune_params *tune = &ctx->params.tune;

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <tern/ops.h>
 
+#include "core/cache.h"
 #include "core/context.h"
 #include "core/tensor.h"
 #include "core/threads.h"
@@ -86,6 +87,27 @@ static void devices_are_listed(void **state)
     assert_null(tern_devices_describe(ctx));
     support_error(ctx, TERN_E_SHAPE, "an error from before");
     tern_context_destroy(&ctx);
+}
+
+/* An empty name is none: the root of the file system is no cache. */
+static void an_empty_cache_folder_is_none(void **state)
+{
+    static const struct {
+        const char *named, *expected;
+    } rows[] = {{NULL, "/xdg/tern/kind/name"}, {"", "/xdg/tern/kind/name"}, {"/own", "/own/kind/name"}, {"/", "//kind/name"}};
+    char before[1024];
+    const char *xdg = getenv("XDG_CACHE_HOME");
+    snprintf(before, sizeof(before), "%s", xdg ? xdg : "");
+    setenv("XDG_CACHE_HOME", "/xdg", 1);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cache_dir = rows[i].named});
+        assert_non_null(ctx);
+        char *path = tern_cache_path(ctx, "kind", "name");
+        assert_string_equal(path, rows[i].expected);
+        tern_free(ctx, path);
+        tern_context_destroy(&ctx);
+    }
+    setenv("XDG_CACHE_HOME", before, 1);
 }
 
 /* ---- memory */
@@ -585,6 +607,7 @@ int main(void)
         cmocka_unit_test(wrong_parameters_are_named),
         cmocka_unit_test(objects_keep_their_context),
         cmocka_unit_test(devices_are_listed),
+        cmocka_unit_test(an_empty_cache_folder_is_none),
         cmocka_unit_test(allocations_are_counted),
 #ifndef TERN_HEAP_ONLY
         cmocka_unit_test(cleared_blocks_take_what_is_written),

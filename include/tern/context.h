@@ -34,7 +34,7 @@ struct tern_context_params {
     int threads;           /* threads for CPU kernels; 0: one per core that the process may use, or as many as can be started */
     size_t budget;         /* most bytes that may be allocated at once; 0: no limit */
     size_t device_budget;  /* of them, most bytes of a GPU's own memory: weights beyond lie in the host's; 0: as its driver has free */
-    const char *cache_dir; /* NULL: $XDG_CACHE_HOME/tern or ~/.cache/tern; relative: from where the process is now */
+    const char *cache_dir; /* NULL, "": $XDG_CACHE_HOME/tern or ~/.cache/tern; relative: from where the process is now */
 
     enum tern_log_level log_level; /* messages below this level are not sent; default debug */
     void (*log)(enum tern_log_level level, const char *message, void *user);
