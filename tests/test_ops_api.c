@@ -13,6 +13,7 @@
 #include "core/tensor.h"
 #include "ops/dispatch.h"
 #include "ops/reference.h"
+#include "support.h"
 
 static struct tern_context *ctx;
 
@@ -420,6 +421,46 @@ static void test_kernels_by_name(void **state)
     assert_non_null(tern_add(whole, whole));
 }
 
+/* NMSE of oneDNN's convolution, which keeps the size of x, from the reference's; -1: oneDNN is not there. */
+static double convolved_apart(tern_tensor *x, tern_tensor *w, int dilation)
+{
+    tern_tensor *y[2];
+    const int groups = (int)(tern_tensor_size(x, 1) / tern_tensor_size(w, 1));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tern_op_force(ctx, i ? "reference" : "conv2d_f32_onednn"), TERN_OK);
+        y[i] = tern_conv2d(x, w, NULL, .padding = dilation, .dilation = dilation, .groups = groups);
+        if (!y[i]) {
+            assert_int_equal(tern_error_status(ctx), TERN_E_UNSUPPORTED);
+            tern_error_clear(ctx);
+            return -1;
+        }
+    }
+    return support_tensor_nmse(y[0], y[1]);
+}
+
+/* oneDNN lays a weight out by the dilation, too: with AVX-512 that of single channels, with AVX2 that of many. No call takes the form of
+ * another. */
+static void test_packed_for_each_dilation(void **state)
+{
+    for (int i = 0; i < 16; i++) {
+        const int64_t of_group = i / 4 % 2 ? 64 : 1;
+        tern_tensor *x = tern_contiguous(support_noise(ctx, 1, SHAPE(1, 64, 5, 5), 1, TERN_F32), TERN_CHANNELS_LAST);
+        tern_tensor *w = support_noise(ctx, 2, SHAPE(64, of_group, 3, 3), 1, TERN_F32);
+        tern_tensor_make_constant(w);
+        for (int k = 0; k < 4; k++) {
+            const int dilation = 1 + (i / 8 ? i + 3 * k : i + k) % 4; /* each comes first, up and down */
+            const double e = convolved_apart(x, w, dilation);
+            if (e < 0) {
+                print_message("not run: oneDNN is not there\n");
+                skip();
+            }
+            if (!(e <= 1e-12))
+                fail_msg("%d channels in a group, dilation %d: NMSE %g", (int)of_group, dilation, e);
+        }
+    }
+    assert_int_equal(tern_op_force(ctx, NULL), TERN_OK);
+}
+
 /* A cancel callback that has a result made, or ends a scope that is not its own. */
 struct answering {
     struct tern_context *ctx;
@@ -480,6 +521,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_group_norm_halves, setup, teardown),
         cmocka_unit_test_setup_teardown(test_null, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kernels_by_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_packed_for_each_dilation, setup, teardown),
         cmocka_unit_test(test_cancel_may_call_ops),
         cmocka_unit_test(test_conversions),
     };

@@ -155,12 +155,28 @@ static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d
     return size;
 }
 
+static void mix(uint64_t *h, int64_t value)
+{
+    *h = (*h ^ (uint64_t)value) * 0xff51afd7ed558ccdu;
+    *h ^= *h >> 32;
+}
+
 /* The wanted layout depends on the whole description: every one has its own form. */
 static uint64_t pack_key(const struct tern_op_desc *d)
 {
+    const struct tern_conv2d_attrs *p = &d->attrs.conv2d;
     uint64_t h = 1;
-    for (int i = 0; i < 4; i++)
-        h = (h ^ (uint64_t)d->in[0].shape[i] ^ (uint64_t)d->out.shape[i] << 32) * 0xff51afd7ed558ccdu;
+    for (int i = 0; i < 4; i++) {
+        mix(&h, d->in[0].shape[i]);
+        mix(&h, d->out.shape[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        mix(&h, p->stride[i]);
+        mix(&h, p->padding[i]);
+        mix(&h, p->dilation[i]);
+    }
+    mix(&h, p->groups);
+    mix(&h, d->present[2]);
     return h;
 }
 
