@@ -175,9 +175,28 @@ static void bits(void **state)
     }
 }
 
+/* No row of any depth: the matrix, one number that is expanded, is not packed, whose bytes would be 0 modulo 2^64 in f32. */
+static void no_rows(void **state)
+{
+    const int64_t deep = (int64_t)1 << 58;
+    struct tern_context *ctx = support_context();
+    for (int i = 0; i < 2; i++) {
+        if (!has(ctx, &kernels[i]))
+            continue;
+        tern_scope_begin(ctx);
+        tern_tensor *x = tern_tensor_create(ctx, kernels[i].dtype, 2, (const int64_t[]){0, deep}, NULL);
+        tern_tensor *one = tern_tensor_create(ctx, kernels[i].dtype, 2, (const int64_t[]){1, 1}, NULL);
+        tern_tensor *y = forced(ctx, kernels[i].name, x, tern_expand(one, 2, (const int64_t[]){deep, 1}));
+        assert_int_equal(tern_tensor_size(y, 0), 0);
+        assert_int_equal(tern_tensor_size(y, 1), 1);
+        tern_scope_end(ctx, NULL);
+    }
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(matrices_where_they_lie), cmocka_unit_test(batches_in_chunks),
-                                       cmocka_unit_test(vectors), cmocka_unit_test(bits)};
+                                       cmocka_unit_test(vectors), cmocka_unit_test(bits), cmocka_unit_test(no_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,8 @@ bool cpu_matmul_of(const struct tern_op_desc *d, enum tern_dtype dtype, struct c
         p->batch = 1;
         p->dims.ndim = 0;
     }
+    if (!p->m || !p->n) /* nothing to compute, of matrices of any depth */
+        p->batch = 0;
     return true;
 }
 
