@@ -379,6 +379,22 @@ static void more_keys_than_can_be_packed(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* One query, expanded to more than anybody could go through, of values of nothing. */
+static void nothing_takes_no_time(void **state)
+{
+    const struct kind *kind = *state;
+    const int64_t many = (int64_t)1 << 58;
+    struct tern_context *ctx = support_context();
+    skip_without(&ctx, kind);
+    tern_scope_begin(ctx);
+    tern_tensor *x = tern_tensor_create(ctx, kind->dtype, 4, (const int64_t[]){1, 1, 1, 1}, NULL);
+    tern_tensor *v = tern_tensor_create(ctx, kind->dtype, 4, (const int64_t[]){1, 1, 1, 0}, NULL);
+    tern_tensor *y = tern_sdpa(tern_expand(x, 4, (const int64_t[]){1, 1, many, 1}), x, v);
+    assert_true(tern_tensor_size(y, 2) == many && tern_tensor_size(y, 3) == 0);
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
 /* bf16 where the level has it, f32 everywhere; heads whose values are not side by side elsewhere. */
 static void the_choice(void **state)
 {
@@ -415,6 +431,7 @@ int main(void)
         BOTH(threads_do_not_matter),
         BOTH(some_heads_are_packed_at_a_time),
         BOTH(more_keys_than_can_be_packed),
+        BOTH(nothing_takes_no_time),
         cmocka_unit_test(the_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
