@@ -193,6 +193,15 @@ static const tern_tensor *tensor_of(const struct tern_value *v, const struct ter
     return v->kind == TERN_VALUE_WEIGHT && weights ? tern_weights_get(weights, v->name) : NULL;
 }
 
+/* What a device takes for a weight or constant that it reads as it is. The weights of a set that is not in memory now will come on the
+ * host: a device with memory of its own copies them all. */
+static size_t copy_bytes(const struct tern_device *d, const struct tern_value *v, const struct tern_weights *weights)
+{
+    if (v->kind == TERN_VALUE_WEIGHT && !weights && !d->caps.host_memory)
+        return (size_t)tern_meta_span(&v->meta) * tern_dtype_size(v->meta.dtype);
+    return tern_resident_bytes(d, tensor_of(v, weights));
+}
+
 /* What the largest weight takes that has to be expanded before it is packed. */
 static size_t expanding_bytes(const struct tern_plan *p, const struct tern_weights *weights)
 {
@@ -229,7 +238,7 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
             packs += tern_bound_bytes(p->ctx->device, s->kernel->packed_size(p->ctx, s->desc));
     }
     for (int i = 0; i < g->n_values; i++) { /* on a CPU: what is expanded and not packed */
-        size_t copy = tern_resident_bytes(p->ctx->device, tensor_of(&g->values[i], weights));
+        size_t copy = copy_bytes(p->ctx->device, &g->values[i], weights);
         int there = copy && other ? tern_plan_same_weight(p, i, other) : -1;
         bytes += copy && reads_value(p, i) && (there < 0 || !reads_value(other, there)) ? tern_bound_bytes(p->ctx->device, copy) : 0;
     }
