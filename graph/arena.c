@@ -118,15 +118,12 @@ static void move_top_to_front(struct tern_block **order, int n)
     order[0] = b;
 }
 
-static enum tern_status check_sizes(struct tern_context *ctx, const struct tern_block *blocks, int n, size_t window)
+static bool has_places(const struct tern_block *blocks, int n, size_t window)
 {
+    bool all = true;
     for (int i = 0; window && i < n; i++)
-        if (aligned(blocks[i].size) > window)
-            return tern_fail(ctx, TERN_E_NO_MEMORY,
-                             "plan: a result of %zu bytes at step %d, and the device has buffers of at most %zu; a smaller picture, or a "
-                             "budget that has the VAE run in parts, would help",
-                             blocks[i].size, blocks[i].first, window);
-    return TERN_OK;
+        all = all && aligned(blocks[i].size) <= window;
+    return all;
 }
 
 size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int n, size_t window, size_t *least)
@@ -134,7 +131,7 @@ size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int
     static order_fn *const orders[] = {by_size, by_area, by_length, by_start};
     size_t best = SIZE_MAX, count = (size_t)n + 1, pairs = 0;
     *least = least_size(blocks, n);
-    if (check_sizes(ctx, blocks, n, window))
+    if (!has_places(blocks, n, window))
         return SIZE_MAX;
     struct tern_block **order = tern_calloc(ctx, 2 * count, sizeof(struct tern_block *));
     size_t *offsets = tern_calloc(ctx, count, sizeof(*offsets));

@@ -11,9 +11,9 @@ struct tern_block {
     size_t offset; /* the result, a multiple of 64 */
 };
 
-/* Gives every block its offset: no two that live at once overlap. The arena's size in bytes; SIZE_MAX with the error
- * recorded. `least`: the largest sum of sizes at one step, which no placement can go below. `window`, a multiple of 64: the arena is made
- * of buffers of that size, and no block lies in two; a block that is larger is an error. 0: one buffer. */
+/* Gives every block its offset: no two that live at once overlap. The arena's size in bytes; SIZE_MAX without memory,
+ * with the error recorded. `least`: the largest sum of sizes at one step, which no placement can go below. `window`, a multiple of 64: the
+ * arena is made of buffers of that size, and no block lies in two; one that is larger has no place: SIZE_MAX, too. 0: one buffer. */
 size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int n, size_t window, size_t *least);
 /* Blocks that have their offsets already: the arena's size as above; SIZE_MAX when an offset is no multiple of 64, two
  * blocks that live at once overlap, or one lies in two windows. */

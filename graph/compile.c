@@ -143,20 +143,36 @@ static struct tern_plan *compile_once(struct tern_graph **graph, const struct te
     return p;
 }
 
-/* Tries until the arena keeps to the limit: without tiling, then with smaller and smaller limits for the pass, whose estimate leaves
- * out what is found later. The smallest plan. */
+enum tern_status tern_plan_check_window(const struct tern_plan *p)
+{
+    for (int i = 0; p->facts.arena == SIZE_MAX && i < p->n_blocks; i++)
+        if (p->blocks[i].size > p->window)
+            return tern_fail(
+                p->ctx, TERN_E_NO_MEMORY,
+                "plan: a result of %zu bytes at step %d, and the device has buffers of at most %zu; a smaller picture would help",
+                p->blocks[i].size, p->blocks[i].first, p->window);
+    return TERN_OK;
+}
+
+/* Tries until the arena keeps to the limit, if there is one, and each result to the device's buffers: without tiling, then with smaller and
+ * smaller limits for the pass, whose estimate leaves out what is found later. The smallest plan. */
 static struct tern_plan *compile_within(struct tern_graph **graph, const struct tern_plan_params *q)
 {
     struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
     struct tern_plan_params p = *q;
     struct tern_plan *best = NULL;
-    size_t limit = q->arena, over = 0;
+    const size_t window = ctx ? tern_arena_window(ctx->device->caps.max_buffer) : 0;
+    size_t limit = q->arena ? q->arena : SIZE_MAX - 1, next = q->arena ? q->arena : window, over = 0;
     for (int i = 0; i < TRIES && ctx && !tern_failed(ctx) && !(best && best->facts.arena <= limit); i++) {
         struct tern_graph *copy = tern_graph_copy(*graph);
-        p.arena = i == 0 ? 0 : limit > 2 * over ? limit - 2 * over : 1;
+        p.arena = i == 0 ? 0 : next;
         struct tern_plan *plan = compile_once(&copy, &p);
-        if (plan && i > 0)
-            over += plan->facts.arena > limit ? plan->facts.arena - limit : 0;
+        if (plan && i > 0 && plan->facts.arena == SIZE_MAX) {
+            next = next > window ? window : 1;
+        } else if (plan && i > 0 && plan->facts.arena > limit) {
+            over += plan->facts.arena - limit;
+            next = limit / 2 > over ? limit - 2 * over : 1;
+        }
         if (best && plan && plan->facts.arena >= best->facts.arena)
             tern_plan_unref(&plan);
         if (plan) {
@@ -180,7 +196,9 @@ struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struc
     struct tern_tuner *tuner = ctx && !tern_pass_is_out(q->without, tern_pass_tune.name) ? tern_tuner_get(ctx) : NULL;
     if (tuner)
         tern_tuner_begin(tuner);
-    struct tern_plan *p = q->arena ? compile_within(graph, q) : compile_once(graph, q);
+    struct tern_plan *p = q->arena || (ctx && ctx->device->caps.max_buffer) ? compile_within(graph, q) : compile_once(graph, q);
+    if (p && tern_plan_check_window(p))
+        tern_plan_unref(&p);
     if (tuner)
         tern_tuner_end(ctx, tuner);
     if (p && tuner) {

@@ -132,7 +132,7 @@ static struct tern_plan *finish(struct tern_file_in *in)
     p->graph = in->graph;
     in->graph = NULL;
     tern_graph_shrink(p->graph);
-    if (tern_failed(in->ctx) || tern_plan_steps(p, in->kernels) || tern_plan_layout(p, &given))
+    if (tern_failed(in->ctx) || tern_plan_steps(p, in->kernels) || tern_plan_layout(p, &given) || tern_plan_check_window(p))
         tern_plan_unref(&p);
     else
         tern_graph_count_uses(p->graph);

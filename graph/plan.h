@@ -176,6 +176,8 @@ uint64_t tern_plan_tuned(const struct tern_plan *p);
 /* compile.c: an empty plan, and its steps from the graph after all passes. kernels: by node; NULL: they are chosen. */
 struct tern_plan *tern_plan_create(struct tern_context *ctx);
 enum tern_status tern_plan_steps(struct tern_plan *p, const struct tern_kernel *const *kernels);
+/* Refuses a plan with a result that no buffer of the device holds: after tern_plan_layout, which places none of its blocks then. */
+enum tern_status tern_plan_check_window(const struct tern_plan *p);
 
 /* What tern_plan_bind gives for other weights, with what a former binding of the plan has prepared of those that are the same. */
 struct tern_binding *tern_plan_bind_anew(struct tern_plan *plan, const struct tern_weights *weights, const struct tern_binding *former);

@@ -10,7 +10,7 @@
 
 #include "conformance/random_graph.h"
 #include "core/context.h"
-#include "graph/graph.h"
+#include "graph/plan.h"
 #include "model_help.h"
 #include "models/pipelines/pipeline.h"
 #include "support.h"
@@ -129,6 +129,34 @@ static void halves_of_a_vae_agree(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* The decoder, on a device whose buffers hold neither its widest result nor what kernels work in. */
+static void what_no_buffer_holds_is_tiled(void **state)
+{
+    static float found[2][3 * 192 * 280];
+    char path[PATH_SIZE];
+    size_t window = 0;
+    for (int small = 0; small < 2; small++) {
+        struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 2, .cache_dir = "/proc/none"});
+        struct tern_pipeline *p = model_load(ctx, model_path("demo", path));
+        const struct tern_stage stage = {.component = "vae_decoder", .size = {1, 192, 280}};
+        ctx->device->caps.max_buffer = window;
+        struct tern_binding *b = tern_pipeline_binding(p, &stage);
+        if (!b)
+            fail_msg("buffers of %zu bytes: %s", window, tern_error(ctx));
+        const struct tern_plan *plan = tern_binding_plan(b);
+        assert_int_equal(joins(plan) > 0, small);
+        for (int i = 0; i < plan->n_blocks; i++) {
+            assert_true(!small || plan->blocks[i].size <= window);
+            window = !small && plan->blocks[i].size / 16 * 7 > window ? plan->blocks[i].size / 16 * 7 : window;
+        }
+        model_run(b, found[small], sizeof(found[small]));
+        tern_binding_unref(&b);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+    }
+    assert_true(support_nmse(found[1], found[0], 3 * 192 * 280) <= 100 * NEAR); /* with Winograd */
+}
+
 /* A decoder's last block: three convolutions, norms, a shortcut, twice the size. */
 static enum tern_status block(void *user, tern_tensor *const *in, tern_tensor **out)
 {
@@ -206,9 +234,8 @@ static void results_are_computed_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_graphs_agree),
-        cmocka_unit_test(halves_of_a_vae_agree),
-        cmocka_unit_test(results_are_computed_again),
+        cmocka_unit_test(random_graphs_agree),           cmocka_unit_test(halves_of_a_vae_agree),
+        cmocka_unit_test(what_no_buffer_holds_is_tiled), cmocka_unit_test(results_are_computed_again),
         cmocka_unit_test(faults_are_statuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,7 +69,8 @@ struct tern_plan_params {
     size_t algorithm_bytes;
     /* Bytes that the arena is wanted to keep to. When it does not, large pictures (one at a time, channels-last) are computed in bands
      * of rows, norms with the statistics of the whole picture: no seams, and other rounding. The plan is then the smallest that was
-     * found; its facts tell whether it keeps to the limit. 0: no limit. */
+     * found; its facts tell whether it keeps to the limit. 0: no limit. With or without: what is larger than a buffer of the device may be
+     * has pictures computed so, too. */
     size_t arena;
     /* Which linear layers and convolutions compute in int8 or keep their weights in few bits: words separated by spaces, of names of
      * weights as they are in the set, where * stands for any characters, behind a ! for those that do not; the last word that fits counts
