@@ -86,10 +86,33 @@ static char *path_of(struct tern_context *ctx, struct tern_key key)
     return tern_cache_path(ctx, "plans", name);
 }
 
-/* A file that cannot be used is as good as none. */
-static struct tern_plan *load(struct tern_context *ctx, const char *path)
+static bool same_values(const struct tern_graph *a, const int *of_a, int n_a, const struct tern_graph *b, const int *of_b, int n_b)
 {
+    bool same = n_a == n_b;
+    for (int i = 0; same && i < n_a; i++) {
+        const struct tern_meta *m = &a->values[of_a[i]].meta, *n = &b->values[of_b[i]].meta;
+        same = m->dtype == n->dtype && tern_meta_same_shape(m, n);
+    }
+    return same;
+}
+
+/* Whether a file has the plan that its name says: callers give and take what the graph does. */
+static enum tern_status check_loaded(const struct tern_plan *p, const struct tern_graph *g, struct tern_key key, const char *path)
+{
+    const struct tern_graph *own = p->graph;
+    if (tern_key_equal(p->key, key) && same_values(own, own->inputs, own->n_inputs, g, g->inputs, g->n_inputs) &&
+        same_values(own, own->outputs, own->n_outputs, g, g->outputs, g->n_outputs))
+        return TERN_OK;
+    return tern_fail(g->ctx, TERN_E_FORMAT, "%s: the plan is that of another graph, compile it again", path);
+}
+
+/* A file that cannot be used is as good as none. */
+static struct tern_plan *load(const struct tern_graph *g, struct tern_key key, const char *path)
+{
+    struct tern_context *ctx = g->ctx;
     struct tern_plan *p = tern_plan_load(ctx, path);
+    if (p && check_loaded(p, g, key, path))
+        tern_plan_unref(&p);
     enum tern_status st = tern_error_status(ctx);
     if (p || st == TERN_E_NO_MEMORY || st == TERN_E_BUDGET || st == TERN_E_CANCELLED)
         return p;
@@ -119,11 +142,12 @@ struct tern_plan *tern_plan_cached_owned(struct tern_graph **graph, const struct
         return tern_plan_compile_owned(graph, params);
     struct tern_plan *p = find(c, key, params);
     char *path = p ? NULL : path_of(ctx, key);
-    if (!p && path && (p = load(ctx, path)) && is_stale(p, params))
+    if (!p && path && (p = load(*graph, key, path)) && is_stale(p, params))
         tern_plan_unref(&p);
     else if (p && path)
         keep(c, key, p);
     if (!p && !tern_failed(ctx) && (p = tern_plan_compile_owned(graph, params))) {
+        p->key = key;
         keep(c, key, p);
         if (path)
             save(ctx, p, path);

@@ -136,6 +136,8 @@ static enum tern_status put_plan(struct out *o, const struct tern_plan *p, int n
     put_number(o, p->facts.arena, 8);
     put_number(o, p->resident_limit, 8);
     put_number(o, p->tuning, 8);
+    for (int i = 0; i < 2; i++)
+        put_number(o, p->key.word[i], 8);
     for (int i = 0; i < g->n_values && !st; i++)
         st = put_value(o, g, &g->values[i]);
     for (int i = 0; i < g->n_inputs; i++)

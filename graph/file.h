@@ -1,6 +1,7 @@
 /* The format of plans on disk, for file.c (writing) and file_in.c, file_node.c, file_read.c. Little-endian numbers, without padding:
  *
- *     "ternplan", u32 version, fingerprint (2 u64), u32 values, nodes, inputs, outputs, blocks, u64 arena, resident, tuning
+ *     "ternplan", u32 version, fingerprint (2 u64), u32 values, nodes, inputs, outputs, blocks, u64 arena, resident, tuning,
+ *     key (2 u64)
  *     each value:  u8 kind; result and unused: no more. dtype and sizes; u16 and name, or u8 constant, u64 bytes and contents
  *     inputs, outputs: u32 values
  *     each node:   u8 kind, u8 flags, u16 op, u8 inputs, u8 mask of constant ones, i32 values (-1: absent), u32 result, dtype
@@ -16,7 +17,7 @@
 #include "graph/plan.h"
 
 #define TERN_FILE_MAGIC "ternplan"
-#define TERN_FILE_VERSION 6
+#define TERN_FILE_VERSION 7
 #define TERN_FILE_HEADER 28 /* magic, version and fingerprint */
 #define TERN_FILE_CONSTANTS ((size_t)64 << 20)
 #define TERN_FILE_LIMIT ((size_t)256 << 20)
@@ -36,6 +37,7 @@ struct tern_file_in {
     struct tern_plan_block *blocks;
     size_t arena, resident;
     uint64_t tuning;
+    struct tern_key key;
 };
 
 /* file_in.c. Records what is wrong, and where. */

@@ -107,6 +107,8 @@ static enum tern_status read_all(struct tern_file_in *in)
     in->arena = tern_file_number(in, 8);
     in->resident = tern_file_number(in, 8);
     in->tuning = tern_file_number(in, 8);
+    for (int i = 0; i < 2; i++)
+        in->key.word[i] = tern_file_number(in, 8);
     if (n_values < 0 || in->n_nodes < 0 || g->n_inputs < 0 || g->n_outputs < 1 || in->n_blocks < 0)
         return tern_file_wrong(in, "more values, nodes, inputs, outputs or blocks than a plan may have");
     if ((size_t)n_values > in->size || (size_t)in->n_nodes > in->size) /* each takes a byte and more */
@@ -129,6 +131,7 @@ static struct tern_plan *finish(struct tern_file_in *in)
         return NULL;
     p->resident_limit = in->resident;
     p->tuning = in->tuning;
+    p->key = in->key;
     p->graph = in->graph;
     in->graph = NULL;
     tern_graph_shrink(p->graph);

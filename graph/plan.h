@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "graph/graph.h"
+#include "ops/key.h"
 
 enum tern_place {
     TERN_PLACE_NONE,
@@ -77,6 +78,7 @@ struct tern_plan {
     struct tern_plan_facts facts;
     size_t resident_limit; /* tern_plan_params.resident */
     uint64_t tuning;       /* tern_plan_tuned when it was compiled */
+    struct tern_key key;   /* of the graph and the params that it was cached for; 0: it was not */
     bool tuning_cut;       /* there was no time to measure all that it would have taken */
     size_t window;         /* see tern_arena_place */
     struct tern_plan_block *blocks;

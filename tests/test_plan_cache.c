@@ -122,15 +122,17 @@ static enum tern_status scaled(void *user, tern_tensor *const *in, tern_tensor *
     return tern_error_status(tern_tensor_context(in[0]));
 }
 
-static struct tern_plan *scale_plan(struct tern_context *ctx, double by)
+static struct tern_plan *scale_plan_of(struct tern_context *ctx, int64_t n, double by)
 {
-    const struct tern_graph_input in = {"x", TERN_F32, 1, {4}};
+    const struct tern_graph_input in = {"x", TERN_F32, 1, {n}};
     struct tern_graph *g = tern_graph_trace(ctx, scaled, &by, NULL, &in, 1, 1);
     struct tern_plan *plan = tern_plan_cached(g, NULL);
     assert_non_null(plan);
     tern_graph_destroy(&g);
     return plan;
 }
+
+static struct tern_plan *scale_plan(struct tern_context *ctx, double by) { return scale_plan_of(ctx, 4, by); }
 
 static void the_oldest_goes_first(void **state)
 {
@@ -164,6 +166,42 @@ static void a_plan_outlives_its_context(void **state)
     assert_ptr_not_equal(p, q);
     tern_plan_unref(&q);
     tern_plan_unref(&p);
+}
+
+/* Two plans under the name of a third: of another graph with the same input and output; and one that says that it is the third. */
+static void another_plans_file_is_not_believed(void **state)
+{
+    struct fixture *f = *state;
+    char text[TERN_KEY_TEXT], folder[PATH_SIZE + 8];
+    for (int i = 0; i < 2; i++) {
+        struct tern_context *ctx = open_context(f);
+        struct tern_plan *own = scale_plan(ctx, 2), *other = scale_plan_of(ctx, i ? 5 : 4, 3);
+        const struct tern_key key = own->key;
+        other->key = i ? key : other->key;
+        snprintf(folder, sizeof(folder), "%s/plans", f->folder);
+        snprintf(f->file, sizeof(f->file), "%s/%s.plan", folder, tern_key_text(key, text));
+        assert_true(i || !mkdir(folder, 0700));
+        assert_int_equal(tern_plan_save(other, f->file), TERN_OK);
+        tern_plan_unref(&own);
+        tern_plan_unref(&other);
+        tern_context_destroy(&ctx);
+        ctx = open_context(f);
+        f->warnings = 0;
+        own = scale_plan(ctx, 2);
+        tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){4}, (const float[]){1, 2, 3, 4}), *y = NULL;
+        struct tern_binding *b = tern_plan_bind(own, NULL);
+        float values[4];
+        assert_int_equal(tern_plan_run(b, &x, &y), TERN_OK);
+        assert_int_equal(tern_tensor_read(y, TERN_F32, values, sizeof(values)), TERN_OK);
+        assert_memory_equal(values, ((const float[]){2, 4, 6, 8}), sizeof(values));
+        assert_int_equal(f->warnings, 1);
+        assert_non_null(strstr(f->last, "another graph"));
+        tern_tensor_unref(&x);
+        tern_tensor_unref(&y);
+        tern_binding_unref(&b);
+        tern_plan_unref(&own);
+        tern_context_destroy(&ctx);
+    }
 }
 
 /* Text of a plan: its graph after all passes. */
@@ -283,6 +321,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(checkpoints_share_plans, setup, teardown),
         cmocka_unit_test_setup_teardown(the_oldest_goes_first, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plan_outlives_its_context, setup, teardown),
+        cmocka_unit_test_setup_teardown(another_plans_file_is_not_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(plans_are_found_on_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(a_pipe_is_no_plan, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plan_takes_the_same_memory_from_disk, setup, teardown),
