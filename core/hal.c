@@ -3,6 +3,13 @@
 
 #include "core/context.h"
 
+const char *tern_device_identity(struct tern_device *device)
+{
+    if (!device->identity[0])
+        (device->fns->identify ? device->fns->identify : device->fns->describe)(device, device->identity, sizeof(device->identity));
+    return device->identity;
+}
+
 static struct tern_buffer *create(struct tern_device *device, struct tern_buffer *(*fn)(struct tern_device *, size_t), size_t size)
 {
     if (device->caps.max_buffer && size > device->caps.max_buffer) {

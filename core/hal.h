@@ -60,7 +60,7 @@ struct tern_device_fns {
     void (*destroy)(struct tern_device *);
     /* One line for people: model, memory, features. */
     void (*describe)(const struct tern_device *, char *out, size_t size);
-    /* Of it, what decides how long kernels take: equal texts, equal times. NULL table entry: all of describe. */
+    /* Of it, what decides which kernels there are and how long they take: equal texts, equal times. NULL table entry: all of describe. */
     void (*identify)(const struct tern_device *, char *out, size_t size);
     /* Memory of that size, not cleared; NULL (error recorded) when there is none. */
     struct tern_buffer *(*buffer_create)(struct tern_device *, size_t size);
@@ -106,6 +106,7 @@ struct tern_device {
     const struct tern_kernel *const *kernels; /* NULL-terminated */
     struct tern_queue *queue;                 /* the default queue */
     uint64_t moved;                           /* atomic: how often a buffer came to lie elsewhere */
+    char identity[1024];                      /* see tern_device_identity; empty until it is asked for */
 };
 
 struct tern_buffer {
@@ -143,6 +144,9 @@ struct tern_program {
     const struct tern_program_fns *fns;
     struct tern_device *device;
 };
+
+/* What the entry identify says, the same as long as the device is open: model, driver, libraries, which it may open for this. */
+const char *tern_device_identity(struct tern_device *device);
 
 struct tern_buffer *tern_buffer_create(struct tern_device *device, size_t size);
 /* A buffer for a weight: see weight_create, weight_mark. On devices with but one kind of memory, one like any other. */

@@ -13,7 +13,7 @@
 struct tern_key tern_plan_fingerprint(struct tern_context *ctx)
 {
     struct tern_key k = {{1, 2}};
-    const struct tern_device *device = ctx->device;
+    struct tern_device *device = ctx->device;
     const char *forced = tern_dispatch_forced(ctx);
     tern_key_add_text(&k, TERN_VERSION);
     tern_key_add(&k, sizeof(struct tern_op_desc));
@@ -27,6 +27,7 @@ struct tern_key tern_plan_fingerprint(struct tern_context *ctx)
         }
     }
     tern_key_add_text(&k, device->name);
+    tern_key_add_text(&k, tern_device_identity(device)); /* another GPU or driver, or a library that came: other kernels are best */
     for (int i = 0; device->kernels[i]; i++) {
         tern_key_add_text(&k, device->kernels[i]->name);
         tern_key_add(&k, (uint64_t)device->kernels[i]->revision);

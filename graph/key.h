@@ -5,8 +5,8 @@
 #include "graph/graph.h"
 #include "ops/key.h"
 
-/* The key of everything beside the graph that a plan depends on: this version, its ops and their attributes, the device and its
- * kernels. Plans of another fingerprint are foreign. */
+/* The key of everything beside the graph that a plan depends on: this version, its ops and their attributes, the device, its
+ * libraries and its kernels. Plans of another fingerprint are foreign. */
 struct tern_key tern_plan_fingerprint(struct tern_context *ctx);
 
 /* The key of what tern_plan_compile(g, params) would make: kinds, metas, names, contents of constants, nodes, outputs, passes,

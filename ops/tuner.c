@@ -18,12 +18,11 @@
 /* The device as far as times depend on it. */
 static int add_device(struct tern_context *ctx, struct tern_tuning *known)
 {
-    const struct tern_device *d = ctx->device;
-    char what[TERN_TUNE_DEVICE / 2] = "", text[TERN_TUNE_DEVICE];
+    struct tern_device *d = ctx->device;
+    char text[TERN_TUNE_DEVICE];
     struct tern_key key = {{3, 4}};
-    (d->fns->identify ? d->fns->identify : d->fns->describe)(d, what, sizeof(what));
     snprintf(text, sizeof(text), "%s%s%s, %d threads, tern " TERN_VERSION ": %s", d->name, d->level ? " " : "", d->level ? d->level : "",
-             tern_thread_count(ctx), what);
+             tern_thread_count(ctx), tern_device_identity(d));
     tern_key_add_text(&key, text);
     tern_key_add(&key, d->caps.max_buffer);
     return tern_tuning_device(ctx, known, tern_key_finish(key), text);

@@ -15,6 +15,7 @@
 #include "core/tensor.h"
 #include "cuda_help.h"
 #include "dnn_help.h"
+#include "graph/key.h"
 #include "support.h"
 
 static struct {
@@ -269,6 +270,24 @@ static void test_without(void **state)
     expect_without("cuDNN 9.19.0 fails to make a handle: a failure of the stand-in (1001)");
 }
 
+static struct tern_key fingerprint(const char *library)
+{
+    setenv("TERN_CUDNN_LIBRARY", library, 1);
+    struct tern_context *ctx = cuda_open();
+    struct tern_key key = tern_plan_fingerprint(ctx);
+    tern_context_destroy(&ctx);
+    return key;
+}
+
+/* What was planned without the library is not taken for a plan with it. */
+static void test_plans(void **state)
+{
+    tern_context_destroy(&(struct tern_context *){cuda_open()});
+    const struct tern_key there = fingerprint(getenv("TERN_STANDIN_DNN"));
+    assert_false(tern_key_equal(fingerprint("none"), there));
+    assert_true(tern_key_equal(fingerprint(getenv("TERN_STANDIN_DNN")), there));
+}
+
 static void test_versions(void **state)
 {
     struct tern_context *ctx = cuda_open();
@@ -311,9 +330,9 @@ static void test_large(void **state)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_table),      TEST(test_epilogues),        TEST(test_half),
-                                       TEST(test_capture),    TEST(test_alignment),        TEST(test_execution),
-                                       TEST(test_every_call), TEST(test_memory),           TEST(test_without),
-                                       TEST(test_versions),   TEST(test_before_attention), TEST(test_large)};
+    const struct CMUnitTest tests[] = {TEST(test_table),     TEST(test_epilogues), TEST(test_half),       TEST(test_capture),
+                                       TEST(test_alignment), TEST(test_execution), TEST(test_every_call), TEST(test_memory),
+                                       TEST(test_without),   TEST(test_plans),     TEST(test_versions),   TEST(test_before_attention),
+                                       TEST(test_large)};
     return cmocka_run_group_tests(tests, group_setup, cuda_group_teardown);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <tern/graph.h>
 #include <tern/ops.h>
 
 #include "backends/gpu/gpu.h"
@@ -111,6 +112,35 @@ static void expect_line(const char *part, bool there)
     tern_context_destroy(&ctx);
 }
 
+static enum tern_status root(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_sqrt(in[0]);
+    return tern_error_status(tern_tensor_context(in[0]));
+}
+
+static void plans_are_of_one_driver(void **state)
+{
+    static const char *const drivers[] = {"545.29.06", "550.54.14", "545.29.06"};
+    const struct tern_graph_input in = {"x", TERN_F32, 1, {2}};
+    char path[300];
+    skip_without_device();
+    snprintf(path, sizeof(path), "%s/root.plan", cache_dir);
+    for (int i = 0; i < 3; i++) {
+        shim->driver = drivers[i];
+        struct tern_context *ctx = open_or_skip();
+        struct tern_graph *g = i ? NULL : tern_graph_trace(ctx, root, NULL, NULL, &in, 1, 1);
+        struct tern_plan *plan = i ? tern_plan_load(ctx, path) : tern_plan_compile(g, NULL);
+        if (i == 1)
+            support_error(ctx, TERN_E_FORMAT, "a plan of another tern, device or processor");
+        else if (!plan || (!i && tern_plan_save(plan, path)))
+            fail_msg("%s", tern_error(ctx));
+        assert_int_equal(plan == NULL, i == 1);
+        tern_plan_unref(&plan);
+        tern_graph_destroy(&g);
+        tern_context_destroy(&ctx);
+    }
+}
+
 /* A version of 59 characters, as Mali's are, and ten thousand characters of extensions. */
 static void long_texts_are_read(void **state)
 {
@@ -196,11 +226,9 @@ static int group_teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(the_largest_buffer_can_be_made, reset),
-        cmocka_unit_test_setup(binaries_are_of_one_driver, reset),
-        cmocka_unit_test_setup(long_texts_are_read, reset),
-        cmocka_unit_test_setup(old_devices_are_refused, reset),
-        cmocka_unit_test_setup(memory_is_looked_for_at_once, reset),
+        cmocka_unit_test_setup(the_largest_buffer_can_be_made, reset), cmocka_unit_test_setup(binaries_are_of_one_driver, reset),
+        cmocka_unit_test_setup(plans_are_of_one_driver, reset),        cmocka_unit_test_setup(long_texts_are_read, reset),
+        cmocka_unit_test_setup(old_devices_are_refused, reset),        cmocka_unit_test_setup(memory_is_looked_for_at_once, reset),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -90,7 +90,7 @@ struct tern_plan_params {
 TERN_API struct tern_plan *tern_plan_compile(const struct tern_graph *graph, const struct tern_plan_params *params);
 /* The plan that the context has made of an equal graph with equal params before (it keeps 64, those used last), or that an earlier
  * process has left in the cache folder; else tern_plan_compile, and the plan is kept (on disk from 128 launches on). A file that is damaged
- * or of another tern, device or processor is ignored with one line of the log. params->after is called when the plan is compiled. */
+ * or of another tern, device, driver or processor is ignored with one line of the log. params->after is called when the plan is compiled. */
 TERN_API struct tern_plan *tern_plan_cached(const struct tern_graph *graph, const struct tern_plan_params *params);
 TERN_API struct tern_plan *tern_plan_ref(struct tern_plan *plan);
 TERN_API void tern_plan_unref(struct tern_plan **plan);
@@ -99,8 +99,8 @@ TERN_API void tern_plan_unref(struct tern_plan **plan);
  * 64 MiB of them the plan is refused (TERN_E_UNSUPPORTED). */
 TERN_API enum tern_status tern_plan_save(const struct tern_plan *plan, const char *path);
 /* A plan that does what the saved one did, bit for bit; its compile_time is that of loading. Files of another version of tern,
- * another device or another level of the processor are refused, as damaged ones are (TERN_E_FORMAT): compile again. With another
- * number of threads the memory is laid out anew. NULL with the error recorded. */
+ * another device or driver, other libraries of a GPU, another processor or level of it are refused, as damaged ones are (TERN_E_FORMAT):
+ * compile again. With another number of threads the memory is laid out anew. NULL with the error recorded. */
 TERN_API struct tern_plan *tern_plan_load(struct tern_context *ctx, const char *path);
 
 /* The graph after all passes; borrowed. */
