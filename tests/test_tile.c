@@ -129,7 +129,7 @@ static void halves_of_a_vae_agree(void **state)
     tern_context_destroy(&ctx);
 }
 
-/* The decoder, on a device whose buffers hold neither its widest result nor what kernels work in. */
+/* The decoder, on a device whose buffers hold little more than half of its largest result. */
 static void what_no_buffer_holds_is_tiled(void **state)
 {
     static float found[2][3 * 192 * 280];
@@ -146,8 +146,9 @@ static void what_no_buffer_holds_is_tiled(void **state)
         const struct tern_plan *plan = tern_binding_plan(b);
         assert_int_equal(joins(plan) > 0, small);
         for (int i = 0; i < plan->n_blocks; i++) {
-            assert_true(!small || plan->blocks[i].size <= window);
-            window = !small && plan->blocks[i].size / 16 * 7 > window ? plan->blocks[i].size / 16 * 7 : window;
+            const size_t size = plan->blocks[i].size;
+            assert_true(!small || size <= window);
+            window = !small && !plan->blocks[i].scratch && size / 8 * 5 > window ? size / 8 * 5 : window;
         }
         model_run(b, found[small], sizeof(found[small]));
         tern_binding_unref(&b);

@@ -3,11 +3,13 @@
 #include <tern/ops.h>
 
 #include "core/context.h"
+#include "graph/arena.h"
 #include "graph/passes/tile.h"
 
 #define ROOM 8        /* this part of the limit is for bands and for what kernels work in */
 #define SMALL 8       /* a result of less than this part of the limit is left whole */
 #define MOST_WORK 1.5 /* times the arithmetic without tiling */
+#define WIDE_WORK 4   /* likewise, where there is no plan else */
 
 bool tern_tile_has_rows(const struct tern_node *n, int k)
 {
@@ -178,12 +180,32 @@ static int cheapest(struct choice *c, int where, size_t peak, double work, doubl
     return best;
 }
 
+/* Those that no buffer of the device holds, if that is not too much work. */
+static bool take_wide(struct choice *c, double most_work)
+{
+    const struct tern_graph *g = c->g;
+    const size_t window = tern_arena_window(g->ctx->device->caps.max_buffer);
+    bool any = false;
+    for (int i = 0; window && i < g->n_nodes; i++) {
+        const int v = g->nodes[i].out;
+        if (!c->can[v] || c->inner[v] || bytes_of(&g->values[v]) <= window)
+            continue;
+        c->inner[v] = true;
+        c->inner[v] = follow(c) <= most_work;
+        any = any || c->inner[v];
+    }
+    return any;
+}
+
 static bool choose(struct choice *c, size_t limit)
 {
     int where = 0;
-    double most_work = MOST_WORK * follow(c), work;
+    const double whole = follow(c);
     find_candidates(c);
     bool any = take_free(c, limit);
+    const bool wide = take_wide(c, WIDE_WORK * whole);
+    double most_work = MOST_WORK * (wide ? follow(c) : whole), work;
+    any = any || wide;
     for (;;) {
         work = follow(c);
         size_t peak = peak_of(c, &where);
