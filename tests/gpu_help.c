@@ -17,6 +17,18 @@
 #include "model_help.h"
 #include "support.h"
 
+void gpu_largest_buffer_is_made(struct tern_context *ctx, size_t allocation)
+{
+    size_t most = ctx->device->caps.max_buffer;
+    assert_true(most > allocation - 1024 && most <= allocation);
+    struct tern_buffer *b = tern_buffer_create(ctx->device, most);
+    if (!b)
+        fail_msg("%s", tern_error(ctx));
+    tern_buffer_unref(&b);
+    assert_null(tern_buffer_create(ctx->device, most + 1));
+    support_error(ctx, TERN_E_NO_MEMORY, "the device allows");
+}
+
 int gpu_ops_agree(struct tern_context *ctx, const char *device, int one_in)
 {
     struct tern_conformance *c =

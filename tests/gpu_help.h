@@ -42,6 +42,8 @@ bool gpu_compute(struct tern_context *ctx);
 /* Every allocation of the library fails once, from opening the device to the result: a status, no leak. `check` (or NULL) is called
  * after each. How many faults there were. */
 int gpu_allocations_fail(const char *device, const char *cache, void (*check)(void));
+/* A driver's largest allocation holds what is put behind a buffer, too: plans make buffers as large as the device says. */
+void gpu_largest_buffer_is_made(struct tern_context *ctx, size_t allocation);
 /* A device that is not there and a budget that is too small are told. */
 void gpu_wrong_use_is_refused(const char *device, const char *cache);
 

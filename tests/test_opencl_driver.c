@@ -12,6 +12,7 @@
 
 #include "backends/gpu/gpu.h"
 #include "core/context.h"
+#include "gpu_help.h"
 #include "support.h"
 #include "tests/opencl_shim.h"
 
@@ -35,20 +36,12 @@ static struct tern_context *open_or_skip(void)
 
 static void skip_without_device(void) { tern_context_destroy(&(struct tern_context *){open_or_skip()}); }
 
-/* A driver's largest allocation holds what is put behind a buffer, too: plans make buffers as large as the device says. */
 static void the_largest_buffer_can_be_made(void **state)
 {
     skip_without_device();
     shim->max_allocation = (32 << 20) + 5;
     struct tern_context *ctx = open_or_skip();
-    size_t most = ctx->device->caps.max_buffer;
-    assert_true(most > (31 << 20) && most <= shim->max_allocation);
-    struct tern_buffer *b = tern_buffer_create(ctx->device, most);
-    if (!b)
-        fail_msg("%s", tern_error(ctx));
-    tern_buffer_unref(&b);
-    assert_null(tern_buffer_create(ctx->device, most + 1));
-    support_error(ctx, TERN_E_NO_MEMORY, "the device allows");
+    gpu_largest_buffer_is_made(ctx, shim->max_allocation);
     tern_context_destroy(&ctx);
 }
 

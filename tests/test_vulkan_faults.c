@@ -259,21 +259,13 @@ static void wrong_use_is_refused(void **state)
     assert_int_equal(shim->live, 0);
 }
 
-/* A driver's largest allocation holds what is put behind a buffer, too: plans make buffers as large as the device says. */
 static void the_largest_buffer_can_be_made(void **state)
 {
     struct vulkan_shim *shim = vulkan_shim();
     skip_without_device();
     shim->max_allocation = (64 << 20) + 1000;
     struct tern_context *ctx = vulkan_open("vulkan");
-    size_t most = ctx->device->caps.max_buffer;
-    assert_true(most > (64 << 20) && most <= shim->max_allocation);
-    struct tern_buffer *b = tern_buffer_create(ctx->device, most);
-    if (!b)
-        fail_msg("%s", tern_error(ctx));
-    tern_buffer_unref(&b);
-    assert_null(tern_buffer_create(ctx->device, most + 1));
-    support_error(ctx, TERN_E_NO_MEMORY, "the device allows");
+    gpu_largest_buffer_is_made(ctx, shim->max_allocation);
     tern_context_destroy(&ctx);
     assert_int_equal(shim->live, 0);
 }
