@@ -1,4 +1,5 @@
 /* What the tests of backends for GPUs share. */
+#include <dlfcn.h>
 #include <glob.h>
 #include <math.h>
 #include <setjmp.h>
@@ -16,6 +17,31 @@
 #include "gpu_help.h"
 #include "model_help.h"
 #include "support.h"
+
+int gpu_make_folder(char folder[GPU_FOLDER], const char *name)
+{
+    snprintf(folder, GPU_FOLDER, "/tmp/tern-test-%s-XXXXXX", name);
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+int gpu_remove_folder(const char *folder)
+{
+    char command[GPU_FOLDER + 16];
+    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+    return system(command);
+}
+
+void *gpu_open_standin(const char *told, const char *get, const char *read)
+{
+    const char *path = getenv(told);
+    void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    void *(*standin)(void) = NULL;
+    if (library)
+        *(void **)(void *)&standin = dlsym(library, get);
+    if (standin)
+        setenv(read, path, 1);
+    return standin ? standin() : NULL;
+}
 
 void gpu_largest_buffer_is_made(struct tern_context *ctx, size_t allocation)
 {

@@ -42,6 +42,13 @@ bool gpu_compute(struct tern_context *ctx);
 /* Every allocation of the library fails once, from opening the device to the result: a status, no leak. `check` (or NULL) is called
  * after each. How many faults there were. */
 int gpu_allocations_fail(const char *device, const char *cache, void (*check)(void));
+/* A new folder for a test's cache, tern-test-NAME-… under /tmp, and away with it: 0, or not where that fails. */
+#define GPU_FOLDER 256
+int gpu_make_folder(char folder[GPU_FOLDER], const char *name);
+int gpu_remove_folder(const char *folder);
+/* The stand-in of a loader that the environment's `told` names, by its function `get`; the library takes it for the loader from now on, by
+ * the variable `read`. NULL: none is told. */
+void *gpu_open_standin(const char *told, const char *get, const char *read);
 /* A driver's largest allocation holds what is put behind a buffer, too: plans make buffers as large as the device says. */
 void gpu_largest_buffer_is_made(struct tern_context *ctx, size_t allocation);
 /* A device that is not there and a budget that is too small are told. */

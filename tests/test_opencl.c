@@ -16,7 +16,7 @@
 
 #define ONE_IN 12 /* cases of the table: each new variant is compiled, and tests/test_texts_opencl.c runs the others */
 
-static char cache_dir[256];
+static char cache_dir[GPU_FOLDER];
 
 /* The test is skipped when there is no device. */
 static struct tern_context *open_or_skip(void)
@@ -226,18 +226,9 @@ static void a_failed_build_tells_why(void **state)
     tern_context_destroy(&ctx);
 }
 
-static int make_cache_dir(void **state)
-{
-    snprintf(cache_dir, sizeof(cache_dir), "/tmp/tern-test-opencl-XXXXXX");
-    return mkdtemp(cache_dir) ? 0 : -1;
-}
+static int make_cache_dir(void **state) { return gpu_make_folder(cache_dir, "opencl"); }
 
-static int remove_cache_dir(void **state)
-{
-    char command[300];
-    snprintf(command, sizeof(command), "rm -rf '%s'", cache_dir);
-    return system(command);
-}
+static int remove_cache_dir(void **state) { return gpu_remove_folder(cache_dir); }
 
 int main(void)
 {

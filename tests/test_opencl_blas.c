@@ -13,6 +13,7 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "gpu_help.h"
 #include "ops/dispatch.h"
 #include "support.h"
 
@@ -54,7 +55,7 @@ static void make_quick(void)
 static void make_quick(void) {}
 #endif
 
-static char cache_dir[256];
+static char cache_dir[GPU_FOLDER];
 static int warnings;
 
 static void count_warnings(enum tern_log_level level, const char *text, void *user)
@@ -292,16 +293,10 @@ static int group_setup(void **state)
 {
     fill();
     make_quick();
-    snprintf(cache_dir, sizeof(cache_dir), "/tmp/tern-test-clblast-XXXXXX");
-    return mkdtemp(cache_dir) ? 0 : -1;
+    return gpu_make_folder(cache_dir, "clblast");
 }
 
-static int group_teardown(void **state)
-{
-    char command[300];
-    snprintf(command, sizeof(command), "rm -rf '%s'", cache_dir);
-    return system(command);
-}
+static int group_teardown(void **state) { return gpu_remove_folder(cache_dir); }
 
 int main(void)
 {

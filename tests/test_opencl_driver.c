@@ -1,5 +1,4 @@
 /* What drivers of OpenCL say of their devices, as a stand-in of the loader has it: limits, long names, old versions. */
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,7 +15,7 @@
 #include "support.h"
 #include "tests/opencl_shim.h"
 
-static char cache_dir[256];
+static char cache_dir[GPU_FOLDER];
 static struct opencl_shim *shim;
 
 static struct tern_context *open_device(void)
@@ -196,25 +195,11 @@ static int reset(void **state)
 
 static int group_setup(void **state)
 {
-    const char *path = getenv("TERN_TEST_OPENCL");
-    void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-    struct opencl_shim *(*get)(void) = NULL;
-    if (library)
-        *(void **)(void *)&get = dlsym(library, "opencl_shim");
-    if (get) {
-        shim = get();
-        setenv("TERN_OPENCL_LIBRARY", path, 1);
-    }
-    snprintf(cache_dir, sizeof(cache_dir), "/tmp/tern-test-opencl-XXXXXX");
-    return mkdtemp(cache_dir) ? 0 : -1;
+    shim = gpu_open_standin("TERN_TEST_OPENCL", "opencl_shim", "TERN_OPENCL_LIBRARY");
+    return gpu_make_folder(cache_dir, "opencl");
 }
 
-static int group_teardown(void **state)
-{
-    char command[300];
-    snprintf(command, sizeof(command), "rm -rf '%s'", cache_dir);
-    return system(command);
-}
+static int group_teardown(void **state) { return gpu_remove_folder(cache_dir); }
 
 int main(void)
 {

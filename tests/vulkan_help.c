@@ -12,7 +12,7 @@
 #include "gpu_help.h"
 #include "vulkan_help.h"
 
-static char cache_dir[256];
+static char cache_dir[GPU_FOLDER];
 static char *path;
 static struct vulkan_shim nothing, *shim = &nothing;
 
@@ -73,25 +73,15 @@ int vulkan_reset(void **state)
 
 int vulkan_setup(void **state)
 {
-    const char *library = getenv("TERN_TEST_VULKAN");
-    void *opened = library ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : NULL;
-    struct vulkan_shim *(*get)(void) = NULL;
-    if (opened)
-        *(void **)(void *)&get = dlsym(opened, "vulkan_shim");
-    if (get) {
-        shim = get();
-        setenv("TERN_VULKAN_LIBRARY", library, 1);
-    }
+    struct vulkan_shim *found = gpu_open_standin("TERN_TEST_VULKAN", "vulkan_shim", "TERN_VULKAN_LIBRARY");
+    shim = found ? found : shim;
     path = strdup(getenv("PATH") ? getenv("PATH") : "");
-    snprintf(cache_dir, sizeof(cache_dir), "/tmp/tern-test-vulkan-XXXXXX");
-    return path && mkdtemp(cache_dir) ? 0 : -1;
+    return path ? gpu_make_folder(cache_dir, "vulkan") : -1;
 }
 
 int vulkan_teardown(void **state)
 {
-    char command[300];
-    snprintf(command, sizeof(command), "rm -rf '%s'", cache_dir);
     vulkan_show_compilers();
     free(path);
-    return system(command);
+    return gpu_remove_folder(cache_dir);
 }
