@@ -7,73 +7,10 @@
 #include "core/context.h"
 #include "core/tensor.h"
 #include "models/files/architecture.h"
+#include "models/files/lora_endings.h"
 #include "models/files/weights.h"
 
-static const char kohya[] = "kohya", peft[] = "PEFT", diffusers[] = "diffusers before PEFT", lycoris[] = "LyCORIS";
-
-/* Which tensor of the model a name's tensor changes; FOREIGN: none, it is of a kind of adapter that tern does not have. */
-enum target { WEIGHT, BIAS, FOREIGN };
-
-/* How a tensor's name ends, and what that says. The longer of two endings stands first. */
-static const struct ending {
-    const char *text;
-    enum tern_lora_role role;
-    enum target target;
-    const char *format; /* NULL: it is in several; FOREIGN: what it is instead */
-} endings[] = {
-    {".lora_down.weight", TERN_LORA_DOWN, WEIGHT, kohya},
-    {".lora_up.weight", TERN_LORA_UP, WEIGHT, kohya},
-    {".lora_mid.weight", TERN_LORA_MID, WEIGHT, kohya},
-    {".alpha", TERN_LORA_ALPHA, WEIGHT, NULL},
-    {".dora_scale", TERN_LORA_DORA_SCALE, WEIGHT, NULL},
-    {".lora_A.weight", TERN_LORA_DOWN, WEIGHT, peft},
-    {".lora_B.weight", TERN_LORA_UP, WEIGHT, peft},
-    {".lora_B.bias", TERN_LORA_UP_BIAS, BIAS, peft},
-    {".lora_A.default.weight", TERN_LORA_DOWN, WEIGHT, peft},
-    {".lora_B.default.weight", TERN_LORA_UP, WEIGHT, peft},
-    {".lora_B.default.bias", TERN_LORA_UP_BIAS, BIAS, peft},
-    {".lora_magnitude_vector", TERN_LORA_MAGNITUDE, WEIGHT, peft},
-    {".lora_magnitude_vector.weight", TERN_LORA_MAGNITUDE, WEIGHT, peft},
-    {".lora_magnitude_vector.default.weight", TERN_LORA_MAGNITUDE, WEIGHT, peft},
-    {".lora.down.weight", TERN_LORA_DOWN, WEIGHT, diffusers},
-    {".lora.up.weight", TERN_LORA_UP, WEIGHT, diffusers},
-    {"_lora.down.weight", TERN_LORA_DOWN, WEIGHT, diffusers},
-    {"_lora.up.weight", TERN_LORA_UP, WEIGHT, diffusers},
-    {".lora_linear_layer.down.weight", TERN_LORA_DOWN, WEIGHT, diffusers},
-    {".lora_linear_layer.up.weight", TERN_LORA_UP, WEIGHT, diffusers},
-    {".hada_w1_a", TERN_LORA_HADA_W1_A, WEIGHT, lycoris},
-    {".hada_w1_b", TERN_LORA_HADA_W1_B, WEIGHT, lycoris},
-    {".hada_t1", TERN_LORA_HADA_T1, WEIGHT, lycoris},
-    {".hada_w2_a", TERN_LORA_HADA_W2_A, WEIGHT, lycoris},
-    {".hada_w2_b", TERN_LORA_HADA_W2_B, WEIGHT, lycoris},
-    {".hada_t2", TERN_LORA_HADA_T2, WEIGHT, lycoris},
-    {".lokr_w1", TERN_LORA_KRON_W1, WEIGHT, lycoris},
-    {".lokr_w1_a", TERN_LORA_KRON_W1_A, WEIGHT, lycoris},
-    {".lokr_w1_b", TERN_LORA_KRON_W1_B, WEIGHT, lycoris},
-    {".lokr_w2", TERN_LORA_KRON_W2, WEIGHT, lycoris},
-    {".lokr_w2_a", TERN_LORA_KRON_W2_A, WEIGHT, lycoris},
-    {".lokr_w2_b", TERN_LORA_KRON_W2_B, WEIGHT, lycoris},
-    {".lokr_t2", TERN_LORA_KRON_T2, WEIGHT, lycoris},
-    {".a1.weight", TERN_LORA_GLORA_A1, WEIGHT, lycoris},
-    {".a2.weight", TERN_LORA_GLORA_A2, WEIGHT, lycoris},
-    {".b1.weight", TERN_LORA_GLORA_B1, WEIGHT, lycoris},
-    {".b2.weight", TERN_LORA_GLORA_B2, WEIGHT, lycoris},
-    {".bm.weight", TERN_LORA_GLORA_BM, WEIGHT, lycoris},
-    {".diff", TERN_LORA_DIFF, WEIGHT, lycoris},
-    {".diff_b", TERN_LORA_DIFF, BIAS, lycoris},
-    {".w_norm", TERN_LORA_DIFF, WEIGHT, lycoris},
-    {".b_norm", TERN_LORA_DIFF, BIAS, lycoris},
-    {".on_input", TERN_LORA_ON_INPUT, WEIGHT, lycoris},
-    {".oft_blocks", TERN_LORA_OFT_BLOCKS, WEIGHT, lycoris},
-    {".oft_diag", TERN_LORA_OFT_DIAG, WEIGHT, lycoris},
-    {".rescale", TERN_LORA_RESCALE, WEIGHT, lycoris},
-    {".oft_R.weight", TERN_LORA_ROLES, FOREIGN, "PEFT's OFT"},
-    {".boft_R", TERN_LORA_ROLES, FOREIGN, "PEFT's BOFT"},
-    {".lokr_t1", TERN_LORA_ROLES, FOREIGN, "LoKr with a core in its first matrix"},
-};
-static const struct ending factor = {".weight", TERN_LORA_FACTOR, WEIGHT, lycoris}; /* beside an on_input */
-
-/* How it begins. */
+/* How the name of a tensor begins. */
 static const struct beginning {
     const char *text;
     int part;   /* -1: not said */
@@ -106,24 +43,6 @@ struct reading {
     int64_t lost, first_lost[SHOWN]; /* tensors that no place was found for */
     int64_t twice;                   /* those that another spelling takes the place of */
 };
-
-static const struct ending *find_ending(const struct tern_weights *w, const char *name, size_t *length)
-{
-    char sibling[512];
-    size_t n = strlen(name);
-    for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++) {
-        size_t k = strlen(endings[i].text);
-        if (n > k && !strcmp(name + n - k, endings[i].text)) {
-            *length = n - k;
-            return &endings[i];
-        }
-    }
-    *length = n > strlen(factor.text) ? n - strlen(factor.text) : 0;
-    if (!*length || *length >= sizeof(sibling) - 16 || strcmp(name + *length, factor.text))
-        return NULL;
-    snprintf(sibling, sizeof(sibling), "%.*s.on_input", (int)*length, name);
-    return tern_weights_get(w, sibling) ? &factor : NULL;
-}
 
 /* "….attn1.processor.to_q" is diffusers' old way to say "….attn1.to_q". */
 static void drop_processor(char *module)
@@ -187,15 +106,15 @@ static enum tern_status place_tensor(struct reading *r, int64_t i)
     size_t length = 0;
     int part = 0;
     int64_t target = -1;
-    const struct ending *e = find_ending(f->weights, name, &length);
-    if (e && e->target == FOREIGN)
+    const struct tern_lora_ending *e = tern_lora_find_ending(f->weights, name, &length);
+    if (e && e->target == TERN_LORA_OF_NOTHING)
         return tern_fail(f->ctx, TERN_E_UNSUPPORTED,
                          "%s: tensor \"%s\" is of %s, which is not supported; LoRA, LoCon, LoHa, LoKr, GLoRA, IA3, OFT "
                          "and BOFT of LyCORIS, DoRA and whole differences are",
                          f->path, tern_lora_name_text(f, i, text), e->format);
     if (e && !f->format)
         f->format = e->format;
-    const bool placed = e && find_place(r, name, length, e->target == BIAS, &part, &target);
+    const bool placed = e && find_place(r, name, length, e->target == TERN_LORA_OF_BIAS, &part, &target);
     if (e && !placed && e->role == TERN_LORA_UP_BIAS && find_place(r, name, length, false, &part, &target))
         return tern_fail(
             f->ctx, TERN_E_UNSUPPORTED,
@@ -212,7 +131,7 @@ static enum tern_status place_tensor(struct reading *r, int64_t i)
         r->twice++;
         return TERN_OK;
     }
-    if (e->target == BIAS && !find_place(r, name, length, false, &part, &m->weight))
+    if (e->target == TERN_LORA_OF_BIAS && !find_place(r, name, length, false, &part, &m->weight))
         m->weight = target;
     int64_t *slot = &m->tensor[e->role];
     if (*slot)
