@@ -32,6 +32,7 @@ struct block {
     int rows, width, n;               /* n: pieces */
     int64_t depth;                    /* of each piece, in bytes; between them in B lie as many that are not read */
     bool starts, accumulate, extreme; /* starts: each row of sums with a given one */
+    bool apart;                       /* the second half of A does not lie behind the first */
 };
 
 /* Bytes of A are unsigned where the level has a zero, and the sums are those of the bytes as they are. */
@@ -40,9 +41,9 @@ static void check_block(const struct tern_cpu_level *l, const struct block *b)
     static uint8_t a[PIECES * ROWS * 2048];
     static int8_t panel[2 * PIECES * 2048 * NR];
     static int32_t c[ROWS * LDC], before[ROWS * LDC], start[NR];
-    const int64_t ld = b->depth + 64, k = 2 * b->n * b->depth;
+    const int64_t ld = b->depth + 64, k = 2 * b->n * b->depth, gap = b->apart ? 3 * ld : 0;
     struct tern_dot_piece pieces[PIECES];
-    assert_true(b->n * ROWS * ld <= (int64_t)sizeof(a) && k * b->width <= (int64_t)sizeof(panel));
+    assert_true(b->n * (ROWS * ld + gap) <= (int64_t)sizeof(a) && k * b->width <= (int64_t)sizeof(panel));
     for (size_t i = 0; i < sizeof(a); i++)
         a[i] = (uint8_t)((b->extreme ? (random_byte() & 1 ? 127 : -127) : random_byte() % 255 - 127) + l->i8.zero);
     for (int64_t i = 0; i < k * b->width; i++)
@@ -52,8 +53,8 @@ static void check_block(const struct tern_cpu_level *l, const struct block *b)
     for (int i = 0; i < NR; i++)
         start[i] = random_byte() * 65537 - 8000000;
     for (int p = 0; p < b->n; p++) {
-        const uint16_t *at = (const uint16_t *)(const void *)(a + p * ROWS * ld);
-        pieces[p] = (struct tern_dot_piece){{at, at + ROWS / 2 * ld / 2}, ld / 2, 2 * p * b->depth / 2, b->depth / 2};
+        const uint16_t *at = (const uint16_t *)(const void *)(a + p * (ROWS * ld + gap));
+        pieces[p] = (struct tern_dot_piece){{at, at + (ROWS / 2 * ld + gap) / 2}, ld / 2, 2 * p * b->depth / 2, b->depth / 2};
     }
     l->i8.dot.begin();
     const uint16_t *words = (const uint16_t *)(const void *)panel;
@@ -74,7 +75,7 @@ static void check_block(const struct tern_cpu_level *l, const struct block *b)
             for (int p = 0; p < b->n; p++)
                 for (int64_t t = 0; t < b->depth; t++) {
                     const int64_t row = 2 * p * b->depth + t;
-                    const uint8_t byte = a[(p * ROWS + i) * ld + t];
+                    const uint8_t byte = a[p * (ROWS * ld + gap) + i * ld + (i < ROWS / 2 ? 0 : gap) + t];
                     sum += (l->i8.zero ? byte : (int8_t)byte) * panel[(row / 4 * b->width + j) * 4 + row % 4];
                 }
             if (c[i * LDC + j] != sum)
@@ -87,7 +88,7 @@ static void sums_are_exact(void **state)
 {
     FOR_EACH_LEVEL(l)
     for (int rows = 1; rows <= ROWS; rows++)
-        for (int mode = 0; mode < 16; mode++) {
+        for (int mode = 0; mode < 32; mode++) {
             const int64_t step = 2 * l->i8.dot.step;
             const struct block b = {.rows = rows,
                                     .width = mode & 1 ? NR / 2 : NR,
@@ -95,6 +96,7 @@ static void sums_are_exact(void **state)
                                     .depth = step * (1 + rows % 3),
                                     .accumulate = (mode & 4) != 0,
                                     .starts = (mode & 8) != 0,
+                                    .apart = (mode & 16) != 0,
                                     .extreme = rows % 4 == 0};
             check_block(l, &b);
         }

@@ -483,11 +483,11 @@ static void test_store_rows(void **state)
 }
 
 /* Blocks of every height with whole numbers, whose sums are exact: they begin with zeros, with a row, or go on with what is there. Two
- * pieces of three rows of B, of which the one between them is left out. */
+ * pieces of three rows of B, of which the one between them is left out. The second half of A lies behind the first, or elsewhere. */
 static void test_blocks_bf16(void **state)
 {
     enum { ROWS = TERN_DOT_ROWS, NR = TERN_DOT_NR, LDC = NR + 16, MOST = 64, LD = MOST + 32 };
-    static uint16_t a[2][ROWS * LD], panel[3 * MOST * NR];
+    static uint16_t a[2][ROWS * LD], apart[2][ROWS / 2 * LD], panel[3 * MOST * NR];
     float start[NR], before[ROWS * LDC], c[ROWS * LDC];
     uint32_t seed = 5;
     for (int i = 0; i < NR; i++)
@@ -496,34 +496,36 @@ static void test_blocks_bf16(void **state)
         before[i] = (float)(i % 37 - 18);
     for (int i = 0; i < 2 * ROWS * LD; i++)
         tern_store(TERN_BF16, a, i, (double)(int)(8 * value(&seed)));
+    for (int i = 0; i < ROWS * LD; i++)
+        tern_store(TERN_BF16, apart, i, (double)(int)(8 * value(&seed)));
     for (int i = 0; i < 3 * MOST * NR; i++)
         tern_store(TERN_BF16, panel, i, (double)(i % 11 - 5));
     FOR_EACH_LEVEL(l)
     for (int rows = 1; rows <= ROWS && l->bf16.dot.step; rows++)
-        for (int mode = 0; mode < 6; mode++) {
+        for (int mode = 0; mode < 12; mode++) {
             const int64_t depth = l->bf16.dot.step * (1 + rows % 2), width = mode % 2 ? NR / 2 : NR;
-            const struct tern_dot_piece pieces[] = {{{a[0], a[0] + ROWS / 2 * LD}, LD, 0, depth},
-                                                    {{a[1], a[1] + ROWS / 2 * LD}, LD, 2 * depth, depth}};
+            const uint16_t *half[2] = {mode < 6 ? a[0] + ROWS / 2 * LD : apart[0], mode < 6 ? a[1] + ROWS / 2 * LD : apart[1]};
+            const struct tern_dot_piece pieces[] = {{{a[0], half[0]}, LD, 0, depth}, {{a[1], half[1]}, LD, 2 * depth, depth}};
             memcpy(c, before, sizeof(c));
             l->bf16.dot.begin();
             l->bf16.dot.block(&(struct tern_dot_block){.rows = rows,
                                                        .n = 2,
                                                        .half_panel = mode % 2,
-                                                       .accumulate = mode / 2 == 2,
+                                                       .accumulate = mode / 2 % 3 == 2,
                                                        .pieces = pieces,
                                                        .panel = panel,
                                                        .next = panel,
-                                                       .start = mode / 2 ? start : NULL,
+                                                       .start = mode / 2 % 3 ? start : NULL,
                                                        .c = c,
                                                        .ldc = LDC});
             l->bf16.dot.end();
             for (int i = 0; i < rows; i++)
                 for (int j = 0; j < width; j++) {
-                    double sum = mode / 2 == 2 ? before[i * LDC + j] : mode / 2 ? start[j] : 0;
+                    double sum = mode / 2 % 3 == 2 ? before[i * LDC + j] : mode / 2 % 3 ? start[j] : 0;
                     for (int64_t t = 0; t < 2 * depth; t++) {
                         const int64_t k = t < depth ? t : t + depth;
-                        sum += tern_load(TERN_BF16, a[t / depth], i * LD + t % depth) *
-                               tern_load(TERN_BF16, panel, (k / 2 * width + j) * 2 + k % 2);
+                        const uint16_t *row = i < ROWS / 2 ? a[t / depth] + i * LD : half[t / depth] + (i - ROWS / 2) * LD;
+                        sum += tern_load(TERN_BF16, row, t % depth) * tern_load(TERN_BF16, panel, (k / 2 * width + j) * 2 + k % 2);
                     }
                     if ((double)c[i * LDC + j] != sum)
                         fail_msg("%s: %d rows, mode %d: (%d, %d) is %g, expected %g", l->name, rows, mode, i, j, (double)c[i * LDC + j],

@@ -95,6 +95,7 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
                                  .n = o[1],
                                  .k = s->c * s->kh * s->kw,
                                  .dot = dot,
+                                 .rows = TERN_DOT_ROWS,
                                  .source = s,
                                  .ldc = o[1],
                                  .parts = (int)(s->kh * ceil_div(s->c, channels)),

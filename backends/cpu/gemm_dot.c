@@ -10,7 +10,6 @@
 #include "backends/cpu/weights.h"
 #include "core/threads.h"
 
-#define ROWS TERN_DOT_ROWS
 #define NR TERN_DOT_NR
 
 size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
@@ -137,8 +136,8 @@ static void do_task(const struct cpu_dot_call *r, int slot, int64_t task)
     for (int k = 0; k < g->parts; k++) {
         if (t.b)
             expand(r, &t, k);
-        for (int64_t i = 0; i < t.rows; i += ROWS)
-            multiply(r, &t, i, min64(ROWS, t.rows - i), k);
+        for (int64_t i = 0; i < t.rows; i += g->rows)
+            multiply(r, &t, i, min64(g->rows, t.rows - i), k);
     }
     g->dot->end();
 }

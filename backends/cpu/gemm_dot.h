@@ -30,12 +30,13 @@ struct cpu_dot_values {
 struct cpu_dot_gemm {
     int64_t m, n, k;
     const struct tern_cpu_dot *dot; /* of the level: what multiplies */
+    int64_t rows;                   /* of a block of A, at most TERN_DOT_ROWS */
     /* The depth in the parts that a block of rows can have in L1. They decide the order of the sums: threads have no say in them. */
     int parts;
     int64_t part_depth; /* of the longest */
     size_t scratch;     /* values of bf16 that `stage` needs */
-    /* The pieces of rows row0 .. row0 + rows (at most TERN_DOT_ROWS) of A in that part, ready to be multiplied; their number. row0 is a
-     * multiple of TERN_DOT_ROWS. */
+    /* The pieces of rows row0 .. row0 + rows of A in that part, ready to be multiplied; their number. They are a block: row0 is a multiple
+     * of g->rows, and rows at most that. */
     int (*stage)(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
     const struct cpu_dot_values *values; /* in place of stage; NULL: `stage` it is */
     const void *source;                  /* for stage */
@@ -78,7 +79,8 @@ void cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, void *w
 
 /* Values of a row in a part, so that `rows` of them take two thirds of L1: about equal parts, in steps of the level. */
 int64_t cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows);
-/* Parts of k as it comes: sets parts, part_depth, scratch and a_plane by k; `stage` is for cpu_dot_gathered. */
+/* Parts of k as it comes, blocks of rows that lie behind each other: sets rows, parts, part_depth, scratch and a_plane; `stage` is for
+ * cpu_dot_gathered. */
 void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g);
 /* The range of the depth of such a part; its length. */
 int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);

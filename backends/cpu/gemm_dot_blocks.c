@@ -5,20 +5,22 @@
 #include "backends/cpu/slots.h"
 #include "core/threads.h"
 
-#define ROWS TERN_DOT_ROWS
 #define NR TERN_DOT_NR
 
 /* Rows that a task with so many panels of B has room for: their sums take a quarter of L2. */
-static int64_t rows_of(int64_t l2, int64_t panels) { return max64(1, l2 / 4 / (panels * NR * 4) / ROWS) * ROWS; }
+static int64_t rows_of(const struct cpu_dot_gemm *g, int64_t l2, int64_t panels)
+{
+    return max64(1, l2 / 4 / (panels * NR * 4) / g->rows) * g->rows;
+}
 
 /* So few rows that a task has them all: then B is read by one thread only, and A the fewest times. Equally many tasks for each thread,
  * unless panels do not divide by them: 0. */
-static int64_t splits_of_few(const struct cpu_dot_blocks *b, int64_t m, int64_t l2, int64_t threads, int64_t tasks)
+static int64_t splits_of_few(const struct cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2, int64_t threads, int64_t tasks)
 {
     const int64_t least = round_up(b->splits, threads);
     for (int64_t splits = least; splits <= max64(least, tasks); splits += threads) {
         int64_t most = ceil_div(b->panels, splits);
-        if (m <= rows_of(l2, most * b->turns) && most * splits * 19 <= b->panels * 20)
+        if (g->m <= rows_of(g, l2, most * b->turns) && most * splits * 19 <= b->panels * 20)
             return splits;
     }
     return 0;
@@ -29,13 +31,13 @@ static void share(struct cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_
 {
     const int64_t batch = max64(g->batch, 1), tasks = ceil_div(4 * threads, batch);
     b->splits = ceil_div(b->panels, max64(1, l2 * 2 / 5 / (g->part_depth * NR * 2 * b->turns)));
-    const int64_t few = g->kept ? 0 : splits_of_few(b, g->m, l2, max64(threads / batch, 1), tasks); /* what is expanded has to stay in L2 */
+    const int64_t few = g->kept ? 0 : splits_of_few(b, g, l2, max64(threads / batch, 1), tasks); /* what is expanded has to stay in L2 */
     if (few)
         b->splits = few;
     b->most = ceil_div(b->panels, b->splits) * b->turns;
-    b->mc = min64(rows_of(l2, b->most), round_up(g->m, ROWS));
-    while (!few && b->mc > 2 * ROWS && ceil_div(g->m, b->mc) * b->splits < tasks)
-        b->mc -= ROWS;
+    b->mc = min64(rows_of(g, l2, b->most), round_up(g->m, g->rows));
+    while (!few && b->mc > 2 * g->rows && ceil_div(g->m, b->mc) * b->splits < tasks)
+        b->mc -= g->rows;
     b->row_blocks = ceil_div(g->m, b->mc);
     if (!few && b->row_blocks * b->splits < tasks)
         b->splits = min64(b->panels, ceil_div(tasks, b->row_blocks));
@@ -49,13 +51,13 @@ static void share(struct cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_
 /* Of what lets B have a quarter of L2 and sums a fifth (with more, both come from beyond it) the tasks that are done first. */
 static void share_split(struct cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2, int64_t threads)
 {
-    const int64_t blocks = ceil_div(g->m, ROWS), panel = g->part_depth * NR * 2 * b->turns * b->planes;
+    const int64_t blocks = ceil_div(g->m, g->rows), panel = g->part_depth * NR * 2 * b->turns * b->planes;
     double least = 0;
     for (int64_t splits = 1; splits <= b->panels; splits++) {
         const int64_t panels = ceil_div(b->panels, splits), columns = panels * b->turns;
         if (panels > 1 && panels * panel > l2 / 4)
             continue;
-        int64_t rows = g->parts > 1 ? max64(1, l2 / 5 / (columns * NR * 4 * ROWS)) : blocks;
+        int64_t rows = g->parts > 1 ? max64(1, l2 / 5 / (columns * NR * 4 * g->rows)) : blocks;
         rows = ceil_div(blocks, max64(ceil_div(blocks, rows), min64(blocks, ceil_div(2 * threads, splits))));
         const int64_t row_blocks = ceil_div(blocks, rows), rounds = ceil_div(row_blocks * splits, threads);
         const double time = (double)rounds * ((double)(rows * columns) + SPLIT_A * (double)rows + SPLIT_B * (double)columns);
@@ -63,7 +65,7 @@ static void share_split(struct cpu_dot_blocks *b, const struct cpu_dot_gemm *g, 
             least = time;
             b->splits = splits;
             b->most = columns;
-            b->mc = rows * ROWS;
+            b->mc = rows * g->rows;
             b->row_blocks = row_blocks;
         }
     }
@@ -88,7 +90,7 @@ struct cpu_dot_blocks cpu_dot_blocks(struct tern_context *ctx, const struct cpu_
         b.factors = (size_t)round_up(b.mc * (int64_t)sizeof(float), 64);
         b.a_bytes = (size_t)(b.mc * g->values->pitch) + b.factors;
     }
-    b.c_bytes = (size_t)round_up((g->parts > 1 ? b.mc : ROWS) * b.ldc * 4, 64);
+    b.c_bytes = (size_t)round_up((g->parts > 1 ? b.mc : g->rows) * b.ldc * 4, 64);
     b.columns = (size_t)round_up(b.most * NR * 4, 64);
     b.part_rows = round_up(g->part_depth, g->dot->step);
     b.b_bytes = g->kept || g->split ? (size_t)round_up(b.most * NR * b.part_rows * b.planes * 2, 64) : 0;

@@ -4,8 +4,7 @@
 #include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 
-#define ROWS TERN_DOT_ROWS
-#define HALF (ROWS / 2)
+#define HALF (TERN_DOT_ROWS / 2)
 #define PAD 32 /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
 #define MOST_DEPTH 512
 
@@ -19,9 +18,10 @@ int64_t cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, i
 void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
 {
     const int64_t planes = g->split ? CPU_X3_PLANES : 1;
-    g->part_depth = cpu_dot_part(ctx, g->dot, g->k, ROWS * planes);
+    g->rows = g->dot->rows;
+    g->part_depth = cpu_dot_part(ctx, g->dot, g->k, TERN_DOT_ROWS * planes);
     g->parts = (int)ceil_div(g->k, g->part_depth);
-    g->a_plane = ROWS * cpu_dot_lda(g);
+    g->a_plane = g->rows * cpu_dot_lda(g);
     g->scratch = (size_t)(g->a_plane * planes);
 }
 
@@ -66,22 +66,22 @@ int cpu_dot_gathered(const struct cpu_dot_gemm *g, int64_t rows, int part, uint1
     return whole_part(g, part, scratch, pieces);
 }
 
-/* Whole halves of rows and whole lines are read where they lie, unless so many of their lines would share the sets of L1 (64 in the caches
- * we know) that they drive each other out. */
-static bool lies_well(const uint16_t *a, int64_t ld, int64_t rows, int64_t depth)
+/* Rows of whole lines are read where they lie, unless so many of their lines would share the sets of L1 (64 in the caches we know) that
+ * they drive each other out. */
+static bool lies_well(const struct tern_cpu_dot *dot, const uint16_t *a, int64_t ld, int64_t rows, int64_t depth)
 {
     int64_t lines = depth * 2 / 64, pitch = ld * 2 / 64, shared = 1;
     while (shared < 64 && pitch % (2 * shared) == 0)
         shared *= 2;
     int64_t sets = 64 / shared * lines < 64 ? 64 / shared * lines : 64;
-    return rows % HALF == 0 && depth % 32 == 0 && ld % 32 == 0 && (uintptr_t)a % 64 == 0 && rows * lines <= 8 * sets;
+    return rows % dot->row_step == 0 && depth % 32 == 0 && ld % 32 == 0 && (uintptr_t)a % 64 == 0 && rows * lines <= 8 * sets;
 }
 
 int cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
 {
     int64_t k0, there = cpu_dot_range(g, part, &k0), lda = cpu_dot_lda(g);
     const uint16_t *a = (const uint16_t *)g->source + row0 * g->lda + k0;
-    if (lies_well(a, g->lda, rows, there)) {
+    if (lies_well(g->dot, a, g->lda, rows, there)) {
         *pieces = (struct tern_dot_piece){{a, a + HALF * g->lda}, g->lda, k0, there};
         return 1;
     }

@@ -73,7 +73,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel cpu_linear_bf16_gemm = {
     .name = "linear_bf16_gemm",
     .op = TERN_OP_linear,
-    .revision = 2,
+    .revision = 3,
     .supports = supports,
     .post = post,
     .workspace = workspace,
@@ -86,6 +86,7 @@ const struct tern_kernel cpu_linear_bf16_gemm = {
 const struct tern_kernel cpu_weight_only_linear_bf16_gemm = {
     .name = "weight_only_linear_bf16_gemm",
     .op = TERN_OP_weight_only_linear,
+    .revision = 1,
     .supports = supports,
     .post = post,
     .workspace = workspace,

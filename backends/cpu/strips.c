@@ -39,6 +39,7 @@ void cpu_strips_parts(struct cpu_dot_gemm *g, int64_t channels)
     const struct cpu_picture *s = g->source;
     g->parts = (int)(s->kh * ceil_div(s->c, channels));
     g->part_depth = s->kw * channels;
+    g->rows = TERN_DOT_ROWS;
     g->ranges = ranges;
 }
 

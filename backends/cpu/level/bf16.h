@@ -26,6 +26,7 @@ INLINE __m512bh pairs_at(const uint16_t *p)
 #define BF16_GAIN 16
 #define I8_STEP 32
 #define I8_GAIN 32
+#define DOT_ROW_STEP 16
 
 /* Every tile is 16 rows of 64 bytes: rows and columns that a product lacks are computed too, into scratch. */
 static void bf16_begin(void)

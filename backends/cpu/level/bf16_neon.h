@@ -7,6 +7,7 @@
 
 #define BF16_STEP 4
 #define BF16_GAIN 4
+#define DOT_ROW_STEP 2
 #define I8_STEP 4
 #define I8_GAIN 8
 

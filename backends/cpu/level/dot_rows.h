@@ -7,13 +7,15 @@
 
 #define I8_STEP 2
 #define I8_GAIN 4
+#define DOT_ROW_STEP 1
+#define DOT_BLOCK (TERN_DOT_ROWS / DOT_ROWS * DOT_ROWS) /* whole tiles */
 
 static void i8_begin(void) {}
 static void i8_end(void) {}
 
 /* DOT_ROWS: rows whose sums, two vectors each, are in registers at most. */
 #if defined(TERN_LEVEL_512)
-#define DOT_ROWS 11
+#define DOT_ROWS 14
 typedef __m512i vd;
 INLINE vd vd_load(const void *p) { return _mm512_loadu_si512(p); }
 INLINE void vd_store(void *p, vd v) { _mm512_storeu_si512(p, v); }
@@ -50,11 +52,17 @@ INLINE vd vd_multiply_add(const bool bytes, vd sum, vd x, vd y)
 }
 #endif
 
-/* What a call makes of a block: rows first .. of a half, columns col .. col + 2 vectors of the panel, or one where it is no wider. Of
- * `calls` in all it is number `call`, and fetches that part of the next panel. */
+/* What a call makes of a block: rows first .. of those that begin with row `half` x 16, columns col .. col + 2 vectors of the panel, or one
+ * where it is no wider. Of `calls` in all it is number `call`, and fetches that part of the next panel. */
 struct dot_part {
     int half, first, col, width, call, calls;
 };
+
+#if defined(TERN_LEVEL_512)
+#define DOT_SHARE 3 /* rows that share a register for their address, by what an address can scale */
+#else
+#define DOT_SHARE 1
+#endif
 
 /* rows and nv (vectors of columns) are constants wherever this is inlined, so that acc lives in registers. What is fetched goes to L1: by
  * way of L2 alone it came later (Zen 5, weights in memory: 1.13 to 1.33 of the time of those in L2, in place of 1.08 to 1.15). */
@@ -65,7 +73,7 @@ INLINE void dot_rows(const bool bytes, const int rows, const int nv, const struc
     const int32_t *start = d->accumulate ? c : d->start ? (const int32_t *)d->start + part->col : NULL;
     const int64_t start_ld = d->accumulate ? ldc : 0;
     vd acc[DOT_ROWS][2];
-#pragma GCC unroll 11
+#pragma GCC unroll 14
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < nv; j++)
@@ -73,26 +81,35 @@ INLINE void dot_rows(const bool bytes, const int rows, const int nv, const struc
     for (int p = 0; p < d->n; p++) {
         const struct tern_dot_piece *piece = &d->pieces[p];
         const int64_t ld = piece->ld, depth = piece->depth;
-        const uint16_t *a = piece->a[part->half] + part->first * ld, *b = d->panel + piece->k0 * width + 2 * part->col;
+        const char *row[DOT_ROWS]; /* every DOT_SHARE-th one, at the current depth */
+        const uint16_t *b = d->panel + piece->k0 * width + 2 * part->col;
         const uint16_t *ahead = d->next + (piece->k0 + depth * part->call / part->calls) * width;
+#pragma GCC unroll 14
+        for (int i = 0; i < rows; i += DOT_SHARE)
+            row[i] = (const char *)(piece->a[part->half] + (part->first + i) * ld);
         for (int64_t t = 0; t < depth; t += 2, ahead += step) {
             vd y[2];
             __builtin_prefetch(ahead);
 #pragma GCC unroll 2
             for (int j = 0; j < nv; j++)
                 y[j] = vd_load(b + t * width + j * 2 * VW);
-#pragma GCC unroll 11
+#pragma GCC unroll 14
             for (int i = 0; i < rows; i++) {
                 int32_t word;
-                memcpy(&word, a + i * ld + t, sizeof(word));
+                memcpy(&word, row[i / DOT_SHARE * DOT_SHARE] + i % DOT_SHARE * ld * 2, sizeof(word));
                 const vd x = vd_word(word);
 #pragma GCC unroll 2
                 for (int j = 0; j < nv; j++)
                     acc[i][j] = vd_multiply_add(bytes, acc[i][j], x, y[j]);
             }
+#pragma GCC unroll 14
+            for (int i = 0; i < rows; i += DOT_SHARE) {
+                row[i] += sizeof(int32_t);
+                __asm__("" : "+r"(row[i])); /* else gcc keeps an address for each row */
+            }
         }
     }
-#pragma GCC unroll 11
+#pragma GCC unroll 14
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < nv; j++)
@@ -101,17 +118,27 @@ INLINE void dot_rows(const bool bytes, const int rows, const int nv, const struc
 
 INLINE int dot_tiles_of(int rows) { return (rows + DOT_ROWS - 1) / DOT_ROWS; }
 
-/* Halves are tiles of nearly equal rows, as few as registers allow: the fewer sums a tile has, the longer each waits for itself. */
+/* Tiles of nearly equal rows, as few as registers allow: the fewer sums a tile has, the longer each waits for itself, and the more often
+ * the panel goes by. */
 INLINE int dot_height(int left)
 {
     const int tiles = dot_tiles_of(left);
     return (left + tiles - 1) / tiles;
 }
 
+INLINE int dot_run(const struct tern_dot_block *d)
+{
+    int run = TERN_DOT_ROWS;
+    for (int i = 0; i < d->n; i++)
+        run = d->pieces[i].a[1] == d->pieces[i].a[0] + 16 * d->pieces[i].ld ? run : 16;
+    return run;
+}
+
 INLINE void dot_block(const bool bytes, const struct tern_dot_block *d)
 {
     struct dot_part part = {.width = d->half_panel ? TERN_DOT_NR / 2 : TERN_DOT_NR};
-    part.calls = (dot_tiles_of(d->rows < 16 ? d->rows : 16) + dot_tiles_of(d->rows > 16 ? d->rows - 16 : 0)) *
+    const int run = dot_run(d); /* rows that lie behind each other */
+    part.calls = (dot_tiles_of(d->rows < run ? d->rows : run) + dot_tiles_of(d->rows > run ? d->rows - run : 0)) *
                  ((part.width + 2 * VW - 1) / (2 * VW));
 #define HEIGHT(height)                            \
     case height:                                  \
@@ -121,8 +148,8 @@ INLINE void dot_block(const bool bytes, const struct tern_dot_block *d)
             dot_rows(bytes, height, 2, d, &part); \
         break;
     for (part.col = 0; part.col < part.width; part.col += 2 * VW)
-        for (part.half = 0; part.half * 16 < d->rows; part.half++) {
-            const int there = d->rows - part.half * 16 < 16 ? d->rows - part.half * 16 : 16;
+        for (part.half = 0; part.half * run < d->rows; part.half++) {
+            const int there = d->rows - part.half * run < run ? d->rows - part.half * run : run;
             int height;
             for (part.first = 0; part.first < there; part.first += height, part.call++) {
                 height = dot_height(there - part.first);
@@ -139,6 +166,9 @@ INLINE void dot_block(const bool bytes, const struct tern_dot_block *d)
                     HEIGHT(9)
                     HEIGHT(10)
                     HEIGHT(11)
+                    HEIGHT(12)
+                    HEIGHT(13)
+                    HEIGHT(14)
 #endif
                 }
             }

@@ -238,4 +238,12 @@ static void i8_block(const struct tern_dot_block *d)
 #endif
 
 #endif
+/* Of both kinds of products, where the instructions do not say otherwise. */
+#if !defined(DOT_ROW_STEP)
+#define DOT_ROW_STEP 1
+#endif
+#if !defined(DOT_BLOCK)
+#define DOT_BLOCK TERN_DOT_ROWS
+#endif
+
 #endif

@@ -51,7 +51,7 @@ struct tern_cpu_norm {
 /* Columns of a packed panel of B; a last panel of at most half as many is half as wide. */
 #define TERN_DOT_NR 32
 
-#define TERN_DOT_ROWS 32 /* of a block of A, in two halves */
+#define TERN_DOT_ROWS 32 /* of a block of A at most, in two halves */
 
 /* A part of the depth of a block of A: `depth` halves of words of each row. The rows of a half of the block lie ld apart. */
 struct tern_dot_piece {
@@ -59,8 +59,8 @@ struct tern_dot_piece {
     int64_t ld, k0, depth; /* the row of B that it begins with; both multiples of the level's step */
 };
 
-/* C (rows x panel width, ldc) = or += the sum of A's n pieces times the panel's rows that belong to them. Memory for whole halves is
- * there, in A and in C: what lies behind the last row is read and written, and means nothing. */
+/* C (rows x panel width, ldc) = or += the sum of A's n pieces times the panel's rows that belong to them. Memory for rows up to a multiple
+ * of the level's row_step is there, in A and in C: what lies behind the last row is read and written, and means nothing. */
 struct tern_dot_block {
     int rows, n;
     bool half_panel, accumulate;
@@ -78,6 +78,8 @@ struct tern_dot_block {
 /* A panel of B: k / 2 rows of words, half (i, j) at (i / 2 * width + j) * 2 + i % 2. */
 struct tern_cpu_dot {
     int step; /* of the depth; 0: the level has no such instructions, and nothing else is there */
+    int row_step;
+    int rows; /* of a block that is done the fastest, where all rows lie behind each other */
     /* Around all blocks of a task, on its thread. */
     void (*begin)(void), (*end)(void);
     void (*block)(const struct tern_dot_block *block);
