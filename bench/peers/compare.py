@@ -13,6 +13,7 @@ import report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+PAUSE = 0.1  # seconds before each turn: threads of the engine before may still spin for work, PyTorch's for 5 ms
 STEPS = 1  # of the whole txt2img: memory and start do not depend on them
 DTYPES = "f32", "bf16"
 
@@ -51,6 +52,7 @@ class Peer:
         return json.loads(line)
 
     def run(self):
+        time.sleep(PAUSE)
         print("run", file=self.process.stdin, flush=True)
         self.runs.append(self.read()["run"])
 
