@@ -112,6 +112,23 @@ static void edges_of_conv(void **state)
     assert_int_equal(tern_guard_damage(&guard), 0);
 }
 
+/* Taps of one output so far from each other that only one lies in the picture: what lies between them takes no memory. */
+static void large_dilations(void **state)
+{
+    struct tern_guard guard;
+    struct tern_context *ctx = support_guarded(&guard, 2);
+    skip_without_bf16(&ctx);
+    const struct conv c = {.x = {1, 32, 16, 16},
+                           .w = {16, 32, 3, 3},
+                           .p = {.stride = 1, .padding = 1 << 20, .dilation = 1 << 20},
+                           .weights = TERN_F32,
+                           .bias = TERN_F32};
+    check_conv(ctx, &guard, &c);
+    assert_true(tern_memory_peak(ctx) < (size_t)32 << 20);
+    tern_context_destroy(&ctx);
+    assert_int_equal(tern_guard_damage(&guard), 0);
+}
+
 /* Filters with more taps than are packed at once, and with so many that a piece has one channel. */
 static void large_filters(void **state)
 {
@@ -456,6 +473,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(edges_of_conv),
         cmocka_unit_test(large_filters),
+        cmocka_unit_test(large_dilations),
         cmocka_unit_test(strips_of_conv),
         cmocka_unit_test(edges_of_linear),
         cmocka_unit_test(threads_do_not_matter),

@@ -230,6 +230,31 @@ static void huge_scores(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Queries of zeros see all keys alike by any scale that is a number, also one that f32 has not; a mask adds what it has. */
+static void the_largest_scale(void **state)
+{
+    const struct kind *kind = *state;
+    enum { L = 5, S = 40, E = 8 };
+    int64_t n;
+    float bias[L * S] = {0};
+    struct tern_context *ctx = support_context();
+    skip_without(&ctx, kind);
+    tern_scope_begin(ctx);
+    tern_tensor *k = support_noise(ctx, 2, 4, (const int64_t[]){1, 1, S, E}, 1, kind->dtype);
+    tern_tensor *q = tern_full(ctx, kind->dtype, 4, (const int64_t[]){1, 1, L, E}, 0);
+    tern_tensor *v = tern_add_scalar(tern_mul_scalar(k, 0), 3);
+    tern_tensor *mask = tern_cast(tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){L, S}, bias), kind->dtype);
+    for (int masked = 0; masked < 2; masked++) {
+        float *y = support_values(tern_sdpa(q, k, v, .attn_mask = masked ? mask : NULL, .scale = 3e38), &n);
+        assert_int_equal(n, L * E);
+        for (int i = 0; i < n; i++)
+            assert_true(fabs(y[i] - 3) < 1e-6);
+        free(y);
+    }
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
 /* Row `hidden` sees no key and is zeros, of infinite values, too; the others are means of equal values. */
 static void a_row_that_sees_nothing(void **state)
 {
@@ -425,6 +450,7 @@ int main(void)
         BOTH(large_scores),
         BOTH(scores_far_from_zero),
         BOTH(huge_scores),
+        BOTH(the_largest_scale),
         BOTH(a_row_that_sees_nothing),
         BOTH(the_least_float_as_a_mask),
         BOTH(nan_stays_in_its_row),

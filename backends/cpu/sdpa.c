@@ -278,7 +278,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
     r.k = tern_arg_host(&a->in[1]);
     r.v = tern_arg_host(&a->in[2]);
     r.out = tern_arg_host(&a->out);
-    r.factor = (float)(fabs(d->attrs.sdpa.scale) * M_LOG2E);
+    r.factor = (float)fmin(fabs(d->attrs.sdpa.scale) * M_LOG2E, FLT_MAX); /* of infinity times zero there is no number */
     if (d->present[3]) {
         struct tern_meta scores = tern_meta_make(TERN_F32, 4, (const int64_t[]){s->n, s->h, s->l, s->s});
         tern_broadcast_strides(&d->in[3], &scores, r.mask_stride);

@@ -1,6 +1,7 @@
 /* Attention that may compute in int8, on tensors of bf16: keys and values are quantised and packed once for each head, some heads at a
  * time, then a task takes some groups of queries of one head through level->attention_i8. With few keys, and masks, the kernels of floats
  * serve. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -120,12 +121,13 @@ static void quantize_rows(const struct run *r, const uint16_t *q, int64_t rows, 
 {
     const struct tern_cpu_i8 *i8 = &r->level->i8;
     const int64_t e = r->s.e;
+    const float scale = (float)fmax(fmin(r->d->attrs.sdpa.scale * M_LOG2E, FLT_MAX), -FLT_MAX);
     memset(to, i8->zero, r->s.q_bytes);
     memset(factor, 0, r->s.f_bytes);
     for (int64_t i = 0; i < rows; i++, q += r->d->in[0].stride[2]) {
         const struct tern_quantize_factors f = tern_quantize_factors_of(i8->most(TERN_BF16, e, q));
         i8->quantize(TERN_BF16, e, q, f.in, to + i * r->s.ldq);
-        factor[i] = f.out * (float)(r->d->attrs.sdpa.scale * M_LOG2E);
+        factor[i] = f.out * scale;
     }
 }
 

@@ -4,11 +4,15 @@
 #include "backends/cpu/integers.h"
 
 #define HALF (TERN_DOT_ROWS / 2)
+#define MOST_PIXELS 1024 /* of the strip of a half: strides and dilations may be of any size, what is copied of a strip not */
 
 /* Pixels of the strip of n outputs. */
 static int64_t strip(const struct cpu_picture *s, int64_t n) { return (n - 1) * s->stride_w + (s->kw - 1) * s->dilation_w + 1; }
 
-bool cpu_has_strips(const struct cpu_picture *s) { return s->ow % HALF == 0 && s->c % 32 == 0 && s->kw <= TERN_DOT_PIECES; }
+bool cpu_has_strips(const struct cpu_picture *s)
+{
+    return s->ow % HALF == 0 && s->c % 32 == 0 && s->kw <= TERN_DOT_PIECES && strip(s, HALF) <= MOST_PIXELS;
+}
 
 int64_t cpu_strips_most(const struct cpu_picture *s) { return max64(2 * strip(s, HALF), strip(s, TERN_DOT_ROWS)); }
 

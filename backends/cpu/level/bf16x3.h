@@ -29,9 +29,17 @@ INLINE __m512 x3_rest_of_b(__m512 x, __m512 whole)
     return _mm512_fmadd_ps(whole, _mm512_set1_ps(0x1p-40f), _mm512_sub_ps(x, x3_upper(x)));
 }
 
+/* No number may have all that says so in the lower half: the upper one alone would be infinity. */
+INLINE __m512 x3_quiet(__m512 x)
+{
+    return (__m512)_mm512_mask_or_epi32((__m512i)x, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), (__m512i)x, _mm512_set1_epi32(0x00400000));
+}
+
 /* Two vectors, as words of the three pieces; y: `plane` values between them. */
 INLINE void x3_split(__m512 a, __m512 b, uint16_t *y, int64_t plane)
 {
+    a = x3_quiet(a);
+    b = x3_quiet(b);
     _mm512_storeu_si512(y, x3_words(a, b));
     a = x3_rest(a);
     b = x3_rest(b);
