@@ -276,6 +276,30 @@ static void test_repeated_levels(void **state)
     }
 }
 
+/* A1111's schedules end at 0, whatever the config says: the last step gives the x0 that its model output tells, as any does there. */
+static void test_a1111_schedules_end_at_zero(void **state)
+{
+    static const char config[] = "{\"final_sigmas_type\": \"sigma_min\"}";
+    struct tern_context *ctx = *state;
+    for (int k = TERN_SCHEDULE_SGM_UNIFORM; k < TERN_SCHEDULE_COUNT; k++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, config, TERN_SAMPLER_DPMPP_2M, (enum tern_schedule)k);
+        assert_int_equal(tern_scheduler_set_steps(s, 20), TERN_OK);
+        const int last = tern_scheduler_calls(s) - 1;
+        const double sigma = tern_scheduler_sigma(s, last);
+        float x[VALUES], output[VALUES], expected[VALUES];
+        memcpy(x, sample, sizeof(x));
+        for (int call = 0; call <= last; call++) {
+            model_output(call, output);
+            for (int j = 0; j < VALUES; j++) /* of x = alpha (x0 + sigma e), alpha^2 (1 + sigma^2) = 1 */
+                expected[j] = (float)((double)x[j] * sqrt(1 + sigma * sigma) - sigma * (double)output[j]);
+            assert_int_equal(tern_scheduler_step(s, call, output, NULL, x, VALUES), TERN_OK);
+        }
+        if (!(support_nmse(x, expected, VALUES) <= 1e-12))
+            fail_msg("%s: ends with %g, expected %g", tern_schedule_name((enum tern_schedule)k), (double)x[0], (double)expected[0]);
+        tern_scheduler_destroy(&s);
+    }
+}
+
 /* What inpainting puts noise on for each call: by diffusers' KDPM2DiscreteScheduler.add_noise, of 4 steps. */
 static void test_noise_between_levels(void **state)
 {
@@ -502,6 +526,7 @@ int main(void)
         cmocka_unit_test(test_levels_of_sdxl),
         cmocka_unit_test(test_trailing_with_one_call_more),
         cmocka_unit_test(test_repeated_levels),
+        cmocka_unit_test(test_a1111_schedules_end_at_zero),
         cmocka_unit_test(test_noise_between_levels),
         cmocka_unit_test(test_adaptive_gives_up),
         cmocka_unit_test(test_range_of_dpm_solvers),

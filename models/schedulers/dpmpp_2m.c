@@ -23,7 +23,8 @@ static int order_at(const struct tern_scheduler *s, int i)
     const struct tern_scheduler_config *c = &s->config;
     bool few = c->lower_order_final && s->calls < 15;
     int order = s->stored + 1 < (int)c->solver_order ? s->stored + 1 : (int)c->solver_order;
-    if (i == s->calls - 1 && (c->euler_at_final || few || c->final_sigmas_type == TERN_FINAL_ZERO))
+    const bool at_zero = s->sigmas[s->calls] == 0; /* ln of it is no number to go by */
+    if (i == s->calls - 1 && (c->euler_at_final || few || at_zero))
         return 1;
     if (i == s->calls - 2 && few && order > 2)
         return 2;
