@@ -112,6 +112,50 @@ static void schedules_follow_the_program(void **state)
     }
 }
 
+/* Which samplers have schedules is docs/models.md's; A1111 says one of DDIM and of LCM, too, and tells of unknown samplers. */
+static void schedules_that_a_sampler_lacks_are_listed(void **state)
+{
+    static const struct {
+        const char *fields, *ignored;
+        enum tern_sampler sampler;
+    } rows[] = {
+        {"LCM, Schedule type: SGM Uniform", "Schedule type: SGM Uniform", TERN_SAMPLER_LCM},
+        {"DDIM, Schedule type: Karras", "Schedule type: Karras", TERN_SAMPLER_DDIM},
+        {"DDIM, Schedule type: Automatic", "", TERN_SAMPLER_DDIM},
+        {"PLMS Karras, Seed: 1", "Sampler: PLMS Karras", TERN_SAMPLER_PNDM},
+        {"Restart, Schedule type: Karras", "Sampler: Restart, Schedule type: Karras", TERN_SAMPLER_DEFAULT},
+    };
+    static const struct {
+        const char *fields, *ignored;
+        enum tern_sampler sampler;
+        enum tern_schedule schedule;
+    } second[] = {
+        {"Euler, Hires sampler: LCM, Hires schedule type: Karras", "Hires schedule type: Karras", TERN_SAMPLER_LCM, TERN_SCHEDULE_DEFAULT},
+        {"Euler, Hires sampler: LCM, Hires schedule type: Automatic", "", TERN_SAMPLER_LCM, TERN_SCHEDULE_DEFAULT},
+        {"Euler, Hires sampler: DDIM Karras", "Hires sampler: DDIM Karras", TERN_SAMPLER_DDIM, TERN_SCHEDULE_DEFAULT},
+        {"LCM, Hires schedule type: Karras", "Hires schedule type: Karras", TERN_SAMPLER_DEFAULT, TERN_SCHEDULE_DEFAULT},
+        {"LCM, Hires sampler: Euler, Hires schedule type: Karras", "", TERN_SAMPLER_EULER, TERN_SCHEDULE_KARRAS},
+        {"Euler, Hires schedule type: Karras", "", TERN_SAMPLER_DEFAULT, TERN_SCHEDULE_KARRAS},
+    };
+    char text[256];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        snprintf(text, sizeof(text), FROM_A1111 "%s, Size: 64x64", rows[i].fields);
+        struct tern_infotext t = read_text(*state, text);
+        assert_string_equal(t.ignored, rows[i].ignored);
+        assert_int_equal(t.params.sampler, rows[i].sampler);
+        assert_int_equal(t.params.schedule, TERN_SCHEDULE_DEFAULT);
+        tern_infotext_free(*state, &t);
+    }
+    for (size_t i = 0; i < sizeof(second) / sizeof(*second); i++) {
+        snprintf(text, sizeof(text), FROM_A1111 "%s, Hires upscale: 2", second[i].fields);
+        struct tern_infotext t = read_text(*state, text);
+        assert_string_equal(t.ignored, second[i].ignored);
+        assert_int_equal(t.params.hires.hr_sampler, second[i].sampler);
+        assert_int_equal(t.params.hires.hr_schedule, second[i].schedule);
+        tern_infotext_free(*state, &t);
+    }
+}
+
 static void syntax_and_noise_follow_the_program(void **state)
 {
     static const struct {
@@ -476,6 +520,7 @@ int main(void)
         cmocka_unit_test(texts_are_split_as_the_reference_splits_them),
         cmocka_unit_test(fields_become_parameters),
         cmocka_unit_test(schedules_follow_the_program),
+        cmocka_unit_test(schedules_that_a_sampler_lacks_are_listed),
         cmocka_unit_test(syntax_and_noise_follow_the_program),
         cmocka_unit_test(levels_are_discarded_as_by_the_program),
         cmocka_unit_test(odd_values_are_listed),

@@ -1,12 +1,12 @@
 /* Fields of an infotext that every job has. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "models/pipelines/infotext_known.h"
 #include "models/prompts/prompts.h"
-#include "models/schedulers/scheduler.h"
 
 #define SIZE_MOST 8192
 
@@ -49,22 +49,9 @@ bool tern_infotext_pair(const char *v, int least, int most, int *width, int *hei
     return true;
 }
 
-/* A factor of which 0 is said as -1, because 0 is the default. */
-static bool take_factor(const struct tern_infotext_reading *r, unsigned takers, const char *v, double *out)
-{
-    bool ok = r->takes & takers && tern_infotext_number(v, 0, 10, out);
-    if (ok && *out == 0)
-        *out = -1;
-    return ok;
-}
-
 static bool take_steps(struct tern_infotext_reading *r, const char *v) { return tern_infotext_int(v, 1, 1000, &r->params.steps); }
 static bool take_skip(struct tern_infotext_reading *r, const char *v) { return tern_infotext_int(v, 1, 64, &r->params.clip_skip); }
 static bool take_tags(struct tern_infotext_reading *r, const char *v) { return r->ours && tern_infotext_int(v, 1, 1000, &r->tags); }
-static bool take_ensd(struct tern_infotext_reading *r, const char *v)
-{
-    return tern_infotext_whole(v, INT32_MIN, INT32_MAX, &r->params.ensd);
-}
 static bool take_strength(struct tern_infotext_reading *r, const char *v) { return tern_infotext_number(v, 1e-6, 1, &r->params.strength); }
 static bool take_nothing(struct tern_infotext_reading *r, const char *v) { return true; }
 static bool take_padding(struct tern_infotext_reading *r, const char *v) { return !strcmp(v, "True"); }
@@ -98,24 +85,6 @@ static bool take_size(struct tern_infotext_reading *r, const char *v)
     return tern_infotext_pair(v, 8, SIZE_MOST, &r->params.width, &r->params.height);
 }
 
-static bool take_sampler(struct tern_infotext_reading *r, const char *v)
-{
-    enum tern_sampler s = tern_sampler_parse(v, &r->params.schedule);
-    if (s == TERN_SAMPLER_COUNT)
-        return false;
-    r->params.sampler = s;
-    r->takes = s == TERN_SAMPLER_DEFAULT ? 0 : tern_sampler_fns(s)->takes;
-    return true;
-}
-
-static bool take_schedule(struct tern_infotext_reading *r, const char *v)
-{
-    enum tern_schedule s = tern_schedule_parse(v);
-    if (s < TERN_SCHEDULE_COUNT)
-        r->schedule = s;
-    return s < TERN_SCHEDULE_COUNT;
-}
-
 /* "GPU": a GPU's own, which A1111 has when it is not told otherwise; "NV": the same made elsewhere. */
 static bool take_generator(struct tern_infotext_reading *r, const char *v)
 {
@@ -142,36 +111,6 @@ static bool take_syntax(struct tern_infotext_reading *r, const char *v)
     return r->ours && (!strcmp(v, "plain") || !strcmp(v, "a1111"));
 }
 
-static bool take_eta(struct tern_infotext_reading *r, const char *v)
-{
-    return r->params.sampler != TERN_SAMPLER_DDIM && take_factor(r, TERN_TAKES_ETA, v, &r->params.sampler_options.eta);
-}
-
-static bool take_eta_ddim(struct tern_infotext_reading *r, const char *v)
-{
-    return r->params.sampler == TERN_SAMPLER_DDIM && take_factor(r, TERN_TAKES_ETA, v, &r->params.sampler_options.eta);
-}
-
-static bool take_noise(struct tern_infotext_reading *r, const char *v)
-{
-    return take_factor(r, TERN_TAKES_NOISE | TERN_TAKES_CHURN, v, &r->params.sampler_options.s_noise);
-}
-
-static bool take_churn(struct tern_infotext_reading *r, const char *v)
-{
-    return r->takes & TERN_TAKES_CHURN && tern_infotext_number(v, 0, 1000, &r->params.sampler_options.s_churn);
-}
-
-static bool take_tmin(struct tern_infotext_reading *r, const char *v)
-{
-    return r->takes & TERN_TAKES_CHURN && tern_infotext_number(v, 0, 1e6, &r->params.sampler_options.s_tmin);
-}
-
-static bool take_tmax(struct tern_infotext_reading *r, const char *v)
-{
-    return r->takes & TERN_TAKES_CHURN && tern_infotext_number(v, 0, 1e6, &r->params.sampler_options.s_tmax);
-}
-
 static bool take_interval(struct tern_infotext_reading *r, const char *v)
 {
     return tern_infotext_int(v, 1, 1000, &r->params.cache_interval);
@@ -194,12 +133,6 @@ static bool take_dtype(struct tern_infotext_reading *r, const char *v)
     return ok;
 }
 
-static bool take_discard(struct tern_infotext_reading *r, const char *v)
-{
-    const struct tern_sampler_fns *fns = tern_sampler_fns(r->params.sampler);
-    return r->params.sampler_options.discard_penultimate_sigma = !strcmp(v, "True") && fns && fns->has_schedules;
-}
-
 const struct tern_infotext_known tern_infotext_basics[] = {
     {"Version", take_nothing},
     {"Model", take_nothing},
@@ -208,8 +141,6 @@ const struct tern_infotext_known tern_infotext_basics[] = {
     {"Batch size", take_nothing}, /* each picture of a batch has its own seed */
     {"Batch pos", take_nothing},
     {"Prompt syntax", take_syntax},
-    {"Sampler", take_sampler},
-    {"Schedule type", take_schedule},
     {"Steps", take_steps},
     {"CFG scale", take_cfg},
     {"Image CFG scale", take_image_cfg},
@@ -221,14 +152,6 @@ const struct tern_infotext_known tern_infotext_basics[] = {
     {"Pad conds", take_padding},
     {"Denoising strength", take_strength},
     {"LoRA tags", take_tags},
-    {"ENSD", take_ensd},
-    {"Eta", take_eta},
-    {"Eta DDIM", take_eta_ddim},
-    {"Sigma churn", take_churn},
-    {"Sigma tmin", take_tmin},
-    {"Sigma tmax", take_tmax},
-    {"Sigma noise", take_noise},
-    {"Discard penultimate sigma", take_discard},
     {"Dtype", take_dtype},
     {"Quantize", take_nothing},
     {"Quantize text encoder", take_nothing},

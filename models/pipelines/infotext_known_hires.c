@@ -34,20 +34,19 @@ static bool take_hr_upscaler(struct tern_infotext_reading *r, const char *v)
 
 static bool take_hr_sampler(struct tern_infotext_reading *r, const char *v)
 {
-    struct tern_hires *h = &r->params.hires;
-    const enum tern_sampler s = r->hires ? tern_sampler_parse(v, &h->hr_schedule) : TERN_SAMPLER_COUNT;
-    if (s < TERN_SAMPLER_COUNT)
-        h->hr_sampler = s;
-    return s < TERN_SAMPLER_COUNT;
+    return r->hires && tern_infotext_sampler(v, &r->params.hires.hr_sampler, &r->params.hires.hr_schedule);
 }
 
-/* A1111's own default is the one of choose_schedule. */
+/* Of its own sampler, or the first pass's. Automatic is not that of the first pass. */
 static bool take_hr_schedule(struct tern_infotext_reading *r, const char *v)
 {
-    const enum tern_schedule s = r->hires ? tern_schedule_parse(v) : TERN_SCHEDULE_COUNT;
-    if (s < TERN_SCHEDULE_COUNT)
-        r->params.hires.hr_schedule = s == TERN_SCHEDULE_DEFAULT ? TERN_SCHEDULE_NORMAL : s;
-    return s < TERN_SCHEDULE_COUNT;
+    struct tern_hires *h = &r->params.hires;
+    const enum tern_sampler sampler = h->hr_sampler ? h->hr_sampler : r->params.sampler;
+    if (!r->hires || !tern_infotext_schedule(v, sampler, &h->hr_schedule))
+        return false;
+    if (tern_schedule_parse(v) == TERN_SCHEDULE_DEFAULT)
+        h->hr_schedule = tern_infotext_usual_schedule(r, sampler);
+    return true;
 }
 
 static bool take_hr_cfg(struct tern_infotext_reading *r, const char *v)

@@ -8,7 +8,8 @@
 #include "models/pipelines/pipeline.h"
 #include "models/schedulers/scheduler.h"
 
-static const struct tern_infotext_known *const tables[] = {tern_infotext_basics, tern_infotext_second_pass, tern_infotext_stages, NULL};
+static const struct tern_infotext_known *const tables[] = {tern_infotext_sampling, tern_infotext_basics, tern_infotext_second_pass,
+                                                           tern_infotext_stages, NULL};
 
 static bool is_known(const char *name)
 {
@@ -19,15 +20,12 @@ static bool is_known(const char *name)
     return false;
 }
 
-/* A1111's samplers of k-diffusion step through all noise levels evenly when nothing else is said; the checkpoint's own
- * scheduler, which is the default here, does not. Some discard a level without saying so. */
+/* What A1111's samplers do without saying so: some discard a level. */
 static void choose_schedule(struct tern_infotext_reading *r)
 {
     const struct tern_sampler_fns *fns = tern_sampler_fns(r->params.sampler);
-    if (r->schedule != TERN_SCHEDULE_COUNT && r->schedule != TERN_SCHEDULE_DEFAULT)
-        r->params.schedule = r->schedule;
-    if (!r->ours && r->params.schedule == TERN_SCHEDULE_DEFAULT && fns && fns->has_schedules && r->params.sampler != TERN_SAMPLER_UNIPC)
-        r->params.schedule = TERN_SCHEDULE_NORMAL;
+    if (r->params.schedule == TERN_SCHEDULE_DEFAULT)
+        r->params.schedule = tern_infotext_usual_schedule(r, r->params.sampler);
     if (!r->ours && fns && fns->discards)
         r->params.sampler_options.discard_penultimate_sigma = true;
 }
@@ -133,7 +131,7 @@ static enum tern_generator_kind usual_generator(const struct tern_infotext_readi
 static enum tern_status fill(struct tern_context *ctx, struct tern_infotext_fields *f, struct tern_infotext *out)
 {
     const char *version = tern_infotext_field(f, "Version");
-    struct tern_infotext_reading r = {.ours = version && !strncmp(version, "tern ", 5), .schedule = TERN_SCHEDULE_COUNT};
+    struct tern_infotext_reading r = {.ours = version && !strncmp(version, "tern ", 5)};
     r.params.prompt_syntax = r.ours ? TERN_PROMPT_PLAIN : TERN_PROMPT_A1111;
     r.params.generator = usual_generator(&r, version);
     out->ignored = tern_strdup(ctx, "");
