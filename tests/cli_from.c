@@ -16,6 +16,19 @@
 #define PAINT "txt2img", MODEL, "-W", "48", "-H", "40", "--steps", "3", "--seed", "5", "-q"
 #define REPEAT(s, picture, out, ...) RUN(s, "txt2img", MODEL, "--from", picture, "-o", out, "--save-latents", "again", "-q", ##__VA_ARGS__)
 
+/* A picture with that text. */
+static void write_picture(const char *path, const char *text)
+{
+    struct tern_context *ctx = tern_context_create(NULL);
+    struct tern_image *img = tern_image_create(ctx, 8, 8, NULL);
+    assert_non_null(img);
+    if (text)
+        assert_int_equal(tern_image_set_text(img, "parameters", text), TERN_OK);
+    assert_int_equal(tern_image_save(img, path), TERN_OK);
+    tern_image_destroy(&img);
+    tern_context_destroy(&ctx);
+}
+
 static void test_pictures_of_each_format_are_repeated(void **state)
 {
     static const char *const names[] = {"a.png", "a.jpg", "a.webp"};
@@ -55,6 +68,9 @@ static void test_syntax_and_loras_are_repeated(void **state)
     assert_true(same_bytes("first", "again"));
     EXPECT(s, REPEAT(s, "a.png", "b.png"), 2);
     expect_text(s->err, "\"<lora:a:0.7>\" is a tag and no text", "no folder");
+    write_picture("a.png", "a <lora:a:0.7>\nSteps: 2, Size: 24x16, Hires upscale: 1.5, Hires prompt: b <lora:a:0.7>");
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--lora-dir", LORAS), 0);
+    assert_string_equal(s->err, "");
 }
 
 static void test_caches_are_repeated(void **state)
@@ -238,19 +254,6 @@ static void test_an_edited_picture(void **state)
     expect_text(s->out, "for editing by instructions", "info");
 #undef EDIT
     damage_remove(model);
-}
-
-/* A picture with that text. */
-static void write_picture(const char *path, const char *text)
-{
-    struct tern_context *ctx = tern_context_create(NULL);
-    struct tern_image *img = tern_image_create(ctx, 8, 8, NULL);
-    assert_non_null(img);
-    if (text)
-        assert_int_equal(tern_image_set_text(img, "parameters", text), TERN_OK);
-    assert_int_equal(tern_image_save(img, path), TERN_OK);
-    tern_image_destroy(&img);
-    tern_context_destroy(&ctx);
 }
 
 static void test_what_is_not_followed_is_told(void **state)

@@ -46,6 +46,34 @@ static void test_words_and_tags_name_files(void **state)
     expect_text(s->out, "a cat <lora:a:0.7>\nSteps: 2,", "info");
 }
 
+/* A second pass has the LoRAs of the first: the same tags in its prompt change nothing, others are told. */
+static void test_tags_of_a_second_prompt(void **state)
+{
+    static const struct {
+        const char *prompt, *message;
+    } rows[] = {
+        {"a dog", ""},
+        {"a dog<lora:a:0.7>", ""},
+        {"<lora:a:0.5>a dog", "warning: hires prompt: what is not followed of it: its LoRAs"},
+        {"a dog<lora:a:0.7><lora:conv:1>", "warning: hires prompt: what is not followed of it: its LoRAs"},
+    };
+    struct state *s = *state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        EXPECT(s,
+               RUN(s, "txt2img", MODEL, SMALL, "-p", "a cat<lora:a:0.7>", "--prompt-syntax", "a1111", "--lora-dir", LORAS, "--hires", "1.2",
+                   "--hires-prompt", rows[i].prompt, "--save-latents", i ? "again" : "first", "-o", "a.png"),
+               0);
+        expect_text(s->err, rows[i].message, rows[i].prompt);
+        assert_true(*rows[i].message || !*s->err);
+        assert_true(!i || same_bytes("first", "again"));
+    }
+    EXPECT(s,
+           RUN(s, "txt2img", MODEL, SMALL, "-p", "a", "--prompt-syntax", "a1111", "--hires", "1.2", "--hires-prompt", "b<lora:a:1>", "-o",
+               "a.png"),
+           2);
+    expect_text(s->err, "hires: prompt: \"<lora:a:1>\" is a tag and no text", "no folder");
+}
+
 static void test_wrong_options_of_prompts(void **state)
 {
     static const struct {
@@ -75,6 +103,6 @@ static void test_wrong_options_of_prompts(void **state)
 int cli_prompt_tests(void)
 {
     const struct CMUnitTest tests[] = {TEST(test_prompts_are_read_as_asked), TEST(test_words_and_tags_name_files),
-                                       TEST(test_wrong_options_of_prompts)};
+                                       TEST(test_tags_of_a_second_prompt), TEST(test_wrong_options_of_prompts)};
     return cmocka_run_group_tests_name("cli prompts", tests, cli_setup, cli_teardown);
 }

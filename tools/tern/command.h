@@ -126,6 +126,8 @@ struct lora_options {
 int lora_add(const struct opt *opt, const char *value, struct lora_options *l);
 /* Gives them to a pipeline, behind them those of a prompt (or NULL): GO_ON or an exit code after a message. */
 int lora_set(struct tern_context *ctx, struct tern_pipeline *p, const struct lora_options *l, const struct tern_prompt_loras *more);
+/* Whether two prompts name the same, in any order. */
+bool lora_same(const struct tern_prompt_loras *a, const struct tern_prompt_loras *b);
 void lora_free(struct lora_options *l);
 #define LORA_HELP                                                   \
     "a LoRA and how strongly it counts (default 1), as often as\n"  \

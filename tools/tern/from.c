@@ -114,6 +114,14 @@ static bool has_embeddings(const struct embedding_options *e, const char *list)
     return true;
 }
 
+void from_tell(const struct picture_settings *s, const char *of, const char *what)
+{
+    if (s->run.json)
+        event_send(json_pack("{s:s, s:s}", "event", "not_followed", "fields", what));
+    else
+        fprintf(stderr, "tern: warning: %s: what is not followed of it: %s\n", of, what);
+}
+
 /* What of the picture this job does not follow, in one message. */
 static void tell(const struct picture_settings *s, bool strength, bool image_cfg, bool hires)
 {
@@ -140,10 +148,8 @@ static void tell(const struct picture_settings *s, bool strength, bool image_cfg
             fprintf(out, "%s%s%s", ftell(out) > 0 ? ", " : "", more[i].name, more[i].value);
     if (out)
         fclose(out);
-    if (text && *text && s->run.json)
-        event_send(json_pack("{s:s, s:s}", "event", "not_followed", "fields", text));
-    else if (text && *text)
-        fprintf(stderr, "tern: warning: %s: what is not followed of it: %s\n", s->from, text);
+    if (text && *text)
+        from_tell(s, s->from, text);
     free(text);
 }
 

@@ -73,6 +73,26 @@ int lora_set(struct tern_context *ctx, struct tern_pipeline *p, const struct lor
     return library_failed(ctx, tern_error_status(ctx) == TERN_E_INVALID);
 }
 
+static bool same_lora(const struct tern_lora *a, const struct tern_lora *b)
+{
+    bool same = !strcmp(a->path, b->path) && a->scale == b->scale && a->n_blocks == b->n_blocks;
+    for (int i = 0; same && i < a->n_blocks; i++) /* tags tell of the same two blocks */
+        same = a->blocks[i].scale == b->blocks[i].scale;
+    return same;
+}
+
+bool lora_same(const struct tern_prompt_loras *a, const struct tern_prompt_loras *b)
+{
+    for (int i = 0; i < a->count; i++) {
+        int k = 0;
+        while (k < b->count && !same_lora(&a->loras[i], &b->loras[k]))
+            k++;
+        if (k == b->count)
+            return false;
+    }
+    return a->count == b->count;
+}
+
 void lora_free(struct lora_options *l)
 {
     for (int i = 0; i < l->count; i++) {

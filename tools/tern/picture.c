@@ -1,12 +1,18 @@
 /* One call of tern_generate from what the command line says: check, load, sample, write. */
 #include "picture.h"
 
-/* LoRAs that the prompt names; else --from has taken the tags off. */
+/* LoRAs that the prompts name; else --from has taken the tags off. */
 static int take_tags(struct picture_job *j, const struct picture_settings *s)
 {
-    const char *tags = s->prompt_syntax == TERN_PROMPT_A1111 ? s->prompt : s->infotext.loras;
-    if (s->lora_dir && tags && tern_prompt_take_loras(j->ctx, tags, s->lora_dir, &j->named))
+    const bool named = s->prompt_syntax == TERN_PROMPT_A1111;
+    const char *tags = named ? s->prompt : s->infotext.loras, *second = named ? s->hires.hr_prompt : NULL;
+    if (!s->lora_dir)
+        return GO_ON;
+    if ((tags && tern_prompt_take_loras(j->ctx, tags, s->lora_dir, &j->named)) ||
+        (second && tern_prompt_take_loras(j->ctx, second, s->lora_dir, &j->hires)))
         return library_failed(j->ctx, tern_error_status(j->ctx) == TERN_E_INVALID);
+    if (j->hires.count && !lora_same(&j->hires, &j->named))
+        from_tell(s, "hires prompt", "its LoRAs (both passes have those of the prompt)");
     return GO_ON;
 }
 
@@ -46,6 +52,8 @@ static void fill_params(struct picture_job *j, struct picture_settings *s, struc
         .on_preview_user = &s->preview,
         .preview_every = s->preview.every,
     };
+    if (j->hires.prompt)
+        p->hires.hr_prompt = j->hires.prompt;
     s->preview.ctx = j->ctx;
     s->preview.count = s->count;
     xl_first(&s->xl, p);
@@ -155,6 +163,7 @@ static int make(struct picture_settings *s, bool *again)
     tern_pipeline_destroy(&j.pipeline);
     tern_pipeline_destroy(&j.refiner);
     tern_prompt_loras_free(j.ctx, &j.named);
+    tern_prompt_loras_free(j.ctx, &j.hires);
     *again = run_takes_over(&s->run, &j.ctx, code);
     tern_context_destroy(&j.ctx);
     return code;

@@ -113,6 +113,8 @@ int picture_make(struct picture_settings *s);
 int from_read(const char *path, const struct picture_settings *given, struct picture_settings *s);
 /* Makes both fit together, once the command line has been applied over them, and tells what is not followed. */
 void from_fit(struct picture_settings *s, const struct picture_settings *given);
+/* One message of what is not followed of something. */
+void from_tell(const struct picture_settings *s, const char *of, const char *what);
 void from_free(struct picture_settings *s);
 
 /* latents.c: the tensor "latents" of a safetensors file, as f32. NULL after a message or with the library's error. */
@@ -138,6 +140,7 @@ struct picture_job {
     tern_tensor *latents;
     struct tern_images *result;
     struct tern_prompt_loras named; /* LoRAs of the prompt's tags */
+    struct tern_prompt_loras hires; /* those of the second pass's, which must be the same */
     struct timespec start;
     struct trace trace;
     const struct picture_settings *settings;
