@@ -11,6 +11,8 @@
 #include "job_cases.h"
 #include "model_help.h"
 #include "models/pipelines/infotext.h"
+#include "models/pipelines/pipeline.h"
+#include "models/schedulers/scheduler.h"
 #include "support.h"
 #include "xl_help.h"
 
@@ -257,6 +259,7 @@ static void odd_values_are_listed(void **state)
                                       "Hires sampler: Euler",
                                       "Hires schedule type: Karras",
                                       "Hires CFG Scale: 7",
+                                      "Hires discard penultimate sigma: True",
                                       "Hires prompt: x",
                                       "Hires negative prompt: x",
                                       "Prompt syntax: a1111",
@@ -415,6 +418,45 @@ static void second_passes_are_repeated(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* The second pass goes by its own sampler, as A1111's get_sigmas does: when the text says it of all, or when the sampler always does. */
+static void second_passes_go_by_their_sampler(void **state)
+{
+    static const struct {
+        const char *fields;
+        enum tern_schedule schedule, second;
+        bool discards, second_discards;
+    } rows[] = {
+        {"DPM2, Hires sampler: Euler", TERN_SCHEDULE_NORMAL, TERN_SCHEDULE_NORMAL, true, false},
+        {"Euler, Hires sampler: DPM2 a", TERN_SCHEDULE_NORMAL, TERN_SCHEDULE_NORMAL, false, true},
+        {"DPM2 Karras, Hires sampler: DPM++ 3M SDE", TERN_SCHEDULE_KARRAS, TERN_SCHEDULE_KARRAS, true, true},
+        {"DPM2 Karras, Seed: 1", TERN_SCHEDULE_KARRAS, TERN_SCHEDULE_KARRAS, true, true},
+        {"DPM2, Discard penultimate sigma: True, Hires sampler: Heun", TERN_SCHEDULE_NORMAL, TERN_SCHEDULE_NORMAL, true, true},
+        {"DPM2, Hires sampler: DDIM", TERN_SCHEDULE_NORMAL, TERN_SCHEDULE_DEFAULT, true, false},
+        {"DDIM, Hires sampler: DPM2", TERN_SCHEDULE_DEFAULT, TERN_SCHEDULE_NORMAL, false, true},
+    };
+    char path[PATH_SIZE], text[256];
+    struct tern_context *ctx = model_context(NULL, 1);
+    struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_job j;
+        snprintf(text, sizeof(text), "a\nSteps: 4, Size: 24x16, Hires upscale: 1.5, Sampler: %s", rows[i].fields);
+        struct tern_infotext t = read_text(ctx, text);
+        assert_string_equal(t.ignored, "");
+        if (tern_job_prepare(&j, p, &t.params))
+            fail_msg("%s: %s", text, tern_error(ctx));
+        const struct tern_scheduler *a = j.scheduler, *b = j.hires->scheduler;
+        if (a->schedule != rows[i].schedule || b->schedule != rows[i].second || a->options.discard_penultimate_sigma != rows[i].discards ||
+            b->options.discard_penultimate_sigma != rows[i].second_discards)
+            fail_msg("%s: %d %d, %d %d", text, (int)a->schedule, (int)b->schedule, a->options.discard_penultimate_sigma,
+                     b->options.discard_penultimate_sigma);
+        tern_job_destroy(&j);
+        repeat(ctx, p, &t.params);
+        tern_infotext_free(ctx, &t);
+    }
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
 /* Options that the first pass does not have, or that are its defaults, count in the second. */
 static void options_of_second_passes_are_repeated(void **state)
 {
@@ -529,6 +571,7 @@ int main(void)
         cmocka_unit_test(allocations_may_fail),
         cmocka_unit_test(pictures_are_repeated),
         cmocka_unit_test(second_passes_are_repeated),
+        cmocka_unit_test(second_passes_go_by_their_sampler),
         cmocka_unit_test(options_of_second_passes_are_repeated),
         cmocka_unit_test(conditions_of_sdxl_are_repeated),
         cmocka_unit_test(other_models_are_told),

@@ -156,6 +156,7 @@ struct tern_hires {
     enum tern_sampler hr_sampler;
     enum tern_schedule hr_schedule;
     double hr_cfg;
+    int hr_discard_penultimate_sigma; /* 0: as the first pass, if the sampler has it; 1: yes; negative: no */
 };
 
 /* Of a job. */

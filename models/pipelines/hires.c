@@ -100,6 +100,8 @@ static void choose_sampler(const struct tern_job *j, const struct tern_hires *h,
     }
     if (h->hr_schedule)
         q->schedule = h->hr_schedule;
+    if (h->hr_discard_penultimate_sigma)
+        q->sampler_options.discard_penultimate_sigma = h->hr_discard_penultimate_sigma > 0;
 }
 
 static bool given(const char *text) { return text && *text; }

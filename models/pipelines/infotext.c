@@ -83,6 +83,9 @@ static void add_hires(struct tern_infotext_line *l, const struct tern_job *j)
         tern_infotext_add_text(l, "Hires sampler", a1111_sampler(tern_scheduler_sampler(second->scheduler)));
     if (h->hr_schedule && h->hr_schedule != j->params.schedule)
         tern_infotext_add_text(l, "Hires schedule type", tern_schedule_label(h->hr_schedule));
+    const struct tern_sampler_options *of_first = &j->scheduler->options, *o = &second->scheduler->options;
+    if (o->discard_penultimate_sigma != (of_first->discard_penultimate_sigma && second->scheduler->fns->has_schedules))
+        tern_infotext_add_text(l, "Hires discard penultimate sigma", o->discard_penultimate_sigma ? "True" : "False");
     if (second->params.cfg != j->params.cfg)
         tern_infotext_add_number(l, "Hires CFG Scale", second->params.cfg);
     if (strcmp(second->params.prompt, j->params.prompt))

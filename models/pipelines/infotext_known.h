@@ -33,6 +33,7 @@ bool tern_infotext_pair(const char *v, int least, int most, int *width, int *hei
 /* infotext_known_sampler.c: a sampler, whose name may end with a schedule's; false: it is not known, or it has no schedules, and *schedule
  * stays. */
 bool tern_infotext_sampler(const char *v, enum tern_sampler *sampler, enum tern_schedule *schedule);
+bool tern_infotext_has_schedules(enum tern_sampler s);
 /* A schedule of that sampler; false: it is not known, or the sampler has none. Automatic is true, and *out stays. */
 bool tern_infotext_schedule(const char *v, enum tern_sampler sampler, enum tern_schedule *out);
 /* What a sampler steps by where nothing is said. A1111's samplers of k-diffusion step through all noise levels evenly; the checkpoint's

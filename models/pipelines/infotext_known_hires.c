@@ -1,5 +1,5 @@
 /* Fields of a second pass at another size. */
-#include <math.h>
+#include <string.h>
 
 #include "models/pipelines/infotext_known.h"
 #include "models/pipelines/upscale.h"
@@ -37,16 +37,29 @@ static bool take_hr_sampler(struct tern_infotext_reading *r, const char *v)
     return r->hires && tern_infotext_sampler(v, &r->params.hires.hr_sampler, &r->params.hires.hr_schedule);
 }
 
-/* Of its own sampler, or the first pass's. Automatic is not that of the first pass. */
+static enum tern_sampler sampler_of(const struct tern_infotext_reading *r)
+{
+    return r->params.hires.hr_sampler ? r->params.hires.hr_sampler : r->params.sampler;
+}
+
+/* Automatic is not that of the first pass. */
 static bool take_hr_schedule(struct tern_infotext_reading *r, const char *v)
 {
     struct tern_hires *h = &r->params.hires;
-    const enum tern_sampler sampler = h->hr_sampler ? h->hr_sampler : r->params.sampler;
-    if (!r->hires || !tern_infotext_schedule(v, sampler, &h->hr_schedule))
+    if (!r->hires || !tern_infotext_schedule(v, sampler_of(r), &h->hr_schedule))
         return false;
     if (tern_schedule_parse(v) == TERN_SCHEDULE_DEFAULT)
-        h->hr_schedule = tern_infotext_usual_schedule(r, sampler);
+        h->hr_schedule = tern_infotext_usual_schedule(r, sampler_of(r));
     return true;
+}
+
+/* tern's own: A1111's follows from the sampler. */
+static bool take_hr_discard(struct tern_infotext_reading *r, const char *v)
+{
+    const bool yes = !strcmp(v, "True"), ok = r->hires && tern_infotext_has_schedules(sampler_of(r)) && (yes || !strcmp(v, "False"));
+    if (ok)
+        r->params.hires.hr_discard_penultimate_sigma = yes ? 1 : -1;
+    return ok;
 }
 
 static bool take_hr_cfg(struct tern_infotext_reading *r, const char *v)
@@ -76,6 +89,7 @@ const struct tern_infotext_known tern_infotext_second_pass[] = {
     {"Hires upscaler", take_hr_upscaler},
     {"Hires sampler", take_hr_sampler},
     {"Hires schedule type", take_hr_schedule},
+    {"Hires discard penultimate sigma", take_hr_discard},
     {"Hires CFG Scale", take_hr_cfg},
     {"Hires prompt", take_hr_prompt},
     {"Hires negative prompt", take_hr_negative},

@@ -4,7 +4,7 @@
 #include "models/pipelines/infotext_known.h"
 #include "models/schedulers/scheduler.h"
 
-static bool has_schedules(enum tern_sampler s)
+bool tern_infotext_has_schedules(enum tern_sampler s)
 {
     const struct tern_sampler_fns *fns = tern_sampler_fns(s);
     return fns && fns->has_schedules; /* the model's own may have none */
@@ -19,8 +19,8 @@ bool tern_infotext_sampler(const char *v, enum tern_sampler *sampler, enum tern_
     *sampler = s;
     if (named == TERN_SCHEDULE_DEFAULT)
         return true;
-    *schedule = has_schedules(s) ? named : *schedule;
-    return has_schedules(s);
+    *schedule = tern_infotext_has_schedules(s) ? named : *schedule;
+    return tern_infotext_has_schedules(s);
 }
 
 bool tern_infotext_schedule(const char *v, enum tern_sampler sampler, enum tern_schedule *out)
@@ -28,14 +28,14 @@ bool tern_infotext_schedule(const char *v, enum tern_sampler sampler, enum tern_
     const enum tern_schedule s = tern_schedule_parse(v);
     if (s == TERN_SCHEDULE_DEFAULT)
         return true;
-    const bool ok = s < TERN_SCHEDULE_COUNT && has_schedules(sampler);
+    const bool ok = s < TERN_SCHEDULE_COUNT && tern_infotext_has_schedules(sampler);
     *out = ok ? s : *out;
     return ok;
 }
 
 enum tern_schedule tern_infotext_usual_schedule(const struct tern_infotext_reading *r, enum tern_sampler sampler)
 {
-    return !r->ours && has_schedules(sampler) && sampler != TERN_SAMPLER_UNIPC ? TERN_SCHEDULE_NORMAL : TERN_SCHEDULE_DEFAULT;
+    return !r->ours && tern_infotext_has_schedules(sampler) && sampler != TERN_SAMPLER_UNIPC ? TERN_SCHEDULE_NORMAL : TERN_SCHEDULE_DEFAULT;
 }
 
 static bool take_sampler(struct tern_infotext_reading *r, const char *v)
@@ -97,7 +97,7 @@ static bool take_tmax(struct tern_infotext_reading *r, const char *v)
 
 static bool take_discard(struct tern_infotext_reading *r, const char *v)
 {
-    return r->params.sampler_options.discard_penultimate_sigma = !strcmp(v, "True") && has_schedules(r->params.sampler);
+    return r->params.sampler_options.discard_penultimate_sigma = !strcmp(v, "True") && tern_infotext_has_schedules(r->params.sampler);
 }
 
 const struct tern_infotext_known tern_infotext_sampling[] = {

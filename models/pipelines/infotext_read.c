@@ -20,14 +20,23 @@ static bool is_known(const char *name)
     return false;
 }
 
-/* What A1111's samplers do without saying so: some discard a level. */
-static void choose_schedule(struct tern_infotext_reading *r)
+/* What A1111's samplers do without saying so: each has its usual schedule, and some discard a level. */
+static void choose_schedules(struct tern_infotext_reading *r)
 {
-    const struct tern_sampler_fns *fns = tern_sampler_fns(r->params.sampler);
-    if (r->params.schedule == TERN_SCHEDULE_DEFAULT)
-        r->params.schedule = tern_infotext_usual_schedule(r, r->params.sampler);
-    if (!r->ours && fns && fns->discards)
-        r->params.sampler_options.discard_penultimate_sigma = true;
+    struct tern_txt2img_params *p = &r->params;
+    struct tern_hires *h = &p->hires;
+    const struct tern_sampler_fns *first = tern_sampler_fns(p->sampler), *second = tern_sampler_fns(h->hr_sampler);
+    bool *discards = &p->sampler_options.discard_penultimate_sigma; /* of all, when the text says so */
+    if (r->ours)
+        return;
+    if (p->schedule == TERN_SCHEDULE_DEFAULT) {
+        p->schedule = tern_infotext_usual_schedule(r, p->sampler);
+        if (second && p->schedule == TERN_SCHEDULE_DEFAULT && h->hr_schedule == TERN_SCHEDULE_DEFAULT)
+            h->hr_schedule = tern_infotext_usual_schedule(r, h->hr_sampler);
+    }
+    if (second && second->has_schedules)
+        h->hr_discard_penultimate_sigma = *discards || second->discards ? 1 : -1;
+    *discards = *discards || (first && first->discards);
 }
 
 #define MOST_IGNORED 4096 /* bytes of the list, and of a value in it */
@@ -71,7 +80,7 @@ static enum tern_status follow(struct tern_context *ctx, const struct tern_infot
     for (int i = 0; i < f->count; i++)
         if (!is_known(f->field[i].name) && ignore(ctx, f->field[i].name, f->field[i].value, list))
             return tern_error_status(ctx);
-    choose_schedule(r);
+    choose_schedules(r);
     if (r->hires) { /* the strength is that of the second pass */
         r->params.hires.denoising_strength = r->params.strength;
         r->params.strength = 0;
