@@ -426,44 +426,62 @@ static void infotexts_tell_what_counts(void **state)
     }
 }
 
-static char told[512]; /* what the log was told last */
+static char told[512]; /* what the log was told, up to its first comma each */
 
 static void listen(enum tern_log_level level, const char *message, void *user)
 {
     (void)user;
-    if (level == TERN_LOG_WARN)
-        snprintf(told, sizeof(told), "%s", message);
+    const char *number = strstr(message, " has ");
+    if (level == TERN_LOG_WARN && number)
+        snprintf(told + strlen(told), sizeof(told) - strlen(told), "%.*s %d; ", (int)strcspn(message, ","), message, atoi(number + 5));
 }
 
-/* A digit is a token; the text encoder reads 32. */
+/* A digit is a token, <toy> three vectors; the text encoder reads 32. */
 static void texts_that_are_cut_are_told(void **state)
 {
     (void)state;
     static const struct {
-        int prompt, negative; /* digits */
-        double cfg;
+        int prompt, negative, second, second_negative; /* digits; of the second pass 0: those of the first */
+        const char *word;                              /* behind the prompt's digits */
+        double cfg, second_cfg;
         enum tern_prompt_syntax syntax;
         const char *told;
     } rows[] = {
-        {30, 30, 5, TERN_PROMPT_PLAIN, ""},
-        {31, 1, 5, TERN_PROMPT_PLAIN, "prompt: cut off, because it has 33 tokens and the text encoder reads 32"},
-        {3, 40, 5, TERN_PROMPT_PLAIN, "negative prompt: cut off, because it has 42 tokens"},
-        {3, 40, 1, TERN_PROMPT_PLAIN, ""},
-        {31, 40, 5, TERN_PROMPT_A1111, ""},
+        {30, 30, 0, 0, "", 5, 0, TERN_PROMPT_PLAIN, ""},
+        {31, 1, 0, 0, "", 5, 0, TERN_PROMPT_PLAIN, "prompt: cut off 33; "},
+        {3, 40, 0, 0, "", 5, 0, TERN_PROMPT_PLAIN, "negative prompt: cut off 42; "},
+        {3, 40, 0, 0, "", 1, 0, TERN_PROMPT_PLAIN, ""},
+        {31, 40, 0, 0, "", 5, 0, TERN_PROMPT_A1111, ""},
+        {31, 40, 31, 40, "<toy>", 5, 5, TERN_PROMPT_A1111, ""},
+        {27, 30, 0, 0, "<toy>", 5, 0, TERN_PROMPT_PLAIN, ""},
+        {28, 31, 0, 0, "<toy>", 5, 0, TERN_PROMPT_PLAIN, "prompt: cut off 33; negative prompt: cut off 33; "},
+        {29, 31, 0, 0, "<toy>", 1, 0, TERN_PROMPT_PLAIN, "prompt: cut off 34; "},
+        {31, 32, 30, 30, "", 5, 5, TERN_PROMPT_PLAIN, "prompt: cut off 33; negative prompt: cut off 34; "},
+        {30, 30, 31, 40, "", 5, 5, TERN_PROMPT_PLAIN, "hires prompt: cut off 33; hires negative prompt: cut off 42; "},
+        {30, 33, 30, 33, "", 5, 5, TERN_PROMPT_PLAIN, "negative prompt: cut off 35; "},
+        {30, 33, 0, 0, "", 1, 5, TERN_PROMPT_PLAIN, "hires negative prompt: cut off 35; "},
+        {29, 30, 32, 30, "<toy>", 5, 5, TERN_PROMPT_PLAIN, "prompt: cut off 34; hires prompt: cut off 34; "},
     };
-    char path[PATH_SIZE], texts[2][128];
+    char path[PATH_SIZE], texts[4][128];
     struct tern_context *own = tern_context_create(&(struct tern_context_params){.log = listen});
     struct tern_pipeline *of = model_load(own, model_path("sd1", path));
+    assert_int_equal(
+        tern_pipeline_set_embeddings(of, &(struct tern_prompt_embedding){TERN_TEST_DATA "/prompts/tiny-style.safetensors", "<toy>"}, 1),
+        TERN_OK);
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        snprintf(texts[0], sizeof(texts[0]), "%0*d", rows[i].prompt, 0);
-        snprintf(texts[1], sizeof(texts[1]), "%0*d", rows[i].negative, 0);
+        const int digits[] = {rows[i].prompt, rows[i].negative, rows[i].second, rows[i].second_negative};
+        for (int k = 0; k < 4; k++)
+            snprintf(texts[k], sizeof(texts[k]), "%.*s%s", digits[k], "0000000000000000000000000000000000000000", k ? "" : rows[i].word);
         struct tern_txt2img_params q = small(texts[0]);
         q.negative_prompt = texts[1];
         q.cfg = rows[i].cfg;
         q.prompt_syntax = rows[i].syntax;
+        if (rows[i].second_cfg > 0)
+            q.hires =
+                (struct tern_hires){.hr_scale = 1.2, .hr_cfg = rows[i].second_cfg, .hr_prompt = texts[2], .hr_negative_prompt = texts[3]};
         *told = 0;
         struct tern_images *images = job_run(own, of, &q);
-        if (strncmp(told, rows[i].told, strlen(rows[i].told)) || !*rows[i].told != !*told)
+        if (strcmp(told, rows[i].told))
             fail_msg("row %d: \"%s\"; expected \"%s\"", (int)i, told, rows[i].told);
         tern_images_destroy(&images);
     }

@@ -113,8 +113,9 @@ static enum tern_status run_pass(struct tern_job *j)
 static enum tern_status run_stages(struct tern_job *j, struct tern_image **images)
 {
     struct tern_pipeline *p = j->p;
-    if (tern_job_encode_prompt(j) || tern_job_tell_cut_texts(j) || (j->hires && tern_job_encode_prompt(j->hires)))
-        return tern_error_status(p->ctx);
+    for (struct tern_job *pass = j; pass; pass = pass->hires)
+        if (tern_job_encode_prompt(pass) || tern_job_tell_cut_texts(pass))
+            return tern_error_status(p->ctx);
     if (run_pass(j) || (j->hires && run_pass(j->hires)))
         return tern_error_status(p->ctx);
     tern_job_decode(j, images);

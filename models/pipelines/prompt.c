@@ -53,29 +53,42 @@ static tern_tensor *spread(const struct tern_job *j, tern_tensor *x)
     return tern_cat(parts, n, 0);
 }
 
-static enum tern_status tell_cut_text(const struct tern_job *j, const char *what, const char *text)
+/* Of a plain text, begin and end among them; 0 with the error recorded. */
+static int64_t count_tokens(const struct tern_job *j, const char *text, int condition)
 {
     const struct tern_tokenizer *t = j->p->tokenizer;
-    const int32_t most = tern_tokenizer_max_length(t);
     int32_t *ids;
     int64_t n;
+    if (j->conditions)
+        return j->conditions->at[condition].texts[0].chunks[tern_pipeline_first_encoder(j->p)].tokens;
     if (tern_tokenize(t, text, &ids, &n))
-        return tern_error_status(j->p->ctx);
+        return 0;
     tern_tokenizer_free_ids(t, ids);
+    return n;
+}
+
+static void tell_cut_text(const struct tern_job *j, const char *what, const char *text, int condition)
+{
+    const int32_t most = tern_tokenizer_max_length(j->p->tokenizer);
+    const int64_t n = count_tokens(j, text, condition);
     if (n > most)
         tern_message(j->p->ctx, TERN_LOG_WARN,
-                     "%s: cut off, because it has %lld tokens and the text encoder reads %d, begin and end among them; in A1111's syntax "
+                     "%s%s: cut off, because it has %lld tokens and the text encoder reads %d, begin and end among them; in A1111's syntax "
                      "prompts have any length",
-                     what, (long long)n, most);
-    return TERN_OK;
+                     j->first ? "hires " : "", what, (long long)n, most);
 }
 
 enum tern_status tern_job_tell_cut_texts(const struct tern_job *j)
 {
-    if (j->conditions)
+    const struct tern_txt2img_params *q = &j->params;
+    const struct tern_job *f = j->first; /* which may have told the same */
+    if (q->prompt_syntax == TERN_PROMPT_A1111)
         return TERN_OK;
-    const enum tern_status st = tell_cut_text(j, "prompt", j->params.prompt);
-    return st || texts(j) == 1 ? st : tell_cut_text(j, "negative prompt", j->params.negative_prompt);
+    if (!f || strcmp(q->prompt, f->params.prompt))
+        tell_cut_text(j, "prompt", q->prompt, j->guided);
+    if (texts(j) == 2 && (!f || texts(f) == 1 || strcmp(q->negative_prompt, f->params.negative_prompt)))
+        tell_cut_text(j, "negative prompt", q->negative_prompt, 0);
+    return tern_error_status(j->p->ctx);
 }
 
 static enum tern_status read_prompts(const struct tern_job *j, const struct tern_tokenizer *tokenizer, int64_t *ids, int64_t length)

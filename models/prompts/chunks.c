@@ -227,6 +227,7 @@ static enum tern_status push_plain(struct filling *f, const char *text, size_t s
     int64_t n;
     if (tern_tokenize_text(f->t, text, size, &ids, &n))
         return tern_error_status(f->t->ctx);
+    f->out->tokens += n - 2;
     for (int64_t i = 1; i + 1 < n && f->used < f->room; i++)
         push(f, ids[i], 1);
     tern_tokenizer_free_ids(f->t, ids);
@@ -240,12 +241,14 @@ enum tern_status tern_prompt_plain_chunk(const struct tern_tokenizer *t, const c
     size_t begin = 0, i = 0;
     const size_t size = strlen(text);
     start(&f, t, words, out);
+    out->tokens = 2;
     while (i <= size && !tern_failed(t->ctx)) {
         const struct tern_prompt_word *w = i < size ? find_name(words, text + i) : NULL;
         if ((w || i == size) && push_plain(&f, text + begin, i - begin))
             break;
         for (int64_t k = 0; w && k < w->vectors && f.used < f.room; k++)
             push(&f, -1 - (w->first + k), 1);
+        out->tokens += w ? w->vectors : 0;
         i += w ? strlen(w->name) : 1;
         begin = w ? i : begin;
     }

@@ -87,6 +87,7 @@ struct tern_chunks {
     int64_t count, length;
     int64_t *ids;
     float *weights;
+    int64_t tokens; /* of a plain text before it is cut off, begin and end among them */
 };
 /* A word that stands for vectors. */
 struct tern_prompt_word {
