@@ -252,6 +252,33 @@ static void a_second_model_counts_on(void **state)
     }
 }
 
+/* So does the noise, which the second model does not draw again: by samplers that know nothing of the steps before, cut between two. */
+static void noise_goes_on_in_a_second_model(void **state)
+{
+    (void)state;
+    static const struct {
+        enum tern_sampler sampler;
+        double eta;
+        int64_t ensd;
+    } rows[] = {
+        {TERN_SAMPLER_EULER_A, 0, 0},   {TERN_SAMPLER_EULER_A, 0, 31337}, {TERN_SAMPLER_DDIM, 0.5, 0},
+        {TERN_SAMPLER_DPMPP_SDE, 0, 0}, {TERN_SAMPLER_LCM, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_txt2img_params q = small("a cat");
+        q.steps = 4;
+        q.count = 2;
+        q.sampler = rows[i].sampler;
+        q.sampler_options.eta = rows[i].eta;
+        q.ensd = rows[i].ensd;
+        struct tern_images *whole = job_run(ctx, p, &q), *parts = second(q, q.prompt);
+        if (!job_same(whole, 0, parts))
+            fail_msg("%s, ENSD %d: another picture", tern_sampler_name(q.sampler), (int)q.ensd);
+        tern_images_destroy(&whole);
+        tern_images_destroy(&parts);
+    }
+}
+
 /* Where both inpaint, from the first step of the strength: 6 of 10 steps, of which the second model does those from 2 on. */
 static void a_second_model_counts_on_in_a_picture(void **state)
 {
@@ -521,6 +548,7 @@ int main(void)
         cmocka_unit_test(names_that_are_taken),
         cmocka_unit_test(texts_that_are_cut_are_told),
         cmocka_unit_test(a_second_model_counts_on),
+        cmocka_unit_test(noise_goes_on_in_a_second_model),
         cmocka_unit_test(a_second_model_counts_on_in_a_picture),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -208,7 +208,8 @@ struct tern_txt2img_params {
     /* One picture by two models, as SDXL's base and refiner: the first ends where `denoising_end` (0 < x < 1) of the training steps are
      * done, the second has the same steps and begins behind `denoising_start` with init_latents, which are the latents that the first
      * ended with (tern_images_latents) and no noise. 0: all steps. The second has no init_image, but when both inpaint: then it gets
-     * init_image, mask_image and strength, too, and keeps what the first has kept. Its prompt counts on where the first has ended. */
+     * init_image, mask_image and strength, too, and keeps what the first has kept. Its prompt counts on where the first has ended, and
+     * without a picture its noise goes on, as if one model made all steps. */
     double denoising_end, denoising_start;
     /* For the infotext alone: the model behind denoising_end, by its path or name, and the scores that it is told. NULL: it is not known. */
     struct {

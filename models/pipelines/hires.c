@@ -204,7 +204,7 @@ bool tern_job_noise_range(const struct tern_job *j, double *low, double *high)
 {
     if (!tern_scheduler_noise_range(j->scheduler, low, high))
         return false;
-    for (int i = 0; j->first && i < j->begin; i++) {
+    for (int i = 0; (j->first || j->params.denoising_start > 0) && i < j->begin; i++) {
         *low = fmin(*low, tern_scheduler_sigma(j->scheduler, i));
         *high = fmax(*high, tern_scheduler_sigma(j->scheduler, i));
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "models/pipelines/pipeline.h"
+#include "models/schedulers/scheduler.h"
 
 enum tern_status tern_job_encode_picture(const struct tern_job *j, const float *pixels, float *mean, float *logvar)
 {
@@ -161,10 +162,19 @@ static enum tern_status start_from_first(struct tern_job *j)
     return tern_error_status(j->p->ctx);
 }
 
+/* Noise that the first of two models has drawn. */
+static void pass_over(struct tern_job *j, int draws)
+{
+    for (int k = 0; k < draws; k++)
+        for (int i = 0; i < j->params.count; i++)
+            tern_generator_randn(&j->generator[i], j->noise + i * j->picture, j->picture);
+}
+
 enum tern_status tern_job_start_latents(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;
     int64_t n = j->params.count * j->picture;
+    const bool on = goes_on(j) && !j->params.init_image; /* with a picture diffusers' pipelines draw anew what they keep */
     j->generator = tern_calloc(ctx, (size_t)j->params.count, sizeof(*j->generator));
     j->latents = tern_alloc(ctx, (size_t)n * sizeof(float));
     j->noise = tern_alloc(ctx, (size_t)n * sizeof(float));
@@ -177,7 +187,11 @@ enum tern_status tern_job_start_latents(struct tern_job *j)
                               : j->params.init_image    ? start_from_picture(j)
                               : j->first                ? start_from_first(j)
                                                         : tern_job_start_from_noise(j);
+    if (on)
+        pass_over(j, 1);
     if (j->params.ensd)
         seed_generators(j, j->params.ensd);
+    if (on)
+        pass_over(j, tern_scheduler_draws_before(j->scheduler));
     return status;
 }

@@ -286,7 +286,8 @@ static inline struct tern_job *tern_job_last(struct tern_job *j) { return j->hir
 enum tern_status tern_job_upscale(struct tern_job *j);
 /* What that takes for a moment. */
 size_t tern_job_upscale_bytes(const struct tern_job *j);
-/* tern_scheduler_noise_range; of a second pass that of all steps, also of those that are not done, as in AUTOMATIC1111. */
+/* tern_scheduler_noise_range; of a second pass or model that of all steps, also of those that it does not do, as in
+ * AUTOMATIC1111. */
 bool tern_job_noise_range(const struct tern_job *j, double *low, double *high);
 
 /* edit.c: a part of the checks; whether there are negative rows; the picture's latents, and noise to start from. */

@@ -114,3 +114,13 @@ bool tern_scheduler_draws_fresh(const struct tern_scheduler *s)
     bool in_steps = s->fns->draws_noise && !s->fns->noise_span && (!(s->fns->takes & TERN_TAKES_ETA) || s->options.eta > 0);
     return in_steps || s->options.s_churn > 0;
 }
+
+int tern_scheduler_draws_before(const struct tern_scheduler *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->begin; i++) {
+        n += s->options.s_churn > 0 && begins_step(s, i);
+        n += !s->fns->noise_span && tern_scheduler_draws_noise(s, i);
+    }
+    return n;
+}

@@ -183,6 +183,8 @@ double tern_timestep_of(const struct tern_scheduler *s, double sigma);
 float tern_call_sigma(const struct tern_scheduler *s, int i);
 /* Whether noise is drawn for this run that is no Brownian motion's. */
 bool tern_scheduler_draws_fresh(const struct tern_scheduler *s);
+/* How often the calls before the begin index draw it. */
+int tern_scheduler_draws_before(const struct tern_scheduler *s);
 
 /* midpoint.c. An ancestral step from one level to the next: down past it, and noise up to it (of that, eta). */
 struct tern_ancestral {
