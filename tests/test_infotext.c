@@ -251,6 +251,7 @@ static void odd_values_are_listed(void **state)
                                       "Denoising end: 0.5",
                                       "Denoising start: 0.5",
                                       "Discard penultimate sigma: False",
+                                      "K-diffusion levels: no",
                                       "Hires upscale: 0",
                                       "Hires resize: 0x0",
                                       "Hires resize: 9000x8",
@@ -342,6 +343,7 @@ static void repeat(struct tern_context *ctx, struct tern_pipeline *p, const stru
     const char *text = tern_image_text(tern_images_at(first, 0), "parameters");
     struct tern_infotext t = read_text(ctx, text);
     assert_string_equal(t.ignored, "");
+    assert_int_equal(t.params.sampler_options.k_diffusion_levels, params->sampler_options.k_diffusion_levels);
     struct tern_images *second = job_run(ctx, p, &t.params);
     assert_string_equal(tern_image_text(tern_images_at(second, 0), "parameters"), text);
     if (!job_same(first, 0, second))
@@ -445,12 +447,13 @@ static void second_passes_go_by_their_sampler(void **state)
         if (tern_job_prepare(&j, p, &t.params))
             fail_msg("%s: %s", text, tern_error(ctx));
         const struct tern_scheduler *a = j.scheduler, *b = j.hires->scheduler;
+        assert_int_equal(a->options.k_diffusion_levels, a->fns->has_schedules);
         if (a->schedule != rows[i].schedule || b->schedule != rows[i].second || a->options.discard_penultimate_sigma != rows[i].discards ||
             b->options.discard_penultimate_sigma != rows[i].second_discards)
             fail_msg("%s: %d %d, %d %d", text, (int)a->schedule, (int)b->schedule, a->options.discard_penultimate_sigma,
                      b->options.discard_penultimate_sigma);
         tern_job_destroy(&j);
-        repeat(ctx, p, &t.params);
+        repeat(ctx, p, &t.params); /* by tern's text, which says all that */
         tern_infotext_free(ctx, &t);
     }
     tern_pipeline_destroy(&p);

@@ -492,6 +492,39 @@ static void test_the_penultimate_sigma_is_discarded(void **state)
     json_decref(runs);
 }
 
+/* k-diffusion's karras and exponential (get_sigmas_karras, _exponential) of the model's range, whatever the config says of its own; the
+ * timesteps are fractions as euler's, by whatever sampler. */
+static void test_levels_of_k_diffusion(void **state)
+{
+    static const char config[] =
+        "{\"beta_start\": 0.00085, \"beta_end\": 0.012, \"beta_schedule\": \"scaled_linear\", \"timestep_spacing\": "
+        "\"leading\", \"steps_offset\": 1, \"sigma_max\": 9, \"final_sigmas_type\": \"sigma_min\"}";
+    static const enum tern_sampler samplers[] = {TERN_SAMPLER_EULER, TERN_SAMPLER_LMS, TERN_SAMPLER_DPMPP_2M, TERN_SAMPLER_DPMPP_2M_SDE};
+    const struct tern_sampler_options options = {.k_diffusion_levels = true};
+    const double low = 0.029167533, high = 14.614647;
+    enum { STEPS = 20 };
+    double timesteps[2][STEPS];
+    for (int i = 0; i < 8; i++) {
+        const bool karras = i % 2;
+        struct tern_scheduler *s =
+            tern_scheduler_create(*state, config, samplers[i / 2], karras ? TERN_SCHEDULE_KARRAS : TERN_SCHEDULE_EXPONENTIAL);
+        assert_int_equal(tern_scheduler_set_options(s, &options), TERN_OK);
+        assert_int_equal(tern_scheduler_set_steps(s, STEPS), TERN_OK);
+        assert_int_equal(tern_scheduler_calls(s), STEPS);
+        for (int k = 0; k < STEPS; k++) {
+            const double part = k / (STEPS - 1.0),
+                         expected = karras ? pow(pow(high, 1.0 / 7) + part * (pow(low, 1.0 / 7) - pow(high, 1.0 / 7)), 7)
+                                           : exp(log(high) + part * (log(low) - log(high)));
+            timesteps[karras][k] = i < 2 ? tern_scheduler_timestep(s, k) : timesteps[karras][k];
+            assert_true(fabs(tern_scheduler_timestep(s, k) - timesteps[karras][k]) <= 1e-3);
+            if (!(fabs(tern_scheduler_sigma(s, k) / expected - 1) <= 2e-6))
+                fail_msg("%s: level %d is %g, expected %g", tern_sampler_name(samplers[i / 2]), k, tern_scheduler_sigma(s, k), expected);
+        }
+        assert_true(tern_scheduler_sigma(s, STEPS) == 0);
+        tern_scheduler_destroy(&s);
+    }
+}
+
 /* Every sampler with schedules has it, the others refuse it; strength counts steps as without it. */
 static void test_who_discards(void **state)
 {
@@ -511,6 +544,8 @@ static void test_who_discards(void **state)
             support_error(*state, TERN_E_INVALID, "steps: expected 1..999 (the model's training timesteps but the one that is discarded)");
         } else {
             support_error(*state, TERN_E_INVALID, "discard_penultimate_sigma: sampler");
+            assert_int_equal(tern_scheduler_set_options(s, &(struct tern_sampler_options){.k_diffusion_levels = true}), TERN_E_INVALID);
+            support_error(*state, TERN_E_INVALID, "k_diffusion_levels: sampler");
         }
         tern_scheduler_destroy(&s);
     }
@@ -521,6 +556,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_penultimate_sigma_is_discarded),
         cmocka_unit_test(test_who_discards),
+        cmocka_unit_test(test_levels_of_k_diffusion),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_eta_of_tcd),
         cmocka_unit_test(test_levels_of_sdxl),

@@ -65,6 +65,10 @@ struct tern_sampler_options {
     /* Noise levels are those of one step more without the last one before 0: A1111's always_discard_next_to_last_sigma, which it always
      * does for dpm2, dpm2_a and dpm++3m_sde. Samplers with schedules have it. */
     bool discard_penultimate_sigma;
+    /* karras, exponential and beta go from the model's highest noise level to its lowest and then to 0, and timesteps are not rounded, as in
+     * k-diffusion and A1111; diffusers has the levels of the run's own timesteps, or what the config says. Samplers with schedules have it.
+     */
+    bool k_diffusion_levels;
     bool sdxl; /* the levels of align_your_steps are those for Stable Diffusion XL; jobs choose by their model */
 };
 

@@ -27,10 +27,11 @@ static char *pass_of(const struct tern_job *j)
     char number[6][TERN_NUMBER_TEXT];
     for (int i = 0; i < 6; i++)
         tern_number_text(values[i], number[i]);
-    return tern_sprintf(j->p->ctx, "%s %s, %d steps, %d skipped, from call %d, %dx%d, cfg %s, eta %s, churn %s of %s to %s, noise %s%s",
+    return tern_sprintf(j->p->ctx, "%s %s, %d steps, %d skipped, from call %d, %dx%d, cfg %s, eta %s, churn %s of %s to %s, noise %s%s%s",
                         tern_sampler_name(tern_scheduler_sampler(j->scheduler)), tern_schedule_name(j->scheduler->schedule), q->steps,
                         j->skipped, j->begin, q->width, q->height, number[0], number[1], number[2], number[3], number[4], number[5],
-                        o->discard_penultimate_sigma ? ", penultimate discarded" : "");
+                        o->discard_penultimate_sigma ? ", penultimate discarded" : "",
+                        o->k_diffusion_levels ? ", k-diffusion's levels" : "");
 }
 
 /* What the loss depends on, as far as it is not the prompt: one line; tern_free. The strength is told by itself, because samplers that lay

@@ -85,7 +85,9 @@ static void keep_options(struct tern_txt2img_params *q, enum tern_sampler sample
         o->s_churn = o->s_tmin = o->s_tmax = 0;
     if (!(takes & (TERN_TAKES_CHURN | TERN_TAKES_NOISE)))
         o->s_noise = 0;
-    o->discard_penultimate_sigma = o->discard_penultimate_sigma && tern_sampler_fns(sampler)->has_schedules;
+    const bool has_schedules = tern_sampler_fns(sampler)->has_schedules;
+    o->discard_penultimate_sigma = o->discard_penultimate_sigma && has_schedules;
+    o->k_diffusion_levels = o->k_diffusion_levels && has_schedules;
 }
 
 /* Another sampler has the first one's schedule, if it has any. */

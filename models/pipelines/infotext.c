@@ -70,6 +70,8 @@ static void add_options(struct tern_infotext_line *l, const struct tern_job *j)
             tern_infotext_add_number(l, all[i].name, all[i].value);
     if (o->discard_penultimate_sigma)
         tern_infotext_add_text(l, "Discard penultimate sigma", "True");
+    if (o->k_diffusion_levels)
+        tern_infotext_add_text(l, "K-diffusion levels", "True");
 }
 
 /* The second pass. Its own texts are told where they are others. */

@@ -100,6 +100,11 @@ static bool take_discard(struct tern_infotext_reading *r, const char *v)
     return r->params.sampler_options.discard_penultimate_sigma = !strcmp(v, "True") && tern_infotext_has_schedules(r->params.sampler);
 }
 
+static bool take_levels(struct tern_infotext_reading *r, const char *v)
+{
+    return r->params.sampler_options.k_diffusion_levels = !strcmp(v, "True") && tern_infotext_has_schedules(r->params.sampler);
+}
+
 const struct tern_infotext_known tern_infotext_sampling[] = {
     {"Sampler", take_sampler},
     {"Schedule type", take_schedule},
@@ -111,5 +116,6 @@ const struct tern_infotext_known tern_infotext_sampling[] = {
     {"Sigma tmax", take_tmax},
     {"Sigma noise", take_noise},
     {"Discard penultimate sigma", take_discard},
+    {"K-diffusion levels", take_levels},
     {NULL, NULL},
 };

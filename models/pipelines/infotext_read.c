@@ -36,6 +36,7 @@ static void choose_schedules(struct tern_infotext_reading *r)
     }
     if (second && second->has_schedules)
         h->hr_discard_penultimate_sigma = *discards || second->discards ? 1 : -1;
+    p->sampler_options.k_diffusion_levels = first && first->has_schedules;
     *discards = *discards || (first && first->discards);
 }
 

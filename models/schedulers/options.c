@@ -36,6 +36,16 @@ static enum tern_status check(const struct tern_scheduler *s, const struct optio
 /* 0: the default; negative: 0 */
 static double or_default(double value, double other) { return value == 0 ? other : fmax(value, 0); }
 
+/* An option of samplers with schedules. */
+static enum tern_status check_levels(const struct tern_scheduler *s, const char *name, bool given)
+{
+    char list[256];
+    if (!given || s->fns->has_schedules)
+        return TERN_OK;
+    tern_sampler_list(list, sizeof(list), true);
+    return tern_fail(s->ctx, TERN_E_INVALID, "%s: sampler %s does not have it; these do: %s", name, s->fns->name, list);
+}
+
 enum tern_status tern_scheduler_set_options(struct tern_scheduler *s, const struct tern_sampler_options *options)
 {
     if (!s)
@@ -51,19 +61,17 @@ enum tern_status tern_scheduler_set_options(struct tern_scheduler *s, const stru
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (check(s, &all[i]))
             return TERN_E_INVALID;
-    if (q.discard_penultimate_sigma && !s->fns->has_schedules) {
-        char list[256];
-        tern_sampler_list(list, sizeof(list), true);
-        return tern_fail(s->ctx, TERN_E_INVALID, "discard_penultimate_sigma: sampler %s does not have it; these do: %s", s->fns->name,
-                         list);
-    }
+    if (check_levels(s, "discard_penultimate_sigma", q.discard_penultimate_sigma) ||
+        check_levels(s, "k_diffusion_levels", q.k_diffusion_levels))
+        return TERN_E_INVALID;
     s->options = (struct tern_sampler_options){.eta = or_default(q.eta, s->fns->eta),
                                                .s_churn = fmax(q.s_churn, 0),
                                                .s_tmin = fmax(q.s_tmin, 0),
                                                .s_tmax = or_default(q.s_tmax, INFINITY),
                                                .s_noise = or_default(q.s_noise, 1),
                                                .sdxl = q.sdxl,
-                                               .discard_penultimate_sigma = q.discard_penultimate_sigma};
+                                               .discard_penultimate_sigma = q.discard_penultimate_sigma,
+                                               .k_diffusion_levels = q.k_diffusion_levels};
     s->steps = s->calls = s->sigma_count = 0;
     return TERN_OK;
 }

@@ -30,15 +30,16 @@ double tern_timestep_of(const struct tern_scheduler *s, double sigma)
     return (1 - w) * (double)low + w * (double)(low + 1);
 }
 
+static double lowest(const struct tern_scheduler *s) { return (double)s->train_sigmas[0]; }
+static double highest(const struct tern_scheduler *s) { return (double)s->train_sigmas[s->config.num_train_timesteps - 1]; }
+
 /* Replaces timesteps and sigmas by the schedule's levels from `max` down to `min`; the last, before rounding, in *last. */
 static enum tern_status levels(struct tern_scheduler *s, double min, double max, double *last)
 {
     /* LMSDiscreteScheduler._convert_to_karras is the one that does not ask for them */
-    const bool asks = s->fns->sampler != TERN_SAMPLER_LMS || s->schedule != TERN_SCHEDULE_KARRAS;
-    if (asks && !isnan(s->config.sigma_min))
-        min = s->config.sigma_min;
-    if (asks && !isnan(s->config.sigma_max))
-        max = s->config.sigma_max;
+    const bool asks = s->fns->sampler != TERN_SAMPLER_LMS || s->schedule != TERN_SCHEDULE_KARRAS, whole = s->options.k_diffusion_levels;
+    min = whole ? lowest(s) : asks && !isnan(s->config.sigma_min) ? s->config.sigma_min : min;
+    max = whole ? highest(s) : asks && !isnan(s->config.sigma_max) ? s->config.sigma_max : max;
     if (min > max)
         return tern_fail(s->ctx, TERN_E_INVALID, "scheduler_config.json: sigma_min %g is above sigma_max %g", min, max);
     s->calls = tern_schedule_levels(s, min, max, s->timesteps);
@@ -50,10 +51,10 @@ static enum tern_status levels(struct tern_scheduler *s, double min, double max,
     return TERN_OK;
 }
 
-static bool ends_at_zero(const struct tern_scheduler *s)
-{
-    return s->schedule > TERN_SCHEDULE_BETA || s->config.final_sigmas_type == TERN_FINAL_ZERO;
-}
+/* k-diffusion's levels end at 0, and the model is told the very timestep of each. */
+static bool is_k_diffusion(const struct tern_scheduler *s) { return s->schedule > TERN_SCHEDULE_BETA || s->options.k_diffusion_levels; }
+
+static bool ends_at_zero(const struct tern_scheduler *s) { return is_k_diffusion(s) || s->config.final_sigmas_type == TERN_FINAL_ZERO; }
 
 static void finish(struct tern_scheduler *s, double smallest)
 {
@@ -82,16 +83,16 @@ enum tern_status tern_growing_steps(struct tern_scheduler *s)
         for (int i = 0; i < s->calls; i++)
             s->timesteps[i] = (double)(float)s->timesteps[i];
     }
-    finish(s, (double)s->train_sigmas[0]);
+    finish(s, lowest(s));
     return TERN_OK;
 }
 
 /* What the solvers' classes in diffusers make whole numbers of: karras rounds, but dpm++ with the cosine schedule cuts the
- * fraction off, as do exponential and beta. A1111's schedules keep it. */
+ * fraction off, as do exponential and beta. */
 static double solver_timestep(const struct tern_scheduler *s, double t)
 {
     bool unipc = s->fns->sampler == TERN_SAMPLER_UNIPC;
-    if (s->schedule > TERN_SCHEDULE_BETA)
+    if (is_k_diffusion(s))
         return (double)(float)t;
     bool round = s->schedule == TERN_SCHEDULE_KARRAS && (unipc || s->config.beta_schedule != TERN_BETA_COSINE);
     return round ? rint(t) : floor(t);
@@ -99,10 +100,10 @@ static double solver_timestep(const struct tern_scheduler *s, double t)
 
 enum tern_status tern_sigmas_solver(struct tern_scheduler *s)
 {
-    double smallest = (double)s->train_sigmas[0], last;
+    double smallest = lowest(s), last;
     from_timesteps(s);
     if (s->schedule != TERN_SCHEDULE_DEFAULT) {
-        enum tern_status status = levels(s, smallest, (double)s->train_sigmas[s->config.num_train_timesteps - 1], &last);
+        enum tern_status status = levels(s, smallest, highest(s), &last);
         if (status)
             return status;
         for (int i = 0; i < s->calls; i++)
