@@ -11,6 +11,7 @@
 
 #include "weights_help.h"
 
+#include "core/memory.h"
 #include "core/tensor.h"
 #include "damage.h"
 #include "model_help.h"
@@ -267,6 +268,43 @@ static void the_class_of_the_scheduler_is_kept(void **state)
     assert_non_null(cp);
     assert_string_equal(tern_checkpoint_scheduler_class(cp), "EulerDiscreteScheduler");
     tern_checkpoint_close(&cp);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
+/* Python's -Infinity, which diffusers writes and JSON has not, is read by all; a folder gets the file as it is, and an index that named no
+ * scheduler the file's class. */
+static void a_scheduler_of_python_is_read(void **state)
+{
+    static const char text[] = "{\"_class_name\": \"DPMSolverMultistepScheduler\", \"prediction_type\": \"v_prediction\",\n"
+                               " \"lambda_min_clipped\": -Infinity}";
+    (void)state;
+    struct tern_context *ctx = context();
+    char folder[PATH_SIZE], file[PATH_SIZE], copy[PATH_SIZE];
+    size_t size;
+    copy_model("sd2", folder);
+    damage_json(folder, "model_index.json", "scheduler", NULL);
+    damage_text(folder, "scheduler/scheduler_config.json", text, strlen(text));
+    beside(folder, "one.safetensors", file);
+    beside(folder, "copy", copy);
+    convert(ctx, folder, file, NULL);
+    struct tern_weights *w = tern_weights_open(ctx, file);
+    assert_string_equal(tern_weights_metadata(w, "modelspec.prediction_type"), "v");
+    tern_weights_unref(&w);
+    convert(ctx, folder, copy, &(struct tern_convert_params){.form = TERN_CONVERT_FOLDER});
+    char *written = damage_read(copy, "scheduler/scheduler_config.json", &size);
+    assert_string_equal(written, text);
+    free(written);
+    struct tern_checkpoint *cp = tern_checkpoint_open(ctx, copy);
+    assert_non_null(cp);
+    assert_string_equal(tern_checkpoint_scheduler_class(cp), "DPMSolverMultistepScheduler");
+    tern_checkpoint_close(&cp);
+    struct tern_pipeline *p = tern_pipeline_load(ctx, folder, NULL);
+    char *said = tern_pipeline_describe(p, true);
+    assert_non_null(said);
+    assert_non_null(strstr(said, "\"lambda_min_clipped\": \"-Infinity\""));
+    tern_free(ctx, said);
+    tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
     damage_remove(folder);
 }
@@ -580,6 +618,7 @@ int main(void)
         cmocka_unit_test(pictures_are_the_same),
         cmocka_unit_test(what_is_predicted_is_kept),
         cmocka_unit_test(the_class_of_the_scheduler_is_kept),
+        cmocka_unit_test(a_scheduler_of_python_is_read),
         cmocka_unit_test(a_safety_checker_is_left_out),
         TEST(a_single_file_is_that_of_the_goldens),
         TEST(a_text_encoder_that_is_not_found_is_told),

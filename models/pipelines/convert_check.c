@@ -8,6 +8,7 @@
 #include "models/modules/config.h"
 #include "models/pipelines/convert.h"
 #include "models/pipelines/pipeline.h"
+#include "models/schedulers/scheduler.h"
 
 static const char *const components[] = {"text_encoder", "text_encoder_2"};
 
@@ -32,13 +33,7 @@ enum tern_status tern_convert_no_form(const struct tern_checkpoint *cp, const ch
 /* What the scheduler predicts; "epsilon" when it does not say. */
 enum tern_status tern_convert_prediction(struct tern_context *ctx, const char *config, char out[32], bool *zero_snr)
 {
-    struct tern_config c;
-    snprintf(out, 32, "epsilon");
-    *zero_snr = false;
-    if (!config)
-        return TERN_OK;
-    if (tern_config_open(&c, ctx, config, "scheduler"))
-        return tern_error_status(ctx);
+    struct tern_config c = {ctx, TERN_SCHEDULER_CONFIG, tern_scheduler_parse(ctx, config)};
     snprintf(out, 32, "%s", tern_config_string(&c, "prediction_type", "epsilon"));
     *zero_snr = tern_config_bool(&c, "rescale_betas_zero_snr", false);
     tern_config_close(&c);

@@ -10,6 +10,7 @@
 #include "models/files/checkpoint.h"
 #include "models/files/detect.h"
 #include "models/pipelines/convert.h"
+#include "models/schedulers/scheduler.h"
 #include "models/tokenizers/clip_files.h"
 
 #define TOKENIZER_FILE ((size_t)64 << 20)
@@ -78,11 +79,17 @@ static enum tern_status write_clip(struct tern_folder *f, const char *to, bool o
     return st;
 }
 
-static json_t *config_value(struct tern_context *ctx, const char *config, const char *where, const char *key)
+/* The value of a key of `o`, which is given up. */
+static json_t *take_value(json_t *o, const char *key)
 {
-    json_t *o = tern_json_parse(ctx, config, strlen(config), where), *value = json_incref(json_object_get(o, key));
+    json_t *value = json_incref(json_object_get(o, key));
     json_decref(o);
     return value;
+}
+
+static json_t *config_value(struct tern_context *ctx, const char *config, const char *where, const char *key)
+{
+    return take_value(tern_json_parse(ctx, config, strlen(config), where), key);
 }
 
 /* Tokenizer 0 or 1 of a text encoder; *there: it was written. */
@@ -121,7 +128,7 @@ static enum tern_status write_index(struct tern_folder *f, const struct tern_che
                      : json_pack("{s:s,s:s}", "_class_name", cp->pipeline, "_diffusers_version", "0.30.0"),
            *value;
     json_t *class_name = cp->scheduler_class ? json_string(cp->scheduler_class)
-                         : scheduler         ? config_value(f->ctx, scheduler, cp->path, "_class_name")
+                         : scheduler         ? take_value(tern_scheduler_parse(f->ctx, scheduler), "_class_name")
                                              : NULL;
     if (tern_failed(f->ctx)) {
         json_decref(o);

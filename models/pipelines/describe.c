@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "models/files/quantized.h"
 #include "models/pipelines/pipeline.h"
+#include "models/schedulers/scheduler.h"
 
 /* Tensors, parameters and bytes of a component by dtype. */
 struct tally {
@@ -53,6 +54,16 @@ static json_t *config_json(const char *text)
     return o || errno == ENOMEM ? o : json_null();
 }
 
+/* The same of a scheduler's, in which Python's Infinity and NaN are strings; NULL also with another error recorded. */
+static json_t *scheduler_json(struct tern_context *ctx, const char *text)
+{
+    json_t *o = !text ? json_null() : tern_failed(ctx) ? NULL : tern_scheduler_parse(ctx, text);
+    if (o || tern_error_status(ctx) != TERN_E_FORMAT)
+        return o;
+    tern_error_clear(ctx);
+    return json_null();
+}
+
 /* null where it is not UTF-8; NULL without memory. */
 static json_t *path_json(const char *path)
 {
@@ -86,7 +97,7 @@ static char *describe_json(struct tern_pipeline *p)
         tern_json_append(&list, component_json(p, component_name(p, i)));
     const char *scheduler = tern_pipeline_scheduler(p);
     const char *class_name = tern_pipeline_scheduler_class(p);
-    json_t *parsed = config_json(scheduler);
+    json_t *parsed = scheduler_json(p->ctx, scheduler);
     if (class_name && json_is_object(parsed))
         tern_json_set(&parsed, "_class_name", json_string(class_name)); /* the one that counts */
     json_t *o = json_pack("{s:o, s:s, s:s, s:o, s:o}", "path", path_json(tern_checkpoint_path(c)), "layout",
