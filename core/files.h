@@ -47,7 +47,9 @@ char *tern_path_beside(struct tern_context *ctx, const char *path, const char *e
 
 /* Output that appears under its name only when complete. Write to `file`, then commit (renames) or
  * discard (removes). Both free the writer and set it to NULL. A failed write is found by commit.
- * A symbolic link stays; what it leads to is replaced. Pipes and character devices are written straight into: do not seek. */
+ * A symbolic link stays; what it leads to is replaced, by a file of its mode. What can be written but not replaced, as a mount point, is
+ * written over when the output is complete; where that fails the temporary file stays, and the error names it. Pipes and character devices
+ * are written straight into: do not seek. */
 struct tern_writer {
     FILE *file;
     char *path;      /* as given, for messages */

@@ -51,12 +51,15 @@ static void writer_free(struct tern_writer *w)
     tern_free(w->ctx, w);
 }
 
-/* A new file beside the one to write, named in w->temporary; -1 with errno set. Not mkstemp: its files are for the owner
- * only, and the mask that would widen them can be read only by changing it for all threads. */
+/* A new file beside the one to write, named in w->temporary, of the mode of what is there; -1 with errno set. Not mkstemp: its files are
+ * for the owner only, and the mask that would widen them can be read only by changing it for all threads. */
 static int create_beside(struct tern_writer *w)
 {
     static unsigned serial; /* atomic */
     char end[48];
+    struct stat st;
+    const bool there = !stat(w->target, &st);
+    const mode_t mode = there ? st.st_mode & 0777 : 0666;
     int fd = -1;
     for (int tries = 0; fd < 0 && tries < 100; tries++) {
         unsigned n = __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED);
@@ -65,10 +68,12 @@ static int create_beside(struct tern_writer *w)
         w->temporary = tern_path_beside(w->ctx, w->target, end);
         if (!w->temporary)
             return -1;
-        fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (fd < 0 && errno != EEXIST)
             return -1;
     }
+    if (fd >= 0 && there)
+        fchmod(fd, mode); /* what the mask took; where modes cannot be set they are all the same */
     return fd;
 }
 
@@ -78,8 +83,10 @@ static enum tern_status choose_way(struct tern_context *ctx, const char *path, b
     struct stat st;
     const bool there = !stat(path, &st);
     *straight = there && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode));
-    if (!there || *straight || S_ISREG(st.st_mode))
+    if (!there)
         return TERN_OK;
+    if (*straight || S_ISREG(st.st_mode)) /* not opened: a pipe would wait for a reader, and be at its end for one that is there */
+        return access(path, W_OK) ? tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(errno)) : TERN_OK;
     return tern_fail(ctx, TERN_E_IO, "%s: expected a file name, found %s", path,
                      S_ISDIR(st.st_mode) ? "a folder" : "a socket or a disk, which cannot be written into");
 }
@@ -109,6 +116,53 @@ struct tern_writer *tern_writer_open(struct tern_context *ctx, const char *path)
     return w;
 }
 
+/* False with errno set. */
+static bool copy_into(int to, int from)
+{
+    char buffer[1 << 14];
+    ssize_t n, done;
+    while ((n = read(from, buffer, sizeof(buffer))) > 0)
+        for (ssize_t at = 0; at < n; at += done)
+            if ((done = write(to, buffer + at, (size_t)(n - at))) < 0)
+                return false;
+    return n == 0 && !fsync(to);
+}
+
+/* The file that is there is a mount point, or another user's in a folder like /tmp: none may take its place, yet it may be written. False
+ * with errno set. */
+static bool fill_target(const struct tern_writer *w)
+{
+    struct stat st;
+    const bool regular = !stat(w->target, &st) && S_ISREG(st.st_mode);
+    int from = regular ? open(w->temporary, O_RDONLY | O_CLOEXEC) : -1,
+        to = from < 0 ? -1 : open(w->target, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    const bool good = to >= 0 && copy_into(to, from);
+    const int error = errno;
+    if (to >= 0)
+        close(to);
+    if (from >= 0)
+        close(from);
+    errno = error;
+    if (good)
+        unlink(w->temporary);
+    return good;
+}
+
+/* What is complete gets its name. Where neither way leads to it, what was written stays, and is named. */
+static enum tern_status take_name(const struct tern_writer *w)
+{
+    if (!rename(w->temporary, w->target))
+        return TERN_OK;
+    const bool kept = errno == EBUSY || errno == EPERM || errno == EACCES;
+    if (kept && fill_target(w))
+        return TERN_OK;
+    const int error = errno;
+    if (!kept)
+        unlink(w->temporary);
+    return tern_fail(w->ctx, TERN_E_IO, "%s: could not be written: %s%s%s", w->path, strerror(error), kept ? "; it is complete in " : "",
+                     kept ? w->temporary : "");
+}
+
 enum tern_status tern_writer_commit(struct tern_writer **writer)
 {
     struct tern_writer *w = *writer;
@@ -120,14 +174,12 @@ enum tern_status tern_writer_commit(struct tern_writer **writer)
         bad = true;
         error = errno;
     }
-    if (!bad && w->temporary && rename(w->temporary, w->target)) {
-        bad = true;
-        error = errno;
-    }
     if (bad)
         st = tern_fail(w->ctx, TERN_E_IO, "%s: could not be written: %s", w->path, strerror(error));
     if (bad && w->temporary)
         unlink(w->temporary);
+    else if (w->temporary)
+        st = take_name(w);
     writer_free(w);
     return st;
 }
@@ -149,8 +201,8 @@ enum tern_status tern_check_writable(struct tern_context *ctx, const char *path)
     bool straight;
     if (choose_way(ctx, path, &straight))
         return tern_error_status(ctx);
-    if (straight) /* opened, a pipe would wait for a reader, and be at its end for one that is there */
-        return access(path, W_OK) ? tern_fail(ctx, TERN_E_IO, "%s: cannot be written: %s", path, strerror(errno)) : TERN_OK;
+    if (straight)
+        return TERN_OK;
     struct tern_writer *w = tern_writer_open(ctx, path);
     if (!w)
         return tern_error_status(ctx);

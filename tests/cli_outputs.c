@@ -30,6 +30,11 @@ static void test_links_and_pipes(void **state)
     assert_true(file_size("sub/latents") > 100 && file_size("sub/profile") > 1000);
     assert_int_equal(kind_of("l.safetensors"), S_IFLNK);
     assert_int_equal(kind_of("p.json"), S_IFLNK);
+    assert_int_equal(chmod("sub/profile", 0604), 0);
+    EXPECT(s, RUN(s, PICTURE, "--profile", "p.json"), 0);
+    struct stat st;
+    assert_int_equal(stat("p.json", &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0604); /* its own mode stays */
     assert_int_equal(mkfifo("pipe", 0600), 0);
     int reader = open("pipe", O_RDONLY | O_NONBLOCK);
     EXPECT(s, RUN(s, PICTURE, "--save-latents", "pipe"), 0);
@@ -52,6 +57,34 @@ static void test_links_and_pipes(void **state)
     expect_text(s->err, "loop: cannot be written: Too many levels", "a link to itself");
     assert_int_equal(files("."), 6);
     assert_int_equal(files("sub"), 2);
+}
+
+/* Another user's files, which may be written and, as in /tmp, not be replaced, get what is written; where that may not be the work does not
+ * begin. */
+static void test_files_of_others(void **state)
+{
+    struct state *s = *state;
+    write_file("p.png", "old", 3);
+    write_file("g.svg", "old", 3);
+    write_file("kept.png", "old", 3);
+    assert_int_equal(chmod(".", 01777) | chmod("p.png", 0666) | chmod("g.svg", 0666) | chmod("kept.png", 0644), 0);
+    if (geteuid() || setresuid(1, 1, 0)) {
+        print_message("skipped: only root becomes another user\n");
+        skip();
+    }
+    const bool may = !access(s->tool, X_OK) && !access(MODEL, R_OK);
+    const int picture = may ? RUN(s, PICTURE, "-o", "p.png") : 0, svg = may ? RUN(s, "graph", MODEL, "unet", "--svg", "g.svg", "-q") : 0,
+              kept = may ? RUN(s, PICTURE, "-o", "kept.png") : 1;
+    assert_int_equal(setresuid(0, 0, 0), 0);
+    if (!may)
+        skip();
+    assert_int_equal(picture, 0);
+    assert_int_equal(svg, 0);
+    assert_int_equal(kept, 1);
+    expect_text(s->err, "kept.png: cannot be written: Permission denied", "before the work");
+    assert_true(has_text("p.png", "PNG") && has_text("g.svg", "<svg"));
+    assert_int_equal(file_size("kept.png"), 3);
+    assert_int_equal(files("."), 3);
 }
 
 /* Until the file holds the text, which the process writes. */
@@ -188,7 +221,7 @@ int cli_output_tests(void)
     const struct CMUnitTest tests[] = {
         TEST(test_links_and_pipes),   TEST(test_signals_leave_nothing), TEST(test_nohup),
         TEST(test_third_signal_ends), TEST(test_lost_reader),           TEST(test_synth_folders),
-        TEST(test_names_left_behind), TEST(test_info_without_memory),
+        TEST(test_names_left_behind), TEST(test_info_without_memory),   TEST(test_files_of_others),
     };
     return cmocka_run_group_tests_name("cli outputs", tests, cli_setup, cli_teardown);
 }

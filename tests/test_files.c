@@ -315,6 +315,80 @@ static void half_written_products_vanish(void **state)
     tern_weights_unref(&w);
 }
 
+static void keeps_mode(struct fixture *f, mode_t mode)
+{
+    struct stat st;
+    write_all(help_path(f, "out"), "old");
+    assert_int_equal(chmod(f->path, mode), 0);
+    struct tern_writer *w = tern_writer_open(f->ctx, f->path);
+    assert_non_null(w);
+    fputs("new", w->file);
+    assert_int_equal(fstat(fileno(w->file), &st), 0);
+    assert_int_equal(st.st_mode & 07777, mode); /* before its bytes are there */
+    assert_int_equal(tern_writer_commit(&w), TERN_OK);
+    assert_int_equal(stat(f->path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, mode);
+    holds(f->path, "new");
+}
+
+static void a_file_keeps_its_mode(void **state)
+{
+    struct fixture *f = *state;
+    mode_t old = umask(027);
+    keeps_mode(f, 0600);
+    keeps_mode(f, 0666);
+    umask(old);
+}
+
+static void become(uid_t user) { assert_int_equal(setresuid(user, user, 0), 0); }
+
+static int back_to_root(void **state)
+{
+    uid_t real, effective, saved;
+    const bool lost = !getresuid(&real, &effective, &saved) && !saved && setresuid(0, 0, 0);
+    return help_teardown(state) || lost;
+}
+
+/* Another user's file, which may be written and, as in /tmp, not be replaced: the bytes go into it. Where they cannot, they stay beside it.
+ */
+static void a_file_that_cannot_be_replaced_is_filled(void **state)
+{
+    struct fixture *f = *state;
+    struct stat before, after;
+    if (geteuid() || setresuid(1, 1, 0)) {
+        print_message("skipped: only root becomes another user\n");
+        skip();
+    }
+    become(0);
+    write_all(help_path(f, "out"), "old and longer than the new one");
+    assert_int_equal(chmod(f->folder, 01777) | chmod(f->path, 0666) | stat(f->path, &before), 0);
+    become(1);
+    struct tern_writer *w = tern_writer_open(f->ctx, f->path);
+    assert_non_null(w);
+    fputs("new", w->file);
+    assert_int_equal(tern_writer_commit(&w), TERN_OK);
+    holds(f->path, "new");
+    assert_int_equal(stat(f->path, &after), 0);
+    assert_int_equal(after.st_ino, before.st_ino);
+    assert_int_equal(count_files(f), 1);
+    w = tern_writer_open(f->ctx, f->path);
+    fputs("newer", w->file);
+    char kept[PATH_MAX];
+    snprintf(kept, sizeof(kept), "%s", w->temporary);
+    become(0);
+    assert_int_equal(chmod(f->path, 0644), 0);
+    become(1);
+    assert_int_equal(tern_writer_commit(&w), TERN_E_IO);
+    assert_non_null(strstr(tern_error(f->ctx), kept));
+    support_error(f->ctx, TERN_E_IO, "out: could not be written: Permission denied; it is complete in ");
+    holds(kept, "newer");
+    holds(f->path, "new");
+    unlink(kept);
+    assert_int_equal(tern_check_writable(f->ctx, f->path), TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "out: cannot be written: Permission denied");
+    become(0);
+}
+
 /* As long as names may be, of bytes and of letters of three: not longer while it is written either. One byte more is said before the work. */
 static void names_may_be_long(void **state)
 {
@@ -651,6 +725,8 @@ int main(void)
         TEST(paths_are_joined_and_told_apart),
         TEST(a_file_appears_when_it_is_complete),
         TEST(a_new_file_has_the_usual_mode),
+        TEST(a_file_keeps_its_mode),
+        cmocka_unit_test_setup_teardown(a_file_that_cannot_be_replaced_is_filled, help_setup, back_to_root),
         TEST(a_killed_writer_leaves_the_old_file),
         TEST(a_full_disk_leaves_the_old_file),
         TEST(half_written_products_vanish),

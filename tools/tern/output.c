@@ -46,6 +46,8 @@ static int find_target(const char *path, bool *straight, char **target)
         return failed("%s: cannot be written: it is a folder", path);
     if (there && !*straight && !S_ISREG(st.st_mode))
         return failed("%s: cannot be written: it is a socket or a disk", path);
+    if (there && access(path, W_OK)) /* not opened: a pipe would wait for its reader */
+        return failed("%s: cannot be written: %s", path, strerror(errno));
     *target = behind_links(path);
     return *target ? GO_ON : failed("%s: cannot be written: %s", path, strerror(errno));
 }
@@ -82,9 +84,7 @@ int output_check(const char *path)
     if (!*path)
         return usage("the name of the output file is empty");
     int code = find_target(path, &straight, &target);
-    if (code == GO_ON && straight) /* not opened: a pipe would wait for its reader */
-        code = access(path, W_OK) ? failed("%s: cannot be written: %s", path, strerror(errno)) : GO_ON;
-    else if (code == GO_ON)
+    if (code == GO_ON && !straight)
         code = check_beside(path, target);
     free(target);
     return code;
@@ -185,10 +185,15 @@ static char *unfinished_name(const char *path, int number)
     return name;
 }
 
-/* What `fill` writes goes into `name`, which becomes `target`; target NULL: it stays. 0 or errno. */
+/* What `fill` writes goes into `name`, which becomes `target` and keeps its mode; target NULL: it is there, and stays. 0 or errno. */
 static int write_to(const char *name, const char *target, void (*fill)(FILE *file, const void *user), const void *user)
 {
-    int fd = open(name, target ? O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC : O_WRONLY | O_NOCTTY | O_CLOEXEC, 0666);
+    struct stat st;
+    const bool there = target && !stat(target, &st);
+    const mode_t mode = there ? st.st_mode & 0777 : 0666;
+    int fd = open(name, O_WRONLY | O_CLOEXEC | (target ? O_CREAT | O_EXCL : O_NOCTTY | O_TRUNC), mode);
+    if (fd >= 0 && there)
+        fchmod(fd, mode);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
     bool bad = !file;
     if (file) {
@@ -218,6 +223,8 @@ static int write_beside(const char *target, void (*fill)(FILE *file, const void 
         reason = name ? write_to(name, target, fill, user) : ENOMEM;
         free(name);
     }
+    if (reason == EBUSY || reason == EPERM || reason == EACCES) /* no file may take its place, as in the library */
+        reason = write_to(target, NULL, fill, user);
     return reason;
 }
 
