@@ -66,13 +66,15 @@ void tern_writer_discard(struct tern_writer **w);
  */
 enum tern_status tern_check_writable(struct tern_context *ctx, const char *path);
 
-/* A folder that appears under its name only when complete; until then it lies beside it, in `root`. Every function but tern_folder_close
+/* A folder that appears under its name only when complete; until then it lies beside it, in `root`. An empty one that is there stays the
+ * folder that it is: `root` lies in it, and what is in there moves up when it is complete. Every function but tern_folder_close
  * gives an error that is recorded; then close it with that. */
 struct tern_folder {
     struct tern_context *ctx;
     char *root;
     char *target; /* the name, behind links */
     char **made;  /* in order; each is removed when the folder is given up */
+    bool fills;   /* the target was there */
     int count, capacity;
 };
 /* TERN_E_INVALID unless nothing of that name is there, or an empty folder. */

@@ -1,6 +1,7 @@
 /* A folder that appears under its name when it is complete. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -60,7 +61,8 @@ const char *tern_folder_make(struct tern_folder *f, const char *parent, const ch
     return kept;
 }
 
-/* The folder to work in, beside the target. A process of the same number, before this one or in another container, may have left one. */
+/* The folder to work in: beside the target, or in it where it is there, as it may be a mount point or ".", whose place none takes. A
+ * process of the same number, before this one or in another container, may have left one. */
 static bool make_root(struct tern_folder *f)
 {
     bool made = false;
@@ -68,7 +70,7 @@ static bool make_root(struct tern_folder *f)
     for (int n = 0; !made && n < 100 && (!n || errno == EEXIST); n++) {
         tern_free(f->ctx, f->root);
         snprintf(end, sizeof(end), ".%ld-%d.part", (long)getpid(), n);
-        f->root = tern_path_beside(f->ctx, f->target, end);
+        f->root = f->fills ? tern_path_join(f->ctx, f->target, end) : tern_path_beside(f->ctx, f->target, end);
         if (!f->root)
             return false;
         made = !mkdir(f->root, 0777);
@@ -84,12 +86,36 @@ enum tern_status tern_folder_open(struct tern_folder *f, struct tern_context *ct
         bare[n - 1] = 0;
     f->target = bare ? tern_path_target(ctx, bare) : NULL;
     tern_free(ctx, bare);
+    f->fills = f->target && tern_path_kind(f->target) == TERN_PATH_FOLDER;
     return f->target && make_root(f) ? TERN_OK : tern_error_status(ctx);
+}
+
+/* What lies in the working folder moves up into the target, in the order in which it was made; where something cannot, all of it goes back.
+ * False with errno set. */
+static bool move_up(const struct tern_folder *f)
+{
+    const size_t skip = strlen(f->root) + 1;
+    int from = open(f->root, O_PATH | O_DIRECTORY | O_CLOEXEC), to = open(f->target, O_PATH | O_DIRECTORY | O_CLOEXEC), moved = 1;
+    bool good = from >= 0 && to >= 0;
+    for (; good && moved < f->count; moved += good) /* the first is the folder itself */
+        good = strchr(f->made[moved] + skip, '/') || !renameat(from, f->made[moved] + skip, to, f->made[moved] + skip);
+    const int error = errno;
+    while (!good && --moved > 0)
+        if (!strchr(f->made[moved] + skip, '/'))
+            renameat(to, f->made[moved] + skip, from, f->made[moved] + skip);
+    if (from >= 0)
+        close(from);
+    if (to >= 0)
+        close(to);
+    if (good)
+        rmdir(f->root);
+    errno = error;
+    return good;
 }
 
 enum tern_status tern_folder_close(struct tern_folder *f, enum tern_status st)
 {
-    if (!st && rename(f->root, f->target))
+    if (!st && !(f->fills ? move_up(f) : !rename(f->root, f->target)))
         st = tern_fail(f->ctx, TERN_E_IO, "%s: the folder cannot be made: %s", f->target, strerror(errno));
     for (int i = f->count; st && i-- > 0;)
         remove(f->made[i]);

@@ -188,7 +188,8 @@ static void test_synth_folders(void **state)
     for (int i = 0; i < 2; i++) {
         pid_t pid = cli_start(s, (const char *const[]){"synth", "sd15", names[i], "--json", NULL});
         wait_for(".stdout", "\"done\":1,");
-        assert_int_equal(files("."), 5); /* with .stdout and .stderr */
+        assert_int_equal(files("."), i ? 4 : 5); /* with .stdout and .stderr */
+        assert_int_equal(files("empty"), i);
         kill(pid, SIGINT);
         EXPECT(s, cli_finish(s, pid), 130);
         assert_int_equal(files("."), 2);

@@ -1,12 +1,14 @@
 /* Files, the cache folder and configuration files: what is read, what is written whole or not at all, what is refused. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -425,6 +427,64 @@ static void names_may_be_long(void **state)
     assert_int_equal(tern_folder_close(&folder, TERN_E_IO), TERN_E_IO);
 }
 
+static enum tern_status write_folder(struct tern_context *ctx, const char *path, enum tern_status end)
+{
+    struct tern_folder folder;
+    enum tern_status st = tern_folder_check(ctx, path);
+    if (st || (st = tern_folder_open(&folder, ctx, path)))
+        return st;
+    const char *sub = tern_folder_make(&folder, folder.root, "unet");
+    st = sub ? tern_folder_write_text(&folder, sub, "config.json", "{}") : tern_error_status(ctx);
+    if (!st)
+        st = tern_folder_write_text(&folder, folder.root, "index.json", "[]");
+    return tern_folder_close(&folder, st ? st : end);
+}
+
+/* An empty folder that is there stays what it is: it may be where somebody works. Given up, it is empty again. */
+static void an_empty_folder_is_filled(void **state)
+{
+    static const char *const names[] = {"there/.", "there", "there//"};
+    struct fixture *f = *state;
+    struct stat before, after;
+    for (int i = 0; i < 3; i++) {
+        help_folder(f, "there");
+        assert_int_equal(chmod(f->path, 0750) | stat(f->path, &before), 0);
+        assert_int_equal(write_folder(f->ctx, help_path(f, names[i]), TERN_E_IO), TERN_E_IO);
+        assert_int_equal(rmdir(help_path(f, "there")), 0);
+        help_folder(f, "there");
+        assert_int_equal(chmod(f->path, 0750) | stat(f->path, &before), 0);
+        assert_int_equal(write_folder(f->ctx, help_path(f, names[i]), TERN_OK), TERN_OK);
+        assert_int_equal(stat(help_path(f, "there"), &after), 0);
+        assert_true(after.st_ino == before.st_ino && after.st_mode == before.st_mode);
+        holds(help_path(f, "there/index.json"), "[]");
+        holds(help_path(f, "there/unet/config.json"), "{}");
+        assert_int_equal(unlink(help_path(f, "there/index.json")) | unlink(help_path(f, "there/unet/config.json")), 0);
+        assert_int_equal(rmdir(help_path(f, "there/unet")) | rmdir(help_path(f, "there")), 0); /* nothing else was in there */
+    }
+}
+
+static void a_mount_point_is_filled(void **state)
+{
+    struct fixture *f = *state;
+    char path[PATH_MAX];
+    help_folder(f, "mount");
+    snprintf(path, sizeof(path), "%s/index.json", f->path);
+    pid_t child = fork();
+    if (!child) {
+        if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount("none", f->path, "tmpfs", 0, NULL))
+            _exit(2);
+        _exit(write_folder(f->ctx, f->path, TERN_OK) || access(path, R_OK));
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 2) {
+        print_message("skipped: no file system can be mounted here\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void bad_outputs_are_found_early(void **state)
 {
     struct fixture *f = *state;
@@ -733,6 +793,8 @@ int main(void)
         TEST(links_keep_their_place),
         TEST(pipes_and_devices_stay),
         TEST(names_may_be_long),
+        TEST(an_empty_folder_is_filled),
+        TEST(a_mount_point_is_filled),
         TEST(bad_outputs_are_found_early),
         cmocka_unit_test_setup_teardown(caches_stay_where_they_were, help_setup, help_teardown),
         cmocka_unit_test(the_cache_is_where_xdg_says),
