@@ -1,6 +1,7 @@
 /* Pictures that go wrong: damaged and absurd files, output that cannot be written, full disks, no memory. */
 #include "images_help.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -12,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "support.h"
 
@@ -175,18 +177,77 @@ static void test_output_that_fails(void **state)
     }
     signal(SIGXFSZ, SIG_DFL);
 
-    /* A text that EXIF in JPEG cannot hold is refused, not lost. */
-    char *text = malloc(40001);
-    memset(text, 'x', 40000);
-    text[40000] = 0;
-    assert_int_equal(tern_image_set_text(img, "parameters", text), TERN_OK);
-    assert_int_equal(tern_image_save(img, out_path(s, "text.jpg")), TERN_E_INVALID);
-    assert_non_null(strstr(tern_error(s->ctx), "PNG"));
-    tern_error_clear(s->ctx);
-    assert_int_equal(tern_image_save(img, out_path(s, "text.png")), TERN_OK);
-    assert_int_equal(unlink(out_path(s, "text.png")), 0);
-    free(text);
     tern_image_destroy(&img);
+}
+
+/* EXIF in JPEG holds half a text of 65,533 bytes, a comment all of it. No picture is lost for a longer one. */
+static void test_long_texts(void **state)
+{
+    static const struct {
+        size_t size;
+        bool jpeg;
+    } rows[] = {{32000, true}, {40000, true}, {65533, true}, {65534, false}};
+    struct state *s = *state;
+    struct tern_image *img = make(s, 8, 8);
+    for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
+        const size_t size = rows[i / 2].size;
+        const bool jpeg = i % 2;
+        const char *path = out_path(s, jpeg ? "text.jpg" : "text.png");
+        char *text = malloc(size + 1);
+        memset(text, 'x', size);
+        text[size] = 0;
+        assert_int_equal(tern_image_set_text(img, "parameters", text), TERN_OK);
+        assert_int_equal(tern_image_save(img, path), TERN_OK);
+        struct tern_image *read = tern_image_load(s->ctx, path);
+        const char *found = tern_image_text(read, "parameters");
+        assert_non_null(read);
+        assert_true(!jpeg || rows[i / 2].jpeg ? found && !strcmp(found, text) : !found);
+        tern_image_destroy(&read);
+        free(text);
+        unlink(path);
+    }
+    tern_image_destroy(&img);
+}
+
+static void write_chunk(FILE *f, const uint8_t *chunk, size_t size)
+{
+    const uint32_t sum = (uint32_t)crc32(0, chunk, (uInt)size), fields[] = {htonl((uint32_t)size - 4), htonl(sum)};
+    fwrite(&fields[0], 4, 1, f);
+    fwrite(chunk, 1, size, f);
+    fwrite(&fields[1], 4, 1, f);
+}
+
+/* A picture is not given up for its texts: one of 20 MiB, packed, and 2000. Its transparency is not among what is left out. */
+static void test_texts_beyond_limits(void **state)
+{
+    static uint8_t text[20 << 20], chunk[1 << 16] = "zTXtk\0";
+    struct state *s = *state;
+    const char *path = out_path(s, "file.png");
+    size_t size;
+    uint8_t *png = read_bytes(DATA "palette8.png", &size);
+    struct tern_image *plain = tern_image_load(s->ctx, DATA "palette8.png");
+    uLongf packed = sizeof(chunk) - 7;
+    memset(text, 'x', sizeof(text));
+    assert_int_equal(compress(chunk + 7, &packed, text, sizeof(text)), Z_OK);
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen(path, "wb");
+        assert_int_equal(fwrite(png, 1, 33, f), 33); /* up to the header's end */
+        for (int k = 0; k < (i ? 2000 : 1); k++)
+            write_chunk(f, i ? (const uint8_t *)"tEXtk\0x" : chunk, i ? 7 : packed + 7);
+        fwrite(png + 33, 1, size - 33, f);
+        assert_int_equal(fclose(f), 0);
+        struct tern_image *img = tern_image_load(s->ctx, path);
+        if (!img)
+            fail_msg("%s", tern_error(s->ctx));
+        assert_null(tern_image_text(img, "k"));
+        assert_int_equal(tern_image_width(img), tern_image_width(plain));
+        assert_memory_equal(tern_image_data(img), tern_image_data(plain),
+                            (size_t)tern_image_width(plain) * (size_t)tern_image_height(plain) * 3);
+        tern_image_destroy(&img);
+    }
+    free(png);
+    unlink(path);
+    tern_image_destroy(&plain);
 }
 
 /* An allocator that gives out so many blocks and counts what is not returned. */
@@ -306,7 +367,8 @@ int main(void)
         cmocka_unit_test(test_what_is_no_picture),      cmocka_unit_test(test_absurd_sizes),
         cmocka_unit_test(test_truncated_anywhere),      cmocka_unit_test(test_damaged_anywhere),
         cmocka_unit_test(test_output_that_fails),       cmocka_unit_test(test_no_memory_at_any_point),
-        cmocka_unit_test(test_memory_that_ends_inside),
+        cmocka_unit_test(test_memory_that_ends_inside), cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_texts_beyond_limits),
     };
     return cmocka_run_group_tests_name("images_bad", tests, images_setup, images_teardown);
 }

@@ -25,7 +25,9 @@ TERN_API int tern_image_height(const struct tern_image *img);
 TERN_API const uint8_t *tern_image_data(const struct tern_image *img);
 
 /* Text that goes with the picture: a key of 1 to 79 printable ASCII characters, a value in UTF-8 ("" takes it away). PNG holds
- * all (tEXt, iTXt); JPEG and WebP hold the one with the key "parameters", AUTOMATIC1111's infotext (EXIF UserComment). */
+ * all (tEXt, iTXt); JPEG and WebP hold the one with the key "parameters", AUTOMATIC1111's infotext (EXIF UserComment). JPEG has room for
+ * about 32,700 characters there, then for 65,533 bytes in a comment; of a longer text the picture is saved without it, and a warning is
+ * logged. */
 TERN_API enum tern_status tern_image_set_text(struct tern_image *img, const char *key, const char *value);
 /* Borrowed until the text is set again; NULL when there is none. */
 TERN_API const char *tern_image_text(const struct tern_image *img, const char *key);

@@ -18,8 +18,8 @@
 #define QUALITY 95
 /* A progressive file may repeat the whole picture this often; more is made to waste time. */
 #define MAX_SCANS 200
-/* Bytes of a marker segment behind its length, without "Exif\0\0". */
-#define EXIF_ROOM (65533 - 6)
+/* Bytes of a marker segment behind its length. */
+#define SEGMENT 65533
 
 struct reader {
     struct jpeg_decompress_struct jpeg;
@@ -34,7 +34,8 @@ struct writer {
     struct jpeg_compress_struct jpeg;
     struct jpeg_error_mgr errors;
     jmp_buf failed;
-    uint8_t *segment; /* "Exif\0\0" and the block with the infotext; NULL: none */
+    int marker;
+    uint8_t *segment; /* "Exif\0\0" and the block with the infotext, or a comment; NULL: none */
     size_t segment_size;
 };
 
@@ -161,7 +162,7 @@ static void encode(struct writer *w, const struct tern_image *img, FILE *out)
     jpeg->optimize_coding = TRUE;
     jpeg_start_compress(jpeg, TRUE);
     if (w->segment)
-        jpeg_write_marker(jpeg, JPEG_APP0 + 1, w->segment, (unsigned)w->segment_size);
+        jpeg_write_marker(jpeg, w->marker, w->segment, (unsigned)w->segment_size);
     while (jpeg->next_scanline < jpeg->image_height) {
         JSAMPROW line = img->rgb + (size_t)jpeg->next_scanline * (size_t)img->width * 3;
         jpeg_write_scanlines(jpeg, &line, 1);
@@ -169,27 +170,38 @@ static void encode(struct writer *w, const struct tern_image *img, FILE *out)
     jpeg_finish_compress(jpeg);
 }
 
-/* Makes the marker segment with the infotext, if there is one. */
+static enum tern_status set_segment(struct writer *w, struct tern_context *ctx, int marker, size_t head, const void *bytes, size_t size)
+{
+    w->segment = tern_alloc(ctx, head + size);
+    if (!w->segment)
+        return TERN_E_NO_MEMORY;
+    memcpy(w->segment, "Exif\0", head);
+    memcpy(w->segment + head, bytes, size);
+    w->segment_size = head + size;
+    w->marker = marker;
+    return TERN_OK;
+}
+
+/* Makes the marker segment with the infotext, if there is one: EXIF, and where its two bytes a letter are too many, a comment. A picture is
+ * not given up for a longer one. */
 static enum tern_status make_segment(struct writer *w, const struct tern_image *img, const char *path)
 {
     const char *text = tern_image_text(img, TERN_IMAGE_PARAMETERS);
     if (!text)
         return TERN_OK;
-    size_t size = 0;
+    size_t size = 0, length = strlen(text);
     uint8_t *block = tern_exif_make(img->ctx, text, &size);
     if (!block)
         return TERN_E_NO_MEMORY;
     enum tern_status status = TERN_OK;
-    if (size > EXIF_ROOM)
-        status = tern_fail(img->ctx, TERN_E_INVALID, "%s: the text of the picture takes %zu bytes, a JPEG holds %d; PNG or WebP hold it",
-                           path, size, EXIF_ROOM);
-    else if (!(w->segment = tern_alloc(img->ctx, size + 6)))
-        status = TERN_E_NO_MEMORY;
-    if (!status) {
-        memcpy(w->segment, "Exif\0", 6);
-        memcpy(w->segment + 6, block, size);
-        w->segment_size = size + 6;
-    }
+    if (size <= SEGMENT - 6)
+        status = set_segment(w, img->ctx, JPEG_APP0 + 1, 6, block, size);
+    else if (length <= SEGMENT)
+        status = set_segment(w, img->ctx, JPEG_COM, 0, text, length);
+    else
+        tern_message(img->ctx, TERN_LOG_WARN,
+                     "%s: the text of the picture is left out: it has %zu bytes, a JPEG holds %d; PNG or WebP hold it", path, length,
+                     SEGMENT);
     tern_free(img->ctx, block);
     return status;
 }

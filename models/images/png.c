@@ -4,6 +4,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include <tern/context.h>
+
 #include "core/memory.h"
 #include "core/status.h"
 #include "models/images/image.h"
@@ -55,7 +57,8 @@ static enum tern_status read_texts(struct tern_image *img, const char *path, spn
     return status;
 }
 
-static enum tern_status read_pixels(struct tern_image *img, const struct tern_image_file *file, spng_ctx *png)
+/* *limits: the file has too much beside the picture, and no error is recorded. */
+static enum tern_status read_pixels(struct tern_image *img, const struct tern_image_file *file, spng_ctx *png, bool *limits)
 {
     size_t pixels = (size_t)img->width * (size_t)img->height, size = 0;
     int code = spng_decoded_image_size(png, SPNG_FMT_RGBA8, &size);
@@ -73,10 +76,11 @@ static enum tern_status read_pixels(struct tern_image *img, const struct tern_im
     if (!code)
         tern_image_lay(file, img->rgb, rgba, pixels);
     tern_free(file->ctx, rgba);
-    return code ? fail(file, code) : TERN_OK;
+    *limits = code == SPNG_ECHUNK_LIMITS;
+    return *limits ? TERN_E_FORMAT : code ? fail(file, code) : TERN_OK;
 }
 
-struct tern_image *tern_png_read(const struct tern_image_file *file)
+static struct tern_image *read_png(const struct tern_image_file *file, bool *limits)
 {
     errno = 0;
     spng_ctx *png = spng_ctx_new(0);
@@ -97,10 +101,48 @@ struct tern_image *tern_png_read(const struct tern_image_file *file)
         img = tern_image_empty(file->ctx, header.width, header.height, file->path);
 
     struct spng_exif exif;
-    if (img && (read_pixels(img, file, png) || read_texts(img, file->path, png) ||
+    if (img && (read_pixels(img, file, png, limits) || read_texts(img, file->path, png) ||
                 (!spng_get_exif(png, &exif) && tern_image_apply_exif(img, file->path, (const uint8_t *)exif.data, exif.length))))
         tern_image_destroy(&img);
     spng_ctx_free(png);
+    return img;
+}
+
+/* Copies what the picture needs: critical chunks, transparency and which side is up. What is no chunk comes along. */
+static size_t copy_plain(uint8_t *out, const uint8_t *data, size_t size)
+{
+    size_t at = 8, n = 8; /* the signature */
+    memcpy(out, data, at);
+    while (at < size) {
+        const uint8_t *p = data + at, *type = p + 4;
+        const size_t left = size - at,
+                     length = left < 12 ? left : (size_t)p[0] << 24 | (size_t)p[1] << 16 | (size_t)p[2] << 8 | (size_t)p[3],
+                     chunk = left < 12 || length > left - 12 ? left : length + 12;
+        if (chunk < 12 || !(type[0] & 0x20) || !memcmp(type, "tRNS", 4) || !memcmp(type, "eXIf", 4)) {
+            memcpy(out + n, p, chunk);
+            n += chunk;
+        }
+        at += chunk;
+    }
+    return n;
+}
+
+struct tern_image *tern_png_read(const struct tern_image_file *file)
+{
+    bool limits = false;
+    struct tern_image *img = read_png(file, &limits);
+    uint8_t *data = limits ? tern_alloc(file->ctx, file->size) : NULL;
+    if (!data)
+        return img;
+    tern_message(file->ctx, TERN_LOG_WARN, "%s: has too many or too large texts beside the picture: they are left out", file->path);
+    struct tern_image_file plain = *file;
+    plain.size = copy_plain(data, file->data, file->size);
+    plain.data = data;
+    limits = false;
+    img = read_png(&plain, &limits);
+    if (limits)
+        fail(file, SPNG_ECHUNK_LIMITS);
+    tern_free(file->ctx, data);
     return img;
 }
 
