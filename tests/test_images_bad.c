@@ -250,6 +250,24 @@ static void test_texts_beyond_limits(void **state)
     tern_image_destroy(&plain);
 }
 
+/* JFIF 2 does not exist; what says so is a JPEG none the less. */
+static void test_other_jfif(void **state)
+{
+    struct state *s = *state;
+    const char *path = out_path(s, "file.jpg");
+    size_t size;
+    uint8_t *jpeg = read_bytes(DATA "jpeg-444.jpg", &size);
+    assert_memory_equal(jpeg + 6, "JFIF\0\1", 6);
+    jpeg[11] = 2;
+    write_bytes(path, jpeg, size);
+    struct tern_image *img = tern_image_load(s->ctx, path);
+    if (!img)
+        fail_msg("%s", tern_error(s->ctx));
+    tern_image_destroy(&img);
+    unlink(path);
+    free(jpeg);
+}
+
 /* An allocator that gives out so many blocks and counts what is not returned. */
 struct meter {
     long left, live;
@@ -368,7 +386,7 @@ int main(void)
         cmocka_unit_test(test_truncated_anywhere),      cmocka_unit_test(test_damaged_anywhere),
         cmocka_unit_test(test_output_that_fails),       cmocka_unit_test(test_no_memory_at_any_point),
         cmocka_unit_test(test_memory_that_ends_inside), cmocka_unit_test(test_long_texts),
-        cmocka_unit_test(test_texts_beyond_limits),
+        cmocka_unit_test(test_texts_beyond_limits),     cmocka_unit_test(test_other_jfif),
     };
     return cmocka_run_group_tests_name("images_bad", tests, images_setup, images_teardown);
 }

@@ -48,7 +48,7 @@ static void writer_error(j_common_ptr jpeg) { longjmp(((struct writer *)jpeg->cl
 static void reader_message(j_common_ptr jpeg, int level)
 {
     int code = jpeg->err->msg_code;
-    bool harmless = code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_BOGUS_PROGRESSION;
+    bool harmless = code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_BOGUS_PROGRESSION || code == JWRN_JFIF_MAJOR;
     if (level < 0 && !harmless)
         reader_error(jpeg);
 }
