@@ -256,6 +256,18 @@ static void test_an_edited_picture(void **state)
     damage_remove(model);
 }
 
+/* What stands in a picture is no command to a terminal: U+001B begins one, and U+009B, and a line may look like one of tern's. */
+static void test_control_characters_are_blanks(void **state)
+{
+    struct state *s = *state;
+    write_picture("a.png", "a\x1b[2Jb\n\xc2\x9b"
+                           "31mc\xc3\x9b\x7f\nSteps: 1, Seed: 1, Size: 32x32, Model: \x1b]0;title\x07");
+    EXPECT(s, RUN(s, "info", "a.png"), 0);
+    expect_text(s->out, "\na [2Jb\n  31mc\xc3\x9b \nSteps: 1, Seed: 1, Size: 32x32, Model:  ]0;title \n", "info");
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+    expect_text(s->err, "what is not followed of it: Model:  ]0;title \n", "message");
+}
+
 static void test_what_is_not_followed_is_told(void **state)
 {
     struct state *s = *state;
@@ -363,6 +375,7 @@ int cli_from_tests(void)
                                        TEST(test_other_files_are_told),
                                        TEST(test_an_edited_picture),
                                        TEST(test_what_is_not_followed_is_told),
+                                       TEST(test_control_characters_are_blanks),
                                        TEST(test_pictures_that_tell_nothing),
                                        TEST(test_convert),
                                        TEST(test_quantised_models)};

@@ -63,6 +63,8 @@ void message_setup(const char *command, bool json);
 void event_send(json_t *event); /* one line on standard output; takes the reference, NULL is ignored */
 /* Standard output so far; 0, or the errno with which it failed first. */
 int output_flush(void);
+/* What stands in a file, for a terminal: control characters that are not `kept` become blanks, so that none is a command to it. Returned. */
+char *message_clean(char *text, const char *kept);
 int usage(const char *fmt, ...) TERN_PRINTF(1, 2);
 int failed(const char *fmt, ...) TERN_PRINTF(1, 2);
 int cancelled(const char *reason); /* said where there was a signal, not for want of a standard output */

@@ -149,7 +149,7 @@ static void tell(const struct picture_settings *s, bool strength, bool image_cfg
     if (out)
         fclose(out);
     if (text && *text)
-        from_tell(s, s->from, text);
+        from_tell(s, s->from, s->run.json ? text : message_clean(text, ""));
     free(text);
 }
 

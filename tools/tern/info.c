@@ -35,7 +35,9 @@ static int show_picture(struct tern_context *ctx, const char *path, bool json)
             json_object_set_new(o, "parameters", json_string(text));
         event_send(o);
     } else {
-        printf("picture, %d x %d pixels\n%s%s", tern_image_width(img), tern_image_height(img), text ? text : "no parameters", "\n");
+        char *shown = strdup(text ? text : "no parameters");
+        printf("picture, %d x %d pixels\n%s\n", tern_image_width(img), tern_image_height(img), shown ? message_clean(shown, "\n\t") : "");
+        free(shown);
     }
     tern_image_destroy(&img);
     return DONE;

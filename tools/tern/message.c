@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "command.h"
 
@@ -31,6 +32,16 @@ int output_flush(void)
     if (fflush(stdout) && !state.lost)
         state.lost = errno;
     return state.lost;
+}
+
+char *message_clean(char *text, const char *kept)
+{
+    for (unsigned char *c = (unsigned char *)text; *c; c++)
+        if (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) /* U+0080 to U+009F in UTF-8 */
+            c[0] = c[1] = ' ';
+        else if ((*c < ' ' && !strchr(kept, *c)) || *c == 0x7f)
+            *c = ' ';
+    return text;
 }
 
 static void tell(const char *kind, const char *text)
