@@ -43,17 +43,25 @@ static size_t next_piece(void *buffer, size_t size, void *user)
     return n;
 }
 
-/* Bytes of the longest token, or a few more. */
-static size_t longest_token(const char *text, size_t size)
+/* A text of 100 MiB may be 35 million empty lists, for which jansson takes 4.5 GiB. A tensor of a header is about ten values. */
+#define MOST_VALUES (1 << 22)
+
+/* Bytes of the longest token, or a few more; 0: there are too many values, the last one at *end. */
+static size_t longest_token(const char *text, size_t size, size_t *end)
 {
     static const bool ends[256] = {[' '] = true, ['\t'] = true, ['\r'] = true, ['\n'] = true, [','] = true,
                                    [':'] = true, ['['] = true,  [']'] = true,  ['{'] = true,  ['}'] = true};
-    size_t most = 0, run = 0;
+    size_t most = 1, run = 0, values = 0;
     bool string = false, escaped = false;
     for (size_t i = 0; i < size; i++) { /* text may be NULL */
         const bool quote = text[i] == '"' && !escaped;
         escaped = string && !escaped && text[i] == '\\';
         most = ++run > most ? run : most;
+        values += !string && (text[i] == '[' || text[i] == '{' || text[i] == ',');
+        if (values > MOST_VALUES) {
+            *end = i;
+            return 0;
+        }
         if (string ? quote : !quote && ends[(unsigned char)text[i]])
             run = 0;
         string = string != quote;
@@ -76,13 +84,30 @@ static json_t *read_parts(struct part *parts, int n, size_t flags, json_error_t 
     return NULL;
 }
 
+static json_t *too_many(const char *text, size_t end, json_error_t *e)
+{
+    json_error_t found = {.line = 1, .position = (int)end};
+    for (size_t i = 0; i <= end; i++) {
+        found.column = text[i] == '\n' ? 0 : found.column + 1;
+        found.line += text[i] == '\n';
+    }
+    snprintf(found.text, sizeof(found.text), "more than %d values", MOST_VALUES);
+    if (e)
+        *e = found;
+    errno = 0;
+    return NULL;
+}
+
 /* jansson collects a token in a buffer that doubles when it is full. Where memory ends there, it loses bytes and goes on with what is left:
  * only errno tells, until it reads the next number, and a string without its closing quote, or with half an escape, is read beyond its end.
  * So a string of x comes first, which makes the buffer large enough for all tokens; its own quote is not the byte at which it grows. */
 json_t *tern_json_read(const char *text, size_t size, size_t flags, json_error_t *e)
 {
-    size_t room = 16; /* the buffer's at first */
-    for (const size_t most = longest_token(text, size); room < most;)
+    size_t room = 16, end = 0; /* the buffer's at first */
+    const size_t most = longest_token(text, size, &end);
+    if (!most)
+        return too_many(text, end, e);
+    while (room < most)
         room *= 2;
     struct part list[] = {{"[\"", 2}, {NULL, room - 1}, {"\",", 2}, {text, size}, {"]", 1}}, alone = {text, size};
     json_t *both = read_parts(list, sizeof(list) / sizeof(*list), flags, e), *o = json_array_get(both, 1);

@@ -22,7 +22,8 @@ enum tern_status tern_json_string(struct tern_context *ctx, const json_t *o, con
  * what is left for all. A NULL in *o stays. */
 void tern_json_set(json_t **o, const char *key, json_t *value);
 void tern_json_append(json_t **list, json_t *value);
-/* json_loadb that ends where memory does: NULL, and errno is ENOMEM then, else 0. */
+/* json_loadb that ends where memory does: NULL, and errno is ENOMEM then, else 0. A text of more than 4194304 values (commas and brackets)
+ * is refused before it takes memory. */
 json_t *tern_json_read(const char *text, size_t size, size_t flags, json_error_t *e);
 /* json_dumps that ends where memory does: NULL. free() */
 char *tern_json_dumps(const json_t *o, size_t flags);

@@ -689,6 +689,24 @@ static void bad_json_is_located(void **state)
     json_decref(o);
 }
 
+/* Its values would take a hundred times its bytes. */
+static void json_of_too_many_values_is_refused(void **state)
+{
+    enum { LISTS = 1 << 21, LIMIT = 1 << 22 };
+    struct fixture *f = *state;
+    char *text = malloc(3 * LISTS + 16);
+    strcpy(text, "\n[\",,[[\"");
+    size_t n = strlen(text);
+    for (int i = 0; i < LISTS; i++, n += 3)
+        memcpy(text + n, ",[]", 3);
+    text[n++] = ']';
+    assert_null(tern_json_parse(f->ctx, text, n, "c.json"));
+    char message[80];
+    snprintf(message, sizeof(message), "c.json: not valid JSON: line 2, column %d: more than %d values", 7 + 3 * (LISTS - 1) + 2, LIMIT);
+    support_error(f->ctx, TERN_E_FORMAT, message);
+    free(text);
+}
+
 static void json_values_have_types(void **state)
 {
     struct fixture *f = *state;
@@ -800,6 +818,7 @@ int main(void)
         cmocka_unit_test(the_cache_is_where_xdg_says),
         TEST(cache_folders_are_made),
         TEST(bad_json_is_located),
+        TEST(json_of_too_many_values_is_refused),
         TEST(json_values_have_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
