@@ -449,6 +449,7 @@ static void alphas_are_read(void **state)
     static const struct {
         const char *metadata, *adapter_config;
         double scale;
+        bool far; /* the name is long */
     } cases[] = {
         {NULL, NULL, 1},
         {"{\"unet.lora_alpha\": 1, \"unet.r\": 2}", NULL, 0.5},
@@ -460,7 +461,13 @@ static void alphas_are_read(void **state)
          NULL, 3},
         {"{\"unet.lora_alpha\": 4.0, \"unet.use_rslora\": true}", NULL, 2.8284271247461903},
         {NULL, "{\"lora_alpha\": 5, \"r\": 2}", 2.5},
+        {NULL, "{\"lora_alpha\": 5, \"r\": 2}", 2.5, true},
     };
+    char far[2000];
+    int n = snprintf(far, sizeof(far), "%s", folder);
+    while (n < 1500)
+        n += snprintf(far + n, sizeof(far) - (size_t)n, "/.");
+    snprintf(far + n, sizeof(far) - (size_t)n, "/x.safetensors");
     struct file f = {{{P ".lora_A.weight", 2, {2, 40}}, {P ".lora_B.weight", 2, {8, 2}}}, NULL, TERN_OK, {NULL}};
     write_file(&files[0]);
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -472,7 +479,7 @@ static void alphas_are_read(void **state)
         if (cases[i].adapter_config)
             damage_text(folder, "adapter_config.json", cases[i].adapter_config, strlen(cases[i].adapter_config));
         assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
-        assert_int_equal(set(path, 1), TERN_OK);
+        assert_int_equal(set(cases[i].far ? far : path, 1), TERN_OK);
         struct lora_print *now = lora_print(ctx, p);
         if (!lora_print_same(want, now))
             fail_msg("case %d: another scale than %g", (int)i, cases[i].scale);

@@ -177,32 +177,33 @@ static enum tern_status check_config(struct tern_lora_file *f, const json_t *con
     return tern_error_status(f->ctx);
 }
 
-/* The JSON object that describes the file's adapters; NULL when there is none, or with the error recorded. */
-static json_t *read_config(struct tern_lora_file *f, char *where, size_t size, bool *prefixed)
+/* The JSON object that describes the file's adapters, and *where it stands, for tern_free; NULL when there is none, or with the error
+ * recorded. */
+static json_t *read_config(struct tern_lora_file *f, char **where, bool *prefixed)
 {
     static const char key[] = "lora_adapter_metadata";
     const char *text = tern_weights_metadata(f->weights, key);
     *prefixed = text != NULL;
     if (text) {
-        snprintf(where, size, "%s: %s", f->path, key);
-        return tern_json_parse(f->ctx, text, strlen(text), where);
+        *where = tern_sprintf(f->ctx, "%s: %s", f->path, key);
+        return *where ? tern_json_parse(f->ctx, text, strlen(text), *where) : NULL;
     }
     const char *first = tern_weights_name(f->weights, 0);
     if (!first || strncmp(first, "base_model.model.", strlen("base_model.model.")))
         return NULL;
     const char *slash = strrchr(f->path, '/');
     int folder = slash ? (int)(slash - f->path + 1) : 0;
-    int n = snprintf(where, size, "%.*sadapter_config.json", folder, f->path);
-    return n > 0 && (size_t)n < size && tern_path_kind(where) == TERN_PATH_FILE ? tern_json_load(f->ctx, where) : NULL;
+    *where = tern_sprintf(f->ctx, "%.*sadapter_config.json", folder, f->path);
+    return *where && tern_path_kind(*where) == TERN_PATH_FILE ? tern_json_load(f->ctx, *where) : NULL;
 }
 
 enum tern_status tern_lora_read_alphas(struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS])
 {
     static const char *const prefixes[] = {
         [TERN_LORA_UNET] = "unet.", [TERN_LORA_TEXT] = "text_encoder.", [TERN_LORA_TEXT_2] = "text_encoder_2."};
-    char where[1024];
+    char *where = NULL;
     bool prefixed;
-    json_t *config = read_config(f, where, sizeof(where), &prefixed);
+    json_t *config = read_config(f, &where, &prefixed);
     enum tern_status st = check_config(f, config, where);
     for (int part = 0; part < TERN_LORA_PARTS && !st; part++) {
         struct config c = {config, prefixed ? prefixes[part] : "", where};
@@ -212,5 +213,6 @@ enum tern_status tern_lora_read_alphas(struct tern_lora_file *f, struct tern_wei
         st = tern_error_status(f->ctx);
     }
     json_decref(config);
+    tern_free(f->ctx, where);
     return st;
 }
