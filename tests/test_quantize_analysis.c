@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -14,6 +15,7 @@
 #include "damage.h"
 #include "lora_help.h"
 #include "model_help.h"
+#include "models/quantize/analysis.h"
 #include "ops/dispatch.h"
 #include "support.h"
 
@@ -534,6 +536,36 @@ static void damaged_numbers_are_measured_anew(void **state)
     damage_remove(folder);
 }
 
+/* When a run is done its state goes, not what leads to it nor what is no file. */
+static void only_the_state_goes(void **state)
+{
+    static const char *const names[] = {"file", "link", "pipe"};
+    char folder[PATH_SIZE], path[2 * PATH_SIZE];
+    struct stat st;
+    (void)state;
+    lora_temporary(folder);
+    struct tern_context *ctx = tern_context_create(NULL);
+    json_t *options = json_object();
+    for (int i = 0; i < 3; i++) {
+        struct tern_quantize_state s;
+        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+        if (i == 1)
+            assert_int_equal(symlink("file", path), 0);
+        if (i == 2)
+            assert_int_equal(mkfifo(path, 0600), 0);
+        assert_int_equal(tern_state_open(&s, ctx, path, true, options), TERN_OK);
+        if (i < 2)
+            assert_int_equal(tern_state_save(&s), TERN_OK);
+        tern_state_close(&s, true);
+        assert_int_equal(lstat(path, &st), i ? 0 : -1);
+        snprintf(path, sizeof(path), "%s/file", folder);
+        assert_int_equal(access(path, F_OK), -1);
+    }
+    json_decref(options);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 /* Of other options, of another model, or no state at all: refused, or begun anew when that is asked for. */
 static void states_of_other_runs(void **state)
 {
@@ -610,6 +642,7 @@ int main(void)
         cmocka_unit_test(pictures_are_those_of_the_recipe),
         cmocka_unit_test(interrupted_runs_go_on),
         cmocka_unit_test(damaged_numbers_are_measured_anew),
+        cmocka_unit_test(only_the_state_goes),
         cmocka_unit_test(states_of_other_runs),
         cmocka_unit_test(runs_leave_nothing),
     };

@@ -1,7 +1,9 @@
 /* The state file: every number that was measured, so that a run that was interrupted goes on, and ends with the same recipe. */
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -126,8 +128,9 @@ enum tern_status tern_state_save(const struct tern_quantize_state *s)
 
 void tern_state_close(struct tern_quantize_state *s, bool done)
 {
-    if (s->path && done)
-        unlink(s->path);
+    char target[PATH_MAX];
+    if (s->path && done && tern_path_kind(s->path) == TERN_PATH_FILE && realpath(s->path, target)) /* links, pipes and devices stay */
+        unlink(target);
     json_decref(s->root);
     s->root = NULL;
 }
