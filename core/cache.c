@@ -1,10 +1,14 @@
 /* Where the cache folder is. */
 #include "core/cache.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "core/context.h"
 
@@ -31,6 +35,33 @@ size_t tern_cache_path_size(const struct tern_context *ctx, const char *kind, co
     return folder ? strlen(folder) + strlen(below) + strlen(kind) + strlen(name) + 3 : 0;
 }
 
+/* Whether a name is that of an unfinished file (core/writer.c): "NAME.PID-N", NAME with that ending. */
+static bool is_unfinished(const char *name, const char *ending)
+{
+    static const char digits[] = "0123456789";
+    const size_t n = strlen(ending);
+    const char *dot = strrchr(name, '.');
+    if (!dot || (size_t)(dot - name) <= n || memcmp(dot - n, ending, n))
+        return false;
+    const char *dash = dot + 1 + strspn(dot + 1, digits);
+    return dash > dot + 1 && *dash == '-' && dash[1] && !dash[1 + strspn(dash + 1, digits)];
+}
+
+/* Files like `path` that a process left unfinished a day ago or earlier: it was killed. */
+static void remove_unfinished(const char *folder, const char *path)
+{
+    const struct dirent *e;
+    struct stat st;
+    const char *ending = strrchr(path, '.');
+    DIR *d = ending && !strchr(ending, '/') ? opendir(folder) : NULL;
+    while (d && (e = readdir(d)))
+        if (is_unfinished(e->d_name, ending) && !fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) &&
+            st.st_mtime < time(NULL) - 24 * 60 * 60)
+            unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
+}
+
 enum tern_status tern_cache_prepare(struct tern_context *ctx, const char *path)
 {
     char *p = tern_strdup(ctx, path);
@@ -43,6 +74,11 @@ enum tern_status tern_cache_prepare(struct tern_context *ctx, const char *path)
         if (mkdir(p, 0755) && errno != EEXIST)
             st = tern_fail(ctx, TERN_E_IO, "%s: the cache folder cannot be made: %s", p, strerror(errno));
         *slash = '/';
+    }
+    char *name = strrchr(p, '/');
+    if (name && !st) {
+        *name = 0;
+        remove_unfinished(p, path);
     }
     tern_free(ctx, p);
     if (!st && !stat(path, &there) && S_ISFIFO(there.st_mode)) /* it would wait for a reader, who may never come */

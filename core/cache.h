@@ -8,7 +8,8 @@
 char *tern_cache_path(struct tern_context *ctx, const char *kind, const char *name);
 /* Bytes of that text with its end; 0 when there is none. */
 size_t tern_cache_path_size(const struct tern_context *ctx, const char *kind, const char *name);
-/* Makes the folder of such a path. An error: it cannot be made, or a pipe is in the place of the file. */
+/* Makes the folder of such a path; what killed processes left unfinished of files with its ending goes after a day. An error: it cannot be
+ * made, or a pipe is in the place of the file. */
 enum tern_status tern_cache_prepare(struct tern_context *ctx, const char *path);
 
 #endif

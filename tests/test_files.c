@@ -653,6 +653,32 @@ static void cache_folders_are_made(void **state)
     support_error(f->ctx, TERN_E_IO, "a/file/below: the cache folder cannot be made");
 }
 
+static void unfinished_files_of_the_cache_go(void **state)
+{
+    static const struct {
+        const char *name;
+        time_t age;
+        bool goes;
+    } rows[] = {
+        {"a.plan.12-3", 90000, true},    {"a.plan.12-3", 80000, false}, {"a.plan", 90000, false},    {"a.plan.12-", 90000, false},
+        {"a.plan.-3", 90000, false},     {"a.bin.12-3", 90000, false},  {"a.12-3", 90000, false},    {".plan.12-3", 90000, false},
+        {"a.plan.12-3.x", 90000, false}, {"a.plan.x-3", 90000, false},  {"aplan.1-3", 90000, false}, {"b.a.plan.4000000-1", 1e7, true},
+    };
+    struct fixture *f = *state;
+    help_folder(f, "plans");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        char path[200];
+        snprintf(path, sizeof(path), "%s/plans/%s", f->folder, rows[i].name);
+        write_all(path, "");
+        const struct timespec then[2] = {{.tv_sec = time(NULL) - rows[i].age}, {.tv_sec = time(NULL) - rows[i].age}};
+        assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
+        assert_int_equal(tern_cache_prepare(f->ctx, help_path(f, "plans/new.plan")), TERN_OK);
+        if (access(path, F_OK) != (rows[i].goes ? -1 : 0))
+            fail_msg("%s, %ld s", rows[i].name, (long)rows[i].age);
+        unlink(path);
+    }
+}
+
 /* ---- JSON */
 
 static void bad_json_is_located(void **state)
@@ -817,6 +843,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(caches_stay_where_they_were, help_setup, help_teardown),
         cmocka_unit_test(the_cache_is_where_xdg_says),
         TEST(cache_folders_are_made),
+        TEST(unfinished_files_of_the_cache_go),
         TEST(bad_json_is_located),
         TEST(json_of_too_many_values_is_refused),
         TEST(json_values_have_types),
