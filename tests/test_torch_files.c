@@ -127,13 +127,15 @@ static void views_of_a_storage_are_checked(void **state)
     struct bytes b;
     const float data[6] = {0, 1, 2, 3, 4, 5};
     static const struct {
-        int32_t numel, offset, n, shape[9], stride[9];
+        int64_t numel, offset, n, shape[9], stride[9];
         const char *text; /* NULL: fine, the first element is `first` */
         float first;
     } cases[] = {
         {6, 0, 2, {2, 3}, {3, 1}, NULL, 0},
         {6, 1, 2, {5, 1}, {1, 77}, NULL, 1},
         {6, 6, 1, {0}, {1}, NULL, 0},
+        {6, 2, 2, {1LL << 40, 0}, {1LL << 40, 1}, NULL, 0},
+        {6, 3, 3, {2, 1, 2}, {1, INT64_MAX, 1}, NULL, 3}, /* the stride of one element says nothing */
         {6, 1, 2, {2, 3}, {3, 1}, "lies outside its storage of 6 elements", 0},
         {6, 0, 2, {3, 3}, {2, 1}, "lies outside its storage", 0},
         {6, 6, 0, {0}, {0}, "lies outside its storage", 0},
@@ -193,7 +195,7 @@ static void what_trainings_leave_is_passed_over(void **state)
     pickle_global(&b, "numpy", "dtype");
     pickle_str(&b, "f8");
     put_text(&b, "\x85R"); /* dtype("f8") */
-    pickle_ints(&b, 1, (const int32_t[]){3});
+    pickle_ints(&b, 1, (const int64_t[]){3});
     put_text(&b, "b"); /* its state */
     pickle_str(&b, "12345678");
     put_text(&b, "\x86R"); /* scalar(dtype, bytes) */
@@ -201,7 +203,7 @@ static void what_trainings_leave_is_passed_over(void **state)
     pickle_str(&b, "state_dict");
     put_text(&b, "}");
     pickle_str(&b, "w");
-    pickle_tensor(&b, "0", 2, 0, 1, (const int32_t[]){2}, (const int32_t[]){1});
+    pickle_tensor(&b, "0", 2, 0, 1, (const int64_t[]){2}, (const int64_t[]){1});
     put_text(&b, "ss.");
     expect_only(f, &b, "w");
 }
@@ -222,7 +224,7 @@ static void parameter_dicts_are_dicts(void **state)
     pickle_global(&b, "collections", "OrderedDict");
     put_text(&b, ")R");
     pickle_str(&b, "*");
-    pickle_tensor(&b, "0", 2, 0, 2, (const int32_t[]){1, 2}, (const int32_t[]){2, 1});
+    pickle_tensor(&b, "0", 2, 0, 2, (const int64_t[]){1, 2}, (const int64_t[]){2, 1});
     put_text(&b, "ssbs.");
     expect_only(f, &b, "string_to_param.*");
 }
@@ -235,7 +237,7 @@ static void permuted_tensors_become_contiguous(void **state)
     float data[24], x[24];
     for (int i = 0; i < 24; i++)
         data[i] = (float)i;
-    pickle_w(&b, 24, 0, 3, (int32_t[]){2, 3, 4}, (int32_t[]){1, 2, 6});
+    pickle_w(&b, 24, 0, 3, (int64_t[]){2, 3, 4}, (int64_t[]){1, 2, 6});
     struct tern_weights *w = help_open(f, help_zip_of(f, &b, data, sizeof(data), 0));
     assert_int_equal(tern_tensor_read(tern_weights_get(w, "w"), TERN_F32, x, sizeof(x)), TERN_OK);
     for (int i = 0; i < 24; i++)
@@ -342,7 +344,7 @@ static const char *same_dicts(struct fixture *f, int outer, int inner, int lengt
     memset(key, 'k', sizeof(key));
     key[length] = 0;
     pickle_begin(&b);
-    pickle_tensor(&b, "0", 1, 0, 1, (const int32_t[]){1}, (const int32_t[]){1});
+    pickle_tensor(&b, "0", 1, 0, 1, (const int64_t[]){1}, (const int64_t[]){1});
     put_raw(&b, "q\0010", 3);
     put_same(&b, key, inner, 1, 2);
     put_text(&b, "0");
@@ -360,7 +362,7 @@ static void numbers_have_a_point_in_every_locale(void **state)
     pickle_begin(&b);
     put_text(&b, "}(");
     pickle_str(&b, "w");
-    pickle_tensor(&b, "0", 1, 0, 1, (const int32_t[]){1}, (const int32_t[]){1});
+    pickle_tensor(&b, "0", 1, 0, 1, (const int64_t[]){1}, (const int64_t[]){1});
     pickle_str(&b, "rate");
     put_text(&b, "F0.25\nu.");
     struct tern_weights *w = tern_weights_open(f->ctx, help_zip_of(f, &b, (const float[]){1}, 4, 0));
@@ -387,7 +389,7 @@ static void dicts_may_be_shared(void **state)
     struct fixture *f = *state;
     struct bytes b = {.size = 0};
     pickle_begin(&b);
-    pickle_tensor(&b, "0", 1, 0, 1, (const int32_t[]){1}, (const int32_t[]){1});
+    pickle_tensor(&b, "0", 1, 0, 1, (const int64_t[]){1}, (const int64_t[]){1});
     put_raw(&b, "q\0010", 3);
     put_same(&b, "w", 1, 1, 2);
     put_text(&b, "0}(");
@@ -435,7 +437,7 @@ static const char *legacy_of(struct fixture *f, const char *keys, uint64_t numel
             15);
     put_raw(&b, "\x80\x02M\xe9\x03.", 6);
     put_raw(&b, "\x80\x02}X\x0d\0\0\0little_endian\x88s.", 24);
-    pickle_w(&object, 4, 0, 1, (int32_t[]){4}, (int32_t[]){1});
+    pickle_w(&object, 4, 0, 1, (int64_t[]){4}, (int64_t[]){1});
     put_raw(&b, object.data, object.size);
     put_raw(&b, "\x80\x02](", 4);
     for (; *keys; keys++)

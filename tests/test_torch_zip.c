@@ -14,7 +14,7 @@ static void zip_bombs_are_refused(void **state)
     struct bytes b;
     size_t size = 40 << 20;
     float *zeros = calloc(1, size), honest[6] = {1, 2, 3, 4, 5, 6}, x[6];
-    pickle_w(&b, 6, 0, 1, (int32_t[]){6}, (int32_t[]){1});
+    pickle_w(&b, 6, 0, 1, (int64_t[]){6}, (int64_t[]){1});
     struct tern_weights *w = help_open(f, help_zip_of(f, &b, honest, sizeof(honest), 1));
     assert_int_equal(tern_tensor_read(tern_weights_get(w, "w"), TERN_F32, x, sizeof(x)), TERN_OK);
     assert_memory_equal(x, honest, sizeof(x));
@@ -22,7 +22,7 @@ static void zip_bombs_are_refused(void **state)
 
     /* 40 MB from 40 KB: more than the pickle says, more than the tensor needs */
     help_refused(f, help_zip_of(f, &b, zeros, size, 1), TERN_E_FORMAT, "storage \"0\": expected 24 bytes, found 41943040");
-    pickle_w(&b, (int32_t)(size / 4), 0, 1, (int32_t[]){6}, (int32_t[]){1});
+    pickle_w(&b, (int64_t)(size / 4), 0, 1, (int64_t[]){6}, (int64_t[]){1});
     help_refused(f, help_zip_of(f, &b, zeros, size, 1), TERN_E_FORMAT,
                  "declares 41943040 bytes where its tensors (\"w\") need 24; it is refused as a zip bomb");
 
@@ -37,9 +37,9 @@ static void zip_bombs_are_refused(void **state)
 }
 
 /* { "a": all 10 M floats of storage "0", "b": the first `count` of storage KEY, which has as many }. */
-static void pickle_pair(struct bytes *b, const char *key, int32_t count)
+static void pickle_pair(struct bytes *b, const char *key, int64_t count)
 {
-    const int32_t n[] = {10 << 20}, one[] = {1};
+    const int64_t n[] = {10 << 20}, one[] = {1};
     b->size = 0;
     pickle_begin(b);
     put_text(b, "}(");
@@ -75,7 +75,7 @@ static void lying_sizes_are_refused(void **state)
     struct bytes b;
     uint8_t zeros[4096] = {0};
     size_t size;
-    pickle_w(&b, 6, 0, 1, (int32_t[]){6}, (int32_t[]){1});
+    pickle_w(&b, 6, 0, 1, (int64_t[]){6}, (int64_t[]){1});
     uint8_t *zip = help_read(help_zip_of(f, &b, zeros, sizeof(zeros), 1), &size);
     int changed = 0;
     for (size_t i = 0; i + 4 <= size; i++) /* in the local header and in the directory */
@@ -102,7 +102,7 @@ static void archives_above_4_gib_are_read(void **state)
     struct fixture *f = *state;
     const uint64_t far = UINT64_C(5) << 30, none = 0xffffffff;
     struct bytes pickle, b = {.size = 0};
-    pickle_w(&pickle, 2, 0, 1, (int32_t[]){2}, (int32_t[]){1});
+    pickle_w(&pickle, 2, 0, 1, (int64_t[]){2}, (int64_t[]){1});
     put_fields(&b, "42222244422", (uint64_t[]){0x04034b50, 45, 0, 0, 0, 0, 0, pickle.size, pickle.size, 10, 0});
     put_text(&b, "a/data.pkl");
     put_raw(&b, pickle.data, pickle.size);
@@ -137,7 +137,7 @@ static void archives_that_are_no_models_are_refused(void **state)
     struct fixture *f = *state;
     struct bytes b;
     const float data[6] = {0};
-    pickle_w(&b, 6, 0, 1, (int32_t[]){6}, (int32_t[]){1});
+    pickle_w(&b, 6, 0, 1, (int64_t[]){6}, (int64_t[]){1});
     const struct member pickle = {"a/data.pkl", b.data, b.size, 0}, storage = {"a/data/0", data, 24, 0}, other = {"b.txt", "x", 1, 0};
     const struct member big[] = {pickle, storage, {"a/byteorder", "big", 3, 0}};
     help_refused(f, help_zip(f, "w.pt", big, 3), TERN_E_UNSUPPORTED, "its byte order is not \"little\"");
@@ -158,7 +158,7 @@ static void lying_directories_are_refused(void **state)
     struct bytes b;
     size_t size;
     const float data[5] = {0};
-    pickle_w(&b, 1 << 20, 0, 1, (int32_t[]){1}, (int32_t[]){1});
+    pickle_w(&b, 1 << 20, 0, 1, (int64_t[]){1}, (int64_t[]){1});
     uint8_t *zip = help_read(help_zip_of(f, &b, data, sizeof(data), 0), &size), *at = zip;
     for (int i = 0; i < 3; i++) /* the third record is the storage's */
         at = (uint8_t *)memmem(at, (size_t)(zip + size - at), "PK\1\2", 4) + 4;

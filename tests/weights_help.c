@@ -213,13 +213,15 @@ void pickle_str(struct bytes *b, const char *text)
     put_text(b, text);
 }
 
-void pickle_int(struct bytes *b, int32_t x)
+void pickle_int(struct bytes *b, int64_t x)
 {
-    uint8_t op[5] = {'J', (uint8_t)x, (uint8_t)(x >> 8), (uint8_t)(x >> 16), (uint8_t)(x >> 24)};
-    put_raw(b, op, 5);
+    const bool large = x != (int32_t)x; /* LONG1 */
+    put_raw(b, large ? "\x8a\x08" : "J", large ? 2 : 1);
+    for (int i = 0; i < (large ? 8 : 4); i++)
+        put_raw(b, &(uint8_t){(uint8_t)((uint64_t)x >> 8 * i)}, 1);
 }
 
-void pickle_ints(struct bytes *b, int n, const int32_t *x)
+void pickle_ints(struct bytes *b, int n, const int64_t *x)
 {
     put_text(b, "(");
     for (int i = 0; i < n; i++)
@@ -227,7 +229,7 @@ void pickle_ints(struct bytes *b, int n, const int32_t *x)
     put_text(b, "t");
 }
 
-void pickle_tensor(struct bytes *b, const char *key, int32_t numel, int32_t offset, int n, const int32_t *shape, const int32_t *stride)
+void pickle_tensor(struct bytes *b, const char *key, int64_t numel, int64_t offset, int n, const int64_t *shape, const int64_t *stride)
 {
     pickle_global(b, "torch._utils", "_rebuild_tensor_v2");
     put_text(b, "((");
@@ -243,7 +245,7 @@ void pickle_tensor(struct bytes *b, const char *key, int32_t numel, int32_t offs
     put_text(b, "\x89}tR");
 }
 
-void pickle_w(struct bytes *b, int32_t numel, int32_t offset, int n, const int32_t *shape, const int32_t *stride)
+void pickle_w(struct bytes *b, int64_t numel, int64_t offset, int n, const int64_t *shape, const int64_t *stride)
 {
     b->size = 0;
     pickle_begin(b);

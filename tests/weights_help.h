@@ -63,12 +63,12 @@ const char *help_safetensors(struct fixture *f, const char *header, size_t data_
 void pickle_begin(struct bytes *b);
 void pickle_global(struct bytes *b, const char *module, const char *name);
 void pickle_str(struct bytes *b, const char *text);
-void pickle_int(struct bytes *b, int32_t x);
-void pickle_ints(struct bytes *b, int n, const int32_t *x); /* a tuple */
+void pickle_int(struct bytes *b, int64_t x);
+void pickle_ints(struct bytes *b, int n, const int64_t *x); /* a tuple */
 /* A tensor over storage KEY of `numel` floats, with this offset, shape and stride. */
-void pickle_tensor(struct bytes *b, const char *key, int32_t numel, int32_t offset, int n, const int32_t *shape, const int32_t *stride);
+void pickle_tensor(struct bytes *b, const char *key, int64_t numel, int64_t offset, int n, const int64_t *shape, const int64_t *stride);
 /* A whole pickle of { "w": that tensor over storage "0" }. */
-void pickle_w(struct bytes *b, int32_t numel, int32_t offset, int n, const int32_t *shape, const int32_t *stride);
+void pickle_w(struct bytes *b, int64_t numel, int64_t offset, int n, const int64_t *shape, const int64_t *stride);
 
 /* A zip archive "a/…" with members added by pairs (name, bytes); deflated or stored. */
 struct member {

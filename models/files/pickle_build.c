@@ -133,6 +133,14 @@ static bool fits_storage(const struct tern_pickle_tensor *t, int64_t numel)
     return last < have;
 }
 
+/* Strides that no element follows may be anything; sums of them need not fit. */
+static void drop_unused_strides(struct tern_pickle_tensor *t, int64_t numel)
+{
+    for (int d = 0; d < t->ndim; d++)
+        if (!numel || t->shape[d] == 1)
+            t->stride[d] = 0;
+}
+
 static value *build_tensor(struct tern_pickle *p, const struct global *g, const value *args)
 {
     int64_t numel;
@@ -170,6 +178,7 @@ static value *build_tensor(struct tern_pickle *p, const struct global *g, const 
         tern_pickle_fail(p, "a tensor lies outside its storage of %lld elements", (long long)storage->storage.numel);
         return NULL;
     }
+    drop_unused_strides(t, numel);
     v->tensor = t;
     return v;
 }
