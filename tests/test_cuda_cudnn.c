@@ -20,14 +20,12 @@ static bool compiles; /* cuDNN finds a driver and an NVRTC of its CUDA */
 static bool finds_compiler(void)
 {
     const char *driver = getenv("TERN_STANDIN_NAMED"), *nvrtc = getenv("TERN_NVRTC");
-    size_t (*version)(void) = NULL;
     char name[32];
-    *(void **)(void *)&version = dlsym(api.library, "cudnnGetCudartVersion");
-    if (!version || !driver || !dlopen(driver, RTLD_NOW | RTLD_GLOBAL))
+    if (!driver || !dlopen(driver, RTLD_NOW | RTLD_GLOBAL))
         return false;
     if (nvrtc)
         dlopen(nvrtc, RTLD_NOW | RTLD_GLOBAL);
-    snprintf(name, sizeof(name), "libnvrtc.so.%d", (int)(version() / 1000));
+    snprintf(name, sizeof(name), "libnvrtc.so.%d", (int)(api.cudnnGetCudartVersion() / 1000));
     return dlopen(name, RTLD_NOW | RTLD_GLOBAL) != NULL;
 }
 

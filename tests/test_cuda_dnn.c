@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -270,6 +271,25 @@ static void test_without(void **state)
     expect_without("cuDNN 9.19.0 fails to make a handle: a failure of the stand-in (1001)");
 }
 
+/* A cuDNN 9 that ends the process, as the real one does, when it is called and the libraries that it needs are not open. */
+static void test_alone(void **state)
+{
+    char folder[] = "/tmp/tern-test-dnn-XXXXXX", library[64], part[64];
+    const char *alone = getenv("TERN_STANDIN_DNN_ALONE"), *graph = getenv("TERN_STANDIN_DNN_GRAPH");
+    tern_context_destroy(&(struct tern_context *){cuda_open()});
+    assert_non_null(mkdtemp(folder));
+    snprintf(library, sizeof(library), "%s/libcudnn.so.9", folder);
+    snprintf(part, sizeof(part), "%s/libcudnn_graph.so.9", folder);
+    assert_int_equal(symlink(alone, library), 0);
+    setenv("TERN_CUDNN_LIBRARY", library, 1);
+    expect_without("it would end the process, for it finds no lib"); /* a machine may have the first: then the second is missing */
+    assert_int_equal(symlink(graph, part), 0);
+    expect_without("it would end the process, for it finds no libcublasLt.so.99");
+    unlink(part);
+    unlink(library);
+    rmdir(folder);
+}
+
 static struct tern_key fingerprint(const char *library)
 {
     setenv("TERN_CUDNN_LIBRARY", library, 1);
@@ -300,7 +320,7 @@ static void test_versions(void **state)
     dnn.standin_dnn_set(100100, WORKSPACE);
     expect_without("it is cuDNN 10.1.0");
     dnn.standin_dnn_set(8907, WORKSPACE);
-    expect_without("parts of cuDNN 8.9.7 are not beside it");
+    expect_without("it would end the process, for it finds no libcudnn_ops_infer.so.8");
 }
 
 /* Before 9.13 there is no node of attention; convolutions are not touched by it. A plan may need no workspace. */
@@ -330,9 +350,19 @@ static void test_large(void **state)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_table),     TEST(test_epilogues), TEST(test_half),       TEST(test_capture),
-                                       TEST(test_alignment), TEST(test_execution), TEST(test_every_call), TEST(test_memory),
-                                       TEST(test_without),   TEST(test_plans),     TEST(test_versions),   TEST(test_before_attention),
+    const struct CMUnitTest tests[] = {TEST(test_table),
+                                       TEST(test_epilogues),
+                                       TEST(test_half),
+                                       TEST(test_capture),
+                                       TEST(test_alignment),
+                                       TEST(test_execution),
+                                       TEST(test_every_call),
+                                       TEST(test_memory),
+                                       TEST(test_without),
+                                       TEST(test_alone),
+                                       TEST(test_plans),
+                                       TEST(test_versions),
+                                       TEST(test_before_attention),
                                        TEST(test_large)};
     return cmocka_run_group_tests(tests, group_setup, cuda_group_teardown);
 }

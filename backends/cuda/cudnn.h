@@ -54,6 +54,7 @@
 
 #define CUDNN_FUNCTIONS(F) \
     F(size_t, cudnnGetVersion, (void)) \
+    F(size_t, cudnnGetCudartVersion, (void)) \
     F(const char *, cudnnGetErrorString, (cudnnStatus_t status)) \
     F(cudnnStatus_t, cudnnCreate, (cudnnHandle_t *handle)) \
     F(cudnnStatus_t, cudnnDestroy, (cudnnHandle_t handle)) \

@@ -38,29 +38,6 @@ static void print_version(size_t v, char out[32])
         snprintf(out, 32, "%zu.%zu.%zu", v / 1000, v / 100 % 10, v % 100);
 }
 
-/* cuDNN 8 ends the process when it finds no part of itself; where they lie beside it, or on the loader's path, it finds them. */
-static bool is_complete(const struct cudnn_api *api)
-{
-    static const char *const parts[] = {"libcudnn_ops_infer.so.8", "libcudnn_cnn_infer.so.8"};
-    Dl_info info;
-    union {
-        size_t (*function)(void);
-        void *address;
-    } version = {api->cudnnGetVersion};
-    const char *slash = dladdr(version.address, &info) && info.dli_fname ? strrchr(info.dli_fname, '/') : NULL;
-    int folder = slash ? (int)(slash - info.dli_fname) + 1 : 0;
-    for (int i = 0; i < 2; i++) {
-        char path[1024];
-        int n = snprintf(path, sizeof(path), "%.*s%s", folder, folder ? info.dli_fname : "", parts[i]);
-        void *part = n < (int)sizeof(path) ? dlopen(path, RTLD_LAZY | RTLD_LOCAL) : NULL;
-        part = part ? part : dlopen(parts[i], RTLD_LAZY | RTLD_LOCAL);
-        if (!part)
-            return false;
-        dlclose(part);
-    }
-    return true;
-}
-
 static bool load(struct cuda_dnn *s)
 {
     static const char *const names[] = {"libcudnn.so.9", "libcudnn.so.8"};
@@ -86,13 +63,15 @@ static bool load(struct cuda_dnn *s)
 /* The versions whose values cudnn.h has; the heuristics came with 8.3. */
 static bool is_known(struct cuda_dnn *s)
 {
-    char version[32];
+    char version[32], missing[CUDA_DNN_PART];
+    if (!cuda_dnn_is_complete(&s->api, missing)) {
+        snprintf(s->why, sizeof(s->why), "it would end the process, for it finds no %s", missing);
+        return false;
+    }
     s->version = s->api.cudnnGetVersion();
     print_version(s->version, version);
     if (s->version < 8300 || s->version >= 100000)
         snprintf(s->why, sizeof(s->why), "it is cuDNN %s: expected 8.3 to 9", version);
-    else if (s->version < 90000 && !is_complete(&s->api))
-        snprintf(s->why, sizeof(s->why), "parts of cuDNN %s are not beside it: libcudnn_ops_infer.so.8, libcudnn_cnn_infer.so.8", version);
     return !s->why[0];
 }
 

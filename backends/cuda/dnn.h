@@ -29,6 +29,10 @@ struct cuda_dnn_graph {
     float scale;
 };
 
+/* dnn_parts.c: whether cuDNN finds the libraries without which it ends the process; else the name of one that is missing. Before this is
+ * asked no other function may be called. */
+enum { CUDA_DNN_PART = 40 };
+bool cuda_dnn_is_complete(const struct cudnn_api *api, char missing[CUDA_DNN_PART]);
 /* dnn_graph.c: whether the description can be such a graph: conv2d of pictures in channels-last, sdpa without a mask. */
 bool cuda_dnn_takes(const struct tern_op_desc *d);
 /* Whether its posts can. */

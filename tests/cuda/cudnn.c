@@ -50,6 +50,7 @@ static cudnnStatus_t injected(const char *function)
 /* ---- the library ---- */
 
 size_t cudnnGetVersion(void) { return claimed; }
+size_t cudnnGetCudartVersion(void) { return 13000; }
 const char *cudnnGetErrorString(cudnnStatus_t status) { return status ? "a failure of the stand-in" : "success"; }
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
