@@ -10,6 +10,7 @@
 
 #include "core/context.h"
 #include "core/hal.h"
+#include "core/tensor.h"
 #include "cuda_help.h"
 #include "support.h"
 
@@ -280,6 +281,38 @@ static void test_host_memory(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* 16-bit elements farther behind the start of their buffer than indices of 32 bits count. The stand-in's memory is touched only where the
+ * kernel does. */
+static void test_far_behind(void **state)
+{
+    enum { N = 100 };
+    const size_t far = ((size_t)2 << 30) + 6;
+    const struct tern_meta all = {.dtype = TERN_F16, .ndim = 1, .shape = {(int64_t)(far / 2) + N}, .stride = {1}};
+    const struct tern_meta part = {.dtype = TERN_F16, .ndim = 1, .shape = {N}, .stride = {1}};
+    uint16_t ones[N];
+    float found[N];
+    struct tern_context *ctx = cuda_open();
+    struct standin_facts f = cuda_facts();
+    f.compute = 0;
+    cuda.standin_set_facts(&f);
+    tern_scope_begin(ctx);
+    tern_tensor *memory = tern_tensor_empty_on(ctx->device, &all);
+    if (!memory)
+        fail_msg("%s", tern_error(ctx));
+    f.compute = 1;
+    cuda.standin_set_facts(&f);
+    for (int i = 0; i < N; i++)
+        ones[i] = 0x3c00;
+    assert_int_equal(memory->buffer->fns->write(memory->buffer, far, ones, sizeof(ones)), TERN_OK);
+    tern_tensor *y = tern_add_scalar(tern_tensor_view(memory, &part, far), 1);
+    if (!y || tern_tensor_read(y, TERN_F32, found, sizeof(found)))
+        fail_msg("%s", tern_error(ctx));
+    for (int i = 0; i < N; i++)
+        assert_true(found[i] == 2);
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
 static void test_without_pools(void **state)
 {
     struct standin_facts f = cuda_facts();
@@ -314,6 +347,7 @@ int main(void)
         CUDA_TEST(test_lost),
         CUDA_TEST(test_memory_fails_everywhere),
         CUDA_TEST(test_host_memory),
+        CUDA_TEST(test_far_behind),
         CUDA_TEST(test_without_pools),
         CUDA_TEST(test_without_pinned_memory),
     };

@@ -139,6 +139,7 @@ static enum tern_status read_facts(struct cuda_device *d)
                                                 .vectors = true,
                                                 .subgroup = 32, /* a warp, of every device so far */
                                                 .dot_product = d->capability >= 61};
+    d->gpu.binding_alignment = 16;
     if (has_tensor_cores(d)) {
         d->gpu.limits.matrix_subgroup = 32;
         d->gpu.limits.matrix_f16 = true;

@@ -109,7 +109,8 @@ static void release(struct tern_gpu *gpu, void *kernel)
     tern_free(gpu->base.ctx, kernel);
 }
 
-/* Arguments: the parameters by value, then a pointer for each slot; their offsets are in the parameters. */
+/* Arguments: the parameters by value, then a pointer for each slot; what its offset is beyond a multiple of 16 bytes is in the
+ * parameters. */
 static enum tern_status enqueue(struct tern_gpu *gpu, void *kernel, const struct tern_launch *l, const struct tern_arg *slots)
 {
     struct cuda_device *d = (struct cuda_device *)gpu;
@@ -117,7 +118,7 @@ static enum tern_status enqueue(struct tern_gpu *gpu, void *kernel, const struct
     CUdeviceptr at[TERN_MAX_SLOTS];
     void *arguments[1 + TERN_MAX_SLOTS] = {&params};
     for (int i = 0; i < l->n_slots; i++) {
-        at[i] = slots[i].buffer ? ((const struct cuda_buffer *)slots[i].buffer)->at : 0;
+        at[i] = slots[i].buffer ? ((const struct cuda_buffer *)slots[i].buffer)->at + tern_gpu_bound(gpu, slots[i].offset) : 0;
         arguments[1 + i] = &at[i];
     }
     if (cuda_enter(d, l->text))
