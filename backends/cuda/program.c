@@ -20,22 +20,24 @@ static char *path_of(const struct cuda_device *d, const char *source)
     return tern_gpu_binary_path(d->gpu.base.ctx, "cuda", facts, source);
 }
 
-static CUresult load(struct cuda_device *d, const char *image, struct cuda_kernel *k)
+static CUresult load_once(struct cuda_device *d, const char *image, struct cuda_kernel *k)
 {
     CUresult error = d->cu.cuModuleLoadData(&k->module, image);
+    if (error)
+        return error;
+    if ((error = d->cu.cuModuleGetFunction(&k->function, k->module, tern_text_entry(TERN_TEXT_CUDA))))
+        d->cu.cuModuleUnload(k->module);
+    return error;
+}
+
+/* A driver that loads lazily takes the memory when the function is asked for. */
+static CUresult load(struct cuda_device *d, const char *image, struct cuda_kernel *k)
+{
+    CUresult error = load_once(d, image, k);
     if (error == CUDA_ERROR_OUT_OF_MEMORY && !d->capturing) { /* the pool may have kept what it needs */
         d->gpu.memory.fns->trim(&d->gpu);
-        error = d->cu.cuModuleLoadData(&k->module, image);
+        error = load_once(d, image, k);
     }
-    if (error) {
-        k->module = NULL;
-        return error;
-    }
-    error = d->cu.cuModuleGetFunction(&k->function, k->module, tern_text_entry(TERN_TEXT_CUDA));
-    if (!error)
-        return CUDA_SUCCESS;
-    d->cu.cuModuleUnload(k->module);
-    k->module = NULL;
     return error;
 }
 
