@@ -192,7 +192,7 @@ static void fail_each(CUresult error)
     /* what gives things back cannot be tried again; CtxP: entering to give back */
     static const char *const gives_back[] = {"Free", "Destroy", "Unload", "Release", "CtxP", NULL};
     /* what is done without: pinned memory, pools, facts; and kernels that are built again */
-    static const char *const spared[] = {"cuMemHostAlloc", "Pool", "GetAttribute", "cuModule", NULL};
+    static const char *const spared[] = {"cuMemHostAlloc", "cuMemPool", "GetAttribute", "cuModule", NULL};
     int faults = 0, harmless = 0;
     char text[400];
     for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
@@ -209,7 +209,7 @@ static void fail_each(CUresult error)
             bool closing =
                 (!strcmp(functions[i], "cuStreamSynchronize") && nth > 1) || (!strcmp(functions[i], "cuEventSynchronize") && nth > 2);
             if (good && !closing && !has(functions[i], gives_back) && !has(functions[i], spared) &&
-                (error != CUDA_ERROR_OUT_OF_MEMORY || strcmp(functions[i], "cuMemAllocAsync") != 0))
+                (error != CUDA_ERROR_OUT_OF_MEMORY || strcmp(functions[i], "cuMemAllocFromPoolAsync") != 0))
                 fail_msg("%s, call %d: the fault was not told", functions[i], nth);
             harmless += good;
         }

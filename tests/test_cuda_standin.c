@@ -15,6 +15,7 @@ static CUcontext context;
 static CUstream streams[2];
 static CUevent event;
 static CUdeviceptr memory;
+static CUmemoryPool pool;
 enum { BYTES = 4096 };
 
 /* y[i] = x[i] + P.add through shared memory, 64 items a block. */
@@ -73,9 +74,10 @@ static int setup(void **state)
     char source[1024];
     snprintf(source, sizeof(source), "struct P { float add; int to; };\n%s", text);
     char *image = compile(source);
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     bool good = image && !cu.cuInit(0) && !cu.cuDevicePrimaryCtxRetain(&context, 0) && !cu.cuCtxPushCurrent_v2(context) &&
                 !cu.cuStreamCreate(&streams[0], 1) && !cu.cuStreamCreate(&streams[1], 1) && !cu.cuEventCreate(&event, 2) &&
-                !cu.cuMemAlloc_v2(&memory, BYTES) && !cu.cuModuleLoadData(&module, image) &&
+                !cu.cuMemPoolCreate(&pool, &properties) && !cu.cuMemAlloc_v2(&memory, BYTES) && !cu.cuModuleLoadData(&module, image) &&
                 !cu.cuModuleGetFunction(&function, module, "tern_kernel");
     free(image);
     return good ? 0 : -1;
@@ -127,7 +129,12 @@ static void test_memory(void **state)
     CUdeviceptr other;
     float values[64] = {0};
     need();
-    assert_int_equal(cu.cuMemAllocAsync(&other, BYTES, streams[0]), 0);
+    assert_int_equal(cu.cuMemAllocFromPoolAsync(&other, BYTES, pool, streams[0]), 0);
+    assert_int_equal(cu.cuMemPoolDestroy(pool), 0);
+    assert_int_not_equal(cu.cuMemAllocFromPoolAsync(&other, BYTES, pool, streams[0]), 0);
+    expect("the memory pool was destroyed before");
+    assert_int_not_equal(cu.cuMemPoolTrimTo(NULL, 0), 0);
+    expect("is no memory pool");
     assert_int_equal(cu.cuMemFreeAsync(other, streams[0]), 0);
     assert_int_not_equal(cu.cuMemFreeAsync(other, streams[0]), 0);
     expect("cuMemFreeAsync of memory that was freed before");
@@ -307,8 +314,8 @@ static void test_captures(void **state)
     need();
     assert_int_equal(cu.cuStreamBeginCapture_v2(streams[0], 2), 0);
     assert_int_equal(launch(memory, memory + 1024, 64, 0, streams[0]), 0);
-    assert_int_not_equal(cu.cuMemAllocAsync(&more, 16, streams[0]), 0);
-    expect("cuMemAllocAsync on a stream that captures");
+    assert_int_not_equal(cu.cuMemAllocFromPoolAsync(&more, 16, pool, streams[0]), 0);
+    expect("cuMemAllocFromPoolAsync on a stream that captures");
     assert_int_equal(cu.cuStreamEndCapture(streams[0], &graph), 0);
     assert_int_equal(cuda_counts().launches, 0);
     assert_int_equal(cu.cuGraphInstantiateWithFlags(&exec, graph, 0), 0);

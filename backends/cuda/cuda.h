@@ -32,12 +32,11 @@ struct cuda_device {
     CUevent copied; /* the last write beside the launches */
     bool capturing; /* under gpu.lock, which a capture holds */
     int captured;   /* kernels */
-    bool pools;     /* stream-ordered memory */
     bool maps_host; /* kernels can read host memory */
     struct cuda_slot slots[CUDA_SLOTS];
     int next_slot;
-    bool no_slots; /* there is no pinned memory */
-    CUmemoryPool pool;
+    bool no_slots;          /* there is no pinned memory */
+    CUmemoryPool pool;      /* of stream-ordered memory; NULL: there is none */
     struct cuda_blas *blas; /* NULL: not asked for yet, or no_blas */
     bool no_blas;
     struct cuda_dnn *dnn;                                 /* NULL: not asked for yet */

@@ -28,8 +28,8 @@ static void close_streams(struct cuda_device *d)
         d->cu.cuStreamDestroy_v2(d->side);
     if (d->stream)
         d->cu.cuStreamDestroy_v2(d->stream);
-    if (d->pools)
-        d->cu.cuMemPoolTrimTo(d->pool, 0);
+    if (d->pool)
+        d->cu.cuMemPoolDestroy(d->pool);
     d->cu.cuCtxPopCurrent_v2(&popped);
 }
 
@@ -129,7 +129,6 @@ static enum tern_status read_facts(struct cuda_device *d)
     if (error)
         return cuda_fail(d, "asking the device what it is", error);
     d->capability = 10 * number(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) + number(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-    d->pools = number(d, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) && !d->cu.cuDeviceGetDefaultMemPool(&d->pool, d->id);
     d->maps_host = number(d, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY);
     d->gpu.limits = (struct tern_launch_limits){.max_group = power_of_two_below(number(d, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)),
                                                 .shared_bytes = (size_t)number(d, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
@@ -155,12 +154,18 @@ static enum tern_status read_facts(struct cuda_device *d)
     return tern_gpu_lower(&d->gpu);
 }
 
-/* Freed memory stays in the pool up to that much: whole, so that the second run of a plan asks the system for nothing. */
-static void keep_pool(struct cuda_device *d)
+/* Freed memory stays in the pool up to that much: whole, so that the second run of a plan asks the system for nothing. The device's
+ * default pool is the application's. */
+static void make_pool(struct cuda_device *d)
 {
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, d->id}};
     cuuint64_t threshold = UINT64_MAX;
-    if (d->pools && d->cu.cuMemPoolSetAttribute(d->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold))
-        d->pools = false;
+    if (!number(d, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) || d->cu.cuMemPoolCreate(&d->pool, &properties)) {
+        d->pool = NULL;
+    } else if (d->cu.cuMemPoolSetAttribute(d->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)) {
+        d->cu.cuMemPoolDestroy(d->pool);
+        d->pool = NULL;
+    }
 }
 
 static enum tern_status open_streams(struct cuda_device *d)
@@ -171,7 +176,7 @@ static enum tern_status open_streams(struct cuda_device *d)
         return cuda_fail(d, "making a context", error);
     if (cuda_enter(d, "entering the context"))
         return tern_error_status(d->gpu.base.ctx);
-    keep_pool(d);
+    make_pool(d);
     size_t unused = 0, total = 0;
     error = d->cu.cuStreamCreate(&d->stream, CU_STREAM_NON_BLOCKING);
     error = error ? error : d->cu.cuStreamCreate(&d->side, CU_STREAM_NON_BLOCKING);

@@ -24,7 +24,8 @@
     V(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16) V(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 19) \
     V(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75) V(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76) \
     V(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115) V(CU_STREAM_NON_BLOCKING, 1) V(CU_EVENT_DISABLE_TIMING, 2) \
-    V(CU_MEMHOSTALLOC_DEVICEMAP, 2) V(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 4) V(CU_STREAM_CAPTURE_MODE_RELAXED, 2) V(NVRTC_SUCCESS, 0) \
+    V(CU_MEMHOSTALLOC_DEVICEMAP, 2) V(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 4) \
+    V(CU_MEM_ALLOCATION_TYPE_PINNED, 1) V(CU_MEM_LOCATION_TYPE_DEVICE, 1) V(CU_STREAM_CAPTURE_MODE_RELAXED, 2) V(NVRTC_SUCCESS, 0) \
     V(NVRTC_ERROR_OUT_OF_MEMORY, 1) V(NVRTC_ERROR_INVALID_INPUT, 3) V(NVRTC_ERROR_INVALID_PROGRAM, 4) V(NVRTC_ERROR_INVALID_OPTION, 5) \
     V(NVRTC_ERROR_COMPILATION, 6)
 
@@ -69,10 +70,11 @@
     F(cuGraphLaunch, (CUgraphExec exec, CUstream stream)) \
     F(cuGraphExecDestroy, (CUgraphExec exec)) \
     F(cuGraphDestroy, (CUgraph graph)) \
-    F(cuDeviceGetDefaultMemPool, (CUmemoryPool *pool, CUdevice device)) \
+    F(cuMemPoolCreate, (CUmemoryPool *pool, const CUmemPoolProps *properties)) \
+    F(cuMemPoolDestroy, (CUmemoryPool pool)) \
     F(cuMemPoolSetAttribute, (CUmemoryPool pool, CUmemPool_attribute what, void *value)) \
     F(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep)) \
-    F(cuMemAllocAsync, (CUdeviceptr *at, size_t size, CUstream stream)) \
+    F(cuMemAllocFromPoolAsync, (CUdeviceptr *at, size_t size, CUmemoryPool pool, CUstream stream)) \
     F(cuMemFreeAsync, (CUdeviceptr at, CUstream stream))
 
 /* Since 11.4; captures need it. */
@@ -105,6 +107,14 @@ typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct {
+    int allocType, handleTypes;
+    struct {
+        int type, id;
+    } location;
+    void *win32SecurityAttributes;
+    unsigned char reserved[64];
+} CUmemPoolProps;
 typedef int nvrtcResult;
 typedef struct _nvrtcProgram *nvrtcProgram;
 #define VALUE(name, value) name = value,

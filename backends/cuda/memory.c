@@ -1,4 +1,4 @@
-/* Memory of a CUDA device's buffers: stream-ordered of its default pool, or plain; or pinned memory of the host, which kernels read over
+/* Memory of a CUDA device's buffers: stream-ordered of a pool of its own, or plain; or pinned memory of the host, which kernels read over
  * the bus. backends/gpu/memory.c decides. */
 #include "backends/cuda/cuda.h"
 #include "core/context.h"
@@ -8,9 +8,9 @@ static size_t rounded(const struct tern_gpu_buffer *b) { return (b->base.size + 
 
 static CUresult on_device(struct cuda_device *d, size_t size, CUdeviceptr *at)
 {
-    CUresult error = d->pools ? d->cu.cuMemAllocAsync(at, size, cuda_stream(d)) : d->cu.cuMemAlloc_v2(at, size);
+    CUresult error = d->pool ? d->cu.cuMemAllocFromPoolAsync(at, size, d->pool, cuda_stream(d)) : d->cu.cuMemAlloc_v2(at, size);
     /* what is captured runs behind it by itself only when it is there already */
-    return error || !d->pools || !d->capturing ? error : d->cu.cuStreamSynchronize(d->side);
+    return error || !d->pool || !d->capturing ? error : d->cu.cuStreamSynchronize(d->side);
 }
 
 static CUresult on_host(struct cuda_device *d, size_t size, void **host, CUdeviceptr *at)
@@ -31,7 +31,7 @@ static CUresult give_back(struct cuda_device *d, const struct cuda_buffer *b)
         cuda_drain(d); /* kernels may read it yet */
         return d->cu.cuMemFreeHost(b->host);
     }
-    return d->pools ? d->cu.cuMemFreeAsync(b->at, cuda_stream(d)) : d->cu.cuMemFree_v2(b->at);
+    return d->pool ? d->cu.cuMemFreeAsync(b->at, cuda_stream(d)) : d->cu.cuMemFree_v2(b->at);
 }
 
 static enum tern_status told(struct cuda_device *d, const char *what, CUresult error, bool *full)
@@ -96,7 +96,7 @@ static enum tern_status move(struct tern_gpu *gpu, struct tern_gpu_buffer *base,
 static void trim(struct tern_gpu *gpu)
 {
     struct cuda_device *d = (struct cuda_device *)gpu;
-    if (!d->pools || cuda_enter(d, NULL))
+    if (!d->pool || cuda_enter(d, NULL))
         return;
     if (!cuda_drain(d))
         d->cu.cuMemPoolTrimTo(d->pool, 0);

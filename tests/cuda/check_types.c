@@ -13,6 +13,7 @@ CUDA_VALUES(CHECK)
 CUDA_FUNCTIONS(CHECK)
 CUDA_LATER_FUNCTIONS(CHECK)
 #undef CHECK
+_Static_assert(sizeof(CUmemPoolProps) == 88 && offsetof(CUmemPoolProps, location.id) == 12, "CUmemPoolProps");
 #define CHECK(name, arguments) _Static_assert(__builtin_types_compatible_p(nvrtcResult(*) arguments, __typeof__(&name)), #name);
 NVRTC_FUNCTIONS(CHECK)
 #undef CHECK

@@ -20,7 +20,7 @@ CUDA_LATER_FUNCTIONS(DECLARE)
 enum { STREAMS = 8, MOST_COMMANDS = 4096 };
 
 /* Handles are numbers of a table, so that any value can be looked up; entries stay when their object is gone. */
-enum kind { KIND_STREAM = 1, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_GRAPH, KIND_EXEC, KINDS };
+enum kind { KIND_STREAM = 1, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_GRAPH, KIND_EXEC, KIND_POOL, KINDS };
 
 /* How far each stream has come, as somebody knows it: commands up to that number are over. */
 struct knowledge {
@@ -100,7 +100,7 @@ struct block {
     size_t size;
     char *map; /* with a page that cannot be touched before and behind it */
     size_t map_size;
-    bool host, mapped, pooled;
+    bool host, mapped;
     bool freed;                      /* in the order of a stream, and not there yet */
     uint64_t written, read[STREAMS]; /* by which command of which stream */
     int writer;

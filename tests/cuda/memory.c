@@ -133,21 +133,18 @@ CUresult cuMemAlloc_v2(CUdeviceptr *at, size_t size)
     return allocate(at, size, &b);
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *at, size_t size, CUstream stream)
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *at, size_t size, CUmemoryPool pool, CUstream stream)
 {
     struct block *b = NULL;
     ENTER(true);
     struct stream *s = standin_get(KIND_STREAM, stream, __func__);
-    if (!s)
+    if (!s || !standin_get(KIND_POOL, pool, __func__))
         return CUDA_ERROR_INVALID_HANDLE;
     if (s->capture)
-        return standin_misuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuMemAllocAsync on a stream that captures");
-    if (!standin.facts.pools)
-        return standin_misuse(CUDA_ERROR_NOT_SUPPORTED, "cuMemAllocAsync on a device without memory pools");
+        return standin_misuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuMemAllocFromPoolAsync on a stream that captures");
     CUresult error = allocate(at, size, &b);
     if (error)
         return error;
-    b->pooled = true;
     b->writer = s->index;
     b->written = s->next;
     standin_enqueue(s, &(struct command){.what = WHAT_RECORD});
@@ -242,22 +239,33 @@ CUresult cuMemGetInfo_v2(size_t *unused, size_t *total)
     return CUDA_SUCCESS;
 }
 
-#define POOL ((CUmemoryPool)(uintptr_t)0x9001)
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p)
 {
     ENTER(false);
-    *pool = POOL;
-    return standin.facts.pools ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    if (!standin.facts.pools)
+        return standin_misuse(CUDA_ERROR_NOT_SUPPORTED, "%s on a device without memory pools", __func__);
+    if (p->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || p->handleTypes || p->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        p->location.id >= standin.facts.devices)
+        return standin_misuse(CUDA_ERROR_INVALID_VALUE, "%s of what is no memory of a device", __func__);
+    standin_new(KIND_POOL, 1, (void **)pool);
+    return CUDA_SUCCESS;
+}
+
+/* What was allocated of it may stay. */
+CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+    ENTER(false);
+    return standin_delete(KIND_POOL, pool, __func__);
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute what, void *value)
 {
     ENTER(false);
-    return pool == POOL ? CUDA_SUCCESS : standin_misuse(CUDA_ERROR_INVALID_VALUE, "%s of no pool", __func__);
+    return standin_get(KIND_POOL, pool, __func__) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
     ENTER(false);
-    return pool == POOL ? CUDA_SUCCESS : standin_misuse(CUDA_ERROR_INVALID_VALUE, "%s of no pool", __func__);
+    return standin_get(KIND_POOL, pool, __func__) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

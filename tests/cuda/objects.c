@@ -32,7 +32,7 @@ static struct fault {
 } faults[FAULTS];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static const char *const kind_names[KINDS] = {"", "stream", "event", "module", "function", "graph", "executable graph"};
+static const char *const kind_names[KINDS] = {"", "stream", "event", "module", "function", "graph", "executable graph", "memory pool"};
 
 bool standin_has_context(void); /* device.c */
 
