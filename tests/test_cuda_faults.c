@@ -131,6 +131,15 @@ static void test_compile_fails(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* As one without its libnvrtc-builtins: it opens, and fails at each source. */
+static void test_compiles_nothing(void **state)
+{
+    tern_context_destroy(&(struct tern_context *){cuda_open()});
+    cuda.standin_nvrtc_fail(7);
+    REFUSED("stand-in: no compiler for it: ", "compiles nothing (error 7): text.cu(1): error: made to fail");
+    tern_context_destroy(&(struct tern_context *){cuda_open()});
+}
+
 /* What the pool keeps goes back when the driver has no memory for a kernel. */
 static void test_kernels_find_room(void **state)
 {
@@ -346,6 +355,7 @@ int main(void)
         CUDA_TEST(test_new_device),
         CUDA_TEST(test_libraries_missing),
         CUDA_TEST(test_compile_fails),
+        CUDA_TEST(test_compiles_nothing),
         CUDA_TEST(test_kernels_find_room),
         CUDA_TEST(test_every_call_fails),
         CUDA_TEST(test_lost),

@@ -46,6 +46,37 @@ static int choose_arch(const struct nvrtc_api *n, int capability, int *least)
     return best;
 }
 
+/* Its words about a program, of which the first matter; tern_free. NULL: it has none, or there is no memory. */
+static char *log_of(const struct cuda_device *d, nvrtcProgram program)
+{
+    struct tern_context *ctx = d->gpu.base.ctx;
+    size_t size = 0;
+    char *log = program && !d->nvrtc.nvrtcGetProgramLogSize(program, &size) && size ? tern_calloc(ctx, 1, size + 1) : NULL;
+    if (log && d->nvrtc.nvrtcGetProgramLog(program, log))
+        log[0] = 0;
+    return log;
+}
+
+/* Whether it compiles anything for the device: without its libnvrtc-builtins, which it opens then, it does not. */
+static bool compiles(struct cuda_device *d, const char *name, char *why, size_t size)
+{
+    static const char source[] = "extern \"C\" __global__ void __launch_bounds__(32) tern_kernel(float *y)\n{\n    y[0] = 1;\n}\n";
+    char architecture[40];
+    const char *options[CUDA_OPTIONS];
+    nvrtcProgram program = NULL;
+    cuda_nvrtc_options(d->arch, d->arch == d->capability, architecture, options);
+    nvrtcResult error = d->nvrtc.nvrtcCreateProgram(&program, source, "nothing", 0, NULL, NULL);
+    error = error ? error : d->nvrtc.nvrtcCompileProgram(program, CUDA_OPTIONS, options);
+    if (error) {
+        char *log = log_of(d, program);
+        snprintf(why, size, "%s compiles nothing (error %d): %.*s", name, error, log ? (int)strcspn(log, "\n") : 0, log ? log : "");
+        tern_free(d->gpu.base.ctx, log);
+    }
+    if (program)
+        d->nvrtc.nvrtcDestroyProgram(&program);
+    return !error;
+}
+
 /* Whether this one will do; else it is closed, and `why` says what is wrong. */
 static bool serves(struct cuda_device *d, const char *name, char *why, size_t size)
 {
@@ -64,7 +95,8 @@ static bool serves(struct cuda_device *d, const char *name, char *why, size_t si
     else {
         d->arch = arch;
         d->nvrtc_version = 1000 * major + 10 * minor;
-        return true;
+        if (compiles(d, name, why, size))
+            return true;
     }
     cuda_nvrtc_close(d);
     return false;
@@ -93,14 +125,10 @@ void cuda_nvrtc_options(int arch, bool binary, char text[40], const char *option
     options[1] = "--std=c++14";
 }
 
-/* The compiler's words, of which the first matter. */
 static void fail_compile(struct cuda_device *d, nvrtcProgram program, const char *text, nvrtcResult error)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
-    size_t size = 0;
-    char *log = program && !d->nvrtc.nvrtcGetProgramLogSize(program, &size) && size ? tern_calloc(ctx, 1, size + 1) : NULL;
-    if (log && d->nvrtc.nvrtcGetProgramLog(program, log))
-        log[0] = 0;
+    char *log = log_of(d, program);
     tern_fail(ctx, error == NVRTC_ERROR_OUT_OF_MEMORY ? TERN_E_NO_MEMORY : TERN_E_DEVICE,
               "cuda: kernel text %s on %s (sm_%d): NVRTC %d.%d failed with error %d and says: %.600s", text, d->name, d->capability,
               d->nvrtc_version / 1000, d->nvrtc_version / 10 % 100, error, log ? log : "");
