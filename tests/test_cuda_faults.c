@@ -48,6 +48,10 @@ static void test_no_device(void **state)
     REFUSED("device 0 was asked for, there are 0");
     cuda.standin_fail("cuInit", 1, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
     REFUSED("another version than the kernel's driver (error 803)");
+    cuda.standin_fail("cuInit", 1, CUDA_ERROR_UNKNOWN);
+    REFUSED("cuda: cuInit: CUDA_ERROR_UNKNOWN");
+    if (strstr(tern_create_error(), "launch"))
+        fail_msg("nothing was launched: %s", tern_create_error());
 }
 
 static void test_old_driver(void **state)

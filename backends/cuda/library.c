@@ -52,6 +52,7 @@ static bool is_final(CUresult error)
            error == CUDA_ERROR_DEINITIALIZED;
 }
 
+/* Before there is a context no kernel ran. */
 enum tern_status cuda_fail(struct cuda_device *d, const char *what, CUresult error)
 {
     const char *name = NULL, *text = NULL;
@@ -62,7 +63,7 @@ enum tern_status cuda_fail(struct cuda_device *d, const char *what, CUresult err
     }
     if (d->cu.cuGetErrorString(error, &text) || !text)
         text = "no text";
-    bool final = is_final(error), before = __atomic_load_n(&d->lost, __ATOMIC_RELAXED) != CUDA_SUCCESS;
+    bool final = d->context && is_final(error), before = __atomic_load_n(&d->lost, __ATOMIC_RELAXED) != CUDA_SUCCESS;
     if (final)
         __atomic_store_n(&d->lost, error, __ATOMIC_RELAXED);
     return tern_fail(d->gpu.base.ctx, error == CUDA_ERROR_OUT_OF_MEMORY ? TERN_E_NO_MEMORY : TERN_E_DEVICE, "cuda: %s: %s, %s%s", what,
