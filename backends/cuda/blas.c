@@ -33,6 +33,13 @@ static bool posts_of(const struct tern_op_desc *d, struct product *p)
     return true;
 }
 
+/* cuBLASLt of CUDA 11 adds f32's bias to some columns only when its result has one row and their distance is more
+ * (https://github.com/dfyz/cublaslt-bias-epilogue). Products so small are not worth asking which one this is. */
+static bool may_lose_bias(const struct product *p)
+{
+    return p->type == CUDA_R_32F && p->dense.bias >= 0 && p->dense.n == 1 && p->dense.y.ld > 1;
+}
+
 static bool product_of(const struct tern_op_desc *d, struct product *p)
 {
     static const struct {
@@ -43,7 +50,7 @@ static bool product_of(const struct tern_op_desc *d, struct product *p)
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
         if (d->out.dtype == types[i].dtype)
             p->type = types[i].type;
-    return p->type >= 0 && tern_gpu_product_of(d, &p->dense) && posts_of(d, p);
+    return p->type >= 0 && tern_gpu_product_of(d, &p->dense) && posts_of(d, p) && !may_lose_bias(p);
 }
 
 /* ---- what cuBLASLt chose for a description ---- */
