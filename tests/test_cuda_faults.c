@@ -40,6 +40,36 @@ static void test_describes(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Which devices of Turing have tensor cores shows in their names alone. */
+static void test_tensor_cores(void **state)
+{
+    static const struct {
+        const char *name, *expected;
+        int capability;
+    } devices[] = {{"Tesla V100", "tensor cores used for f16,", 70},
+                   {"Tesla T4", "tensor cores used for f16 and int8,", 75},
+                   {"NVIDIA GeForce RTX 2060", "tensor cores used for f16 and int8,", 75},
+                   {"Quadro RTX 4000", "tensor cores used for f16 and int8,", 75},
+                   {"NVIDIA GeForce GTX 1650", "no tensor cores,", 75},
+                   {"NVIDIA T400 4GB", "no tensor cores,", 75},
+                   {"NVIDIA T1000 8GB", "no tensor cores,", 75},
+                   {"Quadro T2000 with Max-Q Design", "no tensor cores,", 75},
+                   {"NVIDIA GeForce MX450", "no tensor cores,", 75},
+                   {"NVIDIA GeForce GTX 1080", "no tensor cores,", 61}};
+    struct standin_facts f = cuda_facts();
+    for (size_t i = 0; i < sizeof(devices) / sizeof(*devices); i++) {
+        char line[512];
+        snprintf(f.name, sizeof(f.name), "%s", devices[i].name);
+        f.capability = devices[i].capability;
+        cuda.standin_set_facts(&f);
+        struct tern_context *ctx = cuda_open();
+        ctx->device->fns->describe(ctx->device, line, sizeof(line));
+        assert_text(line, devices[i].name);
+        assert_text(line, devices[i].expected);
+        tern_context_destroy(&ctx);
+    }
+}
+
 static void test_no_device(void **state)
 {
     struct standin_facts f = cuda_facts();
@@ -353,6 +383,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CUDA_TEST(test_describes),
+        CUDA_TEST(test_tensor_cores),
         CUDA_TEST(test_no_device),
         CUDA_TEST(test_old_driver),
         CUDA_TEST(test_old_device),

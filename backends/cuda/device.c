@@ -48,8 +48,16 @@ static void device_destroy(struct tern_device *device)
     tern_free(device->ctx, d);
 }
 
-/* Of the generations that have them; the GTX 16 series is Turing without. */
-static bool has_tensor_cores(const struct cuda_device *d) { return d->capability >= 70 && !strstr(d->name, "GTX 16"); }
+/* Of the generations that have them. Some of Turing, 7.5, are without: TU116 and TU117, under these names. */
+static bool has_tensor_cores(const struct cuda_device *d)
+{
+    static const char *const without[] = {"GTX 16", "CMP 30HX", "MX450", "MX550", "T400", "T500",
+                                          "T550",   "T600",     "T1000", "T1200", "T2000"};
+    for (size_t i = 0; i < sizeof(without) / sizeof(*without) && d->capability == 75; i++)
+        if (strstr(d->name, without[i]))
+            return false;
+    return d->capability >= 70;
+}
 
 /* Which texts use them. */
 static const char *matrix_units(const struct cuda_device *d)
