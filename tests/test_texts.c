@@ -52,6 +52,26 @@ static void test_few_groups(void **state)
     run_all("host C, two groups, last item first", limits, TEXT_REVERSE, 4);
 }
 
+/* The last convolution of a decoder of 2048 x 2048: few channels, and more pixels than 65535 groups of 64. */
+static void test_many_pixels(void **state)
+{
+    enum { SIDE = 2048, IN = 128, OUT = 3 };
+    const struct tern_launch_limits limits[] = {text_limits_full(), text_limits_matrix()};
+    for (int i = 0; i < 4; i++) {
+        struct tern_op_desc d = {.op = TERN_OP_conv2d, .n_in = 3, .present = {true, true}};
+        const enum tern_dtype dtype = i % 2 ? TERN_F16 : TERN_F32;
+        d.in[0] = (struct tern_meta){dtype, 4, {1, IN, SIDE, SIDE}, {IN * SIDE * SIDE, 1, IN * SIDE, IN}};
+        d.in[1] = (struct tern_meta){dtype, 4, {OUT, IN, 3, 3}, {9 * IN, 1, 3 * IN, IN}};
+        d.out = (struct tern_meta){dtype, 4, {1, OUT, SIDE, SIDE}, {OUT * SIDE * SIDE, 1, OUT * SIDE, OUT}};
+        d.attrs.conv2d = (struct tern_conv2d_attrs){.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}, .groups = 1};
+        struct tern_launches *all = calloc(1, sizeof(*all));
+        assert_true(tern_launches_make(&d, &limits[i / 2], all));
+        assert_int_equal(all->n, 1);
+        assert_int_equal(all->launch[0].groups[1], SIDE * SIDE / 128);
+        free(all);
+    }
+}
+
 static void run_subgroups(void)
 {
     run_all("host C, subgroups of 8", text_limits_subgroups(8), TEXT_SHUFFLED, TERN_TEXT_ONE_IN);
@@ -88,7 +108,9 @@ static int finish(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),    cmocka_unit_test(test_reverse),   cmocka_unit_test(test_least),
-                                       cmocka_unit_test(test_few_groups), cmocka_unit_test(test_subgroups), cmocka_unit_test(test_matrix)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),     cmocka_unit_test(test_reverse),
+                                       cmocka_unit_test(test_least),       cmocka_unit_test(test_few_groups),
+                                       cmocka_unit_test(test_many_pixels), cmocka_unit_test(test_subgroups),
+                                       cmocka_unit_test(test_matrix)};
     return cmocka_run_group_tests(tests, NULL, finish);
 }

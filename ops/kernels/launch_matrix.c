@@ -50,8 +50,10 @@ bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, en
     const struct tern_launch_limits *l = m->limits;
     if (!tern_matrix_has(m, a, b))
         return false;
-    bool fits = rows > 64 && cols > 64 && items(m, &large) <= l->max_group && shared(&large) <= l->shared_bytes;
-    *t = rows <= 16 ? thin : fits && groups(&large, rows, cols, batch) >= ENOUGH ? large : middle;
+    bool fits = items(m, &large) <= l->max_group && shared(&large) <= l->shared_bytes;
+    bool fills = rows > 64 && cols > 64 && groups(&large, rows, cols, batch) >= ENOUGH;
+    fills = fills || tern_ceil_div(rows, rows_of(&middle)) > l->max_groups; /* as in tern_tile_choose */
+    *t = rows <= 16 ? thin : fits && fills ? large : middle;
     t->factors = a;
     return items(m, t) <= l->max_group && shared(t) <= l->shared_bytes;
 }
