@@ -127,3 +127,9 @@ bool cuda_small_job(struct tern_context *ctx)
     tern_scope_end(ctx, NULL);
     return good;
 }
+
+void cuda_assert_text(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("expected \"%s\" in: %s", part, text);
+}

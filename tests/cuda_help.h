@@ -35,4 +35,7 @@ struct standin_facts cuda_facts(void);
 /* Half of exp(x) + 1 for 1000 values through the device: true when it is right; false with the error recorded. */
 bool cuda_small_job(struct tern_context *ctx);
 
+/* The test fails, with both texts, when the part is not in it. */
+void cuda_assert_text(const char *text, const char *part);
+
 #endif
