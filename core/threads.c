@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "core/context.h"
+#include "core/muster.h"
 
 /* Waking a worker takes as long as a small product: a text encoder has 109 loops, and 9 % of its time was that. But a worker that spins
  * on a core which the thread it waits for needs holds that up at every loop: a picture of the demo in 18 s instead of 2.3 s on a busy
@@ -71,7 +72,8 @@ static uint32_t waiting(struct tern_context *ctx)
     if (t->crowded || __atomic_load_n(&t->runs, __ATOMIC_RELAXED) < 1 || tern_threads_asleep(t, now) ||
         tern_threads_rest(t, now, switches(ctx)))
         return PTHREADPOOL_FLAG_YIELD_WORKERS;
-    __atomic_store_n(&t->awake, 1, __ATOMIC_RELAXED);
+    if (!__atomic_exchange_n(&t->awake, 1, __ATOMIC_RELAXED))
+        tern_muster(ctx->pool);
     return 0;
 }
 

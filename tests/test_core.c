@@ -546,6 +546,52 @@ static void workers_sleep_behind_a_run(void **state)
     tern_context_destroy(&ctx);
 }
 
+#if defined(__linux__)
+enum { MUSTERED = 2 };
+struct place {
+    const cpu_set_t *set[2]; /* for the other threads, one after the other; NULL: none */
+    pthread_t caller;
+    int here; /* atomic */
+    cpu_set_t may[MUSTERED];
+};
+
+static void take_place(void *arg, int64_t begin, int64_t end)
+{
+    struct place *p = arg;
+    for (int i = 0; i < 2 && p->set[i] && !pthread_equal(pthread_self(), p->caller); i++)
+        assert_int_equal(sched_setaffinity(0, sizeof(cpu_set_t), p->set[i]), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof(cpu_set_t), &p->may[begin]), 0);
+    __atomic_add_fetch(&p->here, 1, __ATOMIC_RELAXED);
+    while (__atomic_load_n(&p->here, __ATOMIC_RELAXED) < MUSTERED) /* each thread has one */
+        sched_yield();
+}
+
+/* A worker that sleeps on the caller's core, and one that may use no other: both may go afterwards where they could go before. */
+static void workers_stay_as_free_as_they_were(void **state)
+{
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    struct tern_context *ctx = CPU_COUNT(&all) < MUSTERED ? NULL : tern_context_create(&(struct tern_context_params){.threads = MUSTERED});
+    if (!ctx)
+        skip();
+    for (int i = 0; i < 60; i++) {
+        const bool bound = i % 3 == 2;
+        struct place p = {{&one, bound ? NULL : &all}, pthread_self()}, found = {.caller = pthread_self()};
+        CPU_ZERO(&one);
+        CPU_SET((size_t)sched_getcpu(), &one);
+        tern_parallel(ctx, MUSTERED, 1, take_place, &p);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        tern_threads_begin(ctx);
+        tern_parallel(ctx, MUSTERED, 1, take_place, &found);
+        assert_int_equal(ctx->threads.awake, 1);
+        tern_threads_end(ctx);
+        assert_true(CPU_EQUAL(&found.may[0], &all)); /* the caller's */
+        assert_true(CPU_EQUAL(&found.may[1], bound ? &one : &all));
+    }
+    tern_context_destroy(&ctx);
+}
+#endif
+
 /* Nor while one goes on when a core has two threads. */
 static void crowded_workers_never_spin(void **state)
 {
@@ -625,6 +671,9 @@ int main(void)
         cmocka_unit_test(slots_have_their_own_parts),
         cmocka_unit_test(threads_are_as_many_as_cores),
         cmocka_unit_test(workers_sleep_behind_a_run),
+#if defined(__linux__)
+        cmocka_unit_test(workers_stay_as_free_as_they_were),
+#endif
         cmocka_unit_test(crowded_workers_never_spin),
         cmocka_unit_test(workers_rest_where_cores_are_shared),
     };

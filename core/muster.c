@@ -1,0 +1,72 @@
+/* A core for each thread of the pool, before they are to spin. */
+#include "core/muster.h"
+
+#if defined(__linux__)
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
+/* What the caller waits at most: waking takes some 50 us, and where another process has the cores nobody may come. */
+#define PATIENCE ((int64_t)200000) /* ns */
+
+struct muster {
+    pthread_t caller;
+    pthread_mutex_t lock;
+    cpu_set_t taken; /* cores of those that are here */
+    size_t here, all;
+    int64_t until;
+};
+
+static int64_t nanoseconds(void)
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_MONOTONIC, &t) ? INT64_MAX : (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* To another core than those, if there is one that this thread may use; later it may use all of them again. */
+static void leave(const cpu_set_t *taken)
+{
+    cpu_set_t mine, others;
+    if (sched_getaffinity(0, sizeof(mine), &mine))
+        return;
+    CPU_AND(&others, &mine, taken);
+    CPU_XOR(&others, &mine, &others);
+    if (CPU_COUNT(&others) && !sched_setaffinity(0, sizeof(others), &others))
+        sched_setaffinity(0, sizeof(mine), &mine);
+}
+
+/* The calling thread is there and stays where it is; it yields, because who comes may have been woken on its core. */
+static void come(void *arg, size_t i)
+{
+    struct muster *m = arg;
+    if (pthread_equal(pthread_self(), m->caller)) {
+        while (__atomic_load_n(&m->here, __ATOMIC_RELAXED) < m->all && nanoseconds() < m->until)
+            sched_yield();
+        return;
+    }
+    pthread_mutex_lock(&m->lock);
+    int core = sched_getcpu();
+    if (core >= 0 && CPU_ISSET((size_t)core, &m->taken)) {
+        leave(&m->taken);
+        core = sched_getcpu();
+    }
+    if (core >= 0)
+        CPU_SET((size_t)core, &m->taken);
+    pthread_mutex_unlock(&m->lock);
+    __atomic_add_fetch(&m->here, 1, __ATOMIC_RELAXED);
+}
+
+void tern_muster(pthreadpool_t pool)
+{
+    struct muster m = {.caller = pthread_self(),
+                       .lock = PTHREAD_MUTEX_INITIALIZER,
+                       .all = pthreadpool_get_threads_count(pool) - 1,
+                       .until = nanoseconds() + PATIENCE};
+    const int core = sched_getcpu();
+    if (core >= 0)
+        CPU_SET((size_t)core, &m.taken);
+    pthreadpool_parallelize_1d(pool, come, &m, m.all + 1, 0);
+}
+#else
+void tern_muster(pthreadpool_t pool) {}
+#endif
