@@ -162,15 +162,15 @@ static void check_engine(const struct cuda_dnn_graph *g, bool f32)
 static bool plans(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int ids)
 {
     struct cuda_dnn_graph g;
-    assert_true(cuda_dnn_takes(d) && cuda_dnn_takes_posts(d));
-    if (!cuda_dnn_make(t, d, 16, CUDA_DNN_WORKSPACE, &g)) {
+    assert_true(tern_cuda_dnn_takes(d) && tern_cuda_dnn_takes_posts(d));
+    if (!tern_cuda_dnn_make(t, d, 16, CUDA_DNN_WORKSPACE, &g)) {
         assert_int_equal(g.n_made, 0);
         return false;
     }
     assert_int_equal(g.n_ids, ids);
     check_engine(&g, d->out.dtype == TERN_F32);
     assert_in_range(g.workspace, 0, CUDA_DNN_WORKSPACE);
-    cuda_dnn_drop(t, &g);
+    tern_cuda_dnn_drop(t, &g);
     return true;
 }
 
@@ -245,15 +245,15 @@ static void test_workspace(void **state)
     struct cuda_dnn_target t = {&api, NULL, described_or_skip(&devices[1])};
     struct cuda_dnn_graph g;
     struct tern_op_desc d = conv(TERN_F16, 320, 320, 64, 3, 1);
-    assert_true(cuda_dnn_make(&t, &d, 16, CUDA_DNN_WORKSPACE, &g));
+    assert_true(tern_cuda_dnn_make(&t, &d, 16, CUDA_DNN_WORKSPACE, &g));
     assert_true(g.workspace > 0); /* the filter in another order */
     int64_t needed = g.workspace;
-    cuda_dnn_drop(&t, &g);
-    assert_true(cuda_dnn_make(&t, &d, 16, needed, &g));
-    cuda_dnn_drop(&t, &g);
-    if (cuda_dnn_make(&t, &d, 16, 16, &g))
+    tern_cuda_dnn_drop(&t, &g);
+    assert_true(tern_cuda_dnn_make(&t, &d, 16, needed, &g));
+    tern_cuda_dnn_drop(&t, &g);
+    if (tern_cuda_dnn_make(&t, &d, 16, 16, &g))
         assert_in_range(g.workspace, 0, 16);
-    cuda_dnn_drop(&t, &g);
+    tern_cuda_dnn_drop(&t, &g);
     api.cudnnBackendDestroyDescriptor(t.device);
 }
 

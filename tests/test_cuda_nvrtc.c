@@ -38,7 +38,7 @@ static char *compile(const char *source, int arch, bool binary, size_t *size)
     char text[40], log[2000] = "";
     const char *options[CUDA_OPTIONS];
     nvrtcProgram p = NULL;
-    cuda_nvrtc_options(arch, binary, text, options);
+    tern_cuda_nvrtc_options(arch, binary, text, options);
     assert_int_equal(nvrtc.nvrtcCreateProgram(&p, source, "copy", 0, NULL, NULL), NVRTC_SUCCESS);
     if (nvrtc.nvrtcCompileProgram(p, CUDA_OPTIONS, options)) {
         if (!nvrtc.nvrtcGetProgramLogSize(p, size) && *size < sizeof(log))

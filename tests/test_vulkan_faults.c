@@ -293,12 +293,12 @@ static void modes_are_asked_for(void **state)
             PUT(expected, m, ((const uint32_t[]){4 << 16 | 16, MAIN, 4461, 32}));
         PUT(expected, m, size);
 #undef PUT
-        assert_int_equal(vulkan_spirv_keep(words, n, what & 1, what & 2), m);
+        assert_int_equal(tern_vulkan_spirv_keep(words, n, what & 1, what & 2), m);
         assert_memory_equal(words, expected, m * sizeof(*words));
     }
     uint32_t none[64] = {0x07230203, 0x10500, 0, 10, 0, 2 << 16 | 17, SHADER};
-    assert_int_equal(vulkan_spirv_keep(none, 7, true, false), 0); /* no entry point */
-    assert_int_equal(vulkan_spirv_keep(none, 7, false, true), 0);
+    assert_int_equal(tern_vulkan_spirv_keep(none, 7, true, false), 0); /* no entry point */
+    assert_int_equal(tern_vulkan_spirv_keep(none, 7, false, true), 0);
 }
 
 int main(void)

@@ -5,18 +5,18 @@
 
 static void gather_patches(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, float *dst, int64_t ld)
 {
-    cpu_picture_gather(g->source, row0, rows, k0, kc, dst, ld);
+    tern_cpu_picture_gather(g->source, row0, rows, k0, kc, dst, ld);
 }
 
-bool cpu_conv2d_supports_f32(struct tern_device *device, const struct tern_op_desc *d)
+bool tern_cpu_conv2d_supports_f32(struct tern_device *device, const struct tern_op_desc *d)
 {
-    return d->in[0].dtype == TERN_F32 && (!d->present[2] || d->in[2].dtype == TERN_F32) && cpu_picture_fits(d);
+    return d->in[0].dtype == TERN_F32 && (!d->present[2] || d->in[2].dtype == TERN_F32) && tern_cpu_picture_fits(d);
 }
 
-bool cpu_conv2d_post_f32(const struct tern_op_desc *d)
+bool tern_cpu_conv2d_post_f32(const struct tern_op_desc *d)
 {
-    struct cpu_rows rows = cpu_rows_channels_last();
-    return cpu_post_fits(d, TERN_F32, &rows);
+    struct cpu_rows rows = tern_cpu_rows_channels_last();
+    return tern_cpu_post_fits(d, TERN_F32, &rows);
 }
 
 static struct cpu_gemm conv_gemm(const struct tern_op_desc *d)
@@ -28,67 +28,67 @@ static struct cpu_gemm conv_gemm(const struct tern_op_desc *d)
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    const struct cpu_weights kept = cpu_weights_f32(ctx, d);
+    const struct cpu_weights kept = tern_cpu_weights_f32(ctx, d);
     struct cpu_gemm g = conv_gemm(d);
     g.kept = kept.bits ? &kept : NULL;
-    return cpu_gemm_workspace(ctx, &g);
+    return tern_cpu_gemm_workspace(ctx, &g);
 }
 
-size_t cpu_conv2d_packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
+size_t tern_cpu_conv2d_packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const int64_t *w = d->in[1].shape;
-    if (cpu_weight_bits(d)) {
-        const struct cpu_weights kept = cpu_weights_f32(ctx, d);
-        return cpu_weights_size(&kept);
+    if (tern_cpu_weight_bits(d)) {
+        const struct cpu_weights kept = tern_cpu_weights_f32(ctx, d);
+        return tern_cpu_weights_size(&kept);
     }
-    return cpu_packed_size(cpu_level(ctx), w[0], w[1] * w[2] * w[3], tern_dtype_size(d->in[1].dtype));
+    return tern_cpu_packed_size(cpu_level(ctx), w[0], w[1] * w[2] * w[3], tern_dtype_size(d->in[1].dtype));
 }
 
-enum tern_status cpu_conv2d_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
+enum tern_status tern_cpu_conv2d_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    if (cpu_weight_bits(d)) {
-        const struct cpu_weights kept = cpu_weights_f32(ctx, d);
-        return cpu_weights_pack(ctx, &kept, &d->in[1], src, dst);
+    if (tern_cpu_weight_bits(d)) {
+        const struct cpu_weights kept = tern_cpu_weights_f32(ctx, d);
+        return tern_cpu_weights_pack(ctx, &kept, &d->in[1], src, dst);
     }
-    struct cpu_pack p = cpu_picture_weights(d);
-    cpu_pack_b(ctx, &p, src, dst);
+    struct cpu_pack p = tern_cpu_picture_weights(d);
+    tern_cpu_pack_b(ctx, &p, src, dst);
     return TERN_OK;
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
-    const struct cpu_weights kept = cpu_weights_f32(a->ctx, d);
+    const struct cpu_weights kept = tern_cpu_weights_f32(a->ctx, d);
     struct cpu_gemm g = conv_gemm(d);
     g.kept = kept.bits ? &kept : NULL;
-    struct cpu_picture s = cpu_picture_make(d, tern_arg_host(&a->in[0]));
-    struct cpu_rows rows = cpu_rows_channels_last();
+    struct cpu_picture s = tern_cpu_picture_make(d, tern_arg_host(&a->in[0]));
+    struct cpu_rows rows = tern_cpu_rows_channels_last();
     g.source = &s;
-    return cpu_gemm_launch(a, &g, &rows);
+    return tern_cpu_gemm_launch(a, &g, &rows);
 }
 
-const struct tern_kernel cpu_conv2d_f32_igemm = {
+const struct tern_kernel tern_cpu_conv2d_f32_igemm = {
     .name = "conv2d_f32_igemm",
     .revision = 1,
     .op = TERN_OP_conv2d,
-    .supports = cpu_conv2d_supports_f32,
-    .post = cpu_conv2d_post_f32,
+    .supports = tern_cpu_conv2d_supports_f32,
+    .post = tern_cpu_conv2d_post_f32,
     .workspace = workspace,
     .pack_input = 1,
-    .packed_size = cpu_conv2d_packed_size,
-    .pack = cpu_conv2d_pack,
+    .packed_size = tern_cpu_conv2d_packed_size,
+    .pack = tern_cpu_conv2d_pack,
     .run = run,
 };
 
-const struct tern_kernel cpu_weight_only_conv2d_f32_igemm = {
+const struct tern_kernel tern_cpu_weight_only_conv2d_f32_igemm = {
     .name = "weight_only_conv2d_f32_igemm",
     .op = TERN_OP_weight_only_conv2d,
-    .supports = cpu_conv2d_supports_f32,
-    .post = cpu_conv2d_post_f32,
+    .supports = tern_cpu_conv2d_supports_f32,
+    .post = tern_cpu_conv2d_post_f32,
     .workspace = workspace,
     .pack_input = 1,
-    .packed_size = cpu_conv2d_packed_size,
-    .pack_key = cpu_weight_key,
-    .pack = cpu_conv2d_pack,
+    .packed_size = tern_cpu_conv2d_packed_size,
+    .pack_key = tern_cpu_weight_key,
+    .pack = tern_cpu_conv2d_pack,
     .run = run,
 };

@@ -14,9 +14,9 @@
 static int stage_patches(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
                          struct tern_dot_piece *pieces)
 {
-    int64_t k0, there = cpu_dot_range(g, part, &k0);
-    cpu_picture_gather(g->source, row0, rows, k0, there, scratch, cpu_dot_lda(g));
-    return cpu_dot_gathered(g, rows, part, scratch, pieces);
+    int64_t k0, there = tern_cpu_dot_range(g, part, &k0);
+    tern_cpu_picture_gather(g->source, row0, rows, k0, there, scratch, tern_cpu_dot_lda(g));
+    return tern_cpu_dot_gathered(g, rows, part, scratch, pieces);
 }
 
 /* ---- strips: a part of the depth is a row of the filter and a range of channels */
@@ -37,7 +37,7 @@ static int stage_strips(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows
                         struct tern_dot_piece *pieces)
 {
     const struct cpu_picture *s = g->source;
-    const struct cpu_strips t = cpu_strips_of(g, row0, rows, part);
+    const struct cpu_strips t = tern_cpu_strips_of(g, row0, rows, part);
     const uint16_t *a[2] = {NULL, NULL};
     int64_t pitch = s->c;
     bool inside = true;
@@ -53,20 +53,20 @@ static int stage_strips(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows
         if (!inside)
             copy_strip(s, row, t.ix[i], t.pixels, t.c, t.n, scratch + i * t.pixels * t.n);
     }
-    return cpu_strips_pieces(g, &t, a[0], a[1], pitch, pieces);
+    return tern_cpu_strips_pieces(g, &t, a[0], a[1], pitch, pieces);
 }
 
 /* ---- the kernel */
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
-    return d->in[0].dtype == TERN_BF16 && (!d->present[2] || tern_dtype_is_float(d->in[2].dtype)) && cpu_picture_fits(d);
+    return d->in[0].dtype == TERN_BF16 && (!d->present[2] || tern_dtype_is_float(d->in[2].dtype)) && tern_cpu_picture_fits(d);
 }
 
 static bool post(const struct tern_op_desc *d)
 {
-    struct cpu_rows rows = cpu_rows_channels_last();
-    return cpu_post_fits(d, TERN_BF16, &rows);
+    struct cpu_rows rows = tern_cpu_rows_channels_last();
+    return tern_cpu_post_fits(d, TERN_BF16, &rows);
 }
 
 static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s)
@@ -79,13 +79,13 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
                              .bias_input = 2,
                              .source = s,
                              .ldc = o[1]};
-    if (cpu_has_strips(s)) {
-        int64_t pixels = cpu_strips_most(s), channels = round_up(cpu_dot_part(ctx, g.dot, s->c, pixels), 32);
-        cpu_strips_parts(&g, channels);
+    if (tern_cpu_has_strips(s)) {
+        int64_t pixels = tern_cpu_strips_most(s), channels = round_up(tern_cpu_dot_part(ctx, g.dot, s->c, pixels), 32);
+        tern_cpu_strips_parts(&g, channels);
         g.scratch = (size_t)(pixels * channels);
         g.stage = stage_strips;
     } else {
-        cpu_dot_parts(ctx, &g);
+        tern_cpu_dot_parts(ctx, &g);
         g.stage = stage_patches;
     }
     return g;
@@ -93,45 +93,45 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct cpu_picture s = cpu_picture_make(d, NULL);
-    const struct cpu_weights w = cpu_weights_bf16(ctx, d);
+    struct cpu_picture s = tern_cpu_picture_make(d, NULL);
+    const struct cpu_weights w = tern_cpu_weights_bf16(ctx, d);
     struct cpu_dot_gemm g = conv_gemm(ctx, d, &s);
     g.kept = w.bits ? &w : NULL;
-    return cpu_dot_workspace(ctx, &g);
+    return tern_cpu_dot_workspace(ctx, &g);
 }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const int64_t *shape = d->in[1].shape;
-    if (cpu_weight_bits(d)) {
-        const struct cpu_weights w = cpu_weights_bf16(ctx, d);
-        return cpu_weights_size(&w);
+    if (tern_cpu_weight_bits(d)) {
+        const struct cpu_weights w = tern_cpu_weights_bf16(ctx, d);
+        return tern_cpu_weights_size(&w);
     }
-    return cpu_bf16_packed_size(cpu_level(ctx), shape[0], shape[1] * shape[2] * shape[3]);
+    return tern_cpu_bf16_packed_size(cpu_level(ctx), shape[0], shape[1] * shape[2] * shape[3]);
 }
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    if (cpu_weight_bits(d)) {
-        const struct cpu_weights w = cpu_weights_bf16(ctx, d);
-        return cpu_weights_pack(ctx, &w, &d->in[1], src, dst);
+    if (tern_cpu_weight_bits(d)) {
+        const struct cpu_weights w = tern_cpu_weights_bf16(ctx, d);
+        return tern_cpu_weights_pack(ctx, &w, &d->in[1], src, dst);
     }
-    cpu_bf16_pack(ctx, &d->in[1], false, src, dst);
+    tern_cpu_bf16_pack(ctx, &d->in[1], false, src, dst);
     return TERN_OK;
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
-    struct cpu_picture s = cpu_picture_make(d, tern_arg_host(&a->in[0]));
-    const struct cpu_weights w = cpu_weights_bf16(a->ctx, d);
+    struct cpu_picture s = tern_cpu_picture_make(d, tern_arg_host(&a->in[0]));
+    const struct cpu_weights w = tern_cpu_weights_bf16(a->ctx, d);
     struct cpu_dot_gemm g = conv_gemm(a->ctx, d, &s);
     g.kept = w.bits ? &w : NULL;
-    struct cpu_rows rows = cpu_rows_channels_last();
-    return cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
+    struct cpu_rows rows = tern_cpu_rows_channels_last();
+    return tern_cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
 }
 
-const struct tern_kernel cpu_conv2d_bf16_igemm = {
+const struct tern_kernel tern_cpu_conv2d_bf16_igemm = {
     .name = "conv2d_bf16_igemm",
     .op = TERN_OP_conv2d,
     .revision = 2,
@@ -144,7 +144,7 @@ const struct tern_kernel cpu_conv2d_bf16_igemm = {
     .run = run,
 };
 
-const struct tern_kernel cpu_weight_only_conv2d_bf16_igemm = {
+const struct tern_kernel tern_cpu_weight_only_conv2d_bf16_igemm = {
     .name = "weight_only_conv2d_bf16_igemm",
     .op = TERN_OP_weight_only_conv2d,
     .supports = supports,
@@ -152,7 +152,7 @@ const struct tern_kernel cpu_weight_only_conv2d_bf16_igemm = {
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,
-    .pack_key = cpu_weight_key,
+    .pack_key = tern_cpu_weight_key,
     .pack = pack,
     .run = run,
 };

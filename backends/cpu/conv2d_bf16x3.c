@@ -11,10 +11,10 @@
 static int stage_patches(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
                          struct tern_dot_piece *pieces)
 {
-    int64_t k0, there = cpu_dot_range(g, part, &k0), lda = cpu_dot_lda(g);
+    int64_t k0, there = tern_cpu_dot_range(g, part, &k0), lda = tern_cpu_dot_lda(g);
     float *whole = (float *)(void *)(scratch + CPU_X3_PLANES * g->a_plane);
-    cpu_picture_gather(g->source, row0, rows, k0, there, whole, lda);
-    return cpu_dot_split(g, rows, part, whole, lda, scratch, pieces);
+    tern_cpu_picture_gather(g->source, row0, rows, k0, there, whole, lda);
+    return tern_cpu_dot_split(g, rows, part, whole, lda, scratch, pieces);
 }
 
 /* Channels c .. c + n of pixels ix .. ix + count of a row of the picture in pieces, zeros outside of it. */
@@ -36,13 +36,13 @@ static void split_strip(const struct cpu_dot_gemm *g, const struct cpu_strips *t
 static int stage_strips(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch,
                         struct tern_dot_piece *pieces)
 {
-    const struct cpu_strips t = cpu_strips_of(g, row0, rows, part);
+    const struct cpu_strips t = tern_cpu_strips_of(g, row0, rows, part);
     const int64_t pitch = t.n + PAD;
     if (!t.row[0] && !t.row[1])
         return 0;
     for (int i = 0; i < t.count; i++)
         split_strip(g, &t, i, scratch + i * t.pixels * pitch);
-    return cpu_strips_pieces(g, &t, scratch, scratch + t.pixels * pitch, pitch, pieces);
+    return tern_cpu_strips_pieces(g, &t, scratch, scratch + t.pixels * pitch, pitch, pieces);
 }
 
 static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s)
@@ -57,14 +57,14 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
                              .bias_input = 2,
                              .source = s,
                              .ldc = o[1]};
-    if (cpu_has_strips(s)) {
-        const int64_t pixels = cpu_strips_most(s), channels = cpu_dot_part(ctx, g.dot, s->c, pixels * CPU_X3_PLANES);
-        cpu_strips_parts(&g, channels);
+    if (tern_cpu_has_strips(s)) {
+        const int64_t pixels = tern_cpu_strips_most(s), channels = tern_cpu_dot_part(ctx, g.dot, s->c, pixels * CPU_X3_PLANES);
+        tern_cpu_strips_parts(&g, channels);
         g.a_plane = pixels * (channels + PAD);
         g.scratch = (size_t)(CPU_X3_PLANES * g.a_plane);
         g.stage = stage_strips;
     } else {
-        cpu_dot_parts(ctx, &g);
+        tern_cpu_dot_parts(ctx, &g);
         g.scratch += (size_t)(g.a_plane * 2); /* patches in f32 */
         g.stage = stage_patches;
     }
@@ -75,29 +75,29 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    const struct cpu_picture s = cpu_picture_make(d, NULL);
+    const struct cpu_picture s = tern_cpu_picture_make(d, NULL);
     const struct cpu_dot_gemm g = conv_gemm(ctx, d, &s);
-    return cpu_dot_workspace(ctx, &g);
+    return tern_cpu_dot_workspace(ctx, &g);
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
-    const struct cpu_picture s = cpu_picture_make(d, tern_arg_host(&a->in[0]));
+    const struct cpu_picture s = tern_cpu_picture_make(d, tern_arg_host(&a->in[0]));
     const struct cpu_dot_gemm g = conv_gemm(a->ctx, d, &s);
-    const struct cpu_rows rows = cpu_rows_channels_last();
-    return cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
+    const struct cpu_rows rows = tern_cpu_rows_channels_last();
+    return tern_cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
 }
 
-const struct tern_kernel cpu_conv2d_f32_bf16x3 = {
+const struct tern_kernel tern_cpu_conv2d_f32_bf16x3 = {
     .name = "conv2d_f32_bf16x3",
     .op = TERN_OP_conv2d,
     .cost = cost,
-    .supports = cpu_conv2d_supports_f32,
-    .post = cpu_conv2d_post_f32,
+    .supports = tern_cpu_conv2d_supports_f32,
+    .post = tern_cpu_conv2d_post_f32,
     .workspace = workspace,
     .pack_input = 1,
-    .packed_size = cpu_conv2d_packed_size,
-    .pack = cpu_conv2d_pack,
+    .packed_size = tern_cpu_conv2d_packed_size,
+    .pack = tern_cpu_conv2d_pack,
     .run = run,
 };

@@ -15,7 +15,7 @@
 /* The picture that is multiplied: bytes, padded; `x` and `c` count pairs of them. */
 static struct cpu_picture padded(const struct tern_op_desc *d, const void *bytes)
 {
-    struct cpu_picture s = cpu_picture_make(d, bytes);
+    struct cpu_picture s = tern_cpu_picture_make(d, bytes);
     s.h += 2 * s.pad_h;
     s.w += 2 * s.pad_w;
     s.c = round_up(s.c, CPU_I8_LINE) / 2;
@@ -41,15 +41,15 @@ static bool can_be_padded(const struct tern_op_desc *d)
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
     const int64_t *w = d->in[1].shape;
-    return cpu_i8_fits(d, tern_meta_is_channels_last(&d->in[0]) && tern_meta_is_channels_last(&d->out)) && d->attrs.conv2d.groups == 1 &&
-           w[1] * w[2] * w[3] > 0 && w[3] <= TERN_DOT_PIECES && round_up(w[1], CPU_I8_LINE) * w[2] * w[3] <= CPU_I8_MOST_DEPTH &&
-           can_be_padded(d);
+    return tern_cpu_i8_fits(d, tern_meta_is_channels_last(&d->in[0]) && tern_meta_is_channels_last(&d->out)) &&
+           d->attrs.conv2d.groups == 1 && w[1] * w[2] * w[3] > 0 && w[3] <= TERN_DOT_PIECES &&
+           round_up(w[1], CPU_I8_LINE) * w[2] * w[3] <= CPU_I8_MOST_DEPTH && can_be_padded(d);
 }
 
 static bool post(const struct tern_op_desc *d)
 {
-    struct cpu_rows rows = cpu_rows_channels_last();
-    return cpu_post_fits(d, d->in[0].dtype, &rows);
+    struct cpu_rows rows = tern_cpu_rows_channels_last();
+    return tern_cpu_post_fits(d, d->in[0].dtype, &rows);
 }
 
 /* ---- views */
@@ -90,7 +90,7 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
     const int64_t *o = d->out.shape;
     const struct tern_cpu_dot *dot = &cpu_level(ctx)->i8.dot;
     const int64_t pixels = has_views(s) ? 2 * ((HALF - 1) * s->stride_w + (s->kw - 1) * s->dilation_w + 1) : TERN_DOT_ROWS * s->kw;
-    const int64_t channels = round_up(cpu_dot_part(ctx, dot, s->c, pixels), CPU_I8_LINE / 2);
+    const int64_t channels = round_up(tern_cpu_dot_part(ctx, dot, s->c, pixels), CPU_I8_LINE / 2);
     return (struct cpu_dot_gemm){.m = o[0] * o[2] * o[3],
                                  .n = o[1],
                                  .k = s->c * s->kh * s->kw,
@@ -124,7 +124,7 @@ static void plan_of(struct tern_context *ctx, const struct tern_op_desc *d, void
     p->s = padded(d, bytes);
     p->g = conv_gemm(ctx, d, &p->s);
     p->values = (struct cpu_dot_values){.dtype = d->in[0].dtype, .k = d->in[0].shape[1], .pitch = odd_lines(2 * p->s.c, CPU_I8_LINE)};
-    p->first = !is_matrix(d, &p->s) || !cpu_i8_rows_by_tasks(ctx, &p->g, &p->values);
+    p->first = !is_matrix(d, &p->s) || !tern_cpu_i8_rows_by_tasks(ctx, &p->g, &p->values);
 }
 
 /* ---- the picture in bytes */
@@ -205,19 +205,19 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
     struct plan p;
     plan_of(ctx, d, NULL, &p);
     struct sizes sizes = sizes_of(d, &p);
-    size_t size = cpu_dot_workspace(ctx, &p.g);
+    size_t size = tern_cpu_dot_workspace(ctx, &p.g);
     return size ? CPU_I8_LINE + sizes.picture + sizes.rows + sizes.factors + size : 0;
 }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const int64_t *w = d->in[1].shape;
-    return cpu_i8_packed_size(&d->in[1], round_up(w[1], CPU_I8_LINE) * w[2] * w[3], false);
+    return tern_cpu_i8_packed_size(&d->in[1], round_up(w[1], CPU_I8_LINE) * w[2] * w[3], false);
 }
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    cpu_i8_pack(ctx, &d->in[1], false, src, dst);
+    tern_cpu_i8_pack(ctx, &d->in[1], false, src, dst);
     return TERN_OK;
 }
 
@@ -231,7 +231,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
     struct plan p;
     plan_of(a->ctx, d, bytes, &p);
     const struct sizes sizes = sizes_of(d, &p);
-    const struct cpu_rows rows = cpu_rows_channels_last();
+    const struct cpu_rows rows = tern_cpu_rows_channels_last();
     const int64_t *x = d->in[0].shape;
     struct quantize q = {
         &cpu_level(a->ctx)->i8, d, &p.s, tern_arg_host(&a->in[0]), (uint8_t *)bytes, (float *)(void *)(bytes + sizes.picture)};
@@ -245,10 +245,10 @@ static enum tern_status run(const struct tern_kernel_args *a)
     p.values.x = q.x;
     p.values.in = q.in;
     p.values.rows = p.s.oh * p.s.ow;
-    return cpu_i8_launch(a, &p.g, &rows, q.out, p.values.rows, bytes + sizes.picture + sizes.rows + sizes.factors);
+    return tern_cpu_i8_launch(a, &p.g, &rows, q.out, p.values.rows, bytes + sizes.picture + sizes.rows + sizes.factors);
 }
 
-const struct tern_kernel cpu_quantized_conv2d_i8_igemm = {
+const struct tern_kernel tern_cpu_quantized_conv2d_i8_igemm = {
     .name = "quantized_conv2d_i8_igemm",
     .op = TERN_OP_quantized_conv2d,
     .revision = 1,

@@ -47,9 +47,9 @@ static void copy_part(void *arg, const struct cpu_loop *l, const int64_t *at, in
 static void copy_strided(struct tern_context *ctx, const struct tern_meta *from, const void *x, const struct tern_meta *to, void *y)
 {
     const struct tern_meta *metas[] = {to, from};
-    struct cpu_loop loop = cpu_loop_make(2, metas);
+    struct cpu_loop loop = tern_cpu_loop_make(2, metas);
     struct copy_run r = {.from = from->dtype, .to = to->dtype, .x = x, .y = y};
-    cpu_loop_run(ctx, &loop, copy_part, &r);
+    tern_cpu_loop_run(ctx, &loop, copy_part, &r);
 }
 
 static bool supports_any(struct tern_device *device, const struct tern_op_desc *d) { return true; }
@@ -59,7 +59,8 @@ static enum tern_status run_contiguous(const struct tern_kernel_args *a)
     copy_strided(a->ctx, &a->desc->in[0], tern_arg_host(&a->in[0]), &a->desc->out, tern_arg_host(&a->out));
     return TERN_OK;
 }
-const struct tern_kernel cpu_contiguous = {.name = "contiguous", .op = TERN_OP_contiguous, .supports = supports_any, .run = run_contiguous};
+const struct tern_kernel tern_cpu_contiguous = {
+    .name = "contiguous", .op = TERN_OP_contiguous, .supports = supports_any, .run = run_contiguous};
 
 /* Elements of the input in row-major order are those of the output: copy as if the output had the input's shape. */
 static enum tern_status run_reshape(const struct tern_kernel_args *a)
@@ -70,7 +71,8 @@ static enum tern_status run_reshape(const struct tern_kernel_args *a)
     return TERN_OK;
 }
 static bool supports_reshape(struct tern_device *device, const struct tern_op_desc *d) { return tern_meta_is_contiguous(&d->out); }
-const struct tern_kernel cpu_reshape = {.name = "reshape_copy", .op = TERN_OP_reshape, .supports = supports_reshape, .run = run_reshape};
+const struct tern_kernel tern_cpu_reshape = {
+    .name = "reshape_copy", .op = TERN_OP_reshape, .supports = supports_reshape, .run = run_reshape};
 
 /* ---- cast between floating dtypes, by way of f32 */
 
@@ -113,12 +115,12 @@ static void cast_part(void *arg, const struct cpu_loop *l, const int64_t *at, in
 static enum tern_status run_cast(const struct tern_kernel_args *a)
 {
     const struct tern_meta *metas[] = {&a->desc->out, &a->desc->in[0]};
-    struct cpu_loop loop = cpu_loop_make(2, metas);
+    struct cpu_loop loop = tern_cpu_loop_make(2, metas);
     struct copy_run r = {a->desc->in[0].dtype, a->desc->out.dtype, tern_arg_host(&a->in[0]), tern_arg_host(&a->out), cpu_level(a->ctx)};
-    cpu_loop_run(a->ctx, &loop, cast_part, &r);
+    tern_cpu_loop_run(a->ctx, &loop, cast_part, &r);
     return TERN_OK;
 }
-const struct tern_kernel cpu_cast_float = {.name = "cast_float", .op = TERN_OP_cast, .supports = supports_cast, .run = run_cast};
+const struct tern_kernel tern_cpu_cast_float = {.name = "cast_float", .op = TERN_OP_cast, .supports = supports_cast, .run = run_cast};
 
 /* ---- cat: each tensor is copied to its part of the output */
 
@@ -136,7 +138,7 @@ static enum tern_status run_cat(const struct tern_kernel_args *a)
     }
     return TERN_OK;
 }
-const struct tern_kernel cpu_cat = {.name = "cat_copy", .op = TERN_OP_cat, .supports = supports_any, .run = run_cat};
+const struct tern_kernel tern_cpu_cat = {.name = "cat_copy", .op = TERN_OP_cat, .supports = supports_any, .run = run_cat};
 
 /* ---- pad: a value all over, then the picture into the middle */
 
@@ -173,4 +175,4 @@ static enum tern_status run_pad(const struct tern_kernel_args *a)
     copy_strided(a->ctx, &d->in[0], tern_arg_host(&a->in[0]), &inside, y + (size_t)at * size);
     return TERN_OK;
 }
-const struct tern_kernel cpu_pad = {.name = "pad_copy", .op = TERN_OP_pad, .supports = supports_pad, .run = run_pad};
+const struct tern_kernel tern_cpu_pad = {.name = "pad_copy", .op = TERN_OP_pad, .supports = supports_pad, .run = run_pad};

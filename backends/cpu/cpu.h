@@ -35,21 +35,22 @@ static inline struct cpu_device *cpu_device_of(struct tern_context *ctx) { retur
 /* The vector functions of the chosen instruction set. */
 static inline const struct tern_cpu_level *cpu_level(struct tern_context *ctx) { return cpu_device_of(ctx)->level; }
 
-struct tern_buffer *cpu_buffer_create(struct tern_device *device, size_t size);
-void cpu_memory_trim(struct tern_device *device);
+struct tern_buffer *tern_cpu_buffer_create(struct tern_device *device, size_t size);
+void tern_cpu_memory_trim(struct tern_device *device);
 
 /* Measures at the first call that the budget has room for. Thread safe. */
-enum tern_status cpu_peak(struct tern_device *device, struct tern_device_peak *out);
+enum tern_status tern_cpu_peak(struct tern_device *device, struct tern_device_peak *out);
 
 /* NULL when the library is not there. */
-struct cpu_openblas *cpu_openblas_open(struct tern_device *device);
-void cpu_openblas_close(struct cpu_device *d);
-struct cpu_onednn *cpu_onednn_open(struct tern_device *device);
-void cpu_onednn_close(struct cpu_device *d);
+struct cpu_openblas *tern_cpu_openblas_open(struct tern_device *device);
+void tern_cpu_openblas_close(struct cpu_device *d);
+struct cpu_onednn *tern_cpu_onednn_open(struct tern_device *device);
+void tern_cpu_onednn_close(struct cpu_device *d);
 
-/* NULL-terminated. cpu_kernels_bf16: with those for levels that have instructions for bf16; cpu_kernels_i8_attention: and Winograd's
- * products of 16 bits, and attention in int8; cpu_kernels_bf16x3: and products of f32 by pieces of bf16, in place of that attention. */
-extern const struct tern_kernel *const cpu_kernels[], *const cpu_kernels_bf16[], *const cpu_kernels_i8_attention[];
-extern const struct tern_kernel *const cpu_kernels_bf16x3[];
+/* NULL-terminated. tern_cpu_kernels_bf16: with those for levels that have instructions for bf16; tern_cpu_kernels_i8_attention: and
+ * Winograd's products of 16 bits, and attention in int8; tern_cpu_kernels_bf16x3: and products of f32 by pieces of bf16, in place of that
+ * attention. */
+extern const struct tern_kernel *const tern_cpu_kernels[], *const tern_cpu_kernels_bf16[], *const tern_cpu_kernels_i8_attention[];
+extern const struct tern_kernel *const tern_cpu_kernels_bf16x3[];
 
 #endif

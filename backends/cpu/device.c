@@ -12,9 +12,9 @@
 static void device_destroy(struct tern_device *device)
 {
     struct cpu_device *d = (struct cpu_device *)device;
-    cpu_memory_trim(device);
-    cpu_openblas_close(d);
-    cpu_onednn_close(d);
+    tern_cpu_memory_trim(device);
+    tern_cpu_openblas_close(d);
+    tern_cpu_onednn_close(d);
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->peak_lock);
     tern_free(device->ctx, d);
@@ -43,10 +43,10 @@ static const struct tern_device_fns device_fns = {
     .destroy = device_destroy,
     .describe = describe,
     .identify = identify,
-    .buffer_create = cpu_buffer_create,
+    .buffer_create = tern_cpu_buffer_create,
     .queue_create = tern_queue_view_create,
-    .trim = cpu_memory_trim,
-    .peak = cpu_peak,
+    .trim = tern_cpu_memory_trim,
+    .peak = tern_cpu_peak,
 };
 
 /* TERN_CPU_LEVEL names none of the levels that this build has. */
@@ -94,8 +94,8 @@ static const struct tern_cpu_level *choose_level(struct tern_context *ctx)
 static const struct tern_kernel *const *kernels_of(const struct tern_cpu_level *level)
 {
     if (level->bf16x3.dot.step)
-        return cpu_kernels_bf16x3;
-    return level->attention_i8.scratch ? cpu_kernels_i8_attention : level->bf16.dot.step ? cpu_kernels_bf16 : cpu_kernels;
+        return tern_cpu_kernels_bf16x3;
+    return level->attention_i8.scratch ? tern_cpu_kernels_i8_attention : level->bf16.dot.step ? tern_cpu_kernels_bf16 : tern_cpu_kernels;
 }
 
 static struct tern_device *create(struct tern_context *ctx, int ordinal)

@@ -44,15 +44,15 @@ struct rows_run {
 
 static struct cpu_rows last_dimension(const struct tern_op_desc *d)
 {
-    return cpu_rows_contiguous(d->out.ndim, d->out.ndim > 0 ? d->out.ndim - 1 : 0);
+    return tern_cpu_rows_contiguous(d->out.ndim, d->out.ndim > 0 ? d->out.ndim - 1 : 0);
 }
 
 static bool unary_post(const struct tern_op_desc *d)
 {
     struct cpu_rows rows = last_dimension(d);
     struct cpu_operand x;
-    return tern_meta_is_contiguous(&d->out) && cpu_operand_make(&d->in[0], &d->out, &rows, &x) && x.step &&
-           cpu_post_fits(d, d->out.dtype, &rows);
+    return tern_meta_is_contiguous(&d->out) && tern_cpu_operand_make(&d->in[0], &d->out, &rows, &x) && x.step &&
+           tern_cpu_post_fits(d, d->out.dtype, &rows);
 }
 
 static void rows_part(void *arg, int64_t begin, int64_t end)
@@ -71,7 +71,7 @@ static void rows_part(void *arg, int64_t begin, int64_t end)
             if (u->dtype != TERN_F32)
                 r->level->to_f32(u->dtype, n, from, tile);
             r->unary_wide(n, u->dtype == TERN_F32 ? from : tile, wide, u->s);
-            cpu_post_apply(&r->post, wide, wide, i, c, n);
+            tern_cpu_post_apply(&r->post, wide, wide, i, c, n);
             if (u->dtype != TERN_F32)
                 r->level->from_f32(u->dtype, n, tile, to);
         }
@@ -86,9 +86,9 @@ static enum tern_status run_rows(const struct tern_kernel_args *a, enum tern_cpu
     struct rows_run r = {.level = l,
                          .unary_wide = cpu_unary_for(l, o->dtype, which),
                          .unary = *unary,
-                         .post = cpu_post_make(a, &rows),
+                         .post = tern_cpu_post_make(a, &rows),
                          .columns = o->ndim ? o->shape[o->ndim - 1] : 1};
-    cpu_operand_make(&a->desc->in[0], o, &rows, &r.x);
+    tern_cpu_operand_make(&a->desc->in[0], o, &rows, &r.x);
     if (tern_meta_numel(o))
         tern_parallel(a->ctx, tern_meta_numel(o) / r.columns, 1 + 16384 / r.columns, rows_part, &r);
     return TERN_OK;
@@ -97,7 +97,7 @@ static enum tern_status run_rows(const struct tern_kernel_args *a, enum tern_cpu
 static enum tern_status run_unary(const struct tern_kernel_args *a, enum tern_cpu_unary which, double scalar)
 {
     const struct tern_meta *metas[] = {&a->desc->out, &a->desc->in[0]};
-    struct cpu_loop loop = cpu_loop_make(2, metas);
+    struct cpu_loop loop = tern_cpu_loop_make(2, metas);
     struct unary_run r = {.fn = cpu_level(a->ctx)->unary_of[which],
                           .dtype = a->desc->out.dtype,
                           .size = (int64_t)tern_dtype_size(a->desc->out.dtype),
@@ -106,13 +106,13 @@ static enum tern_status run_unary(const struct tern_kernel_args *a, enum tern_cp
                           .s = (float)scalar};
     if (a->desc->n_post)
         return run_rows(a, which, &r);
-    cpu_loop_run(a->ctx, &loop, unary_part, &r);
+    tern_cpu_loop_run(a->ctx, &loop, unary_part, &r);
     return TERN_OK;
 }
 
 #define UNARY(op_name, which, scalar)                                                                               \
     static enum tern_status run_##op_name(const struct tern_kernel_args *a) { return run_unary(a, which, scalar); } \
-    const struct tern_kernel cpu_##op_name##_float = {                                                              \
+    const struct tern_kernel tern_cpu_##op_name##_float = {                                                         \
         .name = #op_name "_float", .op = TERN_OP_##op_name, .supports = unary_supports, .post = unary_post, .run = run_##op_name};
 UNARY(neg, TERN_CPU_NEG, 0)
 UNARY(abs, TERN_CPU_ABS, 0)
@@ -164,20 +164,20 @@ static bool binary_supports(struct tern_device *device, const struct tern_op_des
 static enum tern_status run_binary(const struct tern_kernel_args *a, enum tern_cpu_binary which)
 {
     const struct tern_meta *metas[] = {&a->desc->out, &a->desc->in[0], &a->desc->in[1]};
-    struct cpu_loop loop = cpu_loop_make(3, metas);
+    struct cpu_loop loop = tern_cpu_loop_make(3, metas);
     struct binary_run r = {.fn = cpu_level(a->ctx)->binary_of[which],
                            .dtype = a->desc->out.dtype,
                            .size = (int64_t)tern_dtype_size(a->desc->out.dtype),
                            .x = tern_arg_host(&a->in[0]),
                            .y = tern_arg_host(&a->in[1]),
                            .out = tern_arg_host(&a->out)};
-    cpu_loop_run(a->ctx, &loop, binary_part, &r);
+    tern_cpu_loop_run(a->ctx, &loop, binary_part, &r);
     return TERN_OK;
 }
 
 #define BINARY(op_name, which)                                                                               \
     static enum tern_status run_##op_name(const struct tern_kernel_args *a) { return run_binary(a, which); } \
-    const struct tern_kernel cpu_##op_name##_float = {                                                       \
+    const struct tern_kernel tern_cpu_##op_name##_float = {                                                  \
         .name = #op_name "_float", .op = TERN_OP_##op_name, .supports = binary_supports, .run = run_##op_name};
 BINARY(add, TERN_CPU_ADD)
 BINARY(sub, TERN_CPU_SUB)

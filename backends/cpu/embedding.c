@@ -26,4 +26,4 @@ static enum tern_status run(const struct tern_kernel_args *a)
     return TERN_OK;
 }
 
-const struct tern_kernel cpu_embedding_copy = {.name = "embedding_copy", .op = TERN_OP_embedding, .supports = supports, .run = run};
+const struct tern_kernel tern_cpu_embedding_copy = {.name = "embedding_copy", .op = TERN_OP_embedding, .supports = supports, .run = run};

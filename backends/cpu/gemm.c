@@ -22,7 +22,7 @@ struct blocking {
 };
 
 /* A panel of B in two thirds of L1; parts of about equal depth. */
-int64_t cpu_gemm_depth(struct tern_context *ctx, int64_t k)
+int64_t tern_cpu_gemm_depth(struct tern_context *ctx, int64_t k)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
     int64_t kc = (int64_t)(d->l1 * 2 / 3) / (d->level->nr * 4) / 16 * 16;
@@ -59,7 +59,7 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
     struct blocking b;
     if (g->m < 1 || g->n < 1 || g->k < 1)
         return (struct blocking){0};
-    b.kc = cpu_gemm_depth(ctx, g->k);
+    b.kc = tern_cpu_gemm_depth(ctx, g->k);
     int64_t rows = min64(LEAST_TILES, ceil_div(g->m, mr)) * mr, parts = ceil_div(g->k, b.kc);
     int64_t most = g->gated ? parts : (room / rows - PAD) / b.kc; /* a gate has to be whole before it is used */
     b.depth = ceil_div(parts, ceil_div(parts, most < 1 ? 1 : most)) * b.kc;
@@ -77,7 +77,7 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
     return b;
 }
 
-size_t cpu_gemm_workspace(struct tern_context *ctx, const struct cpu_gemm *g)
+size_t tern_cpu_gemm_workspace(struct tern_context *ctx, const struct cpu_gemm *g)
 {
     return cpu_slots(plan(ctx, g).slot, tern_thread_count(ctx));
 }
@@ -112,7 +112,7 @@ static const void *panel_at(const struct run *r, int64_t panel, int64_t k)
     const struct cpu_gemm *g = r->g;
     const int64_t nr = r->level->nr, cols = g->n - (g->gated ? panel / 2 : panel) * nr, width = cols <= nr / 2 ? nr / 2 : nr;
     if (g->kept)
-        return cpu_weights_panel(g->kept, g->b, panel).values + k * width * g->kept->bits / 8;
+        return tern_cpu_weights_panel(g->kept, g->b, panel).values + k * width * g->kept->bits / 8;
     return (const char *)g->b + (size_t)(panel * nr * g->k + k * width) * tern_dtype_size(g->b_dtype);
 }
 
@@ -130,7 +130,7 @@ static void times_part(const struct run *r, const struct block *q, const struct 
                                           .a = q->fresh};
     enum tern_dtype dtype = g->b_dtype;
     if (g->kept) {
-        const struct cpu_weights_panel p = cpu_weights_panel(g->kept, g->b, s->panel);
+        const struct tern_cpu_weights_panel p = tern_cpu_weights_panel(g->kept, g->b, s->panel);
         l->expand_f32(g->kept->bits, p.values, p.scales, width, q->k0 + k, kc, q->wide);
         panel = q->wide;
         dtype = TERN_F32;
@@ -156,8 +156,8 @@ static void times_panel(const struct run *r, const struct block *q, int64_t p, c
     times_parts(r, q, &s);
     for (int64_t i = 0; g->post && q->k0 + q->depth == g->k && i < q->rows; i++) {
         if (i + CPU_POST_AHEAD < q->rows)
-            cpu_post_fetch(g->post, q->row0 + i + CPU_POST_AHEAD, col, cols);
-        cpu_post_apply(g->post, s.c + i * s.ldc, s.c + i * s.ldc, q->row0 + i, col, cols);
+            tern_cpu_post_fetch(g->post, q->row0 + i + CPU_POST_AHEAD, col, cols);
+        tern_cpu_post_apply(g->post, s.c + i * s.ldc, s.c + i * s.ldc, q->row0 + i, col, cols);
     }
 }
 
@@ -228,21 +228,21 @@ static void run_task(void *arg, int slot, int64_t i)
     multiply(&one, slot, i % tasks);
 }
 
-void cpu_gemm_run(struct tern_context *ctx, const struct cpu_gemm *g, void *workspace)
+void tern_cpu_gemm_run(struct tern_context *ctx, const struct cpu_gemm *g, void *workspace)
 {
     struct run r = {g, cpu_level(ctx), plan(ctx, g), workspace};
     if (g->m > 0 && g->n > 0)
         tern_parallel_slots(ctx, max64(g->batch, 1) * r.b.row_blocks * r.b.splits, run_task, &r);
 }
 
-enum tern_status cpu_gemm_launch(const struct tern_kernel_args *a, const struct cpu_gemm *like, const struct cpu_rows *rows)
+enum tern_status tern_cpu_gemm_launch(const struct tern_kernel_args *a, const struct cpu_gemm *like, const struct cpu_rows *rows)
 {
     struct cpu_gemm g = *like;
-    struct cpu_post post = cpu_post_make(a, rows);
+    struct cpu_post post = tern_cpu_post_make(a, rows);
     g.post = post.n ? &post : NULL;
     g.b = tern_arg_host(&a->packed);
     g.bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
     g.c = tern_arg_host(&a->out);
-    cpu_gemm_run(a->ctx, &g, tern_arg_host(&a->workspace));
+    tern_cpu_gemm_run(a->ctx, &g, tern_arg_host(&a->workspace));
     return TERN_OK;
 }

@@ -11,9 +11,9 @@ struct cpu_gemm {
     void (*gather)(const struct cpu_gemm *g, int64_t row0, int64_t rows, int64_t k0, int64_t kc, float *dst, int64_t ld);
     const void *source; /* for gather */
     int64_t lda;        /* without gather; A is read where it lies if that is as fast */
-    const void *b;      /* packed by cpu_pack_b */
+    const void *b;      /* packed by tern_cpu_pack_b */
     enum tern_dtype b_dtype;
-    const struct cpu_weights *kept; /* B is packed by cpu_weights_pack, and expanded part by part; NULL: it is not */
+    const struct cpu_weights *kept; /* B is packed by tern_cpu_weights_pack, and expanded part by part; NULL: it is not */
     const float *bias;              /* n values, or NULL */
     float *c;
     int64_t ldc;
@@ -27,14 +27,14 @@ struct cpu_gemm {
     const void *products;
 };
 
-/* Bytes of scratch that cpu_gemm_run needs. */
-size_t cpu_gemm_workspace(struct tern_context *ctx, const struct cpu_gemm *g);
-void cpu_gemm_run(struct tern_context *ctx, const struct cpu_gemm *g, void *workspace);
+/* Bytes of scratch that tern_cpu_gemm_run needs. */
+size_t tern_cpu_gemm_workspace(struct tern_context *ctx, const struct cpu_gemm *g);
+void tern_cpu_gemm_run(struct tern_context *ctx, const struct cpu_gemm *g, void *workspace);
 /* The same for a kernel whose inputs are A, weight and bias: weights, bias, output and posts are those of the call. */
-enum tern_status cpu_gemm_launch(const struct tern_kernel_args *a, const struct cpu_gemm *like, const struct cpu_rows *rows);
+enum tern_status tern_cpu_gemm_launch(const struct tern_kernel_args *a, const struct cpu_gemm *like, const struct cpu_rows *rows);
 
 /* Depth of the parts: a panel of B of that depth leaves room in L1. */
-int64_t cpu_gemm_depth(struct tern_context *ctx, int64_t k);
+int64_t tern_cpu_gemm_depth(struct tern_context *ctx, int64_t k);
 
 /* Packed B: panels of nr columns, each k x nr; a last panel of at most nr / 2 columns is half as wide. Missing
  * columns are zero. Element (i, j) of B is src[j * column + (i % inner) * outer_stride + (i / inner) * inner_stride]:
@@ -45,27 +45,27 @@ struct cpu_pack {
     size_t element;                  /* bytes: 2 or 4 */
     bool gated; /* B has 2 n columns: a panel of the first n and one of the others by turns, each as wide as a whole one */
 };
-size_t cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k, size_t element);
-int64_t cpu_panel_count(const struct tern_cpu_level *level, int64_t n);
+size_t tern_cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k, size_t element);
+int64_t tern_cpu_panel_count(const struct tern_cpu_level *level, int64_t n);
 /* One panel; dst is the start of the whole packed matrix. */
-void cpu_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel);
+void tern_cpu_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel);
 /* All panels, in parallel. */
-void cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst);
+void tern_cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst);
 
 /* The source of a panel, `size` bytes at `from`. Of a mapped file they are read into `room`, memory of later panels that nobody has packed
  * yet: to copy them costs less than to map pages for them, and then a panel's rows lie in cache. */
-const void *cpu_panel_source(struct tern_context *ctx, const void *from, size_t size, void *room, size_t room_size);
+const void *tern_cpu_panel_source(struct tern_context *ctx, const void *from, size_t size, void *room, size_t room_size);
 /* Panels of a task: many, because the last one finds no room. */
-int64_t cpu_pack_tile(struct tern_context *ctx, int64_t panels);
+int64_t tern_cpu_pack_tile(struct tern_context *ctx, int64_t panels);
 
 /* Whether an op is values times gelu of gates. */
-bool cpu_is_gated(const struct tern_op_desc *d);
+bool tern_cpu_is_gated(const struct tern_op_desc *d);
 /* Of linear: whether the layouts are right, whatever the dtypes of x and bias; its weight (n, k). */
-bool cpu_linear_fits(const struct tern_op_desc *d);
+bool tern_cpu_linear_fits(const struct tern_op_desc *d);
 /* Of linear and linear_geglu in f32: kernels that share the packed weights. */
-bool cpu_linear_supports_f32(struct tern_device *device, const struct tern_op_desc *d);
-bool cpu_linear_post_f32(const struct tern_op_desc *d);
-size_t cpu_linear_packed_size(struct tern_context *ctx, const struct tern_op_desc *d);
-enum tern_status cpu_linear_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst);
+bool tern_cpu_linear_supports_f32(struct tern_device *device, const struct tern_op_desc *d);
+bool tern_cpu_linear_post_f32(const struct tern_op_desc *d);
+size_t tern_cpu_linear_packed_size(struct tern_context *ctx, const struct tern_op_desc *d);
+enum tern_status tern_cpu_linear_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst);
 
 #endif

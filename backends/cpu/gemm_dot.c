@@ -12,9 +12,9 @@
 
 #define NR TERN_DOT_NR
 
-size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
+size_t tern_cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
 {
-    size_t slot = cpu_dot_blocks(ctx, g).slot;
+    size_t slot = tern_cpu_dot_blocks(ctx, g).slot;
     return slot ? cpu_slots(slot, tern_thread_count(ctx)) + 64 : 0;
 }
 
@@ -38,14 +38,14 @@ static void expand(const struct cpu_dot_call *r, const struct cpu_dot_task *t, i
     if (g->ranges)
         n = g->ranges(g, part, ranges);
     else
-        ranges[0].depth = round_up(cpu_dot_range(g, part, &ranges[0].k0), g->dot->step);
+        ranges[0].depth = round_up(tern_cpu_dot_range(g, part, &ranges[0].k0), g->dot->step);
     for (int64_t p = t->p0; p < t->p1; p++) {
         uint16_t *to = t->b + (p - t->p0) * NR * r->b.part_rows * r->b.planes;
         if (g->split) {
             split_panel(r, p, n, ranges, to);
             continue;
         }
-        const struct cpu_weights_panel panel = cpu_weights_panel(g->kept, g->b, p);
+        const struct tern_cpu_weights_panel panel = tern_cpu_weights_panel(g->kept, g->b, p);
         for (int i = 0; i < n; i++, to += ranges[i - 1].depth * panel.width)
             r->level->expand_bf16(g->kept->bits, panel.values, panel.scales, panel.width, ranges[i].k0, ranges[i].depth, to);
     }
@@ -57,7 +57,7 @@ static void multiply(const struct cpu_dot_call *r, const struct cpu_dot_task *t,
     const struct cpu_dot_gemm *g = r->g;
     const bool last = part == g->parts - 1;
     struct tern_dot_piece pieces[TERN_DOT_PIECES];
-    int n = g->values ? cpu_dot_bytes(g, i, part, t->a, pieces) : g->stage(g, t->row0 + i, rows, part, t->a, pieces);
+    int n = g->values ? tern_cpu_dot_bytes(g, i, part, t->a, pieces) : g->stage(g, t->row0 + i, rows, part, t->a, pieces);
     const int64_t depth = t->b ? r->b.part_rows * r->b.planes : r->b.depth, ahead = t->b ? 0 : g->part_depth;
     const uint16_t *b = t->b ? t->b : (const uint16_t *)g->b + t->p0 * NR * depth;
     int64_t at = 0;
@@ -69,7 +69,7 @@ static void multiply(const struct cpu_dot_call *r, const struct cpu_dot_task *t,
         for (int64_t q = p; q < p + group; q++) {
             /* as they will be finished, some in front of each product: all at once would wait */
             for (int64_t k = rows * (q - p) / group; last && k < rows * (q - p + 1) / group; k++)
-                cpu_dot_fetch(r, t->row0 + i + k, p, group);
+                tern_cpu_dot_fetch(r, t->row0 + i + k, p, group);
             const uint16_t *panel = b + (q - t->p0) * NR * depth;
             g->dot->block(&(struct tern_dot_block){.rows = (int)rows,
                                                    .n = n,
@@ -86,7 +86,7 @@ static void multiply(const struct cpu_dot_call *r, const struct cpu_dot_task *t,
                                                    .b_plane = NR * r->b.part_rows});
         }
         if (last)
-            cpu_dot_finish(r, t, t->row0 + i, rows, p, group, c);
+            tern_cpu_dot_finish(r, t, t->row0 + i, rows, p, group, c);
     }
 }
 
@@ -103,7 +103,7 @@ static void fill_columns(const struct cpu_dot_call *r, struct cpu_dot_task *t, c
     }
     for (int64_t p = t->p0; (g->bias || g->scales) && p < t->p1; p++) {
         const int64_t at = (p - t->p0) * NR;
-        int64_t first, cols = cpu_dot_columns(r, p, &first);
+        int64_t first, cols = tern_cpu_dot_columns(r, p, &first);
         if (g->bias)
             r->level->to_f32(g->bias_dtype, cols, (const char *)g->bias + (size_t)first * tern_dtype_size(g->bias_dtype), t->bias + at);
         if (g->scales) {
@@ -116,7 +116,7 @@ static void fill_columns(const struct cpu_dot_call *r, struct cpu_dot_task *t, c
 static void do_task(const struct cpu_dot_call *r, int slot, int64_t task)
 {
     const struct cpu_dot_gemm *g = r->g;
-    const struct cpu_dot_blocks *b = &r->b;
+    const struct tern_cpu_dot_blocks *b = &r->b;
     const struct cpu_task_place at = cpu_task_place(task, b->row_blocks, b->splits, g->m, g->n * b->turns);
     char *scratch = r->workspace + (size_t)slot * b->slot;
     struct cpu_dot_task t = {.row0 = at.block * b->mc,
@@ -129,7 +129,7 @@ static void do_task(const struct cpu_dot_call *r, int slot, int64_t task)
     t.b = b->b_bytes ? (uint16_t *)(void *)(scratch + b->a_bytes + b->c_bytes + b->columns * 3) : NULL;
     if (g->values) {
         float *factor = (float *)(void *)(scratch + b->a_bytes - b->factors);
-        cpu_i8_quantize_rows(&r->level->i8, g->values, t.row0, t.rows, (uint8_t *)scratch, factor);
+        tern_cpu_i8_quantize_rows(&r->level->i8, g->values, t.row0, t.rows, (uint8_t *)scratch, factor);
         t.factor = g->values->in ? NULL : factor;
     }
     g->dot->begin();
@@ -157,27 +157,27 @@ static void run_task(void *arg, int slot, int64_t i)
     do_task(&one, slot, i % tasks);
 }
 
-void cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, void *workspace)
+void tern_cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, void *workspace)
 {
-    struct cpu_dot_call r = {g, cpu_level(ctx), cpu_dot_blocks(ctx, g), workspace, (int64_t)tern_dtype_size(g->c_dtype)};
+    struct cpu_dot_call r = {g, cpu_level(ctx), tern_cpu_dot_blocks(ctx, g), workspace, (int64_t)tern_dtype_size(g->c_dtype)};
     if (!r.b.slot)
         return;
     r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
     tern_parallel_slots(ctx, max64(g->batch, 1) * r.b.row_blocks * r.b.splits, run_task, &r);
 }
 
-enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows,
-                                void *workspace)
+enum tern_status tern_cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows,
+                                     void *workspace)
 {
     struct cpu_dot_gemm g = *like;
-    struct cpu_post post = cpu_post_make(a, rows);
-    cpu_post_take_sum(&post);
+    struct cpu_post post = tern_cpu_post_make(a, rows);
+    tern_cpu_post_take_sum(&post);
     g.post = post.n ? &post : NULL;
     g.b = tern_arg_host(&a->packed);
     g.bias = a->desc->present[g.bias_input] ? tern_arg_host(&a->in[g.bias_input]) : NULL;
     g.bias_dtype = a->desc->in[g.bias_input].dtype;
     g.c = tern_arg_host(&a->out);
     g.c_dtype = a->desc->out.dtype;
-    cpu_dot_run(a->ctx, &g, workspace);
+    tern_cpu_dot_run(a->ctx, &g, workspace);
     return TERN_OK;
 }

@@ -40,9 +40,9 @@ struct cpu_dot_gemm {
     int (*stage)(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
     const struct cpu_dot_values *values; /* in place of stage; NULL: `stage` it is */
     const void *source;                  /* for stage */
-    int64_t lda;                         /* for cpu_dot_rows: values between rows of source */
-    const void *b;                       /* packed by cpu_bf16_pack, or with `split` by cpu_pack_b */
-    const struct cpu_weights *kept;      /* B is packed by cpu_weights_pack, and expanded part by part; NULL: it is not */
+    int64_t lda;                         /* for tern_cpu_dot_rows: values between rows of source */
+    const void *b;                       /* packed by tern_cpu_bf16_pack, or with `split` by tern_cpu_pack_b */
+    const struct cpu_weights *kept;      /* B is packed by tern_cpu_weights_pack, and expanded part by part; NULL: it is not */
     /* Products of f32 by pieces of bf16, `dot` is of it: A comes in three planes, a_plane values apart, and B of b_dtype is split part by
      * part. C is of f32. NULL: they are not. */
     const struct tern_cpu_bf16x3 *split;
@@ -69,39 +69,39 @@ struct cpu_dot_gemm {
 };
 
 /* The level has g->dot. */
-size_t cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g);
+size_t tern_cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g);
 /* Weights, bias, output and posts are those of the call. */
-enum tern_status cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows,
-                                void *workspace);
+enum tern_status tern_cpu_dot_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *like, const struct cpu_rows *rows,
+                                     void *workspace);
 
 /* b, c and what belongs to them are there. */
-void cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, void *workspace);
+void tern_cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, void *workspace);
 
 /* Values of a row in a part, so that `rows` of them take two thirds of L1: about equal parts, in steps of the level. */
-int64_t cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows);
+int64_t tern_cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows);
 /* Parts of k as it comes, blocks of rows that lie behind each other: sets rows, parts, part_depth, scratch and a_plane; `stage` is for
- * cpu_dot_gathered. */
-void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g);
+ * tern_cpu_dot_gathered. */
+void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g);
 /* The range of the depth of such a part; its length. */
-int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);
+int64_t tern_cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);
 /* Values between the rows of a part in scratch. */
-int64_t cpu_dot_lda(const struct cpu_dot_gemm *g);
+int64_t tern_cpu_dot_lda(const struct cpu_dot_gemm *g);
 /* As `stage`, of rows that a task has made bytes of: those from row i of them on. */
-int cpu_dot_bytes(const struct cpu_dot_gemm *g, int64_t i, int part, const uint16_t *bytes, struct tern_dot_piece *pieces);
+int tern_cpu_dot_bytes(const struct cpu_dot_gemm *g, int64_t i, int part, const uint16_t *bytes, struct tern_dot_piece *pieces);
 /* As `stage`, of a matrix of bf16: rows are read where they lie, or copied. */
-int cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
+int tern_cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
 /* With `split`: rows of a part in f32, ldx values apart, to scratch in pieces. What `stage` returns. */
-int cpu_dot_split(const struct cpu_dot_gemm *g, int64_t rows, int part, const float *x, int64_t ldx, uint16_t *scratch,
-                  struct tern_dot_piece *pieces);
+int tern_cpu_dot_split(const struct cpu_dot_gemm *g, int64_t rows, int part, const float *x, int64_t ldx, uint16_t *scratch,
+                       struct tern_dot_piece *pieces);
 /* A part is in scratch: fills its rows up to the level's step. What `stage` returns. */
-int cpu_dot_gathered(const struct cpu_dot_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
+int tern_cpu_dot_gathered(const struct cpu_dot_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
 
 /* B in bf16 from any floating dtype, rounded to nearest even: no copy of it in f32 is made. The depth is filled up with zeros. */
-size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k);
+size_t tern_cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k);
 /* weight (n, c) or (n, c, kh, kw), contiguous; row tap x c + channel of B. gated: weight (2 n, c), a panel of the first n columns of B and
  * one of the others by turns, each in the place of a whole one. */
-void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst);
+void tern_cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst);
 /* One panel of a B of bf16 that lies in any strides; dst is the start of the whole packed matrix. */
-void cpu_bf16_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel);
+void tern_cpu_bf16_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel);
 
 #endif

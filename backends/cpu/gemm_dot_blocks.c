@@ -15,7 +15,7 @@ static int64_t rows_of(const struct cpu_dot_gemm *g, int64_t l2, int64_t panels)
 
 /* So few rows that a task has them all: then B is read by one thread only, and A the fewest times. Equally many tasks for each thread,
  * unless panels do not divide by them: 0. */
-static int64_t splits_of_few(const struct cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2, int64_t threads, int64_t tasks)
+static int64_t splits_of_few(const struct tern_cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2, int64_t threads, int64_t tasks)
 {
     const int64_t least = round_up(b->splits, threads);
     for (int64_t splits = least; splits <= max64(least, tasks); splits += threads) {
@@ -27,7 +27,7 @@ static int64_t splits_of_few(const struct cpu_dot_blocks *b, const struct cpu_do
 }
 
 /* B of a task in two fifths of L2, some tasks for each thread. */
-static void share(struct cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2, int64_t threads)
+static void share(struct tern_cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2, int64_t threads)
 {
     const int64_t batch = max64(g->batch, 1), tasks = ceil_div(4 * threads, batch);
     b->splits = ceil_div(b->panels, max64(1, l2 * 2 / 5 / (g->part_depth * NR * 2 * b->turns)));
@@ -49,7 +49,7 @@ static void share(struct cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_
 #define SPLIT_B 0.7
 
 /* Of what lets B have a quarter of L2 and sums a fifth (with more, both come from beyond it) the tasks that are done first. */
-static void share_split(struct cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2, int64_t threads)
+static void share_split(struct tern_cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2, int64_t threads)
 {
     const int64_t blocks = ceil_div(g->m, g->rows), panel = g->part_depth * NR * 2 * b->turns * b->planes;
     double least = 0;
@@ -73,10 +73,10 @@ static void share_split(struct cpu_dot_blocks *b, const struct cpu_dot_gemm *g, 
 
 static int planes_of(enum tern_dtype dtype) { return dtype == TERN_F32 ? 3 : dtype == TERN_F16 ? 2 : 1; }
 
-struct cpu_dot_blocks cpu_dot_blocks(struct tern_context *ctx, const struct cpu_dot_gemm *g)
+struct tern_cpu_dot_blocks tern_cpu_dot_blocks(struct tern_context *ctx, const struct cpu_dot_gemm *g)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
-    struct cpu_dot_blocks b = {0};
+    struct tern_cpu_dot_blocks b = {0};
     if (g->m < 1 || g->n < 1 || g->k < 1)
         return b;
     b.depth = round_up(g->k, g->dot->step);

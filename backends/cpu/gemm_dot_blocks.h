@@ -6,7 +6,7 @@
 
 #define CPU_DOT_GROUP 4 /* panels that are finished together */
 
-struct cpu_dot_blocks {
+struct tern_cpu_dot_blocks {
     int64_t mc;                 /* rows of a task, whole blocks */
     int64_t depth;              /* of B, filled up to the level's step */
     int64_t turns;              /* panels of B to a panel of C: 2 where each has its gates */
@@ -22,6 +22,6 @@ struct cpu_dot_blocks {
 };
 
 /* slot is 0 where the product is empty. */
-struct cpu_dot_blocks cpu_dot_blocks(struct tern_context *ctx, const struct cpu_dot_gemm *g);
+struct tern_cpu_dot_blocks tern_cpu_dot_blocks(struct tern_context *ctx, const struct cpu_dot_gemm *g);
 
 #endif

@@ -6,7 +6,7 @@
 #define ROWS TERN_DOT_ROWS
 #define NR TERN_DOT_NR
 
-int64_t cpu_dot_columns(const struct cpu_dot_call *r, int64_t p, int64_t *first)
+int64_t tern_cpu_dot_columns(const struct cpu_dot_call *r, int64_t p, int64_t *first)
 {
     const int64_t col = p / r->b.turns * NR;
     *first = col + p % r->b.turns * r->g->n;
@@ -20,7 +20,7 @@ static enum tern_dtype taken(const struct cpu_dot_call *r, int64_t row, int64_t 
     if (!post || !post->taken)
         return TERN_DTYPE_COUNT;
     for (int64_t i = 0; i < rows; i++)
-        more[i] = cpu_post_taken(post, row + i, p * NR);
+        more[i] = tern_cpu_post_taken(post, row + i, p * NR);
     return post->step[0].dtype;
 }
 
@@ -58,18 +58,18 @@ static void finish_gated(const struct cpu_dot_call *r, const struct cpu_dot_task
     if (g->scales)
         rescale(r, t, row, rows, p, n * NR, c, TERN_F32, c, r->b.ldc);
     for (int64_t q = 0; q < n; q += 2) {
-        int64_t col, cols = cpu_dot_columns(r, p + q, &col);
+        int64_t col, cols = tern_cpu_dot_columns(r, p + q, &col);
         l->geglu(g->c_dtype, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc, (char *)g->c + (row * g->ldc + col) * r->c_size, g->ldc);
     }
 }
 
-void cpu_dot_fetch(const struct cpu_dot_call *r, int64_t row, int64_t p, int64_t n)
+void tern_cpu_dot_fetch(const struct cpu_dot_call *r, int64_t row, int64_t p, int64_t n)
 {
     const struct cpu_dot_gemm *g = r->g;
     const int64_t col = p / r->b.turns * NR, cols = min64(n / r->b.turns * NR, g->n - col);
-    cpu_fetch_to_write((char *)g->c + (row * g->ldc + col) * r->c_size, cols * r->c_size);
+    tern_cpu_fetch_to_write((char *)g->c + (row * g->ldc + col) * r->c_size, cols * r->c_size);
     if (g->post)
-        cpu_post_fetch(g->post, row, col, cols);
+        tern_cpu_post_fetch(g->post, row, col, cols);
 }
 
 static void finish_plain(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int64_t row, int64_t rows, int64_t p, int64_t n,
@@ -89,11 +89,12 @@ static void finish_plain(const struct cpu_dot_call *r, const struct cpu_dot_task
     if (!posts)
         return;
     for (int64_t i = 0; i < rows; i++)
-        cpu_post_apply(g->post, c + i * r->b.ldc, c + i * r->b.ldc, row + i, col, cols);
+        tern_cpu_post_apply(g->post, c + i * r->b.ldc, c + i * r->b.ldc, row + i, col, cols);
     r->level->store_rows(g->c_dtype, rows, cols, c, r->b.ldc, NULL, TERN_F32, to, g->ldc);
 }
 
-void cpu_dot_finish(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c)
+void tern_cpu_dot_finish(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int64_t row, int64_t rows, int64_t p, int64_t n,
+                         float *c)
 {
     (r->g->gated ? finish_gated : finish_plain)(r, t, row, rows, p, n, c);
 }

@@ -7,7 +7,7 @@
 struct cpu_dot_call {
     const struct cpu_dot_gemm *g;
     const struct tern_cpu_level *level;
-    struct cpu_dot_blocks b;
+    struct tern_cpu_dot_blocks b;
     char *workspace;
     int64_t c_size; /* bytes of a value of C */
 };
@@ -23,10 +23,11 @@ struct cpu_dot_task {
 };
 
 /* Of panel p of B: its columns, the first of them in the bias. */
-int64_t cpu_dot_columns(const struct cpu_dot_call *r, int64_t p, int64_t *first);
+int64_t tern_cpu_dot_columns(const struct cpu_dot_call *r, int64_t p, int64_t *first);
 /* Begins to fetch where a row of columns of panels p .. p + n will be written, and what its posts will read. */
-void cpu_dot_fetch(const struct cpu_dot_call *r, int64_t row, int64_t p, int64_t n);
+void tern_cpu_dot_fetch(const struct cpu_dot_call *r, int64_t row, int64_t p, int64_t n);
 /* `rows` rows of sums at c are ready: columns of panels p .. p + n. They are written to C; c is scratch then. */
-void cpu_dot_finish(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int64_t row, int64_t rows, int64_t p, int64_t n, float *c);
+void tern_cpu_dot_finish(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int64_t row, int64_t rows, int64_t p, int64_t n,
+                         float *c);
 
 #endif

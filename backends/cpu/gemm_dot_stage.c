@@ -8,26 +8,26 @@
 #define PAD 32 /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
 #define MOST_DEPTH 512
 
-int64_t cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows)
+int64_t tern_cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
     int64_t most = min64(MOST_DEPTH, max64(64, (int64_t)(d->l1 * 2 / 3) / (rows * 2)));
     return round_up(ceil_div(depth, ceil_div(depth, most)), dot->step);
 }
 
-void cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
+void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
 {
     const int64_t planes = g->split ? CPU_X3_PLANES : 1;
     g->rows = g->dot->rows;
-    g->part_depth = cpu_dot_part(ctx, g->dot, g->k, TERN_DOT_ROWS * planes);
+    g->part_depth = tern_cpu_dot_part(ctx, g->dot, g->k, TERN_DOT_ROWS * planes);
     g->parts = (int)ceil_div(g->k, g->part_depth);
-    g->a_plane = g->rows * cpu_dot_lda(g);
+    g->a_plane = g->rows * tern_cpu_dot_lda(g);
     g->scratch = (size_t)(g->a_plane * planes);
 }
 
-int64_t cpu_dot_lda(const struct cpu_dot_gemm *g) { return g->part_depth + PAD; }
+int64_t tern_cpu_dot_lda(const struct cpu_dot_gemm *g) { return g->part_depth + PAD; }
 
-int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0)
+int64_t tern_cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0)
 {
     *k0 = part * g->part_depth;
     return min64(g->part_depth, g->k - *k0);
@@ -35,32 +35,32 @@ int64_t cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0)
 
 static int whole_part(const struct cpu_dot_gemm *g, int part, const uint16_t *scratch, struct tern_dot_piece *pieces)
 {
-    const int64_t lda = cpu_dot_lda(g);
-    int64_t k0, there = cpu_dot_range(g, part, &k0);
+    const int64_t lda = tern_cpu_dot_lda(g);
+    int64_t k0, there = tern_cpu_dot_range(g, part, &k0);
     *pieces = (struct tern_dot_piece){{scratch, scratch + HALF * lda}, lda, k0, round_up(there, g->dot->step)};
     return 1;
 }
 
-int cpu_dot_bytes(const struct cpu_dot_gemm *g, int64_t i, int part, const uint16_t *bytes, struct tern_dot_piece *pieces)
+int tern_cpu_dot_bytes(const struct cpu_dot_gemm *g, int64_t i, int part, const uint16_t *bytes, struct tern_dot_piece *pieces)
 {
     const int64_t ld = g->values->pitch / 2;
-    int64_t k0, there = cpu_dot_range(g, part, &k0);
+    int64_t k0, there = tern_cpu_dot_range(g, part, &k0);
     const uint16_t *a = bytes + i * ld + k0;
     *pieces = (struct tern_dot_piece){{a, a + HALF * ld}, ld, k0, there};
     return 1;
 }
 
-int cpu_dot_split(const struct cpu_dot_gemm *g, int64_t rows, int part, const float *x, int64_t ldx, uint16_t *scratch,
-                  struct tern_dot_piece *pieces)
+int tern_cpu_dot_split(const struct cpu_dot_gemm *g, int64_t rows, int part, const float *x, int64_t ldx, uint16_t *scratch,
+                       struct tern_dot_piece *pieces)
 {
-    int64_t k0, there = cpu_dot_range(g, part, &k0);
-    g->split->split_rows(rows, there, x, ldx, scratch, cpu_dot_lda(g), g->a_plane);
+    int64_t k0, there = tern_cpu_dot_range(g, part, &k0);
+    g->split->split_rows(rows, there, x, ldx, scratch, tern_cpu_dot_lda(g), g->a_plane);
     return whole_part(g, part, scratch, pieces);
 }
 
-int cpu_dot_gathered(const struct cpu_dot_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
+int tern_cpu_dot_gathered(const struct cpu_dot_gemm *g, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
 {
-    int64_t k0, there = cpu_dot_range(g, part, &k0), depth = round_up(there, g->dot->step), lda = cpu_dot_lda(g);
+    int64_t k0, there = tern_cpu_dot_range(g, part, &k0), depth = round_up(there, g->dot->step), lda = tern_cpu_dot_lda(g);
     for (int64_t i = 0; i < rows && there < depth; i++) /* the weights there are zero, but 0 x NaN is not */
         memset(scratch + i * lda + there, 0, (size_t)(depth - there) * sizeof(*scratch));
     return whole_part(g, part, scratch, pieces);
@@ -77,9 +77,9 @@ static bool lies_well(const struct tern_cpu_dot *dot, const uint16_t *a, int64_t
     return rows % dot->row_step == 0 && depth % 32 == 0 && ld % 32 == 0 && (uintptr_t)a % 64 == 0 && rows * lines <= 8 * sets;
 }
 
-int cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
+int tern_cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
 {
-    int64_t k0, there = cpu_dot_range(g, part, &k0), lda = cpu_dot_lda(g);
+    int64_t k0, there = tern_cpu_dot_range(g, part, &k0), lda = tern_cpu_dot_lda(g);
     const uint16_t *a = (const uint16_t *)g->source + row0 * g->lda + k0;
     if (lies_well(g->dot, a, g->lda, rows, there)) {
         *pieces = (struct tern_dot_piece){{a, a + HALF * g->lda}, g->lda, k0, there};
@@ -87,5 +87,5 @@ int cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int p
     }
     for (int64_t i = 0; i < rows; i++)
         memcpy(scratch + i * lda, a + i * g->lda, (size_t)there * sizeof(*a));
-    return cpu_dot_gathered(g, rows, part, scratch, pieces);
+    return tern_cpu_dot_gathered(g, rows, part, scratch, pieces);
 }

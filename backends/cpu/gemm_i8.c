@@ -18,7 +18,7 @@ static bool is_vector(const struct tern_op_desc *d, int i, bool right_dtype)
     return !d->present[i] || (right_dtype && tern_meta_is_contiguous(&d->in[i]));
 }
 
-bool cpu_i8_fits(const struct tern_op_desc *d, bool result)
+bool tern_cpu_i8_fits(const struct tern_op_desc *d, bool result)
 {
     return result && tern_meta_is_contiguous(&d->in[1]) && is_vector(d, 2, d->in[2].dtype == TERN_F32) &&
            is_vector(d, 3, tern_dtype_is_float(d->in[3].dtype));
@@ -33,7 +33,7 @@ static size_t panels_size(int64_t rows, int64_t k, bool gated)
     return (size_t)((n - rest + (rest == 0 ? 0 : rest <= NR / 2 ? NR / 2 : NR)) * k);
 }
 
-struct cpu_i8_packed cpu_i8_parts(const struct tern_meta *weight, int64_t k, bool gated, void *at)
+struct cpu_i8_packed tern_cpu_i8_parts(const struct tern_meta *weight, int64_t k, bool gated, void *at)
 {
     struct cpu_i8_packed p = {at, NULL, NULL};
     p.offset = (int32_t *)(void *)((char *)at + panels_size(weight->shape[0], k, gated));
@@ -41,7 +41,7 @@ struct cpu_i8_packed cpu_i8_parts(const struct tern_meta *weight, int64_t k, boo
     return p;
 }
 
-size_t cpu_i8_packed_size(const struct tern_meta *weight, int64_t k, bool gated)
+size_t tern_cpu_i8_packed_size(const struct tern_meta *weight, int64_t k, bool gated)
 {
     return panels_size(weight->shape[0], k, gated) +
            (size_t)weight->shape[0] * (sizeof(int32_t) + (weight->dtype == TERN_I8 ? 0 : sizeof(float)));
@@ -132,14 +132,14 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         const struct panel p = panel_of(r, i);
         int8_t *room = i + 1 < end ? panel_of(r, i + 1).to : last.to + last.width * r->depth * r->taps;
-        const char *from = cpu_panel_source(r->ctx, r->src + (size_t)p.row * row, (size_t)p.cols * row, room, (size_t)(stop - room));
+        const char *from = tern_cpu_panel_source(r->ctx, r->src + (size_t)p.row * row, (size_t)p.cols * row, room, (size_t)(stop - room));
         memset(p.to, 0, (size_t)(p.width * r->depth * r->taps));
         for (int64_t j = 0; j < p.cols; j++)
             pack_column(r, from + (size_t)j * row, p.row + j, p.to, p.width, j);
     }
 }
 
-void cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst)
+void tern_cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst)
 {
     const int64_t turns = gated ? 2 : 1;
     struct pack_run r = {.ctx = ctx,
@@ -153,16 +153,16 @@ void cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool 
                          .src = src};
     for (int i = 2; i < weight->ndim; i++)
         r.taps *= weight->shape[i];
-    r.to = cpu_i8_parts(weight, r.depth * r.taps, gated, dst);
+    r.to = tern_cpu_i8_parts(weight, r.depth * r.taps, gated, dst);
     const int64_t panels = ceil_div(r.n, NR) * turns;
-    tern_parallel(ctx, panels, cpu_pack_tile(ctx, panels), pack_task, &r);
+    tern_parallel(ctx, panels, tern_cpu_pack_tile(ctx, panels), pack_task, &r);
 }
 
 /* ---- rows of values */
 
-bool cpu_i8_rows_by_tasks(struct tern_context *ctx, struct cpu_dot_gemm *g, const struct cpu_dot_values *values)
+bool tern_cpu_i8_rows_by_tasks(struct tern_context *ctx, struct cpu_dot_gemm *g, const struct cpu_dot_values *values)
 {
-    const struct cpu_dot_blocks b = cpu_dot_blocks(ctx, g);
+    const struct tern_cpu_dot_blocks b = tern_cpu_dot_blocks(ctx, g);
     const bool by_tasks = b.splits <= MOST_TIMES && b.mc * values->pitch <= (int64_t)cpu_device_of(ctx)->l2 / 4;
     g->values = by_tasks ? values : NULL;
     return by_tasks;
@@ -180,14 +180,14 @@ static float quantize_row(const struct tern_cpu_i8 *i8, const struct cpu_dot_val
     return f.out;
 }
 
-void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row0, int64_t rows, uint8_t *y,
-                          float *factors)
+void tern_cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_values *v, int64_t row0, int64_t rows, uint8_t *y,
+                               float *factors)
 {
     const int64_t size = v->k * (int64_t)tern_dtype_size(v->dtype);
     const char *x = (const char *)v->x + row0 * size;
     for (int64_t r = 0; r < rows; r++, x += size, y += v->pitch) {
         if (r + AHEAD < rows)
-            cpu_fetch(x + AHEAD * size, size);
+            tern_cpu_fetch(x + AHEAD * size, size);
         const float factor = quantize_row(i8, v, row0 + r, x, y);
         if (!v->in)
             factors[r] = factor;
@@ -196,13 +196,13 @@ void cpu_i8_quantize_rows(const struct tern_cpu_i8 *i8, const struct cpu_dot_val
 
 /* ---- the launch */
 
-enum tern_status cpu_i8_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *g, const struct cpu_rows *rows,
-                               const float *row, int64_t rows_each, void *workspace)
+enum tern_status tern_cpu_i8_launch(const struct tern_kernel_args *a, const struct cpu_dot_gemm *g, const struct cpu_rows *rows,
+                                    const float *row, int64_t rows_each, void *workspace)
 {
-    const struct cpu_i8_packed b = cpu_i8_parts(&a->desc->in[1], 2 * g->k, g->gated, tern_arg_host(&a->packed));
+    const struct cpu_i8_packed b = tern_cpu_i8_parts(&a->desc->in[1], 2 * g->k, g->gated, tern_arg_host(&a->packed));
     const struct cpu_dot_scales scales = {b.offset, a->desc->present[2] ? tern_arg_host(&a->in[2]) : b.scale, row, rows_each};
     struct cpu_dot_gemm with = *g;
     with.bias_input = 3;
     with.scales = &scales;
-    return cpu_dot_launch(a, &with, rows, workspace);
+    return tern_cpu_dot_launch(a, &with, rows, workspace);
 }

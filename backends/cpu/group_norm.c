@@ -37,13 +37,13 @@ static struct groups groups_of(const struct tern_op_desc *d, int64_t num_groups)
 
 static struct cpu_rows rows_of(const struct tern_op_desc *d)
 {
-    return is_channels_last(d) ? cpu_rows_channels_last() : cpu_rows_contiguous(d->out.ndim, 2);
+    return is_channels_last(d) ? tern_cpu_rows_channels_last() : tern_cpu_rows_contiguous(d->out.ndim, 2);
 }
 
 static bool picture_post(const struct tern_op_desc *d)
 {
     struct cpu_rows rows = rows_of(d);
-    return cpu_post_fits(d, d->in[0].dtype == TERN_F32 ? d->out.dtype : d->in[0].dtype, &rows);
+    return tern_cpu_post_fits(d, d->in[0].dtype == TERN_F32 ? d->out.dtype : d->in[0].dtype, &rows);
 }
 
 /* ---- runs. The workspace holds what has to be widened of the small inputs, then sums, then values by channel. */
@@ -101,8 +101,8 @@ static enum tern_status group_norm_run(const struct tern_kernel_args *a)
     r.eps = a->desc->attrs.group_norm.eps;
     r.weight = weight;
     r.bias = bias;
-    r.post = cpu_post_make(a, &rows);
-    cpu_groups_normalize(a->ctx, &r);
+    r.post = tern_cpu_post_make(a, &rows);
+    tern_cpu_groups_normalize(a->ctx, &r);
     return TERN_OK;
 }
 
@@ -113,7 +113,7 @@ static size_t stats_workspace(struct tern_context *ctx, const struct tern_op_des
 static enum tern_status stats_run(const struct tern_kernel_args *a)
 {
     struct groups r = begin_run(a, a->desc->attrs.group_norm_stats.num_groups, tern_arg_host(&a->workspace), SUMS);
-    cpu_groups_stats(a->ctx, &r);
+    tern_cpu_groups_stats(a->ctx, &r);
     return TERN_OK;
 }
 
@@ -138,25 +138,25 @@ static enum tern_status apply_run(const struct tern_kernel_args *a)
     r.eps = a->desc->attrs.group_norm_apply.eps;
     r.weight = weight;
     r.bias = bias;
-    r.post = cpu_post_make(a, &rows);
-    cpu_groups_normalize(a->ctx, &r);
+    r.post = tern_cpu_post_make(a, &rows);
+    tern_cpu_groups_normalize(a->ctx, &r);
     return TERN_OK;
 }
 
-const struct tern_kernel cpu_group_norm_float = {.name = "group_norm_float",
-                                                 .op = TERN_OP_group_norm,
-                                                 .supports = group_norm_supports,
-                                                 .post = picture_post,
-                                                 .workspace = group_norm_workspace,
-                                                 .run = group_norm_run};
-const struct tern_kernel cpu_group_norm_stats_float = {.name = "group_norm_stats_float",
-                                                       .op = TERN_OP_group_norm_stats,
-                                                       .supports = stats_supports,
-                                                       .workspace = stats_workspace,
-                                                       .run = stats_run};
-const struct tern_kernel cpu_group_norm_apply_float = {.name = "group_norm_apply_float",
-                                                       .op = TERN_OP_group_norm_apply,
-                                                       .supports = apply_supports,
-                                                       .post = picture_post,
-                                                       .workspace = apply_workspace,
-                                                       .run = apply_run};
+const struct tern_kernel tern_cpu_group_norm_float = {.name = "group_norm_float",
+                                                      .op = TERN_OP_group_norm,
+                                                      .supports = group_norm_supports,
+                                                      .post = picture_post,
+                                                      .workspace = group_norm_workspace,
+                                                      .run = group_norm_run};
+const struct tern_kernel tern_cpu_group_norm_stats_float = {.name = "group_norm_stats_float",
+                                                            .op = TERN_OP_group_norm_stats,
+                                                            .supports = stats_supports,
+                                                            .workspace = stats_workspace,
+                                                            .run = stats_run};
+const struct tern_kernel tern_cpu_group_norm_apply_float = {.name = "group_norm_apply_float",
+                                                            .op = TERN_OP_group_norm_apply,
+                                                            .supports = apply_supports,
+                                                            .post = picture_post,
+                                                            .workspace = apply_workspace,
+                                                            .run = apply_run};

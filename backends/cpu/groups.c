@@ -75,7 +75,7 @@ static void scale_tile(const struct groups *r, const struct tern_cpu_affine *a, 
     char *y = r->y + at * (int64_t)tern_dtype_size(r->y_dtype);
     float *wide = r->y_dtype == TERN_F32 ? (float *)(void *)y : tile;
     r->level->affine(r->dtype, TERN_F32, rows, n, r->x + at * r->size, width, &here, vectors, wide, n);
-    cpu_post_apply_rows(&r->post, wide, row, rows, col, n);
+    tern_cpu_post_apply_rows(&r->post, wide, row, rows, col, n);
     if (r->y_dtype != TERN_F32)
         r->level->from_f32(r->y_dtype, rows * n, tile, y);
 }
@@ -206,7 +206,7 @@ static void scale_all(struct tern_context *ctx, struct groups *r)
     tern_parallel(ctx, r->parts, 1, scale_range, r);
 }
 
-void cpu_groups_normalize(struct tern_context *ctx, struct groups *r)
+void tern_cpu_groups_normalize(struct tern_context *ctx, struct groups *r)
 {
     if (!r->channels_last) {
         tern_parallel(ctx, r->n * r->g, 1, contiguous_part, r);
@@ -221,7 +221,7 @@ void cpu_groups_normalize(struct tern_context *ctx, struct groups *r)
     }
 }
 
-void cpu_groups_stats(struct tern_context *ctx, struct groups *r)
+void tern_cpu_groups_stats(struct tern_context *ctx, struct groups *r)
 {
     if (r->channels_last) {
         r->pictures = r->n;

@@ -28,8 +28,8 @@ struct groups {
 };
 
 /* y from x, posts included. */
-void cpu_groups_normalize(struct tern_context *ctx, struct groups *r);
+void tern_cpu_groups_normalize(struct tern_context *ctx, struct groups *r);
 /* y: (n, g, 2) means and variances of x, in f32. */
-void cpu_groups_stats(struct tern_context *ctx, struct groups *r);
+void tern_cpu_groups_stats(struct tern_context *ctx, struct groups *r);
 
 #endif

@@ -49,5 +49,5 @@ static enum tern_status run(const struct tern_kernel_args *a)
     return TERN_OK;
 }
 
-const struct tern_kernel cpu_interpolate_nearest = {
+const struct tern_kernel tern_cpu_interpolate_nearest = {
     .name = "interpolate_nearest", .op = TERN_OP_interpolate, .supports = supports, .run = run};

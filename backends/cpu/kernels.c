@@ -7,13 +7,13 @@
 #define KERNEL_I16(symbol)
 #define KERNEL_I8_ATTENTION(symbol)
 #define KERNEL_BF16X3(symbol)
-const struct tern_kernel *const cpu_kernels[] = {
+const struct tern_kernel *const tern_cpu_kernels[] = {
 #include "backends/cpu/kernels.def"
     NULL};
 #undef KERNEL_BF16
 
 #define KERNEL_BF16(symbol) &symbol,
-const struct tern_kernel *const cpu_kernels_bf16[] = {
+const struct tern_kernel *const tern_cpu_kernels_bf16[] = {
 #include "backends/cpu/kernels.def"
     NULL};
 #undef KERNEL_I16
@@ -21,7 +21,7 @@ const struct tern_kernel *const cpu_kernels_bf16[] = {
 
 #define KERNEL_I16(symbol) &symbol,
 #define KERNEL_I8_ATTENTION(symbol) &symbol,
-const struct tern_kernel *const cpu_kernels_i8_attention[] = {
+const struct tern_kernel *const tern_cpu_kernels_i8_attention[] = {
 #include "backends/cpu/kernels.def"
     NULL};
 #undef KERNEL_I8_ATTENTION
@@ -29,6 +29,6 @@ const struct tern_kernel *const cpu_kernels_i8_attention[] = {
 
 #define KERNEL_I8_ATTENTION(symbol)
 #define KERNEL_BF16X3(symbol) &symbol,
-const struct tern_kernel *const cpu_kernels_bf16x3[] = {
+const struct tern_kernel *const tern_cpu_kernels_bf16x3[] = {
 #include "backends/cpu/kernels.def"
     NULL};

@@ -6,13 +6,13 @@
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
-    return d->in[0].dtype == TERN_BF16 && (!d->present[2] || tern_dtype_is_float(d->in[2].dtype)) && cpu_linear_fits(d);
+    return d->in[0].dtype == TERN_BF16 && (!d->present[2] || tern_dtype_is_float(d->in[2].dtype)) && tern_cpu_linear_fits(d);
 }
 
 static bool post(const struct tern_op_desc *d)
 {
-    struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
-    return cpu_post_fits(d, TERN_BF16, &rows);
+    struct cpu_rows rows = tern_cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
+    return tern_cpu_post_fits(d, TERN_BF16, &rows);
 }
 
 static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -23,54 +23,54 @@ static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct te
                              .k = k,
                              .dot = &cpu_level(ctx)->bf16.dot,
                              .bias_input = 2,
-                             .stage = cpu_dot_rows,
+                             .stage = tern_cpu_dot_rows,
                              .lda = k,
                              .ldc = n,
-                             .gated = cpu_is_gated(d)};
-    cpu_dot_parts(ctx, &g);
+                             .gated = tern_cpu_is_gated(d)};
+    tern_cpu_dot_parts(ctx, &g);
     return g;
 }
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    const struct cpu_weights w = cpu_weights_bf16(ctx, d);
+    const struct cpu_weights w = tern_cpu_weights_bf16(ctx, d);
     struct cpu_dot_gemm g = linear_gemm(ctx, d);
     g.kept = w.bits ? &w : NULL;
-    return cpu_dot_workspace(ctx, &g);
+    return tern_cpu_dot_workspace(ctx, &g);
 }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    if (cpu_weight_bits(d)) {
-        const struct cpu_weights w = cpu_weights_bf16(ctx, d);
-        return cpu_weights_size(&w);
+    if (tern_cpu_weight_bits(d)) {
+        const struct cpu_weights w = tern_cpu_weights_bf16(ctx, d);
+        return tern_cpu_weights_size(&w);
     }
     int64_t n = d->in[1].shape[0], columns = d->op == TERN_OP_linear_geglu ? 2 * round_up(n / 2, TERN_DOT_NR) : n;
-    return cpu_bf16_packed_size(cpu_level(ctx), columns, d->in[1].shape[1]);
+    return tern_cpu_bf16_packed_size(cpu_level(ctx), columns, d->in[1].shape[1]);
 }
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    if (cpu_weight_bits(d)) {
-        const struct cpu_weights w = cpu_weights_bf16(ctx, d);
-        return cpu_weights_pack(ctx, &w, &d->in[1], src, dst);
+    if (tern_cpu_weight_bits(d)) {
+        const struct cpu_weights w = tern_cpu_weights_bf16(ctx, d);
+        return tern_cpu_weights_pack(ctx, &w, &d->in[1], src, dst);
     }
-    cpu_bf16_pack(ctx, &d->in[1], d->op == TERN_OP_linear_geglu, src, dst);
+    tern_cpu_bf16_pack(ctx, &d->in[1], d->op == TERN_OP_linear_geglu, src, dst);
     return TERN_OK;
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
-    const struct cpu_weights w = cpu_weights_bf16(a->ctx, d);
+    const struct cpu_weights w = tern_cpu_weights_bf16(a->ctx, d);
     struct cpu_dot_gemm g = linear_gemm(a->ctx, d);
     g.kept = w.bits ? &w : NULL;
-    struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
+    struct cpu_rows rows = tern_cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
     g.source = tern_arg_host(&a->in[0]);
-    return cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
+    return tern_cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
 }
 
-const struct tern_kernel cpu_linear_bf16_gemm = {
+const struct tern_kernel tern_cpu_linear_bf16_gemm = {
     .name = "linear_bf16_gemm",
     .op = TERN_OP_linear,
     .revision = 3,
@@ -83,7 +83,7 @@ const struct tern_kernel cpu_linear_bf16_gemm = {
     .run = run,
 };
 
-const struct tern_kernel cpu_weight_only_linear_bf16_gemm = {
+const struct tern_kernel tern_cpu_weight_only_linear_bf16_gemm = {
     .name = "weight_only_linear_bf16_gemm",
     .op = TERN_OP_weight_only_linear,
     .revision = 1,
@@ -92,12 +92,12 @@ const struct tern_kernel cpu_weight_only_linear_bf16_gemm = {
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,
-    .pack_key = cpu_weight_key,
+    .pack_key = tern_cpu_weight_key,
     .pack = pack,
     .run = run,
 };
 
-const struct tern_kernel cpu_linear_geglu_bf16_gemm = {
+const struct tern_kernel tern_cpu_linear_geglu_bf16_gemm = {
     .name = "linear_geglu_bf16_gemm",
     .op = TERN_OP_linear_geglu,
     .revision = 3,
@@ -109,7 +109,7 @@ const struct tern_kernel cpu_linear_geglu_bf16_gemm = {
     .run = run,
 };
 
-const struct tern_kernel cpu_weight_only_linear_geglu_bf16_gemm = {
+const struct tern_kernel tern_cpu_weight_only_linear_geglu_bf16_gemm = {
     .name = "weight_only_linear_geglu_bf16_gemm",
     .op = TERN_OP_weight_only_linear_geglu,
     .revision = 2,
@@ -117,7 +117,7 @@ const struct tern_kernel cpu_weight_only_linear_geglu_bf16_gemm = {
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,
-    .pack_key = cpu_weight_key,
+    .pack_key = tern_cpu_weight_key,
     .pack = pack,
     .run = run,
 };

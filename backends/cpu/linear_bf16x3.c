@@ -5,8 +5,8 @@
 static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
 {
     int64_t k0;
-    cpu_dot_range(g, part, &k0);
-    return cpu_dot_split(g, rows, part, (const float *)g->source + row0 * g->k + k0, g->k, scratch, pieces);
+    tern_cpu_dot_range(g, part, &k0);
+    return tern_cpu_dot_split(g, rows, part, (const float *)g->source + row0 * g->k + k0, g->k, scratch, pieces);
 }
 
 static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -21,8 +21,8 @@ static struct cpu_dot_gemm linear_gemm(struct tern_context *ctx, const struct te
                              .bias_input = 2,
                              .stage = stage,
                              .ldc = n,
-                             .gated = cpu_is_gated(d)};
-    cpu_dot_parts(ctx, &g);
+                             .gated = tern_cpu_is_gated(d)};
+    tern_cpu_dot_parts(ctx, &g);
     return g;
 }
 
@@ -40,39 +40,39 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const struct cpu_dot_gemm g = linear_gemm(ctx, d);
-    return cpu_dot_workspace(ctx, &g);
+    return tern_cpu_dot_workspace(ctx, &g);
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
     struct cpu_dot_gemm g = linear_gemm(a->ctx, d);
-    struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
+    struct cpu_rows rows = tern_cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
     g.source = tern_arg_host(&a->in[0]);
-    return cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
+    return tern_cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
 }
 
-const struct tern_kernel cpu_linear_f32_bf16x3 = {
+const struct tern_kernel tern_cpu_linear_f32_bf16x3 = {
     .name = "linear_f32_bf16x3",
     .op = TERN_OP_linear,
     .cost = cost,
-    .supports = cpu_linear_supports_f32,
-    .post = cpu_linear_post_f32,
+    .supports = tern_cpu_linear_supports_f32,
+    .post = tern_cpu_linear_post_f32,
     .workspace = workspace,
     .pack_input = 1,
-    .packed_size = cpu_linear_packed_size,
-    .pack = cpu_linear_pack,
+    .packed_size = tern_cpu_linear_packed_size,
+    .pack = tern_cpu_linear_pack,
     .run = run,
 };
 
-const struct tern_kernel cpu_linear_geglu_f32_bf16x3 = {
+const struct tern_kernel tern_cpu_linear_geglu_f32_bf16x3 = {
     .name = "linear_geglu_f32_bf16x3",
     .op = TERN_OP_linear_geglu,
     .cost = cost,
-    .supports = cpu_linear_supports_f32,
+    .supports = tern_cpu_linear_supports_f32,
     .workspace = workspace,
     .pack_input = 1,
-    .packed_size = cpu_linear_packed_size,
-    .pack = cpu_linear_pack,
+    .packed_size = tern_cpu_linear_packed_size,
+    .pack = tern_cpu_linear_pack,
     .run = run,
 };

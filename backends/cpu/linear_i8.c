@@ -6,20 +6,20 @@
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
-    return cpu_i8_fits(d, tern_meta_is_contiguous(&d->in[0]) && tern_meta_is_contiguous(&d->out)) && d->in[1].shape[1] > 0 &&
+    return tern_cpu_i8_fits(d, tern_meta_is_contiguous(&d->in[0]) && tern_meta_is_contiguous(&d->out)) && d->in[1].shape[1] > 0 &&
            d->in[1].shape[1] <= CPU_I8_MOST_DEPTH;
 }
 
 static bool post(const struct tern_op_desc *d)
 {
-    struct cpu_rows rows = cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
-    return cpu_post_fits(d, d->in[0].dtype, &rows);
+    struct cpu_rows rows = tern_cpu_rows_contiguous(d->out.ndim, d->out.ndim - 1);
+    return tern_cpu_post_fits(d, d->in[0].dtype, &rows);
 }
 
 /* Rows lie `pitch` bytes apart, and the depth counts pairs of them. */
 static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)
 {
-    int64_t k0, there = cpu_dot_range(g, part, &k0), ld = odd_lines(2 * g->k, CPU_I8_LINE) / 2;
+    int64_t k0, there = tern_cpu_dot_range(g, part, &k0), ld = odd_lines(2 * g->k, CPU_I8_LINE) / 2;
     const uint16_t *a = (const uint16_t *)g->source + row0 * ld + k0;
     *pieces = (struct tern_dot_piece){{a, a + TERN_DOT_ROWS / 2 * ld}, ld, k0, there};
     return 1;
@@ -42,10 +42,10 @@ static void plan_of(struct tern_context *ctx, const struct tern_op_desc *d, stru
                                  .stage = stage,
                                  .ldc = n,
                                  .gated = d->op == TERN_OP_quantized_linear_geglu};
-    cpu_dot_parts(ctx, &p->g);
+    tern_cpu_dot_parts(ctx, &p->g);
     p->g.scratch = 0;
     p->values = (struct cpu_dot_values){.dtype = d->in[0].dtype, .k = k, .pitch = odd_lines(2 * p->g.k, CPU_I8_LINE)};
-    p->first = !cpu_i8_rows_by_tasks(ctx, &p->g, &p->values);
+    p->first = !tern_cpu_i8_rows_by_tasks(ctx, &p->g, &p->values);
 }
 
 /* Bytes of the quantised rows, whole blocks of them, and of their factors. */
@@ -56,18 +56,18 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct plan p;
     plan_of(ctx, d, &p);
-    size_t size = cpu_dot_workspace(ctx, &p.g);
+    size_t size = tern_cpu_dot_workspace(ctx, &p.g);
     return size ? CPU_I8_LINE + rows_size(&p) + factors_size(&p) + size : 0;
 }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    return cpu_i8_packed_size(&d->in[1], round_up(d->in[1].shape[1], CPU_I8_LINE), d->op == TERN_OP_quantized_linear_geglu);
+    return tern_cpu_i8_packed_size(&d->in[1], round_up(d->in[1].shape[1], CPU_I8_LINE), d->op == TERN_OP_quantized_linear_geglu);
 }
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    cpu_i8_pack(ctx, &d->in[1], d->op == TERN_OP_quantized_linear_geglu, src, dst);
+    tern_cpu_i8_pack(ctx, &d->in[1], d->op == TERN_OP_quantized_linear_geglu, src, dst);
     return TERN_OK;
 }
 
@@ -81,13 +81,13 @@ struct quantize {
 static void quantize_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct quantize *q = arg;
-    cpu_i8_quantize_rows(q->i8, q->values, begin, end - begin, q->y + begin * q->values->pitch, q->factors + begin);
+    tern_cpu_i8_quantize_rows(q->i8, q->values, begin, end - begin, q->y + begin * q->values->pitch, q->factors + begin);
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     struct plan p;
-    const struct cpu_rows rows = cpu_rows_contiguous(a->desc->out.ndim, a->desc->out.ndim - 1);
+    const struct cpu_rows rows = tern_cpu_rows_contiguous(a->desc->out.ndim, a->desc->out.ndim - 1);
     if (!a->workspace.buffer)
         return TERN_OK;
     plan_of(a->ctx, a->desc, &p);
@@ -98,10 +98,10 @@ static enum tern_status run(const struct tern_kernel_args *a)
     if (p.first)
         tern_parallel(a->ctx, p.g.m, max64(1, 16384 / p.values.k), quantize_rows, &q);
     p.g.source = y;
-    return cpu_i8_launch(a, &p.g, &rows, q.factors, 1, y + rows_size(&p) + factors_size(&p));
+    return tern_cpu_i8_launch(a, &p.g, &rows, q.factors, 1, y + rows_size(&p) + factors_size(&p));
 }
 
-const struct tern_kernel cpu_quantized_linear_i8_gemm = {
+const struct tern_kernel tern_cpu_quantized_linear_i8_gemm = {
     .name = "quantized_linear_i8_gemm",
     .op = TERN_OP_quantized_linear,
     .revision = 1,
@@ -114,7 +114,7 @@ const struct tern_kernel cpu_quantized_linear_i8_gemm = {
     .run = run,
 };
 
-const struct tern_kernel cpu_quantized_linear_geglu_i8_gemm = {
+const struct tern_kernel tern_cpu_quantized_linear_geglu_i8_gemm = {
     .name = "quantized_linear_geglu_i8_gemm",
     .op = TERN_OP_quantized_linear_geglu,
     .revision = 2,

@@ -42,7 +42,7 @@ static void remove_dim(struct cpu_loop *l, int d)
     l->ndim--;
 }
 
-struct cpu_loop cpu_loop_make(int operands, const struct tern_meta *const *metas)
+struct cpu_loop tern_cpu_loop_make(int operands, const struct tern_meta *const *metas)
 {
     struct cpu_loop l = {.operands = operands, .ndim = metas[0]->ndim};
     memcpy(l.shape, metas[0]->shape, sizeof(l.shape));
@@ -94,8 +94,8 @@ static void run_range(void *arg, int64_t begin, int64_t end)
     }
 }
 
-void cpu_loop_run(struct tern_context *ctx, const struct cpu_loop *loop,
-                  void (*fn)(void *arg, const struct cpu_loop *loop, const int64_t *at, int64_t n), void *arg)
+void tern_cpu_loop_run(struct tern_context *ctx, const struct cpu_loop *loop,
+                       void (*fn)(void *arg, const struct cpu_loop *loop, const int64_t *at, int64_t n), void *arg)
 {
     int64_t inner = loop->shape[loop->ndim - 1], outer = 1;
     for (int d = 0; d < loop->ndim - 1; d++)

@@ -15,11 +15,11 @@ struct cpu_loop {
 };
 
 /* operands[0] is the output; the others are broadcast to its shape. */
-struct cpu_loop cpu_loop_make(int operands, const struct tern_meta *const *metas);
+struct cpu_loop tern_cpu_loop_make(int operands, const struct tern_meta *const *metas);
 
 /* Calls fn for runs of the innermost dimension, in parallel: at[i] is the offset of operand i in elements, the inner
  * strides are loop->stride[i][loop->ndim - 1]. */
-void cpu_loop_run(struct tern_context *ctx, const struct cpu_loop *loop,
-                  void (*fn)(void *arg, const struct cpu_loop *loop, const int64_t *at, int64_t n), void *arg);
+void tern_cpu_loop_run(struct tern_context *ctx, const struct cpu_loop *loop,
+                       void (*fn)(void *arg, const struct cpu_loop *loop, const int64_t *at, int64_t n), void *arg);
 
 #endif

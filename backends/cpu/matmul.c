@@ -21,7 +21,7 @@ static bool merges(const struct cpu_matmul *p)
     return true;
 }
 
-bool cpu_matmul_of(const struct tern_op_desc *d, enum tern_dtype dtype, struct cpu_matmul *p)
+bool tern_cpu_matmul_of(const struct tern_op_desc *d, enum tern_dtype dtype, struct cpu_matmul *p)
 {
     struct tern_product q = {.m = 0};
     if (d->in[0].dtype != dtype || d->in[1].dtype != dtype || d->out.dtype != dtype || !tern_meta_is_contiguous(&d->out) ||
@@ -51,7 +51,7 @@ bool cpu_matmul_of(const struct tern_op_desc *d, enum tern_dtype dtype, struct c
 
 static size_t bytes(const struct cpu_matmul_run *r, int64_t values) { return (size_t)values * tern_dtype_size(r->kind->dtype); }
 
-const void *cpu_matmul_x(const struct cpu_matmul_run *r, int64_t i)
+const void *tern_cpu_matmul_x(const struct cpu_matmul_run *r, int64_t i)
 {
     return r->x + bytes(r, tern_offset_of(r->first + i, r->p.dims.ndim, r->p.dims.shape, r->p.x_stride));
 }
@@ -61,8 +61,8 @@ static const void *other_at(const struct cpu_matmul_run *r, int64_t i)
     return r->other + bytes(r, tern_offset_of(r->first + i, r->p.dims.ndim, r->p.dims.shape, r->p.other_stride));
 }
 
-const void *cpu_matmul_b(const struct cpu_matmul_run *r, int64_t i) { return r->packed + (size_t)i * r->packed_size; }
-void *cpu_matmul_out(const struct cpu_matmul_run *r, int64_t i) { return r->out + bytes(r, (r->first + i) * r->p.m * r->p.n); }
+const void *tern_cpu_matmul_b(const struct cpu_matmul_run *r, int64_t i) { return r->packed + (size_t)i * r->packed_size; }
+void *tern_cpu_matmul_out(const struct cpu_matmul_run *r, int64_t i) { return r->out + bytes(r, (r->first + i) * r->p.m * r->p.n); }
 
 static size_t packed_size(const struct tern_cpu_level *level, const struct cpu_matmul *p, const struct cpu_matmul_kind *kind)
 {
@@ -77,10 +77,10 @@ static int64_t chunk_of(struct tern_context *ctx, const struct cpu_matmul *p, si
     return chunk > threads ? min64(round_up(chunk, threads), p->batch) : chunk;
 }
 
-size_t cpu_matmul_workspace(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_matmul_kind *kind)
+size_t tern_cpu_matmul_workspace(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_matmul_kind *kind)
 {
     struct cpu_matmul p;
-    if (!cpu_matmul_of(d, kind->dtype, &p) || !p.batch)
+    if (!tern_cpu_matmul_of(d, kind->dtype, &p) || !p.batch)
         return 0;
     const size_t packed = packed_size(cpu_level(ctx), &p, kind);
     const int64_t chunk = chunk_of(ctx, &p, packed), rest = p.batch % chunk;
@@ -98,7 +98,7 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
         r->kind->pack(r->level, &pack, other_at(r, i / panels), r->packed + (size_t)(i / panels) * r->packed_size, i % panels);
 }
 
-enum tern_status cpu_matmul_launch(const struct tern_kernel_args *a, const struct cpu_matmul_kind *kind)
+enum tern_status tern_cpu_matmul_launch(const struct tern_kernel_args *a, const struct cpu_matmul_kind *kind)
 {
     struct cpu_matmul_run r = {.kind = kind,
                                .level = cpu_level(a->ctx),
@@ -106,7 +106,7 @@ enum tern_status cpu_matmul_launch(const struct tern_kernel_args *a, const struc
                                .other = tern_arg_host(&a->in[1]),
                                .out = tern_arg_host(&a->out),
                                .packed = tern_arg_host(&a->workspace)};
-    if (!cpu_matmul_of(a->desc, kind->dtype, &r.p) || !r.p.batch) /* without products there is no workspace */
+    if (!tern_cpu_matmul_of(a->desc, kind->dtype, &r.p) || !r.p.batch) /* without products there is no workspace */
         return TERN_OK;
     r.packed += (64 - (uintptr_t)r.packed % 64) % 64;
     r.packed_size = packed_size(r.level, &r.p, kind);

@@ -15,7 +15,7 @@ struct cpu_matmul {
 };
 
 /* Whether x and other have that dtype, and rows of x lie dense; out is contiguous, and there is a depth. */
-bool cpu_matmul_of(const struct tern_op_desc *d, enum tern_dtype dtype, struct cpu_matmul *p);
+bool tern_cpu_matmul_of(const struct tern_op_desc *d, enum tern_dtype dtype, struct cpu_matmul *p);
 
 /* The matrices of a chunk of the batch, and where they are packed one behind the other. */
 struct cpu_matmul_run {
@@ -39,12 +39,12 @@ struct cpu_matmul_kind {
     void (*multiply)(struct tern_context *ctx, const struct cpu_matmul_run *r, int64_t count, void *workspace);
 };
 
-size_t cpu_matmul_workspace(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_matmul_kind *kind);
-enum tern_status cpu_matmul_launch(const struct tern_kernel_args *a, const struct cpu_matmul_kind *kind);
+size_t tern_cpu_matmul_workspace(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_matmul_kind *kind);
+enum tern_status tern_cpu_matmul_launch(const struct tern_kernel_args *a, const struct cpu_matmul_kind *kind);
 
 /* Product i of a chunk: its rows of x, its packed matrix, its result. */
-const void *cpu_matmul_x(const struct cpu_matmul_run *r, int64_t i);
-const void *cpu_matmul_b(const struct cpu_matmul_run *r, int64_t i);
-void *cpu_matmul_out(const struct cpu_matmul_run *r, int64_t i);
+const void *tern_cpu_matmul_x(const struct cpu_matmul_run *r, int64_t i);
+const void *tern_cpu_matmul_b(const struct cpu_matmul_run *r, int64_t i);
+void *tern_cpu_matmul_out(const struct cpu_matmul_run *r, int64_t i);
 
 #endif

@@ -49,7 +49,7 @@ static bool put_cached(struct cpu_device *d, void *p, size_t size)
     return keep;
 }
 
-void cpu_memory_trim(struct tern_device *device)
+void tern_cpu_memory_trim(struct tern_device *device)
 {
     struct cpu_device *d = (struct cpu_device *)device;
     pthread_mutex_lock(&d->lock);
@@ -112,7 +112,7 @@ static enum tern_status buffer_read(struct tern_buffer *b, size_t offset, void *
 
 static const struct tern_buffer_fns buffer_fns = {buffer_destroy, buffer_write, buffer_read};
 
-struct tern_buffer *cpu_buffer_create(struct tern_device *device, size_t size)
+struct tern_buffer *tern_cpu_buffer_create(struct tern_device *device, size_t size)
 {
     struct cpu_buffer *c = tern_calloc(device->ctx, 1, sizeof(*c));
     if (!c)

@@ -61,12 +61,12 @@ static enum tern_status rms_norm_run(const struct tern_kernel_args *a)
     return rows_run(a, a->desc->attrs.rms_norm.normalized_ndim, a->desc->attrs.rms_norm.eps, false);
 }
 
-#define ROWS(op_name)                                                              \
-    const struct tern_kernel cpu_##op_name##_float = {.name = #op_name "_float",   \
-                                                      .op = TERN_OP_##op_name,     \
-                                                      .supports = rows_supports,   \
-                                                      .post = rows_post,           \
-                                                      .workspace = rows_workspace, \
-                                                      .run = op_name##_run};
+#define ROWS(op_name)                                                                   \
+    const struct tern_kernel tern_cpu_##op_name##_float = {.name = #op_name "_float",   \
+                                                           .op = TERN_OP_##op_name,     \
+                                                           .supports = rows_supports,   \
+                                                           .post = rows_post,           \
+                                                           .workspace = rows_workspace, \
+                                                           .run = op_name##_run};
 ROWS(layer_norm)
 ROWS(rms_norm)

@@ -65,7 +65,7 @@ static struct cpu_onednn *open_library(struct tern_device *device)
     return NULL;
 }
 
-struct cpu_onednn *cpu_onednn_open(struct tern_device *device)
+struct cpu_onednn *tern_cpu_onednn_open(struct tern_device *device)
 {
     struct cpu_device *d = (struct cpu_device *)device;
     pthread_mutex_lock(&d->lock);
@@ -77,7 +77,7 @@ struct cpu_onednn *cpu_onednn_open(struct tern_device *device)
     return d->onednn;
 }
 
-void cpu_onednn_close(struct cpu_device *d)
+void tern_cpu_onednn_close(struct cpu_device *d)
 {
     if (d->onednn) {
         d->onednn->stream_destroy(d->onednn->stream);
@@ -123,7 +123,7 @@ static dnnl_status_t describe(const struct cpu_onednn *b, const struct tern_op_d
 
 static uint64_t library(struct tern_device *device)
 {
-    const struct cpu_onednn *b = cpu_onednn_open(device);
+    const struct cpu_onednn *b = tern_cpu_onednn_open(device);
     const dnnl_version_t *v = b ? b->version() : NULL;
     return v ? (uint64_t)v->major << 40 | (uint64_t)v->minor << 20 | (uint64_t)v->patch : 0;
 }
@@ -136,7 +136,7 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
                 tern_meta_is_contiguous(&d->in[1]) && tern_meta_is_channels_last(&d->out) &&
                 (!d->present[2] || (d->in[2].dtype == TERN_F32 && tern_meta_is_contiguous(&d->in[2]))) && tern_meta_numel(&d->in[0]) > 0 &&
                 tern_meta_numel(&d->in[1]) > 0 && tern_meta_numel(&d->out) > 0;
-    const struct cpu_onednn *b = good ? cpu_onednn_open(device) : NULL;
+    const struct cpu_onednn *b = good ? tern_cpu_onednn_open(device) : NULL;
     if (!b || describe(b, d, &plain, &pd))
         return false;
     b->primitive_desc_destroy(pd);
@@ -244,10 +244,10 @@ static enum tern_status run(const struct tern_kernel_args *a)
 
 #else /* without headers */
 
-struct cpu_onednn *cpu_onednn_open(struct tern_device *device) { return NULL; }
-void cpu_onednn_close(struct cpu_device *d) {}
+struct cpu_onednn *tern_cpu_onednn_open(struct tern_device *device) { return NULL; }
+void tern_cpu_onednn_close(struct cpu_device *d) {}
 static uint64_t library(struct tern_device *device) { return 0; }
-static bool supports(struct tern_device *device, const struct tern_op_desc *d) { return cpu_onednn_open(device) != NULL; }
+static bool supports(struct tern_device *device, const struct tern_op_desc *d) { return tern_cpu_onednn_open(device) != NULL; }
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d) { return 0; }
 static uint64_t pack_key(const struct tern_op_desc *d) { return 0; }
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
@@ -260,7 +260,7 @@ static enum tern_status run(const struct tern_kernel_args *a) { return TERN_E_UN
 
 static double cost(const struct tern_device *device, const struct tern_op_desc *d) { return 2; }
 
-const struct tern_kernel cpu_conv2d_f32_onednn = {
+const struct tern_kernel tern_cpu_conv2d_f32_onednn = {
     .name = "conv2d_f32_onednn",
     .op = TERN_OP_conv2d,
     .library = library,

@@ -39,7 +39,7 @@ static struct cpu_openblas *open_library(struct tern_device *device)
     return b;
 }
 
-struct cpu_openblas *cpu_openblas_open(struct tern_device *device)
+struct cpu_openblas *tern_cpu_openblas_open(struct tern_device *device)
 {
     struct cpu_device *d = (struct cpu_device *)device;
     pthread_mutex_lock(&d->lock);
@@ -51,7 +51,7 @@ struct cpu_openblas *cpu_openblas_open(struct tern_device *device)
     return d->openblas;
 }
 
-void cpu_openblas_close(struct cpu_device *d)
+void tern_cpu_openblas_close(struct cpu_device *d)
 {
     /* The library itself stays: it has threads of its own that do not survive being unmapped. */
     tern_free(d->base.ctx, d->openblas);
@@ -60,7 +60,7 @@ void cpu_openblas_close(struct cpu_device *d)
 
 static uint64_t library(struct tern_device *device)
 {
-    const struct cpu_openblas *b = cpu_openblas_open(device);
+    const struct cpu_openblas *b = tern_cpu_openblas_open(device);
     uint64_t h = b != NULL;
     for (const char *c = b && b->config ? b->config() : ""; *c; c++)
         h = (h ^ (unsigned char)*c) * 0x100000001b3u;
@@ -82,7 +82,7 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
     for (int i = x->ndim - 2; i < x->ndim; i++)
         if (!fits_int(x->shape[i]) || !fits_int(y->shape[i]))
             return false;
-    return cpu_openblas_open(device) != NULL;
+    return tern_cpu_openblas_open(device) != NULL;
 }
 
 static double cost(const struct tern_device *device, const struct tern_op_desc *d) { return 2; }
@@ -100,5 +100,5 @@ static enum tern_status run(const struct tern_kernel_args *a)
     return TERN_OK;
 }
 
-const struct tern_kernel cpu_matmul_f32_openblas = {
+const struct tern_kernel tern_cpu_matmul_f32_openblas = {
     .name = "matmul_f32_openblas", .op = TERN_OP_matmul, .library = library, .supports = supports, .cost = cost, .run = run};

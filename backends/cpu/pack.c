@@ -7,7 +7,7 @@
 #include "core/files.h"
 #include "core/threads.h"
 
-size_t cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k, size_t element)
+size_t tern_cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k, size_t element)
 {
     int64_t rest = n % level->nr;
     int64_t width = n - rest + (rest == 0 ? 0 : rest <= level->nr / 2 ? level->nr / 2 : level->nr);
@@ -61,20 +61,20 @@ static void pack_panel(const struct cpu_pack *p, const struct panel *q, const vo
         pack_panel_uint32_t(p, from, to, q->width, q->cols);
 }
 
-void cpu_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel)
+void tern_cpu_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel)
 {
     const struct panel q = panel_of(level, p, panel);
     pack_panel(p, &q, (const char *)src + q.from, (char *)dst + q.to);
 }
 
-int64_t cpu_panel_count(const struct tern_cpu_level *level, int64_t n) { return ceil_div(n, level->nr); }
+int64_t tern_cpu_panel_count(const struct tern_cpu_level *level, int64_t n) { return ceil_div(n, level->nr); }
 
-const void *cpu_panel_source(struct tern_context *ctx, const void *from, size_t size, void *room, size_t room_size)
+const void *tern_cpu_panel_source(struct tern_context *ctx, const void *from, size_t size, void *room, size_t room_size)
 {
     return size <= room_size && tern_mapping_read(ctx, from, size, room) ? room : from;
 }
 
-int64_t cpu_pack_tile(struct tern_context *ctx, int64_t panels) { return ceil_div(panels, 2 * tern_thread_count(ctx)); }
+int64_t tern_cpu_pack_tile(struct tern_context *ctx, int64_t panels) { return ceil_div(panels, 2 * tern_thread_count(ctx)); }
 
 struct pack_run {
     struct tern_context *ctx;
@@ -95,14 +95,14 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
         const size_t size = (size_t)(q.cols * p->column) * p->element, next = i + 1 < end ? panel_of(level, p, i + 1).to : stop;
         const void *from = r->src + q.from;
         if (p->column == p->k) /* columns one behind the other */
-            from = cpu_panel_source(r->ctx, from, size, r->dst + next, stop - next);
+            from = tern_cpu_panel_source(r->ctx, from, size, r->dst + next, stop - next);
         pack_panel(p, &q, from, r->dst + q.to);
     }
 }
 
-void cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst)
+void tern_cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst)
 {
     struct pack_run r = {ctx, p, src, dst};
-    const int64_t panels = cpu_panel_count(cpu_level(ctx), p->n) * (p->gated ? 2 : 1);
-    tern_parallel(ctx, panels, cpu_pack_tile(ctx, panels), pack_task, &r);
+    const int64_t panels = tern_cpu_panel_count(cpu_level(ctx), p->n) * (p->gated ? 2 : 1);
+    tern_parallel(ctx, panels, tern_cpu_pack_tile(ctx, panels), pack_task, &r);
 }

@@ -6,7 +6,7 @@
 #include "backends/cpu/transpose.h"
 #include "core/threads.h"
 
-size_t cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k)
+size_t tern_cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k)
 {
     int64_t rest = n % TERN_DOT_NR;
     int64_t width = n - rest + (rest == 0 ? 0 : rest <= TERN_DOT_NR / 2 ? TERN_DOT_NR / 2 : TERN_DOT_NR);
@@ -125,18 +125,18 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
         const struct panel q = panel_of(r, i);
         uint16_t *room = i + 1 < end ? panel_of(r, i + 1).to : stop;
         const size_t size = (size_t)(q.cols * r->c * r->taps) * tern_dtype_size(r->dtype);
-        pack_panel(r, &q, cpu_panel_source(r->ctx, r->src + q.from, size, room, (size_t)(stop - room) * sizeof(*room)));
+        pack_panel(r, &q, tern_cpu_panel_source(r->ctx, r->src + q.from, size, room, (size_t)(stop - room) * sizeof(*room)));
     }
 }
 
-void cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst)
+void tern_cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst)
 {
     const int64_t turns = gated ? 2 : 1;
     struct pack_run r = {ctx, cpu_level(ctx), weight->shape[0] / turns, weight->shape[1], 1, gated, weight->dtype, src, dst};
     for (int i = 2; i < weight->ndim; i++)
         r.taps *= weight->shape[i];
     const int64_t panels = ceil_div(r.n, TERN_DOT_NR) * turns;
-    tern_parallel(ctx, panels, cpu_pack_tile(ctx, panels), pack_task, &r);
+    tern_parallel(ctx, panels, tern_cpu_pack_tile(ctx, panels), pack_task, &r);
 }
 
 /* Words of rows first .. k, two of a column, from where they are. */
@@ -147,7 +147,7 @@ static void gather_words(const struct cpu_pack *p, const uint16_t *src, int64_t 
             dst[(i / 2 * width + j) * 2 + i % 2] = src[j * p->column + i * p->within];
 }
 
-void cpu_bf16_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel)
+void tern_cpu_bf16_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel)
 {
     const int64_t col = panel * TERN_DOT_NR, cols = min64(TERN_DOT_NR, p->n - col),
                   width = cols <= TERN_DOT_NR / 2 ? TERN_DOT_NR / 2 : TERN_DOT_NR;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-struct cpu_picture cpu_picture_make(const struct tern_op_desc *d, const void *x)
+struct cpu_picture tern_cpu_picture_make(const struct tern_op_desc *d, const void *x)
 {
     const struct tern_conv2d_attrs *p = &d->attrs.conv2d;
     return (struct cpu_picture){.x = x,
@@ -24,7 +24,7 @@ struct cpu_picture cpu_picture_make(const struct tern_op_desc *d, const void *x)
 }
 
 /* Runs of channels of one tap. */
-void cpu_picture_gather(const struct cpu_picture *s, int64_t row0, int64_t rows, int64_t k0, int64_t kc, void *dst, int64_t ld)
+void tern_cpu_picture_gather(const struct cpu_picture *s, int64_t row0, int64_t rows, int64_t k0, int64_t kc, void *dst, int64_t ld)
 {
     for (int64_t i = 0; i < rows; i++) {
         int64_t pixel = row0 + i, ox = pixel % s->ow, oy = pixel / s->ow % s->oh, n = pixel / s->ow / s->oh;
@@ -44,14 +44,14 @@ void cpu_picture_gather(const struct cpu_picture *s, int64_t row0, int64_t rows,
     }
 }
 
-bool cpu_picture_fits(const struct tern_op_desc *d)
+bool tern_cpu_picture_fits(const struct tern_op_desc *d)
 {
     return d->attrs.conv2d.groups == 1 && tern_meta_is_channels_last(&d->in[0]) && tern_dtype_is_float(d->in[1].dtype) &&
            tern_meta_is_contiguous(&d->in[1]) && (!d->present[2] || tern_meta_is_contiguous(&d->in[2])) &&
            tern_meta_is_channels_last(&d->out) && d->in[1].shape[1] * d->in[1].shape[2] * d->in[1].shape[3] > 0;
 }
 
-struct cpu_pack cpu_picture_weights(const struct tern_op_desc *d)
+struct cpu_pack tern_cpu_picture_weights(const struct tern_op_desc *d)
 {
     const int64_t *w = d->in[1].shape;
     int64_t taps = w[2] * w[3];

@@ -10,20 +10,20 @@ struct cpu_picture {
     int64_t h, w, c, oh, ow, kh, kw;
     int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
 };
-struct cpu_picture cpu_picture_make(const struct tern_op_desc *d, const void *x);
+struct cpu_picture tern_cpu_picture_make(const struct tern_op_desc *d, const void *x);
 
 /* Rows row0 .. row0 + rows, depth k0 .. k0 + kc, to dst with ld values between rows; zeros where a tap lies in the padding. */
-void cpu_picture_gather(const struct cpu_picture *s, int64_t row0, int64_t rows, int64_t k0, int64_t kc, void *dst, int64_t ld);
+void tern_cpu_picture_gather(const struct cpu_picture *s, int64_t row0, int64_t rows, int64_t k0, int64_t kc, void *dst, int64_t ld);
 
 /* Whether the layouts are right, whatever the dtypes of picture and bias. */
-bool cpu_picture_fits(const struct tern_op_desc *d);
+bool tern_cpu_picture_fits(const struct tern_op_desc *d);
 /* The weight (O, C, kh, kw): the depth is a tap, then a channel. */
-struct cpu_pack cpu_picture_weights(const struct tern_op_desc *d);
+struct cpu_pack tern_cpu_picture_weights(const struct tern_op_desc *d);
 
 /* Of conv2d in f32: kernels that share the packed weights. */
-bool cpu_conv2d_supports_f32(struct tern_device *device, const struct tern_op_desc *d);
-bool cpu_conv2d_post_f32(const struct tern_op_desc *d);
-size_t cpu_conv2d_packed_size(struct tern_context *ctx, const struct tern_op_desc *d);
-enum tern_status cpu_conv2d_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst);
+bool tern_cpu_conv2d_supports_f32(struct tern_device *device, const struct tern_op_desc *d);
+bool tern_cpu_conv2d_post_f32(const struct tern_op_desc *d);
+size_t tern_cpu_conv2d_packed_size(struct tern_context *ctx, const struct tern_op_desc *d);
+enum tern_status tern_cpu_conv2d_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst);
 
 #endif

@@ -148,7 +148,7 @@ static enum tern_status measure(struct cpu_device *d, size_t size)
     return TERN_OK;
 }
 
-enum tern_status cpu_peak(struct tern_device *device, struct tern_device_peak *out)
+enum tern_status tern_cpu_peak(struct tern_device *device, struct tern_device_peak *out)
 {
     struct cpu_device *d = (struct cpu_device *)device;
     struct tern_context *ctx = device->ctx;

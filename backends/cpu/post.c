@@ -27,7 +27,7 @@ static int unary_of(const struct tern_post *p)
 
 static int binary_of(const struct tern_post *p) { return p->op == TERN_OP_add ? TERN_CPU_ADD : p->op == TERN_OP_mul ? TERN_CPU_MUL : -1; }
 
-struct cpu_rows cpu_rows_contiguous(int ndim, int split)
+struct cpu_rows tern_cpu_rows_contiguous(int ndim, int split)
 {
     struct cpu_rows r = {.n_row = split, .n_col = ndim - split};
     for (int i = 0; i < ndim; i++)
@@ -35,7 +35,7 @@ struct cpu_rows cpu_rows_contiguous(int ndim, int split)
     return r;
 }
 
-struct cpu_rows cpu_rows_channels_last(void) { return (struct cpu_rows){.n_row = 3, .n_col = 1, .row = {0, 2, 3}, .col = {1}}; }
+struct cpu_rows tern_cpu_rows_channels_last(void) { return (struct cpu_rows){.n_row = 3, .n_col = 1, .row = {0, 2, 3}, .col = {1}}; }
 
 /* Dimensions, innermost first, that one step covers: strides of unit, unit x size, …; sizes of 1 do not matter. */
 static int run_length(const int *dims, int n, const int64_t *shape, const int64_t *stride, int64_t unit)
@@ -48,7 +48,7 @@ static int run_length(const int *dims, int n, const int64_t *shape, const int64_
     return n - i;
 }
 
-bool cpu_operand_make(const struct tern_meta *m, const struct tern_meta *out, const struct cpu_rows *rows, struct cpu_operand *o)
+bool tern_cpu_operand_make(const struct tern_meta *m, const struct tern_meta *out, const struct cpu_rows *rows, struct cpu_operand *o)
 {
     struct tern_meta both;
     int64_t stride[TERN_MAX_DIMS];
@@ -72,21 +72,21 @@ bool cpu_operand_make(const struct tern_meta *m, const struct tern_meta *out, co
     return run_length(rows->row, outer, shape, stride, o->ld) == outer;
 }
 
-bool cpu_post_fits(const struct tern_op_desc *d, enum tern_dtype dtype, const struct cpu_rows *rows)
+bool tern_cpu_post_fits(const struct tern_op_desc *d, enum tern_dtype dtype, const struct cpu_rows *rows)
 {
     struct cpu_operand o;
     for (int i = 0; i < d->n_post; i++) {
         const struct tern_post *p = &d->post[i];
         if (p->op == TERN_OP_cast) /* values are f32 until they are stored */
             continue;
-        bool fits = p->input < 0 ? unary_of(p) >= 0 : binary_of(p) >= 0 && cpu_operand_make(&d->in[p->input], &d->out, rows, &o);
+        bool fits = p->input < 0 ? unary_of(p) >= 0 : binary_of(p) >= 0 && tern_cpu_operand_make(&d->in[p->input], &d->out, rows, &o);
         if (!fits)
             return false;
     }
     return d->out.dtype == dtype || d->out.dtype == TERN_F32;
 }
 
-struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu_rows *rows)
+struct cpu_post tern_cpu_post_make(const struct tern_kernel_args *a, const struct cpu_rows *rows)
 {
     const struct tern_op_desc *d = a->desc;
     const struct tern_cpu_level *l = cpu_level(a->ctx);
@@ -105,12 +105,12 @@ struct cpu_post cpu_post_make(const struct tern_kernel_args *a, const struct cpu
         step->data = tern_arg_host(&a->in[p->input]);
         step->dtype = d->in[p->input].dtype;
         step->size = (int64_t)tern_dtype_size(step->dtype);
-        cpu_operand_make(&d->in[p->input], &d->out, rows, &step->operand);
+        tern_cpu_operand_make(&d->in[p->input], &d->out, rows, &step->operand);
     }
     return post;
 }
 
-void cpu_post_take_sum(struct cpu_post *p)
+void tern_cpu_post_take_sum(struct cpu_post *p)
 {
     p->taken = p->n > 0 && !p->step[0].unary && p->step[0].binary == p->level->binary[TERN_CPU_ADD] && p->step[0].operand.step == 1;
 }
@@ -121,7 +121,7 @@ static int64_t operand_at(const struct cpu_post_step *s, int64_t row, int64_t co
     return (row / s->operand.inner * s->operand.ld + col * s->operand.step) * s->size;
 }
 
-const void *cpu_post_taken(const struct cpu_post *p, int64_t row, int64_t col)
+const void *tern_cpu_post_taken(const struct cpu_post *p, int64_t row, int64_t col)
 {
     return (const char *)p->step[0].data + operand_at(&p->step[0], row, col);
 }
@@ -155,35 +155,35 @@ static void apply_step(const struct cpu_post *p, int i, const float *x, float *y
         apply_binary(p, i, x + r * n, y + r * n, (row + r) / o->inner * o->ld + col * o->step, n);
 }
 
-void cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int64_t row, int64_t col, int64_t n)
+void tern_cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int64_t row, int64_t col, int64_t n)
 {
     for (int i = p->taken; i < p->n; i++, x = y)
         apply_step(p, i, x, y, row, 1, col, n);
 }
 
-void cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_t rows, int64_t col, int64_t n)
+void tern_cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_t rows, int64_t col, int64_t n)
 {
     for (int i = p->taken; i < p->n; i++)
         apply_step(p, i, y, y, row, rows, col, n);
 }
 
-void cpu_fetch(const void *x, int64_t bytes)
+void tern_cpu_fetch(const void *x, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += LINE)
         __builtin_prefetch((const char *)x + i);
 }
 
-void cpu_fetch_to_write(const void *y, int64_t bytes)
+void tern_cpu_fetch_to_write(const void *y, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += LINE)
         __builtin_prefetch((const char *)y + i, 1);
 }
 
-void cpu_post_fetch(const struct cpu_post *p, int64_t row, int64_t col, int64_t n)
+void tern_cpu_post_fetch(const struct cpu_post *p, int64_t row, int64_t col, int64_t n)
 {
     for (int i = 0; i < p->n; i++) {
         const struct cpu_post_step *s = &p->step[i];
         if (!s->unary && s->operand.step)
-            cpu_fetch((const char *)s->data + operand_at(s, row, col), n * s->size);
+            tern_cpu_fetch((const char *)s->data + operand_at(s, row, col), n * s->size);
     }
 }

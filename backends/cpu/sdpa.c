@@ -295,7 +295,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
     return TERN_OK;
 }
 
-const struct tern_kernel cpu_sdpa_f32_flash = {
+const struct tern_kernel tern_cpu_sdpa_f32_flash = {
     .name = "sdpa_f32_flash", .op = TERN_OP_sdpa, .revision = 2, .supports = supports_f32, .workspace = workspace, .run = run};
-const struct tern_kernel cpu_sdpa_bf16_flash = {
+const struct tern_kernel tern_cpu_sdpa_bf16_flash = {
     .name = "sdpa_bf16_flash", .op = TERN_OP_sdpa, .revision = 5, .supports = supports_bf16, .workspace = workspace, .run = run};

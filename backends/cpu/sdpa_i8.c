@@ -179,5 +179,5 @@ static enum tern_status run(const struct tern_kernel_args *a)
     return TERN_OK;
 }
 
-const struct tern_kernel cpu_sdpa_i8_flash = {
+const struct tern_kernel tern_cpu_sdpa_i8_flash = {
     .name = "sdpa_i8_flash", .op = TERN_OP_sdpa, .supports = supports, .workspace = workspace, .run = run};

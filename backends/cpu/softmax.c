@@ -57,5 +57,5 @@ static enum tern_status run(const struct tern_kernel_args *a)
     return TERN_OK;
 }
 
-const struct tern_kernel cpu_softmax_float = {
+const struct tern_kernel tern_cpu_softmax_float = {
     .name = "softmax_float", .op = TERN_OP_softmax, .supports = supports, .workspace = workspace, .run = run};

@@ -9,12 +9,12 @@
 /* Pixels of the strip of n outputs. */
 static int64_t strip(const struct cpu_picture *s, int64_t n) { return (n - 1) * s->stride_w + (s->kw - 1) * s->dilation_w + 1; }
 
-bool cpu_has_strips(const struct cpu_picture *s)
+bool tern_cpu_has_strips(const struct cpu_picture *s)
 {
     return s->ow % HALF == 0 && s->c % 32 == 0 && s->kw <= TERN_DOT_PIECES && strip(s, HALF) <= MOST_PIXELS;
 }
 
-int64_t cpu_strips_most(const struct cpu_picture *s) { return max64(2 * strip(s, HALF), strip(s, TERN_DOT_ROWS)); }
+int64_t tern_cpu_strips_most(const struct cpu_picture *s) { return max64(2 * strip(s, HALF), strip(s, TERN_DOT_ROWS)); }
 
 /* Channels of a part, but of the last one in each row of the filter. */
 static int64_t channels_of(const struct cpu_dot_gemm *g) { return g->part_depth / ((const struct cpu_picture *)g->source)->kw; }
@@ -38,7 +38,7 @@ static int ranges(const struct cpu_dot_gemm *g, int part, struct tern_dot_piece 
     return (int)s->kw;
 }
 
-void cpu_strips_parts(struct cpu_dot_gemm *g, int64_t channels)
+void tern_cpu_strips_parts(struct cpu_dot_gemm *g, int64_t channels)
 {
     const struct cpu_picture *s = g->source;
     g->parts = (int)(s->kh * ceil_div(s->c, channels));
@@ -47,7 +47,7 @@ void cpu_strips_parts(struct cpu_dot_gemm *g, int64_t channels)
     g->ranges = ranges;
 }
 
-struct cpu_strips cpu_strips_of(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part)
+struct cpu_strips tern_cpu_strips_of(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part)
 {
     const struct cpu_picture *s = g->source;
     const int64_t most = channels_of(g), chunks = ceil_div(s->c, most);
@@ -59,8 +59,8 @@ struct cpu_strips cpu_strips_of(const struct cpu_dot_gemm *g, int64_t row0, int6
     return t;
 }
 
-int cpu_strips_pieces(const struct cpu_dot_gemm *g, const struct cpu_strips *t, const uint16_t *a, const uint16_t *b, int64_t pitch,
-                      struct tern_dot_piece *pieces)
+int tern_cpu_strips_pieces(const struct cpu_dot_gemm *g, const struct cpu_strips *t, const uint16_t *a, const uint16_t *b, int64_t pitch,
+                           struct tern_dot_piece *pieces)
 {
     const struct cpu_picture *s = g->source;
     if (t->count == 1)

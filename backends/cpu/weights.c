@@ -10,29 +10,32 @@
 
 #define GROUP TERN_WEIGHT_GROUP
 
-int cpu_weight_bits(const struct tern_op_desc *d)
+int tern_cpu_weight_bits(const struct tern_op_desc *d)
 {
     if (!tern_op_is_weight_only(d->op))
         return 0;
     return (int)(d->op == TERN_OP_weight_only_conv2d ? d->attrs.weight_only_conv2d.bits : d->attrs.weight_only_linear.bits);
 }
 
-uint64_t cpu_weight_key(const struct tern_op_desc *d) { return (uint64_t)cpu_weight_bits(d); }
+uint64_t tern_cpu_weight_key(const struct tern_op_desc *d) { return (uint64_t)tern_cpu_weight_bits(d); }
 
 static struct cpu_weights weights_of(const struct tern_op_desc *d, int64_t width, int64_t step)
 {
     const struct tern_meta *m = &d->in[1];
     const bool gated = d->op == TERN_OP_weight_only_linear_geglu;
-    struct cpu_weights w = {cpu_weight_bits(d), m->shape[0] / (gated ? 2 : 1), 1, width, 0, gated};
+    struct cpu_weights w = {tern_cpu_weight_bits(d), m->shape[0] / (gated ? 2 : 1), 1, width, 0, gated};
     for (int i = 1; i < m->ndim; i++)
         w.k *= m->shape[i];
     w.depth = round_up(w.k, step);
     return w;
 }
 
-struct cpu_weights cpu_weights_f32(struct tern_context *ctx, const struct tern_op_desc *d) { return weights_of(d, cpu_level(ctx)->nr, 2); }
+struct cpu_weights tern_cpu_weights_f32(struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    return weights_of(d, cpu_level(ctx)->nr, 2);
+}
 
-struct cpu_weights cpu_weights_bf16(struct tern_context *ctx, const struct tern_op_desc *d)
+struct cpu_weights tern_cpu_weights_bf16(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     return weights_of(d, TERN_DOT_NR, cpu_level(ctx)->bf16.dot.step);
 }
@@ -61,15 +64,15 @@ static int64_t width_of(const struct cpu_weights *w, int64_t panel)
     return columns_of(w, panel, &first) <= w->width / 2 ? w->width / 2 : w->width;
 }
 
-struct cpu_weights_panel cpu_weights_panel(const struct cpu_weights *w, const void *packed, int64_t panel)
+struct tern_cpu_weights_panel tern_cpu_weights_panel(const struct cpu_weights *w, const void *packed, int64_t panel)
 {
-    struct cpu_weights_panel p = {width_of(w, panel), NULL, NULL};
+    struct tern_cpu_weights_panel p = {width_of(w, panel), NULL, NULL};
     p.values = (uint8_t *)(uintptr_t)packed + (size_t)panel * panel_size(w, w->width);
     p.scales = p.values + values_size(w, p.width);
     return p;
 }
 
-size_t cpu_weights_size(const struct cpu_weights *w)
+size_t tern_cpu_weights_size(const struct cpu_weights *w)
 {
     const int64_t panels = panels_of(w);
     if (!panels)
@@ -102,7 +105,7 @@ static const float *read_row(const struct pack_run *r, int64_t row, float *scrat
     return turned;
 }
 
-static void pack_8(const struct pack_run *r, const float *row, const struct cpu_weights_panel *p, int64_t j)
+static void pack_8(const struct pack_run *r, const float *row, const struct tern_cpu_weights_panel *p, int64_t j)
 {
     const int64_t k = r->w->k;
     const float scale = tern_weight_scale(r->level->i8.most(TERN_F32, k, row) / 127);
@@ -111,7 +114,7 @@ static void pack_8(const struct pack_run *r, const float *row, const struct cpu_
     ((float *)p->scales)[j] = scale;
 }
 
-static void pack_4(const struct pack_run *r, const float *row, const struct cpu_weights_panel *p, int64_t j)
+static void pack_4(const struct pack_run *r, const float *row, const struct tern_cpu_weights_panel *p, int64_t j)
 {
     const int64_t k = r->w->k;
     for (int64_t first = 0; first < k; first += GROUP) {
@@ -131,7 +134,7 @@ static void pack_panel(void *arg, int slot, int64_t panel)
 {
     const struct pack_run *r = arg;
     const struct cpu_weights *w = r->w;
-    const struct cpu_weights_panel p = cpu_weights_panel(w, r->dst, panel);
+    const struct tern_cpu_weights_panel p = tern_cpu_weights_panel(w, r->dst, panel);
     int64_t first;
     const int64_t cols = columns_of(w, panel, &first);
     memset(p.values, w->bits == 8 ? 0 : 0x88, values_size(w, p.width));
@@ -140,8 +143,8 @@ static void pack_panel(void *arg, int slot, int64_t panel)
         (w->bits == 8 ? pack_8 : pack_4)(r, read_row(r, first + j, r->rows + slot * 2 * w->k), &p, j);
 }
 
-enum tern_status cpu_weights_pack(struct tern_context *ctx, const struct cpu_weights *w, const struct tern_meta *weight, const void *src,
-                                  void *dst)
+enum tern_status tern_cpu_weights_pack(struct tern_context *ctx, const struct cpu_weights *w, const struct tern_meta *weight,
+                                       const void *src, void *dst)
 {
     struct pack_run r = {.ctx = ctx,
                          .level = cpu_level(ctx),

@@ -17,20 +17,20 @@
 #define AHEAD 2 /* tiles whose pixels are fetched while another one is finished */
 
 /* A pixel of the padding. */
-static int64_t zeros(const struct cpu_winograd_blocks *k) { return k->parts * k->kc; }
+static int64_t zeros(const struct tern_cpu_winograd_blocks *k) { return k->parts * k->kc; }
 
 /* Bytes of a chunk's transformed input, and of what its rows count, both whole lines. */
-static size_t transformed(const struct cpu_winograd_blocks *k) { return (size_t)(k->regions * k->blocks * k->block * k->element); }
+static size_t transformed(const struct tern_cpu_winograd_blocks *k) { return (size_t)(k->regions * k->blocks * k->block * k->element); }
 
-static size_t units(const struct cpu_winograd_blocks *k)
+static size_t units(const struct tern_cpu_winograd_blocks *k)
 {
     return (size_t)round_up(k->regions * k->blocks * k->units * (int64_t)sizeof(float), LINE);
 }
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct cpu_winograd w = cpu_winograd_sizes(d, TERN_WINOGRAD_EDGE, TERN_WINOGRAD_EDGE);
-    struct cpu_winograd_blocks k = cpu_winograd_blocks(ctx, &w, cpu_weight_bits(d));
+    struct cpu_winograd w = tern_cpu_winograd_sizes(d, TERN_WINOGRAD_EDGE, TERN_WINOGRAD_EDGE);
+    struct tern_cpu_winograd_blocks k = tern_cpu_winograd_blocks(ctx, &w, tern_cpu_weight_bits(d));
     return (size_t)zeros(&k) * sizeof(float) + transformed(&k) + units(&k) + cpu_slots(k.slot, tern_thread_count(ctx));
 }
 
@@ -38,7 +38,7 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 
 struct run {
     struct cpu_winograd w;
-    struct cpu_winograd_blocks k;
+    struct tern_cpu_winograd_blocks k;
     struct cpu_winograd_weights weights;
     char *v;
     float *units;
@@ -58,7 +58,7 @@ static int64_t tile_of(const struct run *r, int64_t region, int64_t i, int64_t *
 static void transform_part(const struct run *r, int64_t n, const void *const *pixel, char *v, float *unit, int64_t row)
 {
     const struct cpu_winograd *w = &r->w;
-    const struct cpu_winograd_blocks *k = &r->k;
+    const struct tern_cpu_winograd_blocks *k = &r->k;
     if (cpu_winograd_is_i16(w->dtype))
         w->level->winograd_i16.input(w->dtype, n, pixel, (int16_t *)(void *)v + row * k->kc, k->step_v, unit + row, k->rows);
     else
@@ -69,7 +69,7 @@ static void transform_tiles(void *arg, int64_t begin, int64_t end)
 {
     const struct run *r = arg;
     const struct cpu_winograd *w = &r->w;
-    const struct cpu_winograd_blocks *k = &r->k;
+    const struct tern_cpu_winograd_blocks *k = &r->k;
     const void *pixel[TERN_WINOGRAD_POINTS];
     for (int64_t i = begin; i < end; i++) {
         const int64_t region = i / r->tiles, j = i % r->tiles, block = region * k->blocks + j / k->rows;
@@ -79,8 +79,8 @@ static void transform_tiles(void *arg, int64_t begin, int64_t end)
         if (left <= 0)
             continue;
         if (left > 1)
-            cpu_winograd_fetch_pixels(w, tile + 1);
-        cpu_winograd_pixels(w, tile, pixel);
+            tern_cpu_winograd_fetch_pixels(w, tile + 1);
+        tern_cpu_winograd_pixels(w, tile, pixel);
         for (int64_t c0 = 0; c0 < w->c; c0 += k->kc, v += w->points * k->step_v * k->element, unit += w->points * k->rows) {
             transform_part(r, min64(k->kc, w->c - c0), pixel, v, unit, j % k->rows);
             for (int p = 0; p < w->points; p++)
@@ -102,7 +102,7 @@ struct part {
 static void multiply(const struct run *r, const struct part *t)
 {
     const struct tern_cpu_level *l = r->w.level;
-    const struct cpu_winograd_blocks *k = &r->k;
+    const struct tern_cpu_winograd_blocks *k = &r->k;
     const int64_t ldm = k->strips * k->columns;
     for (int64_t point = 0; point < r->w.points; point++)
         for (int64_t col = 0; col < t->columns; col += l->nr) {
@@ -124,9 +124,9 @@ static void transform_weights(const struct run *r, int64_t col, int64_t width, i
                               float *expanded)
 {
     const struct tern_cpu_level *l = r->w.level;
-    const struct cpu_winograd_filters f = cpu_winograd_filters(&r->weights, l, col, width, c0, n, expanded);
+    const struct tern_cpu_winograd_filters f = tern_cpu_winograd_filters(&r->weights, l, col, width, c0, n, expanded);
     if (cpu_winograd_is_i16(r->w.dtype)) {
-        cpu_winograd_scales(&r->weights, col, width, scales);
+        tern_cpu_winograd_scales(&r->weights, col, width, scales);
         l->winograd_i16.filter(f.dtype, n, width, f.w, f.channel, f.tap, scales, (int16_t *)(void *)u, r->k.step_u);
     } else
         l->winograd_filter(f.dtype, n, width, f.w, f.channel, f.tap, (float *)(void *)u, r->k.step_u);
@@ -137,7 +137,7 @@ static void run_task(void *arg, int slot, int64_t task)
 {
     const struct run *r = arg;
     const struct cpu_winograd *w = &r->w;
-    const struct cpu_winograd_blocks *k = &r->k;
+    const struct tern_cpu_winograd_blocks *k = &r->k;
     const int64_t blocks = ceil_div(r->tiles, k->rows), region = task / k->groups / blocks, block = task / k->groups % blocks;
     int64_t left;
     const int64_t tile = tile_of(r, region, block * k->rows, &left), rows = min64(k->rows, left);
@@ -162,20 +162,21 @@ static void run_task(void *arg, int slot, int64_t task)
         }
     for (int64_t i = 0; i < rows; i++) {
         if (i + AHEAD < rows)
-            cpu_winograd_fetch_rows(w, tile + i + AHEAD, col0, end - col0);
-        cpu_winograd_finish(w, tile + i, col0, end - col0, m + i * k->strips * k->columns, k->step_m);
+            tern_cpu_winograd_fetch_rows(w, tile + i + AHEAD, col0, end - col0);
+        tern_cpu_winograd_finish(w, tile + i, col0, end - col0, m + i * k->strips * k->columns, k->step_m);
     }
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
-    struct cpu_rows rows = cpu_rows_channels_last();
-    struct cpu_post post = cpu_post_make(a, &rows);
+    struct cpu_rows rows = tern_cpu_rows_channels_last();
+    struct cpu_post post = tern_cpu_post_make(a, &rows);
     float *zero = tern_arg_host(&a->workspace);
     if (tern_meta_numel(&a->desc->out) == 0)
         return TERN_OK;
-    struct run r = {.w = cpu_winograd_call(a, zero, &post), .weights = cpu_winograd_packed(a->ctx, a->desc, tern_arg_host(&a->packed))};
-    r.k = cpu_winograd_blocks(a->ctx, &r.w, r.weights.kept.bits);
+    struct run r = {.w = tern_cpu_winograd_call(a, zero, &post),
+                    .weights = tern_cpu_winograd_packed(a->ctx, a->desc, tern_arg_host(&a->packed))};
+    r.k = tern_cpu_winograd_blocks(a->ctx, &r.w, r.weights.kept.bits);
     r.w.unit = r.weights.units;
     memset(zero, 0, (size_t)zeros(&r.k) * sizeof(float));
     r.v = (char *)(zero + zeros(&r.k));
@@ -194,31 +195,31 @@ static enum tern_status run(const struct tern_kernel_args *a)
  * between them. Whole numbers of 16 bits are as many as bf16 where that has twice as many as f32. */
 static double cost(const struct tern_device *device, const struct tern_op_desc *d)
 {
-    const double tiles = cpu_winograd_pair(d), gain = ((const struct cpu_device *)device)->level->bf16.gain;
+    const double tiles = tern_cpu_winograd_pair(d), gain = ((const struct cpu_device *)device)->level->bf16.gain;
     const bool few = d->out.shape[1] < 32;
     if (tiles < LEAST_TILES || d->in[0].shape[1] < 32)
         return 3;
     return cpu_winograd_is_i16(d->in[0].dtype) ? gain / 2 * ((few ? 0.7 : 0.3) + 2.5 / tiles) : (few ? 0.5 : 0.28) + 1.6 / tiles;
 }
 
-#define WINOGRAD_KERNEL(conv, kind, takes)           \
-    const struct tern_kernel cpu_##conv##_##kind = { \
-        .name = #conv "_" #kind,                     \
-        .op = TERN_OP_##conv,                        \
-        .revision = 7,                               \
-        .planned = true,                             \
-        .cost = cost,                                \
-        .supports = takes,                           \
-        .post = cpu_winograd_post,                   \
-        .workspace = workspace,                      \
-        .pack_input = 1,                             \
-        .packed_size = cpu_winograd_packed_size,     \
-        .pack_key = cpu_winograd_pack_key,           \
-        .pack = cpu_winograd_pack,                   \
-        .run = run,                                  \
+#define WINOGRAD_KERNEL(conv, kind, takes)                \
+    const struct tern_kernel tern_cpu_##conv##_##kind = { \
+        .name = #conv "_" #kind,                          \
+        .op = TERN_OP_##conv,                             \
+        .revision = 7,                                    \
+        .planned = true,                                  \
+        .cost = cost,                                     \
+        .supports = takes,                                \
+        .post = tern_cpu_winograd_post,                   \
+        .workspace = workspace,                           \
+        .pack_input = 1,                                  \
+        .packed_size = tern_cpu_winograd_packed_size,     \
+        .pack_key = tern_cpu_winograd_pack_key,           \
+        .pack = tern_cpu_winograd_pack,                   \
+        .run = run,                                       \
     };
 
-WINOGRAD_KERNEL(conv2d, f32_winograd, cpu_winograd_supports)
-WINOGRAD_KERNEL(conv2d, bf16_winograd, cpu_winograd_supports_bf16)
-WINOGRAD_KERNEL(weight_only_conv2d, f32_winograd, cpu_winograd_supports)
-WINOGRAD_KERNEL(weight_only_conv2d, bf16_winograd, cpu_winograd_supports_bf16)
+WINOGRAD_KERNEL(conv2d, f32_winograd, tern_cpu_winograd_supports)
+WINOGRAD_KERNEL(conv2d, bf16_winograd, tern_cpu_winograd_supports_bf16)
+WINOGRAD_KERNEL(weight_only_conv2d, f32_winograd, tern_cpu_winograd_supports)
+WINOGRAD_KERNEL(weight_only_conv2d, bf16_winograd, tern_cpu_winograd_supports_bf16)

@@ -15,13 +15,13 @@
 #define STEP_I16 32               /* channels that are transformed together */
 
 /* Tiles whose transformed input may lie in one of n blocks side by side. */
-static int64_t fitting(const struct cpu_winograd *w, const struct cpu_winograd_blocks *k, int64_t n)
+static int64_t fitting(const struct cpu_winograd *w, const struct tern_cpu_winograd_blocks *k, int64_t n)
 {
     return MOST_BLOCK / k->element / w->points / (k->parts * k->kc) / n;
 }
 
 /* A thread that transforms the input it multiplies reads no other's, which may lie far away. But each block transforms the weights. */
-static int64_t regions(const struct cpu_winograd *w, const struct cpu_winograd_blocks *k, int64_t threads)
+static int64_t regions(const struct cpu_winograd *w, const struct tern_cpu_winograd_blocks *k, int64_t threads)
 {
     int64_t n = threads;
     while (n > 1 && min64(w->tiles / n, fitting(w, k, n)) < LEAST_REGION)
@@ -32,21 +32,21 @@ static int64_t regions(const struct cpu_winograd *w, const struct cpu_winograd_b
 /* Of about equal parts. */
 static int64_t part(int64_t channels, int64_t most, int64_t step) { return round_up(ceil_div(channels, ceil_div(channels, most)), step); }
 
-int64_t cpu_winograd_i16_part(int64_t channels) { return part(channels, TERN_WINOGRAD_I16_DEPTH, STEP_I16); }
+int64_t tern_cpu_winograd_i16_part(int64_t channels) { return part(channels, TERN_WINOGRAD_I16_DEPTH, STEP_I16); }
 
 /* The weights of a part of a strip, where they are of f32, and the products of a task, each in six tenths of L2: one matrix in 36 of each
  * is at work at a time. */
-struct cpu_winograd_blocks cpu_winograd_blocks(struct tern_context *ctx, const struct cpu_winograd *w, int bits)
+struct tern_cpu_winograd_blocks tern_cpu_winograd_blocks(struct tern_context *ctx, const struct cpu_winograd *w, int bits)
 {
     const struct cpu_device *d = cpu_device_of(ctx);
     const bool i16 = cpu_winograd_is_i16(w->dtype);
     const int64_t mr = d->level->mr, nr = d->level->nr, columns = max64(1, COLUMNS / nr) * nr, strips = ceil_div(w->o, columns);
     const int64_t line = LINE / (int64_t)sizeof(float), values = (int64_t)(d->l2 * 6 / 10 / sizeof(float));
     const int64_t share = max64(values / w->points / columns, line); /* rows of a strip */
-    struct cpu_winograd_blocks k = {.columns = columns, .element = i16 ? sizeof(int16_t) : sizeof(float)};
+    struct tern_cpu_winograd_blocks k = {.columns = columns, .element = i16 ? sizeof(int16_t) : sizeof(float)};
     if (w->tiles < 1 || w->o < 1)
         return k;
-    k.kc = i16 ? cpu_winograd_i16_part(w->c) : part(w->c, share / line * line, line);
+    k.kc = i16 ? tern_cpu_winograd_i16_part(w->c) : part(w->c, share / line * line, line);
     k.parts = ceil_div(w->c, k.kc);
     k.regions = regions(w, &k, tern_thread_count(ctx));
     const int64_t most = min64(share, fitting(w, &k, k.regions));

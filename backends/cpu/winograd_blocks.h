@@ -6,7 +6,7 @@
 
 #include "backends/cpu/winograd.h"
 
-struct cpu_winograd_blocks {
+struct tern_cpu_winograd_blocks {
     int64_t regions, region;        /* of the tiles, each of which has its threads; tiles of each */
     int64_t rows, blocks;           /* tiles of a block; blocks of a chunk of each region */
     int64_t element;                /* bytes of a value of transformed input and weights */
@@ -22,8 +22,8 @@ struct cpu_winograd_blocks {
 };
 
 /* Input channels of a part of whole numbers: those of any machine, since weights are packed for it. */
-int64_t cpu_winograd_i16_part(int64_t channels);
+int64_t tern_cpu_winograd_i16_part(int64_t channels);
 /* bits: of weights that are kept in few of them, else 0. Nothing but `columns` when there are no tiles or no output channels. */
-struct cpu_winograd_blocks cpu_winograd_blocks(struct tern_context *ctx, const struct cpu_winograd *w, int bits);
+struct tern_cpu_winograd_blocks tern_cpu_winograd_blocks(struct tern_context *ctx, const struct cpu_winograd *w, int bits);
 
 #endif

@@ -67,7 +67,7 @@ static size_t zeros(const struct cpu_winograd *w) { return (size_t)round_up(w->c
 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    struct cpu_winograd w = cpu_winograd_sizes(d, TERN_WINOGRAD_I8_HIGH, TERN_WINOGRAD_I8_WIDE);
+    struct cpu_winograd w = tern_cpu_winograd_sizes(d, TERN_WINOGRAD_I8_HIGH, TERN_WINOGRAD_I8_WIDE);
     struct cpu_winograd_i8_plan k = plan(ctx, &w);
     return k.slot ? LINE + zeros(&w) + k.v + k.row + cpu_slots(k.slot, tern_thread_count(ctx)) : 0;
 }
@@ -84,8 +84,8 @@ static void transform_group(void *arg, int slot, int64_t group)
     memset(wide, 0, (size_t)(POINTS * step) * sizeof(float));
     for (int64_t i = group * GROUP; i < end; i++) {
         if (i + 1 < r->tiles)
-            cpu_winograd_fetch_pixels(&r->w, r->tile0 + i + 1);
-        cpu_winograd_pixels(&r->w, r->tile0 + i, pixel);
+            tern_cpu_winograd_fetch_pixels(&r->w, r->tile0 + i + 1);
+        tern_cpu_winograd_pixels(&r->w, r->tile0 + i, pixel);
         l->winograd_i8.input(r->w.dtype, r->w.c, pixel, wide, step, most);
         for (int p = 0; p < POINTS; p++) {
             const struct tern_quantize_factors f = tern_quantize_factors_of(most[p]);
@@ -101,28 +101,28 @@ static void transform_group(void *arg, int slot, int64_t group)
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 {
-    return d->attrs.quantized_conv2d.winograd && cpu_i8_fits(d, cpu_winograd_fits(d)) &&
+    return d->attrs.quantized_conv2d.winograd && tern_cpu_i8_fits(d, tern_cpu_winograd_fits(d)) &&
            round_up(d->in[1].shape[1], LINE) <= CPU_I8_MOST_DEPTH;
 }
 
-static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d) { return cpu_winograd_i8_packed_size(&d->in[1]); }
+static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d) { return tern_cpu_winograd_i8_packed_size(&d->in[1]); }
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    return cpu_winograd_i8_pack(ctx, &d->in[1], src, dst);
+    return tern_cpu_winograd_i8_pack(ctx, &d->in[1], src, dst);
 }
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
-    const struct cpu_rows rows = cpu_rows_channels_last();
-    const struct cpu_post post = cpu_post_make(a, &rows);
+    const struct cpu_rows rows = tern_cpu_rows_channels_last();
+    const struct cpu_post post = tern_cpu_post_make(a, &rows);
     if (!a->workspace.buffer)
         return TERN_OK;
     char *at = tern_arg_host(&a->workspace);
     at += (LINE - (uintptr_t)at % LINE) % LINE;
-    struct cpu_winograd_i8_run r = {.w = cpu_winograd_sizes(d, TERN_WINOGRAD_I8_HIGH, TERN_WINOGRAD_I8_WIDE),
-                                    .weights = cpu_winograd_i8_weights(&d->in[1], tern_arg_host(&a->packed))};
+    struct cpu_winograd_i8_run r = {.w = tern_cpu_winograd_sizes(d, TERN_WINOGRAD_I8_HIGH, TERN_WINOGRAD_I8_WIDE),
+                                    .weights = tern_cpu_winograd_i8_weights(&d->in[1], tern_arg_host(&a->packed))};
     r.k = plan(a->ctx, &r.w);
     r.w.x = tern_arg_host(&a->in[0]);
     r.w.y = tern_arg_host(&a->out);
@@ -138,7 +138,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
     for (; r.tile0 < r.w.tiles; r.tile0 += r.k.chunk) {
         r.tiles = min64(r.k.chunk, r.w.tiles - r.tile0);
         tern_parallel_slots(a->ctx, ceil_div(r.tiles, GROUP), transform_group, &r);
-        tern_parallel_slots(a->ctx, ceil_div(r.tiles, r.k.rows) * r.k.splits, cpu_winograd_i8_task, &r);
+        tern_parallel_slots(a->ctx, ceil_div(r.tiles, r.k.rows) * r.k.splits, tern_cpu_winograd_i8_task, &r);
     }
     return TERN_OK;
 }
@@ -149,20 +149,20 @@ static enum tern_status run(const struct tern_kernel_args *a)
  * level, but products do not. */
 static double cost(const struct tern_device *device, const struct tern_op_desc *d)
 {
-    const double tiles = 2 * cpu_winograd_pair(d), unit = ((const struct cpu_device *)device)->level->i8.gain / 4.0;
+    const double tiles = 2 * tern_cpu_winograd_pair(d), unit = ((const struct cpu_device *)device)->level->i8.gain / 4.0;
     const double products = unit > 2 ? 0.9 : 0.34;
     if (tiles < 1) /* no pictures, or weights that would be packed at every run */
         return 3;
     return products + unit * (30 / (double)d->out.shape[1] + 18 / (double)d->in[1].shape[1] + 3 / tiles);
 }
 
-const struct tern_kernel cpu_quantized_conv2d_i8_winograd = {
+const struct tern_kernel tern_cpu_quantized_conv2d_i8_winograd = {
     .name = "quantized_conv2d_i8_winograd",
     .op = TERN_OP_quantized_conv2d,
     .revision = 2,
     .cost = cost,
     .supports = supports,
-    .post = cpu_winograd_post,
+    .post = tern_cpu_winograd_post,
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,

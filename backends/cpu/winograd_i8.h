@@ -8,31 +8,31 @@
 #define CPU_WINOGRAD_I8_POINTS TERN_WINOGRAD_I8_POINTS
 #define CPU_WINOGRAD_I8_SUMS TERN_WINOGRAD_I8_SUMS
 
-/* What cpu_i8_pack makes, panels of 9 taps of `depth` rows, and for each output channel what transformed weights need, which are made of
- * that while a kernel runs. */
-struct cpu_winograd_i8_weights {
+/* What tern_cpu_i8_pack makes, panels of 9 taps of `depth` rows, and for each output channel what transformed weights need, which are made
+ * of that while a kernel runs. */
+struct tern_cpu_winograd_i8_weights {
     struct cpu_i8_packed taps;
     int64_t n, depth;
     int32_t *offset; /* of a point, n each: what its sums are too large by */
     int16_t *factor; /* of a sum of taps, n each: what it is multiplied with, over 2^15, to fit into a byte */
 };
-struct cpu_winograd_i8_weights cpu_winograd_i8_weights(const struct tern_meta *weight, void *packed);
-size_t cpu_winograd_i8_packed_size(const struct tern_meta *weight);
-enum tern_status cpu_winograd_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, const void *src, void *dst);
+struct tern_cpu_winograd_i8_weights tern_cpu_winograd_i8_weights(const struct tern_meta *weight, void *packed);
+size_t tern_cpu_winograd_i8_packed_size(const struct tern_meta *weight);
+enum tern_status tern_cpu_winograd_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, const void *src, void *dst);
 
 /* A panel of it: columns col .. col + cols, in rows of `width`. */
-struct cpu_winograd_i8_panel {
+struct tern_cpu_winograd_i8_panel {
     int64_t col, cols, width;
     const int8_t *taps;
 };
-struct cpu_winograd_i8_panel cpu_winograd_i8_panel(const struct cpu_winograd_i8_weights *w, int64_t panel);
+struct tern_cpu_winograd_i8_panel tern_cpu_winograd_i8_panel(const struct tern_cpu_winograd_i8_weights *w, int64_t panel);
 /* Which of the sums a point is; -1 - tap: it is a tap. */
-int cpu_winograd_i8_point(int point);
+int tern_cpu_winograd_i8_point(int point);
 /* Factors of the panel's sums as the transform wants them: CPU_WINOGRAD_I8_SUMS rows of 4 * width. */
-void cpu_winograd_i8_factors(const struct cpu_winograd_i8_weights *w, const struct cpu_winograd_i8_panel *p, int16_t *to);
+void tern_cpu_winograd_i8_factors(const struct tern_cpu_winograd_i8_weights *w, const struct tern_cpu_winograd_i8_panel *p, int16_t *to);
 /* What a whole number of a weight of that point and column counts in the units of the column's bytes, with the factor that the input's
  * transform has. */
-float cpu_winograd_i8_unit(const struct cpu_winograd_i8_weights *w, int point, int64_t col);
+float tern_cpu_winograd_i8_unit(const struct tern_cpu_winograd_i8_weights *w, int point, int64_t col);
 
 /* ---- a call: chunks of tiles, transformed, then multiplied. A task multiplies some rows of a chunk by some panels. */
 
@@ -52,7 +52,7 @@ struct cpu_winograd_i8_plan {
 struct cpu_winograd_i8_run {
     struct cpu_winograd w;
     struct cpu_winograd_i8_plan k;
-    struct cpu_winograd_i8_weights weights;
+    struct tern_cpu_winograd_i8_weights weights;
     const float *scale; /* of output channels */
     const void *bias;   /* or NULL */
     enum tern_dtype bias_dtype;
@@ -70,6 +70,6 @@ static inline uint8_t *cpu_winograd_i8_tile(const struct cpu_winograd_i8_run *r,
 }
 
 /* As tern_parallel_slots has it; arg: a struct cpu_winograd_i8_run. */
-void cpu_winograd_i8_task(void *arg, int slot, int64_t task);
+void tern_cpu_winograd_i8_task(void *arg, int slot, int64_t task);
 
 #endif

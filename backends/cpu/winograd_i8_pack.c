@@ -12,35 +12,36 @@
 #define TAPS 9
 #define PART CPU_I8_LINE /* channels whose sums are taken together */
 
-int cpu_winograd_i8_point(int point)
+int tern_cpu_winograd_i8_point(int point)
 {
     static const int8_t of[POINTS] = {-1, 0, 1, 2, 3, -3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, -7, 16, 17, 18, 19, -9};
     return of[point];
 }
 
-struct cpu_winograd_i8_weights cpu_winograd_i8_weights(const struct tern_meta *weight, void *packed)
+struct tern_cpu_winograd_i8_weights tern_cpu_winograd_i8_weights(const struct tern_meta *weight, void *packed)
 {
-    struct cpu_winograd_i8_weights w = {.n = weight->shape[0], .depth = round_up(weight->shape[1], CPU_I8_LINE)};
+    struct tern_cpu_winograd_i8_weights w = {.n = weight->shape[0], .depth = round_up(weight->shape[1], CPU_I8_LINE)};
     const int64_t k = w.depth * TAPS;
-    w.taps = cpu_i8_parts(weight, k, false, packed);
-    w.offset = (int32_t *)(void *)((char *)packed + cpu_i8_packed_size(weight, k, false));
+    w.taps = tern_cpu_i8_parts(weight, k, false, packed);
+    w.offset = (int32_t *)(void *)((char *)packed + tern_cpu_i8_packed_size(weight, k, false));
     w.factor = (int16_t *)(void *)(w.offset + w.n * POINTS);
     return w;
 }
 
-size_t cpu_winograd_i8_packed_size(const struct tern_meta *weight)
+size_t tern_cpu_winograd_i8_packed_size(const struct tern_meta *weight)
 {
     const int64_t k = round_up(weight->shape[1], CPU_I8_LINE) * TAPS;
-    return cpu_i8_packed_size(weight, k, false) + (size_t)weight->shape[0] * (POINTS * sizeof(int32_t) + SUMS * sizeof(int16_t));
+    return tern_cpu_i8_packed_size(weight, k, false) + (size_t)weight->shape[0] * (POINTS * sizeof(int32_t) + SUMS * sizeof(int16_t));
 }
 
-struct cpu_winograd_i8_panel cpu_winograd_i8_panel(const struct cpu_winograd_i8_weights *w, int64_t panel)
+struct tern_cpu_winograd_i8_panel tern_cpu_winograd_i8_panel(const struct tern_cpu_winograd_i8_weights *w, int64_t panel)
 {
     const int64_t cols = min64(NR, w->n - panel * NR);
-    return (struct cpu_winograd_i8_panel){panel * NR, cols, cols <= NR / 2 ? NR / 2 : NR, w->taps.panels + panel * NR * w->depth * TAPS};
+    return (struct tern_cpu_winograd_i8_panel){panel * NR, cols, cols <= NR / 2 ? NR / 2 : NR,
+                                               w->taps.panels + panel * NR * w->depth * TAPS};
 }
 
-void cpu_winograd_i8_factors(const struct cpu_winograd_i8_weights *w, const struct cpu_winograd_i8_panel *p, int16_t *to)
+void tern_cpu_winograd_i8_factors(const struct tern_cpu_winograd_i8_weights *w, const struct tern_cpu_winograd_i8_panel *p, int16_t *to)
 {
     memset(to, 0, (size_t)(SUMS * p->width * 4) * sizeof(*to));
     for (int s = 0; s < SUMS; s++)
@@ -48,11 +49,11 @@ void cpu_winograd_i8_factors(const struct cpu_winograd_i8_weights *w, const stru
             to[s * p->width * 4 + i] = w->factor[s * w->n + p->col + i / 4];
 }
 
-float cpu_winograd_i8_unit(const struct cpu_winograd_i8_weights *w, int point, int64_t col)
+float tern_cpu_winograd_i8_unit(const struct tern_cpu_winograd_i8_weights *w, int point, int64_t col)
 {
     static const float down[4] = {1, 1.0f / 2, 1.0f / 2, 1};
     static const float across[6] = {64.0f / 36, 64 * 3.0f / 520, 64 * 3.0f / 520, 64.0f / 585, 64.0f / 585, 64.0f / 36};
-    const int sum = cpu_winograd_i8_point(point);
+    const int sum = tern_cpu_winograd_i8_point(point);
     const int16_t factor = sum < 0 ? INT16_MAX : w->factor[sum * w->n + col];
     const float share = down[point / 6] * across[point % 6];
     return factor == INT16_MAX ? share : share * 32768.0f / (float)factor; /* the largest changes no byte */
@@ -62,11 +63,11 @@ float cpu_winograd_i8_unit(const struct cpu_winograd_i8_weights *w, int point, i
 
 struct pack_run {
     const struct tern_cpu_level *level;
-    struct cpu_winograd_i8_weights w;
+    struct tern_cpu_winograd_i8_weights w;
 };
 
 /* The largest factor with which the largest sum of a column fits into 7 bits. */
-static void find_factors(const struct pack_run *r, const struct cpu_winograd_i8_panel *p)
+static void find_factors(const struct pack_run *r, const struct tern_cpu_winograd_i8_panel *p)
 {
     int16_t most[SUMS * NR * 4] = {0};
     const int64_t row = p->width * 4;
@@ -81,7 +82,7 @@ static void find_factors(const struct pack_run *r, const struct cpu_winograd_i8_
 }
 
 /* Sums over the depth of each point: products with ones. */
-static void find_offsets(const struct pack_run *r, const struct cpu_winograd_i8_panel *p)
+static void find_offsets(const struct pack_run *r, const struct tern_cpu_winograd_i8_panel *p)
 {
     const struct tern_cpu_dot *dot = &r->level->i8.dot;
     const int64_t tap = r->w.depth * p->width;
@@ -90,13 +91,13 @@ static void find_offsets(const struct pack_run *r, const struct cpu_winograd_i8_
     int16_t factors[SUMS * NR * 4];
     int32_t sums[NR * TERN_DOT_ROWS / 2], all[POINTS][NR] = {{0}}; /* of sums the first row is wanted */
     memset(ones, 1, sizeof(ones));
-    cpu_winograd_i8_factors(&r->w, p, factors);
+    tern_cpu_winograd_i8_factors(&r->w, p, factors);
     dot->begin();
     for (int64_t c = 0; c < r->w.depth; c += PART) {
         const struct tern_dot_piece piece = {{(const uint16_t *)(const void *)ones}, 0, 0, PART / 2};
         r->level->winograd_i8.filter(PART * p->width, p->width * 4, p->taps + c * p->width, tap, factors, u, PART * NR);
         for (int point = 0; point < POINTS; point++) {
-            const int sum = cpu_winograd_i8_point(point);
+            const int sum = tern_cpu_winograd_i8_point(point);
             const int8_t *b = sum < 0 ? p->taps + (-1 - sum) * tap + c * p->width : u + sum * PART * NR;
             const uint16_t *words = (const uint16_t *)(const void *)b;
             dot->block(&(struct tern_dot_block){
@@ -115,17 +116,17 @@ static void pack_task(void *arg, int64_t begin, int64_t end)
 {
     const struct pack_run *r = arg;
     for (int64_t i = begin; i < end; i++) {
-        const struct cpu_winograd_i8_panel p = cpu_winograd_i8_panel(&r->w, i);
+        const struct tern_cpu_winograd_i8_panel p = tern_cpu_winograd_i8_panel(&r->w, i);
         find_factors(r, &p);
         find_offsets(r, &p);
     }
 }
 
-enum tern_status cpu_winograd_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, const void *src, void *dst)
+enum tern_status tern_cpu_winograd_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, const void *src, void *dst)
 {
-    struct pack_run r = {cpu_level(ctx), cpu_winograd_i8_weights(weight, dst)};
+    struct pack_run r = {cpu_level(ctx), tern_cpu_winograd_i8_weights(weight, dst)};
     const int64_t panels = ceil_div(r.w.n, NR);
-    cpu_i8_pack(ctx, weight, false, src, dst);
-    tern_parallel(ctx, panels, cpu_pack_tile(ctx, panels), pack_task, &r);
+    tern_cpu_i8_pack(ctx, weight, false, src, dst);
+    tern_parallel(ctx, panels, tern_cpu_pack_tile(ctx, panels), pack_task, &r);
     return TERN_OK;
 }

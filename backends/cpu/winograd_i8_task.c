@@ -47,7 +47,7 @@ static void fill_columns(const struct cpu_winograd_i8_run *r, const struct task 
     for (int p = 0; p < POINTS; p++) {
         memcpy(t->offset + p * ldm, r->weights.offset + p * r->weights.n + col, (size_t)cols * sizeof(int32_t));
         for (int64_t j = 0; j < cols; j++)
-            t->scale[p * ldm + j] = r->scale[col + j] * cpu_winograd_i8_unit(&r->weights, p, col + j);
+            t->scale[p * ldm + j] = r->scale[col + j] * tern_cpu_winograd_i8_unit(&r->weights, p, col + j);
     }
 }
 
@@ -56,8 +56,8 @@ static void transform_weights(const struct cpu_winograd_i8_run *r, const struct 
 {
     const int64_t step = r->k.kc * NR + LINE;
     for (int64_t p = t->p0; p < t->p1; p++) {
-        const struct cpu_winograd_i8_panel b = cpu_winograd_i8_panel(&r->weights, p);
-        cpu_winograd_i8_factors(&r->weights, &b, t->factor);
+        const struct tern_cpu_winograd_i8_panel b = tern_cpu_winograd_i8_panel(&r->weights, p);
+        tern_cpu_winograd_i8_factors(&r->weights, &b, t->factor);
         r->w.level->winograd_i8.filter(n * b.width, b.width * 4, b.taps + c * b.width, r->k.depth * b.width, t->factor,
                                        t->u + (p - t->p0) * SUMS * step, step);
     }
@@ -68,7 +68,7 @@ static void transform_weights(const struct cpu_winograd_i8_run *r, const struct 
 static const int8_t *tap_behind(const struct cpu_winograd_i8_run *r, const struct task *t, int64_t p, int64_t c, int tap)
 {
     const int64_t then = c + r->k.kc < r->k.depth ? c + r->k.kc : 0, panels = ceil_div(r->w.o, NR);
-    const struct cpu_winograd_i8_panel b = cpu_winograd_i8_panel(&r->weights, then ? p : (p + t->p1 - t->p0) % panels);
+    const struct tern_cpu_winograd_i8_panel b = tern_cpu_winograd_i8_panel(&r->weights, then ? p : (p + t->p1 - t->p0) % panels);
     return b.taps + (tap * r->k.depth + then) * b.width;
 }
 
@@ -91,10 +91,10 @@ static void multiply(const struct cpu_winograd_i8_run *r, const struct task *t, 
     const int64_t step = r->k.kc * NR + LINE, ld = r->k.kc / 2;
     const uint16_t *v = (const uint16_t *)(const void *)cpu_winograd_i8_tile(r, t->row0 + row, c / r->k.kc);
     for (int64_t p = t->p0; p < t->p1; p++) {
-        const struct cpu_winograd_i8_panel b = cpu_winograd_i8_panel(&r->weights, p);
+        const struct tern_cpu_winograd_i8_panel b = tern_cpu_winograd_i8_panel(&r->weights, p);
         const bool half = b.width < NR;
         for (int point = 0; point < POINTS; point++) {
-            const int sum = cpu_winograd_i8_point(point);
+            const int sum = tern_cpu_winograd_i8_point(point);
             const int8_t *from = sum < 0 ? b.taps + ((-1 - sum) * r->k.depth + c) * b.width : t->u + ((p - t->p0) * SUMS + sum) * step;
             const uint16_t *words = (const uint16_t *)(const void *)from, *a = v + point * GROUP * ld;
             const struct tern_dot_piece piece = {{a, a + GROUP / 2 * ld}, ld, 0, n / 2};
@@ -121,14 +121,14 @@ static void finish(const struct cpu_winograd_i8_run *r, const struct task *t, in
     float wide[PIXELS][CPU_WINOGRAD_I8_PANELS * NR];
     int64_t at[PIXELS];
     void *y[PIXELS];
-    cpu_winograd_rows(w, r->tile0 + t->row0 + row, at);
+    tern_cpu_winograd_rows(w, r->tile0 + t->row0 + row, at);
     for (int p = 0; p < PIXELS; p++)
         y[p] = at[p] < 0 ? NULL : w->post ? (void *)wide[p] : w->y + (at[p] * w->o + col0) * (int64_t)tern_dtype_size(w->y_dtype);
     w->level->winograd_i8.output(w->post ? TERN_F32 : w->y_dtype, cols, m, r->k.step_m, t->offset, t->scale, ldm, scales, t->bias, y);
     for (int p = 0; p < PIXELS && w->post; p++) {
         if (at[p] < 0)
             continue;
-        cpu_post_apply(w->post, wide[p], wide[p], at[p], col0, cols);
+        tern_cpu_post_apply(w->post, wide[p], wide[p], at[p], col0, cols);
         w->level->from_f32(w->y_dtype, cols, wide[p], w->y + (at[p] * w->o + col0) * (int64_t)tern_dtype_size(w->y_dtype));
     }
 }
@@ -136,10 +136,10 @@ static void finish(const struct cpu_winograd_i8_run *r, const struct task *t, in
 static void fetch(const struct cpu_winograd_i8_run *r, const struct task *t, int64_t row)
 {
     const int64_t col0 = t->p0 * NR;
-    cpu_winograd_fetch_rows(&r->w, r->tile0 + t->row0 + row, col0, min64(t->p1 * NR, r->w.o) - col0);
+    tern_cpu_winograd_fetch_rows(&r->w, r->tile0 + t->row0 + row, col0, min64(t->p1 * NR, r->w.o) - col0);
 }
 
-void cpu_winograd_i8_task(void *arg, int slot, int64_t task)
+void tern_cpu_winograd_i8_task(void *arg, int slot, int64_t task)
 {
     const struct cpu_winograd_i8_run *r = arg;
     const struct cpu_winograd_i8_plan *k = &r->k;

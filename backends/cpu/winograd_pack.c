@@ -24,11 +24,11 @@ static bool is_i16(const struct tern_op_desc *d) { return cpu_winograd_is_i16(d-
 
 static size_t panels_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    const struct cpu_weights kept = cpu_weights_f32(ctx, d);
+    const struct cpu_weights kept = tern_cpu_weights_f32(ctx, d);
     if (kept.bits)
-        return cpu_weights_size(&kept);
+        return tern_cpu_weights_size(&kept);
     const struct cpu_pack p = panels_of(d);
-    return cpu_packed_size(cpu_level(ctx), p.n, p.k, p.element);
+    return tern_cpu_packed_size(cpu_level(ctx), p.n, p.k, p.element);
 }
 
 static size_t units_at(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -36,16 +36,16 @@ static size_t units_at(struct tern_context *ctx, const struct tern_op_desc *d)
     return (size_t)round_up((int64_t)panels_size(ctx, d), LINE);
 }
 
-size_t cpu_winograd_packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
+size_t tern_cpu_winograd_packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     return is_i16(d) ? units_at(ctx, d) + (size_t)(POINTS * d->in[1].shape[0]) * sizeof(float) : panels_size(ctx, d);
 }
 
-uint64_t cpu_winograd_pack_key(const struct tern_op_desc *d) { return cpu_weight_key(d) << 1 | is_i16(d); }
+uint64_t tern_cpu_winograd_pack_key(const struct tern_op_desc *d) { return tern_cpu_weight_key(d) << 1 | is_i16(d); }
 
-struct cpu_winograd_weights cpu_winograd_packed(struct tern_context *ctx, const struct tern_op_desc *d, void *packed)
+struct cpu_winograd_weights tern_cpu_winograd_packed(struct tern_context *ctx, const struct tern_op_desc *d, void *packed)
 {
-    struct cpu_winograd_weights w = {.panels = packed, .kept = cpu_weights_f32(ctx, d), .dtype = d->in[1].dtype};
+    struct cpu_winograd_weights w = {.panels = packed, .kept = tern_cpu_weights_f32(ctx, d), .dtype = d->in[1].dtype};
     w.o = d->in[1].shape[0];
     w.c = d->in[1].shape[1];
     w.nr = cpu_level(ctx)->nr;
@@ -53,20 +53,20 @@ struct cpu_winograd_weights cpu_winograd_packed(struct tern_context *ctx, const 
     return w;
 }
 
-struct cpu_winograd_filters cpu_winograd_filters(const struct cpu_winograd_weights *w, const struct tern_cpu_level *l, int64_t col,
-                                                 int64_t width, int64_t c0, int64_t n, float *expanded)
+struct tern_cpu_winograd_filters tern_cpu_winograd_filters(const struct cpu_winograd_weights *w, const struct tern_cpu_level *l,
+                                                           int64_t col, int64_t width, int64_t c0, int64_t n, float *expanded)
 {
     if (!w->kept.bits) {
         const char *from = w->panels + (size_t)((col * w->c + c0 * width) * TAPS) * tern_dtype_size(w->dtype);
-        return (struct cpu_winograd_filters){w->dtype, from, TAPS * width, width};
+        return (struct tern_cpu_winograd_filters){w->dtype, from, TAPS * width, width};
     }
-    const struct cpu_weights_panel panel = cpu_weights_panel(&w->kept, w->panels, col / w->nr);
+    const struct tern_cpu_weights_panel panel = tern_cpu_weights_panel(&w->kept, w->panels, col / w->nr);
     for (int64_t tap = 0; tap < TAPS; tap++)
         l->expand_f32(w->kept.bits, panel.values, panel.scales, width, tap * w->c + c0, n, expanded + tap * n * width);
-    return (struct cpu_winograd_filters){TERN_F32, expanded, width, n * width};
+    return (struct tern_cpu_winograd_filters){TERN_F32, expanded, width, n * width};
 }
 
-void cpu_winograd_scales(const struct cpu_winograd_weights *w, int64_t col, int64_t width, float *scales)
+void tern_cpu_winograd_scales(const struct cpu_winograd_weights *w, int64_t col, int64_t width, float *scales)
 {
     const int64_t n = min64(width, w->o - col);
     memset(scales, 0, (size_t)(POINTS * width) * sizeof(*scales));
@@ -97,7 +97,7 @@ static void sum_squares(const struct pack_run *r, const struct panel *p, bool sc
     memset(squares, 0, (size_t)(POINTS * p->width) * sizeof(*squares));
     for (int64_t c = c0, n; c < end; c += n) {
         n = min64(TOGETHER, end - c);
-        struct cpu_winograd_filters f = cpu_winograd_filters(&r->w, r->level, p->col, p->width, c, n, expanded);
+        struct tern_cpu_winograd_filters f = tern_cpu_winograd_filters(&r->w, r->level, p->col, p->width, c, n, expanded);
         if (scaled) {
             for (int64_t i = 0; i < n * TAPS; i++) {
                 const int64_t at = i % n * f.channel + i / n * f.tap;
@@ -105,7 +105,7 @@ static void sum_squares(const struct pack_run *r, const struct panel *p, bool sc
                 for (int64_t j = 0; j < p->width; j++)
                     expanded[i * p->width + j] = wide[j] * p->factor[j];
             }
-            f = (struct cpu_winograd_filters){TERN_F32, expanded, p->width, n * p->width};
+            f = (struct tern_cpu_winograd_filters){TERN_F32, expanded, p->width, n * p->width};
         }
         r->level->winograd_i16.squares(f.dtype, n, p->width, f.w, f.channel, f.tap, squares);
     }
@@ -127,7 +127,7 @@ static void find_factors(const struct pack_run *r, struct panel *p)
 {
     float expanded[TAPS * TERN_GEMM_MAX_NR], wide[TERN_GEMM_MAX_NR], most[TERN_GEMM_MAX_NR] = {0};
     for (int64_t c = 0; c < r->w.c; c++) {
-        const struct cpu_winograd_filters f = cpu_winograd_filters(&r->w, r->level, p->col, p->width, c, 1, expanded);
+        const struct tern_cpu_winograd_filters f = tern_cpu_winograd_filters(&r->w, r->level, p->col, p->width, c, 1, expanded);
         for (int64_t tap = 0; tap < TAPS; tap++) {
             r->level->to_f32(f.dtype, p->width, (const char *)f.w + (size_t)(tap * f.tap) * tern_dtype_size(f.dtype), wide);
             for (int64_t j = 0; j < p->cols; j++)
@@ -141,7 +141,7 @@ static void find_factors(const struct pack_run *r, struct panel *p)
 static void find_units(const struct pack_run *r, struct panel *p)
 {
     float squares[POINTS * TERN_GEMM_MAX_NR], norm[POINTS * TERN_GEMM_MAX_NR] = {0};
-    const int64_t kc = cpu_winograd_i16_part(r->w.c);
+    const int64_t kc = tern_cpu_winograd_i16_part(r->w.c);
     bool scaled = false;
     for (int64_t c = 0; c < r->w.c; c += kc) {
         const int64_t end = min64(c + kc, r->w.c);
@@ -176,19 +176,19 @@ static void units_task(void *arg, int64_t begin, int64_t end)
     }
 }
 
-enum tern_status cpu_winograd_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
+enum tern_status tern_cpu_winograd_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    const struct pack_run r = {cpu_level(ctx), cpu_winograd_packed(ctx, d, dst)};
-    const int64_t panels = cpu_panel_count(r.level, r.w.o);
+    const struct pack_run r = {cpu_level(ctx), tern_cpu_winograd_packed(ctx, d, dst)};
+    const int64_t panels = tern_cpu_panel_count(r.level, r.w.o);
     if (r.w.kept.bits) {
-        const enum tern_status status = cpu_weights_pack(ctx, &r.w.kept, &d->in[1], src, dst);
+        const enum tern_status status = tern_cpu_weights_pack(ctx, &r.w.kept, &d->in[1], src, dst);
         if (status)
             return status;
     } else {
         const struct cpu_pack p = panels_of(d);
-        cpu_pack_b(ctx, &p, src, dst);
+        tern_cpu_pack_b(ctx, &p, src, dst);
     }
     if (r.w.units)
-        tern_parallel(ctx, panels, cpu_pack_tile(ctx, panels), units_task, (void *)&r);
+        tern_parallel(ctx, panels, tern_cpu_pack_tile(ctx, panels), units_task, (void *)&r);
     return TERN_OK;
 }

@@ -5,7 +5,7 @@
 #define FINISH 2048 /* values: 8 KiB */
 #define LINE 64     /* bytes */
 
-bool cpu_winograd_fits(const struct tern_op_desc *d)
+bool tern_cpu_winograd_fits(const struct tern_op_desc *d)
 {
     const struct tern_conv2d_attrs *p = &d->attrs.conv2d;
     const struct tern_meta *w = &d->in[1];
@@ -16,24 +16,24 @@ bool cpu_winograd_fits(const struct tern_op_desc *d)
 
 static bool supports(enum tern_dtype dtype, const struct tern_op_desc *d)
 {
-    return cpu_winograd_fits(d) && tern_dtype_is_float(d->in[1].dtype) && d->in[0].dtype == dtype &&
+    return tern_cpu_winograd_fits(d) && tern_dtype_is_float(d->in[1].dtype) && d->in[0].dtype == dtype &&
            (!d->present[2] || (d->in[2].dtype == TERN_F32 && tern_meta_is_contiguous(&d->in[2])));
 }
 
-bool cpu_winograd_supports(struct tern_device *device, const struct tern_op_desc *d) { return supports(TERN_F32, d); }
+bool tern_cpu_winograd_supports(struct tern_device *device, const struct tern_op_desc *d) { return supports(TERN_F32, d); }
 
-bool cpu_winograd_supports_bf16(struct tern_device *device, const struct tern_op_desc *d)
+bool tern_cpu_winograd_supports_bf16(struct tern_device *device, const struct tern_op_desc *d)
 {
     return ((const struct cpu_device *)device)->level->winograd_i16.multiply && supports(TERN_BF16, d);
 }
 
-bool cpu_winograd_post(const struct tern_op_desc *d)
+bool tern_cpu_winograd_post(const struct tern_op_desc *d)
 {
-    struct cpu_rows rows = cpu_rows_channels_last();
-    return cpu_post_fits(d, d->in[0].dtype, &rows);
+    struct cpu_rows rows = tern_cpu_rows_channels_last();
+    return tern_cpu_post_fits(d, d->in[0].dtype, &rows);
 }
 
-struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int high, int wide)
+struct cpu_winograd tern_cpu_winograd_sizes(const struct tern_op_desc *d, int high, int wide)
 {
     const int64_t *x = d->in[0].shape, *y = d->out.shape;
     struct cpu_winograd w = {.high = high, .wide = wide, .n = y[0], .c = x[1], .h = x[2], .w = x[3], .o = y[1], .oh = y[2], .ow = y[3]};
@@ -49,17 +49,17 @@ struct cpu_winograd cpu_winograd_sizes(const struct tern_op_desc *d, int high, i
     return w;
 }
 
-double cpu_winograd_pair(const struct tern_op_desc *d)
+double tern_cpu_winograd_pair(const struct tern_op_desc *d)
 {
     if (d->in[1].ndim != 4 || d->out.ndim != 4 || !d->constant[1])
         return 0;
-    const struct cpu_winograd w = cpu_winograd_sizes(d, TERN_WINOGRAD_EDGE, TERN_WINOGRAD_EDGE);
+    const struct cpu_winograd w = tern_cpu_winograd_sizes(d, TERN_WINOGRAD_EDGE, TERN_WINOGRAD_EDGE);
     return 2.0 * (double)(w.down * w.across);
 }
 
-struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const void *zero, const struct cpu_post *post)
+struct cpu_winograd tern_cpu_winograd_call(const struct tern_kernel_args *a, const void *zero, const struct cpu_post *post)
 {
-    struct cpu_winograd w = cpu_winograd_sizes(a->desc, TERN_WINOGRAD_EDGE, TERN_WINOGRAD_EDGE);
+    struct cpu_winograd w = tern_cpu_winograd_sizes(a->desc, TERN_WINOGRAD_EDGE, TERN_WINOGRAD_EDGE);
     w.x = tern_arg_host(&a->in[0]);
     w.bias = a->desc->present[2] ? tern_arg_host(&a->in[2]) : NULL;
     w.zero = zero;
@@ -71,7 +71,7 @@ struct cpu_winograd cpu_winograd_call(const struct tern_kernel_args *a, const vo
 
 static int64_t pixel_bytes(const struct cpu_winograd *w) { return (int64_t)tern_dtype_size(w->dtype); }
 
-void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const void *pixel[TERN_WINOGRAD_POINTS])
+void tern_cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const void *pixel[TERN_WINOGRAD_POINTS])
 {
     const int64_t x0 = t % w->across * w->wide - w->pad_w, y0 = t / w->across % w->down * w->high - w->pad_h, bytes = w->c * pixel_bytes(w);
     const char *picture = w->x + t / w->across / w->down * w->h * w->w * bytes;
@@ -82,11 +82,11 @@ void cpu_winograd_pixels(const struct cpu_winograd *w, int64_t t, const void *pi
     }
 }
 
-void cpu_winograd_fetch_pixels(const struct cpu_winograd *w, int64_t t)
+void tern_cpu_winograd_fetch_pixels(const struct cpu_winograd *w, int64_t t)
 {
     const void *pixel[TERN_WINOGRAD_POINTS];
     const int64_t bytes = w->c * pixel_bytes(w), wide = w->wide + 2;
-    cpu_winograd_pixels(w, t, pixel);
+    tern_cpu_winograd_pixels(w, t, pixel);
     for (int64_t p = 0; p < w->points; p++) {
         if (p % wide < 2 || pixel[p] == w->zero)
             continue;
@@ -95,7 +95,7 @@ void cpu_winograd_fetch_pixels(const struct cpu_winograd *w, int64_t t)
     }
 }
 
-void cpu_winograd_rows(const struct cpu_winograd *w, int64_t t, int64_t *row)
+void tern_cpu_winograd_rows(const struct cpu_winograd *w, int64_t t, int64_t *row)
 {
     const int64_t x0 = t % w->across * w->wide, y0 = t / w->across % w->down * w->high, picture = t / w->across / w->down * w->oh;
     for (int p = 0; p < w->pixels; p++) {
@@ -115,7 +115,7 @@ static void finish_f32(const struct cpu_winograd *w, const int64_t *row, int64_t
     w->level->winograd_output(n, m, step, unit_of(w, col), w->o, w->bias ? w->bias + col : NULL, pixel);
     for (int p = 0; w->post && p < pixels; p++)
         if (pixel[p])
-            cpu_post_apply(w->post, pixel[p], pixel[p], row[p], col, n);
+            tern_cpu_post_apply(w->post, pixel[p], pixel[p], row[p], col, n);
 }
 
 /* Channels, some at a time, in f32 in L1, then posts and one rounding. */
@@ -132,28 +132,28 @@ static void finish_bf16(const struct cpu_winograd *w, const int64_t *row, int64_
             if (row[p] < 0)
                 continue;
             if (w->post)
-                cpu_post_apply(w->post, pixel[p], pixel[p], row[p], col + c, part);
+                tern_cpu_post_apply(w->post, pixel[p], pixel[p], row[p], col + c, part);
             w->level->from_f32(w->y_dtype, part, pixel[p], w->y + (row[p] * w->o + col + c) * (int64_t)tern_dtype_size(w->y_dtype));
         }
     }
 }
 
-void cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n, const float *m, int64_t step)
+void tern_cpu_winograd_finish(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n, const float *m, int64_t step)
 {
     int64_t row[TERN_WINOGRAD_PIXELS];
-    cpu_winograd_rows(w, t, row);
+    tern_cpu_winograd_rows(w, t, row);
     (w->y_dtype == TERN_F32 ? finish_f32 : finish_bf16)(w, row, col, n, m, step);
 }
 
-void cpu_winograd_fetch_rows(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n)
+void tern_cpu_winograd_fetch_rows(const struct cpu_winograd *w, int64_t t, int64_t col, int64_t n)
 {
     int64_t row[TERN_WINOGRAD_PIXELS], size = (int64_t)tern_dtype_size(w->y_dtype);
-    cpu_winograd_rows(w, t, row);
+    tern_cpu_winograd_rows(w, t, row);
     for (int p = 0; p < w->pixels; p++) {
         if (row[p] < 0)
             continue;
-        cpu_fetch_to_write(w->y + (row[p] * w->o + col) * size, n * size);
+        tern_cpu_fetch_to_write(w->y + (row[p] * w->o + col) * size, n * size);
         if (w->post)
-            cpu_post_fetch(w->post, row[p], col, n);
+            tern_cpu_post_fetch(w->post, row[p], col, n);
     }
 }

@@ -213,16 +213,16 @@ static struct cuda_blas *blas_of(struct cuda_device *d)
     return NULL;
 }
 
-void cuda_blas_describe(struct cuda_device *d, char *out, size_t size)
+void tern_cuda_blas_describe(struct cuda_device *d, char *out, size_t size)
 {
-    const bool entered = !cuda_enter(d, NULL);
+    const bool entered = !tern_cuda_enter(d, NULL);
     const struct cuda_blas *s = entered ? blas_of(d) : NULL;
     snprintf(out, size, "%s", s ? s->name : "no cuBLASLt");
     if (entered)
-        cuda_leave(d);
+        tern_cuda_leave(d);
 }
 
-void cuda_blas_close(struct cuda_device *d)
+void tern_cuda_blas_close(struct cuda_device *d)
 {
     struct cuda_blas *s = d->blas;
     for (int i = 0; s && i < CUDA_BLAS_TABLE; i++)
@@ -245,11 +245,11 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *desc
 {
     struct cuda_device *d = (struct cuda_device *)device;
     struct product p;
-    if (!product_of(desc, &p) || d->no_blas || cuda_enter(d, NULL))
+    if (!product_of(desc, &p) || d->no_blas || tern_cuda_enter(d, NULL))
         return false;
     struct cuda_blas_plan *b = blas_of(d) ? plan_of(d, desc, &p, 16) : NULL;
     bool works = b && b->works;
-    cuda_leave(d);
+    tern_cuda_leave(d);
     return works;
 }
 
@@ -291,7 +291,7 @@ static enum tern_status recover(struct cuda_device *d, struct cuda_blas_plan *b,
     const bool refused = error == CUBLAS_STATUS_EXECUTION_FAILED;
     CUresult of_stream = refused && !d->capturing ? d->cu.cuStreamSynchronize(d->stream) : CUDA_SUCCESS;
     if (of_stream)
-        return cuda_fail(d, "cuBLASLt", of_stream);
+        return tern_cuda_fail(d, "cuBLASLt", of_stream);
     give_up(d, b, error);
     if (refused && d->capturing)
         return tern_fail(d->gpu.base.ctx, TERN_E_DEVICE, "cuda: %s: cuBLASLt failed with status %d in a capture",
@@ -337,19 +337,19 @@ static enum tern_status run(const struct tern_kernel_args *a)
     struct product p;
     if (!product_of(a->desc, &p))
         return tern_fail(a->ctx, TERN_E_INTERNAL, "cuda: cuBLASLt was asked for a product that it does not support");
-    if (cuda_enter(d, "cuBLASLt"))
+    if (tern_cuda_enter(d, "cuBLASLt"))
         return TERN_E_DEVICE;
     struct cuda_blas_plan *b = blas_of(d) ? plan_of(d, a->desc, &p, alignment_of(a)) : NULL;
     const bool here = b && b->works && bias_fits(a, &p);
     cublasStatus_t error = here ? multiply(d, b, a) : CUBLAS_STATUS_SUCCESS;
     enum tern_status st = error ? recover(d, b, error) : !b ? tern_error_status(a->ctx) : TERN_OK;
     d->captured += d->capturing && here && !error;
-    cuda_leave(d);
+    tern_cuda_leave(d);
     return st || (here && !error) ? st
                                   : tern_gpu_kernels[a->desc->op]->run(a); /* memory that is aligned to less than supports() asked for */
 }
 
-const struct tern_kernel cuda_matmul_cublaslt = {
+const struct tern_kernel tern_cuda_matmul_cublaslt = {
     .name = "matmul_cublaslt", .op = TERN_OP_matmul, .cost = cost, .supports = supports, .post = post, .workspace = workspace, .run = run};
-const struct tern_kernel cuda_linear_cublaslt = {
+const struct tern_kernel tern_cuda_linear_cublaslt = {
     .name = "linear_cublaslt", .op = TERN_OP_linear, .cost = cost, .supports = supports, .post = post, .workspace = workspace, .run = run};

@@ -16,8 +16,8 @@ struct cuda_blas {
 };
 
 /* The file of the library that serves, or that there is none. Opens it. */
-void cuda_blas_describe(struct cuda_device *d, char *out, size_t size);
+void tern_cuda_blas_describe(struct cuda_device *d, char *out, size_t size);
 
-extern const struct tern_kernel cuda_matmul_cublaslt, cuda_linear_cublaslt;
+extern const struct tern_kernel tern_cuda_matmul_cublaslt, tern_cuda_linear_cublaslt;
 
 #endif

@@ -13,10 +13,10 @@ static struct cuda_device *device_of(const struct tern_queue *q) { return (struc
 
 /* The device stays entered until the end: what other threads launch must not become part of it. Mode "relaxed", since this thread may
  * load modules and allocate meanwhile, beside the stream. */
-enum tern_status cuda_capture_begin(struct tern_queue *q)
+enum tern_status tern_cuda_capture_begin(struct tern_queue *q)
 {
     struct cuda_device *d = device_of(q);
-    if (cuda_enter(d, "beginning a capture"))
+    if (tern_cuda_enter(d, "beginning a capture"))
         return TERN_E_DEVICE;
     bool nested = d->capturing;
     CUresult error = nested ? CUDA_SUCCESS : d->cu.cuEventRecord(d->before, d->stream);
@@ -29,9 +29,9 @@ enum tern_status cuda_capture_begin(struct tern_queue *q)
         d->captured = 0;
         return TERN_OK;
     }
-    cuda_leave(d);
+    tern_cuda_leave(d);
     return nested ? tern_fail(q->device->ctx, TERN_E_INTERNAL, "cuda: a capture begins inside another one")
-                  : cuda_fail(d, "beginning a capture", error);
+                  : tern_cuda_fail(d, "beginning a capture", error);
 }
 
 static void capture_destroy(struct tern_capture *base)
@@ -71,16 +71,16 @@ static CUresult end(struct cuda_device *d, struct cuda_capture *c)
     return error;
 }
 
-struct tern_capture *cuda_capture_end(struct tern_queue *q)
+struct tern_capture *tern_cuda_capture_end(struct tern_queue *q)
 {
     struct cuda_device *d = device_of(q);
     struct cuda_capture *c = tern_calloc(q->device->ctx, 1, sizeof(*c));
     if (c)
         c->base = (struct tern_capture){&capture_fns, q, d->captured, d->gpu.base.moved, false};
     CUresult error = end(d, c);
-    cuda_leave(d); /* of the begin */
+    tern_cuda_leave(d); /* of the begin */
     if (error)
-        cuda_fail(d, "ending a capture", error);
+        tern_cuda_fail(d, "ending a capture", error);
     if (!error || !c)
         return c ? &c->base : NULL;
     capture_destroy(&c->base);
@@ -96,11 +96,11 @@ static CUresult mark(struct cuda_device *d, const struct cuda_capture *c)
     return error;
 }
 
-enum tern_status cuda_replay(struct tern_queue *q, struct tern_capture *base)
+enum tern_status tern_cuda_replay(struct tern_queue *q, struct tern_capture *base)
 {
     struct cuda_device *d = device_of(q);
     struct cuda_capture *c = (struct cuda_capture *)base;
-    if (cuda_enter(d, "replaying a capture"))
+    if (tern_cuda_enter(d, "replaying a capture"))
         return TERN_E_DEVICE;
     enum tern_status st = TERN_OK;
     CUresult error = CUDA_SUCCESS;
@@ -109,8 +109,8 @@ enum tern_status cuda_replay(struct tern_queue *q, struct tern_capture *base)
     else if (!tern_gpu_capture_is_stale(&d->gpu, base) && !(error = d->cu.cuGraphLaunch(c->exec, d->stream)))
         error = mark(d, c);
     c->replayed = c->replayed || (!st && !error && !base->stale);
-    cuda_leave(d);
+    tern_cuda_leave(d);
     if (!st && !error && !base->stale)
         __atomic_add_fetch(&q->launches, (uint64_t)base->launches, __ATOMIC_RELAXED);
-    return error ? cuda_fail(d, "replaying a capture", error) : st;
+    return error ? tern_cuda_fail(d, "replaying a capture", error) : st;
 }

@@ -66,46 +66,46 @@ static inline CUdeviceptr cuda_workspace_at(CUdeviceptr at)
 }
 
 /* library.c: libcuda and its functions; TERN_E_NOT_FOUND with what would help. */
-enum tern_status cuda_load(struct cuda_device *d);
-void cuda_unload(struct cuda_device *d);
+enum tern_status tern_cuda_load(struct cuda_device *d);
+void tern_cuda_unload(struct cuda_device *d);
 /* Records "cuda: what: name, text": TERN_E_NO_MEMORY for lack of memory, else TERN_E_DEVICE. Errors after which the context is of no
  * use any more are kept in d->lost. */
-enum tern_status cuda_fail(struct cuda_device *d, const char *what, CUresult error);
+enum tern_status tern_cuda_fail(struct cuda_device *d, const char *what, CUresult error);
 /* Takes the device's lock and makes its context the thread's, so that an application's own comes back behind it. Refused, with nothing
  * to leave, when the device is lost; nothing is recorded when `what` is NULL, where things are given back. */
-enum tern_status cuda_enter(struct cuda_device *d, const char *what);
-void cuda_leave(struct cuda_device *d);
+enum tern_status tern_cuda_enter(struct cuda_device *d, const char *what);
+void tern_cuda_leave(struct cuda_device *d);
 
 /* nvrtc.c: opens the first NVRTC that serves device and driver. */
-enum tern_status cuda_nvrtc_open(struct cuda_device *d);
-void cuda_nvrtc_close(struct cuda_device *d);
+enum tern_status tern_cuda_nvrtc_open(struct cuda_device *d);
+void tern_cuda_nvrtc_close(struct cuda_device *d);
 /* "--gpu-architecture=sm_86", or compute_86 for PTX; and the language. The number of options. */
 enum { CUDA_OPTIONS = 2 };
-void cuda_nvrtc_options(int arch, bool binary, char text[40], const char *options[CUDA_OPTIONS]);
+void tern_cuda_nvrtc_options(int arch, bool binary, char text[40], const char *options[CUDA_OPTIONS]);
 /* The image of a source for cuModuleLoadData: a cubin, or PTX with its terminating NUL. NULL with the error recorded; tern_free. */
-char *cuda_nvrtc_compile(struct cuda_device *d, const char *source, const char *text, size_t *size);
+char *tern_cuda_nvrtc_compile(struct cuda_device *d, const char *source, const char *text, size_t *size);
 
 /* memory.c */
-extern const struct tern_gpu_memory_fns cuda_memory_fns;
-void cuda_memory_trim(struct tern_device *device);
+extern const struct tern_gpu_memory_fns tern_cuda_memory_fns;
+void tern_cuda_memory_trim(struct tern_device *device);
 
 /* transfer.c: between host and device, in d->stream's order. The device is entered; a read is over when it returns. */
-CUresult cuda_copy_in(struct cuda_device *d, CUdeviceptr to, const void *from, size_t size);
+CUresult tern_cuda_copy_in(struct cuda_device *d, CUdeviceptr to, const void *from, size_t size);
 /* The same beside d->stream, which waits for it from now on, behind `after`. */
-CUresult cuda_copy_in_beside(struct cuda_device *d, CUevent after, CUdeviceptr to, const void *from, size_t size);
-CUresult cuda_copy_out(struct cuda_device *d, void *to, CUdeviceptr from, size_t size);
+CUresult tern_cuda_copy_in_beside(struct cuda_device *d, CUevent after, CUdeviceptr to, const void *from, size_t size);
+CUresult tern_cuda_copy_out(struct cuda_device *d, void *to, CUdeviceptr from, size_t size);
 /* Where commands go that are no launches: the stream, or beside it while it captures. */
-CUstream cuda_stream(const struct cuda_device *d);
-/* Waits for all of cuda_stream. */
-CUresult cuda_drain(struct cuda_device *d);
-void cuda_slots_free(struct cuda_device *d);
+CUstream tern_cuda_stream(const struct cuda_device *d);
+/* Waits for all of tern_cuda_stream. */
+CUresult tern_cuda_drain(struct cuda_device *d);
+void tern_cuda_slots_free(struct cuda_device *d);
 
-extern const struct tern_queue_fns cuda_queue_fns, cuda_queue_fns_without_capture; /* queue.c */
-enum tern_status cuda_capture_begin(struct tern_queue *q);                         /* capture.c */
-struct tern_capture *cuda_capture_end(struct tern_queue *q);
-enum tern_status cuda_replay(struct tern_queue *q, struct tern_capture *capture);
-extern const struct tern_gpu_fns cuda_gpu_fns; /* program.c */
-void cuda_blas_close(struct cuda_device *d);   /* blas.c */
-void cuda_dnn_close(struct cuda_device *d);    /* dnn.c */
+extern const struct tern_queue_fns tern_cuda_queue_fns, tern_cuda_queue_fns_without_capture; /* queue.c */
+enum tern_status tern_cuda_capture_begin(struct tern_queue *q);                              /* capture.c */
+struct tern_capture *tern_cuda_capture_end(struct tern_queue *q);
+enum tern_status tern_cuda_replay(struct tern_queue *q, struct tern_capture *capture);
+extern const struct tern_gpu_fns tern_cuda_gpu_fns; /* program.c */
+void tern_cuda_blas_close(struct cuda_device *d);   /* blas.c */
+void tern_cuda_dnn_close(struct cuda_device *d);    /* dnn.c */
 
 #endif

@@ -15,11 +15,11 @@ static void close_streams(struct cuda_device *d)
         return;
     if (d->stream)
         d->cu.cuStreamSynchronize(d->stream); /* its error was told, or concerns nobody any more */
-    cuda_blas_close(d);
-    cuda_dnn_close(d);
+    tern_cuda_blas_close(d);
+    tern_cuda_dnn_close(d);
     tern_gpu_drop_calls(&d->gpu);
     tern_gpu_drop_programs(&d->gpu);
-    cuda_slots_free(d);
+    tern_cuda_slots_free(d);
     if (d->before)
         d->cu.cuEventDestroy_v2(d->before);
     if (d->copied)
@@ -40,11 +40,11 @@ static void device_destroy(struct tern_device *device)
         close_streams(d);
         d->cu.cuDevicePrimaryCtxRelease_v2(d->id);
     }
-    cuda_blas_close(d);
-    cuda_dnn_close(d);
+    tern_cuda_blas_close(d);
+    tern_cuda_dnn_close(d);
     tern_gpu_close(&d->gpu);
-    cuda_nvrtc_close(d);
-    cuda_unload(d);
+    tern_cuda_nvrtc_close(d);
+    tern_cuda_unload(d);
     tern_free(device->ctx, d);
 }
 
@@ -74,8 +74,8 @@ static void describe(const struct tern_device *device, char *out, size_t size)
 {
     struct cuda_device *d = (struct cuda_device *)(uintptr_t)device; /* the libraries are opened by it */
     char blas[240], dnn[240];
-    cuda_blas_describe(d, blas, sizeof(blas));
-    cuda_dnn_describe(d, dnn, sizeof(dnn));
+    tern_cuda_blas_describe(d, blas, sizeof(blas));
+    tern_cuda_dnn_describe(d, dnn, sizeof(dnn));
     snprintf(out, size, "%s, %.1f GiB, driver of CUDA %d.%d, sm_%d, %s, NVRTC %d.%d%s, %s, %s", d->name, (double)d->memory / (1 << 30),
              d->driver / 1000, d->driver / 10 % 100, d->capability, matrix_units(d), d->nvrtc_version / 1000, d->nvrtc_version / 10 % 100,
              d->arch == d->capability ? "" : " (older than the device: PTX)", blas, dnn);
@@ -88,7 +88,7 @@ static const struct tern_device_fns device_fns = {.destroy = device_destroy,
                                                   .weight_mark = tern_gpu_weight_mark,
                                                   .weights_use = tern_gpu_weights_use,
                                                   .queue_create = tern_queue_view_create,
-                                                  .trim = cuda_memory_trim};
+                                                  .trim = tern_cuda_memory_trim};
 
 static enum tern_status find_device(struct cuda_device *d, int ordinal)
 {
@@ -103,16 +103,16 @@ static enum tern_status find_device(struct cuda_device *d, int ordinal)
                          "away the package cuda-compat, would help",
                          error);
     if (error)
-        return cuda_fail(d, "cuInit", error);
+        return tern_cuda_fail(d, "cuInit", error);
     if ((error = d->cu.cuDriverGetVersion(&d->driver)) || (error = d->cu.cuDeviceGetCount(&count)))
-        return cuda_fail(d, "looking for devices", error);
+        return tern_cuda_fail(d, "looking for devices", error);
     if (d->driver < 11020)
         return tern_fail(ctx, TERN_E_UNSUPPORTED, "cuda: the driver is of CUDA %d.%d; expected one of 11.2 or later", d->driver / 1000,
                          d->driver / 10 % 100);
     if (ordinal >= count)
         return tern_fail(ctx, TERN_E_NOT_FOUND, "cuda: device %d was asked for, there are %d", ordinal, count);
     error = d->cu.cuDeviceGet(&d->id, ordinal);
-    return error ? cuda_fail(d, "finding the device", error) : TERN_OK;
+    return error ? tern_cuda_fail(d, "finding the device", error) : TERN_OK;
 }
 
 /* 0 when the driver does not know it. */
@@ -135,7 +135,7 @@ static enum tern_status read_facts(struct cuda_device *d)
     CUresult error = d->cu.cuDeviceGetName(d->name, sizeof(d->name) - 1, d->id);
     error = error ? error : d->cu.cuDeviceTotalMem_v2(&d->memory, d->id);
     if (error)
-        return cuda_fail(d, "asking the device what it is", error);
+        return tern_cuda_fail(d, "asking the device what it is", error);
     d->capability = 10 * number(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) + number(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
     d->maps_host = number(d, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY);
     d->gpu.limits = (struct tern_launch_limits){.max_group = power_of_two_below(number(d, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)),
@@ -181,8 +181,8 @@ static enum tern_status open_streams(struct cuda_device *d)
     CUresult error = d->cu.cuDevicePrimaryCtxRetain(&d->context, d->id);
     d->retained = !error;
     if (error)
-        return cuda_fail(d, "making a context", error);
-    if (cuda_enter(d, "entering the context"))
+        return tern_cuda_fail(d, "making a context", error);
+    if (tern_cuda_enter(d, "entering the context"))
         return tern_error_status(d->gpu.base.ctx);
     make_pool(d);
     size_t unused = 0, total = 0;
@@ -191,9 +191,9 @@ static enum tern_status open_streams(struct cuda_device *d)
     error = error ? error : d->cu.cuEventCreate(&d->before, CU_EVENT_DISABLE_TIMING);
     error = error ? error : d->cu.cuEventCreate(&d->copied, CU_EVENT_DISABLE_TIMING);
     error = error ? error : d->cu.cuMemGetInfo_v2(&unused, &total);
-    cuda_leave(d);
-    tern_gpu_memory_open(&d->gpu, &cuda_memory_fns, unused, d->memory, false);
-    return error ? cuda_fail(d, "making a stream", error) : TERN_OK;
+    tern_cuda_leave(d);
+    tern_gpu_memory_open(&d->gpu, &tern_cuda_memory_fns, unused, d->memory, false);
+    return error ? tern_cuda_fail(d, "making a stream", error) : TERN_OK;
 }
 
 /* An NVRTC that is older than the device makes code for an older one. */
@@ -209,10 +209,10 @@ static void limit_by_compiler(struct cuda_device *d)
 static void list_kernels(struct cuda_device *d)
 {
     int n = 0;
-    d->kernels[n++] = &cuda_matmul_cublaslt;
-    d->kernels[n++] = &cuda_linear_cublaslt;
-    d->kernels[n++] = &cuda_conv2d_cudnn;
-    d->kernels[n++] = &cuda_sdpa_cudnn;
+    d->kernels[n++] = &tern_cuda_matmul_cublaslt;
+    d->kernels[n++] = &tern_cuda_linear_cublaslt;
+    d->kernels[n++] = &tern_cuda_conv2d_cudnn;
+    d->kernels[n++] = &tern_cuda_sdpa_cudnn;
     for (int i = 0; i < TERN_OP_COUNT; i++)
         d->kernels[n++] = tern_gpu_kernels[i];
     d->gpu.base.kernels = d->kernels;
@@ -224,19 +224,19 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
     if (!d)
         return NULL;
     tern_gpu_open(&d->gpu, ctx, "cuda");
-    d->gpu.fns = &cuda_gpu_fns;
+    d->gpu.fns = &tern_cuda_gpu_fns;
     d->gpu.language = TERN_TEXT_CUDA;
     d->gpu.base.fns = &device_fns;
     d->gpu.base.queue = &d->queue;
     d->gpu.base.caps.uniform_bias = true; /* cuBLASLt and cuDNN's compiled kernels take no other */
-    if (cuda_load(d) || find_device(d, ordinal) || read_facts(d) || cuda_nvrtc_open(d) || open_streams(d)) {
+    if (tern_cuda_load(d) || find_device(d, ordinal) || read_facts(d) || tern_cuda_nvrtc_open(d) || open_streams(d)) {
         device_destroy(&d->gpu.base);
         return NULL;
     }
     limit_by_compiler(d);
     list_kernels(d);
     bool captures = d->cu.cuGraphInstantiateWithFlags != NULL;
-    d->queue = (struct tern_queue){.fns = captures ? &cuda_queue_fns : &cuda_queue_fns_without_capture, .device = &d->gpu.base};
+    d->queue = (struct tern_queue){.fns = captures ? &tern_cuda_queue_fns : &tern_cuda_queue_fns_without_capture, .device = &d->gpu.base};
     return &d->gpu.base;
 }
 

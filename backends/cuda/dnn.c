@@ -64,7 +64,7 @@ static bool load(struct cuda_dnn *s)
 static bool is_known(struct cuda_dnn *s)
 {
     char version[32], missing[CUDA_DNN_PART];
-    if (!cuda_dnn_is_complete(&s->api, missing)) {
+    if (!tern_cuda_dnn_is_complete(&s->api, missing)) {
         snprintf(s->why, sizeof(s->why), "it would end the process, for it finds no %s", missing);
         return false;
     }
@@ -110,10 +110,10 @@ static struct cuda_dnn *dnn_of(struct cuda_device *d)
     return s;
 }
 
-void cuda_dnn_describe(struct cuda_device *d, char *out, size_t size)
+void tern_cuda_dnn_describe(struct cuda_device *d, char *out, size_t size)
 {
     char version[32];
-    if (cuda_enter(d, NULL)) {
+    if (tern_cuda_enter(d, NULL)) {
         snprintf(out, size, "no cuDNN (the device is lost)");
         return;
     }
@@ -124,7 +124,7 @@ void cuda_dnn_describe(struct cuda_device *d, char *out, size_t size)
     } else {
         snprintf(out, size, "no cuDNN (%s)", s ? s->why : "no memory");
     }
-    cuda_leave(d);
+    tern_cuda_leave(d);
 }
 
 static void drop_pack(struct cuda_dnn *s, struct cuda_dnn_plan *p)
@@ -134,7 +134,7 @@ static void drop_pack(struct cuda_dnn *s, struct cuda_dnn_plan *p)
     p->pack = NULL;
 }
 
-void cuda_dnn_close(struct cuda_device *d)
+void tern_cuda_dnn_close(struct cuda_device *d)
 {
     struct cuda_dnn *s = d->dnn;
     for (int i = 0; s && i < CUDA_DNN_TABLE; i++)
@@ -143,7 +143,7 @@ void cuda_dnn_close(struct cuda_device *d)
             s->plans[i] = p->next;
             if (!d->gone) {
                 drop_pack(s, p);
-                cuda_dnn_drop(&s->target, &p->graph);
+                tern_cuda_dnn_drop(&s->target, &p->graph);
             }
             tern_free(d->gpu.base.ctx, p);
         }
@@ -174,7 +174,7 @@ static struct cuda_dnn_plan *plan_of(struct cuda_device *d, const struct tern_op
         return NULL;
     p->desc = *desc;
     p->alignment = alignment;
-    p->works = cuda_dnn_make(&s->target, desc, alignment, plain ? plain->graph.workspace : CUDA_DNN_WORKSPACE, &p->graph);
+    p->works = tern_cuda_dnn_make(&s->target, desc, alignment, plain ? plain->graph.workspace : CUDA_DNN_WORKSPACE, &p->graph);
     chain = &s->plans[tern_gpu_hash((uint64_t)alignment, desc, sizeof(*desc)) % CUDA_DNN_TABLE];
     p->next = *chain;
     return *chain = p;
@@ -248,12 +248,12 @@ static bool execute(struct cuda_device *d, struct cuda_dnn_plan *p, const struct
 static bool supports(struct tern_device *device, const struct tern_op_desc *desc)
 {
     struct cuda_device *d = (struct cuda_device *)device;
-    if (!cuda_dnn_takes(desc) || (d->dnn && !d->dnn->target.handle) || !tern_gpu_kernels[desc->op]->supports(device, desc) ||
-        cuda_enter(d, NULL))
+    if (!tern_cuda_dnn_takes(desc) || (d->dnn && !d->dnn->target.handle) || !tern_gpu_kernels[desc->op]->supports(device, desc) ||
+        tern_cuda_enter(d, NULL))
         return false;
     struct cuda_dnn_plan *p = plan_of(d, desc, 16);
     bool works = p && p->works;
-    cuda_leave(d);
+    tern_cuda_leave(d);
     return works;
 }
 
@@ -262,12 +262,12 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *des
 {
     struct cuda_device *d = (struct cuda_device *)ctx->device;
     size_t size = tern_gpu_kernels[desc->op]->workspace(ctx, desc);
-    if (cuda_enter(d, NULL))
+    if (tern_cuda_enter(d, NULL))
         return size;
     struct cuda_dnn_plan *p = plan_of(d, desc, 16);
     if (p && p->graph.workspace && (size_t)p->graph.workspace + CUDA_WORKSPACE_ALIGNMENT > size)
         size = (size_t)p->graph.workspace + CUDA_WORKSPACE_ALIGNMENT;
-    cuda_leave(d);
+    tern_cuda_leave(d);
     return size;
 }
 
@@ -286,26 +286,26 @@ static int alignment_of(const struct tern_kernel_args *a)
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     struct cuda_device *d = (struct cuda_device *)a->ctx->device;
-    if (cuda_enter(d, "cuDNN"))
+    if (tern_cuda_enter(d, "cuDNN"))
         return TERN_E_DEVICE;
     struct cuda_dnn_plan *p = plan_of(d, a->desc, alignment_of(a));
     bool done = p && execute(d, p, a), failed = !p && tern_failed(a->ctx);
     d->captured += d->capturing && done;
-    cuda_leave(d);
+    tern_cuda_leave(d);
     return done ? TERN_OK : failed ? tern_error_status(a->ctx) : tern_gpu_kernels[a->desc->op]->run(a);
 }
 
-const struct tern_kernel cuda_conv2d_cudnn = {.name = "conv2d_cudnn",
-                                              .op = TERN_OP_conv2d,
-                                              .cost = cost,
-                                              .supports = supports,
-                                              .post = cuda_dnn_takes_posts,
-                                              .workspace = workspace,
-                                              .run = run};
-const struct tern_kernel cuda_sdpa_cudnn = {.name = "sdpa_cudnn",
-                                            .op = TERN_OP_sdpa,
-                                            .cost = cost,
-                                            .supports = supports,
-                                            .post = cuda_dnn_takes_posts,
-                                            .workspace = workspace,
-                                            .run = run};
+const struct tern_kernel tern_cuda_conv2d_cudnn = {.name = "conv2d_cudnn",
+                                                   .op = TERN_OP_conv2d,
+                                                   .cost = cost,
+                                                   .supports = supports,
+                                                   .post = tern_cuda_dnn_takes_posts,
+                                                   .workspace = workspace,
+                                                   .run = run};
+const struct tern_kernel tern_cuda_sdpa_cudnn = {.name = "sdpa_cudnn",
+                                                 .op = TERN_OP_sdpa,
+                                                 .cost = cost,
+                                                 .supports = supports,
+                                                 .post = tern_cuda_dnn_takes_posts,
+                                                 .workspace = workspace,
+                                                 .run = run};

@@ -32,23 +32,23 @@ struct cuda_dnn_graph {
 /* dnn_parts.c: whether cuDNN finds the libraries without which it ends the process; else the name of one that is missing. Before this is
  * asked no other function may be called. */
 enum { CUDA_DNN_PART = 40 };
-bool cuda_dnn_is_complete(const struct cudnn_api *api, char missing[CUDA_DNN_PART]);
+bool tern_cuda_dnn_is_complete(const struct cudnn_api *api, char missing[CUDA_DNN_PART]);
 /* dnn_graph.c: whether the description can be such a graph: conv2d of pictures in channels-last, sdpa without a mask. */
-bool cuda_dnn_takes(const struct tern_op_desc *d);
+bool tern_cuda_dnn_takes(const struct tern_op_desc *d);
 /* Whether its posts can. */
-bool cuda_dnn_takes_posts(const struct tern_op_desc *d);
+bool tern_cuda_dnn_takes_posts(const struct tern_op_desc *d);
 /* The operation graph, or NULL with its error lost; g->made has what was made of it in either case. */
-cudnnBackendDescriptor_t cuda_dnn_graph_make(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment,
-                                             struct cuda_dnn_graph *g);
+cudnnBackendDescriptor_t tern_cuda_dnn_graph_make(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment,
+                                                  struct cuda_dnn_graph *g);
 /* dnn_engine.c: makes graph and plan: sums in f32, never TF32. alignment: of all its memory, bytes. False when cuDNN has no engine for it
  * that needs at most that workspace; then nothing is left. Nothing is recorded. */
-bool cuda_dnn_make(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment, int64_t workspace,
-                   struct cuda_dnn_graph *g);
-void cuda_dnn_drop(const struct cuda_dnn_target *t, struct cuda_dnn_graph *g);
+bool tern_cuda_dnn_make(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment, int64_t workspace,
+                        struct cuda_dnn_graph *g);
+void tern_cuda_dnn_drop(const struct cuda_dnn_target *t, struct cuda_dnn_graph *g);
 
 /* dnn.c: "cuDNN 9.26.0", or "no cuDNN" and why. Opens it. */
-void cuda_dnn_describe(struct cuda_device *d, char *out, size_t size);
+void tern_cuda_dnn_describe(struct cuda_device *d, char *out, size_t size);
 
-extern const struct tern_kernel cuda_conv2d_cudnn, cuda_sdpa_cudnn;
+extern const struct tern_kernel tern_cuda_conv2d_cudnn, tern_cuda_sdpa_cudnn;
 
 #endif

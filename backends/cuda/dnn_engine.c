@@ -106,22 +106,22 @@ static void ask(struct choice *c, cudnnBackendDescriptor_t graph, int mode)
         api->cudnnBackendDestroyDescriptor(configs[i]);
 }
 
-bool cuda_dnn_make(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment, int64_t workspace,
-                   struct cuda_dnn_graph *g)
+bool tern_cuda_dnn_make(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment, int64_t workspace,
+                        struct cuda_dnn_graph *g)
 {
     static const int modes[] = {CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     struct choice c = {.target = t, .api = t->api, .graph = g, .f32 = d->out.dtype == TERN_F32, .workspace = workspace};
     memset(g, 0, sizeof(*g));
-    cudnnBackendDescriptor_t graph = cuda_dnn_graph_make(t, d, alignment, g);
+    cudnnBackendDescriptor_t graph = tern_cuda_dnn_graph_make(t, d, alignment, g);
     for (int i = 0; i < 3 && graph && !g->plan; i++)
         ask(&c, graph, modes[i]);
     if (!g->plan)
-        cuda_dnn_drop(t, g);
+        tern_cuda_dnn_drop(t, g);
     return g->plan != NULL;
 }
 
 /* The last first: plans before what they were made of. */
-void cuda_dnn_drop(const struct cuda_dnn_target *t, struct cuda_dnn_graph *g)
+void tern_cuda_dnn_drop(const struct cuda_dnn_target *t, struct cuda_dnn_graph *g)
 {
     while (g->n_made)
         t->api->cudnnBackendDestroyDescriptor(g->made[--g->n_made]);

@@ -142,9 +142,9 @@ static bool takes_sdpa(const struct tern_op_desc *d)
     return heads_of(y, &h);
 }
 
-bool cuda_dnn_takes(const struct tern_op_desc *d) { return d->op == TERN_OP_sdpa ? takes_sdpa(d) : takes_conv(d); }
+bool tern_cuda_dnn_takes(const struct tern_op_desc *d) { return d->op == TERN_OP_sdpa ? takes_sdpa(d) : takes_conv(d); }
 
-bool cuda_dnn_takes_posts(const struct tern_op_desc *d)
+bool tern_cuda_dnn_takes_posts(const struct tern_op_desc *d)
 {
     struct step steps[MOST_STEPS];
     return !d->n_post || (d->op == TERN_OP_conv2d && steps_of(d, steps) >= 0);
@@ -352,8 +352,8 @@ static int sdpa_operations(struct maker *m, cudnnBackendDescriptor_t *ops)
     return 1;
 }
 
-cudnnBackendDescriptor_t cuda_dnn_graph_make(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment,
-                                             struct cuda_dnn_graph *g)
+cudnnBackendDescriptor_t tern_cuda_dnn_graph_make(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment,
+                                                  struct cuda_dnn_graph *g)
 {
     struct maker m = {.api = t->api, .graph = g, .d = d, .alignment = alignment, .next_virtual = CUDA_DNN_VIRTUAL};
     cudnnBackendDescriptor_t ops[1 + MOST_STEPS] = {NULL};

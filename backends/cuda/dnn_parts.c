@@ -36,7 +36,7 @@ static bool opens(const char *folder, const char *name)
     return part != NULL;
 }
 
-bool cuda_dnn_is_complete(const struct cudnn_api *api, char missing[CUDA_DNN_PART])
+bool tern_cuda_dnn_is_complete(const struct cudnn_api *api, char missing[CUDA_DNN_PART])
 {
     char folder[1024];
     folder_of(api, folder, sizeof(folder));

@@ -20,7 +20,7 @@ static const char *load_functions(struct cuda_api *cu)
     return missing;
 }
 
-enum tern_status cuda_load(struct cuda_device *d)
+enum tern_status tern_cuda_load(struct cuda_device *d)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     const char *given = getenv("TERN_CUDA_LIBRARY"), *name = given ? given : "libcuda.so.1";
@@ -30,11 +30,11 @@ enum tern_status cuda_load(struct cuda_device *d)
     const char *missing = load_functions(&d->cu);
     if (!missing)
         return TERN_OK;
-    cuda_unload(d);
+    tern_cuda_unload(d);
     return tern_fail(ctx, TERN_E_UNSUPPORTED, "cuda: %s has no function %s: a driver of CUDA 11.2 or later is needed", name, missing);
 }
 
-void cuda_unload(struct cuda_device *d)
+void tern_cuda_unload(struct cuda_device *d)
 {
     if (d->cu.library)
         dlclose(d->cu.library);
@@ -53,7 +53,7 @@ static bool is_final(CUresult error)
 }
 
 /* Before there is a context no kernel ran. */
-enum tern_status cuda_fail(struct cuda_device *d, const char *what, CUresult error)
+enum tern_status tern_cuda_fail(struct cuda_device *d, const char *what, CUresult error)
 {
     const char *name = NULL, *text = NULL;
     char number[32];
@@ -73,7 +73,7 @@ enum tern_status cuda_fail(struct cuda_device *d, const char *what, CUresult err
                              : "");
 }
 
-enum tern_status cuda_enter(struct cuda_device *d, const char *what)
+enum tern_status tern_cuda_enter(struct cuda_device *d, const char *what)
 {
     pthread_mutex_lock(&d->gpu.lock);
     CUresult error = __atomic_load_n(&d->lost, __ATOMIC_RELAXED);
@@ -81,10 +81,10 @@ enum tern_status cuda_enter(struct cuda_device *d, const char *what)
     if (!error)
         return TERN_OK;
     pthread_mutex_unlock(&d->gpu.lock);
-    return what ? cuda_fail(d, what, error) : TERN_E_DEVICE;
+    return what ? tern_cuda_fail(d, what, error) : TERN_E_DEVICE;
 }
 
-void cuda_leave(struct cuda_device *d)
+void tern_cuda_leave(struct cuda_device *d)
 {
     CUcontext popped;
     d->cu.cuCtxPopCurrent_v2(&popped);

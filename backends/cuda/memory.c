@@ -8,7 +8,7 @@ static size_t rounded(const struct tern_gpu_buffer *b) { return (b->base.size + 
 
 static CUresult on_device(struct cuda_device *d, size_t size, CUdeviceptr *at)
 {
-    CUresult error = d->pool ? d->cu.cuMemAllocFromPoolAsync(at, size, d->pool, cuda_stream(d)) : d->cu.cuMemAlloc_v2(at, size);
+    CUresult error = d->pool ? d->cu.cuMemAllocFromPoolAsync(at, size, d->pool, tern_cuda_stream(d)) : d->cu.cuMemAlloc_v2(at, size);
     /* what is captured runs behind it by itself only when it is there already */
     return error || !d->pool || !d->capturing ? error : d->cu.cuStreamSynchronize(d->side);
 }
@@ -28,36 +28,36 @@ static CUresult on_host(struct cuda_device *d, size_t size, void **host, CUdevic
 static CUresult give_back(struct cuda_device *d, const struct cuda_buffer *b)
 {
     if (b->host) {
-        cuda_drain(d); /* kernels may read it yet */
+        tern_cuda_drain(d); /* kernels may read it yet */
         return d->cu.cuMemFreeHost(b->host);
     }
-    return d->pool ? d->cu.cuMemFreeAsync(b->at, cuda_stream(d)) : d->cu.cuMemFree_v2(b->at);
+    return d->pool ? d->cu.cuMemFreeAsync(b->at, tern_cuda_stream(d)) : d->cu.cuMemFree_v2(b->at);
 }
 
 static enum tern_status told(struct cuda_device *d, const char *what, CUresult error, bool *full)
 {
     *full = error == CUDA_ERROR_OUT_OF_MEMORY;
-    return error && !*full ? cuda_fail(d, what, error) : TERN_OK;
+    return error && !*full ? tern_cuda_fail(d, what, error) : TERN_OK;
 }
 
 static enum tern_status take(struct tern_gpu *gpu, struct tern_gpu_buffer *base, bool host, bool *full)
 {
     struct cuda_device *d = (struct cuda_device *)gpu;
     struct cuda_buffer *b = (struct cuda_buffer *)base;
-    if (cuda_enter(d, "making a buffer"))
+    if (tern_cuda_enter(d, "making a buffer"))
         return TERN_E_DEVICE;
     CUresult error = host ? on_host(d, rounded(base), &b->host, &b->at) : on_device(d, rounded(base), &b->at);
-    cuda_leave(d);
+    tern_cuda_leave(d);
     return told(d, "making a buffer", error, full);
 }
 
 static void give(struct tern_gpu *gpu, struct tern_gpu_buffer *base)
 {
     struct cuda_device *d = (struct cuda_device *)gpu;
-    if (cuda_enter(d, NULL)) /* a lost device's memory goes with its context */
+    if (tern_cuda_enter(d, NULL)) /* a lost device's memory goes with its context */
         return;
     give_back(d, (struct cuda_buffer *)base);
-    cuda_leave(d);
+    tern_cuda_leave(d);
 }
 
 /* The copy is over before the old memory goes: of pinned memory nothing else says when the device has read it. */
@@ -69,7 +69,7 @@ static CUresult move_to(struct cuda_device *d, const struct cuda_buffer *b, stru
         return error;
     error = b->host ? d->cu.cuMemcpyHtoDAsync_v2(to->at, b->host, b->gpu.base.size, d->stream)
                     : d->cu.cuMemcpyDtoHAsync_v2(to->host, b->at, b->gpu.base.size, d->stream);
-    CUresult waited = cuda_drain(d);
+    CUresult waited = tern_cuda_drain(d);
     error = error ? error : waited;
     give_back(d, error ? to : b);
     return error;
@@ -83,10 +83,10 @@ static enum tern_status move(struct tern_gpu *gpu, struct tern_gpu_buffer *base,
     *full = d->capturing;
     if (d->capturing)
         return TERN_OK;
-    if (cuda_enter(d, "moving a weight"))
+    if (tern_cuda_enter(d, "moving a weight"))
         return TERN_E_DEVICE;
     CUresult error = move_to(d, b, &to);
-    cuda_leave(d);
+    tern_cuda_leave(d);
     if (!error)
         *b = to;
     return told(d, "moving a weight", error, full);
@@ -96,14 +96,14 @@ static enum tern_status move(struct tern_gpu *gpu, struct tern_gpu_buffer *base,
 static void trim(struct tern_gpu *gpu)
 {
     struct cuda_device *d = (struct cuda_device *)gpu;
-    if (!d->pool || cuda_enter(d, NULL))
+    if (!d->pool || tern_cuda_enter(d, NULL))
         return;
-    if (!cuda_drain(d))
+    if (!tern_cuda_drain(d))
         d->cu.cuMemPoolTrimTo(d->pool, 0);
-    cuda_leave(d);
+    tern_cuda_leave(d);
 }
 
-void cuda_memory_trim(struct tern_device *device)
+void tern_cuda_memory_trim(struct tern_device *device)
 {
     tern_gpu_trim(device);
     trim((struct tern_gpu *)device);
@@ -116,11 +116,11 @@ static enum tern_status buffer_write(struct tern_buffer *base, size_t offset, co
     struct cuda_device *d = (struct cuda_device *)base->device;
     if (!size)
         return TERN_OK;
-    if (cuda_enter(d, "writing a buffer"))
+    if (tern_cuda_enter(d, "writing a buffer"))
         return TERN_E_DEVICE;
-    CUresult error = cuda_copy_in(d, ((struct cuda_buffer *)base)->at + offset, src, size);
-    cuda_leave(d);
-    return error ? cuda_fail(d, "writing a buffer", error) : TERN_OK;
+    CUresult error = tern_cuda_copy_in(d, ((struct cuda_buffer *)base)->at + offset, src, size);
+    tern_cuda_leave(d);
+    return error ? tern_cuda_fail(d, "writing a buffer", error) : TERN_OK;
 }
 
 static enum tern_status buffer_read(struct tern_buffer *base, size_t offset, void *dst, size_t size)
@@ -128,16 +128,16 @@ static enum tern_status buffer_read(struct tern_buffer *base, size_t offset, voi
     struct cuda_device *d = (struct cuda_device *)base->device;
     if (!size)
         return TERN_OK;
-    if (cuda_enter(d, "reading a buffer"))
+    if (tern_cuda_enter(d, "reading a buffer"))
         return TERN_E_DEVICE;
-    CUresult error = cuda_copy_out(d, dst, ((struct cuda_buffer *)base)->at + offset, size);
-    cuda_leave(d);
-    return error ? cuda_fail(d, "reading a buffer", error) : TERN_OK;
+    CUresult error = tern_cuda_copy_out(d, dst, ((struct cuda_buffer *)base)->at + offset, size);
+    tern_cuda_leave(d);
+    return error ? tern_cuda_fail(d, "reading a buffer", error) : TERN_OK;
 }
 
-const struct tern_gpu_memory_fns cuda_memory_fns = {.buffer_size = sizeof(struct cuda_buffer),
-                                                    .take = take,
-                                                    .give = give,
-                                                    .move = move,
-                                                    .trim = trim,
-                                                    .buffer = {tern_gpu_buffer_destroy, buffer_write, buffer_read}};
+const struct tern_gpu_memory_fns tern_cuda_memory_fns = {.buffer_size = sizeof(struct cuda_buffer),
+                                                         .take = take,
+                                                         .give = give,
+                                                         .move = move,
+                                                         .trim = trim,
+                                                         .buffer = {tern_gpu_buffer_destroy, buffer_write, buffer_read}};

@@ -9,7 +9,7 @@
 
 enum { MOST_ARCHS = 256 };
 
-void cuda_nvrtc_close(struct cuda_device *d)
+void tern_cuda_nvrtc_close(struct cuda_device *d)
 {
     if (d->nvrtc.library)
         dlclose(d->nvrtc.library);
@@ -64,7 +64,7 @@ static bool compiles(struct cuda_device *d, const char *name, char *why, size_t 
     char architecture[40];
     const char *options[CUDA_OPTIONS];
     nvrtcProgram program = NULL;
-    cuda_nvrtc_options(d->arch, d->arch == d->capability, architecture, options);
+    tern_cuda_nvrtc_options(d->arch, d->arch == d->capability, architecture, options);
     nvrtcResult error = d->nvrtc.nvrtcCreateProgram(&program, source, "nothing", 0, NULL, NULL);
     error = error ? error : d->nvrtc.nvrtcCompileProgram(program, CUDA_OPTIONS, options);
     if (error) {
@@ -82,7 +82,7 @@ static bool serves(struct cuda_device *d, const char *name, char *why, size_t si
 {
     int major = 0, minor = 0, least = 0;
     if (!load(&d->nvrtc, name, why, size) || d->nvrtc.nvrtcVersion(&major, &minor)) {
-        cuda_nvrtc_close(d);
+        tern_cuda_nvrtc_close(d);
         return false;
     }
     int arch = choose_arch(&d->nvrtc, d->capability, &least);
@@ -98,11 +98,11 @@ static bool serves(struct cuda_device *d, const char *name, char *why, size_t si
         if (compiles(d, name, why, size))
             return true;
     }
-    cuda_nvrtc_close(d);
+    tern_cuda_nvrtc_close(d);
     return false;
 }
 
-enum tern_status cuda_nvrtc_open(struct cuda_device *d)
+enum tern_status tern_cuda_nvrtc_open(struct cuda_device *d)
 {
     static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", NULL};
     const char *given = getenv("TERN_NVRTC_LIBRARY");
@@ -118,7 +118,7 @@ enum tern_status cuda_nvrtc_open(struct cuda_device *d)
                      d->name, given ? given : "libnvrtc.so.13, .12 or .11.2");
 }
 
-void cuda_nvrtc_options(int arch, bool binary, char text[40], const char *options[CUDA_OPTIONS])
+void tern_cuda_nvrtc_options(int arch, bool binary, char text[40], const char *options[CUDA_OPTIONS])
 {
     snprintf(text, 40, "--gpu-architecture=%s_%d", binary ? "sm" : "compute", arch);
     options[0] = text;
@@ -149,13 +149,13 @@ static char *take_image(struct cuda_device *d, nvrtcProgram program, bool binary
     return image;
 }
 
-char *cuda_nvrtc_compile(struct cuda_device *d, const char *source, const char *text, size_t *size)
+char *tern_cuda_nvrtc_compile(struct cuda_device *d, const char *source, const char *text, size_t *size)
 {
     char architecture[40], *image = NULL;
     const char *options[CUDA_OPTIONS];
     bool binary = d->arch == d->capability;
     nvrtcProgram program = NULL;
-    cuda_nvrtc_options(d->arch, binary, architecture, options);
+    tern_cuda_nvrtc_options(d->arch, binary, architecture, options);
     nvrtcResult error = d->nvrtc.nvrtcCreateProgram(&program, source, text, 0, NULL, NULL);
     if (!error)
         error = d->nvrtc.nvrtcCompileProgram(program, CUDA_OPTIONS, options);

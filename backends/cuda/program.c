@@ -15,7 +15,7 @@ static char *path_of(const struct cuda_device *d, const char *source)
 {
     char facts[160], architecture[40];
     const char *options[CUDA_OPTIONS];
-    cuda_nvrtc_options(d->arch, d->arch == d->capability, architecture, options);
+    tern_cuda_nvrtc_options(d->arch, d->arch == d->capability, architecture, options);
     snprintf(facts, sizeof(facts), "%s %s sm_%d driver %d nvrtc %d", options[0], options[1], d->capability, d->driver, d->nvrtc_version);
     return tern_gpu_binary_path(d->gpu.base.ctx, "cuda", facts, source);
 }
@@ -65,14 +65,14 @@ static void fail_load(struct cuda_device *d, const char *text, CUresult error)
                   d->name, what, d->driver / 1000, d->driver / 10 % 100, d->nvrtc_version / 1000, d->nvrtc_version / 10 % 100, d->arch,
                   error);
     else
-        cuda_fail(d, what, error);
+        tern_cuda_fail(d, what, error);
 }
 
 static bool from_source(struct cuda_device *d, const char *path, const char *source, const char *text, struct cuda_kernel *k)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     size_t size = 0;
-    char *image = cuda_nvrtc_compile(d, source, text, &size);
+    char *image = tern_cuda_nvrtc_compile(d, source, text, &size);
     if (!image)
         return false;
     CUresult error = load(d, image, k);
@@ -88,13 +88,13 @@ static void *compile(struct tern_gpu *gpu, const char *source, const struct tern
 {
     struct cuda_device *d = (struct cuda_device *)gpu;
     struct cuda_kernel *k = tern_calloc(gpu->base.ctx, 1, sizeof(*k));
-    if (!k || cuda_enter(d, l->text)) {
+    if (!k || tern_cuda_enter(d, l->text)) {
         tern_free(gpu->base.ctx, k);
         return NULL;
     }
     char *path = path_of(d, source);
     bool good = from_cache(d, path, k) || (!tern_failed(gpu->base.ctx) && from_source(d, path, source, l->text, k));
-    cuda_leave(d);
+    tern_cuda_leave(d);
     tern_free(gpu->base.ctx, path);
     if (good)
         return k;
@@ -123,14 +123,14 @@ static enum tern_status enqueue(struct tern_gpu *gpu, void *kernel, const struct
         at[i] = slots[i].buffer ? ((const struct cuda_buffer *)slots[i].buffer)->at + tern_gpu_bound(gpu, slots[i].offset) : 0;
         arguments[1 + i] = &at[i];
     }
-    if (cuda_enter(d, l->text))
+    if (tern_cuda_enter(d, l->text))
         return TERN_E_DEVICE;
     CUresult error = d->cu.cuLaunchKernel(((struct cuda_kernel *)kernel)->function, (unsigned)l->groups[0], (unsigned)l->groups[1],
                                           (unsigned)l->groups[2], (unsigned)l->group_size[0], (unsigned)l->group_size[1], 1, 0, d->stream,
                                           arguments, NULL);
     d->captured += d->capturing && !error;
-    cuda_leave(d);
-    return error ? cuda_fail(d, l->text, error) : TERN_OK;
+    tern_cuda_leave(d);
+    return error ? tern_cuda_fail(d, l->text, error) : TERN_OK;
 }
 
-const struct tern_gpu_fns cuda_gpu_fns = {compile, release, enqueue};
+const struct tern_gpu_fns tern_cuda_gpu_fns = {compile, release, enqueue};

@@ -14,13 +14,13 @@ static struct cuda_device *device_of(const struct tern_queue *q) { return (struc
 static enum tern_status mark(struct cuda_device *d, const char *what, CUevent *event)
 {
     const bool made = *event != NULL;
-    if (cuda_enter(d, what))
+    if (tern_cuda_enter(d, what))
         return TERN_E_DEVICE;
     CUresult error = made ? CUDA_SUCCESS : d->cu.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-    if (!error && (error = d->cu.cuEventRecord(*event, cuda_stream(d))) && !made)
+    if (!error && (error = d->cu.cuEventRecord(*event, tern_cuda_stream(d))) && !made)
         d->cu.cuEventDestroy_v2(*event);
-    cuda_leave(d);
-    return error ? cuda_fail(d, what, error) : TERN_OK;
+    tern_cuda_leave(d);
+    return error ? tern_cuda_fail(d, what, error) : TERN_OK;
 }
 
 /* Without the device's lock, so that other threads enqueue meanwhile. */
@@ -32,7 +32,7 @@ static enum tern_status await(struct cuda_device *d, const char *what, CUevent e
         error = d->cu.cuEventSynchronize(event);
         d->cu.cuCtxPopCurrent_v2(&popped);
     }
-    return error ? cuda_fail(d, what, error) : TERN_OK;
+    return error ? tern_cuda_fail(d, what, error) : TERN_OK;
 }
 
 static void drop(struct cuda_device *d, CUevent event)
@@ -91,23 +91,24 @@ static enum tern_status write_beside(struct tern_queue *q, const struct tern_eve
     struct cuda_device *d = device_of(q);
     if (!size)
         return TERN_OK;
-    if (cuda_enter(d, "writing a buffer"))
+    if (tern_cuda_enter(d, "writing a buffer"))
         return TERN_E_DEVICE;
-    CUresult error = cuda_copy_in_beside(d, ((const struct cuda_event *)after)->event, ((struct cuda_buffer *)b)->at + offset, src, size);
-    cuda_leave(d);
-    return error ? cuda_fail(d, "writing a buffer", error) : TERN_OK;
+    CUresult error =
+        tern_cuda_copy_in_beside(d, ((const struct cuda_event *)after)->event, ((struct cuda_buffer *)b)->at + offset, src, size);
+    tern_cuda_leave(d);
+    return error ? tern_cuda_fail(d, "writing a buffer", error) : TERN_OK;
 }
 
-const struct tern_queue_fns cuda_queue_fns = {.destroy = tern_queue_view_destroy,
-                                              .launch = tern_queue_launch,
-                                              .finish = queue_finish,
-                                              .record = queue_record,
-                                              .capture_begin = cuda_capture_begin,
-                                              .capture_end = cuda_capture_end,
-                                              .replay = cuda_replay,
-                                              .write_beside = write_beside};
-const struct tern_queue_fns cuda_queue_fns_without_capture = {.destroy = tern_queue_view_destroy,
-                                                              .launch = tern_queue_launch,
-                                                              .finish = queue_finish,
-                                                              .record = queue_record,
-                                                              .write_beside = write_beside};
+const struct tern_queue_fns tern_cuda_queue_fns = {.destroy = tern_queue_view_destroy,
+                                                   .launch = tern_queue_launch,
+                                                   .finish = queue_finish,
+                                                   .record = queue_record,
+                                                   .capture_begin = tern_cuda_capture_begin,
+                                                   .capture_end = tern_cuda_capture_end,
+                                                   .replay = tern_cuda_replay,
+                                                   .write_beside = write_beside};
+const struct tern_queue_fns tern_cuda_queue_fns_without_capture = {.destroy = tern_queue_view_destroy,
+                                                                   .launch = tern_queue_launch,
+                                                                   .finish = queue_finish,
+                                                                   .record = queue_record,
+                                                                   .write_beside = write_beside};

@@ -3,8 +3,8 @@
 
 #include "backends/cuda/cuda.h"
 
-CUstream cuda_stream(const struct cuda_device *d) { return d->capturing ? d->side : d->stream; }
-CUresult cuda_drain(struct cuda_device *d) { return d->cu.cuStreamSynchronize(cuda_stream(d)); }
+CUstream tern_cuda_stream(const struct cuda_device *d) { return d->capturing ? d->side : d->stream; }
+CUresult tern_cuda_drain(struct cuda_device *d) { return d->cu.cuStreamSynchronize(tern_cuda_stream(d)); }
 
 /* A slot with room for `size` bytes behind those that were filled before for the same stream, so that one event tells of all; an earlier
  * copy out of the next one is waited for. NULL when there is no pinned memory to be had. */
@@ -66,14 +66,14 @@ static CUresult copy_parts(struct cuda_device *d, CUstream stream, CUdeviceptr t
     return error;
 }
 
-CUresult cuda_copy_in(struct cuda_device *d, CUdeviceptr to, const void *from, size_t size)
+CUresult tern_cuda_copy_in(struct cuda_device *d, CUdeviceptr to, const void *from, size_t size)
 {
-    CUresult error = copy_parts(d, cuda_stream(d), to, from, size);
+    CUresult error = copy_parts(d, tern_cuda_stream(d), to, from, size);
     /* a replay on the stream does not wait for what went beside it */
-    return error || !d->capturing ? error : cuda_drain(d);
+    return error || !d->capturing ? error : tern_cuda_drain(d);
 }
 
-CUresult cuda_copy_in_beside(struct cuda_device *d, CUevent after, CUdeviceptr to, const void *from, size_t size)
+CUresult tern_cuda_copy_in_beside(struct cuda_device *d, CUevent after, CUdeviceptr to, const void *from, size_t size)
 {
     CUresult error = d->cu.cuStreamWaitEvent(d->side, after, 0);
     error = error ? error : copy_parts(d, d->side, to, from, size);
@@ -84,13 +84,13 @@ CUresult cuda_copy_in_beside(struct cuda_device *d, CUevent after, CUdeviceptr t
     return error ? error : marked;
 }
 
-CUresult cuda_copy_out(struct cuda_device *d, void *to, CUdeviceptr from, size_t size)
+CUresult tern_cuda_copy_out(struct cuda_device *d, void *to, CUdeviceptr from, size_t size)
 {
-    CUresult error = d->cu.cuMemcpyDtoHAsync_v2(to, from, size, cuda_stream(d));
-    return error ? error : cuda_drain(d);
+    CUresult error = d->cu.cuMemcpyDtoHAsync_v2(to, from, size, tern_cuda_stream(d));
+    return error ? error : tern_cuda_drain(d);
 }
 
-void cuda_slots_free(struct cuda_device *d)
+void tern_cuda_slots_free(struct cuda_device *d)
 {
     for (int i = 0; i < CUDA_SLOTS; i++) {
         struct cuda_slot *s = &d->slots[i];

@@ -42,7 +42,7 @@ static const char *load(struct opencl_clblast *s)
     return missing;
 }
 
-bool opencl_clblast_there(void)
+bool tern_opencl_clblast_there(void)
 {
     struct opencl_clblast s = {.library = NULL};
     bool there = !load(&s);
@@ -65,7 +65,7 @@ static struct opencl_clblast *clblast_of(struct opencl_device *d)
 }
 
 /* CLBlast keeps programs for each context, and with them the context, until it is told to let go. */
-void opencl_clblast_close(struct opencl_device *d)
+void tern_opencl_clblast_close(struct opencl_device *d)
 {
     if (!d->clblast)
         return;
@@ -272,7 +272,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 static const struct tern_kernel kernels[] = {KERNEL(matmul, cost), KERNEL(linear, cost)};
 static const struct tern_kernel in_software[] = {KERNEL(matmul, cost_in_software), KERNEL(linear, cost_in_software)};
 
-void opencl_list_kernels(struct opencl_device *d)
+void tern_opencl_list_kernels(struct opencl_device *d)
 {
     int n = 0;
     for (int i = 0; i < 2; i++)

@@ -15,7 +15,7 @@ static void device_destroy(struct tern_device *device)
     struct opencl_device *d = (struct opencl_device *)device;
     if (d->commands)
         d->cl.clFinish(d->commands);
-    opencl_clblast_close(d);
+    tern_opencl_clblast_close(d);
     tern_gpu_close(&d->gpu);
     if (d->copies)
         d->cl.clReleaseCommandQueue(d->copies);
@@ -23,7 +23,7 @@ static void device_destroy(struct tern_device *device)
         d->cl.clReleaseCommandQueue(d->commands);
     if (d->context)
         d->cl.clReleaseContext(d->context);
-    opencl_unload(&d->cl);
+    tern_opencl_unload(&d->cl);
     tern_free(device->ctx, d);
 }
 
@@ -36,7 +36,7 @@ static void describe(const struct tern_device *device, char *out, size_t size)
     snprintf(out, size, "%s, %.1f GiB, driver %s, groups of %d, %zu KiB shared%s%s%s%s", d->name, (double)d->memory / (1 << 30), d->driver,
              d->gpu.limits.max_group, d->gpu.limits.shared_bytes >> 10, subgroups, d->fp16 ? ", f16" : "",
              d->gpu.limits.dot_product ? ", dot products of i8" : "",
-             opencl_clblast_there() ? ", CLBlast" : "; not there: CLBlast (libclblast.so.1)");
+             tern_opencl_clblast_there() ? ", CLBlast" : "; not there: CLBlast (libclblast.so.1)");
 }
 
 static const struct tern_device_fns device_fns = {.destroy = device_destroy,
@@ -56,7 +56,7 @@ static enum tern_status find_device(struct tern_context *ctx, const struct openc
     cl_uint n_platforms = 0, total = 0;
     cl_int error = cl->clGetPlatformIDs(16, platforms, &n_platforms);
     if (error)
-        return opencl_fail(ctx, "looking for platforms", error);
+        return tern_opencl_fail(ctx, "looking for platforms", error);
     for (cl_uint i = 0; i < n_platforms && i < 16; i++) {
         cl_uint n = 0;
         if (cl->clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_ALL, MOST_DEVICES, devices, &n))
@@ -144,7 +144,7 @@ static void read_features(struct opencl_device *d, const char *extensions)
 {
     d->memory = number(d, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof(cl_ulong));
     d->unified = number(d, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof(cl_bool));
-    tern_gpu_memory_open(&d->gpu, &opencl_memory_fns, free_memory(d, extensions), d->memory, d->unified);
+    tern_gpu_memory_open(&d->gpu, &tern_opencl_memory_fns, free_memory(d, extensions), d->memory, d->unified);
     d->base_alignment = number(d, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof(cl_uint)) / 8;
     d->base_alignment = d->base_alignment ? d->base_alignment : 1;
     d->fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
@@ -196,14 +196,14 @@ static enum tern_status open_device(struct opencl_device *d, int ordinal)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     cl_int error = CL_SUCCESS;
-    if (opencl_load(ctx, &d->cl) || find_device(ctx, &d->cl, ordinal, &d->id) || read_facts(d))
+    if (tern_opencl_load(ctx, &d->cl) || find_device(ctx, &d->cl, ordinal, &d->id) || read_facts(d))
         return tern_error_status(ctx);
     d->context = d->cl.clCreateContext(NULL, 1, &d->id, NULL, NULL, &error);
     if (!d->context)
-        return opencl_fail(ctx, "making a context", error);
+        return tern_opencl_fail(ctx, "making a context", error);
     d->commands = d->cl.clCreateCommandQueue(d->context, d->id, 0, &error);
     d->copies = d->commands ? d->cl.clCreateCommandQueue(d->context, d->id, 0, &error) : NULL;
-    return d->copies ? TERN_OK : opencl_fail(ctx, "making a queue", error);
+    return d->copies ? TERN_OK : tern_opencl_fail(ctx, "making a queue", error);
 }
 
 static struct tern_device *create(struct tern_context *ctx, int ordinal)
@@ -212,16 +212,16 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
     if (!d)
         return NULL;
     tern_gpu_open(&d->gpu, ctx, "opencl");
-    d->gpu.fns = &opencl_gpu_fns;
+    d->gpu.fns = &tern_opencl_gpu_fns;
     d->gpu.language = TERN_TEXT_OPENCL;
     d->gpu.base.fns = &device_fns;
     d->gpu.base.queue = &d->queue;
-    d->queue = (struct tern_queue){.fns = &opencl_queue_fns, .device = &d->gpu.base};
+    d->queue = (struct tern_queue){.fns = &tern_opencl_queue_fns, .device = &d->gpu.base};
     if (open_device(d, ordinal)) {
         device_destroy(&d->gpu.base);
         return NULL;
     }
-    opencl_list_kernels(d);
+    tern_opencl_list_kernels(d);
     return &d->gpu.base;
 }
 

@@ -7,7 +7,7 @@
 #include "backends/opencl/opencl.h"
 #include "core/status.h"
 
-enum tern_status opencl_load(struct tern_context *ctx, struct opencl_api *cl)
+enum tern_status tern_opencl_load(struct tern_context *ctx, struct opencl_api *cl)
 {
     static const char *const names[] = {"libOpenCL.so.1", "libOpenCL.so"}; /* the second: of phones */
     const char *path = getenv("TERN_OPENCL_LIBRARY");
@@ -28,18 +28,18 @@ enum tern_status opencl_load(struct tern_context *ctx, struct opencl_api *cl)
 #undef LOAD
     if (!missing)
         return TERN_OK;
-    opencl_unload(cl);
+    tern_opencl_unload(cl);
     return tern_fail(ctx, TERN_E_NOT_FOUND, "opencl: libOpenCL.so.1 has no function %s: version 1.2 is needed", missing);
 }
 
-void opencl_unload(struct opencl_api *cl)
+void tern_opencl_unload(struct opencl_api *cl)
 {
     if (cl->library)
         dlclose(cl->library);
     cl->library = NULL;
 }
 
-const char *opencl_error_text(cl_int error, char out[32])
+const char *tern_opencl_error_text(cl_int error, char out[32])
 {
     static const struct {
         cl_int error;
@@ -62,14 +62,14 @@ const char *opencl_error_text(cl_int error, char out[32])
     return out;
 }
 
-bool opencl_is_memory(cl_int error)
+bool tern_opencl_is_memory(cl_int error)
 {
     return error == CL_MEM_OBJECT_ALLOCATION_FAILURE || error == CL_OUT_OF_HOST_MEMORY || error == CL_INVALID_BUFFER_SIZE;
 }
 
-enum tern_status opencl_fail(struct tern_context *ctx, const char *what, cl_int error)
+enum tern_status tern_opencl_fail(struct tern_context *ctx, const char *what, cl_int error)
 {
     char text[32];
-    return tern_fail(ctx, opencl_is_memory(error) ? TERN_E_NO_MEMORY : TERN_E_DEVICE, "opencl: %s: %s", what,
-                     opencl_error_text(error, text));
+    return tern_fail(ctx, tern_opencl_is_memory(error) ? TERN_E_NO_MEMORY : TERN_E_DEVICE, "opencl: %s: %s", what,
+                     tern_opencl_error_text(error, text));
 }

@@ -21,9 +21,9 @@ static cl_mem make(struct opencl_device *d, size_t size, bool on_host, bool *ful
         d->cl.clReleaseMemObject(memory);
         memory = NULL;
     }
-    *full = !memory && opencl_is_memory(error);
+    *full = !memory && tern_opencl_is_memory(error);
     if (!memory && !*full)
-        opencl_fail(d->gpu.base.ctx, "making a buffer", error);
+        tern_opencl_fail(d->gpu.base.ctx, "making a buffer", error);
     return memory;
 }
 
@@ -49,10 +49,10 @@ static enum tern_status move(struct tern_gpu *gpu, struct tern_gpu_buffer *base,
         return *full ? TERN_OK : tern_error_status(gpu->base.ctx);
     cl_int error = d->cl.clEnqueueCopyBuffer(d->commands, b->memory, to, 0, 0, base->base.size, 0, NULL, NULL);
     d->cl.clReleaseMemObject(error ? to : b->memory);
-    *full = error && opencl_is_memory(error);
+    *full = error && tern_opencl_is_memory(error);
     if (!error)
         b->memory = to;
-    return error && !*full ? opencl_fail(gpu->base.ctx, "moving a weight", error) : TERN_OK;
+    return error && !*full ? tern_opencl_fail(gpu->base.ctx, "moving a weight", error) : TERN_OK;
 }
 
 static void trim(struct tern_gpu *gpu)
@@ -69,7 +69,7 @@ static enum tern_status await(struct opencl_device *d, const char *what, cl_int 
         error = d->cl.clWaitForEvents(1, &done);
         d->cl.clReleaseEvent(done);
     }
-    return error ? opencl_fail(d->gpu.base.ctx, what, error) : TERN_OK;
+    return error ? tern_opencl_fail(d->gpu.base.ctx, what, error) : TERN_OK;
 }
 
 /* Enqueued under the lock, since weights are moved; waited for without it. */
@@ -89,7 +89,7 @@ static enum tern_status copy(struct tern_buffer *base, size_t offset, const void
 }
 
 /* The commands go on while it is waited for, so they have to be on their way. */
-enum tern_status opencl_write_beside(struct tern_buffer *base, cl_event after, size_t offset, const void *src, size_t size)
+enum tern_status tern_opencl_write_beside(struct tern_buffer *base, cl_event after, size_t offset, const void *src, size_t size)
 {
     struct opencl_device *d = (struct opencl_device *)base->device;
     cl_event done = NULL;
@@ -114,9 +114,9 @@ static enum tern_status buffer_read(struct tern_buffer *b, size_t offset, void *
     return copy(b, offset, NULL, dst, size);
 }
 
-const struct tern_gpu_memory_fns opencl_memory_fns = {.buffer_size = sizeof(struct opencl_buffer),
-                                                      .take = take,
-                                                      .give = give,
-                                                      .move = move,
-                                                      .trim = trim,
-                                                      .buffer = {tern_gpu_buffer_destroy, buffer_write, buffer_read}};
+const struct tern_gpu_memory_fns tern_opencl_memory_fns = {.buffer_size = sizeof(struct opencl_buffer),
+                                                           .take = take,
+                                                           .give = give,
+                                                           .move = move,
+                                                           .trim = trim,
+                                                           .buffer = {tern_gpu_buffer_destroy, buffer_write, buffer_read}};

@@ -53,22 +53,22 @@ struct opencl_buffer {
 };
 
 /* library.c: the loader and its functions; TERN_E_NOT_FOUND with what would help. */
-enum tern_status opencl_load(struct tern_context *ctx, struct opencl_api *cl);
-void opencl_unload(struct opencl_api *cl);
+enum tern_status tern_opencl_load(struct tern_context *ctx, struct opencl_api *cl);
+void tern_opencl_unload(struct opencl_api *cl);
 /* "out of resources (-5)"; static, or for unknown ones written to `out`. */
-const char *opencl_error_text(cl_int error, char out[32]);
-bool opencl_is_memory(cl_int error); /* lack of memory */
+const char *tern_opencl_error_text(cl_int error, char out[32]);
+bool tern_opencl_is_memory(cl_int error); /* lack of memory */
 /* Records it: TERN_E_NO_MEMORY for lack of memory, else TERN_E_DEVICE. */
-enum tern_status opencl_fail(struct tern_context *ctx, const char *what, cl_int error);
+enum tern_status tern_opencl_fail(struct tern_context *ctx, const char *what, cl_int error);
 
-extern const struct tern_gpu_memory_fns opencl_memory_fns; /* memory.c */
-enum tern_status opencl_write_beside(struct tern_buffer *b, cl_event after, size_t offset, const void *src, size_t size);
-extern const struct tern_queue_fns opencl_queue_fns; /* queue.c */
-extern const struct tern_gpu_fns opencl_gpu_fns;     /* program.c */
+extern const struct tern_gpu_memory_fns tern_opencl_memory_fns; /* memory.c */
+enum tern_status tern_opencl_write_beside(struct tern_buffer *b, cl_event after, size_t offset, const void *src, size_t size);
+extern const struct tern_queue_fns tern_opencl_queue_fns; /* queue.c */
+extern const struct tern_gpu_fns tern_opencl_gpu_fns;     /* program.c */
 
 /* clblast.c: CLBlast's kernels before those of the texts. */
-void opencl_list_kernels(struct opencl_device *d);
-bool opencl_clblast_there(void);
-void opencl_clblast_close(struct opencl_device *d);
+void tern_opencl_list_kernels(struct opencl_device *d);
+bool tern_opencl_clblast_there(void);
+void tern_opencl_clblast_close(struct opencl_device *d);
 
 #endif

@@ -69,7 +69,7 @@ static void fail_build(struct opencl_device *d, cl_program program, const struct
     if (!log || d->cl.clGetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, size, log, NULL))
         size = 0;
     tern_fail(ctx, TERN_E_DEVICE, "opencl: kernel text %s on %s: %s; the driver says: %.600s", l->text, d->name,
-              opencl_error_text(error, text), size ? log : "nothing");
+              tern_opencl_error_text(error, text), size ? log : "nothing");
     tern_free(ctx, log);
 }
 
@@ -88,7 +88,7 @@ static void *compile(struct tern_gpu *gpu, const char *source, const struct tern
         else if (program)
             fail_build(d, program, l, error);
         else
-            opencl_fail(gpu->base.ctx, "making a program", error);
+            tern_opencl_fail(gpu->base.ctx, "making a program", error);
     }
     if (program)
         d->cl.clReleaseProgram(program);
@@ -114,7 +114,7 @@ static enum tern_status enqueue(struct tern_gpu *gpu, void *kernel, const struct
         error = d->cl.clEnqueueNDRangeKernel(d->commands, kernel, 3, NULL, global, local, 0, NULL, NULL);
     if (!error && ++d->launches % LAUNCHES_KEPT_BACK == 0)
         error = d->cl.clFlush(d->commands);
-    return error ? opencl_fail(gpu->base.ctx, l->text, error) : TERN_OK;
+    return error ? tern_opencl_fail(gpu->base.ctx, l->text, error) : TERN_OK;
 }
 
-const struct tern_gpu_fns opencl_gpu_fns = {compile, release, enqueue};
+const struct tern_gpu_fns tern_opencl_gpu_fns = {compile, release, enqueue};

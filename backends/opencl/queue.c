@@ -14,7 +14,7 @@ static enum tern_status queue_finish(struct tern_queue *q)
 {
     struct opencl_device *d = device_of(q);
     cl_int error = d->cl.clFinish(d->commands);
-    return error ? opencl_fail(d->gpu.base.ctx, "waiting for the queue", error) : TERN_OK;
+    return error ? tern_opencl_fail(d->gpu.base.ctx, "waiting for the queue", error) : TERN_OK;
 }
 
 static void event_destroy(struct tern_event *base)
@@ -29,7 +29,7 @@ static enum tern_status event_wait(struct tern_event *base)
 {
     struct opencl_event *e = (struct opencl_event *)base;
     cl_int error = device_of(base->queue)->cl.clWaitForEvents(1, &e->event);
-    return error ? opencl_fail(base->queue->device->ctx, "waiting for an event", error) : TERN_OK;
+    return error ? tern_opencl_fail(base->queue->device->ctx, "waiting for an event", error) : TERN_OK;
 }
 
 /* A marker in the place of the one before, if there was one. */
@@ -40,12 +40,12 @@ static enum tern_status event_record(struct tern_event *base)
     cl_event marker = NULL;
     cl_int error = d->cl.clEnqueueMarkerWithWaitList(d->commands, 0, NULL, &marker);
     if (error)
-        return opencl_fail(base->queue->device->ctx, "recording an event", error);
+        return tern_opencl_fail(base->queue->device->ctx, "recording an event", error);
     if (e->event)
         d->cl.clReleaseEvent(e->event);
     e->event = marker;
     error = d->cl.clFlush(d->commands);
-    return error ? opencl_fail(base->queue->device->ctx, "recording an event", error) : TERN_OK;
+    return error ? tern_opencl_fail(base->queue->device->ctx, "recording an event", error) : TERN_OK;
 }
 
 static const struct tern_event_fns event_fns = {event_destroy, event_wait, event_record};
@@ -65,11 +65,11 @@ static struct tern_event *queue_record(struct tern_queue *q)
 static enum tern_status write_beside(struct tern_queue *q, const struct tern_event *after, struct tern_buffer *b, size_t offset,
                                      const void *src, size_t size)
 {
-    return opencl_write_beside(b, ((const struct opencl_event *)after)->event, offset, src, size);
+    return tern_opencl_write_beside(b, ((const struct opencl_event *)after)->event, offset, src, size);
 }
 
-const struct tern_queue_fns opencl_queue_fns = {.destroy = tern_queue_view_destroy,
-                                                .launch = tern_queue_launch,
-                                                .finish = queue_finish,
-                                                .record = queue_record,
-                                                .write_beside = write_beside};
+const struct tern_queue_fns tern_opencl_queue_fns = {.destroy = tern_queue_view_destroy,
+                                                     .launch = tern_queue_launch,
+                                                     .finish = queue_finish,
+                                                     .record = queue_record,
+                                                     .write_beside = write_beside};

@@ -214,7 +214,7 @@ static struct vulkan_block *take_empty(struct vulkan_device *d, uint64_t done, s
 
 static void free_empty(struct vulkan_device *d, size_t keep)
 {
-    uint64_t done = vulkan_done(d);
+    uint64_t done = tern_vulkan_done(d);
     pthread_mutex_lock(&d->memory_lock);
     struct vulkan_block *gone = take_empty(d, done, keep);
     pthread_mutex_unlock(&d->memory_lock);
@@ -225,7 +225,7 @@ static void free_empty(struct vulkan_device *d, size_t keep)
     }
 }
 
-void vulkan_trim(struct tern_device *device)
+void tern_vulkan_trim(struct tern_device *device)
 {
     tern_gpu_trim(device);
     free_empty((struct vulkan_device *)device, 0);
@@ -262,7 +262,7 @@ static enum tern_status add_block(struct vulkan_device *d, enum vulkan_kind kind
     VkResult result = VK_SUCCESS;
     struct vulkan_block *b = more(d, kind, size, &result);
     if (!b && !tern_failed(ctx)) { /* what is kept for reuse may be in the way */
-        if (!vulkan_wait(d, __atomic_load_n(&d->submitted, __ATOMIC_RELAXED)))
+        if (!tern_vulkan_wait(d, __atomic_load_n(&d->submitted, __ATOMIC_RELAXED)))
             free_empty(d, 0);
         b = tern_failed(ctx) ? NULL : block_create(d, kind, size, &result);
     }
@@ -276,7 +276,7 @@ static enum tern_status add_block(struct vulkan_device *d, enum vulkan_kind kind
     if (tern_failed(ctx))
         return tern_error_status(ctx);
     if (result == VK_ERROR_DEVICE_LOST)
-        return vulkan_failed(d, "making memory", result);
+        return tern_vulkan_failed(d, "making memory", result);
     if (full) {
         *full = true;
         return TERN_E_NO_MEMORY;
@@ -287,14 +287,14 @@ static enum tern_status add_block(struct vulkan_device *d, enum vulkan_kind kind
         d->properties.deviceName, size, kind_of(d, kind)->name, d->memory);
 }
 
-struct vulkan_piece *vulkan_piece_create(struct vulkan_device *d, enum vulkan_kind kind, size_t size, uint64_t *used, bool *full)
+struct vulkan_piece *tern_vulkan_piece_create(struct vulkan_device *d, enum vulkan_kind kind, size_t size, uint64_t *used, bool *full)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     struct vulkan_piece *p = NULL, *rest = tern_calloc(ctx, 1, sizeof(*rest));
     size_t whole = size < SIZE_MAX - 2 * VULKAN_UNIT ? tern_gpu_padded(size, VULKAN_UNIT) : size;
     if (full)
         *full = false;
-    if (!rest || vulkan_alive(d)) {
+    if (!rest || tern_vulkan_alive(d)) {
         tern_free(ctx, rest);
         return NULL;
     }
@@ -306,7 +306,7 @@ struct vulkan_piece *vulkan_piece_create(struct vulkan_device *d, enum vulkan_ki
     return p;
 }
 
-void vulkan_piece_destroy(struct vulkan_device *d, struct vulkan_piece *p, uint64_t used)
+void tern_vulkan_piece_destroy(struct vulkan_device *d, struct vulkan_piece *p, uint64_t used)
 {
     struct vulkan_piece *gone[2] = {NULL, NULL};
     if (!p)
@@ -328,7 +328,7 @@ void vulkan_piece_destroy(struct vulkan_device *d, struct vulkan_piece *p, uint6
         free_empty(d, KEPT_EMPTY);
 }
 
-void vulkan_blocks_close(struct vulkan_device *d)
+void tern_vulkan_blocks_close(struct vulkan_device *d)
 {
     while (d->blocks) {
         struct vulkan_block *b = d->blocks;

@@ -4,7 +4,7 @@
 
 static void capture_free(struct vulkan_device *d, struct vulkan_capture *c)
 {
-    vulkan_recorder_close(d, &c->r, c->value);
+    tern_vulkan_recorder_close(d, &c->r, c->value);
     tern_free(d->gpu.base.ctx, c);
 }
 
@@ -13,8 +13,8 @@ static void capture_destroy(struct tern_capture *base)
 {
     struct vulkan_capture *c = (struct vulkan_capture *)base;
     struct vulkan_device *d = (struct vulkan_device *)base->queue->device;
-    if (vulkan_done(d) < c->value && !__atomic_load_n(&d->lost, __ATOMIC_RELAXED))
-        vulkan_wait(d, c->value);
+    if (tern_vulkan_done(d) < c->value && !__atomic_load_n(&d->lost, __ATOMIC_RELAXED))
+        tern_vulkan_wait(d, c->value);
     capture_free(d, c);
 }
 
@@ -25,20 +25,20 @@ static struct vulkan_capture *begin(struct vulkan_device *d, struct tern_queue *
     struct vulkan_capture *c = NULL;
     if (d->capture)
         tern_fail(d->gpu.base.ctx, TERN_E_INTERNAL, "vulkan: a capture was begun within another one");
-    else if (!vulkan_alive(d))
+    else if (!tern_vulkan_alive(d))
         c = tern_calloc(d->gpu.base.ctx, 1, sizeof(*c));
     if (!c)
         return NULL;
     c->base = (struct tern_capture){.fns = &capture_fns, .queue = q, .moved = d->gpu.base.moved};
     /* a replay may be handed over while the one before it runs */
-    if (!vulkan_recorder_open(d, &c->r) && !vulkan_recorder_begin(d, &c->r, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT))
+    if (!tern_vulkan_recorder_open(d, &c->r) && !tern_vulkan_recorder_begin(d, &c->r, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT))
         return c;
     capture_free(d, c);
     return NULL;
 }
 
 /* The lock is held until the end: launches of other threads wait. */
-enum tern_status vulkan_capture_begin(struct tern_queue *q)
+enum tern_status tern_vulkan_capture_begin(struct tern_queue *q)
 {
     struct vulkan_device *d = (struct vulkan_device *)q->device;
     pthread_mutex_lock(&d->gpu.lock);
@@ -52,12 +52,12 @@ enum tern_status vulkan_capture_begin(struct tern_queue *q)
     return TERN_OK;
 }
 
-struct tern_capture *vulkan_capture_end(struct tern_queue *q)
+struct tern_capture *tern_vulkan_capture_end(struct tern_queue *q)
 {
     struct vulkan_device *d = (struct vulkan_device *)q->device;
     struct vulkan_capture *c = d->capture;
     d->capture = NULL;
-    if (c->failed || vulkan_recorder_end(d, &c->r)) { /* what failed may have left none to end */
+    if (c->failed || tern_vulkan_recorder_end(d, &c->r)) { /* what failed may have left none to end */
         tern_fail(q->device->ctx, TERN_E_DEVICE, "vulkan: a launch of a capture failed");
         capture_free(d, c);
         c = NULL;

@@ -16,30 +16,30 @@ static void device_destroy(struct tern_device *device)
     struct vulkan_device *d = (struct vulkan_device *)device;
     if (d->device) {
         d->vk.vkDeviceWaitIdle(d->device);
-        vulkan_queue_close(d);
-        vulkan_stages_close(d);
+        tern_vulkan_queue_close(d);
+        tern_vulkan_stages_close(d);
     }
     tern_gpu_close(&d->gpu);
     if (d->device) {
-        vulkan_programs_close(d);
-        vulkan_blocks_close(d);
+        tern_vulkan_programs_close(d);
+        tern_vulkan_blocks_close(d);
         d->vk.vkDestroyDevice(d->device, NULL);
     }
     if (d->instance && d->vk.vkDestroyInstance)
         d->vk.vkDestroyInstance(d->instance, NULL);
-    vulkan_unload(&d->vk);
+    tern_vulkan_unload(&d->vk);
     pthread_mutex_destroy(&d->memory_lock);
     tern_free(device->ctx, d);
 }
 
 static const struct tern_device_fns device_fns = {.destroy = device_destroy,
-                                                  .describe = vulkan_describe,
+                                                  .describe = tern_vulkan_describe,
                                                   .buffer_create = tern_gpu_buffer_create,
                                                   .weight_create = tern_gpu_weight_create,
                                                   .weight_mark = tern_gpu_weight_mark,
                                                   .weights_use = tern_gpu_weights_use,
                                                   .queue_create = tern_queue_view_create,
-                                                  .trim = vulkan_trim};
+                                                  .trim = tern_vulkan_trim};
 
 static enum tern_status make_instance(struct vulkan_device *d)
 {
@@ -57,9 +57,9 @@ static enum tern_status make_instance(struct vulkan_device *d)
         result = d->vk.vkCreateInstance(&info, NULL, &d->instance);
     if (result) {
         d->instance = VK_NULL_HANDLE;
-        return vulkan_fail(ctx, "making an instance", result);
+        return tern_vulkan_fail(ctx, "making an instance", result);
     }
-    return vulkan_load_instance(ctx, &d->vk, d->instance);
+    return tern_vulkan_load_instance(ctx, &d->vk, d->instance);
 }
 
 static enum tern_status find_device(struct vulkan_device *d, int ordinal)
@@ -68,7 +68,7 @@ static enum tern_status find_device(struct vulkan_device *d, int ordinal)
     uint32_t n = MOST_DEVICES;
     VkResult result = d->vk.vkEnumeratePhysicalDevices(d->instance, &n, devices);
     if (result && result != VK_INCOMPLETE)
-        return vulkan_fail(d->gpu.base.ctx, "looking for devices", result);
+        return tern_vulkan_fail(d->gpu.base.ctx, "looking for devices", result);
     if ((uint32_t)ordinal >= n)
         return tern_fail(d->gpu.base.ctx, TERN_E_NOT_FOUND, "vulkan: device %d was asked for, there are %u", ordinal, n);
     d->physical = devices[ordinal];
@@ -133,9 +133,9 @@ static enum tern_status make_device(struct vulkan_device *d)
     VkResult result = d->vk.vkCreateDevice(d->physical, &info, NULL, &d->device);
     if (result) {
         d->device = VK_NULL_HANDLE;
-        return vulkan_fail(d->gpu.base.ctx, "opening the device", result);
+        return tern_vulkan_fail(d->gpu.base.ctx, "opening the device", result);
     }
-    if (vulkan_load_device(d->gpu.base.ctx, &d->vk, d->device)) {
+    if (tern_vulkan_load_device(d->gpu.base.ctx, &d->vk, d->device)) {
         if (d->vk.vkDestroyDevice)
             d->vk.vkDestroyDevice(d->device, NULL);
         d->device = VK_NULL_HANDLE;
@@ -148,13 +148,13 @@ static enum tern_status make_device(struct vulkan_device *d)
 static enum tern_status open_device(struct vulkan_device *d, int ordinal)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
-    if (vulkan_load(ctx, &d->vk) || make_instance(d) || find_device(d, ordinal) || vulkan_read_facts(d) || find_family(d) ||
-        make_device(d) || vulkan_programs_open(d) || vulkan_probe_matrix(d) || vulkan_probe_dot_product(d))
+    if (tern_vulkan_load(ctx, &d->vk) || make_instance(d) || find_device(d, ordinal) || tern_vulkan_read_facts(d) || find_family(d) ||
+        make_device(d) || tern_vulkan_programs_open(d) || tern_vulkan_probe_matrix(d) || tern_vulkan_probe_dot_product(d))
         return tern_error_status(ctx);
     if (d->unified)
-        d->queue.fns = &vulkan_queue_fns_unified;
+        d->queue.fns = &tern_vulkan_queue_fns_unified;
     d->gpu.base.caps.fast_dtype = d->gpu.limits.matrix_f16 ? TERN_F16 : TERN_F32;
-    return vulkan_queue_open(d);
+    return tern_vulkan_queue_open(d);
 }
 
 static struct tern_device *create(struct tern_context *ctx, int ordinal)
@@ -164,11 +164,11 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
         return NULL;
     pthread_mutex_init(&d->memory_lock, NULL);
     tern_gpu_open(&d->gpu, ctx, "vulkan");
-    d->gpu.fns = &vulkan_gpu_fns;
+    d->gpu.fns = &tern_vulkan_gpu_fns;
     d->gpu.language = TERN_TEXT_GLSL;
     d->gpu.base.fns = &device_fns;
     d->gpu.base.queue = &d->queue;
-    d->queue = (struct tern_queue){.fns = &vulkan_queue_fns, .device = &d->gpu.base};
+    d->queue = (struct tern_queue){.fns = &tern_vulkan_queue_fns, .device = &d->gpu.base};
     if (open_device(d, ordinal)) {
         device_destroy(&d->gpu.base);
         return NULL;

@@ -11,21 +11,21 @@ static const char probe[] = "#version 450\n"
                             "layout(std430, set = 0, binding = 0) buffer block { uint at[]; } b;\n"
                             "void main() { b.at[0] = uint(dot_of_words(b.at[0], b.at[1], 0)); }\n";
 
-void vulkan_read_dot_product(struct vulkan_device *d)
+void tern_vulkan_read_dot_product(struct vulkan_device *d)
 {
     VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &dot};
-    if (!vulkan_has_extension(d, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME))
+    if (!tern_vulkan_has_extension(d, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME))
         return;
     d->vk.vkGetPhysicalDeviceFeatures2(d->physical, &features);
     d->gpu.limits.dot_product = dot.shaderIntegerDotProduct;
 }
 
-enum tern_status vulkan_probe_dot_product(struct vulkan_device *d)
+enum tern_status tern_vulkan_probe_dot_product(struct vulkan_device *d)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
-    if (!d->gpu.limits.dot_product || vulkan_can_compile(d, probe, "dot products"))
+    if (!d->gpu.limits.dot_product || tern_vulkan_can_compile(d, probe, "dot products"))
         return TERN_OK;
     if (tern_error_status(ctx) == TERN_E_NO_MEMORY)
         return TERN_E_NO_MEMORY;

@@ -19,7 +19,7 @@ static int power_of_two_below(uint32_t n)
 
 static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-bool vulkan_has_extension(const struct vulkan_device *d, const char *name)
+bool tern_vulkan_has_extension(const struct vulkan_device *d, const char *name)
 {
     uint32_t n = 0;
     bool found = false;
@@ -38,7 +38,7 @@ static void read_memory(struct vulkan_device *d)
 {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     VkPhysicalDeviceMemoryProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
-    bool tells = vulkan_has_extension(d, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+    bool tells = tern_vulkan_has_extension(d, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     all.pNext = tells ? &budget : NULL;
     d->vk.vkGetPhysicalDeviceMemoryProperties2(d->physical, &all);
     d->memory_properties = all.memoryProperties;
@@ -50,7 +50,7 @@ static void read_memory(struct vulkan_device *d)
         }
     d->unified =
         d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU || d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    tern_gpu_memory_open(&d->gpu, &vulkan_memory_fns, d->unused, d->memory, d->unified);
+    tern_gpu_memory_open(&d->gpu, &tern_vulkan_memory_fns, d->unused, d->memory, d->unified);
 }
 
 static void read_features(struct vulkan_device *d)
@@ -63,8 +63,8 @@ static void read_features(struct vulkan_device *d)
     d->gpu.limits.storage8 = v12.storageBuffer8BitAccess;
     d->float16 = v12.shaderFloat16;
     d->int8 = v12.shaderInt8;
-    vulkan_read_matrix(d, v12.vulkanMemoryModel);
-    vulkan_read_dot_product(d);
+    tern_vulkan_read_matrix(d, v12.vulkanMemoryModel);
+    tern_vulkan_read_dot_product(d);
 }
 
 /* Texts exchange values within subgroups where groups can be made of whole ones. */
@@ -75,7 +75,7 @@ static void read_subgroups(struct vulkan_device *d, const VkPhysicalDeviceVulkan
     const VkSubgroupFeatureFlags wanted = VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
     uint32_t size = v11->subgroupSize;
     if (!(v11->subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) || (v11->subgroupSupportedOperations & wanted) != wanted ||
-        size < 2 || size > 256 || size & (size - 1) || !vulkan_has_extension(d, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME))
+        size < 2 || size > 256 || size & (size - 1) || !tern_vulkan_has_extension(d, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME))
         return;
     d->vk.vkGetPhysicalDeviceFeatures2(d->physical, &features);
     d->gpu.limits.subgroup = sizes.computeFullSubgroups ? (int)size : 0;
@@ -115,7 +115,7 @@ static enum tern_status check(struct vulkan_device *d)
     return TERN_OK;
 }
 
-enum tern_status vulkan_read_facts(struct vulkan_device *d)
+enum tern_status tern_vulkan_read_facts(struct vulkan_device *d)
 {
     VkPhysicalDeviceVulkan12Properties v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES};
     VkPhysicalDeviceVulkan11Properties v11 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES, .pNext = &v12};
@@ -150,7 +150,7 @@ static void say(char *out, size_t size, const char *fmt, ...)
     va_end(arguments);
 }
 
-void vulkan_describe(const struct tern_device *device, char *out, size_t size)
+void tern_vulkan_describe(const struct tern_device *device, char *out, size_t size)
 {
     const struct vulkan_device *d = (const struct vulkan_device *)device;
     static const char *const types[] = {"other", "integrated GPU", "GPU", "virtual GPU", "the host's processor"};

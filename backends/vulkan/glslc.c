@@ -79,7 +79,7 @@ static uint32_t *compile(struct tern_context *ctx, FILE *const files[FILES], con
     return NULL;
 }
 
-uint32_t *vulkan_glslc(struct tern_context *ctx, const char *source, const char *name, size_t *size)
+uint32_t *tern_vulkan_glslc(struct tern_context *ctx, const char *source, const char *name, size_t *size)
 {
     FILE *files[FILES];
     uint32_t *words = NULL;

@@ -9,7 +9,7 @@
 
 static enum tern_status fail_missing(struct tern_context *ctx, struct vulkan_api *vk, const char *missing)
 {
-    vulkan_unload(vk);
+    tern_vulkan_unload(vk);
     return tern_fail(ctx, TERN_E_NOT_FOUND, "vulkan: the loader has no function %s: version 1.2 is needed", missing);
 }
 
@@ -18,7 +18,7 @@ static enum tern_status fail_missing(struct tern_context *ctx, struct vulkan_api
     if (!vk->name)                                                     \
         missing = #name;
 
-enum tern_status vulkan_load(struct tern_context *ctx, struct vulkan_api *vk)
+enum tern_status tern_vulkan_load(struct tern_context *ctx, struct vulkan_api *vk)
 {
     static const char *const names[] = {"libvulkan.so.1", "libvulkan.so"}; /* the second: of phones */
     const char *path = getenv("TERN_VULKAN_LIBRARY"), *missing = NULL;
@@ -37,7 +37,7 @@ enum tern_status vulkan_load(struct tern_context *ctx, struct vulkan_api *vk)
     return missing ? fail_missing(ctx, vk, missing) : TERN_OK;
 }
 
-enum tern_status vulkan_load_instance(struct tern_context *ctx, struct vulkan_api *vk, VkInstance instance)
+enum tern_status tern_vulkan_load_instance(struct tern_context *ctx, struct vulkan_api *vk, VkInstance instance)
 {
     const char *missing = NULL;
     VULKAN_INSTANCE_FUNCTIONS(LOAD)
@@ -47,7 +47,7 @@ enum tern_status vulkan_load_instance(struct tern_context *ctx, struct vulkan_ap
 }
 #undef LOAD
 
-enum tern_status vulkan_load_device(struct tern_context *ctx, struct vulkan_api *vk, VkDevice device)
+enum tern_status tern_vulkan_load_device(struct tern_context *ctx, struct vulkan_api *vk, VkDevice device)
 {
     const char *missing = NULL;
 #define LOAD(name)                                                 \
@@ -59,7 +59,7 @@ enum tern_status vulkan_load_device(struct tern_context *ctx, struct vulkan_api 
     return missing ? tern_fail(ctx, TERN_E_UNSUPPORTED, "vulkan: the driver has no function %s: version 1.2 is needed", missing) : TERN_OK;
 }
 
-void vulkan_unload(struct vulkan_api *vk)
+void tern_vulkan_unload(struct vulkan_api *vk)
 {
     if (vk->library)
         dlclose(vk->library);
@@ -92,7 +92,7 @@ static const char *error_text(VkResult result, char out[32])
     return out;
 }
 
-enum tern_status vulkan_fail(struct tern_context *ctx, const char *what, VkResult result)
+enum tern_status tern_vulkan_fail(struct tern_context *ctx, const char *what, VkResult result)
 {
     char text[32];
     bool memory = result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_TOO_MANY_OBJECTS ||
@@ -104,16 +104,16 @@ enum tern_status vulkan_fail(struct tern_context *ctx, const char *what, VkResul
                      "vulkan: %s: %s", what, error_text(result, text));
 }
 
-enum tern_status vulkan_failed(struct vulkan_device *d, const char *what, VkResult result)
+enum tern_status tern_vulkan_failed(struct vulkan_device *d, const char *what, VkResult result)
 {
     if (result == VK_ERROR_DEVICE_LOST)
         __atomic_store_n(&d->lost, true, __ATOMIC_RELAXED);
-    return vulkan_fail(d->gpu.base.ctx, what, result);
+    return tern_vulkan_fail(d->gpu.base.ctx, what, result);
 }
 
-enum tern_status vulkan_alive(struct vulkan_device *d)
+enum tern_status tern_vulkan_alive(struct vulkan_device *d)
 {
     if (!__atomic_load_n(&d->lost, __ATOMIC_RELAXED))
         return TERN_OK;
-    return vulkan_fail(d->gpu.base.ctx, d->properties.deviceName, VK_ERROR_DEVICE_LOST);
+    return tern_vulkan_fail(d->gpu.base.ctx, d->properties.deviceName, VK_ERROR_DEVICE_LOST);
 }

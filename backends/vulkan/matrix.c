@@ -51,7 +51,7 @@ static bool tells_subgroups(const struct vulkan_device *d)
                                                                   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &control};
     uint32_t size = (uint32_t)d->subgroup;
-    if (!vulkan_has_extension(d, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME))
+    if (!tern_vulkan_has_extension(d, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME))
         return false;
     d->vk.vkGetPhysicalDeviceProperties2(d->physical, &properties);
     d->vk.vkGetPhysicalDeviceFeatures2(d->physical, &features);
@@ -80,18 +80,18 @@ static const char *missing(const struct vulkan_device *d, bool memory_model)
     return tells_subgroups(d) ? NULL : "the size of subgroups cannot be told";
 }
 
-void vulkan_read_matrix(struct vulkan_device *d, bool memory_model)
+void tern_vulkan_read_matrix(struct vulkan_device *d, bool memory_model)
 {
-    d->matrix = vulkan_has_extension(d, VULKAN_MATRIX_EXTENSION);
+    d->matrix = tern_vulkan_has_extension(d, VULKAN_MATRIX_EXTENSION);
     d->no_matrix = d->matrix ? missing(d, memory_model) : NULL;
     d->gpu.limits.matrix_f16 = d->matrix && !d->no_matrix;
     d->gpu.limits.matrix_subgroup = d->subgroup;
 }
 
-enum tern_status vulkan_probe_matrix(struct vulkan_device *d)
+enum tern_status tern_vulkan_probe_matrix(struct vulkan_device *d)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
-    if (!d->gpu.limits.matrix_f16 || vulkan_can_compile(d, probe, "cooperative matrix"))
+    if (!d->gpu.limits.matrix_f16 || tern_vulkan_can_compile(d, probe, "cooperative matrix"))
         return TERN_OK;
     if (tern_error_status(ctx) == TERN_E_NO_MEMORY)
         return TERN_E_NO_MEMORY;

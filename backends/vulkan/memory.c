@@ -19,11 +19,11 @@ static uint64_t used_by(const struct vulkan_device *d, const struct vulkan_buffe
 static enum tern_status settle(struct vulkan_device *d, const struct vulkan_buffer *b)
 {
     pthread_mutex_lock(&d->gpu.lock);
-    enum tern_status st = vulkan_alive(d);
-    st = st ? st : vulkan_submit_for(d, used_by(d, b));
+    enum tern_status st = tern_vulkan_alive(d);
+    st = st ? st : tern_vulkan_submit_for(d, used_by(d, b));
     uint64_t value = used_by(d, b) < d->submitted ? used_by(d, b) : d->submitted;
     pthread_mutex_unlock(&d->gpu.lock);
-    return st ? st : vulkan_wait(d, value);
+    return st ? st : tern_vulkan_wait(d, value);
 }
 
 /* A half of the staging memory that is idle. */
@@ -31,9 +31,9 @@ static struct vulkan_stage *take_stage(struct vulkan_device *d)
 {
     struct vulkan_stage *s = &d->stage[d->next_stage];
     d->next_stage ^= 1;
-    if (!s->piece && !(s->piece = vulkan_piece_create(d, VULKAN_MEMORY_STAGING, STAGE, &s->used, NULL)))
+    if (!s->piece && !(s->piece = tern_vulkan_piece_create(d, VULKAN_MEMORY_STAGING, STAGE, &s->used, NULL)))
         return NULL;
-    return vulkan_submit_for(d, s->used) || vulkan_wait(d, s->used < d->submitted ? s->used : d->submitted) ? NULL : s;
+    return tern_vulkan_submit_for(d, s->used) || tern_vulkan_wait(d, s->used < d->submitted ? s->used : d->submitted) ? NULL : s;
 }
 
 static char *mapped(const struct vulkan_piece *p) { return p->block->mapped + p->offset; }
@@ -44,16 +44,16 @@ static enum tern_status copy_part(struct vulkan_device *d, struct vulkan_buffer 
     struct vulkan_stage *s = take_stage(d);
     if (s && from)
         memcpy(mapped(s->piece), from, n);
-    struct vulkan_recorder *r = s ? vulkan_recording(d) : NULL;
+    struct vulkan_recorder *r = s ? tern_vulkan_recording(d) : NULL;
     if (!r)
         return tern_error_status(d->gpu.base.ctx);
     if (from)
-        vulkan_record_copy(d, r, s->piece, 0, b->piece, offset, n);
+        tern_vulkan_record_copy(d, r, s->piece, 0, b->piece, offset, n);
     else
-        vulkan_record_copy(d, r, b->piece, offset, s->piece, 0, n);
+        tern_vulkan_record_copy(d, r, b->piece, offset, s->piece, 0, n);
     s->used = b->used = d->submitted + 1;
-    enum tern_status st = vulkan_submit(d);
-    if (!st && to && !(st = vulkan_wait(d, d->submitted)))
+    enum tern_status st = tern_vulkan_submit(d);
+    if (!st && to && !(st = tern_vulkan_wait(d, d->submitted)))
         memcpy(to, mapped(s->piece), n);
     return st;
 }
@@ -62,7 +62,7 @@ static enum tern_status copy(struct vulkan_buffer *b, size_t offset, const char 
 {
     struct vulkan_device *d = device_of(&b->gpu.base);
     pthread_mutex_lock(&d->gpu.lock);
-    enum tern_status st = vulkan_alive(d);
+    enum tern_status st = tern_vulkan_alive(d);
     for (size_t at = 0; !st && at < size; at += STAGE) {
         size_t n = size - at < STAGE ? size - at : STAGE;
         st = copy_part(d, b, offset + at, from ? from + at : NULL, to ? to + at : NULL, n);
@@ -71,7 +71,7 @@ static enum tern_status copy(struct vulkan_buffer *b, size_t offset, const char 
     return st;
 }
 
-char *vulkan_buffer_mapped(struct tern_buffer *base)
+char *tern_vulkan_buffer_mapped(struct tern_buffer *base)
 {
     const struct vulkan_buffer *b = (struct vulkan_buffer *)base;
     return b->piece->block->mapped && !b->gpu.weight ? mapped(b->piece) : NULL;
@@ -110,8 +110,8 @@ static enum tern_status buffer_read(struct tern_buffer *base, size_t offset, voi
 static enum tern_status take(struct tern_gpu *gpu, struct tern_gpu_buffer *base, bool on_host, bool *full)
 {
     struct vulkan_buffer *b = (struct vulkan_buffer *)base;
-    b->piece = vulkan_piece_create((struct vulkan_device *)gpu, on_host ? VULKAN_MEMORY_HOST : VULKAN_MEMORY_DEVICE, base->base.size,
-                                   &b->used, full);
+    b->piece = tern_vulkan_piece_create((struct vulkan_device *)gpu, on_host ? VULKAN_MEMORY_HOST : VULKAN_MEMORY_DEVICE, base->base.size,
+                                        &b->used, full);
     return b->piece || *full ? TERN_OK : tern_error_status(gpu->base.ctx);
 }
 
@@ -119,7 +119,7 @@ static void give(struct tern_gpu *gpu, struct tern_gpu_buffer *base)
 {
     struct vulkan_device *d = (struct vulkan_device *)gpu;
     struct vulkan_buffer *b = (struct vulkan_buffer *)base;
-    vulkan_piece_destroy(d, b->piece, used_by(d, b));
+    tern_vulkan_piece_destroy(d, b->piece, used_by(d, b));
 }
 
 /* The copy is recorded behind the launches before; the old piece goes when it is done. */
@@ -132,12 +132,12 @@ static enum tern_status move(struct tern_gpu *gpu, struct tern_gpu_buffer *base,
     *full = d->capture != NULL;
     if (*full || take(gpu, &to.gpu, to.gpu.on_host, full) || *full)
         return *full ? TERN_OK : tern_error_status(gpu->base.ctx);
-    struct vulkan_recorder *r = vulkan_recording(d);
+    struct vulkan_recorder *r = tern_vulkan_recording(d);
     if (!r) {
-        vulkan_piece_destroy(d, to.piece, to.used);
+        tern_vulkan_piece_destroy(d, to.piece, to.used);
         return tern_error_status(gpu->base.ctx);
     }
-    vulkan_record_copy(d, r, b->piece, 0, to.piece, 0, base->base.size);
+    tern_vulkan_record_copy(d, r, b->piece, 0, to.piece, 0, base->base.size);
     b->used = d->submitted + 1;
     give(gpu, base);
     b->piece = to.piece;
@@ -147,19 +147,19 @@ static enum tern_status move(struct tern_gpu *gpu, struct tern_gpu_buffer *base,
 static void trim(struct tern_gpu *gpu)
 {
     struct vulkan_device *d = (struct vulkan_device *)gpu;
-    if (!vulkan_submit(d) && !vulkan_wait(d, d->submitted))
-        vulkan_trim(&gpu->base);
+    if (!tern_vulkan_submit(d) && !tern_vulkan_wait(d, d->submitted))
+        tern_vulkan_trim(&gpu->base);
 }
 
-const struct tern_gpu_memory_fns vulkan_memory_fns = {.buffer_size = sizeof(struct vulkan_buffer),
-                                                      .take = take,
-                                                      .give = give,
-                                                      .move = move,
-                                                      .trim = trim,
-                                                      .buffer = {tern_gpu_buffer_destroy, buffer_write, buffer_read}};
+const struct tern_gpu_memory_fns tern_vulkan_memory_fns = {.buffer_size = sizeof(struct vulkan_buffer),
+                                                           .take = take,
+                                                           .give = give,
+                                                           .move = move,
+                                                           .trim = trim,
+                                                           .buffer = {tern_gpu_buffer_destroy, buffer_write, buffer_read}};
 
-void vulkan_stages_close(struct vulkan_device *d)
+void tern_vulkan_stages_close(struct vulkan_device *d)
 {
     for (int i = 0; i < 2; i++)
-        vulkan_piece_destroy(d, d->stage[i].piece, d->stage[i].used);
+        tern_vulkan_piece_destroy(d, d->stage[i].piece, d->stage[i].used);
 }

@@ -45,7 +45,7 @@ static enum tern_status open_pipelines(struct vulkan_device *d)
     tern_free(ctx, path);
     if (result) {
         d->pipelines = VK_NULL_HANDLE;
-        return vulkan_failed(d, "making a pipeline cache", result);
+        return tern_vulkan_failed(d, "making a pipeline cache", result);
     }
     return tern_failed(ctx) ? tern_error_status(ctx) : TERN_OK;
 }
@@ -89,13 +89,13 @@ static VkResult make_layouts(struct vulkan_device *d)
     return result;
 }
 
-enum tern_status vulkan_programs_open(struct vulkan_device *d)
+enum tern_status tern_vulkan_programs_open(struct vulkan_device *d)
 {
     VkResult result = make_layouts(d);
-    return result ? vulkan_failed(d, "making a layout", result) : open_pipelines(d);
+    return result ? tern_vulkan_failed(d, "making a layout", result) : open_pipelines(d);
 }
 
-void vulkan_programs_close(struct vulkan_device *d)
+void tern_vulkan_programs_close(struct vulkan_device *d)
 {
     if (d->pipelines)
         keep_pipelines(d);
@@ -105,7 +105,7 @@ void vulkan_programs_close(struct vulkan_device *d)
         d->vk.vkDestroyPipelineLayout(d->device, d->layout, NULL);
     if (d->set_layout)
         d->vk.vkDestroyDescriptorSetLayout(d->device, d->set_layout, NULL);
-    vulkan_compiler_close(d);
+    tern_vulkan_compiler_close(d);
 }
 
 /* ---- kernels ---- */
@@ -120,7 +120,7 @@ static enum tern_status make_pipeline(struct vulkan_device *d, const uint32_t *w
     const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = size, .pCode = words};
     VkResult result = d->vk.vkCreateShaderModule(d->device, &info, NULL, &module);
     if (result)
-        return vulkan_failed(d, l->text, result);
+        return tern_vulkan_failed(d, l->text, result);
     const bool whole = l->subgroups || l->matrix_subgroup;
     const VkComputePipelineCreateInfo compute = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
                                                  .flags = l->separable ? VK_PIPELINE_CREATE_DISPATCH_BASE_BIT : 0,
@@ -134,7 +134,7 @@ static enum tern_status make_pipeline(struct vulkan_device *d, const uint32_t *w
                                                  .layout = d->layout};
     result = d->vk.vkCreateComputePipelines(d->device, d->pipelines, 1, &compute, NULL, pipeline);
     d->vk.vkDestroyShaderModule(d->device, module, NULL);
-    return result ? vulkan_failed(d, l->text, result) : TERN_OK;
+    return result ? tern_vulkan_failed(d, l->text, result) : TERN_OK;
 }
 
 /* The module of a source, from the cache folder or compiled and kept there. */
@@ -147,7 +147,7 @@ static uint32_t *module_of(struct vulkan_device *d, const char *source, const ch
         path_of(d, tern_gpu_hash(0xcbf29ce484222325u, source, strlen(source)), tern_gpu_hash(options, source, strlen(source)), ".spv");
     void *words = tern_gpu_binary_read(ctx, path, "the kernel is built again", size);
     if (!words && !tern_failed(ctx)) {
-        words = vulkan_spirv_compile(d, source, name, size);
+        words = tern_vulkan_spirv_compile(d, source, name, size);
         if (words)
             tern_gpu_binary_keep(ctx, path, words, *size);
     }
@@ -155,7 +155,7 @@ static uint32_t *module_of(struct vulkan_device *d, const char *source, const ch
     return words;
 }
 
-bool vulkan_can_compile(struct vulkan_device *d, const char *source, const char *name)
+bool tern_vulkan_can_compile(struct vulkan_device *d, const char *source, const char *name)
 {
     size_t size = 0;
     uint32_t *words = module_of(d, source, name, &size);
@@ -167,7 +167,7 @@ static void *compile(struct tern_gpu *gpu, const char *source, const struct tern
 {
     struct vulkan_device *d = (struct vulkan_device *)gpu;
     size_t size = 0;
-    struct vulkan_kernel *k = vulkan_alive(d) ? NULL : tern_calloc(gpu->base.ctx, 1, sizeof(*k));
+    struct vulkan_kernel *k = tern_vulkan_alive(d) ? NULL : tern_calloc(gpu->base.ctx, 1, sizeof(*k));
     uint32_t *words = k ? module_of(d, source, l->text, &size) : NULL;
     if (words && !make_pipeline(d, words, size, l, &k->pipeline)) {
         d->pipelines_new = true;
@@ -186,4 +186,4 @@ static void release(struct tern_gpu *gpu, void *kernel)
     tern_free(gpu->base.ctx, kernel);
 }
 
-const struct tern_gpu_fns vulkan_gpu_fns = {compile, release, vulkan_enqueue};
+const struct tern_gpu_fns tern_vulkan_gpu_fns = {compile, release, tern_vulkan_enqueue};

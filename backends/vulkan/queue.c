@@ -15,7 +15,7 @@ static struct vulkan_device *device_of(const struct tern_queue *q) { return (str
 
 /* ---- batches ---- */
 
-enum tern_status vulkan_queue_open(struct vulkan_device *d)
+enum tern_status tern_vulkan_queue_open(struct vulkan_device *d)
 {
     const VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
                                             .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
@@ -23,34 +23,34 @@ enum tern_status vulkan_queue_open(struct vulkan_device *d)
     VkResult result = d->vk.vkCreateSemaphore(d->device, &info, NULL, &d->timeline);
     if (result) {
         d->timeline = VK_NULL_HANDLE;
-        return vulkan_failed(d, "making a semaphore", result);
+        return tern_vulkan_failed(d, "making a semaphore", result);
     }
     for (int i = 0; i < VULKAN_BATCHES; i++)
-        if (vulkan_recorder_open(d, &d->batch[i].r))
+        if (tern_vulkan_recorder_open(d, &d->batch[i].r))
             return tern_error_status(d->gpu.base.ctx);
     return TERN_OK;
 }
 
-void vulkan_queue_close(struct vulkan_device *d)
+void tern_vulkan_queue_close(struct vulkan_device *d)
 {
     for (int i = 0; i < VULKAN_BATCHES; i++)
-        vulkan_recorder_close(d, &d->batch[i].r, d->batch[i].value);
+        tern_vulkan_recorder_close(d, &d->batch[i].r, d->batch[i].value);
     if (d->timeline)
         d->vk.vkDestroySemaphore(d->device, d->timeline, NULL);
     d->timeline = VK_NULL_HANDLE;
 }
 
-uint64_t vulkan_done(struct vulkan_device *d)
+uint64_t tern_vulkan_done(struct vulkan_device *d)
 {
     uint64_t value = 0;
     return d->timeline && !d->vk.vkGetSemaphoreCounterValue(d->device, d->timeline, &value) ? value : 0;
 }
 
-enum tern_status vulkan_wait(struct vulkan_device *d, uint64_t value)
+enum tern_status tern_vulkan_wait(struct vulkan_device *d, uint64_t value)
 {
     const VkSemaphoreWaitInfo info = {
         .sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO, .semaphoreCount = 1, .pSemaphores = &d->timeline, .pValues = &value};
-    if (vulkan_alive(d))
+    if (tern_vulkan_alive(d))
         return TERN_E_DEVICE;
     if (!value)
         return TERN_OK;
@@ -59,16 +59,16 @@ enum tern_status vulkan_wait(struct vulkan_device *d, uint64_t value)
     result = result ? result : d->vk.vkGetSemaphoreCounterValue(d->device, d->timeline, &reached);
     if (!result && (reached < value || reached == UINT64_MAX)) /* the wait for a lost device may succeed */
         result = VK_ERROR_DEVICE_LOST;
-    return result ? vulkan_failed(d, "waiting for the queue", result) : TERN_OK;
+    return result ? tern_vulkan_failed(d, "waiting for the queue", result) : TERN_OK;
 }
 
-struct vulkan_recorder *vulkan_recording(struct vulkan_device *d)
+struct vulkan_recorder *tern_vulkan_recording(struct vulkan_device *d)
 {
-    if (vulkan_alive(d))
+    if (tern_vulkan_alive(d))
         return NULL;
     if (!d->recording) {
         struct vulkan_batch *b = &d->batch[d->next_batch];
-        if (vulkan_wait(d, b->value) || vulkan_recorder_begin(d, &b->r, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT))
+        if (tern_vulkan_wait(d, b->value) || tern_vulkan_recorder_begin(d, &b->r, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT))
             return NULL;
         d->recording = b;
         d->next_batch = (d->next_batch + 1) % VULKAN_BATCHES;
@@ -91,25 +91,28 @@ static enum tern_status hand_over(struct vulkan_device *d, VkCommandBuffer comma
                                .pSignalSemaphores = &d->timeline};
     VkResult result = d->vk.vkQueueSubmit(d->commands, 1, &info, VK_NULL_HANDLE);
     if (result)
-        return vulkan_failed(d, "submitting launches", result);
+        return tern_vulkan_failed(d, "submitting launches", result);
     *value = next;
     __atomic_store_n(&d->submitted, next, __ATOMIC_RELAXED);
     return TERN_OK;
 }
 
-enum tern_status vulkan_submit(struct vulkan_device *d)
+enum tern_status tern_vulkan_submit(struct vulkan_device *d)
 {
     struct vulkan_batch *b = d->recording;
-    if (vulkan_alive(d))
+    if (tern_vulkan_alive(d))
         return TERN_E_DEVICE;
     if (!b)
         return TERN_OK;
     d->recording = NULL; /* whatever happens: launches that cannot be handed over are gone, and their error is recorded */
-    enum tern_status st = vulkan_recorder_end(d, &b->r);
+    enum tern_status st = tern_vulkan_recorder_end(d, &b->r);
     return st ? st : hand_over(d, b->r.commands, &b->value);
 }
 
-enum tern_status vulkan_submit_for(struct vulkan_device *d, uint64_t value) { return value > d->submitted ? vulkan_submit(d) : TERN_OK; }
+enum tern_status tern_vulkan_submit_for(struct vulkan_device *d, uint64_t value)
+{
+    return value > d->submitted ? tern_vulkan_submit(d) : TERN_OK;
+}
 
 /* ---- launches ---- */
 
@@ -127,26 +130,26 @@ static void mark(struct vulkan_device *d, const struct tern_launch *l, const str
 /* Where a launch of that many operations is recorded: behind what came before, if the driver may get both at once. */
 static struct vulkan_recorder *recorder_for(struct vulkan_device *d, double flops)
 {
-    struct vulkan_recorder *r = d->capture ? &d->capture->r : vulkan_recording(d);
+    struct vulkan_recorder *r = d->capture ? &d->capture->r : tern_vulkan_recording(d);
     if (!r || r->flops == 0 || r->flops + flops <= d->gpu.max_flops)
         return r;
     if (d->capture)
-        return vulkan_recorder_next(d, r) ? NULL : r;
-    return vulkan_submit(d) ? NULL : vulkan_recording(d);
+        return tern_vulkan_recorder_next(d, r) ? NULL : r;
+    return tern_vulkan_submit(d) ? NULL : tern_vulkan_recording(d);
 }
 
 static enum tern_status enqueue_part(struct vulkan_device *d, void *kernel, const struct tern_launch *l, const struct tern_arg *slots,
                                      const struct vulkan_part *part, double flops)
 {
     struct vulkan_recorder *r = recorder_for(d, flops);
-    if (!r || vulkan_record_launch(d, r, kernel, l, slots, part))
+    if (!r || tern_vulkan_record_launch(d, r, kernel, l, slots, part))
         return tern_error_status(d->gpu.base.ctx);
     r->flops += flops;
     mark(d, l, slots);
-    return !d->capture && r->chunks->n == VULKAN_CHUNK_LAUNCHES ? vulkan_submit(d) : TERN_OK;
+    return !d->capture && r->chunks->n == VULKAN_CHUNK_LAUNCHES ? tern_vulkan_submit(d) : TERN_OK;
 }
 
-enum tern_status vulkan_enqueue(struct tern_gpu *gpu, void *kernel, const struct tern_launch *l, const struct tern_arg *slots)
+enum tern_status tern_vulkan_enqueue(struct tern_gpu *gpu, void *kernel, const struct tern_launch *l, const struct tern_arg *slots)
 {
     struct vulkan_device *d = (struct vulkan_device *)gpu;
     struct vulkan_part part = {{0}, {(uint32_t)l->groups[0], (uint32_t)l->groups[1], (uint32_t)l->groups[2]}};
@@ -171,7 +174,7 @@ enum tern_status vulkan_enqueue(struct tern_gpu *gpu, void *kernel, const struct
 static enum tern_status flush(struct vulkan_device *d, uint64_t *value)
 {
     pthread_mutex_lock(&d->gpu.lock);
-    enum tern_status st = vulkan_submit(d);
+    enum tern_status st = tern_vulkan_submit(d);
     *value = d->submitted;
     pthread_mutex_unlock(&d->gpu.lock);
     return st;
@@ -181,14 +184,14 @@ static enum tern_status queue_finish(struct tern_queue *q)
 {
     uint64_t value;
     enum tern_status st = flush(device_of(q), &value);
-    return st ? st : vulkan_wait(device_of(q), value);
+    return st ? st : tern_vulkan_wait(device_of(q), value);
 }
 
 static void event_destroy(struct tern_event *base) { tern_free(base->queue->device->ctx, base); }
 
 static enum tern_status event_wait(struct tern_event *base)
 {
-    return vulkan_wait(device_of(base->queue), ((struct vulkan_event *)base)->value);
+    return tern_vulkan_wait(device_of(base->queue), ((struct vulkan_event *)base)->value);
 }
 
 static enum tern_status event_record(struct tern_event *base)
@@ -210,13 +213,13 @@ static struct tern_event *queue_record(struct tern_queue *q)
     return NULL;
 }
 
-enum tern_status vulkan_replay(struct tern_queue *q, struct tern_capture *base)
+enum tern_status tern_vulkan_replay(struct tern_queue *q, struct tern_capture *base)
 {
     struct vulkan_device *d = device_of(q);
     struct vulkan_capture *c = (struct vulkan_capture *)base;
     pthread_mutex_lock(&d->gpu.lock);
     bool stale = tern_gpu_capture_is_stale(&d->gpu, base);
-    enum tern_status st = stale ? TERN_OK : vulkan_submit(d);
+    enum tern_status st = stale ? TERN_OK : tern_vulkan_submit(d);
     for (int i = 0; i <= c->r.n_ended && !st && !stale; i++)
         st = hand_over(d, i < c->r.n_ended ? c->r.ended[i] : c->r.commands, &c->value);
     if (!st && !stale)
@@ -231,22 +234,22 @@ static enum tern_status write_beside(struct tern_queue *q, const struct tern_eve
 {
     struct vulkan_device *d = device_of(q);
     uint64_t value;
-    char *to = vulkan_buffer_mapped(b);
+    char *to = tern_vulkan_buffer_mapped(b);
     if (!to)
         return b->fns->write(b, offset, src, size);
     enum tern_status st = flush(d, &value); /* what is recorded should not wait for this */
-    st = st ? st : vulkan_wait(d, ((const struct vulkan_event *)after)->value);
+    st = st ? st : tern_vulkan_wait(d, ((const struct vulkan_event *)after)->value);
     if (!st && size)
         memcpy(to + offset, src, size);
     return st;
 }
 
-#define CAPTURES .capture_begin = vulkan_capture_begin, .capture_end = vulkan_capture_end, .replay = vulkan_replay
-const struct tern_queue_fns vulkan_queue_fns = {
+#define CAPTURES .capture_begin = tern_vulkan_capture_begin, .capture_end = tern_vulkan_capture_end, .replay = tern_vulkan_replay
+const struct tern_queue_fns tern_vulkan_queue_fns = {
     .destroy = tern_queue_view_destroy, .launch = tern_queue_launch, .finish = queue_finish, .record = queue_record, CAPTURES};
-const struct tern_queue_fns vulkan_queue_fns_unified = {.destroy = tern_queue_view_destroy,
-                                                        .launch = tern_queue_launch,
-                                                        .finish = queue_finish,
-                                                        .record = queue_record,
-                                                        CAPTURES,
-                                                        .write_beside = write_beside};
+const struct tern_queue_fns tern_vulkan_queue_fns_unified = {.destroy = tern_queue_view_destroy,
+                                                             .launch = tern_queue_launch,
+                                                             .finish = queue_finish,
+                                                             .record = queue_record,
+                                                             CAPTURES,
+                                                             .write_beside = write_beside};

@@ -20,7 +20,7 @@ static enum tern_status make_sets(struct vulkan_device *d, struct vulkan_chunk *
     VkResult result = d->vk.vkCreateDescriptorPool(d->device, &info, NULL, &c->pool);
     if (result) {
         c->pool = VK_NULL_HANDLE;
-        return vulkan_failed(d, "making a descriptor pool", result);
+        return tern_vulkan_failed(d, "making a descriptor pool", result);
     }
     for (int i = 0; i < VULKAN_CHUNK_LAUNCHES; i++)
         layouts[i] = d->set_layout;
@@ -29,14 +29,14 @@ static enum tern_status make_sets(struct vulkan_device *d, struct vulkan_chunk *
                                               .descriptorSetCount = VULKAN_CHUNK_LAUNCHES,
                                               .pSetLayouts = layouts};
     result = d->vk.vkAllocateDescriptorSets(d->device, &sets, c->sets);
-    return result ? vulkan_failed(d, "making descriptor sets", result) : TERN_OK;
+    return result ? tern_vulkan_failed(d, "making descriptor sets", result) : TERN_OK;
 }
 
 static void chunk_free(struct vulkan_device *d, struct vulkan_chunk *c, uint64_t used)
 {
     if (c->pool)
         d->vk.vkDestroyDescriptorPool(d->device, c->pool, NULL);
-    vulkan_piece_destroy(d, c->params, used);
+    tern_vulkan_piece_destroy(d, c->params, used);
     tern_free(d->gpu.base.ctx, c);
 }
 
@@ -47,10 +47,10 @@ static enum tern_status add_chunk(struct vulkan_device *d, struct vulkan_recorde
     if (!c)
         return TERN_E_NO_MEMORY;
     uint64_t used = 0;
-    c->params = vulkan_piece_create(d, VULKAN_MEMORY_PARAMS, VULKAN_CHUNK_LAUNCHES * VULKAN_PARAMS_STRIDE, &used, NULL);
+    c->params = tern_vulkan_piece_create(d, VULKAN_MEMORY_PARAMS, VULKAN_CHUNK_LAUNCHES * VULKAN_PARAMS_STRIDE, &used, NULL);
     /* the host writes them: nothing may still read what was there */
-    enum tern_status st = c->params ? vulkan_submit_for(d, used) : tern_error_status(d->gpu.base.ctx);
-    st = st ? st : vulkan_wait(d, used < d->submitted ? used : d->submitted);
+    enum tern_status st = c->params ? tern_vulkan_submit_for(d, used) : tern_error_status(d->gpu.base.ctx);
+    st = st ? st : tern_vulkan_wait(d, used < d->submitted ? used : d->submitted);
     if (st || make_sets(d, c)) {
         chunk_free(d, c, used);
         return tern_error_status(d->gpu.base.ctx);
@@ -71,10 +71,10 @@ static enum tern_status make_commands(struct vulkan_device *d, struct vulkan_rec
                                               .commandBufferCount = 1};
     r->commands = NULL;
     VkResult result = d->vk.vkAllocateCommandBuffers(d->device, &info, &r->commands);
-    return result ? vulkan_failed(d, "making a command buffer", result) : TERN_OK;
+    return result ? tern_vulkan_failed(d, "making a command buffer", result) : TERN_OK;
 }
 
-enum tern_status vulkan_recorder_open(struct vulkan_device *d, struct vulkan_recorder *r)
+enum tern_status tern_vulkan_recorder_open(struct vulkan_device *d, struct vulkan_recorder *r)
 {
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                           .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
@@ -82,13 +82,13 @@ enum tern_status vulkan_recorder_open(struct vulkan_device *d, struct vulkan_rec
     VkResult result = d->vk.vkCreateCommandPool(d->device, &pool, NULL, &r->pool);
     if (result) {
         r->pool = VK_NULL_HANDLE;
-        return vulkan_failed(d, "making a command pool", result);
+        return tern_vulkan_failed(d, "making a command pool", result);
     }
     enum tern_status st = make_commands(d, r);
     return st ? st : add_chunk(d, r);
 }
 
-void vulkan_recorder_close(struct vulkan_device *d, struct vulkan_recorder *r, uint64_t used)
+void tern_vulkan_recorder_close(struct vulkan_device *d, struct vulkan_recorder *r, uint64_t used)
 {
     while (r->chunks) {
         struct vulkan_chunk *c = r->chunks;
@@ -120,27 +120,27 @@ static enum tern_status begin(struct vulkan_device *d, struct vulkan_recorder *r
     const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, .flags = usage};
     VkResult result = d->vk.vkBeginCommandBuffer(r->commands, &info);
     if (result)
-        return vulkan_failed(d, "beginning a command buffer", result);
+        return tern_vulkan_failed(d, "beginning a command buffer", result);
     r->flops = 0;
     barrier(d, r);
     return TERN_OK;
 }
 
-enum tern_status vulkan_recorder_begin(struct vulkan_device *d, struct vulkan_recorder *r, VkCommandBufferUsageFlags usage)
+enum tern_status tern_vulkan_recorder_begin(struct vulkan_device *d, struct vulkan_recorder *r, VkCommandBufferUsageFlags usage)
 {
     for (struct vulkan_chunk *c = r->chunks; c; c = c->next)
         c->n = 0;
     return begin(d, r, usage);
 }
 
-enum tern_status vulkan_recorder_next(struct vulkan_device *d, struct vulkan_recorder *r)
+enum tern_status tern_vulkan_recorder_next(struct vulkan_device *d, struct vulkan_recorder *r)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     VkCommandBuffer *ended = tern_realloc(ctx, r->ended, ((size_t)r->n_ended + 1) * sizeof(VkCommandBuffer));
     if (!ended)
         return TERN_E_NO_MEMORY;
     r->ended = ended;
-    enum tern_status st = vulkan_recorder_end(d, r);
+    enum tern_status st = tern_vulkan_recorder_end(d, r);
     if (st)
         return st;
     r->ended[r->n_ended++] = r->commands;
@@ -149,14 +149,14 @@ enum tern_status vulkan_recorder_next(struct vulkan_device *d, struct vulkan_rec
 }
 
 /* The host sees what was written once it has waited for the batch. */
-enum tern_status vulkan_recorder_end(struct vulkan_device *d, struct vulkan_recorder *r)
+enum tern_status tern_vulkan_recorder_end(struct vulkan_device *d, struct vulkan_recorder *r)
 {
     const VkMemoryBarrier to_host = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
                                      .srcAccessMask = WORK_WRITES,
                                      .dstAccessMask = VK_ACCESS_HOST_READ_BIT};
     d->vk.vkCmdPipelineBarrier(r->commands, WORK_STAGES, VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &to_host, 0, NULL, 0, NULL);
     VkResult result = d->vk.vkEndCommandBuffer(r->commands);
-    return result ? vulkan_failed(d, "ending a command buffer", result) : TERN_OK;
+    return result ? tern_vulkan_failed(d, "ending a command buffer", result) : TERN_OK;
 }
 
 /* ---- launches and copies ---- */
@@ -187,8 +187,8 @@ static VkDescriptorBufferInfo bind(const struct vulkan_device *d, const struct t
     return (VkDescriptorBufferInfo){p->block->buffer, p->offset + begin, end > begin ? end - begin : 4};
 }
 
-enum tern_status vulkan_record_launch(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_kernel *k,
-                                      const struct tern_launch *l, const struct tern_arg *slots, const struct vulkan_part *part)
+enum tern_status tern_vulkan_record_launch(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_kernel *k,
+                                           const struct tern_launch *l, const struct tern_arg *slots, const struct vulkan_part *part)
 {
     VkDescriptorBufferInfo buffers[BINDINGS];
     struct vulkan_span spans[TERN_MAX_SLOTS];
@@ -230,8 +230,8 @@ enum tern_status vulkan_record_launch(struct vulkan_device *d, struct vulkan_rec
     return TERN_OK;
 }
 
-void vulkan_record_copy(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_piece *from, size_t from_offset,
-                        const struct vulkan_piece *to, size_t to_offset, size_t size)
+void tern_vulkan_record_copy(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_piece *from, size_t from_offset,
+                             const struct vulkan_piece *to, size_t to_offset, size_t size)
 {
     const VkBufferCopy part = {from->offset + from_offset, to->offset + to_offset, size};
     const struct vulkan_span spans[2] = {{from->block->buffer, part.srcOffset, part.srcOffset + size, false},

@@ -61,7 +61,7 @@ static bool find_functions(struct vulkan_compiler *c)
     return true;
 }
 
-void vulkan_compiler_close(struct vulkan_device *d)
+void tern_vulkan_compiler_close(struct vulkan_device *d)
 {
     struct vulkan_compiler *c = d->compiler;
     if (!c)
@@ -121,16 +121,16 @@ static uint32_t *by_library(struct tern_context *ctx, struct vulkan_compiler *c,
     return words;
 }
 
-uint32_t *vulkan_spirv_compile(struct vulkan_device *d, const char *source, const char *name, size_t *size)
+uint32_t *tern_vulkan_spirv_compile(struct vulkan_device *d, const char *source, const char *name, size_t *size)
 {
     struct tern_context *ctx = d->gpu.base.ctx;
     struct vulkan_compiler *c = compiler_of(d);
     if (!c)
         return NULL;
-    uint32_t *words = c->library ? by_library(ctx, c, source, name, size) : vulkan_glslc(ctx, source, name, size);
+    uint32_t *words = c->library ? by_library(ctx, c, source, name, size) : tern_vulkan_glslc(ctx, source, name, size);
     size_t n = words ? *size / sizeof(*words) : 0;
     if (words)
-        n = vulkan_spirv_keep(words, n, d->keeps_nan, d->keeps_denormals);
+        n = tern_vulkan_spirv_keep(words, n, d->keeps_nan, d->keeps_denormals);
     if (words && !n) {
         tern_fail(ctx, TERN_E_DEVICE, "vulkan: kernel text %s: its compiler gave %zu bytes that are no SPIR-V module", name, *size);
         tern_free(ctx, words);
@@ -178,7 +178,7 @@ static size_t ask(uint32_t *words, size_t n, uint32_t capability, uint32_t execu
 }
 
 /* Capabilities come first in a module, execution modes right behind the entry points [SPIR-V 1.5, 2.4]. */
-size_t vulkan_spirv_keep(uint32_t *words, size_t n, bool nan, bool denormals)
+size_t tern_vulkan_spirv_keep(uint32_t *words, size_t n, bool nan, bool denormals)
 {
     if (nan)
         n = ask(words, n, CAPABILITY_KEEP_NAN, MODE_KEEP_NAN);

@@ -184,87 +184,87 @@ struct vulkan_device {
 };
 
 /* library.c: TERN_E_NOT_FOUND with what would help. */
-enum tern_status vulkan_load(struct tern_context *ctx, struct vulkan_api *vk);
-enum tern_status vulkan_load_instance(struct tern_context *ctx, struct vulkan_api *vk, VkInstance instance);
-enum tern_status vulkan_load_device(struct tern_context *ctx, struct vulkan_api *vk, VkDevice device);
-void vulkan_unload(struct vulkan_api *vk);
+enum tern_status tern_vulkan_load(struct tern_context *ctx, struct vulkan_api *vk);
+enum tern_status tern_vulkan_load_instance(struct tern_context *ctx, struct vulkan_api *vk, VkInstance instance);
+enum tern_status tern_vulkan_load_device(struct tern_context *ctx, struct vulkan_api *vk, VkDevice device);
+void tern_vulkan_unload(struct vulkan_api *vk);
 /* Records it: TERN_E_NO_MEMORY for lack of memory, else TERN_E_DEVICE. */
-enum tern_status vulkan_fail(struct tern_context *ctx, const char *what, VkResult result);
+enum tern_status tern_vulkan_fail(struct tern_context *ctx, const char *what, VkResult result);
 /* The same for calls of an open device, which is marked when it is lost. */
-enum tern_status vulkan_failed(struct vulkan_device *d, const char *what, VkResult result);
+enum tern_status tern_vulkan_failed(struct vulkan_device *d, const char *what, VkResult result);
 /* TERN_OK, or the error that every call gives once the device is lost. */
-enum tern_status vulkan_alive(struct vulkan_device *d);
+enum tern_status tern_vulkan_alive(struct vulkan_device *d);
 
 /* facts.c: what a device can; TERN_E_UNSUPPORTED when that is not enough. */
-enum tern_status vulkan_read_facts(struct vulkan_device *d);
-bool vulkan_has_extension(const struct vulkan_device *d, const char *name);
+enum tern_status tern_vulkan_read_facts(struct vulkan_device *d);
+bool tern_vulkan_has_extension(const struct vulkan_device *d, const char *name);
 /* matrix.c: whether the device has cooperative matrices for the texts; then, when it is open, whether GLSL's compiler knows them. */
-void vulkan_read_matrix(struct vulkan_device *d, bool memory_model);
-enum tern_status vulkan_probe_matrix(struct vulkan_device *d);
+void tern_vulkan_read_matrix(struct vulkan_device *d, bool memory_model);
+enum tern_status tern_vulkan_probe_matrix(struct vulkan_device *d);
 /* dot.c: the same of dot products of int8. */
-void vulkan_read_dot_product(struct vulkan_device *d);
-enum tern_status vulkan_probe_dot_product(struct vulkan_device *d);
-void vulkan_describe(const struct tern_device *device, char *out, size_t size);
+void tern_vulkan_read_dot_product(struct vulkan_device *d);
+enum tern_status tern_vulkan_probe_dot_product(struct vulkan_device *d);
+void tern_vulkan_describe(const struct tern_device *device, char *out, size_t size);
 
 /* blocks.c. A piece of at least `size` bytes, aligned for bindings; NULL with the error recorded, but where `full` is given and there is no
  * memory: then that is set. What may still run on memory that was freed is in *used, which may be NULL. */
-struct vulkan_piece *vulkan_piece_create(struct vulkan_device *d, enum vulkan_kind kind, size_t size, uint64_t *used, bool *full);
+struct vulkan_piece *tern_vulkan_piece_create(struct vulkan_device *d, enum vulkan_kind kind, size_t size, uint64_t *used, bool *full);
 /* Launches up to `used` may still work on it: the memory itself is freed later. Thread safe, never waits. */
-void vulkan_piece_destroy(struct vulkan_device *d, struct vulkan_piece *p, uint64_t used);
-void vulkan_trim(struct tern_device *device);
+void tern_vulkan_piece_destroy(struct vulkan_device *d, struct vulkan_piece *p, uint64_t used);
+void tern_vulkan_trim(struct tern_device *device);
 /* All of it, when nothing runs any more. */
-void vulkan_blocks_close(struct vulkan_device *d);
+void tern_vulkan_blocks_close(struct vulkan_device *d);
 
-extern const struct tern_gpu_memory_fns vulkan_memory_fns; /* memory.c */
-void vulkan_stages_close(struct vulkan_device *d);
+extern const struct tern_gpu_memory_fns tern_vulkan_memory_fns; /* memory.c */
+void tern_vulkan_stages_close(struct vulkan_device *d);
 /* Where the host sees a buffer that is no weight, or NULL. */
-char *vulkan_buffer_mapped(struct tern_buffer *b);
+char *tern_vulkan_buffer_mapped(struct tern_buffer *b);
 
 /* record.c: one command buffer with its sets and parameters. */
-enum tern_status vulkan_recorder_open(struct vulkan_device *d, struct vulkan_recorder *r);
-enum tern_status vulkan_recorder_begin(struct vulkan_device *d, struct vulkan_recorder *r, VkCommandBufferUsageFlags usage);
+enum tern_status tern_vulkan_recorder_open(struct vulkan_device *d, struct vulkan_recorder *r);
+enum tern_status tern_vulkan_recorder_begin(struct vulkan_device *d, struct vulkan_recorder *r, VkCommandBufferUsageFlags usage);
 /* What comes goes into another command buffer, which may run beside a second submission of it. */
-enum tern_status vulkan_recorder_next(struct vulkan_device *d, struct vulkan_recorder *r);
-enum tern_status vulkan_recorder_end(struct vulkan_device *d, struct vulkan_recorder *r);
-void vulkan_recorder_close(struct vulkan_device *d, struct vulkan_recorder *r, uint64_t used);
-enum tern_status vulkan_record_launch(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_kernel *k,
-                                      const struct tern_launch *l, const struct tern_arg *slots, const struct vulkan_part *part);
-void vulkan_record_copy(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_piece *from, size_t from_offset,
-                        const struct vulkan_piece *to, size_t to_offset, size_t size);
+enum tern_status tern_vulkan_recorder_next(struct vulkan_device *d, struct vulkan_recorder *r);
+enum tern_status tern_vulkan_recorder_end(struct vulkan_device *d, struct vulkan_recorder *r);
+void tern_vulkan_recorder_close(struct vulkan_device *d, struct vulkan_recorder *r, uint64_t used);
+enum tern_status tern_vulkan_record_launch(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_kernel *k,
+                                           const struct tern_launch *l, const struct tern_arg *slots, const struct vulkan_part *part);
+void tern_vulkan_record_copy(struct vulkan_device *d, struct vulkan_recorder *r, const struct vulkan_piece *from, size_t from_offset,
+                             const struct vulkan_piece *to, size_t to_offset, size_t size);
 
-/* queue.c; the caller holds gpu.lock but for vulkan_wait, vulkan_done. */
-extern const struct tern_queue_fns vulkan_queue_fns, vulkan_queue_fns_unified;
-enum tern_status vulkan_queue_open(struct vulkan_device *d);
-void vulkan_queue_close(struct vulkan_device *d);
+/* queue.c; the caller holds gpu.lock but for tern_vulkan_wait, tern_vulkan_done. */
+extern const struct tern_queue_fns tern_vulkan_queue_fns, tern_vulkan_queue_fns_unified;
+enum tern_status tern_vulkan_queue_open(struct vulkan_device *d);
+void tern_vulkan_queue_close(struct vulkan_device *d);
 /* The batch that is recorded; a new one when there is none. NULL with the error recorded. */
-struct vulkan_recorder *vulkan_recording(struct vulkan_device *d);
-enum tern_status vulkan_submit(struct vulkan_device *d);
+struct vulkan_recorder *tern_vulkan_recording(struct vulkan_device *d);
+enum tern_status tern_vulkan_submit(struct vulkan_device *d);
 /* Submits what is recorded when that is needed for `value`. */
-enum tern_status vulkan_submit_for(struct vulkan_device *d, uint64_t value);
+enum tern_status tern_vulkan_submit_for(struct vulkan_device *d, uint64_t value);
 /* Until the timeline has come to that value, which was submitted. */
-enum tern_status vulkan_wait(struct vulkan_device *d, uint64_t value);
+enum tern_status tern_vulkan_wait(struct vulkan_device *d, uint64_t value);
 /* How far the timeline has come. */
-uint64_t vulkan_done(struct vulkan_device *d);
-enum tern_status vulkan_enqueue(struct tern_gpu *gpu, void *kernel, const struct tern_launch *l, const struct tern_arg *slots);
+uint64_t tern_vulkan_done(struct vulkan_device *d);
+enum tern_status tern_vulkan_enqueue(struct tern_gpu *gpu, void *kernel, const struct tern_launch *l, const struct tern_arg *slots);
 
 /* capture.c */
-enum tern_status vulkan_capture_begin(struct tern_queue *q);
-struct tern_capture *vulkan_capture_end(struct tern_queue *q);
-enum tern_status vulkan_replay(struct tern_queue *q, struct tern_capture *c);
+enum tern_status tern_vulkan_capture_begin(struct tern_queue *q);
+struct tern_capture *tern_vulkan_capture_end(struct tern_queue *q);
+enum tern_status tern_vulkan_replay(struct tern_queue *q, struct tern_capture *c);
 
-extern const struct tern_gpu_fns vulkan_gpu_fns; /* program.c */
-enum tern_status vulkan_programs_open(struct vulkan_device *d);
-void vulkan_programs_close(struct vulkan_device *d);
+extern const struct tern_gpu_fns tern_vulkan_gpu_fns; /* program.c */
+enum tern_status tern_vulkan_programs_open(struct vulkan_device *d);
+void tern_vulkan_programs_close(struct vulkan_device *d);
 /* Whether the compiler takes a source; if not, the error says why. */
-bool vulkan_can_compile(struct vulkan_device *d, const char *source, const char *name);
+bool tern_vulkan_can_compile(struct vulkan_device *d, const char *source, const char *name);
 
 /* spirv.c: GLSL to SPIR-V for Vulkan 1.2 by shaderc. NULL with the error recorded; tern_free. */
-uint32_t *vulkan_spirv_compile(struct vulkan_device *d, const char *source, const char *name, size_t *size);
-void vulkan_compiler_close(struct vulkan_device *d);
-uint32_t *vulkan_glslc(struct tern_context *ctx, const char *source, const char *name, size_t *size); /* glslc.c, in the same way */
+uint32_t *tern_vulkan_spirv_compile(struct vulkan_device *d, const char *source, const char *name, size_t *size);
+void tern_vulkan_compiler_close(struct vulkan_device *d);
+uint32_t *tern_vulkan_glslc(struct tern_context *ctx, const char *source, const char *name, size_t *size); /* glslc.c, in the same way */
 /* Puts the execution modes SignedZeroInfNanPreserve and DenormPreserve for f32 into a module (Vulkan 1.2 has no other way to ask for them
  * in GLSL). `words` has room for VULKAN_SPIRV_MORE further ones; the new number of words, or 0 when it is no module. */
 #define VULKAN_SPIRV_MORE 12
-size_t vulkan_spirv_keep(uint32_t *words, size_t n, bool nan, bool denormals);
+size_t tern_vulkan_spirv_keep(uint32_t *words, size_t n, bool nan, bool denormals);
 
 #endif
