@@ -152,7 +152,7 @@ def page(result, name):
              f"- processor family {m['family']}, model {m['model']}; {', '.join(m['instructions'])}; tern's kernels: {m['kernel_level']}",
              *distance(m["apart_ns"]),
              "- " + ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) if versions else "- no other engine told its version",
-             f"- medians of {result['runs']} runs (text encoder {result['runs'] + 2}), one of each engine in turn. f32 and bf16 are two groups, one after the "
+             f"- medians of {result['runs']} runs (text encoder {result['text_runs']}), one of each engine in turn, each behind {result['pause']:g} s in which none runs. f32 and bf16 are two groups, one after the "
              "other, since the processes of both do not fit into memory at once: compare engines within a dtype.", ""]
     if rows := ratios(result):
         lines += [*ratio_table(rows), "", "Start: OpenVINO's better one, from the exported file or from its cache of compiled models.", ""]
