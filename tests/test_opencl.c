@@ -128,6 +128,13 @@ static enum tern_status narrowed_and_moved(void *user, tern_tensor *const *in, t
     return out[0] ? TERN_OK : TERN_E_INVALID;
 }
 
+/* What is left of x where its fraction goes, and 3. */
+static enum tern_status made_whole_and_moved(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_add_scalar(tern_cast(in[0], TERN_I32), 3);
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
 static void written_roundings_stay(void **state)
 {
     struct tern_context *ctx = open_or_skip();
@@ -137,6 +144,8 @@ static void written_roundings_stay(void **state)
     assert_true(found[0] == 0 && found[1] == 4);
     run_plan(ctx, narrowed_twice, &input, (const float[]){80, 1}, found, sizeof(found));
     assert_true(found[0] > 1e38f && found[1] == 1000);
+    run_plan(ctx, made_whole_and_moved, &input, (const float[]){-2.7f, 2.7f}, found, sizeof(found));
+    assert_true(found[0] == 1 && found[1] == 5);
     tern_context_destroy(&ctx);
 }
 

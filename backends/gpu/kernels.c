@@ -41,10 +41,11 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 }
 
 /* Which posts a text applies is part of making its launches. */
-/* A post works on the f32 value: of a cast to fewer bits that would undo all that it is for. */
+/* A post works on the f32 value: what becomes whole numbers it would reach before they are, and of a cast to fewer bits it would undo all
+ * that it is for. */
 static bool post(const struct tern_op_desc *d)
 {
-    return d->op != TERN_OP_cast || tern_dtype_size(d->out.dtype) >= tern_dtype_size(d->in[0].dtype);
+    return tern_dtype_is_float(d->out.dtype) && (d->op != TERN_OP_cast || tern_dtype_size(d->out.dtype) >= tern_dtype_size(d->in[0].dtype));
 }
 
 static size_t workspace_of(struct tern_context *ctx, const struct tern_op_desc *d)
