@@ -104,6 +104,7 @@ tern_tensor *tern_graph_symbol(const struct tern_graph *g, int value);
 struct tern_pass {
     const char *name;
     enum tern_status (*run)(struct tern_graph *g, const struct tern_plan_params *params);
+    int revision; /* raised when its results change for some graph: plans that were saved before are not found any more */
 };
 /* In the order in which they run; NULL-terminated. */
 extern const struct tern_pass *const tern_passes[];

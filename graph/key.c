@@ -67,13 +67,20 @@ static void add_node(struct tern_key *k, const struct tern_node *n)
     tern_key_add_desc(k, &n->desc);
 }
 
+void tern_key_add_passes(struct tern_key *k, const struct tern_pass *const *passes, const char *without)
+{
+    for (int i = 0; passes[i]; i++)
+        if (!tern_pass_is_out(without, passes[i]->name)) {
+            tern_key_add_text(k, passes[i]->name);
+            tern_key_add(k, (uint64_t)passes[i]->revision);
+        }
+}
+
 enum tern_status tern_graph_key(const struct tern_graph *g, const struct tern_plan_params *params, struct tern_key *key)
 {
     struct tern_key k = tern_plan_fingerprint(g->ctx);
     enum tern_status st = TERN_OK;
-    for (int i = 0; tern_passes[i]; i++)
-        if (!params || !tern_pass_is_out(params->without, tern_passes[i]->name))
-            tern_key_add_text(&k, tern_passes[i]->name);
+    tern_key_add_passes(&k, tern_passes, params ? params->without : NULL);
     if (!params || !tern_pass_is_out(params->without, tern_pass_tune.name))
         tern_key_add(&k, tern_tuner_mode(g->ctx));
     tern_key_add_text(&k, params ? params->quantize : NULL);

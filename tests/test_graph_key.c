@@ -203,12 +203,28 @@ static void gaps_do_not_count(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A pass that was corrected makes other plans; one that is left out makes none. */
+static void corrected_passes_change_the_key(void **state)
+{
+    static const struct tern_pass first = {"fold", NULL, 0}, before = {"fuse", NULL, 0}, corrected = {"fuse", NULL, 1};
+    const struct tern_pass *const old[] = {&first, &before, NULL}, *const new[] = {&first, &corrected, NULL};
+    struct tern_key keys[4] = {{{1, 2}}, {{1, 2}}, {{1, 2}}, {{1, 2}}};
+    for (int i = 0; i < 4; i++) {
+        tern_key_add_passes(&keys[i], i % 2 ? new : old, i < 2 ? NULL : "fuse");
+        keys[i] = tern_key_finish(keys[i]);
+    }
+    assert_false(tern_key_equal(keys[0], keys[1]));
+    assert_true(tern_key_equal(keys[2], keys[3]));
+    assert_false(tern_key_equal(keys[0], keys[2]));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_traces_have_equal_keys),
         cmocka_unit_test(every_difference_changes_the_key),
         cmocka_unit_test(gaps_do_not_count),
+        cmocka_unit_test(corrected_passes_change_the_key),
     };
     return argc > 1 ? print_keys() : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,4 +143,4 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     return tern_error_status(g->ctx);
 }
 
-const struct tern_pass tern_pass_fuse = {"fuse", run};
+const struct tern_pass tern_pass_fuse = {"fuse", run, 1};
