@@ -59,12 +59,21 @@ static bool remember(struct recording *r, tern_tensor *t, int value)
     return true;
 }
 
-/* All weights are slots from the start; those that nothing uses vanish with the dead code. */
+/* All weights are slots from the start; those that nothing uses vanish with the dead code. A tensor is one slot: of two names the calls
+ * could not tell which is meant, and another set may have two tensors there. */
 static bool remember_weights(struct recording *r)
 {
     int64_t n = r->weights ? tern_weights_count(r->weights) : 0;
     for (int64_t i = 0; i < n; i++) {
         tern_tensor *t = tern_weights_at(r->weights, i);
+        const struct known *k = grow(r) ? find(r->known, r->capacity, t) : NULL;
+        if (k && k->tensor)
+            tern_fail(r->graph->ctx, TERN_E_INVALID,
+                      "graph: expected another tensor for each name of the weight set, found one as \"%s\" and \"%s\"; a copy under one "
+                      "of them would do",
+                      r->graph->values[k->value].name, tern_weights_name(r->weights, i));
+        if (!k || k->tensor)
+            return false;
         int v = tern_graph_add_value(r->graph, TERN_VALUE_WEIGHT, &t->meta, tern_weights_name(r->weights, i), NULL);
         if (!remember(r, t, v))
             return false;

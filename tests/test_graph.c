@@ -510,6 +510,26 @@ static void a_trace_has_nothing_else_within(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Another set may have two tensors under the names, and what the function uses could be either. The context goes all the same. */
+static void a_tensor_has_one_name(void **state)
+{
+    struct support_allocator m = {0};
+    struct tern_context *ctx = tern_context_create(&(const struct tern_context_params){.threads = 1, .allocator = support_failing(&m)});
+    const struct tern_graph_input input = {"x", TERN_F32, 2, {2, 3}};
+    struct nested n = {.weights = tern_weights_create(ctx)};
+    tern_scope_begin(ctx);
+    tern_tensor *t = tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){3}, NULL);
+    n.apart = tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){2, 3}, NULL);
+    assert_int_equal(tern_weights_add(n.weights, "v", t), TERN_OK);
+    assert_int_equal(tern_weights_add(n.weights, "w", t), TERN_OK);
+    assert_null(tern_graph_trace(ctx, with_a_constant, &n, n.weights, &input, 1, 1));
+    support_error(ctx, TERN_E_INVALID, "found one as \"v\" and \"w\"");
+    tern_scope_end(ctx, NULL);
+    tern_weights_unref(&n.weights);
+    tern_context_destroy(&ctx);
+    assert_int_equal(m.live, 0);
+}
+
 static void wrong_use_is_refused(void **state)
 {
     struct tern_context *ctx = support_context();
@@ -578,12 +598,19 @@ static void values_are_unknown_while_recording(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_graphs_agree),          cmocka_unit_test(one_plan_serves_many_sets),
-        cmocka_unit_test(a_binding_keeps_its_context),  cmocka_unit_test(threads_share_a_plan),
-        cmocka_unit_test(steady_runs_allocate_nothing), cmocka_unit_test(faults_are_statuses),
-        cmocka_unit_test(runs_can_be_cancelled),        cmocka_unit_test(memory_comes_back),
-        cmocka_unit_test(profiles_tell_every_step),     cmocka_unit_test(a_trace_has_nothing_else_within),
-        cmocka_unit_test(wrong_use_is_refused),         cmocka_unit_test(values_are_unknown_while_recording),
+        cmocka_unit_test(random_graphs_agree),
+        cmocka_unit_test(one_plan_serves_many_sets),
+        cmocka_unit_test(a_binding_keeps_its_context),
+        cmocka_unit_test(threads_share_a_plan),
+        cmocka_unit_test(steady_runs_allocate_nothing),
+        cmocka_unit_test(faults_are_statuses),
+        cmocka_unit_test(runs_can_be_cancelled),
+        cmocka_unit_test(memory_comes_back),
+        cmocka_unit_test(profiles_tell_every_step),
+        cmocka_unit_test(a_trace_has_nothing_else_within),
+        cmocka_unit_test(a_tensor_has_one_name),
+        cmocka_unit_test(wrong_use_is_refused),
+        cmocka_unit_test(values_are_unknown_while_recording),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -41,7 +41,8 @@ struct tern_graph_input {
  * compiled. */
 typedef enum tern_status (*tern_graph_fn)(void *user, tern_tensor *const *inputs, tern_tensor **outputs);
 
-/* Records fn. `weights` may be NULL. At most TERN_GRAPH_MAX_IO inputs and outputs. NULL with the error recorded. */
+/* Records fn. `weights` may be NULL; no two of its names may be one tensor, since the calls could not tell which they mean
+ * (TERN_E_INVALID). At most TERN_GRAPH_MAX_IO inputs and outputs. NULL with the error recorded. */
 TERN_API struct tern_graph *tern_graph_trace(struct tern_context *ctx, tern_graph_fn fn, void *user, struct tern_weights *weights,
                                              const struct tern_graph_input *inputs, int n_inputs, int n_outputs);
 TERN_API void tern_graph_destroy(struct tern_graph **graph);
