@@ -72,13 +72,14 @@ static bool has_forms(const struct tern_plan *p, int value, const struct tern_pl
     return is_packed_only(p, value);
 }
 
-/* The value of `other`, if there is such a plan, that is the same and that it keeps; -1: none. */
-static int there_already(const struct tern_plan *p, int value, const struct tern_plan *other)
+/* The value of `other`, if there is such a plan, that is the same and that it keeps; `read`: by nodes that run, too, which want more than
+ * packed forms. -1: none. */
+static int there_already(const struct tern_plan *p, int value, bool read, const struct tern_plan *other)
 {
     const int there = other ? tern_plan_same_prepared(p, value, other) : -1;
     for (int s = 0; there >= 0 && s < other->n_steps; s++)
         if (keeps(other, &other->steps[s], there))
-            return !is_packed_only(other, there) || has_forms(p, value, other) ? there : -1;
+            return !is_packed_only(other, there) || (!read && has_forms(p, value, other)) ? there : -1;
     return -1;
 }
 
@@ -97,10 +98,10 @@ static void find_same(struct preparing *p)
     }
 }
 
-/* Whether another binding has the value: the former one, or that of the other plan. */
+/* Whether another binding has the value: the former one, or that of the other plan. Asked when p->last of it is known. */
 static bool is_there(const struct preparing *p, const struct tern_plan *plan, int value, const struct tern_plan *other)
 {
-    return p->kept[value] && ((p->same[value] && p->former->bound[value]) || there_already(plan, value, other) >= 0);
+    return p->kept[value] && ((p->same[value] && p->former->bound[value]) || there_already(plan, value, p->last[value] >= 0, other) >= 0);
 }
 
 static bool find_uses(struct preparing *p, const struct tern_plan *plan, const struct tern_plan *other)
@@ -220,7 +221,7 @@ static enum tern_status run_all(struct preparing *p)
             continue;
         const bool before = p->same[n->out] && p->former->bound[n->out], there = before || is_there(p, b->plan, n->out, other);
         b->bound[n->out] = before  ? tern_tensor_ref(p->former->bound[n->out])
-                           : there ? tern_tensor_ref(b->beside->bound[there_already(b->plan, n->out, other)])
+                           : there ? tern_tensor_ref(b->beside->bound[there_already(b->plan, n->out, p->last[n->out] >= 0, other)])
                                    : run(p, n);
         if (!b->bound[n->out] || (!there && p->packed[n->out] && pack_and_release(p, n->out)))
             return tern_error_status(g->ctx);

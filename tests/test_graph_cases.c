@@ -11,6 +11,7 @@
 #include <tern/ops.h>
 #include <tern/weights.h>
 
+#include "graph/plan.h"
 #include "support.h"
 
 typedef tern_tensor *op_fn(tern_tensor *x);
@@ -189,10 +190,72 @@ static void biases_of_halves_have_kernels(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* x times twice the weight, and in the second graph the sums of its rows, too. */
+static tern_tensor *doubled(tern_tensor *x, struct tern_weights *w, tern_tensor **weight)
+{
+    *weight = tern_mul_scalar(tern_weights_get(w, "w"), 2);
+    return tern_linear(x, *weight, NULL);
+}
+
+static enum tern_status product(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *weight;
+    out[0] = doubled(in[0], user, &weight);
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
+static enum tern_status product_and_sums(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *weight, *y = doubled(in[0], user, &weight);
+    out[0] = tern_add(y, tern_sum(weight, 1, (const int[]){1}, false));
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
+/* The first binding keeps packed forms of the doubled weight alone: what the second one makes of it needs its elements. */
+static void what_is_packed_is_made_again(void **state)
+{
+    enum { N = 64 };
+    const struct tern_graph_input input = {"x", TERN_F32, 2, {N, N}};
+    struct tern_context *ctx = support_context();
+    struct tern_weights *w = tern_weights_create(ctx);
+    struct tern_plan *plan[2];
+    struct tern_binding *b[2] = {NULL};
+    static float ones[N * N], found[N * N];
+    tern_tensor *y = NULL;
+    for (int i = 0; i < N * N; i++)
+        ones[i] = 1;
+    tern_scope_begin(ctx);
+    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 2, input.shape, ones);
+    assert_int_equal(tern_weights_add(w, "w", x), TERN_OK);
+    for (int i = 0; i < 2; i++) {
+        struct tern_graph *g = tern_graph_trace(ctx, i ? product_and_sums : product, w, w, &input, 1, 1);
+        plan[i] = tern_plan_compile(g, NULL);
+        tern_graph_destroy(&g);
+        b[i] = tern_plan_bind_beside(plan[i], w, b[0]);
+        if (!b[i])
+            fail_msg("%s", tern_error(ctx));
+        assert_int_equal(plan[i]->n_packed, 1);
+    }
+    assert_int_equal(tern_plan_run(b[1], &x, &y), TERN_OK);
+    assert_int_equal(tern_tensor_read(y, TERN_F32, found, sizeof(found)), TERN_OK);
+    for (int i = 0; i < N * N; i++)
+        assert_true(found[i] == 4 * N); /* 64 products of 1 and 2, and 64 times 2 */
+    tern_scope_end(ctx, NULL);
+    for (int i = 1; i >= 0; i--) {
+        tern_binding_unref(&b[i]);
+        tern_plan_unref(&plan[i]);
+    }
+    tern_weights_unref(&w);
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(equal_calls_that_were_rounded), cmocka_unit_test(nothing_in_tensors),
-                                       cmocka_unit_test(streamed_weights_and_views), cmocka_unit_test(plans_of_nothing_are_read_back),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_packed_is_made_again),
+                                       cmocka_unit_test(equal_calls_that_were_rounded),
+                                       cmocka_unit_test(nothing_in_tensors),
+                                       cmocka_unit_test(streamed_weights_and_views),
+                                       cmocka_unit_test(plans_of_nothing_are_read_back),
                                        cmocka_unit_test(biases_of_halves_have_kernels)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
