@@ -41,7 +41,7 @@ struct tern_spill *tern_spill_create(struct tern_plan *p, bool ahead)
     s->ahead = ahead;
     s->map.size = p->facts.travels;
     s->folder = tern_cache_path(ctx, "stream", "");
-    if (!s->folder || !tern_cache_prepare(ctx, s->folder))
+    if (!tern_failed(ctx) && (!s->folder || !tern_cache_prepare(ctx, s->folder)))
         return s;
     if (tern_error_status(ctx) == TERN_E_IO) { /* as good as none */
         tern_error_clear(ctx);

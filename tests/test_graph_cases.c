@@ -130,6 +130,38 @@ static void streamed_weights_and_views(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A binding of streamed weights is there, or an error is: never both. */
+static void bindings_that_stream_fail_whole(void **state)
+{
+    const struct tern_graph_input input = {"x", TERN_F32, 2, {4, 8}};
+    struct support_allocator m = {0};
+    struct tern_context *ctx = tern_context_create(&(const struct tern_context_params){.threads = 1, .allocator = support_failing(&m)});
+    struct tern_weights *w = tern_weights_create(ctx);
+    tern_scope_begin(ctx);
+    tern_weights_add(w, "a", support_noise(ctx, 1, 2, (const int64_t[]){8, 8}, 1, TERN_F32));
+    tern_weights_add(w, "b", support_noise(ctx, 2, 1, (const int64_t[]){64}, 1, TERN_F32));
+    struct tern_graph *graph = tern_graph_trace(ctx, by_a_view, w, w, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(graph, &(struct tern_plan_params){.without = "prepare", .resident = 1});
+    assert_true(tern_plan_facts(plan).travels > 0);
+    int faults = 0;
+    for (bool failed = true; failed; faults += failed) {
+        m.fail_at = m.count + faults + 1;
+        struct tern_binding *b = tern_plan_bind(plan, w);
+        m.fail_at = 0;
+        failed = tern_error_status(ctx) != TERN_OK;
+        assert_int_equal(!b, failed);
+        tern_error_clear(ctx);
+        tern_binding_unref(&b);
+    }
+    assert_true(faults > 4);
+    tern_scope_end(ctx, NULL);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&graph);
+    tern_weights_unref(&w);
+    tern_context_destroy(&ctx);
+    assert_int_equal(m.live, 0);
+}
+
 /* The query's heads have a stride of 0 rows. */
 static enum tern_status attention_of_nothing(void *user, tern_tensor *const *in, tern_tensor **out)
 {
@@ -255,6 +287,7 @@ int main(void)
                                        cmocka_unit_test(equal_calls_that_were_rounded),
                                        cmocka_unit_test(nothing_in_tensors),
                                        cmocka_unit_test(streamed_weights_and_views),
+                                       cmocka_unit_test(bindings_that_stream_fail_whole),
                                        cmocka_unit_test(plans_of_nothing_are_read_back),
                                        cmocka_unit_test(biases_of_halves_have_kernels)};
     return cmocka_run_group_tests(tests, NULL, NULL);
