@@ -27,6 +27,7 @@ struct tern_context {
 
     pthread_mutex_t lock; /* error, prepared forms of tensors, list of mappings */
     enum tern_status status;
+    pthread_t failed; /* the thread whose error that is */
     char error[TERN_ERROR_SIZE];
 
     size_t used, peak;    /* atomic, bytes */

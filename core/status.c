@@ -40,6 +40,7 @@ enum tern_status tern_fail(struct tern_context *ctx, enum tern_status status, co
         va_start(ap, fmt);
         vsnprintf(ctx->error, sizeof(ctx->error), fmt, ap);
         va_end(ap);
+        ctx->failed = pthread_self();
         __atomic_store_n(&ctx->status, status, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&ctx->lock);
@@ -72,15 +73,21 @@ enum tern_status tern_error_status(const struct tern_context *ctx)
     return ctx ? __atomic_load_n(&ctx->status, __ATOMIC_ACQUIRE) : TERN_E_INVALID;
 }
 
-void tern_error_clear(struct tern_context *ctx)
+static void clear(struct tern_context *ctx, bool own)
 {
     if (!ctx)
         return;
     pthread_mutex_lock(&ctx->lock);
-    __atomic_store_n(&ctx->status, TERN_OK, __ATOMIC_RELEASE);
-    ctx->error[0] = 0;
+    if (!own || (ctx->status != TERN_OK && pthread_equal(ctx->failed, pthread_self()))) {
+        __atomic_store_n(&ctx->status, TERN_OK, __ATOMIC_RELEASE);
+        ctx->error[0] = 0;
+    }
     pthread_mutex_unlock(&ctx->lock);
 }
+
+void tern_error_clear(struct tern_context *ctx) { clear(ctx, false); }
+
+void tern_error_clear_own(struct tern_context *ctx) { clear(ctx, true); }
 
 void tern_message(struct tern_context *ctx, int level, const char *fmt, ...)
 {

@@ -21,6 +21,9 @@ void tern_fail_prefix(struct tern_context *ctx, const char *fmt, ...) TERN_PRINT
 /* True while an error is recorded, and of no context (NULL): a function that asks for this first needs no other guard. */
 bool tern_failed(const struct tern_context *ctx);
 
+/* tern_error_clear, but an error that another thread has recorded stays. */
+void tern_error_clear_own(struct tern_context *ctx);
+
 /* Sends a message to the log callback. Thread safe if the callback is. */
 void tern_message(struct tern_context *ctx, int level, const char *fmt, ...) TERN_PRINTF(3, 4);
 

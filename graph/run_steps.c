@@ -113,16 +113,18 @@ static enum tern_status run_step(struct tern_run *r, const struct tern_step *s, 
     struct tern_context *ctx = r->plan->ctx;
     struct tern_kernel_args a = {.desc = s->desc, .ctx = ctx};
     bool there;
-    if (bring_result(r, s, &there) || there) {
+    enum tern_status st = bring_result(r, s, &there);
+    if (st || there) {
         if (brought)
             *brought = tern_now();
-        return tern_error_status(ctx);
+        return st;
     }
     for (int k = 0; k < s->desc->n_in; k++)
         a.in[k] = arg_of(r, &s->in[k]);
-    for (int k = 0; k < s->desc->n_in; k++)
-        if (s->from[k].place != TERN_PLACE_NONE && copy_input(r, s, k, &a.in[k]))
-            return tern_error_status(ctx);
+    for (int k = 0; !st && k < s->desc->n_in; k++)
+        st = s->from[k].place != TERN_PLACE_NONE ? copy_input(r, s, k, &a.in[k]) : TERN_OK;
+    if (st)
+        return st;
     a.out = arg_of(r, &s->out);
     if (!s->kernel)
         return tern_reference_run(&a);
@@ -130,13 +132,15 @@ static enum tern_status run_step(struct tern_run *r, const struct tern_step *s, 
     a.packed = arg_of(r, &s->packed);
     if (s->packed_index >= 0)
         a.packed = (struct tern_arg){r->binding->packed[s->packed_index], 0};
-    else if (s->packed.place != TERN_PLACE_NONE && pack_input(r, s, &a))
-        return tern_error_status(ctx);
-    if (s->ahead >= 0 && mark(r))
-        return tern_error_status(ctx);
+    else if (s->packed.place != TERN_PLACE_NONE)
+        st = pack_input(r, s, &a);
+    if (!st && s->ahead >= 0)
+        st = mark(r);
+    if (st)
+        return st;
     if (brought && tern_step_streams(s))
         *brought = tern_now();
-    enum tern_status st = ctx->device->queue->fns->launch(ctx->device->queue, s->kernel, &a);
+    st = ctx->device->queue->fns->launch(ctx->device->queue, s->kernel, &a);
     if (r->binding->spill && s->kernel->pack)
         tern_spill_leave(r->binding->spill, ctx, s, &a.packed);
     else if (r->binding->spill && s->spills && !st)
@@ -155,7 +159,8 @@ enum tern_status tern_run_steps(struct tern_run *r)
     tern_threads_begin(p->ctx);
     for (int s = 0; !st && s < p->n_steps; s++) {
         double begin = r->observer ? tern_now() : 0, brought = begin;
-        st = tern_check_cancel(p->ctx) ? tern_error_status(p->ctx) : run_step(r, &p->steps[s], r->observer ? &brought : NULL);
+        st = tern_check_cancel(p->ctx);
+        st = st ? st : run_step(r, &p->steps[s], r->observer ? &brought : NULL);
         if (!st && r->observer && !(st = p->ctx->device->queue->fns->finish(p->ctx->device->queue)))
             tern_step_tell(r->observer, &p->steps[s], begin - start, brought - begin, tern_now() - start);
     }

@@ -151,7 +151,7 @@ static enum tern_status write_from(int file, struct tern_context *ctx, const str
     char *part = tern_alloc(ctx, PART);
     enum tern_status st = TERN_OK;
     if (!part)
-        tern_error_clear(ctx);
+        tern_error_clear_own(ctx);
     size_t n = 0;
     for (size_t next; part && !st && n < size; n += next) {
         next = size - n < PART ? size - n : PART;
@@ -161,7 +161,7 @@ static enum tern_status write_from(int file, struct tern_context *ctx, const str
     }
     tern_free(ctx, part);
     *written = n == size;
-    return st ? tern_error_status(ctx) : TERN_OK;
+    return st;
 }
 
 enum tern_status tern_spill_write(struct tern_spill *s, const struct tern_step *step, int number, const struct tern_kernel_args *a)

@@ -221,6 +221,55 @@ static void a_binding_keeps_its_context(void **state)
     assert_int_equal(live, 0);
 }
 
+/* A capture that cannot begin; in the last run another thread has failed by then. */
+static bool fails_elsewhere;
+
+static void *fail_elsewhere(void *ctx)
+{
+    tern_fail(ctx, TERN_E_IO, "elsewhere");
+    return NULL;
+}
+
+static enum tern_status begin_no_capture(struct tern_queue *q)
+{
+    pthread_t thread;
+    if (fails_elsewhere) {
+        assert_int_equal(pthread_create(&thread, NULL, fail_elsewhere, q->device->ctx), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    return tern_fail(q->device->ctx, TERN_E_DEVICE, "no capture");
+}
+
+/* Launches that are not captured are launched, and that is no error; what another thread has to tell is not lost with it. */
+static void errors_of_other_threads_stay(void **state)
+{
+    struct tern_context *ctx = support_context();
+    struct tern_queue *q = ctx->device->queue;
+    const struct tern_queue_fns *own = q->fns;
+    struct tern_queue_fns fns = *own;
+    const struct tern_graph_input input = {"x", TERN_F32, 1, {4}};
+    struct tern_graph *g = tern_graph_trace(ctx, twice, NULL, NULL, &input, 1, 1);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_binding *b = tern_plan_bind(plan, NULL);
+    tern_tensor *out = NULL;
+    fns.capture_begin = begin_no_capture;
+    q->fns = &fns;
+    tern_scope_begin(ctx);
+    tern_tensor *x = support_noise(ctx, 1, 1, input.shape, 1, TERN_F32);
+    for (int i = 0; i < 3; i++) {
+        fails_elsewhere = i == 2;
+        assert_int_equal(tern_plan_run(b, &x, &out), TERN_OK);
+        assert_int_equal(tern_failed(ctx), i == 2);
+    }
+    support_error(ctx, TERN_E_IO, "elsewhere");
+    tern_scope_end(ctx, NULL);
+    q->fns = own;
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    tern_context_destroy(&ctx);
+}
+
 /* Two threads, two weight sets, one plan. */
 static void threads_share_a_plan(void **state)
 {
@@ -601,6 +650,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_graphs_agree),
         cmocka_unit_test(one_plan_serves_many_sets),
         cmocka_unit_test(a_binding_keeps_its_context),
+        cmocka_unit_test(errors_of_other_threads_stay),
         cmocka_unit_test(threads_share_a_plan),
         cmocka_unit_test(steady_runs_allocate_nothing),
         cmocka_unit_test(faults_are_statuses),
