@@ -186,7 +186,8 @@ struct tern_binding *tern_plan_bind_anew(struct tern_plan *plan, const struct te
 /* prepared.c: runs the prepare graph of a binding whose weights and constants are there. With a binding beside it takes from that, and from
  * a former one of the plan (NULL: none). */
 enum tern_status tern_binding_prepare(struct tern_binding *b, const struct tern_binding *former);
-/* Memory that this takes beside packed forms of that size, when another plan (or NULL) has a binding beside it. */
+/* Memory that this takes beside packed forms of that size, which are not those that both plans have, when another plan (or NULL) has a
+ * binding beside it. */
 size_t tern_plan_prepared_bytes(const struct tern_plan *p, const struct tern_plan *other, size_t packs);
 /* bind.c: what an allocation of that size counts for, with the structs around it. */
 size_t tern_bound_bytes(const struct tern_device *d, size_t size);

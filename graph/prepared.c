@@ -244,12 +244,13 @@ enum tern_status tern_binding_prepare(struct tern_binding *b, const struct tern_
     return tern_error_status(ctx);
 }
 
-/* Of the packed forms of a value. */
-static size_t forms_bytes(const struct tern_plan *p, int value)
+/* Of the packed forms of a value; of those alone that `other` has, too, unless it is NULL. */
+static size_t forms_bytes(const struct tern_plan *p, int value, const struct tern_plan *other)
 {
     size_t bytes = 0;
     for (int s = 0; s < p->n_steps; s++)
-        if (packs(p, &p->steps[s], value) && !tern_step_packed_before(p, s))
+        if (packs(p, &p->steps[s], value) && !tern_step_packed_before(p, s) &&
+            (!other || tern_plan_same_packed(p, &p->steps[s], other, true)))
             bytes += tern_bound_bytes(p->ctx->device, p->steps[s].kernel->packed_size(p->ctx, p->steps[s].desc));
     return bytes;
 }
@@ -267,7 +268,9 @@ size_t tern_plan_prepared_bytes(const struct tern_plan *plan, const struct tern_
             continue;
         const size_t own = n->kind == TERN_CALL_VIEW ? 0 : tern_bound_bytes(plan->ctx->device, bytes_of(&n->desc.out));
         *(p.kept[n->out] && !p.packed[n->out] ? &kept : &now) += own;
-        made += p.packed[n->out] ? forms_bytes(plan, n->out) : 0;
+        made += p.packed[n->out] ? forms_bytes(plan, n->out, NULL) : 0;
+        if (other && p.kept[n->out] && !p.packed[n->out]) /* made again, it has others than those of the other plan */
+            kept += forms_bytes(plan, n->out, other);
         most = now + made > most ? now + made : most;
         now -= p.packed[n->out] ? own : 0;
         for (int k = 0; k < n->desc.n_in; k++) {

@@ -263,9 +263,13 @@ static void what_is_packed_is_made_again(void **state)
         struct tern_graph *g = tern_graph_trace(ctx, i ? product_and_sums : product, w, w, &input, 1, 1);
         plan[i] = tern_plan_compile(g, NULL);
         tern_graph_destroy(&g);
+        const size_t told = tern_plan_bind_bytes_beside(plan[i], i ? plan[0] : NULL, w, true), before = tern_memory_used(ctx);
         b[i] = tern_plan_bind_beside(plan[i], w, b[0]);
         if (!b[i])
             fail_msg("%s", tern_error(ctx));
+        const size_t taken = tern_memory_used(ctx) - before;
+        if (taken > told || told - taken > N * N * sizeof(float) + 4096) /* the weight's elements go when the forms are made */
+            fail_msg("binding %d takes %zu bytes, told were %zu", i, taken, told);
         assert_int_equal(plan[i]->n_packed, 1);
     }
     assert_int_equal(tern_plan_run(b[1], &x, &y), TERN_OK);
