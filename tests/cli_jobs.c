@@ -302,6 +302,23 @@ static void test_components_ids_and_facts(void **state)
     assert_int_equal(strncmp(s->out, "cpu", 3), 0);
 }
 
+static void test_a_tokenizer_json_is_named(void **state)
+{
+    static const char vocabulary[] =
+        "{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"[UNK]\": 0, \"boat\": 1, \"[CLS]\": 2, \"[SEP]\": 3, "
+        "\"cat\": 4, \"[PAD]\": 5, \"[MASK]\": 6}}}";
+    struct state *s = *state;
+    write_file("tokenizer.json", vocabulary, strlen(vocabulary));
+    const char *const named[] = {"tokenizer.json", "./tokenizer.json", "."};
+    for (int i = 0; i < 3; i++) {
+        EXPECT(s, RUN(s, "tokenize", named[i], "cat boat"), 0);
+        assert_string_equal(s->out, "2 4 1 3\n");
+    }
+    assert_int_equal(remove("tokenizer.json"), 0);
+    EXPECT(s, RUN(s, "tokenize", "tokenizer.json", "cat"), 1);
+    expect_text(s->err, "tokenizer.json: expected a tokenizer folder, found nothing", "absent");
+}
+
 static void test_demo_model(void **state)
 {
     struct state *s = *state;
@@ -563,6 +580,7 @@ int cli_job_tests(void)
         TEST(test_latents_go_in_and_out),
         TEST(test_img2img_and_inpaint),
         TEST(test_components_ids_and_facts),
+        TEST(test_a_tokenizer_json_is_named),
         TEST(test_demo_model),
         TEST(test_loras),
         TEST(test_offload_and_profile),

@@ -6,14 +6,19 @@
 
 #include "command.h"
 
-static bool has_file(const char *folder, const char *name)
+static bool is_file(const char *path)
 {
     struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
+static bool has_file(const char *folder, const char *name)
+{
     size_t size = strlen(folder) + strlen(name) + 2;
     char *path = malloc(size);
     if (path)
         snprintf(path, size, "%s/%s", folder, name);
-    bool found = path && !stat(path, &st) && S_ISREG(st.st_mode);
+    bool found = path && is_file(path);
     free(path);
     return found;
 }
@@ -24,6 +29,16 @@ static bool is_tokenizer(const char *path)
     const char *dot = strrchr(path, '.');
     return (dot && !strcmp(dot, ".json")) || has_file(path, "tokenizer.json") || has_file(path, "vocab.json") ||
            has_file(path, "vocab.txt");
+}
+
+/* The loader takes a folder: that of a tokenizer.json. */
+static struct tern_tokenizer *load_tokenizer(struct tern_context *ctx, char *path)
+{
+    char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (strcmp(name, "tokenizer.json") || !is_file(path))
+        return tern_tokenizer_load(ctx, path);
+    *name = 0;
+    return tern_tokenizer_load(ctx, *path ? path : ".");
 }
 
 static int print_ids(struct tern_context *ctx, const struct tern_tokenizer *t, const char *text)
@@ -50,7 +65,7 @@ static int run(const struct command *command, int argc, char **argv)
     if (!ctx)
         return code;
     if (is_tokenizer(arguments[0])) {
-        struct tern_tokenizer *t = tern_tokenizer_load(ctx, arguments[0]);
+        struct tern_tokenizer *t = load_tokenizer(ctx, arguments[0]);
         code = t ? print_ids(ctx, t, arguments[1]) : library_failed(ctx, false);
         tern_tokenizer_destroy(&t);
     } else {
