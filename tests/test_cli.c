@@ -237,6 +237,24 @@ static void test_errors_are_events_too(void **state)
     expect_text(s->out, "{\"event\":\"error\"", "--js");
 }
 
+/* Messages cut what they quote by its bytes, and paths may be any bytes: the rest of the text is told all the same. */
+static void test_errors_cut_within_a_character(void **state)
+{
+    struct state *s = *state;
+    char prompt[200] = "<lora:a:";
+    for (int i = 0; i < 30; i++)
+        strcat(prompt, "\xe7\x8c\xab"); /* a cat */
+    strcat(prompt, ">");
+    EXPECT(s, RUN(s, "txt2img", MODEL, "-p", prompt, "--prompt-syntax", "a1111", "--lora-dir", ".", "--json"), 2);
+    json_t *event = json_loads(s->out, 0, NULL);
+    const char *message = json_string_value(json_object_get(event, "message"));
+    assert_non_null(message);
+    expect_text(message, "\xe7\x8c\xab\xe7\x8c\xab?>: expected a number", "a cut tag");
+    json_decref(event);
+    EXPECT(s, RUN(s, "info", "\xe7\x8c\xab\xe7\x8c", "--json"), 1);
+    expect_text(s->out, "\xe7\x8c\xab??: ", "a path");
+}
+
 static void test_lost_output_is_an_error(void **state)
 {
     struct state *s = *state;
@@ -268,8 +286,9 @@ static void test_closed_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_wrong_usage),    TEST(test_help_and_version), TEST(test_errors_are_events_too), TEST(test_lost_output_is_an_error),
-        TEST(test_closed_streams),
+        TEST(test_wrong_usage),           TEST(test_help_and_version),
+        TEST(test_errors_are_events_too), TEST(test_lost_output_is_an_error),
+        TEST(test_closed_streams),        TEST(test_errors_cut_within_a_character),
     };
     return cmocka_run_group_tests_name("cli usage", tests, cli_setup, cli_teardown) + cli_input_tests() + cli_job_tests() +
            cli_graph_tests() + cli_conformance_tests() + cli_bench_tests() + cli_prompt_tests() + cli_from_tests() + cli_quantize_tests() +

@@ -6,19 +6,6 @@
 #include "command.h"
 #include "conformance_report.h"
 
-/* A text that JSON and XML can hold: bytes that are no UTF-8 become '?'. */
-static json_t *clean(const char *text)
-{
-    json_t *o = json_string(text);
-    if (o)
-        return o;
-    char copy[2048];
-    size_t n = 0;
-    for (; text[n] && n + 1 < sizeof(copy); n++)
-        copy[n] = (text[n] & 0x80) ? '?' : text[n];
-    return json_stringn(copy, n);
-}
-
 static json_t *share(double error) { return isfinite(error) ? json_real(error) : json_null(); }
 
 /* ---- JSON ---- */
@@ -35,18 +22,19 @@ static json_t *group_json(const struct conformance_report *r, int from, int to)
     struct tally t = report_tally(r, from, to);
     json_t *o = tally_json(&t), *ways = json_array(), *failures = json_array();
     int bad = json_object_set_new(o, "stage", json_string(tern_conformance_stage_name(c->stage)));
-    bad |= json_object_set_new(o, "group", clean(c->group));
+    bad |= json_object_set_new(o, "group", message_json(c->group));
     for (int i = from; i < to; i = report_way_end(r, i)) {
         struct tally w = report_tally(r, i, report_way_end(r, i));
         json_t *way = tally_json(&w);
-        bad |= json_object_set_new(way, "way", clean(r->rows[i].check.way));
+        bad |= json_object_set_new(way, "way", message_json(r->rows[i].check.way));
         bad |= json_array_append_new(ways, way);
     }
     for (int i = from; i < to; i++)
         if (r->rows[i].outcome.result == TERN_CONFORMANCE_FAILED)
-            bad |= json_array_append_new(failures, json_pack("{s:o, s:o, s:o, s:o}", "name", clean(r->rows[i].check.name), "way",
-                                                             clean(r->rows[i].check.way), "message", clean(r->rows[i].outcome.message),
-                                                             "error", share(r->rows[i].outcome.error)));
+            bad |= json_array_append_new(failures,
+                                         json_pack("{s:o, s:o, s:o, s:o}", "name", message_json(r->rows[i].check.name), "way",
+                                                   message_json(r->rows[i].check.way), "message", message_json(r->rows[i].outcome.message),
+                                                   "error", share(r->rows[i].outcome.error)));
     bad |= json_object_set_new(o, "ways", ways);
     bad |= json_object_set_new(o, "failures", failures);
     if (!bad)
@@ -65,9 +53,9 @@ json_t *report_json(const struct conformance_report *r)
             return NULL;
         }
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:i, s:i, s:i, s:f, s:o}", "report", "tern conformance", "version",
-                     tern_version(), "device", r->facts.device, "level", r->facts.level, "description", clean(r->facts.description), "only",
-                     r->only ? clean(r->only) : json_null(), "checks", r->count, "passed", t.passed, "failed", t.failed, "skipped",
-                     t.skipped, "seconds", r->seconds, "groups", groups);
+                     tern_version(), "device", r->facts.device, "level", r->facts.level, "description", message_json(r->facts.description),
+                     "only", r->only ? message_json(r->only) : json_null(), "checks", r->count, "passed", t.passed, "failed", t.failed,
+                     "skipped", t.skipped, "seconds", r->seconds, "groups", groups);
 }
 
 json_t *report_read(const char *path)
@@ -95,7 +83,7 @@ json_t *report_read(const char *path)
 
 static void put_escaped(FILE *file, const char *text)
 {
-    json_t *o = clean(text);
+    json_t *o = message_json(text);
     for (const char *c = o ? json_string_value(o) : ""; *c; c++) {
         const char *entity = *c == '<' ? "&lt;" : *c == '>' ? "&gt;" : *c == '&' ? "&amp;" : *c == '"' ? "&quot;" : NULL;
         if (entity)

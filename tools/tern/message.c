@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "command.h"
@@ -44,13 +45,34 @@ char *message_clean(char *text, const char *kept)
     return text;
 }
 
+json_t *message_json(const char *text)
+{
+    json_t *whole = json_string(text); /* refuses what is not UTF-8 */
+    char *copy = whole ? NULL : strdup(text);
+    if (!copy)
+        return whole;
+    for (char *at = copy; *at;) {
+        size_t n = 1;
+        json_t *character = json_stringn(at, n);
+        while (!character && n < 4 && at[n])
+            character = json_stringn(at, ++n);
+        if (!character)
+            *at = '?';
+        at += character ? n : 1;
+        json_decref(character);
+    }
+    whole = json_string(copy);
+    free(copy);
+    return whole;
+}
+
 static void tell(const char *kind, const char *text)
 {
     progress_break();
     fprintf(stderr, "tern%s%s: %s\n", state.command ? " " : "", state.command ? state.command : "", text);
     if (!state.json)
         return;
-    json_t *message = json_string(text); /* NULL when a path in it is no UTF-8 */
+    json_t *message = message_json(text);
     event_send(json_pack("{s:s, s:s, s:o}", "event", "error", "status", kind, "message", message ? message : json_null()));
 }
 
