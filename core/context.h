@@ -66,7 +66,8 @@ void tern_context_unref(struct tern_context *ctx);
  * returned. NULL passes through. */
 tern_tensor *tern_scope_adopt(struct tern_context *ctx, tern_tensor *t);
 void tern_scope_release_all(struct tern_context *ctx);
-/* For calls whose tensors belong to objects: as if the caller had no scope open, until tern_scopes_return. */
+/* For calls whose tensors belong to objects: as if the caller had no scope open, until tern_scopes_return, which ends what callbacks have
+ * left open. */
 struct tern_scope_stack tern_scopes_leave(struct tern_context *ctx);
 void tern_scopes_return(struct tern_context *ctx, const struct tern_scope_stack *left);
 /* Around a callback: what is open now it cannot end. _unguard takes what _guard returned; scopes that the callback has left open are an

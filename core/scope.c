@@ -115,6 +115,8 @@ struct tern_scope_stack tern_scopes_leave(struct tern_context *ctx)
 
 void tern_scopes_return(struct tern_context *ctx, const struct tern_scope_stack *left)
 {
+    while (ctx->scopes.depth)
+        pop(ctx);
     if (!left->depth)
         return;
     tern_scope_release_all(ctx);

@@ -161,8 +161,10 @@ enum tern_status tern_run_steps(struct tern_run *r)
         double begin = r->observer ? tern_now() : 0, brought = begin;
         st = tern_check_cancel(p->ctx);
         st = st ? st : run_step(r, &p->steps[s], r->observer ? &brought : NULL);
-        if (!st && r->observer && !(st = p->ctx->device->queue->fns->finish(p->ctx->device->queue)))
+        if (!st && r->observer && !(st = p->ctx->device->queue->fns->finish(p->ctx->device->queue))) {
             tern_step_tell(r->observer, &p->steps[s], begin - start, brought - begin, tern_now() - start);
+            st = tern_error_status(p->ctx); /* of the observer */
+        }
     }
     tern_threads_end(p->ctx);
     return st;

@@ -137,6 +137,16 @@ static void step_opens(int step, int steps, const float *latents, int64_t count,
 static void step_ends(int step, int steps, const float *latents, int64_t count, void *user) { tern_scope_end(user, NULL); }
 static void preview_opens(int step, int steps, int index, const struct tern_image *picture, void *user) { tern_scope_begin(user); }
 
+static void kernel_opens(const char *component, const struct tern_step_profile *step, void *user) { tern_scope_begin(user); }
+static void kernel_ends(const char *component, const struct tern_step_profile *step, void *user) { tern_scope_end(user, NULL); }
+
+static bool cancel_opens(void *user)
+{
+    struct tern_context *const *ctx = user;
+    tern_scope_begin(*ctx);
+    return false;
+}
+
 static void progress_opens(const struct tern_progress *progress, void *user)
 {
     struct tern_context *const *ctx = user;
@@ -147,23 +157,26 @@ static void callbacks_keep_to_their_scopes(void **state)
 {
     struct pair x = open_sd1(NULL, 1);
     struct tern_txt2img_params q = some_job(1);
-    q.on_step_user = q.on_preview_user = x.ctx;
-    for (int i = 0; i < 3; i++) {
+    q.on_step_user = q.on_preview_user = q.on_kernel_user = x.ctx;
+    static const char *const said[] = {"on_step left 1 scope open", "tern_scope_end without", "on_preview left 1",
+                                       "on_kernel left 1 scope open", "tern_scope_end without"};
+    for (int i = 0; i < 5; i++) {
         q.on_step = i == 0 ? step_opens : i == 1 ? step_ends : NULL;
         q.on_preview = i == 2 ? preview_opens : NULL;
+        q.on_kernel = i == 3 ? kernel_opens : i == 4 ? kernel_ends : NULL;
         assert_null(tern_generate(x.p, &q));
-        support_error(x.ctx, TERN_E_INVALID,
-                      i == 0   ? "on_step left 1 scope open"
-                      : i == 1 ? "tern_scope_end without"
-                               : "on_preview left 1");
+        support_error(x.ctx, TERN_E_INVALID, said[i]);
         assert_int_equal(x.ctx->scopes.depth, 0);
     }
-    q.on_preview = NULL;
-    x.ctx->params.progress = progress_opens;
+    q.on_kernel = NULL;
     x.ctx->params.user = &x.ctx;
-    assert_null(tern_generate(x.p, &q));
-    support_error(x.ctx, TERN_E_INVALID, "the progress callback left 1 scope open");
-    assert_int_equal(x.ctx->scopes.depth, 0);
+    for (int i = 0; i < 2; i++) {
+        x.ctx->params.progress = i ? NULL : progress_opens;
+        x.ctx->params.cancel = i ? cancel_opens : NULL;
+        assert_null(tern_generate(x.p, &q));
+        support_error(x.ctx, TERN_E_INVALID, i ? "callback left" : "the progress callback left 1 scope open");
+        assert_int_equal(x.ctx->scopes.depth, 0);
+    }
     close_sd1(&x);
 }
 

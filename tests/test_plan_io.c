@@ -201,6 +201,33 @@ static enum tern_status sign_and_square(void *user, tern_tensor *const *in, tern
     return TERN_OK;
 }
 
+/* An observer that leaves scopes open, and one that ends the run's. */
+static void opens_scopes(void *user, const struct tern_step_profile *step) { tern_scope_begin(user); }
+static void ends_scopes(void *user, const struct tern_step_profile *step) { tern_scope_end(user, NULL); }
+
+static void scopes_of_a_run_are_its_own(void **state)
+{
+    struct tern_context *ctx = support_context();
+    struct tern_binding *b = bound(ctx, sign_and_square, 2);
+    for (int i = 0; i < 4; i++) {
+        const bool within = i >= 2, ends = i % 2;
+        if (within)
+            tern_scope_begin(ctx);
+        tern_tensor *in = tern_tensor_create(ctx, TERN_F32, 2, matrix.shape, (const float[]){1, 2, 3, 4, 5, 6}), *out[2] = {NULL};
+        assert_int_equal(tern_plan_profile(b, &in, out, ends ? ends_scopes : opens_scopes, ctx), TERN_E_INVALID);
+        support_error(ctx, TERN_E_INVALID, ends ? "tern_scope_end without" : "plan: a callback left");
+        assert_int_equal(ctx->scopes.depth, within);
+        assert_true(!out[0] && !out[1]);
+        if (within)
+            tern_scope_end(ctx, NULL);
+        else
+            tern_tensor_unref(&in);
+        assert_int_equal(ctx->scopes.depth, 0);
+    }
+    tern_binding_unref(&b);
+    tern_context_destroy(&ctx);
+}
+
 static void outputs_have_memory_of_their_own(void **state)
 {
     struct tern_context *ctx = support_context();
@@ -389,10 +416,10 @@ static void constants_are_those_of_the_compilation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_without_an_address_are_read),     cmocka_unit_test(symbols_belong_to_their_recording),
-        cmocka_unit_test(scopes_of_a_trace_are_its_own),          cmocka_unit_test(outputs_have_memory_of_their_own),
-        cmocka_unit_test(tensors_belong_to_their_context),        cmocka_unit_test(bound_weights_are_not_written_to),
-        cmocka_unit_test(constants_are_those_of_the_compilation),
+        cmocka_unit_test(values_without_an_address_are_read), cmocka_unit_test(symbols_belong_to_their_recording),
+        cmocka_unit_test(scopes_of_a_trace_are_its_own),      cmocka_unit_test(scopes_of_a_run_are_its_own),
+        cmocka_unit_test(outputs_have_memory_of_their_own),   cmocka_unit_test(tensors_belong_to_their_context),
+        cmocka_unit_test(bound_weights_are_not_written_to),   cmocka_unit_test(constants_are_those_of_the_compilation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,7 +213,9 @@ static void tell(void *user, const struct tern_step_profile *step)
     const struct told *t = user;
     struct tern_step_profile s = *step;
     s.start += t->before;
+    const int floor = tern_scopes_guard(t->job->p->ctx);
     t->job->params.on_kernel(t->component, &s, t->job->params.on_kernel_user);
+    tern_scopes_unguard(t->job->p->ctx, floor, "on_kernel");
 }
 
 enum tern_status tern_job_run_plan(const struct tern_job *j, const char *component, struct tern_binding *b, tern_tensor *const *in,
