@@ -1,8 +1,10 @@
 /* Where the data that ships with tern lies: beside the installed library, in the installation's data folder, or in
  * the source tree of this build. */
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/files.h"
 #include "models/pipelines/pipeline.h"
@@ -11,11 +13,17 @@
 static char *beside_library(struct tern_context *ctx, const char *up, const char *sub)
 {
     Dl_info info;
+    char program[PATH_MAX];
     if (!dladdr((void *)(uintptr_t)tern_demo_path, &info) || !info.dli_fname)
         return NULL;
-    const char *slash = strrchr(info.dli_fname, '/');
-    int length = slash ? (int)(slash - info.dli_fname) : 1;
-    return tern_sprintf(ctx, "%.*s/%s/share/tern/%s", length, slash ? info.dli_fname : ".", up, sub);
+    const char *library = info.dli_fname;
+    if (!strchr(library, '/')) { /* a program that has the library inside and was found through PATH */
+        const ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+        program[n > 0 ? n : 0] = 0;
+        library = program;
+    }
+    const char *slash = strrchr(library, '/');
+    return slash ? tern_sprintf(ctx, "%.*s/%s/share/tern/%s", (int)(slash - library), library, up, sub) : NULL;
 }
 
 char *tern_data_path(struct tern_context *ctx, const char *sub, const char *file, const char *source)
