@@ -97,15 +97,30 @@ packages_install() {
 }
 
 # build_setup FOLDER OPTION...: configures a build folder of this source tree, once. It is made anew when it belongs to
-# another tree (a copy), when its options have changed since, and when setting it up was broken off.
+# another tree (a copy), when its options have changed since, and when setting it up was broken off. The stamp names the tree: meson's JSON
+# has other letters than ASCII escaped, and serves folders that were set up by hand.
 build_setup() {
     local folder=$1 stamp=$1/.tern-options
     shift
-    local options="${CC:-} ${CXX:-} $*"
-    if [ -f "$folder/build.ninja" ] && grep -qF "\"source\": \"$(pwd -P)\"" "$folder/meson-info/meson-info.json" &&
-        { [ ! -f "$stamp" ] || [ "$(cat "$stamp")" = "$options" ]; }; then
-        return 0
+    local options
+    options="$(pwd -P) ${CC:-} ${CXX:-} $*"
+    if [ -f "$folder/build.ninja" ]; then
+        if [ -f "$stamp" ]; then
+            [ "$(cat "$stamp")" != "$options" ] || return 0
+        elif grep -qF "\"source\": \"$(pwd -P)\"" "$folder/meson-info/meson-info.json"; then
+            return 0
+        fi
     fi
     [ ! -d "$folder/meson-private" ] || rm -rf "$folder"
     meson setup "$folder" "$@" && printf '%s\n' "$options" > "$stamp"
+}
+
+# build_alone FOLDER COMMAND...: what sets up and builds a folder, when no other run does.
+build_alone() {
+    local folder=$1
+    shift
+    (
+        ! command -v flock >/dev/null 2>&1 || flock 9
+        "$@" 9>&-
+    ) 9> "$folder.lock"
 }
