@@ -7,7 +7,7 @@ house_files() {
     if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
         git ls-files --cached --others --exclude-standard
     else
-        find . -type f -not -path './build*' -not -path './.venv-*' -not -path './subprojects/*' | sed 's|^\./||'
+        find . -type f -not -path './.git/*' -not -path './build*' -not -path './bench/work/*' -not -path './.venv-*' -not -path './subprojects/*' | sed 's|^\./||'
     fi
 }
 
