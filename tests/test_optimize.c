@@ -215,6 +215,8 @@ static struct tern_pipeline *open_other(const struct tern_pipeline_params *param
     return tern_pipeline_load(c->ctx, model_path(c->told.count < 0 ? "absent" : "sd1", path), params);
 }
 
+static struct tern_pipeline *open_nothing(const struct tern_pipeline_params *params, void *user) { return NULL; }
+
 static void bad_values_are_refused(void **state)
 {
     char path[PATH_SIZE];
@@ -239,6 +241,13 @@ static void bad_values_are_refused(void **state)
     c.told.count = -1;
     assert_null(tern_pipeline_optimize(c.ctx, path, &c.pipeline, &c.job, &o));
     support_error(c.ctx, TERN_E_NOT_FOUND, "absent");
+    o.open = open_nothing;
+    for (int keep = 0; keep < 2; keep++) { /* the first that is opened, and the first that is tried */
+        o.keep_dtype = keep;
+        assert_null(tern_pipeline_optimize(c.ctx, path, &c.pipeline, &c.job, &o));
+        support_error(c.ctx, TERN_E_INVALID, "open gave no pipeline");
+    }
+    assert_int_equal(c.told.count, -1);
     close_chosen(&c);
 }
 

@@ -40,7 +40,10 @@ static const char *name_of(const struct trial *t)
 
 static struct tern_pipeline *open(const struct choosing *c, const struct tern_pipeline_params *q)
 {
-    return c->params->open ? c->params->open(q, c->params->open_user) : tern_pipeline_load(c->ctx, c->model, q);
+    struct tern_pipeline *p = c->params->open ? c->params->open(q, c->params->open_user) : tern_pipeline_load(c->ctx, c->model, q);
+    if (!p && !tern_failed(c->ctx))
+        tern_fail(c->ctx, TERN_E_INVALID, "tern_pipeline_optimize: open gave no pipeline, and recorded no error");
+    return p;
 }
 
 static size_t smaller(size_t a, size_t b) { return a && (!b || a < b) ? a : b; }
