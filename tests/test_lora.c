@@ -399,6 +399,10 @@ static void sets_derive(void **state)
         assert_null(tern_weights_derive(base, bad[i].change, bad[i].n));
         support_error(ctx, bad[i].status, bad[i].part);
     }
+    assert_null(tern_weights_derive(base, NULL, 3));
+    support_error(ctx, TERN_E_INVALID, "found 3 that are NULL");
+    assert_null(tern_weights_derive(base, bad[0].change, -1));
+    support_error(ctx, TERN_E_INVALID, "at least 0 changes, found -1");
     tern_tensor *all[] = {a, b, c, h};
     for (int i = 0; i < 4; i++)
         tern_tensor_unref(&all[i]);

@@ -368,7 +368,7 @@ static void of_weights(void **state)
     HOLDS(!tern_weights_ref(NULL));
     RETURNS(tern_weights_unref(NULL));
     HOLDS(!tern_weights_derive(NULL, &nothing, 1));
-    HOLDS(tern_weights_derive(w, NULL, 1) == w);
+    REFUSED(!tern_weights_derive(w, NULL, 1));
     REFUSED(!tern_weights_derive(w, &nothing, 1));
     HOLDS(tern_weights_count(NULL) == 0);
     HOLDS(!tern_weights_name(NULL, 0));

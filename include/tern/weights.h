@@ -35,7 +35,7 @@ struct tern_weights_change {
 /* A new set with the changed tensors in place of those of that name. All others are the very tensors of `base`, with whatever
  * kernels have prepared of them; metadata is copied. `base` stays as it is. n = 0: base itself, one more reference. The
  * caller owns the result. NULL with the error recorded: a name that base does not have or that comes twice, another
- * dtype or shape (both are told), no memory. Thread safe. */
+ * dtype or shape (both are told), n below 0, changes NULL while n is not 0, no memory. Thread safe. */
 TERN_API struct tern_weights *tern_weights_derive(struct tern_weights *base, const struct tern_weights_change *changes, int64_t n);
 
 /* Number of tensors, and the i-th in order of their names (borrowed). */

@@ -57,7 +57,12 @@ struct tern_weights *tern_weights_derive(struct tern_weights *base, const struct
 {
     if (!base || tern_failed(base->ctx))
         return NULL;
-    if (n <= 0 || !changes)
+    if (n < 0 || (n && !changes)) {
+        tern_fail(base->ctx, TERN_E_INVALID, "tern_weights_derive: expected at least 0 changes, found %lld%s", (long long)n,
+                  n < 0 ? "" : " that are NULL");
+        return NULL;
+    }
+    if (!n)
         return tern_weights_ref(base);
     tern_tensor **changed = tern_calloc(base->ctx, (size_t)base->count + 1, sizeof(*changed));
     struct tern_weights *w = NULL;
