@@ -638,6 +638,13 @@ static void files_are_described(void **state)
     text = tern_weights_describe(f->ctx, FORMATS "odd.safetensors", false);
     assert_non_null(strstr(text, "metadata:\n  note: caf\xc3\xa9 \xf0\x9f\x90\x88\n"));
     tern_free_text(f->ctx, text);
+    char path[sizeof(FORMATS) + 1400] = FORMATS; /* a long one */
+    for (int i = 0; i < 600; i++)
+        strcat(path, "./");
+    strcat(path, "odd.pt");
+    text = tern_weights_describe(f->ctx, path, false);
+    assert_non_null(strstr(text, "./odd.pt\nformat: torch zip\ntensors: 18\n"));
+    tern_free_text(f->ctx, text);
     assert_null(tern_weights_describe(f->ctx, FORMATS "foreign-global.ckpt", false));
     assert_non_null(strstr(tern_error(f->ctx), "posix.system"));
 }

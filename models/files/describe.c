@@ -84,12 +84,11 @@ struct text {
 static void put(struct text *t, const char *fmt, ...) TERN_PRINTF(2, 3);
 static void put(struct text *t, const char *fmt, ...)
 {
-    char line[1024];
     va_list ap;
     va_start(ap, fmt);
-    int k = vsnprintf(line, sizeof(line), fmt, ap);
+    const int k = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    size_t n = k < 0 ? 0 : (size_t)k < sizeof(line) ? (size_t)k : sizeof(line) - 1;
+    const size_t n = k < 0 ? 0 : (size_t)k;
     if (!t->data)
         return;
     if (t->size + n + 1 > t->capacity) {
@@ -102,7 +101,9 @@ static void put(struct text *t, const char *fmt, ...)
         t->data = p;
         t->capacity = 2 * (t->size + n + 1);
     }
-    memcpy(t->data + t->size, line, n + 1);
+    va_start(ap, fmt);
+    vsnprintf(t->data + t->size, n + 1, fmt, ap);
+    va_end(ap);
     t->size += n;
 }
 
