@@ -93,6 +93,9 @@ static void what_does_not_fit_is_refused(void **state)
     tern_scope_end(m.ctx, NULL);
     assert_null(tern_pipeline_exec(m.p, "unet", inputs));
     support_error(m.ctx, TERN_E_SHAPE, "timestep_cond: expected (1, 12)");
+    tern_weights_add(inputs, "other", tern_weights_get(golden, "sample"));
+    assert_null(tern_pipeline_exec(m.p, "unet", inputs));
+    support_error(m.ctx, TERN_E_INVALID, "expected sample, timestep, encoder_hidden_states and timestep_cond");
     struct tern_pipeline *plain = model_load(m.ctx, model_path("sd1", path));
     assert_null(tern_pipeline_exec(plain, "unet", inputs));
     support_error(m.ctx, TERN_E_INVALID, "inputs that it does not have");

@@ -335,8 +335,9 @@ TERN_API struct tern_graph *tern_pipeline_graph(struct tern_pipeline *p, const c
 TERN_API const struct tern_weights *tern_pipeline_weights(struct tern_pipeline *p, const char *component);
 
 /* Runs one component: "text_encoder", "text_encoder_2" (SDXL), "unet", "vae_decoder", "vae_encoder". Inputs and outputs are named
- * as in the forward() of diffusers / transformers. Errors: unknown component (the list is shown), input missing,
- * of a wrong shape, or left over. The caller owns the result. */
+ * as in the forward() of diffusers / transformers: a UNet that is told the guidance scale (LCM) may have timestep_cond (1, T) or (N, T),
+ * zeros without it; the vae_encoder of a TAESD gives latents in place of mean and logvar. Errors: unknown component (the list is shown),
+ * input missing, of a wrong shape, or left over. The caller owns the result. */
 TERN_API struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *component, const struct tern_weights *inputs);
 
 /* Writes a full-size checkpoint with seeded random weights, scaled so that activations stay finite in f16.

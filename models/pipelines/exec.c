@@ -193,6 +193,11 @@ static enum tern_status check_rows(struct tern_context *ctx, const tern_tensor *
 
 static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_weights *out)
 {
+    static const char *const expected[2][2] = {
+        {"sample, timestep and encoder_hidden_states", "sample, timestep, encoder_hidden_states and timestep_cond"},
+        {"sample, timestep, encoder_hidden_states, text_embeds and time_ids",
+         "sample, timestep, encoder_hidden_states, text_embeds, time_ids and timestep_cond"},
+    };
     struct tern_context *ctx = p->ctx;
     double t[256];
     float values[256];
@@ -202,8 +207,7 @@ static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_we
     bool xl = p->unet_config.pooled;
     tern_tensor *text_embeds = xl ? take(in, "text_embeds", true) : NULL, *time_ids = xl ? take(in, "time_ids", true) : NULL;
     tern_tensor *told = p->unet_config.guidance ? take(in, "timestep_cond", false) : NULL;
-    if (!finish(in,
-                xl ? "sample, timestep, encoder_hidden_states, text_embeds and time_ids" : "sample, timestep and encoder_hidden_states"))
+    if (!finish(in, expected[xl][p->unet_config.guidance > 0]))
         return;
     int64_t n = tern_tensor_numel(timestep);
     if (n < 1 || n > 256) {

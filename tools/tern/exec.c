@@ -114,9 +114,10 @@ const struct command exec_command = {
              "                pooler_output, hidden_states.0 ...\n"
              "  text_encoder_2  SDXL's second: the same, with text_embeds for pooler_output\n"
              "  unet          sample (N, C, H, W), timestep (1) or (N), encoder_hidden_states (N, L, D),\n"
-             "                SDXL also text_embeds (N, P), time_ids (N, 6) -> sample\n"
+             "                SDXL also text_embeds (N, P), time_ids (N, 6), a model that is told the\n"
+             "                guidance scale (LCM) may have timestep_cond (1, T) or (N, T) -> sample\n"
              "  vae_decoder   latent (N, 4, H, W), divided by the scaling factor -> sample (N, 3, 8H, 8W)\n"
-             "  vae_encoder   sample (N, 3, H, W) in -1..1 -> mean, logvar\n",
+             "  vae_encoder   sample (N, 3, H, W) in -1..1 -> mean, logvar; of a TAESD latents\n",
     .apply = apply,
     .run = run,
 };
