@@ -35,15 +35,9 @@ static void leave(const cpu_set_t *taken)
         sched_setaffinity(0, sizeof(mine), &mine);
 }
 
-/* The calling thread is there and stays where it is; it yields, because who comes may have been woken on its core. */
-static void come(void *arg, size_t i)
+/* A worker that came has the core that it is on, or another. */
+static void take_core(struct muster *m)
 {
-    struct muster *m = arg;
-    if (pthread_equal(pthread_self(), m->caller)) {
-        while (__atomic_load_n(&m->here, __ATOMIC_RELAXED) < m->all && nanoseconds() < m->until)
-            sched_yield();
-        return;
-    }
     pthread_mutex_lock(&m->lock);
     int core = sched_getcpu();
     if (core >= 0 && CPU_ISSET((size_t)core, &m->taken)) {
@@ -54,6 +48,17 @@ static void come(void *arg, size_t i)
         CPU_SET((size_t)core, &m->taken);
     pthread_mutex_unlock(&m->lock);
     __atomic_add_fetch(&m->here, 1, __ATOMIC_RELAXED);
+}
+
+/* The calling thread stays where it is. All wait for the others: who has done its part would take that of one that still sleeps. They
+ * yield, because who comes may have been woken on the core of one of them. */
+static void come(void *arg, size_t i)
+{
+    struct muster *m = arg;
+    if (nanoseconds() < m->until && !pthread_equal(pthread_self(), m->caller))
+        take_core(m);
+    while (__atomic_load_n(&m->here, __ATOMIC_RELAXED) < m->all && nanoseconds() < m->until)
+        sched_yield();
 }
 
 void tern_muster(pthreadpool_t pool)

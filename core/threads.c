@@ -72,8 +72,10 @@ static uint32_t waiting(struct tern_context *ctx)
     if (t->crowded || __atomic_load_n(&t->runs, __ATOMIC_RELAXED) < 1 || tern_threads_asleep(t, now) ||
         tern_threads_rest(t, now, switches(ctx)))
         return PTHREADPOOL_FLAG_YIELD_WORKERS;
-    if (!__atomic_exchange_n(&t->awake, 1, __ATOMIC_RELAXED))
+    if (!__atomic_exchange_n(&t->awake, 1, __ATOMIC_RELAXED)) {
         tern_muster(ctx->pool);
+        tern_threads_forget(t, nanoseconds(), switches(ctx)); /* it yields, which counts as being switched off */
+    }
     return 0;
 }
 
