@@ -71,8 +71,8 @@ void tern_scope_release_all(struct tern_context *ctx);
 struct tern_scope_stack tern_scopes_leave(struct tern_context *ctx);
 void tern_scopes_return(struct tern_context *ctx, const struct tern_scope_stack *left);
 /* Around a callback: what is open now it cannot end. _unguard takes what _guard returned; scopes that the callback has left open are an
- * error of `who`, and end. */
+ * error of `who`, which is returned, and end. */
 int tern_scopes_guard(struct tern_context *ctx);
-void tern_scopes_unguard(struct tern_context *ctx, int floor, const char *who);
+enum tern_status tern_scopes_unguard(struct tern_context *ctx, int floor, const char *who);
 
 #endif

@@ -130,12 +130,14 @@ int tern_scopes_guard(struct tern_context *ctx)
     return floor;
 }
 
-void tern_scopes_unguard(struct tern_context *ctx, int floor, const char *who)
+enum tern_status tern_scopes_unguard(struct tern_context *ctx, int floor, const char *who)
 {
     const int open = ctx->scopes.depth - ctx->scopes.floor;
+    enum tern_status st = TERN_OK;
     if (open > 0 && !tern_failed(ctx)) /* code that stops at an error may leave them */
-        tern_fail(ctx, TERN_E_INVALID, "%s left %d scope%s open", who, open, open == 1 ? "" : "s");
+        st = tern_fail(ctx, TERN_E_INVALID, "%s left %d scope%s open", who, open, open == 1 ? "" : "s");
     while (ctx->scopes.depth > ctx->scopes.floor)
         pop(ctx);
     ctx->scopes.floor = floor;
+    return st;
 }

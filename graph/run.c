@@ -136,8 +136,8 @@ static enum tern_status run(struct tern_binding *binding, tern_tensor *const *in
     tern_run_memory_give(host->plan, m);
     if (!scope)
         return st;
-    tern_scopes_unguard(ctx, floor, "plan: a callback");
-    st = st ? st : tern_error_status(ctx);
+    const enum tern_status left = tern_scopes_unguard(ctx, floor, "plan: a callback");
+    st = st ? st : left;
     for (int i = 0; i < p->graph->n_outputs; i++)
         if (st || outputs[i])
             out[i] = NULL; /* the caller's, or not to be kept */
