@@ -47,6 +47,14 @@ static bool is_unfinished(const char *name, const char *ending)
     return dash > dot + 1 && *dash == '-' && dash[1] && !dash[1 + strspn(dash + 1, digits)];
 }
 
+/* Whether a path is one that tern_cache_path made; of others, as of tuning, the folder is the user's. */
+static bool is_own(const struct tern_context *ctx, const char *path)
+{
+    const char *below, *folder = folder_of(ctx, &below);
+    const size_t n = folder ? strlen(folder) : 0, more = strlen(below);
+    return folder && !strncmp(path, folder, n) && !strncmp(path + n, below, more) && path[n + more] == '/';
+}
+
 /* Files like `path` that a process left unfinished a day ago or earlier: it was killed. */
 static void remove_unfinished(const char *folder, const char *path)
 {
@@ -76,7 +84,7 @@ enum tern_status tern_cache_prepare(struct tern_context *ctx, const char *path)
         *slash = '/';
     }
     char *name = strrchr(p, '/');
-    if (name && !st) {
+    if (name && !st && is_own(ctx, path)) {
         *name = 0;
         remove_unfinished(p, path);
     }

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,25 +11,32 @@
 #include "core/context.h"
 #include "core/files.h"
 
-static bool is_empty(const char *folder)
+/* Something that lies in a folder, "" where nothing does; false when it cannot be read. */
+static bool find_any(const char *folder, char name[NAME_MAX + 1])
 {
     const struct dirent *e;
     DIR *d = opendir(folder);
-    bool empty = d;
-    while (d && empty && (e = readdir(d)))
-        empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
+    name[0] = 0;
+    while (d && !name[0] && (e = readdir(d)))
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            snprintf(name, NAME_MAX + 1, "%s", e->d_name);
     if (d)
         closedir(d);
-    return empty;
+    return d;
 }
 
 enum tern_status tern_folder_check(struct tern_context *ctx, const char *path)
 {
     enum tern_path_kind kind = tern_path_kind(path);
-    if (kind == TERN_PATH_MISSING || (kind == TERN_PATH_FOLDER && is_empty(path)))
+    char name[NAME_MAX + 1] = "";
+    const bool read = kind == TERN_PATH_FOLDER && find_any(path, name);
+    if (kind == TERN_PATH_MISSING || (read && !name[0]))
         return TERN_OK;
+    if (read) /* it may be hidden: a process that was killed leaves ".PID-N.part" */
+        return tern_fail(ctx, TERN_E_INVALID, "%s: expected the name of a new or empty folder, found one that is not empty: it has %s",
+                         path, name);
     return tern_fail(ctx, TERN_E_INVALID, "%s: expected the name of a new or empty folder, found %s", path,
-                     kind == TERN_PATH_FOLDER ? "one that is not empty" : "a file");
+                     kind == TERN_PATH_FOLDER ? "one that cannot be read" : "a file");
 }
 
 /* Remembers "parent/name" before it is made; borrowed. NULL with the error recorded. */
@@ -90,6 +98,12 @@ enum tern_status tern_folder_open(struct tern_folder *f, struct tern_context *ct
     return f->target && make_root(f) ? TERN_OK : tern_error_status(ctx);
 }
 
+/* Nothing that has come to lie there meanwhile is replaced, where the file system can promise it. */
+static bool move_to(int from, int to, const char *name)
+{
+    return !renameat2(from, name, to, name, RENAME_NOREPLACE) || ((errno == EINVAL || errno == ENOSYS) && !renameat(from, name, to, name));
+}
+
 /* What lies in the working folder moves up into the target, in the order in which it was made; where something cannot, all of it goes back.
  * False with errno set. */
 static bool move_up(const struct tern_folder *f)
@@ -98,7 +112,7 @@ static bool move_up(const struct tern_folder *f)
     int from = open(f->root, O_PATH | O_DIRECTORY | O_CLOEXEC), to = open(f->target, O_PATH | O_DIRECTORY | O_CLOEXEC), moved = 1;
     bool good = from >= 0 && to >= 0;
     for (; good && moved < f->count; moved += good) /* the first is the folder itself */
-        good = strchr(f->made[moved] + skip, '/') || !renameat(from, f->made[moved] + skip, to, f->made[moved] + skip);
+        good = strchr(f->made[moved] + skip, '/') || move_to(from, to, f->made[moved] + skip);
     const int error = errno;
     while (!good && --moved > 0)
         if (!strchr(f->made[moved] + skip, '/'))

@@ -181,7 +181,7 @@ static void test_synth_folders(void **state)
     assert_int_equal(mkdir("empty", 0700) || mkdir("model", 0700), 0);
     write_file("model/model_index.json", "{}", 2);
     EXPECT(s, RUN(s, "synth", "sd15", "model"), 2);
-    expect_text(s->err, "model: expected the name of a new or empty folder, found one that is not empty", "synth");
+    expect_text(s->err, "model: expected the name of a new or empty folder, found one that is not empty: it has ", "synth");
     assert_int_equal(files("model"), 1);
     assert_int_equal(file_size("model/model_index.json"), 2);
     static const char *const names[] = {"new", "empty/"};

@@ -665,6 +665,8 @@ static void unfinished_files_of_the_cache_go(void **state)
         {"a.plan.12-3.x", 90000, false}, {"a.plan.x-3", 90000, false},  {"aplan.1-3", 90000, false}, {"b.a.plan.4000000-1", 1e7, true},
     };
     struct fixture *f = *state;
+    struct tern_context *elsewhere = f->ctx, *ctx = tern_context_create(&(struct tern_context_params){.cache_dir = f->folder});
+    assert_non_null(ctx);
     help_folder(f, "plans");
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         char path[200];
@@ -672,11 +674,14 @@ static void unfinished_files_of_the_cache_go(void **state)
         write_all(path, "");
         const struct timespec then[2] = {{.tv_sec = time(NULL) - rows[i].age}, {.tv_sec = time(NULL) - rows[i].age}};
         assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
-        assert_int_equal(tern_cache_prepare(f->ctx, help_path(f, "plans/new.plan")), TERN_OK);
+        assert_int_equal(tern_cache_prepare(elsewhere, help_path(f, "plans/new.plan")), TERN_OK); /* the user's folder */
+        assert_int_equal(access(path, F_OK), 0);
+        assert_int_equal(tern_cache_prepare(ctx, help_path(f, "plans/new.plan")), TERN_OK);
         if (access(path, F_OK) != (rows[i].goes ? -1 : 0))
             fail_msg("%s, %ld s", rows[i].name, (long)rows[i].age);
         unlink(path);
     }
+    tern_context_destroy(&ctx);
 }
 
 /* ---- JSON */
