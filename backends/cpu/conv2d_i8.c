@@ -251,7 +251,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel tern_cpu_quantized_conv2d_i8_igemm = {
     .name = "quantized_conv2d_i8_igemm",
     .op = TERN_OP_quantized_conv2d,
-    .revision = 1,
+    .revision = 2,
     .supports = supports,
     .post = post,
     .workspace = workspace,

@@ -159,7 +159,7 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
 const struct tern_kernel tern_cpu_quantized_conv2d_i8_winograd = {
     .name = "quantized_conv2d_i8_winograd",
     .op = TERN_OP_quantized_conv2d,
-    .revision = 2,
+    .revision = 3,
     .cost = cost,
     .supports = supports,
     .post = tern_cpu_winograd_post,
