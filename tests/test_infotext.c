@@ -261,6 +261,7 @@ static void odd_values_are_listed(void **state)
                                       "Hires schedule type: Karras",
                                       "Hires CFG Scale: 7",
                                       "Hires discard penultimate sigma: True",
+                                      "Hires K-diffusion levels: True",
                                       "Hires prompt: x",
                                       "Hires negative prompt: x",
                                       "Prompt syntax: a1111",
@@ -448,6 +449,7 @@ static void second_passes_go_by_their_sampler(void **state)
             fail_msg("%s: %s", text, tern_error(ctx));
         const struct tern_scheduler *a = j.scheduler, *b = j.hires->scheduler;
         assert_int_equal(a->options.k_diffusion_levels, a->fns->has_schedules);
+        assert_int_equal(b->options.k_diffusion_levels, b->fns->has_schedules);
         if (a->schedule != rows[i].schedule || b->schedule != rows[i].second || a->options.discard_penultimate_sigma != rows[i].discards ||
             b->options.discard_penultimate_sigma != rows[i].second_discards)
             fail_msg("%s: %d %d, %d %d", text, (int)a->schedule, (int)b->schedule, a->options.discard_penultimate_sigma,

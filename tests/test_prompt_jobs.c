@@ -230,6 +230,7 @@ static struct tern_images *second(struct tern_txt2img_params q, const char *prom
     q.denoising_end = 0;
     q.denoising_start = 0.6;
     q.init_latents = tern_images_latents(first);
+    q.init_image = q.mask_image ? q.init_image : NULL; /* the latents are of it */
     q.prompt = prompt;
     struct tern_images *images = job_run(ctx, p, &q);
     tern_images_destroy(&first);
@@ -252,7 +253,8 @@ static void a_second_model_counts_on(void **state)
     }
 }
 
-/* So does the noise, which the second model does not draw again: by samplers that know nothing of the steps before, cut between two. */
+/* So does the noise, which the second model does not draw again: by samplers that know nothing of the steps before, cut between two. Where
+ * all steps are of a picture, the first has drawn more. */
 static void noise_goes_on_in_a_second_model(void **state)
 {
     (void)state;
@@ -264,19 +266,23 @@ static void noise_goes_on_in_a_second_model(void **state)
         {TERN_SAMPLER_EULER_A, 0, 0},   {TERN_SAMPLER_EULER_A, 0, 31337}, {TERN_SAMPLER_DDIM, 0.5, 0},
         {TERN_SAMPLER_DPMPP_SDE, 0, 0}, {TERN_SAMPLER_LCM, 0, 0},
     };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+    struct tern_image *picture = tern_image_create(ctx, 48, 40, NULL);
+    for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(*rows); i++) {
         struct tern_txt2img_params q = small("a cat");
         q.steps = 4;
+        q.init_image = i % 2 ? picture : NULL;
+        q.strength = i % 2;
         q.count = 2;
-        q.sampler = rows[i].sampler;
-        q.sampler_options.eta = rows[i].eta;
-        q.ensd = rows[i].ensd;
+        q.sampler = rows[i / 2].sampler;
+        q.sampler_options.eta = rows[i / 2].eta;
+        q.ensd = rows[i / 2].ensd;
         struct tern_images *whole = job_run(ctx, p, &q), *parts = second(q, q.prompt);
         if (!job_same(whole, 0, parts))
-            fail_msg("%s, ENSD %d: another picture", tern_sampler_name(q.sampler), (int)q.ensd);
+            fail_msg("%s, ENSD %d, strength %g: another picture", tern_sampler_name(q.sampler), (int)q.ensd, q.strength);
         tern_images_destroy(&whole);
         tern_images_destroy(&parts);
     }
+    tern_image_destroy(&picture);
 }
 
 /* Where both inpaint, from the first step of the strength: 6 of 10 steps, of which the second model does those from 2 on. */

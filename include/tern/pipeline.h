@@ -157,6 +157,7 @@ struct tern_hires {
     enum tern_schedule hr_schedule;
     double hr_cfg;
     int hr_discard_penultimate_sigma; /* 0: as the first pass, if the sampler has it; 1: yes; negative: no */
+    int hr_k_diffusion_levels;        /* likewise */
 };
 
 /* Of a job. */
@@ -209,7 +210,8 @@ struct tern_txt2img_params {
      * done, the second has the same steps and begins behind `denoising_start` with init_latents, which are the latents that the first
      * ended with (tern_images_latents) and no noise. 0: all steps. The second has no init_image, but when both inpaint: then it gets
      * init_image, mask_image and strength, too, and keeps what the first has kept. Its prompt counts on where the first has ended, and
-     * without a picture its noise goes on, as if one model made all steps. */
+     * but for inpainting its noise goes on behind what the first has drawn: as if one model made all steps, unless that one had
+     * init_latents, or an init_image with a strength below 1. */
     double denoising_end, denoising_start;
     /* For the infotext alone: the model behind denoising_end, by its path or name, and the scores that it is told. NULL: it is not known. */
     struct {

@@ -104,6 +104,8 @@ static void choose_sampler(const struct tern_job *j, const struct tern_hires *h,
         q->schedule = h->hr_schedule;
     if (h->hr_discard_penultimate_sigma)
         q->sampler_options.discard_penultimate_sigma = h->hr_discard_penultimate_sigma > 0;
+    if (h->hr_k_diffusion_levels)
+        q->sampler_options.k_diffusion_levels = h->hr_k_diffusion_levels > 0;
 }
 
 static bool given(const char *text) { return text && *text; }

@@ -88,6 +88,8 @@ static void add_hires(struct tern_infotext_line *l, const struct tern_job *j)
     const struct tern_sampler_options *of_first = &j->scheduler->options, *o = &second->scheduler->options;
     if (o->discard_penultimate_sigma != (of_first->discard_penultimate_sigma && second->scheduler->fns->has_schedules))
         tern_infotext_add_text(l, "Hires discard penultimate sigma", o->discard_penultimate_sigma ? "True" : "False");
+    if (o->k_diffusion_levels != (of_first->k_diffusion_levels && second->scheduler->fns->has_schedules))
+        tern_infotext_add_text(l, "Hires K-diffusion levels", o->k_diffusion_levels ? "True" : "False");
     if (second->params.cfg != j->params.cfg)
         tern_infotext_add_number(l, "Hires CFG Scale", second->params.cfg);
     if (strcmp(second->params.prompt, j->params.prompt))

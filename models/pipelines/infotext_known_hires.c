@@ -53,13 +53,23 @@ static bool take_hr_schedule(struct tern_infotext_reading *r, const char *v)
     return true;
 }
 
-/* tern's own: A1111's follows from the sampler. */
-static bool take_hr_discard(struct tern_infotext_reading *r, const char *v)
+/* tern's own: A1111's follow from the sampler. */
+static bool take_hr_choice(const struct tern_infotext_reading *r, const char *v, int *choice)
 {
     const bool yes = !strcmp(v, "True"), ok = r->hires && tern_infotext_has_schedules(sampler_of(r)) && (yes || !strcmp(v, "False"));
     if (ok)
-        r->params.hires.hr_discard_penultimate_sigma = yes ? 1 : -1;
+        *choice = yes ? 1 : -1;
     return ok;
+}
+
+static bool take_hr_discard(struct tern_infotext_reading *r, const char *v)
+{
+    return take_hr_choice(r, v, &r->params.hires.hr_discard_penultimate_sigma);
+}
+
+static bool take_hr_levels(struct tern_infotext_reading *r, const char *v)
+{
+    return take_hr_choice(r, v, &r->params.hires.hr_k_diffusion_levels);
 }
 
 static bool take_hr_cfg(struct tern_infotext_reading *r, const char *v)
@@ -90,6 +100,7 @@ const struct tern_infotext_known tern_infotext_second_pass[] = {
     {"Hires sampler", take_hr_sampler},
     {"Hires schedule type", take_hr_schedule},
     {"Hires discard penultimate sigma", take_hr_discard},
+    {"Hires K-diffusion levels", take_hr_levels},
     {"Hires CFG Scale", take_hr_cfg},
     {"Hires prompt", take_hr_prompt},
     {"Hires negative prompt", take_hr_negative},

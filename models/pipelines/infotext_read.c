@@ -34,8 +34,10 @@ static void choose_schedules(struct tern_infotext_reading *r)
         if (second && p->schedule == TERN_SCHEDULE_DEFAULT && h->hr_schedule == TERN_SCHEDULE_DEFAULT)
             h->hr_schedule = tern_infotext_usual_schedule(r, h->hr_sampler);
     }
-    if (second && second->has_schedules)
+    if (second && second->has_schedules) {
         h->hr_discard_penultimate_sigma = *discards || second->discards ? 1 : -1;
+        h->hr_k_diffusion_levels = 1;
+    }
     p->sampler_options.k_diffusion_levels = first && first->has_schedules;
     *discards = *discards || (first && first->discards);
 }

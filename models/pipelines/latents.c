@@ -162,7 +162,7 @@ static enum tern_status start_from_first(struct tern_job *j)
     return tern_error_status(j->p->ctx);
 }
 
-/* Noise that the first of two models has drawn. */
+/* Noise that the first of two models has drawn: to start from, of a picture that it has encoded, and in its steps. */
 static void pass_over(struct tern_job *j, int draws)
 {
     for (int k = 0; k < draws; k++)
@@ -187,8 +187,8 @@ enum tern_status tern_job_start_latents(struct tern_job *j)
                               : j->params.init_image    ? start_from_picture(j)
                               : j->first                ? start_from_first(j)
                                                         : tern_job_start_from_noise(j);
-    if (on)
-        pass_over(j, 1);
+    if (on) /* a strength of 1 is of a picture, since without one it is 0.8; below 1 the steps that were left out are more than enough */
+        pass_over(j, 1 + (j->params.strength == 1));
     if (j->params.ensd)
         seed_generators(j, j->params.ensd);
     if (on)

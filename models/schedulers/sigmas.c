@@ -51,8 +51,11 @@ static enum tern_status levels(struct tern_scheduler *s, double min, double max,
     return TERN_OK;
 }
 
-/* k-diffusion's levels end at 0, and the model is told the very timestep of each. */
-static bool is_k_diffusion(const struct tern_scheduler *s) { return s->schedule > TERN_SCHEDULE_BETA || s->options.k_diffusion_levels; }
+/* k-diffusion's levels end at 0, and the model is told the very timestep of each. The model's own stay what they are. */
+static bool is_k_diffusion(const struct tern_scheduler *s)
+{
+    return s->schedule > TERN_SCHEDULE_BETA || (s->schedule != TERN_SCHEDULE_DEFAULT && s->options.k_diffusion_levels);
+}
 
 static bool ends_at_zero(const struct tern_scheduler *s) { return is_k_diffusion(s) || s->config.final_sigmas_type == TERN_FINAL_ZERO; }
 

@@ -69,7 +69,7 @@ int hires_apply(const struct opt *opt, const char *value, struct tern_hires *h)
     case OPT_STRENGTH:
         return value_number(opt, value, 0, true, 1, &h->denoising_strength);
     case OPT_SAMPLER:
-        h->hr_discard_penultimate_sigma = 0; /* which was the other sampler's */
+        h->hr_discard_penultimate_sigma = h->hr_k_diffusion_levels = 0; /* which were the other sampler's */
         return value_sampler(opt, value, &h->hr_sampler, &h->hr_schedule);
     case OPT_SCHEDULE:
         return value_schedule(opt, value, &h->hr_schedule);

@@ -82,6 +82,7 @@ static int apply_sampler_option(const struct opt *opt, const char *text, struct 
         return value_number(opt, text, 0, false, 1e6, &o->s_tmax);
     case OPT_DISCARD:
         o->discard_penultimate_sigma = true;
+        s->hires.hr_discard_penultimate_sigma = 0; /* in both passes */
         return GO_ON;
     default:
         return value_int(opt, text, INT32_MIN, INT32_MAX, &s->ensd);
