@@ -266,6 +266,9 @@ static void test_control_characters_are_blanks(void **state)
     expect_text(s->out, "\na [2Jb\n  31mc\xc3\x9b \nSteps: 1, Seed: 1, Size: 32x32, Model:  ]0;title \n", "info");
     EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
     expect_text(s->err, "what is not followed of it: Model:  ]0;title \n", "message");
+    write_picture("a.png", "a <lora:\x1b]0;x\x07:1>\nSteps: 1, Seed: 1, Size: 32x32");
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 2);
+    expect_text(s->err, "<lora: ]0;x :1>", "error");
 }
 
 static void test_what_is_not_followed_is_told(void **state)

@@ -65,6 +65,8 @@ void event_send(json_t *event); /* one line on standard output; takes the refere
 int output_flush(void);
 /* What stands in a file, for a terminal: control characters that are not `kept` become blanks, so that none is a command to it. Returned. */
 char *message_clean(char *text, const char *kept);
+/* A line of the command, "tern" and `before` in front, on standard error: control characters but line ends and tabs as blanks. */
+void message_show(const char *before, const char *text);
 /* A string for JSON: each byte that is no part of UTF-8, as of a path or of a character that was cut, becomes '?'. NULL without memory. */
 json_t *message_json(const char *text);
 int usage(const char *fmt, ...) TERN_PRINTF(1, 2);

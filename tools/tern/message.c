@@ -66,10 +66,19 @@ json_t *message_json(const char *text)
     return whole;
 }
 
+void message_show(const char *before, const char *text)
+{
+    char *copy = strdup(text); /* it may quote a file */
+    progress_break();
+    fprintf(stderr, "tern%s: %s\n", before, copy ? message_clean(copy, "\n\t") : "out of memory");
+    free(copy);
+}
+
 static void tell(const char *kind, const char *text)
 {
-    progress_break();
-    fprintf(stderr, "tern%s%s: %s\n", state.command ? " " : "", state.command ? state.command : "", text);
+    char before[64];
+    snprintf(before, sizeof(before), "%s%s", state.command ? " " : "", state.command ? state.command : "");
+    message_show(before, text);
     if (!state.json)
         return;
     json_t *message = message_json(text);

@@ -13,6 +13,8 @@ static int take_tags(struct picture_job *j, const struct picture_settings *s)
         return library_failed(j->ctx, tern_error_status(j->ctx) == TERN_E_INVALID);
     if (j->hires.count && !lora_same(&j->hires, &j->named))
         from_tell(s, "hires prompt", "its LoRAs (both passes have those of the prompt)");
+    if (second && *second && !*j->hires.prompt)
+        from_tell(s, "hires prompt", "that it has no words but tags of LoRAs (both passes have the prompt)");
     return GO_ON;
 }
 

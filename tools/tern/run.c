@@ -97,8 +97,7 @@ enum tern_dtype run_dtype(const struct run_settings *s, const struct tern_contex
 
 static void show_log(enum tern_log_level level, const char *message, void *user)
 {
-    progress_break();
-    fprintf(stderr, "tern: %s%s\n", level >= TERN_LOG_WARN ? "warning: " : "", message);
+    message_show(level >= TERN_LOG_WARN ? ": warning" : "", message);
 }
 
 /* Also when nobody can read what comes of it. */
