@@ -4,24 +4,19 @@
 #if defined(__linux__)
 #include <pthread.h>
 #include <sched.h>
-#include <time.h>
+
+#include "core/status.h"
 
 /* What the caller waits at most: waking takes some 50 us, and where another process has the cores nobody may come. */
-#define PATIENCE ((int64_t)200000) /* ns */
+#define PATIENCE 200e-6 /* s */
 
 struct muster {
     pthread_t caller;
     pthread_mutex_t lock;
     cpu_set_t taken; /* cores of those that are here */
     size_t here, all;
-    int64_t until;
+    double until;
 };
-
-static int64_t nanoseconds(void)
-{
-    struct timespec t;
-    return clock_gettime(CLOCK_MONOTONIC, &t) ? INT64_MAX : (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 /* To another core than those, if there is one that this thread may use; later it may use all of them again. */
 static void leave(const cpu_set_t *taken)
@@ -55,9 +50,9 @@ static void take_core(struct muster *m)
 static void come(void *arg, size_t i)
 {
     struct muster *m = arg;
-    if (nanoseconds() < m->until && !pthread_equal(pthread_self(), m->caller))
+    if (tern_now() < m->until && !pthread_equal(pthread_self(), m->caller))
         take_core(m);
-    while (__atomic_load_n(&m->here, __ATOMIC_RELAXED) < m->all && nanoseconds() < m->until)
+    while (__atomic_load_n(&m->here, __ATOMIC_RELAXED) < m->all && tern_now() < m->until)
         sched_yield();
 }
 
@@ -66,7 +61,7 @@ void tern_muster(pthreadpool_t pool)
     struct muster m = {.caller = pthread_self(),
                        .lock = PTHREAD_MUTEX_INITIALIZER,
                        .all = pthreadpool_get_threads_count(pool) - 1,
-                       .until = nanoseconds() + PATIENCE};
+                       .until = tern_now() + PATIENCE};
     const int core = sched_getcpu();
     if (core >= 0)
         CPU_SET((size_t)core, &m.taken);

@@ -69,6 +69,23 @@ uint8_t *help_read(const char *path, size_t *size)
     return data;
 }
 
+void help_write(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+void help_holds(const char *path, const char *text)
+{
+    size_t size;
+    char *found = (char *)help_read(path, &size);
+    found[size] = 0;
+    assert_string_equal(found, text);
+    free(found);
+}
+
 void help_copy(struct fixture *f, const char *from, const char *name)
 {
     size_t size;

@@ -29,6 +29,9 @@ const char *help_path(struct fixture *f, const char *name);
 void help_folder(struct fixture *f, const char *name);
 /* Writes a file there and returns its path. */
 const char *help_file(struct fixture *f, const char *name, const void *data, size_t size);
+/* Writes a text to a file, and asserts that a file holds one. */
+void help_write(const char *path, const char *text);
+void help_holds(const char *path, const char *text);
 /* All bytes of a file; free(). */
 uint8_t *help_read(const char *path, size_t *size);
 void help_copy(struct fixture *f, const char *from, const char *name);
