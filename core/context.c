@@ -33,6 +33,7 @@ static void context_free(struct tern_context *ctx)
     tern_free(ctx, ctx->tune_cache);
     tern_free(ctx, ctx->chosen);
     tern_free(ctx, ctx->behind);
+    tern_pages_destroy(&ctx->pages);
     pthread_mutex_destroy(&ctx->lock);
     if (a.free)
         a.free(ctx, sizeof(*ctx), a.user);
@@ -94,6 +95,7 @@ struct tern_context *tern_context_create(const struct tern_context_params *param
     ctx->refs = 1;
     ctx->params = params ? *params : defaults;
     pthread_mutex_init(&ctx->lock, NULL);
+    tern_pages_init(&ctx->pages);
     if (context_open(ctx)) {
         memcpy(message, ctx->error, sizeof(message));
         create_error = message;

@@ -8,6 +8,7 @@
 
 #include "core/hal.h"
 #include "core/memory.h"
+#include "core/pages.h"
 #include "core/status.h"
 #include "core/threads.h"
 
@@ -30,7 +31,9 @@ struct tern_context {
     pthread_t failed; /* the thread whose error that is */
     char error[TERN_ERROR_SIZE];
 
-    size_t used, peak;    /* atomic, bytes */
+    size_t used, peak; /* atomic, bytes */
+    size_t most;       /* likewise: the peak that nobody resets */
+    struct tern_pages pages;
     uint64_t allocations; /* atomic */
     uint64_t buffers;     /* atomic; made so far */
     uint64_t bindings;    /* likewise */

@@ -21,41 +21,50 @@
 #else
 #define MAP_FROM ((size_t)1 << 20)
 #endif
+#define KEPT_MOST ((size_t)256 << 20)
 
 struct header {
     size_t size; /* of the whole block */
 };
 
-/* Big blocks are mappings of their own: what is freed goes back to the system at once. In the heap a few small blocks
- * among the big ones kept 0.4 GiB of a finished picture of SD 1.5 resident. Huge pages are not asked for: the guest of a virtual
- * machine that gives free memory back to its host waited 4.7 ms for each (a model took 1.8 s longer to start), and no step was faster
- * with them. */
-static void *map_alloc(size_t size)
+/* In the heap a few small blocks among the big ones kept 0.4 GiB of a finished picture of SD 1.5 resident: big ones are pages of their own.
+ * Huge pages are not asked for: the guest of a virtual machine that gives free memory back to its host waited 4.7 ms for each (a model took
+ * 1.8 s longer to start), and no step was faster with them. */
+static bool is_pages(size_t size) { return size >= MAP_FROM; }
+
+/* Free pages that are kept never raise what the context has taken: before that, they go. */
+static void keep_within(struct tern_context *ctx, size_t limit)
 {
-    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return p == MAP_FAILED ? NULL : p;
+    const size_t used = tern_memory_used(ctx), most = __atomic_load_n(&ctx->most, __ATOMIC_RELAXED), room = most > used ? most - used : 0;
+    tern_pages_trim(&ctx->pages, room < limit ? room : limit);
 }
 
-static void *system_alloc(size_t size)
+static void *system_alloc(struct tern_context *ctx, size_t size, bool cleared)
 {
     void *p = NULL;
-    if (size >= MAP_FROM)
-        return map_alloc(size);
-    return posix_memalign(&p, HEADER, size) ? NULL : p;
+    if (!is_pages(size))
+        return posix_memalign(&p, HEADER, size) ? NULL : p;
+    p = cleared ? NULL : tern_pages_take(&ctx->pages, size);
+    if (p)
+        return p;
+    keep_within(ctx, KEPT_MOST);
+    return tern_pages_map(size);
 }
 
-static void system_free(void *p, size_t size)
+static void system_free(struct tern_context *ctx, void *p, size_t size)
 {
-    if (size >= MAP_FROM)
-        munmap(p, size);
-    else
+    if (!is_pages(size)) {
         free(p);
+        return;
+    }
+    tern_pages_keep(&ctx->pages, p, size);
+    tern_pages_trim(&ctx->pages, KEPT_MOST);
 }
 
-static void *raw_alloc(struct tern_context *ctx, size_t size)
+static void *raw_alloc(struct tern_context *ctx, size_t size, bool cleared)
 {
     const struct tern_allocator *a = &ctx->params.allocator;
-    return a->alloc ? a->alloc(size, HEADER, a->user) : system_alloc(size);
+    return a->alloc ? a->alloc(size, HEADER, a->user) : system_alloc(ctx, size, cleared);
 }
 
 static void raw_free(struct tern_context *ctx, void *p, size_t size)
@@ -64,15 +73,17 @@ static void raw_free(struct tern_context *ctx, void *p, size_t size)
     if (a->free)
         a->free(p, size, a->user);
     else
-        system_free(p, size);
+        system_free(ctx, p, size);
 }
 
-void tern_memory_raise_peak(struct tern_context *ctx, size_t peak)
+static void raise(size_t *most, size_t to)
 {
-    size_t now = __atomic_load_n(&ctx->peak, __ATOMIC_RELAXED);
-    while (peak > now && !__atomic_compare_exchange_n(&ctx->peak, &now, peak, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    size_t now = __atomic_load_n(most, __ATOMIC_RELAXED);
+    while (to > now && !__atomic_compare_exchange_n(most, &now, to, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
 }
+
+void tern_memory_raise_peak(struct tern_context *ctx, size_t peak) { raise(&ctx->peak, peak); }
 
 /* Counts `size` more bytes; false when the budget does not allow them. */
 static bool reserve(struct tern_context *ctx, size_t size)
@@ -83,16 +94,17 @@ static bool reserve(struct tern_context *ctx, size_t size)
         __atomic_sub_fetch(&ctx->used, size, __ATOMIC_RELAXED);
         return false;
     }
-    tern_memory_raise_peak(ctx, used);
+    raise(&ctx->peak, used);
+    raise(&ctx->most, used);
     return true;
 }
 
-static void *try_alloc(struct tern_context *ctx, size_t total, bool *over_budget)
+static void *try_alloc(struct tern_context *ctx, size_t total, bool cleared, bool *over_budget)
 {
     *over_budget = !reserve(ctx, total);
     if (*over_budget)
         return NULL;
-    void *p = raw_alloc(ctx, total);
+    void *p = raw_alloc(ctx, total, cleared);
     if (!p)
         __atomic_sub_fetch(&ctx->used, total, __ATOMIC_RELAXED);
     return p;
@@ -100,18 +112,22 @@ static void *try_alloc(struct tern_context *ctx, size_t total, bool *over_budget
 
 enum tern_status tern_memory_charge(struct tern_context *ctx, const char *device, size_t size)
 {
-    if (reserve(ctx, size))
-        return TERN_OK;
-    tern_memory_trim(ctx);
-    if (reserve(ctx, size))
-        return TERN_OK;
-    return tern_fail(ctx, TERN_E_BUDGET, "memory budget of %zu bytes reached on device %s: %zu in use, %zu more needed", ctx->params.budget,
-                     device, tern_memory_used(ctx), size);
+    bool fits = reserve(ctx, size);
+    if (!fits) {
+        tern_memory_trim(ctx);
+        fits = reserve(ctx, size);
+    }
+    if (!fits)
+        return tern_fail(ctx, TERN_E_BUDGET, "memory budget of %zu bytes reached on device %s: %zu in use, %zu more needed",
+                         ctx->params.budget, device, tern_memory_used(ctx), size);
+    keep_within(ctx, KEPT_MOST);
+    return TERN_OK;
 }
 
 void tern_memory_discharge(struct tern_context *ctx, size_t size) { __atomic_sub_fetch(&ctx->used, size, __ATOMIC_RELAXED); }
 
-void *tern_alloc(struct tern_context *ctx, size_t size)
+/* cleared: of new pages, where it is that large. */
+static void *alloc(struct tern_context *ctx, size_t size, bool cleared)
 {
     size_t total;
     bool over_budget = false;
@@ -119,10 +135,10 @@ void *tern_alloc(struct tern_context *ctx, size_t size)
         tern_fail(ctx, TERN_E_NO_MEMORY, "out of memory: a block of %zu bytes was asked for", size);
         return NULL;
     }
-    void *p = try_alloc(ctx, total, &over_budget);
+    void *p = try_alloc(ctx, total, cleared, &over_budget);
     if (!p) {
         tern_memory_trim(ctx);
-        p = try_alloc(ctx, total, &over_budget);
+        p = try_alloc(ctx, total, cleared, &over_budget);
     }
     if (!p) {
         if (over_budget)
@@ -138,8 +154,10 @@ void *tern_alloc(struct tern_context *ctx, size_t size)
     return (char *)p + HEADER;
 }
 
+void *tern_alloc(struct tern_context *ctx, size_t size) { return alloc(ctx, size, false); }
+
 /* Whether a block of that size comes cleared: pages of a new mapping are zero, and those that nobody writes take no memory. */
-static bool comes_cleared(const struct tern_context *ctx, size_t size) { return !ctx->params.allocator.alloc && size >= MAP_FROM; }
+static bool comes_cleared(const struct tern_context *ctx, size_t size) { return !ctx->params.allocator.alloc && is_pages(size); }
 
 void *tern_calloc(struct tern_context *ctx, size_t n, size_t size)
 {
@@ -148,7 +166,7 @@ void *tern_calloc(struct tern_context *ctx, size_t n, size_t size)
         tern_fail(ctx, TERN_E_NO_MEMORY, "out of memory: %zu elements of %zu bytes were asked for", n, size);
         return NULL;
     }
-    void *p = tern_alloc(ctx, total);
+    void *p = alloc(ctx, total, true);
     if (p && !comes_cleared(ctx, total))
         memset(p, 0, total);
     return p;
@@ -238,12 +256,20 @@ void tern_memory_reset_peak(struct tern_context *ctx)
         __atomic_store_n(&ctx->peak, tern_memory_used(ctx), __ATOMIC_RELAXED);
 }
 
-void tern_memory_trim(struct tern_context *ctx)
+void tern_memory_trim_devices(struct tern_context *ctx)
 {
-    struct tern_device *devices[] = {ctx ? ctx->device : NULL, ctx ? ctx->host : NULL};
+    struct tern_device *devices[] = {ctx->device, ctx->host};
     for (int i = 0; i < 2; i++)
         if (devices[i] && devices[i]->fns->trim)
             devices[i]->fns->trim(devices[i]);
+}
+
+void tern_memory_trim(struct tern_context *ctx)
+{
+    if (!ctx)
+        return;
+    tern_memory_trim_devices(ctx);
+    tern_pages_trim(&ctx->pages, 0);
 }
 
 void tern_free_text(struct tern_context *ctx, char *text)

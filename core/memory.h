@@ -21,6 +21,9 @@ void tern_free(struct tern_context *ctx, void *ptr);
  * What is in them stays. Linux before 5.14 has no such call: nothing happens. */
 void tern_memory_populate(struct tern_context *ctx, void *ptr, size_t size);
 
+/* tern_memory_trim of what devices keep for reuse, which counts as used. What that leaves free the next blocks take. */
+void tern_memory_trim_devices(struct tern_context *ctx);
+
 /* Counts memory that a device has of its own against the budget; caches are freed before it is refused. */
 enum tern_status tern_memory_charge(struct tern_context *ctx, const char *device, size_t size);
 void tern_memory_discharge(struct tern_context *ctx, size_t size);

@@ -193,6 +193,85 @@ static void pages_are_there_before_they_are_written(void **state)
     tern_free(ctx, p);
     tern_context_destroy(&ctx);
 }
+
+/* Bytes that are resident beyond what was there. */
+static long grown(long since) { return (resident_pages() - since) * sysconf(_SC_PAGESIZE); }
+
+static char *written(struct tern_context *ctx, size_t size)
+{
+    char *p = tern_alloc(ctx, size);
+    assert_non_null(p);
+    memset(p, 1, size);
+    return p;
+}
+
+/* What is free serves blocks of other sizes, in parts and as the whole again. */
+static void free_pages_are_used_again(void **state)
+{
+    const size_t size = 16 << 20, slack = 1 << 20;
+    struct tern_context *ctx = support_context();
+    const long before = resident_pages();
+    char *whole = written(ctx, size - 64);
+    tern_free(ctx, whole);
+    assert_int_equal(tern_memory_used(ctx), tern_memory_peak(ctx) - size);
+    for (int k = 0; k < 2; k++) { /* those that lie behind are freed last, or first */
+        char *half[2];
+        for (int i = 0; i < 2; i++)
+            half[i] = written(ctx, size / 2 - 64);
+        assert_ptr_equal(half[0], whole);
+        assert_ptr_equal(half[1], whole + size / 2);
+        tern_free(ctx, half[k]);
+        tern_free(ctx, half[1 - k]);
+        assert_ptr_equal(tern_alloc(ctx, size - 64), whole);
+        assert_int_equal(whole[size / 4] + whole[size / 4 * 3], 2); /* no new pages */
+        tern_free(ctx, whole);
+    }
+    assert_in_range(grown(before), size, size + slack);
+    char *cleared = tern_calloc(ctx, 1, size / 4); /* of new pages: what is kept is not cleared */
+    for (size_t i = 0; i < size / 4; i += 4096)
+        assert_int_equal(cleared[i], 0);
+    tern_free(ctx, cleared);
+    tern_memory_trim(ctx);
+    assert_in_range(grown(before) + (long)slack, 0, 2 * slack);
+    tern_context_destroy(&ctx);
+}
+
+/* What is free goes where it would be more than was ever used. */
+static void free_pages_raise_no_peak(void **state)
+{
+    const size_t size = 8 << 20, slack = 1 << 20;
+    struct tern_context *ctx = support_context();
+    const long before = resident_pages();
+    char *all[4];
+    for (int i = 0; i < 4; i++)
+        all[i] = written(ctx, size);
+    for (int i = 0; i < 4; i += 2)
+        tern_free(ctx, all[i]);
+    assert_in_range(grown(before), 4 * size, 4 * size + slack);
+    char *large = written(ctx, 2 * size + size / 2); /* is in no free part */
+    assert_in_range(grown(before), 4 * size + size / 2, 4 * size + size / 2 + slack);
+    tern_free(ctx, large);
+    for (int i = 1; i < 4; i += 2)
+        tern_free(ctx, all[i]);
+    tern_context_destroy(&ctx);
+    assert_in_range(grown(before) + (long)slack, 0, 2 * slack);
+}
+
+/* No more is kept than 256 MiB. */
+static void free_pages_are_limited(void **state)
+{
+    const size_t size = 100 << 20, slack = 1 << 20;
+    struct tern_context *ctx = support_context();
+    const long before = resident_pages();
+    char *all[4];
+    for (int i = 0; i < 4; i++)
+        all[i] = written(ctx, size);
+    for (int i = 0; i < 4; i++)
+        tern_free(ctx, all[i]);
+    assert_in_range(grown(before), (256 << 20) - slack, (256 << 20) + slack);
+    tern_context_destroy(&ctx);
+    assert_in_range(grown(before) + (long)slack, 0, 2 * slack);
+}
 #endif
 
 static void sizes_that_overflow_are_refused(void **state)
@@ -658,6 +737,9 @@ int main(void)
 #ifndef TERN_HEAP_ONLY
         cmocka_unit_test(cleared_blocks_take_what_is_written),
         cmocka_unit_test(pages_are_there_before_they_are_written),
+        cmocka_unit_test(free_pages_are_used_again),
+        cmocka_unit_test(free_pages_raise_no_peak),
+        cmocka_unit_test(free_pages_are_limited),
 #endif
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(budgets_hold),

@@ -145,6 +145,7 @@ static struct watch paint(const char *folder, enum tern_offload text, size_t bud
     struct tern_pipeline *p = tern_pipeline_load(ctx, folder, &(struct tern_pipeline_params){.offload_components.text_encoder = text});
     struct tern_device_peak peak;
     assert_int_equal(tern_device_peak(ctx, &peak), TERN_OK); /* takes memory for a moment */
+    tern_memory_trim(ctx);
     w.before = resident();
     const struct tern_txt2img_params q = {
         .prompt = "a", .width = 64, .height = 64, .steps = 2, .seed = 3, .on_kernel = watch_kernels, .on_kernel_user = &w};

@@ -267,7 +267,7 @@ static enum tern_status compute(const struct tern_job *j, struct tern_predictor 
     if (b)
         run_all(j, s, b, part, kind);
     tern_job_end_runs(&b);
-    tern_memory_trim(ctx); /* blocks that were packed here would be taken for smaller ones of the UNet */
+    tern_memory_trim_devices(ctx); /* blocks that were packed here would be taken for smaller ones of the UNet */
     return tern_error_status(ctx);
 }
 

@@ -261,7 +261,7 @@ enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak 
     *peak = (struct tern_job_peak){0};
     if (tern_check_cancel(j->p->ctx) || tern_dispatch_prepare(j->p->ctx) || make_plans(j))
         return tern_error_status(j->p->ctx);
-    tern_memory_trim(j->p->ctx); /* what is kept for reuse is not needed */
+    tern_memory_trim_devices(j->p->ctx); /* what is kept for reuse is not needed */
     struct tally t = {.j = j, .now = tern_memory_used(j->p->ctx) + SMALL + j->p->ctx->device->caps.compiling};
     take(&t, tern_pipeline_making(j->p));
     give(&t, tern_pipeline_making(j->p));

@@ -80,7 +80,7 @@ static struct tern_vae *build_preview(struct tern_pipeline *p, const struct tern
         if (p->field || tern_failed(p->ctx))                                                                          \
             return tern_failed(p->ctx) ? NULL : p->field;                                                             \
         struct tern_part *part = &p->field##_part;                                                                    \
-        tern_memory_trim(p->ctx); /* what is kept for reuse would hide what is taken */                               \
+        tern_memory_trim_devices(p->ctx); /* what is kept for reuse would hide what is taken */                       \
         size_t before = tern_memory_used(p->ctx), peak = tern_memory_peak(p->ctx);                                    \
         tern_memory_reset_peak(p->ctx);                                                                               \
         struct tern_weights *w = open_weights(p, component);                                                          \
@@ -95,7 +95,7 @@ static struct tern_vae *build_preview(struct tern_pipeline *p, const struct tern
             tern_part_drop(part);                                                                                     \
         }                                                                                                             \
         size_t most = tern_memory_peak(p->ctx);                                                                       \
-        tern_memory_trim(p->ctx);                                                                                     \
+        tern_memory_trim_devices(p->ctx);                                                                             \
         part->module = tern_memory_used(p->ctx) - before;                                                             \
         part->loading = most - before - part->module;                                                                 \
         tern_memory_raise_peak(p->ctx, peak);                                                                         \
@@ -107,7 +107,7 @@ COMPONENT(unet, unet, "unet", tern_pipeline_build_unet)
 COMPONENT(vae, vae, "vae", build_vae)
 COMPONENT(vae, preview, "preview", build_preview)
 
-/* Freed blocks are not kept for reuse: the memory is to be there for others. */
+/* The memory is to be there for others: at most a little of it is kept, for the stage that follows. */
 #define DROP(kind, field)                                    \
     void tern_pipeline_drop_##field(struct tern_pipeline *p) \
     {                                                        \
@@ -116,7 +116,7 @@ COMPONENT(vae, preview, "preview", build_preview)
         tern_pipeline_unbind(p, p->field->weights);          \
         tern_##kind##_destroy(&p->field);                    \
         tern_part_drop(&p->field##_part);                    \
-        tern_memory_trim(p->ctx);                            \
+        tern_memory_trim_devices(p->ctx);                    \
     }
 DROP(text_encoder, text)
 DROP(text_encoder, text_2)

@@ -79,7 +79,7 @@ static struct tern_plan *make(struct tern_pipeline *p, const struct tern_stage *
                                             .algorithm_bytes = stage->algorithm_bytes,
                                             .quantize = tern_pipeline_layer_words(p, stage->component)};
     struct tern_plan *plan = g ? tern_plan_cached_owned(&g, &params) : NULL;
-    tern_memory_trim(ctx); /* what is kept for reuse is not the plan's */
+    tern_memory_trim_devices(ctx); /* what is kept for reuse is not the plan's */
     *making = tern_memory_peak(ctx) - tern_memory_used(ctx);
     *making = *making > traced + traced / 8 ? *making : traced + traced / 8;
     tern_memory_raise_peak(ctx, peak);
@@ -134,6 +134,7 @@ struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct
         unbind(e);
         e->binding = tern_plan_bind_beside(e->plan, weights_of(p, stage->component), beside);
         e->weights = e->binding ? tern_weights_ref(weights_of(p, stage->component)) : NULL;
+        tern_memory_trim(p->ctx);                  /* of what the stage before has left, what this one does not need */
         for (int i = 0; i < TERN_MAX_PLANNED; i++) /* a job runs: what its check has made is there, also what was not taken */
             p->planned[i].making = 0;
     }
@@ -232,7 +233,7 @@ void tern_job_end_runs(struct tern_binding **binding)
     struct tern_plan *plan = *binding ? tern_binding_plan(*binding) : NULL;
     if (plan) {
         tern_plan_trim(plan);
-        tern_memory_trim(plan->ctx); /* else the next stage takes what is a little too large, and more than was predicted */
+        tern_memory_trim_devices(plan->ctx); /* else the next stage takes what is a little too large, and more than was predicted */
     }
     tern_binding_unref(binding);
 }
