@@ -22,14 +22,14 @@
 #define MAP_FROM ((size_t)1 << 20)
 #endif
 #define KEPT_MOST ((size_t)256 << 20)
+#define SLOW 1e-3 /* seconds; as small pages, so many bytes take some 0.6 ms */
 
 struct header {
     size_t size; /* of the whole block */
 };
 
 /* In the heap a few small blocks among the big ones kept 0.4 GiB of a finished picture of SD 1.5 resident: big ones are pages of their own.
- * Huge pages are not asked for: the guest of a virtual machine that gives free memory back to its host waited 4.7 ms for each (a model took
- * 1.8 s longer to start), and no step was faster with them. */
+ */
 static bool is_pages(size_t size) { return size >= MAP_FROM; }
 
 /* Free pages that are kept never raise what the context has taken: before that, they go. */
@@ -182,17 +182,41 @@ void tern_free(struct tern_context *ctx, void *ptr)
     __atomic_sub_fetch(&ctx->used, size, __ATOMIC_RELAXED);
 }
 
+struct populate {
+    struct tern_context *ctx;
+    char *from; /* its pieces are of a huge page each, the first and the last what there is of it */
+    char *begin, *end;
+};
+
+/* A huge page is 6 times as fast as the small ones that it stands for; but the guest of a virtual machine that gives free memory back to
+ * its host waits 4.7 ms for each that it has to fetch again. Then the rest is small ones. */
+static void populate_piece(const struct populate *r, char *p)
+{
+    char *from = p < r->begin ? r->begin : p, *to = r->end - p > (ptrdiff_t)TERN_HUGE_PAGE ? p + TERN_HUGE_PAGE : r->end;
+    bool *slow = &r->ctx->pages.slow;
+    const bool huge = (size_t)(to - from) == TERN_HUGE_PAGE && !__atomic_load_n(slow, __ATOMIC_RELAXED);
+    if (huge)
+        madvise(from, TERN_HUGE_PAGE, MADV_HUGEPAGE);
+    const double start = huge ? tern_now() : 0;
+    madvise(from, (size_t)(to - from), MADV_POPULATE_WRITE);
+    if (huge && tern_now() - start > SLOW)
+        __atomic_store_n(slow, true, __ATOMIC_RELAXED);
+}
+
 static void populate_task(void *arg, int64_t begin, int64_t end)
 {
-    madvise((char *)arg + begin, (size_t)(end - begin), MADV_POPULATE_WRITE);
+    const struct populate *r = arg;
+    for (int64_t i = begin; i < end; i++)
+        populate_piece(r, r->from + i * (int64_t)TERN_HUGE_PAGE);
 }
 
 void tern_memory_populate(struct tern_context *ctx, void *ptr, size_t size)
 {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)ptr + page - 1) & ~(page - 1),
-                    to = ((uintptr_t)ptr + size) & ~(page - 1);
-    if (size >= MAP_FROM)
-        tern_parallel(ctx, (int64_t)(to - from), 1 << 20, populate_task, (void *)from);
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)ptr + page - 1) & ~(page - 1),
+                    end = ((uintptr_t)ptr + size) & ~(page - 1), from = begin & ~(TERN_HUGE_PAGE - 1);
+    struct populate r = {ctx, (char *)from, (char *)begin, (char *)end};
+    if (is_pages(size))
+        tern_parallel(ctx, (int64_t)((end - from + TERN_HUGE_PAGE - 1) / TERN_HUGE_PAGE), 1, populate_task, &r);
 }
 
 void *tern_realloc(struct tern_context *ctx, void *ptr, size_t size)

@@ -28,10 +28,21 @@ void tern_pages_destroy(struct tern_pages *pages)
     pthread_mutex_destroy(&pages->lock);
 }
 
+/* One that can hold a huge page begins a small page before it: what touches its first bytes leaves the huge ones alone. */
 void *tern_pages_map(size_t size)
 {
-    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return p == MAP_FAILED ? NULL : p;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), need = whole_pages(size), more = need > TERN_HUGE_PAGE ? TERN_HUGE_PAGE : 0;
+    if (need < size || need + more < need)
+        return NULL;
+    char *p = mmap(NULL, need + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    const size_t before = more ? -((uintptr_t)p + page) & (TERN_HUGE_PAGE - 1) : 0;
+    if (before)
+        munmap(p, before);
+    if (more > before)
+        munmap(p + before + need, more - before);
+    return p + before;
 }
 
 /* The range behind `end` bytes of it takes its place. */

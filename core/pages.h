@@ -7,11 +7,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define TERN_HUGE_PAGE ((size_t)2 << 20)
+
 struct tern_page_range;
 struct tern_pages {
     pthread_mutex_t lock;
     struct tern_page_range *free; /* by address; no two touch */
     size_t kept;                  /* bytes of them */
+    bool slow;                    /* atomic; a huge page took long to come */
 };
 
 void tern_pages_init(struct tern_pages *pages);

@@ -272,6 +272,41 @@ static void free_pages_are_limited(void **state)
     tern_context_destroy(&ctx);
     assert_in_range(grown(before) + (long)slack, 0, 2 * slack);
 }
+
+/* Whether the system is to give huge pages there: "hg" among the flags of the mapping. */
+static bool asks_for_huge_pages(const char *at)
+{
+    FILE *f = fopen("/proc/self/smaps", "r");
+    char line[512];
+    unsigned long from, to;
+    bool inside = false, found = false;
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            inside = (uintptr_t)at >= from && (uintptr_t)at < to;
+        found |= inside && !strncmp(line, "VmFlags:", 8) && strstr(line, " hg");
+    }
+    fclose(f);
+    return found;
+}
+
+/* Each piece of a block that a huge page can hold, until one has taken long to come. */
+static void huge_pages_are_asked_for(void **state)
+{
+    const size_t size = 3 * TERN_HUGE_PAGE, page = (size_t)sysconf(_SC_PAGESIZE);
+    for (int slow = 0; slow < 2; slow++) {
+        struct tern_context *ctx = support_context();
+        char *p = tern_alloc(ctx, size);
+        assert_non_null(p);
+        assert_int_equal(((uintptr_t)p - 64 + page) % TERN_HUGE_PAGE, 0);
+        ctx->pages.slow = slow;
+        tern_memory_populate(ctx, p, size);
+        if (!access("/sys/kernel/mm/transparent_hugepage", F_OK))
+            assert_int_equal(asks_for_huge_pages(p + page) || asks_for_huge_pages(p + page + TERN_HUGE_PAGE), !slow);
+        tern_free(ctx, p);
+        tern_context_destroy(&ctx);
+    }
+}
 #endif
 
 static void sizes_that_overflow_are_refused(void **state)
@@ -737,6 +772,7 @@ int main(void)
 #ifndef TERN_HEAP_ONLY
         cmocka_unit_test(cleared_blocks_take_what_is_written),
         cmocka_unit_test(pages_are_there_before_they_are_written),
+        cmocka_unit_test(huge_pages_are_asked_for),
         cmocka_unit_test(free_pages_are_used_again),
         cmocka_unit_test(free_pages_raise_no_peak),
         cmocka_unit_test(free_pages_are_limited),
