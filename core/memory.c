@@ -5,38 +5,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "core/context.h"
-#include "core/threads.h"
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; older ones refuse it */
-#endif
 
 #define HEADER ((size_t)64)
-#ifdef TERN_HEAP_ONLY
-#define MAP_FROM SIZE_MAX /* AddressSanitizer watches the heap only */
-#else
-#define MAP_FROM ((size_t)1 << 20)
-#endif
 #define KEPT_MOST ((size_t)256 << 20)
-#define SLOW 1e-3 /* seconds; as small pages, so many bytes take some 0.6 ms */
 
 struct header {
     size_t size; /* of the whole block */
 };
 
-/* In the heap a few small blocks among the big ones kept 0.4 GiB of a finished picture of SD 1.5 resident: big ones are pages of their own.
- */
-static bool is_pages(size_t size) { return size >= MAP_FROM; }
+/* In the heap a few small blocks among the big ones kept 0.4 GiB of a finished picture of SD 1.5 resident: big ones are
+ * pages of their own. */
+static bool is_pages(size_t size) { return size >= TERN_PAGES_FROM; }
 
 /* Free pages that are kept never raise what the context has taken: before that, they go. */
-static void keep_within(struct tern_context *ctx, size_t limit)
+static void trim_pages(struct tern_context *ctx)
 {
     const size_t used = tern_memory_used(ctx), most = __atomic_load_n(&ctx->most, __ATOMIC_RELAXED), room = most > used ? most - used : 0;
-    tern_pages_trim(&ctx->pages, room < limit ? room : limit);
+    tern_pages_trim(&ctx->pages, room < KEPT_MOST ? room : KEPT_MOST);
 }
 
 static void *system_alloc(struct tern_context *ctx, size_t size, bool cleared)
@@ -47,7 +34,7 @@ static void *system_alloc(struct tern_context *ctx, size_t size, bool cleared)
     p = cleared ? NULL : tern_pages_take(&ctx->pages, size);
     if (p)
         return p;
-    keep_within(ctx, KEPT_MOST);
+    trim_pages(ctx);
     return tern_pages_map(size);
 }
 
@@ -120,7 +107,7 @@ enum tern_status tern_memory_charge(struct tern_context *ctx, const char *device
     if (!fits)
         return tern_fail(ctx, TERN_E_BUDGET, "memory budget of %zu bytes reached on device %s: %zu in use, %zu more needed",
                          ctx->params.budget, device, tern_memory_used(ctx), size);
-    keep_within(ctx, KEPT_MOST);
+    trim_pages(ctx);
     return TERN_OK;
 }
 
@@ -180,43 +167,6 @@ void tern_free(struct tern_context *ctx, void *ptr)
     size_t size = h->size;
     raw_free(ctx, h, size);
     __atomic_sub_fetch(&ctx->used, size, __ATOMIC_RELAXED);
-}
-
-struct populate {
-    struct tern_context *ctx;
-    char *from; /* its pieces are of a huge page each, the first and the last what there is of it */
-    char *begin, *end;
-};
-
-/* A huge page is 6 times as fast as the small ones that it stands for; but the guest of a virtual machine that gives free memory back to
- * its host waits 4.7 ms for each that it has to fetch again. Then the rest is small ones. */
-static void populate_piece(const struct populate *r, char *p)
-{
-    char *from = p < r->begin ? r->begin : p, *to = r->end - p > (ptrdiff_t)TERN_HUGE_PAGE ? p + TERN_HUGE_PAGE : r->end;
-    bool *slow = &r->ctx->pages.slow;
-    const bool huge = (size_t)(to - from) == TERN_HUGE_PAGE && !__atomic_load_n(slow, __ATOMIC_RELAXED);
-    if (huge)
-        madvise(from, TERN_HUGE_PAGE, MADV_HUGEPAGE);
-    const double start = huge ? tern_now() : 0;
-    madvise(from, (size_t)(to - from), MADV_POPULATE_WRITE);
-    if (huge && tern_now() - start > SLOW)
-        __atomic_store_n(slow, true, __ATOMIC_RELAXED);
-}
-
-static void populate_task(void *arg, int64_t begin, int64_t end)
-{
-    const struct populate *r = arg;
-    for (int64_t i = begin; i < end; i++)
-        populate_piece(r, r->from + i * (int64_t)TERN_HUGE_PAGE);
-}
-
-void tern_memory_populate(struct tern_context *ctx, void *ptr, size_t size)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)ptr + page - 1) & ~(page - 1),
-                    end = ((uintptr_t)ptr + size) & ~(page - 1), from = begin & ~(TERN_HUGE_PAGE - 1);
-    struct populate r = {ctx, (char *)from, (char *)begin, (char *)end};
-    if (is_pages(size))
-        tern_parallel(ctx, (int64_t)((end - from + TERN_HUGE_PAGE - 1) / TERN_HUGE_PAGE), 1, populate_task, &r);
 }
 
 void *tern_realloc(struct tern_context *ctx, void *ptr, size_t size)

@@ -6,7 +6,13 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
+#ifdef TERN_HEAP_ONLY
+#define TERN_PAGES_FROM SIZE_MAX /* AddressSanitizer watches the heap only */
+#else
+#define TERN_PAGES_FROM ((size_t)1 << 20)
+#endif
 #define TERN_HUGE_PAGE ((size_t)2 << 20)
 
 struct tern_page_range;
