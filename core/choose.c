@@ -52,7 +52,10 @@ static struct tern_device *choose(struct tern_context *ctx, const char *spec)
             tern_message(ctx, reasons[0] ? TERN_LOG_WARN : TERN_LOG_INFO, "%s is used%s%s", name, reasons[0] ? ": " : "", reasons);
             ctx->chosen = name;
             ctx->behind = *spec ? tern_strdup(ctx, spec) : NULL;
-            return d;
+            if (!*spec || ctx->behind)
+                return d;
+            d->fns->destroy(d);
+            return NULL;
         }
         tern_free(ctx, name);
         st = tern_error_status(ctx);

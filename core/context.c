@@ -120,6 +120,7 @@ void tern_context_destroy(struct tern_context **ctx)
         (*ctx)->closed = true;
         if ((*ctx)->plans_destroy)
             (*ctx)->plans_destroy(*ctx);
+        tern_memory_trim(*ctx); /* images and tensors that are still held hold the context, too */
         tern_context_unref(*ctx);
         *ctx = NULL;
     }

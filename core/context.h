@@ -32,7 +32,7 @@ struct tern_context {
     char error[TERN_ERROR_SIZE];
 
     size_t used, peak; /* atomic, bytes */
-    size_t most;       /* likewise: the peak that nobody resets */
+    size_t most;       /* likewise: the peak on the host that nobody resets */
     struct tern_pages pages;
     uint64_t allocations; /* atomic */
     uint64_t buffers;     /* atomic; made so far */

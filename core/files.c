@@ -38,6 +38,10 @@ struct tern_mapping *tern_map_file(struct tern_context *ctx, const char *path)
     void *data = NULL;
     if (m && (m->path = tern_strdup(ctx, path)) && st.st_size) {
         data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED && errno == ENOMEM) {
+            tern_memory_trim(ctx);
+            data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        }
         if (data == MAP_FAILED) {
             tern_fail(ctx, TERN_E_IO, "%s: cannot be mapped: %s", path, strerror(errno));
             data = NULL;

@@ -10,6 +10,7 @@
 
 #define HEADER ((size_t)64)
 #define KEPT_MOST ((size_t)256 << 20)
+#define KEPT_STEP ((size_t)1 << 20)
 
 struct header {
     size_t size; /* of the whole block */
@@ -19,23 +20,24 @@ struct header {
  * pages of their own. */
 static bool is_pages(size_t size) { return size >= TERN_PAGES_FROM; }
 
-/* Free pages that are kept never raise what the context has taken: before that, they go. */
+/* Free pages that are kept never raise what the context has taken: before that, they go, more than a few at a time. */
 static void trim_pages(struct tern_context *ctx)
 {
     const size_t used = tern_memory_used(ctx), most = __atomic_load_n(&ctx->most, __ATOMIC_RELAXED), room = most > used ? most - used : 0;
-    tern_pages_trim(&ctx->pages, room < KEPT_MOST ? room : KEPT_MOST);
+    const size_t kept = tern_pages_kept(&ctx->pages), limit = room < KEPT_MOST ? room : KEPT_MOST;
+    if (kept > limit)
+        tern_pages_trim(&ctx->pages, limit > KEPT_STEP ? limit - KEPT_STEP : 0);
 }
 
 static void *system_alloc(struct tern_context *ctx, size_t size, bool cleared)
 {
-    void *p = NULL;
-    if (!is_pages(size))
-        return posix_memalign(&p, HEADER, size) ? NULL : p;
-    p = cleared ? NULL : tern_pages_take(&ctx->pages, size);
+    void *p = is_pages(size) && !cleared ? tern_pages_take(&ctx->pages, size) : NULL;
     if (p)
         return p;
     trim_pages(ctx);
-    return tern_pages_map(size);
+    if (is_pages(size))
+        return tern_pages_map(size);
+    return posix_memalign(&p, HEADER, size) ? NULL : p;
 }
 
 static void system_free(struct tern_context *ctx, void *p, size_t size)
@@ -81,8 +83,6 @@ static bool reserve(struct tern_context *ctx, size_t size)
         __atomic_sub_fetch(&ctx->used, size, __ATOMIC_RELAXED);
         return false;
     }
-    raise(&ctx->peak, used);
-    raise(&ctx->most, used);
     return true;
 }
 
@@ -92,7 +92,10 @@ static void *try_alloc(struct tern_context *ctx, size_t total, bool cleared, boo
     if (*over_budget)
         return NULL;
     void *p = raw_alloc(ctx, total, cleared);
-    if (!p)
+    if (p) {
+        raise(&ctx->peak, tern_memory_used(ctx));
+        raise(&ctx->most, tern_memory_used(ctx));
+    } else
         __atomic_sub_fetch(&ctx->used, total, __ATOMIC_RELAXED);
     return p;
 }
@@ -107,6 +110,7 @@ enum tern_status tern_memory_charge(struct tern_context *ctx, const char *device
     if (!fits)
         return tern_fail(ctx, TERN_E_BUDGET, "memory budget of %zu bytes reached on device %s: %zu in use, %zu more needed",
                          ctx->params.budget, device, tern_memory_used(ctx), size);
+    raise(&ctx->peak, tern_memory_used(ctx));
     trim_pages(ctx);
     return TERN_OK;
 }
@@ -118,7 +122,7 @@ static void *alloc(struct tern_context *ctx, size_t size, bool cleared)
 {
     size_t total;
     bool over_budget = false;
-    if (__builtin_add_overflow(size, HEADER, &total)) {
+    if (__builtin_add_overflow(size, HEADER, &total) || total > PTRDIFF_MAX) {
         tern_fail(ctx, TERN_E_NO_MEMORY, "out of memory: a block of %zu bytes was asked for", size);
         return NULL;
     }

@@ -18,7 +18,8 @@ bool tern_grow(struct tern_context *ctx, void **array, int count, int *capacity,
 void tern_free(struct tern_context *ctx, void *ptr);
 
 /* Asks the system at once, with all threads, for the pages of new memory that will be written whole: one fault for each page takes longer.
- * Huge pages where there are such. What is in them stays. Linux before 5.14 has no such call: nothing happens. */
+ * Huge pages where there are such, but in memory of the caller's allocator. What is in them stays. Linux before 5.14 has no such call: they
+ * come as they are written. */
 void tern_memory_populate(struct tern_context *ctx, void *ptr, size_t size);
 
 /* tern_memory_trim of what devices keep for reuse, which counts as used. What that leaves free the next blocks take. */

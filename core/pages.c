@@ -28,15 +28,21 @@ void tern_pages_destroy(struct tern_pages *pages)
     pthread_mutex_destroy(&pages->lock);
 }
 
+static void count(struct tern_pages *pages, size_t kept) { __atomic_store_n(&pages->kept, kept, __ATOMIC_RELAXED); }
+
+static void *map(size_t size)
+{
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
 /* One that can hold a huge page begins a small page before it: what touches its first bytes leaves the huge ones alone. */
 void *tern_pages_map(size_t size)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), need = whole_pages(size), more = need > TERN_HUGE_PAGE ? TERN_HUGE_PAGE : 0;
-    if (need < size || need + more < need)
-        return NULL;
-    char *p = mmap(NULL, need + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        return NULL;
+    char *p = map(need + more);
+    if (!p)
+        return more ? map(need) : NULL; /* there may be room for just that */
     const size_t before = more ? -((uintptr_t)p + page) & (TERN_HUGE_PAGE - 1) : 0;
     if (before)
         munmap(p, before);
@@ -69,7 +75,7 @@ void *tern_pages_take(struct tern_pages *pages, size_t size)
     r = best ? *best : NULL;
     if (r) {
         cut_front(best, need);
-        pages->kept -= need;
+        count(pages, pages->kept - need);
     }
     pthread_mutex_unlock(&pages->lock);
     return r;
@@ -94,22 +100,32 @@ void tern_pages_keep(struct tern_pages *pages, void *block, size_t size)
     struct tern_page_range **at = before ? &before->next : &pages->free;
     *r = (struct tern_page_range){*at, whole_pages(size)};
     *at = r;
-    pages->kept += r->size;
+    count(pages, pages->kept + r->size);
     join(r);
     if (before)
         join(before);
     pthread_mutex_unlock(&pages->lock);
 }
 
+size_t tern_pages_kept(const struct tern_pages *pages) { return __atomic_load_n(&pages->kept, __ATOMIC_RELAXED); }
+
+/* They go when others need not wait for it. */
 void tern_pages_trim(struct tern_pages *pages, size_t most)
 {
+    struct tern_page_range *gone = NULL;
     pthread_mutex_lock(&pages->lock);
     while (pages->kept > most) {
         struct tern_page_range *r = pages->free;
         const size_t over = whole_pages(pages->kept - most), size = r->size < over ? r->size : over;
         cut_front(&pages->free, size);
-        pages->kept -= size;
-        munmap(r, size);
+        count(pages, pages->kept - size);
+        *r = (struct tern_page_range){gone, size};
+        gone = r;
     }
     pthread_mutex_unlock(&pages->lock);
+    while (gone) {
+        struct tern_page_range *next = gone->next;
+        munmap(gone, gone->size);
+        gone = next;
+    }
 }

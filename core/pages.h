@@ -19,7 +19,7 @@ struct tern_page_range;
 struct tern_pages {
     pthread_mutex_t lock;
     struct tern_page_range *free; /* by address; no two touch */
-    size_t kept;                  /* bytes of them */
+    size_t kept;                  /* atomic; bytes of them */
     bool slow;                    /* atomic; a huge page took long to come */
 };
 
@@ -34,6 +34,7 @@ void *tern_pages_take(struct tern_pages *pages, size_t size);
 void *tern_pages_map(size_t size);
 /* The caller's block, of either call, is kept. */
 void tern_pages_keep(struct tern_pages *pages, void *block, size_t size);
+size_t tern_pages_kept(const struct tern_pages *pages);
 /* Gives kept pages back to the system until no more than `most` bytes are left. */
 void tern_pages_trim(struct tern_pages *pages, size_t most);
 

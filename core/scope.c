@@ -49,10 +49,10 @@ static void pop(struct tern_context *ctx)
     const int start = own ? s->starts[--s->n_starts] : s->depth ? s->count : 0; /* what none owns goes with the outermost scope */
     while (s->count > start)
         tern_tensor_unref(&s->tensors[--s->count]);
-    tern_tensor **less = !s->depth && s->capacity > ROOM ? tern_realloc(ctx, s->tensors, ROOM * sizeof(*less)) : NULL;
-    if (less) {
-        s->tensors = less;
-        s->capacity = ROOM;
+    if (!s->depth && s->capacity > ROOM) { /* it is empty */
+        tern_free(ctx, s->tensors);
+        s->tensors = NULL;
+        s->capacity = 0;
     }
 }
 

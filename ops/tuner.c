@@ -74,7 +74,7 @@ static void write_file(struct tern_context *ctx, struct tern_tuner *t)
 void tern_tuner_end(struct tern_context *ctx, struct tern_tuner *t)
 {
     if (t->ran)
-        tern_memory_trim_devices(ctx); /* what a device keeps for reuse */
+        tern_memory_trim(ctx); /* what a device keeps for reuse */
     t->ran = false;
     if (t->changed && t->path && !tern_failed(ctx))
         write_file(ctx, t);

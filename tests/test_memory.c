@@ -150,12 +150,29 @@ static void free_pages_raise_no_peak(void **state)
         tern_free(ctx, all[i]);
     assert_in_range(grown(before), 4 * size, 4 * size + slack);
     char *large = written(ctx, 2 * size + size / 2); /* is in no free part */
-    assert_in_range(grown(before), 4 * size + size / 2, 4 * size + size / 2 + slack);
+    assert_in_range(grown(before) + (long)slack, 4 * size + size / 2, 4 * size + size / 2 + 2 * slack);
     tern_free(ctx, large);
     for (int i = 1; i < 4; i += 2)
         tern_free(ctx, all[i]);
     tern_context_destroy(&ctx);
     assert_in_range(grown(before) + (long)slack, 0, 2 * slack);
+}
+
+/* Nor where the blocks that follow are of the heap. */
+static void free_pages_make_room_for_small_blocks(void **state)
+{
+    const size_t size = 64 << 20, slack = 2 << 20;
+    struct tern_context *ctx = support_context();
+    const long before = resident_pages();
+    char *small[100];
+    tern_free(ctx, written(ctx, size));
+    assert_in_range(grown(before) + (long)slack, size, size + 2 * slack);
+    for (int i = 0; i < 100; i++)
+        small[i] = written(ctx, 600 << 10);
+    assert_in_range(grown(before) + (long)slack, size, size + 2 * slack);
+    for (int i = 0; i < 100; i++)
+        tern_free(ctx, small[i]);
+    tern_context_destroy(&ctx);
 }
 
 /* No more is kept than 256 MiB. */
@@ -213,7 +230,8 @@ static void huge_pages_are_asked_for(void **state)
 static void sizes_that_overflow_are_refused(void **state)
 {
     struct tern_context *ctx = support_context();
-    size_t idle = tern_memory_used(ctx);
+    tern_free(ctx, tern_alloc(ctx, 4 << 20)); /* is kept */
+    size_t idle = tern_memory_used(ctx), peak = tern_memory_peak(ctx);
     assert_null(tern_alloc(ctx, SIZE_MAX));
     support_error(ctx, TERN_E_NO_MEMORY, "18446744073709551615");
     assert_null(tern_alloc(ctx, SIZE_MAX - 64));
@@ -222,6 +240,9 @@ static void sizes_that_overflow_are_refused(void **state)
     support_error(ctx, TERN_E_NO_MEMORY, "9223372036854775807 elements of 3 bytes");
     assert_null(tern_calloc(ctx, (size_t)1 << 33, (size_t)1 << 33));
     support_error(ctx, TERN_E_NO_MEMORY, "8589934592 elements");
+    assert_null(tern_alloc(ctx, (size_t)1 << 60));
+    support_error(ctx, TERN_E_NO_MEMORY, "1152921504606847040 bytes more");
+    assert_int_equal(tern_memory_peak(ctx), peak);
     char *p = tern_alloc(ctx, 16);
     strcpy(p, "kept");
     assert_null(tern_realloc(ctx, p, SIZE_MAX / 2));
@@ -297,6 +318,7 @@ int main(void)
         cmocka_unit_test(pages_are_there_before_they_are_written),
         cmocka_unit_test(free_pages_are_used_again),
         cmocka_unit_test(free_pages_raise_no_peak),
+        cmocka_unit_test(free_pages_make_room_for_small_blocks),
         cmocka_unit_test(free_pages_are_limited),
         cmocka_unit_test(huge_pages_are_asked_for),
 #endif

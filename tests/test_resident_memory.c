@@ -114,7 +114,7 @@ static void remove_model(const char *folder)
     }
 }
 
-/* Resident bytes: before, the most while the text encoder runs, when sampling begins, the most from then on. */
+/* Resident bytes: before, the most while the text encoder runs, when sampling begins, the most from then on; of two jobs the more. */
 struct watch {
     size_t before, text, sampling, after;
 };
@@ -145,13 +145,19 @@ static struct watch paint(const char *folder, enum tern_offload text, size_t bud
     struct tern_pipeline *p = tern_pipeline_load(ctx, folder, &(struct tern_pipeline_params){.offload_components.text_encoder = text});
     struct tern_device_peak peak;
     assert_int_equal(tern_device_peak(ctx, &peak), TERN_OK); /* takes memory for a moment */
-    tern_memory_trim(ctx);
     w.before = resident();
     const struct tern_txt2img_params q = {
         .prompt = "a", .width = 64, .height = 64, .steps = 2, .seed = 3, .on_kernel = watch_kernels, .on_kernel_user = &w};
     *images = p ? tern_generate(p, &q) : NULL;
-    if (!*images)
+    const struct watch first = w;
+    w = (struct watch){.before = first.before};
+    struct tern_images *again = *images ? tern_generate(p, &q) : NULL; /* with all plans and what is still bound */
+    if (!again)
         fail_msg("%s", tern_error(ctx));
+    tern_images_destroy(&again);
+    w.text = first.text > w.text ? first.text : w.text;
+    w.sampling = first.sampling > w.sampling ? first.sampling : w.sampling;
+    w.after = first.after > w.after ? first.after : w.after;
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
     print_message("%.1f MiB before, %.1f while prompts are read, %.1f when sampling begins, %.1f at most then\n",

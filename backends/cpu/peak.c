@@ -91,6 +91,7 @@ static enum tern_status measure_bytes(struct tern_context *ctx, size_t size, dou
     double both = 2 * rate_of(ctx, &r, read_and_write), one = rate_of(ctx, &r, read_only);
     *best = (one > both ? one : both) * TILE * sizeof(float);
     tern_free(ctx, r.x);
+    tern_pages_trim(&ctx->pages, 0);
     return TERN_OK;
 }
 

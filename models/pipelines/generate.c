@@ -198,6 +198,7 @@ enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_
     if (!st)
         st = tern_job_choose_offload(&j, peak_bytes);
     tern_job_destroy(&j);
+    tern_pages_trim(&p->ctx->pages, 0);
     tern_scopes_return(p->ctx, &left);
     p->busy = outer;
     return st;

@@ -134,11 +134,11 @@ struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct
         unbind(e);
         e->binding = tern_plan_bind_beside(e->plan, weights_of(p, stage->component), beside);
         e->weights = e->binding ? tern_weights_ref(weights_of(p, stage->component)) : NULL;
-        tern_memory_trim(p->ctx);                  /* of what the stage before has left, what this one does not need */
         for (int i = 0; i < TERN_MAX_PLANNED; i++) /* a job runs: what its check has made is there, also what was not taken */
             p->planned[i].making = 0;
     }
     tern_binding_unref(&beside);
+    tern_pages_trim(&p->ctx->pages, 0); /* what the stage before has left and this one does not need */
     return tern_failed(p->ctx) ? NULL : tern_binding_ref(e->binding);
 }
 
