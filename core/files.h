@@ -56,7 +56,9 @@ struct tern_writer {
     char *target;    /* behind links */
     char *temporary; /* beside it; NULL: written straight into */
     struct tern_context *ctx;
+    bool held[2]; /* signals of failed writes that the thread does not get until it is closed */
 };
+/* Of one thread until it is closed. */
 struct tern_writer *tern_writer_open(struct tern_context *ctx, const char *path);
 enum tern_status tern_writer_commit(struct tern_writer **w);
 void tern_writer_discard(struct tern_writer **w);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,6 +12,8 @@
 #include "core/files.h"
 
 #define LINKS 40 /* as many as Linux follows */
+
+static const int write_signals[] = {SIGPIPE, SIGXFSZ};
 
 char *tern_path_target(struct tern_context *ctx, const char *path)
 {
@@ -43,8 +46,37 @@ char *tern_path_beside(struct tern_context *ctx, const char *path, const char *e
     return tern_sprintf(ctx, "%.*s%s", (int)((size_t)(name - path) + n), path, end);
 }
 
+/* A pipe whose reader is gone and a limit of file sizes are errors of the write, not the end of the program. Of signals that the caller
+ * does not get anyway it may be told later. */
+static void hold_signals(struct tern_writer *w)
+{
+    sigset_t mask, held;
+    sigemptyset(&held);
+    pthread_sigmask(SIG_BLOCK, NULL, &mask);
+    for (int i = 0; i < 2; i++)
+        if ((w->held[i] = !sigismember(&mask, write_signals[i])))
+            sigaddset(&held, write_signals[i]);
+    pthread_sigmask(SIG_BLOCK, &held, NULL);
+}
+
+static void release_signals(const struct tern_writer *w)
+{
+    const int error = errno;
+    sigset_t pending, one;
+    for (int i = 0, taken; i < 2; i++) {
+        sigemptyset(&one);
+        sigaddset(&one, write_signals[i]);
+        if (w->held[i] && !sigpending(&pending) && sigismember(&pending, write_signals[i]))
+            sigwait(&one, &taken);
+        if (w->held[i])
+            pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+    }
+    errno = error;
+}
+
 static void writer_free(struct tern_writer *w)
 {
+    release_signals(w);
     tern_free(w->ctx, w->path);
     tern_free(w->ctx, w->target);
     tern_free(w->ctx, w->temporary);
@@ -98,6 +130,7 @@ struct tern_writer *tern_writer_open(struct tern_context *ctx, const char *path)
     if (!w)
         return NULL;
     w->ctx = ctx;
+    hold_signals(w);
     w->path = tern_strdup(ctx, path);
     w->target = w->path && choose_way(ctx, path, &straight) == TERN_OK ? tern_path_target(ctx, path) : NULL;
     int fd = !w->target ? -1 : straight ? open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC) : create_beside(w);

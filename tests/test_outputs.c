@@ -92,6 +92,16 @@ static void a_killed_writer_leaves_the_old_file(void **state)
     help_holds(f->path, "old");
 }
 
+/* Those of writes that failed, which would have ended the program. */
+static void signals_come_again(void)
+{
+    sigset_t mask, pending;
+    pthread_sigmask(SIG_BLOCK, NULL, &mask);
+    sigpending(&pending);
+    assert_false(sigismember(&mask, SIGPIPE) || sigismember(&mask, SIGXFSZ));
+    assert_false(sigismember(&pending, SIGPIPE) || sigismember(&pending, SIGXFSZ));
+}
+
 /* A full disk, as the limit on a file's size shows it: found by commit, nothing is left, the old file stays. */
 static void a_full_disk_leaves_the_old_file(void **state)
 {
@@ -100,7 +110,6 @@ static void a_full_disk_leaves_the_old_file(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     small = (struct rlimit){4096, old.rlim_max};
     help_write(help_path(f, "out"), "old");
-    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     for (size_t size = 4097; size < 100000; size *= 3) { /* within stdio's buffer, and beyond it */
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
         struct tern_writer *w = tern_writer_open(f->ctx, f->path);
@@ -113,7 +122,24 @@ static void a_full_disk_leaves_the_old_file(void **state)
         help_holds(f->path, "old");
         assert_int_equal(count_files(f), 1);
     }
-    signal(SIGXFSZ, handler);
+    signals_come_again();
+}
+
+static void a_pipe_without_a_reader_is_an_error(void **state)
+{
+    struct fixture *f = *state;
+    char zeros[1 << 14] = {0};
+    assert_int_equal(mkfifo(help_path(f, "pipe"), 0600), 0);
+    const int reader = open(f->path, O_RDONLY | O_NONBLOCK);
+    struct tern_writer *w = tern_writer_open(f->ctx, f->path), *other = tern_writer_open(f->ctx, f->path);
+    assert_true(w && other);
+    close(reader);
+    for (int i = 0; i < 8; i++)
+        fwrite(zeros, 1, sizeof(zeros), w->file);
+    assert_int_equal(tern_writer_commit(&w), TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "pipe: could not be written: Broken pipe");
+    tern_writer_discard(&other);
+    signals_come_again();
 }
 
 /* The same of whole weight files and pictures. */
@@ -426,6 +452,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_that_cannot_be_replaced_is_filled, help_setup, back_to_root),
         TEST(a_killed_writer_leaves_the_old_file),
         TEST(a_full_disk_leaves_the_old_file),
+        TEST(a_pipe_without_a_reader_is_an_error),
         TEST(half_written_products_vanish),
         TEST(links_keep_their_place),
         TEST(pipes_and_devices_stay),
