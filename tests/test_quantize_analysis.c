@@ -127,6 +127,8 @@ static void wrong_params_are_told_at_once(void **state)
         {Q(.smooth_quant = 1), "smooth_quant: expected a number above 0 and below 1, or 0: no factors, found 1"},
         {Q(.smooth_quant = -0.1), "smooth_quant: expected a number above 0"},
         {Q(.smooth_quant = 0.0 / 0.0), "smooth_quant: expected a number above 0"},
+        {Q(.smooth_quant = 0.5, .sampler = TERN_SAMPLER_DPM_ADAPTIVE), "smooth_quant: expected a sampler whose noise levels are known"},
+        {Q(.cfg = 0.0 / 0.0), "cfg: expected a number in 0..1000"},
         {Q(.ssim = 1), "ssim: expected a number above 0 and below 1, or 0: no such target, found 1"},
         {Q(.ssim = -0.5), "ssim: expected a number above 0"},
         {Q(.speedup = 1), "speedup: expected a number in"},
@@ -389,6 +391,13 @@ static void targets(void **state)
     assert_non_null(strstr(tern_error(f.ctx), "speedup: 90 cannot be reached: the best is "));
     support_error(f.ctx, TERN_E_UNSUPPORTED, " of 203 layers in int8");
     q.speedup = 0;
+    tern_error_clear(f.ctx);
+    struct tern_quantize_params none = q;
+    none.ssim = 0.5;
+    none.quantize_conv = true; /* an attention of one token has layers without any error */
+    none.conv_mse_threshold = none.linear_mse_threshold = 1e-30;
+    assert_null(tern_pipeline_quantize(f.p, &none));
+    support_error(f.ctx, TERN_E_UNSUPPORTED, "the thresholds leave all as they are");
     struct tern_recipe *all = quantize(&f, &q);
     const double between = (1 + tern_recipe_facts(all).ssim) / 2;
     q.ssim = between;
@@ -569,7 +578,7 @@ static void only_the_state_goes(void **state)
 /* Of other options, of another model, or no state at all: refused, or begun anew when that is asked for. */
 static void states_of_other_runs(void **state)
 {
-    char folder[PATH_SIZE], path[2 * PATH_SIZE], other[PATH_SIZE];
+    char folder[PATH_SIZE], path[2 * PATH_SIZE], other[PATH_SIZE], sd1[PATH_SIZE];
     struct fixture f;
     struct tern_quantize_params q = usual();
     lora_temporary(folder);
@@ -587,6 +596,11 @@ static void states_of_other_runs(void **state)
     open_path(&f, other);
     assert_null(tern_pipeline_quantize(f.p, &q));
     support_error(f.ctx, TERN_E_INVALID, "(\"model\" differs)");
+    close_model(&f);
+    f.ctx = tern_context_create(&(struct tern_context_params){.threads = 2});
+    f.p = model_load(f.ctx, model_path("sd1", sd1));
+    assert_null(tern_pipeline_quantize(f.p, &q));
+    support_error(f.ctx, TERN_E_INVALID, "(\"threads\" differs)");
     close_model(&f);
     open_model(&f);
     static const char *const bad[] = {"", "[]", "{}",

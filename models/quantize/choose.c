@@ -153,7 +153,7 @@ static enum tern_status reach_ssim(struct tern_quantize_run *run)
     struct tern_recipe_facts *f = &run->recipe->facts;
     double best = -1;
     bool painted = false;
-    while (!verify(run, &f->ssim, &painted) && f->ssim < run->params.ssim && count_int8(run->recipe)) {
+    while (!verify(run, &f->ssim, &painted) && run->params.ssim > 0 && f->ssim < run->params.ssim && count_int8(run->recipe)) {
         best = fmax(best, f->ssim);
         tern_quantize_tell(run, 0, 1);
         if (drop_worst(run))
@@ -192,7 +192,15 @@ static enum tern_status explain(struct tern_quantize_run *run, const struct tern
 enum tern_status tern_quantize_choose(struct tern_quantize_run *run)
 {
     struct tern_recipe_facts *f = &run->recipe->facts;
-    if (take(run) || paint(run, NULL, run->before))
+    if (take(run))
+        return tern_error_status(run->ctx);
+    if (run->params.ssim > 0 && !count_int8(run->recipe))
+        return tern_fail(
+            run->ctx, TERN_E_UNSUPPORTED,
+            "ssim: %.4g asks for layers in int8, and the thresholds leave all as they are; higher ones of the error, or a lower one of the "
+            "compute density, may help",
+            run->params.ssim);
+    if (paint(run, NULL, run->before))
         return tern_error_status(run->ctx);
     tern_quantize_tell(run, 1, 0);
     if (reach_ssim(run))

@@ -53,13 +53,16 @@ static enum tern_status check(const struct tern_pipeline *p, const struct tern_q
         return tern_fail(ctx, TERN_E_INVALID, "target: expected one of ssim and speedup, found %g and %g", q->ssim, q->speedup);
     if (check_range(ctx, "conv_mse_threshold", q->conv_mse_threshold, 0, 1e6) ||
         check_range(ctx, "linear_mse_threshold", q->linear_mse_threshold, 0, 1e6) ||
-        check_range(ctx, "compute_density_threshold", q->compute_density_threshold, 0, 1e9))
+        check_range(ctx, "compute_density_threshold", q->compute_density_threshold, 0, 1e9) || check_range(ctx, "cfg", q->cfg, 0, 1000))
         return tern_error_status(ctx);
     if (!(q->ssim >= 0 && q->ssim < 1))
         return tern_fail(ctx, TERN_E_INVALID, "ssim: expected a number above 0 and below 1, or 0: no such target, found %g", q->ssim);
     if (!(q->smooth_quant >= 0 && q->smooth_quant < 1))
         return tern_fail(ctx, TERN_E_INVALID, "smooth_quant: expected a number above 0 and below 1, or 0: no factors, found %g",
                          q->smooth_quant);
+    if (q->smooth_quant > 0 && q->sampler == TERN_SAMPLER_DPM_ADAPTIVE)
+        return tern_fail(ctx, TERN_E_UNSUPPORTED,
+                         "smooth_quant: expected a sampler whose noise levels are known before, found dpm_adaptive; another one would do");
     return q->speedup == 0 ? TERN_OK : check_range(ctx, "speedup", q->speedup, 1.0001, 100);
 }
 
@@ -151,6 +154,9 @@ static enum tern_status open_run(struct tern_quantize_run *run)
     json_t *measured = json_copy(options); /* another target needs no other measurements */
     json_object_del(measured, "ssim");
     json_object_del(measured, "speedup");
+    tern_json_set(&measured, "device", json_string(run->ctx->device->name)); /* times are of these, pictures of the VAE */
+    tern_json_set(&measured, "threads", json_integer(tern_thread_count(run->ctx)));
+    tern_json_set(&measured, "vae", tern_json_text(run->ctx, run->p->vae_alone ? tern_checkpoint_path(run->p->vae_alone) : ""));
     if (!q->state || tern_check_writable(run->ctx, q->state) == TERN_OK)
         tern_state_open(&run->state, run->ctx, q->state, q->restart, measured);
     json_decref(measured);
