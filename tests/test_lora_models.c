@@ -10,6 +10,7 @@
 #include "damage.h"
 #include "lora_help.h"
 #include "model_help.h"
+#include "models/pipelines/pipeline.h"
 #include "support.h"
 
 #define XL "../lora-models/sdxl.safetensors"
@@ -135,6 +136,33 @@ static void the_second_text_encoder_comes_back(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* What the UNet takes when it comes again is known with the LoRAs that it was given while it was there, and without those that it lost. */
+static void predictions_follow_loras(void **state)
+{
+    char path[PATH_SIZE];
+    int64_t n = 0;
+    char *text = NULL;
+    struct tern_context *ctx = support_context();
+    const struct tern_pipeline_params params = {.offload = TERN_OFFLOAD_SEQUENTIAL};
+    struct tern_pipeline *p = tern_pipeline_load(ctx, model_path("sdxl", path), &params);
+    const struct tern_txt2img_params q = {.prompt = "a cat", .steps = 1, .cfg = 2};
+    const struct lora_spec lora[] = {{XL, 1}};
+    const size_t plain = p->unet_part.module;
+    for (int i = 0; i < 2; i++) {
+        lora_set(ctx, p, i ? NULL : lora, !i);
+        const size_t told = p->unet_part.module;
+        assert_true(i ? told < plain + plain / 3 : told >= plain + tern_part_derived_bytes(&p->unet_part) + 4096);
+        free(lora_latents(ctx, p, &q, &n, &text)); /* it leaves */
+        free(text);
+        free(lora_latents(ctx, p, &q, &n, &text)); /* and was made anew */
+        free(text);
+        assert_in_range(p->unet_part.module, told - told / 5, told + told / 5);
+        assert_non_null(tern_pipeline_unet(p)); /* for what is set next */
+    }
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
 static void hundred_changes_leave_nothing(void **state)
 {
     static const struct lora_spec all[] = {{XL, 1}, {XL_KOHYA, 1}, {XL_BLOCKS, 1}}, two[] = {{SD2, 1}, {SD2_KOHYA, 1}};
@@ -191,13 +219,10 @@ static void blocks_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sdxl_is_as_in_diffusers),
-        cmocka_unit_test(sd2_is_as_in_diffusers),
-        cmocka_unit_test(other_names_are_known),
-        cmocka_unit_test(the_second_text_encoder_comes_back),
-        cmocka_unit_test(hundred_changes_leave_nothing),
-        cmocka_unit_test(another_architecture_is_refused),
-        cmocka_unit_test(blocks_are_checked),
+        cmocka_unit_test(sdxl_is_as_in_diffusers),         cmocka_unit_test(sd2_is_as_in_diffusers),
+        cmocka_unit_test(other_names_are_known),           cmocka_unit_test(the_second_text_encoder_comes_back),
+        cmocka_unit_test(predictions_follow_loras),        cmocka_unit_test(hundred_changes_leave_nothing),
+        cmocka_unit_test(another_architecture_is_refused), cmocka_unit_test(blocks_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

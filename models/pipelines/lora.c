@@ -132,25 +132,47 @@ struct tern_weights *tern_pipeline_with_loras(struct tern_pipeline *p, struct te
     return tern_weights_ref(base);
 }
 
+/* Weights of a part under a new list, and the bytes that they take beside the base. */
+static struct tern_weights *derive_anew(struct tern_pipeline *p, const struct list *l, struct tern_part *part, enum tern_lora_part name,
+                                        size_t *bytes)
+{
+    tern_memory_trim_devices(p->ctx);
+    const size_t before = tern_memory_used(p->ctx);
+    struct tern_weights *w = derive(l, part->base, name);
+    tern_memory_trim_devices(p->ctx);
+    *bytes = tern_memory_used(p->ctx) - before;
+    return w;
+}
+
+/* What is derived and not exchanged yet. */
+struct anew {
+    struct tern_weights *weights;
+    size_t bytes;
+};
+
 /* A part of the pipeline under a new list: the module is built anew when its weights are other ones. */
-#define EXCHANGE(kind, field, part_name)                                                                               \
-    static struct tern_##kind *prepare_##field(struct tern_pipeline *p, const struct list *l, struct tern_weights **w) \
-    {                                                                                                                  \
-        *w = p->field && !tern_failed(p->ctx) ? derive(l, p->field##_part.base, part_name) : NULL;                     \
-        return *w && *w != p->field##_part.weights ? tern_pipeline_build_##field(p, *w) : NULL;                        \
-    }                                                                                                                  \
-    static void exchange_##field(struct tern_pipeline *p, struct tern_##kind **m, struct tern_weights **w)             \
-    {                                                                                                                  \
-        if (*m && !tern_failed(p->ctx)) {                                                                              \
-            struct tern_##kind *former = p->field;                                                                     \
-            tern_pipeline_rebind(p, former->weights, (*m)->weights);                                                   \
-            p->field = *m;                                                                                             \
-            *m = former;                                                                                               \
-            tern_weights_unref(&p->field##_part.weights);                                                              \
-            p->field##_part.weights = tern_weights_ref(*w);                                                            \
-        }                                                                                                              \
-        tern_##kind##_destroy(m);                                                                                      \
-        tern_weights_unref(w);                                                                                         \
+#define EXCHANGE(kind, field, part_name)                                                                      \
+    static struct tern_##kind *prepare_##field(struct tern_pipeline *p, const struct list *l, struct anew *a) \
+    {                                                                                                         \
+        struct tern_part *part = &p->field##_part;                                                            \
+        a->weights = p->field && !tern_failed(p->ctx) ? derive_anew(p, l, part, part_name, &a->bytes) : NULL; \
+        return a->weights && a->weights != part->weights ? tern_pipeline_build_##field(p, a->weights) : NULL; \
+    }                                                                                                         \
+    static void exchange_##field(struct tern_pipeline *p, struct tern_##kind **m, struct anew *a)             \
+    {                                                                                                         \
+        if (*m && !tern_failed(p->ctx)) {                                                                     \
+            struct tern_part *part = &p->field##_part;                                                        \
+            struct tern_##kind *former = p->field;                                                            \
+            tern_pipeline_rebind(p, former->weights, (*m)->weights);                                          \
+            p->field = *m;                                                                                    \
+            *m = former;                                                                                      \
+            tern_weights_unref(&part->weights);                                                               \
+            part->weights = tern_weights_ref(a->weights);                                                     \
+            part->module += a->bytes - part->derived;                                                         \
+            part->derived = a->bytes;                                                                         \
+        }                                                                                                     \
+        tern_##kind##_destroy(m);                                                                             \
+        tern_weights_unref(&a->weights);                                                                      \
     }
 EXCHANGE(unet, unet, TERN_LORA_UNET)
 EXCHANGE(text_encoder, text, TERN_LORA_TEXT)
@@ -159,7 +181,7 @@ EXCHANGE(text_encoder, text_2, TERN_LORA_TEXT_2)
 /* The modules under the new list; what does not change, or is not in memory, stays. Then, and only then, all is exchanged. */
 static enum tern_status exchange(struct tern_pipeline *p, const struct list *l)
 {
-    struct tern_weights *w[TERN_LORA_PARTS];
+    struct anew w[TERN_LORA_PARTS];
     struct tern_unet *unet = prepare_unet(p, l, &w[TERN_LORA_UNET]);
     struct tern_text_encoder *text = prepare_text(p, l, &w[TERN_LORA_TEXT]), *text_2 = prepare_text_2(p, l, &w[TERN_LORA_TEXT_2]);
     exchange_unet(p, &unet, &w[TERN_LORA_UNET]);

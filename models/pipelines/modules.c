@@ -33,8 +33,12 @@ static struct tern_weights *open_weights(struct tern_pipeline *p, const char *co
 /* What a module of the checkpoint's weights becomes under the LoRAs that are set. */
 static enum tern_status open_part(struct tern_pipeline *p, const char *component, struct tern_weights *own, struct tern_part *part)
 {
+    tern_memory_trim_devices(p->ctx);
+    const size_t before = tern_memory_used(p->ctx);
     part->base = tern_weights_ref(own);
     part->weights = tern_pipeline_with_loras(p, own, component);
+    tern_memory_trim_devices(p->ctx);
+    part->derived = tern_memory_used(p->ctx) - before;
     return tern_error_status(p->ctx);
 }
 
@@ -96,8 +100,10 @@ static struct tern_vae *build_preview(struct tern_pipeline *p, const struct tern
         }                                                                                                             \
         size_t most = tern_memory_peak(p->ctx);                                                                       \
         tern_memory_trim_devices(p->ctx);                                                                             \
-        part->module = tern_memory_used(p->ctx) - before;                                                             \
-        part->loading = most - before - part->module;                                                                 \
+        if (!tern_failed(p->ctx)) {                                                                                   \
+            part->module = tern_memory_used(p->ctx) - before;                                                         \
+            part->loading = most - before - part->module;                                                             \
+        }                                                                                                             \
         tern_memory_raise_peak(p->ctx, peak);                                                                         \
         return p->field;                                                                                              \
     }
