@@ -206,6 +206,13 @@ static void what_is_given_stays(void **state)
     assert_null(c.p);
     support_error(c.ctx, TERN_E_BUDGET, "with dtype f32 and offload none");
     close_chosen(&c);
+    q = job_of();
+    q.cache_interval = 3;
+    c = choose_with(MIB, (struct tern_optimize_params){.goal = TERN_GOAL_MEMORY}, (struct tern_pipeline_params){.dtype = TERN_F16}, q);
+    assert_null(c.p); /* and nothing is changed */
+    support_error(c.ctx, TERN_E_BUDGET, "memory budget");
+    assert_true(c.job.cache_interval == 3 && c.pipeline.dtype == TERN_F16 && !c.pipeline.budget);
+    close_chosen(&c);
 }
 
 static struct tern_pipeline *open_other(const struct tern_pipeline_params *params, void *user)

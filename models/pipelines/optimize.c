@@ -262,6 +262,23 @@ static enum tern_status find_quantized(struct choosing *c)
     return tern_error_status(c->ctx);
 }
 
+static struct tern_pipeline *choose(struct choosing *c)
+{
+    struct trial list[MOST_TRIALS];
+    if (find_quantized(c))
+        return NULL;
+    int n = list_trials(c, c->params->goal, list), best = -1;
+    set_cache(c);
+    if (try_all(c, list, &n, &best))
+        return NULL;
+    if (!list[best].fits && !c->params->keep_cache && c->job->cache_quality != 0) {
+        c->job->cache_quality = 0; /* it takes memory */
+        if (try_all(c, list, &n, &best))
+            return NULL;
+    }
+    return list[best].fits ? take(c, list, n, &list[best]) : take_least(c);
+}
+
 struct tern_pipeline *tern_pipeline_optimize(struct tern_context *ctx, const char *model, struct tern_pipeline_params *pipeline,
                                              struct tern_txt2img_params *job, const struct tern_optimize_params *params)
 {
@@ -272,18 +289,13 @@ struct tern_pipeline *tern_pipeline_optimize(struct tern_context *ctx, const cha
                   "tern_pipeline_optimize: expected params of pipeline and job, and speed, memory or quality as the goal");
         return NULL;
     }
-    struct choosing c = {ctx, model, pipeline, job, params, smaller(ctx->params.budget, pipeline->budget)};
-    struct trial list[MOST_TRIALS];
-    if (find_quantized(&c))
-        return NULL;
-    int n = list_trials(&c, params->goal, list), best = -1;
-    set_cache(&c);
-    if (try_all(&c, list, &n, &best))
-        return NULL;
-    if (!list[best].fits && !params->keep_cache && job->cache_quality != 0) {
-        job->cache_quality = 0; /* it takes memory */
-        if (try_all(&c, list, &n, &best))
-            return NULL;
+    struct tern_pipeline_params own_pipeline = *pipeline; /* the caller's stay as they are where nothing is chosen */
+    struct tern_txt2img_params own_job = *job;
+    struct choosing c = {ctx, model, &own_pipeline, &own_job, params, smaller(ctx->params.budget, pipeline->budget)};
+    struct tern_pipeline *p = choose(&c);
+    if (p) {
+        *pipeline = own_pipeline;
+        *job = own_job;
     }
-    return list[best].fits ? take(&c, list, n, &list[best]) : take_least(&c);
+    return p;
 }
