@@ -164,7 +164,7 @@ struct tern_images *tern_cache_generate(struct tern_pipeline *p, const struct te
     p->busy = true;
     struct tern_images *out = open(&s, p, params, NULL) == TERN_OK ? run(&s) : NULL;
     close(&s);
-    tern_memory_trim(p->ctx);
+    tern_pages_trim(&p->ctx->pages, 0);
     p->busy = outer;
     return out;
 }

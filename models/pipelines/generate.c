@@ -156,7 +156,7 @@ static struct tern_images *generate(struct tern_pipeline *p, const struct tern_t
     if (tern_job_prepare(&j, p, params) == TERN_OK && tern_job_check_begun(&j) == TERN_OK && tern_job_choose_offload(&j, NULL) == TERN_OK)
         out = run(&j);
     tern_job_destroy(&j);
-    tern_memory_trim(p->ctx); /* an application that waits for its next job holds no more than it has to */
+    tern_pages_trim(&p->ctx->pages, 0); /* an application that waits for its next job holds no more than it has to */
     p->busy = outer;
     return out;
 }

@@ -147,6 +147,6 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
     tern_free(ctx, p->quantize);
     tern_free(ctx, p->text_encoder_quantize);
     tern_free(ctx, p);
-    tern_memory_trim(ctx);
+    tern_pages_trim(&ctx->pages, 0);
     tern_context_unref(ctx);
 }
