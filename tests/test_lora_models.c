@@ -151,12 +151,12 @@ static void predictions_follow_loras(void **state)
     for (int i = 0; i < 2; i++) {
         lora_set(ctx, p, i ? NULL : lora, !i);
         const size_t told = p->unet_part.module;
-        assert_true(i ? told < plain + plain / 3 : told >= plain + tern_part_derived_bytes(&p->unet_part) + 4096);
+        assert_true(i ? told < 2 * plain : told >= plain + tern_part_derived_bytes(&p->unet_part) + 4096);
         free(lora_latents(ctx, p, &q, &n, &text)); /* it leaves */
         free(text);
         free(lora_latents(ctx, p, &q, &n, &text)); /* and was made anew */
         free(text);
-        assert_in_range(p->unet_part.module, told - told / 5, told + told / 5);
+        assert_in_range(p->unet_part.module, told / 2, told);
         assert_non_null(tern_pipeline_unet(p)); /* for what is set next */
     }
     tern_pipeline_destroy(&p);

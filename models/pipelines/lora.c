@@ -132,47 +132,38 @@ struct tern_weights *tern_pipeline_with_loras(struct tern_pipeline *p, struct te
     return tern_weights_ref(base);
 }
 
-/* Weights of a part under a new list, and the bytes that they take beside the base. */
-static struct tern_weights *derive_anew(struct tern_pipeline *p, const struct list *l, struct tern_part *part, enum tern_lora_part name,
-                                        size_t *bytes)
+#define LISTED ((size_t)512) /* at most, of a tensor in a derived set */
+
+/* What a part takes beside its base. Not measured: what devices keep for reuse would have to go at every change. */
+static size_t beside_base(const struct tern_part *part)
 {
-    tern_memory_trim_devices(p->ctx);
-    const size_t before = tern_memory_used(p->ctx);
-    struct tern_weights *w = derive(l, part->base, name);
-    tern_memory_trim_devices(p->ctx);
-    *bytes = tern_memory_used(p->ctx) - before;
-    return w;
+    return part->weights == part->base ? 0 : tern_part_derived_bytes(part) + LISTED * (size_t)tern_weights_count(part->weights);
 }
 
-/* What is derived and not exchanged yet. */
-struct anew {
-    struct tern_weights *weights;
-    size_t bytes;
-};
-
 /* A part of the pipeline under a new list: the module is built anew when its weights are other ones. */
-#define EXCHANGE(kind, field, part_name)                                                                      \
-    static struct tern_##kind *prepare_##field(struct tern_pipeline *p, const struct list *l, struct anew *a) \
-    {                                                                                                         \
-        struct tern_part *part = &p->field##_part;                                                            \
-        a->weights = p->field && !tern_failed(p->ctx) ? derive_anew(p, l, part, part_name, &a->bytes) : NULL; \
-        return a->weights && a->weights != part->weights ? tern_pipeline_build_##field(p, a->weights) : NULL; \
-    }                                                                                                         \
-    static void exchange_##field(struct tern_pipeline *p, struct tern_##kind **m, struct anew *a)             \
-    {                                                                                                         \
-        if (*m && !tern_failed(p->ctx)) {                                                                     \
-            struct tern_part *part = &p->field##_part;                                                        \
-            struct tern_##kind *former = p->field;                                                            \
-            tern_pipeline_rebind(p, former->weights, (*m)->weights);                                          \
-            p->field = *m;                                                                                    \
-            *m = former;                                                                                      \
-            tern_weights_unref(&part->weights);                                                               \
-            part->weights = tern_weights_ref(a->weights);                                                     \
-            part->module += a->bytes - part->derived;                                                         \
-            part->derived = a->bytes;                                                                         \
-        }                                                                                                     \
-        tern_##kind##_destroy(m);                                                                             \
-        tern_weights_unref(&a->weights);                                                                      \
+#define EXCHANGE(kind, field, part_name)                                                                               \
+    static struct tern_##kind *prepare_##field(struct tern_pipeline *p, const struct list *l, struct tern_weights **w) \
+    {                                                                                                                  \
+        struct tern_part *part = &p->field##_part;                                                                     \
+        *w = p->field && !tern_failed(p->ctx) ? derive(l, part->base, part_name) : NULL;                               \
+        return *w && *w != part->weights ? tern_pipeline_build_##field(p, *w) : NULL;                                  \
+    }                                                                                                                  \
+    static void exchange_##field(struct tern_pipeline *p, struct tern_##kind **m, struct tern_weights **w)             \
+    {                                                                                                                  \
+        if (*m && !tern_failed(p->ctx)) {                                                                              \
+            struct tern_part *part = &p->field##_part;                                                                 \
+            struct tern_##kind *former = p->field;                                                                     \
+            tern_pipeline_rebind(p, former->weights, (*m)->weights);                                                   \
+            p->field = *m;                                                                                             \
+            *m = former;                                                                                               \
+            part->module -= part->derived;                                                                             \
+            tern_weights_unref(&part->weights);                                                                        \
+            part->weights = tern_weights_ref(*w);                                                                      \
+            part->derived = beside_base(part);                                                                         \
+            part->module += part->derived;                                                                             \
+        }                                                                                                              \
+        tern_##kind##_destroy(m);                                                                                      \
+        tern_weights_unref(w);                                                                                         \
     }
 EXCHANGE(unet, unet, TERN_LORA_UNET)
 EXCHANGE(text_encoder, text, TERN_LORA_TEXT)
@@ -181,7 +172,7 @@ EXCHANGE(text_encoder, text_2, TERN_LORA_TEXT_2)
 /* The modules under the new list; what does not change, or is not in memory, stays. Then, and only then, all is exchanged. */
 static enum tern_status exchange(struct tern_pipeline *p, const struct list *l)
 {
-    struct anew w[TERN_LORA_PARTS];
+    struct tern_weights *w[TERN_LORA_PARTS];
     struct tern_unet *unet = prepare_unet(p, l, &w[TERN_LORA_UNET]);
     struct tern_text_encoder *text = prepare_text(p, l, &w[TERN_LORA_TEXT]), *text_2 = prepare_text_2(p, l, &w[TERN_LORA_TEXT_2]);
     exchange_unet(p, &unet, &w[TERN_LORA_UNET]);

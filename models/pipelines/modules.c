@@ -33,12 +33,9 @@ static struct tern_weights *open_weights(struct tern_pipeline *p, const char *co
 /* What a module of the checkpoint's weights becomes under the LoRAs that are set. */
 static enum tern_status open_part(struct tern_pipeline *p, const char *component, struct tern_weights *own, struct tern_part *part)
 {
-    tern_memory_trim_devices(p->ctx);
-    const size_t before = tern_memory_used(p->ctx);
     part->base = tern_weights_ref(own);
     part->weights = tern_pipeline_with_loras(p, own, component);
-    tern_memory_trim_devices(p->ctx);
-    part->derived = tern_memory_used(p->ctx) - before;
+    part->derived = part->weights ? tern_part_derived_bytes(part) : 0;
     return tern_error_status(p->ctx);
 }
 

@@ -18,7 +18,7 @@ struct tern_part {
     struct tern_weights *weights; /* what the module is built from: base, or derived from it */
     size_t module, loading;       /* bytes of the module and its tables without what kernels prepare, and what loading took beside
                                    * them for a moment; they stay when the module leaves */
-    size_t derived;               /* of the module's: the weights that LoRAs have made, and their list */
+    size_t derived;               /* of the module's: what LoRAs have made, as `module` counts it */
 };
 
 /* Which part of the UNet a plan runs, for DeepCache: all; all, and what is deeper than the branch is an output, too; what is shallower,
