@@ -231,3 +231,20 @@ bool support_leave_space(size_t more)
     const rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + more;
     return read && !setrlimit(RLIMIT_AS, &(struct rlimit){most, most});
 }
+
+long support_resident(const void *mapping)
+{
+    char line[512];
+    long kib = -1;
+    unsigned long begin = 0;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    assert_non_null(f);
+    while (kib < 0 && fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "%lx-", &begin) == 1 && strchr(line, '-'))
+            continue;
+        if (begin == (unsigned long)(uintptr_t)mapping)
+            sscanf(line, "Rss: %ld", &kib);
+    }
+    fclose(f);
+    return kib;
+}

@@ -43,6 +43,9 @@ struct tern_context *support_guarded(struct tern_guard *guard, int threads);
 /* Fails unless an error of that status is recorded whose message holds `part`; clears it. */
 void support_error(struct tern_context *ctx, enum tern_status status, const char *part);
 
+/* KiB of the pages that the process holds of what is mapped there, from its begin on; -1: nothing is. */
+long support_resident(const void *mapping);
+
 /* Skips, and says why, where address space cannot be limited: a sanitizer needs its own. */
 void support_skip_watched(void);
 /* The process gets so many bytes of address space more than it has; false when that cannot be. For a child. */

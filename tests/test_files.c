@@ -59,24 +59,6 @@ static void large_mappings_survive_dropping(void **state)
     free(data);
 }
 
-/* Pages of the mapping that the process holds, in KiB. */
-static long resident(const struct tern_mapping *m)
-{
-    char line[512];
-    long kib = -1;
-    unsigned long begin = 0;
-    FILE *f = fopen("/proc/self/smaps", "r");
-    assert_non_null(f);
-    while (kib < 0 && fgets(line, sizeof(line), f)) {
-        if (sscanf(line, "%lx-", &begin) == 1 && strchr(line, '-'))
-            continue;
-        if (begin == (unsigned long)(uintptr_t)m->data)
-            sscanf(line, "Rss: %ld", &kib);
-    }
-    fclose(f);
-    return kib;
-}
-
 static void mappings_are_read_without_their_pages(void **state)
 {
     struct fixture *f = *state;
@@ -88,15 +70,15 @@ static void mappings_are_read_without_their_pages(void **state)
     struct tern_mapping *m = tern_map_file(f->ctx, help_file(f, "big", data, SIZE));
     assert_true(tern_mapping_read(f->ctx, m->data, SIZE, copy));
     assert_memory_equal(copy, data, SIZE);
-    assert_int_equal(resident(m), 0);
+    assert_int_equal(support_resident(m->data), 0);
     assert_true(tern_mapping_read(f->ctx, m->data + 5000, 10, copy));
     assert_memory_equal(copy, data + 5000, 10);
     assert_true(tern_mapping_read(f->ctx, first->data + 90, 10, copy));
     assert_memory_equal(copy, data + 90, 10);
     assert_memory_equal(m->data, data, SIZE);
-    assert_true(resident(m) >= SIZE / 1024);
+    assert_true(support_resident(m->data) >= SIZE / 1024);
     tern_mapping_advise(m, 1, SIZE - 2, false); /* the pages at both ends, too */
-    assert_int_equal(resident(m), 0);
+    assert_int_equal(support_resident(m->data), 0);
     assert_false(tern_mapping_read(f->ctx, m->data + 1, SIZE, copy));
     assert_false(tern_mapping_read(f->ctx, m->data + SIZE, 1, copy));
     assert_false(tern_mapping_read(f->ctx, elsewhere, 16, copy));

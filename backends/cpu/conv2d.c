@@ -51,7 +51,7 @@ enum tern_status tern_cpu_conv2d_pack(struct tern_context *ctx, const struct ter
         return tern_cpu_weights_pack(ctx, &kept, &d->in[1], src, dst);
     }
     struct cpu_pack p = tern_cpu_picture_weights(d);
-    tern_cpu_pack_b(ctx, &p, src, dst);
+    tern_cpu_pack_b(ctx, &p, src, dst, NULL, NULL);
     return TERN_OK;
 }
 

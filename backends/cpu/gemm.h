@@ -49,14 +49,9 @@ size_t tern_cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64
 int64_t tern_cpu_panel_count(const struct tern_cpu_level *level, int64_t n);
 /* One panel; dst is the start of the whole packed matrix. */
 void tern_cpu_pack_panel(const struct tern_cpu_level *level, const struct cpu_pack *p, const void *src, void *dst, int64_t panel);
-/* All panels, in parallel. */
-void tern_cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst);
-
-/* The source of a panel, `size` bytes at `from`. Of a mapped file they are read into `room`, memory of later panels that nobody has packed
- * yet: to copy them costs less than to map pages for them, and then a panel's rows lie in cache. */
-const void *tern_cpu_panel_source(struct tern_context *ctx, const void *from, size_t size, void *room, size_t room_size);
-/* Panels of a task: many, because the last one finds no room. */
-int64_t tern_cpu_pack_tile(struct tern_context *ctx, int64_t panels);
+/* All panels, in parallel; `packed`, if not NULL, is called behind each, while it lies in cache. */
+void tern_cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst,
+                     void (*packed)(void *arg, int64_t panel), void *arg);
 
 /* Whether an op is values times gelu of gates. */
 bool tern_cpu_is_gated(const struct tern_op_desc *d);

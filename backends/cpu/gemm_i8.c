@@ -6,7 +6,7 @@
 
 #include "backends/cpu/gemm_dot_blocks.h"
 #include "backends/cpu/integers.h"
-#include "core/threads.h"
+#include "backends/cpu/panels.h"
 
 #define MOST 127
 #define NR TERN_DOT_NR
@@ -50,13 +50,14 @@ size_t tern_cpu_i8_packed_size(const struct tern_meta *weight, int64_t k, bool g
 #define CHUNK 1024
 
 struct pack_run {
-    struct tern_context *ctx;
     const struct tern_cpu_level *level;
     int64_t n, c, taps, depth; /* gated: n of values, n of gates */
     bool gated;
     enum tern_dtype dtype;
     const char *src;
     struct cpu_i8_packed to;
+    void (*packed)(void *arg, int64_t panel);
+    void *arg;
 };
 
 /* round(x / scale); zeros where the scale is none. */
@@ -123,39 +124,45 @@ static struct panel panel_of(const struct pack_run *r, int64_t panel)
     return (struct panel){first + panel % turns * r->n, cols, cols <= NR / 2 ? NR / 2 : NR, r->to.panels + panel * NR * r->depth * r->taps};
 }
 
-static void pack_task(void *arg, int64_t begin, int64_t end)
+static size_t row_size(const struct pack_run *r) { return (size_t)(r->c * r->taps) * tern_dtype_size(r->dtype); }
+
+static void pack_task(void *arg, int64_t panel, const struct tern_cpu_room *room)
 {
     const struct pack_run *r = arg;
-    const size_t row = (size_t)(r->c * r->taps) * tern_dtype_size(r->dtype);
-    const struct panel last = panel_of(r, end - 1);
-    const int8_t *stop = last.to + last.width * r->depth * r->taps;
-    for (int64_t i = begin; i < end; i++) {
-        const struct panel p = panel_of(r, i);
-        int8_t *room = i + 1 < end ? panel_of(r, i + 1).to : last.to + last.width * r->depth * r->taps;
-        const char *from = tern_cpu_panel_source(r->ctx, r->src + (size_t)p.row * row, (size_t)p.cols * row, room, (size_t)(stop - room));
-        memset(p.to, 0, (size_t)(p.width * r->depth * r->taps));
-        for (int64_t j = 0; j < p.cols; j++)
-            pack_column(r, from + (size_t)j * row, p.row + j, p.to, p.width, j);
-    }
+    const size_t row = row_size(r);
+    const struct panel p = panel_of(r, panel);
+    const char *from = tern_cpu_panel_source(room, r->src + (size_t)p.row * row, (size_t)p.cols * row);
+    memset(p.to, 0, (size_t)(p.width * r->depth * r->taps));
+    for (int64_t j = 0; j < p.cols; j++)
+        pack_column(r, from + (size_t)j * row, p.row + j, p.to, p.width, j);
+    if (r->packed)
+        r->packed(r->arg, panel);
 }
 
-void tern_cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst)
+void tern_cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst,
+                      void (*packed)(void *arg, int64_t panel), void *arg)
 {
     const int64_t turns = gated ? 2 : 1;
-    struct pack_run r = {.ctx = ctx,
-                         .level = cpu_level(ctx),
+    struct pack_run r = {.level = cpu_level(ctx),
                          .n = weight->shape[0] / turns,
                          .c = weight->shape[1],
                          .taps = 1,
                          .depth = round_up(weight->shape[1], CPU_I8_LINE),
                          .gated = gated,
                          .dtype = weight->dtype,
-                         .src = src};
+                         .src = src,
+                         .packed = packed,
+                         .arg = arg};
     for (int i = 2; i < weight->ndim; i++)
         r.taps *= weight->shape[i];
     r.to = tern_cpu_i8_parts(weight, r.depth * r.taps, gated, dst);
-    const int64_t panels = ceil_div(r.n, NR) * turns;
-    tern_parallel(ctx, panels, tern_cpu_pack_tile(ctx, panels), pack_task, &r);
+    const struct tern_cpu_panels panels = {ctx,
+                                           ceil_div(r.n, NR) * turns,
+                                           dst,
+                                           (size_t)(NR * r.depth * r.taps),
+                                           panels_size(weight->shape[0], r.depth * r.taps, gated),
+                                           (size_t)min64(NR, r.n) * row_size(&r)};
+    tern_cpu_each_panel(&panels, pack_task, &r);
 }
 
 /* ---- rows of values */

@@ -20,8 +20,10 @@ struct cpu_i8_packed tern_cpu_i8_parts(const struct tern_meta *weight, int64_t k
 /* B: panels, and behind them what the sums are too large by where bytes are unsigned, and the scales of a weight that is of floats. k: its
  * depth. gated as in tern_cpu_bf16_pack. */
 size_t tern_cpu_i8_packed_size(const struct tern_meta *weight, int64_t k, bool gated);
-/* weight (n, c) or (n, c, kh, kw), contiguous; row tap x depth + channel of B, where depth is c filled up to lines. */
-void tern_cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst);
+/* weight (n, c) or (n, c, kh, kw), contiguous; row tap x depth + channel of B, where depth is c filled up to lines. `packed` as in
+ * tern_cpu_pack_b. */
+void tern_cpu_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst,
+                      void (*packed)(void *arg, int64_t panel), void *arg);
 
 /* Whether tasks make bytes of their rows of A, which g->values then says: where that is not done many times over, and takes little of L2. */
 bool tern_cpu_i8_rows_by_tasks(struct tern_context *ctx, struct cpu_dot_gemm *g, const struct cpu_dot_values *values);

@@ -75,7 +75,7 @@ enum tern_status tern_cpu_linear_pack(struct tern_context *ctx, const struct ter
         return tern_cpu_weights_pack(ctx, &w, &d->in[1], src, dst);
     }
     struct cpu_pack p = linear_weights(d);
-    tern_cpu_pack_b(ctx, &p, src, dst);
+    tern_cpu_pack_b(ctx, &p, src, dst, NULL, NULL);
     return TERN_OK;
 }
 

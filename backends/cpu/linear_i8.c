@@ -67,7 +67,7 @@ static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d
 
 static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    tern_cpu_i8_pack(ctx, &d->in[1], d->op == TERN_OP_quantized_linear_geglu, src, dst);
+    tern_cpu_i8_pack(ctx, &d->in[1], d->op == TERN_OP_quantized_linear_geglu, src, dst, NULL, NULL);
     return TERN_OK;
 }
 

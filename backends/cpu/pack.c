@@ -3,9 +3,8 @@
 
 #include "backends/cpu/gemm.h"
 #include "backends/cpu/integers.h"
+#include "backends/cpu/panels.h"
 #include "backends/cpu/transpose.h"
-#include "core/files.h"
-#include "core/threads.h"
 
 size_t tern_cpu_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k, size_t element)
 {
@@ -69,40 +68,35 @@ void tern_cpu_pack_panel(const struct tern_cpu_level *level, const struct cpu_pa
 
 int64_t tern_cpu_panel_count(const struct tern_cpu_level *level, int64_t n) { return ceil_div(n, level->nr); }
 
-const void *tern_cpu_panel_source(struct tern_context *ctx, const void *from, size_t size, void *room, size_t room_size)
-{
-    return size <= room_size && tern_mapping_read(ctx, from, size, room) ? room : from;
-}
-
-int64_t tern_cpu_pack_tile(struct tern_context *ctx, int64_t panels) { return ceil_div(panels, 2 * tern_thread_count(ctx)); }
-
 struct pack_run {
-    struct tern_context *ctx;
+    const struct tern_cpu_level *level;
     const struct cpu_pack *p;
     const char *src;
     char *dst;
+    void (*packed)(void *arg, int64_t panel);
+    void *arg;
 };
 
-static void pack_task(void *arg, int64_t begin, int64_t end)
+static void pack_task(void *arg, int64_t panel, const struct tern_cpu_room *room)
 {
     const struct pack_run *r = arg;
     const struct cpu_pack *p = r->p;
-    const struct tern_cpu_level *level = cpu_level(r->ctx);
-    const struct panel last = panel_of(level, p, end - 1);
-    const size_t stop = last.to + (size_t)(last.width * p->k) * p->element;
-    for (int64_t i = begin; i < end; i++) {
-        const struct panel q = panel_of(level, p, i);
-        const size_t size = (size_t)(q.cols * p->column) * p->element, next = i + 1 < end ? panel_of(level, p, i + 1).to : stop;
-        const void *from = r->src + q.from;
-        if (p->column == p->k) /* columns one behind the other */
-            from = tern_cpu_panel_source(r->ctx, from, size, r->dst + next, stop - next);
-        pack_panel(p, &q, from, r->dst + q.to);
-    }
+    const struct panel q = panel_of(r->level, p, panel);
+    const void *from = r->src + q.from;
+    if (p->column == p->k) /* columns one behind the other */
+        from = tern_cpu_panel_source(room, from, (size_t)(q.cols * p->column) * p->element);
+    pack_panel(p, &q, from, r->dst + q.to);
+    if (r->packed)
+        r->packed(r->arg, panel);
 }
 
-void tern_cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst)
+void tern_cpu_pack_b(struct tern_context *ctx, const struct cpu_pack *p, const void *src, void *dst,
+                     void (*packed)(void *arg, int64_t panel), void *arg)
 {
-    struct pack_run r = {ctx, p, src, dst};
-    const int64_t panels = tern_cpu_panel_count(cpu_level(ctx), p->n) * (p->gated ? 2 : 1);
-    tern_parallel(ctx, panels, tern_cpu_pack_tile(ctx, panels), pack_task, &r);
+    struct pack_run r = {cpu_level(ctx), p, src, dst, packed, arg};
+    const int64_t n = tern_cpu_panel_count(r.level, p->n) * (p->gated ? 2 : 1);
+    const size_t step = (size_t)(r.level->nr * p->k) * p->element;
+    const struct panel last = panel_of(r.level, p, n - 1);
+    const struct tern_cpu_panels panels = {ctx, n, dst, step, last.to + (size_t)(last.width * p->k) * p->element, step};
+    tern_cpu_each_panel(&panels, pack_task, &r);
 }

@@ -3,8 +3,8 @@
 
 #include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
+#include "backends/cpu/panels.h"
 #include "backends/cpu/transpose.h"
-#include "core/threads.h"
 
 size_t tern_cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, int64_t k)
 {
@@ -17,7 +17,6 @@ size_t tern_cpu_bf16_packed_size(const struct tern_cpu_level *level, int64_t n, 
 #define PITCH (VALUES + 2)
 
 struct pack_run {
-    struct tern_context *ctx;
     const struct tern_cpu_level *level;
     int64_t n, c, taps; /* gated: n of values, n of gates */
     bool gated;
@@ -116,27 +115,26 @@ static void pack_panel(const struct pack_run *r, const struct panel *q, const ch
         }
 }
 
-static void pack_task(void *arg, int64_t begin, int64_t end)
+static size_t bytes_of(const struct pack_run *r, int64_t columns) { return (size_t)(columns * r->c * r->taps) * tern_dtype_size(r->dtype); }
+
+static void pack_task(void *arg, int64_t panel, const struct tern_cpu_room *room)
 {
     const struct pack_run *r = arg;
-    const struct panel last = panel_of(r, end - 1);
-    uint16_t *stop = last.to + last.width * last.depth;
-    for (int64_t i = begin; i < end; i++) {
-        const struct panel q = panel_of(r, i);
-        uint16_t *room = i + 1 < end ? panel_of(r, i + 1).to : stop;
-        const size_t size = (size_t)(q.cols * r->c * r->taps) * tern_dtype_size(r->dtype);
-        pack_panel(r, &q, tern_cpu_panel_source(r->ctx, r->src + q.from, size, room, (size_t)(stop - room) * sizeof(*room)));
-    }
+    const struct panel q = panel_of(r, panel);
+    pack_panel(r, &q, tern_cpu_panel_source(room, r->src + q.from, bytes_of(r, q.cols)));
 }
 
 void tern_cpu_bf16_pack(struct tern_context *ctx, const struct tern_meta *weight, bool gated, const void *src, void *dst)
 {
     const int64_t turns = gated ? 2 : 1;
-    struct pack_run r = {ctx, cpu_level(ctx), weight->shape[0] / turns, weight->shape[1], 1, gated, weight->dtype, src, dst};
+    struct pack_run r = {cpu_level(ctx), weight->shape[0] / turns, weight->shape[1], 1, gated, weight->dtype, src, dst};
     for (int i = 2; i < weight->ndim; i++)
         r.taps *= weight->shape[i];
-    const int64_t panels = ceil_div(r.n, TERN_DOT_NR) * turns;
-    tern_parallel(ctx, panels, tern_cpu_pack_tile(ctx, panels), pack_task, &r);
+    const int64_t n = ceil_div(r.n, TERN_DOT_NR) * turns;
+    const struct panel first = panel_of(&r, 0), last = panel_of(&r, n - 1);
+    const size_t step = (size_t)(TERN_DOT_NR * first.depth) * sizeof(*r.dst), end = (size_t)(last.to - r.dst + last.width * last.depth);
+    const struct tern_cpu_panels panels = {ctx, n, dst, step, end * sizeof(*r.dst), bytes_of(&r, first.cols)};
+    tern_cpu_each_panel(&panels, pack_task, &r);
 }
 
 /* Words of rows first .. k, two of a column, from where they are. */

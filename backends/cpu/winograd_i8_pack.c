@@ -4,7 +4,6 @@
 
 #include "backends/cpu/integers.h"
 #include "backends/cpu/winograd_i8.h"
-#include "core/threads.h"
 
 #define NR TERN_DOT_NR
 #define POINTS CPU_WINOGRAD_I8_POINTS
@@ -112,21 +111,17 @@ static void find_offsets(const struct pack_run *r, const struct tern_cpu_winogra
             r->w.offset[point * r->w.n + p->col + j] = all[point][j] * r->level->i8.zero;
 }
 
-static void pack_task(void *arg, int64_t begin, int64_t end)
+static void find_numbers(void *arg, int64_t panel)
 {
     const struct pack_run *r = arg;
-    for (int64_t i = begin; i < end; i++) {
-        const struct tern_cpu_winograd_i8_panel p = tern_cpu_winograd_i8_panel(&r->w, i);
-        find_factors(r, &p);
-        find_offsets(r, &p);
-    }
+    const struct tern_cpu_winograd_i8_panel p = tern_cpu_winograd_i8_panel(&r->w, panel);
+    find_factors(r, &p);
+    find_offsets(r, &p);
 }
 
 enum tern_status tern_cpu_winograd_i8_pack(struct tern_context *ctx, const struct tern_meta *weight, const void *src, void *dst)
 {
     struct pack_run r = {cpu_level(ctx), tern_cpu_winograd_i8_weights(weight, dst)};
-    const int64_t panels = ceil_div(r.w.n, NR);
-    tern_cpu_i8_pack(ctx, weight, false, src, dst);
-    tern_parallel(ctx, panels, tern_cpu_pack_tile(ctx, panels), pack_task, &r);
+    tern_cpu_i8_pack(ctx, weight, false, src, dst, find_numbers, &r);
     return TERN_OK;
 }

@@ -166,29 +166,26 @@ static void find_units(const struct pack_run *r, struct panel *p)
         }
 }
 
-static void units_task(void *arg, int64_t begin, int64_t end)
+static void units_of(void *arg, int64_t panel)
 {
     const struct pack_run *r = arg;
-    for (int64_t i = begin; i < end; i++) {
-        struct panel p = {.col = i * r->w.nr, .cols = min64(r->w.nr, r->w.o - i * r->w.nr)};
-        p.width = p.cols <= r->w.nr / 2 ? r->w.nr / 2 : r->w.nr;
-        find_units(r, &p);
-    }
+    struct panel p = {.col = panel * r->w.nr, .cols = min64(r->w.nr, r->w.o - panel * r->w.nr)};
+    p.width = p.cols <= r->w.nr / 2 ? r->w.nr / 2 : r->w.nr;
+    find_units(r, &p);
 }
+
+static void units_task(void *arg, int slot, int64_t panel) { units_of(arg, panel); }
 
 enum tern_status tern_cpu_winograd_pack(struct tern_context *ctx, const struct tern_op_desc *d, const void *src, void *dst)
 {
-    const struct pack_run r = {cpu_level(ctx), tern_cpu_winograd_packed(ctx, d, dst)};
-    const int64_t panels = tern_cpu_panel_count(r.level, r.w.o);
-    if (r.w.kept.bits) {
-        const enum tern_status status = tern_cpu_weights_pack(ctx, &r.w.kept, &d->in[1], src, dst);
-        if (status)
-            return status;
-    } else {
+    struct pack_run r = {cpu_level(ctx), tern_cpu_winograd_packed(ctx, d, dst)};
+    if (!r.w.kept.bits) {
         const struct cpu_pack p = panels_of(d);
-        tern_cpu_pack_b(ctx, &p, src, dst);
+        tern_cpu_pack_b(ctx, &p, src, dst, r.w.units ? units_of : NULL, &r);
+        return TERN_OK;
     }
-    if (r.w.units)
-        tern_parallel(ctx, panels, tern_cpu_pack_tile(ctx, panels), units_task, (void *)&r);
-    return TERN_OK;
+    const enum tern_status status = tern_cpu_weights_pack(ctx, &r.w.kept, &d->in[1], src, dst);
+    if (!status && r.w.units)
+        tern_parallel_slots(ctx, tern_cpu_panel_count(r.level, r.w.o), units_task, &r);
+    return status;
 }
