@@ -96,7 +96,7 @@ static void sum_squares(const struct pack_run *r, const struct panel *p, bool sc
     float expanded[TOGETHER * TAPS * TERN_GEMM_MAX_NR], wide[TERN_GEMM_MAX_NR];
     memset(squares, 0, (size_t)(POINTS * p->width) * sizeof(*squares));
     for (int64_t c = c0, n; c < end; c += n) {
-        n = min64(TOGETHER, end - c);
+        n = r->w.kept.bits || scaled ? min64(TOGETHER, end - c) : end - c;
         struct tern_cpu_winograd_filters f = tern_cpu_winograd_filters(&r->w, r->level, p->col, p->width, c, n, expanded);
         if (scaled) {
             for (int64_t i = 0; i < n * TAPS; i++) {

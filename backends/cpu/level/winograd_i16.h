@@ -115,23 +115,61 @@ static void winograd_i16_filter(enum tern_dtype dtype, int64_t n, int64_t width,
                                 const float *scale, int16_t *u,
                                 int64_t step){FOR_DTYPE(dtype, winograd_i16_filter_as, n, width, w, channel, tap, scale, u, step)}
 
+/* Two of the six values that winograd_weight makes, before they are scaled: the ends, or those at a point and at its negative. */
+INLINE void i16_filter_pair(int pair, vf g0, vf g1, vf g2, vf u[2])
+{
+    const float at = pair == 1 ? A1 : B1;
+    const vf even = g0 + (at * at) * g2;
+    u[0] = pair ? even + at * g1 : g0;
+    u[1] = pair ? even - at * g1 : g2;
+}
+
+/* The squares of a vector's values at two of six rows of points, summed in registers over the channels; those of all six, and where they
+ * are added, would not fit. */
+INLINE void i16_pair_squares(const enum tern_dtype dtype, int pair, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
+                             float *squares)
+{
+    const float near = 1 / (2 * A2 * (A2 - B2)), far = 1 / (2 * B2 * (B2 - A2));
+    const float factor[6] = {1 / (A2 * B2), near, near, far, far, 1};
+    const int rows[3][2] = {{0, 5}, {1, 2}, {3, 4}};
+    vf sum[2][6] = {{v_set(0), v_set(0), v_set(0), v_set(0), v_set(0), v_set(0)},
+                    {v_set(0), v_set(0), v_set(0), v_set(0), v_set(0), v_set(0)}};
+    for (int64_t i = 0; i < n; i++) {
+        vf t[3][2];
+#pragma GCC unroll 3
+        for (int j = 0; j < 3; j++)
+            i16_filter_pair(pair, v_load_as(dtype, w, i * channel + j * tap), v_load_as(dtype, w, i * channel + (3 + j) * tap),
+                            v_load_as(dtype, w, i * channel + (6 + j) * tap), t[j]);
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; k++)
+#pragma GCC unroll 3
+            for (int q = 0; q < 3; q++) {
+                vf u[2];
+                i16_filter_pair(q, t[0][k], t[1][k], t[2][k], u);
+                sum[k][rows[q][0]] = v_fma(u[0], u[0], sum[k][rows[q][0]]);
+                sum[k][rows[q][1]] = v_fma(u[1], u[1], sum[k][rows[q][1]]);
+            }
+    }
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; k++)
+#pragma GCC unroll 6
+        for (int q = 0; q < 6; q++) {
+            float *to = squares + (rows[pair][k] * 6 + q) * width;
+            const float by = factor[rows[pair][k]] * factor[q];
+            v_store(to, v_fma(sum[k][q], v_set(by * by), v_load(to)));
+        }
+}
+
 INLINE void winograd_i16_squares_as(const enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
                                     float *squares)
 {
-    for (int64_t j = 0; j < width; j += VW)
-        for (int64_t i = 0; i < n; i++) {
-            vf t[6][3], r[6];
-            winograd_filter_side(dtype, w, i * channel + j, tap, t);
-#pragma GCC unroll 6
-            for (int p = 0; p < 6; p++) {
-                winograd_weight(t[p], r);
-#pragma GCC unroll 6
-                for (int q = 0; q < 6; q++) {
-                    float *sum = squares + (p * 6 + q) * width + j;
-                    v_store(sum, v_fma(r[q], r[q], v_load(sum)));
-                }
-            }
-        }
+    const int64_t size = dtype == TERN_F32 ? 4 : 2;
+    for (int64_t j = 0; j < width; j += VW) {
+        const char *from = (const char *)w + j * size;
+        i16_pair_squares(dtype, 0, n, width, from, channel, tap, squares + j);
+        i16_pair_squares(dtype, 1, n, width, from, channel, tap, squares + j);
+        i16_pair_squares(dtype, 2, n, width, from, channel, tap, squares + j);
+    }
 }
 
 static void winograd_i16_squares(enum tern_dtype dtype, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
