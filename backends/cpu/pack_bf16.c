@@ -47,7 +47,6 @@ static void convert(const struct pack_run *r, const char *src, int64_t cols, str
             r->level->from_f32(TERN_BF16, n, wide, p->columns[j]);
         }
     }
-    cpu_transpose_uint16_t(cols, n, p->columns[0], PITCH, p->rows[0], TERN_DOT_NR);
 }
 
 /* to[2 j] = a[j], to[2 j + 1] = b[j] */
@@ -69,10 +68,21 @@ static void interleave(int64_t n, const uint16_t *a, const uint16_t *b, uint16_t
     }
 }
 
+/* Of a weight with one tap: a pair of a column is a word as it lies there. */
+static void lay_out_pairs(const struct piece *p, int64_t cols, int64_t width, uint16_t *dst)
+{
+    const int64_t n = p->c1 - p->c0, pairs = n / 2; /* c0 is even */
+    uint16_t *to = dst + p->c0 * width;
+    cpu_transpose_uint32_t(cols, pairs, (const uint32_t *)(const void *)p->columns[0], PITCH / 2, (uint32_t *)(void *)to, width);
+    for (int64_t j = 0; n % 2 && j < cols; j++)
+        to[(pairs * width + j) * 2] = p->columns[j][n - 1];
+}
+
 /* Rows of the panel from the piece, two at a time where a pair is whole. */
-static void lay_out(const struct pack_run *r, const struct piece *p, int64_t cols, int64_t width, uint16_t *dst)
+static void lay_out(const struct pack_run *r, struct piece *p, int64_t cols, int64_t width, uint16_t *dst)
 {
     const int64_t taps = p->t1 - p->t0;
+    cpu_transpose_uint16_t(cols, (p->c1 - p->c0) * taps, p->columns[0], PITCH, p->rows[0], TERN_DOT_NR);
     for (int64_t t = 0; t < taps; t++)
         for (int64_t c = p->c0, step; c < p->c1; c += step) {
             const int64_t row = (p->t0 + t) * r->c + c, at = (c - p->c0) * taps + t;
@@ -111,7 +121,10 @@ static void pack_panel(const struct pack_run *r, const struct panel *q, const ch
             p.c1 = min64(p.c0 + channels, r->c);
             p.t1 = min64(p.t0 + taps, r->taps);
             convert(r, from, q->cols, &p);
-            lay_out(r, &p, q->cols, q->width, q->to);
+            if (r->taps == 1)
+                lay_out_pairs(&p, q->cols, q->width, q->to);
+            else
+                lay_out(r, &p, q->cols, q->width, q->to);
         }
 }
 
