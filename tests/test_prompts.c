@@ -146,6 +146,8 @@ static void odd_texts_are_refused_or_read(void **state)
         {"(]", 32768, NULL},
         {"[a", 1000, NULL},
         {"[:", 1000, NULL},
+        {"(\\)", 21845, "more than 1000 brackets are open"},
+        {"\\(", 32768, NULL},
         {"|", 65536, NULL},
         {"[|]", 21845, NULL},
         {":1)", 21845, NULL},

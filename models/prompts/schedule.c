@@ -85,7 +85,7 @@ static void note(struct open *o, char c, size_t i)
         o->cut[1] = i;
 }
 
-/* Finds the pairs; false when all is text. */
+/* Finds the pairs; false when all is text, as it is with more open than tern_prompt_check lets through. */
 static bool find_pairs(struct reader *r, struct open *stack)
 {
     int depth = 0;
@@ -93,9 +93,11 @@ static bool find_pairs(struct reader *r, struct open *stack)
         const char c = r->text[i];
         if (c == '\\' && (++i == r->size || r->text[i] == '\n'))
             return false;
-        if (c == '(' || c == '[')
+        if (c == '(' || c == '[') {
+            if (depth > TERN_PROMPT_DEPTH)
+                return false;
             stack[depth++] = (struct open){.at = i};
-        else if (depth && (c == ':' || c == '|'))
+        } else if (depth && (c == ':' || c == '|'))
             note(&stack[depth - 1], c, i);
         else if (depth && (c == ')' || c == ']')) {
             const struct open *o = &stack[--depth];

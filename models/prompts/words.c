@@ -91,9 +91,12 @@ enum tern_status tern_prompt_check(struct tern_context *ctx, const char *what, c
     enum tern_status st = tern_utf8_decode(text, size, what, &cp);
     tern_ints_free(&cp);
     for (size_t i = 0; i < size && !st; i++) {
-        i += text[i] == '\\';
-        depth += i < size && (text[i] == '(' || text[i] == '[');
-        depth -= i < size && depth && (text[i] == ')' || text[i] == ']');
+        if (text[i] == '\\') {
+            i++; /* a bracket there is text */
+            continue;
+        }
+        depth += text[i] == '(' || text[i] == '[';
+        depth -= depth && (text[i] == ')' || text[i] == ']');
         if (depth > TERN_PROMPT_DEPTH)
             st = tern_fail(ctx, TERN_E_INVALID, "%s: at byte %zu more than %d brackets are open", what, i, TERN_PROMPT_DEPTH);
     }
