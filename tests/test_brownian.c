@@ -124,6 +124,16 @@ static void test_properties(void **state)
     tern_brownian_destroy(&b);
 }
 
+/* What is too long for a motion is told by create; the memory of it is a number all the same. */
+static void test_endless_lengths(void **state)
+{
+    const size_t most = tern_brownian_bytes(0, 0x1p30, 20);
+    assert_true(most > tern_brownian_bytes(0, 1, 20));
+    assert_true(tern_brownian_bytes(0, INFINITY, 20) == most && tern_brownian_bytes(0, 1e300, 20) == most);
+    assert_null(tern_brownian_create(*state, TERN_GENERATOR_CPU, 0, INFINITY, 20));
+    support_error(*state, TERN_E_INVALID, "brownian: expected noise levels");
+}
+
 /* Upwards is downwards negated, the same level twice is nothing, and what lies outside counts as the end. */
 static void test_directions(void **state)
 {
@@ -199,8 +209,9 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seed_sequence), cmocka_unit_test(test_torchsde),  cmocka_unit_test(test_properties),
-        cmocka_unit_test(test_directions),    cmocka_unit_test(test_wrong_use), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_seed_sequence),   cmocka_unit_test(test_torchsde),   cmocka_unit_test(test_properties),
+        cmocka_unit_test(test_endless_lengths), cmocka_unit_test(test_directions), cmocka_unit_test(test_wrong_use),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -159,6 +159,9 @@ static void test_bad_configs(void **state)
         {TERN_SAMPLER_DDPM, "{\"variance_type\": \"learned\"}", TERN_E_UNSUPPORTED, "fixed_small"},
         {TERN_SAMPLER_TCD, "{\"original_inference_steps\": 0}", TERN_E_FORMAT, "original_inference_steps"},
         {TERN_SAMPLER_LCM, "{\"original_inference_steps\": 0}", TERN_E_FORMAT, "original_inference_steps"},
+        {TERN_SAMPLER_EULER, "{\"use_karras_sigmas\": true, \"sigma_max\": 1e20}", TERN_E_FORMAT, "sigma_max"},
+        {TERN_SAMPLER_DPMPP_SDE, "{\"beta_schedule\": \"linear\", \"beta_start\": 0.0001, \"beta_end\": 0.18}", TERN_E_INVALID,
+         "noise level infinite"},
     };
     struct tern_context *ctx = *state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -300,21 +300,25 @@ static void test_a1111_schedules_end_at_zero(void **state)
     }
 }
 
-/* What inpainting puts noise on for each call: by diffusers' KDPM2DiscreteScheduler.add_noise, of 4 steps. */
+/* What inpainting puts noise on for each call: by add_noise of diffusers' KDPM2DiscreteScheduler and KDPM2AncestralDiscreteScheduler, of 4
+ * steps. */
 static void test_noise_between_levels(void **state)
 {
     static const float expected[] = {14.614647f, 2.9183085f, 2.9183085f, 0.93235838f, 0.93235838f, 0.029167535f, 0.029167535f, 0};
+    static const enum tern_sampler samplers[] = {TERN_SAMPLER_DPM2, TERN_SAMPLER_DPM2_A};
     struct tern_context *ctx = *state;
-    struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, TERN_SAMPLER_DPM2, TERN_SCHEDULE_DEFAULT);
-    assert_int_equal(tern_scheduler_set_steps(s, 4), TERN_OK);
-    assert_int_equal(tern_scheduler_calls(s), 7);
-    for (int i = 0; i < 8; i++) {
-        const float zero = 0, one = 1;
-        float got;
-        tern_scheduler_add_noise(s, i, &zero, &one, &got, 1);
-        assert_float_equal(got, expected[i], 1e-6 * (double)expected[i]);
+    for (int k = 0; k < 2; k++) {
+        struct tern_scheduler *s = tern_scheduler_create(ctx, NULL, samplers[k], TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_steps(s, 4), TERN_OK);
+        assert_int_equal(tern_scheduler_calls(s), 7);
+        for (int i = 0; i < 8; i++) {
+            const float zero = 0, one = 1;
+            float got;
+            tern_scheduler_add_noise(s, i, &zero, &one, &got, 1);
+            assert_float_equal(got, expected[i], 1e-6 * (double)expected[i]);
+        }
+        tern_scheduler_destroy(&s);
     }
-    tern_scheduler_destroy(&s);
 }
 
 /* dpm_adaptive ends with an error where no step is good enough: outputs that are no numbers, and outputs of which 1000 steps are too
@@ -551,9 +555,45 @@ static void test_who_discards(void **state)
     }
 }
 
+/* A schedule may have fewer timesteps than it was asked for, so that none is left. */
+static void test_nothing_is_left_to_discard(void **state)
+{
+    static const enum tern_sampler samplers[] = {TERN_SAMPLER_HEUN, TERN_SAMPLER_DPM2, TERN_SAMPLER_DPM2_A, TERN_SAMPLER_EULER};
+    const struct tern_sampler_options options = {.discard_penultimate_sigma = true};
+    for (int i = 0; i < 4; i++) {
+        struct tern_scheduler *s =
+            tern_scheduler_create(*state, "{\"num_train_timesteps\": 2}", samplers[i], tern_schedule_parse("ddim_uniform"));
+        assert_non_null(s);
+        assert_int_equal(tern_scheduler_set_options(s, &options), TERN_OK);
+        assert_int_equal(tern_scheduler_set_steps(s, 1), TERN_E_INVALID);
+        support_error(*state, TERN_E_INVALID, "discard_penultimate_sigma leaves none");
+        assert_int_equal(tern_scheduler_calls(s), 0);
+        tern_scheduler_destroy(&s);
+    }
+}
+
+/* The second of two models: samplers that choose their steps themselves cannot be it. */
+static void test_begin_behind(void **state)
+{
+    for (int i = 1; i < TERN_SAMPLER_COUNT; i++) {
+        struct tern_scheduler *s = tern_scheduler_create(*state, NULL, (enum tern_sampler)i, TERN_SCHEDULE_DEFAULT);
+        assert_int_equal(tern_scheduler_set_steps(s, 8), TERN_OK);
+        if (i == TERN_SAMPLER_DPM_FAST || i == TERN_SAMPLER_DPM_ADAPTIVE) {
+            assert_int_equal(tern_scheduler_begin_behind(s, 0.5), -1);
+            support_error(*state, TERN_E_UNSUPPORTED, "chooses its steps itself");
+        } else {
+            const int begin = tern_scheduler_begin_behind(s, 0.5);
+            assert_true(begin > 0 && begin <= tern_scheduler_calls_until(s, 0.5) && begin < tern_scheduler_calls(s));
+        }
+        tern_scheduler_destroy(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_is_left_to_discard),
+        cmocka_unit_test(test_begin_behind),
         cmocka_unit_test(test_the_penultimate_sigma_is_discarded),
         cmocka_unit_test(test_who_discards),
         cmocka_unit_test(test_levels_of_k_diffusion),

@@ -111,7 +111,8 @@ TERN_API int tern_scheduler_begin_at(struct tern_scheduler *s, double strength);
 /* Two models one after the other: how many calls belong to the first `part` (0..1) of the training timesteps, as diffusers'
  * denoising_end counts them. */
 TERN_API int tern_scheduler_calls_until(const struct tern_scheduler *s, double part);
-/* The first call behind them, as diffusers' denoising_start; sets the begin index. -1 as tern_scheduler_begin_at. */
+/* The first call behind them, as diffusers' denoising_start; sets the begin index. -1 as tern_scheduler_begin_at, and of dpm_fast and
+ * dpm_adaptive, which choose their steps themselves (TERN_E_UNSUPPORTED). */
 TERN_API int tern_scheduler_begin_behind(struct tern_scheduler *s, double part);
 
 /* Pictures in one sample (1): a config with "thresholding" limits each picture by itself. */

@@ -84,7 +84,7 @@ static void add(const struct tern_brownian *b, struct node node, double from, do
 static int deepest(double length)
 {
     int depth = 1;
-    for (double units = length * UNITS; units > 1; units /= 2)
+    for (double units = fmin(length, HIGHEST) * UNITS; units > 1; units /= 2)
         depth++;
     return depth;
 }

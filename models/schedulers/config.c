@@ -41,6 +41,7 @@ struct key {
 
 #define AT(field) offsetof(struct tern_scheduler_config, field)
 #define MANY 1e30
+#define HIGH 1e9   /* its square is within the range of f32 */
 #define TINY 1e-30 /* stands for "greater than zero" */
 
 static const struct key keys[] = {
@@ -62,8 +63,8 @@ static const struct key keys[] = {
     {"use_karras_sigmas", KARRAS | DPM2S, FLAG, AT(use_karras_sigmas), 0, 0, NULL},
     {"use_exponential_sigmas", KARRAS | DPM2S, FLAG, AT(use_exponential_sigmas), 0, 0, NULL},
     {"use_beta_sigmas", KARRAS | DPM2S, FLAG, AT(use_beta_sigmas), 0, 0, NULL},
-    {"sigma_min", LEVEL_ENDS, NUMBER, AT(sigma_min), TINY, MANY, NULL},
-    {"sigma_max", LEVEL_ENDS, NUMBER, AT(sigma_max), TINY, MANY, NULL},
+    {"sigma_min", LEVEL_ENDS, NUMBER, AT(sigma_min), TINY, HIGH, NULL},
+    {"sigma_max", LEVEL_ENDS, NUMBER, AT(sigma_max), TINY, HIGH, NULL},
     {"final_sigmas_type", SOLVERS | BIT(EULER), CHOICE, AT(final_sigmas_type), 0, 0, final_sigmas},
     {"solver_order", SOLVERS, WHOLE, AT(solver_order), 1, TERN_SOLVER_MAX_ORDER, NULL},
     {"solver_type", SOLVERS, CHOICE, AT(solver_type), 0, 0, solver_types},

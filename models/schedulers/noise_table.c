@@ -95,6 +95,10 @@ enum tern_status tern_scheduler_make_table(struct tern_scheduler *s)
                              "scheduler_config.json: the betas make alphas_cumprod %g at timestep %lld; it must lie between 0 and 1",
                              (double)a[i], (long long)i);
         s->train_sigmas[i] = a[i] > 0 ? sqrtf((1 - a[i]) / a[i]) : INFINITY;
+        if (s->fns->noise != TERN_NOISE_TABLE && isinf(s->train_sigmas[i]))
+            return tern_fail(s->ctx, TERN_E_INVALID,
+                             "scheduler_config.json: the betas make the noise level infinite at timestep %lld; %s expects a finite one",
+                             (long long)i, s->fns->name);
     }
     return TERN_OK;
 }

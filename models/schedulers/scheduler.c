@@ -106,12 +106,17 @@ static void restart(struct tern_scheduler *s, int begin)
 }
 
 /* The last level before the end goes, and the step to it. */
-static void discard_penultimate(struct tern_scheduler *s)
+static enum tern_status discard_penultimate(struct tern_scheduler *s)
 {
     const float end = s->sigmas[s->calls];
+    if (s->calls <= s->fns->calls_per_step) /* some schedules have fewer timesteps than were asked for */
+        return tern_fail(s->ctx, TERN_E_INVALID,
+                         "scheduler: discard_penultimate_sigma leaves none of the schedule's timesteps; expected "
+                         "two or more");
     s->calls -= s->fns->calls_per_step;
     s->sigmas[s->calls] = end;
     s->sigma_count = s->calls + 1;
+    return TERN_OK;
 }
 
 enum tern_status tern_scheduler_set_steps(struct tern_scheduler *s, int steps)
@@ -136,7 +141,7 @@ enum tern_status tern_scheduler_set_steps(struct tern_scheduler *s, int steps)
         s->steps = steps;
     }
     if (!status && more)
-        discard_penultimate(s);
+        status = discard_penultimate(s);
     if (status)
         s->steps = s->calls = s->sigma_count = 0;
     return status;
@@ -227,6 +232,10 @@ int tern_scheduler_begin_behind(struct tern_scheduler *s, double part)
 {
     if (!s)
         return -1;
+    if (s->fns->skip_steps) {
+        tern_fail(s->ctx, TERN_E_UNSUPPORTED, "denoising_start: %s chooses its steps itself", s->fns->name);
+        return -1;
+    }
     if (!s->steps || !(part >= 0 && part <= 1)) {
         tern_fail(s->ctx, TERN_E_INVALID, s->steps ? "denoising_start: expected 0..1, found %g" : "scheduler: no steps are set (part %g)",
                   part);
@@ -269,8 +278,7 @@ void tern_scheduler_add_noise(const struct tern_scheduler *s, int i, const float
             keep = u.alpha;
             add = u.sigma;
         } else {
-            /* KDPM2DiscreteScheduler: before a call between two levels that of the lower one */
-            add = s->sigmas[i + (s->fns->middle && i % 2)];
+            add = s->sigmas[i + (s->fns->lower_noise && i % 2)];
         }
     }
     for (int64_t j = 0; j < n; j++)

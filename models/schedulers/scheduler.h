@@ -78,6 +78,8 @@ struct tern_sampler_fns {
     struct tern_noise_span (*noise_span)(const struct tern_scheduler *s, int i); /* NULL: noise is not a Brownian motion's */
     /* With TERN_TAKES_CHURN: the level of a call between two. NULL: there is none. */
     float (*middle)(const struct tern_scheduler *s, float from, float to);
+    /* Inpainting: before a call between two levels the noise is that of the lower one, as diffusers' classes have it. */
+    bool lower_noise;
     /* img2img: lays the calls out anew for a run without that many steps. NULL: it begins at a later call. */
     enum tern_status (*skip_steps)(struct tern_scheduler *s, int steps);
     /* After call i: adds the calls that are known then. NULL: none. */
