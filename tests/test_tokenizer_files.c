@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <tern/tokenizer.h>
 
+#include "models/tokenizers/tokenizer.h"
 #include "support.h"
 #include "tokenizer_help.h"
 
@@ -268,11 +269,47 @@ static void test_truncated(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* "!" pads and is special, the characters that were added are not: as words both are read, the one as text, the others as tokens. */
+static void test_words(void **state)
+{
+    static const int32_t as_tokens[] = {664, 0, 665}, as_words[] = {664, 665};
+    struct tern_context *ctx = support_context();
+    copy_sd1();
+    write_text("special_tokens_map.json", "{\"bos_token\": \"<|startoftext|>\", \"eos_token\": \"<|endoftext|>\", \"pad_token\": \"!\", "
+                                          "\"unk_token\": \"<|endoftext|>\"}");
+    write_text("tokenizer_config.json", "{\"tokenizer_class\": \"CLIPTokenizer\", \"pad_token\": \"!\", \"model_max_length\": 32}");
+    write_text("added_tokens.json", "{\"\xe5\xb0\x8f\": 664, \"\xe6\xa1\xa5\": 665}");
+    struct tern_tokenizer *t = tern_tokenizer_load(ctx, folder);
+    if (!t)
+        fail_msg("%s", tern_error(ctx));
+    for (int words = 0; words < 2; words++) {
+        static const char text[] = "\xe5\xb0\x8f!\xe6\xa1\xa5";
+        int32_t *ids;
+        int64_t count;
+        const enum tern_status st =
+            words ? tern_tokenize_words(t, text, strlen(text), &ids, &count) : tern_tokenize_text(t, text, strlen(text), &ids, &count);
+        assert_int_equal(st, TERN_OK);
+        if (words) { /* "!" is a word, whose token is another */
+            assert_int_equal(count, 5);
+            assert_int_equal(ids[1], as_words[0]);
+            assert_true(ids[2] != 0 && ids[2] < 664);
+            assert_int_equal(ids[3], as_words[1]);
+        } else {
+            assert_int_equal(count, 5);
+            assert_memory_equal(ids + 1, as_tokens, sizeof(as_tokens));
+        }
+        tern_tokenizer_free_ids(t, ids);
+    }
+    tern_tokenizer_destroy(&t);
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model_folders), cmocka_unit_test(test_tokenizer_json),   cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_missing),       cmocka_unit_test(test_no_unknown_token), cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

@@ -106,16 +106,16 @@ void tern_added_free(struct tern_added *a)
     *a = (struct tern_added){.ctx = a->ctx};
 }
 
-/* The longest token that begins at cp[i], and where it ends. */
+/* The longest token that begins at cp[i], and where it ends; words: that is not special. */
 static const struct tern_added_token *match_at(const struct tern_added *a, const struct tern_trie *trie, const int32_t *cp, size_t n,
-                                               size_t i, size_t *end)
+                                               size_t i, bool words, size_t *end)
 {
     const struct tern_added_token *found = NULL;
     const struct tern_pair *edge = tern_pairs_get(&trie->edges, 0, (uint32_t)cp[i]);
     while (edge) {
         i++;
         int32_t token = trie->token.at[edge->x];
-        if (token >= 0) {
+        if (token >= 0 && !(words && a->tokens[token].special)) {
             found = &a->tokens[token];
             *end = i;
         }
@@ -135,7 +135,7 @@ static bool find_token(const struct tern_added *a, const struct tern_trie *trie,
 {
     for (size_t i = c->search; i < n; i++) {
         size_t end = i;
-        const struct tern_added_token *t = match_at(a, trie, cp, n, i, &end);
+        const struct tern_added_token *t = match_at(a, trie, cp, n, i, c->words, &end);
         if (!t)
             continue;
         c->search = end;

@@ -20,8 +20,8 @@ struct tern_trie {
     struct tern_ints token;
 };
 
-/* Most tokens that a set takes. */
-#define TERN_ADDED_LIMIT 4096
+/* Most tokens that a set takes: vocabularies are widened by some thousand Chinese characters. */
+#define TERN_ADDED_LIMIT 16384
 
 /* Start with {.ctx = ctx}. */
 struct tern_added {
@@ -47,8 +47,9 @@ struct tern_added_part {
     size_t begin, end;
 };
 
-/* Walks over the parts of n code points, tokens being the leftmost, of these the longest. Start with {0}; false at the end. */
+/* Walks over the parts of n code points, tokens being the leftmost, of these the longest. Start with {.words = …}; false at the end. */
 struct tern_added_cursor {
+    bool words;                  /* special tokens are text like other */
     size_t search;               /* where the next token may begin */
     size_t emitted;              /* end of the last part */
     struct tern_added_part held; /* token that follows the text part that was returned */

@@ -45,16 +45,14 @@ void tern_tokenizer_destroy(struct tern_tokenizer **tokenizer)
     tern_context_unref(ctx);
 }
 
-/* A part of the text that holds no token that is looked for in raw text. `words`: it holds none at all. */
+/* A part of the text that holds no token that is looked for in raw text. */
 static enum tern_status encode_part(const struct tern_tokenizer *t, const int32_t *cp, size_t n, bool words, struct tern_ints *out)
 {
     struct tern_ints text = {.ctx = t->ctx};
     enum tern_status st = t->fns->normalize(t, cp, n, &text);
-    struct tern_added_cursor cursor = {0};
+    struct tern_added_cursor cursor = {.words = words};
     struct tern_added_part part;
-    if (!st && words && text.count)
-        st = t->fns->encode(t, text.at, text.count, out);
-    while (!words && !st && tern_added_next(&t->added, &t->added.normalized, text.at, text.count, &cursor, &part)) {
+    while (!st && tern_added_next(&t->added, &t->added.normalized, text.at, text.count, &cursor, &part)) {
         if (!part.token)
             st = t->fns->encode(t, text.at + part.begin, part.end - part.begin, out);
         else if (!tern_ints_push(out, part.token->id))
@@ -71,15 +69,13 @@ static enum tern_status encode_text(const struct tern_tokenizer *t, const char *
         return tern_fail(t->ctx, TERN_E_INVALID, "text to tokenize: %zu bytes; at most %zu are taken", size, TEXT_LIMIT);
     struct tern_ints cp = {.ctx = t->ctx};
     enum tern_status st = tern_utf8_decode(text, size, "text to tokenize", &cp);
-    struct tern_added_cursor cursor = {0};
+    struct tern_added_cursor cursor = {.words = words};
     struct tern_added_part part;
     if (!st && !tern_ints_push(out, t->begin))
         st = tern_ints_error(out);
-    if (!st && words && cp.count)
-        st = encode_part(t, cp.at, cp.count, true, out);
-    while (!words && !st && tern_added_next(&t->added, &t->added.raw, cp.at, cp.count, &cursor, &part)) {
+    while (!st && tern_added_next(&t->added, &t->added.raw, cp.at, cp.count, &cursor, &part)) {
         if (!part.token)
-            st = encode_part(t, cp.at + part.begin, part.end - part.begin, false, out);
+            st = encode_part(t, cp.at + part.begin, part.end - part.begin, words, out);
         else if (!tern_ints_push(out, part.token->id))
             st = tern_ints_error(out);
     }

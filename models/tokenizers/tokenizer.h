@@ -40,7 +40,8 @@ struct tern_tokenizer *tern_tokenizer_new(struct tern_context *ctx, const struct
 enum tern_status tern_tokenizer_finish(struct tern_tokenizer *t);
 /* tern_tokenize for a text that may hold NUL characters. */
 enum tern_status tern_tokenize_text(const struct tern_tokenizer *t, const char *text, size_t size, int32_t **ids, int64_t *count);
-/* The same where no part of the text is an added token: all of it is words. */
+/* The same where no part of the text is a special token: markers and padding are words. What a vocabulary has been widened by, as
+ * Taiyi-XL's by Chinese characters, is not special. */
 enum tern_status tern_tokenize_words(const struct tern_tokenizer *t, const char *text, size_t size, int32_t **ids, int64_t *count);
 
 #endif
