@@ -42,11 +42,11 @@ static enum tern_status pack_input(const struct tern_run *r, const struct tern_s
         from = tern_host_elements(r->binding->bound[s->in[k].index], &copy);
         from = from ? from + s->in[k].offset : NULL;
     }
-    if (from)
-        s->kernel->pack(ctx, s->desc, from, tern_arg_host(&a->packed));
+    enum tern_status st = from ? s->kernel->pack(ctx, s->desc, from, tern_arg_host(&a->packed)) : tern_error_status(ctx);
     tern_free(ctx, copy);
-    if (tern_failed(ctx))
-        return tern_error_status(ctx);
+    st = st ? st : tern_error_status(ctx);
+    if (st)
+        return st;
     if (s->in[k].place == TERN_PLACE_BOUND)
         tern_tensor_advise(r->binding->bound[s->in[k].index], false);
     return spill ? tern_spill_write(spill, s, step, a) : TERN_OK;

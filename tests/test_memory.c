@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "backends/cpu/cpu.h"
 #include "core/context.h"
 #include "core/tensor.h"
 #include "support.h"
@@ -309,6 +310,28 @@ static void strings_are_copied(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A block that cannot be had trims what the device keeps: that is not locked while a library is opened. */
+static void libraries_are_opened_without_memory(void **state)
+{
+    struct support_allocator memory = {0};
+    const struct tern_context_params params = {.device = "cpu", .threads = 1, .allocator = support_failing(&memory)};
+    struct tern_context *ctx = tern_context_create(&params);
+    assert_non_null(ctx);
+    for (int again = 0; again < 2; again++) {
+        memory.fail_at = again ? 0 : memory.count + 1;
+        const bool found = tern_cpu_openblas_open(ctx->device);
+        assert_true(again || !found);
+#ifdef TERN_HAVE_ONEDNN
+        assert_int_equal(tern_cpu_onednn_open(ctx->device) != NULL, again);
+#endif
+        memory.fail_at = 0;
+        if (!again)
+            support_error(ctx, TERN_E_NO_MEMORY, "out of memory");
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(memory.live, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +349,7 @@ int main(void)
         cmocka_unit_test(budgets_hold),
         cmocka_unit_test(kept_buffers_are_given_back),
         cmocka_unit_test(strings_are_copied),
+        cmocka_unit_test(libraries_are_opened_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,9 @@ struct cpu_device {
     pthread_mutex_t peak_lock;
     struct tern_device_peak peak; /* zero: not measured yet */
 
-    /* Vendor libraries, opened when first asked for; opened_*: the search is over. */
+    /* Vendor libraries, opened when first asked for; opened_*: the search is over. A lock of their own: opening one allocates, which may
+     * trim what waits. */
+    pthread_mutex_t library_lock;
     struct cpu_openblas *openblas;
     struct cpu_onednn *onednn;
     bool opened_openblas, opened_onednn;

@@ -17,6 +17,7 @@ static void device_destroy(struct tern_device *device)
     tern_cpu_onednn_close(d);
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->peak_lock);
+    pthread_mutex_destroy(&d->library_lock);
     tern_free(device->ctx, d);
 }
 
@@ -117,6 +118,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
     d->l2 = l2 && l2->size ? l2->size : 512u << 10;
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->peak_lock, NULL);
+    pthread_mutex_init(&d->library_lock, NULL);
     d->base = (struct tern_device){
         .fns = &device_fns,
         .ctx = ctx,

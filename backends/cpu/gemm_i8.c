@@ -108,7 +108,7 @@ static void pack_column(const struct pack_run *r, const char *row, int64_t index
             }
         }
     }
-    r->to.offset[index] = sum * r->level->i8.zero;
+    r->to.offset[index] = (int32_t)((uint32_t)sum * (uint32_t)r->level->i8.zero); /* Winograd's, which may be too deep, have their own */
     if (r->dtype != TERN_I8)
         r->to.scale[index] = scale;
 }

@@ -68,12 +68,12 @@ static struct cpu_onednn *open_library(struct tern_device *device)
 struct cpu_onednn *tern_cpu_onednn_open(struct tern_device *device)
 {
     struct cpu_device *d = (struct cpu_device *)device;
-    pthread_mutex_lock(&d->lock);
+    pthread_mutex_lock(&d->library_lock);
     if (!d->opened_onednn) {
         d->onednn = open_library(device);
-        d->opened_onednn = true;
+        d->opened_onednn = d->onednn || !tern_failed(device->ctx); /* without memory it may be there */
     }
-    pthread_mutex_unlock(&d->lock);
+    pthread_mutex_unlock(&d->library_lock);
     return d->onednn;
 }
 

@@ -42,12 +42,12 @@ static struct cpu_openblas *open_library(struct tern_device *device)
 struct cpu_openblas *tern_cpu_openblas_open(struct tern_device *device)
 {
     struct cpu_device *d = (struct cpu_device *)device;
-    pthread_mutex_lock(&d->lock);
+    pthread_mutex_lock(&d->library_lock);
     if (!d->opened_openblas) {
         d->openblas = open_library(device);
-        d->opened_openblas = true;
+        d->opened_openblas = d->openblas || !tern_failed(device->ctx); /* without memory it may be there */
     }
-    pthread_mutex_unlock(&d->lock);
+    pthread_mutex_unlock(&d->library_lock);
     return d->openblas;
 }
 
