@@ -209,6 +209,37 @@ static void test_batches(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Of sizes that need no temporary memory where operands begin at 0, at other places. */
+static void test_whole_tiles(void **state)
+{
+    enum { SIDE = 512, MANY = 3 * SIDE * SIDE };
+    struct tern_context *ctx = open_real();
+    float *a = malloc(MANY * sizeof(*a)), *b = malloc(MANY * sizeof(*b)), *found = malloc(2 * SIDE * SIDE * sizeof(*found));
+    for (int i = 0; i < MANY; i++) {
+        a[i] = (float)(i * 7 % 11 - 5);
+        b[i] = (float)(i * 5 % 13 - 6);
+    }
+    assert_int_equal(tern_dispatch_force(ctx, "matmul_clblast"), TERN_OK);
+    tern_scope_begin(ctx);
+    tern_tensor *l = tern_tensor_create(ctx, TERN_F32, 3, (const int64_t[]){3, SIDE, SIDE}, a);
+    tern_tensor *s = tern_tensor_create(ctx, TERN_F32, 3, (const int64_t[]){3, SIDE, SIDE}, b);
+    tern_tensor *y = tern_matmul(tern_slice(l, 0, 1, 3, 1), tern_slice(s, 0, 1, 3, 1));
+    if (!y || tern_tensor_read(y, TERN_F32, found, 2 * SIDE * SIDE * sizeof(*found)))
+        fail_msg("%s", tern_error(ctx));
+    for (int i = 0; i < 2 * SIDE * SIDE; i += 97) {
+        const float *row = a + SIDE * SIDE + i / SIDE * SIDE, *column = b + SIDE * SIDE + i / (SIDE * SIDE) * SIDE * SIDE + i % SIDE;
+        float sum = 0; /* of whole numbers */
+        for (int k = 0; k < SIDE; k++)
+            sum += row[k] * column[k * SIDE];
+        assert_true(found[i] == sum);
+    }
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+    free(a);
+    free(b);
+    free(found);
+}
+
 /* ---- when it fails ---- */
 
 static struct tern_context *open_standin(const char *code)
@@ -300,8 +331,8 @@ static int group_teardown(void **state) { return gpu_remove_folder(cache_dir); }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table),    cmocka_unit_test(test_sums),   cmocka_unit_test(test_batches),
-                                       cmocka_unit_test(test_failures), cmocka_unit_test(test_broken), cmocka_unit_test(test_without),
-                                       cmocka_unit_test(test_no_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table),       cmocka_unit_test(test_sums),     cmocka_unit_test(test_batches),
+                                       cmocka_unit_test(test_whole_tiles), cmocka_unit_test(test_failures), cmocka_unit_test(test_broken),
+                                       cmocka_unit_test(test_without),     cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -245,7 +245,7 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *desc
 {
     struct cuda_device *d = (struct cuda_device *)device;
     struct product p;
-    if (!product_of(desc, &p) || d->no_blas || tern_cuda_enter(d, NULL))
+    if (!product_of(desc, &p) || d->no_blas || !tern_gpu_kernels[desc->op]->supports(device, desc) || tern_cuda_enter(d, NULL))
         return false;
     struct cuda_blas_plan *b = blas_of(d) ? plan_of(d, desc, &p, 16) : NULL;
     bool works = b && b->works;

@@ -112,12 +112,13 @@ static bool start_of(const struct tern_op_desc *d, const struct tern_gpu_product
 
 static int transpose(const struct tern_gpu_matrix *m) { return m->transposed ? CLBlastTransposeYes : CLBlastTransposeNo; }
 
-/* Bytes that CLBlast wants for one of the products: 0 where its kernels for small ones serve. */
+/* Bytes that CLBlast wants at most for one of the products: 0 where its kernels for small ones serve. An operand at offset 0 may need none,
+ * which holds for no other place of the arena and for no other product of a batch. */
 static int temporary_of(struct opencl_device *d, const struct tern_gpu_product *p, size_t *size)
 {
     *size = 0;
     return d->clblast->api.CLBlastSGemmTempBufferSize(CLBlastLayoutRowMajor, transpose(&p->a), transpose(&p->b), (size_t)p->m, (size_t)p->n,
-                                                      (size_t)p->k, 0, (size_t)p->a.ld, 0, (size_t)p->b.ld, 0, (size_t)p->y.ld,
+                                                      (size_t)p->k, 1, (size_t)p->a.ld, 1, (size_t)p->b.ld, 1, (size_t)p->y.ld,
                                                       &d->commands, size);
 }
 
@@ -129,6 +130,8 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *desc
     int from[2];
     size_t temporary;
     if (desc->out.dtype != TERN_F32 || !tern_gpu_product_of(desc, &p))
+        return false;
+    if (!tern_gpu_kernels[desc->op]->supports(device, desc)) /* it serves where CLBlast does not work */
         return false;
     if (start_of(desc, &p, &start, from) && !tern_gpu_kernels[start.op]->supports(device, &start))
         return false;
