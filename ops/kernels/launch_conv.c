@@ -97,7 +97,8 @@ static bool begin_matrix(struct tern_launch_maker *m, const struct tern_params_c
 {
     struct tern_matrix_tile tile;
     const struct tern_op_desc *d = m->d;
-    if (!wide(m, p, 8) || !tern_matrix_choose(m, d->in[0].dtype, d->in[1].dtype, pixels, p->outputs, p->groups, &tile))
+    if (!wide(m, p, 8) || !tern_matrix_choose(m, d->in[0].dtype, d->in[1].dtype, pixels, p->outputs, p->groups, &tile) ||
+        !tern_matrix_loads_whole(m, &tile))
         return false;
     bool wide_y =
         d->out.dtype == d->in[0].dtype && p->y_c == 1 && p->outputs % 8 == 0 && p->y_n % 8 == 0 && p->y_h % 8 == 0 && p->y_w % 8 == 0;

@@ -63,6 +63,8 @@ void tern_matrix_define(struct tern_launch_maker *m, enum tern_dtype factors);
 /* False when the device has none for these dtypes, or no tile fits it; then another text has to do. */
 bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b, int64_t rows, int64_t cols, int64_t batch,
                         struct tern_matrix_tile *t);
+/* Whether all items have as many vectors of 16 bytes to load for a step of that tile: with subgroups of 64 a thin one has too few. */
+bool tern_matrix_loads_whole(const struct tern_launch_maker *m, const struct tern_matrix_tile *t);
 /* Begins the launch, with these macros and groups. */
 struct tern_launch *tern_matrix_begin(struct tern_launch_maker *m, const char *text, size_t params_size, const struct tern_matrix_tile *t,
                                       int64_t rows, int64_t cols, int64_t batch);

@@ -58,6 +58,11 @@ bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, en
     return items(m, t) <= l->max_group && shared(t) <= l->shared_bytes;
 }
 
+bool tern_matrix_loads_whole(const struct tern_launch_maker *m, const struct tern_matrix_tile *t)
+{
+    return rows_of(t) * t->tk / 8 % items(m, t) == 0 && cols_of(t) * t->tk / 8 % items(m, t) == 0;
+}
+
 struct tern_launch *tern_matrix_begin(struct tern_launch_maker *m, const char *text, size_t params_size, const struct tern_matrix_tile *t,
                                       int64_t rows, int64_t cols, int64_t batch)
 {

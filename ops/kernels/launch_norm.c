@@ -171,7 +171,9 @@ bool tern_launch_group_norm(struct tern_launch_maker *m)
             tern_launch_define(m, "ONE_PASS 1");
         if (channels_last)
             tern_launch_define(m, "CHANNELS_LAST 1");
-        l->groups[0] = one_pass ? 1 : pass ? tern_ceil_div(n, items * 16) : p.parts;
+        l->groups[0] = one_pass ? 1 : p.parts;
+        if (pass && !one_pass)
+            tern_launch_items(m, n, items * 16);
         l->groups[1] = (int)(x->shape[0] * groups);
     }
     return true;
