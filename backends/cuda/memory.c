@@ -105,8 +105,12 @@ static void trim(struct tern_gpu *gpu)
 
 void tern_cuda_memory_trim(struct tern_device *device)
 {
+    struct tern_gpu *gpu = (struct tern_gpu *)device;
+    if (pthread_mutex_trylock(&gpu->lock)) /* as in tern_gpu_trim */
+        return;
     tern_gpu_trim(device);
-    trim((struct tern_gpu *)device);
+    trim(gpu);
+    pthread_mutex_unlock(&gpu->lock);
 }
 
 /* ---- contents ---- */

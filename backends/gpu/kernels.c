@@ -88,7 +88,10 @@ static enum tern_status enqueue(struct tern_gpu *gpu, const struct tern_kernel_a
         struct tern_arg slots[TERN_MAX_SLOTS];
         for (int s = 0; s < l.n_slots && !st; s++) {
             slots[s] = *slot_of(a, l.slot[s].what);
-            st = add_offset(a->ctx, &l, s, slots[s].offset - tern_gpu_bound(gpu, slots[s].offset));
+            if (l.slot[s].what == TERN_SLOT_WORKSPACE && !slots[s].buffer) /* how much it needs could not be found without memory */
+                st = tern_fail(a->ctx, TERN_E_NO_MEMORY, "%s: out of memory", l.text);
+            else
+                st = add_offset(a->ctx, &l, s, slots[s].offset - tern_gpu_bound(gpu, slots[s].offset));
         }
         st = st ? st : gpu->fns->enqueue(gpu, c->program[i], &l, slots);
     }

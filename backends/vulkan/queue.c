@@ -220,10 +220,11 @@ enum tern_status tern_vulkan_replay(struct tern_queue *q, struct tern_capture *b
     pthread_mutex_lock(&d->gpu.lock);
     bool stale = tern_gpu_capture_is_stale(&d->gpu, base);
     enum tern_status st = stale ? TERN_OK : tern_vulkan_submit(d);
-    for (int i = 0; i <= c->r.n_ended && !st && !stale; i++)
+    for (int i = 0; i <= c->r.n_ended && !st && !stale; i++) {
         st = hand_over(d, i < c->r.n_ended ? c->r.ended[i] : c->r.commands, &c->value);
-    if (!st && !stale)
-        __atomic_store_n(&d->replayed, c->value, __ATOMIC_RELAXED);
+        if (!st) /* it runs, even where the next one cannot be handed over */
+            __atomic_store_n(&d->replayed, c->value, __ATOMIC_RELAXED);
+    }
     pthread_mutex_unlock(&d->gpu.lock);
     return st;
 }
