@@ -26,14 +26,16 @@ static struct tern_pipeline *load(struct tern_context *ctx, const char *model, c
     return p;
 }
 
-/* Another VAE in the folder's place: all weights times a factor. */
-static void other_vae(struct tern_context *ctx, const char *folder, const char *out)
+/* Another VAE in the folder's place: all weights times a factor, but those whose name holds `without`. */
+static void other_vae(struct tern_context *ctx, const char *folder, const char *without, const char *out)
 {
     char path[2 * PATH_SIZE];
     snprintf(path, sizeof(path), "%s/" FILE_IN_FOLDER, folder);
     struct tern_weights *old = tern_weights_open(ctx, path), *w = tern_weights_create(ctx);
     assert_non_null(old);
     for (int64_t i = 0; i < tern_weights_count(old); i++) {
+        if (without && strstr(tern_weights_name(old, i), without))
+            continue;
         tern_tensor *t = tern_mul_scalar(tern_weights_at(old, i), 0.9375);
         assert_int_equal(tern_weights_add(w, tern_weights_name(old, i), t), TERN_OK);
         tern_tensor_unref(&t);
@@ -103,7 +105,7 @@ static void pictures_are_those_of_the_folder(void **state)
     snprintf(vae[2], sizeof(*vae), "%s/prefixed.safetensors", folder);
     snprintf(vae[3], sizeof(*vae), "%s/ldm.safetensors", folder);
     snprintf(vae[4], sizeof(*vae), "%s/vae/", other);
-    other_vae(ctx, other, vae[1]);
+    other_vae(ctx, other, NULL, vae[1]);
     as_ldm(ctx, other, "first_stage_model.", vae[2]);
     as_ldm(ctx, other, "", vae[3]);
     uint8_t *want = paint(ctx, other, NULL, &n), *plain = paint(ctx, model_path("sd1", model), NULL, &m);
@@ -149,6 +151,26 @@ static void what_files_do_not_tell_is_the_models(void **state)
     free(got);
     damage_remove(scaled);
     damage_remove(small);
+    tern_context_destroy(&ctx);
+}
+
+/* A file without the convolutions around the latents is a VAE without them, with a model that has them, too. */
+static void layers_are_those_of_the_file(void **state)
+{
+    char model[PATH_SIZE], other[PATH_SIZE], vae[2 * PATH_SIZE];
+    size_t n, m;
+    struct tern_context *ctx = support_context();
+    damage_copy("sd1", other);
+    snprintf(vae, sizeof(vae), "%s/" FILE_IN_FOLDER, other);
+    other_vae(ctx, other, "quant_conv", vae);
+    damage_json(other, "vae/config.json", "use_quant_conv", json_false());
+    damage_json(other, "vae/config.json", "use_post_quant_conv", json_false());
+    uint8_t *want = paint(ctx, other, NULL, &n), *got = paint(ctx, model_path("sd1", model), vae, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(want, got, n);
+    free(want);
+    free(got);
+    damage_remove(other);
     tern_context_destroy(&ctx);
 }
 
@@ -296,9 +318,13 @@ static void no_memory_is_a_status(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pictures_are_those_of_the_folder), cmocka_unit_test(what_files_do_not_tell_is_the_models),
-        cmocka_unit_test(models_without_one_get_it),        cmocka_unit_test(others_are_refused),
-        cmocka_unit_test(damaged_ones_are_refused),         cmocka_unit_test(no_memory_is_a_status),
+        cmocka_unit_test(pictures_are_those_of_the_folder),
+        cmocka_unit_test(what_files_do_not_tell_is_the_models),
+        cmocka_unit_test(layers_are_those_of_the_file),
+        cmocka_unit_test(models_without_one_get_it),
+        cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(damaged_ones_are_refused),
+        cmocka_unit_test(no_memory_is_a_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -299,6 +299,29 @@ static void mistaken_files_are_named(void **state)
         help_refused(f, help_file(f, "w.bin", cases[i].content, strlen(cases[i].content)), TERN_E_FORMAT, cases[i].text);
 }
 
+/* What looks like another file in places: the size of gzip's magic number, and a text where a tar archive says what it is. */
+static void safetensors_may_hold_such_bytes(void **state)
+{
+    struct fixture *f = *state;
+    for (int tar = 0; tar < 2; tar++) {
+        const size_t header = tar ? 1000 : 0x8b1f, text = header - strlen("{\"__metadata__\": {\"a\": \"\"}}");
+        char *metadata = calloc(text + 1, 1);
+        memset(metadata, 'x', text);
+        if (tar)
+            memcpy(metadata + 257 - 8 - strlen("{\"__metadata__\": {\"a\": \""), "ustar", 5);
+        char *whole = calloc(8 + header + 1, 1);
+        for (int i = 0; i < 8; i++)
+            whole[i] = (char)(header >> 8 * i);
+        sprintf(whole + 8, "{\"__metadata__\": {\"a\": \"%s\"}}", metadata);
+        struct tern_weights *w = tern_weights_open(f->ctx, help_file(f, "w.safetensors", whole, 8 + header));
+        if (!w)
+            fail_msg("%s", tern_error(f->ctx));
+        tern_weights_unref(&w);
+        free(whole);
+        free(metadata);
+    }
+}
+
 static void safetensors_is_refused_when_cut_anywhere(void **state)
 {
     help_truncate_everywhere(*state, FORMATS "odd.safetensors", ".safetensors");
@@ -461,6 +484,7 @@ int main(void)
         TEST(a_header_of_deep_brackets_does_not_crash),
         TEST(bad_lengths_are_refused),
         TEST(mistaken_files_are_named),
+        TEST(safetensors_may_hold_such_bytes),
         TEST(safetensors_is_refused_when_cut_anywhere),
         TEST(safetensors_survives_any_changed_byte),
         TEST(saving_gives_the_reference_bytes),

@@ -35,6 +35,8 @@ static bool has_prefix(const struct config *c)
     return false;
 }
 
+#define MOST_PATTERNS 16384 /* each is compared with each module */
+
 /* A key of PEFT's alpha_pattern is a regular expression for the end of a module's name, behind a dot. What diffusers and PEFT
  * write are names; '^' stands for the beginning. Anything else is refused, by the key. */
 static bool is_plain(const char *key)
@@ -61,6 +63,8 @@ static bool fits(const char *key, const char *module)
     for (key += whole; *key && *key != '$' && n < sizeof(plain) - 1; key++)
         if (*key != '\\')
             plain[n++] = *key;
+    if (*key && *key != '$') /* no module's name is that long */
+        return false;
     plain[n] = 0;
     const char *end = without_prefix(plain);
     n = strlen(end);
@@ -75,6 +79,11 @@ static double configured_alpha(struct tern_lora_file *f, const struct config *c,
     const json_t *patterns = get(c, "alpha_pattern"), *alpha = get(c, "lora_alpha");
     const char *key;
     json_t *value;
+    if (json_object_size(patterns) > MOST_PATTERNS) {
+        tern_fail(f->ctx, TERN_E_FORMAT, "%s: alpha_pattern: expected at most %d modules, found %zu", c->where, MOST_PATTERNS,
+                  json_object_size(patterns));
+        return NAN;
+    }
     json_object_foreach((json_t *)(uintptr_t)patterns, key, value) {
         if (!is_plain(key)) {
             char text[TERN_PRINTABLE];

@@ -60,11 +60,21 @@ static enum tern_status compare(struct tern_checkpoint *cp, const json_t *own, c
                      expected);
 }
 
-/* The configuration of a file: the model's, where its sizes are the same; else what was recognised, with the model's scaling. */
+/* A configuration's flag that is true unless it says otherwise. */
+static bool flag(const json_t *config, const char *name)
+{
+    const json_t *value = json_object_get(config, name);
+    return !value || json_is_true(value);
+}
+
+/* The configuration of a file: the model's, where its sizes and layers are the same; else what was recognised, with the model's scaling. */
 static enum tern_status borrow(struct tern_checkpoint *cp, json_t *own, const json_t *model, const char *text)
 {
     static const char *const sizes[] = {"block_out_channels", "layers_per_block"}, *const scaling[] = {"scaling_factor", "shift_factor"};
+    static const char *const layers[] = {"use_quant_conv", "use_post_quant_conv", "mid_block_add_attention"};
     bool same = true, ended = false;
+    for (int i = 0; i < 3; i++)
+        same = same && flag(own, layers[i]) == flag(model, layers[i]);
     for (int i = 0; i < 2; i++) {
         same = same && json_equal(json_object_get(own, sizes[i]), json_object_get(model, sizes[i]));
         json_t *value = json_object_get(model, scaling[i]);

@@ -65,9 +65,6 @@ static bool starts_with_brace(const struct tern_mapping *m)
 
 enum tern_status tern_weights_read(struct tern_weights *w, struct tern_mapping *m, bool index_allowed)
 {
-    const char *mistake = known_mistake(m);
-    if (mistake)
-        return tern_fail(w->ctx, TERN_E_FORMAT, "%s: %s", m->path, mistake);
     if (!m->size)
         return tern_fail(w->ctx, TERN_E_FORMAT, "%s: the file is empty", m->path);
     if (looks_like_safetensors(m))
@@ -78,6 +75,9 @@ enum tern_status tern_weights_read(struct tern_weights *w, struct tern_mapping *
         return tern_torch_legacy_read(w, m);
     if (index_allowed && starts_with_brace(m))
         return tern_sharded_read(w, m);
+    const char *mistake = known_mistake(m); /* no earlier: a weight file may hold such bytes */
+    if (mistake)
+        return tern_fail(w->ctx, TERN_E_FORMAT, "%s: %s", m->path, mistake);
     if (ends_with(m->path, ".safetensors"))
         return tern_safetensors_read(w, m); /* says what is wrong with it */
     return tern_fail(w->ctx, TERN_E_FORMAT,
