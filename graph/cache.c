@@ -114,7 +114,7 @@ static struct tern_plan *load(const struct tern_graph *g, struct tern_key key, c
     if (p && check_loaded(p, g, key, path))
         tern_plan_unref(&p);
     enum tern_status st = tern_error_status(ctx);
-    if (p || st == TERN_E_NO_MEMORY || st == TERN_E_BUDGET || st == TERN_E_CANCELLED)
+    if (p || st == TERN_E_NO_MEMORY || st == TERN_E_BUDGET || st == TERN_E_DEVICE || st == TERN_E_CANCELLED)
         return p;
     if (st != TERN_E_NOT_FOUND)
         tern_message(ctx, TERN_LOG_WARN, "%s", tern_error(ctx));

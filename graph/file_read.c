@@ -142,12 +142,12 @@ static struct tern_plan *finish(struct tern_file_in *in)
     return p;
 }
 
-/* Whatever a rule has said: the file is what is wrong. */
+/* Whatever a rule has said: the file is what is wrong, but where memory or the device is. */
 static void blame(struct tern_context *ctx, const char *path)
 {
     char text[TERN_ERROR_SIZE];
     enum tern_status st = tern_error_status(ctx);
-    if (st != TERN_E_NO_MEMORY && st != TERN_E_BUDGET) {
+    if (st != TERN_E_NO_MEMORY && st != TERN_E_BUDGET && st != TERN_E_DEVICE && st != TERN_E_CANCELLED) {
         snprintf(text, sizeof(text), "%s", tern_error(ctx));
         tern_error_clear(ctx);
         tern_fail(ctx, TERN_E_FORMAT, "%s", text);

@@ -86,6 +86,8 @@ enum tern_status tern_graph_key(const struct tern_graph *g, const struct tern_pl
     tern_key_add_text(&k, params ? params->quantize : NULL);
     tern_key_add(&k, params ? params->resident : 0);
     tern_key_add(&k, params ? params->arena : 0);
+    if (params && params->arena) /* what fits it depends on the scratch of threads */
+        tern_key_add(&k, (uint64_t)tern_thread_count(g->ctx));
     tern_key_add(&k, params ? params->algorithm_bytes : 0);
     tern_key_add(&k, (uint64_t)g->n_values);
     for (int i = 0; i < g->n_values && !st; i++)

@@ -183,6 +183,25 @@ static enum tern_status add_gapped(void *user, tern_tensor *const *in, tern_tens
 }
 
 /* A constant is its own elements, not what lies between them. */
+/* Threads count where there is a limit that their scratch has to fit, and nowhere else. */
+static void threads_count_with_a_limit(void **state)
+{
+    struct tern_key keys[2][2];
+    for (int t = 0; t < 2; t++) {
+        struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.device = "cpu", .threads = 1 + 2 * t});
+        struct tern_random_graph r = tern_random_graph_make(ctx, 5, 3);
+        struct tern_graph *g = tern_graph_trace(ctx, tern_random_graph_fn, &r, r.weights, r.inputs, r.n_inputs, r.n_outputs);
+        assert_non_null(g);
+        for (int limit = 0; limit < 2; limit++)
+            assert_int_equal(tern_graph_key(g, &(struct tern_plan_params){.arena = limit ? 1 << 20 : 0}, &keys[t][limit]), TERN_OK);
+        tern_graph_destroy(&g);
+        tern_random_graph_close(&r);
+        tern_context_destroy(&ctx);
+    }
+    assert_true(tern_key_equal(keys[0][0], keys[1][0]));
+    assert_false(tern_key_equal(keys[0][1], keys[1][1]));
+}
+
 static void gaps_do_not_count(void **state)
 {
     struct tern_context *ctx = support_context();
@@ -221,9 +240,8 @@ static void corrected_passes_change_the_key(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_traces_have_equal_keys),
-        cmocka_unit_test(every_difference_changes_the_key),
-        cmocka_unit_test(gaps_do_not_count),
+        cmocka_unit_test(equal_traces_have_equal_keys),    cmocka_unit_test(every_difference_changes_the_key),
+        cmocka_unit_test(threads_count_with_a_limit),      cmocka_unit_test(gaps_do_not_count),
         cmocka_unit_test(corrected_passes_change_the_key),
     };
     return argc > 1 ? print_keys() : cmocka_run_group_tests(tests, NULL, NULL);
