@@ -13,6 +13,10 @@
 #define B1 1.5f
 #define B2 (B1 * B1)
 #define B3 (B1 * B2)
+/* What the weights' values at 0, at +-A and at +-B are scaled by. */
+#define WEIGHT_0 (1 / (A2 * B2))
+#define WEIGHT_A (1 / (2 * A2 * (A2 - B2)))
+#define WEIGHT_B (1 / (2 * B2 * (B2 - A2)))
 
 /* Rows of B^T: the coefficients of the product of (x - q) over all other points q. */
 INLINE void winograd_in(const vf d[6], vf v[6])
@@ -133,10 +137,10 @@ static void winograd_output(int64_t n, const float *m, int64_t step, const float
 /* Rows of G: 1, p, p^2 over the product of the distances to the other finite points; (0, 0, 1) for infinity. */
 INLINE void winograd_weight(const vf g[3], vf u[6])
 {
-    const float near = 1 / (2 * A2 * (A2 - B2)), far = 1 / (2 * B2 * (B2 - A2));
+    const float near = WEIGHT_A, far = WEIGHT_B;
     vf even_a = near * g[0] + (near * A2) * g[2], odd_a = (near * A1) * g[1];
     vf even_b = far * g[0] + (far * B2) * g[2], odd_b = (far * B1) * g[1];
-    u[0] = (1 / (A2 * B2)) * g[0];
+    u[0] = WEIGHT_0 * g[0];
     u[1] = even_a + odd_a;
     u[2] = even_a - odd_a;
     u[3] = even_b + odd_b;

@@ -129,8 +129,7 @@ INLINE void i16_filter_pair(int pair, vf g0, vf g1, vf g2, vf u[2])
 INLINE void i16_pair_squares(const enum tern_dtype dtype, int pair, int64_t n, int64_t width, const void *w, int64_t channel, int64_t tap,
                              float *squares)
 {
-    const float near = 1 / (2 * A2 * (A2 - B2)), far = 1 / (2 * B2 * (B2 - A2));
-    const float factor[6] = {1 / (A2 * B2), near, near, far, far, 1};
+    const float factor[6] = {WEIGHT_0, WEIGHT_A, WEIGHT_A, WEIGHT_B, WEIGHT_B, 1};
     const int rows[3][2] = {{0, 5}, {1, 2}, {3, 4}};
     vf sum[2][6] = {{v_set(0), v_set(0), v_set(0), v_set(0), v_set(0), v_set(0)},
                     {v_set(0), v_set(0), v_set(0), v_set(0), v_set(0), v_set(0)}};
