@@ -50,6 +50,15 @@ static bool meet(const struct tern_block *a, const struct tern_block *b) { retur
 
 size_t tern_arena_window(size_t max_buffer) { return max_buffer / ALIGN * ALIGN; }
 
+size_t tern_arena_window_for(const struct tern_block *blocks, int n, size_t max_buffer, size_t max_start)
+{
+    const size_t most = tern_arena_window(max_buffer);
+    size_t window = tern_arena_window(max_start);
+    for (int i = 0; i < n; i++)
+        window = aligned(blocks[i].size) > window ? aligned(blocks[i].size) : window;
+    return !max_start || (most && most < window) ? most : window;
+}
+
 /* The first offset from `at` where so many bytes lie in one window. */
 static size_t in_window(size_t at, size_t size, size_t window)
 {

@@ -20,5 +20,7 @@ size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int
 size_t tern_arena_check(const struct tern_block *blocks, int n, size_t window, size_t *least);
 /* The window of a device that allows buffers of at most so many bytes; 0: any. */
 size_t tern_arena_window(size_t max_buffer);
+/* The same where nothing may begin behind max_start bytes of a buffer (0: anywhere): no larger than that, unless a block is. */
+size_t tern_arena_window_for(const struct tern_block *blocks, int n, size_t max_buffer, size_t max_start);
 
 #endif

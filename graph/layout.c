@@ -297,6 +297,8 @@ static bool has_sizes(const struct layout *l, const struct tern_placement *given
 static enum tern_status place_blocks(struct layout *l, const struct tern_placement *given)
 {
     struct tern_plan *p = l->plan;
+    const struct tern_device_caps *caps = &p->ctx->device->caps;
+    p->window = tern_arena_window_for(l->blocks, l->n_blocks, caps->max_buffer, caps->max_start);
     if (!has_sizes(l, given)) {
         p->facts.arena = tern_arena_place(p->ctx, l->blocks, l->n_blocks, p->window, &p->facts.least_arena);
         return tern_error_status(p->ctx);

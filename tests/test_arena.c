@@ -92,6 +92,18 @@ static void what_no_buffer_holds_has_no_place(void **state)
     assert_int_equal(tern_arena_window(0), 0);
 }
 
+static void what_begins_is_within_reach(void **state)
+{
+    const struct tern_block b[2] = {{.size = 1000}, {.size = 2000, .first = 7, .last = 7}};
+    assert_int_equal(tern_arena_window_for(b, 2, 0, 0), 0);
+    assert_int_equal(tern_arena_window_for(b, 2, 100000, 0), 99968);
+    assert_int_equal(tern_arena_window_for(b, 2, 100000, 4100), 4096);
+    assert_int_equal(tern_arena_window_for(b, 2, 0, 4100), 4096);
+    assert_int_equal(tern_arena_window_for(b, 2, 100000, 1500), 2048); /* a block begins where its window does */
+    assert_int_equal(tern_arena_window_for(b, 2, 3000, 4100), 2944);
+    assert_int_equal(tern_arena_window_for(b, 2, 1024, 4100), 1024); /* and one block has no place */
+}
+
 static size_t largest_block(const struct tern_plan *p)
 {
     size_t most = 64;
@@ -102,8 +114,10 @@ static size_t largest_block(const struct tern_plan *p)
 
 #define SIDE 32
 
-/* The UNet of a small model; `small`: on a device whose buffers hold no more than the largest result. */
-static void run_unet(bool small, float *result, size_t bytes)
+enum device { USUAL, SMALL_BUFFERS, SHORT_REACH }; /* buffers that hold no more than the largest result; of which no more is reached */
+
+/* The UNet of a small model. */
+static void run_unet(enum device device, float *result, size_t bytes)
 {
     char path[PATH_SIZE];
     struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cache_dir = "/proc/none"});
@@ -112,13 +126,13 @@ static void run_unet(bool small, float *result, size_t bytes)
     struct tern_plan *plan = tern_pipeline_plan(p, &stage);
     size_t window = largest_block(plan), arena = plan->facts.arena;
     assert_true(window < arena);
-    if (small) {
+    if (device != USUAL) {
         tern_pipeline_drop_plans(p);
-        ctx->device->caps.max_buffer = window;
+        *(device == SMALL_BUFFERS ? &ctx->device->caps.max_buffer : &ctx->device->caps.max_start) = window;
     }
     struct tern_binding *b = tern_pipeline_binding(p, &stage);
     assert_non_null(b);
-    assert_int_equal(tern_binding_plan(b)->window, small ? window : 0);
+    assert_int_equal(tern_binding_plan(b)->window, device == USUAL ? 0 : window);
     model_run(b, result, bytes);
     tern_binding_unref(&b);
     tern_pipeline_destroy(&p);
@@ -128,9 +142,11 @@ static void run_unet(bool small, float *result, size_t bytes)
 static void a_plan_runs_in_many_buffers(void **state)
 {
     static float whole[4 * SIDE * SIDE], parts[4 * SIDE * SIDE];
-    run_unet(false, whole, sizeof(whole));
-    run_unet(true, parts, sizeof(parts));
-    assert_memory_equal(whole, parts, sizeof(whole));
+    run_unet(USUAL, whole, sizeof(whole));
+    for (enum device d = SMALL_BUFFERS; d <= SHORT_REACH; d++) {
+        run_unet(d, parts, sizeof(parts));
+        assert_memory_equal(whole, parts, sizeof(whole));
+    }
     assert_true(whole[0] != 0);
 }
 
@@ -154,6 +170,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(blocks_never_lie_in_two_windows, support_setup, support_teardown),
         cmocka_unit_test_setup_teardown(wrong_places_are_found, support_setup, support_teardown),
         cmocka_unit_test_setup_teardown(what_no_buffer_holds_has_no_place, support_setup, support_teardown),
+        cmocka_unit_test(what_begins_is_within_reach),
         cmocka_unit_test(a_plan_runs_in_many_buffers),
         cmocka_unit_test(what_has_no_place_is_refused),
     };
