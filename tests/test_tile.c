@@ -232,12 +232,38 @@ static void results_are_computed_again(void **state)
     tern_context_destroy(&ctx);
 }
 
+#define DIAMONDS 40
+
+/* x = a function of x, and another of x, again and again: 2^40 ways from the end to the beginning. */
+static enum tern_status trace_diamonds(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *x = tern_interpolate(tern_conv2d(in[0], in[1], NULL), .scale_factor = 2);
+    for (int i = 0; i < DIAMONDS; i++)
+        x = tern_mul(tern_tanh(x), tern_sigmoid(x));
+    out[0] = tern_conv2d(x, in[1], NULL, .stride = 2);
+    return tern_error_status(user);
+}
+
+static void many_ways_are_one(void **state)
+{
+    struct tern_context *ctx = support_context();
+    const struct tern_graph_input in[] = {{.name = "x", .ndim = 4, .shape = {1, 8, 48, 32}},
+                                          {.name = "w", .ndim = 4, .shape = {8, 8, 1, 1}}};
+    struct tern_graph *g = tern_graph_trace(ctx, trace_diamonds, ctx, NULL, in, 2, 1);
+    ctx->device->caps.max_buffer = 2 * 8 * 48 * 32 * sizeof(float); /* twice the input, half of each result between */
+    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = "fuse"});
+    assert_null(plan); /* found out at once: what has to be computed so often is left whole */
+    support_error(ctx, TERN_E_NO_MEMORY, "a smaller picture would help");
+    tern_graph_destroy(&g);
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_agree),           cmocka_unit_test(halves_of_a_vae_agree),
         cmocka_unit_test(what_no_buffer_holds_is_tiled), cmocka_unit_test(results_are_computed_again),
-        cmocka_unit_test(faults_are_statuses),
+        cmocka_unit_test(faults_are_statuses),           cmocka_unit_test(many_ways_are_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,22 +15,20 @@
 
 /* ---- wholes from bands */
 
-/* Bytes of a row of the widest result that a band of `value` computes. */
-static size_t widest_row(const struct tern_tiling *t, int value)
+/* Bytes of a row of the widest result that a band of the node computes, whose operands have theirs. */
+static size_t widest_row(const struct tern_tiling *t, const struct tern_node *n)
 {
-    const struct tern_node *n = &t->again.from->nodes[t->again.from->values[value].node];
     const struct tern_meta *m = &n->desc.out;
     size_t most = (size_t)(m->shape[1] * m->shape[3]) * tern_dtype_size(m->dtype);
-    for (int k = 0; k < n->desc.n_in; k++) {
-        size_t row = n->in[k] >= 0 && t->inner[n->in[k]] ? widest_row(t, n->in[k]) : 0;
-        most = row > most ? row : most;
-    }
+    for (int k = 0; k < n->desc.n_in; k++)
+        if (n->in[k] >= 0 && t->inner[n->in[k]] && t->row[n->in[k]] > most)
+            most = t->row[n->in[k]];
     return most;
 }
 
 static int64_t band_height(const struct tern_tiling *t, int value)
 {
-    int64_t rows = (int64_t)(t->limit / BANDS / widest_row(t, value)) / ROWS_STEP * ROWS_STEP;
+    int64_t rows = (int64_t)(t->limit / BANDS / t->row[value]) / ROWS_STEP * ROWS_STEP;
     return rows > LEAST_ROWS ? rows : LEAST_ROWS;
 }
 
@@ -119,6 +117,8 @@ static void replay(struct tern_again *again, const struct tern_node *n)
 {
     struct tern_tiling *t = (struct tern_tiling *)again; /* its first member */
     bool inner = t->inner[n->out], bands = reads_inner(t, n);
+    if (inner || bands)
+        t->row[n->out] = widest_row(t, n);
     if (n->desc.op == TERN_OP_group_norm && (inner || bands))
         t->stats[n->out] =
             t->inner[n->in[0]] ? stats_of_bands(t, n) : tern_group_norm_stats(again->map[n->in[0]], n->desc.attrs.group_norm.num_groups);
@@ -135,11 +135,13 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     struct tern_tiling t = {.again = {.node = replay}, .limit = params->arena};
     enum tern_status st = tern_again_begin(&t.again, g);
     t.inner = tern_calloc(g->ctx, n, sizeof(*t.inner));
+    t.row = tern_calloc(g->ctx, n, sizeof(*t.row));
     t.stats = tern_calloc(g->ctx, n, sizeof(*t.stats));
-    if (!st && t.inner && t.stats && tern_tiling_choose(g, t.limit, t.inner))
+    if (!st && t.inner && t.row && t.stats && tern_tiling_choose(g, t.limit, t.inner))
         tern_again_record(&t.again, g);
     tern_again_end(&t.again);
     tern_free(g->ctx, t.inner);
+    tern_free(g->ctx, t.row);
     tern_free(g->ctx, t.stats);
     tern_free(g->ctx, t.piece);
     return tern_error_status(g->ctx);

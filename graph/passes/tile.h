@@ -31,6 +31,7 @@ struct tern_tiling {
     struct tern_again again; /* first; map is NULL for inner ones */
     size_t limit;
     bool *inner;
+    size_t *row;         /* by value of the old graph: bytes of a row of the widest result that a band of it computes */
     tern_tensor **stats; /* by value of the old graph that a tiled group_norm makes: the statistics of its operand */
     struct tern_piece *piece;
     int n_pieces, piece_capacity;
