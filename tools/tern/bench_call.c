@@ -270,5 +270,5 @@ int bench_call_measure(struct tern_context *ctx, const struct bench_shape *shape
         drop(&out[i]);
     tern_scope_end(ctx, NULL);
     tern_weights_unref(&m.weights);
-    return ok ? n : -1;
+    return ok ? n : tern_error_status(ctx) == TERN_OK ? 0 : -1;
 }

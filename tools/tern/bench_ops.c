@@ -45,7 +45,8 @@ static void share_text(double least, double seconds, char *out, size_t size)
         snprintf(out, size, "-");
 }
 
-static void put_call(const struct ops *o, const struct bench_shape *shape, enum tern_dtype dtype, struct bench_call *c)
+/* The median. */
+static double put_call(const struct ops *o, const struct bench_shape *shape, enum tern_dtype dtype, struct bench_call *c)
 {
     struct bench_stat t = bench_stat(c->seconds, c->runs);
     bool product = bench_is_product(shape->kind);
@@ -66,6 +67,7 @@ static void put_call(const struct ops *o, const struct bench_shape *shape, enum 
                              bench_kind_name(shape->kind), "shape", text, "calls", shape->count, "dtype", bench_dtype_name(dtype), "kernel",
                              c->kernel, "chosen", c->chosen, "runs", c->runs, "median", t.median, "least", t.least, "most", t.most, "flops",
                              c->flops, "bytes", c->bytes, "share", t.median > 0 ? least / t.median : 0.0));
+    return t.median;
 }
 
 static int run_shape(struct ops *o, const struct bench_shape *shape, enum tern_dtype dtype)
@@ -74,12 +76,16 @@ static int run_shape(struct ops *o, const struct bench_shape *shape, enum tern_d
     int n = bench_call_measure(o->ctx, shape, dtype, o->s, calls, MOST_CALLS);
     if (n < 0)
         return library_failed(o->ctx, false);
+    if (!n) {
+        char text[BENCH_SHAPE_TEXT];
+        bench_shape_text(shape, text);
+        fprintf(stderr, "tern: warning: %s %s: no kernel in %s\n", bench_kind_name(shape->kind), text, bench_dtype_name(dtype));
+    }
     for (int i = 0; i < n; i++) {
-        put_call(o, shape, dtype, &calls[i]);
+        const double median = put_call(o, shape, dtype, &calls[i]);
         if (!calls[i].chosen)
             continue;
         struct sum *sum = &o->sums[shape->kind];
-        double median = calls[i].seconds[calls[i].runs / 2]; /* sorted now */
         sum->calls += shape->count;
         sum->seconds += shape->count * median;
         sum->least += shape->count * least_seconds(o, &calls[i], shape->kind, dtype);
