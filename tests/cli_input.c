@@ -1,6 +1,8 @@
 /* The command tern on bad input: outputs that cannot be written, pictures and models that are none or are damaged, limits. */
 #include "cli.h"
 
+#define NO_TOKENIZER TERN_TEST_DATA "/formats/mini"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +131,8 @@ static void test_texts_and_limits_that_the_model_refuses(void **state)
     struct state *s = *state;
     EXPECT(s, RUN(s, "txt2img", MODEL, "-p", "a\xff"), 2);
     expect_text(s->err, "UTF-8", "prompt");
+    EXPECT(s, RUN(s, "tokenize", NO_TOKENIZER, "a"), 1); /* the model's defect, not the user's */
+    EXPECT(s, RUN(s, "quantize", NO_TOKENIZER, "-p", "a", "-o", "r.json"), 1);
     EXPECT(s, RUN(s, "tokenize", MODEL, "a\xff"), 2);
     expect_text(s->err, "UTF-8", "tokenize");
     EXPECT(s, RUN(s, "txt2img", MODEL, "-p", "x", "--sampler", "ddim", "--schedule", "karras"), 2);

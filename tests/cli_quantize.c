@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,6 +55,19 @@ static void test_factors_of_norms(void **state)
     assert_true(same_bytes("a.png", "b.png"));
     EXPECT(s, RUN(s, "quantize", MODEL, JOB, "-p", "a", "--smooth-quant", "1"), 2);
     expect_text(s->err, "option --smooth-quant: expected a number above 0 and below 1", "--smooth-quant");
+}
+
+/* What took hours is there all the same. */
+static void test_a_picture_of_the_report_fails(void **state)
+{
+    struct state *s = *state;
+    assert_int_equal(mkdir("r-after-1.png", 0777), 0);
+    EXPECT(s, RUN(s, "quantize", MODEL, JOB, "-p", "a", "-q", "--report", "r.md"), 1);
+    expect_text(s->err, "r.md was not written: a picture beside it: r-after-1.png: ", "the reason");
+    assert_true(has_text("recipe.json", "\"a\""));
+    assert_int_equal(rmdir("r-after-1.png"), 0);
+    EXPECT(s, RUN(s, "quantize", MODEL, JOB, "-p", "a", "-q", "--report", "r.md"), 0);
+    assert_int_equal(files("."), 4); /* no state is left */
 }
 
 static void test_recipes_in_exec(void **state)
@@ -129,6 +143,6 @@ int cli_quantize_tests(void)
     const struct CMUnitTest tests[] = {TEST(test_a_recipe_is_made_and_used), TEST(test_factors_of_norms),
                                        TEST(test_recipes_in_exec),           TEST(test_prompts_that_are_none),
                                        TEST(test_a_target_out_of_reach),     TEST(test_interrupted_and_resumed),
-                                       TEST(test_no_room_for_the_recipe)};
+                                       TEST(test_no_room_for_the_recipe),    TEST(test_a_picture_of_the_report_fails)};
     return cmocka_run_group_tests_name("cli quantize", tests, cli_setup, cli_teardown);
 }

@@ -42,7 +42,6 @@ struct settings {
     struct tern_quantize_params q;
     char *prompt[MOST_PROMPTS]; /* owned */
     int n_prompts;
-    bool seed_given;
     const char *output, *report;
 };
 
@@ -140,6 +139,7 @@ static int apply_target(const struct opt *opt, const char *text, struct settings
 
 static int apply_job(const struct opt *opt, const char *value, struct settings *s)
 {
+    bool given;
     int code;
     switch (opt->id) {
     case OPT_WIDTH:
@@ -153,7 +153,8 @@ static int apply_job(const struct opt *opt, const char *value, struct settings *
         s->q.cfg = s->q.cfg == 0 ? TERN_CFG_ZERO : s->q.cfg;
         return code;
     case OPT_SEED:
-        return value_seed(opt, value, &s->q.seed, &s->seed_given);
+        code = value_seed(opt, value, &s->q.seed, &given);
+        return given ? code : usage("option --seed: expected a whole number from 0, found \"%s\"", value);
     case OPT_SAMPLER:
         return value_sampler(opt, value, &s->q.sampler, &s->q.schedule);
     default:
@@ -217,7 +218,9 @@ static int quantize(struct tern_context *ctx, struct settings *s, const char *mo
 {
     struct tern_pipeline *p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = run_dtype(&s->run, ctx)});
     struct tern_recipe *recipe = p ? tern_pipeline_quantize(p, &s->q) : NULL;
-    int code = recipe ? GO_ON : library_failed(ctx, p != NULL);
+    int code =
+        recipe ? GO_ON
+               : library_failed(ctx, p && tern_error_status(ctx) == TERN_E_INVALID); /* a tokenizer that is not there is no wrong usage */
     if (recipe) {
         interrupt_hold(true);
         code = tern_recipe_save(recipe, s->output) ? library_failed(ctx, false) : GO_ON;
@@ -259,7 +262,7 @@ static int run_with(const struct command *command, int argc, char **argv, struct
     s->q.on_picture = s->report ? report_picture : NULL;
     s->q.on_picture_user = &report;
     interrupt_catch();
-    struct tern_context *ctx = run_open(&s->run, &code);
+    struct tern_context *ctx = report.ctx = run_open(&s->run, &code);
     if (ctx)
         code = quantize(ctx, s, arguments[0], &report);
     if (ctx && code == CANCELLED && !s->run.quiet)

@@ -13,13 +13,19 @@ static void picture_name(const char *path, const char *which, int prompt, char *
     snprintf(out, size, "%.*s-%s-%d.png", (int)stem, path, which, prompt + 1);
 }
 
+/* A disk that is full does not cost the recipe, which took hours. */
 void report_picture(int prompt, const struct tern_image *before, const struct tern_image *after, void *user)
 {
     struct report *r = user;
     char name[4200];
-    for (int i = 0; i < 2 && !r->failed; i++) {
+    for (int i = 0; i < 2 && !*r->failed; i++) {
         picture_name(r->path, i ? "after" : "before", prompt, name, sizeof(name));
-        r->failed = tern_image_save(i ? after : before, name) != TERN_OK;
+        interrupt_hold(true);
+        if (tern_image_save(i ? after : before, name)) {
+            snprintf(r->failed, sizeof(r->failed), "%s", tern_error(r->ctx));
+            tern_error_clear(r->ctx);
+        }
+        interrupt_hold(false);
     }
     r->pictures++;
 }
@@ -93,8 +99,8 @@ static void fill(FILE *file, const void *user)
 int report_write(const struct report *r, const struct tern_recipe *recipe, const char *path)
 {
     const struct job j = {r, recipe};
-    if (r->failed)
-        return failed("%s: a picture beside it could not be written", path);
+    if (*r->failed)
+        return failed("%s was not written: a picture beside it: %s", path, r->failed);
     return output_write(path, fill, &j);
 }
 

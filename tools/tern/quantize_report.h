@@ -7,9 +7,10 @@
 #include "command.h"
 
 struct report {
+    struct tern_context *ctx;
     const char *path; /* of the Markdown file; pictures are named after it */
     int pictures;
-    bool failed; /* a picture could not be written; the library has the error */
+    char failed[512]; /* why a picture could not be written; empty: all were */
 };
 /* tern_quantize_params.on_picture; user: the report. */
 void report_picture(int prompt, const struct tern_image *before, const struct tern_image *after, void *user);

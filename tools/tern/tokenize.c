@@ -46,7 +46,7 @@ static int print_ids(struct tern_context *ctx, const struct tern_tokenizer *t, c
     int32_t *ids;
     int64_t count;
     if (!t || tern_tokenize(t, text, &ids, &count))
-        return library_failed(ctx, true);
+        return library_failed(ctx, t != NULL);
     for (int64_t i = 0; i < count; i++)
         printf(i ? " %d" : "%d", ids[i]);
     putchar('\n');
