@@ -77,9 +77,11 @@ static int run(const struct command *command, int argc, char **argv)
     struct tern_context *ctx = run_open(&s.run, &code);
     if (!ctx)
         return code;
+    interrupt_hold(true);
     code = DONE;
     if (tern_convert(ctx, arguments[0], arguments[1], &s.convert)) /* a model that is not there is no wrong usage, as in other commands */
         code = library_failed(ctx, tern_error_status(ctx) != TERN_E_NOT_FOUND);
+    interrupt_hold(false);
     char bytes[BYTES_TEXT];
     if (code == DONE)
         run_wrote(&s.run, arguments[1], "written, peak memory %s", bytes_text(tern_memory_peak(ctx), bytes));

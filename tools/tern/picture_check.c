@@ -9,14 +9,15 @@
 
 int picture_check_outputs(const struct picture_settings *s)
 {
-    const char *paths[3 + TERN_MAX_PICTURES] = {s->preview.path, s->save_latents, s->profile};
-    char *pictures[TERN_MAX_PICTURES];
+    const char *paths[2 + 2 * TERN_MAX_PICTURES] = {s->save_latents, s->profile};
+    char *pictures[2 * TERN_MAX_PICTURES]; /* and their previews */
+    const int most = s->preview.path ? 2 * s->count : s->count;
     int code = GO_ON, n = 0;
-    for (; code == GO_ON && n < s->count; n++)
-        if (!(paths[3 + n] = pictures[n] = output_name(s->output, n, s->count)))
+    for (; code == GO_ON && n < most; n++)
+        if (!(paths[2 + n] = pictures[n] = output_name(n < s->count ? s->output : s->preview.path, n % s->count, s->count)))
             code = failed("out of memory");
     if (code == GO_ON)
-        code = output_check_all(paths, 3 + n);
+        code = output_check_all(paths, 2 + n);
     while (n-- > 0)
         free(pictures[n]);
     return code;

@@ -20,6 +20,9 @@ static json_t *seed_json(uint64_t seed)
     return seed <= INT64_MAX ? json_integer((json_int_t)seed) : json_string(text);
 }
 
+/* As it was asked for. */
+static double cfg_of(const struct picture_settings *s) { return s->cfg == TERN_CFG_ZERO ? 0 : s->cfg; }
+
 void picture_announce(const struct picture_settings *s, size_t peak)
 {
     char bytes[BYTES_TEXT];
@@ -27,7 +30,7 @@ void picture_announce(const struct picture_settings *s, size_t peak)
         json_t *event =
             json_pack("{s:s, s:o, s:o, s:o, s:o, s:i, s:f, s:i, s:s, s:s}", "event", "start", "model", text_json(s->model), "prompt",
                       text_json(s->prompt), "negative", text_json(s->negative), "seed", seed_json(s->seed), "steps", s->steps, "cfg",
-                      s->cfg, "count", s->count, "sampler", tern_sampler_name(s->sampler), "schedule", tern_schedule_name(s->schedule));
+                      cfg_of(s), "count", s->count, "sampler", tern_sampler_name(s->sampler), "schedule", tern_schedule_name(s->schedule));
         if (event && s->width && s->height) {
             json_object_set_new(event, "width", json_integer(s->width));
             json_object_set_new(event, "height", json_integer(s->height));
@@ -36,7 +39,7 @@ void picture_announce(const struct picture_settings *s, size_t peak)
             json_object_set_new(event, "peak_bytes", json_integer((json_int_t)peak));
         event_send(event);
     } else if (!s->run.quiet) {
-        fprintf(stderr, "seed %" PRIu64 ", %d steps, cfg %g", s->seed, s->steps, s->cfg);
+        fprintf(stderr, "seed %" PRIu64 ", %d steps, cfg %g", s->seed, s->steps, cfg_of(s));
         fprintf(stderr, peak ? ", at most %s of memory\n" : "\n", bytes_text(peak, bytes));
     }
 }
@@ -55,8 +58,9 @@ void picture_tell_choice(const struct tern_choice *c, void *user)
 static int save_one(struct picture_job *j, const struct picture_settings *s, int i)
 {
     if (interrupt_seen()) {
-        failed("cancelled; %d of %d pictures were written", i, tern_images_count(j->result));
-        return CANCELLED;
+        char text[64];
+        snprintf(text, sizeof(text), "cancelled; %d of %d pictures were written", i, tern_images_count(j->result));
+        return cancelled(text);
     }
     char *path = output_name(s->output, i, s->count);
     if (!path)

@@ -50,7 +50,9 @@ static int run(const struct command *command, int argc, char **argv)
     if (!ctx)
         return code;
     s.synth.arch = arguments[0];
+    interrupt_hold(true);
     code = tern_synth(ctx, arguments[1], &s.synth) ? library_failed(ctx, true) : DONE;
+    interrupt_hold(false);
     if (code == DONE)
         run_wrote(&s.run, arguments[1], "%s, %s", arguments[0], tern_dtype_name(s.synth.dtype));
     tern_context_destroy(&ctx);
