@@ -136,6 +136,12 @@ static void test_previews(void **state)
     EXPECT(s, RUN(s, JOB, "-b", "2", "--preview", "r.png", "-o", "c.png"), 0);
     assert_true(file_size("r-1.png") > 0 && file_size("r-2.png") > 0);
     assert_int_equal(files("."), 9);
+    EXPECT(s, RUN(s, JOB, "-b", "2", "--preview", "d.png", "-o", "d.png"), 2); /* both would be d-1.png and d-2.png */
+    expect_text(s->err, "two outputs cannot have one name, d-1.png", "--preview");
+    assert_int_equal(files("."), 9);
+    EXPECT(s, RUN(s, JOB, "-b", "2", "--preview", "d-1.png", "-o", "d.png"), 0);
+    assert_true(file_size("d-1-1.png") > 0 && file_size("d-1.png") > 0);
+    assert_int_equal(files("."), 13);
     static const struct {
         const char *option, *value, *more, *message;
         int code;
@@ -150,7 +156,7 @@ static void test_previews(void **state)
         EXPECT(s, RUN(s, JOB, rows[i].option, rows[i].value, rows[i].more), rows[i].code);
         expect_text(s->err, rows[i].message, rows[i].option);
     }
-    assert_int_equal(files("."), 9);
+    assert_int_equal(files("."), 13);
 #undef TAESD
 #undef JOB
 }
@@ -412,17 +418,15 @@ static void test_loras(void **state)
 static void refiners_are_refused_before_the_first_model_paints(struct state *s)
 {
     static const struct {
-        const char *refiner, *score, *error;
+        const char *refiner, *option, *error;
     } cases[] = {
-        {XL, "7", "aesthetic_score: sdxl is not told that"},
-        {XL ":0.9995", "0", "denoising_start 0.9995 and denoising_end 0 of 5 steps leave no step to do"},
-        {TERN_TEST_DATA "/models/sd1-inpaint", "0", "sd1-inpaint is an inpainting model"},
+        {XL, "--aesthetic-score=7", "aesthetic_score: sdxl is not told that"},
+        {XL, "--negative-aesthetic-score=0", "aesthetic_score: sdxl is not told that"}, /* not the default */
+        {XL ":0.9995", "--seed=1", "denoising_start 0.9995 and denoising_end 0 of 5 steps leave no step to do"},
+        {TERN_TEST_DATA "/models/sd1-inpaint", "--seed=1", "sd1-inpaint is an inpainting model"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        EXPECT(s,
-               RUN(s, "txt2img", XL, "-p", "a cat", "--steps", "5", "-o", "x.png", "--refiner", cases[i].refiner, "--aesthetic-score",
-                   cases[i].score),
-               2);
+        EXPECT(s, RUN(s, "txt2img", XL, "-p", "a cat", "--steps", "5", "-o", "x.png", "--refiner", cases[i].refiner, cases[i].option), 2);
         expect_text(s->err, cases[i].error, cases[i].refiner);
         assert_null(strstr(s->err, "sample"));
     }

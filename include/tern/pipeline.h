@@ -162,7 +162,8 @@ struct tern_hires {
 
 /* Of a job. */
 #define TERN_MAX_PICTURES 64
-#define TERN_CFG_ZERO 1e-9 /* as cfg: a guidance scale of 0, which as a number is the default */
+#define TERN_CFG_ZERO 1e-9   /* as cfg: a guidance scale of 0, which as a number is the default */
+#define TERN_SCORE_ZERO 1e-9 /* likewise, of an aesthetic score */
 
 struct tern_txt2img_params {
     const char *prompt;          /* "" */

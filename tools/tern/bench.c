@@ -129,6 +129,21 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     }
 }
 
+/* The script has options of its own, some of the same names. */
+static const char *not_of_peers(const struct bench_settings *s)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } all[] = {{"json", s->run.json},     {"markdown", s->markdown}, {"size", s->sizes.count},   {"threads", s->threads.count},
+               {"dtype", s->n_dtypes},    {"runs", s->runs},         {"limit", s->limit > 0},    {"device", s->run.device},
+               {"budget", s->run.budget}, {"quiet", s->run.quiet},   {"verbose", s->run.verbose}};
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        if (all[i].given)
+            return all[i].name;
+    return NULL;
+}
+
 /* Options that are not of that bench, before anything is run. */
 static int check(const struct bench_settings *s, int bench, int arguments)
 {
@@ -139,7 +154,7 @@ static int check(const struct bench_settings *s, int bench, int arguments)
     if (!wrong && bench != 1)
         wrong = s->plot ? "plot" : s->batches.count ? "batch" : NULL;
     if (!wrong && bench == 2)
-        wrong = s->run.json ? "json" : s->markdown ? "markdown" : s->sizes.count ? "size" : s->threads.count ? "threads" : NULL;
+        wrong = not_of_peers(s);
     if (wrong && bench == 2)
         return usage("option --%s: options of bench/peers/run stand behind '--'", wrong);
     if (wrong)
@@ -156,7 +171,7 @@ static int check(const struct bench_settings *s, int bench, int arguments)
 static int run(const struct command *command, int argc, char **argv)
 {
     static const char *const names[] = {"ops", "model", "peers", NULL};
-    struct bench_settings s = {.runs = 9};
+    struct bench_settings s = {.runs = 0};
     char **arguments;
     int count, bench = 0, code = options_parse(command, argc, argv, &s, &arguments, &count);
     if (code != GO_ON)
@@ -170,6 +185,7 @@ static int run(const struct command *command, int argc, char **argv)
         return code;
     if (bench == 2)
         return bench_peers(count - 1, arguments + 1);
+    s.runs = s.runs ? s.runs : 9;
     if (!s.n_dtypes) {
         s.dtypes[s.n_dtypes++] = TERN_F32;
         if (!bench)

@@ -65,7 +65,7 @@ int run_apply(const struct opt *opt, const char *value, struct run_settings *s)
         break;
     case OPT_TUNE_CACHE:
         s->tune.cache = value;
-        break;
+        return *value ? GO_ON : usage("option --tune-cache: expected the name of a file, found none");
     case OPT_TUNE_TIME:
         return value_number(opt, value, 0, true, 1e6, &s->tune.seconds);
     case OPT_TUNE_MEMORY:
@@ -164,6 +164,10 @@ struct tern_context *run_open(const struct run_settings *s, int *code)
     if (s->recipe && (s->weights || (s->quantize && s->dtype_given))) {
         *code = s->weights ? usage("option --recipe: not together with --weights")
                            : usage("option --recipe: expected --dtype f32, bf16, f16 or auto beside it, found int8, which is all layers");
+        return NULL;
+    }
+    if (s->tune.level == TERN_TUNE_OFF && (s->tune.seconds > 0 || s->tune.bytes)) {
+        *code = usage("option --tune-%s: works with --tune fast or full only", s->tune.bytes ? "memory" : "time");
         return NULL;
     }
     progress_setup(s->json, s->quiet);

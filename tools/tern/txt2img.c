@@ -62,6 +62,8 @@ static int run_with(const struct command *command, int argc, char **argv, int im
         return usage("option --emphasis: works with --prompt-syntax a1111 only");
     if (s->lora_dir && s->prompt_syntax != TERN_PROMPT_A1111 && !s->from)
         return usage("option --lora-dir: works with --prompt-syntax a1111 only; --lora names files");
+    if ((s->from ? &given : s)->xl.end > 0 && s->xl.refiner[0])
+        return usage("option --denoising-end: not together with --refiner, which says where the first model ends");
     if (s->xl.loras.count && !s->xl.refiner[0])
         return usage("option --refiner-lora: works with --refiner only");
     if (s->preview_vae && !s->preview.path)

@@ -59,6 +59,14 @@ static int apply_refiner(const struct opt *opt, const char *text, struct xl_opti
     return part ? value_part(opt, colon + 1, &x->refiner_start) : GO_ON;
 }
 
+/* 0 as a number is the default. */
+static int apply_score(const struct opt *opt, const char *value, double *score)
+{
+    const int code = value_number(opt, value, -1000, false, 1000, score);
+    *score = *score == 0 ? TERN_SCORE_ZERO : *score;
+    return code;
+}
+
 int xl_apply(const struct opt *opt, const char *value, struct xl_options *x)
 {
     switch (opt->id) {
@@ -75,9 +83,9 @@ int xl_apply(const struct opt *opt, const char *value, struct xl_options *x)
     case OPT_NEGATIVE_TARGET:
         return apply_pair(opt, value, 'x', 1, &x->negative_target_size[1], &x->negative_target_size[0]);
     case OPT_SCORE:
-        return value_number(opt, value, -1000, false, 1000, &x->score);
+        return apply_score(opt, value, &x->score);
     case OPT_NEGATIVE_SCORE:
-        return value_number(opt, value, -1000, false, 1000, &x->negative_score);
+        return apply_score(opt, value, &x->negative_score);
     case OPT_END:
         return value_part(opt, value, &x->end);
     case OPT_START:
