@@ -54,7 +54,8 @@ static struct tern_device *choose(struct tern_context *ctx, const char *spec)
             ctx->behind = *spec ? tern_strdup(ctx, spec) : NULL;
             if (!*spec || ctx->behind)
                 return d;
-            d->fns->destroy(d);
+            if (d != ctx->host)
+                d->fns->destroy(d);
             return NULL;
         }
         tern_free(ctx, name);

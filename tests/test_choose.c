@@ -73,6 +73,24 @@ static void the_first_of_a_list_that_works_is_taken(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Every allocation fails once, that of the list behind a CPU in front, too: the host's device is let go of once. */
+static void a_list_can_run_out_of_memory(void **state)
+{
+    struct state *s = *state;
+    bool done = false;
+    for (long n = 1; !done; n++) {
+        struct support_allocator memory = {.fail_at = n};
+        const struct tern_context_params params = {
+            .device = "cpu,slow", .threads = 1, .cache_dir = s->folder, .allocator = support_failing(&memory)};
+        struct tern_context *ctx = tern_context_create(&params);
+        done = memory.count < n;
+        assert_true(ctx ? done : strstr(tern_create_error(), "out of memory") != NULL);
+        tern_context_destroy(&ctx);
+        assert_int_equal(memory.live, 0);
+        assert_true(n < 1000);
+    }
+}
+
 static void a_list_without_one_that_works_tells_every_reason(void **state)
 {
     struct log log;
@@ -305,6 +323,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_first_of_a_list_that_works_is_taken),
+        TEST(a_list_can_run_out_of_memory),
         TEST(a_list_without_one_that_works_tells_every_reason),
         TEST(auto_takes_the_fastest_and_measures_once),
         TEST(lines_have_a_point_in_every_locale),
