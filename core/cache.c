@@ -77,7 +77,7 @@ enum tern_status tern_cache_prepare(struct tern_context *ctx, const char *path)
         return TERN_E_NO_MEMORY;
     struct stat there;
     enum tern_status st = TERN_OK;
-    for (char *slash = strchr(p + 1, '/'); slash && !st; slash = strchr(slash + 1, '/')) {
+    for (char *slash = strchr(p + (*p == '/'), '/'); slash && !st; slash = strchr(slash + 1, '/')) {
         *slash = 0;
         if (mkdir(p, 0755) && errno != EEXIST)
             st = tern_fail(ctx, TERN_E_IO, "%s: the cache folder cannot be made: %s", p, strerror(errno));

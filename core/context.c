@@ -63,7 +63,7 @@ static enum tern_status context_open(struct tern_context *ctx)
     if ((int)tune->level < TERN_TUNE_OFF || tune->level > TERN_TUNE_FULL || !(tune->seconds >= 0))
         return tern_fail(ctx, TERN_E_INVALID, "tune: expected a level of 0..2 and seconds of 0 or more, found %d and %g", (int)tune->level,
                          tune->seconds);
-    if (tune->cache && !(ctx->tune_cache = tern_path_fixed(ctx, tune->cache)))
+    if (tune->cache && tune->cache[0] && !(ctx->tune_cache = tern_path_fixed(ctx, tune->cache)))
         return TERN_E_NO_MEMORY;
     ctx->params.tune.cache = ctx->tune_cache;
     if (tern_pool_open(ctx, ctx->params.threads, core_count()))

@@ -208,6 +208,7 @@ static void cache_folders_are_made(void **state)
     struct fixture *f = *state;
     assert_int_equal(tern_cache_prepare(f->ctx, help_path(f, "a/b/c/entry")), TERN_OK);
     assert_int_equal(tern_cache_prepare(f->ctx, f->path), TERN_OK);
+    assert_int_equal(tern_cache_prepare(f->ctx, ""), TERN_OK); /* has no folder */
     assert_int_equal(tern_path_kind(help_path(f, "a/b/c")), TERN_PATH_FOLDER);
     assert_int_equal(tern_path_kind(help_path(f, "a/b/c/entry")), TERN_PATH_MISSING);
     help_file(f, "a/file", "", 0);

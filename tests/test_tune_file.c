@@ -66,14 +66,14 @@ static void a_file_is_found_again(void **state)
     tune_close(&f);
 }
 
-/* Without a name it lies in the cache folder. */
+/* Without a name, or with an empty one, it lies in the cache folder. */
 static void the_cache_folder(void **state)
 {
     struct tune f = tune_open();
     char folder[80];
     trials[TRIAL_USUAL].seconds = trials[TRIAL_DEAR].seconds = SLOW;
-    const struct tern_context_params fast = {.tune = {.level = TERN_TUNE_FAST}};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
+        const struct tern_context_params fast = {.tune = {.level = TERN_TUNE_FAST, .cache = i < 2 ? NULL : ""}};
         int before = trials[TRIAL_USUAL].calls;
         assert_string_equal(kernel_with(&f, &fast), "abs_other");
         assert_int_equal(trials[TRIAL_USUAL].calls > before, !i);

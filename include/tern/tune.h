@@ -23,8 +23,8 @@ enum tern_tune_level {
 
 struct tern_tune_params {
     enum tern_tune_level level;
-    /* File of results; NULL: one in the cache folder, which is not read at TERN_TUNE_OFF. A file that is named is used at every level; a
-     * relative path leads on from where the process is as the context is made. At the others it is written anew, complete or not at all,
+    /* File of results; NULL, "": one in the cache folder, which is not read at TERN_TUNE_OFF. A file that is named is used at every level;
+     * a relative path leads on from where the process is as the context is made. At the others it is written anew, complete or not at all,
      * after each plan that measured something; results of other devices in it stay. A file that is damaged, or holds nothing of this
      * device, is ignored with one line of the log. */
     const char *cache;
