@@ -38,16 +38,21 @@ static char *path_of(struct tern_context *ctx, const struct tern_tuner *t)
     return tern_cache_path(ctx, "tune", name);
 }
 
-/* False when the context has no memory for it. Whatever else is wrong with the file: it is as good as none. */
-static bool read_file(struct tern_context *ctx, const struct tern_tuner *t, struct tern_tuning *file)
+/* False when the context has no memory for it. Whatever else is wrong with the file, as more devices than go beside this one: it is as good
+ * as none. */
+static bool read_file(struct tern_context *ctx, struct tern_tuner *t, struct tern_tuning *file)
 {
     enum tern_status st = t->path ? tern_tuning_read(ctx, t->path, file) : TERN_OK;
+    if (!st)
+        st = tern_tuning_merge(ctx, &t->known, file);
     if (st == TERN_E_NO_MEMORY || st == TERN_E_BUDGET)
         return false;
     if (st && (st != TERN_E_NOT_FOUND || t->params.level == TERN_TUNE_OFF))
         tern_message(ctx, TERN_LOG_WARN, "what was measured before is not used: %s", tern_error(ctx));
-    if (st)
+    if (st) {
         tern_error_clear(ctx);
+        tern_tuning_clear(ctx, file);
+    }
     return true;
 }
 
@@ -104,7 +109,7 @@ static bool fill(struct tern_context *ctx, struct tern_tuner *t)
     if (add_device(ctx, &t->known) < 0)
         return false;
     t->path = path_of(ctx, t);
-    bool good = !tern_failed(ctx) && read_file(ctx, t, &file) && !tern_tuning_merge(ctx, &t->known, &file);
+    bool good = !tern_failed(ctx) && read_file(ctx, t, &file);
     if (good && file.n && !has_own(&t->known))
         tern_message(ctx, TERN_LOG_WARN, "%s: tuned for other devices, drivers, numbers of threads or versions of tern; this is \"%s\"",
                      t->path, t->known.devices[0].text);

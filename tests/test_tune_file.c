@@ -128,10 +128,12 @@ static void damage(void **state)
 /* The lines with a right checksum behind them. */
 static void write_lines(const struct tune *f, const char *lines)
 {
-    char text[2048];
-    snprintf(text, sizeof(text), "%s", lines);
-    snprintf(text + strlen(lines), sizeof(text) - strlen(lines), "crc32 %08lx\n", crc32_z(0, (const uint8_t *)lines, strlen(lines)));
+    const size_t size = strlen(lines) + 16;
+    char *text = malloc(size);
+    assert_non_null(text);
+    snprintf(text, size, "%scrc32 %08lx\n", lines, crc32_z(0, (const uint8_t *)lines, strlen(lines)));
     plan_write(f->file, (const uint8_t *)text, strlen(text));
+    free(text);
 }
 
 #define KEY "0123456789abcdef0123456789abcdef"
@@ -208,6 +210,31 @@ static void results_of_others(void **state)
     assert_string_equal(kernel_of(&f), "abs_other"); /* the first is still there */
     assert_int_equal(f.warnings, 0);
     assert_int_equal(trials[TRIAL_USUAL].calls, before);
+    tune_close(&f);
+}
+
+/* As many other devices as a file holds: it is ignored with one line, and stays as it is. */
+static void a_file_that_is_full(void **state)
+{
+    struct tune f = tune_open();
+    char lines[256 * 96] = "tern-tuning 1\n";
+    size_t n = strlen(lines), size, again;
+    for (int i = 0; i < 256; i++)
+        n += (size_t)snprintf(lines + n, sizeof(lines) - n, "device %032x cpu\n%032x 1 a 1 b 1\n", i, i);
+    write_lines(&f, lines);
+    uint8_t *before = plan_bytes(f.file, &size);
+    assert_string_equal(kernel_of(&f), "abs_usual");
+    assert_int_equal(f.warnings, 1);
+    assert_non_null(strstr(f.last, "not used: tuning: a file holds at most 256 devices"));
+    trials[TRIAL_USUAL].seconds = SLOW;
+    assert_string_equal(kernel_with(&f, &(struct tern_context_params){.tune = {.level = TERN_TUNE_FAST, .cache = f.file}}), "abs_other");
+    assert_int_equal(f.warnings, 3);
+    assert_non_null(strstr(f.last, "not kept: tuning: a file holds at most 256 devices"));
+    uint8_t *after = plan_bytes(f.file, &again);
+    assert_int_equal(again, size);
+    assert_memory_equal(after, before, size);
+    free(before);
+    free(after);
     tune_close(&f);
 }
 
@@ -362,6 +389,7 @@ int main(void)
         cmocka_unit_test(lines_that_are_wrong),
         cmocka_unit_test(a_kernel_that_is_gone),
         cmocka_unit_test(results_of_others),
+        cmocka_unit_test(a_file_that_is_full),
         cmocka_unit_test(versions_count),
         cmocka_unit_test(a_file_that_cannot_be_written),
         cmocka_unit_test(kept_plans),
