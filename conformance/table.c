@@ -91,6 +91,18 @@ static bool input_is_good(const struct tern_table *t, const json_t *spec)
     return true;
 }
 
+/* As many inputs as the op takes, and those that it must have. Of calls that must be refused just that may be wrong. */
+static bool inputs_are_there(const json_t *row)
+{
+    const struct tern_op_info info = tern_op_get(tern_op_find(tern_json_word(row, "op")));
+    const json_t *in = json_object_get(row, "in");
+    const int n = (int)json_array_size(in);
+    for (int i = 0; i < info.min_inputs; i++)
+        if (i == n || json_is_null(json_array_get(in, (size_t)i)))
+            return false;
+    return n <= info.max_inputs;
+}
+
 /* NULL, or what is wrong with it. */
 static const char *case_is_bad(const struct tern_table *t, const json_t *row)
 {
@@ -106,6 +118,8 @@ static const char *case_is_bad(const struct tern_table *t, const json_t *row)
             return "an input is not well-formed";
     if (!out)
         return *tern_json_word(row, "error") && *tern_json_word(row, "status") ? NULL : "neither expected values nor an error";
+    if (!inputs_are_there(row))
+        return "it lacks an input, or has too many";
     if (!tern_spec_meta(out, &m) || !stored_is_there(t, out, &m))
         return "the expected values are not there";
     return json_is_object(json_object_get(t->limits, tern_json_word(row, "limit"))) ? NULL : "its limit is not known";
