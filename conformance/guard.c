@@ -1,8 +1,11 @@
-/* Guarded memory: [block header][guard][payload][guard]. */
+/* Guarded memory: [block header][guard][payload][guard]. A payload begins with the header of tern_alloc, whose caller gets what lies
+ * behind: what is written before a buffer is written there. */
 #include "conformance/guard.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "core/context.h"
 
 #define GUARD 128
 #define GUARD_BYTE 0xA5
@@ -22,10 +25,23 @@ static bool intact(const unsigned char *p)
     return true;
 }
 
+/* The size, not yet in a block that is just being made, and bytes that nobody has a use for. That of a context has no header. */
+static bool header_intact(const unsigned char *payload, size_t size)
+{
+    size_t told;
+    if (size < TERN_MEMORY_HEADER || size == sizeof(struct tern_context))
+        return true;
+    memcpy(&told, payload, sizeof(told));
+    bool good = told == size || told == SIZE_MAX;
+    for (size_t i = sizeof(told); i < TERN_MEMORY_HEADER; i++)
+        good &= payload[i] == FRESH_BYTE;
+    return good;
+}
+
 static bool block_intact(const struct tern_guard_block *b)
 {
-    const unsigned char *front = (const unsigned char *)(b + 1);
-    return intact(front) && intact(front + GUARD + b->size);
+    const unsigned char *front = (const unsigned char *)(b + 1), *payload = front + GUARD;
+    return intact(front) && header_intact(payload, b->size) && intact(payload + b->size);
 }
 
 static void *guard_alloc(size_t size, size_t alignment, void *user)

@@ -1,4 +1,4 @@
-/* The tracked allocator: a 64-byte header in front of every block holds its size. */
+/* The tracked allocator: a header in front of every block holds its size. */
 #include "core/memory.h"
 
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include "core/context.h"
 
-#define HEADER ((size_t)64)
+#define HEADER TERN_MEMORY_HEADER
 #define KEPT_MOST ((size_t)256 << 20)
 #define KEPT_STEP ((size_t)1 << 20)
 

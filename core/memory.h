@@ -4,6 +4,9 @@
 
 #include <tern/base.h>
 
+/* Bytes in front of every block: the size of both (size_t), then nothing; alignment of all memory. */
+#define TERN_MEMORY_HEADER ((size_t)64)
+
 /* 64-byte aligned memory, not cleared. NULL (error recorded) when there is none or the budget is
  * reached; caches are freed and the allocation tried again before that. size 0 gives a valid pointer. Thread safe. */
 void *tern_alloc(struct tern_context *ctx, size_t size);
