@@ -39,7 +39,6 @@ static float *values_of(const tern_tensor *t)
 
 double tern_tensor_nmse(const tern_tensor *found, const tern_tensor *expected)
 {
-    struct tern_context *ctx = tern_tensor_context(found);
     float *a = values_of(found), *b = values_of(expected);
     double error = 0, power = 0;
     for (int64_t i = 0; a && b && i < tern_tensor_numel(found); i++) {
@@ -47,8 +46,8 @@ double tern_tensor_nmse(const tern_tensor *found, const tern_tensor *expected)
         power += (double)b[i] * (double)b[i];
     }
     bool bad = !a || !b || isnan(error) || isnan(power);
-    tern_free(ctx, a);
-    tern_free(ctx, b);
+    tern_free(tern_tensor_context(found), a);
+    tern_free(tern_tensor_context(expected), b);
     return bad ? INFINITY : error == 0 ? 0 : error / power;
 }
 

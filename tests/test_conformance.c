@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <tern/conformance.h>
 
+#include "conformance/suite.h"
 #include "support.h"
 
 /* One case of neg: values.bin holds x and what is expected. Tests change a part of this text. */
@@ -344,6 +345,24 @@ static void wrong_use_and_cancel(void **state)
     data_close(&d);
 }
 
+/* An output and what is expected of it may be of two contexts: each counts its own memory. */
+static void outputs_of_two_contexts(void **state)
+{
+    struct tern_context *ctx[] = {*state, support_context()};
+    tern_tensor *t[2];
+    size_t used[2];
+    for (int i = 0; i < 2; i++) {
+        t[i] = tern_tensor_create(ctx[i], TERN_F32, 1, (const int64_t[]){2}, (const float[]){3, i ? 4 : 5});
+        used[i] = tern_memory_used(ctx[i]);
+    }
+    assert_true(tern_tensor_nmse(t[0], t[1]) == 1.0 / 25); /* (5 - 4)^2 of 3^2 + 4^2 */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tern_memory_used(ctx[i]), used[i]);
+        tern_tensor_unref(&t[i]);
+    }
+    tern_context_destroy(&ctx[1]);
+}
+
 /* Every allocation of the list fails once: an error, and nothing is left. */
 static void allocations_fail(void **state)
 {
@@ -374,7 +393,7 @@ int main(void)
         cmocka_unit_test(damaged_tables_are_refused), cmocka_unit_test(impossible_inputs_fail),
         cmocka_unit_test(missing_stages_are_told),    cmocka_unit_test(wrong_use_and_cancel),
         cmocka_unit_test(allocations_fail),           cmocka_unit_test(refusals_are_compared),
-        cmocka_unit_test(stages_are_chosen),
+        cmocka_unit_test(stages_are_chosen),          cmocka_unit_test(outputs_of_two_contexts),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }
