@@ -66,11 +66,18 @@ static struct tern_device *choose(struct tern_context *ctx, const char *spec)
     return NULL;
 }
 
+/* The only one that is named. */
+static struct tern_device *take(struct tern_context *ctx, const char *spec)
+{
+    ctx->chosen = tern_strdup(ctx, spec);
+    return ctx->chosen ? open_one(ctx, spec) : NULL;
+}
+
 struct tern_device *tern_device_choose(struct tern_context *ctx, const char *spec)
 {
     char line[SPEC_SIZE];
     if (strcmp(spec, "auto"))
-        return strchr(spec, ',') ? choose(ctx, spec) : open_one(ctx, spec);
+        return strchr(spec, ',') ? choose(ctx, spec) : take(ctx, spec);
     return spell(ctx, line) ? NULL : choose(ctx, line);
 }
 

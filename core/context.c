@@ -72,7 +72,7 @@ static enum tern_status context_open(struct tern_context *ctx)
     if (!ctx->host)
         return tern_error_status(ctx);
     ctx->device = tern_device_choose(ctx, device);
-    ctx->params.device = ctx->device ? ctx->device->name : NULL;
+    ctx->params.device = ctx->chosen;
     return ctx->device ? TERN_OK : tern_error_status(ctx);
 }
 

@@ -45,7 +45,7 @@ struct tern_context {
 
     struct tern_device *host;   /* always the CPU */
     struct tern_device *device; /* the default one; may be == host */
-    char *chosen, *behind;      /* of a list: the one that was taken, those behind it; else NULL */
+    char *chosen, *behind;      /* by name: the one that was taken, of a list those behind it or NULL */
 
     struct tern_scope_stack scopes;
     bool asking; /* atomic; a thread is in params.cancel, whose own calls are not asked again */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tern/conformance.h>
+
 #include "choose_backends.h"
 #include "cli.h"
 #include "core/context.h"
@@ -241,6 +243,26 @@ static void a_device_that_is_refused_hides_no_other(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* What opens a context like another one, as a suite of conformance does, opens the same of several devices. */
+static void a_context_like_another_has_its_device(void **state)
+{
+    static const char *const specs[] = {"slow:1", "absent,slow:1,cpu"};
+    setenv("TERN_TEST_REFUSED", "1", 1);
+    for (int i = 0; i < 2; i++) {
+        struct log log;
+        struct tern_context *ctx = open_spec(*state, specs[i], &log);
+        assert_non_null(ctx);
+        assert_string_equal(ctx->params.device, "slow:1");
+        struct tern_conformance *c = tern_conformance_create(ctx, &(struct tern_conformance_params){.stages = "pictures"});
+        if (!c)
+            fail_msg("%s", tern_error(ctx));
+        assert_string_equal(tern_conformance_facts(c).device, "slow");
+        tern_conformance_destroy(&c);
+        tern_context_destroy(&ctx);
+    }
+    unsetenv("TERN_TEST_REFUSED");
+}
+
 static bool now(void *user) { return true; }
 
 static void measuring_can_be_cancelled(void **state)
@@ -331,6 +353,7 @@ int main(void)
         TEST(other_limits_are_another_line),
         TEST(a_device_that_fails_to_be_measured_is_passed_by),
         TEST(a_device_that_is_refused_hides_no_other),
+        TEST(a_context_like_another_has_its_device),
         TEST(measuring_can_be_cancelled),
         TEST(a_lack_of_memory_is_not_kept),
         TEST(measuring_can_be_interrupted),
