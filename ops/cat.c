@@ -44,10 +44,16 @@ void tern_ref_cat(const struct tern_kernel_args *a)
     }
 }
 
-/* As in PyTorch tensors of shape (0,) are left out, whatever the others' dimensions are. */
-static bool is_left_out(const tern_tensor *t, enum tern_dtype dtype)
+/* As in PyTorch tensors of shape (0,) are left out, whatever the others' dimensions are. Their dtype must be the others' all the same. */
+static bool is_left_out(const tern_tensor *t) { return t->meta.ndim == 1 && t->meta.shape[0] == 0; }
+
+static bool dtype_fits(tern_tensor *const *tensors, int i)
 {
-    return t->meta.ndim == 1 && t->meta.shape[0] == 0 && t->meta.dtype == dtype;
+    const enum tern_dtype expected = tensors[0]->meta.dtype, found = tensors[i]->meta.dtype;
+    if (found != expected)
+        tern_fail(tensors[i]->ctx, TERN_E_DTYPE, "cat: tensors[0] is %s, tensors[%d] is %s: expected equal dtypes; cast one with tern_cast",
+                  tern_dtype_name(expected), i, tern_dtype_name(found));
+    return found == expected;
 }
 
 tern_tensor *tern_cat(tern_tensor *const *tensors, int n, int dim)
@@ -56,10 +62,10 @@ tern_tensor *tern_cat(tern_tensor *const *tensors, int n, int dim)
     tern_tensor *list[TERN_MAX_INPUTS], *last = NULL;
     int count = 0;
     for (int i = 0; i < n; i++) {
-        if (!tensors || !tensors[i])
+        if (!tensors || !tensors[i] || !dtype_fits(tensors, i))
             return NULL;
         last = tensors[i];
-        if (is_left_out(last, tensors[0]->meta.dtype))
+        if (is_left_out(last))
             continue;
         if (count < TERN_MAX_INPUTS)
             list[count] = last;

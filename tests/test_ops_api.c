@@ -208,6 +208,11 @@ static void test_as_pytorch(void **state)
     ASSERT_VALUES(tern_cat(pair, 3, 1), 0, 1, 2);
     ASSERT_VALUES(tern_cat(pair, 2, 0), 0, 1, 2);
     assert_shape(tern_cat(pair, 1, 0), SHAPE(0));
+    for (int i = 0; i < 2; i++) {
+        tern_tensor *mixed[] = {pair[i], tern_cast(pair[1 - i], TERN_F16)};
+        assert_refused(tern_cat(mixed, 2, 0), TERN_E_DTYPE,
+                       "cat: tensors[0] is f32, tensors[1] is f16: expected equal dtypes; cast one with tern_cast");
+    }
     /* the same size and twice the size whatever the scale is, in every order of memory */
     for (int last = 0; last < 2; last++) {
         tern_tensor *rows = tern_contiguous(counting(SHAPE(1, 1, 3, 1)), last ? TERN_CHANNELS_LAST : TERN_CONTIGUOUS);
