@@ -7,11 +7,11 @@
 static enum tern_status convert(const tern_tensor *t, const void *src, enum tern_dtype dtype, void *out)
 {
     int64_t n = tern_meta_numel(&t->meta);
-    bool exact = !tern_dtype_is_float(t->meta.dtype) && !tern_dtype_is_float(dtype);
+    bool whole = !tern_dtype_is_float(t->meta.dtype); /* a double has not all of their digits */
     bool plain = tern_meta_is_contiguous(&t->meta);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = plain ? i : tern_offset_of(i, t->meta.ndim, t->meta.shape, t->meta.stride);
-        if (exact)
+        if (whole)
             tern_store_i64(dtype, out, i, tern_load_i64(t->meta.dtype, src, at));
         else
             tern_store(dtype, out, i, tern_load(t->meta.dtype, src, at));
@@ -51,9 +51,9 @@ enum tern_status tern_tensor_read(const tern_tensor *t, enum tern_dtype dtype, v
 static void convert_back(const tern_tensor *t, enum tern_dtype dtype, const void *data, void *out)
 {
     int64_t n = tern_meta_numel(&t->meta);
-    bool exact = !tern_dtype_is_float(t->meta.dtype) && !tern_dtype_is_float(dtype);
+    bool whole = !tern_dtype_is_float(dtype);
     for (int64_t i = 0; i < n; i++)
-        if (exact)
+        if (whole)
             tern_store_i64(t->meta.dtype, out, i, tern_load_i64(dtype, data, i));
         else
             tern_store(t->meta.dtype, out, i, tern_load(dtype, data, i));

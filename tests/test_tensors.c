@@ -181,6 +181,33 @@ static void values_are_converted_when_read(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* As by a cast, and as in PyTorch: to the nearest f32, and from there to bf16. By way of a double they would be 2^53 and 2^24 + 2^17. */
+static void integers_become_floats_as_by_a_cast(void **state)
+{
+    static const int64_t large = (INT64_C(1) << 53) + (INT64_C(1) << 29) + 1; /* behind the middle of 2^53 and the next f32 */
+    static const int32_t small = (1 << 24) + (1 << 16) + 1;                   /* to f32 2^24 + 2^16: the middle of two in bf16 */
+    const float next = 0x1.000002p53f;
+    const uint16_t even = 0x4b80; /* 2^24 */
+    struct tern_context *ctx = support_context();
+    tern_tensor *from[] = {tern_tensor_create(ctx, TERN_I64, 0, NULL, &large), tern_tensor_create(ctx, TERN_I32, 0, NULL, &small)};
+    tern_tensor *to[] = {tern_tensor_create(ctx, TERN_F32, 0, NULL, NULL), tern_tensor_create(ctx, TERN_BF16, 0, NULL, NULL)};
+    float f[2] = {0};
+    uint16_t h[2] = {0};
+    assert_int_equal(tern_tensor_read(from[0], TERN_F32, &f[0], sizeof(f[0])), TERN_OK);
+    assert_int_equal(tern_tensor_write(to[0], TERN_I64, &large, sizeof(large)), TERN_OK);
+    assert_int_equal(tern_tensor_read(to[0], TERN_F32, &f[1], sizeof(f[1])), TERN_OK);
+    assert_true(f[0] == next && f[1] == next);
+    assert_int_equal(tern_tensor_read(from[1], TERN_BF16, &h[0], sizeof(h[0])), TERN_OK);
+    assert_int_equal(tern_tensor_write(to[1], TERN_I32, &small, sizeof(small)), TERN_OK);
+    assert_int_equal(tern_tensor_read(to[1], TERN_BF16, &h[1], sizeof(h[1])), TERN_OK);
+    assert_true(h[0] == even && h[1] == even);
+    for (int i = 0; i < 2; i++) {
+        tern_tensor_unref(&from[i]);
+        tern_tensor_unref(&to[i]);
+    }
+    tern_context_destroy(&ctx);
+}
+
 static void facts_of_a_tensor(void **state)
 {
     struct tern_context *ctx = support_context();
@@ -513,6 +540,7 @@ int main(void)
         cmocka_unit_test(shapes_that_overflow_are_invalid),
         cmocka_unit_test(shapes_have_a_text),
         cmocka_unit_test(values_are_converted_when_read),
+        cmocka_unit_test(integers_become_floats_as_by_a_cast),
         cmocka_unit_test(facts_of_a_tensor),
         cmocka_unit_test(references_are_counted),
         cmocka_unit_test(views_share_and_hold_memory),
