@@ -29,6 +29,8 @@ enum tern_status tern_folder_check(struct tern_context *ctx, const char *path)
 {
     enum tern_path_kind kind = tern_path_kind(path);
     char name[NAME_MAX + 1] = "";
+    if (!path[0])
+        return tern_fail(ctx, TERN_E_INVALID, "expected the name of a new or empty folder, found an empty name");
     const bool read = kind == TERN_PATH_FOLDER && find_any(path, name);
     if (kind == TERN_PATH_MISSING || (read && !name[0]))
         return TERN_OK;

@@ -115,6 +115,8 @@ static enum tern_status choose_way(struct tern_context *ctx, const char *path, b
     struct stat st;
     const bool there = !stat(path, &st);
     *straight = there && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode));
+    if (!path[0]) /* what is written would have another name until the end */
+        return tern_fail(ctx, TERN_E_IO, "expected a file name, found an empty one");
     if (!there)
         return TERN_OK;
     if (*straight || S_ISREG(st.st_mode)) /* not opened: a pipe would wait for a reader, and be at its end for one that is there */

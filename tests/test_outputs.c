@@ -351,6 +351,10 @@ static void bad_outputs_are_found_early(void **state)
     support_error(f->ctx, TERN_E_IO, "absent/new.png: cannot be written: No such file");
     assert_int_equal(tern_check_writable(f->ctx, "/proc/new.png"), TERN_E_IO);
     support_error(f->ctx, TERN_E_IO, "/proc/new.png: cannot be written");
+    assert_int_equal(tern_check_writable(f->ctx, ""), TERN_E_IO);
+    support_error(f->ctx, TERN_E_IO, "expected a file name, found an empty one");
+    assert_int_equal(tern_folder_check(f->ctx, ""), TERN_E_INVALID);
+    support_error(f->ctx, TERN_E_INVALID, "expected the name of a new or empty folder, found an empty name");
     help_write(help_path(f, "kept"), "old");
     assert_int_equal(tern_check_writable(f->ctx, f->path), TERN_OK);
     help_holds(f->path, "old");
