@@ -74,15 +74,16 @@ static void raise(size_t *most, size_t to)
 
 void tern_memory_raise_peak(struct tern_context *ctx, size_t peak) { raise(&ctx->peak, peak); }
 
-/* Counts `size` more bytes; false when the budget does not allow them. */
+/* Counts `size` more bytes; false when the budget does not allow them. Not counted before that is known: what one thread is refused would
+ * be missing for another meanwhile. */
 static bool reserve(struct tern_context *ctx, size_t size)
 {
-    size_t budget = ctx->params.budget;
-    size_t used = __atomic_add_fetch(&ctx->used, size, __ATOMIC_RELAXED);
-    if (budget && used > budget) {
-        __atomic_sub_fetch(&ctx->used, size, __ATOMIC_RELAXED);
-        return false;
-    }
+    const size_t budget = ctx->params.budget;
+    size_t used = tern_memory_used(ctx);
+    do
+        if (budget && (used > budget || size > budget - used))
+            return false;
+    while (!__atomic_compare_exchange_n(&ctx->used, &used, used + size, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return true;
 }
 

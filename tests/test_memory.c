@@ -1,4 +1,5 @@
 /* The core's memory: what is counted, budgets, pages and what is kept of them. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -274,6 +275,41 @@ static void budgets_hold(void **state)
     tern_context_destroy(&ctx);
 }
 
+struct greedy {
+    struct tern_context *ctx;
+    bool done; /* atomic */
+};
+
+static void *ask_for_too_much(void *user)
+{
+    struct greedy *g = user;
+    while (!__atomic_load_n(&g->done, __ATOMIC_RELAXED))
+        tern_memory_charge(g->ctx, "test", 1 << 20);
+    return NULL;
+}
+
+/* What one thread is refused is not missing for another. */
+static void refusals_take_no_room(void **state)
+{
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .budget = 1 << 20});
+    struct greedy g = {.ctx = ctx};
+    pthread_t threads[4];
+    int refused = 0;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, ask_for_too_much, &g), 0);
+    for (int i = 0; i < 200000; i++) {
+        void *p = tern_alloc(ctx, 64);
+        refused += !p;
+        tern_free(ctx, p);
+    }
+    __atomic_store_n(&g.done, true, __ATOMIC_RELAXED);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(refused, 0);
+    assert_true(tern_memory_peak(ctx) <= 1 << 20);
+    tern_context_destroy(&ctx);
+}
+
 /* Buffers that are kept for reuse go before an allocation fails, and never raise the peak. */
 static void kept_buffers_are_given_back(void **state)
 {
@@ -347,6 +383,7 @@ int main(void)
 #endif
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(budgets_hold),
+        cmocka_unit_test(refusals_take_no_room),
         cmocka_unit_test(kept_buffers_are_given_back),
         cmocka_unit_test(strings_are_copied),
         cmocka_unit_test(libraries_are_opened_without_memory),
