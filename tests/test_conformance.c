@@ -252,6 +252,29 @@ static void refusals_are_compared(void **state)
     data_close(&d);
 }
 
+/* A cast to the same dtype gives back its input, a reshape a view: kernels have not passed what they did not run. */
+static void what_launches_nothing_is_skipped(void **state)
+{
+    static const char table[] =
+        "{\"limits\": {\"bits\": {}}, \"cases\": [\n"
+        "{\"name\": \"cast.same\", \"op\": \"cast\", \"in\": [{\"dtype\": \"f32\", \"shape\": [2], \"at\": 0}], \"attrs\": {\"dtype\": "
+        "0},\n"
+        " \"out\": {\"dtype\": \"f32\", \"shape\": [2], \"at\": 0}, \"limit\": \"bits\"},\n"
+        "{\"name\": \"reshape.view\", \"op\": \"reshape\", \"in\": [{\"dtype\": \"f32\", \"shape\": [2], \"at\": 0}],\n"
+        " \"attrs\": {\"shape\": [2, 1]}, \"out\": {\"dtype\": \"f32\", \"shape\": [2, 1], \"at\": 0}, \"limit\": \"bits\"}]}";
+    static const char *const ways[] = {"chosen", "cast_float", "reshape_copy"};
+    struct data d = data_open();
+    write_text(&d, "cases.json", table, sizeof(table) - 1);
+    for (int i = 0; i < 3; i++) {
+        struct tern_conformance *c = suite_open(*state, &d, ways[i]);
+        struct tern_conformance_outcome o = run(c, 0, i == 2 ? "reshape.view" : "cast.same", ways[i]);
+        assert_int_equal(o.result, i ? TERN_CONFORMANCE_SKIPPED : TERN_CONFORMANCE_PASSED);
+        assert_true(!i == !strstr(o.message, "is not launched"));
+        tern_conformance_destroy(&c);
+    }
+    data_close(&d);
+}
+
 /* Stages whose data is not there are skipped, and say so. */
 static void missing_stages_are_told(void **state)
 {
@@ -389,11 +412,17 @@ static void allocations_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checks_are_listed_and_pass), cmocka_unit_test(errors_are_measured),
-        cmocka_unit_test(damaged_tables_are_refused), cmocka_unit_test(impossible_inputs_fail),
-        cmocka_unit_test(missing_stages_are_told),    cmocka_unit_test(wrong_use_and_cancel),
-        cmocka_unit_test(allocations_fail),           cmocka_unit_test(refusals_are_compared),
-        cmocka_unit_test(stages_are_chosen),          cmocka_unit_test(outputs_of_two_contexts),
+        cmocka_unit_test(checks_are_listed_and_pass),
+        cmocka_unit_test(errors_are_measured),
+        cmocka_unit_test(damaged_tables_are_refused),
+        cmocka_unit_test(impossible_inputs_fail),
+        cmocka_unit_test(missing_stages_are_told),
+        cmocka_unit_test(wrong_use_and_cancel),
+        cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(refusals_are_compared),
+        cmocka_unit_test(stages_are_chosen),
+        cmocka_unit_test(outputs_of_two_contexts),
+        cmocka_unit_test(what_launches_nothing_is_skipped),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -62,7 +62,7 @@ struct tern_conformance_check {
 /* i from 0 to checks - 1; checks of one stage, group and way stand together. */
 TERN_API struct tern_conformance_check tern_conformance_get(const struct tern_conformance *c, int i);
 
-/* Skipped: the kernel does not support that call, or what is needed is not there; the message says which. */
+/* Skipped: the kernel does not support that call or is not launched for it, or what is needed is not there; the message says which. */
 enum tern_conformance_result { TERN_CONFORMANCE_PASSED = 0, TERN_CONFORMANCE_FAILED, TERN_CONFORMANCE_SKIPPED };
 
 struct tern_conformance_outcome {
