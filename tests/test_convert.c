@@ -309,6 +309,29 @@ static void a_scheduler_of_python_is_read(void **state)
     damage_remove(folder);
 }
 
+/* A folder from a refiner's file says what the published one's index says; diffusers takes a key that is absent for the base model's. */
+static void a_refiner_stays_one(void **state)
+{
+    (void)state;
+    struct tern_context *ctx = context();
+    char folder[PATH_SIZE], file[PATH_SIZE], back[PATH_SIZE], path[PATH_SIZE];
+    xl_folder(ctx, "sdxl-refiner", folder);
+    damage_json(folder, "unet/config.json", "attention_head_dim", json_integer(1));
+    damage_json(folder, "text_encoder_2/config.json", "num_attention_heads", json_integer(1));
+    beside(folder, "one.safetensors", file);
+    beside(folder, "back", back);
+    convert(ctx, folder, file, NULL);
+    convert(ctx, file, back, NULL);
+    same_model(ctx, folder, back);
+    beside(back, "model_index.json", path);
+    json_t *index = json_load_file(path, 0, NULL);
+    assert_true(json_is_false(json_object_get(index, "force_zeros_for_empty_prompt")));
+    assert_true(json_is_true(json_object_get(index, "requires_aesthetics_score")));
+    json_decref(index);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 /* What no prompt needs is left out, whether it has weights or a configuration alone: diffusers reads a row of null as none. */
 static void a_safety_checker_is_left_out(void **state)
 {
@@ -619,6 +642,7 @@ int main(void)
         cmocka_unit_test(what_is_predicted_is_kept),
         cmocka_unit_test(the_class_of_the_scheduler_is_kept),
         cmocka_unit_test(a_scheduler_of_python_is_read),
+        cmocka_unit_test(a_refiner_stays_one),
         cmocka_unit_test(a_safety_checker_is_left_out),
         TEST(a_single_file_is_that_of_the_goldens),
         TEST(a_text_encoder_that_is_not_found_is_told),

@@ -120,13 +120,24 @@ static json_t *row(const char *library, const char *class_name)
     return library ? json_pack("[s,s]", library, class_name) : json_pack("[n,n]");
 }
 
+static bool is_refiner(const struct tern_checkpoint *cp) { return !strcmp(cp->pipeline, "StableDiffusionXLImg2ImgPipeline"); }
+
+/* The index of a single file. Without these keys a refiner's would be read as a base model's. */
+static json_t *make_index(const struct tern_checkpoint *cp)
+{
+    json_t *o = json_pack("{s:s,s:s}", "_class_name", cp->pipeline, "_diffusers_version", "0.30.0");
+    if (is_refiner(cp)) {
+        tern_json_set(&o, "force_zeros_for_empty_prompt", json_false());
+        tern_json_set(&o, "requires_aesthetics_score", json_true());
+    }
+    return o;
+}
+
 /* model_index.json: what the folder of the source has and was written, and null for the rest; a single file's is made up. */
 static enum tern_status write_index(struct tern_folder *f, const struct tern_checkpoint *cp, const bool tokenizer[2])
 {
     const char *text = tern_checkpoint_index(cp), *scheduler = tern_checkpoint_scheduler(cp), *key;
-    json_t *o = text ? tern_json_parse(f->ctx, text, strlen(text), cp->path)
-                     : json_pack("{s:s,s:s}", "_class_name", cp->pipeline, "_diffusers_version", "0.30.0"),
-           *value;
+    json_t *o = text ? tern_json_parse(f->ctx, text, strlen(text), cp->path) : make_index(cp), *value;
     json_t *class_name = cp->scheduler_class ? json_string(cp->scheduler_class)
                          : scheduler         ? take_value(tern_scheduler_parse(f->ctx, scheduler), "_class_name")
                                              : NULL;
@@ -153,7 +164,7 @@ static enum tern_status write_index(struct tern_folder *f, const struct tern_che
         if (tokenizer[i])
             tern_json_set(&o, i ? "tokenizer_2" : "tokenizer",
                           row("transformers", !text || !strstr(text, "BertTokenizer") ? "CLIPTokenizer" : "BertTokenizer"));
-        else if (!text && !i && strcmp(cp->pipeline, "StableDiffusionXLImg2ImgPipeline"))
+        else if (!text && !i && !is_refiner(cp))
             tern_json_set(&o, "tokenizer", row(NULL, NULL));
     json_decref(class_name);
     char *dumped = tern_detect_dump(f->ctx, o);
