@@ -94,7 +94,7 @@ static size_t run(struct tally *t, const char *component)
 {
     struct tern_pipeline *p = t->j->p;
     const struct tern_job *first = t->j->first;
-    const bool beside = first && stays(first, component), left = first && !beside && (component[0] == 'u' || component[0] == 'p');
+    const bool beside = first && stays(first, component), left = first && !beside && component[0] != 'v';
     const struct tern_stage stage = tern_job_stage(t->j, component), other = tern_job_stage(beside ? first : t->j, component),
                             shallow = tern_job_shallow_stage(t->j);
     const struct tern_plan *plan = tern_pipeline_plan(p, &stage);
@@ -132,8 +132,8 @@ static void encode_with(struct tally *t, const char *component, size_t width, co
     take(t, ids + rows(j) * length * width * sizeof(float) + (j->params.clip_skip > 1 ? 2 * rows(j) * length * width * sizeof(float) : 0));
     size_t bound = run(t, component);
     give(t, ids);
-    if (tern_job_leaves(j, component))
-        give(t, bound + (m ? tern_part_derived_bytes(part) : 0));
+    if (tern_job_leaves(j, component)) /* with what LoRAs have made, which counts from the start if it was there */
+        give(t, bound + (m && !j->first ? tern_part_derived_bytes(part) : 0));
 }
 
 /* SDXL: the projection of the pooled text runs without a plan, so that its matrix is prepared by itself; then the states are put
