@@ -159,10 +159,11 @@ static void check_prediction(struct tern_context *ctx, struct tern_pipeline *p, 
     tern_images_destroy(&images);
 }
 
-/* Two passes, for each of which the text encoder comes in. */
+/* Two passes, for each of which the text encoder comes in, and LoRAs that are set while it is out of memory. */
 static void text_encoders_that_leave_are_predicted(void **state)
 {
-    static const struct tern_txt2img_params two = {.prompt = "x", .width = 64, .height = 64, .steps = 1, .hires = {.hr_scale = 1.5}};
+    static const struct tern_txt2img_params two = {.prompt = "x", .width = 64, .height = 64, .steps = 1, .hires = {.hr_scale = 1.5}},
+                                            one = {.prompt = "x", .width = 64, .height = 64, .steps = 1};
     char folder[PATH_SIZE], path[2 * PATH_SIZE];
     (void)state;
     struct tern_context *ctx = model_context(NULL, 2);
@@ -174,6 +175,10 @@ static void text_encoders_that_leave_are_predicted(void **state)
     assert_int_equal(tern_pipeline_set_loras(p, &lora, 1), TERN_OK);
     check_prediction(ctx, p, &two, "two passes");
     check_prediction(ctx, p, &two, "two passes, without the text encoder");
+    assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
+    check_prediction(ctx, p, &one, "none set meanwhile");
+    assert_int_equal(tern_pipeline_set_loras(p, &lora, 1), TERN_OK);
+    check_prediction(ctx, p, &one, "set meanwhile");
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
     damage_remove(folder);

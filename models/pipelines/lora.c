@@ -140,7 +140,8 @@ static size_t beside_base(const struct tern_part *part)
     return part->weights == part->base ? 0 : tern_part_derived_bytes(part) + LISTED * (size_t)tern_weights_count(part->weights);
 }
 
-/* A part of the pipeline under a new list: the module is built anew when its weights are other ones. */
+/* A part of the pipeline under a new list: the module is built anew when its weights are other ones. What one that is not there will take
+ * is not known from now on. */
 #define EXCHANGE(kind, field, part_name)                                                                               \
     static struct tern_##kind *prepare_##field(struct tern_pipeline *p, const struct list *l, struct tern_weights **w) \
     {                                                                                                                  \
@@ -162,6 +163,8 @@ static size_t beside_base(const struct tern_part *part)
             part->derived = beside_base(part);                                                                         \
             part->module += part->derived;                                                                             \
         }                                                                                                              \
+        if (!p->field && !tern_failed(p->ctx))                                                                         \
+            p->field##_part.module = p->field##_part.loading = 0;                                                      \
         tern_##kind##_destroy(m);                                                                                      \
         tern_weights_unref(w);                                                                                         \
     }

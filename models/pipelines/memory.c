@@ -237,10 +237,23 @@ static size_t end_stage(struct tally *t, size_t before)
     return most;
 }
 
+/* A part of which it is not known what LoRAs make of it comes in. */
+static void know(struct tern_pipeline *p, const char *component)
+{
+    bool there;
+    const struct tern_part *part = part_of(p, component, &there);
+    if (!there && !part->module)
+        tern_pipeline_weights(p, component);
+}
+
 /* The plans come first: making them takes memory for a moment, and they stay. */
 static enum tern_status make_plans(struct tern_job *j)
 {
     static const char *const components[] = {"text_encoder", "unet", "vae_decoder", "vae_encoder"};
+    if (!j->p->second_only)
+        know(j->p, "text_encoder");
+    if (j->p->xl)
+        know(j->p, "text_encoder_2");
     for (int i = j->p->second_only; i < (j->params.init_image ? 4 : j->hires ? 2 : 3); i++) {
         const struct tern_stage stage = tern_job_stage(j, components[i]);
         tern_pipeline_plan(j->p, &stage);

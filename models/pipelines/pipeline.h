@@ -17,7 +17,8 @@ struct tern_part {
     struct tern_weights *base;    /* without LoRAs, as a module holds them */
     struct tern_weights *weights; /* what the module is built from: base, or derived from it */
     size_t module, loading;       /* bytes of the module and its tables without what kernels prepare, and what loading took beside
-                                   * them for a moment; they stay when the module leaves */
+                                   * them for a moment; they stay when the module leaves. 0: LoRAs were set while it was not there,
+                                   * so what it will take is not known */
     size_t derived;               /* of the module's: what LoRAs have made, as `module` counts it */
 };
 
