@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "damage.h"
 #include "model_help.h"
 #include "models/files/layout.h"
 #include "models/files/ldm.h"
@@ -204,6 +206,36 @@ static void inpainting_is_recognised(void **state)
     tern_free_text(ctx, text);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
+}
+
+/* Of a safety checker that nobody needs some fetch the configuration alone. What stands behind it is described, too. */
+static void a_component_without_weights_is_described(void **state)
+{
+    char folder[PATH_SIZE], path[PATH_SIZE + 32];
+    (void)state;
+    struct tern_context *ctx = model_context(NULL, 1);
+    damage_copy("sd1", folder);
+    damage_json(folder, "model_index.json", "safety_checker", json_pack("[s,s]", "stable_diffusion", "StableDiffusionSafetyChecker"));
+    snprintf(path, sizeof(path), "%s/safety_checker", folder);
+    assert_int_equal(mkdir(path, 0777), 0);
+    damage_text(folder, "safety_checker/config.json", "{}", 2);
+    json_t *o = describe(ctx, folder);
+    assert_int_equal(json_integer_value(json_object_get(component(o, "safety_checker"), "tensors")), 0);
+    assert_true(json_integer_value(json_object_get(component(o, "vae"), "tensors")) > 0);
+    json_decref(o);
+    struct tern_pipeline *p = model_load(ctx, folder);
+    char *text = tern_pipeline_describe(p, false);
+    assert_int_equal(tern_error_status(ctx), TERN_OK);
+    assert_non_null(strstr(text, "StableDiffusionSafetyChecker no weights"));
+    assert_non_null(strstr(text, "AutoencoderKL"));
+    tern_free_text(ctx, text);
+    /* no description is no half of one */
+    damage_text(folder, "safety_checker/model.safetensors", "x", 1);
+    assert_null(tern_pipeline_describe(p, false));
+    support_error(ctx, TERN_E_FORMAT, "safety_checker/model.safetensors");
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
 }
 
 /* ---- torch.save's format before zip: a VAE in f32, put in the place of the f16 one */
@@ -433,11 +465,17 @@ static void other_files_are_no_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(containers_give_the_same_bytes),    cmocka_unit_test(containers_are_recognised),
-        cmocka_unit_test(descriptions_can_be_read),          cmocka_unit_test(inpainting_is_recognised),
-        cmocka_unit_test(legacy_files_give_the_same_values), cmocka_unit_test(what_is_saved_along_is_left),
-        cmocka_unit_test(foreign_pickles_are_refused),       cmocka_unit_test(nothing_stays_of_components_that_left),
-        cmocka_unit_test(sd2_files_give_the_same_values),    cmocka_unit_test(other_files_are_no_models),
+        cmocka_unit_test(containers_give_the_same_bytes),
+        cmocka_unit_test(containers_are_recognised),
+        cmocka_unit_test(descriptions_can_be_read),
+        cmocka_unit_test(inpainting_is_recognised),
+        cmocka_unit_test(a_component_without_weights_is_described),
+        cmocka_unit_test(legacy_files_give_the_same_values),
+        cmocka_unit_test(what_is_saved_along_is_left),
+        cmocka_unit_test(foreign_pickles_are_refused),
+        cmocka_unit_test(nothing_stays_of_components_that_left),
+        cmocka_unit_test(sd2_files_give_the_same_values),
+        cmocka_unit_test(other_files_are_no_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@ struct tally {
     int64_t tensors, parameters, bytes, by_dtype[TERN_STORED_KINDS];
 };
 
+/* One without weights, as a safety checker of which only the configuration was fetched, has no tensors. */
 static enum tern_status count(struct tern_pipeline *p, const char *component, struct tally *t)
 {
     struct tern_weights *w = tern_checkpoint_weights(tern_pipeline_holder(p, component), component);
@@ -25,6 +26,8 @@ static enum tern_status count(struct tern_pipeline *p, const char *component, st
         t->by_dtype[tern_stored_kind(x)]++;
     }
     tern_weights_unref(&w);
+    if (tern_error_status(p->ctx) == TERN_E_NOT_FOUND)
+        tern_error_clear(p->ctx);
     return tern_error_status(p->ctx);
 }
 
@@ -134,9 +137,12 @@ static void append_component(struct tern_pipeline *p, const char *component, cha
         if (t.by_dtype[i])
             snprintf(dtypes + strlen(dtypes), sizeof(dtypes) - strlen(dtypes), " %s", tern_stored_name(i));
     const char *class_name = tern_checkpoint_class(tern_pipeline_holder(p, component), component);
+    if (!class_name)
+        class_name = "";
     append(p->ctx, text,
-           tern_sprintf(p->ctx, "  %-14s %-22s %5lld tensors  %8.2f M parameters  %8.1f MiB %s\n", component, class_name ? class_name : "",
-                        (long long)t.tensors, (double)t.parameters / 1e6, (double)t.bytes / (1 << 20), dtypes));
+           t.tensors ? tern_sprintf(p->ctx, "  %-14s %-22s %5lld tensors  %8.2f M parameters  %8.1f MiB %s\n", component, class_name,
+                                    (long long)t.tensors, (double)t.parameters / 1e6, (double)t.bytes / (1 << 20), dtypes)
+                     : tern_sprintf(p->ctx, "  %-14s %-22s no weights\n", component, class_name));
 }
 
 /* A line of words, of which there may be as many as layers. */
@@ -166,7 +172,16 @@ static char *describe_text(struct tern_pipeline *p)
                                                   : ""));
     append_words(p, "UNet", p->quantize, &text);
     append_words(p, "text encoders", p->text_encoder_quantize, &text);
+    if (tern_failed(p->ctx)) {
+        tern_free(p->ctx, text);
+        return NULL;
+    }
     return text;
 }
 
-char *tern_pipeline_describe(struct tern_pipeline *p, bool json) { return !p ? NULL : json ? describe_json(p) : describe_text(p); }
+char *tern_pipeline_describe(struct tern_pipeline *p, bool json)
+{
+    if (!p || tern_failed(p->ctx))
+        return NULL;
+    return json ? describe_json(p) : describe_text(p);
+}
