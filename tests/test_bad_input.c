@@ -13,6 +13,8 @@
 
 #include "damage.h"
 #include "model_help.h"
+#include "models/modules/unet.h"
+#include "models/modules/vae.h"
 #include "support.h"
 
 #define UNET "unet/diffusion_pytorch_model.safetensors"
@@ -241,6 +243,23 @@ static void cut_configurations_are_refused(void **state)
     }
 }
 
+/* Whatever a flag's default is: diffusers asks whether it is true, and None is not. */
+static void flags_of_null_are_false(void **state)
+{
+    struct fixture *f = *state;
+    struct tern_unet_config unet;
+    struct tern_vae_config vae;
+    for (int null = 0; null < 2; null++) {
+        const char *const text = null ? "{\"flip_sin_to_cos\": null, \"mid_block_add_attention\": null, \"use_quant_conv\": null, "
+                                        "\"use_post_quant_conv\": null}"
+                                      : "{}";
+        assert_int_equal(tern_unet_read_config(f->ctx, text, "unet", &unet), TERN_OK);
+        assert_int_equal(tern_vae_read_config(f->ctx, text, "vae", &vae), TERN_OK);
+        assert_int_equal(unet.flip_sin_to_cos, !null);
+        assert_true(vae.mid_attention == !null && vae.quant_conv == !null && vae.post_quant_conv == !null);
+    }
+}
+
 /* Every key with every kind of value: it loads and paints, or says why not. */
 static void any_value_of_any_key_is_survived(void **state)
 {
@@ -435,6 +454,7 @@ int main(void)
         TEST(second_encoders_are_checked),
         TEST(second_encoders_alone_are_checked),
         TEST(wrong_dtypes_are_refused),
+        TEST(flags_of_null_are_false),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,7 @@ double tern_config_number(const struct tern_config *c, const char *key, double f
 
 bool tern_config_bool(const struct tern_config *c, const char *key, bool fallback)
 {
-    bool v = fallback;
+    bool v = fallback && !json_is_null(json_object_get(c->json, key));
     tern_json_bool(c->ctx, c->json, c->where, key, &v);
     return v;
 }

@@ -16,7 +16,8 @@ struct tern_config {
 enum tern_status tern_config_open(struct tern_config *c, struct tern_context *ctx, const char *text, const char *where);
 void tern_config_close(struct tern_config *c);
 
-/* Values; absent or null gives `fallback`. Errors are recorded in the context. */
+/* Values; absent or null gives `fallback`, but a null is no true: diffusers reads flags as truth values, and None is none. Errors are
+ * recorded in the context. */
 int64_t tern_config_int(const struct tern_config *c, const char *key, int64_t fallback, int64_t min, int64_t max);
 double tern_config_number(const struct tern_config *c, const char *key, double fallback);
 bool tern_config_bool(const struct tern_config *c, const char *key, bool fallback);

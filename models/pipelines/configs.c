@@ -37,9 +37,7 @@ static enum tern_status read_xl(struct tern_pipeline *p)
     struct tern_config c;
     p->force_zeros = !p->second_only; /* of single files: as the published base and refiner */
     if (index && tern_config_open(&c, p->ctx, index, "model_index.json") == TERN_OK) {
-        /* null is no default here: None is false to the `and` of diffusers' encode_prompt */
-        const bool fallback = !json_is_null(json_object_get(c.json, "force_zeros_for_empty_prompt"));
-        p->force_zeros = tern_config_bool(&c, "force_zeros_for_empty_prompt", fallback);
+        p->force_zeros = tern_config_bool(&c, "force_zeros_for_empty_prompt", true);
         p->scales_edited = tern_config_bool(&c, "is_cosxl_edit", false);
     }
     if (index)
