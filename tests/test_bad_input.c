@@ -13,6 +13,7 @@
 
 #include "damage.h"
 #include "model_help.h"
+#include "models/modules/text_encoder.h"
 #include "models/modules/unet.h"
 #include "models/modules/vae.h"
 #include "support.h"
@@ -260,6 +261,33 @@ static void flags_of_null_are_false(void **state)
     }
 }
 
+/* A BERT that sees no token behind its own is another network with the same tensors. */
+static void a_decoder_is_no_text_encoder(void **state)
+{
+    static const char where[] = "text_encoder/config.json", model[] = TERN_SOURCE_ROOT "/models/demo/zh/";
+    struct fixture *f = *state;
+    struct tern_weights *w = tern_weights_open(f->ctx, TERN_SOURCE_ROOT "/models/demo/zh/text_encoder/model.safetensors");
+    assert_non_null(w);
+    for (int decoder = 0; decoder < 2; decoder++) {
+        size_t size;
+        char *text = damage_read(model, where, &size);
+        json_t *o = json_loads(text, 0, NULL);
+        json_object_set_new(o, "is_decoder", json_boolean(decoder));
+        char *config = json_dumps(o, 0);
+        struct tern_text_encoder *m = tern_text_encoder_create(f->ctx, "BertModel", config, where, TERN_F32, w);
+        if (decoder) {
+            assert_null(m);
+            support_error(f->ctx, TERN_E_UNSUPPORTED, "text_encoder/config.json: \"is_decoder\" is true");
+        }
+        assert_int_equal(m != NULL, !decoder);
+        tern_text_encoder_destroy(&m);
+        free(config);
+        json_decref(o);
+        free(text);
+    }
+    tern_weights_unref(&w);
+}
+
 /* Every key with every kind of value: it loads and paints, or says why not. */
 static void any_value_of_any_key_is_survived(void **state)
 {
@@ -455,6 +483,7 @@ int main(void)
         TEST(second_encoders_alone_are_checked),
         TEST(wrong_dtypes_are_refused),
         TEST(flags_of_null_are_false),
+        TEST(a_decoder_is_no_text_encoder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

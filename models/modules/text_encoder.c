@@ -23,8 +23,10 @@ static void read_config(struct tern_text_encoder *m, const struct tern_config *c
     if (m->act == TERN_ACT_UNKNOWN)
         tern_fail(m->ctx, TERN_E_UNSUPPORTED,
                   "%s: \"hidden_act\": \"%s\" is not supported; expected quick_gelu, gelu, gelu_new, relu or silu", c->where, act);
-    if (m->bert)
+    if (m->bert) {
         tern_config_only(c, "position_embedding_type", "absolute");
+        tern_config_only(c, "is_decoder", ""); /* its mask would be causal */
+    }
     tern_config_only(c, "use_attention_mask", "");
     if (m->hidden % m->heads)
         tern_fail(m->ctx, TERN_E_FORMAT, "%s: hidden_size %lld is no multiple of num_attention_heads %d", c->where, (long long)m->hidden,
