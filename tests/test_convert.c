@@ -463,6 +463,76 @@ static void refused(struct tern_context *ctx, const char *model, const char *out
     support_error(ctx, status, part);
 }
 
+/* What a reader takes for granted of an index that it does not have. */
+static void what_the_index_alone_says_stays_a_folder(void **state)
+{
+    const struct {
+        const char *key;
+        json_t *value;
+    } rows[] = {{"is_cosxl_edit", json_true()},
+                {"force_zeros_for_empty_prompt", json_false()},
+                {"force_zeros_for_empty_prompt", json_null()}};
+    struct fixture *f = *state;
+    char folder[PATH_SIZE], out[PATH_SIZE];
+    copy_model("sdxl", folder);
+    beside(f->folder, "out", out);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        damage_json(folder, "model_index.json", rows[i].key, rows[i].value);
+        refused(f->ctx, folder, out, NULL, TERN_E_UNSUPPORTED, rows[i].key);
+        damage_json(folder, "model_index.json", rows[i].key, NULL);
+    }
+    convert(f->ctx, folder, out, NULL);
+    damage_remove(folder);
+}
+
+#define TOLD 4096
+
+/* All warnings. */
+static void collect(enum tern_log_level level, const char *message, void *user)
+{
+    char *told = user;
+    const size_t n = strlen(told);
+    if (level == TERN_LOG_WARN)
+        snprintf(told + n, TOLD - n, "%s\n", message);
+}
+
+/* A model that was trained with noise of its own, or for pictures of another size, is painted with the published models' from a file. */
+static void what_a_file_does_not_tell_is_warned_of(void **state)
+{
+    static const char scheduler[] = "scheduler/scheduler_config.json";
+    const struct {
+        const char *model, *file, *key;
+        json_t *value;
+        const char *told; /* NULL: nothing */
+    } rows[] = {{"sd2", "unet/config.json", "sample_size", json_integer(64), NULL},
+                {"sd2", "unet/config.json", "sample_size", json_integer(48), "own size is 48 x 48"},
+                {"sd2", scheduler, "rescale_betas_zero_snr", json_true(), "\"rescale_betas_zero_snr\" of its own"},
+                {"sd2", scheduler, "beta_start", json_real(0.001), "\"beta_start\" of its own"},
+                {"sd2", scheduler, "beta_end", json_real(0.02), "\"beta_end\" of its own"},
+                {"sd2", scheduler, "beta_schedule", json_string("linear"), "\"beta_schedule\" of its own"},
+                {"sd2", scheduler, "trained_betas", json_pack("[f, f]", 0.001, 0.02), "\"trained_betas\" of its own"},
+                {"sdxl", scheduler, "rescale_betas_zero_snr", json_true(), "\"rescale_betas_zero_snr\" of its own"},
+                {"sdxl", scheduler, "prediction_type", json_string("v_prediction"), NULL}};
+    struct fixture *f = *state;
+    char told[TOLD], folder[PATH_SIZE], out[PATH_SIZE];
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .log = collect, .user = told});
+    beside(f->folder, "out", out);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        copy_model(rows[i].model, folder);
+        damage_json(folder, scheduler, "prediction_type", json_string("epsilon"));
+        damage_json(folder, scheduler, "rescale_betas_zero_snr", json_boolean(!rows[i].told && !strcmp(rows[i].model, "sdxl")));
+        damage_json(folder, "unet/config.json", "sample_size", json_integer(strcmp(rows[i].model, "sdxl") ? 64 : 128));
+        damage_json(folder, rows[i].file, rows[i].key, rows[i].value);
+        *told = 0;
+        convert(ctx, folder, out, NULL);
+        const char *end = strchr(told, '\n');
+        if (rows[i].told ? !strstr(told, rows[i].told) || !end || end[1] : *told)
+            fail_msg("%s: %s: %s", rows[i].model, rows[i].key, told);
+        damage_remove(folder);
+    }
+    tern_context_destroy(&ctx);
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     static const struct tern_convert_params single = {.form = TERN_CONVERT_SINGLE_FILE}, folder = {.form = TERN_CONVERT_FOLDER},
@@ -649,6 +719,8 @@ int main(void)
         TEST(dtypes_are_rounded_to_nearest),
         TEST(the_tokenizer_that_is_written_is_the_one_inside),
         TEST(what_cannot_be_is_refused),
+        TEST(what_the_index_alone_says_stays_a_folder),
+        TEST(what_a_file_does_not_tell_is_warned_of),
         TEST(a_component_is_not_written_over),
         TEST(a_model_without_weights_leaves_nothing),
         TEST(a_consistency_model_stays_a_folder),

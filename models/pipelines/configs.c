@@ -14,10 +14,24 @@ static int count_numbers(const struct tern_unet_config *u, int64_t pooled)
     return 0;
 }
 
+enum tern_status tern_pipeline_read_index(struct tern_context *ctx, const char *text, bool refiner, struct tern_index *out)
+{
+    struct tern_config c;
+    *out = (struct tern_index){.force_zeros = !refiner};
+    if (!text)
+        return TERN_OK;
+    if (tern_config_open(&c, ctx, text, "model_index.json") == TERN_OK) {
+        out->force_zeros = tern_config_bool(&c, "force_zeros_for_empty_prompt", true);
+        out->scales_edited = tern_config_bool(&c, "is_cosxl_edit", false);
+    }
+    tern_config_close(&c);
+    return tern_error_status(ctx);
+}
+
 /* SDXL: the states of both encoders side by side, and the pooled text of the second with sinusoids of some numbers. */
 static enum tern_status read_xl(struct tern_pipeline *p)
 {
-    const char *path = tern_checkpoint_path(p->checkpoint), *index = tern_checkpoint_index(p->checkpoint);
+    const char *path = tern_checkpoint_path(p->checkpoint);
     const struct tern_unet_config *u = &p->unet_config;
     if (!tern_pipeline_text_2(p))
         return tern_error_status(p->ctx);
@@ -34,14 +48,11 @@ static enum tern_status read_xl(struct tern_pipeline *p)
                          "text encoder gives %lld%s",
                          path, (long long)u->pooled, (long long)u->time_ids, (long long)p->text_2->projection,
                          p->text_2->text_projection.w ? "" : " without a projection");
-    struct tern_config c;
-    p->force_zeros = !p->second_only; /* of single files: as the published base and refiner */
-    if (index && tern_config_open(&c, p->ctx, index, "model_index.json") == TERN_OK) {
-        p->force_zeros = tern_config_bool(&c, "force_zeros_for_empty_prompt", true);
-        p->scales_edited = tern_config_bool(&c, "is_cosxl_edit", false);
+    struct tern_index said;
+    if (tern_pipeline_read_index(p->ctx, tern_checkpoint_index(p->checkpoint), p->second_only, &said) == TERN_OK) {
+        p->force_zeros = said.force_zeros;
+        p->scales_edited = said.scales_edited;
     }
-    if (index)
-        tern_config_close(&c);
     return tern_error_status(p->ctx);
 }
 

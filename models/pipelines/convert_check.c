@@ -102,10 +102,32 @@ static enum tern_status check_read(struct tern_context *ctx, const struct tern_c
         if (t[0].layers != t[1].layers || t[0].heads != t[1].heads || strcmp(t[0].act, t[1].act))
             return tern_convert_no_form(cp, "its text encoder's heads or activation are not those that a reader takes such a file to have");
     }
+    if (u[0].sample_w != u[1].sample_w || u[0].sample_h != u[1].sample_h)
+        tern_message(ctx, TERN_LOG_WARN,
+                     "%s: its UNet's own size is %lld x %lld; a single file of it does not tell, and is taken for %lld x %lld",
+                     tern_checkpoint_path(cp), (long long)u[0].sample_w, (long long)u[0].sample_h, (long long)u[1].sample_w,
+                     (long long)u[1].sample_h);
     return TERN_OK;
 }
 
-static enum tern_status warn_of_scheduler(struct tern_context *ctx, const struct tern_checkpoint *cp, const struct tern_detected *d)
+/* What SDXL's folders say in their index has no place in a file. */
+static enum tern_status check_index(struct tern_context *ctx, const struct tern_checkpoint *cp, enum tern_ldm_family family)
+{
+    const bool refiner = family == TERN_LDM_REFINER;
+    struct tern_index was, is;
+    if (family < TERN_LDM_XL)
+        return TERN_OK;
+    if (tern_pipeline_read_index(ctx, tern_checkpoint_index(cp), refiner, &was) || tern_pipeline_read_index(ctx, NULL, refiner, &is))
+        return tern_error_status(ctx);
+    if (was.scales_edited != is.scales_edited)
+        return tern_convert_no_form(cp, "its pictures come in scaled (is_cosxl_edit), which a reader of such a file does not learn");
+    if (was.force_zeros != is.force_zeros)
+        return tern_convert_no_form(cp,
+                                    "its negative prompt that is not given (force_zeros_for_empty_prompt) is not that of published models");
+    return TERN_OK;
+}
+
+static enum tern_status warn_of_prediction(struct tern_context *ctx, const struct tern_checkpoint *cp, const struct tern_detected *d)
 {
     char was[32], is[32];
     bool zero_snr;
@@ -116,6 +138,30 @@ static enum tern_status warn_of_scheduler(struct tern_context *ctx, const struct
         tern_message(ctx, TERN_LOG_WARN, "%s: its scheduler predicts \"%s\"; a single file of it does not tell, and is taken for \"%s\"",
                      tern_checkpoint_path(cp), was, is);
     return TERN_OK;
+}
+
+/* Whether a file's value is another than what is said, if anything is. */
+static bool differs(const json_t *said, const json_t *is)
+{
+    if (!said || json_is_null(said) || json_is_false(said))
+        return false;
+    return json_is_number(said) && json_is_number(is) ? json_number_value(said) != json_number_value(is) : !json_equal(said, is);
+}
+
+/* The noise that the model was trained with, which is nobody's choice. */
+static enum tern_status warn_of_noise(struct tern_context *ctx, const struct tern_checkpoint *cp, const struct tern_detected *d)
+{
+    static const char *const keys[] = {"beta_start", "beta_end", "beta_schedule", "trained_betas", "rescale_betas_zero_snr"};
+    json_t *was = tern_scheduler_parse(ctx, tern_checkpoint_scheduler(cp)), *is = was ? tern_scheduler_parse(ctx, d->scheduler) : NULL;
+    for (size_t i = 0; is && i < sizeof(keys) / sizeof(*keys); i++)
+        if (differs(json_object_get(was, keys[i]), json_object_get(is, keys[i])))
+            tern_message(ctx, TERN_LOG_WARN,
+                         "%s: its scheduler has a \"%s\" of its own; a single file of it does not tell, and is taken for the published "
+                         "models'",
+                         tern_checkpoint_path(cp), keys[i]);
+    json_decref(was);
+    json_decref(is);
+    return tern_error_status(ctx);
 }
 
 /* Before anything is written. */
@@ -129,9 +175,13 @@ enum tern_status tern_convert_check(const struct tern_convert_list *l, const str
         st = tern_convert_no_form(cp, "its networks have other sizes than a reader can tell from the tensors of such a file");
     }
     if (!st)
+        st = check_index(l->ctx, cp, d.sizes.family);
+    if (!st)
         st = check_read(l->ctx, cp, &d);
     if (!st)
-        st = warn_of_scheduler(l->ctx, cp, &d);
+        st = warn_of_prediction(l->ctx, cp, &d);
+    if (!st)
+        st = warn_of_noise(l->ctx, cp, &d);
     tern_detected_free(l->ctx, &d);
     tern_weights_unref(&w);
     return st;

@@ -208,6 +208,12 @@ enum tern_status tern_pipeline_follow_recipe(struct tern_pipeline *p, const char
 /* tern_pipeline_graph of what a stage wants. */
 struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const struct tern_stage *stage);
 
+/* configs.c: what model_index.json says of SDXL's models; of single files, which have none (NULL), as the published base and refiner. */
+struct tern_index {
+    bool force_zeros, scales_edited; /* as in the pipeline */
+};
+enum tern_status tern_pipeline_read_index(struct tern_context *ctx, const char *text, bool refiner, struct tern_index *out);
+
 /* SDXL: values of the pooled text. */
 int64_t tern_pipeline_pooled_width(const struct tern_pipeline *p);
 
