@@ -35,6 +35,13 @@ static void copy_model(const char *model, char *folder)
         damage_json(folder, "text_encoder_2/config.json", "num_attention_heads", json_integer(1));
 }
 
+static void copy_refiner(struct tern_context *ctx, char *folder)
+{
+    xl_folder(ctx, "sdxl-refiner", folder);
+    damage_json(folder, "unet/config.json", "attention_head_dim", json_integer(1));
+    damage_json(folder, "text_encoder_2/config.json", "num_attention_heads", json_integer(1));
+}
+
 static int entries(const char *folder)
 {
     int n = 0;
@@ -315,9 +322,7 @@ static void a_refiner_stays_one(void **state)
     (void)state;
     struct tern_context *ctx = context();
     char folder[PATH_SIZE], file[PATH_SIZE], back[PATH_SIZE], path[PATH_SIZE];
-    xl_folder(ctx, "sdxl-refiner", folder);
-    damage_json(folder, "unet/config.json", "attention_head_dim", json_integer(1));
-    damage_json(folder, "text_encoder_2/config.json", "num_attention_heads", json_integer(1));
+    copy_refiner(ctx, folder);
     beside(folder, "one.safetensors", file);
     beside(folder, "back", back);
     convert(ctx, folder, file, NULL);
@@ -461,6 +466,33 @@ static void refused(struct tern_context *ctx, const char *model, const char *out
 {
     assert_int_equal(tern_convert(ctx, model, out, params), status);
     support_error(ctx, status, part);
+}
+
+/* The refiner as published: one number for all levels, of which not all have attention. */
+static void levels_without_attention_have_no_depth(void **state)
+{
+    struct fixture *f = *state;
+    char folder[PATH_SIZE], out[PATH_SIZE];
+    copy_refiner(f->ctx, folder);
+    damage_json(folder, "unet/config.json", "transformer_layers_per_block", json_integer(2));
+    beside(f->folder, "out", out);
+    convert(f->ctx, folder, out, NULL);
+    same_model(f->ctx, folder, out);
+    damage_remove(folder);
+}
+
+/* The last level of SD 2 has attention in the mid block alone, which has as many heads. */
+static void heads_of_the_mid_block_are_no_readers_guess(void **state)
+{
+    struct fixture *f = *state;
+    char folder[PATH_SIZE], out[PATH_SIZE];
+    copy_model("sd2", folder);
+    beside(f->folder, "out", out);
+    damage_json(folder, "unet/config.json", "attention_head_dim", json_pack("[i, i]", 1, 2));
+    refused(f->ctx, folder, out, NULL, TERN_E_UNSUPPORTED, "heads, groups or other settings");
+    xl_drop_mid_block(f->ctx, folder);
+    convert(f->ctx, folder, out, NULL);
+    damage_remove(folder);
 }
 
 /* What a reader takes for granted of an index that it does not have. */
@@ -719,6 +751,8 @@ int main(void)
         TEST(dtypes_are_rounded_to_nearest),
         TEST(the_tokenizer_that_is_written_is_the_one_inside),
         TEST(what_cannot_be_is_refused),
+        TEST(levels_without_attention_have_no_depth),
+        TEST(heads_of_the_mid_block_are_no_readers_guess),
         TEST(what_the_index_alone_says_stays_a_folder),
         TEST(what_a_file_does_not_tell_is_warned_of),
         TEST(a_component_is_not_written_over),

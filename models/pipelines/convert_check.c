@@ -59,15 +59,18 @@ static struct tern_weights *as_read(const struct tern_convert_list *l)
     return w;
 }
 
+/* Of a level without attention its depth, heads and context are nothing; the mid block has those of the last level. */
 static bool same_unet(const struct tern_unet_config *a, const struct tern_unet_config *b)
 {
     bool same = a->blocks == b->blocks && a->groups == b->groups && a->eps == b->eps && a->act == b->act &&
                 a->freq_shift == b->freq_shift && a->flip_sin_to_cos == b->flip_sin_to_cos && a->center_input == b->center_input &&
                 a->downsample_padding == b->downsample_padding && a->linear_projection == b->linear_projection &&
                 a->time_ids == b->time_ids && a->mid == b->mid;
-    for (int i = 0; i < a->blocks && same; i++)
-        same = a->depth[i] == b->depth[i] && a->context[i] == b->context[i] && (a->up_depth[i] == b->up_depth[i] || !a->cross_up[i]) &&
-               (a->heads[i] == b->heads[i] || (!a->cross_down[i] && !a->cross_up[a->blocks - 1 - i]));
+    for (int i = 0; i < a->blocks && same; i++) {
+        const bool mid = a->mid && i == a->blocks - 1, attends = mid || a->cross_down[i] || a->cross_up[a->blocks - 1 - i];
+        same = (a->depth[i] == b->depth[i] || !(mid || a->cross_down[i])) && (a->up_depth[i] == b->up_depth[i] || !a->cross_up[i]) &&
+               ((a->context[i] == b->context[i] && a->heads[i] == b->heads[i]) || !attends);
+    }
     return same;
 }
 
