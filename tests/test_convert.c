@@ -495,6 +495,23 @@ static void heads_of_the_mid_block_are_no_readers_guess(void **state)
     damage_remove(folder);
 }
 
+static void norms_of_text_encoders_are_no_readers_guess(void **state)
+{
+    struct fixture *f = *state;
+    char folder[PATH_SIZE], out[PATH_SIZE];
+    copy_model("sdxl", folder);
+    beside(f->folder, "out", out);
+    for (int i = 2; i < 4; i++) {
+        char config[64];
+        snprintf(config, sizeof(config), "%s/config.json", components[i]);
+        damage_json(folder, config, "layer_norm_eps", json_real(1e-6));
+        refused(f->ctx, folder, out, NULL, TERN_E_UNSUPPORTED, "activation or layer_norm_eps");
+        damage_json(folder, config, "layer_norm_eps", i == 2 ? NULL : json_real(1e-5));
+    }
+    convert(f->ctx, folder, out, NULL);
+    damage_remove(folder);
+}
+
 /* What a reader takes for granted of an index that it does not have. */
 static void what_the_index_alone_says_stays_a_folder(void **state)
 {
@@ -753,6 +770,7 @@ int main(void)
         TEST(what_cannot_be_is_refused),
         TEST(levels_without_attention_have_no_depth),
         TEST(heads_of_the_mid_block_are_no_readers_guess),
+        TEST(norms_of_text_encoders_are_no_readers_guess),
         TEST(what_the_index_alone_says_stays_a_folder),
         TEST(what_a_file_does_not_tell_is_warned_of),
         TEST(a_component_is_not_written_over),

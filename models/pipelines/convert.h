@@ -62,6 +62,7 @@ enum tern_status tern_convert_choose_words(struct tern_context *ctx, const char 
 /* Facts of a text encoder's configuration. */
 struct tern_convert_text {
     int64_t layers, heads;
+    double eps;
     char act[32];
 };
 enum tern_status tern_convert_read_text(struct tern_context *ctx, const char *config, const char *where, struct tern_convert_text *out);

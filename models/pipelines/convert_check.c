@@ -19,6 +19,7 @@ enum tern_status tern_convert_read_text(struct tern_context *ctx, const char *co
         return tern_error_status(ctx);
     out->layers = tern_config_int(&c, "num_hidden_layers", 12, 1, 1000);
     out->heads = tern_config_int(&c, "num_attention_heads", 8, 1, 1024);
+    out->eps = tern_config_number(&c, "layer_norm_eps", 1e-5);
     snprintf(out->act, sizeof(out->act), "%s", tern_config_string(&c, "hidden_act", "quick_gelu"));
     tern_config_close(&c);
     return tern_error_status(ctx);
@@ -102,8 +103,9 @@ static enum tern_status check_read(struct tern_context *ctx, const struct tern_c
         if (tern_convert_read_text(ctx, texts[i][0], components[i], &t[0]) ||
             tern_convert_read_text(ctx, texts[i][1], components[i], &t[1]))
             return tern_error_status(ctx);
-        if (t[0].layers != t[1].layers || t[0].heads != t[1].heads || strcmp(t[0].act, t[1].act))
-            return tern_convert_no_form(cp, "its text encoder's heads or activation are not those that a reader takes such a file to have");
+        if (t[0].layers != t[1].layers || t[0].heads != t[1].heads || t[0].eps != t[1].eps || strcmp(t[0].act, t[1].act))
+            return tern_convert_no_form(
+                cp, "its text encoder's heads, activation or layer_norm_eps are not those that a reader takes such a file to have");
     }
     if (u[0].sample_w != u[1].sample_w || u[0].sample_h != u[1].sample_h)
         tern_message(ctx, TERN_LOG_WARN,
