@@ -534,6 +534,25 @@ static void what_the_index_alone_says_stays_a_folder(void **state)
     damage_remove(folder);
 }
 
+/* Jobs refuse such a scheduler, too. The index's class counts above the file's. */
+static void schedulers_of_others_stay_folders(void **state)
+{
+    static const char *const files[] = {"model_index.json", "scheduler/scheduler_config.json"};
+    struct fixture *f = *state;
+    char folder[PATH_SIZE], out[PATH_SIZE];
+    copy_model("sdxl", folder);
+    beside(f->folder, "out", out);
+    damage_json(folder, files[1], "prediction_type", json_string("v_prediction"));
+    damage_json(folder, files[0], "scheduler", json_pack("[s,s]", "diffusers", "EDMEulerScheduler"));
+    refused(f->ctx, folder, out, NULL, TERN_E_UNSUPPORTED, "its scheduler, EDMEulerScheduler, is not available");
+    damage_json(folder, files[1], "_class_name", json_string("EDMEulerScheduler"));
+    damage_json(folder, files[0], "scheduler", NULL);
+    refused(f->ctx, folder, out, NULL, TERN_E_UNSUPPORTED, "its scheduler, EDMEulerScheduler, is not available");
+    damage_json(folder, files[0], "scheduler", json_pack("[s,s]", "diffusers", "EulerDiscreteScheduler"));
+    convert(f->ctx, folder, out, NULL);
+    damage_remove(folder);
+}
+
 #define TOLD 4096
 
 /* All warnings. */
@@ -772,6 +791,7 @@ int main(void)
         TEST(heads_of_the_mid_block_are_no_readers_guess),
         TEST(norms_of_text_encoders_are_no_readers_guess),
         TEST(what_the_index_alone_says_stays_a_folder),
+        TEST(schedulers_of_others_stay_folders),
         TEST(what_a_file_does_not_tell_is_warned_of),
         TEST(a_component_is_not_written_over),
         TEST(a_model_without_weights_leaves_nothing),

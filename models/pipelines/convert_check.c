@@ -132,6 +132,31 @@ static enum tern_status check_index(struct tern_context *ctx, const struct tern_
     return TERN_OK;
 }
 
+/* Whether jobs have a sampler of the class that the index or else the file names. */
+static bool is_known(const char *class_name)
+{
+    for (int i = TERN_SAMPLER_DEFAULT + 1; i < TERN_SAMPLER_COUNT; i++)
+        if (!strcmp(tern_sampler_fns((enum tern_sampler)i)->class_name, class_name))
+            return true;
+    return false;
+}
+
+/* The noise levels of others, as EDM's, may not be those that readers make of what is predicted. */
+static enum tern_status check_scheduler(struct tern_context *ctx, const struct tern_checkpoint *cp)
+{
+    char text[TERN_PRINTABLE], what[TERN_PRINTABLE + 128];
+    json_t *config = tern_scheduler_parse(ctx, tern_checkpoint_scheduler(cp));
+    const char *of_index = tern_checkpoint_scheduler_class(cp),
+               *class_name = of_index ? of_index : json_string_value(json_object_get(config, "_class_name"));
+    if (class_name && !is_known(class_name)) {
+        snprintf(what, sizeof(what), "its scheduler, %s, is not available, and a reader would take the noise levels of published models",
+                 tern_printable(class_name, strlen(class_name), text));
+        tern_convert_no_form(cp, what);
+    }
+    json_decref(config);
+    return tern_error_status(ctx);
+}
+
 static enum tern_status warn_of_prediction(struct tern_context *ctx, const struct tern_checkpoint *cp, const struct tern_detected *d)
 {
     char was[32], is[32];
@@ -181,6 +206,8 @@ enum tern_status tern_convert_check(const struct tern_convert_list *l, const str
     }
     if (!st)
         st = check_index(l->ctx, cp, d.sizes.family);
+    if (!st)
+        st = check_scheduler(l->ctx, cp);
     if (!st)
         st = check_read(l->ctx, cp, &d);
     if (!st)
