@@ -14,6 +14,7 @@
 #include "damage.h"
 #include "lora_help.h"
 #include "model_help.h"
+#include "models/pipelines/pipeline.h"
 #include "support.h"
 
 static const struct tern_lora_strength blocks[] = {
@@ -169,6 +170,26 @@ static void pictures_have_them(void **state)
     free(first);
     free(second);
     free(plain);
+}
+
+/* A tag in the infotext is read up to the next ':' or '>'. */
+static void tags_can_be_read_back(void **state)
+{
+    char model[PATH_SIZE], folder[PATH_SIZE], path[2 * PATH_SIZE];
+    (void)state;
+    struct tern_context *ctx = support_context();
+    struct tern_pipeline *p = model_load(ctx, model_path("sd1", model));
+    lora_temporary(folder);
+    lora_copy("mid.safetensors", folder, "a:b<c>d\n.e.safetensors");
+    snprintf(path, sizeof(path), "%s/a:b<c>d\n.e.safetensors", folder);
+    assert_int_equal(tern_pipeline_set_loras(p, (struct tern_lora[]){{.path = path, .scale = 0.5}, {.path = path, .scale = 0.25}}, 2),
+                     TERN_OK);
+    char *text = tern_pipeline_lora_text(p);
+    assert_string_equal(text, " <lora:a_b_c_d_.e:0.5> <lora:a_b_c_d_.e:0.25>");
+    tern_free_text(ctx, text);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
 }
 
 /* Each allocation of a change fails once: a status, and the pipeline is as it was. */
@@ -420,6 +441,7 @@ int main(void)
         cmocka_unit_test(hundred_changes_leave_nothing),
         cmocka_unit_test(scales_read_nothing),
         cmocka_unit_test(pictures_have_them),
+        cmocka_unit_test(tags_can_be_read_back),
         cmocka_unit_test(scopes_do_not_matter),
         cmocka_unit_test(no_memory_changes_nothing),
         cmocka_unit_test(cancel_changes_nothing),

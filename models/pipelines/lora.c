@@ -227,21 +227,28 @@ enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct t
     return TERN_OK;
 }
 
+/* The name of a LoRA in a tag: that of its file without the ending; what would end the tag, the name or the line is '_'. */
+static char *tag_name(struct tern_context *ctx, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+    char *out = tern_strndup(ctx, name, dot && dot > name ? (size_t)(dot - name) : strlen(name));
+    for (char *c = out; c && *c; c++)
+        if ((unsigned char)*c < ' ' || strchr("<:>", *c))
+            *c = '_';
+    return out;
+}
+
 char *tern_pipeline_lora_text(const struct tern_pipeline *p)
 {
     char *text = tern_strdup(p->ctx, "");
     for (int i = 0; i < p->n_loras && text; i++) {
-        const char *path = p->loras[i].path, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
         if (p->loras[i].scale == 0)
             continue;
-        int n = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
-        char scale[TERN_NUMBER_TEXT];
-        char *more = tern_sprintf(p->ctx, "%s <lora:%.*s:%s>", text, n, name, tern_number_text(p->loras[i].scale, scale));
+        char scale[TERN_NUMBER_TEXT], *name = tag_name(p->ctx, p->loras[i].path);
+        char *more = name ? tern_sprintf(p->ctx, "%s <lora:%s:%s>", text, name, tern_number_text(p->loras[i].scale, scale)) : NULL;
+        tern_free(p->ctx, name);
         tern_free(p->ctx, text);
         text = more;
     }
-    for (char *c = text; c && *c; c++)
-        if ((unsigned char)*c < ' ') /* a line end would begin the next field */
-            *c = '_';
     return text;
 }
