@@ -16,6 +16,7 @@
 #include "model_help.h"
 #include "models/files/layout.h"
 #include "models/files/quantized.h"
+#include "models/quantize/recipe.h"
 #include "support.h"
 
 #define UNET "unet/diffusion_pytorch_model.safetensors"
@@ -429,6 +430,35 @@ static void other_words_are_refused(void **state)
     damage_remove(folder);
 }
 
+/* A recipe without a layer in int8 makes no quantised model: not a pipeline, nor a file. Beside words of the file it says something else. */
+static void a_recipe_of_no_layer_quantises_nothing(void **state)
+{
+    (void)state;
+    char folder[PATH_SIZE], out[PATH_SIZE], plain[PATH_SIZE], recipe[PATH_SIZE];
+    struct tern_context *ctx = model_context(NULL, 1);
+    make(ctx, "sd1", "*:w8", NULL, TERN_CONVERT_FOLDER, folder, out);
+    sub_path(folder, "recipe.json", recipe);
+    sub_path(folder, "plain", plain);
+    struct tern_pipeline *p = load(ctx, folder, NULL, NULL);
+    struct tern_recipe *r = tern_recipe_of_pipeline(p);
+    assert_int_equal(tern_recipe_save(r, recipe), TERN_OK);
+    tern_recipe_destroy(&r);
+    tern_pipeline_destroy(&p);
+    const struct tern_pipeline_params by = {.recipe = recipe};
+    assert_non_null(p = tern_pipeline_load(ctx, folder, &by));
+    assert_null(tern_pipeline_layer_words(p, "unet"));
+    tern_pipeline_destroy(&p);
+    assert_int_equal(tern_convert(ctx, folder, plain, &(struct tern_convert_params){.form = TERN_CONVERT_FOLDER, .recipe = recipe}),
+                     TERN_OK);
+    p = load(ctx, plain, "*", NULL);
+    assert_string_equal(tern_pipeline_layer_words(p, "unet"), "*");
+    tern_pipeline_destroy(&p);
+    assert_null(tern_pipeline_load(ctx, out, &by));
+    support_error(ctx, TERN_E_INVALID, "comes quantised as \"*:w8\", and \"\" was asked for");
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 /* ---- bad files */
 
 enum edit { RENAME, SHAPE, DTYPE, BYTES, METADATA, RENAME_METADATA };
@@ -577,6 +607,7 @@ int main(void)
         cmocka_unit_test(conversion_keeps_it),
         cmocka_unit_test(what_cannot_be_quantised),
         cmocka_unit_test(other_words_are_refused),
+        cmocka_unit_test(a_recipe_of_no_layer_quantises_nothing),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(nothing_else_is_kept),
     };

@@ -75,11 +75,11 @@ static enum tern_status check_params(struct tern_context *ctx, const struct tern
     return st ? st : tern_quantize_check(ctx, "text_encoder_quantize", params->text_encoder_quantize);
 }
 
-/* The layers that the recipe names, which must be one for this model. */
+/* The layers that the recipe names, which must be one for this model. One that names none leaves floats as they are. */
 static void follow(struct tern_pipeline *p, const struct tern_recipe *recipe)
 {
     char *words = recipe && !tern_failed(p->ctx) && tern_recipe_check(recipe, p) == TERN_OK ? tern_recipe_words(recipe) : NULL;
-    if (words)
+    if (words && (*words || p->quantize))
         tern_pipeline_follow_recipe(p, words);
     tern_free(p->ctx, words);
 }
