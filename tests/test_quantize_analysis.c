@@ -618,6 +618,32 @@ static void states_of_other_runs(void **state)
     damage_remove(folder);
 }
 
+/* How alike pictures are is a matter of the VAE, too: with another one they are painted anew, and the rest is taken from the state. */
+static void another_vae_paints_anew(void **state)
+{
+    char folder[PATH_SIZE], path[2 * PATH_SIZE];
+    struct fixture f;
+    struct tern_quantize_params q = usual();
+    double ssim[3], seconds[3];
+    (void)state;
+    damage_copy("sd1", folder);
+    snprintf(path, sizeof(path), "%s/state", folder);
+    q.keep_state = true;
+    for (int i = 0; i < 3; i++) {
+        q.state = i < 2 ? path : NULL;
+        if (i == 1)
+            damage_json(folder, "vae/config.json", "scaling_factor", json_real(0.05));
+        open_path(&f, folder);
+        struct tern_recipe *r = quantize(&f, &q);
+        ssim[i] = tern_recipe_facts(r).ssim;
+        seconds[i] = tern_recipe_facts(r).seconds;
+        tern_recipe_destroy(&r);
+        close_model(&f);
+    }
+    assert_true(seconds[1] == seconds[0] && ssim[1] == ssim[2] && ssim[1] != ssim[0]);
+    damage_remove(folder);
+}
+
 /* Nothing stays in memory behind a run, also behind one that was stopped. */
 static void runs_leave_nothing(void **state)
 {
@@ -658,6 +684,7 @@ int main(void)
         cmocka_unit_test(damaged_numbers_are_measured_anew),
         cmocka_unit_test(only_the_state_goes),
         cmocka_unit_test(states_of_other_runs),
+        cmocka_unit_test(another_vae_paints_anew),
         cmocka_unit_test(runs_leave_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,16 +107,25 @@ static enum tern_status compare(struct tern_quantize_run *run, double *ssim)
     return TERN_OK;
 }
 
+/* Of pictures by those words. The pictures without any stand for the VAE, of which nothing else that is kept tells. */
+static void picture_key(const struct tern_quantize_run *run, const char *words, char key[TERN_KEY_TEXT])
+{
+    struct tern_key k = {{2, 0}};
+    tern_key_add_text(&k, words);
+    for (int i = 0; i < run->params.n_prompts; i++)
+        tern_key_add_bytes(&k, tern_image_data(run->before[i]),
+                           (size_t)tern_image_width(run->before[i]) * (size_t)tern_image_height(run->before[i]) * 3);
+    tern_key_text(tern_key_finish(k), key);
+}
+
 /* How like the pictures are with the layers that the recipe says. *painted: they are there. */
 static enum tern_status verify(struct tern_quantize_run *run, double *ssim, bool *painted)
 {
     char key[TERN_KEY_TEXT];
-    struct tern_key k = {{2, 0}};
     char *words = tern_recipe_words(run->recipe);
     if (!words)
         return tern_error_status(run->ctx);
-    tern_key_add_text(&k, words);
-    tern_key_text(tern_key_finish(k), key);
+    picture_key(run, words, key);
     *painted = !tern_state_get(&run->state, key, -1, 1, ssim);
     if (*painted && paint(run, words, run->after) == TERN_OK && compare(run, ssim) == TERN_OK)
         tern_state_put(&run->state, key, *ssim);

@@ -154,9 +154,8 @@ static enum tern_status open_run(struct tern_quantize_run *run)
     json_t *measured = json_copy(options); /* another target needs no other measurements */
     json_object_del(measured, "ssim");
     json_object_del(measured, "speedup");
-    tern_json_set(&measured, "device", json_string(run->ctx->device->name)); /* times are of these, pictures of the VAE */
+    tern_json_set(&measured, "device", json_string(run->ctx->device->name)); /* times are of these */
     tern_json_set(&measured, "threads", json_integer(tern_thread_count(run->ctx)));
-    tern_json_set(&measured, "vae", tern_json_text(run->ctx, run->p->vae_alone ? tern_checkpoint_path(run->p->vae_alone) : ""));
     if (!q->state || tern_check_writable(run->ctx, q->state) == TERN_OK)
         tern_state_open(&run->state, run->ctx, q->state, q->restart, measured);
     json_decref(measured);
