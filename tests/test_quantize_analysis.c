@@ -668,6 +668,33 @@ static void runs_leave_nothing(void **state)
     close_model(&f);
 }
 
+/* What another machine's kernels took is not what these take. The last test: it leaves the best level in place of one that was asked for. */
+static void states_of_other_kernels(void **state)
+{
+    char folder[PATH_SIZE], path[2 * PATH_SIZE], sd1[PATH_SIZE];
+    struct fixture f;
+    struct tern_quantize_params q = usual();
+    (void)state;
+    lora_temporary(folder);
+    snprintf(path, sizeof(path), "%s/state", folder);
+    q.state = path;
+    open_model(&f);
+    const char *level = f.ctx->device->level;
+    interrupt(&f, &q, 4);
+    close_model(&f);
+    f.ctx = model_context("scalar", 1);
+    f.p = model_load(f.ctx, model_path("sd1", sd1));
+    const bool other = strcmp(f.ctx->device->level, level) != 0;
+    if (other) {
+        assert_null(tern_pipeline_quantize(f.p, &q));
+        support_error(f.ctx, TERN_E_INVALID, "the state of a run with other options (\"kernels\" differs)");
+    }
+    close_model(&f);
+    damage_remove(folder);
+    if (!other)
+        skip(); /* no lower level */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -686,6 +713,7 @@ int main(void)
         cmocka_unit_test(states_of_other_runs),
         cmocka_unit_test(another_vae_paints_anew),
         cmocka_unit_test(runs_leave_nothing),
+        cmocka_unit_test(states_of_other_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/files.h"
+#include "graph/key.h"
 #include "models/quantize/analysis.h"
 
 #define STEPS 8
@@ -151,11 +152,13 @@ static enum tern_status open_run(struct tern_quantize_run *run)
     if (!options)
         return tern_fail(run->ctx, TERN_E_NO_MEMORY, "quantize: no memory for its options");
     run->recipe->options = options;
+    char kernels[TERN_KEY_TEXT];
     json_t *measured = json_copy(options); /* another target needs no other measurements */
     json_object_del(measured, "ssim");
     json_object_del(measured, "speedup");
     tern_json_set(&measured, "device", json_string(run->ctx->device->name)); /* times are of these */
     tern_json_set(&measured, "threads", json_integer(tern_thread_count(run->ctx)));
+    tern_json_set(&measured, "kernels", json_string(tern_key_text(tern_plan_fingerprint(run->ctx), kernels)));
     if (!q->state || tern_check_writable(run->ctx, q->state) == TERN_OK)
         tern_state_open(&run->state, run->ctx, q->state, q->restart, measured);
     json_decref(measured);
