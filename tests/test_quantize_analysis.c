@@ -373,7 +373,7 @@ static void attention_is_a_layer(void **state)
         tern_free_text(f.ctx, words);
     } else {
         assert_null(r);
-        support_error(f.ctx, TERN_E_UNSUPPORTED, "the last, sdpa, stays: the device has no int8 kernel for it");
+        support_error(f.ctx, TERN_E_UNSUPPORTED, "the densest that is asked for, sdpa, stays: the device has no int8 kernel for it");
     }
     tern_recipe_destroy(&r);
     close_model(&f);
