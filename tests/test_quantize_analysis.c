@@ -579,6 +579,7 @@ static void only_the_state_goes(void **state)
 static void states_of_other_runs(void **state)
 {
     char folder[PATH_SIZE], path[2 * PATH_SIZE], other[PATH_SIZE], sd1[PATH_SIZE];
+    size_t size;
     struct fixture f;
     struct tern_quantize_params q = usual();
     lora_temporary(folder);
@@ -586,6 +587,14 @@ static void states_of_other_runs(void **state)
     q.state = path;
     open_model(&f);
     interrupt(&f, &q, 4);
+    for (int i = 0; i < 2; i++) { /* numbers of no model */
+        char *begun = damage_read(folder, "state", &size);
+        damage_json(folder, "state", "model", i ? NULL : json_integer(7));
+        assert_null(tern_pipeline_quantize(f.p, &q));
+        support_error(f.ctx, TERN_E_INVALID, "the state of another model");
+        damage_text(folder, "state", begun, size);
+        free(begun);
+    }
     q.steps = 3;
     assert_null(tern_pipeline_quantize(f.p, &q));
     support_error(f.ctx, TERN_E_INVALID, "the state of a run with other options (\"steps\" differs)");

@@ -66,6 +66,11 @@ enum tern_status tern_state_open(struct tern_quantize_state *s, struct tern_cont
     return s->root ? TERN_OK : tern_fail(ctx, TERN_E_NO_MEMORY, "quantize: no memory for its state");
 }
 
+static bool has_numbers(const json_t *root)
+{
+    return json_object_size(json_object_get(root, "times")) || json_object_size(json_object_get(root, "trials"));
+}
+
 enum tern_status tern_state_model(struct tern_quantize_state *s, const struct tern_recipe *r, const float *latents, int64_t n)
 {
     struct tern_key k = {{VERSION, (uint64_t)n}};
@@ -73,7 +78,7 @@ enum tern_status tern_state_model(struct tern_quantize_state *s, const struct te
     tern_key_add_text(&k, r->fingerprint);
     tern_key_add_bytes(&k, latents, (size_t)n * sizeof(*latents));
     tern_key_text(tern_key_finish(k), s->model);
-    if (before && strcmp(before, s->model) != 0)
+    if (before ? strcmp(before, s->model) != 0 : has_numbers(s->root)) /* numbers of no model are not this one's */
         return tern_fail(s->ctx, TERN_E_INVALID, "%s: the state of another model, device or version of tern; a restart begins anew",
                          s->path);
     return json_object_set_new(s->root, "model", json_string(s->model))
