@@ -79,8 +79,8 @@ enum tern_status tern_state_model(struct tern_quantize_state *s, const struct te
     tern_key_add_bytes(&k, latents, (size_t)n * sizeof(*latents));
     tern_key_text(tern_key_finish(k), s->model);
     if (before ? strcmp(before, s->model) != 0 : has_numbers(s->root)) /* numbers of no model are not this one's */
-        return tern_fail(s->ctx, TERN_E_INVALID, "%s: the state of another model, device or version of tern; a restart begins anew",
-                         s->path);
+        return tern_fail(s->ctx, TERN_E_INVALID,
+                         "%s: the state of another model, or of other kernels, as --tune may choose them; a restart begins anew", s->path);
     return json_object_set_new(s->root, "model", json_string(s->model))
                ? tern_fail(s->ctx, TERN_E_NO_MEMORY, "quantize: no memory for its state")
                : TERN_OK;
