@@ -568,6 +568,33 @@ static void bad_files_are_refused(void **state)
     damage_remove(folder);
 }
 
+static bool is_cancelled(void *user) { return *(bool *)user; }
+
+/* All words are read for each tensor: no file has so many that this takes minutes, and it can be stopped. */
+static void many_words_hold_nothing_up(void **state)
+{
+    (void)state;
+    char folder[PATH_SIZE], out[PATH_SIZE];
+    const size_t size = 1000000;
+    bool stop = false;
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = is_cancelled, .user = &stop});
+    make(ctx, "sd1", "*:w8", NULL, TERN_CONVERT_FOLDER, folder, out);
+    stop = true;
+    assert_null(tern_pipeline_load(ctx, out, NULL));
+    support_error(ctx, TERN_E_CANCELLED, "cancelled");
+    stop = false;
+    char *words = malloc(size + 1);
+    for (size_t i = 0; i < size; i++)
+        words[i] = "*:w8 "[i % 5];
+    words[size] = 0;
+    edit(out, UNET, &(struct bad){METADATA, TERN_QUANTIZED_UNET, words, 0, NULL});
+    free(words);
+    assert_null(tern_pipeline_load(ctx, out, NULL)); /* 2^27 / 202 */
+    support_error(ctx, TERN_E_FORMAT, "the words of the file: expected at most 664444 bytes for 202 quantised tensors, found 1000000");
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 /* Weights stay as the file has them: a pipeline that is bound takes no more than that of the source, but what one layer is expanded to. */
 static void nothing_else_is_kept(void **state)
 {
@@ -609,6 +636,7 @@ int main(void)
         cmocka_unit_test(other_words_are_refused),
         cmocka_unit_test(a_recipe_of_no_layer_quantises_nothing),
         cmocka_unit_test(bad_files_are_refused),
+        cmocka_unit_test(many_words_hold_nothing_up),
         cmocka_unit_test(nothing_else_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

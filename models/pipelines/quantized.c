@@ -29,16 +29,38 @@ enum tern_status tern_pipeline_follow_recipe(struct tern_pipeline *p, const char
     return tern_error_status(p->ctx);
 }
 
+/* All words are read for each quantised tensor: seconds, where a word for each layer of SDXL's UNet takes a third of this. */
+#define MOST_READ ((int64_t)1 << 27)
+
+static enum tern_status check_size(struct tern_context *ctx, const char *where, const struct tern_weights *w, const char *words)
+{
+    const int64_t size = (int64_t)strlen(words);
+    int64_t n = 0;
+    for (int64_t i = 0; i < w->count; i++)
+        n += tern_quantized_bits(w->entries[i].tensor) != 0;
+    return n * size <= MOST_READ
+               ? TERN_OK
+               : tern_fail(ctx, TERN_E_FORMAT,
+                           "%s: the words of the file: expected at most %lld bytes for %lld quantised tensors, found %lld", where,
+                           (long long)(MOST_READ / n), (long long)n, (long long)size);
+}
+
 /* What a word says of a weight must be what is kept of it. */
 static enum tern_status check_weights(struct tern_context *ctx, const char *where, const struct tern_weights *w, const char *words)
 {
     static const char *const kinds[TERN_LAYER_FORMATS] = {"floats", "w8a8", "w8", "w4"};
     char text[TERN_PRINTABLE];
+    if (check_size(ctx, where, w, words))
+        return tern_error_status(ctx);
     for (int64_t i = 0; i < w->count; i++) {
         const char *name = w->entries[i].name;
         const int bits = tern_quantized_bits(w->entries[i].tensor);
+        if (!bits)
+            continue;
+        if (tern_check_cancel(ctx))
+            return TERN_E_CANCELLED;
         const enum tern_layer_format f = tern_quantize_format(words, name);
-        if (bits && (bits == 4 ? f != TERN_LAYER_W4 : f != TERN_LAYER_W8A8 && f != TERN_LAYER_W8))
+        if (bits == 4 ? f != TERN_LAYER_W4 : f != TERN_LAYER_W8A8 && f != TERN_LAYER_W8)
             return tern_fail(ctx, TERN_E_FORMAT, "%s: tensor \"%s\": the words of the file expect %s, found %d bits", where,
                              tern_printable(name, strlen(name), text), kinds[f], bits);
     }
