@@ -192,16 +192,21 @@ static void test_launches(void **state)
     assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 64, 64, 64, &limits, &l), "matmul");
 }
 
-/* The last launch: what packs x comes before. */
-static const struct tern_launch *quantized(int64_t m, int64_t n, int64_t k, const struct tern_launch_limits *limits,
-                                           struct tern_launches *l)
+static bool make_quantized(int64_t m, int64_t n, int64_t k, const struct tern_launch_limits *limits, struct tern_launches *l)
 {
     struct tern_op_desc d = {.op = TERN_OP_quantized_linear, .n_in = 3, .present = {true, true, true}};
     d.in[0] = tern_meta_make(TERN_BF16, 2, (const int64_t[]){m, k});
     d.in[1] = tern_meta_make(TERN_I8, 2, (const int64_t[]){n, k});
     d.in[2] = tern_meta_make(TERN_F32, 1, (const int64_t[]){n});
     d.out = tern_meta_make(TERN_BF16, 2, (const int64_t[]){m, n});
-    assert_true(tern_launches_make(&d, limits, l));
+    return tern_launches_make(&d, limits, l);
+}
+
+/* The last launch: what packs x comes before. */
+static const struct tern_launch *quantized(int64_t m, int64_t n, int64_t k, const struct tern_launch_limits *limits,
+                                           struct tern_launches *l)
+{
+    assert_true(make_quantized(m, n, k, limits, l));
     return &l->launch[l->n - 1];
 }
 
@@ -226,6 +231,16 @@ static void test_launches_of_bytes(void **state)
     assert_string_equal(q->text, "quantized_product");
     assert_int_equal(q->matrix_subgroup, 0);
     assert_non_null(strstr(l.defines[l.n - 1], "DOT_PRODUCT 1\n"));
+}
+
+/* 127 x 128 for each value of the depth: 2^31 - 1 has room for 132104 of them, which lie in words of 16. */
+static void test_deepest_bytes(void **state)
+{
+    static struct tern_launches l;
+    const struct tern_launch_limits limits = text_limits_matrix();
+    (void)state;
+    assert_true(make_quantized(16, 16, 132096, &limits, &l));
+    assert_false(make_quantized(16, 16, 132112, &limits, &l));
 }
 
 /* A deep product of few tiles: 40 groups of 64 x 64, whose 40 steps are shared out to three parts. */
@@ -258,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_multiplies), cmocka_unit_test(test_barriers_missing),  cmocka_unit_test(test_misuse),
-        cmocka_unit_test(test_launches),   cmocka_unit_test(test_launches_of_bytes), cmocka_unit_test(test_parts)};
+        cmocka_unit_test(test_launches),   cmocka_unit_test(test_launches_of_bytes), cmocka_unit_test(test_deepest_bytes),
+        cmocka_unit_test(test_parts)};
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

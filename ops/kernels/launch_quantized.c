@@ -184,11 +184,11 @@ static void multiply(struct tern_launch_maker *m, const struct quantized *q)
     tern_launch_posts(m, q->conv ? 1 : d->out.ndim - 1);
 }
 
-/* Sums fit 32 bits, and so do places in the workspace. */
+/* Sums fit 32 bits, also of a caller's weight, which may have -128, and so do places in the workspace. */
 static bool fits(const struct quantized *q)
 {
     const int64_t depth = q->w.h * q->w.w * tern_quantize_deep(q->w.channels);
-    return depth <= INT32_MAX / (127 * 127) && (int64_t)q->workspace < TERN_LAUNCH_MAX_ELEMENTS;
+    return depth <= INT32_MAX / (127 * 128) && (int64_t)q->workspace < TERN_LAUNCH_MAX_ELEMENTS;
 }
 
 bool tern_launch_quantized(struct tern_launch_maker *m)
