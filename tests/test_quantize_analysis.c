@@ -194,26 +194,32 @@ static tern_tensor *set_first(struct tern_context *ctx, const struct tern_weight
     return t;
 }
 
-/* One channel of what goes into the last convolution is very large, and the convolution does not read it: in floats that is as if it were
- * not there, in int8 no other channel is left. */
-static void spoil(const char *folder)
+/* What the last norm gives the first channel is `value` times as large, and the last convolution reads it with weights of 0, or the norm
+ * has a bias of 0 for it. */
+static void change_last(const char *folder, float value, bool unread)
 {
     char path[2 * PATH_SIZE];
     struct tern_context *ctx = support_context();
     snprintf(path, sizeof(path), "%s/unet/diffusion_pytorch_model.safetensors", folder);
     struct tern_weights *w = tern_weights_open(ctx, path);
     const int64_t *shape = tern_tensor_shape(tern_weights_get(w, "conv_out.weight"));
-    tern_tensor *norm = set_first(ctx, w, "conv_norm_out.weight", 1, 1, 1, 10000),
-                *conv = set_first(ctx, w, "conv_out.weight", shape[0], shape[1] * 9, 9, 0);
-    struct tern_weights *changed =
-        tern_weights_derive(w, (const struct tern_weights_change[]){{"conv_norm_out.weight", norm}, {"conv_out.weight", conv}}, 2);
+    tern_tensor *norm = set_first(ctx, w, "conv_norm_out.weight", 1, 1, 1, value),
+                *other = unread ? set_first(ctx, w, "conv_out.weight", shape[0], shape[1] * 9, 9, 0)
+                                : set_first(ctx, w, "conv_norm_out.bias", 1, 1, 1, 0);
+    const struct tern_weights_change changes[] = {{"conv_norm_out.weight", norm},
+                                                  {unread ? "conv_out.weight" : "conv_norm_out.bias", other}};
+    struct tern_weights *changed = tern_weights_derive(w, changes, 2);
     assert_int_equal(tern_weights_save(changed, path), TERN_OK);
     tern_tensor_unref(&norm);
-    tern_tensor_unref(&conv);
+    tern_tensor_unref(&other);
     tern_weights_unref(&changed);
     tern_weights_unref(&w);
     tern_context_destroy(&ctx);
 }
+
+/* One channel of what goes into the last convolution is very large, and the convolution does not read it: in floats that is as if it were
+ * not there, in int8 no other channel is left. */
+static void spoil(const char *folder) { change_last(folder, 10000, true); }
 
 static void a_spoiled_layer_stays(void **state)
 {
@@ -268,6 +274,36 @@ static void factors_save_a_spoiled_layer(void **state)
     assert_int_equal(letters[0], 'z');
     for (int i = 1; letters[i] && letters[i] != ' '; i++)
         assert_true(letters[i] >= 'A' && letters[i] <= 'F');
+    tern_free_text(f.ctx, words);
+    tern_recipe_destroy(&r);
+    close_model(&f);
+    damage_remove(folder);
+}
+
+/* Quarters of octaves. */
+static int steps_of(char letter) { return letter < 'a' ? letter - 'Z' - 1 : letter - 'a'; }
+
+/* A channel without values has the least factor there is, and moves no other: the middle of these is 1. */
+static void a_silent_channel_moves_no_factor(void **state)
+{
+    char folder[PATH_SIZE];
+    struct fixture f;
+    struct tern_quantize_params q = usual();
+    int least = 100, most = -100;
+    (void)state;
+    q.smooth_quant = 0.7;
+    damage_copy("sd1", folder);
+    change_last(folder, 0, false);
+    open_path(&f, folder);
+    struct tern_recipe *r = quantize(&f, &q);
+    char *words = tern_recipe_words(r);
+    const char *letters = factors_of(words, "conv_norm_out.weight");
+    assert_int_equal(letters[0], 'A');
+    for (int i = 1; letters[i] && letters[i] != ' '; i++) {
+        least = steps_of(letters[i]) < least ? steps_of(letters[i]) : least;
+        most = steps_of(letters[i]) > most ? steps_of(letters[i]) : most;
+    }
+    assert_in_range(least + most + 1, 0, 2); /* of rounding */
     tern_free_text(f.ctx, words);
     tern_recipe_destroy(&r);
     close_model(&f);
@@ -711,6 +747,7 @@ int main(void)
         cmocka_unit_test(only_plain_pipelines),
         cmocka_unit_test(a_spoiled_layer_stays),
         cmocka_unit_test(factors_save_a_spoiled_layer),
+        cmocka_unit_test(a_silent_channel_moves_no_factor),
         cmocka_unit_test(factors_of_weights),
         cmocka_unit_test(kinds_and_densities),
         cmocka_unit_test(attention_is_a_layer),

@@ -160,7 +160,8 @@ static enum tern_status tell_round(struct smoothing *s, int first, int n)
 
 /* ---- factors */
 
-/* Their middle is 1: what all have in common changes nothing. */
+/* Their middle is 1: what all have in common changes nothing. Of channels without values it is not taken: these need no room for any, and
+ * the others would come near the largest factor there is. */
 static enum tern_status decide(const struct smoothing *s, const struct place *p)
 {
     struct tern_context *ctx = s->run->ctx;
@@ -170,12 +171,14 @@ static enum tern_status decide(const struct smoothing *s, const struct place *p)
     char *letters = tern_calloc(ctx, (size_t)p->channels + 1, 1);
     for (int64_t k = 0; letters && k < p->channels; k++) {
         const double power = a * log2(fmax(p->most[k], LEAST)) - (1 - a) * log2(fmax(p->weight[k], LEAST));
+        const bool silent = p->most[k] <= LEAST;
         p->most[k] = isfinite(power) ? power : 0;
-        least = fmin(least, p->most[k]);
-        most = fmax(most, p->most[k]);
+        least = silent ? least : fmin(least, p->most[k]);
+        most = silent ? most : fmax(most, p->most[k]);
     }
+    const double middle = least <= most ? (least + most) / 2 : 0;
     for (int64_t k = 0; letters && k < p->channels; k++)
-        letters[k] = tern_quantize_factor_letter(p->most[k] - (least + most) / 2);
+        letters[k] = tern_quantize_factor_letter(p->most[k] - middle);
     if (letters)
         tern_recipe_smooth(s->run->recipe, g->values[g->nodes[p->node].in[1]].name, letters);
     tern_free(ctx, letters);
