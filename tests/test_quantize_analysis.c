@@ -490,6 +490,32 @@ static void pictures_are_those_of_the_recipe(void **state)
     damage_remove(folder);
 }
 
+/* The jobs of the other size take the texts as they are, and are told their own sizes (SDXL). */
+static void texts_are_encoded_once(void **state)
+{
+    char path[PATH_SIZE];
+    struct fixture f;
+    const struct tern_quantize_params q = {.prompts = prompts, .n_prompts = 2, .steps = 2, .cfg = 1};
+    struct tern_calibration large, small;
+    const float expected[] = {32, 48, 0, 0, 32, 48};
+    float found[6];
+    (void)state;
+    open_path(&f, model_path("sdxl", path));
+    assert_int_equal(tern_calibration_open(&large, f.p, &q, 96, 64, NULL), TERN_OK);
+    f.stop.calls = 0;
+    assert_int_equal(tern_calibration_open(&small, f.p, &q, 48, 32, &large), TERN_OK);
+    assert_int_equal(f.stop.calls, 0); /* nothing was encoded */
+    for (int i = 0; i < 2; i++) {
+        assert_ptr_equal(small.texts[i].context, large.texts[i].context);
+        assert_ptr_equal(small.texts[i].pooled, large.texts[i].pooled);
+        assert_int_equal(tern_tensor_read(small.texts[i].time_ids, TERN_F32, found, sizeof(found)), TERN_OK);
+        assert_memory_equal(found, expected, sizeof(found));
+    }
+    tern_calibration_close(&small);
+    tern_calibration_close(&large);
+    close_model(&f);
+}
+
 /* ---- interrupted runs */
 
 static char *recipe_text(struct tern_recipe **r, const char *folder)
@@ -753,6 +779,7 @@ int main(void)
         cmocka_unit_test(attention_is_a_layer),
         cmocka_unit_test(targets),
         cmocka_unit_test(pictures_are_those_of_the_recipe),
+        cmocka_unit_test(texts_are_encoded_once),
         cmocka_unit_test(interrupted_runs_go_on),
         cmocka_unit_test(damaged_numbers_are_measured_anew),
         cmocka_unit_test(only_the_state_goes),

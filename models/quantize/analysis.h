@@ -21,8 +21,9 @@ struct tern_calibration {
     } * texts;      /* by prompt */
     int64_t values; /* of one prompt's latents */
 };
+/* from: NULL, or one of the same params at another size, whose texts it takes. */
 enum tern_status tern_calibration_open(struct tern_calibration *c, struct tern_pipeline *p, const struct tern_quantize_params *params,
-                                       int width, int height);
+                                       int width, int height, const struct tern_calibration *from);
 void tern_calibration_close(struct tern_calibration *c);
 /* The job of a prompt with its texts, before its first step; tern_job_destroy, also after an error. */
 enum tern_status tern_calibration_job(const struct tern_calibration *c, int i, struct tern_job *j);

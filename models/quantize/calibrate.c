@@ -11,14 +11,26 @@ static struct tern_txt2img_params job_of(const struct tern_calibration *c, int i
     return q;
 }
 
+/* Texts say the same at every size; what SDXL is told beside them does not. */
+static void take_texts(struct tern_job *j, const struct tern_calibration *from, int i)
+{
+    j->context = tern_tensor_ref(from->texts[i].context);
+    j->pooled = tern_tensor_ref(from->texts[i].pooled);
+    j->time_ids = j->p->xl ? tern_job_time_ids(j) : NULL;
+}
+
 /* The states of its texts, and what all jobs have in common. */
-static void encode(struct tern_calibration *c, int i)
+static void encode(struct tern_calibration *c, const struct tern_calibration *from, int i)
 {
     const struct tern_txt2img_params q = job_of(c, i);
     struct tern_job j;
     if (tern_job_prepare(&j, c->p, &q) == TERN_OK && j.conditions)
         tern_fail(c->p->ctx, TERN_E_UNSUPPORTED, "quantize: expected a pipeline without textual inversions");
-    if (!tern_failed(c->p->ctx) && tern_job_encode_prompt(&j) == TERN_OK) {
+    if (!tern_failed(c->p->ctx) && from)
+        take_texts(&j, from, i);
+    else if (!tern_failed(c->p->ctx))
+        tern_job_encode_prompt(&j);
+    if (!tern_failed(c->p->ctx)) {
         c->texts[i].context = tern_tensor_ref(j.context);
         c->texts[i].pooled = tern_tensor_ref(j.pooled);
         c->texts[i].time_ids = tern_tensor_ref(j.time_ids);
@@ -29,14 +41,14 @@ static void encode(struct tern_calibration *c, int i)
 }
 
 enum tern_status tern_calibration_open(struct tern_calibration *c, struct tern_pipeline *p, const struct tern_quantize_params *params,
-                                       int width, int height)
+                                       int width, int height, const struct tern_calibration *from)
 {
     *c = (struct tern_calibration){.p = p, .params = params};
     c->job = tern_txt2img_params(.negative_prompt = params->negative_prompt, .width = width, .height = height, .steps = params->steps,
                                  .cfg = params->cfg, .sampler = params->sampler, .schedule = params->schedule, .count = 1);
     c->texts = tern_calloc(p->ctx, (size_t)params->n_prompts, sizeof(*c->texts));
     for (int i = 0; i < params->n_prompts && !tern_failed(p->ctx); i++)
-        encode(c, i);
+        encode(c, from, i);
     if (!tern_failed(p->ctx))
         c->graph = tern_pipeline_stage_graph(p, &c->stage);
     return tern_error_status(p->ctx);

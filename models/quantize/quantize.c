@@ -164,9 +164,9 @@ static enum tern_status open_run(struct tern_quantize_run *run)
     json_decref(measured);
     if (tern_failed(run->ctx))
         return tern_error_status(run->ctx);
-    tern_calibration_open(&run->large, run->p, q, q->width, q->height);
+    tern_calibration_open(&run->large, run->p, q, q->width, q->height, NULL);
     if (!tern_failed(run->ctx))
-        tern_calibration_open(&run->small, run->p, q, width, height);
+        tern_calibration_open(&run->small, run->p, q, width, height, &run->large);
     run->before = tern_calloc(run->ctx, (size_t)q->n_prompts, sizeof(struct tern_image *));
     run->after = tern_calloc(run->ctx, (size_t)q->n_prompts, sizeof(struct tern_image *));
     return tern_error_status(run->ctx);
