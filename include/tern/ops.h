@@ -64,7 +64,8 @@ TERN_API tern_tensor *tern_logical_or(tern_tensor *x, tern_tensor *other);  /* t
 TERN_API tern_tensor *tern_where(tern_tensor *condition, tern_tensor *x, tern_tensor *other);
 
 /* ---- dtype, copies and views. Views share memory with x; eager views cost nothing. */
-/* x.to(dtype): float to int truncates, to bool is x != 0; equal dtype returns x itself, referenced. */
+/* x.to(dtype): float to int truncates, to bool is x != 0; equal dtype returns x itself, referenced. Floats that are
+ * out of an integer's range become whatever the device makes of them, as in PyTorch. */
 TERN_API tern_tensor *tern_cast(tern_tensor *x, enum tern_dtype dtype);
 enum tern_memory_format { TERN_CONTIGUOUS = 0, TERN_CHANNELS_LAST };
 /* x.contiguous(memory_format=…): x itself, referenced, when it is so already. CHANNELS_LAST needs 4-D. */
