@@ -534,7 +534,7 @@ static void what_the_index_alone_says_stays_a_folder(void **state)
     damage_remove(folder);
 }
 
-/* Jobs refuse such a scheduler, too. The index's class counts above the file's. */
+/* The index's class counts above the file's. */
 static void schedulers_of_others_stay_folders(void **state)
 {
     static const char *const files[] = {"model_index.json", "scheduler/scheduler_config.json"};
@@ -544,11 +544,15 @@ static void schedulers_of_others_stay_folders(void **state)
     beside(f->folder, "out", out);
     damage_json(folder, files[1], "prediction_type", json_string("v_prediction"));
     damage_json(folder, files[0], "scheduler", json_pack("[s,s]", "diffusers", "EDMEulerScheduler"));
-    refused(f->ctx, folder, out, NULL, TERN_E_UNSUPPORTED, "its scheduler, EDMEulerScheduler, is not available");
+    refused(f->ctx, folder, out, NULL, TERN_E_UNSUPPORTED, "the noise levels of its scheduler, EDMEulerScheduler, are not");
     damage_json(folder, files[1], "_class_name", json_string("EDMEulerScheduler"));
     damage_json(folder, files[0], "scheduler", NULL);
-    refused(f->ctx, folder, out, NULL, TERN_E_UNSUPPORTED, "its scheduler, EDMEulerScheduler, is not available");
-    damage_json(folder, files[0], "scheduler", json_pack("[s,s]", "diffusers", "EulerDiscreteScheduler"));
+    refused(f->ctx, folder, out, NULL, TERN_E_UNSUPPORTED, "the noise levels of its scheduler, EDMEulerScheduler, are not");
+    damage_json(folder, files[1], "_class_name", json_string("FlowMatchEulerDiscreteScheduler"));
+    damage_json(folder, files[1], "beta_start", NULL);
+    refused(f->ctx, folder, out, NULL, TERN_E_UNSUPPORTED, "scheduler, FlowMatchEulerDiscreteScheduler, are not");
+    damage_json(folder, files[1], "beta_start", json_real(0.00085));
+    damage_json(folder, files[1], "_class_name", json_string("DEISMultistepScheduler")); /* jobs take --sampler for it */
     convert(f->ctx, folder, out, NULL);
     damage_remove(folder);
 }

@@ -132,24 +132,25 @@ static enum tern_status check_index(struct tern_context *ctx, const struct tern_
     return TERN_OK;
 }
 
-/* Whether jobs have a sampler of the class that the index or else the file names. */
-static bool is_known(const char *class_name)
+/* Whether the noise is what betas make of it: jobs have a sampler of the class, or its file has them and it is none of EDM's. */
+static bool has_betas(const json_t *config, const char *class_name)
 {
     for (int i = TERN_SAMPLER_DEFAULT + 1; i < TERN_SAMPLER_COUNT; i++)
         if (!strcmp(tern_sampler_fns((enum tern_sampler)i)->class_name, class_name))
             return true;
-    return false;
+    return strncmp(class_name, "EDM", 3) != 0 &&
+           (json_is_number(json_object_get(config, "beta_start")) || json_is_array(json_object_get(config, "trained_betas")));
 }
 
-/* The noise levels of others, as EDM's, may not be those that readers make of what is predicted. */
+/* The class that the index or else the file names is told by no single file. */
 static enum tern_status check_scheduler(struct tern_context *ctx, const struct tern_checkpoint *cp)
 {
     char text[TERN_PRINTABLE], what[TERN_PRINTABLE + 128];
     json_t *config = tern_scheduler_parse(ctx, tern_checkpoint_scheduler(cp));
     const char *of_index = tern_checkpoint_scheduler_class(cp),
                *class_name = of_index ? of_index : json_string_value(json_object_get(config, "_class_name"));
-    if (class_name && !is_known(class_name)) {
-        snprintf(what, sizeof(what), "its scheduler, %s, is not available, and a reader would take the noise levels of published models",
+    if (class_name && !has_betas(config, class_name)) {
+        snprintf(what, sizeof(what), "the noise levels of its scheduler, %s, are not those that a reader makes of betas",
                  tern_printable(class_name, strlen(class_name), text));
         tern_convert_no_form(cp, what);
     }
