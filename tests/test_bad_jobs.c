@@ -9,7 +9,11 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <tern/ops.h>
 
+#include "core/context.h"
+#include "core/tensor.h"
+#include "job_cases.h"
 #include "model_help.h"
 #include "support.h"
 
@@ -276,6 +280,89 @@ static void wrong_latents(void **state)
     works(f);
 }
 
+/* What a job reads of another context needs nothing of that one: not its memory, which has run out here. */
+static void pictures_of_another_context(void **state)
+{
+    struct support_allocator memory = {0};
+    struct fixture *f = *state;
+    struct tern_context *other = tern_context_create(&(struct tern_context_params){.threads = 1, .allocator = support_failing(&memory)});
+    struct tern_txt2img_params q = tiny();
+    uint8_t rgb[24 * 32 * 3];
+    for (int i = 0; i < 24 * 32 * 3; i++)
+        rgb[i] = i / 3 % 32 < 16 ? 255 : (uint8_t)(i * 7);
+    struct tern_image *own = tern_image_create(f->ctx, 32, 24, rgb), *theirs = tern_image_create(other, 32, 24, rgb);
+    assert_non_null(theirs);
+    memory.fail_at = 1;
+    for (int mask = 0; mask < 2; mask++) {
+        q.init_image = own;
+        q.mask_image = mask ? own : NULL;
+        q.strength = 1;
+        struct tern_images *expected = job_run(f->ctx, f->p, &q);
+        q.init_image = theirs;
+        q.mask_image = mask ? theirs : NULL;
+        struct tern_images *found = job_run(f->ctx, f->p, &q);
+        assert_true(job_same(expected, 0, found));
+        tern_images_destroy(&expected);
+        tern_images_destroy(&found);
+    }
+    assert_int_equal(tern_error_status(other), TERN_OK);
+    tern_image_destroy(&own);
+    tern_image_destroy(&theirs);
+    tern_context_destroy(&other);
+    assert_int_equal(memory.live, 0);
+}
+
+static enum tern_status lost(struct tern_buffer *b, size_t offset, void *dst, size_t size)
+{
+    return tern_fail(b->device->ctx, TERN_E_DEVICE, "the device is lost");
+}
+
+/* It is the other one that has the error. */
+static void latents_of_another_context(void **state)
+{
+    struct fixture *f = *state;
+    struct tern_context *other = support_context();
+    struct tern_txt2img_params q = tiny();
+    q.steps = 10;
+    q.count = 4;
+    q.init_latents = tern_tensor_create(other, TERN_F32, 4, (const int64_t[]){4, 4, 2, 2}, NULL);
+    struct tern_buffer *b = q.init_latents->buffer;
+    const struct tern_buffer_fns *whole = b->fns, broken = {whole->destroy, whole->write, lost};
+    struct tern_images *images = job_run(f->ctx, f->p, &q);
+    tern_images_destroy(&images);
+    b->fns = &broken;
+    for (int searches = 0; searches < 2; searches++) {
+        q.cache_quality = searches ? 0.5 : 0;
+        assert_null(tern_generate(f->p, &q));
+        support_error(f->ctx, TERN_E_DEVICE, "latents: the device is lost");
+        support_error(other, TERN_E_DEVICE, "the device is lost");
+    }
+    b->fns = whole;
+    tern_tensor_unref(&q.init_latents);
+    tern_context_destroy(&other);
+    works(f);
+}
+
+static enum tern_status keep_input(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    *(tern_tensor **)user = tern_tensor_ref(in[0]);
+    out[0] = tern_contiguous(in[0], TERN_CONTIGUOUS);
+    return TERN_OK;
+}
+
+static void latents_without_values(void **state)
+{
+    struct fixture *f = *state;
+    struct tern_txt2img_params q = tiny();
+    const struct tern_graph_input in = {"x", TERN_F32, 4, {1, 4, 2, 2}};
+    struct tern_graph *g = tern_graph_trace(f->ctx, keep_input, &q.init_latents, NULL, &in, 1, 1);
+    assert_non_null(g);
+    refused(f, &q, TERN_E_INVALID, "latents: expected values, found a tensor of a graph that is or was recorded");
+    tern_tensor_unref(&q.init_latents);
+    tern_graph_destroy(&g);
+    works(f);
+}
+
 /* Invalid UTF-8 is found when the text is read: no step is made, and the pipeline works on. */
 static void wrong_prompts(void **state)
 {
@@ -391,6 +478,9 @@ int main(void)
         TEST(wrong_second_passes),
         TEST(images_that_do_not_go_together),
         TEST(wrong_latents),
+        TEST(pictures_of_another_context),
+        TEST(latents_of_another_context),
+        TEST(latents_without_values),
         TEST(wrong_prompts),
         TEST(zeros_are_defaults),
         cmocka_unit_test(budgets_are_checked_before_sampling),

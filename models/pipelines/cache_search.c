@@ -38,14 +38,13 @@ struct tern_txt2img_params tern_cache_params(const struct tern_txt2img_params *p
 /* Rows first..first+count-1 of latents that the caller gives, a new reference; NULL when it gives none. */
 static tern_tensor *rows_of(const struct tern_cache_search *s, int first, int count)
 {
-    const tern_tensor *all = s->params->init_latents;
     const struct tern_job *j = &s->job;
-    if (!all || tern_failed(s->p->ctx))
+    if (!j->params.init_latents || tern_failed(s->p->ctx))
         return NULL;
     float *values = tern_alloc(s->p->ctx, (size_t)(j->params.count * j->picture) * sizeof(float));
     tern_tensor *t = NULL;
     tern_scope_begin(s->p->ctx);
-    if (values && tern_tensor_read(all, TERN_F32, values, (size_t)(j->params.count * j->picture) * sizeof(float)) == TERN_OK)
+    if (values && tern_job_read_latents(j, values) == TERN_OK)
         t = tern_tensor_create(s->p->ctx, TERN_F32, 4, (const int64_t[]){count, j->channels, j->lh, j->lw}, values + first * j->picture);
     tern_free(s->p->ctx, values);
     tern_tensor_ref(t);

@@ -73,6 +73,8 @@ static enum tern_status check_latents(struct tern_job *j)
     if (!tern_meta_same_shape(&t->meta, &want) || t->meta.dtype != TERN_F32)
         return tern_fail(j->p->ctx, TERN_E_SHAPE, "latents: expected (%d, %lld, %lld, %lld) f32, found %s", j->params.count,
                          (long long)j->channels, (long long)j->lh, (long long)j->lw, tern_meta_text(&t->meta, text));
+    if (!t->buffer)
+        return tern_fail(j->p->ctx, TERN_E_INVALID, "latents: expected values, found a tensor of a graph that is or was recorded");
     return TERN_OK;
 }
 

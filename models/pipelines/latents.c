@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "models/images/image.h"
 #include "models/pipelines/pipeline.h"
 #include "models/schedulers/scheduler.h"
 
@@ -44,10 +45,11 @@ static enum tern_status draw_encoding(struct tern_job *j, int i, const float *pi
     return tern_error_status(j->p->ctx);
 }
 
-/* The picture at the job's size, a new one. */
+/* The picture at the job's size, a new one. It may be of another context, whose memory and error are none of the job's. */
 static struct tern_image *resized(const struct tern_job *j, const struct tern_image *image)
 {
-    return tern_image_resize(image, j->params.width, j->params.height);
+    const struct tern_image here = {.ctx = j->p->ctx, .width = image->width, .height = image->height, .rgb = image->rgb};
+    return tern_image_resize(&here, j->params.width, j->params.height);
 }
 
 float *tern_job_pixels(const struct tern_job *j, const struct tern_image *image)
@@ -89,6 +91,16 @@ static enum tern_status read_mask(struct tern_job *j, float *pixels)
 /* Whether the job goes on with a picture that another model has begun: then init_latents are its latents and no noise. */
 static bool goes_on(const struct tern_job *j) { return j->params.denoising_start > 0; }
 
+enum tern_status tern_job_read_latents(const struct tern_job *j, float *to)
+{
+    struct tern_context *ctx = j->p->ctx;
+    const tern_tensor *t = j->params.init_latents;
+    const enum tern_status st = tern_tensor_read(t, TERN_F32, to, (size_t)(j->params.count * j->picture) * sizeof(float));
+    if (st && !tern_failed(ctx)) /* they are of another context, which has the error */
+        return tern_fail(ctx, st, "latents: %s", tern_error(t->ctx));
+    return tern_error_status(ctx);
+}
+
 /* Unit noise of every picture, drawn or given. */
 static enum tern_status draw_noise(struct tern_job *j, int i)
 {
@@ -129,7 +141,7 @@ static enum tern_status start_from_picture(struct tern_job *j)
     int64_t n = j->params.count * j->picture;
     float sigma = (float)tern_scheduler_init_noise_sigma(j->scheduler);
     if (!tern_failed(ctx) && goes_on(j))
-        tern_tensor_read(j->params.init_latents, TERN_F32, j->latents, bytes);
+        tern_job_read_latents(j, j->latents);
     else if (!tern_failed(ctx) && pure)
         for (int64_t k = 0; k < n; k++)
             j->latents[k] = j->noise[k] * sigma;
@@ -181,7 +193,7 @@ enum tern_status tern_job_start_latents(struct tern_job *j)
     if (tern_failed(ctx))
         return tern_error_status(ctx);
     seed_generators(j, 0);
-    if (j->params.init_latents && tern_tensor_read(j->params.init_latents, TERN_F32, j->noise, (size_t)n * sizeof(float)))
+    if (j->params.init_latents && tern_job_read_latents(j, j->noise))
         return tern_error_status(ctx);
     enum tern_status status = tern_pipeline_edits(j->p) ? tern_job_start_edit(j)
                               : j->params.init_image    ? start_from_picture(j)

@@ -423,6 +423,8 @@ char *tern_job_infotext(const struct tern_job *j, int i);
 
 /* latents.c: a picture at the job's size as (3, h, w) in -1..1; tern_free. NULL with the error recorded. */
 float *tern_job_pixels(const struct tern_job *j, const struct tern_image *image);
+/* All of init_latents. */
+enum tern_status tern_job_read_latents(const struct tern_job *j, float *to);
 /* Mean and logarithm of the variance of what the VAE encodes, one picture's latents each, unscaled. TAESD gives the latent itself, as the
  * mean, and no variance. */
 enum tern_status tern_job_encode_picture(const struct tern_job *j, const float *pixels, float *mean, float *logvar);
