@@ -78,6 +78,23 @@ static void cancelled_jobs_leave_nothing(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* What leaves memory with its stage does so, too, when the job ends within it. */
+static void what_is_to_leave_does(void **state)
+{
+    struct cancel c = {0};
+    char path[PATH_SIZE];
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = answer, .user = &c});
+    assert_non_null(ctx);
+    struct tern_pipeline *p =
+        tern_pipeline_load(ctx, model_path("sd1", path), &(struct tern_pipeline_params){.offload = TERN_OFFLOAD_SEQUENTIAL});
+    assert_non_null(p);
+    struct tern_image *init = tern_image_create(ctx, 16, 16, NULL);
+    cancel_everywhere(ctx, p, &c, init);
+    tern_image_destroy(&init);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
 /* Also while the memory is predicted and while a component runs. */
 static void cancelled_checks_and_components(void **state)
 {
@@ -274,13 +291,10 @@ static void contexts_say_that_there_is_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cancelled_jobs_leave_nothing),
-        cmocka_unit_test(cancelled_checks_and_components),
-        cmocka_unit_test(cancelled_bindings_can_be_made_later),
-        cmocka_unit_test(one_failure_is_survived),
-        cmocka_unit_test(two_failures_are_an_error),
-        cmocka_unit_test(lasting_failure_is_an_error),
-        cmocka_unit_test(contexts_say_that_there_is_no_memory),
+        cmocka_unit_test(cancelled_jobs_leave_nothing),    cmocka_unit_test(what_is_to_leave_does),
+        cmocka_unit_test(cancelled_checks_and_components), cmocka_unit_test(cancelled_bindings_can_be_made_later),
+        cmocka_unit_test(one_failure_is_survived),         cmocka_unit_test(two_failures_are_an_error),
+        cmocka_unit_test(lasting_failure_is_an_error),     cmocka_unit_test(contexts_say_that_there_is_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

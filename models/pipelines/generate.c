@@ -95,18 +95,12 @@ enum tern_status tern_job_decode(struct tern_job *j, struct tern_image **images)
 /* From the latents that it starts from to those that it ends with. */
 static enum tern_status run_pass(struct tern_job *j)
 {
-    struct tern_pipeline *p = j->p;
     if (tern_job_start_latents(j))
-        return tern_error_status(p->ctx);
-    if (tern_job_leaves(j, "vae"))
-        tern_pipeline_drop_vae(p);
-    if (tern_job_sample(j))
-        return tern_error_status(p->ctx);
-    if (tern_job_leaves(j, "unet")) {
-        tern_pipeline_drop_unet(p);
-        tern_pipeline_drop_preview(p);
-    }
-    return TERN_OK;
+        return tern_error_status(j->p->ctx);
+    tern_job_put_out(j, TERN_MODULE_VAE);
+    if (tern_job_sample(j) == TERN_OK)
+        tern_job_put_out(j, TERN_MODULE_UNET | TERN_MODULE_PREVIEW);
+    return tern_error_status(j->p->ctx);
 }
 
 /* The text encoder leaves with its stage unless it is to be kept; the others when memory is short. */
@@ -118,10 +112,7 @@ static enum tern_status run_stages(struct tern_job *j, struct tern_image **image
             return tern_error_status(p->ctx);
     if (run_pass(j) || (j->hires && run_pass(j->hires)))
         return tern_error_status(p->ctx);
-    tern_job_decode(j, images);
-    if (tern_job_leaves(j, "vae"))
-        tern_pipeline_drop_vae(p);
-    return tern_error_status(p->ctx);
+    return tern_job_decode(j, images);
 }
 
 static struct tern_images *run(struct tern_job *j)
@@ -137,6 +128,7 @@ static struct tern_images *run(struct tern_job *j)
     out->image = tern_calloc(ctx, (size_t)out->count, sizeof(*out->image));
     if (out->image && run_stages(j, out->image) == TERN_OK)
         out->latents = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){out->count, j->channels, last->lh, last->lw}, last->latents);
+    tern_job_put_out(j, TERN_MODULES); /* the last stage's, and those of a stage that failed or was cancelled */
     if (tern_failed(ctx))
         tern_images_destroy(&out);
     return out;

@@ -126,3 +126,18 @@ DROP(text_encoder, text_2)
 DROP(unet, unet)
 DROP(vae, vae)
 DROP(vae, preview)
+
+void tern_job_put_out(const struct tern_job *j, unsigned modules)
+{
+    static const struct {
+        const char *component;
+        void (*drop)(struct tern_pipeline *);
+    } all[] = {{"text_encoder", tern_pipeline_drop_text},
+               {"text_encoder_2", tern_pipeline_drop_text_2},
+               {"unet", tern_pipeline_drop_unet},
+               {"preview_decoder", tern_pipeline_drop_preview},
+               {"vae", tern_pipeline_drop_vae}};
+    for (int i = 0; i < (int)(sizeof(all) / sizeof(*all)); i++)
+        if (modules >> i & 1 && tern_job_leaves(j, all[i].component))
+            all[i].drop(j->p);
+}

@@ -407,6 +407,17 @@ enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak 
 enum tern_offload tern_pipeline_offload(const struct tern_pipeline *p, const char *component);
 /* Whether a component leaves memory when its stage is done. */
 bool tern_job_leaves(const struct tern_job *j, const char *component);
+/* Sets of modules. */
+enum {
+    TERN_MODULE_TEXT = 1,
+    TERN_MODULE_TEXT_2 = 2,
+    TERN_MODULE_UNET = 4,
+    TERN_MODULE_PREVIEW = 8,
+    TERN_MODULE_VAE = 16,
+    TERN_MODULES = 31
+};
+/* Takes those out of memory of which the job has it that they leave. (modules.c) */
+void tern_job_put_out(const struct tern_job *j, unsigned modules);
 /* Sets `sequential`, `resident`, `streams_text`, `arena` and the two `algorithm`s as the pipeline's offload says; when that is automatic,
  * so that the job keeps to the context's budget. Predicts the peak. TERN_E_BUDGET with the least that would do; TERN_E_NO_MEMORY when it is
  * the device that has too little. */
