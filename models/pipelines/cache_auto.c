@@ -26,7 +26,10 @@ static void tell(const struct tern_cache_search *s, const struct tern_cache_choi
              tern_number_text(q.cache_pow, number));
     snprintf(text, sizeof(text), "SSIM %.3f, asked %g; %s", choice->ssim, s->params->cache_quality, why);
     const int floor = tern_scopes_guard(s->p->ctx);
+    const bool outer = s->p->busy;
+    s->p->busy = true;
     s->params->on_choice(&c, s->params->on_choice_user);
+    s->p->busy = outer;
     tern_scopes_unguard(s->p->ctx, floor, "on_choice");
 }
 
@@ -157,14 +160,12 @@ static struct tern_images *run(const struct tern_cache_search *s)
     return first ? tern_cache_rest(s, choice.interval, first) : all(s, &choice);
 }
 
+/* Between its jobs the pipeline is not at work: each of them finds nothing that another call holds. */
 struct tern_images *tern_cache_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params)
 {
-    const bool outer = p->busy; /* a callback may come here */
     struct tern_cache_search s;
-    p->busy = true;
     struct tern_images *out = open(&s, p, params, NULL) == TERN_OK ? run(&s) : NULL;
     close(&s);
     tern_pages_trim(&p->ctx->pages, 0);
-    p->busy = outer;
     return out;
 }

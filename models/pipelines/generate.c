@@ -134,6 +134,28 @@ static struct tern_images *run(struct tern_job *j)
     return out;
 }
 
+/* What a call found, for its end. */
+struct call {
+    bool busy;
+    unsigned held;
+};
+
+/* A callback of another call may come here: what modules that one has found stay, since it uses them. */
+static struct call begin(struct tern_pipeline *p)
+{
+    const struct call outer = {p->busy, p->held};
+    p->held = outer.busy ? tern_pipeline_modules(p) : 0;
+    p->busy = true;
+    return outer;
+}
+
+static void end(struct tern_pipeline *p, const struct call *outer)
+{
+    tern_pages_trim(&p->ctx->pages, 0); /* an application that waits for its next job holds no more than it has to */
+    p->busy = outer->busy;
+    p->held = outer->held;
+}
+
 static struct tern_images *generate(struct tern_pipeline *p, const struct tern_txt2img_params *params)
 {
     struct tern_job j;
@@ -141,15 +163,13 @@ static struct tern_images *generate(struct tern_pipeline *p, const struct tern_t
     struct tern_device_peak peak;
     if (params && params->cache_quality != 0)
         return tern_cache_generate(p, params);
-    bool outer = p->busy; /* a callback may come back here */
-    p->busy = true;
+    const struct call outer = begin(p);
     if (params && params->on_kernel)
         tern_device_peak(p->ctx, &peak); /* before the job's time begins; prepare finds its error */
     if (tern_job_prepare(&j, p, params) == TERN_OK && tern_job_check_begun(&j) == TERN_OK && tern_job_choose_offload(&j, NULL) == TERN_OK)
         out = run(&j);
     tern_job_destroy(&j);
-    tern_pages_trim(&p->ctx->pages, 0); /* an application that waits for its next job holds no more than it has to */
-    p->busy = outer;
+    end(p, &outer);
     return out;
 }
 
@@ -181,17 +201,15 @@ enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_
     struct tern_job j;
     if (!p)
         return TERN_E_INVALID;
-    bool outer = p->busy;
     if (params && params->cache_quality != 0)
         return tern_cache_check(p, params, peak_bytes);
-    p->busy = true;
+    const struct call outer = begin(p);
     const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
     enum tern_status st = tern_job_prepare(&j, p, params);
     if (!st)
         st = tern_job_choose_offload(&j, peak_bytes);
     tern_job_destroy(&j);
-    tern_pages_trim(&p->ctx->pages, 0);
     tern_scopes_return(p->ctx, &left);
-    p->busy = outer;
+    end(p, &outer);
     return st;
 }

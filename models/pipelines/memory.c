@@ -214,11 +214,11 @@ static void sample(struct tally *t)
     take(t, (buffers + tensors) * sizeof(float) + brownian + known);
     size_t bound = run(t, "unet"), shown = preview(t);
     give(t, (buffers + tensors) * sizeof(float) + brownian + known);
-    const bool leaves = tern_job_leaves(j, "unet");
-    if (leaves && j->first)
-        give(t, bound + shown);
-    else if (leaves) /* the module leaves, too, which counts from the start if it was there */
-        give(t, bound + (j->p->unet ? j->p->unet_part.module : 0) + shown + (j->p->preview ? j->p->preview_part.module : 0));
+    /* a module that leaves counts from the start if it was there */
+    if (tern_job_leaves(j, "unet"))
+        give(t, bound + (j->p->unet && !j->first ? j->p->unet_part.module : 0));
+    if (tern_job_leaves(j, "preview_decoder"))
+        give(t, shown + (j->p->preview && !j->first ? j->p->preview_part.module : 0));
 }
 
 static void decode(struct tally *t)

@@ -127,6 +127,12 @@ DROP(unet, unet)
 DROP(vae, vae)
 DROP(vae, preview)
 
+unsigned tern_pipeline_modules(const struct tern_pipeline *p)
+{
+    return (p->text ? TERN_MODULE_TEXT : 0u) | (p->text_2 ? TERN_MODULE_TEXT_2 : 0u) | (p->unet ? TERN_MODULE_UNET : 0u) |
+           (p->preview ? TERN_MODULE_PREVIEW : 0u) | (p->vae ? TERN_MODULE_VAE : 0u);
+}
+
 void tern_job_put_out(const struct tern_job *j, unsigned modules)
 {
     static const struct {

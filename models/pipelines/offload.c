@@ -59,8 +59,25 @@ enum tern_offload tern_pipeline_offload(const struct tern_pipeline *p, const cha
     }
 }
 
+/* That of a component. */
+static unsigned module_of(const char *component)
+{
+    switch (component[0]) {
+    case 't':
+        return strcmp(component, "text_encoder") ? TERN_MODULE_TEXT_2 : TERN_MODULE_TEXT;
+    case 'u':
+        return TERN_MODULE_UNET;
+    case 'p':
+        return TERN_MODULE_PREVIEW;
+    default:
+        return TERN_MODULE_VAE;
+    }
+}
+
 bool tern_job_leaves(const struct tern_job *j, const char *component)
 {
+    if (j->p->held & module_of(component))
+        return false;
     const enum tern_offload own = tern_pipeline_offload(j->p, component);
     if (own != TERN_OFFLOAD_AUTO)
         return own != TERN_OFFLOAD_NONE;

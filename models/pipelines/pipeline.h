@@ -107,6 +107,7 @@ struct tern_pipeline {
     int64_t hoist_least;   /* TERN_HOIST_LEAST; for comparison INT64_MIN: whatever it takes, INT64_MAX: never */
     int hoist_inputs;      /* most inputs of the UNet's plan with those; TERN_GRAPH_MAX_IO, or fewer for comparison */
     bool busy;             /* a call is running: callbacks must not exchange its modules */
+    unsigned held;         /* TERN_MODULE_...: by a call whose callback made the one that runs, which leaves them in memory */
     struct tern_unet_config unet_config;
     struct tern_vae_config vae_config, preview_config; /* the latter if preview_alone is there */
 };
@@ -117,6 +118,17 @@ struct tern_text_encoder *tern_pipeline_text_2(struct tern_pipeline *p);
 struct tern_unet *tern_pipeline_unet(struct tern_pipeline *p);
 struct tern_vae *tern_pipeline_vae(struct tern_pipeline *p);
 struct tern_vae *tern_pipeline_preview(struct tern_pipeline *p);
+/* Sets of modules. */
+enum {
+    TERN_MODULE_TEXT = 1,
+    TERN_MODULE_TEXT_2 = 2,
+    TERN_MODULE_UNET = 4,
+    TERN_MODULE_PREVIEW = 8,
+    TERN_MODULE_VAE = 16,
+    TERN_MODULES = 31
+};
+/* Those that are in memory. */
+unsigned tern_pipeline_modules(const struct tern_pipeline *p);
 /* Takes the module out of memory, with its weights and bindings. */
 void tern_pipeline_drop_text(struct tern_pipeline *p);
 void tern_pipeline_drop_text_2(struct tern_pipeline *p);
@@ -405,17 +417,8 @@ struct tern_job_peak {
 enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak *peak);
 /* What is said of a component alone ("vae_decoder": the VAE); AUTO: nothing. */
 enum tern_offload tern_pipeline_offload(const struct tern_pipeline *p, const char *component);
-/* Whether a component leaves memory when its stage is done. */
+/* Whether a component leaves memory when its stage is done. What another call holds does not. */
 bool tern_job_leaves(const struct tern_job *j, const char *component);
-/* Sets of modules. */
-enum {
-    TERN_MODULE_TEXT = 1,
-    TERN_MODULE_TEXT_2 = 2,
-    TERN_MODULE_UNET = 4,
-    TERN_MODULE_PREVIEW = 8,
-    TERN_MODULE_VAE = 16,
-    TERN_MODULES = 31
-};
 /* Takes those out of memory of which the job has it that they leave. (modules.c) */
 void tern_job_put_out(const struct tern_job *j, unsigned modules);
 /* Sets `sequential`, `resident`, `streams_text`, `arena` and the two `algorithm`s as the pipeline's offload says; when that is automatic,

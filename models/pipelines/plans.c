@@ -125,21 +125,43 @@ static struct tern_stage keeping(struct tern_stage shallow)
     return shallow;
 }
 
+/* Of a plan to the weights, at the plan's place, if it is there still: while weights are prepared a callback's own job may have taken it
+ * away, or bound it, too. */
+static struct tern_binding *bind(struct tern_pipeline *p, struct tern_plan *plan, struct tern_weights *weights, struct tern_binding *beside)
+{
+    struct tern_binding *binding = tern_plan_bind_beside(plan, weights, beside);
+    for (int i = 0; i < TERN_MAX_PLANNED; i++) {
+        struct tern_planned *e = &p->planned[i];
+        e->making = 0; /* a job runs: what its check has made is there, also what was not taken */
+        if (e->plan != plan)
+            continue;
+        unbind(e);
+        e->binding = tern_binding_ref(binding);
+        e->weights = binding ? tern_weights_ref(weights) : NULL;
+    }
+    return binding;
+}
+
 struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct tern_stage *stage)
 {
     const struct tern_stage other = keeping(*stage);
-    struct tern_binding *beside = stage->part == TERN_UNET_SHALLOW ? tern_pipeline_binding(p, &other) : NULL;
-    struct tern_planned *e = tern_failed(p->ctx) ? NULL : get(p, stage);
-    if (e && tern_pipeline_weights(p, stage->component) && (!e->binding || e->weights != weights_of(p, stage->component))) {
+    struct tern_binding *beside = stage->part == TERN_UNET_SHALLOW ? tern_pipeline_binding(p, &other) : NULL, *binding = NULL;
+    struct tern_weights *weights = tern_pipeline_weights(p, stage->component) ? tern_weights_ref(weights_of(p, stage->component)) : NULL;
+    struct tern_planned *e = weights ? get(p, stage) : NULL;
+    struct tern_plan *plan = e ? tern_plan_ref(e->plan) : NULL;
+    if (e && e->binding && e->weights == weights)
+        binding = tern_binding_ref(e->binding);
+    else if (e) {
         unbind(e);
-        e->binding = tern_plan_bind_beside(e->plan, weights_of(p, stage->component), beside);
-        e->weights = e->binding ? tern_weights_ref(weights_of(p, stage->component)) : NULL;
-        for (int i = 0; i < TERN_MAX_PLANNED; i++) /* a job runs: what its check has made is there, also what was not taken */
-            p->planned[i].making = 0;
+        binding = bind(p, plan, weights, beside);
     }
+    tern_weights_unref(&weights);
+    tern_plan_unref(&plan);
     tern_binding_unref(&beside);
     tern_pages_trim(&p->ctx->pages, 0); /* what the stage before has left and this one does not need */
-    return tern_failed(p->ctx) ? NULL : tern_binding_ref(e->binding);
+    if (tern_failed(p->ctx))
+        tern_binding_unref(&binding);
+    return binding;
 }
 
 size_t tern_pipeline_making(const struct tern_pipeline *p)

@@ -236,7 +236,7 @@ enum tern_status tern_job_predict(struct tern_job *j, int call, struct tern_pred
     const bool other = tern_job_follow_prompt(j, call);
     const double t = tern_scheduler_timestep(j->scheduler, call);
     fill_input(j, call, s);
-    const struct tern_unet *unet = tern_pipeline_unet(j->p); /* a callback's own job may have taken it out of memory */
+    const struct tern_unet *unet = tern_pipeline_unet(j->p);
     if (!unet || (s->in[0][TERN_UNET_SAMPLE] ? tern_unet_set_time(unet, &t, 1, j->params.cfg, s->in[0][TERN_UNET_TIME])
                                              : make_inputs(j, unet, t, s)))
         return tern_error_status(j->p->ctx);

@@ -1,0 +1,99 @@
+/* Jobs that are made in a callback of another one, by the same pipeline: anywhere in it. Both give their pictures, and what either of them
+ * takes out of memory is not what the other one uses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "job_cases.h"
+#include "model_help.h"
+#include "support.h"
+
+struct nest {
+    long asked, at; /* number of questions of the outer job so far; the one at which the inner job is made, 0: none */
+    bool inside;
+    struct tern_context *ctx;
+    struct tern_pipeline *p;
+    struct tern_txt2img_params inner;
+    struct tern_images *expected; /* of the inner job */
+};
+
+static bool make_another(void *user)
+{
+    struct nest *n = user;
+    if (n->inside || ++n->asked != n->at)
+        return false;
+    n->inside = true;
+    struct tern_images *images = job_run(n->ctx, n->p, &n->inner);
+    assert_true(job_same(n->expected, 0, images));
+    tern_images_destroy(&images);
+    n->inside = false;
+    return false;
+}
+
+static long next(long n) { return n + 1 + n / 10; }
+
+static void nest_everywhere(struct nest *n, const struct tern_txt2img_params *q)
+{
+    struct tern_images *whole = job_run(n->ctx, n->p, q), *again;
+    n->expected = job_run(n->ctx, n->p, &n->inner);
+    again = job_run(n->ctx, n->p, q);
+    tern_images_destroy(&again);
+    tern_memory_trim(n->ctx);
+    const size_t used = tern_memory_used(n->ctx);
+    n->asked = 0;
+    again = job_run(n->ctx, n->p, q);
+    tern_images_destroy(&again);
+    const long total = n->asked;
+    int runs = 0;
+    assert_true(total > 200);
+    for (long at = 1; at <= total; at = next(at), runs++) {
+        n->asked = 0;
+        n->at = at;
+        again = job_run(n->ctx, n->p, q);
+        n->at = 0;
+        assert_true(n->asked >= at);
+        if (!job_same(whole, 0, again))
+            fail_msg("another picture when a job is made at question %ld of %ld", at, total);
+        tern_images_destroy(&again);
+        tern_memory_trim(n->ctx);
+        if (tern_memory_used(n->ctx) != used)
+            fail_msg("question %ld of %ld: %zu bytes stay, %zu before", at, total, tern_memory_used(n->ctx), used);
+    }
+    tern_images_destroy(&n->expected);
+    tern_images_destroy(&whole);
+    print_message("%d of %ld places\n", runs, total);
+}
+
+static void jobs_within_jobs(void **state)
+{
+    static const enum tern_offload ways[] = {TERN_OFFLOAD_AUTO, TERN_OFFLOAD_SEQUENTIAL};
+    char path[PATH_SIZE];
+    for (int i = 0; i < 2; i++) {
+        struct nest n = {.inner =
+                             tern_txt2img_params(.prompt = "y", .width = i ? 16 : 24, .height = 16, .steps = 1, .seed = 2, .count = 2)};
+        n.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = make_another, .user = &n});
+        assert_non_null(n.ctx);
+        n.p = tern_pipeline_load(n.ctx, model_path("sd1", path), &(struct tern_pipeline_params){.offload = ways[i]});
+        assert_non_null(n.p);
+        struct tern_image *init = tern_image_create(n.ctx, 16, 16, NULL);
+        struct tern_txt2img_params q = {.prompt = "(x:1.2) z", .width = 16, .height = 16, .steps = 2, .seed = 3, .count = 2, .strength = 1};
+        q.prompt_syntax = i ? TERN_PROMPT_A1111 : TERN_PROMPT_PLAIN;
+        q.init_image = init;
+        nest_everywhere(&n, &q);
+        tern_image_destroy(&init);
+        tern_pipeline_destroy(&n.p);
+        tern_context_destroy(&n.ctx);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_within_jobs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
