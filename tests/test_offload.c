@@ -322,6 +322,44 @@ static void the_vae_is_tiled(void **state)
     close_fixture(&base);
 }
 
+/* A pipeline whose UNet and VAE an earlier job has left in memory. */
+static struct fixture open_used(size_t budget, enum tern_offload offload)
+{
+    struct fixture f = open_fixture("demo", budget, TERN_OFFLOAD_NONE);
+    struct tern_images *images = job_run(f.ctx, f.p, &tern_txt2img_params(.prompt = "a", .width = 64, .height = 64, .steps = 1));
+    tern_images_destroy(&images);
+    assert_true(f.p->unet && f.p->vae);
+    f.p->params.offload = offload;
+    return f;
+}
+
+/* They go before a job whose components leave, which takes what it does in a new pipeline, but for the plans of the earlier one (1.2 MB).
+ * A budget that is enough there needs no tiles and no streaming here. */
+static void what_is_left_is_put_out(void **state)
+{
+    const size_t plans = (size_t)3 << 19;
+    const struct tern_txt2img_params q = {.prompt = "x", .width = 256, .height = 256, .steps = 1};
+    size_t need = 0;
+    for (enum tern_offload o = TERN_OFFLOAD_STREAM; o >= TERN_OFFLOAD_SEQUENTIAL; o--) {
+        struct fixture f = open_fixture("demo", 0, o), used = open_used(0, o);
+        need = need_of(&f, &q);
+        const size_t found = need_of(&used, &q);
+        if (found > need + plans)
+            fail_msg("offload %d: %zu bytes in a new pipeline, %zu in one that was used", (int)o, need, found);
+        close_fixture(&f);
+        close_fixture(&used);
+    }
+    struct fixture f = open_used(need + 2 * plans, TERN_OFFLOAD_AUTO); /* and those of ways that were tried */
+    struct tern_job j;
+    assert_int_equal(tern_job_prepare(&j, f.p, &q), TERN_OK);
+    assert_int_equal(tern_job_choose_offload(&j, NULL), TERN_OK);
+    assert_true(j.sequential && !j.resident && !j.arena);
+    tern_job_destroy(&j);
+    struct tern_images *images = job_run(f.ctx, f.p, &q);
+    tern_images_destroy(&images);
+    close_fixture(&f);
+}
+
 /* A plan keeps as many prepared weights as it may, and its runs are the same bits without a new allocation. */
 static void limits_of_resident_weights(void **state)
 {
@@ -397,6 +435,7 @@ int main(void)
         cmocka_unit_test(pictures_under_a_budget_add_nothing),
         cmocka_unit_test(a_budget_streams_the_text_encoder),
         cmocka_unit_test(the_vae_is_tiled),
+        cmocka_unit_test(what_is_left_is_put_out),
         cmocka_unit_test(limits_of_resident_weights),
         cmocka_unit_test(binding_takes_what_was_told),
     };

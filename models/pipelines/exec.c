@@ -284,6 +284,7 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
             bool outer = p->busy, passed = ctx->passing;
             p->busy = true;
             ctx->passing = passes(p, component);
+            p->used |= tern_module_of(component);
             if (out && !tern_failed(ctx))
                 table[i].run(p, &in, out);
             ctx->passing = passed;

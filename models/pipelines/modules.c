@@ -110,6 +110,26 @@ COMPONENT(unet, unet, "unet", tern_pipeline_build_unet)
 COMPONENT(vae, vae, "vae", build_vae)
 COMPONENT(vae, preview, "preview", build_preview)
 
+unsigned tern_module_of(const char *component)
+{
+    switch (component[0]) {
+    case 't':
+        return strcmp(component, "text_encoder") ? TERN_MODULE_TEXT_2 : TERN_MODULE_TEXT;
+    case 'u':
+        return TERN_MODULE_UNET;
+    case 'p':
+        return TERN_MODULE_PREVIEW;
+    default:
+        return TERN_MODULE_VAE;
+    }
+}
+
+unsigned tern_pipeline_modules(const struct tern_pipeline *p)
+{
+    return (p->text ? TERN_MODULE_TEXT : 0u) | (p->text_2 ? TERN_MODULE_TEXT_2 : 0u) | (p->unet ? TERN_MODULE_UNET : 0u) |
+           (p->preview ? TERN_MODULE_PREVIEW : 0u) | (p->vae ? TERN_MODULE_VAE : 0u);
+}
+
 /* The memory is to be there for others: at most a little of it is kept, for the stage that follows. */
 #define DROP(kind, field)                                    \
     void tern_pipeline_drop_##field(struct tern_pipeline *p) \
@@ -119,6 +139,7 @@ COMPONENT(vae, preview, "preview", build_preview)
         tern_pipeline_unbind(p, p->field->weights);          \
         tern_##kind##_destroy(&p->field);                    \
         tern_part_drop(&p->field##_part);                    \
+        p->used &= tern_pipeline_modules(p);                 \
         tern_memory_trim_devices(p->ctx);                    \
     }
 DROP(text_encoder, text)
@@ -126,12 +147,6 @@ DROP(text_encoder, text_2)
 DROP(unet, unet)
 DROP(vae, vae)
 DROP(vae, preview)
-
-unsigned tern_pipeline_modules(const struct tern_pipeline *p)
-{
-    return (p->text ? TERN_MODULE_TEXT : 0u) | (p->text_2 ? TERN_MODULE_TEXT_2 : 0u) | (p->unet ? TERN_MODULE_UNET : 0u) |
-           (p->preview ? TERN_MODULE_PREVIEW : 0u) | (p->vae ? TERN_MODULE_VAE : 0u);
-}
 
 void tern_job_put_out(const struct tern_job *j, unsigned modules)
 {

@@ -59,24 +59,9 @@ enum tern_offload tern_pipeline_offload(const struct tern_pipeline *p, const cha
     }
 }
 
-/* That of a component. */
-static unsigned module_of(const char *component)
-{
-    switch (component[0]) {
-    case 't':
-        return strcmp(component, "text_encoder") ? TERN_MODULE_TEXT_2 : TERN_MODULE_TEXT;
-    case 'u':
-        return TERN_MODULE_UNET;
-    case 'p':
-        return TERN_MODULE_PREVIEW;
-    default:
-        return TERN_MODULE_VAE;
-    }
-}
-
 bool tern_job_leaves(const struct tern_job *j, const char *component)
 {
-    if (j->p->held & module_of(component))
+    if (j->p->held & tern_module_of(component))
         return false;
     const enum tern_offload own = tern_pipeline_offload(j->p, component);
     if (own != TERN_OFFLOAD_AUTO)
@@ -127,11 +112,14 @@ static void go(struct tern_job *j, const struct way *way)
     j->streams_text = way->streams_text;
 }
 
-/* Predicts the peak of a way. What should save memory may take more: with small weights, plans that stream them are larger than they. */
+/* Predicts the peak of a way, without what earlier calls have left in memory and this way has not. What should save memory may take more:
+ * with small weights, plans that stream them are larger than they. */
 static enum tern_status try_way(struct tern_job *j, const struct way *way, struct tern_job_peak *peak)
 {
     for (struct tern_job *pass = j; pass; pass = pass->hires)
         go(pass, way);
+    tern_job_put_out(j, j->left);
+    j->left &= tern_pipeline_modules(j->p);
     const enum tern_status st = tern_job_predict_peak(j, peak);
     if (!st && peak->most < j->least)
         j->least = peak->most;
@@ -264,6 +252,7 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     size_t given = ctx->params.budget, budget = tern_pipeline_budget(j->p), room = room_of(ctx->device);
     j->budget = budget;
     j->least = SIZE_MAX;
+    j->left = j->p->used & ~(unsigned)(TERN_MODULE_TEXT | TERN_MODULE_TEXT_2); /* their stage is the first anyway */
     ctx->params.budget = 0;
     enum tern_status st = choose_known(j);
     st = st ? st : choose(j, &peak);

@@ -107,6 +107,7 @@ struct tern_pipeline {
     int64_t hoist_least;   /* TERN_HOIST_LEAST; for comparison INT64_MIN: whatever it takes, INT64_MAX: never */
     int hoist_inputs;      /* most inputs of the UNet's plan with those; TERN_GRAPH_MAX_IO, or fewer for comparison */
     bool busy;             /* a call is running: callbacks must not exchange its modules */
+    unsigned used;         /* TERN_MODULE_...: in memory, with weights as kernels want them; the others are there for their shapes alone */
     unsigned held;         /* TERN_MODULE_...: by a call whose callback made the one that runs, which leaves them in memory */
     struct tern_unet_config unet_config;
     struct tern_vae_config vae_config, preview_config; /* the latter if preview_alone is there */
@@ -127,6 +128,7 @@ enum {
     TERN_MODULE_VAE = 16,
     TERN_MODULES = 31
 };
+unsigned tern_module_of(const char *component);
 /* Those that are in memory. */
 unsigned tern_pipeline_modules(const struct tern_pipeline *p);
 /* Takes the module out of memory, with its weights and bindings. */
@@ -276,6 +278,7 @@ struct tern_job {
     bool zero_negative;                   /* SDXL: the negative rows are zeros and no text */
     double start;                         /* tern_now when the job was prepared */
     size_t budget;                        /* the context's, or what its device has if that is less */
+    unsigned left;                        /* TERN_MODULE_...: what earlier calls have left, until the way asks that it goes */
     size_t least;                         /* the smallest peak of all ways that were tried */
     unsigned known;                       /* of the UNet, when its weights stay: TERN_KNOWN_… */
     size_t resident;                      /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */

@@ -153,6 +153,7 @@ struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct
         binding = tern_binding_ref(e->binding);
     else if (e) {
         unbind(e);
+        p->used |= tern_module_of(stage->component);
         binding = bind(p, plan, weights, beside);
     }
     tern_weights_unref(&weights);
