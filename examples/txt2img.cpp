@@ -38,9 +38,12 @@ static void run(const std::string &prompt, const std::string &out, const char *m
     images made(p ? tern_generate(p.get(), &params) : nullptr);
     if (!made)
         throw std::runtime_error(tern_error(ctx.get()));
-    for (int i = 0; i < tern_images_count(made.get()); i++)
-        if (tern_image_save(tern_images_at(made.get(), i), (std::to_string(i + 1) + "-" + out).c_str()))
+    const std::size_t name = out.rfind('/') + 1; // 0 without a folder
+    for (int i = 0; i < tern_images_count(made.get()); i++) {
+        const std::string path = out.substr(0, name) + std::to_string(i + 1) + "-" + out.substr(name);
+        if (tern_image_save(tern_images_at(made.get(), i), path.c_str()))
             throw std::runtime_error(tern_error(ctx.get()));
+    }
 }
 
 int main(int argc, char **argv)

@@ -13,25 +13,21 @@
 #include "support.h"
 
 struct nest {
-    long asked, at; /* number of questions of the outer job so far; the one at which the inner job is made, 0: none */
-    bool inside;
+    long asked, at; /* number of kernels of the outer job so far; the one behind which the inner job is made, 0: none */
     struct tern_context *ctx;
     struct tern_pipeline *p;
     struct tern_txt2img_params inner;
     struct tern_images *expected; /* of the inner job */
 };
 
-static bool make_another(void *user)
+static void make_another(const char *component, const struct tern_step_profile *step, void *user)
 {
     struct nest *n = user;
-    if (n->inside || ++n->asked != n->at)
-        return false;
-    n->inside = true;
+    if (++n->asked != n->at)
+        return;
     struct tern_images *images = job_run(n->ctx, n->p, &n->inner);
     assert_true(job_same(n->expected, 0, images));
     tern_images_destroy(&images);
-    n->inside = false;
-    return false;
 }
 
 static long next(long n) { return n + 1 + n / 10; }
@@ -57,11 +53,11 @@ static void nest_everywhere(struct nest *n, const struct tern_txt2img_params *q)
         n->at = 0;
         assert_true(n->asked >= at);
         if (!job_same(whole, 0, again))
-            fail_msg("another picture when a job is made at question %ld of %ld", at, total);
+            fail_msg("another picture when a job is made behind kernel %ld of %ld", at, total);
         tern_images_destroy(&again);
         tern_memory_trim(n->ctx);
         if (tern_memory_used(n->ctx) != used)
-            fail_msg("question %ld of %ld: %zu bytes stay, %zu before", at, total, tern_memory_used(n->ctx), used);
+            fail_msg("kernel %ld of %ld: %zu bytes stay, %zu before", at, total, tern_memory_used(n->ctx), used);
     }
     tern_images_destroy(&n->expected);
     tern_images_destroy(&whole);
@@ -75,7 +71,7 @@ static void jobs_within_jobs(void **state)
     for (int i = 0; i < 2; i++) {
         struct nest n = {.inner =
                              tern_txt2img_params(.prompt = "y", .width = i ? 16 : 24, .height = 16, .steps = 1, .seed = 2, .count = 2)};
-        n.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = make_another, .user = &n});
+        n.ctx = tern_context_create(&(struct tern_context_params){.threads = 1});
         assert_non_null(n.ctx);
         n.p = tern_pipeline_load(n.ctx, model_path("sd1", path), &(struct tern_pipeline_params){.offload = ways[i]});
         assert_non_null(n.p);
@@ -83,6 +79,8 @@ static void jobs_within_jobs(void **state)
         struct tern_txt2img_params q = {.prompt = "(x:1.2) z", .width = 16, .height = 16, .steps = 2, .seed = 3, .count = 2, .strength = 1};
         q.prompt_syntax = i ? TERN_PROMPT_A1111 : TERN_PROMPT_PLAIN;
         q.init_image = init;
+        q.on_kernel = make_another;
+        q.on_kernel_user = &n;
         nest_everywhere(&n, &q);
         tern_image_destroy(&init);
         tern_pipeline_destroy(&n.p);
@@ -90,10 +88,48 @@ static void jobs_within_jobs(void **state)
     }
 }
 
+/* Where to cancel is asked, modules and plans may be half made. */
+static bool try_another(void *user)
+{
+    struct nest *n = user;
+    if (++n->asked == n->at)
+        assert_null(n->p ? tern_generate(n->p, &n->inner) : NULL);
+    return false;
+}
+
+static void no_job_where_it_is_asked_to_cancel(void **state)
+{
+    char path[PATH_SIZE];
+    struct nest n = {.inner = tern_txt2img_params(.prompt = "y", .width = 16, .height = 16, .steps = 1)};
+    n.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = try_another, .user = &n});
+    n.p = tern_pipeline_load(n.ctx, model_path("sd1", path), NULL);
+    struct tern_images *expected = job_run(n.ctx, n.p, &n.inner), *again = job_run(n.ctx, n.p, &n.inner);
+    tern_images_destroy(&again);
+    n.asked = 0;
+    again = job_run(n.ctx, n.p, &n.inner);
+    tern_images_destroy(&again);
+    const long total = n.asked;
+    assert_true(total > 100);
+    for (n.at = 1; n.at < total; n.at = next(n.at)) {
+        n.asked = 0;
+        if (tern_generate(n.p, &n.inner))
+            fail_msg("made where it was asked the %ldth of %ld times", n.at, total);
+        support_error(n.ctx, TERN_E_INVALID, "found one from the callback that is asked whether to cancel");
+    }
+    n.at = 0;
+    again = job_run(n.ctx, n.p, &n.inner);
+    assert_true(job_same(expected, 0, again));
+    tern_images_destroy(&again);
+    tern_images_destroy(&expected);
+    tern_pipeline_destroy(&n.p);
+    tern_context_destroy(&n.ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_within_jobs),
+        cmocka_unit_test(no_job_where_it_is_asked_to_cancel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

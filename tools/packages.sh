@@ -19,6 +19,12 @@ libspng-dev         spng.h
 libjpeg-dev         jpeglib.h
 libwebp-dev         webp/mux.h
 '
+# With these there are OpenCL and Vulkan in a build, for whatever driver the machine has; CUDA needs none.
+packages_gpu='
+opencl-headers      CL/cl.h
+libvulkan-dev       vulkan/vulkan_core.h
+glslc               glslc
+'
 # OpenBLAS, oneDNN and CLBlast are candidates that the library opens when they are there; their tests need them. Kernel texts run on PoCL and
 # go through the GLSL compiler; NVRTC, which compiles them for CUDA, and a glslang with cooperative matrices come as Python wheels.
 packages_check='
@@ -26,16 +32,13 @@ g++                 c++
 libcmocka-dev       cmocka.h
 libopenblas0        libopenblas.so.0
 libdnnl-dev         oneapi/dnnl/dnnl.h
-opencl-headers      CL/cl.h
 ocl-icd-opencl-dev  libOpenCL.so
 pocl-opencl-icd     libpocl.so.2
 libclblast1         libclblast.so.1
 oclgrind            oclgrind
-libvulkan-dev       vulkan/vulkan_core.h
 libvulkan1          libvulkan.so.1
 mesa-vulkan-drivers libvulkan_lvp.so
 vulkan-validationlayers libVkLayer_khronos_validation.so
-glslc               glslc
 spirv-tools         spirv-val
 glslang-dev         glslang/Include/glslang_c_interface.h
 python3-venv        python3:ensurepip

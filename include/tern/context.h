@@ -13,7 +13,8 @@ extern "C" {
 
 enum tern_log_level { TERN_LOG_DEBUG = 0, TERN_LOG_INFO, TERN_LOG_WARN, TERN_LOG_ERROR };
 
-/* One event of a long job. `stage` is static text such as "load", "encode", "sample", "decode". */
+/* One event of a long job. `stage` is static text: "encode", "sample", "hires" or "decode" of a picture, "tune" of a plan, "write" of a
+ * model, "quantize". */
 struct tern_progress {
     const char *stage;
     int64_t done;   /* finished units, 0..total */
@@ -42,7 +43,7 @@ struct tern_context_params {
     void (*log)(enum tern_log_level level, const char *message, void *user);
     void (*progress)(const struct tern_progress *progress, void *user);
     bool (*cancel)(void *user); /* asked between ops, from the calling thread, by one thread at a time; true stops the job. What it
-                                   calls of this context is not asked about. */
+                                   calls of this context is not asked about; a pipeline that is at work begins nothing there. */
     void *user;                 /* handed to the three callbacks */
 
     struct tern_allocator allocator;

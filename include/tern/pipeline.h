@@ -280,8 +280,8 @@ TERN_API void tern_images_destroy(struct tern_images **images);
  * what the prompt asks to make of init_image.
  * All parameters are checked before anything is computed. NULL with the error recorded, also
  * TERN_E_CANCELLED. Each picture carries its infotext under "parameters". Scopes that the caller has open are set aside until it returns:
- * what a callback makes belongs to the callback. A callback may make another job by the same pipeline; what components are in memory then
- * are still there after it. */
+ * what a callback makes belongs to the callback. A callback of the parameters may make another job by the same pipeline; what components
+ * are in memory then are still there after it. */
 TERN_API struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params);
 
 /* The same for one picture, which the caller owns. */

@@ -61,7 +61,7 @@ struct tern_sampler_options {
                      * most 1; negative: none */
     double s_churn; /* euler, heun, dpm2: noise before each step [Karras 2022, algorithm 2]; at most 1000; 0 */
     double s_tmin, s_tmax; /* noise levels between which that is done; 0 and infinity */
-    double s_noise;        /* factor of the noise of all these samplers but ddim; at most 10; 1; negative: none */
+    double s_noise;        /* factor of the noise of all these samplers but ddim and tcd; at most 10; 1; negative: none */
     /* Noise levels are those of one step more without the last one before 0: A1111's always_discard_next_to_last_sigma, which it always
      * does for dpm2, dpm2_a and dpm++3m_sde. Samplers with schedules have it. */
     bool discard_penultimate_sigma;

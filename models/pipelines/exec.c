@@ -273,7 +273,7 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
                  {"vae_encoder", exec_vae_encoder}};
     struct tern_context *ctx = p ? p->ctx : NULL;
     struct tern_weights *out = NULL;
-    if (tern_failed(ctx))
+    if (tern_failed(ctx) || tern_pipeline_may_begin(p))
         return NULL;
     component = component ? component : "";
     for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)

@@ -134,6 +134,16 @@ static struct tern_images *run(struct tern_job *j)
     return out;
 }
 
+enum tern_status tern_pipeline_may_begin(const struct tern_pipeline *p)
+{
+    const bool asked = p->busy && __atomic_load_n(&p->ctx->asking, __ATOMIC_ACQUIRE);
+    if (!asked && !p->trying)
+        return TERN_OK;
+    return tern_fail(p->ctx, TERN_E_INVALID,
+                     "the pipeline is at work: expected another call of it from a callback of a job's parameters, found one from %s",
+                     asked ? "the callback that is asked whether to cancel" : "one of tern_pipeline_quantize");
+}
+
 /* What a call found, for its end. */
 struct call {
     bool busy;
@@ -178,7 +188,7 @@ struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt
     if (!p)
         return NULL;
     const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
-    struct tern_images *out = generate(p, params);
+    struct tern_images *out = tern_pipeline_may_begin(p) ? NULL : generate(p, params);
     tern_scopes_return(p->ctx, &left);
     return out;
 }
@@ -201,6 +211,8 @@ enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_
     struct tern_job j;
     if (!p)
         return TERN_E_INVALID;
+    if (tern_pipeline_may_begin(p))
+        return tern_error_status(p->ctx);
     if (params && params->cache_quality != 0)
         return tern_cache_check(p, params, peak_bytes);
     const struct call outer = begin(p);

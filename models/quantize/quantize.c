@@ -228,14 +228,17 @@ struct tern_recipe *tern_pipeline_quantize(struct tern_pipeline *p, const struct
     fill_defaults(&run.params, p);
     if (tern_failed(p->ctx) || check(p, &run.params))
         return NULL;
-    const bool outer = p->busy;
-    p->busy = true;
+    if (p->busy) {
+        tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_quantize: the pipeline is at work; measure between jobs");
+        return NULL;
+    }
+    p->busy = p->trying = true;
     p->ctx->params.progress = NULL;
     const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
     find_recipe(&run);
     close_run(&run);
     tern_scopes_return(p->ctx, &left);
     p->ctx->params.progress = run.progress;
-    p->busy = outer;
+    p->busy = p->trying = false;
     return run.recipe;
 }
