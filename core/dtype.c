@@ -2,6 +2,8 @@
 #include <string.h>
 #include <tern/base.h>
 
+#include "core/ascii.h"
+
 static const struct {
     unsigned char size;
     const char *name, *torch_name;
@@ -24,7 +26,7 @@ enum tern_dtype tern_dtype_parse(const char *name)
     if (!strncmp(name, "torch.", 6))
         name += 6;
     for (int i = 0; i < TERN_DTYPE_COUNT; i++)
-        if (!strcasecmp(name, dtypes[i].name) || !strcmp(name, dtypes[i].torch_name))
+        if (tern_ascii_is(name, dtypes[i].name) || !strcmp(name, dtypes[i].torch_name))
             return (enum tern_dtype)i;
     return TERN_DTYPE_COUNT;
 }

@@ -4,7 +4,6 @@
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 double tern_number_parse(const char *text, char **end)
 {
@@ -17,13 +16,15 @@ double tern_number_parse(const char *text, char **end)
 
 const char *tern_number_text(double v, char out[TERN_NUMBER_TEXT])
 {
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = c ? uselocale(c) : (locale_t)0;
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(out, TERN_NUMBER_TEXT, "%.*g", digits, v);
-        char *comma = strchr(out, ','); /* of the program's locale */
-        if (comma)
-            *comma = '.';
         if (tern_number_parse(out, NULL) == v)
             break;
+    }
+    if (c) {
+        uselocale(before); /* of this thread */
+        freelocale(c);
     }
     return out;
 }

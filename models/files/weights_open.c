@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "core/ascii.h"
 #include "core/context.h"
 #include "models/files/quantized.h"
 #include "models/files/safetensors.h"
@@ -12,12 +13,6 @@ static bool has(const struct tern_mapping *m, size_t offset, const char *text)
 {
     size_t n = strlen(text);
     return m->size >= offset + n && !memcmp(m->data + offset, text, n);
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcasecmp(s + n - k, end);
 }
 
 /* A header length that fits, and an object behind it. */
@@ -78,7 +73,7 @@ enum tern_status tern_weights_read(struct tern_weights *w, struct tern_mapping *
     const char *mistake = known_mistake(m); /* no earlier: a weight file may hold such bytes */
     if (mistake)
         return tern_fail(w->ctx, TERN_E_FORMAT, "%s: %s", m->path, mistake);
-    if (ends_with(m->path, ".safetensors"))
+    if (tern_ascii_ends(m->path, ".safetensors"))
         return tern_safetensors_read(w, m); /* says what is wrong with it */
     return tern_fail(w->ctx, TERN_E_FORMAT,
                      "%s: not a weight file that tern knows: expected safetensors, a *.index.json of its shards, or a file of torch.save",

@@ -1,8 +1,8 @@
 /* Pictures: making, reading and writing them. The format of a file is recognised by its first bytes, that of a new
  * file by the ending of its name. */
 #include <string.h>
-#include <strings.h>
 
+#include "core/ascii.h"
 #include "core/context.h"
 #include "core/files.h"
 #include "core/memory.h"
@@ -138,7 +138,7 @@ static const struct format *format_of_name(const char *path)
     for (size_t f = 0; f < sizeof(formats) / sizeof(formats[0]); f++)
         for (int e = 0; e < 2 && formats[f]->endings[e]; e++) {
             const char *ending = formats[f]->endings[e];
-            if (length > strlen(ending) && !strcasecmp(path + length - strlen(ending), ending))
+            if (length > strlen(ending) && tern_ascii_ends(path, ending))
                 return formats[f];
         }
     return NULL;

@@ -1,7 +1,7 @@
 /* What an infotext says, as parameters of a job. */
 #include <string.h>
-#include <strings.h>
 
+#include "core/ascii.h"
 #include "core/context.h"
 #include "models/pipelines/infotext.h"
 #include "models/pipelines/infotext_known.h"
@@ -137,7 +137,7 @@ static char *cut_tags(struct tern_context *ctx, char *prompt, int n)
 /* The noise of a text that does not say it. ComfyUI, whose save nodes write A1111's form, draws it on the CPU; A1111 on a GPU. */
 static enum tern_generator_kind usual_generator(const struct tern_infotext_reading *r, const char *version)
 {
-    return r->ours || (version && !strncasecmp(version, "ComfyUI", 7)) ? TERN_GENERATOR_CPU : TERN_GENERATOR_CUDA;
+    return r->ours || (version && tern_ascii_begins(version, "ComfyUI")) ? TERN_GENERATOR_CPU : TERN_GENERATOR_CUDA;
 }
 
 static enum tern_status fill(struct tern_context *ctx, struct tern_infotext_fields *f, struct tern_infotext *out)

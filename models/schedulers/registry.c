@@ -1,8 +1,8 @@
 /* The samplers by number and by name: tern's names, diffusers' classes, AUTOMATIC1111's labels. */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "core/ascii.h"
 #include "models/schedulers/scheduler.h"
 
 static const struct tern_sampler_fns *const samplers[TERN_SAMPLER_COUNT] = {
@@ -87,7 +87,7 @@ static void normalise(const char *name, char out[MAX_NAME])
             n = 0;
             break;
         }
-        out[n++] = (char)tolower((unsigned char)*name);
+        out[n++] = tern_ascii_lower(*name);
     }
     out[n] = 0;
 }
