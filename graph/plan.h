@@ -159,6 +159,7 @@ struct tern_run {
     struct tern_run_memory *memory;
     struct tern_last_run *last;                /* of the memory */
     const struct tern_step_observer *observer; /* NULL: nobody is told */
+    bool captured;                             /* the queue writes its launches down */
     const struct tern_event *free;             /* behind it the next streamed weight may be written; NULL: in the queue's order */
 };
 /* run_memory.c: idle memory of an earlier run of the binding's plan, or new one; NULL with the error recorded. To be given back. */

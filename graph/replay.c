@@ -22,22 +22,22 @@ static bool make_key(const struct tern_run *r, struct tern_run_key *key)
     return true;
 }
 
-/* Writes the launches of this run down. What fails here fails in a plain run, too, and is told there; who cancels is obeyed here. */
-static enum tern_status capture(struct tern_run *r)
+/* Writes the launches of this run down. What fails here fails in a plain run, too, and is told there. Nobody is asked meanwhile whether to
+ * cancel: what that callback launches would be written down, too. */
+static void capture(struct tern_run *r)
 {
     struct tern_queue *q = r->plan->ctx->device->queue;
     enum tern_status st = q->fns->capture_begin(q);
     if (!st) {
+        r->captured = true;
         st = tern_run_steps(r);
+        r->captured = false;
         r->last->capture = q->fns->capture_end(q);
         if (st)
             tern_last_run_drop_capture(r->last);
     }
-    if (st == TERN_E_CANCELLED)
-        return st;
     if (!r->last->capture)
         tern_error_clear_own(r->plan->ctx);
-    return TERN_OK;
 }
 
 /* The first run with a key is a plain one, which also compiles what is not yet; the second is captured, all further ones replay it. */
@@ -52,10 +52,11 @@ enum tern_status tern_run_or_replay(struct tern_run *r)
     if (!again)
         tern_last_run_drop_capture(last);
     last->key = key;
-    enum tern_status st = again && !last->capture ? capture(r) : TERN_OK;
-    st = st ? st : tern_check_cancel(r->plan->ctx);
+    enum tern_status st = tern_check_cancel(r->plan->ctx);
     if (st)
         return st;
+    if (again && !last->capture)
+        capture(r);
     st = last->capture ? q->fns->replay(q, last->capture) : TERN_OK;
     if (last->capture && (st || !last->capture->stale))
         return st;

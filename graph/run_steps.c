@@ -159,7 +159,7 @@ enum tern_status tern_run_steps(struct tern_run *r)
     tern_threads_begin(p->ctx);
     for (int s = 0; !st && s < p->n_steps; s++) {
         double begin = r->observer ? tern_now() : 0, brought = begin;
-        st = tern_check_cancel(p->ctx);
+        st = r->captured ? TERN_OK : tern_check_cancel(p->ctx);
         st = st ? st : run_step(r, &p->steps[s], r->observer ? &brought : NULL);
         if (!st && r->observer && !(st = p->ctx->device->queue->fns->finish(p->ctx->device->queue))) {
             tern_step_tell(r->observer, &p->steps[s], begin - start, brought - begin, tern_now() - start);
