@@ -1,4 +1,6 @@
 /* The public op functions: defaults of their params, views, identities, NULL, and conversions of every f16 and bf16. */
+#include <dirent.h>
+#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -443,6 +445,46 @@ static double convolved_apart(tern_tensor *x, tern_tensor *w, int dilation)
     return support_tensor_nmse(y[0], y[1]);
 }
 
+static int tasks(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    int n = 0;
+    assert_non_null(folder);
+    while (readdir(folder))
+        n++;
+    closedir(folder);
+    return n;
+}
+
+/* oneDNN's threads are as many as the context's, and OpenBLAS' number is the program's again behind a product. */
+static void test_threads_of_libraries(void **state)
+{
+    struct tern_context *one = tern_context_create(&(struct tern_context_params){.threads = 1});
+    void *blas = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    int (*get)(void) = NULL;
+    void (*set)(int) = NULL;
+    if (blas) {
+        *(void **)&get = dlsym(blas, "openblas_get_num_threads");
+        *(void **)&set = dlsym(blas, "openblas_set_num_threads");
+        set(2);
+    }
+    const int before = tasks();
+    tern_scope_begin(one);
+    tern_tensor *x = support_noise(one, 1, SHAPE(1, 64, 32, 32), 1, TERN_F32), *w = support_noise(one, 2, SHAPE(64, 8, 3, 3), 1, TERN_F32);
+    tern_op_force(one, "conv2d_f32_onednn");
+    if (!tern_conv2d(tern_contiguous(x, TERN_CHANNELS_LAST), w, NULL, .padding = 1, .groups = 8))
+        tern_error_clear(one);
+    tern_op_force(one, "matmul_f32_openblas");
+    tern_tensor *square = tern_reshape(x, SHAPE(256, 256));
+    if (!tern_matmul(square, square))
+        tern_error_clear(one);
+    assert_int_equal(tern_error_status(one), TERN_OK);
+    assert_int_equal(tasks(), before);
+    assert_int_equal(blas ? get() : 2, 2);
+    tern_scope_end(one, NULL);
+    tern_context_destroy(&one);
+}
+
 /* oneDNN lays a weight out by the dilation, too: with AVX-512 that of single channels, with AVX2 that of many. No call takes the form of
  * another. */
 static void test_packed_for_each_dilation(void **state)
@@ -515,6 +557,7 @@ static void test_cancel_may_call_ops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads_of_libraries), /* before others let them start some */
         cmocka_unit_test_setup_teardown(test_views, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reshape_views, setup, teardown),
         cmocka_unit_test_setup_teardown(test_identities, setup, teardown),

@@ -31,6 +31,8 @@
 
 struct cpu_onednn {
     void *library;
+    void (*set_threads)(int); /* of OpenMP, for the calling thread; NULL: it has another runtime */
+    int threads;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
 #define POINTER(name) __typeof__(dnnl_##name) *name;
@@ -55,6 +57,9 @@ static struct cpu_onednn *open_library(struct tern_device *device)
     if (!b)
         return NULL;
     b->library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
+    b->threads = tern_thread_count(device->ctx);
+    if (b->library)
+        *(void **)&b->set_threads = dlsym(b->library, "omp_set_num_threads"); /* also of a library that it needs */
     if (b->library && look_up(b) && b->engine_create(&b->engine, dnnl_cpu, 0) == dnnl_success) {
         if (b->stream_create(&b->stream, b->engine, dnnl_stream_default_flags) == dnnl_success)
             return b;
@@ -93,6 +98,13 @@ static enum tern_status failed(struct tern_context *ctx, const char *what, dnnl_
 }
 
 /* Memory descriptors of the plain weights, and the primitive that may want them otherwise. */
+/* What is chosen for a convolution depends on it, and it is each thread's own. */
+static void use_threads(const struct cpu_onednn *b)
+{
+    if (b->set_threads)
+        b->set_threads(b->threads);
+}
+
 static dnnl_status_t describe(const struct cpu_onednn *b, const struct tern_op_desc *d, dnnl_memory_desc_t *plain,
                               dnnl_primitive_desc_t *pd)
 {
@@ -100,6 +112,7 @@ static dnnl_status_t describe(const struct cpu_onednn *b, const struct tern_op_d
     const int64_t *x = d->in[0].shape, *w = d->in[1].shape, *y = d->out.shape, g = p->groups;
     dnnl_memory_desc_t src, wei, bias, dst;
     dnnl_convolution_desc_t cd;
+    use_threads(b);
     dnnl_dims_t xs = {x[0], x[1], x[2], x[3]}, ys = {y[0], y[1], y[2], y[3]}, os = {w[0]};
     dnnl_dims_t ws = {w[0], w[1], w[2], w[3]}, gs = {g, w[0] / g, w[1], w[2], w[3]};
     dnnl_dims_t strides = {p->stride[0], p->stride[1]}, dilation = {p->dilation[0] - 1, p->dilation[1] - 1};
@@ -184,6 +197,7 @@ static uint64_t pack_key(const struct tern_op_desc *d)
 static dnnl_status_t execute(const struct cpu_onednn *b, const_dnnl_primitive_desc_t pd, dnnl_exec_arg_t *args, int n)
 {
     dnnl_primitive_t primitive = NULL;
+    use_threads(b);
     dnnl_status_t st = b->primitive_create(&primitive, pd);
     if (!st)
         st = b->primitive_execute(primitive, b->stream, n, args);

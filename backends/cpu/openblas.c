@@ -13,6 +13,8 @@ typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, 
 struct cpu_openblas {
     void *library;
     sgemm_fn *sgemm;
+    int (*get_threads)(void); /* of the process; NULL, both: it has none of its own */
+    void (*set_threads)(int);
     char *(*config)(void); /* "OpenBLAS 0.3.21 … SkylakeX"; NULL: it does not tell */
 };
 
@@ -20,21 +22,18 @@ static struct cpu_openblas *open_library(struct tern_device *device)
 {
     void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     sgemm_fn *sgemm = NULL;
-    void (*set_threads)(int) = NULL;
-    if (library) {
+    if (library)
         *(void **)&sgemm = dlsym(library, "cblas_sgemm");
-        *(void **)&set_threads = dlsym(library, "openblas_set_num_threads");
-    }
     struct cpu_openblas *b = sgemm ? tern_calloc(device->ctx, 1, sizeof(*b)) : NULL;
     if (!b) {
         if (library)
             dlclose(library);
         return NULL;
     }
-    if (set_threads)
-        set_threads(tern_thread_count(device->ctx));
     b->library = library;
     b->sgemm = sgemm;
+    *(void **)&b->get_threads = dlsym(library, "openblas_get_num_threads");
+    *(void **)&b->set_threads = dlsym(library, "openblas_set_num_threads");
     *(void **)&b->config = dlsym(library, "openblas_get_config");
     return b;
 }
@@ -87,6 +86,15 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 
 static double cost(const struct tern_device *device, const struct tern_op_desc *d) { return 2; }
 
+/* The number belongs to the program, which may use the library, too: it gets back what it had. */
+static int use_threads(const struct cpu_openblas *b, int n)
+{
+    const int before = b->get_threads && b->set_threads ? b->get_threads() : n;
+    if (before != n)
+        b->set_threads(n);
+    return before;
+}
+
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_meta *x = &a->desc->in[0], *y = &a->desc->in[1];
@@ -94,9 +102,11 @@ static enum tern_status run(const struct tern_kernel_args *a)
     const float *px = tern_arg_host(&a->in[0]), *py = tern_arg_host(&a->in[1]);
     float *out = tern_arg_host(&a->out);
     const struct cpu_openblas *b = cpu_device_of(a->ctx)->openblas;
+    const int before = use_threads(b, tern_thread_count(a->ctx));
     for (int64_t i = 0; i < batch; i++)
         b->sgemm(ROW_MAJOR, NO_TRANS, NO_TRANS, (int)m, (int)n, (int)k, 1, px + i * m * k, (int)k, py + i * k * n, (int)n, 0,
                  out + i * m * n, (int)n);
+    use_threads(b, before);
     return TERN_OK;
 }
 
