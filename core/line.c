@@ -27,7 +27,7 @@ static uint64_t hash_text(uint64_t h, const char *text)
 static uint64_t key(const struct tern_context *ctx)
 {
     char boot[64] = "", numbers[64];
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (f) {
         boot[fread(boot, 1, sizeof(boot) - 1, f)] = 0;
         fclose(f);

@@ -45,7 +45,7 @@ void *tern_gpu_binary_read(struct tern_context *ctx, const char *path, const cha
             return data;
     }
     tern_message(ctx, TERN_LOG_WARN, "%s: it is damaged; %s", path, again);
-    tern_error_clear(ctx);
+    tern_error_clear_own(ctx);
     tern_free(ctx, data);
     return NULL;
 }
@@ -66,5 +66,5 @@ void tern_gpu_binary_keep(struct tern_context *ctx, const char *path, const void
     if (!path || !size || tern_failed(ctx) || size > MOST_BINARY - sizeof(uint32_t) || !write_file(ctx, path, binary, size))
         return;
     tern_message(ctx, TERN_LOG_INFO, "not kept on disk: %s", tern_error(ctx));
-    tern_error_clear(ctx);
+    tern_error_clear_own(ctx);
 }

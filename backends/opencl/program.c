@@ -54,7 +54,7 @@ static void keep(struct opencl_device *d, const char *path, cl_program program)
     if (binary && !d->cl.clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary), &binary, NULL))
         tern_gpu_binary_keep(ctx, path, binary, size);
     else if (!binary)
-        tern_error_clear(ctx); /* the kernel is there; it is built again in the next process */
+        tern_error_clear_own(ctx); /* the kernel is there; it is built again in the next process */
     tern_free(ctx, binary);
 }
 
