@@ -205,7 +205,7 @@ static void too_little_is_refused(void **state)
     /* a whole job, before its first stage */
     const struct tern_txt2img_params q = {.prompt = "x", .width = ROOM_SIDE, .height = ROOM_SIDE, .steps = 2};
     assert_null(tern_generate(p, &q));
-    assert_int_equal(room_memory(ctx)->on_device, before);
+    assert_true(room_memory(ctx)->on_device <= before); /* nor now; the UNet that was used has left before the job was to begin */
     snprintf(text, sizeof(text), "is %zu and 65536 bytes; a smaller size", room_budget(20));
     support_error(ctx, TERN_E_NO_MEMORY, text);
     tern_pipeline_destroy(&p);

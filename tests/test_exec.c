@@ -156,6 +156,22 @@ static void wrong_vae_inputs(void **state)
     REFUSED(f, "vae_encoder", TERN_E_SHAPE, "found (1, 3, 7, 8) f32", {"sample", TERN_F32, 4, {1, 3, 7, 8}});
 }
 
+/* An error there would be none of the pipeline's. */
+static void inputs_of_another_context(void **state)
+{
+    struct fixture *f = *state;
+    struct tern_context *other = support_context();
+    struct tern_weights *w = tern_weights_create(f->ctx);
+    tern_tensor *t = tern_tensor_create(other, TERN_F32, 4, (const int64_t[]){1, 4, 2, 2}, NULL);
+    assert_int_equal(tern_weights_add(w, "latent", t), TERN_OK);
+    assert_null(tern_pipeline_exec(f->p, "vae_decoder", w));
+    support_error(f->ctx, TERN_E_INVALID, "vae_decoder: input \"latent\": expected a tensor of the pipeline's context");
+    assert_int_equal(tern_error_status(other), TERN_OK);
+    tern_tensor_unref(&t);
+    tern_weights_unref(&w);
+    tern_context_destroy(&other);
+}
+
 static void refused_ids(struct fixture *f, const int64_t *ids, int64_t n, enum tern_status status, const char *part)
 {
     struct tern_weights *w = tern_weights_create(f->ctx);
@@ -302,6 +318,7 @@ int main(void)
         TEST(wrong_text_inputs),
         TEST(dtypes_are_converted),
         TEST(runs_do_not_leak),
+        TEST(inputs_of_another_context),
         cmocka_unit_test(weights_that_only_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -528,10 +528,12 @@ static void conditions_of_sdxl_are_repeated(void **state)
 static void other_models_are_told(void **state)
 {
     struct tern_infotext t =
-        read_text(*state, FROM_A1111 "Euler, Model: base, VAE hash: 1, VAE: a.pt, Refiner: r [0123456789], Refiner switch at: "
-                                     "0.7, SDXL aesthetic score: 7, TI hashes: \"a: 12, b: 34\", Version: v1");
+        read_text(*state,
+                  FROM_A1111 "Euler, Model: base, VAE hash: 1, VAE: a.pt, Refiner: r [0123456789], Refiner switch at: "
+                             "0.7, SDXL aesthetic score: 7, SDXL negative aesthetic score: 0, TI hashes: \"a: 12, b: 34\", Version: v1");
     assert_string_equal(t.params.refiner.name, "r [0123456789]");
     assert_true(t.params.denoising_end == 0.7 && t.params.refiner.aesthetic_score == 7 && t.params.aesthetic_score == 0);
+    assert_true(t.params.refiner.negative_aesthetic_score == TERN_SCORE_ZERO);
     assert_string_equal(t.vae, "a.pt");
     assert_string_equal(t.embeddings, "a: 12, b: 34");
     assert_string_equal(t.ignored, "VAE hash: 1");

@@ -125,11 +125,38 @@ static void no_job_where_it_is_asked_to_cancel(void **state)
     tern_context_destroy(&n.ctx);
 }
 
+static void destroy(const char *component, const struct tern_step_profile *step, void *user)
+{
+    struct nest *n = user;
+    tern_pipeline_destroy(&n->p);
+}
+
+static void a_pipeline_at_work_stays(void **state)
+{
+    char path[PATH_SIZE];
+    struct nest n = {.inner = tern_txt2img_params(.prompt = "y", .width = 16, .height = 16, .steps = 1)};
+    n.ctx = support_context();
+    n.p = tern_pipeline_load(n.ctx, model_path("sd1", path), NULL);
+    struct tern_pipeline *p = n.p;
+    struct tern_txt2img_params q = n.inner;
+    q.on_kernel = destroy;
+    q.on_kernel_user = &n;
+    assert_null(tern_generate(p, &q));
+    assert_ptr_equal(n.p, p);
+    support_error(n.ctx, TERN_E_INVALID, "tern_pipeline_destroy: the pipeline is at work");
+    struct tern_images *images = job_run(n.ctx, n.p, &n.inner);
+    tern_images_destroy(&images);
+    tern_pipeline_destroy(&n.p);
+    assert_null(n.p);
+    tern_context_destroy(&n.ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_within_jobs),
         cmocka_unit_test(no_job_where_it_is_asked_to_cancel),
+        cmocka_unit_test(a_pipeline_at_work_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

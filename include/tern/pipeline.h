@@ -55,6 +55,7 @@ struct tern_pipeline_params {
  * tensor's name and shape; weights are mapped and read when first needed. Paths that are relative lead from where the process is now,
  * also when it goes to another folder. NULL with the error recorded. */
 TERN_API struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *model, const struct tern_pipeline_params *params);
+/* In a callback of a call that uses the pipeline it stays, and so does *p: TERN_E_INVALID in its context. */
 TERN_API void tern_pipeline_destroy(struct tern_pipeline **p);
 
 /* What was chosen in place of the caller, and why: texts for people, valid during the call. */

@@ -209,8 +209,7 @@ enum tern_status tern_conditions_encode(struct tern_job *j)
         if (w.binding && w.m)
             encode_all(&w);
         tern_job_end_runs(&w.binding);
-        if (tern_job_leaves(j, e.component))
-            e.drop(j->p);
+        tern_job_put_out(j, tern_module_of(e.component));
     }
     if (!tern_failed(ctx))
         pad_all(j->conditions);

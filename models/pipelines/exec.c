@@ -18,6 +18,11 @@ static tern_tensor *take(struct inputs *in, const char *name, bool required)
     in->taken += t != NULL;
     if (!t && required)
         tern_fail(in->ctx, TERN_E_INVALID, "%s: input \"%s\" is missing", in->component, name);
+    if (t && t->ctx != in->ctx) {
+        tern_fail(in->ctx, TERN_E_INVALID, "%s: input \"%s\": expected a tensor of the pipeline's context, found one of another",
+                  in->component, name);
+        return NULL;
+    }
     return t;
 }
 
@@ -283,11 +288,13 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
             tern_scope_begin(ctx);
             bool outer = p->busy, passed = ctx->passing;
             p->busy = true;
+            p->calls++;
             ctx->passing = passes(p, component);
             p->used |= tern_module_of(component);
             if (out && !tern_failed(ctx))
                 table[i].run(p, &in, out);
             ctx->passing = passed;
+            p->calls--;
             p->busy = outer;
             tern_scope_end(ctx, NULL);
             if (tern_failed(ctx))

@@ -188,7 +188,9 @@ struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt
     if (!p)
         return NULL;
     const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
+    p->calls++;
     struct tern_images *out = tern_pipeline_may_begin(p) ? NULL : generate(p, params);
+    p->calls--;
     tern_scopes_return(p->ctx, &left);
     return out;
 }
@@ -206,13 +208,9 @@ struct tern_image *tern_txt2img(struct tern_pipeline *p, const struct tern_txt2i
     return image;
 }
 
-enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes)
+static enum tern_status check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes)
 {
     struct tern_job j;
-    if (!p)
-        return TERN_E_INVALID;
-    if (tern_pipeline_may_begin(p))
-        return tern_error_status(p->ctx);
     if (params && params->cache_quality != 0)
         return tern_cache_check(p, params, peak_bytes);
     const struct call outer = begin(p);
@@ -223,5 +221,15 @@ enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_
     tern_job_destroy(&j);
     tern_scopes_return(p->ctx, &left);
     end(p, &outer);
+    return st;
+}
+
+enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes)
+{
+    if (!p)
+        return TERN_E_INVALID;
+    p->calls++;
+    const enum tern_status st = tern_pipeline_may_begin(p) ? tern_error_status(p->ctx) : check(p, params, peak_bytes);
+    p->calls--;
     return st;
 }

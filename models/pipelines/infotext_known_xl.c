@@ -40,13 +40,17 @@ static bool take_negative_left(struct tern_infotext_reading *r, const char *v)
     return tern_infotext_int(v, 1, XL_MOST, &r->params.negative_crops_coords_top_left[1]);
 }
 
-static bool take_score(struct tern_infotext_reading *r, const char *v)
+/* 0 as a number is the default. */
+static bool take_zero(const char *v, double *score)
 {
-    return tern_infotext_number(v, -1000, 1000, &r->params.aesthetic_score);
+    const bool good = tern_infotext_number(v, -1000, 1000, score);
+    *score = good && *score == 0 ? TERN_SCORE_ZERO : *score;
+    return good;
 }
+static bool take_score(struct tern_infotext_reading *r, const char *v) { return take_zero(v, &r->params.aesthetic_score); }
 static bool take_negative_score(struct tern_infotext_reading *r, const char *v)
 {
-    return tern_infotext_number(v, -1000, 1000, &r->params.negative_aesthetic_score);
+    return take_zero(v, &r->params.negative_aesthetic_score);
 }
 static bool take_end(struct tern_infotext_reading *r, const char *v)
 {

@@ -127,6 +127,10 @@ void tern_pipeline_destroy(struct tern_pipeline **pipeline)
     struct tern_pipeline *p = pipeline ? *pipeline : NULL;
     if (!p)
         return;
+    if (p->calls) {
+        tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_destroy: the pipeline is at work; destroy it when the call has returned");
+        return;
+    }
     *pipeline = NULL;
     struct tern_context *ctx = p->ctx;
     tern_pipeline_drop_plans(p);

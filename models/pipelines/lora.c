@@ -212,10 +212,12 @@ enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct t
         return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_loras: the pipeline is at work; set LoRAs between jobs");
     struct list l = {p->ctx, NULL, 0};
     p->busy = true;
+    p->calls++;
     const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
     enum tern_status st = tern_pipeline_unet(p) ? build_list(p, &l, loras, n) : tern_error_status(p->ctx);
     st = st ? st : exchange(p, &l);
     tern_scopes_return(p->ctx, &left);
+    p->calls--;
     p->busy = false;
     if (st) {
         list_free(&l);

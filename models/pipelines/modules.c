@@ -153,7 +153,8 @@ void tern_job_put_out(const struct tern_job *j, unsigned modules)
     static const struct {
         const char *component;
         void (*drop)(struct tern_pipeline *);
-    } all[] = {{"text_encoder", tern_pipeline_drop_text},
+    } all[] = {/* by bit */
+               {"text_encoder", tern_pipeline_drop_text},
                {"text_encoder_2", tern_pipeline_drop_text_2},
                {"unet", tern_pipeline_drop_unet},
                {"preview_decoder", tern_pipeline_drop_preview},

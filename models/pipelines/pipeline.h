@@ -107,6 +107,7 @@ struct tern_pipeline {
     int64_t hoist_least;   /* TERN_HOIST_LEAST; for comparison INT64_MIN: whatever it takes, INT64_MAX: never */
     int hoist_inputs;      /* most inputs of the UNet's plan with those; TERN_GRAPH_MAX_IO, or fewer for comparison */
     bool busy;             /* a call is running: callbacks must not exchange its modules */
+    int calls;             /* that are running, which a callback must not take the pipeline from */
     bool trying;           /* tern_pipeline_quantize runs, and plans are those of its trials: no job may take them */
     unsigned used;         /* TERN_MODULE_...: in memory, with weights as kernels want them; the others are there for their shapes alone */
     unsigned held;         /* TERN_MODULE_...: by a call whose callback made the one that runs, which leaves them in memory */
@@ -381,7 +382,6 @@ struct tern_job_encoder {
     const char *component;
     const struct tern_tokenizer *tokenizer;
     struct tern_text_encoder *(*module)(struct tern_pipeline *);
-    void (*drop)(struct tern_pipeline *);
 };
 struct tern_job_encoder tern_job_encoder(const struct tern_job *j, int i);
 /* The states that the UNet is told, of all outputs of the text encoder's graph. */

@@ -7,9 +7,8 @@
 struct tern_job_encoder tern_job_encoder(const struct tern_job *j, int i)
 {
     if (i)
-        return (struct tern_job_encoder){"text_encoder_2", j->p->second_only ? j->p->tokenizer : j->p->tokenizer_2, tern_pipeline_text_2,
-                                         tern_pipeline_drop_text_2};
-    return (struct tern_job_encoder){"text_encoder", j->p->tokenizer, tern_pipeline_text, tern_pipeline_drop_text};
+        return (struct tern_job_encoder){"text_encoder_2", j->p->second_only ? j->p->tokenizer : j->p->tokenizer_2, tern_pipeline_text_2};
+    return (struct tern_job_encoder){"text_encoder", j->p->tokenizer, tern_pipeline_text};
 }
 
 /* The last state after its norm; of SDXL's encoders the last but one layer's. Clip skip takes an earlier layer's, with the norm; as in
@@ -127,8 +126,7 @@ static tern_tensor *encode_with(struct tern_job *j, const struct tern_job_encode
     tern_tensor *states = ids ? encode(j, e, binding, ids, length, pooled) : NULL;
     tern_free(p->ctx, ids);
     tern_job_end_runs(&binding);
-    if (tern_job_leaves(j, e->component))
-        e->drop(p);
+    tern_job_put_out(j, tern_module_of(e->component));
     return states;
 }
 

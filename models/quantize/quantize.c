@@ -233,12 +233,14 @@ struct tern_recipe *tern_pipeline_quantize(struct tern_pipeline *p, const struct
         return NULL;
     }
     p->busy = p->trying = true;
+    p->calls++;
     p->ctx->params.progress = NULL;
     const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
     find_recipe(&run);
     close_run(&run);
     tern_scopes_return(p->ctx, &left);
     p->ctx->params.progress = run.progress;
+    p->calls--;
     p->busy = p->trying = false;
     return run.recipe;
 }
