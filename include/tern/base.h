@@ -1,4 +1,5 @@
-/* Status codes, data types and linkage: what every other public header builds on. */
+/* Status codes, data types and linkage: what every other public header builds on. Before version 1.0 structs grow: a program is built with
+ * the headers of the library that it runs with. */
 #ifndef TERN_BASE_H
 #define TERN_BASE_H
 

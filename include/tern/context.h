@@ -22,7 +22,9 @@ struct tern_progress {
     double seconds; /* since the stage began */
 };
 
-/* Memory for everything that the library allocates on the host. NULL functions mean the C library's. */
+/* Memory for what the library allocates on the host, as far as it does so itself: libraries that it uses (JSON, zip, PNG, JPEG and WebP,
+ * thread pools, vendors' and drivers') have the C library's, which no budget counts; nor are mapped files counted. NULL functions mean the
+ * C library's. */
 struct tern_allocator {
     void *(*alloc)(size_t size, size_t alignment, void *user); /* NULL when there is none left */
     void (*free)(void *ptr, size_t size, void *user);

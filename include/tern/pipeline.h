@@ -172,7 +172,8 @@ struct tern_txt2img_params {
     enum tern_prompt_syntax prompt_syntax; /* TERN_PROMPT_PLAIN */
     enum tern_emphasis emphasis;           /* TERN_EMPHASIS_ORIGINAL */
     int clip_skip;     /* the text encoder's layer that counts, from behind: 1 the last one (default), 2 the last but one. Only where the
-                        * text encoder is OpenAI's CLIP alone (SD 1.x): elsewhere it changes nothing, as in AUTOMATIC1111 */
+                        * text encoder is OpenAI's CLIP alone (SD 1.x): elsewhere it changes nothing, as in AUTOMATIC1111, but has to be one of
+                        * its layers */
     int width, height; /* pixels, multiples of 8, at most 8192; the model's own size */
     int steps;         /* 1..1000; 20 */
     double cfg;        /* guidance scale; tern_pipeline_guidance. At most 1: no guidance, one UNet row, and
@@ -334,7 +335,7 @@ struct tern_graph_size {
  *   text_encoder_2  of SDXL: the same
  *   unet          sample (N, C, h, w), time (1, T) f32 sinusoids, encoder_hidden_states (N, L, D); SDXL: added (N, P) f32 -> sample
  *   vae_decoder   latent (N, 4, h, w) -> sample (N, 3, H, W)
- *   vae_encoder   sample (N, 3, H, W) -> mean, logvar (N, 4, h, w)
+ *   vae_encoder   sample (N, 3, H, W) -> mean, logvar (N, 4, h, w); of a TAESD the latent alone
  * NULL with the error recorded. */
 TERN_API struct tern_graph *tern_pipeline_graph(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size);
 /* The weights that a plan of that graph is bound to; borrowed, valid as long as the pipeline has them. */

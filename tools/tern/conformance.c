@@ -26,7 +26,7 @@ static const struct opt opts[] = {
      "(default: the highest that the processor has)"},
     {OPT_LIMITS, 0, "limits", "LIST",
      "lowered limits of a GPU, so that it stands for a weaker "
-     "one:\ngroup=64,shared=16K,buffer=32M,storage16=no,storage8=no,subgroups=no,matrix=no,dot=no"},
+     "one:\ngroup=64,shared=16K,buffer=32M,storage16=no,storage8=no,subgroups=no,matrix=no,dot=no;\nalso host=1K, of Vulkan flops=1M"},
     {OPT_JSON_FILE, 0, "json", "FILE", "the report for programs"},
     {OPT_JUNIT, 0, "junit", "FILE", "the report as JUnit's XML, a test case for each check"},
     {OPT_MARKDOWN, 0, "markdown", "FILE", "the report as a table of ops and devices"},
