@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <tern/ops.h>
@@ -456,6 +458,22 @@ static int tasks(void)
     return n;
 }
 
+/* A convolution by oneDNN and a product by OpenBLAS, where they are there. */
+static enum tern_status use_libraries(struct tern_context *c)
+{
+    tern_scope_begin(c);
+    tern_tensor *x = support_noise(c, 1, SHAPE(1, 64, 32, 32), 1, TERN_F32), *w = support_noise(c, 2, SHAPE(64, 8, 3, 3), 1, TERN_F32);
+    tern_op_force(c, "conv2d_f32_onednn");
+    if (!tern_conv2d(tern_contiguous(x, TERN_CHANNELS_LAST), w, NULL, .padding = 1, .groups = 8))
+        tern_error_clear(c);
+    tern_op_force(c, "matmul_f32_openblas");
+    tern_tensor *square = tern_reshape(x, SHAPE(256, 256));
+    if (!tern_matmul(square, square))
+        tern_error_clear(c);
+    tern_scope_end(c, NULL);
+    return tern_error_status(c);
+}
+
 /* oneDNN's threads are as many as the context's, and OpenBLAS' number is the program's again behind a product. */
 static void test_threads_of_libraries(void **state)
 {
@@ -469,20 +487,34 @@ static void test_threads_of_libraries(void **state)
         set(2);
     }
     const int before = tasks();
-    tern_scope_begin(one);
-    tern_tensor *x = support_noise(one, 1, SHAPE(1, 64, 32, 32), 1, TERN_F32), *w = support_noise(one, 2, SHAPE(64, 8, 3, 3), 1, TERN_F32);
-    tern_op_force(one, "conv2d_f32_onednn");
-    if (!tern_conv2d(tern_contiguous(x, TERN_CHANNELS_LAST), w, NULL, .padding = 1, .groups = 8))
-        tern_error_clear(one);
-    tern_op_force(one, "matmul_f32_openblas");
-    tern_tensor *square = tern_reshape(x, SHAPE(256, 256));
-    if (!tern_matmul(square, square))
-        tern_error_clear(one);
-    assert_int_equal(tern_error_status(one), TERN_OK);
+    assert_int_equal(use_libraries(one), TERN_OK);
     assert_int_equal(tasks(), before);
     assert_int_equal(blas ? get() : 2, 2);
-    tern_scope_end(one, NULL);
     tern_context_destroy(&one);
+}
+
+/* Both libraries in a child of a process that has used them, with threads of its own. */
+static void test_libraries_in_a_child(void **state)
+{
+    for (int child = 0; child < 2; child++) {
+        int status = 0;
+        const pid_t pid = child ? fork() : 0;
+        assert_true(pid >= 0);
+        if (!pid) {
+            if (child)
+                alarm(60);
+            struct tern_context *two = tern_context_create(&(struct tern_context_params){.threads = 2});
+            const bool good = two && !use_libraries(two);
+            tern_context_destroy(&two);
+            if (child)
+                _exit(!good);
+            assert_true(good);
+        }
+        if (child) {
+            assert_int_equal(waitpid(pid, &status, 0), pid);
+            assert_int_equal(status, 0);
+        }
+    }
 }
 
 /* oneDNN lays a weight out by the dilation, too: with AVX-512 that of single channels, with AVX2 that of many. No call takes the form of
@@ -558,6 +590,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_of_libraries), /* before others let them start some */
+        cmocka_unit_test(test_libraries_in_a_child),
         cmocka_unit_test_setup_teardown(test_views, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reshape_views, setup, teardown),
         cmocka_unit_test_setup_teardown(test_identities, setup, teardown),

@@ -5,6 +5,7 @@
 #ifdef TERN_HAVE_ONEDNN
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <unistd.h>
 
 /* The functions used, looked up by name. */
 /* clang-format off: it does not settle on this */
@@ -51,13 +52,17 @@ static bool look_up(struct cpu_onednn *b)
     return true;
 }
 
+/* Which process has loaded this: in a child of it the threads that OpenMP knows of are gone, and more than one would be waited for. */
+static pid_t loaded_by;
+__attribute__((constructor)) static void remember_process(void) { loaded_by = getpid(); }
+
 static struct cpu_onednn *open_library(struct tern_device *device)
 {
     struct cpu_onednn *b = tern_calloc(device->ctx, 1, sizeof(*b));
     if (!b)
         return NULL;
     b->library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
-    b->threads = tern_thread_count(device->ctx);
+    b->threads = getpid() == loaded_by ? tern_thread_count(device->ctx) : 1;
     if (b->library)
         *(void **)&b->set_threads = dlsym(b->library, "omp_set_num_threads"); /* also of a library that it needs */
     if (b->library && look_up(b) && b->engine_create(&b->engine, dnnl_cpu, 0) == dnnl_success) {
