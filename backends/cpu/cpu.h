@@ -43,7 +43,10 @@ void tern_cpu_memory_trim(struct tern_device *device);
 /* Measures at the first call that the budget has room for. Thread safe. */
 enum tern_status tern_cpu_peak(struct tern_device *device, struct tern_device_peak *out);
 
-/* NULL when the library is not there. */
+/* Whether the process was forked by the one that loaded this. There libraries with threads of their own are left alone: these did not come
+ * along, and would be waited for. */
+bool tern_cpu_is_child(void);
+/* NULL when the library is not there, or the process is a child. */
 struct cpu_openblas *tern_cpu_openblas_open(struct tern_device *device);
 void tern_cpu_openblas_close(struct cpu_device *d);
 struct cpu_onednn *tern_cpu_onednn_open(struct tern_device *device);

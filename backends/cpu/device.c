@@ -9,6 +9,12 @@
 #include "backends/queue.h"
 #include "core/registry.h"
 
+/* Set before anything else runs, and never again. */
+static pid_t loaded_by;
+__attribute__((constructor)) static void remember_process(void) { loaded_by = getpid(); }
+
+bool tern_cpu_is_child(void) { return getpid() != loaded_by; }
+
 static void device_destroy(struct tern_device *device)
 {
     struct cpu_device *d = (struct cpu_device *)device;

@@ -5,7 +5,6 @@
 #ifdef TERN_HAVE_ONEDNN
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
-#include <unistd.h>
 
 /* The functions used, looked up by name. */
 /* clang-format off: it does not settle on this */
@@ -32,7 +31,8 @@
 
 struct cpu_onednn {
     void *library;
-    void (*set_threads)(int); /* of OpenMP, for the calling thread; NULL: it has another runtime */
+    int (*get_threads)(void); /* of OpenMP, for the calling thread; NULL, both: it has another runtime */
+    void (*set_threads)(int);
     int threads;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
@@ -52,19 +52,17 @@ static bool look_up(struct cpu_onednn *b)
     return true;
 }
 
-/* Which process has loaded this: in a child of it the threads that OpenMP knows of are gone, and more than one would be waited for. */
-static pid_t loaded_by;
-__attribute__((constructor)) static void remember_process(void) { loaded_by = getpid(); }
-
 static struct cpu_onednn *open_library(struct tern_device *device)
 {
-    struct cpu_onednn *b = tern_calloc(device->ctx, 1, sizeof(*b));
+    struct cpu_onednn *b = tern_cpu_is_child() ? NULL : tern_calloc(device->ctx, 1, sizeof(*b));
     if (!b)
         return NULL;
     b->library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
-    b->threads = getpid() == loaded_by ? tern_thread_count(device->ctx) : 1;
-    if (b->library)
-        *(void **)&b->set_threads = dlsym(b->library, "omp_set_num_threads"); /* also of a library that it needs */
+    b->threads = tern_thread_count(device->ctx);
+    if (b->library) { /* also of a library that it needs */
+        *(void **)&b->get_threads = dlsym(b->library, "omp_get_max_threads");
+        *(void **)&b->set_threads = dlsym(b->library, "omp_set_num_threads");
+    }
     if (b->library && look_up(b) && b->engine_create(&b->engine, dnnl_cpu, 0) == dnnl_success) {
         if (b->stream_create(&b->stream, b->engine, dnnl_stream_default_flags) == dnnl_success)
             return b;
@@ -102,22 +100,23 @@ static enum tern_status failed(struct tern_context *ctx, const char *what, dnnl_
     return tern_fail(ctx, TERN_E_DEVICE, "oneDNN: %s failed with status %d", what, (int)st);
 }
 
-/* Memory descriptors of the plain weights, and the primitive that may want them otherwise. */
-/* What is chosen for a convolution depends on it, and it is each thread's own. */
-static void use_threads(const struct cpu_onednn *b)
+/* What is chosen for a convolution depends on it, too. It is the calling thread's, and gets back what it had. */
+static int use_threads(const struct cpu_onednn *b, int n)
 {
-    if (b->set_threads)
-        b->set_threads(b->threads);
+    const int before = b->get_threads && b->set_threads ? b->get_threads() : n;
+    if (before != n)
+        b->set_threads(n);
+    return before;
 }
 
-static dnnl_status_t describe(const struct cpu_onednn *b, const struct tern_op_desc *d, dnnl_memory_desc_t *plain,
-                              dnnl_primitive_desc_t *pd)
+/* Memory descriptors of the plain weights, and the primitive that may want them otherwise. */
+static dnnl_status_t describe_here(const struct cpu_onednn *b, const struct tern_op_desc *d, dnnl_memory_desc_t *plain,
+                                   dnnl_primitive_desc_t *pd)
 {
     const struct tern_conv2d_attrs *p = &d->attrs.conv2d;
     const int64_t *x = d->in[0].shape, *w = d->in[1].shape, *y = d->out.shape, g = p->groups;
     dnnl_memory_desc_t src, wei, bias, dst;
     dnnl_convolution_desc_t cd;
-    use_threads(b);
     dnnl_dims_t xs = {x[0], x[1], x[2], x[3]}, ys = {y[0], y[1], y[2], y[3]}, os = {w[0]};
     dnnl_dims_t ws = {w[0], w[1], w[2], w[3]}, gs = {g, w[0] / g, w[1], w[2], w[3]};
     dnnl_dims_t strides = {p->stride[0], p->stride[1]}, dilation = {p->dilation[0] - 1, p->dilation[1] - 1};
@@ -137,6 +136,15 @@ static dnnl_status_t describe(const struct cpu_onednn *b, const struct tern_op_d
         st = b->dilated_convolution_forward_desc_init(&cd, dnnl_forward_inference, dnnl_convolution_auto, &src, &wei,
                                                       d->present[2] ? &bias : NULL, &dst, strides, dilation, before, after);
     return st ? st : b->primitive_desc_create(pd, &cd, NULL, b->engine, NULL);
+}
+
+static dnnl_status_t describe(const struct cpu_onednn *b, const struct tern_op_desc *d, dnnl_memory_desc_t *plain,
+                              dnnl_primitive_desc_t *pd)
+{
+    const int before = use_threads(b, b->threads);
+    const dnnl_status_t st = describe_here(b, d, plain, pd);
+    use_threads(b, before);
+    return st;
 }
 
 static uint64_t library(struct tern_device *device)
@@ -202,7 +210,7 @@ static uint64_t pack_key(const struct tern_op_desc *d)
 static dnnl_status_t execute(const struct cpu_onednn *b, const_dnnl_primitive_desc_t pd, dnnl_exec_arg_t *args, int n)
 {
     dnnl_primitive_t primitive = NULL;
-    use_threads(b);
+    const int before = use_threads(b, b->threads);
     dnnl_status_t st = b->primitive_create(&primitive, pd);
     if (!st)
         st = b->primitive_execute(primitive, b->stream, n, args);
@@ -212,6 +220,7 @@ static dnnl_status_t execute(const struct cpu_onednn *b, const_dnnl_primitive_de
         b->primitive_destroy(primitive);
     for (int i = 0; i < n; i++)
         b->memory_destroy(args[i].memory);
+    use_threads(b, before);
     return st;
 }
 
@@ -231,7 +240,9 @@ static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc
     if (st)
         return failed(ctx, "describing a convolution", st);
     const dnnl_memory_desc_t *wanted = b->primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
+    const int before = use_threads(b, b->threads); /* which the description keeps */
     st = b->reorder_primitive_desc_create(&reorder, &plain, b->engine, wanted, b->engine, NULL);
+    use_threads(b, before);
     if (!st) {
         dnnl_exec_arg_t args[] = {argument(b, DNNL_ARG_FROM, &plain, src), argument(b, DNNL_ARG_TO, wanted, dst)};
         st = execute(b, reorder, args, 2);

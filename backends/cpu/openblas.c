@@ -20,7 +20,7 @@ struct cpu_openblas {
 
 static struct cpu_openblas *open_library(struct tern_device *device)
 {
-    void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    void *library = tern_cpu_is_child() ? NULL : dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     sgemm_fn *sgemm = NULL;
     if (library)
         *(void **)&sgemm = dlsym(library, "cblas_sgemm");
@@ -86,7 +86,9 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 
 static double cost(const struct tern_device *device, const struct tern_op_desc *d) { return 2; }
 
-/* The number belongs to the program, which may use the library, too: it gets back what it had. */
+/* The number is the process's: of one context at a time, and the program, which may use the library, too, gets back what it had. */
+static pthread_mutex_t of_process = PTHREAD_MUTEX_INITIALIZER;
+
 static int use_threads(const struct cpu_openblas *b, int n)
 {
     const int before = b->get_threads && b->set_threads ? b->get_threads() : n;
@@ -102,11 +104,13 @@ static enum tern_status run(const struct tern_kernel_args *a)
     const float *px = tern_arg_host(&a->in[0]), *py = tern_arg_host(&a->in[1]);
     float *out = tern_arg_host(&a->out);
     const struct cpu_openblas *b = cpu_device_of(a->ctx)->openblas;
+    pthread_mutex_lock(&of_process);
     const int before = use_threads(b, tern_thread_count(a->ctx));
     for (int64_t i = 0; i < batch; i++)
         b->sgemm(ROW_MAJOR, NO_TRANS, NO_TRANS, (int)m, (int)n, (int)k, 1, px + i * m * k, (int)k, py + i * k * n, (int)n, 0,
                  out + i * m * n, (int)n);
     use_threads(b, before);
+    pthread_mutex_unlock(&of_process);
     return TERN_OK;
 }
 

@@ -1,6 +1,6 @@
 /* The context: one per independent use of tern. It owns the devices, the thread pool, the memory
  * accounting, the callbacks and the first error. There is no other state in the library. Threads do not come along with fork(): a child may
- * release what its parent had, and works with contexts of its own. */
+ * release what its parent had, and works with contexts of its own, which leave oneDNN and OpenBLAS alone. */
 #ifndef TERN_CONTEXT_H
 #define TERN_CONTEXT_H
 
