@@ -349,7 +349,10 @@ static bool wants_cast_bias(const struct tern_context *ctx, enum tern_op op, ter
 static bool is_cancelled(struct tern_context *ctx)
 {
     const int floor = tern_scopes_guard(ctx);
+    struct tern_recorder *recorder = ctx->recorder;
+    ctx->recorder = NULL; /* what the callback computes is none of the graph that is traced */
     const enum tern_status st = tern_check_cancel(ctx);
+    ctx->recorder = recorder;
     tern_scopes_unguard(ctx, floor, "the cancel callback");
     return st || tern_failed(ctx);
 }

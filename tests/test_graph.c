@@ -424,6 +424,45 @@ static void runs_can_be_cancelled(void **state)
     tern_context_destroy(&ctx);
 }
 
+struct asked {
+    struct tern_context *ctx;
+    int times, right;
+};
+
+/* Something of its own, with its value at once. */
+static bool compute(void *user)
+{
+    struct asked *a = user;
+    float found = 0;
+    if (!a->ctx)
+        return false;
+    tern_scope_begin(a->ctx);
+    tern_tensor *x = tern_tensor_scalar(a->ctx, TERN_F32, 3);
+    a->right += tern_tensor_read(tern_add(x, x), TERN_F32, &found, sizeof(found)) == TERN_OK && found == 6;
+    tern_scope_end(a->ctx, NULL);
+    a->times++;
+    return false;
+}
+
+/* Where it is asked whether to cancel, in the middle of a trace, ops run, and are no nodes of the graph. */
+static void what_is_computed_meanwhile_is_not_traced(void **state)
+{
+    struct asked a = {0};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = compute, .user = &a});
+    const struct tern_graph_input input = {.name = "x", .ndim = 1, .shape = {4}};
+    struct tern_graph *plain = tern_graph_trace(ctx, twice, NULL, NULL, &input, 1, 1);
+    a.ctx = ctx;
+    struct tern_graph *g = tern_graph_trace(ctx, twice, NULL, NULL, &input, 1, 1);
+    a.ctx = NULL;
+    assert_non_null(g);
+    assert_true(a.times > 0);
+    assert_int_equal(a.right, a.times);
+    assert_int_equal(g->n_nodes, plain->n_nodes);
+    tern_graph_destroy(&plain);
+    tern_graph_destroy(&g);
+    tern_context_destroy(&ctx);
+}
+
 /* 300 times everything from the trace to the run: memory does not grow. */
 static void memory_comes_back(void **state)
 {
@@ -655,6 +694,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(steady_runs_allocate_nothing),
         cmocka_unit_test(faults_are_statuses),
         cmocka_unit_test(runs_can_be_cancelled),
+        cmocka_unit_test(what_is_computed_meanwhile_is_not_traced),
         cmocka_unit_test(memory_comes_back),
         cmocka_unit_test(profiles_tell_every_step),
         cmocka_unit_test(a_trace_has_nothing_else_within),
