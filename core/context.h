@@ -49,6 +49,7 @@ struct tern_context {
 
     struct tern_scope_stack scopes;
     bool asking; /* atomic; a thread is in params.cancel, whose own calls are not asked again */
+    pthread_t asked;
 
     /* Set by the layers above; core only carries and releases them. */
     struct tern_dispatch *dispatch; /* ops/dispatch.c */

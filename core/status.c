@@ -116,9 +116,15 @@ enum tern_status tern_check_cancel(struct tern_context *ctx)
     /* Plans may run in several threads: one is asked at a time, and the others go on until they ask next. */
     if (!ctx->params.cancel || __atomic_exchange_n(&ctx->asking, true, __ATOMIC_ACQUIRE))
         return TERN_OK;
+    __atomic_store_n(&ctx->asked, pthread_self(), __ATOMIC_RELAXED);
     const bool stop = ctx->params.cancel(ctx->params.user);
     __atomic_store_n(&ctx->asking, false, __ATOMIC_RELEASE);
     return stop ? tern_fail(ctx, TERN_E_CANCELLED, "cancelled") : TERN_OK;
+}
+
+bool tern_is_asked(const struct tern_context *ctx)
+{
+    return __atomic_load_n(&ctx->asking, __ATOMIC_ACQUIRE) && pthread_equal(__atomic_load_n(&ctx->asked, __ATOMIC_RELAXED), pthread_self());
 }
 
 double tern_now(void)

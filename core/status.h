@@ -32,6 +32,8 @@ void tern_report(struct tern_context *ctx, const char *stage, int64_t done, int6
 
 /* TERN_E_CANCELLED (recorded) when the cancel callback says so, else TERN_OK. */
 enum tern_status tern_check_cancel(struct tern_context *ctx);
+/* Whether this thread is in that callback. */
+bool tern_is_asked(const struct tern_context *ctx);
 
 /* Seconds from an arbitrary, monotonic origin. */
 double tern_now(void);

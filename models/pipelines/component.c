@@ -177,12 +177,22 @@ struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const stru
 struct tern_graph *tern_pipeline_graph(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size)
 {
     const struct tern_stage stage = {.component = component ? component : "", .size = size ? *size : (struct tern_graph_size){0}};
-    return p ? tern_pipeline_stage_graph(p, &stage) : NULL;
+    if (!p || tern_pipeline_may_load(p))
+        return NULL;
+    p->calls++;
+    struct tern_graph *g = tern_pipeline_stage_graph(p, &stage);
+    p->calls--;
+    return g;
 }
 
 const struct tern_weights *tern_pipeline_weights(struct tern_pipeline *p, const char *component)
 {
     struct trace t;
     const struct tern_stage stage = {.component = component ? component : ""};
-    return p && !tern_failed(p->ctx) && find(p, &stage, &t) ? t.weights : NULL;
+    if (!p || tern_failed(p->ctx) || tern_pipeline_may_load(p))
+        return NULL;
+    p->calls++;
+    const bool found = find(p, &stage, &t);
+    p->calls--;
+    return found ? t.weights : NULL;
 }

@@ -231,8 +231,10 @@ enum tern_status tern_pipeline_set_embeddings(struct tern_pipeline *p, const str
     if (n && !tern_pipeline_tokenizer(p, 0))
         return tern_error_status(p->ctx);
     struct tern_active_embedding *s = n ? tern_calloc(p->ctx, 1, sizeof(*s)) : NULL;
+    p->calls++;
     for (int i = 0; s && i < n && !tern_failed(p->ctx); i++)
         add(p, s, &list[i]);
+    p->calls--;
     if (tern_failed(p->ctx)) {
         set_free(p->ctx, s);
         return tern_error_status(p->ctx);

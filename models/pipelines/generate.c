@@ -134,14 +134,20 @@ static struct tern_images *run(struct tern_job *j)
     return out;
 }
 
+static enum tern_status at_work(const struct tern_pipeline *p, const char *from)
+{
+    return tern_fail(p->ctx, TERN_E_INVALID,
+                     "the pipeline is at work: expected another call of it from a callback of a job's parameters, found one from %s", from);
+}
+
+enum tern_status tern_pipeline_may_load(const struct tern_pipeline *p)
+{
+    return p->busy && tern_is_asked(p->ctx) ? at_work(p, "the callback that is asked whether to cancel") : TERN_OK;
+}
+
 enum tern_status tern_pipeline_may_begin(const struct tern_pipeline *p)
 {
-    const bool asked = p->busy && __atomic_load_n(&p->ctx->asking, __ATOMIC_ACQUIRE);
-    if (!asked && !p->trying)
-        return TERN_OK;
-    return tern_fail(p->ctx, TERN_E_INVALID,
-                     "the pipeline is at work: expected another call of it from a callback of a job's parameters, found one from %s",
-                     asked ? "the callback that is asked whether to cancel" : "one of tern_pipeline_quantize");
+    return p->trying ? at_work(p, "one of tern_pipeline_quantize") : tern_pipeline_may_load(p);
 }
 
 /* What a call found, for its end. */

@@ -131,8 +131,9 @@ enum {
     TERN_MODULES = 31
 };
 unsigned tern_module_of(const char *component);
-/* generate.c: whether a job or the like may begin. None does while it is asked whether to cancel another one, which may be just in the
- * middle of a module or a plan. */
+/* generate.c: whether modules may be loaded, and whether a job or the like may begin. Not while it is asked whether to cancel another one,
+ * which may be just in the middle of a module or a plan. */
+enum tern_status tern_pipeline_may_load(const struct tern_pipeline *p);
 enum tern_status tern_pipeline_may_begin(const struct tern_pipeline *p);
 /* Those that are in memory. */
 unsigned tern_pipeline_modules(const struct tern_pipeline *p);
