@@ -1,5 +1,6 @@
 /* oneDNN 2.x as a candidate for conv2d, found at run time. Its headers are needed to build this file's content; without them
  * the kernel is never offered. */
+#include "backends/cpu/borrow.h"
 #include "backends/cpu/kernels.h"
 
 #ifdef TERN_HAVE_ONEDNN
@@ -31,8 +32,7 @@
 
 struct cpu_onednn {
     void *library;
-    int (*get_threads)(void); /* of OpenMP, for the calling thread; NULL, both: it has another runtime */
-    void (*set_threads)(int);
+    struct cpu_borrowed openmp; /* of the calling thread; none where it has another runtime */
     int threads;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
@@ -59,10 +59,8 @@ static struct cpu_onednn *open_library(struct tern_device *device)
         return NULL;
     b->library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
     b->threads = tern_thread_count(device->ctx);
-    if (b->library) { /* also of a library that it needs */
-        *(void **)&b->get_threads = dlsym(b->library, "omp_get_max_threads");
-        *(void **)&b->set_threads = dlsym(b->library, "omp_set_num_threads");
-    }
+    if (b->library) /* also of a library that it needs */
+        b->openmp = cpu_borrowed_find(b->library, "omp_get_max_threads", "omp_set_num_threads");
     if (b->library && look_up(b) && b->engine_create(&b->engine, dnnl_cpu, 0) == dnnl_success) {
         if (b->stream_create(&b->stream, b->engine, dnnl_stream_default_flags) == dnnl_success)
             return b;
@@ -100,15 +98,6 @@ static enum tern_status failed(struct tern_context *ctx, const char *what, dnnl_
     return tern_fail(ctx, TERN_E_DEVICE, "oneDNN: %s failed with status %d", what, (int)st);
 }
 
-/* What is chosen for a convolution depends on it, too. It is the calling thread's, and gets back what it had. */
-static int use_threads(const struct cpu_onednn *b, int n)
-{
-    const int before = b->get_threads && b->set_threads ? b->get_threads() : n;
-    if (before != n)
-        b->set_threads(n);
-    return before;
-}
-
 /* Memory descriptors of the plain weights, and the primitive that may want them otherwise. */
 static dnnl_status_t describe_here(const struct cpu_onednn *b, const struct tern_op_desc *d, dnnl_memory_desc_t *plain,
                                    dnnl_primitive_desc_t *pd)
@@ -138,12 +127,13 @@ static dnnl_status_t describe_here(const struct cpu_onednn *b, const struct tern
     return st ? st : b->primitive_desc_create(pd, &cd, NULL, b->engine, NULL);
 }
 
+/* What is chosen depends on the number of threads. */
 static dnnl_status_t describe(const struct cpu_onednn *b, const struct tern_op_desc *d, dnnl_memory_desc_t *plain,
                               dnnl_primitive_desc_t *pd)
 {
-    const int before = use_threads(b, b->threads);
+    const int before = cpu_borrowed_use(&b->openmp, b->threads);
     const dnnl_status_t st = describe_here(b, d, plain, pd);
-    use_threads(b, before);
+    cpu_borrowed_use(&b->openmp, before);
     return st;
 }
 
@@ -210,7 +200,7 @@ static uint64_t pack_key(const struct tern_op_desc *d)
 static dnnl_status_t execute(const struct cpu_onednn *b, const_dnnl_primitive_desc_t pd, dnnl_exec_arg_t *args, int n)
 {
     dnnl_primitive_t primitive = NULL;
-    const int before = use_threads(b, b->threads);
+    const int before = cpu_borrowed_use(&b->openmp, b->threads);
     dnnl_status_t st = b->primitive_create(&primitive, pd);
     if (!st)
         st = b->primitive_execute(primitive, b->stream, n, args);
@@ -220,7 +210,7 @@ static dnnl_status_t execute(const struct cpu_onednn *b, const_dnnl_primitive_de
         b->primitive_destroy(primitive);
     for (int i = 0; i < n; i++)
         b->memory_destroy(args[i].memory);
-    use_threads(b, before);
+    cpu_borrowed_use(&b->openmp, before);
     return st;
 }
 
@@ -240,9 +230,9 @@ static enum tern_status pack(struct tern_context *ctx, const struct tern_op_desc
     if (st)
         return failed(ctx, "describing a convolution", st);
     const dnnl_memory_desc_t *wanted = b->primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
-    const int before = use_threads(b, b->threads); /* which the description keeps */
+    const int before = cpu_borrowed_use(&b->openmp, b->threads); /* which the description keeps */
     st = b->reorder_primitive_desc_create(&reorder, &plain, b->engine, wanted, b->engine, NULL);
-    use_threads(b, before);
+    cpu_borrowed_use(&b->openmp, before);
     if (!st) {
         dnnl_exec_arg_t args[] = {argument(b, DNNL_ARG_FROM, &plain, src), argument(b, DNNL_ARG_TO, wanted, dst)};
         st = execute(b, reorder, args, 2);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "backends/cpu/borrow.h"
 #include "backends/cpu/kernels.h"
 
 /* cblas.h: CblasRowMajor and CblasNoTrans; int is 32 bits in Debian's build. */
@@ -13,9 +14,8 @@ typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, 
 struct cpu_openblas {
     void *library;
     sgemm_fn *sgemm;
-    int (*get_threads)(void); /* of the process; NULL, both: it has none of its own */
-    void (*set_threads)(int);
-    char *(*config)(void); /* "OpenBLAS 0.3.21 … SkylakeX"; NULL: it does not tell */
+    struct cpu_borrowed threads; /* of the process */
+    char *(*config)(void);       /* "OpenBLAS 0.3.21 … SkylakeX"; NULL: it does not tell */
 };
 
 static struct cpu_openblas *open_library(struct tern_device *device)
@@ -32,8 +32,7 @@ static struct cpu_openblas *open_library(struct tern_device *device)
     }
     b->library = library;
     b->sgemm = sgemm;
-    *(void **)&b->get_threads = dlsym(library, "openblas_get_num_threads");
-    *(void **)&b->set_threads = dlsym(library, "openblas_set_num_threads");
+    b->threads = cpu_borrowed_find(library, "openblas_get_num_threads", "openblas_set_num_threads");
     *(void **)&b->config = dlsym(library, "openblas_get_config");
     return b;
 }
@@ -86,16 +85,8 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
 
 static double cost(const struct tern_device *device, const struct tern_op_desc *d) { return 2; }
 
-/* The number is the process's: of one context at a time, and the program, which may use the library, too, gets back what it had. */
+/* The number of threads is the process's: of one context at a time. */
 static pthread_mutex_t of_process = PTHREAD_MUTEX_INITIALIZER;
-
-static int use_threads(const struct cpu_openblas *b, int n)
-{
-    const int before = b->get_threads && b->set_threads ? b->get_threads() : n;
-    if (before != n)
-        b->set_threads(n);
-    return before;
-}
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
@@ -105,11 +96,11 @@ static enum tern_status run(const struct tern_kernel_args *a)
     float *out = tern_arg_host(&a->out);
     const struct cpu_openblas *b = cpu_device_of(a->ctx)->openblas;
     pthread_mutex_lock(&of_process);
-    const int before = use_threads(b, tern_thread_count(a->ctx));
+    const int before = cpu_borrowed_use(&b->threads, tern_thread_count(a->ctx));
     for (int64_t i = 0; i < batch; i++)
         b->sgemm(ROW_MAJOR, NO_TRANS, NO_TRANS, (int)m, (int)n, (int)k, 1, px + i * m * k, (int)k, py + i * k * n, (int)n, 0,
                  out + i * m * n, (int)n);
-    use_threads(b, before);
+    cpu_borrowed_use(&b->threads, before);
     pthread_mutex_unlock(&of_process);
     return TERN_OK;
 }

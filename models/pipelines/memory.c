@@ -59,16 +59,13 @@ struct tern_stage tern_job_stage(const struct tern_job *j, const char *component
 /* The module and its part: of the component that the plan is of. */
 static const struct tern_part *part_of(const struct tern_pipeline *p, const char *component, bool *there)
 {
-    if (!strcmp(component, "text_encoder_2")) {
-        *there = p->text_2 != NULL;
-        return &p->text_2_part;
-    }
-    if (component[0] == 'p') {
-        *there = p->preview != NULL;
-        return &p->preview_part;
-    }
-    *there = component[0] == 't' ? p->text != NULL : component[0] == 'u' ? p->unet != NULL : p->vae != NULL;
-    return component[0] == 't' ? &p->text_part : component[0] == 'u' ? &p->unet_part : &p->vae_part;
+    const unsigned module = tern_module_of(component);
+    *there = tern_pipeline_modules(p) & module;
+    return module == TERN_MODULE_TEXT      ? &p->text_part
+           : module == TERN_MODULE_TEXT_2  ? &p->text_2_part
+           : module == TERN_MODULE_UNET    ? &p->unet_part
+           : module == TERN_MODULE_PREVIEW ? &p->preview_part
+                                           : &p->vae_part;
 }
 
 /* What the UNet's runs hold until sampling ends: their memory and results; with a cache those of two plans, of which one runs at a time. */
