@@ -104,7 +104,7 @@ static void norm_input(enum tern_dtype dtype, int n, void *x, double exact[MOST_
     }
 }
 
-static void check_moments(const struct tern_cpu_level *l, enum tern_dtype dtype, int n)
+static void check_moments(const struct tern_cpu_level *l, enum tern_dtype dtype, int n, bool near)
 {
     const int step = step_of(n);
     float x[MOST_INPUT], shift[MOST_STEP], sum[MOST_STEP], square[MOST_STEP];
@@ -120,7 +120,7 @@ static void check_moments(const struct tern_cpu_level *l, enum tern_dtype dtype,
         exact_q += (exact[c] - 2.5) * (exact[c] - 2.5);
     }
     assert_true(fabs(s - exact_s) < 1e-6 * fmax(n, 100) && fabs(q - exact_q) < 1e-6 * fmax(n, 100));
-    l->moments_by_column(dtype, NORM_ROWS, n, x, step, shift, sum, square);
+    l->moments_by_column(dtype, NORM_ROWS, n, x, step, near, shift, sum, square);
     for (int c = 0; c < step; c++) {
         exact_s = exact_q = 1;
         for (int r = 0; r < NORM_ROWS && c < n; r++) {
@@ -149,10 +149,10 @@ static void check_affine(const struct tern_cpu_level *l, enum tern_dtype from, e
     for (int i = 0; i < 3 * step; i++)
         by[i / step][i % step] = value(&seed);
     const struct tern_cpu_affine a = {by[0], by[1], by[2]};
-    for (int mode = 0; mode < 2; mode++) {
-        const bool vectors = mode & 1;
+    for (int mode = 0; mode < 4; mode++) {
+        const bool vectors = mode & 1, near = mode & 2;
         memset(y, 0x5a, sizeof(y));
-        l->affine(from, to, NORM_ROWS, n, x, step, &a, vectors, y, step);
+        l->affine(from, to, NORM_ROWS, n, x, step, &a, vectors, near, y, step);
         for (int i = 0; i < NORM_ROWS * step; i++) {
             const int r = i / step, c = i % step, at = vectors ? c : 0;
             double v = (exact[i] - by[0][at]) * by[1][at] + by[2][at], found = tern_load(to, y, i);
@@ -198,7 +198,8 @@ static void check_normalize(const struct tern_cpu_level *l, enum tern_dtype from
 
 static void check_columns(const struct tern_cpu_level *l, enum tern_dtype dtype, int n)
 {
-    check_moments(l, dtype, n);
+    for (int near = 0; near < 2; near++)
+        check_moments(l, dtype, n, near);
     check_affine(l, dtype, dtype, n);
     check_affine(l, dtype, TERN_F32, n);
     check_affine(l, TERN_F32, dtype, n);

@@ -74,7 +74,7 @@ static void scale_tile(const struct groups *r, const struct tern_cpu_affine *a, 
     const struct tern_cpu_affine here = {a->shift + from, a->scale + from, a->offset + from};
     char *y = r->y + at * (int64_t)tern_dtype_size(r->y_dtype);
     float *wide = r->y_dtype == TERN_F32 ? (float *)(void *)y : tile;
-    r->level->affine(r->dtype, TERN_F32, rows, n, r->x + at * r->size, width, &here, vectors, wide, n);
+    r->level->affine(r->dtype, TERN_F32, rows, n, r->x + at * r->size, width, &here, vectors, r->near, wide, n);
     tern_cpu_post_apply_rows(&r->post, wide, row, rows, col, n);
     if (r->y_dtype != TERN_F32)
         r->level->from_f32(r->y_dtype, rows * n, tile, y);
@@ -85,7 +85,7 @@ static void scale_rows(const struct groups *r, const struct tern_cpu_affine *a, 
 {
     if (!r->post.n) {
         const int64_t at = row * n;
-        r->level->affine(r->dtype, r->y_dtype, rows, n, r->x + at * r->size, n, a, vectors,
+        r->level->affine(r->dtype, r->y_dtype, rows, n, r->x + at * r->size, n, a, vectors, r->near,
                          r->y + at * (int64_t)tern_dtype_size(r->y_dtype), n);
         return;
     }
@@ -113,12 +113,20 @@ static void contiguous_part(void *arg, int64_t begin, int64_t end)
 
 /* ---- channels-last: sums by channel of blocks of pixels, then a group as the sum of its channels */
 
+static int64_t picture_bytes(const struct groups *r) { return r->hw * r->c * r->size; }
+
+static void first_pixel(const struct groups *r, int64_t n)
+{
+    r->level->to_f32(r->dtype, r->c, r->x + n * picture_bytes(r), r->first + n * r->c);
+}
+
 static void sum_block(const struct groups *r, int64_t n, int64_t block)
 {
     int64_t p = block * CPU_GROUPS_BLOCK, rows = r->hw - p < CPU_GROUPS_BLOCK ? r->hw - p : CPU_GROUPS_BLOCK;
     float *sum = r->sums + (n * r->blocks + block) * 2 * r->c;
     memset(sum, 0, (size_t)(2 * r->c) * sizeof(*sum));
-    r->level->moments_by_column(r->dtype, rows, r->c, r->x + (n * r->hw + p) * r->c * r->size, r->c, r->first + n * r->c, sum, sum + r->c);
+    r->level->moments_by_column(r->dtype, rows, r->c, r->x + (n * r->hw + p) * r->c * r->size, r->c, r->near, r->first + n * r->c, sum,
+                                sum + r->c);
 }
 
 /* The affine of each channel of group i, counted over all pictures. */
@@ -157,7 +165,7 @@ static void scale_range(void *arg, int64_t begin, int64_t end)
     const struct groups *r = arg;
     const int64_t all = r->pictures * r->pieces, first = all * begin / r->parts, behind = all * end / r->parts;
     for (int64_t i = first; i < behind; i++) {
-        const int64_t p = r->in_cache ? first + behind - 1 - i : i;
+        const int64_t p = r->near ? first + behind - 1 - i : i;
         scale_piece(r, r->from + p / r->pieces, p % r->pieces);
     }
 }
@@ -182,21 +190,43 @@ static void stats_part(void *arg, int64_t begin, int64_t end)
 
 /* ---- all of it */
 
+/* All of each: threads wait for nothing. */
+static void whole_pictures(void *arg, int64_t begin, int64_t end)
+{
+    const struct groups *r = arg;
+    for (int64_t n = begin; n < end; n++) {
+        if (!r->given)
+            first_pixel(r, n);
+        for (int64_t b = 0; !r->given && b < r->blocks; b++)
+            sum_block(r, n, b);
+        for (int64_t i = 0; i < r->g; i++)
+            spread(r, n * r->g + i);
+        for (int64_t p = r->pieces; p-- > 0;)
+            scale_piece(r, n, p);
+    }
+}
+
 /* As many pictures as fit into the L2 of all threads are summed and then scaled, each thread its part of them: so they come from memory
  * once. Larger ones come twice. */
 static void begin_rounds(struct tern_context *ctx, struct groups *r)
 {
     const int64_t threads = tern_thread_count(ctx), room = threads * (int64_t)cpu_device_of(ctx)->l2 / 4 * 3;
-    const int64_t fit = room / (r->hw * r->c * r->size);
-    r->in_cache = fit > 0;
+    const int64_t fit = room / picture_bytes(r);
+    r->near = fit > 0;
     r->pictures = fit < 1 || fit > r->n ? r->n : fit;
     r->parts = fit < 1 ? 8 * threads : threads;
+}
+
+/* Where all threads get as many, that takes 0.7 to 0.9 of the time, up to what is three times L2: one loop, not three for some of them. */
+static bool takes_whole_pictures(struct tern_context *ctx, const struct groups *r)
+{
+    return r->n % tern_thread_count(ctx) == 0 && picture_bytes(r) <= 3 * (int64_t)cpu_device_of(ctx)->l2;
 }
 
 static void sum_all(struct tern_context *ctx, struct groups *r)
 {
     for (int64_t n = r->from; n < r->from + r->pictures; n++)
-        r->level->to_f32(r->dtype, r->c, r->x + n * r->hw * r->c * r->size, r->first + n * r->c);
+        first_pixel(r, n);
     tern_parallel(ctx, r->parts, 1, sum_range, r);
 }
 
@@ -210,6 +240,11 @@ void tern_cpu_groups_normalize(struct tern_context *ctx, struct groups *r)
 {
     if (!r->channels_last) {
         tern_parallel(ctx, r->n * r->g, 1, contiguous_part, r);
+        return;
+    }
+    if (takes_whole_pictures(ctx, r)) {
+        r->near = true;
+        tern_parallel(ctx, r->n, 1, whole_pictures, r);
         return;
     }
     begin_rounds(ctx, r);

@@ -21,7 +21,7 @@ struct groups {
     bool channels_last;
     int64_t blocks, pieces;                /* channels-last: per picture */
     int64_t from, pictures, parts;         /* channels-last: what is done now, and by how many tasks */
-    bool in_cache;                         /* channels-last: what is done now is in L2 when it has been summed */
+    bool near;                             /* channels-last: what is done now is in L2 when it has been summed, or not far from it */
     float *sums;                           /* channels-last: (n, blocks, 2, c), of deviations and of their squares */
     float *first, *shift, *scale, *offset; /* channels-last: (n, c), the first pixel; the affine of each channel */
     struct cpu_post post;

@@ -329,13 +329,14 @@ struct tern_cpu_level {
 
     /* For normalisations of f32, f16 or bf16, in f32. Sum and sum of squares of x[i] - shift, in partial sums that are added in double. */
     void (*moments)(enum tern_dtype dtype, int64_t n, const void *x, float shift, double *sum, double *square);
-    /* sum[i] += x[i] - shift[i], square[i] += (x[i] - shift[i])^2 for `rows` rows of n values, ldx values apart */
-    void (*moments_by_column)(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const float *shift, float *sum,
-                              float *square);
+    /* sum[i] += x[i] - shift[i], square[i] += (x[i] - shift[i])^2 for `rows` rows of n values, ldx values apart. near: they lie in a
+     * cache of the thread's, L2 or about that; here and below it decides the order alone. */
+    void (*moments_by_column)(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, bool near, const float *shift,
+                              float *sum, float *square);
     /* y[i] = (x[i] - a->shift[i]) * a->scale[i] + a->offset[i], or with the first value of each for all: rows of n values,
      * ldx and ldy values apart. The dtypes are the same, or one of them is f32. */
     void (*affine)(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64_t n, const void *x, int64_t ldx,
-                   const struct tern_cpu_affine *a, bool vectors, void *y, int64_t ldy);
+                   const struct tern_cpu_affine *a, bool vectors, bool near, void *y, int64_t ldy);
     /* Rows of n values that lie together: (x - mean) / sqrt(variance + eps) * weight + bias. `to` is `from`, or `from` is f32. */
     void (*normalize)(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64_t n, const void *x, const struct tern_cpu_norm *p,
                       void *y);

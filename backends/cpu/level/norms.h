@@ -47,9 +47,10 @@ static void moments(enum tern_dtype dtype, int64_t n, const void *x, float shift
 
 /* Rows that are gone through together: what belongs to their columns is read once for them. */
 #define NORM_ROWS 4
-/* Of so many columns at most that stays in L1 anyhow; then rows come one after the other. Processors fetch ahead what is read and written
- * in order: pictures from memory take 0.5 to 0.8 of the time. */
+/* Of so many columns at most that stays in L1 anyhow; then rows that are in no cache come one after the other. Processors fetch ahead what
+ * is read and written in order: pictures from memory take 0.5 to 0.8 of the time. */
 #define NORM_NARROW 1024
+INLINE bool goes_together(int64_t n, bool near) { return near || n > NORM_NARROW; }
 
 /* n <= VW columns from c on */
 INLINE void column_moments(const enum tern_dtype dtype, const int rows, int64_t n, int64_t c, const void *x, int64_t ldx,
@@ -87,20 +88,20 @@ INLINE const void *row_of(const enum tern_dtype dtype, const void *x, int64_t at
     return (const char *)x + at * (dtype == TERN_F32 ? 4 : 2);
 }
 
-INLINE void moments_by_column_of(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const float *shift,
-                                 float *sum, float *square)
+INLINE void moments_by_column_of(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, bool near,
+                                 const float *shift, float *sum, float *square)
 {
     int64_t r = 0;
-    for (; n > NORM_NARROW && r + NORM_ROWS <= rows; r += NORM_ROWS)
+    for (; goes_together(n, near) && r + NORM_ROWS <= rows; r += NORM_ROWS)
         columns_moments(dtype, NORM_ROWS, n, row_of(dtype, x, r * ldx), ldx, shift, sum, square);
     for (; r < rows; r++)
         columns_moments(dtype, 1, n, row_of(dtype, x, r * ldx), ldx, shift, sum, square);
 }
 
-static void moments_by_column(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const float *shift, float *sum,
-                              float *square)
+static void moments_by_column(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, bool near, const float *shift,
+                              float *sum, float *square)
 {
-    FOR_DTYPE(dtype, moments_by_column_of, rows, n, x, ldx, shift, sum, square)
+    FOR_DTYPE(dtype, moments_by_column_of, rows, n, x, ldx, near, shift, sum, square)
 }
 
 /* What is done with n <= VW columns. */
@@ -146,42 +147,42 @@ INLINE void affine_rows(const enum tern_dtype from, const enum tern_dtype to, co
 }
 
 INLINE void affine_of(const enum tern_dtype from, const enum tern_dtype to, int64_t rows, int64_t n, const void *x, int64_t ldx,
-                      const struct tern_cpu_affine *a, bool vectors, void *y, int64_t ldy)
+                      const struct tern_cpu_affine *a, bool vectors, bool near, void *y, int64_t ldy)
 {
     int64_t r = 0;
-    for (; n > NORM_NARROW && r + NORM_ROWS <= rows; r += NORM_ROWS)
+    for (; goes_together(n, near) && r + NORM_ROWS <= rows; r += NORM_ROWS)
         affine_rows(from, to, NORM_ROWS, n, row_of(from, x, r * ldx), ldx, a, vectors, (void *)row_of(to, y, r * ldy), ldy);
     for (; r < rows; r++)
         affine_rows(from, to, 1, n, row_of(from, x, r * ldx), ldx, a, vectors, (void *)row_of(to, y, r * ldy), ldy);
 }
 
 INLINE void affine_alike(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
-                         bool vectors, void *y, int64_t ldy)
+                         bool vectors, bool near, void *y, int64_t ldy)
 {
-    affine_of(dtype, dtype, rows, n, x, ldx, a, vectors, y, ldy);
+    affine_of(dtype, dtype, rows, n, x, ldx, a, vectors, near, y, ldy);
 }
 
 INLINE void affine_narrow(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
-                          bool vectors, void *y, int64_t ldy)
+                          bool vectors, bool near, void *y, int64_t ldy)
 {
-    affine_of(TERN_F32, dtype, rows, n, x, ldx, a, vectors, y, ldy);
+    affine_of(TERN_F32, dtype, rows, n, x, ldx, a, vectors, near, y, ldy);
 }
 
 INLINE void affine_wide(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
-                        bool vectors, void *y, int64_t ldy)
+                        bool vectors, bool near, void *y, int64_t ldy)
 {
-    affine_of(dtype, TERN_F32, rows, n, x, ldx, a, vectors, y, ldy);
+    affine_of(dtype, TERN_F32, rows, n, x, ldx, a, vectors, near, y, ldy);
 }
 
 static void affine(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64_t n, const void *x, int64_t ldx,
-                   const struct tern_cpu_affine *a, bool vectors, void *y, int64_t ldy)
+                   const struct tern_cpu_affine *a, bool vectors, bool near, void *y, int64_t ldy)
 {
     if (from == to)
-        FOR_DTYPE(from, affine_alike, rows, n, x, ldx, a, vectors, y, ldy)
+        FOR_DTYPE(from, affine_alike, rows, n, x, ldx, a, vectors, near, y, ldy)
     else if (to == TERN_F32)
-        FOR_DTYPE(from, affine_wide, rows, n, x, ldx, a, vectors, y, ldy)
+        FOR_DTYPE(from, affine_wide, rows, n, x, ldx, a, vectors, near, y, ldy)
     else
-        FOR_DTYPE(to, affine_narrow, rows, n, x, ldx, a, vectors, y, ldy)
+        FOR_DTYPE(to, affine_narrow, rows, n, x, ldx, a, vectors, near, y, ldy)
 }
 
 /* Columns i .. i + n of a row, n <= VW, by (x - shift) scale + offset. affine: with weights and a bias. */
