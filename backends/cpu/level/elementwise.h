@@ -45,6 +45,14 @@ INLINE vf v_sqrt(vf x)
     {                                                                                                                    \
         vf s = v_set(ps);                                                                                                \
         int64_t i = 0;                                                                                                   \
+        for (; stores_two(dtype) && i + 4 * VW <= n; i += 4 * VW) {                                                      \
+            vf v[4];                                                                                                     \
+            for (int k = 0; k < 4; k++) {                                                                                \
+                v[k] = v_load_as(dtype, px, i + k * VW);                                                                 \
+                v[k] = half ? h(v[k], s) : f(v[k], s);                                                                   \
+            }                                                                                                            \
+            v_store_four_as(dtype, py, i, v);                                                                            \
+        }                                                                                                                \
         for (; stores_two(dtype) && i + 2 * VW <= n; i += 2 * VW) {                                                      \
             vf x = v_load_as(dtype, px, i), y = v_load_as(dtype, px, i + VW);                                            \
             v_store_two_as(dtype, py, i, half ? h(x, s) : f(x, s), half ? h(y, s) : f(y, s));                            \
@@ -110,6 +118,12 @@ INLINE void geglu_rows(const enum tern_dtype dtype, int64_t rows, int64_t n, con
 {
     for (int64_t r = 0; r < rows; r++, x += ld, gate += ld) {
         int64_t i = 0;
+        for (; stores_two(dtype) && i + 4 * VW <= n; i += 4 * VW) {
+            vf v[4];
+            for (int k = 0; k < 4; k++)
+                v[k] = v_load(x + i + k * VW) * gelu_for(dtype, v_load(gate + i + k * VW));
+            v_store_four_as(dtype, y, r * ldy + i, v);
+        }
         for (; stores_two(dtype) && i + 2 * VW <= n; i += 2 * VW)
             v_store_two_as(dtype, y, r * ldy + i, v_load(x + i) * gelu_for(dtype, v_load(gate + i)),
                            v_load(x + i + VW) * gelu_for(dtype, v_load(gate + i + VW)));
