@@ -1,5 +1,5 @@
-/* One call of an op, timed: a plan of that op alone for each kernel, and runs of them in turns. The first run of each is not counted: it
- * takes memory and compiles. */
+/* One call of an op, timed: a plan of that op for each kernel, and runs of them in turns. What lays rows and pictures out comes before it,
+ * as in a model, where another op wrote them: threads are awake. The first run of each is not counted: it takes memory and compiles. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +40,7 @@ static bool add_input(struct made *m, const char *name, enum tern_dtype dtype, i
     return (m->in[m->n_inputs++] = values(m->ctx, dtype, ndim, shape)) != NULL;
 }
 #define INPUT(name, ndim, ...) add_input(m, name, dtype, ndim, (const int64_t[]){__VA_ARGS__})
+#define ROWS(name) INPUT(name, 2, n[1], n[0]) /* that rows() lays out */
 
 static bool add_weight(struct made *m, const char *name, enum tern_dtype dtype, int ndim, const int64_t *shape)
 {
@@ -57,9 +58,9 @@ static bool make(struct made *m, enum tern_dtype dtype)
     case BENCH_CONV2D:
         return INPUT("x", 4, n[0], n[1], n[2], n[3]) && MATRIX(4, n[4], n[1], n[5], n[5]) && VECTOR("b", n[4]);
     case BENCH_LINEAR:
-        return INPUT("x", 2, n[0], n[1]) && MATRIX(2, n[2], n[1]) && VECTOR("b", n[2]);
+        return ROWS("x") && MATRIX(2, n[2], n[1]) && VECTOR("b", n[2]);
     case BENCH_LINEAR_GEGLU:
-        return INPUT("x", 2, n[0], n[1]) && MATRIX(2, 2 * n[2], n[1]) && VECTOR("b", 2 * n[2]);
+        return ROWS("x") && MATRIX(2, 2 * n[2], n[1]) && VECTOR("b", 2 * n[2]);
     case BENCH_MATMUL:
         return INPUT("x", 3, n[0], n[1], n[2]) && INPUT("y", 3, n[0], n[2], n[3]);
     case BENCH_SDPA:
@@ -67,20 +68,23 @@ static bool make(struct made *m, enum tern_dtype dtype)
     case BENCH_GROUP_NORM:
         return INPUT("x", 4, n[0], n[1], n[2], n[3]) && VECTOR("w", n[1]) && VECTOR("b", n[1]);
     case BENCH_LAYER_NORM:
-        return INPUT("x", 2, n[0], n[1]) && VECTOR("w", n[1]) && VECTOR("b", n[1]);
+        return ROWS("x") && VECTOR("w", n[1]) && VECTOR("b", n[1]);
     case BENCH_ADD:
-        return INPUT("x", 2, n[0], n[1]) && INPUT("y", 2, n[0], n[1]);
+        return ROWS("x") && ROWS("y");
     case BENCH_INTERPOLATE:
         return INPUT("x", 4, n[0], n[1], n[2], n[3]);
     case BENCH_CAT:
         return INPUT("x", 4, n[0], n[1], n[3], n[4]) && INPUT("y", 4, n[0], n[2], n[3], n[4]);
     default:
-        return INPUT("x", 2, n[0], n[1]);
+        return ROWS("x");
     }
 }
 
 /* A picture as the device runs it. */
 static tern_tensor *picture(const struct made *m, tern_tensor *x) { return m->channels_last ? tern_contiguous(x, TERN_CHANNELS_LAST) : x; }
+
+/* Rows that another op wrote just before, as they are in a model: all threads are awake when the op begins. */
+static tern_tensor *rows(tern_tensor *x) { return tern_contiguous(tern_permute(x, 2, (const int[]){1, 0}), TERN_CONTIGUOUS); }
 
 /* (N, L, H E) -> (N, H, L, E) */
 static tern_tensor *heads(const struct made *m, tern_tensor *x)
@@ -100,10 +104,10 @@ static enum tern_status forward(void *user, tern_tensor *const *in, tern_tensor 
         out[0] = tern_conv2d(picture(m, in[0]), w, b, .stride = (int)n[6], .padding = (int)n[5] / 2);
         break;
     case BENCH_LINEAR:
-        out[0] = tern_linear(in[0], w, b);
+        out[0] = tern_linear(rows(in[0]), w, b);
         break;
     case BENCH_LINEAR_GEGLU:
-        out[0] = tern_linear_geglu(in[0], w, b);
+        out[0] = tern_linear_geglu(rows(in[0]), w, b);
         break;
     case BENCH_MATMUL:
         out[0] = tern_matmul(in[0], in[1]);
@@ -115,19 +119,19 @@ static enum tern_status forward(void *user, tern_tensor *const *in, tern_tensor 
         out[0] = tern_group_norm(picture(m, in[0]), (int)n[4], w, b, 1e-5);
         break;
     case BENCH_LAYER_NORM:
-        out[0] = tern_layer_norm(in[0], 1, w, b, 1e-5);
+        out[0] = tern_layer_norm(rows(in[0]), 1, w, b, 1e-5);
         break;
     case BENCH_SILU:
-        out[0] = tern_silu(in[0]);
+        out[0] = tern_silu(rows(in[0]));
         break;
     case BENCH_GELU:
-        out[0] = tern_gelu(in[0], TERN_GELU_NONE);
+        out[0] = tern_gelu(rows(in[0]), TERN_GELU_NONE);
         break;
     case BENCH_QUICK_GELU:
-        out[0] = tern_quick_gelu(in[0]);
+        out[0] = tern_quick_gelu(rows(in[0]));
         break;
     case BENCH_ADD:
-        out[0] = tern_add(in[0], in[1]);
+        out[0] = tern_add(rows(in[0]), rows(in[1]));
         break;
     case BENCH_INTERPOLATE:
         out[0] = tern_interpolate(picture(m, in[0]), .scale_factor = 2);
