@@ -39,8 +39,8 @@ void tern_plan_cache_drop(struct tern_context *ctx)
         destroy(ctx);
 }
 
-/* NULL without memory, and when the context is only held by what was made of it. */
-static struct tern_plan_cache *cache_of(struct tern_context *ctx)
+/* False without memory, and when the context is only held by what was made of it. */
+static bool open_cache(struct tern_context *ctx)
 {
     if (!ctx->plans && !ctx->closed && (ctx->plans = tern_calloc(ctx, 1, sizeof(*ctx->plans))))
         ctx->plans_destroy = destroy;
@@ -53,9 +53,10 @@ static bool is_stale(const struct tern_plan *p, const struct tern_plan_params *q
     return !tern_pass_is_out(q ? q->without : NULL, tern_pass_tune.name) && tern_plan_tuned(p) != p->tuning;
 }
 
-static struct tern_plan *find(struct tern_plan_cache *c, struct tern_key key, const struct tern_plan_params *q)
+static struct tern_plan *find(struct tern_context *ctx, struct tern_key key, const struct tern_plan_params *q)
 {
-    for (int i = 0; i < TERN_PLAN_CACHE; i++) {
+    struct tern_plan_cache *c = ctx->plans;
+    for (int i = 0; c && i < TERN_PLAN_CACHE; i++) {
         if (!c->entry[i].plan || !tern_key_equal(c->entry[i].key, key))
             continue;
         if (is_stale(c->entry[i].plan, q)) {
@@ -68,9 +69,13 @@ static struct tern_plan *find(struct tern_plan_cache *c, struct tern_key key, co
     return NULL;
 }
 
-static void keep(struct tern_plan_cache *c, struct tern_key key, struct tern_plan *plan)
+/* What is asked or told while a plan is made may have dropped all of them: then it is not kept. */
+static void keep(struct tern_context *ctx, struct tern_key key, struct tern_plan *plan)
 {
-    struct entry *e = &c->entry[0];
+    struct tern_plan_cache *c = ctx->plans;
+    struct entry *e = c ? &c->entry[0] : NULL;
+    if (!c)
+        return;
     for (int i = 0; i < TERN_PLAN_CACHE && e->plan; i++)
         if (!c->entry[i].plan || c->entry[i].used < e->used)
             e = &c->entry[i];
@@ -134,21 +139,21 @@ static void save(struct tern_context *ctx, const struct tern_plan *p, const char
 struct tern_plan *tern_plan_cached_owned(struct tern_graph **graph, const struct tern_plan_params *params)
 {
     struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
-    struct tern_plan_cache *c = ctx && !tern_failed(ctx) ? cache_of(ctx) : NULL;
+    const bool keeps = ctx && !tern_failed(ctx) && open_cache(ctx);
     struct tern_key key;
-    if (c && !tern_pass_is_out(params ? params->without : NULL, tern_pass_tune.name))
+    if (keeps && !tern_pass_is_out(params ? params->without : NULL, tern_pass_tune.name))
         tern_tuner_get(ctx); /* its file is read now, and what fails is told once */
-    if (!c || tern_failed(ctx) || tern_plan_check(ctx, params) || tern_graph_key(*graph, params, &key))
+    if (!keeps || tern_failed(ctx) || tern_plan_check(ctx, params) || tern_graph_key(*graph, params, &key))
         return tern_plan_compile_owned(graph, params);
-    struct tern_plan *p = find(c, key, params);
+    struct tern_plan *p = find(ctx, key, params);
     char *path = p ? NULL : path_of(ctx, key);
     if (!p && path && (p = load(*graph, key, path)) && is_stale(p, params))
         tern_plan_unref(&p);
     else if (p && path)
-        keep(c, key, p);
+        keep(ctx, key, p);
     if (!p && !tern_failed(ctx) && (p = tern_plan_compile_owned(graph, params))) {
         p->key = key;
-        keep(c, key, p);
+        keep(ctx, key, p);
         if (path)
             save(ctx, p, path);
     }

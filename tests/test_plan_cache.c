@@ -168,6 +168,49 @@ static void a_plan_outlives_its_context(void **state)
     tern_plan_unref(&p);
 }
 
+struct dropping {
+    struct tern_context *ctx;
+    int asked;
+};
+
+/* As a job of another pipeline may that is made there. */
+static bool drop_all(void *user)
+{
+    struct dropping *d = user;
+    d->asked++;
+    tern_plan_cache_drop(d->ctx);
+    return false;
+}
+
+/* x by a number that is folded, which asks. */
+static enum tern_status scaled_twice(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_mul(in[0], tern_mul_scalar(tern_tensor_create(user, TERN_F32, 1, (const int64_t[]){1}, (const float[]){3}), 2));
+    return tern_error_status(user);
+}
+
+static void plans_are_dropped_while_one_is_made(void **state)
+{
+    struct dropping d = {NULL};
+    size_t used[2];
+    d.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = drop_all, .user = &d});
+    assert_non_null(d.ctx);
+    for (int i = 0; i < 2; i++) {
+        const struct tern_graph_input in = {"x", TERN_F32, 1, {4}};
+        struct tern_graph *g = tern_graph_trace(d.ctx, scaled_twice, d.ctx, NULL, &in, 1, 1);
+        d.asked = 0;
+        struct tern_plan *plan = tern_plan_cached(g, NULL);
+        assert_non_null(plan);
+        assert_true(d.asked > 0);
+        tern_plan_unref(&plan);
+        tern_graph_destroy(&g);
+        tern_plan_cache_drop(d.ctx);
+        used[i] = tern_memory_used(d.ctx);
+    }
+    assert_int_equal(used[1], used[0]); /* nothing keeps a plan that was made meanwhile */
+    tern_context_destroy(&d.ctx);
+}
+
 /* Two plans under the name of a third: of another graph with the same input and output; and one that says that it is the third. */
 static void another_plans_file_is_not_believed(void **state)
 {
@@ -321,6 +364,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(checkpoints_share_plans, setup, teardown),
         cmocka_unit_test_setup_teardown(the_oldest_goes_first, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plan_outlives_its_context, setup, teardown),
+        cmocka_unit_test(plans_are_dropped_while_one_is_made),
         cmocka_unit_test_setup_teardown(another_plans_file_is_not_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(plans_are_found_on_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(a_pipe_is_no_plan, setup, teardown),
