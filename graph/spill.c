@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -67,10 +68,16 @@ void tern_spill_destroy(struct tern_context *ctx, struct tern_spill **spill)
     tern_free(ctx, s);
 }
 
-/* Room on the disk for the file, and as much again. False with errno. */
+/* Room on the disk for the file, and as much again. Beyond the limit of file sizes a signal would end the process: it is not tried. False
+ * with errno. */
 static bool take_room(int file, size_t size)
 {
     struct statvfs disk;
+    struct rlimit most;
+    if (!getrlimit(RLIMIT_FSIZE, &most) && size > most.rlim_cur) {
+        errno = EFBIG;
+        return false;
+    }
     if (fstatvfs(file, &disk))
         return false;
     if (disk.f_bavail / 2 <= size / disk.f_frsize) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -183,6 +184,29 @@ static void a_folder_that_cannot_be_used(void **state)
     rmdir(cache);
 }
 
+/* Files may not be as large: weights are prepared anew, and the process goes on. */
+static void a_limit_of_file_sizes(void **state)
+{
+    char cache[PATH_SIZE];
+    static float expected[VALUES], found[VALUES];
+    struct rlimit before, less;
+    struct fixture f;
+    make_cache(cache);
+    open_fixture(&f, cache, NULL, 1);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    less = before;
+    less.rlim_cur = tern_plan_facts(f.plan).travels - 1;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+    for (int r = 0; r < 3; r++) {
+        run(&f, r ? found : expected);
+        assert_true(!r || !memcmp(found, expected, sizeof(found)));
+    }
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(tern_error_status(f.ctx), TERN_OK);
+    close_fixture(&f);
+    remove_cache(cache);
+}
+
 /* The part of a step's time in which its weights came is told. */
 static void count_bring(void *user, const struct tern_step_profile *s)
 {
@@ -206,9 +230,8 @@ static void profiles_tell_what_bringing_takes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_runs_are_the_same_bits),
-        cmocka_unit_test(later_runs_read_the_file),
-        cmocka_unit_test(a_folder_that_cannot_be_used),
+        cmocka_unit_test(all_runs_are_the_same_bits),        cmocka_unit_test(later_runs_read_the_file),
+        cmocka_unit_test(a_folder_that_cannot_be_used),      cmocka_unit_test(a_limit_of_file_sizes),
         cmocka_unit_test(profiles_tell_what_bringing_takes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
