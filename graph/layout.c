@@ -203,6 +203,18 @@ static void spill(struct layout *l, struct tern_step *step)
     l->plan->facts.travels += (size + SPILL_ALIGN - 1) / SPILL_ALIGN * SPILL_ALIGN;
 }
 
+/* Whether a node reads weights and constants alone: what it makes is the same at every run. */
+static bool is_of_weights(const struct tern_graph *g, const struct tern_node *n)
+{
+    bool fixed = true;
+    for (int k = 0, root; k < n->desc.n_in; k++)
+        if (n->in[k] >= 0) {
+            offset_of(g, n->in[k], &root);
+            fixed = fixed && tern_graph_is_fixed(g, root);
+        }
+    return fixed;
+}
+
 /* What a step makes of a streamed weight alone travels in its place, once it is in the file: to where the result lies, which is its own
  * from the streamed step before on. */
 static void spill_result(struct layout *l, int s, int before)
@@ -210,8 +222,8 @@ static void spill_result(struct layout *l, int s, int before)
     struct tern_step *step = &l->plan->steps[s];
     const struct tern_node *n = &l->graph->nodes[step->node];
     int root;
-    if (!tern_op_prepares(n->desc.op) || step->from[0].place == TERN_PLACE_NONE || offset_of(l->graph, n->out, &root) ||
-        l->block_of[root] < 0)
+    if (!tern_op_prepares(n->desc.op) || step->from[0].place == TERN_PLACE_NONE || !is_of_weights(l->graph, n) ||
+        offset_of(l->graph, n->out, &root) || l->block_of[root] < 0)
         return;
     spill(l, step);
     struct tern_block *block = &l->blocks[l->block_of[root]];

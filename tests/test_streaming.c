@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <tern/ops.h>
 
 #include "core/context.h"
 #include "model_help.h"
@@ -207,6 +208,47 @@ static void a_limit_of_file_sizes(void **state)
     remove_cache(cache);
 }
 
+/* A weight in int8 by a scale that the caller gives. */
+static enum tern_status in_bytes(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_cast(tern_quantize(tern_weights_get(user, "w"), in[0]), TERN_F32);
+    return tern_error_status(tern_tensor_context(in[0]));
+}
+
+/* On a device with memory of its own, where what is made of weights alone is the same at every run. */
+static void what_an_input_decides_is_made_anew(void **state)
+{
+    char cache[PATH_SIZE];
+    const struct tern_graph_input in = {"scale", TERN_F32, 1, {2}};
+    make_cache(cache);
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.device = "far", .threads = 1, .cache_dir = cache});
+    struct tern_weights *w = tern_weights_create(ctx);
+    tern_tensor *t = tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){2, 2}, (const float[]){12, -24, 36, 60}), *y = NULL;
+    assert_int_equal(tern_weights_add(w, "w", t), TERN_OK);
+    tern_tensor_unref(&t);
+    struct tern_graph *g = tern_graph_trace(ctx, in_bytes, w, w, &in, 1, 1);
+    struct tern_plan *p = tern_plan_compile(g, &(struct tern_plan_params){.resident = 1});
+    struct tern_binding *b = tern_plan_bind(p, w);
+    assert_non_null(b);
+    assert_int_equal(tern_plan_facts(p).streamed, 1);
+    for (int by = 1; by <= 4; by++) { /* what the second run writes a third one would read */
+        float scale[] = {(float)by, (float)by}, found[4];
+        const float expected[] = {12 / scale[0], -24 / scale[0], 36 / scale[0], 60 / scale[0]};
+        t = tern_tensor_create(ctx, TERN_F32, 1, (const int64_t[]){2}, scale);
+        assert_int_equal(tern_plan_run(b, &t, &y), TERN_OK);
+        assert_int_equal(tern_tensor_read(y, TERN_F32, found, sizeof(found)), TERN_OK);
+        assert_memory_equal(found, expected, sizeof(found));
+        tern_tensor_unref(&t);
+    }
+    tern_tensor_unref(&y);
+    tern_binding_unref(&b);
+    tern_plan_unref(&p);
+    tern_graph_destroy(&g);
+    tern_weights_unref(&w);
+    tern_context_destroy(&ctx);
+    assert_int_equal(rmdir(cache), 0);
+}
+
 /* The part of a step's time in which its weights came is told. */
 static void count_bring(void *user, const struct tern_step_profile *s)
 {
@@ -230,9 +272,9 @@ static void profiles_tell_what_bringing_takes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_runs_are_the_same_bits),        cmocka_unit_test(later_runs_read_the_file),
-        cmocka_unit_test(a_folder_that_cannot_be_used),      cmocka_unit_test(a_limit_of_file_sizes),
-        cmocka_unit_test(profiles_tell_what_bringing_takes),
+        cmocka_unit_test(all_runs_are_the_same_bits),         cmocka_unit_test(later_runs_read_the_file),
+        cmocka_unit_test(a_folder_that_cannot_be_used),       cmocka_unit_test(a_limit_of_file_sizes),
+        cmocka_unit_test(what_an_input_decides_is_made_anew), cmocka_unit_test(profiles_tell_what_bringing_takes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
