@@ -4,6 +4,7 @@
 
 #include "core/cache.h"
 #include "core/context.h"
+#include "core/files.h"
 #include "graph/key.h"
 #include "graph/passes/passes.h"
 #include "graph/plan.h"
@@ -111,10 +112,13 @@ static enum tern_status check_loaded(const struct tern_plan *p, const struct ter
     return tern_fail(g->ctx, TERN_E_FORMAT, "%s: the plan is that of another graph, compile it again", path);
 }
 
-/* A file that cannot be used is as good as none. */
+/* A file that cannot be used is as good as none. That there is none is no error even for a moment: plans that run in other threads would
+ * see it. */
 static struct tern_plan *load(const struct tern_graph *g, struct tern_key key, const char *path)
 {
     struct tern_context *ctx = g->ctx;
+    if (tern_path_kind(path) == TERN_PATH_MISSING)
+        return NULL;
     struct tern_plan *p = tern_plan_load(ctx, path);
     if (p && check_loaded(p, g, key, path))
         tern_plan_unref(&p);
@@ -123,7 +127,7 @@ static struct tern_plan *load(const struct tern_graph *g, struct tern_key key, c
         return p;
     if (st != TERN_E_NOT_FOUND)
         tern_message(ctx, TERN_LOG_WARN, "%s", tern_error(ctx));
-    tern_error_clear(ctx);
+    tern_error_clear_own(ctx);
     return NULL;
 }
 
@@ -133,7 +137,7 @@ static void save(struct tern_context *ctx, const struct tern_plan *p, const char
         (tern_cache_prepare(ctx, path) == TERN_OK && tern_plan_save(p, path) == TERN_OK))
         return;
     tern_message(ctx, TERN_LOG_INFO, "a plan was not kept on disk: %s", tern_error(ctx));
-    tern_error_clear(ctx);
+    tern_error_clear_own(ctx);
 }
 
 struct tern_plan *tern_plan_cached_owned(struct tern_graph **graph, const struct tern_plan_params *params)

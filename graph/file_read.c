@@ -146,13 +146,11 @@ static struct tern_plan *finish(struct tern_file_in *in)
 static void blame(struct tern_context *ctx, const char *path)
 {
     char text[TERN_ERROR_SIZE];
-    enum tern_status st = tern_error_status(ctx);
-    if (st != TERN_E_NO_MEMORY && st != TERN_E_BUDGET && st != TERN_E_DEVICE && st != TERN_E_CANCELLED) {
-        snprintf(text, sizeof(text), "%s", tern_error(ctx));
-        tern_error_clear(ctx);
-        tern_fail(ctx, TERN_E_FORMAT, "%s", text);
-    }
-    tern_fail_prefix(ctx, "%s: the plan cannot be used, compile it again", path);
+    const enum tern_status st = tern_error_status(ctx);
+    const bool other = st == TERN_E_NO_MEMORY || st == TERN_E_BUDGET || st == TERN_E_DEVICE || st == TERN_E_CANCELLED;
+    snprintf(text, sizeof(text), "%s", tern_error(ctx));
+    tern_error_clear_own(ctx); /* another thread's stays as it is */
+    tern_fail(ctx, other ? st : TERN_E_FORMAT, "%s: the plan cannot be used, compile it again: %s", path, text);
 }
 
 struct tern_plan *tern_plan_read(struct tern_context *ctx, const uint8_t *data, size_t size, const char *path)

@@ -45,7 +45,7 @@ struct tern_spill *tern_spill_create(struct tern_plan *p, bool ahead)
     if (!tern_failed(ctx) && (!s->folder || !tern_cache_prepare(ctx, s->folder)))
         return s;
     if (tern_error_status(ctx) == TERN_E_IO) { /* as good as none */
-        tern_error_clear(ctx);
+        tern_error_clear_own(ctx);
         tern_free(ctx, s->folder);
         s->folder = NULL;
         return s;
