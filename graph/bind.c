@@ -177,12 +177,15 @@ size_t tern_bound_bytes(const struct tern_device *d, size_t size)
     return size + 3 * 64 + sizeof(struct tern_prepared) + sizeof(struct tern_buffer) + sizeof(tern_tensor) + more;
 }
 
-static bool has_form(const tern_tensor *t, const struct tern_kernel *k, uint64_t key)
+/* Forms are added by whoever runs or binds. */
+static bool has_form(struct tern_context *ctx, const tern_tensor *t, const struct tern_kernel *k, uint64_t key)
 {
-    for (const struct tern_prepared *f = t ? t->prepared : NULL; f; f = f->next)
-        if (f->kernel == k && f->key == key)
-            return true;
-    return false;
+    bool has = false;
+    pthread_mutex_lock(&ctx->lock);
+    for (const struct tern_prepared *f = t ? t->prepared : NULL; f && !has; f = f->next)
+        has = f->kernel == k && f->key == key;
+    pthread_mutex_unlock(&ctx->lock);
+    return has;
 }
 
 /* The tensor of a weight or constant; NULL for all else. */
@@ -228,13 +231,12 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
     size_t tables = ((size_t)g->n_values + 1) * (sizeof(void *) + sizeof(struct tern_arg)) + ((size_t)p->n_packed + 1) * sizeof(void *);
     size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64 + (p->facts.travels ? tern_spill_bytes(p) : 0);
     size_t packs = 0;
-    pthread_mutex_lock(&p->ctx->lock);
     for (int i = 0; i < p->n_steps; i++) {
         const struct tern_step *s = &p->steps[i];
         if (s->packed_index < 0 || tern_step_packed_before(p, i) || (other && tern_plan_same_packed(p, s, other, shares)))
             continue;
         const tern_tensor *t = tensor_of(&g->values[g->nodes[s->node].in[s->kernel->pack_input]], weights);
-        if (!has_form(t, s->kernel, tern_step_pack_key(s)))
+        if (!has_form(p->ctx, t, s->kernel, tern_step_pack_key(s)))
             packs += tern_bound_bytes(p->ctx->device, s->kernel->packed_size(p->ctx, s->desc));
     }
     for (int i = 0; i < g->n_values; i++) { /* on a CPU: what is expanded and not packed */
@@ -242,7 +244,6 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
         int there = copy && other ? tern_plan_same_weight(p, i, other) : -1;
         bytes += copy && reads_value(p, i) && (there < 0 || !reads_value(other, there)) ? tern_bound_bytes(p->ctx->device, copy) : 0;
     }
-    pthread_mutex_unlock(&p->ctx->lock);
     return bytes + packs + tern_plan_prepared_bytes(p, shares ? other : NULL, packs) + expanding_bytes(p, weights);
 }
 

@@ -150,13 +150,9 @@ static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_spa
 /* Whether the device has a copy of a bound weight that only this preparation makes. */
 static bool is_passing(const struct preparing *p, int value)
 {
-    struct tern_context *ctx = p->b->plan->ctx;
     if (value < 0 || p->kept[value] || p->b->plan->graph->values[value].kind != TERN_VALUE_WEIGHT)
         return false;
-    pthread_mutex_lock(&ctx->lock);
-    bool passing = tern_resident_bytes(ctx->device, p->b->bound[value]);
-    pthread_mutex_unlock(&ctx->lock);
-    return passing || p->passing[value];
+    return tern_resident_bytes(p->b->plan->ctx->device, p->b->bound[value]) || p->passing[value];
 }
 
 /* Lets go of what node number i was the last to read. */

@@ -8,9 +8,11 @@ static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_spa
 /* The copy that a tensor keeps is a prepared form of no kernel. */
 static struct tern_prepared *find(const struct tern_device *device, const tern_tensor *t)
 {
+    pthread_mutex_lock(&device->ctx->lock);
     struct tern_prepared *p = t->prepared;
     while (p && (p->kernel || p->buffer->device != device))
         p = p->next;
+    pthread_mutex_unlock(&device->ctx->lock);
     return p;
 }
 
@@ -45,9 +47,7 @@ static struct tern_buffer *copy_to(struct tern_device *device, const tern_tensor
 static struct tern_buffer *keep_copy(struct tern_device *device, tern_tensor *t)
 {
     struct tern_context *ctx = device->ctx;
-    pthread_mutex_lock(&ctx->lock);
     struct tern_prepared *p = find(device, t);
-    pthread_mutex_unlock(&ctx->lock);
     if (p)
         return p->buffer;
     p = tern_calloc(ctx, 1, sizeof(*p));

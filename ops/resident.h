@@ -15,7 +15,7 @@ static inline bool tern_is_elsewhere(const struct tern_device *device, const ter
 /* Where the device finds the tensor: its own memory, or a copy. A constant tensor keeps its copy as long as it lives; that of any
  * other is handed to *copy, to be unreferenced behind the launch. NULL arg->buffer with the error recorded. Thread safe. */
 enum tern_status tern_resident(struct tern_device *device, tern_tensor *t, struct tern_arg *arg, struct tern_buffer **copy);
-/* Bytes of that copy if it is not there yet, else 0. The caller holds the context's lock. */
+/* Bytes of that copy if it is not there yet, else 0. Thread safe. */
 size_t tern_resident_bytes(const struct tern_device *device, const tern_tensor *t);
 
 /* The elements of a tensor, from the first on: where they lie on the host, or in *copy, for tern_free. NULL with the error recorded. */
