@@ -231,9 +231,10 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
     size_t tables = ((size_t)g->n_values + 1) * (sizeof(void *) + sizeof(struct tern_arg)) + ((size_t)p->n_packed + 1) * sizeof(void *);
     size_t bytes = tables + sizeof(struct tern_binding) + 4 * 64 + (p->facts.travels ? tern_spill_bytes(p) : 0);
     size_t packs = 0;
+    int *same = other && shares ? tern_plan_same_prepared(p, other) : NULL;
     for (int i = 0; i < p->n_steps; i++) {
         const struct tern_step *s = &p->steps[i];
-        if (s->packed_index < 0 || tern_step_packed_before(p, i) || (other && tern_plan_same_packed(p, s, other, shares)))
+        if (s->packed_index < 0 || tern_step_packed_before(p, i) || (other && tern_plan_same_packed(p, s, other, same)))
             continue;
         const tern_tensor *t = tensor_of(&g->values[g->nodes[s->node].in[s->kernel->pack_input]], weights);
         if (!has_form(p->ctx, t, s->kernel, tern_step_pack_key(s)))
@@ -244,6 +245,7 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
         int there = copy && other ? tern_plan_same_weight(p, i, other) : -1;
         bytes += copy && reads_value(p, i) && (there < 0 || !reads_value(other, there)) ? tern_bound_bytes(p->ctx->device, copy) : 0;
     }
+    tern_free(p->ctx, same);
     return bytes + packs + tern_plan_prepared_bytes(p, shares ? other : NULL, packs) + expanding_bytes(p, weights);
 }
 

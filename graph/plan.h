@@ -124,10 +124,11 @@ struct tern_binding *tern_plan_bind_beside(struct tern_plan *plan, const struct 
 bool tern_plan_fits_beside(const struct tern_plan *plan, const struct tern_plan *beside);
 /* The value of `other` that is the same weight; -1: there is none, or it is no weight. */
 int tern_plan_same_weight(const struct tern_plan *p, int value, const struct tern_plan *other);
-/* The value of `other` that a prepare node makes of the same weights by the same ops; -1: there is none. */
-int tern_plan_same_prepared(const struct tern_plan *p, int value, const struct tern_plan *other);
-/* Whether a step of `other` keeps the packed form that this one keeps; `prepared`: of what prepare nodes make, too. */
-bool tern_plan_same_packed(const struct tern_plan *p, const struct tern_step *s, const struct tern_plan *other, bool prepared);
+/* By value: that of `other` which a prepare node makes of the same weights by the same ops; -1: there is none. tern_free. NULL with the
+ * error recorded. */
+int *tern_plan_same_prepared(const struct tern_plan *p, const struct tern_plan *other);
+/* Whether a step of `other` keeps the packed form that this one keeps; `same`: of what prepare nodes make, too, unless it is NULL. */
+bool tern_plan_same_packed(const struct tern_plan *p, const struct tern_step *s, const struct tern_plan *other, const int *same);
 
 /* tern_plan_compile without the copy: the graph becomes the plan's, also on failure. */
 struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struct tern_plan_params *params);

@@ -6,12 +6,14 @@
 #include "graph/plan.h"
 #include "ops/resident.h"
 
-/* By value: the last node that is run and reads it, -1: none; whether a step needs it; whether the device's copy is this preparation's;
- * whether it is what it is in the former binding of the plan. */
+/* By value: the last node that is run and reads it, -1: none; the same of the other plan, tern_plan_same_prepared; whether a step needs it;
+ * whether the device's copy is this preparation's; whether it is what it is in the former binding of the plan. */
 struct preparing {
-    struct tern_binding *b;
+    struct tern_binding *b;            /* NULL: none is made */
     const struct tern_binding *former; /* NULL: none */
-    int *last;
+    const struct tern_plan *plan;
+    const struct tern_plan *other; /* whose binding is beside; NULL: none */
+    int *last, *there;
     bool *kept, *passing, *same;
     bool *packed; /* steps read but its packed forms: it goes when they are made */
 };
@@ -64,22 +66,24 @@ static bool is_packed_only(const struct tern_plan *p, int value)
 }
 
 /* Whether `other`, of whose value packed forms alone are there, has those that the plan wants. */
-static bool has_forms(const struct tern_plan *p, int value, const struct tern_plan *other)
+static bool has_forms(const struct preparing *p, int value)
 {
-    for (int s = 0; s < p->n_steps; s++)
-        if (packs(p, &p->steps[s], value) && !tern_plan_same_packed(p, &p->steps[s], other, true))
+    const struct tern_plan *plan = p->plan;
+    for (int s = 0; s < plan->n_steps; s++)
+        if (packs(plan, &plan->steps[s], value) && !tern_plan_same_packed(plan, &plan->steps[s], p->other, p->there))
             return false;
-    return is_packed_only(p, value);
+    return is_packed_only(plan, value);
 }
 
 /* The value of `other`, if there is such a plan, that is the same and that it keeps; `read`: by nodes that run, too, which want more than
  * packed forms. -1: none. */
-static int there_already(const struct tern_plan *p, int value, bool read, const struct tern_plan *other)
+static int there_already(const struct preparing *p, int value, bool read)
 {
-    const int there = other ? tern_plan_same_prepared(p, value, other) : -1;
+    const struct tern_plan *other = p->other;
+    const int there = other ? p->there[value] : -1;
     for (int s = 0; there >= 0 && s < other->n_steps; s++)
         if (keeps(other, &other->steps[s], there))
-            return !is_packed_only(other, there) || (!read && has_forms(p, value, other)) ? there : -1;
+            return !is_packed_only(other, there) || (!read && has_forms(p, value)) ? there : -1;
     return -1;
 }
 
@@ -99,13 +103,14 @@ static void find_same(struct preparing *p)
 }
 
 /* Whether another binding has the value: the former one, or that of the other plan. Asked when p->last of it is known. */
-static bool is_there(const struct preparing *p, const struct tern_plan *plan, int value, const struct tern_plan *other)
+static bool is_there(const struct preparing *p, int value)
 {
-    return p->kept[value] && ((p->same[value] && p->former->bound[value]) || there_already(plan, value, p->last[value] >= 0, other) >= 0);
+    return p->kept[value] && ((p->same[value] && p->former->bound[value]) || there_already(p, value, p->last[value] >= 0) >= 0);
 }
 
-static bool find_uses(struct preparing *p, const struct tern_plan *plan, const struct tern_plan *other)
+static bool find_uses(struct preparing *p)
 {
+    const struct tern_plan *plan = p->plan;
     const struct tern_graph *g = plan->graph;
     const size_t n = (size_t)g->n_values + 1;
     p->last = tern_calloc(g->ctx, n, sizeof(*p->last));
@@ -113,7 +118,8 @@ static bool find_uses(struct preparing *p, const struct tern_plan *plan, const s
     p->passing = tern_calloc(g->ctx, n, sizeof(*p->passing));
     p->same = tern_calloc(g->ctx, n, sizeof(*p->same));
     p->packed = tern_calloc(g->ctx, n, sizeof(*p->packed));
-    if (!p->last || !p->kept || !p->passing || !p->same || !p->packed)
+    p->there = p->other ? tern_plan_same_prepared(plan, p->other) : NULL;
+    if ((p->other && !p->there) || !p->last || !p->kept || !p->passing || !p->same || !p->packed)
         return false;
     find_same(p);
     for (int v = 0; v < g->n_values; v++)
@@ -122,7 +128,7 @@ static bool find_uses(struct preparing *p, const struct tern_plan *plan, const s
         mark_kept(plan, &plan->steps[s], p->kept);
     for (int i = g->n_nodes - 1; i >= 0; i--) {
         const struct tern_node *node = &g->nodes[i];
-        if (!is_wanted(p, node) || is_there(p, plan, node->out, other))
+        if (!is_wanted(p, node) || is_there(p, node->out))
             continue;
         for (int k = 0; k < node->desc.n_in; k++)
             if (node->in[k] >= 0 && p->last[node->in[k]] < 0)
@@ -139,6 +145,7 @@ static bool find_uses(struct preparing *p, const struct tern_plan *plan, const s
 static void forget(const struct preparing *p, struct tern_context *ctx)
 {
     tern_free(ctx, p->last);
+    tern_free(ctx, p->there);
     tern_free(ctx, p->kept);
     tern_free(ctx, p->passing);
     tern_free(ctx, p->same);
@@ -210,14 +217,13 @@ static enum tern_status run_all(struct preparing *p)
 {
     struct tern_binding *b = p->b;
     const struct tern_graph *g = b->plan->graph;
-    const struct tern_plan *other = b->beside ? b->beside->plan : NULL;
     for (int i = 0; i < g->n_nodes; i++) {
         const struct tern_node *n = &g->nodes[i];
         if (!is_wanted(p, n))
             continue;
-        const bool before = p->same[n->out] && p->former->bound[n->out], there = before || is_there(p, b->plan, n->out, other);
+        const bool before = p->same[n->out] && p->former->bound[n->out], there = before || is_there(p, n->out);
         b->bound[n->out] = before  ? tern_tensor_ref(p->former->bound[n->out])
-                           : there ? tern_tensor_ref(b->beside->bound[there_already(b->plan, n->out, p->last[n->out] >= 0, other)])
+                           : there ? tern_tensor_ref(b->beside->bound[there_already(p, n->out, p->last[n->out] >= 0)])
                                    : run(p, n);
         if (!b->bound[n->out] || (!there && p->packed[n->out] && pack_and_release(p, n->out)))
             return tern_error_status(g->ctx);
@@ -229,8 +235,8 @@ static enum tern_status run_all(struct preparing *p)
 enum tern_status tern_binding_prepare(struct tern_binding *b, const struct tern_binding *former)
 {
     struct tern_context *ctx = b->plan->ctx;
-    struct preparing p = {.b = b, .former = former};
-    const bool good = find_uses(&p, b->plan, b->beside ? b->beside->plan : NULL);
+    struct preparing p = {.b = b, .former = former, .plan = b->plan, .other = b->beside ? b->beside->plan : NULL};
+    const bool good = find_uses(&p);
     if (good)
         run_all(&p);
     for (int v = 0; good && v < b->plan->graph->n_values; v++)
@@ -240,14 +246,15 @@ enum tern_status tern_binding_prepare(struct tern_binding *b, const struct tern_
     return tern_error_status(ctx);
 }
 
-/* Of the packed forms of a value; of those alone that `other` has, too, unless it is NULL. */
-static size_t forms_bytes(const struct tern_plan *p, int value, const struct tern_plan *other)
+/* Of the packed forms of a value; `shared`: of those alone that the other plan has, too. */
+static size_t forms_bytes(const struct preparing *p, int value, bool shared)
 {
+    const struct tern_plan *plan = p->plan;
     size_t bytes = 0;
-    for (int s = 0; s < p->n_steps; s++)
-        if (packs(p, &p->steps[s], value) && !tern_step_packed_before(p, s) &&
-            (!other || tern_plan_same_packed(p, &p->steps[s], other, true)))
-            bytes += tern_bound_bytes(p->ctx->device, p->steps[s].kernel->packed_size(p->ctx, p->steps[s].desc));
+    for (int s = 0; s < plan->n_steps; s++)
+        if (packs(plan, &plan->steps[s], value) && !tern_step_packed_before(plan, s) &&
+            (!shared || tern_plan_same_packed(plan, &plan->steps[s], p->other, p->there)))
+            bytes += tern_bound_bytes(plan->ctx->device, plan->steps[s].kernel->packed_size(plan->ctx, plan->steps[s].desc));
     return bytes;
 }
 
@@ -255,18 +262,18 @@ static size_t forms_bytes(const struct tern_plan *p, int value, const struct ter
 size_t tern_plan_prepared_bytes(const struct tern_plan *plan, const struct tern_plan *other, size_t packs_bytes)
 {
     const struct tern_graph *g = plan->graph;
-    struct preparing p = {.b = NULL};
+    struct preparing p = {.plan = plan, .other = other};
     size_t kept = 0, now = 0, made = 0, most = 0;
-    const bool good = find_uses(&p, plan, other);
+    const bool good = find_uses(&p);
     for (int i = 0; good && i < g->n_nodes; i++) {
         const struct tern_node *n = &g->nodes[i];
-        if (!is_wanted(&p, n) || is_there(&p, plan, n->out, other))
+        if (!is_wanted(&p, n) || is_there(&p, n->out))
             continue;
         const size_t own = n->kind == TERN_CALL_VIEW ? 0 : tern_bound_bytes(plan->ctx->device, bytes_of(&n->desc.out));
         *(p.kept[n->out] && !p.packed[n->out] ? &kept : &now) += own;
-        made += p.packed[n->out] ? forms_bytes(plan, n->out, NULL) : 0;
+        made += p.packed[n->out] ? forms_bytes(&p, n->out, false) : 0;
         if (other && p.kept[n->out] && !p.packed[n->out]) /* made again, it has others than those of the other plan */
-            kept += forms_bytes(plan, n->out, other);
+            kept += forms_bytes(&p, n->out, true);
         most = now + made > most ? now + made : most;
         now -= p.packed[n->out] ? own : 0;
         for (int k = 0; k < n->desc.n_in; k++) {

@@ -95,10 +95,38 @@ static void without_memory(void **state)
     assert_int_equal(a.live, 0);
 }
 
+/* The weight, doubled so often. */
+static enum tern_status doubled(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *y = tern_weights_get(user, "w");
+    for (int i = 0; i < 60; i++)
+        y = tern_add(y, y);
+    out[0] = tern_linear(in[0], y, NULL);
+    return tern_error_status(tern_tensor_context(in[0]));
+}
+
+/* Each value is looked for once, not once for each way that leads to it. */
+static void many_ways_lead_to_a_weight(void **state)
+{
+    const struct tern_allocator none = {0};
+    struct pair p = pair_open(doubled, &none);
+    alarm(20);
+    struct tern_binding *b = tern_plan_bind(p.plan[0], p.weights), *beside = tern_plan_bind_beside(p.plan[1], p.weights, b);
+    const size_t alone = tern_plan_bind_bytes_beside(p.plan[1], NULL, p.weights, true);
+    assert_non_null(beside);
+    assert_true(tern_plan_bind_bytes_beside(p.plan[1], p.plan[0], p.weights, true) < alone);
+    alarm(0);
+    assert_ptr_equal(beside->packed[0], b->packed[0]);
+    tern_binding_unref(&beside);
+    tern_binding_unref(&b);
+    pair_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_memory),
+        cmocka_unit_test(many_ways_lead_to_a_weight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
