@@ -194,8 +194,7 @@ struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struc
     double start = tern_now();
     struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
     struct tern_tuner *tuner = ctx && !tern_pass_is_out(q->without, tern_pass_tune.name) ? tern_tuner_get(ctx) : NULL;
-    if (tuner)
-        tern_tuner_begin(tuner);
+    const struct tern_tuner_time around = tuner ? tern_tuner_begin(tuner) : (struct tern_tuner_time){0};
     struct tern_plan *p = q->arena || (ctx && ctx->device->caps.max_buffer) ? compile_within(graph, q) : compile_once(graph, q);
     if (p && tern_plan_check_window(p))
         tern_plan_unref(&p);
@@ -203,8 +202,10 @@ struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struc
         tern_tuner_end(ctx, tuner);
     if (p && tuner) {
         p->tuning = tern_plan_tuned(p);
-        p->tuning_cut = tuner->cut;
+        p->tuning_cut = tuner->time.cut;
     }
+    if (tuner)
+        tuner->time = around;
     if (p)
         p->facts.compile_time = tern_now() - start;
     return p;

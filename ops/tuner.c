@@ -105,7 +105,7 @@ static bool fill(struct tern_context *ctx, struct tern_tuner *t)
     t->params = ctx->params.tune;
     if (t->params.seconds == 0)
         t->params.seconds = t->params.level == TERN_TUNE_FAST ? FAST_SECONDS : 1e9;
-    t->left = t->eager_left = t->params.seconds;
+    t->time.left = t->eager_left = t->params.seconds;
     if (add_device(ctx, &t->known) < 0)
         return false;
     t->path = path_of(ctx, t);
@@ -138,10 +138,11 @@ struct tern_tuner *tern_tuner_get(struct tern_context *ctx)
     return ctx->tuner;
 }
 
-void tern_tuner_begin(struct tern_tuner *t)
+struct tern_tuner_time tern_tuner_begin(struct tern_tuner *t)
 {
-    t->left = t->params.seconds;
-    t->cut = false;
+    const struct tern_tuner_time before = t->time;
+    t->time = (struct tern_tuner_time){.left = t->params.seconds};
+    return before;
 }
 
 struct tern_key tern_tuner_key(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -188,7 +189,7 @@ const struct tern_tuned *tern_tuner_measure(struct tern_context *ctx, struct ter
         return known;
     struct tern_tuned e = {.key = tern_tuner_key(ctx, d)};
     double start = tern_now();
-    const struct tern_measure m = {t->params.level, start + *left, most_bytes(ctx, t), &t->cut};
+    const struct tern_measure m = {t->params.level, start + *left, most_bytes(ctx, t), &t->time.cut};
     t->measures = true;
     bool good = tern_measure(ctx, d, &m, &e);
     t->measures = false;

@@ -34,15 +34,21 @@ struct tern_tuning {
     int n, capacity;
 };
 
+/* Of the plan that is compiled. */
+struct tern_tuner_time {
+    double left; /* seconds that may still be measured */
+    bool cut;    /* something was left out for lack of them */
+};
+
 struct tern_tuner {
     struct tern_tune_params params; /* with the defaults filled in */
     char *path;                     /* of the file; NULL: there is none */
     struct tern_tuning known;
-    double left, eager_left; /* seconds that may still be measured: for the plan, for eager ops */
-    bool cut;                /* something was left out for lack of time since tern_tuner_begin */
-    bool changed;            /* something was measured that the file has not */
-    bool ran;                /* a measurement took memory */
-    bool measures;           /* a measurement runs: calls in it go by the cost model */
+    struct tern_tuner_time time;
+    double eager_left; /* seconds that may still be measured for eager ops */
+    bool changed;      /* something was measured that the file has not */
+    bool ran;          /* a measurement took memory */
+    bool measures;     /* a measurement runs: calls in it go by the cost model */
 };
 
 /* The context's, made and its file read at the first call; NULL when it does not tune, a kernel is forced, or there is no memory (which is
@@ -52,8 +58,9 @@ struct tern_tuner *tern_tuner_get(struct tern_context *ctx);
 /* Whether and how the context tunes: contexts of equal modes make the same plans of the same results. */
 uint64_t tern_tuner_mode(const struct tern_context *ctx);
 
-/* A plan begins: its time starts. And ends: the file is written if something new was measured. */
-void tern_tuner_begin(struct tern_tuner *t);
+/* A plan begins: its time starts. What it gives back, of a plan in whose callback this one is compiled, is put back behind the end. And
+ * ends: the file is written if something new was measured. */
+struct tern_tuner_time tern_tuner_begin(struct tern_tuner *t);
 void tern_tuner_end(struct tern_context *ctx, struct tern_tuner *t);
 
 /* The key of the description for the context's device. Opens the libraries of its candidates, whose versions count. */

@@ -184,6 +184,53 @@ static void fast_is_for_what_counts(void **state)
     }
 }
 
+/* Another plan, of which nothing is measured, when a part of this one was. */
+static enum tern_status exponential(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_exp(in[0]);
+    return tern_error_status(user);
+}
+
+struct nested {
+    struct tune f; /* first: what callbacks are given */
+    struct tern_context *ctx;
+    int plans;
+};
+
+static void compile_another(const struct tern_progress *progress, void *user)
+{
+    struct nested *n = user;
+    const struct tern_graph_input in = {"x", TERN_F32, 1, {4}};
+    if (strcmp(progress->stage, "tune") != 0 || n->plans++)
+        return;
+    struct tern_graph *g = tern_graph_trace(n->ctx, exponential, n->ctx, NULL, &in, 1, 1);
+    struct tern_plan *p = tern_plan_compile(g, NULL);
+    assert_non_null(p);
+    assert_false(p->tuning_cut);
+    tern_plan_unref(&p);
+    tern_graph_destroy(&g);
+}
+
+/* The time of a plan is its own: it is over when the first call took longer, whatever is compiled meanwhile. */
+static void plans_within_plans(void **state)
+{
+    const struct tern_graph_input in[] = {{"x", TERN_F32, 1, {TUNE_ELEMENTS}}, {"y", TERN_F32, 1, {1}}};
+    struct nested n = {.f = tune_open()};
+    trials[TRIAL_USUAL].seconds = trials[TRIAL_DEAR].seconds = SLOW;
+    n.ctx = tune_context_of(&n.f, &(struct tern_context_params){.progress = compile_another,
+                                                                .tune = {.level = TERN_TUNE_FULL, .seconds = SLOW / 2}});
+    struct tern_graph *g = tern_graph_trace(n.ctx, large_and_small, n.ctx, NULL, in, 2, 2);
+    struct tern_plan *p = tern_plan_compile(g, NULL);
+    assert_non_null(p);
+    assert_true(n.plans > 0);
+    assert_int_equal(calls(), 1);
+    assert_true(p->tuning_cut);
+    tern_plan_unref(&p);
+    tern_graph_destroy(&g);
+    tern_context_destroy(&n.ctx);
+    tune_close(&n.f);
+}
+
 static void a_job_can_be_cancelled(void **state)
 {
     struct tune f = tune_open();
@@ -293,9 +340,11 @@ static void a_layer_of_the_cpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_fastest_wins),       cmocka_unit_test(levels),          cmocka_unit_test(failures_are_left_out),
-        cmocka_unit_test(memory_is_limited),      cmocka_unit_test(time_is_limited), cmocka_unit_test(fast_is_for_what_counts),
-        cmocka_unit_test(a_job_can_be_cancelled), cmocka_unit_test(without_memory),  cmocka_unit_test(eager_ops),
+        cmocka_unit_test(the_fastest_wins),      cmocka_unit_test(levels),
+        cmocka_unit_test(failures_are_left_out), cmocka_unit_test(memory_is_limited),
+        cmocka_unit_test(time_is_limited),       cmocka_unit_test(fast_is_for_what_counts),
+        cmocka_unit_test(plans_within_plans),    cmocka_unit_test(a_job_can_be_cancelled),
+        cmocka_unit_test(without_memory),        cmocka_unit_test(eager_ops),
         cmocka_unit_test(a_layer_of_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,7 +65,7 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
         qsort(list, (size_t)n, sizeof(*list), order);
     for (int i = 0; i < n && !tern_failed(ctx); i++) {
         const struct tern_op_desc *d = &g->nodes[list[i].first].desc;
-        const struct tern_tuned *e = tern_tuner_measure(ctx, t, d, list[i].work >= NOTICEABLE * total, &t->left);
+        const struct tern_tuned *e = tern_tuner_measure(ctx, t, d, list[i].work >= NOTICEABLE * total, &t->time.left);
         if (e)
             take(g, &list[i], tern_kernel_find(ctx->device, e->kernel));
         if (t->ran)
