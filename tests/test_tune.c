@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <tern/ops.h>
@@ -14,7 +15,8 @@
 #include "support.h"
 #include "tune_help.h"
 
-#define SLOW 0.03 /* seconds: far from what a call of a quick kernel takes, also on a busy machine */
+#define STEPS 8000 /* of a long plan */
+#define SLOW 0.03  /* seconds: far from what a call of a quick kernel takes, also on a busy machine */
 
 static int calls(void)
 {
@@ -184,6 +186,33 @@ static void fast_is_for_what_counts(void **state)
     }
 }
 
+static enum tern_status long_chain(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = in[0];
+    for (int i = 0; i < STEPS; i++)
+        out[0] = tern_abs(out[0]);
+    return tern_error_status(user);
+}
+
+/* What is done for each of many steps that take another kernel is not done again for all others. */
+static void many_steps(void **state)
+{
+    const struct tern_graph_input x = {"x", TERN_F32, 1, {4}};
+    struct tune f = tune_open();
+    struct tern_context *ctx = tune_context(&f, TERN_TUNE_FULL);
+    trials[TRIAL_USUAL].seconds = trials[TRIAL_DEAR].seconds = SLOW;
+    struct tern_graph *g = tern_graph_trace(ctx, long_chain, ctx, NULL, &x, 1, 1);
+    alarm(20);
+    struct tern_plan *p = tern_plan_compile(g, NULL);
+    alarm(0);
+    assert_string_equal(tune_kernel(p, 0), "abs_other");
+    assert_string_equal(tune_kernel(p, STEPS - 1), "abs_other");
+    tern_plan_unref(&p);
+    tern_graph_destroy(&g);
+    tern_context_destroy(&ctx);
+    tune_close(&f);
+}
+
 /* Another plan, of which nothing is measured, when a part of this one was. */
 static enum tern_status exponential(void *user, tern_tensor *const *in, tern_tensor **out)
 {
@@ -340,11 +369,17 @@ static void a_layer_of_the_cpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_fastest_wins),      cmocka_unit_test(levels),
-        cmocka_unit_test(failures_are_left_out), cmocka_unit_test(memory_is_limited),
-        cmocka_unit_test(time_is_limited),       cmocka_unit_test(fast_is_for_what_counts),
-        cmocka_unit_test(plans_within_plans),    cmocka_unit_test(a_job_can_be_cancelled),
-        cmocka_unit_test(without_memory),        cmocka_unit_test(eager_ops),
+        cmocka_unit_test(the_fastest_wins),
+        cmocka_unit_test(levels),
+        cmocka_unit_test(failures_are_left_out),
+        cmocka_unit_test(memory_is_limited),
+        cmocka_unit_test(time_is_limited),
+        cmocka_unit_test(fast_is_for_what_counts),
+        cmocka_unit_test(many_steps),
+        cmocka_unit_test(plans_within_plans),
+        cmocka_unit_test(a_job_can_be_cancelled),
+        cmocka_unit_test(without_memory),
+        cmocka_unit_test(eager_ops),
         cmocka_unit_test(a_layer_of_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,8 @@
 /* Algorithms: nodes for which another kernel than that of an eager call is the fastest, by what was measured or by the cost model. Kernels
  * that only plans choose round otherwise, and may want more memory for prepared weights: that has to pay, and under a limit those come
  * first that do most work for each byte. */
+#include <stdlib.h>
+
 #include "core/context.h"
 #include "graph/passes/passes.h"
 
@@ -14,7 +16,8 @@ struct candidate {
     const struct tern_kernel *kernel;
     int node, weight;
     size_t extra; /* bytes that its weight takes more than the eager kernel's form of it */
-    double flops;
+    double flops, worth;
+    int first; /* number of the candidate that stands for it: the first of its weight */
     bool taken;
 };
 
@@ -51,54 +54,67 @@ static int find_candidates(const struct tern_graph *g, struct candidate *list)
     return n;
 }
 
-/* Nodes of one weight share its prepared form: the first one stands for all. */
-static bool is_first(const struct candidate *list, int at)
+/* Nodes of one weight share its prepared form: the first one stands for all, with the work of all. */
+static void join(const struct tern_graph *g, struct candidate *list, int n, int *first)
 {
-    for (int i = 0; i < at && list[at].weight >= 0; i++)
-        if (list[i].weight == list[at].weight)
-            return false;
-    return true;
-}
-
-static double flops_of(const struct candidate *list, int n, int first)
-{
-    double flops = 0;
-    for (int i = first; i < n; i++)
-        flops += i == first || (list[i].weight >= 0 && list[i].weight == list[first].weight) ? list[i].flops : 0;
-    return flops;
-}
-
-/* The weight, by its first node, that fits and is worth most; -1: none. */
-static int best_of(const struct candidate *list, int n, size_t room)
-{
-    int best = -1;
-    double most = 0;
+    for (int i = 0; i < g->n_values; i++)
+        first[i] = -1;
     for (int i = 0; i < n; i++) {
-        if (list[i].taken || list[i].extra > room || !is_first(list, i))
-            continue;
-        double worth = flops_of(list, n, i) / ((double)list[i].extra + 1);
-        if (list[i].extra > SMALL && worth < WORTH)
-            continue;
-        if (best < 0 || worth > most) {
-            best = i;
-            most = worth;
-        }
+        const int w = list[i].weight;
+        list[i].first = w < 0 ? i : first[w] < 0 ? (first[w] = i) : first[w];
+        if (list[i].first != i)
+            list[list[i].first].flops += list[i].flops;
     }
-    return best;
+    for (int i = 0; i < n; i++)
+        list[i].worth = list[i].flops / ((double)list[i].extra + 1);
+}
+
+/* Those that stand for others only, worth most first; of equal ones the earlier. */
+static int order(const void *a, const void *b)
+{
+    const struct candidate *x = *(const struct candidate *const *)a, *y = *(const struct candidate *const *)b;
+    if (x->worth > y->worth || x->worth < y->worth)
+        return x->worth > y->worth ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+static int find_worthy(struct candidate *list, int n, struct candidate **worthy)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++)
+        if (list[i].first == i && (list[i].extra <= SMALL || list[i].worth >= WORTH))
+            worthy[count++] = &list[i];
+    if (count)
+        qsort(worthy, (size_t)count, sizeof(*worthy), order);
+    return count;
+}
+
+static void take(struct tern_graph *g, struct candidate *list, int n, struct candidate **worthy, size_t room)
+{
+    const int count = find_worthy(list, n, worthy);
+    for (int i = 0; i < count; i++)
+        if (worthy[i]->extra <= room) {
+            worthy[i]->taken = true;
+            room -= worthy[i]->extra;
+        }
+    for (int i = 0; i < n; i++)
+        if (list[list[i].first].taken)
+            g->nodes[list[i].node].kernel = list[i].kernel;
 }
 
 static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
     struct candidate *list = tern_calloc(g->ctx, (size_t)g->n_nodes + 1, sizeof(*list));
-    size_t room = params->algorithm_bytes ? params->algorithm_bytes : SIZE_MAX;
-    int n = list ? find_candidates(g, list) : 0;
-    for (int best; (best = best_of(list, n, room)) >= 0; room -= list[best].extra)
-        for (int i = 0; i < n; i++)
-            if (i == best || (list[best].weight >= 0 && list[i].weight == list[best].weight)) {
-                list[i].taken = true;
-                g->nodes[list[i].node].kernel = list[i].kernel;
-            }
+    struct candidate **worthy = tern_calloc(g->ctx, (size_t)g->n_nodes + 1, sizeof(*worthy));
+    int *first = tern_calloc(g->ctx, (size_t)g->n_values + 1, sizeof(*first));
+    if (list && worthy && first) {
+        const int n = find_candidates(g, list);
+        join(g, list, n, first);
+        take(g, list, n, worthy, params->algorithm_bytes ? params->algorithm_bytes : SIZE_MAX);
+    }
     tern_free(g->ctx, list);
+    tern_free(g->ctx, worthy);
+    tern_free(g->ctx, first);
     return tern_error_status(g->ctx);
 }
 
