@@ -11,6 +11,8 @@
 #include "damage.h"
 #include "lora_help.h"
 #include "model_help.h"
+#include "models/files/architecture.h"
+#include "models/files/lora.h"
 #include "models/files/weights.h"
 #include "support.h"
 
@@ -375,6 +377,34 @@ static void files_say_what_is_wrong(void **state)
     }
 }
 
+static void add_ones(struct tern_weights *w, const char *name, int ndim)
+{
+    tern_tensor *ones = tern_full(ctx, TERN_F32, ndim, (const int64_t[]){2, 2}, 1);
+    assert_int_equal(tern_weights_add(w, name, ones), TERN_OK);
+    tern_tensor_unref(&ones);
+}
+
+/* Two parts have the module, and only the second, smaller one has a bias for it: a name that says no part means the first, for the bias
+ * as for the matrices. */
+static void a_module_lies_in_one_part(void **state)
+{
+    struct tern_weights *bases[TERN_LORA_PARTS] = {tern_weights_create(ctx), tern_weights_create(ctx)};
+    for (int i = 0; i < 500; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "a.%d.weight", i);
+        add_ones(bases[TERN_LORA_UNET], name, 2);
+    }
+    add_ones(bases[TERN_LORA_UNET], "x.weight", 2);
+    add_ones(bases[TERN_LORA_TEXT], "x.bias", 1);
+    add_ones(bases[TERN_LORA_TEXT], "x.weight", 2);
+    write_file(&(struct file){{{"x.lora_A.weight", 2, {2, 2}}, {"x.lora_B.weight", 2, {2, 2}}, {"x.lora_B.bias", 1, {2}}}});
+    struct tern_lora_file *f = tern_lora_open(ctx, path, TERN_SD1, bases);
+    support_error(ctx, TERN_E_UNSUPPORTED, "x.lora_B.bias\": a bias of PEFT for a layer that has none");
+    assert_null(f);
+    for (int i = 0; i < 2; i++)
+        tern_weights_unref(&bases[i]);
+}
+
 /* An error leaves the LoRAs that were set. */
 static void errors_keep_the_former(void **state)
 {
@@ -514,9 +544,13 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_say_what_is_wrong),   cmocka_unit_test(errors_keep_the_former),
-        cmocka_unit_test(damaged_files_are_refused), cmocka_unit_test(values_that_are_no_numbers_are_told),
-        cmocka_unit_test(arguments_are_checked),     cmocka_unit_test(alphas_are_read),
+        cmocka_unit_test(files_say_what_is_wrong),
+        cmocka_unit_test(a_module_lies_in_one_part),
+        cmocka_unit_test(errors_keep_the_former),
+        cmocka_unit_test(damaged_files_are_refused),
+        cmocka_unit_test(values_that_are_no_numbers_are_told),
+        cmocka_unit_test(arguments_are_checked),
+        cmocka_unit_test(alphas_are_read),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -53,8 +53,14 @@ static void drop_processor(char *module)
         memmove(at, at + strlen(word) - 1, strlen(at + strlen(word) - 1) + 1);
 }
 
+/* Where a module lies in the model: indices in the weight set of the part. */
+struct place {
+    int part;
+    int64_t weight, bias; /* bias -1: it has none */
+};
+
 /* The place of a module; false when the model has none. */
-static bool find_place(const struct reading *r, const char *name, size_t length, bool bias, int *part, int64_t *target)
+static bool find_place(const struct reading *r, const char *name, size_t length, struct place *at)
 {
     char module[512];
     const struct beginning *b = beginnings;
@@ -69,10 +75,10 @@ static bool find_place(const struct reading *r, const char *name, size_t length,
     int first = b->part < 0 ? 0 : b->part;
     if (b->alone && !r->bases[first])
         first = TERN_LORA_TEXT_2;
-    for (*part = first; *part < TERN_LORA_PARTS; ++*part) {
-        *target = tern_lora_names_find(r->names[*part], module, bias);
-        if (*target >= 0 || b->part >= 0)
-            return *target >= 0;
+    for (at->part = first; at->part < TERN_LORA_PARTS; at->part++) {
+        const bool found = tern_lora_names_find(r->names[at->part], module, &at->weight, &at->bias);
+        if (found || b->part >= 0)
+            return found;
     }
     return false;
 }
@@ -104,8 +110,7 @@ static enum tern_status place_tensor(struct reading *r, int64_t i)
     const char *name = tern_weights_name(f->weights, i);
     char text[TERN_PRINTABLE];
     size_t length = 0;
-    int part = 0;
-    int64_t target = -1;
+    struct place at = {0};
     const struct tern_lora_ending *e = tern_lora_find_ending(f->weights, name, &length);
     if (e && e->target == TERN_LORA_OF_NOTHING)
         return tern_fail(f->ctx, TERN_E_UNSUPPORTED,
@@ -114,25 +119,26 @@ static enum tern_status place_tensor(struct reading *r, int64_t i)
                          f->path, tern_lora_name_text(f, i, text), e->format);
     if (e && !f->format)
         f->format = e->format;
-    const bool placed = e && find_place(r, name, length, e->target == TERN_LORA_OF_BIAS, &part, &target);
-    if (e && !placed && e->role == TERN_LORA_UP_BIAS && find_place(r, name, length, false, &part, &target))
+    const bool found = e && find_place(r, name, length, &at), of_bias = e && e->target == TERN_LORA_OF_BIAS;
+    const int64_t target = !found ? -1 : of_bias ? at.bias : at.weight;
+    if (found && target < 0 && e->role == TERN_LORA_UP_BIAS)
         return tern_fail(
             f->ctx, TERN_E_UNSUPPORTED,
             "%s: tensor \"%s\": a bias of PEFT for a layer that has none in this model; expected lora_bias on layers with a bias only",
             f->path, tern_lora_name_text(f, i, text));
-    if (!placed) {
+    if (target < 0) {
         if (r->lost < SHOWN)
             r->first_lost[r->lost] = i;
         r->lost++;
         return TERN_OK;
     }
-    struct tern_lora_module *m = &f->part[part].module[target];
+    struct tern_lora_module *m = &f->part[at.part].module[target];
     if (is_ldm(name) && has_diffusers_names(f, m)) {
         r->twice++;
         return TERN_OK;
     }
-    if (e->target == TERN_LORA_OF_BIAS && !find_place(r, name, length, false, &part, &m->weight))
-        m->weight = target;
+    if (of_bias)
+        m->weight = at.weight;
     int64_t *slot = &m->tensor[e->role];
     if (*slot)
         return tern_fail(f->ctx, TERN_E_FORMAT, "%s: tensor \"%s\": the file has another one for the same place, \"%s\"", f->path,

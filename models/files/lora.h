@@ -115,8 +115,9 @@ enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, enum te
 struct tern_lora_names;
 struct tern_lora_names *tern_lora_names_create(const struct tern_weights *base, enum tern_lora_part part);
 void tern_lora_names_destroy(struct tern_lora_names **n);
-/* Index in the weight set of a module's weight, or of its bias; -1 when there is none. '.' and '_' are the same in a name. */
-int64_t tern_lora_names_find(const struct tern_lora_names *n, const char *module, bool bias);
+/* Indices in the weight set of a module's weight and of its bias, -1 when it has none; false when there is no such module. '.' and '_' are
+ * the same in a name. */
+bool tern_lora_names_find(const struct tern_lora_names *n, const char *module, int64_t *weight, int64_t *bias);
 
 /* Sets the kind of every module and checks that it is complete and fits the base; bases as in tern_lora_open. */
 enum tern_status tern_lora_check_modules(struct tern_lora_file *f, struct tern_weights *const bases[TERN_LORA_PARTS]);

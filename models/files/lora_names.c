@@ -152,11 +152,15 @@ void tern_lora_names_destroy(struct tern_lora_names **names)
     tern_free(l->ctx, l);
 }
 
-int64_t tern_lora_names_find(const struct tern_lora_names *l, const char *module, bool bias)
+bool tern_lora_names_find(const struct tern_lora_names *l, const char *module, int64_t *weight, int64_t *bias)
 {
     struct place key;
     if (!l || !l->count || !make_key(module, strlen(module), key.key))
-        return -1;
+        return false;
     const struct place *p = bsearch(&key, l->places, (size_t)l->count, sizeof(*l->places), by_key);
-    return !p ? -1 : bias ? p->bias : p->target;
+    if (!p)
+        return false;
+    *weight = p->target;
+    *bias = p->bias;
+    return true;
 }
