@@ -22,6 +22,11 @@
 static const struct tern_lora_strength blocks[] = {
     {"text_encoder", 0.25}, {"text_encoder_2", 1.5}, {"down.1", 0.5}, {"mid", 2}, {"up.0.0", 0.1}, {"up.0.1", -1},
 };
+static const struct tern_lora_strength encoders[] = {{"text_encoders", 0.7}, {"unet", 0.7}};
+/* `blocks`: one encoder counts more than all. */
+static const struct tern_lora_strength blocks_of_all[] = {
+    {"text_encoder", 0.25}, {"text_encoders", 1.5}, {"down.1", 0.5}, {"mid", 2}, {"up.0.0", 0.1}, {"up.0.1", -1},
+};
 
 /* The cases of tools/goldens/lora_models.py. */
 static const struct lora_case xl_cases[] =
@@ -29,7 +34,9 @@ static const struct lora_case xl_cases[] =
         {"sdxl-0.7", {{XL, 0.7}}, {"unet", "text_encoder", "text_encoder_2"}},
         {"sdxl-0.7", {{XL_KOHYA, 0.7}}, {"unet", "text_encoder", "text_encoder_2"}},
         {"sdxl-0.7", {{XL_KOHYA, 0.5}, {XL, 0.2}}, {"unet", "text_encoder", "text_encoder_2"}},
+        {"sdxl-0.7", {{XL, 1, encoders, 2}}, {"unet", "text_encoder", "text_encoder_2"}},
         {"sdxl-blocks", {{XL_BLOCKS, 1, blocks, 6}}, {"unet", "text_encoder", "text_encoder_2"}},
+        {"sdxl-blocks", {{XL_BLOCKS, 1, blocks_of_all, 6}}, {"unet", "text_encoder", "text_encoder_2"}},
 },
                               sd2_cases[] = {
                                   {"sd2-0.7", {{SD2, 0.7}}, {"unet", "text_encoder"}},

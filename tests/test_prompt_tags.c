@@ -45,7 +45,7 @@ static void tags_name_files(void **state)
             assert_true(a->scale == tags[i].scale);
             assert_int_equal(a->n_blocks, tags[i].text_encoder != tags[i].unet ? 2 : 0);
             if (a->n_blocks)
-                assert_true(!strcmp(a->blocks[0].block, "text_encoder") && a->blocks[0].scale == tags[i].text_encoder &&
+                assert_true(!strcmp(a->blocks[0].block, "text_encoders") && a->blocks[0].scale == tags[i].text_encoder &&
                             !strcmp(a->blocks[1].block, "unet") && a->blocks[1].scale == tags[i].unet);
         }
         tern_prompt_loras_free(*state, &l);

@@ -219,11 +219,12 @@ static void a_refiners_text_encoder_has_two_names(void **state)
             if (tern_pipeline_set_loras(p, &(struct tern_lora){.path = file, .scale = 1}, 1) || *told)
                 fail_msg("%s %s: %s%s", kinds[kind], stem, tern_error(ctx), told);
         }
-    for (int i = 0; i < 2; i++) {
-        const struct tern_lora_strength block = {i ? "text_encoder" : "text_encoder_2", 0.5};
-        assert_int_equal(tern_pipeline_set_loras(p, &(struct tern_lora){file, 1, &block, 1}, 1), i ? TERN_E_INVALID : TERN_OK);
+    static const char *const words[] = {"text_encoder_2", "text_encoders", "text_encoder"};
+    for (int i = 0; i < 3; i++) {
+        const struct tern_lora_strength block = {words[i], 0.5};
+        assert_int_equal(tern_pipeline_set_loras(p, &(struct tern_lora){file, 1, &block, 1}, 1), i == 2 ? TERN_E_INVALID : TERN_OK);
     }
-    support_error(ctx, TERN_E_INVALID, "expected text_encoder_2, unet");
+    support_error(ctx, TERN_E_INVALID, "expected text_encoder_2, text_encoders, unet");
     tern_pipeline_destroy(&p);
 }
 

@@ -68,8 +68,8 @@ typedef void tern_choice_callback(const struct tern_choice *choice, void *user);
 
 /* The strength of a LoRA in a part of the model: multiplied with its scale. The most special part counts. */
 struct tern_lora_strength {
-    const char
-        *block; /* "text_encoder", "text_encoder_2", "unet", "down", "mid", "up", "down.1" (a block), "up.1.2" (a layer of it), "mid.0" */
+    const char *block; /* "text_encoders" (all of them), "text_encoder", "text_encoder_2", "unet", "down", "mid", "up", "down.1" (a block),
+                        * "up.1.2" (a layer of it), "mid.0" */
     double scale;
 };
 
@@ -100,7 +100,7 @@ struct tern_prompt_loras {
     struct tern_lora *loras; /* for tern_pipeline_set_loras */
     int count;
 };
-/* Takes <lora:NAME>, <lora:NAME:SCALE> and <lora:NAME:TEXT_ENCODER:UNET> (or te=, unet=) out of a prompt; NAME is that of a file in
+/* Takes <lora:NAME>, <lora:NAME:SCALE> and <lora:NAME:TEXT_ENCODERS:UNET> (or te=, unet=) out of a prompt; NAME is that of a file in
  * `folder`, without its ending. TERN_E_NOT_FOUND without such a file, TERN_E_UNSUPPORTED for tags of another kind. Free what comes out with
  * tern_prompt_loras_free. A job in A1111's syntax refuses a prompt that still has tags. */
 TERN_API enum tern_status tern_prompt_take_loras(struct tern_context *ctx, const char *prompt, const char *folder,

@@ -7,6 +7,8 @@
 #include "models/files/lora.h"
 #include "models/files/weights.h"
 
+static const char all_encoders[] = "text_encoders"; /* the block that is each of a model's */
+
 /* "down.1.0" for what lies in layer 0 of down block 1, "down.1" for its sampler, "mid.0", "" for what is in no block. */
 static void block_of(const char *name, char *out, size_t size)
 {
@@ -33,6 +35,18 @@ static size_t covers(const char *block, const char *label)
     return n && !strncmp(label, block, n) && (!label[n] || label[n] == '.') ? n : 0;
 }
 
+/* How special a block is for a tensor of that label; 0: it does not cover it. */
+static size_t special(const char *block, enum tern_lora_part part, const char *label)
+{
+    enum { ALL_ENCODERS = 1, WHOLE_PART };
+    if (!strcmp(block, tern_lora_part_name(part)))
+        return WHOLE_PART;
+    if (part != TERN_LORA_UNET)
+        return strcmp(block, all_encoders) ? 0 : ALL_ENCODERS;
+    const size_t n = covers(block, label);
+    return n ? WHOLE_PART + n : 0;
+}
+
 /* That of the most special block that it lies in, of equal ones the last. */
 double tern_lora_strength(const struct tern_lora_use *u, enum tern_lora_part part, const char *name)
 {
@@ -41,10 +55,9 @@ double tern_lora_strength(const struct tern_lora_use *u, enum tern_lora_part par
     size_t best = 0;
     block_of(name, label, sizeof(label));
     for (int i = 0; i < u->n_blocks; i++) {
-        bool all = !strcmp(u->blocks[i].block, tern_lora_part_name(part));
-        size_t special = part == TERN_LORA_UNET ? covers(u->blocks[i].block, label) : 0;
-        if ((all || special) && special >= best) {
-            best = special;
+        const size_t n = special(u->blocks[i].block, part, label);
+        if (n && n >= best) {
+            best = n;
             strength = u->blocks[i].scale;
         }
     }
@@ -67,7 +80,7 @@ static bool is_part(const char *block, enum tern_lora_part first, int end)
     for (int i = first; i < end; i++)
         if (!strcmp(block, tern_lora_part_name((enum tern_lora_part)i)))
             return true;
-    return !strcmp(block, tern_lora_part_name(TERN_LORA_UNET));
+    return !strcmp(block, all_encoders) || !strcmp(block, tern_lora_part_name(TERN_LORA_UNET));
 }
 
 enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, enum tern_lora_part first, int end, const struct tern_lora *lora)
@@ -84,10 +97,10 @@ enum tern_status tern_lora_check_blocks(const struct tern_weights *unet, enum te
         tern_printable(block, strlen(block), text);
         if (!known)
             return tern_fail(unet->ctx, TERN_E_INVALID,
-                             "%s: the model has no block \"%s\"; expected %s%sunet, down, mid, up, a block as down.1, or a layer "
-                             "as up.1.2 or mid.0",
+                             "%s: the model has no block \"%s\"; expected %s%s%s, unet, down, mid, up, a block as down.1, or "
+                             "a layer as up.1.2 or mid.0",
                              lora->path, text, first == TERN_LORA_TEXT ? "text_encoder, " : "",
-                             end == TERN_LORA_PARTS ? "text_encoder_2, " : "");
+                             end == TERN_LORA_PARTS ? "text_encoder_2, " : "", all_encoders);
         if (!isfinite(b->scale))
             return tern_fail(unet->ctx, TERN_E_INVALID, "%s: block \"%s\": expected a finite number, found %g", lora->path, text, b->scale);
     }

@@ -78,7 +78,7 @@ static enum tern_status read_scale(struct tern_context *ctx, const char *text, d
                : tern_fail(ctx, TERN_E_INVALID, "prompt: <lora:...:%.40s>: expected a number", text);
 }
 
-/* One argument behind the name: the text encoder's scale, then the UNet's, or either by its name. */
+/* One argument behind the name: the text encoders' scale, then the UNet's, or either by its name. */
 static enum tern_status read_argument(struct tern_context *ctx, char *text, int *position, double scale[2])
 {
     char *value = strchr(text, '=');
@@ -96,7 +96,7 @@ static enum tern_status read_argument(struct tern_context *ctx, char *text, int 
 /* `arguments` is cut. */
 static enum tern_status read_lora(struct tern_context *ctx, char *arguments, const char *folder, struct tern_lora *out)
 {
-    double scale[2] = {1, (double)NAN}; /* of the text encoder; of the UNet: the same if it is not given */
+    double scale[2] = {1, (double)NAN}; /* of the text encoders; of the UNet: the same if it is not given */
     int position = 0;
     char *next = arguments, *name = strsep(&next, ":");
     while (next && !tern_failed(ctx))
@@ -109,7 +109,7 @@ static enum tern_status read_lora(struct tern_context *ctx, char *arguments, con
     struct tern_lora_strength *blocks = tern_calloc(ctx, 2, sizeof(*blocks));
     if (!blocks)
         return tern_error_status(ctx);
-    blocks[0] = (struct tern_lora_strength){"text_encoder", scale[0]};
+    blocks[0] = (struct tern_lora_strength){"text_encoders", scale[0]};
     blocks[1] = (struct tern_lora_strength){"unet", scale[1]};
     out->scale = 1;
     out->blocks = blocks;
