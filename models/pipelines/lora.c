@@ -240,14 +240,26 @@ static char *tag_name(struct tern_context *ctx, const char *path)
     return out;
 }
 
+/* What stands in a tag behind the name: the scale, or those of the text encoders and of the UNet. A tag has no words for other blocks. */
+static const char *tag_scales(const struct tern_active_lora *a, char out[2 * TERN_NUMBER_TEXT])
+{
+    char unet[TERN_NUMBER_TEXT];
+    const struct tern_lora_strength *b = a->blocks;
+    if (a->n_blocks != 2 || strcmp(b[0].block, "text_encoders") || strcmp(b[1].block, "unet"))
+        return tern_number_text(a->scale, out);
+    tern_number_text(a->scale * b[0].scale, out);
+    strcat(strcat(out, ":"), tern_number_text(a->scale * b[1].scale, unet));
+    return out;
+}
+
 char *tern_pipeline_lora_text(const struct tern_pipeline *p)
 {
     char *text = tern_strdup(p->ctx, "");
     for (int i = 0; i < p->n_loras && text; i++) {
         if (p->loras[i].scale == 0)
             continue;
-        char scale[TERN_NUMBER_TEXT], *name = tag_name(p->ctx, p->loras[i].path);
-        char *more = name ? tern_sprintf(p->ctx, "%s <lora:%s:%s>", text, name, tern_number_text(p->loras[i].scale, scale)) : NULL;
+        char scales[2 * TERN_NUMBER_TEXT], *name = tag_name(p->ctx, p->loras[i].path);
+        char *more = name ? tern_sprintf(p->ctx, "%s <lora:%s:%s>", text, name, tag_scales(&p->loras[i], scales)) : NULL;
         tern_free(p->ctx, name);
         tern_free(p->ctx, text);
         text = more;
