@@ -23,6 +23,13 @@ static const struct {
     {"<lora:conv:.5:0.25>", "", "/conv.safetensors", 1, 0.5, 0.25},
     {"<lora:conv:te=0.5:unet=2>", "", "/conv.safetensors", 1, 0.5, 2},
     {"<lora:conv:unet=2>", "", "/conv.safetensors", 1, 1, 2},
+    {"<lora:conv:te=0.5>", "", "/conv.safetensors", 0.5, 0, 0}, /* the order of modules/extra_networks_lora.py: places, then names */
+    {"<lora:conv:te=0.5:3>", "", "/conv.safetensors", 0.5, 0, 0},
+    {"<lora:conv:te=0.5:3:4>", "", "/conv.safetensors", 1, 0.5, 4},
+    {"<lora:conv:unet=2:0.5>", "", "/conv.safetensors", 1, 0.5, 2},
+    {"<lora:conv:unet=2:0.5:1>", "", "/conv.safetensors", 1, 0.5, 2},
+    {"<lora:conv:0.5:te=2>", "", "/conv.safetensors", 2, 0, 0},
+    {"<lora:conv:0.5:1:te=2:te=3>", "", "/conv.safetensors", 1, 3, 1},
     {"<lora:conv:3:3>", "", "/conv.safetensors", 3, 0, 0},
     {"<lora:a: 0.7 >", "", "/a.safetensors", 0.7, 0, 0}, /* what Python's float() reads */
     {"<lora:conv: .5\t:\u00a00.25>", "", "/conv.safetensors", 1, 0.5, 0.25},

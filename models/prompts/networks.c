@@ -78,8 +78,13 @@ static enum tern_status read_scale(struct tern_context *ctx, const char *text, d
                : tern_fail(ctx, TERN_E_INVALID, "prompt: <lora:...:%.40s>: expected a number", text);
 }
 
+/* What a tag says of the scales of the text encoders and of the UNet; NAN: nothing. */
+struct scales {
+    double by_place[2], by_name[2];
+};
+
 /* One argument behind the name: the text encoders' scale, then the UNet's, or either by its name. */
-static enum tern_status read_argument(struct tern_context *ctx, char *text, int *position, double scale[2])
+static enum tern_status read_argument(struct tern_context *ctx, char *text, int *position, struct scales *out)
 {
     char *value = strchr(text, '=');
     int part = *position;
@@ -90,27 +95,32 @@ static enum tern_status read_argument(struct tern_context *ctx, char *text, int 
     if (part > 1)
         return tern_fail(ctx, TERN_E_UNSUPPORTED, "prompt: <lora:...:%.40s>: expected at most two scales, te= or unet=", text);
     *position += !value;
-    return read_scale(ctx, value ? value : text, &scale[part]);
+    return read_scale(ctx, value ? value : text, value ? &out->by_name[part] : &out->by_place[part]);
 }
+
+static double either(double a, double b) { return isnan(a) ? b : a; }
 
 /* `arguments` is cut. */
 static enum tern_status read_lora(struct tern_context *ctx, char *arguments, const char *folder, struct tern_lora *out)
 {
-    double scale[2] = {1, (double)NAN}; /* of the text encoders; of the UNet: the same if it is not given */
+    const double none = (double)NAN;
+    struct scales s = {{none, none}, {none, none}};
     int position = 0;
     char *next = arguments, *name = strsep(&next, ":");
     while (next && !tern_failed(ctx))
-        read_argument(ctx, strsep(&next, ":"), &position, scale);
+        read_argument(ctx, strsep(&next, ":"), &position, &s);
     if (tern_failed(ctx) || !(out->path = find_file(ctx, folder, name)))
         return tern_error_status(ctx);
-    out->scale = scale[0];
-    if (isnan(scale[1]) || scale[1] == scale[0])
+    /* As in A1111 a name counts more than a place, wherever it stands, and the UNet has the text encoders' scale if it is not given. */
+    const double text = either(s.by_name[0], either(s.by_place[0], 1)), unet = either(s.by_name[1], either(s.by_place[1], text));
+    out->scale = text;
+    if (unet == text)
         return TERN_OK;
     struct tern_lora_strength *blocks = tern_calloc(ctx, 2, sizeof(*blocks));
     if (!blocks)
         return tern_error_status(ctx);
-    blocks[0] = (struct tern_lora_strength){"text_encoders", scale[0]};
-    blocks[1] = (struct tern_lora_strength){"unet", scale[1]};
+    blocks[0] = (struct tern_lora_strength){"text_encoders", text};
+    blocks[1] = (struct tern_lora_strength){"unet", unet};
     out->scale = 1;
     out->blocks = blocks;
     out->n_blocks = 2;
