@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <tern/scheduler.h>
 
+#include "models/schedulers/scheduler.h"
 #include "support.h"
 
 static const char *text(const json_t *row, const char *key) { return json_string_value(json_object_get(row, key)); }
@@ -100,8 +101,11 @@ static void model(const struct tern_scheduler *s, const json_t *row, int i, int 
         return;
     }
     float sigma = (float)tern_scheduler_sigma(s, i);
-    for (int64_t j = 0; j < n; j++)
-        out[j] = x[j] * sigma / (given[j] * given[j] + sigma * sigma);
+    const bool v = s->config.prediction_type == TERN_PREDICT_V;
+    for (int64_t j = 0; j < n; j++) {
+        const float square = given[j] * given[j];
+        out[j] = x[j] * sigma / (square + sigma * sigma) * (v ? (1 - square) / sqrtf(sigma * sigma + 1) : 1);
+    }
 }
 
 /* Noise before a call, where the sampler has it. */

@@ -18,7 +18,9 @@
 #define SOLVERS (BIT(DPMPP_2M) | BIT(UNIPC))
 #define CLIPS (BIT(DDIM) | BIT(HEUN) | BIT(LCM) | BIT(DDPM))
 #define THRESHOLDS (BIT(DDIM) | BIT(LCM) | BIT(DDPM) | SOLVERS)
-#define RESCALES (BIT(DDIM) | BIT(EULER) | BIT(EULER_A) | BIT(LCM) | BIT(DDPM) | BIT(TCD) | SOLVERS)
+/* Those of k-diffusion alone have Euler's levels. */
+#define AS_EULER (SDES | BIT(DPMPP_2S_A) | BIT(DPM_FAST) | BIT(DPM_ADAPTIVE))
+#define RESCALES (BIT(DDIM) | BIT(EULER) | BIT(EULER_A) | BIT(LCM) | BIT(DDPM) | BIT(TCD) | SOLVERS | AS_EULER)
 #define ENDS_IN_TABLE (BIT(DDIM) | BIT(PNDM) | BIT(LCM))
 
 /* In the order of the enumerations. */

@@ -55,6 +55,10 @@ RUNS += [(sampler, "sd15", schedule, 5, {"options": options}) for sampler, sched
     *((s, "default", CHURN) for s in CHURNING), *((s, "karras", {"s_churn": 40.0}) for s in CHURNING))]
 RUNS += [("dpm_adaptive", "sd15", "default", 5, {"model": "gaussian", "options": {"eta": 0.0}}),
          ("heun", "sd15-v", "default", 6, {"strength": 0.6, "options": CHURN})]
+# the highest level is 4096, from which steps to small ones have few digits: those two begin lower
+RUNS += [(sampler, "zero-snr", *rest) for sampler, *rest in (
+    *((s, "default", 4, {}) for s in ("dpm++sde", *MULTI)), ("dpm++2s_a", "exponential", 12, {}), ("dpm++2m_sde", "karras", 4, {}),
+    ("dpm_fast", "default", 12, {"strength": 0.6}), ("dpm_adaptive", "default", 10, {"model": "gaussian", "strength": 0.5}))]
 
 
 class Torch:
@@ -77,7 +81,9 @@ class Run:
     def model(self, x, sigma):
         s = sigma[0]
         if self.kind == "gaussian":  # knows that each value has mean 0 and that deviation
-            output = x * s / (self.shared["model_output"][0] ** 2 + s ** 2)
+            square = self.shared["model_output"][0] ** 2
+            output = x * s / (square + s ** 2)
+            output = output if self.prediction == "epsilon" else output * (1 - square) / (s ** 2 + 1) ** 0.5
         else:
             output = self.shared["model_output"][len(self.levels)]
         self.levels.append(float(s))
