@@ -10,12 +10,11 @@
 
 #define BIT(sampler) (1u << TERN_SAMPLER_##sampler)
 #define ALL (~0u)
-#define KARRAS (BIT(EULER) | BIT(DPMPP_2M) | BIT(HEUN) | BIT(LMS) | BIT(UNIPC))
 #define SDES (BIT(DPMPP_SDE) | BIT(DPMPP_2M_SDE) | BIT(DPMPP_2M_SDE_HEUN) | BIT(DPMPP_3M_SDE))
-#define DPM2S (BIT(DPM2) | BIT(DPM2_A) | BIT(DPMPP_2S_A) | SDES)
-/* Whose levels begin and end where the file says: also of classes that do not take these keys, since diffusers keeps every key. */
-#define LEVEL_ENDS (KARRAS | BIT(DPM2) | BIT(DPM2_A))
 #define SOLVERS (BIT(DPMPP_2M) | BIT(UNIPC))
+/* Who may have levels by a formula. They begin and end where the file says, also those of classes that do not take these keys, since
+ * diffusers keeps every key. */
+#define FORMULAS (BIT(EULER) | BIT(HEUN) | BIT(LMS) | SOLVERS | BIT(DPM2) | BIT(DPM2_A) | BIT(DPMPP_2S_A) | SDES)
 #define CLIPS (BIT(DDIM) | BIT(HEUN) | BIT(LCM) | BIT(DDPM))
 #define THRESHOLDS (BIT(DDIM) | BIT(LCM) | BIT(DDPM) | SOLVERS)
 /* Those of k-diffusion alone have Euler's levels. */
@@ -62,11 +61,11 @@ static const struct key keys[] = {
     {"sample_max_value", THRESHOLDS, NUMBER, AT(sample_max_value), TINY, MANY, NULL},
     {"set_alpha_to_one", ENDS_IN_TABLE, FLAG, AT(set_alpha_to_one), 0, 0, NULL},
     {"skip_prk_steps", BIT(PNDM), FLAG, AT(skip_prk_steps), 0, 0, NULL},
-    {"use_karras_sigmas", KARRAS | DPM2S, FLAG, AT(use_karras_sigmas), 0, 0, NULL},
-    {"use_exponential_sigmas", KARRAS | DPM2S, FLAG, AT(use_exponential_sigmas), 0, 0, NULL},
-    {"use_beta_sigmas", KARRAS | DPM2S, FLAG, AT(use_beta_sigmas), 0, 0, NULL},
-    {"sigma_min", LEVEL_ENDS, NUMBER, AT(sigma_min), TINY, HIGH, NULL},
-    {"sigma_max", LEVEL_ENDS, NUMBER, AT(sigma_max), TINY, HIGH, NULL},
+    {"use_karras_sigmas", FORMULAS, FLAG, AT(use_karras_sigmas), 0, 0, NULL},
+    {"use_exponential_sigmas", FORMULAS, FLAG, AT(use_exponential_sigmas), 0, 0, NULL},
+    {"use_beta_sigmas", FORMULAS, FLAG, AT(use_beta_sigmas), 0, 0, NULL},
+    {"sigma_min", FORMULAS, NUMBER, AT(sigma_min), TINY, HIGH, NULL},
+    {"sigma_max", FORMULAS, NUMBER, AT(sigma_max), TINY, HIGH, NULL},
     {"final_sigmas_type", SOLVERS | BIT(EULER), CHOICE, AT(final_sigmas_type), 0, 0, final_sigmas},
     {"solver_order", SOLVERS, WHOLE, AT(solver_order), 1, TERN_SOLVER_MAX_ORDER, NULL},
     {"solver_type", SOLVERS, CHOICE, AT(solver_type), 0, 0, solver_types},
