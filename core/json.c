@@ -9,6 +9,7 @@
 
 #include "core/context.h"
 #include "core/files.h"
+#include "core/number.h"
 
 /* What jansson gets: a list of a string and the text, in pieces, each up to a quote: numbers stand behind it. */
 struct part {
@@ -69,12 +70,15 @@ static size_t longest_token(const char *text, size_t size, size_t *end)
     return most;
 }
 
-/* NULL with errno as it is where memory ended. */
+/* NULL with errno as it is where memory ended. jansson writes the locale's point into a number and ends the process where it has two bytes.
+ */
 static json_t *read_parts(struct part *parts, int n, size_t flags, json_error_t *e)
 {
     struct text t = {.part = parts, .last = parts + n - 1};
+    locale_t before = tern_number_enter();
     errno = 0;
     json_t *o = json_load_callback(next_piece, &t, flags, e);
+    tern_number_leave(before);
     if (!t.ended && errno != ENOMEM) {
         errno = 0;
         return o;
@@ -122,12 +126,23 @@ json_t *tern_json_read(const char *text, size_t size, size_t flags, json_error_t
 /* jansson leaves a key out that finds no memory. */
 char *tern_json_dumps(const json_t *o, size_t flags)
 {
+    locale_t before = tern_number_enter();
     errno = 0;
     char *text = json_dumps(o, flags);
+    tern_number_leave(before);
     if (errno != ENOMEM)
         return text;
     free(text);
     return NULL;
+}
+
+bool tern_json_write(const json_t *o, FILE *file, size_t flags)
+{
+    locale_t before = tern_number_enter();
+    errno = 0;
+    const bool written = !json_dumpf(o, file, flags);
+    tern_number_leave(before);
+    return written;
 }
 
 json_t *tern_json_parse(struct tern_context *ctx, const char *text, size_t size, const char *where)

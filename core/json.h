@@ -1,8 +1,10 @@
-/* jansson with the checks that configuration files need: right type or an error that names file and key. */
+/* jansson with the checks that configuration files need: right type or an error that names file and key. What reads or writes numbers goes
+ * through here: jansson itself takes them in the program's locale. */
 #ifndef TERN_CORE_JSON_H
 #define TERN_CORE_JSON_H
 
 #include <jansson.h>
+#include <stdio.h>
 #include <tern/base.h>
 
 /* Parses a text; NULL with the error recorded (where: file name or the like, line, reason). json_decref. */
@@ -27,6 +29,8 @@ void tern_json_append(json_t **list, json_t *value);
 json_t *tern_json_read(const char *text, size_t size, size_t flags, json_error_t *e);
 /* json_dumps that ends where memory does: NULL. free() */
 char *tern_json_dumps(const json_t *o, size_t flags);
+/* json_dumpf; false with errno, 0 where nothing tells why. */
+bool tern_json_write(const json_t *o, FILE *file, size_t flags);
 /* Records why a text could not be parsed, behind tern_json_read: memory, or what and where. */
 enum tern_status tern_json_fail(struct tern_context *ctx, const char *where, const json_error_t *e);
 

@@ -1,30 +1,37 @@
 /* strtod and printf of the locale "C". */
 #include "core/number.h"
 
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+locale_t tern_number_enter(void)
+{
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    return c ? uselocale(c) : (locale_t)0;
+}
+
+void tern_number_leave(locale_t before)
+{
+    if (before)
+        freelocale(uselocale(before));
+}
+
 double tern_number_parse(const char *text, char **end)
 {
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* the program's own may have a comma for the point */
-    const double value = c ? strtod_l(text, end, c) : strtod(text, end);
-    if (c)
-        freelocale(c);
+    locale_t before = tern_number_enter();
+    const double value = strtod(text, end);
+    tern_number_leave(before);
     return value;
 }
 
 const char *tern_number_text(double v, char out[TERN_NUMBER_TEXT])
 {
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = c ? uselocale(c) : (locale_t)0;
+    locale_t before = tern_number_enter();
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(out, TERN_NUMBER_TEXT, "%.*g", digits, v);
-        if (tern_number_parse(out, NULL) == v)
+        if (strtod(out, NULL) == v)
             break;
     }
-    if (c) {
-        uselocale(before); /* of this thread */
-        freelocale(c);
-    }
+    tern_number_leave(before);
     return out;
 }

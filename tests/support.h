@@ -32,9 +32,9 @@ double support_nmse(const float *a, const float *b, int64_t n);
 /* The same of two tensors with as many values. */
 double support_tensor_nmse(const tern_tensor *a, const tern_tensor *b);
 
-/* From here on numbers have a comma, as in German; a folder for what that needs. Where it cannot be, the test is skipped. */
-void support_comma(const char *folder);
-void support_point(void);
+/* From here on the program's locale has that point, such as "," of German; "." is the usual one. A folder for what that needs: where it
+ * cannot be, the test is skipped. */
+void support_point(const char *folder, const char *point);
 
 /* A context whose allocations the guard watches; never NULL. */
 struct tern_guard;

@@ -154,11 +154,11 @@ static void lines_have_a_point_in_every_locale(void **state)
 {
     struct state *s = *state;
     struct log log;
-    support_comma(s->folder);
+    support_point(s->folder, ",");
     for (int i = 0; i < 2; i++) {
         const int before = measured();
         struct tern_context *ctx = open_spec(s, "auto", &log);
-        support_point();
+        support_point(s->folder, ".");
         assert_non_null(ctx);
         assert_true(i ? measured() == before : measured() > before);
         tern_context_destroy(&ctx);

@@ -1,4 +1,5 @@
-/* Memory that ends inside jansson, at any of its allocations: it is told as that, nothing is left behind, and what is written is whole. */
+/* Memory that ends inside jansson, at any of its allocations: it is told as that, nothing is left behind, and what is written is whole.
+ * And what is written does not depend on the locale. */
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
@@ -12,6 +13,7 @@
 #include "core/memory.h"
 #include "damage.h"
 #include "model_help.h"
+#include "models/quantize/analysis.h"
 #include "models/quantize/recipe.h"
 #include "models/schedulers/scheduler.h"
 #include "models/tokenizers/clip_files.h"
@@ -218,10 +220,73 @@ static void json_that_ends_is_told(void **state)
         try_everywhere(f, rows[i].name, rows[i].run);
 }
 
+static enum tern_status with_vae(struct tern_context *ctx, const char *out)
+{
+    const struct tern_pipeline_params params = {.vae = TERN_TEST_DATA "/models/sd1-heads/vae"};
+    struct tern_pipeline *p = tern_pipeline_load(ctx, TERN_TEST_DATA "/models/sd1-heads", &params);
+    char *text = p ? tern_pipeline_describe(p, true) : NULL;
+    tern_pipeline_destroy(&p);
+    return put(ctx, out, text);
+}
+
+static enum tern_status state_of_quantize(struct tern_context *ctx, const char *out)
+{
+    struct tern_quantize_state s = {.ctx = NULL};
+    double value = 0;
+    json_t *options = json_pack("{s:f}", "share", 0.5);
+    for (int i = 0; i < 2; i++) { /* the second time it reads what it wrote */
+        enum tern_status st = tern_state_open(&s, ctx, out, false, options);
+        if (!st && !i)
+            st = tern_state_put(&s, "a", 0.25);
+        assert_int_equal(st, TERN_OK);
+        assert_true(tern_state_get(&s, "a", 0, 1, &value) && value == 0.25);
+        tern_state_close(&s, false);
+    }
+    json_decref(options);
+    help_holds(out, "{\"format\":\"tern quantize state\",\"version\":1,\"options\":{\"share\":0.5},\"times\":{},\"trials\":{\"a\":0.25}}");
+    return tern_error_status(ctx);
+}
+
+/* A value in quotes behind which jansson finds a number. */
+static enum tern_status infotext(struct tern_context *ctx, const char *out)
+{
+    struct tern_infotext t;
+    enum tern_status st = tern_infotext_read(ctx, "a boat\nSteps: 20, Note: \"b\" 1.5 \"c\", CFG scale: 7.5", &t);
+    if (st)
+        return st;
+    assert_true(t.params.cfg == 7.5);
+    tern_infotext_free(ctx, &t);
+    return put(ctx, out, tern_strdup(ctx, "read"));
+}
+
+/* U+066B, of which jansson takes the first byte, and a comma. */
+static void files_are_the_same_in_every_locale(void **state)
+{
+    static attempt *const rows[] = {to_file, to_folder, write_recipe, correct, describe_model, with_vae, state_of_quantize, infotext};
+    static const char *const points[] = {"\xd9\xab", ","};
+    struct fixture *f = *state;
+    char whole[PATH_SIZE], out[PATH_SIZE];
+    snprintf(whole, sizeof(whole), "%s", help_path(f, "whole"));
+    snprintf(out, sizeof(out), "%s", help_path(f, "out"));
+    for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(*rows); i++) {
+        assert_int_equal(rows[i / 2](f->ctx, whole), TERN_OK);
+        support_point(f->folder, points[i % 2]);
+        const enum tern_status st = rows[i / 2](f->ctx, out);
+        support_point(f->folder, ".");
+        assert_string_equal(tern_error(f->ctx), "");
+        assert_int_equal(st, TERN_OK);
+        same(whole, out);
+        damage_remove(whole);
+        damage_remove(out);
+    }
+    f->idle = tern_memory_used(f->ctx); /* with the tables of kernels and plans */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(tokens_that_grow_are_whole, help_setup, help_teardown),
-                                       cmocka_unit_test_setup_teardown(json_that_ends_is_told, help_setup, help_teardown)};
+                                       cmocka_unit_test_setup_teardown(json_that_ends_is_told, help_setup, help_teardown),
+                                       cmocka_unit_test_setup_teardown(files_are_the_same_in_every_locale, help_setup, help_teardown)};
     json_set_alloc_funcs(take, free);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -358,7 +358,7 @@ static void numbers_have_a_point_in_every_locale(void **state)
 {
     struct fixture *f = *state;
     struct bytes b = {.size = 0};
-    support_comma(f->folder);
+    support_point(f->folder, ",");
     pickle_begin(&b);
     put_text(&b, "}(");
     pickle_str(&b, "w");
@@ -366,7 +366,7 @@ static void numbers_have_a_point_in_every_locale(void **state)
     pickle_str(&b, "rate");
     put_text(&b, "F0.25\nu.");
     struct tern_weights *w = tern_weights_open(f->ctx, help_zip_of(f, &b, (const float[]){1}, 4, 0));
-    support_point();
+    support_point(f->folder, ".");
     assert_string_equal(tern_error(f->ctx), "");
     assert_non_null(tern_weights_get(w, "w"));
     tern_weights_unref(&w);

@@ -2,6 +2,7 @@
  * diffusers folder has. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/context.h"
@@ -38,14 +39,10 @@ int64_t tern_detect_heads(int64_t width)
 
 char *tern_detect_dump(struct tern_context *ctx, json_t *o)
 {
-    char *text = NULL;
-    size_t n = o ? json_dumpb(o, NULL, 0, JSON_INDENT(2)) : 0;
-    if (n && (text = tern_alloc(ctx, n + 1))) {
-        json_dumpb(o, text, n, JSON_INDENT(2));
-        text[n] = 0;
-    } else if (!n) {
+    char *dumped = o ? tern_json_dumps(o, JSON_INDENT(2)) : NULL, *text = dumped ? tern_strdup(ctx, dumped) : NULL;
+    if (!dumped)
         tern_fail(ctx, TERN_E_NO_MEMORY, "no memory for a configuration text");
-    }
+    free(dumped);
     json_decref(o);
     return text;
 }

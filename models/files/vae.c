@@ -130,7 +130,7 @@ static enum tern_status open_file(struct tern_checkpoint *cp, const struct tern_
 /* The class that a configuration names; what is damaged is told by who builds the VAE. */
 static const char *class_of(const char *config)
 {
-    json_t *json = json_loads(config, 0, NULL);
+    json_t *json = tern_json_read(config, strlen(config), 0, NULL);
     const char *name = json_string_value(json_object_get(json, "_class_name"));
     const char *found = name && !strcmp(name, TERN_TAESD_CLASS) ? TERN_TAESD_CLASS : "AutoencoderKL";
     json_decref(json);

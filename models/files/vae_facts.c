@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/context.h"
 #include "core/json.h"
@@ -93,10 +94,12 @@ static enum tern_status borrow(struct tern_checkpoint *cp, json_t *own, const js
     return TERN_OK;
 }
 
+static json_t *parsed(const char *text) { return text ? tern_json_read(text, strlen(text), 0, NULL) : NULL; }
+
 enum tern_status tern_vae_fit(struct tern_checkpoint *cp, const struct tern_checkpoint *model)
 {
     const char *text = tern_checkpoint_config(model, "vae");
-    json_t *own = json_loads(tern_checkpoint_config(cp, "vae"), 0, NULL), *other = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *own = parsed(tern_checkpoint_config(cp, "vae")), *other = parsed(text);
     bool file = cp->layout == TERN_LAYOUT_SINGLE_FILE;
     enum tern_status st = TERN_OK;
     if (json_is_object(own) && json_is_object(other)) { /* what is damaged is told by who builds the VAE */

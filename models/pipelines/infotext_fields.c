@@ -2,11 +2,11 @@
  * fields "Name: value", separated by commas, where a value with a comma is a JSON string. */
 #include "models/pipelines/infotext.h"
 
-#include <jansson.h>
 #include <string.h>
 #include <utf8proc.h>
 
 #include "core/context.h"
+#include "core/json.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "models/prompts/prompts.h"
@@ -80,7 +80,7 @@ static bool next_field(struct span *line, struct span *name, struct span *value)
 /* A value in quotes is JSON; what is none stays as it is. */
 static char *value_text(struct tern_context *ctx, struct span v)
 {
-    json_t *text = v.size > 1 && v.s[0] == '"' && v.s[v.size - 1] == '"' ? json_loadb(v.s, v.size, JSON_DECODE_ANY, NULL) : NULL;
+    json_t *text = v.size > 1 && v.s[0] == '"' && v.s[v.size - 1] == '"' ? tern_json_read(v.s, v.size, JSON_DECODE_ANY, NULL) : NULL;
     char *out = json_is_string(text) ? tern_strdup(ctx, json_string_value(text)) : tern_strndup(ctx, v.s, v.size);
     json_decref(text);
     return out;

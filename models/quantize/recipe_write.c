@@ -4,6 +4,7 @@
 #include <tern/context.h>
 
 #include "core/files.h"
+#include "core/json.h"
 #include "core/status.h"
 #include "models/quantize/recipe.h"
 
@@ -66,12 +67,11 @@ enum tern_status tern_recipe_save(const struct tern_recipe *r, const char *path)
     struct tern_writer *w = root ? tern_writer_open(r->ctx, path) : NULL;
     if (!root)
         return tern_fail(r->ctx, TERN_E_NO_MEMORY, "%s: no memory to write it", path);
-    errno = 0;
-    const bool bad = w && json_dumpf(root, w->file, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    const bool written = w && tern_json_write(root, w->file, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(root);
     if (!w)
         return tern_error_status(r->ctx);
-    if (!bad)
+    if (written)
         return tern_writer_commit(&w);
     tern_fail(r->ctx, tern_errno_status(TERN_E_IO), "%s: could not be written: %s", path, strerror(errno));
     tern_writer_discard(&w);

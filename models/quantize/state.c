@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/files.h"
+#include "core/json.h"
 #include "models/quantize/analysis.h"
 
 #define FORMAT "tern quantize state"
@@ -123,8 +124,7 @@ enum tern_status tern_state_save(const struct tern_quantize_state *s)
     struct tern_writer *w = s->path && !tern_failed(s->ctx) ? tern_writer_open(s->ctx, s->path) : NULL;
     if (!w)
         return tern_error_status(s->ctx);
-    errno = 0;
-    if (!json_dumpf(s->root, w->file, JSON_COMPACT | JSON_REAL_PRECISION(17)))
+    if (tern_json_write(s->root, w->file, JSON_COMPACT | JSON_REAL_PRECISION(17)))
         return tern_writer_commit(&w);
     tern_fail(s->ctx, tern_errno_status(TERN_E_IO), "%s: could not be written: %s", s->path, strerror(errno));
     tern_writer_discard(&w);

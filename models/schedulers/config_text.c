@@ -92,7 +92,7 @@ char *tern_scheduler_correct(struct tern_context *ctx, const char *text, const c
         return NULL;
     for (int i = 0; i < 2; i++)
         if (applies(config, both[i], own_class(config, index_class, sampler)))
-            tern_json_set(&config, both[i]->key, json_loads(both[i]->to, JSON_DECODE_ANY, NULL));
+            tern_json_set(&config, both[i]->key, tern_json_read(both[i]->to, strlen(both[i]->to), JSON_DECODE_ANY, NULL));
     char *dumped = config ? tern_json_dumps(config, JSON_COMPACT) : NULL, *out = dumped ? tern_strdup(ctx, dumped) : NULL;
     if (!dumped)
         tern_fail(ctx, TERN_E_NO_MEMORY, "out of memory: " TERN_SCHEDULER_CONFIG);
