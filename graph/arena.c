@@ -14,6 +14,7 @@
 #define MOST_PAIRS ((size_t)1 << 30)
 
 static size_t aligned(size_t size) { return (size + ALIGN - 1) & ~(ALIGN - 1); }
+static size_t end_of(const struct tern_block *b) { return b->offset + aligned(b->size); }
 
 typedef int order_fn(const void *, const void *);
 
@@ -50,29 +51,27 @@ static bool meet(const struct tern_block *a, const struct tern_block *b) { retur
 
 size_t tern_arena_window(size_t max_buffer) { return max_buffer / ALIGN * ALIGN; }
 
-size_t tern_arena_window_for(const struct tern_block *blocks, int n, size_t max_buffer, size_t max_start)
+struct tern_arena_limits tern_arena_limits(size_t max_buffer, size_t max_start)
 {
-    const size_t most = tern_arena_window(max_buffer);
-    size_t window = tern_arena_window(max_start);
-    for (int i = 0; i < n; i++)
-        window = aligned(blocks[i].size) > window ? aligned(blocks[i].size) : window;
-    return !max_start || (most && most < window) ? most : window;
+    const size_t any = (size_t)1 << 40; /* larger than a buffer, and no more is taken of a window than is used */
+    return (struct tern_arena_limits){max_buffer || !max_start ? tern_arena_window(max_buffer) : any, max_start};
 }
 
-/* The first offset from `at` where so many bytes lie in one window. */
-static size_t in_window(size_t at, size_t size, size_t window)
+/* The first offset from `at` where so many bytes lie in one window, and begin within reach. */
+static size_t in_window(size_t at, size_t size, struct tern_arena_limits l)
 {
-    return window && at % window + size > window ? (at / window + 1) * window : at;
+    const size_t begin = l.window ? at % l.window : 0;
+    return l.window && (begin + size > l.window || (l.reach && begin > l.reach)) ? at - begin + l.window : at;
 }
 
 /* The smallest gap between the blocks of `placed` (in order of offset) that live with b and leave room for it. */
-static size_t fit(struct tern_block *const *placed, int n, const struct tern_block *b, size_t window)
+static size_t fit(struct tern_block *const *placed, int n, const struct tern_block *b, struct tern_arena_limits l)
 {
     size_t end = 0, best = SIZE_MAX, best_gap = SIZE_MAX, size = aligned(b->size);
     for (int i = 0; i < n; i++) {
         if (!meet(placed[i], b))
             continue;
-        size_t start = in_window(end, size, window);
+        size_t start = in_window(end, size, l);
         if (placed[i]->offset >= start + size && placed[i]->offset - end < best_gap) {
             best = start;
             best_gap = placed[i]->offset - end;
@@ -80,25 +79,42 @@ static size_t fit(struct tern_block *const *placed, int n, const struct tern_blo
         size_t after = placed[i]->offset + aligned(placed[i]->size);
         end = after > end ? after : end;
     }
-    return best == SIZE_MAX ? in_window(end, size, window) : best;
+    return best == SIZE_MAX ? in_window(end, size, l) : best;
 }
 
-/* Places in the given order; the arena's size. `placed` is scratch of n. */
-static size_t place(struct tern_block **order, struct tern_block **placed, int n, size_t window)
+/* Places in the given order. `placed` is scratch of n. */
+static void place(struct tern_block **order, struct tern_block **placed, int n, struct tern_arena_limits l)
 {
-    size_t size = 0;
     for (int i = 0; i < n; i++) {
         struct tern_block *b = order[i];
-        b->offset = fit(placed, i, b, window);
+        b->offset = fit(placed, i, b, l);
         int k = i;
         while (k > 0 && placed[k - 1]->offset > b->offset) {
             placed[k] = placed[k - 1];
             k--;
         }
         placed[k] = b;
-        size = b->offset + aligned(b->size) > size ? b->offset + aligned(b->size) : size;
     }
-    return size;
+}
+
+/* What is used of each window, from its begin on; the sum. SIZE_MAX: one is empty, with others behind it. */
+static size_t use(const struct tern_block *blocks, int n, size_t window, size_t *used)
+{
+    size_t sum = 0, last = 0;
+    memset(used, 0, (size_t)n * sizeof(*used));
+    for (int i = 0; i < n; i++) {
+        const size_t index = window ? blocks[i].offset / window : 0, end = end_of(&blocks[i]) - index * window;
+        if (index >= (size_t)n)
+            return SIZE_MAX;
+        used[index] = end > used[index] ? end : used[index];
+        last = index > last ? index : last;
+    }
+    for (size_t i = 0; n && i <= last; i++) {
+        if (!used[i])
+            return SIZE_MAX;
+        sum += used[i];
+    }
+    return sum;
 }
 
 /* Sizes as they are placed. */
@@ -120,7 +136,7 @@ static void move_top_to_front(struct tern_block **order, int n)
 {
     int top = 0;
     for (int i = 1; i < n; i++)
-        if (order[i]->offset + aligned(order[i]->size) > order[top]->offset + aligned(order[top]->size))
+        if (end_of(order[i]) > end_of(order[top]))
             top = i;
     struct tern_block *b = order[top];
     memmove(order + 1, order, (size_t)top * sizeof(*order));
@@ -135,12 +151,12 @@ static bool has_places(const struct tern_block *blocks, int n, size_t window)
     return all;
 }
 
-size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int n, size_t window, size_t *least)
+size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int n, struct tern_arena_limits l, size_t *used, size_t *least)
 {
     static order_fn *const orders[] = {by_size, by_area, by_length, by_start};
     size_t best = SIZE_MAX, count = (size_t)n + 1, pairs = 0;
     *least = least_size(blocks, n);
-    if (!has_places(blocks, n, window))
+    if (!has_places(blocks, n, l.window))
         return SIZE_MAX;
     struct tern_block **order = tern_calloc(ctx, 2 * count, sizeof(struct tern_block *));
     size_t *offsets = tern_calloc(ctx, count, sizeof(*offsets));
@@ -150,7 +166,8 @@ size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int
         qsort(order, (size_t)n, sizeof(struct tern_block *), orders[o]);
         for (int round = 0; round < ROUNDS && best > aligned(*least) && pairs < MOST_PAIRS; round++) {
             pairs += (size_t)n * (size_t)n / 2;
-            size_t size = place(order, order + n, n, window);
+            place(order, order + n, n, l);
+            size_t size = use(blocks, n, l.window, used);
             for (int i = 0; size < best && i < n; i++)
                 offsets[i] = blocks[i].offset;
             best = size < best ? size : best;
@@ -160,6 +177,8 @@ size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int
     }
     for (int i = 0; offsets && i < n; i++)
         blocks[i].offset = offsets[i];
+    if (best != SIZE_MAX)
+        use(blocks, n, l.window, used);
     tern_free(ctx, order);
     tern_free(ctx, offsets);
     return best;
@@ -167,22 +186,20 @@ size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int
 
 static bool is_apart(const struct tern_block *a, const struct tern_block *b)
 {
-    return !meet(a, b) || a->offset + aligned(a->size) <= b->offset || b->offset + aligned(b->size) <= a->offset;
+    return !meet(a, b) || end_of(a) <= b->offset || end_of(b) <= a->offset;
 }
 
-size_t tern_arena_check(const struct tern_block *blocks, int n, size_t window, size_t *least)
+size_t tern_arena_check(const struct tern_block *blocks, int n, struct tern_arena_limits l, size_t *used, size_t *least)
 {
     const size_t most = SIZE_MAX / 4;
-    size_t end = 0;
     for (int i = 0; i < n; i++) {
         const struct tern_block *b = &blocks[i];
-        if (b->offset % ALIGN || b->offset > most || b->size > most || in_window(b->offset, aligned(b->size), window) != b->offset)
+        if (b->offset % ALIGN || b->offset > most || b->size > most || in_window(b->offset, aligned(b->size), l) != b->offset)
             return SIZE_MAX;
         for (int k = 0; k < i; k++)
             if (!is_apart(b, &blocks[k]))
                 return SIZE_MAX;
-        end = b->offset + aligned(b->size) > end ? b->offset + aligned(b->size) : end;
     }
     *least = least_size(blocks, n);
-    return end;
+    return use(blocks, n, l.window, used);
 }

@@ -6,21 +6,29 @@
 
 /* A piece of memory that is used from step `first` to step `last`, both included. */
 struct tern_block {
-    size_t size;
+    size_t size; /* 1 and more */
     int first, last;
     size_t offset; /* the result, a multiple of 64 */
 };
 
-/* Gives every block its offset: no two that live at once overlap. The arena's size in bytes; SIZE_MAX without memory,
- * with the error recorded. `least`: the largest sum of sizes at one step, which no placement can go below. `window`, a multiple of 64: the
- * arena is made of buffers of that size, and no block lies in two; one that is larger has no place: SIZE_MAX, too. 0: one buffer. */
-size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int n, size_t window, size_t *least);
-/* Blocks that have their offsets already: the arena's size as above; SIZE_MAX when an offset is no multiple of 64, two
- * blocks that live at once overlap, or one lies in two windows. */
-size_t tern_arena_check(const struct tern_block *blocks, int n, size_t window, size_t *least);
+/* The arena is made of buffers of at most `window` bytes, a multiple of 64, and no block lies in two; 0: it is one buffer. No block begins
+ * more than `reach` bytes behind the begin of its buffer; 0: anywhere. The offset of a block is its buffer's number times the window, and
+ * where it lies in there. */
+struct tern_arena_limits {
+    size_t window, reach;
+};
+/* Of a device, by its limits of buffers (tern_device_caps). */
+struct tern_arena_limits tern_arena_limits(size_t max_buffer, size_t max_start);
 /* The window of a device that allows buffers of at most so many bytes; 0: any. */
 size_t tern_arena_window(size_t max_buffer);
-/* The same where nothing may begin behind max_start bytes of a buffer (0: anywhere): no larger than that, unless a block is. */
-size_t tern_arena_window_for(const struct tern_block *blocks, int n, size_t max_buffer, size_t max_start);
+
+/* Gives every block its offset: no two that live at once overlap. The arena's size in bytes; SIZE_MAX without memory, with the error
+ * recorded, and when a block is larger than a window. `used`, n of them: the size of each buffer, 0 behind the last; their sum is the
+ * arena's. `least`: the largest sum of sizes at one step, which no placement can go below. */
+size_t tern_arena_place(struct tern_context *ctx, struct tern_block *blocks, int n, struct tern_arena_limits l, size_t *used,
+                        size_t *least);
+/* Blocks that have their offsets already: the arena's size as above; SIZE_MAX when an offset is no multiple of 64, two
+ * blocks that live at once overlap, one lies in two windows or out of reach, or a window between others is empty. */
+size_t tern_arena_check(const struct tern_block *blocks, int n, struct tern_arena_limits l, size_t *used, size_t *least);
 
 #endif

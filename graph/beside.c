@@ -6,7 +6,10 @@
 
 bool tern_plan_fits_beside(const struct tern_plan *plan, const struct tern_plan *beside)
 {
-    return plan->facts.arena <= beside->facts.arena && plan->window == beside->window;
+    bool fits = plan->n_buffers <= beside->n_buffers && plan->window == beside->window;
+    for (int i = 0; fits && i < plan->n_buffers; i++)
+        fits = plan->buffers[i] <= beside->buffers[i];
+    return fits;
 }
 
 int tern_plan_same_weight(const struct tern_plan *p, int value, const struct tern_plan *other)

@@ -237,6 +237,7 @@ void tern_plan_unref(struct tern_plan **plan)
     tern_graph_destroy(&p->graph);
     tern_free(ctx, p->steps);
     tern_free(ctx, p->blocks);
+    tern_free(ctx, p->buffers);
     pthread_mutex_destroy(&p->lock);
     tern_free(ctx, p);
     tern_context_unref(ctx);

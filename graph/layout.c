@@ -292,7 +292,9 @@ static void keep_blocks(struct layout *l)
     p->n_blocks = l->n_blocks;
     for (int i = 0; i < l->n_blocks; i++) {
         p->blocks[i].size = l->blocks[i].size;
-        p->blocks[i].offset = l->blocks[i].offset;
+        p->blocks[i].offset = p->blocks[i].at = l->blocks[i].offset;
+        for (size_t k = 0; p->window && k < l->blocks[i].offset / p->window; k++)
+            p->blocks[i].at -= p->window - p->buffers[k];
         p->blocks[i].first = l->blocks[i].first;
         p->blocks[i].last = l->blocks[i].last;
     }
@@ -309,16 +311,21 @@ static bool has_sizes(const struct layout *l, const struct tern_placement *given
 static enum tern_status place_blocks(struct layout *l, const struct tern_placement *given)
 {
     struct tern_plan *p = l->plan;
-    const struct tern_device_caps *caps = &p->ctx->device->caps;
-    p->window = tern_arena_window_for(l->blocks, l->n_blocks, caps->max_buffer, caps->max_start);
-    if (!has_sizes(l, given)) {
-        p->facts.arena = tern_arena_place(p->ctx, l->blocks, l->n_blocks, p->window, &p->facts.least_arena);
+    const struct tern_arena_limits limits = tern_arena_limits(p->ctx->device->caps.max_buffer, p->ctx->device->caps.max_start);
+    const bool placed = has_sizes(l, given);
+    const int n = l->n_blocks;
+    p->window = limits.window;
+    if (!(p->buffers = tern_calloc(p->ctx, (size_t)n + 1, sizeof(*p->buffers))))
         return tern_error_status(p->ctx);
-    }
-    for (int i = 0; i < l->n_blocks; i++)
+    for (int i = 0; placed && i < n; i++)
         l->blocks[i].offset = given->blocks[i].offset;
-    p->facts.arena = tern_arena_check(l->blocks, l->n_blocks, p->window, &p->facts.least_arena);
-    if (p->facts.arena == given->arena)
+    p->facts.arena = placed ? tern_arena_check(l->blocks, n, limits, p->buffers, &p->facts.least_arena)
+                            : tern_arena_place(p->ctx, l->blocks, n, limits, p->buffers, &p->facts.least_arena);
+    while (p->facts.arena != SIZE_MAX && p->buffers[p->n_buffers])
+        p->n_buffers++;
+    if (!placed)
+        return tern_error_status(p->ctx);
+    if (p->facts.arena == given->arena && p->facts.arena != SIZE_MAX)
         return TERN_OK;
     return tern_fail(p->ctx, TERN_E_FORMAT, "arena of %zu bytes: expected blocks that fill it and share no memory while they live",
                      given->arena);

@@ -18,7 +18,7 @@ static json_t *block_json(const struct tern_plan *p, const struct tern_plan_bloc
     const struct tern_node *n = &p->graph->nodes[b->node];
     const char *weight = tern_node_weight(p->graph, n);
     json_t *o = json_object();
-    int bad = set_size(o, "offset", b->offset) | set_size(o, "size", b->size) | set_number(o, "first", b->first) |
+    int bad = set_size(o, "offset", b->at) | set_size(o, "size", b->size) | set_number(o, "first", b->first) |
               set_number(o, "last", b->last) | set_number(o, "node", n->out);
     bad |= json_object_set_new(o, "op", json_string(tern_op_get(n->desc.op).name)) | tern_report_meta(o, &n->desc.out);
     bad |= json_object_set_new(o, "weight", weight ? tern_json_text(p->ctx, weight) : json_null());

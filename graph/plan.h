@@ -58,12 +58,13 @@ struct tern_run_memory {
     struct tern_last_run own, guest; /* of the plan; of another that runs in its memory */
     struct tern_event *before;       /* the last streamed step of a run, on queues that write beside it; NULL: there was none */
     int n_arena;
-    struct tern_buffer *arena[]; /* one for each window of the arena; none when the plan needs none */
+    struct tern_buffer *arena[]; /* none when the plan needs none */
 };
 
 /* A piece of the arena, for reports. */
 struct tern_plan_block {
     size_t size, offset;
+    size_t at;       /* likewise, with the buffers one behind the other: for reports */
     int first, last; /* steps */
     int node;        /* whose result or scratch it is */
     bool scratch;    /* workspace or an input packed for one step */
@@ -80,7 +81,9 @@ struct tern_plan {
     uint64_t tuning;       /* tern_plan_tuned when it was compiled */
     struct tern_key key;   /* of the graph and the params that it was cached for; 0: it was not */
     bool tuning_cut;       /* there was no time to measure all that it would have taken */
-    size_t window;         /* see tern_arena_place */
+    size_t window;         /* see tern_arena_limits */
+    size_t *buffers;       /* sizes of the arena's buffers */
+    int n_buffers;
     struct tern_plan_block *blocks;
     int n_blocks;
     pthread_mutex_t lock; /* of idle */

@@ -22,22 +22,18 @@ static void free_memory(struct tern_context *ctx, struct tern_run_memory *m)
     tern_free(ctx, m);
 }
 
-/* A buffer for each window of the arena. */
 static struct tern_run_memory *make_memory(const struct tern_plan *p)
 {
-    size_t size = p->facts.arena, window = p->window ? p->window : size;
-    int n = size ? (int)((size + window - 1) / window) : 0;
+    const int n = p->n_buffers;
     struct tern_run_memory *m = tern_calloc(p->ctx, 1, sizeof(*m) + (size_t)n * sizeof(m->arena[0]));
     if (!m)
         return NULL;
     m->n_arena = n;
-    for (int i = 0; i < n; i++) {
-        size_t rest = size - (size_t)i * window;
-        if (!(m->arena[i] = tern_buffer_create(p->ctx->device, rest < window ? rest : window))) {
+    for (int i = 0; i < n; i++)
+        if (!(m->arena[i] = tern_buffer_create(p->ctx->device, p->buffers[i]))) {
             free_memory(p->ctx, m);
             return NULL;
         }
-    }
     return m;
 }
 

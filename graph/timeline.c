@@ -147,7 +147,7 @@ static void draw_axes(const struct drawing *d)
 static void put_box(const struct drawing *d, const struct tern_plan_block *b, const char *name, double x, double width, const char *close)
 {
     enum kind kind = kind_of(d->plan->graph->nodes[b->node].desc.op);
-    double top = y_of(d, b->offset + b->size), bottom = y_of(d, b->offset);
+    double top = y_of(d, b->at + b->size), bottom = y_of(d, b->at);
     put(d, "<rect class=\"%s k%d\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"%s", name, kind, PX(x), PX(top), PX(width), PX(bottom - top),
         close);
 }
@@ -162,7 +162,7 @@ static void draw_block(const struct drawing *d, const struct tern_plan_block *b)
     put(d, "%%%d %s%s %s", n->out, b->scratch ? "scratch of " : "", tern_op_get(n->desc.op).name, tern_meta_text(&n->desc.out, meta));
     if (weight)
         put(d, "%s", escaped(weight).text);
-    put(d, "%s at %s, steps %d..%d</title></rect>", SIZE(b->size), SIZE(b->offset), b->first, b->last);
+    put(d, "%s at %s, steps %d..%d</title></rect>", SIZE(b->size), SIZE(b->at), b->first, b->last);
 }
 
 /* Names of the blocks of the slice, from the top down; each stands beside its block or, where they crowd, near it. */
@@ -208,7 +208,7 @@ static void place_labels(const struct drawing *d, struct labels *l)
         }
     for (int i = 0; i < l->n; i++) {
         const struct tern_plan_block *b = &blocks[l->block[i]];
-        double wanted = (y_of(d, b->offset) + y_of(d, b->offset + b->size)) / 2;
+        double wanted = (y_of(d, b->at) + y_of(d, b->at + b->size)) / 2;
         l->y[i] = i && wanted < l->y[i - 1] + LABEL_STEP ? l->y[i - 1] + LABEL_STEP : wanted;
     }
     double limit = TOP + PLOT_HEIGHT - 4 - (l->left_out ? LABEL_STEP : 0);
@@ -225,7 +225,7 @@ static void draw_labels(const struct drawing *d)
     for (int i = 0; i < l.n; i++) {
         const struct tern_plan_block *b = &d->plan->blocks[l.block[i]];
         const struct tern_op_desc *n = &d->plan->graph->nodes[b->node].desc;
-        double y = (y_of(d, b->offset) + y_of(d, b->offset + b->size)) / 2;
+        double y = (y_of(d, b->at) + y_of(d, b->at + b->size)) / 2;
         put(d, "<path class=\"lead\" d=\"M%d %sL%d %sh4\"/>", SLICE + SLICE_WIDTH, PX(y), LABELS - 9, PX(l.y[i]));
         put(d, "<text x=\"%d\" y=\"%s\">%s  %s%s %s</text>", LABELS, PX(l.y[i] + 4), SIZE(b->size), b->scratch ? "scratch of " : "",
             tern_op_get(n->op).name, b->scratch ? "" : tern_meta_text(&n->out, meta));

@@ -324,7 +324,7 @@ static void pictures_name_the_largest(void **state)
     struct tern_plan p = *o.plan;
     size_t offset = 0, total = 0;
     for (int i = 0; i < BLOCKS; i++) { /* sizes in an order that is neither up nor down */
-        blocks[i] = (struct tern_plan_block){.size = (size_t)(1 + i * 7 % BLOCKS) << 20, .offset = offset, .last = p.n_steps - 1};
+        blocks[i] = (struct tern_plan_block){.size = (size_t)(1 + i * 7 % BLOCKS) << 20, .at = offset, .last = p.n_steps - 1};
         offset += blocks[i].size;
     }
     p.blocks = blocks;

@@ -150,6 +150,11 @@ static void forged_files_do_no_harm(void **state)
 static void bad_block(struct tern_plan *p) { p->blocks[0].offset = p->blocks[1].offset; }
 static void bad_alignment(struct tern_plan *p) { p->blocks[0].offset += 32; }
 static void bad_arena(struct tern_plan *p) { p->facts.arena -= 64; }
+static void bad_arena_and_block(struct tern_plan *p)
+{
+    p->facts.arena = SIZE_MAX; /* as large as what has no place */
+    p->blocks[0].offset += 32;
+}
 static void bad_dim(struct tern_plan *p) { plan_node(p, TERN_OP_softmax)->desc.attrs.softmax.dim = 4; }
 static void bad_completion(struct tern_plan *p) { plan_node(p, TERN_OP_softmax)->desc.attrs.softmax.dim = -3; }
 static void bad_padding(struct tern_plan *p) { plan_node(p, TERN_OP_conv2d)->desc.attrs.conv2d.padding[1] = 2; }
@@ -193,6 +198,7 @@ static const struct forgery {
     {bad_block, "share no memory"},
     {bad_alignment, "share no memory"},
     {bad_arena, "share no memory"},
+    {bad_arena_and_block, "share no memory"},
     {bad_dim, "dim 4 is out of range"},
     {bad_completion, "would complete"},
     {bad_padding, "result: expected"},
