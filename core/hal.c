@@ -2,11 +2,15 @@
 #include "core/hal.h"
 
 #include "core/context.h"
+#include "core/number.h"
 
 const char *tern_device_identity(struct tern_device *device)
 {
-    if (!device->identity[0])
+    if (!device->identity[0]) {
+        locale_t before = tern_number_enter(); /* it is part of keys, which programs of other locales share */
         (device->fns->identify ? device->fns->identify : device->fns->describe)(device, device->identity, sizeof(device->identity));
+        tern_number_leave(before);
+    }
     return device->identity;
 }
 

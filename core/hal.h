@@ -146,7 +146,8 @@ struct tern_program {
     struct tern_device *device;
 };
 
-/* What the entry identify says, the same as long as the device is open: model, driver, libraries, which it may open for this. */
+/* What the entry identify says, the same as long as the device is open, and in every locale: model, driver, libraries, which it may open
+ * for this. */
 const char *tern_device_identity(struct tern_device *device);
 
 struct tern_buffer *tern_buffer_create(struct tern_device *device, size_t size);

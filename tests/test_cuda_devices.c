@@ -31,6 +31,17 @@ static void test_describes(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Keys of tuning and of plans have it. */
+static void test_identity(void **state)
+{
+    struct tern_context *ctx = cuda_open();
+    support_point(cuda_cache, ",");
+    const char *identity = tern_device_identity(ctx->device);
+    support_point(cuda_cache, ".");
+    cuda_assert_text(identity, "stand-in, 16.0 GiB, driver");
+    tern_context_destroy(&ctx);
+}
+
 /* Which devices of Turing have tensor cores shows in their names alone. */
 static void test_tensor_cores(void **state)
 {
@@ -168,9 +179,9 @@ static void test_compiles_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CUDA_TEST(test_describes),         CUDA_TEST(test_tensor_cores),  CUDA_TEST(test_no_device),
-        CUDA_TEST(test_old_driver),        CUDA_TEST(test_old_device),    CUDA_TEST(test_new_device),
-        CUDA_TEST(test_libraries_missing), CUDA_TEST(test_compile_fails), CUDA_TEST(test_compiles_nothing),
+        CUDA_TEST(test_describes),     CUDA_TEST(test_identity),         CUDA_TEST(test_tensor_cores), CUDA_TEST(test_no_device),
+        CUDA_TEST(test_old_driver),    CUDA_TEST(test_old_device),       CUDA_TEST(test_new_device),   CUDA_TEST(test_libraries_missing),
+        CUDA_TEST(test_compile_fails), CUDA_TEST(test_compiles_nothing),
     };
     return cmocka_run_group_tests(tests, cuda_group_setup, cuda_group_teardown);
 }
