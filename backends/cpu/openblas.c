@@ -15,6 +15,7 @@ struct cpu_openblas {
     void *library;
     sgemm_fn *sgemm;
     struct cpu_borrowed threads; /* of the process */
+    struct cpu_borrowed openmp;  /* of the calling thread, on which a build with OpenMP runs; none in others */
     char *(*config)(void);       /* "OpenBLAS 0.3.21 … SkylakeX"; NULL: it does not tell */
 };
 
@@ -33,6 +34,7 @@ static struct cpu_openblas *open_library(struct tern_device *device)
     b->library = library;
     b->sgemm = sgemm;
     b->threads = cpu_borrowed_find(library, "openblas_get_num_threads", "openblas_set_num_threads");
+    b->openmp = cpu_borrowed_find(library, "omp_get_max_threads", "omp_set_num_threads");
     *(void **)&b->config = dlsym(library, "openblas_get_config");
     return b;
 }
@@ -96,11 +98,13 @@ static enum tern_status run(const struct tern_kernel_args *a)
     float *out = tern_arg_host(&a->out);
     const struct cpu_openblas *b = cpu_device_of(a->ctx)->openblas;
     pthread_mutex_lock(&of_process);
-    const int before = cpu_borrowed_use(&b->threads, tern_thread_count(a->ctx));
+    const int n_threads = tern_thread_count(a->ctx), openmp = cpu_borrowed_use(&b->openmp, n_threads),
+              before = cpu_borrowed_use(&b->threads, n_threads);
     for (int64_t i = 0; i < batch; i++)
         b->sgemm(ROW_MAJOR, NO_TRANS, NO_TRANS, (int)m, (int)n, (int)k, 1, px + i * m * k, (int)k, py + i * k * n, (int)n, 0,
                  out + i * m * n, (int)n);
-    cpu_borrowed_use(&b->threads, before);
+    cpu_borrowed_use(&b->threads, before); /* which sets OpenMP's, too */
+    cpu_borrowed_use(&b->openmp, openmp);
     pthread_mutex_unlock(&of_process);
     return TERN_OK;
 }
