@@ -144,6 +144,8 @@ void tern_plan_cache_drop(struct tern_context *ctx);
 enum tern_status tern_plan_check(struct tern_context *ctx, const struct tern_plan_params *params);
 /* Whether the suffixes of the words are known; field: where they came from, for the message. */
 enum tern_status tern_quantize_check(struct tern_context *ctx, const char *field, const char *words);
+/* The words; NULL when none of them names a layer, as when there are none. */
+const char *tern_quantize_named(const char *words);
 #define TERN_PLAN_CACHE 64 /* plans that a context keeps */
 
 /* Told about every step of a run. */

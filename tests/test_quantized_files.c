@@ -459,6 +459,34 @@ static void a_recipe_of_no_layer_quantises_nothing(void **state)
     damage_remove(folder);
 }
 
+/* Nor do words that name no layer, which are as none: beside a file's own they ask for nothing else. */
+static void words_of_no_layer_quantise_nothing(void **state)
+{
+    static const char *const words[] = {"", " ", "!conv_in.weight !*.to_q.weight"};
+    (void)state;
+    char folder[PATH_SIZE], out[PATH_SIZE], plain[PATH_SIZE];
+    struct tern_context *ctx = model_context(NULL, 1);
+    make(ctx, "sd1", "*:w8", "*:w4", TERN_CONVERT_FOLDER, folder, out);
+    sub_path(folder, "plain", plain);
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        const struct tern_convert_params params = {.form = TERN_CONVERT_FOLDER, .quantize = words[i], .text_encoder_quantize = words[i]};
+        struct tern_pipeline *p = load(ctx, folder, words[i], words[i]);
+        assert_null(tern_pipeline_layer_words(p, "unet"));
+        assert_null(tern_pipeline_layer_words(p, "text_encoder"));
+        tern_pipeline_destroy(&p);
+        assert_int_equal(tern_convert(ctx, folder, plain, &params), TERN_OK);
+        p = load(ctx, plain, "*", "*");
+        tern_pipeline_destroy(&p);
+        damage_remove(plain);
+        p = load(ctx, out, words[i], words[i]);
+        assert_string_equal(tern_pipeline_layer_words(p, "unet"), "*:w8");
+        assert_string_equal(tern_pipeline_layer_words(p, "text_encoder"), "*:w4");
+        tern_pipeline_destroy(&p);
+    }
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 /* ---- bad files */
 
 enum edit { RENAME, SHAPE, DTYPE, BYTES, METADATA, RENAME_METADATA };
@@ -635,6 +663,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_quantised),
         cmocka_unit_test(other_words_are_refused),
         cmocka_unit_test(a_recipe_of_no_layer_quantises_nothing),
+        cmocka_unit_test(words_of_no_layer_quantise_nothing),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(many_words_hold_nothing_up),
         cmocka_unit_test(nothing_else_is_kept),

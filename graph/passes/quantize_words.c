@@ -66,6 +66,15 @@ static bool next_word(const char **at, struct word *w)
     return any || **at;
 }
 
+const char *tern_quantize_named(const char *words)
+{
+    struct word w;
+    for (const char *at = words ? words : ""; next_word(&at, &w);)
+        if (w.length && !w.out)
+            return words;
+    return NULL;
+}
+
 /* The last word that fits decides. */
 enum tern_layer_format tern_quantize_format(const char *words, const char *name)
 {

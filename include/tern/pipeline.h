@@ -37,7 +37,7 @@ struct tern_offload_components {
 struct tern_pipeline_params {
     enum tern_dtype dtype; /* compute type: TERN_F32 (default), TERN_BF16, TERN_F16 */
     /* Layers of the UNet that compute in int8 or keep their weights in few bits, as tern_plan_params has it: "*" all of them in int8,
-     * "*:w8" and "*:w4" the weights of all in 8 and 4 bits; NULL: none. And those of the text encoders. */
+     * "*:w8" and "*:w4" the weights of all in 8 and 4 bits; NULL, or words that name none: none. And those of the text encoders. */
     const char *quantize, *text_encoder_quantize;
     const char *recipe;        /* in place of it: a recipe's file (tern/quantize.h), which names them */
     const char *tokenizer_dir; /* a tokenizer folder that replaces the checkpoint's */

@@ -95,6 +95,8 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
     p->hoist_inputs = TERN_GRAPH_MAX_IO;
     if (params)
         p->params = *params;
+    p->params.quantize = tern_quantize_named(p->params.quantize);
+    p->params.text_encoder_quantize = tern_quantize_named(p->params.text_encoder_quantize);
     struct tern_recipe *recipe = NULL;
     p->shipped = !model || !strcmp(model, "demo") || !strcmp(model, "demo-zh");
     bool zh = model && !strcmp(model, "demo-zh"), shipped = p->shipped;
