@@ -211,6 +211,7 @@ static void inpainting_is_recognised(void **state)
 /* Of a safety checker that nobody needs some fetch the configuration alone. What stands behind it is described, too. */
 static void a_component_without_weights_is_described(void **state)
 {
+    static const char index[] = "{\"weight_map\": {\"a\": \"gone.safetensors\"}}";
     char folder[PATH_SIZE], path[PATH_SIZE + 32];
     (void)state;
     struct tern_context *ctx = model_context(NULL, 1);
@@ -233,6 +234,11 @@ static void a_component_without_weights_is_described(void **state)
     damage_text(folder, "safety_checker/model.safetensors", "x", 1);
     assert_null(tern_pipeline_describe(p, false));
     support_error(ctx, TERN_E_FORMAT, "safety_checker/model.safetensors");
+    /* nor are weights of which a part is missing none */
+    damage_delete(folder, "safety_checker/model.safetensors");
+    damage_text(folder, "safety_checker/model.safetensors.index.json", index, sizeof(index) - 1);
+    assert_null(tern_pipeline_describe(p, false));
+    support_error(ctx, TERN_E_NOT_FOUND, "the file gone.safetensors that it names is missing");
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
     damage_remove(folder);

@@ -16,7 +16,9 @@ struct tally {
 /* One without weights, as a safety checker of which only the configuration was fetched, has no tensors. */
 static enum tern_status count(struct tern_pipeline *p, const char *component, struct tally *t)
 {
-    struct tern_weights *w = tern_checkpoint_weights(tern_pipeline_holder(p, component), component);
+    struct tern_checkpoint *c = tern_pipeline_holder(p, component);
+    char *path = tern_checkpoint_weights_path(c, component);
+    struct tern_weights *w = path ? tern_checkpoint_weights(c, component) : NULL;
     memset(t, 0, sizeof(*t));
     for (int64_t i = 0; w && i < tern_weights_count(w); i++) {
         const tern_tensor *x = tern_weights_at(w, i);
@@ -26,8 +28,9 @@ static enum tern_status count(struct tern_pipeline *p, const char *component, st
         t->by_dtype[tern_stored_kind(x)]++;
     }
     tern_weights_unref(&w);
-    if (tern_error_status(p->ctx) == TERN_E_NOT_FOUND)
+    if (!path && tern_error_status(p->ctx) == TERN_E_NOT_FOUND)
         tern_error_clear(p->ctx);
+    tern_free(p->ctx, path);
     return tern_error_status(p->ctx);
 }
 
