@@ -99,6 +99,13 @@ packages_install() {
     [ -z "$missing" ] || { printf 'installed, but not found by the compiler or on PATH: %s\n' "$missing" >&2; return 1; }
 }
 
+# packages_install_optional ROWS WHAT: the same of what can be done without; says so before sudo asks for a password and apt waits.
+packages_install_optional() {
+    [ -n "$(packages_missing "$1")" ] || return 0
+    printf 'for %s, which are optional:\n' "$2"
+    packages_install "$1" || printf 'going on without %s\n' "$2" >&2
+}
+
 # build_setup FOLDER OPTION...: configures a build folder of this source tree, once. It is made anew when it belongs to
 # another tree (a copy), when its options have changed since, and when setting it up was broken off. The stamp names the tree: meson's JSON
 # has other letters than ASCII escaped, and serves folders that were set up by hand.
