@@ -389,7 +389,7 @@ static void add_ones(struct tern_weights *w, const char *name, int ndim)
 static void a_module_lies_in_one_part(void **state)
 {
     struct tern_weights *bases[TERN_LORA_PARTS] = {tern_weights_create(ctx), tern_weights_create(ctx)};
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < 4; i++) {
         char name[32];
         snprintf(name, sizeof(name), "a.%d.weight", i);
         add_ones(bases[TERN_LORA_UNET], name, 2);
