@@ -134,6 +134,31 @@ static void a_choice_is_remembered(void **state)
     }
 }
 
+/* Refused each; the error is none of the search. */
+static void change(enum tern_log_level level, const char *message, void *user)
+{
+    struct choosing *f = user;
+    if (!strstr(message, "measured anew"))
+        return;
+    f->logged += tern_pipeline_set_loras(f->p, NULL, 0) == TERN_E_INVALID;
+    tern_error_clear(f->ctx);
+    f->logged += tern_pipeline_set_embeddings(f->p, NULL, 0) == TERN_E_INVALID;
+    tern_error_clear(f->ctx);
+}
+
+/* Also between the pictures that are compared. */
+static void nothing_is_set_during_the_search(void **state)
+{
+    struct choosing *f = *state;
+    char path[512];
+    const struct tern_txt2img_params q = choosing_job(f, 0.01, 1);
+    run(f, &q);
+    fclose(fopen(remembered(f, path), "w"));
+    f->ctx->params.log = change;
+    run(f, &q);
+    assert_int_equal(f->logged, 2);
+}
+
 static void note_index(int step, int steps, int index, const struct tern_image *picture, void *user) { *(unsigned *)user |= 1u << index; }
 
 /* Previews count on behind the picture that was measured; given latents are those of each picture; predictions hold. */
@@ -230,8 +255,12 @@ static void ends_cleanly(void **state)
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, choosing_open, choosing_close)
-    const struct CMUnitTest tests[] = {TEST(many_pictures_are_measured), TEST(few_pictures_are_tried_in_few_steps),
-                                       TEST(a_choice_is_remembered),     TEST(callers_see_one_job),
-                                       TEST(bad_values_are_refused),     TEST(ends_cleanly)};
+    const struct CMUnitTest tests[] = {TEST(many_pictures_are_measured),
+                                       TEST(few_pictures_are_tried_in_few_steps),
+                                       TEST(a_choice_is_remembered),
+                                       TEST(nothing_is_set_during_the_search),
+                                       TEST(callers_see_one_job),
+                                       TEST(bad_values_are_refused),
+                                       TEST(ends_cleanly)};
     return cmocka_run_group_tests_name("deepcache_auto", tests, NULL, NULL);
 }

@@ -125,6 +125,29 @@ static void no_job_where_it_is_asked_to_cancel(void **state)
     tern_context_destroy(&n.ctx);
 }
 
+/* Its modules are used while a graph is made of them. */
+static void no_job_while_a_graph_is_made(void **state)
+{
+    char path[PATH_SIZE];
+    struct nest n = {.inner = tern_txt2img_params(.prompt = "y", .width = 16, .height = 16, .steps = 1)};
+    n.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = try_another, .user = &n});
+    n.p = tern_pipeline_load(n.ctx, model_path("sd1", path), NULL);
+    assert_non_null(tern_pipeline_weights(n.p, "text_encoder"));
+    n.asked = 0;
+    struct tern_graph *g = tern_pipeline_graph(n.p, "text_encoder", NULL);
+    const long total = n.asked;
+    assert_non_null(g);
+    assert_true(total > 10);
+    tern_graph_destroy(&g);
+    for (n.at = 1; n.at <= total; n.at = next(n.at)) {
+        n.asked = 0;
+        assert_null(tern_pipeline_graph(n.p, "text_encoder", NULL));
+        support_error(n.ctx, TERN_E_INVALID, "found one from the callback that is asked whether to cancel");
+    }
+    tern_pipeline_destroy(&n.p);
+    tern_context_destroy(&n.ctx);
+}
+
 static void destroy(const char *component, const struct tern_step_profile *step, void *user)
 {
     struct nest *n = user;
@@ -156,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_within_jobs),
         cmocka_unit_test(no_job_where_it_is_asked_to_cancel),
+        cmocka_unit_test(no_job_while_a_graph_is_made),
         cmocka_unit_test(a_pipeline_at_work_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,7 +91,8 @@ struct tern_lora {
  * names the first with values that are NaN or infinite.
  * On an error (no such file, no LoRA, one for another architecture, no tensor that has a place, shapes that do not fit, a block that the
  * model does not have, no memory, cancelled) the pipeline is as it was. While new weights are computed, the former ones are still there:
- * the call needs the memory of both. Not from a callback of a running job. One thread at a time, as for all of a context. */
+ * the call needs the memory of both. Not from a callback of a call that uses the pipeline. One thread at a time, as for all of a
+ * context. */
 TERN_API enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct tern_lora *loras, int n);
 
 /* The LoRAs that a prompt names by AUTOMATIC1111's tags. */
@@ -116,7 +117,7 @@ struct tern_prompt_embedding {
 
 /* Sets the embeddings of the pipeline: those of the list and no others; n = 0: none. A prompt that has the name of one gets its
  * vectors there, in both syntaxes. Names and vectors are copied. On an error (no such file, no embedding, vectors of another width than
- * the text encoder's, a name twice) the pipeline is as it was. Not from a callback of a running job. */
+ * the text encoder's, a name twice) the pipeline is as it was. Not from a callback of a call that uses the pipeline. */
 TERN_API enum tern_status tern_pipeline_set_embeddings(struct tern_pipeline *p, const struct tern_prompt_embedding *list, int n);
 
 /* One picture during sampling: `steps` are model calls (of dpm_adaptive, until the last, an estimate), counted anew in a second pass;

@@ -26,10 +26,7 @@ static void tell(const struct tern_cache_search *s, const struct tern_cache_choi
              tern_number_text(q.cache_pow, number));
     snprintf(text, sizeof(text), "SSIM %.3f, asked %g; %s", choice->ssim, s->params->cache_quality, why);
     const int floor = tern_scopes_guard(s->p->ctx);
-    const bool outer = s->p->busy;
-    s->p->busy = true;
     s->params->on_choice(&c, s->params->on_choice_user);
-    s->p->busy = outer;
     tern_scopes_unguard(s->p->ctx, floor, "on_choice");
 }
 
@@ -60,7 +57,7 @@ static enum tern_status predict_all(const struct tern_cache_search *s, size_t *p
             size_t one = 0;
             q.count = counts[i];
             q.init_latents = NULL;
-            if (tern_generate_check(s->p, &q, peak ? &one : NULL))
+            if (tern_pipeline_check(s->p, &q, peak ? &one : NULL))
                 return tern_error_status(s->p->ctx);
             if (peak)
                 *peak = one > *peak ? one : *peak;
@@ -127,7 +124,7 @@ enum tern_status tern_cache_check(struct tern_pipeline *p, const struct tern_txt
 static struct tern_images *all(const struct tern_cache_search *s, const struct tern_cache_choice *choice)
 {
     const struct tern_txt2img_params q = tern_cache_params(s->params, choice->interval);
-    return tern_generate(s->p, &q);
+    return tern_pipeline_paint(s->p, &q);
 }
 
 /* Finds the interval and remembers it. `why` gets a reason. */
@@ -160,7 +157,6 @@ static struct tern_images *run(const struct tern_cache_search *s)
     return first ? tern_cache_rest(s, choice.interval, first) : all(s, &choice);
 }
 
-/* Between its jobs the pipeline is not at work: each of them finds nothing that another call holds. */
 struct tern_images *tern_cache_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params)
 {
     struct tern_cache_search s;

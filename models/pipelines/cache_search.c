@@ -60,7 +60,7 @@ static struct tern_images *try(const struct tern_cache_search *s, struct tern_tx
     q.on_step = NULL;
     q.on_preview = NULL;
     q.on_kernel = NULL;
-    struct tern_images *out = tern_failed(s->p->ctx) ? NULL : tern_generate(s->p, &q);
+    struct tern_images *out = tern_failed(s->p->ctx) ? NULL : tern_pipeline_paint(s->p, &q);
     tern_tensor_unref(&q.init_latents);
     if (s->p->unet) /* another interval is another plan, whose memory is counted without this one's */
         tern_pipeline_unbind(s->p, s->p->unet->weights);
@@ -174,7 +174,7 @@ struct tern_images *tern_cache_rest(const struct tern_cache_search *s, int inter
     q.seed = s->params->seed + 1;
     q.on_preview = own.on_preview ? show_next : NULL;
     q.on_preview_user = &own;
-    struct tern_images *others = tern_failed(s->p->ctx) ? NULL : tern_generate(s->p, &q);
+    struct tern_images *others = tern_failed(s->p->ctx) ? NULL : tern_pipeline_paint(s->p, &q);
     tern_tensor_unref(&q.init_latents);
     return tern_images_join(&first, &others);
 }

@@ -226,7 +226,7 @@ enum tern_status tern_pipeline_set_embeddings(struct tern_pipeline *p, const str
     if (n < 0 || n > MAX_EMBEDDINGS || (n && !list))
         return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_embeddings: expected a list of at most %d, found %d%s", MAX_EMBEDDINGS,
                          n, list ? "" : " and no list");
-    if (p->busy)
+    if (p->calls)
         return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_embeddings: the pipeline is at work; set embeddings between jobs");
     if (n && !tern_pipeline_tokenizer(p, 0))
         return tern_error_status(p->ctx);

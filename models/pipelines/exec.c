@@ -286,8 +286,7 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
             struct inputs in = {ctx, inputs, component, 0};
             out = tern_weights_create(ctx);
             tern_scope_begin(ctx);
-            bool outer = p->busy, passed = ctx->passing;
-            p->busy = true;
+            bool passed = ctx->passing;
             p->calls++;
             ctx->passing = passes(p, component);
             p->used |= tern_module_of(component);
@@ -295,7 +294,6 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
                 table[i].run(p, &in, out);
             ctx->passing = passed;
             p->calls--;
-            p->busy = outer;
             tern_scope_end(ctx, NULL);
             if (tern_failed(ctx))
                 tern_weights_unref(&out);

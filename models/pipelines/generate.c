@@ -142,7 +142,7 @@ static enum tern_status at_work(const struct tern_pipeline *p, const char *from)
 
 enum tern_status tern_pipeline_may_load(const struct tern_pipeline *p)
 {
-    return p->busy && tern_is_asked(p->ctx) ? at_work(p, "the callback that is asked whether to cancel") : TERN_OK;
+    return p->calls && tern_is_asked(p->ctx) ? at_work(p, "the callback that is asked whether to cancel") : TERN_OK;
 }
 
 enum tern_status tern_pipeline_may_begin(const struct tern_pipeline *p)
@@ -150,52 +150,45 @@ enum tern_status tern_pipeline_may_begin(const struct tern_pipeline *p)
     return p->trying ? at_work(p, "one of tern_pipeline_quantize") : tern_pipeline_may_load(p);
 }
 
-/* What a call found, for its end. */
-struct call {
-    bool busy;
-    unsigned held;
-};
-
-/* A callback of another call may come here: what modules that one has found stay, since it uses them. */
-static struct call begin(struct tern_pipeline *p)
+/* A callback of another call may come here: what modules that one has found stay, since it uses them. Returns what others hold, for the
+ * end. */
+static unsigned begin(struct tern_pipeline *p)
 {
-    const struct call outer = {p->busy, p->held};
-    p->held = outer.busy ? tern_pipeline_modules(p) : 0;
-    p->busy = true;
+    const unsigned outer = p->held;
+    p->held = p->calls > 1 ? tern_pipeline_modules(p) : 0;
     return outer;
 }
 
-static void end(struct tern_pipeline *p, const struct call *outer)
+static void end(struct tern_pipeline *p, unsigned outer)
 {
     tern_pages_trim(&p->ctx->pages, 0); /* an application that waits for its next job holds no more than it has to */
-    p->busy = outer->busy;
-    p->held = outer->held;
+    p->held = outer;
 }
 
-static struct tern_images *generate(struct tern_pipeline *p, const struct tern_txt2img_params *params)
+struct tern_images *tern_pipeline_paint(struct tern_pipeline *p, const struct tern_txt2img_params *params)
 {
     struct tern_job j;
     struct tern_images *out = NULL;
     struct tern_device_peak peak;
     if (params && params->cache_quality != 0)
         return tern_cache_generate(p, params);
-    const struct call outer = begin(p);
+    const unsigned outer = begin(p);
     if (params && params->on_kernel)
         tern_device_peak(p->ctx, &peak); /* before the job's time begins; prepare finds its error */
     if (tern_job_prepare(&j, p, params) == TERN_OK && tern_job_check_begun(&j) == TERN_OK && tern_job_choose_offload(&j, NULL) == TERN_OK)
         out = run(&j);
     tern_job_destroy(&j);
-    end(p, &outer);
+    end(p, outer);
     return out;
 }
 
 struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params)
 {
-    if (!p)
+    if (!p || tern_pipeline_may_begin(p))
         return NULL;
     const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
     p->calls++;
-    struct tern_images *out = tern_pipeline_may_begin(p) ? NULL : generate(p, params);
+    struct tern_images *out = tern_pipeline_paint(p, params);
     p->calls--;
     tern_scopes_return(p->ctx, &left);
     return out;
@@ -214,19 +207,19 @@ struct tern_image *tern_txt2img(struct tern_pipeline *p, const struct tern_txt2i
     return image;
 }
 
-static enum tern_status check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes)
+enum tern_status tern_pipeline_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes)
 {
     struct tern_job j;
     if (params && params->cache_quality != 0)
         return tern_cache_check(p, params, peak_bytes);
-    const struct call outer = begin(p);
+    const unsigned outer = begin(p);
     const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
     enum tern_status st = tern_job_prepare(&j, p, params);
     if (!st)
         st = tern_job_choose_offload(&j, peak_bytes);
     tern_job_destroy(&j);
     tern_scopes_return(p->ctx, &left);
-    end(p, &outer);
+    end(p, outer);
     return st;
 }
 
@@ -234,8 +227,10 @@ enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_
 {
     if (!p)
         return TERN_E_INVALID;
+    if (tern_pipeline_may_begin(p))
+        return tern_error_status(p->ctx);
     p->calls++;
-    const enum tern_status st = tern_pipeline_may_begin(p) ? tern_error_status(p->ctx) : check(p, params, peak_bytes);
+    const enum tern_status st = tern_pipeline_check(p, params, peak_bytes);
     p->calls--;
     return st;
 }

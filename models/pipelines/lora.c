@@ -208,17 +208,15 @@ enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct t
     if (n < 0 || n > MAX_LORAS || (n && !loras))
         return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_loras: expected a list of at most %d, found %d%s", MAX_LORAS, n,
                          loras ? "" : " and no list");
-    if (p->busy)
+    if (p->calls)
         return tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_set_loras: the pipeline is at work; set LoRAs between jobs");
     struct list l = {p->ctx, NULL, 0};
-    p->busy = true;
     p->calls++;
     const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
     enum tern_status st = tern_pipeline_unet(p) ? build_list(p, &l, loras, n) : tern_error_status(p->ctx);
     st = st ? st : exchange(p, &l);
     tern_scopes_return(p->ctx, &left);
     p->calls--;
-    p->busy = false;
     if (st) {
         list_free(&l);
         return tern_error_status(p->ctx);

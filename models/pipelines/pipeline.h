@@ -106,8 +106,7 @@ struct tern_pipeline {
     bool scales_edited;    /* CosXL edit: the picture that is edited comes in scaled as latents are */
     int64_t hoist_least;   /* TERN_HOIST_LEAST; for comparison INT64_MIN: whatever it takes, INT64_MAX: never */
     int hoist_inputs;      /* most inputs of the UNet's plan with those; TERN_GRAPH_MAX_IO, or fewer for comparison */
-    bool busy;             /* a call is running: callbacks must not exchange its modules */
-    int calls;             /* that are running, which a callback must not take the pipeline from */
+    int calls;             /* that are running: callbacks must not take the pipeline or its modules from them */
     bool trying;           /* tern_pipeline_quantize runs, and plans are those of its trials: no job may take them */
     unsigned used;         /* TERN_MODULE_...: in memory, with weights as kernels want them; the others are there for their shapes alone */
     unsigned held;         /* TERN_MODULE_...: by a call whose callback made the one that runs, which leaves them in memory */

@@ -228,11 +228,11 @@ struct tern_recipe *tern_pipeline_quantize(struct tern_pipeline *p, const struct
     fill_defaults(&run.params, p);
     if (tern_failed(p->ctx) || check(p, &run.params))
         return NULL;
-    if (p->busy) {
+    if (p->calls) {
         tern_fail(p->ctx, TERN_E_INVALID, "tern_pipeline_quantize: the pipeline is at work; measure between jobs");
         return NULL;
     }
-    p->busy = p->trying = true;
+    p->trying = true;
     p->calls++;
     p->ctx->params.progress = NULL;
     const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
@@ -241,6 +241,6 @@ struct tern_recipe *tern_pipeline_quantize(struct tern_pipeline *p, const struct
     tern_scopes_return(p->ctx, &left);
     p->ctx->params.progress = run.progress;
     p->calls--;
-    p->busy = p->trying = false;
+    p->trying = false;
     return run.recipe;
 }
