@@ -20,15 +20,16 @@ struct nest {
     struct tern_images *expected; /* of the inner job */
 };
 
-static void make_another(const char *component, const struct tern_step_profile *step, void *user)
+static void make(struct nest *n)
 {
-    struct nest *n = user;
     if (++n->asked != n->at)
         return;
     struct tern_images *images = job_run(n->ctx, n->p, &n->inner);
     assert_true(job_same(n->expected, 0, images));
     tern_images_destroy(&images);
 }
+
+static void make_another(const char *component, const struct tern_step_profile *step, void *user) { make(user); }
 
 static long next(long n) { return n + 1 + n / 10; }
 
@@ -125,6 +126,38 @@ static void no_job_where_it_is_asked_to_cancel(void **state)
     tern_context_destroy(&n.ctx);
 }
 
+static bool make_elsewhere(void *user)
+{
+    make(user);
+    return false;
+}
+
+/* Another pipeline is not at work. */
+static void jobs_of_others_where_it_is_asked_to_cancel(void **state)
+{
+    char path[PATH_SIZE];
+    struct nest n = {.inner = tern_txt2img_params(.prompt = "y", .width = 24, .height = 16, .steps = 1, .seed = 2)};
+    const struct tern_txt2img_params q = {.prompt = "z", .width = 16, .height = 16, .steps = 1, .seed = 3};
+    n.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = make_elsewhere, .user = &n});
+    struct tern_pipeline *p = tern_pipeline_load(n.ctx, model_path("sd1", path), NULL);
+    n.p = tern_pipeline_load(n.ctx, path, NULL);
+    n.expected = job_run(n.ctx, n.p, &n.inner);
+    struct tern_images *expected = job_run(n.ctx, p, &q), *again;
+    for (n.at = 1, n.asked = 1; n.asked >= n.at; n.at *= 2) {
+        n.asked = 0;
+        again = job_run(n.ctx, p, &q);
+        assert_true(job_same(expected, 0, again));
+        tern_images_destroy(&again);
+    }
+    assert_true(n.at > 100);
+    n.at = 0;
+    tern_images_destroy(&n.expected);
+    tern_images_destroy(&expected);
+    tern_pipeline_destroy(&p);
+    tern_pipeline_destroy(&n.p);
+    tern_context_destroy(&n.ctx);
+}
+
 /* Its modules are used while a graph is made of them. */
 static void no_job_while_a_graph_is_made(void **state)
 {
@@ -179,6 +212,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_within_jobs),
         cmocka_unit_test(no_job_where_it_is_asked_to_cancel),
+        cmocka_unit_test(jobs_of_others_where_it_is_asked_to_cancel),
         cmocka_unit_test(no_job_while_a_graph_is_made),
         cmocka_unit_test(a_pipeline_at_work_stays),
     };

@@ -290,6 +290,31 @@ static void the_layer_that_differs(void **state)
     damage_remove(folder);
 }
 
+static bool destroy(void *user)
+{
+    tern_pipeline_destroy(user);
+    return false;
+}
+
+/* Where it is asked whether to cancel, the model cannot be taken away from the check. */
+static void the_model_stays_while_it_is_checked(void **state)
+{
+    char folder[PATH_SIZE], path[PATH_SIZE], model[PATH_SIZE];
+    struct tern_pipeline *p = NULL;
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = destroy, .user = &p});
+    make(ctx, folder, path);
+    struct tern_recipe *r = tern_recipe_open(ctx, path);
+    struct tern_pipeline *same = p = model_load(ctx, model_path("sd1", model));
+    assert_int_equal(tern_recipe_check(r, same), TERN_E_INVALID);
+    assert_ptr_equal(p, same);
+    support_error(ctx, TERN_E_INVALID, "tern_pipeline_destroy: the pipeline is at work");
+    tern_pipeline_destroy(&p);
+    assert_null(p);
+    tern_recipe_destroy(&r);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 /* ---- pictures */
 
 static float *latents(struct tern_context *ctx, struct tern_pipeline *p, int64_t *n)
@@ -357,10 +382,15 @@ static void recipes_without_attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recipes_without_attention),       cmocka_unit_test(wrong_values_are_told),
-        cmocka_unit_test(files_that_are_no_recipe),        cmocka_unit_test(damaged_files),
-        cmocka_unit_test(other_architectures_are_refused), cmocka_unit_test(the_layer_that_differs),
-        cmocka_unit_test(factors_of_other_norms),          cmocka_unit_test(a_recipe_is_its_words),
+        cmocka_unit_test(recipes_without_attention),
+        cmocka_unit_test(wrong_values_are_told),
+        cmocka_unit_test(files_that_are_no_recipe),
+        cmocka_unit_test(damaged_files),
+        cmocka_unit_test(other_architectures_are_refused),
+        cmocka_unit_test(the_layer_that_differs),
+        cmocka_unit_test(factors_of_other_norms),
+        cmocka_unit_test(a_recipe_is_its_words),
+        cmocka_unit_test(the_model_stays_while_it_is_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

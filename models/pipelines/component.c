@@ -185,14 +185,19 @@ struct tern_graph *tern_pipeline_graph(struct tern_pipeline *p, const char *comp
     return g;
 }
 
-const struct tern_weights *tern_pipeline_weights(struct tern_pipeline *p, const char *component)
+struct tern_weights *tern_pipeline_module_weights(struct tern_pipeline *p, const char *component)
 {
     struct trace t;
-    const struct tern_stage stage = {.component = component ? component : ""};
-    if (!p || tern_failed(p->ctx) || tern_pipeline_may_load(p))
+    const struct tern_stage stage = {.component = component};
+    return !tern_failed(p->ctx) && find(p, &stage, &t) ? t.weights : NULL;
+}
+
+const struct tern_weights *tern_pipeline_weights(struct tern_pipeline *p, const char *component)
+{
+    if (!p || tern_pipeline_may_load(p))
         return NULL;
     p->calls++;
-    const bool found = find(p, &stage, &t);
+    const struct tern_weights *weights = tern_pipeline_module_weights(p, component ? component : "");
     p->calls--;
-    return found ? t.weights : NULL;
+    return weights;
 }

@@ -256,7 +256,7 @@ static void exec_vae_encoder(struct tern_pipeline *p, struct inputs *in, struct 
  * prepared when it is used, which takes no longer for one run. */
 static bool passes(struct tern_pipeline *p, const char *component)
 {
-    const struct tern_weights *w = tern_pipeline_budget(p) ? tern_pipeline_weights(p, component) : NULL;
+    const struct tern_weights *w = tern_pipeline_budget(p) ? tern_pipeline_module_weights(p, component) : NULL;
     size_t bytes = tern_memory_used(p->ctx);
     for (int64_t i = 0; i < tern_weights_count(w); i++) {
         const tern_tensor *t = tern_weights_at(w, i);

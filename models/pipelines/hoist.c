@@ -261,7 +261,7 @@ static enum tern_status compute(const struct tern_job *j, struct tern_predictor 
         return tern_error_status(ctx);
     k->n[kind] = plan->graph->n_outputs;
     k->values[kind] = tern_calloc(ctx, (size_t)(calls_of(j, kind) * groups_of(j, kind)) * (size_t)k->n[kind], sizeof(*k->values[kind]));
-    struct tern_weights *weights = k->values[kind] ? weights_apart(plan, tern_pipeline_weights(j->p, "unet")) : NULL;
+    struct tern_weights *weights = k->values[kind] ? weights_apart(plan, tern_pipeline_module_weights(j->p, "unet")) : NULL;
     struct tern_binding *b = weights ? tern_plan_bind(plan, weights) : NULL;
     tern_weights_unref(&weights);
     if (b)

@@ -240,7 +240,7 @@ static void know(struct tern_pipeline *p, const char *component)
     bool there;
     const struct tern_part *part = part_of(p, component, &there);
     if (!there && !part->module)
-        tern_pipeline_weights(p, component);
+        tern_pipeline_module_weights(p, component);
 }
 
 /* The plans come first: making them takes memory for a moment, and they stay. */

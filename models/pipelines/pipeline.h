@@ -224,8 +224,9 @@ enum tern_status tern_pipeline_check_words(struct tern_context *ctx, enum tern_s
                                            const struct tern_weights *w, const char *words);
 /* Those of a recipe: of a UNet that comes quantised they must be the same. */
 enum tern_status tern_pipeline_follow_recipe(struct tern_pipeline *p, const char *words);
-/* tern_pipeline_graph of what a stage wants. */
+/* What tern_pipeline_graph and tern_pipeline_weights give, for calls that have begun. */
 struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const struct tern_stage *stage);
+struct tern_weights *tern_pipeline_module_weights(struct tern_pipeline *p, const char *component);
 
 /* configs.c: what model_index.json says of SDXL's models; of single files, which have none (NULL), as the published base and refiner. */
 struct tern_index {

@@ -146,7 +146,7 @@ struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct
 {
     const struct tern_stage other = keeping(*stage);
     struct tern_binding *beside = stage->part == TERN_UNET_SHALLOW ? tern_pipeline_binding(p, &other) : NULL, *binding = NULL;
-    struct tern_weights *weights = tern_pipeline_weights(p, stage->component) ? tern_weights_ref(weights_of(p, stage->component)) : NULL;
+    struct tern_weights *weights = tern_weights_ref(tern_pipeline_module_weights(p, stage->component));
     struct tern_planned *e = weights ? get(p, stage) : NULL;
     struct tern_plan *plan = e ? tern_plan_ref(e->plan) : NULL;
     if (e && e->binding && e->weights == weights)

@@ -11,6 +11,8 @@ static const char *kind_of(enum tern_op op)
     return op == TERN_OP_conv2d ? "conv" : op == TERN_OP_linear || op == TERN_OP_linear_geglu ? "linear" : NULL;
 }
 
+static const struct tern_stage unet = {.component = "unet"};
+
 static enum tern_status add_layers(struct tern_recipe *r, const struct tern_graph *g)
 {
     bool attention = false;
@@ -32,7 +34,7 @@ static enum tern_status add_layers(struct tern_recipe *r, const struct tern_grap
 struct tern_recipe *tern_recipe_of_pipeline(struct tern_pipeline *p)
 {
     char text[TERN_ARCHITECTURE_TEXT];
-    struct tern_graph *g = tern_pipeline_graph(p, "unet", NULL);
+    struct tern_graph *g = tern_pipeline_stage_graph(p, &unet);
     struct tern_recipe *r = g ? tern_recipe_create(p->ctx) : NULL;
     if (r && add_layers(r, g) == TERN_OK) {
         r->architecture = tern_strdup(p->ctx, tern_architecture_text(tern_pipeline_architecture(p), text));
@@ -94,7 +96,7 @@ static const struct tern_value *find_norm(const struct tern_graph *g, const char
 
 static enum tern_status check_norms(const struct tern_recipe *r, struct tern_pipeline *p)
 {
-    struct tern_graph *g = r->norms ? tern_pipeline_graph(p, "unet", NULL) : NULL;
+    struct tern_graph *g = r->norms ? tern_pipeline_stage_graph(p, &unet) : NULL;
     for (int i = 0; g && i < r->norms && !tern_failed(p->ctx); i++) {
         const struct tern_value *w = find_norm(g, r->norm[i].name);
         const size_t n = strlen(r->norm[i].factors);
@@ -113,11 +115,15 @@ enum tern_status tern_recipe_check(const struct tern_recipe *r, struct tern_pipe
 {
     if (!r || !p)
         return tern_fail(p ? p->ctx : r ? r->ctx : NULL, TERN_E_INVALID, "tern_recipe_check: expected a recipe and a pipeline, found NULL");
-    struct tern_recipe *own = tern_failed(p->ctx) ? NULL : tern_recipe_of_pipeline(p);
+    if (tern_failed(p->ctx) || tern_pipeline_may_load(p))
+        return tern_error_status(p->ctx);
+    p->calls++;
+    struct tern_recipe *own = tern_recipe_of_pipeline(p);
     if (own && strcmp(own->fingerprint, r->fingerprint) != 0)
         refuse(r, own, p);
     else if (own)
         check_norms(r, p);
+    p->calls--;
     tern_recipe_destroy(&own);
     return tern_error_status(p->ctx);
 }

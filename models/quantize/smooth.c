@@ -71,7 +71,7 @@ static enum tern_status measure(struct tern_context *ctx, const tern_tensor *t, 
 static enum tern_status measure_weights(struct smoothing *s)
 {
     const struct tern_graph *g = s->c->graph;
-    const struct tern_weights *weights = tern_pipeline_weights(s->run->p, "unet");
+    const struct tern_weights *weights = tern_pipeline_module_weights(s->run->p, "unet");
     for (int i = 0; weights && i < s->places; i++)
         for (int k = 0; k < g->n_nodes && !tern_failed(s->run->ctx); k++) {
             const struct tern_node *n = &g->nodes[k];
@@ -149,7 +149,7 @@ static enum tern_status tell_prompt(struct smoothing *s, int prompt, struct tern
 static enum tern_status tell_round(struct smoothing *s, int first, int n)
 {
     struct tern_plan *plan = make_plan(s, first, n);
-    const struct tern_weights *weights = plan ? tern_pipeline_weights(s->run->p, "unet") : NULL;
+    const struct tern_weights *weights = plan ? tern_pipeline_module_weights(s->run->p, "unet") : NULL;
     struct tern_binding *b = weights ? tern_plan_bind(plan, weights) : NULL;
     for (int i = 0; b && i < s->c->params->n_prompts && !tern_failed(s->run->ctx); i++)
         tell_prompt(s, i, b, first, n);

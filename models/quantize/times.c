@@ -143,7 +143,7 @@ static void measure(struct tern_quantize_run *run, bool int8, bool times_too, do
     struct tern_context *ctx = run->ctx;
     struct tern_plan *plan = tern_plan_compile(run->large.graph, &(struct tern_plan_params){.quantize = int8 ? "*" : NULL});
     struct watch w = {.seconds = plan ? tern_calloc(ctx, (size_t)plan->n_steps + 1, sizeof(double)) : NULL};
-    const struct tern_weights *weights = tern_pipeline_weights(run->p, "unet");
+    const struct tern_weights *weights = tern_pipeline_module_weights(run->p, "unet");
     struct tern_binding *b = w.seconds && weights && times_too ? tern_plan_bind(plan, weights) : NULL;
     if (b)
         run_plan(b, &w);
