@@ -38,6 +38,7 @@ struct tern_context {
     uint64_t buffers;     /* atomic; made so far */
     uint64_t bindings;    /* likewise */
     unsigned recordings;  /* of graphs, begun so far */
+    unsigned recording;   /* the number of the one that symbols are of now */
 
     pthreadpool_t pool;
     struct tern_threads threads;

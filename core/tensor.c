@@ -35,7 +35,7 @@ tern_tensor *tern_tensor_symbol(struct tern_context *ctx, const struct tern_meta
 {
     tern_tensor *t = tensor_alone(ctx, meta);
     if (t) {
-        t->recording = ctx->recordings;
+        t->recording = ctx->recording;
         t->value = value;
     }
     return tern_scope_adopt(ctx, t);

@@ -89,7 +89,7 @@ static int value_of(struct recording *r, const char *what, tern_tensor *t)
         tern_fail(ctx, TERN_E_INVALID, "graph: %s: expected tensors of the context that records, found one of another", what);
         return -1;
     }
-    if (!t->buffer && t->recording == ctx->recordings)
+    if (!t->buffer && t->recording == ctx->recording)
         return t->value;
     if (!t->buffer) {
         tern_fail(ctx, TERN_E_INVALID,
@@ -223,13 +223,15 @@ struct tern_graph *tern_graph_trace(struct tern_context *ctx, tern_graph_fn fn, 
         return NULL;
     }
     struct recording r = {.base = {record}, .graph = tern_graph_create(ctx), .weights = weights};
+    const unsigned outer = ctx->recording; /* of the trace in which it is asked to cancel */
     if (!r.graph)
         return NULL;
-    ctx->recordings++;
+    ctx->recording = ++ctx->recordings;
     tern_scope_begin(ctx);
     if (remember_weights(&r) && add_inputs(r.graph, inputs, n_inputs, in))
         record_calls(&r, fn, user, in, n_outputs);
     tern_scope_end(ctx, NULL);
+    ctx->recording = outer;
     forget(&r);
     if (tern_failed(ctx))
         tern_graph_destroy(&r.graph);
@@ -239,12 +241,14 @@ struct tern_graph *tern_graph_trace(struct tern_context *ctx, tern_graph_fn fn, 
 enum tern_status tern_graph_extend(struct tern_graph *g, tern_graph_fn fn, void *user, int n_outputs)
 {
     struct recording r = {.base = {record}, .graph = g};
+    const unsigned outer = g->ctx->recording;
     if (g->ctx->recorder)
         return tern_fail(g->ctx, TERN_E_INVALID, "graph: a trace inside of a trace");
-    g->ctx->recordings++;
+    g->ctx->recording = ++g->ctx->recordings;
     tern_scope_begin(g->ctx);
     record_calls(&r, fn, user, NULL, n_outputs);
     tern_scope_end(g->ctx, NULL);
+    g->ctx->recording = outer;
     forget(&r);
     return tern_error_status(g->ctx);
 }

@@ -463,6 +463,59 @@ static void what_is_computed_meanwhile_is_not_traced(void **state)
     tern_context_destroy(&ctx);
 }
 
+struct traced {
+    struct tern_context *ctx; /* NULL: nothing is traced where it is asked */
+    tern_tensor *kept;        /* of that trace; owned */
+    int times;
+};
+
+static enum tern_status keep(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    struct traced *t = user;
+    tern_tensor_unref(&t->kept);
+    out[0] = tern_mul(in[0], in[0]);
+    t->kept = tern_tensor_ref(out[0]);
+    return TERN_OK;
+}
+
+static bool trace(void *user)
+{
+    struct traced *t = user;
+    const struct tern_graph_input input = {.name = "y", .ndim = 1, .shape = {4}};
+    struct tern_graph *g = t->ctx ? tern_graph_trace(t->ctx, keep, t, NULL, &input, 1, 1) : NULL;
+    t->times += g != NULL;
+    tern_graph_destroy(&g);
+    return false;
+}
+
+static enum tern_status use_kept(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    struct traced *t = user;
+    out[0] = tern_add(in[0], in[0]);
+    t->ctx = NULL;
+    out[0] = tern_add(in[0], t->kept);
+    return TERN_OK;
+}
+
+/* A trace where it is asked whether to cancel another one: both have what is theirs. */
+static void a_trace_while_it_is_asked(void **state)
+{
+    struct traced t = {0};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = trace, .user = &t});
+    const struct tern_graph_input input = {.name = "x", .ndim = 1, .shape = {4}};
+    t.ctx = ctx;
+    struct tern_graph *g = tern_graph_trace(ctx, twice, NULL, NULL, &input, 1, 1);
+    assert_string_equal(tern_error(ctx), "");
+    assert_non_null(g);
+    assert_true(t.times > 0);
+    assert_int_equal(g->n_nodes, 1);
+    assert_null(tern_graph_trace(ctx, use_kept, &t, NULL, &input, 1, 1));
+    support_error(ctx, TERN_E_INVALID, "found one of a graph whose recording has ended");
+    tern_graph_destroy(&g);
+    tern_tensor_unref(&t.kept);
+    tern_context_destroy(&ctx);
+}
+
 /* 300 times everything from the trace to the run: memory does not grow. */
 static void memory_comes_back(void **state)
 {
@@ -695,6 +748,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(faults_are_statuses),
         cmocka_unit_test(runs_can_be_cancelled),
         cmocka_unit_test(what_is_computed_meanwhile_is_not_traced),
+        cmocka_unit_test(a_trace_while_it_is_asked),
         cmocka_unit_test(memory_comes_back),
         cmocka_unit_test(profiles_tell_every_step),
         cmocka_unit_test(a_trace_has_nothing_else_within),
