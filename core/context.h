@@ -49,8 +49,7 @@ struct tern_context {
     char *chosen, *behind;      /* by name: the one that was taken, of a list those behind it or NULL */
 
     struct tern_scope_stack scopes;
-    bool asking; /* atomic; a thread is in params.cancel, whose own calls are not asked again */
-    pthread_t asked;
+    const char *asked; /* atomic; the thread that is in params.cancel, whose own calls are not asked again; NULL: none */
 
     /* Set by the layers above; core only carries and releases them. */
     struct tern_dispatch *dispatch; /* ops/dispatch.c */

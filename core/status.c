@@ -111,21 +111,21 @@ void tern_report(struct tern_context *ctx, const char *stage, int64_t done, int6
     tern_scopes_unguard(ctx, floor, "the progress callback");
 }
 
+/* Its address is the thread's name. */
+static _Thread_local char thread;
+
 enum tern_status tern_check_cancel(struct tern_context *ctx)
 {
+    const char *none = NULL;
     /* Plans may run in several threads: one is asked at a time, and the others go on until they ask next. */
-    if (!ctx->params.cancel || __atomic_exchange_n(&ctx->asking, true, __ATOMIC_ACQUIRE))
+    if (!ctx->params.cancel || !__atomic_compare_exchange_n(&ctx->asked, &none, &thread, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
         return TERN_OK;
-    __atomic_store_n(&ctx->asked, pthread_self(), __ATOMIC_RELAXED);
     const bool stop = ctx->params.cancel(ctx->params.user);
-    __atomic_store_n(&ctx->asking, false, __ATOMIC_RELEASE);
+    __atomic_store_n(&ctx->asked, NULL, __ATOMIC_RELEASE);
     return stop ? tern_fail(ctx, TERN_E_CANCELLED, "cancelled") : TERN_OK;
 }
 
-bool tern_is_asked(const struct tern_context *ctx)
-{
-    return __atomic_load_n(&ctx->asking, __ATOMIC_ACQUIRE) && pthread_equal(__atomic_load_n(&ctx->asked, __ATOMIC_RELAXED), pthread_self());
-}
+bool tern_is_asked(const struct tern_context *ctx) { return __atomic_load_n(&ctx->asked, __ATOMIC_RELAXED) == &thread; }
 
 double tern_now(void)
 {

@@ -1,6 +1,7 @@
 /* The core: contexts, memory, errors and messages, scopes and tensors, buffers, threads. */
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,6 +205,53 @@ static void callbacks_are_called(void **state)
 /* ---- buffers and threads */
 
 static void count_release(void *user) { ++*(int *)user; }
+
+struct asking {
+    struct tern_context *ctx;
+    bool over;          /* atomic */
+    long within, wrong; /* atomic; how often the asked thread was told that it is, and another one */
+};
+
+static bool note(void *user)
+{
+    struct asking *a = user;
+    __atomic_add_fetch(tern_is_asked(a->ctx) ? &a->within : &a->wrong, 1, __ATOMIC_RELAXED);
+    return false;
+}
+
+static void *go_on(void *arg)
+{
+    struct asking *a = arg;
+    while (!__atomic_load_n(&a->over, __ATOMIC_ACQUIRE))
+        if (tern_check_cancel(a->ctx) || tern_is_asked(a->ctx))
+            __atomic_add_fetch(&a->wrong, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static void linger(int number) { nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL); }
+
+/* Of two threads the one that is asked is so, and never the one that goes on, wherever a signal holds the other one up. */
+static void one_thread_is_asked(void **state)
+{
+    struct asking a = {0};
+    struct sigaction own = {.sa_handler = linger}, before;
+    pthread_t threads[2];
+    a.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = note, .user = &a});
+    assert_int_equal(sigaction(SIGUSR1, &own, &before), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, go_on, &a), 0);
+    for (int i = 0; i < 2000; i++) {
+        linger(0);
+        pthread_kill(threads[0], SIGUSR1);
+    }
+    __atomic_store_n(&a.over, true, __ATOMIC_RELEASE);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(sigaction(SIGUSR1, &before, NULL), 0);
+    assert_true(a.within > 0);
+    assert_int_equal(a.wrong, 0);
+    tern_context_destroy(&a.ctx);
+}
 
 static void buffers_check_their_ranges(void **state)
 {
@@ -493,6 +541,7 @@ int main(void)
         cmocka_unit_test(the_first_error_stays),
         cmocka_unit_test(an_error_stops_what_follows),
         cmocka_unit_test(callbacks_are_called),
+        cmocka_unit_test(one_thread_is_asked),
         cmocka_unit_test(buffers_check_their_ranges),
         cmocka_unit_test(loops_cover_their_range_once),
         cmocka_unit_test(slots_have_their_own_parts),
