@@ -8,8 +8,11 @@
 
 #include <cmocka.h>
 
+#include "core/context.h"
 #include "job_cases.h"
+#include "lora_help.h"
 #include "model_help.h"
+#include "models/pipelines/pipeline.h"
 #include "support.h"
 
 struct nest {
@@ -181,6 +184,45 @@ static void no_job_while_a_graph_is_made(void **state)
     tern_context_destroy(&n.ctx);
 }
 
+static void make_from_log(enum tern_log_level level, const char *message, void *user)
+{
+    struct nest *n = user;
+    if (!strstr(message, "what was measured before is not used"))
+        return;
+    tern_error_clear(n->ctx);
+    n->asked++;
+    if (tern_generate(n->p, &n->inner))
+        fail_msg("made in call %ld", n->at);
+    support_error(n->ctx, TERN_E_INVALID, "found one from a callback while a module or a plan is made");
+}
+
+/* The log tells something in the middle of an exchange of LoRAs, of a module, of a plan: of a file that is no tuning. */
+static void no_job_where_something_is_half_made(void **state)
+{
+    char path[PATH_SIZE];
+    const struct lora_spec lora = {.file = "a.safetensors", .scale = 1};
+    for (int i = 0; i < 3; i++) {
+        struct nest n = {.at = i, .inner = tern_txt2img_params(.prompt = "y", .width = 16, .height = 16, .steps = 1)};
+        n.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .log = make_from_log, .user = &n});
+        n.p = tern_pipeline_load(n.ctx, model_path("sd1", path), &(struct tern_pipeline_params){.keep_text_encoder = true});
+        if (i == 1)
+            lora_set(n.ctx, n.p, &lora, 1);
+        tern_pipeline_drop_text(n.p);
+        n.ctx->params.tune.cache = TERN_TEST_DATA "/lora/a.safetensors";
+        if (i == 0)
+            lora_set(n.ctx, n.p, &lora, 1);
+        else if (i == 1)
+            assert_non_null(tern_pipeline_weights(n.p, "text_encoder"));
+        else
+            assert_int_equal(tern_generate_check(n.p, &n.inner, NULL), TERN_OK);
+        assert_int_equal(n.asked, 1);
+        struct tern_images *images = job_run(n.ctx, n.p, &n.inner);
+        tern_images_destroy(&images);
+        tern_pipeline_destroy(&n.p);
+        tern_context_destroy(&n.ctx);
+    }
+}
+
 static void destroy(const char *component, const struct tern_step_profile *step, void *user)
 {
     struct nest *n = user;
@@ -214,6 +256,7 @@ int main(void)
         cmocka_unit_test(no_job_where_it_is_asked_to_cancel),
         cmocka_unit_test(jobs_of_others_where_it_is_asked_to_cancel),
         cmocka_unit_test(no_job_while_a_graph_is_made),
+        cmocka_unit_test(no_job_where_something_is_half_made),
         cmocka_unit_test(a_pipeline_at_work_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

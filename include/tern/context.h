@@ -32,7 +32,8 @@ struct tern_allocator {
 };
 
 /* Callbacks, here and in all other headers, return: they must not throw or longjmp through the library. They come from the thread that
- * calls it; `log` may be called by several threads at once where several use the context. */
+ * calls it; `log` may be called by several threads at once where several use the context. A pipeline begins nothing in one that comes while
+ * it makes a module or a plan: `log`, and `progress` of "tune". */
 struct tern_context_params {
     const char *device;    /* "cpu" (default), "cuda:0", "vulkan", "opencl:1", …; a list "cuda,opencl,cpu": the first that works;
                               "auto": the best by a short measurement, which the cache folder keeps */

@@ -170,7 +170,9 @@ struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const stru
     struct trace t;
     if (tern_failed(p->ctx) || !find(p, stage, &t))
         return NULL;
+    p->half_made++;
     struct tern_graph *g = tern_graph_trace(p->ctx, t.fn, t.module, t.weights, t.inputs, t.n_inputs, t.n_outputs);
+    p->half_made--;
     return tern_hoist_part(&g, stage);
 }
 

@@ -142,7 +142,9 @@ static enum tern_status at_work(const struct tern_pipeline *p, const char *from)
 
 enum tern_status tern_pipeline_may_load(const struct tern_pipeline *p)
 {
-    return p->calls && tern_is_asked(p->ctx) ? at_work(p, "the callback that is asked whether to cancel") : TERN_OK;
+    if (p->calls && tern_is_asked(p->ctx))
+        return at_work(p, "the callback that is asked whether to cancel");
+    return p->half_made ? at_work(p, "a callback while a module or a plan is made") : TERN_OK;
 }
 
 enum tern_status tern_pipeline_may_begin(const struct tern_pipeline *p)

@@ -176,11 +176,13 @@ EXCHANGE(text_encoder, text_2, TERN_LORA_TEXT_2)
 static enum tern_status exchange(struct tern_pipeline *p, const struct list *l)
 {
     struct tern_weights *w[TERN_LORA_PARTS];
+    p->half_made++;
     struct tern_unet *unet = prepare_unet(p, l, &w[TERN_LORA_UNET]);
     struct tern_text_encoder *text = prepare_text(p, l, &w[TERN_LORA_TEXT]), *text_2 = prepare_text_2(p, l, &w[TERN_LORA_TEXT_2]);
     exchange_unet(p, &unet, &w[TERN_LORA_UNET]);
     exchange_text(p, &text, &w[TERN_LORA_TEXT]);
     exchange_text_2(p, &text_2, &w[TERN_LORA_TEXT_2]);
+    p->half_made--;
     return tern_error_status(p->ctx);
 }
 

@@ -81,6 +81,7 @@ static struct tern_vae *build_preview(struct tern_pipeline *p, const struct tern
         if (p->field || tern_failed(p->ctx))                                                                          \
             return tern_failed(p->ctx) ? NULL : p->field;                                                             \
         struct tern_part *part = &p->field##_part;                                                                    \
+        p->half_made++;                                                                                               \
         tern_memory_trim_devices(p->ctx); /* what is kept for reuse would hide what is taken */                       \
         size_t before = tern_memory_used(p->ctx), peak = tern_memory_peak(p->ctx);                                    \
         tern_memory_reset_peak(p->ctx);                                                                               \
@@ -102,6 +103,7 @@ static struct tern_vae *build_preview(struct tern_pipeline *p, const struct tern
             part->loading = most - before - part->module;                                                             \
         }                                                                                                             \
         tern_memory_raise_peak(p->ctx, peak);                                                                         \
+        p->half_made--;                                                                                               \
         return p->field;                                                                                              \
     }
 COMPONENT(text_encoder, text, "text_encoder", tern_pipeline_build_text)

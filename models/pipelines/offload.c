@@ -254,12 +254,14 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     j->least = SIZE_MAX;
     j->left = j->p->used & ~(unsigned)(TERN_MODULE_TEXT | TERN_MODULE_TEXT_2); /* their stage is the first anyway */
     ctx->params.budget = 0;
+    j->p->half_made++;
     enum tern_status st = choose_known(j);
     st = st ? st : choose(j, &peak);
     if (!st && room && peak.most > room && (!budget || room < budget)) {
         j->budget = room;
         st = choose(j, &peak);
     }
+    j->p->half_made--;
     ctx->params.budget = given;
     if (st)
         return st;

@@ -107,6 +107,7 @@ struct tern_pipeline {
     int64_t hoist_least;   /* TERN_HOIST_LEAST; for comparison INT64_MIN: whatever it takes, INT64_MAX: never */
     int hoist_inputs;      /* most inputs of the UNet's plan with those; TERN_GRAPH_MAX_IO, or fewer for comparison */
     int calls;             /* that are running: callbacks must not take the pipeline or its modules from them */
+    int half_made;         /* a module, a plan or a choice of them that is half made: nothing may begin */
     bool trying;           /* tern_pipeline_quantize runs, and plans are those of its trials: no job may take them */
     unsigned used;         /* TERN_MODULE_...: in memory, with weights as kernels want them; the others are there for their shapes alone */
     unsigned held;         /* TERN_MODULE_...: by a call whose callback made the one that runs, which leaves them in memory */
@@ -130,8 +131,8 @@ enum {
     TERN_MODULES = 31
 };
 unsigned tern_module_of(const char *component);
-/* generate.c: whether modules may be loaded, and whether a job or the like may begin. Not while it is asked whether to cancel another one,
- * which may be just in the middle of a module or a plan. */
+/* generate.c: whether modules may be loaded, and whether a job or the like may begin. Not in the middle of a module or a plan, and not
+ * while it is asked whether to cancel another one. */
 enum tern_status tern_pipeline_may_load(const struct tern_pipeline *p);
 enum tern_status tern_pipeline_may_begin(const struct tern_pipeline *p);
 /* Those that are in memory. */

@@ -102,7 +102,9 @@ static struct tern_planned *get(struct tern_pipeline *p, const struct tern_stage
             e = &p->planned[i];
     if (!e) {
         size_t making;
+        p->half_made++;
         struct tern_plan *plan = make(p, stage, &making);
+        p->half_made--;
         if (!plan)
             return NULL;
         e = place(p);
