@@ -448,6 +448,7 @@ static void targets(void **state)
 
 /* Bytes of the second picture. */
 struct pictures {
+    struct fixture *f;
     uint8_t before[32 * 32 * 3], after[32 * 32 * 3];
 };
 
@@ -458,13 +459,21 @@ static void keep(int prompt, const struct tern_image *before, const struct tern_
         return;
     memcpy(p->before, tern_image_data(before), sizeof(p->before));
     memcpy(p->after, tern_image_data(after), sizeof(p->after));
+    assert_false(p->f->stop.wrong);
+    struct tern_image *image =
+        tern_txt2img(p->f->p, &tern_txt2img_params(.prompt = prompts[1], .width = 32, .height = 32, .steps = 2, .seed = 5));
+    assert_non_null(image);
+    assert_memory_equal(tern_image_data(image), p->before, sizeof(p->before));
+    tern_image_destroy(&image);
+    assert_true(p->f->stop.wrong); /* its stages are told */
+    p->f->stop.wrong = false;
 }
 
 static void pictures_are_those_of_the_recipe(void **state)
 {
     char folder[PATH_SIZE], path[2 * PATH_SIZE], model[PATH_SIZE];
     struct fixture f;
-    struct pictures shown;
+    struct pictures shown = {.f = &f};
     struct tern_quantize_params q = usual();
     q.on_picture = keep;
     q.on_picture_user = &shown;

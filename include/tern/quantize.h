@@ -85,7 +85,8 @@ struct tern_quantize_params {
     bool restart;      /* what that file has does not count */
     bool keep_state;   /* it is left there when the call succeeds, too: for who removes it when the recipe is written */
 
-    /* The pictures of each prompt without and with the recipe, in the end; borrowed. */
+    /* The pictures of each prompt without and with the recipe, in the end; borrowed. It may make others by the pipeline. An error that it
+     * leaves recorded is one of the call, and takes the recipe. */
     void (*on_picture)(int prompt, const struct tern_image *before, const struct tern_image *after, void *user);
     void *on_picture_user;
 };
