@@ -292,7 +292,7 @@ TERN_API struct tern_image *tern_txt2img(struct tern_pipeline *p, const struct t
 
 /* The checks of tern_generate alone, and the memory that it will need at most, in bytes (0 when unknown). What goes on behind
  * denoising_start is checked also while it has no init_latents, before the first model makes them. What earlier jobs have left in memory
- * goes where the job would have it go. */
+ * goes where the job would have it go; in a callback of another call what comes for the check goes again, and nothing else. */
 TERN_API enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes);
 
 /* What a job is to be good at. docs/quantization.md has what each costs. */

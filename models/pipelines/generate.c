@@ -219,6 +219,8 @@ enum tern_status tern_pipeline_check(struct tern_pipeline *p, const struct tern_
     enum tern_status st = tern_job_prepare(&j, p, params);
     if (!st)
         st = tern_job_choose_offload(&j, peak_bytes);
+    if (p->calls > 1) /* the other call's memory was predicted without what came for this one */
+        tern_pipeline_put_out(p, ~p->held);
     tern_job_destroy(&j);
     tern_scopes_return(p->ctx, &left);
     end(p, outer);

@@ -150,18 +150,28 @@ DROP(unet, unet)
 DROP(vae, vae)
 DROP(vae, preview)
 
+#define MODULES 5
+static const struct {
+    const char *component;
+    void (*drop)(struct tern_pipeline *);
+} all[MODULES] = {/* by bit */
+                  {"text_encoder", tern_pipeline_drop_text},
+                  {"text_encoder_2", tern_pipeline_drop_text_2},
+                  {"unet", tern_pipeline_drop_unet},
+                  {"preview_decoder", tern_pipeline_drop_preview},
+                  {"vae", tern_pipeline_drop_vae}};
+
+void tern_pipeline_put_out(struct tern_pipeline *p, unsigned modules)
+{
+    for (int i = 0; i < MODULES; i++)
+        if (modules >> i & 1)
+            all[i].drop(p);
+}
+
 void tern_job_put_out(const struct tern_job *j, unsigned modules)
 {
-    static const struct {
-        const char *component;
-        void (*drop)(struct tern_pipeline *);
-    } all[] = {/* by bit */
-               {"text_encoder", tern_pipeline_drop_text},
-               {"text_encoder_2", tern_pipeline_drop_text_2},
-               {"unet", tern_pipeline_drop_unet},
-               {"preview_decoder", tern_pipeline_drop_preview},
-               {"vae", tern_pipeline_drop_vae}};
-    for (int i = 0; i < (int)(sizeof(all) / sizeof(*all)); i++)
-        if (modules >> i & 1 && tern_job_leaves(j, all[i].component))
-            all[i].drop(j->p);
+    unsigned leaving = 0;
+    for (int i = 0; i < MODULES; i++)
+        leaving |= (unsigned)tern_job_leaves(j, all[i].component) << i;
+    tern_pipeline_put_out(j->p, modules & leaving);
 }

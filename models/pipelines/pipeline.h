@@ -137,7 +137,8 @@ enum tern_status tern_pipeline_may_load(const struct tern_pipeline *p);
 enum tern_status tern_pipeline_may_begin(const struct tern_pipeline *p);
 /* Those that are in memory. */
 unsigned tern_pipeline_modules(const struct tern_pipeline *p);
-/* Takes the module out of memory, with its weights and bindings. */
+/* Takes the modules of a set, or the module, out of memory, with weights and bindings. */
+void tern_pipeline_put_out(struct tern_pipeline *p, unsigned modules);
 void tern_pipeline_drop_text(struct tern_pipeline *p);
 void tern_pipeline_drop_text_2(struct tern_pipeline *p);
 void tern_pipeline_drop_unet(struct tern_pipeline *p);
