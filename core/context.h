@@ -31,6 +31,7 @@ struct tern_context {
     pthread_t failed; /* the thread whose error that is */
     char error[TERN_ERROR_SIZE];
 
+    bool unlimited;    /* for a while params.budget does not hold */
     size_t used, peak; /* atomic, bytes */
     size_t most;       /* likewise: the peak on the host that nobody resets */
     struct tern_pages pages;

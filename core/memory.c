@@ -74,11 +74,13 @@ static void raise(size_t *most, size_t to)
 
 void tern_memory_raise_peak(struct tern_context *ctx, size_t peak) { raise(&ctx->peak, peak); }
 
+size_t tern_memory_limit(const struct tern_context *ctx) { return ctx->unlimited ? 0 : ctx->params.budget; }
+
 /* Counts `size` more bytes; false when the budget does not allow them. Not counted before that is known: what one thread is refused would
  * be missing for another meanwhile. */
 static bool reserve(struct tern_context *ctx, size_t size)
 {
-    const size_t budget = ctx->params.budget;
+    const size_t budget = tern_memory_limit(ctx);
     size_t used = tern_memory_used(ctx);
     do
         if (budget && (used > budget || size > budget - used))

@@ -31,6 +31,8 @@ void tern_memory_trim_devices(struct tern_context *ctx);
 /* Counts memory that a device has of its own against the budget; caches are freed before it is refused. */
 enum tern_status tern_memory_charge(struct tern_context *ctx, const char *device, size_t size);
 void tern_memory_discharge(struct tern_context *ctx, size_t size);
+/* The budget that holds now; 0: none. */
+size_t tern_memory_limit(const struct tern_context *ctx);
 
 /* The peak becomes at least that: after a part that was measured alone. */
 void tern_memory_raise_peak(struct tern_context *ctx, size_t peak);

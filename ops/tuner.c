@@ -176,7 +176,7 @@ const struct tern_tuned *tern_tuner_find(struct tern_context *ctx, struct tern_t
 
 static size_t most_bytes(const struct tern_context *ctx, const struct tern_tuner *t)
 {
-    size_t budget = ctx->params.budget, used = tern_memory_used(ctx);
+    size_t budget = tern_memory_limit(ctx), used = tern_memory_used(ctx);
     return t->params.bytes ? t->params.bytes : !budget ? MOST_BYTES : budget > used ? (budget - used) / 2 : 1;
 }
 

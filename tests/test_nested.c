@@ -223,6 +223,35 @@ static void no_job_where_something_is_half_made(void **state)
     }
 }
 
+static bool make_in_little(void *user)
+{
+    struct nest *n = user;
+    if (n->asked++ == n->at) {
+        assert_null(tern_generate(n->p, &n->inner));
+        support_error(n->ctx, TERN_E_BUDGET, "memory budget: this picture needs at least");
+    }
+    return false;
+}
+
+/* The budget does not hold for the plans that a job tries, but for the job that another pipeline makes meanwhile. */
+static void the_budget_holds_within_a_choice(void **state)
+{
+    char path[PATH_SIZE];
+    size_t peak;
+    struct nest n = {.at = -1, .inner = tern_txt2img_params(.prompt = "y", .width = 16, .height = 16, .steps = 1)};
+    n.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = make_in_little, .user = &n});
+    struct tern_pipeline *p = tern_pipeline_load(n.ctx, model_path("sd1", path), NULL);
+    n.p = tern_pipeline_load(n.ctx, path, NULL);
+    n.ctx->params.budget = tern_memory_used(n.ctx) + (256 << 10);
+    n.at = n.asked;
+    assert_int_equal(tern_generate_check(p, &n.inner, &peak), TERN_OK);
+    assert_true(n.asked > n.at);
+    n.ctx->params.budget = 0;
+    tern_pipeline_destroy(&p);
+    tern_pipeline_destroy(&n.p);
+    tern_context_destroy(&n.ctx);
+}
+
 static void check_another(int step, int steps, const float *latents, int64_t count, void *user)
 {
     struct nest *n = user;
@@ -284,6 +313,7 @@ int main(void)
         cmocka_unit_test(jobs_of_others_where_it_is_asked_to_cancel),
         cmocka_unit_test(no_job_while_a_graph_is_made),
         cmocka_unit_test(no_job_where_something_is_half_made),
+        cmocka_unit_test(the_budget_holds_within_a_choice),
         cmocka_unit_test(a_check_within_a_job_leaves_nothing),
         cmocka_unit_test(a_pipeline_at_work_stays),
     };

@@ -152,19 +152,27 @@ enum tern_status tern_pipeline_may_begin(const struct tern_pipeline *p)
     return p->trying ? at_work(p, "one of tern_pipeline_quantize") : tern_pipeline_may_load(p);
 }
 
-/* A callback of another call may come here: what modules that one has found stay, since it uses them. Returns what others hold, for the
- * end. */
-static unsigned begin(struct tern_pipeline *p)
+/* What a call found, for its end. */
+struct call {
+    unsigned held;
+    bool unlimited;
+};
+
+/* A callback of another call may come here: what modules that one has found stay, since it uses them. The budget holds, also where another
+ * pipeline tries plans without. */
+static struct call begin(struct tern_pipeline *p)
 {
-    const unsigned outer = p->held;
+    const struct call outer = {p->held, p->ctx->unlimited};
     p->held = p->calls > 1 ? tern_pipeline_modules(p) : 0;
+    p->ctx->unlimited = false;
     return outer;
 }
 
-static void end(struct tern_pipeline *p, unsigned outer)
+static void end(struct tern_pipeline *p, const struct call *outer)
 {
     tern_pages_trim(&p->ctx->pages, 0); /* an application that waits for its next job holds no more than it has to */
-    p->held = outer;
+    p->held = outer->held;
+    p->ctx->unlimited = outer->unlimited;
 }
 
 struct tern_images *tern_pipeline_paint(struct tern_pipeline *p, const struct tern_txt2img_params *params)
@@ -174,13 +182,13 @@ struct tern_images *tern_pipeline_paint(struct tern_pipeline *p, const struct te
     struct tern_device_peak peak;
     if (params && params->cache_quality != 0)
         return tern_cache_generate(p, params);
-    const unsigned outer = begin(p);
+    const struct call outer = begin(p);
     if (params && params->on_kernel)
         tern_device_peak(p->ctx, &peak); /* before the job's time begins; prepare finds its error */
     if (tern_job_prepare(&j, p, params) == TERN_OK && tern_job_check_begun(&j) == TERN_OK && tern_job_choose_offload(&j, NULL) == TERN_OK)
         out = run(&j);
     tern_job_destroy(&j);
-    end(p, outer);
+    end(p, &outer);
     return out;
 }
 
@@ -214,7 +222,7 @@ enum tern_status tern_pipeline_check(struct tern_pipeline *p, const struct tern_
     struct tern_job j;
     if (params && params->cache_quality != 0)
         return tern_cache_check(p, params, peak_bytes);
-    const unsigned outer = begin(p);
+    const struct call outer = begin(p);
     const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
     enum tern_status st = tern_job_prepare(&j, p, params);
     if (!st)
@@ -223,7 +231,7 @@ enum tern_status tern_pipeline_check(struct tern_pipeline *p, const struct tern_
         tern_pipeline_put_out(p, ~p->held);
     tern_job_destroy(&j);
     tern_scopes_return(p->ctx, &left);
-    end(p, outer);
+    end(p, &outer);
     return st;
 }
 

@@ -249,11 +249,12 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
 {
     struct tern_job_peak peak;
     struct tern_context *ctx = j->p->ctx;
-    size_t given = ctx->params.budget, budget = tern_pipeline_budget(j->p), room = room_of(ctx->device);
+    const bool outer = ctx->unlimited;
+    size_t budget = tern_pipeline_budget(j->p), room = room_of(ctx->device);
     j->budget = budget;
     j->least = SIZE_MAX;
     j->left = j->p->used & ~(unsigned)(TERN_MODULE_TEXT | TERN_MODULE_TEXT_2); /* their stage is the first anyway */
-    ctx->params.budget = 0;
+    ctx->unlimited = true;
     j->p->half_made++;
     enum tern_status st = choose_known(j);
     st = st ? st : choose(j, &peak);
@@ -262,7 +263,7 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
         st = choose(j, &peak);
     }
     j->p->half_made--;
-    ctx->params.budget = given;
+    ctx->unlimited = outer;
     if (st)
         return st;
     bool fits = !j->budget || peak.most <= j->budget;
