@@ -71,7 +71,7 @@ static void scale_tile(const struct groups *r, const struct tern_cpu_affine *a, 
 {
     float tile[TILE];
     const int64_t at = row * width + col, from = vectors ? col : 0;
-    const struct tern_cpu_affine here = {a->shift + from, a->scale + from, a->offset + from};
+    const struct tern_cpu_affine here = {a->shift + from, a->scale + from, a->offset + from, false};
     char *y = r->y + at * (int64_t)tern_dtype_size(r->y_dtype);
     float *wide = r->y_dtype == TERN_F32 ? (float *)(void *)y : tile;
     r->level->affine(r->dtype, TERN_F32, rows, n, r->x + at * r->size, width, &here, vectors, r->near, wide, n);
@@ -106,7 +106,7 @@ static void contiguous_part(void *arg, int64_t begin, int64_t end)
         double inv = cpu_norm_scale(m.variance, r->eps);
         for (int64_t row = i * per; row < (i + 1) * per; row++) {
             const struct channel k = channel_of(r, &m, inv, row % r->c);
-            scale_rows(r, &(struct tern_cpu_affine){&m.base, &k.scale, &k.offset}, false, row, 1, r->hw);
+            scale_rows(r, &(struct tern_cpu_affine){&m.base, &k.scale, &k.offset, r->silu}, false, row, 1, r->hw);
         }
     }
 }
@@ -146,7 +146,7 @@ static void spread(const struct groups *r, int64_t i)
 static void scale_piece(const struct groups *r, int64_t n, int64_t piece)
 {
     int64_t p = piece * CPU_GROUPS_PIECE, rows = r->hw - p < CPU_GROUPS_PIECE ? r->hw - p : CPU_GROUPS_PIECE, at = n * r->c;
-    struct tern_cpu_affine affine = {r->shift + at, r->scale + at, r->offset + at};
+    struct tern_cpu_affine affine = {r->shift + at, r->scale + at, r->offset + at, r->silu};
     scale_rows(r, &affine, true, n * r->hw + p, rows, r->c);
 }
 
@@ -236,8 +236,16 @@ static void scale_all(struct tern_context *ctx, struct groups *r)
     tern_parallel(ctx, r->parts, 1, scale_range, r);
 }
 
+/* One that is silu, as in models, is done in registers. */
+static void take_silu(struct groups *r)
+{
+    r->silu = r->post.n == 1 && r->post.step[0].unary == cpu_unary_for(r->level, r->y_dtype, TERN_CPU_SILU);
+    r->post.n -= r->silu;
+}
+
 void tern_cpu_groups_normalize(struct tern_context *ctx, struct groups *r)
 {
+    take_silu(r);
     if (!r->channels_last) {
         tern_parallel(ctx, r->n * r->g, 1, contiguous_part, r);
         return;

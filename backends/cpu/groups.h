@@ -25,6 +25,7 @@ struct groups {
     float *sums;                           /* channels-last: (n, blocks, 2, c), of deviations and of their squares */
     float *first, *shift, *scale, *offset; /* channels-last: (n, c), the first pixel; the affine of each channel */
     struct cpu_post post;
+    bool silu; /* what was its only step */
 };
 
 /* y from x, posts included. */

@@ -111,6 +111,7 @@ UNARY_ROWS(UNARY_ONE, UNARY_TWO)
     }
 BINARY_ROWS(BINARY)
 
+INLINE vf silu_for(const enum tern_dtype dtype, vf x) { return dtype == TERN_F32 ? f_silu(x, x) : h_silu(x, x); }
 INLINE vf gelu_for(const enum tern_dtype dtype, vf x) { return dtype == TERN_F32 ? v_gelu(x) : v_gelu_half(x); }
 
 INLINE void geglu_rows(const enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, const float *gate, int64_t ld, void *y,

@@ -36,6 +36,7 @@ enum tern_cpu_binary { TERN_CPU_ADD, TERN_CPU_SUB, TERN_CPU_MUL, TERN_CPU_DIV, T
 /* A normalisation. shift is a value of the data, so that large means cost no digits; what the mean is beside it is part of offset. */
 struct tern_cpu_affine {
     const float *shift, *scale, *offset;
+    bool silu; /* of that: as a result of 16 bits wants it, if it is one */
 };
 
 /* A normalisation of rows. */
@@ -333,8 +334,8 @@ struct tern_cpu_level {
      * cache of the thread's, L2 or about that; here and below it decides the order alone. */
     void (*moments_by_column)(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, bool near, const float *shift,
                               float *sum, float *square);
-    /* y[i] = (x[i] - a->shift[i]) * a->scale[i] + a->offset[i], or with the first value of each for all: rows of n values,
-     * ldx and ldy values apart. The dtypes are the same, or one of them is f32. */
+    /* y[i] = (x[i] - a->shift[i]) * a->scale[i] + a->offset[i], or with the first value of each for all, or silu of it: rows of n
+     * values, ldx and ldy values apart. The dtypes are the same, or one of them is f32. */
     void (*affine)(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64_t n, const void *x, int64_t ldx,
                    const struct tern_cpu_affine *a, bool vectors, bool near, void *y, int64_t ldy);
     /* Rows of n values that lie together: (x - mean) / sqrt(variance + eps) * weight + bias. `to` is `from`, or `from` is f32. */

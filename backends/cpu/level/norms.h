@@ -2,6 +2,7 @@
 #ifndef TERN_BACKENDS_CPU_LEVEL_NORMS_H
 #define TERN_BACKENDS_CPU_LEVEL_NORMS_H
 
+#include "backends/cpu/level/affine.h"
 #include "backends/cpu/level/convert.h"
 
 /* Values per partial sum: short enough for f32, the rest is added in double. */
@@ -40,17 +41,8 @@ INLINE void moments_of(const enum tern_dtype dtype, int64_t n, const void *x, fl
         moments_chunk(dtype, n - i < NORM_CHUNK ? n - i : NORM_CHUNK, x, i, shift, sum, square);
 }
 
-static void moments(enum tern_dtype dtype, int64_t n, const void *x, float shift, double *sum, double *square)
-{
-    FOR_DTYPE(dtype, moments_of, n, x, shift, sum, square)
-}
-
-/* Rows that are gone through together: what belongs to their columns is read once for them. */
-#define NORM_ROWS 4
-/* Of so many columns at most that stays in L1 anyhow; then rows that are in no cache come one after the other. Processors fetch ahead what
- * is read and written in order: pictures from memory take 0.5 to 0.8 of the time. */
-#define NORM_NARROW 1024
-INLINE bool goes_together(int64_t n, bool near) { return near || n > NORM_NARROW; }
+static void moments(enum tern_dtype dtype, int64_t n, const void *x, float shift, double *sum,
+                    double *square){FOR_DTYPE(dtype, moments_of, n, x, shift, sum, square)}
 
 /* n <= VW columns from c on */
 INLINE void column_moments(const enum tern_dtype dtype, const int rows, int64_t n, int64_t c, const void *x, int64_t ldx,
@@ -83,11 +75,6 @@ INLINE void columns_moments(const enum tern_dtype dtype, const int rows, int64_t
         column_moments(dtype, rows, n - c, c, x, ldx, shift, sum, square);
 }
 
-INLINE const void *row_of(const enum tern_dtype dtype, const void *x, int64_t at)
-{
-    return (const char *)x + at * (dtype == TERN_F32 ? 4 : 2);
-}
-
 INLINE void moments_by_column_of(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, bool near,
                                  const float *shift, float *sum, float *square)
 {
@@ -99,91 +86,7 @@ INLINE void moments_by_column_of(const enum tern_dtype dtype, int64_t rows, int6
 }
 
 static void moments_by_column(enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, bool near, const float *shift,
-                              float *sum, float *square)
-{
-    FOR_DTYPE(dtype, moments_by_column_of, rows, n, x, ldx, near, shift, sum, square)
-}
-
-/* What is done with n <= VW columns. */
-struct columns {
-    vf shift, scale, offset;
-};
-
-INLINE struct columns columns_of(const struct tern_cpu_affine *a, int64_t c, int64_t n)
-{
-    if (n == VW)
-        return (struct columns){v_load(a->shift + c), v_load(a->scale + c), v_load(a->offset + c)};
-    return (struct columns){v_load_n(a->shift + c, n), v_load_n(a->scale + c, n), v_load_n(a->offset + c, n)};
-}
-
-INLINE vf v_affine(vf x, const struct columns *c) { return v_fma(x - c->shift, c->scale, c->offset); }
-
-INLINE void affine_rows(const enum tern_dtype from, const enum tern_dtype to, const int rows, int64_t n, const void *x, int64_t ldx,
-                        const struct tern_cpu_affine *a, bool vectors, void *y, int64_t ldy)
-{
-    int64_t i = 0;
-    struct columns c = {v_set(*a->shift), v_set(*a->scale), v_set(*a->offset)}, d = c;
-    for (; stores_two(to) && i + 2 * VW <= n; i += 2 * VW) {
-        if (vectors) {
-            c = columns_of(a, i, VW);
-            d = columns_of(a, i + VW, VW);
-        }
-        for (int r = 0; r < rows; r++)
-            v_store_two_as(to, y, r * ldy + i, v_affine(v_load_as(from, x, r * ldx + i), &c),
-                           v_affine(v_load_as(from, x, r * ldx + i + VW), &d));
-    }
-    for (; i + VW <= n; i += VW) {
-        if (vectors)
-            c = columns_of(a, i, VW);
-        for (int r = 0; r < rows; r++)
-            v_store_as(to, y, r * ldy + i, v_affine(v_load_as(from, x, r * ldx + i), &c));
-    }
-    if (i == n)
-        return;
-    if (vectors)
-        c = columns_of(a, i, n - i);
-    for (int r = 0; r < rows; r++)
-        v_store_as_n(to, y, r * ldy + i, v_affine(v_load_as_n(from, x, r * ldx + i, n - i), &c), n - i);
-}
-
-INLINE void affine_of(const enum tern_dtype from, const enum tern_dtype to, int64_t rows, int64_t n, const void *x, int64_t ldx,
-                      const struct tern_cpu_affine *a, bool vectors, bool near, void *y, int64_t ldy)
-{
-    int64_t r = 0;
-    for (; goes_together(n, near) && r + NORM_ROWS <= rows; r += NORM_ROWS)
-        affine_rows(from, to, NORM_ROWS, n, row_of(from, x, r * ldx), ldx, a, vectors, (void *)row_of(to, y, r * ldy), ldy);
-    for (; r < rows; r++)
-        affine_rows(from, to, 1, n, row_of(from, x, r * ldx), ldx, a, vectors, (void *)row_of(to, y, r * ldy), ldy);
-}
-
-INLINE void affine_alike(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
-                         bool vectors, bool near, void *y, int64_t ldy)
-{
-    affine_of(dtype, dtype, rows, n, x, ldx, a, vectors, near, y, ldy);
-}
-
-INLINE void affine_narrow(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
-                          bool vectors, bool near, void *y, int64_t ldy)
-{
-    affine_of(TERN_F32, dtype, rows, n, x, ldx, a, vectors, near, y, ldy);
-}
-
-INLINE void affine_wide(const enum tern_dtype dtype, int64_t rows, int64_t n, const void *x, int64_t ldx, const struct tern_cpu_affine *a,
-                        bool vectors, bool near, void *y, int64_t ldy)
-{
-    affine_of(dtype, TERN_F32, rows, n, x, ldx, a, vectors, near, y, ldy);
-}
-
-static void affine(enum tern_dtype from, enum tern_dtype to, int64_t rows, int64_t n, const void *x, int64_t ldx,
-                   const struct tern_cpu_affine *a, bool vectors, bool near, void *y, int64_t ldy)
-{
-    if (from == to)
-        FOR_DTYPE(from, affine_alike, rows, n, x, ldx, a, vectors, near, y, ldy)
-    else if (to == TERN_F32)
-        FOR_DTYPE(from, affine_wide, rows, n, x, ldx, a, vectors, near, y, ldy)
-    else
-        FOR_DTYPE(to, affine_narrow, rows, n, x, ldx, a, vectors, near, y, ldy)
-}
+                              float *sum, float *square){FOR_DTYPE(dtype, moments_by_column_of, rows, n, x, ldx, near, shift, sum, square)}
 
 /* Columns i .. i + n of a row, n <= VW, by (x - shift) scale + offset. affine: with weights and a bias. */
 INLINE vf normalized(const enum tern_dtype from, const bool affine, const void *x, int64_t i, int64_t n, const struct columns *by,
