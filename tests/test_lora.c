@@ -182,11 +182,14 @@ static void tags_can_be_read_back(void **state)
     lora_temporary(folder);
     lora_copy("mid.safetensors", folder, "a:b<c>d\n.e.safetensors");
     snprintf(path, sizeof(path), "%s/a:b<c>d\n.e.safetensors", folder);
-    const struct tern_lora_strength two[] = {{"text_encoders", 0.5}, {"unet", 0.75}}, more[] = {{"text_encoders", 0.5}, {"down", 0.75}};
-    const struct tern_lora loras[] = {{.path = path, .scale = 0.5}, {path, 0.25}, {path, 2, two, 2}, {path, 2, more, 2}};
-    assert_int_equal(tern_pipeline_set_loras(p, loras, 4), TERN_OK);
+    const struct tern_lora_strength two[] = {{"text_encoders", 0.5}, {"unet", 0.75}}, turned[] = {{"unet", 0.75}, {"text_encoders", 0.5}},
+                                    more[] = {{"text_encoders", 0.5}, {"down", 0.75}};
+    const struct tern_lora loras[] = {{.path = path, .scale = 0.5}, {path, 0.25},      {path, 2, two, 2}, {path, 2, turned, 2},
+                                      {path, 2, two + 1, 1},        {path, 4, two, 1}, {path, 2, more, 2}};
+    assert_int_equal(tern_pipeline_set_loras(p, loras, 7), TERN_OK);
     char *text = tern_pipeline_lora_text(p);
-    assert_string_equal(text, " <lora:a_b_c_d_.e:0.5> <lora:a_b_c_d_.e:0.25> <lora:a_b_c_d_.e:1:1.5> <lora:a_b_c_d_.e:2>");
+    assert_string_equal(text, " <lora:a_b_c_d_.e:0.5> <lora:a_b_c_d_.e:0.25> <lora:a_b_c_d_.e:1:1.5> <lora:a_b_c_d_.e:1:1.5>"
+                              " <lora:a_b_c_d_.e:2:1.5> <lora:a_b_c_d_.e:2:4> <lora:a_b_c_d_.e:2>");
     tern_free_text(ctx, text);
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);

@@ -244,11 +244,16 @@ static char *tag_name(struct tern_context *ctx, const char *path)
 static const char *tag_scales(const struct tern_active_lora *a, char out[2 * TERN_NUMBER_TEXT])
 {
     char unet[TERN_NUMBER_TEXT];
-    const struct tern_lora_strength *b = a->blocks;
-    if (a->n_blocks != 2 || strcmp(b[0].block, "text_encoders") || strcmp(b[1].block, "unet"))
-        return tern_number_text(a->scale, out);
-    tern_number_text(a->scale * b[0].scale, out);
-    strcat(strcat(out, ":"), tern_number_text(a->scale * b[1].scale, unet));
+    double part[2] = {1, 1};
+    for (int i = 0; i < a->n_blocks; i++) { /* of equal ones the last counts */
+        const bool encoders = !strcmp(a->blocks[i].block, "text_encoders");
+        if (!encoders && strcmp(a->blocks[i].block, "unet") != 0)
+            return tern_number_text(a->scale, out);
+        part[!encoders] = a->blocks[i].scale;
+    }
+    tern_number_text(a->scale * part[0], out);
+    if (part[1] != part[0])
+        strcat(strcat(out, ":"), tern_number_text(a->scale * part[1], unet));
     return out;
 }
 
