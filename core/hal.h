@@ -93,7 +93,7 @@ struct tern_device_caps {
     enum tern_dtype fast_dtype; /* see tern_context_fast_dtype */
     size_t cache;               /* bytes of the last cache, where the tensors of a run should stay; 0: batches as large as asked for */
     size_t max_buffer;          /* bytes; 0: no limit but memory */
-    size_t max_start;           /* bytes of a buffer behind which nothing may begin that kernels read or write; 0: anywhere */
+    size_t reach;               /* bytes: what lies in a buffer, and not at its begin, ends within so many; 0: anywhere */
     size_t compiling;           /* bytes of the host that kernels of a job take beside its plans: a source and a binary, and what stays */
     size_t memory, host_share;  /* bytes of its own memory that may be taken, of the host's for weights beside it; memory 0: no limit */
 };

@@ -51,17 +51,17 @@ static bool meet(const struct tern_block *a, const struct tern_block *b) { retur
 
 size_t tern_arena_window(size_t max_buffer) { return max_buffer / ALIGN * ALIGN; }
 
-struct tern_arena_limits tern_arena_limits(size_t max_buffer, size_t max_start)
+struct tern_arena_limits tern_arena_limits(size_t max_buffer, size_t reach)
 {
     const size_t any = (size_t)1 << 40; /* larger than a buffer, and no more is taken of a window than is used */
-    return (struct tern_arena_limits){max_buffer || !max_start ? tern_arena_window(max_buffer) : any, max_start};
+    return (struct tern_arena_limits){max_buffer || !reach ? tern_arena_window(max_buffer) : any, reach};
 }
 
-/* The first offset from `at` where so many bytes lie in one window, and begin within reach. */
+/* The first offset from `at` where so many bytes lie in one window, and within reach. */
 static size_t in_window(size_t at, size_t size, struct tern_arena_limits l)
 {
     const size_t begin = l.window ? at % l.window : 0;
-    return l.window && (begin + size > l.window || (l.reach && begin > l.reach)) ? at - begin + l.window : at;
+    return l.window && (begin + size > l.window || (l.reach && begin && begin + size > l.reach)) ? at - begin + l.window : at;
 }
 
 /* The smallest gap between the blocks of `placed` (in order of offset) that live with b and leave room for it. */

@@ -11,14 +11,14 @@ struct tern_block {
     size_t offset; /* the result, a multiple of 64 */
 };
 
-/* The arena is made of buffers of at most `window` bytes, a multiple of 64, and no block lies in two; 0: it is one buffer. No block begins
- * more than `reach` bytes behind the begin of its buffer; 0: anywhere. The offset of a block is its buffer's number times the window, and
- * where it lies in there. */
+/* The arena is made of buffers of at most `window` bytes, a multiple of 64, and no block lies in two; 0: it is one buffer. A block
+ * begins where its buffer does, or ends at most `reach` bytes behind that, so that kernels can count to every place in it; 0: anywhere. The
+ * offset of a block is its buffer's number times the window, and where it lies in there. */
 struct tern_arena_limits {
     size_t window, reach;
 };
 /* Of a device, by its limits of buffers (tern_device_caps). */
-struct tern_arena_limits tern_arena_limits(size_t max_buffer, size_t max_start);
+struct tern_arena_limits tern_arena_limits(size_t max_buffer, size_t reach);
 /* The window of a device that allows buffers of at most so many bytes; 0: any. */
 size_t tern_arena_window(size_t max_buffer);
 

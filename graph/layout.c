@@ -311,7 +311,7 @@ static bool has_sizes(const struct layout *l, const struct tern_placement *given
 static enum tern_status place_blocks(struct layout *l, const struct tern_placement *given)
 {
     struct tern_plan *p = l->plan;
-    const struct tern_arena_limits limits = tern_arena_limits(p->ctx->device->caps.max_buffer, p->ctx->device->caps.max_start);
+    const struct tern_arena_limits limits = tern_arena_limits(p->ctx->device->caps.max_buffer, p->ctx->device->caps.reach);
     const bool placed = has_sizes(l, given);
     const int n = l->n_blocks;
     p->window = limits.window;

@@ -42,7 +42,7 @@ static void check_places(const struct tern_block *b, int n, struct tern_arena_li
     for (int i = 0; i < n; i++) {
         size_t room = (b[i].size + 63) / 64 * 64, w = l.window ? l.window : SIZE_MAX, k = b[i].offset / w, begin = b[i].offset % w;
         assert_int_equal(b[i].offset % 64, 0);
-        assert_true(begin + room <= w && (!l.reach || begin <= l.reach) && k < (size_t)n);
+        assert_true(begin + room <= w && (!l.reach || !begin || begin + room <= l.reach) && k < (size_t)n);
         ends[k] = begin + room > ends[k] ? begin + room : ends[k];
         for (int j = 0; j < i; j++) {
             bool together = b[i].first <= b[j].last && b[j].first <= b[i].last;
@@ -78,7 +78,7 @@ static void blocks_keep_to_windows_and_reach(void **state)
 
 static void wrong_places_are_found(void **state)
 {
-    const struct tern_arena_limits one = {0}, small = {.window = 4096}, large = {.window = 8192, .reach = 1000};
+    const struct tern_arena_limits one = {0}, small = {.window = 4096}, large = {.window = 8192, .reach = 1024};
     size_t least, used[2];
     struct tern_block b[2] = {{.size = 4096, .first = 0, .last = 3, .offset = 64}, {.size = 64, .first = 1, .last = 1, .offset = 0}};
     assert_int_equal(tern_arena_check(b, 2, one, used, &least), 4160);
@@ -86,9 +86,16 @@ static void wrong_places_are_found(void **state)
     b[0].offset = 4096;
     assert_int_equal(tern_arena_check(b, 2, small, used, &least), 4160); /* 64 bytes of the first buffer */
     assert_int_equal(tern_arena_check(b, 2, large, used, &least), SIZE_MAX);
-    b[0].offset = 960;
-    assert_int_equal(tern_arena_check(b, 2, large, used, &least), 5056);
+    b[0].offset = 960; /* begins within reach and ends behind it */
+    assert_int_equal(tern_arena_check(b, 2, large, used, &least), SIZE_MAX);
+    b[0].offset = 8192; /* larger than it, and begins where its buffer does */
+    assert_int_equal(tern_arena_check(b, 2, large, used, &least), 4160);
+    b[1].offset = 960;
+    assert_int_equal(tern_arena_check(b, 2, large, used, &least), 1024 + 4096);
+    b[1].offset = 1024;
+    assert_int_equal(tern_arena_check(b, 2, large, used, &least), SIZE_MAX);
     b[0].offset = 2 * 8192;
+    b[1].offset = 0;
     assert_int_equal(tern_arena_check(b, 2, large, used, &least), SIZE_MAX); /* no buffer is empty */
 }
 
@@ -103,12 +110,12 @@ static void what_no_buffer_holds_has_no_place(void **state)
     assert_int_equal(tern_arena_window(0), 0);
 }
 
-/* Three blocks of which two begin within reach, and small ones beside one that is larger than it: no more than the blocks need. */
+/* Three blocks of which two end within reach, and small ones beside one that is larger than it: no more than the blocks need. */
 static void reach_takes_no_memory(void **state)
 {
     struct tern_context *ctx = *state;
     for (int limited = 0; limited < 2; limited++) {
-        const struct tern_arena_limits l = tern_arena_limits(limited ? 100000 : 0, 1000);
+        const struct tern_arena_limits l = tern_arena_limits(limited ? 100000 : 0, 1700);
         size_t least, used[3];
         struct tern_block same[3] = {{.size = 832}, {.size = 832}, {.size = 832}},
                           large[3] = {{.size = 640}, {.size = 5000}, {.size = 640}};
@@ -149,7 +156,7 @@ static void run_unet(enum device device, float *result, size_t bytes)
     if (device != USUAL) {
         tern_pipeline_drop_plans(p);
         ctx->device->caps.max_buffer = device == SMALL_BUFFERS ? window : 0;
-        ctx->device->caps.max_start = device == SHORT_REACH ? window / 4 : 0;
+        ctx->device->caps.reach = device == SHORT_REACH ? window / 4 : 0;
     }
     struct tern_binding *b = tern_pipeline_binding(p, &stage);
     assert_non_null(b);
@@ -157,10 +164,12 @@ static void run_unet(enum device device, float *result, size_t bytes)
     assert_true(device == USUAL ? plan->n_buffers == 1 : plan->n_buffers > 1);
     for (int i = 0; i < plan->n_buffers; i++)
         assert_true(device != SMALL_BUFFERS || plan->buffers[i] <= window);
-    for (int i = 0; i < plan->n_blocks; i++)
-        assert_true(device != SHORT_REACH || plan->blocks[i].offset % plan->window <= window / 4);
-    for (int i = 0; i < plan->n_blocks; i++)
-        assert_true(plan->blocks[i].at + plan->blocks[i].size <= plan->facts.arena);
+    for (int i = 0; i < plan->n_blocks; i++) {
+        const struct tern_plan_block *one = &plan->blocks[i];
+        const size_t begin = device == SHORT_REACH ? one->offset % plan->window : 0;
+        assert_true(!begin || begin + one->size <= window / 4);
+        assert_true(one->at + one->size <= plan->facts.arena);
+    }
     model_run(b, result, bytes);
     tern_binding_unref(&b);
     tern_pipeline_destroy(&p);

@@ -150,7 +150,7 @@ static void read_features(struct opencl_device *d, const char *extensions)
     d->fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
     d->gpu.base.caps.software = number(d, CL_DEVICE_TYPE, sizeof(cl_device_type)) & CL_DEVICE_TYPE_CPU;
     d->gpu.base.caps.max_buffer = tern_gpu_largest(number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong)), OPENCL_UNIT);
-    d->gpu.base.caps.max_start = INT32_MAX / 2; /* of bytes, as texts count from the start of a buffer; of wider values more */
+    d->gpu.base.caps.reach = INT32_MAX / 2; /* of bytes, as texts count from the start of a buffer to a place inside of an argument */
     d->gpu.limits = (struct tern_launch_limits){.max_group = power_of_two_below(number(d, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t))),
                                                 .shared_bytes = number(d, CL_DEVICE_LOCAL_MEM_SIZE, sizeof(cl_ulong)),
                                                 .max_groups = 65535,
