@@ -122,11 +122,31 @@ static void many_ways_lead_to_a_weight(void **state)
     pair_close(&p);
 }
 
+/* An arena of several buffers runs in another when each of them does: a smaller sum is not enough. */
+static void arenas_fit_buffer_by_buffer(void **state)
+{
+    (void)state;
+    size_t host[] = {600, 600}, even[] = {600, 64}, uneven[] = {700, 64}, many[] = {64, 64, 64};
+    const struct tern_plan of = {.window = 1024, .buffers = host, .n_buffers = 2, .facts.arena = 1200};
+    struct tern_plan guest = {.window = 1024, .buffers = even, .n_buffers = 2, .facts.arena = 664};
+    assert_true(tern_plan_fits_beside(&guest, &of));
+    guest.n_buffers = 0;
+    guest.facts.arena = 0;
+    assert_true(tern_plan_fits_beside(&guest, &of));
+    guest = (struct tern_plan){.window = 1024, .buffers = uneven, .n_buffers = 2, .facts.arena = 764};
+    assert_false(tern_plan_fits_beside(&guest, &of));
+    guest = (struct tern_plan){.window = 1024, .buffers = many, .n_buffers = 3, .facts.arena = 192};
+    assert_false(tern_plan_fits_beside(&guest, &of));
+    guest = (struct tern_plan){.window = 2048, .buffers = even, .n_buffers = 2, .facts.arena = 664};
+    assert_false(tern_plan_fits_beside(&guest, &of));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_memory),
         cmocka_unit_test(many_ways_lead_to_a_weight),
+        cmocka_unit_test(arenas_fit_buffer_by_buffer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
