@@ -258,6 +258,49 @@ static void bad_values_are_refused(void **state)
     close_chosen(&c);
 }
 
+/* What is tried, as `open` knows it, and how often a callback met it. */
+struct met {
+    struct tern_context *ctx;
+    struct tern_pipeline *p;
+    int asked;
+};
+
+static struct tern_pipeline *open_met(const struct tern_pipeline_params *params, void *user)
+{
+    char path[PATH_SIZE];
+    struct met *m = user;
+    m->p = NULL;
+    return m->p = tern_pipeline_load(m->ctx, model_path("sd1", path), params);
+}
+
+static bool meet(void *user)
+{
+    struct met *m = user;
+    if (m->p) {
+        m->asked++;
+        if (tern_pipeline_set_embeddings(m->p, NULL, 0) == TERN_OK)
+            fail_msg("set where it is asked the %dth time", m->asked);
+        support_error(m->ctx, TERN_E_INVALID, "tern_pipeline_set_embeddings: the pipeline is at work");
+    }
+    return false;
+}
+
+/* A callback could take away what graphs are made of. For memory plans go, and are made once more to look at them. */
+static void what_is_tried_is_at_work(void **state)
+{
+    struct met m = {0};
+    struct tern_pipeline_params pipeline = {0};
+    struct tern_txt2img_params job = tern_txt2img_params(.prompt = "a cat", .width = 16, .height = 16, .steps = 1);
+    const struct tern_optimize_params o = {.goal = TERN_GOAL_MEMORY, .open = open_met, .open_user = &m};
+    m.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = meet, .user = &m});
+    struct tern_pipeline *p = tern_pipeline_optimize(m.ctx, NULL, &pipeline, &job, &o);
+    if (!p)
+        fail_msg("%s", tern_error(m.ctx));
+    assert_true(m.asked > 100);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&m.ctx);
+}
+
 static int open_folder(void **state)
 {
     snprintf(folder, sizeof(folder), "/tmp/tern-optimize-XXXXXX");
@@ -317,6 +360,7 @@ int main(void)
         cmocka_unit_test(parameters_say_what_was_chosen),
         cmocka_unit_test(what_is_given_stays),
         cmocka_unit_test(bad_values_are_refused),
+        cmocka_unit_test(what_is_tried_is_at_work),
     };
     return cmocka_run_group_tests_name("optimize", tests, open_folder, remove_folder);
 }

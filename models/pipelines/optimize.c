@@ -80,8 +80,11 @@ static enum tern_status try(const struct choosing *c, size_t budget, struct tria
     q.budget = budget;
     q.single_use = q.single_use && c->job->cache_quality == 0; /* which makes more than one job of it */
     struct tern_pipeline *p = open(c, &q);
-    if (p && tern_generate_check(p, c->job, &t->peak) == TERN_OK && (!budget || t->peak <= budget || budget == 1))
+    if (p && tern_generate_check(p, c->job, &t->peak) == TERN_OK && (!budget || t->peak <= budget || budget == 1)) {
+        p->calls++; /* `open` may have told others of it */
         look(c, p, t);
+        p->calls--;
+    }
     t->fits = !budget || t->peak <= budget;
     tern_pipeline_destroy(&p);
     tern_plan_cache_drop(c->ctx); /* plans of what is not taken would count as memory that is in use */
