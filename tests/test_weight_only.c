@@ -94,6 +94,9 @@ static void wrong_words(void **state)
         {"*:", "word \"*:\": behind the colon expected"},
         {"*:w4:w8", "word \"*:w4:w8\": behind the colon expected"},
         {"*:w4 !a:w4", "word \"!a:w4\" says how a layer is kept, but ! leaves it as it is: expected \"!a\""},
+        {":w5", "word \":w5\": behind the colon expected"}, /* also where no word names a layer */
+        {"!mid*:w8", "word \"!mid*:w8\" says how a layer is kept, but ! leaves it as it is: expected \"!mid*\""},
+        {"^abc", "word \"^...\": factors are those of a norm"},
     };
     char path[PATH_SIZE], message[256];
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)

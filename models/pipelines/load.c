@@ -66,7 +66,7 @@ static enum tern_status check_params(struct tern_context *ctx, const struct tern
     for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++)
         if ((unsigned)ways[i] > TERN_OFFLOAD_STREAM)
             return tern_fail(ctx, TERN_E_INVALID, "offload: %d is no such value", (int)ways[i]);
-    if (params->quantize && params->recipe)
+    if (tern_quantize_named(params->quantize) && params->recipe)
         return tern_fail(ctx, TERN_E_INVALID, "quantize and recipe: expected one of them, found \"%.80s\" and %s", params->quantize,
                          params->recipe);
     if (!tern_dtype_is_float(dtype))
@@ -95,13 +95,13 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
     p->hoist_inputs = TERN_GRAPH_MAX_IO;
     if (params)
         p->params = *params;
-    p->params.quantize = tern_quantize_named(p->params.quantize);
-    p->params.text_encoder_quantize = tern_quantize_named(p->params.text_encoder_quantize);
     struct tern_recipe *recipe = NULL;
     p->shipped = !model || !strcmp(model, "demo") || !strcmp(model, "demo-zh");
     bool zh = model && !strcmp(model, "demo-zh"), shipped = p->shipped;
     char *path = shipped ? tern_demo_path(ctx, model ? model : "demo") : tern_strdup(ctx, model);
     if (path && check_params(ctx, &p->params) == TERN_OK && (!shipped || check_shipped(ctx, path, zh) == TERN_OK)) {
+        p->params.quantize = tern_quantize_named(p->params.quantize); /* behind the check of what they say */
+        p->params.text_encoder_quantize = tern_quantize_named(p->params.text_encoder_quantize);
         p->quantize = p->params.quantize ? tern_strdup(ctx, p->params.quantize) : NULL;
         p->text_encoder_quantize = p->params.text_encoder_quantize ? tern_strdup(ctx, p->params.text_encoder_quantize) : NULL;
         p->name = shipped ? tern_strdup(ctx, model ? model : "demo") : tern_model_name(ctx, path);
