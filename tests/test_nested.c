@@ -152,26 +152,33 @@ static void the_budget_holds_within_a_choice(void **state)
     tern_context_destroy(&n.ctx);
 }
 
-static void check_another(int step, int steps, const float *latents, int64_t count, void *user)
+/* In a job whose components leave: a check, and a job that would keep its own, as AUTO has it of a small one. */
+static void call_another(int step, int steps, const float *latents, int64_t count, void *user)
 {
     struct nest *n = user;
     size_t peak;
     const unsigned before = tern_pipeline_modules(n->p);
+    const enum tern_offload way = n->p->params.offload;
     assert_int_equal(before, TERN_MODULE_UNET);
     assert_int_equal(tern_generate_check(n->p, &n->inner, &peak), TERN_OK);
+    assert_int_equal(tern_pipeline_modules(n->p), before);
+    n->p->params.offload = TERN_OFFLOAD_NONE;
+    struct tern_images *images = job_run(n->ctx, n->p, &n->inner);
+    n->p->params.offload = way;
+    tern_images_destroy(&images);
     assert_int_equal(tern_pipeline_modules(n->p), before);
     n->asked++;
 }
 
-/* What a check brings into memory goes again: a job that lets its components go has no room for it. */
-static void a_check_within_a_job_leaves_nothing(void **state)
+/* The components that a call brings into memory go again: a job that lets its own go has no room for them. */
+static void a_call_within_a_job_leaves_nothing(void **state)
 {
     char path[PATH_SIZE];
     struct nest n = {.inner = tern_txt2img_params(.prompt = "y", .width = 24, .height = 16, .steps = 1, .count = 2)};
     const struct tern_pipeline_params sequential = {.offload = TERN_OFFLOAD_SEQUENTIAL};
     n.ctx = support_context();
     n.p = tern_pipeline_load(n.ctx, model_path("sd1", path), &sequential);
-    const struct tern_txt2img_params q = {.width = 16, .height = 16, .steps = 2, .on_step = check_another, .on_step_user = &n};
+    const struct tern_txt2img_params q = {.width = 16, .height = 16, .steps = 2, .on_step = call_another, .on_step_user = &n};
     struct tern_images *images = job_run(n.ctx, n.p, &q);
     assert_true(n.asked > 1);
     tern_images_destroy(&images);
@@ -185,7 +192,7 @@ int main(void)
         cmocka_unit_test(jobs_within_jobs),
         cmocka_unit_test(jobs_of_others_where_it_is_asked_to_cancel),
         cmocka_unit_test(the_budget_holds_within_a_choice),
-        cmocka_unit_test(a_check_within_a_job_leaves_nothing),
+        cmocka_unit_test(a_call_within_a_job_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

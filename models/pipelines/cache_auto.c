@@ -162,6 +162,5 @@ struct tern_images *tern_cache_generate(struct tern_pipeline *p, const struct te
     struct tern_cache_search s;
     struct tern_images *out = open(&s, p, params, NULL) == TERN_OK ? run(&s) : NULL;
     close(&s);
-    tern_pages_trim(&p->ctx->pages, 0);
     return out;
 }

@@ -47,7 +47,7 @@ bool tern_cache_recall(const struct tern_cache_search *s, struct tern_cache_choi
 /* Does nothing but tell the log where it cannot be written. */
 void tern_cache_remember(const struct tern_job *j, const struct tern_cache_choice *choice);
 
-/* generate.c: tern_generate and tern_generate_check within such a call: as if no other one had made what is in memory. */
+/* generate.c: tern_generate and tern_generate_check within such a call: what comes into memory for one stays for those behind it. */
 struct tern_images *tern_pipeline_paint(struct tern_pipeline *p, const struct tern_txt2img_params *params);
 enum tern_status tern_pipeline_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak);
 /* The pictures of both calls as those of one; takes both. NULL with the error recorded. */

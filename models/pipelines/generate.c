@@ -156,23 +156,27 @@ enum tern_status tern_pipeline_may_begin(const struct tern_pipeline *p)
 struct call {
     unsigned held;
     bool unlimited;
+    struct tern_scope_stack scopes;
 };
 
 /* A callback of another call may come here: what modules that one has found stay, since it uses them. The budget holds, also where another
  * pipeline tries plans without. */
 static struct call begin(struct tern_pipeline *p)
 {
-    const struct call outer = {p->held, p->ctx->unlimited};
-    p->held = p->calls > 1 ? tern_pipeline_modules(p) : 0;
+    const struct call outer = {p->held, p->ctx->unlimited, tern_scopes_leave(p->ctx)};
+    p->held = p->calls++ ? tern_pipeline_modules(p) : 0;
     p->ctx->unlimited = false;
     return outer;
 }
 
 static void end(struct tern_pipeline *p, const struct call *outer)
 {
-    tern_pages_trim(&p->ctx->pages, 0); /* an application that waits for its next job holds no more than it has to */
+    if (--p->calls) /* the other call's memory was predicted without what came for this one */
+        tern_pipeline_put_out(p, ~p->held);
     p->held = outer->held;
     p->ctx->unlimited = outer->unlimited;
+    tern_scopes_return(p->ctx, &outer->scopes);
+    tern_pages_trim(&p->ctx->pages, 0); /* an application that waits for its next job holds no more than it has to */
 }
 
 struct tern_images *tern_pipeline_paint(struct tern_pipeline *p, const struct tern_txt2img_params *params)
@@ -182,13 +186,11 @@ struct tern_images *tern_pipeline_paint(struct tern_pipeline *p, const struct te
     struct tern_device_peak peak;
     if (params && params->cache_quality != 0)
         return tern_cache_generate(p, params);
-    const struct call outer = begin(p);
     if (params && params->on_kernel)
         tern_device_peak(p->ctx, &peak); /* before the job's time begins; prepare finds its error */
     if (tern_job_prepare(&j, p, params) == TERN_OK && tern_job_check_begun(&j) == TERN_OK && tern_job_choose_offload(&j, NULL) == TERN_OK)
         out = run(&j);
     tern_job_destroy(&j);
-    end(p, &outer);
     return out;
 }
 
@@ -196,11 +198,9 @@ struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt
 {
     if (!p || tern_pipeline_may_begin(p))
         return NULL;
-    const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
-    p->calls++;
+    const struct call outer = begin(p);
     struct tern_images *out = tern_pipeline_paint(p, params);
-    p->calls--;
-    tern_scopes_return(p->ctx, &left);
+    end(p, &outer);
     return out;
 }
 
@@ -222,16 +222,10 @@ enum tern_status tern_pipeline_check(struct tern_pipeline *p, const struct tern_
     struct tern_job j;
     if (params && params->cache_quality != 0)
         return tern_cache_check(p, params, peak_bytes);
-    const struct call outer = begin(p);
-    const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
     enum tern_status st = tern_job_prepare(&j, p, params);
     if (!st)
         st = tern_job_choose_offload(&j, peak_bytes);
-    if (p->calls > 1) /* the other call's memory was predicted without what came for this one */
-        tern_pipeline_put_out(p, ~p->held);
     tern_job_destroy(&j);
-    tern_scopes_return(p->ctx, &left);
-    end(p, &outer);
     return st;
 }
 
@@ -241,8 +235,8 @@ enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_
         return TERN_E_INVALID;
     if (tern_pipeline_may_begin(p))
         return tern_error_status(p->ctx);
-    p->calls++;
+    const struct call outer = begin(p);
     const enum tern_status st = tern_pipeline_check(p, params, peak_bytes);
-    p->calls--;
+    end(p, &outer);
     return st;
 }
