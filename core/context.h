@@ -31,9 +31,9 @@ struct tern_context {
     pthread_t failed; /* the thread whose error that is */
     char error[TERN_ERROR_SIZE];
 
-    bool unlimited;    /* for a while params.budget does not hold */
-    size_t used, peak; /* atomic, bytes */
-    size_t most;       /* likewise: the peak on the host that nobody resets */
+    const char *unlimited; /* atomic; the thread for whose own work params.budget does not hold for a while; NULL: it holds */
+    size_t used, peak;     /* atomic, bytes */
+    size_t most;           /* likewise: the peak on the host that nobody resets */
     struct tern_pages pages;
     uint64_t allocations; /* atomic */
     uint64_t buffers;     /* atomic; made so far */

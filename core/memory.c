@@ -74,7 +74,10 @@ static void raise(size_t *most, size_t to)
 
 void tern_memory_raise_peak(struct tern_context *ctx, size_t peak) { raise(&ctx->peak, peak); }
 
-size_t tern_memory_limit(const struct tern_context *ctx) { return ctx->unlimited ? 0 : ctx->params.budget; }
+size_t tern_memory_limit(const struct tern_context *ctx)
+{
+    return __atomic_load_n(&ctx->unlimited, __ATOMIC_RELAXED) ? 0 : ctx->params.budget;
+}
 
 /* Counts `size` more bytes; false when the budget does not allow them. Not counted before that is known: what one thread is refused would
  * be missing for another meanwhile. */

@@ -89,6 +89,17 @@ void tern_error_clear(struct tern_context *ctx) { clear(ctx, false); }
 
 void tern_error_clear_own(struct tern_context *ctx) { clear(ctx, true); }
 
+/* Its address is the thread's name. */
+static _Thread_local char thread;
+
+bool tern_budget_lift(struct tern_context *ctx, bool lift)
+{
+    const bool outer = __atomic_load_n(&ctx->unlimited, __ATOMIC_RELAXED) == &thread;
+    if (lift != outer)
+        __atomic_store_n(&ctx->unlimited, lift ? &thread : NULL, __ATOMIC_RELAXED);
+    return outer;
+}
+
 void tern_message(struct tern_context *ctx, int level, const char *fmt, ...)
 {
     char text[TERN_ERROR_SIZE];
@@ -98,7 +109,9 @@ void tern_message(struct tern_context *ctx, int level, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    const bool lifted = tern_budget_lift(ctx, false);
     ctx->params.log((enum tern_log_level)level, text, ctx->params.user);
+    tern_budget_lift(ctx, lifted);
 }
 
 void tern_report(struct tern_context *ctx, const char *stage, int64_t done, int64_t total, double seconds)
@@ -107,12 +120,11 @@ void tern_report(struct tern_context *ctx, const char *stage, int64_t done, int6
     if (!ctx->params.progress)
         return;
     const int floor = tern_scopes_guard(ctx);
+    const bool lifted = tern_budget_lift(ctx, false);
     ctx->params.progress(&p, ctx->params.user);
+    tern_budget_lift(ctx, lifted);
     tern_scopes_unguard(ctx, floor, "the progress callback");
 }
-
-/* Its address is the thread's name. */
-static _Thread_local char thread;
 
 enum tern_status tern_check_cancel(struct tern_context *ctx)
 {
@@ -120,7 +132,9 @@ enum tern_status tern_check_cancel(struct tern_context *ctx)
     /* Plans may run in several threads: one is asked at a time, and the others go on until they ask next. */
     if (!ctx->params.cancel || !__atomic_compare_exchange_n(&ctx->asked, &none, &thread, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
         return TERN_OK;
+    const bool lifted = tern_budget_lift(ctx, false);
     const bool stop = ctx->params.cancel(ctx->params.user);
+    tern_budget_lift(ctx, lifted);
     __atomic_store_n(&ctx->asked, NULL, __ATOMIC_RELEASE);
     return stop ? tern_fail(ctx, TERN_E_CANCELLED, "cancelled") : TERN_OK;
 }

@@ -35,6 +35,10 @@ enum tern_status tern_check_cancel(struct tern_context *ctx);
 /* Whether this thread is in that callback. */
 bool tern_is_asked(const struct tern_context *ctx);
 
+/* Lifts the budget, or puts it back where this thread has lifted it; whether it had. In callbacks it holds: what they make is not what the
+ * thread lifted it for. */
+bool tern_budget_lift(struct tern_context *ctx, bool lift);
+
 /* Seconds from an arbitrary, monotonic origin. */
 double tern_now(void);
 

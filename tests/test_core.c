@@ -202,6 +202,53 @@ static void callbacks_are_called(void **state)
     tern_context_destroy(&ctx);
 }
 
+struct limited {
+    struct tern_context *ctx;
+    int callbacks;
+};
+
+static void has_little(struct limited *l)
+{
+    assert_int_equal(tern_memory_limit(l->ctx), 4096);
+    assert_null(tern_alloc(l->ctx, 8192));
+    support_error(l->ctx, TERN_E_BUDGET, "memory budget");
+    l->callbacks++;
+}
+
+static void has_little_in_log(enum tern_log_level level, const char *message, void *user) { has_little(user); }
+static void has_little_in_progress(const struct tern_progress *p, void *user) { has_little(user); }
+static bool has_little_in_cancel(void *user)
+{
+    has_little(user);
+    return false;
+}
+
+static void *put_back(void *ctx) { return tern_budget_lift(ctx, false) ? ctx : NULL; }
+
+/* What lifts it does so for its own work. */
+static void the_budget_holds_in_callbacks(void **state)
+{
+    struct limited l = {0};
+    pthread_t other;
+    void *had;
+    l.ctx = tern_context_create(&(struct tern_context_params){
+        .threads = 1, .log = has_little_in_log, .progress = has_little_in_progress, .cancel = has_little_in_cancel, .user = &l});
+    const bool outer = tern_budget_lift(l.ctx, true);
+    assert_false(outer);
+    l.ctx->params.budget = 4096;
+    tern_message(l.ctx, TERN_LOG_WARN, "mind this");
+    tern_report(l.ctx, "tune", 1, 1, 0);
+    assert_int_equal(tern_check_cancel(l.ctx), TERN_OK);
+    assert_int_equal(l.callbacks, 3);
+    assert_int_equal(pthread_create(&other, NULL, put_back, l.ctx), 0);
+    assert_int_equal(pthread_join(other, &had), 0);
+    assert_null(had); /* nor is it that thread's to put back */
+    assert_int_equal(tern_memory_limit(l.ctx), 0);
+    assert_true(tern_budget_lift(l.ctx, outer));
+    assert_int_equal(tern_memory_limit(l.ctx), 4096);
+    tern_context_destroy(&l.ctx);
+}
+
 /* ---- buffers and threads */
 
 static void count_release(void *user) { ++*(int *)user; }
@@ -541,6 +588,7 @@ int main(void)
         cmocka_unit_test(the_first_error_stays),
         cmocka_unit_test(an_error_stops_what_follows),
         cmocka_unit_test(callbacks_are_called),
+        cmocka_unit_test(the_budget_holds_in_callbacks),
         cmocka_unit_test(one_thread_is_asked),
         cmocka_unit_test(buffers_check_their_ranges),
         cmocka_unit_test(loops_cover_their_range_once),

@@ -127,6 +127,7 @@ static bool make_in_little(void *user)
 {
     struct nest *n = user;
     if (n->asked++ == n->at) {
+        assert_int_equal(tern_memory_limit(n->ctx), n->ctx->params.budget);
         assert_null(tern_generate(n->p, &n->inner));
         support_error(n->ctx, TERN_E_BUDGET, "memory budget: this picture needs at least");
     }

@@ -155,17 +155,14 @@ enum tern_status tern_pipeline_may_begin(const struct tern_pipeline *p)
 /* What a call found, for its end. */
 struct call {
     unsigned held;
-    bool unlimited;
     struct tern_scope_stack scopes;
 };
 
-/* A callback of another call may come here: what modules that one has found stay, since it uses them. The budget holds, also where another
- * pipeline tries plans without. */
+/* A callback of another call may come here: what modules that one has found stay, since it uses them. */
 static struct call begin(struct tern_pipeline *p)
 {
-    const struct call outer = {p->held, p->ctx->unlimited, tern_scopes_leave(p->ctx)};
+    const struct call outer = {p->held, tern_scopes_leave(p->ctx)};
     p->held = p->calls++ ? tern_pipeline_modules(p) : 0;
-    p->ctx->unlimited = false;
     return outer;
 }
 
@@ -174,7 +171,6 @@ static void end(struct tern_pipeline *p, const struct call *outer)
     if (--p->calls) /* the other call's memory was predicted without what came for this one */
         tern_pipeline_put_out(p, ~p->held);
     p->held = outer->held;
-    p->ctx->unlimited = outer->unlimited;
     tern_scopes_return(p->ctx, &outer->scopes);
     tern_pages_trim(&p->ctx->pages, 0); /* an application that waits for its next job holds no more than it has to */
 }

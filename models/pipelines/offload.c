@@ -249,12 +249,11 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
 {
     struct tern_job_peak peak;
     struct tern_context *ctx = j->p->ctx;
-    const bool outer = ctx->unlimited;
     size_t budget = tern_pipeline_budget(j->p), room = room_of(ctx->device);
     j->budget = budget;
     j->least = SIZE_MAX;
     j->left = j->p->used & ~(unsigned)(TERN_MODULE_TEXT | TERN_MODULE_TEXT_2); /* their stage is the first anyway */
-    ctx->unlimited = true;
+    const bool outer = tern_budget_lift(ctx, true);
     j->p->half_made++;
     enum tern_status st = choose_known(j);
     st = st ? st : choose(j, &peak);
@@ -263,7 +262,7 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
         st = choose(j, &peak);
     }
     j->p->half_made--;
-    ctx->unlimited = outer;
+    tern_budget_lift(ctx, outer);
     if (st)
         return st;
     bool fits = !j->budget || peak.most <= j->budget;
