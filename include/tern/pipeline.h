@@ -340,7 +340,8 @@ struct tern_graph_size {
  *   vae_encoder   sample (N, 3, H, W) -> mean, logvar (N, 4, h, w); of a TAESD the latent alone
  * NULL with the error recorded. */
 TERN_API struct tern_graph *tern_pipeline_graph(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size);
-/* The weights that a plan of that graph is bound to; borrowed, valid as long as the pipeline has them. */
+/* The weights that a plan of that graph is bound to; borrowed, valid as long as the pipeline has them. NULL with the error recorded, also
+ * for those that are in memory in a callback where the pipeline begins nothing (tern_context_params). */
 TERN_API const struct tern_weights *tern_pipeline_weights(struct tern_pipeline *p, const char *component);
 
 /* Runs one component: "text_encoder", "text_encoder_2" (SDXL), "unet", "vae_decoder", "vae_encoder". Inputs and outputs are named
