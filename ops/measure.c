@@ -144,7 +144,7 @@ static bool failed(struct measure *m, struct runner *r)
     bool cancelled = tern_error_status(m->ctx) == TERN_E_CANCELLED;
     if (tern_failed(m->ctx) && !cancelled) {
         tern_message(m->ctx, TERN_LOG_INFO, "tuning: %s is left out: %s", r->kernel->name, tern_error(m->ctx));
-        tern_error_clear(m->ctx);
+        tern_error_clear_own(m->ctx);
     }
     drop(m, r);
     return cancelled;
@@ -266,7 +266,7 @@ static bool run(struct measure *m, struct tern_tuned *out)
 {
     if (make_operands(m)) {
         if (tern_error_status(m->ctx) != TERN_E_CANCELLED)
-            tern_error_clear(m->ctx);
+            tern_error_clear_own(m->ctx);
         return false;
     }
     for (int i = 0; i < m->n; i++)
@@ -291,7 +291,7 @@ bool tern_measure(struct tern_context *ctx, const struct tern_op_desc *d, const 
     }
     struct measure *m = tern_calloc(ctx, 1, sizeof(*m));
     if (!m) {
-        tern_error_clear(ctx);
+        tern_error_clear_own(ctx);
         return false;
     }
     *m = (struct measure){.ctx = ctx, .device = ctx->device, .d = d, .how = how, .bytes = operands, .n = n};

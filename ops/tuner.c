@@ -50,7 +50,7 @@ static bool read_file(struct tern_context *ctx, struct tern_tuner *t, struct ter
     if (st && (st != TERN_E_NOT_FOUND || t->params.level == TERN_TUNE_OFF))
         tern_message(ctx, TERN_LOG_WARN, "what was measured before is not used: %s", tern_error(ctx));
     if (st) {
-        tern_error_clear(ctx);
+        tern_error_clear_own(ctx);
         tern_tuning_clear(ctx, file);
     }
     return true;
@@ -69,10 +69,10 @@ static void write_file(struct tern_context *ctx, struct tern_tuner *t)
 {
     struct tern_tuning file = {0};
     if (tern_tuning_read(ctx, t->path, &file))
-        tern_error_clear(ctx);
+        tern_error_clear_own(ctx);
     if (tern_tuning_merge(ctx, &t->known, &file) || tern_cache_prepare(ctx, t->path) || tern_tuning_write(ctx, t->path, &t->known))
         tern_message(ctx, TERN_LOG_WARN, "what was measured is not kept: %s", tern_error(ctx));
-    tern_error_clear(ctx);
+    tern_error_clear_own(ctx);
     tern_tuning_clear(ctx, &file);
 }
 
@@ -198,7 +198,7 @@ const struct tern_tuned *tern_tuner_measure(struct tern_context *ctx, struct ter
     if (!good)
         return known;
     if (tern_tuning_set(ctx, &t->known, &e)) {
-        tern_error_clear(ctx); /* no room for results is no reason to fail */
+        tern_error_clear_own(ctx); /* no room for results is no reason to fail */
         return known;
     }
     t->changed = true;

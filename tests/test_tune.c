@@ -1,4 +1,5 @@
 /* Tuning: the fastest kernel is found among slow, failing and hungry ones, within limits, and never fails a plan. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -303,6 +304,56 @@ static void without_memory(void **state)
     assert_true(n > 20);
 }
 
+/* Another thread records an error while allocation number `at` is made. */
+struct other {
+    struct tern_context *ctx;
+    long count, at;
+};
+
+static void *record(void *user)
+{
+    tern_fail(((struct other *)user)->ctx, TERN_E_DEVICE, "of another thread");
+    return NULL;
+}
+
+static void *alloc(size_t size, size_t alignment, void *user)
+{
+    struct other *o = user;
+    pthread_t thread;
+    if (++o->count == o->at) {
+        assert_int_equal(pthread_create(&thread, NULL, record, o), 0);
+        pthread_join(thread, NULL);
+    }
+    const size_t rounded = (size + alignment - 1) / alignment * alignment;
+    return aligned_alloc(alignment, rounded ? rounded : alignment);
+}
+
+static void release(void *ptr, size_t size, void *user) { free(ptr); }
+
+/* What reading the file, measuring and writing find no error does not take it with it. */
+static void errors_of_other_threads_stay(void **state)
+{
+    long n = 1;
+    for (bool met = true; met; n++) {
+        struct tune f = tune_open();
+        struct other o = {.at = 0};
+        o.ctx = tune_context_of(&f, &(struct tern_context_params){.allocator = {.alloc = alloc, .free = release, .user = &o},
+                                                                  .tune = {.level = TERN_TUNE_FULL, .cache = f.file}});
+        struct tern_graph *g = tune_graph(o.ctx);
+        o.at = o.count + n;
+        struct tern_plan *p = tern_plan_compile(g, NULL);
+        met = o.count >= o.at;
+        o.at = 0;
+        if (met && (tern_error_status(o.ctx) != TERN_E_DEVICE || !strstr(tern_error(o.ctx), "of another thread")))
+            fail_msg("allocation %ld: \"%s\"", n, tern_error(o.ctx));
+        tern_plan_unref(&p);
+        tern_graph_destroy(&g);
+        tern_context_destroy(&o.ctx);
+        tune_close(&f);
+    }
+    assert_true(n > 20);
+}
+
 /* An eager op takes the fastest, too, and its context keeps the result when it ends. */
 static void eager_ops(void **state)
 {
@@ -379,6 +430,7 @@ int main(void)
         cmocka_unit_test(plans_within_plans),
         cmocka_unit_test(a_job_can_be_cancelled),
         cmocka_unit_test(without_memory),
+        cmocka_unit_test(errors_of_other_threads_stay),
         cmocka_unit_test(eager_ops),
         cmocka_unit_test(a_layer_of_the_cpu),
     };
