@@ -1,9 +1,11 @@
 /* What several test programs need: a context, golden files, comparisons. */
 #include "support.h"
 #include "conformance/guard.h"
+#include "core/status.h"
 
 #include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -186,6 +188,33 @@ static void failing_free(void *ptr, size_t size, void *user)
 struct tern_allocator support_failing(struct support_allocator *state)
 {
     return (struct tern_allocator){.alloc = failing_alloc, .free = failing_free, .user = state};
+}
+
+void support_other_record(const struct support_other *state) { tern_fail(state->ctx, state->status, "of another thread"); }
+
+static void *record(void *user)
+{
+    support_other_record(user);
+    return NULL;
+}
+
+static void *other_alloc(size_t size, size_t alignment, void *user)
+{
+    struct support_other *o = user;
+    pthread_t thread;
+    if (++o->count == o->at) {
+        assert_int_equal(pthread_create(&thread, NULL, record, o), 0);
+        pthread_join(thread, NULL);
+    }
+    const size_t rounded = (size + alignment - 1) / alignment * alignment;
+    return aligned_alloc(alignment, rounded ? rounded : alignment);
+}
+
+static void other_free(void *ptr, size_t size, void *user) { free(ptr); }
+
+struct tern_allocator support_other_thread(struct support_other *state)
+{
+    return (struct tern_allocator){.alloc = other_alloc, .free = other_free, .user = state};
 }
 
 /* glibc's file of numbers in a locale: few systems have other locales ready, or what localedef makes them of. The usual names of

@@ -57,4 +57,14 @@ struct support_allocator {
 };
 struct tern_allocator support_failing(struct support_allocator *state);
 
+/* One with which another thread records an error, "of another thread", in that context while allocation number `at` is made. */
+struct support_other {
+    struct tern_context *ctx;
+    enum tern_status status;
+    long count, at; /* from 1; 0: none */
+};
+struct tern_allocator support_other_thread(struct support_other *state);
+/* Records it from this thread. */
+void support_other_record(const struct support_other *state);
+
 #endif

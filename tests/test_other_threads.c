@@ -1,5 +1,4 @@
 /* Plans that are made while another thread uses the context: it sees no error that is none, and what it records stays. */
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,52 +19,28 @@
 
 static const struct tern_plan_params params = {.without = "fuse"};
 
-/* Another thread records an error of that status while allocation number `at` (from 1; 0: none) is made. */
 struct other {
-    struct tern_context *ctx;
-    enum tern_status status;
-    long count, at;
+    struct support_other is;
     char folder[64];
 };
-
-static void *record(void *user)
-{
-    struct other *o = user;
-    tern_fail(o->ctx, o->status, "of another thread");
-    return NULL;
-}
-
-static void *alloc(size_t size, size_t alignment, void *user)
-{
-    struct other *o = user;
-    pthread_t thread;
-    if (++o->count == o->at) {
-        assert_int_equal(pthread_create(&thread, NULL, record, o), 0);
-        pthread_join(thread, NULL);
-    }
-    const size_t rounded = (size + alignment - 1) / alignment * alignment;
-    return aligned_alloc(alignment, rounded ? rounded : alignment);
-}
-
-static void release(void *ptr, size_t size, void *user) { free(ptr); }
 
 static struct other *other_open(enum tern_status status)
 {
     struct other *o = calloc(1, sizeof(*o));
     assert_non_null(o);
-    o->status = status;
+    o->is.status = status;
     strcpy(o->folder, "/tmp/tern-other-XXXXXX");
     assert_non_null(mkdtemp(o->folder));
-    o->ctx = tern_context_create(
-        &(struct tern_context_params){.threads = 1, .cache_dir = o->folder, .allocator = {.alloc = alloc, .free = release, .user = o}});
-    assert_non_null(o->ctx);
+    o->is.ctx =
+        tern_context_create(&(struct tern_context_params){.threads = 1, .cache_dir = o->folder, .allocator = support_other_thread(&o->is)});
+    assert_non_null(o->is.ctx);
     return o;
 }
 
 static void other_close(struct other *o, const char *kind)
 {
     char path[128];
-    tern_context_destroy(&o->ctx);
+    tern_context_destroy(&o->is.ctx);
     snprintf(path, sizeof(path), "%s/%s", o->folder, kind);
     rmdir(path);
     assert_int_equal(rmdir(o->folder), 0);
@@ -77,22 +52,22 @@ static void other_close(struct other *o, const char *kind)
 static void stays(struct other *o, void (*make)(struct other *o, void *user), void (*before)(void *user), void *user)
 {
     before(user);
-    const long start = o->count;
+    const long start = o->is.count;
     make(o, user);
-    const long total = o->count - start;
-    assert_int_equal(tern_error_status(o->ctx), TERN_OK);
+    const long total = o->is.count - start;
+    assert_int_equal(tern_error_status(o->is.ctx), TERN_OK);
     assert_true(total > 1);
     for (long k = 0; k < total; k += 1 + k / 8) {
         before(user);
-        o->at = o->count + total - k;
+        o->is.at = o->is.count + total - k;
         make(o, user);
-        const bool met = o->count >= o->at;
-        o->at = 0;
+        const bool met = o->is.count >= o->is.at;
+        o->is.at = 0;
         if (!met) /* less is allocated from the second time on */
             continue;
-        if (tern_error_status(o->ctx) != o->status || !strstr(tern_error(o->ctx), "of another thread"))
-            fail_msg("allocation %ld of %ld: \"%s\"", total - k, total, tern_error(o->ctx));
-        tern_error_clear(o->ctx);
+        if (tern_error_status(o->is.ctx) != o->is.status || !strstr(tern_error(o->is.ctx), "of another thread"))
+            fail_msg("allocation %ld of %ld: \"%s\"", total - k, total, tern_error(o->is.ctx));
+        tern_error_clear(o->is.ctx);
     }
 }
 
@@ -132,13 +107,13 @@ static void make_plan(struct other *o, void *user)
     const struct planning *p = user;
     struct tern_plan *plan = tern_plan_cached(p->graph, &params);
     tern_plan_unref(&plan);
-    tern_plan_cache_drop(o->ctx);
+    tern_plan_cache_drop(o->is.ctx);
 }
 
 static void errors_stay_where_plans_are_kept_on_disk(void **state)
 {
     struct other *o = other_open(TERN_E_INVALID);
-    struct planning p = {.graph = chain_of(o->ctx, STEPS)};
+    struct planning p = {.graph = chain_of(o->is.ctx, STEPS)};
     struct tern_key key;
     char text[TERN_KEY_TEXT];
     assert_int_equal(tern_graph_key(p.graph, &params, &key), TERN_OK);
@@ -178,11 +153,11 @@ static void errors_stay_where_weights_are_streamed(void **state)
 {
     struct other *o = other_open(TERN_E_IO);
     const struct tern_graph_input in = {"x", TERN_F32, 2, {64, 64}};
-    struct binding b = {.weights = tern_weights_create(o->ctx)};
-    tern_scope_begin(o->ctx);
-    assert_int_equal(tern_weights_add(b.weights, "w", support_noise(o->ctx, 1, 2, in.shape, 1, TERN_F32)), TERN_OK);
-    tern_scope_end(o->ctx, NULL);
-    struct tern_graph *g = tern_graph_trace(o->ctx, layer, b.weights, b.weights, &in, 1, 1);
+    struct binding b = {.weights = tern_weights_create(o->is.ctx)};
+    tern_scope_begin(o->is.ctx);
+    assert_int_equal(tern_weights_add(b.weights, "w", support_noise(o->is.ctx, 1, 2, in.shape, 1, TERN_F32)), TERN_OK);
+    tern_scope_end(o->is.ctx, NULL);
+    struct tern_graph *g = tern_graph_trace(o->is.ctx, layer, b.weights, b.weights, &in, 1, 1);
     b.plan = tern_plan_compile(g, &(struct tern_plan_params){.resident = 1});
     assert_non_null(b.plan);
     assert_true(tern_plan_facts(b.plan).travels > 0);
@@ -197,12 +172,12 @@ static void errors_stay_where_weights_are_streamed(void **state)
 static void a_plan_that_is_nowhere_is_no_error(void **state)
 {
     struct other *o = other_open(TERN_E_INVALID);
-    struct planning p = {.graph = chain_of(o->ctx, 2)};
+    struct planning p = {.graph = chain_of(o->is.ctx, 2)};
     const pthread_t nobody = {0};
     make_plan(o, &p);
-    assert_memory_equal(&o->ctx->failed, &nobody, sizeof(nobody));
-    record(o);
-    assert_memory_not_equal(&o->ctx->failed, &nobody, sizeof(nobody));
+    assert_memory_equal(&o->is.ctx->failed, &nobody, sizeof(nobody));
+    support_other_record(&o->is);
+    assert_memory_not_equal(&o->is.ctx->failed, &nobody, sizeof(nobody));
     tern_graph_destroy(&p.graph);
     other_close(o, "plans");
 }

@@ -1,5 +1,4 @@
 /* Tuning: the fastest kernel is found among slow, failing and hungry ones, within limits, and never fails a plan. */
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -304,40 +303,14 @@ static void without_memory(void **state)
     assert_true(n > 20);
 }
 
-/* Another thread records an error while allocation number `at` is made. */
-struct other {
-    struct tern_context *ctx;
-    long count, at;
-};
-
-static void *record(void *user)
-{
-    tern_fail(((struct other *)user)->ctx, TERN_E_DEVICE, "of another thread");
-    return NULL;
-}
-
-static void *alloc(size_t size, size_t alignment, void *user)
-{
-    struct other *o = user;
-    pthread_t thread;
-    if (++o->count == o->at) {
-        assert_int_equal(pthread_create(&thread, NULL, record, o), 0);
-        pthread_join(thread, NULL);
-    }
-    const size_t rounded = (size + alignment - 1) / alignment * alignment;
-    return aligned_alloc(alignment, rounded ? rounded : alignment);
-}
-
-static void release(void *ptr, size_t size, void *user) { free(ptr); }
-
 /* What reading the file, measuring and writing find no error does not take it with it. */
 static void errors_of_other_threads_stay(void **state)
 {
     long n = 1;
     for (bool met = true; met; n++) {
         struct tune f = tune_open();
-        struct other o = {.at = 0};
-        o.ctx = tune_context_of(&f, &(struct tern_context_params){.allocator = {.alloc = alloc, .free = release, .user = &o},
+        struct support_other o = {.status = TERN_E_DEVICE};
+        o.ctx = tune_context_of(&f, &(struct tern_context_params){.allocator = support_other_thread(&o),
                                                                   .tune = {.level = TERN_TUNE_FULL, .cache = f.file}});
         struct tern_graph *g = tune_graph(o.ctx);
         o.at = o.count + n;
