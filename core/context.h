@@ -31,7 +31,7 @@ struct tern_context {
     pthread_t failed; /* the thread whose error that is */
     char error[TERN_ERROR_SIZE];
 
-    const char *unlimited; /* atomic; the thread for whose own work params.budget does not hold for a while; NULL: it holds */
+    const char *unlimited; /* atomic; the thread that has lifted params.budget for a while, for all; NULL: it holds */
     size_t used, peak;     /* atomic, bytes */
     size_t most;           /* likewise: the peak on the host that nobody resets */
     struct tern_pages pages;

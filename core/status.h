@@ -35,8 +35,8 @@ enum tern_status tern_check_cancel(struct tern_context *ctx);
 /* Whether this thread is in that callback. */
 bool tern_is_asked(const struct tern_context *ctx);
 
-/* Lifts the budget, or puts it back where this thread has lifted it; whether it had. In callbacks it holds: what they make is not what the
- * thread lifted it for. */
+/* Lifts the budget, for all threads, or puts it back where this thread has lifted it; whether it had. In this thread's callbacks it holds:
+ * what they make is not what it was lifted for. */
 bool tern_budget_lift(struct tern_context *ctx, bool lift);
 
 /* Seconds from an arbitrary, monotonic origin. */

@@ -284,7 +284,8 @@ TERN_API void tern_images_destroy(struct tern_images **images);
  * All parameters are checked before anything is computed. NULL with the error recorded, also
  * TERN_E_CANCELLED. Each picture carries its infotext under "parameters". Scopes that the caller has open are set aside until it returns:
  * what a callback makes belongs to the callback. A callback of the parameters may make another job by the same pipeline; what components
- * are in memory then are still there after it, and those that come for it go again; plans stay. */
+ * are in memory then are still there after it, and those that come for it go again; plans stay, unless it does not fit
+ * or asks for other limits. */
 TERN_API struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params);
 
 /* The same for one picture, which the caller owns. */
@@ -293,7 +294,7 @@ TERN_API struct tern_image *tern_txt2img(struct tern_pipeline *p, const struct t
 /* The checks of tern_generate alone, and the memory that it will need at most, in bytes (0 when unknown). What goes on behind
  * denoising_start is checked also while it has no init_latents, before the first model makes them. What earlier jobs have left in memory
  * goes where the job would have it go; in a callback of another call the components that come for the check go again, and no others. Plans
- * stay. */
+ * stay, unless the job does not fit or asks for other limits. */
 TERN_API enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes);
 
 /* What a job is to be good at. docs/quantization.md has what each costs. */
