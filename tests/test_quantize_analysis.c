@@ -1,16 +1,15 @@
-/* tern_pipeline_quantize on a small model: layers that lose much are found, an interrupted run ends with the same recipe, targets. */
+/* tern_pipeline_quantize on a small model: layers that lose much are found, targets, what it refuses. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 #include <tern/quantize.h>
 
+#include "analysis_help.h"
 #include "core/context.h"
 #include "damage.h"
 #include "lora_help.h"
@@ -18,72 +17,6 @@
 #include "models/quantize/analysis.h"
 #include "ops/dispatch.h"
 #include "support.h"
-
-static const char *const prompts[] = {"a red circle", "two cats"};
-
-/* Small and quick; what time the layers of so small a model take does not count. */
-static struct tern_quantize_params usual(void)
-{
-    return tern_quantize_params(.prompts = prompts, .n_prompts = 2, .width = 32, .height = 32, .steps = 2, .seed = 4,
-                                .quantize_slower = true);
-}
-
-/* Cancels when so many units are done; 0: never. */
-struct stop {
-    int at, reached, calls;
-    bool wrong; /* another stage was told, or more done than there is */
-};
-
-static void watch(const struct tern_progress *p, void *user)
-{
-    struct stop *s = user;
-    s->calls++;
-    s->wrong = s->wrong || strcmp(p->stage, "quantize") != 0 || p->done > p->total;
-    s->reached = (int)p->done;
-}
-
-static bool is_cancelled(void *user)
-{
-    const struct stop *s = user;
-    return s->at && s->reached >= s->at;
-}
-
-struct fixture {
-    struct stop stop;
-    struct tern_context *ctx;
-    struct tern_pipeline *p;
-};
-
-static void open_typed(struct fixture *f, const char *path, enum tern_dtype dtype)
-{
-    *f = (struct fixture){.stop = {0}};
-    f->ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .progress = watch, .cancel = is_cancelled, .user = &f->stop});
-    f->p = tern_pipeline_load(f->ctx, path, &(struct tern_pipeline_params){.dtype = dtype});
-    if (!f->p)
-        fail_msg("%s", tern_error(f->ctx));
-}
-
-static void open_path(struct fixture *f, const char *path) { open_typed(f, path, 0); }
-
-static void open_model(struct fixture *f)
-{
-    char path[PATH_SIZE];
-    open_path(f, model_path("sd1", path));
-}
-
-static void close_model(struct fixture *f)
-{
-    tern_pipeline_destroy(&f->p);
-    tern_context_destroy(&f->ctx);
-}
-
-static struct tern_recipe *quantize(struct fixture *f, const struct tern_quantize_params *q)
-{
-    struct tern_recipe *r = tern_pipeline_quantize(f->p, q);
-    if (!r)
-        fail_msg("%s", tern_error(f->ctx));
-    return r;
-}
 
 static const struct tern_recipe_layer *layer(const struct tern_recipe *r, const char *name)
 {
@@ -107,17 +40,17 @@ static int count_int8(const struct tern_recipe *r)
 static void wrong_params_are_told_at_once(void **state)
 {
     static const char *const hole[] = {"a", NULL};
-#define Q(...)                                          \
-    {                                                   \
-        .prompts = prompts, .n_prompts = 1, __VA_ARGS__ \
+#define Q(...)                                                   \
+    {                                                            \
+        .prompts = analysis_prompts, .n_prompts = 1, __VA_ARGS__ \
     }
     static const struct {
         struct tern_quantize_params q;
         const char *message;
     } rows[] = {
         {{.prompts = NULL}, "prompts: calibration needs at least one, found none"},
-        {{.prompts = prompts, .n_prompts = -1}, "prompts: calibration needs at least one"},
-        {{.prompts = prompts, .n_prompts = 1 << 30}, "prompts: expected at most 1024"},
+        {{.prompts = analysis_prompts, .n_prompts = -1}, "prompts: calibration needs at least one"},
+        {{.prompts = analysis_prompts, .n_prompts = 1 << 30}, "prompts: expected at most 1024"},
         {{.prompts = hole, .n_prompts = 2}, "prompts: number 2 is NULL"},
         {Q(.bits = 4), "bits: expected 8, found 4"},
         {Q(.width = 8), "size: expected at least 16 x 16, found 8 x 64"},
@@ -142,8 +75,8 @@ static void wrong_params_are_told_at_once(void **state)
          ", stays: density"}, /* not: "stays: no attention layer is asked for" */
         {Q(.state = "/nowhere/state"), "/nowhere/state"},
     };
-    struct fixture f;
-    open_model(&f);
+    struct analysis f;
+    analysis_open(&f);
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         assert_null(tern_pipeline_quantize(f.p, &rows[i].q));
         if (!strstr(tern_error(f.ctx), rows[i].message))
@@ -153,18 +86,18 @@ static void wrong_params_are_told_at_once(void **state)
     assert_null(tern_pipeline_quantize(f.p, NULL));
     support_error(f.ctx, TERN_E_INVALID, "prompts: calibration");
     /* Layers that references compute are layers, too. */
-    const struct tern_quantize_params least = {.prompts = prompts, .n_prompts = 1, .width = 16, .height = 16, .steps = 1};
+    const struct tern_quantize_params least = {.prompts = analysis_prompts, .n_prompts = 1, .width = 16, .height = 16, .steps = 1};
     assert_int_equal(tern_op_force(f.ctx, "reference"), TERN_OK);
     assert_null(tern_pipeline_quantize(f.p, &least));
     support_error(f.ctx, TERN_E_UNSUPPORTED, "quantize: none of 203 layers can be int8");
-    close_model(&f);
+    analysis_close(&f);
 }
 
 static void only_plain_pipelines(void **state)
 {
     char path[PATH_SIZE];
     struct tern_context *ctx = support_context();
-    const struct tern_quantize_params q = usual();
+    const struct tern_quantize_params q = analysis_params();
     struct tern_pipeline *p = tern_pipeline_load(ctx, model_path("sd1", path), &(struct tern_pipeline_params){.quantize = "*"});
     assert_null(tern_pipeline_quantize(p, &q));
     support_error(ctx, TERN_E_INVALID, "expected a model of floats without a recipe");
@@ -178,58 +111,15 @@ static void only_plain_pipelines(void **state)
 
 /* ---- what is chosen */
 
-/* One weight of every row, or of every input channel, becomes `value`. */
-static tern_tensor *set_first(struct tern_context *ctx, const struct tern_weights *w, const char *name, int64_t rows, int64_t stride,
-                              int64_t width, float value)
-{
-    int64_t n;
-    tern_tensor *old = tern_weights_get(w, name);
-    float *values = support_f32(w, name, &n);
-    tern_tensor *t = tern_tensor_create(ctx, tern_tensor_dtype(old), tern_tensor_ndim(old), tern_tensor_shape(old), NULL);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t k = 0; k < width; k++)
-            values[r * stride + k] = value;
-    assert_int_equal(tern_tensor_write(t, TERN_F32, values, (size_t)n * sizeof(float)), TERN_OK);
-    free(values);
-    return t;
-}
-
-/* What the last norm gives the first channel is `value` times as large, and the last convolution reads it with weights of 0, or the norm
- * has a bias of 0 for it. */
-static void change_last(const char *folder, float value, bool unread)
-{
-    char path[2 * PATH_SIZE];
-    struct tern_context *ctx = support_context();
-    snprintf(path, sizeof(path), "%s/unet/diffusion_pytorch_model.safetensors", folder);
-    struct tern_weights *w = tern_weights_open(ctx, path);
-    const int64_t *shape = tern_tensor_shape(tern_weights_get(w, "conv_out.weight"));
-    tern_tensor *norm = set_first(ctx, w, "conv_norm_out.weight", 1, 1, 1, value),
-                *other = unread ? set_first(ctx, w, "conv_out.weight", shape[0], shape[1] * 9, 9, 0)
-                                : set_first(ctx, w, "conv_norm_out.bias", 1, 1, 1, 0);
-    const struct tern_weights_change changes[] = {{"conv_norm_out.weight", norm},
-                                                  {unread ? "conv_out.weight" : "conv_norm_out.bias", other}};
-    struct tern_weights *changed = tern_weights_derive(w, changes, 2);
-    assert_int_equal(tern_weights_save(changed, path), TERN_OK);
-    tern_tensor_unref(&norm);
-    tern_tensor_unref(&other);
-    tern_weights_unref(&changed);
-    tern_weights_unref(&w);
-    tern_context_destroy(&ctx);
-}
-
-/* One channel of what goes into the last convolution is very large, and the convolution does not read it: in floats that is as if it were
- * not there, in int8 no other channel is left. */
-static void spoil(const char *folder) { change_last(folder, 10000, true); }
-
 static void a_spoiled_layer_stays(void **state)
 {
     char folder[PATH_SIZE];
-    struct fixture f;
-    struct tern_quantize_params q = usual();
+    struct analysis f;
+    struct tern_quantize_params q = analysis_params();
     damage_copy("sd1", folder);
-    spoil(folder);
-    open_path(&f, folder);
-    struct tern_recipe *r = quantize(&f, &q);
+    analysis_spoil(folder);
+    analysis_open_path(&f, folder);
+    struct tern_recipe *r = analysis_run(&f, &q);
     const struct tern_recipe_layer *last = layer(r, "conv_out.weight"), *first = layer(r, "conv_in.weight");
     assert_false(last->int8);
     assert_true(last->error > 0.1 && last->measured_with == 1);
@@ -238,10 +128,10 @@ static void a_spoiled_layer_stays(void **state)
     assert_true(count_int8(r) > 190);
     tern_recipe_destroy(&r);
     q.conv_mse_threshold = 1e6; /* nothing is too much */
-    r = quantize(&f, &q);
+    r = analysis_run(&f, &q);
     assert_true(layer(r, "conv_out.weight")->int8);
     tern_recipe_destroy(&r);
-    close_model(&f);
+    analysis_close(&f);
     damage_remove(folder);
 }
 
@@ -260,13 +150,13 @@ static const char *factors_of(const char *words, const char *norm)
 static void factors_save_a_spoiled_layer(void **state)
 {
     char folder[PATH_SIZE];
-    struct fixture f;
-    struct tern_quantize_params q = usual();
+    struct analysis f;
+    struct tern_quantize_params q = analysis_params();
     q.smooth_quant = 0.7;
     damage_copy("sd1", folder);
-    spoil(folder);
-    open_path(&f, folder);
-    struct tern_recipe *r = quantize(&f, &q);
+    analysis_spoil(folder);
+    analysis_open_path(&f, folder);
+    struct tern_recipe *r = analysis_run(&f, &q);
     assert_true(layer(r, "conv_out.weight")->int8 && layer(r, "conv_out.weight")->error < 0.1);
     assert_true(tern_recipe_smoothed(r) > 60);
     char *words = tern_recipe_words(r);
@@ -276,7 +166,7 @@ static void factors_save_a_spoiled_layer(void **state)
         assert_true(letters[i] >= 'A' && letters[i] <= 'F');
     tern_free_text(f.ctx, words);
     tern_recipe_destroy(&r);
-    close_model(&f);
+    analysis_close(&f);
     damage_remove(folder);
 }
 
@@ -287,15 +177,15 @@ static int steps_of(char letter) { return letter < 'a' ? letter - 'Z' - 1 : lett
 static void a_silent_channel_moves_no_factor(void **state)
 {
     char folder[PATH_SIZE];
-    struct fixture f;
-    struct tern_quantize_params q = usual();
+    struct analysis f;
+    struct tern_quantize_params q = analysis_params();
     int least = 100, most = -100;
     (void)state;
     q.smooth_quant = 0.7;
     damage_copy("sd1", folder);
-    change_last(folder, 0, false);
-    open_path(&f, folder);
-    struct tern_recipe *r = quantize(&f, &q);
+    analysis_change_last(folder, 0, false);
+    analysis_open_path(&f, folder);
+    struct tern_recipe *r = analysis_run(&f, &q);
     char *words = tern_recipe_words(r);
     const char *letters = factors_of(words, "conv_norm_out.weight");
     assert_int_equal(letters[0], 'A');
@@ -306,19 +196,19 @@ static void a_silent_channel_moves_no_factor(void **state)
     assert_in_range(least + most + 1, 0, 2); /* of rounding */
     tern_free_text(f.ctx, words);
     tern_recipe_destroy(&r);
-    close_model(&f);
+    analysis_close(&f);
     damage_remove(folder);
 }
 
 /* With a strength next to 0 factors follow from the weights alone: the larger a channel's largest, the smaller, by quarters of octaves. */
 static void factors_of_weights(void **state)
 {
-    struct fixture f;
-    struct tern_quantize_params q = usual();
+    struct analysis f;
+    struct tern_quantize_params q = analysis_params();
     double power[64] = {0}, least = INFINITY, most = -INFINITY;
     int64_t n;
     q.smooth_quant = 1e-12;
-    open_model(&f);
+    analysis_open(&f);
     const struct tern_weights *w = tern_pipeline_weights(f.p, "unet");
     const int64_t *shape = tern_tensor_shape(tern_weights_get(w, "conv_out.weight"));
     float *values = support_f32(w, "conv_out.weight", &n);
@@ -330,7 +220,7 @@ static void factors_of_weights(void **state)
         least = fmin(least, power[c]);
         most = fmax(most, power[c]);
     }
-    struct tern_recipe *r = quantize(&f, &q);
+    struct tern_recipe *r = analysis_run(&f, &q);
     char *words = tern_recipe_words(r);
     const char *letters = factors_of(words, "conv_norm_out.weight");
     for (int c = 0; c < shape[1]; c++) {
@@ -341,17 +231,17 @@ static void factors_of_weights(void **state)
     free(values);
     tern_free_text(f.ctx, words);
     tern_recipe_destroy(&r);
-    close_model(&f);
+    analysis_close(&f);
 }
 
 static void kinds_and_densities(void **state)
 {
-    struct fixture f;
-    struct tern_quantize_params q = usual();
+    struct analysis f;
+    struct tern_quantize_params q = analysis_params();
     q.quantize_linear = true;
     q.linear_mse_threshold = 1e6;
-    open_model(&f);
-    struct tern_recipe *r = quantize(&f, &q);
+    analysis_open(&f);
+    struct tern_recipe *r = analysis_run(&f, &q);
     for (int i = 0; i < tern_recipe_count(r); i++)
         assert_int_equal(tern_recipe_at(r, i)->int8, !strcmp(tern_recipe_at(r, i)->kind, "linear"));
     assert_string_equal(layer(r, "conv_in.weight")->decision, "stays: no conv layer is asked for");
@@ -361,13 +251,13 @@ static void kinds_and_densities(void **state)
             density = tern_recipe_at(r, i)->density;
     tern_recipe_destroy(&r);
     q.compute_density_threshold = density;
-    r = quantize(&f, &q);
+    r = analysis_run(&f, &q);
     assert_true(count_int8(r) >= 1 && count_int8(r) < 20);
     assert_non_null(strstr(layer(r, "time_embedding.linear_1.weight")->decision, "is below"));
     /* 2 x 8 x 32 operations; 8 values in, 8 x 32 weights of 2 bytes, 32 biases and 32 values out */
     assert_float_equal(layer(r, "time_embedding.linear_1.weight")->density, 2.0 * 8 * 32 / (4 * 8 + 2 * 8 * 32 + 4 * 32 + 4 * 32), 1e-9);
     tern_recipe_destroy(&r);
-    close_model(&f);
+    analysis_close(&f);
 }
 
 /* Whether the device multiplies heads of 16 x 16 latents in int8. */
@@ -392,11 +282,11 @@ static bool attends_in_int8(struct tern_context *ctx)
 static void attention_is_a_layer(void **state)
 {
     char path[PATH_SIZE];
-    struct fixture f;
-    struct tern_quantize_params q = usual();
+    struct analysis f;
+    struct tern_quantize_params q = analysis_params();
     q.width = q.height = 128;
     q.quantize_attention = true;
-    open_typed(&f, model_path("sd1", path), TERN_BF16);
+    analysis_open_typed(&f, model_path("sd1", path), TERN_BF16);
     struct tern_recipe *r = tern_pipeline_quantize(f.p, &q);
     if (attends_in_int8(f.ctx)) {
         const struct tern_recipe_layer *l = layer(r, "sdpa");
@@ -412,16 +302,16 @@ static void attention_is_a_layer(void **state)
         support_error(f.ctx, TERN_E_UNSUPPORTED, "the densest that is asked for, sdpa, stays: the device has no int8 kernel for it");
     }
     tern_recipe_destroy(&r);
-    close_model(&f);
+    analysis_close(&f);
 }
 
 /* ---- targets, and pictures by the recipe */
 
 static void targets(void **state)
 {
-    struct fixture f;
-    struct tern_quantize_params q = usual();
-    open_model(&f);
+    struct analysis f;
+    struct tern_quantize_params q = analysis_params();
+    analysis_open(&f);
     q.speedup = 90;
     assert_null(tern_pipeline_quantize(f.p, &q));
     assert_non_null(strstr(tern_error(f.ctx), "speedup: 90 cannot be reached: the best is "));
@@ -434,21 +324,21 @@ static void targets(void **state)
     none.conv_mse_threshold = none.linear_mse_threshold = 1e-30;
     assert_null(tern_pipeline_quantize(f.p, &none));
     support_error(f.ctx, TERN_E_UNSUPPORTED, "the thresholds leave all as they are");
-    struct tern_recipe *all = quantize(&f, &q);
+    struct tern_recipe *all = analysis_run(&f, &q);
     const double between = (1 + tern_recipe_facts(all).ssim) / 2;
     q.ssim = between;
-    struct tern_recipe *r = quantize(&f, &q);
+    struct tern_recipe *r = analysis_run(&f, &q);
     assert_true(tern_recipe_facts(r).ssim >= between);
     assert_true(count_int8(r) < count_int8(all) && count_int8(r) > 0);
     assert_true(tern_recipe_facts(r).verified > 1);
     tern_recipe_destroy(&all);
     tern_recipe_destroy(&r);
-    close_model(&f);
+    analysis_close(&f);
 }
 
 /* Bytes of the second picture. */
 struct pictures {
-    struct fixture *f;
+    struct analysis *f;
     uint8_t before[32 * 32 * 3], after[32 * 32 * 3];
 };
 
@@ -461,7 +351,7 @@ static void keep(int prompt, const struct tern_image *before, const struct tern_
     memcpy(p->after, tern_image_data(after), sizeof(p->after));
     assert_false(p->f->stop.wrong);
     struct tern_image *image =
-        tern_txt2img(p->f->p, &tern_txt2img_params(.prompt = prompts[1], .width = 32, .height = 32, .steps = 2, .seed = 5));
+        tern_txt2img(p->f->p, &tern_txt2img_params(.prompt = analysis_prompts[1], .width = 32, .height = 32, .steps = 2, .seed = 5));
     assert_non_null(image);
     assert_memory_equal(tern_image_data(image), p->before, sizeof(p->before));
     tern_image_destroy(&image);
@@ -472,30 +362,30 @@ static void keep(int prompt, const struct tern_image *before, const struct tern_
 static void pictures_are_those_of_the_recipe(void **state)
 {
     char folder[PATH_SIZE], path[2 * PATH_SIZE], model[PATH_SIZE];
-    struct fixture f;
+    struct analysis f;
     struct pictures shown = {.f = &f};
-    struct tern_quantize_params q = usual();
+    struct tern_quantize_params q = analysis_params();
     q.on_picture = keep;
     q.on_picture_user = &shown;
     lora_temporary(folder);
     snprintf(path, sizeof(path), "%s/recipe.json", folder);
-    open_model(&f);
-    struct tern_recipe *r = quantize(&f, &q);
+    analysis_open(&f);
+    struct tern_recipe *r = analysis_run(&f, &q);
     assert_int_equal(tern_recipe_save(r, path), TERN_OK);
     tern_recipe_destroy(&r);
     assert_true(f.stop.calls > 20 && !f.stop.wrong);
     struct tern_pipeline *by = tern_pipeline_load(f.ctx, model_path("sd1", model), &(struct tern_pipeline_params){.recipe = path});
     assert_non_null(by);
     for (int i = 0; i < 2; i++) {
-        struct tern_image *image =
-            tern_txt2img(i ? by : f.p, &tern_txt2img_params(.prompt = prompts[1], .width = 32, .height = 32, .steps = 2, .seed = 5));
+        struct tern_image *image = tern_txt2img(i ? by : f.p, &tern_txt2img_params(.prompt = analysis_prompts[1], .width = 32, .height = 32,
+                                                                                   .steps = 2, .seed = 5));
         assert_non_null(image);
         assert_memory_equal(tern_image_data(image), i ? shown.after : shown.before, sizeof(shown.after));
         tern_image_destroy(&image);
     }
     assert_true(memcmp(shown.before, shown.after, sizeof(shown.after)) != 0);
     tern_pipeline_destroy(&by);
-    close_model(&f);
+    analysis_close(&f);
     damage_remove(folder);
 }
 
@@ -503,13 +393,13 @@ static void pictures_are_those_of_the_recipe(void **state)
 static void texts_are_encoded_once(void **state)
 {
     char path[PATH_SIZE];
-    struct fixture f;
-    const struct tern_quantize_params q = {.prompts = prompts, .n_prompts = 2, .steps = 2, .cfg = 1};
+    struct analysis f;
+    const struct tern_quantize_params q = {.prompts = analysis_prompts, .n_prompts = 2, .steps = 2, .cfg = 1};
     struct tern_calibration large, small;
     const float expected[] = {32, 48, 0, 0, 32, 48};
     float found[6];
     (void)state;
-    open_path(&f, model_path("sdxl", path));
+    analysis_open_path(&f, model_path("sdxl", path));
     assert_int_equal(tern_calibration_open(&large, f.p, &q, 96, 64, NULL), TERN_OK);
     f.stop.calls = 0;
     assert_int_equal(tern_calibration_open(&small, f.p, &q, 48, 32, &large), TERN_OK);
@@ -522,257 +412,7 @@ static void texts_are_encoded_once(void **state)
     }
     tern_calibration_close(&small);
     tern_calibration_close(&large);
-    close_model(&f);
-}
-
-/* ---- interrupted runs */
-
-static char *recipe_text(struct tern_recipe **r, const char *folder)
-{
-    char path[2 * PATH_SIZE];
-    snprintf(path, sizeof(path), "%s/recipe.json", folder);
-    assert_int_equal(tern_recipe_save(*r, path), TERN_OK);
-    tern_recipe_destroy(r);
-    return damage_read(folder, "recipe.json", &(size_t){0});
-}
-
-static void interrupt(struct fixture *f, const struct tern_quantize_params *q, int at)
-{
-    f->stop = (struct stop){.at = at};
-    assert_null(tern_pipeline_quantize(f->p, q));
-    support_error(f->ctx, TERN_E_CANCELLED, "cancelled");
-    assert_int_equal(f->stop.reached, at);
-    f->stop = (struct stop){0};
-}
-
-/* Times are measured once: from there on a run without a stop and one with many write the same bytes. */
-static void interrupted_runs_go_on(void **state)
-{
-    char folder[PATH_SIZE], path[2 * PATH_SIZE];
-    size_t size;
-    struct fixture f;
-    struct tern_quantize_params q = usual();
-    lora_temporary(folder);
-    snprintf(path, sizeof(path), "%s/state", folder);
-    q.state = path;
-    q.ssim = 0.97;
-    q.smooth_quant = 0.5;
-    open_model(&f);
-    interrupt(&f, &q, 3);
-    char *begun = damage_read(folder, "state", &size);
-    struct tern_recipe *r = quantize(&f, &q);
-    char *whole = recipe_text(&r, folder);
-    assert_int_equal(access(path, F_OK), -1);
-    damage_text(folder, "state", begun, size);
-    const int stops[] = {4, 7, 12, 13, 17};
-    for (size_t i = 0; i < sizeof(stops) / sizeof(*stops); i++)
-        interrupt(&f, &q, stops[i]);
-    r = quantize(&f, &q);
-    char *resumed = recipe_text(&r, folder);
-    assert_string_equal(resumed, whole);
-    free(begun);
-    free(whole);
-    free(resumed);
-    close_model(&f);
-    damage_remove(folder);
-}
-
-/* Numbers that nobody can have measured are measured anew: of a trial the recipe is the same, of times tern reads it. */
-static void damaged_numbers_are_measured_anew(void **state)
-{
-    static const char *const bad[] = {"-5", "1e31", "\"x\"", "[-1, 5]", "[1e12, 0]", "[1]"};
-    char folder[PATH_SIZE], path[2 * PATH_SIZE], name[3 * PATH_SIZE];
-    size_t size;
-    struct fixture f;
-    struct tern_quantize_params q = usual();
-    lora_temporary(folder);
-    snprintf(path, sizeof(path), "%s/state", folder);
-    snprintf(name, sizeof(name), "%s/recipe.json", folder);
-    q.state = path;
-    open_model(&f);
-    interrupt(&f, &q, 4);
-    char *begun = damage_read(folder, "state", &size);
-    struct tern_recipe *r = quantize(&f, &q);
-    char *whole = recipe_text(&r, folder);
-    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-        json_t *root = json_loads(begun, 0, NULL), *numbers = json_object_get(root, *bad[i] == '[' ? "times" : "trials");
-        assert_int_equal(
-            json_object_set_new(numbers, json_object_iter_key(json_object_iter(numbers)), json_loads(bad[i], JSON_DECODE_ANY, NULL)), 0);
-        assert_int_equal(json_dump_file(root, path, 0), 0);
-        json_decref(root);
-        r = quantize(&f, &q);
-        char *resumed = recipe_text(&r, folder);
-        if (*bad[i] != '[')
-            assert_string_equal(resumed, whole);
-        r = tern_recipe_open(f.ctx, name);
-        if (!r || tern_recipe_at(r, 0)->seconds <= 0)
-            fail_msg("%s: %s", bad[i], r ? "a layer without a time" : tern_error(f.ctx));
-        tern_recipe_destroy(&r);
-        free(resumed);
-    }
-    free(begun);
-    free(whole);
-    close_model(&f);
-    damage_remove(folder);
-}
-
-/* When a run is done its state goes, not what leads to it nor what is no file. */
-static void only_the_state_goes(void **state)
-{
-    static const char *const names[] = {"file", "link", "pipe"};
-    char folder[PATH_SIZE], path[2 * PATH_SIZE];
-    struct stat st;
-    (void)state;
-    lora_temporary(folder);
-    struct tern_context *ctx = tern_context_create(NULL);
-    json_t *options = json_object();
-    for (int i = 0; i < 3; i++) {
-        struct tern_quantize_state s;
-        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
-        if (i == 1)
-            assert_int_equal(symlink("file", path), 0);
-        if (i == 2)
-            assert_int_equal(mkfifo(path, 0600), 0);
-        assert_int_equal(tern_state_open(&s, ctx, path, true, options), TERN_OK);
-        if (i < 2)
-            assert_int_equal(tern_state_save(&s), TERN_OK);
-        tern_state_close(&s, true);
-        assert_int_equal(lstat(path, &st), i ? 0 : -1);
-        snprintf(path, sizeof(path), "%s/file", folder);
-        assert_int_equal(access(path, F_OK), -1);
-    }
-    json_decref(options);
-    tern_context_destroy(&ctx);
-    damage_remove(folder);
-}
-
-/* Of other options, of another model, or no state at all: refused, or begun anew when that is asked for. */
-static void states_of_other_runs(void **state)
-{
-    char folder[PATH_SIZE], path[2 * PATH_SIZE], other[PATH_SIZE], sd1[PATH_SIZE];
-    size_t size;
-    struct fixture f;
-    struct tern_quantize_params q = usual();
-    lora_temporary(folder);
-    snprintf(path, sizeof(path), "%s/state", folder);
-    q.state = path;
-    open_model(&f);
-    interrupt(&f, &q, 4);
-    for (int i = 0; i < 2; i++) { /* numbers of no model */
-        char *begun = damage_read(folder, "state", &size);
-        damage_json(folder, "state", "model", i ? NULL : json_integer(7));
-        assert_null(tern_pipeline_quantize(f.p, &q));
-        support_error(f.ctx, TERN_E_INVALID, "the state of another model");
-        damage_text(folder, "state", begun, size);
-        free(begun);
-    }
-    q.steps = 3;
-    assert_null(tern_pipeline_quantize(f.p, &q));
-    support_error(f.ctx, TERN_E_INVALID, "the state of a run with other options (\"steps\" differs)");
-    q.steps = 2;
-    close_model(&f);
-    damage_copy("sd1", other);
-    spoil(other);
-    open_path(&f, other);
-    assert_null(tern_pipeline_quantize(f.p, &q));
-    support_error(f.ctx, TERN_E_INVALID, "(\"model\" differs)");
-    close_model(&f);
-    f.ctx = tern_context_create(&(struct tern_context_params){.threads = 2});
-    f.p = model_load(f.ctx, model_path("sd1", sd1));
-    assert_null(tern_pipeline_quantize(f.p, &q));
-    support_error(f.ctx, TERN_E_INVALID, "(\"threads\" differs)");
-    close_model(&f);
-    open_model(&f);
-    static const char *const bad[] = {"", "[]", "{}",
-                                      "{\"format\": \"tern quantize state\", \"version\": 1, \"times\": [], \"trials\": {}}"};
-    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-        damage_text(folder, "state", bad[i], strlen(bad[i]));
-        assert_null(tern_pipeline_quantize(f.p, &q));
-        support_error(f.ctx, TERN_E_FORMAT, path);
-    }
-    q.restart = true;
-    struct tern_recipe *r = quantize(&f, &q);
-    tern_recipe_destroy(&r);
-    close_model(&f);
-    damage_remove(other);
-    damage_remove(folder);
-}
-
-/* How alike pictures are is a matter of the VAE, too: with another one they are painted anew, and the rest is taken from the state. */
-static void another_vae_paints_anew(void **state)
-{
-    char folder[PATH_SIZE], path[2 * PATH_SIZE];
-    struct fixture f;
-    struct tern_quantize_params q = usual();
-    double ssim[3], seconds[3];
-    (void)state;
-    damage_copy("sd1", folder);
-    snprintf(path, sizeof(path), "%s/state", folder);
-    q.keep_state = true;
-    for (int i = 0; i < 3; i++) {
-        q.state = i < 2 ? path : NULL;
-        if (i == 1)
-            damage_json(folder, "vae/config.json", "scaling_factor", json_real(0.05));
-        open_path(&f, folder);
-        struct tern_recipe *r = quantize(&f, &q);
-        ssim[i] = tern_recipe_facts(r).ssim;
-        seconds[i] = tern_recipe_facts(r).seconds;
-        tern_recipe_destroy(&r);
-        close_model(&f);
-    }
-    assert_true(seconds[1] == seconds[0] && ssim[1] == ssim[2] && ssim[1] != ssim[0]);
-    damage_remove(folder);
-}
-
-/* Nothing stays in memory behind a run, also behind one that was stopped. */
-static void runs_leave_nothing(void **state)
-{
-    struct fixture f;
-    struct tern_quantize_params q = usual();
-    q.smooth_quant = 0.5;
-    open_model(&f);
-    struct tern_recipe *r = quantize(&f, &q);
-    tern_recipe_destroy(&r);
-    tern_memory_trim(f.ctx);
-    const size_t used = tern_memory_used(f.ctx);
-    const int stops[] = {0, 1, 2, 3, 10, 16};
-    for (size_t i = 0; i < sizeof(stops) / sizeof(*stops); i++) {
-        if (stops[i])
-            interrupt(&f, &q, stops[i]);
-        else
-            r = quantize(&f, &q);
-        tern_recipe_destroy(&r);
-        tern_memory_trim(f.ctx);
-        assert_int_equal(tern_memory_used(f.ctx), used);
-    }
-    close_model(&f);
-}
-
-/* What another machine's kernels took is not what these take. The last test: it leaves the best level in place of one that was asked for. */
-static void states_of_other_kernels(void **state)
-{
-    char folder[PATH_SIZE], path[2 * PATH_SIZE], sd1[PATH_SIZE];
-    struct fixture f;
-    struct tern_quantize_params q = usual();
-    (void)state;
-    lora_temporary(folder);
-    snprintf(path, sizeof(path), "%s/state", folder);
-    q.state = path;
-    open_model(&f);
-    const char *level = f.ctx->device->level;
-    interrupt(&f, &q, 4);
-    close_model(&f);
-    f.ctx = model_context("scalar", 1);
-    f.p = model_load(f.ctx, model_path("sd1", sd1));
-    const bool other = strcmp(f.ctx->device->level, level) != 0;
-    if (other) {
-        assert_null(tern_pipeline_quantize(f.p, &q));
-        support_error(f.ctx, TERN_E_INVALID, "the state of a run with other options (\"kernels\" differs)");
-    }
-    close_model(&f);
-    damage_remove(folder);
-    if (!other)
-        skip(); /* no lower level */
+    analysis_close(&f);
 }
 
 int main(void)
@@ -789,13 +429,6 @@ int main(void)
         cmocka_unit_test(targets),
         cmocka_unit_test(pictures_are_those_of_the_recipe),
         cmocka_unit_test(texts_are_encoded_once),
-        cmocka_unit_test(interrupted_runs_go_on),
-        cmocka_unit_test(damaged_numbers_are_measured_anew),
-        cmocka_unit_test(only_the_state_goes),
-        cmocka_unit_test(states_of_other_runs),
-        cmocka_unit_test(another_vae_paints_anew),
-        cmocka_unit_test(runs_leave_nothing),
-        cmocka_unit_test(states_of_other_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
