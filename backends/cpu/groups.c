@@ -195,10 +195,11 @@ static void whole_pictures(void *arg, int64_t begin, int64_t end)
 {
     const struct groups *r = arg;
     for (int64_t n = begin; n < end; n++) {
-        if (!r->given)
+        if (!r->given) {
             first_pixel(r, n);
-        for (int64_t b = 0; !r->given && b < r->blocks; b++)
-            sum_block(r, n, b);
+            for (int64_t b = 0; b < r->blocks; b++)
+                sum_block(r, n, b);
+        }
         for (int64_t i = 0; i < r->g; i++)
             spread(r, n * r->g + i);
         for (int64_t p = r->pieces; p-- > 0;)
@@ -217,7 +218,7 @@ static void begin_rounds(struct tern_context *ctx, struct groups *r)
     r->parts = fit < 1 ? 8 * threads : threads;
 }
 
-/* Where all threads get as many, that takes 0.7 to 0.9 of the time, up to what is three times L2: one loop, not three for some of them. */
+/* Where all threads get as many, that is one loop, not three for some of them. Larger pictures took longer so. */
 static bool takes_whole_pictures(struct tern_context *ctx, const struct groups *r)
 {
     return r->n % tern_thread_count(ctx) == 0 && picture_bytes(r) <= 3 * (int64_t)cpu_device_of(ctx)->l2;
