@@ -177,6 +177,25 @@ static void strips_of_conv(void **state)
     assert_int_equal(tern_guard_damage(&guard), 0);
 }
 
+/* Filters of one tap: pixels are rows of a matrix, of whole lines or not, unless some are left out or zeros lie around them. */
+static void filters_of_one_tap(void **state)
+{
+    struct tern_guard guard;
+    struct tern_context *ctx = support_guarded(&guard, 2);
+    skip_without_bf16(&ctx);
+    for (int i = 0; i < 48; i++) {
+        struct conv c = {.x[0] = draw(1, 2), .bias = TERN_F32, .has_bias = i % 2, .w = {draw(1, 70), 0, 1, 1}};
+        c.p = (struct tern_conv2d_params){.stride = i % 8 == 5 ? 2 : 1, .padding = i % 8 == 7, .dilation = draw(1, 3)};
+        c.x[1] = c.w[1] = i < 24 ? draw(1, 90) : i < 40 ? 32 * draw(1, 3) : draw(500, 1300);
+        c.x[2] = draw(1, 7);
+        c.x[3] = i % 3 ? draw(1, 19) : 16 * draw(1, 2);
+        c.weights = dtypes[i % 3];
+        check_conv(ctx, &guard, &c);
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(tern_guard_damage(&guard), 0);
+}
+
 struct linear {
     int64_t m, n, k;
     enum tern_dtype weights;
@@ -209,8 +228,9 @@ static void check_linear(struct tern_context *ctx, struct tern_guard *guard, con
 /* Every rest of a block of rows, of a panel and of the depth; then several parts of the depth and tasks of several panels and blocks. */
 static void edges_of_linear(void **state)
 {
-    static const struct linear large[] = {
-        {67, 97, 1601, TERN_F16, true}, {1, 2100, 515, TERN_BF16, false}, {300, 40, 1027, TERN_F32, true}, {70, 1500, 96, TERN_F16, false}};
+    static const struct linear large[] = {{67, 97, 1601, TERN_F16, true},  {1, 2100, 515, TERN_BF16, false},
+                                          {300, 40, 1027, TERN_F32, true}, {70, 1500, 96, TERN_F16, false},
+                                          {155, 400, 640, TERN_F32, true}, {45, 70, 2432, TERN_BF16, true}};
     struct tern_guard guard;
     struct tern_context *ctx = support_guarded(&guard, 2);
     skip_without_bf16(&ctx);
@@ -475,6 +495,7 @@ int main(void)
         cmocka_unit_test(large_filters),
         cmocka_unit_test(large_dilations),
         cmocka_unit_test(strips_of_conv),
+        cmocka_unit_test(filters_of_one_tap),
         cmocka_unit_test(edges_of_linear),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(nan_stays_in_its_row),

@@ -33,6 +33,7 @@ struct block {
     int64_t depth;                    /* of each piece, in bytes; between them in B lie as many that are not read */
     bool starts, accumulate, extreme; /* starts: each row of sums with a given one */
     bool apart;                       /* the second half of A does not lie behind the first */
+    bool stream;                      /* the panel comes from L2 */
 };
 
 /* Bytes of A are unsigned where the level has a zero, and the sums are those of the bytes as they are. */
@@ -62,6 +63,7 @@ static void check_block(const struct tern_cpu_level *l, const struct block *b)
                                              .n = b->n,
                                              .half_panel = b->width < NR,
                                              .accumulate = b->accumulate,
+                                             .stream = b->stream,
                                              .pieces = pieces,
                                              .panel = words,
                                              .next = words,
@@ -88,7 +90,7 @@ static void sums_are_exact(void **state)
 {
     FOR_EACH_LEVEL(l)
     for (int rows = 1; rows <= ROWS; rows++)
-        for (int mode = 0; mode < 32; mode++) {
+        for (int mode = 0; mode < 64; mode++) {
             const int64_t step = 2 * l->i8.dot.step;
             const struct block b = {.rows = rows,
                                     .width = mode & 1 ? NR / 2 : NR,
@@ -97,6 +99,7 @@ static void sums_are_exact(void **state)
                                     .accumulate = (mode & 4) != 0,
                                     .starts = (mode & 8) != 0,
                                     .apart = (mode & 16) != 0,
+                                    .stream = (mode & 32) != 0,
                                     .extreme = rows % 4 == 0};
             check_block(l, &b);
         }

@@ -483,7 +483,8 @@ static void test_store_rows(void **state)
 }
 
 /* Blocks of every height with whole numbers, whose sums are exact: they begin with zeros, with a row, or go on with what is there. Two
- * pieces of three rows of B, of which the one between them is left out. The second half of A lies behind the first, or elsewhere. */
+ * pieces of three rows of B, of which the one between them is left out. The second half of A lies behind the first, or elsewhere. The panel
+ * is in L1, or streams from L2. */
 static void test_blocks_bf16(void **state)
 {
     enum { ROWS = TERN_DOT_ROWS, NR = TERN_DOT_NR, LDC = NR + 16, MOST = 64, LD = MOST + 32 };
@@ -502,9 +503,10 @@ static void test_blocks_bf16(void **state)
         tern_store(TERN_BF16, panel, i, (double)(i % 11 - 5));
     FOR_EACH_LEVEL(l)
     for (int rows = 1; rows <= ROWS && l->bf16.dot.step; rows++)
-        for (int mode = 0; mode < 12; mode++) {
+        for (int mode = 0; mode < 24; mode++) {
             const int64_t depth = l->bf16.dot.step * (1 + rows % 2), width = mode % 2 ? NR / 2 : NR;
-            const uint16_t *half[2] = {mode < 6 ? a[0] + ROWS / 2 * LD : apart[0], mode < 6 ? a[1] + ROWS / 2 * LD : apart[1]};
+            const bool together = mode % 12 < 6;
+            const uint16_t *half[2] = {together ? a[0] + ROWS / 2 * LD : apart[0], together ? a[1] + ROWS / 2 * LD : apart[1]};
             const struct tern_dot_piece pieces[] = {{{a[0], half[0]}, LD, 0, depth}, {{a[1], half[1]}, LD, 2 * depth, depth}};
             memcpy(c, before, sizeof(c));
             l->bf16.dot.begin();
@@ -512,6 +514,7 @@ static void test_blocks_bf16(void **state)
                                                        .n = 2,
                                                        .half_panel = mode % 2,
                                                        .accumulate = mode / 2 % 3 == 2,
+                                                       .stream = mode >= 12,
                                                        .pieces = pieces,
                                                        .panel = panel,
                                                        .next = panel,

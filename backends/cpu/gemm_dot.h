@@ -34,6 +34,7 @@ struct cpu_dot_gemm {
     /* The depth in the parts that a block of rows can have in L1. They decide the order of the sums: threads have no say in them. */
     int parts;
     int64_t part_depth; /* of the longest */
+    bool stream;        /* blocks are tiles of the level, to which panels come from L2 */
     size_t scratch;     /* values of bf16 that `stage` needs */
     /* The pieces of rows row0 .. row0 + rows of A in that part, ready to be multiplied; their number. They are a block: row0 is a multiple
      * of g->rows, and rows at most that. */
@@ -79,8 +80,9 @@ void tern_cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, vo
 
 /* Values of a row in a part, so that `rows` of them take two thirds of L1: about equal parts, in steps of the level. */
 int64_t tern_cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows);
-/* Parts of k as it comes, blocks of rows that lie behind each other: sets rows, parts, part_depth, scratch and a_plane; `stage` is for
- * tern_cpu_dot_gathered. */
+/* Parts of k as it comes, blocks of rows that lie behind each other: sets stream, rows, parts, part_depth, scratch and a_plane; `stage` is
+ * for tern_cpu_dot_gathered. Where one part does not do, blocks are tiles: fewer rows have longer parts in L1, and most sums never leave
+ * the registers before they are whole. */
 void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g);
 /* The range of the depth of such a part; its length. */
 int64_t tern_cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);

@@ -5,14 +5,19 @@
 #include "backends/cpu/integers.h"
 
 #define HALF (TERN_DOT_ROWS / 2)
-#define PAD 32 /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
+#define PAD 32  /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
+#define LINE 32 /* values of a line of cache */
 #define MOST_DEPTH 512
+
+/* Values of each of so many rows that two thirds of L1 hold. */
+static int64_t fitting(struct tern_context *ctx, int64_t rows) { return max64(64, (int64_t)(cpu_device_of(ctx)->l1 * 2 / 3) / (rows * 2)); }
+
+/* Of about equal parts. */
+static int64_t equal(int64_t depth, int64_t most, int64_t step) { return round_up(ceil_div(depth, ceil_div(depth, most)), step); }
 
 int64_t tern_cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows)
 {
-    const struct cpu_device *d = cpu_device_of(ctx);
-    int64_t most = min64(MOST_DEPTH, max64(64, (int64_t)(d->l1 * 2 / 3) / (rows * 2)));
-    return round_up(ceil_div(depth, ceil_div(depth, most)), dot->step);
+    return equal(depth, min64(MOST_DEPTH, fitting(ctx, rows)), dot->step);
 }
 
 void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
@@ -20,6 +25,11 @@ void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
     const int64_t planes = g->split ? CPU_X3_PLANES : 1;
     g->rows = g->dot->rows;
     g->part_depth = tern_cpu_dot_part(ctx, g->dot, g->k, TERN_DOT_ROWS * planes);
+    if (!g->split && g->dot->tile && g->part_depth < g->k) {
+        g->stream = true;
+        g->rows = g->dot->tile;
+        g->part_depth = equal(g->k, fitting(ctx, g->rows), LINE);
+    }
     g->parts = (int)ceil_div(g->k, g->part_depth);
     g->a_plane = g->rows * tern_cpu_dot_lda(g);
     g->scratch = (size_t)(g->a_plane * planes);

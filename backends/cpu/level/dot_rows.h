@@ -8,6 +8,7 @@
 #define I8_STEP 2
 #define I8_GAIN 4
 #define DOT_ROW_STEP 1
+#define DOT_FAR 4096                                    /* values of a panel that are on their way from L2 */
 #define DOT_BLOCK (TERN_DOT_ROWS / DOT_ROWS * DOT_ROWS) /* whole tiles */
 
 static void i8_begin(void) {}
@@ -16,6 +17,7 @@ static void i8_end(void) {}
 /* DOT_ROWS: rows whose sums, two vectors each, are in registers at most. */
 #if defined(TERN_LEVEL_512)
 #define DOT_ROWS 14
+#define DOT_TILE DOT_ROWS
 typedef __m512i vd;
 INLINE vd vd_load(const void *p) { return _mm512_loadu_si512(p); }
 INLINE void vd_store(void *p, vd v) { _mm512_storeu_si512(p, v); }
@@ -64,9 +66,10 @@ struct dot_part {
 #define DOT_SHARE 1
 #endif
 
-/* rows and nv (vectors of columns) are constants wherever this is inlined, so that acc lives in registers. What is fetched goes to L1: by
- * way of L2 alone it came later (Zen 5, weights in memory: 1.13 to 1.33 of the time of those in L2, in place of 1.08 to 1.15). */
-INLINE void dot_rows(const bool bytes, const int rows, const int nv, const struct tern_dot_block *d, const struct dot_part *part)
+/* stream, rows and nv (vectors of columns) are constants wherever this is inlined, so that acc lives in registers. What is fetched goes to
+ * L1: by way of L2 alone it came later (Zen 5, weights in memory: 1.13 to 1.33 of the time of those in L2, in place of 1.08 to 1.15). */
+INLINE void dot_rows(const bool bytes, const bool stream, const int rows, const int nv, const struct tern_dot_block *d,
+                     const struct dot_part *part)
 {
     const int64_t ldc = d->ldc, width = part->width, step = 2 * width / part->calls;
     int32_t *c = (int32_t *)d->c + (part->half * 16 + part->first) * ldc + part->col;
@@ -89,7 +92,12 @@ INLINE void dot_rows(const bool bytes, const int rows, const int nv, const struc
             row[i] = (const char *)(piece->a[part->half] + (part->first + i) * ld);
         for (int64_t t = 0; t < depth; t += 2, ahead += step) {
             vd y[2];
-            __builtin_prefetch(ahead);
+            if (stream) {
+                __builtin_prefetch(b + t * width + DOT_FAR);
+                __builtin_prefetch(b + t * width + DOT_FAR + 32);
+            } else {
+                __builtin_prefetch(ahead);
+            }
 #pragma GCC unroll 2
             for (int j = 0; j < nv; j++)
                 y[j] = vd_load(b + t * width + j * 2 * VW);
@@ -140,12 +148,12 @@ INLINE void dot_block(const bool bytes, const struct tern_dot_block *d)
     const int run = dot_run(d); /* rows that lie behind each other */
     part.calls = (dot_tiles_of(d->rows < run ? d->rows : run) + dot_tiles_of(d->rows > run ? d->rows - run : 0)) *
                  ((part.width + 2 * VW - 1) / (2 * VW));
-#define HEIGHT(height)                            \
-    case height:                                  \
-        if (part.width < 2 * VW)                  \
-            dot_rows(bytes, height, 1, d, &part); \
-        else                                      \
-            dot_rows(bytes, height, 2, d, &part); \
+#define HEIGHT(height)                                   \
+    case height:                                         \
+        if (part.width < 2 * VW)                         \
+            dot_rows(bytes, false, height, 1, d, &part); \
+        else                                             \
+            dot_rows(bytes, false, height, 2, d, &part); \
         break;
     for (part.col = 0; part.col < part.width; part.col += 2 * VW)
         for (part.half = 0; part.half * run < d->rows; part.half++) {
@@ -153,6 +161,12 @@ INLINE void dot_block(const bool bytes, const struct tern_dot_block *d)
             int height;
             for (part.first = 0; part.first < there; part.first += height, part.call++) {
                 height = dot_height(there - part.first);
+#if defined(DOT_TILE)
+                if (d->stream && height == DOT_TILE && part.width == 2 * VW) {
+                    dot_rows(bytes, true, DOT_TILE, 2, d, &part);
+                    continue;
+                }
+#endif
                 switch (height) {
                     HEIGHT(1)
                     HEIGHT(2)

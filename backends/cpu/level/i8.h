@@ -242,6 +242,9 @@ static void i8_block(const struct tern_dot_block *d)
 #if !defined(DOT_ROW_STEP)
 #define DOT_ROW_STEP 1
 #endif
+#if !defined(DOT_TILE)
+#define DOT_TILE 0
+#endif
 #if !defined(DOT_BLOCK)
 #define DOT_BLOCK TERN_DOT_ROWS
 #endif

@@ -52,12 +52,18 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
 #endif
     .available = available,
 #if defined(TERN_LEVEL_BF16)
-    .bf16 = {{BF16_STEP, DOT_ROW_STEP, DOT_BLOCK, bf16_begin, bf16_end, bf16_block}, BF16_GAIN, multiply_add_bf16},
+    .bf16 = {{BF16_STEP, DOT_ROW_STEP, DOT_BLOCK, DOT_TILE, bf16_begin, bf16_end, bf16_block}, BF16_GAIN, multiply_add_bf16},
 #endif
 #if defined(LEVEL_BF16X3)
-    .bf16x3 = {{X3_STEP, DOT_ROW_STEP, DOT_BLOCK, bf16_begin, bf16_end, x3_block}, x3_split_rows, x3_split_panel},
+    .bf16x3 = {{X3_STEP, DOT_ROW_STEP, DOT_BLOCK, 0, bf16_begin, bf16_end, x3_block}, x3_split_rows, x3_split_panel},
 #endif
-    .i8 = {{I8_STEP, DOT_ROW_STEP, DOT_BLOCK, i8_begin, i8_end, i8_block}, I8_GAIN, I8_ZERO, i8_most, i8_quantize, i8_scale, I8_PEAK},
+    .i8 = {{I8_STEP, DOT_ROW_STEP, DOT_BLOCK, DOT_TILE, i8_begin, i8_end, i8_block},
+           I8_GAIN,
+           I8_ZERO,
+           i8_most,
+           i8_quantize,
+           i8_scale,
+           I8_PEAK},
 #if defined(LEVEL_ATTENTION)
     .attention_bf16 = {sizeof(struct attention_scratch), QUERIES, TASK_ROWS, KEYS, BF16_STEP, PAIR, 16, SUMS == 0, SUMS, false, attend,
                        pack_keys, pack_values, attention_power, quick_power, write_row},

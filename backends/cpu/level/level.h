@@ -65,6 +65,7 @@ struct tern_dot_piece {
 struct tern_dot_block {
     int rows, n;
     bool half_panel, accumulate;
+    bool stream; /* the panel comes from L2, and its next part behind it: it is fetched while it is multiplied, not `next` */
     const struct tern_dot_piece *pieces;
     /* next: the panel that comes after this one, or any; its part may be fetched meanwhile. */
     const uint16_t *panel, *next;
@@ -81,6 +82,7 @@ struct tern_cpu_dot {
     int step; /* of the depth; 0: the level has no such instructions, and nothing else is there */
     int row_step;
     int rows; /* of a block that is done the fastest, where all rows lie behind each other */
+    int tile; /* of one that takes its panels from L2 as fast, by `stream`; 0: there is none */
     /* Around all blocks of a task, on its thread. */
     void (*begin)(void), (*end)(void);
     void (*block)(const struct tern_dot_block *block);
