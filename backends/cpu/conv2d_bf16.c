@@ -79,7 +79,12 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
                              .bias_input = 2,
                              .source = s,
                              .ldc = o[1]};
-    if (tern_cpu_has_strips(s)) {
+    if (tern_cpu_picture_is_matrix(s)) {
+        g.source = s->x;
+        g.lda = s->c;
+        g.stage = tern_cpu_dot_rows;
+        tern_cpu_dot_parts(ctx, &g);
+    } else if (tern_cpu_has_strips(s)) {
         int64_t pixels = tern_cpu_strips_most(s), channels = round_up(tern_cpu_dot_part(ctx, g.dot, s->c, pixels), 32);
         tern_cpu_strips_parts(&g, channels);
         g.scratch = (size_t)(pixels * channels);
@@ -134,7 +139,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel tern_cpu_conv2d_bf16_igemm = {
     .name = "conv2d_bf16_igemm",
     .op = TERN_OP_conv2d,
-    .revision = 3,
+    .revision = 4,
     .supports = supports,
     .post = post,
     .workspace = workspace,
@@ -147,7 +152,7 @@ const struct tern_kernel tern_cpu_conv2d_bf16_igemm = {
 const struct tern_kernel tern_cpu_weight_only_conv2d_bf16_igemm = {
     .name = "weight_only_conv2d_bf16_igemm",
     .op = TERN_OP_weight_only_conv2d,
-    .revision = 1,
+    .revision = 2,
     .supports = supports,
     .post = post,
     .workspace = workspace,

@@ -23,6 +23,11 @@ struct cpu_picture tern_cpu_picture_make(const struct tern_op_desc *d, const voi
                                 .dilation_w = p->dilation[1]};
 }
 
+bool tern_cpu_picture_is_matrix(const struct cpu_picture *s)
+{
+    return s->kh == 1 && s->kw == 1 && s->stride_h == 1 && s->stride_w == 1 && s->pad_h == 0 && s->pad_w == 0;
+}
+
 /* Runs of channels of one tap. */
 void tern_cpu_picture_gather(const struct cpu_picture *s, int64_t row0, int64_t rows, int64_t k0, int64_t kc, void *dst, int64_t ld)
 {

@@ -12,6 +12,9 @@ struct cpu_picture {
 };
 struct cpu_picture tern_cpu_picture_make(const struct tern_op_desc *d, const void *x);
 
+/* Whether each output reads the one pixel that lies where it does: then the pixels are a matrix, and their convolution a product. */
+bool tern_cpu_picture_is_matrix(const struct cpu_picture *s);
+
 /* Rows row0 .. row0 + rows, depth k0 .. k0 + kc, to dst with ld values between rows; zeros where a tap lies in the padding. */
 void tern_cpu_picture_gather(const struct cpu_picture *s, int64_t row0, int64_t rows, int64_t k0, int64_t kc, void *dst, int64_t ld);
 
