@@ -68,7 +68,7 @@ static void multiply(const struct cpu_dot_call *r, const struct cpu_dot_task *t,
         group = min64(CPU_DOT_GROUP, t->p1 - p);
         for (int64_t q = p; q < p + group; q++) {
             /* as they will be finished, some in front of each product: all at once would wait */
-            for (int64_t k = rows * (q - p) / group; last && k < rows * (q - p + 1) / group; k++)
+            for (int64_t k = rows * (q - p) / group; last && r->fetch && k < rows * (q - p + 1) / group; k++)
                 tern_cpu_dot_fetch(r, t->row0 + i + k, p, group);
             const uint16_t *panel = b + (q - t->p0) * NR * depth;
             g->dot->block(&(struct tern_dot_block){.rows = (int)rows,
@@ -163,6 +163,7 @@ void tern_cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, vo
     struct cpu_dot_call r = {g, cpu_level(ctx), tern_cpu_dot_blocks(ctx, g), workspace, (int64_t)tern_dtype_size(g->c_dtype)};
     if (!r.b.slot)
         return;
+    r.fetch = max64(g->batch, 1) * g->m * g->n * r.c_size > (int64_t)cpu_device_of(ctx)->l2;
     r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
     tern_parallel_slots(ctx, max64(g->batch, 1) * r.b.row_blocks * r.b.splits, run_task, &r);
 }
