@@ -191,6 +191,7 @@ static void rounding_error(void **state)
 struct block {
     struct tern_context *ctx;
     struct tern_weights *weights;
+    int posts; /* of layer_with_posts */
 };
 
 /* What a residual block does with its convolutions: picture, time (N, O), another picture (N, O, H, W). */
@@ -354,12 +355,14 @@ static void memory_has_to_pay(void **state)
     tern_context_destroy(&ctx);
 }
 
-/* A layer of bf16 and what a block does with its result; the same in f32 of inputs that were rounded to bf16. */
+/* A layer of bf16 and what a block may do with its result: activation and sum, sum, sum and activation; the same in f32 of inputs that were
+ * rounded to bf16. */
 static enum tern_status layer_with_posts(void *user, tern_tensor *const *in, tern_tensor **out)
 {
     const struct block *b = user;
     tern_tensor *y = tern_conv2d(in[0], tern_weights_get(b->weights, "w"), tern_weights_get(b->weights, "b"), .padding = 1);
-    out[0] = tern_add(tern_silu(y), tern_contiguous(in[1], TERN_CHANNELS_LAST));
+    tern_tensor *more = tern_contiguous(in[1], TERN_CHANNELS_LAST);
+    out[0] = b->posts == 0 ? tern_add(tern_silu(y), more) : b->posts == 1 ? tern_add(y, more) : tern_silu(tern_add(y, more));
     return tern_error_status(b->ctx);
 }
 
@@ -389,19 +392,21 @@ static void bf16_goes_by_the_levels_instructions(void **state)
     assert_int_equal(tern_weights_add(b.weights, "b", support_noise(ctx, 2, 1, &picture[1], 1, TERN_F32)), TERN_OK);
     tern_tensor *in[] = {support_noise(ctx, 3, 4, picture, 1, TERN_BF16), support_noise(ctx, 4, 4, picture, 1, TERN_BF16)},
                 *out[1] = {NULL};
-    struct tern_graph *g = tern_graph_trace(ctx, layer_with_posts, &b, b.weights, inputs, 2, 1);
-    struct tern_plan *plan = tern_plan_compile(g, NULL);
-    struct tern_binding *binding = tern_plan_bind(plan, b.weights);
-    if (!binding || tern_plan_profile(binding, in, out, note_kernel, kernel))
-        fail_msg("%s", tern_error(ctx));
-    assert_string_equal(kernel, gain == 2 ? WINOGRAD_BF16 : "conv2d_bf16_igemm");
-    tern_tensor *wide[] = {tern_cast(in[0], TERN_F32), tern_cast(in[1], TERN_F32)}, *exact[1];
-    assert_int_equal(layer_with_posts(&b, wide, exact), TERN_OK);
-    assert_true(support_tensor_nmse(out[0], tern_cast(exact[0], TERN_BF16)) <= MOST_BF16);
+    for (b.posts = 0; b.posts < 3; b.posts++) {
+        struct tern_graph *g = tern_graph_trace(ctx, layer_with_posts, &b, b.weights, inputs, 2, 1);
+        struct tern_plan *plan = tern_plan_compile(g, NULL);
+        struct tern_binding *binding = tern_plan_bind(plan, b.weights);
+        if (!binding || tern_plan_profile(binding, in, out, note_kernel, kernel))
+            fail_msg("%s", tern_error(ctx));
+        assert_string_equal(kernel, gain == 2 ? WINOGRAD_BF16 : "conv2d_bf16_igemm");
+        tern_tensor *wide[] = {tern_cast(in[0], TERN_F32), tern_cast(in[1], TERN_F32)}, *exact[1];
+        assert_int_equal(layer_with_posts(&b, wide, exact), TERN_OK);
+        assert_true(support_tensor_nmse(out[0], tern_cast(exact[0], TERN_BF16)) <= MOST_BF16);
+        tern_binding_unref(&binding);
+        tern_plan_unref(&plan);
+        tern_graph_destroy(&g);
+    }
     tern_scope_end(ctx, NULL);
-    tern_binding_unref(&binding);
-    tern_plan_unref(&plan);
-    tern_graph_destroy(&g);
     tern_weights_unref(&b.weights);
     tern_context_destroy(&ctx);
 }

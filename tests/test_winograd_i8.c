@@ -419,6 +419,7 @@ static void rounds_no_more_than_the_points_do(void **state)
 struct block {
     struct tern_context *ctx;
     struct tern_weights *weights;
+    bool sum_first;
 };
 
 static enum tern_status layer_with_posts(void *user, tern_tensor *const *in, tern_tensor **out)
@@ -426,7 +427,8 @@ static enum tern_status layer_with_posts(void *user, tern_tensor *const *in, ter
     const struct block *b = user;
     tern_tensor *x = tern_contiguous(in[0], TERN_CHANNELS_LAST);
     tern_tensor *y = tern_conv2d(x, tern_weights_get(b->weights, "wide"), tern_weights_get(b->weights, "bias"), .padding = 1);
-    out[0] = tern_conv2d(tern_add(tern_silu(y), x), tern_weights_get(b->weights, "few"), NULL, .padding = 1);
+    tern_tensor *after = b->sum_first ? tern_silu(tern_add(y, x)) : tern_add(tern_silu(y), x);
+    out[0] = tern_conv2d(after, tern_weights_get(b->weights, "few"), NULL, .padding = 1);
     return tern_error_status(b->ctx);
 }
 
@@ -471,19 +473,22 @@ static void plans_choose_by_cost_and_words(void **state)
     assert_int_equal(tern_weights_add(b.weights, "few", support_noise(ctx, 2, 4, few, 0.02, TERN_F32)), TERN_OK);
     assert_int_equal(tern_weights_add(b.weights, "bias", support_noise(ctx, 3, 1, &picture[1], 1, TERN_F32)), TERN_OK);
     tern_tensor *x = support_noise(ctx, 4, 4, picture, 1, TERN_F32);
-    struct tern_graph *g = tern_graph_trace(ctx, layer_with_posts, &b, b.weights, &input, 1, 1);
-    const struct kernels any = run_plan(&b, g, "*", x, &y[0], &n), direct = run_plan(&b, g, "* !winograd", x, &y[1], &n),
-                         none = run_plan(&b, g, NULL, x, &y[2], &n);
-    assert_int_equal(any.winograd, pays);
-    assert_int_equal(any.direct, 2 - pays);
-    assert_true(direct.winograd == 0 && direct.direct == 2);
-    assert_true(none.winograd == 0 && none.direct == 0);
-    for (int i = 0; i < 2; i++)
-        assert_true(support_nmse(y[i], y[2], n) <= 1e-3);
-    for (int i = 0; i < 3; i++)
-        free(y[i]);
+    for (int first = 0; first < 2; first++) {
+        b.sum_first = first;
+        struct tern_graph *g = tern_graph_trace(ctx, layer_with_posts, &b, b.weights, &input, 1, 1);
+        const struct kernels any = run_plan(&b, g, "*", x, &y[0], &n), direct = run_plan(&b, g, "* !winograd", x, &y[1], &n),
+                             none = run_plan(&b, g, NULL, x, &y[2], &n);
+        assert_int_equal(any.winograd, pays);
+        assert_int_equal(any.direct, 2 - pays);
+        assert_true(direct.winograd == 0 && direct.direct == 2);
+        assert_true(none.winograd == 0 && none.direct == 0);
+        for (int i = 0; i < 2; i++)
+            assert_true(support_nmse(y[i], y[2], n) <= 1e-3);
+        for (int i = 0; i < 3; i++)
+            free(y[i]);
+        tern_graph_destroy(&g);
+    }
     tern_scope_end(ctx, NULL);
-    tern_graph_destroy(&g);
     tern_weights_unref(&b.weights);
     tern_context_destroy(&ctx);
 }

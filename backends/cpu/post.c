@@ -161,6 +161,19 @@ void tern_cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int
         apply_step(p, i, x, y, row, 1, col, n);
 }
 
+void tern_cpu_post_store(const struct tern_cpu_level *level, const struct cpu_post *p, enum tern_dtype dtype, int64_t row, int64_t col,
+                         int64_t n, float *x, void *y)
+{
+    const void *more = p && p->taken ? tern_cpu_post_taken(p, row, col) : NULL;
+    const bool all = !p || p->taken == p->n;
+    if (more)
+        level->store_rows(all ? dtype : TERN_F32, 1, n, x, 0, &more, p->step[0].dtype, all ? y : x, 0);
+    if (!all)
+        tern_cpu_post_apply(p, x, x, row, col, n);
+    if (!all || !more)
+        level->from_f32(dtype, n, x, y);
+}
+
 void tern_cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_t rows, int64_t col, int64_t n)
 {
     for (int i = p->taken; i < p->n; i++)

@@ -174,6 +174,8 @@ static enum tern_status run(const struct tern_kernel_args *a)
     float *zero = tern_arg_host(&a->workspace);
     if (tern_meta_numel(&a->desc->out) == 0)
         return TERN_OK;
+    if (a->desc->out.dtype != TERN_F32) /* whose results are where they are written at once */
+        tern_cpu_post_take_sum(&post);
     struct run r = {.w = tern_cpu_winograd_call(a, zero, &post),
                     .weights = tern_cpu_winograd_packed(a->ctx, a->desc, tern_arg_host(&a->packed))};
     r.k = tern_cpu_winograd_blocks(a->ctx, &r.w, r.weights.kept.bits);
@@ -206,7 +208,7 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
     const struct tern_kernel tern_cpu_##conv##_##kind = { \
         .name = #conv "_" #kind,                          \
         .op = TERN_OP_##conv,                             \
-        .revision = 7,                                    \
+        .revision = 8,                                    \
         .planned = true,                                  \
         .cost = cost,                                     \
         .supports = takes,                                \

@@ -116,9 +116,10 @@ static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
     const struct cpu_rows rows = tern_cpu_rows_channels_last();
-    const struct cpu_post post = tern_cpu_post_make(a, &rows);
+    struct cpu_post post = tern_cpu_post_make(a, &rows);
     if (!a->workspace.buffer)
         return TERN_OK;
+    tern_cpu_post_take_sum(&post);
     char *at = tern_arg_host(&a->workspace);
     at += (LINE - (uintptr_t)at % LINE) % LINE;
     struct cpu_winograd_i8_run r = {.w = tern_cpu_winograd_sizes(d, TERN_WINOGRAD_I8_HIGH, TERN_WINOGRAD_I8_WIDE),
@@ -159,7 +160,7 @@ static double cost(const struct tern_device *device, const struct tern_op_desc *
 const struct tern_kernel tern_cpu_quantized_conv2d_i8_winograd = {
     .name = "quantized_conv2d_i8_winograd",
     .op = TERN_OP_quantized_conv2d,
-    .revision = 3,
+    .revision = 4,
     .cost = cost,
     .supports = supports,
     .post = tern_cpu_winograd_post,

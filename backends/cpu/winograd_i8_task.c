@@ -128,8 +128,8 @@ static void finish(const struct cpu_winograd_i8_run *r, const struct task *t, in
     for (int p = 0; p < PIXELS && w->post; p++) {
         if (at[p] < 0)
             continue;
-        tern_cpu_post_apply(w->post, wide[p], wide[p], at[p], col0, cols);
-        w->level->from_f32(w->y_dtype, cols, wide[p], w->y + (at[p] * w->o + col0) * (int64_t)tern_dtype_size(w->y_dtype));
+        tern_cpu_post_store(w->level, w->post, w->y_dtype, at[p], col0, cols, wide[p],
+                            w->y + (at[p] * w->o + col0) * (int64_t)tern_dtype_size(w->y_dtype));
     }
 }
 

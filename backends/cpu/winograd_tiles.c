@@ -131,9 +131,8 @@ static void finish_bf16(const struct cpu_winograd *w, const int64_t *row, int64_
         for (int p = 0; p < pixels; p++) {
             if (row[p] < 0)
                 continue;
-            if (w->post)
-                tern_cpu_post_apply(w->post, pixel[p], pixel[p], row[p], col + c, part);
-            w->level->from_f32(w->y_dtype, part, pixel[p], w->y + (row[p] * w->o + col + c) * (int64_t)tern_dtype_size(w->y_dtype));
+            tern_cpu_post_store(w->level, w->post, w->y_dtype, row[p], col + c, part, pixel[p],
+                                w->y + (row[p] * w->o + col + c) * (int64_t)tern_dtype_size(w->y_dtype));
         }
     }
 }
