@@ -85,10 +85,22 @@ static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int p
     return (int)s->kw;
 }
 
+/* Each pixel is a row of the product. */
+static bool is_matrix(const struct tern_op_desc *d, const struct cpu_picture *s)
+{
+    const int64_t *x = d->in[0].shape;
+    return s->kh == 1 && s->kw == 1 && s->h == x[2] && s->w == x[3] && s->oh == s->h && s->ow == s->w;
+}
+
 static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s)
 {
     const int64_t *o = d->out.shape;
     const struct tern_cpu_dot *dot = &cpu_level(ctx)->i8.dot;
+    if (is_matrix(d, s)) {
+        struct cpu_dot_gemm g = {.m = o[0] * o[2] * o[3], .n = o[1], .k = s->c, .dot = dot, .source = s, .ldc = o[1], .stage = stage};
+        tern_cpu_dot_parts(ctx, &g);
+        return g;
+    }
     const int64_t pixels = has_views(s) ? 2 * ((HALF - 1) * s->stride_w + (s->kw - 1) * s->dilation_w + 1) : TERN_DOT_ROWS * s->kw;
     const int64_t channels = round_up(tern_cpu_dot_part(ctx, dot, s->c, pixels), CPU_I8_LINE / 2);
     return (struct cpu_dot_gemm){.m = o[0] * o[2] * o[3],
@@ -102,13 +114,6 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
                                  .part_depth = s->kw * channels,
                                  .scratch = has_views(s) ? 0 : (size_t)(TERN_DOT_ROWS * s->kw * channels),
                                  .stage = stage};
-}
-
-/* Each pixel is a row of the product. */
-static bool is_matrix(const struct tern_op_desc *d, const struct cpu_picture *s)
-{
-    const int64_t *x = d->in[0].shape;
-    return s->kh == 1 && s->kw == 1 && s->h == x[2] && s->w == x[3] && s->oh == s->h && s->ow == s->w;
 }
 
 /* first: pictures are quantised first, as wholes, and not by tasks. */
@@ -251,7 +256,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel tern_cpu_quantized_conv2d_i8_igemm = {
     .name = "quantized_conv2d_i8_igemm",
     .op = TERN_OP_quantized_conv2d,
-    .revision = 2,
+    .revision = 3,
     .supports = supports,
     .post = post,
     .workspace = workspace,
