@@ -245,6 +245,46 @@ static void edges_of_linear(void **state)
     assert_int_equal(tern_guard_damage(&guard), 0);
 }
 
+/* Layers so deep that panels come from L2, where a level does that: gates, and weights that are kept in few bits and expanded part by part.
+ * Of weights on both sides as an op counts them; the reference in f32. */
+static void deep_layers(void **state)
+{
+    static const struct {
+        bool gated;
+        int bits; /* 0: as they are */
+        int64_t m, n, k;
+    } rows[] = {{true, 0, 45, 50, 640},  {true, 0, 31, 33, 2500},  {false, 8, 47, 70, 700},  {false, 4, 33, 45, 2528},
+                {true, 8, 20, 40, 1300}, {true, 4, 300, 33, 1280}, {false, 8, 300, 40, 1027}};
+    struct tern_guard guard;
+    struct tern_context *ctx = support_guarded(&guard, 2);
+    skip_without_bf16(&ctx);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const int64_t out = rows[i].n * (rows[i].gated ? 2 : 1);
+        tern_scope_begin(ctx);
+        tern_tensor *x = support_noise(ctx, 1, 2, (const int64_t[]){rows[i].m, rows[i].k}, 1, TERN_BF16),
+                    *w = support_noise(ctx, 2, 2, (const int64_t[]){out, rows[i].k}, 0.02, TERN_BF16),
+                    *b = support_noise(ctx, 3, 1, &out, 1, TERN_F32), *y[2];
+        w->constant = true;
+        for (int exact = 0; exact < 2; exact++) {
+            tern_tensor *in = exact ? tern_cast(x, TERN_F32) : x, *weight = exact ? tern_cast(w, TERN_F32) : w;
+            assert_int_equal(tern_dispatch_force(ctx, exact ? "reference" : NULL), TERN_OK);
+            y[exact] = rows[i].bits && rows[i].gated ? tern_weight_only_linear_geglu(in, weight, b, rows[i].bits)
+                       : rows[i].bits                ? tern_weight_only_linear(in, weight, b, rows[i].bits)
+                       : rows[i].gated               ? tern_linear_geglu(in, weight, b)
+                                                     : tern_linear(in, weight, b);
+            assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
+            if (!y[exact])
+                fail_msg("%s", tern_error(ctx));
+        }
+        const double e = support_tensor_nmse(tern_cast(y[0], TERN_F32), y[1]);
+        if (!(e <= 2e-5) || tern_guard_damage(&guard))
+            fail_msg("row %d: NMSE %g, %d damages", (int)i, e, (int)tern_guard_damage(&guard));
+        tern_scope_end(ctx, NULL);
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(tern_guard_damage(&guard), 0);
+}
+
 /* The parts of the depth do not depend on threads: the same bits. */
 static void threads_do_not_matter(void **state)
 {
@@ -497,6 +537,7 @@ int main(void)
         cmocka_unit_test(strips_of_conv),
         cmocka_unit_test(filters_of_one_tap),
         cmocka_unit_test(edges_of_linear),
+        cmocka_unit_test(deep_layers),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(nan_stays_in_its_row),
         cmocka_unit_test(weights_are_converted_in_place),

@@ -147,17 +147,19 @@ static void values_to_bytes(void **state)
 /* Wherever it stands, it is found. */
 static void no_number_is_found(void **state)
 {
-    float x[70];
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    uint32_t x[100];
     FOR_EACH_LEVEL(l)
-    for (int n = 1; n <= 70; n++)
-        for (int at = 0; at < n; at++)
-            for (int inf = 0; inf < 2; inf++) {
-                for (int i = 0; i < n; i++)
-                    x[i] = -3;
-                x[at] = inf ? -INFINITY : NAN;
-                const float most = l->i8.most(TERN_F32, n, x);
-                assert_true(inf ? most == INFINITY : isnan(most));
-            }
+    for (int d = 0; d < 3; d++)
+        for (int n = 1; n <= 100; n++)
+            for (int at = 0; at < n; at++)
+                for (int inf = 0; inf < 2; inf++) {
+                    for (int i = 0; i < n; i++)
+                        tern_store(dtypes[d], x, i, -3);
+                    tern_store(dtypes[d], x, at, inf ? -(double)INFINITY : (double)NAN);
+                    const float most = l->i8.most(dtypes[d], n, x);
+                    assert_true(inf ? most == INFINITY : isnan(most));
+                }
 }
 
 static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};

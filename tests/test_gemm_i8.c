@@ -131,7 +131,8 @@ static void check(struct tern_context *ctx, const struct operands *p, const stru
 /* Few rows for many columns are made bytes before, many rows by tasks; rests of rows, columns and depth; several parts of the depth. */
 static void what_follows_a_product(void **state)
 {
-    static const struct size sizes[] = {{2, 1, 3}, {6, 130, 70}, {70, 33, 130}, {700, 160, 64}, {600, 48, 1500}, {90, 700, 200}};
+    static const struct size sizes[] = {{2, 1, 3},       {6, 130, 70},   {70, 33, 130},  {700, 160, 64},
+                                        {600, 48, 1500}, {90, 700, 200}, {64, 130, 2500}};
     static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
     struct tern_guard guard;
     struct tern_context *ctx = support_guarded(&guard, 2);
