@@ -85,20 +85,20 @@ static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int p
     return (int)s->kw;
 }
 
-/* Each pixel is a row of the product. */
-static bool is_matrix(const struct tern_op_desc *d, const struct cpu_picture *s)
+static bool is_matrix(const struct tern_op_desc *d)
 {
-    const int64_t *x = d->in[0].shape;
-    return s->kh == 1 && s->kw == 1 && s->h == x[2] && s->w == x[3] && s->oh == s->h && s->ow == s->w;
+    const struct cpu_picture s = tern_cpu_picture_make(d, NULL);
+    return tern_cpu_picture_is_matrix(&s);
 }
 
 static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s)
 {
     const int64_t *o = d->out.shape;
     const struct tern_cpu_dot *dot = &cpu_level(ctx)->i8.dot;
-    if (is_matrix(d, s)) {
+    if (is_matrix(d)) {
         struct cpu_dot_gemm g = {.m = o[0] * o[2] * o[3], .n = o[1], .k = s->c, .dot = dot, .source = s, .ldc = o[1], .stage = stage};
         tern_cpu_dot_parts(ctx, &g);
+        g.scratch = has_views(s) ? 0 : g.scratch;
         return g;
     }
     const int64_t pixels = has_views(s) ? 2 * ((HALF - 1) * s->stride_w + (s->kw - 1) * s->dilation_w + 1) : TERN_DOT_ROWS * s->kw;
@@ -129,7 +129,7 @@ static void plan_of(struct tern_context *ctx, const struct tern_op_desc *d, void
     p->s = padded(d, bytes);
     p->g = conv_gemm(ctx, d, &p->s);
     p->values = (struct cpu_dot_values){.dtype = d->in[0].dtype, .k = d->in[0].shape[1], .pitch = odd_lines(2 * p->s.c, CPU_I8_LINE)};
-    p->first = !is_matrix(d, &p->s) || !tern_cpu_i8_rows_by_tasks(ctx, &p->g, &p->values);
+    p->first = !is_matrix(d) || !tern_cpu_i8_rows_by_tasks(ctx, &p->g, &p->values);
 }
 
 /* ---- the picture in bytes */

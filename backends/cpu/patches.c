@@ -25,7 +25,7 @@ struct cpu_picture tern_cpu_picture_make(const struct tern_op_desc *d, const voi
 
 bool tern_cpu_picture_is_matrix(const struct cpu_picture *s)
 {
-    return s->kh == 1 && s->kw == 1 && s->stride_h == 1 && s->stride_w == 1 && s->pad_h == 0 && s->pad_w == 0;
+    return s->kh == 1 && s->kw == 1 && s->pad_h == 0 && s->pad_w == 0 && s->oh == s->h && s->ow == s->w;
 }
 
 /* Runs of channels of one tap. */
