@@ -81,8 +81,8 @@ void tern_cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, vo
 /* Values of a row in a part, so that `rows` of them take two thirds of L1: about equal parts, in steps of the level. */
 int64_t tern_cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows);
 /* Parts of k as it comes, blocks of rows that lie behind each other: sets stream, rows, parts, part_depth, scratch and a_plane; `stage` is
- * for tern_cpu_dot_gathered. Where one part does not do, blocks are tiles: fewer rows have longer parts in L1, and most sums never leave
- * the registers before they are whole. */
+ * for tern_cpu_dot_gathered. Where one part does not do, blocks are tiles if the level has them (not with `split`): fewer rows have longer
+ * parts in L1, and most sums never leave the registers before they are whole. */
 void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g);
 /* The range of the depth of such a part; its length. */
 int64_t tern_cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);

@@ -52,20 +52,6 @@ INLINE float i8_most_lane(vi most)
     return value;
 }
 
-INLINE float i8_most_of(const enum tern_dtype dtype, int64_t n, const void *x)
-{
-    vi most[I8_SUMS] = {{0}};
-    int64_t i = 0;
-    for (; i + I8_SUMS * VW <= n; i += I8_SUMS * VW)
-        for (int j = 0; j < I8_SUMS; j++)
-            most[j] = i8_larger(most[j], v_load_as(dtype, x, i + j * VW));
-    for (; i < n; i += VW)
-        most[0] = i8_larger(most[0], n - i < VW ? v_load_as_n(dtype, x, i, n - i) : v_load_as(dtype, x, i));
-    for (int j = 1; j < I8_SUMS; j++)
-        most[0] = i8_larger(most[0], (vf)most[j]);
-    return i8_most_lane(most[0]);
-}
-
 #if defined(TERN_LEVEL_512)
 /* Of bf16 without widening it: 32 at once. */
 INLINE float i8_most_bf16(int64_t n, const uint16_t *x)
@@ -85,26 +71,29 @@ INLINE float i8_most_bf16(int64_t n, const uint16_t *x)
     const __m512i low = _mm512_slli_epi32(all, 16), high = _mm512_and_si512(all, _mm512_set1_epi32(-65536));
     return i8_most_lane((vi)_mm512_max_epi32(low, high));
 }
-#else
-INLINE float i8_most_bf16(int64_t n, const uint16_t *x) { return i8_most_of(TERN_BF16, n, x); }
 #endif
+
+INLINE float i8_most_of(const enum tern_dtype dtype, int64_t n, const void *x)
+{
+    vi most[I8_SUMS] = {{0}};
+    int64_t i = 0;
+#if defined(TERN_LEVEL_512)
+    if (dtype == TERN_BF16)
+        return i8_most_bf16(n, x);
+#endif
+    for (; i + I8_SUMS * VW <= n; i += I8_SUMS * VW)
+        for (int j = 0; j < I8_SUMS; j++)
+            most[j] = i8_larger(most[j], v_load_as(dtype, x, i + j * VW));
+    for (; i < n; i += VW)
+        most[0] = i8_larger(most[0], n - i < VW ? v_load_as_n(dtype, x, i, n - i) : v_load_as(dtype, x, i));
+    for (int j = 1; j < I8_SUMS; j++)
+        most[0] = i8_larger(most[0], (vf)most[j]);
+    return i8_most_lane(most[0]);
+}
 
 static float i8_most(enum tern_dtype dtype, int64_t n, const void *x)
 {
-    return dtype == TERN_F32 ? i8_most_of(TERN_F32, n, x) : dtype == TERN_F16 ? i8_most_of(TERN_F16, n, x) : i8_most_bf16(n, x);
-}
-
-INLINE void i8_quantize_of(const enum tern_dtype dtype, int64_t n, const void *x, float factor, uint8_t *y)
-{
-    int64_t i = 0;
-    for (; i + VW <= n; i += VW) {
-        vb b = v_bytes(v_to_int(v_load_as(dtype, x, i) * factor) + I8_ZERO);
-        memcpy(y + i, &b, sizeof(b));
-    }
-    if (i < n) {
-        vb b = v_bytes(v_to_int(v_load_as_n(dtype, x, i, n - i) * factor) + I8_ZERO);
-        memcpy(y + i, &b, (size_t)(n - i));
-    }
+    return dtype == TERN_F32 ? i8_most_of(TERN_F32, n, x) : dtype == TERN_F16 ? i8_most_of(TERN_F16, n, x) : i8_most_of(TERN_BF16, n, x);
 }
 
 #if defined(TERN_LEVEL_512)
@@ -117,26 +106,34 @@ INLINE __m512i i8_whole_bf16(const uint16_t *x, float factor)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, (__m512i)even, _mm512_slli_epi32((__m512i)odd, 16));
 }
 
-INLINE void i8_quantize_bf16(int64_t n, const uint16_t *x, float factor, uint8_t *y)
+/* 64 of them as bytes. */
+INLINE void i8_quantize_bf16(const uint16_t *x, float factor, uint8_t *y)
 {
     const __m512i order = _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0); /* packing goes by quarters of a register */
-    int64_t i = 0;
-    for (; i + 64 <= n; i += 64) {
-        const __m512i bytes = _mm512_packs_epi16(i8_whole_bf16(x + i, factor), i8_whole_bf16(x + i + 32, factor));
-        _mm512_storeu_si512(y + i, _mm512_xor_si512(_mm512_permutexvar_epi64(order, bytes), _mm512_set1_epi8((char)I8_ZERO)));
-    }
-    i8_quantize_of(TERN_BF16, n - i, x + i, factor, y + i);
+    const __m512i bytes = _mm512_packs_epi16(i8_whole_bf16(x, factor), i8_whole_bf16(x + 32, factor));
+    _mm512_storeu_si512(y, _mm512_xor_si512(_mm512_permutexvar_epi64(order, bytes), _mm512_set1_epi8((char)I8_ZERO)));
 }
-#else
-INLINE void i8_quantize_bf16(int64_t n, const uint16_t *x, float factor, uint8_t *y) { i8_quantize_of(TERN_BF16, n, x, factor, y); }
 #endif
+
+INLINE void i8_quantize_of(const enum tern_dtype dtype, int64_t n, const void *x, float factor, uint8_t *y)
+{
+    int64_t i = 0;
+#if defined(TERN_LEVEL_512)
+    for (; dtype == TERN_BF16 && i + 64 <= n; i += 64)
+        i8_quantize_bf16((const uint16_t *)x + i, factor, y + i);
+#endif
+    for (; i + VW <= n; i += VW) {
+        vb b = v_bytes(v_to_int(v_load_as(dtype, x, i) * factor) + I8_ZERO);
+        memcpy(y + i, &b, sizeof(b));
+    }
+    if (i < n) {
+        vb b = v_bytes(v_to_int(v_load_as_n(dtype, x, i, n - i) * factor) + I8_ZERO);
+        memcpy(y + i, &b, (size_t)(n - i));
+    }
+}
 
 static void i8_quantize(enum tern_dtype dtype, int64_t n, const void *x, float factor, uint8_t *y)
 {
-    if (dtype == TERN_BF16) {
-        i8_quantize_bf16(n, x, factor, y);
-        return;
-    }
     FOR_DTYPE(dtype, i8_quantize_of, n, x, factor, y)
 }
 
