@@ -37,6 +37,14 @@ static void interrupt(struct analysis *f, const struct tern_quantize_params *q, 
     f->stop = (struct analysis_stop){0};
 }
 
+/* A folder for the test, and in it the file of the analysis' state. */
+static void begin(char *folder, char path[2 * PATH_SIZE], struct tern_quantize_params *q)
+{
+    lora_temporary(folder);
+    snprintf(path, 2 * PATH_SIZE, "%s/state", folder);
+    q->state = path;
+}
+
 /* Times are measured once: from there on a run without a stop and one with many write the same bytes. */
 static void interrupted_runs_go_on(void **state)
 {
@@ -44,9 +52,7 @@ static void interrupted_runs_go_on(void **state)
     size_t size;
     struct analysis f;
     struct tern_quantize_params q = analysis_params();
-    lora_temporary(folder);
-    snprintf(path, sizeof(path), "%s/state", folder);
-    q.state = path;
+    begin(folder, path, &q);
     q.ssim = 0.97;
     q.smooth_quant = 0.5;
     analysis_open(&f);
@@ -77,10 +83,8 @@ static void damaged_numbers_are_measured_anew(void **state)
     size_t size;
     struct analysis f;
     struct tern_quantize_params q = analysis_params();
-    lora_temporary(folder);
-    snprintf(path, sizeof(path), "%s/state", folder);
+    begin(folder, path, &q);
     snprintf(name, sizeof(name), "%s/recipe.json", folder);
-    q.state = path;
     analysis_open(&f);
     interrupt(&f, &q, 4);
     char *begun = damage_read(folder, "state", &size);
@@ -145,9 +149,7 @@ static void states_of_other_runs(void **state)
     size_t size;
     struct analysis f;
     struct tern_quantize_params q = analysis_params();
-    lora_temporary(folder);
-    snprintf(path, sizeof(path), "%s/state", folder);
-    q.state = path;
+    begin(folder, path, &q);
     analysis_open(&f);
     interrupt(&f, &q, 4);
     for (int i = 0; i < 2; i++) { /* numbers of no model */
@@ -247,9 +249,7 @@ static void states_of_other_kernels(void **state)
     struct analysis f;
     struct tern_quantize_params q = analysis_params();
     (void)state;
-    lora_temporary(folder);
-    snprintf(path, sizeof(path), "%s/state", folder);
-    q.state = path;
+    begin(folder, path, &q);
     analysis_open(&f);
     const char *level = f.ctx->device->level;
     interrupt(&f, &q, 4);
