@@ -27,7 +27,7 @@ int64_t tern_cpu_gemm_depth(struct tern_context *ctx, int64_t k)
     const struct cpu_device *d = cpu_device_of(ctx);
     int64_t kc = (int64_t)(d->l1 * 2 / 3) / (d->level->nr * 4) / 16 * 16;
     kc = kc < 64 ? 64 : kc > 512 ? 512 : kc;
-    return ceil_div(k, ceil_div(k, kc));
+    return equal_part(k, kc, 1);
 }
 
 /* Blocks of at most `most` rows, and of at least `least` if that makes enough tasks; as many for each thread. */
@@ -62,7 +62,7 @@ static struct blocking plan(struct tern_context *ctx, const struct cpu_gemm *g)
     b.kc = tern_cpu_gemm_depth(ctx, g->k);
     int64_t rows = min64(LEAST_TILES, ceil_div(g->m, mr)) * mr, parts = ceil_div(g->k, b.kc);
     int64_t most = g->gated ? parts : (room / rows - PAD) / b.kc; /* a gate has to be whole before it is used */
-    b.depth = ceil_div(parts, ceil_div(parts, most < 1 ? 1 : most)) * b.kc;
+    b.depth = equal_part(parts, max64(most, 1), 1) * b.kc;
     b.mc = min64(room / (b.depth + PAD) / mr, MOST_TILES) * mr;
     b.mc = b.mc < mr ? mr : b.mc;
     b.tiles = ceil_div(g->m, mr);

@@ -12,12 +12,9 @@
 /* Values of each of so many rows that two thirds of L1 hold. */
 static int64_t fitting(struct tern_context *ctx, int64_t rows) { return max64(64, (int64_t)(cpu_device_of(ctx)->l1 * 2 / 3) / (rows * 2)); }
 
-/* Of about equal parts. */
-static int64_t equal(int64_t depth, int64_t most, int64_t step) { return round_up(ceil_div(depth, ceil_div(depth, most)), step); }
-
 int64_t tern_cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows)
 {
-    return equal(depth, min64(MOST_DEPTH, fitting(ctx, rows)), dot->step);
+    return equal_part(depth, min64(MOST_DEPTH, fitting(ctx, rows)), dot->step);
 }
 
 void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
@@ -28,7 +25,7 @@ void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
     if (!g->split && g->dot->tile && g->part_depth < g->k) {
         g->stream = true;
         g->rows = g->dot->tile;
-        g->part_depth = equal(g->k, fitting(ctx, g->rows), LINE);
+        g->part_depth = equal_part(g->k, fitting(ctx, g->rows), LINE);
     }
     g->parts = (int)ceil_div(g->k, g->part_depth);
     g->a_plane = g->rows * tern_cpu_dot_lda(g);

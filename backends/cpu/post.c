@@ -164,14 +164,16 @@ void tern_cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int
 void tern_cpu_post_store(const struct tern_cpu_level *level, const struct cpu_post *p, enum tern_dtype dtype, int64_t row, int64_t col,
                          int64_t n, float *x, void *y)
 {
-    const void *more = p && p->taken ? tern_cpu_post_taken(p, row, col) : NULL;
-    const bool all = !p || p->taken == p->n;
-    if (more)
+    if (p && p->taken) {
+        const void *more = tern_cpu_post_taken(p, row, col);
+        const bool all = p->taken == p->n;
         level->store_rows(all ? dtype : TERN_F32, 1, n, x, 0, &more, p->step[0].dtype, all ? y : x, 0);
-    if (!all)
+        if (all)
+            return;
+    }
+    if (p)
         tern_cpu_post_apply(p, x, x, row, col, n);
-    if (!all || !more)
-        level->from_f32(dtype, n, x, y);
+    level->from_f32(dtype, n, x, y);
 }
 
 void tern_cpu_post_apply_rows(const struct cpu_post *p, float *y, int64_t row, int64_t rows, int64_t col, int64_t n)

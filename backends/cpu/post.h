@@ -51,8 +51,8 @@ void tern_cpu_post_take_sum(struct cpu_post *p);
 const void *tern_cpu_post_taken(const struct cpu_post *p, int64_t row, int64_t col);
 /* Columns col .. col + n of a row at x, in f32 whatever the dtype of the output, to y, which may be x. A step is left. */
 void tern_cpu_post_apply(const struct cpu_post *p, const float *x, float *y, int64_t row, int64_t col, int64_t n);
-/* All steps, a sum that was taken too, then a rounding to dtype: from x, which is scratch then, to y. p: may be NULL. A
- * sum that is all there is may take denormals for zero, as products do (store_value). */
+/* All steps, a sum that was taken too, then a rounding to dtype: from x, which is scratch then, to y. p: may be NULL. A sum
+ * that is all there is may take denormals for zero, as products do (store_value). */
 void tern_cpu_post_store(const struct tern_cpu_level *level, const struct cpu_post *p, enum tern_dtype dtype, int64_t row, int64_t col,
                          int64_t n, float *x, void *y);
 /* As tern_cpu_post_apply, for `rows` rows that lie behind each other at y, in place. */

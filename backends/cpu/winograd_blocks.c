@@ -29,10 +29,7 @@ static int64_t regions(const struct cpu_winograd *w, const struct tern_cpu_winog
     return n;
 }
 
-/* Of about equal parts. */
-static int64_t part(int64_t channels, int64_t most, int64_t step) { return round_up(ceil_div(channels, ceil_div(channels, most)), step); }
-
-int64_t tern_cpu_winograd_i16_part(int64_t channels) { return part(channels, TERN_WINOGRAD_I16_DEPTH, STEP_I16); }
+int64_t tern_cpu_winograd_i16_part(int64_t channels) { return equal_part(channels, TERN_WINOGRAD_I16_DEPTH, STEP_I16); }
 
 /* The weights of a part of a strip, where they are of f32, and the products of a task, each in six tenths of L2: one matrix in 36 of each
  * is at work at a time. */
@@ -46,12 +43,12 @@ struct tern_cpu_winograd_blocks tern_cpu_winograd_blocks(struct tern_context *ct
     struct tern_cpu_winograd_blocks k = {.columns = columns, .element = i16 ? sizeof(int16_t) : sizeof(float)};
     if (w->tiles < 1 || w->o < 1)
         return k;
-    k.kc = i16 ? tern_cpu_winograd_i16_part(w->c) : part(w->c, share / line * line, line);
+    k.kc = i16 ? tern_cpu_winograd_i16_part(w->c) : equal_part(w->c, share / line * line, line);
     k.parts = ceil_div(w->c, k.kc);
     k.regions = regions(w, &k, tern_thread_count(ctx));
     const int64_t most = min64(share, fitting(w, &k, k.regions));
     k.region = ceil_div(w->tiles, k.regions);
-    k.rows = ceil_div(ceil_div(k.region, ceil_div(k.region, max64(most / mr * mr, mr))), mr) * mr;
+    k.rows = equal_part(k.region, max64(most / mr * mr, mr), mr);
     k.strips = max64(1, min64(min64(share / k.rows, MOST_STRIPS), strips / tern_thread_count(ctx)));
     k.groups = ceil_div(strips, k.strips);
     /* No more than that, since who reads a matrix to its end has begun to fetch what lies behind it. */

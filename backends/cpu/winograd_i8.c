@@ -41,14 +41,14 @@ static struct cpu_winograd_i8_plan plan(struct tern_context *ctx, const struct c
     if (w->tiles < 1 || w->o < 1)
         return k;
     k.depth = round_up(w->c, LINE);
-    k.kc = round_up(ceil_div(k.depth, ceil_div(k.depth, max64(share / (SUMS * NR) / LINE, 1) * LINE)), LINE);
+    k.kc = equal_part(k.depth, max64(share / (SUMS * NR) / LINE, 1) * LINE, LINE);
     k.parts = ceil_div(k.depth, k.kc);
     k.splits = k.parts > 1 ? panels : ceil_div(panels, max64(1, min64(share / (SUMS * NR * k.kc), CPU_WINOGRAD_I8_PANELS)));
     k.panels = ceil_div(panels, k.splits);
     const int64_t most = max64(MOST_WORKSPACE / (POINTS * k.kc * k.parts) / GROUP, 1) * GROUP;
-    k.chunk = round_up(ceil_div(w->tiles, ceil_div(w->tiles, most)), GROUP);
+    k.chunk = equal_part(w->tiles, most, GROUP);
     k.rows = k.parts > 1 ? max64(GROUP, l2 / 2 / (POINTS * NR * 4) / GROUP * GROUP) : k.chunk;
-    k.rows = round_up(ceil_div(k.chunk, ceil_div(k.chunk, k.rows)), GROUP);
+    k.rows = equal_part(k.chunk, k.rows, GROUP);
     split(&k, k.chunk, panels, tern_thread_count(ctx));
     k.ldm = k.panels * NR;
     k.step_m = (k.parts > 1 ? k.rows : GROUP) * k.ldm + LINE / 4;

@@ -7,8 +7,9 @@
 
 #define I8_STEP 2
 #define I8_GAIN 4
+#define DOT_FAR 4096 /* values of a panel that are on their way from L2 */
+
 #define DOT_ROW_STEP 1
-#define DOT_FAR 4096                                    /* values of a panel that are on their way from L2 */
 #define DOT_BLOCK (TERN_DOT_ROWS / DOT_ROWS * DOT_ROWS) /* whole tiles */
 
 static void i8_begin(void) {}
