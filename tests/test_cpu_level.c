@@ -646,7 +646,7 @@ static void test_levels_over_others(void **state)
         assert_int_equal(l->bf16.dot.step > 0, below->bf16.dot.step > 0);
         if (l->bf16.dot.step) {
             assert_true(l->bf16.dot.block != below->bf16.dot.block && l->attention_bf16.attend != below->attention_bf16.attend);
-            assert_int_equal(l->attention_i8.scratch, 0); /* tiles of bf16 are faster */
+            assert_true(l->attention_i8.attend != below->attention_i8.attend);
         }
         found++;
     }

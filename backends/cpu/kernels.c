@@ -24,10 +24,8 @@ const struct tern_kernel *const tern_cpu_kernels_bf16[] = {
 const struct tern_kernel *const tern_cpu_kernels_i8_attention[] = {
 #include "backends/cpu/kernels.def"
     NULL};
-#undef KERNEL_I8_ATTENTION
 #undef KERNEL_BF16X3
 
-#define KERNEL_I8_ATTENTION(symbol)
 #define KERNEL_BF16X3(symbol) &symbol,
 const struct tern_kernel *const tern_cpu_kernels_bf16x3[] = {
 #include "backends/cpu/kernels.def"

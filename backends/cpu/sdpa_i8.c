@@ -38,8 +38,8 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
     const struct tern_cpu_attention_i8 *level = &cpu_level(ctx)->attention_i8;
     const int64_t *q = d->in[0].shape, *v = d->in[2].shape, threads = tern_thread_count(ctx);
     struct shape s = {.n = q[0], .h = q[1], .l = q[2], .e = q[3], .s = v[2], .ev = v[3]};
-    s.depth = round_up(s.e, 4);
-    s.columns = round_up(s.ev, 16);
+    s.depth = round_up(s.e, level->e_step);
+    s.columns = round_up(s.ev + level->ones, 16);
     s.keys = round_up(s.s, BLOCK);
     s.ldq = odd_lines(s.depth, 64);
     s.ldo = odd_lines(s.columns + 16, 16);
@@ -180,4 +180,4 @@ static enum tern_status run(const struct tern_kernel_args *a)
 }
 
 const struct tern_kernel tern_cpu_sdpa_i8_flash = {
-    .name = "sdpa_i8_flash", .revision = 1, .op = TERN_OP_sdpa, .supports = supports, .workspace = workspace, .run = run};
+    .name = "sdpa_i8_flash", .revision = 2, .op = TERN_OP_sdpa, .supports = supports, .workspace = workspace, .run = run};

@@ -10,6 +10,15 @@
 #define LANES 16
 #define WORDS (BLOCK / 4) /* of the powers of a block: key i, i + 16, i + 32 and i + 48 */
 #define MOST_WIDTH TERN_ATTENTION_I8_WIDTH
+#if defined(TERN_LEVEL_amx)
+#define SCORES_FROM 0x4b400000 /* scores are floats from the start: attention_i8_tiles.h */
+#define I8_DEPTH 64
+#define I8_ONES true
+#else
+#define SCORES_FROM 0
+#define I8_DEPTH 4
+#define I8_ONES false
+#endif
 
 INLINE vf value_at(const uint16_t *row, int64_t c, int64_t width)
 {
@@ -57,8 +66,8 @@ static void i8_pack_keys(const struct tern_cpu_head_i8 *h, const uint16_t *k, in
                 _mm_storeu_si128((__m128i *)(void *)(row + c), bytes);
                 sum = _mm512_add_epi32(sum, _mm512_cvtepi8_epi32(bytes));
             }
-            h->offset[first + j] = -I8_ZERO * _mm512_reduce_add_epi32(sum);
-            for (int64_t c = 0; c < h->depth; c += 4)
+            h->offset[first + j] = SCORES_FROM - I8_ZERO * _mm512_reduce_add_epi32(sum);
+            for (int64_t c = 0; c < h->e; c += 4)
                 memcpy(to + (c * BLOCK / 4 + j) * 4, row + c, 4);
         }
     }
@@ -95,6 +104,8 @@ static void i8_pack_values(const struct tern_cpu_head_i8 *h, const uint16_t *v, 
                     __m128i bytes = _mm_setzero_si128();
                     if (j < h->keys && c < h->values)
                         bytes = bytes_of((value_at(v + j * ld, c, h->values) - v_load(mean + c)) * v_load(by + c));
+                    if (I8_ONES && j < h->keys && c <= h->values && h->values < c + LANES)
+                        bytes = _mm_mask_set1_epi8(bytes, (__mmask16)(1 << (h->values - c)), 1);
                     word = _mm512_or_si512(_mm512_slli_epi32(word, 8), _mm512_cvtepu8_epi32(bytes));
                 }
                 if (c == shared_from(h->values))

@@ -1,6 +1,7 @@
 /* One level: compiled once per instruction set with TERN_LEVEL_<name> defined and the compiler told that it may use
  * that set. Only the table leaves this file. */
 #include "backends/cpu/level/attention.h"
+#include "backends/cpu/level/attention_i8.h"
 #include "backends/cpu/level/available.h"
 #include "backends/cpu/level/bf16.h"
 #include "backends/cpu/level/bf16x3.h"
@@ -8,7 +9,6 @@
 #include "backends/cpu/level/peak.h"
 #if !defined(LEVEL_OVER)
 #include "backends/cpu/level/attention_f32.h"
-#include "backends/cpu/level/attention_i8.h"
 #include "backends/cpu/level/convert.h"
 #include "backends/cpu/level/elementwise.h"
 #include "backends/cpu/level/gemm.h"
@@ -68,6 +68,9 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
     .attention_bf16 = {sizeof(struct attention_scratch), QUERIES, TASK_ROWS, KEYS, BF16_STEP, PAIR, 16, SUMS == 0, SUMS, false, attend,
                        pack_keys, pack_values, attention_power, quick_power, write_row},
 #endif
+#if defined(LEVEL_ATTENTION_I8)
+    .attention_i8 = {sizeof(struct i8_scratch), TASK_ROWS, I8_DEPTH, I8_ONES, attend_i8, i8_pack_keys, i8_pack_values},
+#endif
 #if defined(LEVEL_OVER)
     .over = &LEVEL_OVER,
 #else
@@ -83,9 +86,6 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
 #endif
     .attention_f32 = {sizeof(struct f32_scratch), F32_QUERIES, F32_TASK, F32_KEYS, 1, 1, NR / 2, false, VW, true, attend_f32, f32_pack_keys,
                       f32_pack_values, f32_power, NULL, f32_write},
-#if defined(LEVEL_ATTENTION_I8)
-    .attention_i8 = {sizeof(struct i8_scratch), TASK_ROWS, attend_i8, i8_pack_keys, i8_pack_values},
-#endif
 #define UNARY_ENTRY(which, name, ...) [TERN_CPU_##which] = unary_##name,
 #define UNARY_HALF_ENTRY(which, name, ...) [TERN_CPU_##which] = unary_half_##name,
 #define UNARY_OF_ENTRY(which, name, ...) [TERN_CPU_##which] = unary_of_##name,

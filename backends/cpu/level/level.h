@@ -231,7 +231,7 @@ struct tern_cpu_attention {
 /* Keys and values of a head. */
 struct tern_cpu_head_i8 {
     int64_t keys, e, values;
-    int64_t depth, columns; /* e filled up to 4, values to 16 */
+    int64_t depth, columns; /* e filled up to the level's step; values, with a column of ones where it wants one, to 16 */
     /* Packed: keys are filled up to whole blocks. For each key what its scores begin with, for each block of keys what a byte counts. */
     int8_t *k, *v;
     int32_t *offset;
@@ -257,6 +257,8 @@ struct tern_cpu_attend_i8 {
 struct tern_cpu_attention_i8 {
     size_t scratch; /* 0: the level has none */
     int rows;       /* of a task, at most */
+    int e_step;     /* what e is filled up to a multiple of */
+    bool ones;      /* values have a column of ones behind them */
     void (*attend)(const struct tern_cpu_attend_i8 *a);
     /* Of bf16, rows ld apart, into the head's memory. */
     void (*pack_keys)(const struct tern_cpu_head_i8 *h, const uint16_t *k, int64_t ld);
