@@ -139,7 +139,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel tern_cpu_conv2d_bf16_igemm = {
     .name = "conv2d_bf16_igemm",
     .op = TERN_OP_conv2d,
-    .revision = 4,
+    .revision = 5,
     .supports = supports,
     .post = post,
     .workspace = workspace,
@@ -152,7 +152,7 @@ const struct tern_kernel tern_cpu_conv2d_bf16_igemm = {
 const struct tern_kernel tern_cpu_weight_only_conv2d_bf16_igemm = {
     .name = "weight_only_conv2d_bf16_igemm",
     .op = TERN_OP_weight_only_conv2d,
-    .revision = 2,
+    .revision = 3,
     .supports = supports,
     .post = post,
     .workspace = workspace,

@@ -91,7 +91,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 
 const struct tern_kernel tern_cpu_conv2d_f32_bf16x3 = {
     .name = "conv2d_f32_bf16x3",
-    .revision = 1,
+    .revision = 2,
     .op = TERN_OP_conv2d,
     .cost = cost,
     .supports = tern_cpu_conv2d_supports_f32,

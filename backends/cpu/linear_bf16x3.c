@@ -54,7 +54,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 
 const struct tern_kernel tern_cpu_linear_f32_bf16x3 = {
     .name = "linear_f32_bf16x3",
-    .revision = 1,
+    .revision = 2,
     .op = TERN_OP_linear,
     .cost = cost,
     .supports = tern_cpu_linear_supports_f32,
@@ -68,7 +68,7 @@ const struct tern_kernel tern_cpu_linear_f32_bf16x3 = {
 
 const struct tern_kernel tern_cpu_linear_geglu_f32_bf16x3 = {
     .name = "linear_geglu_f32_bf16x3",
-    .revision = 1,
+    .revision = 2,
     .op = TERN_OP_linear_geglu,
     .cost = cost,
     .supports = tern_cpu_linear_supports_f32,

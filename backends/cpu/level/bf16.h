@@ -53,11 +53,16 @@ static void bf16_end(void) { _tile_release(); }
             _tile_dpbf16ps(c, a, b);   \
     } while (0)
 
+/* A tilestored that no other came before for some 2,000 cycles of products holds all up for 800. So something is stored at every 16th step
+ * of the depth, at the place of sums that follow. */
+#define STORE_STEPS 16
+
 /* Sums are tiles 0..3, A 4 and 5, B 6 and 7: what is loaded once is used twice. high: 32 rows, else 16; wide: 32 columns. */
 INLINE void dot_tiles(const bool bytes, const bool high, const bool wide, const struct tern_dot_block *d)
 {
     const int64_t b_row = wide ? 128 : 64, c_row = d->ldc * 4;
     float *c = d->c, *c1 = c + 16 * d->ldc;
+    int steps = 0;
     if (d->accumulate || d->start) { /* rows that lie on each other: one that all begin with */
         const int64_t row = d->accumulate ? c_row : 0;
         const float *from = d->accumulate ? c : d->start, *from1 = d->accumulate ? c1 : from;
@@ -78,7 +83,7 @@ INLINE void dot_tiles(const bool bytes, const bool high, const bool wide, const 
         const struct tern_dot_piece *piece = &d->pieces[p];
         const uint16_t *a = piece->a[0], *a1 = piece->a[1], *b = d->panel + piece->k0 * (b_row / 4);
         const int64_t a_row = piece->ld * 2;
-        for (int64_t i = 0; i < piece->depth; i += BF16_STEP) { /* B comes from L2 and goes by L1, which A fills */
+        for (int64_t i = 0; i < piece->depth; i += BF16_STEP) { /* B comes from L2 past L1, which A fills */
             _tile_stream_loadd(6, b, b_row);
             if (wide)
                 _tile_stream_loadd(7, b + 32, b_row);
@@ -93,6 +98,8 @@ INLINE void dot_tiles(const bool bytes, const bool high, const bool wide, const 
             if (high && wide)
                 TILES_MULTIPLY(bytes, 3, 5, 7);
             b += b_row * (BF16_STEP / 4);
+            if (++steps % STORE_STEPS == 0)
+                _tile_stored(6, c, c_row);
         }
     }
     _tile_stored(0, c, c_row);

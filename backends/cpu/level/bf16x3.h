@@ -124,16 +124,21 @@ static void x3_split_panel(enum tern_dtype dtype, int64_t rows, int64_t width, c
             _tile_dpbf16ps(3, 5, 7); \
     } while (0)
 
-/* The pieces of a step: the large products, or the others. */
-INLINE void x3_products(const bool large, const bool high, const bool wide, const int planes, const struct tern_dot_block *d)
+/* The pieces of a step: the large products, or the others. to: where sums will be. */
+INLINE void x3_products(const bool large, const bool high, const bool wide, const int planes, const struct tern_dot_block *d, float *to,
+                        int64_t to_row)
 {
     const int64_t b_row = wide ? 128 : 64;
+    const int stores = large ? STORE_STEPS : STORE_STEPS / 5;
+    int steps = 0;
     for (int p = 0; p < d->n; p++) {
         const struct tern_dot_piece *piece = &d->pieces[p];
         const uint16_t *a = piece->a[0], *a1 = piece->a[1], *b = d->panel + piece->k0 * (b_row / 4);
         const int64_t a_row = piece->ld * 2;
         for (int64_t i = 0; i < piece->depth; i += X3_STEP, a += X3_STEP, a1 += X3_STEP, b += b_row * (X3_STEP / 4)) {
             X3_LOAD_B(0);
+            if (++steps % stores == 0)
+                _tile_stored(6, to, to_row);
             if (large) {
                 X3_LOAD_A(0);
                 X3_MULTIPLY();
@@ -171,8 +176,8 @@ INLINE void x3_tiles(const bool high, const bool wide, const int planes, const s
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    x3_products(false, high, wide, planes, d);
-    x3_products(true, high, wide, planes, d);
+    x3_products(false, high, wide, planes, d, to, to_row);
+    x3_products(true, high, wide, planes, d, to, to_row);
     _tile_stored(0, to, to_row);
     if (wide)
         _tile_stored(1, to + 16, to_row);
