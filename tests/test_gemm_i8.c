@@ -149,6 +149,49 @@ static void what_follows_a_product(void **state)
     assert_int_equal(tern_guard_damage(&guard), 0);
 }
 
+/* Rows of 16 to 64 outputs: sixteen of them, with those below where there are as many rows, read views of the padded picture. Filters of
+ * more taps than a product takes at once, strides, dilations, one picture or two, several parts of the depth, a residual. */
+static void views_of_pictures(void **state)
+{
+    static const struct {
+        int64_t n, c, o, kh, kw, oh, ow;
+        int stride, dilation, padding;
+    } rows[] = {{1, 64, 40, 3, 3, 4, 16, 1, 1, 1},  {2, 64, 33, 3, 3, 6, 32, 1, 1, 1},   {2, 96, 70, 3, 3, 5, 48, 1, 1, 1},
+                {1, 64, 16, 5, 5, 4, 16, 1, 1, 2},  {2, 1000, 96, 3, 3, 2, 16, 1, 1, 1}, {1, 1300, 20, 3, 3, 3, 32, 1, 1, 0},
+                {1, 130, 90, 3, 3, 8, 64, 1, 2, 2}, {2, 64, 64, 3, 3, 4, 16, 2, 1, 1},   {1, 70, 50, 2, 4, 2, 64, 1, 1, 0},
+                {1, 64, 40, 1, 3, 6, 16, 1, 1, 0},  {1, 64, 40, 3, 1, 10, 32, 1, 1, 0},  {1, 900, 40, 4, 4, 4, 16, 1, 1, 0}};
+    struct tern_guard guard;
+    struct tern_context *ctx = support_guarded(&guard, 2);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const int64_t h = (rows[i].oh - 1) * rows[i].stride + (rows[i].kh - 1) * rows[i].dilation + 1 - 2 * rows[i].padding;
+        const int64_t w = (rows[i].ow - 1) * rows[i].stride + (rows[i].kw - 1) * rows[i].dilation + 1 - 2 * rows[i].padding;
+        const int64_t pixels[] = {rows[i].n, rows[i].c, h, w}, weight[] = {rows[i].o, rows[i].c, rows[i].kh, rows[i].kw};
+        const int64_t outputs[] = {rows[i].n, rows[i].o, rows[i].oh, rows[i].ow};
+        tern_scope_begin(ctx);
+        tern_tensor *x = tern_contiguous(support_noise(ctx, 1, 4, pixels, 1, TERN_BF16), TERN_CHANNELS_LAST);
+        tern_tensor *k = support_noise(ctx, 2, 4, weight, 1, TERN_F32), *bias = support_noise(ctx, 3, 1, &rows[i].o, 1, TERN_F32);
+        tern_tensor *more = tern_contiguous(support_noise(ctx, 4, 4, outputs, 1, TERN_F32), TERN_CHANNELS_LAST);
+        const struct tern_conv2d_params p = {.stride = rows[i].stride, .padding = rows[i].padding, .dilation = rows[i].dilation};
+        assert_int_equal(tern_dispatch_force(ctx, "reference"), TERN_OK);
+        tern_tensor *y = tern_add(tern_quantized_conv2d_p(tern_cast(x, TERN_F32), k, NULL, bias, &p), more);
+        assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
+        struct tern_op_desc d = {.op = TERN_OP_quantized_conv2d, .n_in = 5, .out = tern_contiguous(y, TERN_CHANNELS_LAST)->meta};
+        d.attrs = (union tern_op_attrs){.quantized_conv2d = {.stride = {rows[i].stride, rows[i].stride},
+                                                             .padding = {rows[i].padding, rows[i].padding},
+                                                             .dilation = {rows[i].dilation, rows[i].dilation},
+                                                             .groups = 1}};
+        post(&d, TERN_OP_add, 4);
+        post(&d, TERN_OP_cast, -1);
+        tern_tensor *found = run_kernel(ctx, &d, (tern_tensor *[]){x, k, NULL, bias, more}, "quantized_conv2d_i8_igemm");
+        const double e = support_tensor_nmse(found, y);
+        if (!(e <= 1e-12))
+            fail_msg("row %d: NMSE %g", (int)i, e);
+        tern_scope_end(ctx, NULL);
+    }
+    tern_context_destroy(&ctx);
+    assert_int_equal(tern_guard_damage(&guard), 0);
+}
+
 /* A pixel of 64 ones under a filter of 64 ones with the scale 1/2, and 3: 35 where it meets the filter, else 3. Padding that no memory
  * holds is not laid out; at worst the bytes of the padded picture are 64 modulo 2^64. */
 static void padding_beyond_memory(void **state)
@@ -185,6 +228,7 @@ static void padding_beyond_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_follows_a_product), cmocka_unit_test(padding_beyond_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_follows_a_product), cmocka_unit_test(views_of_pictures),
+                                       cmocka_unit_test(padding_beyond_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include "core/threads.h"
 
 #define NR TERN_DOT_NR
+#define HALF (TERN_DOT_ROWS / 2)
 
 size_t tern_cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
 {
@@ -58,6 +59,7 @@ static void multiply(const struct cpu_dot_call *r, const struct cpu_dot_task *t,
     const bool last = part == g->parts - 1;
     struct tern_dot_piece pieces[TERN_DOT_PIECES];
     int n = g->values ? tern_cpu_dot_bytes(g, i, part, t->a, pieces) : g->stage(g, t->row0 + i, rows, part, t->a, pieces);
+    const int64_t row = tern_cpu_dot_row(g, t->row0 + i), half = g->apart ? HALF : rows;
     const int64_t depth = t->b ? r->b.part_rows * r->b.planes : r->b.depth, ahead = t->b ? 0 : g->part_depth;
     const uint16_t *b = t->b ? t->b : (const uint16_t *)g->b + t->p0 * NR * depth;
     int64_t at = 0;
@@ -69,7 +71,7 @@ static void multiply(const struct cpu_dot_call *r, const struct cpu_dot_task *t,
         for (int64_t q = p; q < p + group; q++) {
             /* as they will be finished, some in front of each product: all at once would wait */
             for (int64_t k = rows * (q - p) / group; last && r->fetch && k < rows * (q - p + 1) / group; k++)
-                tern_cpu_dot_fetch(r, t->row0 + i + k, p, group);
+                tern_cpu_dot_fetch(r, k < half ? row + k : row + g->apart + k - half, p, group);
             const uint16_t *panel = b + (q - t->p0) * NR * depth;
             g->dot->block(&(struct tern_dot_block){.rows = (int)rows,
                                                    .n = n,
@@ -86,8 +88,8 @@ static void multiply(const struct cpu_dot_call *r, const struct cpu_dot_task *t,
                                                    .a_plane = g->a_plane,
                                                    .b_plane = NR * r->b.part_rows});
         }
-        if (last)
-            tern_cpu_dot_finish(r, t, t->row0 + i, rows, p, group, c);
+        for (int64_t k = 0; last && k < rows; k += half)
+            tern_cpu_dot_finish(r, t, row + (k ? g->apart : 0), half, p, group, c + k * r->b.ldc);
     }
 }
 
@@ -163,7 +165,7 @@ void tern_cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, vo
     struct cpu_dot_call r = {g, cpu_level(ctx), tern_cpu_dot_blocks(ctx, g), workspace, (int64_t)tern_dtype_size(g->c_dtype)};
     if (!r.b.slot)
         return;
-    r.fetch = max64(g->batch, 1) * g->m * g->n * r.c_size > (int64_t)cpu_device_of(ctx)->l2;
+    r.fetch = !g->dot->past_l1 && max64(g->batch, 1) * g->m * g->n * r.c_size > (int64_t)cpu_device_of(ctx)->l2;
     r.workspace += (64 - (uintptr_t)r.workspace % 64) % 64;
     tern_parallel_slots(ctx, max64(g->batch, 1) * r.b.row_blocks * r.b.splits, run_task, &r);
 }

@@ -6,7 +6,7 @@
 
 #include "backends/cpu/gemm.h"
 
-#define TERN_DOT_PIECES 8
+#define TERN_DOT_PIECES 16
 #define CPU_X3_PLANES 3 /* of A, of products of f32 by pieces of bf16 */
 
 /* What sums of int8 mean: (sum - offset) x column x row, with a value of `row` for so many rows of C. Columns are those of B as it was
@@ -31,6 +31,9 @@ struct cpu_dot_gemm {
     int64_t m, n, k;
     const struct tern_cpu_dot *dot; /* of the level: what multiplies */
     int64_t rows;                   /* of a block of A, at most TERN_DOT_ROWS */
+    /* 0: its rows of C lie behind each other. Else the second half of a block lies so many rows behind the first one, and blocks go through
+     * that many rows and as many more, which m is a multiple of. */
+    int64_t apart;
     /* The depth in the parts that a block of rows can have in L1. They decide the order of the sums: threads have no say in them. */
     int parts;
     int64_t part_depth; /* of the longest */
@@ -84,6 +87,8 @@ int64_t tern_cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *d
  * for tern_cpu_dot_gathered. Where one part does not do, blocks are tiles if the level has them (not with `split`): fewer rows have longer
  * parts in L1, and most sums never leave the registers before they are whole. */
 void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g);
+/* Where the first row of a block lies in C, and its second half. row0: as tasks count them. */
+int64_t tern_cpu_dot_row(const struct cpu_dot_gemm *g, int64_t row0);
 /* The range of the depth of such a part; its length. */
 int64_t tern_cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);
 /* Values between the rows of a part in scratch. */

@@ -26,11 +26,18 @@ static int64_t splits_of_few(const struct tern_cpu_dot_blocks *b, const struct c
     return 0;
 }
 
-/* B of a task in two fifths of L2, some tasks for each thread. */
+/* Panels of B that a task has room for: two fifths of L2; three where no sums go there (on AMX, elsewhere not measured). */
+static int64_t panels_of(const struct tern_cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2)
+{
+    const int64_t fifths = g->parts == 1 && g->dot->past_l1 ? 3 : 2;
+    return max64(1, l2 * fifths / 5 / (g->part_depth * NR * 2 * b->turns));
+}
+
+/* Some tasks for each thread. */
 static void share(struct tern_cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2, int64_t threads)
 {
     const int64_t batch = max64(g->batch, 1), tasks = ceil_div(4 * threads, batch);
-    b->splits = ceil_div(b->panels, max64(1, l2 * 2 / 5 / (g->part_depth * NR * 2 * b->turns)));
+    b->splits = ceil_div(b->panels, panels_of(b, g, l2));
     const int64_t few = g->kept ? 0 : splits_of_few(b, g, l2, max64(threads / batch, 1), tasks); /* what is expanded has to stay in L2 */
     if (few)
         b->splits = few;

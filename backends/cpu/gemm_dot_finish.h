@@ -10,7 +10,7 @@ struct cpu_dot_call {
     struct tern_cpu_dot_blocks b;
     char *workspace;
     int64_t c_size; /* bytes of a value of C */
-    bool fetch;     /* C is larger than L2, so that fetching it, and what posts add to it, is worth its instructions */
+    bool fetch;     /* C is larger than L2, so that fetching it, and what posts add to it, is worth its instructions; tiles wait for it */
 };
 
 /* A task's rows and panels and its scratch: bias and, of int8, scales of its columns lie there as the panels do. */

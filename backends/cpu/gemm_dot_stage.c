@@ -8,9 +8,14 @@
 #define PAD 32  /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
 #define LINE 32 /* values of a line of cache */
 #define MOST_DEPTH 512
+#define WAYS 8          /* lines of A in each set of L1 */
+#define WAYS_PAST_L1 10 /* where nothing but A is to stay there */
 
 /* Values of each of so many rows that two thirds of L1 hold. */
 static int64_t fitting(struct tern_context *ctx, int64_t rows) { return max64(64, (int64_t)(cpu_device_of(ctx)->l1 * 2 / 3) / (rows * 2)); }
+
+/* The same of five sixths, the share of L1 that A has where panels do not go by it. */
+static int64_t fitting_alone(struct tern_context *ctx, int64_t rows) { return fitting(ctx, rows) * 5 / 4; }
 
 int64_t tern_cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows)
 {
@@ -26,10 +31,17 @@ void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
         g->stream = true;
         g->rows = g->dot->tile;
         g->part_depth = equal_part(g->k, fitting(ctx, g->rows), LINE);
-    }
+    } else if (!g->split && g->dot->past_l1)
+        g->part_depth = equal_part(g->k, fitting_alone(ctx, TERN_DOT_ROWS), g->dot->step);
     g->parts = (int)ceil_div(g->k, g->part_depth);
     g->a_plane = g->rows * tern_cpu_dot_lda(g);
     g->scratch = (size_t)(g->a_plane * planes);
+}
+
+int64_t tern_cpu_dot_row(const struct cpu_dot_gemm *g, int64_t row0)
+{
+    const int64_t pair = 2 * g->apart;
+    return g->apart ? row0 / pair * pair + row0 % pair / 2 : row0;
 }
 
 int64_t tern_cpu_dot_lda(const struct cpu_dot_gemm *g) { return g->part_depth + PAD; }
@@ -81,7 +93,8 @@ static bool lies_well(const struct tern_cpu_dot *dot, const uint16_t *a, int64_t
     while (shared < 64 && pitch % (2 * shared) == 0)
         shared *= 2;
     int64_t sets = 64 / shared * lines < 64 ? 64 / shared * lines : 64;
-    return rows % dot->row_step == 0 && depth % 32 == 0 && ld % 32 == 0 && (uintptr_t)a % 64 == 0 && rows * lines <= 8 * sets;
+    return rows % dot->row_step == 0 && depth % 32 == 0 && ld % 32 == 0 && (uintptr_t)a % 64 == 0 &&
+           rows * lines <= (dot->past_l1 ? WAYS_PAST_L1 : WAYS) * sets;
 }
 
 int tern_cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces)

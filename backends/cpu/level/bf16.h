@@ -27,6 +27,7 @@ INLINE __m512bh pairs_at(const uint16_t *p)
 #define I8_STEP 32
 #define I8_GAIN 32
 #define DOT_ROW_STEP 16
+#define DOT_PAST_L1 true
 
 /* Every tile is 16 rows of 64 bytes: rows and columns that a product lacks are computed too, into scratch. */
 static void bf16_begin(void)

@@ -290,6 +290,9 @@ static void i8_block(const struct tern_dot_block *d)
 #if !defined(DOT_ROW_STEP)
 #define DOT_ROW_STEP 1
 #endif
+#if !defined(DOT_PAST_L1)
+#define DOT_PAST_L1 false
+#endif
 #if !defined(DOT_TILE)
 #define DOT_TILE 0
 #endif

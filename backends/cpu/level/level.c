@@ -52,12 +52,12 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
 #endif
     .available = available,
 #if defined(TERN_LEVEL_BF16)
-    .bf16 = {{BF16_STEP, DOT_ROW_STEP, DOT_BLOCK, DOT_TILE, bf16_begin, bf16_end, bf16_block}, BF16_GAIN, multiply_add_bf16},
+    .bf16 = {{BF16_STEP, DOT_ROW_STEP, DOT_BLOCK, DOT_TILE, DOT_PAST_L1, bf16_begin, bf16_end, bf16_block}, BF16_GAIN, multiply_add_bf16},
 #endif
 #if defined(LEVEL_BF16X3)
-    .bf16x3 = {{X3_STEP, DOT_ROW_STEP, DOT_BLOCK, 0, bf16_begin, bf16_end, x3_block}, x3_split_rows, x3_split_panel},
+    .bf16x3 = {{X3_STEP, DOT_ROW_STEP, DOT_BLOCK, 0, false, bf16_begin, bf16_end, x3_block}, x3_split_rows, x3_split_panel},
 #endif
-    .i8 = {{I8_STEP, DOT_ROW_STEP, DOT_BLOCK, DOT_TILE, i8_begin, i8_end, i8_block},
+    .i8 = {{I8_STEP, DOT_ROW_STEP, DOT_BLOCK, DOT_TILE, DOT_PAST_L1, i8_begin, i8_end, i8_block},
            I8_GAIN,
            I8_ZERO,
            i8_most,

@@ -81,8 +81,9 @@ struct tern_dot_block {
 struct tern_cpu_dot {
     int step; /* of the depth; 0: the level has no such instructions, and nothing else is there */
     int row_step;
-    int rows; /* of a block that is done the fastest, where all rows lie behind each other */
-    int tile; /* of one that takes its panels from L2 as fast, by `stream`; 0: there is none */
+    int rows;     /* of a block that is done the fastest, where all rows lie behind each other */
+    int tile;     /* of one that takes its panels from L2 as fast, by `stream`; 0: there is none */
+    bool past_l1; /* panels come from L2 and take no place in L1, of which A may have more */
     /* Around all blocks of a task, on its thread. */
     void (*begin)(void), (*end)(void);
     void (*block)(const struct tern_dot_block *block);
