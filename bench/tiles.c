@@ -104,6 +104,28 @@ static double beyond(const struct operands *o, int steps, bool moves, int store_
     return median(found, TURNS);
 }
 
+/* Nanoseconds of a product whose operands come from L1 each time, or stay. */
+static double product(const struct operands *o, bool stay)
+{
+    const int rounds = 20000;
+    double found[TURNS];
+    for (int t = 0; t < TURNS; t++) {
+        const double start = now();
+        for (int i = 0; i < rounds * A_STEPS; i++) {
+            const uint16_t *a = o->a + i % A_STEPS * STEP, *b = o->b + i % A_STEPS * 32 * STEP;
+            if (!stay || !i) {
+                _tile_loadd(6, b, 128);
+                _tile_loadd(7, b + 32, 128);
+                _tile_loadd(4, a, A_ROW * 2);
+                _tile_loadd(5, a + 16 * A_ROW, A_ROW * 2);
+            }
+            multiply();
+        }
+        found[t] = (now() - start) / rounds / A_STEPS / 4 * 1e9;
+    }
+    return median(found, TURNS);
+}
+
 int main(void)
 {
     if (!is_there()) {
@@ -126,6 +148,8 @@ int main(void)
     for (int steps = 10; steps <= MOST_STEPS; steps += 10)
         printf("| %d | %d | %.0f | %.0f | %.0f | %.0f |\n", steps, steps * 64, beyond(&o, steps, false, 0),
                beyond(&o, steps, false, STORE_STEPS), beyond(&o, steps, true, 0), beyond(&o, steps, true, STORE_STEPS));
+    const double stay = product(&o, true), loaded = product(&o, false);
+    printf("\na product: %.2f ns, %.2f ns where its operands are loaded from L1 each time\n", stay, loaded);
     free(o.a);
     free(o.b);
     free(o.c);

@@ -110,7 +110,15 @@ static void deep_sums_are_exact(void **state)
 {
     FOR_EACH_LEVEL(l)
     for (int extreme = 0; extreme < 2; extreme++)
-        check_block(l, &(struct block){.rows = ROWS, .width = NR, .n = 2, .depth = 1024, .extreme = extreme});
+        for (int mode = 0; mode < 32; mode++)
+            check_block(l, &(struct block){.rows = mode & 1 ? ROWS / 2 : ROWS,
+                                           .width = mode & 2 ? NR / 2 : NR,
+                                           .n = 2,
+                                           .depth = 1024,
+                                           .accumulate = (mode & 4) != 0,
+                                           .starts = (mode & 8) != 0,
+                                           .stream = (mode & 16) != 0,
+                                           .extreme = extreme});
 }
 
 /* ---- values */

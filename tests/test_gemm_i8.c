@@ -150,7 +150,7 @@ static void what_follows_a_product(void **state)
 }
 
 /* Rows of 16 to 64 outputs: sixteen of them, with those below where there are as many rows, read views of the padded picture. Filters of
- * more taps than a product takes at once, strides, dilations, one picture or two, several parts of the depth, a residual. */
+ * more taps than a product takes at once, strides, dilations, one picture or two, several parts of the depth, a residual and silu. */
 static void views_of_pictures(void **state)
 {
     static const struct {
@@ -159,7 +159,8 @@ static void views_of_pictures(void **state)
     } rows[] = {{1, 64, 40, 3, 3, 4, 16, 1, 1, 1},  {2, 64, 33, 3, 3, 6, 32, 1, 1, 1},   {2, 96, 70, 3, 3, 5, 48, 1, 1, 1},
                 {1, 64, 16, 5, 5, 4, 16, 1, 1, 2},  {2, 1000, 96, 3, 3, 2, 16, 1, 1, 1}, {1, 1300, 20, 3, 3, 3, 32, 1, 1, 0},
                 {1, 130, 90, 3, 3, 8, 64, 1, 2, 2}, {2, 64, 64, 3, 3, 4, 16, 2, 1, 1},   {1, 70, 50, 2, 4, 2, 64, 1, 1, 0},
-                {1, 64, 40, 1, 3, 6, 16, 1, 1, 0},  {1, 64, 40, 3, 1, 10, 32, 1, 1, 0},  {1, 900, 40, 4, 4, 4, 16, 1, 1, 0}};
+                {1, 64, 40, 1, 3, 6, 16, 1, 1, 0},  {1, 64, 40, 3, 1, 10, 32, 1, 1, 0},  {1, 64, 40, 1, 16, 4, 16, 1, 1, 0},
+                {1, 900, 40, 4, 4, 4, 16, 1, 1, 0}};
     struct tern_guard guard;
     struct tern_context *ctx = support_guarded(&guard, 2);
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -173,7 +174,7 @@ static void views_of_pictures(void **state)
         tern_tensor *more = tern_contiguous(support_noise(ctx, 4, 4, outputs, 1, TERN_F32), TERN_CHANNELS_LAST);
         const struct tern_conv2d_params p = {.stride = rows[i].stride, .padding = rows[i].padding, .dilation = rows[i].dilation};
         assert_int_equal(tern_dispatch_force(ctx, "reference"), TERN_OK);
-        tern_tensor *y = tern_add(tern_quantized_conv2d_p(tern_cast(x, TERN_F32), k, NULL, bias, &p), more);
+        tern_tensor *y = tern_silu(tern_add(tern_quantized_conv2d_p(tern_cast(x, TERN_F32), k, NULL, bias, &p), more));
         assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
         struct tern_op_desc d = {.op = TERN_OP_quantized_conv2d, .n_in = 5, .out = tern_contiguous(y, TERN_CHANNELS_LAST)->meta};
         d.attrs = (union tern_op_attrs){.quantized_conv2d = {.stride = {rows[i].stride, rows[i].stride},
@@ -181,6 +182,7 @@ static void views_of_pictures(void **state)
                                                              .dilation = {rows[i].dilation, rows[i].dilation},
                                                              .groups = 1}};
         post(&d, TERN_OP_add, 4);
+        post(&d, TERN_OP_silu, -1);
         post(&d, TERN_OP_cast, -1);
         tern_tensor *found = run_kernel(ctx, &d, (tern_tensor *[]){x, k, NULL, bias, more}, "quantized_conv2d_i8_igemm");
         const double e = support_tensor_nmse(found, y);

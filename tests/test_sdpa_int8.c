@@ -133,19 +133,44 @@ static void scores_may_grow(void **state)
         }
 }
 
-/* One key outweighs all that came before it, however far it is: every 32nd step from 2^20,000 to 2^40,000 times. */
-static void a_key_may_be_far(void **state)
+/* One key outweighs all that came before it, however far it is. */
+static void check_far(int64_t e, int from, int to, int step)
 {
-    const struct sizes z = {1, 1, 16, 320, 40, 16};
+    const struct sizes z = {1, 1, 16, 320, e, 16};
     float *q = calloc((size_t)(z.l * z.e), sizeof(*q)), *k = calloc((size_t)(z.s * z.e), sizeof(*k)), *v = noise(11, &z, z.s, z.ev);
     for (int64_t i = 0; i < z.l * z.e; i++)
         q[i] = 1;
     for (int64_t c = 0; c < z.e; c++)
         k[200 * z.e + c] = -(k[c] = -1); /* their mean is zero */
-    for (int exponent = 20000; exponent <= 40000; exponent += 32) {
+    for (int exponent = from; exponent <= to; exponent += step) {
         const double error = error_of(&z, q, k, v, exponent * M_LN2 / (double)z.e);
         if (!(error <= 1e-3))
             fail_msg("a key of 2^%d: NMSE %.2e", exponent, error);
+    }
+    free(q);
+    free(k);
+    free(v);
+}
+
+static void a_key_may_be_far(void **state)
+{
+    check_far(40, 20000, 40000, 32);
+    check_far(256, 24000, 25000, 8);
+}
+
+/* Of deep rows scores go from one end of their range to the other, first at some keys of a block. The keys have no mean. */
+static void all_keys_may_turn(void **state)
+{
+    const struct sizes z = {1, 1, 16, 768, 256, 16};
+    float *q = calloc((size_t)(z.l * z.e), sizeof(*q)), *k = calloc((size_t)(z.s * z.e), sizeof(*k)), *v = noise(11, &z, z.s, z.ev);
+    for (int64_t i = 0; i < z.l * z.e; i++)
+        q[i] = 1;
+    for (int64_t i = 0; i < z.s * z.e; i++)
+        k[i] = i < 256 * z.e || (i < 512 * z.e && i / z.e / 16 % 2) ? -1 : 1;
+    for (int exponent = 12000; exponent <= 12600; exponent += 4) {
+        const double error = error_of(&z, q, k, v, exponent * M_LN2 / (double)z.e);
+        if (!(error <= 1e-3))
+            fail_msg("keys of 2^%d: NMSE %.2e", exponent, error);
     }
     free(q);
     free(k);
@@ -174,14 +199,16 @@ static void what_is_no_number(void **state)
 {
     const struct sizes z = {1, 2, 20, 300, 8, 10};
     const int64_t rows = z.l * z.ev;
-    for (int where = 0; where < 3; where++) {
+    for (int where = 0; where < 6; where++) {
+        const int of = where % 3;
         float *x[] = {noise(11, &z, z.l, z.e), noise(12, &z, z.s, z.e), noise(13, &z, z.s, z.ev)}, *found;
-        x[where][where == 2 ? 7 * z.ev + 3 : 7 * z.e + 3] = NAN; /* row 7 of the first head */
+        x[of][of == 2 ? 7 * z.ev + 3 : 7 * z.e + 3] = where < 3 ? NAN : INFINITY; /* row 7 of the first head */
         attend(1, &z, x[0], x[1], x[2], 0, NULL, &found);
         for (int64_t i = 0; i < 2 * rows; i++) {
-            const bool hit = i < rows && (where == 0 ? i / z.ev == 7 : where == 1 || i % z.ev == 3);
+            const bool hit = i < rows && (of == 0 ? i / z.ev == 7 : of == 1 || i % z.ev == 3);
             if (isnan(found[i]) != hit)
-                fail_msg("NaN in %s: value %lld is %g", (const char *[]){"query", "key", "value"}[where], (long long)i, found[i]);
+                fail_msg("%s in %s: value %lld is %g", where < 3 ? "NaN" : "infinity", (const char *[]){"query", "key", "value"}[of],
+                         (long long)i, found[i]);
         }
         for (int i = 0; i < 3; i++)
             free(x[i]);
@@ -214,6 +241,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(sizes_agree),       cmocka_unit_test(distributions_agree),
                                        cmocka_unit_test(scores_may_grow),   cmocka_unit_test(many_small_powers_count),
                                        cmocka_unit_test(what_is_no_number), cmocka_unit_test(threads_change_nothing),
-                                       cmocka_unit_test(a_key_may_be_far)};
+                                       cmocka_unit_test(a_key_may_be_far),  cmocka_unit_test(all_keys_may_turn)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

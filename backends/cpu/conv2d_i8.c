@@ -85,9 +85,8 @@ static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int p
         struct tern_dot_piece *piece = &pieces[i];
         *piece = (struct tern_dot_piece){.k0 = (ky * s->kw + kx) * s->c + c, .depth = n, .ld = views ? s->stride_w * s->c : taps * n};
         for (int64_t half = 0; half < 2; half++) {
-            const int64_t first = half && rows > HALF ? half * HALF : 0;
-            piece->a[half] =
-                views ? pixel(s, first && g->apart ? row + g->apart : row + first, ky) + tap : scratch + (half * HALF * taps + i) * n;
+            const int64_t first = !half || rows <= HALF ? 0 : g->apart ? g->apart : HALF;
+            piece->a[half] = views ? pixel(s, row + first, ky) + tap : scratch + (half * HALF * taps + i) * n;
         }
         for (int64_t k = 0; k < rows && !views; k++)
             memcpy(scratch + (k * taps + i) * n, pixel(s, row0 + k, ky) + tap, (size_t)n * sizeof(*scratch));

@@ -53,8 +53,7 @@ struct cpu_onednn *tern_cpu_onednn_open(struct tern_device *device);
 void tern_cpu_onednn_close(struct cpu_device *d);
 
 /* NULL-terminated. tern_cpu_kernels_bf16: with those for levels that have instructions for bf16; tern_cpu_kernels_i8_attention: and
- * Winograd's products of 16 bits, and attention in int8; tern_cpu_kernels_bf16x3: and products of f32 by pieces of bf16, in place of that
- * attention. */
+ * Winograd's products of 16 bits, and attention in int8; tern_cpu_kernels_bf16x3: and products of f32 by pieces of bf16. */
 extern const struct tern_kernel *const tern_cpu_kernels[], *const tern_cpu_kernels_bf16[], *const tern_cpu_kernels_i8_attention[];
 extern const struct tern_kernel *const tern_cpu_kernels_bf16x3[];
 

@@ -71,7 +71,7 @@ static void multiply(const struct cpu_dot_call *r, const struct cpu_dot_task *t,
         for (int64_t q = p; q < p + group; q++) {
             /* as they will be finished, some in front of each product: all at once would wait */
             for (int64_t k = rows * (q - p) / group; last && r->fetch && k < rows * (q - p + 1) / group; k++)
-                tern_cpu_dot_fetch(r, k < half ? row + k : row + g->apart + k - half, p, group);
+                tern_cpu_dot_fetch(r, row + k, p, group);
             const uint16_t *panel = b + (q - t->p0) * NR * depth;
             g->dot->block(&(struct tern_dot_block){.rows = (int)rows,
                                                    .n = n,

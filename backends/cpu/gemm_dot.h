@@ -85,9 +85,9 @@ void tern_cpu_dot_run(struct tern_context *ctx, const struct cpu_dot_gemm *g, vo
 int64_t tern_cpu_dot_part(struct tern_context *ctx, const struct tern_cpu_dot *dot, int64_t depth, int64_t rows);
 /* Parts of k as it comes, blocks of rows that lie behind each other: sets stream, rows, parts, part_depth, scratch and a_plane; `stage` is
  * for tern_cpu_dot_gathered. Where one part does not do, blocks are tiles if the level has them (not with `split`): fewer rows have longer
- * parts in L1, and most sums never leave the registers before they are whole. */
+ * parts in L1, and most sums never leave the registers before they are whole. Where panels do not go by L1, parts have five sixths of it. */
 void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g);
-/* Where the first row of a block lies in C, and its second half. row0: as tasks count them. */
+/* Where the first row of a block lies in C; its second half lies g->apart behind. row0: as tasks count them. */
 int64_t tern_cpu_dot_row(const struct cpu_dot_gemm *g, int64_t row0);
 /* The range of the depth of such a part; its length. */
 int64_t tern_cpu_dot_range(const struct cpu_dot_gemm *g, int part, int64_t *k0);

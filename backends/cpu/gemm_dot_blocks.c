@@ -29,7 +29,7 @@ static int64_t splits_of_few(const struct tern_cpu_dot_blocks *b, const struct c
 /* Panels of B that a task has room for: two fifths of L2; three where no sums go there (on AMX, elsewhere not measured). */
 static int64_t panels_of(const struct tern_cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2)
 {
-    const int64_t fifths = g->parts == 1 && g->dot->past_l1 ? 3 : 2;
+    const int64_t fifths = g->parts == 1 && g->dot->past_l1 && !g->kept ? 3 : 2;
     return max64(1, l2 * fifths / 5 / (g->part_depth * NR * 2 * b->turns));
 }
 

@@ -31,7 +31,7 @@ void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
         g->stream = true;
         g->rows = g->dot->tile;
         g->part_depth = equal_part(g->k, fitting(ctx, g->rows), LINE);
-    } else if (!g->split && g->dot->past_l1)
+    } else if (g->dot->past_l1)
         g->part_depth = equal_part(g->k, fitting_alone(ctx, TERN_DOT_ROWS), g->dot->step);
     g->parts = (int)ceil_div(g->k, g->part_depth);
     g->a_plane = g->rows * tern_cpu_dot_lda(g);

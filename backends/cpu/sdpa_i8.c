@@ -42,7 +42,7 @@ static struct shape shape_of(struct tern_context *ctx, const struct tern_op_desc
     s.columns = round_up(s.ev + level->ones, 16);
     s.keys = round_up(s.s, BLOCK);
     s.ldq = odd_lines(s.depth, 64);
-    s.ldo = odd_lines(s.columns + 16, 16);
+    s.ldo = odd_lines(s.columns + (level->ones ? 0 : 16), 16);
     s.rows = min64(level->rows, round_up(s.l, GROUP));
     while (s.rows > GROUP && s.n * s.h * ceil_div(s.l, s.rows) < 4 * threads) /* some tasks for each thread */
         s.rows -= GROUP;

@@ -13,8 +13,8 @@
 /* Results of a row by an older `most` become those by a newer one. */
 static void i8_shrink(const struct tern_cpu_attend_i8 *a, int64_t row, float by)
 {
-    const int64_t columns = a->head->columns;
-    for (int64_t c = 0; c < columns + LANES; c += LANES) {
+    const int64_t end = a->head->columns + (I8_ONES ? 0 : LANES); /* with the powers' own sums */
+    for (int64_t c = 0; c < end; c += LANES) {
         const bool shared = c == shared_from(a->head->values);
         int32_t *at = a->o + (shared ? row / 2 * 2 : row) * a->ldo + c;
         const __m512i x = _mm512_loadu_si512(at), y = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(by)));

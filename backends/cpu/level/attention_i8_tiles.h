@@ -3,172 +3,15 @@
 #ifndef TERN_BACKENDS_CPU_LEVEL_ATTENTION_I8_TILES_H
 #define TERN_BACKENDS_CPU_LEVEL_ATTENTION_I8_TILES_H
 
-#include "backends/cpu/level/attention_i8_most.h"
+#include "backends/cpu/level/attention_i8_tile_products.h"
 
-#define LD_BYTES 64 /* from a row of powers to the next */
-#define KEPT 3      /* tiles of results that stay where they are from block to block, if there are no more */
+#define KEPT 3 /* tiles of results that stay where they are from block to block, if there are no more */
 
 struct i8_scratch {
     float scores[2][QUERIES * LD_SCORES];
     uint8_t powers[2][QUERIES * LD_BYTES];
     float factor[QUERIES], shift[QUERIES];
 };
-
-/* ---- powers */
-
-/* Sums of scores begin with SCORES_FROM, the bits of SCORES_ZERO, whose last place counts ones, and are floats from the start. So
- * y = shift - factor x score needs no conversion; shift is rounded once, to 1/128 at most, which is the same for all keys of a block. */
-#define SCORES_ZERO 12582912.0f
-#define MOST_OF_SHIFT 49152 /* of factor x SCORES_ZERO */
-#define MOST_SCORE 12000    /* of factor x score: no y is so far below 2^15 that it has none but bits of BYTES_BASE */
-
-/* 2^-f in 1/256, for f in the middle of a 64th. A power is wrong by 0.9 % at most, 0.35 % in the mean square, before it is cut. */
-static const uint8_t tiles_table[64]
-    __attribute__((aligned(64))) = {255, 252, 249, 246, 244, 241, 239, 236, 233, 231, 228, 226, 224, 221, 219, 216,
-                                    214, 212, 210, 207, 205, 203, 201, 198, 196, 194, 192, 190, 188, 186, 184, 182,
-                                    180, 178, 176, 174, 172, 171, 169, 167, 165, 163, 162, 160, 158, 156, 155, 153,
-                                    151, 150, 148, 147, 145, 143, 142, 140, 139, 137, 136, 134, 133, 132, 130, 129};
-
-/* Rows of powers of a whole block, one after the other. */
-struct i8_rows {
-    const float *x, *factor, *shift;
-    uint8_t *to;
-    __m512i any; /* bits that some y has */
-    int row;
-};
-
-/* As i8_word_powers. */
-INLINE __m512i i8_tile_powers(__m512i x, __m512i y, const uint16_t *part)
-{
-    const __m512i low = _mm512_set4_epi32(0x0d0c0000, 0x09080000, 0x05040000, 0x01000000);
-    const __m512i words = _mm512_mask_shuffle_epi8(x, 0xcccccccccccccccc, y, low);
-    const __m512i top = _mm512_maskz_permutexvar_epi8(0xaaaaaaaaaaaaaaaa, _mm512_slli_epi16(words, 6), _mm512_load_si512(tiles_table));
-    return _mm512_adds_epu16(_mm512_srlv_epi16(top, _mm512_srli_epi16(words, 8)), _mm512_load_si512(part));
-}
-
-INLINE void i8_next_row(struct i8_rows *r)
-{
-    const __m512 factor = _mm512_set1_ps(r->factor[r->row]), shift = _mm512_set1_ps(r->shift[r->row]);
-    const float *x = r->x + r->row * LD_SCORES;
-    __m512i y[4];
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; v++)
-        y[v] = (__m512i)_mm512_fnmadd_ps(_mm512_loadu_ps(x + v * LANES), factor, shift);
-    r->any = _mm512_ternarylogic_epi32(r->any, y[0], y[1], 0xfe); /* any | y[0] | y[1] */
-    r->any = _mm512_ternarylogic_epi32(r->any, y[2], y[3], 0xfe);
-    const __m512i even = i8_tile_powers(y[0], y[2], bytes_parts[r->row % 4]);
-    const __m512i odd = i8_tile_powers(y[1], y[3], bytes_parts[(r->row + 1) % 4]);
-    const __m512i turned = _mm512_set4_epi32(0x0e0f0c0d, 0x0a0b0809, 0x06070405, 0x02030001); /* high bytes in the place of low ones */
-    _mm512_storeu_si512(r->to + r->row * LD_BYTES, _mm512_mask_shuffle_epi8(odd, 0x5555555555555555, even, turned));
-    r->row++;
-}
-
-/* All y were in 2^15 .. 2^15 + 256. */
-INLINE bool i8_rows_fit(const struct i8_rows *r)
-{
-    const __m512i high = _mm512_set1_epi32((int)0xffff0000);
-    return _mm512_cmpeq_epi32_mask(_mm512_and_si512(r->any, high), _mm512_set1_epi32(BYTES_BASE)) == 0xffff;
-}
-
-/* ---- products */
-
-/* gcc 12 does not know that a load of a tile reads memory. */
-#define STORES_ARE_DONE() __asm__ volatile("" ::: "memory")
-
-/* What tiles do meanwhile: scores of a group with a block of keys, powers of it times values of another block. */
-struct i8_products {
-    const uint8_t *q;
-    int64_t ldq;
-    const int8_t *k;
-    const int32_t *offset;
-    float *scores;
-    const uint8_t *powers;
-    const int8_t *v;
-    int64_t v_row; /* bytes */
-    int32_t *o;
-    int64_t ldo;
-};
-
-/* Scores with 16 keys, in tile t. Of a depth of one tile the queries are in tile 5 before. */
-#define SCORES(t, v)                                                   \
-    do {                                                               \
-        _tile_loadd(t, p->offset + (v)*LANES, 0);                      \
-        for (int64_t i = 0; i < deep; i++) {                           \
-            if (deep > 1)                                              \
-                _tile_loadd(5, p->q + i * 64, p->ldq);                 \
-            _tile_loadd(7, p->k + i * 64 * BLOCK + (v)*64, 4 * BLOCK); \
-            _tile_dpbusd(t, 5, 7);                                     \
-        }                                                              \
-    } while (0)
-
-/* 16 columns of results, in tile t. */
-#define VALUES(t, c)                                      \
-    do {                                                  \
-        if (!kept)                                        \
-            _tile_loadd(t, p->o + (c)*LANES, p->ldo * 4); \
-        _tile_loadd(7, p->v + (c)*64, p->v_row);          \
-        _tile_dpbusd(t, 6, 7);                            \
-    } while (0)
-
-/* A store waits for its products, and what is behind it for the store: so it comes after the next ones. */
-INLINE void i8_score_tile(const int64_t deep, const int v, const struct i8_products *p)
-{
-    if (v < 4 && v % 2)
-        SCORES(4, v);
-    else if (v < 4)
-        SCORES(3, v);
-    if (v > 0 && v % 2)
-        _tile_stored(3, p->scores + (v - 1) * LANES, LD_SCORES * 4);
-    else if (v > 0)
-        _tile_stored(4, p->scores + (v - 1) * LANES, LD_SCORES * 4);
-}
-
-INLINE void i8_value_tile(const bool kept, const int64_t wide, const int64_t c, const struct i8_products *p)
-{
-    const int64_t last = c - 1;
-    if (c < wide) {
-        if (c % 3 == 0)
-            VALUES(0, c);
-        else if (c % 3 == 1)
-            VALUES(1, c);
-        else
-            VALUES(2, c);
-    }
-    if (kept || last < 0 || last >= wide)
-        return;
-    if (last % 3 == 0)
-        _tile_stored(0, p->o + last * LANES, p->ldo * 4);
-    else if (last % 3 == 1)
-        _tile_stored(1, p->o + last * LANES, p->ldo * 4);
-    else
-        _tile_stored(2, p->o + last * LANES, p->ldo * 4);
-}
-
-INLINE void i8_rows_until(struct i8_rows *r, const int row)
-{
-    while (r->row < row)
-        i8_next_row(r);
-}
-
-/* All at once, of a whole block. False: what powers there are means nothing. */
-INLINE bool i8_step(const int64_t deep, const int64_t wide, const bool kept, const struct i8_products *p, struct i8_rows rows)
-{
-    STORES_ARE_DONE();
-    _tile_loadd(6, p->powers, LD_BYTES);
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; v++) {
-        i8_score_tile(deep, v, p);
-        i8_rows_until(&rows, 4 * v + 2);
-        for (int64_t c = wide * v / 4; c < wide * (v + 1) / 4; c++)
-            i8_value_tile(kept, wide, c, p);
-        i8_rows_until(&rows, 4 * v + 4);
-    }
-    i8_value_tile(kept, wide, wide, p);
-    i8_score_tile(deep, 4, p);
-    return i8_rows_fit(&rows);
-}
-
-/* ---- a group of queries against all keys */
 
 struct i8_group {
     const struct tern_cpu_attend_i8 *a;
@@ -352,9 +195,9 @@ static bool i8_is_quick(const struct tern_cpu_attend_i8 *a, int64_t row, int64_t
     const struct tern_cpu_head_i8 *h = a->head;
     float k = 0, q = 0;
     for (int64_t b = 0; b < blocks; b++)
-        k = h->k_scale[b] <= k ? k : h->k_scale[b]; /* NaN stays */
+        k = h->k_scale[b] <= k || isnan(k) ? k : h->k_scale[b];
     for (int64_t i = row; i < row + QUERIES; i++)
-        q = fabsf(a->row[i]) <= q ? q : fabsf(a->row[i]);
+        q = fabsf(a->row[i]) <= q || isnan(q) ? q : fabsf(a->row[i]);
     const float factor = q * k;
     return factor * SCORES_ZERO <= MOST_OF_SHIFT && factor * 127 * 127 * (float)h->e <= MOST_SCORE;
 }

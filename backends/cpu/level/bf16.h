@@ -54,8 +54,8 @@ static void bf16_end(void) { _tile_release(); }
             _tile_dpbf16ps(c, a, b);   \
     } while (0)
 
-/* A tilestored that no other came before for some 2,000 cycles of products holds all up for 800. So something is stored at every 16th step
- * of the depth, at the place of sums that follow. */
+/* A tilestored that no other came before for some 2,000 cycles of products holds all up for 800 to 900 (bench/tiles.c). So something is
+ * stored at every 16th step of the depth, at the place of sums that follow. */
 #define STORE_STEPS 16
 
 /* Sums are tiles 0..3, A 4 and 5, B 6 and 7: what is loaded once is used twice. high: 32 rows, else 16; wide: 32 columns. */

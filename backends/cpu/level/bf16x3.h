@@ -129,7 +129,7 @@ INLINE void x3_products(const bool large, const bool high, const bool wide, cons
                         int64_t to_row)
 {
     const int64_t b_row = wide ? 128 : 64;
-    const int stores = large ? STORE_STEPS : STORE_STEPS / 5;
+    const int stores = large ? STORE_STEPS : STORE_STEPS / 5; /* the small ones are five products of 16 bits a step */
     int steps = 0;
     for (int p = 0; p < d->n; p++) {
         const struct tern_dot_piece *piece = &d->pieces[p];

@@ -81,9 +81,11 @@ struct tern_dot_block {
 struct tern_cpu_dot {
     int step; /* of the depth; 0: the level has no such instructions, and nothing else is there */
     int row_step;
-    int rows;     /* of a block that is done the fastest, where all rows lie behind each other */
-    int tile;     /* of one that takes its panels from L2 as fast, by `stream`; 0: there is none */
-    bool past_l1; /* panels come from L2 and take no place in L1, of which A may have more */
+    int rows; /* of a block that is done the fastest, where all rows lie behind each other */
+    int tile; /* of one that takes its panels from L2 as fast, by `stream`; 0: there is none */
+    /* Panels come from L2 and take no place in L1: A and B of a task may have more of the caches, and what else goes by them while blocks
+     * multiply costs more than it saves. Not said of bf16x3, where none of it was measured. */
+    bool past_l1;
     /* Around all blocks of a task, on its thread. */
     void (*begin)(void), (*end)(void);
     void (*block)(const struct tern_dot_block *block);
@@ -248,7 +250,7 @@ struct tern_cpu_attend_i8 {
     int64_t ldq;
     const float *row; /* what a byte of a row counts, times the factor of scores to exponents of two; 0 behind the last row */
     /* Results: sums of bytes of values, and of the powers alone; NaN where a score is no number. o is zero before; it has memory for whole
-     * groups and 16 columns more. */
+     * groups, and without `ones` 16 columns more. */
     int32_t *o;
     int64_t ldo;
     float *most, *sum;
