@@ -215,7 +215,10 @@ static void check_branch(struct fixture *f, int branch)
     assert_true(distance(out[0], plain) < 1e-10);
     assert_true(distance(other[0], plain) < 1e-10);
     assert_true(distance(tern_permute(out[1], 4, (const int[]){0, 3, 1, 2}), cache.deep) < 1e-10);
-    assert_true(whole->plan->idle && !whole->plan->idle->next && !less->plan->idle); /* one memory for the runs of both */
+    /* one memory for the runs of both, unless the planner packed the whole one better: with kernels of AMX one branch needs 64 bytes more */
+    const bool beside = tern_plan_fits_beside(less->plan, whole->plan);
+    assert_true(whole->plan->idle && !whole->plan->idle->next && !less->plan->idle == beside);
+    assert_true(beside || (double)less->plan->buffers[0] <= 1.001 * (double)whole->plan->buffers[0]);
     tern_scope_end(f->ctx, NULL);
     tern_binding_unref(&less);
     tern_binding_unref(&whole);
