@@ -258,12 +258,21 @@ void support_point(const char *folder, const char *point)
 #define WATCHED
 #endif
 
-void support_skip_watched(void)
+bool support_is_watched(void)
 {
 #ifdef WATCHED
+    return true;
+#else
+    return false;
+#endif
+}
+
+void support_skip_watched(void)
+{
+    if (!support_is_watched())
+        return;
     print_message("not run: the sanitizer needs address space of its own\n");
     skip();
-#endif
 }
 
 bool support_leave_space(size_t more)

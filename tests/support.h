@@ -46,6 +46,8 @@ void support_error(struct tern_context *ctx, enum tern_status status, const char
 /* KiB of the pages that the process holds of what is mapped there, from its begin on; -1: nothing is. */
 long support_resident(const void *mapping);
 
+/* A sanitizer of addresses or threads is there. */
+bool support_is_watched(void);
 /* Skips, and says why, where address space cannot be limited: a sanitizer needs its own. */
 void support_skip_watched(void);
 /* The process gets so many bytes of address space more than it has; false when that cannot be. For a child. */
