@@ -133,48 +133,40 @@ static void scores_may_grow(void **state)
         }
 }
 
-/* One key outweighs all that came before it, however far it is. */
-static void check_far(int64_t e, int from, int to, int step)
+/* Queries of ones, keys whose scores are up to 2^from .. 2^to, every `step`. They are freed. */
+static void check_exponents(const struct sizes *z, float *k, int from, int to, int step)
 {
-    const struct sizes z = {1, 1, 16, 320, e, 16};
-    float *q = calloc((size_t)(z.l * z.e), sizeof(*q)), *k = calloc((size_t)(z.s * z.e), sizeof(*k)), *v = noise(11, &z, z.s, z.ev);
-    for (int64_t i = 0; i < z.l * z.e; i++)
+    float *q = malloc((size_t)(z->l * z->e) * sizeof(*q)), *v = noise(11, z, z->s, z->ev);
+    for (int64_t i = 0; i < z->l * z->e; i++)
         q[i] = 1;
-    for (int64_t c = 0; c < z.e; c++)
-        k[200 * z.e + c] = -(k[c] = -1); /* their mean is zero */
     for (int exponent = from; exponent <= to; exponent += step) {
-        const double error = error_of(&z, q, k, v, exponent * M_LN2 / (double)z.e);
-        if (!(error <= 1e-3))
-            fail_msg("a key of 2^%d: NMSE %.2e", exponent, error);
-    }
-    free(q);
-    free(k);
-    free(v);
-}
-
-static void a_key_may_be_far(void **state)
-{
-    check_far(40, 20000, 40000, 32);
-    check_far(256, 24000, 25000, 8);
-}
-
-/* Of deep rows scores go from one end of their range to the other, first at some keys of a block. The keys have no mean. */
-static void all_keys_may_turn(void **state)
-{
-    const struct sizes z = {1, 1, 16, 768, 256, 16};
-    float *q = calloc((size_t)(z.l * z.e), sizeof(*q)), *k = calloc((size_t)(z.s * z.e), sizeof(*k)), *v = noise(11, &z, z.s, z.ev);
-    for (int64_t i = 0; i < z.l * z.e; i++)
-        q[i] = 1;
-    for (int64_t i = 0; i < z.s * z.e; i++)
-        k[i] = i < 256 * z.e || (i < 512 * z.e && i / z.e / 16 % 2) ? -1 : 1;
-    for (int exponent = 12000; exponent <= 12600; exponent += 4) {
-        const double error = error_of(&z, q, k, v, exponent * M_LN2 / (double)z.e);
+        const double error = error_of(z, q, k, v, exponent * M_LN2 / (double)z->e);
         if (!(error <= 1e-3))
             fail_msg("keys of 2^%d: NMSE %.2e", exponent, error);
     }
     free(q);
     free(k);
     free(v);
+}
+
+/* One key outweighs all that came before it, however far it is. */
+static void a_key_may_be_far(void **state)
+{
+    const struct sizes z = {1, 1, 16, 320, 40, 16};
+    float *k = calloc((size_t)(z.s * z.e), sizeof(*k));
+    for (int64_t c = 0; c < z.e; c++)
+        k[200 * z.e + c] = -(k[c] = -1); /* their mean is zero */
+    check_exponents(&z, k, 20000, 40000, 32);
+}
+
+/* Of deep rows scores go from one end of their range to the other, first at some keys of a block. The keys have no mean. */
+static void all_keys_may_turn(void **state)
+{
+    const struct sizes z = {1, 1, 16, 768, 256, 16};
+    float *k = malloc((size_t)(z.s * z.e) * sizeof(*k));
+    for (int64_t i = 0; i < z.s * z.e; i++)
+        k[i] = i < 256 * z.e || (i < 512 * z.e && i / z.e / 16 % 2) ? -1 : 1;
+    check_exponents(&z, k, 12000, 12600, 4);
 }
 
 /* One key is worth 500 others each; together these are worth more: what is below one unit of a byte is not lost. */

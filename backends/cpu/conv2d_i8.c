@@ -10,8 +10,6 @@
 #include "backends/cpu/patches.h"
 #include "core/threads.h"
 
-#define HALF (TERN_DOT_ROWS / 2)
-
 /* The picture that is multiplied: bytes, padded; `x` and `c` count pairs of them. */
 static struct cpu_picture padded(const struct tern_op_desc *d, const void *bytes)
 {
@@ -62,7 +60,7 @@ static const uint16_t *pixel(const struct cpu_picture *s, int64_t output, int64_
     return (const uint16_t *)(const void *)s->x + ((n * s->h + iy) * s->w + ix) * s->c;
 }
 
-static bool has_views(const struct cpu_picture *s) { return s->ow % HALF == 0; }
+static bool has_views(const struct cpu_picture *s) { return s->ow % TERN_DOT_HALF == 0; }
 
 /* Sixteen outputs and those below them are a block, which share most of the rows that they read; where sums that come and go cost more than
  * pixels that are read for one filter row and again for the next. Levels other than AMX take 1.08 of the time so. */
@@ -85,8 +83,8 @@ static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int p
         struct tern_dot_piece *piece = &pieces[i];
         *piece = (struct tern_dot_piece){.k0 = (ky * s->kw + kx) * s->c + c, .depth = n, .ld = views ? s->stride_w * s->c : taps * n};
         for (int64_t half = 0; half < 2; half++) {
-            const int64_t first = !half || rows <= HALF ? 0 : g->apart ? g->apart : HALF;
-            piece->a[half] = views ? pixel(s, row + first, ky) + tap : scratch + (half * HALF * taps + i) * n;
+            const int64_t first = !half || rows <= TERN_DOT_HALF ? 0 : g->apart ? g->apart : TERN_DOT_HALF;
+            piece->a[half] = views ? pixel(s, row + first, ky) + tap : scratch + (half * TERN_DOT_HALF * taps + i) * n;
         }
         for (int64_t k = 0; k < rows && !views; k++)
             memcpy(scratch + (k * taps + i) * n, pixel(s, row0 + k, ky) + tap, (size_t)n * sizeof(*scratch));
@@ -112,7 +110,7 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
     }
     const bool views = has_views(s), apart = is_apart(s, dot);
     const int64_t kh = filter_rows(s, apart), high = (kh - 1) * s->dilation_h + 1, taps = kh * s->kw;
-    const int64_t strip = (HALF - 1) * s->stride_w + (s->kw - 1) * s->dilation_w + 1;
+    const int64_t strip = (TERN_DOT_HALF - 1) * s->stride_w + (s->kw - 1) * s->dilation_w + 1;
     const int64_t pixels = views ? strip * (apart ? 1 + high : 2) : TERN_DOT_ROWS * taps;
     const int64_t channels = round_up(tern_cpu_dot_part(ctx, dot, s->c, pixels), CPU_I8_LINE / 2);
     return (struct cpu_dot_gemm){.m = o[0] * o[2] * o[3],

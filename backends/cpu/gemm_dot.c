@@ -11,7 +11,6 @@
 #include "core/threads.h"
 
 #define NR TERN_DOT_NR
-#define HALF (TERN_DOT_ROWS / 2)
 
 size_t tern_cpu_dot_workspace(struct tern_context *ctx, const struct cpu_dot_gemm *g)
 {
@@ -59,7 +58,7 @@ static void multiply(const struct cpu_dot_call *r, const struct cpu_dot_task *t,
     const bool last = part == g->parts - 1;
     struct tern_dot_piece pieces[TERN_DOT_PIECES];
     int n = g->values ? tern_cpu_dot_bytes(g, i, part, t->a, pieces) : g->stage(g, t->row0 + i, rows, part, t->a, pieces);
-    const int64_t row = tern_cpu_dot_row(g, t->row0 + i), half = g->apart ? HALF : rows;
+    const int64_t row = tern_cpu_dot_row(g, t->row0 + i), half = g->apart ? TERN_DOT_HALF : rows;
     const int64_t depth = t->b ? r->b.part_rows * r->b.planes : r->b.depth, ahead = t->b ? 0 : g->part_depth;
     const uint16_t *b = t->b ? t->b : (const uint16_t *)g->b + t->p0 * NR * depth;
     int64_t at = 0;

@@ -39,8 +39,8 @@ struct cpu_dot_gemm {
     int64_t part_depth; /* of the longest */
     bool stream;        /* blocks are tiles of the level, to which panels come from L2 */
     size_t scratch;     /* values of bf16 that `stage` needs */
-    /* The pieces of rows row0 .. row0 + rows of A in that part, ready to be multiplied; their number. They are a block: row0 is a multiple
-     * of g->rows, and rows at most that. */
+    /* The pieces of rows row0 .. row0 + rows of A, as tasks count them, in that part, ready to be multiplied; their number. They are a
+     * block: row0 is a multiple of g->rows, and rows at most that. */
     int (*stage)(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int part, uint16_t *scratch, struct tern_dot_piece *pieces);
     const struct cpu_dot_values *values; /* in place of stage; NULL: `stage` it is */
     const void *source;                  /* for stage */

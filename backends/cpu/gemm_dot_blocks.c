@@ -26,7 +26,8 @@ static int64_t splits_of_few(const struct tern_cpu_dot_blocks *b, const struct c
     return 0;
 }
 
-/* Panels of B that a task has room for: two fifths of L2; three where no sums go there (on AMX, elsewhere not measured). */
+/* Panels of B that a task has room for: two fifths of L2; three where no sums go there and nothing is expanded (on AMX, elsewhere not
+ * measured). */
 static int64_t panels_of(const struct tern_cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2)
 {
     const int64_t fifths = g->parts == 1 && g->dot->past_l1 && !g->kept ? 3 : 2;

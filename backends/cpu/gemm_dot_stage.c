@@ -4,7 +4,6 @@
 #include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 
-#define HALF (TERN_DOT_ROWS / 2)
 #define PAD 32  /* values between gathered rows: an odd number of lines, so that rows do not share cache sets */
 #define LINE 32 /* values of a line of cache */
 #define MOST_DEPTH 512
@@ -56,7 +55,7 @@ static int whole_part(const struct cpu_dot_gemm *g, int part, const uint16_t *sc
 {
     const int64_t lda = tern_cpu_dot_lda(g);
     int64_t k0, there = tern_cpu_dot_range(g, part, &k0);
-    *pieces = (struct tern_dot_piece){{scratch, scratch + HALF * lda}, lda, k0, round_up(there, g->dot->step)};
+    *pieces = (struct tern_dot_piece){{scratch, scratch + TERN_DOT_HALF * lda}, lda, k0, round_up(there, g->dot->step)};
     return 1;
 }
 
@@ -65,7 +64,7 @@ int tern_cpu_dot_bytes(const struct cpu_dot_gemm *g, int64_t i, int part, const 
     const int64_t ld = g->values->pitch / 2;
     int64_t k0, there = tern_cpu_dot_range(g, part, &k0);
     const uint16_t *a = bytes + i * ld + k0;
-    *pieces = (struct tern_dot_piece){{a, a + HALF * ld}, ld, k0, there};
+    *pieces = (struct tern_dot_piece){{a, a + TERN_DOT_HALF * ld}, ld, k0, there};
     return 1;
 }
 
@@ -102,7 +101,7 @@ int tern_cpu_dot_rows(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, 
     int64_t k0, there = tern_cpu_dot_range(g, part, &k0), lda = tern_cpu_dot_lda(g);
     const uint16_t *a = (const uint16_t *)g->source + row0 * g->lda + k0;
     if (lies_well(g->dot, a, g->lda, rows, there)) {
-        *pieces = (struct tern_dot_piece){{a, a + HALF * g->lda}, g->lda, k0, there};
+        *pieces = (struct tern_dot_piece){{a, a + TERN_DOT_HALF * g->lda}, g->lda, k0, there};
         return 1;
     }
     for (int64_t i = 0; i < rows; i++)

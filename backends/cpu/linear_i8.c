@@ -21,7 +21,7 @@ static int stage(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows, int p
 {
     int64_t k0, there = tern_cpu_dot_range(g, part, &k0), ld = odd_lines(2 * g->k, CPU_I8_LINE) / 2;
     const uint16_t *a = (const uint16_t *)g->source + row0 * ld + k0;
-    *pieces = (struct tern_dot_piece){{a, a + TERN_DOT_ROWS / 2 * ld}, ld, k0, there};
+    *pieces = (struct tern_dot_piece){{a, a + TERN_DOT_HALF * ld}, ld, k0, there};
     return 1;
 }
 

@@ -3,7 +3,6 @@
 
 #include "backends/cpu/integers.h"
 
-#define HALF (TERN_DOT_ROWS / 2)
 #define MOST_PIXELS 1024 /* of the strip of a half: strides and dilations may be of any size, what is copied of a strip not */
 
 /* Pixels of the strip of n outputs. */
@@ -11,10 +10,10 @@ static int64_t strip(const struct cpu_picture *s, int64_t n) { return (n - 1) * 
 
 bool tern_cpu_has_strips(const struct cpu_picture *s)
 {
-    return s->ow % HALF == 0 && s->c % 32 == 0 && s->kw <= TERN_DOT_PIECES && strip(s, HALF) <= MOST_PIXELS;
+    return s->ow % TERN_DOT_HALF == 0 && s->c % 32 == 0 && s->kw <= TERN_DOT_PIECES && strip(s, TERN_DOT_HALF) <= MOST_PIXELS;
 }
 
-int64_t tern_cpu_strips_most(const struct cpu_picture *s) { return max64(2 * strip(s, HALF), strip(s, TERN_DOT_ROWS)); }
+int64_t tern_cpu_strips_most(const struct cpu_picture *s) { return max64(2 * strip(s, TERN_DOT_HALF), strip(s, TERN_DOT_ROWS)); }
 
 /* Channels of a part, but of the last one in each row of the filter. */
 static int64_t channels_of(const struct cpu_dot_gemm *g) { return g->part_depth / ((const struct cpu_picture *)g->source)->kw; }
@@ -51,11 +50,12 @@ struct cpu_strips tern_cpu_strips_of(const struct cpu_dot_gemm *g, int64_t row0,
 {
     const struct cpu_picture *s = g->source;
     const int64_t most = channels_of(g), chunks = ceil_div(s->c, most);
-    const bool one = rows > HALF && s->ow % TERN_DOT_ROWS == 0;
-    struct cpu_strips t = {.ky = part / chunks, .c = part % chunks * most, .count = one ? 1 : 2, .pixels = strip(s, one ? rows : HALF)};
+    const bool one = rows > TERN_DOT_HALF && s->ow % TERN_DOT_ROWS == 0;
+    struct cpu_strips t = {
+        .ky = part / chunks, .c = part % chunks * most, .count = one ? 1 : 2, .pixels = strip(s, one ? rows : TERN_DOT_HALF)};
     t.n = min64(most, s->c - t.c);
     for (int i = 0; i < 2; i++)
-        t.row[i] = row_of(s, i && rows > HALF && !one ? row0 + HALF : row0, t.ky, &t.ix[i]);
+        t.row[i] = row_of(s, i && rows > TERN_DOT_HALF && !one ? row0 + TERN_DOT_HALF : row0, t.ky, &t.ix[i]);
     return t;
 }
 
@@ -64,7 +64,7 @@ int tern_cpu_strips_pieces(const struct cpu_dot_gemm *g, const struct cpu_strips
 {
     const struct cpu_picture *s = g->source;
     if (t->count == 1)
-        b = a + HALF * s->stride_w * pitch;
+        b = a + TERN_DOT_HALF * s->stride_w * pitch;
     for (int64_t kx = 0; kx < s->kw; kx++) {
         const int64_t at = kx * s->dilation_w * pitch;
         pieces[kx] = (struct tern_dot_piece){{a + at, b + at}, s->stride_w * pitch, (t->ky * s->kw + kx) * s->c + t->c, t->n};

@@ -189,17 +189,19 @@ static void i8_all_blocks(const struct i8_group *g, struct i8_scratch *s)
     i8_values_alone(g, &p);
 }
 
-/* What `factor` times a score, and SCORES_ZERO, reach is small enough. */
-static bool i8_is_quick(const struct tern_cpu_attend_i8 *a, int64_t row, int64_t blocks)
+/* NaN if one is no number. */
+static float i8_largest(int64_t n, const float *x)
 {
-    const struct tern_cpu_head_i8 *h = a->head;
-    float k = 0, q = 0;
-    for (int64_t b = 0; b < blocks; b++)
-        k = h->k_scale[b] <= k || isnan(k) ? k : h->k_scale[b];
-    for (int64_t i = row; i < row + QUERIES; i++)
-        q = fabsf(a->row[i]) <= q || isnan(q) ? q : fabsf(a->row[i]);
-    const float factor = q * k;
-    return factor * SCORES_ZERO <= MOST_OF_SHIFT && factor * 127 * 127 * (float)h->e <= MOST_SCORE;
+    float largest = 0;
+    for (int64_t i = 0; i < n; i++)
+        largest = fabsf(x[i]) <= largest || isnan(largest) ? largest : fabsf(x[i]);
+    return largest;
+}
+
+/* What `factor`, the largest, times a score and SCORES_ZERO reaches is small enough. */
+static bool i8_is_quick(float factor, int64_t e)
+{
+    return factor * SCORES_ZERO <= MOST_OF_SHIFT && factor * 127 * 127 * (float)e <= MOST_SCORE;
 }
 
 static void attend_i8(const struct tern_cpu_attend_i8 *a)
@@ -208,9 +210,11 @@ static void attend_i8(const struct tern_cpu_attend_i8 *a)
     const int64_t rows = filled(a->rows, QUERIES), blocks = filled(h->keys, BLOCK) / BLOCK;
     for (int64_t i = 0; i < rows; i++) /* rows that are not there, and zero, need no other */
         a->most[i] = i < a->rows ? -INFINITY : 0;
+    const float scale = i8_largest(blocks, h->k_scale);
     i8_begin();
     for (int64_t row = 0; row < rows; row += QUERIES) {
-        const struct i8_group g = {.a = a, .row = row, .blocks = blocks, .quick = i8_is_quick(a, row, blocks)};
+        const bool quick = i8_is_quick(i8_largest(QUERIES, a->row + row) * scale, h->e);
+        const struct i8_group g = {.a = a, .row = row, .blocks = blocks, .quick = quick};
         i8_all_blocks(&g, a->scratch);
     }
     i8_end();

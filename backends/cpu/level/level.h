@@ -53,6 +53,7 @@ struct tern_cpu_norm {
 #define TERN_DOT_NR 32
 
 #define TERN_DOT_ROWS 32 /* of a block of A at most, in two halves */
+#define TERN_DOT_HALF (TERN_DOT_ROWS / 2)
 
 /* A part of the depth of a block of A: `depth` halves of words of each row. The rows of a half of the block lie ld apart. */
 struct tern_dot_piece {
