@@ -187,6 +187,7 @@ static void many_small_powers_count(void **state)
     free(v);
 }
 
+/* A key of infinity is worth nothing to a query of another sign there: kernels of floats say so, in int8 the query is lost, too. */
 static void what_is_no_number(void **state)
 {
     const struct sizes z = {1, 2, 20, 300, 8, 10};
@@ -198,7 +199,8 @@ static void what_is_no_number(void **state)
         attend(1, &z, x[0], x[1], x[2], 0, NULL, &found);
         for (int64_t i = 0; i < 2 * rows; i++) {
             const bool hit = i < rows && (of == 0 ? i / z.ev == 7 : of == 1 || i % z.ev == 3);
-            if (isnan(found[i]) != hit)
+            const bool worth_nothing = where == 4 && i < rows && x[0][i / z.ev * z.e + 3] < 0;
+            if (isfinite(found[i]) == hit && !worth_nothing)
                 fail_msg("%s in %s: value %lld is %g", where < 3 ? "NaN" : "infinity", (const char *[]){"query", "key", "value"}[of],
                          (long long)i, found[i]);
         }
