@@ -8,6 +8,7 @@
 #include "backends/cpu/heads.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/post.h"
 #include "backends/cpu/slots.h"
 #include "core/threads.h"
 #include "ops/quantize.h"
@@ -16,6 +17,7 @@
 #define BLOCK TERN_ATTENTION_I8_KEYS
 #define LEAST_KEYS 256        /* of fewer, each counts too much for bytes */
 #define MOST_KEYS (1 << 16)   /* sums of 32 bits hold as many powers times values */
+#define SOON 16               /* rows that are fetched before their turn, as in sdpa.c */
 #define MOST_PACKED (2 << 20) /* bytes of keys and values that a chunk of heads aims at */
 
 struct shape {
@@ -124,7 +126,11 @@ static void quantize_rows(const struct run *r, const uint16_t *q, int64_t rows, 
     const float scale = (float)fmax(fmin(r->d->attrs.sdpa.scale * M_LOG2E, FLT_MAX), -FLT_MAX);
     memset(to, i8->zero, r->s.q_bytes);
     memset(factor, 0, r->s.f_bytes);
-    for (int64_t i = 0; i < rows; i++, q += r->d->in[0].stride[2]) {
+    const int64_t step = r->d->in[0].stride[2];
+    for (int64_t i = 0; i < rows; i++, q += step) {
+        const uint16_t *soon = q + min64(SOON, rows - 1 - i) * step;
+        __builtin_prefetch(soon);
+        __builtin_prefetch(soon + e - 1);
         const struct tern_quantize_factors f = tern_quantize_factors_of(i8->most(TERN_BF16, e, q));
         i8->quantize(TERN_BF16, e, q, f.in, to + i * r->s.ldq);
         factor[i] = f.out * scale;
@@ -154,8 +160,10 @@ static void query_task(void *arg, int slot, int64_t i)
     memset(o, 0, s->o_bytes);
     r->level->attention_i8.attend(&a);
     uint16_t *out = r->out + cpu_head_at(om, n, h) + l0 * om->stride[2];
-    for (int64_t j = 0; j < a.rows; j++)
+    for (int64_t j = 0; j < a.rows; j++) {
+        tern_cpu_fetch_to_write(out + j * om->stride[2], s->ev * 2);
         a.sum[j] = 1 / a.sum[j];
+    }
     const struct tern_i8_values values = {.offset = no_offset, .scale = head.v_scale, .factor = a.sum, .bias = head.v_mean};
     r->level->i8.scale(TERN_BF16, a.rows, s->ev, a.o, s->ldo, &values, out, om->stride[2]);
 }
@@ -180,4 +188,4 @@ static enum tern_status run(const struct tern_kernel_args *a)
 }
 
 const struct tern_kernel tern_cpu_sdpa_i8_flash = {
-    .name = "sdpa_i8_flash", .revision = 2, .op = TERN_OP_sdpa, .supports = supports, .workspace = workspace, .run = run};
+    .name = "sdpa_i8_flash", .revision = 3, .op = TERN_OP_sdpa, .supports = supports, .workspace = workspace, .run = run};

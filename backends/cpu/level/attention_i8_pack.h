@@ -25,14 +25,36 @@ INLINE vf value_at(const uint16_t *row, int64_t c, int64_t width)
     return width - c < LANES ? v_load_as_n(TERN_BF16, row, c, width - c) : v_load_as(TERN_BF16, row, c);
 }
 
+#define ROWS_AHEAD 16 /* rows that are fetched while one is added: they lie too far apart for the processor to see them coming */
+
+/* Means of up to four vectors of columns. */
+INLINE void means_of_vectors(const int vectors, int64_t rows, int64_t width, const uint16_t *x, int64_t ld, float *mean)
+{
+    vf sum[4] = {{0}};
+    for (int64_t i = 0; i < rows; i++) {
+        const uint16_t *soon = x + (i + ROWS_AHEAD < rows ? i + ROWS_AHEAD : rows - 1) * ld, *row = x + i * ld;
+        __builtin_prefetch(soon);
+        __builtin_prefetch(soon + width - 1);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            sum[v] += value_at(row, v * LANES, width);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++)
+        v_store(mean + v * LANES, sum[v] / v_set((float)rows));
+}
+
 static void means_of(int64_t rows, int64_t width, const uint16_t *x, int64_t ld, float *mean)
 {
-    memset(mean, 0, MOST_WIDTH * sizeof(*mean));
-    for (int64_t i = 0; i < rows; i++, x += ld)
-        for (int64_t c = 0; c < width; c += LANES)
-            v_store(mean + c, v_load(mean + c) + value_at(x, c, width));
-    for (int64_t c = 0; c < width; c++)
-        mean[c] /= (float)rows;
+    for (int64_t c = 0, left = width; left > 0; c += 4 * LANES, left -= 4 * LANES)
+        if (left > 3 * LANES)
+            means_of_vectors(4, rows, left < 4 * LANES ? left : 4 * LANES, x + c, ld, mean + c);
+        else if (left > 2 * LANES)
+            means_of_vectors(3, rows, left, x + c, ld, mean + c);
+        else if (left > LANES)
+            means_of_vectors(2, rows, left, x + c, ld, mean + c);
+        else
+            means_of_vectors(1, rows, left, x + c, ld, mean + c);
 }
 
 /* Sixteen values to bytes. */
