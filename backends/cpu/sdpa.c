@@ -7,10 +7,12 @@
 #include "backends/cpu/heads.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/post.h"
 #include "backends/cpu/slots.h"
 #include "core/threads.h"
 
 #define MOST_PACKED (2 << 20)           /* keys and values that a chunk of heads aims at */
+#define SOON 16                         /* rows that are fetched before their turn: they lie too far apart to be seen coming */
 #define MOST_OF_HEAD ((int64_t)1 << 47) /* of one head: more than memory has */
 
 struct shape {
@@ -194,14 +196,13 @@ static void gather(const struct run *r, const char *q, char *to)
         memset(to + size, 0, (size_t)(s->depth - s->e) * s->element);
 }
 
-/* Rows of queries; rows up to a whole group are zero. Those that come soon are fetched: they lie too far apart for the processor to see
- * them coming. */
+/* Rows of queries; rows up to a whole group are zero. */
 static void gather_rows(const struct run *r, const char *q, int64_t rows, char *to)
 {
     const struct shape *s = &r->s;
     const int64_t step = (int64_t)s->element * r->d->in[0].stride[2], ld = (int64_t)s->element * s->ldq;
     for (int64_t j = 0; j < rows; j++) {
-        const char *soon = q + min64(j + 8, rows - 1) * step;
+        const char *soon = q + min64(j + SOON, rows - 1) * step;
         for (int64_t at = 0; at < s->e * (int64_t)s->element; at += 64)
             __builtin_prefetch(soon + at);
         gather(r, q + j * step, to + j * ld);
@@ -214,6 +215,7 @@ static void write_rows(const struct run *r, const struct tern_cpu_attend *a, cha
 {
     const int64_t step = (int64_t)r->s.element * r->d->out.stride[2];
     for (int64_t j = 0; j < a->rows; j++, out += step) {
+        tern_cpu_fetch_to_write(out + min64(SOON, a->rows - 1 - j) * step, a->values * (int64_t)r->s.element);
         float *x = a->o + j * a->ldo, sum = a->sum[j];
         if (sum == 0) /* powers of zero times values that are infinite are no numbers */
             memset(x, 0, (size_t)a->values * sizeof(float));
@@ -298,4 +300,4 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel tern_cpu_sdpa_f32_flash = {
     .name = "sdpa_f32_flash", .op = TERN_OP_sdpa, .revision = 2, .supports = supports_f32, .workspace = workspace, .run = run};
 const struct tern_kernel tern_cpu_sdpa_bf16_flash = {
-    .name = "sdpa_bf16_flash", .op = TERN_OP_sdpa, .revision = 5, .supports = supports_bf16, .workspace = workspace, .run = run};
+    .name = "sdpa_bf16_flash", .op = TERN_OP_sdpa, .revision = 6, .supports = supports_bf16, .workspace = workspace, .run = run};

@@ -120,14 +120,8 @@ static bool first_powers_at_once(const struct tern_cpu_attend *a, const struct m
         most[i] = FIRST_MOST;
     if (!powers_at_once(a, m, most, to))
         return false;
-    const int64_t keys = filled(seen_keys(a, m), PAIR), rows = rows_of(a, m);
-    for (int64_t i = 0; i < rows; i++, to += LD_POWERS) {
-        __m512i largest = _mm512_loadu_si512(to);
-        for (int64_t j = PAIR; j < keys; j += PAIR)
-            largest = _mm512_max_epu16(largest, _mm512_loadu_si512(to + j));
-        if (!_mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(FIRST_LEAST)))
-            return false;
-    }
+    if (!first_powers_count(rows_of(a, m), filled(seen_keys(a, m), PAIR), to))
+        return false;
     memcpy(a->most + m->row, most, sizeof(most));
     return true;
 }

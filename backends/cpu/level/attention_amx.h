@@ -41,14 +41,27 @@ static void store_kept(struct kept *kept)
     kept->there = false;
 }
 
+/* Rows of powers: of a block that all rows see all of, of one that they may not, or of one that lets some see less and less. */
+enum rows { ROWS_WHOLE, ROWS_SOME, ROWS_CAUSAL };
+
+INLINE void next_powers(const enum rows kind, struct quick_powers *now)
+{
+    if (kind == ROWS_WHOLE)
+        quick_powers_next(now);
+    else
+        quick_powers_some(now, kind == ROWS_CAUSAL);
+}
+
 /* Scores of the meeting that comes next and values of the last one, panel by panel, the first in the tiles that `second` names; between
  * panels a share of the rows of powers of the one that is there now, so that tiles and vectors are at work together. False: one of the rows
  * needs another `most`, or other powers. */
-INLINE bool meet_from(bool second, const struct factors *s, const struct factors *v, int rows, struct quick_powers now, struct kept *kept)
+INLINE bool meet_from(const enum rows kind, bool second, const struct factors *s, const struct factors *v, int rows,
+                      struct quick_powers now, struct kept *kept)
 {
     const int64_t first = filled(s->n, 32), end = first + v->n;
     const int panels = (int)(filled(end, 32) / 32);
     int at = 0, row = 0;
+    now.strange = _mm512_setzero_si512(); /* as it is; the compiler is to know */
 #pragma GCC unroll 8
     for (int64_t j = 0; j < end; j += 32) {
         const struct factors *f = j < first ? s : v;
@@ -56,29 +69,35 @@ INLINE bool meet_from(bool second, const struct factors *s, const struct factors
         multiply_panel(f, column, j >= first, second);
         at++;
         for (; row < rows * at / panels; row++)
-            quick_powers_next(&now);
+            next_powers(kind, &now);
         if (kept->there)
             store_panel(kept->c, kept->ldc, kept->wide, !second);
         *kept = (struct kept){f->c + column, f->ldc, true, is_wide(f, column), second};
         second = !second;
     }
     for (; row < rows; row++)
-        quick_powers_next(&now);
+        next_powers(kind, &now);
     return quick_powers_fit(&now);
 }
 
-INLINE bool meet(const struct factors *s, const struct factors *v, int rows, struct quick_powers now, struct kept *kept)
+INLINE bool meet(const enum rows kind, const struct factors *s, const struct factors *v, int rows, struct quick_powers now,
+                 struct kept *kept)
 {
-    return kept->there && !kept->second ? meet_from(true, s, v, rows, now, kept) : meet_from(false, s, v, rows, now, kept);
+    return kept->there && !kept->second ? meet_from(kind, true, s, v, rows, now, kept) : meet_from(kind, false, s, v, rows, now, kept);
 }
 
-static __attribute__((noinline)) bool meet_any(const struct factors *s, const struct factors *v, int rows, struct quick_powers now,
-                                               struct kept *kept)
-{
-    if (!s->n) /* the kept one may be what values are added to first */
-        store_kept(kept);
-    return meet(s, v, rows, now, kept);
-}
+#define MEET(name, KIND)                                                                                                            \
+    static __attribute__((noinline)) bool name(const struct factors *s, const struct factors *v, int rows, struct quick_powers now, \
+                                               struct kept *kept)                                                                   \
+    {                                                                                                                               \
+        if (!s->n) /* the kept one may be what values are added to first */                                                         \
+            store_kept(kept);                                                                                                       \
+        return meet(KIND, s, v, rows, now, kept);                                                                                   \
+    }
+MEET(meet_any, ROWS_WHOLE)
+MEET(meet_some, ROWS_SOME)
+MEET(meet_causal, ROWS_CAUSAL)
+#undef MEET
 
 /* Whole blocks of keys, sizes that the compiler knows: without loops attention at 64 x 64 pixels took 0.82 of the time. */
 #define MEET(name, DEPTH, COLUMNS)                                                                                        \
@@ -87,7 +106,7 @@ static __attribute__((noinline)) bool meet_any(const struct factors *s, const st
     {                                                                                                                     \
         const struct factors scores = {QUERIES, KEYS, DEPTH, 0, DEPTH, s->lda, LD_SCORES, s->a, s->b, s->c};              \
         const struct factors values = {QUERIES, COLUMNS, KEYS, v->k0, v->depth, LD_POWERS, v->ldc, v->a, v->b, v->c};     \
-        return meet(&scores, &values, QUERIES, now, kept);                                                                \
+        return meet(ROWS_WHOLE, &scores, &values, QUERIES, now, kept);                                                    \
     }
 MEET(meet_40, 64, 48) /* sizes of heads, and the column of ones */
 MEET(meet_64, 64, 80)
@@ -97,38 +116,59 @@ MEET(meet_80, 96, 96)
 static bool meet_whole(const struct tern_cpu_attend *a, const struct factors *s, const struct factors *v, struct quick_powers now,
                        struct kept *kept)
 {
-    if (a->depth == 64 && a->columns == 48)
+    const bool whole = s->n == KEYS && v->k == KEYS;
+    if (whole && a->depth == 64 && a->columns == 48)
         return meet_40(s, v, now, kept);
-    if (a->depth == 64 && a->columns == 80)
+    if (whole && a->depth == 64 && a->columns == 80)
         return meet_64(s, v, now, kept);
-    if (a->depth == 96 && a->columns == 96)
+    if (whole && a->depth == 96 && a->columns == 96)
         return meet_80(s, v, now, kept);
     return meet_any(s, v, QUERIES, now, kept);
 }
 
-/* All scores are, of a whole block: their powers can be made at once. */
-INLINE bool is_whole(const struct tern_cpu_attend *a, const struct meeting *m) { return !hides(a, m) && keys_of(a, m) == KEYS; }
+/* Products of the neighbours of `now`, and its powers, as far as they are there. False: its powers are still to be made. */
+static bool meet_now(const struct tern_cpu_attend *a, const struct factors *s, const struct factors *v, const struct meeting *now,
+                     struct quick_powers powers, struct kept *kept)
+{
+    if (!now->there || a->mask) {
+        meet_any(s, v, 0, powers, kept);
+        return !now->there;
+    }
+    powers.keys = keys_of(a, now);
+    if (a->causal)
+        powers.seen = a->first + now->row - now->key + 1;
+    for (int i = 0; i < QUERIES && !now->key; i++)
+        a->most[now->row + i] = FIRST_MOST;
+    const bool fit = a->causal            ? meet_causal(s, v, QUERIES, powers, kept)
+                     : powers.keys < KEYS ? meet_some(s, v, QUERIES, powers, kept)
+                                          : meet_whole(a, s, v, powers, kept);
+    if (now->key || (fit && first_powers_count(rows_of(a, now), filled(powers.keys, PAIR), powers.to)))
+        return fit;
+    for (int64_t i = 0; i < rows_of(a, now); i++)
+        a->most[now->row + i] = -INFINITY;
+    return false;
+}
 
 static void all_meetings(const struct tern_cpu_attend *a)
 {
     struct attention_scratch *scratch = a->scratch;
     struct meeting last = {0}, now = {0}, next = {.there = true};
     struct kept kept = {0};
+    bool scores_kept = false; /* what is in tiles are scores of `now` */
     for (int turn = 0; next.there || now.there || last.there; turn++) {
         float *x = scratch->scores[(turn + 1) % 2];
         uint16_t *p = scratch->powers[(turn + 1) % 2];
         const struct factors s = next.there ? score_factors(a, &next, scratch->scores[turn % 2]) : (struct factors){0};
         const struct factors v = last.there ? value_factors(a, &last, scratch->powers[turn % 2]) : (struct factors){0};
-        const bool whole = now.there && is_whole(a, &now) && now.key > 0;
-        const struct quick_powers powers = quick_powers_begin(x, p, a->factor, a->most + now.row);
-        const bool fits = whole && s.n == KEYS && v.k == KEYS ? meet_whole(a, &s, &v, powers, &kept)
-                                                              : meet_any(&s, &v, whole ? QUERIES : 0, powers, &kept);
-        if (now.there && !(whole && fits)) { /* results, too, may need another `most`: of those nothing is left in tiles */
+        if (scores_kept)
             store_kept(&kept);
+        if (!meet_now(a, &s, &v, &now, quick_powers_begin(x, p, a->factor, a->most + now.row), &kept)) {
+            store_kept(&kept); /* results, too, may need another `most` */
             if (hides(a, &now))
                 hide(a, &now, x);
             powers_for(a, &now, x, p);
         }
+        scores_kept = !last.there;
         last = now;
         now = next;
         next = after(a, next);

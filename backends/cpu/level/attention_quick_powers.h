@@ -28,13 +28,14 @@ static const uint8_t quick_table[64] = {234, 236, 237, 238, 239, 238, 237, 235, 
 struct quick_powers {
     const float *x, *most;
     uint16_t *to;
+    int64_t keys, seen; /* of a block that may lack some: those that are there, and that the next row sees, if that is fewer */
     __m512 factor;
     __m512i strange; /* bits of sums that are not in 2^15 .. 2^15 + 128 */
 };
 
 INLINE struct quick_powers quick_powers_begin(const float *x, uint16_t *to, float factor, const float *most)
 {
-    return (struct quick_powers){x, most, to, _mm512_set1_ps(factor), _mm512_setzero_si512()};
+    return (struct quick_powers){x, most, to, KEYS, INT64_MAX, _mm512_set1_ps(factor), _mm512_setzero_si512()};
 }
 
 /* Those of x beside those of y. */
@@ -67,6 +68,36 @@ INLINE void quick_powers_next(struct quick_powers *q)
     q->x += LD_SCORES;
     q->to += LD_POWERS;
     q->most++;
+}
+
+/* The same of any block, in whole PAIRs: zero for a key that is not there or that the row does not see. Of a panel that is half as wide
+ * there are no sums behind the first 16. causal: the next row sees one key more. */
+INLINE void quick_powers_some(struct quick_powers *q, const bool causal)
+{
+    const __m512 shift = _mm512_set1_ps(QUICK_SHIFT - *q->most);
+    const int64_t seen = q->seen < q->keys ? q->seen : q->keys;
+    for (int64_t j = 0; j < q->keys; j += PAIR) {
+        const __m512 x = _mm512_loadu_ps(q->x + j), y = q->keys - j > 16 ? _mm512_loadu_ps(q->x + j + 16) : x;
+        const __m512i powers = quick_pairs(q, x, y, shift);
+        _mm512_storeu_si512(q->to + j, seen - j < PAIR ? _mm512_maskz_mov_epi16(pairs_there(seen - j), powers) : powers);
+    }
+    q->seen += causal;
+    q->x += LD_SCORES;
+    q->to += LD_POWERS;
+    q->most++;
+}
+
+/* The first powers of some rows, by FIRST_MOST, are large enough: each row has one that is. keys: in whole PAIRs. */
+INLINE bool first_powers_count(int64_t rows, int64_t keys, const uint16_t *powers)
+{
+    for (int64_t i = 0; i < rows; i++, powers += LD_POWERS) {
+        __m512i largest = _mm512_loadu_si512(powers);
+        for (int64_t j = PAIR; j < keys; j += PAIR)
+            largest = _mm512_max_epu16(largest, _mm512_loadu_si512(powers + j));
+        if (!_mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(FIRST_LEAST)))
+            return false;
+    }
+    return true;
 }
 
 /* All were numbers in their range: else rows need another `most`, or the other way to make powers. */
