@@ -202,9 +202,7 @@ static void gather_rows(const struct run *r, const char *q, int64_t rows, char *
     const struct shape *s = &r->s;
     const int64_t step = (int64_t)s->element * r->d->in[0].stride[2], ld = (int64_t)s->element * s->ldq;
     for (int64_t j = 0; j < rows; j++) {
-        const char *soon = q + min64(j + SOON, rows - 1) * step;
-        for (int64_t at = 0; at < s->e * (int64_t)s->element; at += 64)
-            __builtin_prefetch(soon + at);
+        tern_cpu_fetch(q + min64(j + SOON, rows - 1) * step, s->e * (int64_t)s->element);
         gather(r, q + j * step, to + j * ld);
     }
     memset(to + rows * ld, 0, (size_t)((round_up(rows, r->at->group) - rows) * ld));
@@ -298,6 +296,6 @@ static enum tern_status run(const struct tern_kernel_args *a)
 }
 
 const struct tern_kernel tern_cpu_sdpa_f32_flash = {
-    .name = "sdpa_f32_flash", .op = TERN_OP_sdpa, .revision = 2, .supports = supports_f32, .workspace = workspace, .run = run};
+    .name = "sdpa_f32_flash", .op = TERN_OP_sdpa, .revision = 3, .supports = supports_f32, .workspace = workspace, .run = run};
 const struct tern_kernel tern_cpu_sdpa_bf16_flash = {
     .name = "sdpa_bf16_flash", .op = TERN_OP_sdpa, .revision = 6, .supports = supports_bf16, .workspace = workspace, .run = run};

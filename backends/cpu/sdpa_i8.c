@@ -17,7 +17,7 @@
 #define BLOCK TERN_ATTENTION_I8_KEYS
 #define LEAST_KEYS 256        /* of fewer, each counts too much for bytes */
 #define MOST_KEYS (1 << 16)   /* sums of 32 bits hold as many powers times values */
-#define SOON 16               /* rows that are fetched before their turn, as in sdpa.c */
+#define SOON 16               /* rows that are fetched before their turn */
 #define MOST_PACKED (2 << 20) /* bytes of keys and values that a chunk of heads aims at */
 
 struct shape {
@@ -128,9 +128,7 @@ static void quantize_rows(const struct run *r, const uint16_t *q, int64_t rows, 
     memset(factor, 0, r->s.f_bytes);
     const int64_t step = r->d->in[0].stride[2];
     for (int64_t i = 0; i < rows; i++, q += step) {
-        const uint16_t *soon = q + min64(SOON, rows - 1 - i) * step;
-        __builtin_prefetch(soon);
-        __builtin_prefetch(soon + e - 1);
+        tern_cpu_fetch(q + min64(SOON, rows - 1 - i) * step, e * 2);
         const struct tern_quantize_factors f = tern_quantize_factors_of(i8->most(TERN_BF16, e, q));
         i8->quantize(TERN_BF16, e, q, f.in, to + i * r->s.ldq);
         factor[i] = f.out * scale;

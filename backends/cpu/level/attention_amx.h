@@ -41,22 +41,19 @@ static void store_kept(struct kept *kept)
     kept->there = false;
 }
 
-/* Rows of powers: of a block that all rows see all of, of one that they may not, or of one that lets some see less and less. */
-enum rows { ROWS_WHOLE, ROWS_SOME, ROWS_CAUSAL };
-
-INLINE void next_powers(const enum rows kind, struct quick_powers *now)
+INLINE void next_powers(const bool whole, struct quick_powers *now)
 {
-    if (kind == ROWS_WHOLE)
+    if (whole)
         quick_powers_next(now);
     else
-        quick_powers_some(now, kind == ROWS_CAUSAL);
+        quick_powers_some(now);
 }
 
 /* Scores of the meeting that comes next and values of the last one, panel by panel, the first in the tiles that `second` names; between
  * panels a share of the rows of powers of the one that is there now, so that tiles and vectors are at work together. False: one of the rows
- * needs another `most`, or other powers. */
-INLINE bool meet_from(const enum rows kind, bool second, const struct factors *s, const struct factors *v, int rows,
-                      struct quick_powers now, struct kept *kept)
+ * needs another `most`, or other powers. whole: all of them see all of a whole block. */
+INLINE bool meet_from(const bool whole, bool second, const struct factors *s, const struct factors *v, int rows, struct quick_powers now,
+                      struct kept *kept)
 {
     const int64_t first = filled(s->n, 32), end = first + v->n;
     const int panels = (int)(filled(end, 32) / 32);
@@ -69,34 +66,32 @@ INLINE bool meet_from(const enum rows kind, bool second, const struct factors *s
         multiply_panel(f, column, j >= first, second);
         at++;
         for (; row < rows * at / panels; row++)
-            next_powers(kind, &now);
+            next_powers(whole, &now);
         if (kept->there)
             store_panel(kept->c, kept->ldc, kept->wide, !second);
         *kept = (struct kept){f->c + column, f->ldc, true, is_wide(f, column), second};
         second = !second;
     }
     for (; row < rows; row++)
-        next_powers(kind, &now);
+        next_powers(whole, &now);
     return quick_powers_fit(&now);
 }
 
-INLINE bool meet(const enum rows kind, const struct factors *s, const struct factors *v, int rows, struct quick_powers now,
-                 struct kept *kept)
+INLINE bool meet(const bool whole, const struct factors *s, const struct factors *v, int rows, struct quick_powers now, struct kept *kept)
 {
-    return kept->there && !kept->second ? meet_from(kind, true, s, v, rows, now, kept) : meet_from(kind, false, s, v, rows, now, kept);
+    return kept->there && !kept->second ? meet_from(whole, true, s, v, rows, now, kept) : meet_from(whole, false, s, v, rows, now, kept);
 }
 
-#define MEET(name, KIND)                                                                                                            \
+#define MEET(name, WHOLE)                                                                                                           \
     static __attribute__((noinline)) bool name(const struct factors *s, const struct factors *v, int rows, struct quick_powers now, \
                                                struct kept *kept)                                                                   \
     {                                                                                                                               \
         if (!s->n) /* the kept one may be what values are added to first */                                                         \
             store_kept(kept);                                                                                                       \
-        return meet(KIND, s, v, rows, now, kept);                                                                                   \
+        return meet(WHOLE, s, v, rows, now, kept);                                                                                  \
     }
-MEET(meet_any, ROWS_WHOLE)
-MEET(meet_some, ROWS_SOME)
-MEET(meet_causal, ROWS_CAUSAL)
+MEET(meet_any, true)
+MEET(meet_some, false)
 #undef MEET
 
 /* Whole blocks of keys, sizes that the compiler knows: without loops attention at 64 x 64 pixels took 0.82 of the time. */
@@ -106,7 +101,7 @@ MEET(meet_causal, ROWS_CAUSAL)
     {                                                                                                                     \
         const struct factors scores = {QUERIES, KEYS, DEPTH, 0, DEPTH, s->lda, LD_SCORES, s->a, s->b, s->c};              \
         const struct factors values = {QUERIES, COLUMNS, KEYS, v->k0, v->depth, LD_POWERS, v->ldc, v->a, v->b, v->c};     \
-        return meet(ROWS_WHOLE, &scores, &values, QUERIES, now, kept);                                                    \
+        return meet(true, &scores, &values, QUERIES, now, kept);                                                          \
     }
 MEET(meet_40, 64, 48) /* sizes of heads, and the column of ones */
 MEET(meet_64, 64, 80)
@@ -139,9 +134,8 @@ static bool meet_now(const struct tern_cpu_attend *a, const struct factors *s, c
         powers.seen = a->first + now->row - now->key + 1;
     for (int i = 0; i < QUERIES && !now->key; i++)
         a->most[now->row + i] = FIRST_MOST;
-    const bool fit = a->causal            ? meet_causal(s, v, QUERIES, powers, kept)
-                     : powers.keys < KEYS ? meet_some(s, v, QUERIES, powers, kept)
-                                          : meet_whole(a, s, v, powers, kept);
+    const bool whole = powers.keys == KEYS && powers.seen >= KEYS;
+    const bool fit = whole ? meet_whole(a, s, v, powers, kept) : meet_some(s, v, QUERIES, powers, kept);
     if (now->key || (fit && first_powers_count(rows_of(a, now), filled(powers.keys, PAIR), powers.to)))
         return fit;
     for (int64_t i = 0; i < rows_of(a, now); i++)
@@ -154,21 +148,19 @@ static void all_meetings(const struct tern_cpu_attend *a)
     struct attention_scratch *scratch = a->scratch;
     struct meeting last = {0}, now = {0}, next = {.there = true};
     struct kept kept = {0};
-    bool scores_kept = false; /* what is in tiles are scores of `now` */
     for (int turn = 0; next.there || now.there || last.there; turn++) {
         float *x = scratch->scores[(turn + 1) % 2];
         uint16_t *p = scratch->powers[(turn + 1) % 2];
         const struct factors s = next.there ? score_factors(a, &next, scratch->scores[turn % 2]) : (struct factors){0};
         const struct factors v = last.there ? value_factors(a, &last, scratch->powers[turn % 2]) : (struct factors){0};
-        if (scores_kept)
-            store_kept(&kept);
         if (!meet_now(a, &s, &v, &now, quick_powers_begin(x, p, a->factor, a->most + now.row), &kept)) {
             store_kept(&kept); /* results, too, may need another `most` */
             if (hides(a, &now))
                 hide(a, &now, x);
             powers_for(a, &now, x, p);
         }
-        scores_kept = !last.there;
+        if (!last.there) /* those are scores of `next`, whose powers are made before they would be stored */
+            store_kept(&kept);
         last = now;
         now = next;
         next = after(a, next);

@@ -24,18 +24,18 @@ static const uint8_t quick_table[64] = {234, 236, 237, 238, 239, 238, 237, 235, 
                                         218, 218, 218, 218, 218, 217, 217, 218, 218, 218, 218, 218, 218, 219, 219, 220,
                                         220, 220, 221, 222, 222, 223, 224, 224, 226, 226, 227, 228, 230, 230, 232, 233};
 
-/* Rows of powers of a whole block of keys, one after the other, by a `most` that each has. */
+/* Rows of powers of a block of keys, one after the other, by a `most` that each has. */
 struct quick_powers {
     const float *x, *most;
     uint16_t *to;
-    int64_t keys, seen; /* of a block that may lack some: those that are there, and that the next row sees, if that is fewer */
+    int64_t keys, seen; /* that are there; that the next row sees, one fewer than the row after it: KEYS or more where all see all */
     __m512 factor;
     __m512i strange; /* bits of sums that are not in 2^15 .. 2^15 + 128 */
 };
 
 INLINE struct quick_powers quick_powers_begin(const float *x, uint16_t *to, float factor, const float *most)
 {
-    return (struct quick_powers){x, most, to, KEYS, INT64_MAX, _mm512_set1_ps(factor), _mm512_setzero_si512()};
+    return (struct quick_powers){x, most, to, KEYS, KEYS, _mm512_set1_ps(factor), _mm512_setzero_si512()};
 }
 
 /* Those of x beside those of y. */
@@ -71,8 +71,8 @@ INLINE void quick_powers_next(struct quick_powers *q)
 }
 
 /* The same of any block, in whole PAIRs: zero for a key that is not there or that the row does not see. Of a panel that is half as wide
- * there are no sums behind the first 16. causal: the next row sees one key more. */
-INLINE void quick_powers_some(struct quick_powers *q, const bool causal)
+ * there are no sums behind the first 16. */
+INLINE void quick_powers_some(struct quick_powers *q)
 {
     const __m512 shift = _mm512_set1_ps(QUICK_SHIFT - *q->most);
     const int64_t seen = q->seen < q->keys ? q->seen : q->keys;
@@ -81,7 +81,7 @@ INLINE void quick_powers_some(struct quick_powers *q, const bool causal)
         const __m512i powers = quick_pairs(q, x, y, shift);
         _mm512_storeu_si512(q->to + j, seen - j < PAIR ? _mm512_maskz_mov_epi16(pairs_there(seen - j), powers) : powers);
     }
-    q->seen += causal;
+    q->seen++;
     q->x += LD_SCORES;
     q->to += LD_POWERS;
     q->most++;
