@@ -118,9 +118,7 @@ static bool first_powers_at_once(const struct tern_cpu_attend *a, const struct m
     float most[QUERIES];
     for (int i = 0; i < QUERIES; i++)
         most[i] = FIRST_MOST;
-    if (!powers_at_once(a, m, most, to))
-        return false;
-    if (!first_powers_count(rows_of(a, m), filled(seen_keys(a, m), PAIR), to))
+    if (!powers_at_once(a, m, most, to) || !first_powers_count(rows_of(a, m), filled(seen_keys(a, m), PAIR), to))
         return false;
     memcpy(a->most + m->row, most, sizeof(most));
     return true;
