@@ -10,6 +10,7 @@
 
 #include "conformance/guard.h"
 #include "core/context.h"
+#include "kernel_help.h"
 #include "ops/dispatch.h"
 #include "support.h"
 
@@ -33,39 +34,6 @@ static const struct after afters[] = {{"nothing", -1, false, false},
 struct size {
     int64_t m, n, k;
 };
-
-static struct tern_arg arg_of(const tern_tensor *t) { return (struct tern_arg){t->buffer, t->offset}; }
-
-static tern_tensor *run_kernel(struct tern_context *ctx, struct tern_op_desc *d, tern_tensor *const *in, const char *name)
-{
-    for (int i = 0; i < d->n_in; i++) {
-        d->present[i] = in[i] != NULL;
-        if (in[i])
-            d->in[i] = in[i]->meta;
-    }
-    d->constant[1] = true;
-    const struct tern_kernel *k = tern_kernel_choose(ctx, ctx->device, d);
-    assert_non_null(k);
-    assert_string_equal(k->name, name);
-    tern_tensor *out = tern_tensor_empty(ctx, &d->out);
-    struct tern_kernel_args a = {.desc = d, .ctx = ctx, .out = arg_of(out)};
-    for (int i = 0; i < d->n_in; i++)
-        if (in[i])
-            a.in[i] = arg_of(in[i]);
-    a.packed.buffer = tern_buffer_create(ctx->device, k->packed_size(ctx, d));
-    a.workspace.buffer = tern_buffer_create(ctx->device, k->workspace(ctx, d));
-    assert_true(a.packed.buffer && a.workspace.buffer);
-    assert_int_equal(k->pack(ctx, d, tern_tensor_host(in[1]), a.packed.buffer->host), TERN_OK);
-    assert_int_equal(k->run(&a), TERN_OK);
-    tern_buffer_unref(&a.packed.buffer);
-    tern_buffer_unref(&a.workspace.buffer);
-    return out;
-}
-
-static void post(struct tern_op_desc *d, enum tern_op op, int input)
-{
-    d->post[d->n_post++] = (struct tern_post){.op = op, .input = input};
-}
 
 static tern_tensor *residual_of(struct tern_context *ctx, const struct size *s, int which, bool conv, enum tern_dtype dtype)
 {
@@ -105,22 +73,22 @@ static void check(struct tern_context *ctx, const struct operands *p, const stru
     if (p->conv)
         d.attrs = (union tern_op_attrs){.quantized_conv2d = {.stride = {1, 1}, .dilation = {1, 1}, .groups = 1}};
     if (after->first) {
-        post(&d, TERN_OP_silu, -1);
+        kernel_post(&d, TERN_OP_silu, -1);
         y = tern_silu(y);
     }
     if (r) {
-        post(&d, TERN_OP_add, 4);
+        kernel_post(&d, TERN_OP_add, 4);
         y = tern_add(y, tern_cast(r, TERN_F32));
     }
     if (after->last) {
-        post(&d, TERN_OP_silu, -1);
+        kernel_post(&d, TERN_OP_silu, -1);
         y = tern_silu(y);
     }
     if (out == TERN_F32)
-        post(&d, TERN_OP_cast, -1);
+        kernel_post(&d, TERN_OP_cast, -1);
     d.out = tern_contiguous(tern_cast(y, out), p->conv ? TERN_CHANNELS_LAST : TERN_CONTIGUOUS)->meta;
     tern_tensor *const in[] = {p->x, p->w, NULL, p->bias, r};
-    tern_tensor *found = run_kernel(ctx, &d, in, p->conv ? "quantized_conv2d_i8_igemm" : "quantized_linear_i8_gemm");
+    tern_tensor *found = kernel_run(ctx, &d, in, p->conv ? "quantized_conv2d_i8_igemm" : "quantized_linear_i8_gemm");
     const double e = support_tensor_nmse(tern_cast(found, TERN_F32), y);
     if (!(e <= (out == TERN_F32 ? 1e-12 : 1e-5)))
         fail_msg("%s of %d x %d x %d to %s, %s of %s: NMSE %g", p->conv ? "conv2d" : "linear", (int)p->s.m, (int)p->s.n, (int)p->s.k,
@@ -143,51 +111,6 @@ static void what_follows_a_product(void **state)
             for (int d = 0; d < 3; d++)
                 for (int o = 0; o < 2 && (d == 0 || afters[i].residual >= 0); o++)
                     check(ctx, &p, &afters[i], o ? TERN_F32 : TERN_BF16, dtypes[d]);
-        tern_scope_end(ctx, NULL);
-    }
-    tern_context_destroy(&ctx);
-    assert_int_equal(tern_guard_damage(&guard), 0);
-}
-
-/* Rows of 16 to 64 outputs: sixteen of them, with those below where there are as many rows, read views of the padded picture. Filters of
- * more taps than a product takes at once, strides, dilations, one picture or two, several parts of the depth, a residual and silu. */
-static void views_of_pictures(void **state)
-{
-    static const struct {
-        int64_t n, c, o, kh, kw, oh, ow;
-        int stride, dilation, padding;
-    } rows[] = {{1, 64, 40, 3, 3, 4, 16, 1, 1, 1},  {2, 64, 33, 3, 3, 6, 32, 1, 1, 1},   {2, 96, 70, 3, 3, 5, 48, 1, 1, 1},
-                {1, 64, 16, 5, 5, 4, 16, 1, 1, 2},  {2, 1000, 96, 3, 3, 2, 16, 1, 1, 1}, {1, 1300, 20, 3, 3, 3, 32, 1, 1, 0},
-                {1, 130, 90, 3, 3, 8, 64, 1, 2, 2}, {2, 64, 64, 3, 3, 4, 16, 2, 1, 1},   {1, 70, 50, 2, 4, 2, 64, 1, 1, 0},
-                {1, 64, 40, 1, 3, 6, 16, 1, 1, 0},  {1, 64, 40, 3, 1, 10, 32, 1, 1, 0},  {1, 64, 40, 1, 16, 4, 16, 1, 1, 0},
-                {1, 900, 40, 4, 4, 4, 16, 1, 1, 0}};
-    struct tern_guard guard;
-    struct tern_context *ctx = support_guarded(&guard, 2);
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        const int64_t h = (rows[i].oh - 1) * rows[i].stride + (rows[i].kh - 1) * rows[i].dilation + 1 - 2 * rows[i].padding;
-        const int64_t w = (rows[i].ow - 1) * rows[i].stride + (rows[i].kw - 1) * rows[i].dilation + 1 - 2 * rows[i].padding;
-        const int64_t pixels[] = {rows[i].n, rows[i].c, h, w}, weight[] = {rows[i].o, rows[i].c, rows[i].kh, rows[i].kw};
-        const int64_t outputs[] = {rows[i].n, rows[i].o, rows[i].oh, rows[i].ow};
-        tern_scope_begin(ctx);
-        tern_tensor *x = tern_contiguous(support_noise(ctx, 1, 4, pixels, 1, TERN_BF16), TERN_CHANNELS_LAST);
-        tern_tensor *k = support_noise(ctx, 2, 4, weight, 1, TERN_F32), *bias = support_noise(ctx, 3, 1, &rows[i].o, 1, TERN_F32);
-        tern_tensor *more = tern_contiguous(support_noise(ctx, 4, 4, outputs, 1, TERN_F32), TERN_CHANNELS_LAST);
-        const struct tern_conv2d_params p = {.stride = rows[i].stride, .padding = rows[i].padding, .dilation = rows[i].dilation};
-        assert_int_equal(tern_dispatch_force(ctx, "reference"), TERN_OK);
-        tern_tensor *y = tern_silu(tern_add(tern_quantized_conv2d_p(tern_cast(x, TERN_F32), k, NULL, bias, &p), more));
-        assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
-        struct tern_op_desc d = {.op = TERN_OP_quantized_conv2d, .n_in = 5, .out = tern_contiguous(y, TERN_CHANNELS_LAST)->meta};
-        d.attrs = (union tern_op_attrs){.quantized_conv2d = {.stride = {rows[i].stride, rows[i].stride},
-                                                             .padding = {rows[i].padding, rows[i].padding},
-                                                             .dilation = {rows[i].dilation, rows[i].dilation},
-                                                             .groups = 1}};
-        post(&d, TERN_OP_add, 4);
-        post(&d, TERN_OP_silu, -1);
-        post(&d, TERN_OP_cast, -1);
-        tern_tensor *found = run_kernel(ctx, &d, (tern_tensor *[]){x, k, NULL, bias, more}, "quantized_conv2d_i8_igemm");
-        const double e = support_tensor_nmse(found, y);
-        if (!(e <= 1e-12))
-            fail_msg("row %d: NMSE %g", (int)i, e);
         tern_scope_end(ctx, NULL);
     }
     tern_context_destroy(&ctx);
@@ -230,7 +153,6 @@ static void padding_beyond_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_follows_a_product), cmocka_unit_test(views_of_pictures),
-                                       cmocka_unit_test(padding_beyond_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_follows_a_product), cmocka_unit_test(padding_beyond_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,17 @@
-/* conv2d in bf16 as an implicit GEMM on channels-last pictures; weights and bias of any floating dtype. Where sixteen neighbouring
- * outputs lie in one row of the picture, the taps of a row of the filter are shifted views of one strip of pixels: three times less to
- * copy for a 3 x 3 filter than its patches, and nothing where the strip lies inside the picture. */
+/* conv2d in bf16 as an implicit GEMM on channels-last pictures; weights and bias of any floating dtype. On AMX taps are views of a copied
+ * picture (views.h). Elsewhere, where sixteen neighbouring outputs lie in one row of the picture, the taps of a row of the filter are
+ * shifted views of one strip of pixels: three times less to copy for a 3 x 3 filter than its patches, and nothing where the strip lies
+ * inside the picture. */
 #include <string.h>
 
 #include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/strips.h"
+#include "backends/cpu/views.h"
 #include "backends/cpu/weights.h"
+
+#define LINE 64 /* bytes */
 
 /* ---- patches, gathered: any shape */
 
@@ -56,6 +60,21 @@ static int stage_strips(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows
     return tern_cpu_strips_pieces(g, &t, a[0], a[1], pitch, pieces);
 }
 
+/* ---- views: on AMX sums that come and go cost more than a copy of the picture */
+
+static void fill(const void *arg, const struct cpu_views *v, int64_t picture, int64_t iy, int64_t ix, int64_t n, uint16_t *to)
+{
+    const struct cpu_picture *s = arg;
+    const uint16_t *from = (const uint16_t *)(const void *)s->x + ((picture * s->h + iy) * s->w + ix) * s->c;
+    for (int64_t i = 0; i < n; i++)
+        memcpy(to + i * v->pitch, from + i * s->c, (size_t)s->c * sizeof(*to));
+}
+
+static bool has_views(const struct tern_op_desc *d, const struct cpu_picture *s)
+{
+    return s->c % 32 == 0 && s->stride_h == 1 && s->kw <= TERN_DOT_PIECES && tern_cpu_has_views(s) && tern_cpu_views_fit(d, s->c * 2);
+}
+
 /* ---- the kernel */
 
 static bool supports(struct tern_device *device, const struct tern_op_desc *d)
@@ -69,7 +88,9 @@ static bool post(const struct tern_op_desc *d)
     return tern_cpu_post_fits(d, TERN_BF16, &rows);
 }
 
-static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s)
+/* v: its views, if it has. */
+static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s,
+                                     struct cpu_views *v)
 {
     const int64_t *o = d->out.shape;
     struct cpu_dot_gemm g = {.m = o[0] * o[2] * o[3],
@@ -79,11 +100,15 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
                              .bias_input = 2,
                              .source = s,
                              .ldc = o[1]};
+    v->bands = 0;
     if (tern_cpu_picture_is_matrix(s)) {
         g.source = s->x;
         g.lda = s->c;
         g.stage = tern_cpu_dot_rows;
         tern_cpu_dot_parts(ctx, &g);
+    } else if (g.dot->past_l1 && has_views(d, s)) {
+        *v = tern_cpu_views_make(ctx, d, g.dot, s->c);
+        tern_cpu_views_parts(ctx, v, &g);
     } else if (tern_cpu_has_strips(s)) {
         int64_t pixels = tern_cpu_strips_most(s), channels = round_up(tern_cpu_dot_part(ctx, g.dot, s->c, pixels), 32);
         tern_cpu_strips_parts(&g, channels);
@@ -100,9 +125,13 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     struct cpu_picture s = tern_cpu_picture_make(d, NULL);
     const struct cpu_weights w = tern_cpu_weights_bf16(ctx, d);
-    struct cpu_dot_gemm g = conv_gemm(ctx, d, &s);
+    struct cpu_views v;
+    struct cpu_dot_gemm g = conv_gemm(ctx, d, &s, &v);
     g.kept = w.bits ? &w : NULL;
-    return tern_cpu_dot_workspace(ctx, &g);
+    if (!v.bands)
+        return tern_cpu_dot_workspace(ctx, &g);
+    const size_t size = tern_cpu_views_workspace(ctx, &v, &g);
+    return size ? size + tern_cpu_views_bytes(&v) + LINE : 0;
 }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -130,16 +159,27 @@ static enum tern_status run(const struct tern_kernel_args *a)
     const struct tern_op_desc *d = a->desc;
     struct cpu_picture s = tern_cpu_picture_make(d, tern_arg_host(&a->in[0]));
     const struct cpu_weights w = tern_cpu_weights_bf16(a->ctx, d);
-    struct cpu_dot_gemm g = conv_gemm(a->ctx, d, &s);
+    struct cpu_views v;
+    struct cpu_dot_gemm g = conv_gemm(a->ctx, d, &s, &v);
     g.kept = w.bits ? &w : NULL;
     struct cpu_rows rows = tern_cpu_rows_channels_last();
-    return tern_cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
+    if (!v.bands || !a->workspace.buffer)
+        return tern_cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
+    char *at = tern_arg_host(&a->workspace);
+    at += (LINE - (uintptr_t)at % LINE) % LINE;
+    v.at = (uint16_t *)(void *)at;
+    for (int64_t i = 0; i < v.bands; i++) {
+        tern_cpu_views_copy(a->ctx, &v, i, fill, &s, 0);
+        g.m = tern_cpu_views_band(&v, i, &g.first);
+        tern_cpu_dot_launch(a, &g, &rows, at + tern_cpu_views_bytes(&v));
+    }
+    return TERN_OK;
 }
 
 const struct tern_kernel tern_cpu_conv2d_bf16_igemm = {
     .name = "conv2d_bf16_igemm",
     .op = TERN_OP_conv2d,
-    .revision = 5,
+    .revision = 6,
     .supports = supports,
     .post = post,
     .workspace = workspace,
@@ -152,7 +192,7 @@ const struct tern_kernel tern_cpu_conv2d_bf16_igemm = {
 const struct tern_kernel tern_cpu_weight_only_conv2d_bf16_igemm = {
     .name = "weight_only_conv2d_bf16_igemm",
     .op = TERN_OP_weight_only_conv2d,
-    .revision = 3,
+    .revision = 4,
     .supports = supports,
     .post = post,
     .workspace = workspace,

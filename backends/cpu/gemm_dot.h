@@ -29,6 +29,7 @@ struct cpu_dot_values {
 
 struct cpu_dot_gemm {
     int64_t m, n, k;
+    int64_t first;                  /* row of C that it begins with: of a band of a picture */
     const struct tern_cpu_dot *dot; /* of the level: what multiplies */
     int64_t rows;                   /* of a block of A, at most TERN_DOT_ROWS */
     /* 0: its rows of C lie behind each other. Else the second half of a block lies so many rows behind the first one, and blocks go through

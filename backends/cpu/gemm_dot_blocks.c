@@ -6,6 +6,7 @@
 #include "core/threads.h"
 
 #define NR TERN_DOT_NR
+#define FEW_ROWS 512
 
 /* Rows that a task with so many panels of B has room for: their sums take a quarter of L2. */
 static int64_t rows_of(const struct cpu_dot_gemm *g, int64_t l2, int64_t panels)
@@ -27,11 +28,11 @@ static int64_t splits_of_few(const struct tern_cpu_dot_blocks *b, const struct c
 }
 
 /* Panels of B that a task has room for: two fifths of L2; three where no sums go there and nothing is expanded (on AMX, elsewhere not
- * measured). */
+ * measured). Few rows meet a weight that comes from memory: there, half a fifth is faster. */
 static int64_t panels_of(const struct tern_cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2)
 {
-    const int64_t fifths = g->parts == 1 && g->dot->past_l1 && !g->kept ? 3 : 2;
-    return max64(1, l2 * fifths / 5 / (g->part_depth * NR * 2 * b->turns));
+    const int64_t tenths = !g->dot->past_l1 ? 4 : g->m <= FEW_ROWS ? 1 : g->parts == 1 && !g->kept ? 6 : 4;
+    return max64(1, l2 * tenths / 10 / (g->part_depth * NR * 2 * b->turns));
 }
 
 /* Some tasks for each thread. */

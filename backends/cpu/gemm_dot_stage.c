@@ -40,7 +40,7 @@ void tern_cpu_dot_parts(struct tern_context *ctx, struct cpu_dot_gemm *g)
 int64_t tern_cpu_dot_row(const struct cpu_dot_gemm *g, int64_t row0)
 {
     const int64_t pair = 2 * g->apart;
-    return g->apart ? row0 / pair * pair + row0 % pair / 2 : row0;
+    return g->first + (g->apart ? row0 / pair * pair + row0 % pair / 2 : row0);
 }
 
 int64_t tern_cpu_dot_lda(const struct cpu_dot_gemm *g) { return g->part_depth + PAD; }

@@ -104,7 +104,7 @@ static enum tern_status run(const struct tern_kernel_args *a)
 const struct tern_kernel tern_cpu_quantized_linear_i8_gemm = {
     .name = "quantized_linear_i8_gemm",
     .op = TERN_OP_quantized_linear,
-    .revision = 4,
+    .revision = 5,
     .supports = supports,
     .post = post,
     .workspace = workspace,
@@ -117,7 +117,7 @@ const struct tern_kernel tern_cpu_quantized_linear_i8_gemm = {
 const struct tern_kernel tern_cpu_quantized_linear_geglu_i8_gemm = {
     .name = "quantized_linear_geglu_i8_gemm",
     .op = TERN_OP_quantized_linear_geglu,
-    .revision = 5,
+    .revision = 6,
     .supports = supports,
     .workspace = workspace,
     .pack_input = 1,

@@ -58,4 +58,4 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d) 
 static enum tern_status run(const struct tern_kernel_args *a) { return tern_cpu_matmul_launch(a, &kind); }
 
 const struct tern_kernel tern_cpu_matmul_bf16_gemm = {
-    .name = "matmul_bf16_gemm", .revision = 3, .op = TERN_OP_matmul, .supports = supports, .workspace = workspace, .run = run};
+    .name = "matmul_bf16_gemm", .revision = 4, .op = TERN_OP_matmul, .supports = supports, .workspace = workspace, .run = run};
