@@ -5,6 +5,7 @@
 
 #include "core/context.h"
 #include "ops/rules.h"
+#include "ops/select.h"
 
 bool tern_meta_is_sane(const struct tern_meta *m)
 {
@@ -29,7 +30,7 @@ static enum tern_status check_inputs(const struct tern_graph *g, const struct te
 {
     const struct tern_op_desc *d = &n->desc;
     bool fixed = d->n_in > 0;
-    if (d->n_in < info->min_inputs || (!d->n_post && d->n_in > info->max_inputs))
+    if (d->n_in < info->min_inputs || (!d->n_post && !d->pre.num_groups && d->n_in > info->max_inputs))
         return wrong(g, "another number of inputs than the op takes");
     for (int k = 0; k < d->n_in; k++) {
         bool is_fixed = d->present[k] && tern_graph_is_fixed(g, n->in[k]);
@@ -56,6 +57,7 @@ static bool cast_to(const struct tern_post *p, enum tern_dtype *dtype)
 static enum tern_status check_posts(const struct tern_graph *g, const struct tern_node *n, const struct tern_op_info *info,
                                     enum tern_dtype dtype)
 {
+    const int behind = n->desc.pre.num_groups ? (int)n->desc.pre.input : n->desc.n_in;
     int next = info->max_inputs;
     for (int i = 0; i < n->desc.n_post; i++) {
         const struct tern_post *p = &n->desc.post[i];
@@ -70,7 +72,7 @@ static enum tern_status check_posts(const struct tern_graph *g, const struct ter
         d.in[0] = n->desc.out;
         d.in[0].dtype = dtype;
         if (p->input >= 0) {
-            if (p->input != next++ || p->input >= n->desc.n_in || !n->desc.present[p->input])
+            if (p->input != next++ || p->input >= behind || !n->desc.present[p->input])
                 return wrong(g, "the operand of a post is missing");
             d.in[d.n_in++] = n->desc.in[p->input];
         }
@@ -83,7 +85,27 @@ static enum tern_status check_posts(const struct tern_graph *g, const struct ter
     }
     if (dtype != n->desc.out.dtype)
         return wrong(g, "a result of another dtype than the op and its posts make");
-    return n->desc.n_in > next ? wrong(g, "an operand of no post") : TERN_OK;
+    return behind > next ? wrong(g, "an operand of no post") : TERN_OK;
+}
+
+/* What is in front of a convolution: a norm as its rule has it, whose weight and bias are the last inputs. */
+static enum tern_status check_pre(const struct tern_graph *g, const struct tern_node *n, const struct tern_op_info *info)
+{
+    const struct tern_op_desc *d = &n->desc;
+    const struct tern_pre *p = &d->pre;
+    const bool conv = d->op == TERN_OP_conv2d || d->op == TERN_OP_quantized_conv2d || d->op == TERN_OP_weight_only_conv2d;
+    if (n->kind != TERN_CALL_LAUNCH || n->prepare || !conv || (p->silu != 0 && p->silu != 1) || p->input < info->max_inputs ||
+        p->input + 2 != d->n_in)
+        return wrong(g, "a norm in front of what takes none");
+    struct tern_op_desc norm = {.op = TERN_OP_group_norm, .n_in = 3};
+    for (int k = 0; k < 3; k++) {
+        const int64_t at = k ? p->input + k - 1 : 0;
+        norm.present[k] = d->present[at];
+        norm.in[k] = d->in[at];
+    }
+    norm.attrs.group_norm.num_groups = p->num_groups;
+    norm.attrs.group_norm.eps = p->eps;
+    return tern_op_get(TERN_OP_group_norm).shape(g->ctx, &norm);
 }
 
 /* What binding prepares has the meta that it has when the op is called. */
@@ -137,12 +159,14 @@ enum tern_status tern_check_node(const struct tern_graph *g, struct tern_node *n
     st = st ? st : check_result(g, n, &info, &dtype);
     if (!st && n->kind == TERN_CALL_JOIN && !tern_join_fits(g, n))
         return wrong(g, "joined from what does not lie in the result's memory");
-    return st || !n->desc.n_post ? st : check_posts(g, n, &info, dtype);
+    if (!st && n->desc.pre.num_groups)
+        st = check_pre(g, n, &info);
+    return st || (!n->desc.n_post && !n->desc.pre.num_groups) ? st : check_posts(g, n, &info, dtype);
 }
 
 enum tern_status tern_check_kernel(struct tern_context *ctx, const struct tern_kernel *k, const struct tern_op_desc *d)
 {
-    if (k->op == d->op && k->supports(ctx->device, d) && (!d->n_post || (k->post && k->post(d))))
+    if (tern_kernel_takes(k, ctx->device, d) && k->supports(ctx->device, d))
         return TERN_OK;
     return tern_fail(ctx, TERN_E_FORMAT, "kernel %s does not run this on device %s", k->name, ctx->device->name);
 }

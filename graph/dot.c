@@ -23,6 +23,8 @@ static void put_box(const struct tern_graph *g, const struct tern_node *n, write
     char line[512], meta[TERN_META_TEXT];
     int at = snprintf(line, sizeof(line), "  v%d [shape=box%s, label=\"%s", n->out,
                       n->kind == TERN_CALL_VIEW || n->kind == TERN_CALL_JOIN ? ", style=dotted" : "", tern_op_get(n->desc.op).name);
+    if (n->desc.pre.num_groups)
+        at += snprintf(line + at, sizeof(line) - (size_t)at, " of group_norm%s", n->desc.pre.silu ? ", silu" : "");
     for (int i = 0; i < n->desc.n_post; i++)
         at += snprintf(line + at, sizeof(line) - (size_t)at, " + %s", tern_op_get((enum tern_op)n->desc.post[i].op).name);
     snprintf(line + at, sizeof(line) - (size_t)at, "\\n%s\"];", tern_meta_text(&n->desc.out, meta));

@@ -100,6 +100,12 @@ static void put_desc(struct out *o, const struct tern_op_desc *d)
         put_number(o, (uint64_t)d->post[i].input, 1);
         put_double(o, d->post[i].value);
     }
+    put_number(o, (uint64_t)d->pre.num_groups, 4);
+    if (!d->pre.num_groups)
+        return;
+    put_number(o, (uint64_t)d->pre.silu, 1);
+    put_number(o, (uint64_t)d->pre.input, 1);
+    put_double(o, d->pre.eps);
 }
 
 /* Metas of inputs are those of their values. */

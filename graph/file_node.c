@@ -18,6 +18,18 @@ static bool read_posts(struct tern_file_in *in, struct tern_op_desc *d)
     return n >= 0 && !in->cut;
 }
 
+static bool read_pre(struct tern_file_in *in, struct tern_op_desc *d)
+{
+    d->pre.num_groups = (int64_t)tern_file_number(in, 4);
+    if (!d->pre.num_groups)
+        return !in->cut;
+    d->pre.silu = (int64_t)tern_file_number(in, 1);
+    d->pre.input = (int64_t)tern_file_number(in, 1);
+    const uint64_t bits = tern_file_number(in, 8);
+    memcpy(&d->pre.eps, &bits, sizeof(bits));
+    return !in->cut;
+}
+
 /* Inputs are values that are there already: those of no node, and results of the nodes before. */
 static bool read_inputs(struct tern_file_in *in, struct tern_node *n)
 {
@@ -69,6 +81,8 @@ static enum tern_status read_node(struct tern_file_in *in, struct tern_node *n)
     }
     if (!read_posts(in, &n->desc))
         return tern_file_wrong(in, "posts that there are not");
+    if (!read_pre(in, &n->desc))
+        return tern_file_wrong(in, "the file ends in a node");
     return tern_check_node(in->graph, n);
 }
 

@@ -91,6 +91,22 @@ static json_t *posts_json(const struct tern_node *n)
     return bad ? NULL : posts;
 }
 
+static json_t *pre_json(const struct tern_node *n)
+{
+    const struct tern_pre *p = &n->desc.pre;
+    json_t *o = json_object();
+    int bad = !o;
+    bad |= json_object_set_new(o, "op", json_string("group_norm"));
+    bad |= json_object_set_new(o, "num_groups", json_integer(p->num_groups));
+    bad |= json_object_set_new(o, "eps", number_json(p->eps));
+    bad |= json_object_set_new(o, "silu", json_boolean(p->silu));
+    bad |= json_object_set_new(o, "weight", n->in[p->input] >= 0 ? json_integer(n->in[p->input]) : json_null());
+    bad |= json_object_set_new(o, "bias", n->in[p->input + 1] >= 0 ? json_integer(n->in[p->input + 1]) : json_null());
+    if (bad)
+        json_decref(o);
+    return bad ? NULL : o;
+}
+
 static json_t *inputs_json(const struct tern_node *n)
 {
     json_t *inputs = json_array();
@@ -114,6 +130,8 @@ static json_t *node_json(const struct tern_node *n, const struct tern_step *step
     bad |= json_object_set_new(o, "inputs", inputs_json(n)) | tern_report_meta(o, &n->desc.out);
     bad |= json_object_set_new(o, "attributes", attrs_json(&n->desc));
     bad |= json_object_set_new(o, "posts", posts_json(n));
+    if (n->desc.pre.num_groups)
+        bad |= json_object_set_new(o, "pre", pre_json(n));
     bad |= json_object_set_new(o, "kind", json_string(kinds[n->kind]));
     if (n->kind == TERN_CALL_VIEW)
         bad |= json_object_set_new(o, "offset", json_integer(n->offset));

@@ -46,6 +46,8 @@ struct tern_kernel {
     bool (*supports)(struct tern_device *device, const struct tern_op_desc *d);
     /* Whether it applies the posts of a description that it supports; NULL: it applies none. */
     bool (*post)(const struct tern_op_desc *d);
+    /* Whether it reads its input through what is in front of it (tern_pre), likewise; NULL: never. */
+    bool (*pre)(struct tern_device *device, const struct tern_op_desc *d);
     /* Bytes of workspace; NULL: none. */
     size_t (*workspace)(struct tern_context *ctx, const struct tern_op_desc *d);
     /* Input `pack_input` is wanted in a form of its own: its size in bytes, and the function that makes it.

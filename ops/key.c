@@ -73,4 +73,10 @@ void tern_key_add_desc(struct tern_key *k, const struct tern_op_desc *d)
         tern_key_add(k, (uint64_t)d->post[i].input);
         tern_key_add_bytes(k, &d->post[i].value, sizeof(d->post[i].value));
     }
+    if (!d->pre.num_groups)
+        return;
+    tern_key_add(k, (uint64_t)d->pre.num_groups);
+    tern_key_add(k, (uint64_t)d->pre.silu);
+    tern_key_add(k, (uint64_t)d->pre.input);
+    tern_key_add_bytes(k, &d->pre.eps, sizeof(d->pre.eps));
 }

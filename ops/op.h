@@ -46,6 +46,14 @@ struct tern_post {
     double value;  /* the scalar of add_scalar, mul_scalar; gelu's approximate; cast's dtype, a floating one: the result's from there on */
 };
 
+/* What is done with in[0] where it is read: group_norm of it, and silu of that or not. */
+struct tern_pre {
+    int64_t num_groups; /* 0: nothing */
+    int64_t silu;
+    int64_t input; /* index of the norm's weight, behind all other inputs; behind it its bias. Both may be absent */
+    double eps;
+};
+
 /* One use of an op: everything but the data. Absent optional inputs have present[i] == false. */
 struct tern_op_desc {
     enum tern_op op;
@@ -57,6 +65,7 @@ struct tern_op_desc {
     union tern_op_attrs attrs;
     int64_t n_post;
     struct tern_post post[TERN_MAX_POST];
+    struct tern_pre pre;
 };
 
 /* Whether it is a product of int8. */

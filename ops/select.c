@@ -14,6 +14,11 @@ const struct tern_kernel *tern_kernel_find(const struct tern_device *device, con
     return NULL;
 }
 
+bool tern_kernel_takes(const struct tern_kernel *k, struct tern_device *device, const struct tern_op_desc *d)
+{
+    return k->op == d->op && (!d->n_post || (k->post && k->post(d))) && (!d->pre.num_groups || (k->pre && k->pre(device, d)));
+}
+
 static const struct tern_kernel *choose(struct tern_context *ctx, struct tern_device *device, const struct tern_op_desc *d, bool planned)
 {
     const struct tern_kernel *best = NULL;
@@ -24,7 +29,7 @@ static const struct tern_kernel *choose(struct tern_context *ctx, struct tern_de
         forced = NULL;
     for (int i = 0; device->kernels[i]; i++) {
         const struct tern_kernel *k = device->kernels[i];
-        if (k->op != d->op || (forced && strcmp(forced, k->name)) || (d->n_post && (!k->post || !k->post(d))))
+        if ((forced && strcmp(forced, k->name)) || !tern_kernel_takes(k, device, d))
             continue;
         if (k->planned && !planned && !forced)
             continue;
@@ -43,7 +48,7 @@ int tern_kernel_candidates(struct tern_device *device, const struct tern_op_desc
     int n = 0;
     for (int i = 0; device->kernels[i]; i++) {
         const struct tern_kernel *k = device->kernels[i];
-        if (k->op != d->op || (d->n_post && (!k->post || !k->post(d))))
+        if (!tern_kernel_takes(k, device, d))
             continue;
         double cost = k->cost ? k->cost(device, d) : 1;
         int at = n;

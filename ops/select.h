@@ -17,6 +17,9 @@ struct tern_select_cache {
     struct tern_select_entry entries[TERN_SELECT_ENTRIES];
 };
 
+/* The kernel is of the op and takes the posts of the description, and what is in front of it; whether it supports the rest is not asked. */
+bool tern_kernel_takes(const struct tern_kernel *k, struct tern_device *device, const struct tern_op_desc *d);
+
 const struct tern_kernel *tern_select_cached(struct tern_context *ctx, struct tern_select_cache *cache, struct tern_device *device,
                                              const struct tern_op_desc *d);
 

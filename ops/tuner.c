@@ -165,7 +165,7 @@ struct tern_key tern_tuner_key(struct tern_context *ctx, const struct tern_op_de
 static bool still_there(struct tern_context *ctx, const struct tern_op_desc *d, const struct tern_tuned *e)
 {
     const struct tern_kernel *k = tern_kernel_find(ctx->device, e->kernel);
-    return k && k->op == d->op && (!d->n_post || (k->post && k->post(d))) && k->supports(ctx->device, d);
+    return k && tern_kernel_takes(k, ctx->device, d) && k->supports(ctx->device, d);
 }
 
 const struct tern_tuned *tern_tuner_find(struct tern_context *ctx, struct tern_tuner *t, const struct tern_op_desc *d)

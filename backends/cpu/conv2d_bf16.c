@@ -7,6 +7,7 @@
 #include "backends/cpu/gemm_dot.h"
 #include "backends/cpu/integers.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/norm_input.h"
 #include "backends/cpu/strips.h"
 #include "backends/cpu/views.h"
 #include "backends/cpu/weights.h"
@@ -62,10 +63,20 @@ static int stage_strips(const struct cpu_dot_gemm *g, int64_t row0, int64_t rows
 
 /* ---- views: on AMX sums that come and go cost more than a copy of the picture */
 
+struct source {
+    const struct cpu_picture *s;
+    const struct groups *norm; /* NULL: none in front */
+};
+
 static void fill(const void *arg, const struct cpu_views *v, int64_t picture, int64_t iy, int64_t ix, int64_t n, uint16_t *to)
 {
-    const struct cpu_picture *s = arg;
+    const struct source *q = arg;
+    const struct cpu_picture *s = q->s;
     const uint16_t *from = (const uint16_t *)(const void *)s->x + ((picture * s->h + iy) * s->w + ix) * s->c;
+    if (q->norm) {
+        tern_cpu_norm_input_apply(q->norm, picture, n, from, to, v->pitch);
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
         memcpy(to + i * v->pitch, from + i * s->c, (size_t)s->c * sizeof(*to));
 }
@@ -88,6 +99,17 @@ static bool post(const struct tern_op_desc *d)
     return tern_cpu_post_fits(d, TERN_BF16, &rows);
 }
 
+static bool goes_by_views(const struct tern_cpu_level *level, const struct tern_op_desc *d, const struct cpu_picture *s)
+{
+    return level->bf16.dot.past_l1 && !tern_cpu_picture_is_matrix(s) && has_views(d, s);
+}
+
+static bool pre(struct tern_device *device, const struct tern_op_desc *d)
+{
+    const struct cpu_picture s = tern_cpu_picture_make(d, NULL);
+    return d->in[0].dtype == TERN_BF16 && goes_by_views(((struct cpu_device *)device)->level, d, &s) && tern_cpu_norm_input_fits(d);
+}
+
 /* v: its views, if it has. */
 static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern_op_desc *d, const struct cpu_picture *s,
                                      struct cpu_views *v)
@@ -106,7 +128,7 @@ static struct cpu_dot_gemm conv_gemm(struct tern_context *ctx, const struct tern
         g.lda = s->c;
         g.stage = tern_cpu_dot_rows;
         tern_cpu_dot_parts(ctx, &g);
-    } else if (g.dot->past_l1 && has_views(d, s)) {
+    } else if (goes_by_views(cpu_level(ctx), d, s)) {
         *v = tern_cpu_views_make(ctx, d, g.dot, s->c);
         tern_cpu_views_parts(ctx, v, &g);
     } else if (tern_cpu_has_strips(s)) {
@@ -131,7 +153,7 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
     if (!v.bands)
         return tern_cpu_dot_workspace(ctx, &g);
     const size_t size = tern_cpu_views_workspace(ctx, &v, &g);
-    return size ? size + tern_cpu_views_bytes(&v) + LINE : 0;
+    return size ? size + tern_cpu_views_bytes(&v) + tern_cpu_norm_input_bytes(d) + LINE : 0;
 }
 
 static size_t packed_size(struct tern_context *ctx, const struct tern_op_desc *d)
@@ -167,9 +189,14 @@ static enum tern_status run(const struct tern_kernel_args *a)
         return tern_cpu_dot_launch(a, &g, &rows, tern_arg_host(&a->workspace));
     char *at = tern_arg_host(&a->workspace);
     at += (LINE - (uintptr_t)at % LINE) % LINE;
+    struct groups norm;
+    if (d->pre.num_groups)
+        norm = tern_cpu_norm_input_make(a, (float *)(void *)at);
+    const struct source source = {&s, d->pre.num_groups ? &norm : NULL};
+    at += tern_cpu_norm_input_bytes(d);
     v.at = (uint16_t *)(void *)at;
     for (int64_t i = 0; i < v.bands; i++) {
-        tern_cpu_views_copy(a->ctx, &v, i, fill, &s, 0);
+        tern_cpu_views_copy(a->ctx, &v, i, fill, &source, 0);
         g.m = tern_cpu_views_band(&v, i, &g.first);
         tern_cpu_dot_launch(a, &g, &rows, at + tern_cpu_views_bytes(&v));
     }
@@ -182,6 +209,7 @@ const struct tern_kernel tern_cpu_conv2d_bf16_igemm = {
     .revision = 6,
     .supports = supports,
     .post = post,
+    .pre = pre,
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,
@@ -195,6 +223,7 @@ const struct tern_kernel tern_cpu_weight_only_conv2d_bf16_igemm = {
     .revision = 4,
     .supports = supports,
     .post = post,
+    .pre = pre,
     .workspace = workspace,
     .pack_input = 1,
     .packed_size = packed_size,

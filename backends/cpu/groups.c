@@ -155,8 +155,10 @@ static void sum_range(void *arg, int64_t begin, int64_t end)
 {
     const struct groups *r = arg;
     const int64_t all = r->pictures * r->blocks;
-    for (int64_t b = all * begin / r->parts; b < all * end / r->parts; b++)
-        sum_block(r, r->from + b / r->blocks, b % r->blocks);
+    for (int64_t i = all * begin / r->parts, behind = all * end / r->parts, b = i; b < behind; b++) {
+        const int64_t at = r->backwards ? i + behind - 1 - b : b;
+        sum_block(r, r->from + at / r->blocks, at % r->blocks);
+    }
 }
 
 /* Where what was summed last is in cache it comes first; what comes from memory is fetched ahead in order. */
@@ -273,4 +275,13 @@ void tern_cpu_groups_stats(struct tern_context *ctx, struct groups *r)
         sum_all(ctx, r);
     }
     tern_parallel(ctx, r->n * r->g, 1, stats_part, r);
+}
+
+void tern_cpu_groups_affines(struct tern_context *ctx, struct groups *r)
+{
+    begin_rounds(ctx, r);
+    r->pictures = r->n;
+    r->backwards = r->near;
+    sum_all(ctx, r);
+    tern_parallel(ctx, r->n * r->g, 8, spread_part, r);
 }

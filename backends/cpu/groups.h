@@ -24,6 +24,7 @@ struct groups {
     bool near;                             /* channels-last: what is done now is in L2 when it has been summed, or not far from it */
     float *sums;                           /* channels-last: (n, blocks, 2, c), of deviations and of their squares */
     float *first, *shift, *scale, *offset; /* channels-last: (n, c), the first pixel; the affine of each channel */
+    bool backwards;                        /* channels-last: sums end with the first pixel, where what follows begins */
     struct cpu_post post;
     bool silu; /* what was its only step */
 };
@@ -32,5 +33,8 @@ struct groups {
 void tern_cpu_groups_normalize(struct tern_context *ctx, struct groups *r);
 /* y: (n, g, 2) means and variances of x, in f32. */
 void tern_cpu_groups_stats(struct tern_context *ctx, struct groups *r);
+
+/* Channels-last: shift, scale and offset of the channels of all pictures. y is not written. */
+void tern_cpu_groups_affines(struct tern_context *ctx, struct groups *r);
 
 #endif

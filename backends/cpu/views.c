@@ -112,14 +112,38 @@ static void copy_row(const struct copy *c, int64_t n, int64_t iy, int64_t kx, ui
     memset(to + end * v->pitch, c->zero, (size_t)((v->w - end) * v->pitch * 2));
 }
 
+/* The column of the filter whose copy is the picture as it is; -1: there is none, or they share one. */
+static int64_t middle_of(const struct cpu_views *v)
+{
+    const struct cpu_picture *s = &v->s;
+    const bool is_there = v->by_column && s->stride_w == 1 && s->w == s->ow && s->pad_w % s->dilation_w == 0;
+    return is_there && s->pad_w / s->dilation_w < s->kw ? s->pad_w / s->dilation_w : -1;
+}
+
+/* Pixels of that copy, `by` further on, and zeros beside them. */
+static void shift_row(const struct copy *c, int64_t by, const uint16_t *from, uint16_t *to)
+{
+    const struct cpu_views *v = c->v;
+    const int64_t zeros = min64(by < 0 ? -by : by, v->w), rest = v->w - zeros;
+    memset(by < 0 ? to : to + rest * v->pitch, c->zero, (size_t)(zeros * v->pitch * 2));
+    memcpy(by < 0 ? to + zeros * v->pitch : to, by < 0 ? from : from + zeros * v->pitch, (size_t)(rest * v->pitch * 2));
+}
+
 static void copy_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct copy *c = arg;
     const struct cpu_views *v = c->v;
     for (int64_t r = begin; r < end; r++) {
         const int64_t n = v->first_n + r / v->h, y = r % v->h, iy = v->first_y * v->s.stride_h + y - v->s.pad_h;
+        uint16_t *to = v->at + (r / v->h * v->copies * v->h + y) * v->w * v->pitch;
+        const int64_t step = v->h * v->w * v->pitch, middle = middle_of(v);
+        if (middle >= 0)
+            copy_row(c, n, iy, middle, to + middle * step);
         for (int64_t kx = 0; kx < v->copies; kx++)
-            copy_row(c, n, iy, kx, v->at + ((r / v->h * v->copies + kx) * v->h + y) * v->w * v->pitch);
+            if (middle < 0)
+                copy_row(c, n, iy, kx, to + kx * step);
+            else if (kx != middle)
+                shift_row(c, (kx - middle) * v->s.dilation_w, to + middle * step, to + kx * step);
     }
 }
 
