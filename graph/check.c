@@ -93,9 +93,8 @@ static enum tern_status check_pre(const struct tern_graph *g, const struct tern_
 {
     const struct tern_op_desc *d = &n->desc;
     const struct tern_pre *p = &d->pre;
-    const bool conv = d->op == TERN_OP_conv2d || d->op == TERN_OP_quantized_conv2d || d->op == TERN_OP_weight_only_conv2d;
-    if (n->kind != TERN_CALL_LAUNCH || n->prepare || !conv || (p->silu != 0 && p->silu != 1) || p->input < info->max_inputs ||
-        p->input + 2 != d->n_in)
+    if (n->kind != TERN_CALL_LAUNCH || n->prepare || !tern_op_takes_pre(d->op) || (p->silu != 0 && p->silu != 1) ||
+        p->input < info->max_inputs || p->input + 2 != d->n_in)
         return wrong(g, "a norm in front of what takes none");
     struct tern_op_desc norm = {.op = TERN_OP_group_norm, .n_in = 3};
     for (int k = 0; k < 3; k++) {

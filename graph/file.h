@@ -5,7 +5,8 @@
  *     each value:  u8 kind; result and unused: no more. dtype and sizes; u16 and name, or u8 constant, u64 bytes and contents
  *     inputs, outputs: u32 values
  *     each node:   u8 kind, u8 flags, u16 op, u8 inputs, u8 mask of constant ones, i32 values (-1: absent), u32 result, dtype
- *                  and sizes; attributes (8 bytes each); u8 posts: u16 op, i8 input, f64 value; u8 and kernel's name
+ *                  and sizes; attributes (8 bytes each); u8 posts: u16 op, i8 input, f64 value; u32 groups of
+ *                  a norm in front, with some u8 silu, u8 input, f64 eps; u8 and kernel's name
  *     each block:  u64 bytes, u64 offset
  *     u32 CRC-32 of all before
  *     dtype and sizes: u8 dtype, u8 dimensions, i64 sizes, i64 strides */

@@ -53,7 +53,7 @@ static void put_node(struct line *l, const struct tern_graph *g, const struct te
     put(l, n->desc.n_in ? ")" : "()");
     put_attrs(l, &n->desc);
     if (n->desc.pre.num_groups)
-        put(l, " of group_norm in%d num_groups=%d eps=%g%s", (int)n->desc.pre.input, (int)n->desc.pre.num_groups, n->desc.pre.eps,
+        put(l, " of group_norm in%d num_groups=%lld eps=%g%s", (int)n->desc.pre.input, (long long)n->desc.pre.num_groups, n->desc.pre.eps,
             n->desc.pre.silu ? " silu" : "");
     for (int i = 0; i < n->desc.n_post; i++) {
         const struct tern_post *p = &n->desc.post[i];

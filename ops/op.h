@@ -73,6 +73,8 @@ bool tern_op_is_quantized(enum tern_op op);
 /* What is made of a weight by itself to be kept: quantize, pack_weight. */
 bool tern_op_prepares(enum tern_op op);
 bool tern_op_is_weight_only(enum tern_op op);
+/* Whether tern_pre may be in front of it. */
+bool tern_op_takes_pre(enum tern_op op);
 /* Multiplications and additions of a product; 0 for other ops. And bytes of operands and result, each once. */
 double tern_desc_flops(const struct tern_op_desc *d);
 double tern_desc_bytes(const struct tern_op_desc *d);

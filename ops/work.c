@@ -8,6 +8,8 @@ bool tern_op_is_quantized(enum tern_op op)
 
 bool tern_op_prepares(enum tern_op op) { return op == TERN_OP_quantize || op == TERN_OP_pack_weight; }
 
+bool tern_op_takes_pre(enum tern_op op) { return op == TERN_OP_conv2d || op == TERN_OP_weight_only_conv2d; }
+
 bool tern_op_is_weight_only(enum tern_op op)
 {
     return op == TERN_OP_weight_only_linear || op == TERN_OP_weight_only_linear_geglu || op == TERN_OP_weight_only_conv2d;

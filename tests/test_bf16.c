@@ -15,6 +15,7 @@
 #include "conformance/guard.h"
 #include "core/context.h"
 #include "core/files.h"
+#include "kernel_help.h"
 #include "ops/dispatch.h"
 #include "support.h"
 
@@ -348,32 +349,13 @@ static void weights_are_converted_in_place(void **state)
     tern_context_destroy(&ctx);
 }
 
-static struct tern_arg arg_of(const tern_tensor *t) { return (struct tern_arg){t->buffer, t->offset}; }
-
 /* silu and the sum with a tensor of bf16, on sums in f32: rounded once, behind both. */
 static tern_tensor *project_with_posts(struct tern_context *ctx, tern_tensor *const in[4])
 {
-    struct tern_op_desc d = {.op = TERN_OP_linear, .n_in = 4, .present = {true, true, true, true}, .n_post = 2};
-    for (int i = 0; i < 4; i++)
-        d.in[i] = in[i]->meta;
-    d.out = in[3]->meta;
-    d.post[0] = (struct tern_post){.op = TERN_OP_silu, .input = -1};
-    d.post[1] = (struct tern_post){.op = TERN_OP_add, .input = 3};
-    const struct tern_kernel *k = tern_kernel_choose(ctx, ctx->device, &d);
-    assert_non_null(k);
-    assert_string_equal(k->name, LINEAR);
-    tern_tensor *out = tern_tensor_empty(ctx, &d.out);
-    struct tern_kernel_args a = {.desc = &d, .ctx = ctx, .out = arg_of(out)};
-    for (int i = 0; i < 4; i++)
-        a.in[i] = arg_of(in[i]);
-    a.packed.buffer = tern_buffer_create(ctx->device, k->packed_size(ctx, &d));
-    a.workspace.buffer = tern_buffer_create(ctx->device, k->workspace(ctx, &d));
-    assert_true(a.packed.buffer && a.workspace.buffer);
-    assert_int_equal(k->pack(ctx, &d, tern_tensor_host(in[1]), a.packed.buffer->host), TERN_OK);
-    assert_int_equal(k->run(&a), TERN_OK);
-    tern_buffer_unref(&a.packed.buffer);
-    tern_buffer_unref(&a.workspace.buffer);
-    return out;
+    struct tern_op_desc d = {.op = TERN_OP_linear, .n_in = 4, .out = in[3]->meta};
+    kernel_post(&d, TERN_OP_silu, -1);
+    kernel_post(&d, TERN_OP_add, 3);
+    return kernel_run(ctx, &d, in, LINEAR);
 }
 
 static void posts_come_before_the_rounding(void **state)

@@ -23,7 +23,7 @@ static bool post(const struct tern_op_desc *d)
     return tern_cpu_post_fits(d, d->in[0].dtype, &rows);
 }
 
-/* first: pictures are quantised first, as wholes, and not by tasks. */
+/* first: pictures are quantised before they are multiplied, band by band, and not by tasks. */
 struct plan {
     struct cpu_views v;
     struct cpu_dot_values values;
@@ -45,7 +45,7 @@ static void plan_of(struct tern_context *ctx, const struct tern_op_desc *d, stru
 /* ---- the picture in bytes */
 
 struct sizes {
-    size_t picture, rows, factors; /* bytes of the padded pictures, of the largest values of their rows, of their factors */
+    size_t picture, rows, factors; /* bytes of the copy of a band, of the largest values of their rows, of their factors */
 };
 
 static struct sizes sizes_of(const struct tern_op_desc *d, const struct plan *p)

@@ -31,7 +31,7 @@ static int64_t splits_of_few(const struct tern_cpu_dot_blocks *b, const struct c
  * measured). Few rows meet a weight that comes from memory: there, half a fifth is faster. */
 static int64_t panels_of(const struct tern_cpu_dot_blocks *b, const struct cpu_dot_gemm *g, int64_t l2)
 {
-    const int64_t tenths = !g->dot->past_l1 ? 4 : g->m <= FEW_ROWS ? 1 : g->parts == 1 && !g->kept ? 6 : 4;
+    const int64_t tenths = !g->dot->past_l1 ? 4 : g->m <= FEW_ROWS && !g->batch ? 1 : g->parts == 1 && !g->kept ? 6 : 4;
     return max64(1, l2 * tenths / 10 / (g->part_depth * NR * 2 * b->turns));
 }
 

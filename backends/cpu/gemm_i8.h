@@ -1,4 +1,4 @@
-/* Products of int8 on the loops of gemm_dot.h. A becomes bytes, by tasks or as a whole before them: rows whose depth is filled up to lines
+/* Products of int8 on the loops of gemm_dot.h. A becomes bytes, by tasks or before them: rows whose depth is filled up to lines
  * of the cache, in the order in which blocks read them, so that no block is gathered. */
 #ifndef TERN_BACKENDS_CPU_GEMM_I8_H
 #define TERN_BACKENDS_CPU_GEMM_I8_H

@@ -5,7 +5,7 @@
 
 bool tern_cpu_norm_input_fits(const struct tern_op_desc *d)
 {
-    return cpu_norm_vector(d, (int)d->pre.input) && cpu_norm_vector(d, (int)d->pre.input + 1);
+    return !tern_meta_is_contiguous(&d->in[0]) && cpu_norm_vector(d, (int)d->pre.input) && cpu_norm_vector(d, (int)d->pre.input + 1);
 }
 
 static struct groups groups_of(const struct tern_op_desc *d)

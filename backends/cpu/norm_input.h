@@ -5,7 +5,7 @@
 
 #include "backends/cpu/groups.h"
 
-/* Weight and bias are as group_norm takes them. */
+/* The picture lies as channels-last ones alone do, weight and bias as group_norm takes them. */
 bool tern_cpu_norm_input_fits(const struct tern_op_desc *d);
 /* Bytes of workspace, a multiple of 64; 0: there is none in front. */
 size_t tern_cpu_norm_input_bytes(const struct tern_op_desc *d);

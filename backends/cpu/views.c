@@ -14,7 +14,8 @@
 /* Of a pixel in a part of whole filters, which a block reads from L2: fewer where each column of the filter has a copy of its own. */
 #define MOST_WORDS 320
 #define MOST_WORDS_BY_COLUMN 160
-#define BAND 3 /* copies of a band take so many times the L2 of all threads */
+#define MOST_COPIES 5 /* of a picture: one for each column of the filter */
+#define BAND 3        /* copies of a band take so many times the L2 of all threads */
 
 bool tern_cpu_views_fit(const struct tern_op_desc *d, int64_t bytes)
 {
@@ -27,7 +28,7 @@ bool tern_cpu_views_fit(const struct tern_op_desc *d, int64_t bytes)
 }
 
 /* Whether outputs of one row go on in the next one of a copy that is as wide as they are. */
-static bool rows_follow(const struct cpu_picture *s) { return s->stride_h == 1 && s->oh * s->ow % HALF == 0; }
+static bool rows_follow(const struct cpu_picture *s) { return s->stride_h == 1 && s->oh * s->ow % HALF == 0 && s->kw <= MOST_COPIES; }
 
 bool tern_cpu_has_views(const struct cpu_picture *s) { return s->ow % HALF == 0 || rows_follow(s); }
 
@@ -46,12 +47,12 @@ static int64_t band_step(const struct cpu_picture *s)
 static void cut_bands(struct tern_context *ctx, struct cpu_views *v)
 {
     const struct cpu_picture *s = &v->s;
-    const int64_t row = v->copies * v->w * v->pitch * 2, step = band_step(s);
-    const int64_t most = max64(1, BAND * (int64_t)cpu_device_of(ctx)->l2 * tern_thread_count(ctx) / max64(row, 1)); /* rows of copies */
-    const int64_t whole = rows_read(s, s->oh);
     v->pictures = v->rows = 1;
     if (v->n * s->oh * s->ow == 0)
         return;
+    const int64_t row = v->copies * v->w * v->pitch * 2, step = band_step(s);
+    const int64_t most = max64(1, BAND * (int64_t)cpu_device_of(ctx)->l2 * tern_thread_count(ctx) / max64(row, 1)); /* rows of copies */
+    const int64_t whole = rows_read(s, s->oh);
     if (whole <= most) {
         v->pictures = ceil_div(v->n, ceil_div(v->n, min64(most / whole, v->n)));
         v->rows = s->oh;
@@ -237,7 +238,8 @@ void tern_cpu_views_parts(struct tern_context *ctx, const struct cpu_views *v, s
         const int64_t strip = (HALF - 1) * s->stride_w + (s->kw - 1) * s->dilation_w + 1;
         int64_t channels = equal_part(v->words, v->by_column ? MOST_WORDS_BY_COLUMN : MOST_WORDS, LINE);
         if (!whole)
-            channels = round_up(tern_cpu_dot_part(ctx, g->dot, v->words, v->gathered ? TERN_DOT_ROWS * v->taps : 2 * strip), LINE);
+            channels =
+                round_up(tern_cpu_dot_part(ctx, g->dot, v->words, v->gathered || v->by_column ? TERN_DOT_ROWS * v->taps : 2 * strip), LINE);
         g->rows = TERN_DOT_ROWS;
         g->apart = whole && !v->by_column && s->oh % 2 == 0 ? s->ow : 0;
         g->parts = (int)(s->kh * s->kw / v->taps * ceil_div(v->words, channels));

@@ -114,42 +114,6 @@ static void fuse_node(struct tern_graph *g, int at)
     }
 }
 
-/* A convolution that alone reads what a group norm gives reads the norm's input through it, where a kernel of the device does so: what is
- * normalised is then never written. */
-static void take_norm(struct tern_graph *g, struct tern_node *n)
-{
-    const bool conv = n->desc.op == TERN_OP_conv2d || n->desc.op == TERN_OP_quantized_conv2d || n->desc.op == TERN_OP_weight_only_conv2d;
-    const int own = tern_op_get(n->desc.op).max_inputs, at = n->desc.n_in > own ? n->desc.n_in : own;
-    if (n->dead || n->prepare || n->kind != TERN_CALL_LAUNCH || !conv || at + 2 > TERN_MAX_INPUTS)
-        return;
-    const struct tern_value *v = &g->values[n->in[0]];
-    if (v->kind != TERN_VALUE_RESULT || v->uses != 1 || tern_graph_is_output(g, n->in[0]))
-        return;
-    struct tern_node *m = &g->nodes[v->node];
-    const bool silu = m->desc.n_post == 1 && m->desc.post[0].op == TERN_OP_silu;
-    if (m->dead || m->prepare || m->kind != TERN_CALL_LAUNCH || m->desc.op != TERN_OP_group_norm || m->desc.n_post > silu ||
-        memcmp(&m->desc.in[0], &m->desc.out, sizeof(m->desc.out)))
-        return;
-    struct tern_node f = *n;
-    f.in[0] = m->in[0];
-    for (int k = 0; k < 2; k++) {
-        const bool there = 1 + k < m->desc.n_in && m->desc.present[1 + k];
-        f.in[at + k] = there ? m->in[1 + k] : -1;
-        f.desc.present[at + k] = there;
-        f.desc.constant[at + k] = there && m->desc.constant[1 + k];
-        if (there)
-            f.desc.in[at + k] = m->desc.in[1 + k];
-    }
-    for (int k = n->desc.n_in; k < at; k++)
-        f.in[k] = -1;
-    f.desc.n_in = at + 2;
-    f.desc.pre = (struct tern_pre){m->desc.attrs.group_norm.num_groups, silu, at, m->desc.attrs.group_norm.eps};
-    if (!tern_kernel_choose(g->ctx, g->ctx->device, &f.desc))
-        return;
-    *n = f;
-    m->dead = true;
-}
-
 /* n widens what was computed in f32 and rounded for lack of kernels: who reads n reads that. */
 static void skip_rounding(struct tern_graph *g, struct tern_node *n)
 {
@@ -176,9 +140,7 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     tern_graph_count_uses(g);
     for (int i = 0; i < g->n_nodes; i++)
         fuse_node(g, i);
-    for (int i = 0; i < g->n_nodes; i++)
-        take_norm(g, &g->nodes[i]);
     return tern_error_status(g->ctx);
 }
 
-const struct tern_pass tern_pass_fuse = {"fuse", run, 2};
+const struct tern_pass tern_pass_fuse = {"fuse", run, 1};

@@ -54,8 +54,8 @@ TERN_API void tern_graph_print_dot(const struct tern_graph *graph, void (*write)
 
 /* The same as one JSON object, in one line that is handed over whole: "pass" (the argument, or null), "inputs", "weights",
  * "constants", "nodes" and "outputs". Values are numbers, as in the text; a node has "output", "op", "inputs", "shape",
- * "dtype", "attributes", "posts", "kind" (launch, reference, view, join) and "prepare". Names that are not UTF-8 are repaired with
- * U+FFFD, infinite attributes are strings. TERN_E_NO_MEMORY: nothing was written. */
+ * "dtype", "attributes", "posts", "kind" (launch, reference, view, join) and "prepare"; "pre", if a norm is in front of it. Names that are
+ * not UTF-8 are repaired with U+FFFD, infinite attributes are strings. TERN_E_NO_MEMORY: nothing was written. */
 TERN_API enum tern_status tern_graph_print_json(const struct tern_graph *graph, const char *pass,
                                                 void (*write)(void *user, const char *line), void *user);
 

@@ -137,11 +137,12 @@ static void attribute(struct tern_quantize_run *run, const struct tern_plan *pla
     tern_free(run->ctx, share);
 }
 
-/* One of the two plans. */
+/* One of the two plans. Norms in front of convolutions would count as theirs in one of them. */
 static void measure(struct tern_quantize_run *run, bool int8, bool times_too, double (*times)[2], bool *able, double *total)
 {
     struct tern_context *ctx = run->ctx;
-    struct tern_plan *plan = tern_plan_compile(run->large.graph, &(struct tern_plan_params){.quantize = int8 ? "*" : NULL});
+    struct tern_plan *plan =
+        tern_plan_compile(run->large.graph, &(struct tern_plan_params){.quantize = int8 ? "*" : NULL, .without = "pre"});
     struct watch w = {.seconds = plan ? tern_calloc(ctx, (size_t)plan->n_steps + 1, sizeof(double)) : NULL};
     const struct tern_weights *weights = tern_pipeline_module_weights(run->p, "unet");
     struct tern_binding *b = w.seconds && weights && times_too ? tern_plan_bind(plan, weights) : NULL;
