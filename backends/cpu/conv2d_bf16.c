@@ -81,9 +81,10 @@ static void fill(const void *arg, const struct cpu_views *v, int64_t picture, in
         memcpy(to + i * v->pitch, from + i * s->c, (size_t)s->c * sizeof(*to));
 }
 
-static bool has_views(const struct tern_op_desc *d, const struct cpu_picture *s)
+static bool goes_by_views(const struct tern_cpu_level *level, const struct tern_op_desc *d, const struct cpu_picture *s)
 {
-    return s->c % 32 == 0 && s->stride_h == 1 && s->kw <= TERN_DOT_PIECES && tern_cpu_has_views(s) && tern_cpu_views_fit(d, s->c * 2);
+    return level->bf16.dot.past_l1 && !tern_cpu_picture_is_matrix(s) && s->c % 32 == 0 && s->stride_h == 1 && s->kw <= TERN_DOT_PIECES &&
+           tern_cpu_has_views(s) && tern_cpu_views_fit(d, s->c * 2);
 }
 
 /* ---- the kernel */
@@ -97,11 +98,6 @@ static bool post(const struct tern_op_desc *d)
 {
     struct cpu_rows rows = tern_cpu_rows_channels_last();
     return tern_cpu_post_fits(d, TERN_BF16, &rows);
-}
-
-static bool goes_by_views(const struct tern_cpu_level *level, const struct tern_op_desc *d, const struct cpu_picture *s)
-{
-    return level->bf16.dot.past_l1 && !tern_cpu_picture_is_matrix(s) && has_views(d, s);
 }
 
 static bool pre(struct tern_device *device, const struct tern_op_desc *d)

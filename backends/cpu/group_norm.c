@@ -48,16 +48,14 @@ static bool picture_post(const struct tern_op_desc *d)
 
 /* ---- runs. The workspace holds what has to be widened of the small inputs, then sums, then values by channel. */
 
-enum { SUMS = 1, AFFINES = 2 };
-
-static size_t room(const struct tern_op_desc *d, int parts)
+size_t tern_cpu_groups_room(const struct tern_op_desc *d, int parts)
 {
     struct groups r = groups_of(d, 1);
-    int64_t rows = 1 + (parts & SUMS ? 2 * r.blocks : 0) + (parts & AFFINES ? 3 : 0);
+    int64_t rows = 1 + (parts & CPU_GROUPS_SUMS ? 2 * r.blocks : 0) + (parts & CPU_GROUPS_AFFINES ? 3 : 0);
     return r.channels_last ? (size_t)(r.n * r.c * rows) * sizeof(float) : 0;
 }
 
-static struct groups begin_run(const struct tern_kernel_args *a, int64_t num_groups, float *workspace, int parts)
+struct groups tern_cpu_groups_begin(const struct tern_kernel_args *a, int64_t num_groups, float *workspace, int parts)
 {
     struct groups r = groups_of(a->desc, num_groups);
     const int64_t step = r.n * r.c;
@@ -68,11 +66,11 @@ static struct groups begin_run(const struct tern_kernel_args *a, int64_t num_gro
         return r;
     r.first = workspace;
     workspace += step;
-    if (parts & SUMS) {
+    if (parts & CPU_GROUPS_SUMS) {
         r.sums = workspace;
         workspace += step * 2 * r.blocks;
     }
-    if (parts & AFFINES) {
+    if (parts & CPU_GROUPS_AFFINES) {
         r.shift = workspace;
         r.scale = workspace + step;
         r.offset = workspace + 2 * step;
@@ -89,14 +87,14 @@ static bool group_norm_supports(struct tern_device *device, const struct tern_op
 
 static size_t group_norm_workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    return cpu_norm_room(d, 1) + cpu_norm_room(d, 2) + room(d, SUMS | AFFINES);
+    return cpu_norm_room(d, 1) + cpu_norm_room(d, 2) + tern_cpu_groups_room(d, CPU_GROUPS_SUMS | CPU_GROUPS_AFFINES);
 }
 
 static enum tern_status group_norm_run(const struct tern_kernel_args *a)
 {
     float *workspace = tern_arg_host(&a->workspace);
     const float *weight = cpu_norm_input(a, 1, &workspace), *bias = cpu_norm_input(a, 2, &workspace);
-    struct groups r = begin_run(a, a->desc->attrs.group_norm.num_groups, workspace, SUMS | AFFINES);
+    struct groups r = tern_cpu_groups_begin(a, a->desc->attrs.group_norm.num_groups, workspace, CPU_GROUPS_SUMS | CPU_GROUPS_AFFINES);
     struct cpu_rows rows = rows_of(a->desc);
     r.eps = a->desc->attrs.group_norm.eps;
     r.weight = weight;
@@ -108,11 +106,11 @@ static enum tern_status group_norm_run(const struct tern_kernel_args *a)
 
 static bool stats_supports(struct tern_device *device, const struct tern_op_desc *d) { return supports_pictures(d); }
 
-static size_t stats_workspace(struct tern_context *ctx, const struct tern_op_desc *d) { return room(d, SUMS); }
+static size_t stats_workspace(struct tern_context *ctx, const struct tern_op_desc *d) { return tern_cpu_groups_room(d, CPU_GROUPS_SUMS); }
 
 static enum tern_status stats_run(const struct tern_kernel_args *a)
 {
-    struct groups r = begin_run(a, a->desc->attrs.group_norm_stats.num_groups, tern_arg_host(&a->workspace), SUMS);
+    struct groups r = tern_cpu_groups_begin(a, a->desc->attrs.group_norm_stats.num_groups, tern_arg_host(&a->workspace), CPU_GROUPS_SUMS);
     tern_cpu_groups_stats(a->ctx, &r);
     return TERN_OK;
 }
@@ -124,7 +122,7 @@ static bool apply_supports(struct tern_device *device, const struct tern_op_desc
 
 static size_t apply_workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    return cpu_norm_room(d, 1) + cpu_norm_room(d, 2) + cpu_norm_room(d, 3) + room(d, AFFINES);
+    return cpu_norm_room(d, 1) + cpu_norm_room(d, 2) + cpu_norm_room(d, 3) + tern_cpu_groups_room(d, CPU_GROUPS_AFFINES);
 }
 
 static enum tern_status apply_run(const struct tern_kernel_args *a)
@@ -132,7 +130,7 @@ static enum tern_status apply_run(const struct tern_kernel_args *a)
     float *workspace = tern_arg_host(&a->workspace);
     const float *given = cpu_norm_input(a, 1, &workspace), *weight = cpu_norm_input(a, 2, &workspace),
                 *bias = cpu_norm_input(a, 3, &workspace);
-    struct groups r = begin_run(a, a->desc->in[1].shape[1], workspace, AFFINES);
+    struct groups r = tern_cpu_groups_begin(a, a->desc->in[1].shape[1], workspace, CPU_GROUPS_AFFINES);
     struct cpu_rows rows = rows_of(a->desc);
     r.given = given;
     r.eps = a->desc->attrs.group_norm_apply.eps;

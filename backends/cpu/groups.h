@@ -29,6 +29,12 @@ struct groups {
     bool silu; /* what was its only step */
 };
 
+/* What a run has in its workspace. */
+enum { CPU_GROUPS_SUMS = 1, CPU_GROUPS_AFFINES = 2 };
+/* Bytes of it for groups of in[0]; and the groups with what lies there, without weight, bias and eps. */
+size_t tern_cpu_groups_room(const struct tern_op_desc *d, int parts);
+struct groups tern_cpu_groups_begin(const struct tern_kernel_args *a, int64_t num_groups, float *workspace, int parts);
+
 /* y from x, posts included. */
 void tern_cpu_groups_normalize(struct tern_context *ctx, struct groups *r);
 /* y: (n, g, 2) means and variances of x, in f32. */

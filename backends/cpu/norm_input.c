@@ -8,46 +8,26 @@ bool tern_cpu_norm_input_fits(const struct tern_op_desc *d)
     return !tern_meta_is_contiguous(&d->in[0]) && cpu_norm_vector(d, (int)d->pre.input) && cpu_norm_vector(d, (int)d->pre.input + 1);
 }
 
-static struct groups groups_of(const struct tern_op_desc *d)
-{
-    const int64_t *x = d->in[0].shape, hw = x[2] * x[3];
-    return (struct groups){.dtype = d->in[0].dtype,
-                           .y_dtype = d->in[0].dtype,
-                           .size = (int64_t)tern_dtype_size(d->in[0].dtype),
-                           .n = x[0],
-                           .c = x[1],
-                           .hw = hw,
-                           .g = d->pre.num_groups,
-                           .eps = d->pre.eps,
-                           .channels_last = true,
-                           .silu = d->pre.silu,
-                           .blocks = ceil_div(hw, CPU_GROUPS_BLOCK),
-                           .pieces = ceil_div(hw, CPU_GROUPS_PIECE)};
-}
+#define PARTS (CPU_GROUPS_SUMS | CPU_GROUPS_AFFINES)
 
 size_t tern_cpu_norm_input_bytes(const struct tern_op_desc *d)
 {
     if (!d->pre.num_groups)
         return 0;
-    const struct groups r = groups_of(d);
     const size_t small = cpu_norm_room(d, (int)d->pre.input) + cpu_norm_room(d, (int)d->pre.input + 1);
-    return (size_t)round_up((int64_t)small + r.n * r.c * (4 + 2 * r.blocks) * (int64_t)sizeof(float), 64);
+    return (size_t)round_up((int64_t)(small + tern_cpu_groups_room(d, PARTS)), 64);
 }
 
 struct groups tern_cpu_norm_input_make(const struct tern_kernel_args *a, float *workspace)
 {
-    const struct tern_op_desc *d = a->desc;
-    struct groups r = groups_of(d);
-    const int64_t step = r.n * r.c;
-    r.level = cpu_level(a->ctx);
-    r.x = tern_arg_host(&a->in[0]);
-    r.weight = cpu_norm_input(a, (int)d->pre.input, &workspace);
-    r.bias = cpu_norm_input(a, (int)d->pre.input + 1, &workspace);
-    r.first = workspace;
-    r.shift = workspace + step;
-    r.scale = workspace + 2 * step;
-    r.offset = workspace + 3 * step;
-    r.sums = workspace + 4 * step;
+    const struct tern_pre *p = &a->desc->pre;
+    const float *weight = cpu_norm_input(a, (int)p->input, &workspace), *bias = cpu_norm_input(a, (int)p->input + 1, &workspace);
+    struct groups r = tern_cpu_groups_begin(a, p->num_groups, workspace, PARTS);
+    r.y_dtype = r.dtype;
+    r.weight = weight;
+    r.bias = bias;
+    r.eps = p->eps;
+    r.silu = p->silu;
     tern_cpu_groups_affines(a->ctx, &r);
     return r;
 }
