@@ -18,7 +18,7 @@
 #include "graph/plan.h"
 
 #define TERN_FILE_MAGIC "ternplan"
-#define TERN_FILE_VERSION 8
+#define TERN_FILE_VERSION 9
 #define TERN_FILE_HEADER 28 /* magic, version and fingerprint */
 #define TERN_FILE_CONSTANTS ((size_t)64 << 20)
 #define TERN_FILE_LIMIT ((size_t)256 << 20)

@@ -96,9 +96,10 @@ static int place_of_operand(const struct layout *l, const struct tern_step *step
 {
     const struct tern_graph *g = l->graph;
     const struct tern_node *n = &g->nodes[step->node];
-    if (!step->kernel || !l->plan->ctx->device->caps.in_place || !tern_op_is_elementwise(n->desc.op) || g->values[n->out].whole >= 0)
+    const bool by_element = tern_op_is_elementwise(n->desc.op);
+    if (!step->kernel || !l->plan->ctx->device->caps.in_place || !(by_element || step->kernel->in_place) || g->values[n->out].whole >= 0)
         return -1;
-    int own = tern_op_get(n->desc.op).max_inputs; /* the others are of posts */
+    const int own = by_element ? tern_op_get(n->desc.op).max_inputs : 1; /* the others are of posts, or read at other places */
     for (int k = 0; k < n->desc.n_in && k < own; k++) {
         int root, other;
         if (n->in[k] < 0 || offset_of(g, n->in[k], &root) || tern_graph_is_fixed(g, root) || g->values[root].kind != TERN_VALUE_RESULT ||

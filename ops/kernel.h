@@ -48,6 +48,9 @@ struct tern_kernel {
     bool (*post)(const struct tern_op_desc *d);
     /* Whether it reads its input through what is in front of it (tern_pre), likewise; NULL: never. */
     bool (*pre)(struct tern_device *device, const struct tern_op_desc *d);
+    /* The result may lie where the op's first input does, if both are laid out alike: each task reads what it writes over before, and no
+     * other task reads that. True of all element-wise kernels without saying so. */
+    bool in_place;
     /* Bytes of workspace; NULL: none. */
     size_t (*workspace)(struct tern_context *ctx, const struct tern_op_desc *d);
     /* Input `pack_input` is wanted in a form of its own: its size in bytes, and the function that makes it.

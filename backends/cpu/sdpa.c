@@ -11,7 +11,7 @@
 #include "backends/cpu/slots.h"
 #include "core/threads.h"
 
-#define MOST_PACKED (2 << 20)           /* keys and values that a chunk of heads aims at */
+#define MOST_PACKED (1 << 20)           /* keys and values that a chunk of heads aims at */
 #define SOON 16                         /* rows that are fetched before their turn: they lie too far apart to be seen coming */
 #define MOST_OF_HEAD ((int64_t)1 << 47) /* of one head: more than memory has */
 
@@ -295,7 +295,17 @@ static enum tern_status run(const struct tern_kernel_args *a)
     return TERN_OK;
 }
 
-const struct tern_kernel tern_cpu_sdpa_f32_flash = {
-    .name = "sdpa_f32_flash", .op = TERN_OP_sdpa, .revision = 3, .supports = supports_f32, .workspace = workspace, .run = run};
-const struct tern_kernel tern_cpu_sdpa_bf16_flash = {
-    .name = "sdpa_bf16_flash", .op = TERN_OP_sdpa, .revision = 6, .supports = supports_bf16, .workspace = workspace, .run = run};
+const struct tern_kernel tern_cpu_sdpa_f32_flash = {.name = "sdpa_f32_flash",
+                                                    .op = TERN_OP_sdpa,
+                                                    .revision = 4,
+                                                    .supports = supports_f32,
+                                                    .in_place = true,
+                                                    .workspace = workspace,
+                                                    .run = run};
+const struct tern_kernel tern_cpu_sdpa_bf16_flash = {.name = "sdpa_bf16_flash",
+                                                     .op = TERN_OP_sdpa,
+                                                     .revision = 7,
+                                                     .supports = supports_bf16,
+                                                     .in_place = true,
+                                                     .workspace = workspace,
+                                                     .run = run};

@@ -186,4 +186,4 @@ static enum tern_status run(const struct tern_kernel_args *a)
 }
 
 const struct tern_kernel tern_cpu_sdpa_i8_flash = {
-    .name = "sdpa_i8_flash", .revision = 3, .op = TERN_OP_sdpa, .supports = supports, .workspace = workspace, .run = run};
+    .name = "sdpa_i8_flash", .revision = 3, .op = TERN_OP_sdpa, .supports = supports, .in_place = true, .workspace = workspace, .run = run};
