@@ -39,8 +39,7 @@ static int made_by_cast(const struct tern_graph *g, int value)
     return v->kind == TERN_VALUE_RESULT && g->nodes[v->node].desc.op == TERN_OP_cast ? g->nodes[v->node].in[0] : -1;
 }
 
-/* What the node makes widens what had been rounded, if it did so before. */
-static void keep_wide(const struct tern_again *a, const struct tern_node *n)
+void tern_again_keep_wide(const struct tern_again *a, const struct tern_node *n)
 {
     const int old = a->from->values[n->out].wide;
     const tern_tensor *out = a->map[n->out], *wide = old < 0 ? NULL : a->map[old];
@@ -62,7 +61,7 @@ static enum tern_status record(void *user, tern_tensor *const *in, tern_tensor *
     for (int i = 0; i < g->n_nodes && !tern_failed(a->ctx); i++)
         if (!g->nodes[i].dead) {
             a->node(a, &g->nodes[i]);
-            keep_wide(a, &g->nodes[i]);
+            tern_again_keep_wide(a, &g->nodes[i]);
         }
     for (int i = 0; i < g->n_outputs; i++)
         out[i] = a->map[g->outputs[i]];

@@ -19,6 +19,8 @@ enum tern_status tern_again_begin(struct tern_again *a, struct tern_graph *g);
 /* Calls a->node for every live node in order; g is then the new graph. On an error (recorded) it is as it was. */
 enum tern_status tern_again_record(struct tern_again *a, struct tern_graph *g);
 void tern_again_end(struct tern_again *a);
+/* What the map has of the node's result widens what had been rounded, if it did so before. tern_again_record does it behind every node. */
+void tern_again_keep_wide(const struct tern_again *a, const struct tern_node *n);
 /* The node as it was. */
 tern_tensor *tern_again_same(const struct tern_again *a, const struct tern_node *n);
 

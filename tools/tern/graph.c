@@ -25,7 +25,8 @@ static const struct opt opts[] = {
      "keep the weights of its layers in few bits, expanded as\nthey are used: int8, or int4, groups of 32 with a scale"},
     {OPT_RECIPE, 0, "recipe", "FILE", RECIPE_HELP},
     {OPT_AFTER, 0, "after", "PASS",
-     "show the graph after that pass: trace, fold, cse, dce,\nmerge, smooth, quantize, tile, prepare, fuse, pre,\ntune, algorithm, concat "
+     "show the graph after that pass: trace, fold, cse, dce,\nmerge, smooth, quantize, chunk, tile, prepare, fuse,\npre, tune, algorithm, "
+     "concat "
      "(default), or all of "
      "them"},
     {OPT_WITHOUT, 0, "without", "PASSES", "leave passes out, separated by commas, or all"},
