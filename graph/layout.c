@@ -91,7 +91,7 @@ static void find_last_uses(struct layout *l)
 }
 
 /* The arena block of an operand that ends at this step, of which the result may take the place: each element is read before
- * the same element is written. -1: none. */
+ * the same element is written, or all that a task writes is read by it before, and by no other. -1: none. */
 static int place_of_operand(const struct layout *l, const struct tern_step *step, int s)
 {
     const struct tern_graph *g = l->graph;

@@ -224,6 +224,8 @@ enum mixing {
     RMS_NORM,
     PAD,
     BROADCAST,
+    ATTEND,
+    VECTOR_FIRST,
     CAT_FIRST,
     MIXINGS
 };
@@ -231,8 +233,9 @@ enum mixing {
 static tern_tensor *mix(enum mixing how, tern_tensor *x)
 {
     const int64_t square[] = {4, 4}, cube[] = {4, 4, 4};
-    tern_tensor *rows =
-        how == WEIGHT || how == OTHER || how == EXPAND || how == BROADCAST ? tern_reshape(tern_slice(x, 1, 0, 1, 1), 2, square) : NULL;
+    tern_tensor *rows = how == WEIGHT || how == OTHER || how == EXPAND || how == BROADCAST || how == ATTEND
+                            ? tern_reshape(tern_slice(x, 1, 0, 1, 1), 2, square)
+                            : NULL;
     switch (how) {
     case SOFTMAX:
         return tern_softmax(x, 0);
@@ -254,6 +257,8 @@ static tern_tensor *mix(enum mixing how, tern_tensor *x)
         return tern_layer_norm(x, 3, NULL, NULL, 1e-5);
     case RMS_NORM:
         return tern_rms_norm(x, 3, NULL, 1e-5);
+    case ATTEND:
+        return tern_reshape(tern_sdpa(rows, rows, rows), 3, (const int64_t[]){4, 1, 4});
     case PAD:
         return tern_pad(x, 6, (const int64_t[]){0, 0, 0, 0, 2, -2}, 0);
     default:
@@ -263,14 +268,16 @@ static tern_tensor *mix(enum mixing how, tern_tensor *x)
 
 struct mixture {
     enum mixing how;
-    tern_tensor *w;
+    tern_tensor *w, *vector;
 };
 
 static enum tern_status mixed(void *user, tern_tensor *const *in, tern_tensor **out)
 {
     const struct mixture *m = user;
-    const bool first = m->how == CAT_FIRST;
-    tern_tensor *x = first ? mix(CAT, in[0]) : in[0];
+    const bool first = m->how == CAT_FIRST || m->how == VECTOR_FIRST;
+    tern_tensor *x = m->how == CAT_FIRST ? mix(CAT, in[0]) : in[0];
+    if (m->how == VECTOR_FIRST)
+        x = tern_matmul(tern_reshape(x, 4, (const int64_t[]){4, 2, 4, 2}), m->vector);
     x = tern_linear(tern_layer_norm(x, 1, NULL, NULL, 1e-5), m->w, NULL);
     out[0] = tern_linear(tern_silu(tern_linear(first ? x : mix(m->how, tern_silu(x)), m->w, NULL)), m->w, NULL);
     return TERN_OK;
@@ -282,7 +289,8 @@ static void what_mixes_pictures_is_whole(void **state)
     const struct tern_graph_input input = {"x", TERN_F32, 3, {4, 4, 4}};
     struct tern_context *ctx = support_context();
     tern_scope_begin(ctx);
-    struct mixture m = {.w = support_noise(ctx, 1, 2, (const int64_t[]){4, 4}, 1, TERN_F32)};
+    struct mixture m = {.w = support_noise(ctx, 1, 2, (const int64_t[]){4, 4}, 1, TERN_F32),
+                        .vector = support_noise(ctx, 5, 1, (const int64_t[]){2}, 1, TERN_F32)};
     tern_tensor *x = support_noise(ctx, 2, 3, input.shape, 1, TERN_F32);
     for (m.how = 0; m.how < MIXINGS; m.how++) {
         tern_tensor *expected = NULL, *out = NULL;
@@ -291,7 +299,8 @@ static void what_mixes_pictures_is_whole(void **state)
         struct tern_graph *g = tern_graph_trace(ctx, mixed, &m, NULL, &input, 1, 1);
         const int before = g->n_nodes;
         assert_int_equal(tern_chunk_graph(g, &none), TERN_OK);
-        assert_true(g->n_nodes > before);
+        if (g->n_nodes <= before)
+            fail_msg("%d has no chunks", m.how);
         run(ctx, tern_plan_compile(g, NULL), NULL, &x, &out);
         if (!(support_tensor_nmse(out, expected) <= NEAR))
             fail_msg("%d: NMSE %g", m.how, support_tensor_nmse(out, expected));
@@ -301,15 +310,71 @@ static void what_mixes_pictures_is_whole(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A feed-forward layer, in whose middle each row meets one of a tensor of two dimensions, or that of a picture. */
+static enum tern_status wide(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *const *w = user; /* (16, 4), (4, 16), (64, 16) or (1, 64, 16) */
+    out[0] = tern_linear(tern_silu(tern_mul(tern_linear(in[0], w[0], NULL), w[2])), w[1], NULL);
+    return TERN_OK;
+}
+
+static void rows_meet_their_rows(void **state)
+{
+    static const struct tern_chunk_limits small = {.large = 1, .picture_rows = 1, .rows = 1, .rows_of_chunk = 16};
+    const struct tern_graph_input input = {"x", TERN_F32, 3, {1, 64, 4}};
+    struct tern_context *ctx = support_context();
+    tern_scope_begin(ctx);
+    tern_tensor *w[3] = {support_noise(ctx, 1, 2, (const int64_t[]){16, 4}, 1, TERN_F32),
+                         support_noise(ctx, 2, 2, (const int64_t[]){4, 16}, 1, TERN_F32),
+                         support_noise(ctx, 3, 2, (const int64_t[]){64, 16}, 1, TERN_F32)};
+    tern_tensor *x = support_noise(ctx, 4, 3, input.shape, 1, TERN_F32);
+    for (int cut = 0; cut < 2; cut++) {
+        tern_tensor *expected = NULL, *out = NULL;
+        if (cut)
+            w[2] = tern_reshape(w[2], 3, (const int64_t[]){1, 64, 16});
+        wide(w, &x, &expected);
+        struct tern_graph *g = tern_graph_trace(ctx, wide, w, NULL, &input, 1, 1);
+        const int before = g->n_nodes;
+        if (tern_chunk_graph(g, &small))
+            fail_msg("%s", tern_error(ctx));
+        assert_int_equal(g->n_nodes > before, cut);
+        run(ctx, tern_plan_compile(g, NULL), NULL, &x, &out);
+        assert_true(support_tensor_nmse(out, expected) <= NEAR);
+        tern_graph_destroy(&g);
+    }
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
+/* No pictures, no rows, no channels. */
+static void nothing_has_no_chunks(void **state)
+{
+    static const struct tern_chunk_limits none = {.large = 0, .picture_rows = 0, .rows = 0, .rows_of_chunk = 1};
+    static const int64_t shapes[][3] = {{0, 4, 4}, {4, 0, 4}, {1, 0, 4}};
+    struct tern_context *ctx = support_context();
+    tern_scope_begin(ctx);
+    struct mixture m = {.how = CAT_FIRST, .w = support_noise(ctx, 1, 2, (const int64_t[]){4, 4}, 1, TERN_F32)};
+    for (int i = 0; i < 3; i++) {
+        const struct tern_graph_input input = {"x", TERN_F32, 3, {shapes[i][0], shapes[i][1], shapes[i][2]}};
+        struct tern_graph *g = tern_graph_trace(ctx, mixed, &m, NULL, &input, 1, 1);
+        if (!g || tern_chunk_graph(g, &none))
+            fail_msg("%d: %s", i, tern_error(ctx));
+        tern_graph_destroy(&g);
+    }
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
 /* ---- in place */
 
-enum reading { QUERY_ENDS, QUERY_GOES_ON, QUERY_IS_KEY, QUERY_IS_VIEWED, READINGS };
+enum reading { QUERY_ENDS, QUERY_GOES_ON, QUERY_IS_KEY, QUERY_IS_VIEWED, QUERY_IS_MASK, READINGS };
 
 static enum tern_status attention(void *user, tern_tensor *const *in, tern_tensor **out)
 {
     const enum reading reading = *(const enum reading *)user;
     tern_tensor *q = tern_silu(in[0]), *k = reading == QUERY_IS_KEY ? q : tern_neg(in[0]), *v = tern_abs(in[0]);
-    tern_tensor *y = tern_sdpa(reading == QUERY_IS_VIEWED ? tern_slice(q, 2, 1, 50, 1) : q, k, v);
+    tern_tensor *mask = reading == QUERY_IS_MASK ? tern_slice(q, 3, 0, 1, 1) : NULL;
+    tern_tensor *y = tern_sdpa(reading == QUERY_IS_VIEWED ? tern_slice(q, 2, 1, 50, 1) : q, k, v, .attn_mask = mask);
     out[0] = tern_softmax(y, 3);
     out[1] = tern_softmax(reading == QUERY_GOES_ON ? q : k, 3);
     return TERN_OK;
@@ -342,8 +407,9 @@ static void attention_is_in_place(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs_agree), cmocka_unit_test(a_level_takes_less_memory),
-                                       cmocka_unit_test(else_plans_stay), cmocka_unit_test(what_mixes_pictures_is_whole),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs_agree),  cmocka_unit_test(a_level_takes_less_memory),
+                                       cmocka_unit_test(else_plans_stay),      cmocka_unit_test(what_mixes_pictures_is_whole),
+                                       cmocka_unit_test(rows_meet_their_rows), cmocka_unit_test(nothing_has_no_chunks),
                                        cmocka_unit_test(attention_is_in_place)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* Chunking [diffusers: enable_forward_chunking]: where each picture of a batch fills the caches by itself, one is computed behind the
  * other; so are parts of the rows, or of the batch, around the wide middle of a feed-forward layer. What lies between such layers then
  * takes the memory of one chunk. The graph is recorded anew: the nodes of a region once for each chunk, on views of what they read; what
- * others read of it is joined, and made in its place (pass "concat"). Not where launches are dear (caps.merges). */
+ * others read of it is joined, and made in its place where that can be (pass "concat"). Not where launches are dear (caps.merges), nor
+ * where weights are prepared or read at every run: each chunk would do so again. */
 #include "graph/passes/chunk.h"
 
 #include <string.h>
@@ -129,7 +130,7 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
 {
     /* With 4096 rows reading weights again is about a hundredth of the work. */
     static const struct tern_chunk_limits limits = {.large = (size_t)1 << 20, .picture_rows = 4096, .rows = 1024, .rows_of_chunk = 2048};
-    return g->ctx->device->caps.merges ? TERN_OK : tern_chunk_graph(g, &limits);
+    return g->ctx->device->caps.merges || params->resident ? TERN_OK : tern_chunk_graph(g, &limits);
 }
 
 const struct tern_pass tern_pass_chunk = {"chunk", run};

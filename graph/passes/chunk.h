@@ -1,5 +1,5 @@
-/* Chunking: which nodes of a graph are computed for one part of the batch, or of the rows, behind the other. For chunk.c (the rewrite) and
- * chunk_choose.c (the choice). */
+/* Chunking: which nodes of a graph are computed for one part of the batch, or of the rows, behind the other. For chunk.c (the rewrite),
+ * chunk_choose.c (the choice) and chunk_ops.c (what ops allow). */
 #ifndef TERN_GRAPH_CHUNK_H
 #define TERN_GRAPH_CHUNK_H
 
@@ -29,12 +29,14 @@ struct tern_chunking {
     tern_tensor **made;  /* by value that a region makes: TERN_CHUNKS of them */
 };
 
-/* Sets region and outside. A region's nodes can run chunk by chunk, all of a chunk before the next; those between them that are in no
+/* Sets region, outside and end. A region's nodes can run chunk by chunk, all of a chunk before the next; those between them that are in no
  * region read nothing of it. Returns whether there is any. */
 bool tern_chunking_choose(struct tern_chunking *c);
-/* Chunks of a region, by a node of it. */
+/* chunk_ops.c: chunks of a region, by a node of it. */
 int64_t tern_chunk_count(const struct tern_chunking *c, const struct tern_node *n);
 /* Whether operand k of a node is cut as its result is; else all of it belongs to every chunk. */
 bool tern_chunk_cuts(const struct tern_chunking *c, const struct tern_node *n, int k);
+/* Whether a chunk of the result needs that chunk of the operands that are cut alone. */
+bool tern_chunk_fits(const struct tern_chunking *c, const struct tern_node *n);
 
 #endif

@@ -6,105 +6,6 @@
 
 #define DEAR 2 /* bytes of weights that are read again for each byte that is saved, at most */
 
-int64_t tern_chunk_count(const struct tern_chunking *c, const struct tern_node *n)
-{
-    const int64_t size = n->desc.out.ndim > c->dim ? n->desc.out.shape[c->dim] : 0, count = c->dim ? size / c->limits->rows_of_chunk : size;
-    return count < TERN_CHUNKS ? count : TERN_CHUNKS;
-}
-
-bool tern_chunk_cuts(const struct tern_chunking *c, const struct tern_node *n, int k)
-{
-    const struct tern_op_desc *d = &n->desc;
-    if (!d->present[k] || d->in[k].ndim <= c->dim || d->in[k].shape[c->dim] != d->out.shape[c->dim])
-        return false;
-    switch (d->op) {
-    case TERN_OP_cat:
-    case TERN_OP_matmul:
-    case TERN_OP_sdpa:
-        return d->in[k].ndim == d->out.ndim;
-    case TERN_OP_quantize:
-    case TERN_OP_group_norm_apply:
-        return k < 2;
-    default:
-        return tern_op_is_elementwise(d->op) ? d->in[k].ndim == d->out.ndim : k == 0;
-    }
-}
-
-/* Whether a row of the result, of (N, rows, channels), needs that row of the operands alone. */
-static bool is_by_row(const struct tern_chunking *c, const struct tern_op_desc *d)
-{
-    if (d->out.ndim != 3 || (c->dim == 1 && d->out.shape[0] != 1))
-        return false;
-    switch (d->op) {
-    case TERN_OP_cast:
-    case TERN_OP_linear:
-    case TERN_OP_linear_geglu:
-    case TERN_OP_quantized_linear:
-    case TERN_OP_quantized_linear_geglu:
-    case TERN_OP_weight_only_linear:
-    case TERN_OP_weight_only_linear_geglu:
-        return true;
-    case TERN_OP_slice:
-        return d->attrs.slice.dim == 2;
-    case TERN_OP_layer_norm:
-        return d->attrs.layer_norm.normalized_ndim == 1;
-    case TERN_OP_rms_norm:
-        return d->attrs.rms_norm.normalized_ndim == 1;
-    default:
-        return tern_op_is_elementwise(d->op);
-    }
-}
-
-/* Whether a picture of the result needs that picture of the operands alone. */
-static bool is_by_picture(const struct tern_chunking *c, const struct tern_node *n)
-{
-    const struct tern_op_desc *d = &n->desc;
-    const union tern_op_attrs *a = &d->attrs;
-    switch (d->op) {
-    case TERN_OP_reshape:
-    case TERN_OP_cast:
-    case TERN_OP_contiguous:
-    case TERN_OP_linear:
-    case TERN_OP_linear_geglu:
-    case TERN_OP_quantized_linear:
-    case TERN_OP_quantized_linear_geglu:
-    case TERN_OP_weight_only_linear:
-    case TERN_OP_weight_only_linear_geglu:
-    case TERN_OP_conv2d:
-    case TERN_OP_quantized_conv2d:
-    case TERN_OP_weight_only_conv2d:
-    case TERN_OP_group_norm:
-    case TERN_OP_group_norm_stats:
-    case TERN_OP_group_norm_apply:
-    case TERN_OP_interpolate:
-    case TERN_OP_avg_pool2d:
-    case TERN_OP_max_pool2d:
-    case TERN_OP_quantize:
-    case TERN_OP_sdpa:
-        return tern_chunk_cuts(c, n, 0);
-    case TERN_OP_matmul:
-        return d->out.ndim > 2;
-    case TERN_OP_permute:
-        return a->permute.dims[0] == 0;
-    case TERN_OP_expand:
-        return d->in[0].ndim == d->out.ndim;
-    case TERN_OP_slice:
-        return a->slice.dim != 0;
-    case TERN_OP_cat:
-        return a->cat.dim != 0;
-    case TERN_OP_pad:
-        return a->pad.pad_n <= 2 * (d->out.ndim - 1);
-    case TERN_OP_softmax:
-        return a->softmax.dim != 0;
-    case TERN_OP_layer_norm:
-        return a->layer_norm.normalized_ndim < d->out.ndim;
-    case TERN_OP_rms_norm:
-        return a->rms_norm.normalized_ndim < d->out.ndim;
-    default:
-        return tern_op_is_elementwise(d->op);
-    }
-}
-
 static bool has_weight(const struct tern_chunking *c, const struct tern_node *n)
 {
     return tern_desc_flops(&n->desc) > 0 && !tern_chunk_cuts(c, n, 1);
@@ -127,8 +28,9 @@ static bool is_post(const struct tern_node *n) { return tern_op_is_elementwise(n
 static bool begins(const struct tern_chunking *c, const struct tern_node *n)
 {
     const struct tern_meta *m = &n->desc.out;
-    const int64_t rows = m->ndim == 4 ? m->shape[2] * m->shape[3] : m->ndim == 3 ? m->shape[1] : 0;
-    return n->kind == TERN_CALL_LAUNCH && !is_post(n) && rows >= least_rows(c) &&
+    const bool heads = n->desc.op == TERN_OP_sdpa;
+    const int64_t rows = m->ndim == 4 ? m->shape[2] * (heads ? 1 : m->shape[3]) : m->ndim == 3 ? m->shape[1] : 0;
+    return n->kind == TERN_CALL_LAUNCH && !is_post(n) && tern_meta_numel(m) > 0 && rows >= least_rows(c) &&
            (size_t)tern_meta_numel(m) / (size_t)m->shape[0] * tern_dtype_size(m->dtype) >= c->limits->large;
 }
 
@@ -142,8 +44,7 @@ static bool belongs(const struct tern_chunking *c, const struct tern_node *n, in
 {
     const struct tern_graph *g = c->again.from;
     const struct tern_meta *m = &n->desc.out;
-    bool fits = m->ndim > c->dim && m->shape[c->dim] == size && tern_meta_numel(m) > 0 &&
-                (c->by_row ? is_by_row(c, &n->desc) : is_by_picture(c, n)) && serves_rows(c, n);
+    bool fits = m->ndim > c->dim && m->shape[c->dim] == size && tern_meta_numel(m) > 0 && tern_chunk_fits(c, n) && serves_rows(c, n);
     *reads = false;
     for (int k = 0; k < n->desc.n_in; k++) {
         const int from = maker(g, n->in[k]);
@@ -261,7 +162,7 @@ static int part_of_region(const struct tern_chunking *c, int first)
             open += bytes_of(&n->desc.out);
         for (int k = 0; k < n->desc.n_in; k++) {
             const int root = n->in[k] < 0 ? -1 : tern_graph_root(g, n->in[k]), from = maker(g, root);
-            if (from < 0 || c->end[root] != i)
+            if (from < 0 || c->end[root] != i || tern_graph_is_output(g, root))
                 continue;
             c->end[root] = -1; /* counted */
             if (from < first || c->region[from] != last)
@@ -269,7 +170,8 @@ static int part_of_region(const struct tern_chunking *c, int first)
             else if (!c->outside[root])
                 open -= bytes_of(&g->values[root].meta);
         }
-        if (open <= freed && !is_post(next_of(c, i)))
+        const struct tern_node *next = next_of(c, i);
+        if (open <= freed && !is_post(next) && (next->kind != TERN_CALL_VIEW || !open))
             return i;
     }
     return last;
