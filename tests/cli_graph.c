@@ -29,7 +29,7 @@ static void test_graph_is_shown(void **state)
     expect_text(s->out, "= silu(", "graph after trace");
     assert_null(strstr(s->out, " then "));
     EXPECT(s, RUN(s, "graph", MODEL, "text_encoder", "--after", "all", "--without", "cse"), 0);
-    assert_int_equal(count(s->out, "== after "), 13);
+    assert_int_equal(count(s->out, "== after "), 14);
     EXPECT(s, RUN(s, "graph", MODEL, "unet", "--dtype", "int8"), 0);
     expect_text(s->out, "= quantized_conv2d(", "graph in int8");
     assert_null(strstr(s->out, "= conv2d("));
