@@ -5,12 +5,13 @@
 /* Channels-last and not contiguous as well (a picture of one channel or one pixel is both). */
 static bool plainly_channels_last(const struct tern_meta *m) { return tern_meta_is_channels_last(m) && !tern_meta_is_contiguous(m); }
 
-/* The first input of out's shape lends its strides, if it is dense. */
+/* The first input of out's shape lends its strides, if it is dense. Of a contiguous one out has them already, whatever those of single
+ * rows are in it: a slice's are the whole's. */
 static void follow_elementwise(struct tern_op_desc *d)
 {
     for (int i = 0; i < d->n_in; i++)
         if (d->present[i] && tern_meta_same_shape(&d->in[i], &d->out) && tern_meta_is_dense(&d->in[i])) {
-            for (int j = 0; j < d->out.ndim; j++)
+            for (int j = 0; j < d->out.ndim && !tern_meta_is_contiguous(&d->in[i]); j++)
                 d->out.stride[j] = d->in[i].stride[j];
             return;
         }
