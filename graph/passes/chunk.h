@@ -24,7 +24,7 @@ struct tern_chunking {
     bool by_row;         /* where each row of (N, rows, channels) is for itself: feed-forward layers; else where each picture is */
     int *region;         /* by node of the old graph: the last node of its region; -1: in none */
     bool *outside;       /* by value that a region makes: read outside of it */
-    int *end;            /* by value that a region makes: the last node of it that reads it */
+    int *end;            /* by value with memory of its own: the last node that reads that memory; -1 once chunk_choose.c has counted it */
     tern_tensor **slice; /* by value that a region reads: the chunk at hand of it, or NULL */
     tern_tensor **made;  /* by value that a region makes: TERN_CHUNKS of them */
 };

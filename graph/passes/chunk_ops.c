@@ -27,6 +27,22 @@ bool tern_chunk_cuts(const struct tern_chunking *c, const struct tern_node *n, i
     }
 }
 
+/* Any dimension but the last may be cut. */
+static bool is_linear(enum tern_op op)
+{
+    switch (op) {
+    case TERN_OP_linear:
+    case TERN_OP_linear_geglu:
+    case TERN_OP_quantized_linear:
+    case TERN_OP_quantized_linear_geglu:
+    case TERN_OP_weight_only_linear:
+    case TERN_OP_weight_only_linear_geglu:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* Whether an operand has the result's rows where it is not cut: two dimensions under three. */
 static bool has_whole_rows(const struct tern_op_desc *d)
 {
@@ -43,12 +59,6 @@ static bool is_by_row(const struct tern_chunking *c, const struct tern_op_desc *
         return false;
     switch (d->op) {
     case TERN_OP_cast:
-    case TERN_OP_linear:
-    case TERN_OP_linear_geglu:
-    case TERN_OP_quantized_linear:
-    case TERN_OP_quantized_linear_geglu:
-    case TERN_OP_weight_only_linear:
-    case TERN_OP_weight_only_linear_geglu:
         return true;
     case TERN_OP_slice:
         return d->attrs.slice.dim == 2;
@@ -57,7 +67,7 @@ static bool is_by_row(const struct tern_chunking *c, const struct tern_op_desc *
     case TERN_OP_rms_norm:
         return d->attrs.rms_norm.normalized_ndim == 1;
     default:
-        return tern_op_is_elementwise(d->op) && !(c->dim == 1 && has_whole_rows(d));
+        return is_linear(d->op) || (tern_op_is_elementwise(d->op) && !(c->dim == 1 && has_whole_rows(d)));
     }
 }
 
@@ -70,12 +80,6 @@ static bool is_by_picture(const struct tern_chunking *c, const struct tern_node 
     case TERN_OP_reshape:
     case TERN_OP_cast:
     case TERN_OP_contiguous:
-    case TERN_OP_linear:
-    case TERN_OP_linear_geglu:
-    case TERN_OP_quantized_linear:
-    case TERN_OP_quantized_linear_geglu:
-    case TERN_OP_weight_only_linear:
-    case TERN_OP_weight_only_linear_geglu:
     case TERN_OP_conv2d:
     case TERN_OP_quantized_conv2d:
     case TERN_OP_weight_only_conv2d:
@@ -108,7 +112,7 @@ static bool is_by_picture(const struct tern_chunking *c, const struct tern_node 
     case TERN_OP_rms_norm:
         return a->rms_norm.normalized_ndim < d->out.ndim;
     default:
-        return tern_op_is_elementwise(d->op);
+        return tern_op_is_elementwise(d->op) || (is_linear(d->op) && tern_chunk_cuts(c, n, 0));
     }
 }
 
