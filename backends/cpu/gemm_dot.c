@@ -66,7 +66,7 @@ static void multiply(const struct cpu_dot_call *r, const struct cpu_dot_task *t,
         pieces[k].k0 = at;
     for (int64_t p = t->p0, group; p < t->p1; p += group) {
         float *c = g->parts > 1 ? t->c + i * r->b.ldc + (p - t->p0) * NR : t->c;
-        group = min64(CPU_DOT_GROUP, t->p1 - p);
+        group = min64(r->b.group, t->p1 - p);
         for (int64_t q = p; q < p + group; q++) {
             /* as they will be finished, some in front of each product: all at once would wait */
             for (int64_t k = rows * (q - p) / group; last && r->fetch && k < rows * (q - p + 1) / group; k++)

@@ -7,6 +7,8 @@
 
 #define NR TERN_DOT_NR
 #define FEW_ROWS 512
+#define GROUP 4       /* panels that are finished together */
+#define GROUP_GATED 2 /* of values and gates, where tiles leave L1 to their sums; elsewhere not measured */
 
 /* Rows that a task with so many panels of B has room for: their sums take a quarter of L2. */
 static int64_t rows_of(const struct cpu_dot_gemm *g, int64_t l2, int64_t panels)
@@ -93,7 +95,8 @@ struct tern_cpu_dot_blocks tern_cpu_dot_blocks(struct tern_context *ctx, const s
     b.panels = ceil_div(g->n, NR);
     b.planes = g->split ? planes_of(g->b_dtype) : 1;
     (g->split ? share_split : share)(&b, g, (int64_t)d->l2, tern_thread_count(ctx));
-    b.ldc = (g->parts > 1 ? b.most : min64(b.most, CPU_DOT_GROUP)) * NR + 16;
+    b.group = g->gated && g->dot->past_l1 ? GROUP_GATED : GROUP;
+    b.ldc = (g->parts > 1 ? b.most : min64(b.most, b.group)) * NR + 16;
     b.a_bytes = (size_t)round_up((int64_t)g->scratch * 2, 64);
     if (g->values) {
         b.factors = (size_t)round_up(b.mc * (int64_t)sizeof(float), 64);

@@ -4,14 +4,13 @@
 
 #include "backends/cpu/gemm_dot.h"
 
-#define CPU_DOT_GROUP 4 /* panels that are finished together */
-
 struct tern_cpu_dot_blocks {
     int64_t mc;                 /* rows of a task, whole blocks */
     int64_t depth;              /* of B, filled up to the level's step */
     int64_t turns;              /* panels of B to a panel of C: 2 where each has its gates */
     int64_t panels, most;       /* of C, in all; of B, of a task */
     int64_t row_blocks, splits; /* tasks: row blocks x parts of the panels */
+    int64_t group;              /* panels that are finished together */
     int64_t ldc;
     size_t a_bytes, c_bytes, slot; /* scratch of one thread: A, sums, what columns have */
     size_t columns;                /* bytes of a value for each column */

@@ -24,17 +24,33 @@ static enum tern_dtype taken(const struct cpu_dot_call *r, int64_t row, int64_t 
     return post->step[0].dtype;
 }
 
+/* Factors of rows of sums of int8: where they lie, or in `room`. */
+static const float *factors_of(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int64_t row, int64_t rows, float *room)
+{
+    const struct cpu_dot_scales *s = r->g->scales;
+    if (t->factor)
+        return t->factor + row - t->row0;
+    if (s->rows == 1)
+        return s->row + row;
+    for (int64_t i = 0; i < rows; i++)
+        room[i] = s->row[(row + i) / s->rows];
+    return room;
+}
+
+/* What makes values of sums of int8 in panels from p on, but for what is added to them. */
+static struct tern_i8_values values_of(const struct cpu_dot_task *t, int64_t p, const float *factor)
+{
+    const int64_t at = (p - t->p0) * NR;
+    return (struct tern_i8_values){t->offset + at, t->scale + at, factor, t->bias ? t->bias + at : NULL, NULL, TERN_DTYPE_COUNT};
+}
+
 /* Rows of `cols` sums of int8, from panel p on, to values with their bias and the post that was taken. y may be c. */
 static void rescale(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int64_t row, int64_t rows, int64_t p, int64_t cols,
                     const float *c, enum tern_dtype dtype, void *y, int64_t ldy)
 {
-    const struct cpu_dot_scales *s = r->g->scales;
-    const int64_t at = (p - t->p0) * NR;
     const void *more[ROWS];
-    float factor[ROWS];
-    struct tern_i8_values v = {t->offset + at, t->scale + at, factor, t->bias ? t->bias + at : NULL};
-    for (int64_t i = 0; i < rows; i++)
-        factor[i] = t->factor ? t->factor[row + i - t->row0] : s->row[(row + i) / s->rows];
+    float room[ROWS];
+    struct tern_i8_values v = values_of(t, p, factors_of(r, t, row, rows, room));
     v.more_dtype = taken(r, row, rows, p, more);
     v.more = v.more_dtype == TERN_DTYPE_COUNT ? NULL : more;
     r->level->i8.scale(dtype, rows, cols, (const int32_t *)(const void *)c, r->b.ldc, &v, y, ldy);
@@ -51,15 +67,22 @@ static void store(const struct cpu_dot_call *r, int64_t row, int64_t rows, int64
 
 /* As finish_plain, where panels are of values and of gates by turns. */
 static void finish_gated(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int64_t row, int64_t rows, int64_t p, int64_t n,
-                         float *c)
+                         const float *c)
 {
     const struct cpu_dot_gemm *g = r->g;
-    const struct tern_cpu_level *l = r->level;
-    if (g->scales)
-        rescale(r, t, row, rows, p, n * NR, c, TERN_F32, c, r->b.ldc);
+    float room[ROWS];
+    const float *factor = g->scales ? factors_of(r, t, row, rows, room) : NULL;
     for (int64_t q = 0; q < n; q += 2) {
         int64_t col, cols = tern_cpu_dot_columns(r, p + q, &col);
-        l->geglu(g->c_dtype, rows, cols, c + q * NR, c + (q + 1) * NR, r->b.ldc, (char *)g->c + (row * g->ldc + col) * r->c_size, g->ldc);
+        const float *x = c + q * NR, *gate = c + (q + 1) * NR;
+        char *y = (char *)g->c + (row * g->ldc + col) * r->c_size;
+        if (!g->scales) {
+            r->level->geglu(g->c_dtype, rows, cols, x, gate, r->b.ldc, y, g->ldc);
+            continue;
+        }
+        const struct tern_i8_values x_values = values_of(t, p + q, factor), gate_values = values_of(t, p + q + 1, factor);
+        r->level->i8.geglu(g->c_dtype, rows, cols, (const int32_t *)(const void *)x, (const int32_t *)(const void *)gate, r->b.ldc,
+                           &x_values, &gate_values, y, g->ldc);
     }
 }
 
@@ -96,5 +119,8 @@ static void finish_plain(const struct cpu_dot_call *r, const struct cpu_dot_task
 void tern_cpu_dot_finish(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int64_t row, int64_t rows, int64_t p, int64_t n,
                          float *c)
 {
-    (r->g->gated ? finish_gated : finish_plain)(r, t, row, rows, p, n, c);
+    if (r->g->gated)
+        finish_gated(r, t, row, rows, p, n, c);
+    else
+        finish_plain(r, t, row, rows, p, n, c);
 }

@@ -112,39 +112,5 @@ UNARY_ROWS(UNARY_ONE, UNARY_TWO)
 BINARY_ROWS(BINARY)
 
 INLINE vf silu_for(const enum tern_dtype dtype, vf x) { return dtype == TERN_F32 ? f_silu(x, x) : h_silu(x, x); }
-INLINE vf gelu_for(const enum tern_dtype dtype, vf x) { return dtype == TERN_F32 ? v_gelu(x) : v_gelu_half(x); }
-
-INLINE void geglu_rows(const enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, const float *gate, int64_t ld, void *y,
-                       int64_t ldy)
-{
-    for (int64_t r = 0; r < rows; r++, x += ld, gate += ld) {
-        int64_t i = 0;
-        for (; stores_two(dtype) && i + 4 * VW <= n; i += 4 * VW) {
-            vf v[4];
-            for (int k = 0; k < 4; k++)
-                v[k] = v_load(x + i + k * VW) * gelu_for(dtype, v_load(gate + i + k * VW));
-            v_store_four_as(dtype, y, r * ldy + i, v);
-        }
-        for (; stores_two(dtype) && i + 2 * VW <= n; i += 2 * VW)
-            v_store_two_as(dtype, y, r * ldy + i, v_load(x + i) * gelu_for(dtype, v_load(gate + i)),
-                           v_load(x + i + VW) * gelu_for(dtype, v_load(gate + i + VW)));
-        for (; i + VW <= n; i += VW)
-            v_store_as(dtype, y, r * ldy + i, v_load(x + i) * gelu_for(dtype, v_load(gate + i)));
-        if (i < n)
-            v_store_as_n(dtype, y, r * ldy + i, v_load_n(x + i, n - i) * gelu_for(dtype, v_load_n(gate + i, n - i)), n - i);
-    }
-}
-
-static void geglu(enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, const float *gate, int64_t ld, void *y, int64_t ldy)
-{
-#if defined(__x86_64__) /* the tail of gelu: a result below the normal numbers takes Intel's processors 150 cycles */
-    const unsigned control = _mm_getcsr();
-    _mm_setcsr(control | 0x8000);
-#endif
-    FOR_DTYPE(dtype, geglu_rows, rows, n, x, gate, ld, y, ldy)
-#if defined(__x86_64__)
-    _mm_setcsr(control);
-#endif
-}
 
 #endif

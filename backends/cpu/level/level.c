@@ -5,6 +5,7 @@
 #include "backends/cpu/level/available.h"
 #include "backends/cpu/level/bf16.h"
 #include "backends/cpu/level/bf16x3.h"
+#include "backends/cpu/level/geglu.h"
 #include "backends/cpu/level/i8.h"
 #include "backends/cpu/level/peak.h"
 #if !defined(LEVEL_OVER)
@@ -63,6 +64,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
            i8_most,
            i8_quantize,
            i8_scale,
+           i8_geglu,
            I8_PEAK},
 #if defined(LEVEL_ATTENTION)
     .attention_bf16 = {sizeof(struct attention_scratch), QUERIES, TASK_ROWS, KEYS, BF16_STEP, PAIR, 16, SUMS == 0, SUMS, false, attend,

@@ -132,6 +132,9 @@ struct tern_cpu_i8 {
     /* Rows of n values of so many sums, ldx and ldy apart, in f32, f16 or bf16; y may be x */
     void (*scale)(enum tern_dtype dtype, int64_t rows, int64_t n, const int32_t *x, int64_t ldx, const struct tern_i8_values *values,
                   void *y, int64_t ldy);
+    /* As geglu of the level, of such sums. */
+    void (*geglu)(enum tern_dtype dtype, int64_t rows, int64_t n, const int32_t *x, const int32_t *gate, int64_t ld,
+                  const struct tern_i8_values *x_values, const struct tern_i8_values *gate_values, void *y, int64_t ldy);
     /* As that of bf16; NULL: the level has no instructions for products of bytes */
     double (*multiply_add)(int64_t rounds, float *sum);
 };
@@ -323,8 +326,8 @@ struct tern_cpu_level {
     void (*expand_f32)(int bits, const void *values, const void *scales, int64_t width, int64_t row0, int64_t rows, float *y);
     void (*expand_bf16)(int bits, const void *values, const void *scales, int64_t width, int64_t row0, int64_t rows, uint16_t *y);
 
-    /* y = x * gelu(gate), rows of n values, ld and ldy values apart; y of f32, or of f16 or bf16 with the gelu of unary_half,
-     * rounded once. */
+    /* y = x * gelu(gate), rows of n values, ld and ldy values apart; y of f32, or of f16 or bf16, rounded once: with the
+     * gelu of unary_half, and v_gelu_bf16. */
     void (*geglu)(enum tern_dtype dtype, int64_t rows, int64_t n, const float *x, const float *gate, int64_t ld, void *y, int64_t ldy);
 
     /* y = x + more[row], of f32, f16 or bf16, or x where more is NULL: rows of n values, ldx and ldy apart, y rounded once to nearest even;

@@ -191,6 +191,29 @@ INLINE vf v_gelu_half(vf x)
     return half - near * (p * v_power_of_two_half((-0.5f * 1.44269504088896341f) * (near * near)));
 }
 
+/* For results that are rounded to bf16, in two thirds of the instructions: x Phi(x), where Phi(-t) = 2^h(t), h a polynomial of the least
+ * error over 0 <= t <= 8 by reweighted least squares. It is the gelu of an argument that is wrong by 2.7e-4 at most; rounding that to bf16
+ * may change it by 2e-3. Infinite for infinity, no number for minus infinity, as the others. */
+INLINE vf v_gelu_bf16(vf x)
+{
+#if defined(TERN_LEVEL_512)
+    static const struct power_terms terms = {0, 0, {0, 0, 7.80245222e-2f, 2.26067171e-1f, 6.95833526e-1f, 9.99925221e-1f}};
+#else
+    static const struct power_terms terms = {LEAST_POWER,
+                                             12582912.0f + 127,
+                                             {0, 0, 5.51716687e-2f, 2.42611133e-1f, 6.93260986e-1f, 9.99928073e-1f}};
+#endif
+    const vf t = v_abs(x);
+    vf h = v_set(-1.90967577e-4f);
+    h = v_fma(h, t, v_set(4.48096751e-3f));
+    h = v_fma(h, t, v_set(-4.37382383e-2f));
+    h = v_fma(h, t, v_set(-4.69644241e-1f));
+    h = v_fma(h, t, v_set(-1.14693696f));
+    h = v_fma(h, t, v_set(-1.00026323f));
+    const vf tail = power_of_two_from(2, &terms, h);
+    return x * v_select(x < 0, tail, 1.0f - tail);
+}
+
 /* By the logistic function: (1 + tanh(y)) / 2 = sigmoid(2 y). */
 INLINE vf v_gelu_tanh_half(vf x) { return x * v_sigmoid_half(x + 0.044715f * x * x * x, 1.59576912160573071f); }
 

@@ -43,25 +43,37 @@ INLINE vf lanes_at(const void *p, int64_t i, int64_t n)
     return n < VW ? v_load_n((const float *)p + i, n) : v_load((const float *)p + i);
 }
 
+/* What makes values of sums of int8 in a vector of columns. */
+struct sum_columns {
+    vi offset;
+    vf scale, bias;
+};
+
+INLINE struct sum_columns sum_columns_at(const struct tern_i8_values *s, int64_t i, int64_t n)
+{
+    return (struct sum_columns){(vi)lanes_at(s->offset, i, n), lanes_at(s->scale, i, n), s->bias ? lanes_at(s->bias, i, n) : v_set(0)};
+}
+
+INLINE vf value_of_sum(const struct sum_columns *c, vf sum, float factor)
+{
+    return v_fma(__builtin_convertvector((vi)sum - c->offset, vf), c->scale * factor, c->bias);
+}
+
 /* Columns c .. c + n, of one vector or two whole ones, of all rows: what columns have in common stays in registers. bytes: x are sums of
  * int8, else values. more: its dtype, or TERN_I32 where there is none. */
-INLINE void sum_columns(const bool bytes, const enum tern_dtype dtype, const enum tern_dtype more, int64_t rows, int64_t c, int64_t n,
-                        const int32_t *x, int64_t ldx, const struct tern_i8_values *s, void *y, int64_t ldy)
+INLINE void columns_of_sums(const bool bytes, const enum tern_dtype dtype, const enum tern_dtype more, int64_t rows, int64_t c, int64_t n,
+                            const int32_t *x, int64_t ldx, const struct tern_i8_values *s, void *y, int64_t ldy)
 {
     const int vectors = n > VW ? 2 : 1;
-    vi offset[2];
-    vf scale[2], bias[2];
-    for (int j = 0; bytes && j < vectors; j++) {
-        offset[j] = (vi)lanes_at(s->offset, c + j * VW, n);
-        scale[j] = lanes_at(s->scale, c + j * VW, n);
-        bias[j] = s->bias ? lanes_at(s->bias, c + j * VW, n) : v_set(0);
-    }
+    struct sum_columns of[2];
+    for (int j = 0; bytes && j < vectors; j++)
+        of[j] = sum_columns_at(s, c + j * VW, n);
     for (int64_t r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++) {
             const int64_t i = c + j * VW;
             vf v = lanes_at(x + r * ldx, i, n);
             if (bytes)
-                v = v_fma(__builtin_convertvector((vi)v - offset[j], vf), scale[j] * s->factor[r], bias[j]);
+                v = value_of_sum(&of[j], v, s->factor[r]);
             if (more != TERN_I32)
                 v += n < VW ? v_load_as_n(more, s->more[r], i, n) : v_load_as(more, s->more[r], i);
             store_value_n(dtype, y, r * ldy + i, n, v);
@@ -74,11 +86,11 @@ INLINE void sum_rows(const bool bytes, const enum tern_dtype dtype, const enum t
     const struct tern_i8_values local = *s; /* that y does not touch */
     int64_t c = 0;
     for (; c + 2 * VW <= n; c += 2 * VW)
-        sum_columns(bytes, dtype, more, rows, c, 2 * VW, x, ldx, &local, y, ldy);
+        columns_of_sums(bytes, dtype, more, rows, c, 2 * VW, x, ldx, &local, y, ldy);
     for (; c + VW <= n; c += VW)
-        sum_columns(bytes, dtype, more, rows, c, VW, x, ldx, &local, y, ldy);
+        columns_of_sums(bytes, dtype, more, rows, c, VW, x, ldx, &local, y, ldy);
     if (c < n)
-        sum_columns(bytes, dtype, more, rows, c, n - c, x, ldx, &local, y, ldy);
+        columns_of_sums(bytes, dtype, more, rows, c, n - c, x, ldx, &local, y, ldy);
 }
 
 INLINE void sums_of(const enum tern_dtype dtype, const bool bytes, int64_t rows, int64_t n, const int32_t *x, int64_t ldx,
