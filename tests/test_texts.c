@@ -93,11 +93,11 @@ static void test_subgroups(void **state)
     unsetenv("TERN_TEXT_CASES");
 }
 
+/* Of two items each comes first once, so a third order would find nothing more. */
 static void test_matrix(void **state)
 {
     run_all("host C, matrix units", text_limits_matrix(), TEXT_FORWARD, 16);
     run_all("host C, matrix units, last item first", text_limits_matrix(), TEXT_REVERSE, 16);
-    run_all("host C, matrix units, mixed", text_limits_matrix(), TEXT_SHUFFLED, 16);
 }
 
 /* As some devices have them: a thin tile of a convolution has too few vectors for as many items. The other texts count on that. */

