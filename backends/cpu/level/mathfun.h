@@ -191,7 +191,7 @@ INLINE vf v_gelu_half(vf x)
     return half - near * (p * v_power_of_two_half((-0.5f * 1.44269504088896341f) * (near * near)));
 }
 
-/* For results that are rounded to bf16, in two thirds of the instructions: x Phi(x), where Phi(-t) = 2^h(t), h a polynomial of the least
+/* For results that are rounded to bf16, in fewer instructions: x Phi(x), where Phi(-t) = 2^h(t), h a polynomial of the least
  * error over 0 <= t <= 8 by reweighted least squares. It is the gelu of an argument that is wrong by 2.7e-4 at most; rounding that to bf16
  * may change it by 2e-3. Infinite for infinity, no number for minus infinity, as the others. */
 INLINE vf v_gelu_bf16(vf x)
