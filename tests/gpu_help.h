@@ -4,8 +4,8 @@
 
 #include <tern/tern.h>
 
-/* One in so many checks of single ops, by the kernel that is chosen: how many passed. */
-int gpu_ops_agree(struct tern_context *ctx, const char *device, int one_in);
+/* One in so many checks of single ops from the first on, by the kernel that is chosen: how many passed. */
+int gpu_ops_agree(struct tern_context *ctx, const char *device, int first, int one_in);
 
 /* Sines and cosines of numbers of all sizes against the host's in double: within 3e-7, NaN where those are. */
 void gpu_sines_agree(struct tern_context *ctx);

@@ -16,7 +16,7 @@
 static void ops_agree(void **state)
 {
     struct tern_context *ctx = cuda_open();
-    assert_true(gpu_ops_agree(ctx, "cuda", ONE_IN) > 100);
+    assert_true(gpu_ops_agree(ctx, "cuda", 0, ONE_IN) > 100);
     tern_context_destroy(&ctx);
 }
 
