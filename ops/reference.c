@@ -166,9 +166,12 @@ void tern_in_row(const void *args, const struct tern_row *row, double *out)
     const struct tern_kernel_args *a = args;
     const enum tern_dtype dtype = a->desc->in[row->input].dtype;
     const void *p = tern_arg_host(&a->in[row->input]);
-    const float *f = dtype == TERN_F32 ? (const float *)p + row->offset : NULL;
-    for (int64_t i = 0; i < row->n; i++)
-        out[i] = f ? (double)f[i * row->step] : tern_load(dtype, p, row->offset + i * row->step);
+    const int64_t n = row->n, step = row->step;
+    int64_t at = row->offset;
+    for (int64_t i = 0; i < n && dtype == TERN_F32; i++, at += step)
+        out[i] = ((const float *)p)[at];
+    for (int64_t i = 0; i < n && dtype != TERN_F32; i++, at += step)
+        out[i] = tern_load(dtype, p, at);
 }
 
 void tern_dots(int n, double *sums, const struct tern_row *x, struct tern_row w, tern_row_fn values, const void *arg)
@@ -186,8 +189,10 @@ void tern_dots(int n, double *sums, const struct tern_row *x, struct tern_row w,
             row.depth += done;
             row.n = w.n;
             values(arg, &row, a);
+            double sum = sums[k];
             for (int64_t i = 0; i < row.n; i++)
-                sums[k] += a[i] * b[i];
+                sum += a[i] * b[i];
+            sums[k] = sum;
         }
         w.offset += w.n * w.step;
         w.depth += w.n;
