@@ -67,7 +67,7 @@ static void store(const struct cpu_dot_call *r, int64_t row, int64_t rows, int64
 
 /* As finish_plain, where panels are of values and of gates by turns. */
 static void finish_gated(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int64_t row, int64_t rows, int64_t p, int64_t n,
-                         float *c)
+                         const float *c)
 {
     const struct cpu_dot_gemm *g = r->g;
     float room[ROWS];
@@ -119,5 +119,8 @@ static void finish_plain(const struct cpu_dot_call *r, const struct cpu_dot_task
 void tern_cpu_dot_finish(const struct cpu_dot_call *r, const struct cpu_dot_task *t, int64_t row, int64_t rows, int64_t p, int64_t n,
                          float *c)
 {
-    (r->g->gated ? finish_gated : finish_plain)(r, t, row, rows, p, n, c);
+    if (r->g->gated)
+        finish_gated(r, t, row, rows, p, n, c);
+    else
+        finish_plain(r, t, row, rows, p, n, c);
 }
