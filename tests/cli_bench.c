@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,10 @@ static void check_row(const json_t *o)
     assert_true(number(o, "runs") >= 1 && number(o, "runs") <= 3 && number(o, "share") > 0);
     if (!strcmp(text(o, "op"), "linear"))
         assert_true(number(o, "flops") == 2 * n[0] * n[1] * n[2]);
+    if (!strcmp(text(o, "op"), "conv2d")) { /* N C H W O k s; k is odd, and half of it is around the picture */
+        const double high = floor((n[2] - 1) / n[6]) + 1, wide = floor((n[3] - 1) / n[6]) + 1;
+        assert_true(number(o, "flops") == 2 * n[0] * n[1] * n[4] * n[5] * n[5] * high * wide);
+    }
     if (!strcmp(text(o, "op"), "layer_norm"))
         assert_true(number(o, "flops") == 0 && (!f32 || number(o, "bytes") == 4 * (2 * n[0] * n[1] + 2 * n[1])));
     assert_non_null(strchr(text(o, "kernel"), '_'));
@@ -151,6 +156,24 @@ static void test_rows_of_int8(void **state)
     decref_all(&e);
     EXPECT(s, RUN(s, "bench", "ops", "--dtype", "int8,int4"), 2);
     expect_text(s->err, "int4", "message");
+}
+
+/* Pictures that are computed one behind the other (pass "chunk") are counted as one call. */
+static void test_rows_of_large_pictures(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "bench", "ops", "--arch", "sd15", "--op", "conv2d", "--dtype", "int8", "--runs", "1", "--limit", "0.001", "--json"),
+           0);
+    struct events e = events_of(s);
+    int pairs = 0;
+    for (int i = 0; i < e.count; i++) {
+        if (!is_event(e.at[i], "op"))
+            continue;
+        check_row(e.at[i]);
+        pairs += !strncmp(text(e.at[i], "shape"), "N2 C320 H64 W64", 15);
+    }
+    assert_true(pairs > 2);
+    decref_all(&e);
 }
 
 /* Every kernel at most once for a shape, and one of them is the choice. */
@@ -242,8 +265,8 @@ static void test_peers(void **state)
 int cli_bench_tests(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_all_layers_are_listed), TEST(test_rows_of_an_op), TEST(test_rows_of_int8), TEST(test_all_kernels), TEST(test_markdown),
-        TEST(test_rows_of_a_model),       TEST(test_peers),
+        TEST(test_all_layers_are_listed), TEST(test_rows_of_an_op), TEST(test_rows_of_int8),    TEST(test_rows_of_large_pictures),
+        TEST(test_all_kernels),           TEST(test_markdown),      TEST(test_rows_of_a_model), TEST(test_peers),
     };
     return cmocka_run_group_tests_name("cli bench", tests, cli_setup, cli_teardown);
 }

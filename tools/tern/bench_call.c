@@ -156,11 +156,12 @@ static bool wants_channels_last(struct tern_context *ctx)
     return last;
 }
 
-/* One run's steps together: what lays the input out comes before the op, and is not of it; casts around it are. */
+/* One run's steps together: what lays the input out comes before the op, and is not of it; casts around it are. The op may be more steps
+ * than one (pass "chunk"). */
 struct one_run {
     struct bench_call *call;
     char op[40];
-    double seconds;
+    double seconds, flops, bytes;
 };
 
 static void tell(void *user, const struct tern_step_profile *step)
@@ -171,8 +172,8 @@ static void tell(void *user, const struct tern_step_profile *step)
     if (strcmp(step->op, r->op) != 0)
         return;
     strncpy(r->call->kernel, step->kernel, sizeof(r->call->kernel) - 1);
-    r->call->flops = step->flops;
-    r->call->bytes = step->bytes;
+    r->flops += step->flops;
+    r->bytes += step->bytes;
 }
 
 static void op_name(const struct made *m, char out[static 40])
@@ -191,6 +192,8 @@ static double run_once(struct made *m, struct bench_call *c)
     made = tern_scope_end(m->ctx, ok ? made : NULL);
     if (first)
         c->out = made;
+    c->flops = r.flops;
+    c->bytes = r.bytes;
     return ok ? r.seconds : -1;
 }
 
