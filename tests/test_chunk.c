@@ -29,12 +29,13 @@ static struct tern_plan_facts run(struct tern_context *ctx, struct tern_plan *pl
     return facts;
 }
 
-/* Batches of 2 to 10, so that chunks are of one picture and of more, with limits that let any node in. */
+/* Batches of 2 to 10, so that chunks are of one picture and of more, with limits that let any node in; every third graph may not become
+ * twice as large. */
 static void random_graphs_agree(void **state)
 {
-    static const struct tern_chunk_limits none = {.large = 1, .picture_rows = 1, .rows = 1, .rows_of_chunk = 2};
+    struct tern_chunk_limits none = {.large = 1, .picture_rows = 1, .rows = 1, .rows_of_chunk = 2};
     struct tern_context *ctx = support_context();
-    int chunked = 0;
+    int chunked = 0, within = 0;
     for (uint64_t seed = 0; seed < 60; seed++) {
         struct tern_random_graph r = tern_random_graph_make(ctx, seed, 1);
         tern_tensor *in[4], *expected[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
@@ -47,9 +48,12 @@ static void random_graphs_agree(void **state)
         if (!g)
             fail_msg("graph %llu: %s", (unsigned long long)seed, tern_error(ctx));
         const int before = g->n_nodes;
+        none.nodes = seed % 3 ? INT64_MAX : 2 * before;
         if (tern_chunk_graph(g, &none))
             fail_msg("graph %llu: %s", (unsigned long long)seed, tern_error(ctx));
         chunked += g->n_nodes > before;
+        within += g->n_nodes > before && seed % 3 == 0;
+        assert_true(g->n_nodes <= none.nodes);
         run(ctx, tern_plan_compile(g, &(struct tern_plan_params){.without = "algorithm"}), r.weights, in, out);
         for (int i = 0; expected[i]; i++) {
             const double e = support_tensor_nmse(out[i], expected[i]);
@@ -60,8 +64,8 @@ static void random_graphs_agree(void **state)
         tern_graph_destroy(&g);
         tern_random_graph_close(&r);
     }
-    print_message("%d of 60 graphs have chunks\n", chunked);
-    assert_true(chunked > 30);
+    print_message("%d of 60 graphs have chunks, %d of 20 within their limit\n", chunked, within);
+    assert_true(chunked > 30 && within > 5);
     tern_context_destroy(&ctx);
 }
 
@@ -174,7 +178,8 @@ static struct outcome compare(struct tern_context *ctx, struct level l, const ch
 /* Pictures of a batch, then rows, in f32, bf16 and int8, where pictures have scales of their own anyhow. */
 static void a_level_takes_less_memory(void **state)
 {
-    static const struct tern_chunk_limits small = {.large = 8 << 10, .picture_rows = 256, .rows = 64, .rows_of_chunk = 128};
+    static const struct tern_chunk_limits small = {
+        .large = 8 << 10, .picture_rows = 256, .rows = 64, .rows_of_chunk = 128, .nodes = INT64_MAX};
     static const struct {
         struct level level;
         const char *quantize;
@@ -307,7 +312,7 @@ static bool agrees(struct tern_context *ctx, tern_graph_fn fn, void *user, tern_
 
 static void what_mixes_pictures_is_whole(void **state)
 {
-    static const struct tern_chunk_limits none = {.large = 1, .picture_rows = 1, .rows = 1, .rows_of_chunk = 2};
+    static const struct tern_chunk_limits none = {.large = 1, .picture_rows = 1, .rows = 1, .rows_of_chunk = 2, .nodes = INT64_MAX};
     struct tern_context *ctx = support_context();
     tern_scope_begin(ctx);
     struct mixture m = {.w = support_noise(ctx, 1, 2, (const int64_t[]){4, 4}, 1, TERN_F32),
@@ -331,7 +336,7 @@ static enum tern_status wide(void *user, tern_tensor *const *in, tern_tensor **o
 
 static void rows_meet_their_rows(void **state)
 {
-    static const struct tern_chunk_limits small = {.large = 1, .picture_rows = 1, .rows = 1, .rows_of_chunk = 16};
+    static const struct tern_chunk_limits small = {.large = 1, .picture_rows = 1, .rows = 1, .rows_of_chunk = 16, .nodes = INT64_MAX};
     struct tern_context *ctx = support_context();
     tern_scope_begin(ctx);
     tern_tensor *w[3] = {support_noise(ctx, 1, 2, (const int64_t[]){16, 4}, 1, TERN_F32),
@@ -345,10 +350,41 @@ static void rows_meet_their_rows(void **state)
     tern_context_destroy(&ctx);
 }
 
+struct heads_out {
+    tern_tensor *w;
+    bool projected;
+};
+
+/* Attention whose result, which lies as its query does, is given out, or goes through one more linear layer before. */
+static enum tern_status heads_given_out(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct heads_out *h = user;
+    const int order[] = {0, 2, 1, 3};
+    tern_tensor *x = tern_permute(tern_reshape(tern_linear(in[0], h->w, NULL), 4, (const int64_t[]){4, 4, 2, 2}), 4, order);
+    x = tern_reshape(tern_permute(tern_sdpa(x, x, x), 4, order), 3, (const int64_t[]){4, 4, 4});
+    out[0] = h->projected ? tern_linear(x, h->w, NULL) : x;
+    return TERN_OK;
+}
+
+/* What a whole one has in another order than its chunks would have to be copied. */
+static void what_joins_by_a_copy_is_whole(void **state)
+{
+    static const struct tern_chunk_limits none = {.large = 1, .picture_rows = 1, .rows = 1, .rows_of_chunk = 2, .nodes = INT64_MAX};
+    struct tern_context *ctx = support_context();
+    tern_scope_begin(ctx);
+    struct heads_out h = {.w = support_noise(ctx, 1, 2, (const int64_t[]){4, 4}, 1, TERN_F32)};
+    tern_tensor *x = support_noise(ctx, 2, 3, (const int64_t[]){4, 4, 4}, 1, TERN_F32);
+    assert_false(agrees(ctx, heads_given_out, &h, x, &none));
+    h.projected = true;
+    assert_true(agrees(ctx, heads_given_out, &h, x, &none));
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
 /* No pictures, no rows, no channels. */
 static void nothing_has_no_chunks(void **state)
 {
-    static const struct tern_chunk_limits none = {.large = 0, .picture_rows = 0, .rows = 0, .rows_of_chunk = 1};
+    static const struct tern_chunk_limits none = {.large = 0, .picture_rows = 0, .rows = 0, .rows_of_chunk = 1, .nodes = INT64_MAX};
     static const int64_t shapes[][3] = {{0, 4, 4}, {4, 0, 4}, {1, 0, 4}};
     struct tern_context *ctx = support_context();
     tern_scope_begin(ctx);
@@ -406,9 +442,9 @@ static void attention_is_in_place(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs_agree),  cmocka_unit_test(a_level_takes_less_memory),
-                                       cmocka_unit_test(else_plans_stay),      cmocka_unit_test(what_mixes_pictures_is_whole),
-                                       cmocka_unit_test(rows_meet_their_rows), cmocka_unit_test(nothing_has_no_chunks),
-                                       cmocka_unit_test(attention_is_in_place)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs_agree),   cmocka_unit_test(a_level_takes_less_memory),
+                                       cmocka_unit_test(else_plans_stay),       cmocka_unit_test(what_mixes_pictures_is_whole),
+                                       cmocka_unit_test(rows_meet_their_rows),  cmocka_unit_test(what_joins_by_a_copy_is_whole),
+                                       cmocka_unit_test(nothing_has_no_chunks), cmocka_unit_test(attention_is_in_place)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <tern/ops.h>
 
 #include "core/context.h"
+#include "graph/check.h"
 #include "graph/passes/passes.h"
 
 struct chunk {
@@ -97,6 +98,40 @@ static void replay(struct tern_again *again, const struct tern_node *n)
         record_region(c, at);
 }
 
+/* Nodes of the graph to be, with a slice for each chunk of what is cut. */
+static int64_t nodes_to_be(const struct tern_chunking *c)
+{
+    const struct tern_graph *g = c->again.from;
+    int64_t nodes = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tern_node *n = &g->nodes[i];
+        if (n->dead)
+            continue;
+        nodes++;
+        if (c->region[i] < 0)
+            continue;
+        const int64_t chunks = tern_chunk_count(c, &g->nodes[c->region[i]]);
+        nodes += chunks - !c->outside[n->out];
+        for (int k = 0; k < n->desc.n_in; k++) {
+            const int v = n->in[k];
+            const bool inside = v >= 0 && g->values[v].kind == TERN_VALUE_RESULT && c->region[g->values[v].node] == c->region[i];
+            nodes += v >= 0 && !inside && tern_chunk_cuts(c, n, k) ? chunks : 0;
+        }
+    }
+    return nodes;
+}
+
+/* With as many chunks as the limit of nodes leaves. */
+static bool choose(struct tern_chunking *c)
+{
+    for (c->most = TERN_CHUNKS; c->most > 1; c->most /= 2)
+        if (!tern_chunking_choose(c))
+            return false;
+        else if (nodes_to_be(c) <= c->limits->nodes)
+            return true;
+    return false;
+}
+
 static enum tern_status along(struct tern_graph *g, const struct tern_chunk_limits *limits, int dim, bool by_row)
 {
     const size_t values = (size_t)g->n_values + 1;
@@ -107,7 +142,7 @@ static enum tern_status along(struct tern_graph *g, const struct tern_chunk_limi
     c.end = tern_calloc(g->ctx, values, sizeof(*c.end));
     c.slice = tern_calloc(g->ctx, values, sizeof(*c.slice));
     c.made = tern_calloc(g->ctx, values * TERN_CHUNKS, sizeof(*c.made));
-    if (!st && c.region && c.outside && c.end && c.slice && c.made && tern_chunking_choose(&c))
+    if (!st && c.region && c.outside && c.end && c.slice && c.made && choose(&c))
         tern_again_record(&c.again, g);
     tern_again_end(&c.again);
     tern_free(g->ctx, c.region);
@@ -128,9 +163,11 @@ enum tern_status tern_chunk_graph(struct tern_graph *g, const struct tern_chunk_
 
 static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
-    /* With 4096 rows reading weights again is about a hundredth of the work. */
-    static const struct tern_chunk_limits limits = {.large = (size_t)1 << 20, .picture_rows = 4096, .rows = 1024, .rows_of_chunk = 2048};
+    /* With 4096 rows reading weights again is about a hundredth of the work. A plan that is kept on disk has a limit of nodes, and later
+     * passes add some. */
+    static const struct tern_chunk_limits limits = {
+        .large = (size_t)1 << 20, .picture_rows = 4096, .rows = 1024, .rows_of_chunk = 2048, .nodes = TERN_FILE_NODES / 4 * 3};
     return g->ctx->device->caps.merges || params->resident ? TERN_OK : tern_chunk_graph(g, &limits);
 }
 
-const struct tern_pass tern_pass_chunk = {"chunk", run};
+const struct tern_pass tern_pass_chunk = {"chunk", run, .revision = 1};

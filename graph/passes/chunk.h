@@ -13,6 +13,7 @@ struct tern_chunk_limits {
     int64_t picture_rows;  /* rows or pixels of a picture that is a chunk: least that a weight is to serve before it is read again */
     int64_t rows;          /* likewise of a chunk of rows */
     int64_t rows_of_chunk; /* where the rows of one picture are cut */
+    int64_t nodes;         /* of the graph, at most: fewer chunks are made, or none, where they would be more */
 };
 /* What the pass does, within limits of its own. */
 enum tern_status tern_chunk_graph(struct tern_graph *g, const struct tern_chunk_limits *limits);
@@ -20,6 +21,7 @@ enum tern_status tern_chunk_graph(struct tern_graph *g, const struct tern_chunk_
 struct tern_chunking {
     struct tern_again again; /* first */
     const struct tern_chunk_limits *limits;
+    int most;            /* chunks of a region */
     int dim;             /* that is cut: 0, the batch; 1, the rows of (1, rows, channels) */
     bool by_row;         /* where each row of (N, rows, channels) is for itself: feed-forward layers; else where each picture is */
     int *region;         /* by node of the old graph: the last node of its region; -1: in none */

@@ -116,10 +116,15 @@ static void follow(struct tern_chunking *c)
     }
 }
 
+/* Whether what others read of chunks can be made in its place of the whole. Attention's result lies as its query does, in another order
+ * than a whole one has. */
+static bool joins(const struct tern_meta *m) { return tern_meta_is_contiguous(m) || tern_meta_is_channels_last(m); }
+
 static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_numel(m) * tern_dtype_size(m->dtype); }
 
-/* Whether chunks of the region first..last pay: weights have a part in it. Where rows are for themselves, what is made and read in it alone
- * is larger than what is joined, as the middle of a feed-forward layer is and the projections of attention are not, and saves enough. */
+/* Whether chunks of the region first..last pay: weights have a part in it, and nothing is copied to be joined. Where rows are for
+ * themselves, what is made and read in it alone is larger than what is joined, as the middle of a feed-forward layer is and the projections
+ * of attention are not, and saves enough. */
 static bool pays(const struct tern_chunking *c, int first, int last)
 {
     const struct tern_graph *g = c->again.from;
@@ -132,6 +137,8 @@ static bool pays(const struct tern_chunking *c, int first, int last)
             continue;
         launches += n->kind == TERN_CALL_LAUNCH;
         weights += has_weight(c, n) ? bytes_of(&n->desc.in[1]) : 0;
+        if (c->outside[n->out] && n->kind != TERN_CALL_VIEW && !joins(&n->desc.out))
+            return false;
         size_t *most = c->outside[n->out] ? &joined : &inner;
         *most = bytes_of(&n->desc.out) > *most ? bytes_of(&n->desc.out) : *most;
     }

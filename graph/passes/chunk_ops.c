@@ -6,7 +6,7 @@
 int64_t tern_chunk_count(const struct tern_chunking *c, const struct tern_node *n)
 {
     const int64_t size = n->desc.out.ndim > c->dim ? n->desc.out.shape[c->dim] : 0, count = c->dim ? size / c->limits->rows_of_chunk : size;
-    return count < TERN_CHUNKS ? count : TERN_CHUNKS;
+    return count < c->most ? count : c->most;
 }
 
 bool tern_chunk_cuts(const struct tern_chunking *c, const struct tern_node *n, int k)
