@@ -187,7 +187,7 @@ static void check_values(const struct tern_cpu_level *l, enum tern_dtype dtype, 
     for (int i = 0; i < VALUE_ROWS * (MOST_VALUES + 5); i++)
         x[i] = random_byte() * 20000 - 2500000;
     for (int i = 0; i < n; i++) {
-        offset[i] = random_byte() * 128;
+        offset[i] = l->i8.zero ? random_byte() * 128 : 0;
         scale[i] = 1e-6f * fabsf(value());
         bias[i] = value();
     }

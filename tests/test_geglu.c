@@ -105,6 +105,7 @@ static void test_sums_of_int8(void **state)
     enum { ROWS = 5, MOST = 75, LD = 80 };
     static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
     static const int widths[] = {1, 7, 8, 15, 16, 17, 31, 32, 33, 48, 64, 75};
+    static const int32_t none[MOST];
     int32_t x[ROWS * LD], gate[ROWS * LD], offset[2][MOST];
     float scale[2][MOST], bias[2][MOST], factor[ROWS], wide[2][ROWS * LD];
     char expected[ROWS * LD * 4], y[ROWS * LD * 4];
@@ -127,7 +128,8 @@ static void test_sums_of_int8(void **state)
             for (int with = 0; with < 2; with++) {
                 struct tern_i8_values v[2];
                 for (int k = 0; k < 2; k++) {
-                    v[k] = (struct tern_i8_values){offset[k], scale[k], factor, with ? bias[k] : NULL, NULL, TERN_DTYPE_COUNT};
+                    v[k] = (struct tern_i8_values){l->i8.zero ? offset[k] : none, scale[k], factor,
+                                                   with ? bias[k] : NULL,         NULL,     TERN_DTYPE_COUNT};
                     l->i8.scale(TERN_F32, ROWS, widths[w], k ? gate : x, LD, &v[k], wide[k], LD);
                 }
                 memset(y, 'Z', sizeof(y));

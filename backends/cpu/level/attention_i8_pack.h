@@ -11,11 +11,9 @@
 #define WORDS (BLOCK / 4) /* of the powers of a block: key i, i + 16, i + 32 and i + 48 */
 #define MOST_WIDTH TERN_ATTENTION_I8_WIDTH
 #if defined(TERN_LEVEL_amx)
-#define SCORES_FROM 0x4b400000 /* scores are floats from the start: attention_i8_tiles.h */
 #define I8_DEPTH 64
 #define I8_ONES true
 #else
-#define SCORES_FROM 0
 #define I8_DEPTH 4
 #define I8_ONES false
 #endif
@@ -79,7 +77,8 @@ static void i8_pack_keys(const struct tern_cpu_head_i8 *h, const uint16_t *k, in
         const struct tern_quantize_factors f = tern_quantize_factors_of(value);
         h->k_scale[b] = f.out;
         memset(to, 0, (size_t)(BLOCK * h->depth));
-        memset(h->offset + first, 0, BLOCK * sizeof(*h->offset));
+        if (I8_ZERO)
+            memset(h->offset + first, 0, BLOCK * sizeof(*h->offset));
         for (int64_t j = 0; j < keys; j++) {
             int8_t row[MOST_WIDTH];
             __m512i sum = _mm512_setzero_si512();
@@ -88,7 +87,8 @@ static void i8_pack_keys(const struct tern_cpu_head_i8 *h, const uint16_t *k, in
                 _mm_storeu_si128((__m128i *)(void *)(row + c), bytes);
                 sum = _mm512_add_epi32(sum, _mm512_cvtepi8_epi32(bytes));
             }
-            h->offset[first + j] = SCORES_FROM - I8_ZERO * _mm512_reduce_add_epi32(sum);
+            if (I8_ZERO)
+                h->offset[first + j] = -I8_ZERO * _mm512_reduce_add_epi32(sum);
             for (int64_t c = 0; c < h->e; c += 4)
                 memcpy(to + (c * BLOCK / 4 + j) * 4, row + c, 4);
         }

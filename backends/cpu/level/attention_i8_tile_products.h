@@ -12,7 +12,6 @@ struct i8_products {
     const uint8_t *q;
     int64_t ldq;
     const int8_t *k;
-    const int32_t *offset;
     float *scores;
     const uint8_t *powers;
     const int8_t *v;
@@ -24,12 +23,12 @@ struct i8_products {
 /* Scores with 16 keys, in tile t. Of a depth of one tile the queries are in tile 5 before. */
 #define SCORES(t, v)                                                   \
     do {                                                               \
-        _tile_loadd(t, p->offset + (v)*LANES, 0);                      \
+        _tile_loadd(t, scores_from, 0);                                \
         for (int64_t i = 0; i < deep; i++) {                           \
             if (deep > 1)                                              \
                 _tile_loadd(5, p->q + i * 64, p->ldq);                 \
             _tile_loadd(7, p->k + i * 64 * BLOCK + (v)*64, 4 * BLOCK); \
-            _tile_dpbusd(t, 5, 7);                                     \
+            _tile_dpbssd(t, 5, 7);                                     \
         }                                                              \
     } while (0)
 

@@ -26,6 +26,7 @@ INLINE __m512bh pairs_at(const uint16_t *p)
 #define BF16_GAIN 16
 #define I8_STEP 32
 #define I8_GAIN 32
+#define I8_ZERO 0
 #define DOT_ROW_STEP 16
 #define DOT_PAST_L1 true
 
@@ -49,7 +50,7 @@ static void bf16_end(void) { _tile_release(); }
 #define TILES_MULTIPLY(bytes, c, a, b) \
     do {                               \
         if (bytes)                     \
-            _tile_dpbusd(c, a, b);     \
+            _tile_dpbssd(c, a, b);     \
         else                           \
             _tile_dpbf16ps(c, a, b);   \
     } while (0)
@@ -129,6 +130,11 @@ INLINE void dot_block(const bool bytes, const struct tern_dot_block *d)
 #endif
 #elif defined(TERN_LEVEL_VNNI)
 #include "backends/cpu/level/dot_rows.h"
+#endif
+
+/* The byte of A that counts as 0. */
+#if !defined(I8_ZERO)
+#define I8_ZERO 0
 #endif
 
 /* dot_block is that of the instructions. */

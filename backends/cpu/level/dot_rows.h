@@ -7,6 +7,7 @@
 
 #define I8_STEP 2
 #define I8_GAIN 4
+#define I8_ZERO 128  /* vpdpbusd takes A unsigned */
 #define DOT_FAR 4096 /* values of a panel that are on their way from L2 */
 
 #define DOT_ROW_STEP 1

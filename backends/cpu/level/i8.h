@@ -8,12 +8,6 @@
 
 typedef uint8_t vb __attribute__((vector_size(VW)));
 
-#if defined(TERN_LEVEL_VNNI)
-#define I8_ZERO 128 /* vpdpbusd and tdpbusd take A unsigned */
-#else
-#define I8_ZERO 0
-#endif
-
 /* To the nearest, even where two are as near. */
 #if defined(TERN_LEVEL_512)
 INLINE vi v_to_int(vf x) { return (vi)_mm512_cvtps_epi32((__m512)x); }

@@ -112,7 +112,8 @@ struct tern_cpu_bf16x3 {
 };
 
 /* What sums x of int8 are worth in row r, column i: (x - offset[i]) * (scale[i] * factor[r]) + bias[i] + more[r][i]; bias and more may be
- * NULL. The product and bias are rounded once to f32, and again with more, which is of f32, f16 or bf16. */
+ * NULL. offset is of zeros, and not read, where `zero` of the level is 0. The product and bias are rounded once to f32, and again with
+ * more, which is of f32, f16 or bf16. */
 struct tern_i8_values {
     const int32_t *offset;
     const float *scale, *factor, *bias;
@@ -156,7 +157,8 @@ struct tern_cpu_winograd_i8 {
     /* Sum s of the same to y + s * y_step, times factor[s * row + i] / 2^15 at place i of a row: floor(x f / 2^15 + 1 / 2), which fits. */
     void (*filter)(int64_t n, int64_t row, const int8_t *taps, int64_t step, const int16_t *factor, int8_t *y, int64_t y_step);
     /* y: the eight output pixels in f32, f16 or bf16, NULL: not wanted. m + p * step: sums of point p, each counts
-     * (m - offset[p * columns + i]) * (scale[p * columns + i] * row[p]). bias: n values, or NULL. Whole vectors of all but y are read. */
+     * (m - offset[p * columns + i]) * (scale[p * columns + i] * row[p]); offset as in tern_i8_values. bias: n values, or NULL. Whole
+     * vectors of all but y are read. */
     void (*output)(enum tern_dtype dtype, int64_t n, const int32_t *m, int64_t step, const int32_t *offset, const float *scale,
                    int64_t columns, const float *row, const float *bias, void *const *y);
 };
@@ -239,7 +241,8 @@ struct tern_cpu_attention {
 struct tern_cpu_head_i8 {
     int64_t keys, e, values;
     int64_t depth, columns; /* e filled up to the level's step; values, with a column of ones where it wants one, to 16 */
-    /* Packed: keys are filled up to whole blocks. For each key what its scores begin with, for each block of keys what a byte counts. */
+    /* Packed: keys are filled up to whole blocks. For each key what its scores begin with, if `zero`
+     * of the level is not 0, for each block of keys what a byte counts. */
     int8_t *k, *v;
     int32_t *offset;
     float *k_scale;

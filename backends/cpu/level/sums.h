@@ -2,6 +2,7 @@
 #ifndef TERN_BACKENDS_CPU_LEVEL_SUMS_H
 #define TERN_BACKENDS_CPU_LEVEL_SUMS_H
 
+#include "backends/cpu/level/bf16.h"
 #include "backends/cpu/level/convert.h"
 
 /* A result in bf16, where there are instructions for it: they take denormals for zero, as the products do. */
@@ -51,12 +52,13 @@ struct sum_columns {
 
 INLINE struct sum_columns sum_columns_at(const struct tern_i8_values *s, int64_t i, int64_t n)
 {
-    return (struct sum_columns){(vi)lanes_at(s->offset, i, n), lanes_at(s->scale, i, n), s->bias ? lanes_at(s->bias, i, n) : v_set(0)};
+    return (struct sum_columns){I8_ZERO ? (vi)lanes_at(s->offset, i, n) : (vi){0}, lanes_at(s->scale, i, n),
+                                s->bias ? lanes_at(s->bias, i, n) : v_set(0)};
 }
 
 INLINE vf value_of_sum(const struct sum_columns *c, vf sum, float factor)
 {
-    return v_fma(__builtin_convertvector((vi)sum - c->offset, vf), c->scale * factor, c->bias);
+    return v_fma(__builtin_convertvector(I8_ZERO ? (vi)sum - c->offset : (vi)sum, vf), c->scale * factor, c->bias);
 }
 
 /* Columns c .. c + n, of one vector or two whole ones, of all rows: what columns have in common stays in registers. bytes: x are sums of

@@ -3,6 +3,7 @@
 #ifndef TERN_BACKENDS_CPU_LEVEL_TILES_EMULATED_H
 #define TERN_BACKENDS_CPU_LEVEL_TILES_EMULATED_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #undef _tile_stored
 #undef _tile_dpbf16ps
 #undef _tile_dpbusd
+#undef _tile_dpbssd
 #define _tile_loadconfig(config) amx_use(config)
 #define _tile_release() amx_forget()
 #define _tile_zero(t) memset(amx_tile[t], 0, sizeof(amx_tile[t]))
@@ -21,7 +23,8 @@
 #define _tile_stream_loadd(t, from, step) amx_load(t, from, step)
 #define _tile_stored(t, to, step) amx_store(t, to, step)
 #define _tile_dpbf16ps(c, a, b) amx_multiply(c, a, b)
-#define _tile_dpbusd(c, a, b) amx_multiply_bytes(c, a, b)
+#define _tile_dpbusd(c, a, b) amx_multiply_bytes(false, c, a, b)
+#define _tile_dpbssd(c, a, b) amx_multiply_bytes(true, c, a, b)
 
 static __thread uint8_t amx_tile[8][16][64];
 
@@ -77,8 +80,8 @@ AMX_UNWATCHED static void amx_multiply(int c, int a, int b)
     }
 }
 
-/* The same of bytes, four in a word: A without, B with a sign. */
-AMX_UNWATCHED static void amx_multiply_bytes(int c, int a, int b)
+/* The same of bytes, four in a word: B with a sign, A with one if it has. */
+AMX_UNWATCHED static void amx_multiply_bytes(bool sign, int c, int a, int b)
 {
     int32_t column[4][16][16];
     for (int k = 0; k < 16; k++)
@@ -89,9 +92,12 @@ AMX_UNWATCHED static void amx_multiply_bytes(int c, int a, int b)
         uint32_t sums[16];
         memcpy(sums, amx_tile[c][i], sizeof(sums));
         for (int k = 0; k < 16; k++)
-            for (int q = 0; q < 4; q++)
+            for (int q = 0; q < 4; q++) {
+                const uint8_t byte = amx_tile[a][i][4 * k + q];
+                const int value = sign ? (int8_t)byte : byte;
                 for (int j = 0; j < 16; j++)
-                    sums[j] += (uint32_t)(amx_tile[a][i][4 * k + q] * column[q][k][j]);
+                    sums[j] += (uint32_t)(value * column[q][k][j]);
+            }
         memcpy(amx_tile[c][i], sums, sizeof(sums));
     }
 }
