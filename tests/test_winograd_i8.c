@@ -466,7 +466,7 @@ static void plans_choose_by_cost_and_words(void **state)
     const bool pays = cpu_level(ctx)->bf16.gain <= 4;
     struct block b = {ctx, tern_weights_create(ctx)};
     const struct tern_graph_input input = {"x", TERN_F32, 4, {2, 320, 32, 32}};
-    float *y[3];
+    float *y[4];
     int64_t n;
     tern_scope_begin(ctx);
     assert_int_equal(tern_weights_add(b.weights, "wide", support_noise(ctx, 1, 4, wide, 0.02, TERN_F32)), TERN_OK);
@@ -482,9 +482,14 @@ static void plans_choose_by_cost_and_words(void **state)
         assert_int_equal(any.direct, 2 - pays);
         assert_true(direct.winograd == 0 && direct.direct == 2);
         assert_true(none.winograd == 0 && none.direct == 0);
+        assert_int_equal(tern_op_force(ctx, WINOGRAD), TERN_OK);
+        const struct kernels forced = run_plan(&b, g, "*", x, &y[3], &n);
+        assert_int_equal(tern_op_force(ctx, NULL), TERN_OK);
+        assert_int_equal(forced.winograd, 2);
         for (int i = 0; i < 2; i++)
             assert_true(support_nmse(y[i], y[2], n) <= 1e-3);
-        for (int i = 0; i < 3; i++)
+        assert_true(support_nmse(y[3], y[2], n) <= 4.3 * support_nmse(y[1], y[2], n)); /* docs/kernels/int8.md */
+        for (int i = 0; i < 4; i++)
             free(y[i]);
         tern_graph_destroy(&g);
     }

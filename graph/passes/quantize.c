@@ -106,12 +106,14 @@ static void convert(struct tern_node *n, const struct tern_op_desc *d)
     n->in[2] = -1;
 }
 
-/* Attention has no weight and goes by the name of its op. It does not count as left: a kernel of floats serves it as well. Winograd's
- * transforms of int8 likewise go by their name, for all convolutions that are int8. */
+/* Winograd's transforms of int8 go by their name, for all convolutions that are int8. */
+static bool allows_winograd(const char *words) { return tern_quantize_format(words, "winograd") == TERN_LAYER_W8A8; }
+
+/* So does attention, which has no weight. It does not count as left: a kernel of floats serves it as well. */
 static void allow(struct tern_graph *g, const char *words)
 {
     const bool attention = tern_quantize_format(words, "sdpa") == TERN_LAYER_W8A8;
-    const bool winograd = tern_quantize_format(words, "winograd") == TERN_LAYER_W8A8;
+    const bool winograd = allows_winograd(words);
     for (int i = 0; i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
         if (n->dead || n->kind != TERN_CALL_LAUNCH)
@@ -125,9 +127,11 @@ static void allow(struct tern_graph *g, const char *words)
 
 /* Makes the node a product of int8, in place or, `prepares`, later. False where the device has no kernel for it: it stays. `streams`:
  * weights are read for every run, so kernels that pack nothing may make int8 of them as well. */
-static bool make_bytes(struct tern_graph *g, struct tern_node *n, bool streams, bool *prepares)
+static bool make_bytes(struct tern_graph *g, struct tern_node *n, const char *words, bool streams, bool *prepares)
 {
-    const struct tern_op_desc d = tern_quantize_of_floats(n, tern_quantize_counterpart(&n->desc, TERN_LAYER_W8A8));
+    struct tern_op_desc d = tern_quantize_of_floats(n, tern_quantize_counterpart(&n->desc, TERN_LAYER_W8A8));
+    if (d.op == TERN_OP_quantized_conv2d)
+        d.attrs.quantized_conv2d.winograd = allows_winograd(words); /* a kernel may be there for nothing else */
     const struct tern_kernel *k = tern_kernel_choose(g->ctx, g->ctx->device, &d);
     const bool later = k && !k->pack && tern_quantize_is_prepared(g->ctx, &d), here = k && !later && (k->pack || streams);
     if (here)
@@ -145,7 +149,7 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
         struct tern_node *n = &g->nodes[i];
         const enum tern_layer_format f = tern_quantize_chosen(g, n, params->quantize);
         if (f == TERN_LAYER_W8A8)
-            left[f] += !make_bytes(g, n, params->resident, &prepares);
+            left[f] += !make_bytes(g, n, params->quantize, params->resident, &prepares);
         else if (f != TERN_LAYER_PLAIN)
             left[f] += !keep(g->ctx, n, f, &prepares);
     }
