@@ -55,7 +55,7 @@ static void sdxl_is_as_in_diffusers(void **state) { check("sdxl", xl_cases, size
 
 static void sd2_is_as_in_diffusers(void **state) { check("sd2", sd2_cases, sizeof(sd2_cases) / sizeof(*sd2_cases)); }
 
-/* A file with the beginnings of its tensors' names exchanged, kohya's endings in the place of PEFT's, and no header. */
+/* A file with the beginnings of its tensors' names exchanged (NULL: left out), kohya's endings in the place of PEFT's, and no header. */
 static void rename_tensors(struct tern_context *ctx, const char *from, const char *to, const char *const names[][2], size_t n)
 {
     struct tern_weights *old = tern_weights_open(ctx, from), *w = tern_weights_create(ctx);
@@ -67,6 +67,8 @@ static void rename_tensors(struct tern_context *ctx, const char *from, const cha
         while (k < n && strncmp(is, names[k][0], strlen(names[k][0])))
             k++;
         assert_true(k < n && end);
+        if (!names[k][1])
+            continue;
         is += strlen(names[k][0]);
         snprintf(name, sizeof(name), "%s%.*s.lora_%s.weight", names[k][1], (int)(end - is), is, end[6] == 'A' ? "down" : "up");
         assert_int_equal(tern_weights_add(w, name, tern_weights_at(old, i)), TERN_OK);
@@ -76,7 +78,8 @@ static void rename_tensors(struct tern_context *ctx, const char *from, const cha
     tern_weights_unref(&old);
 }
 
-/* The names that ComfyUI and LyCORIS give by themselves: what the file does is the same. alpha is 3, the rank 2. */
+/* The names that ComfyUI, LyCORIS and PEFT give by themselves, PEFT for one model alone: what the file does is the same. alpha is 3, the
+ * rank 2. */
 static void other_names_are_known(void **state)
 {
     static const struct {
@@ -88,6 +91,8 @@ static void other_names_are_known(void **state)
           {"unet.", "lycoris_"}},
          {"unet", "text_encoder", "text_encoder_2"},
          "sdxl-0.7"},
+        {"sdxl", {{"text_encoder.", NULL}, {"text_encoder_2.", "base_model.model."}, {"unet.", NULL}}, {"text_encoder_2"}, "sdxl-0.7"},
+        {"sdxl", {{"text_encoder.", "base_model.model."}, {"text_encoder_2.", NULL}, {"unet.", NULL}}, {"text_encoder"}, "sdxl-0.7"},
         {"sd2",
          {{"text_encoder.", "text_encoders.clip_h.transformer."}, {"unet.", "diffusion_model."}, {"?", ""}},
          {"unet", "text_encoder"},

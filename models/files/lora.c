@@ -1,4 +1,4 @@
-/* Reading a LoRA file: whose names they are, which matrix each tensor belongs to, and whether it fits. */
+/* Reading a LoRA file: which matrix each tensor belongs to, and whether it fits. */
 #include "models/files/lora.h"
 
 #include <stdio.h>
@@ -8,30 +8,8 @@
 #include "core/tensor.h"
 #include "models/files/architecture.h"
 #include "models/files/lora_endings.h"
+#include "models/files/lora_place.h"
 #include "models/files/weights.h"
-
-/* How the name of a tensor begins. */
-static const struct beginning {
-    const char *text;
-    int part;   /* -1: not said */
-    bool alone; /* of the only text encoder, whichever that is: a refiner has the second */
-} beginnings[] = {
-    {"lora_unet_", TERN_LORA_UNET},
-    {"lora_te_", TERN_LORA_TEXT, true},
-    {"lora_te1_", TERN_LORA_TEXT},
-    {"lora_te2_", TERN_LORA_TEXT_2},
-    {"oft_unet_", TERN_LORA_UNET},
-    {"lycoris_", -1},
-    {"unet.", TERN_LORA_UNET},
-    {"text_encoder.", TERN_LORA_TEXT},
-    {"text_encoder_2.", TERN_LORA_TEXT_2},
-    {"text_encoders.clip_l.transformer.", TERN_LORA_TEXT}, /* ComfyUI's own names, beside diffusion_model. */
-    {"text_encoders.clip_h.transformer.", TERN_LORA_TEXT},
-    {"text_encoders.clip_g.transformer.", TERN_LORA_TEXT_2},
-    {"base_model.model.", -1},
-    {"diffusion_model.", TERN_LORA_UNET},
-    {"", -1}, /* fits last */
-};
 
 #define SHOWN 6 /* names in a message */
 
@@ -39,49 +17,10 @@ static const struct beginning {
 struct reading {
     struct tern_lora_file *f;
     struct tern_weights *const *bases;
-    struct tern_lora_names *names[TERN_LORA_PARTS];
+    struct tern_lora_places places;
     int64_t lost, first_lost[SHOWN]; /* tensors that no place was found for */
     int64_t twice;                   /* those that another spelling takes the place of */
 };
-
-/* "….attn1.processor.to_q" is diffusers' old way to say "….attn1.to_q". */
-static void drop_processor(char *module)
-{
-    static const char word[] = ".processor.";
-    char *at = strstr(module, word);
-    if (at)
-        memmove(at, at + strlen(word) - 1, strlen(at + strlen(word) - 1) + 1);
-}
-
-/* Where a module lies in the model: indices in the weight set of the part. */
-struct place {
-    int part;
-    int64_t weight, bias; /* bias -1: it has none */
-};
-
-/* The place of a module; false when the model has none. */
-static bool find_place(const struct reading *r, const char *name, size_t length, struct place *at)
-{
-    char module[512];
-    const struct beginning *b = beginnings;
-    while (strncmp(name, b->text, strlen(b->text)))
-        b++;
-    size_t skip = strlen(b->text);
-    if (skip >= length || length - skip >= sizeof(module))
-        return false;
-    memcpy(module, name + skip, length - skip);
-    module[length - skip] = 0;
-    drop_processor(module);
-    int first = b->part < 0 ? 0 : b->part;
-    if (b->alone && !r->bases[first])
-        first = TERN_LORA_TEXT_2;
-    for (at->part = first; at->part < TERN_LORA_PARTS; at->part++) {
-        const bool found = tern_lora_names_find(r->names[at->part], module, &at->weight, &at->bias);
-        if (found || b->part >= 0)
-            return found;
-    }
-    return false;
-}
 
 const char *tern_lora_name_text(const struct tern_lora_file *f, int64_t i, char *out)
 {
@@ -110,7 +49,7 @@ static enum tern_status place_tensor(struct reading *r, int64_t i)
     const char *name = tern_weights_name(f->weights, i);
     char text[TERN_PRINTABLE];
     size_t length = 0;
-    struct place at = {0};
+    struct tern_lora_place at = {0};
     const struct tern_lora_ending *e = tern_lora_find_ending(f->weights, name, &length);
     if (e && e->target == TERN_LORA_OF_NOTHING)
         return tern_fail(f->ctx, TERN_E_UNSUPPORTED,
@@ -119,7 +58,7 @@ static enum tern_status place_tensor(struct reading *r, int64_t i)
                          f->path, tern_lora_name_text(f, i, text), e->format);
     if (e && !f->format)
         f->format = e->format;
-    const bool found = e && find_place(r, name, length, &at), of_bias = e && e->target == TERN_LORA_OF_BIAS;
+    const bool found = e && tern_lora_find_place(&r->places, name, length, &at), of_bias = e && e->target == TERN_LORA_OF_BIAS;
     const int64_t target = !found ? -1 : of_bias ? at.bias : at.weight;
     if (found && target < 0 && e->role == TERN_LORA_UP_BIAS)
         return tern_fail(
@@ -201,10 +140,11 @@ static enum tern_status read_modules(struct reading *r)
             continue;
         f->part[part].count = tern_weights_count(r->bases[part]);
         f->part[part].module = tern_calloc(f->ctx, (size_t)f->part[part].count + 1, sizeof(*f->part[part].module));
-        r->names[part] = f->part[part].module ? tern_lora_names_create(r->bases[part], (enum tern_lora_part)part) : NULL;
-        if (!r->names[part])
+        if (!f->part[part].module)
             return tern_error_status(f->ctx);
     }
+    if (tern_lora_places_open(&r->places, f->weights, r->bases))
+        return tern_error_status(f->ctx);
     for (int ldm = 0; ldm < 2; ldm++) /* merged files may have a layer under both names: as in diffusers, LDM's do not count */
         for (int64_t i = 0; i < tern_weights_count(f->weights); i++)
             if (is_ldm(tern_weights_name(f->weights, i)) == ldm && place_tensor(r, i))
@@ -229,8 +169,7 @@ struct tern_lora_file *tern_lora_open(struct tern_context *ctx, const char *path
     struct reading r = {.f = f, .bases = bases};
     if (f->weights)
         read_modules(&r);
-    for (int part = 0; part < TERN_LORA_PARTS; part++)
-        tern_lora_names_destroy(&r.names[part]);
+    tern_lora_places_close(&r.places);
     if (tern_failed(ctx))
         tern_lora_unref(&f);
     return f;
