@@ -157,8 +157,8 @@ struct tern_cpu_winograd_i8 {
     /* Sum s of the same to y + s * y_step, times factor[s * row + i] / 2^15 at place i of a row: floor(x f / 2^15 + 1 / 2), which fits. */
     void (*filter)(int64_t n, int64_t row, const int8_t *taps, int64_t step, const int16_t *factor, int8_t *y, int64_t y_step);
     /* y: the eight output pixels in f32, f16 or bf16, NULL: not wanted. m + p * step: sums of point p, each counts
-     * (m - offset[p * columns + i]) * (scale[p * columns + i] * row[p]); offset as in tern_i8_values. bias: n values, or NULL. Whole
-     * vectors of all but y are read. */
+     * (m - offset[p * columns + i]) * (scale[p * columns + i] * row[p]). offset is read in any case: levels with another `zero` share the
+     * function. bias: n values, or NULL. Whole vectors of all but y are read. */
     void (*output)(enum tern_dtype dtype, int64_t n, const int32_t *m, int64_t step, const int32_t *offset, const float *scale,
                    int64_t columns, const float *row, const float *bias, void *const *y);
 };

@@ -223,9 +223,7 @@ INLINE void winograd_i8_output_of(const enum tern_dtype dtype, int64_t n, const 
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
                 const int p = i * 6 + j;
-                vi sum = (vi)v_load((const float *)m + p * step + c);
-                if (I8_ZERO)
-                    sum -= (vi)v_load((const float *)offset + p * columns + c);
+                const vi sum = (vi)v_load((const float *)m + p * step + c) - (vi)v_load((const float *)offset + p * columns + c);
                 d[i] = __builtin_convertvector(sum, vf) * (v_load(scale + p * columns + c) * row[p]);
             }
             t[0][j] = d[0] + d[1] + d[2];
