@@ -241,8 +241,8 @@ struct tern_cpu_attention {
 struct tern_cpu_head_i8 {
     int64_t keys, e, values;
     int64_t depth, columns; /* e filled up to the level's step; values, with a column of ones where it wants one, to 16 */
-    /* Packed: keys are filled up to whole blocks. For each key what its scores begin with, if `zero`
-     * of the level is not 0, for each block of keys what a byte counts. */
+    /* Packed: keys are filled up to whole blocks. For each key what its scores begin with (not written where `zero` of the level is 0), for
+     * each block of keys what a byte counts. */
     int8_t *k, *v;
     int32_t *offset;
     float *k_scale;
