@@ -38,6 +38,16 @@ INLINE struct quick_powers quick_powers_begin(const float *x, uint16_t *to, floa
     return (struct quick_powers){x, most, to, KEYS, KEYS, _mm512_set1_ps(factor), _mm512_setzero_si512()};
 }
 
+/* The low halves of a beside those of b. One instruction is faster beside tiles, two are beside vdpbf16ps. */
+INLINE __m512i low_words(__m512i a, __m512i b)
+{
+#if defined(TERN_LEVEL_amx)
+    return _mm512_mask_shuffle_epi8(a, 0xcccccccccccccccc, b, _mm512_set4_epi32(0x0d0c0000, 0x09080000, 0x05040000, 0x01000000));
+#else
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, a, _mm512_bslli_epi128(b, 2));
+#endif
+}
+
 /* Those of x beside those of y. */
 INLINE __m512i quick_pairs(struct quick_powers *q, __m512 x, __m512 y, __m512 shift)
 {
@@ -45,7 +55,7 @@ INLINE __m512i quick_pairs(struct quick_powers *q, __m512 x, __m512 y, __m512 sh
     const __m512i a = (__m512i)_mm512_fmadd_ps(x, q->factor, shift), b = (__m512i)_mm512_fmadd_ps(y, q->factor, shift);
     q->strange = _mm512_ternarylogic_epi32(q->strange, a, base, 0xf6); /* strange | (a ^ base) */
     q->strange = _mm512_ternarylogic_epi32(q->strange, b, base, 0xf6);
-    const __m512i words = _mm512_mask_blend_epi16(0xaaaaaaaa, a, _mm512_bslli_epi128(b, 2));
+    const __m512i words = low_words(a, b);
     const __m512i more =
         _mm512_mask_permutexvar_epi8(_mm512_set1_epi16(QUICK_HIGH), 0x5555555555555555, _mm512_srli_epi16(words, 2), table);
     return _mm512_avg_epu16(words, more);
