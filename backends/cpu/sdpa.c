@@ -304,7 +304,7 @@ const struct tern_kernel tern_cpu_sdpa_f32_flash = {.name = "sdpa_f32_flash",
                                                     .run = run};
 const struct tern_kernel tern_cpu_sdpa_bf16_flash = {.name = "sdpa_bf16_flash",
                                                      .op = TERN_OP_sdpa,
-                                                     .revision = 7,
+                                                     .revision = 8,
                                                      .supports = supports_bf16,
                                                      .in_place = true,
                                                      .workspace = workspace,
