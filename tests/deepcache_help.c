@@ -41,7 +41,7 @@ int choosing_open(void **state)
     snprintf(f->folder, sizeof(f->folder), "/tmp/tern-auto-XXXXXX");
     assert_non_null(mkdtemp(f->folder));
     f->ctx = tern_context_create(
-        &(struct tern_context_params){.threads = 2, .cache_dir = f->folder, .log = count_log, .progress = note_calls, .user = f});
+        &(struct tern_context_params){.threads = 1, .cache_dir = f->folder, .log = count_log, .progress = note_calls, .user = f});
     f->p = model_load(f->ctx, model_path("sd1", path));
     *state = f;
     return 0;

@@ -27,7 +27,7 @@ struct pair {
 
 static struct pair open_pair(const char *path, enum tern_dtype dtype, enum tern_offload offload)
 {
-    struct pair m = {.ctx = model_context(NULL, 2)};
+    struct pair m = {.ctx = model_context(NULL, 1)};
     const struct tern_pipeline_params q = {.dtype = dtype, .offload = offload};
     m.whole = tern_pipeline_load(m.ctx, path, &q);
     m.split = tern_pipeline_load(m.ctx, path, &q);

@@ -23,7 +23,7 @@ static struct fixture open_typed(const char *model, size_t budget, enum tern_off
 {
     struct fixture f;
     char path[PATH_SIZE];
-    f.ctx = tern_context_create(&(struct tern_context_params){.threads = 2, .budget = budget});
+    f.ctx = tern_context_create(&(struct tern_context_params){.threads = 1, .budget = budget});
     assert_non_null(f.ctx);
     f.p = tern_pipeline_load(f.ctx, model_path(model, path), &(struct tern_pipeline_params){.offload = offload, .dtype = dtype});
     if (!f.p)
@@ -231,7 +231,7 @@ static void each_component_as_it_is_told(void **state)
     struct tern_images *expected = job_run(base.ctx, base.p, &q);
     for (int i = 0; i < 12; i++) {
         const struct tern_offload_components c = {ways[i % 4], ways[(i + 1) % 4], ways[i / 3], ways[(i / 2 + 2) % 4]};
-        struct fixture f = {.ctx = tern_context_create(&(struct tern_context_params){.threads = 2})};
+        struct fixture f = {.ctx = tern_context_create(&(struct tern_context_params){.threads = 1})};
         f.p = tern_pipeline_load(f.ctx, model_path("sdxl", path),
                                  &(struct tern_pipeline_params){.offload = ways[1 + i % 3], .offload_components = c});
         same_picture(&f, &q, expected, true);

@@ -53,7 +53,7 @@ static struct tern_txt2img_params job_of(void)
 
 static struct tern_context *context(size_t budget)
 {
-    return tern_context_create(&(struct tern_context_params){.threads = 2, .budget = budget, .cache_dir = folder});
+    return tern_context_create(&(struct tern_context_params){.threads = 1, .budget = budget, .cache_dir = folder});
 }
 
 static struct chosen choose_with(size_t budget, struct tern_optimize_params o, struct tern_pipeline_params pipeline,

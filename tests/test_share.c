@@ -90,7 +90,7 @@ static void every_model_agrees(enum tern_dtype dtype)
     static const struct {
         int samples, share, times;
     } cases[] = {{1, 2, 1}, {1, 3, 1}, {2, 3, 1}, {1, 2, 2}};
-    struct tern_context *ctx = model_context(NULL, 2);
+    struct tern_context *ctx = model_context(NULL, 1);
     for (size_t i = 0; i < MODELS; i++) {
         struct tern_pipeline *p = open_model(ctx, models[i], dtype);
         for (size_t k = 0; k < sizeof(cases) / sizeof(*cases); k++)
@@ -107,7 +107,7 @@ static void blocks_without_attention(void **state)
                                       "[\"UpBlock2D\", \"UpBlock2D\", \"UpBlock2D\"]"};
     static const char *const transformers[] = {"down_blocks.0.att", "down_blocks.1.att", "up_blocks.1.att", "up_blocks.2.att"};
     static const char file[] = "unet/config.json", downs[] = "[\"DownBlock2D\", \"DownBlock2D\", \"DownBlock2D\"]";
-    struct tern_context *ctx = model_context(NULL, 2);
+    struct tern_context *ctx = model_context(NULL, 1);
     for (int i = 0; i < 2; i++) {
         char folder[PATH_SIZE];
         damage_copy("sd1", folder);
@@ -132,7 +132,7 @@ static void calls_in_bf16(void **state) { every_model_agrees(TERN_BF16); }
 /* The plans that jobs run. What SDXL is told of the text meets the first convolution's result, so there is nothing to share. */
 static void plans(void **state)
 {
-    struct tern_context *ctx = model_context(NULL, 2);
+    struct tern_context *ctx = model_context(NULL, 1);
     for (size_t i = 0; i < MODELS; i++) {
         struct tern_pipeline *p = open_model(ctx, models[i], TERN_F32);
         const int scale = tern_pipeline_scale(p);
