@@ -70,9 +70,12 @@ static void quantize(int64_t n, const float *x, float scale, int8_t *q)
     }
     for (int64_t i = 0; i < n; i++) {
         float value = x[i] / scale; /* of a scale so small that it was rounded it may be larger */
-        value = value > MOST ? MOST : value < -MOST ? -MOST : value;
+        value = value > MOST ? MOST : value;
+        value = value < -MOST ? -MOST : value;
         value += magic;
-        q[i] = (int8_t)(value - magic);
+        int32_t bits; /* the last eight are the number */
+        memcpy(&bits, &value, sizeof(bits));
+        q[i] = (int8_t)bits;
     }
 }
 
@@ -100,7 +103,11 @@ static void pack_column(const struct pack_run *r, const char *row, int64_t index
         read_row(r, row, at, n, scale, q);
         for (int64_t i = 0; i < n; i++)
             sum += q[i];
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i + 4 <= n && r->taps == 1; i += 4)
+            memcpy(panel + ((at + i) / 4 * width + j) * 4, q + i, 4);
+        const int64_t done = r->taps == 1 ? n / 4 * 4 : 0;
+        c += done;
+        for (int64_t i = done; i < n; i++) {
             panel[((tap * r->depth + c) / 4 * width + j) * 4 + c % 4] = q[i];
             if (++tap == r->taps) {
                 tap = 0;
