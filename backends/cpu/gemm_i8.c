@@ -91,29 +91,34 @@ static void read_row(const struct pack_run *r, const char *row, int64_t i, int64
     quantize(n, wide, scale, q);
 }
 
-/* Column j of a panel from a row of the weight: channel by channel and tap by tap there, tap by tap here. */
+/* Values first .. first + n of column j, tap by tap, to where a panel has them: channel by channel, each tap behind the last one. */
+static void place(const struct pack_run *r, int64_t first, int64_t n, const int8_t *q, int8_t *panel, int64_t width, int64_t j)
+{
+    int64_t i = 0;
+    for (; r->taps == 1 && i + 4 <= n; i += 4) /* first is a multiple of CHUNK */
+        memcpy(panel + ((first + i) / 4 * width + j) * 4, q + i, 4);
+    for (int64_t c = (first + i) / r->taps, tap = (first + i) % r->taps; i < n; i++) {
+        panel[((tap * r->depth + c) / 4 * width + j) * 4 + c % 4] = q[i];
+        if (++tap == r->taps) {
+            tap = 0;
+            c++;
+        }
+    }
+}
+
+/* Column j of a panel from a row of the weight. */
 static void pack_column(const struct pack_run *r, const char *row, int64_t index, int8_t *panel, int64_t width, int64_t j)
 {
     const int64_t k = r->c * r->taps;
     const float scale = r->dtype == TERN_I8 ? 0 : r->level->i8.most(r->dtype, k, row) / MOST;
     int8_t q[CHUNK];
     int32_t sum = 0;
-    for (int64_t at = 0, c = 0, tap = 0; at < k; at += CHUNK) {
+    for (int64_t at = 0; at < k; at += CHUNK) {
         const int64_t n = min64(CHUNK, k - at);
         read_row(r, row, at, n, scale, q);
         for (int64_t i = 0; i < n; i++)
             sum += q[i];
-        for (int64_t i = 0; i + 4 <= n && r->taps == 1; i += 4)
-            memcpy(panel + ((at + i) / 4 * width + j) * 4, q + i, 4);
-        const int64_t done = r->taps == 1 ? n / 4 * 4 : 0;
-        c += done;
-        for (int64_t i = done; i < n; i++) {
-            panel[((tap * r->depth + c) / 4 * width + j) * 4 + c % 4] = q[i];
-            if (++tap == r->taps) {
-                tap = 0;
-                c++;
-            }
-        }
+        place(r, at, n, q, panel, width, j);
     }
     r->to.offset[index] = (int32_t)((uint32_t)sum * (uint32_t)r->level->i8.zero); /* Winograd's, which may be too deep, have their own */
     if (r->dtype != TERN_I8)
