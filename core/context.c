@@ -9,6 +9,7 @@
 #include "core/files.h"
 #include "core/line.h"
 #include "core/registry.h"
+#include "core/team.h"
 #include "core/threads.h"
 
 static _Thread_local const char *create_error = "";
@@ -27,8 +28,7 @@ static void context_free(struct tern_context *ctx)
         ctx->device->fns->destroy(ctx->device);
     if (ctx->host)
         ctx->host->fns->destroy(ctx->host);
-    if (ctx->pool)
-        pthreadpool_destroy(ctx->pool);
+    tern_team_destroy(ctx->team);
     tern_free(ctx, ctx->cache_dir);
     tern_free(ctx, ctx->tune_cache);
     tern_free(ctx, ctx->chosen);
@@ -66,7 +66,7 @@ static enum tern_status context_open(struct tern_context *ctx)
     if (tune->cache && tune->cache[0] && !(ctx->tune_cache = tern_path_fixed(ctx, tune->cache)))
         return TERN_E_NO_MEMORY;
     ctx->params.tune.cache = ctx->tune_cache;
-    if (tern_pool_open(ctx, ctx->params.threads, core_count()))
+    if (tern_threads_open(ctx, ctx->params.threads, core_count()))
         return tern_error_status(ctx);
     ctx->host = tern_device_open(ctx, "cpu");
     if (!ctx->host)

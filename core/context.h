@@ -3,7 +3,6 @@
 #define TERN_CORE_CONTEXT_H
 
 #include <pthread.h>
-#include <pthreadpool.h>
 #include <tern/context.h>
 
 #include "core/hal.h"
@@ -41,7 +40,7 @@ struct tern_context {
     unsigned recordings;  /* of graphs, begun so far */
     unsigned recording;   /* the number of the one that symbols are of now */
 
-    pthreadpool_t pool;
+    struct tern_team *team;
     struct tern_threads threads;
     struct tern_mapping *mappings; /* core/files.c; they hold the context */
 

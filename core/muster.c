@@ -1,4 +1,4 @@
-/* A core for each thread of the pool, before they are to spin. */
+/* A core for each thread of a team, before they are to spin. */
 #include "core/muster.h"
 
 #if defined(__linux__)
@@ -11,10 +11,9 @@
 #define PATIENCE 200e-6 /* s */
 
 struct muster {
-    pthread_t caller;
     pthread_mutex_t lock;
     cpu_set_t taken; /* cores of those that are here */
-    size_t here, all;
+    int here, all;
     double until;
 };
 
@@ -45,28 +44,25 @@ static void take_core(struct muster *m)
     __atomic_add_fetch(&m->here, 1, __ATOMIC_RELAXED);
 }
 
-/* The calling thread stays where it is. All wait for the others: who has done its part would take that of one that still sleeps. They
- * yield, because who comes may have been woken on the core of one of them. */
-static void come(void *arg, size_t i)
+/* The calling thread stays where it is. All wait for the others, since the loop ends with the caller's part. They yield, because who comes
+ * may have been woken on the core of one of them. */
+static void come(void *arg, int slot)
 {
     struct muster *m = arg;
-    if (tern_now() < m->until && !pthread_equal(pthread_self(), m->caller))
+    if (slot > 0 && tern_now() < m->until)
         take_core(m);
     while (__atomic_load_n(&m->here, __ATOMIC_RELAXED) < m->all && tern_now() < m->until)
         sched_yield();
 }
 
-void tern_muster(pthreadpool_t pool)
+void tern_muster(struct tern_team *team)
 {
-    struct muster m = {.caller = pthread_self(),
-                       .lock = PTHREAD_MUTEX_INITIALIZER,
-                       .all = pthreadpool_get_threads_count(pool) - 1,
-                       .until = tern_now() + PATIENCE};
+    struct muster m = {.lock = PTHREAD_MUTEX_INITIALIZER, .all = tern_team_size(team) - 1, .until = tern_now() + PATIENCE};
     const int core = sched_getcpu();
     if (core >= 0)
         CPU_SET((size_t)core, &m.taken);
-    pthreadpool_parallelize_1d(pool, come, &m, m.all + 1, 0);
+    tern_team_run(team, m.all + 1, come, &m, true);
 }
 #else
-void tern_muster(pthreadpool_t pool) {}
+void tern_muster(struct tern_team *team) {}
 #endif

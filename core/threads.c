@@ -1,19 +1,37 @@
-/* Parallel loops on pthreadpool. */
+/* Parallel loops of a context. */
 #include "core/threads.h"
 
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
 #include "core/context.h"
 #include "core/muster.h"
+#include "core/team.h"
+
+enum tern_status tern_threads_open(struct tern_context *ctx, int asked, int cores)
+{
+    const int wanted = asked ? asked : cores < 256 ? cores : 256;
+    int error = 0;
+    ctx->team = tern_team_create(wanted, &error);
+    if (!ctx->team)
+        return tern_fail(ctx, TERN_E_NO_MEMORY, "%d threads cannot be made", wanted);
+    const int threads = tern_team_size(ctx->team);
+    if (threads < wanted && asked)
+        return tern_fail(ctx, TERN_E_NO_MEMORY, "threads: expected at most %d, as no more can be started (%s), found %d", threads,
+                         strerror(error), asked);
+    if (threads < wanted)
+        tern_message(ctx, TERN_LOG_WARN, "%d threads for %d cores, as no more can be started: %s", threads, wanted, strerror(error));
+    ctx->threads.crowded = threads > cores;
+    return TERN_OK;
+}
 
 /* Waking a worker takes as long as a small product: a text encoder has 109 loops, and 9 % of its time was that. But a worker that spins
- * on a core which the thread it waits for needs holds that up at every loop: a picture of the demo in 18 s instead of 2.3 s on a busy
- * machine. So workers spin while a plan runs, unless the process is switched off against its will again and again: then they sleep for a
- * while, for longer if that goes on. Two threads that share their cores are switched off some hundred times a second;
- * 15 to 30 times is what an idle system does by itself. More threads than cores never spin: few of them can be switched off at a time, so
- * that the switches of each would not be enough to send them to sleep (eight on two busy cores: a small picture of the demo in 19 to 26 s
- * instead of 0.2 to 0.4 s). */
+ * holds up others that need its core, and so the thread it waits for: four pictures of the demo beside a busy thread took 2.9 s in place of
+ * 1.8 s. So workers spin while a plan runs, unless the process is switched off against its will again and again: then they sleep for a
+ * while, for longer if that goes on. Two threads that share their cores are switched off some hundred times a second; 15 to 30 times is
+ * what an idle system does by itself. More threads than cores never spin: few of them can be switched off at a time, so that the switches
+ * of each would not be enough to send them to sleep (eight on two cores: those pictures in 5.9 to 7.6 s in place of 2.0 s). */
 #define LEAST_REST ((int64_t)2000000) /* ns */
 #define MOST_REST ((int64_t)2000000000)
 #define SWITCH ((int64_t)16000000) /* a switch is forgiven in that time */
@@ -64,19 +82,19 @@ bool tern_threads_rest(struct tern_threads *t, int64_t now, int64_t switched)
     return true;
 }
 
-/* How workers wait behind the loop that comes. */
-static uint32_t waiting(struct tern_context *ctx)
+/* Whether workers spin behind the loop that comes. */
+static bool awake(struct tern_context *ctx)
 {
     struct tern_threads *t = &ctx->threads;
     const int64_t now = nanoseconds();
     if (t->crowded || __atomic_load_n(&t->runs, __ATOMIC_RELAXED) < 1 || tern_threads_asleep(t, now) ||
         tern_threads_rest(t, now, switches(ctx)))
-        return PTHREADPOOL_FLAG_YIELD_WORKERS;
+        return false;
     if (!__atomic_exchange_n(&t->awake, 1, __ATOMIC_RELAXED)) {
-        tern_muster(ctx->pool);
+        tern_muster(ctx->team);
         tern_threads_forget(t, nanoseconds(), switches(ctx)); /* it yields, which counts as being switched off */
     }
-    return 0;
+    return true;
 }
 
 void tern_threads_begin(struct tern_context *ctx)
@@ -85,37 +103,11 @@ void tern_threads_begin(struct tern_context *ctx)
         tern_threads_forget(&ctx->threads, nanoseconds(), switches(ctx)); /* what happened before */
 }
 
-static void nothing(void *arg, size_t i) {}
-
 void tern_threads_end(struct tern_context *ctx)
 {
     struct tern_threads *t = &ctx->threads;
     if (__atomic_sub_fetch(&t->runs, 1, __ATOMIC_RELAXED) == 0 && __atomic_exchange_n(&t->awake, 0, __ATOMIC_RELAXED))
-        pthreadpool_parallelize_1d(ctx->pool, nothing, NULL, pthreadpool_get_threads_count(ctx->pool), PTHREADPOOL_FLAG_YIELD_WORKERS);
-}
-
-struct range_call {
-    void (*fn)(void *arg, int64_t begin, int64_t end);
-    void *arg;
-};
-
-static void run_tile(void *p, size_t begin, size_t count)
-{
-    const struct range_call *c = p;
-    c->fn(c->arg, (int64_t)begin, (int64_t)(begin + count));
-}
-
-void tern_parallel(struct tern_context *ctx, int64_t n, int64_t tile, void (*fn)(void *arg, int64_t begin, int64_t end), void *arg)
-{
-    struct range_call c = {fn, arg};
-    if (n <= 0)
-        return;
-    if (tile < 1)
-        tile = 1;
-    if (n <= tile)
-        fn(arg, 0, n);
-    else
-        pthreadpool_parallelize_1d_tile_1d(ctx->pool, run_tile, &c, (size_t)n, (size_t)tile, waiting(ctx));
+        tern_team_rest(ctx->team);
 }
 
 /* Tasks that nobody has taken yet: the first of them, and behind its 32 bits how many there are. */
@@ -146,13 +138,13 @@ static int64_t take(struct share *s, bool first)
     return (int64_t)((left & UINT32_MAX) + (first ? 0 : (left >> 32) - 1));
 }
 
-static void run_slot(void *p, size_t slot)
+static void run_slot(void *p, int slot)
 {
     struct slot_call *c = p;
     for (int other = 0; other < c->shares; other++)
-        for (int64_t task; (task = take(&c->share[(slot + (size_t)other) % (size_t)c->shares], other == 0)) >= 0;)
+        for (int64_t task; (task = take(&c->share[(slot + other) % c->shares], other == 0)) >= 0;)
             for (int64_t i = task * c->unit; i < (task + 1) * c->unit && i < c->n; i++)
-                c->fn(c->arg, (int)slot, i);
+                c->fn(c->arg, slot, i);
 }
 
 void tern_parallel_slots(struct tern_context *ctx, int64_t n, void (*fn)(void *arg, int slot, int64_t i), void *arg)
@@ -166,7 +158,27 @@ void tern_parallel_slots(struct tern_context *ctx, int64_t n, void (*fn)(void *a
         const uint64_t begin = (uint64_t)(tasks * s / c.shares), end = (uint64_t)(tasks * (s + 1) / c.shares);
         c.share[s].left = (end - begin) << 32 | begin;
     }
-    pthreadpool_parallelize_1d(ctx->pool, run_slot, &c, (size_t)slots, waiting(ctx));
+    tern_team_run(ctx->team, (int)slots, run_slot, &c, slots > 1 && awake(ctx));
 }
 
-int tern_thread_count(const struct tern_context *ctx) { return ctx ? (int)pthreadpool_get_threads_count(ctx->pool) : 0; }
+struct ranges {
+    void (*fn)(void *arg, int64_t begin, int64_t end);
+    void *arg;
+    int64_t n, tile;
+};
+
+static void run_range(void *p, int slot, int64_t i)
+{
+    const struct ranges *r = p;
+    const int64_t begin = i * r->tile;
+    r->fn(r->arg, begin, r->n - begin < r->tile ? r->n : begin + r->tile);
+}
+
+void tern_parallel(struct tern_context *ctx, int64_t n, int64_t tile, void (*fn)(void *arg, int64_t begin, int64_t end), void *arg)
+{
+    struct ranges r = {fn, arg, n, tile < 1 ? 1 : tile};
+    if (n > 0)
+        tern_parallel_slots(ctx, n / r.tile + (n % r.tile != 0), run_range, &r);
+}
+
+int tern_thread_count(const struct tern_context *ctx) { return ctx ? tern_team_size(ctx->team) : 0; }

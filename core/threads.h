@@ -1,4 +1,4 @@
-/* The thread pool for CPU kernels: pthreadpool, one per context. */
+/* Loops of CPU kernels, by the threads of a context. */
 #ifndef TERN_CORE_THREADS_H
 #define TERN_CORE_THREADS_H
 
@@ -6,9 +6,9 @@
 
 #define TERN_MOST_THREADS 1024
 
-/* Makes the pool of the context: with `asked` threads, or the error is recorded; 0: with one for each of the cores, or as many as can be
+/* Makes the team of the context: with `asked` threads, or the error is recorded; 0: with one for each of the cores, or as many as can be
  * started. */
-enum tern_status tern_pool_open(struct tern_context *ctx, int asked, int cores);
+enum tern_status tern_threads_open(struct tern_context *ctx, int asked, int cores);
 
 /* Between begin and end (which may be nested, also from several threads) one loop follows the other at once. Workers stay awake from one to
  * the next, as long as nobody else wants the cores. */

@@ -9,7 +9,6 @@ libc6-dev           stdio.h
 meson               meson
 ninja-build         ninja
 pkg-config          pkg-config
-libpthreadpool-dev  pthreadpool.h
 libcpuinfo-dev      cpuinfo.h
 libjansson-dev      jansson.h
 libutf8proc-dev     utf8proc.h

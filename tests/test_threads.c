@@ -1,0 +1,432 @@
+/* The threads of a context: loops, who does what in them, who is waited for, and when workers sleep. */
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <tern/ops.h>
+
+#include "core/context.h"
+#include "core/threads.h"
+#include "support.h"
+
+struct cover {
+    int seen[1000];
+    int64_t tile, n;
+    int busy[8];
+};
+
+static void mark_range(void *arg, int64_t begin, int64_t end)
+{
+    struct cover *c = arg;
+    if (begin % c->tile || (end - begin != c->tile && end != c->n && end - begin != c->n))
+        __atomic_add_fetch(&c->seen[0], 100, __ATOMIC_RELAXED);
+    for (int64_t i = begin; i < end; i++)
+        __atomic_add_fetch(&c->seen[i], 1, __ATOMIC_RELAXED);
+}
+
+static void mark_slot(void *arg, int slot, int64_t i)
+{
+    struct cover *c = arg;
+    if (slot < 0 || slot >= 4 || __atomic_add_fetch(&c->busy[slot], 1, __ATOMIC_ACQ_REL) != 1)
+        __atomic_add_fetch(&c->seen[0], 100, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&c->seen[i], 1, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&c->busy[slot], 1, __ATOMIC_ACQ_REL);
+}
+
+static void loops_cover_their_range_once(void **state)
+{
+    static const int64_t sizes[] = {0, 1, 2, 7, 64, 999, 1000};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 4});
+    for (int i = 0; i < 7; i++)
+        for (int64_t tile = 1; tile < 1500; tile = tile * 5 + 2) {
+            struct cover c = {.tile = tile, .n = sizes[i]}, s = {.n = sizes[i]};
+            tern_parallel(ctx, sizes[i], tile, mark_range, &c);
+            tern_parallel_slots(ctx, sizes[i], mark_slot, &s);
+            for (int64_t k = 0; k < 1000; k++) {
+                assert_int_equal(c.seen[k], k < sizes[i]);
+                assert_int_equal(s.seen[k], k < sizes[i]);
+            }
+        }
+    tern_parallel(ctx, -5, 0, mark_range, NULL);
+    tern_context_destroy(&ctx);
+}
+
+struct starts {
+    int64_t first[4]; /* that a slot was given; -1: none */
+    int there;        /* atomic */
+};
+
+static void wait_for_all(void *arg, int slot, int64_t i)
+{
+    struct starts *s = arg;
+    if (s->first[slot] >= 0)
+        return;
+    s->first[slot] = i;
+    __atomic_add_fetch(&s->there, 1, __ATOMIC_ACQ_REL);
+    while (__atomic_load_n(&s->there, __ATOMIC_ACQUIRE) < 4)
+        sched_yield();
+}
+
+/* Each thread begins with its own part of a loop's calls, as in the loop before. */
+static void slots_have_their_own_parts(void **state)
+{
+    static const int64_t sizes[] = {4, 7, 64, 1001};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 4});
+    assert_non_null(ctx);
+    for (int i = 0; i < 4; i++) {
+        struct starts s = {.first = {-1, -1, -1, -1}};
+        tern_parallel_slots(ctx, sizes[i], wait_for_all, &s);
+        for (int slot = 0; slot < 4; slot++)
+            assert_int_equal(s.first[slot], sizes[i] * slot / 4);
+    }
+    tern_context_destroy(&ctx);
+}
+
+/* A process that may use one core of several has one thread. */
+static void threads_are_as_many_as_cores(void **state)
+{
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    int core = 0;
+    while (!CPU_ISSET(core, &all))
+        core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    struct tern_context *ctx = tern_context_create(NULL);
+    assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+    assert_int_equal(tern_thread_count(ctx), 1);
+    tern_context_destroy(&ctx);
+    ctx = tern_context_create(NULL);
+    assert_int_equal(tern_thread_count(ctx), CPU_COUNT(&all) < 256 ? CPU_COUNT(&all) : 256);
+    tern_context_destroy(&ctx);
+}
+
+/* With room for few stacks or for none: 0 when it is as expected. Whatever waits for a thread that is not there is ended. */
+static int in_little(int threads, size_t more)
+{
+    if (!support_leave_space(more))
+        return 2;
+    alarm(20);
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = threads});
+    if (threads)
+        return ctx || !strstr(tern_create_error(), "as no more can be started (") || !strstr(tern_create_error(), "), found 1024");
+    float x = 0;
+    tern_tensor *t = tern_tensor_scalar(ctx, TERN_F32, 2.5);
+    return tern_thread_count(ctx) < 1 || tern_tensor_read(t, TERN_F32, &x, sizeof(x)) || x != 2.5f;
+}
+
+/* What is asked for is refused; one per core is as many as can be started. */
+static void threads_that_cannot_be_started(void **state)
+{
+    support_skip_watched();
+    for (int threads = 0; threads <= 1024; threads += 1024) {
+        int status = 1;
+        const pid_t child = fork();
+        if (!child)
+            _exit(in_little(threads, threads ? 64 << 20 : 1 << 20));
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+}
+
+static void sleep_for(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
+
+static double processor_seconds(void)
+{
+    struct timespec t;
+    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Workers may spin from loop to loop, but not when the last run is over: 200 ms of which hardly any are computed. */
+static void workers_sleep_behind_a_run(void **state)
+{
+    struct cover c = {.tile = 1, .n = 64};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 2});
+    assert_non_null(ctx);
+    tern_threads_begin(ctx);
+    tern_threads_begin(ctx);
+    for (int i = 0; i < 200; i++)
+        tern_parallel(ctx, 64, 1, mark_range, &c);
+    tern_threads_end(ctx);
+    tern_parallel(ctx, 64, 1, mark_range, &c);
+    tern_threads_end(ctx);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(c.seen[i], 201);
+    const double before = processor_seconds();
+    sleep_for(200);
+    assert_true(processor_seconds() - before < 0.004);
+    tern_context_destroy(&ctx);
+}
+
+/* ---- who is waited for */
+
+static struct {
+    pthread_t worker;
+    int here, held; /* atomic */
+} pair;
+
+static void meet(void *arg, int64_t begin, int64_t end)
+{
+    if (!pthread_equal(pthread_self(), *(pthread_t *)arg))
+        pair.worker = pthread_self();
+    __atomic_add_fetch(&pair.here, 1, __ATOMIC_ACQ_REL);
+    while (__atomic_load_n(&pair.here, __ATOMIC_ACQUIRE) < 2)
+        sched_yield();
+}
+
+/* As a thread that another program keeps from its processor. */
+static void hold(int signal)
+{
+    __atomic_store_n(&pair.held, 2, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&pair.held, __ATOMIC_SEQ_CST))
+        sleep_for(1);
+}
+
+struct alone {
+    pthread_t caller;
+    int done;
+};
+
+static void count_mine(void *arg, int64_t begin, int64_t end)
+{
+    struct alone *a = arg;
+    a->done += pthread_equal(pthread_self(), a->caller) != 0;
+}
+
+/* The worker is held where it sleeps, behind a run as in one. The loop ends without it, and it helps again when it is let go. */
+static void nobody_waits_for_who_does_not_come(void **state)
+{
+    pthread_t self = pthread_self();
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 2});
+    assert_non_null(ctx);
+    signal(SIGUSR1, hold);
+    alarm(60);
+    for (int in_run = 0; in_run < 2; in_run++) {
+        struct alone a = {self};
+        if (in_run)
+            tern_threads_begin(ctx);
+        pair.here = 0;
+        tern_parallel(ctx, 2, 1, meet, &self);
+        sleep_for(20);
+        pair.held = 1;
+        assert_int_equal(pthread_kill(pair.worker, SIGUSR1), 0);
+        while (__atomic_load_n(&pair.held, __ATOMIC_SEQ_CST) == 1)
+            sched_yield();
+        for (int i = 0; i < 10; i++)
+            tern_parallel(ctx, 64, 1, count_mine, &a);
+        assert_int_equal(a.done, 640);
+        __atomic_store_n(&pair.held, 0, __ATOMIC_SEQ_CST);
+        pair.here = 0;
+        tern_parallel(ctx, 2, 1, meet, &self);
+        if (in_run)
+            tern_threads_end(ctx);
+    }
+    alarm(0);
+    signal(SIGUSR1, SIG_DFL);
+    tern_context_destroy(&ctx);
+}
+
+struct slow {
+    pthread_t caller;
+    int begun; /* atomic */
+    int done;
+};
+
+static void begin_slowly(void *arg, int64_t begin, int64_t end)
+{
+    struct slow *s = arg;
+    if (pthread_equal(pthread_self(), s->caller))
+        while (!__atomic_load_n(&s->begun, __ATOMIC_ACQUIRE))
+            sched_yield();
+    else {
+        __atomic_store_n(&s->begun, 1, __ATOMIC_RELEASE);
+        sleep_for(100);
+        s->done = 1;
+    }
+}
+
+/* Who has begun is waited for, and not by spinning all the time. */
+static void what_began_is_waited_for(void **state)
+{
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 2});
+    assert_non_null(ctx);
+    for (int in_run = 0; in_run < 2; in_run++) {
+        struct slow s = {pthread_self()};
+        if (in_run)
+            tern_threads_begin(ctx);
+        const double before = processor_seconds();
+        tern_parallel(ctx, 2, 1, begin_slowly, &s);
+        assert_int_equal(s.done, 1);
+        assert_true(processor_seconds() - before < 0.05);
+        if (in_run)
+            tern_threads_end(ctx);
+    }
+    tern_context_destroy(&ctx);
+}
+
+struct callers {
+    struct tern_context *ctx;
+    struct cover cover;
+};
+
+static void *many_loops(void *arg)
+{
+    struct callers *c = arg;
+    for (int i = 0; i < 400; i++) {
+        if (i % 100 == 50)
+            tern_threads_begin(c->ctx);
+        tern_parallel_slots(c->ctx, 64, mark_slot, &c->cover);
+        if (i % 100 == 99)
+            tern_threads_end(c->ctx);
+    }
+    return NULL;
+}
+
+/* Loops that begin at once, in runs and outside: no slot is two callers' at a time. */
+static void callers_take_turns(void **state)
+{
+    pthread_t thread[3];
+    struct callers c = {tern_context_create(&(struct tern_context_params){.threads = 4})};
+    assert_non_null(c.ctx);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, many_loops, &c), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(c.cover.seen[i], 3 * 400);
+    tern_context_destroy(&c.ctx);
+}
+
+/* ---- where workers are, and when they sleep */
+
+#if defined(__linux__)
+enum { MUSTERED = 2 };
+struct place {
+    const cpu_set_t *set[2]; /* for the other threads, one after the other; NULL: none */
+    pthread_t caller;
+    int here; /* atomic */
+    cpu_set_t may[MUSTERED];
+};
+
+static void take_place(void *arg, int64_t begin, int64_t end)
+{
+    struct place *p = arg;
+    for (int i = 0; i < 2 && p->set[i] && !pthread_equal(pthread_self(), p->caller); i++)
+        assert_int_equal(sched_setaffinity(0, sizeof(cpu_set_t), p->set[i]), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof(cpu_set_t), &p->may[begin]), 0);
+    __atomic_add_fetch(&p->here, 1, __ATOMIC_RELAXED);
+    while (__atomic_load_n(&p->here, __ATOMIC_RELAXED) < MUSTERED) /* each thread has one */
+        sched_yield();
+}
+
+/* A worker that sleeps on the caller's core, and one that may use no other: both may go afterwards where they could go before. */
+static void workers_stay_as_free_as_they_were(void **state)
+{
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    struct tern_context *ctx = CPU_COUNT(&all) < MUSTERED ? NULL : tern_context_create(&(struct tern_context_params){.threads = MUSTERED});
+    if (!ctx) {
+        print_message("not run: it needs as many processors as threads that muster\n");
+        skip();
+    }
+    for (int i = 0; i < 60; i++) {
+        const bool bound = i % 3 == 2;
+        struct place p = {{&one, bound ? NULL : &all}, pthread_self()}, found = {.caller = pthread_self()};
+        CPU_ZERO(&one);
+        CPU_SET((size_t)sched_getcpu(), &one);
+        tern_parallel(ctx, MUSTERED, 1, take_place, &p);
+        sleep_for(1);
+        tern_threads_begin(ctx);
+        tern_parallel(ctx, MUSTERED, 1, take_place, &found);
+        assert_int_equal(ctx->threads.awake, 1);
+        tern_threads_end(ctx);
+        assert_true(CPU_EQUAL(&found.may[0], &all)); /* the caller's */
+        assert_true(CPU_EQUAL(&found.may[1], bound ? &one : &all));
+    }
+    tern_context_destroy(&ctx);
+}
+#endif
+
+/* Nor while one goes on when a core has two threads. */
+static void crowded_workers_never_spin(void **state)
+{
+    struct cover c = {.tile = 1, .n = 64};
+    struct tern_context *one_a_core = tern_context_create(NULL);
+    const int cores = tern_thread_count(one_a_core);
+    assert_false(one_a_core->threads.crowded);
+    tern_context_destroy(&one_a_core);
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 2 * cores});
+    assert_non_null(ctx);
+    tern_threads_begin(ctx);
+    for (int i = 0; i < 200; i++) {
+        tern_parallel(ctx, 64, 1, mark_range, &c);
+        assert_int_equal(ctx->threads.awake, 0);
+    }
+    tern_threads_end(ctx);
+    tern_context_destroy(&ctx);
+}
+
+#define MS ((int64_t)1000000)
+
+/* Loops of one millisecond each, a switch in every `apart`-th; how many of them had workers that slept. */
+static int slept(struct tern_threads *t, int64_t *now, int64_t *switched, int loops, int apart)
+{
+    int n = 0;
+    for (int i = 1; i <= loops; i++) {
+        *switched += i % apart == 0;
+        *now += MS;
+        n += tern_threads_asleep(t, *now) || tern_threads_rest(t, *now, *switched);
+    }
+    return n;
+}
+
+/* 30 switches a second are an idle system's, 300 a shared core's: then rests begin with 2 ms and grow to 2 s, and get shorter again. */
+static void workers_rest_where_cores_are_shared(void **state)
+{
+    struct tern_threads t = {0};
+    int64_t now = 5 * MS, switched = 1000;
+    tern_threads_forget(&t, now, switched);
+    assert_int_equal(slept(&t, &now, &switched, 3000, 33), 0);
+    assert_int_equal(slept(&t, &now, &switched, 3, 1), 0);
+    assert_int_equal(slept(&t, &now, &switched, 1, 1), 1);          /* 16 ms for each of four, of which three have passed */
+    assert_int_equal(slept(&t, &now, &switched, 1000, 1000000), 1); /* 2 ms in all */
+    const int first = slept(&t, &now, &switched, 300, 3);
+    assert_in_range(first, 100, 299);
+    assert_in_range(slept(&t, &now, &switched, 60000, 3), 58000, 59990);
+    slept(&t, &now, &switched, 2000, 1000000); /* sleeps no longer than two seconds more */
+    assert_int_equal(slept(&t, &now, &switched, 9000, 1000000), 0);
+    assert_int_equal(t.rest, 2 * MS);
+    switched += 1000; /* between two runs */
+    tern_threads_forget(&t, now, switched);
+    assert_int_equal(slept(&t, &now, &switched, 100, 1000000), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_that_cannot_be_started), /* first: stacks of threads are kept for others */
+        cmocka_unit_test(loops_cover_their_range_once),
+        cmocka_unit_test(slots_have_their_own_parts),
+        cmocka_unit_test(nobody_waits_for_who_does_not_come),
+        cmocka_unit_test(what_began_is_waited_for),
+        cmocka_unit_test(callers_take_turns),
+        cmocka_unit_test(threads_are_as_many_as_cores),
+        cmocka_unit_test(workers_sleep_behind_a_run),
+#if defined(__linux__)
+        cmocka_unit_test(workers_stay_as_free_as_they_were),
+#endif
+        cmocka_unit_test(crowded_workers_never_spin),
+        cmocka_unit_test(workers_rest_where_cores_are_shared),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
