@@ -152,6 +152,27 @@ static void values_to_bytes(void **state)
         }
 }
 
+/* Ties, and quotients beyond 127 of scales that were rounded. Nothing behind the last value is written. */
+static void weights_to_bytes(void **state)
+{
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    static const float scales[] = {0.5f, 1.0f / 3, 0.0078125f};
+    FOR_EACH_LEVEL(l)
+    for (int d = 0; d < 3; d++)
+        for (int s = 0; s < 3; s++)
+            for (int n = 0; n <= 150; n++) {
+                uint32_t x[150];
+                int8_t y[151];
+                y[n] = 77;
+                for (int i = 0; i < n; i++)
+                    tern_store(dtypes[d], x, i, i % 3 ? value() : 0.25 * (random_byte() - 128));
+                l->i8.weights(dtypes[d], n, x, scales[s], y);
+                for (int i = 0; i < n; i++)
+                    assert_int_equal(y[i], (int)nearbyintf(fminf(127, fmaxf(-127, (float)tern_load(dtypes[d], x, i) / scales[s]))));
+                assert_int_equal(y[n], 77);
+            }
+}
+
 /* Wherever it stands, it is found. */
 static void no_number_is_found(void **state)
 {
@@ -239,8 +260,9 @@ static void peak_counts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_exact),  cmocka_unit_test(deep_sums_are_exact),
-                                       cmocka_unit_test(values_to_bytes), cmocka_unit_test(no_number_is_found),
-                                       cmocka_unit_test(sums_to_values),  cmocka_unit_test(peak_counts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_exact),     cmocka_unit_test(deep_sums_are_exact),
+                                       cmocka_unit_test(values_to_bytes),    cmocka_unit_test(weights_to_bytes),
+                                       cmocka_unit_test(no_number_is_found), cmocka_unit_test(sums_to_values),
+                                       cmocka_unit_test(peak_counts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

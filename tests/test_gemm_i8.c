@@ -1,5 +1,7 @@
 /* Products of int8 with what follows them: posts that are added where sums become values and those that come later, rows that tasks make
- * bytes of and rows that are made before, of linear layers and of convolutions of 1 x 1. Against the reference in f32. */
+ * bytes of and rows that are made before, of linear layers and of convolutions of 1 x 1. Against the reference in f32. And where packed
+ * weights have their bytes. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -8,10 +10,13 @@
 #include <cmocka.h>
 #include <tern/ops.h>
 
+#include "backends/cpu/gemm_i8.h"
+#include "backends/cpu/level/level.h"
 #include "conformance/guard.h"
 #include "core/context.h"
 #include "kernel_help.h"
 #include "ops/dispatch.h"
+#include "ops/reference.h"
 #include "support.h"
 
 enum { ALIKE, OF_COLUMNS, OF_PICTURES, OF_ROWS }; /* what a residual has values for */
@@ -151,8 +156,68 @@ static void padding_beyond_memory(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Byte `row` of column j: panels of 32 columns, or of 16 where the last has no more, in words of four rows. */
+static int8_t packed_at(const int8_t *panels, int64_t n, int64_t rows, int64_t row, int64_t j)
+{
+    const int64_t first = j / TERN_DOT_NR * TERN_DOT_NR, width = n - first <= TERN_DOT_NR / 2 ? TERN_DOT_NR / 2 : TERN_DOT_NR;
+    return panels[first * rows + (row / 4 * width + j - first) * 4 + row % 4];
+}
+
+/* Where a weight has its largest value, and those that have none. */
+enum { NO_SCALE = 2, INFINITE };
+static float filter_value(int64_t j, int64_t i)
+{
+    return j == NO_SCALE ? 0 : j == INFINITE && i == 1 ? INFINITY : (float)((37 * i + 11 * j) % 255 - 127) / 127;
+}
+
+static void check_packed(struct tern_context *ctx, const int64_t *shape, enum tern_dtype dtype)
+{
+    const int64_t n = shape[0], c = shape[1], taps = shape[2] * shape[3], k = c * taps, depth = (c + 63) / 64 * 64;
+    const struct tern_meta weight = tern_meta_make(dtype, 4, shape);
+    char *from = malloc((size_t)(n * k) * tern_dtype_size(dtype)), *to = malloc(tern_cpu_i8_packed_size(&weight, depth * taps, false));
+    int8_t *q = malloc((size_t)(n * k));
+    assert_true(from && to && q);
+    const struct cpu_i8_packed p = tern_cpu_i8_parts(&weight, depth * taps, false, to);
+    for (int64_t j = 0; j < n; j++) {
+        float most = 0;
+        for (int64_t i = 0; i < k; i++) {
+            tern_store(dtype, from, j * k + i, dtype == TERN_I8 ? (double)((37 * i + 11 * j) % 255 - 127) : (double)filter_value(j, i));
+            most = fmaxf(most, fabsf((float)tern_load(dtype, from, j * k + i)));
+        }
+        for (int64_t i = 0; i < k; i++) {
+            const float x = (float)tern_load(dtype, from, j * k + i);
+            q[j * k + i] = (int8_t)(dtype == TERN_I8 ? x : most > 0 && most < INFINITY ? nearbyintf(x / (most / 127)) : 0);
+        }
+    }
+    tern_cpu_i8_pack(ctx, &weight, false, from, to, NULL, NULL);
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t tap = 0; tap < taps; tap++)
+            for (int64_t i = 0; i < depth; i++)
+                if (packed_at(p.panels, n, depth * taps, tap * depth + i, j) != (i < c ? q[j * k + i * taps + tap] : 0))
+                    fail_msg("%d x %d x %d x %d of %s: column %d, tap %d, channel %d", (int)n, (int)c, (int)shape[2], (int)shape[3],
+                             tern_dtype_name(dtype), (int)j, (int)tap, (int)i);
+    free(from);
+    free(to);
+    free(q);
+}
+
+/* Rows that are read in one piece and in several, whole words of four channels and others; more taps than a piece has values. */
+static void weights_have_their_places(void **state)
+{
+    static const int64_t shapes[][4] = {{5, 3, 1, 1}, {40, 1030, 1, 1}, {33, 130, 3, 3}, {16, 28, 3, 3},
+                                        {4, 9, 5, 1}, {2, 5, 16, 16},   {3, 6, 17, 17},  {2, 2, 33, 33}};
+    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16, TERN_I8};
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = 1});
+    assert_non_null(ctx);
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
+        for (int d = 0; d < 4; d++)
+            check_packed(ctx, shapes[i], dtypes[d]);
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_follows_a_product), cmocka_unit_test(padding_beyond_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_follows_a_product), cmocka_unit_test(padding_beyond_memory),
+                                       cmocka_unit_test(weights_have_their_places)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

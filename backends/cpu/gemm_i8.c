@@ -47,7 +47,7 @@ size_t tern_cpu_i8_packed_size(const struct tern_meta *weight, int64_t k, bool g
            (size_t)weight->shape[0] * (sizeof(int32_t) + (weight->dtype == TERN_I8 ? 0 : sizeof(float)));
 }
 
-#define CHUNK 1024
+#define MOST_CHUNK 1024 /* values of a row at a time: whole words of four channels, where their taps fit */
 
 struct pack_run {
     const struct tern_cpu_level *level;
@@ -60,46 +60,31 @@ struct pack_run {
     void *arg;
 };
 
-/* round(x / scale); zeros where the scale is none. */
-static void quantize(int64_t n, const float *x, float scale, int8_t *q)
-{
-    const float magic = 12582912.0f; /* 3 * 2^22: the last bit is worth 1 */
-    if (!(scale > 0 && scale <= FLT_MAX)) {
-        memset(q, 0, (size_t)n);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        float value = x[i] / scale; /* of a scale so small that it was rounded it may be larger */
-        value = value > MOST ? MOST : value;
-        value = value < -MOST ? -MOST : value;
-        value += magic;
-        int32_t bits; /* the last eight are the number */
-        memcpy(&bits, &value, sizeof(bits));
-        q[i] = (int8_t)bits;
-    }
-}
-
-/* Values i .. i + n of a row of the weight as int8. */
+/* Values i .. i + n of a row of the weight as int8; zeros where there is no scale. */
 static void read_row(const struct pack_run *r, const char *row, int64_t i, int64_t n, float scale, int8_t *q)
 {
-    float wide[CHUNK];
-    if (r->dtype == TERN_I8) {
-        memcpy(q, row + i, (size_t)n);
-        return;
-    }
-    r->level->to_f32(r->dtype, n, row + (size_t)i * tern_dtype_size(r->dtype), wide);
-    quantize(n, wide, scale, q);
+    const char *from = row + (size_t)i * tern_dtype_size(r->dtype);
+    if (r->dtype == TERN_I8)
+        memcpy(q, from, (size_t)n);
+    else if (scale > 0 && scale <= FLT_MAX)
+        r->level->i8.weights(r->dtype, n, from, scale, q);
+    else
+        memset(q, 0, (size_t)n);
 }
 
 /* Values first .. first + n of column j, tap by tap, to where a panel has them: channel by channel, each tap behind the last one. */
 static void place(const struct pack_run *r, int64_t first, int64_t n, const int8_t *q, int8_t *panel, int64_t width, int64_t j)
 {
-    int64_t i = 0;
-    for (; r->taps == 1 && i + 4 <= n; i += 4) /* first is a multiple of CHUNK */
-        memcpy(panel + ((first + i) / 4 * width + j) * 4, q + i, 4);
-    for (int64_t c = (first + i) / r->taps, tap = (first + i) % r->taps; i < n; i++) {
-        panel[((tap * r->depth + c) / 4 * width + j) * 4 + c % 4] = q[i];
-        if (++tap == r->taps) {
+    const int64_t taps = r->taps, plane = r->depth * width; /* of a tap */
+    int64_t c = first / taps, tap = first % taps, i = 0;
+    for (; i + 4 * taps <= n; i += 4 * taps, c += 4) /* first is a multiple of that, then */
+        for (int64_t t = 0; t < taps; t++) {
+            const int8_t *from = q + i + t, four[] = {from[0], from[taps], from[2 * taps], from[3 * taps]};
+            memcpy(panel + t * plane + c * width + 4 * j, four, 4);
+        }
+    for (; i < n; i++) {
+        panel[tap * plane + c / 4 * 4 * width + 4 * j + c % 4] = q[i];
+        if (++tap == taps) {
             tap = 0;
             c++;
         }
@@ -109,12 +94,12 @@ static void place(const struct pack_run *r, int64_t first, int64_t n, const int8
 /* Column j of a panel from a row of the weight. */
 static void pack_column(const struct pack_run *r, const char *row, int64_t index, int8_t *panel, int64_t width, int64_t j)
 {
-    const int64_t k = r->c * r->taps;
+    const int64_t k = r->c * r->taps, four = 4 * r->taps, chunk = four < MOST_CHUNK ? MOST_CHUNK / four * four : MOST_CHUNK;
     const float scale = r->dtype == TERN_I8 ? 0 : r->level->i8.most(r->dtype, k, row) / MOST;
-    int8_t q[CHUNK];
+    int8_t q[MOST_CHUNK];
     int32_t sum = 0;
-    for (int64_t at = 0; at < k; at += CHUNK) {
-        const int64_t n = min64(CHUNK, k - at);
+    for (int64_t at = 0; at < k; at += chunk) {
+        const int64_t n = min64(chunk, k - at);
         read_row(r, row, at, n, scale, q);
         for (int64_t i = 0; i < n; i++)
             sum += q[i];

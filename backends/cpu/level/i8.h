@@ -131,6 +131,29 @@ static void i8_quantize(enum tern_dtype dtype, int64_t n, const void *x, float f
     FOR_DTYPE(dtype, i8_quantize_of, n, x, factor, y)
 }
 
+#define I8_MOST 127
+
+/* Of a scale so small that it was rounded the quotient may be larger than what a byte holds. */
+INLINE vb i8_weight_bytes(vf x, float scale) { return v_bytes(v_to_int(v_max(v_min(x / scale, v_set(I8_MOST)), v_set(-I8_MOST)))); }
+
+INLINE void i8_weights_of(const enum tern_dtype dtype, int64_t n, const void *x, float scale, int8_t *y)
+{
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW) {
+        const vb b = i8_weight_bytes(v_load_as(dtype, x, i), scale);
+        memcpy(y + i, &b, sizeof(b));
+    }
+    if (i < n) {
+        const vb b = i8_weight_bytes(v_load_as_n(dtype, x, i, n - i), scale);
+        memcpy(y + i, &b, (size_t)(n - i));
+    }
+}
+
+static void i8_weights(enum tern_dtype dtype, int64_t n, const void *x, float scale, int8_t *y)
+{
+    FOR_DTYPE(dtype, i8_weights_of, n, x, scale, y)
+}
+
 #if defined(TERN_LEVEL_neondot)
 #include "backends/cpu/level/i8_neon.h"
 #elif !defined(I8_STEP)

@@ -63,6 +63,7 @@ const struct tern_cpu_level LEVEL(tern_cpu_level) = {
            I8_ZERO,
            i8_most,
            i8_quantize,
+           i8_weights,
            i8_scale,
            i8_geglu,
            I8_PEAK},

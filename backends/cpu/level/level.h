@@ -130,6 +130,8 @@ struct tern_cpu_i8 {
     float (*most)(enum tern_dtype dtype, int64_t n, const void *x);
     /* y[i] = x[i] * factor, of at most 127, to the nearest even, plus zero */
     void (*quantize)(enum tern_dtype dtype, int64_t n, const void *x, float factor, uint8_t *y);
+    /* y[i] = x[i] / scale to the nearest even, at most 127 and at least -127; scale > 0 and finite, and so are all values */
+    void (*weights)(enum tern_dtype dtype, int64_t n, const void *x, float scale, int8_t *y);
     /* Rows of n values of so many sums, ldx and ldy apart, in f32, f16 or bf16; y may be x */
     void (*scale)(enum tern_dtype dtype, int64_t rows, int64_t n, const int32_t *x, int64_t ldx, const struct tern_i8_values *values,
                   void *y, int64_t ldy);
