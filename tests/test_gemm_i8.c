@@ -189,6 +189,7 @@ static void check_packed(struct tern_context *ctx, const int64_t *shape, enum te
             q[j * k + i] = (int8_t)(dtype == TERN_I8 ? x : most > 0 && most < INFINITY ? nearbyintf(x / (most / 127)) : 0);
         }
     }
+    memset(to, 77, tern_cpu_i8_packed_size(&weight, depth * taps, false));
     tern_cpu_i8_pack(ctx, &weight, false, from, to, NULL, NULL);
     for (int64_t j = 0; j < n; j++)
         for (int64_t tap = 0; tap < taps; tap++)

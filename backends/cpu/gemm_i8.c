@@ -47,7 +47,7 @@ size_t tern_cpu_i8_packed_size(const struct tern_meta *weight, int64_t k, bool g
            (size_t)weight->shape[0] * (sizeof(int32_t) + (weight->dtype == TERN_I8 ? 0 : sizeof(float)));
 }
 
-#define MOST_CHUNK 1024 /* values of a row at a time: whole words of four channels, where their taps fit */
+#define MOST_CHUNK 512 /* values of a row at a time: whole words of four channels, where their taps fit */
 
 struct pack_run {
     const struct tern_cpu_level *level;
@@ -91,25 +91,6 @@ static void place(const struct pack_run *r, int64_t first, int64_t n, const int8
     }
 }
 
-/* Column j of a panel from a row of the weight. */
-static void pack_column(const struct pack_run *r, const char *row, int64_t index, int8_t *panel, int64_t width, int64_t j)
-{
-    const int64_t k = r->c * r->taps, four = 4 * r->taps, chunk = four < MOST_CHUNK ? MOST_CHUNK / four * four : MOST_CHUNK;
-    const float scale = r->dtype == TERN_I8 ? 0 : r->level->i8.most(r->dtype, k, row) / MOST;
-    int8_t q[MOST_CHUNK];
-    int32_t sum = 0;
-    for (int64_t at = 0; at < k; at += chunk) {
-        const int64_t n = min64(chunk, k - at);
-        read_row(r, row, at, n, scale, q);
-        for (int64_t i = 0; i < n; i++)
-            sum += q[i];
-        place(r, at, n, q, panel, width, j);
-    }
-    r->to.offset[index] = (int32_t)((uint32_t)sum * (uint32_t)r->level->i8.zero); /* Winograd's, which may be too deep, have their own */
-    if (r->dtype != TERN_I8)
-        r->to.scale[index] = scale;
-}
-
 struct panel {
     int64_t row, cols, width; /* row: of the weight, its first */
     int8_t *to;
@@ -123,15 +104,40 @@ static struct panel panel_of(const struct pack_run *r, int64_t panel)
 
 static size_t row_size(const struct pack_run *r) { return (size_t)(r->c * r->taps) * tern_dtype_size(r->dtype); }
 
+/* A piece of each column after the other: so the words that they share with their neighbours lie in L1. */
+static void pack_columns(const struct pack_run *r, const char *from, const struct panel *p)
+{
+    const int64_t k = r->c * r->taps, four = 4 * r->taps, chunk = four < MOST_CHUNK ? MOST_CHUNK / four * four : MOST_CHUNK;
+    const size_t row = row_size(r);
+    float scale[NR];
+    int32_t sum[NR] = {0};
+    int8_t q[MOST_CHUNK];
+    for (int64_t j = 0; j < p->cols; j++)
+        scale[j] = r->dtype == TERN_I8 ? 0 : r->level->i8.most(r->dtype, k, from + (size_t)j * row) / MOST;
+    for (int64_t at = 0; at < k; at += chunk)
+        for (int64_t j = 0, n = min64(chunk, k - at); j < p->cols; j++) {
+            read_row(r, from + (size_t)j * row, at, n, scale[j], q);
+            for (int64_t i = 0; i < n; i++)
+                sum[j] += q[i];
+            place(r, at, n, q, p->to, p->width, j);
+        }
+    for (int64_t j = 0; j < p->cols; j++) {
+        /* Winograd's, which may be too deep, have their own */
+        r->to.offset[p->row + j] = (int32_t)((uint32_t)sum[j] * (uint32_t)r->level->i8.zero);
+        if (r->dtype != TERN_I8)
+            r->to.scale[p->row + j] = scale[j];
+    }
+}
+
 static void pack_task(void *arg, int64_t panel, const struct tern_cpu_room *room)
 {
     const struct pack_run *r = arg;
     const size_t row = row_size(r);
     const struct panel p = panel_of(r, panel);
     const char *from = tern_cpu_panel_source(room, r->src + (size_t)p.row * row, (size_t)p.cols * row);
-    memset(p.to, 0, (size_t)(p.width * r->depth * r->taps));
-    for (int64_t j = 0; j < p.cols; j++)
-        pack_column(r, from + (size_t)j * row, p.row + j, p.to, p.width, j);
+    if (p.cols < p.width || r->c < r->depth)
+        memset(p.to, 0, (size_t)(p.width * r->depth * r->taps));
+    pack_columns(r, from, &p);
     if (r->packed)
         r->packed(r->arg, panel);
 }
