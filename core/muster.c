@@ -13,8 +13,8 @@
 struct muster {
     pthread_mutex_t lock;
     cpu_set_t taken; /* cores of those that are here */
-    int here, all;
-    double until;
+    int here, all;   /* atomic: here */
+    bool over;       /* atomic; the caller waits no longer */
 };
 
 /* To another core than those, if there is one that this thread may use; later it may use all of them again. */
@@ -49,15 +49,19 @@ static void take_core(struct muster *m)
 static void come(void *arg, int slot)
 {
     struct muster *m = arg;
-    if (slot > 0 && tern_now() < m->until)
+    const double until = slot ? 0 : tern_now() + PATIENCE;
+    if (slot && !__atomic_load_n(&m->over, __ATOMIC_RELAXED))
         take_core(m);
-    while (__atomic_load_n(&m->here, __ATOMIC_RELAXED) < m->all && tern_now() < m->until)
+    while (__atomic_load_n(&m->here, __ATOMIC_RELAXED) < m->all && !__atomic_load_n(&m->over, __ATOMIC_RELAXED)) {
+        if (!slot && tern_now() >= until)
+            __atomic_store_n(&m->over, true, __ATOMIC_RELAXED);
         sched_yield();
+    }
 }
 
 void tern_muster(struct tern_team *team)
 {
-    struct muster m = {.lock = PTHREAD_MUTEX_INITIALIZER, .all = tern_team_size(team) - 1, .until = tern_now() + PATIENCE};
+    struct muster m = {.lock = PTHREAD_MUTEX_INITIALIZER, .all = tern_team_size(team) - 1};
     const int core = sched_getcpu();
     if (core >= 0)
         CPU_SET((size_t)core, &m.taken);

@@ -1,10 +1,11 @@
 /* Threads that help each other without waiting for those that did not come. */
 #include "core/team.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "core/status.h"
 
@@ -17,23 +18,28 @@
 #define OPEN ((uint64_t)1 << 15)
 #define JOINED (OPEN - 1)
 
+#define LINE _Alignas(64) /* what one thread writes does not lie in a line of cache that others read */
+
+/* A thread that sleeps. Without a lock, which a thread that was switched off would hold, and without a condition variable, whose groups of
+ * waiters wait for each other. */
+struct sleeper {
+    LINE bool asleep; /* atomic */
+    sem_t woken;      /* once for each time that another thread took `asleep` back */
+};
+
 struct tern_team {
-    uint64_t state; /* atomic */
-    char line[56];  /* alone in its line of cache: all look at it */
-    int left;       /* atomic; workers that joined the loop and are done */
-    bool awake;     /* atomic; who waits for a loop spins */
-    bool waits;     /* atomic; the caller sleeps until all are done */
-    int asleep;     /* atomic, changed under `lock` */
-    bool ended;     /* under `lock` */
-    int slots;      /* atomic; of the open loop, as fn and arg */
+    LINE uint64_t state; /* atomic */
+    LINE int left;       /* atomic; workers that joined the loop and are done */
+    LINE bool awake;     /* atomic; who waits for a loop spins */
+    bool ended;          /* atomic */
+    int slots;           /* atomic; of the open loop, as are fn and arg, which are read by who joined */
     void (*fn)(void *arg, int slot);
     void *arg;
-
+    int size;             /* with the caller */
     pthread_mutex_t turn; /* held through a loop */
-    pthread_mutex_t lock; /* to sleep and to wake */
-    pthread_cond_t loop, done;
-    int size; /* with the caller */
+    struct sleeper caller;
     struct worker {
+        struct sleeper sleeper;
         struct tern_team *team;
         int slot;
         pthread_t thread;
@@ -42,40 +48,47 @@ struct tern_team {
 
 static void pause_briefly(void)
 {
-#if defined(__x86_64__) || defined(__i386__)
+#if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
 }
 
-static uint64_t state_of(struct tern_team *t) { return __atomic_load_n(&t->state, __ATOMIC_SEQ_CST); }
+static bool is(const bool *flag) { return __atomic_load_n(flag, __ATOMIC_SEQ_CST); }
+static uint64_t state_of(const struct tern_team *t) { return __atomic_load_n(&t->state, __ATOMIC_SEQ_CST); }
 
-/* Until a loop behind `seen` began, or the time is over. */
-static bool spin_for_loop(struct tern_team *t, uint64_t seen)
+/* Until who makes over(t, value) true wakes this thread. */
+static void sleep_until(struct sleeper *s, bool (*over)(const struct tern_team *t, uint64_t value), const struct tern_team *t,
+                        uint64_t value)
 {
-    const double until = tern_now() + SPIN;
-    do
-        for (int i = 0; i < LOOKS; i++, pause_briefly())
-            if (state_of(t) / LOOP != seen)
-                return true;
-    while (__atomic_load_n(&t->awake, __ATOMIC_RELAXED) && tern_now() < until);
-    return false;
+    while (!over(t, value)) {
+        __atomic_store_n(&s->asleep, true, __ATOMIC_SEQ_CST);
+        if (over(t, value) && __atomic_exchange_n(&s->asleep, false, __ATOMIC_SEQ_CST))
+            return;
+        while (sem_wait(&s->woken) && errno == EINTR)
+            ;
+    }
 }
 
-/* The number of a loop behind `seen`, or 0 at the end of the team. */
-static uint64_t next_loop(struct tern_team *t, uint64_t seen)
+static void wake(struct sleeper *s)
 {
-    if (__atomic_load_n(&t->awake, __ATOMIC_RELAXED) && spin_for_loop(t, seen))
-        return state_of(t) / LOOP;
-    pthread_mutex_lock(&t->lock);
-    __atomic_add_fetch(&t->asleep, 1, __ATOMIC_SEQ_CST);
-    while (state_of(t) / LOOP == seen && !t->ended)
-        pthread_cond_wait(&t->loop, &t->lock);
-    __atomic_sub_fetch(&t->asleep, 1, __ATOMIC_SEQ_CST);
-    const bool ended = t->ended;
-    pthread_mutex_unlock(&t->lock);
-    return ended ? 0 : state_of(t) / LOOP;
+    if (is(&s->asleep) && __atomic_exchange_n(&s->asleep, false, __ATOMIC_SEQ_CST))
+        sem_post(&s->woken);
+}
+
+/* ---- a worker */
+
+static bool is_behind(const struct tern_team *t, uint64_t loop) { return state_of(t) / LOOP != loop || is(&t->ended); }
+
+/* For a loop behind `loop`, or too long. */
+static void spin(const struct tern_team *t, uint64_t loop)
+{
+    const double until = tern_now() + SPIN;
+    while (is(&t->awake) && tern_now() < until)
+        for (int i = 0; i < LOOKS; i++, pause_briefly())
+            if (is_behind(t, loop))
+                return;
 }
 
 /* The loop may have ended, or have no part for this worker. Nobody changes `slots` while it is open, so that it is the loop's if joining
@@ -89,61 +102,44 @@ static bool join(struct tern_team *t, uint64_t loop, int slot)
     return false;
 }
 
-/* This worker has done what it joined for. */
-static void leave(struct tern_team *t)
-{
-    __atomic_add_fetch(&t->left, 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&t->waits, __ATOMIC_SEQ_CST)) {
-        pthread_mutex_lock(&t->lock);
-        pthread_cond_signal(&t->done);
-        pthread_mutex_unlock(&t->lock);
-    }
-}
-
 static void *work(void *arg)
 {
-    const struct worker *w = arg;
+    struct worker *w = arg;
     struct tern_team *t = w->team;
-    for (uint64_t loop = 0; (loop = next_loop(t, loop));)
+    for (uint64_t loop = 0; !is(&t->ended);) {
+        spin(t, loop);
+        sleep_until(&w->sleeper, is_behind, t, loop);
+        loop = state_of(t) / LOOP;
         if (join(t, loop, w->slot)) {
             t->fn(t->arg, w->slot);
-            leave(t);
+            __atomic_add_fetch(&t->left, 1, __ATOMIC_SEQ_CST);
+            wake(&t->caller);
         }
+    }
     return NULL;
 }
 
-static bool all_left(struct tern_team *t, int joined) { return __atomic_load_n(&t->left, __ATOMIC_SEQ_CST) == joined; }
+/* ---- the caller */
 
-static void wait_for_joined(struct tern_team *t, int joined)
+static bool have_left(const struct tern_team *t, uint64_t joined) { return __atomic_load_n(&t->left, __ATOMIC_SEQ_CST) == (int)joined; }
+
+static void wait_for(struct tern_team *t, uint64_t joined)
 {
-    if (all_left(t, joined))
+    if (have_left(t, joined))
         return;
     const double until = tern_now() + PATIENCE;
     do
         for (int i = 0; i < LOOKS; i++, pause_briefly())
-            if (all_left(t, joined))
+            if (have_left(t, joined))
                 return;
     while (tern_now() < until);
-    pthread_mutex_lock(&t->lock);
-    __atomic_store_n(&t->waits, true, __ATOMIC_SEQ_CST);
-    while (!all_left(t, joined))
-        pthread_cond_wait(&t->done, &t->lock);
-    __atomic_store_n(&t->waits, false, __ATOMIC_SEQ_CST);
-    pthread_mutex_unlock(&t->lock);
-}
-
-static void wake(struct tern_team *t)
-{
-    if (!__atomic_load_n(&t->asleep, __ATOMIC_SEQ_CST))
-        return;
-    pthread_mutex_lock(&t->lock);
-    pthread_cond_broadcast(&t->loop);
-    pthread_mutex_unlock(&t->lock);
+    sleep_until(&t->caller, have_left, t, joined);
 }
 
 void tern_team_run(struct tern_team *t, int slots, void (*fn)(void *arg, int slot), void *arg, bool awake)
 {
-    if (slots < 2 || t->size < 2) {
+    slots = slots < t->size ? slots : t->size;
+    if (slots < 2) {
         fn(arg, 0);
         return;
     }
@@ -154,9 +150,10 @@ void tern_team_run(struct tern_team *t, int slots, void (*fn)(void *arg, int slo
     __atomic_store_n(&t->left, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&t->awake, awake, __ATOMIC_RELAXED);
     __atomic_store_n(&t->state, (state_of(t) / LOOP + 1) * LOOP | OPEN, __ATOMIC_SEQ_CST);
-    wake(t);
+    for (int i = 0; i < slots - 1; i++)
+        wake(&t->workers[i].sleeper);
     fn(arg, 0);
-    wait_for_joined(t, (int)(__atomic_fetch_and(&t->state, ~OPEN, __ATOMIC_SEQ_CST) & JOINED));
+    wait_for(t, __atomic_fetch_and(&t->state, ~OPEN, __ATOMIC_SEQ_CST) & JOINED);
     pthread_mutex_unlock(&t->turn);
 }
 
@@ -164,22 +161,25 @@ void tern_team_rest(struct tern_team *t) { __atomic_store_n(&t->awake, false, __
 
 int tern_team_size(const struct tern_team *t) { return t->size; }
 
+/* ---- making and ending it */
+
 struct tern_team *tern_team_create(int threads, int *error)
 {
-    struct tern_team *t = aligned_alloc(64, (sizeof(*t) + (size_t)threads * sizeof(t->workers[0]) + 63) / 64 * 64);
+    struct tern_team *t = aligned_alloc(_Alignof(struct tern_team), sizeof(*t) + (size_t)threads * sizeof(t->workers[0]));
     *error = 0;
     if (!t)
         return NULL;
     *t = (struct tern_team){.size = 1};
     pthread_mutex_init(&t->turn, NULL);
-    pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->loop, NULL);
-    pthread_cond_init(&t->done, NULL);
+    sem_init(&t->caller.woken, 0, 0);
     for (; t->size < threads; t->size++) {
         struct worker *w = &t->workers[t->size - 1];
         *w = (struct worker){.team = t, .slot = t->size};
-        if ((*error = pthread_create(&w->thread, NULL, work, w)))
+        sem_init(&w->sleeper.woken, 0, 0);
+        if ((*error = pthread_create(&w->thread, NULL, work, w))) {
+            sem_destroy(&w->sleeper.woken);
             break;
+        }
     }
     return t;
 }
@@ -188,16 +188,14 @@ void tern_team_destroy(struct tern_team *t)
 {
     if (!t)
         return;
-    tern_team_rest(t);
-    pthread_mutex_lock(&t->lock);
-    t->ended = true;
-    pthread_cond_broadcast(&t->loop);
-    pthread_mutex_unlock(&t->lock);
+    __atomic_store_n(&t->ended, true, __ATOMIC_SEQ_CST);
     for (int i = 0; i < t->size - 1; i++)
+        wake(&t->workers[i].sleeper);
+    for (int i = 0; i < t->size - 1; i++) {
         pthread_join(t->workers[i].thread, NULL);
+        sem_destroy(&t->workers[i].sleeper.woken);
+    }
+    sem_destroy(&t->caller.woken);
     pthread_mutex_destroy(&t->turn);
-    pthread_mutex_destroy(&t->lock);
-    pthread_cond_destroy(&t->loop);
-    pthread_cond_destroy(&t->done);
     free(t);
 }

@@ -8,16 +8,16 @@ struct tern_team;
 
 /* At most `threads` with the caller, as many as can be started; *error: why no more (errno.h), or 0. NULL: no memory. */
 struct tern_team *tern_team_create(int threads, int *error);
-/* NULL is fine. No loop may be running. */
+/* NULL is fine. No loop may be running, so not from fn. */
 void tern_team_destroy(struct tern_team *team);
 
 int tern_team_size(const struct tern_team *team);
 
 /* Calls fn(arg, 0) in the calling thread, and in workers that are there in time fn(arg, slot) with 1 <= slot < slots, each worker always
  * its own. Returns when all calls that began are done: who comes later finds the loop closed, and nobody waits for him. So what one call
- * leaves, another must do. Callers from several threads take turns; fn may not start a loop itself.
+ * leaves, another must do. Callers from several threads take turns, but with one slot; fn may not start a loop itself.
  *
- * awake: workers spin behind the loop until the next one, for some milliseconds. Else they sleep. */
+ * awake: workers spin behind the loop until the next one, for two milliseconds. Else they sleep. */
 void tern_team_run(struct tern_team *team, int slots, void (*fn)(void *arg, int slot), void *arg, bool awake);
 
 /* Workers that spin go to sleep. */

@@ -99,8 +99,10 @@ static bool awake(struct tern_context *ctx)
 
 void tern_threads_begin(struct tern_context *ctx)
 {
-    if (__atomic_fetch_add(&ctx->threads.runs, 1, __ATOMIC_RELAXED) == 0)
+    if (__atomic_fetch_add(&ctx->threads.runs, 1, __ATOMIC_RELAXED) == 0) {
+        __atomic_store_n(&ctx->threads.awake, 0, __ATOMIC_RELAXED);       /* a loop that saw the run before may have set it */
         tern_threads_forget(&ctx->threads, nanoseconds(), switches(ctx)); /* what happened before */
+    }
 }
 
 void tern_threads_end(struct tern_context *ctx)
@@ -112,8 +114,7 @@ void tern_threads_end(struct tern_context *ctx)
 
 /* Tasks that nobody has taken yet: the first of them, and behind its 32 bits how many there are. */
 struct share {
-    uint64_t left; /* atomic */
-    char line[56]; /* no two in a line of cache */
+    _Alignas(64) uint64_t left; /* atomic; alone in its line of cache */
 };
 #define MOST_SHARES 64
 #define MOST_TASKS ((int64_t)1 << 31)

@@ -37,8 +37,8 @@ void tern_threads_forget(struct tern_threads *t, int64_t now, int64_t switched);
 void tern_parallel(struct tern_context *ctx, int64_t n, int64_t tile, void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);
 
 /* Calls fn(arg, slot, i) for i in 0..n-1, as tern_parallel gives ranges to threads: each begins with its own part of them, so that it finds
- * in its caches what it made in the loop before, and who is done takes from the others. No two calls with the same slot run at once, and
- * 0 <= slot < tern_thread_count: for scratch memory of a thread. */
+ * in its caches what it made in the loop before, and who is done takes from the others. Of one loop no two calls with the same slot run at
+ * once, and 0 <= slot < tern_thread_count: for scratch memory of the loop's threads. */
 void tern_parallel_slots(struct tern_context *ctx, int64_t n, void (*fn)(void *arg, int slot, int64_t i), void *arg);
 
 #endif
