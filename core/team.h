@@ -14,7 +14,7 @@ void tern_team_destroy(struct tern_team *team);
 int tern_team_size(const struct tern_team *team);
 
 /* Calls fn(arg, 0) in the calling thread, and in workers that are there in time fn(arg, slot) with 1 <= slot < slots, each worker always
- * its own. Returns when all calls that began are done: who comes later finds the loop closed, and nobody waits for him. So what one call
+ * its own. Returns when all calls that began are done: who comes later finds the loop closed, and nobody waits for it. So what one call
  * leaves, another must do. Callers from several threads take turns, but with one slot; fn may not start a loop itself.
  *
  * awake: workers spin behind the loop until the next one, for two milliseconds. Else they sleep. */

@@ -150,7 +150,11 @@ static void run_slot(void *p, int slot)
 
 void tern_parallel_slots(struct tern_context *ctx, int64_t n, void (*fn)(void *arg, int slot, int64_t i), void *arg)
 {
-    struct slot_call c = {.fn = fn, .arg = arg, .n = n, .unit = n / MOST_TASKS + 1};
+    struct slot_call c; /* its shares take 4 KiB: only those that count are set */
+    c.fn = fn;
+    c.arg = arg;
+    c.n = n;
+    c.unit = n / MOST_TASKS + 1;
     const int64_t threads = tern_thread_count(ctx), tasks = n / c.unit + (n % c.unit != 0), slots = tasks < threads ? tasks : threads;
     if (n <= 0)
         return;

@@ -123,11 +123,12 @@ static void deep_sums_are_exact(void **state)
 
 /* ---- values */
 
+static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+
 static float value(void) { return (float)(random_byte() * 256 + random_byte() - 32768) / 977.0f; }
 
 static void values_to_bytes(void **state)
 {
-    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
     FOR_EACH_LEVEL(l)
     for (int d = 0; d < 3; d++)
         for (int n = 0; n <= 150; n++) {
@@ -155,7 +156,6 @@ static void values_to_bytes(void **state)
 /* Ties, and quotients beyond 127 of scales that were rounded. Nothing behind the last value is written. */
 static void weights_to_bytes(void **state)
 {
-    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
     static const float scales[] = {0.5f, 1.0f / 3, 0.0078125f};
     FOR_EACH_LEVEL(l)
     for (int d = 0; d < 3; d++)
@@ -176,7 +176,6 @@ static void weights_to_bytes(void **state)
 /* Wherever it stands, it is found. */
 static void no_number_is_found(void **state)
 {
-    static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
     uint32_t x[100];
     FOR_EACH_LEVEL(l)
     for (int d = 0; d < 3; d++)
@@ -190,8 +189,6 @@ static void no_number_is_found(void **state)
                     assert_true(inf ? most == INFINITY : isnan(most));
                 }
 }
-
-static const enum tern_dtype dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
 
 #define VALUE_ROWS 3
 #define MOST_VALUES 70

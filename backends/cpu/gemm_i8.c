@@ -8,7 +8,6 @@
 #include "backends/cpu/integers.h"
 #include "backends/cpu/panels.h"
 
-#define MOST 127
 #define NR TERN_DOT_NR
 #define AHEAD 2      /* rows that are fetched while one becomes bytes */
 #define MOST_TIMES 2 /* that a row is quantised, by tasks */
@@ -113,7 +112,7 @@ static void pack_columns(const struct pack_run *r, const char *from, const struc
     int32_t sum[NR] = {0};
     int8_t q[MOST_CHUNK];
     for (int64_t j = 0; j < p->cols; j++)
-        scale[j] = r->dtype == TERN_I8 ? 0 : r->level->i8.most(r->dtype, k, from + (size_t)j * row) / MOST;
+        scale[j] = r->dtype == TERN_I8 ? 0 : r->level->i8.most(r->dtype, k, from + (size_t)j * row) / TERN_I8_MOST;
     for (int64_t at = 0; at < k; at += chunk)
         for (int64_t j = 0, n = min64(chunk, k - at); j < p->cols; j++) {
             read_row(r, from + (size_t)j * row, at, n, scale[j], q);

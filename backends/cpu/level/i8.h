@@ -109,6 +109,26 @@ INLINE void i8_quantize_bf16(const uint16_t *x, float factor, uint8_t *y)
 }
 #endif
 
+/* Values times a factor as bytes of A; or weights over their scale, which may have been rounded: then the quotient may be too large. */
+INLINE vb i8_bytes(const bool weights, vf x, float by)
+{
+    return weights ? v_bytes(v_to_int(v_max(v_min(x / by, v_set(TERN_I8_MOST)), v_set(-TERN_I8_MOST))))
+                   : v_bytes(v_to_int(x * by) + I8_ZERO);
+}
+
+/* Values i .. n. */
+INLINE void i8_bytes_of(const enum tern_dtype dtype, const bool weights, int64_t i, int64_t n, const void *x, float by, void *y)
+{
+    for (; i + VW <= n; i += VW) {
+        const vb b = i8_bytes(weights, v_load_as(dtype, x, i), by);
+        memcpy((char *)y + i, &b, sizeof(b));
+    }
+    if (i < n) {
+        const vb b = i8_bytes(weights, v_load_as_n(dtype, x, i, n - i), by);
+        memcpy((char *)y + i, &b, (size_t)(n - i));
+    }
+}
+
 INLINE void i8_quantize_of(const enum tern_dtype dtype, int64_t n, const void *x, float factor, uint8_t *y)
 {
     int64_t i = 0;
@@ -116,14 +136,7 @@ INLINE void i8_quantize_of(const enum tern_dtype dtype, int64_t n, const void *x
     for (; dtype == TERN_BF16 && i + 64 <= n; i += 64)
         i8_quantize_bf16((const uint16_t *)x + i, factor, y + i);
 #endif
-    for (; i + VW <= n; i += VW) {
-        vb b = v_bytes(v_to_int(v_load_as(dtype, x, i) * factor) + I8_ZERO);
-        memcpy(y + i, &b, sizeof(b));
-    }
-    if (i < n) {
-        vb b = v_bytes(v_to_int(v_load_as_n(dtype, x, i, n - i) * factor) + I8_ZERO);
-        memcpy(y + i, &b, (size_t)(n - i));
-    }
+    i8_bytes_of(dtype, false, i, n, x, factor, y);
 }
 
 static void i8_quantize(enum tern_dtype dtype, int64_t n, const void *x, float factor, uint8_t *y)
@@ -131,27 +144,9 @@ static void i8_quantize(enum tern_dtype dtype, int64_t n, const void *x, float f
     FOR_DTYPE(dtype, i8_quantize_of, n, x, factor, y)
 }
 
-#define I8_MOST 127
-
-/* Of a scale so small that it was rounded the quotient may be larger than what a byte holds. */
-INLINE vb i8_weight_bytes(vf x, float scale) { return v_bytes(v_to_int(v_max(v_min(x / scale, v_set(I8_MOST)), v_set(-I8_MOST)))); }
-
-INLINE void i8_weights_of(const enum tern_dtype dtype, int64_t n, const void *x, float scale, int8_t *y)
-{
-    int64_t i = 0;
-    for (; i + VW <= n; i += VW) {
-        const vb b = i8_weight_bytes(v_load_as(dtype, x, i), scale);
-        memcpy(y + i, &b, sizeof(b));
-    }
-    if (i < n) {
-        const vb b = i8_weight_bytes(v_load_as_n(dtype, x, i, n - i), scale);
-        memcpy(y + i, &b, (size_t)(n - i));
-    }
-}
-
 static void i8_weights(enum tern_dtype dtype, int64_t n, const void *x, float scale, int8_t *y)
 {
-    FOR_DTYPE(dtype, i8_weights_of, n, x, scale, y)
+    FOR_DTYPE(dtype, i8_bytes_of, true, 0, n, x, scale, y)
 }
 
 #if defined(TERN_LEVEL_neondot)

@@ -121,6 +121,8 @@ struct tern_i8_values {
     enum tern_dtype more_dtype;
 };
 
+#define TERN_I8_MOST 127 /* of a weight, and its opposite the least */
+
 /* Products of int8, sums of 32 bits: those of up to 65,536 products fit. */
 struct tern_cpu_i8 {
     struct tern_cpu_dot dot; /* A is bytes as quantize makes them, B int8 */
