@@ -66,8 +66,8 @@ static tern_tensor *mask_of(struct tern_context *ctx, const struct kind *kind, c
     return a->mask == BIAS ? noise : a->mask == BOOLEAN ? tern_lt(noise, tern_mul_scalar(noise, 0)) : NULL;
 }
 
-static tern_tensor *attend(struct tern_context *ctx, const struct kind *kind, const struct attention *a, tern_tensor *const x[3],
-                           const char *kernel)
+static tern_tensor *attend_by(struct tern_context *ctx, const struct kind *kind, const struct attention *a, tern_tensor *const x[3],
+                              const char *kernel)
 {
     const struct tern_sdpa_params p = {.attn_mask = mask_of(ctx, kind, a), .is_causal = a->mask == CAUSAL, .scale = a->scale};
     assert_int_equal(tern_dispatch_force(ctx, kernel), TERN_OK);
@@ -75,6 +75,25 @@ static tern_tensor *attend(struct tern_context *ctx, const struct kind *kind, co
     assert_int_equal(tern_dispatch_force(ctx, NULL), TERN_OK);
     if (!y)
         fail_msg("%s", tern_error(ctx));
+    return y;
+}
+
+/* As on this processor, and with the same bits as on one whose vectors are not of the same kind. */
+static tern_tensor *attend(struct tern_context *ctx, const struct kind *kind, const struct attention *a, tern_tensor *const x[3],
+                           const char *kernel)
+{
+    bool *halves = &cpu_device_of(ctx)->halves;
+    int64_t n, m;
+    *halves = !*halves;
+    float *other = support_values(attend_by(ctx, kind, a, x, kernel), &n);
+    *halves = !*halves;
+    tern_tensor *y = attend_by(ctx, kind, a, x, kernel);
+    float *found = support_values(y, &m);
+    assert_int_equal(n, m);
+    if (n)
+        assert_memory_equal(found, other, (size_t)n * sizeof(*found));
+    free(found);
+    free(other);
     return y;
 }
 

@@ -14,6 +14,7 @@ struct cpu_device {
     struct tern_device base;
     struct tern_queue queue;
     const struct tern_cpu_level *level;
+    bool halves;   /* vectors of 512 bits are computed in two halves: a product each cycle, not two */
     size_t l1, l2; /* data cache sizes in bytes, of one core */
 
     /* Freed buffers that wait for their next use. */

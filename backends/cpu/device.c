@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "backends/cpu/cpu.h"
 #include "backends/queue.h"
@@ -76,6 +79,18 @@ static bool is_faster(const struct tern_cpu_level *l)
     return !l->emulated && (strcmp(l->name, "avx512bf16") != 0 || !c || c->vendor != cpuinfo_vendor_intel);
 }
 
+/* Whether the paths of data are half as wide as vectors of 512 bits, as a Zen 4's: AMD's processors tell (cpuid, leaf 8000001A, the bits
+ * FP256 and FP512), others say nothing there. */
+static bool computes_halves(void)
+{
+#if defined(__x86_64__)
+    unsigned a = 0, b, c, d;
+    return __get_cpuid(0x8000001a, &a, &b, &c, &d) && (a & 0xc) == 0x4;
+#else
+    return false;
+#endif
+}
+
 /* The best level that the processor has and TERN_CPU_LEVEL allows; the one that it names in any case. */
 static const struct tern_cpu_level *choose_level(struct tern_context *ctx)
 {
@@ -120,6 +135,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
     const struct cpuinfo_cache *l2 = known && cpuinfo_get_l2_caches_count() ? cpuinfo_get_l2_cache(0) : NULL;
     const struct cpuinfo_cache *l3 = known && cpuinfo_get_l3_caches_count() ? cpuinfo_get_l3_cache(0) : NULL;
     d->level = level;
+    d->halves = computes_halves();
     d->l1 = l1 && l1->size ? l1->size : 32u << 10;
     d->l2 = l2 && l2->size ? l2->size : 512u << 10;
     pthread_mutex_init(&d->lock, NULL);

@@ -109,6 +109,7 @@ struct run {
     const struct tern_op_desc *d;
     const struct tern_cpu_level *level;
     const struct tern_cpu_attention *at;
+    bool halves;
     struct shape s;
     const char *q, *k, *v, *mask;
     char *out;
@@ -244,6 +245,7 @@ static void query_task(void *arg, int slot, int64_t i)
                                 .q = q,
                                 .ldq = s->ldq,
                                 .k = r->packed + (size_t)(i / tasks) * (s->k_bytes + s->v_bytes),
+                                .halves = r->halves,
                                 .causal = r->d->attrs.sdpa.is_causal,
                                 .first = l0,
                                 .mask = r->mask ? apply_mask : NULL,
@@ -270,7 +272,11 @@ static void query_task(void *arg, int slot, int64_t i)
 static enum tern_status run(const struct tern_kernel_args *a)
 {
     const struct tern_op_desc *d = a->desc;
-    struct run r = {.d = d, .level = cpu_level(a->ctx), .at = attention_of(cpu_level(a->ctx), d->out.dtype), .s = shape_of(a->ctx, d)};
+    struct run r = {.d = d,
+                    .level = cpu_level(a->ctx),
+                    .at = attention_of(cpu_level(a->ctx), d->out.dtype),
+                    .halves = cpu_device_of(a->ctx)->halves,
+                    .s = shape_of(a->ctx, d)};
     const struct shape *s = &r.s;
     if (!tern_meta_numel(&d->out)) /* expanded queries may be any number */
         return TERN_OK;
@@ -304,7 +310,7 @@ const struct tern_kernel tern_cpu_sdpa_f32_flash = {.name = "sdpa_f32_flash",
                                                     .run = run};
 const struct tern_kernel tern_cpu_sdpa_bf16_flash = {.name = "sdpa_bf16_flash",
                                                      .op = TERN_OP_sdpa,
-                                                     .revision = 8,
+                                                     .revision = 9,
                                                      .supports = supports_bf16,
                                                      .in_place = true,
                                                      .workspace = workspace,

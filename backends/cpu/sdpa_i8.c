@@ -81,6 +81,7 @@ static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 struct run {
     const struct tern_op_desc *d;
     const struct tern_cpu_level *level;
+    bool halves;
     struct shape s;
     const uint16_t *q, *k, *v;
     uint16_t *out;
@@ -148,6 +149,7 @@ static void query_task(void *arg, int slot, int64_t i)
                                          .rows = min64(s->rows, s->l - l0),
                                          .q = (uint8_t *)q,
                                          .ldq = s->ldq,
+                                         .halves = r->halves,
                                          .row = (float *)(void *)f,
                                          .o = (int32_t *)(void *)o,
                                          .ldo = s->ldo,
@@ -168,7 +170,7 @@ static void query_task(void *arg, int slot, int64_t i)
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
-    struct run r = {.d = a->desc, .level = cpu_level(a->ctx), .s = shape_of(a->ctx, a->desc)};
+    struct run r = {.d = a->desc, .level = cpu_level(a->ctx), .halves = cpu_device_of(a->ctx)->halves, .s = shape_of(a->ctx, a->desc)};
     const struct shape *s = &r.s;
     r.q = tern_arg_host(&a->in[0]);
     r.k = tern_arg_host(&a->in[1]);
@@ -186,4 +188,4 @@ static enum tern_status run(const struct tern_kernel_args *a)
 }
 
 const struct tern_kernel tern_cpu_sdpa_i8_flash = {
-    .name = "sdpa_i8_flash", .revision = 3, .op = TERN_OP_sdpa, .supports = supports, .in_place = true, .workspace = workspace, .run = run};
+    .name = "sdpa_i8_flash", .revision = 4, .op = TERN_OP_sdpa, .supports = supports, .in_place = true, .workspace = workspace, .run = run};

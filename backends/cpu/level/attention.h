@@ -13,6 +13,8 @@
 #include "backends/cpu/level/attention_quick_powers.h"
 #if defined(TERN_LEVEL_amx)
 #include "backends/cpu/level/attention_amx.h"
+#else
+#include "backends/cpu/level/attention_at_once.h"
 #endif
 
 #if !defined(TERN_LEVEL_amx)
@@ -25,7 +27,7 @@ INLINE void add_vectors(const int nv, int64_t keys, const struct tile *s, float 
 #pragma GCC unroll 3
         for (int j = 0; j < nv; j++)
             acc[i][j] = _mm512_loadu_ps(o + i * ldo + j * 16);
-    multiply(nv, keys, s, acc);
+    multiply(8, nv, keys, s, acc);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
 #pragma GCC unroll 3
@@ -68,62 +70,6 @@ static void add_values(const struct tern_cpu_attend *a, const struct meeting *m,
         }
 }
 
-/* Keys of a meeting that some of its queries see, in whole panels where that leaves some out. */
-INLINE int64_t seen_keys(const struct tern_cpu_attend *a, const struct meeting *m)
-{
-    const int64_t keys = keys_of(a, m), last = filled(a->first + m->row + QUERIES - m->key, PAIR);
-    return a->causal && last < keys ? last : keys;
-}
-
-/* Eight rows of powers of the keys of a panel; of those that a row does not see, zeros. nv is 2, or 1 where the panel is half as wide. */
-INLINE void panel_at_once(const int nv, const struct tern_cpu_attend *a, const struct meeting *m, const float *most, struct quick_powers *q,
-                          uint16_t *to)
-{
-    const uint16_t *k = keys_at(a, m->key);
-    const int64_t there = a->keys - m->key, last = a->first + m->row - m->key + 1;
-    __m512 acc[8][3];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        acc[i][0] = acc[i][1] = _mm512_setzero_ps();
-    multiply(nv, a->depth, &(struct tile){queries_of(a, m->row), k, k, a->ldq}, acc);
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        const __m512i powers = quick_pairs(q, acc[i][0], acc[i][1], _mm512_set1_ps(QUICK_SHIFT - most[i]));
-        const int64_t seen = a->causal && last + i < there ? last + i : there;
-        _mm512_storeu_si512(to + i * LD_POWERS, seen < PAIR ? _mm512_maskz_mov_epi16(pairs_there(seen), powers) : powers);
-    }
-}
-
-/* Powers of a block of keys from sums that are still in registers, so that the processor makes them while it multiplies for the next
- * tile. False: a row needs another `most` than its own here, or other powers, and nothing is to be taken from here. */
-static bool powers_at_once(const struct tern_cpu_attend *a, const struct meeting *m, const float *most, uint16_t *to)
-{
-    struct quick_powers q = quick_powers_begin(NULL, to, a->factor, most);
-    const int64_t keys = seen_keys(a, m);
-    for (int64_t j = 0; j < keys; j += PAIR)
-        for (int64_t half = 0; half < QUERIES; half += 8) {
-            const struct meeting part = {.key = m->key + j, .row = m->row + half};
-            if (keys - j > PAIR / 2)
-                panel_at_once(2, a, &part, most + half, &q, to + half * LD_POWERS + j);
-            else
-                panel_at_once(1, a, &part, most + half, &q, to + half * LD_POWERS + j);
-        }
-    return quick_powers_fit(&q);
-}
-
-/* The first block of keys, by a reference that is the same for all rows: powers of bf16 are as exact wherever they lie, so any will do from
- * which the scores are not too far. False: no row has one yet. */
-static bool first_powers_at_once(const struct tern_cpu_attend *a, const struct meeting *m, uint16_t *to)
-{
-    float most[QUERIES];
-    for (int i = 0; i < QUERIES; i++)
-        most[i] = FIRST_MOST;
-    if (!powers_at_once(a, m, most, to) || !first_powers_count(rows_of(a, m), filled(seen_keys(a, m), PAIR), to))
-        return false;
-    memcpy(a->most + m->row, most, sizeof(most));
-    return true;
-}
-
 /* Powers of any block of keys, and another `most` for rows that need one. */
 static void powers_by_rows(const struct tern_cpu_attend *a, const struct meeting *m, float *scores, uint16_t *to)
 {
@@ -134,28 +80,28 @@ static void powers_by_rows(const struct tern_cpu_attend *a, const struct meeting
     powers_for(a, m, scores, to);
 }
 
-/* A group and two blocks of keys, or one. Where the second needs another `most`, what the first gave is added before. */
-static void two_meetings(const struct tern_cpu_attend *a, const struct meeting *m)
+/* A group and some blocks of keys. */
+static void some_meetings(const struct tern_cpu_attend *a, const struct meeting *m)
 {
     struct attention_scratch *s = a->scratch;
-    const struct meeting next = {.key = m->key + KEYS, .row = m->row};
-    const bool there = next.key < a->keys && meets(a, &next);
-    if (a->mask || !(m->key ? powers_at_once(a, m, a->most + m->row, s->powers[0]) : first_powers_at_once(a, m, s->powers[0])))
-        powers_by_rows(a, m, s->scores[0], s->powers[0]);
-    const bool both = there && !a->mask && powers_at_once(a, &next, a->most + m->row, s->powers[0] + KEYS);
-    add_values(a, m, filled(both ? KEYS + seen_keys(a, &next) : seen_keys(a, m), PAIR), s->powers[0]);
-    if (both || !there)
+    const int64_t keys = seen_keys(a, m, BLOCKS * KEYS);
+    if (!a->mask &&
+        (m->key ? powers_at_once(a, m, keys, a->most + m->row, s->powers[0]) : first_powers_at_once(a, m, keys, s->powers[0]))) {
+        add_values(a, m, filled(keys, PAIR), s->powers[0]);
         return;
-    powers_by_rows(a, &next, s->scores[0], s->powers[0]);
-    add_values(a, &next, filled(seen_keys(a, &next), PAIR), s->powers[0]);
+    }
+    for (struct meeting block = *m; block.key < m->key + keys; block.key += KEYS) {
+        powers_by_rows(a, &block, s->scores[0], s->powers[0]);
+        add_values(a, &block, filled(seen_keys(a, &block, KEYS), PAIR), s->powers[0]);
+    }
 }
 
 static void all_meetings(const struct tern_cpu_attend *a)
 {
-    for (struct meeting m = {0}; m.key < a->keys; m.key += 2 * KEYS)
+    for (struct meeting m = {0}; m.key < a->keys; m.key += BLOCKS * KEYS)
         for (m.row = 0; m.row < a->rows; m.row += QUERIES)
             if (meets(a, &m))
-                two_meetings(a, &m);
+                some_meetings(a, &m);
 }
 #endif
 

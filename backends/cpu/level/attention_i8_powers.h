@@ -29,24 +29,30 @@ static const uint16_t bytes_table[64]
             PART(v, 5), PART(w, 5), PART(v, 13), PART(w, 13), PART(v, 3), PART(w, 3), PART(v, 11), PART(w, 11), PART(v, 7), PART(w, 7), \
             PART(v, 15), PART(w, 15)                                                                                                    \
     }
-static const uint16_t bytes_parts[4][32] __attribute__((aligned(64))) = {PARTS(0, 2), PARTS(1, 3), PARTS(2, 0), PARTS(3, 1)};
+/* The first once more, so that each has its next behind it. */
+static const uint16_t bytes_parts[5][32] __attribute__((aligned(64))) = {PARTS(0, 2), PARTS(1, 3), PARTS(2, 0), PARTS(3, 1), PARTS(0, 2)};
 
-/* In the high bytes of words: powers by the last 16 bits of x beside those by the last of y. */
-INLINE __m512i i8_word_powers(__m512i x, __m512i y, const uint16_t *part)
+/* In the high bytes of words: powers by the last 16 bits of x beside those by the last of y. With its part the largest is 65524. */
+INLINE __m512i i8_word_powers(__m512 x, __m512 y, const uint16_t *part)
 {
-    const __m512i words = _mm512_mask_blend_epi16(0xaaaaaaaa, x, _mm512_slli_epi32(y, 16));
+    const __m512i words = _mm512_mask_blend_epi16(0xaaaaaaaa, (__m512i)x, _mm512_slli_epi32((__m512i)y, 16));
     const __m512i top =
         _mm512_permutex2var_epi16(_mm512_load_si512(bytes_table), _mm512_srli_epi16(words, 2), _mm512_load_si512(bytes_table + 32));
-    return _mm512_adds_epu16(_mm512_srlv_epi16(top, _mm512_srli_epi16(words, 8)), _mm512_load_si512(part));
+    return _mm512_add_epi16(_mm512_srlv_epi16(top, _mm512_srli_epi16(words, 8)), _mm512_load_si512(part));
 }
 
-/* The powers of row i of some with 64 keys: key j beside j + 16, j + 32 and j + 48. */
+/* Bytes of powers of 64 keys: key j beside j + 16, j + 32 and j + 48. */
+INLINE __m512i i8_join(__m512i even, __m512i odd)
+{
+    /* a choice of bits by a mask: 0xca */
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi16((short)0xff00), odd, _mm512_srli_epi16(even, 8), 0xca);
+}
+
+/* The powers of row i of some with 64 keys. */
 INLINE void i8_powers(const int i, const __m512 y[4], uint8_t *to)
 {
-    const __m512i even = i8_word_powers((__m512i)y[0], (__m512i)y[2], bytes_parts[i % 4]);
-    const __m512i odd = i8_word_powers((__m512i)y[1], (__m512i)y[3], bytes_parts[(i + 1) % 4]);
-    /* a choice of bits by a mask: 0xca */
-    _mm512_storeu_si512(to, _mm512_ternarylogic_epi32(_mm512_set1_epi16((short)0xff00), odd, _mm512_srli_epi16(even, 8), 0xca));
+    const __m512i even = i8_word_powers(y[0], y[2], bytes_parts[i % 4]), odd = i8_word_powers(y[1], y[3], bytes_parts[i % 4 + 1]);
+    _mm512_storeu_si512(to, i8_join(even, odd));
 }
 
 #endif

@@ -52,7 +52,7 @@ INLINE void i8_next_row(struct i8_rows *r)
     r->any = _mm512_ternarylogic_epi32(r->any, y[0], y[1], 0xfe); /* any | y[0] | y[1] */
     r->any = _mm512_ternarylogic_epi32(r->any, y[2], y[3], 0xfe);
     const __m512i even = i8_tile_powers(y[0], y[2], bytes_parts[r->row % 4]);
-    const __m512i odd = i8_tile_powers(y[1], y[3], bytes_parts[(r->row + 1) % 4]);
+    const __m512i odd = i8_tile_powers(y[1], y[3], bytes_parts[r->row % 4 + 1]);
     const __m512i turned = _mm512_set4_epi32(0x0e0f0c0d, 0x0a0b0809, 0x06070405, 0x02030001); /* high bytes in the place of low ones */
     _mm512_storeu_si512(r->to + r->row * LD_BYTES, _mm512_mask_shuffle_epi8(odd, 0x5555555555555555, even, turned));
     r->row++;

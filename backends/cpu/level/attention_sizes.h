@@ -23,8 +23,9 @@
 #define SHARED false
 #else
 #define SUMS 16
-#define LD_POWERS (2 * KEYS + 32) /* two blocks meet their values together, so that sums come and go less */
-#define TASK_ROWS 64              /* queries, results and a block of keys and values lie in L1 */
+#define BLOCKS 4 /* that meet their values together, so that sums come and go less */
+#define LD_POWERS (BLOCKS * KEYS + 32)
+#define TASK_ROWS 64 /* queries, results and a block of keys and values lie in L1 */
 #define SHARED true
 #endif
 

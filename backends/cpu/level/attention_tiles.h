@@ -78,15 +78,15 @@ static void product(const struct factors *f, bool accumulate)
     }
 }
 
-/* Eight rows of A, rows of B: panels of two vectors, of one where nv is 1. third: where nv is 3, a panel behind b that is one vector wide,
- * of eight columns, each twice; acc[i][2] of an even row i has its sums in even places and those of row i + 1 in odd ones. */
+/* Rows of A, rows of B: panels of two vectors, of one where nv is 1. third: where nv is 3, a panel behind b that is one vector wide, of
+ * eight columns, each twice; acc[i][2] of an even row i has its sums in even places and those of row i + 1 in odd ones. */
 struct tile {
     const uint16_t *a, *b, *third;
     int64_t lda;
 };
 
-/* nv is a constant wherever this is inlined, so that acc lives in registers. */
-INLINE void multiply(const int nv, int64_t k, const struct tile *s, __m512 acc[8][3])
+/* rows, 8 at most, and nv are constants wherever this is inlined, so that acc lives in registers. */
+INLINE void multiply(const int rows, const int nv, int64_t k, const struct tile *s, __m512 acc[][3])
 {
     const uint16_t *b = s->b, *third = s->third;
     for (int64_t t = 0; t < k; t += 2, b += nv == 1 ? 32 : 64, third += 32) {
@@ -98,7 +98,7 @@ INLINE void multiply(const int nv, int64_t k, const struct tile *s, __m512 acc[8
         if (nv > 2)
             y[2] = pairs_at(third);
 #pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < rows; i++) {
             int32_t pair;
             memcpy(&pair, s->a + i * s->lda + t, sizeof(pair));
             x[i] = _mm512_set1_epi32(pair);

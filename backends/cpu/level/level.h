@@ -199,6 +199,7 @@ struct tern_cpu_attend {
     int64_t ldq;
     const void *k, *v; /* from pack_keys and pack_values */
     float factor;      /* of scores to exponents of two; finite and above zero. Where the level says that queries have it: 1 */
+    bool halves;       /* the processor computes the level's vectors in two halves */
     bool causal;
     int64_t first; /* index of the first row, for causal */
     /* Changes the scores of a row (counted from the first one) with keys key .. key + keys; NULL: nothing to change. */
@@ -259,6 +260,7 @@ struct tern_cpu_attend_i8 {
     int64_t rows;
     const uint8_t *q; /* as quantize of int8 makes them, rows filled up to whole groups of TERN_ATTENTION_ROWS with zeros */
     int64_t ldq;
+    bool halves;      /* the processor computes the level's vectors in two halves */
     const float *row; /* what a byte of a row counts, times the factor of scores to exponents of two; 0 behind the last row */
     /* Results: sums of bytes of values, and of the powers alone; NaN where a score is no number. o is zero before; it has memory for whole
      * groups, and without `ones` 16 columns more. */
