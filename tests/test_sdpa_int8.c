@@ -220,13 +220,14 @@ static void threads_change_nothing(void **state)
 {
     const struct sizes z = {1, 3, 150, 700, 40, 40};
     float *q = noise(14, &z, z.l, z.e), *k = noise(15, &z, z.s, z.e), *v = noise(16, &z, z.s, z.ev), *first = NULL;
-    for (int way = 0; way < 6; way++) {
+    for (int way = 0; way < 6; way++) { /* nor does how vectors are computed */
         float *found;
-        attend(way % 3 * 2 + 1, way / 3, &z, q, k, v, 0, NULL, &found);
-        if (way % 3)
+        attend(way / 2 * 2 + 1, way % 2, &z, q, k, v, 0, NULL, &found);
+        if (first)
             assert_memory_equal(found, first, (size_t)(z.h * z.l * z.ev) * sizeof(*found));
-        free(way % 3 ? found : first);
-        if (way % 3 == 0)
+        if (first)
+            free(found);
+        else
             first = found;
     }
     free(first);

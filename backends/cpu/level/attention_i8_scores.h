@@ -103,10 +103,10 @@ static bool i8_powers_at_once(const struct tern_cpu_attend_i8 *a, int64_t first,
     return i8_fit(strange);
 }
 
-/* The same of some blocks, for a processor that computes a vector in two halves: sums of two rows keep it busy. So these and the ones
- * before stay in registers, and powers of the latter are made between products, where they take no time. words are those of a query, a
- * constant for the usual ones. */
-INLINE bool i8_blocks(const int64_t words, const struct tern_cpu_attend_i8 *a, int64_t first, int64_t blocks, int64_t row, uint8_t *to)
+/* The same of some blocks, one at least, for a processor that computes a vector in two halves: sums of two rows keep it busy. So these and
+ * the ones before stay in registers, and powers of the latter are made between products, where they take no time. How many are right: it
+ * ends with one that is not. words are those of a query, a constant for the usual ones. */
+INLINE int64_t i8_blocks(const int64_t words, const struct tern_cpu_attend_i8 *a, int64_t first, int64_t blocks, int64_t row, uint8_t *to)
 {
     const struct tern_cpu_head_i8 *h = a->head;
     const int64_t shares[2] = {words / 4, words / 2 - words / 4}, rest = words - shares[0] - words / 2;
@@ -143,6 +143,8 @@ INLINE bool i8_blocks(const int64_t words, const struct tern_cpu_attend_i8 *a, i
                 else
                     even = pair;
             }
+            if (r == 0 && !i8_fit(strange)) /* these were the last ones of the block before */
+                return b - 1;
             exponents = e[b] + r;
             parts = bytes_parts[r % 4];
             powers = to + r * LD_BYTES + b * BLOCK;
@@ -150,10 +152,10 @@ INLINE bool i8_blocks(const int64_t words, const struct tern_cpu_attend_i8 *a, i
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++)
         i8_row_at_once(acc[i], exponents + i, parts + i * 32, &strange, powers + i * LD_BYTES);
-    return i8_fit(strange);
+    return i8_fit(strange) ? blocks : blocks - 1;
 }
 
-static bool i8_blocks_at_once(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t blocks, int64_t row, uint8_t *to)
+static int64_t i8_blocks_at_once(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t blocks, int64_t row, uint8_t *to)
 {
     switch (a->head->depth) {
     case 40:
@@ -165,6 +167,17 @@ static bool i8_blocks_at_once(const struct tern_cpu_attend_i8 *a, int64_t first,
     default:
         return i8_blocks(a->head->depth / 4, a, first, blocks, row, to);
     }
+}
+
+/* Of so many whole blocks from `first` on, if any, those that have powers now; the one behind them wants to go by rows. */
+static int64_t i8_at_once(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t blocks, int64_t row, uint8_t *to)
+{
+    int64_t n = 0;
+    if (a->halves && blocks > 0)
+        return i8_blocks_at_once(a, first, blocks, row, to);
+    while (n < blocks && i8_powers_at_once(a, first + n * BLOCK, row, to + n * BLOCK))
+        n++;
+    return n;
 }
 
 static void i8_powers_by_rows(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t row, float *scores, uint8_t *to)

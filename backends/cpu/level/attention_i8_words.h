@@ -45,8 +45,6 @@ static void i8_add_values(const struct tern_cpu_attend_i8 *a, int64_t first, int
     const struct tern_cpu_head_i8 *h = a->head;
     const int8_t *v = h->v + first * h->columns;
     int32_t *o = a->o + row * a->ldo;
-    if (!blocks)
-        return;
     for (int i = 0; i < QUERIES; i++) {
         int32_t *sum = o + i * a->ldo + h->columns;
         __m512i all = _mm512_loadu_si512(sum);
@@ -70,21 +68,17 @@ static void i8_add_values(const struct tern_cpu_attend_i8 *a, int64_t first, int
 /* A group and up to BLOCKS of keys. Where one needs another `most`, what those before it gave is added first. */
 static void i8_meet(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t row, struct i8_scratch *s)
 {
-    const int64_t keys = a->head->keys - first, whole = keys < BLOCKS * BLOCK ? keys / BLOCK : BLOCKS;
-    const int64_t blocks = keys < BLOCKS * BLOCK ? (keys + BLOCK - 1) / BLOCK : BLOCKS;
-    int64_t added = 0;
-    for (int64_t b = 0, n; b < blocks; b += n) {
-        const int64_t at = first + b * BLOCK;
-        uint8_t *powers = s->powers + b * BLOCK;
-        n = a->halves ? whole - b : 1;
-        if (at && b < whole && (a->halves ? i8_blocks_at_once(a, at, n, row, powers) : i8_powers_at_once(a, at, row, powers)))
-            continue;
-        i8_add_values(a, first + added * BLOCK, b - added, row, s->powers + added * BLOCK);
-        i8_powers_by_rows(a, at, row, s->scores, powers);
-        added = b;
-        n = 1;
+    const int64_t left = a->head->keys - first, keys = left < BLOCKS * BLOCK ? left : BLOCKS * BLOCK;
+    const int64_t whole = keys / BLOCK, blocks = filled(keys, BLOCK) / BLOCK;
+    for (int64_t b = 0, added = 0;; added = b++) {
+        if (first + b) /* else no row has a `most` yet */
+            b += i8_at_once(a, first + b * BLOCK, whole - b, row, s->powers + b * BLOCK);
+        if (b > added)
+            i8_add_values(a, first + added * BLOCK, b - added, row, s->powers + added * BLOCK);
+        if (b == blocks)
+            return;
+        i8_powers_by_rows(a, first + b * BLOCK, row, s->scores, s->powers + b * BLOCK);
     }
-    i8_add_values(a, first + added * BLOCK, blocks - added, row, s->powers + added * BLOCK);
 }
 
 static void attend_i8(const struct tern_cpu_attend_i8 *a)
