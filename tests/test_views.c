@@ -20,7 +20,8 @@ struct picture {
 };
 
 /* Filters of more taps than a product takes at once, strides, dilations, one picture or more, several parts of the depth; rows that go on
- * in the next one, and those of pictures with no multiple of sixteen outputs, which are gathered. */
+ * in the next one, and those of pictures with no multiple of sixteen outputs, which are gathered. The last ones have so few channels that
+ * int8 makes rows of patches. */
 static const struct picture pictures[] = {
     {1, 64, 40, 3, 3, 4, 16, 1, 1, 1, 1},  {2, 64, 33, 3, 3, 6, 32, 1, 1, 1, 1},   {2, 96, 70, 3, 3, 5, 48, 1, 1, 1, 1},
     {1, 64, 16, 5, 5, 4, 16, 1, 1, 1, 2},  {2, 1000, 96, 3, 3, 2, 16, 1, 1, 1, 1}, {1, 1300, 20, 3, 3, 3, 32, 1, 1, 1, 0},
@@ -31,7 +32,9 @@ static const struct picture pictures[] = {
     {1, 64, 40, 1, 1, 8, 8, 1, 1, 1, 1},   {2, 64, 33, 5, 2, 40, 2, 1, 1, 1, 1},   {2, 64, 33, 3, 3, 7, 7, 1, 1, 1, 1},
     {3, 64, 33, 3, 3, 9, 11, 2, 2, 1, 1},  {1, 64, 20, 3, 3, 34, 80, 1, 1, 1, 1},  {2, 352, 33, 3, 3, 6, 16, 1, 1, 1, 1},
     {2, 64, 33, 3, 3, 8, 8, 1, 2, 1, 1},   {1, 96, 40, 2, 3, 16, 12, 1, 3, 1, 2},  {1, 64, 33, 3, 3, 6, 16, 1, 2, 1, 1},
-    {1, 64, 33, 3, 3, 10, 11, 2, 1, 1, 1}, {1, 64, 33, 3, 6, 8, 8, 1, 1, 1, 2},
+    {1, 64, 33, 3, 3, 10, 11, 2, 1, 1, 1}, {1, 64, 33, 3, 6, 8, 8, 1, 1, 1, 2},    {2, 4, 40, 3, 3, 6, 16, 1, 1, 1, 1},
+    {2, 3, 33, 3, 3, 7, 9, 1, 1, 1, 1},    {1, 9, 70, 3, 3, 8, 12, 1, 1, 2, 2},    {2, 1, 5, 5, 5, 10, 11, 2, 1, 1, 2},
+    {1, 21, 33, 3, 3, 5, 32, 1, 2, 1, 1},  {3, 8, 33, 2, 4, 20, 16, 1, 1, 3, 3},
 };
 
 /* With so little L2 that a band is a few rows, some, a picture or all: the kernel's result is that of the reference in f32, of values of
