@@ -55,6 +55,12 @@ cli_page_is_current() {
     tools/docs-cli "$1/tools/tern/tern" | diff docs/cli.md - || { echo "docs/cli.md is not current: run tools/docs-cli BUILD/tools/tern/tern > docs/cli.md"; return 1; }
 }
 
+# README.md tells the figures of docs/bench.
+readme_ratios_are_current() {
+    tools/docs-ratios | diff <(sed -n '/<!-- ratios:begin -->/,/<!-- ratios:end -->/p' README.md | sed '1d;$d') - ||
+        { echo "README.md has other figures than docs/bench: run tools/docs-ratios --write"; return 1; }
+}
+
 # The C of README.md stands in an example, which tests/install_test builds and runs.
 readme_code_is_tested() {
     local code
@@ -89,5 +95,6 @@ house_checks() {
     one "no grep -q behind a pipe" no_grep_that_closes_a_pipe
     one "links in documents" links_lead_somewhere
     one "docs/cli.md is current" cli_page_is_current "$1"
+    one "README.md: its ratios are those of docs/bench" readme_ratios_are_current
     one "README.md: its C is tested" readme_code_is_tested
 }
