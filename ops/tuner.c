@@ -70,8 +70,11 @@ static void write_file(struct tern_context *ctx, struct tern_tuner *t)
     struct tern_tuning file = {0};
     if (tern_tuning_read(ctx, t->path, &file))
         tern_error_clear_own(ctx);
-    if (tern_tuning_merge(ctx, &t->known, &file) || tern_cache_prepare(ctx, t->path) || tern_tuning_write(ctx, t->path, &t->known))
+    const bool kept =
+        !tern_tuning_merge(ctx, &t->known, &file) && !tern_cache_prepare(ctx, t->path) && !tern_tuning_write(ctx, t->path, &t->known);
+    if (!kept && !t->told)
         tern_message(ctx, TERN_LOG_WARN, "what was measured is not kept: %s", tern_error(ctx));
+    t->told = !kept;
     tern_error_clear_own(ctx);
     tern_tuning_clear(ctx, &file);
 }

@@ -47,6 +47,7 @@ struct tern_tuner {
     struct tern_tuner_time time;
     double eager_left; /* seconds that may still be measured for eager ops */
     bool changed;      /* something was measured that the file has not */
+    bool told;         /* that the file cannot be written */
     bool ran;          /* a measurement took memory */
     bool measures;     /* a measurement runs: calls in it go by the cost model */
 };

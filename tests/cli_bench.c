@@ -231,9 +231,16 @@ static void test_rows_of_a_model(void **state)
     char svg[8192], part[64];
     slurp("p.svg", svg, sizeof(svg));
     assert_null(xml_check(svg));
-    snprintf(part, sizeof(part), ">f32, 1 threads, 64 x 64<");
+    snprintf(part, sizeof(part), ">f32, 64 x 64, 1 threads<");
     expect_text(svg, part, "the line's name");
     expect_text(svg, "pictures at once", "the axis");
+    EXPECT(s, RUN(s, "bench", "model", MODEL, "--size", "64", "--threads", "2,1", "--runs", "1", "--plot", "t.svg"), 0);
+    slurp("t.svg", svg, sizeof(svg));
+    assert_null(xml_check(svg));
+    expect_text(svg, ">f32, 64 x 64, batch 1<", "one line, not a point for each number of threads");
+    const char *points = strstr(svg, "points=\"");
+    double x, y, next;
+    assert_true(points && sscanf(points, "points=\"%lf,%lf %lf", &x, &y, &next) == 3 && x < next);
     EXPECT(s, RUN(s, "bench", "model", "no-such-model"), 1);
     expect_text(s->err, "no-such-model", "message");
 }

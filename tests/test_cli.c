@@ -33,6 +33,8 @@ static void test_wrong_usage(void **state)
         {"bench ops --limit 0", {"--limit", "\"0\""}},
         {"bench ops --threads 1,2", {"one number"}},
         {"bench ops --plot a.svg", {"--plot", "bench ops"}},
+        {"bench ops --list --dtype bf16", {"--dtype", "--list runs nothing"}},
+        {"bench ops --dtype f32,int8 --op add", {"--op", "add has no form in int8"}},
         {"bench model --all-kernels", {"--all-kernels", "bench model"}},
         {"bench peers --threads 2", {"--threads", "behind '--'"}},
         {"bench peers --runs 3", {"--runs", "behind '--'"}},

@@ -39,14 +39,27 @@ static void describe(const struct tern_device *device, char *out, size_t size)
              tern_thread_count(device->ctx), (double)pages * (double)page / (1 << 30), d->l2 >> 10, d->level->name);
 }
 
+/* Family, model and stepping as the processor tells them: names of virtual machines hide which it is. */
+static unsigned version_of(const struct cpuinfo_core *c)
+{
+#if defined(__x86_64__)
+    return c->cpuid;
+#elif defined(__aarch64__)
+    return c->midr;
+#else
+    return 0;
+#endif
+}
+
 /* How much memory there is does not count. */
 static void identify(const struct tern_device *device, char *out, size_t size)
 {
     const struct cpu_device *d = (const struct cpu_device *)device;
     const struct cpuinfo_package *p = cpuinfo_initialize() && cpuinfo_get_packages_count() ? cpuinfo_get_package(0) : NULL;
     const struct cpuinfo_core *c = p ? cpuinfo_get_core(0) : NULL;
-    snprintf(out, size, "%s, core %x, L1 %zu KiB, L2 %zu KiB", p && p->name[0] ? p->name : "processor", c ? (unsigned)c->uarch : 0,
-             d->l1 >> 10, d->l2 >> 10);
+    const struct cpuinfo_cache *l3 = p && cpuinfo_get_l3_caches_count() ? cpuinfo_get_l3_cache(0) : NULL;
+    snprintf(out, size, "%s, core %x, version %x, L1 %zu KiB, L2 %zu KiB, L3 %zu KiB", p && p->name[0] ? p->name : "processor",
+             c ? (unsigned)c->uarch : 0, c ? version_of(c) : 0, d->l1 >> 10, d->l2 >> 10, l3 ? (size_t)l3->size >> 10 : 0);
 }
 
 static const struct tern_device_fns device_fns = {

@@ -144,6 +144,18 @@ static const char *not_of_peers(const struct bench_settings *s)
     return NULL;
 }
 
+/* What --list, which runs nothing, has no use for. */
+static const char *not_of_list(const struct bench_settings *s)
+{
+    return s->n_dtypes        ? "dtype"
+           : s->runs          ? "runs"
+           : s->limit > 0     ? "limit"
+           : s->all_kernels   ? "all-kernels"
+           : s->threads.count ? "threads"
+           : s->run.budget    ? "budget"
+                              : NULL;
+}
+
 /* Options that are not of that bench, before anything is run. */
 static int check(const struct bench_settings *s, int bench, int arguments)
 {
@@ -161,6 +173,11 @@ static int check(const struct bench_settings *s, int bench, int arguments)
         return usage("option --%s: is not of 'tern bench %s'; see 'tern bench --help'", wrong, names[bench]);
     if (s->run.json && s->markdown)
         return usage("option --markdown: not together with --json");
+    if (s->list && not_of_list(s))
+        return usage("option --%s: --list runs nothing", not_of_list(s));
+    for (int d = 0; d < s->n_dtypes && s->op; d++)
+        if (s->dtypes[d] == TERN_I8 && !bench_op_has_int8(s->op))
+            return usage("option --op: %s has no form in int8", s->op);
     if (bench == 0 && s->threads.count > 1)
         return usage("option --threads: 'tern bench ops' takes one number");
     if (bench < 2 && arguments > bench)

@@ -74,6 +74,7 @@ const char *bench_kind_name(enum bench_kind kind);
 bool bench_is_product(enum bench_kind kind);
 /* Whether it is one of those that can be of int8. */
 bool bench_is_quantizable(enum bench_kind kind);
+bool bench_op_has_int8(const char *op);
 #define BENCH_SHAPE_TEXT 96
 const char *bench_shape_text(const struct bench_shape *s, char out[BENCH_SHAPE_TEXT]);
 

@@ -143,23 +143,58 @@ static int run_row(struct model_row *r, const struct bench_settings *s, const ch
     return code;
 }
 
-/* A line for each dtype, number of threads and batch, over the sizes; with one size over the batches. */
+/* What the points of a line differ in. */
+enum over { OVER_SIZES, OVER_BATCHES, OVER_THREADS };
+static const char *const over_names[] = {"pixels of a side", "pictures at once", "threads"};
+
+/* By dtype, by what lines are of, then by what they go over. */
+struct mark {
+    char line[64];
+    double x, y;
+    int order; /* of the line: that of its first row */
+};
+
+static int compare(const void *a, const void *b)
+{
+    const struct mark *x = a, *y = b;
+    return x->order != y->order ? x->order - y->order : x->x < y->x ? -1 : x->x > y->x;
+}
+
+static void name_line(const struct model_row *r, enum over over, char *name, size_t size)
+{
+    size_t n = (size_t)snprintf(name, size, "%s", bench_dtype_name(r->dtype));
+    if (over != OVER_SIZES)
+        n += (size_t)snprintf(name + n, size - n, ", %d x %d", r->size, r->size);
+    if (over != OVER_BATCHES)
+        n += (size_t)snprintf(name + n, size - n, ", batch %d", r->batch);
+    if (over != OVER_THREADS)
+        snprintf(name + n, size - n, ", %d threads", r->threads);
+}
+
+/* A line for each dtype, number of threads and batch, over the sizes; with one size over the batches, with one of both over the threads. */
 static int plot(const struct model_row *rows, int n, const struct bench_settings *s)
 {
-    bool over_batch = s->sizes.count < 2 && s->batches.count > 1;
+    const bool one_size = s->sizes.count < 2, one_batch = s->batches.count < 2;
+    const enum over by = !one_size ? OVER_SIZES : !one_batch ? OVER_BATCHES : s->threads.count > 1 ? OVER_THREADS : OVER_SIZES;
     struct bench_point *points = calloc((size_t)n, sizeof(*points));
-    char(*names)[64] = calloc((size_t)n, sizeof(*names));
-    for (int i = 0; points && names && i < n; i++) {
+    struct mark *marks = calloc((size_t)n, sizeof(*marks));
+    for (int i = 0; points && marks && i < n; i++) {
         const struct model_row *r = &rows[i];
-        size_t k = (size_t)snprintf(names[i], sizeof(names[i]), "%s, %d threads", bench_dtype_name(r->dtype), r->threads);
-        snprintf(names[i] + k, sizeof(names[i]) - k, over_batch ? ", %d x %d" : ", batch %d", over_batch ? r->size : r->batch, r->size);
-        points[i] = (struct bench_point){names[i], over_batch ? r->batch : r->size, r->step.median / r->batch};
+        struct mark *m = &marks[i];
+        name_line(r, by, m->line, sizeof(m->line));
+        for (m->order = 0; strcmp(marks[m->order].line, m->line) != 0;)
+            m->order++;
+        m->x = by == OVER_SIZES ? r->size : by == OVER_BATCHES ? r->batch : r->threads;
+        m->y = r->step.median / r->batch;
     }
-    const struct bench_plot p = {"UNet step with guidance, seconds for each picture", over_batch ? "pictures at once" : "pixels of a side",
-                                 points, n};
-    int code = points && names ? bench_plot_write(s->plot, &p) : failed("out of memory");
+    if (points && marks)
+        qsort(marks, (size_t)n, sizeof(*marks), compare);
+    for (int i = 0; points && marks && i < n; i++)
+        points[i] = (struct bench_point){marks[i].line, marks[i].x, marks[i].y};
+    const struct bench_plot p = {"UNet step with guidance, seconds for each picture", over_names[by], points, n};
+    int code = points && marks ? bench_plot_write(s->plot, &p) : failed("out of memory");
     free(points);
-    free(names);
+    free(marks);
     return code;
 }
 

@@ -27,9 +27,18 @@ static const struct bench_column columns[] = {{"op", -11},       {"shape", -38},
 static const struct bench_column list_columns[] = {{"op", -11}, {"shape", -38}, {"calls", 5}, {0}};
 static const struct bench_column sum_columns[] = {{"op", -11}, {"calls", 5}, {"ms", 10}, {"share", 7}, {"peak", 6}, {0}};
 
-/* Seconds that the device's peak allows; 0: not known. */
-static double least_seconds(const struct ops *o, const struct bench_call *c, enum bench_kind kind, enum tern_dtype dtype)
+/* What a call in int8 multiplies: attention with few keys, or where the level has none of int8, stays in floats. */
+static enum tern_dtype multiplied(const struct bench_call *c, enum tern_dtype dtype)
 {
+    if (dtype != TERN_I8 || strncmp(c->kernel, "sdpa_", 5) != 0 || strstr(c->kernel, "_i8_"))
+        return dtype;
+    return strstr(c->kernel, "_bf16_") ? TERN_BF16 : TERN_F32;
+}
+
+/* Seconds that the device's peak allows; 0: not known. */
+static double least_seconds(const struct ops *o, const struct bench_call *c, enum bench_kind kind, enum tern_dtype asked)
+{
+    const enum tern_dtype dtype = multiplied(c, asked);
     const double peak = dtype == TERN_BF16 ? o->peak.flops_bf16 : dtype == TERN_I8 ? o->peak.ops_i8 : 0;
     double flops = peak > 0 ? peak : o->peak.flops;
     if (bench_is_product(kind))
@@ -124,6 +133,8 @@ static bool wanted(const struct bench_settings *s, const struct bench_shape *sha
     return !s->op || !strcmp(s->op, bench_kind_name(shape->kind));
 }
 
+static bool is_in(enum tern_dtype dtype, const struct bench_shape *shape) { return dtype != TERN_I8 || bench_is_quantizable(shape->kind); }
+
 static void put_heading(const struct bench_settings *s, const char *heading, const char *arch, int size)
 {
     if (s->run.json)
@@ -164,7 +175,7 @@ static int run_arch(struct ops *o, const char *arch, int size)
         char title[96];
         bench_table_head(&o->table);
         for (int i = 0; i < l.count && code == GO_ON; i++)
-            if (wanted(o->s, &l.at[i]) && (o->s->dtypes[d] != TERN_I8 || bench_is_quantizable(l.at[i].kind)))
+            if (wanted(o->s, &l.at[i]) && is_in(o->s->dtypes[d], &l.at[i]))
                 code = run_shape(o, &l.at[i], o->s->dtypes[d]);
         snprintf(title, sizeof(title), "%s, %s", heading, bench_dtype_name(o->s->dtypes[d]));
         if (code == GO_ON)

@@ -62,6 +62,14 @@ const char *bench_kind_name(enum bench_kind kind) { return kinds[kind].op; }
 bool bench_is_product(enum bench_kind kind) { return kinds[kind].product; }
 bool bench_is_quantizable(enum bench_kind kind) { return kind != BENCH_MATMUL && kinds[kind].product; }
 
+bool bench_op_has_int8(const char *op)
+{
+    for (int k = 0; k < BENCH_KINDS; k++)
+        if (!strcmp(op, bench_kind_name((enum bench_kind)k)))
+            return bench_is_quantizable((enum bench_kind)k);
+    return false;
+}
+
 const char *bench_shape_text(const struct bench_shape *s, char out[BENCH_SHAPE_TEXT])
 {
     const char *letters = kinds[s->kind].letters;

@@ -151,7 +151,9 @@ struct tern_context *run_open(const struct run_settings *s, int *code)
         .budget = s->budget,
         .device_budget = s->device_budget,
         .tune = s->tune,
-        .log_level = s->verbose ? TERN_LOG_INFO : TERN_LOG_WARN,
+        .log_level = s->verbose ? TERN_LOG_INFO
+                     : s->quiet ? TERN_LOG_ERROR
+                                : TERN_LOG_WARN,
         .log = show_log,
         .progress = progress_show,
         .cancel = is_cancelled,
