@@ -156,6 +156,29 @@ static void the_budget_decides(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Whatever budget was refused, what it was told to be the least is accepted: of pictures whose bands leave no room for the UNet's plan, and
+ * with DeepCache that is to be measured, which makes several jobs of one. */
+static void the_least_is_accepted(void **state)
+{
+    const struct tern_txt2img_params jobs[] = {
+        tern_txt2img_params(.prompt = "a cat", .width = 1280, .height = 1280, .steps = 4),
+        tern_txt2img_params(.prompt = "a cat", .width = 512, .height = 384, .steps = 4, .count = 2),
+        tern_txt2img_params(.prompt = "a cat", .width = 256, .height = 256, .steps = 4, .count = 4, .cache_quality = 0.9),
+    };
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++)
+        for (int typed = 0; typed < 2; typed++) {
+            const enum tern_dtype dtype = typed ? TERN_BF16 : TERN_F32;
+            const struct tern_txt2img_params q = jobs[i];
+            struct fixture f = open_typed("demo", (size_t)8 << 20, TERN_OFFLOAD_AUTO, dtype);
+            const size_t least = need_of(&f, &q);
+            close_fixture(&f);
+            f = open_typed("demo", least, TERN_OFFLOAD_AUTO, dtype);
+            if (tern_generate_check(f.p, &q, NULL))
+                fail_msg("job %d: told that %zu bytes are enough: %s", (int)i, least, tern_error(f.ctx));
+            close_fixture(&f);
+        }
+}
+
 /* A model whose weights are less than the plans that stream them: what is told to be the least is enough. */
 static void the_least_is_enough(void **state)
 {
@@ -429,6 +452,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_offload_gives_the_same_bits),
         cmocka_unit_test(the_budget_decides),
+        cmocka_unit_test(the_least_is_accepted),
         cmocka_unit_test(the_least_is_enough),
         cmocka_unit_test(more_is_enough),
         cmocka_unit_test(each_component_as_it_is_told),

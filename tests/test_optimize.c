@@ -114,7 +114,7 @@ static int rank_of(const char *value, const char *const *names)
 static void follows(enum tern_goal goal)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16", "int8", NULL}, *const ways[] = {"none", "sequential", "stream", NULL};
-    static const size_t budgets[] = {200, 40, 30, 24, 20, 17, 15, 13, 11, 8};
+    static const size_t budgets[] = {200, 40, 30, 24, 20, 17, 15, 13, 11, 8, 6, 4, 3};
     int dtype = 0, way = 0, made = 0, refused = 0;
     for (size_t i = 0; i < sizeof(budgets) / sizeof(*budgets); i++) {
         struct chosen c = choose(budgets[i] * MIB, goal);
@@ -166,6 +166,19 @@ static void goals_are_met(void **state)
     assert_string_equal(memory.told.offload, "stream");
     for (int i = 0; i < 3; i++)
         close_chosen(all[i]);
+}
+
+/* Also where a picture is so large that what is kept free beside it counts. */
+static void least_memory_is_enough(void **state)
+{
+    struct tern_txt2img_params job = job_of();
+    job.width = job.height = 1280;
+    struct chosen c = choose_with(0, (struct tern_optimize_params){.goal = TERN_GOAL_MEMORY}, (struct tern_pipeline_params){0}, job);
+    assert_non_null(c.p);
+    assert_true(c.pipeline.budget > 0);
+    if (tern_generate_check(c.p, &c.job, NULL))
+        fail_msg("%s", tern_error(c.ctx));
+    close_chosen(&c);
 }
 
 /* The parameters that come out make the same pictures in a pipeline that nobody has chosen for. */
@@ -357,6 +370,7 @@ int main(void)
         cmocka_unit_test(memory_follows_the_budget),
         cmocka_unit_test(quality_follows_the_budget),
         cmocka_unit_test(goals_are_met),
+        cmocka_unit_test(least_memory_is_enough),
         cmocka_unit_test(parameters_say_what_was_chosen),
         cmocka_unit_test(what_is_given_stays),
         cmocka_unit_test(bad_values_are_refused),

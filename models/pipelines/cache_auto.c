@@ -12,6 +12,7 @@
 #define SSIM_ROW (11 * 5 * sizeof(double))
 /* Bytes of a picture beside its pixels. */
 #define TEXT 4096
+#define MOST_TIMES 4 /* that what all jobs need is looked for */
 /* Characters of a reason. */
 #define WHY 160
 
@@ -65,21 +66,35 @@ static enum tern_status predict_all(const struct tern_cache_search *s, size_t *p
     return TERN_OK;
 }
 
-/* Once more when all plans are there, whose memory counts; beside them are the pictures that are compared. */
-static enum tern_status predict(const struct tern_cache_search *s, size_t *peak)
+/* Once more when all plans are there, whose memory counts. Those of a job that does not keep to the budget are gone by the next one: so
+ * what all need is found with budgets that are larger and larger. */
+static enum tern_status predict_together(const struct tern_cache_search *s, size_t *most)
 {
-    if (predict_all(s, peak) || predict_all(s, peak))
-        return tern_error_status(s->p->ctx);
-    if (peak)
-        *peak += s->beside;
-    return TERN_OK;
+    for (int i = 0; i < MOST_TIMES; i++) {
+        *most = 0;
+        if (predict_all(s, most) || predict_all(s, most))
+            break;
+        if (s->p->tried || !tern_pipeline_budget(s->p) || *most <= tern_pipeline_budget(s->p))
+            break;
+        s->p->supposed = *most;
+    }
+    s->p->supposed = 0;
+    return tern_error_status(s->p->ctx);
 }
 
-/* What of the budget is left for a job; 0: there is none. */
-static size_t budget_beside(const struct tern_cache_search *s)
+/* budget: of all jobs and of the pictures beside them that are compared; 0: there is none. */
+static enum tern_status predict(const struct tern_cache_search *s, size_t budget, size_t *peak)
 {
-    const size_t budget = tern_pipeline_budget(s->p);
-    return !budget ? 0 : budget > s->beside ? budget - s->beside : 1;
+    size_t most;
+    if (!budget && !peak) /* a device may have a limit of its own, which refuses */
+        return predict_all(s, NULL) ? tern_error_status(s->p->ctx) : predict_all(s, NULL);
+    s->p->params.budget = !budget ? 0 : budget > s->beside ? budget - s->beside : 1;
+    if (predict_together(s, &most))
+        return tern_error_status(s->p->ctx);
+    most += s->beside;
+    if (peak)
+        *peak = most;
+    return peak || !budget || most <= budget ? TERN_OK : tern_pipeline_over_budget(s->p, most, budget);
 }
 
 /* Checks all that may be run. To be closed, also after an error. */
@@ -101,8 +116,7 @@ static enum tern_status open(struct tern_cache_search *s, struct tern_pipeline *
     if (tern_cache_count_candidates(s))
         return tern_error_status(p->ctx);
     s->beside = s->n ? 3 * (3 * (size_t)size->width * (size_t)size->height + TEXT) + SSIM_ROW * (size_t)size->width : 0;
-    p->params.budget = budget_beside(s);
-    return predict(s, peak) ? tern_error_status(p->ctx) : TERN_OK;
+    return predict(s, tern_pipeline_budget(p), peak);
 }
 
 static void close(struct tern_cache_search *s)

@@ -17,6 +17,8 @@ const char *tern_offload_name(enum tern_offload offload)
 size_t tern_pipeline_budget(const struct tern_pipeline *p)
 {
     const size_t all = p->ctx->params.budget, own = p->params.budget;
+    if (p->supposed)
+        return p->supposed;
     return own && (!all || own < all) ? own : all;
 }
 
@@ -25,6 +27,14 @@ static bool is_free(const struct tern_pipeline *p)
 {
     const struct tern_offload_components *c = &p->params.offload_components;
     return !p->params.offload && !c->text_encoder && !c->text_encoder_2 && !c->unet && !c->vae;
+}
+
+enum tern_status tern_pipeline_over_budget(const struct tern_pipeline *p, size_t least, size_t budget)
+{
+    return tern_fail(p->ctx, TERN_E_BUDGET,
+                     "memory budget: this picture needs at least %.1f MiB (%zu bytes), the budget is %.1f MiB; a smaller size or count%s "
+                     "would help",
+                     (double)least / (1 << 20), least, (double)budget / (1 << 20), is_free(p) ? "" : ", or offload as the budget asks,");
 }
 
 static enum tern_status refuse(struct tern_job *j, size_t least)
@@ -39,10 +49,7 @@ static enum tern_status refuse(struct tern_job *j, size_t least)
             "%zu and %zu bytes; a smaller size or count%s would help",
             d->name, (double)least / (1 << 30), least, d->caps.memory, d->caps.host_share,
             is_free(j->p) ? "" : ", or offload as the memory asks,");
-    return tern_fail(ctx, TERN_E_BUDGET,
-                     "memory budget: this picture needs at least %.2f GiB (%zu bytes), the budget is %.2f GiB; a smaller size or count%s "
-                     "would help",
-                     (double)least / (1 << 30), least, (double)budget / (1 << 30), is_free(j->p) ? "" : ", or offload as the budget asks,");
+    return tern_pipeline_over_budget(j->p, least, budget);
 }
 
 enum tern_offload tern_pipeline_offload(const struct tern_pipeline *p, const char *component)
@@ -113,11 +120,14 @@ static void go(struct tern_job *j, const struct way *way)
 }
 
 /* Predicts the peak of a way, without what earlier calls have left in memory and this way has not. What should save memory may take more:
- * with small weights, plans that stream them are larger than they. */
+ * with small weights, plans that stream them are larger than they. Under a budget plans of ways that were tried before go: else they would
+ * count, and what is the least would depend on what was tried. */
 static enum tern_status try_way(struct tern_job *j, const struct way *way, struct tern_job_peak *peak)
 {
     for (struct tern_job *pass = j; pass; pass = pass->hires)
         go(pass, way);
+    if (j->budget)
+        tern_plan_cache_drop(j->p->ctx);
     tern_job_put_out(j, j->left);
     j->left &= tern_pipeline_modules(j->p);
     const enum tern_status st = tern_job_predict_peak(j, peak);
@@ -217,7 +227,9 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
     enum tern_status st = streams ? stream(j, &way, peak) : TERN_OK;
     const bool tiles = peak->vae > budget; /* beside the plans that streaming has made */
     st = st || !tiles ? st : tile(j, &way, peak);
-    if (!st && !streams && streams_unet(j, peak)) { /* beside those that bands have made */
+    const bool may_stream = tern_pipeline_offload(j->p, "unet") == TERN_OFFLOAD_AUTO && j->p->params.offload == TERN_OFFLOAD_AUTO;
+    /* beside those that bands have made; or bands beside the plans of the UNet, which may be smaller where it streams */
+    if (!st && !streams && (streams_unet(j, peak) || (may_stream && peak->vae > budget))) {
         streams = true;
         st = stream(j, &way, peak);
     }

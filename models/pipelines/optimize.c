@@ -11,6 +11,7 @@
 /* int8 changes the pictures a little: it has to save so much of a step's time. */
 #define WORTH 0.95
 #define TEXT 256
+#define MOST_TIMES 4 /* that the least is looked for */
 
 /* A way to compute, and what is predicted of it. */
 struct trial {
@@ -80,6 +81,8 @@ static enum tern_status try(const struct choosing *c, size_t budget, struct tria
     q.budget = budget;
     q.single_use = q.single_use && c->job->cache_quality == 0; /* which makes more than one job of it */
     struct tern_pipeline *p = open(c, &q);
+    if (p)
+        p->tried = true;
     if (p && tern_generate_check(p, c->job, &t->peak) == TERN_OK && (!budget || t->peak <= budget || budget == 1)) {
         p->calls++; /* `open` may have told others of it */
         look(c, p, t);
@@ -201,14 +204,27 @@ static void set_cache(struct choosing *c)
     q->cache_quality = c->params->goal == TERN_GOAL_SPEED && q->denoising_start == 0 && q->denoising_end == 0 ? QUALITY : 0;
 }
 
+/* A budget that a job keeps to which was tried with the least of all: what is predicted beside other plans may be a little more. */
+static enum tern_status find_least(struct choosing *c, struct trial *best)
+{
+    size_t budget = best->peak;
+    for (int i = 0; i < MOST_TIMES; i++, budget = best->peak) {
+        if (try(c, budget, best))
+            return tern_error_status(c->ctx);
+        if (best->fits)
+            break;
+    }
+    c->pipeline->budget = best->fits ? budget : c->pipeline->budget;
+    return TERN_OK;
+}
+
 /* Opens what was chosen and says so. What can live with the least may have room for more in that: then it does not live as it was tried. */
 static struct tern_pipeline *take(struct choosing *c, struct trial *list, int n, struct trial *best)
 {
     struct tern_pipeline_params *q = c->pipeline;
     q->dtype = best->dtype;
     q->quantize = best->quantize;
-    q->budget = c->params->goal == TERN_GOAL_MEMORY ? best->peak : q->budget;
-    if (c->params->goal == TERN_GOAL_MEMORY && try(c, q->budget, best))
+    if (c->params->goal == TERN_GOAL_MEMORY && find_least(c, best))
         return NULL;
     explain(c, list, n, best);
     return open(c, q);
@@ -232,10 +248,10 @@ static struct tern_pipeline *take_least(struct choosing *c)
     if (least->fits)
         return try(c, c->budget, least) ? NULL : take(c, list, n, least);
     tern_fail(c->ctx, TERN_E_BUDGET,
-              "memory budget: this picture needs at least %.2f GiB (%zu bytes), with dtype %s and offload %s; the budget is %.2f GiB; a "
+              "memory budget: this picture needs at least %.1f MiB (%zu bytes), with dtype %s and offload %s; the budget is %.1f MiB; a "
               "smaller size or count%s would help",
-              (double)least->peak / (1 << 30), least->peak, name_of(least), tern_offload_name(least->offload),
-              (double)c->budget / (1 << 30), c->params->keep_dtype || c->params->keep_offload ? ", or dtype and offload left open," : "");
+              mib(least->peak), least->peak, name_of(least), tern_offload_name(least->offload), mib(c->budget),
+              c->params->keep_dtype || c->params->keep_offload ? ", or dtype and offload left open," : "");
     return NULL;
 }
 

@@ -77,8 +77,10 @@ struct tern_prompt_words;
 struct tern_pipeline {
     struct tern_context *ctx;
     struct tern_pipeline_params params;
-    char *name;                  /* of the model, for the infotext */
-    char *quantize;              /* params.quantize, or what params.recipe names; NULL: nothing is quantised */
+    size_t supposed; /* the budget while it is found what is enough; 0: that of params and context */
+    bool tried;     /* by tern_pipeline_optimize: what is too much for the budget need not be told exactly, which takes memory of its own */
+    char *name;     /* of the model, for the infotext */
+    char *quantize; /* params.quantize, or what params.recipe names; NULL: nothing is quantised */
     char *text_encoder_quantize; /* likewise */
     bool shipped;                /* it came with tern */
     struct tern_checkpoint *checkpoint;
@@ -437,6 +439,8 @@ void tern_job_put_out(const struct tern_job *j, unsigned modules);
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 /* That of the context or of the pipeline, the smaller one; 0: there is none. */
 size_t tern_pipeline_budget(const struct tern_pipeline *p);
+/* Fails with what a job would need at least. */
+enum tern_status tern_pipeline_over_budget(const struct tern_pipeline *p, size_t least, size_t budget);
 /* "none", "sequential" ... */
 const char *tern_offload_name(enum tern_offload offload);
 
