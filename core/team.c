@@ -6,6 +6,7 @@
 #include <semaphore.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "core/status.h"
 
@@ -36,6 +37,7 @@ struct tern_team {
     void (*fn)(void *arg, int slot);
     void *arg;
     int size;             /* with the caller */
+    pid_t owner;          /* the process that has the threads: a child of it has none of them */
     pthread_mutex_t turn; /* held through a loop */
     struct sleeper caller;
     struct worker {
@@ -169,7 +171,7 @@ struct tern_team *tern_team_create(int threads, int *error)
     *error = 0;
     if (!t)
         return NULL;
-    *t = (struct tern_team){.size = 1};
+    *t = (struct tern_team){.size = 1, .owner = getpid()};
     pthread_mutex_init(&t->turn, NULL);
     sem_init(&t->caller.woken, 0, 0);
     for (; t->size < threads; t->size++) {
@@ -188,6 +190,10 @@ void tern_team_destroy(struct tern_team *t)
 {
     if (!t)
         return;
+    if (t->owner != getpid()) { /* there is nobody to wake or to wait for, and locks may be held by who is not there */
+        free(t);
+        return;
+    }
     __atomic_store_n(&t->ended, true, __ATOMIC_SEQ_CST);
     for (int i = 0; i < t->size - 1; i++)
         wake(&t->workers[i].sleeper);

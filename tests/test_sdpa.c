@@ -249,6 +249,36 @@ static void huge_scores(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Keys that are alike count alike wherever they stand, however large the scores are. */
+static void keys_that_are_alike(void **state)
+{
+    const struct kind *kind = *state;
+    enum { L = 20, S = 1100, E = 40 };
+    static const double scales[] = {1, 1e3, 2e4, 7.6e5, 8.4e6, 1.19e7, 1.3e8, 3e8, 1e12, 1e30, -1.19e7};
+    struct tern_context *ctx = support_context();
+    skip_without(&ctx, kind);
+    static float unit[S * E], half[S];
+    for (int i = 0; i < S; i++) {
+        unit[i * E] = 1;
+        half[i] = i < S / 2;
+    }
+    for (size_t at = 0; at < 2 * sizeof(scales) / sizeof(*scales); at++) {
+        int64_t n;
+        cpu_device_of(ctx)->halves = at % 2;
+        tern_scope_begin(ctx);
+        tern_tensor *q = tern_cast(tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 1, L, E}, unit), kind->dtype);
+        tern_tensor *k = tern_cast(tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 1, S, E}, unit), kind->dtype);
+        tern_tensor *v = tern_cast(tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 1, S, 1}, half), kind->dtype);
+        float *y = support_values(tern_sdpa(q, k, v, .scale = scales[at / 2]), &n);
+        for (int i = 0; i < n; i++)
+            if (!(fabs(y[i] - 0.5) <= 0.002))
+                fail_msg("scale %g: row %d is %g", scales[at / 2], i, y[i]);
+        free(y);
+        tern_scope_end(ctx, NULL);
+    }
+    tern_context_destroy(&ctx);
+}
+
 /* Queries of zeros see all keys alike by any scale that is a number, also one that f32 has not; a mask adds what it has. */
 static void the_largest_scale(void **state)
 {
@@ -435,6 +465,12 @@ static void nothing_takes_no_time(void **state)
     tern_tensor *v = tern_tensor_create(ctx, kind->dtype, 4, (const int64_t[]){1, 1, 1, 0}, NULL);
     tern_tensor *y = tern_sdpa(tern_expand(x, 4, (const int64_t[]){1, 1, many, 1}), x, v);
     assert_true(tern_tensor_size(y, 2) == many && tern_tensor_size(y, 3) == 0);
+    tern_tensor *keys = tern_expand(x, 4, (const int64_t[]){1, 1, (int64_t)1 << 40, 1}); /* no queries want no room for packed keys */
+    tern_tensor *none = tern_tensor_create(ctx, kind->dtype, 4, (const int64_t[]){1, 1, 0, 1}, NULL);
+    y = tern_sdpa(none, keys, keys);
+    if (!y)
+        fail_msg("%s", tern_error(ctx));
+    assert_int_equal(tern_tensor_size(y, 2), 0);
     tern_scope_end(ctx, NULL);
     tern_context_destroy(&ctx);
 }
@@ -469,6 +505,7 @@ int main(void)
         BOTH(large_scores),
         BOTH(scores_far_from_zero),
         BOTH(huge_scores),
+        BOTH(keys_that_are_alike),
         BOTH(the_largest_scale),
         BOTH(a_row_that_sees_nothing),
         BOTH(the_least_float_as_a_mask),

@@ -139,6 +139,60 @@ static void scores_may_grow(void **state)
         }
 }
 
+/* However large scores are, keys that are alike count alike wherever they stand, and what is finite stays so. */
+static void scores_may_be_huge(void **state)
+{
+    const struct sizes z = {1, 1, 20, 1088, 8, 8};
+    float *q = calloc((size_t)(z.l * z.e), sizeof(*q)), *k = calloc((size_t)(z.s * z.e), sizeof(*k)), *v = noise(14, &z, z.s, z.ev), *found;
+    for (int64_t i = 0; i < z.l; i++)
+        q[i * z.e] = 1;
+    for (int64_t j = 0; j < z.s; j++)
+        k[j * z.e] = j % 2 ? 2 : 1;
+    for (int64_t j = 0; j < z.s * z.ev; j++)
+        v[j] = j < z.s * z.ev / 2;
+    float *noise_q = noise(15, &z, z.l, z.e), *noise_k = noise(16, &z, z.s, z.e);
+    for (int power = 0; power < 120; power++) {
+        const double scale = ldexp(1.37, power / 2);
+        attend(1, power % 2, &z, q, k, v, scale, NULL, &found);
+        for (int64_t i = 0; i < z.l * z.ev; i++)
+            if (!(fabsf(found[i] - 0.5f) <= 0.01f))
+                fail_msg("scale %g: value %lld is %g", scale, (long long)i, found[i]);
+        free(found);
+        attend(1, power % 2, &z, noise_q, noise_k, v, scale, NULL, &found);
+        for (int64_t i = 0; i < z.l * z.ev; i++)
+            if (!isfinite(found[i]))
+                fail_msg("noise, scale %g: value %lld is %g", scale, (long long)i, found[i]);
+        free(found);
+    }
+    free(q);
+    free(k);
+    free(v);
+    free(noise_q);
+    free(noise_k);
+}
+
+/* No queries, of more heads than anybody could pack. */
+static void nothing_takes_no_time(void **state)
+{
+    const int64_t many = (int64_t)1 << 20;
+    struct tern_context *ctx = support_context();
+    if (!cpu_level(ctx)->attention_i8.scratch) { /* what has no kernel of bf16 makes keys of another dtype first */
+        print_message("no attention in int8 at this level: keys become another dtype first, all of them\n");
+        tern_context_destroy(&ctx);
+        skip();
+    }
+    tern_scope_begin(ctx);
+    tern_tensor *x = tern_cast(tern_full(ctx, TERN_F32, 4, (const int64_t[]){1, 1, 256, 64}, 1), TERN_BF16);
+    tern_tensor *k = tern_expand(x, 4, (const int64_t[]){many, many, 256, 64});
+    tern_tensor *q = tern_tensor_create(ctx, TERN_BF16, 4, (const int64_t[]){many, many, 0, 64}, NULL);
+    tern_tensor *y = tern_sdpa(q, k, k, .int8 = true);
+    if (!y)
+        fail_msg("%s", tern_error(ctx));
+    assert_int_equal(tern_tensor_size(y, 0), many);
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
 /* Queries of ones, keys whose scores are up to 2^from .. 2^to, every `step`. They are freed. */
 static void check_exponents(const struct sizes *z, float *k, int from, int to, int step)
 {
@@ -238,9 +292,10 @@ static void threads_change_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sizes_agree),       cmocka_unit_test(distributions_agree),
-                                       cmocka_unit_test(scores_may_grow),   cmocka_unit_test(many_small_powers_count),
-                                       cmocka_unit_test(what_is_no_number), cmocka_unit_test(threads_change_nothing),
-                                       cmocka_unit_test(a_key_may_be_far),  cmocka_unit_test(all_keys_may_turn)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sizes_agree),        cmocka_unit_test(distributions_agree),
+                                       cmocka_unit_test(scores_may_be_huge), cmocka_unit_test(nothing_takes_no_time),
+                                       cmocka_unit_test(scores_may_grow),    cmocka_unit_test(many_small_powers_count),
+                                       cmocka_unit_test(what_is_no_number),  cmocka_unit_test(threads_change_nothing),
+                                       cmocka_unit_test(a_key_may_be_far),   cmocka_unit_test(all_keys_may_turn)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

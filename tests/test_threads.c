@@ -138,6 +138,28 @@ static void threads_that_cannot_be_started(void **state)
     }
 }
 
+/* A child has none of its parent's threads, and may release what they were of. Joining them ends a process with four and more. */
+static void a_child_releases_what_its_parent_had(void **state)
+{
+    support_skip_watched();
+    for (int threads = 1; threads <= 64; threads *= 4) {
+        struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.threads = threads});
+        assert_non_null(ctx);
+        int status = 1;
+        const pid_t child = fork();
+        if (!child) {
+            alarm(20);
+            tern_context_destroy(&ctx);
+            struct tern_context *own = tern_context_create(&(struct tern_context_params){.threads = threads});
+            float x = 0;
+            _exit(tern_tensor_read(tern_tensor_scalar(own, TERN_F32, 2.5), TERN_F32, &x, sizeof(x)) || x != 2.5f);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        tern_context_destroy(&ctx);
+    }
+}
+
 static double processor_seconds(void)
 {
     struct timespec t;
@@ -445,7 +467,8 @@ static void workers_rest_where_cores_are_shared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_that_cannot_be_started), /* first: stacks of threads are kept for others */
+        cmocka_unit_test(threads_that_cannot_be_started),
+        cmocka_unit_test(a_child_releases_what_its_parent_had), /* first: stacks of threads are kept for others */
         cmocka_unit_test(loops_cover_their_range_once),
         cmocka_unit_test(slots_have_their_own_parts),
         cmocka_unit_test(nobody_waits_for_who_does_not_come),

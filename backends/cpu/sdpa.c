@@ -102,7 +102,9 @@ static bool supports_bf16(struct tern_device *device, const struct tern_op_desc 
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
     const struct shape s = shape_of(ctx, d);
-    return (size_t)(s.regions * s.heads) * (s.k_bytes + s.v_bytes) + cpu_slots(s.slot, tern_thread_count(ctx)) + 64;
+    return !tern_meta_numel(&d->out)
+               ? 0
+               : (size_t)(s.regions * s.heads) * (s.k_bytes + s.v_bytes) + cpu_slots(s.slot, tern_thread_count(ctx)) + 64;
 }
 
 struct run {

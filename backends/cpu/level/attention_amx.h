@@ -125,7 +125,7 @@ static bool meet_whole(const struct tern_cpu_attend *a, const struct factors *s,
 static bool meet_now(const struct tern_cpu_attend *a, const struct factors *s, const struct factors *v, const struct meeting *now,
                      struct quick_powers powers, struct kept *kept)
 {
-    if (!now->there || a->mask) {
+    if (!now->there || a->mask || (now->key && !quick_mosts_fit(powers.most))) {
         meet_any(s, v, 0, powers, kept);
         return !now->there;
     }

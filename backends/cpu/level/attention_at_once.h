@@ -133,6 +133,8 @@ static bool plain_panels_at_once(const struct at_once *w, int64_t keys)
 static bool powers_at_once(const struct tern_cpu_attend *a, const struct meeting *m, int64_t keys, const float *most, uint16_t *to)
 {
     struct at_once w = {a, m, to};
+    if (!quick_mosts_fit(most))
+        return false;
     _mm512_storeu_ps(w.shift, _mm512_sub_ps(_mm512_set1_ps(QUICK_SHIFT), _mm512_loadu_ps(most)));
     const int64_t plain = a->halves ? plain_keys(a, m, keys) : 0;
     return (!plain || plain_panels_at_once(&w, plain)) && (plain == keys || panels_at_once(&w, plain, keys));

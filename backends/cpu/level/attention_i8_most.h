@@ -60,7 +60,8 @@ INLINE void i8_row_powers(const int i, const float *x, float most, uint8_t *to)
     const __m512 least = _mm512_set1_ps(0x1p15f), far = _mm512_set1_ps(BYTES_MOST);
     __m512 y[4];
     for (int v = 0; v < 4; v++) {
-        y[v] = _mm512_sub_ps(_mm512_set1_ps(BYTES_SHIFT + most), _mm512_loadu_ps(x + v * LANES));
+        /* the difference first: the shift would be rounded to the last place of a large `most` */
+        y[v] = _mm512_add_ps(_mm512_sub_ps(_mm512_set1_ps(most), _mm512_loadu_ps(x + v * LANES)), _mm512_set1_ps(BYTES_SHIFT));
         y[v] = _mm512_max_ps(_mm512_min_ps(y[v], far), least); /* of NaN and a number min makes the latter */
     }
     i8_powers(i, y, to);

@@ -173,6 +173,8 @@ static int64_t i8_blocks_at_once(const struct tern_cpu_attend_i8 *a, int64_t fir
 static int64_t i8_at_once(const struct tern_cpu_attend_i8 *a, int64_t first, int64_t blocks, int64_t row, uint8_t *to)
 {
     int64_t n = 0;
+    if (!quick_mosts_fit(a->most + row))
+        return 0;
     if (a->halves && blocks > 0)
         return i8_blocks_at_once(a, first, blocks, row, to);
     while (n < blocks && i8_powers_at_once(a, first + n * BLOCK, row, to + n * BLOCK))

@@ -11,6 +11,7 @@
 #define QUICK_BASE 0x47000000
 #define QUICK_SHIFT (0x1p15f + 111 + 0x1p-4f)
 #define QUICK_HIGH 0x0f00
+#define QUICK_FAR 0x1p15f /* a shift by it is off by 2^-8 at most */
 
 /* The reference of rows that have none yet: scores are from FIRST_MOST - 111 to FIRST_MOST + 16.9, and a row's largest power is
  * FIRST_LEAST, 2^-40, or more, so that products with values stay far from where bf16 and f32 end. */
@@ -36,6 +37,13 @@ struct quick_powers {
 INLINE struct quick_powers quick_powers_begin(const float *x, uint16_t *to, float factor, const float *most)
 {
     return (struct quick_powers){x, most, to, KEYS, KEYS, _mm512_set1_ps(factor), _mm512_setzero_si512()};
+}
+
+/* Whether those of a group are so near that a shift by each is off by less than what a power is: it is rounded to its own last place, which
+ * the powers that go one by one are not, and keys that are alike would count differently. */
+INLINE bool quick_mosts_fit(const float *most)
+{
+    return !_mm512_cmp_ps_mask(_mm512_abs_ps(_mm512_loadu_ps(most)), _mm512_set1_ps(QUICK_FAR), _CMP_NLE_UQ);
 }
 
 /* The low halves of a beside those of b. One instruction is faster beside tiles, two are beside vdpbf16ps. */
