@@ -361,7 +361,15 @@ static void test_quantised_models(void **state)
            0);
     EXPECT(s, RUN(s, "txt2img", "model", "-p", "a cat", "--dtype", "int8", "-o", "c.png"), 1);
     expect_text(s->err, "unet comes quantised as \"*:w4\", and \"*\" was asked for", "int8");
-    assert_int_equal(system("rm -r model *.png"), 0);
+    EXPECT(s, RUN(s, "convert", "-q", MODEL, "eight", "--folder", "--dtype", "int8"), 0); /* the rest is computed as --dtype int8 does */
+    EXPECT(s, RUN(s, "txt2img", "eight", "-p", "a cat", "-W", "64", "-H", "64", "--steps", "2", "-q", "--seed", "1", "--save-latents", "a"),
+           0);
+    EXPECT(s,
+           RUN(s, "txt2img", MODEL, "-p", "a cat", "-W", "64", "-H", "64", "--steps", "2", "-q", "--seed", "1", "--save-latents", "b",
+               "--dtype", "int8"),
+           0);
+    assert_true(same_bytes("a", "b"));
+    assert_int_equal(system("rm -r model eight a b *.png"), 0);
 }
 
 int cli_from_tests(void)

@@ -156,6 +156,46 @@ static void the_budget_decides(void **state)
     tern_context_destroy(&ctx);
 }
 
+struct told {
+    int count;
+    char offload[32], why[160], tiling[32];
+};
+
+static void keep_choice(const struct tern_choice *c, void *user)
+{
+    struct told *t = user;
+    t->count++;
+    if (!strcmp(c->what, "tiling"))
+        snprintf(t->tiling, sizeof(t->tiling), "%s", c->value);
+    if (strcmp(c->what, "offload") != 0)
+        return;
+    snprintf(t->offload, sizeof(t->offload), "%s", c->value);
+    snprintf(t->why, sizeof(t->why), "%s", c->why);
+}
+
+/* How a job lives that has a budget is told, and that of one without is not. */
+static void the_budget_is_told(void **state)
+{
+    static const size_t budgets[] = {0, 200, 25};
+    static const char *const ways[] = {"", "none", "sequential"};
+    for (int i = 0; i < 3; i++) {
+        struct told t = {.count = 0};
+        struct fixture f = open_fixture("demo", budgets[i] << 20, TERN_OFFLOAD_AUTO);
+        struct tern_txt2img_params q = tern_txt2img_params(.prompt = "a cat", .width = 256, .height = 256, .steps = 2);
+        char text[64];
+        q.on_choice = keep_choice;
+        q.on_choice_user = &t;
+        struct tern_images *images = job_run(f.ctx, f.p, &q);
+        assert_string_equal(t.offload, ways[i]);
+        assert_string_equal(t.tiling, i == 2 ? "vae" : "");
+        assert_int_equal(t.count, i);
+        snprintf(text, sizeof(text), " MiB of %.1f; ", (double)budgets[i]);
+        assert_true(i == 0 || strstr(t.why, text));
+        tern_images_destroy(&images);
+        close_fixture(&f);
+    }
+}
+
 /* Whatever budget was refused, what it was told to be the least is accepted: of pictures whose bands leave no room for the UNet's plan, and
  * with DeepCache that is to be measured, which makes several jobs of one. */
 static void the_least_is_accepted(void **state)
@@ -452,6 +492,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_offload_gives_the_same_bits),
         cmocka_unit_test(the_budget_decides),
+        cmocka_unit_test(the_budget_is_told),
         cmocka_unit_test(the_least_is_accepted),
         cmocka_unit_test(the_least_is_enough),
         cmocka_unit_test(more_is_enough),

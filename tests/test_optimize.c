@@ -228,6 +228,25 @@ static void what_is_given_stays(void **state)
     close_chosen(&c);
 }
 
+/* Words for weights alone stay, and the dtype beside them is chosen; layers in int8, as a picture that is made again has them, are a
+ * choice. */
+static void words_and_the_dtype(void **state)
+{
+    struct chosen c = choose_with(0, (struct tern_optimize_params){.goal = TERN_GOAL_MEMORY},
+                                  (struct tern_pipeline_params){.quantize = "*:w4"}, job_of());
+    assert_string_equal(c.pipeline.quantize, "*:w4");
+    assert_string_equal(c.told.dtype, tern_dtype_name(c.pipeline.dtype));
+    assert_null(strstr(c.told.why[0], "as given"));
+    assert_non_null(strstr(c.told.why[0], c.pipeline.dtype == TERN_F32 ? "16" : "f32")); /* what else was tried */
+    close_chosen(&c);
+    for (int i = 0; i < 2; i++) {
+        c = choose_with(0, (struct tern_optimize_params){.goal = TERN_GOAL_SPEED},
+                        (struct tern_pipeline_params){.quantize = i ? "conv_in" : "*"}, job_of());
+        assert_true(!strcmp(c.told.dtype, "int8") || strstr(c.told.why[0], "int8"));
+        close_chosen(&c);
+    }
+}
+
 static struct tern_pipeline *open_other(const struct tern_pipeline_params *params, void *user)
 {
     char path[PATH_SIZE];
@@ -373,6 +392,7 @@ int main(void)
         cmocka_unit_test(least_memory_is_enough),
         cmocka_unit_test(parameters_say_what_was_chosen),
         cmocka_unit_test(what_is_given_stays),
+        cmocka_unit_test(words_and_the_dtype),
         cmocka_unit_test(bad_values_are_refused),
         cmocka_unit_test(what_is_tried_is_at_work),
     };

@@ -243,7 +243,8 @@ struct tern_txt2img_params {
      * start of tern_generate, after the device's peak was measured. NULL: nothing is measured. */
     void (*on_kernel)(const char *component, const struct tern_step_profile *step, void *user);
     void *on_kernel_user;
-    /* Told what was chosen, before the pictures are made with it. */
+    /* Told what was chosen, before the pictures are made with it: "deepcache" where cache_quality asks for it, else under a budget
+     * "offload" and "tiling". */
     tern_choice_callback *on_choice;
     void *on_choice_user;
     const char *schedule_config; /* reserved for tests: scheduler_config.json text instead of the model's */
@@ -306,7 +307,8 @@ enum tern_goal {
 };
 struct tern_optimize_params {
     enum tern_goal goal;
-    bool keep_dtype, keep_offload, keep_cache; /* what the caller's params say of dtype and quantize, offload, DeepCache stays */
+    /* What the caller's params say of dtype and quantize, offload, DeepCache stays. Words for weights alone and a recipe stay anyway. */
+    bool keep_dtype, keep_offload, keep_cache;
     /* Opens the model, with LoRAs and embeddings that count; NULL with the error recorded. NULL: tern_pipeline_load. */
     struct tern_pipeline *(*open)(const struct tern_pipeline_params *params, void *user);
     void *open_user;

@@ -29,6 +29,7 @@ struct tern_txt2img_params tern_cache_params(const struct tern_txt2img_params *p
 {
     struct tern_txt2img_params q = *params;
     q.cache_quality = 0;
+    q.on_choice = NULL; /* the search tells what is chosen */
     q.cache_interval = interval;
     q.cache_center = CENTER;
     q.cache_pow = interval > 1 ? POWER : 0;

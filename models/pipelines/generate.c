@@ -184,8 +184,10 @@ struct tern_images *tern_pipeline_paint(struct tern_pipeline *p, const struct te
         return tern_cache_generate(p, params);
     if (params && params->on_kernel)
         tern_device_peak(p->ctx, &peak); /* before the job's time begins; prepare finds its error */
-    if (tern_job_prepare(&j, p, params) == TERN_OK && tern_job_check_begun(&j) == TERN_OK && tern_job_choose_offload(&j, NULL) == TERN_OK)
-        out = run(&j);
+    if (tern_job_prepare(&j, p, params) == TERN_OK && tern_job_check_begun(&j) == TERN_OK && tern_job_choose_offload(&j, NULL) == TERN_OK) {
+        tern_job_tell_offload(&j);
+        out = tern_failed(p->ctx) ? NULL : run(&j);
+    }
     tern_job_destroy(&j);
     return out;
 }

@@ -1,4 +1,5 @@
 /* What stays in memory between the stages of a job and what does not: as asked for, or as the budget asks. */
+#include <stdio.h>
 #include <string.h>
 
 #include "graph/plan.h"
@@ -277,6 +278,7 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     tern_budget_lift(ctx, outer);
     if (st)
         return st;
+    j->predicted = peak.most;
     bool fits = !j->budget || peak.most <= j->budget;
     if (!fits) { /* the plans themselves may take more than the budget */
         tern_pipeline_drop_plans(j->p);
@@ -285,4 +287,31 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     if (bytes)
         *bytes = fits ? peak.most : j->least;
     return bytes || fits ? TERN_OK : refuse(j, j->least);
+}
+
+static void tell(const struct tern_job *j, const char *what, const char *value, const char *why)
+{
+    const struct tern_choice choice = {what, value, why};
+    const int floor = tern_scopes_guard(j->p->ctx);
+    j->params.on_choice(&choice, j->params.on_choice_user);
+    tern_scopes_unguard(j->p->ctx, floor, "on_choice");
+}
+
+void tern_job_tell_offload(const struct tern_job *j)
+{
+    char why[160];
+    if (!j->budget || !j->params.on_choice)
+        return;
+    snprintf(why, sizeof(why), "at most %.1f MiB of %.1f; %s%s", (double)j->predicted / (1 << 20), (double)j->budget / (1 << 20),
+             j->resident     ? "weights of the UNet come layer by layer"
+             : j->sequential ? "each component leaves after its stage"
+                             : "all components stay",
+             j->streams_text ? ", those of text encoders, too" : "");
+    tell(j, "offload",
+         tern_offload_name(j->resident     ? TERN_OFFLOAD_STREAM
+                           : j->sequential ? TERN_OFFLOAD_SEQUENTIAL
+                                           : TERN_OFFLOAD_NONE),
+         why);
+    if (j->arena)
+        tell(j, "tiling", "vae", "the VAE works in bands of rows, as the budget asks");
 }

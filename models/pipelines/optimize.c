@@ -32,11 +32,12 @@ struct choosing {
     const struct tern_optimize_params *params;
     size_t budget;  /* 0: none */
     bool quantized; /* the model comes so: int8 is no choice */
+    bool fixed;     /* nor with weights of few bits or a recipe, which stay as they are given */
 };
 
-static const char *name_of(const struct trial *t)
+static const char *name_of(const struct choosing *c, const struct trial *t)
 {
-    return !t->quantize ? tern_dtype_name(t->dtype) : strcmp(t->quantize, "*") ? t->quantize : "int8";
+    return c->fixed || !t->quantize ? tern_dtype_name(t->dtype) : strcmp(t->quantize, "*") ? t->quantize : "int8";
 }
 
 static struct tern_pipeline *open(const struct choosing *c, const struct tern_pipeline_params *q)
@@ -107,10 +108,12 @@ static int list_trials(const struct choosing *c, enum tern_goal goal, struct tri
         list[n++] = (struct trial){.dtype = TERN_F32};
     if (goal != TERN_GOAL_QUALITY || fast != TERN_F32)
         list[n++] = (struct trial){.dtype = fast};
-    if (!c->quantized)
+    if (!c->quantized && !c->fixed)
         list[n++] = (struct trial){.dtype = fast, .quantize = "*"};
     if (goal == TERN_GOAL_MEMORY && fast != TERN_F32)
         list[n++] = (struct trial){.dtype = TERN_F32};
+    for (int i = 0; i < n && c->fixed; i++)
+        list[i].quantize = c->pipeline->quantize;
     return n;
 }
 
@@ -151,7 +154,7 @@ static int describe(const struct choosing *c, const struct trial *t, char *out, 
 /* Behind what the text has already. */
 static int add(const struct choosing *c, const struct trial *t, char text[TEXT], int used)
 {
-    used += snprintf(text + used, (size_t)(TEXT - used), "; %s ", name_of(t));
+    used += snprintf(text + used, (size_t)(TEXT - used), "; %s ", name_of(c, t));
     return used < TEXT ? used + describe(c, t, text + used, (size_t)(TEXT - used)) : used;
 }
 
@@ -163,7 +166,7 @@ static void explain_dtype(const struct choosing *c, const struct trial *list, in
     for (int i = 0; i < n && used < TEXT; i++)
         if (&list[i] != best)
             used = add(c, &list[i], text, used);
-    tell(c, "dtype", name_of(best), text);
+    tell(c, "dtype", name_of(c, best), text);
 }
 
 static void explain(const struct choosing *c, const struct trial *list, int n, const struct trial *best)
@@ -250,7 +253,7 @@ static struct tern_pipeline *take_least(struct choosing *c)
     tern_fail(c->ctx, TERN_E_BUDGET,
               "memory budget: this picture needs at least %.1f MiB (%zu bytes), with dtype %s and offload %s; the budget is %.1f MiB; a "
               "smaller size or count%s would help",
-              mib(least->peak), least->peak, name_of(least), tern_offload_name(least->offload), mib(c->budget),
+              mib(least->peak), least->peak, name_of(c, least), tern_offload_name(least->offload), mib(c->budget),
               c->params->keep_dtype || c->params->keep_offload ? ", or dtype and offload left open," : "");
     return NULL;
 }
@@ -272,10 +275,14 @@ static enum tern_status try_all(const struct choosing *c, struct trial *list, in
     return TERN_OK;
 }
 
-/* Whether the files of the UNet say that it is quantised. */
+/* Whether the files of the UNet say that it is quantised. Words of layers in int8 are none of these: a picture that is made again has them.
+ */
 static enum tern_status find_quantized(struct choosing *c)
 {
-    struct tern_pipeline *p = c->params->keep_dtype ? NULL : open(c, c->pipeline);
+    struct tern_pipeline_params plain = *c->pipeline;
+    c->fixed = plain.recipe || (plain.quantize && strstr(plain.quantize, ":w"));
+    plain.quantize = NULL;
+    struct tern_pipeline *p = c->params->keep_dtype || c->fixed ? NULL : open(c, &plain);
     c->quantized = p && p->quantize;
     tern_pipeline_destroy(&p);
     return tern_error_status(c->ctx);

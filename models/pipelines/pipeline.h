@@ -290,6 +290,7 @@ struct tern_job {
     size_t budget;                        /* the context's, or what its device has if that is less */
     unsigned left;                        /* TERN_MODULE_...: what earlier calls have left, until the way asks that it goes */
     size_t least;                         /* the smallest peak of all ways that were tried */
+    size_t predicted;                     /* the peak of the way that was chosen */
     unsigned known;                       /* of the UNet, when its weights stay: TERN_KNOWN_… */
     size_t resident;                      /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
     bool streams_text;                    /* text encoders keep none, unless it is said how they live */
@@ -439,6 +440,8 @@ void tern_job_put_out(const struct tern_job *j, unsigned modules);
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 /* That of the context or of the pipeline, the smaller one; 0: there is none. */
 size_t tern_pipeline_budget(const struct tern_pipeline *p);
+/* Tells on_choice how a job lives that has a budget. */
+void tern_job_tell_offload(const struct tern_job *j);
 /* Fails with what a job would need at least. */
 enum tern_status tern_pipeline_over_budget(const struct tern_pipeline *p, size_t least, size_t budget);
 /* "none", "sequential" ... */

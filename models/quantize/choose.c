@@ -170,7 +170,7 @@ static enum tern_status reach_ssim(struct tern_quantize_run *run)
     }
     if (!tern_failed(run->ctx) && run->params.ssim > 0 && !count_int8(run->recipe))
         return tern_fail(run->ctx, TERN_E_UNSUPPORTED,
-                         "ssim: %.4g cannot be reached with any layer in int8: the best is %.4g; another prompt, more steps or lower "
+                         "ssim: %.9g cannot be reached with any layer in int8: the best is %.9g; another prompt, more steps or lower "
                          "thresholds of the error may help",
                          run->params.ssim, best);
     char *words = tern_failed(run->ctx) || painted ? NULL : tern_recipe_words(run->recipe);

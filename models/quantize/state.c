@@ -47,10 +47,11 @@ static enum tern_status read_file(struct tern_quantize_state *s, const json_t *o
         return tern_error_status(s->ctx);
     const char *other = is_state(root) ? other_option(options, json_object_get(root, "options")) : NULL;
     if (!is_state(root))
-        tern_fail(s->ctx, TERN_E_FORMAT, "%s: expected the state of an earlier run of this version; a restart begins anew", s->path);
+        tern_fail(s->ctx, TERN_E_FORMAT, "%s: expected the state of an earlier run of this version; a restart (--restart) begins anew",
+                  s->path);
     else if (other)
-        tern_fail(s->ctx, TERN_E_INVALID, "%s: the state of a run with other options (\"%.40s\" differs); a restart begins anew", s->path,
-                  other);
+        tern_fail(s->ctx, TERN_E_INVALID,
+                  "%s: the state of a run with other options (\"%.40s\" differs); a restart (--restart) begins anew", s->path, other);
     else
         s->root = json_incref(root);
     json_decref(root);
@@ -80,8 +81,9 @@ enum tern_status tern_state_model(struct tern_quantize_state *s, const struct te
     tern_key_add_bytes(&k, latents, (size_t)n * sizeof(*latents));
     tern_key_text(tern_key_finish(k), s->model);
     if (before ? strcmp(before, s->model) != 0 : has_numbers(s->root)) /* numbers of no model are not this one's */
-        return tern_fail(s->ctx, TERN_E_INVALID,
-                         "%s: the state of another model, or of other kernels, as --tune may choose them; a restart begins anew", s->path);
+        return tern_fail(
+            s->ctx, TERN_E_INVALID,
+            "%s: the state of another model, or of other kernels, as --tune may choose them; a restart (--restart) begins anew", s->path);
     return json_object_set_new(s->root, "model", json_string(s->model))
                ? tern_fail(s->ctx, TERN_E_NO_MEMORY, "quantize: no memory for its state")
                : TERN_OK;

@@ -14,7 +14,7 @@ const struct opt deepcache_opts[] = {
      "all are whole); auto: the largest N that --quality allows"},
     {OPT_QUALITY, 0, "quality", "X",
      "with --deepcache auto: the SSIM that pictures are to have to\nthose without, above 0 and below 1 (default 0.95); measured,\n"
-     "and remembered for model, sampler, steps, size and guidance"},
+     "and remembered for architecture, sampler, steps, size and\nguidance"},
     {OPT_BRANCH, 0, "deepcache-branch", "N",
      "what they compute themselves: 0 the outermost layers alone\n(default), up to 11 (SDXL 8), all but the innermost"},
     {OPT_WHEN, 0, "deepcache-schedule", "HOW",

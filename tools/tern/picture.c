@@ -1,6 +1,10 @@
 /* One call of tern_generate from what the command line says: check, load, sample, write. */
 #include "picture.h"
 
+#include <string.h>
+
+#include <tern/quantize.h>
+
 /* LoRAs that the prompts name; else --from has taken the tags off. */
 static int take_tags(struct picture_job *j, const struct picture_settings *s)
 {
@@ -62,12 +66,31 @@ static void fill_params(struct picture_job *j, struct picture_settings *s, struc
     deepcache_give(&s->deepcache, p);
 }
 
+/* A model that comes in int8 computes the rest as --dtype int8 lets it, if no dtype is given. */
+static bool comes_in_int8(const struct picture_settings *s, const struct tern_pipeline *p)
+{
+    const char *words = s->optimize || s->run.dtype_given || s->run.weights || s->run.recipe ? NULL : tern_pipeline_layer_words(p, "unet");
+    return words && !strstr(words, ":w"); /* those in few bits say so */
+}
+
+static struct tern_pipeline *load(struct picture_job *j, const struct tern_pipeline_params *params)
+{
+    const struct picture_settings *s = j->settings;
+    struct tern_pipeline_params fast = *params;
+    struct tern_pipeline *p = tern_pipeline_load(j->ctx, s->model, params);
+    fast.dtype = tern_context_fast_dtype(j->ctx);
+    if (!p || fast.dtype == params->dtype || !comes_in_int8(s, p))
+        return p;
+    tern_pipeline_destroy(&p);
+    return tern_pipeline_load(j->ctx, s->model, &fast);
+}
+
 /* The model with what is set on it. The message of an error is told. */
 static struct tern_pipeline *open_model(const struct tern_pipeline_params *params, void *user)
 {
     struct picture_job *j = user;
     const struct picture_settings *s = j->settings;
-    struct tern_pipeline *p = tern_pipeline_load(j->ctx, s->model, params);
+    struct tern_pipeline *p = load(j, params);
     j->code = p ? GO_ON : library_failed(j->ctx, false);
     if (j->code == GO_ON)
         j->code = lora_set(j->ctx, p, &s->loras, &j->named);
@@ -83,7 +106,7 @@ static int open_chosen(struct picture_job *j, struct picture_settings *s, struct
                        struct tern_txt2img_params *p)
 {
     const struct tern_optimize_params o = {.goal = (enum tern_goal)(s->optimize - 1),
-                                           .keep_dtype = s->run.dtype_given || s->run.weights || s->run.recipe,
+                                           .keep_dtype = s->run.dtype_given,
                                            .keep_offload = s->offload.given,
                                            .keep_cache = s->deepcache.given,
                                            .open = open_model,
@@ -128,6 +151,8 @@ static int generate(struct picture_job *j, struct picture_settings *s)
     if (tern_generate_check(j->pipeline, &p, &peak))
         return library_failed(j->ctx, true);
     picture_announce(s, peak);
+    if (s->optimize && p.cache_quality == 0) /* it was told */
+        p.on_choice = NULL;
     j->result = tern_generate(j->pipeline, &p);
     if (!j->result)
         return library_failed(j->ctx, true);

@@ -53,7 +53,7 @@ static const struct opt opts[] = {
     {OPT_OUTPUT, 'o', "output", "FILE", "the recipe to write (default recipe.json). FILE.state is\nthere while it is made"},
     {OPT_REPORT, 0, "report", "FILE.md", "a table of all layers, and the pictures without and with the\nrecipe beside it"},
     {OPT_RESTART, 0, "restart", NULL, "begin anew where an interrupted run would go on"},
-    {OPT_BITS, 0, "bits", "N", "8"},
+    {OPT_BITS, 0, "bits", "N", "8; 4 bits are for weights alone: --weights int4 of other\ncommands, of tern convert, too"},
     {OPT_CONV, 0, "quantize-conv", NULL, "convolutions may be int8; with none of these three options\nall may"},
     {OPT_LINEAR, 0, "quantize-linear", NULL, "linear layers may be int8"},
     {OPT_ATTENTION, 0, "quantize-attention", NULL, "\nattention may be int8, all of it together"},
@@ -265,7 +265,7 @@ static int run_with(const struct command *command, int argc, char **argv, struct
     struct tern_context *ctx = report.ctx = run_open(&s->run, &code);
     if (ctx)
         code = quantize(ctx, s, arguments[0], &report);
-    if (ctx && code == CANCELLED && !s->run.quiet)
+    if (ctx && code == CANCELLED && !s->run.quiet && !access(state, F_OK))
         fprintf(stderr, "tern: the same command goes on where it was, by %s\n", state);
     tern_context_destroy(&ctx);
     return code;
