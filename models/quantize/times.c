@@ -9,16 +9,19 @@
 #define MOST_RUNS 50
 #define SECONDS 1.0
 
-/* Of one plan. */
-struct watch {
+/* One of the two plans. */
+struct side {
+    struct tern_plan *plan;
+    struct tern_binding *binding; /* NULL: it is not run */
+    tern_tensor *in[TERN_GRAPH_MAX_IO];
     double *seconds; /* by step: the least so far; 0: none */
     int step;
 };
 
 static void tell(void *user, const struct tern_step_profile *s)
 {
-    struct watch *w = user;
-    double *least = &w->seconds[w->step++];
+    struct side *p = user;
+    double *least = &p->seconds[p->step++];
     *least = *least > 0 && *least < s->seconds ? *least : s->seconds;
 }
 
@@ -38,26 +41,37 @@ static tern_tensor *make_input(struct tern_context *ctx, const struct tern_graph
     return t;
 }
 
-static void run_plan(struct tern_binding *b, struct watch *w)
+/* Inputs, and a run: weights are read then, memory is there. */
+static void warm_up(struct side *p)
 {
-    const struct tern_plan *plan = tern_binding_plan(b);
-    const struct tern_graph *g = plan->graph;
-    tern_tensor *in[TERN_GRAPH_MAX_IO] = {NULL}, *out[TERN_GRAPH_MAX_IO] = {NULL};
-    tern_scope_begin(plan->ctx);
+    const struct tern_graph *g = p->plan->graph;
+    tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
     for (int i = 0; i < g->n_inputs; i++) {
         const struct tern_value *v = &g->values[g->inputs[i]];
         struct tern_graph_input declared = {.name = v->name, .dtype = v->meta.dtype, .ndim = v->meta.ndim};
         memcpy(declared.shape, v->meta.shape, sizeof(declared.shape));
-        in[i] = make_input(plan->ctx, &declared);
+        p->in[i] = make_input(p->plan->ctx, &declared);
     }
-    if (!tern_failed(plan->ctx))
-        tern_plan_run(b, in, out); /* weights are read, memory is there */
+    if (!tern_failed(p->plan->ctx))
+        tern_plan_run(p->binding, p->in, out);
+}
+
+/* In turns: what else the machine does hits both. */
+static void run_both(struct tern_context *ctx, struct side sides[2])
+{
+    tern_tensor *out[TERN_GRAPH_MAX_IO];
+    tern_scope_begin(ctx);
+    warm_up(&sides[0]);
+    if (!tern_failed(ctx))
+        warm_up(&sides[1]);
     const double start = tern_now();
-    for (int i = 0; i < MOST_RUNS && (i < LEAST_RUNS || tern_now() - start < SECONDS) && !tern_failed(plan->ctx); i++) {
-        w->step = 0;
-        tern_plan_profile(b, in, out, tell, w);
+    for (int i = 0; i < 2 * MOST_RUNS && (i < 2 * LEAST_RUNS || tern_now() - start < 2 * SECONDS) && !tern_failed(ctx); i++) {
+        struct side *p = &sides[i % 2];
+        p->step = 0;
+        memset(out, 0, sizeof(out));
+        tern_plan_profile(p->binding, p->in, out, tell, p);
     }
-    tern_scope_end(plan->ctx, NULL);
+    tern_scope_end(ctx, NULL);
 }
 
 static int find_layer(const struct tern_recipe *r, const char *name)
@@ -137,22 +151,29 @@ static void attribute(struct tern_quantize_run *run, const struct tern_plan *pla
     tern_free(run->ctx, share);
 }
 
-/* One of the two plans. Norms in front of convolutions would count as theirs in one of them. */
-static void measure(struct tern_quantize_run *run, bool int8, bool times_too, double (*times)[2], bool *able, double *total)
+/* Norms in front of convolutions would count as theirs in one of the plans. */
+static void open_side(struct tern_quantize_run *run, bool int8, bool times_too, struct side *p)
 {
-    struct tern_context *ctx = run->ctx;
-    struct tern_plan *plan =
-        tern_plan_compile(run->large.graph, &(struct tern_plan_params){.quantize = int8 ? "*" : NULL, .without = "pre"});
-    struct watch w = {.seconds = plan ? tern_calloc(ctx, (size_t)plan->n_steps + 1, sizeof(double)) : NULL};
     const struct tern_weights *weights = tern_pipeline_module_weights(run->p, "unet");
-    struct tern_binding *b = w.seconds && weights && times_too ? tern_plan_bind(plan, weights) : NULL;
-    if (b)
-        run_plan(b, &w);
-    if (w.seconds && !tern_failed(ctx))
-        attribute(run, plan, int8, times_too ? w.seconds : NULL, times, able, total);
-    tern_free(ctx, w.seconds);
-    tern_binding_unref(&b);
-    tern_plan_unref(&plan);
+    p->plan = tern_plan_compile(run->large.graph, &(struct tern_plan_params){.quantize = int8 ? "*" : NULL, .without = "pre"});
+    p->seconds = p->plan ? tern_calloc(run->ctx, (size_t)p->plan->n_steps + 1, sizeof(double)) : NULL;
+    p->binding = p->seconds && weights && times_too ? tern_plan_bind(p->plan, weights) : NULL;
+}
+
+static void measure(struct tern_quantize_run *run, bool times_too, double (*times)[2], bool *able, double total[2])
+{
+    struct side sides[2] = {{NULL}, {NULL}};
+    for (int i = 0; i < 2 && !tern_failed(run->ctx); i++)
+        open_side(run, i, times_too, &sides[i]);
+    if (times_too && !tern_failed(run->ctx))
+        run_both(run->ctx, sides);
+    for (int i = 0; i < 2; i++) {
+        if (!tern_failed(run->ctx))
+            attribute(run, sides[i].plan, i, times_too ? sides[i].seconds : NULL, times, able, &total[i]);
+        tern_free(run->ctx, sides[i].seconds);
+        tern_binding_unref(&sides[i].binding);
+        tern_plan_unref(&sides[i].plan);
+    }
 }
 
 /* The times of an earlier run, of all layers; all zero where one is missing. */
@@ -174,8 +195,8 @@ enum tern_status tern_quantize_measure(struct tern_quantize_run *run, bool *able
     struct tern_recipe *r = run->recipe;
     double(*times)[2] = tern_calloc(run->ctx, (size_t)r->count + 1, sizeof(*times)), total[2] = {0};
     const bool known = recall(run, times, total);
-    for (int i = 0; times && i < 2 && !tern_failed(run->ctx); i++)
-        measure(run, i, !known, times, able, &total[i]);
+    if (times)
+        measure(run, !known, times, able, total);
     for (int i = 0; times && i < r->count && !tern_failed(run->ctx); i++) {
         if (!known)
             tern_state_put_times(&run->state, r->layer[i].name, times[i]);
