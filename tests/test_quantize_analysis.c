@@ -93,6 +93,28 @@ static void wrong_params_are_told_at_once(void **state)
     analysis_close(&f);
 }
 
+/* A budget that is too small is told before anything is measured, and one that is enough is kept to. */
+static void the_budget_comes_first(void **state)
+{
+    struct analysis f;
+    analysis_open(&f);
+    const struct tern_quantize_params q = analysis_params();
+    tern_recipe_destroy(&(struct tern_recipe *){analysis_run(&f, &q)});
+    const size_t peak = tern_memory_peak(f.ctx);
+    const int calls = f.stop.calls;
+    f.p->params.budget = peak / 2;
+    assert_null(tern_pipeline_quantize(f.p, &q));
+    support_error(f.ctx, TERN_E_BUDGET, "quantize: takes about");
+    assert_int_equal(f.stop.calls, calls); /* no progress was told */
+    f.p->params.budget = peak + peak / 8;
+    struct tern_recipe *r = tern_pipeline_quantize(f.p, &q);
+    if (!r)
+        fail_msg("%s", tern_error(f.ctx));
+    assert_true(tern_memory_peak(f.ctx) <= peak + peak / 8);
+    tern_recipe_destroy(&r);
+    analysis_close(&f);
+}
+
 static void only_plain_pipelines(void **state)
 {
     char path[PATH_SIZE];
@@ -420,6 +442,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_params_are_told_at_once),
         cmocka_unit_test(only_plain_pipelines),
+        cmocka_unit_test(the_budget_comes_first),
         cmocka_unit_test(a_spoiled_layer_stays),
         cmocka_unit_test(factors_save_a_spoiled_layer),
         cmocka_unit_test(a_silent_channel_moves_no_factor),

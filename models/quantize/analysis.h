@@ -24,6 +24,8 @@ struct tern_calibration {
 /* from: NULL, or one of the same params at another size, whose texts it takes. */
 enum tern_status tern_calibration_open(struct tern_calibration *c, struct tern_pipeline *p, const struct tern_quantize_params *params,
                                        int width, int height, const struct tern_calibration *from);
+/* Bytes that its jobs and plans take at most: all layers in floats and in int8, nothing streamed or tiled. 0 with an error recorded. */
+size_t tern_calibration_memory(struct tern_calibration *c);
 void tern_calibration_close(struct tern_calibration *c);
 /* The job of a prompt with its texts, before its first step; tern_job_destroy, also after an error. */
 enum tern_status tern_calibration_job(const struct tern_calibration *c, int i, struct tern_job *j);

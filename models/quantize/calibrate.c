@@ -1,6 +1,8 @@
 /* The jobs that a set of layers is tried with. */
 #include <string.h>
 
+#include "graph/plan.h"
+#include "models/pipelines/cache_auto.h"
 #include "models/quantize/analysis.h"
 
 static struct tern_txt2img_params job_of(const struct tern_calibration *c, int i)
@@ -52,6 +54,20 @@ enum tern_status tern_calibration_open(struct tern_calibration *c, struct tern_p
     if (!tern_failed(p->ctx))
         c->graph = tern_pipeline_stage_graph(p, &c->stage);
     return tern_error_status(p->ctx);
+}
+
+size_t tern_calibration_memory(struct tern_calibration *c)
+{
+    const struct tern_weights *weights = tern_pipeline_module_weights(c->p, "unet");
+    struct tern_plan *plan = weights ? tern_plan_compile(c->graph, &(struct tern_plan_params){.quantize = "*"}) : NULL;
+    const struct tern_txt2img_params q = job_of(c, 0);
+    size_t floats = 0, bytes = plan ? tern_plan_bind_bytes(plan, weights) + tern_plan_facts(plan).arena : 0;
+    tern_plan_unref(&plan);
+    c->p->supposed = SIZE_MAX / 2; /* nothing is streamed or tiled */
+    if (!tern_failed(c->p->ctx))
+        tern_pipeline_check(c->p, &q, &floats);
+    c->p->supposed = 0;
+    return floats + bytes;
 }
 
 void tern_calibration_close(struct tern_calibration *c)
