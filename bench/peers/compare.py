@@ -42,11 +42,11 @@ def component(args, name, batch, runs):
     """All engines of a dtype load, then take turns. Then the next dtype: there is no memory for all. Also how many failed."""
     result, failures = {}, 0
     for dtype in args.dtypes:
-        takers = Takers(name, dtype)
+        takers, peers = Takers(name, dtype), []
         chosen = [e for e in engines(args, dtype) if e.component(name, str(batch))]
-        loaded = takers.try_each(chosen, lambda e: e.name, lambda e: Peer(e.name, e.component(name, str(batch)), args.limit))
-        peers = takers.there = [peer for _, peer in loaded]
         try:
+            takers.try_each(chosen, lambda e: e.name, lambda e: peers.append(Peer(e.name, e.component(name, str(batch)), args.limit)))
+            takers.there = list(peers)
             for i in range(runs):
                 takers.turn(i, lambda p: p.name, lambda p: p.run())
             result[dtype] = [row for _, row in takers.try_each(takers.there, lambda p: p.name, lambda p: p.finish())]

@@ -101,7 +101,8 @@ class Process:
                 raise Failed(f"no answer in {self.limit:g} s")
             more = os.read(self.process.stdout.fileno(), 1 << 16)
             if not more:
-                return None
+                rest, self.rest = self.rest, b""
+                return rest.decode(errors="replace") if rest else None
             self.rest += more
         line, self.rest = self.rest.split(b"\n", 1)
         return line.decode(errors="replace")
@@ -153,7 +154,7 @@ class Peer:
             self.start = self.read("load", "first", or_else="skip")
             if "skip" in self.start:
                 raise LeftOut(self.start["skip"])
-        except LeftOut:
+        except BaseException:  # Ctrl-C, too
             self.process.drop()
             raise
 
@@ -182,7 +183,7 @@ class Peer:
         end = self.read("peak_resident")
         self.process.ended()
         self.process.drop()
-        return {"name": self.name, "median": statistics.median(self.runs), "runs": self.runs, **self.start, **end}
+        return {**self.start, **end, "name": self.name, "median": statistics.median(self.runs), "runs": self.runs}
 
 
 def once(engine, out, limit):

@@ -63,9 +63,10 @@ def parse(words=None):
     args.dtypes = some_of(parser, "--dtypes", args.dtypes, DTYPES)
     args.peers = some_of(parser, "--peers", args.peers, PEERS)
     args.engine = other_engines(parser, args.engine)
-    args.whole = args.only == [XL] or (set(USUAL) <= set(args.only) and set(args.dtypes) == set(DTYPES) and set(args.peers) == set(PEERS))
-    if args.runs < 1 or args.threads < 1 or not args.limit > 0:
-        parser.error("--runs, --threads, --limit: expected numbers from 1")
+    large = args.only == [XL] and "bf16" in args.dtypes and {"openvino", "tern"} <= set(args.peers)  # its page has no more
+    args.whole = large or (set(USUAL) <= set(args.only) and set(args.dtypes) == set(DTYPES) and set(args.peers) == set(PEERS))
+    if args.runs < 1 or args.threads < 1 or not 1 <= args.limit <= 86400:
+        parser.error("--runs, --threads, --limit: expected numbers from 1, and at most 86400 seconds")
     if args.readme and (not args.whole or args.only == [XL]):
         parser.error("--readme: expected all usual parts, dtypes and peers: the table would lose the others' rows")
     return args

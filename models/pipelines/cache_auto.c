@@ -94,7 +94,9 @@ static enum tern_status predict(const struct tern_cache_search *s, size_t budget
     most += s->beside;
     if (peak)
         *peak = most;
-    return peak || !budget || most <= budget ? TERN_OK : tern_pipeline_over_budget(s->p, most, budget);
+    if (!peak && budget && most > budget)
+        return tern_pipeline_over_budget(s->p, most, budget);
+    return peak || !s->p->ctx->device->caps.memory ? TERN_OK : predict_all(s, NULL); /* by which the device's room refuses */
 }
 
 /* Checks all that may be run. To be closed, also after an error. */

@@ -8,6 +8,8 @@
 /* Kept free when the budget decides how many weights stay: code and stacks of the process, and the pages of a mapped weight
  * while it is read. */
 #define RESERVE ((size_t)112 << 20)
+/* Plans of all ways together would be a part of it that counts. */
+#define SMALL_BUDGET ((size_t)64 << 20)
 
 const char *tern_offload_name(enum tern_offload offload)
 {
@@ -121,13 +123,12 @@ static void go(struct tern_job *j, const struct way *way)
 }
 
 /* Predicts the peak of a way, without what earlier calls have left in memory and this way has not. What should save memory may take more:
- * with small weights, plans that stream them are larger than they. Under a budget plans of ways that were tried before go: else they would
- * count, and what is the least would depend on what was tried. */
+ * with small weights, plans that stream them are larger than they. */
 static enum tern_status try_way(struct tern_job *j, const struct way *way, struct tern_job_peak *peak)
 {
     for (struct tern_job *pass = j; pass; pass = pass->hires)
         go(pass, way);
-    if (j->budget)
+    if (j->forgets)
         tern_plan_cache_drop(j->p->ctx);
     tern_job_put_out(j, j->left);
     j->left &= tern_pipeline_modules(j->p);
@@ -240,6 +241,23 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
     return st || tiles ? st : use_room(j, &way, &way.vae_algorithm, 0, 1, peak, &peak->vae);
 }
 
+/* Plans of ways that were tried before wait in memory for the next job that lives so, and count. Under a small budget they go, and under
+ * any where no way keeps to it beside them: all are tried once more without. What is then the least depends on the job alone, and with that
+ * as its budget it does keep to it. */
+static enum tern_status choose_least(struct tern_job *j, struct tern_job_peak *peak)
+{
+    j->forgets = j->budget && j->budget < SMALL_BUDGET;
+    enum tern_status st = choose(j, peak);
+    if (!st && !j->forgets && j->budget && peak->most > j->budget) {
+        tern_pipeline_drop_plans(j->p);
+        j->least = SIZE_MAX;
+        j->forgets = true;
+        st = choose(j, peak);
+    }
+    j->forgets = false;
+    return st;
+}
+
 /* A UNet that streams keeps no weights that could go. */
 static enum tern_status choose_known(struct tern_job *j)
 {
@@ -269,10 +287,10 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     const bool outer = tern_budget_lift(ctx, true);
     j->p->half_made++;
     enum tern_status st = choose_known(j);
-    st = st ? st : choose(j, &peak);
+    st = st ? st : choose_least(j, &peak);
     if (!st && room && peak.most > room && (!budget || room < budget)) {
         j->budget = room;
-        st = choose(j, &peak);
+        st = choose_least(j, &peak);
     }
     j->p->half_made--;
     tern_budget_lift(ctx, outer);
@@ -300,12 +318,12 @@ static void tell(const struct tern_job *j, const char *what, const char *value, 
 void tern_job_tell_offload(const struct tern_job *j)
 {
     char why[160];
-    if (!j->budget || !j->params.on_choice)
+    if (!tern_pipeline_budget(j->p) || !j->params.on_choice)
         return;
     snprintf(why, sizeof(why), "at most %.1f MiB of %.1f; %s%s", (double)j->predicted / (1 << 20), (double)j->budget / (1 << 20),
              j->resident     ? "weights of the UNet come layer by layer"
              : j->sequential ? "each component leaves after its stage"
-                             : "all components stay",
+                             : "weights stay in memory",
              j->streams_text ? ", those of text encoders, too" : "");
     tell(j, "offload",
          tern_offload_name(j->resident     ? TERN_OFFLOAD_STREAM

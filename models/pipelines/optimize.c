@@ -32,6 +32,7 @@ struct choosing {
     const struct tern_optimize_params *params;
     size_t budget;  /* 0: none */
     bool quantized; /* the model comes so: int8 is no choice */
+    bool exact;     /* predictions are to be what a job's own check says */
     bool fixed;     /* nor with weights of few bits or a recipe, which stay as they are given */
 };
 
@@ -83,7 +84,7 @@ static enum tern_status try(const struct choosing *c, size_t budget, struct tria
     q.single_use = q.single_use && c->job->cache_quality == 0; /* which makes more than one job of it */
     struct tern_pipeline *p = open(c, &q);
     if (p)
-        p->tried = true;
+        p->tried = !c->exact;
     if (p && tern_generate_check(p, c->job, &t->peak) == TERN_OK && (!budget || t->peak <= budget || budget == 1)) {
         p->calls++; /* `open` may have told others of it */
         look(c, p, t);
@@ -207,28 +208,36 @@ static void set_cache(struct choosing *c)
     q->cache_quality = c->params->goal == TERN_GOAL_SPEED && q->denoising_start == 0 && q->denoising_end == 0 ? QUALITY : 0;
 }
 
-/* A budget that a job keeps to which was tried with the least of all: what is predicted beside other plans may be a little more. */
-static enum tern_status find_least(struct choosing *c, struct trial *best)
+/* A budget that a job keeps to which was tried with the least of all: what is predicted beside other plans may be a little more. False:
+ * there is none, or none that is within the caller's; then it does not fit, or an error is recorded. */
+static bool find_least(struct choosing *c, struct trial *best)
 {
     size_t budget = best->peak;
-    for (int i = 0; i < MOST_TIMES; i++, budget = best->peak) {
+    c->exact = true;
+    for (int i = 0; i < MOST_TIMES && (!c->budget || budget <= c->budget); i++, budget = best->peak) {
         if (try(c, budget, best))
-            return tern_error_status(c->ctx);
-        if (best->fits)
-            break;
+            return false;
+        if (best->fits) {
+            c->pipeline->budget = budget;
+            return true;
+        }
     }
-    c->pipeline->budget = best->fits ? budget : c->pipeline->budget;
-    return TERN_OK;
+    best->fits = false;
+    return false;
 }
 
-/* Opens what was chosen and says so. What can live with the least may have room for more in that: then it does not live as it was tried. */
+/* Opens what was chosen and says so. What can live with the least may have room for more in that: then it does not live as it was tried.
+ * NULL without an error: it does not fit after all. */
 static struct tern_pipeline *take(struct choosing *c, struct trial *list, int n, struct trial *best)
 {
+    const struct tern_pipeline_params before = *c->pipeline;
     struct tern_pipeline_params *q = c->pipeline;
     q->dtype = best->dtype;
     q->quantize = best->quantize;
-    if (c->params->goal == TERN_GOAL_MEMORY && find_least(c, best))
+    if (c->params->goal == TERN_GOAL_MEMORY && !find_least(c, best)) {
+        *q = before;
         return NULL;
+    }
     explain(c, list, n, best);
     return open(c, q);
 }
@@ -248,8 +257,9 @@ static struct tern_pipeline *take_least(struct choosing *c)
         list[i].fits = list[i].peak <= c->budget;
         least = list[i].peak < least->peak ? &list[i] : least;
     }
-    if (least->fits)
-        return try(c, c->budget, least) ? NULL : take(c, list, n, least);
+    struct tern_pipeline *p = least->fits && !try(c, c->budget, least) ? take(c, list, n, least) : NULL;
+    if (p || tern_failed(c->ctx))
+        return p;
     tern_fail(c->ctx, TERN_E_BUDGET,
               "memory budget: this picture needs at least %.1f MiB (%zu bytes), with dtype %s and offload %s; the budget is %.1f MiB; a "
               "smaller size or count%s would help",
@@ -302,7 +312,14 @@ static struct tern_pipeline *choose(struct choosing *c)
         if (try_all(c, list, &n, &best))
             return NULL;
     }
-    return list[best].fits ? take(c, list, n, &list[best]) : take_least(c);
+    while (list[best].fits) {
+        struct tern_pipeline *p = take(c, list, n, &list[best]);
+        if (p || tern_failed(c->ctx))
+            return p;
+        for (int i = 0; i < n; i++)
+            best = list[i].fits && (!list[best].fits || list[i].peak < list[best].peak) ? i : best;
+    }
+    return take_least(c);
 }
 
 struct tern_pipeline *tern_pipeline_optimize(struct tern_context *ctx, const char *model, struct tern_pipeline_params *pipeline,

@@ -291,6 +291,7 @@ struct tern_job {
     unsigned left;                        /* TERN_MODULE_...: what earlier calls have left, until the way asks that it goes */
     size_t least;                         /* the smallest peak of all ways that were tried */
     size_t predicted;                     /* the peak of the way that was chosen */
+    bool forgets;                         /* plans of a way go when another one is tried */
     unsigned known;                       /* of the UNet, when its weights stay: TERN_KNOWN_… */
     size_t resident;                      /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
     bool streams_text;                    /* text encoders keep none, unless it is said how they live */

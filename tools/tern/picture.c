@@ -66,10 +66,11 @@ static void fill_params(struct picture_job *j, struct picture_settings *s, struc
     deepcache_give(&s->deepcache, p);
 }
 
-/* A model that comes in int8 computes the rest as --dtype int8 lets it, if no dtype is given. */
-static bool comes_in_int8(const struct picture_settings *s, const struct tern_pipeline *p)
+/* A model that comes in int8 computes the rest as --dtype int8 lets it, if no dtype is given; a picture that is made again says its own. */
+static bool comes_in_int8(const struct picture_settings *s, const struct tern_pipeline_params *params, const struct tern_pipeline *p)
 {
-    const char *words = s->optimize || s->run.dtype_given || s->run.weights || s->run.recipe ? NULL : tern_pipeline_layer_words(p, "unet");
+    const bool said = s->optimize || s->from || s->run.dtype_given || params->quantize || params->recipe;
+    const char *words = said ? NULL : tern_pipeline_layer_words(p, "unet");
     return words && !strstr(words, ":w"); /* those in few bits say so */
 }
 
@@ -79,7 +80,7 @@ static struct tern_pipeline *load(struct picture_job *j, const struct tern_pipel
     struct tern_pipeline_params fast = *params;
     struct tern_pipeline *p = tern_pipeline_load(j->ctx, s->model, params);
     fast.dtype = tern_context_fast_dtype(j->ctx);
-    if (!p || fast.dtype == params->dtype || !comes_in_int8(s, p))
+    if (!p || fast.dtype == params->dtype || !comes_in_int8(s, params, p))
         return p;
     tern_pipeline_destroy(&p);
     return tern_pipeline_load(j->ctx, s->model, &fast);
