@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "core/number.h"
+#include "graph/plan.h"
 
 /* From so many pictures on the first one is measured in full: what that takes comes back with the others. */
 #define MANY 4
@@ -70,16 +71,25 @@ static enum tern_status predict_all(const struct tern_cache_search *s, size_t *p
  * what all need is found with budgets that are larger and larger. */
 static enum tern_status predict_together(const struct tern_cache_search *s, size_t *most)
 {
+    struct tern_context *ctx = s->p->ctx;
+    bool outer = false;
     for (int i = 0; i < MOST_TIMES; i++) {
         *most = 0;
         if (predict_all(s, most) || predict_all(s, most))
             break;
         if (s->p->tried || !tern_pipeline_budget(s->p) || *most <= tern_pipeline_budget(s->p))
             break;
+        if (!s->p->supposed)
+            outer = tern_budget_lift(ctx, true); /* plans within what is supposed may be more than there is */
         s->p->supposed = *most;
     }
-    s->p->supposed = 0;
-    return tern_error_status(s->p->ctx);
+    if (s->p->supposed) {
+        s->p->supposed = 0;
+        tern_pipeline_drop_plans(s->p);
+        tern_plan_cache_drop(ctx);
+        tern_budget_lift(ctx, outer);
+    }
+    return tern_error_status(ctx);
 }
 
 /* budget: of all jobs and of the pictures beside them that are compared; 0: there is none. */
