@@ -110,3 +110,17 @@ bool tern_call_prepare(const struct tern_table *t, const json_t *row, struct ter
     }
     return true;
 }
+
+bool tern_call_describe(struct tern_context *ctx, const struct tern_call *call, struct tern_op_desc *d)
+{
+    memset(d, 0, sizeof(*d));
+    d->op = call->op;
+    d->n_in = call->n_in;
+    d->attrs = call->attrs;
+    for (int i = 0; i < call->n_in; i++) {
+        d->present[i] = call->in[i] != NULL;
+        if (call->in[i])
+            d->in[i] = call->in[i]->meta;
+    }
+    return call->info.shape(ctx, d) == TERN_OK;
+}

@@ -230,16 +230,7 @@ static bool run_reference(struct tern_conformance *c, const json_t *row, struct 
 {
     struct tern_context *ctx = c->own;
     struct tern_op_desc d, again;
-    memset(&d, 0, sizeof(d));
-    d.op = call->op;
-    d.n_in = call->n_in;
-    d.attrs = call->attrs;
-    for (int i = 0; i < call->n_in; i++) {
-        d.present[i] = call->in[i] != NULL;
-        if (call->in[i])
-            d.in[i] = call->in[i]->meta;
-    }
-    if (call->info.shape(ctx, &d))
+    if (!tern_call_describe(ctx, call, &d))
         return json_object_get(row, "error") ? refused_rightly(row, ctx, true, v) : tern_verdict_fail(v, "%s", tern_error(ctx));
     if (json_object_get(row, "error"))
         return refused_rightly(row, ctx, false, v);

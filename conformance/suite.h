@@ -96,6 +96,8 @@ struct tern_call {
 };
 /* The call of a case; its inputs belong to the open scope of ctx. False when they could not be made (error recorded in ctx). */
 bool tern_call_prepare(const struct tern_table *t, const json_t *row, struct tern_context *ctx, struct tern_call *call);
+/* Its description, as a dispatcher has it. False when the shape rule refuses it (error recorded in ctx). */
+bool tern_call_describe(struct tern_context *ctx, const struct tern_call *call, struct tern_op_desc *d);
 
 /* ---- compare.c: `found` holds the elements of m in row-major order */
 bool tern_case_compare(const struct tern_table *t, const json_t *row, const struct tern_meta *m, const void *found, struct tern_verdict *v);

@@ -14,20 +14,6 @@
 
 static bool may_be_in_place(const struct tern_kernel *k) { return tern_op_is_elementwise(k->op) || k->in_place; }
 
-static bool describe(struct tern_context *ctx, const struct tern_call *call, struct tern_op_desc *d)
-{
-    memset(d, 0, sizeof(*d));
-    d->op = call->op;
-    d->n_in = call->n_in;
-    d->attrs = call->attrs;
-    for (int i = 0; i < call->n_in; i++) {
-        d->present[i] = call->in[i] != NULL;
-        if (call->in[i])
-            d->in[i] = call->in[i]->meta;
-    }
-    return call->info.shape(ctx, d) == TERN_OK;
-}
-
 /* The kernel's result, in memory of its own or, place from 0 on, in that of a copy of this operand. */
 static tern_tensor *run(struct tern_context *ctx, const struct tern_kernel *k, const struct tern_op_desc *d, const struct tern_call *call,
                         int place)
@@ -55,7 +41,7 @@ static int check_case(struct tern_context *ctx, const struct tern_kernel *k, con
     struct tern_op_desc d;
     int tried = 0;
     const int own = tern_op_is_elementwise(call->op) ? call->n_in : 1;
-    if (!describe(ctx, call, &d) || k->pack || !k->supports(ctx->device, &d))
+    if (!tern_call_describe(ctx, call, &d) || k->pack || !k->supports(ctx->device, &d))
         return 0;
     for (int i = 0; i < own; i++) {
         if (!call->in[i] || memcmp(&d.in[i], &d.out, sizeof(d.out)) != 0 || !tern_meta_numel(&d.out))

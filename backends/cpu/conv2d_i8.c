@@ -140,7 +140,7 @@ static void spread(int64_t n, int64_t size, const char *from, char *to, int64_t 
         memcpy(to + c * step * 4, from + c * 4, 4);
 }
 
-/* What an output reads; zeros beside the picture. */
+/* What an output reads, in the order that its weight has in memory (tern_cpu_picture_gather goes tap by tap); zeros beside the picture. */
 static void gather(const struct quantize *q, const struct cpu_picture *s, int64_t picture, int64_t oy, int64_t ox, char *to)
 {
     const int64_t taps = s->kh * s->kw, size = s->element;

@@ -21,15 +21,10 @@ static void tell(const struct tern_cache_search *s, const struct tern_cache_choi
 {
     const struct tern_txt2img_params q = tern_cache_params(s->params, choice->interval);
     char value[64], text[256], number[TERN_NUMBER_TEXT];
-    const struct tern_choice c = {"deepcache", value, text};
-    if (!s->params->on_choice)
-        return;
     snprintf(value, sizeof(value), choice->interval > 1 ? "%d quad:%d:%s" : "%d", choice->interval, q.cache_center,
              tern_number_text(q.cache_pow, number));
     snprintf(text, sizeof(text), "SSIM %.3f, asked %g; %s", choice->ssim, s->params->cache_quality, why);
-    const int floor = tern_scopes_guard(s->p->ctx);
-    s->params->on_choice(&c, s->params->on_choice_user);
-    tern_scopes_unguard(s->p->ctx, floor, "on_choice");
+    tern_choice_tell(s->p->ctx, s->params->on_choice, s->params->on_choice_user, "deepcache", value, text);
 }
 
 static enum tern_status check(const struct tern_txt2img_params *q, struct tern_context *ctx)
@@ -96,8 +91,6 @@ static enum tern_status predict_together(const struct tern_cache_search *s, size
 static enum tern_status predict(const struct tern_cache_search *s, size_t budget, size_t *peak)
 {
     size_t most;
-    if (!budget && !peak) /* a device may have a limit of its own, which refuses */
-        return predict_all(s, NULL) ? tern_error_status(s->p->ctx) : predict_all(s, NULL);
     s->p->params.budget = !budget ? 0 : budget > s->beside ? budget - s->beside : 1;
     if (predict_together(s, &most))
         return tern_error_status(s->p->ctx);

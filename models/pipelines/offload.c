@@ -307,18 +307,26 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     return bytes || fits ? TERN_OK : refuse(j, j->least);
 }
 
-static void tell(const struct tern_job *j, const char *what, const char *value, const char *why)
+void tern_choice_tell(struct tern_context *ctx, tern_choice_callback *on_choice, void *user, const char *what, const char *value,
+                      const char *why)
 {
     const struct tern_choice choice = {what, value, why};
-    const int floor = tern_scopes_guard(j->p->ctx);
-    j->params.on_choice(&choice, j->params.on_choice_user);
-    tern_scopes_unguard(j->p->ctx, floor, "on_choice");
+    if (!on_choice)
+        return;
+    const int floor = tern_scopes_guard(ctx);
+    on_choice(&choice, user);
+    tern_scopes_unguard(ctx, floor, "on_choice");
+}
+
+static void tell(const struct tern_job *j, const char *what, const char *value, const char *why)
+{
+    tern_choice_tell(j->p->ctx, j->params.on_choice, j->params.on_choice_user, what, value, why);
 }
 
 void tern_job_tell_offload(const struct tern_job *j)
 {
     char why[160];
-    if (!tern_pipeline_budget(j->p) || !j->params.on_choice)
+    if (!tern_pipeline_budget(j->p))
         return;
     snprintf(why, sizeof(why), "at most %.1f MiB of %.1f; %s%s", (double)j->predicted / (1 << 20), (double)j->budget / (1 << 20),
              j->resident     ? "weights of the UNet come layer by layer"

@@ -120,12 +120,7 @@ static int list_trials(const struct choosing *c, enum tern_goal goal, struct tri
 
 static void tell(const struct choosing *c, const char *what, const char *value, const char *why)
 {
-    const struct tern_choice choice = {what, value, why};
-    if (!c->params->on_choice)
-        return;
-    const int floor = tern_scopes_guard(c->ctx);
-    c->params->on_choice(&choice, c->params->on_choice_user);
-    tern_scopes_unguard(c->ctx, floor, "on_choice");
+    tern_choice_tell(c->ctx, c->params->on_choice, c->params->on_choice_user, what, value, why);
 }
 
 static double mib(size_t bytes) { return (double)bytes / (1 << 20); }

@@ -441,6 +441,9 @@ void tern_job_put_out(const struct tern_job *j, unsigned modules);
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
 /* That of the context or of the pipeline, the smaller one; 0: there is none. */
 size_t tern_pipeline_budget(const struct tern_pipeline *p);
+/* Calls the caller's callback, which may be NULL; what it does to scopes is undone. */
+void tern_choice_tell(struct tern_context *ctx, tern_choice_callback *on_choice, void *user, const char *what, const char *value,
+                      const char *why);
 /* Tells on_choice how a job lives that has a budget. */
 void tern_job_tell_offload(const struct tern_job *j);
 /* Fails with what a job would need at least. */

@@ -59,7 +59,6 @@ static void warm_up(struct side *p)
 /* In turns: what else the machine does hits both. */
 static void run_both(struct tern_context *ctx, struct side sides[2])
 {
-    tern_tensor *out[TERN_GRAPH_MAX_IO];
     tern_scope_begin(ctx);
     warm_up(&sides[0]);
     if (!tern_failed(ctx))
@@ -67,9 +66,11 @@ static void run_both(struct tern_context *ctx, struct side sides[2])
     const double start = tern_now();
     for (int i = 0; i < 2 * MOST_RUNS && (i < 2 * LEAST_RUNS || tern_now() - start < 2 * SECONDS) && !tern_failed(ctx); i++) {
         struct side *p = &sides[i % 2];
+        tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
         p->step = 0;
-        memset(out, 0, sizeof(out));
+        tern_scope_begin(ctx);
         tern_plan_profile(p->binding, p->in, out, tell, p);
+        tern_scope_end(ctx, NULL);
     }
     tern_scope_end(ctx, NULL);
 }

@@ -133,8 +133,6 @@ static bool wanted(const struct bench_settings *s, const struct bench_shape *sha
     return !s->op || !strcmp(s->op, bench_kind_name(shape->kind));
 }
 
-static bool is_in(enum tern_dtype dtype, const struct bench_shape *shape) { return dtype != TERN_I8 || bench_is_quantizable(shape->kind); }
-
 static void put_heading(const struct bench_settings *s, const char *heading, const char *arch, int size)
 {
     if (s->run.json)
@@ -175,7 +173,7 @@ static int run_arch(struct ops *o, const char *arch, int size)
         char title[96];
         bench_table_head(&o->table);
         for (int i = 0; i < l.count && code == GO_ON; i++)
-            if (wanted(o->s, &l.at[i]) && is_in(o->s->dtypes[d], &l.at[i]))
+            if (wanted(o->s, &l.at[i]) && (o->s->dtypes[d] != TERN_I8 || bench_is_quantizable(l.at[i].kind)))
                 code = run_shape(o, &l.at[i], o->s->dtypes[d]);
         snprintf(title, sizeof(title), "%s, %s", heading, bench_dtype_name(o->s->dtypes[d]));
         if (code == GO_ON)
