@@ -48,9 +48,7 @@ static const char *name_of(const struct options *o, const struct way *w) { retur
 
 static bool bind(struct tern_pipeline *p, const struct tern_graph *g, const struct options *o, struct way *w)
 {
-    w->plan =
-        tern_plan_compile(g,
-                          &(struct tern_plan_params){.algorithm_bytes = 1, .resident = w->resident ? 0 : o->keep, .quantize = o->quantize});
+    w->plan = tern_plan_compile(g, &(struct tern_plan_params){.resident = w->resident ? 0 : o->keep, .quantize = o->quantize});
     w->binding = tern_plan_bind(w->plan, tern_pipeline_weights(p, "unet"));
     tern_binding_set_streaming(w->binding, w->streaming);
     return w->binding != NULL;

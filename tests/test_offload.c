@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "core/context.h"
-#include "graph/graph.h"
+#include "graph/plan.h"
 #include "job_cases.h"
 #include "model_help.h"
 #include "models/pipelines/pipeline.h"
@@ -320,6 +320,46 @@ static void each_component_as_it_is_told(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Steps of the UNet's plan by kernels that only plans choose (Winograd), and those whose weights stream. */
+struct chosen {
+    int planned, streamed;
+    size_t peak;
+};
+
+static struct chosen choose(enum tern_offload offload, size_t budget, enum tern_dtype dtype)
+{
+    const struct tern_txt2img_params q = {.prompt = "x", .width = 128, .height = 128, .steps = 1, .seed = 3};
+    struct fixture f = open_typed("demo", budget, offload, dtype);
+    struct tern_job j;
+    struct chosen c = {0, 0, need_of(&f, &q)};
+    assert_int_equal(tern_job_prepare(&j, f.p, &q), TERN_OK);
+    if (tern_job_choose_offload(&j, NULL))
+        fail_msg("%s", tern_error(f.ctx));
+    const struct tern_stage stage = tern_job_stage(&j, "unet");
+    const struct tern_plan *plan = tern_pipeline_plan(f.p, &stage);
+    for (int i = 0; i < plan->n_steps; i++)
+        c.planned += plan->steps[i].kernel && plan->steps[i].kernel->planned;
+    c.streamed = tern_plan_facts(plan).streamed;
+    tern_job_destroy(&j);
+    close_fixture(&f);
+    print_message("budget %zu: %d steps by planned kernels, %d streamed, peak %zu\n", budget, c.planned, c.streamed, c.peak);
+    return c;
+}
+
+/* A UNet that streams has the kernels of one that does not, but where the budget has no room for their scratch. */
+static void what_streams_is_as_fast(void **state)
+{
+    for (int i = 0; i < 2; i++) { /* of bf16 few levels have such kernels, which want a little memory beside their weights */
+        const enum tern_dtype dtype = i ? TERN_BF16 : TERN_F32;
+        const struct chosen kept = choose(TERN_OFFLOAD_NONE, 0, dtype), streamed = choose(TERN_OFFLOAD_STREAM, 0, dtype);
+        assert_true((i || kept.planned > 0) && kept.streamed == 0);
+        assert_true(streamed.streamed > 0);
+        assert_int_equal(streamed.planned, kept.planned);
+        const struct chosen wide = choose(TERN_OFFLOAD_STREAM, streamed.peak + (1 << 20), dtype);
+        assert_int_equal(wide.planned, kept.planned);
+    }
+}
+
 /* Where the text encoder is the peak, a budget below it has it streamed. */
 static void a_budget_streams_the_text_encoder(void **state)
 {
@@ -498,6 +538,7 @@ int main(void)
         cmocka_unit_test(more_is_enough),
         cmocka_unit_test(each_component_as_it_is_told),
         cmocka_unit_test(pictures_under_a_budget_add_nothing),
+        cmocka_unit_test(what_streams_is_as_fast),
         cmocka_unit_test(a_budget_streams_the_text_encoder),
         cmocka_unit_test(the_vae_is_tiled),
         cmocka_unit_test(what_is_left_is_put_out),

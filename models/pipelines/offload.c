@@ -167,10 +167,17 @@ static enum tern_status use_room(struct tern_job *j, struct way *way, size_t *li
     return try_way(j, way, peak);
 }
 
+/* Prepared forms of weights that stream take memory one at a time: fast kernels cost their scratch alone, and gain more than weights that
+ * are kept. */
 static enum tern_status stream(struct tern_job *j, struct way *way, struct tern_job_peak *peak)
 {
     way->resident = 1;
-    if (try_way(j, way, peak) || peak->sample > j->budget)
+    way->unet_algorithm = 0;
+    if (!try_way(j, way, peak) && peak->sample > j->budget) {
+        way->unet_algorithm = 1;
+        try_way(j, way, peak);
+    }
+    if (tern_failed(j->p->ctx) || peak->sample > j->budget)
         return tern_error_status(j->p->ctx);
     return use_room(j, way, &way->resident, 0, 1, peak, &peak->sample);
 }
@@ -193,13 +200,17 @@ static bool streams_unet(const struct tern_job *j, const struct tern_job_peak *p
     return way == TERN_OFFLOAD_STREAM || (way == TERN_OFFLOAD_AUTO && j->budget && peak->sample > j->budget);
 }
 
-/* A UNet that streams has no kernels that want more memory. */
 static struct way with(const struct way *way, bool streams)
 {
     struct way w = *way;
     w.resident = streams;
-    w.unet_algorithm = streams ? 1 : w.unet_algorithm;
     return w;
+}
+
+/* Whether another way may help: where components leave it is none of the texts' stage, but theirs to be streamed. */
+static bool is_over(const struct way *way, const struct tern_job_peak *peak, size_t budget)
+{
+    return way->sequential ? peak->sample > budget || peak->vae > budget : peak->most > budget;
 }
 
 /* The first way that keeps to the budget: fewer prepared copies, each component leaves after its stage; then text encoders and the UNet are
@@ -211,19 +222,19 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
     static const struct {
         int first, last;
     } of[] = {
-        [TERN_OFFLOAD_AUTO] = {0, 3}, [TERN_OFFLOAD_NONE] = {0, 1}, [TERN_OFFLOAD_SEQUENTIAL] = {2, 3}, [TERN_OFFLOAD_STREAM] = {3, 3}};
+        [TERN_OFFLOAD_AUTO] = {0, 3}, [TERN_OFFLOAD_NONE] = {0, 1}, [TERN_OFFLOAD_SEQUENTIAL] = {2, 3}, [TERN_OFFLOAD_STREAM] = {2, 3}};
     const struct tern_pipeline_params *q = &j->p->params;
     size_t budget = j->budget;
     int i = q->offload == TERN_OFFLOAD_AUTO && q->single_use ? of[TERN_OFFLOAD_SEQUENTIAL].first : of[q->offload].first;
     const bool asked = streams_unet(j, &(struct tern_job_peak){0});
     struct way way = with(&ways[i], asked);
-    while (!try_way(j, &way, peak) && budget && peak->most > budget && i < of[q->offload].last)
+    while (!try_way(j, &way, peak) && budget && is_over(&way, peak, budget) && i < of[q->offload].last)
         way = with(&ways[++i], asked);
     if (!tern_failed(j->p->ctx) && budget && peak->encode > budget && q->offload != TERN_OFFLOAD_NONE) {
         way.streams_text = true;
         try_way(j, &way, peak);
     }
-    if (tern_failed(j->p->ctx) || !budget || !way.unet_algorithm)
+    if (tern_failed(j->p->ctx) || !budget || (!way.unet_algorithm && !asked))
         return tern_error_status(j->p->ctx);
     bool streams = streams_unet(j, peak);
     enum tern_status st = streams ? stream(j, &way, peak) : TERN_OK;
@@ -238,7 +249,7 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
     if (st || !way.sequential)
         return st;
     st = streams ? TERN_OK : use_room(j, &way, &way.unet_algorithm, 0, 1, peak, &peak->sample);
-    return st || tiles ? st : use_room(j, &way, &way.vae_algorithm, 0, 1, peak, &peak->vae);
+    return st || tiles || !way.vae_algorithm ? st : use_room(j, &way, &way.vae_algorithm, 0, 1, peak, &peak->vae);
 }
 
 /* Plans of ways that were tried before wait in memory for the next job that lives so, and count. Under a small budget they go, and under
