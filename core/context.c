@@ -105,6 +105,14 @@ struct tern_context *tern_context_create(const struct tern_context_params *param
     return ctx;
 }
 
+bool tern_context_keep_weights(struct tern_context *ctx, bool keep)
+{
+    const bool kept = !ctx || !ctx->passing;
+    if (ctx)
+        ctx->passing = !keep;
+    return kept;
+}
+
 void tern_context_ref(struct tern_context *ctx) { __atomic_add_fetch(&ctx->refs, 1, __ATOMIC_RELAXED); }
 
 void tern_context_unref(struct tern_context *ctx)

@@ -60,7 +60,7 @@ struct tern_context {
     void (*plans_destroy)(struct tern_context *ctx);
     bool closed;                    /* its owner has let go of it; objects made of it may still hold it */
     struct tern_recorder *recorder; /* ops/dispatch.h; NULL: ops run */
-    bool passing;                   /* ops keep no packed form of a weight: each is made for one call */
+    bool passing;                   /* eager ops keep no packed form and no copy of a weight: each is made for one call */
 };
 
 void tern_context_ref(struct tern_context *ctx);

@@ -62,14 +62,13 @@ static enum tern_status bind_values(struct tern_binding *b, const struct tern_we
 static enum tern_status place(struct tern_binding *b)
 {
     const struct tern_plan *p = b->plan;
-    struct tern_buffer *none;
     for (int i = 0; i < p->graph->n_values; i++)
         if (b->bound[i])
             b->at[i] = (struct tern_arg){b->bound[i]->buffer, b->bound[i]->offset};
     for (int s = 0; s < p->n_steps; s++)
         for (int k = 0; k < TERN_MAX_INPUTS; k++) {
             int v = p->steps[s].in[k].index;
-            if (p->steps[s].kernel && reads(p, &p->steps[s], k) && tern_resident(p->ctx->device, b->bound[v], &b->at[v], &none))
+            if (p->steps[s].kernel && reads(p, &p->steps[s], k) && tern_resident(p->ctx->device, b->bound[v], &b->at[v], NULL))
                 return tern_error_status(p->ctx);
         }
     return TERN_OK;

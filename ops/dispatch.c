@@ -73,8 +73,9 @@ static struct tern_buffer *pack(struct tern_context *ctx, struct tern_device *de
     return packed;
 }
 
-struct tern_buffer *tern_packed_form(struct tern_context *ctx, struct tern_device *device, const struct tern_kernel *k,
-                                     const struct tern_op_desc *d, tern_tensor *t)
+/* The form that the tensor keeps; NULL: it has none. */
+static struct tern_buffer *kept_form(struct tern_context *ctx, const struct tern_kernel *k, const struct tern_op_desc *d,
+                                     const tern_tensor *t)
 {
     uint64_t key = k->pack_key ? k->pack_key(d) : 0;
     pthread_mutex_lock(&ctx->lock);
@@ -82,13 +83,20 @@ struct tern_buffer *tern_packed_form(struct tern_context *ctx, struct tern_devic
     while (p && (p->kernel != k || p->key != key))
         p = p->next;
     pthread_mutex_unlock(&ctx->lock);
-    if (p)
-        return p->buffer;
-    p = tern_calloc(ctx, 1, sizeof(*p));
+    return p ? p->buffer : NULL;
+}
+
+struct tern_buffer *tern_packed_form(struct tern_context *ctx, struct tern_device *device, const struct tern_kernel *k,
+                                     const struct tern_op_desc *d, tern_tensor *t)
+{
+    struct tern_buffer *kept = kept_form(ctx, k, d, t);
+    if (kept)
+        return kept;
+    struct tern_prepared *p = tern_calloc(ctx, 1, sizeof(*p));
     if (!p)
         return NULL;
     p->kernel = k;
-    p->key = key;
+    p->key = k->pack_key ? k->pack_key(d) : 0;
     p->buffer = pack(ctx, device, k, d, t);
     if (!p->buffer) {
         tern_free(ctx, p);
@@ -122,9 +130,9 @@ static enum tern_status launch(struct tern_context *ctx, struct tern_device *dev
     if (!st && k->pack) {
         tern_tensor *t = in[k->pack_input];
         const bool constant = d->constant[k->pack_input];
-        if (constant && !ctx->passing) {
-            a.packed.buffer = tern_packed_form(ctx, device, k, d, t);
-        } else {
+        if (constant)
+            a.packed.buffer = ctx->passing ? kept_form(ctx, k, d, t) : tern_packed_form(ctx, device, k, d, t);
+        if (!constant || (ctx->passing && !a.packed.buffer)) {
             packed = pack(ctx, device, k, d, t);
             a.packed.buffer = packed;
             if (constant)

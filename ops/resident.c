@@ -66,11 +66,18 @@ static struct tern_buffer *keep_copy(struct tern_device *device, tern_tensor *t)
 enum tern_status tern_resident(struct tern_device *device, tern_tensor *t, struct tern_arg *arg, struct tern_buffer **copy)
 {
     *arg = (struct tern_arg){t->buffer, t->offset};
-    *copy = NULL;
+    if (copy)
+        *copy = NULL;
     if (!tern_is_elsewhere(device, t))
         return TERN_OK;
     arg->offset = 0;
-    arg->buffer = t->constant ? keep_copy(device, t) : (*copy = copy_to(device, t, false));
+    if (t->constant && (!copy || !device->ctx->passing || find(device, t))) {
+        arg->buffer = keep_copy(device, t);
+    } else {
+        arg->buffer = *copy = copy_to(device, t, t->constant);
+        if (t->constant)
+            tern_tensor_advise(t, false);
+    }
     return arg->buffer ? TERN_OK : tern_error_status(device->ctx);
 }
 

@@ -13,7 +13,8 @@ static inline bool tern_is_elsewhere(const struct tern_device *device, const ter
 }
 
 /* Where the device finds the tensor: its own memory, or a copy. A constant tensor keeps its copy as long as it lives; that of any
- * other is handed to *copy, to be unreferenced behind the launch. NULL arg->buffer with the error recorded. Thread safe. */
+ * other, and of a constant one while weights are not kept (tern_context_keep_weights), is handed to *copy, to be unreferenced behind the
+ * launch. copy NULL: the tensor is constant, and keeps it. NULL arg->buffer with the error recorded. Thread safe. */
 enum tern_status tern_resident(struct tern_device *device, tern_tensor *t, struct tern_arg *arg, struct tern_buffer **copy);
 /* Bytes of that copy if it is not there yet, else 0. Thread safe. */
 size_t tern_resident_bytes(const struct tern_device *device, const tern_tensor *t);

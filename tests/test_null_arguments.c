@@ -87,6 +87,7 @@ static void of_contexts(void **state)
     RETURNS(tern_memory_reset_peak(NULL));
     HOLDS(tern_memory_allocations(NULL) == 0);
     RETURNS(tern_memory_trim(NULL));
+    HOLDS(tern_context_keep_weights(NULL, false));
     HOLDS(!tern_context_devices_behind(NULL));
     HOLDS(tern_context_fast_dtype(NULL) == TERN_F32);
     HOLDS(!tern_devices_describe(NULL));

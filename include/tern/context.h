@@ -81,6 +81,12 @@ TERN_API uint64_t tern_memory_allocations(const struct tern_context *ctx);
 /* Gives cached, unused memory back to the system. */
 TERN_API void tern_memory_trim(struct tern_context *ctx);
 
+/* Whether ops that run eagerly keep what they prepare of weights, which are packed forms and copies on a GPU. true, the default: as long as
+ * the tensor lives. false: each is made for one call, and the file's pages go behind it, so that the weights of a network are never all in
+ * memory; slower, the bits are the same. What is kept already is used on, and goes with its tensor. Returns what was set before. Plans say
+ * it themselves (tern_plan_params.resident). One thread at a time, as for all of a context; NULL is allowed. */
+TERN_API bool tern_context_keep_weights(struct tern_context *ctx, bool keep);
+
 /* The devices that stand behind the one in use when the context was made with a list or "auto", as a list for
  * tern_context_params.device: what takes over when that one fails. NULL: there is none. Free with tern_free_text. */
 TERN_API char *tern_context_devices_behind(struct tern_context *ctx);

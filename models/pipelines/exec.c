@@ -288,7 +288,7 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
             tern_scope_begin(ctx);
             bool passed = ctx->passing;
             p->calls++;
-            ctx->passing = passes(p, component);
+            ctx->passing = passed || passes(p, component);
             p->used |= tern_module_of(component);
             if (out && !tern_failed(ctx))
                 table[i].run(p, &in, out);
