@@ -19,13 +19,18 @@
 #include "ops/dispatch.h"
 #include "support.h"
 
+/* Its text without the time of a whole call, which is measured at the end. */
 static char *recipe_text(struct tern_recipe **r, const char *folder)
 {
     char path[2 * PATH_SIZE];
     snprintf(path, sizeof(path), "%s/recipe.json", folder);
     assert_int_equal(tern_recipe_save(*r, path), TERN_OK);
+    assert_true(tern_recipe_facts(*r).call_seconds > 0 && tern_recipe_facts(*r).call_int8_seconds > 0);
     tern_recipe_destroy(r);
-    return damage_read(folder, "recipe.json", &(size_t){0});
+    char *text = damage_read(folder, "recipe.json", &(size_t){0});
+    for (char *at = text; (at = strstr(at, "\"call_"));)
+        memmove(at, at + strcspn(at, "\n"), strlen(at + strcspn(at, "\n")) + 1);
+    return text;
 }
 
 static void interrupt(struct analysis *f, const struct tern_quantize_params *q, int at)
@@ -71,6 +76,63 @@ static void interrupted_runs_go_on(void **state)
     free(begun);
     free(whole);
     free(resumed);
+    analysis_close(&f);
+    damage_remove(folder);
+}
+
+static bool is_call(const char *name) { return *name && !strchr(name, '.') && strcmp(name, "sdpa") != 0; }
+
+/* Every layer takes an eighth in int8, by the times of its steps; of whole calls the first that was run takes 0.9, the others a quarter.
+ * Returns how many were. */
+static int tell_times(const char *path)
+{
+    json_t *root = json_load_file(path, 0, NULL), *times = json_object_get(root, "times"), *value;
+    const char *name;
+    double all = 0;
+    int calls = 0;
+    assert_non_null(times);
+    json_object_foreach(times, name, value) {
+        const double factor = is_call(name) && ++calls > 1 ? 0.25 : is_call(name) ? 0.9 : 1.0 / 8;
+        if (!*name)
+            continue;
+        json_array_set_new(value, 0, json_real(1));
+        json_array_set_new(value, 1, json_real(factor));
+        all += !is_call(name);
+    }
+    json_object_set_new(times, "", json_pack("[f, f]", all, all / 8));
+    assert_int_equal(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+    return calls;
+}
+
+/* A speed is reached when a whole call reaches it, not when the sum over layers does. */
+static void whole_calls_decide(void **state)
+{
+    char folder[PATH_SIZE], path[2 * PATH_SIZE];
+    struct analysis f;
+    struct tern_quantize_params q = analysis_params();
+    begin(folder, path, &q);
+    analysis_open(&f);
+    interrupt(&f, &q, 4);
+    tell_times(path);
+    q.speedup = 3;
+    assert_null(tern_pipeline_quantize(f.p, &q)); /* real calls are not as fast as they are told */
+    support_error(f.ctx, TERN_E_UNSUPPORTED, "speedup: 3 cannot be reached: the best is ");
+    const int calls = tell_times(path);
+    print_message("%d sets of layers whose sum is fast enough\n", calls);
+    assert_true(calls > 2);
+    q.keep_state = true;
+    struct tern_recipe *r = analysis_run(&f, &q);
+    const struct tern_recipe_facts facts = tern_recipe_facts(r);
+    assert_true(facts.call_seconds / facts.call_int8_seconds == 4);
+    int layers = 0;
+    double sum = facts.seconds - facts.saved;
+    for (int i = 0; i < tern_recipe_count(r); i++)
+        layers += tern_recipe_at(r, i)->int8;
+    assert_true(layers > 0 && layers < tern_recipe_count(r));
+    assert_true(facts.seconds / sum > 3);
+    assert_int_equal(tell_times(path), calls); /* none was run anew */
+    tern_recipe_destroy(&r);
     analysis_close(&f);
     damage_remove(folder);
 }
@@ -273,7 +335,7 @@ int main(void)
         cmocka_unit_test(interrupted_runs_go_on),  cmocka_unit_test(damaged_numbers_are_measured_anew),
         cmocka_unit_test(only_the_state_goes),     cmocka_unit_test(states_of_other_runs),
         cmocka_unit_test(another_vae_paints_anew), cmocka_unit_test(runs_leave_nothing),
-        cmocka_unit_test(states_of_other_kernels),
+        cmocka_unit_test(states_of_other_kernels), cmocka_unit_test(whole_calls_decide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

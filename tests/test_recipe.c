@@ -231,6 +231,44 @@ static void other_architectures_are_refused(void **state)
     damage_remove(folder);
 }
 
+/* Of models that are told a picture beside the latents the first layer alone has other inputs. */
+static void kin_take_it(void **state)
+{
+    char folder[PATH_SIZE], path[PATH_SIZE], model[PATH_SIZE];
+    struct tern_context *ctx = support_context();
+    make(ctx, folder, path);
+    struct tern_recipe *r = tern_recipe_open(ctx, path);
+    int first = 0;
+    while (strcmp(r->layer[first].name, "conv_in.weight") != 0)
+        first++;
+    assert_int_equal(r->layer[first].shape[1], 4);
+    r->layer[first].shape[1] = 9; /* as if it had been made with a model for inpainting */
+    tern_recipe_fingerprint(r, r->fingerprint);
+    char *words = tern_recipe_words(r), *kin = tern_sprintf(ctx, "%s-kin", path);
+    assert_int_equal(tern_recipe_save(r, kin), TERN_OK);
+    struct tern_pipeline *p = load(ctx, model_path("sd1", model), kin, NULL);
+    if (!p)
+        fail_msg("%s", tern_error(ctx));
+    assert_string_equal(tern_pipeline_layer_words(p, "unet"), words);
+    r->layer[first + 1].shape[1]++; /* of no other */
+    tern_recipe_fingerprint(r, r->fingerprint);
+    assert_int_equal(tern_recipe_check(r, p), TERN_E_FORMAT);
+    char *other = tern_sprintf(ctx, "layer %d is %s", first + 2, r->layer[first + 1].name);
+    support_error(ctx, TERN_E_FORMAT, other);
+    r->layer[first + 1].shape[1]--;
+    r->layer[first].shape[2]++;
+    tern_recipe_fingerprint(r, r->fingerprint);
+    assert_int_equal(tern_recipe_check(r, p), TERN_E_FORMAT);
+    support_error(ctx, TERN_E_FORMAT, "is conv_in.weight (8, 9, 4, 3) in the recipe");
+    tern_free(ctx, other);
+    tern_pipeline_destroy(&p);
+    tern_free_text(ctx, words);
+    tern_free(ctx, kin);
+    tern_recipe_destroy(&r);
+    tern_context_destroy(&ctx);
+    damage_remove(folder);
+}
+
 /* Factors that the model has no norm for. */
 static void factors_of_other_norms(void **state)
 {
@@ -270,7 +308,7 @@ static void the_layer_that_differs(void **state)
     struct tern_pipeline *p = model_load(ctx, model_path("sd1", model));
     for (int i = 0; i < 202; i += 67) {
         struct tern_recipe *r = tern_recipe_open(ctx, path);
-        r->layer[i].shape[1]++;
+        r->layer[i].shape[0]++;
         tern_recipe_fingerprint(r, r->fingerprint);
         assert_int_equal(tern_recipe_check(r, p), TERN_E_FORMAT);
         snprintf(text, sizeof(text), "layer %d is %.40s", i + 1, r->layer[i].name);
@@ -382,15 +420,11 @@ static void recipes_without_attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recipes_without_attention),
-        cmocka_unit_test(wrong_values_are_told),
-        cmocka_unit_test(files_that_are_no_recipe),
-        cmocka_unit_test(damaged_files),
-        cmocka_unit_test(other_architectures_are_refused),
-        cmocka_unit_test(the_layer_that_differs),
-        cmocka_unit_test(factors_of_other_norms),
-        cmocka_unit_test(a_recipe_is_its_words),
-        cmocka_unit_test(the_model_stays_while_it_is_checked),
+        cmocka_unit_test(recipes_without_attention),       cmocka_unit_test(wrong_values_are_told),
+        cmocka_unit_test(files_that_are_no_recipe),        cmocka_unit_test(damaged_files),
+        cmocka_unit_test(other_architectures_are_refused), cmocka_unit_test(kin_take_it),
+        cmocka_unit_test(the_layer_that_differs),          cmocka_unit_test(factors_of_other_norms),
+        cmocka_unit_test(a_recipe_is_its_words),           cmocka_unit_test(the_model_stays_while_it_is_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,11 +28,12 @@ struct tern_recipe_layer {
 
 /* Of the whole recipe; 0: not known. */
 struct tern_recipe_facts {
-    double error;         /* as a layer's, of all that are int8 together */
-    double ssim;          /* mean over the calibration prompts: pictures with the recipe to those without */
-    double seconds;       /* of one call of the UNet without the recipe */
-    double saved;         /* the sum over layers that are int8 */
-    int trials, verified; /* how often latents were sampled with some layers in int8; and pictures made */
+    double error;                           /* as a layer's, of all that are int8 together */
+    double ssim;                            /* mean over the calibration prompts: pictures with the recipe to those without */
+    double seconds;                         /* of one call of the UNet without the recipe, the sum over its steps */
+    double saved;                           /* the sum over layers that are int8 */
+    double call_seconds, call_int8_seconds; /* of a whole call without the recipe and with it, run in turns: the speedup is their ratio */
+    int trials, verified;                   /* how often latents were sampled with some layers in int8; and pictures made */
 };
 
 /* Reads a recipe. NULL with the error recorded: no recipe, another version, a layer twice, wrong types or values, too long. */
@@ -51,8 +52,9 @@ TERN_API struct tern_recipe_facts tern_recipe_facts(const struct tern_recipe *re
 TERN_API int tern_recipe_smoothed(const struct tern_recipe *recipe);
 /* The layers that are int8, and factors, as tern_plan_params.quantize takes them; tern_free_text. NULL with the error recorded. */
 TERN_API char *tern_recipe_words(const struct tern_recipe *recipe);
-/* Whether it is for the architecture of the model: names and shapes of all layers are the same, and its factors are of norms that may be
- * divided. TERN_E_FORMAT names both, and the first layer that differs. */
+/* Whether it is for the architecture of the model: names and shapes of all layers are the same, but for the inputs of the first one, which
+ * a kin that is told a picture (inpainting, instructions) has more of; and its factors are of norms that may be divided. TERN_E_FORMAT
+ * names both, and the first layer that differs. */
 TERN_API enum tern_status tern_recipe_check(const struct tern_recipe *recipe, struct tern_pipeline *p);
 
 /* tern_plan_params.quantize of a component's plans: that of the params, of a recipe, or of the files of a model that comes quantised; NULL:

@@ -81,6 +81,8 @@ static void follow(struct tern_pipeline *p, const struct tern_recipe *recipe)
     char *words = recipe && !tern_failed(p->ctx) && tern_recipe_check(recipe, p) == TERN_OK ? tern_recipe_words(recipe) : NULL;
     if (words && (*words || p->quantize))
         tern_pipeline_follow_recipe(p, words);
+    else if (words)
+        tern_message(p->ctx, TERN_LOG_WARN, "the recipe %s names no layer that is int8: all compute in floats", p->params.recipe);
     tern_free(p->ctx, words);
 }
 

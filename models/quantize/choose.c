@@ -57,23 +57,46 @@ static int count_int8(const struct tern_recipe *r)
     return n;
 }
 
-/* Without a speed to reach all that fits is taken. */
-static enum tern_status take(struct tern_quantize_run *run)
+static void take(struct tern_quantize_run *run, int unit, double *saved)
 {
+    run->unit[unit].taken = true;
+    *saved += run->unit[unit].saved;
+}
+
+/* Unit by unit, until a whole call reaches the speed: from where the sum of what they save says so it is run. */
+static enum tern_status reach_speedup(struct tern_quantize_run *run)
+{
+    const struct tern_recipe_facts *f = &run->recipe->facts;
     const double target = run->params.speedup;
-    double saved = 0;
-    for (int i; !(target > 0 && speedup(run, saved) >= target) && (i = find(run, false)) >= 0;) {
-        if (target > 0 && run->unit[i].saved <= 0)
-            break;
-        run->unit[i].taken = true;
-        saved += run->unit[i].saved;
+    double saved = 0, best = 0;
+    for (int i; best < target && (i = find(run, false)) >= 0 && run->unit[i].saved > 0;) {
+        take(run, i, &saved);
+        apply(run);
+        if (speedup(run, saved) < target)
+            continue;
+        tern_quantize_tell(run, 0, 1);
+        if (tern_quantize_time(run))
+            return tern_error_status(run->ctx);
+        tern_quantize_tell(run, 1, 0);
+        best = f->call_seconds / f->call_int8_seconds;
     }
+    if (best >= target)
+        return TERN_OK;
+    return tern_fail(run->ctx, TERN_E_UNSUPPORTED,
+                     "speedup: %.4g cannot be reached: the best is %.4g, with %d of %d layers in int8; higher thresholds of the error "
+                     "may help",
+                     target, best > 0 ? best : speedup(run, saved), count_int8(run->recipe), run->recipe->count);
+}
+
+/* Without a speed to reach all that fits is taken. */
+static enum tern_status choose(struct tern_quantize_run *run)
+{
+    double saved = 0;
+    if (run->params.speedup > 0)
+        return reach_speedup(run);
+    for (int i; (i = find(run, false)) >= 0;)
+        take(run, i, &saved);
     apply(run);
-    if (target > 0 && speedup(run, saved) < target)
-        return tern_fail(run->ctx, TERN_E_UNSUPPORTED,
-                         "speedup: %.4g cannot be reached: the best is %.4g, with %d of %d layers in int8; higher thresholds of the error "
-                         "may help",
-                         target, speedup(run, saved), count_int8(run->recipe), run->recipe->count);
     return TERN_OK;
 }
 
@@ -201,7 +224,7 @@ static enum tern_status explain(struct tern_quantize_run *run, const struct tern
 enum tern_status tern_quantize_choose(struct tern_quantize_run *run)
 {
     struct tern_recipe_facts *f = &run->recipe->facts;
-    if (take(run))
+    if (choose(run))
         return tern_error_status(run->ctx);
     if (run->params.ssim > 0 && !count_int8(run->recipe))
         return tern_fail(
@@ -217,5 +240,8 @@ enum tern_status tern_quantize_choose(struct tern_quantize_run *run)
     for (int i = 0; i < run->units; i++)
         if (explain(run, &run->unit[i]))
             return tern_error_status(run->ctx);
+    if (tern_quantize_time(run))
+        return tern_error_status(run->ctx);
+    tern_quantize_tell(run, 1, 0);
     return tern_quantize_try(run, &f->error);
 }

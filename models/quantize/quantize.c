@@ -45,10 +45,11 @@ static enum tern_status check(const struct tern_pipeline *p, const struct tern_q
             ctx, TERN_E_INVALID,
             "quantize: expected a model of floats without a recipe, found one with quantised layers; tern convert --dtype makes one");
     if (tern_pipeline_inpaints(p) || tern_pipeline_edits(p))
-        return tern_fail(ctx, TERN_E_UNSUPPORTED,
-                         "%s: calibration paints from texts alone, and this model needs a picture; a recipe is for one architecture, and "
-                         "that of the model from texts is another one",
-                         p->name);
+        return tern_fail(
+            ctx, TERN_E_UNSUPPORTED,
+            "%s: calibration paints from texts alone, and this model needs a picture; a recipe of its kin that paints from texts "
+            "fits it, too",
+            p->name);
     if (q->width < 16 || q->height < 16)
         return tern_fail(ctx, TERN_E_INVALID, "size: expected at least 16 x 16, found %d x %d", q->width, q->height);
     if (q->ssim != 0 && q->speedup != 0)
@@ -197,7 +198,7 @@ static enum tern_status find_recipe(struct tern_quantize_run *run)
 {
     bool *able = NULL;
     const bool smooth = run->params.smooth_quant > 0;
-    run->total = 5 + smooth; /* plain latents and pictures, times, factors, the pictures and the latents of the recipe */
+    run->total = 6 + smooth; /* plain latents and pictures, times, factors, the pictures, a call and the latents of the recipe */
     if (open_run(run) || paint_plain(run) ||
         tern_state_model(&run->state, run->recipe, run->plain, run->small.values * run->params.n_prompts))
         return tern_error_status(run->ctx);

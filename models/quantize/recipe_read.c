@@ -206,6 +206,8 @@ static enum tern_status read_facts(struct tern_recipe *r, const json_t *root)
         r->options = json_deep_copy(options);
     if (read_number(r->ctx, o, r->path, "error", 0, &f->error) || read_number(r->ctx, o, r->path, "ssim", -1, &f->ssim) ||
         read_number(r->ctx, o, r->path, "seconds", 0, &f->seconds) || read_number(r->ctx, o, r->path, "saved", -1e9, &f->saved) ||
+        read_number(r->ctx, o, r->path, "call_seconds", 0, &f->call_seconds) ||
+        read_number(r->ctx, o, r->path, "call_int8_seconds", 0, &f->call_int8_seconds) ||
         tern_json_int(r->ctx, o, r->path, "trials", 0, 1 << 24, &trials) ||
         tern_json_int(r->ctx, o, r->path, "verified", 0, 1 << 24, &verified))
         return tern_error_status(r->ctx);

@@ -34,6 +34,17 @@ static json_t *layer_json(const struct tern_recipe_layer *l)
     return o;
 }
 
+static json_t *result_json(const struct tern_recipe_facts *f)
+{
+    json_t *o = json_pack("{s:f, s:f, s:f, s:f, s:i, s:i}", "error", f->error, "ssim", f->ssim, "seconds", f->seconds, "saved", f->saved,
+                          "trials", f->trials, "verified", f->verified);
+    if (f->call_seconds > 0) {
+        tern_json_set(&o, "call_seconds", json_real(f->call_seconds));
+        tern_json_set(&o, "call_int8_seconds", json_real(f->call_int8_seconds));
+    }
+    return o;
+}
+
 static json_t *recipe_json(const struct tern_recipe *r)
 {
     const struct tern_recipe_facts *f = &r->facts;
@@ -45,9 +56,7 @@ static json_t *recipe_json(const struct tern_recipe *r)
     if (r->options)
         tern_json_set(&root, "options", json_incref(r->options));
     if (f->seconds > 0)
-        tern_json_set(&root, "result",
-                      json_pack("{s:f, s:f, s:f, s:f, s:i, s:i}", "error", f->error, "ssim", f->ssim, "seconds", f->seconds, "saved",
-                                f->saved, "trials", f->trials, "verified", f->verified));
+        tern_json_set(&root, "result", result_json(f));
     tern_json_set(&root, "layers", layers);
     json_t *norms = json_array();
     for (int i = 0; i < r->norms; i++)

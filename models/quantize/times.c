@@ -2,78 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/quantize/analysis.h"
-
-/* Of so many runs the shortest time of each step counts: more when they are short. */
-#define LEAST_RUNS 3
-#define MOST_RUNS 50
-#define SECONDS 1.0
-
-/* One of the two plans. */
-struct side {
-    struct tern_plan *plan;
-    struct tern_binding *binding; /* NULL: it is not run */
-    tern_tensor *in[TERN_GRAPH_MAX_IO];
-    double *seconds; /* by step: the least so far; 0: none */
-    int step;
-};
-
-static void tell(void *user, const struct tern_step_profile *s)
-{
-    struct side *p = user;
-    double *least = &p->seconds[p->step++];
-    *least = *least > 0 && *least < s->seconds ? *least : s->seconds;
-}
-
-/* Values of moderate size; which ones does not change the time. */
-static tern_tensor *make_input(struct tern_context *ctx, const struct tern_graph_input *in)
-{
-    int64_t n = 1;
-    for (int i = 0; i < in->ndim; i++)
-        n *= in->shape[i];
-    float *values = tern_alloc(ctx, (size_t)n * sizeof(*values));
-    tern_tensor *t = values ? tern_tensor_create(ctx, in->dtype, in->ndim, in->shape, NULL) : NULL;
-    for (int64_t k = 0; values && k < n; k++)
-        values[k] = (float)(k % 17 - 8) / 8;
-    if (t)
-        tern_tensor_write(t, TERN_F32, values, (size_t)n * sizeof(*values));
-    tern_free(ctx, values);
-    return t;
-}
-
-/* Inputs, and a run: weights are read then, memory is there. */
-static void warm_up(struct side *p)
-{
-    const struct tern_graph *g = p->plan->graph;
-    tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
-    for (int i = 0; i < g->n_inputs; i++) {
-        const struct tern_value *v = &g->values[g->inputs[i]];
-        struct tern_graph_input declared = {.name = v->name, .dtype = v->meta.dtype, .ndim = v->meta.ndim};
-        memcpy(declared.shape, v->meta.shape, sizeof(declared.shape));
-        p->in[i] = make_input(p->plan->ctx, &declared);
-    }
-    if (!tern_failed(p->plan->ctx))
-        tern_plan_run(p->binding, p->in, out);
-}
-
-/* In turns: what else the machine does hits both. */
-static void run_both(struct tern_context *ctx, struct side sides[2])
-{
-    tern_scope_begin(ctx);
-    warm_up(&sides[0]);
-    if (!tern_failed(ctx))
-        warm_up(&sides[1]);
-    const double start = tern_now();
-    for (int i = 0; i < 2 * MOST_RUNS && (i < 2 * LEAST_RUNS || tern_now() - start < 2 * SECONDS) && !tern_failed(ctx); i++) {
-        struct side *p = &sides[i % 2];
-        tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
-        p->step = 0;
-        tern_scope_begin(ctx);
-        tern_plan_profile(p->binding, p->in, out, tell, p);
-        tern_scope_end(ctx, NULL);
-    }
-    tern_scope_end(ctx, NULL);
-}
+#include "models/quantize/turns.h"
 
 static int find_layer(const struct tern_recipe *r, const char *name)
 {
@@ -152,28 +81,18 @@ static void attribute(struct tern_quantize_run *run, const struct tern_plan *pla
     tern_free(run->ctx, share);
 }
 
-/* Norms in front of convolutions would count as theirs in one of the plans. */
-static void open_side(struct tern_quantize_run *run, bool int8, bool times_too, struct side *p)
-{
-    const struct tern_weights *weights = tern_pipeline_module_weights(run->p, "unet");
-    p->plan = tern_plan_compile(run->large.graph, &(struct tern_plan_params){.quantize = int8 ? "*" : NULL, .without = "pre"});
-    p->seconds = p->plan ? tern_calloc(run->ctx, (size_t)p->plan->n_steps + 1, sizeof(double)) : NULL;
-    p->binding = p->seconds && weights && times_too ? tern_plan_bind(p->plan, weights) : NULL;
-}
-
+/* Without "pre": norms in front of convolutions would count as theirs in one of the plans. */
 static void measure(struct tern_quantize_run *run, bool times_too, double (*times)[2], bool *able, double total[2])
 {
-    struct side sides[2] = {{NULL}, {NULL}};
+    struct tern_side sides[2] = {{NULL}, {NULL}};
     for (int i = 0; i < 2 && !tern_failed(run->ctx); i++)
-        open_side(run, i, times_too, &sides[i]);
+        tern_side_open(run, i ? "*" : NULL, "pre", times_too, &sides[i]);
     if (times_too && !tern_failed(run->ctx))
-        run_both(run->ctx, sides);
+        tern_sides_profile(run->ctx, sides);
     for (int i = 0; i < 2; i++) {
         if (!tern_failed(run->ctx))
             attribute(run, sides[i].plan, i, times_too ? sides[i].seconds : NULL, times, able, &total[i]);
-        tern_free(run->ctx, sides[i].seconds);
-        tern_binding_unref(&sides[i].binding);
-        tern_plan_unref(&sides[i].plan);
+        tern_side_close(run, &sides[i]);
     }
 }
 
@@ -209,5 +128,37 @@ enum tern_status tern_quantize_measure(struct tern_quantize_run *run, bool *able
     if (tern_failed(run->ctx) || known)
         return tern_error_status(run->ctx);
     tern_state_put_times(&run->state, "", total);
+    return tern_state_save(&run->state);
+}
+
+enum tern_status tern_quantize_time(struct tern_quantize_run *run)
+{
+    struct tern_recipe_facts *f = &run->recipe->facts;
+    char key[TERN_KEY_TEXT];
+    double seconds[2] = {0};
+    struct tern_side sides[2] = {{NULL}, {NULL}};
+    struct tern_key k = {{3, 0}};
+    char *words = tern_recipe_words(run->recipe);
+    if (!words)
+        return tern_error_status(run->ctx);
+    tern_key_add_text(&k, words);
+    tern_key_text(tern_key_finish(k), key);
+    const bool known = tern_state_times(&run->state, key, seconds);
+    for (int i = 0; !known && i < 2 && !tern_failed(run->ctx); i++)
+        tern_side_open(run, i ? words : NULL, NULL, true, &sides[i]);
+    if (!known && !tern_failed(run->ctx))
+        tern_sides_time(run->ctx, sides);
+    for (int i = 0; !known && i < 2; i++) {
+        seconds[i] = sides[i].call;
+        tern_side_close(run, &sides[i]);
+    }
+    tern_free(run->ctx, words);
+    if (tern_failed(run->ctx))
+        return tern_error_status(run->ctx);
+    f->call_seconds = seconds[0];
+    f->call_int8_seconds = seconds[1];
+    if (known)
+        return TERN_OK;
+    tern_state_put_times(&run->state, key, seconds);
     return tern_state_save(&run->state);
 }

@@ -36,7 +36,10 @@ static bool parse_number(const char *text, double *out, const char **rest)
 int value_int(const struct opt *opt, const char *text, int64_t min, int64_t max, int *out)
 {
     int64_t v;
-    if (!parse_int(text, &v) || v < min || v > max)
+    const bool fits = parse_int(text, &v) && v >= min && v <= max;
+    if (!fits && min == max)
+        return usage("option --%s: expected %" PRId64 ", found \"%s\"", opt->name, min, text);
+    if (!fits)
         return usage("option --%s: expected a whole number from %" PRId64 " to %" PRId64 ", found \"%s\"", opt->name, min, max, text);
     *out = (int)v;
     return GO_ON;
