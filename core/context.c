@@ -24,8 +24,8 @@ static void context_free(struct tern_context *ctx)
     if (ctx->tuner_destroy)
         ctx->tuner_destroy(ctx);
     tern_scope_release_all(ctx);
-    if (ctx->device && ctx->device != ctx->host)
-        ctx->device->fns->destroy(ctx->device);
+    if (ctx->own && ctx->own != ctx->host)
+        ctx->own->fns->destroy(ctx->own);
     if (ctx->host)
         ctx->host->fns->destroy(ctx->host);
     tern_team_destroy(ctx->team);
@@ -71,7 +71,7 @@ static enum tern_status context_open(struct tern_context *ctx)
     ctx->host = tern_device_open(ctx, "cpu");
     if (!ctx->host)
         return tern_error_status(ctx);
-    ctx->device = tern_device_choose(ctx, device);
+    ctx->device = ctx->own = tern_device_choose(ctx, device);
     ctx->params.device = ctx->chosen;
     return ctx->device ? TERN_OK : tern_error_status(ctx);
 }

@@ -45,7 +45,8 @@ struct tern_context {
     struct tern_mapping *mappings; /* core/files.c; they hold the context */
 
     struct tern_device *host;   /* always the CPU */
-    struct tern_device *device; /* the default one; may be == host */
+    struct tern_device *own;    /* the default one; may be == host */
+    struct tern_device *device; /* where calls go now: own, or another (tern_device_go) */
     char *chosen, *behind;      /* by name: the one that was taken, of a list those behind it or NULL */
 
     struct tern_scope_stack scopes;

@@ -119,5 +119,12 @@ enum tern_status tern_device_peak(struct tern_context *ctx, struct tern_device_p
     return ctx->device->fns->peak ? ctx->device->fns->peak(ctx->device, peak) : TERN_OK;
 }
 
-struct tern_device *tern_default_device(struct tern_context *ctx) { return ctx->device; }
+struct tern_device *tern_device_go(struct tern_context *ctx, struct tern_device *device)
+{
+    struct tern_device *former = ctx->device;
+    ctx->device = device;
+    return former;
+}
+
+struct tern_device *tern_default_device(struct tern_context *ctx) { return ctx->own; }
 struct tern_device *tern_host_device(struct tern_context *ctx) { return ctx->host; }

@@ -165,6 +165,10 @@ enum tern_status tern_buffer_read(struct tern_buffer *b, size_t offset, void *ds
 enum tern_status tern_buffer_write_beside(struct tern_buffer *b, const struct tern_event *after, size_t offset, const void *src,
                                           size_t size);
 
+/* Ops, traces, plans and bindings are made on that device of the context until the one that this returns is given back in the same way:
+ * one thread at a time, as ops are. Plans and graphs remember theirs. */
+struct tern_device *tern_device_go(struct tern_context *ctx, struct tern_device *device);
+
 /* The context's default device, and the host's (they are the same on a CPU context). */
 struct tern_device *tern_default_device(struct tern_context *ctx);
 struct tern_device *tern_host_device(struct tern_context *ctx);

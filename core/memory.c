@@ -242,7 +242,7 @@ void tern_memory_reset_peak(struct tern_context *ctx)
 
 void tern_memory_trim_devices(struct tern_context *ctx)
 {
-    struct tern_device *devices[] = {ctx->device, ctx->host};
+    struct tern_device *devices[] = {ctx->own, ctx->host};
     for (int i = 0; i < 2; i++)
         if (devices[i] && devices[i]->fns->trim)
             devices[i]->fns->trim(devices[i]);

@@ -68,7 +68,7 @@ static enum tern_status place(struct tern_binding *b)
     for (int s = 0; s < p->n_steps; s++)
         for (int k = 0; k < TERN_MAX_INPUTS; k++) {
             int v = p->steps[s].in[k].index;
-            if (p->steps[s].kernel && reads(p, &p->steps[s], k) && tern_resident(p->ctx->device, b->bound[v], &b->at[v], NULL))
+            if (p->steps[s].kernel && reads(p, &p->steps[s], k) && tern_resident(p->device, b->bound[v], &b->at[v], NULL))
                 return tern_error_status(p->ctx);
         }
     return TERN_OK;
@@ -98,7 +98,7 @@ static enum tern_status pack(struct tern_binding *b)
             continue;
         if (tern_check_cancel(p->ctx)) /* all of a UNet take seconds */
             return tern_error_status(p->ctx);
-        b->packed[step->packed_index] = tern_packed_form(p->ctx, p->ctx->device, step->kernel, step->desc, t);
+        b->packed[step->packed_index] = tern_packed_form(p->ctx, p->device, step->kernel, step->desc, t);
         if (!b->packed[step->packed_index])
             return tern_error_status(p->ctx);
     }
@@ -109,7 +109,7 @@ static enum tern_status pack(struct tern_binding *b)
 /* What no order of allocations could place is refused before anything is copied. */
 static enum tern_status check_room(const struct tern_plan *p, const struct tern_weights *weights, const struct tern_plan *beside)
 {
-    const struct tern_device_caps *c = &p->ctx->device->caps;
+    const struct tern_device_caps *c = &p->device->caps;
     size_t bound = c->memory ? tern_plan_bind_bytes_beside(p, beside, weights, true) : 0;
     if (!c->memory || bound + p->facts.arena <= c->memory || bound + p->facts.arena - c->memory <= c->host_share)
         return TERN_OK;
@@ -117,7 +117,7 @@ static enum tern_status check_room(const struct tern_plan *p, const struct tern_
         p->ctx, TERN_E_NO_MEMORY,
         "plan: %zu bytes of weights and %zu of results are needed on device %s, whose share of its memory is %zu bytes, with %zu "
         "of the host's; a smaller dtype or picture, or a larger device budget would help",
-        bound, p->facts.arena, p->ctx->device->name, c->memory, c->host_share);
+        bound, p->facts.arena, p->device->name, c->memory, c->host_share);
 }
 
 static struct tern_binding *bind(struct tern_plan *plan, const struct tern_weights *weights, struct tern_binding *beside,
@@ -237,12 +237,12 @@ size_t tern_plan_bind_bytes_beside(const struct tern_plan *p, const struct tern_
             continue;
         const tern_tensor *t = tensor_of(&g->values[g->nodes[s->node].in[s->kernel->pack_input]], weights);
         if (!has_form(p->ctx, t, s->kernel, tern_step_pack_key(s)))
-            packs += tern_bound_bytes(p->ctx->device, s->kernel->packed_size(p->ctx, s->desc));
+            packs += tern_bound_bytes(p->device, s->kernel->packed_size(p->ctx, s->desc));
     }
     for (int i = 0; i < g->n_values; i++) { /* on a CPU: what is expanded and not packed */
-        size_t copy = copy_bytes(p->ctx->device, &g->values[i], weights);
+        size_t copy = copy_bytes(p->device, &g->values[i], weights);
         int there = copy && other ? tern_plan_same_weight(p, i, other) : -1;
-        bytes += copy && reads_value(p, i) && (there < 0 || !reads_value(other, there)) ? tern_bound_bytes(p->ctx->device, copy) : 0;
+        bytes += copy && reads_value(p, i) && (there < 0 || !reads_value(other, there)) ? tern_bound_bytes(p->device, copy) : 0;
     }
     tern_free(p->ctx, same);
     return bytes + packs + tern_plan_prepared_bytes(p, shares ? other : NULL, packs) + expanding_bytes(p, weights);

@@ -140,7 +140,7 @@ static void save(struct tern_context *ctx, const struct tern_plan *p, const char
     tern_error_clear_own(ctx);
 }
 
-struct tern_plan *tern_plan_cached_owned(struct tern_graph **graph, const struct tern_plan_params *params)
+static struct tern_plan *cached(struct tern_graph **graph, const struct tern_plan_params *params)
 {
     struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
     const bool keeps = ctx && !tern_failed(ctx) && open_cache(ctx);
@@ -163,6 +163,16 @@ struct tern_plan *tern_plan_cached_owned(struct tern_graph **graph, const struct
     }
     tern_free(ctx, path);
     tern_graph_destroy(graph);
+    return p;
+}
+
+struct tern_plan *tern_plan_cached_owned(struct tern_graph **graph, const struct tern_plan_params *params)
+{
+    struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
+    struct tern_device *former = ctx ? tern_device_go(ctx, (*graph)->device) : NULL;
+    struct tern_plan *p = cached(graph, params);
+    if (ctx)
+        tern_device_go(ctx, former);
     return p;
 }
 

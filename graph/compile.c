@@ -85,10 +85,10 @@ enum tern_status tern_plan_steps(struct tern_plan *p, const struct tern_kernel *
         struct tern_step *s = &p->steps[p->n_steps++];
         *s = (struct tern_step){.node = i, .desc = &n->desc, .packed_index = -1, .ahead = -1};
         if (n->kind == TERN_CALL_LAUNCH)
-            s->kernel = kernels ? kernels[i] : n->kernel ? n->kernel : tern_kernel_choose(p->ctx, p->ctx->device, s->desc);
+            s->kernel = kernels ? kernels[i] : n->kernel ? n->kernel : tern_kernel_choose(p->ctx, p->device, s->desc);
         if (n->kind == TERN_CALL_LAUNCH && !s->kernel)
             return tern_fail(p->ctx, TERN_E_UNSUPPORTED, "plan: %s: no kernel of %s fits any more", tern_op_get(n->desc.op).name,
-                             p->ctx->device->name);
+                             p->device->name);
     }
     p->facts.launches = p->n_steps;
     return TERN_OK;
@@ -101,6 +101,7 @@ struct tern_plan *tern_plan_create(struct tern_context *ctx)
         return NULL;
     tern_context_ref(ctx);
     p->ctx = ctx;
+    p->device = ctx->device;
     p->refs = 1;
     p->window = tern_arena_window(ctx->device->caps.max_buffer);
     pthread_mutex_init(&p->lock, NULL);
@@ -185,6 +186,7 @@ struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struc
     const struct tern_plan_params none = {0}, *q = params ? params : &none;
     double start = tern_now();
     struct tern_context *ctx = *graph ? (*graph)->ctx : NULL;
+    struct tern_device *former = ctx ? tern_device_go(ctx, (*graph)->device) : NULL;
     struct tern_tuner *tuner = ctx && !tern_pass_is_out(q->without, tern_pass_tune.name) ? tern_tuner_get(ctx) : NULL;
     const struct tern_tuner_time around = tuner ? tern_tuner_begin(tuner) : (struct tern_tuner_time){0};
     struct tern_plan *p = q->arena || (ctx && ctx->device->caps.max_buffer) ? compile_within(graph, q) : compile_once(graph, q);
@@ -200,6 +202,8 @@ struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struc
         tuner->time = around;
     if (p)
         p->facts.compile_time = tern_now() - start;
+    if (ctx)
+        tern_device_go(ctx, former);
     return p;
 }
 

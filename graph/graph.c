@@ -12,6 +12,7 @@ struct tern_graph *tern_graph_create(struct tern_context *ctx)
         return NULL;
     tern_context_ref(ctx);
     g->ctx = ctx;
+    g->device = ctx->device;
     return g;
 }
 
@@ -78,6 +79,8 @@ struct tern_graph *tern_graph_copy(const struct tern_graph *g)
 {
     struct tern_graph *c = tern_graph_create(g->ctx);
     bool ok = c != NULL;
+    if (ok)
+        c->device = g->device;
     for (int i = 0; ok && i < g->n_values; i++) {
         const struct tern_value *v = &g->values[i];
         ok = tern_graph_add_value(c, v->kind, &v->meta, v->name, v->tensor) >= 0;

@@ -40,6 +40,7 @@ struct tern_node {
 
 struct tern_graph {
     struct tern_context *ctx;
+    struct tern_device *device; /* that it was recorded for */
     struct tern_value *values;
     int n_values, value_capacity;
     struct tern_node *nodes;

@@ -97,7 +97,7 @@ static int place_of_operand(const struct layout *l, const struct tern_step *step
     const struct tern_graph *g = l->graph;
     const struct tern_node *n = &g->nodes[step->node];
     const bool by_element = tern_op_is_elementwise(n->desc.op);
-    if (!step->kernel || !l->plan->ctx->device->caps.in_place || !(by_element || step->kernel->in_place) || g->values[n->out].whole >= 0)
+    if (!step->kernel || !l->plan->device->caps.in_place || !(by_element || step->kernel->in_place) || g->values[n->out].whole >= 0)
         return -1;
     const int own = by_element ? tern_op_get(n->desc.op).max_inputs : 1; /* the others are of posts, or read at other places */
     for (int k = 0; k < n->desc.n_in && k < own; k++) {
@@ -156,7 +156,7 @@ static bool is_copied(struct layout *l, int root)
 {
     const struct tern_plan *p = l->plan;
     const struct tern_value *v = &l->graph->values[root];
-    if (!p->resident_limit || p->ctx->device->caps.host_memory || !tern_graph_is_fixed(l->graph, root) ||
+    if (!p->resident_limit || p->device->caps.host_memory || !tern_graph_is_fixed(l->graph, root) ||
         !(v->kind == TERN_VALUE_WEIGHT || (v->kind == TERN_VALUE_RESULT && l->graph->nodes[v->node].kind == TERN_CALL_VIEW)))
         return false;
     if (l->copied[root] < 0) {
@@ -180,7 +180,7 @@ static void stream(struct layout *l, int s, int value)
 static void copy_weights(struct layout *l, int s)
 {
     struct tern_step *step = &l->plan->steps[s];
-    const bool beside = l->plan->ctx->device->queue->fns->write_beside && l->streamed >= 0;
+    const bool beside = l->plan->device->queue->fns->write_beside && l->streamed >= 0;
     const int first = beside ? l->streamed : s;
     for (int k = 0; k < l->graph->nodes[step->node].desc.n_in; k++) {
         const struct tern_ref from = step->in[k];
@@ -228,7 +228,7 @@ static void spill_result(struct layout *l, int s, int before)
         return;
     spill(l, step);
     struct tern_block *block = &l->blocks[l->block_of[root]];
-    if (before >= 0 && before < block->first && l->plan->ctx->device->queue->fns->write_beside)
+    if (before >= 0 && before < block->first && l->plan->device->queue->fns->write_beside)
         block->first = before;
 }
 
@@ -312,7 +312,7 @@ static bool has_sizes(const struct layout *l, const struct tern_placement *given
 static enum tern_status place_blocks(struct layout *l, const struct tern_placement *given)
 {
     struct tern_plan *p = l->plan;
-    const struct tern_arena_limits limits = tern_arena_limits(p->ctx->device->caps.max_buffer, p->ctx->device->caps.reach);
+    const struct tern_arena_limits limits = tern_arena_limits(p->device->caps.max_buffer, p->device->caps.reach);
     const bool placed = has_sizes(l, given);
     const int n = l->n_blocks;
     p->window = limits.window;

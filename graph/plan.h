@@ -73,7 +73,8 @@ struct tern_plan_block {
 struct tern_plan {
     int refs; /* atomic */
     struct tern_context *ctx;
-    struct tern_graph *graph; /* after all passes */
+    struct tern_device *device; /* of the graph */
+    struct tern_graph *graph;   /* after all passes */
     struct tern_step *steps;
     int n_steps, n_packed;
     struct tern_plan_facts facts;

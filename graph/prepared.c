@@ -159,7 +159,7 @@ static bool is_passing(const struct preparing *p, int value)
 {
     if (value < 0 || p->kept[value] || p->b->plan->graph->values[value].kind != TERN_VALUE_WEIGHT)
         return false;
-    return tern_resident_bytes(p->b->plan->ctx->device, p->b->bound[value]) || p->passing[value];
+    return tern_resident_bytes(p->b->plan->device, p->b->bound[value]) || p->passing[value];
 }
 
 /* Lets go of what node number i was the last to read. */
@@ -171,7 +171,7 @@ static void let_go(struct preparing *p, int i)
         if (v < 0 || p->last[v] != i || !p->b->bound[v])
             continue;
         if (p->passing[v])
-            tern_resident_drop(p->b->plan->ctx->device, p->b->bound[v]);
+            tern_resident_drop(p->b->plan->device, p->b->bound[v]);
         p->passing[v] = false;
         if (!p->kept[v] && p->b->plan->graph->values[v].kind == TERN_VALUE_RESULT)
             tern_tensor_unref(&p->b->bound[v]);
@@ -207,7 +207,7 @@ static enum tern_status pack_and_release(const struct preparing *p, int value)
     tern_tensor *t = p->b->bound[value];
     for (int s = 0; s < plan->n_steps; s++)
         if (packs(plan, &plan->steps[s], value) &&
-            !tern_packed_form(plan->ctx, plan->ctx->device, plan->steps[s].kernel, plan->steps[s].desc, t))
+            !tern_packed_form(plan->ctx, plan->device, plan->steps[s].kernel, plan->steps[s].desc, t))
             return tern_error_status(plan->ctx);
     tern_buffer_unref(&t->buffer);
     return TERN_OK;
@@ -236,12 +236,14 @@ enum tern_status tern_binding_prepare(struct tern_binding *b, const struct tern_
 {
     struct tern_context *ctx = b->plan->ctx;
     struct preparing p = {.b = b, .former = former, .plan = b->plan, .other = b->beside ? b->beside->plan : NULL};
+    struct tern_device *former_device = tern_device_go(ctx, b->plan->device);
     const bool good = find_uses(&p);
     if (good)
         run_all(&p);
+    tern_device_go(ctx, former_device);
     for (int v = 0; good && v < b->plan->graph->n_values; v++)
         if (p.passing[v]) /* an error came in between */
-            tern_resident_drop(ctx->device, b->bound[v]);
+            tern_resident_drop(b->plan->device, b->bound[v]);
     forget(&p, ctx);
     return tern_error_status(ctx);
 }
@@ -254,7 +256,7 @@ static size_t forms_bytes(const struct preparing *p, int value, bool shared)
     for (int s = 0; s < plan->n_steps; s++)
         if (packs(plan, &plan->steps[s], value) && !tern_step_packed_before(plan, s) &&
             (!shared || tern_plan_same_packed(plan, &plan->steps[s], p->other, p->there)))
-            bytes += tern_bound_bytes(plan->ctx->device, plan->steps[s].kernel->packed_size(plan->ctx, plan->steps[s].desc));
+            bytes += tern_bound_bytes(plan->device, plan->steps[s].kernel->packed_size(plan->ctx, plan->steps[s].desc));
     return bytes;
 }
 
@@ -269,7 +271,7 @@ size_t tern_plan_prepared_bytes(const struct tern_plan *plan, const struct tern_
         const struct tern_node *n = &g->nodes[i];
         if (!is_wanted(&p, n) || is_there(&p, n->out))
             continue;
-        const size_t own = n->kind == TERN_CALL_VIEW ? 0 : tern_bound_bytes(plan->ctx->device, bytes_of(&n->desc.out));
+        const size_t own = n->kind == TERN_CALL_VIEW ? 0 : tern_bound_bytes(plan->device, bytes_of(&n->desc.out));
         *(p.kept[n->out] && !p.packed[n->out] ? &kept : &now) += own;
         made += p.packed[n->out] ? forms_bytes(&p, n->out, false) : 0;
         if (other && p.kept[n->out] && !p.packed[n->out]) /* made again, it has others than those of the other plan */
@@ -280,7 +282,7 @@ size_t tern_plan_prepared_bytes(const struct tern_plan *plan, const struct tern_
             const struct tern_value *v = n->in[k] >= 0 ? &g->values[n->in[k]] : NULL;
             const bool ends = v && v->kind == TERN_VALUE_RESULT && p.last[n->in[k]] == i && !p.kept[n->in[k]];
             if (ends && g->nodes[v->node].kind != TERN_CALL_VIEW)
-                now -= tern_bound_bytes(plan->ctx->device, bytes_of(&v->meta));
+                now -= tern_bound_bytes(plan->device, bytes_of(&v->meta));
             if (ends)
                 p.last[n->in[k]] = -1; /* it may be there twice */
         }

@@ -14,7 +14,7 @@ static bool make_key(const struct tern_run *r, struct tern_run_key *key)
         return false;
     for (int i = 0; i < g->n_inputs + g->n_outputs; i++) {
         const tern_tensor *t = i < g->n_inputs ? r->inputs[i] : r->outputs[i - g->n_inputs];
-        if (!t->buffer->id || t->buffer->device != r->plan->ctx->device)
+        if (!t->buffer->id || t->buffer->device != r->plan->device)
             return false;
         key->at[i].buffer = t->buffer->id;
         key->at[i].offset = t->offset;
@@ -26,7 +26,7 @@ static bool make_key(const struct tern_run *r, struct tern_run_key *key)
  * cancel: what that callback launches would be written down, too. */
 static void capture(struct tern_run *r)
 {
-    struct tern_queue *q = r->plan->ctx->device->queue;
+    struct tern_queue *q = r->plan->device->queue;
     enum tern_status st = q->fns->capture_begin(q);
     if (!st) {
         r->captured = true;
@@ -43,7 +43,7 @@ static void capture(struct tern_run *r)
 /* The first run with a key is a plain one, which also compiles what is not yet; the second is captured, all further ones replay it. */
 enum tern_status tern_run_or_replay(struct tern_run *r)
 {
-    struct tern_queue *q = r->plan->ctx->device->queue;
+    struct tern_queue *q = r->plan->device->queue;
     struct tern_run_key key;
     if (!q->fns->capture_begin || !r->plan->same_launches || r->observer || !make_key(r, &key))
         return tern_run_steps(r);

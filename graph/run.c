@@ -9,21 +9,24 @@
 /* Whether an input cannot be read as it is: strided, or in memory that the device's kernels do not see. */
 static bool needs_copy(const struct tern_plan *p, const tern_tensor *t)
 {
-    return !tern_meta_is_contiguous(&t->meta) || tern_is_elsewhere(p->ctx->device, t);
+    return !tern_meta_is_contiguous(&t->meta) || tern_is_elsewhere(p->device, t);
 }
 
 static tern_tensor *copy_of(const struct tern_plan *p, tern_tensor *t)
 {
-    const struct tern_meta *m = &t->meta;
     if (p->ctx->recorder) {
         tern_fail(p->ctx, TERN_E_INVALID, "plan: inputs that are not contiguous, or on another device, cannot be copied inside of a trace");
         return NULL;
     }
-    if (!tern_meta_is_contiguous(m))
-        return tern_contiguous(t, TERN_CONTIGUOUS);
+    if (!tern_meta_is_contiguous(&t->meta) && (!(t = tern_contiguous(t, TERN_CONTIGUOUS)) || !tern_is_elsewhere(p->device, t)))
+        return t;
+    const struct tern_meta *m = &t->meta;
     void *read; /* of a quantised weight, whose values lie nowhere */
     const void *values = tern_host_elements(t, &read);
-    tern_tensor *own = values ? tern_tensor_create(p->ctx, m->dtype, m->ndim, m->shape, values) : NULL;
+    tern_tensor *own = values ? tern_tensor_empty_on(p->device, m) : NULL;
+    const size_t size = (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype);
+    if (own && size && tern_buffer_write(own->buffer, 0, values, size))
+        own = NULL; /* the scope has it */
     tern_free(p->ctx, read);
     return own;
 }
@@ -75,7 +78,10 @@ static enum tern_status take_outputs(const struct tern_plan *p, tern_tensor *con
         if (outputs[i] && (is_among(outputs[i], taken, i) || is_among(outputs[i], in, g->n_inputs)))
             return tern_fail(p->ctx, TERN_E_INVALID,
                              "plan: output %d: expected memory of its own, found that of another output or an input", i);
-        taken[i] = outputs[i] ? outputs[i] : tern_tensor_empty(p->ctx, m);
+        if (outputs[i] && tern_is_elsewhere(p->device, outputs[i]))
+            return tern_fail(p->ctx, TERN_E_INVALID, "plan: output %d: expected memory of the plan's device %s, found that of %s", i,
+                             p->device->name, outputs[i]->buffer->device->name);
+        taken[i] = outputs[i] ? outputs[i] : tern_tensor_empty_on(p->device, m);
         if (!taken[i])
             return tern_error_status(p->ctx);
     }

@@ -30,7 +30,7 @@ static struct tern_run_memory *make_memory(const struct tern_plan *p)
         return NULL;
     m->n_arena = n;
     for (int i = 0; i < n; i++)
-        if (!(m->arena[i] = tern_buffer_create(p->ctx->device, p->buffers[i]))) {
+        if (!(m->arena[i] = tern_buffer_create(p->device, p->buffers[i]))) {
             free_memory(p->ctx, m);
             return NULL;
         }
@@ -40,7 +40,7 @@ static struct tern_run_memory *make_memory(const struct tern_plan *p)
 /* What the binding reads comes to the device's own memory, beside the arena and before the weights of other plans. */
 static enum tern_status use_weights(const struct tern_plan *p, const struct tern_binding *b)
 {
-    struct tern_device *d = p->ctx->device;
+    struct tern_device *d = p->device;
     int n = p->graph->n_values;
     if (!d->fns->weights_use)
         return TERN_OK;

@@ -64,7 +64,7 @@ static enum tern_status copy_input(const struct tern_run *r, const struct tern_s
 {
     const struct tern_ref *from = &s->from[k];
     tern_tensor *t = r->binding->bound[from->index];
-    if (!tern_is_elsewhere(r->plan->ctx->device, t)) {
+    if (!tern_is_elsewhere(r->plan->device, t)) {
         *arg = arg_of(r, from);
         return TERN_OK;
     }
@@ -82,7 +82,7 @@ static enum tern_status copy_input(const struct tern_run *r, const struct tern_s
 /* A streamed step comes next: from here on the weight of the next one may be written beside the launches. */
 static enum tern_status mark(struct tern_run *r)
 {
-    struct tern_queue *q = r->plan->ctx->device->queue;
+    struct tern_queue *q = r->plan->device->queue;
     struct tern_run_memory *m = r->memory;
     if (!q->fns->write_beside || r->binding->in_order)
         return TERN_OK;
@@ -140,7 +140,8 @@ static enum tern_status run_step(struct tern_run *r, const struct tern_step *s, 
         return st;
     if (brought && tern_step_streams(s))
         *brought = tern_now();
-    st = ctx->device->queue->fns->launch(ctx->device->queue, s->kernel, &a);
+    struct tern_queue *q = r->plan->device->queue;
+    st = q->fns->launch(q, s->kernel, &a);
     if (r->binding->spill && s->kernel->pack)
         tern_spill_leave(r->binding->spill, ctx, s, &a.packed);
     else if (r->binding->spill && s->spills && !st)
@@ -161,7 +162,7 @@ enum tern_status tern_run_steps(struct tern_run *r)
         double begin = r->observer ? tern_now() : 0, brought = begin;
         st = r->captured ? TERN_OK : tern_check_cancel(p->ctx);
         st = st ? st : run_step(r, &p->steps[s], r->observer ? &brought : NULL);
-        if (!st && r->observer && !(st = p->ctx->device->queue->fns->finish(p->ctx->device->queue))) {
+        if (!st && r->observer && !(st = p->device->queue->fns->finish(p->device->queue))) {
             tern_step_tell(r->observer, &p->steps[s], begin - start, brought - begin, tern_now() - start);
             st = tern_error_status(p->ctx); /* of the observer */
         }

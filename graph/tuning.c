@@ -14,7 +14,7 @@ uint64_t tern_plan_tuned(const struct tern_plan *p)
     for (int i = 0; t && i < p->n_steps; i++) {
         const struct tern_op_desc *d = p->steps[i].desc;
         const struct tern_tuned *e = p->steps[i].kernel ? tern_tuner_find(p->ctx, t, d) : NULL;
-        const struct tern_kernel *usual = e ? tern_kernel_choose_planned(p->ctx, p->ctx->device, d) : NULL;
+        const struct tern_kernel *usual = e ? tern_kernel_choose_planned(p->ctx, p->device, d) : NULL;
         if (!usual || !strcmp(usual->name, e->kernel))
             continue;
         tern_key_add(&key, (uint64_t)i);

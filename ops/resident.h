@@ -9,7 +9,7 @@
 static inline bool tern_is_elsewhere(const struct tern_device *device, const tern_tensor *t)
 {
     const struct tern_buffer *b = t->buffer;
-    return b && (device->caps.host_memory ? b->device->caps.host_memory && !b->host && b->size : b->device != device);
+    return b && (device->caps.host_memory ? !b->host && b->size : b->device != device);
 }
 
 /* Where the device finds the tensor: its own memory, or a copy. A constant tensor keeps its copy as long as it lives; that of any

@@ -123,6 +123,8 @@ static bool fill(struct tern_context *ctx, struct tern_tuner *t)
 uint64_t tern_tuner_mode(const struct tern_context *ctx)
 {
     const struct tern_tune_params *p = &ctx->params.tune;
+    if (ctx->device != ctx->own) /* what is kept is of the default device */
+        return 0;
     return p->level == TERN_TUNE_OFF && p->cache ? 3 : (uint64_t)p->level;
 }
 

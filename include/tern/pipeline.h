@@ -45,8 +45,11 @@ struct tern_pipeline_params {
     const char *preview_vae;   /* what decodes previews, likewise: a TAESD; NULL: a linear map of the latents */
     enum tern_offload offload; /* TERN_OFFLOAD_AUTO */
     struct tern_offload_components offload_components;
-    size_t budget;   /* bytes that jobs are planned to keep to, as to the context's budget; of both the smaller one counts; 0: that */
-    bool single_use; /* one job is run, then the pipeline goes: each component leaves when its stage is done */
+    const char *on_cpu; /* components that compute on the CPU whatever the context's device is: names of diffusers with commas between, as
+                         * "text_encoder,vae" (text_encoder, text_encoder_2, unet with its previews, vae); those that a model does not have
+                         * are passed by. There f16 is computed in f32. NULL: none */
+    size_t budget;      /* bytes that jobs are planned to keep to, as to the context's budget; of both the smaller one counts; 0: that */
+    bool single_use;    /* one job is run, then the pipeline goes: each component leaves when its stage is done */
     bool keep_text_encoder; /* keep it in memory between pictures; default: dropped after encoding */
 };
 

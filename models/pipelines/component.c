@@ -170,10 +170,13 @@ struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const stru
     struct trace t;
     if (tern_failed(p->ctx) || !find(p, stage, &t))
         return NULL;
+    struct tern_device *former = tern_pipeline_go(p, stage->component);
     p->half_made++;
     struct tern_graph *g = tern_graph_trace(p->ctx, t.fn, t.module, t.weights, t.inputs, t.n_inputs, t.n_outputs);
     p->half_made--;
-    return tern_hoist_part(&g, stage);
+    g = tern_hoist_part(&g, stage);
+    tern_device_go(p->ctx, former);
+    return g;
 }
 
 struct tern_graph *tern_pipeline_graph(struct tern_pipeline *p, const char *component, const struct tern_graph_size *size)

@@ -201,6 +201,7 @@ enum tern_status tern_conditions_encode(struct tern_job *j)
     make_room(j);
     for (int i = tern_pipeline_first_encoder(j->p); i < tern_pipeline_end_encoders(j->p) && !tern_failed(ctx); i++) {
         const struct tern_job_encoder e = tern_job_encoder(j, i);
+        struct tern_device *former = tern_pipeline_go(j->p, e.component);
         const struct tern_stage stage = tern_job_stage(j, e.component);
         struct work w = {j, NULL, tern_pipeline_binding(j->p, &stage), e.component, i, first, 0, NULL};
         w.m = e.module(j->p);
@@ -210,6 +211,7 @@ enum tern_status tern_conditions_encode(struct tern_job *j)
             encode_all(&w);
         tern_job_end_runs(&w.binding);
         tern_job_put_out(j, tern_module_of(e.component));
+        tern_device_go(ctx, former);
     }
     if (!tern_failed(ctx))
         pad_all(j->conditions);

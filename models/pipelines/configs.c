@@ -144,12 +144,12 @@ int tern_pipeline_scale(const struct tern_pipeline *p) { return 1 << (p->vae_con
 
 double tern_pipeline_guidance(const struct tern_pipeline *p) { return !p ? 0 : p->shipped ? 4 : p->xl ? 5 : 7.5; }
 
-static enum tern_dtype dtype_of(const struct tern_pipeline *p, const struct tern_vae_config *v)
+static enum tern_dtype dtype_of(const struct tern_pipeline *p, const struct tern_vae_config *v, const char *component)
 {
-    return p->xl && p->params.dtype == TERN_F16 && !v->tiny ? TERN_F32 : p->params.dtype;
+    return p->xl && p->params.dtype == TERN_F16 && !v->tiny ? TERN_F32 : tern_pipeline_dtype(p, component);
 }
 
-enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p) { return dtype_of(p, &p->vae_config); }
-enum tern_dtype tern_pipeline_preview_dtype(const struct tern_pipeline *p) { return dtype_of(p, &p->preview_config); }
+enum tern_dtype tern_pipeline_vae_dtype(const struct tern_pipeline *p) { return dtype_of(p, &p->vae_config, "vae"); }
+enum tern_dtype tern_pipeline_preview_dtype(const struct tern_pipeline *p) { return dtype_of(p, &p->preview_config, "preview"); }
 
 int64_t tern_pipeline_pooled_width(const struct tern_pipeline *p) { return p->unet_config.pooled - p->numbers * p->unet_config.time_ids; }

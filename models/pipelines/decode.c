@@ -36,6 +36,7 @@ struct tern_image *tern_decoder_run(const struct tern_job *j, const struct tern_
     int64_t n = (int64_t)j->params.width * j->params.height;
     if (tern_failed(ctx))
         return NULL;
+    struct tern_device *former = tern_pipeline_go(j->p, d->component);
     tern_scope_begin(ctx);
     tern_tensor *z = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, j->channels, j->lh, j->lw}, latents);
     z = tern_div(z, tern_tensor_scalar(ctx, TERN_F32, d->config->scaling_factor));
@@ -44,6 +45,7 @@ struct tern_image *tern_decoder_run(const struct tern_job *j, const struct tern_
         tern_tensor_read(out[0], TERN_F32, d->pixels, (size_t)(3 * n) * sizeof(float)) == TERN_OK)
         tern_to_bytes(d->pixels, n, d->rgb);
     tern_scope_end(ctx, NULL);
+    tern_device_go(ctx, former);
     return tern_failed(ctx) ? NULL : tern_image_create(ctx, j->params.width, j->params.height, d->rgb);
 }
 

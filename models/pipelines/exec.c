@@ -287,6 +287,7 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
             out = tern_weights_create(ctx);
             tern_scope_begin(ctx);
             bool passed = ctx->passing;
+            struct tern_device *former = tern_pipeline_go(p, component);
             p->calls++;
             ctx->passing = passed || passes(p, component);
             p->used |= tern_module_of(component);
@@ -294,6 +295,7 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
                 table[i].run(p, &in, out);
             ctx->passing = passed;
             p->calls--;
+            tern_device_go(ctx, former);
             tern_scope_end(ctx, NULL);
             if (tern_failed(ctx))
                 tern_weights_unref(&out);

@@ -74,7 +74,7 @@ static size_t output_bytes(const struct tern_plan *p)
     size_t bytes = 0;
     for (int i = 0; i < p->graph->n_outputs; i++) {
         const struct tern_meta *m = &p->graph->values[p->graph->outputs[i]].meta;
-        bytes += tern_bound_bytes(p->ctx->device, (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype));
+        bytes += tern_bound_bytes(p->device, (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype));
     }
     return bytes;
 }
@@ -95,7 +95,7 @@ static size_t making_bytes(const struct tern_plan *p)
     size_t bytes = tern_plan_bind_bytes(p, NULL) + tern_plan_facts(p).arena;
     for (int i = 0; i < p->graph->n_values; i++) {
         const struct tern_value *v = &p->graph->values[i];
-        bytes += v->kind == TERN_VALUE_WEIGHT && v->uses ? tern_bound_bytes(p->ctx->device, strlen(v->name) + 1) : 0;
+        bytes += v->kind == TERN_VALUE_WEIGHT && v->uses ? tern_bound_bytes(p->device, strlen(v->name) + 1) : 0;
     }
     return bytes;
 }
@@ -180,7 +180,7 @@ enum tern_status tern_job_choose_known(struct tern_job *j)
     struct tern_context *ctx = j->p->ctx;
     unsigned known = 0;
     j->known = 0;
-    if (!ctx->device->caps.host_memory)
+    if (!tern_pipeline_device(j->p, "unet")->caps.host_memory)
         return TERN_OK;
     for (int i = 0; i < TERN_KNOWN_KINDS && !tern_failed(ctx); i++)
         if (is_known(j, i) && splits(j, i) && pays(j, i) && fits(j, known, i))

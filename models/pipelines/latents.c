@@ -15,6 +15,7 @@ enum tern_status tern_job_encode_picture(const struct tern_job *j, const float *
     const struct tern_stage stage = tern_job_stage(j, "vae_encoder");
     struct tern_binding *vae = tern_pipeline_binding(p, &stage);
     const size_t bytes = (size_t)j->picture * sizeof(float);
+    struct tern_device *former = tern_pipeline_go(p, "vae");
     tern_scope_begin(ctx);
     if (vae) {
         tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 3, j->params.height, j->params.width}, pixels);
@@ -24,6 +25,7 @@ enum tern_status tern_job_encode_picture(const struct tern_job *j, const float *
             tern_tensor_read(result[1], TERN_F32, logvar, bytes);
     }
     tern_scope_end(ctx, NULL);
+    tern_device_go(ctx, former);
     tern_job_end_runs(&vae);
     return tern_error_status(ctx);
 }

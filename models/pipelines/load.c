@@ -101,7 +101,8 @@ struct tern_pipeline *tern_pipeline_load(struct tern_context *ctx, const char *m
     p->shipped = !model || !strcmp(model, "demo") || !strcmp(model, "demo-zh");
     bool zh = model && !strcmp(model, "demo-zh"), shipped = p->shipped;
     char *path = shipped ? tern_demo_path(ctx, model ? model : "demo") : tern_strdup(ctx, model);
-    if (path && check_params(ctx, &p->params) == TERN_OK && (!shipped || check_shipped(ctx, path, zh) == TERN_OK)) {
+    if (path && check_params(ctx, &p->params) == TERN_OK && tern_pipeline_read_places(p) == TERN_OK &&
+        (!shipped || check_shipped(ctx, path, zh) == TERN_OK)) {
         p->params.quantize = tern_quantize_named(p->params.quantize); /* behind the check of what they say */
         p->params.text_encoder_quantize = tern_quantize_named(p->params.text_encoder_quantize);
         p->quantize = p->params.quantize ? tern_strdup(ctx, p->params.quantize) : NULL;

@@ -146,8 +146,11 @@ static size_t beside_base(const struct tern_part *part)
     static struct tern_##kind *prepare_##field(struct tern_pipeline *p, const struct list *l, struct tern_weights **w) \
     {                                                                                                                  \
         struct tern_part *part = &p->field##_part;                                                                     \
+        struct tern_device *former = tern_pipeline_go(p, tern_lora_part_name(part_name));                              \
         *w = p->field && !tern_failed(p->ctx) ? derive(l, part->base, part_name) : NULL;                               \
-        return *w && *w != part->weights ? tern_pipeline_build_##field(p, *w) : NULL;                                  \
+        struct tern_##kind *m = *w && *w != part->weights ? tern_pipeline_build_##field(p, *w) : NULL;                 \
+        tern_device_go(p->ctx, former);                                                                                \
+        return m;                                                                                                      \
     }                                                                                                                  \
     static void exchange_##field(struct tern_pipeline *p, struct tern_##kind **m, struct tern_weights **w)             \
     {                                                                                                                  \

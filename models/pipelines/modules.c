@@ -43,14 +43,14 @@ struct tern_text_encoder *tern_pipeline_build_text(struct tern_pipeline *p, cons
 {
     const struct tern_checkpoint *c = tern_pipeline_holder(p, "text_encoder");
     return tern_text_encoder_create(p->ctx, tern_checkpoint_class(c, "text_encoder"), tern_checkpoint_config(c, "text_encoder"),
-                                    tern_checkpoint_config_where(c, "text_encoder"), p->params.dtype, w);
+                                    tern_checkpoint_config_where(c, "text_encoder"), tern_pipeline_dtype(p, "text_encoder"), w);
 }
 
 struct tern_text_encoder *tern_pipeline_build_text_2(struct tern_pipeline *p, const struct tern_weights *w)
 {
     const struct tern_checkpoint *c = tern_pipeline_holder(p, "text_encoder_2");
     return tern_text_encoder_create(p->ctx, tern_checkpoint_class(c, "text_encoder_2"), tern_checkpoint_config(c, "text_encoder_2"),
-                                    tern_checkpoint_config_where(c, "text_encoder_2"), p->params.dtype, w);
+                                    tern_checkpoint_config_where(c, "text_encoder_2"), tern_pipeline_dtype(p, "text_encoder_2"), w);
 }
 
 struct tern_unet *tern_pipeline_build_unet(struct tern_pipeline *p, const struct tern_weights *w)
@@ -81,6 +81,7 @@ static struct tern_vae *build_preview(struct tern_pipeline *p, const struct tern
         if (p->field || tern_failed(p->ctx))                                                                          \
             return tern_failed(p->ctx) ? NULL : p->field;                                                             \
         struct tern_part *part = &p->field##_part;                                                                    \
+        struct tern_device *former = tern_pipeline_go(p, component);                                                  \
         p->half_made++;                                                                                               \
         tern_memory_trim_devices(p->ctx); /* what is kept for reuse would hide what is taken */                       \
         size_t before = tern_memory_used(p->ctx), peak = tern_memory_peak(p->ctx);                                    \
@@ -104,6 +105,7 @@ static struct tern_vae *build_preview(struct tern_pipeline *p, const struct tern
         }                                                                                                             \
         tern_memory_raise_peak(p->ctx, peak);                                                                         \
         p->half_made--;                                                                                               \
+        tern_device_go(p->ctx, former);                                                                               \
         return p->field;                                                                                              \
     }
 COMPONENT(text_encoder, text, "text_encoder", tern_pipeline_build_text)

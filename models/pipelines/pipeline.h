@@ -78,9 +78,10 @@ struct tern_pipeline {
     struct tern_context *ctx;
     struct tern_pipeline_params params;
     size_t supposed; /* the budget while it is found what is enough; 0: that of params and context */
-    bool tried;     /* by tern_pipeline_optimize: what is too much for the budget need not be told exactly, which takes memory of its own */
-    char *name;     /* of the model, for the infotext */
-    char *quantize; /* params.quantize, or what params.recipe names; NULL: nothing is quantised */
+    bool tried; /* by tern_pipeline_optimize: what is too much for the budget need not be told exactly, which takes memory of its own */
+    unsigned on_cpu;             /* TERN_MODULE_...: compute there, whatever the context's device is */
+    char *name;                  /* of the model, for the infotext */
+    char *quantize;              /* params.quantize, or what params.recipe names; NULL: nothing is quantised */
     char *text_encoder_quantize; /* likewise */
     bool shipped;                /* it came with tern */
     struct tern_checkpoint *checkpoint;
@@ -213,6 +214,14 @@ const char *tern_pipeline_scheduler_class(const struct tern_pipeline *p);
 enum tern_status tern_pipeline_read_configs(struct tern_pipeline *p);
 /* tokenizers.c: then those of its text encoders. */
 enum tern_status tern_pipeline_load_tokenizers(struct tern_pipeline *p);
+
+/* place.c: params.on_cpu. */
+enum tern_status tern_pipeline_read_places(struct tern_pipeline *p);
+/* Where a component computes; and what in, since the CPU has no kernels of f16. */
+struct tern_device *tern_pipeline_device(const struct tern_pipeline *p, const char *component);
+enum tern_dtype tern_pipeline_dtype(const struct tern_pipeline *p, const char *component);
+/* tern_device_go to there. */
+struct tern_device *tern_pipeline_go(const struct tern_pipeline *p, const char *component);
 
 /* What the VAE computes in: f32 where the others do in f16 and the model is SDXL, whose VAE leaves the range of f16 (TAESD does
  * not). */

@@ -198,7 +198,7 @@ void tern_pipeline_rebind(struct tern_pipeline *p, const struct tern_weights *fo
         struct tern_planned *e = &p->planned[i];
         if (e->weights != former)
             continue;
-        const bool keeps = e->binding && !e->binding->beside && !p->ctx->device->caps.host_memory && !tern_pipeline_budget(p);
+        const bool keeps = e->binding && !e->binding->beside && !e->plan->device->caps.host_memory && !tern_pipeline_budget(p);
         struct tern_binding *b = keeps && !tern_failed(p->ctx) ? tern_plan_bind_anew(e->plan, weights, e->binding) : NULL;
         unbind(e);
         e->binding = b;

@@ -10,7 +10,7 @@
 
 int tern_job_group(const struct tern_job *j)
 {
-    const size_t cache = j->p->ctx->device->caps.cache, value = tern_dtype_size(j->p->params.dtype),
+    const size_t cache = tern_pipeline_device(j->p, "unet")->caps.cache, value = tern_dtype_size(j->p->params.dtype),
                  one = LIVE * (size_t)(j->branches * j->p->unet_config.channels[0] * j->lh * j->lw) * value;
     int group = j->params.count;
     if (j->resident) /* weights are prepared anew for every run */
@@ -152,6 +152,7 @@ static enum tern_status renew_texts(const struct tern_job *j, const struct tern_
 enum tern_status tern_predictor_open(struct tern_job *j, struct tern_predictor *s)
 {
     struct tern_context *ctx = j->p->ctx;
+    struct tern_device *former = tern_pipeline_go(j->p, "unet");
     const struct tern_stage stage = tern_job_stage(j, "unet");
     const int64_t rows = j->params.count * j->branches;
     *s = (struct tern_predictor){.pictures = tern_job_group(j)};
@@ -169,6 +170,7 @@ enum tern_status tern_predictor_open(struct tern_job *j, struct tern_predictor *
         const struct tern_stage shallow = tern_job_shallow_stage(j);
         s->shallow = tern_pipeline_binding(j->p, &shallow);
     }
+    tern_device_go(ctx, former);
     return tern_error_status(ctx);
 }
 
@@ -231,7 +233,7 @@ static void guide(const struct tern_job *j, struct tern_predictor *s)
     }
 }
 
-enum tern_status tern_job_predict(struct tern_job *j, int call, struct tern_predictor *s)
+static enum tern_status predict(struct tern_job *j, int call, struct tern_predictor *s)
 {
     const bool other = tern_job_follow_prompt(j, call);
     const double t = tern_scheduler_timestep(j->scheduler, call);
@@ -248,4 +250,12 @@ enum tern_status tern_job_predict(struct tern_job *j, int call, struct tern_pred
     if (j->branches > 1)
         guide(j, s);
     return TERN_OK;
+}
+
+enum tern_status tern_job_predict(struct tern_job *j, int call, struct tern_predictor *s)
+{
+    struct tern_device *former = tern_pipeline_go(j->p, "unet");
+    enum tern_status st = predict(j, call, s);
+    tern_device_go(j->p->ctx, former);
+    return st;
 }

@@ -119,6 +119,7 @@ static tern_tensor *encode(struct tern_job *j, const struct tern_job_encoder *e,
 static tern_tensor *encode_with(struct tern_job *j, const struct tern_job_encoder *e, tern_tensor **pooled)
 {
     struct tern_pipeline *p = j->p;
+    struct tern_device *former = tern_pipeline_go(p, e->component);
     int64_t length = tern_tokenizer_max_length(e->tokenizer);
     const struct tern_stage stage = tern_job_stage(j, e->component);
     struct tern_binding *binding = tern_pipeline_binding(p, &stage);
@@ -127,6 +128,7 @@ static tern_tensor *encode_with(struct tern_job *j, const struct tern_job_encode
     tern_free(p->ctx, ids);
     tern_job_end_runs(&binding);
     tern_job_put_out(j, tern_module_of(e->component));
+    tern_device_go(p->ctx, former);
     return states;
 }
 

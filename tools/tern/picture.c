@@ -130,6 +130,7 @@ static int generate(struct picture_job *j, struct picture_settings *s)
                                             .tokenizer_dir = s->tokenizer,
                                             .vae = s->vae,
                                             .preview_vae = s->preview_vae,
+                                            .on_cpu = s->on_cpu,
                                             .offload = s->offload.all,
                                             .offload_components = s->offload.components,
                                             .single_use = true};

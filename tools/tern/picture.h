@@ -67,7 +67,7 @@ struct picture_settings {
     const char *model;        /* NULL: the demo model */
     const char *image, *mask; /* files or NULL */
     const char *prompt, *negative;
-    const char *output, *save_latents, *init_latents, *tokenizer, *vae, *preview_vae, *profile;
+    const char *output, *save_latents, *init_latents, *tokenizer, *vae, *preview_vae, *on_cpu, *profile;
     int width, height; /* 0: of the picture that is given, or the model's own */
     int steps, count;
     double cfg, image_cfg, strength; /* the latter two 0: the library's default */

@@ -17,6 +17,7 @@ enum {
     OPT_PREVIEW,
     OPT_PREVIEW_VAE,
     OPT_OFFLOAD,
+    OPT_ON_CPU,
     OPT_PROFILE,
     OPT_OPTIMIZE,
 };
@@ -62,6 +63,8 @@ const struct opt picture_opts[] = {
      "none: weights stay in memory; sequential: each component\nleaves after its stage; stream: the UNet's weights are brought\n"
      "layer by layer at every step, too (default: sequential, or\nstream when --budget asks for it); or by component:\n"
      "COMPONENT=HOW,..., of text_encoder, text_encoder_2, unet, vae\n(\"sequential,unet=stream,vae=none\")"},
+    {OPT_ON_CPU, 0, "on-cpu", "NAMES",
+     "components that compute on the CPU beside --device, with\ncommas between: of text_encoder, text_encoder_2, unet, vae"},
     {OPT_OPTIMIZE, 0, "optimize", "FOR",
      "speed, memory or quality: choose among --dtype, --deepcache,\n--offload and tiling by what is predicted, within --budget,\n"
      "and say what and why; options that are given stay"},
@@ -136,6 +139,9 @@ int picture_apply(const struct opt *opt, const char *value, void *settings)
         return GO_ON;
     case OPT_OFFLOAD:
         return offload_apply(opt, value, &s->offload);
+    case OPT_ON_CPU:
+        s->on_cpu = value;
+        return GO_ON;
     case OPT_OPTIMIZE:
         return apply_optimize(opt, value, s);
     case OPT_PROFILE:
