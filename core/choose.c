@@ -81,6 +81,6 @@ struct tern_device *tern_device_choose(struct tern_context *ctx, const char *spe
     return spell(ctx, line) ? NULL : choose(ctx, line);
 }
 
-enum tern_dtype tern_context_fast_dtype(const struct tern_context *ctx) { return ctx ? ctx->device->caps.fast_dtype : TERN_F32; }
+enum tern_dtype tern_context_fast_dtype(const struct tern_context *ctx) { return ctx ? ctx->own->caps.fast_dtype : TERN_F32; }
 
 char *tern_context_devices_behind(struct tern_context *ctx) { return ctx && ctx->behind ? tern_strdup(ctx, ctx->behind) : NULL; }

@@ -113,10 +113,15 @@ enum tern_status tern_device_peak(struct tern_context *ctx, struct tern_device_p
 {
     if (!peak)
         return tern_fail(ctx, TERN_E_INVALID, "tern_device_peak: expected a place for the result, found NULL");
+    return tern_device_measure(ctx->own, peak);
+}
+
+enum tern_status tern_device_measure(struct tern_device *device, struct tern_device_peak *peak)
+{
     *peak = (struct tern_device_peak){0};
-    if (tern_failed(ctx))
-        return tern_error_status(ctx);
-    return ctx->device->fns->peak ? ctx->device->fns->peak(ctx->device, peak) : TERN_OK;
+    if (tern_failed(device->ctx))
+        return tern_error_status(device->ctx);
+    return device->fns->peak ? device->fns->peak(device, peak) : TERN_OK;
 }
 
 struct tern_device *tern_device_go(struct tern_context *ctx, struct tern_device *device)

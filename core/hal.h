@@ -165,9 +165,12 @@ enum tern_status tern_buffer_read(struct tern_buffer *b, size_t offset, void *ds
 enum tern_status tern_buffer_write_beside(struct tern_buffer *b, const struct tern_event *after, size_t offset, const void *src,
                                           size_t size);
 
-/* Ops, traces, plans and bindings are made on that device of the context until the one that this returns is given back in the same way:
- * one thread at a time, as ops are. Plans and graphs remember theirs. */
+/* Ops and traces go to that device of the context until the one that this returns is given back in the same way: one thread at a time, as
+ * ops are. Graphs remember theirs; plans and bindings are of their graph's, wherever the context is. */
 struct tern_device *tern_device_go(struct tern_context *ctx, struct tern_device *device);
+
+/* tern_device_peak of any device of a context. */
+enum tern_status tern_device_measure(struct tern_device *device, struct tern_device_peak *peak);
 
 /* The context's default device, and the host's (they are the same on a CPU context). */
 struct tern_device *tern_default_device(struct tern_context *ctx);

@@ -130,7 +130,9 @@ static void put_node(struct out *o, const struct tern_node *n, const struct tern
 static enum tern_status put_plan(struct out *o, const struct tern_plan *p, int n_live)
 {
     const struct tern_graph *g = p->graph;
+    struct tern_device *former = tern_device_go(p->ctx, p->device);
     const struct tern_key fingerprint = tern_plan_fingerprint(p->ctx);
+    tern_device_go(p->ctx, former);
     enum tern_status st = TERN_OK;
     put(o, TERN_FILE_MAGIC, strlen(TERN_FILE_MAGIC));
     put_number(o, TERN_FILE_VERSION, 4);

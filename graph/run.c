@@ -165,6 +165,6 @@ enum tern_status tern_plan_profile(struct tern_binding *binding, tern_tensor *co
     struct tern_step_observer o = {tell, user, {0}};
     if (!tern_can_tell(binding ? binding->plan->ctx : NULL, tell))
         return TERN_E_INVALID;
-    enum tern_status st = tern_device_peak(binding->plan->ctx, &o.peak);
+    enum tern_status st = tern_device_measure(binding->plan->device, &o.peak);
     return st ? st : run(binding, inputs, outputs, &o);
 }

@@ -168,7 +168,10 @@ static struct tern_graph *create(struct splitting *s)
 {
     for (int v = 0; v < s->g->n_values; v++)
         s->number[v] = -1;
-    return tern_graph_create(s->g->ctx);
+    struct tern_graph *to = tern_graph_create(s->g->ctx);
+    if (to)
+        to->device = s->g->device;
+    return to;
 }
 
 static struct tern_graph *make_early(struct splitting *s)

@@ -59,7 +59,7 @@ enum tern_status tern_plan_tuning(const struct tern_plan *plan, void (*tell)(voi
     char output[TERN_META_TEXT];
     if (!tern_can_tell(plan ? plan->ctx : NULL, tell))
         return TERN_E_INVALID;
-    struct tern_tuner *t = tern_tuner_get(plan->ctx);
+    struct tern_tuner *t = plan->device == plan->ctx->own ? tern_tuner_get(plan->ctx) : NULL;
     struct found *list = t ? tern_calloc(plan->ctx, (size_t)plan->n_steps + 1, sizeof(*list)) : NULL;
     int n = list ? find(plan, t, list) : 0;
     if (n)

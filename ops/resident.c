@@ -71,10 +71,10 @@ enum tern_status tern_resident(struct tern_device *device, tern_tensor *t, struc
     if (!tern_is_elsewhere(device, t))
         return TERN_OK;
     arg->offset = 0;
-    if (t->constant && (!copy || !device->ctx->passing || find(device, t))) {
+    if (!copy || (t->constant && (!device->ctx->passing || find(device, t)))) {
         arg->buffer = keep_copy(device, t);
     } else {
-        arg->buffer = *copy = copy_to(device, t, t->constant);
+        arg->buffer = *copy = copy_to(device, t, false); /* it is read at once */
         if (t->constant)
             tern_tensor_advise(t, false);
     }

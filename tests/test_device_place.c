@@ -85,9 +85,10 @@ static int plans_on_cpu(const struct tern_pipeline *p, const char *names)
         const struct tern_planned *e = &p->planned[i];
         if (!e->plan)
             continue;
-        char name[32];
-        snprintf(name, sizeof(name), "%.*s", !strncmp(e->stage.component, "vae", 3) ? 3 : 31, e->stage.component);
-        const bool here = strstr(names, name);
+        char name[32], all[80];
+        snprintf(name, sizeof(name), ",%.*s,", !strncmp(e->stage.component, "vae", 3) ? 3 : 29, e->stage.component);
+        snprintf(all, sizeof(all), ",%s,", names);
+        const bool here = strstr(all, name);
         assert_ptr_equal(e->plan->device, here ? p->ctx->host : p->ctx->own);
         found += here;
     }
@@ -120,8 +121,50 @@ static void all_on_the_cpu(void **state)
         tern_pipeline_destroy(&a);
         tern_pipeline_destroy(&b);
     }
+    /* what is f16 elsewhere is f32 there */
+    struct tern_pipeline *a = load(gpu, "sd1", names, TERN_F16), *b = load(cpu, "sd1", NULL, TERN_F32);
+    struct made x = paint(gpu, a, NULL, true), y = paint(cpu, b, NULL, true);
+    same_bits(&x, &y);
+    close_made(&x);
+    close_made(&y);
+    tern_pipeline_destroy(&a);
+    tern_pipeline_destroy(&b);
     tern_context_destroy(&gpu);
     tern_context_destroy(&cpu);
+}
+
+/* Any components: the same picture but for other sums. */
+static void any_components(void **state)
+{
+    static const char *const places[] = {"text_encoder_2", "unet", "text_encoder,unet", "vae,text_encoder_2"};
+    struct tern_context *gpu = room_open(0, NULL);
+    struct tern_pipeline *plain = load(gpu, "sdxl", NULL, TERN_F32);
+    struct made expected = paint(gpu, plain, NULL, false);
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+        struct tern_pipeline *p = load(gpu, "sdxl", places[i], TERN_F32);
+        struct made m = paint(gpu, p, NULL, false);
+        assert_true(support_nmse(m.latents, expected.latents, m.n) < 1e-8);
+        assert_true(plans_on_cpu(p, places[i]) >= 1);
+        close_made(&m);
+        tern_pipeline_destroy(&p);
+    }
+    close_made(&expected);
+    tern_pipeline_destroy(&plain);
+    tern_context_destroy(&gpu);
+}
+
+/* A plan of the device runs while another thread's calls go to the CPU, or a callback's. */
+static void plans_run_where_they_are(void **state)
+{
+    room_compute_expected();
+    struct tern_context *ctx = room_open(0, NULL);
+    struct room_unet u = room_open_unet(ctx);
+    struct tern_device *former = tern_device_go(ctx, ctx->host);
+    for (int run = 0; run < 3; run++) /* plain, captured, replayed */
+        room_expect_bits(&u);
+    tern_device_go(ctx, former);
+    room_close_unet(&u);
+    tern_context_destroy(&ctx);
 }
 
 /* Text encoders and VAE: with LoRAs, too, and again without. */
@@ -186,9 +229,57 @@ static void exec_gives_the_bits_of_the_cpu(void **state)
     tern_context_destroy(&cpu);
 }
 
+/* How a job lives where the device has `room` and nothing of the host's memory (0: as it is), and what it is to take. */
+struct life {
+    bool tiles, streams, held; /* held: by the room */
+    size_t all, device;
+};
+
+static struct life choose(const char *on_cpu, size_t room)
+{
+    struct tern_job j;
+    struct life l;
+    const struct tern_txt2img_params q = {.prompt = "x", .width = 256, .height = 256, .steps = 1};
+    struct tern_context *ctx = room_open(0, NULL);
+    struct tern_pipeline *p = load(ctx, "demo", on_cpu, TERN_F32);
+    struct tern_job_peak peak;
+    if (room) {
+        ctx->own->caps.memory = room;
+        ctx->own->caps.host_share = 0;
+    }
+    assert_int_equal(tern_job_prepare(&j, p, &q), TERN_OK);
+    if (tern_job_choose_offload(&j, &l.all))
+        fail_msg("%s", tern_error(ctx));
+    l.tiles = j.arena;
+    l.streams = j.resident;
+    l.held = j.budget;
+    j.by_device = true;
+    assert_int_equal(tern_job_predict_peak(&j, &peak), TERN_OK);
+    l.device = peak.most;
+    tern_job_destroy(&j);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+    return l;
+}
+
+/* The VAE is the largest: on the CPU it takes nothing of the device's room, and so stays whole. */
+static void the_room_is_the_devices(void **state)
+{
+    const struct life free = choose("text_encoder,vae", 0);
+    print_message("%zu bytes, %zu of them on the device\n", free.all, free.device);
+    assert_true(free.device < free.all && !free.held);
+    const size_t room = free.device + (64 << 10);
+    const struct life beside = choose("text_encoder,vae", room), alone = choose(NULL, room);
+    assert_true(!beside.held && !beside.tiles && !beside.streams);
+    assert_true(alone.held && alone.tiles);
+    const struct life little = choose("text_encoder,vae", free.device - (free.device >> 3)); /* the UNet has less than it takes */
+    assert_true(little.held && little.streams && !little.tiles);
+    assert_true(little.all > little.device);
+}
+
 static void other_names_are_refused(void **state)
 {
-    static const char *const names[] = {"clip", "text_encoder,,vae", "vae,unet2", ",", "VAE"};
+    static const char *const names[] = {"clip", "text_encoder,,vae", "vae,unet2", ",", "VAE", "vae,", ""};
     char path[PATH_SIZE];
     struct tern_context *ctx = open_cpu();
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -205,8 +296,11 @@ int main(int argc, char **argv)
     room_device = argc > 1 ? argv[1] : "opencl";
     const struct CMUnitTest tests[] = {
         ROOM_CASE(all_on_the_cpu),
+        ROOM_CASE(any_components),
+        ROOM_CASE(plans_run_where_they_are),
         ROOM_CASE(ends_on_the_cpu),
         ROOM_CASE(exec_gives_the_bits_of_the_cpu),
+        ROOM_CASE(the_room_is_the_devices),
         ROOM_CASE(other_names_are_refused),
     };
     return cmocka_run_group_tests_name("place", tests, room_group_setup, room_group_teardown);

@@ -105,7 +105,7 @@ static void every_offload_gives_the_same_bits(void **state)
             if (before != SIZE_MAX && need > before + (1 << 20)) /* a plan from the disk is smaller than one that was compiled */
                 fail_msg("%s: %zu bytes are predicted for offload %d, %zu for the one before", models[m], need, (int)o, before);
             before = need;
-            same_picture(&f, &q, expected, o == TERN_OFFLOAD_STREAM);    /* which takes no kernels that want more memory */
+            same_picture(&f, &q, expected, false);
             assert_int_equal(f.p->unet == NULL, o != TERN_OFFLOAD_NONE); /* who left when the job was done */
             assert_int_equal(f.p->vae == NULL, o != TERN_OFFLOAD_NONE);
             assert_null(f.p->text);

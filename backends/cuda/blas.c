@@ -333,7 +333,7 @@ static int alignment_of(const struct tern_kernel_args *a)
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
-    struct cuda_device *d = (struct cuda_device *)a->ctx->device;
+    struct cuda_device *d = (struct cuda_device *)a->out.buffer->device;
     struct product p;
     if (!product_of(a->desc, &p))
         return tern_fail(a->ctx, TERN_E_INTERNAL, "cuda: cuBLASLt was asked for a product that it does not support");

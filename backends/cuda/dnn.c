@@ -285,7 +285,7 @@ static int alignment_of(const struct tern_kernel_args *a)
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
-    struct cuda_device *d = (struct cuda_device *)a->ctx->device;
+    struct cuda_device *d = (struct cuda_device *)a->out.buffer->device;
     if (tern_cuda_enter(d, "cuDNN"))
         return TERN_E_DEVICE;
     struct cuda_dnn_plan *p = plan_of(d, a->desc, alignment_of(a));

@@ -102,7 +102,7 @@ static enum tern_status enqueue(struct tern_gpu *gpu, const struct tern_kernel_a
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
-    struct tern_gpu *gpu = (struct tern_gpu *)a->ctx->device;
+    struct tern_gpu *gpu = (struct tern_gpu *)a->out.buffer->device;
     pthread_mutex_lock(&gpu->lock);
     enum tern_status st = enqueue(gpu, a);
     pthread_mutex_unlock(&gpu->lock);

@@ -260,7 +260,7 @@ static enum tern_status run_locked(struct opencl_device *d, const struct tern_ke
 
 static enum tern_status run(const struct tern_kernel_args *a)
 {
-    struct opencl_device *d = (struct opencl_device *)a->ctx->device;
+    struct opencl_device *d = (struct opencl_device *)a->out.buffer->device;
     pthread_mutex_lock(&d->gpu.lock);
     enum tern_status st = run_locked(d, a);
     pthread_mutex_unlock(&d->gpu.lock);

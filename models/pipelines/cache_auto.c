@@ -99,7 +99,7 @@ static enum tern_status predict(const struct tern_cache_search *s, size_t budget
         *peak = most;
     if (!peak && budget && most > budget)
         return tern_pipeline_over_budget(s->p, most, budget);
-    return peak || !s->p->ctx->device->caps.memory ? TERN_OK : predict_all(s, NULL); /* by which the device's room refuses */
+    return peak || !s->p->ctx->own->caps.memory ? TERN_OK : predict_all(s, NULL); /* by which the device's room refuses */
 }
 
 /* Checks all that may be run. To be closed, also after an error. */

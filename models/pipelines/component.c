@@ -100,7 +100,7 @@ static bool text_trace(struct tern_pipeline *p, struct tern_text_encoder *m, int
 static bool unet_trace(struct tern_pipeline *p, int64_t n, int64_t h, int64_t w, const struct tern_stage *stage, struct trace *t)
 {
     struct tern_unet *m = tern_pipeline_unet(p);
-    enum tern_dtype dtype = p->params.dtype;
+    enum tern_dtype dtype = tern_pipeline_dtype(p, "unet");
     if (!m)
         return false;
     const struct tern_unet_config *u = &m->config;

@@ -206,7 +206,7 @@ static void exec_unet(struct tern_pipeline *p, struct inputs *in, struct tern_we
     struct tern_context *ctx = p->ctx;
     double t[256];
     float values[256];
-    enum tern_dtype dtype = p->params.dtype;
+    enum tern_dtype dtype = tern_pipeline_dtype(p, "unet");
     tern_tensor *sample = take(in, "sample", true), *timestep = take(in, "timestep", true),
                 *context = take(in, "encoder_hidden_states", true);
     bool xl = p->unet_config.pooled;
@@ -260,7 +260,7 @@ static bool passes(struct tern_pipeline *p, const char *component)
     size_t bytes = tern_memory_used(p->ctx);
     for (int64_t i = 0; i < tern_weights_count(w); i++) {
         const tern_tensor *t = tern_weights_at(w, i);
-        const size_t stored = tern_dtype_size(t->meta.dtype), computed = tern_dtype_size(p->params.dtype);
+        const size_t stored = tern_dtype_size(t->meta.dtype), computed = tern_dtype_size(tern_pipeline_dtype(p, component));
         bytes += (size_t)tern_tensor_numel(t) * (stored > computed ? stored : computed);
     }
     return p->params.single_use || (w && bytes > tern_pipeline_budget(p));

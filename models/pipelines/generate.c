@@ -155,13 +155,14 @@ enum tern_status tern_pipeline_may_begin(const struct tern_pipeline *p)
 /* What a call found, for its end. */
 struct call {
     unsigned held;
+    struct tern_device *device;
     struct tern_scope_stack scopes;
 };
 
 /* A callback of another call may come here: what modules that one has found stay, since it uses them. */
 static struct call begin(struct tern_pipeline *p)
 {
-    const struct call outer = {p->held, tern_scopes_leave(p->ctx)};
+    const struct call outer = {p->held, tern_device_go(p->ctx, p->ctx->own), tern_scopes_leave(p->ctx)};
     p->held = p->calls++ ? tern_pipeline_modules(p) : 0;
     return outer;
 }
@@ -171,6 +172,7 @@ static void end(struct tern_pipeline *p, const struct call *outer)
     if (--p->calls) /* the other call's memory was predicted without what came for this one */
         tern_pipeline_put_out(p, ~p->held);
     p->held = outer->held;
+    tern_device_go(p->ctx, outer->device);
     tern_scopes_return(p->ctx, &outer->scopes);
     tern_pages_trim(&p->ctx->pages, 0); /* an application that waits for its next job holds no more than it has to */
 }
@@ -182,8 +184,10 @@ struct tern_images *tern_pipeline_paint(struct tern_pipeline *p, const struct te
     struct tern_device_peak peak;
     if (params && params->cache_quality != 0)
         return tern_cache_generate(p, params);
-    if (params && params->on_kernel)
-        tern_device_peak(p->ctx, &peak); /* before the job's time begins; prepare finds its error */
+    if (params && params->on_kernel) /* before the job's time begins; prepare finds its error */
+        tern_device_peak(p->ctx, &peak);
+    if (params && params->on_kernel && p->on_cpu)
+        tern_device_measure(p->ctx->host, &peak);
     if (tern_job_prepare(&j, p, params) == TERN_OK && tern_job_check_begun(&j) == TERN_OK && tern_job_choose_offload(&j, NULL) == TERN_OK) {
         tern_job_tell_offload(&j);
         out = tern_failed(p->ctx) ? NULL : run(&j);

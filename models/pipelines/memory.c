@@ -15,15 +15,23 @@
 struct tally {
     struct tern_job *j;
     size_t now, most;
+    bool device; /* what lies on the context's device counts, and no stage of a component that computes elsewhere */
+    bool away;   /* it is such a stage */
 };
 
 static void take(struct tally *t, size_t size)
 {
-    t->now += size;
+    t->now += t->device && t->away ? 0 : size;
     t->most = t->now > t->most ? t->now : t->most;
 }
 
-static void give(struct tally *t, size_t size) { t->now -= size < t->now ? size : t->now; }
+static void give(struct tally *t, size_t size)
+{
+    if (!t->device || !t->away)
+        t->now -= size < t->now ? size : t->now;
+}
+
+static void begin_stage(struct tally *t, const char *component) { t->away = tern_pipeline_device(t->j->p, component) != t->j->p->ctx->own; }
 
 static size_t rows(const struct tern_job *j) { return (size_t)j->params.count * (size_t)j->branches; }
 static size_t pixels(const struct tern_job *j) { return (size_t)j->params.width * (size_t)j->params.height; }
@@ -80,7 +88,7 @@ static size_t unet_runs(const struct tern_job *j)
         return bytes;
     const size_t more = (size_t)(j->params.count / tern_job_group(j) - 1); /* groups */
     return bytes + tern_plan_facts(less).outputs + (tern_plan_fits_beside(less, plan) ? 0 : tern_plan_facts(less).arena) +
-           more * (size_t)tern_job_deep_values(j) * tern_dtype_size(j->p->params.dtype);
+           more * (size_t)tern_job_deep_values(j) * tern_dtype_size(tern_pipeline_dtype(j->p, "unet"));
 }
 
 /* Whether the second pass finds a component of the first one where it was. */
@@ -126,11 +134,13 @@ static void encode_with(struct tally *t, const char *component, size_t width, co
 {
     const struct tern_job *j = t->j;
     size_t length = (size_t)tern_tokenizer_max_length(j->p->tokenizer), ids = 4 * length * sizeof(int64_t);
+    begin_stage(t, component);
     take(t, ids + rows(j) * length * width * sizeof(float) + (j->params.clip_skip > 1 ? 2 * rows(j) * length * width * sizeof(float) : 0));
     size_t bound = run(t, component);
     give(t, ids);
     if (tern_job_leaves(j, component)) /* with what LoRAs have made, which counts from the start if it was there */
         give(t, bound + (m && !j->first ? tern_part_derived_bytes(part) : 0));
+    t->away = false;
 }
 
 /* SDXL: the projection of the pooled text runs without a plan, so that its matrix is prepared by itself; then the states are put
@@ -172,9 +182,11 @@ static void start_latents(struct tally *t)
     /* the resized picture, and twice its values: as they are, and with the mask; those of the encoder's input */
     size_t around = (j->params.mask_image ? 2 : 1) * (3 + 3 * sizeof(float)) * pixels(j) + 3 * (size_t)j->picture * sizeof(float) +
                     2 * 3 * sizeof(float) * pixels(j);
+    begin_stage(t, "vae");
     take(t, around);
     size_t bound = run(t, "vae_encoder");
     give(t, around + (tern_job_leaves(j, "vae") ? bound : 0));
+    t->away = false;
 }
 
 /* Previews between the steps: the UNet's plan keeps its memory meanwhile. Returns what stays. */
@@ -205,6 +217,7 @@ static void sample(struct tally *t)
         2 * input +
         rows(j) * (size_t)(2 * u->pooled + 2 * (j->tokens ? j->tokens : tern_tokenizer_max_length(j->p->tokenizer)) * u->context[0] +
                            u->channels[0]);
+    begin_stage(t, "unet");
     double low, high;
     size_t brownian = tern_job_noise_range(j, &low, &high) ? tern_brownian_bytes(low, high, j->picture) : 0;
     take(t, history * sizeof(float)); /* stays with the scheduler */
@@ -216,11 +229,13 @@ static void sample(struct tally *t)
         give(t, bound + (j->p->unet && !j->first ? j->p->unet_part.module : 0));
     if (tern_job_leaves(j, "preview_decoder"))
         give(t, shown + (j->p->preview && !j->first ? j->p->preview_part.module : 0));
+    t->away = false;
 }
 
 static void decode(struct tally *t)
 {
     const struct tern_job *j = t->j;
+    begin_stage(t, "vae");
     take(t, (size_t)j->params.count * (3 * pixels(j) + 4096)); /* the pictures and their texts */
     take(t, (3 * sizeof(float) + 3) * pixels(j) + 4 * (size_t)j->picture * sizeof(float));
     run(t, "vae_decoder");
@@ -272,7 +287,7 @@ enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak 
     if (tern_check_cancel(j->p->ctx) || tern_dispatch_prepare(j->p->ctx) || make_plans(j))
         return tern_error_status(j->p->ctx);
     tern_memory_trim_devices(j->p->ctx); /* what is kept for reuse is not needed */
-    struct tally t = {.j = j, .now = tern_memory_used(j->p->ctx) + SMALL + j->p->ctx->device->caps.compiling};
+    struct tally t = {.j = j, .now = tern_memory_used(j->p->ctx) + SMALL + j->p->ctx->own->caps.compiling, .device = j->by_device};
     take(&t, tern_pipeline_making(j->p));
     give(&t, tern_pipeline_making(j->p));
     for (t.j = j; t.j; t.j = t.j->hires)

@@ -44,7 +44,7 @@ static enum tern_status refuse(struct tern_job *j, size_t least)
 {
     struct tern_context *ctx = j->p->ctx;
     size_t budget = tern_pipeline_budget(j->p);
-    const struct tern_device *d = ctx->device;
+    const struct tern_device *d = ctx->own;
     if (j->budget != budget)
         return tern_fail(
             ctx, TERN_E_NO_MEMORY,
@@ -173,7 +173,7 @@ static enum tern_status stream(struct tern_job *j, struct way *way, struct tern_
 {
     way->resident = 1;
     way->unet_algorithm = 0;
-    if (!try_way(j, way, peak) && peak->sample > j->budget) {
+    if (!try_way(j, way, peak) && (peak->sample > j->budget || peak->encode > j->budget)) { /* larger plans count in every stage */
         way->unet_algorithm = 1;
         try_way(j, way, peak);
     }
@@ -186,6 +186,7 @@ static enum tern_status stream(struct tern_job *j, struct way *way, struct tern_
 static enum tern_status tile(struct tern_job *j, struct way *way, struct tern_job_peak *peak)
 {
     way->arena = 1;
+    way->vae_algorithm = 1;
     if (try_way(j, way, peak) || peak->vae > j->budget || use_room(j, way, &way->vae_algorithm, 0, 0.5, peak, &peak->vae))
         return tern_error_status(j->p->ctx);
     const struct tern_stage stage = tern_job_stage(tern_job_last(j), "vae_decoder");
@@ -234,7 +235,7 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
         way.streams_text = true;
         try_way(j, &way, peak);
     }
-    if (tern_failed(j->p->ctx) || !budget || (!way.unet_algorithm && !asked))
+    if (tern_failed(j->p->ctx) || !budget || (!way.unet_algorithm && !asked && !is_over(&way, peak, budget)))
         return tern_error_status(j->p->ctx);
     bool streams = streams_unet(j, peak);
     enum tern_status st = streams ? stream(j, &way, peak) : TERN_OK;
@@ -248,7 +249,7 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
     }
     if (st || !way.sequential)
         return st;
-    st = streams ? TERN_OK : use_room(j, &way, &way.unet_algorithm, 0, 1, peak, &peak->sample);
+    st = streams || !way.unet_algorithm ? TERN_OK : use_room(j, &way, &way.unet_algorithm, 0, 1, peak, &peak->sample);
     return st || tiles || !way.vae_algorithm ? st : use_room(j, &way, &way.vae_algorithm, 0, 1, peak, &peak->vae);
 }
 
@@ -286,12 +287,25 @@ static size_t room_of(const struct tern_device *d)
     return !d->caps.memory || __builtin_add_overflow(d->caps.memory, d->caps.host_share, &sum) ? 0 : sum;
 }
 
+/* Where the device has less room than the job takes there: as if that were the budget. Components that compute elsewhere need none of it. */
+static enum tern_status keep_to_room(struct tern_job *j, size_t room, struct tern_job_peak *peak)
+{
+    j->by_device = j->p->on_cpu != 0;
+    enum tern_status st = j->by_device ? tern_job_predict_peak(j, peak) : TERN_OK;
+    if (!st && peak->most > room) {
+        j->budget = room;
+        j->least = j->by_device ? SIZE_MAX : j->least;
+        st = choose_least(j, peak);
+    }
+    return st;
+}
+
 /* The budget does not hold while plans are tried: what is too small for the plans of its refusal would not be told the least. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
 {
     struct tern_job_peak peak;
     struct tern_context *ctx = j->p->ctx;
-    size_t budget = tern_pipeline_budget(j->p), room = room_of(ctx->device);
+    size_t budget = tern_pipeline_budget(j->p), room = room_of(ctx->own);
     j->budget = budget;
     j->least = SIZE_MAX;
     j->left = j->p->used & ~(unsigned)(TERN_MODULE_TEXT | TERN_MODULE_TEXT_2); /* their stage is the first anyway */
@@ -299,16 +313,20 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     j->p->half_made++;
     enum tern_status st = choose_known(j);
     st = st ? st : choose_least(j, &peak);
-    if (!st && room && peak.most > room && (!budget || room < budget)) {
-        j->budget = room;
-        st = choose_least(j, &peak);
+    if (!st && room && peak.most > room && (!budget || room < budget))
+        st = keep_to_room(j, room, &peak);
+    bool fits = !st && (!j->budget || peak.most <= j->budget);
+    if (fits && j->by_device) { /* and all memory together */
+        j->by_device = false;
+        st = tern_job_predict_peak(j, &peak);
+        fits = !budget || peak.most <= budget;
     }
+    j->by_device = false;
     j->p->half_made--;
     tern_budget_lift(ctx, outer);
     if (st)
         return st;
     j->predicted = peak.most;
-    bool fits = !j->budget || peak.most <= j->budget;
     if (!fits) { /* the plans themselves may take more than the budget */
         tern_pipeline_drop_plans(j->p);
         tern_plan_cache_drop(ctx);

@@ -68,7 +68,7 @@ static enum tern_status look(const struct choosing *c, struct tern_pipeline *p, 
     const struct tern_stage stage = tern_job_stage(&j, "unet");
     const bool fits = !st && (!j.budget || bytes <= j.budget); /* else its plans have gone */
     const struct tern_plan *plan = fits ? tern_pipeline_plan(p, &stage) : NULL;
-    st = tern_device_peak(c->ctx, &peak);
+    st = tern_device_measure(tern_pipeline_device(p, "unet"), &peak);
     t->seconds = plan && !st ? tern_plan_least_seconds(plan, &peak) * (j.params.count / tern_job_group(&j)) : 0;
     tern_job_destroy(&j);
     return tern_error_status(c->ctx);

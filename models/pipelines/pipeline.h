@@ -301,6 +301,7 @@ struct tern_job {
     size_t least;                         /* the smallest peak of all ways that were tried */
     size_t predicted;                     /* the peak of the way that was chosen */
     bool forgets;                         /* plans of a way go when another one is tried */
+    bool by_device;                       /* predictions are of the memory of the context's device alone */
     unsigned known;                       /* of the UNet, when its weights stay: TERN_KNOWN_… */
     size_t resident;                      /* of the UNet's plan: most bytes of prepared weights to keep; 0: all */
     bool streams_text;                    /* text encoders keep none, unless it is said how they live */

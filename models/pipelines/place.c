@@ -21,7 +21,7 @@ static unsigned modules_of(const char *name, size_t length)
 
 enum tern_status tern_pipeline_read_places(struct tern_pipeline *p)
 {
-    for (const char *at = p->params.on_cpu; at && *at;) {
+    for (const char *at = p->params.on_cpu; at;) {
         const size_t n = strcspn(at, ",");
         const unsigned modules = modules_of(at, n);
         if (!modules)
@@ -29,7 +29,7 @@ enum tern_status tern_pipeline_read_places(struct tern_pipeline *p)
                              "on_cpu: expected text_encoder, text_encoder_2, unet and vae, separated by commas, found \"%.*s\"",
                              n > 40 ? 40 : (int)n, at);
         p->on_cpu |= modules;
-        at += n + (at[n] == ',');
+        at = at[n] ? at + n + 1 : NULL;
     }
     return TERN_OK;
 }

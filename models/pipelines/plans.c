@@ -239,8 +239,11 @@ static void tell(void *user, const struct tern_step_profile *step)
     const struct told *t = user;
     struct tern_step_profile s = *step;
     s.start += t->before;
-    const int floor = tern_scopes_guard(t->job->p->ctx);
+    struct tern_context *ctx = t->job->p->ctx;
+    struct tern_device *former = tern_device_go(ctx, ctx->own); /* what the callback computes is none of the component */
+    const int floor = tern_scopes_guard(ctx);
     t->job->params.on_kernel(t->component, &s, t->job->params.on_kernel_user);
+    tern_device_go(ctx, former);
     tern_scopes_unguard(t->job->p->ctx, floor, "on_kernel");
 }
 

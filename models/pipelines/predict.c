@@ -10,7 +10,7 @@
 
 int tern_job_group(const struct tern_job *j)
 {
-    const size_t cache = tern_pipeline_device(j->p, "unet")->caps.cache, value = tern_dtype_size(j->p->params.dtype),
+    const size_t cache = tern_pipeline_device(j->p, "unet")->caps.cache, value = tern_dtype_size(tern_pipeline_dtype(j->p, "unet")),
                  one = LIVE * (size_t)(j->branches * j->p->unet_config.channels[0] * j->lh * j->lw) * value;
     int group = j->params.count;
     if (j->resident) /* weights are prepared anew for every run */
@@ -121,7 +121,7 @@ static enum tern_status make_inputs(const struct tern_job *j, const struct tern_
 {
     struct tern_context *ctx = j->p->ctx;
     const int64_t shape[] = {samples_of(j, s), input_channels(j), j->lh, j->lw};
-    const enum tern_dtype dtype = j->p->params.dtype;
+    const enum tern_dtype dtype = tern_pipeline_dtype(j->p, "unet");
     struct tern_unet_conditions c;
     tern_scope_begin(ctx);
     tern_unet_conditions(unet, &t, 1, j->params.cfg, j->pooled, j->time_ids, &c);

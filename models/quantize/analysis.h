@@ -88,7 +88,7 @@ enum tern_status tern_quantize_smooth(struct tern_quantize_run *run);
 
 /* times.c: densities, times of all layers, and which have an int8 kernel (`able`, by layer). */
 enum tern_status tern_quantize_measure(struct tern_quantize_run *run, bool *able);
-/* A whole call with the layers that the recipe says, and one without, as jobs run them, in turns: into the recipe's facts. */
+/* A whole call with the layers that the recipe says, and one without, by all passes, in turns: into the recipe's facts. */
 enum tern_status tern_quantize_time(struct tern_quantize_run *run);
 
 /* trials.c: candidates in groups; errors of groups and, where they are large, of their halves. */

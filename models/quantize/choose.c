@@ -66,26 +66,30 @@ static void take(struct tern_quantize_run *run, int unit, double *saved)
 /* Unit by unit, until a whole call reaches the speed: from where the sum of what they save says so it is run. */
 static enum tern_status reach_speedup(struct tern_quantize_run *run)
 {
-    const struct tern_recipe_facts *f = &run->recipe->facts;
     const double target = run->params.speedup;
-    double saved = 0, best = 0;
-    for (int i; best < target && (i = find(run, false)) >= 0 && run->unit[i].saved > 0;) {
-        take(run, i, &saved);
+    double saved = 0, best = 1, found = 0;
+    int layers = 0, next = find(run, false);
+    while (found < target && next >= 0 && run->unit[next].saved > 0) {
+        take(run, next, &saved);
         apply(run);
-        if (speedup(run, saved) < target)
+        next = find(run, false);
+        const bool last = next < 0 || run->unit[next].saved <= 0; /* also where the sum does not say so */
+        if (speedup(run, saved) < target && !last)
             continue;
         tern_quantize_tell(run, 0, 1);
         if (tern_quantize_time(run))
             return tern_error_status(run->ctx);
         tern_quantize_tell(run, 1, 0);
-        best = f->call_seconds / f->call_int8_seconds;
+        found = run->recipe->facts.call_seconds / run->recipe->facts.call_int8_seconds;
+        layers = found > best ? count_int8(run->recipe) : layers;
+        best = fmax(best, found);
     }
-    if (best >= target)
+    if (found >= target)
         return TERN_OK;
     return tern_fail(run->ctx, TERN_E_UNSUPPORTED,
                      "speedup: %.4g cannot be reached: the best is %.4g, with %d of %d layers in int8; higher thresholds of the error "
                      "may help",
-                     target, best > 0 ? best : speedup(run, saved), count_int8(run->recipe), run->recipe->count);
+                     target, best, layers, run->recipe->count);
 }
 
 /* Without a speed to reach all that fits is taken. */

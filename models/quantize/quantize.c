@@ -260,8 +260,10 @@ struct tern_recipe *tern_pipeline_quantize(struct tern_pipeline *p, const struct
     p->calls++;
     p->ctx->params.progress = NULL;
     const struct tern_scope_stack left = tern_scopes_leave(p->ctx);
+    struct tern_device *former = tern_pipeline_go(p, "unet"); /* inputs and times are of where it computes */
     find_recipe(&run);
     close_run(&run);
+    tern_device_go(p->ctx, former);
     tern_scopes_return(p->ctx, &left);
     p->ctx->params.progress = run.progress;
     p->calls--;

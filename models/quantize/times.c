@@ -41,7 +41,7 @@ static bool find_shares(const struct tern_recipe *r, const struct tern_plan *pla
 }
 
 /* Attention that may be int8 is where that makes a difference to the device. */
-static bool is_int8(struct tern_context *ctx, const struct tern_step *s)
+static bool is_int8(const struct tern_plan *plan, const struct tern_step *s)
 {
     struct tern_op_desc floats = *s->desc;
     switch (s->desc->op) {
@@ -51,7 +51,7 @@ static bool is_int8(struct tern_context *ctx, const struct tern_step *s)
         return true;
     case TERN_OP_sdpa:
         floats.attrs.sdpa.int8 = 0;
-        return s->desc->attrs.sdpa.int8 && s->kernel != tern_kernel_choose(ctx, ctx->device, &floats);
+        return s->desc->attrs.sdpa.int8 && s->kernel != tern_kernel_choose(plan->ctx, plan->device, &floats);
     default:
         return false;
     }
@@ -68,7 +68,7 @@ static void attribute(struct tern_quantize_run *run, const struct tern_plan *pla
         *total += seconds ? seconds[i] : 0;
         if (!find_shares(r, plan, s, share))
             continue;
-        const bool bytes = int8 && is_int8(run->ctx, s);
+        const bool bytes = int8 && is_int8(plan, s);
         const double density = int8 ? 0 : tern_desc_flops(s->desc) / tern_desc_bytes(s->desc);
         for (int k = 0; k < r->count; k++) {
             if (share[k] <= 0)
@@ -143,7 +143,7 @@ enum tern_status tern_quantize_time(struct tern_quantize_run *run)
         return tern_error_status(run->ctx);
     tern_key_add_text(&k, words);
     tern_key_text(tern_key_finish(k), key);
-    const bool known = tern_state_times(&run->state, key, seconds);
+    const bool known = tern_state_times(&run->state, key, seconds) && seconds[0] > 0 && seconds[1] > 0;
     for (int i = 0; !known && i < 2 && !tern_failed(run->ctx); i++)
         tern_side_open(run, i ? words : NULL, NULL, true, &sides[i]);
     if (!known && !tern_failed(run->ctx))

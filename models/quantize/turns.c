@@ -44,7 +44,6 @@ static tern_tensor *make_input(struct tern_context *ctx, const struct tern_graph
 static void warm_up(struct tern_side *p)
 {
     const struct tern_graph *g = p->plan->graph;
-    tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
     for (int i = 0; i < g->n_inputs; i++) {
         const struct tern_value *v = &g->values[g->inputs[i]];
         struct tern_graph_input declared = {.name = v->name, .dtype = v->meta.dtype, .ndim = v->meta.ndim};
@@ -52,7 +51,7 @@ static void warm_up(struct tern_side *p)
         p->in[i] = make_input(p->plan->ctx, &declared);
     }
     if (!tern_failed(p->plan->ctx))
-        tern_plan_run(p->binding, p->in, out);
+        tern_plan_run(p->binding, p->in, p->out);
 }
 
 static void tell(void *user, const struct tern_step_profile *s)
@@ -64,20 +63,18 @@ static void tell(void *user, const struct tern_step_profile *s)
 
 static void profile(struct tern_side *p)
 {
-    tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
     p->step = 0;
-    tern_plan_profile(p->binding, p->in, out, tell, p);
+    tern_plan_profile(p->binding, p->in, p->out, tell, p);
 }
 
 /* Until the result can be read, which is when a device has made it. */
 static void call(struct tern_side *p)
 {
     struct tern_context *ctx = p->plan->ctx;
-    tern_tensor *out[TERN_GRAPH_MAX_IO] = {NULL};
     const size_t size = (size_t)tern_meta_numel(&p->plan->graph->values[p->plan->graph->outputs[0]].meta) * sizeof(float);
     float *values = tern_alloc(ctx, size);
     const double start = tern_now();
-    if (values && tern_plan_run(p->binding, p->in, out) == TERN_OK && tern_tensor_read(out[0], TERN_F32, values, size) == TERN_OK) {
+    if (values && tern_plan_run(p->binding, p->in, p->out) == TERN_OK && tern_tensor_read(p->out[0], TERN_F32, values, size) == TERN_OK) {
         const double seconds = tern_now() - start;
         p->call = p->call > 0 && p->call < seconds ? p->call : seconds;
     }

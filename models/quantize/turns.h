@@ -6,9 +6,9 @@
 
 struct tern_side {
     struct tern_plan *plan;
-    struct tern_binding *binding; /* NULL: it is not run */
-    tern_tensor *in[TERN_GRAPH_MAX_IO];
-    double *seconds; /* by step: the least so far; 0: none */
+    struct tern_binding *binding;                                /* NULL: it is not run */
+    tern_tensor *in[TERN_GRAPH_MAX_IO], *out[TERN_GRAPH_MAX_IO]; /* of a scope around all runs: given again, so that devices replay */
+    double *seconds;                                             /* by step: the least so far; 0: none */
     int step;
     double call; /* of a whole call: the least so far; 0: none */
 };

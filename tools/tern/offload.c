@@ -1,4 +1,4 @@
-/* --offload: one way for all components, or one for each. */
+/* --offload: one way for all components, or one for each. --on-cpu. */
 #include <stdio.h>
 #include <string.h>
 
@@ -39,5 +39,20 @@ int offload_apply(const struct opt *opt, const char *text, struct offload_option
         code = apply_one(opt, one, o);
         at = comma ? comma + 1 : NULL;
     }
+    return code;
+}
+
+/* COMPONENT, separated by commas */
+int offload_on_cpu(const struct opt *opt, const char *text, const char **out)
+{
+    char one[64];
+    int code = GO_ON, component;
+    for (const char *at = text; at && code == GO_ON;) {
+        const char *comma = strchr(at, ',');
+        snprintf(one, sizeof(one), "%.*s", comma ? (int)(comma - at) : (int)sizeof(one) - 1, at);
+        code = value_choice(opt, one, components, &component);
+        at = comma ? comma + 1 : NULL;
+    }
+    *out = text;
     return code;
 }

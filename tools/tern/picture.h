@@ -61,6 +61,7 @@ struct offload_options {
     bool given;
 };
 int offload_apply(const struct opt *opt, const char *text, struct offload_options *o);
+int offload_on_cpu(const struct opt *opt, const char *text, const char **out);
 
 struct picture_settings {
     struct run_settings run;

@@ -140,8 +140,7 @@ int picture_apply(const struct opt *opt, const char *value, void *settings)
     case OPT_OFFLOAD:
         return offload_apply(opt, value, &s->offload);
     case OPT_ON_CPU:
-        s->on_cpu = value;
-        return GO_ON;
+        return offload_on_cpu(opt, value, &s->on_cpu);
     case OPT_OPTIMIZE:
         return apply_optimize(opt, value, s);
     case OPT_PROFILE:
