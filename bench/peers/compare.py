@@ -4,8 +4,9 @@ import shutil
 import sys
 
 import report
+import savings
 from engines import PAUSE, Failed, LeftOut, Peer, cache, engines, once
-from options import ROOT, XL, parse
+from options import ROOT, SAVINGS, XL, parse
 
 TEXT_RUNS = 3  # of the text encoder for one of the others: it takes a fiftieth of their time
 
@@ -57,6 +58,12 @@ def component(args, name, batch, runs):
     return result, failures
 
 
+def collected(takers):
+    """Of fresh processes: all values of each measure."""
+    return [{"name": e.name, **{key: value if isinstance(value, str) else [m[key] for m in measured] for key, value in measured[0].items()}}
+            for e, measured in takers.there]
+
+
 def txt2img(args, runs):
     """Fresh processes, in turns. The first of each is not counted: it warms the file cache and fills OpenVINO's and tern's caches."""
     result, failures, out = {}, 0, f"{args.work}/out.png"
@@ -72,9 +79,22 @@ def txt2img(args, runs):
             shutil.rmtree(cache(args), ignore_errors=True)
             if os.path.exists(out):
                 os.remove(out)
-        result[dtype] = [{"name": e.name, **{key: [m[key] for m in measured] for key in measured[0]}} for e, measured in takers.there]
+        result[dtype] = collected(takers)
         failures += takers.failures
     return result, failures
+
+
+def long_jobs(args, runs):
+    """Likewise, but each takes minutes: all are counted."""
+    takers, out = Takers(SAVINGS, savings.DTYPE), f"{args.work}/out.png"
+    takers.there = [(e, []) for e in savings.engines(args)]
+    try:
+        for i in range(runs):
+            takers.turn(i, lambda row: row[0].name, lambda row: row[1].append(once(row[0], out, args.limit)))
+    finally:
+        if os.path.exists(out):
+            os.remove(out)
+    return {savings.DTYPE: collected(takers)}, takers.failures
 
 
 def read_everything(folder):
@@ -94,6 +114,7 @@ def measure(args, result):
         "vae_decoder": lambda: component(args, "vae_decoder", 1, args.runs),
         "txt2img": lambda: txt2img(args, args.runs),
         XL: lambda: component(args, XL, 2, args.runs),
+        SAVINGS: lambda: long_jobs(args, args.runs),
     }
     apart, failures = result["machine"]["apart_ns"], 0
     for name in args.only:

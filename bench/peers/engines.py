@@ -191,11 +191,13 @@ def once(engine, out, limit):
     start = time.monotonic()
     process = Process(engine.whole(out), limit)
     process.stop_asking()
-    first = None
+    first, told = None, {}
     try:
         while (line := process.line()) is not None:
             if first is None and line.startswith('{"skip"'):
                 raise LeftOut(parsed(line)["skip"])
+            if first is None and line.startswith('{"version"'):
+                told = {"version": parsed(line)["version"]}
             if first is None and engine.is_step(line):
                 first = time.monotonic() - start
         usage = process.ended()
@@ -204,4 +206,4 @@ def once(engine, out, limit):
         process.drop()
     if first is None:
         raise Failed("it never said that its first step begins")
-    return {"to_first_step": first, "total": total, "peak_resident": usage.ru_maxrss << 10}
+    return {"to_first_step": first, "total": total, "peak_resident": usage.ru_maxrss << 10, **told}

@@ -1,10 +1,12 @@
 """A whole txt2img of 512x512 with OpenVINO's files of openvino_export.py and Euler's steps: ids go in instead of a prompt. Prints "step" when the
 first call of the UNet begins. usage: openvino_txt2img.py FOLDER STEPS THREADS f32|bf16 OUT.png [CACHE]"""
+import json
 import struct
 import sys
 import zlib
 
 import numpy
+import openvino
 
 from openvino_component import compiled
 
@@ -31,6 +33,7 @@ def write_png(path, rgb):
 
 
 def main(folder, steps, threads, dtype, out, cache=None):
+    print(json.dumps({"version": openvino.get_version().split("-")[0]}), flush=True)
     load = lambda component: compiled(folder, component, threads, dtype, cache)  # noqa: E731
     ids = numpy.full((2, 77), 49407, numpy.int64)
     ids[:, 0] = 49406

@@ -7,8 +7,10 @@ import shutil
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 XL = "unet_xl"  # the UNet of SDXL at 1024x1024: only when it is asked for, and without PyTorch, for which there is no memory
+SAVINGS = "savings"  # jobs of 50 steps, of which each takes minutes: only when it is asked for
 USUAL = "text_encoder", "unet", "vae_decoder", "txt2img"
-PARTS = *USUAL, XL
+PARTS = *USUAL, XL, SAVINGS
+ALONE = [XL], [SAVINGS]  # have pages of their own, in bf16
 DTYPES = "f32", "bf16"
 PEERS = {"pytorch": ("PyTorch",), "openvino": ("OpenVINO", "OpenVINO, from its cache"), "tern": ("tern",)}
 
@@ -63,18 +65,18 @@ def parse(words=None):
     args.dtypes = some_of(parser, "--dtypes", args.dtypes, DTYPES)
     args.peers = some_of(parser, "--peers", args.peers, PEERS)
     args.engine = other_engines(parser, args.engine)
-    large = args.only == [XL] and "bf16" in args.dtypes and {"openvino", "tern"} <= set(args.peers)  # its page has no more
-    args.whole = large or (set(USUAL) <= set(args.only) and set(args.dtypes) == set(DTYPES) and set(args.peers) == set(PEERS))
+    alone = args.only in ALONE and "bf16" in args.dtypes and {"openvino", "tern"} <= set(args.peers)
+    args.whole = alone or (set(USUAL) <= set(args.only) and set(args.dtypes) == set(DTYPES) and set(args.peers) == set(PEERS))
     if args.runs < 1 or args.threads < 1 or not 1 <= args.limit <= 86400:
         parser.error("--runs, --threads, --limit: expected numbers from 1, and at most 86400 seconds")
-    if args.readme and (not args.whole or args.only == [XL]):
+    if args.readme and (not args.whole or args.only in ALONE):
         parser.error("--readme: expected all usual parts, dtypes and peers: the table would lose the others' rows")
     return args
 
 
 def needs(args):
     """pytorch, openvino: environments. sd15, sdxl: models; sd15-openvino, sdxl-openvino: models as OpenVINO's files."""
-    models = [model for model, parts in (("sd15", USUAL), ("sdxl", (XL,))) if set(parts) & set(args.only)]
+    models = [model for model, parts in (("sd15", (*USUAL, SAVINGS)), ("sdxl", (XL,))) if set(parts) & set(args.only)]
     there = [peer for peer in ("pytorch", "openvino") if peer in args.peers]
     return [*there, *models, *(f"{model}-openvino" for model in models if "openvino" in there)]
 

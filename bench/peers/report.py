@@ -7,6 +7,8 @@ import subprocess
 import time
 
 import chart
+import savings
+from options import SAVINGS, XL
 
 TITLES = {"text_encoder": "Text encoder, 2 x 77 ids", "unet": "UNet step, batch 2, 512x512", "vae_decoder": "VAE decode, 512x512",
           "unet_xl": "SDXL: UNet step, batch 2, 1024x1024"}
@@ -59,6 +61,8 @@ def seconds(x):
 
 
 def spread(values, form):
+    if len(values) == 1:
+        return form(values[0])
     return f"{form(statistics.median(values))} ({form(min(values))} … {form(max(values))})"
 
 
@@ -142,9 +146,18 @@ def distance(ns):
     return [f"- from one core to the other {min(known)} … {max(known)} ns"] if known else []
 
 
+def turns(result):
+    """How often, and who beside whom."""
+    if list(result["parts"]) == [SAVINGS]:
+        return [f"- {result['runs']} job{'s' if result['runs'] > 1 else ''} of each, one behind the other; of more the median"]
+    return [f"- medians of {result['runs']} runs (text encoder {result['text_runs']}), one of each engine in turn, each behind {result['pause']:g} s in "
+            "which none runs. f32 and bf16 are two groups, one after the other, since the processes of both do not fit into memory at once: compare "
+            "engines within a dtype."]
+
+
 def page(result, name):
     m, parts = result["machine"], result["parts"]
-    versions = {r["name"]: r["version"] for part in parts.values() for rows in part.values() for r in rows if "version" in r}
+    versions = {r["name"]: r["version"] for part in parts.values() for rows in part.values() for r in rows if "version" in r and "," not in r["name"]}
     lines = [f"# {m['processor']}", "",
              f"{model_of(parts)} at full size with random weights in f16. Made by `bench/peers/run`; how it is measured "
              "stands in [bench/README.md](../../bench/README.md).", "",
@@ -152,8 +165,7 @@ def page(result, name):
              f"- processor family {m['family']}, model {m['model']}; {', '.join(m['instructions'])}; tern's kernels: {m['kernel_level']}",
              *distance(m["apart_ns"]),
              "- " + ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) if versions else "- no other engine told its version",
-             f"- medians of {result['runs']} runs (text encoder {result['text_runs']}), one of each engine in turn, each behind {result['pause']:g} s in which none runs. f32 and bf16 are two groups, one after the "
-             "other, since the processes of both do not fit into memory at once: compare engines within a dtype.", ""]
+             *turns(result), ""]
     if rows := ratios(result):
         lines += [*ratio_table(rows), "", "Start: OpenVINO's better one, from the exported file or from its cache of compiled models.", ""]
     lines += [f"![bars]({name}.svg)"]
@@ -162,6 +174,8 @@ def page(result, name):
             lines += ["", *component_table(title, parts[part])]
     if "txt2img" in parts:
         lines += ["", *whole_table(parts["txt2img"])]
+    if SAVINGS in parts:
+        lines += ["", *savings.table(parts[SAVINGS][savings.DTYPE], spread, seconds, gib)]
     return lines
 
 
@@ -174,6 +188,8 @@ def panels(result):
                 for name, v in values_of(result, measure, dtype).items()]
         if bars:
             yield title, "GiB" if memory else "s", bars
+    for rows in result["parts"].get(SAVINGS, {}).values():
+        yield from savings.panels(rows)
 
 
 def put_into_readme(readme, lines):
@@ -189,7 +205,8 @@ def put_into_readme(readme, lines):
 
 def write(result, folder, readme):
     os.makedirs(folder, exist_ok=True)
-    name = file_name(result["machine"]) + ("-sdxl" if set(result["parts"]) == {"unet_xl"} else "")
+    only = list(result["parts"])
+    name = file_name(result["machine"]) + ("-sdxl" if only == [XL] else f"-{SAVINGS}" if only == [SAVINGS] else "")
     path = os.path.join(folder, name)
     result["ratios"] = ratios(result)
     with open(path + ".json", "w") as f:

@@ -1,15 +1,17 @@
-"""What another dtype does to the demo model's pictures: how often they still show what the prompt says, judged by check/, and how like
-those of f32 they are (PSNR, and SSIM [Wang 2004]: windows of 11 x 11, of each channel).
+"""What another dtype, or DeepCache, does to the demo model's pictures: how often they still show what the prompt says, judged by check/, and
+how like those of f32 they are (PSNR, and SSIM [Wang 2004]: windows of 11 x 11, of each channel).
 
-python dtypes.py TERN [--dtypes bf16,int8] [--prompts 200] [--steps 20]
-A dtype with + and int8 or int4 behind it has --weights of that ("auto+int4"), with + and a file *.json --recipe ("f32+recipe.json").
+python dtypes.py TERN [--dtypes bf16,int8] [--prompts 200] [--steps 20] [--plot FILE.svg]
+A dtype with + and int8 or int4 behind it has --weights of that ("auto+int4"), with + and a file *.json --recipe ("f32+recipe.json"); then
+/3 is --deepcache 3, /5quad the same with the schedule quad:0:1.4 ("int8/3").
 TERN: the command. Prompts are those of evaluate.py, English and Chinese in turn, in four groups; each picture has its own seed. Writes a
-Markdown table on standard output.
+Markdown table on standard output, and bars of the mean SSIM and of prompt match to FILE.svg.
 """
 import argparse
 import math
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 import numpy as np
@@ -21,11 +23,17 @@ from captions import EN
 from check.judge import judge
 from prompts import GROUPS, test_prompts
 
+sys.path.append(str(pathlib.Path(__file__).parents[2] / 'bench/peers'))
+import chart  # noqa: E402
+
 
 def paint(tern, text, language, seed, steps, dtype, out):
     model = 'demo' if language == EN else 'demo-zh'
+    dtype, _, interval = dtype.partition('/')
     dtype, _, weights = dtype.partition('+')
     kept = ['--recipe' if weights.endswith('.json') else '--weights', weights] if weights else []
+    if interval:
+        kept += ['--deepcache', interval.removesuffix('quad')] + ['--deepcache-schedule', 'quad:0:1.4'] * interval.endswith('quad')
     subprocess.run([tern, 'txt2img', model, '-q', '-p', text, '--seed', str(seed), '--steps', str(steps), '--dtype', dtype, *kept,
                     '--device', 'cpu', '-o', str(out)], check=True)
     return np.asarray(Image.open(out).convert('RGB'))
@@ -55,6 +63,7 @@ def main():
     ap.add_argument('--dtypes', default='bf16,int8')
     ap.add_argument('--prompts', type=int, default=200)
     ap.add_argument('--steps', type=int, default=20)
+    ap.add_argument('--plot')
     args = ap.parse_args()
     dtypes = args.dtypes.split(',')
     match, likeness = {d: [] for d in ['f32', *dtypes]}, {d: [] for d in dtypes}
@@ -72,6 +81,10 @@ def main():
     for d in dtypes:
         s, p = zip(*likeness[d])
         print(f'| {d} | {100 * np.mean(match[d]):.1f} % | {np.mean(s):.4f} | {min(s):.3f} | {np.median(p):.1f} dB | {min(p):.1f} dB |')
+    if args.plot:
+        bars = [('mean SSIM to f32', '', [(d, float(np.mean([s for s, _ in likeness[d]]))) for d in dtypes]),
+                ('prompt match', '%', [(d, 100 * float(np.mean(m))) for d, m in match.items()])]
+        pathlib.Path(args.plot).write_text(chart.bars(f'The demo model, {len(match["f32"])} prompts, {args.steps} steps', bars))
 
 
 if __name__ == '__main__':
