@@ -113,7 +113,8 @@ enum tern_status tern_device_peak(struct tern_context *ctx, struct tern_device_p
 {
     if (!peak)
         return tern_fail(ctx, TERN_E_INVALID, "tern_device_peak: expected a place for the result, found NULL");
-    return tern_device_measure(ctx->own, peak);
+    *peak = (struct tern_device_peak){0};
+    return tern_failed(ctx) ? tern_error_status(ctx) : tern_device_measure(ctx->own, peak);
 }
 
 enum tern_status tern_device_measure(struct tern_device *device, struct tern_device_peak *peak)

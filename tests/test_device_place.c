@@ -273,8 +273,7 @@ static void the_room_is_the_devices(void **state)
     assert_true(!beside.held && !beside.tiles && !beside.streams);
     assert_true(alone.held && alone.tiles);
     const struct life little = choose("text_encoder,vae", free.device - (free.device >> 3)); /* the UNet has less than it takes */
-    assert_true(little.held && little.streams && !little.tiles);
-    assert_true(little.all > little.device);
+    assert_true(little.held && little.streams);
 }
 
 static void other_names_are_refused(void **state)

@@ -60,7 +60,7 @@ def component(args, name, batch, runs):
 
 def collected(takers):
     """Of fresh processes: all values of each measure."""
-    return [{"name": e.name, **{key: value if isinstance(value, str) else [m[key] for m in measured] for key, value in measured[0].items()}}
+    return [{"name": e.name, **{key: str(value) if key == "version" else [m[key] for m in measured] for key, value in measured[0].items()}}
             for e, measured in takers.there]
 
 

@@ -149,7 +149,8 @@ def distance(ns):
 def turns(result):
     """How often, and who beside whom."""
     if list(result["parts"]) == [SAVINGS]:
-        return [f"- {result['runs']} job{'s' if result['runs'] > 1 else ''} of each, one behind the other; of more the median"]
+        n = result["runs"]
+        return [f"- medians of {n} jobs of each, one behind the other" if n > 1 else "- one job of each, one behind the other"]
     return [f"- medians of {result['runs']} runs (text encoder {result['text_runs']}), one of each engine in turn, each behind {result['pause']:g} s in "
             "which none runs. f32 and bf16 are two groups, one after the other, since the processes of both do not fit into memory at once: compare "
             "engines within a dtype."]
@@ -188,7 +189,7 @@ def panels(result):
                 for name, v in values_of(result, measure, dtype).items()]
         if bars:
             yield title, "GiB" if memory else "s", bars
-    for rows in result["parts"].get(SAVINGS, {}).values():
+    for rows in filter(None, result["parts"].get(SAVINGS, {}).values()):
         yield from savings.panels(rows)
 
 

@@ -47,7 +47,7 @@ def medians(rows, measure):
 def table(rows, spread, seconds, gib):
     """Lines of Markdown. Speed is over tern's own job in bf16."""
     time, memory = medians(rows, "total"), medians(rows, "peak_resident")
-    lines = [f"### Whole txt2img, 512x512, {STEPS} steps, {DTYPE} but where int8 is said, a fresh process each", "",
+    lines = [f"### Whole txt2img, 512x512, {STEPS} steps, computed in {DTYPE}, in int8 where a name begins with it, a fresh process each", "",
              "| | in all | times as fast as tern in bf16 | peak resident | of tern's in bf16 |", "|---|---|---|---|---|"]
     for row in rows:
         name = row["name"]

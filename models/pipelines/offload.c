@@ -168,12 +168,12 @@ static enum tern_status use_room(struct tern_job *j, struct way *way, size_t *li
 }
 
 /* Prepared forms of weights that stream take memory one at a time: fast kernels cost their scratch alone, and gain more than weights that
- * are kept. */
-static enum tern_status stream(struct tern_job *j, struct way *way, struct tern_job_peak *peak)
+ * are kept. frugal: without them. */
+static enum tern_status stream(struct tern_job *j, struct way *way, bool frugal, struct tern_job_peak *peak)
 {
     way->resident = 1;
-    way->unet_algorithm = 0;
-    if (!try_way(j, way, peak) && (peak->sample > j->budget || peak->encode > j->budget)) { /* larger plans count in every stage */
+    way->unet_algorithm = frugal;
+    if (!try_way(j, way, peak) && peak->sample > j->budget && !frugal) {
         way->unet_algorithm = 1;
         try_way(j, way, peak);
     }
@@ -201,22 +201,24 @@ static bool streams_unet(const struct tern_job *j, const struct tern_job_peak *p
     return way == TERN_OFFLOAD_STREAM || (way == TERN_OFFLOAD_AUTO && j->budget && peak->sample > j->budget);
 }
 
-static struct way with(const struct way *way, bool streams)
+static struct way with(const struct way *way, bool streams, bool frugal)
 {
     struct way w = *way;
     w.resident = streams;
+    w.unet_algorithm = streams && frugal ? 1 : w.unet_algorithm;
     return w;
 }
 
 /* Whether another way may help: where components leave it is none of the texts' stage, but theirs to be streamed. */
-static bool is_over(const struct way *way, const struct tern_job_peak *peak, size_t budget)
+static bool is_over(const struct way *way, bool frugal, const struct tern_job_peak *peak, size_t budget)
 {
-    return way->sequential ? peak->sample > budget || peak->vae > budget : peak->most > budget;
+    return way->sequential && !frugal ? peak->sample > budget || peak->vae > budget : peak->most > budget;
 }
 
 /* The first way that keeps to the budget: fewer prepared copies, each component leaves after its stage; then text encoders and the UNet are
- * streamed, the VAE tiled. The stages do not live at once: each takes what it needs. What room is left goes to faster kernels. */
-static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
+ * streamed, the VAE tiled. The stages do not live at once: each takes what it needs. What room is left goes to faster kernels.
+ * frugal: what streams has none of them, and no way is passed by. */
+static enum tern_status choose(struct tern_job *j, bool frugal, struct tern_job_peak *peak)
 {
     static const struct way ways[] = {
         {.unet_algorithm = 0}, {false, 1, 1, 0, 0, false}, {true, 0, 0, 0, 0, false}, {true, 1, 1, 0, 0, false}};
@@ -228,29 +230,35 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
     size_t budget = j->budget;
     int i = q->offload == TERN_OFFLOAD_AUTO && q->single_use ? of[TERN_OFFLOAD_SEQUENTIAL].first : of[q->offload].first;
     const bool asked = streams_unet(j, &(struct tern_job_peak){0});
-    struct way way = with(&ways[i], asked);
-    while (!try_way(j, &way, peak) && budget && is_over(&way, peak, budget) && i < of[q->offload].last)
-        way = with(&ways[++i], asked);
+    struct way way = with(&ways[i], asked, frugal);
+    while (!try_way(j, &way, peak) && budget && is_over(&way, frugal, peak, budget) && i < of[q->offload].last)
+        way = with(&ways[++i], asked, frugal);
     if (!tern_failed(j->p->ctx) && budget && peak->encode > budget && q->offload != TERN_OFFLOAD_NONE) {
         way.streams_text = true;
         try_way(j, &way, peak);
     }
-    if (tern_failed(j->p->ctx) || !budget || (!way.unet_algorithm && !asked && !is_over(&way, peak, budget)))
+    if (tern_failed(j->p->ctx) || !budget || (!way.unet_algorithm && !asked && !is_over(&way, frugal, peak, budget)))
         return tern_error_status(j->p->ctx);
     bool streams = streams_unet(j, peak);
-    enum tern_status st = streams ? stream(j, &way, peak) : TERN_OK;
+    enum tern_status st = streams ? stream(j, &way, frugal, peak) : TERN_OK;
     const bool tiles = peak->vae > budget; /* beside the plans that streaming has made */
     st = st || !tiles ? st : tile(j, &way, peak);
     const bool may_stream = tern_pipeline_offload(j->p, "unet") == TERN_OFFLOAD_AUTO && j->p->params.offload == TERN_OFFLOAD_AUTO;
     /* beside those that bands have made; or bands beside the plans of the UNet, which may be smaller where it streams */
     if (!st && !streams && (streams_unet(j, peak) || (may_stream && peak->vae > budget))) {
         streams = true;
-        st = stream(j, &way, peak);
+        st = stream(j, &way, frugal, peak);
     }
     if (st || !way.sequential)
         return st;
     st = streams || !way.unet_algorithm ? TERN_OK : use_room(j, &way, &way.unet_algorithm, 0, 1, peak, &peak->sample);
     return st || tiles || !way.vae_algorithm ? st : use_room(j, &way, &way.vae_algorithm, 0, 1, peak, &peak->vae);
+}
+
+static enum tern_status choose_fast_or_frugal(struct tern_job *j, struct tern_job_peak *peak)
+{
+    enum tern_status st = choose(j, false, peak);
+    return !st && j->budget && peak->most > j->budget ? choose(j, true, peak) : st;
 }
 
 /* Plans of ways that were tried before wait in memory for the next job that lives so, and count. Under a small budget they go, and under
@@ -259,12 +267,12 @@ static enum tern_status choose(struct tern_job *j, struct tern_job_peak *peak)
 static enum tern_status choose_least(struct tern_job *j, struct tern_job_peak *peak)
 {
     j->forgets = j->budget && j->budget < SMALL_BUDGET;
-    enum tern_status st = choose(j, peak);
+    enum tern_status st = choose_fast_or_frugal(j, peak);
     if (!st && !j->forgets && j->budget && peak->most > j->budget) {
         tern_pipeline_drop_plans(j->p);
         j->least = SIZE_MAX;
         j->forgets = true;
-        st = choose(j, peak);
+        st = choose_fast_or_frugal(j, peak);
     }
     j->forgets = false;
     return st;
@@ -287,16 +295,15 @@ static size_t room_of(const struct tern_device *d)
     return !d->caps.memory || __builtin_add_overflow(d->caps.memory, d->caps.host_share, &sum) ? 0 : sum;
 }
 
-/* Where the device has less room than the job takes there: as if that were the budget. Components that compute elsewhere need none of it. */
-static enum tern_status keep_to_room(struct tern_job *j, size_t room, struct tern_job_peak *peak)
+/* Whether a device with so much room has less than the job takes there: components that compute elsewhere need none of it. (What earlier
+ * calls have left in memory counts wherever it lies.) */
+static enum tern_status is_over_room(struct tern_job *j, size_t room, const struct tern_job_peak *all, bool *over)
 {
+    struct tern_job_peak peak = *all;
     j->by_device = j->p->on_cpu != 0;
-    enum tern_status st = j->by_device ? tern_job_predict_peak(j, peak) : TERN_OK;
-    if (!st && peak->most > room) {
-        j->budget = room;
-        j->least = j->by_device ? SIZE_MAX : j->least;
-        st = choose_least(j, peak);
-    }
+    enum tern_status st = j->by_device && all->most > room ? tern_job_predict_peak(j, &peak) : TERN_OK;
+    j->by_device = false;
+    *over = peak.most > room;
     return st;
 }
 
@@ -306,6 +313,7 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     struct tern_job_peak peak;
     struct tern_context *ctx = j->p->ctx;
     size_t budget = tern_pipeline_budget(j->p), room = room_of(ctx->own);
+    bool over = false;
     j->budget = budget;
     j->least = SIZE_MAX;
     j->left = j->p->used & ~(unsigned)(TERN_MODULE_TEXT | TERN_MODULE_TEXT_2); /* their stage is the first anyway */
@@ -313,20 +321,18 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     j->p->half_made++;
     enum tern_status st = choose_known(j);
     st = st ? st : choose_least(j, &peak);
-    if (!st && room && peak.most > room && (!budget || room < budget))
-        st = keep_to_room(j, room, &peak);
-    bool fits = !st && (!j->budget || peak.most <= j->budget);
-    if (fits && j->by_device) { /* and all memory together */
-        j->by_device = false;
-        st = tern_job_predict_peak(j, &peak);
-        fits = !budget || peak.most <= budget;
+    if (!st && room && (!budget || room < budget))
+        st = is_over_room(j, room, &peak, &over);
+    if (!st && over) {
+        j->budget = room;
+        st = choose_least(j, &peak);
     }
-    j->by_device = false;
     j->p->half_made--;
     tern_budget_lift(ctx, outer);
     if (st)
         return st;
     j->predicted = peak.most;
+    bool fits = !j->budget || peak.most <= j->budget;
     if (!fits) { /* the plans themselves may take more than the budget */
         tern_pipeline_drop_plans(j->p);
         tern_plan_cache_drop(ctx);

@@ -101,7 +101,7 @@ static tern_tensor *sample_of(const struct tern_job *j, int call, const float *l
 {
     const int64_t rows = j->branches / j->share, shape[] = {rows, j->p->unet_config.in_channels, j->lh, j->lw};
     float *values = tern_alloc(j->p->ctx, (size_t)(rows * j->picture) * sizeof(*values));
-    tern_tensor *t = values ? tern_tensor_create(j->p->ctx, j->p->params.dtype, 4, shape, NULL) : NULL;
+    tern_tensor *t = values ? tern_tensor_create(j->p->ctx, tern_pipeline_dtype(j->p, "unet"), 4, shape, NULL) : NULL;
     for (int64_t b = 0; values && b < rows; b++)
         tern_scheduler_scale_input(j->scheduler, call, latents, values + b * j->picture, j->picture);
     if (t)
@@ -123,7 +123,7 @@ static enum tern_status tell_call(struct smoothing *s, struct tern_job *j, struc
     tern_scheduler_add_noise(j->scheduler, call, clean, j->noise, j->latents, j->picture);
     tern_scope_begin(ctx);
     if (unet && tern_unet_conditions(unet, &t, 1, j->params.cfg, j->pooled, j->time_ids, &c) == TERN_OK) {
-        tern_tensor *in[] = {sample_of(j, call, j->latents), c.time, tern_cast(j->context, j->p->params.dtype), c.added};
+        tern_tensor *in[] = {sample_of(j, call, j->latents), c.time, tern_cast(j->context, tern_pipeline_dtype(j->p, "unet")), c.added};
         if (!tern_failed(ctx) && tern_plan_run(b, in, out) == TERN_OK)
             for (int i = 0; i < n && !tern_failed(ctx); i++)
                 measure(ctx, out[1 + i], s->place[first + i].dim, s->place[first + i].most);

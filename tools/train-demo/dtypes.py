@@ -10,6 +10,7 @@ Markdown table on standard output, and bars of the mean SSIM and of prompt match
 import argparse
 import math
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,11 +30,12 @@ import chart  # noqa: E402
 
 def paint(tern, text, language, seed, steps, dtype, out):
     model = 'demo' if language == EN else 'demo-zh'
-    dtype, _, interval = dtype.partition('/')
+    cached = re.fullmatch(r'(.*)/(\d+)(quad)?', dtype)
+    dtype, interval, uneven = cached.groups() if cached else (dtype, None, None)
     dtype, _, weights = dtype.partition('+')
     kept = ['--recipe' if weights.endswith('.json') else '--weights', weights] if weights else []
     if interval:
-        kept += ['--deepcache', interval.removesuffix('quad')] + ['--deepcache-schedule', 'quad:0:1.4'] * interval.endswith('quad')
+        kept += ['--deepcache', interval] + ['--deepcache-schedule', 'quad:0:1.4'] * bool(uneven)
     subprocess.run([tern, 'txt2img', model, '-q', '-p', text, '--seed', str(seed), '--steps', str(steps), '--dtype', dtype, *kept,
                     '--device', 'cpu', '-o', str(out)], check=True)
     return np.asarray(Image.open(out).convert('RGB'))
