@@ -449,6 +449,10 @@ void tern_job_put_out(const struct tern_job *j, unsigned modules);
  * so that the job keeps to the context's budget. Predicts the peak. TERN_E_BUDGET with the least that would do; TERN_E_NO_MEMORY when it is
  * the device that has too little. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
+/* ways.c: how the job keeps to j->budget (0: none), and what it takes so; more than that where no way does. */
+enum tern_status tern_job_choose_way(struct tern_job *j, struct tern_job_peak *peak);
+/* Whether the UNet streams: as it is said, or else because sampling does not keep to the budget. */
+bool tern_job_streams_unet(const struct tern_job *j, const struct tern_job_peak *peak);
 /* That of the context or of the pipeline, the smaller one; 0: there is none. */
 size_t tern_pipeline_budget(const struct tern_pipeline *p);
 /* Calls the caller's callback, which may be NULL; what it does to scopes is undone. */
