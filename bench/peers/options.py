@@ -65,13 +65,14 @@ def parse(words=None):
     args.dtypes = some_of(parser, "--dtypes", args.dtypes, DTYPES)
     args.peers = some_of(parser, "--peers", args.peers, PEERS)
     args.engine = other_engines(parser, args.engine)
-    args.runs = args.runs or (1 if args.only == [SAVINGS] else 5)
+    if args.runs is None:
+        args.runs = 1 if args.only == [SAVINGS] else 5
     if SAVINGS in args.only and (args.only != [SAVINGS] or "bf16" not in args.dtypes or args.engine):
         parser.error("--only savings: expected no other part, bf16 among the dtypes, and no other engine")
     there = set(PEERS) if args.only == [SAVINGS] else {"openvino", "tern"}
     alone = args.only in ALONE and "bf16" in args.dtypes and there <= set(args.peers)
     args.whole = alone or (set(USUAL) <= set(args.only) and set(args.dtypes) == set(DTYPES) and set(args.peers) == set(PEERS))
-    if not args.runs >= 1 or args.threads < 1 or not 1 <= args.limit <= 86400:
+    if args.runs < 1 or args.threads < 1 or not 1 <= args.limit <= 86400:
         parser.error("--runs, --threads, --limit: expected numbers from 1, and at most 86400 seconds")
     if args.readme and (not args.whole or args.only in ALONE):
         parser.error("--readme: expected all usual parts, dtypes and peers: the table would lose the others' rows")
