@@ -29,8 +29,7 @@ static tern_tensor *random_tensor(struct tern_context *ctx, int ndim, const int6
         data[i] = scale * (float)(rand() % 2001 - 1000) / 1000;
     tern_tensor *wide = tern_tensor_create(ctx, TERN_F32, ndim, shape, data), *t = tern_cast(wide, dtype);
     assert_non_null(t);
-    if (t != wide)
-        tern_tensor_unref(&wide);
+    tern_tensor_unref(&wide); /* of the same dtype it is one more reference */
     return t;
 }
 
