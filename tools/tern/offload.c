@@ -28,16 +28,22 @@ static int apply_one(const struct opt *opt, const char *text, struct offload_opt
     return code;
 }
 
+/* Takes the part of the text up to the next comma; *at is behind that, NULL at the end. */
+static void next_part(const char **at, char out[64])
+{
+    const char *comma = strchr(*at, ',');
+    snprintf(out, 64, "%.*s", comma ? (int)(comma - *at) : 63, *at);
+    *at = comma ? comma + 1 : NULL;
+}
+
 int offload_apply(const struct opt *opt, const char *text, struct offload_options *o)
 {
     char one[64];
     int code = GO_ON;
     *o = (struct offload_options){.given = true};
     for (const char *at = text; at && code == GO_ON;) {
-        const char *comma = strchr(at, ',');
-        snprintf(one, sizeof(one), "%.*s", comma ? (int)(comma - at) : (int)sizeof(one) - 1, at);
+        next_part(&at, one);
         code = apply_one(opt, one, o);
-        at = comma ? comma + 1 : NULL;
     }
     return code;
 }
@@ -47,12 +53,10 @@ int offload_on_cpu(const struct opt *opt, const char *text, const char **out)
 {
     char one[64];
     int code = GO_ON, component;
-    for (const char *at = text; at && code == GO_ON;) {
-        const char *comma = strchr(at, ',');
-        snprintf(one, sizeof(one), "%.*s", comma ? (int)(comma - at) : (int)sizeof(one) - 1, at);
-        code = value_choice(opt, one, components, &component);
-        at = comma ? comma + 1 : NULL;
-    }
     *out = text;
+    for (const char *at = text; at && code == GO_ON;) {
+        next_part(&at, one);
+        code = value_choice(opt, one, components, &component);
+    }
     return code;
 }
