@@ -2,7 +2,7 @@
 from xml.sax.saxutils import escape
 
 WIDTH, NAMES, NUMBERS, BAR, GAP, HEAD = 760, 210, 80, 16, 5, 30
-COLOURS = {"tern": "#d95f02", "OpenVINO": "#1f77b4", "PyTorch": "#7f7f7f"}
+COLOURS = {"tern": "#d95f02", "OpenVINO": "#1f77b4", "PyTorch": "#7f7f7f", "stable-diffusion.cpp": "#9467bd"}
 OTHER = "#2ca02c"
 
 

@@ -1,4 +1,4 @@
-"""Runs tern beside PyTorch, OpenVINO and other engines: a process each, a run of each in turn. usage: see bench/README.md"""
+"""Runs tern beside PyTorch, OpenVINO, stable-diffusion.cpp and other engines: a process each, a run of each in turn. usage: see bench/README.md"""
 import os
 import shutil
 import sys

@@ -12,7 +12,8 @@ USUAL = "text_encoder", "unet", "vae_decoder", "txt2img"
 PARTS = *USUAL, XL, SAVINGS
 ALONE = [XL], [SAVINGS]  # have pages of their own, in bf16
 DTYPES = "f32", "bf16"
-PEERS = {"pytorch": ("PyTorch",), "openvino": ("OpenVINO", "OpenVINO, from its cache"), "tern": ("tern",)}
+PEERS = {"pytorch": ("PyTorch",), "openvino": ("OpenVINO", "OpenVINO, from its cache"), "sdcpp": ("stable-diffusion.cpp",), "tern": ("tern",)}
+NEEDED = {SAVINGS: {"pytorch", "openvino", "tern"}, XL: {"openvino", "tern"}}  # of a page of its own
 
 
 def some_of(parser, option, given, known):
@@ -47,10 +48,11 @@ def other_engines(parser, given):
 
 
 def parse(words=None):
-    parser = argparse.ArgumentParser(prog="bench/peers/run", description="Runs tern beside PyTorch, OpenVINO and other engines. See bench/README.md.")
+    parser = argparse.ArgumentParser(prog="bench/peers/run", description="Runs tern beside PyTorch, OpenVINO, stable-diffusion.cpp and other engines. See bench/README.md.")
     parser.add_argument("--build", help=argparse.SUPPRESS)
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--openvino-python", help=argparse.SUPPRESS)
+    parser.add_argument("--sdcpp-python", help=argparse.SUPPRESS)
     parser.add_argument("--runs", type=int, help="timed runs of each engine (default 5, of savings 1)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", default=",".join(USUAL), help=f"some of {', '.join(PARTS)} (default {','.join(USUAL)})")
@@ -69,8 +71,7 @@ def parse(words=None):
         args.runs = 1 if args.only == [SAVINGS] else 5
     if SAVINGS in args.only and (args.only != [SAVINGS] or "bf16" not in args.dtypes or args.engine):
         parser.error("--only savings: expected no other part, bf16 among the dtypes, and no other engine")
-    there = set(PEERS) if args.only == [SAVINGS] else {"openvino", "tern"}
-    alone = args.only in ALONE and "bf16" in args.dtypes and there <= set(args.peers)
+    alone = args.only in ALONE and "bf16" in args.dtypes and NEEDED[args.only[0]] <= set(args.peers)
     args.whole = alone or (set(USUAL) <= set(args.only) and set(args.dtypes) == set(DTYPES) and set(args.peers) == set(PEERS))
     if args.runs < 1 or args.threads < 1 or not 1 <= args.limit <= 86400:
         parser.error("--runs, --threads, --limit: expected numbers from 1, and at most 86400 seconds")
@@ -82,7 +83,10 @@ def parse(words=None):
 def needs(args):
     """pytorch, openvino: environments. sd15, sdxl: models; sd15-openvino, sdxl-openvino: models as OpenVINO's files."""
     models = [model for model, parts in (("sd15", (*USUAL, SAVINGS)), ("sdxl", (XL,))) if set(parts) & set(args.only)]
-    there = [peer for peer in ("pytorch", "openvino") if peer in args.peers]
+    wanted = set().union(*(NEEDED.get(part, PEERS) for part in args.only)) & set(args.peers)
+    if "openvino" in wanted:  # models are exported with PyTorch
+        wanted.add("pytorch")
+    there = [peer for peer in PEERS if peer in wanted and peer != "tern"]
     return [*there, *models, *(f"{model}-openvino" for model in models if "openvino" in there)]
 
 

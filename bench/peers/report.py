@@ -13,9 +13,11 @@ from options import SAVINGS, XL
 TITLES = {"text_encoder": "Text encoder, 2 x 77 ids", "unet": "UNet step, batch 2, 512x512", "vae_decoder": "VAE decode, 512x512",
           "unet_xl": "SDXL: UNet step, batch 2, 1024x1024"}
 # What counts as whose figure: the better one.
-NAMES = {"tern": ("tern",), "OpenVINO": ("OpenVINO", "OpenVINO, from its cache"), "PyTorch": ("PyTorch",)}
+NAMES = {"tern": ("tern",), "OpenVINO": ("OpenVINO", "OpenVINO, from its cache"), "PyTorch": ("PyTorch",), "stable-diffusion.cpp": ("stable-diffusion.cpp",)}
+OTHERS = [name for name in NAMES if name != "tern"]
+WITH_GOALS = "OpenVINO", "PyTorch"
 README_BEGIN, README_END = "<!-- bench:begin -->", "<!-- bench:end -->"
-# tern's figure over OpenVINO's and over PyTorch's, at most
+# tern's figure over that of each one WITH_GOALS, at most
 GOALS = [
     ("SDXL's UNet step", "unet_xl", "f32", 1, None), ("SDXL's UNet step", "unet_xl", "bf16", 1, None),
     ("UNet step", "unet", "f32", 0.80, 0.45), ("UNet step", "unet", "bf16", 0.90, 0.50),
@@ -84,23 +86,27 @@ def ratios(result):
     for title, measure, dtype, *goals in GOALS:
         values = values_of(result, measure, dtype)
         tern = median_of(values, "tern")
-        for peer, goal in zip(("OpenVINO", "PyTorch"), goals):
+        for peer in OTHERS:
             other = median_of(values, peer)
             if tern is not None and other is not None:
-                rows.append({"measure": title, "dtype": dtype, "over": peer, "ratio": tern / other, "goal": goal})
+                rows.append({"measure": title, "dtype": dtype, "over": peer, "ratio": tern / other, "goal": dict(zip(WITH_GOALS, goals)).get(peer)})
     return rows
 
 
 def ratio_table(rows):
-    lines = ["### tern's figure over the others'", "", "| | over OpenVINO's | goal | over PyTorch's | goal |", "|---|---|---|---|---|"]
+    there = [peer for peer in OTHERS if any(r["over"] == peer for r in rows)]
+    heads = ["", *(head for peer in there for head in (f"over {peer}'s", *(["goal"] if peer in WITH_GOALS else [])))]
+    lines = ["### tern's figure over the others'", "", "|" + " |".join(f" {h}" if h else h for h in heads) + " |", "|---" * len(heads) + "|"]
     for title, _, dtype, *_ in GOALS:
         mine = {r["over"]: r for r in rows if (r["measure"], r["dtype"]) == (title, dtype)}
         if not mine:
             continue
         cells = [f"{title}, {dtype}"]
-        for peer in "OpenVINO", "PyTorch":
+        for peer in there:
             r = mine.get(peer)
-            cells += [f"{r['ratio']:.2f}" if r else "", f"≤ {r['goal']:.2f}{'' if r['ratio'] <= r['goal'] else ', missed'}" if r and r["goal"] else ""]
+            cells.append(f"{r['ratio']:.2f}" if r else "")
+            if peer in WITH_GOALS:
+                cells.append(f"≤ {r['goal']:.2f}{'' if r['ratio'] <= r['goal'] else ', missed'}" if r and r["goal"] else "")
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

@@ -37,7 +37,7 @@ def engines(args):
                                                                   threads, DTYPE, out])],
         "tern": [Engine(f"tern, {name}" if name else "tern", DTYPE, None, one(options), tern_is_step) for name, options in TERN.items()],
     }
-    return [e for name in args.peers for e in known[name]]
+    return [e for name in args.peers for e in known.get(name, [])]
 
 
 def medians(rows, measure):
