@@ -43,7 +43,7 @@ struct tern_mapping *tern_map_file(struct tern_context *ctx, const char *path)
             data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         }
         if (data == MAP_FAILED) {
-            tern_fail(ctx, TERN_E_IO, "%s: cannot be mapped: %s", path, strerror(errno));
+            tern_fail(ctx, tern_errno_status(TERN_E_IO), "%s: cannot be mapped: %s", path, strerror(errno));
             data = NULL;
         }
     }

@@ -11,7 +11,6 @@ struct tern_buffer;
 struct tern_queue;
 struct tern_event;
 struct tern_capture;
-struct tern_program;
 struct tern_kernel;      /* ops/kernel.h */
 struct tern_kernel_args; /* ops/kernel.h */
 
@@ -52,10 +51,6 @@ struct tern_event_fns {
     enum tern_status (*record)(struct tern_event *);
 };
 
-struct tern_program_fns {
-    void (*destroy)(struct tern_program *);
-};
-
 struct tern_device_fns {
     void (*destroy)(struct tern_device *);
     /* One line for people: model, memory, features. */
@@ -73,8 +68,6 @@ struct tern_device_fns {
      * buffers among them are passed by. With weight_create. */
     enum tern_status (*weights_use)(struct tern_device *, struct tern_buffer *const *buffers, int n);
     struct tern_queue *(*queue_create)(struct tern_device *);
-    /* Source text to binary; NULL table entry: the device has no run-time compiler. */
-    struct tern_program *(*program_create)(struct tern_device *, const char *source, const char *options);
     /* Gives cached memory back; may be NULL. */
     void (*trim)(struct tern_device *);
     /* See tern_device_peak. Measured once, then kept; zero when that cannot be now. Thread safe. NULL table entry: not known. */
@@ -139,11 +132,6 @@ struct tern_capture {
     int launches;
     uint64_t moved; /* its device's, when it began */
     bool stale;     /* a replay found that buffers were moved since */
-};
-
-struct tern_program {
-    const struct tern_program_fns *fns;
-    struct tern_device *device;
 };
 
 /* What the entry identify says, the same as long as the device is open, and in every locale: model, driver, libraries, which it may open

@@ -95,6 +95,8 @@ int64_t tern_meta_span(const struct tern_meta *m)
     return last + 1;
 }
 
+size_t tern_meta_bytes(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
+
 bool tern_shape_valid(int ndim, const int64_t *shape, int64_t *numel)
 {
     int64_t n = 1;

@@ -28,6 +28,8 @@ bool tern_meta_same_shape(const struct tern_meta *a, const struct tern_meta *b);
 int64_t tern_meta_numel(const struct tern_meta *m);
 /* Elements from the first to behind the last in memory. */
 int64_t tern_meta_span(const struct tern_meta *m);
+/* The same in bytes. */
+size_t tern_meta_bytes(const struct tern_meta *m);
 /* numel that does not overflow, and every size >= 0; false otherwise */
 bool tern_shape_valid(int ndim, const int64_t *shape, int64_t *numel);
 

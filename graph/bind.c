@@ -200,7 +200,7 @@ static const tern_tensor *tensor_of(const struct tern_value *v, const struct ter
 static size_t copy_bytes(const struct tern_device *d, const struct tern_value *v, const struct tern_weights *weights)
 {
     if (v->kind == TERN_VALUE_WEIGHT && !weights && !d->caps.host_memory)
-        return (size_t)tern_meta_span(&v->meta) * tern_dtype_size(v->meta.dtype);
+        return tern_meta_bytes(&v->meta);
     return tern_resident_bytes(d, tensor_of(v, weights));
 }
 

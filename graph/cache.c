@@ -178,6 +178,6 @@ struct tern_plan *tern_plan_cached_owned(struct tern_graph **graph, const struct
 
 struct tern_plan *tern_plan_cached(const struct tern_graph *graph, const struct tern_plan_params *params)
 {
-    struct tern_graph *copy = graph && !tern_failed(graph->ctx) ? tern_graph_copy(graph) : NULL;
+    struct tern_graph *copy = tern_graph_to_compile(graph);
     return tern_plan_cached_owned(&copy, params);
 }

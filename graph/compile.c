@@ -119,6 +119,7 @@ static struct tern_plan *compile_once(struct tern_graph **graph, const struct te
     }
     p->resident_limit = q->resident;
     p->graph = *graph;
+    p->graph->done = true;
     *graph = NULL;
     if (run_passes(p->graph, q)) {
         tern_plan_unref(&p);
@@ -207,9 +208,16 @@ struct tern_plan *tern_plan_compile_owned(struct tern_graph **graph, const struc
     return p;
 }
 
+struct tern_graph *tern_graph_to_compile(const struct tern_graph *graph)
+{
+    if (graph && graph->done)
+        tern_fail(graph->ctx, TERN_E_INVALID, "compile: expected a graph that was traced, found that of a plan");
+    return graph && !tern_failed(graph->ctx) ? tern_graph_copy(graph) : NULL;
+}
+
 struct tern_plan *tern_plan_compile(const struct tern_graph *graph, const struct tern_plan_params *params)
 {
-    struct tern_graph *copy = graph && !tern_failed(graph->ctx) ? tern_graph_copy(graph) : NULL;
+    struct tern_graph *copy = tern_graph_to_compile(graph);
     return tern_plan_compile_owned(&copy, params);
 }
 

@@ -179,7 +179,7 @@ static enum tern_status check_sizes(const struct tern_plan *p, int *n_live)
         if (kind != TERN_FILE_UNUSED && (!tern_meta_is_sane(&v->meta) || (v->name && strlen(v->name) > TERN_FILE_NAME)))
             return tern_fail(g->ctx, TERN_E_UNSUPPORTED, "plan: value %d is too large, or its name is, to be saved", i);
         if (kind == TERN_VALUE_CONSTANT)
-            constants += (size_t)tern_meta_span(&v->meta) * tern_dtype_size(v->meta.dtype);
+            constants += tern_meta_bytes(&v->meta);
         if (constants > TERN_FILE_CONSTANTS)
             return tern_fail(g->ctx, TERN_E_UNSUPPORTED,
                              "plan: its constants have more than %zu bytes: it is not saved; what is large "

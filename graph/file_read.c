@@ -133,6 +133,7 @@ static struct tern_plan *finish(struct tern_file_in *in)
     p->tuning = in->tuning;
     p->key = in->key;
     p->graph = in->graph;
+    p->graph->done = true;
     in->graph = NULL;
     tern_graph_shrink(p->graph);
     if (tern_failed(in->ctx) || tern_plan_steps(p, in->kernels) || tern_plan_layout(p, &given) || tern_plan_check_window(p))

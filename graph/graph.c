@@ -214,7 +214,7 @@ enum tern_status tern_graph_settle(struct tern_graph *g)
     for (int i = 0; i < g->n_values && !st; i++) {
         struct tern_value *v = &g->values[i];
         bool constant = v->kind == TERN_VALUE_CONSTANT && v->tensor;
-        const size_t size = (size_t)tern_meta_span(&v->meta) * tern_dtype_size(v->meta.dtype);
+        const size_t size = tern_meta_bytes(&v->meta);
         if (v->uses && constant && (size <= SMALL_CONSTANT || !v->tensor->buffer->constant))
             st = own_constant(g, v);
         if (v->uses || v->kind == TERN_VALUE_INPUT || v->kind == TERN_VALUE_RESULT)

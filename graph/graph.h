@@ -48,6 +48,7 @@ struct tern_graph {
     int inputs[TERN_GRAPH_MAX_IO], n_inputs;
     int outputs[TERN_GRAPH_MAX_IO], n_outputs;
     bool warned; /* a pass has told something that every process is to be told: the plan is not kept on disk */
+    bool done;   /* it is a plan's, after all passes: none of them records it anew */
 };
 
 struct tern_graph *tern_graph_create(struct tern_context *ctx);
@@ -56,6 +57,8 @@ bool tern_graph_reserve(struct tern_graph *g, int values, int nodes);
 /* Memory of its tables. */
 size_t tern_graph_bytes(const struct tern_graph *g);
 struct tern_graph *tern_graph_copy(const struct tern_graph *g);
+/* A copy for tern_plan_compile_owned and the like; NULL with the error recorded, if there is a graph. (compile.c) */
+struct tern_graph *tern_graph_to_compile(const struct tern_graph *graph);
 
 /* Index of a new value, -1 with the error recorded. `name` is copied, `tensor` referenced; both may be NULL. */
 int tern_graph_add_value(struct tern_graph *g, enum tern_value_kind kind, const struct tern_meta *meta, const char *name,

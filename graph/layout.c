@@ -19,8 +19,6 @@ struct layout {
 
 #define SPILL_ALIGN ((size_t)4096) /* pages of files */
 
-static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
-
 /* Bytes from the start of the root to the first element of a view or part. A prepared view is bound itself. */
 static size_t offset_of(const struct tern_graph *g, int value, int *root)
 {
@@ -104,7 +102,7 @@ static int place_of_operand(const struct layout *l, const struct tern_step *step
         int root, other;
         if (n->in[k] < 0 || offset_of(g, n->in[k], &root) || tern_graph_is_fixed(g, root) || g->values[root].kind != TERN_VALUE_RESULT ||
             l->output[root] >= 0 || l->last[root] != s || memcmp(&n->desc.in[k], &n->desc.out, sizeof(n->desc.out)) ||
-            bytes_of(&n->desc.out) != bytes_of(&g->values[root].meta))
+            tern_meta_bytes(&n->desc.out) != tern_meta_bytes(&g->values[root].meta))
             continue;
         bool alone = true; /* another operand in the same memory, or a post's, would be read where it is already written */
         for (int i = 0; i < n->desc.n_in; i++)
@@ -134,7 +132,7 @@ static void place_result(struct layout *l, const struct tern_step *step, int s)
         l->block_of[root] = shared;
         return;
     }
-    l->block_of[root] = add_block(l, bytes_of(&l->graph->values[root].meta), s, l->last[root]);
+    l->block_of[root] = add_block(l, tern_meta_bytes(&l->graph->values[root].meta), s, l->last[root]);
     l->plan->blocks[l->block_of[root]].node = l->graph->values[root].node;
 }
 
@@ -160,10 +158,10 @@ static bool is_copied(struct layout *l, int root)
         !(v->kind == TERN_VALUE_WEIGHT || (v->kind == TERN_VALUE_RESULT && l->graph->nodes[v->node].kind == TERN_CALL_VIEW)))
         return false;
     if (l->copied[root] < 0) {
-        l->copied[root] = !stays(p, bytes_of(&v->meta));
-        l->plan->facts.resident += l->copied[root] ? 0 : bytes_of(&v->meta);
+        l->copied[root] = !stays(p, tern_meta_bytes(&v->meta));
+        l->plan->facts.resident += l->copied[root] ? 0 : tern_meta_bytes(&v->meta);
     }
-    return l->copied[root] == 1 && bytes_of(&v->meta);
+    return l->copied[root] == 1 && tern_meta_bytes(&v->meta);
 }
 
 /* A weight is read anew at every run of the step; the streamed step before asks the system for it. */
@@ -188,7 +186,7 @@ static void copy_weights(struct layout *l, int s)
         if (from.place != TERN_PLACE_BOUND || packs || !is_copied(l, from.index))
             continue;
         step->from[k] = from;
-        step->in[k] = scratch(l, bytes_of(&l->graph->values[from.index].meta), s);
+        step->in[k] = scratch(l, tern_meta_bytes(&l->graph->values[from.index].meta), s);
         l->blocks[step->in[k].index].first = first;
         step->in[k].offset = from.offset;
         stream(l, s, from.index);
@@ -371,7 +369,7 @@ enum tern_status tern_plan_layout(struct tern_plan *p, const struct tern_placeme
         for (int i = 0; i < g->n_outputs; i++)
             l.output[tern_graph_root(g, g->outputs[i])] = i;
         for (int i = 0; i < g->n_outputs; i++)
-            p->facts.outputs += bytes_of(&g->values[g->outputs[i]].meta);
+            p->facts.outputs += tern_meta_bytes(&g->values[g->outputs[i]].meta);
         find_last_uses(&l);
         for (int s = 0; s < p->n_steps; s++)
             place_step(&l, s);

@@ -152,8 +152,6 @@ static void forget(const struct preparing *p, struct tern_context *ctx)
     tern_free(ctx, p->packed);
 }
 
-static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
-
 /* Whether the device has a copy of a bound weight that only this preparation makes. */
 static bool is_passing(const struct preparing *p, int value)
 {
@@ -260,6 +258,17 @@ static size_t forms_bytes(const struct preparing *p, int value, bool shared)
     return bytes;
 }
 
+/* What the device takes for a view that steps read: of a weight that lies on the host it copies the view, and not the weight. */
+static size_t view_bytes(const struct preparing *p, int value)
+{
+    const struct tern_graph *g = p->plan->graph;
+    int root = value;
+    while (g->values[root].kind == TERN_VALUE_RESULT && g->nodes[g->values[root].node].kind == TERN_CALL_VIEW)
+        root = g->nodes[g->values[root].node].in[0];
+    const bool copied = !p->plan->device->caps.host_memory && g->values[root].kind != TERN_VALUE_RESULT && p->kept[value];
+    return copied && !is_packed_only(p->plan, value) ? tern_bound_bytes(p->plan->device, tern_meta_bytes(&g->values[value].meta)) : 0;
+}
+
 /* The results that stay, and the most that others take meanwhile, as far as packed forms do not take it later. */
 size_t tern_plan_prepared_bytes(const struct tern_plan *plan, const struct tern_plan *other, size_t packs_bytes)
 {
@@ -271,7 +280,8 @@ size_t tern_plan_prepared_bytes(const struct tern_plan *plan, const struct tern_
         const struct tern_node *n = &g->nodes[i];
         if (!is_wanted(&p, n) || is_there(&p, n->out))
             continue;
-        const size_t own = n->kind == TERN_CALL_VIEW ? 0 : tern_bound_bytes(plan->device, bytes_of(&n->desc.out));
+        const size_t own =
+            n->kind == TERN_CALL_VIEW ? view_bytes(&p, n->out) : tern_bound_bytes(plan->device, tern_meta_bytes(&n->desc.out));
         *(p.kept[n->out] && !p.packed[n->out] ? &kept : &now) += own;
         made += p.packed[n->out] ? forms_bytes(&p, n->out, false) : 0;
         if (other && p.kept[n->out] && !p.packed[n->out]) /* made again, it has others than those of the other plan */
@@ -282,7 +292,7 @@ size_t tern_plan_prepared_bytes(const struct tern_plan *plan, const struct tern_
             const struct tern_value *v = n->in[k] >= 0 ? &g->values[n->in[k]] : NULL;
             const bool ends = v && v->kind == TERN_VALUE_RESULT && p.last[n->in[k]] == i && !p.kept[n->in[k]];
             if (ends && g->nodes[v->node].kind != TERN_CALL_VIEW)
-                now -= tern_bound_bytes(plan->device, bytes_of(&v->meta));
+                now -= tern_bound_bytes(plan->device, tern_meta_bytes(&v->meta));
             if (ends)
                 p.last[n->in[k]] = -1; /* it may be there twice */
         }

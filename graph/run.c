@@ -24,7 +24,7 @@ static tern_tensor *copy_of(const struct tern_plan *p, tern_tensor *t)
     void *read; /* of a quantised weight, whose values lie nowhere */
     const void *values = tern_host_elements(t, &read);
     tern_tensor *own = values ? tern_tensor_empty_on(p->device, m) : NULL;
-    const size_t size = (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype);
+    const size_t size = tern_meta_bytes(m);
     if (own && size && tern_buffer_write(own->buffer, 0, values, size))
         own = NULL; /* the scope has it */
     tern_free(p->ctx, read);

@@ -70,7 +70,7 @@ static enum tern_status copy_input(const struct tern_run *r, const struct tern_s
     }
     if (s->ahead >= 0)
         tern_tensor_advise(r->binding->bound[s->ahead], true);
-    size_t size = (size_t)tern_meta_span(&t->meta) * tern_dtype_size(t->meta.dtype);
+    size_t size = tern_meta_bytes(&t->meta);
     void *copy;
     const void *host = tern_host_elements(t, &copy);
     enum tern_status st = host ? bring(r, arg->buffer, arg->offset - from->offset, host, size) : tern_error_status(t->ctx);

@@ -121,7 +121,7 @@ void tern_spill_begin(const struct tern_plan *p, struct tern_spill *s)
 size_t tern_step_spilled_size(struct tern_context *ctx, const struct tern_step *step)
 {
     const struct tern_meta *out = &step->desc->out;
-    return step->kernel->pack ? step->kernel->packed_size(ctx, step->desc) : (size_t)tern_meta_span(out) * tern_dtype_size(out->dtype);
+    return step->kernel->pack ? step->kernel->packed_size(ctx, step->desc) : tern_meta_bytes(out);
 }
 
 bool tern_spill_find(const struct tern_spill *s, const struct tern_step *step, int number, struct tern_arg *form)

@@ -32,8 +32,6 @@ void tern_ref_cast(const struct tern_kernel_args *a)
 
 tern_tensor *tern_cast(tern_tensor *x, enum tern_dtype dtype)
 {
-    if (x && x->meta.dtype == dtype)
-        return tern_scope_adopt(x->ctx, tern_tensor_ref(x));
     const union tern_op_attrs attrs = {.cast = {.dtype = dtype}};
     return tern_call_unary(TERN_OP_cast, x, &attrs);
 }
@@ -63,9 +61,6 @@ void tern_ref_contiguous(const struct tern_kernel_args *a)
 
 tern_tensor *tern_contiguous(tern_tensor *x, enum tern_memory_format format)
 {
-    if (x && (format == TERN_CONTIGUOUS ? tern_meta_is_contiguous(&x->meta)
-                                        : format == TERN_CHANNELS_LAST && tern_meta_is_channels_last(&x->meta)))
-        return tern_scope_adopt(x->ctx, tern_tensor_ref(x));
     const union tern_op_attrs attrs = {.contiguous = {.memory_format = format}};
     return tern_call_unary(TERN_OP_contiguous, x, &attrs);
 }

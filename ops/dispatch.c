@@ -280,6 +280,7 @@ static tern_tensor *call_fallback(struct tern_context *ctx, const struct tern_op
             tern_fail(ctx, TERN_E_UNSUPPORTED, "%s: kernel %s does not support this call", tern_op_get(d->op).name, forced);
             return NULL;
         }
+        forced = k ? NULL : forced; /* one of another op's is nothing to this one */
     }
     tern_tensor *(*pieces)(tern_tensor *const *, int) = forced ? NULL : pieces_of(ctx, d);
     tern_scope_begin(ctx);

@@ -25,7 +25,7 @@
 #undef OP
 
 struct row {
-    const char *name, *inputs, *counterpart;
+    const char *name, *inputs;
     const struct tern_attr_info *(*attrs)(int *count);
     size_t attrs_size;
     enum tern_status (*shape)(struct tern_context *, struct tern_op_desc *);
@@ -33,8 +33,7 @@ struct row {
 };
 
 static const struct row rows[] = {
-#define OP(op, inputs, attrs, counterpart) \
-    {#op, inputs, counterpart, attrs_of_##op, sizeof(struct tern_##op##_attrs), tern_shape_##op, tern_ref_##op},
+#define OP(op, inputs, attrs, counterpart) {#op, inputs, attrs_of_##op, sizeof(struct tern_##op##_attrs), tern_shape_##op, tern_ref_##op},
 #include "ops/ops.def"
 #undef OP
 };
@@ -56,12 +55,8 @@ static void count_inputs(const char *inputs, int *min, int *max)
 struct tern_op_info tern_op_get(enum tern_op op)
 {
     const struct row *r = &rows[op];
-    struct tern_op_info info = {.name = r->name,
-                                .inputs = r->inputs,
-                                .counterpart = r->counterpart,
-                                .attrs_size = r->attrs_size,
-                                .shape = r->shape,
-                                .reference = r->reference};
+    struct tern_op_info info = {
+        .name = r->name, .inputs = r->inputs, .attrs_size = r->attrs_size, .shape = r->shape, .reference = r->reference};
     info.attrs = r->attrs(&info.n_attrs);
     count_inputs(r->inputs, &info.min_inputs, &info.max_inputs);
     return info;

@@ -26,9 +26,6 @@ static inline void *tern_arg_host(const struct tern_arg *a)
     return a->buffer && a->buffer->host ? (char *)a->buffer->host + a->offset : NULL;
 }
 
-/* Which memory format a kernel wants its 4-D inputs and output in. */
-enum tern_kernel_format { TERN_FORMAT_ANY = 0, TERN_FORMAT_CONTIGUOUS, TERN_FORMAT_CHANNELS_LAST };
-
 struct tern_kernel {
     const char *name; /* op_dtype_variant_isa */
     enum tern_op op;

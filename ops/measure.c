@@ -42,8 +42,6 @@ struct measure {
     int n;
 };
 
-static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
-
 /* Values in -1 .. 1; integers, which may be indices, are 0; bools are true, so that masks leave nothing out. */
 static enum tern_status fill(struct measure *m, struct tern_buffer *b, enum tern_dtype dtype)
 {
@@ -67,21 +65,21 @@ static enum tern_status make_operands(struct measure *m)
     m->args = (struct tern_kernel_args){.desc = d, .ctx = m->ctx};
     for (int i = 0; m->pattern && i < d->n_in; i++)
         if (d->present[i]) {
-            m->buffers[i] = tern_buffer_create(m->device, bytes_of(&d->in[i]));
+            m->buffers[i] = tern_buffer_create(m->device, tern_meta_bytes(&d->in[i]));
             m->args.in[i].buffer = m->buffers[i];
             if (!m->buffers[i] || fill(m, m->buffers[i], d->in[i].dtype))
                 return tern_error_status(m->ctx);
         }
-    struct tern_buffer *out = m->pattern ? tern_buffer_create(m->device, bytes_of(&d->out)) : NULL;
+    struct tern_buffer *out = m->pattern ? tern_buffer_create(m->device, tern_meta_bytes(&d->out)) : NULL;
     m->buffers[TERN_MAX_INPUTS] = m->args.out.buffer = out;
     return out ? TERN_OK : tern_error_status(m->ctx);
 }
 
 static size_t operand_bytes(const struct tern_op_desc *d)
 {
-    size_t sum = bytes_of(&d->out);
+    size_t sum = tern_meta_bytes(&d->out);
     for (int i = 0; i < d->n_in; i++)
-        sum += d->present[i] ? bytes_of(&d->in[i]) : 0;
+        sum += d->present[i] ? tern_meta_bytes(&d->in[i]) : 0;
     return sum;
 }
 

@@ -91,8 +91,7 @@ struct tern_kernel_args; /* ops/kernel.h */
 
 struct tern_op_info {
     const char *name;
-    const char *inputs;      /* as in ops.def */
-    const char *counterpart; /* as in ops.def */
+    const char *inputs; /* as in ops.def */
     int min_inputs, max_inputs;
     const struct tern_attr_info *attrs;
     int n_attrs;

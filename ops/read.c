@@ -66,13 +66,13 @@ enum tern_status tern_tensor_write(tern_tensor *t, enum tern_dtype dtype, const 
     struct tern_context *ctx = t->ctx;
     size_t numel = (size_t)tern_meta_numel(&t->meta), bytes = numel * tern_dtype_size(t->meta.dtype);
     if (!t->buffer || !t->buffer->id || t->buffer->constant || !tern_meta_is_contiguous(&t->meta))
-        return tern_fail(ctx, TERN_E_INVALID,
-                         "tern_tensor_write: expected a contiguous tensor that was made with memory of its own and is no "
-                         "weight, found %s",
-                         !t->buffer            ? "one of a graph"
-                         : t->buffer->constant ? "a weight, or memory of one"
-                         : !t->buffer->id      ? "memory of somebody else"
-                                               : "a view");
+        return tern_fail(
+            ctx, TERN_E_INVALID,
+            "tern_tensor_write: expected a contiguous tensor, or view of one, in memory of its own that is no weight's, found %s",
+            !t->buffer            ? "one of a graph"
+            : t->buffer->constant ? "a weight, or memory of one"
+            : !t->buffer->id      ? "memory of somebody else"
+                                  : "one that is not contiguous");
     if (!tern_dtype_size(dtype) || size != numel * tern_dtype_size(dtype))
         return tern_fail(ctx, TERN_E_INVALID, "tern_tensor_write: expected %zu bytes for %zu elements of %s, found %zu",
                          numel * tern_dtype_size(dtype), numel, tern_dtype_name(dtype), size);

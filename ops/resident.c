@@ -3,8 +3,6 @@
 
 #include "core/context.h"
 
-static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype); }
-
 /* The copy that a tensor keeps is a prepared form of no kernel. */
 static struct tern_prepared *find(const struct tern_device *device, const tern_tensor *t)
 {
@@ -18,7 +16,7 @@ static struct tern_prepared *find(const struct tern_device *device, const tern_t
 
 const void *tern_host_elements(const tern_tensor *t, void **copy)
 {
-    const size_t size = bytes_of(&t->meta);
+    const size_t size = tern_meta_bytes(&t->meta);
     *copy = NULL;
     if (t->buffer->host)
         return tern_tensor_host(t);
@@ -32,7 +30,7 @@ const void *tern_host_elements(const tern_tensor *t, void **copy)
 
 static struct tern_buffer *copy_to(struct tern_device *device, const tern_tensor *t, bool weight)
 {
-    size_t size = bytes_of(&t->meta);
+    size_t size = tern_meta_bytes(&t->meta);
     void *copy;
     const void *host = tern_host_elements(t, &copy);
     struct tern_buffer *b = !host    ? NULL
@@ -100,7 +98,7 @@ void tern_resident_drop(struct tern_device *device, tern_tensor *t)
 
 size_t tern_resident_bytes(const struct tern_device *device, const tern_tensor *t)
 {
-    return t && tern_is_elsewhere(device, t) && !find(device, t) ? bytes_of(&t->meta) : 0;
+    return t && tern_is_elsewhere(device, t) && !find(device, t) ? tern_meta_bytes(&t->meta) : 0;
 }
 
 /* ---- the reference ---- */
@@ -110,8 +108,8 @@ static enum tern_status to_host(struct tern_context *ctx, const struct tern_meta
 {
     if (!arg->buffer || arg->buffer->host)
         return TERN_OK;
-    *own = tern_buffer_create(ctx->host, bytes_of(m));
-    enum tern_status st = *own ? tern_buffer_read(arg->buffer, arg->offset, (*own)->host, bytes_of(m)) : tern_error_status(ctx);
+    *own = tern_buffer_create(ctx->host, tern_meta_bytes(m));
+    enum tern_status st = *own ? tern_buffer_read(arg->buffer, arg->offset, (*own)->host, tern_meta_bytes(m)) : tern_error_status(ctx);
     *arg = (struct tern_arg){*own, 0};
     return st;
 }
@@ -124,7 +122,7 @@ enum tern_status tern_reference_run(const struct tern_kernel_args *a)
     for (int i = 0; i < a->desc->n_in && !st; i++)
         if (a->desc->present[i])
             st = to_host(a->ctx, &a->desc->in[i], &host.in[i], &own[i]);
-    size_t size = bytes_of(&a->desc->out);
+    size_t size = tern_meta_bytes(&a->desc->out);
     if (!st && !a->out.buffer->host) {
         own[TERN_MAX_INPUTS] = tern_buffer_create(a->ctx->host, size);
         host.out = (struct tern_arg){own[TERN_MAX_INPUTS], 0};

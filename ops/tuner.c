@@ -65,7 +65,7 @@ static bool has_own(const struct tern_tuning *t)
 }
 
 /* Others may have written the file since it was read: what they have found stays. */
-static void write_file(struct tern_context *ctx, struct tern_tuner *t)
+static bool write_file(struct tern_context *ctx, struct tern_tuner *t)
 {
     struct tern_tuning file = {0};
     if (tern_tuning_read(ctx, t->path, &file))
@@ -77,6 +77,7 @@ static void write_file(struct tern_context *ctx, struct tern_tuner *t)
     t->told = !kept;
     tern_error_clear_own(ctx);
     tern_tuning_clear(ctx, &file);
+    return kept;
 }
 
 void tern_tuner_end(struct tern_context *ctx, struct tern_tuner *t)
@@ -84,9 +85,8 @@ void tern_tuner_end(struct tern_context *ctx, struct tern_tuner *t)
     if (t->ran)
         tern_memory_trim(ctx); /* what a device keeps for reuse */
     t->ran = false;
-    if (t->changed && t->path && !tern_failed(ctx))
-        write_file(ctx, t);
-    t->changed = false;
+    if (t->changed && (!t->path || (!tern_failed(ctx) && write_file(ctx, t)))) /* else the next one tries again */
+        t->changed = false;
 }
 
 /* With the context: what eager ops measured is written now. */

@@ -215,6 +215,11 @@ static void biases_of_halves_have_kernels(void **state)
     if (!plan)
         fail_msg("%s", tern_error(ctx));
     tern_graph_print(tern_plan_graph(plan), no_reference, NULL);
+    /* what has gone through all passes is for reports: they would record it anew without what they have fused */
+    assert_null(tern_plan_compile(tern_plan_graph(plan), NULL));
+    support_error(ctx, TERN_E_INVALID, "found that of a plan");
+    assert_null(tern_plan_cached(tern_plan_graph(plan), NULL));
+    support_error(ctx, TERN_E_INVALID, "found that of a plan");
     tern_scope_end(ctx, NULL);
     tern_plan_unref(&plan);
     tern_graph_destroy(&graph);

@@ -417,6 +417,11 @@ static void test_kernels_by_name(void **state)
     /* a kernel of another op leaves this one to be chosen */
     expect_threes("conv2d_f32_igemm", TERN_OK);
     assert_int_equal(tern_dispatch_count(ctx), before + 2);
+    /* also where its inputs are made contiguous for it first */
+    assert_int_equal(tern_op_force(ctx, "conv2d_f32_igemm"), TERN_OK);
+    before = tern_dispatch_count(ctx);
+    assert_non_null(tern_softmax(tern_transpose(tern_full(ctx, TERN_F32, SHAPE(3, 4), 1), 0, 1), 1));
+    assert_int_equal(tern_dispatch_count(ctx), before + 2);
     assert_int_equal(tern_op_force(ctx, "linear_fast"), TERN_E_NOT_FOUND);
     assert_non_null(strstr(tern_error(ctx), "\"linear_fast\""));
     tern_error_clear(ctx);

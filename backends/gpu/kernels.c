@@ -9,7 +9,7 @@ size_t tern_gpu_slot_bytes(const struct tern_op_desc *d, int what, size_t worksp
     if (what == TERN_SLOT_WORKSPACE)
         return workspace;
     const struct tern_meta *m = what == TERN_SLOT_OUT ? &d->out : &d->in[what];
-    return (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype);
+    return tern_meta_bytes(m);
 }
 
 /* Whether every argument fits into a binding wherever it begins. */

@@ -59,7 +59,7 @@ struct choice {
     size_t *live;  /* by node */
 };
 
-static size_t bytes_of(const struct tern_value *v) { return (size_t)tern_meta_span(&v->meta) * tern_dtype_size(v->meta.dtype); }
+static size_t bytes_of(const struct tern_value *v) { return tern_meta_bytes(&v->meta); }
 
 /* How many bands of work, in wholes, the node asks of its operands. Statistics are a pass of their own. */
 static double times_of(const struct choice *c, const struct tern_node *n)

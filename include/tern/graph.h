@@ -9,8 +9,8 @@
  *
  * A plan holds no weights and never changes; a binding is a plan's view of one weight set. Plans and bindings are reference
  * counted. One plan may run in several threads at once, with the same or other bindings, if each thread gives contiguous
- * inputs and output tensors of its own: every run has its own memory. Tracing, compiling and binding take the context, as
- * ops do: one thread at a time. */
+ * inputs that lie on the plan's device and output tensors of its own: every run has its own memory. Tracing, compiling and binding take the
+ * context, as ops do: one thread at a time. */
 #ifndef TERN_GRAPH_H
 #define TERN_GRAPH_H
 
@@ -104,7 +104,7 @@ TERN_API enum tern_status tern_plan_save(const struct tern_plan *plan, const cha
  * compile again. With another number of threads the memory is laid out anew. NULL with the error recorded. */
 TERN_API struct tern_plan *tern_plan_load(struct tern_context *ctx, const char *path);
 
-/* The graph after all passes; borrowed. */
+/* The graph after all passes; borrowed. For reports: it is not compiled again. */
 TERN_API const struct tern_graph *tern_plan_graph(const struct tern_plan *plan);
 
 /* That graph as tern_graph_print_json gives it; nodes that run each time also have "step" and "kernel". "pass" is null. */

@@ -35,9 +35,9 @@ TERN_API int64_t tern_tensor_numel(const tern_tensor *t);
  * `size` is that of the buffer in bytes and must be numel x dtype size. Waits for the device. */
 TERN_API enum tern_status tern_tensor_read(const tern_tensor *t, enum tern_dtype dtype, void *out, size_t size);
 
-/* Gives a tensor other values, row-major and converted from `dtype`; `size` as above. Waits for the device. The tensor is contiguous and
- * was made with memory of its own, which is no weight's: of weights kernels may keep other forms. Weights are what comes from a file,
- * and what a plan was bound to (tern_plan_bind). */
+/* Gives a tensor other values, row-major and converted from `dtype`; `size` as above. Waits for the device. The tensor is contiguous; a
+ * view gives them to that part of the tensor that it is of, whose memory is tern's own and no weight's: of weights kernels may keep other
+ * forms. Weights are what comes from a file, and what a plan was bound to (tern_plan_bind). */
 TERN_API enum tern_status tern_tensor_write(tern_tensor *t, enum tern_dtype dtype, const void *data, size_t size);
 
 /* Scopes: between begin and end every tensor that is made belongs to the scope. tern_scope_end

@@ -74,7 +74,7 @@ static size_t output_bytes(const struct tern_plan *p)
     size_t bytes = 0;
     for (int i = 0; i < p->graph->n_outputs; i++) {
         const struct tern_meta *m = &p->graph->values[p->graph->outputs[i]].meta;
-        bytes += tern_bound_bytes(p->device, (size_t)tern_meta_span(m) * tern_dtype_size(m->dtype));
+        bytes += tern_bound_bytes(p->device, tern_meta_bytes(m));
     }
     return bytes;
 }

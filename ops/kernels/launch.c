@@ -6,8 +6,6 @@
 
 _Static_assert(sizeof(union tern_launch_params) <= 896, "OpenCL promises 1 KiB for all arguments, pointers included");
 
-void tern_launch_refuse(struct tern_launch_maker *m) { m->failed = true; }
-
 struct tern_launch *tern_launch_begin(struct tern_launch_maker *m, const char *text, size_t params_size, int group_x, int group_y)
 {
     m->l = &m->out->launch[m->out->n];

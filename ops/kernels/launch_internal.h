@@ -106,8 +106,6 @@ void tern_quantize_input(struct tern_launch_maker *m, const struct tern_quantize
 void tern_quantize_weight(struct tern_launch_maker *m, const struct tern_quantize_view *v, const struct tern_quantize_room *room);
 /* Parts in which the largest |value| of a slice is looked for; 0: the launch that makes the words finds it. */
 int tern_quantize_parts(const struct tern_launch_maker *m, const struct tern_quantize_view *v);
-/* Fails the launch. */
-void tern_launch_refuse(struct tern_launch_maker *m);
 
 /* Posts of the description as POST and POST_BUFFERS; channel: the dimension of the output that the text's c counts, -1 where c is 0. */
 void tern_launch_posts(struct tern_launch_maker *m, int channel);
