@@ -1,7 +1,8 @@
 /* Second pass of group_norm: each group of items merges the parts of its group of channels [Chan 1979] and makes its share of the
  * values. GROUP_X is the share, GROUP_Y the picture and group.
  * Host: CHANNELS_LAST as in group_norm_stats; WEIGHT, BIAS. ONE_PASS: there are no statistics yet, one group of items makes them, as
- * group_norm_stats does, and then all values of its group of channels. */
+ * group_norm_stats does, and then all values of its group of channels. GIVEN: they are an input, mean and variance of each group
+ * (group_norm_apply). MOMENTS: these are what is made, and no values (group_norm_stats). */
 #ifdef ONE_PASS
 #define AFTER 1
 #define STATS(READ)
@@ -12,7 +13,9 @@
 #define STATS(READ) READ(1, stats)
 #define KERNEL_SHARED(ARRAY)
 #endif
-#if defined(WEIGHT) && defined(BIAS)
+#if defined(MOMENTS)
+#define KERNEL_BUFFERS(READ, WRITE) READ(0, x) STATS(READ) WRITE(AFTER, y)
+#elif defined(WEIGHT) && defined(BIAS)
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) STATS(READ) READ(AFTER, weight) READ(AFTER + 1, bias) WRITE(AFTER + 2, y)
 #elif defined(WEIGHT)
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) STATS(READ) READ(AFTER, weight) WRITE(AFTER + 1, y)
@@ -34,8 +37,12 @@ KERNEL_BEGIN
     const int picture = GROUP_Y / P.groups;
     const int group = GROUP_Y - picture * P.groups;
     const int from = picture * P.x_n + group * P.channels * P.x_c;
-    const int to = picture * P.y_n + group * P.channels * P.y_c;
     const int n = P.channels * P.pixels;
+#ifdef GIVEN
+    const float mean = LOAD(stats, GROUP_Y * 2);
+    const float given = LOAD(stats, GROUP_Y * 2 + 1);
+    const float variance = given < 0.0f ? 0.0f : given;
+#else
     float mean = 0.0f;
     float deviations = 0.0f;
 #ifdef ONE_PASS
@@ -65,7 +72,16 @@ KERNEL_BEGIN
         count += size;
     }
 #endif
-    const float scale = RSQRT(deviations / FLOAT(n) + P.eps);
+    const float variance = deviations / FLOAT(n);
+#endif
+#ifdef MOMENTS
+    if (ITEM == 0) {
+        STORE(y, GROUP_Y * 2, mean);
+        STORE(y, GROUP_Y * 2 + 1, variance);
+    }
+#else
+    const int to = picture * P.y_n + group * P.channels * P.y_c;
+    const float scale = RSQRT(variance + P.eps);
     for (int j = GROUP_X * GROUP_SIZE_X + ITEM; j < n; j += GROUPS_X * GROUP_SIZE_X) {
         int pixel = PIXEL_OF(j);
         int c = CHANNEL_OF(j, pixel);
@@ -80,4 +96,5 @@ KERNEL_BEGIN
         int at = to + c * P.y_c + pixel * P.y_pixel;
         STORE(y, at, POST(v, at, channel));
     }
+#endif
 KERNEL_END
