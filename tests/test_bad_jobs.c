@@ -77,6 +77,10 @@ static void refused(struct fixture *f, const struct tern_txt2img_params *q, enum
     f->events = 0;
     assert_int_equal(tern_generate_check(f->p, q, NULL), status);
     support_error(f->ctx, status, part);
+    size_t most = 1;
+    assert_int_equal(tern_generate_check(f->p, q, &most), status);
+    support_error(f->ctx, status, part);
+    assert_true(most == 0);
     assert_null(tern_generate(f->p, q));
     support_error(f->ctx, status, part);
     assert_int_equal(f->events, 0);

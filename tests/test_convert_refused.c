@@ -195,6 +195,11 @@ static void a_component_is_not_written_over(void **state)
     assert_int_equal(symlink(unet, link), 0);
     refused(f->ctx, model, unet, NULL, TERN_E_INVALID, "expected another name");
     refused(f->ctx, model, link, NULL, TERN_E_INVALID, "expected another name");
+    static const char *const parts[] = {"unet/config.json", "model_index.json", "scheduler/scheduler_config.json"};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        snprintf(unet, sizeof(unet), "%s/%s", model, parts[i]);
+        refused(f->ctx, model, unet, NULL, TERN_E_INVALID, "expected another name");
+    }
     for (int i = 0; i < 2; i++) /* the second over the first */
         convert_well(f->ctx, model, other, NULL);
 }

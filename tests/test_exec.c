@@ -98,6 +98,7 @@ static void second_encoders_are_those_of_sdxl(void **state)
     char path[PATH_SIZE];
     struct fixture xl = {f->ctx, model_load(f->ctx, model_path("sdxl", path))};
     REFUSED(f, "text_encoder_2", TERN_E_NOT_FOUND, "has no component \"text_encoder_2\"", IDS);
+    REFUSED(&xl, "text_encoder_2", TERN_E_SHAPE, "text_encoder_2: input_ids: expected (N, L) i64", {"input_ids", TERN_I64, 1, {5}});
     REFUSED(&xl, "unet", TERN_E_INVALID, "input \"text_embeds\" is missing", SAMPLE, TIMESTEP, STATES);
     REFUSED(&xl, "unet", TERN_E_INVALID, "time_ids (N, K)", SAMPLE, TIMESTEP, STATES, {"text_embeds", TERN_F32, 2, {1, 20}},
             {"time_ids", TERN_F32, 2, {1, 5}});

@@ -238,6 +238,10 @@ static void another_sampler_keeps_what_it_has(void **state)
     assert_int_equal(tern_job_prepare(&j, p, &q), TERN_OK);
     assert_true(j.hires->params.schedule == TERN_SCHEDULE_DEFAULT && j.hires->params.sampler_options.eta == 0);
     tern_job_destroy(&j);
+    q.hires.hr_sampler = TERN_SAMPLER_TCD; /* so is its */
+    assert_int_equal(tern_job_prepare(&j, p, &q), TERN_OK);
+    assert_true(j.hires->params.sampler_options.eta == 0);
+    tern_job_destroy(&j);
     q.hires.hr_sampler = TERN_SAMPLER_DPM2_A;
     q.hires.hr_schedule = TERN_SCHEDULE_BETA;
     assert_int_equal(tern_job_prepare(&j, p, &q), TERN_OK);

@@ -274,6 +274,7 @@ static void odd_values_are_listed(void **state)
             fail_msg("%s: not followed: %s", odd[i], t.ignored);
         const struct tern_txt2img_params *p = &t.params;
         assert_true(!p->hires.hr_scale && !p->hires.hr_resize_x && !p->hires.hr_second_pass_steps && !p->hires.hr_sampler);
+        assert_true(!p->hires.hr_prompt && !p->hires.hr_negative_prompt);
         assert_true(!p->steps && !p->cfg && !p->seed && !p->width && !p->height && !p->clip_skip && !p->ensd && !p->strength);
         tern_infotext_free(*state, &t);
     }

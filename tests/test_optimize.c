@@ -228,6 +228,27 @@ static void what_is_given_stays(void **state)
     close_chosen(&c);
 }
 
+/* A way to live that nobody asked to keep is one of those to choose from; a picture that is too small to be measured has no DeepCache. */
+static void what_is_not_kept_is_chosen(void **state)
+{
+    const struct tern_optimize_params o = {.goal = TERN_GOAL_MEMORY};
+    struct chosen free = choose_with(0, o, (struct tern_pipeline_params){0}, job_of());
+    struct chosen c =
+        choose_with(0, o,
+                    (struct tern_pipeline_params){.offload = TERN_OFFLOAD_NONE, .offload_components = {.text_encoder = TERN_OFFLOAD_NONE}},
+                    job_of());
+    assert_string_equal(c.told.offload, free.told.offload);
+    assert_string_not_equal(c.told.offload, "none");
+    assert_true(c.pipeline.offload == TERN_OFFLOAD_AUTO && c.pipeline.offload_components.text_encoder == TERN_OFFLOAD_AUTO);
+    close_chosen(&free);
+    close_chosen(&c);
+    struct tern_txt2img_params q = job_of();
+    q.width = 8;
+    c = choose_with(0, (struct tern_optimize_params){.goal = TERN_GOAL_SPEED}, (struct tern_pipeline_params){0}, q);
+    assert_true(c.job.cache_quality == 0);
+    close_chosen(&c);
+}
+
 /* Words for weights alone stay, and the dtype beside them is chosen; layers in int8, as a picture that is made again has them, are a
  * choice. */
 static void words_and_the_dtype(void **state)
@@ -393,6 +414,7 @@ int main(void)
         cmocka_unit_test(least_memory_is_enough),
         cmocka_unit_test(parameters_say_what_was_chosen),
         cmocka_unit_test(what_is_given_stays),
+        cmocka_unit_test(what_is_not_kept_is_chosen),
         cmocka_unit_test(words_and_the_dtype),
         cmocka_unit_test(bad_values_are_refused),
         cmocka_unit_test(what_is_tried_is_at_work),

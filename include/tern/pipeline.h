@@ -242,7 +242,8 @@ struct tern_txt2img_params {
     tern_preview_callback *on_preview; /* after every so many calls of the model; latents and pictures of the job are the same without it */
     void *on_preview_user;
     int preview_every; /* 1 */
-    /* Told what each step of each plan took ("text_encoder", "text_encoder_2", "unet", "vae_decoder", "vae_encoder"); start counts from the
+    /* Told what each step of each plan took ("text_encoder", "text_encoder_2", "unet", "vae_decoder", "vae_encoder", of
+     * previews "preview_decoder"); start counts from the
      * start of tern_generate, after the device's peak was measured. NULL: nothing is measured. */
     void (*on_kernel)(const char *component, const struct tern_step_profile *step, void *user);
     void *on_kernel_user;
@@ -258,8 +259,9 @@ struct tern_txt2img_params {
 struct tern_infotext {
     struct tern_txt2img_params params; /* what tern_generate repeats the picture with; its prompts belong to this struct. Fields that the
                                         * text does not have are 0, the default, but for the generator, which A1111 says when it is not
-                                        * a GPU's, and its schedule, which is TERN_SCHEDULE_NORMAL. Of a picture with a refiner they
-                                        * are those of the first model, and params.refiner tells the second */
+                                        * a GPU's, its schedule, which is TERN_SCHEDULE_NORMAL, and what else its samplers do with noise
+                                        * levels (k_diffusion_levels, discard_penultimate_sigma, and those of hires). Of a picture with a
+                                        * refiner they are those of the first model, and params.refiner tells the second */
     char *model;                       /* the model's name; NULL: it is not said */
     char *vae;                         /* the name of a VAE's file; NULL: it is the model's own */
     char *embeddings;                  /* "name: hash, ..." of the textual inversions; "" */
@@ -295,7 +297,8 @@ TERN_API struct tern_images *tern_generate(struct tern_pipeline *p, const struct
 /* The same for one picture, which the caller owns. */
 TERN_API struct tern_image *tern_txt2img(struct tern_pipeline *p, const struct tern_txt2img_params *params);
 
-/* The checks of tern_generate alone, and the memory that it will need at most, in bytes (0 when unknown). What goes on behind
+/* The checks of tern_generate alone, and the memory that it will need at most, in bytes (0 with an error). Who asks for that compares it
+ * with the budget: a job that needs more is no error then, and its bytes are the least that it can do with. What goes on behind
  * denoising_start is checked also while it has no init_latents, before the first model makes them. What earlier jobs have left in memory
  * goes where the job would have it go; in a callback of another call the components that come for the check go again, and no others. Plans
  * stay, unless the job does not fit or asks for other limits. */

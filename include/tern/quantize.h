@@ -98,7 +98,8 @@ struct tern_quantize_params {
  * and the sampler's latents compared; what a layer saves is measured. Progress is told as the stage "quantize". The pipeline is one
  * without `quantize` or recipe; it is as it was in the end. NULL with the error recorded: wrong params before anything is computed; no
  * int8 kernel on the device; a state file of another run; TERN_E_UNSUPPORTED when the target cannot be reached, with the best that can;
- * TERN_E_CANCELLED, and then the state file is there. It goes when the call succeeds, without keep_state. */
+ * TERN_E_CANCELLED, and then the state file is there, as soon as there was something to keep. It goes when the call succeeds, without
+ * keep_state. */
 TERN_API struct tern_recipe *tern_pipeline_quantize(struct tern_pipeline *p, const struct tern_quantize_params *params);
 
 #ifdef __cplusplus

@@ -11,6 +11,8 @@
 #define TERN_IMAGE_MAX_PIXELS (1 << 27)
 /* Longest value of one text. */
 #define TERN_IMAGE_MAX_TEXT (8u << 20)
+/* Side of the windows of tern_image_ssim: smaller pictures have none. */
+#define TERN_SSIM_SIDE 11
 /* The key of AUTOMATIC1111's infotext: the one text that JPEG and WebP can hold (as EXIF UserComment). */
 #define TERN_IMAGE_PARAMETERS "parameters"
 

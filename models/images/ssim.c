@@ -8,7 +8,7 @@
 #include "core/status.h"
 #include "models/images/image.h"
 
-#define WINDOW 11
+#define WINDOW TERN_SSIM_SIDE
 #define SIGMA 1.5
 /* (0.01 x 255)^2 and (0.03 x 255)^2 */
 #define C1 6.5025

@@ -5,11 +5,11 @@
 
 #include "core/number.h"
 #include "graph/plan.h"
+#include "models/images/image.h"
 
 /* From so many pictures on the first one is measured in full: what that takes comes back with the others. */
 #define MANY 4
 /* The window of SSIM, and bytes of its sums for each pixel of a row. */
-#define LEAST_SIDE 11
 #define SSIM_ROW (11 * 5 * sizeof(double))
 /* Bytes of a picture beside its pixels. */
 #define TEXT 4096
@@ -114,9 +114,9 @@ static enum tern_status open(struct tern_cache_search *s, struct tern_pipeline *
     if (tern_job_prepare(&s->job, p, &whole) || check(params, p->ctx))
         return tern_error_status(p->ctx);
     const struct tern_txt2img_params *size = &tern_job_last(&s->job)->params;
-    if (size->width < LEAST_SIDE || size->height < LEAST_SIDE)
-        return tern_fail(p->ctx, TERN_E_INVALID, "cache_quality: SSIM is of pictures of %d x %d pixels or more, found %d x %d", LEAST_SIDE,
-                         LEAST_SIDE, size->width, size->height);
+    if (size->width < TERN_SSIM_SIDE || size->height < TERN_SSIM_SIDE)
+        return tern_fail(p->ctx, TERN_E_INVALID, "cache_quality: SSIM is of pictures of %d x %d pixels or more, found %d x %d",
+                         TERN_SSIM_SIDE, TERN_SSIM_SIDE, size->width, size->height);
     s->job.params.cache_quality = params->cache_quality;
     if (tern_cache_count_candidates(s))
         return tern_error_status(p->ctx);

@@ -95,7 +95,7 @@ bool tern_cache_recall(const struct tern_cache_search *s, struct tern_cache_choi
         else
             tern_message(ctx, TERN_LOG_WARN, "%s: damaged, or of another kind of job: DeepCache is measured anew", path);
         if (!text)
-            tern_error_clear(ctx);
+            tern_error_clear_own(ctx);
     }
     tern_free(ctx, text);
     tern_free(ctx, path);
@@ -112,7 +112,7 @@ void tern_cache_remember(const struct tern_job *j, const struct tern_cache_choic
         fprintf(w->file, "%s%s\n%d %s\n", HEAD, kind, choice->interval, tern_number_text(choice->ssim, number));
     if (path && (!w || tern_writer_commit(&w))) {
         tern_message(ctx, TERN_LOG_WARN, "the choice of DeepCache is not remembered: %s", tern_error(ctx));
-        tern_error_clear(ctx);
+        tern_error_clear_own(ctx);
     }
     tern_free(ctx, path);
     tern_free(ctx, kind);

@@ -81,7 +81,7 @@ static enum tern_status count_calls(const struct tern_cache_search *s, const str
     *calls = st == TERN_OK ? tern_job_expected_calls(&j) - j.begin : 0;
     tern_job_destroy(&j);
     if (st == TERN_E_INVALID)
-        tern_error_clear(s->p->ctx);
+        tern_error_clear_own(s->p->ctx);
     return st == TERN_E_INVALID ? TERN_OK : st;
 }
 
@@ -180,7 +180,7 @@ struct tern_images *tern_cache_rest(const struct tern_cache_search *s, int inter
     return tern_images_join(&first, &others);
 }
 
-/* A remembered SSIM has six digits. */
+/* The SSIM of a choice is an estimate, one less what is lost: rounding may leave it just below what was asked for. */
 bool tern_cache_is_choice(const struct tern_cache_search *s, const struct tern_cache_choice *choice)
 {
     bool candidate = false;

@@ -1,6 +1,8 @@
 /* Converting a checkpoint: what it is, what it becomes, and what is refused before anything is written. */
 #include "models/pipelines/convert.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "core/context.h"
@@ -12,16 +14,28 @@ static bool is_same(const char *path, const struct stat *a)
     return !stat(path, &b) && a->st_dev == b.st_dev && a->st_ino == b.st_ino;
 }
 
-/* Whether the output is there and is the model, or the weights of one of its components. */
+/* Whether the output lies in the folder of a component, where it may be a shard or a configuration, or is the list of components. */
+static bool is_in_model(const char *folder, const char *out)
+{
+    char *a = realpath(folder, NULL), *b = a ? realpath(out, NULL) : NULL;
+    const size_t n = a ? strlen(a) : 0;
+    const bool in = b && !strncmp(a, b, n) && b[n] == '/' && (strchr(b + n + 1, '/') || !strcmp(b + n + 1, "model_index.json"));
+    free(a);
+    free(b);
+    return in;
+}
+
+/* Whether the output is there and is the model, or a part of it. */
 static bool is_of_model(struct tern_context *ctx, const struct tern_checkpoint *cp, const char *out)
 {
     struct stat st;
     const bool there = !stat(out, &st);
-    bool same = there && is_same(tern_checkpoint_path(cp), &st);
+    bool same = there && (is_same(tern_checkpoint_path(cp), &st) ||
+                          (tern_checkpoint_layout(cp) == TERN_LAYOUT_FOLDER && is_in_model(tern_checkpoint_path(cp), out)));
     for (int i = 0; there && !same && i < tern_checkpoint_count(cp); i++) {
         char *weights = tern_checkpoint_weights_path(cp, tern_checkpoint_component(cp, i));
         if (!weights)
-            tern_error_clear(ctx); /* said when they are needed */
+            tern_error_clear_own(ctx); /* said when they are needed */
         same = weights && is_same(weights, &st);
         tern_free(ctx, weights);
     }

@@ -202,7 +202,7 @@ enum tern_status tern_convert_check(const struct tern_convert_list *l, const str
     struct tern_weights *w = as_read(l);
     enum tern_status st = w ? tern_detect_sd(l->ctx, w, out, &d) : tern_error_status(l->ctx);
     if (st == TERN_E_FORMAT) { /* it would call a file damaged that is not there */
-        tern_error_clear(l->ctx);
+        tern_error_clear_own(l->ctx);
         st = tern_convert_no_form(cp, "its networks have other sizes than a reader can tell from the tensors of such a file");
     }
     if (!st)

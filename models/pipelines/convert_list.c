@@ -71,8 +71,10 @@ static enum tern_status gather(const struct tern_convert_item *item, uint8_t *by
     for (int i = 0; i < item->parts; i++) {
         tern_tensor *t = item->part[i];
         size_t n = (size_t)tern_meta_numel(&t->meta) * element;
-        if (n > size - used || tern_tensor_read(t, item->entry.dtype, bytes + used, n))
+        if (n > size - used)
             return tern_fail(t->ctx, TERN_E_INTERNAL, "convert: \"%s\": its parts do not fit", item->entry.name);
+        if (tern_tensor_read(t, item->entry.dtype, bytes + used, n))
+            return tern_error_status(t->ctx);
         used += n;
         tern_tensor_advise(t, false);
     }

@@ -29,7 +29,7 @@ static enum tern_status count(struct tern_pipeline *p, const char *component, st
     }
     tern_weights_unref(&w);
     if (!path && tern_error_status(p->ctx) == TERN_E_NOT_FOUND)
-        tern_error_clear(p->ctx);
+        tern_error_clear_own(p->ctx);
     tern_free(p->ctx, path);
     return tern_error_status(p->ctx);
 }
@@ -66,7 +66,7 @@ static json_t *scheduler_json(struct tern_context *ctx, const char *text)
     json_t *o = !text ? json_null() : tern_failed(ctx) ? NULL : tern_scheduler_parse(ctx, text);
     if (o || tern_error_status(ctx) != TERN_E_FORMAT)
         return o;
-    tern_error_clear(ctx);
+    tern_error_clear_own(ctx);
     return json_null();
 }
 

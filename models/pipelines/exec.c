@@ -41,13 +41,14 @@ static void give(struct tern_weights *out, struct tern_context *ctx, const char 
         tern_weights_add(out, name, tern_contiguous(tern_cast(t, TERN_F32), TERN_CONTIGUOUS));
 }
 
-static int64_t *read_ids(struct tern_context *ctx, const tern_tensor *t, const char *name, int64_t *n, int64_t *length)
+static int64_t *read_ids(struct tern_context *ctx, const tern_tensor *t, const char *component, const char *name, int64_t *n,
+                         int64_t *length)
 {
     char text[TERN_META_TEXT];
     if (!t)
         return NULL;
     if (tern_tensor_ndim(t) != 2 || tern_dtype_is_float(t->meta.dtype) || !tern_tensor_numel(t)) {
-        tern_fail(ctx, TERN_E_SHAPE, "text_encoder: %s: expected (N, L) i64, found %s", name, tern_meta_text(&t->meta, text));
+        tern_fail(ctx, TERN_E_SHAPE, "%s: %s: expected (N, L) i64, found %s", component, name, tern_meta_text(&t->meta, text));
         return NULL;
     }
     *n = tern_tensor_size(t, 0);
@@ -144,10 +145,10 @@ static void exec_text_encoder(struct tern_pipeline *p, struct inputs *in, struct
     const struct tern_text_encoder *m = !finish(in, "input_ids and attention_mask") ? NULL
                                         : second                                    ? tern_pipeline_text_2(p)
                                                                                     : tern_pipeline_text(p);
-    int64_t *ids = m ? read_ids(ctx, ids_in, "input_ids", &n, &length) : NULL,
-            *mask = ids ? read_ids(ctx, mask_in, "attention_mask", &mn, &ml) : NULL;
+    int64_t *ids = m ? read_ids(ctx, ids_in, in->component, "input_ids", &n, &length) : NULL,
+            *mask = ids ? read_ids(ctx, mask_in, in->component, "attention_mask", &mn, &ml) : NULL;
     if (mask && (mn != n || ml != length))
-        tern_fail(ctx, TERN_E_SHAPE, "text_encoder: attention_mask: expected the shape of input_ids");
+        tern_fail(ctx, TERN_E_SHAPE, "%s: attention_mask: expected the shape of input_ids", in->component);
     if (ids && !tern_failed(ctx) && text_quantized(p, m, ids, mask, n, length, &o) == TERN_OK) {
         give(out, ctx, "last_hidden_state", o.last_hidden_state);
         give(out, ctx, m->text_projection.w ? "text_embeds" : "pooler_output", o.pooled);

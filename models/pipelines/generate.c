@@ -233,6 +233,8 @@ enum tern_status tern_pipeline_check(struct tern_pipeline *p, const struct tern_
 
 enum tern_status tern_generate_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak_bytes)
 {
+    if (peak_bytes)
+        *peak_bytes = 0;
     if (!p)
         return TERN_E_INVALID;
     if (tern_pipeline_may_begin(p))

@@ -74,12 +74,15 @@ static enum tern_status choose_size(const struct tern_job *j, const struct tern_
     return TERN_OK;
 }
 
-/* The options of the first pass that the sampler has, too; `eta` of ddim is another than that of the others. */
+/* What the sampler's eta scales: ddim's and tcd's are others than the noise of a step. */
+static int kind_of_eta(enum tern_sampler sampler) { return sampler == TERN_SAMPLER_DDIM ? 1 : sampler == TERN_SAMPLER_TCD ? 2 : 0; }
+
+/* The options of the first pass that the sampler has, too. */
 static void keep_options(struct tern_txt2img_params *q, enum tern_sampler sampler)
 {
     struct tern_sampler_options *o = &q->sampler_options;
     const unsigned takes = tern_sampler_fns(sampler)->takes;
-    if (!(takes & TERN_TAKES_ETA) || (sampler == TERN_SAMPLER_DDIM) != (q->sampler == TERN_SAMPLER_DDIM))
+    if (!(takes & TERN_TAKES_ETA) || kind_of_eta(sampler) != kind_of_eta(q->sampler))
         o->eta = 0;
     if (!(takes & TERN_TAKES_CHURN))
         o->s_churn = o->s_tmin = o->s_tmax = 0;

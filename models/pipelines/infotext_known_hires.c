@@ -82,13 +82,15 @@ static bool take_hr_cfg(struct tern_infotext_reading *r, const char *v)
 /* The fields' own texts, of which the result gets copies. */
 static bool take_hr_prompt(struct tern_infotext_reading *r, const char *v)
 {
-    r->params.hires.hr_prompt = v;
+    if (r->hires)
+        r->params.hires.hr_prompt = v;
     return r->hires;
 }
 
 static bool take_hr_negative(struct tern_infotext_reading *r, const char *v)
 {
-    r->params.hires.hr_negative_prompt = v;
+    if (r->hires)
+        r->params.hires.hr_negative_prompt = v;
     return r->hires;
 }
 

@@ -30,21 +30,27 @@ enum tern_status tern_job_encode_picture(const struct tern_job *j, const float *
     return tern_error_status(ctx);
 }
 
-/* Pixels -> mean + exp(logvar / 2) * noise of their encoding, scaled (TAESD: the encoding, no noise). `out` holds one picture's latents. */
-static enum tern_status draw_encoding(struct tern_job *j, int i, const float *pixels, float *out)
+/* Pixels -> mean and logvar of their encoding, which is the same for all pictures of a batch. NULL with the error recorded; without pixels
+ * with that of who made none. Free with tern_free. */
+static float *encoding(const struct tern_job *j, const float *pixels)
+{
+    float *m = pixels && !tern_failed(j->p->ctx) ? tern_alloc(j->p->ctx, 2 * (size_t)j->picture * sizeof(float)) : NULL;
+    if (m && tern_job_encode_picture(j, pixels, m, m + j->picture) != TERN_OK) {
+        tern_free(j->p->ctx, m);
+        return NULL;
+    }
+    return m;
+}
+
+/* mean + exp(logvar / 2) * noise, scaled (TAESD: the encoding, no noise). `out` holds one picture's latents. */
+static void draw_encoding(struct tern_job *j, int i, const float *encoding, float *out)
 {
     const struct tern_vae_config *c = &j->p->vae_config;
-    const bool draws = !c->tiny;
-    float *m = tern_alloc(j->p->ctx, 3 * (size_t)j->picture * sizeof(float)), *v = m ? m + j->picture : NULL,
-          *noise = m ? v + j->picture : NULL;
-    if (m && tern_job_encode_picture(j, pixels, m, v) == TERN_OK) {
-        if (draws)
-            tern_generator_randn(&j->generator[i], noise, j->picture);
-        for (int64_t k = 0; k < j->picture; k++)
-            out[k] = (float)c->scaling_factor * (m[k] + (draws ? expf(0.5f * v[k]) * noise[k] : 0));
-    }
-    tern_free(j->p->ctx, m);
-    return tern_error_status(j->p->ctx);
+    const float *m = encoding, *v = encoding + j->picture;
+    if (!c->tiny)
+        tern_generator_randn(&j->generator[i], out, j->picture);
+    for (int64_t k = 0; k < j->picture; k++)
+        out[k] = (float)c->scaling_factor * (m[k] + (c->tiny ? 0 : expf(0.5f * v[k]) * out[k]));
 }
 
 /* The picture at the job's size, a new one. It may be of another context, whose memory and error are none of the job's. */
@@ -132,14 +138,19 @@ static enum tern_status start_from_picture(struct tern_job *j)
         memcpy(masked, pixels, (size_t)(3 * j->params.width) * (size_t)j->params.height * sizeof(float));
         read_mask(j, masked);
     }
+    const bool draws = !nine || !(pure || goes_on(j));
+    const bool draws_masked = inpaint && (nine || !goes_on(j)); /* as diffusers, for every UNet, but not beside latents */
+    float *plain = draws ? encoding(j, pixels) : NULL, *blank = draws_masked ? encoding(j, masked) : NULL;
     for (int i = 0; i < j->params.count && !tern_failed(ctx); i++) {
         int64_t at = i * j->picture;
-        if (!nine || !(pure || goes_on(j)))
-            draw_encoding(j, i, pixels, j->image_latents + at);
+        if (draws)
+            draw_encoding(j, i, plain, j->image_latents + at);
         draw_noise(j, i);
-        if (inpaint && (nine || !goes_on(j))) /* as diffusers, which draws it for every UNet, but has none beside latents */
-            draw_encoding(j, i, masked, j->masked_latents + at);
+        if (draws_masked)
+            draw_encoding(j, i, blank, j->masked_latents + at);
     }
+    tern_free(ctx, blank);
+    tern_free(ctx, plain);
     int64_t n = j->params.count * j->picture;
     float sigma = (float)tern_scheduler_init_noise_sigma(j->scheduler);
     if (!tern_failed(ctx) && goes_on(j))

@@ -24,6 +24,18 @@ static const struct tern_checkpoint *scheduler_holder(const struct tern_pipeline
 const char *tern_pipeline_scheduler(const struct tern_pipeline *p) { return tern_checkpoint_scheduler(scheduler_holder(p)); }
 const char *tern_pipeline_scheduler_class(const struct tern_pipeline *p) { return tern_checkpoint_scheduler_class(scheduler_holder(p)); }
 
+/* Characters of the ending of a weight file; names of folders may have dots, too. */
+static size_t ending(const char *name, size_t n)
+{
+    static const char *const known[] = {".safetensors", ".ckpt", ".pt", ".pth", ".bin"};
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+        const size_t size = strlen(known[i]);
+        if (n > size && !strncmp(name + n - size, known[i], size))
+            return size;
+    }
+    return 0;
+}
+
 char *tern_model_name(struct tern_context *ctx, const char *path)
 {
     size_t n = strlen(path);
@@ -32,12 +44,7 @@ char *tern_model_name(struct tern_context *ctx, const char *path)
     size_t start = n;
     while (start > 0 && path[start - 1] != '/')
         start--;
-    for (size_t i = n; i > start + 1; i--)
-        if (path[i - 1] == '.') {
-            n = i - 1;
-            break;
-        }
-    return tern_strndup(ctx, path + start, n - start);
+    return tern_strndup(ctx, path + start, n - start - ending(path + start, n - start));
 }
 
 /* The Chinese demo is a text encoder and a tokenizer; the rest is the English one's. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "graph/plan.h"
+#include "models/images/image.h"
 #include "models/pipelines/pipeline.h"
 
 /* The SSIM that DeepCache is to hold for speed. */
@@ -200,7 +201,8 @@ static void set_cache(struct choosing *c)
         return;
     q->cache_interval = q->cache_branch_id = q->cache_center = 0;
     q->cache_pow = 0;
-    q->cache_quality = c->params->goal == TERN_GOAL_SPEED && q->denoising_start == 0 && q->denoising_end == 0 ? QUALITY : 0;
+    const bool small = (q->width && q->width < TERN_SSIM_SIDE) || (q->height && q->height < TERN_SSIM_SIDE); /* not to be measured */
+    q->cache_quality = c->params->goal == TERN_GOAL_SPEED && q->denoising_start == 0 && q->denoising_end == 0 && !small ? QUALITY : 0;
 }
 
 /* A budget that a job keeps to which was tried with the least of all: what is predicted beside other plans may be a little more. False:
@@ -329,6 +331,10 @@ struct tern_pipeline *tern_pipeline_optimize(struct tern_context *ctx, const cha
     }
     struct tern_pipeline_params own_pipeline = *pipeline; /* the caller's stay as they are where nothing is chosen */
     struct tern_txt2img_params own_job = *job;
+    if (!params->keep_offload) {
+        own_pipeline.offload = TERN_OFFLOAD_AUTO;
+        own_pipeline.offload_components = (struct tern_offload_components){TERN_OFFLOAD_AUTO};
+    }
     struct choosing c = {ctx, model, &own_pipeline, &own_job, params, smaller(ctx->params.budget, pipeline->budget)};
     struct tern_pipeline *p = choose(&c);
     if (p) {

@@ -204,7 +204,7 @@ void tern_pipeline_rebind(struct tern_pipeline *p, const struct tern_weights *fo
         e->binding = b;
         e->weights = b ? tern_weights_ref(weights) : NULL;
         if (keeps && !b) /* who binds it next will say why */
-            tern_error_clear(p->ctx);
+            tern_error_clear_own(p->ctx);
     }
 }
 

@@ -17,7 +17,7 @@ static enum tern_status refuse(const struct tern_pipeline *p, const char *compon
     return tern_fail(
         p->ctx, TERN_E_INVALID,
         "%s: %s comes quantised as \"%.80s\", and \"%.80s\" was asked for: expected no other words, no recipe and no dtype int8 "
-        "beside it; tern convert --dtype makes floats of it",
+        "beside it; tern convert with a --dtype and nothing else makes floats of it first",
         tern_checkpoint_path(tern_pipeline_holder(p, component)), component, file, asked);
 }
 

@@ -86,8 +86,6 @@ static void turn_page(struct filling *f)
     memmove(f->ids, f->ids + from, (size_t)moved * sizeof(*f->ids));
     memmove(f->weights, f->weights + from, (size_t)moved * sizeof(*f->weights));
     f->used = moved;
-    if (f->used == f->room) /* a comma at the very end leaves nothing behind */
-        next_chunk(f);
 }
 
 /* The word whose tokens stand at ids[0], of several the one with most; NULL: none. */

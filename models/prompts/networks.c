@@ -43,11 +43,10 @@ enum tern_status tern_prompt_refuse_tags(struct tern_context *ctx, const char *w
     struct tag t;
     if (!find_tag(text, 0, &t))
         return TERN_OK;
-    return tern_fail(
-        ctx, TERN_E_INVALID,
-        "%s: \"%.*s\" is a tag and no text; tags of LoRAs are taken out of the prompt by tern_prompt_take_loras (--lora-dir), no "
-        "others are known, and a negative prompt has none",
-        what, (int)(t.end - t.begin < 80 ? t.end - t.begin : 80), text + t.begin);
+    return tern_fail(ctx, TERN_E_INVALID,
+                     "%s: \"%.*s\" is a tag and no text; tags of LoRAs are taken out of the prompt by tern_prompt_take_loras, no "
+                     "others are known, and a negative prompt has none",
+                     what, (int)(t.end - t.begin < 80 ? t.end - t.begin : 80), text + t.begin);
 }
 
 /* ---- what a tag says */

@@ -98,13 +98,13 @@ static json_t *options_json(const struct tern_quantize_run *run, int width, int 
         tern_json_append(&prompts, tern_json_text(run->ctx, q->prompts[i]));
     return json_pack("{s:o, s:o, s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:s, s:s, s:i, s:b, s:b, s:b, s:b, s:f, s:f, s:f, s:f, s:f}",
                      "model", tern_json_text(run->ctx, run->p->name), "prompts", prompts, "negative_prompt",
-                     tern_json_text(run->ctx, q->negative_prompt ? q->negative_prompt : ""), "dtype", tern_dtype_name(run->p->params.dtype),
-                     "width", q->width, "height", q->height, "trial_width", width, "trial_height", height, "steps", q->steps, "cfg", q->cfg,
-                     "seed", "", "sampler", tern_sampler_name(q->sampler), "schedule", tern_schedule_name(q->schedule), "bits", q->bits,
-                     "quantize_conv", q->quantize_conv, "quantize_linear", q->quantize_linear, "quantize_attention", q->quantize_attention,
-                     "quantize_slower", q->quantize_slower, "conv_mse_threshold", q->conv_mse_threshold, "linear_mse_threshold",
-                     q->linear_mse_threshold, "compute_density_threshold", q->compute_density_threshold, "ssim", q->ssim, "speedup",
-                     q->speedup);
+                     q->negative_prompt ? tern_json_text(run->ctx, q->negative_prompt) : json_null(), "dtype",
+                     tern_dtype_name(run->p->params.dtype), "width", q->width, "height", q->height, "trial_width", width, "trial_height",
+                     height, "steps", q->steps, "cfg", q->cfg, "seed", "", "sampler", tern_sampler_name(q->sampler), "schedule",
+                     tern_schedule_name(q->schedule), "bits", q->bits, "quantize_conv", q->quantize_conv, "quantize_linear",
+                     q->quantize_linear, "quantize_attention", q->quantize_attention, "quantize_slower", q->quantize_slower,
+                     "conv_mse_threshold", q->conv_mse_threshold, "linear_mse_threshold", q->linear_mse_threshold,
+                     "compute_density_threshold", q->compute_density_threshold, "ssim", q->ssim, "speedup", q->speedup);
 }
 
 /* ---- the run */

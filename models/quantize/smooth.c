@@ -137,8 +137,6 @@ static enum tern_status tell_prompt(struct smoothing *s, int prompt, struct tern
 {
     struct tern_job j;
     if (tern_calibration_job(s->c, prompt, &j) == TERN_OK) {
-        if (!j.noise)
-            j.noise = tern_alloc(s->run->ctx, (size_t)j.picture * sizeof(float));
         for (int call = j.begin; call < tern_job_calls(&j) && !tern_failed(s->run->ctx) && !tern_check_cancel(s->run->ctx); call++)
             tell_call(s, &j, b, call, s->run->plain + prompt * s->c->values, first, n);
     }

@@ -14,7 +14,8 @@ enum tern_status tern_vocab_from_json(struct tern_vocab *v, const json_t *o, con
     json_t *value;
     size_t n = json_object_size(o), bytes = 0;
     if (!json_is_object(o) || !n)
-        return tern_fail(ctx, TERN_E_FORMAT, "%s: expected an object of pieces and ids, found %s", where, n ? "something else" : "none");
+        return tern_fail(ctx, TERN_E_FORMAT, "%s: expected an object of pieces and ids, found %s", where,
+                         json_is_object(o) ? "none" : "something else");
     size_t limit = dense ? n : TERN_VOCAB_LIMIT;
     json_object_foreach((json_t *)(uintptr_t)o, key, value) {
         json_int_t id = json_integer_value(value);
