@@ -176,6 +176,23 @@ static void test_a_picture_of_img2img(void **state)
     expect_text(s->err, "what is not followed of it: Denoising strength (it was made by img2img)", "txt2img");
 }
 
+/* Another sampler has a schedule of its own, also that of a second pass; one that is given counts wherever it stands. */
+static void test_a_schedule_goes_with_its_sampler(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, PAINT, "-p", "a cat", "--sampler", "euler", "--hires", "2", "--hires-schedule", "karras", "-o", "a.png"), 0);
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--sampler", "ddim"), 0);
+    EXPECT(s, RUN(s, "info", "b.png"), 0);
+    expect_text(s->out, "Sampler: DDIM", "ddim");
+    assert_null(strstr(s->out, "Hires schedule"));
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--hires-sampler", "ddim"), 0);
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "--hires-sampler", "DPM++ 2M Karras", "--hires-schedule", "exponential"), 0);
+    EXPECT(s, REPEAT(s, "a.png", "c.png", "--hires-schedule", "exponential", "--hires-sampler", "DPM++ 2M Karras"), 0);
+    assert_true(same_bytes("b.png", "c.png"));
+    EXPECT(s, RUN(s, "info", "b.png"), 0);
+    expect_text(s->out, "Hires schedule type: Exponential", "exponential");
+}
+
 static void test_a_second_pass_is_repeated(void **state)
 {
     struct state *s = *state;
@@ -247,9 +264,9 @@ static void test_an_edited_picture(void **state)
     EXPECT(s, EDIT("c.png", "--strength", "0.5"), 2);
     expect_text(s->err, "starts from noise alone", "--strength");
     EXPECT(s, RUN(s, "txt2img", model, "-p", "b", "-o", "c.png"), 2);
-    expect_text(s->err, "it needs init_image", "no picture");
+    expect_text(s->err, "it needs --init-image", "no picture");
     EXPECT(s, RUN(s, "img2img", image, MODEL, "-p", "b", "-o", "c.png", "--image-cfg", "1.5"), 2);
-    expect_text(s->err, "image_guidance_scale: sd1 is not told the picture", "another model");
+    expect_text(s->err, "--image-cfg: sd1 is not told the picture", "another model");
     EXPECT(s, RUN(s, "info", model), 0);
     expect_text(s->out, "for editing by instructions", "info");
 #undef EDIT
@@ -382,6 +399,7 @@ int cli_from_tests(void)
                                        TEST(test_what_is_optimized_is_repeated),
                                        TEST(test_options_count_instead),
                                        TEST(test_a_picture_of_img2img),
+                                       TEST(test_a_schedule_goes_with_its_sampler),
                                        TEST(test_a_second_pass_is_repeated),
                                        TEST(test_other_files_are_told),
                                        TEST(test_an_edited_picture),

@@ -3,6 +3,7 @@
 
 #define NO_TOKENIZER TERN_TEST_DATA "/formats/mini"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,21 @@ static void copy_model(const char *to)
     assert_int_equal(system(command), 0);
 }
 
+/* What a model says of itself is no command to the terminal. */
+static void test_what_info_quotes(void **state)
+{
+    struct state *s = *state;
+    copy_model("m");
+    json_t *index = json_load_file("m/model_index.json", 0, NULL);
+    assert_int_equal(json_object_set_new(index, "_class_name", json_string("StableDiffusion\x1b]0;title\x07\xc2\x9b")), 0);
+    assert_int_equal(json_dump_file(index, "m/model_index.json", 0), 0);
+    json_decref(index);
+    EXPECT(s, RUN(s, "info", "m"), 0);
+    expect_text(s->out, "\nStableDiffusion ]0;title   , diffusers folder\n", "info");
+    EXPECT(s, RUN(s, "info", "m", "--json"), 0);
+    expect_text(s->out, "\\u001B]0;title\\u0007", "json");
+}
+
 static void test_models_with_damage(void **state)
 {
     struct state *s = *state;
@@ -154,6 +170,7 @@ int cli_input_tests(void)
         TEST(test_input_pictures_that_are_none),
         TEST(test_sizes_that_do_not_follow_from_the_picture),
         TEST(test_models_that_are_none),
+        TEST(test_what_info_quotes),
         TEST(test_models_with_damage),
         TEST(test_texts_and_limits_that_the_model_refuses),
     };

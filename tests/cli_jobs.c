@@ -123,6 +123,37 @@ static void test_a_vae_from_a_file(void **state)
 #undef GOLDEN
 }
 
+/* Checks a profile: each component has a row, of which no bar begins before the one in front of it has ended. Which rows there are, as
+ * bits. */
+static unsigned rows_of_profile(const char *path)
+{
+    static const char *const components[] = {"text_encoder", "text_encoder_2", "unet", "vae_decoder", "preview_decoder"};
+    double end[8] = {0};
+    int row[5] = {0};
+    size_t i;
+    json_t *trace = json_load_file(path, 0, NULL), *bar;
+    assert_true(json_array_size(trace) > 100);
+    json_array_foreach(trace, i, bar) {
+        const char *name = json_string_value(json_object_get(json_object_get(bar, "args"), "component"));
+        const int tid = (int)json_integer_value(json_object_get(bar, "tid"));
+        const double ts = json_number_value(json_object_get(bar, "ts"));
+        assert_true(tid > 0 && tid < 8);
+        for (int k = 0; k < 5; k++)
+            row[k] = !strcmp(name, components[k]) ? tid : row[k];
+        if (ts < end[tid] - 1)
+            fail_msg("%s: a bar of %s at %g us, behind one that ends at %g us", path, name, ts, end[tid]);
+        end[tid] = ts + json_number_value(json_object_get(bar, "dur"));
+    }
+    json_decref(trace);
+    unsigned rows = 0;
+    for (int k = 0; k < 5; k++) {
+        for (int m = 0; m < k; m++)
+            assert_true(!row[k] || row[k] != row[m]);
+        rows |= row[k] ? 1u << k : 0;
+    }
+    return rows;
+}
+
 /* A preview of the last step by the decoder of the picture is the picture; a file that cannot be written ends no job. */
 static void test_previews(void **state)
 {
@@ -133,6 +164,9 @@ static void test_previews(void **state)
     EXPECT(s, RUN(s, JOB, "--vae", TAESD, "--preview", "p:q.png:2", "--preview-vae", TAESD, "--save-latents", "shown", "-o", "b.png"), 0);
     assert_true(same_bytes("plain", "shown"));
     assert_true(file_size("p:q.png") > 1000);
+    EXPECT(s, RUN(s, JOB, "--vae", TAESD, "--preview", "p:q.png:1", "--preview-vae", TAESD, "--profile", "profile.json", "-o", "b.png"), 0);
+    assert_int_equal(rows_of_profile("profile.json"), 1 | 4 | 8 | 16);
+    assert_int_equal(unlink("profile.json"), 0);
     EXPECT(s, RUN(s, JOB, "-b", "2", "--preview", "r.png", "-o", "c.png"), 0);
     assert_true(file_size("r-1.png") > 0 && file_size("r-2.png") > 0);
     assert_int_equal(files("."), 9);
@@ -420,9 +454,9 @@ static void refiners_are_refused_before_the_first_model_paints(struct state *s)
     static const struct {
         const char *refiner, *option, *error;
     } cases[] = {
-        {XL, "--aesthetic-score=7", "aesthetic_score: sdxl is not told that"},
-        {XL, "--negative-aesthetic-score=0", "aesthetic_score: sdxl is not told that"}, /* not the default */
-        {XL ":0.9995", "--seed=1", "denoising_start 0.9995 and denoising_end 0 of 5 steps leave no step to do"},
+        {XL, "--aesthetic-score=7", "--aesthetic-score: sdxl is not told that"},
+        {XL, "--negative-aesthetic-score=0", "--aesthetic-score: sdxl is not told that"}, /* not the default */
+        {XL ":0.9995", "--seed=1", "--denoising-start 0.9995 and --denoising-end 0 of 5 steps leave no step to do"},
         {TERN_TEST_DATA "/models/sd1-inpaint", "--seed=1", "sd1-inpaint is an inpainting model"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -467,6 +501,12 @@ static void test_two_models(void **state)
     assert_true(same_bytes("alone", "rest"));
     EXPECT(s, WITH("-o", "two.png", "--refiner", XL ":0.6", "--save-latents", "two"), 0);
     assert_true(same_bytes("alone", "two"));
+    EXPECT(s, WITH("-o", "x.png", "--refiner", XL ":0.6", "--profile", "profile.json"), 0); /* the second's bars behind the first's */
+    assert_int_equal(rows_of_profile("profile.json"), 1 | 2 | 4 | 8);
+    EXPECT(s, WITH("-o", "x.png", "--refiner", XL ":0.2", "--refiner", XL, "--save-latents", "last", "--json"), 0);
+    expect_text(s->out, "Refiner switch at: 0.8", "the last --refiner counts, with what stands behind it");
+    EXPECT(s, WITH("-o", "x.png", "--refiner", XL, "--hires", "2"), 2);
+    expect_text(s->err, "option --refiner: not together with --hires", "--hires");
     EXPECT(s, RUN(s, "txt2img", XL, "--from", "two.png", "--refiner", XL, "-o", "again.png", "-q"), 0);
     assert_true(same_bytes("two.png", "again.png"));
     assert_string_equal(s->err, "");
@@ -476,7 +516,7 @@ static void test_two_models(void **state)
     EXPECT(s, RUN(s, "info", "two.png"), 0);
     expect_text(s->out, "Model: sdxl, RNG: CPU, Refiner: sdxl, Refiner switch at: 0.6, Version", "text");
     EXPECT(s, WITH("-o", "x.png", "--denoising-start", "0.6"), 2);
-    expect_text(s->err, "denoising_start: expected the latents of the first model", "--denoising-start");
+    expect_text(s->err, "--denoising-start: expected the latents of the first model in --init-latents", "two models");
     EXPECT(s, WITH("-o", "x.png", "--refiner", "none"), 1);
     expect_text(s->err, "none: no such file or folder", "--refiner");
     refiners_are_refused_before_the_first_model_paints(s);
@@ -521,9 +561,9 @@ static void test_two_models(void **state)
     EXPECT(s, RUN(s, "txt2img", XL, "--from", "other.png", "-o", "again.png", "-q"), 0);
     assert_true(same_bytes("other.png", "again.png"));
     EXPECT(s, WITH("-o", "x.png", "--negative-target-size", "40x48"), 2);
-    expect_text(s->err, "negative_target_size: txt2img expects", "--negative-target-size");
+    expect_text(s->err, "--negative-target-size: txt2img expects", "both or none");
     EXPECT(s, WITH("-o", "x.png", "--aesthetic-score", "5"), 2);
-    expect_text(s->err, "aesthetic_score: sdxl is not told that", "--aesthetic-score");
+    expect_text(s->err, "--aesthetic-score: sdxl is not told that", "--aesthetic-score");
 #undef WITH
 #undef XL_LORA
 #undef XL

@@ -83,7 +83,7 @@ static void test_wrong_options_of_prompts(void **state)
         {"--prompt-syntax", "comfy", NULL, "option --prompt-syntax", 2},
         {"--emphasis", "loud", NULL, "option --emphasis", 2},
         {"--clip-skip", "0", NULL, "option --clip-skip", 2},
-        {"--clip-skip", "4", NULL, "clip_skip: expected 1..3", 2},
+        {"--clip-skip", "4", NULL, "--clip-skip: expected 1..3", 2},
         {"--embedding", ":x", NULL, "option --embedding: expected FILE or FILE:NAME", 2},
         {"--embedding", WORD ":", NULL, "option --embedding: expected FILE or FILE:NAME", 2},
         {"--embedding", "absent.pt", NULL, "absent.pt", 1},

@@ -222,7 +222,7 @@ const struct command bench_command = {
     .opts = {opts, talk_opts},
     .notes = "ops: every op of Stable Diffusion 1.5, SDXL and the VAE, as a share of what this machine was measured to do.\n"
              "model: step, text encoder, VAE, start and memory of a model (default: the one that ships with tern).\n"
-             "peers: bench/peers/run of a source tree, which runs PyTorch and OpenVINO beside tern; its options stand behind\n"
+             "peers: bench/peers/run of a source tree, which runs other engines beside tern; its options stand behind\n"
              "'--'. Times are medians of runs in turns, with the least and the most.\n",
     .apply = apply,
     .run = run,

@@ -88,7 +88,7 @@ static int run_shape(struct ops *o, const struct bench_shape *shape, enum tern_d
     if (!n) {
         char text[BENCH_SHAPE_TEXT];
         bench_shape_text(shape, text);
-        fprintf(stderr, "tern: warning: %s %s: no kernel in %s\n", bench_kind_name(shape->kind), text, bench_dtype_name(dtype));
+        warn("%s %s: no kernel in %s", bench_kind_name(shape->kind), text, bench_dtype_name(dtype));
     }
     for (int i = 0; i < n; i++) {
         const double median = put_call(o, shape, dtype, &calls[i]);

@@ -51,8 +51,8 @@ int value_seed(const struct opt *opt, const char *text, uint64_t *out, bool *giv
 int value_bytes(const struct opt *opt, const char *text, size_t *out);
 /* One of the names, ended by NULL: its index. */
 int value_choice(const struct opt *opt, const char *text, const char *const *names, int *out);
-/* A sampler; *schedule is that of a name such as "DPM++ 2M Karras", else as it is. */
-int value_sampler(const struct opt *opt, const char *text, enum tern_sampler *out, enum tern_schedule *schedule);
+/* A sampler; *schedule is that of a name such as "DPM++ 2M Karras", else the default, unless an option has given one. */
+int value_sampler(const struct opt *opt, const char *text, enum tern_sampler *out, enum tern_schedule *schedule, bool schedule_given);
 int value_schedule(const struct opt *opt, const char *text, enum tern_schedule *out);
 /* "1.5 GiB" into out, which is returned. */
 #define BYTES_TEXT 32
@@ -67,8 +67,14 @@ int output_flush(void);
 char *message_clean(char *text, const char *kept);
 /* A line of the command, "tern" and `before` in front, on standard error: control characters but line ends and tabs as blanks. */
 void message_show(const char *before, const char *text);
+/* What goes on without something. */
+void warn(const char *fmt, ...) TERN_PRINTF(1, 2);
+/* Texts from the command line may be no UTF-8, which JSON cannot hold: null then, and for NULL. */
+json_t *text_json(const char *text);
 /* A string for JSON: each byte that is no part of UTF-8, as of a path or of a character that was cut, becomes '?'. NULL without memory. */
 json_t *message_json(const char *text);
+/* fields.c: a message of the library, with options in place of the fields that it names. For free; NULL without memory. */
+char *fields_as_options(const char *text);
 int usage(const char *fmt, ...) TERN_PRINTF(1, 2);
 int failed(const char *fmt, ...) TERN_PRINTF(1, 2);
 int cancelled(const char *reason); /* said where there was a signal, not for want of a standard output */

@@ -144,27 +144,25 @@ static int run_checks(struct tern_context *ctx, struct tern_conformance *suite, 
     return GO_ON;
 }
 
-static void fill_json(FILE *file, const void *report)
-{
-    if (!json_dumpf(report, file, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
-        putc('\n', file);
-}
+static void fill_json(FILE *file, const void *text) { fprintf(file, "%s\n", (const char *)text); }
 static void fill_junit(FILE *file, const void *report) { report_junit(file, report); }
 static void fill_markdown(FILE *file, const void *reports) { report_markdown(file, reports); }
 
 static int write_reports(const struct conformance_report *r, const struct settings *s)
 {
     json_t *report = report_json(r), *all = json_array(), *joined = NULL;
+    char *text = report ? json_dumps(report, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
     int code = GO_ON;
-    if (!report || !all || json_array_extend(all, s->added ? s->added : all) || json_array_append(all, report) ||
+    if (!text || !all || json_array_extend(all, s->added ? s->added : all) || json_array_append(all, report) ||
         !(joined = report_join(all)))
         code = failed("out of memory");
     if (code == GO_ON && s->json)
-        code = output_write(s->json, fill_json, report);
+        code = output_write(s->json, fill_json, text);
     if (code == GO_ON && s->junit)
         code = output_write(s->junit, fill_junit, r);
     if (code == GO_ON && s->markdown)
         code = output_write(s->markdown, fill_markdown, joined);
+    free(text);
     json_decref(report);
     json_decref(all);
     json_decref(joined);

@@ -72,6 +72,9 @@ int from_read(const char *path, const struct picture_settings *given, struct pic
         s->sampler = p->sampler;
         s->schedule = p->schedule;
         s->sampler_options = p->sampler_options;
+    } else if (s->hires.hr_sampler == TERN_SAMPLER_DEFAULT) { /* so it is for a second pass that has the first one's */
+        s->hires.hr_schedule = TERN_SCHEDULE_DEFAULT;
+        s->hires.hr_discard_penultimate_sigma = s->hires.hr_k_diffusion_levels = 0;
     }
     return GO_ON;
 }
@@ -119,7 +122,7 @@ void from_tell(const struct picture_settings *s, const char *of, const char *wha
     if (s->run.json)
         event_send(json_pack("{s:s, s:s}", "event", "not_followed", "fields", what));
     else
-        fprintf(stderr, "tern: warning: %s: what is not followed of it: %s\n", of, what);
+        warn("%s: what is not followed of it: %s", of, what);
 }
 
 /* What of the picture this job does not follow, in one message. */

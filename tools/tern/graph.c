@@ -183,9 +183,8 @@ static void fill_svg(FILE *file, const void *plan) { tern_plan_draw_memory(plan,
 static int draw(const struct settings *s, const struct tern_plan *plan)
 {
     int code = output_write(s->svg, fill_svg, plan);
-    json_t *path = code == GO_ON && s->run.json ? json_string(s->svg) : NULL; /* NULL when it is no UTF-8 */
     if (code == GO_ON && s->run.json)
-        event_send(json_pack("{s:s, s:o}", "event", "timeline", "path", path ? path : json_null()));
+        event_send(json_pack("{s:s, s:o}", "event", "timeline", "path", text_json(s->svg)));
     else if (code == GO_ON && !s->run.quiet)
         fprintf(stderr, "%s: the arena over %d steps\n", s->svg, tern_plan_facts(plan).launches);
     return code;

@@ -53,8 +53,9 @@ static int apply_scale(const struct opt *opt, const char *text, struct tern_hire
     return code;
 }
 
-int hires_apply(const struct opt *opt, const char *value, struct tern_hires *h)
+int hires_apply(const struct opt *opt, const char *value, struct picture_settings *s)
 {
+    struct tern_hires *h = &s->hires;
     int code;
     switch (opt->id) {
     case OPT_SCALE:
@@ -70,8 +71,9 @@ int hires_apply(const struct opt *opt, const char *value, struct tern_hires *h)
         return value_number(opt, value, 0, true, 1, &h->denoising_strength);
     case OPT_SAMPLER:
         h->hr_discard_penultimate_sigma = h->hr_k_diffusion_levels = 0; /* which were the other sampler's */
-        return value_sampler(opt, value, &h->hr_sampler, &h->hr_schedule);
+        return value_sampler(opt, value, &h->hr_sampler, &h->hr_schedule, s->hires_schedule_given);
     case OPT_SCHEDULE:
+        s->hires_schedule_given = true;
         return value_schedule(opt, value, &h->hr_schedule);
     case OPT_CFG:
         code = value_number(opt, value, 0, false, 1000, &h->hr_cfg);

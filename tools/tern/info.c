@@ -56,9 +56,11 @@ static int show_model(struct tern_context *ctx, const char *path, bool json)
         tern_error_clear(ctx);
         text = tern_weights_describe(ctx, path, json);
         if (text)
-            fprintf(stderr, "tern info: no whole checkpoint (%s); as a weight file it is:\n", reason);
+            warn("no whole checkpoint (%s); as a weight file it is:", reason);
     }
     int code = text ? DONE : library_failed(ctx, false);
+    if (text && !json) /* it quotes files */
+        message_clean(text, "\n\t");
     if (text)
         printf("%s%s", text, *text && text[strlen(text) - 1] != '\n' ? "\n" : "");
     tern_free_text(ctx, text);

@@ -12,9 +12,7 @@ static tern_tensor *as_f32(struct tern_context *ctx, tern_tensor *t)
     size_t size = (size_t)tern_tensor_numel(t) * sizeof(float);
     float *values = malloc(size ? size : 1);
     tern_tensor *out = NULL;
-    if (!values)
-        failed("out of memory");
-    else if (!tern_tensor_read(t, TERN_F32, values, size))
+    if (values && !tern_tensor_read(t, TERN_F32, values, size))
         out = tern_tensor_create(ctx, TERN_F32, tern_tensor_ndim(t), tern_tensor_shape(t), values);
     free(values);
     return out;
@@ -32,7 +30,7 @@ tern_tensor *latents_load(struct tern_context *ctx, const char *path)
         failed("%s: the tensor \"latents\" is missing; there are %lld tensors, the first is \"%s\"", path, (long long)tern_weights_count(w),
                tern_weights_count(w) ? tern_weights_name(w, 0) : "");
     else if (!tern_dtype_is_float(tern_tensor_dtype(t)))
-        failed("%s: \"latents\" is %s; expected f32", path, tern_dtype_name(tern_tensor_dtype(t)));
+        failed("%s: \"latents\" is %s; expected f32, f16 or bf16", path, tern_dtype_name(tern_tensor_dtype(t)));
     else if (!(out = as_f32(ctx, t)))
         library_failed(ctx, false);
     tern_weights_unref(&w);

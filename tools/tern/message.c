@@ -45,6 +45,12 @@ char *message_clean(char *text, const char *kept)
     return text;
 }
 
+json_t *text_json(const char *text)
+{
+    json_t *s = text ? json_string(text) : NULL;
+    return s ? s : json_null();
+}
+
 json_t *message_json(const char *text)
 {
     json_t *whole = json_string(text); /* refuses what is not UTF-8 */
@@ -72,6 +78,16 @@ void message_show(const char *before, const char *text)
     progress_break();
     fprintf(stderr, "tern%s: %s\n", before, copy ? message_clean(copy, "\n\t") : "out of memory");
     free(copy);
+}
+
+void warn(const char *fmt, ...)
+{
+    char text[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    message_show(": warning", text);
 }
 
 static void tell(const char *kind, const char *text)
@@ -125,6 +141,8 @@ int library_failed(const struct tern_context *ctx, bool arguments)
     const char *text = tern_error(ctx);
     if (status == TERN_E_CANCELLED)
         return cancelled(text);
-    tell(tern_status_name(status), *text ? text : "out of memory");
+    char *options = fields_as_options(text);
+    tell(tern_status_name(status), options && *options ? options : "out of memory");
+    free(options);
     return arguments && (status == TERN_E_INVALID || status == TERN_E_NOT_FOUND) ? USAGE : FAILED;
 }

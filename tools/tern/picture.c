@@ -34,9 +34,7 @@ static void fill_params(struct picture_job *j, struct picture_settings *s, struc
         .width = s->width,
         .height = s->height,
         .steps = s->steps,
-        .cfg = s->cfg < 0   ? 0
-               : s->cfg > 0 ? s->cfg
-                            : 1, /* the library takes 0 as its default */
+        .cfg = s->cfg < 0 ? 0 : s->cfg,
         .image_guidance_scale = s->image_cfg,
         .seed = s->seed,
         .sampler = s->sampler,
@@ -155,6 +153,7 @@ static int generate(struct picture_job *j, struct picture_settings *s)
     picture_announce(s, peak);
     if (s->optimize && p.cache_quality == 0) /* it was told */
         p.on_choice = NULL;
+    trace_call(&j->trace);
     j->result = tern_generate(j->pipeline, &p);
     if (!j->result)
         return library_failed(j->ctx, true);

@@ -11,6 +11,7 @@
 struct xl_options {
     int original_size[2], crop[2], target_size[2], negative_original_size[2], negative_crop[2], negative_target_size[2];
     double score, negative_score, start, end, refiner_start;
+    bool part_given;           /* where the refiner begins */
     char refiner[4096];        /* "": none */
     struct lora_options loras; /* of the refiner */
 };
@@ -40,7 +41,8 @@ void deepcache_give(const struct deepcache_options *d, struct tern_txt2img_param
 /* hires.c: the second pass. check: GO_ON, or USAGE when something is said of it and there is none. */
 #define OPT_HIRES (OPT_OWN + 200) /* the first of its options */
 extern const struct opt hires_opts[];
-int hires_apply(const struct opt *opt, const char *value, struct tern_hires *h);
+struct picture_settings;
+int hires_apply(const struct opt *opt, const char *value, struct picture_settings *s);
 bool hires_wanted(const struct tern_hires *h);
 int hires_check(const struct tern_hires *h);
 
@@ -77,6 +79,7 @@ struct picture_settings {
     enum tern_sampler sampler;
     enum tern_schedule schedule;
     bool schedule_given; /* by --schedule, not by the name of the sampler */
+    bool hires_schedule_given;
     struct tern_sampler_options sampler_options;
     int ensd;
     enum tern_generator_kind generator;
@@ -126,8 +129,12 @@ enum tern_status latents_save(struct tern_context *ctx, const char *path, tern_t
 struct trace {
     char *text;
     size_t size;
-    FILE *out; /* to text */
+    FILE *out;    /* to text */
+    double began; /* when the first call did, seconds; 0: none has */
+    double after; /* seconds from there to the start of this one */
 };
+/* Another call of tern_generate begins: its times count from there. */
+void trace_call(struct trace *t);
 bool trace_begin(struct trace *t);
 void trace_kernel(const char *component, const struct tern_step_profile *step, void *user);
 int trace_write(struct trace *t, const char *path);

@@ -23,10 +23,11 @@ enum {
 };
 
 const struct opt from_text_opts[] = {
-    {OPT_WIDTH, 'W', "width", "N", "pixels, a multiple of 8, at most 8192 (default: the model's)"},
+    {OPT_WIDTH, 'W', "width", "N", "pixels, a multiple of 8, at most 8192 (default: the model's,\nwith --init-image that picture's)"},
     {OPT_HEIGHT, 'H', "height", "N", "likewise"},
     {OPT_INIT_IMAGE, 0, "init-image", "FILE", "start from this picture, as img2img does, or edit it"},
-    {OPT_STRENGTH, 0, "strength", "X", "with --init-image: how much of it is painted anew, above 0\nand at most 1 (default 0.8)"},
+    {OPT_STRENGTH, 0, "strength", "X",
+     "with --init-image: how much of it is painted anew, above 0\nand at most 1 (default 0.8, instruct-pix2pix 1)"},
     {0},
 };
 
@@ -150,7 +151,7 @@ int picture_apply(const struct opt *opt, const char *value, void *settings)
         return opt->id >= OPT_PROMPTS     ? prompt_apply(opt, value, s)
                : opt->id >= OPT_SAMPLING  ? sampling_apply(opt, value, s)
                : opt->id >= OPT_DEEPCACHE ? deepcache_apply(opt, value, &s->deepcache)
-               : opt->id >= OPT_HIRES     ? hires_apply(opt, value, &s->hires)
+               : opt->id >= OPT_HIRES     ? hires_apply(opt, value, s)
                : opt->id >= OPT_XL        ? xl_apply(opt, value, &s->xl)
                                           : run_apply(opt, value, &s->run);
     }

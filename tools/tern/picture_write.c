@@ -5,13 +5,6 @@
 
 #include "picture.h"
 
-/* Texts from the command line may be no UTF-8, which JSON cannot hold. */
-static json_t *text_json(const char *text)
-{
-    json_t *s = text ? json_string(text) : NULL;
-    return s ? s : json_null();
-}
-
 /* JSON libraries read integers up to 2^63 - 1; a larger seed is sent as a string. */
 static json_t *seed_json(uint64_t seed)
 {

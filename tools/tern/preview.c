@@ -35,8 +35,7 @@ void preview_write(int step, int steps, int index, const struct tern_image *pict
     p->failed = tern_image_save(picture, path) != TERN_OK;
     interrupt_hold(false);
     if (p->failed) {
-        progress_break();
-        fprintf(stderr, "tern: warning: %s; there are no further previews\n", tern_error(p->ctx));
+        warn("%s; there are no further previews", tern_error(p->ctx));
         tern_error_clear(p->ctx);
     }
     free(path);

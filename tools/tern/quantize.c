@@ -66,7 +66,8 @@ static const struct opt opts[] = {
      "\ndivide what norms give by factors of each channel, and\nmultiply the weights behind them: above 0 and below 1; 0.7\nleaves about a "
      "quarter less error on \"demo\" (default:\nnone)"},
     {OPT_SSIM, 0, "ssim", "X", "target: leave out layers until the pictures are that much\nlike those without, above 0 and below 1"},
-    {OPT_SPEEDUP, 0, "speedup", "X", "target: the layers of least error that make a call of the\nUNet that many times faster, above 1"},
+    {OPT_SPEEDUP, 0, "speedup", "X",
+     "target: the layers of least error that make a call of the\nUNet that many times faster, at least 1.0001"},
     {OPT_WIDTH, 'W', "width", "N",
      "pixels, a multiple of 8, 16 to 8192 (default: the model's);\nerrors are measured at a size of at most 256"},
     {OPT_HEIGHT, 'H', "height", "N", "likewise"},
@@ -131,7 +132,7 @@ static int apply_least(const struct opt *opt, const char *text, double most, dou
 static int apply_target(const struct opt *opt, const char *text, struct settings *s)
 {
     const bool ssim = opt->id == OPT_SSIM;
-    int code = ssim ? value_part(opt, text, &s->q.ssim) : value_number(opt, text, 1, true, 100, &s->q.speedup);
+    int code = ssim ? value_part(opt, text, &s->q.ssim) : value_number(opt, text, 1.0001, false, 100, &s->q.speedup);
     return code == GO_ON && s->q.ssim > 0 && s->q.speedup > 0
                ? usage("option --%s: expected one of --ssim and --speedup, found both", opt->name)
                : code;
@@ -156,7 +157,7 @@ static int apply_job(const struct opt *opt, const char *value, struct settings *
         code = value_seed(opt, value, &s->q.seed, &given);
         return given ? code : usage("option --seed: expected a whole number from 0, found \"%s\"", value);
     case OPT_SAMPLER:
-        return value_sampler(opt, value, &s->q.sampler, &s->q.schedule);
+        return value_sampler(opt, value, &s->q.sampler, &s->q.schedule, false);
     default:
         return run_apply(opt, value, &s->run);
     }

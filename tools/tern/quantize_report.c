@@ -108,11 +108,9 @@ int report_write(const struct report *r, const struct tern_recipe *recipe, const
 void report_tell(const struct run_settings *s, const struct tern_recipe *recipe, const char *path)
 {
     const struct tern_recipe_facts f = tern_recipe_facts(recipe);
-    json_t *name = s->json ? json_string(path) : NULL; /* NULL where it is no UTF-8 */
     if (s->json)
-        event_send(json_pack("{s:s, s:o, s:i, s:i, s:f, s:f, s:f}", "event", "done", "path", name ? name : json_null(), "int8",
-                             count_int8(recipe), "layers", tern_recipe_count(recipe), "speedup", speedup(&f), "ssim", f.ssim, "error",
-                             f.error));
+        event_send(json_pack("{s:s, s:o, s:i, s:i, s:f, s:f, s:f}", "event", "done", "path", text_json(path), "int8", count_int8(recipe),
+                             "layers", tern_recipe_count(recipe), "speedup", speedup(&f), "ssim", f.ssim, "error", f.error));
     else
         run_wrote(s, path, "%d of %d layers in int8, speedup %.2f, SSIM %.4f", count_int8(recipe), tern_recipe_count(recipe), speedup(&f),
                   f.ssim);

@@ -32,6 +32,7 @@ int refiner_run(struct picture_job *j, const struct picture_settings *s, const s
     p.init_latents = tern_images_latents(first);
     tern_pipeline_destroy(&j->pipeline);
     int code = open_refiner(j, s, params);
+    trace_call(&j->trace);
     if (code == GO_ON && !(j->result = tern_generate(j->refiner, &p)))
         code = library_failed(j->ctx, true);
     for (int i = 0; j->result && i < tern_images_count(first); i++) /* which tells of both models */

@@ -26,7 +26,7 @@ const struct opt run_opts[] = {
 
 const struct opt talk_opts[] = {
     {OPT_JSON, 0, "json", NULL, "one JSON event per line on standard output"},
-    {OPT_QUIET, 'q', "quiet", NULL, "no progress, no summary; errors only"},
+    {OPT_QUIET, 'q', "quiet", NULL, "no progress, no summary, no warnings of the library"},
     {OPT_VERBOSE, 'v', "verbose", NULL, "the library's informative messages, too"},
     {0},
 };
@@ -118,7 +118,7 @@ bool run_takes_over(struct run_settings *s, struct tern_context **ctx, int code)
     if (s->json)
         event_send(json_pack("{s:s, s:s}", "event", "device", "next", s->behind));
     else
-        fprintf(stderr, "tern: the job starts again on: %s\n", s->behind);
+        warn("the job starts again on: %s", s->behind);
     return true;
 }
 
@@ -130,8 +130,7 @@ void run_wrote(const struct run_settings *s, const char *path, const char *fmt, 
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     if (s->json) {
-        json_t *name = json_string(path); /* NULL where it is no UTF-8 */
-        event_send(json_pack("{s:s, s:o}", "event", "done", "path", name ? name : json_null()));
+        event_send(json_pack("{s:s, s:o}", "event", "done", "path", text_json(path)));
     } else if (!s->quiet) {
         fprintf(stderr, "%s: %s\n", path, text);
     }

@@ -42,15 +42,6 @@ const struct opt sampling_opts[] = {
     {0},
 };
 
-static int apply_sampler(const struct opt *opt, const char *text, struct picture_settings *s)
-{
-    enum tern_schedule schedule = TERN_SCHEDULE_DEFAULT;
-    int code = value_sampler(opt, text, &s->sampler, &schedule);
-    if (code == GO_ON && !s->schedule_given)
-        s->schedule = schedule;
-    return code;
-}
-
 static int apply_cfg(const struct opt *opt, const char *text, struct picture_settings *s)
 {
     int code = value_number(opt, text, 0, false, 1000, &s->cfg);
@@ -101,7 +92,7 @@ int sampling_apply(const struct opt *opt, const char *value, struct picture_sett
     case OPT_SEED:
         return value_seed(opt, value, &s->seed, &s->seed_given);
     case OPT_SAMPLER:
-        return apply_sampler(opt, value, s);
+        return value_sampler(opt, value, &s->sampler, &s->schedule, s->schedule_given);
     case OPT_SCHEDULE:
         s->schedule_given = true;
         return value_schedule(opt, value, &s->schedule);

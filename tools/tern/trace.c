@@ -2,6 +2,7 @@
  * kernel, with what it made, its rates, and its share of the roofline (0: not known). */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "picture.h"
 
@@ -11,13 +12,24 @@ bool trace_begin(struct trace *t)
     return t->out != NULL;
 }
 
+void trace_call(struct trace *t)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const double seconds = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    t->began = t->began > 0 ? t->began : seconds;
+    t->after = seconds - t->began;
+}
+
+/* 0: a component that has no name yet. */
 static int row_of(const char *component)
 {
-    static const char *const rows[] = {"text_encoder", "vae_encoder", "unet", "vae_decoder", "text_encoder_2"};
+    static const char *const rows[] = {"text_encoder", "vae_encoder", "unet", "vae_decoder", "text_encoder_2", "preview_decoder"};
+    const int n = sizeof(rows) / sizeof(*rows);
     int i = 0;
-    while (i < 4 && strcmp(rows[i], component))
+    while (i < n && strcmp(rows[i], component))
         i++;
-    return i + 1;
+    return i < n ? i + 1 : 0;
 }
 
 void trace_kernel(const char *component, const struct tern_step_profile *step, void *user)
@@ -28,8 +40,8 @@ void trace_kernel(const char *component, const struct tern_step_profile *step, v
             "%s\n{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"pid\": 1, \"tid\": %d, \"ts\": %.1f, \"dur\": %.1f, \"args\": "
             "{\"component\": \"%s\", \"kernel\": \"%s\", \"output\": \"%s\", \"bytes\": %.0f, \"flops\": %.0f, "
             "\"gflops_per_second\": %.2f, \"gigabytes_per_second\": %.2f, \"roofline\": %.4g}}",
-            ftell(t->out) ? "," : "[", step->op, step->kernel, row_of(component), step->start * 1e6, step->seconds * 1e6, component,
-            step->kernel, step->output, step->bytes, step->flops, step->flops / seconds * 1e-9, step->bytes / seconds * 1e-9,
+            ftell(t->out) ? "," : "[", step->op, step->kernel, row_of(component), (t->after + step->start) * 1e6, step->seconds * 1e6,
+            component, step->kernel, step->output, step->bytes, step->flops, step->flops / seconds * 1e-9, step->bytes / seconds * 1e-9,
             step->roofline);
 }
 

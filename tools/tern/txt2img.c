@@ -66,6 +66,8 @@ static int run_with(const struct command *command, int argc, char **argv, int im
         return usage("option --denoising-end: not together with --refiner, which says where the first model ends");
     if (s->xl.loras.count && !s->xl.refiner[0])
         return usage("option --refiner-lora: works with --refiner only");
+    if (s->xl.refiner[0] && hires_wanted(&s->hires))
+        return usage("option --refiner: not together with --hires or --hires-size, whose second pass is of one model");
     if (s->preview_vae && !s->preview.path)
         return usage("option --preview-vae: works with --preview only");
     code = deepcache_check(&s->deepcache);

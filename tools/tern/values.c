@@ -137,9 +137,11 @@ const char *bytes_text(size_t bytes, char out[BYTES_TEXT])
     return out;
 }
 
-int value_sampler(const struct opt *opt, const char *text, enum tern_sampler *out, enum tern_schedule *schedule)
+int value_sampler(const struct opt *opt, const char *text, enum tern_sampler *out, enum tern_schedule *schedule, bool schedule_given)
 {
-    *out = tern_sampler_parse(text, schedule);
+    enum tern_schedule own = TERN_SCHEDULE_DEFAULT;
+    *out = tern_sampler_parse(text, &own);
+    *schedule = schedule_given ? *schedule : own;
     if (*out < TERN_SAMPLER_COUNT)
         return GO_ON;
     char list[256] = "";

@@ -56,6 +56,9 @@ static int apply_refiner(const struct opt *opt, const char *text, struct xl_opti
     int n = part ? (int)(colon - text) : (int)strlen(text);
     if (!n || (size_t)snprintf(x->refiner, sizeof(x->refiner), "%.*s", n, text) >= sizeof(x->refiner))
         return usage("option --refiner: expected a model, found \"%.80s\"", text);
+    if (x->part_given) /* with another model; that of a picture (--from) stays */
+        x->refiner_start = 0;
+    x->part_given = part;
     return part ? value_part(opt, colon + 1, &x->refiner_start) : GO_ON;
 }
 
