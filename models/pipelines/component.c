@@ -5,7 +5,7 @@
 
 #include "models/pipelines/hoist.h"
 
-static enum tern_status text_outputs(const struct tern_text_encoder *m, const struct tern_text_input *in, tern_tensor **out)
+enum tern_status tern_text_outputs(const struct tern_text_encoder *m, const struct tern_text_input *in, tern_tensor **out)
 {
     struct tern_text_output o;
     if (tern_text_forward(m, in, &o))
@@ -18,12 +18,12 @@ static enum tern_status text_outputs(const struct tern_text_encoder *m, const st
 
 static enum tern_status trace_text(void *user, tern_tensor *const *in, tern_tensor **out)
 {
-    return text_outputs(user, &(struct tern_text_input){.ids = in[0]}, out);
+    return tern_text_outputs(user, &(struct tern_text_input){.ids = in[0]}, out);
 }
 
 static enum tern_status trace_text_vectors(void *user, tern_tensor *const *in, tern_tensor **out)
 {
-    return text_outputs(user, &(struct tern_text_input){.ids = in[0], .keep = in[1], .vectors = in[2]}, out);
+    return tern_text_outputs(user, &(struct tern_text_input){.ids = in[0], .keep = in[1], .vectors = in[2]}, out);
 }
 
 /* A part of a UNet. */

@@ -39,6 +39,8 @@ const struct tern_weights *tern_convert_open(struct tern_convert_list *l, struct
 enum tern_status tern_convert_write(struct tern_convert_list *l, const char *path);
 void tern_convert_free(struct tern_convert_list *l);
 
+/* convert_single.c: the name of k's or v's tensor, 'k' or 'v', beside that of q's (text encoders). */
+void tern_convert_sibling(const char *name, char letter, char out[TERN_LDM_NAME]);
 /* convert_quantize.c: whether params have words for the item, a weight of that name in diffusers folders, and for its other parts. */
 void tern_convert_quantize(struct tern_convert_list *l, struct tern_convert_item *item, const char *component, const char *name);
 /* The tensors that an item is in the file. */

@@ -22,7 +22,7 @@ static int bits_of(const char *words, const char *name)
 void tern_convert_quantize(struct tern_convert_list *l, struct tern_convert_item *item, const char *component, const char *name)
 {
     const bool unet = !strcmp(component, "unet"), text = component[0] == 't';
-    const char *words = unet ? l->params->quantize : text ? l->params->text_encoder_quantize : NULL, *at = strstr(name, "q_proj");
+    const char *words = unet ? l->params->quantize : text ? l->params->text_encoder_quantize : NULL;
     char other[TERN_LDM_NAME];
     struct tern_quantized_form f;
     if (!words)
@@ -30,7 +30,7 @@ void tern_convert_quantize(struct tern_convert_list *l, struct tern_convert_item
     *(unet ? &l->quantized_unet : &l->quantized_text) = true;
     int bits = tern_dtype_is_float(item->entry.dtype) && !item->transposed ? bits_of(words, name) : 0;
     for (int i = 1; i < item->parts && bits; i++) { /* rows of k and v, all of one kind */
-        snprintf(other, sizeof(other), "%.*s%c%s", (int)(at - name), name, "qkv"[i], at + 1);
+        tern_convert_sibling(name, "qkv"[i], other);
         bits = bits_of(words, other) == bits ? bits : 0;
     }
     item->bits = bits && tern_quantized_form(bits, item->entry.ndim, item->entry.shape, &f) ? bits : 0;

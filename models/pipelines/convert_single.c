@@ -73,13 +73,18 @@ static enum tern_status add_unused_layer(struct tern_convert_list *l, const stru
     return TERN_OK;
 }
 
+void tern_convert_sibling(const char *name, char letter, char out[TERN_LDM_NAME])
+{
+    const char *at = strstr(name, "q_proj");
+    snprintf(out, TERN_LDM_NAME, "%.*s%c%s", (int)(at - name), name, letter, at + 1);
+}
+
 /* q's item gets k and v. */
 static enum tern_status add_rows(struct tern_convert_item *item, const struct tern_weights *w, const char *name)
 {
     char other[TERN_LDM_NAME];
-    const char *at = strstr(name, "q_proj");
     for (int i = 1; i < 3; i++) {
-        snprintf(other, sizeof(other), "%.*s%c%s", (int)(at - name), name, "qkv"[i], at + 1);
+        tern_convert_sibling(name, "qkv"[i], other);
         tern_tensor *t = tern_weights_get(w, other);
         if (!t || !tern_meta_same_shape(&t->meta, &item->part[0]->meta))
             return tern_fail(w->ctx, TERN_E_FORMAT, "convert: \"%s\": expected a tensor like \"%s\", which has its rows before it", other,

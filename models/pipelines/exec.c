@@ -102,13 +102,7 @@ struct text_call {
 static enum tern_status text_forward(void *user, tern_tensor *const *in, tern_tensor **out)
 {
     const struct text_call *call = user;
-    const struct tern_text_encoder *m = call->m;
-    struct tern_text_output o;
-    if (tern_text_forward(m, &(struct tern_text_input){.ids = in[0], .mask = call->masked ? in[1] : NULL}, &o))
-        return tern_error_status(m->ctx);
-    out[0] = o.last_hidden_state;
-    memcpy(out + 1, o.hidden_states, (size_t)o.n_hidden * sizeof(*out));
-    return TERN_OK;
+    return tern_text_outputs(call->m, &(struct tern_text_input){.ids = in[0], .mask = call->masked ? in[1] : NULL}, out);
 }
 
 /* As tern_text_encode, as a plan. */

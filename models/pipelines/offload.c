@@ -153,6 +153,11 @@ static void tell(const struct tern_job *j, const char *what, const char *value, 
     tern_choice_tell(j->p->ctx, j->params.on_choice, j->params.on_choice_user, what, value, why);
 }
 
+enum tern_offload tern_job_offload(const struct tern_job *j)
+{
+    return j->resident ? TERN_OFFLOAD_STREAM : j->sequential ? TERN_OFFLOAD_SEQUENTIAL : TERN_OFFLOAD_NONE;
+}
+
 void tern_job_tell_offload(const struct tern_job *j)
 {
     char why[160];
@@ -163,11 +168,7 @@ void tern_job_tell_offload(const struct tern_job *j)
              : j->sequential ? "each component leaves after its stage"
                              : "weights stay in memory",
              j->streams_text ? ", those of text encoders, too" : "");
-    tell(j, "offload",
-         tern_offload_name(j->resident     ? TERN_OFFLOAD_STREAM
-                           : j->sequential ? TERN_OFFLOAD_SEQUENTIAL
-                                           : TERN_OFFLOAD_NONE),
-         why);
+    tell(j, "offload", tern_offload_name(tern_job_offload(j)), why);
     if (j->arena)
         tell(j, "tiling", "vae", "the VAE works in bands of rows, as the budget asks");
 }

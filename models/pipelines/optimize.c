@@ -65,7 +65,7 @@ static enum tern_status look(const struct choosing *c, struct tern_pipeline *p, 
     st = st ? st : tern_job_choose_offload(&j, &bytes);
     t->streams = j.resident;
     t->tiles = j.arena;
-    t->offload = j.resident ? TERN_OFFLOAD_STREAM : j.sequential ? TERN_OFFLOAD_SEQUENTIAL : TERN_OFFLOAD_NONE;
+    t->offload = tern_job_offload(&j);
     const struct tern_stage stage = tern_job_stage(&j, "unet");
     const bool fits = !st && (!j.budget || bytes <= j.budget); /* else its plans have gone */
     const struct tern_plan *plan = fits ? tern_pipeline_plan(p, &stage) : NULL;

@@ -237,6 +237,8 @@ enum tern_status tern_pipeline_check_words(struct tern_context *ctx, enum tern_s
                                            const struct tern_weights *w, const char *words);
 /* Those of a recipe: of a UNet that comes quantised they must be the same. */
 enum tern_status tern_pipeline_follow_recipe(struct tern_pipeline *p, const char *words);
+/* What a text encoder makes, as a graph has it: last_hidden_state, then hidden_states. (component.c) */
+enum tern_status tern_text_outputs(const struct tern_text_encoder *m, const struct tern_text_input *in, tern_tensor **out);
 /* What tern_pipeline_graph and tern_pipeline_weights give, for calls that have begun. */
 struct tern_graph *tern_pipeline_stage_graph(struct tern_pipeline *p, const struct tern_stage *stage);
 struct tern_weights *tern_pipeline_module_weights(struct tern_pipeline *p, const char *component);
@@ -458,6 +460,8 @@ size_t tern_pipeline_budget(const struct tern_pipeline *p);
 /* Calls the caller's callback, which may be NULL; what it does to scopes is undone. */
 void tern_choice_tell(struct tern_context *ctx, tern_choice_callback *on_choice, void *user, const char *what, const char *value,
                       const char *why);
+/* How the UNet of a job lives, once that is chosen. */
+enum tern_offload tern_job_offload(const struct tern_job *j);
 /* Tells on_choice how a job lives that has a budget. */
 void tern_job_tell_offload(const struct tern_job *j);
 /* Fails with what a job would need at least. */

@@ -77,7 +77,7 @@ enum tern_status tern_scheduler_make_table(struct tern_scheduler *s)
     for (int64_t i = 0; i < n; i++) {
         float beta = beta_at(s, i);
         if (!(beta > 0 && beta < 1))
-            return tern_fail(s->ctx, TERN_E_INVALID, "scheduler_config.json: beta %g at timestep %lld; betas must lie between 0 and 1 (%s)",
+            return tern_fail(s->ctx, TERN_E_FORMAT, "scheduler_config.json: beta %g at timestep %lld; betas must lie between 0 and 1 (%s)",
                              (double)beta, (long long)i, s->trained_betas ? "trained_betas" : "beta_start, beta_end, beta_schedule");
         a[i] = 1 - beta;
     }
@@ -91,7 +91,7 @@ enum tern_status tern_scheduler_make_table(struct tern_scheduler *s)
     for (int64_t i = 0; i < n; i++) {
         bool end = c->rescale_betas_zero_snr && i == n - 1;
         if (!(a[i] < 1 && (a[i] > 0 || end)))
-            return tern_fail(s->ctx, TERN_E_INVALID,
+            return tern_fail(s->ctx, TERN_E_FORMAT,
                              "scheduler_config.json: the betas make alphas_cumprod %g at timestep %lld; it must lie between 0 and 1",
                              (double)a[i], (long long)i);
         s->train_sigmas[i] = a[i] > 0 ? sqrtf((1 - a[i]) / a[i]) : INFINITY;
