@@ -10,10 +10,10 @@ XL = "unet_xl"  # the UNet of SDXL at 1024x1024: only when it is asked for, and 
 SAVINGS = "savings"  # jobs of 50 steps, of which each takes minutes: only when it is asked for
 USUAL = "text_encoder", "unet", "vae_decoder", "txt2img"
 PARTS = *USUAL, XL, SAVINGS
-ALONE = [XL], [SAVINGS]  # have pages of their own, in bf16
 DTYPES = "f32", "bf16"
 PEERS = {"pytorch": ("PyTorch",), "openvino": ("OpenVINO", "OpenVINO, from its cache"), "sdcpp": ("stable-diffusion.cpp",), "tern": ("tern",)}
-NEEDED = {SAVINGS: {"pytorch", "openvino", "tern"}, XL: {"openvino", "tern"}}  # of a page of its own
+NEEDED = {SAVINGS: {"pytorch", "openvino", "tern"}, XL: {"openvino", "tern"}}  # parts with pages of their own, in bf16: peers that these have
+ALONE = [[part] for part in NEEDED]
 
 
 def some_of(parser, option, given, known):

@@ -10,7 +10,7 @@
 /* From so many pictures on the first one is measured in full: what that takes comes back with the others. */
 #define MANY 4
 /* The window of SSIM, and bytes of its sums for each pixel of a row. */
-#define SSIM_ROW (11 * 5 * sizeof(double))
+#define SSIM_ROW (TERN_SSIM_SIDE * 5 * sizeof(double))
 /* Bytes of a picture beside its pixels. */
 #define TEXT 4096
 #define MOST_TIMES 4 /* that what all jobs need is looked for */

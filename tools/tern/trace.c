@@ -2,8 +2,8 @@
  * kernel, with what it made, its rates, and its share of the roofline (0: not known). */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "picture.h"
 
 bool trace_begin(struct trace *t)
@@ -14,9 +14,7 @@ bool trace_begin(struct trace *t)
 
 void trace_call(struct trace *t)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const double seconds = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    const double seconds = now();
     t->began = t->began > 0 ? t->began : seconds;
     t->after = seconds - t->began;
 }
