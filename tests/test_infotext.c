@@ -280,6 +280,18 @@ static void odd_values_are_listed(void **state)
     }
 }
 
+/* Endings are those of weight files: folders have dots, too. */
+static void models_have_names(void **state)
+{
+    static const char *const names[][2] = {{"/m/sd-v1.4", "sd-v1.4"}, {"sd-v1.5/", "sd-v1.5"}, {"a/b.safetensors", "b"},
+                                           {"b.fp16.ckpt", "b.fp16"}, {"/m/.ckpt", ".ckpt"},   {"plain", "plain"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        char *name = tern_model_name(*state, names[i][0]);
+        assert_string_equal(name, names[i][1]);
+        tern_free(*state, name);
+    }
+}
+
 static void bad_texts_are_refused(void **state)
 {
     struct tern_infotext t;
@@ -582,6 +594,7 @@ int main(void)
         cmocka_unit_test(second_passes_go_by_their_sampler),
         cmocka_unit_test(options_of_second_passes_are_repeated),
         cmocka_unit_test(conditions_of_sdxl_are_repeated),
+        cmocka_unit_test(models_have_names),
         cmocka_unit_test(other_models_are_told),
         cmocka_unit_test(an_empty_negative_prompt_is_kept),
     };

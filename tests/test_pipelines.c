@@ -295,6 +295,33 @@ static void groups_do_not_matter(void **state)
     }
 }
 
+static void count_encoder(const char *component, const struct tern_step_profile *step, void *user)
+{
+    int *steps = user;
+    *steps += !strcmp(component, "vae_encoder");
+}
+
+/* What pictures of a batch start from is encoded once. */
+static void pictures_are_encoded_once(void **state)
+{
+    struct pair x = open_sd1(NULL, 1);
+    uint8_t rgb[3 * 72 * 56] = {0};
+    int steps[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        struct tern_txt2img_params q = some_job(i ? 3 : 1);
+        q.init_image = q.mask_image = tern_image_create(x.ctx, q.width, q.height, rgb);
+        q.on_kernel = count_encoder;
+        q.on_kernel_user = &steps[i];
+        struct tern_images *images = job_run(x.ctx, x.p, &q);
+        tern_images_destroy(&images);
+        struct tern_image *picture = (struct tern_image *)(uintptr_t)q.init_image;
+        tern_image_destroy(&picture);
+    }
+    assert_true(steps[0] > 0);
+    assert_int_equal(steps[0], steps[1]);
+    close_sd1(&x);
+}
+
 static void given_noise_is_the_seeds(void **state)
 {
     struct pair x = open_sd1(NULL, 1);
@@ -533,6 +560,7 @@ int main(void)
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(batches_do_not_matter),
         cmocka_unit_test(groups_do_not_matter),
+        cmocka_unit_test(pictures_are_encoded_once),
         cmocka_unit_test(given_noise_is_the_seeds),
         cmocka_unit_test(generators_differ),
         cmocka_unit_test(old_schedulers_are_corrected),
