@@ -3,6 +3,7 @@
 
 #include "core/context.h"
 #include "core/number.h"
+#include "core/shape.h"
 
 const char *tern_device_identity(struct tern_device *device)
 {
@@ -12,6 +13,11 @@ const char *tern_device_identity(struct tern_device *device)
         tern_number_leave(before);
     }
     return device->identity;
+}
+
+bool tern_caps_take(const struct tern_device_caps *caps, const struct tern_meta *m)
+{
+    return !caps->max_argument || tern_meta_bytes(m) <= caps->max_argument;
 }
 
 static struct tern_buffer *create(struct tern_device *device, struct tern_buffer *(*fn)(struct tern_device *, size_t), size_t size)

@@ -11,6 +11,7 @@ struct tern_buffer;
 struct tern_queue;
 struct tern_event;
 struct tern_capture;
+struct tern_meta;
 struct tern_kernel;      /* ops/kernel.h */
 struct tern_kernel_args; /* ops/kernel.h */
 
@@ -86,10 +87,15 @@ struct tern_device_caps {
     enum tern_dtype fast_dtype; /* see tern_context_fast_dtype */
     size_t cache;               /* bytes of the last cache, where the tensors of a run should stay; 0: batches as large as asked for */
     size_t max_buffer;          /* bytes; 0: no limit but memory */
+    size_t max_argument;        /* bytes: of a larger tensor kernels take parts (some take more at once); 0: any buffer */
+    int64_t max_rows;           /* tern_desc_rows: of a product with more kernels make parts (some make more at once); 0: any number */
     size_t reach;               /* bytes: what lies in a buffer, and not at its begin, ends within so many; 0: anywhere */
     size_t compiling;           /* bytes of the host that kernels of a job take beside its plans: a source and a binary, and what stays */
     size_t memory, host_share;  /* bytes of its own memory that may be taken, of the host's for weights beside it; memory 0: no limit */
 };
+
+/* Whether kernels take a tensor whole. */
+bool tern_caps_take(const struct tern_device_caps *caps, const struct tern_meta *m);
 
 struct tern_device {
     const struct tern_device_fns *fns;

@@ -34,6 +34,8 @@ struct tern_key tern_plan_fingerprint(struct tern_context *ctx)
     }
     tern_key_add_text(&k, device->level);
     tern_key_add(&k, device->caps.max_buffer);
+    tern_key_add(&k, device->caps.max_argument);
+    tern_key_add(&k, (uint64_t)device->caps.max_rows);
     tern_key_add(&k, device->caps.reach);
     tern_key_add_text(&k, forced);
     return tern_key_finish(k);

@@ -1,5 +1,6 @@
 /* Runs an op eagerly: shape rule, view if it is one, layout, kernel, launch. What no kernel supports goes down the
- * ladder: the ops that it is made of, tidy inputs, then f32, then the reference on the host. */
+ * ladder: the ops that it is made of, tidy inputs, then f32, then the reference on the host. What is larger than kernels take is recorded
+ * as it is: passes know parts of it. */
 #include "ops/dispatch.h"
 
 #include <string.h>
@@ -256,6 +257,16 @@ static tern_tensor *call_reference(struct tern_context *ctx, const struct tern_o
     return NULL;
 }
 
+/* Whether that may be why no kernel takes the call: a tensor is larger than kernels of the device read or write. */
+static bool is_too_wide(const struct tern_context *ctx, const struct tern_op_desc *d)
+{
+    const struct tern_device_caps *caps = &ctx->device->caps;
+    bool whole = tern_desc_is_made_whole(d, caps);
+    for (int i = 0; i < d->n_in; i++)
+        whole = whole && (!d->present[i] || tern_caps_take(caps, &d->in[i]));
+    return !whole;
+}
+
 static void warn_once(struct tern_context *ctx, const struct tern_op_desc *d, const char *how)
 {
     struct tern_dispatch *s = ctx->dispatch;
@@ -286,6 +297,9 @@ static tern_tensor *call_fallback(struct tern_context *ctx, const struct tern_op
     tern_scope_begin(ctx);
     if (pieces) {
         y = pieces(in, d->n_in);
+    } else if (!forced && ctx->recorder && is_too_wide(ctx, d)) {
+        warn_once(ctx, d, "it is larger than kernels take: a plan may do it in parts");
+        y = call_reference(ctx, d, in);
     } else if (!forced && d->op != TERN_OP_contiguous && tidy_inputs(d, in, tidy)) {
         y = tern_op_call(ctx, d->op, tidy, d->n_in, attrs);
     } else if (!forced && has_half_input(d)) {

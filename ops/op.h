@@ -78,6 +78,10 @@ bool tern_op_takes_pre(enum tern_op op);
 /* Multiplications and additions of a product; 0 for other ops. And bytes of operands and result, each once. */
 double tern_desc_flops(const struct tern_op_desc *d);
 double tern_desc_bytes(const struct tern_op_desc *d);
+/* Rows of the product that a linear layer or a matmul is, pixels of a convolution's result; 0 for other ops. */
+int64_t tern_desc_rows(const struct tern_op_desc *d);
+/* Whether kernels of the device make the result whole (tern_device_caps.max_argument, max_rows). */
+bool tern_desc_is_made_whole(const struct tern_op_desc *d, const struct tern_device_caps *caps);
 
 enum tern_attr_kind { TERN_ATTR_INT, TERN_ATTR_FLOAT };
 struct tern_attr_info {

@@ -1,6 +1,8 @@
 /* How much work a description is. */
 #include "ops/op.h"
 
+#include "core/hal.h"
+
 bool tern_op_is_quantized(enum tern_op op)
 {
     return op == TERN_OP_quantized_linear || op == TERN_OP_quantized_linear_geglu || op == TERN_OP_quantized_conv2d;
@@ -50,4 +52,17 @@ double tern_desc_bytes(const struct tern_op_desc *d)
         if (d->present[i])
             bytes += numel(&d->in[i]) * (double)tern_dtype_size(d->in[i].dtype);
     return bytes;
+}
+
+int64_t tern_desc_rows(const struct tern_op_desc *d)
+{
+    const bool attends = d->op == TERN_OP_sdpa, pictures = d->op == TERN_OP_conv2d || d->op == TERN_OP_weight_only_conv2d ||
+                                                           d->op == TERN_OP_quantized_conv2d || d->op == TERN_OP_conv_transpose2d;
+    const int channels = pictures ? 1 : d->out.ndim - 1;
+    return attends || channels < 0 || !tern_desc_flops(d) ? 0 : tern_meta_numel(&d->out) / d->out.shape[channels];
+}
+
+bool tern_desc_is_made_whole(const struct tern_op_desc *d, const struct tern_device_caps *caps)
+{
+    return tern_caps_take(caps, &d->out) && (!caps->max_rows || tern_desc_rows(d) <= caps->max_rows);
 }

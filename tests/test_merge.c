@@ -173,6 +173,10 @@ static void layers_of_one_input_become_one(void **state)
         struct tern_plan *streamed = tern_plan_compile(g, &(struct tern_plan_params){.resident = 1});
         assert_int_equal(count(streamed, TERN_OP_linear), 7); /* weights that are read anew for every run stay as they are */
         tern_plan_unref(&streamed);
+        ctx->device->caps.max_argument = ROWS * (4 + 9) * sizeof(float) - 1;
+        struct tern_plan *narrow = tern_plan_compile(g, NULL);
+        assert_int_equal(count(narrow, TERN_OP_linear), merges ? 6 : 7); /* b and c together are larger than kernels take */
+        tern_plan_unref(&narrow);
         tern_tensor_unref(&in[0]);
         tern_binding_unref(&b);
         tern_plan_unref(&p);

@@ -57,6 +57,14 @@ static bool apply(struct tern_gpu *gpu, const char *name, size_t name_length, co
     return true;
 }
 
+/* What a binding takes wherever it begins, and what a text takes whose elements have two bytes: it counts elements. */
+static size_t largest_argument(const struct tern_gpu *gpu)
+{
+    const size_t indices = ((size_t)TERN_LAUNCH_MAX_ELEMENTS - 1) * 2;
+    const size_t binding = gpu->max_binding ? gpu->max_binding - gpu->binding_alignment : indices;
+    return binding < indices ? binding : indices;
+}
+
 enum tern_status tern_gpu_lower(struct tern_gpu *gpu)
 {
     const char *all = getenv("TERN_GPU_LIMITS"), *entry = all;
@@ -70,5 +78,7 @@ enum tern_status tern_gpu_lower(struct tern_gpu *gpu)
     if (snprintf(gpu->lowered, sizeof(gpu->lowered), "%s", all ? all : "") >= (int)sizeof(gpu->lowered))
         return fail(gpu, all, strlen(all));
     gpu->base.level = gpu->lowered[0] ? gpu->lowered : NULL;
+    gpu->base.caps.max_argument = largest_argument(gpu);
+    gpu->base.caps.max_rows = tern_launch_most_rows(&gpu->limits);
     return TERN_OK;
 }

@@ -2,7 +2,8 @@
  * other; so are parts of the rows, or of the batch, around the wide middle of a feed-forward layer. What lies between such layers then
  * takes the memory of one chunk. The graph is recorded anew: the nodes of a region once for each chunk, on views of what they read; what
  * others read of it is joined, and made in its place where that can be (pass "concat"). Not where launches are dear (caps.merges), nor
- * where weights are prepared or read at every run: each chunk would do so again. */
+ * where weights are prepared or read at every run: each chunk would do so again. But where tensors are larger than what the device's
+ * kernels take (caps.max_argument, max_rows) they are read and written in chunks, which then are. */
 #include "graph/passes/chunk.h"
 
 #include <string.h>
@@ -121,10 +122,29 @@ static int64_t nodes_to_be(const struct tern_chunking *c)
     return nodes;
 }
 
+/* In how many chunks what is too wide for kernels fits them. */
+static int64_t chunks_that_fit(const struct tern_chunking *c)
+{
+    const struct tern_graph *g = c->again.from;
+    const struct tern_device_caps *caps = c->limits->caps;
+    int64_t most = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tern_op_desc *d = &g->nodes[i].desc;
+        if (g->nodes[i].dead || g->nodes[i].prepare)
+            continue;
+        const int64_t by_bytes = caps->max_argument ? (int64_t)(tern_meta_bytes(&d->out) / caps->max_argument) : 0;
+        const int64_t by_rows = caps->max_rows ? tern_desc_rows(d) / caps->max_rows : 0;
+        most = by_bytes > most ? by_bytes : most;
+        most = by_rows > most ? by_rows : most;
+    }
+    return most + 1;
+}
+
 /* With as many chunks as the limit of nodes leaves. */
 static bool choose(struct tern_chunking *c)
 {
-    for (c->most = TERN_CHUNKS; c->most > 1; c->most /= 2)
+    const int64_t fit = c->limits->caps ? chunks_that_fit(c) : TERN_CHUNKS;
+    for (c->most = fit < TERN_CHUNKS ? (int)fit : TERN_CHUNKS; c->most > 1; c->most /= 2)
         if (!tern_chunking_choose(c))
             return false;
         else if (nodes_to_be(c) <= c->limits->nodes)
@@ -167,7 +187,13 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
      * passes add some. */
     static const struct tern_chunk_limits limits = {
         .large = (size_t)1 << 20, .picture_rows = 4096, .rows = 1024, .rows_of_chunk = 2048, .nodes = TERN_FILE_NODES / 4 * 3};
-    return g->ctx->device->caps.merges || params->resident ? TERN_OK : tern_chunk_graph(g, &limits);
+    const struct tern_device_caps *caps = &g->ctx->device->caps;
+    enum tern_status st = caps->merges || params->resident ? TERN_OK : tern_chunk_graph(g, &limits);
+    if (!st && (caps->max_argument || caps->max_rows)) {
+        const struct tern_chunk_limits wide = {.caps = caps, .picture_rows = 1, .rows = 1, .rows_of_chunk = 1, .nodes = limits.nodes};
+        st = tern_chunk_graph(g, &wide);
+    }
+    return st;
 }
 
-const struct tern_pass tern_pass_chunk = {"chunk", run, .revision = 1};
+const struct tern_pass tern_pass_chunk = {"chunk", run, .revision = 2};

@@ -7,8 +7,10 @@
 
 #define TERN_CHUNKS TERN_MAX_INPUTS /* at most: what is joined is one cat */
 
-/* From which sizes on chunks cost little. */
+/* From which sizes on chunks cost little, or from which on they have to be. */
 struct tern_chunk_limits {
+    /* Only nodes that these kernels do not compute whole are cut, and what can be with them, whatever it costs; NULL: none has to be. */
+    const struct tern_device_caps *caps;
     size_t large;          /* bytes of a picture's result that a region begins with */
     int64_t picture_rows;  /* rows or pixels of a picture that is a chunk: least that a weight is to serve before it is read again */
     int64_t rows;          /* likewise of a chunk of rows */

@@ -23,12 +23,24 @@ static bool serves_rows(const struct tern_chunking *c, const struct tern_node *n
 /* Whether the node becomes a post of another, most likely: what it reads is then not worth joining. */
 static bool is_post(const struct tern_node *n) { return tern_op_is_elementwise(n->desc.op) || n->desc.op == TERN_OP_cast; }
 
+/* Whether it has to be cut. */
+static bool is_too_wide(const struct tern_chunking *c, const struct tern_node *n)
+{
+    const struct tern_device_caps *caps = c->limits->caps;
+    bool whole = !caps || tern_desc_is_made_whole(&n->desc, caps);
+    for (int k = 0; caps && k < n->desc.n_in; k++)
+        whole = whole && (!tern_chunk_cuts(c, n, k) || tern_caps_take(caps, &n->desc.in[k]));
+    return !whole && (n->kind == TERN_CALL_LAUNCH || n->kind == TERN_CALL_REFERENCE);
+}
+
 /* Whether a region may begin with the node: a large result of many rows or pixels. One that becomes the post of another node is left there.
  */
 static bool begins(const struct tern_chunking *c, const struct tern_node *n)
 {
     const struct tern_meta *m = &n->desc.out;
     const bool heads = n->desc.op == TERN_OP_sdpa;
+    if (c->limits->caps)
+        return is_too_wide(c, n);
     const int64_t rows = m->ndim == 4 ? m->shape[2] * (heads ? 1 : m->shape[3]) : m->ndim == 3 ? m->shape[1] : 0;
     return n->kind == TERN_CALL_LAUNCH && !is_post(n) && tern_meta_numel(m) > 0 && rows >= least_rows(c) &&
            (size_t)tern_meta_numel(m) / (size_t)m->shape[0] * tern_dtype_size(m->dtype) >= c->limits->large;
@@ -124,17 +136,19 @@ static size_t bytes_of(const struct tern_meta *m) { return (size_t)tern_meta_num
 
 /* Whether chunks of the region first..last pay: weights have a part in it, and nothing is copied to be joined. Where rows are for
  * themselves, what is made and read in it alone is larger than what is joined, as the middle of a feed-forward layer is and the projections
- * of attention are not, and saves enough. */
+ * of attention are not, and saves enough. Where nodes have to be cut, one of them is there. */
 static bool pays(const struct tern_chunking *c, int first, int last)
 {
     const struct tern_graph *g = c->again.from;
     const size_t again = (size_t)tern_chunk_count(c, &g->nodes[last]) - 1;
     int launches = 0;
     size_t weights = 0, inner = 0, joined = 0;
+    bool wide = false;
     for (int i = first; i <= last; i++) {
         const struct tern_node *n = &g->nodes[i];
         if (c->region[i] != last)
             continue;
+        wide = wide || is_too_wide(c, n);
         launches += n->kind == TERN_CALL_LAUNCH;
         weights += has_weight(c, n) ? bytes_of(&n->desc.in[1]) : 0;
         if (c->outside[n->out] && n->kind != TERN_CALL_VIEW && !joins(&n->desc.out))
@@ -142,6 +156,8 @@ static bool pays(const struct tern_chunking *c, int first, int last)
         size_t *most = c->outside[n->out] ? &joined : &inner;
         *most = bytes_of(&n->desc.out) > *most ? bytes_of(&n->desc.out) : *most;
     }
+    if (c->limits->caps)
+        return wide;
     return weights && launches > 1 && (!c->by_row || (inner > joined && weights * again <= DEAR * (inner / (again + 1) * again)));
 }
 

@@ -5,10 +5,11 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
 {
     for (int i = 0; i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
-        if (!n->dead && n->kind == TERN_CALL_LAUNCH && tern_join_fits(g, n))
+        const bool copies = n->kind == TERN_CALL_LAUNCH || n->kind == TERN_CALL_REFERENCE;
+        if (!n->dead && copies && tern_join_fits(g, n))
             tern_join_make(g, n);
     }
     return TERN_OK;
 }
 
-const struct tern_pass tern_pass_concat = {"concat", run};
+const struct tern_pass tern_pass_concat = {"concat", run, .revision = 1};

@@ -53,6 +53,13 @@ static bool go_together(const struct merging *m, int a, int b)
            has_equal_dtype(g, p->in[2], q->in[2]) && format_of(m, p) == format_of(m, q);
 }
 
+/* Whether kernels take a result of so many columns in place of the node's. */
+static bool is_taken(const struct tern_graph *g, const struct tern_node *n, int64_t columns)
+{
+    const size_t most = g->ctx->device->caps.max_argument, rows_bytes = result_bytes(n) / (size_t)n->desc.in[1].shape[0];
+    return !most || rows_bytes * (size_t)columns <= most;
+}
+
 /* Greedy: the first that is in no group yet leads one. Returns whether there is any. */
 static bool choose(struct merging *m)
 {
@@ -66,7 +73,8 @@ static bool choose(struct merging *m)
             continue;
         int64_t columns = g->nodes[i].desc.in[1].shape[0];
         for (int k = i + 1; k < g->n_nodes && members < TERN_MAX_INPUTS; k++)
-            if (m->leader[k] < 0 && may_merge(g, &g->nodes[k]) && go_together(m, i, k)) {
+            if (m->leader[k] < 0 && may_merge(g, &g->nodes[k]) && go_together(m, i, k) &&
+                is_taken(g, &g->nodes[i], columns + g->nodes[k].desc.in[1].shape[0])) {
                 m->leader[k] = i;
                 m->start[k] = columns;
                 columns += g->nodes[k].desc.in[1].shape[0];
@@ -125,4 +133,4 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     return tern_error_status(g->ctx);
 }
 
-const struct tern_pass tern_pass_merge = {"merge", run};
+const struct tern_pass tern_pass_merge = {"merge", run, .revision = 1};

@@ -1,6 +1,7 @@
 /* Tiling: chains of convolutions, norms and element-wise ops on one large picture are computed in bands of rows, so that what lies
- * between them never exists whole. Norms take the statistics of the whole picture: there are no seams. Runs only for a plan that is
- * to keep to a limit of memory (tern_plan_params.arena). The graph is recorded anew; tile_choose.c says what is tiled. */
+ * between them never exists whole, if a plan is to keep to a limit of memory (tern_plan_params.arena). Where tensors are larger than what
+ * the device's kernels take (caps.max_argument, max_rows), they are read and written in bands, and lie there whole. Norms take the
+ * statistics of the whole picture: there are no seams. The graph is recorded anew; tile_choose.c says what does not exist whole. */
 #include <string.h>
 #include <tern/ops.h>
 
@@ -11,25 +12,55 @@
 #define BANDS 16      /* this part of the limit is what the widest result of a band may take */
 #define LEAST_ROWS 16 /* fewer are computed twice too often: a band of a 3 x 3 convolution reads two rows more */
 #define ROWS_STEP 4   /* the tiles of Winograd */
+#define PARTS 2       /* this part of what a kernel takes is for the rows of a band; filters read some around them */
 #define FAN TERN_MAX_INPUTS
 
 /* ---- wholes from bands */
 
-/* Bytes of a row of the widest result that a band of the node computes, whose operands have theirs. */
+/* Whether kernels of the device take the node's rows in bands alone. */
+static bool is_too_wide(const struct tern_tiling *t, const struct tern_node *n)
+{
+    bool whole = tern_desc_is_made_whole(&n->desc, t->caps);
+    for (int k = 0; k < n->desc.n_in; k++)
+        whole = whole && (!tern_tile_has_rows(n, k) || tern_caps_take(t->caps, &n->desc.in[k]));
+    return !whole && tern_tile_is_local(t->again.from, n);
+}
+
+/* Bytes of an operand for each row of the node's result: of the widest that is computed for it, or of its own. */
+static size_t operand_row(const struct tern_tiling *t, const struct tern_node *n, int k)
+{
+    if (n->in[k] < 0 || !t->inner[n->in[k]])
+        return t->caps->max_argument && tern_tile_has_rows(n, k) ? tern_meta_bytes(&n->desc.in[k]) / (size_t)n->desc.out.shape[2] : 0;
+    return t->row[n->in[k]];
+}
+
 static size_t widest_row(const struct tern_tiling *t, const struct tern_node *n)
 {
     const struct tern_meta *m = &n->desc.out;
     size_t most = (size_t)(m->shape[1] * m->shape[3]) * tern_dtype_size(m->dtype);
-    for (int k = 0; k < n->desc.n_in; k++)
-        if (n->in[k] >= 0 && t->inner[n->in[k]] && t->row[n->in[k]] > most)
-            most = t->row[n->in[k]];
+    for (int k = 0; k < n->desc.n_in; k++) {
+        const size_t row = operand_row(t, n, k);
+        most = row > most ? row : most;
+    }
     return most;
 }
 
-static int64_t band_height(const struct tern_tiling *t, int value)
+/* As many rows as take `bytes`, but no fewer than `least`. */
+static int64_t rows_in(size_t bytes, size_t row, int64_t least)
 {
-    int64_t rows = (int64_t)(t->limit / BANDS / t->row[value]) / ROWS_STEP * ROWS_STEP;
-    return rows > LEAST_ROWS ? rows : LEAST_ROWS;
+    const int64_t rows = (int64_t)(bytes / row) / ROWS_STEP * ROWS_STEP;
+    return rows > least ? rows : least;
+}
+
+/* For bands of `height` rows of `width` pixels, a row of `row` bytes; as high as each other. */
+static int64_t band_height(const struct tern_tiling *t, int64_t height, int64_t width, size_t row)
+{
+    const int64_t in_limit = t->limit ? rows_in(t->limit / BANDS, row, LEAST_ROWS) : INT64_MAX;
+    const int64_t in_argument = t->caps->max_argument ? rows_in(t->caps->max_argument / PARTS, row, ROWS_STEP) : INT64_MAX;
+    const int64_t of_pixels = t->caps->max_rows ? rows_in((size_t)t->caps->max_rows / PARTS, (size_t)width, ROWS_STEP) : INT64_MAX;
+    const int64_t in_one = in_argument < of_pixels ? in_argument : of_pixels, most = in_limit < in_one ? in_limit : in_one;
+    const int64_t bands = most < height ? (height + most - 1) / most : 1;
+    return (height + bands * ROWS_STEP - 1) / (bands * ROWS_STEP) * ROWS_STEP;
 }
 
 /* A cat of any number of tensors, as a tree; uses the list up. */
@@ -86,11 +117,13 @@ static tern_tensor *shares(struct tern_tiling *t, int64_t h, int64_t height)
     return x;
 }
 
-/* Statistics of an inner operand, band by band [Chan, Golub and LeVeque 1979]:
+/* Statistics of an operand that is inner or too wide, band by band [Chan, Golub and LeVeque 1979]:
  * mean = sum of share mean_b, variance = sum of share (variance_b + (mean_b - mean)^2). */
 static tern_tensor *stats_of_bands(struct tern_tiling *t, const struct tern_node *n)
 {
-    int64_t height = band_height(t, n->in[0]);
+    const struct tern_meta *m = &n->desc.in[0];
+    const size_t row = t->inner[n->in[0]] ? t->row[n->in[0]] : (size_t)(m->shape[1] * m->shape[3]) * tern_dtype_size(m->dtype);
+    const int64_t height = band_height(t, m->shape[2], m->shape[3], row);
     tern_tensor *all = in_bands(t, n->in[0], height, band_stats, n, 0); /* (bands, G, 2) */
     tern_tensor *share = shares(t, tern_tile_height(t, n->in[0]), height);
     if (!all || !share)
@@ -116,28 +149,42 @@ static bool reads_inner(const struct tern_tiling *t, const struct tern_node *n)
 static void replay(struct tern_again *again, const struct tern_node *n)
 {
     struct tern_tiling *t = (struct tern_tiling *)again; /* its first member */
-    bool inner = t->inner[n->out], bands = reads_inner(t, n);
+    bool inner = t->inner[n->out], bands = reads_inner(t, n) || is_too_wide(t, n);
     if (inner || bands)
         t->row[n->out] = widest_row(t, n);
     if (n->desc.op == TERN_OP_group_norm && (inner || bands))
-        t->stats[n->out] =
-            t->inner[n->in[0]] ? stats_of_bands(t, n) : tern_group_norm_stats(again->map[n->in[0]], n->desc.attrs.group_norm.num_groups);
+        t->stats[n->out] = t->inner[n->in[0]] || !tern_caps_take(t->caps, &n->desc.in[0])
+                               ? stats_of_bands(t, n)
+                               : tern_group_norm_stats(again->map[n->in[0]], n->desc.attrs.group_norm.num_groups);
     if (!inner)
-        again->map[n->out] = bands ? in_bands(t, n->out, band_height(t, n->out), tern_tile_node_rows, n, 2) : tern_again_same(again, n);
+        again->map[n->out] = bands ? in_bands(t, n->out, band_height(t, n->desc.out.shape[2], n->desc.out.shape[3], t->row[n->out]),
+                                              tern_tile_node_rows, n, 2)
+                                   : tern_again_same(again, n);
+}
+
+static bool any_too_wide(const struct tern_tiling *t)
+{
+    const struct tern_graph *g = t->again.from;
+    bool any = false;
+    for (int i = 0; i < g->n_nodes && !any; i++)
+        any = !g->nodes[i].dead && is_too_wide(t, &g->nodes[i]);
+    return any;
 }
 
 static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
     size_t n = (size_t)g->n_values + 1;
-    if (!params->arena)
+    const struct tern_device_caps *caps = &g->ctx->device->caps;
+    if (!params->arena && !caps->max_argument && !caps->max_rows)
         return TERN_OK;
     tern_graph_count_uses(g);
-    struct tern_tiling t = {.again = {.node = replay}, .limit = params->arena};
+    struct tern_tiling t = {.again = {.node = replay}, .limit = params->arena, .caps = caps};
     enum tern_status st = tern_again_begin(&t.again, g);
     t.inner = tern_calloc(g->ctx, n, sizeof(*t.inner));
     t.row = tern_calloc(g->ctx, n, sizeof(*t.row));
     t.stats = tern_calloc(g->ctx, n, sizeof(*t.stats));
-    if (!st && t.inner && t.row && t.stats && tern_tiling_choose(g, t.limit, t.inner))
+    const bool ready = !st && t.inner && t.row && t.stats, less = ready && tern_tiling_choose(g, t.limit, t.inner);
+    if (less || (ready && any_too_wide(&t)))
         tern_again_record(&t.again, g);
     tern_again_end(&t.again);
     tern_free(g->ctx, t.inner);
@@ -147,4 +194,4 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     return tern_error_status(g->ctx);
 }
 
-const struct tern_pass tern_pass_tile = {"tile", run};
+const struct tern_pass tern_pass_tile = {"tile", run, .revision = 1};

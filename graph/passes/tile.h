@@ -13,7 +13,8 @@ bool tern_tile_has_rows(const struct tern_node *n, int k);
 
 /* Sets inner[value] for results that are to exist in bands alone, so that what lives at once needs about `limit` bytes. A result that
  * only one local node reads costs little. One that more read, or whose statistics are needed first, is computed anew for each of
- * them; that goes on while the whole does not compute more than half as much again as without. Returns whether there is any. */
+ * them; that goes on while the whole does not compute more than half as much again as without. Without a limit (0) those that cost little
+ * and that kernels do not make whole. Returns whether there is any. */
 bool tern_tiling_choose(const struct tern_graph *g, size_t limit, bool *inner);
 
 struct tern_rows {
@@ -28,10 +29,11 @@ struct tern_piece {
 };
 
 struct tern_tiling {
-    struct tern_again again; /* first; map is NULL for inner ones */
-    size_t limit;
+    struct tern_again again;             /* first; map is NULL for inner ones */
+    size_t limit;                        /* for what lives at once; 0: none */
+    const struct tern_device_caps *caps; /* what its kernels take at once */
     bool *inner;
-    size_t *row;         /* by value of the old graph: bytes of a row of the widest result that a band of it computes */
+    size_t *row;         /* by value of the old graph: bytes of a row of the widest tensor that a band of it needs */
     tern_tensor **stats; /* by value of the old graph that a tiled group_norm makes: the statistics of its operand */
     struct tern_piece *piece;
     int n_pieces, piece_capacity;

@@ -16,7 +16,7 @@ bool tern_tile_has_rows(const struct tern_node *n, int k)
     const struct tern_meta *m = &n->desc.in[k];
     if (!n->desc.present[k])
         return false;
-    if (tern_op_is_elementwise(n->desc.op))
+    if (tern_op_is_elementwise(n->desc.op) || n->desc.op == TERN_OP_cat)
         return m->ndim >= 2 && m->shape[m->ndim - 2] > 1;
     return k == 0;
 }
@@ -29,6 +29,8 @@ static bool has_local_rows(const struct tern_node *n)
     case TERN_OP_weight_only_conv2d:
     case TERN_OP_group_norm:
         return true;
+    case TERN_OP_cat:
+        return d->attrs.cat.dim == 1 || d->attrs.cat.dim == 3;
     case TERN_OP_contiguous:
         return d->attrs.contiguous.memory_format == TERN_CHANNELS_LAST;
     case TERN_OP_interpolate:
@@ -46,8 +48,9 @@ static bool has_local_rows(const struct tern_node *n)
 bool tern_tile_is_local(const struct tern_graph *g, const struct tern_node *n)
 {
     const struct tern_meta *m = &n->desc.out;
-    return !n->dead && n->kind == TERN_CALL_LAUNCH && m->ndim == 4 && m->shape[0] == 1 && m->shape[2] > 1 &&
-           tern_meta_is_channels_last(m) && tern_meta_numel(m) > 0 && has_local_rows(n);
+    const bool computed = n->kind == TERN_CALL_LAUNCH || n->kind == TERN_CALL_REFERENCE; /* the latter where it is too wide for kernels */
+    return !n->dead && computed && m->ndim == 4 && m->shape[0] == 1 && m->shape[2] > 1 && tern_meta_is_channels_last(m) &&
+           tern_meta_numel(m) > 0 && has_local_rows(n);
 }
 
 struct choice {
@@ -136,8 +139,9 @@ static void find_candidates(struct choice *c)
     }
 }
 
-/* Those that one node reads, which is no norm: each row is computed about once all the same. */
-static bool take_free(struct choice *c, size_t limit)
+/* Those of so many bytes, or that kernels do not make whole, that one node reads, which is no norm: each row is computed about once all the
+ * same. */
+static bool take_free(struct choice *c, size_t least)
 {
     const struct tern_graph *g = c->g;
     bool any = false;
@@ -146,7 +150,7 @@ static bool take_free(struct choice *c, size_t limit)
         for (int k = 0; !n->dead && k < n->desc.n_in; k++) {
             int v = n->in[k];
             if (v < 0 || !c->can[v] || g->values[v].uses != 1 || n->desc.op == TERN_OP_group_norm ||
-                bytes_of(&g->values[v]) < limit / SMALL)
+                (bytes_of(&g->values[v]) < least && tern_desc_is_made_whole(&g->nodes[g->values[v].node].desc, &g->ctx->device->caps)))
                 continue;
             c->inner[v] = any = true;
         }
@@ -202,7 +206,9 @@ static bool choose(struct choice *c, size_t limit)
     int where = 0;
     const double whole = follow(c);
     find_candidates(c);
-    bool any = take_free(c, limit);
+    bool any = take_free(c, limit ? limit / SMALL : SIZE_MAX);
+    if (!limit)
+        return any;
     const bool wide = take_wide(c, WIDE_WORK * whole);
     double most_work = MOST_WORK * (wide ? follow(c) : whole), work;
     any = any || wide;

@@ -6,7 +6,9 @@
 
 static tern_tensor *slice_rows(tern_tensor *x, int64_t from, int64_t to)
 {
-    return x ? tern_slice(x, tern_tensor_ndim(x) - 2, from, to, 1) : NULL;
+    const int dim = x ? x->meta.ndim - 2 : 0;
+    return x && (from > 0 || to < x->meta.shape[dim]) ? tern_slice(x, dim, from, to, 1)
+                                                      : x; /* a view is copied into its place of a whole */
 }
 
 /* The rows of x that are there, and what is missing above and below. */
@@ -92,7 +94,7 @@ tern_tensor *tern_tile_rows(struct tern_tiling *t, int value, struct tern_rows r
     if (tern_failed(t->again.ctx))
         return NULL;
     if (!t->inner[value])
-        return r.from == 0 && r.to == tern_tile_height(t, value) ? t->again.map[value] : slice_rows(t->again.map[value], r.from, r.to);
+        return slice_rows(t->again.map[value], r.from, r.to);
     for (int i = 0; i < t->n_pieces; i++) {
         const struct tern_piece *p = &t->piece[i];
         if (p->value == value && p->rows.from <= r.from && r.to <= p->rows.to)

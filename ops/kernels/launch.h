@@ -58,6 +58,9 @@ union tern_launch_params {
     struct tern_params_fill fill;
 };
 
+/* Sizes and spans at which indices of 32 bits are safe, sums of them too. */
+#define TERN_LAUNCH_MAX_ELEMENTS ((int64_t)1 << 30)
+
 /* Facts of a device that choose a variant. */
 struct tern_launch_limits {
     int max_group;       /* items of a group: a power of two, at least 64 */
@@ -73,6 +76,9 @@ struct tern_launch_limits {
     bool matrix_f16, matrix_bf16, matrix_i8;
     bool dot_product; /* an instruction for four products of int8 */
 };
+
+/* Rows of a product, or pixels of a convolution's result, that every tile for them reaches. */
+int64_t tern_launch_most_rows(const struct tern_launch_limits *limits);
 
 /* What a slot of a kernel is bound to: an input by its index, or one of these. */
 enum { TERN_SLOT_OUT = TERN_MAX_INPUTS, TERN_SLOT_WORKSPACE };

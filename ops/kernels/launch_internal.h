@@ -5,9 +5,6 @@
 #include "core/status.h"
 #include "ops/kernels/launch.h"
 
-/* Sizes and spans at which indices of 32 bits are safe, sums of them too. */
-#define TERN_LAUNCH_MAX_ELEMENTS ((int64_t)1 << 30)
-
 /* Several tensors walked together: dimensions of size 1 are left out, those that lie behind each other in every tensor merged. */
 struct tern_loop {
     int ndim;                                           /* at least 1 */

@@ -3,13 +3,19 @@
 
 #include "ops/kernels/launch_internal.h"
 
+int64_t tern_launch_most_rows(const struct tern_launch_limits *limits)
+{
+    return (int64_t)limits->max_groups * (limits->max_group < 256 ? 32 : 64);
+}
+
 /* The large tile wastes more of a few columns, but half as many groups go down: a picture of 2048 x 2048 has 65536 times 64 pixels, and
  * devices may count to 65535. */
 struct tern_tile tern_tile_choose(const struct tern_launch_maker *m, int64_t rows, int64_t cols)
 {
     if (m->limits->max_group < 256)
-        return rows >= 64 && cols >= 64 ? (struct tern_tile){.tm = 64, .tn = 64, .tk = 16, .rm = 8, .rn = 8}
-                                        : (struct tern_tile){.tm = 32, .tn = 32, .tk = 16, .rm = 4, .rn = 4};
+        return (rows >= 64 && cols >= 64) || tern_ceil_div(rows, 32) > m->limits->max_groups
+                   ? (struct tern_tile){.tm = 64, .tn = 64, .tk = 16, .rm = 8, .rn = 8}
+                   : (struct tern_tile){.tm = 32, .tn = 32, .tk = 16, .rm = 4, .rn = 4};
     if (rows <= 16)
         return (struct tern_tile){.tm = 16, .tn = 64, .tk = 16, .rm = 4, .rn = 4};
     if ((rows >= 512 && cols >= 128) || tern_ceil_div(rows, 64) > m->limits->max_groups)

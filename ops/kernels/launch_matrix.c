@@ -55,7 +55,7 @@ bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, en
     fills = fills || tern_ceil_div(rows, rows_of(&middle)) > l->max_groups; /* as in tern_tile_choose */
     *t = rows <= 16 ? thin : fits && fills ? large : middle;
     t->factors = a;
-    return items(m, t) <= l->max_group && shared(t) <= l->shared_bytes;
+    return items(m, t) <= l->max_group && shared(t) <= l->shared_bytes && tern_ceil_div(rows, rows_of(t)) <= l->max_groups;
 }
 
 bool tern_matrix_loads_whole(const struct tern_launch_maker *m, const struct tern_matrix_tile *t)
