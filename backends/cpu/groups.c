@@ -1,12 +1,16 @@
 /* Groups of channels on contiguous and channels-last pictures of f32, f16 or bf16, computed in f32. Sums are taken about a value of the
- * data (so that large means do not cost digits), in short f32 runs added in double. */
+ * data (so that large means do not cost digits: the mean of the first ones, so that one far from the others does not, either), in short f32
+ * runs added in double. */
 #include "backends/cpu/groups.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/threads.h"
 
 #define TILE 2048 /* values that wait in f32 for their posts */
+#define FIRST 64  /* values of a group whose mean sums are taken about */
+#define ROWS 16   /* likewise pixels of a channel; of small pictures fewer */
 
 /* The mean is base + delta, a value of the data and a small difference. */
 struct moments {
@@ -14,19 +18,34 @@ struct moments {
     double delta, variance;
 };
 
+/* Where one of the first values is not finite sums are taken about nothing: the mean may be infinite. */
+static float about(float shift) { return isfinite(shift) ? shift : 0; }
+
+/* About where the values are. */
+static float contiguous_shift(const struct groups *r, const char *x, int64_t count)
+{
+    float first[FIRST];
+    const int64_t n = count < FIRST ? count : FIRST;
+    double sum = 0;
+    r->level->to_f32(r->dtype, n, x, first);
+    for (int64_t i = 0; i < n; i++)
+        sum += first[i];
+    return about((float)(sum / (double)n));
+}
+
 /* (C / g) x HW values of a group lie together. */
 static struct moments contiguous_moments(const struct groups *r, int64_t i)
 {
     int64_t count = r->c / r->g * r->hw;
     const char *x = r->x + i * count * r->size;
-    float base = cpu_norm_first(r->level, r->dtype, x);
+    float base = contiguous_shift(r, x, count);
     double sum, square;
     r->level->moments(r->dtype, count, x, base, &sum, &square);
     double mean = sum / (double)count;
     return (struct moments){base, mean, square / (double)count - mean * mean};
 }
 
-/* Adds the blocks of one group in double. Channels were shifted by the first pixel: x = d + s. */
+/* Adds the blocks of one group in double. Channels were shifted by the mean of the first pixels: x = d + s. */
 static struct moments channels_last_moments(const struct groups *r, int64_t i)
 {
     int64_t per = r->c / r->g, count = per * r->hw, n = i / r->g, from = i % r->g * per;
@@ -115,9 +134,18 @@ static void contiguous_part(void *arg, int64_t begin, int64_t end)
 
 static int64_t picture_bytes(const struct groups *r) { return r->hw * r->c * r->size; }
 
-static void first_pixel(const struct groups *r, int64_t n)
+static void shift_channels(const struct groups *r, int64_t n)
 {
-    r->level->to_f32(r->dtype, r->c, r->x + n * picture_bytes(r), r->first + n * r->c);
+    const int64_t some = r->hw / ROWS, rows = some < 1 ? 1 : some < ROWS ? some : ROWS;
+    float *shift = r->first + n * r->c, *row = r->sums + n * r->blocks * 2 * r->c; /* which is not filled yet */
+    memset(shift, 0, (size_t)r->c * sizeof(*shift));
+    for (int64_t p = 0; p < rows; p++) {
+        r->level->to_f32(r->dtype, r->c, r->x + n * picture_bytes(r) + p * r->c * r->size, row);
+        for (int64_t c = 0; c < r->c; c++)
+            shift[c] += row[c] / (float)rows;
+    }
+    for (int64_t c = 0; c < r->c; c++)
+        shift[c] = about(shift[c]);
 }
 
 static void sum_block(const struct groups *r, int64_t n, int64_t block)
@@ -198,7 +226,7 @@ static void whole_pictures(void *arg, int64_t begin, int64_t end)
     const struct groups *r = arg;
     for (int64_t n = begin; n < end; n++) {
         if (!r->given) {
-            first_pixel(r, n);
+            shift_channels(r, n);
             for (int64_t b = 0; b < r->blocks; b++)
                 sum_block(r, n, b);
         }
@@ -229,7 +257,7 @@ static bool takes_whole_pictures(struct tern_context *ctx, const struct groups *
 static void sum_all(struct tern_context *ctx, struct groups *r)
 {
     for (int64_t n = r->from; n < r->from + r->pictures; n++)
-        first_pixel(r, n);
+        shift_channels(r, n);
     tern_parallel(ctx, r->parts, 1, sum_range, r);
 }
 

@@ -23,7 +23,7 @@ struct groups {
     int64_t from, pictures, parts;         /* channels-last: what is done now, and by how many tasks */
     bool near;                             /* channels-last: what is done now is in L2 when it has been summed, or not far from it */
     float *sums;                           /* channels-last: (n, blocks, 2, c), of deviations and of their squares */
-    float *first, *shift, *scale, *offset; /* channels-last: (n, c), the first pixel; the affine of each channel */
+    float *first, *shift, *scale, *offset; /* channels-last: (n, c), the mean of the first pixels; the affine of each channel */
     bool backwards;                        /* channels-last: sums end with the first pixel, where what follows begins */
     struct cpu_post post;
     bool silu; /* what was its only step */

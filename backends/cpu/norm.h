@@ -33,14 +33,6 @@ static inline const float *cpu_norm_input(const struct tern_kernel_args *a, int 
     return wide;
 }
 
-/* The first value of an array. */
-static inline float cpu_norm_first(const struct tern_cpu_level *level, enum tern_dtype dtype, const void *x)
-{
-    float first;
-    level->to_f32(dtype, 1, x, &first);
-    return first;
-}
-
 /* 1 / sqrt(variance + eps). Rounding may leave a variance below 0, which counts as 0; NaN stays NaN. */
 static inline double cpu_norm_scale(double variance, double eps) { return 1 / sqrt((variance < 0 ? 0 : variance) + eps); }
 

@@ -6,7 +6,7 @@
 #ifdef ONE_PASS
 #define AFTER 1
 #define STATS(READ)
-#define KERNEL_SHARED(ARRAY) ARRAY(float, part, REDUCE_ROOM) ARRAY(float, squared, REDUCE_ROOM)
+#define KERNEL_SHARED(ARRAY) ARRAY(float, firsts, REDUCE_ROOM) ARRAY(float, part, REDUCE_ROOM) ARRAY(float, squared, REDUCE_ROOM)
 #define SUM(a, b) ((a) + (b))
 #else
 #define AFTER 2
@@ -31,6 +31,7 @@
 #define PIXEL_OF(j) ((j) - (j) / P.pixels * P.pixels)
 #define CHANNEL_OF(j, pixel) ((j) / P.pixels)
 #endif
+#define PLACE(j) (from + CHANNEL_OF(j, PIXEL_OF(j)) * P.x_c + PIXEL_OF(j) * P.x_pixel)
 #define KERNEL_PARAMS TERN_PARAMS_GROUP_NORM
 
 KERNEL_BEGIN
@@ -46,12 +47,14 @@ KERNEL_BEGIN
     float mean = 0.0f;
     float deviations = 0.0f;
 #ifdef ONE_PASS
-    const float shift = LOAD(x, from);
+    float shift = ITEM < n ? LOAD(x, PLACE(ITEM)) : 0.0f;
+    REDUCE(shift, firsts, SUM)
+    shift /= FLOAT(n < GROUP_SIZE_X ? n : GROUP_SIZE_X);
+    shift = IS_FINITE(shift) ? shift : 0.0f; /* the mean may be infinite */
     float sum = 0.0f;
     float squares = 0.0f;
     for (int j = ITEM; j < n; j += GROUP_SIZE_X) {
-        int pixel = PIXEL_OF(j);
-        float v = LOAD(x, from + CHANNEL_OF(j, pixel) * P.x_c + pixel * P.x_pixel) - shift;
+        float v = LOAD(x, PLACE(j)) - shift;
         sum += v;
         squares += v * v;
     }

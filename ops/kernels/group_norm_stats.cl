@@ -1,10 +1,18 @@
 /* First pass of group_norm: mean and sum of squared deviations of a part of a group of channels, to a workspace: two values a part.
- * A value of the data is taken off first, so that large means cost no digits. GROUP_X is the part, GROUP_Y the picture and group.
+ * The mean of its first values is taken off, so that large means cost no digits, nor does one value far from the others. GROUP_X is the part, GROUP_Y the picture and group.
  * Host: GROUP_SIZE_X a power of two; CHANNELS_LAST: neighbours in memory are channels (else pixels). */
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) WRITE(1, stats)
 #define KERNEL_PARAMS TERN_PARAMS_GROUP_NORM
-#define KERNEL_SHARED(ARRAY) ARRAY(float, part, REDUCE_ROOM) ARRAY(float, squared, REDUCE_ROOM)
+#define KERNEL_SHARED(ARRAY) ARRAY(float, firsts, REDUCE_ROOM) ARRAY(float, part, REDUCE_ROOM) ARRAY(float, squared, REDUCE_ROOM)
 #define SUM(a, b) ((a) + (b))
+#ifdef CHANNELS_LAST
+#define PIXEL_OF(j) ((j) / P.channels)
+#define CHANNEL_OF(j, pixel) ((j) - (pixel) * P.channels)
+#else
+#define PIXEL_OF(j) ((j) - (j) / P.pixels * P.pixels)
+#define CHANNEL_OF(j, pixel) ((j) / P.pixels)
+#endif
+#define PLACE(j) (from + CHANNEL_OF(j, PIXEL_OF(j)) * P.x_c + PIXEL_OF(j) * P.x_pixel)
 
 KERNEL_BEGIN
     const int picture = GROUP_Y / P.groups;
@@ -13,18 +21,14 @@ KERNEL_BEGIN
     const int n = P.channels * P.pixels;
     const int begin = GROUP_X * P.part;
     const int end = n - begin < P.part ? n : begin + P.part;
-    const float shift = LOAD(x, from);
+    float shift = begin + ITEM < end ? LOAD(x, PLACE(begin + ITEM)) : 0.0f;
+    REDUCE(shift, firsts, SUM)
+    shift /= FLOAT(end - begin < GROUP_SIZE_X ? end - begin : GROUP_SIZE_X);
+    shift = IS_FINITE(shift) ? shift : 0.0f; /* the mean may be infinite */
     float sum = 0.0f;
     float squares = 0.0f;
     for (int j = begin + ITEM; j < end; j += GROUP_SIZE_X) {
-#ifdef CHANNELS_LAST
-        int pixel = j / P.channels;
-        int c = j - pixel * P.channels;
-#else
-        int c = j / P.pixels;
-        int pixel = j - c * P.pixels;
-#endif
-        float v = LOAD(x, from + c * P.x_c + pixel * P.x_pixel) - shift;
+        float v = LOAD(x, PLACE(j)) - shift;
         sum += v;
         squares += v * v;
     }

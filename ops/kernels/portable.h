@@ -29,6 +29,7 @@
 #endif
 
 #define IS_NAN(x) ((AS_UINT(x) & 0x7fffffffu) > 0x7f800000u)
+#define IS_FINITE(x) ((AS_UINT(x) & 0x7fffffffu) < 0x7f800000u)
 #define INFINITE AS_FLOAT(0x7f800000u)
 #define NO_NUMBER AS_FLOAT(0x7fc00000u)
 
