@@ -58,12 +58,18 @@ static enum tern_status move(struct tern_gpu *gpu, struct tern_gpu_buffer *w, bo
     return TERN_OK;
 }
 
-/* Of the weights on the device that were wanted before `time`: the one whose time is longest ago. */
+/* Whether it can go to the host's memory for one that is wanted now. */
+static bool may_go(const struct tern_gpu_memory *m, const struct tern_gpu_buffer *w, uint64_t time)
+{
+    return !w->on_host && w->used < time && has_room(m, true, w->base.size);
+}
+
+/* Of the weights that may go: the one whose time is longest ago. */
 static struct tern_gpu_buffer *oldest(const struct tern_gpu_memory *m, uint64_t time)
 {
     struct tern_gpu_buffer *found = NULL;
     for (struct tern_gpu_buffer *w = m->weights; w; w = w->next)
-        if (!w->on_host && w->used < time && (!found || w->used < found->used))
+        if (may_go(m, w, time) && (!found || w->used < found->used))
             found = w;
     return found;
 }
@@ -73,7 +79,7 @@ static bool can_evict(const struct tern_gpu_memory *m, size_t bytes, uint64_t ti
 {
     size_t sum = 0;
     for (const struct tern_gpu_buffer *w = m->weights; w; w = w->next)
-        sum += !w->on_host && w->used < time ? w->base.size : 0;
+        sum += may_go(m, w, time) ? w->base.size : 0;
     return sum >= bytes && has_room(m, true, bytes);
 }
 
@@ -257,6 +263,7 @@ enum tern_status tern_gpu_weights_use(struct tern_device *device, struct tern_bu
     struct tern_gpu *gpu = (struct tern_gpu *)device;
     enum tern_status st = TERN_OK;
     bool full = false;
+    size_t too_large = SIZE_MAX;
     pthread_mutex_lock(&gpu->lock);
     gpu->memory.clock++;
     for (int i = 0; i < n; i++) {
@@ -264,10 +271,13 @@ enum tern_status tern_gpu_weights_use(struct tern_device *device, struct tern_bu
         if (w && w->weight)
             w->used = gpu->memory.clock;
     }
-    for (int i = 0; i < n && !st && !full; i++) {
+    for (int i = 0; i < n && !st; i++) { /* behind one that is too large smaller ones may come */
         struct tern_gpu_buffer *w = own(gpu, buffers[i]);
-        if (w && w->weight && w->on_host)
+        if (w && w->weight && w->on_host && w->base.size < too_large)
             st = fetch(gpu, w, &full);
+        if (!st && full)
+            too_large = w->base.size;
+        full = false;
     }
     if (!st)
         tell(gpu);
