@@ -179,7 +179,9 @@ static bool open_one(struct cuda_blas *s, const char *file)
     CUBLAS_FUNCTIONS(LOAD)
 #undef LOAD
     if (!missing && !s->api.cublasLtCreate(&s->handle)) {
-        snprintf(s->name, sizeof(s->name), "%s", file);
+        size_t (*version)(void);
+        *(void **)(void *)&version = dlsym(s->api.library, "cublasLtGetVersion");
+        snprintf(s->name, sizeof(s->name), version ? "%s (%zu)" : "%s", file, version ? version() : 0);
         return true;
     }
     close_library(s);

@@ -10,7 +10,7 @@ enum { CUDA_BLAS_TABLE = 256, CUDA_BLAS_WORKSPACE = 4 << 20 };
 struct cuda_blas {
     struct cublas_api api;
     cublasLtHandle_t handle;
-    char name[240];                                /* of the library's file */
+    char name[240];                                /* of the library's file, and its version */
     bool warned;                                   /* that it failed */
     struct cuda_blas_plan *plans[CUDA_BLAS_TABLE]; /* chains, by description */
 };

@@ -41,19 +41,6 @@ static CUresult load(struct cuda_device *d, const char *image, struct cuda_kerne
     return error;
 }
 
-static bool from_cache(struct cuda_device *d, const char *path, struct cuda_kernel *k)
-{
-    struct tern_context *ctx = d->gpu.base.ctx;
-    size_t size = 0;
-    void *image = tern_gpu_binary_read(ctx, path, "the kernel is built again", &size);
-    CUresult error = image ? load(d, image, k) : CUDA_SUCCESS;
-    if (error)
-        tern_message(ctx, TERN_LOG_WARN, "%s: the driver does not take it (error %d); the kernel is built again", path, error);
-    bool found = image && !error;
-    tern_free(ctx, image);
-    return found;
-}
-
 static void fail_load(struct cuda_device *d, const char *text, CUresult error)
 {
     char what[96];
@@ -66,6 +53,21 @@ static void fail_load(struct cuda_device *d, const char *text, CUresult error)
                   error);
     else
         tern_cuda_fail(d, what, error);
+}
+
+static bool from_cache(struct cuda_device *d, const char *path, const char *text, struct cuda_kernel *k)
+{
+    struct tern_context *ctx = d->gpu.base.ctx;
+    size_t size = 0;
+    void *image = tern_gpu_binary_read(ctx, path, "the kernel is built again", &size);
+    CUresult error = image ? load(d, image, k) : CUDA_SUCCESS;
+    if (error == CUDA_ERROR_OUT_OF_MEMORY) /* of what is built again there would be no more */
+        fail_load(d, text, error);
+    else if (error)
+        tern_message(ctx, TERN_LOG_WARN, "%s: the driver does not take it (error %d); the kernel is built again", path, error);
+    bool found = image && !error;
+    tern_free(ctx, image);
+    return found;
 }
 
 static bool from_source(struct cuda_device *d, const char *path, const char *source, const char *text, struct cuda_kernel *k)
@@ -93,7 +95,7 @@ static void *compile(struct tern_gpu *gpu, const char *source, const struct tern
         return NULL;
     }
     char *path = path_of(d, source);
-    bool good = from_cache(d, path, k) || (!tern_failed(gpu->base.ctx) && from_source(d, path, source, l->text, k));
+    bool good = from_cache(d, path, l->text, k) || (!tern_failed(gpu->base.ctx) && from_source(d, path, source, l->text, k));
     tern_cuda_leave(d);
     tern_free(gpu->base.ctx, path);
     if (good)

@@ -22,8 +22,7 @@ char *tern_gpu_binary_path(struct tern_context *ctx, const char *kind, const cha
 /* Drivers trust their binaries: a damaged one does not get to them. */
 static uint32_t checksum(const void *data, size_t size) { return (uint32_t)crc32(0, data, (uInt)size); }
 
-/* Without memory for a file it is not damaged: that stays an error. */
-static bool lacks_memory(const struct tern_context *ctx)
+bool tern_gpu_lacks_memory(const struct tern_context *ctx)
 {
     enum tern_status st = tern_error_status(ctx);
     return st == TERN_E_NO_MEMORY || st == TERN_E_BUDGET;
@@ -36,7 +35,7 @@ void *tern_gpu_binary_read(struct tern_context *ctx, const char *path, const cha
     if (!path || tern_failed(ctx) || tern_path_kind(path) != TERN_PATH_FILE)
         return NULL;
     char *data = tern_read_file(ctx, path, MOST_BINARY, &all);
-    if (!data && lacks_memory(ctx))
+    if (!data && tern_gpu_lacks_memory(ctx))
         return NULL;
     *size = all > sizeof(expected) ? all - sizeof(expected) : 0;
     if (data && *size) {

@@ -89,8 +89,10 @@ void tern_gpu_drop_calls(struct tern_gpu *gpu);
 /* binaries.c: what a driver's compiler made of a source, on disk. Path: by what `facts` says of device, driver and options, and by
  * the source; NULL where there is no cache folder. tern_free. */
 char *tern_gpu_binary_path(struct tern_context *ctx, const char *kind, const char *facts, const char *source);
+/* Whether that is the error on record: TERN_E_NO_MEMORY, TERN_E_BUDGET. */
+bool tern_gpu_lacks_memory(const struct tern_context *ctx);
 /* NULL when there is no path or no file, or it is damaged, which is told with `again`: what is done then. An error is recorded only for
- * lack of memory (TERN_E_NO_MEMORY, TERN_E_BUDGET). tern_free. */
+ * lack of memory. tern_free. */
 void *tern_gpu_binary_read(struct tern_context *ctx, const char *path, const char *again, size_t *size);
 /* What cannot be kept is built again in the next process. Nothing is done without a path. */
 void tern_gpu_binary_keep(struct tern_context *ctx, const char *path, const void *binary, size_t size);

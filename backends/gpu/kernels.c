@@ -40,9 +40,8 @@ static bool supports(struct tern_device *device, const struct tern_op_desc *d)
     return launches((struct tern_gpu *)device, d, &workspace);
 }
 
-/* Which posts a text applies is part of making its launches. */
-/* A post works on the f32 value: what becomes whole numbers it would reach before they are, and of a cast to fewer bits it would undo all
- * that it is for. */
+/* A text applies any that its launches are made with. A post works on the f32 value: what becomes whole numbers it would reach before they
+ * are, and of a cast to fewer bits it would undo all that it is for. */
 static bool post(const struct tern_op_desc *d)
 {
     return tern_dtype_is_float(d->out.dtype) && (d->op != TERN_OP_cast || tern_dtype_size(d->out.dtype) >= tern_dtype_size(d->in[0].dtype));

@@ -140,6 +140,17 @@ static bool dot_product_of(const struct opencl_device *d, const char *extensions
            number(d, DOT_PRODUCT_CAPABILITIES, sizeof(cl_bitfield)) & PACKED;
 }
 
+/* Items of a group, also where one direction has them all. */
+static int group_of(const struct opencl_device *d)
+{
+    size_t most = number(d, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t)), sizes[8];
+    const cl_uint dims = (cl_uint)number(d, CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS, sizeof(cl_uint));
+    if (dims >= 2 && dims <= 8 && !d->cl.clGetDeviceInfo(d->id, CL_DEVICE_MAX_WORK_ITEM_SIZES, dims * sizeof(*sizes), sizes, NULL))
+        for (int i = 0; i < 2; i++)
+            most = sizes[i] < most ? sizes[i] : most;
+    return power_of_two_below(most);
+}
+
 static void read_features(struct opencl_device *d, const char *extensions)
 {
     d->memory = number(d, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof(cl_ulong));
@@ -151,7 +162,7 @@ static void read_features(struct opencl_device *d, const char *extensions)
     d->gpu.base.caps.software = number(d, CL_DEVICE_TYPE, sizeof(cl_device_type)) & CL_DEVICE_TYPE_CPU;
     d->gpu.base.caps.max_buffer = tern_gpu_largest(number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong)), OPENCL_UNIT);
     d->gpu.base.caps.reach = INT32_MAX / 2; /* of bytes, as texts count from the start of a buffer to a place inside of an argument */
-    d->gpu.limits = (struct tern_launch_limits){.max_group = power_of_two_below(number(d, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t))),
+    d->gpu.limits = (struct tern_launch_limits){.max_group = power_of_two_below(group_of(d)),
                                                 .shared_bytes = number(d, CL_DEVICE_LOCAL_MEM_SIZE, sizeof(cl_ulong)),
                                                 .max_groups = 65535,
                                                 .storage16 = true,

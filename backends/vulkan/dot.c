@@ -27,8 +27,8 @@ enum tern_status tern_vulkan_probe_dot_product(struct vulkan_device *d)
     struct tern_context *ctx = d->gpu.base.ctx;
     if (!d->gpu.limits.dot_product || tern_vulkan_can_compile(d, probe, "dot products"))
         return TERN_OK;
-    if (tern_error_status(ctx) == TERN_E_NO_MEMORY)
-        return TERN_E_NO_MEMORY;
+    if (tern_gpu_lacks_memory(ctx))
+        return tern_error_status(ctx);
     d->gpu.limits.dot_product = false;
     tern_message(ctx, TERN_LOG_INFO, "vulkan: %s: no dot products of int8, the compiler of GLSL (shaderc or glslc) does not know them: %s",
                  d->properties.deviceName, tern_error(ctx));

@@ -93,8 +93,8 @@ enum tern_status tern_vulkan_probe_matrix(struct vulkan_device *d)
     struct tern_context *ctx = d->gpu.base.ctx;
     if (!d->gpu.limits.matrix_f16 || tern_vulkan_can_compile(d, probe, "cooperative matrix"))
         return TERN_OK;
-    if (tern_error_status(ctx) == TERN_E_NO_MEMORY)
-        return TERN_E_NO_MEMORY;
+    if (tern_gpu_lacks_memory(ctx))
+        return tern_error_status(ctx);
     d->gpu.limits.matrix_f16 = false;
     d->no_matrix = "the compiler of GLSL (shaderc or glslc) does not know it; one of 2024 does";
     tern_message(ctx, TERN_LOG_INFO, "vulkan: %s: no cooperative matrix: %s", d->properties.deviceName, tern_error(ctx));

@@ -1,5 +1,5 @@
 /* Rows of a table by id: embedding. An id outside the table gives zeros.
- * Host: ID_NDIM 1..6 dimensions of the ids. GROUP_X walks the elements of a row, GROUP_Y the ids. */
+ * Host: ID_NDIM 1..6 dimensions of the ids. GROUP_X walks all elements. */
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, ids) READ(1, table) WRITE(2, y)
 #define KERNEL_PARAMS TERN_PARAMS_EMBEDDING
 #define KERNEL_SHARED(ARRAY)

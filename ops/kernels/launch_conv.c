@@ -73,11 +73,7 @@ static void buffers(struct tern_launch_maker *m, void (*read)(struct tern_launch
 static void begin_plain(struct tern_launch_maker *m, const struct tern_params_conv2d *p, int64_t pixels)
 {
     struct tern_tile tile = tern_tile_choose(m, pixels, p->outputs);
-    bool by_four = wide(m, p, 4);
-    if (tile.rm == 1) { /* few pixels, or a tile whose loads do not share out */
-        tile = (struct tern_tile){.tm = 16, .tn = 64, .tk = 16, .rm = 1, .rn = 4};
-        by_four = false;
-    }
+    const bool by_four = wide(m, p, 4);
     tern_launch_begin(m, "conv2d", sizeof(*p), tile.tn / tile.rn, tile.tm / tile.rm)->params.conv2d = *p;
     buffers(m, by_four ? tern_launch_read4 : tern_launch_read, tern_launch_write);
     if (by_four)
