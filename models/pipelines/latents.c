@@ -76,7 +76,7 @@ float *tern_job_pixels(const struct tern_job *j, const struct tern_image *image)
 /* Grey value as Pillow's convert("L"), then 0 or 1. */
 static bool is_masked(const uint8_t *rgb) { return (rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16 >= 128; }
 
-/* Nearest pixel of the full-size mask for each latent pixel; blanks the masked pixels of the picture. */
+/* Nearest pixel of the full-size mask for each latent pixel; blanks the masked pixels of the picture (NULL: there is none). */
 static enum tern_status read_mask(struct tern_job *j, float *pixels)
 {
     struct tern_context *ctx = j->p->ctx;
@@ -88,7 +88,7 @@ static enum tern_status read_mask(struct tern_job *j, float *pixels)
         const uint8_t *rgb = tern_image_data(image);
         for (int64_t k = 0; k < j->lh * j->lw; k++)
             j->mask[k] = is_masked(rgb + 3 * (k / j->lw * scale * w + k % j->lw * scale));
-        for (int64_t k = 0; k < n; k++)
+        for (int64_t k = 0; pixels && k < n; k++)
             if (is_masked(rgb + 3 * k))
                 pixels[k] = pixels[n + k] = pixels[2 * n + k] = 0;
     }
@@ -131,23 +131,25 @@ static enum tern_status start_from_picture(struct tern_job *j)
     bool pure = inpaint && j->params.strength == 1 && !goes_on(j); /* diffusers: inpainting at full strength starts from noise alone */
     size_t bytes = (size_t)(j->params.count * j->picture) * sizeof(float);
     float *pixels = tern_job_pixels(j, j->params.init_image);
-    float *masked = pixels && inpaint ? tern_alloc(ctx, (size_t)(3 * j->params.width) * (size_t)j->params.height * sizeof(float)) : NULL;
+    float *masked = pixels && nine ? tern_alloc(ctx, (size_t)(3 * j->params.width) * (size_t)j->params.height * sizeof(float)) : NULL;
     j->image_latents = tern_alloc(ctx, bytes);
-    j->masked_latents = inpaint ? tern_alloc(ctx, bytes) : NULL;
-    if (masked) {
+    j->masked_latents = nine ? tern_alloc(ctx, bytes) : NULL;
+    if (masked)
         memcpy(masked, pixels, (size_t)(3 * j->params.width) * (size_t)j->params.height * sizeof(float));
+    if (inpaint && pixels && !tern_failed(ctx))
         read_mask(j, masked);
-    }
     const bool draws = !nine || !(pure || goes_on(j));
-    const bool draws_masked = inpaint && (nine || !goes_on(j)); /* as diffusers, for every UNet, but not beside latents */
-    float *plain = draws ? encoding(j, pixels) : NULL, *blank = draws_masked ? encoding(j, masked) : NULL;
+    const bool passes = inpaint && !nine && !goes_on(j); /* diffusers encodes the masked picture for every UNet, but not beside latents */
+    float *plain = draws ? encoding(j, pixels) : NULL, *blank = nine ? encoding(j, masked) : NULL;
     for (int i = 0; i < j->params.count && !tern_failed(ctx); i++) {
         int64_t at = i * j->picture;
         if (draws)
             draw_encoding(j, i, plain, j->image_latents + at);
         draw_noise(j, i);
-        if (draws_masked)
+        if (nine)
             draw_encoding(j, i, blank, j->masked_latents + at);
+        else if (passes && !j->p->vae_config.tiny)
+            tern_generator_randn(&j->generator[i], j->latents + at, j->picture); /* what that draws, for nobody */
     }
     tern_free(ctx, blank);
     tern_free(ctx, plain);

@@ -178,10 +178,12 @@ static void start_latents(struct tally *t)
     }
     if (!j->params.init_image)
         return;
-    take(t, (j->params.mask_image ? 2 : 1) * latents + (size_t)(j->lh * j->lw) * sizeof(float));
-    /* the resized picture, its values, and its encoding, and all that with the mask; the values of the encoder's input */
-    size_t around = (j->params.mask_image ? 2 : 1) * ((3 + 3 * sizeof(float)) * pixels(j) + 2 * (size_t)j->picture * sizeof(float)) +
-                    2 * 3 * sizeof(float) * pixels(j);
+    const size_t pictures = tern_pipeline_inpaints(j->p) ? 2 : 1;
+    take(t, pictures * latents + (size_t)(j->lh * j->lw) * sizeof(float));
+    /* the resized picture, its values, and its encoding, and all that with the mask that the UNet is told; the values of the encoder's
+     * input */
+    size_t around =
+        pictures * ((3 + 3 * sizeof(float)) * pixels(j) + 2 * (size_t)j->picture * sizeof(float)) + 2 * 3 * sizeof(float) * pixels(j);
     begin_stage(t, "vae");
     take(t, around);
     size_t bound = run(t, "vae_encoder");
