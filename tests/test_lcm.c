@@ -115,6 +115,20 @@ static void what_does_not_fit_is_refused(void **state)
     close_model(&m);
 }
 
+/* Its predictions hold guidance already: guided once more between prompts they would hold it twice. */
+static void prompts_are_not_composed(void **state)
+{
+    static const char *const prompts[] = {"a red boat AND a tree", "a red boat :1.1"};
+    struct model m = open_model();
+    struct tern_txt2img_params q = {.steps = 1, .width = 32, .height = 32, .prompt_syntax = TERN_PROMPT_A1111};
+    for (int i = 0; i < 2; i++) {
+        q.prompt = prompts[i];
+        assert_null(tern_txt2img(m.p, &q));
+        support_error(m.ctx, TERN_E_INVALID, "prompt: AND and a weight behind a text are guidance, which the UNet");
+    }
+    close_model(&m);
+}
+
 /* diffusers' pipelines of Stable Diffusion 1, the one for inpainting alike, correct an old steps_offset, those of latent consistency models
  * and of SDXL take the file as it is: as a configuration that the job is given. */
 static void scheduler_files_count_as_they_are(void **state)
@@ -161,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_agree),
         cmocka_unit_test(a_call_agrees),
+        cmocka_unit_test(prompts_are_not_composed),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(scheduler_files_count_as_they_are),
     };

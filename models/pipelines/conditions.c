@@ -70,6 +70,12 @@ static enum tern_status read_all(struct tern_job *j, const struct tern_subprompt
         return tern_fail(j->p->ctx, TERN_E_INVALID,
                          "prompt: AND and a weight behind a text are guidance, and image_guidance_scale %g is none; expected at least 1",
                          j->params.image_guidance_scale);
+    if (weighted && j->p->unet_config.guidance)
+        return tern_fail(
+            j->p->ctx, TERN_E_INVALID,
+            "prompt: AND and a weight behind a text are guidance, which the UNet of %s is told and makes by itself, for one prompt; "
+            "expected a text without them",
+            j->p->name);
     j->guided = j->guided || weighted;
     j->zero_negative = j->guided && (j->zero_negative || (is_a1111(j) && j->p->xl && !*j->params.negative_prompt));
     if (j->guided)
