@@ -206,6 +206,7 @@ static void misfits_are_named(void **state)
         {"unet/config.json", "attention_head_dim", "5", TERN_E_FORMAT, "block_out_channels[0] 8 is no multiple of its 5 heads"},
         {"vae/config.json", "norm_num_groups", "5", TERN_E_FORMAT, "is no multiple of norm_num_groups 5"},
         {"vae/config.json", "scaling_factor", "0", TERN_E_FORMAT, "\"scaling_factor\" is 0"},
+        {"unet/config.json", "num_attention_heads", "4", TERN_E_UNSUPPORTED, "\"num_attention_heads\" is 4"},
         {"text_encoder/config.json", "num_attention_heads", "7", TERN_E_FORMAT, "hidden_size 40 is no multiple of num_attention_heads 7"},
         {"unet/config.json", "cross_attention_dim", "48", TERN_E_SHAPE, "expected (8, 48) f16, found (8, 40) f16"},
         {"unet/config.json", "layers_per_block", "1", TERN_E_SHAPE, "up_blocks"},
@@ -415,12 +416,20 @@ static void second_encoders_are_checked(void **state)
     struct fixture *f = *state;
     damage_remove(f->folder);
     damage_copy("sdxl", f->folder);
+    /* transformers' CLIPTextModel leaves it aside */
+    damage_tensor(f->ctx, f->folder, "text_encoder/model.safetensors", "text_projection.weight", TERN_F16, 2, (const int64_t[]){3, 7});
+    struct tern_pipeline *p = tern_pipeline_load(f->ctx, f->folder, NULL);
+    if (!p)
+        fail_msg("%s", tern_error(f->ctx));
+    tern_pipeline_destroy(&p);
     damage_tensor(f->ctx, f->folder, "text_encoder_2/model.safetensors", "text_projection.weight", TERN_F16, 2, (const int64_t[]){21, 24});
     REFUSED(f, TERN_E_SHAPE, "text_projection.weight", "expected (20, 24)");
     damage_json(f->folder, config, "projection_dim", json_integer(21));
     REFUSED(f, TERN_E_FORMAT, "a pooled text and five or six numbers, 68 wide together and each number 8", "gives 21");
     damage_tensor(f->ctx, f->folder, "text_encoder_2/model.safetensors", "text_projection.weight", TERN_F16, -1, NULL);
     damage_json(f->folder, config, "projection_dim", json_integer(20));
+    REFUSED(f, TERN_E_FORMAT, "text_projection.weight", "is missing");
+    damage_json(f->folder, index, "text_encoder_2", json_pack("[s,s]", "transformers", "CLIPTextModel"));
     REFUSED(f, TERN_E_FORMAT, "68 wide together", "gives 20 without a projection");
     damage_json(f->folder, "unet/config.json", "addition_time_embed_dim", json_integer(9));
     REFUSED(f, TERN_E_FORMAT, "68 wide together and each number 9");

@@ -93,6 +93,14 @@ bool tern_bind_has(const struct tern_bind *b, const char *name, bool listed)
     return b->visit ? listed : find(b, name, full, sizeof(full)) >= 0;
 }
 
+void tern_bind_pass_over(struct tern_bind *b, const char *name)
+{
+    char full[512];
+    const int64_t i = b->visit ? -1 : find(b, name, full, sizeof(full));
+    if (i >= 0)
+        b->used[i] = true;
+}
+
 /* Vectors are copied, in f32: read in the mapped file they would bring the pages of the matrices around them back into
  * memory, 0.18 GiB of them in a UNet of SD 1.5. */
 static tern_tensor *vector(struct tern_context *ctx, tern_tensor *t)

@@ -36,5 +36,7 @@ void tern_bind_leave(struct tern_bind *b, size_t length);
 tern_tensor *tern_bind_tensor(struct tern_bind *b, const char *name, int ndim, const int64_t *shape);
 /* Whether the set has it; for weights that an architecture may leave out. `listed`: the answer while visiting. */
 bool tern_bind_has(const struct tern_bind *b, const char *name, bool listed);
+/* It may be there, and is of no use. */
+void tern_bind_pass_over(struct tern_bind *b, const char *name);
 
 #endif

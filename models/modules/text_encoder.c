@@ -16,6 +16,7 @@ static void read_config(struct tern_text_encoder *m, const struct tern_config *c
     m->heads = (int)tern_config_int(c, "num_attention_heads", m->bert ? 12 : 8, 1, 1 << 12);
     m->positions = tern_config_int(c, "max_position_embeddings", m->bert ? 512 : 77, 1, 1 << 20);
     m->eos_id = tern_config_int(c, "eos_token_id", m->bert ? -1 : 49407, -1, 1 << 24);
+    m->types = tern_config_int(c, "type_vocab_size", 2, 1, 1 << 16);
     m->projection = tern_config_int(c, "projection_dim", 512, 1, 1 << 16);
     m->eps = tern_config_number(c, "layer_norm_eps", m->bert ? 1e-12 : 1e-5);
     const char *act = tern_config_string(c, "hidden_act", m->bert ? "gelu" : "quick_gelu");
@@ -33,7 +34,7 @@ static void read_config(struct tern_text_encoder *m, const struct tern_config *c
                   m->heads);
 }
 
-static void bind_clip(struct tern_text_encoder *m, bool projected, struct tern_bind *b)
+static void bind_clip(struct tern_text_encoder *m, const char *class_name, struct tern_bind *b)
 {
     const int64_t c = m->hidden;
     size_t root = tern_bind_enter(b, "text_model"), at = tern_bind_enter(b, "embeddings");
@@ -56,8 +57,11 @@ static void bind_clip(struct tern_text_encoder *m, bool projected, struct tern_b
     }
     m->norm = tern_bind_norm(b, "final_layer_norm", c);
     tern_bind_leave(b, root);
-    if (tern_bind_has(b, "text_projection.weight", projected))
+    /* As transformers: the class says so. CLIPTextModel has none, whatever the file holds. */
+    if (class_name ? !strcmp(class_name, "CLIPTextModelWithProjection") : tern_bind_has(b, "text_projection.weight", false))
         m->text_projection = tern_bind_linear(b, "text_projection", m->projection, c, false);
+    else
+        tern_bind_pass_over(b, "text_projection.weight");
 }
 
 static void bind_bert(struct tern_text_encoder *m, struct tern_bind *b)
@@ -66,7 +70,7 @@ static void bind_bert(struct tern_text_encoder *m, struct tern_bind *b)
     size_t at = tern_bind_enter(b, "embeddings");
     m->token = tern_bind_tensor(b, "word_embeddings.weight", 2, (const int64_t[]){m->vocab, c});
     m->position = tern_bind_tensor(b, "position_embeddings.weight", 2, (const int64_t[]){m->positions, c});
-    m->type = tern_bind_tensor(b, "token_type_embeddings.weight", 2, (const int64_t[]){2, c});
+    m->type = tern_bind_tensor(b, "token_type_embeddings.weight", 2, (const int64_t[]){m->types, c});
     m->norm = tern_bind_norm(b, "LayerNorm", c);
     tern_bind_leave(b, at);
     for (int i = 0; i < m->layers; i++) {
@@ -108,7 +112,7 @@ struct tern_text_encoder *tern_text_encoder_build(struct tern_context *ctx, cons
     if (m->layer && m->bert)
         bind_bert(m, b);
     else if (m->layer)
-        bind_clip(m, class_name && !strcmp(class_name, "CLIPTextModelWithProjection"), b);
+        bind_clip(m, class_name, b);
     return m;
 }
 

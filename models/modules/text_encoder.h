@@ -17,7 +17,7 @@ struct tern_text_encoder {
     bool bert;                    /* post-norm, token types, no causal mask; else CLIP */
     int64_t vocab, positions, hidden, intermediate;
     int layers, heads;
-    int64_t eos_id, projection;
+    int64_t eos_id, projection, types;
     enum tern_activation act;
     double eps;
     enum tern_dtype dtype;                /* of products and attention; sums over the layers, norms and all that comes out are f32 */

@@ -73,10 +73,9 @@ static void read_blocks(const struct tern_config *c, struct tern_unet_config *u)
                   c->where, mid);
     u->mid = !json_is_null(json_object_get(c->json, "mid_block_type")); /* not there is not null */
     tern_config_ints(c, "layers_per_block", u->blocks, 2, 1, TERN_MAX_UNET_LAYERS - 1, u->layers);
-    /* diffusers: the key attention_head_dim holds the number of heads unless num_attention_heads is given */
+    /* diffusers: the key attention_head_dim holds the number of heads, and the one of that name is refused */
     tern_config_ints(c, "attention_head_dim", u->blocks, 8, 1, 1 << 12, u->heads);
-    if (json_is_integer(json_object_get(c->json, "num_attention_heads")) || json_is_array(json_object_get(c->json, "num_attention_heads")))
-        tern_config_ints(c, "num_attention_heads", u->blocks, 8, 1, 1 << 12, u->heads);
+    tern_config_only(c, "num_attention_heads", "");
     tern_config_ints(c, "cross_attention_dim", u->blocks, 1280, 1, 1 << 16, u->context);
     tern_config_ints(c, "transformer_layers_per_block", u->blocks, 1, 1, 64, u->depth);
     for (int i = 0; i < u->blocks; i++)
